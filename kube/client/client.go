@@ -1,0 +1,111 @@
+// Package client builds the connections to the API server that the kube rooms share.
+//
+// It owns the scheme (only the API groups that a node agent speaks, so that the binary and its memory stay small), the
+// codecs (protobuf on the wire), and the reading of a kubeconfig. It never decides what to ask: the rooms below kube/ do
+// that with the REST interfaces found here. It keeps no state, so a crash leaves nothing behind.
+package client
+
+import (
+	"fmt"
+	"net/http"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+const (
+	contentProtobuf = "application/vnd.kubernetes.protobuf"
+	acceptProtobuf  = "application/vnd.kubernetes.protobuf,application/json"
+)
+
+// RequestTimeout bounds one request that is not a watch: callers put it into their context. A dead connection is noticed
+// earlier, by HTTP/2 pings.
+const RequestTimeout = 30 * time.Second
+
+// Scheme knows the API types a node agent exchanges with the API server, and no others.
+var Scheme = newScheme()
+
+// Codecs encodes and decodes the types of Scheme.
+var Codecs = serializer.NewCodecFactory(Scheme)
+
+// Parameters turns list, get, create and delete options into query parameters.
+var Parameters = runtime.NewParameterCodec(Scheme)
+
+func newScheme() *runtime.Scheme {
+	s := runtime.NewScheme()
+	metav1.AddToGroupVersion(s, schema.GroupVersion{Version: "v1"})
+	for _, add := range []func(*runtime.Scheme) error{
+		corev1.AddToScheme, coordinationv1.AddToScheme, authenticationv1.AddToScheme, nodev1.AddToScheme,
+	} {
+		utilruntime.Must(add(s))
+	}
+	return s
+}
+
+// Client holds one REST interface an API group. All share one HTTP transport.
+type Client struct {
+	// Core speaks to /api/v1: pods, nodes, configmaps, secrets, services, events, serviceaccounts/token.
+	Core rest.Interface
+	// Coordination speaks to /apis/coordination.k8s.io/v1: leases.
+	Coordination rest.Interface
+	// Node speaks to /apis/node.k8s.io/v1: runtimeclasses.
+	Node rest.Interface
+}
+
+// LoadConfig reads the kubeconfig file at path. The error names the file, and the field where one is wrong.
+func LoadConfig(path string) (*rest.Config, error) {
+	cfg, err := clientcmd.BuildConfigFromFlags("", path)
+	if err != nil {
+		return nil, fmt.Errorf("read kubeconfig %s: %w", path, err)
+	}
+	return cfg, nil
+}
+
+// New makes the REST interfaces for cfg. qps and burst bound the requests a second as kubeAPIQPS and kubeAPIBurst of
+// KubeletConfiguration do; userAgent is what the API server's audit log shows.
+func New(cfg *rest.Config, qps float32, burst int, userAgent string) (*Client, error) {
+	base := rest.CopyConfig(cfg)
+	base.ContentType, base.AcceptContentTypes = contentProtobuf, acceptProtobuf
+	base.NegotiatedSerializer = Codecs.WithoutConversion()
+	base.QPS, base.Burst, base.UserAgent = qps, burst, userAgent
+	base.Timeout = 0 // watches share the transport; single requests carry RequestTimeout in their context
+	httpClient, err := rest.HTTPClientFor(base)
+	if err != nil {
+		return nil, fmt.Errorf("set up the connection to %s: %w", cfg.Host, err)
+	}
+	c := &Client{}
+	for _, g := range []struct {
+		into *rest.Interface
+		gv   schema.GroupVersion
+		root string
+	}{
+		{&c.Core, corev1.SchemeGroupVersion, "/api"},
+		{&c.Coordination, coordinationv1.SchemeGroupVersion, "/apis"},
+		{&c.Node, nodev1.SchemeGroupVersion, "/apis"},
+	} {
+		if *g.into, err = groupClient(base, g.gv, g.root, httpClient); err != nil {
+			return nil, err
+		}
+	}
+	return c, nil
+}
+
+func groupClient(base *rest.Config, gv schema.GroupVersion, root string, h *http.Client) (rest.Interface, error) {
+	cfg := rest.CopyConfig(base)
+	cfg.GroupVersion, cfg.APIPath = &gv, root
+	rc, err := rest.RESTClientForConfigAndClient(cfg, h)
+	if err != nil {
+		return nil, fmt.Errorf("set up the client of API group %q: %w", gv.String(), err)
+	}
+	return rc, nil
+}
