@@ -1,0 +1,80 @@
+package plan
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Desired is what the sources want of one pod.
+type Desired struct {
+	// Pod is the newest object a source has delivered. It is never modified. Its Status is what the API server last
+	// showed; a static pod's is its mirror's, or empty.
+	Pod *corev1.Pod
+	// Hashes are the hashes of the container specs by name, as agent/spec makes them: a running container made from another
+	// spec is replaced.
+	Hashes map[string]string
+	// Rejected says why admission refused the pod; nil for an admitted one.
+	Rejected *Rejection
+	// Stop is the one way to end a pod; nil while it should run. It can only become stricter.
+	Stop *Stop
+}
+
+// Rejection is an admission verdict. Reason and Message go into the status of the pod as the kubelet writes them, for
+// example OutOfcpu or NodeAffinity.
+type Rejection struct {
+	Reason  string
+	Message string
+}
+
+// StopCause says why a pod must end, weakest first.
+type StopCause int
+
+const (
+	// StopEvicted: the node, its shutdown or a preemption ends the pod; the API object stays, with phase Failed.
+	StopEvicted StopCause = iota
+	// StopDeleted: the API object carries a deletion timestamp; it goes when all is torn down.
+	StopDeleted
+	// StopOrphaned: no source knows the pod any more, so all its traces go.
+	StopOrphaned
+)
+
+func (c StopCause) String() string {
+	switch c {
+	case StopEvicted:
+		return "evicted"
+	case StopDeleted:
+		return "deleted"
+	case StopOrphaned:
+		return "orphaned"
+	}
+	return "unknown"
+}
+
+// Stop ends a pod.
+type Stop struct {
+	Cause StopCause
+	// Deadline is when containers that have not ended by themselves are killed.
+	Deadline time.Time
+	// Reason and Message go into the pod status where the cause is StopEvicted, for example Evicted or Terminated.
+	Reason  string
+	Message string
+}
+
+// Stricter merges a later stop into an earlier one: the cause only grows, the deadline only comes nearer.
+func (s *Stop) Stricter(next *Stop) *Stop {
+	if s == nil || next == nil {
+		if next == nil {
+			return s
+		}
+		return next
+	}
+	merged := *s
+	if next.Cause > merged.Cause {
+		merged.Cause = next.Cause
+	}
+	if next.Deadline.Before(merged.Deadline) {
+		merged.Deadline = next.Deadline
+	}
+	return &merged
+}

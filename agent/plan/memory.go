@@ -1,0 +1,200 @@
+package plan
+
+import (
+	"maps"
+	"time"
+)
+
+// Memory is what one life of the agent remembers of a pod. The worker owns it and changes it through its methods alone;
+// losing it (an agent crash) costs repeated idempotent work, never correctness.
+type Memory struct {
+	// Prepared: the pod's directories and cgroup have been made.
+	Prepared bool
+	// InFlight holds the running steps by key.
+	InFlight map[string]Step
+	// Failures holds the last failure of each step key that has not succeeded since.
+	Failures map[string]Failure
+	// Volumes are the mounted volumes by name.
+	Volumes map[string]Volume
+	// Images are the images made present, by container name.
+	Images map[string]Image
+	// Started marks the containers, by ID, that this life of the agent has started: only those get a postStart hook.
+	Started map[string]bool
+	// Hooks holds the outcome of finished postStart hooks by container ID.
+	Hooks map[string]Hook
+	// Restarts holds the crash-loop back-off by container name.
+	Restarts map[string]Restart
+	// StoppedSandboxes marks the sandboxes, by ID, whose network has been given back.
+	StoppedSandboxes map[string]bool
+	// Killed holds, by container ID, how the agent itself stopped a container.
+	Killed map[string]StopContainer
+}
+
+// Failure is a failed step that may be tried again.
+type Failure struct {
+	// Count is how often it has failed in a row.
+	Count int
+	At    time.Time
+	// Delay is how long after At it may run again.
+	Delay time.Duration
+	// Reason is the kubelet's word for it where it has one, such as ErrImagePull; Message says what failed on what.
+	Reason  string
+	Message string
+}
+
+// Retry is when the step may run again.
+func (f Failure) Retry() time.Time { return f.At.Add(f.Delay) }
+
+// Volume is a mounted volume.
+type Volume struct {
+	// RefreshAt is when its content wants a look again, as a token before it expires; zero for never.
+	RefreshAt time.Time
+	// Stale: an object its content comes from has changed.
+	Stale bool
+}
+
+// Image is an image made present for one attempt of a container.
+type Image struct {
+	Attempt uint32
+	Image   string
+}
+
+// Hook is the outcome of a postStart hook; an empty Failure is success.
+type Hook struct{ Failure string }
+
+// Restart is a container's crash-loop back-off.
+type Restart struct {
+	// Attempt is the instance that was made last with this delay in force.
+	Attempt uint32
+	// Delay is how long after its end the next instance may be made.
+	Delay time.Duration
+}
+
+// Result is what a step came to.
+type Result struct {
+	Step Step
+	// Problem is nil on success.
+	Problem *Problem
+	// RefreshAt is set by Mount.
+	RefreshAt time.Time
+}
+
+// Problem says what went wrong in terms that people see.
+type Problem struct {
+	Reason  string
+	Message string
+	// Cancelled: the worker gave the step up by itself; nothing is held against it.
+	Cancelled bool
+}
+
+// NewMemory is the memory of a worker that has just begun.
+func NewMemory() Memory {
+	return Memory{
+		InFlight: map[string]Step{}, Failures: map[string]Failure{}, Volumes: map[string]Volume{}, Images: map[string]Image{},
+		Started: map[string]bool{}, Hooks: map[string]Hook{}, Restarts: map[string]Restart{},
+		StoppedSandboxes: map[string]bool{}, Killed: map[string]StopContainer{},
+	}
+}
+
+// Began notes that step is in flight.
+func (m *Memory) Began(step Step) {
+	m.InFlight[step.Key()] = step
+	switch s := step.(type) {
+	case CreateContainer:
+		m.Restarts[s.Name] = Restart{Attempt: s.Attempt, Delay: s.Backoff}
+	case StopContainer:
+		m.Killed[s.ID] = s
+	case StartContainer:
+		m.Started[s.ID] = true
+	}
+}
+
+// Ended notes what a step came to. A result of a step that has been overtaken by another of the same key only counts
+// when the other has ended too.
+func (m *Memory) Ended(r Result, now time.Time) {
+	key := r.Step.Key()
+	if m.InFlight[key] == r.Step {
+		delete(m.InFlight, key)
+	}
+	if r.Problem != nil {
+		if _, hook := r.Step.(PostStart); !hook && !r.Problem.Cancelled {
+			m.fail(key, r, now)
+		}
+		if s, hook := r.Step.(PostStart); hook {
+			m.Hooks[s.ID] = Hook{Failure: r.Problem.Message}
+		}
+		return
+	}
+	delete(m.Failures, key)
+	m.succeed(r)
+}
+
+func (m *Memory) fail(key string, r Result, now time.Time) {
+	f := m.Failures[key]
+	f.Count++
+	f.At, f.Reason, f.Message = now, r.Problem.Reason, r.Problem.Message
+	f.Delay = retryDelay(r.Step, f.Count)
+	m.Failures[key] = f
+}
+
+func (m *Memory) succeed(r Result) {
+	switch s := r.Step.(type) {
+	case Prepare:
+		m.Prepared = true
+	case Mount:
+		m.Volumes[s.Volume] = Volume{RefreshAt: r.RefreshAt}
+	case EnsureImage:
+		m.Images[s.Container] = Image{Attempt: s.Attempt, Image: s.Image}
+	case PostStart:
+		m.Hooks[s.ID] = Hook{}
+	case StopSandbox:
+		m.StoppedSandboxes[s.ID] = true
+	case RemoveSandbox:
+		delete(m.StoppedSandboxes, s.ID)
+	case RemoveContainer:
+		delete(m.Started, s.ID)
+		delete(m.Hooks, s.ID)
+		delete(m.Killed, s.ID)
+	case Unmount:
+		delete(m.Volumes, s.Volume)
+	case RemoveCgroup:
+		m.Prepared = false
+	}
+}
+
+// Stale notes that objects the pod uses, or its own metadata, have changed: its volumes want a look, and steps that failed
+// for want of an object may run at once.
+func (m *Memory) Stale() {
+	for name, v := range m.Volumes {
+		v.Stale = true
+		m.Volumes[name] = v
+	}
+	maps.DeleteFunc(m.Failures, func(key string, f Failure) bool { return waitsForObjects(key, f) })
+}
+
+func waitsForObjects(key string, f Failure) bool {
+	return f.Reason == ReasonCreateContainerConfig || len(key) > 6 && key[:6] == "mount "
+}
+
+const (
+	imageRetryFirst = 10 * time.Second
+	imageRetryMax   = 5 * time.Minute
+	stepRetryFirst  = time.Second
+	stepRetryMax    = time.Minute
+)
+
+// retryDelay is the back-off of a failed step: the kubelet's curve for images, a steeper one for the rest.
+func retryDelay(step Step, count int) time.Duration {
+	if _, image := step.(EnsureImage); image {
+		return doubled(imageRetryFirst, count-1, imageRetryMax)
+	}
+	return doubled(stepRetryFirst, count-1, stepRetryMax)
+}
+
+// doubled is first, doubled n times, at most limit.
+func doubled(first time.Duration, n int, limit time.Duration) time.Duration {
+	for ; n > 0 && first < limit; n-- {
+		first *= 2
+	}
+	return min(first, limit)
+}

@@ -1,0 +1,99 @@
+package plan
+
+import (
+	"time"
+)
+
+// Observed is what is true about one pod on this node now. It is filled in one place (agent/observe.go) and holds flat
+// values only.
+type Observed struct {
+	Now time.Time
+	// Sandboxes and Containers are all instances the runtime knows, in any order.
+	Sandboxes  []Sandbox
+	Containers []Container
+	// VolumesOnDisk are the names of the volumes that have a directory below the pod's. Filled when the pod is to be torn
+	// down; nil otherwise.
+	VolumesOnDisk []string
+	// DirOnDisk and CgroupExists tell whether the pod's directory and cgroup are still there. Filled like VolumesOnDisk.
+	DirOnDisk    bool
+	CgroupExists bool
+	// Verdicts are the newest probe results by container ID.
+	Verdicts map[string]Verdict
+	// Memory is what this life of the agent remembers of the pod.
+	Memory Memory
+	Node   Node
+}
+
+// Node is what decisions need to know of the node.
+type Node struct {
+	// HostIPs are the node's addresses, the primary one first.
+	HostIPs []string
+	// BackoffMax bounds the crash-loop back-off (KubeletConfiguration crashLoopBackOff.maxContainerRestartPeriod); zero
+	// means DefaultBackoffMax.
+	BackoffMax time.Duration
+}
+
+// Sandbox is one instance of the pod's sandbox.
+type Sandbox struct {
+	ID string
+	// Attempt numbers the instances of one pod from 0.
+	Attempt   uint32
+	Ready     bool
+	CreatedAt time.Time
+	// IPs are the pod's addresses, the primary one first; empty on the host's network.
+	IPs []string
+}
+
+// ContainerState is the CRI's ContainerState.
+type ContainerState int
+
+const (
+	ContainerCreated ContainerState = iota
+	ContainerRunning
+	ContainerExited
+	// ContainerUnknown: the runtime lost track of the container; it is stopped before anything else is done with it.
+	ContainerUnknown
+)
+
+// Container is one instance of one of the pod's containers.
+type Container struct {
+	ID        string
+	Name      string
+	SandboxID string
+	// Attempt numbers the instances of one container from 0; it is the restart count.
+	Attempt uint32
+	State   ContainerState
+	// CreatedAt, StartedAt and FinishedAt are the runtime's; zero where it has not come to that.
+	CreatedAt  time.Time
+	StartedAt  time.Time
+	FinishedAt time.Time
+	ExitCode   int32
+	// Signal is the signal that ended the container, 0 where unknown.
+	Signal int32
+	// Reason and Message are the runtime's for an exited container; Message is the termination message where the
+	// container left one.
+	Reason  string
+	Message string
+	// Image is what the spec asked for, ImageID what the runtime resolved it to.
+	Image   string
+	ImageID string
+	// Hash is the hash of the container spec it was made from; empty where the label is missing or not understood, which
+	// never causes a restart.
+	Hash string
+}
+
+// ProbeResult is the newest outcome of one probe.
+type ProbeResult int
+
+const (
+	ProbeUnknown ProbeResult = iota
+	ProbeSuccess
+	ProbeFailure
+)
+
+// Verdict is what the probes say of one running container.
+type Verdict struct {
+	Startup   ProbeResult
+	Liveness  ProbeResult
+	Readiness ProbeResult
+}

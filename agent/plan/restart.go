@@ -1,0 +1,101 @@
+package plan
+
+import (
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+const (
+	// DefaultBackoffMax is the longest crash-loop back-off, the kubelet's.
+	DefaultBackoffMax = 5 * time.Minute
+	backoffFirst      = 10 * time.Second
+	// backoffReset is how long a container must have run for its back-off to start anew.
+	backoffReset = 10 * time.Minute
+)
+
+// restarts tells whether a container of the pod that has exited so is to be run again.
+func restarts(pod *corev1.Pod, spec *corev1.Container, role Role, exitCode int32) bool {
+	if role == RoleEphemeral {
+		return false
+	}
+	for _, rule := range spec.RestartPolicyRules {
+		if matches(rule, exitCode) {
+			return rule.Action == corev1.ContainerRestartRuleActionRestart
+		}
+	}
+	switch restartPolicy(pod, spec, role) {
+	case corev1.RestartPolicyAlways:
+		return true
+	case corev1.RestartPolicyOnFailure:
+		return exitCode != 0
+	}
+	return false
+}
+
+// restartPolicy is the policy in force for one container: its own where it has one, else the pod's. A plain init container
+// of an Always pod is run again on failure alone.
+func restartPolicy(pod *corev1.Pod, spec *corev1.Container, role Role) corev1.RestartPolicy {
+	policy := pod.Spec.RestartPolicy
+	if spec.RestartPolicy != nil {
+		policy = corev1.RestartPolicy(*spec.RestartPolicy)
+	}
+	if role == RoleInit && policy == corev1.RestartPolicyAlways {
+		return corev1.RestartPolicyOnFailure
+	}
+	return policy
+}
+
+func matches(rule corev1.ContainerRestartRule, exitCode int32) bool {
+	if rule.ExitCodes == nil {
+		return false
+	}
+	listed := slices.Contains(rule.ExitCodes.Values, exitCode)
+	if rule.ExitCodes.Operator == corev1.ContainerRestartRuleOnExitCodesOpNotIn {
+		return !listed
+	}
+	return listed
+}
+
+// backoff is the delay after the end of the newest instance before the next may be made. The first restart is immediate.
+func backoff(last Container, o Observed) time.Duration {
+	if ran(last) >= backoffReset {
+		return 0
+	}
+	if r, known := o.Memory.Restarts[last.Name]; known && r.Attempt == last.Attempt {
+		return r.Delay
+	}
+	if last.Attempt == 0 {
+		return 0
+	}
+	// The agent has not seen the earlier restarts; as many as there were count as crashes.
+	return doubled(backoffFirst, int(last.Attempt)-1, backoffMax(o))
+}
+
+// nextBackoff is the back-off that will be in force after the end of the instance that follows last.
+func nextBackoff(last *Container, o Observed) time.Duration {
+	delay := backoffFirst
+	if last == nil {
+		return 0
+	}
+	if before := backoff(*last, o); before > 0 {
+		delay = 2 * before
+	}
+	return min(delay, backoffMax(o))
+}
+
+func backoffMax(o Observed) time.Duration {
+	if o.Node.BackoffMax > 0 {
+		return o.Node.BackoffMax
+	}
+	return DefaultBackoffMax
+}
+
+// ran is how long an exited container ran.
+func ran(c Container) time.Duration {
+	if c.StartedAt.IsZero() || c.FinishedAt.IsZero() {
+		return 0
+	}
+	return c.FinishedAt.Sub(c.StartedAt)
+}

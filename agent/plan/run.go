@@ -1,0 +1,263 @@
+package plan
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// decide fills in the steps: either towards running, or towards the end.
+func (v *view) decide(p *Plan) {
+	if v.stop != nil {
+		v.tearDown(p)
+		return
+	}
+	v.wakeAt(p, v.activeDeadline())
+	ground := v.prepare(p)
+	if v.current == nil {
+		v.sandbox(p, ground)
+	} else {
+		v.sweep(p)
+	}
+	v.containers(p, ground)
+}
+
+// prepare makes what a sandbox and containers stand on. It tells whether all volumes are there.
+func (v *view) prepare(p *Plan) (ground bool) {
+	if !v.o.Memory.Prepared {
+		v.step(p, Prepare{})
+		return false
+	}
+	ground = true
+	for i := range v.d.Pod.Spec.Volumes {
+		name := v.d.Pod.Spec.Volumes[i].Name
+		m, mounted := v.o.Memory.Volumes[name]
+		ground = ground && mounted
+		if mounted && !m.Stale && (m.RefreshAt.IsZero() || v.o.Now.Before(m.RefreshAt)) {
+			v.wakeAt(p, m.RefreshAt)
+			continue
+		}
+		v.step(p, Mount{Volume: name})
+	}
+	return ground
+}
+
+// sandbox plans a new sandbox. What lived in earlier ones must have ended, and their networks must be back.
+func (v *view) sandbox(p *Plan, ground bool) {
+	held := v.stopStrangers(p)
+	for i := range v.slots {
+		if s := &v.slots[i]; alive(s.last) {
+			v.stopInstance(p, s.last, "Pod sandbox changed, it will be killed and re-created.")
+			held = true
+		}
+	}
+	if held || v.stopSandboxes(p, v.sandboxes) || !v.o.Memory.Prepared || v.volumesFail() {
+		return
+	}
+	attempt := uint32(0)
+	if len(v.sandboxes) > 0 {
+		attempt = v.sandboxes[0].Attempt + 1
+	}
+	v.step(p, CreateSandbox{Attempt: attempt})
+}
+
+// volumesFail: a volume could not be mounted. A first mount does not hold the sandbox up: the two go side by side.
+func (v *view) volumesFail() bool {
+	for key := range v.o.Memory.Failures {
+		if strings.HasPrefix(key, "mount ") && v.o.Memory.Volumes[key[len("mount "):]] == (Volume{}) {
+			return true
+		}
+	}
+	return false
+}
+
+// sweep removes what the pod has left behind: dead instances older than the newest of their container, then sandboxes that
+// hold no newest instance.
+func (v *view) sweep(p *Plan) {
+	kept := map[string]bool{v.current.ID: true}
+	for i := range v.o.Containers {
+		c := &v.o.Containers[i]
+		switch {
+		case v.slotOf(c) != nil:
+			kept[c.SandboxID] = true
+		case alive(c):
+			v.stopInstance(p, c, "Stopping container "+c.Name)
+			kept[c.SandboxID] = true
+		default:
+			v.step(p, RemoveContainer{ID: c.ID, Name: c.Name})
+			kept[c.SandboxID] = true
+		}
+	}
+	for _, s := range v.sandboxes {
+		if kept[s.ID] {
+			continue
+		}
+		if !v.stopSandboxes(p, []Sandbox{s}) {
+			v.step(p, RemoveSandbox{ID: s.ID, Attempt: s.Attempt})
+		}
+	}
+}
+
+// containers plans the containers whose turn it is: ephemeral ones at any time, init containers one after the other with
+// sidecars among them, then all the others at the same time.
+func (v *view) containers(p *Plan, ground bool) {
+	held := false
+	for i := range v.slots {
+		s := &v.slots[i]
+		switch s.role {
+		case RoleEphemeral:
+			if s.last == nil && v.current != nil {
+				v.next(p, s, ground)
+			}
+		case RoleInit:
+			if !v.initialized && !held && !v.initDone(s) {
+				v.next(p, s, ground)
+				held = true
+			}
+		case RoleSidecar:
+			if !held {
+				v.next(p, s, ground)
+				held = !v.initialized && !v.initDone(s)
+			}
+		case RoleApp:
+			if v.initialized || !held && v.current == nil && !v.hasInit() {
+				v.next(p, s, ground)
+			}
+		}
+	}
+}
+
+// hasInit: the pod has containers that come before the app containers.
+func (v *view) hasInit() bool { return len(v.d.Pod.Spec.InitContainers) > 0 }
+
+// next plans the one next step of a container.
+func (v *view) next(p *Plan, s *slot, ground bool) {
+	switch {
+	case s.last == nil || !s.here && s.last.State == ContainerExited:
+		v.create(p, s, ground)
+	case !s.here:
+		// It lives in a sandbox that is going; what it comes to is seen then.
+	case s.last.State == ContainerCreated:
+		if v.outdated(s) {
+			v.step(p, RemoveContainer{ID: s.last.ID, Name: s.spec.Name})
+			return
+		}
+		v.step(p, StartContainer{ID: s.last.ID, Name: s.spec.Name})
+	case s.last.State == ContainerExited:
+		if v.restarts(s) {
+			v.create(p, s, ground)
+		}
+	case s.last.State == ContainerUnknown:
+		v.stopInstance(p, s.last, "Container is in an unknown state, will be restarted")
+	default:
+		v.tend(p, s)
+	}
+}
+
+// create plans the next instance of a container: its image at once, the instance when all it stands on is there.
+func (v *view) create(p *Plan, s *slot, ground bool) {
+	attempt := uint32(0)
+	if s.last != nil {
+		attempt = s.last.Attempt + 1
+		until := s.last.FinishedAt.Add(backoff(*s.last, v.o))
+		if !v.mayRestart(s) {
+			return
+		}
+		if v.o.Now.Before(until) {
+			v.wakeAt(p, until)
+			p.Waits = append(p.Waits, Wait{For: "container " + s.spec.Name, Why: v.backoffMessage(s), Until: until})
+			return
+		}
+	}
+	have := v.o.Memory.Images[s.spec.Name]
+	if have.Attempt != attempt || have.Image != s.spec.Image {
+		v.step(p, EnsureImage{Container: s.spec.Name, Attempt: attempt, Image: s.spec.Image, Policy: s.spec.ImagePullPolicy})
+		return
+	}
+	if ground && v.current != nil {
+		v.step(p, CreateContainer{Name: s.spec.Name, Attempt: attempt, SandboxID: v.current.ID, Backoff: nextBackoff(s.last, v.o)})
+	}
+}
+
+// mayRestart: policy lets the container run after its newest instance has ended. In a new sandbox a finished init container
+// is run once more, for what it did went with the old one.
+func (v *view) mayRestart(s *slot) bool {
+	if s.role == RoleInit && !s.here && s.last.ExitCode == 0 {
+		return true
+	}
+	return v.restarts(s)
+}
+
+// tend plans what a running container needs: its hook, and its end where it has become useless.
+func (v *view) tend(p *Plan, s *slot) {
+	verdict := v.o.Verdicts[s.last.ID]
+	hook := v.o.Memory.Hooks[s.last.ID]
+	switch {
+	case v.outdated(s):
+		v.replace(p, s, "Container "+s.spec.Name+" definition changed, will be restarted", nil)
+	case hook.Failure != "":
+		v.replace(p, s, "FailedPostStartHook", nil)
+	case verdict.Startup == ProbeFailure:
+		v.replace(p, s, "Container "+s.spec.Name+" failed startup probe, will be restarted", s.spec.StartupProbe)
+	case verdict.Liveness == ProbeFailure:
+		v.replace(p, s, "Container "+s.spec.Name+" failed liveness probe, will be restarted", s.spec.LivenessProbe)
+	case v.hookDue(s):
+		v.step(p, PostStart{ID: s.last.ID, Name: s.spec.Name})
+	}
+	if s.spec.StartupProbe != nil || s.spec.LivenessProbe != nil || s.spec.ReadinessProbe != nil {
+		shown := v.shown(s)
+		p.Probes = append(p.Probes, ProbeTarget{ContainerID: s.last.ID, Container: s.spec, StartedAt: s.last.StartedAt,
+			Started: shown.started, Ready: shown.ready})
+	}
+}
+
+// outdated: the container was made from another spec than the pod now has.
+func (v *view) outdated(s *slot) bool {
+	want := v.d.Hashes[s.spec.Name]
+	return want != "" && s.last.Hash != "" && s.last.Hash != want && s.role != RoleInit && s.role != RoleEphemeral
+}
+
+// replace stops a running container so that policy can make the next one. A probe may set a grace of its own.
+func (v *view) replace(p *Plan, s *slot, reason string, probe *corev1.Probe) {
+	limit := grace(v.d.Pod)
+	if probe != nil && probe.TerminationGracePeriodSeconds != nil {
+		limit = time.Duration(*probe.TerminationGracePeriodSeconds) * time.Second
+	}
+	if _, stopping := v.o.Memory.InFlight["stop "+s.last.ID]; stopping {
+		v.awaits(p, StopContainer{ID: s.last.ID, Name: s.spec.Name})
+		return
+	}
+	v.step(p, StopContainer{ID: s.last.ID, Name: s.spec.Name, Deadline: v.o.Now.Add(limit), Reason: reason, Replace: v.outdated(s)})
+}
+
+// step adds a step that may run now; one in flight or in back-off becomes a wait instead.
+func (v *view) step(p *Plan, s Step) {
+	if running, busy := v.o.Memory.InFlight[s.Key()]; busy && !Overtakes(s, running) {
+		v.awaits(p, running)
+		return
+	}
+	if f, failed := v.o.Memory.Failures[s.Key()]; failed && v.o.Now.Before(f.Retry()) {
+		v.wakeAt(p, f.Retry())
+		p.Waits = append(p.Waits, Wait{For: s.String(), Why: f.Message, Until: f.Retry()})
+		return
+	}
+	p.Steps = append(p.Steps, s)
+}
+
+func (v *view) awaits(p *Plan, s Step) {
+	p.Waits = append(p.Waits, Wait{For: s.String(), Why: "in progress"})
+}
+
+// wakeAt brings the next wake-up forward to at; zero means nothing.
+func (v *view) wakeAt(p *Plan, at time.Time) {
+	if !at.IsZero() && (p.Wake.IsZero() || at.Before(p.Wake)) {
+		p.Wake = at
+	}
+}
+
+// collect brings the plan into the one order that its readers can rely on.
+func (v *view) collect(p *Plan) {
+	slices.Sort(p.Cancel)
+}

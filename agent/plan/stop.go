@@ -1,0 +1,206 @@
+package plan
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// effectiveStop is why the pod must not run any more; nil while it should. What the sources want comes first, then what
+// the facts say: a pod past its deadline, one that was refused, one that has done its work.
+func (v *view) effectiveStop() *Stop {
+	if v.d.Stop != nil && v.d.Stop.Cause > StopEvicted {
+		return v.d.Stop
+	}
+	if phase := v.d.Pod.Status.Phase; phase == corev1.PodSucceeded || phase == corev1.PodFailed || v.d.Rejected != nil {
+		return v.ending(v.o.Now)
+	}
+	if v.d.Stop != nil {
+		return v.d.Stop
+	}
+	if at := v.activeDeadline(); !at.IsZero() && !v.o.Now.Before(at) {
+		s := v.ending(at)
+		s.Reason, s.Message = ReasonDeadlineExceeded, "Pod was active on the node longer than the specified deadline"
+		return s
+	}
+	if at, done := v.completed(); done {
+		return v.ending(at)
+	}
+	return nil
+}
+
+// ending stops what is left of a pod that ended at a moment: its containers have their grace from then on.
+func (v *view) ending(at time.Time) *Stop {
+	return &Stop{Cause: StopEvicted, Deadline: at.Add(grace(v.d.Pod))}
+}
+
+// activeDeadline is when the pod must have ended by spec.activeDeadlineSeconds; zero for never.
+func (v *view) activeDeadline() time.Time {
+	limit, start := v.d.Pod.Spec.ActiveDeadlineSeconds, v.d.Pod.Status.StartTime
+	if limit == nil || start == nil {
+		return time.Time{}
+	}
+	return start.Add(time.Duration(*limit) * time.Second)
+}
+
+// completed: no container of the pod has anything left to do. The moment is when the last of them ended.
+func (v *view) completed() (time.Time, bool) {
+	var at time.Time
+	for i := range v.slots {
+		s := &v.slots[i]
+		if s.last != nil && s.last.FinishedAt.After(at) {
+			at = s.last.FinishedAt
+		}
+		switch s.role {
+		case RoleInit:
+			if v.over(s) && s.last.ExitCode != 0 {
+				return s.last.FinishedAt, true
+			}
+		case RoleApp:
+			if !v.over(s) {
+				return time.Time{}, false
+			}
+		}
+	}
+	return at, len(v.d.Pod.Spec.Containers) > 0
+}
+
+// over: the container has ended and its policy lets it rest.
+func (v *view) over(s *slot) bool {
+	return s.last != nil && s.last.State == ContainerExited && !v.restarts(s)
+}
+
+// restarts: a container that has ended is to be run again, by its policy or because the agent ended it for that.
+func (v *view) restarts(s *slot) bool {
+	return v.o.Memory.Killed[s.last.ID].Replace || restarts(v.d.Pod, s.spec, s.role, s.last.ExitCode)
+}
+
+// tearDown plans the end of a pod: containers, sidecars in reverse order, sandbox and volumes, cgroup; then, for one that
+// no source knows any more, its traces.
+func (v *view) tearDown(p *Plan) {
+	waiting := v.giveUp(p)
+	if v.stopContainers(p) || waiting {
+		return
+	}
+	held := v.stopSandboxes(p, v.sandboxes)
+	for _, name := range v.o.VolumesOnDisk {
+		v.step(p, Unmount{Volume: name})
+		held = true
+	}
+	if v.o.CgroupExists {
+		if !v.sandboxHeld() {
+			v.step(p, RemoveCgroup{})
+		}
+		held = true
+	}
+	p.Released = !held
+	if p.Released && v.stop.Cause == StopOrphaned {
+		v.erase(p)
+	}
+}
+
+// giveUp cancels the steps in flight that lead forward; their ends must be seen before the tear-down goes on.
+func (v *view) giveUp(p *Plan) (waiting bool) {
+	for key, step := range v.o.Memory.InFlight {
+		switch step.(type) {
+		case Prepare, Mount, CreateSandbox, EnsureImage, CreateContainer, StartContainer, PostStart:
+			p.Cancel = append(p.Cancel, key)
+			waiting = true
+		}
+	}
+	return waiting
+}
+
+// stopContainers stops app containers first, then sidecars, the last of them first. It tells whether any is still alive.
+func (v *view) stopContainers(p *Plan) bool {
+	busy := v.stopStrangers(p)
+	for i := range v.slots {
+		if s := &v.slots[i]; s.role != RoleSidecar && alive(s.last) {
+			v.stopInstance(p, s.last, "Stopping container "+s.spec.Name)
+			busy = true
+		}
+	}
+	for i := len(v.slots) - 1; i >= 0 && !busy; i-- {
+		if s := &v.slots[i]; s.role == RoleSidecar && alive(s.last) {
+			v.stopInstance(p, s.last, "Stopping container "+s.spec.Name)
+			busy = true
+		}
+	}
+	return busy
+}
+
+// stopStrangers stops instances that are not the newest of a container in the spec: all of them, for an orphan.
+func (v *view) stopStrangers(p *Plan) (busy bool) {
+	for i := range v.o.Containers {
+		c := &v.o.Containers[i]
+		if alive(c) && v.slotOf(c) == nil {
+			v.stopInstance(p, c, "Stopping container "+c.Name)
+			busy = true
+		}
+	}
+	return busy
+}
+
+// slotOf is the slot whose newest instance c is; nil for any other instance.
+func (v *view) slotOf(c *Container) *slot {
+	for i := range v.slots {
+		if s := &v.slots[i]; s.last != nil && s.last.ID == c.ID {
+			return s
+		}
+	}
+	return nil
+}
+
+func (v *view) stopInstance(p *Plan, c *Container, reason string) {
+	deadline := v.o.Now.Add(grace(v.d.Pod))
+	if v.stop != nil {
+		deadline = v.stop.Deadline
+	}
+	if running, ok := v.o.Memory.InFlight["stop "+c.ID].(StopContainer); ok && v.stop == nil {
+		deadline = running.Deadline
+	}
+	v.step(p, StopContainer{ID: c.ID, Name: c.Name, Deadline: deadline, Reason: reason})
+}
+
+// stopSandboxes gives the network of the sandboxes back. A sandbox that is not ready may hold an address still, so each
+// is stopped once in this life of the agent. It tells whether any still holds something.
+func (v *view) stopSandboxes(p *Plan, all []Sandbox) (held bool) {
+	for _, s := range all {
+		if s.Ready || !v.o.Memory.StoppedSandboxes[s.ID] {
+			v.step(p, StopSandbox{ID: s.ID, Attempt: s.Attempt})
+			held = true
+		}
+	}
+	return held
+}
+
+func (v *view) sandboxHeld() bool {
+	for _, s := range v.sandboxes {
+		if s.Ready || !v.o.Memory.StoppedSandboxes[s.ID] {
+			return true
+		}
+	}
+	return false
+}
+
+// erase removes what the runtime and the disk still show of a pod that nobody knows any more.
+func (v *view) erase(p *Plan) {
+	left := false
+	inSandbox := map[string]bool{}
+	for _, s := range v.sandboxes {
+		inSandbox[s.ID] = true
+		v.step(p, RemoveSandbox{ID: s.ID, Attempt: s.Attempt})
+		left = true
+	}
+	for i := range v.o.Containers {
+		if c := &v.o.Containers[i]; !inSandbox[c.SandboxID] {
+			v.step(p, RemoveContainer{ID: c.ID, Name: c.Name})
+			left = true
+		}
+	}
+	if !left && v.o.DirOnDisk {
+		v.step(p, RemoveDir{})
+		left = true
+	}
+	p.Done = !left && len(v.o.Memory.InFlight) == 0
+}

@@ -1,0 +1,254 @@
+package plan
+
+import (
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Role is what a container is to its pod.
+type Role int
+
+const (
+	RoleInit Role = iota
+	// RoleSidecar is an init container with restartPolicy Always (KEP-753).
+	RoleSidecar
+	RoleApp
+	RoleEphemeral
+)
+
+// slot is one container of the spec with what became of it.
+type slot struct {
+	spec *corev1.Container
+	role Role
+	// last is the newest instance; nil where there never was one.
+	last *Container
+	// here: last lives in the current sandbox.
+	here bool
+}
+
+// view is the facts, sorted: everything the rules ask more than once.
+type view struct {
+	d Desired
+	o Observed
+	// sandboxes are all of them, newest first; current is the one to run in, nil where none serves.
+	sandboxes []Sandbox
+	current   *Sandbox
+	// slots are the containers in the order init (with sidecars), app, ephemeral.
+	slots []slot
+	// initialized: the current sandbox is past its init containers.
+	initialized bool
+	stop        *Stop
+}
+
+func look(d Desired, o Observed) *view {
+	v := &view{d: d, o: o, sandboxes: slices.Clone(o.Sandboxes)}
+	slices.SortFunc(v.sandboxes, func(a, b Sandbox) int { return int(b.Attempt) - int(a.Attempt) })
+	v.current = v.usable()
+	v.slots = v.fill()
+	v.initialized = v.pastInit()
+	v.stop = v.effectiveStop()
+	return v
+}
+
+// usable is the newest sandbox if pods can run in it.
+func (v *view) usable() *Sandbox {
+	if len(v.sandboxes) == 0 {
+		return nil
+	}
+	s := &v.sandboxes[0]
+	if !s.Ready || !v.d.Pod.Spec.HostNetwork && len(s.IPs) == 0 {
+		return nil
+	}
+	return s
+}
+
+func (v *view) fill() []slot {
+	spec := &v.d.Pod.Spec
+	slots := make([]slot, 0, len(spec.InitContainers)+len(spec.Containers)+len(spec.EphemeralContainers))
+	add := func(c *corev1.Container, role Role, shown []corev1.ContainerStatus) {
+		s := slot{spec: c, role: role, last: newest(v.o.Containers, c.Name)}
+		if s.last == nil {
+			s.last = lost(c.Name, shown)
+		}
+		s.here = s.last != nil && v.current != nil && s.last.SandboxID == v.current.ID
+		slots = append(slots, s)
+	}
+	shown := &v.d.Pod.Status
+	for i := range spec.InitContainers {
+		add(&spec.InitContainers[i], initRole(&spec.InitContainers[i]), shown.InitContainerStatuses)
+	}
+	for i := range spec.Containers {
+		add(&spec.Containers[i], RoleApp, shown.ContainerStatuses)
+	}
+	for i := range spec.EphemeralContainers {
+		c := corev1.Container(spec.EphemeralContainers[i].EphemeralContainerCommon)
+		add(&c, RoleEphemeral, shown.EphemeralContainerStatuses)
+	}
+	return slots
+}
+
+func initRole(c *corev1.Container) Role {
+	if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
+		return RoleSidecar
+	}
+	return RoleInit
+}
+
+// newest is the newest instance of the named container, nil where there is none.
+func newest(all []Container, name string) *Container {
+	var found *Container
+	for i := range all {
+		if c := &all[i]; c.Name == name && (found == nil || c.Attempt > found.Attempt) {
+			found = c
+		}
+	}
+	return found
+}
+
+// lost rebuilds the newest instance of a container from what the API last showed, where the runtime has forgotten it. One
+// that was running then has ended in a way that nobody saw.
+func lost(name string, shown []corev1.ContainerStatus) *Container {
+	for i := range shown {
+		s := &shown[i]
+		if s.Name != name || s.ContainerID == "" {
+			continue
+		}
+		c := &Container{Name: name, Attempt: uint32(max(s.RestartCount, 0)), State: ContainerExited, Image: s.Image, ImageID: s.ImageID,
+			ID: rawID(s.ContainerID)}
+		ended := s.State.Terminated
+		if ended == nil && s.State.Waiting != nil {
+			ended = s.LastTerminationState.Terminated
+		}
+		if ended != nil {
+			c.StartedAt, c.FinishedAt = ended.StartedAt.Time, ended.FinishedAt.Time
+			c.ExitCode, c.Signal, c.Reason, c.Message = ended.ExitCode, ended.Signal, ended.Reason, ended.Message
+			return c
+		}
+		if s.State.Running != nil {
+			c.StartedAt = s.State.Running.StartedAt.Time
+		}
+		c.ExitCode, c.Reason = exitUnknown, ReasonStatusUnknown
+		c.Message = "The container could not be located when the pod was terminated"
+		return c
+	}
+	return nil
+}
+
+// exitUnknown is the exit code of a container whose end nobody saw, as if it had been killed.
+const exitUnknown = 137
+
+// rawID is a container ID as the runtime knows it, from the form runtime://id that the API shows.
+func rawID(shown string) string {
+	for i := 0; i+2 < len(shown); i++ {
+		if shown[i:i+3] == "://" {
+			return shown[i+3:]
+		}
+	}
+	return shown
+}
+
+// pastInit: a container that comes after init has been made in the current sandbox, or every init container has done its
+// part there.
+func (v *view) pastInit() bool {
+	if v.current == nil {
+		return false
+	}
+	for i := range v.slots {
+		if s := &v.slots[i]; s.role == RoleApp && s.here {
+			return true
+		}
+	}
+	for i := range v.slots {
+		if s := &v.slots[i]; !v.initDone(s) {
+			return false
+		}
+	}
+	return true
+}
+
+// initDone: s does not hold up what comes after it.
+func (v *view) initDone(s *slot) bool {
+	switch s.role {
+	case RoleInit:
+		return s.here && s.last.State == ContainerExited && s.last.ExitCode == 0
+	case RoleSidecar:
+		return s.here && s.last.State == ContainerRunning && v.started(s)
+	}
+	return true
+}
+
+// started: a running container has passed its postStart hook and startup probe.
+func (v *view) started(s *slot) bool {
+	if s.last == nil || s.last.State != ContainerRunning || v.hookDue(s) {
+		return false
+	}
+	if s.spec.StartupProbe == nil {
+		return true
+	}
+	switch v.o.Verdicts[s.last.ID].Startup {
+	case ProbeSuccess:
+		return true
+	case ProbeFailure:
+		return false
+	}
+	return v.shown(s).started
+}
+
+// ready: a started container says by its readiness probe that it can serve.
+func (v *view) ready(s *slot) bool {
+	if !v.started(s) {
+		return false
+	}
+	if s.spec.ReadinessProbe == nil {
+		return true
+	}
+	switch v.o.Verdicts[s.last.ID].Readiness {
+	case ProbeSuccess:
+		return true
+	case ProbeFailure:
+		return false
+	}
+	return v.shown(s).ready
+}
+
+type shownState struct{ started, ready bool }
+
+// shown is what the API says of the very instance in s: it stands until a probe of this life of the agent says otherwise.
+func (v *view) shown(s *slot) shownState {
+	st := &v.d.Pod.Status
+	for _, list := range [][]corev1.ContainerStatus{st.InitContainerStatuses, st.ContainerStatuses} {
+		for i := range list {
+			if c := &list[i]; c.Name == s.spec.Name && rawID(c.ContainerID) == s.last.ID && c.State.Running != nil {
+				return shownState{started: c.Started != nil && *c.Started, ready: c.Ready}
+			}
+		}
+	}
+	return shownState{}
+}
+
+// hookDue: the postStart hook of a container that this life of the agent has started has not ended well.
+func (v *view) hookDue(s *slot) bool {
+	if s.spec.Lifecycle == nil || s.spec.Lifecycle.PostStart == nil || !v.o.Memory.Started[s.last.ID] {
+		return false
+	}
+	h, ended := v.o.Memory.Hooks[s.last.ID]
+	return !ended || h.Failure != ""
+}
+
+// alive: the instance may have processes.
+func alive(c *Container) bool {
+	return c != nil && (c.State == ContainerRunning || c.State == ContainerUnknown)
+}
+
+// grace is how long the pod's containers get to end.
+func grace(pod *corev1.Pod) time.Duration {
+	if pod.DeletionGracePeriodSeconds != nil {
+		return time.Duration(*pod.DeletionGracePeriodSeconds) * time.Second
+	}
+	if pod.Spec.TerminationGracePeriodSeconds != nil {
+		return time.Duration(*pod.Spec.TerminationGracePeriodSeconds) * time.Second
+	}
+	return 30 * time.Second
+}
