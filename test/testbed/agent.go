@@ -1,0 +1,105 @@
+package testbed
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// StartAgent starts an agent on the node, which must have none. It does not wait; see WaitReady. Both kinds get the same
+// files and flags, so that one can take the node over from the other.
+func (n *Node) StartAgent(ctx context.Context, kind AgentKind) error {
+	var program string
+	switch kind {
+	case Kubelet:
+		var err error
+		if program, err = n.tb.cache.Program(ctx, "kubernetes", "kubelet"); err != nil {
+			return err
+		}
+	case Nodelet:
+		program = n.tb.opts.NodeletBin
+	default:
+		return fmt.Errorf("start agent of node %s: no program for kind %q", n.Name, kind)
+	}
+	argv := append([]string{
+		program,
+		"--config=" + n.ConfigFile,
+		"--kubeconfig=" + n.Kubeconfig,
+		"--root-dir=" + n.RootDir,
+		"--hostname-override=" + n.Name,
+		"--node-ip=" + n.IP,
+		"-v=2",
+	}, n.tb.opts.AgentArgs...)
+	return n.tb.launch(n.role(roleAgent), launch{netns: n.Netns, dir: n.dir, env: n.tb.Env(), argv: argv})
+}
+
+// StopAgent sends the signal to the node's agent and waits for its end; after 20 seconds it is killed. No agent is no
+// error. Pods stay.
+func (n *Node) StopAgent(sig unix.Signal) error {
+	return n.tb.stopRole(n.role(roleAgent), sig, 20*time.Second)
+}
+
+// AgentPID is the process ID of the node's agent, 0 if none runs.
+func (n *Node) AgentPID() int {
+	p, err := n.tb.proc(n.role(roleAgent))
+	if err != nil || !p.Alive() {
+		return 0
+	}
+	return p.PID
+}
+
+// AgentLog is the path of the agent's log. Agents of one node append to the same file.
+func (n *Node) AgentLog() string { return n.tb.log(n.role(roleAgent)) }
+
+// WaitReady waits until the Node object exists and is Ready, or the limit is over.
+func (n *Node) WaitReady(ctx context.Context, limit time.Duration) error {
+	began := time.Now()
+	if err := n.waitFor(ctx, limit, "create"); err != nil {
+		return err
+	}
+	return n.waitFor(ctx, max(time.Second, limit-time.Since(began)), "condition=Ready")
+}
+
+// waitFor waits by "kubectl wait", which watches.
+func (n *Node) waitFor(ctx context.Context, limit time.Duration, what string) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	n.tb.mu.Lock()
+	agent := n.tb.children[n.role(roleAgent)]
+	n.tb.mu.Unlock()
+	if agent != nil {
+		go func() { // an agent that has ended makes the wait pointless
+			select {
+			case <-agent.done:
+				cancel(fmt.Errorf("the agent has ended"))
+			case <-ctx.Done():
+			}
+		}()
+	}
+	_, err := n.tb.Kubectl(ctx, "wait", "--for="+what, "node/"+n.Name, fmt.Sprintf("--timeout=%.0fs", limit.Seconds()))
+	if cause := context.Cause(ctx); cause != nil {
+		err = cause
+	}
+	if err != nil {
+		return fmt.Errorf("wait for %s of node %s: %w\n%s", what, n.Name, err, tail(n.AgentLog(), 20))
+	}
+	return nil
+}
+
+func (n *Node) startKubeProxy() error {
+	return n.tb.launch(n.role(roleProxy), launch{
+		netns: n.Netns,
+		dir:   n.dir,
+		argv: []string{
+			filepath.Join(n.tb.bins.kubernetes, "kube-proxy"),
+			"--kubeconfig=" + n.tb.kubeconfig("kube-proxy"),
+			"--hostname-override=" + n.Name,
+			"--cluster-cidr=" + podCIDR,
+			"--proxy-mode=iptables",
+			"--conntrack-max-per-core=0", // that limit is the machine's
+		},
+	})
+}

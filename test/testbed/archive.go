@@ -1,0 +1,163 @@
+package testbed
+
+import (
+	"archive/tar"
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"path"
+	"runtime"
+	"time"
+)
+
+// image is a container image of one layer.
+type image struct {
+	refs       []string // full references, such as "docker.io/library/busybox:1.37"
+	files      []imageFile
+	entrypoint []string
+	cmd        []string
+	env        []string
+}
+
+// imageFile is a file, a directory (mode has the directory bit tar knows: isDir) or a symbolic link (link is set).
+type imageFile struct {
+	name  string // absolute
+	mode  int64
+	body  []byte
+	link  string
+	isDir bool
+}
+
+// descriptor is the OCI content descriptor.
+type descriptor struct {
+	MediaType   string            `json:"mediaType"`
+	Digest      string            `json:"digest"`
+	Size        int64             `json:"size"`
+	Annotations map[string]string `json:"annotations,omitempty"`
+}
+
+type ociPlatform struct {
+	Architecture string `json:"architecture"`
+	OS           string `json:"os"`
+}
+
+type ociConfig struct {
+	ociPlatform
+	Config struct {
+		Entrypoint []string `json:"Entrypoint,omitempty"`
+		Cmd        []string `json:"Cmd,omitempty"`
+		Env        []string `json:"Env,omitempty"`
+	} `json:"config"`
+	RootFS struct {
+		Type    string   `json:"type"`
+		DiffIDs []string `json:"diff_ids"`
+	} `json:"rootfs"`
+}
+
+type ociManifest struct {
+	SchemaVersion int          `json:"schemaVersion"`
+	MediaType     string       `json:"mediaType"`
+	Config        descriptor   `json:"config"`
+	Layers        []descriptor `json:"layers"`
+}
+
+type ociIndex struct {
+	SchemaVersion int          `json:"schemaVersion"`
+	MediaType     string       `json:"mediaType"`
+	Manifests     []descriptor `json:"manifests"`
+}
+
+// refAnnotation holds the full image reference; containerd's import names the image by it.
+const refAnnotation = "io.containerd.image.name"
+
+// write writes the image as a tar of an OCI image layout (OCI image-spec v1.1). The layer is not compressed: it goes no
+// further than to a runtime on the same disk. Equal images give equal bytes.
+func (img image) write(w io.Writer) error {
+	layer, err := img.layer()
+	if err != nil {
+		return err
+	}
+	out := &layout{tar: tar.NewWriter(w)}
+	layerDesc := out.blob("application/vnd.oci.image.layer.v1.tar", layer)
+
+	var c ociConfig
+	c.ociPlatform = ociPlatform{Architecture: runtime.GOARCH, OS: "linux"}
+	c.Config.Entrypoint, c.Config.Cmd, c.Config.Env = img.entrypoint, img.cmd, img.env
+	c.RootFS.Type, c.RootFS.DiffIDs = "layers", []string{layerDesc.Digest}
+	manifest := out.json("application/vnd.oci.image.manifest.v1+json", ociManifest{
+		SchemaVersion: 2,
+		MediaType:     "application/vnd.oci.image.manifest.v1+json",
+		Config:        out.json("application/vnd.oci.image.config.v1+json", c),
+		Layers:        []descriptor{layerDesc},
+	})
+	index := ociIndex{SchemaVersion: 2, MediaType: "application/vnd.oci.image.index.v1+json"}
+	for _, ref := range img.refs {
+		manifest.Annotations = map[string]string{refAnnotation: ref}
+		index.Manifests = append(index.Manifests, manifest)
+	}
+	out.file("oci-layout", []byte(`{"imageLayoutVersion":"1.0.0"}`))
+	b, err := json.Marshal(index)
+	if err != nil {
+		return err
+	}
+	out.file("index.json", b)
+	if out.err != nil {
+		return fmt.Errorf("write image %s: %w", img.refs[0], out.err)
+	}
+	return out.tar.Close()
+}
+
+// layer is the image's root file system as a tar, everything owned by root.
+func (img image) layer() ([]byte, error) {
+	var buf bytes.Buffer
+	tw := tar.NewWriter(&buf)
+	for _, f := range img.files {
+		h := &tar.Header{Name: path.Clean(f.name)[1:], Mode: f.mode, ModTime: time.Unix(0, 0), Size: int64(len(f.body)), Typeflag: tar.TypeReg}
+		switch {
+		case f.isDir:
+			h.Typeflag, h.Name = tar.TypeDir, h.Name+"/"
+		case f.link != "":
+			h.Typeflag, h.Linkname = tar.TypeSymlink, f.link
+		}
+		if err := tw.WriteHeader(h); err != nil {
+			return nil, fmt.Errorf("pack %s: %w", f.name, err)
+		}
+		if _, err := tw.Write(f.body); err != nil {
+			return nil, fmt.Errorf("pack %s: %w", f.name, err)
+		}
+	}
+	return buf.Bytes(), tw.Close()
+}
+
+// layout writes an OCI layout and keeps the first error.
+type layout struct {
+	tar *tar.Writer
+	err error
+}
+
+func (l *layout) file(name string, body []byte) {
+	if l.err == nil {
+		l.err = l.tar.WriteHeader(&tar.Header{Name: name, Mode: 0o644, Size: int64(len(body)), ModTime: time.Unix(0, 0)})
+	}
+	if l.err == nil {
+		_, l.err = l.tar.Write(body)
+	}
+}
+
+func (l *layout) blob(mediaType string, body []byte) descriptor {
+	sum := sha256.Sum256(body)
+	digest := hex.EncodeToString(sum[:])
+	l.file("blobs/sha256/"+digest, body)
+	return descriptor{MediaType: mediaType, Digest: "sha256:" + digest, Size: int64(len(body))}
+}
+
+func (l *layout) json(mediaType string, v any) descriptor {
+	b, err := json.Marshal(v)
+	if err != nil && l.err == nil {
+		l.err = err
+	}
+	return l.blob(mediaType, b)
+}

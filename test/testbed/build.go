@@ -1,0 +1,264 @@
+package testbed
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+)
+
+// goModule is a Go module programs are built from. modules/NAME/go.mod pins its version.
+type goModule struct {
+	path string
+	// ldflags may hold %s for the version.
+	ldflags string
+	cgo     bool
+	tags    string
+	// programs are package paths below the module's.
+	programs []string
+}
+
+const versionPkg = "-X k8s.io/component-base/version."
+
+func goModules() map[string]goModule {
+	return map[string]goModule{
+		"kubernetes": {
+			path: "k8s.io/kubernetes",
+			ldflags: versionPkg + "gitVersion=%[1]s " + versionPkg + "gitMajor=1 " + versionPkg + "gitMinor=36 " +
+				versionPkg + "gitTreeState=archive -X k8s.io/client-go/pkg/version.gitVersion=%[1]s",
+			programs: []string{
+				"cmd/kube-apiserver", "cmd/kube-controller-manager", "cmd/kube-scheduler", "cmd/kubectl",
+				"cmd/kubelet", "cmd/kube-proxy", "cmd/kubeadm", "test/images/agnhost",
+			},
+		},
+		"containerd": {
+			path:     "github.com/containerd/containerd/v2",
+			ldflags:  "-X github.com/containerd/containerd/v2/version.Version=%[1]s",
+			programs: []string{"cmd/containerd", "cmd/containerd-shim-runc-v2", "cmd/ctr"},
+		},
+		"runc": {path: "github.com/opencontainers/runc", cgo: true, tags: "seccomp", programs: []string{"."}},
+		"cni": {
+			path: "github.com/containernetworking/plugins",
+			programs: []string{
+				"plugins/main/bridge", "plugins/main/loopback", "plugins/main/macvlan", "plugins/ipam/host-local",
+				"plugins/meta/portmap", "plugins/meta/firewall", "plugins/meta/bandwidth", "plugins/meta/tuning",
+			},
+		},
+		"cri-tools": {path: "sigs.k8s.io/cri-tools", programs: []string{"cmd/crictl", "cmd/critest"}},
+	}
+}
+
+// pkg is the import path of a program.
+func (m goModule) pkg(program string) string { return path.Join(m.path, program) }
+
+// name is the file name of a program; a module whose root is the program gives its own.
+func (m goModule) name(program string) string { return path.Base(m.pkg(program)) }
+
+// Cache holds built programs and images. Its entries are keyed by version and appear whole, so any number of processes
+// may share it; deleting it costs only time.
+type Cache struct {
+	dir      string
+	progress io.Writer
+}
+
+// OpenCache opens the cache at $NODELET_TESTBED_CACHE or in the user's cache directory. progress is told about long
+// builds.
+func OpenCache(progress io.Writer) (*Cache, error) {
+	dir := os.Getenv(CacheEnv)
+	if dir == "" {
+		base, err := os.UserCacheDir()
+		if err != nil {
+			return nil, fmt.Errorf("find a cache directory: %w (set %s)", err, CacheEnv)
+		}
+		dir = filepath.Join(base, "nodelet-testbed")
+	}
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, err
+	}
+	return &Cache{dir: dir, progress: progress}, os.MkdirAll(dir, 0o755)
+}
+
+// Programs builds what is missing of the named programs of one module, and returns the directory that holds them. For
+// "cni" no names means all of them.
+func (c *Cache) Programs(ctx context.Context, module string, programs ...string) (string, error) {
+	m, ok := goModules()[module]
+	if !ok {
+		return "", fmt.Errorf("no module %q below test/testbed/modules", module)
+	}
+	src, err := moduleDir(ctx, module)
+	if err != nil {
+		return "", err
+	}
+	version, err := pinnedVersion(filepath.Join(src, "go.mod"), m.path)
+	if err != nil {
+		return "", err
+	}
+	var wanted []string
+	for _, p := range m.programs {
+		if len(programs) == 0 || slices.Contains(programs, m.name(p)) {
+			wanted = append(wanted, p)
+		}
+	}
+	if len(programs) > 0 && len(wanted) != len(programs) {
+		return "", fmt.Errorf("module %s has not all of %v", module, programs)
+	}
+	dir := filepath.Join(c.dir, module+"-"+version)
+	return dir, c.build(ctx, m, src, version, dir, wanted)
+}
+
+// Program builds one program if it is missing, and returns its path.
+func (c *Cache) Program(ctx context.Context, module, program string) (string, error) {
+	dir, err := c.Programs(ctx, module, program)
+	return filepath.Join(dir, program), err
+}
+
+func (c *Cache) build(ctx context.Context, m goModule, src, version, dir string, programs []string) error {
+	if len(m.missing(dir, programs)) == 0 {
+		return nil
+	}
+	what := filepath.Base(dir)
+	unlock, err := lockFile(filepath.Join(c.dir, "."+what+".lock"), func() {
+		fmt.Fprintf(c.progress, "%s: somebody else builds it, waiting\n", what)
+	})
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	programs = m.missing(dir, programs)
+	if len(programs) == 0 {
+		return nil
+	}
+	if m.cgo {
+		if err := installDebian(ctx, c.progress, cgoNeeds()); err != nil {
+			return err
+		}
+	}
+	temp, err := os.MkdirTemp(c.dir, ".build-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(temp)
+	ldflags := "-s -w"
+	if m.ldflags != "" {
+		ldflags += " " + fmt.Sprintf(m.ldflags, version)
+	}
+	args := []string{"build", "-v", "-mod=readonly", "-buildvcs=false", "-trimpath", "-tags=" + m.tags, "-ldflags=" + ldflags, "-o", temp + "/"}
+	for _, p := range programs {
+		args = append(args, m.pkg(p))
+	}
+	if err := c.goBuild(ctx, what, src, m.cgo, args); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	for _, p := range programs {
+		if err := os.Rename(filepath.Join(temp, m.name(p)), filepath.Join(dir, m.name(p))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (m goModule) missing(dir string, programs []string) []string {
+	return slices.DeleteFunc(slices.Clone(programs), func(p string) bool {
+		_, err := os.Stat(filepath.Join(dir, m.name(p)))
+		return err == nil
+	})
+}
+
+// goBuild runs the go command in src, and tells how it gets on: "go build -v" prints each package it compiles.
+func (c *Cache) goBuild(ctx context.Context, what, src string, cgo bool, args []string) error {
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Dir = src
+	cmd.Env = append(os.Environ(), "GOFLAGS=", "GOWORK=off", "CGO_ENABLED=0")
+	if cgo {
+		cmd.Env = append(cmd.Env, "CGO_ENABLED=1")
+	}
+	stderr, err := cmd.StderrPipe()
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	fmt.Fprintf(c.progress, "%s: building (minutes, the first time)\n", what)
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("build %s: %w", what, err)
+	}
+	var packages atomic.Int64
+	stop := c.report(what, began, &packages)
+	var last []string // go's last words
+	for lines := bufio.NewScanner(stderr); lines.Scan(); packages.Add(1) {
+		last = append(last[max(0, len(last)-30):], lines.Text())
+	}
+	err = cmd.Wait()
+	stop()
+	if err != nil {
+		return fmt.Errorf("build %s in %s: %w\n%s", what, src, err, strings.Join(last, "\n"))
+	}
+	fmt.Fprintf(c.progress, "%s: built in %s\n", what, time.Since(began).Round(time.Second))
+	return nil
+}
+
+// report prints a line now and then until it is stopped.
+func (c *Cache) report(what string, began time.Time, packages *atomic.Int64) (stop func()) {
+	done, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		tick := time.NewTicker(15 * time.Second)
+		defer tick.Stop()
+		for {
+			select {
+			case <-done:
+				return
+			case <-tick.C:
+				fmt.Fprintf(c.progress, "%s: building for %s, %d packages compiled\n",
+					what, time.Since(began).Round(time.Second), packages.Load())
+			}
+		}
+	}()
+	return func() { close(done); <-ended }
+}
+
+// moduleDir finds test/testbed/modules/NAME: beside this file, or by asking the go command when the paths were trimmed.
+func moduleDir(ctx context.Context, name string) (string, error) {
+	if _, file, _, ok := runtime.Caller(0); ok && filepath.IsAbs(file) {
+		if dir := filepath.Join(filepath.Dir(file), "modules", name); isDir(dir) {
+			return dir, nil
+		}
+	}
+	here, err := run(ctx, "go", "list", "-f", "{{.Dir}}", "github.com/nodelet/nodelet/test/testbed")
+	if err != nil {
+		return "", fmt.Errorf("find the testbed's sources (run it inside the nodelet source tree): %w", err)
+	}
+	return filepath.Join(strings.TrimSpace(here), "modules", name), nil
+}
+
+func isDir(path string) bool {
+	fi, err := os.Stat(path)
+	return err == nil && fi.IsDir()
+}
+
+// pinnedVersion reads the version a go.mod requires of a module.
+func pinnedVersion(goMod, module string) (string, error) {
+	b, err := os.ReadFile(goMod)
+	if err != nil {
+		return "", err
+	}
+	m := regexp.MustCompile(`(?m)^(?:require)?\s*` + regexp.QuoteMeta(module) + ` (v\S+)`).FindSubmatch(b)
+	if m == nil {
+		return "", errors.New(goMod + " does not require " + module)
+	}
+	return string(m[1]), nil
+}

@@ -1,0 +1,142 @@
+// Command testbed starts, describes and ends testbeds: small Kubernetes clusters on this machine. See the package
+// github.com/nodelet/nodelet/test/testbed.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/nodelet/nodelet/test/testbed"
+)
+
+const usage = `usage: testbed COMMAND [flags]
+
+  up          build what is missing and start a testbed
+  status      show its processes, addresses and nodes
+  kubeconfig  print the path of the administrator's kubeconfig
+  env         print the environment to work with it; use: eval "$(testbed env)"
+  logs [ROLE] print the path of each log, or one log's content; -f follows it
+  down        end it and remove whatever it made
+
+Each takes --name; "testbed COMMAND -h" shows the other flags.
+`
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := command(ctx, os.Args[1:]); err != nil {
+		if !errors.Is(err, flag.ErrHelp) {
+			fmt.Fprintln(os.Stderr, "testbed:", err)
+		}
+		os.Exit(1)
+	}
+}
+
+func command(ctx context.Context, args []string) error {
+	if len(args) == 0 {
+		fmt.Fprint(os.Stderr, usage)
+		return flag.ErrHelp
+	}
+	flags := flag.NewFlagSet("testbed "+args[0], flag.ContinueOnError)
+	name := flags.String("name", testbed.DefaultName, "the testbed's `name`")
+	switch args[0] {
+	case "up":
+		return up(ctx, flags, name, args[1:])
+	case "down":
+		if err := flags.Parse(args[1:]); err != nil {
+			return err
+		}
+		return testbed.Down(ctx, *name, os.Stderr)
+	case "status", "kubeconfig", "env", "logs":
+		follow := args[0] == "logs" && flags.Bool("f", false, "follow the log") != nil
+		if err := flags.Parse(args[1:]); err != nil {
+			return err
+		}
+		tb, err := testbed.Open(ctx, *name, os.Stderr)
+		if err != nil {
+			return err
+		}
+		if follow {
+			return logs(ctx, tb, flags)
+		}
+		return show(ctx, tb, args[0])
+	}
+	fmt.Fprint(os.Stderr, usage)
+	return fmt.Errorf("no command %q", args[0])
+}
+
+func up(ctx context.Context, flags *flag.FlagSet, name *string, args []string) error {
+	o := testbed.Options{Progress: os.Stderr}
+	agent := flags.String("agent", string(testbed.NoAgent), "`kind` of agent on the nodes: nodelet, kubelet or none")
+	flags.StringVar(&o.NodeletBin, "nodelet-bin", "bin/nodelet", "nodelet's program `file`")
+	flags.IntVar(&o.Nodes, "nodes", 1, "`number` of nodes")
+	flags.BoolVar(&o.KubeProxy, "kube-proxy", false, "start a kube-proxy on each node")
+	flags.Func("agent-arg", "`flag` for the agent; may be repeated", func(s string) error {
+		o.AgentArgs = append(o.AgentArgs, s)
+		return nil
+	})
+	flags.Func("apiserver-arg", "`flag` for the kube-apiserver; may be repeated", func(s string) error {
+		o.APIServerArgs = append(o.APIServerArgs, s)
+		return nil
+	})
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	o.Name, o.Agent = *name, testbed.AgentKind(*agent)
+	tb, err := testbed.Up(ctx, o)
+	if err != nil {
+		return err
+	}
+	if err := tb.Describe(ctx, os.Stderr); err != nil {
+		return err
+	}
+	return show(ctx, tb, "env")
+}
+
+func show(ctx context.Context, tb *testbed.Testbed, what string) error {
+	switch what {
+	case "status":
+		return tb.Describe(ctx, os.Stdout)
+	case "kubeconfig":
+		fmt.Println(tb.Kubeconfig)
+	case "env":
+		fmt.Printf("export KUBECONFIG=%s\nexport PATH=%s\n", quote(tb.Kubeconfig), quote(tb.Path()))
+		fmt.Printf("export CONTAINER_RUNTIME_ENDPOINT=%s\n", quote(tb.Nodes[0].RuntimeEndpoint))
+	}
+	return nil
+}
+
+// quote makes one word for a shell.
+func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
+
+func logs(ctx context.Context, tb *testbed.Testbed, flags *flag.FlagSet) error {
+	all, err := tb.Logs()
+	if err != nil {
+		return err
+	}
+	if flags.NArg() == 0 {
+		for _, l := range all {
+			fmt.Println(l)
+		}
+		return nil
+	}
+	for _, l := range all {
+		if strings.HasSuffix(l, "/"+flags.Arg(0)+".log") {
+			args := []string{"-n", "+1"}
+			if flags.Lookup("f").Value.String() == "true" {
+				args = []string{"-n", "50", "-f"}
+			}
+			cmd := exec.CommandContext(ctx, "tail", append(args, l)...)
+			cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+			return cmd.Run()
+		}
+	}
+	return fmt.Errorf("no log %q; there are:\n%s", flags.Arg(0), strings.Join(all, "\n"))
+}

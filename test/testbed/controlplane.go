@@ -1,0 +1,157 @@
+package testbed
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+func (tb *Testbed) apiIP() string  { return address(tb.x, 2).String() }
+func (tb *Testbed) apiURL() string { return "https://" + tb.apiIP() + ":6443" }
+
+// startControlPlane returns when the default service account exists: from then on pods can be made.
+func (tb *Testbed) startControlPlane(ctx context.Context) error {
+	if err := tb.launchControl(roleEtcd, tb.etcdArgs()); err != nil {
+		return err
+	}
+	if err := tb.StartAPIServer(ctx); err != nil {
+		return err
+	}
+	if err := tb.launchControl(roleController, tb.controllerArgs()); err != nil {
+		return err
+	}
+	if err := tb.launchControl(roleScheduler, tb.schedulerArgs()); err != nil {
+		return err
+	}
+	if _, err := tb.Kubectl(ctx, "wait", "--for=create", "serviceaccount/default", "--timeout=60s"); err != nil {
+		return fmt.Errorf("wait for the default service account: %w\n%s", err, tail(tb.log(roleController), 20))
+	}
+	return nil
+}
+
+func (tb *Testbed) launchControl(role string, argv []string) error {
+	return tb.launch(role, launch{netns: tb.netns(), dir: tb.dir(), argv: argv})
+}
+
+// StartAPIServer starts the API server and waits until it is ready.
+func (tb *Testbed) StartAPIServer(ctx context.Context) error {
+	if err := tb.launchControl(roleAPIServer, tb.apiServerArgs()); err != nil {
+		return err
+	}
+	ca, err := os.ReadFile(tb.pki("ca.crt"))
+	if err != nil {
+		return err
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(ca)
+	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}}
+	defer transport.CloseIdleConnections()
+	client := &http.Client{Transport: transport, Timeout: 2 * time.Second}
+	return tb.await(ctx, roleAPIServer, time.Minute, func(ctx context.Context) error {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, tb.apiURL()+"/readyz", nil)
+		if err != nil {
+			return err
+		}
+		resp, err := client.Do(req)
+		if err != nil {
+			return err
+		}
+		resp.Body.Close()
+		if resp.StatusCode != http.StatusOK {
+			return fmt.Errorf("GET /readyz: %s", resp.Status)
+		}
+		return nil
+	})
+}
+
+// StopAPIServer ends the API server at once, as a crash would: clients see broken connections.
+func (tb *Testbed) StopAPIServer() error {
+	return tb.stopRole(roleAPIServer, unix.SIGKILL, 10*time.Second)
+}
+
+func (tb *Testbed) pki(file string) string { return filepath.Join(tb.pkiDir(), file) }
+
+func (tb *Testbed) etcdArgs() []string {
+	return []string{
+		tb.bins.etcd,
+		"--name=testbed",
+		"--data-dir=" + filepath.Join(tb.dir(), "etcd"),
+		"--listen-client-urls=http://127.0.0.1:2379",
+		"--advertise-client-urls=http://127.0.0.1:2379",
+		"--listen-peer-urls=http://127.0.0.1:2380",
+		"--initial-advertise-peer-urls=http://127.0.0.1:2380",
+		"--initial-cluster=testbed=http://127.0.0.1:2380",
+		"--log-level=warn",
+		"--logger=zap",
+	}
+}
+
+func (tb *Testbed) apiServerArgs() []string {
+	return append([]string{
+		filepath.Join(tb.bins.kubernetes, "kube-apiserver"),
+		"--etcd-servers=http://127.0.0.1:2379",
+		"--advertise-address=" + tb.apiIP(),
+		"--secure-port=6443",
+		"--service-cluster-ip-range=" + serviceCIDR,
+		"--allow-privileged=true",
+		"--authorization-mode=Node,RBAC",
+		"--enable-admission-plugins=NodeRestriction",
+		"--enable-bootstrap-token-auth=true",
+		"--client-ca-file=" + tb.pki("ca.crt"),
+		"--tls-cert-file=" + tb.pki("apiserver.crt"),
+		"--tls-private-key-file=" + tb.pki("apiserver.key"),
+		"--kubelet-client-certificate=" + tb.pki("apiserver-kubelet-client.crt"),
+		"--kubelet-client-key=" + tb.pki("apiserver-kubelet-client.key"),
+		"--kubelet-preferred-address-types=InternalIP",
+		"--service-account-issuer=https://kubernetes.default.svc." + clusterDomain,
+		"--service-account-key-file=" + tb.pki("service-accounts.key"),
+		"--service-account-signing-key-file=" + tb.pki("service-accounts.key"),
+		"--requestheader-client-ca-file=" + tb.pki("front-proxy-ca.crt"),
+		"--requestheader-allowed-names=front-proxy-client",
+		"--requestheader-username-headers=X-Remote-User",
+		"--requestheader-group-headers=X-Remote-Group",
+		"--requestheader-extra-headers-prefix=X-Remote-Extra-",
+		"--proxy-client-cert-file=" + tb.pki("front-proxy-client.crt"),
+		"--proxy-client-key-file=" + tb.pki("front-proxy-client.key"),
+	}, tb.opts.APIServerArgs...)
+}
+
+func (tb *Testbed) controllerArgs() []string {
+	config := tb.kubeconfig("controller-manager")
+	return []string{
+		filepath.Join(tb.bins.kubernetes, "kube-controller-manager"),
+		"--kubeconfig=" + config,
+		"--authentication-kubeconfig=" + config,
+		"--authorization-kubeconfig=" + config,
+		"--bind-address=127.0.0.1",
+		"--leader-elect=false",
+		"--controllers=*,bootstrap-signer-controller,token-cleaner-controller",
+		"--use-service-account-credentials=true",
+		"--service-account-private-key-file=" + tb.pki("service-accounts.key"),
+		"--root-ca-file=" + tb.pki("ca.crt"),
+		"--cluster-signing-cert-file=" + tb.pki("ca.crt"),
+		"--cluster-signing-key-file=" + tb.pki("ca.key"),
+		"--allocate-node-cidrs=true",
+		"--cluster-cidr=" + podCIDR,
+		"--service-cluster-ip-range=" + serviceCIDR,
+	}
+}
+
+func (tb *Testbed) schedulerArgs() []string {
+	config := tb.kubeconfig("scheduler")
+	return []string{
+		filepath.Join(tb.bins.kubernetes, "kube-scheduler"),
+		"--kubeconfig=" + config,
+		"--authentication-kubeconfig=" + config,
+		"--authorization-kubeconfig=" + config,
+		"--bind-address=127.0.0.1",
+		"--leader-elect=false",
+	}
+}

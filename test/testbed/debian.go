@@ -1,0 +1,130 @@
+package testbed
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// need is something the machine must have, and the Debian package that brings it.
+type need struct {
+	pkg string
+	// command is looked up in PATH; file is an absolute path. One of them is given.
+	command, file string
+}
+
+func (n need) met() bool {
+	if n.file != "" {
+		_, err := os.Stat(n.file)
+		return err == nil
+	}
+	_, err := exec.LookPath(n.command)
+	return err == nil
+}
+
+func runNeeds() []need {
+	return []need{
+		{pkg: "iproute2", command: "ip"},
+		{pkg: "iptables", command: "iptables"},
+		{pkg: "util-linux", command: "nsenter"},
+	}
+}
+
+func cgoNeeds() []need {
+	return []need{
+		{pkg: "gcc", command: "gcc"},
+		{pkg: "libc6-dev", file: "/usr/include/stdio.h"},
+		{pkg: "pkg-config", command: "pkg-config"},
+		{pkg: "libseccomp-dev", file: "/usr/include/seccomp.h"},
+	}
+}
+
+// installDebian installs the packages whose needs are not met; none of them starts a service.
+func installDebian(ctx context.Context, progress io.Writer, needs []need) error {
+	var missing []string
+	for _, n := range needs {
+		if !n.met() {
+			missing = append(missing, n.pkg)
+		}
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	list := strings.Join(missing, " ")
+	if os.Geteuid() != 0 {
+		return fmt.Errorf("missing on this machine: %s; run as root or: apt-get install %[1]s", list)
+	}
+	fmt.Fprintf(progress, "installing Debian packages: %s\n", list)
+	if err := aptUpdate(ctx); err != nil {
+		return fmt.Errorf("install %s: %w", list, err)
+	}
+	_, err := run(ctx, "env", append([]string{"DEBIAN_FRONTEND=noninteractive", "apt-get", "-o", "DPkg::Lock::Timeout=300",
+		"install", "-y", "-q", "--no-install-recommends"}, missing...)...)
+	return err
+}
+
+func aptUpdate(ctx context.Context) error {
+	if _, err := exec.LookPath("apt-get"); err != nil {
+		return errors.New("no apt-get here: the testbed is made for Debian 12; install it by hand on other systems")
+	}
+	_, err := run(ctx, "apt-get", "-o", "DPkg::Lock::Timeout=300", "update", "-q")
+	return err
+}
+
+// DebianFile returns the path of a file out of a Debian package. The package is unpacked in the cache rather than
+// installed, so that no service of it starts and the machine stays as it is.
+func (c *Cache) DebianFile(ctx context.Context, pkg, file string) (string, error) {
+	dir := filepath.Join(c.dir, "debian-"+pkg)
+	path := filepath.Join(dir, file)
+	if _, err := os.Stat(path); err == nil {
+		return path, nil
+	}
+	unlock, err := lockFile(filepath.Join(c.dir, ".debian-"+pkg+".lock"), func() {})
+	if err != nil {
+		return "", err
+	}
+	defer unlock()
+	if _, err := os.Stat(path); err == nil {
+		return path, nil
+	}
+	fmt.Fprintf(c.progress, "unpacking Debian package %s\n", pkg)
+	if err := c.unpackDebian(ctx, pkg, dir); err != nil {
+		return "", fmt.Errorf("get %s from Debian package %s: %w", file, pkg, err)
+	}
+	_, err = os.Stat(path)
+	return path, err
+}
+
+func (c *Cache) unpackDebian(ctx context.Context, pkg, dir string) error {
+	temp, err := os.MkdirTemp(c.dir, ".build-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(temp)
+	download := func() error {
+		_, err := run(ctx, "sh", "-c", `cd "$1" && apt-get -q -o APT::Sandbox::User=root download "$2"`, "sh", temp, pkg)
+		return err
+	}
+	if err := download(); err != nil { // the package lists may be missing or old
+		if err := aptUpdate(ctx); err != nil {
+			return err
+		}
+		if err := download(); err != nil {
+			return err
+		}
+	}
+	debs, err := filepath.Glob(filepath.Join(temp, "*.deb"))
+	if err != nil || len(debs) != 1 {
+		return fmt.Errorf("apt-get download left %d packages", len(debs))
+	}
+	root := filepath.Join(temp, "root")
+	if _, err := run(ctx, "dpkg-deb", "-x", debs[0], root); err != nil {
+		return err
+	}
+	return os.Rename(root, dir)
+}

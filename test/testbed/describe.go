@@ -1,0 +1,49 @@
+package testbed
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"path/filepath"
+	"slices"
+	"text/tabwriter"
+	"time"
+)
+
+// Logs lists the paths of the processes' logs.
+func (tb *Testbed) Logs() ([]string, error) { return filepath.Glob(tb.log("*")) }
+
+// Describe prints the testbed's processes, nodes, and what the API server says of the nodes.
+func (tb *Testbed) Describe(ctx context.Context, w io.Writer) error {
+	s, err := readState(tb.stateFile())
+	if err != nil {
+		return err
+	}
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(t, "testbed %s\t%s\tAPI server %s\n\n", tb.name, tb.dir(), tb.apiURL())
+	fmt.Fprintln(t, "PROCESS\tPID\tSTATE\tLOG")
+	for _, role := range slices.Sorted(maps.Keys(s.Procs)) {
+		p := s.Procs[role]
+		alive := "running"
+		if !p.Alive() {
+			alive = "ENDED"
+		}
+		fmt.Fprintf(t, "%s\t%d\t%s\t%s\n", role, p.PID, alive, tb.log(role))
+	}
+	fmt.Fprintln(t, "\nNODE\tADDRESS\tNAMESPACE\tRUNTIME")
+	for _, n := range tb.Nodes {
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", n.Name, n.IP, n.Netns, n.RuntimeEndpoint)
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	out, err := tb.Kubectl(ctx, "get", "nodes", "-o", "wide")
+	if err != nil {
+		return fmt.Errorf("ask the API server for its nodes: %w", err)
+	}
+	_, err = fmt.Fprintf(w, "\n%s\n", out)
+	return err
+}

@@ -1,0 +1,198 @@
+package testbed
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// The images a testbed's runtimes know from the start.
+const (
+	PauseImage   = "registry.k8s.io/pause:3.10"
+	BusyboxImage = "registry.k8s.io/e2e-test-images/busybox:1.37.0-1"
+	AgnhostImage = "registry.k8s.io/e2e-test-images/agnhost:2.63.0"
+
+	busyboxShort = "docker.io/library/busybox:1.37"
+	imagePath    = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+	// imageRevision is part of the archives' names: raise it when what is built below changes.
+	imageRevision = "r1"
+)
+
+//go:embed templates/pause.c
+var pauseSource []byte
+
+// Images builds what is missing of the image archives, and returns their paths: OCI layouts as tar, for "ctr images
+// import".
+func (c *Cache) Images(ctx context.Context) ([]string, error) {
+	dir := filepath.Join(c.dir, "images-"+imageRevision)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, err
+	}
+	unlock, err := lockFile(filepath.Join(c.dir, ".images.lock"), func() {})
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	var paths []string
+	for _, b := range []struct {
+		name  string
+		build func(context.Context) (image, error)
+	}{
+		{"pause-3.10", c.pauseImage},
+		{"busybox-1.37", c.busyboxImage},
+		{"agnhost-2.63.0", c.agnhostImage},
+	} {
+		file := filepath.Join(dir, b.name+".tar")
+		paths = append(paths, file)
+		if _, err := os.Stat(file); err == nil {
+			continue
+		}
+		fmt.Fprintf(c.progress, "image %s: building\n", b.name)
+		img, err := b.build(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("build image %s: %w", b.name, err)
+		}
+		if err := writeImage(file, img); err != nil {
+			return nil, err
+		}
+	}
+	return paths, nil
+}
+
+func writeImage(file string, img image) error {
+	f, err := os.CreateTemp(filepath.Dir(file), ".image-*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name())
+	if err := img.write(f); err != nil {
+		f.Close()
+		return err
+	}
+	if err := f.Close(); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), file)
+}
+
+func (c *Cache) pauseImage(ctx context.Context) (image, error) {
+	if err := installDebian(ctx, c.progress, cgoNeeds()[:2]); err != nil {
+		return image{}, err
+	}
+	temp, err := os.MkdirTemp(c.dir, ".build-")
+	if err != nil {
+		return image{}, err
+	}
+	defer os.RemoveAll(temp)
+	source, binary := filepath.Join(temp, "pause.c"), filepath.Join(temp, "pause")
+	if err := os.WriteFile(source, pauseSource, 0o644); err != nil {
+		return image{}, err
+	}
+	if _, err := run(ctx, "gcc", "-Os", "-Wall", "-static", "-s", "-o", binary, source); err != nil {
+		return image{}, err
+	}
+	body, err := os.ReadFile(binary)
+	return image{
+		refs:       []string{PauseImage},
+		files:      []imageFile{{name: "/pause", mode: 0o755, body: body}},
+		entrypoint: []string{"/pause"},
+		env:        []string{imagePath},
+	}, err
+}
+
+func (c *Cache) busyboxImage(ctx context.Context) (image, error) {
+	files, err := c.busyboxRoot(ctx)
+	return image{
+		refs:  []string{BusyboxImage, busyboxShort},
+		files: files,
+		cmd:   []string{"sh"},
+		env:   []string{imagePath},
+	}, err
+}
+
+// agnhostImage is Kubernetes' test server on a busybox root. agnhost-2 is the name specs use as another entrypoint.
+func (c *Cache) agnhostImage(ctx context.Context) (image, error) {
+	files, err := c.busyboxRoot(ctx)
+	if err != nil {
+		return image{}, err
+	}
+	program, err := c.Program(ctx, "kubernetes", "agnhost")
+	if err != nil {
+		return image{}, err
+	}
+	body, err := os.ReadFile(program)
+	if err != nil {
+		return image{}, err
+	}
+	files = append(files,
+		imageFile{name: "/agnhost", mode: 0o755, body: body},
+		imageFile{name: "/agnhost-2", mode: 0o777, link: "agnhost"},
+		imageFile{name: "/uploads", mode: 0o755, isDir: true},
+	)
+	return image{
+		refs: []string{AgnhostImage}, files: files,
+		entrypoint: []string{"/agnhost"}, cmd: []string{"pause"}, env: []string{imagePath},
+	}, nil
+}
+
+// busyboxRoot is a root file system of Debian's static busybox: every applet as a link, and the accounts tests name.
+func (c *Cache) busyboxRoot(ctx context.Context) ([]imageFile, error) {
+	binary, err := c.DebianFile(ctx, "busybox-static", "bin/busybox")
+	if err != nil {
+		return nil, err
+	}
+	body, err := os.ReadFile(binary)
+	if err != nil {
+		return nil, err
+	}
+	applets, err := run(ctx, binary, "--list-full")
+	if err != nil {
+		return nil, err
+	}
+	files := []imageFile{{name: "/tmp", mode: 0o1777, isDir: true}, {name: "/root", mode: 0o700, isDir: true}}
+	for _, d := range []string{"/bin", "/dev", "/etc", "/home", "/proc", "/sbin", "/sys", "/usr", "/usr/bin", "/usr/sbin", "/var"} {
+		files = append(files, imageFile{name: d, mode: 0o755, isDir: true})
+	}
+	files = append(files,
+		imageFile{name: "/bin/busybox", mode: 0o755, body: body},
+		imageFile{name: "/etc/passwd", mode: 0o644, body: []byte(passwd)},
+		imageFile{name: "/etc/group", mode: 0o644, body: []byte(group)},
+	)
+	return append(files, appletLinks(applets)...), nil
+}
+
+// appletLinks turns "busybox --list-full" into links, in an order of its own, without what lies outside known places.
+func appletLinks(list string) []imageFile {
+	var links []imageFile
+	for _, a := range strings.Fields(list) {
+		name := "/" + a
+		dir := path.Dir(name)
+		if !slices.Contains([]string{"/bin", "/sbin", "/usr/bin", "/usr/sbin"}, dir) || name == "/bin/busybox" {
+			continue
+		}
+		links = append(links, imageFile{name: name, mode: 0o777, link: "/bin/busybox"})
+	}
+	return links
+}
+
+const passwd = `root:x:0:0:root:/root:/bin/sh
+daemon:x:1:1:daemon:/usr/sbin:/bin/false
+bin:x:2:2:bin:/bin:/bin/false
+www-data:x:33:33:www-data:/var/www:/bin/false
+user-defined-in-image:x:1000:1000::/home/user-defined-in-image:/bin/sh
+nobody:x:65534:65534:nobody:/home:/bin/false
+`
+
+const group = `root:x:0:
+daemon:x:1:
+bin:x:2:
+www-data:x:33:
+user-defined-in-image:x:1000:
+group-defined-in-image:x:50000:user-defined-in-image
+nogroup:x:65534:
+`

@@ -1,0 +1,175 @@
+package testbed
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"net/netip"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+)
+
+// Addresses. Each testbed takes a /24 of its own: .1 is the host's end, .2 the control plane, .10 and up the nodes.
+// Pods and services stay within the testbed, so every testbed uses the same ranges for them.
+const (
+	podCIDR       = "10.244.0.0/16"
+	serviceCIDR   = "10.96.0.0/16"
+	serviceAPI    = "10.96.0.1"
+	serviceDNS    = "10.96.0.10"
+	clusterDomain = "cluster.local"
+	maxNodes      = 40
+)
+
+func subnet(x int) netip.Prefix { return netip.PrefixFrom(address(x, 0), 24) }
+func address(x, host int) netip.Addr {
+	return netip.AddrFrom4([4]byte{10, 77, byte(x), byte(host)})
+}
+func nodePodCIDR(i int) string { return fmt.Sprintf("10.244.%d.0/24", i) }
+
+// freeSubnet picks x of 10.77.x.0/24 so that it overlaps no range in use. The search starts at a place which depends on
+// the name, so that a testbed tends to keep its address.
+func freeSubnet(name string, used []netip.Prefix) (int, error) {
+	h := fnv.New32a()
+	h.Write([]byte(name))
+	first := int(h.Sum32() % 256)
+next:
+	for i := range 256 {
+		x := (first + i) % 256
+		for _, u := range used {
+			if u.Bits() > 0 && u.Overlaps(subnet(x)) {
+				continue next
+			}
+		}
+		return x, nil
+	}
+	return 0, errors.New("no free /24 below 10.77.0.0/16: every one overlaps a route of this host (see: ip route)")
+}
+
+// parseRoutes reads the destinations in /proc/net/route: addresses and masks are little-endian hexadecimal there.
+func parseRoutes(table string) ([]netip.Prefix, error) {
+	var routes []netip.Prefix
+	for n, line := range strings.Split(strings.TrimSpace(table), "\n") {
+		f := strings.Fields(line)
+		if n == 0 || len(f) < 8 {
+			continue // the heading
+		}
+		dst, err := hex.DecodeString(f[1])
+		mask, err2 := hex.DecodeString(f[7])
+		if err := errors.Join(err, err2); err != nil || len(dst) != 4 || len(mask) != 4 {
+			return nil, fmt.Errorf("read route %q: %w", line, err)
+		}
+		var ip [4]byte
+		binary.BigEndian.PutUint32(ip[:], binary.LittleEndian.Uint32(dst))
+		bits := 0
+		for m := binary.LittleEndian.Uint32(mask); m != 0; m <<= 1 {
+			bits++
+		}
+		routes = append(routes, netip.PrefixFrom(netip.AddrFrom4(ip), bits))
+	}
+	return routes, nil
+}
+
+// setupNetwork makes the control plane's namespace with a bridge, ties the host to it, and returns the subnet taken.
+func (n names) setupNetwork(ctx context.Context) (int, error) {
+	unlock, err := lockDir(n.root) // between choosing a subnet and its route showing up
+	if err != nil {
+		return 0, err
+	}
+	defer unlock()
+	table, err := os.ReadFile("/proc/self/net/route")
+	if err != nil {
+		return 0, err
+	}
+	routes, err := parseRoutes(string(table))
+	if err != nil {
+		return 0, err
+	}
+	x, err := freeSubnet(n.name, routes)
+	if err != nil {
+		return 0, err
+	}
+	ns, host := n.netns(), n.hostLink()
+	return x, ip(ctx,
+		"netns add "+ns,
+		"-n "+ns+" link set lo up",
+		"-n "+ns+" link add br0 type bridge",
+		"-n "+ns+" link set br0 up",
+		"-n "+ns+" addr add "+address(x, 2).String()+"/24 dev br0",
+		"link add "+host+" type veth peer name host netns "+ns,
+		"-n "+ns+" link set host master br0 up",
+		"addr add "+address(x, 1).String()+"/24 dev "+host,
+		"link set "+host+" up",
+	)
+}
+
+// setupNodeNetwork makes node i's namespace, plugs it into the bridge, and tells everybody where its pods are. There is no
+// default route: whoever asks for the outside, such as a pull from a registry, fails at once rather than by a time-out.
+func (n names) setupNodeNetwork(ctx context.Context, x, i int) error {
+	cp, ns := n.netns(), n.nodeNetns(i)
+	link, addr := "n"+strconv.Itoa(i), address(x, 10+i).String()
+	err := ip(ctx,
+		"netns add "+ns,
+		"-n "+ns+" link set lo up",
+		"-n "+cp+" link add "+link+" type veth peer name eth0 netns "+ns,
+		"-n "+cp+" link set "+link+" master br0 up",
+		"-n "+ns+" addr add "+addr+"/24 dev eth0",
+		"-n "+ns+" link set eth0 up",
+		"-n "+cp+" route add "+nodePodCIDR(i)+" via "+addr,
+	)
+	if err != nil {
+		return err
+	}
+	for j := range i {
+		err := ip(ctx,
+			"-n "+ns+" route add "+nodePodCIDR(j)+" via "+address(x, 10+j).String(),
+			"-n "+n.nodeNetns(j)+" route add "+nodePodCIDR(i)+" via "+addr,
+		)
+		if err != nil {
+			return err
+		}
+	}
+	// /proc/sys/net shows the namespace of the process that looks at it.
+	_, err = run(ctx, "nsenter", "--net="+netnsDir+"/"+ns, "--", "sh", "-c", "echo 1 >/proc/sys/net/ipv4/ip_forward")
+	return err
+}
+
+// removeNetwork undoes the above; what is gone already is no error. Links inside a namespace end with it.
+func (n names) removeNetwork(ctx context.Context) error {
+	var errs []error
+	if _, err := os.Stat("/sys/class/net/" + n.hostLink()); err == nil {
+		errs = append(errs, ip(ctx, "link del "+n.hostLink()))
+	}
+	all, err := n.allNetns()
+	errs = append(errs, err)
+	for _, ns := range all {
+		errs = append(errs, ip(ctx, "netns del "+ns))
+	}
+	return errors.Join(errs...)
+}
+
+// ip runs iproute2's ip once for each line.
+func ip(ctx context.Context, lines ...string) error {
+	for _, l := range lines {
+		if _, err := run(ctx, "ip", strings.Fields(l)...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// run returns a command's standard output; its standard error becomes part of the error.
+func run(ctx context.Context, name string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, name, args...)
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return string(out), fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, strings.TrimSpace(stderr.String()))
+	}
+	return string(out), nil
+}

@@ -1,0 +1,217 @@
+package testbed
+
+import (
+	"context"
+	"embed"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"text/template"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"sigs.k8s.io/yaml"
+)
+
+// Node is a node of a testbed: a network namespace with a containerd and perhaps an agent. Its cgroups, files and
+// sockets are its own.
+type Node struct {
+	// Name is the Node object's name; IP its InternalIP.
+	Name, IP string
+	// Netns is the name of the node's network namespace below /run/netns.
+	Netns string
+	// RuntimeEndpoint is the CRI socket as unix:///path.
+	RuntimeEndpoint string
+	// RootDir is the agent's --root-dir.
+	RootDir string
+	// CgroupRoot is the agent's cgroupRoot: a path below each cgroup mount.
+	CgroupRoot string
+	// PodLogsDir is the agent's podLogsDir, ManifestDir its staticPodPath.
+	PodLogsDir, ManifestDir string
+	// ConfigFile is the agent's --config. It may be changed while no agent runs; StartAgent leaves it alone.
+	ConfigFile string
+	// Kubeconfig is the agent's --kubeconfig, for the user system:node:NAME.
+	Kubeconfig string
+
+	tb    *Testbed
+	index int
+	dir   string
+}
+
+func newNode(tb *Testbed, i int) *Node {
+	dir := tb.nodeDir(i)
+	return &Node{
+		Name:            tb.nodeName(i),
+		Netns:           tb.nodeNetns(i),
+		RuntimeEndpoint: "unix://" + filepath.Join(dir, "containerd.sock"),
+		RootDir:         filepath.Join(dir, "kubelet"),
+		CgroupRoot:      tb.nodeCgroup(i),
+		PodLogsDir:      filepath.Join(dir, "pod-logs"),
+		ManifestDir:     filepath.Join(dir, "manifests"),
+		ConfigFile:      filepath.Join(dir, "kubelet.yaml"),
+		Kubeconfig:      tb.kubeconfig(tb.nodeName(i)),
+		tb:              tb,
+		index:           i,
+		dir:             dir,
+	}
+}
+
+func (n *Node) role(r string) string { return "n" + strconv.Itoa(n.index) + "." + r }
+func (n *Node) socket() string       { return strings.TrimPrefix(n.RuntimeEndpoint, "unix://") }
+
+//go:embed templates
+var templates embed.FS
+
+// render fills in a template of the configuration files.
+func render(name string, data any) ([]byte, error) {
+	t, err := template.New(name).Option("missingkey=error").ParseFS(templates, "templates/"+name)
+	if err != nil {
+		return nil, err
+	}
+	var b strings.Builder
+	if err := t.Execute(&b, data); err != nil {
+		return nil, fmt.Errorf("render %s: %w", name, err)
+	}
+	return []byte(b.String()), nil
+}
+
+// values are what the templates may use.
+func (n *Node) values() map[string]string {
+	return map[string]string{
+		"Dir":         n.dir,
+		"Socket":      n.socket(),
+		"ShimSockets": n.tb.shimSockets(n.index),
+		"Runc":        filepath.Join(n.tb.bins.runc, "runc"),
+		"CNIBin":      n.tb.bins.cni,
+		"CNINetwork":  n.tb.cniNetwork(n.index),
+		"PodCIDR":     nodePodCIDR(n.index),
+		"ClientCA":    n.tb.pki("ca.crt"),
+		"Cgroup":      n.CgroupRoot,
+		"DNS":         serviceDNS,
+		"Domain":      clusterDomain,
+		"PodLogs":     n.PodLogsDir,
+	}
+}
+
+// setup makes the node's network, cgroups and configuration files.
+func (n *Node) setup(ctx context.Context) error {
+	if err := n.tb.setupNodeNetwork(ctx, n.tb.x, n.index); err != nil {
+		return err
+	}
+	if err := makeCgroup(n.CgroupRoot); err != nil {
+		return err
+	}
+	for _, d := range []string{n.RootDir, n.PodLogsDir, n.ManifestDir, filepath.Join(n.dir, "cni/net.d"), n.tb.shimSockets(n.index)} {
+		if err := os.MkdirAll(d, 0o755); err != nil {
+			return err
+		}
+	}
+	for name, file := range map[string]string{
+		"containerd.toml": "containerd.toml",
+		"cni.conflist":    "cni/net.d/10-testbed.conflist",
+		"kubelet.yaml":    "kubelet.yaml",
+	} {
+		b, err := render(name, n.values())
+		if err == nil && name == "kubelet.yaml" {
+			b, err = override(b, n.tb.opts.AgentConfig)
+		}
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(n.dir, file), b, 0o644); err != nil {
+			return err
+		}
+	}
+	// What pods with dnsPolicy Default see; nobody answers there.
+	resolv := "search testbed.example\nnameserver 192.0.2.53\n"
+	return os.WriteFile(filepath.Join(n.dir, "resolv.conf"), []byte(resolv), 0o644)
+}
+
+// override replaces top-level fields of a YAML document.
+func override(doc []byte, fields map[string]any) ([]byte, error) {
+	if len(fields) == 0 {
+		return doc, nil
+	}
+	var all map[string]any
+	if err := yaml.Unmarshal(doc, &all); err != nil {
+		return nil, err
+	}
+	for k, v := range fields {
+		all[k] = v
+	}
+	return yaml.Marshal(all)
+}
+
+// StartRuntime starts the node's containerd and waits until its CRI answers.
+func (n *Node) StartRuntime(ctx context.Context) error {
+	err := n.tb.launch(n.role(roleContainerd), launch{
+		netns: n.Netns,
+		dir:   n.dir,
+		env:   n.tb.Env(), // it finds its shim in PATH
+		argv: []string{
+			filepath.Join(n.tb.bins.containerd, "containerd"), "--config", filepath.Join(n.dir, "containerd.toml"),
+		},
+	})
+	if err != nil {
+		return err
+	}
+	conn, err := grpc.NewClient(n.RuntimeEndpoint, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	client := runtimeapi.NewRuntimeServiceClient(conn)
+	return n.tb.await(ctx, n.role(roleContainerd), 30*time.Second, func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, time.Second)
+		defer cancel()
+		_, err := client.Version(ctx, &runtimeapi.VersionRequest{}, grpc.WaitForReady(true))
+		return err
+	})
+}
+
+// StopRuntime ends the node's containerd with the signal; its shims and containers stay.
+func (n *Node) StopRuntime(sig unix.Signal) error {
+	return n.tb.stopRole(n.role(roleContainerd), sig, 20*time.Second)
+}
+
+func (n *Node) importImages(ctx context.Context, archives []string) error {
+	for _, a := range archives {
+		if err := n.ImportImage(ctx, a); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ImportImage hands an image archive (OCI layout or docker, as tar) to the node's runtime.
+func (n *Node) ImportImage(ctx context.Context, archive string) error {
+	ctr := filepath.Join(n.tb.bins.containerd, "ctr")
+	_, err := run(ctx, ctr, "--address", n.socket(), "--namespace", "k8s.io", "images", "import", archive)
+	return err
+}
+
+// Crictl runs crictl against the node's runtime and returns its standard output.
+func (n *Node) Crictl(ctx context.Context, args ...string) (string, error) {
+	all := append([]string{"--runtime-endpoint", n.RuntimeEndpoint, "--timeout", "30s"}, args...)
+	return run(ctx, filepath.Join(n.tb.bins.cri, "crictl"), all...)
+}
+
+// Exec runs a command in the node's network namespace and returns its standard output.
+func (n *Node) Exec(ctx context.Context, args ...string) (string, error) {
+	return run(ctx, "nsenter", append([]string{"--net=" + filepath.Join(netnsDir, n.Netns), "--"}, args...)...)
+}
+
+// CutLink takes the node off the network, as a pulled cable would; its agent and pods go on. RestoreLink undoes it.
+func (n *Node) CutLink(ctx context.Context) error { return n.link(ctx, "down") }
+
+// RestoreLink undoes CutLink.
+func (n *Node) RestoreLink(ctx context.Context) error { return n.link(ctx, "up") }
+
+func (n *Node) link(ctx context.Context, state string) error {
+	return ip(ctx, fmt.Sprintf("-n %s link set n%d %s", n.tb.netns(), n.index, state))
+}

@@ -1,0 +1,103 @@
+package testbed
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Roles name the testbed's processes, in the state file and as log names; a node's begin with "n0.", "n1." and so on.
+const (
+	roleEtcd       = "etcd"
+	roleAPIServer  = "kube-apiserver"
+	roleController = "kube-controller-manager"
+	roleScheduler  = "kube-scheduler"
+	roleContainerd = "containerd"
+	roleAgent      = "agent"
+	roleProxy      = "kube-proxy"
+)
+
+// launch starts the process of a role and writes its PID down.
+func (tb *Testbed) launch(role string, l launch) error {
+	if p, err := tb.proc(role); err != nil {
+		return err
+	} else if p.Alive() {
+		return fmt.Errorf("start %s: it runs already as process %d", role, p.PID)
+	}
+	l.log = tb.log(role)
+	c, err := start(l)
+	if err != nil {
+		return err
+	}
+	tb.mu.Lock()
+	tb.children[role] = c
+	tb.mu.Unlock()
+	return tb.updateState(func(s *state) { s.Procs[role] = c.Proc })
+}
+
+// proc returns the process last started in a role; the zero Proc, which is never alive, if there was none.
+func (tb *Testbed) proc(role string) (Proc, error) {
+	s, err := readState(tb.stateFile())
+	if err != nil {
+		return Proc{}, err
+	}
+	return s.Procs[role], nil
+}
+
+// stopRole ends the process of a role, if it runs, and forgets it.
+func (tb *Testbed) stopRole(role string, sig unix.Signal, grace time.Duration) error {
+	p, err := tb.proc(role)
+	if err != nil {
+		return err
+	}
+	if err := p.stop(sig, grace); err != nil {
+		return fmt.Errorf("stop %s: %w", role, err)
+	}
+	return tb.updateState(func(s *state) { delete(s.Procs, role) })
+}
+
+// await tries probe until it succeeds, the process ends, or the limit is over; then the error carries the log's tail.
+func (tb *Testbed) await(ctx context.Context, role string, limit time.Duration, probe func(context.Context) error) error {
+	tb.mu.Lock()
+	c := tb.children[role]
+	tb.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	for {
+		err := probe(ctx)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-c.done:
+			return fmt.Errorf("%s ended while starting:\n%s", role, tail(tb.log(role), 20))
+		case <-ctx.Done():
+			return fmt.Errorf("%s is not ready after %s: %w\n%s", role, limit, err, tail(tb.log(role), 20))
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+// Env is the environment of somebody who works with the testbed: the caller's, with KUBECONFIG and the testbed's own
+// kubectl, ctr and crictl first in PATH.
+func (tb *Testbed) Env() []string {
+	return append(os.Environ(), "KUBECONFIG="+tb.Kubeconfig, "PATH="+tb.Path())
+}
+
+// Path is a search path with the testbed's programs first.
+func (tb *Testbed) Path() string {
+	return strings.Join([]string{
+		tb.bins.kubernetes, tb.bins.containerd, tb.bins.cri, tb.bins.runc, os.Getenv("PATH"),
+	}, string(filepath.ListSeparator))
+}
+
+// Kubectl runs kubectl as the cluster's administrator and returns its standard output. Its standard error is part of the
+// error.
+func (tb *Testbed) Kubectl(ctx context.Context, args ...string) (string, error) {
+	return run(ctx, filepath.Join(tb.bins.kubernetes, "kubectl"), append([]string{"--kubeconfig", tb.Kubeconfig}, args...)...)
+}

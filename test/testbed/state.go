@@ -1,0 +1,115 @@
+package testbed
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// state is what a testbed writes down, so that another process can describe it or end it.
+type state struct {
+	Options Options         `json:"options"`
+	BootID  string          `json:"bootID"`
+	Subnet  int             `json:"subnet"` // x of 10.77.x.0/24
+	Procs   map[string]Proc `json:"procs"`  // by role, such as "etcd" or "n0.containerd"
+}
+
+// readState returns the testbed's state, or an error that is os.ErrNotExist when there is none.
+func readState(path string) (state, error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return state{}, err
+	}
+	var s state
+	if err := json.Unmarshal(b, &s); err != nil {
+		return state{}, fmt.Errorf("read %s: %w", path, err)
+	}
+	if s.BootID != bootID() {
+		s.Procs = nil // those processes ended with their boot
+	}
+	if s.Procs == nil {
+		s.Procs = map[string]Proc{}
+	}
+	return s, nil
+}
+
+func writeState(path string, s state) error {
+	b, err := json.MarshalIndent(s, "", "  ")
+	if err != nil {
+		return err
+	}
+	return writeAtomic(path, append(b, '\n'), 0o600)
+}
+
+// updateState changes the state file under the testbed's lock: a test and the command line may both hold it.
+func (n names) updateState(change func(*state)) error {
+	unlock, err := lockDir(n.dir())
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	s, err := readState(n.stateFile())
+	if err != nil {
+		return fmt.Errorf("read state of testbed %q: %w", n.name, err)
+	}
+	change(&s)
+	return writeState(n.stateFile(), s)
+}
+
+func bootID() string {
+	b, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	return strings.TrimSpace(string(b))
+}
+
+// writeAtomic replaces a file so that a reader sees the old or the new one, whole.
+func writeAtomic(path string, data []byte, mode os.FileMode) error {
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name()) // fails once renamed, as it should
+	_, err = f.Write(data)
+	if err := errors.Join(err, f.Chmod(mode), f.Close()); err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	return os.Rename(f.Name(), path)
+}
+
+// lockFile takes an exclusive lock on a file, made if missing; the lock ends with its holder. waiting is called if it is
+// held by somebody else.
+func lockFile(path string, waiting func()) (unlock func(), err error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDONLY, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	return flock(f, waiting)
+}
+
+// lockDir takes the lock on a directory itself, so that nothing is left once the directory is removed.
+func lockDir(path string) (unlock func(), err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	return flock(f, func() {})
+}
+
+func flock(f *os.File, waiting func()) (unlock func(), err error) {
+	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		waiting()
+		for err = unix.EINTR; errors.Is(err, unix.EINTR); {
+			err = unix.Flock(int(f.Fd()), unix.LOCK_EX)
+		}
+	}
+	if err != nil {
+		f.Close()
+		return nil, fmt.Errorf("lock %s: %w", f.Name(), err)
+	}
+	return func() { f.Close() }, nil
+}

@@ -1,0 +1,303 @@
+// Package testbed runs a small Kubernetes cluster on one machine, for tests and benchmarks: etcd, the API server, the
+// controller-manager and the scheduler in a network namespace, and nodes with a containerd and an agent (nodelet or the
+// real kubelet) in namespaces of their own.
+//
+// It owns everything it starts and makes: the processes, namespaces, links, mounts, cgroups and files all derive their
+// names from the testbed's name, so Down finds them even after a crash of anything. It never touches a process it
+// cannot prove to be its own, a runtime or network it did not make, or the cgroup mounts. Programs and images are built
+// once into a cache.
+//
+// Root tests, the benchmarks and the command in cmd/testbed call it. A crash leaves the testbed running; Down with the
+// same name ends it.
+package testbed
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// AgentKind says which agent runs a node.
+type AgentKind string
+
+// The kinds of agent.
+const (
+	NoAgent AgentKind = "none"
+	Nodelet AgentKind = "nodelet"
+	Kubelet AgentKind = "kubelet"
+)
+
+// Options describe a testbed. The zero value is one node without an agent, named "default".
+type Options struct {
+	// Name tells testbeds apart: 1 to 20 of a-z, 0-9 and '-'. Empty means DefaultName.
+	Name string `json:"name"`
+	// Agent is started on every node. Empty means NoAgent.
+	Agent AgentKind `json:"agent"`
+	// NodeletBin is nodelet's program, built by the caller. Empty means "bin/nodelet".
+	NodeletBin string `json:"nodeletBin"`
+	// Nodes is their number; 0 means 1.
+	Nodes int `json:"nodes"`
+	// AgentConfig replaces top-level fields of the KubeletConfiguration, of both kinds of agent.
+	AgentConfig map[string]any `json:"agentConfig,omitempty"`
+	// AgentArgs are added to both kinds of agent's command line, such as "-v=4".
+	AgentArgs []string `json:"agentArgs,omitempty"`
+	// APIServerArgs are added to the kube-apiserver's command line.
+	APIServerArgs []string `json:"apiServerArgs,omitempty"`
+	// KubeProxy starts a kube-proxy on every node, so that services work.
+	KubeProxy bool `json:"kubeProxy,omitempty"`
+	// Progress is told what happens, in lines for a person. Nil means nobody.
+	Progress io.Writer `json:"-"`
+}
+
+func (o Options) withDefaults() (Options, error) {
+	if o.Name == "" {
+		o.Name = DefaultName
+	}
+	if o.Agent == "" {
+		o.Agent = NoAgent
+	}
+	if o.NodeletBin == "" {
+		o.NodeletBin = "bin/nodelet"
+	}
+	o.Nodes = max(o.Nodes, 1)
+	if o.Progress == nil {
+		o.Progress = io.Discard
+	}
+	var err error
+	if o.NodeletBin, err = filepath.Abs(o.NodeletBin); err != nil {
+		return o, err
+	}
+	switch o.Agent {
+	case NoAgent, Kubelet:
+	case Nodelet:
+		if _, err := os.Stat(o.NodeletBin); err != nil {
+			return o, fmt.Errorf("find nodelet's program (build it first, or name another): %w", err)
+		}
+	default:
+		return o, fmt.Errorf("agent %q: use %s, %s or %s", o.Agent, Nodelet, Kubelet, NoAgent)
+	}
+	if o.Nodes > maxNodes {
+		return o, fmt.Errorf("%d nodes: a testbed has at most %d", o.Nodes, maxNodes)
+	}
+	return o, nil
+}
+
+// Testbed is a cluster that is up, or was when it was opened. Its methods may be called concurrently, but not two that
+// start or stop the same process.
+type Testbed struct {
+	names
+	// Kubeconfig is the path of the cluster administrator's kubeconfig; it works from the host.
+	Kubeconfig string
+	// Nodes are the cluster's nodes, first to last.
+	Nodes []*Node
+
+	opts  Options
+	x     int // of the subnet 10.77.x.0/24
+	cache *Cache
+	bins  programs
+
+	mu       sync.Mutex
+	children map[string]*child // by role; those which this process started
+}
+
+// programs are the directories and files of what the testbed runs.
+type programs struct {
+	kubernetes, containerd, runc, cni, cri string // directories
+	etcd                                   string // file
+}
+
+// Up builds what is missing, starts a testbed, and returns once the API server answers, the runtimes know the images,
+// and the nodes with an agent are Ready. If it fails it takes everything down again.
+func Up(ctx context.Context, o Options) (*Testbed, error) {
+	if os.Geteuid() != 0 {
+		return nil, errors.New("start testbed: it needs root for namespaces, mounts and cgroups")
+	}
+	o, err := o.withDefaults()
+	if err != nil {
+		return nil, fmt.Errorf("start testbed: %w", err)
+	}
+	tb, err := newTestbed(o)
+	if err != nil {
+		return nil, err
+	}
+	images, err := tb.prepare(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := tb.claim(); err != nil {
+		return nil, err
+	}
+	if err := tb.startAll(ctx, images); err != nil {
+		err = fmt.Errorf("start testbed %q: %w", o.Name, err)
+		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+		defer cancel()
+		return nil, errors.Join(err, tb.Down(clean))
+	}
+	return tb, nil
+}
+
+func newTestbed(o Options) (*Testbed, error) {
+	n, err := newNames(o.Name)
+	if err != nil {
+		return nil, err
+	}
+	cache, err := OpenCache(o.Progress)
+	if err != nil {
+		return nil, err
+	}
+	tb := &Testbed{names: n, Kubeconfig: n.kubeconfig("admin"), opts: o, cache: cache, children: map[string]*child{}}
+	for i := range o.Nodes {
+		tb.Nodes = append(tb.Nodes, newNode(tb, i))
+	}
+	return tb, nil
+}
+
+// Open returns a testbed that was started by somebody else, from its state on disk. progress may be nil.
+func Open(ctx context.Context, name string, progress io.Writer) (*Testbed, error) {
+	n, err := newNames(name)
+	if err != nil {
+		return nil, err
+	}
+	s, err := readState(n.stateFile())
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("testbed %q is not up: %w", n.name, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	s.Options.Progress = progress
+	if progress == nil {
+		s.Options.Progress = io.Discard
+	}
+	tb, err := newTestbed(s.Options)
+	if err != nil {
+		return nil, err
+	}
+	tb.setSubnet(s.Subnet)
+	_, err = tb.prepare(ctx)
+	return tb, err
+}
+
+func (tb *Testbed) setSubnet(x int) {
+	tb.x = x
+	for _, n := range tb.Nodes {
+		n.IP = address(x, 10+n.index).String()
+	}
+}
+
+// prepare builds what the options ask for. Everything that takes long happens here, before anything is started.
+func (tb *Testbed) prepare(ctx context.Context) (images []string, err error) {
+	if err := installDebian(ctx, tb.opts.Progress, runNeeds()); err != nil {
+		return nil, err
+	}
+	kubernetes := []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl"}
+	if tb.opts.Agent == Kubelet {
+		kubernetes = append(kubernetes, "kubelet")
+	}
+	if tb.opts.KubeProxy {
+		kubernetes = append(kubernetes, "kube-proxy")
+	}
+	for _, m := range []struct {
+		dir      *string
+		module   string
+		programs []string
+	}{
+		{&tb.bins.kubernetes, "kubernetes", kubernetes},
+		{&tb.bins.containerd, "containerd", nil},
+		{&tb.bins.runc, "runc", nil},
+		{&tb.bins.cni, "cni", nil},
+		{&tb.bins.cri, "cri-tools", []string{"crictl"}},
+	} {
+		if *m.dir, err = tb.cache.Programs(ctx, m.module, m.programs...); err != nil {
+			return nil, err
+		}
+	}
+	if tb.bins.etcd, err = tb.cache.DebianFile(ctx, "etcd-server", "usr/bin/etcd"); err != nil {
+		return nil, err
+	}
+	return tb.cache.Images(ctx)
+}
+
+// claim makes the state directory; whoever comes second with the same name fails here.
+func (tb *Testbed) claim() error {
+	if err := os.MkdirAll(tb.root, 0o755); err != nil {
+		return err
+	}
+	if err := os.Mkdir(tb.dir(), 0o755); errors.Is(err, os.ErrExist) {
+		return fmt.Errorf("testbed %q is up already, or something is left of it: take it down first (testbed down --name %s)", tb.name, tb.name)
+	} else if err != nil {
+		return err
+	}
+	return writeState(tb.stateFile(), state{Options: tb.opts, BootID: bootID()})
+}
+
+// startAll starts everything; the control plane comes up while the runtimes do.
+func (tb *Testbed) startAll(ctx context.Context, images []string) error {
+	x, err := tb.setupNetwork(ctx)
+	if err != nil {
+		return err
+	}
+	tb.setSubnet(x)
+	if err := tb.updateState(func(s *state) { s.Subnet = x }); err != nil {
+		return err
+	}
+	if err := tb.writePKI(); err != nil {
+		return fmt.Errorf("write certificates: %w", err)
+	}
+	g, gctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return tb.startControlPlane(gctx) })
+	for _, n := range tb.Nodes {
+		if err := n.setup(ctx); err != nil {
+			return errors.Join(err, g.Wait())
+		}
+		g.Go(func() error {
+			if err := n.StartRuntime(gctx); err != nil {
+				return err
+			}
+			return n.importImages(gctx, images)
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	return tb.startAgents(ctx)
+}
+
+// startAgents starts them one after the other, so that node i gets the i-th pod range from the controller-manager: the
+// range its CNI configuration already has.
+func (tb *Testbed) startAgents(ctx context.Context) error {
+	for _, n := range tb.Nodes {
+		if tb.opts.KubeProxy {
+			if err := n.startKubeProxy(); err != nil {
+				return err
+			}
+		}
+		if tb.opts.Agent == NoAgent {
+			continue
+		}
+		if err := n.StartAgent(ctx, tb.opts.Agent); err != nil {
+			return err
+		}
+		for _, what := range []string{"create", "jsonpath={.spec.podCIDR}"} {
+			if err := n.waitFor(ctx, time.Minute, what); err != nil {
+				return err
+			}
+		}
+	}
+	if tb.opts.Agent == NoAgent {
+		return nil
+	}
+	for _, n := range tb.Nodes {
+		if err := n.WaitReady(ctx, time.Minute); err != nil {
+			return err
+		}
+	}
+	return nil
+}
