@@ -1,0 +1,367 @@
+package apitest
+
+import (
+	"encoding/binary"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	apiwatch "k8s.io/apimachinery/pkg/watch"
+
+	"github.com/nodelet/nodelet/kube/client"
+)
+
+const protobuf = "application/vnd.kubernetes.protobuf"
+
+// groupVersions is where each resource lives.
+var groupVersions = map[string]schema.GroupVersion{
+	"pods": corev1.SchemeGroupVersion, "configmaps": corev1.SchemeGroupVersion, "secrets": corev1.SchemeGroupVersion,
+	"services": corev1.SchemeGroupVersion, "serviceaccounts": corev1.SchemeGroupVersion,
+	"runtimeclasses": nodev1.SchemeGroupVersion,
+}
+
+// ServeHTTP answers one request.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	k, sub := parse(r.URL.Path)
+	watch := r.URL.Query().Get("watch") == "true" || r.URL.Query().Get("watch") == "1"
+	s.mu.Lock()
+	s.requests = append(s.requests, verb(r.Method, k, watch)+" "+k.resource+" "+k.namespace+"/"+k.name)
+	intercept := s.intercept
+	s.mu.Unlock()
+	if intercept != nil {
+		if e := intercept(r); e != nil {
+			s.fail(w, e)
+			return
+		}
+	}
+	switch {
+	case groupVersions[k.resource].Empty():
+		s.fail(w, apierrors.NewNotFound(schema.GroupResource{Resource: k.resource}, k.name))
+	case r.Method == http.MethodPost && sub == "token":
+		s.token(w, r, k)
+	case r.Method == http.MethodPost:
+		s.create(w, r, k)
+	case r.Method == http.MethodDelete:
+		s.remove(w, r, k)
+	case watch:
+		s.watch(w, r, k)
+	case k.name != "":
+		s.get(w, k)
+	default:
+		s.list(w, r, k)
+	}
+}
+
+func verb(method string, k key, watch bool) string {
+	switch {
+	case method != http.MethodGet:
+		return map[string]string{http.MethodPost: "create", http.MethodDelete: "delete"}[method]
+	case watch:
+		return "watch"
+	case k.name != "":
+		return "get"
+	}
+	return "list"
+}
+
+// parse takes /api/v1/... and /apis/GROUP/VERSION/... apart.
+func parse(path string) (k key, sub string) {
+	p := strings.Split(strings.Trim(path, "/"), "/")
+	if p[0] == "apis" {
+		p = p[1:]
+	}
+	p = p[min(2, len(p)):]
+	if len(p) > 2 && p[0] == "namespaces" {
+		k.namespace, p = p[1], p[2:]
+	}
+	p = append(p, "", "", "")
+	k.resource, k.name = p[0], p[1]
+	return k, p[2]
+}
+
+func (s *Server) get(w http.ResponseWriter, k key) {
+	o := s.Get(k.resource, k.namespace, k.name)
+	if o == nil {
+		s.fail(w, apierrors.NewNotFound(schema.GroupResource{Resource: k.resource}, k.name))
+		return
+	}
+	s.write(w, http.StatusOK, k.resource, o)
+}
+
+func (s *Server) list(w http.ResponseWriter, r *http.Request, k key) {
+	s.mu.Lock()
+	objs, version := s.matching(r, k), strconv.FormatInt(s.version, 10)
+	s.mu.Unlock()
+	var l runtime.Object
+	switch k.resource {
+	case "pods":
+		p := &corev1.PodList{}
+		for _, o := range objs {
+			p.Items = append(p.Items, *o.(*corev1.Pod))
+		}
+		l = p
+	case "services":
+		p := &corev1.ServiceList{}
+		for _, o := range objs {
+			p.Items = append(p.Items, *o.(*corev1.Service))
+		}
+		l = p
+	default:
+		s.fail(w, apierrors.NewMethodNotSupported(schema.GroupResource{Resource: k.resource}, "list"))
+		return
+	}
+	l.(metav1.ListInterface).SetResourceVersion(version)
+	s.write(w, http.StatusOK, k.resource, l)
+}
+
+// matching returns the objects of a collection; the caller holds the lock.
+func (s *Server) matching(r *http.Request, k key) []Object {
+	var objs []Object
+	for ok, o := range s.objects {
+		if selects(r, k, ok, o) {
+			objs = append(objs, o)
+		}
+	}
+	return objs
+}
+
+// selects says whether a request for the collection k wants the object o under ok.
+func selects(r *http.Request, k, ok key, o Object) bool {
+	sel, err := fields.ParseSelector(r.URL.Query().Get("fieldSelector"))
+	if err != nil || k.resource != ok.resource || (k.namespace != "" && k.namespace != ok.namespace) {
+		return false
+	}
+	f := fields.Set{"metadata.name": o.GetName(), "metadata.namespace": o.GetNamespace()}
+	if p, isPod := o.(*corev1.Pod); isPod {
+		f["spec.nodeName"] = p.Spec.NodeName
+	}
+	return sel.Matches(f)
+}
+
+func (s *Server) create(w http.ResponseWriter, r *http.Request, k key) {
+	body, _ := io.ReadAll(r.Body)
+	obj, err := runtime.Decode(client.Codecs.UniversalDeserializer(), body)
+	o, ok := obj.(Object)
+	if err != nil || !ok {
+		s.fail(w, apierrors.NewBadRequest("decode body"))
+		return
+	}
+	o.SetNamespace(k.namespace)
+	k.name = o.GetName()
+	s.mu.Lock()
+	_, exists := s.objects[k]
+	if !exists {
+		o.SetUID("")
+		s.put(o)
+	}
+	s.mu.Unlock()
+	if exists {
+		s.fail(w, apierrors.NewAlreadyExists(schema.GroupResource{Resource: k.resource}, k.name))
+		return
+	}
+	s.write(w, http.StatusCreated, k.resource, s.Get(k.resource, k.namespace, k.name))
+}
+
+func (s *Server) remove(w http.ResponseWriter, r *http.Request, k key) {
+	body, _ := io.ReadAll(r.Body)
+	opts := &metav1.DeleteOptions{}
+	if len(body) > 0 {
+		if _, _, err := client.Codecs.UniversalDeserializer().Decode(body, nil, opts); err != nil {
+			s.fail(w, apierrors.NewBadRequest("decode delete options: "+err.Error()))
+			return
+		}
+	}
+	gr := schema.GroupResource{Resource: k.resource}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	o, ok := s.objects[k]
+	switch {
+	case !ok:
+		s.fail(w, apierrors.NewNotFound(gr, k.name))
+	case opts.Preconditions != nil && opts.Preconditions.UID != nil && *opts.Preconditions.UID != o.GetUID():
+		s.fail(w, apierrors.NewConflict(gr, k.name, errPrecondition))
+	default:
+		s.delete(k)
+		s.write(w, http.StatusOK, k.resource, &metav1.Status{Status: metav1.StatusSuccess})
+	}
+}
+
+var errPrecondition = apierrors.NewBadRequest("the UID in the precondition does not match")
+
+// token answers a TokenRequest with a token that tells what was asked.
+func (s *Server) token(w http.ResponseWriter, r *http.Request, k key) {
+	body, _ := io.ReadAll(r.Body)
+	obj, err := runtime.Decode(client.Codecs.UniversalDeserializer(), body)
+	tr, ok := obj.(*authenticationv1.TokenRequest)
+	if err != nil || !ok || tr.Spec.ExpirationSeconds == nil || tr.Spec.BoundObjectRef == nil {
+		s.fail(w, apierrors.NewBadRequest("not a TokenRequest for a pod"))
+		return
+	}
+	ref := tr.Spec.BoundObjectRef
+	tr.Status.Token = strings.Join([]string{k.namespace, k.name, ref.Kind, ref.Name, string(ref.UID),
+		strings.Join(tr.Spec.Audiences, "+")}, "|")
+	tr.Status.ExpirationTimestamp = metav1.NewTime(time.Now().Add(time.Duration(*tr.Spec.ExpirationSeconds) * time.Second))
+	s.encode(w, http.StatusCreated, authenticationv1.SchemeGroupVersion, tr)
+}
+
+// watch streams events until the request ends or the watches are cut.
+func (s *Server) watch(w http.ResponseWriter, r *http.Request, k key) {
+	q := r.URL.Query()
+	initial := q.Get("sendInitialEvents") == "true"
+	from, _ := strconv.ParseInt(q.Get("resourceVersion"), 10, 64)
+	s.mu.Lock()
+	if e := s.refuse(initial, from); e != nil {
+		s.mu.Unlock()
+		s.fail(w, e)
+		return
+	}
+	s.watches++
+	defer func() { s.mu.Lock(); s.watches--; s.mu.Unlock() }()
+	cut := s.cut
+	out := &eventWriter{w: w, server: s, bookmarks: q.Get("allowWatchBookmarks") == "true"}
+	if from == 0 || initial {
+		for _, o := range s.matching(r, k) {
+			out.queue = append(out.queue, event{s.version, apiwatch.Added, keyOf(o), o})
+		}
+		from = s.version
+		if initial {
+			out.queue = append(out.queue, event{version: -s.version, kind: apiwatch.Bookmark})
+		}
+	}
+	s.mu.Unlock()
+	w.Header().Set("Content-Type", protobuf+";stream=watch")
+	w.WriteHeader(http.StatusOK)
+	for {
+		if !out.flush(k.resource) {
+			return
+		}
+		s.mu.Lock()
+		for _, e := range s.history {
+			if e.version > from && (e.kind == apiwatch.Bookmark || selects(r, k, e.key, e.object)) {
+				out.queue = append(out.queue, e)
+			}
+		}
+		from = s.version
+		changed := s.changed
+		s.mu.Unlock()
+		if len(out.queue) > 0 {
+			continue
+		}
+		select {
+		case <-changed:
+		case <-cut:
+			panic(http.ErrAbortHandler)
+		case <-r.Context().Done():
+			return
+		case <-time.After(timeout(q.Get("timeoutSeconds"))):
+			return
+		}
+	}
+}
+
+func timeout(seconds string) time.Duration {
+	n, err := strconv.Atoi(seconds)
+	if err != nil {
+		n = 1800
+	}
+	return time.Duration(n) * time.Second
+}
+
+func (s *Server) refuse(initial bool, from int64) *apierrors.StatusError {
+	switch {
+	case initial && s.noWatchList:
+		return apierrors.NewInvalid(schema.GroupKind{Kind: "ListOptions"}, "", nil)
+	case from != 0 && from < s.oldest:
+		return apierrors.NewResourceExpired("too old resource version")
+	}
+	return nil
+}
+
+type eventWriter struct {
+	w         http.ResponseWriter
+	server    *Server
+	bookmarks bool
+	queue     []event
+}
+
+// flush writes the queue and the headers; false means that the peer has gone.
+func (o *eventWriter) flush(resource string) bool {
+	for _, e := range o.queue {
+		if e.kind == apiwatch.Bookmark {
+			if !o.bookmarks {
+				continue
+			}
+			e.object = bookmark(resource, e.version)
+		}
+		raw, err := runtime.Encode(encoder(groupVersions[resource]), e.object)
+		if err != nil {
+			panic(err)
+		}
+		ev := metav1.WatchEvent{Type: string(e.kind), Object: runtime.RawExtension{Raw: raw}}
+		frame, err := ev.Marshal()
+		if err != nil {
+			panic(err)
+		}
+		frame = append(binary.BigEndian.AppendUint32(nil, uint32(len(frame))), frame...)
+		if _, err := o.w.Write(frame); err != nil {
+			return false
+		}
+	}
+	o.queue = nil
+	return http.NewResponseController(o.w).Flush() == nil
+}
+
+// bookmark makes one; a negative version asks for the one that ends the initial state.
+func bookmark(resource string, version int64) Object {
+	m := metav1.ObjectMeta{ResourceVersion: strconv.FormatInt(max(version, -version), 10)}
+	if version < 0 {
+		m.Annotations = map[string]string{metav1.InitialEventsAnnotationKey: "true"}
+	}
+	switch resource {
+	case "pods":
+		return &corev1.Pod{ObjectMeta: m}
+	case "configmaps":
+		return &corev1.ConfigMap{ObjectMeta: m}
+	case "secrets":
+		return &corev1.Secret{ObjectMeta: m}
+	}
+	panic("apitest: no bookmarks for " + resource)
+}
+
+func encoder(gv schema.GroupVersion) runtime.Encoder {
+	info, _ := runtime.SerializerInfoForMediaType(client.Codecs.SupportedMediaTypes(), protobuf)
+	return client.Codecs.EncoderForVersion(info.Serializer, gv)
+}
+
+func (s *Server) write(w http.ResponseWriter, code int, resource string, o runtime.Object) {
+	gv := groupVersions[resource]
+	if _, ok := o.(*metav1.Status); ok {
+		gv = schema.GroupVersion{Version: "v1"}
+	}
+	s.encode(w, code, gv, o)
+}
+
+func (s *Server) encode(w http.ResponseWriter, code int, gv schema.GroupVersion, o runtime.Object) {
+	data, err := runtime.Encode(encoder(gv), o)
+	if err != nil {
+		panic(err)
+	}
+	w.Header().Set("Content-Type", protobuf)
+	w.WriteHeader(code)
+	w.Write(data)
+}
+
+func (s *Server) fail(w http.ResponseWriter, e *apierrors.StatusError) {
+	st := e.Status()
+	s.encode(w, int(st.Code), schema.GroupVersion{Version: "v1"}, &st)
+}

@@ -1,0 +1,260 @@
+// Package apitest is an API server for tests: a small one that speaks the real protocol (HTTP, protobuf, resource versions,
+// watches with bookmarks and streamed initial state, expiry) over connections in memory, so that it also runs inside a
+// testing/synctest bubble. It can be told to fail, to forget its history and to cut its watches. Only tests import it.
+package apitest
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	apiwatch "k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
+
+	"github.com/nodelet/nodelet/kube/client"
+)
+
+// Object is what the server keeps: an API object with metadata.
+type Object interface {
+	runtime.Object
+	metav1.Object
+}
+
+type key struct{ resource, namespace, name string }
+
+type event struct {
+	version int64
+	kind    apiwatch.EventType
+	key     key
+	object  Object
+}
+
+// Server is a fake API server.
+type Server struct {
+	mu sync.Mutex
+
+	noWatchList bool
+	intercept   func(r *http.Request) *apierrors.StatusError
+
+	version  int64
+	oldest   int64 // watches from before are expired
+	objects  map[key]Object
+	history  []event
+	changed  chan struct{} // closed and replaced at each change
+	cut      chan struct{} // closed and replaced by CutWatches
+	watches  int
+	requests []string
+}
+
+// New starts a server which ends with the test.
+func New(t testing.TB) (*Server, *client.Client) {
+	t.Helper()
+	s := &Server{version: 100, objects: map[key]Object{}, changed: make(chan struct{}), cut: make(chan struct{})}
+	ln := newPipeListener()
+	hs := &http.Server{Handler: s}
+	go hs.Serve(ln)
+	c, err := client.New(&rest.Config{Host: "http://apitest", Dial: ln.dial}, 10000, 10000, "apitest")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		hs.Close()
+		c.Core.(*rest.RESTClient).Client.CloseIdleConnections()
+	})
+	return s, c
+}
+
+// NoWatchList makes the server refuse sendInitialEvents, as one without that feature does.
+func (s *Server) NoWatchList() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.noWatchList = true
+}
+
+// Intercept lets f answer requests in the server's place: it returns an API error, or nil to go on. A nil f ends that.
+func (s *Server) Intercept(f func(r *http.Request) *apierrors.StatusError) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.intercept = f
+}
+
+// ResourceOf names the resource an object is served under.
+func ResourceOf(o Object) string {
+	switch o.(type) {
+	case *corev1.Pod:
+		return "pods"
+	case *corev1.ConfigMap:
+		return "configmaps"
+	case *corev1.Secret:
+		return "secrets"
+	case *corev1.Service:
+		return "services"
+	case *nodev1.RuntimeClass:
+		return "runtimeclasses"
+	}
+	panic(fmt.Sprintf("apitest: no resource for %T", o))
+}
+
+func keyOf(o Object) key { return key{ResourceOf(o), o.GetNamespace(), o.GetName()} }
+
+// Put creates or replaces an object, gives it a new resource version and, where it has none, a UID.
+func (s *Server) Put(o Object) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.put(o)
+}
+
+func (s *Server) put(o Object) {
+	o = o.DeepCopyObject().(Object)
+	s.version++
+	o.SetResourceVersion(strconv.FormatInt(s.version, 10))
+	if o.GetUID() == "" {
+		o.SetUID(types.UID(fmt.Sprintf("uid-%d", s.version)))
+	}
+	kind := apiwatch.Added
+	if _, ok := s.objects[keyOf(o)]; ok {
+		kind = apiwatch.Modified
+	}
+	s.objects[keyOf(o)] = o
+	s.record(event{s.version, kind, keyOf(o), o})
+}
+
+// Delete removes an object and says whether it was there.
+func (s *Server) Delete(resource, namespace, name string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.delete(key{resource, namespace, name})
+}
+
+func (s *Server) delete(k key) bool {
+	o, ok := s.objects[k]
+	if !ok {
+		return false
+	}
+	delete(s.objects, k)
+	s.version++
+	o = o.DeepCopyObject().(Object)
+	o.SetResourceVersion(strconv.FormatInt(s.version, 10))
+	s.record(event{s.version, apiwatch.Deleted, k, o})
+	return true
+}
+
+func (s *Server) record(e event) {
+	s.history = append(s.history, e)
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+// Get returns an object, or nil.
+func (s *Server) Get(resource, namespace, name string) Object {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	o, ok := s.objects[key{resource, namespace, name}]
+	if !ok {
+		return nil
+	}
+	return o.DeepCopyObject().(Object)
+}
+
+// Bookmark lets time pass for watches: the version moves on, and every watch that wants bookmarks gets one.
+func (s *Server) Bookmark() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.version++
+	s.record(event{version: s.version, kind: apiwatch.Bookmark})
+}
+
+// Compact forgets all history: a watch from any version before now is answered with 410 Gone.
+func (s *Server) Compact() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.version++
+	s.oldest = s.version
+}
+
+// CutWatches ends every open watch the hard way: its connection breaks.
+func (s *Server) CutWatches() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	close(s.cut)
+	s.cut = make(chan struct{})
+}
+
+// Watches is the number of watches open now.
+func (s *Server) Watches() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.watches
+}
+
+// Requests returns the requests since the last call, each as "VERB resource namespace/name", the verb as in RBAC.
+func (s *Server) Requests() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := s.requests
+	s.requests = nil
+	return r
+}
+
+// Count is the number of requests since the last call of Requests that begin with prefix.
+func (s *Server) Count(prefix string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := 0
+	for _, r := range s.requests {
+		if strings.HasPrefix(r, prefix) {
+			n++
+		}
+	}
+	return n
+}
+
+// pipeListener accepts connections that never leave the process.
+type pipeListener struct {
+	conns chan net.Conn
+	done  chan struct{}
+	once  sync.Once
+}
+
+func newPipeListener() *pipeListener {
+	return &pipeListener{conns: make(chan net.Conn), done: make(chan struct{})}
+}
+
+func (l *pipeListener) dial(ctx context.Context, _, _ string) (net.Conn, error) {
+	here, there := net.Pipe()
+	select {
+	case l.conns <- there:
+		return here, nil
+	case <-l.done:
+		return nil, net.ErrClosed
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func (l *pipeListener) Accept() (net.Conn, error) {
+	select {
+	case c := <-l.conns:
+		return c, nil
+	case <-l.done:
+		return nil, net.ErrClosed
+	}
+}
+
+func (l *pipeListener) Close() error {
+	l.once.Do(func() { close(l.done) })
+	return nil
+}
+
+func (l *pipeListener) Addr() net.Addr { return &net.UnixAddr{Name: "apitest", Net: "pipe"} }

@@ -1,0 +1,212 @@
+package watch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	apiwatch "k8s.io/apimachinery/pkg/watch"
+
+	"github.com/nodelet/nodelet/kube/client"
+)
+
+const (
+	// collectionLife is the shortest life asked for a stream of Follow. With bookmarks a stream is taken up where it ended.
+	collectionLife = 5 * time.Minute
+	// initialStateLimit bounds the wait for the end of a streamed initial state, before a plain list is tried.
+	initialStateLimit = 30 * time.Second
+)
+
+// Sink is told the state of what is followed. All calls come from one goroutine, in order.
+type Sink interface {
+	// Replace is the whole state: after the start, and whenever the server no longer knows where this side was.
+	Replace(objs []metav1.Object)
+	// Set is an object that was added or changed.
+	Set(obj metav1.Object)
+	// Delete is an object that went away, in its last state.
+	Delete(obj metav1.Object)
+	// Trouble is called with an error when the state can no longer be followed, and with nil when it can again: once for
+	// each spell, not for each attempt.
+	Trouble(err error)
+}
+
+// Follow lists and watches t until ctx ends, and tells sink. The initial state is streamed (WatchList) or, where the server
+// cannot do that, listed. A cut connection resumes at the last resource version seen; only a server that forgot that version
+// is asked for everything again. Attempts back off with jitter and never stop.
+func (t Target) Follow(ctx context.Context, sink Sink) {
+	f := follower{target: t, sink: sink}
+	for {
+		worked, err := f.attempt(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		if err != nil && !f.troubled {
+			f.troubled = true
+			sink.Trouble(err)
+		}
+		if !Sleep(ctx, f.backoff.Next(worked)) {
+			return
+		}
+	}
+}
+
+type follower struct {
+	target   Target
+	sink     Sink
+	backoff  Backoff
+	version  string // where to resume; empty: the state is not known
+	mustList bool   // the server does not stream its initial state
+	troubled bool
+}
+
+// attempt opens one stream and follows it to its end. It returns how long it worked, and an error unless the stream ended
+// as agreed.
+func (f *follower) attempt(ctx context.Context) (worked time.Duration, err error) {
+	var start time.Time
+	defer func() {
+		if !start.IsZero() {
+			worked = time.Since(start)
+		}
+		if forgotten(err) {
+			f.version, err = "", nil // not trouble: the next attempt starts from the whole state
+		}
+	}()
+	if f.version == "" && f.mustList {
+		if err := f.list(ctx); err != nil {
+			return 0, err
+		}
+	}
+	s, err := f.open(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer s.Close()
+	if f.version == "" {
+		if err := f.initialState(s); err != nil {
+			return 0, err
+		}
+	}
+	start = time.Now()
+	f.working()
+	return 0, f.events(s)
+}
+
+// forgotten says that the server does not know the version asked for: too old, or, after a restore of etcd, too new.
+func forgotten(err error) bool {
+	return apierrors.IsResourceExpired(err) || apierrors.IsGone(err) ||
+		apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge)
+}
+
+func (f *follower) working() {
+	if f.troubled {
+		f.troubled = false
+		f.sink.Trouble(nil)
+	}
+}
+
+func (f *follower) open(ctx context.Context) (*Stream, error) {
+	opts := metav1.ListOptions{ResourceVersion: f.version, AllowWatchBookmarks: true}
+	if f.version == "" {
+		yes := true
+		opts.SendInitialEvents, opts.ResourceVersionMatch = &yes, metav1.ResourceVersionMatchNotOlderThan
+	}
+	s, err := f.target.Open(ctx, opts, collectionLife)
+	if f.version == "" && (apierrors.IsInvalid(err) || apierrors.IsBadRequest(err)) {
+		f.mustList = true // a server without the WatchList feature
+	}
+	return s, err
+}
+
+// initialState reads the streamed state up to the bookmark that ends it.
+func (f *follower) initialState(s *Stream) error {
+	limit := time.AfterFunc(initialStateLimit, s.Close)
+	defer limit.Stop()
+	state := map[string]metav1.Object{}
+	for {
+		ev, err := s.Next()
+		if err != nil && !limit.Stop() {
+			f.mustList = true
+			return fmt.Errorf("watch %s: the server did not end its initial state within %s", f.target, initialStateLimit)
+		}
+		if err != nil {
+			return fmt.Errorf("watch %s, initial state: %w", f.target, err)
+		}
+		key := ev.Object.GetNamespace() + "/" + ev.Object.GetName()
+		switch ev.Type {
+		case apiwatch.Added, apiwatch.Modified:
+			state[key] = ev.Object
+		case apiwatch.Deleted:
+			delete(state, key)
+		case apiwatch.Bookmark:
+			if ev.Object.GetAnnotations()[metav1.InitialEventsAnnotationKey] != "true" {
+				continue
+			}
+			objs := make([]metav1.Object, 0, len(state))
+			for _, o := range state {
+				objs = append(objs, o)
+			}
+			f.sink.Replace(objs)
+			f.version = ev.Object.GetResourceVersion()
+			return nil
+		}
+	}
+}
+
+// list asks for the state in one answer. Resource version 0 lets the server answer from its cache, as the kubelet does:
+// servers that cannot stream would read every object of the cluster from etcd for each node otherwise.
+func (f *follower) list(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, client.RequestTimeout)
+	defer cancel()
+	opts := metav1.ListOptions{ResourceVersion: "0", FieldSelector: f.target.FieldSelector}
+	obj, err := f.target.Client.Get().Namespace(f.target.Namespace).Resource(f.target.Resource).
+		VersionedParams(&opts, client.Parameters).Do(ctx).Get()
+	if err != nil {
+		return fmt.Errorf("list %s: %w", f.target, err)
+	}
+	l, err := meta.ListAccessor(obj)
+	if err != nil {
+		return fmt.Errorf("list %s: %w", f.target, err)
+	}
+	var objs []metav1.Object
+	// With an allocation for each item: a pointer into the list would keep the whole list in memory.
+	err = meta.EachListItemWithAlloc(obj, func(o runtime.Object) error {
+		m, ok := o.(metav1.Object)
+		if !ok {
+			return fmt.Errorf("item is a %T, which has no metadata", o)
+		}
+		m.SetManagedFields(nil)
+		objs = append(objs, m)
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("list %s: %w", f.target, err)
+	}
+	f.sink.Replace(objs)
+	f.version, f.mustList = l.GetResourceVersion(), false
+	return nil
+}
+
+func (f *follower) events(s *Stream) error {
+	for {
+		ev, err := s.Next()
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return fmt.Errorf("watch %s: %w", f.target, err)
+		}
+		switch ev.Type {
+		case apiwatch.Added, apiwatch.Modified:
+			f.sink.Set(ev.Object)
+		case apiwatch.Deleted:
+			f.sink.Delete(ev.Object)
+		}
+		f.version = ev.Object.GetResourceVersion()
+	}
+}

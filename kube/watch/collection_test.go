@@ -1,0 +1,250 @@
+package watch_test
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nodelet/nodelet/kube/watch"
+	"github.com/nodelet/nodelet/kube/watch/apitest"
+)
+
+// state is a Sink that keeps what it is told.
+type state struct {
+	mu       sync.Mutex
+	objs     map[string]metav1.Object
+	replaced int
+	troubles []error
+}
+
+func (s *state) Replace(objs []metav1.Object) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.replaced++
+	s.objs = map[string]metav1.Object{}
+	for _, o := range objs {
+		s.objs[o.GetName()] = o
+	}
+}
+
+func (s *state) Set(o metav1.Object) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.objs[o.GetName()] = o
+}
+
+func (s *state) Delete(o metav1.Object) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.objs, o.GetName())
+}
+
+func (s *state) Trouble(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.troubles = append(s.troubles, err)
+}
+
+// counts returns the number of replacements, and the troubles as a row of "error" and "nil".
+func (s *state) counts() (replaces int, troubles string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, err := range s.troubles {
+		troubles += map[bool]string{true: "nil ", false: "error "}[err == nil]
+	}
+	return s.replaced, troubles
+}
+
+func (s *state) names() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var n []string
+	for k := range s.objs {
+		n = append(n, k)
+	}
+	slices.Sort(n)
+	return strings.Join(n, " ")
+}
+
+func pod(name, node string) *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "m"}}},
+		Spec:       corev1.PodSpec{NodeName: node},
+	}
+}
+
+// follow runs test in a bubble with a server that holds pods a and b of node n1 and c of node n2, followed for n1.
+func follow(t *testing.T, setup func(*apitest.Server), test func(*testing.T, *apitest.Server, *state)) {
+	synctest.Test(t, func(t *testing.T) {
+		server, c := apitest.New(t)
+		server.Put(pod("a", "n1"))
+		server.Put(pod("b", "n1"))
+		server.Put(pod("c", "n2"))
+		if setup != nil {
+			setup(server)
+		}
+		st := &state{}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			watch.Target{Client: c.Core, Resource: "pods", FieldSelector: "spec.nodeName=n1"}.Follow(ctx, st)
+		}()
+		synctest.Wait()
+		test(t, server, st)
+		cancel()
+		<-done
+	})
+}
+
+func down(*http.Request) *apierrors.StatusError { return apierrors.NewServiceUnavailable("down") }
+
+func want(t *testing.T, st *state, names string) {
+	t.Helper()
+	synctest.Wait()
+	if got := st.names(); got != names {
+		t.Fatalf("followed pods are %q, want %q", got, names)
+	}
+}
+
+func TestFollow(t *testing.T) {
+	for name, setup := range map[string]func(*apitest.Server){
+		"streamed initial state": nil,
+		"listed initial state":   func(s *apitest.Server) { s.NoWatchList() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			follow(t, setup, func(t *testing.T, server *apitest.Server, st *state) {
+				time.Sleep(time.Second) // a server without WatchList costs one back-off
+				want(t, st, "a b")
+				if a := st.objs["a"]; len(a.GetManagedFields()) != 0 {
+					t.Error("managedFields were kept")
+				}
+				server.Put(pod("d", "n1"))
+				server.Put(pod("e", "n2"))
+				server.Delete("pods", "ns", "a")
+				want(t, st, "b d")
+				if n, _ := st.counts(); n != 1 {
+					t.Errorf("the state was replaced %d times, want once", n)
+				}
+			})
+		})
+	}
+}
+
+// A cut resumes where it was: what happened meanwhile is seen, and nothing is listed again.
+func TestFollowResumesAfterCut(t *testing.T) {
+	follow(t, nil, func(t *testing.T, server *apitest.Server, st *state) {
+		server.Compact()
+		server.Bookmark() // moves the resume point past what was forgotten
+		synctest.Wait()
+		server.Requests()
+		for range 5 {
+			time.Sleep(time.Minute)
+			server.CutWatches()
+			synctest.Wait()
+			server.Delete("pods", "ns", "a")
+			server.Put(pod("d", "n1"))
+			time.Sleep(time.Second)
+			want(t, st, "b d")
+		}
+		if got := server.Requests(); len(got) != 5 {
+			t.Errorf("five cuts cost the requests %q, want one watch each", got)
+		}
+		if n, troubles := st.counts(); n != 1 || troubles != strings.Repeat("error nil ", 5) {
+			t.Errorf("the state was replaced %d times with troubles %q, want once, an error and nil for each cut", n, troubles)
+		}
+	})
+}
+
+// When the server forgot the version, the whole state is asked for once, and lost deletions are noticed.
+func TestFollowExpired(t *testing.T) {
+	follow(t, nil, func(t *testing.T, server *apitest.Server, st *state) {
+		time.Sleep(time.Minute)
+		server.Intercept(down)
+		server.CutWatches()
+		time.Sleep(time.Minute)
+		server.Delete("pods", "ns", "a")
+		server.Compact()
+		server.Put(pod("d", "n1"))
+		server.Requests()
+		server.Intercept(nil)
+		time.Sleep(time.Minute)
+		want(t, st, "b d")
+		if got := server.Requests(); len(got) > 2 {
+			t.Errorf("catching up cost the requests %q, want a refused watch and a streamed one", got)
+		}
+		if n, troubles := st.counts(); n != 2 || troubles != "error nil " {
+			t.Errorf("the state was replaced %d times with troubles %q, want twice, one error and one nil", n, troubles)
+		}
+	})
+}
+
+// A server that is down for long is asked ever more rarely, and never forgotten.
+func TestFollowBacksOff(t *testing.T) {
+	follow(t, func(s *apitest.Server) { s.Intercept(down) }, func(t *testing.T, server *apitest.Server, st *state) {
+		time.Sleep(10 * time.Minute)
+		synctest.Wait()
+		if n := len(server.Requests()); n < 20 || n > 60 {
+			t.Errorf("%d requests in ten minutes of outage, want one each 15 to 30 s", n)
+		}
+		if n, troubles := st.counts(); n != 0 || troubles != "error " {
+			t.Errorf("%d states and troubles %q, want no state and one trouble", n, troubles)
+		}
+		server.Intercept(nil)
+		time.Sleep(30 * time.Second)
+		want(t, st, "a b")
+		if _, troubles := st.counts(); troubles != "error nil " {
+			t.Errorf("troubles are %q, want them ended", troubles)
+		}
+	})
+}
+
+// At rest, streams are renewed at their agreed end: 5 to 10 minutes, without a list.
+func TestFollowAtRest(t *testing.T) {
+	follow(t, nil, func(t *testing.T, server *apitest.Server, st *state) {
+		server.Requests()
+		time.Sleep(2 * time.Hour)
+		synctest.Wait()
+		if n := len(server.Requests()); n < 10 || n > 25 {
+			t.Errorf("%d requests in two hours of rest, want 12 to 24", n)
+		}
+		if n, troubles := st.counts(); n != 1 || troubles != "" {
+			t.Errorf("%d states and troubles %q, want one state and no trouble", n, troubles)
+		}
+	})
+}
+
+// A single object read and watched with Open needs no list: version 0 brings its present state first.
+func TestOpenSingleObject(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server, c := apitest.New(t)
+		server.Put(pod("a", "n1"))
+		server.Put(pod("b", "n1"))
+		s, err := watch.Target{Client: c.Core, Resource: "pods", Namespace: "ns", FieldSelector: "metadata.name=b"}.
+			Open(t.Context(), metav1.ListOptions{ResourceVersion: "0"}, time.Minute)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		server.Put(pod("a", "n1"))
+		server.Delete("pods", "ns", "b")
+		for _, want := range []string{"ADDED b", "DELETED b"} {
+			ev, err := s.Next()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := string(ev.Type) + " " + ev.Object.GetName(); got != want {
+				t.Errorf("event %q, want %q", got, want)
+			}
+		}
+	})
+}

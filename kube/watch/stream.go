@@ -1,0 +1,153 @@
+package watch
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	apiwatch "k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/flowcontrol"
+
+	"github.com/nodelet/nodelet/kube/client"
+)
+
+const (
+	mediaProtobuf = "application/vnd.kubernetes.protobuf"
+	// maxFrame bounds one watch event. etcd refuses objects above 1.5 MiB by default; the rest is head room.
+	maxFrame = 16 << 20
+	// graceAfterTimeout is how much longer than the agreed timeoutSeconds a stream may live before this side cuts it: a server
+	// or a proxy that forgot the stream must not leave the agent deaf.
+	graceAfterTimeout = 30 * time.Second
+)
+
+// Target is what a request lists or watches.
+type Target struct {
+	// Client speaks to the API group of Resource.
+	Client rest.Interface
+	// Resource is the plural, as in URLs: "pods".
+	Resource string
+	// Namespace is empty for all namespaces and for cluster-scoped resources.
+	Namespace string
+	// FieldSelector narrows the objects, e.g. "spec.nodeName=a" or "metadata.name=b". Empty selects all.
+	FieldSelector string
+}
+
+func (t Target) String() string {
+	s := t.Resource
+	if t.Namespace != "" {
+		s += " in " + t.Namespace
+	}
+	if t.FieldSelector != "" {
+		s += " with " + t.FieldSelector
+	}
+	return s
+}
+
+// Event is one line of a watch. Object is a new value that belongs to the caller; managedFields are already dropped.
+type Event struct {
+	// Type is Added, Modified, Deleted or Bookmark.
+	Type   apiwatch.EventType
+	Object metav1.Object
+}
+
+// Stream is one open watch. It has no goroutine of its own: Next reads and decodes in the caller's.
+type Stream struct {
+	body   io.ReadCloser
+	cancel context.CancelFunc
+	events runtime.Decoder // the frame: metav1.WatchEvent
+	object runtime.Decoder // what the frame wraps
+}
+
+// Open starts a watch at opts.ResourceVersion. The field selector comes from t, and opts.TimeoutSeconds is set to a random
+// value between life and twice life, so that the watches of many nodes do not end together. Errors are those of the API
+// server (k8s.io/apimachinery/pkg/api/errors) or of the connection.
+func (t Target) Open(ctx context.Context, opts metav1.ListOptions, life time.Duration) (*Stream, error) {
+	life += rand.N(life)
+	seconds := int64(life / time.Second)
+	opts.Watch, opts.FieldSelector, opts.TimeoutSeconds = true, t.FieldSelector, &seconds
+	ctx, cancel := context.WithTimeout(ctx, life+graceAfterTimeout)
+	body, err := t.Client.Get().
+		Namespace(t.Namespace).Resource(t.Resource).
+		VersionedParams(&opts, client.Parameters).
+		SetHeader("Accept", mediaProtobuf).
+		// As in client-go's own watches: the rate limiter protects the server from requests, not from long waits, and
+		// hundreds of watches after a cut must not hold status updates up. Retry-After comes back as an error, for the
+		// caller's back-off.
+		Throttle(flowcontrol.NewFakeAlwaysRateLimiter()).MaxRetries(0).
+		Stream(ctx)
+	if err != nil {
+		cancel()
+		return nil, fmt.Errorf("watch %s: %w", t, err)
+	}
+	info, ok := runtime.SerializerInfoForMediaType(client.Codecs.SupportedMediaTypes(), mediaProtobuf)
+	if !ok || info.StreamSerializer == nil {
+		cancel()
+		return nil, errors.Join(fmt.Errorf("watch %s: no decoder for %s", t, mediaProtobuf), body.Close())
+	}
+	return &Stream{body: body, cancel: cancel, events: info.StreamSerializer.Serializer, object: info.Serializer}, nil
+}
+
+// Next waits for the next event. It returns io.EOF when the server ended the stream at its time, an API status error when
+// the server says why it cannot go on (apierrors.IsResourceExpired, IsGone: list again), else a connection error.
+func (s *Stream) Next() (Event, error) {
+	frame, err := s.frame()
+	if err != nil {
+		return Event{}, err
+	}
+	var got metav1.WatchEvent
+	if _, _, err := s.events.Decode(frame, nil, &got); err != nil {
+		return Event{}, fmt.Errorf("decode watch event: %w", err)
+	}
+	obj, err := runtime.Decode(s.object, got.Object.Raw)
+	if err != nil {
+		return Event{}, fmt.Errorf("decode object of watch event %q: %w", got.Type, err)
+	}
+	switch t := apiwatch.EventType(got.Type); t {
+	case apiwatch.Error:
+		return Event{}, apierrors.FromObject(obj)
+	case apiwatch.Added, apiwatch.Modified, apiwatch.Deleted, apiwatch.Bookmark:
+		m, ok := obj.(metav1.Object)
+		if !ok {
+			return Event{}, fmt.Errorf("watch event %q holds a %T, which has no metadata", got.Type, obj)
+		}
+		m.SetManagedFields(nil)
+		return Event{Type: t, Object: m}, nil
+	default:
+		return Event{}, fmt.Errorf("unknown watch event type %q", got.Type)
+	}
+}
+
+// frame reads one event: a big-endian length and as many bytes. The buffer is not kept between events, since most streams
+// wait for hours and a Secret may have a megabyte.
+func (s *Stream) frame() ([]byte, error) {
+	var head [4]byte
+	if _, err := io.ReadFull(s.body, head[:]); err != nil {
+		return nil, err
+	}
+	n := binary.BigEndian.Uint32(head[:])
+	if n > maxFrame {
+		return nil, fmt.Errorf("watch event of %d bytes is above the limit of %d", n, maxFrame)
+	}
+	buf := make([]byte, n)
+	if _, err := io.ReadFull(s.body, buf); err != nil {
+		if errors.Is(err, io.EOF) {
+			err = io.ErrUnexpectedEOF
+		}
+		return nil, err
+	}
+	return buf, nil
+}
+
+// Close ends the watch; a Next that waits returns an error.
+func (s *Stream) Close() {
+	s.cancel()
+	s.body.Close() // nothing is lost: the stream is only read
+}
