@@ -1,0 +1,61 @@
+# Every target prints what it does. Start with `make run` or `make test`; `make help` lists the rest.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+LDFLAGS := -s -w -X github.com/nodelet/nodelet/config.Version=$(VERSION)
+TESTBED := go run ./test/testbed/cmd/testbed
+PKGS := ./...
+
+.PHONY: help
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+
+.PHONY: build
+build: ## build bin/nodelet: static, stripped, version stamped
+	@echo "==> building bin/nodelet $(VERSION)"
+	@CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/nodelet ./cmd/nodelet
+	@ls -l bin/nodelet | awk '{printf "    %s bytes\n", $$5}'
+
+.PHONY: run
+run: build ## a real local cluster with nodelet as its node and a pod running; leaves it up, `make down` ends it
+	@echo "==> starting a local cluster (the first time builds Kubernetes and containerd: some minutes)"
+	@$(TESTBED) up --name run --agent nodelet --nodelet-bin bin/nodelet
+	@test/run-demo run
+
+.PHONY: down
+down: ## end the cluster of `make run` and all that belongs to it
+	@echo "==> ending the local cluster"
+	@$(TESTBED) down --name run
+
+.PHONY: test
+test: vet unit root ## everything that guards a change: formatting, imports, unit tests, simulation, tests on real parts
+
+.PHONY: vet
+vet: ## formatting and vet
+	@echo "==> gofmt and go vet"
+	@out=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$out" || { echo "not gofmt'd: $$out"; exit 1; }
+	@go vet $(PKGS)
+
+.PHONY: unit
+unit: ## unit tests, golden scripts, 100,000 simulated pod lives
+	@echo "==> unit tests and simulation"
+	@go test $(PKGS)
+
+.PHONY: root
+root: build ## tests as root on a real API server, containerd and runc
+	@echo "==> tests on real parts (needs root; the first time builds Kubernetes and containerd: some minutes)"
+	@go test -tags e2e -count=1 -timeout 45m -v ./test/e2e/...
+
+.PHONY: bench
+bench: build ## nodelet beside the kubelet and the bare runtime, in one run
+	@echo "==> benchmark: runtime floor, kubelet, nodelet (about 15 minutes)"
+	@go run ./test/bench
+
+.PHONY: fuzz
+fuzz: ## each fuzz target for 20 s
+	@test/fuzz-all 20s
+
+.PHONY: clean
+clean: ## remove what was built here
+	@rm -rf bin

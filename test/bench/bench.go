@@ -1,0 +1,166 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nodelet/nodelet/kube/client"
+	"github.com/nodelet/nodelet/test/testbed"
+)
+
+// settle is how long an agent is left alone before its CPU at rest is measured.
+const settle = 15 * time.Second
+
+type bench struct {
+	o     options
+	tb    *testbed.Testbed
+	node  *testbed.Node
+	api   *client.Client
+	audit *audit
+	// figures are the samples by side and measure; units are in the measure's name.
+	figures map[string]map[string][]float64
+}
+
+func newBench(tb *testbed.Testbed, o options, a *audit) (*bench, error) {
+	cfg, err := client.LoadConfig(tb.Kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	api, err := client.New(cfg, 1000, 2000, "bench")
+	if err != nil {
+		return nil, err
+	}
+	return &bench{o: o, tb: tb, node: tb.Nodes[0], api: api, audit: a, figures: map[string]map[string][]float64{}}, nil
+}
+
+func (b *bench) note(side, measure string, value float64) {
+	if b.figures[side] == nil {
+		b.figures[side] = map[string][]float64{}
+	}
+	b.figures[side][measure] = append(b.figures[side][measure], value)
+}
+
+func (b *bench) all(ctx context.Context) error {
+	for round := range b.o.rounds {
+		fmt.Fprintf(os.Stderr, "==> round %d of %d: floor\n", round+1, b.o.rounds)
+		if err := b.floor(ctx); err != nil {
+			return fmt.Errorf("measure the floor: %w", err)
+		}
+		for _, side := range b.o.sides {
+			fmt.Fprintf(os.Stderr, "==> round %d of %d: %s\n", round+1, b.o.rounds, side)
+			if err := b.agent(ctx, side); err != nil {
+				return fmt.Errorf("measure %s: %w", side, err)
+			}
+		}
+	}
+	return nil
+}
+
+// agent measures one agent from its start on a node that the cluster does not know yet.
+func (b *bench) agent(ctx context.Context, side testbed.AgentKind) (err error) {
+	if err := b.deleteNode(ctx); err != nil {
+		return err
+	}
+	began := time.Now()
+	if err := b.node.StartAgent(ctx, side); err != nil {
+		return err
+	}
+	defer func() {
+		if e := b.node.StopAgent(unix.SIGTERM); e != nil && err == nil {
+			err = e
+		}
+	}()
+	if err := b.node.WaitReady(ctx, 2*time.Minute); err != nil {
+		return err
+	}
+	b.note(string(side), "start to node Ready, ms", ms(time.Since(began)))
+	b.binary(string(side))
+	if err := b.pods(ctx, string(side)); err != nil {
+		return err
+	}
+	for _, load := range b.o.loads {
+		if err := b.atRest(ctx, string(side), load); err != nil {
+			return err
+		}
+	}
+	return b.deletePods(ctx)
+}
+
+// pods measures starts and ends, one at a time and all at once.
+func (b *bench) pods(ctx context.Context, side string) error {
+	if err := b.onePod(ctx, "warm-up", nil); err != nil {
+		return err
+	}
+	before, err := b.audit.requests()
+	if err != nil {
+		return err
+	}
+	for i := range b.o.single {
+		err := b.onePod(ctx, fmt.Sprintf("one-%d", i), func(ready, gone time.Duration) {
+			b.note(side, "create to Ready, one at a time, ms", ms(ready))
+			b.note(side, "delete to gone, one at a time, ms", ms(gone))
+		})
+		if err != nil {
+			return err
+		}
+	}
+	after, err := b.audit.requests()
+	if err != nil {
+		return err
+	}
+	b.note(side, "API requests a pod's life", float64(after-before)/float64(b.o.single))
+	return b.manyPods(ctx, b.o.burst, side)
+}
+
+// atRest measures memory and CPU with a number of pods that just run.
+func (b *bench) atRest(ctx context.Context, side string, load int) error {
+	if err := b.fill(ctx, load); err != nil {
+		return err
+	}
+	if err := pause(ctx, settle); err != nil {
+		return err
+	}
+	pid := b.node.AgentPID()
+	before, err := cpuTime(pid)
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	if err := pause(ctx, b.o.rest); err != nil {
+		return err
+	}
+	after, err := cpuTime(pid)
+	if err != nil {
+		return err
+	}
+	took := time.Since(began)
+	rss, private, err := memory(pid)
+	if err != nil {
+		return err
+	}
+	b.note(side, fmt.Sprintf("CPU at rest, %d pods, millicores", load), 1000*(after-before).Seconds()/took.Seconds())
+	b.note(side, fmt.Sprintf("RSS, %d pods, MiB", load), rss)
+	b.note(side, fmt.Sprintf("private dirty, %d pods, MiB", load), private)
+	return nil
+}
+
+func (b *bench) binary(side string) {
+	if info, err := os.Stat(fmt.Sprintf("/proc/%d/exe", b.node.AgentPID())); err == nil {
+		b.note(side, "binary, MiB", float64(info.Size())/(1<<20))
+	}
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
+}
+
+func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

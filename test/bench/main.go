@@ -1,0 +1,98 @@
+// Command bench measures nodelet beside the kubelet and the bare runtime, in one run on one machine.
+//
+// It owns one testbed. The same containerd and control plane serve all sides: first the floor (the CRI calls alone), then
+// each agent in turn, for as many rounds as asked for. It prints medians and ratios and writes them as JSON; it never
+// judges. People call it through `make bench`. A crash leaves the testbed named bench, which the next run takes down first.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nodelet/nodelet/test/testbed"
+)
+
+type options struct {
+	bin    string
+	rounds int
+	single int
+	burst  int
+	loads  []int
+	rest   time.Duration
+	json   string
+	sides  []testbed.AgentKind
+}
+
+func main() {
+	var o options
+	var sides string
+	flag.StringVar(&o.bin, "bin", "bin/nodelet", "nodelet's program")
+	flag.IntVar(&o.rounds, "rounds", 2, "how often each side is measured")
+	flag.IntVar(&o.single, "single", 15, "pods started one at a time, each round")
+	flag.IntVar(&o.burst, "burst", 40, "pods started at once")
+	flag.DurationVar(&o.rest, "rest", 45*time.Second, "how long CPU at rest is measured, at each load")
+	flag.StringVar(&o.json, "json", "", "also write the figures to this file")
+	flag.StringVar(&sides, "sides", "kubelet,nodelet", "agents to measure")
+	quick := flag.Bool("quick", false, "one short round, without loads of 60 and 110 pods")
+	flag.Parse()
+	o.loads = []int{0, 60, 110}
+	if *quick {
+		o.rounds, o.single, o.loads, o.rest = 1, 8, []int{0}, 10*time.Second
+	}
+	for _, s := range strings.Split(sides, ",") {
+		o.sides = append(o.sides, testbed.AgentKind(s))
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, unix.SIGTERM)
+	defer stop()
+	if err := run(ctx, o); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, o options) (err error) {
+	if err := testbed.Down(ctx, "bench", io.Discard); err != nil {
+		return err
+	}
+	audit, err := newAudit()
+	if err != nil {
+		return err
+	}
+	defer audit.remove()
+	tb, err := testbed.Up(ctx, testbed.Options{Name: "bench", NodeletBin: o.bin, Progress: os.Stderr, APIServerArgs: audit.args(),
+		AgentConfig: map[string]any{"maxPods": 200, "serializeImagePulls": false}})
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if e := tb.Down(context.WithoutCancel(ctx)); e != nil && err == nil {
+			err = e
+		}
+	}()
+	b, err := newBench(tb, o, audit)
+	if err != nil {
+		return err
+	}
+	if err := b.all(ctx); err != nil {
+		return err
+	}
+	b.report(os.Stdout)
+	if o.json == "" {
+		return nil
+	}
+	text, err := json.MarshalIndent(b.figures, "", "  ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Clean(o.json), append(text, '\n'), 0o644)
+}

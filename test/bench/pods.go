@@ -1,0 +1,245 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/nodelet/nodelet/kube/client"
+	"github.com/nodelet/nodelet/test/testbed"
+)
+
+const namespace = "default"
+
+// podLimit is how long one pod may take to come or go before the run is given up.
+const podLimit = 3 * time.Minute
+
+// pod is bound to the node from the start: the scheduler's time is not the agent's.
+func (b *bench) pod(name string) *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace},
+		Spec: corev1.PodSpec{
+			NodeName:   b.node.Name,
+			Containers: []corev1.Container{{Name: "pause", Image: testbed.PauseImage, ImagePullPolicy: corev1.PullIfNotPresent}},
+		},
+	}
+}
+
+// follow watches the namespace's pods and tells when each is Ready and gone.
+type follow struct {
+	mu    sync.Mutex
+	ready map[string]chan time.Time
+	gone  map[string]chan time.Time
+	stop  func()
+	lost  chan struct{}
+	err   atomic.Value
+}
+
+func (b *bench) follow(ctx context.Context) (*follow, error) {
+	w, err := b.api.Core.Get().Namespace(namespace).Resource("pods").
+		VersionedParams(&metav1.ListOptions{Watch: true, ResourceVersion: "0", FieldSelector: fields.OneTermEqualSelector("spec.nodeName", b.node.Name).String()},
+			client.Parameters).Watch(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("watch pods: %w", err)
+	}
+	f := &follow{ready: map[string]chan time.Time{}, gone: map[string]chan time.Time{}, stop: w.Stop, lost: make(chan struct{})}
+	go func() {
+		defer close(f.lost)
+		for e := range w.ResultChan() {
+			if pod, ok := e.Object.(*corev1.Pod); ok {
+				f.see(e.Type, pod, time.Now())
+			} else {
+				f.err.Store(fmt.Sprintf("%s %v", e.Type, e.Object))
+			}
+		}
+	}()
+	return f, nil
+}
+
+func (f *follow) see(event watch.EventType, pod *corev1.Pod, at time.Time) {
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
+			once(f.channel(f.ready, pod.Name), at)
+		}
+	}
+	if event == watch.Deleted {
+		once(f.channel(f.gone, pod.Name), at)
+	}
+}
+
+func once(ch chan time.Time, at time.Time) {
+	select {
+	case ch <- at:
+	default:
+	}
+}
+
+func (f *follow) channel(in map[string]chan time.Time, name string) chan time.Time {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if in[name] == nil {
+		in[name] = make(chan time.Time, 1)
+	}
+	return in[name]
+}
+
+func (f *follow) wait(ctx context.Context, what string, in map[string]chan time.Time, name string) (time.Time, error) {
+	select {
+	case at := <-f.channel(in, name):
+		return at, nil
+	case <-f.lost:
+		return time.Time{}, fmt.Errorf("the watch on pods ended: %v", f.err.Load())
+	case <-ctx.Done():
+		return time.Time{}, ctx.Err()
+	case <-time.After(podLimit):
+		return time.Time{}, fmt.Errorf("pod %s is not %s after %s", name, what, podLimit)
+	}
+}
+
+func (b *bench) create(ctx context.Context, name string) error {
+	return b.api.Core.Post().Namespace(namespace).Resource("pods").Body(b.pod(name)).Do(ctx).Error()
+}
+
+func (b *bench) delete(ctx context.Context, name string) error {
+	return b.api.Core.Delete().Namespace(namespace).Resource("pods").Name(name).Body(&metav1.DeleteOptions{}).Do(ctx).Error()
+}
+
+// onePod takes one pod through its life.
+func (b *bench) onePod(ctx context.Context, name string, took func(ready, gone time.Duration)) error {
+	f, err := b.follow(ctx)
+	if err != nil {
+		return err
+	}
+	defer f.stop()
+	began := time.Now()
+	if err := b.create(ctx, name); err != nil {
+		return err
+	}
+	ready, err := f.wait(ctx, "Ready", f.ready, name)
+	if err != nil {
+		return err
+	}
+	if err := pause(ctx, 300*time.Millisecond); err != nil {
+		return err
+	}
+	ended := time.Now()
+	if err := b.delete(ctx, name); err != nil {
+		return err
+	}
+	gone, err := f.wait(ctx, "gone", f.gone, name)
+	if err == nil && took != nil {
+		took(ready.Sub(began), gone.Sub(ended))
+	}
+	return err
+}
+
+// manyPods takes n pods through their lives at once.
+func (b *bench) manyPods(ctx context.Context, n int, side string) error {
+	f, err := b.follow(ctx)
+	if err != nil {
+		return err
+	}
+	defer f.stop()
+	began := time.Now()
+	ready, err := b.each(ctx, n, "many", func(name string) (time.Time, error) {
+		if err := b.create(ctx, name); err != nil {
+			return time.Time{}, err
+		}
+		return f.wait(ctx, "Ready", f.ready, name)
+	})
+	if err != nil {
+		return err
+	}
+	b.spread(side, "create to Ready", n, began, ready)
+	if err := pause(ctx, 2*time.Second); err != nil {
+		return err
+	}
+	began = time.Now()
+	gone, err := b.each(ctx, n, "many", func(name string) (time.Time, error) {
+		if err := b.delete(ctx, name); err != nil {
+			return time.Time{}, err
+		}
+		return f.wait(ctx, "gone", f.gone, name)
+	})
+	if err != nil {
+		return err
+	}
+	b.spread(side, "delete to gone", n, began, gone)
+	return nil
+}
+
+// spread notes the times of a burst and when the last of it was through.
+func (b *bench) spread(side, what string, n int, began time.Time, ends []time.Time) {
+	var last time.Duration
+	for _, at := range ends {
+		b.note(side, fmt.Sprintf("%s, %d at once, ms", what, n), ms(at.Sub(began)))
+		last = max(last, at.Sub(began))
+	}
+	b.note(side, fmt.Sprintf("%s, all of %d at once, ms", what, n), ms(last))
+}
+
+// each does something for n pods at the same time.
+func (b *bench) each(ctx context.Context, n int, prefix string, do func(name string) (time.Time, error)) ([]time.Time, error) {
+	ends, errs := make([]time.Time, n), make([]error, n)
+	var all sync.WaitGroup
+	for i := range n {
+		all.Go(func() { ends[i], errs[i] = do(fmt.Sprintf("%s-%d", prefix, i)) })
+	}
+	all.Wait()
+	return ends, errors.Join(errs...)
+}
+
+// fill brings the node to a number of running pods.
+func (b *bench) fill(ctx context.Context, n int) error {
+	f, err := b.follow(ctx)
+	if err != nil {
+		return err
+	}
+	defer f.stop()
+	for i := range n {
+		name := fmt.Sprintf("load-%d", i)
+		if err := b.create(ctx, name); apierrors.IsAlreadyExists(err) {
+			continue
+		} else if err != nil {
+			return err
+		}
+		if _, err := f.wait(ctx, "Ready", f.ready, name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// deletePods ends what fill has started.
+func (b *bench) deletePods(ctx context.Context) error {
+	f, err := b.follow(ctx)
+	if err != nil {
+		return err
+	}
+	defer f.stop()
+	_, err = b.each(ctx, b.o.loads[len(b.o.loads)-1], "load", func(name string) (time.Time, error) {
+		if err := b.delete(ctx, name); err != nil {
+			return time.Time{}, err
+		}
+		return f.wait(ctx, "gone", f.gone, name)
+	})
+	return err
+}
+
+// deleteNode makes the cluster forget the node, so that the next agent registers it anew.
+func (b *bench) deleteNode(ctx context.Context) error {
+	err := b.api.Core.Delete().Resource("nodes").Name(b.node.Name).Body(&metav1.DeleteOptions{}).Do(ctx).Error()
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
