@@ -43,8 +43,10 @@ func (n *Node) StopAgent(sig unix.Signal) error {
 }
 
 // AgentPID is the process ID of the node's agent, 0 if none runs.
-func (n *Node) AgentPID() int {
-	p, err := n.tb.proc(n.role(roleAgent))
+func (n *Node) AgentPID() int { return n.pid(roleAgent) }
+
+func (n *Node) pid(role string) int {
+	p, err := n.tb.proc(n.role(role))
 	if err != nil || !p.Alive() {
 		return 0
 	}

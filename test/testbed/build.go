@@ -70,6 +70,16 @@ func (m goModule) name(program string) string { return path.Base(m.pkg(program))
 type Cache struct {
 	dir      string
 	progress io.Writer
+	// lookOnly makes a missing entry an error instead of building it.
+	lookOnly bool
+}
+
+// lacks is the error for an entry that is missing while looking only.
+func (c *Cache) lacks(what string) error {
+	if !c.lookOnly {
+		return nil
+	}
+	return fmt.Errorf("%s is not built yet; build it by: go run ./test/testbed/cmd/testbed build", what)
 }
 
 // OpenCache opens the cache at $NODELET_TESTBED_CACHE or in the user's cache directory. progress is told about long
@@ -129,6 +139,9 @@ func (c *Cache) build(ctx context.Context, m goModule, src, version, dir string,
 		return nil
 	}
 	what := filepath.Base(dir)
+	if err := c.lacks(what); err != nil {
+		return err
+	}
 	unlock, err := lockFile(filepath.Join(c.dir, "."+what+".lock"), func() {
 		fmt.Fprintf(c.progress, "%s: somebody else builds it, waiting\n", what)
 	})

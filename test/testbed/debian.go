@@ -84,6 +84,9 @@ func (c *Cache) DebianFile(ctx context.Context, pkg, file string) (string, error
 	if _, err := os.Stat(path); err == nil {
 		return path, nil
 	}
+	if err := c.lacks(pkg); err != nil {
+		return "", err
+	}
 	unlock, err := lockFile(filepath.Join(c.dir, ".debian-"+pkg+".lock"), func() {})
 	if err != nil {
 		return "", err

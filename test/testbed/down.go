@@ -81,7 +81,8 @@ func (n names) stopKnown(ctx context.Context, s state, progress io.Writer) {
 	}
 	var g errgroup.Group
 	for i := range max(s.Options.Nodes, 1) {
-		if s.Procs[fmt.Sprintf("n%d.%s", i, roleContainerd)].Alive() {
+		if runtime := s.Procs[fmt.Sprintf("n%d.%s", i, roleContainerd)]; runtime.Alive() {
+			note(runtime.Signal(unix.SIGCONT)) // a test may have frozen it
 			g.Go(func() error { note(n.removePods(ctx, i)); return nil })
 		}
 	}
@@ -180,15 +181,6 @@ func (n names) outsideFiles() ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	links, err := os.ReadDir(containerLogs)
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, err
-	}
-	for _, l := range links {
-		path := filepath.Join(containerLogs, l.Name())
-		if to, err := os.Readlink(path); err == nil && below(to, n.dir()) {
-			found = append(found, path)
-		}
-	}
-	return found, nil
+	links, err := logLinks(n.dir())
+	return append(found, links...), err
 }

@@ -52,6 +52,9 @@ func (c *Cache) Images(ctx context.Context) ([]string, error) {
 		if _, err := os.Stat(file); err == nil {
 			continue
 		}
+		if err := c.lacks("image " + b.name); err != nil {
+			return nil, err
+		}
 		fmt.Fprintf(c.progress, "image %s: building\n", b.name)
 		img, err := b.build(ctx)
 		if err != nil {

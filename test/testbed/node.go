@@ -160,12 +160,11 @@ func (n *Node) StartRuntime(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	conn, err := grpc.NewClient(n.RuntimeEndpoint, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	client, hangUp, err := n.CRI()
 	if err != nil {
 		return err
 	}
-	defer conn.Close()
-	client := runtimeapi.NewRuntimeServiceClient(conn)
+	defer hangUp()
 	return n.tb.await(ctx, n.role(roleContainerd), 30*time.Second, func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, time.Second)
 		defer cancel()
@@ -173,6 +172,18 @@ func (n *Node) StartRuntime(ctx context.Context) error {
 		return err
 	})
 }
+
+// CRI connects to the node's runtime; hangUp ends the connection.
+func (n *Node) CRI() (client runtimeapi.RuntimeServiceClient, hangUp func() error, err error) {
+	conn, err := grpc.NewClient(n.RuntimeEndpoint, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return nil, nil, err
+	}
+	return runtimeapi.NewRuntimeServiceClient(conn), conn.Close, nil
+}
+
+// RuntimePID is the process ID of the node's containerd, 0 if none runs.
+func (n *Node) RuntimePID() int { return n.pid(roleContainerd) }
 
 // StopRuntime ends the node's containerd with the signal; its shims and containers stay.
 func (n *Node) StopRuntime(sig unix.Signal) error {

@@ -138,15 +138,18 @@ func (p Proc) Signal(sig unix.Signal) error {
 	return ignoreGone(unix.PidfdSendSignal(fd, sig, nil, 0))
 }
 
-// stop sends sig, waits up to grace for the end, then kills. A process that is gone is no error.
+// stop sends sig, waits up to grace for the end, then kills. A process that is gone is no error; one that was frozen by
+// SIGSTOP goes on, so that it can see the signal.
 func (p Proc) stop(sig unix.Signal, grace time.Duration) error {
 	fd, err := p.open()
 	if err != nil {
 		return ignoreGone(err)
 	}
 	defer unix.Close(fd)
-	if err := ignoreGone(unix.PidfdSendSignal(fd, sig, nil, 0)); err != nil {
-		return fmt.Errorf("signal process %d: %w", p.PID, err)
+	for _, s := range []unix.Signal{sig, unix.SIGCONT} {
+		if err := ignoreGone(unix.PidfdSendSignal(fd, s, nil, 0)); err != nil {
+			return fmt.Errorf("signal process %d: %w", p.PID, err)
+		}
 	}
 	if waitPidfd(fd, grace) {
 		return nil

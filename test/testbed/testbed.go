@@ -159,6 +159,19 @@ func newTestbed(o Options) (*Testbed, error) {
 	return tb, nil
 }
 
+// Build builds whatever Up would build for these options, and nothing else.
+func Build(ctx context.Context, o Options) error {
+	if o.Progress == nil {
+		o.Progress = io.Discard
+	}
+	tb, err := newTestbed(o)
+	if err != nil {
+		return err
+	}
+	_, err = tb.prepare(ctx)
+	return err
+}
+
 // Open returns a testbed that was started by somebody else, from its state on disk. progress may be nil.
 func Open(ctx context.Context, name string, progress io.Writer) (*Testbed, error) {
 	n, err := newNames(name)
@@ -194,8 +207,10 @@ func (tb *Testbed) setSubnet(x int) {
 
 // prepare builds what the options ask for. Everything that takes long happens here, before anything is started.
 func (tb *Testbed) prepare(ctx context.Context) (images []string, err error) {
-	if err := installDebian(ctx, tb.opts.Progress, runNeeds()); err != nil {
-		return nil, err
+	if !tb.cache.lookOnly {
+		if err := installDebian(ctx, tb.opts.Progress, runNeeds()); err != nil {
+			return nil, err
+		}
 	}
 	kubernetes := []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl"}
 	if tb.opts.Agent == Kubelet {

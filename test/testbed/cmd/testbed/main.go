@@ -18,6 +18,7 @@ import (
 
 const usage = `usage: testbed COMMAND [flags]
 
+  build       build everything a testbed may need into the cache: minutes, the first time
   up          build what is missing and start a testbed
   status      show its processes, addresses and nodes
   kubeconfig  print the path of the administrator's kubeconfig
@@ -49,6 +50,11 @@ func command(ctx context.Context, args []string) error {
 	switch args[0] {
 	case "up":
 		return up(ctx, flags, name, args[1:])
+	case "build":
+		if err := flags.Parse(args[1:]); err != nil {
+			return err
+		}
+		return testbed.Build(ctx, testbed.Options{Agent: testbed.Kubelet, KubeProxy: true, Progress: os.Stderr})
 	case "down":
 		if err := flags.Parse(args[1:]); err != nil {
 			return err

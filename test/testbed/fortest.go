@@ -1,0 +1,59 @@
+package testbed
+
+import (
+	"context"
+	"os"
+	"testing"
+	"time"
+)
+
+// RequireEnv, when set, turns ForTest's skips into failures: for machines which are meant to run every test.
+const RequireEnv = "NODELET_TESTBED_REQUIRE"
+
+// ForTest starts a testbed for a test and takes it down at its end; whatever is left then fails the test. It skips the
+// test, and says why, without root and while the programs are not built: building takes longer than a test may run.
+func ForTest(t testing.TB, o Options) *Testbed {
+	t.Helper()
+	skip := t.Skipf
+	if os.Getenv(RequireEnv) != "" {
+		skip = t.Fatalf
+	}
+	if os.Geteuid() != 0 {
+		skip("needs root: network namespaces, mounts, cgroups")
+	}
+	o.Progress = testWriter{t}
+	if err := lookBuilt(t.Context(), o); err != nil {
+		skip("%v", err)
+	}
+	tb, err := Up(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 2*time.Minute)
+		defer cancel()
+		if err := tb.Down(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	return tb
+}
+
+// lookBuilt is an error unless everything is built.
+func lookBuilt(ctx context.Context, o Options) error {
+	tb, err := newTestbed(o)
+	if err != nil {
+		return err
+	}
+	tb.cache.lookOnly = true
+	_, err = tb.prepare(ctx)
+	return err
+}
+
+// testWriter hands lines to a test's log.
+type testWriter struct{ t testing.TB }
+
+func (w testWriter) Write(b []byte) (int, error) {
+	w.t.Logf("%s", b)
+	return len(b), nil
+}

@@ -1,0 +1,148 @@
+package testbed
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/moby/sys/mountinfo"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// Leftovers lists what remains of pods on all nodes; see Node.Leftovers.
+func (tb *Testbed) Leftovers(ctx context.Context) ([]string, error) {
+	var all []string
+	var errs []error
+	for _, n := range tb.Nodes {
+		left, err := n.Leftovers(ctx)
+		all, errs = append(all, left...), append(errs, err)
+	}
+	return all, errors.Join(errs...)
+}
+
+// Leftovers lists what remains of pods on the node, one line each: sandboxes and containers in the runtime, mounts, pod
+// and log directories, log links, cgroups, network interfaces, addresses and CNI results. On a node whose pods are all
+// gone it is empty. The runtime must be up.
+func (n *Node) Leftovers(ctx context.Context) ([]string, error) {
+	var left []string
+	var errs []error
+	for _, look := range []func(context.Context) ([]string, error){
+		n.runtimeLeftovers, n.mountLeftovers, n.fileLeftovers, n.cgroupLeftovers, n.linkLeftovers,
+	} {
+		found, err := look(ctx)
+		for _, f := range found {
+			left = append(left, n.Name+": "+f)
+		}
+		errs = append(errs, err)
+	}
+	return left, errors.Join(errs...)
+}
+
+func (n *Node) runtimeLeftovers(ctx context.Context) ([]string, error) {
+	client, hangUp, err := n.CRI()
+	if err != nil {
+		return nil, err
+	}
+	defer hangUp()
+	sandboxes, err := client.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
+	if err != nil {
+		return nil, fmt.Errorf("list sandboxes: %w", err)
+	}
+	containers, err := client.ListContainers(ctx, &runtimeapi.ListContainersRequest{})
+	if err != nil {
+		return nil, fmt.Errorf("list containers: %w", err)
+	}
+	var left []string
+	for _, s := range sandboxes.Items {
+		left = append(left, fmt.Sprintf("sandbox %s of pod %s/%s, %s", s.Id, s.Metadata.GetNamespace(), s.Metadata.GetName(), s.State))
+	}
+	for _, c := range containers.Containers {
+		left = append(left, fmt.Sprintf("container %s (%s), %s", c.Id, c.Metadata.GetName(), c.State))
+	}
+	return left, nil
+}
+
+// mountLeftovers looks below the agent's root directory and the runtime's state directory, which holds the containers'
+// root file systems and the pods' network namespaces. An agent may bind the root directory to itself, to share it.
+func (n *Node) mountLeftovers(context.Context) ([]string, error) {
+	mounts, err := mountinfo.GetMounts(func(m *mountinfo.Info) (skip, stop bool) {
+		return !strings.HasPrefix(m.Mountpoint, n.RootDir+"/") && !below(m.Mountpoint, filepath.Join(n.dir, "run")), false
+	})
+	var left []string
+	for _, m := range mounts {
+		left = append(left, "mount "+m.Mountpoint)
+	}
+	return left, err
+}
+
+func (n *Node) fileLeftovers(context.Context) ([]string, error) {
+	var left []string
+	for _, g := range []struct{ what, pattern string }{
+		{"pod directory", filepath.Join(n.RootDir, "pods", "*")},
+		{"log directory", filepath.Join(n.PodLogsDir, "*")},
+		{"address", filepath.Join(n.dir, "cni/ipam", n.tb.cniNetwork(n.index), "10.*")},
+		{"CNI result", filepath.Join(cniResults, n.tb.cniNetwork(n.index)+"-*")},
+	} {
+		found, err := filepath.Glob(g.pattern)
+		if err != nil {
+			return nil, err
+		}
+		for _, f := range found {
+			left = append(left, g.what+" "+f)
+		}
+	}
+	links, err := logLinks(n.PodLogsDir)
+	for _, l := range links {
+		left = append(left, "log link "+l)
+	}
+	return left, err
+}
+
+// logLinks lists the links in /var/log/containers which point below dir.
+func logLinks(dir string) ([]string, error) {
+	entries, err := os.ReadDir(containerLogs)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	var links []string
+	for _, e := range entries {
+		path := filepath.Join(containerLogs, e.Name())
+		if to, err := os.Readlink(path); err == nil && below(to, dir) {
+			links = append(links, path)
+		}
+	}
+	return links, nil
+}
+
+// cgroupLeftovers lists the topmost cgroups below the node's which are not those of the node itself and the QoS classes.
+func (n *Node) cgroupLeftovers(context.Context) ([]string, error) {
+	dirs, err := cgroupDirs(n.CgroupRoot)
+	var left []string
+	for _, d := range dirs {
+		_, name, _ := strings.Cut(d, n.CgroupRoot)
+		switch name {
+		case "", "/kubepods", "/kubepods/burstable", "/kubepods/besteffort":
+			continue
+		}
+		if len(left) == 0 || !strings.HasPrefix("cgroup "+d, left[len(left)-1]+"/") {
+			left = append(left, "cgroup "+d)
+		}
+	}
+	return left, err
+}
+
+// linkLeftovers lists the host ends of pods' veth pairs: ports of the CNI bridge.
+func (n *Node) linkLeftovers(ctx context.Context) ([]string, error) {
+	out, err := n.Exec(ctx, "ip", "-o", "link", "show", "type", "veth")
+	var left []string
+	for line := range strings.Lines(out) {
+		if strings.Contains(line, " master cni0 ") {
+			left = append(left, "interface "+strings.TrimSuffix(strings.Fields(line)[1], ":"))
+		}
+	}
+	return left, err
+}
