@@ -1,0 +1,344 @@
+package testbed
+
+import (
+	"archive/tar"
+	"bytes"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"sigs.k8s.io/yaml"
+)
+
+func testNames(t *testing.T, name string) names {
+	t.Helper()
+	t.Setenv(StateEnv, t.TempDir())
+	n, err := newNames(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func TestNames(t *testing.T) {
+	for _, bad := range []string{"-a", "a-", "A", "a/b", "..", "a.0", strings.Repeat("a", 21), "a b"} {
+		if _, err := newNames(bad); err == nil {
+			t.Errorf("name %q is accepted", bad)
+		}
+	}
+	t.Setenv(StateEnv, "")
+	n, err := newNames(strings.Repeat("x", 20))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Linux takes 15 characters for a link and 107 for a socket; shims add "/" and 64 characters.
+	if l := n.hostLink(); len(l) > 15 {
+		t.Errorf("link name %q is too long", l)
+	}
+	for _, socket := range []string{
+		n.shimSockets(maxNodes) + "/" + strings.Repeat("0", 64),
+		n.nodeDir(maxNodes) + "/containerd.sock.ttrpc",
+		n.nodeDir(maxNodes) + "/kubelet/device-plugins/kubelet.sock",
+	} {
+		if len(socket) > 107 {
+			t.Errorf("socket path %s has %d characters", socket, len(socket))
+		}
+	}
+}
+
+func TestFreeSubnet(t *testing.T) {
+	var all []netip.Prefix
+	for x := range 256 {
+		if x != 42 {
+			all = append(all, subnet(x))
+		}
+	}
+	if x, err := freeSubnet("any", all); err != nil || x != 42 {
+		t.Errorf("freeSubnet with one free: %d, %v; want 42", x, err)
+	}
+	if _, err := freeSubnet("any", []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}); err == nil {
+		t.Error("freeSubnet finds one inside a route to 10.0.0.0/8")
+	}
+	first, err := freeSubnet("any", []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0")}) // a default route is no obstacle
+	if err != nil {
+		t.Fatal(err)
+	}
+	if second, _ := freeSubnet("any", []netip.Prefix{subnet(first)}); second == first {
+		t.Errorf("freeSubnet takes %d twice", first)
+	}
+}
+
+func TestParseRoutes(t *testing.T) {
+	table := "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT\n" +
+		"eth0\t00000000\t010200C0\t0003\t0\t0\t0\t00000000\t0\t0\t0\n" +
+		"ntb\t00DE4D0A\t00000000\t0001\t0\t0\t0\t00FFFFFF\t0\t0\t0\n"
+	got, err := parseRoutes(table)
+	want := []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("10.77.222.0/24")}
+	if err != nil || !slices.Equal(got, want) {
+		t.Errorf("routes %v, %v; want %v", got, err, want)
+	}
+	if _, err := parseRoutes("heading\neth0 zz 0 0 0 0 0 00FFFFFF"); err == nil {
+		t.Error("a broken route is accepted")
+	}
+}
+
+func TestParseStartTime(t *testing.T) {
+	stat := "12 (a) b (c) S 1 12 12 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 987654 1 2 3\n"
+	if got, err := parseStartTime([]byte(stat)); err != nil || got != 987654 {
+		t.Errorf("start time %d, %v; want 987654", got, err)
+	}
+	if _, err := parseStartTime([]byte("12 (a) S 1")); err == nil {
+		t.Error("a short line is accepted")
+	}
+}
+
+func TestProcessStop(t *testing.T) {
+	log := filepath.Join(t.TempDir(), "log")
+	stubborn, err := start(launch{log: log, argv: []string{"sh", "-c", "trap '' TERM; echo up; while :; do sleep 1; done"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = stubborn.stop(unix.SIGKILL, 0) })
+	if !stubborn.Alive() {
+		t.Fatal("a fresh process counts as ended: " + tail(log, 5))
+	}
+	stranger := Proc{PID: stubborn.PID, Start: stubborn.Start + 1} // the PID of another process by now
+	if err := stranger.stop(unix.SIGKILL, time.Second); err != nil || stranger.Alive() {
+		t.Errorf("stop of a process with another start time: %v", err)
+	}
+	if !stubborn.Alive() {
+		t.Fatal("stop ended a stranger")
+	}
+	if err := stubborn.stop(unix.SIGTERM, 10*time.Millisecond); err != nil {
+		t.Fatal(err)
+	}
+	<-stubborn.done
+	if stubborn.Alive() {
+		t.Error("a killed process counts as alive")
+	}
+	if err := stubborn.stop(unix.SIGTERM, 0); err != nil {
+		t.Errorf("stop of an ended process: %v", err)
+	}
+}
+
+func TestState(t *testing.T) {
+	n := testNames(t, "x")
+	if _, err := readState(n.stateFile()); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("no state: %v", err)
+	}
+	if err := os.MkdirAll(n.dir(), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	s := state{Options: Options{Name: "x", Nodes: 2}, BootID: bootID(), Procs: map[string]Proc{"etcd": {PID: 7, Start: 8}}}
+	if err := writeState(n.stateFile(), s); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.updateState(func(s *state) { s.Subnet = 5 }); err != nil {
+		t.Fatal(err)
+	}
+	got, err := readState(n.stateFile())
+	if err != nil || got.Subnet != 5 || got.Options.Nodes != 2 || got.Procs["etcd"] != s.Procs["etcd"] {
+		t.Errorf("state %+v, %v", got, err)
+	}
+	s.BootID = "another boot"
+	if err := writeState(n.stateFile(), s); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := readState(n.stateFile()); err != nil || len(got.Procs) != 0 {
+		t.Errorf("processes of another boot: %+v, %v", got.Procs, err)
+	}
+	if err := os.WriteFile(n.stateFile(), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := readState(n.stateFile()); err == nil || !strings.Contains(err.Error(), n.stateFile()) {
+		t.Errorf("broken state: %v", err)
+	}
+}
+
+func TestClaimIsExclusive(t *testing.T) {
+	tb := &Testbed{names: testNames(t, "x")}
+	if err := tb.claim(); err != nil {
+		t.Fatal(err)
+	}
+	if err := tb.claim(); err == nil || !strings.Contains(err.Error(), "testbed down --name x") {
+		t.Errorf("second claim: %v", err)
+	}
+}
+
+func TestCertificates(t *testing.T) {
+	ca, err := newCA("ca")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, err := ca.issue(subject{user: "s", names: []string{"localhost"}, ips: []net.IP{net.ParseIP("10.0.0.1")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := ca.issue(subject{user: "system:node:n", groups: []string{"system:nodes"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(ca.certPEM)
+	if _, err := server.cert.Verify(x509.VerifyOptions{Roots: roots, DNSName: "10.0.0.1"}); err != nil {
+		t.Error(err)
+	}
+	asServer := x509.VerifyOptions{Roots: roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}
+	if _, err := client.cert.Verify(asServer); err == nil {
+		t.Error("a client's certificate serves")
+	}
+	asClient := x509.VerifyOptions{Roots: roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
+	if _, err := client.cert.Verify(asClient); err != nil || client.cert.Subject.Organization[0] != "system:nodes" {
+		t.Errorf("client certificate %v: %v", client.cert.Subject, err)
+	}
+	var config map[string]any
+	if err := yaml.Unmarshal(kubeconfig("https://10.0.0.1:6443", ca, client), &config); err != nil || config["kind"] != "Config" {
+		t.Errorf("kubeconfig %v, %v", config, err)
+	}
+}
+
+func TestTemplates(t *testing.T) {
+	tb := &Testbed{names: testNames(t, "x"), bins: programs{cni: "/cni", runc: "/runc-dir"}}
+	n := newNode(tb, 3)
+	for name, want := range map[string]string{
+		"containerd.toml": `BinaryName = "/runc-dir/runc"`,
+		"cni.conflist":    `"subnet": "10.244.3.0/24"`,
+		"kubelet.yaml":    "cgroupRoot: /nodelet-tb-x/n3",
+	} {
+		b, err := render(name, n.values())
+		if err != nil || !strings.Contains(string(b), want) {
+			t.Errorf("%s lacks %q (%v):\n%s", name, want, err, b)
+		}
+	}
+	if _, err := render("kubelet.yaml", map[string]string{}); err == nil {
+		t.Error("a missing value renders")
+	}
+	b, err := override([]byte("a: 1\nb: 2\n"), map[string]any{"b": map[string]any{"c": 3}})
+	if err != nil || string(b) != "a: 1\nb:\n  c: 3\n" {
+		t.Errorf("override gives %q, %v", b, err)
+	}
+}
+
+// unpack reads a tar into contents, or link targets, by name.
+func unpack(t *testing.T, b []byte) map[string]string {
+	t.Helper()
+	files := map[string]string{}
+	for r := tar.NewReader(bytes.NewReader(b)); ; {
+		h, err := r.Next()
+		if err == io.EOF {
+			return files
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files[h.Name] = h.Linkname + string(body)
+	}
+}
+
+func TestImageArchive(t *testing.T) {
+	img := image{
+		refs: []string{"example.org/a:1", "docker.io/library/a:1"},
+		files: []imageFile{
+			{name: "/bin", mode: 0o755, isDir: true},
+			{name: "/bin/a", mode: 0o755, body: []byte("program")},
+			{name: "/bin/b", mode: 0o777, link: "a"},
+		},
+		entrypoint: []string{"/bin/a"},
+	}
+	var first, second bytes.Buffer
+	if err := errors.Join(img.write(&first), img.write(&second)); err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(first.Bytes(), second.Bytes()) {
+		t.Error("equal images give different archives")
+	}
+	files := unpack(t, first.Bytes())
+	blob := func(d descriptor) []byte {
+		t.Helper()
+		body := []byte(files["blobs/sha256/"+strings.TrimPrefix(d.Digest, "sha256:")])
+		sum := sha256.Sum256(body)
+		if "sha256:"+hex.EncodeToString(sum[:]) != d.Digest || int64(len(body)) != d.Size {
+			t.Fatalf("blob of %+v is wrong or missing", d)
+		}
+		return body
+	}
+	var index ociIndex
+	var manifest ociManifest
+	var config ociConfig
+	if err := json.Unmarshal([]byte(files["index.json"]), &index); err != nil || len(index.Manifests) != 2 {
+		t.Fatalf("index %s: %v", files["index.json"], err)
+	}
+	for i, m := range index.Manifests {
+		if m.Annotations[refAnnotation] != img.refs[i] {
+			t.Errorf("manifest %d is named %v", i, m.Annotations)
+		}
+	}
+	if err := json.Unmarshal(blob(index.Manifests[0]), &manifest); err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(blob(manifest.Config), &config); err != nil {
+		t.Fatal(err)
+	}
+	layer := manifest.Layers[0]
+	if config.RootFS.DiffIDs[0] != layer.Digest || config.OS != "linux" || config.Config.Entrypoint[0] != "/bin/a" {
+		t.Errorf("config %+v", config)
+	}
+	root := unpack(t, blob(layer))
+	if root["bin/a"] != "program" || root["bin/b"] != "a" || len(root) != 3 {
+		t.Errorf("root file system %v", root)
+	}
+}
+
+func TestAppletLinks(t *testing.T) {
+	got := appletLinks("bin/busybox\nbin/ls\nlinuxrc\nusr/sbin/chroot\n")
+	if len(got) != 2 || got[0].name != "/bin/ls" || got[1].name != "/usr/sbin/chroot" || got[1].link != "/bin/busybox" {
+		t.Errorf("links %+v", got)
+	}
+}
+
+// Every module below modules/ pins its version, and names every program that is built from it.
+func TestModulesPinned(t *testing.T) {
+	for name, m := range goModules() {
+		dir, err := moduleDir(t.Context(), name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if v, err := pinnedVersion(filepath.Join(dir, "go.mod"), m.path); err != nil || !strings.HasPrefix(v, "v") {
+			t.Errorf("%s: version %q, %v", name, v, err)
+		}
+		b, err := os.ReadFile(filepath.Join(dir, "go.mod"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range m.programs {
+			if !strings.Contains(string(b), m.pkg(p)+"\n") {
+				t.Errorf("%s: no tool line for %s, so its go.sum may lack what it needs", name, m.pkg(p))
+			}
+		}
+	}
+}
+
+// Programs which are missing are not built while looking only, and the error says how to build them.
+func TestLookOnly(t *testing.T) {
+	t.Setenv(CacheEnv, t.TempDir())
+	err := lookBuilt(t.Context(), Options{})
+	if err == nil || !strings.Contains(err.Error(), "testbed build") {
+		t.Errorf("looking into an empty cache: %v", err)
+	}
+}
