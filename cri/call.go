@@ -1,0 +1,105 @@
+package cri
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+)
+
+// op is one call to be made: the CRI's name for it, what it is about in words for people, and how long it may take
+// (0: as long as the caller's context).
+type op struct {
+	verb, object string
+	limit        time.Duration
+}
+
+// do makes a call, within its limit and with a place in the table of calls in flight.
+func do[Req, Resp any](ctx context.Context, c *Client, o op,
+	call func(context.Context, Req, ...grpc.CallOption) (Resp, error), req Req) (Resp, error) {
+	if o.limit > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, o.limit)
+		defer cancel()
+	}
+	began := time.Now()
+	id := c.flight.begin(Call{Verb: o.verb, Object: o.object, Since: began})
+	resp, err := call(ctx, req)
+	took := time.Since(began)
+	if err != nil {
+		e := &Error{Verb: o.verb, Object: o.object, Err: err}
+		if o.limit > 0 && took >= o.limit && IsDeadline(err) {
+			e.NoAnswer = o.limit
+		}
+		err = e
+	}
+	c.flight.end(id, answered(err))
+	if c.done != nil {
+		c.done(o.verb, took, err)
+	}
+	return resp, err
+}
+
+// Call is a call the runtime has not answered yet.
+type Call struct {
+	// Verb is the CRI's name, for example RunPodSandbox.
+	Verb string
+	// Object says what it is about: "default/web#0" (pod and attempt), "default/web/app#2" (container and attempt), a
+	// container, sandbox or image.
+	Object string
+	// Since is when the call was made, with a monotonic reading.
+	Since time.Time
+}
+
+// flight is the table of the calls in flight.
+type flight struct {
+	mu         sync.Mutex
+	next       uint64
+	calls      map[uint64]Call
+	lastAnswer time.Time
+}
+
+func (f *flight) begin(c Call) uint64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.calls == nil {
+		f.calls = make(map[uint64]Call)
+	}
+	f.next++
+	f.calls[f.next] = c
+	return f.next
+}
+
+func (f *flight) end(id uint64, answered bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.calls, id)
+	if answered {
+		f.lastAnswer = time.Now()
+	}
+}
+
+// InFlight lists the calls that wait for an answer, the oldest first: when the runtime hangs, they say on what.
+func (c *Client) InFlight() []Call {
+	c.flight.mu.Lock()
+	calls := make([]Call, 0, len(c.flight.calls))
+	for _, call := range c.flight.calls {
+		calls = append(calls, call)
+	}
+	c.flight.mu.Unlock()
+	slices.SortFunc(calls, func(a, b Call) int {
+		return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Verb, b.Verb), cmp.Compare(a.Object, b.Object))
+	})
+	return calls
+}
+
+// LastAnswer is when the runtime last answered a call, with a result or with an error of its own: it was alive then. It is
+// zero before the first answer.
+func (c *Client) LastAnswer() time.Time {
+	c.flight.mu.Lock()
+	defer c.flight.mu.Unlock()
+	return c.flight.lastAnswer
+}

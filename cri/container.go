@@ -1,0 +1,140 @@
+package cri
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+var (
+	errNoID     = errors.New("the container runtime gave no ID")
+	errNoStatus = errors.New("the container runtime gave no status")
+)
+
+// execMargin is what ExecSync gives the runtime beyond the command's own time to start it, to kill it and to answer. It is
+// generous, since a busy node starts processes slowly and a probe must not fail for that.
+const execMargin = 30 * time.Second
+
+// CreateContainer makes a container in a sandbox and gives its ID. sandbox is the configuration the sandbox was made from.
+// After an error the container may exist nevertheless; with the same attempt in cfg a second call then fails
+// (IsNameReserved).
+func (c *Client) CreateContainer(ctx context.Context, sandboxID string, cfg *runtimeapi.ContainerConfig,
+	sandbox *runtimeapi.PodSandboxConfig) (string, error) {
+	pod, container := sandbox.GetMetadata(), cfg.GetMetadata()
+	object := fmt.Sprintf("%s/%s/%s#%d", pod.GetNamespace(), pod.GetName(), container.GetName(), container.GetAttempt())
+	resp, err := do(ctx, c, op{"CreateContainer", object, c.timeout}, c.runtime.CreateContainer,
+		&runtimeapi.CreateContainerRequest{PodSandboxId: sandboxID, Config: cfg, SandboxConfig: sandbox})
+	if err == nil && resp.ContainerId == "" {
+		return "", &Error{Verb: "CreateContainer", Object: object, Err: errNoID}
+	}
+	return resp.GetContainerId(), err
+}
+
+// StartContainer starts a created container. A container that failed to start is exited with the reason StartError and
+// cannot be started again.
+func (c *Client) StartContainer(ctx context.Context, id string) error {
+	_, err := do(ctx, c, op{"StartContainer", id, c.timeout}, c.runtime.StartContainer,
+		&runtimeapi.StartContainerRequest{ContainerId: id})
+	return err
+}
+
+// StopContainer sends the stop signal and, when grace has passed, SIGKILL; it returns when the container has ended. A
+// grace of 0 kills at once; fractions of a second are rounded up. It has grace and the usual time. It may be called again,
+// also while another call with a longer grace waits for the same container, and for a container that is gone. When ctx
+// ends first, nobody sends SIGKILL any more: the caller must call again.
+func (c *Client) StopContainer(ctx context.Context, id string, grace time.Duration) error {
+	_, err := do(ctx, c, op{"StopContainer", id, grace + c.timeout}, c.runtime.StopContainer,
+		&runtimeapi.StopContainerRequest{ContainerId: id, Timeout: wholeSeconds(grace)})
+	return err
+}
+
+// RemoveContainer removes a container; one that still runs is killed. It may be called again and for a container that is
+// gone.
+func (c *Client) RemoveContainer(ctx context.Context, id string) error {
+	_, err := do(ctx, c, op{"RemoveContainer", id, c.timeout}, c.runtime.RemoveContainer,
+		&runtimeapi.RemoveContainerRequest{ContainerId: id})
+	return err
+}
+
+// UpdateContainerResources changes the resources of a container in place.
+func (c *Client) UpdateContainerResources(ctx context.Context, id string, resources *runtimeapi.LinuxContainerResources) error {
+	defer c.updates.Add(1)
+	_, err := do(ctx, c, op{"UpdateContainerResources", id, c.timeout}, c.runtime.UpdateContainerResources,
+		&runtimeapi.UpdateContainerResourcesRequest{ContainerId: id, Linux: resources})
+	return err
+}
+
+// ReopenContainerLog makes the runtime open the container's log file anew, after a rotation.
+func (c *Client) ReopenContainerLog(ctx context.Context, id string) error {
+	_, err := do(ctx, c, op{"ReopenContainerLog", id, c.timeout}, c.runtime.ReopenContainerLog,
+		&runtimeapi.ReopenContainerLogRequest{ContainerId: id})
+	return err
+}
+
+// CheckpointContainer writes a checkpoint of a running container to the file at location. It has timeout, or the usual
+// time where that is 0.
+func (c *Client) CheckpointContainer(ctx context.Context, id, location string, timeout time.Duration) error {
+	if timeout == 0 {
+		timeout = c.timeout
+	}
+	_, err := do(ctx, c, op{"CheckpointContainer", id, timeout}, c.runtime.CheckpointContainer,
+		&runtimeapi.CheckpointContainerRequest{ContainerId: id, Location: location, Timeout: wholeSeconds(timeout)})
+	return err
+}
+
+// ExecResult is what a command in a container came to.
+type ExecResult struct {
+	// Stdout and Stderr are the command's output; runtimes cut it off at 16 MiB.
+	Stdout, Stderr []byte
+	// ExitCode is the command's; a code other than 0 is no error.
+	ExitCode int32
+}
+
+// ExecSync runs a command in a container and waits for its end. With a timeout (rounded up to seconds) the runtime kills
+// the command when it is over; the error is then one that IsDeadline knows, as it is when the command ended but left a
+// child that holds its output open for longer than a margin. A timeout of 0 means as long as ctx. Output of more than
+// 16 MiB in all makes an error, as with the kubelet.
+func (c *Client) ExecSync(ctx context.Context, id string, cmd []string, timeout time.Duration) (ExecResult, error) {
+	o := op{verb: "ExecSync", object: id}
+	if timeout > 0 {
+		o.limit = timeout + execMargin
+	}
+	resp, err := do(ctx, c, o, c.runtime.ExecSync,
+		&runtimeapi.ExecSyncRequest{ContainerId: id, Cmd: cmd, Timeout: wholeSeconds(timeout)})
+	return ExecResult{Stdout: resp.GetStdout(), Stderr: resp.GetStderr(), ExitCode: resp.GetExitCode()}, err
+}
+
+// Exec gives the URL at which the runtime serves a stream for a command in a container.
+func (c *Client) Exec(ctx context.Context, req *runtimeapi.ExecRequest) (string, error) {
+	resp, err := do(ctx, c, op{"Exec", req.ContainerId, c.timeout}, c.runtime.Exec, req)
+	return resp.GetUrl(), err
+}
+
+// Attach gives the URL at which the runtime serves a stream to a container's main process.
+func (c *Client) Attach(ctx context.Context, req *runtimeapi.AttachRequest) (string, error) {
+	resp, err := do(ctx, c, op{"Attach", req.ContainerId, c.timeout}, c.runtime.Attach, req)
+	return resp.GetUrl(), err
+}
+
+func (c *Client) listContainers(ctx context.Context, object string, labels map[string]string) ([]*runtimeapi.Container, error) {
+	resp, err := do(ctx, c, op{"ListContainers", object, c.timeout}, c.runtime.ListContainers,
+		&runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{LabelSelector: labels}})
+	return resp.GetContainers(), err
+}
+
+func (c *Client) containerStatus(ctx context.Context, id string) (*runtimeapi.ContainerStatus, error) {
+	resp, err := do(ctx, c, op{"ContainerStatus", id, c.timeout}, c.runtime.ContainerStatus,
+		&runtimeapi.ContainerStatusRequest{ContainerId: id})
+	if err == nil && resp.Status == nil {
+		return nil, &Error{Verb: "ContainerStatus", Object: id, Err: errNoStatus}
+	}
+	return resp.GetStatus(), err
+}
+
+// wholeSeconds rounds up: half a second must not become 0, which means at once or for ever.
+func wholeSeconds(d time.Duration) int64 {
+	return int64((max(d, 0) + time.Second - 1) / time.Second)
+}

@@ -1,0 +1,464 @@
+package cri_test
+
+import (
+	"context"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodelet/nodelet/cri"
+	"github.com/nodelet/nodelet/cri/fake"
+)
+
+// serve starts a runtime with one image and a client for it.
+func serve(t testing.TB, o cri.Options) (*fake.Runtime, *cri.Client) {
+	t.Helper()
+	rt := fake.New()
+	rt.AddImage(fake.RemoteImage{Name: "busybox:1"})
+	rt.Start()
+	o.Connect = rt.Connect
+	c, err := cri.Dial("unix:///run/fake.sock", o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+		rt.Close()
+	})
+	return rt, c
+}
+
+func labels(pod string) map[string]string {
+	return map[string]string{"io.kubernetes.pod.uid": "uid-" + pod, "io.kubernetes.pod.name": pod, "io.kubernetes.pod.namespace": "default"}
+}
+
+func sandboxConfig(pod string, attempt uint32) *runtimeapi.PodSandboxConfig {
+	return &runtimeapi.PodSandboxConfig{
+		Metadata: &runtimeapi.PodSandboxMetadata{Name: pod, Namespace: "default", Uid: "uid-" + pod, Attempt: attempt},
+		Labels:   labels(pod), LogDirectory: "/var/log/pods/" + pod,
+	}
+}
+
+func containerConfig(pod, name string, attempt uint32) *runtimeapi.ContainerConfig {
+	return &runtimeapi.ContainerConfig{
+		Metadata: &runtimeapi.ContainerMetadata{Name: name, Attempt: attempt},
+		Image:    &runtimeapi.ImageSpec{Image: "busybox:1"}, Labels: labels(pod), LogPath: name + "/0.log",
+	}
+}
+
+func runSandbox(t testing.TB, c *cri.Client, pod string, attempt uint32) string {
+	t.Helper()
+	id, err := c.RunPodSandbox(t.Context(), sandboxConfig(pod, attempt), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+func createContainer(t testing.TB, c *cri.Client, sandbox, pod, name string, attempt uint32) string {
+	t.Helper()
+	id, err := c.CreateContainer(t.Context(), sandbox, containerConfig(pod, name, attempt), sandboxConfig(pod, 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+func startContainer(t testing.TB, c *cri.Client, sandbox, pod, name string, attempt uint32) string {
+	t.Helper()
+	id := createContainer(t, c, sandbox, pod, name, attempt)
+	if err := c.StartContainer(t.Context(), id); err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+// TestEveryVerbOverASocket makes each call once over a real unix socket and sees that the runtime got it.
+func TestEveryVerbOverASocket(t *testing.T) {
+	rt := fake.New()
+	rt.CgroupDriver = runtimeapi.CgroupDriver_CGROUPFS
+	socket := filepath.Join(t.TempDir(), "cri.sock")
+	if err := rt.Listen(socket); err != nil {
+		t.Fatal(err)
+	}
+	defer rt.Close()
+	seen := map[string]int{}
+	c, err := cri.Dial("unix://"+socket, cri.Options{Done: func(verb string, took time.Duration, err error) {
+		if err != nil || took <= 0 {
+			t.Errorf("%s took %v, err %v", verb, took, err)
+		}
+		seen[verb]++
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	ctx := t.Context()
+
+	version, err := c.Version(ctx)
+	if err != nil || version.RuntimeName != "containerd" {
+		t.Fatalf("Version: %v, %v", version, err)
+	}
+	st, err := c.Status(ctx)
+	if err != nil || len(st.Status.Conditions) != 2 || len(st.RuntimeHandlers) != 1 {
+		t.Fatalf("Status: %v, %v", st, err)
+	}
+	if cfg, err := c.RuntimeConfig(ctx); err != nil || cfg.Linux.CgroupDriver != runtimeapi.CgroupDriver_CGROUPFS {
+		t.Fatalf("RuntimeConfig: %v, %v", cfg, err)
+	}
+	check(t, c.UpdateRuntimeConfig(ctx, "10.88.0.0/16"))
+
+	rt.Publish(fake.RemoteImage{Name: "busybox:1", Size: 77})
+	spec := &runtimeapi.ImageSpec{Image: "busybox:1"}
+	if img, err := c.ImageStatus(ctx, spec); img != nil || err != nil {
+		t.Fatalf("ImageStatus of an absent image: %v, %v", img, err)
+	}
+	ref, err := c.PullImage(ctx, spec, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if img, err := c.ImageStatus(ctx, spec); err != nil || img.Id != ref || img.Size != 77 {
+		t.Fatalf("ImageStatus: %v, %v", img, err)
+	}
+	if imgs, err := c.ListImages(ctx); err != nil || len(imgs) != 1 {
+		t.Fatalf("ListImages: %v, %v", imgs, err)
+	}
+	if fs, err := c.ImageFsInfo(ctx); err != nil || fs.ImageFilesystems[0].UsedBytes.Value != 77 {
+		t.Fatalf("ImageFsInfo: %v, %v", fs, err)
+	}
+
+	sandbox := runSandbox(t, c, "web", 0)
+	app := startContainer(t, c, sandbox, "web", "app", 0)
+	if s, err := c.Snapshot(ctx, "uid-web", nil); err != nil || s.Containers[0].State != runtimeapi.ContainerState_CONTAINER_RUNNING {
+		t.Fatalf("Snapshot: %+v, %v", s, err)
+	}
+	rt.SetUsage(app, fake.Usage{CPUNanoSeconds: 5, MemoryBytes: 6})
+	if s, err := c.PodSandboxStats(ctx, sandbox); err != nil || s.Linux.Memory.WorkingSetBytes.Value != 6 {
+		t.Fatalf("PodSandboxStats: %v, %v", s, err)
+	}
+	if s, err := c.ListPodSandboxStats(ctx); err != nil || len(s) != 1 || len(s[0].Linux.Containers) != 1 {
+		t.Fatalf("ListPodSandboxStats: %v, %v", s, err)
+	}
+	if s, err := c.ListContainerStats(ctx); err != nil || len(s) != 1 || s[0].Cpu.UsageCoreNanoSeconds.Value != 5 {
+		t.Fatalf("ListContainerStats: %v, %v", s, err)
+	}
+	check(t, c.UpdatePodSandboxResources(ctx, &runtimeapi.UpdatePodSandboxResourcesRequest{PodSandboxId: sandbox}))
+	check(t, c.UpdateContainerResources(ctx, app, &runtimeapi.LinuxContainerResources{CpuShares: 7}))
+	check(t, c.ReopenContainerLog(ctx, app))
+	if out, err := c.ExecSync(ctx, app, []string{"true"}, time.Second); err != nil || out.ExitCode != 0 {
+		t.Fatalf("ExecSync: %v, %v", out, err)
+	}
+	check(t, c.StopContainer(ctx, app, time.Second))
+	check(t, c.RemoveContainer(ctx, app))
+	check(t, c.StopPodSandbox(ctx, sandbox))
+	check(t, c.RemovePodSandbox(ctx, sandbox))
+	check(t, c.RemoveImage(ctx, "busybox:1"))
+	if left := len(rt.Sandboxes()) + len(rt.Containers()); left != 0 {
+		t.Errorf("%d sandboxes and containers are left", left)
+	}
+	if got := rt.Verbs(); !maps.Equal(got, seen) {
+		t.Errorf("the runtime saw %v, Done heard of %v", got, seen)
+	}
+}
+
+func check(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestHangIsNamed: a call on a hung runtime is listed while it waits and ends with an error that says what it was about.
+func TestHangIsNamed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rt, c := serve(t, cri.Options{})
+		rt.Inject(&fake.Fault{Verb: "RunPodSandbox", Hang: true})
+		errs := make(chan error)
+		began := time.Now()
+		go func() {
+			_, err := c.RunPodSandbox(t.Context(), sandboxConfig("web", 3), "")
+			errs <- err
+		}()
+		time.Sleep(time.Minute)
+		if calls := c.InFlight(); len(calls) != 1 || calls[0].Verb != "RunPodSandbox" || calls[0].Object != "default/web#3" ||
+			time.Since(calls[0].Since) != time.Minute {
+			t.Errorf("in flight: %+v", calls)
+		}
+		err := <-errs
+		if took := time.Since(began); took != 4*time.Minute {
+			t.Errorf("gave up after %s, want twice the default time-out", took)
+		}
+		want := "RunPodSandbox default/web#3: no answer from the container runtime within 4m0s: "
+		if !cri.IsDeadline(err) || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("got %v, want it to begin with %q", err, want)
+		}
+		if calls := c.InFlight(); len(calls) != 0 {
+			t.Errorf("in flight after the end: %+v", calls)
+		}
+		if !c.LastAnswer().IsZero() {
+			t.Error("a runtime that never answered has a last answer")
+		}
+	})
+}
+
+// TestDeadlines: each verb gives up when it should.
+func TestDeadlines(t *testing.T) {
+	calls := map[string]struct {
+		call func(context.Context, *cri.Client) error
+		want time.Duration
+	}{
+		"Version":        {func(ctx context.Context, c *cri.Client) error { _, err := c.Version(ctx); return err }, 5 * time.Second},
+		"StopContainer":  {func(ctx context.Context, c *cri.Client) error { return c.StopContainer(ctx, "x", time.Minute) }, 65 * time.Second},
+		"StopPodSandbox": {func(ctx context.Context, c *cri.Client) error { return c.StopPodSandbox(ctx, "x") }, 5 * time.Second},
+		"ExecSync": {func(ctx context.Context, c *cri.Client) error {
+			_, err := c.ExecSync(ctx, "x", nil, time.Second)
+			return err
+		}, 31 * time.Second},
+		"Relist": {func(ctx context.Context, c *cri.Client) error { _, err := c.Relist(ctx); return err }, 5 * time.Second},
+		"PullImage": {func(ctx context.Context, c *cri.Client) error {
+			ctx, cancel := context.WithTimeout(ctx, 3*time.Hour)
+			defer cancel()
+			_, err := c.PullImage(ctx, &runtimeapi.ImageSpec{Image: "x"}, nil, nil)
+			return err
+		}, 3 * time.Hour},
+	}
+	for name, tc := range calls {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				rt, c := serve(t, cri.Options{Timeout: 5 * time.Second})
+				rt.Inject(&fake.Fault{Hang: true})
+				began := time.Now()
+				if err := tc.call(t.Context(), c); !cri.IsDeadline(err) {
+					t.Errorf("got %v, want a deadline", err)
+				}
+				if took := time.Since(began); took != tc.want {
+					t.Errorf("took %s, want %s", took, tc.want)
+				}
+			})
+		})
+	}
+}
+
+// TestLostAnswerAndReservedName: after a lost answer the same attempt collides with itself, and the snapshot finds what the
+// first call made.
+func TestLostAnswerAndReservedName(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rt, c := serve(t, cri.Options{})
+		rt.Inject(&fake.Fault{Verb: "RunPodSandbox", Lose: true, Times: 1})
+		if _, err := c.RunPodSandbox(t.Context(), sandboxConfig("web", 0), ""); !cri.IsUnavailable(err) {
+			t.Fatalf("first call: %v, want unavailable", err)
+		}
+		_, err := c.RunPodSandbox(t.Context(), sandboxConfig("web", 0), "")
+		if !cri.IsNameReserved(err) || !strings.Contains(err.Error(), `failed to reserve sandbox name "web_default_uid-web_0"`) {
+			t.Fatalf("second call: %v, want a reserved name", err)
+		}
+		s, err := c.Snapshot(t.Context(), "uid-web", nil)
+		if err != nil || len(s.Sandboxes) != 1 || s.Sandboxes[0].State != runtimeapi.PodSandboxState_SANDBOX_READY {
+			t.Fatalf("snapshot: %+v, %v", s, err)
+		}
+		runSandbox(t, c, "web", 1)
+	})
+}
+
+// TestStuckWorkKeepsTheName: work that is stuck in the kernel keeps its name when its client has gone, and frees it later.
+func TestStuckWorkKeepsTheName(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rt, c := serve(t, cri.Options{Timeout: time.Second})
+		stuck := rt.Inject(&fake.Fault{Verb: "RunPodSandbox", Inside: true, Hang: true, Deaf: true, Times: 1,
+			Err: status.Error(codes.DeadlineExceeded, "context deadline exceeded")})
+		if _, err := c.RunPodSandbox(t.Context(), sandboxConfig("web", 0), ""); !cri.IsDeadline(err) {
+			t.Fatalf("first call: %v", err)
+		}
+		if _, err := c.RunPodSandbox(t.Context(), sandboxConfig("web", 0), ""); !cri.IsNameReserved(err) {
+			t.Fatalf("second call: %v", err)
+		}
+		rt.Release(stuck)
+		synctest.Wait()
+		runSandbox(t, c, "web", 0)
+	})
+}
+
+// TestReconnect: while the runtime is down calls fail at once; after its restart they go through without a new Dial.
+func TestReconnect(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rt, c := serve(t, cri.Options{})
+		runSandbox(t, c, "web", 0)
+		rt.Crash(false)
+		synctest.Wait()
+		began := time.Now()
+		if _, err := c.Relist(t.Context()); !cri.IsUnavailable(err) {
+			t.Fatalf("while down: %v", err)
+		}
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("a call on a runtime that is down took %s", took)
+		}
+		time.Sleep(10 * time.Minute)
+		check(t, rt.Restart())
+		time.Sleep(4 * time.Second)
+		pods, err := c.Relist(t.Context())
+		if err != nil || len(pods) != 1 {
+			t.Fatalf("after the restart: %v, %v", pods, err)
+		}
+	})
+}
+
+// TestCallCutOffByCrash: a call that was under way when the runtime died fails as unavailable at once.
+func TestCallCutOffByCrash(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rt, c := serve(t, cri.Options{})
+		rt.SandboxTakes = time.Hour
+		errs := make(chan error)
+		go func() {
+			_, err := c.RunPodSandbox(t.Context(), sandboxConfig("web", 0), "")
+			errs <- err
+		}()
+		time.Sleep(time.Second)
+		began := time.Now()
+		rt.Crash(false)
+		if err := <-errs; !cri.IsUnavailable(err) || time.Since(began) > time.Second {
+			t.Errorf("got %v after %s", err, time.Since(began))
+		}
+	})
+}
+
+// TestStopOvertakes: a second stop with a shorter grace ends the container in its own time, and both calls return.
+func TestStopOvertakes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rt, c := serve(t, cri.Options{})
+		rt.Script("app", fake.Script{IgnoresTerm: true})
+		app := startContainer(t, c, runSandbox(t, c, "web", 0), "web", "app", 0)
+		began := time.Now()
+		first := make(chan error)
+		go func() { first <- c.StopContainer(t.Context(), app, time.Hour) }()
+		time.Sleep(time.Second)
+		check(t, c.StopContainer(t.Context(), app, 1500*time.Millisecond))
+		check(t, <-first)
+		if took := time.Since(began); took != 3*time.Second { // 1 s, and 1.5 s rounded up to 2 s
+			t.Errorf("stopped after %s, want 3s", took)
+		}
+		if st := rt.Containers()[0]; st.ExitCode != 137 {
+			t.Errorf("exit code %d", st.ExitCode)
+		}
+	})
+}
+
+func TestExecSync(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rt, c := serve(t, cri.Options{})
+		app := startContainer(t, c, runSandbox(t, c, "web", 0), "web", "app", 0)
+		var outcome fake.ExecOutcome
+		rt.OnExec(func(string, []string) fake.ExecOutcome { return outcome })
+
+		outcome = fake.ExecOutcome{Stdout: "out", Stderr: "err", ExitCode: 3}
+		got, err := c.ExecSync(t.Context(), app, []string{"false"}, time.Second)
+		if err != nil || got.ExitCode != 3 || string(got.Stdout) != "out" || string(got.Stderr) != "err" {
+			t.Errorf("got %+v, %v", got, err)
+		}
+		outcome = fake.ExecOutcome{Takes: time.Minute}
+		began := time.Now()
+		_, err = c.ExecSync(t.Context(), app, nil, 500*time.Millisecond)
+		if !cri.IsDeadline(err) || time.Since(began) != time.Second {
+			t.Errorf("slow command: %v after %s, want a deadline after 1s (half a second rounded up)", err, time.Since(began))
+		}
+		outcome = fake.ExecOutcome{Holds: true}
+		began = time.Now()
+		_, err = c.ExecSync(t.Context(), app, nil, time.Second)
+		if !cri.IsDeadline(err) || time.Since(began) != 31*time.Second {
+			t.Errorf("held output: %v after %s", err, time.Since(began))
+		}
+		outcome = fake.ExecOutcome{Stdout: strings.Repeat("x", 17<<20)}
+		if _, err = c.ExecSync(t.Context(), app, nil, time.Second); status.Code(err) != codes.ResourceExhausted {
+			t.Errorf("17 MiB of output: %v, want it refused", err)
+		}
+	})
+}
+
+func TestErrors(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, c := serve(t, cri.Options{})
+		err := c.StartContainer(t.Context(), "nope")
+		if !cri.IsNotFound(err) || cri.IsUnavailable(err) || cri.IsDeadline(err) || cri.IsNameReserved(err) {
+			t.Errorf("classes of %v are wrong", err)
+		}
+		if want := `StartContainer nope: rpc error: code = NotFound desc = an error occurred when try to find container "nope": not found`; err.Error() != want {
+			t.Errorf("got %q, want %q", err, want)
+		}
+		if want := `an error occurred when try to find container "nope": not found`; cri.Message(err) != want {
+			t.Errorf("message %q", cri.Message(err))
+		}
+		if c.LastAnswer().IsZero() {
+			t.Error("an error from the runtime is an answer too")
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if _, err := c.Version(ctx); !cri.IsCanceled(err) {
+			t.Errorf("cancelled call: %v", err)
+		}
+		if cri.IsNotFound(nil) || cri.IsNameReserved(nil) || cri.IsDeadline(nil) || cri.IsUnimplemented(nil) {
+			t.Error("nil has a class")
+		}
+	})
+}
+
+func TestDialRefusesOtherEndpoints(t *testing.T) {
+	for endpoint, want := range map[string]string{
+		"":                         "is empty",
+		"tcp://127.0.0.1:1":        "only unix sockets",
+		"npipe:////./pipe/x":       "only unix sockets",
+		"run/containerd.sock":      "only unix sockets",
+		"unix://run/containerd":    "must be absolute",
+		"unix:run/containerd.sock": "must be absolute",
+		"unix:// /x":               "is no URL",
+	} {
+		_, err := cri.Dial(endpoint, cri.Options{})
+		if err == nil || !strings.Contains(err.Error(), want) || !strings.HasPrefix(err.Error(), "container runtime endpoint: ") {
+			t.Errorf("%q: got %v, want %q", endpoint, err, want)
+		}
+	}
+	if _, err := cri.Dial("unix:///a", cri.Options{ImageEndpoint: "tcp://x"}); err == nil || !strings.HasPrefix(err.Error(), "image service endpoint: ") {
+		t.Errorf("image endpoint: %v", err)
+	}
+	for _, endpoint := range []string{"unix:///run/x.sock", "/run/x.sock", "unix:/run/x.sock"} {
+		c, err := cri.Dial(endpoint, cri.Options{})
+		if err != nil {
+			t.Errorf("%q: %v", endpoint, err)
+			continue
+		}
+		check(t, c.Close())
+	}
+}
+
+// TestImageEndpoint: image calls go to their own endpoint where one is set.
+func TestImageEndpoint(t *testing.T) {
+	pods, images := fake.New(), fake.New()
+	dir := t.TempDir()
+	for name, rt := range map[string]*fake.Runtime{"pods": pods, "images": images} {
+		check(t, rt.Listen(filepath.Join(dir, name)))
+		defer rt.Close()
+	}
+	c, err := cri.Dial(filepath.Join(dir, "pods"), cri.Options{ImageEndpoint: filepath.Join(dir, "images")})
+	check(t, err)
+	defer c.Close()
+	if _, err := c.ListImages(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Version(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := slices.Sorted(maps.Keys(pods.Verbs())); !slices.Equal(got, []string{"Version"}) {
+		t.Errorf("the runtime saw %v", got)
+	}
+	if got := slices.Sorted(maps.Keys(images.Verbs())); !slices.Equal(got, []string{"ListImages"}) {
+		t.Errorf("the image service saw %v", got)
+	}
+}

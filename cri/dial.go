@@ -1,0 +1,152 @@
+package cri
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/url"
+	"path/filepath"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/credentials/insecure"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+const (
+	// DefaultTimeout bounds a call where Options.Timeout is not set; it is the default of the KubeletConfiguration's
+	// runtimeRequestTimeout.
+	DefaultTimeout = 2 * time.Minute
+	// maxMessage is the longest message taken from the runtime, as the kubelet's.
+	maxMessage = 16 << 20
+)
+
+// Options tune Dial. The zero value is what a kubelet without configuration does.
+type Options struct {
+	// ImageEndpoint is where the image service listens (KubeletConfiguration imageServiceEndpoint); empty means with the
+	// runtime.
+	ImageEndpoint string
+	// Timeout bounds one call (KubeletConfiguration runtimeRequestTimeout); 0 means DefaultTimeout.
+	Timeout time.Duration
+	// Done, if set, is told of every finished call: its CRI name, how long it took and its error. It must not block.
+	Done func(verb string, took time.Duration, err error)
+	// Connect replaces the dialing of the socket at path, for tests; nil means a unix socket.
+	Connect func(ctx context.Context, path string) (net.Conn, error)
+	// Log hears when the event stream is lost and found; nil means nobody does.
+	Log *slog.Logger
+}
+
+// Client calls one container runtime. It is safe for use by many goroutines. Make one with Dial.
+type Client struct {
+	runtime runtimeapi.RuntimeServiceClient
+	image   runtimeapi.ImageServiceClient
+	conns   []*grpc.ClientConn
+	timeout time.Duration
+	done    func(verb string, took time.Duration, err error)
+	log     *slog.Logger
+	flight  flight
+	// updates counts calls that may have changed the resources of a running container; see Snapshot.
+	updates atomic.Uint64
+}
+
+// Dial makes a client for the runtime at endpoint, unix:///path/to/socket or, as the kubelet takes it, the bare absolute
+// path. It does not wait for the runtime: the first call connects, and a lost connection is made again with a back-off of
+// up to 3 s, during which calls fail at once with an error that IsUnavailable knows.
+func Dial(endpoint string, o Options) (*Client, error) {
+	c := &Client{timeout: o.Timeout, done: o.Done, log: o.Log}
+	if c.timeout == 0 {
+		c.timeout = DefaultTimeout
+	}
+	if c.log == nil {
+		c.log = slog.New(slog.DiscardHandler)
+	}
+	conn, err := c.connect("container runtime endpoint", endpoint, o.Connect)
+	if err != nil {
+		return nil, err
+	}
+	c.runtime, c.image = runtimeapi.NewRuntimeServiceClient(conn), runtimeapi.NewImageServiceClient(conn)
+	if o.ImageEndpoint == "" || o.ImageEndpoint == endpoint {
+		return c, nil
+	}
+	if conn, err = c.connect("image service endpoint", o.ImageEndpoint, o.Connect); err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	c.image = runtimeapi.NewImageServiceClient(conn)
+	return c, nil
+}
+
+// Close ends the connections; calls in flight fail with an error that IsCanceled knows.
+func (c *Client) Close() error {
+	var errs []error
+	for _, conn := range c.conns {
+		errs = append(errs, conn.Close())
+	}
+	return errors.Join(errs...)
+}
+
+func (c *Client) connect(what, endpoint string, dial func(context.Context, string) (net.Conn, error)) (*grpc.ClientConn, error) {
+	path, err := socketPath(endpoint)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", what, err)
+	}
+	if dial == nil {
+		dial = dialUnix
+	}
+	conn, err := grpc.NewClient("passthrough:///"+path, append(dialOptions(), grpc.WithContextDialer(dial))...)
+	if err != nil {
+		return nil, fmt.Errorf("%s %q: %w", what, endpoint, err)
+	}
+	c.conns = append(c.conns, conn)
+	return conn, nil
+}
+
+func dialUnix(ctx context.Context, path string) (net.Conn, error) {
+	return (&net.Dialer{}).DialContext(ctx, "unix", path)
+}
+
+// dialOptions keep a connection small and quiet: it goes to one local process, so there is no name to resolve, no service
+// configuration, no proxy and no bandwidth to probe, and buffers are given back between calls.
+func dialOptions() []grpc.DialOption {
+	return []grpc.DialOption{
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithAuthority("localhost"),
+		grpc.WithDisableServiceConfig(),
+		grpc.WithDisableHealthCheck(),
+		grpc.WithNoProxy(),
+		grpc.WithDisableRetry(),
+		grpc.WithIdleTimeout(0),
+		grpc.WithSharedWriteBuffer(true),
+		grpc.WithReadBufferSize(8 << 10),
+		grpc.WithWriteBufferSize(8 << 10),
+		grpc.WithStaticStreamWindowSize(1 << 20),
+		grpc.WithStaticConnWindowSize(4 << 20),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)),
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 3 * time.Second},
+			MinConnectTimeout: 5 * time.Second,
+		}),
+	}
+}
+
+// socketPath is the path of the unix socket that an endpoint names.
+func socketPath(endpoint string) (string, error) {
+	if filepath.IsAbs(endpoint) {
+		return endpoint, nil
+	}
+	u, err := url.Parse(endpoint)
+	switch {
+	case endpoint == "":
+		return "", errors.New("is empty; name the runtime's socket, for example unix:///run/containerd/containerd.sock")
+	case err != nil:
+		return "", fmt.Errorf("is no URL: %w", err)
+	case u.Scheme != "unix":
+		return "", fmt.Errorf("%q: only unix sockets are served; write unix:///path/to/the.sock", endpoint)
+	case u.Host != "" || !filepath.IsAbs(u.Path):
+		return "", fmt.Errorf("%q: the path of the socket must be absolute; write three slashes, unix:///path/to/the.sock", endpoint)
+	}
+	return u.Path, nil
+}

@@ -1,0 +1,179 @@
+package fake
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// RemoteImage is an image in the scripted registry.
+type RemoteImage struct {
+	// Name is what it is pulled by, with a tag or a digest.
+	Name string
+	// ID is the image's; made from Name where empty.
+	ID   string
+	Size uint64
+	// UID or Username is the image's user.
+	UID      *int64
+	Username string
+	// Logins, if any, are the names and passwords of those who may pull; others are denied.
+	Logins map[string]string
+	// Takes is how long a pull works; Err is what it then answers.
+	Takes time.Duration
+	Err   error
+}
+
+// Publish puts an image into the registry or changes it.
+func (r *Runtime) Publish(img RemoteImage) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.registry[qualified(img.Name)] = &img
+}
+
+// AddImage puts an image on the node, as if pulled.
+func (r *Runtime) AddImage(img RemoteImage) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.store(&img)
+}
+
+// qualified is the full name: the default registry and tag are filled in.
+func qualified(name string) string {
+	first, _, slash := strings.Cut(name, "/")
+	switch {
+	case !slash:
+		name = "docker.io/library/" + name
+	case !strings.ContainsAny(first, ".:") && first != "localhost":
+		name = "docker.io/" + name
+	}
+	if last := name[strings.LastIndex(name, "/"):]; !strings.ContainsAny(last, ":@") {
+		name += ":latest"
+	}
+	return name
+}
+
+// store enters an image. r.mu is held.
+func (r *Runtime) store(img *RemoteImage) *runtimeapi.Image {
+	name := qualified(img.Name)
+	id := img.ID
+	if id == "" {
+		id = "sha256:" + strings.NewReplacer("/", "-", ":", "-", "@", "-").Replace(name)
+	}
+	have := r.images[id]
+	if have == nil {
+		have = &runtimeapi.Image{Id: id, Size: max(img.Size, 1), Username: img.Username}
+		if img.UID != nil {
+			have.Uid = &runtimeapi.Int64Value{Value: *img.UID}
+		}
+		r.images[id] = have
+	}
+	names := &have.RepoTags
+	if strings.Contains(name, "@") {
+		names = &have.RepoDigests
+	}
+	if !slices.Contains(*names, name) {
+		*names = append(*names, name)
+	}
+	return have
+}
+
+// resolve finds an image by ID or name. r.mu is held.
+func (r *Runtime) resolve(name string) *runtimeapi.Image {
+	if img := r.images[name]; img != nil {
+		return img
+	}
+	full := qualified(name)
+	for _, img := range r.images {
+		if slices.Contains(img.RepoTags, full) || slices.Contains(img.RepoDigests, full) {
+			return img
+		}
+	}
+	return nil
+}
+
+// imageRef is what a container status names the image by: its digest, where it has one.
+func imageRef(img *runtimeapi.Image) string {
+	if len(img.RepoDigests) > 0 {
+		return img.RepoDigests[0]
+	}
+	return img.Id
+}
+
+// PullImage pulls from the scripted registry.
+func (r *Runtime) PullImage(ctx context.Context, req *runtimeapi.PullImageRequest) (*runtimeapi.PullImageResponse, error) {
+	name := qualified(req.GetImage().GetImage())
+	r.mu.Lock()
+	found := r.registry[name]
+	r.mu.Unlock()
+	if found == nil {
+		return nil, status.Errorf(codes.NotFound, "failed to pull and unpack image %q: failed to resolve image: %s: not found", name, name)
+	}
+	img := *found
+	if err := work(ctx, img.Takes); err != nil {
+		return nil, err
+	}
+	if password, ok := img.Logins[req.GetAuth().GetUsername()]; len(img.Logins) > 0 && (!ok || password != req.GetAuth().GetPassword()) {
+		return nil, status.Errorf(codes.Unknown, "failed to pull and unpack image %q: failed to resolve image: "+
+			"pull access denied, repository does not exist or may require authorization: authorization failed: no basic auth credentials", name)
+	}
+	if img.Err != nil {
+		return nil, img.Err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return &runtimeapi.PullImageResponse{ImageRef: r.store(&img).Id}, nil
+}
+
+// ImageStatus gives an image on the node, none where it is not there.
+func (r *Runtime) ImageStatus(_ context.Context, req *runtimeapi.ImageStatusRequest) (*runtimeapi.ImageStatusResponse, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	img := r.resolve(req.GetImage().GetImage())
+	if img == nil {
+		return &runtimeapi.ImageStatusResponse{}, nil
+	}
+	return &runtimeapi.ImageStatusResponse{Image: proto.CloneOf(img)}, nil
+}
+
+// ListImages lists the images on the node.
+func (r *Runtime) ListImages(context.Context, *runtimeapi.ListImagesRequest) (*runtimeapi.ListImagesResponse, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	resp := &runtimeapi.ListImagesResponse{}
+	for _, img := range r.images {
+		resp.Images = append(resp.Images, proto.CloneOf(img))
+	}
+	slices.SortFunc(resp.Images, func(a, b *runtimeapi.Image) int { return cmp.Compare(a.Id, b.Id) })
+	return resp, nil
+}
+
+// RemoveImage removes an image with all its names.
+func (r *Runtime) RemoveImage(_ context.Context, req *runtimeapi.RemoveImageRequest) (*runtimeapi.RemoveImageResponse, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if img := r.resolve(req.GetImage().GetImage()); img != nil {
+		delete(r.images, img.Id)
+	}
+	return &runtimeapi.RemoveImageResponse{}, nil
+}
+
+// ImageFsInfo tells of one file system that holds the images.
+func (r *Runtime) ImageFsInfo(context.Context, *runtimeapi.ImageFsInfoRequest) (*runtimeapi.ImageFsInfoResponse, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var used uint64
+	for _, img := range r.images {
+		used += img.Size
+	}
+	return &runtimeapi.ImageFsInfoResponse{ImageFilesystems: []*runtimeapi.FilesystemUsage{{
+		Timestamp: time.Now().UnixNano(), FsId: &runtimeapi.FilesystemIdentifier{Mountpoint: "/var/lib/containerd"},
+		UsedBytes: &runtimeapi.UInt64Value{Value: used},
+	}}}, nil
+}

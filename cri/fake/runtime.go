@@ -1,0 +1,98 @@
+package fake
+
+import (
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/test/bufconn"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// Runtime is a container runtime in memory. Make one with New, set its fields and scripts, call Start or Listen, and Close at
+// the end.
+type Runtime struct {
+	// RuntimeName and RuntimeVersion are what the Version call tells; containerd v2.4.2 where empty.
+	RuntimeName, RuntimeVersion string
+	// CgroupDriver is what the RuntimeConfig call tells.
+	CgroupDriver runtimeapi.CgroupDriver
+	// NoEvents makes GetContainerEvents unimplemented.
+	NoEvents bool
+	// SandboxTakes is how long RunPodSandbox works.
+	SandboxTakes time.Duration
+
+	runtimeapi.UnimplementedRuntimeServiceServer
+	runtimeapi.UnimplementedImageServiceServer
+
+	mu         sync.Mutex
+	sandboxes  map[string]*sandbox
+	containers map[string]*container
+	// names holds the reserved names of sandboxes and containers, with the IDs they are reserved for.
+	names       map[string]string
+	images      map[string]*runtimeapi.Image
+	registry    map[string]*RemoteImage
+	scripts     map[string]Script
+	exec        ExecFunc
+	conditions  map[string]*runtimeapi.RuntimeCondition
+	faults      []*Fault
+	calls       []Call
+	subscribers map[*subscriber]struct{}
+	ids, ips    int
+
+	server *grpc.Server
+	pipe   *bufconn.Listener
+	// socket is the path given to Listen, for Restart.
+	socket string
+}
+
+// New makes an empty runtime that is ready, with network.
+func New() *Runtime {
+	return &Runtime{
+		sandboxes: map[string]*sandbox{}, containers: map[string]*container{}, names: map[string]string{},
+		images: map[string]*runtimeapi.Image{}, registry: map[string]*RemoteImage{}, scripts: map[string]Script{},
+		subscribers: map[*subscriber]struct{}{},
+		conditions: map[string]*runtimeapi.RuntimeCondition{
+			runtimeapi.RuntimeReady: {Type: runtimeapi.RuntimeReady, Status: true},
+			runtimeapi.NetworkReady: {Type: runtimeapi.NetworkReady, Status: true},
+		},
+	}
+}
+
+// SetCondition changes what Status tells; kind is RuntimeReady or NetworkReady.
+func (r *Runtime) SetCondition(kind string, ok bool, reason, message string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.conditions[kind] = &runtimeapi.RuntimeCondition{Type: kind, Status: ok, Reason: reason, Message: message}
+}
+
+// newID makes an ID that looks like a runtime's and sorts in the order of making. r.mu is held.
+func (r *Runtime) newID(kind string) string {
+	r.ids++
+	return fmt.Sprintf("%s%060x", kind, r.ids)
+}
+
+// newIP gives the next address of the pod network. r.mu is held.
+func (r *Runtime) newIP() string {
+	r.ips++
+	return net.IPv4(10, 88, byte(r.ips>>8), byte(r.ips)).String()
+}
+
+// reserve takes a name, as containerd does before it works on a sandbox or container. r.mu is held.
+func (r *Runtime) reserve(what, name, id string) error {
+	if holder, taken := r.names[name]; taken {
+		return fmt.Errorf("failed to reserve %s name %q: name %q is reserved for %q", what, name, name, holder)
+	}
+	r.names[name] = id
+	return nil
+}
+
+func matches(selector, labels map[string]string) bool {
+	for k, v := range selector {
+		if got, ok := labels[k]; !ok || got != v {
+			return false
+		}
+	}
+	return true
+}

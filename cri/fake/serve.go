@@ -1,0 +1,139 @@
+package fake
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/test/bufconn"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// Connect gives a connection to the runtime through an in-process pipe; it is of the type of cri.Options.Connect. The path
+// is ignored. While the runtime is down it fails like a socket nobody listens on.
+func (r *Runtime) Connect(ctx context.Context, _ string) (net.Conn, error) {
+	r.mu.Lock()
+	pipe := r.pipe
+	r.mu.Unlock()
+	if pipe == nil {
+		return nil, errors.New("connect: connection refused")
+	}
+	return pipe.DialContext(ctx)
+}
+
+// Start serves Connect.
+func (r *Runtime) Start() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.pipe = bufconn.Listen(64 << 10)
+	r.serve(r.pipe)
+}
+
+// Listen serves a unix socket at path, and Connect.
+func (r *Runtime) Listen(socket string) error {
+	if err := os.Remove(socket); err != nil && !os.IsNotExist(err) {
+		return fmt.Errorf("remove old socket: %w", err)
+	}
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		return fmt.Errorf("listen: %w", err)
+	}
+	r.Start()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.socket = socket
+	go r.server.Serve(listener)
+	return nil
+}
+
+// serve makes a server for a listener. r.mu is held.
+func (r *Runtime) serve(listener net.Listener) {
+	r.server = grpc.NewServer(grpc.UnaryInterceptor(r.unary), grpc.StreamInterceptor(r.stream))
+	runtimeapi.RegisterRuntimeServiceServer(r.server, r)
+	runtimeapi.RegisterImageServiceServer(r.server, r)
+	go r.server.Serve(listener)
+}
+
+// Crash ends the runtime as kill -9 does: connections break, calls are cut off, the state stays for Restart. With
+// exitAll the containers and sandboxes end with it, as in a reboot.
+func (r *Runtime) Crash(exitAll bool) {
+	r.mu.Lock()
+	server := r.server
+	r.server, r.pipe = nil, nil
+	for s := range r.subscribers {
+		delete(r.subscribers, s)
+	}
+	if exitAll {
+		for _, s := range r.sandboxes {
+			r.endSandbox(s)
+		}
+		for _, c := range r.containers {
+			r.exit(c, 255, "Unknown")
+		}
+	}
+	r.mu.Unlock()
+	if server != nil {
+		server.Stop()
+	}
+}
+
+// Restart serves again after Crash, where it served before.
+func (r *Runtime) Restart() error {
+	r.mu.Lock()
+	socket := r.socket
+	r.mu.Unlock()
+	if socket != "" {
+		return r.Listen(socket)
+	}
+	r.Start()
+	return nil
+}
+
+// Close ends the runtime for good: hanging calls are released, timers of containers stopped.
+func (r *Runtime) Close() {
+	r.mu.Lock()
+	for _, f := range r.faults {
+		f.release()
+	}
+	for _, c := range r.containers {
+		c.stopTimers()
+	}
+	r.mu.Unlock()
+	r.Crash(false)
+}
+
+// unary records a call and lets the fault that waits for it do its work.
+func (r *Runtime) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+	verb, object := path.Base(info.FullMethod), objectOf(req)
+	fault := r.arrive(verb, object)
+	if fault == nil {
+		return handler(ctx, req)
+	}
+	if fault.Inside {
+		return handler(context.WithValue(ctx, faultKey{}, fault), req)
+	}
+	if !fault.Lose {
+		if err := fault.strike(ctx); err != nil {
+			return nil, err
+		}
+		return handler(ctx, req)
+	}
+	resp, err := handler(ctx, req)
+	if err := fault.strike(ctx); err != nil {
+		return nil, err
+	}
+	return resp, err
+}
+
+func (r *Runtime) stream(srv any, s grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+	if fault := r.arrive(path.Base(info.FullMethod), ""); fault != nil {
+		if err := fault.strike(s.Context()); err != nil {
+			return err
+		}
+	}
+	return handler(srv, s)
+}

@@ -1,0 +1,45 @@
+package cri
+
+import (
+	"context"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// ListImages lists the images on the node.
+func (c *Client) ListImages(ctx context.Context) ([]*runtimeapi.Image, error) {
+	resp, err := do(ctx, c, op{"ListImages", "", c.timeout}, c.image.ListImages, &runtimeapi.ListImagesRequest{})
+	return resp.GetImages(), err
+}
+
+// ImageStatus gives the image that spec names, nil where the node does not have it.
+func (c *Client) ImageStatus(ctx context.Context, spec *runtimeapi.ImageSpec) (*runtimeapi.Image, error) {
+	resp, err := do(ctx, c, op{"ImageStatus", spec.GetImage(), c.timeout}, c.image.ImageStatus,
+		&runtimeapi.ImageStatusRequest{Image: spec})
+	return resp.GetImage(), err
+}
+
+// PullImage pulls an image and gives the reference by which the runtime knows it. It takes as long as it takes, unless ctx
+// ends; the CRI tells nothing of the progress, but runtimes give up a pull that makes none. auth is nil for an anonymous
+// pull.
+func (c *Client) PullImage(ctx context.Context, spec *runtimeapi.ImageSpec, auth *runtimeapi.AuthConfig,
+	sandbox *runtimeapi.PodSandboxConfig) (string, error) {
+	resp, err := do(ctx, c, op{"PullImage", spec.GetImage(), 0}, c.image.PullImage,
+		&runtimeapi.PullImageRequest{Image: spec, Auth: auth, SandboxConfig: sandbox})
+	if err == nil && resp.ImageRef == "" {
+		return "", &Error{Verb: "PullImage", Object: spec.GetImage(), Err: errNoID}
+	}
+	return resp.GetImageRef(), err
+}
+
+// RemoveImage removes an image by name or ID. It may be called for an image that is gone.
+func (c *Client) RemoveImage(ctx context.Context, image string) error {
+	_, err := do(ctx, c, op{"RemoveImage", image, c.timeout}, c.image.RemoveImage,
+		&runtimeapi.RemoveImageRequest{Image: &runtimeapi.ImageSpec{Image: image}})
+	return err
+}
+
+// ImageFsInfo gives the file systems that hold images and containers, and how much of them is used.
+func (c *Client) ImageFsInfo(ctx context.Context) (*runtimeapi.ImageFsInfoResponse, error) {
+	return do(ctx, c, op{"ImageFsInfo", "", c.timeout}, c.image.ImageFsInfo, &runtimeapi.ImageFsInfoRequest{})
+}

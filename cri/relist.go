@@ -1,0 +1,88 @@
+package cri
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// PodSummary is what a node-wide list tells of one pod.
+type PodSummary struct {
+	UID             types.UID
+	Namespace, Name string
+	// Sandboxes and Containers count the instances in any state; a pod may have containers left and no sandbox.
+	Sandboxes, Containers int
+	// Fingerprint stands for the set of the instances and their states. Where it differs from the last one, or from that of
+	// the pod's Snapshot, something has moved.
+	Fingerprint uint64
+}
+
+// Relist lists the pods that have sandboxes or containers, by UID, with two calls for the whole node. Sandboxes and
+// containers without the label io.kubernetes.pod.uid were made by others and are left out.
+func (c *Client) Relist(ctx context.Context) ([]PodSummary, error) {
+	sandboxes, containers, err := c.list(ctx, "", nil)
+	if err != nil {
+		return nil, fmt.Errorf("list the runtime's pods: %w", err)
+	}
+	pods := make(map[types.UID]*PodSummary, len(sandboxes))
+	pod := func(labels map[string]string) *PodSummary {
+		uid := types.UID(labels[labelPodUID])
+		if pods[uid] == nil {
+			pods[uid] = &PodSummary{UID: uid, Namespace: labels[labelPodNamespace], Name: labels[labelPodName]}
+		}
+		return pods[uid]
+	}
+	for _, s := range sandboxes {
+		p := pod(s.Labels)
+		p.Sandboxes++
+		p.Fingerprint += sandboxPrint(s.Id, s.State)
+	}
+	for _, ctr := range containers {
+		p := pod(ctr.Labels)
+		p.Containers++
+		p.Fingerprint += containerPrint(ctr.Id, ctr.State)
+	}
+	delete(pods, "")
+	all := make([]PodSummary, 0, len(pods))
+	for _, p := range slices.SortedFunc(maps.Values(pods), func(a, b *PodSummary) int { return cmp.Compare(a.UID, b.UID) }) {
+		all = append(all, *p)
+	}
+	return all, nil
+}
+
+// Fingerprint is the one that Relist gives a pod in the same state.
+func (s *Snapshot) Fingerprint() uint64 {
+	var sum uint64
+	for _, sandbox := range s.Sandboxes {
+		sum += sandboxPrint(sandbox.Id, sandbox.State)
+	}
+	for _, c := range s.Containers {
+		sum += containerPrint(c.Id, c.State)
+	}
+	return sum
+}
+
+func sandboxPrint(id string, state runtimeapi.PodSandboxState) uint64 {
+	return fingerprint('s', id, byte(state))
+}
+
+func containerPrint(id string, state runtimeapi.ContainerState) uint64 {
+	return fingerprint('c', id, byte(state))
+}
+
+// fingerprint is FNV-1a over kind, state and id. Instances are summed up, so that their order does not matter.
+func fingerprint(kind byte, id string, state byte) uint64 {
+	const prime = 1099511628211
+	h := uint64(14695981039346656037)
+	h = (h ^ uint64(kind)) * prime
+	h = (h ^ uint64(state)) * prime
+	for i := range len(id) {
+		h = (h ^ uint64(id[i])) * prime
+	}
+	return h
+}

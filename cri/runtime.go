@@ -1,0 +1,91 @@
+package cri
+
+import (
+	"context"
+	"fmt"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// Version gives the runtime's name and version; see VersionWarnings.
+func (c *Client) Version(ctx context.Context) (*runtimeapi.VersionResponse, error) {
+	return do(ctx, c, op{"Version", "", c.timeout}, c.runtime.Version, &runtimeapi.VersionRequest{})
+}
+
+// Status gives the runtime's conditions (RuntimeReady, NetworkReady), its runtime handlers and its features.
+func (c *Client) Status(ctx context.Context) (*runtimeapi.StatusResponse, error) {
+	return do(ctx, c, op{"Status", "", c.timeout}, c.runtime.Status, &runtimeapi.StatusRequest{})
+}
+
+// RuntimeConfig gives the cgroup driver the runtime uses. Runtimes older than this call answer with an error that
+// IsUnimplemented knows.
+func (c *Client) RuntimeConfig(ctx context.Context) (*runtimeapi.RuntimeConfigResponse, error) {
+	return do(ctx, c, op{"RuntimeConfig", "", c.timeout}, c.runtime.RuntimeConfig, &runtimeapi.RuntimeConfigRequest{})
+}
+
+// UpdateRuntimeConfig tells the runtime the node's pod CIDR.
+func (c *Client) UpdateRuntimeConfig(ctx context.Context, podCIDR string) error {
+	_, err := do(ctx, c, op{"UpdateRuntimeConfig", podCIDR, c.timeout}, c.runtime.UpdateRuntimeConfig,
+		&runtimeapi.UpdateRuntimeConfigRequest{RuntimeConfig: &runtimeapi.RuntimeConfig{
+			NetworkConfig: &runtimeapi.NetworkConfig{PodCidr: podCIDR},
+		}})
+	return err
+}
+
+// RunPodSandbox makes and starts a pod sandbox and gives its ID. It has twice the usual time, as with the kubelet. After
+// an error the sandbox may exist nevertheless; with the same attempt in cfg a second call then fails (IsNameReserved).
+func (c *Client) RunPodSandbox(ctx context.Context, cfg *runtimeapi.PodSandboxConfig, handler string) (string, error) {
+	resp, err := do(ctx, c, op{"RunPodSandbox", podObject(cfg.GetMetadata()), 2 * c.timeout}, c.runtime.RunPodSandbox,
+		&runtimeapi.RunPodSandboxRequest{Config: cfg, RuntimeHandler: handler})
+	if err == nil && resp.PodSandboxId == "" {
+		return "", &Error{Verb: "RunPodSandbox", Object: podObject(cfg.GetMetadata()), Err: errNoID}
+	}
+	return resp.GetPodSandboxId(), err
+}
+
+// StopPodSandbox kills what still runs in a sandbox and takes its network down. It may be called again and for a sandbox
+// that is gone.
+func (c *Client) StopPodSandbox(ctx context.Context, id string) error {
+	_, err := do(ctx, c, op{"StopPodSandbox", id, c.timeout}, c.runtime.StopPodSandbox,
+		&runtimeapi.StopPodSandboxRequest{PodSandboxId: id})
+	return err
+}
+
+// RemovePodSandbox removes a sandbox and all containers in it. It may be called again and for a sandbox that is gone.
+func (c *Client) RemovePodSandbox(ctx context.Context, id string) error {
+	_, err := do(ctx, c, op{"RemovePodSandbox", id, c.timeout}, c.runtime.RemovePodSandbox,
+		&runtimeapi.RemovePodSandboxRequest{PodSandboxId: id})
+	return err
+}
+
+// UpdatePodSandboxResources tells the runtime (and its plugins) the sum of a pod's resources after a resize.
+func (c *Client) UpdatePodSandboxResources(ctx context.Context, req *runtimeapi.UpdatePodSandboxResourcesRequest) error {
+	_, err := do(ctx, c, op{"UpdatePodSandboxResources", req.PodSandboxId, c.timeout}, c.runtime.UpdatePodSandboxResources, req)
+	return err
+}
+
+// PortForward gives the URL at which the runtime serves a port-forward stream.
+func (c *Client) PortForward(ctx context.Context, req *runtimeapi.PortForwardRequest) (string, error) {
+	resp, err := do(ctx, c, op{"PortForward", req.PodSandboxId, c.timeout}, c.runtime.PortForward, req)
+	return resp.GetUrl(), err
+}
+
+func (c *Client) listSandboxes(ctx context.Context, object string, labels map[string]string) ([]*runtimeapi.PodSandbox, error) {
+	resp, err := do(ctx, c, op{"ListPodSandbox", object, c.timeout}, c.runtime.ListPodSandbox,
+		&runtimeapi.ListPodSandboxRequest{Filter: &runtimeapi.PodSandboxFilter{LabelSelector: labels}})
+	return resp.GetItems(), err
+}
+
+func (c *Client) sandboxStatus(ctx context.Context, id string) (*runtimeapi.PodSandboxStatus, error) {
+	resp, err := do(ctx, c, op{"PodSandboxStatus", id, c.timeout}, c.runtime.PodSandboxStatus,
+		&runtimeapi.PodSandboxStatusRequest{PodSandboxId: id})
+	if err == nil && resp.Status == nil {
+		return nil, &Error{Verb: "PodSandboxStatus", Object: id, Err: errNoStatus}
+	}
+	return resp.GetStatus(), err
+}
+
+// podObject names a sandbox to be made, for people.
+func podObject(m *runtimeapi.PodSandboxMetadata) string {
+	return fmt.Sprintf("%s/%s#%d", m.GetNamespace(), m.GetName(), m.GetAttempt())
+}

@@ -1,0 +1,159 @@
+package cri
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// Labels by which the kubelet and nodelet mark their sandboxes and containers.
+const (
+	labelPodUID       = "io.kubernetes.pod.uid"
+	labelPodName      = "io.kubernetes.pod.name"
+	labelPodNamespace = "io.kubernetes.pod.namespace"
+)
+
+// Snapshot is what the runtime knows of one pod. It shares statuses with the snapshots before and after it: read only.
+type Snapshot struct {
+	UID types.UID
+	// Sandboxes and Containers are all instances, the highest attempt first and among equals the youngest.
+	Sandboxes  []*runtimeapi.PodSandboxStatus
+	Containers []Container
+
+	// updates is the client's counter of resource updates from before the snapshot was taken.
+	updates uint64
+}
+
+// Container is one container of a pod.
+type Container struct {
+	*runtimeapi.ContainerStatus
+	// SandboxID is the sandbox it was made in; that may be gone.
+	SandboxID string
+
+	// settled: the exit has been read twice; see sameContainer.
+	settled bool
+}
+
+// Snapshot asks the runtime for all sandboxes and containers of a pod, found by the label io.kubernetes.pod.uid. It costs
+// two lists, filtered by the runtime and asked side by side, and one status for each instance whose status may have moved
+// since prev, the pod's last snapshot (nil: there is none). What vanishes between list and status is left out.
+func (c *Client) Snapshot(ctx context.Context, uid types.UID, prev *Snapshot) (*Snapshot, error) {
+	if uid == "" {
+		return nil, errors.New("take snapshot of pod: the pod has no UID")
+	}
+	if prev == nil {
+		prev = &Snapshot{}
+	}
+	s := &Snapshot{UID: uid, updates: c.updates.Load()}
+	sandboxes, containers, err := c.list(ctx, string(uid), map[string]string{labelPodUID: string(uid)})
+	if err != nil {
+		return nil, err
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	s.Sandboxes = make([]*runtimeapi.PodSandboxStatus, len(sandboxes))
+	for i, listed := range sandboxes {
+		if s.Sandboxes[i] = prev.sameSandbox(listed); s.Sandboxes[i] == nil {
+			g.Go(func() (err error) {
+				s.Sandboxes[i], err = orGone(c.sandboxStatus(ctx, listed.Id))
+				return err
+			})
+		}
+	}
+	s.Containers = make([]Container, len(containers))
+	for i, listed := range containers {
+		s.Containers[i] = prev.sameContainer(listed, s.updates)
+		if s.Containers[i].ContainerStatus == nil {
+			g.Go(func() (err error) {
+				s.Containers[i].ContainerStatus, err = orGone(c.containerStatus(ctx, listed.Id))
+				return err
+			})
+		}
+	}
+	if err := g.Wait(); err != nil {
+		return nil, fmt.Errorf("take snapshot of pod %s: %w", uid, err)
+	}
+	s.tidy()
+	return s, nil
+}
+
+// list asks for sandboxes and containers side by side.
+func (c *Client) list(ctx context.Context, object string, labels map[string]string) (
+	sandboxes []*runtimeapi.PodSandbox, containers []*runtimeapi.Container, err error) {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() (err error) {
+		sandboxes, err = c.listSandboxes(ctx, object, labels)
+		return err
+	})
+	containers, err = c.listContainers(ctx, object, labels)
+	if errGroup := g.Wait(); errGroup != nil {
+		return nil, nil, errGroup
+	}
+	return sandboxes, containers, err
+}
+
+// sameSandbox is the known status of a listed sandbox, nil where it may have moved. A sandbox's addresses are there before
+// it is first listed as ready, and only its end takes them away.
+func (s *Snapshot) sameSandbox(listed *runtimeapi.PodSandbox) *runtimeapi.PodSandboxStatus {
+	for _, known := range s.Sandboxes {
+		if known.Id != listed.Id || known.State != listed.State {
+			continue
+		}
+		hostNetwork := known.GetLinux().GetNamespaces().GetOptions().GetNetwork() == runtimeapi.NamespaceMode_NODE
+		if listed.State == runtimeapi.PodSandboxState_SANDBOX_NOTREADY || known.GetNetwork().GetIp() != "" || hostNetwork {
+			return known
+		}
+	}
+	return nil
+}
+
+// sameContainer is a listed container with its known status, without one where it may have moved. While its state stays,
+// a container's status changes in two ways only: its resources by UpdateContainerResources, and the reason of its exit,
+// which containerd may correct to OOMKilled a moment after the exit. So an exit counts as final when it was read twice.
+func (s *Snapshot) sameContainer(listed *runtimeapi.Container, updates uint64) Container {
+	fresh := Container{SandboxID: listed.PodSandboxId}
+	for _, known := range s.Containers {
+		if known.Id != listed.Id || known.State != listed.State {
+			continue
+		}
+		switch listed.State {
+		case runtimeapi.ContainerState_CONTAINER_EXITED:
+			if known.settled {
+				return known
+			}
+			fresh.settled = true
+		case runtimeapi.ContainerState_CONTAINER_CREATED, runtimeapi.ContainerState_CONTAINER_RUNNING:
+			if s.updates == updates {
+				return known
+			}
+		}
+	}
+	return fresh
+}
+
+// orGone turns not-found into no status at all.
+func orGone[T any](status *T, err error) (*T, error) {
+	if IsNotFound(err) {
+		return nil, nil
+	}
+	return status, err
+}
+
+// tidy leaves out what vanished and puts the rest in order.
+func (s *Snapshot) tidy() {
+	s.Sandboxes = slices.DeleteFunc(s.Sandboxes, func(p *runtimeapi.PodSandboxStatus) bool { return p == nil })
+	slices.SortFunc(s.Sandboxes, func(a, b *runtimeapi.PodSandboxStatus) int {
+		return cmp.Or(cmp.Compare(b.GetMetadata().GetAttempt(), a.GetMetadata().GetAttempt()),
+			cmp.Compare(b.CreatedAt, a.CreatedAt), cmp.Compare(a.Id, b.Id))
+	})
+	s.Containers = slices.DeleteFunc(s.Containers, func(c Container) bool { return c.ContainerStatus == nil })
+	slices.SortFunc(s.Containers, func(a, b Container) int {
+		return cmp.Or(cmp.Compare(b.GetMetadata().GetAttempt(), a.GetMetadata().GetAttempt()),
+			cmp.Compare(b.CreatedAt, a.CreatedAt), cmp.Compare(a.Id, b.Id))
+	})
+}

@@ -1,0 +1,232 @@
+package cri_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodelet/nodelet/cri"
+	"github.com/nodelet/nodelet/cri/fake"
+)
+
+// look takes a snapshot and checks which calls it cost besides the two lists.
+func look(t *testing.T, rt *fake.Runtime, c *cri.Client, prev *cri.Snapshot, sandboxStatuses, containerStatuses int) *cri.Snapshot {
+	t.Helper()
+	rt.ResetCalls()
+	s, err := c.Snapshot(t.Context(), "uid-web", prev)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := rt.Verbs()
+	if got["ListPodSandbox"] != 1 || got["ListContainers"] != 1 ||
+		got["PodSandboxStatus"] != sandboxStatuses || got["ContainerStatus"] != containerStatuses {
+		t.Errorf("cost %v, want one of each list, %d sandbox and %d container statuses", got, sandboxStatuses, containerStatuses)
+	}
+	return s
+}
+
+// TestSnapshotCost walks a pod through its life: each look asks only for what may have moved.
+func TestSnapshotCost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rt, c := serve(t, cri.Options{})
+		runSandbox(t, c, "other", 0)
+		s := look(t, rt, c, nil, 0, 0)
+		sandbox := runSandbox(t, c, "web", 0)
+		s = look(t, rt, c, s, 1, 0)
+		if s.Sandboxes[0].Network.Ip == "" {
+			t.Error("no address")
+		}
+		app := createContainer(t, c, sandbox, "web", "app", 0)
+		s = look(t, rt, c, s, 0, 1)
+		check(t, c.StartContainer(t.Context(), app))
+		s = look(t, rt, c, s, 0, 1)
+		startContainer(t, c, sandbox, "web", "side", 0)
+		s = look(t, rt, c, s, 0, 1)
+		s = look(t, rt, c, s, 0, 0)
+
+		check(t, c.UpdateContainerResources(t.Context(), app, &runtimeapi.LinuxContainerResources{CpuShares: 99}))
+		s = look(t, rt, c, s, 0, 2)
+		if i := slices.IndexFunc(s.Containers, func(c cri.Container) bool { return c.Id == app }); s.Containers[i].Resources.Linux.CpuShares != 99 {
+			t.Error("the snapshot missed the new resources")
+		}
+		s = look(t, rt, c, s, 0, 0)
+
+		rt.ExitContainer(app, 137, "Error")
+		s = look(t, rt, c, s, 0, 1)
+		rt.SetReason(app, "OOMKilled")
+		s = look(t, rt, c, s, 0, 1)
+		if i := slices.IndexFunc(s.Containers, func(c cri.Container) bool { return c.Id == app }); s.Containers[i].Reason != "OOMKilled" {
+			t.Errorf("the corrected reason was missed: %s", s.Containers[i].Reason)
+		}
+		s = look(t, rt, c, s, 0, 0)
+
+		rt.KillSandbox(sandbox)
+		s = look(t, rt, c, s, 1, 1)
+		if s.Sandboxes[0].State != runtimeapi.PodSandboxState_SANDBOX_NOTREADY {
+			t.Error("the dead sandbox looks ready")
+		}
+		s = look(t, rt, c, s, 0, 1)
+		s = look(t, rt, c, s, 0, 0)
+		check(t, c.RemovePodSandbox(t.Context(), sandbox))
+		if s = look(t, rt, c, s, 0, 0); len(s.Sandboxes)+len(s.Containers) != 0 {
+			t.Errorf("left: %+v", s)
+		}
+	})
+}
+
+// TestSnapshotOrder: the highest attempt comes first, whatever the clock said when it was made.
+func TestSnapshotOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, c := serve(t, cri.Options{})
+		second := runSandbox(t, c, "web", 1)
+		time.Sleep(time.Second)
+		first := runSandbox(t, c, "web", 0)
+		b := createContainer(t, c, second, "web", "app", 1)
+		a := createContainer(t, c, first, "web", "app", 0)
+		s, err := c.Snapshot(t.Context(), "uid-web", nil)
+		check(t, err)
+		if s.Sandboxes[0].Id != second || s.Sandboxes[1].Id != first {
+			t.Error("sandboxes are not newest first")
+		}
+		if s.Containers[0].Id != b || s.Containers[0].SandboxID != second || s.Containers[1].Id != a || s.Containers[1].SandboxID != first {
+			t.Error("containers are not newest first, or in the wrong sandbox")
+		}
+	})
+}
+
+// TestSnapshotVanishing: what goes between list and status is left out; another failure is the snapshot's.
+func TestSnapshotVanishing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rt, c := serve(t, cri.Options{})
+		sandbox := runSandbox(t, c, "web", 0)
+		app := createContainer(t, c, sandbox, "web", "app", 0)
+		createContainer(t, c, sandbox, "web", "side", 0)
+		slow := rt.Inject(&fake.Fault{Verb: "ContainerStatus", Object: app, Hang: true})
+		got := make(chan *cri.Snapshot)
+		go func() {
+			s, err := c.Snapshot(t.Context(), "uid-web", nil)
+			if err != nil {
+				t.Error(err)
+			}
+			got <- s
+		}()
+		synctest.Wait()
+		check(t, c.RemoveContainer(t.Context(), app))
+		rt.Release(slow)
+		if s := <-got; len(s.Containers) != 1 || s.Containers[0].Metadata.Name != "side" || len(s.Sandboxes) != 1 {
+			t.Errorf("got %+v", s)
+		}
+		rt.Inject(&fake.Fault{Verb: "PodSandboxStatus", Err: fmt.Errorf("boom"), Times: 1})
+		if _, err := c.Snapshot(t.Context(), "uid-web", nil); err == nil {
+			t.Error("a failed status made no error")
+		}
+		rt.Inject(&fake.Fault{Verb: "ListContainers", Err: fmt.Errorf("boom"), Times: 1})
+		if _, err := c.Snapshot(t.Context(), "uid-web", nil); err == nil {
+			t.Error("a failed list made no error")
+		}
+		if _, err := c.Snapshot(t.Context(), "", nil); err == nil {
+			t.Error("a snapshot without UID made no error")
+		}
+	})
+}
+
+// TestRelist: pods are found by sandbox or by container alone, strangers are left out, and fingerprints move with states.
+func TestRelist(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rt, c := serve(t, cri.Options{})
+		sandbox := runSandbox(t, c, "web", 0)
+		runSandbox(t, c, "db", 0)
+		runSandbox(t, c, "db", 1)
+		_, err := c.RunPodSandbox(t.Context(), &runtimeapi.PodSandboxConfig{Metadata: &runtimeapi.PodSandboxMetadata{Name: "alien"}}, "")
+		check(t, err)
+		app := createContainer(t, c, sandbox, "web", "app", 0)
+		// A container of a pod whose sandbox is not there: made in another pod's sandbox, which CRI does not mind.
+		createContainer(t, c, sandbox, "lost", "app", 0)
+
+		list := func() map[string]cri.PodSummary {
+			rt.ResetCalls()
+			pods, err := c.Relist(t.Context())
+			check(t, err)
+			if n := len(rt.Calls()); n != 2 {
+				t.Errorf("relist took %d calls", n)
+			}
+			byName := map[string]cri.PodSummary{}
+			for _, p := range pods {
+				byName[p.Name] = p
+			}
+			return byName
+		}
+		before := list()
+		if len(before) != 3 || before["web"].UID != "uid-web" || before["web"].Namespace != "default" ||
+			before["web"].Containers != 1 || before["db"].Sandboxes != 2 || before["lost"].Sandboxes != 0 || before["lost"].Containers != 1 {
+			t.Fatalf("got %+v", before)
+		}
+		check(t, c.StartContainer(t.Context(), app))
+		after := list()
+		if after["web"].Fingerprint == before["web"].Fingerprint {
+			t.Error("a start did not move the fingerprint")
+		}
+		if after["db"] != before["db"] || after["lost"] != before["lost"] {
+			t.Error("other pods moved")
+		}
+		s, err := c.Snapshot(t.Context(), "uid-web", nil)
+		check(t, err)
+		if s.Fingerprint() != after["web"].Fingerprint {
+			t.Error("snapshot and relist disagree about the same state")
+		}
+		rt.KillSandbox(sandbox)
+		if list()["web"].Fingerprint == after["web"].Fingerprint {
+			t.Error("a dead sandbox did not move the fingerprint")
+		}
+	})
+}
+
+// BenchmarkSnapshot measures one look at a pod with a sandbox and two containers, in prev's presence and without. The
+// figures hold both sides of the pipe, since the fake runs in the same process.
+func BenchmarkSnapshot(b *testing.B) {
+	for _, known := range []bool{false, true} {
+		b.Run(fmt.Sprintf("prev=%t", known), func(b *testing.B) {
+			_, c := serve(b, cri.Options{})
+			sandbox := runSandbox(b, c, "web", 0)
+			for _, name := range []string{"app", "side"} {
+				startContainer(b, c, sandbox, "web", name, 0)
+			}
+			first, err := c.Snapshot(b.Context(), "uid-web", nil)
+			if err != nil {
+				b.Fatal(err)
+			}
+			prev := first
+			if !known {
+				prev = nil
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := c.Snapshot(b.Context(), "uid-web", prev); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkRelist measures a node-wide list of 110 pods with two containers each, both sides of the pipe.
+func BenchmarkRelist(b *testing.B) {
+	_, c := serve(b, cri.Options{})
+	for i := range 110 {
+		pod := fmt.Sprintf("pod%d", i)
+		sandbox := runSandbox(b, c, pod, 0)
+		for _, name := range []string{"app", "side"} {
+			startContainer(b, c, sandbox, pod, name, 0)
+		}
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := c.Relist(b.Context()); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

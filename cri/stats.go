@@ -1,0 +1,43 @@
+package cri
+
+import (
+	"context"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// ListPodSandboxStats gives the usage of all pods and their containers in one call. Runtimes without it answer with an
+// error that IsUnimplemented knows.
+func (c *Client) ListPodSandboxStats(ctx context.Context) ([]*runtimeapi.PodSandboxStats, error) {
+	resp, err := do(ctx, c, op{"ListPodSandboxStats", "", c.timeout}, c.runtime.ListPodSandboxStats,
+		&runtimeapi.ListPodSandboxStatsRequest{})
+	return resp.GetStats(), err
+}
+
+// PodSandboxStats gives the usage of one sandbox and its containers.
+func (c *Client) PodSandboxStats(ctx context.Context, id string) (*runtimeapi.PodSandboxStats, error) {
+	resp, err := do(ctx, c, op{"PodSandboxStats", id, c.timeout}, c.runtime.PodSandboxStats,
+		&runtimeapi.PodSandboxStatsRequest{PodSandboxId: id})
+	return resp.GetStats(), err
+}
+
+// ListContainerStats gives the usage of all containers.
+func (c *Client) ListContainerStats(ctx context.Context) ([]*runtimeapi.ContainerStats, error) {
+	resp, err := do(ctx, c, op{"ListContainerStats", "", c.timeout}, c.runtime.ListContainerStats,
+		&runtimeapi.ListContainerStatsRequest{})
+	return resp.GetStats(), err
+}
+
+// ListPodSandboxMetrics gives the runtime's own metrics of all pods, for /metrics/cadvisor (KEP-2371).
+func (c *Client) ListPodSandboxMetrics(ctx context.Context) ([]*runtimeapi.PodSandboxMetrics, error) {
+	resp, err := do(ctx, c, op{"ListPodSandboxMetrics", "", c.timeout}, c.runtime.ListPodSandboxMetrics,
+		&runtimeapi.ListPodSandboxMetricsRequest{})
+	return resp.GetPodMetrics(), err
+}
+
+// ListMetricDescriptors gives names, help texts and labels of the metrics that ListPodSandboxMetrics carries.
+func (c *Client) ListMetricDescriptors(ctx context.Context) ([]*runtimeapi.MetricDescriptor, error) {
+	resp, err := do(ctx, c, op{"ListMetricDescriptors", "", c.timeout}, c.runtime.ListMetricDescriptors,
+		&runtimeapi.ListMetricDescriptorsRequest{})
+	return resp.GetDescriptors(), err
+}

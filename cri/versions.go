@@ -1,0 +1,92 @@
+package cri
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// flaw is a known flaw of a runtime that a node agent's ordinary calls reach.
+type flaw struct {
+	runtime, id, effect string
+	// fixed are the first good versions, one a release branch, ascending. Branches in between got no fix; branches above
+	// the last are good.
+	fixed []version
+}
+
+// version is major, minor, patch. A pre-release counts as the patch before it, that is as not yet fixed.
+type version [3]int
+
+var flaws = []flaw{
+	{"containerd", "CVE-2022-23648", "an image can read files of the host through its volumes",
+		[]version{{1, 4, 13}, {1, 5, 10}, {1, 6, 1}}},
+	{"containerd", "CVE-2022-31030", "the output of exec probes and hooks can take all memory of the host",
+		[]version{{1, 5, 13}, {1, 6, 6}}},
+	{"containerd", "CVE-2022-23471", "failed exec sessions with a terminal leak memory of the host",
+		[]version{{1, 5, 16}, {1, 6, 12}}},
+	{"containerd", "CVE-2025-64329", "attach sessions leak memory of the host",
+		[]version{{1, 7, 29}, {2, 0, 7}, {2, 1, 5}, {2, 2, 0}}},
+	{"containerd", "CVE-2026-53495", "exec probes and hooks that leave a child behind leak memory of the host",
+		[]version{{1, 7, 35}, {2, 0, 12}, {2, 2, 8}, {2, 3, 5}}},
+}
+
+// VersionWarnings lists, in words for the log, the known flaws of a runtime by name and version as Version gives them
+// (RuntimeName, RuntimeVersion). It is empty for good versions, and for runtimes and versions it does not know.
+func VersionWarnings(name, ver string) []string {
+	v, ok := parseVersion(ver)
+	if !ok {
+		return nil
+	}
+	var warnings []string
+	for _, f := range flaws {
+		if fix, bad := f.hits(name, v); bad {
+			warnings = append(warnings, fmt.Sprintf("%s %s has the known flaw %s (%s): upgrade to %d.%d.%d or later, unless your distribution has mended it",
+				name, ver, f.id, f.effect, fix[0], fix[1], fix[2]))
+		}
+	}
+	return warnings
+}
+
+// hits tells whether v has the flaw, and the nearest version without.
+func (f flaw) hits(name string, v version) (fix version, bad bool) {
+	if f.runtime != name {
+		return version{}, false
+	}
+	for _, fix := range f.fixed {
+		if v[0] == fix[0] && v[1] == fix[1] {
+			return fix, v[2] < fix[2]
+		}
+		if v[0] < fix[0] || v[0] == fix[0] && v[1] < fix[1] {
+			return fix, true
+		}
+	}
+	return version{}, false
+}
+
+// parseVersion reads v1.7.29, 1.6.20~ds1, 2.0.0-rc.1, 1.7.29-k3s1.
+func parseVersion(s string) (version, bool) {
+	s = strings.TrimPrefix(s, "v")
+	end := strings.IndexFunc(s, func(r rune) bool { return r != '.' && (r < '0' || r > '9') })
+	rest := ""
+	if end >= 0 {
+		s, rest = s[:end], s[end:]
+	}
+	parts := strings.Split(s, ".")
+	if len(parts) != 3 {
+		return version{}, false
+	}
+	var v version
+	for i, p := range parts {
+		n, err := strconv.Atoi(p)
+		if err != nil {
+			return version{}, false
+		}
+		v[i] = n
+	}
+	for _, pre := range []string{"-alpha", "-beta", "-rc", "~rc"} {
+		if strings.HasPrefix(rest, pre) {
+			v[2]--
+		}
+	}
+	return v, true
+}

@@ -1,0 +1,90 @@
+package cri
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"google.golang.org/grpc"
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+const (
+	minReopen = 100 * time.Millisecond
+	maxReopen = 10 * time.Second
+)
+
+// Watch follows the runtime's container events until ctx ends and then returns its error. An event is a hint that the facts
+// of a pod may have moved, nothing more: onPod gets the UID and takes a new Snapshot when it likes.
+//
+// onConnect is called whenever hints may have been missed, so that the caller relists: at each new stream (the runtime
+// does not confirm that it has subscribed us, so an event within that moment may still be lost: a slow relist stays
+// necessary), and for events that name no pod.
+//
+// Both are called from one goroutine and must return at once: containerd holds up its containers' starts and exits for a
+// reader that lags.
+//
+// A runtime that has no events makes Watch return an error that IsUnimplemented knows; the caller then relists more often.
+func (c *Client) Watch(ctx context.Context, onPod func(uid types.UID), onConnect func()) error {
+	wait := minReopen
+	for {
+		events, err := c.follow(ctx, onPod, onConnect)
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case IsUnimplemented(err):
+			return err
+		}
+		if events {
+			wait = minReopen
+		}
+		c.log.Info("the container runtime's event stream ended; opening it again", "err", err, "in", wait)
+		timer := time.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return ctx.Err()
+		case <-timer.C:
+		}
+		wait = min(2*wait, maxReopen)
+	}
+}
+
+// follow reads one stream to its end and tells whether it carried any event. Opening it waits for a connection, which gRPC
+// makes with its own back-off.
+func (c *Client) follow(ctx context.Context, onPod func(types.UID), onConnect func()) (events bool, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stream, err := c.runtime.GetContainerEvents(ctx, &runtimeapi.GetEventsRequest{}, grpc.WaitForReady(true))
+	if err != nil {
+		return false, &Error{Verb: "GetContainerEvents", Err: err}
+	}
+	onConnect()
+	for {
+		event, err := stream.Recv()
+		if err != nil {
+			return events, &Error{Verb: "GetContainerEvents", Err: fmt.Errorf("receive: %w", err)}
+		}
+		events = true
+		if uid := eventPod(event); uid != "" {
+			onPod(uid)
+		} else {
+			onConnect()
+		}
+	}
+}
+
+// eventPod is the pod an event is about, empty where the event does not tell: containerd leaves the sandbox out when that
+// is gone already.
+func eventPod(e *runtimeapi.ContainerEventResponse) types.UID {
+	if uid := e.GetPodSandboxStatus().GetMetadata().GetUid(); uid != "" {
+		return types.UID(uid)
+	}
+	for _, s := range e.GetContainersStatuses() {
+		if uid := s.GetLabels()[labelPodUID]; uid != "" {
+			return types.UID(uid)
+		}
+	}
+	return ""
+}

@@ -1,0 +1,134 @@
+package cri_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodelet/nodelet/cri"
+	"github.com/nodelet/nodelet/cri/fake"
+)
+
+// watcher collects what Watch tells.
+type watcher struct {
+	mu       sync.Mutex
+	pods     []types.UID
+	connects int
+	end      chan error
+	cancel   context.CancelFunc
+}
+
+func watch(t *testing.T, c *cri.Client) *watcher {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	w := &watcher{end: make(chan error, 1), cancel: cancel}
+	go func() {
+		w.end <- c.Watch(ctx, func(uid types.UID) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.pods = append(w.pods, uid)
+		}, func() {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.connects++
+		})
+	}()
+	t.Cleanup(cancel)
+	return w
+}
+
+// take gives what was told since the last take.
+func (w *watcher) take() (pods []types.UID, connects int) {
+	synctest.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	pods, connects = slices.Compact(w.pods), w.connects
+	w.pods, w.connects = nil, 0
+	return pods, connects
+}
+
+// TestWatch: events name their pods; a cut stream and a restarted runtime are followed again, each with a call to relist.
+func TestWatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rt, c := serve(t, cri.Options{})
+		w := watch(t, c)
+		if pods, connects := w.take(); len(pods) != 0 || connects != 1 {
+			t.Fatalf("at the start: %v, %d connects", pods, connects)
+		}
+		sandbox := runSandbox(t, c, "web", 0)
+		app := startContainer(t, c, sandbox, "web", "app", 0)
+		if pods, connects := w.take(); !slices.Equal(pods, []types.UID{"uid-web"}) || connects != 0 {
+			t.Errorf("after a start: %v, %d connects", pods, connects)
+		}
+		rt.ExitContainer(app, 1, "")
+		if pods, _ := w.take(); !slices.Equal(pods, []types.UID{"uid-web"}) {
+			t.Errorf("after an exit: %v", pods)
+		}
+
+		rt.CutStreams()
+		runSandbox(t, c, "missed", 0)
+		time.Sleep(time.Second)
+		if pods, connects := w.take(); len(pods) != 0 || connects != 1 {
+			t.Errorf("after a cut stream: %v, %d connects", pods, connects)
+		}
+
+		rt.Crash(true)
+		time.Sleep(5 * time.Minute)
+		if pods, connects := w.take(); len(pods) != 0 || connects != 0 {
+			t.Errorf("while the runtime is down: %v, %d connects", pods, connects)
+		}
+		check(t, rt.Restart())
+		time.Sleep(4 * time.Second)
+		if _, connects := w.take(); connects != 1 {
+			t.Errorf("after a restart: %d connects", connects)
+		}
+		check(t, c.RemovePodSandbox(t.Context(), sandbox))
+		if pods, _ := w.take(); !slices.Equal(pods, []types.UID{"uid-web"}) {
+			t.Errorf("after a removal: %v", pods)
+		}
+
+		w.cancel()
+		if err := <-w.end; !errors.Is(err, context.Canceled) {
+			t.Errorf("ended with %v", err)
+		}
+	})
+}
+
+// TestWatchUnimplemented: a runtime without events lets the caller fall back.
+func TestWatchUnimplemented(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rt, c := serve(t, cri.Options{})
+		rt.NoEvents = true
+		if err := <-watch(t, c).end; !cri.IsUnimplemented(err) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+// TestWatchDoesNotSpin: a stream that fails at once is opened again ever more rarely.
+func TestWatchDoesNotSpin(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rt, c := serve(t, cri.Options{})
+		bad := rt.Inject(&fake.Fault{Verb: "GetContainerEvents", Err: status.Error(codes.Internal, "broken")})
+		w := watch(t, c)
+		time.Sleep(10 * time.Minute)
+		if n := bad.Hits(); n < 50 || n > 70 {
+			t.Errorf("tried %d times in ten minutes", n)
+		}
+		rt.Release(bad)
+		time.Sleep(10 * time.Second)
+		w.take()
+		runSandbox(t, c, "web", 0)
+		if pods, _ := w.take(); len(pods) != 1 {
+			t.Errorf("the stream did not come back: %v", pods)
+		}
+	})
+}
