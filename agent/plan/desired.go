@@ -61,19 +61,18 @@ type Stop struct {
 	Message string
 }
 
-// Stricter merges a later stop into an earlier one: the cause only grows, the deadline only comes nearer.
+// Stricter merges a later stop into an earlier one: the cause only grows, the deadline only comes nearer. It returns s
+// itself where next asks for no more.
 func (s *Stop) Stricter(next *Stop) *Stop {
-	if s == nil || next == nil {
-		if next == nil {
-			return s
-		}
+	switch {
+	case s == nil:
 		return next
+	case next == nil, next.Cause <= s.Cause && !next.Deadline.Before(s.Deadline):
+		return s
 	}
 	merged := *s
-	if next.Cause > merged.Cause {
-		merged.Cause = next.Cause
-	}
-	if next.Deadline.Before(merged.Deadline) {
+	merged.Cause = max(s.Cause, next.Cause)
+	if next.Deadline.Before(s.Deadline) {
 		merged.Deadline = next.Deadline
 	}
 	return &merged

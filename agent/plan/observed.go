@@ -2,6 +2,8 @@ package plan
 
 import (
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
 )
 
 // Observed is what is true about one pod on this node now. It is filled in one place (agent/observe.go) and holds flat
@@ -26,6 +28,11 @@ type Observed struct {
 
 // Node is what decisions need to know of the node.
 type Node struct {
+	// RuntimeName is how the runtime calls itself (CRI VersionResponse.runtime_name), such as containerd; container IDs
+	// in statuses begin with it.
+	RuntimeName string
+	// RecursiveReadOnly tells whether the pod's runtime handler can make read-only mounts recursive.
+	RecursiveReadOnly bool
 	// HostIPs are the node's addresses, the primary one first.
 	HostIPs []string
 	// BackoffMax bounds the crash-loop back-off (KubeletConfiguration crashLoopBackOff.maxContainerRestartPeriod); zero
@@ -67,16 +74,22 @@ type Container struct {
 	CreatedAt  time.Time
 	StartedAt  time.Time
 	FinishedAt time.Time
-	ExitCode   int32
+	// EndedAt is FinishedAt as far as the agent's own monotonic clock can tell: back-offs count from it, so that a jump of
+	// the wall clock neither skips nor stretches them. Zero stands for FinishedAt.
+	EndedAt  time.Time
+	ExitCode int32
 	// Signal is the signal that ended the container, 0 where unknown.
 	Signal int32
 	// Reason and Message are the runtime's for an exited container; Message is the termination message where the
 	// container left one.
 	Reason  string
 	Message string
-	// Image is what the spec asked for, ImageID what the runtime resolved it to.
+	// Image is the image's name as the runtime has it, ImageID the reference it resolved to (CRI ContainerStatus.image and
+	// image_ref).
 	Image   string
 	ImageID string
+	// User is the user that the runtime started it with; nil where the runtime does not tell.
+	User *corev1.ContainerUser
 	// Hash is the hash of the container spec it was made from; empty where the label is missing or not understood, which
 	// never causes a restart.
 	Hash string

@@ -22,7 +22,10 @@ func restarts(pod *corev1.Pod, spec *corev1.Container, role Role, exitCode int32
 	}
 	for _, rule := range spec.RestartPolicyRules {
 		if matches(rule, exitCode) {
-			return rule.Action == corev1.ContainerRestartRuleActionRestart
+			if rule.Action == corev1.ContainerRestartRuleActionRestart {
+				return true
+			}
+			break // an action that is not known leaves it to the policy
 		}
 	}
 	switch restartPolicy(pod, spec, role) {
@@ -58,7 +61,26 @@ func matches(rule corev1.ContainerRestartRule, exitCode int32) bool {
 	return listed
 }
 
-// backoff is the delay after the end of the newest instance before the next may be made. The first restart is immediate.
+// crashDelay is the delay after the end of the newest instance of s before the next may be made. A changed spec starts anew.
+func (v *view) crashDelay(s *slot) time.Duration {
+	if v.changed(s) {
+		return 0
+	}
+	return backoff(*s.last, v.o)
+}
+
+// restartAt is when the next instance of s may be made.
+func (v *view) restartAt(s *slot) time.Time { return s.last.ended().Add(v.crashDelay(s)) }
+
+// nextDelay is the delay that will be in force after the end of the instance that follows the newest of s.
+func (v *view) nextDelay(s *slot) time.Duration {
+	if s.last == nil || v.changed(s) {
+		return 0
+	}
+	return min(max(backoffFirst, 2*v.crashDelay(s)), backoffMax(v.o))
+}
+
+// backoff is the delay after the end of an instance before the next may be made. The first restart is immediate.
 func backoff(last Container, o Observed) time.Duration {
 	if ran(last) >= backoffReset {
 		return 0
@@ -71,18 +93,6 @@ func backoff(last Container, o Observed) time.Duration {
 	}
 	// The agent has not seen the earlier restarts; as many as there were count as crashes.
 	return doubled(backoffFirst, int(last.Attempt)-1, backoffMax(o))
-}
-
-// nextBackoff is the back-off that will be in force after the end of the instance that follows last.
-func nextBackoff(last *Container, o Observed) time.Duration {
-	delay := backoffFirst
-	if last == nil {
-		return 0
-	}
-	if before := backoff(*last, o); before > 0 {
-		delay = 2 * before
-	}
-	return min(delay, backoffMax(o))
 }
 
 func backoffMax(o Observed) time.Duration {
@@ -98,4 +108,12 @@ func ran(c Container) time.Duration {
 		return 0
 	}
 	return c.FinishedAt.Sub(c.StartedAt)
+}
+
+// ended is when an exited container ended, for measuring from.
+func (c *Container) ended() time.Time {
+	if c.EndedAt.IsZero() {
+		return c.FinishedAt
+	}
+	return c.EndedAt
 }

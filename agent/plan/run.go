@@ -161,11 +161,10 @@ func (v *view) create(p *Plan, s *slot, ground bool) {
 	attempt := uint32(0)
 	if s.last != nil {
 		attempt = s.last.Attempt + 1
-		until := s.last.FinishedAt.Add(backoff(*s.last, v.o))
 		if !v.mayRestart(s) {
 			return
 		}
-		if v.o.Now.Before(until) {
+		if until := v.restartAt(s); v.o.Now.Before(until) {
 			v.wakeAt(p, until)
 			p.Waits = append(p.Waits, Wait{For: "container " + s.spec.Name, Why: v.backoffMessage(s), Until: until})
 			return
@@ -177,7 +176,7 @@ func (v *view) create(p *Plan, s *slot, ground bool) {
 		return
 	}
 	if ground && v.current != nil {
-		v.step(p, CreateContainer{Name: s.spec.Name, Attempt: attempt, SandboxID: v.current.ID, Backoff: nextBackoff(s.last, v.o)})
+		v.step(p, CreateContainer{Name: s.spec.Name, Attempt: attempt, SandboxID: v.current.ID, Backoff: v.nextDelay(s)})
 	}
 }
 
@@ -215,13 +214,18 @@ func (v *view) tend(p *Plan, s *slot) {
 
 // outdated: the container was made from another spec than the pod now has.
 func (v *view) outdated(s *slot) bool {
+	return v.changed(s) && s.role != RoleInit && s.role != RoleEphemeral
+}
+
+// changed: the newest instance was made from another spec than the pod now has, as far as can be told.
+func (v *view) changed(s *slot) bool {
 	want := v.d.Hashes[s.spec.Name]
-	return want != "" && s.last.Hash != "" && s.last.Hash != want && s.role != RoleInit && s.role != RoleEphemeral
+	return want != "" && s.last.Hash != "" && s.last.Hash != want
 }
 
 // replace stops a running container so that policy can make the next one. A probe may set a grace of its own.
 func (v *view) replace(p *Plan, s *slot, reason string, probe *corev1.Probe) {
-	limit := grace(v.d.Pod)
+	limit := Grace(v.d.Pod)
 	if probe != nil && probe.TerminationGracePeriodSeconds != nil {
 		limit = time.Duration(*probe.TerminationGracePeriodSeconds) * time.Second
 	}

@@ -31,7 +31,7 @@ func (v *view) effectiveStop() *Stop {
 
 // ending stops what is left of a pod that ended at a moment: its containers have their grace from then on.
 func (v *view) ending(at time.Time) *Stop {
-	return &Stop{Cause: StopEvicted, Deadline: at.Add(grace(v.d.Pod))}
+	return &Stop{Cause: StopEvicted, Deadline: at.Add(Grace(v.d.Pod))}
 }
 
 // activeDeadline is when the pod must have ended by spec.activeDeadlineSeconds; zero for never.
@@ -152,7 +152,7 @@ func (v *view) slotOf(c *Container) *slot {
 }
 
 func (v *view) stopInstance(p *Plan, c *Container, reason string) {
-	deadline := v.o.Now.Add(grace(v.d.Pod))
+	deadline := v.o.Now.Add(Grace(v.d.Pod))
 	if v.stop != nil {
 		deadline = v.stop.Deadline
 	}

@@ -26,6 +26,10 @@ type slot struct {
 	last *Container
 	// here: last lives in the current sandbox.
 	here bool
+	// lost: the runtime has forgotten last; it is rebuilt from what the API showed.
+	lost bool
+	// shown is what the API shows of the container; nil for nothing.
+	shown *corev1.ContainerStatus
 }
 
 // view is the facts, sorted: everything the rules ask more than once.
@@ -68,9 +72,9 @@ func (v *view) fill() []slot {
 	spec := &v.d.Pod.Spec
 	slots := make([]slot, 0, len(spec.InitContainers)+len(spec.Containers)+len(spec.EphemeralContainers))
 	add := func(c *corev1.Container, role Role, shown []corev1.ContainerStatus) {
-		s := slot{spec: c, role: role, last: newest(v.o.Containers, c.Name)}
-		if s.last == nil {
-			s.last = lost(c.Name, shown)
+		s := slot{spec: c, role: role, last: newest(v.o.Containers, c.Name), shown: shownFor(c.Name, shown)}
+		if gone := lost(s.shown); gone != nil && !known(v.o.Containers, gone.ID) && (s.last == nil || s.last.Attempt < gone.Attempt) {
+			s.last, s.lost = gone, true
 		}
 		s.here = s.last != nil && v.current != nil && s.last.SandboxID == v.current.ID
 		slots = append(slots, s)
@@ -107,34 +111,54 @@ func newest(all []Container, name string) *Container {
 	return found
 }
 
-// lost rebuilds the newest instance of a container from what the API last showed, where the runtime has forgotten it. One
-// that was running then has ended in a way that nobody saw.
-func lost(name string, shown []corev1.ContainerStatus) *Container {
-	for i := range shown {
-		s := &shown[i]
-		if s.Name != name || s.ContainerID == "" {
-			continue
+func known(all []Container, id string) bool {
+	return id != "" && slices.ContainsFunc(all, func(c Container) bool { return c.ID == id })
+}
+
+func shownFor(name string, all []corev1.ContainerStatus) *corev1.ContainerStatus {
+	for i := range all {
+		if all[i].Name == name {
+			return &all[i]
 		}
-		c := &Container{Name: name, Attempt: uint32(max(s.RestartCount, 0)), State: ContainerExited, Image: s.Image, ImageID: s.ImageID,
-			ID: rawID(s.ContainerID)}
-		ended := s.State.Terminated
-		if ended == nil && s.State.Waiting != nil {
-			ended = s.LastTerminationState.Terminated
-		}
-		if ended != nil {
-			c.StartedAt, c.FinishedAt = ended.StartedAt.Time, ended.FinishedAt.Time
-			c.ExitCode, c.Signal, c.Reason, c.Message = ended.ExitCode, ended.Signal, ended.Reason, ended.Message
-			return c
-		}
-		if s.State.Running != nil {
-			c.StartedAt = s.State.Running.StartedAt.Time
-		}
-		c.ExitCode, c.Reason = exitUnknown, ReasonStatusUnknown
-		c.Message = "The container could not be located when the pod was terminated"
-		return c
 	}
 	return nil
 }
+
+// lost rebuilds the newest instance of a container from what the API shows of it; nil where it never had one. The end of
+// an instance that was running then has been seen by nobody.
+func lost(shown *corev1.ContainerStatus) *Container {
+	if shown == nil {
+		return nil
+	}
+	ended := shown.State.Terminated
+	if ended == nil && shown.State.Waiting != nil {
+		ended = shown.LastTerminationState.Terminated
+		if ended != nil && shown.ContainerID != "" && ended.ContainerID != "" && ended.ContainerID != shown.ContainerID {
+			ended = nil // that was the instance before
+		}
+	}
+	if shown.ContainerID == "" && ended == nil {
+		return nil
+	}
+	c := &Container{Name: shown.Name, ID: rawID(shown.ContainerID), Attempt: uint32(max(shown.RestartCount, 0)),
+		State: ContainerExited, Image: shown.Image, ImageID: shown.ImageID}
+	if shown.ContainerID == "" && c.Attempt > 0 {
+		c.Attempt-- // the status of a container that has vanished counts its next instance already
+	}
+	if ended != nil {
+		c.StartedAt, c.FinishedAt = ended.StartedAt.Time, ended.FinishedAt.Time
+		c.ExitCode, c.Signal, c.Reason, c.Message = ended.ExitCode, ended.Signal, ended.Reason, ended.Message
+		return c
+	}
+	if shown.State.Running != nil {
+		c.StartedAt = shown.State.Running.StartedAt.Time
+	}
+	c.ExitCode, c.Reason, c.Message = exitUnknown, ReasonStatusUnknown, messageNotLocated
+	return c
+}
+
+// messageNotLocated is the kubelet's word for a container whose end nobody saw.
+const messageNotLocated = "The container could not be located when the pod was terminated"
 
 // exitUnknown is the exit code of a container whose end nobody saw, as if it had been killed.
 const exitUnknown = 137
@@ -217,15 +241,11 @@ type shownState struct{ started, ready bool }
 
 // shown is what the API says of the very instance in s: it stands until a probe of this life of the agent says otherwise.
 func (v *view) shown(s *slot) shownState {
-	st := &v.d.Pod.Status
-	for _, list := range [][]corev1.ContainerStatus{st.InitContainerStatuses, st.ContainerStatuses} {
-		for i := range list {
-			if c := &list[i]; c.Name == s.spec.Name && rawID(c.ContainerID) == s.last.ID && c.State.Running != nil {
-				return shownState{started: c.Started != nil && *c.Started, ready: c.Ready}
-			}
-		}
+	c := s.shown
+	if c == nil || c.State.Running == nil || rawID(c.ContainerID) != s.last.ID {
+		return shownState{}
 	}
-	return shownState{}
+	return shownState{started: c.Started != nil && *c.Started, ready: c.Ready}
 }
 
 // hookDue: the postStart hook of a container that this life of the agent has started has not ended well.
@@ -242,8 +262,8 @@ func alive(c *Container) bool {
 	return c != nil && (c.State == ContainerRunning || c.State == ContainerUnknown)
 }
 
-// grace is how long the pod's containers get to end.
-func grace(pod *corev1.Pod) time.Duration {
+// Grace is how long the pod's containers get to end.
+func Grace(pod *corev1.Pod) time.Duration {
 	if pod.DeletionGracePeriodSeconds != nil {
 		return time.Duration(*pod.DeletionGracePeriodSeconds) * time.Second
 	}
