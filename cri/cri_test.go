@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -39,7 +40,9 @@ func serve(t testing.TB, o cri.Options) (*fake.Runtime, *cri.Client) {
 }
 
 func labels(pod string) map[string]string {
-	return map[string]string{"io.kubernetes.pod.uid": "uid-" + pod, "io.kubernetes.pod.name": pod, "io.kubernetes.pod.namespace": "default"}
+	return map[string]string{
+		"io.kubernetes.pod.uid": "uid-" + pod, "io.kubernetes.pod.name": pod, "io.kubernetes.pod.namespace": "default",
+	}
 }
 
 func sandboxConfig(pod string, attempt uint32) *runtimeapi.PodSandboxConfig {
@@ -92,11 +95,14 @@ func TestEveryVerbOverASocket(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer rt.Close()
+	var mu sync.Mutex
 	seen := map[string]int{}
 	c, err := cri.Dial("unix://"+socket, cri.Options{Done: func(verb string, took time.Duration, err error) {
 		if err != nil || took <= 0 {
 			t.Errorf("%s took %v, err %v", verb, took, err)
 		}
+		mu.Lock()
+		defer mu.Unlock()
 		seen[verb]++
 	}})
 	if err != nil {
@@ -139,7 +145,8 @@ func TestEveryVerbOverASocket(t *testing.T) {
 
 	sandbox := runSandbox(t, c, "web", 0)
 	app := startContainer(t, c, sandbox, "web", "app", 0)
-	if s, err := c.Snapshot(ctx, "uid-web", nil); err != nil || s.Containers[0].State != runtimeapi.ContainerState_CONTAINER_RUNNING {
+	s, err := c.Snapshot(ctx, "uid-web", nil)
+	if err != nil || s.Containers[0].State != runtimeapi.ContainerState_CONTAINER_RUNNING {
 		t.Fatalf("Snapshot: %+v, %v", s, err)
 	}
 	rt.SetUsage(app, fake.Usage{CPUNanoSeconds: 5, MemoryBytes: 6})
@@ -217,14 +224,24 @@ func TestDeadlines(t *testing.T) {
 		call func(context.Context, *cri.Client) error
 		want time.Duration
 	}{
-		"Version":        {func(ctx context.Context, c *cri.Client) error { _, err := c.Version(ctx); return err }, 5 * time.Second},
-		"StopContainer":  {func(ctx context.Context, c *cri.Client) error { return c.StopContainer(ctx, "x", time.Minute) }, 65 * time.Second},
-		"StopPodSandbox": {func(ctx context.Context, c *cri.Client) error { return c.StopPodSandbox(ctx, "x") }, 5 * time.Second},
+		"Version": {func(ctx context.Context, c *cri.Client) error {
+			_, err := c.Version(ctx)
+			return err
+		}, 5 * time.Second},
+		"StopContainer": {func(ctx context.Context, c *cri.Client) error {
+			return c.StopContainer(ctx, "x", time.Minute)
+		}, 65 * time.Second},
+		"StopPodSandbox": {func(ctx context.Context, c *cri.Client) error {
+			return c.StopPodSandbox(ctx, "x")
+		}, 5 * time.Second},
 		"ExecSync": {func(ctx context.Context, c *cri.Client) error {
 			_, err := c.ExecSync(ctx, "x", nil, time.Second)
 			return err
 		}, 31 * time.Second},
-		"Relist": {func(ctx context.Context, c *cri.Client) error { _, err := c.Relist(ctx); return err }, 5 * time.Second},
+		"Relist": {func(ctx context.Context, c *cri.Client) error {
+			_, err := c.Relist(ctx)
+			return err
+		}, 5 * time.Second},
 		"PullImage": {func(ctx context.Context, c *cri.Client) error {
 			ctx, cancel := context.WithTimeout(ctx, 3*time.Hour)
 			defer cancel()
@@ -356,27 +373,27 @@ func TestExecSync(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rt, c := serve(t, cri.Options{})
 		app := startContainer(t, c, runSandbox(t, c, "web", 0), "web", "app", 0)
-		var outcome fake.ExecOutcome
-		rt.OnExec(func(string, []string) fake.ExecOutcome { return outcome })
-
-		outcome = fake.ExecOutcome{Stdout: "out", Stderr: "err", ExitCode: 3}
+		commandsDo := func(o fake.ExecOutcome) {
+			rt.OnExec(func(string, []string) fake.ExecOutcome { return o })
+		}
+		commandsDo(fake.ExecOutcome{Stdout: "out", Stderr: "err", ExitCode: 3})
 		got, err := c.ExecSync(t.Context(), app, []string{"false"}, time.Second)
 		if err != nil || got.ExitCode != 3 || string(got.Stdout) != "out" || string(got.Stderr) != "err" {
 			t.Errorf("got %+v, %v", got, err)
 		}
-		outcome = fake.ExecOutcome{Takes: time.Minute}
+		commandsDo(fake.ExecOutcome{Takes: time.Minute})
 		began := time.Now()
 		_, err = c.ExecSync(t.Context(), app, nil, 500*time.Millisecond)
 		if !cri.IsDeadline(err) || time.Since(began) != time.Second {
 			t.Errorf("slow command: %v after %s, want a deadline after 1s (half a second rounded up)", err, time.Since(began))
 		}
-		outcome = fake.ExecOutcome{Holds: true}
+		commandsDo(fake.ExecOutcome{Holds: true})
 		began = time.Now()
 		_, err = c.ExecSync(t.Context(), app, nil, time.Second)
 		if !cri.IsDeadline(err) || time.Since(began) != 31*time.Second {
 			t.Errorf("held output: %v after %s", err, time.Since(began))
 		}
-		outcome = fake.ExecOutcome{Stdout: strings.Repeat("x", 17<<20)}
+		commandsDo(fake.ExecOutcome{Stdout: strings.Repeat("x", 17<<20)})
 		if _, err = c.ExecSync(t.Context(), app, nil, time.Second); status.Code(err) != codes.ResourceExhausted {
 			t.Errorf("17 MiB of output: %v, want it refused", err)
 		}
@@ -390,10 +407,11 @@ func TestErrors(t *testing.T) {
 		if !cri.IsNotFound(err) || cri.IsUnavailable(err) || cri.IsDeadline(err) || cri.IsNameReserved(err) {
 			t.Errorf("classes of %v are wrong", err)
 		}
-		if want := `StartContainer nope: rpc error: code = NotFound desc = an error occurred when try to find container "nope": not found`; err.Error() != want {
+		text := `an error occurred when try to find container "nope": not found`
+		if want := "StartContainer nope: rpc error: code = NotFound desc = " + text; err.Error() != want {
 			t.Errorf("got %q, want %q", err, want)
 		}
-		if want := `an error occurred when try to find container "nope": not found`; cri.Message(err) != want {
+		if cri.Message(err) != text {
 			t.Errorf("message %q", cri.Message(err))
 		}
 		if c.LastAnswer().IsZero() {
@@ -425,7 +443,8 @@ func TestDialRefusesOtherEndpoints(t *testing.T) {
 			t.Errorf("%q: got %v, want %q", endpoint, err, want)
 		}
 	}
-	if _, err := cri.Dial("unix:///a", cri.Options{ImageEndpoint: "tcp://x"}); err == nil || !strings.HasPrefix(err.Error(), "image service endpoint: ") {
+	_, err := cri.Dial("unix:///a", cri.Options{ImageEndpoint: "tcp://x"})
+	if err == nil || !strings.HasPrefix(err.Error(), "image service endpoint: ") {
 		t.Errorf("image endpoint: %v", err)
 	}
 	for _, endpoint := range []string{"unix:///run/x.sock", "/run/x.sock", "unix:/run/x.sock"} {

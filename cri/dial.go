@@ -32,7 +32,8 @@ type Options struct {
 	ImageEndpoint string
 	// Timeout bounds one call (KubeletConfiguration runtimeRequestTimeout); 0 means DefaultTimeout.
 	Timeout time.Duration
-	// Done, if set, is told of every finished call: its CRI name, how long it took and its error. It must not block.
+	// Done, if set, is told of every finished call: its CRI name, how long it took and its error. It is
+	// called from many goroutines and must not block.
 	Done func(verb string, took time.Duration, err error)
 	// Connect replaces the dialing of the socket at path, for tests; nil means a unix socket.
 	Connect func(ctx context.Context, path string) (net.Conn, error)
@@ -88,7 +89,7 @@ func (c *Client) Close() error {
 	return errors.Join(errs...)
 }
 
-func (c *Client) connect(what, endpoint string, dial func(context.Context, string) (net.Conn, error)) (*grpc.ClientConn, error) {
+func (c *Client) connect(what, endpoint string, dial dialer) (*grpc.ClientConn, error) {
 	path, err := socketPath(endpoint)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", what, err)
@@ -103,6 +104,8 @@ func (c *Client) connect(what, endpoint string, dial func(context.Context, strin
 	c.conns = append(c.conns, conn)
 	return conn, nil
 }
+
+type dialer = func(ctx context.Context, path string) (net.Conn, error)
 
 func dialUnix(ctx context.Context, path string) (net.Conn, error) {
 	return (&net.Dialer{}).DialContext(ctx, "unix", path)
@@ -126,8 +129,10 @@ func dialOptions() []grpc.DialOption {
 		grpc.WithStaticConnWindowSize(4 << 20),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)),
 		grpc.WithConnectParams(grpc.ConnectParams{
-			Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 3 * time.Second},
 			MinConnectTimeout: 5 * time.Second,
+			Backoff: backoff.Config{
+				BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 3 * time.Second,
+			},
 		}),
 	}
 }

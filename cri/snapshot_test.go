@@ -14,7 +14,8 @@ import (
 )
 
 // look takes a snapshot and checks which calls it cost besides the two lists.
-func look(t *testing.T, rt *fake.Runtime, c *cri.Client, prev *cri.Snapshot, sandboxStatuses, containerStatuses int) *cri.Snapshot {
+func look(t *testing.T, rt *fake.Runtime, c *cri.Client, prev *cri.Snapshot, sandboxStatuses, containerStatuses int,
+) *cri.Snapshot {
 	t.Helper()
 	rt.ResetCalls()
 	s, err := c.Snapshot(t.Context(), "uid-web", prev)
@@ -27,6 +28,10 @@ func look(t *testing.T, rt *fake.Runtime, c *cri.Client, prev *cri.Snapshot, san
 		t.Errorf("cost %v, want one of each list, %d sandbox and %d container statuses", got, sandboxStatuses, containerStatuses)
 	}
 	return s
+}
+
+func find(s *cri.Snapshot, id string) cri.Container {
+	return s.Containers[slices.IndexFunc(s.Containers, func(c cri.Container) bool { return c.Id == id })]
 }
 
 // TestSnapshotCost walks a pod through its life: each look asks only for what may have moved.
@@ -50,7 +55,7 @@ func TestSnapshotCost(t *testing.T) {
 
 		check(t, c.UpdateContainerResources(t.Context(), app, &runtimeapi.LinuxContainerResources{CpuShares: 99}))
 		s = look(t, rt, c, s, 0, 2)
-		if i := slices.IndexFunc(s.Containers, func(c cri.Container) bool { return c.Id == app }); s.Containers[i].Resources.Linux.CpuShares != 99 {
+		if find(s, app).Resources.Linux.CpuShares != 99 {
 			t.Error("the snapshot missed the new resources")
 		}
 		s = look(t, rt, c, s, 0, 0)
@@ -59,8 +64,8 @@ func TestSnapshotCost(t *testing.T) {
 		s = look(t, rt, c, s, 0, 1)
 		rt.SetReason(app, "OOMKilled")
 		s = look(t, rt, c, s, 0, 1)
-		if i := slices.IndexFunc(s.Containers, func(c cri.Container) bool { return c.Id == app }); s.Containers[i].Reason != "OOMKilled" {
-			t.Errorf("the corrected reason was missed: %s", s.Containers[i].Reason)
+		if reason := find(s, app).Reason; reason != "OOMKilled" {
+			t.Errorf("the corrected reason was missed: %s", reason)
 		}
 		s = look(t, rt, c, s, 0, 0)
 
@@ -92,8 +97,11 @@ func TestSnapshotOrder(t *testing.T) {
 		if s.Sandboxes[0].Id != second || s.Sandboxes[1].Id != first {
 			t.Error("sandboxes are not newest first")
 		}
-		if s.Containers[0].Id != b || s.Containers[0].SandboxID != second || s.Containers[1].Id != a || s.Containers[1].SandboxID != first {
-			t.Error("containers are not newest first, or in the wrong sandbox")
+		if s.Containers[0].Id != b || s.Containers[1].Id != a {
+			t.Error("containers are not newest first")
+		}
+		if s.Containers[0].SandboxID != second || s.Containers[1].SandboxID != first {
+			t.Error("containers are in the wrong sandbox")
 		}
 	})
 }
@@ -141,7 +149,8 @@ func TestRelist(t *testing.T) {
 		sandbox := runSandbox(t, c, "web", 0)
 		runSandbox(t, c, "db", 0)
 		runSandbox(t, c, "db", 1)
-		_, err := c.RunPodSandbox(t.Context(), &runtimeapi.PodSandboxConfig{Metadata: &runtimeapi.PodSandboxMetadata{Name: "alien"}}, "")
+		alien := &runtimeapi.PodSandboxConfig{Metadata: &runtimeapi.PodSandboxMetadata{Name: "alien"}}
+		_, err := c.RunPodSandbox(t.Context(), alien, "")
 		check(t, err)
 		app := createContainer(t, c, sandbox, "web", "app", 0)
 		// A container of a pod whose sandbox is not there: made in another pod's sandbox, which CRI does not mind.
@@ -161,8 +170,9 @@ func TestRelist(t *testing.T) {
 			return byName
 		}
 		before := list()
-		if len(before) != 3 || before["web"].UID != "uid-web" || before["web"].Namespace != "default" ||
-			before["web"].Containers != 1 || before["db"].Sandboxes != 2 || before["lost"].Sandboxes != 0 || before["lost"].Containers != 1 {
+		web, db, lost := before["web"], before["db"], before["lost"]
+		if len(before) != 3 || web.UID != "uid-web" || web.Namespace != "default" || web.Containers != 1 ||
+			db.Sandboxes != 2 || lost.Sandboxes != 0 || lost.Containers != 1 {
 			t.Fatalf("got %+v", before)
 		}
 		check(t, c.StartContainer(t.Context(), app))

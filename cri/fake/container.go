@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
-	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	pb "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
 // Script is how containers of a name behave. The zero value runs until it is stopped and ends at SIGTERM with code 143.
@@ -36,7 +36,7 @@ type container struct {
 	name      string
 	sandboxID string
 	script    Script
-	status    *runtimeapi.ContainerStatus
+	status    *pb.ContainerStatus
 	// stopped is closed at the container's end.
 	stopped chan struct{}
 	// termed: SIGTERM has been sent.
@@ -61,7 +61,7 @@ func (r *Runtime) Script(container string, s Script) {
 }
 
 // CreateContainer reserves the name and makes a container in a ready sandbox.
-func (r *Runtime) CreateContainer(ctx context.Context, req *runtimeapi.CreateContainerRequest) (*runtimeapi.CreateContainerResponse, error) {
+func (r *Runtime) CreateContainer(ctx context.Context, req *pb.CreateContainerRequest) (*pb.CreateContainerResponse, error) {
 	meta, pod := req.GetConfig().GetMetadata(), req.GetSandboxConfig().GetMetadata()
 	if meta == nil || pod == nil {
 		return nil, errors.New("container config and sandbox config must include metadata")
@@ -72,7 +72,7 @@ func (r *Runtime) CreateContainer(ctx context.Context, req *runtimeapi.CreateCon
 		r.mu.Unlock()
 		return nil, status.Errorf(codes.NotFound, "failed to find sandbox id %q: not found", req.PodSandboxId)
 	}
-	if s.status.State != runtimeapi.PodSandboxState_SANDBOX_READY {
+	if s.status.State != pb.PodSandboxState_SANDBOX_READY {
 		r.mu.Unlock()
 		return nil, fmt.Errorf("sandbox container %q is not running", req.PodSandboxId)
 	}
@@ -94,22 +94,22 @@ func (r *Runtime) CreateContainer(ctx context.Context, req *runtimeapi.CreateCon
 		return nil, err
 	}
 	r.addContainer(id, name, req, image)
-	return &runtimeapi.CreateContainerResponse{ContainerId: id}, nil
+	return &pb.CreateContainerResponse{ContainerId: id}, nil
 }
 
 // addContainer enters a created container. r.mu is held.
-func (r *Runtime) addContainer(id, name string, req *runtimeapi.CreateContainerRequest, image *runtimeapi.Image) {
+func (r *Runtime) addContainer(id, name string, req *pb.CreateContainerRequest, image *pb.Image) {
 	cfg := req.Config
 	r.containers[id] = &container{name: name, sandboxID: req.PodSandboxId, stopped: make(chan struct{}),
-		status: &runtimeapi.ContainerStatus{Id: id, Metadata: cfg.Metadata, State: runtimeapi.ContainerState_CONTAINER_CREATED,
+		status: &pb.ContainerStatus{Id: id, Metadata: cfg.Metadata, State: pb.ContainerState_CONTAINER_CREATED,
 			CreatedAt: time.Now().UnixNano(), Image: cfg.Image, ImageRef: imageRef(image), ImageId: image.Id, Labels: cfg.Labels,
 			Annotations: cfg.Annotations, Mounts: cfg.Mounts, LogPath: req.GetSandboxConfig().GetLogDirectory() + "/" + cfg.LogPath,
-			Resources: &runtimeapi.ContainerResources{Linux: cfg.GetLinux().GetResources()}}}
-	r.publish(id, req.PodSandboxId, runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT)
+			Resources: &pb.ContainerResources{Linux: cfg.GetLinux().GetResources()}}}
+	r.publish(id, req.PodSandboxId, pb.ContainerEventType_CONTAINER_CREATED_EVENT)
 }
 
 // StartContainer starts a created container by its script.
-func (r *Runtime) StartContainer(_ context.Context, req *runtimeapi.StartContainerRequest) (*runtimeapi.StartContainerResponse, error) {
+func (r *Runtime) StartContainer(_ context.Context, req *pb.StartContainerRequest) (*pb.StartContainerResponse, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	c, err := r.find(req.ContainerId)
@@ -117,7 +117,7 @@ func (r *Runtime) StartContainer(_ context.Context, req *runtimeapi.StartContain
 		return nil, err
 	}
 	st := c.status
-	if st.State != runtimeapi.ContainerState_CONTAINER_CREATED {
+	if st.State != pb.ContainerState_CONTAINER_CREATED {
 		return nil, fmt.Errorf("failed to set starting state for container %q: container is in %s state", st.Id, st.State)
 	}
 	c.script = r.scripts[st.Metadata.Name]
@@ -126,13 +126,13 @@ func (r *Runtime) StartContainer(_ context.Context, req *runtimeapi.StartContain
 		r.exit(c, 128, "StartError")
 		return nil, errors.New(c.script.StartErr)
 	}
-	if s := r.sandboxes[c.sandboxID]; s == nil || s.status.State != runtimeapi.PodSandboxState_SANDBOX_READY {
+	if s := r.sandboxes[c.sandboxID]; s == nil || s.status.State != pb.PodSandboxState_SANDBOX_READY {
 		err := fmt.Errorf("sandbox container %q is not running", c.sandboxID)
 		st.Message = err.Error()
 		r.exit(c, 128, "StartError")
 		return nil, err
 	}
-	st.State, st.StartedAt = runtimeapi.ContainerState_CONTAINER_RUNNING, time.Now().UnixNano()
+	st.State, st.StartedAt = pb.ContainerState_CONTAINER_RUNNING, time.Now().UnixNano()
 	if c.script.RunsFor > 0 {
 		reason := ""
 		if c.script.OOM {
@@ -140,8 +140,8 @@ func (r *Runtime) StartContainer(_ context.Context, req *runtimeapi.StartContain
 		}
 		c.self = r.exitAfter(c, c.script.RunsFor, c.script.ExitCode, reason)
 	}
-	r.publish(st.Id, c.sandboxID, runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT)
-	return &runtimeapi.StartContainerResponse{}, nil
+	r.publish(st.Id, c.sandboxID, pb.ContainerEventType_CONTAINER_STARTED_EVENT)
+	return &pb.StartContainerResponse{}, nil
 }
 
 func (r *Runtime) exitAfter(c *container, after time.Duration, code int32, reason string) *time.Timer {
@@ -155,8 +155,8 @@ func (r *Runtime) exitAfter(c *container, after time.Duration, code int32, reaso
 // exit ends a container that has not ended yet; an empty reason means Completed or Error by the code. r.mu is held.
 func (r *Runtime) exit(c *container, code int32, reason string) {
 	st := c.status
-	if st.State == runtimeapi.ContainerState_CONTAINER_EXITED ||
-		st.State == runtimeapi.ContainerState_CONTAINER_CREATED && reason != "StartError" {
+	if st.State == pb.ContainerState_CONTAINER_EXITED ||
+		st.State == pb.ContainerState_CONTAINER_CREATED && reason != "StartError" {
 		return
 	}
 	c.stopTimers()
@@ -166,9 +166,9 @@ func (r *Runtime) exit(c *container, code int32, reason string) {
 			reason = "Completed"
 		}
 	}
-	st.State, st.FinishedAt, st.ExitCode, st.Reason = runtimeapi.ContainerState_CONTAINER_EXITED, time.Now().UnixNano(), code, reason
+	st.State, st.FinishedAt, st.ExitCode, st.Reason = pb.ContainerState_CONTAINER_EXITED, time.Now().UnixNano(), code, reason
 	close(c.stopped)
-	r.publish(st.Id, c.sandboxID, runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT)
+	r.publish(st.Id, c.sandboxID, pb.ContainerEventType_CONTAINER_STOPPED_EVENT)
 }
 
 // ExitContainer ends a running container from outside; an empty reason means Completed or Error by the code.
@@ -191,12 +191,12 @@ func (r *Runtime) SetReason(id, reason string) {
 
 // StopContainer sends SIGTERM, once however often it is called, and SIGKILL after the grace of this call. When the client
 // goes before, it sends no SIGKILL.
-func (r *Runtime) StopContainer(ctx context.Context, req *runtimeapi.StopContainerRequest) (*runtimeapi.StopContainerResponse, error) {
+func (r *Runtime) StopContainer(ctx context.Context, req *pb.StopContainerRequest) (*pb.StopContainerResponse, error) {
 	r.mu.Lock()
 	c := r.containers[req.ContainerId]
-	if c == nil || c.status.State != runtimeapi.ContainerState_CONTAINER_RUNNING {
+	if c == nil || c.status.State != pb.ContainerState_CONTAINER_RUNNING {
 		r.mu.Unlock()
-		return &runtimeapi.StopContainerResponse{}, nil
+		return &pb.StopContainerResponse{}, nil
 	}
 	if req.Timeout > 0 && !c.termed {
 		c.termed = true
@@ -208,7 +208,7 @@ func (r *Runtime) StopContainer(ctx context.Context, req *runtimeapi.StopContain
 		defer timer.Stop()
 		select {
 		case <-c.stopped:
-			return &runtimeapi.StopContainerResponse{}, nil
+			return &pb.StopContainerResponse{}, nil
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		case <-timer.C:
@@ -221,7 +221,7 @@ func (r *Runtime) StopContainer(ctx context.Context, req *runtimeapi.StopContain
 	r.mu.Unlock()
 	select {
 	case <-c.stopped:
-		return &runtimeapi.StopContainerResponse{}, nil
+		return &pb.StopContainerResponse{}, nil
 	case <-ctx.Done():
 		return nil, fmt.Errorf("an error occurs during waiting for container %q to be killed: %w", req.ContainerId, ctx.Err())
 	}
@@ -243,86 +243,86 @@ func (r *Runtime) term(c *container) {
 }
 
 // RemoveContainer kills and removes a container.
-func (r *Runtime) RemoveContainer(_ context.Context, req *runtimeapi.RemoveContainerRequest) (*runtimeapi.RemoveContainerResponse, error) {
+func (r *Runtime) RemoveContainer(_ context.Context, req *pb.RemoveContainerRequest) (*pb.RemoveContainerResponse, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if c := r.containers[req.ContainerId]; c != nil {
 		r.removeContainer(c)
 	}
-	return &runtimeapi.RemoveContainerResponse{}, nil
+	return &pb.RemoveContainerResponse{}, nil
 }
 
 func (r *Runtime) removeContainer(c *container) {
 	r.exit(c, 137, "")
 	delete(r.containers, c.status.Id)
 	delete(r.names, c.name)
-	r.publish(c.status.Id, c.sandboxID, runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT)
+	r.publish(c.status.Id, c.sandboxID, pb.ContainerEventType_CONTAINER_DELETED_EVENT)
 }
 
 // ListContainers lists the containers that pass the filter, the youngest first.
-func (r *Runtime) ListContainers(_ context.Context, req *runtimeapi.ListContainersRequest) (*runtimeapi.ListContainersResponse, error) {
+func (r *Runtime) ListContainers(_ context.Context, req *pb.ListContainersRequest) (*pb.ListContainersResponse, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	f, resp := req.GetFilter(), &runtimeapi.ListContainersResponse{}
+	f, resp := req.GetFilter(), &pb.ListContainersResponse{}
 	for _, c := range r.containers {
 		st := c.status
 		if f.GetId() != "" && f.GetId() != st.Id || f.GetPodSandboxId() != "" && f.GetPodSandboxId() != c.sandboxID ||
 			f.GetState() != nil && f.GetState().State != st.State || !matches(f.GetLabelSelector(), st.Labels) {
 			continue
 		}
-		resp.Containers = append(resp.Containers, &runtimeapi.Container{Id: st.Id, PodSandboxId: c.sandboxID,
+		resp.Containers = append(resp.Containers, &pb.Container{Id: st.Id, PodSandboxId: c.sandboxID,
 			Metadata: st.Metadata, Image: st.Image, ImageRef: st.ImageRef, ImageId: st.ImageId, State: st.State,
 			CreatedAt: st.CreatedAt, Labels: st.Labels, Annotations: st.Annotations})
 	}
-	slices.SortFunc(resp.Containers, func(a, b *runtimeapi.Container) int {
+	slices.SortFunc(resp.Containers, func(a, b *pb.Container) int {
 		return cmp.Or(cmp.Compare(b.CreatedAt, a.CreatedAt), cmp.Compare(b.Id, a.Id))
 	})
 	return resp, nil
 }
 
 // ContainerStatus gives the status of a container.
-func (r *Runtime) ContainerStatus(_ context.Context, req *runtimeapi.ContainerStatusRequest) (*runtimeapi.ContainerStatusResponse, error) {
+func (r *Runtime) ContainerStatus(_ context.Context, req *pb.ContainerStatusRequest) (*pb.ContainerStatusResponse, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	c, err := r.find(req.ContainerId)
 	if err != nil {
 		return nil, err
 	}
-	return &runtimeapi.ContainerStatusResponse{Status: proto.CloneOf(c.status)}, nil
+	return &pb.ContainerStatusResponse{Status: proto.CloneOf(c.status)}, nil
 }
 
 // UpdateContainerResources replaces the resources of a container.
-func (r *Runtime) UpdateContainerResources(_ context.Context, req *runtimeapi.UpdateContainerResourcesRequest) (*runtimeapi.UpdateContainerResourcesResponse, error) {
+func (r *Runtime) UpdateContainerResources(_ context.Context, req *pb.UpdateContainerResourcesRequest) (*pb.UpdateContainerResourcesResponse, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	c, err := r.find(req.ContainerId)
 	if err != nil {
 		return nil, err
 	}
-	c.status.Resources = &runtimeapi.ContainerResources{Linux: req.Linux}
-	return &runtimeapi.UpdateContainerResourcesResponse{}, nil
+	c.status.Resources = &pb.ContainerResources{Linux: req.Linux}
+	return &pb.UpdateContainerResourcesResponse{}, nil
 }
 
 // ReopenContainerLog succeeds for a running container.
-func (r *Runtime) ReopenContainerLog(_ context.Context, req *runtimeapi.ReopenContainerLogRequest) (*runtimeapi.ReopenContainerLogResponse, error) {
+func (r *Runtime) ReopenContainerLog(_ context.Context, req *pb.ReopenContainerLogRequest) (*pb.ReopenContainerLogResponse, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	c, err := r.find(req.ContainerId)
-	if err == nil && c.status.State != runtimeapi.ContainerState_CONTAINER_RUNNING {
+	if err == nil && c.status.State != pb.ContainerState_CONTAINER_RUNNING {
 		err = errors.New("container is not running")
 	}
-	return &runtimeapi.ReopenContainerLogResponse{}, err
+	return &pb.ReopenContainerLogResponse{}, err
 }
 
 // Containers gives the containers there are, in the order of their making.
-func (r *Runtime) Containers() []*runtimeapi.ContainerStatus {
+func (r *Runtime) Containers() []*pb.ContainerStatus {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	all := make([]*runtimeapi.ContainerStatus, 0, len(r.containers))
+	all := make([]*pb.ContainerStatus, 0, len(r.containers))
 	for _, c := range r.containers {
 		all = append(all, proto.CloneOf(c.status))
 	}
-	slices.SortFunc(all, func(a, b *runtimeapi.ContainerStatus) int { return cmp.Compare(a.Id, b.Id) })
+	slices.SortFunc(all, func(a, b *pb.ContainerStatus) int { return cmp.Compare(a.Id, b.Id) })
 	return all
 }
 

@@ -6,19 +6,19 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
-	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	pb "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
 // subscriber is one open event stream.
 type subscriber struct {
-	events chan *runtimeapi.ContainerEventResponse
+	events chan *pb.ContainerEventResponse
 	// cut ends the stream with a broken connection.
 	cut chan struct{}
 }
 
 // GetContainerEvents streams the events from now on. Events without a subscriber are lost.
-func (r *Runtime) GetContainerEvents(_ *runtimeapi.GetEventsRequest, stream runtimeapi.RuntimeService_GetContainerEventsServer) error {
-	s := &subscriber{events: make(chan *runtimeapi.ContainerEventResponse, 1000), cut: make(chan struct{})}
+func (r *Runtime) GetContainerEvents(_ *pb.GetEventsRequest, stream pb.RuntimeService_GetContainerEventsServer) error {
+	s := &subscriber{events: make(chan *pb.ContainerEventResponse, 1000), cut: make(chan struct{})}
 	r.mu.Lock()
 	if r.NoEvents {
 		r.mu.Unlock()
@@ -63,11 +63,11 @@ func (r *Runtime) Subscribers() int {
 }
 
 // publish tells the subscribers of a container or sandbox (which is then named twice). r.mu is held.
-func (r *Runtime) publish(id, sandboxID string, kind runtimeapi.ContainerEventType) {
+func (r *Runtime) publish(id, sandboxID string, kind pb.ContainerEventType) {
 	if len(r.subscribers) == 0 {
 		return
 	}
-	e := &runtimeapi.ContainerEventResponse{ContainerId: id, ContainerEventType: kind, CreatedAt: time.Now().UnixNano()}
+	e := &pb.ContainerEventResponse{ContainerId: id, ContainerEventType: kind, CreatedAt: time.Now().UnixNano()}
 	if s := r.sandboxes[sandboxID]; s != nil {
 		e.PodSandboxStatus = proto.CloneOf(s.status)
 	}

@@ -7,7 +7,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	pb "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
 // ExecFunc is what commands in containers do; container is the container's name.
@@ -31,11 +31,11 @@ func (r *Runtime) OnExec(f ExecFunc) {
 }
 
 // ExecSync runs a scripted command.
-func (r *Runtime) ExecSync(ctx context.Context, req *runtimeapi.ExecSyncRequest) (*runtimeapi.ExecSyncResponse, error) {
+func (r *Runtime) ExecSync(ctx context.Context, req *pb.ExecSyncRequest) (*pb.ExecSyncResponse, error) {
 	r.mu.Lock()
 	c, err := r.find(req.ContainerId)
 	exec := r.exec
-	if err == nil && c.status.State != runtimeapi.ContainerState_CONTAINER_RUNNING {
+	if err == nil && c.status.State != pb.ContainerState_CONTAINER_RUNNING {
 		err = fmt.Errorf("failed to exec in container: container is in %s state", c.status.State)
 	}
 	r.mu.Unlock()
@@ -59,7 +59,8 @@ func (r *Runtime) ExecSync(ctx context.Context, req *runtimeapi.ExecSyncRequest)
 		return nil, ctx.Err()
 	}
 	if timedOut {
-		return nil, status.Errorf(codes.DeadlineExceeded, "failed to exec in container: timeout %v exceeded: context deadline exceeded", limit)
+		return nil, status.Errorf(codes.DeadlineExceeded,
+			"failed to exec in container: timeout %v exceeded: context deadline exceeded", limit)
 	}
-	return &runtimeapi.ExecSyncResponse{Stdout: []byte(out.Stdout), Stderr: []byte(out.Stderr), ExitCode: out.ExitCode}, nil
+	return &pb.ExecSyncResponse{Stdout: []byte(out.Stdout), Stderr: []byte(out.Stderr), ExitCode: out.ExitCode}, nil
 }

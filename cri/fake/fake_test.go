@@ -9,7 +9,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	pb "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodelet/nodelet/cri/fake"
 )
@@ -20,7 +20,7 @@ func pod(t *testing.T) (rt *fake.Runtime, sandbox, app string) {
 	rt = fake.New()
 	rt.AddImage(fake.RemoteImage{Name: "busybox"})
 	t.Cleanup(rt.Close)
-	s, err := rt.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: config(0)})
+	s, err := rt.RunPodSandbox(t.Context(), &pb.RunPodSandboxRequest{Config: config(0)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,19 +31,19 @@ func pod(t *testing.T) (rt *fake.Runtime, sandbox, app string) {
 	return rt, s.PodSandboxId, c.ContainerId
 }
 
-func config(attempt uint32) *runtimeapi.PodSandboxConfig {
-	return &runtimeapi.PodSandboxConfig{Metadata: &runtimeapi.PodSandboxMetadata{Name: "p", Namespace: "n", Uid: "u", Attempt: attempt}}
+func config(attempt uint32) *pb.PodSandboxConfig {
+	return &pb.PodSandboxConfig{Metadata: &pb.PodSandboxMetadata{Name: "p", Namespace: "n", Uid: "u", Attempt: attempt}}
 }
 
-func create(t *testing.T, rt *fake.Runtime, sandbox string, attempt uint32) (*runtimeapi.CreateContainerResponse, error) {
-	return rt.CreateContainer(t.Context(), &runtimeapi.CreateContainerRequest{PodSandboxId: sandbox, SandboxConfig: config(0),
-		Config: &runtimeapi.ContainerConfig{Metadata: &runtimeapi.ContainerMetadata{Name: "app", Attempt: attempt},
-			Image: &runtimeapi.ImageSpec{Image: "busybox:latest"}, Labels: map[string]string{"a": "b"}}})
+func create(t *testing.T, rt *fake.Runtime, sandbox string, attempt uint32) (*pb.CreateContainerResponse, error) {
+	return rt.CreateContainer(t.Context(), &pb.CreateContainerRequest{PodSandboxId: sandbox, SandboxConfig: config(0),
+		Config: &pb.ContainerConfig{Metadata: &pb.ContainerMetadata{Name: "app", Attempt: attempt},
+			Image: &pb.ImageSpec{Image: "busybox:latest"}, Labels: map[string]string{"a": "b"}}})
 }
 
 func start(t *testing.T, rt *fake.Runtime, id string) {
 	t.Helper()
-	if _, err := rt.StartContainer(t.Context(), &runtimeapi.StartContainerRequest{ContainerId: id}); err != nil {
+	if _, err := rt.StartContainer(t.Context(), &pb.StartContainerRequest{ContainerId: id}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -51,7 +51,7 @@ func start(t *testing.T, rt *fake.Runtime, id string) {
 // TestNames: a name is taken until its holder is removed, for sandboxes and for containers.
 func TestNames(t *testing.T) {
 	rt, sandbox, _ := pod(t)
-	_, err := rt.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: config(0)})
+	_, err := rt.RunPodSandbox(t.Context(), &pb.RunPodSandboxRequest{Config: config(0)})
 	if err == nil || !strings.HasPrefix(err.Error(), `failed to reserve sandbox name "p_n_u_0"`) {
 		t.Errorf("same sandbox twice: %v", err)
 	}
@@ -62,13 +62,13 @@ func TestNames(t *testing.T) {
 	if _, err := create(t, rt, sandbox, 1); err != nil {
 		t.Error(err)
 	}
-	if _, err := rt.RemovePodSandbox(t.Context(), &runtimeapi.RemovePodSandboxRequest{PodSandboxId: sandbox}); err != nil {
+	if _, err := rt.RemovePodSandbox(t.Context(), &pb.RemovePodSandboxRequest{PodSandboxId: sandbox}); err != nil {
 		t.Fatal(err)
 	}
 	if n := len(rt.Containers()); n != 0 {
 		t.Errorf("%d containers outlived their sandbox", n)
 	}
-	s, err := rt.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: config(0)})
+	s, err := rt.RunPodSandbox(t.Context(), &pb.RunPodSandboxRequest{Config: config(0)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,11 +102,11 @@ func TestScripts(t *testing.T) {
 				rt.Script("app", tc.script)
 				start(t, rt, app)
 				began := time.Now()
-				if _, err := rt.StopContainer(t.Context(), &runtimeapi.StopContainerRequest{ContainerId: app, Timeout: tc.grace}); err != nil {
+				if _, err := rt.StopContainer(t.Context(), &pb.StopContainerRequest{ContainerId: app, Timeout: tc.grace}); err != nil {
 					t.Fatal(err)
 				}
 				st := rt.Containers()[0]
-				if took := time.Since(began); took != tc.after || st.State != runtimeapi.ContainerState_CONTAINER_EXITED ||
+				if took := time.Since(began); took != tc.after || st.State != pb.ContainerState_CONTAINER_EXITED ||
 					st.ExitCode != tc.code || st.Reason != tc.reason {
 					t.Errorf("after %s: %s, code %d, %s; want %s, code %d, %s", took, st.State, st.ExitCode, st.Reason, tc.after, tc.code, tc.reason)
 				}
@@ -120,7 +120,7 @@ func TestStartError(t *testing.T) {
 	rt, _, app := pod(t)
 	rt.Script("app", fake.Script{StartErr: "exec: no such file"})
 	for _, want := range []string{"no such file", "is in CONTAINER_EXITED state"} {
-		_, err := rt.StartContainer(t.Context(), &runtimeapi.StartContainerRequest{ContainerId: app})
+		_, err := rt.StartContainer(t.Context(), &pb.StartContainerRequest{ContainerId: app})
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)
 		}
@@ -139,16 +139,16 @@ func TestSandboxDies(t *testing.T) {
 		t.Fatal(err)
 	}
 	rt.KillSandbox(sandbox)
-	if s := rt.Sandboxes()[0]; s.State != runtimeapi.PodSandboxState_SANDBOX_NOTREADY || s.Network.Ip != "" {
+	if s := rt.Sandboxes()[0]; s.State != pb.PodSandboxState_SANDBOX_NOTREADY || s.Network.Ip != "" {
 		t.Errorf("sandbox: %v", s)
 	}
-	if c := rt.Containers(); c[0].ExitCode != 137 || c[1].State != runtimeapi.ContainerState_CONTAINER_CREATED {
+	if c := rt.Containers(); c[0].ExitCode != 137 || c[1].State != pb.ContainerState_CONTAINER_CREATED {
 		t.Errorf("containers: %v", c)
 	}
 	if _, err := create(t, rt, sandbox, 2); err == nil {
 		t.Error("made a container in a dead sandbox")
 	}
-	if _, err := rt.StartContainer(t.Context(), &runtimeapi.StartContainerRequest{ContainerId: other.ContainerId}); err == nil {
+	if _, err := rt.StartContainer(t.Context(), &pb.StartContainerRequest{ContainerId: other.ContainerId}); err == nil {
 		t.Error("started a container in a dead sandbox")
 	}
 }
@@ -162,7 +162,7 @@ func TestUnkillable(t *testing.T) {
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			rt.StopContainer(t.Context(), &runtimeapi.StopContainerRequest{ContainerId: app, Timeout: 1})
+			rt.StopContainer(t.Context(), &pb.StopContainerRequest{ContainerId: app, Timeout: 1})
 		}()
 		time.Sleep(time.Hour)
 		select {
@@ -181,28 +181,28 @@ func TestFilters(t *testing.T) {
 	if _, err := create(t, rt, sandbox, 1); err != nil {
 		t.Fatal(err)
 	}
-	running := &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_RUNNING}
+	running := &pb.ContainerStateValue{State: pb.ContainerState_CONTAINER_RUNNING}
 	for name, tc := range map[string]struct {
-		filter *runtimeapi.ContainerFilter
+		filter *pb.ContainerFilter
 		want   int
 	}{
 		"none":           {nil, 2},
-		"id":             {&runtimeapi.ContainerFilter{Id: app}, 1},
-		"state":          {&runtimeapi.ContainerFilter{State: running}, 1},
-		"sandbox":        {&runtimeapi.ContainerFilter{PodSandboxId: sandbox}, 2},
-		"other sandbox":  {&runtimeapi.ContainerFilter{PodSandboxId: "x"}, 0},
-		"label":          {&runtimeapi.ContainerFilter{LabelSelector: map[string]string{"a": "b"}}, 2},
-		"other label":    {&runtimeapi.ContainerFilter{LabelSelector: map[string]string{"a": "c"}}, 0},
-		"missing label":  {&runtimeapi.ContainerFilter{LabelSelector: map[string]string{"x": ""}}, 0},
-		"state and name": {&runtimeapi.ContainerFilter{State: running, LabelSelector: map[string]string{"a": "c"}}, 0},
+		"id":             {&pb.ContainerFilter{Id: app}, 1},
+		"state":          {&pb.ContainerFilter{State: running}, 1},
+		"sandbox":        {&pb.ContainerFilter{PodSandboxId: sandbox}, 2},
+		"other sandbox":  {&pb.ContainerFilter{PodSandboxId: "x"}, 0},
+		"label":          {&pb.ContainerFilter{LabelSelector: map[string]string{"a": "b"}}, 2},
+		"other label":    {&pb.ContainerFilter{LabelSelector: map[string]string{"a": "c"}}, 0},
+		"missing label":  {&pb.ContainerFilter{LabelSelector: map[string]string{"x": ""}}, 0},
+		"state and name": {&pb.ContainerFilter{State: running, LabelSelector: map[string]string{"a": "c"}}, 0},
 	} {
-		resp, err := rt.ListContainers(t.Context(), &runtimeapi.ListContainersRequest{Filter: tc.filter})
+		resp, err := rt.ListContainers(t.Context(), &pb.ListContainersRequest{Filter: tc.filter})
 		if err != nil || len(resp.Containers) != tc.want {
 			t.Errorf("%s: %d containers, err %v, want %d", name, len(resp.GetContainers()), err, tc.want)
 		}
 	}
-	notReady := &runtimeapi.PodSandboxFilter{State: &runtimeapi.PodSandboxStateValue{State: runtimeapi.PodSandboxState_SANDBOX_NOTREADY}}
-	if resp, err := rt.ListPodSandbox(t.Context(), &runtimeapi.ListPodSandboxRequest{Filter: notReady}); err != nil || len(resp.Items) != 0 {
+	notReady := &pb.PodSandboxFilter{State: &pb.PodSandboxStateValue{State: pb.PodSandboxState_SANDBOX_NOTREADY}}
+	if resp, err := rt.ListPodSandbox(t.Context(), &pb.ListPodSandboxRequest{Filter: notReady}); err != nil || len(resp.Items) != 0 {
 		t.Errorf("not ready sandboxes: %v, %v", resp, err)
 	}
 }
@@ -214,12 +214,12 @@ func TestImages(t *testing.T) {
 		uid := int64(7)
 		rt.Publish(fake.RemoteImage{Name: "team/app", UID: &uid, Takes: time.Minute, Logins: map[string]string{"me": "pw"}})
 		rt.Publish(fake.RemoteImage{Name: "localhost:5000/bad:1", Err: errors.New("RegistryUnavailable: try later")})
-		pull := func(name string, auth *runtimeapi.AuthConfig) error {
-			_, err := rt.PullImage(t.Context(), &runtimeapi.PullImageRequest{Image: &runtimeapi.ImageSpec{Image: name}, Auth: auth})
+		pull := func(name string, auth *pb.AuthConfig) error {
+			_, err := rt.PullImage(t.Context(), &pb.PullImageRequest{Image: &pb.ImageSpec{Image: name}, Auth: auth})
 			return err
 		}
 		began := time.Now()
-		if err := pull("docker.io/team/app:latest", &runtimeapi.AuthConfig{Username: "me", Password: "pw"}); err != nil {
+		if err := pull("docker.io/team/app:latest", &pb.AuthConfig{Username: "me", Password: "pw"}); err != nil {
 			t.Error(err)
 		}
 		if took := time.Since(began); took != time.Minute {
@@ -234,7 +234,7 @@ func TestImages(t *testing.T) {
 		if err := pull("nobody/knows:1", nil); status.Code(err) != codes.NotFound {
 			t.Errorf("unknown image: %v", err)
 		}
-		resp, err := rt.ImageStatus(t.Context(), &runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: "team/app"}})
+		resp, err := rt.ImageStatus(t.Context(), &pb.ImageStatusRequest{Image: &pb.ImageSpec{Image: "team/app"}})
 		if err != nil || resp.Image.GetUid().GetValue() != 7 || resp.Image.RepoTags[0] != "docker.io/team/app:latest" {
 			t.Errorf("got %v, %v", resp, err)
 		}
@@ -250,10 +250,10 @@ func TestReboot(t *testing.T) {
 	if err := rt.Restart(); err != nil {
 		t.Fatal(err)
 	}
-	if c := rt.Containers()[0]; c.State != runtimeapi.ContainerState_CONTAINER_EXITED || c.ExitCode != 255 {
+	if c := rt.Containers()[0]; c.State != pb.ContainerState_CONTAINER_EXITED || c.ExitCode != 255 {
 		t.Errorf("container: %v", c)
 	}
-	if s := rt.Sandboxes()[0]; s.State != runtimeapi.PodSandboxState_SANDBOX_NOTREADY {
+	if s := rt.Sandboxes()[0]; s.State != pb.PodSandboxState_SANDBOX_NOTREADY {
 		t.Errorf("sandbox: %v", s)
 	}
 }

@@ -8,7 +8,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	pb "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
 // Fault is something that goes wrong with calls. Give it to Runtime.Inject.
@@ -172,17 +172,17 @@ func (r *Runtime) arrive(verb, object string) *Fault {
 // objectOf is what a request is about.
 func objectOf(req any) string {
 	switch q := req.(type) {
-	case *runtimeapi.RunPodSandboxRequest:
+	case *pb.RunPodSandboxRequest:
 		m := q.GetConfig().GetMetadata()
 		return m.GetNamespace() + "/" + m.GetName() + "#" + attempt(m.GetAttempt())
-	case *runtimeapi.CreateContainerRequest:
+	case *pb.CreateContainerRequest:
 		m := q.GetConfig().GetMetadata()
 		return m.GetName() + "#" + attempt(m.GetAttempt())
 	case interface{ GetContainerId() string }:
 		return q.GetContainerId()
 	case interface{ GetPodSandboxId() string }:
 		return q.GetPodSandboxId()
-	case interface{ GetImage() *runtimeapi.ImageSpec }:
+	case interface{ GetImage() *pb.ImageSpec }:
 		return q.GetImage().GetImage()
 	}
 	return ""

@@ -10,7 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
-	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	pb "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
 // RemoteImage is an image in the scripted registry.
@@ -60,7 +60,7 @@ func qualified(name string) string {
 }
 
 // store enters an image. r.mu is held.
-func (r *Runtime) store(img *RemoteImage) *runtimeapi.Image {
+func (r *Runtime) store(img *RemoteImage) *pb.Image {
 	name := qualified(img.Name)
 	id := img.ID
 	if id == "" {
@@ -68,9 +68,9 @@ func (r *Runtime) store(img *RemoteImage) *runtimeapi.Image {
 	}
 	have := r.images[id]
 	if have == nil {
-		have = &runtimeapi.Image{Id: id, Size: max(img.Size, 1), Username: img.Username}
+		have = &pb.Image{Id: id, Size: max(img.Size, 1), Username: img.Username}
 		if img.UID != nil {
-			have.Uid = &runtimeapi.Int64Value{Value: *img.UID}
+			have.Uid = &pb.Int64Value{Value: *img.UID}
 		}
 		r.images[id] = have
 	}
@@ -85,7 +85,7 @@ func (r *Runtime) store(img *RemoteImage) *runtimeapi.Image {
 }
 
 // resolve finds an image by ID or name. r.mu is held.
-func (r *Runtime) resolve(name string) *runtimeapi.Image {
+func (r *Runtime) resolve(name string) *pb.Image {
 	if img := r.images[name]; img != nil {
 		return img
 	}
@@ -99,7 +99,7 @@ func (r *Runtime) resolve(name string) *runtimeapi.Image {
 }
 
 // imageRef is what a container status names the image by: its digest, where it has one.
-func imageRef(img *runtimeapi.Image) string {
+func imageRef(img *pb.Image) string {
 	if len(img.RepoDigests) > 0 {
 		return img.RepoDigests[0]
 	}
@@ -107,73 +107,75 @@ func imageRef(img *runtimeapi.Image) string {
 }
 
 // PullImage pulls from the scripted registry.
-func (r *Runtime) PullImage(ctx context.Context, req *runtimeapi.PullImageRequest) (*runtimeapi.PullImageResponse, error) {
+func (r *Runtime) PullImage(ctx context.Context, req *pb.PullImageRequest) (*pb.PullImageResponse, error) {
 	name := qualified(req.GetImage().GetImage())
 	r.mu.Lock()
 	found := r.registry[name]
 	r.mu.Unlock()
 	if found == nil {
-		return nil, status.Errorf(codes.NotFound, "failed to pull and unpack image %q: failed to resolve image: %s: not found", name, name)
+		return nil, status.Errorf(codes.NotFound,
+			"failed to pull and unpack image %q: failed to resolve image: %s: not found", name, name)
 	}
 	img := *found
 	if err := work(ctx, img.Takes); err != nil {
 		return nil, err
 	}
-	if password, ok := img.Logins[req.GetAuth().GetUsername()]; len(img.Logins) > 0 && (!ok || password != req.GetAuth().GetPassword()) {
-		return nil, status.Errorf(codes.Unknown, "failed to pull and unpack image %q: failed to resolve image: "+
-			"pull access denied, repository does not exist or may require authorization: authorization failed: no basic auth credentials", name)
+	password, known := img.Logins[req.GetAuth().GetUsername()]
+	if len(img.Logins) > 0 && (!known || password != req.GetAuth().GetPassword()) {
+		return nil, status.Errorf(codes.Unknown, "failed to pull and unpack image %q: failed to resolve image: pull access "+
+			"denied, repository does not exist or may require authorization: authorization failed: no basic auth credentials", name)
 	}
 	if img.Err != nil {
 		return nil, img.Err
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return &runtimeapi.PullImageResponse{ImageRef: r.store(&img).Id}, nil
+	return &pb.PullImageResponse{ImageRef: r.store(&img).Id}, nil
 }
 
 // ImageStatus gives an image on the node, none where it is not there.
-func (r *Runtime) ImageStatus(_ context.Context, req *runtimeapi.ImageStatusRequest) (*runtimeapi.ImageStatusResponse, error) {
+func (r *Runtime) ImageStatus(_ context.Context, req *pb.ImageStatusRequest) (*pb.ImageStatusResponse, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	img := r.resolve(req.GetImage().GetImage())
 	if img == nil {
-		return &runtimeapi.ImageStatusResponse{}, nil
+		return &pb.ImageStatusResponse{}, nil
 	}
-	return &runtimeapi.ImageStatusResponse{Image: proto.CloneOf(img)}, nil
+	return &pb.ImageStatusResponse{Image: proto.CloneOf(img)}, nil
 }
 
 // ListImages lists the images on the node.
-func (r *Runtime) ListImages(context.Context, *runtimeapi.ListImagesRequest) (*runtimeapi.ListImagesResponse, error) {
+func (r *Runtime) ListImages(context.Context, *pb.ListImagesRequest) (*pb.ListImagesResponse, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	resp := &runtimeapi.ListImagesResponse{}
+	resp := &pb.ListImagesResponse{}
 	for _, img := range r.images {
 		resp.Images = append(resp.Images, proto.CloneOf(img))
 	}
-	slices.SortFunc(resp.Images, func(a, b *runtimeapi.Image) int { return cmp.Compare(a.Id, b.Id) })
+	slices.SortFunc(resp.Images, func(a, b *pb.Image) int { return cmp.Compare(a.Id, b.Id) })
 	return resp, nil
 }
 
 // RemoveImage removes an image with all its names.
-func (r *Runtime) RemoveImage(_ context.Context, req *runtimeapi.RemoveImageRequest) (*runtimeapi.RemoveImageResponse, error) {
+func (r *Runtime) RemoveImage(_ context.Context, req *pb.RemoveImageRequest) (*pb.RemoveImageResponse, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if img := r.resolve(req.GetImage().GetImage()); img != nil {
 		delete(r.images, img.Id)
 	}
-	return &runtimeapi.RemoveImageResponse{}, nil
+	return &pb.RemoveImageResponse{}, nil
 }
 
 // ImageFsInfo tells of one file system that holds the images.
-func (r *Runtime) ImageFsInfo(context.Context, *runtimeapi.ImageFsInfoRequest) (*runtimeapi.ImageFsInfoResponse, error) {
+func (r *Runtime) ImageFsInfo(context.Context, *pb.ImageFsInfoRequest) (*pb.ImageFsInfoResponse, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var used uint64
 	for _, img := range r.images {
 		used += img.Size
 	}
-	return &runtimeapi.ImageFsInfoResponse{ImageFilesystems: []*runtimeapi.FilesystemUsage{{
-		Timestamp: time.Now().UnixNano(), FsId: &runtimeapi.FilesystemIdentifier{Mountpoint: "/var/lib/containerd"},
-		UsedBytes: &runtimeapi.UInt64Value{Value: used},
+	return &pb.ImageFsInfoResponse{ImageFilesystems: []*pb.FilesystemUsage{{
+		Timestamp: time.Now().UnixNano(), FsId: &pb.FilesystemIdentifier{Mountpoint: "/var/lib/containerd"},
+		UsedBytes: &pb.UInt64Value{Value: used},
 	}}}, nil
 }

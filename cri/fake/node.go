@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/proto"
-	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	pb "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
 // Usage is what a container uses.
@@ -25,106 +25,106 @@ func (r *Runtime) SetUsage(containerID string, u Usage) {
 }
 
 // Version names the runtime.
-func (r *Runtime) Version(context.Context, *runtimeapi.VersionRequest) (*runtimeapi.VersionResponse, error) {
-	return &runtimeapi.VersionResponse{Version: "0.1.0", RuntimeApiVersion: "v1",
+func (r *Runtime) Version(context.Context, *pb.VersionRequest) (*pb.VersionResponse, error) {
+	return &pb.VersionResponse{Version: "0.1.0", RuntimeApiVersion: "v1",
 		RuntimeName: cmp.Or(r.RuntimeName, "containerd"), RuntimeVersion: cmp.Or(r.RuntimeVersion, "v2.4.2")}, nil
 }
 
 // Status tells the conditions and one default runtime handler.
-func (r *Runtime) Status(context.Context, *runtimeapi.StatusRequest) (*runtimeapi.StatusResponse, error) {
+func (r *Runtime) Status(context.Context, *pb.StatusRequest) (*pb.StatusResponse, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	st := &runtimeapi.RuntimeStatus{}
-	for _, kind := range []string{runtimeapi.RuntimeReady, runtimeapi.NetworkReady} {
+	st := &pb.RuntimeStatus{}
+	for _, kind := range []string{pb.RuntimeReady, pb.NetworkReady} {
 		st.Conditions = append(st.Conditions, proto.CloneOf(r.conditions[kind]))
 	}
-	return &runtimeapi.StatusResponse{Status: st, Features: &runtimeapi.RuntimeFeatures{},
-		RuntimeHandlers: []*runtimeapi.RuntimeHandler{{Name: "", Features: &runtimeapi.RuntimeHandlerFeatures{
+	return &pb.StatusResponse{Status: st, Features: &pb.RuntimeFeatures{},
+		RuntimeHandlers: []*pb.RuntimeHandler{{Name: "", Features: &pb.RuntimeHandlerFeatures{
 			RecursiveReadOnlyMounts: true, UserNamespaces: true}}}}, nil
 }
 
 // RuntimeConfig tells the cgroup driver.
-func (r *Runtime) RuntimeConfig(context.Context, *runtimeapi.RuntimeConfigRequest) (*runtimeapi.RuntimeConfigResponse, error) {
-	return &runtimeapi.RuntimeConfigResponse{Linux: &runtimeapi.LinuxRuntimeConfiguration{CgroupDriver: r.CgroupDriver}}, nil
+func (r *Runtime) RuntimeConfig(context.Context, *pb.RuntimeConfigRequest) (*pb.RuntimeConfigResponse, error) {
+	return &pb.RuntimeConfigResponse{Linux: &pb.LinuxRuntimeConfiguration{CgroupDriver: r.CgroupDriver}}, nil
 }
 
 // UpdateRuntimeConfig takes anything.
-func (r *Runtime) UpdateRuntimeConfig(context.Context, *runtimeapi.UpdateRuntimeConfigRequest) (*runtimeapi.UpdateRuntimeConfigResponse, error) {
-	return &runtimeapi.UpdateRuntimeConfigResponse{}, nil
+func (r *Runtime) UpdateRuntimeConfig(context.Context, *pb.UpdateRuntimeConfigRequest) (*pb.UpdateRuntimeConfigResponse, error) {
+	return &pb.UpdateRuntimeConfigResponse{}, nil
 }
 
 // UpdatePodSandboxResources takes anything.
-func (r *Runtime) UpdatePodSandboxResources(context.Context, *runtimeapi.UpdatePodSandboxResourcesRequest) (*runtimeapi.UpdatePodSandboxResourcesResponse, error) {
-	return &runtimeapi.UpdatePodSandboxResourcesResponse{}, nil
+func (r *Runtime) UpdatePodSandboxResources(context.Context, *pb.UpdatePodSandboxResourcesRequest) (*pb.UpdatePodSandboxResourcesResponse, error) {
+	return &pb.UpdatePodSandboxResourcesResponse{}, nil
 }
 
 // ListContainerStats gives the usage of the running containers.
-func (r *Runtime) ListContainerStats(context.Context, *runtimeapi.ListContainerStatsRequest) (*runtimeapi.ListContainerStatsResponse, error) {
+func (r *Runtime) ListContainerStats(context.Context, *pb.ListContainerStatsRequest) (*pb.ListContainerStatsResponse, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return &runtimeapi.ListContainerStatsResponse{Stats: r.stats("")}, nil
+	return &pb.ListContainerStatsResponse{Stats: r.stats("")}, nil
 }
 
 // PodSandboxStats gives the usage of one sandbox.
-func (r *Runtime) PodSandboxStats(_ context.Context, req *runtimeapi.PodSandboxStatsRequest) (*runtimeapi.PodSandboxStatsResponse, error) {
+func (r *Runtime) PodSandboxStats(_ context.Context, req *pb.PodSandboxStatsRequest) (*pb.PodSandboxStatsResponse, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s, err := r.findSandbox(req.PodSandboxId)
 	if err != nil {
 		return nil, err
 	}
-	return &runtimeapi.PodSandboxStatsResponse{Stats: r.sandboxStats(s)}, nil
+	return &pb.PodSandboxStatsResponse{Stats: r.sandboxStats(s)}, nil
 }
 
 // ListPodSandboxStats gives the usage of all ready sandboxes.
-func (r *Runtime) ListPodSandboxStats(context.Context, *runtimeapi.ListPodSandboxStatsRequest) (*runtimeapi.ListPodSandboxStatsResponse, error) {
+func (r *Runtime) ListPodSandboxStats(context.Context, *pb.ListPodSandboxStatsRequest) (*pb.ListPodSandboxStatsResponse, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	resp := &runtimeapi.ListPodSandboxStatsResponse{}
+	resp := &pb.ListPodSandboxStatsResponse{}
 	for _, s := range r.sandboxes {
-		if s.status.State == runtimeapi.PodSandboxState_SANDBOX_READY {
+		if s.status.State == pb.PodSandboxState_SANDBOX_READY {
 			resp.Stats = append(resp.Stats, r.sandboxStats(s))
 		}
 	}
-	slices.SortFunc(resp.Stats, func(a, b *runtimeapi.PodSandboxStats) int { return cmp.Compare(a.Attributes.Id, b.Attributes.Id) })
+	slices.SortFunc(resp.Stats, func(a, b *pb.PodSandboxStats) int { return cmp.Compare(a.Attributes.Id, b.Attributes.Id) })
 	return resp, nil
 }
 
-func (r *Runtime) sandboxStats(s *sandbox) *runtimeapi.PodSandboxStats {
+func (r *Runtime) sandboxStats(s *sandbox) *pb.PodSandboxStats {
 	containers := r.stats(s.status.Id)
 	var cpu, mem uint64
 	for _, c := range containers {
 		cpu += c.Cpu.UsageCoreNanoSeconds.Value
 		mem += c.Memory.WorkingSetBytes.Value
 	}
-	return &runtimeapi.PodSandboxStats{
-		Attributes: &runtimeapi.PodSandboxAttributes{Id: s.status.Id, Metadata: s.status.Metadata, Labels: s.status.Labels,
+	return &pb.PodSandboxStats{
+		Attributes: &pb.PodSandboxAttributes{Id: s.status.Id, Metadata: s.status.Metadata, Labels: s.status.Labels,
 			Annotations: s.status.Annotations},
-		Linux: &runtimeapi.LinuxPodSandboxStats{Cpu: cpuUsage(cpu), Memory: memoryUsage(mem), Containers: containers},
+		Linux: &pb.LinuxPodSandboxStats{Cpu: cpuUsage(cpu), Memory: memoryUsage(mem), Containers: containers},
 	}
 }
 
 // stats gives the usage of the running containers of a sandbox, of all where sandboxID is empty. r.mu is held.
-func (r *Runtime) stats(sandboxID string) []*runtimeapi.ContainerStats {
-	var all []*runtimeapi.ContainerStats
+func (r *Runtime) stats(sandboxID string) []*pb.ContainerStats {
+	var all []*pb.ContainerStats
 	for _, c := range r.containers {
-		if sandboxID != "" && c.sandboxID != sandboxID || c.status.State != runtimeapi.ContainerState_CONTAINER_RUNNING {
+		if sandboxID != "" && c.sandboxID != sandboxID || c.status.State != pb.ContainerState_CONTAINER_RUNNING {
 			continue
 		}
-		all = append(all, &runtimeapi.ContainerStats{
-			Attributes: &runtimeapi.ContainerAttributes{Id: c.status.Id, Metadata: c.status.Metadata, Labels: c.status.Labels,
+		all = append(all, &pb.ContainerStats{
+			Attributes: &pb.ContainerAttributes{Id: c.status.Id, Metadata: c.status.Metadata, Labels: c.status.Labels,
 				Annotations: c.status.Annotations},
 			Cpu: cpuUsage(c.usage.CPUNanoSeconds), Memory: memoryUsage(c.usage.MemoryBytes),
 		})
 	}
-	slices.SortFunc(all, func(a, b *runtimeapi.ContainerStats) int { return cmp.Compare(a.Attributes.Id, b.Attributes.Id) })
+	slices.SortFunc(all, func(a, b *pb.ContainerStats) int { return cmp.Compare(a.Attributes.Id, b.Attributes.Id) })
 	return all
 }
 
-func cpuUsage(nanoSeconds uint64) *runtimeapi.CpuUsage {
-	return &runtimeapi.CpuUsage{Timestamp: time.Now().UnixNano(), UsageCoreNanoSeconds: &runtimeapi.UInt64Value{Value: nanoSeconds}}
+func cpuUsage(nanoSeconds uint64) *pb.CpuUsage {
+	return &pb.CpuUsage{Timestamp: time.Now().UnixNano(), UsageCoreNanoSeconds: &pb.UInt64Value{Value: nanoSeconds}}
 }
 
-func memoryUsage(bytes uint64) *runtimeapi.MemoryUsage {
-	return &runtimeapi.MemoryUsage{Timestamp: time.Now().UnixNano(), WorkingSetBytes: &runtimeapi.UInt64Value{Value: bytes}}
+func memoryUsage(bytes uint64) *pb.MemoryUsage {
+	return &pb.MemoryUsage{Timestamp: time.Now().UnixNano(), WorkingSetBytes: &pb.UInt64Value{Value: bytes}}
 }

@@ -8,7 +8,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/test/bufconn"
-	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	pb "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
 // Runtime is a container runtime in memory. Make one with New, set its fields and scripts, call Start or Listen, and Close at
@@ -17,25 +17,25 @@ type Runtime struct {
 	// RuntimeName and RuntimeVersion are what the Version call tells; containerd v2.4.2 where empty.
 	RuntimeName, RuntimeVersion string
 	// CgroupDriver is what the RuntimeConfig call tells.
-	CgroupDriver runtimeapi.CgroupDriver
+	CgroupDriver pb.CgroupDriver
 	// NoEvents makes GetContainerEvents unimplemented.
 	NoEvents bool
 	// SandboxTakes is how long RunPodSandbox works.
 	SandboxTakes time.Duration
 
-	runtimeapi.UnimplementedRuntimeServiceServer
-	runtimeapi.UnimplementedImageServiceServer
+	pb.UnimplementedRuntimeServiceServer
+	pb.UnimplementedImageServiceServer
 
 	mu         sync.Mutex
 	sandboxes  map[string]*sandbox
 	containers map[string]*container
 	// names holds the reserved names of sandboxes and containers, with the IDs they are reserved for.
 	names       map[string]string
-	images      map[string]*runtimeapi.Image
+	images      map[string]*pb.Image
 	registry    map[string]*RemoteImage
 	scripts     map[string]Script
 	exec        ExecFunc
-	conditions  map[string]*runtimeapi.RuntimeCondition
+	conditions  map[string]*pb.RuntimeCondition
 	faults      []*Fault
 	calls       []Call
 	subscribers map[*subscriber]struct{}
@@ -51,11 +51,11 @@ type Runtime struct {
 func New() *Runtime {
 	return &Runtime{
 		sandboxes: map[string]*sandbox{}, containers: map[string]*container{}, names: map[string]string{},
-		images: map[string]*runtimeapi.Image{}, registry: map[string]*RemoteImage{}, scripts: map[string]Script{},
+		images: map[string]*pb.Image{}, registry: map[string]*RemoteImage{}, scripts: map[string]Script{},
 		subscribers: map[*subscriber]struct{}{},
-		conditions: map[string]*runtimeapi.RuntimeCondition{
-			runtimeapi.RuntimeReady: {Type: runtimeapi.RuntimeReady, Status: true},
-			runtimeapi.NetworkReady: {Type: runtimeapi.NetworkReady, Status: true},
+		conditions: map[string]*pb.RuntimeCondition{
+			pb.RuntimeReady: {Type: pb.RuntimeReady, Status: true},
+			pb.NetworkReady: {Type: pb.NetworkReady, Status: true},
 		},
 	}
 }
@@ -64,7 +64,7 @@ func New() *Runtime {
 func (r *Runtime) SetCondition(kind string, ok bool, reason, message string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.conditions[kind] = &runtimeapi.RuntimeCondition{Type: kind, Status: ok, Reason: reason, Message: message}
+	r.conditions[kind] = &pb.RuntimeCondition{Type: kind, Status: ok, Reason: reason, Message: message}
 }
 
 // newID makes an ID that looks like a runtime's and sorts in the order of making. r.mu is held.

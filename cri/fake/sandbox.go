@@ -12,24 +12,24 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
-	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	pb "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
 type sandbox struct {
 	name   string
-	status *runtimeapi.PodSandboxStatus
-	config *runtimeapi.PodSandboxConfig
+	status *pb.PodSandboxStatus
+	config *pb.PodSandboxConfig
 }
 
 func attempt(n uint32) string { return strconv.FormatUint(uint64(n), 10) }
 
-func sandboxName(m *runtimeapi.PodSandboxMetadata) string {
+func sandboxName(m *pb.PodSandboxMetadata) string {
 	return strings.Join([]string{m.Name, m.Namespace, m.Uid, attempt(m.Attempt)}, "_")
 }
 
 // RunPodSandbox reserves the name, works and makes a ready sandbox. When the client goes meanwhile it gives up and frees
 // the name.
-func (r *Runtime) RunPodSandbox(ctx context.Context, req *runtimeapi.RunPodSandboxRequest) (*runtimeapi.RunPodSandboxResponse, error) {
+func (r *Runtime) RunPodSandbox(ctx context.Context, req *pb.RunPodSandboxRequest) (*pb.RunPodSandboxResponse, error) {
 	meta := req.GetConfig().GetMetadata()
 	if meta == nil {
 		return nil, fmt.Errorf("sandbox config must include metadata")
@@ -54,24 +54,24 @@ func (r *Runtime) RunPodSandbox(ctx context.Context, req *runtimeapi.RunPodSandb
 		return nil, err
 	}
 	r.addSandbox(id, name, req)
-	return &runtimeapi.RunPodSandboxResponse{PodSandboxId: id}, nil
+	return &pb.RunPodSandboxResponse{PodSandboxId: id}, nil
 }
 
 // addSandbox enters a ready sandbox. r.mu is held.
-func (r *Runtime) addSandbox(id, name string, req *runtimeapi.RunPodSandboxRequest) {
+func (r *Runtime) addSandbox(id, name string, req *pb.RunPodSandboxRequest) {
 	cfg := req.Config
 	options := cfg.GetLinux().GetSecurityContext().GetNamespaceOptions()
-	network := &runtimeapi.PodSandboxNetworkStatus{}
-	if options.GetNetwork() != runtimeapi.NamespaceMode_NODE {
+	network := &pb.PodSandboxNetworkStatus{}
+	if options.GetNetwork() != pb.NamespaceMode_NODE {
 		network.Ip = r.newIP()
 	}
-	r.sandboxes[id] = &sandbox{name: name, config: cfg, status: &runtimeapi.PodSandboxStatus{
-		Id: id, Metadata: cfg.Metadata, State: runtimeapi.PodSandboxState_SANDBOX_READY, CreatedAt: time.Now().UnixNano(),
+	r.sandboxes[id] = &sandbox{name: name, config: cfg, status: &pb.PodSandboxStatus{
+		Id: id, Metadata: cfg.Metadata, State: pb.PodSandboxState_SANDBOX_READY, CreatedAt: time.Now().UnixNano(),
 		Network: network, Labels: cfg.Labels, Annotations: cfg.Annotations, RuntimeHandler: req.RuntimeHandler,
-		Linux: &runtimeapi.LinuxPodSandboxStatus{Namespaces: &runtimeapi.Namespace{Options: options}},
+		Linux: &pb.LinuxPodSandboxStatus{Namespaces: &pb.Namespace{Options: options}},
 	}}
-	r.publish(id, id, runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT)
-	r.publish(id, id, runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT)
+	r.publish(id, id, pb.ContainerEventType_CONTAINER_CREATED_EVENT)
+	r.publish(id, id, pb.ContainerEventType_CONTAINER_STARTED_EVENT)
 }
 
 // work takes its time, unless the client goes.
@@ -91,12 +91,12 @@ func work(ctx context.Context, takes time.Duration) error {
 
 // endSandbox makes a sandbox not ready and takes its address away. r.mu is held.
 func (r *Runtime) endSandbox(s *sandbox) {
-	if s.status.State == runtimeapi.PodSandboxState_SANDBOX_NOTREADY {
+	if s.status.State == pb.PodSandboxState_SANDBOX_NOTREADY {
 		return
 	}
-	s.status.State = runtimeapi.PodSandboxState_SANDBOX_NOTREADY
-	s.status.Network = &runtimeapi.PodSandboxNetworkStatus{}
-	r.publish(s.status.Id, s.status.Id, runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT)
+	s.status.State = pb.PodSandboxState_SANDBOX_NOTREADY
+	s.status.Network = &pb.PodSandboxNetworkStatus{}
+	r.publish(s.status.Id, s.status.Id, pb.ContainerEventType_CONTAINER_STOPPED_EVENT)
 }
 
 // KillSandbox ends a sandbox and the containers in it from outside, as when its first process is killed.
@@ -118,71 +118,71 @@ func (r *Runtime) killContainers(sandboxID string) {
 }
 
 // StopPodSandbox kills the containers and ends the sandbox.
-func (r *Runtime) StopPodSandbox(_ context.Context, req *runtimeapi.StopPodSandboxRequest) (*runtimeapi.StopPodSandboxResponse, error) {
+func (r *Runtime) StopPodSandbox(_ context.Context, req *pb.StopPodSandboxRequest) (*pb.StopPodSandboxResponse, error) {
 	r.KillSandbox(req.PodSandboxId)
-	return &runtimeapi.StopPodSandboxResponse{}, nil
+	return &pb.StopPodSandboxResponse{}, nil
 }
 
 // RemovePodSandbox stops the sandbox and removes it with its containers.
-func (r *Runtime) RemovePodSandbox(_ context.Context, req *runtimeapi.RemovePodSandboxRequest) (*runtimeapi.RemovePodSandboxResponse, error) {
+func (r *Runtime) RemovePodSandbox(_ context.Context, req *pb.RemovePodSandboxRequest) (*pb.RemovePodSandboxResponse, error) {
 	r.KillSandbox(req.PodSandboxId)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s := r.sandboxes[req.PodSandboxId]
 	if s == nil {
-		return &runtimeapi.RemovePodSandboxResponse{}, nil
+		return &pb.RemovePodSandboxResponse{}, nil
 	}
 	for _, c := range r.containers {
 		if c.sandboxID == s.status.Id {
 			r.removeContainer(c)
 		}
 	}
-	r.publish(s.status.Id, s.status.Id, runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT)
+	r.publish(s.status.Id, s.status.Id, pb.ContainerEventType_CONTAINER_DELETED_EVENT)
 	delete(r.sandboxes, s.status.Id)
 	delete(r.names, s.name)
-	return &runtimeapi.RemovePodSandboxResponse{}, nil
+	return &pb.RemovePodSandboxResponse{}, nil
 }
 
 // ListPodSandbox lists the sandboxes that pass the filter, the youngest first.
-func (r *Runtime) ListPodSandbox(_ context.Context, req *runtimeapi.ListPodSandboxRequest) (*runtimeapi.ListPodSandboxResponse, error) {
+func (r *Runtime) ListPodSandbox(_ context.Context, req *pb.ListPodSandboxRequest) (*pb.ListPodSandboxResponse, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	f, resp := req.GetFilter(), &runtimeapi.ListPodSandboxResponse{}
+	f, resp := req.GetFilter(), &pb.ListPodSandboxResponse{}
 	for _, s := range r.sandboxes {
 		st := s.status
 		if f.GetId() != "" && f.GetId() != st.Id || f.GetState() != nil && f.GetState().State != st.State ||
 			!matches(f.GetLabelSelector(), st.Labels) {
 			continue
 		}
-		resp.Items = append(resp.Items, &runtimeapi.PodSandbox{Id: st.Id, Metadata: st.Metadata, State: st.State,
+		resp.Items = append(resp.Items, &pb.PodSandbox{Id: st.Id, Metadata: st.Metadata, State: st.State,
 			CreatedAt: st.CreatedAt, Labels: st.Labels, Annotations: st.Annotations, RuntimeHandler: st.RuntimeHandler})
 	}
-	slices.SortFunc(resp.Items, func(a, b *runtimeapi.PodSandbox) int {
+	slices.SortFunc(resp.Items, func(a, b *pb.PodSandbox) int {
 		return cmp.Or(cmp.Compare(b.CreatedAt, a.CreatedAt), cmp.Compare(b.Id, a.Id))
 	})
 	return resp, nil
 }
 
 // PodSandboxStatus gives the status of a sandbox.
-func (r *Runtime) PodSandboxStatus(_ context.Context, req *runtimeapi.PodSandboxStatusRequest) (*runtimeapi.PodSandboxStatusResponse, error) {
+func (r *Runtime) PodSandboxStatus(_ context.Context, req *pb.PodSandboxStatusRequest) (*pb.PodSandboxStatusResponse, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s, err := r.findSandbox(req.PodSandboxId)
 	if err != nil {
 		return nil, err
 	}
-	return &runtimeapi.PodSandboxStatusResponse{Status: proto.CloneOf(s.status)}, nil
+	return &pb.PodSandboxStatusResponse{Status: proto.CloneOf(s.status)}, nil
 }
 
 // Sandboxes gives the sandboxes there are, in the order of their making.
-func (r *Runtime) Sandboxes() []*runtimeapi.PodSandboxStatus {
+func (r *Runtime) Sandboxes() []*pb.PodSandboxStatus {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	all := make([]*runtimeapi.PodSandboxStatus, 0, len(r.sandboxes))
+	all := make([]*pb.PodSandboxStatus, 0, len(r.sandboxes))
 	for _, s := range r.sandboxes {
 		all = append(all, proto.CloneOf(s.status))
 	}
-	slices.SortFunc(all, func(a, b *runtimeapi.PodSandboxStatus) int { return cmp.Compare(a.Id, b.Id) })
+	slices.SortFunc(all, func(a, b *pb.PodSandboxStatus) int { return cmp.Compare(a.Id, b.Id) })
 	return all
 }
 

@@ -10,7 +10,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/test/bufconn"
-	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	pb "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
 // Connect gives a connection to the runtime through an in-process pipe; it is of the type of cri.Options.Connect. The path
@@ -53,8 +53,8 @@ func (r *Runtime) Listen(socket string) error {
 // serve makes a server for a listener. r.mu is held.
 func (r *Runtime) serve(listener net.Listener) {
 	r.server = grpc.NewServer(grpc.UnaryInterceptor(r.unary), grpc.StreamInterceptor(r.stream))
-	runtimeapi.RegisterRuntimeServiceServer(r.server, r)
-	runtimeapi.RegisterImageServiceServer(r.server, r)
+	pb.RegisterRuntimeServiceServer(r.server, r)
+	pb.RegisterImageServiceServer(r.server, r)
 	go r.server.Serve(listener)
 }
 
