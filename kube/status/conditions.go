@@ -1,0 +1,108 @@
+package status
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// conditionPatch is a condition as it is sent: all fields present, so that an emptied reason or message is emptied at the
+// server too, whatever it held.
+type conditionPatch struct {
+	Type               corev1.PodConditionType `json:"type"`
+	Status             corev1.ConditionStatus  `json:"status"`
+	ObservedGeneration int64                   `json:"observedGeneration"`
+	LastProbeTime      metav1.Time             `json:"lastProbeTime"` // null when zero
+	LastTransitionTime metav1.Time             `json:"lastTransitionTime"`
+	Reason             *string                 `json:"reason"`
+	Message            *string                 `json:"message"`
+}
+
+// conditionDelete removes a condition by its merge key.
+type conditionDelete struct {
+	Patch string                  `json:"$patch"`
+	Type  corev1.PodConditionType `json:"type"`
+}
+
+// conditions adds the owned conditions that differ and removes the owned ones that are no longer wanted.
+func (p *patch) conditions(from, to *corev1.PodStatus) {
+	var list []any
+	for i := range to.Conditions {
+		c := sharedCondition(from, to, to.Conditions[i])
+		if c == nil || sameCondition(find(from.Conditions, c.Type), c) {
+			continue
+		}
+		p.differs = true
+		if p.compareOnly {
+			return
+		}
+		list = append(list, conditionPatch{
+			Type: c.Type, Status: c.Status, ObservedGeneration: c.ObservedGeneration,
+			LastProbeTime: c.LastProbeTime, LastTransitionTime: c.LastTransitionTime,
+			Reason: orNull(c.Reason), Message: orNull(c.Message),
+		})
+	}
+	for i := range from.Conditions {
+		t := from.Conditions[i].Type
+		if owned[t] && find(to.Conditions, t) == nil {
+			list = append(list, conditionDelete{Patch: "delete", Type: t})
+		}
+	}
+	if len(list) > 0 {
+		p.set("conditions", list)
+	}
+}
+
+// sharedCondition returns what of c may be sent: c itself if a node agent owns it, nil if somebody else does. Two are
+// written jointly, as the kubelet does:
+//   - PodScheduled is the scheduler's. A node agent adds it where nobody scheduled (mirror pods) and keeps its observed
+//     generation up to date.
+//   - DisruptionTarget is added together with a terminal phase (eviction, preemption, node shutdown) and not touched
+//     otherwise.
+func sharedCondition(from, to *corev1.PodStatus, c corev1.PodCondition) *corev1.PodCondition {
+	switch {
+	case owned[c.Type]:
+		return &c
+	case c.Type == corev1.PodScheduled:
+		old := find(from.Conditions, c.Type)
+		if old == nil {
+			return &c
+		}
+		scheduled := *old
+		scheduled.ObservedGeneration = max(c.ObservedGeneration, old.ObservedGeneration)
+		return &scheduled
+	case c.Type == corev1.DisruptionTarget && isTerminal(to.Phase) && !isTerminal(from.Phase):
+		return &c
+	}
+	return nil
+}
+
+// sameCondition ignores the times: they alone are no reason for a request.
+func sameCondition(a, b *corev1.PodCondition) bool {
+	return a != nil && a.Status == b.Status && a.Reason == b.Reason && a.Message == b.Message &&
+		a.ObservedGeneration == b.ObservedGeneration
+}
+
+func find(conditions []corev1.PodCondition, t corev1.PodConditionType) *corev1.PodCondition {
+	for i := range conditions {
+		if conditions[i].Type == t {
+			return &conditions[i]
+		}
+	}
+	return nil
+}
+
+func orNull(s string) *string {
+	if s == "" {
+		return nil
+	}
+	return &s
+}
+
+func isTerminal(phase corev1.PodPhase) bool {
+	return phase == corev1.PodSucceeded || phase == corev1.PodFailed
+}
+
+func isReady(s *corev1.PodStatus) bool {
+	c := find(s.Conditions, corev1.PodReady)
+	return c != nil && c.Status == corev1.ConditionTrue
+}

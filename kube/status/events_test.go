@@ -1,0 +1,215 @@
+package status
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+var podRef = Ref{Kind: "Pod", Namespace: "ns", Name: "a", UID: "a-uid", FieldPath: "spec.containers{app}"}
+
+func runRecorder(t *testing.T, api *fakeAPI) *Recorder {
+	r := NewRecorder(RecorderConfig{Client: api.client(t), Node: "node-1"})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); r.Run(ctx) }()
+	t.Cleanup(func() { cancel(); <-done })
+	return r
+}
+
+func (f *fakeAPI) eventList() []*corev1.Event {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var list []*corev1.Event
+	for _, e := range f.events {
+		list = append(list, e)
+	}
+	slices.SortFunc(list, func(a, b *corev1.Event) int { return strings.Compare(a.Name, b.Name) })
+	return list
+}
+
+func TestRepeatsCountUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := newFakeAPI()
+		r := runRecorder(t, api)
+		start := time.Now()
+		for range 3 {
+			r.Event(podRef, "Warning", "BackOff", "Back-off restarting failed container")
+			time.Sleep(time.Minute)
+		}
+		list := api.eventList()
+		if len(list) != 1 {
+			t.Fatalf("%d events, want 1", len(list))
+		}
+		e := list[0]
+		if e.Count != 3 || !e.FirstTimestamp.Time.Equal(start) || !e.LastTimestamp.Time.Equal(start.Add(2*time.Minute)) {
+			t.Errorf("count %d from %v to %v", e.Count, e.FirstTimestamp, e.LastTimestamp)
+		}
+		if e.Source.Component != "kubelet" || e.Source.Host != "node-1" || e.ReportingController != "kubelet" {
+			t.Errorf("source %+v, reporter %q", e.Source, e.ReportingController)
+		}
+		want := corev1.ObjectReference{Kind: "Pod", APIVersion: "v1", Namespace: "ns", Name: "a", UID: "a-uid",
+			FieldPath: "spec.containers{app}"}
+		if e.InvolvedObject != want || e.Namespace != "ns" || !strings.HasPrefix(e.Name, "a.") {
+			t.Errorf("about %+v, name %s/%s", e.InvolvedObject, e.Namespace, e.Name)
+		}
+	})
+}
+
+func TestExpiredEventIsWrittenAnew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := newFakeAPI()
+		r := runRecorder(t, api)
+		r.Event(podRef, "Normal", "Pulled", "m")
+		synctest.Wait()
+		api.mu.Lock()
+		clear(api.events)
+		api.mu.Unlock()
+		r.Event(podRef, "Normal", "Pulled", "m")
+		synctest.Wait()
+		if list := api.eventList(); len(list) != 1 || list[0].Count != 2 {
+			t.Errorf("events %+v, want one with count 2", list)
+		}
+	})
+}
+
+func TestNodeEventsGoToDefault(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := newFakeAPI()
+		r := runRecorder(t, api)
+		r.Event(Ref{Kind: "Node", Name: "node-1", UID: "node-1"}, "Normal", "Starting", "Starting kubelet.")
+		synctest.Wait()
+		if list := api.eventList(); len(list) != 1 || list[0].Namespace != "default" || list[0].InvolvedObject.Namespace != "" {
+			t.Errorf("events %+v", list)
+		}
+	})
+}
+
+func TestSimilarEventsAreCombined(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := newFakeAPI()
+		r := runRecorder(t, api)
+		for i := range 15 {
+			r.Event(podRef, "Warning", "FailedMount", fmt.Sprint("try ", i))
+			synctest.Wait()
+		}
+		list := api.eventList()
+		if len(list) != 10 {
+			t.Fatalf("%d events, want 9 of their own and a combined one", len(list))
+		}
+		last := list[9]
+		if last.Message != combinedPrefix+"try 14" || last.Count != 6 {
+			t.Errorf("combined event %q with count %d", last.Message, last.Count)
+		}
+	})
+}
+
+func TestSpamIsThrottled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := newFakeAPI()
+		r := runRecorder(t, api)
+		for range 100 {
+			r.Event(podRef, "Warning", "BackOff", "m")
+			synctest.Wait()
+		}
+		if n := len(api.log()); n != spamBurst {
+			t.Errorf("%d requests for 100 events, want %d", n, spamBurst)
+		}
+		other := podRef
+		other.Name = "b"
+		r.Event(other, "Warning", "BackOff", "m")
+		synctest.Wait()
+		if n := len(api.log()); n != 1 {
+			t.Errorf("another object's event was throttled too")
+		}
+		time.Sleep(spamRefill)
+		r.Event(podRef, "Warning", "BackOff", "m")
+		synctest.Wait()
+		if list := api.eventList(); list[0].Count != 101 {
+			t.Errorf("count %d, want 101: throttled repeats count too", list[0].Count)
+		}
+	})
+}
+
+func TestEventsOutliveAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := newFakeAPI()
+		var down atomic.Bool
+		down.Store(true)
+		api.before = func(string, string) error {
+			if down.Load() {
+				return errors.New("connection refused")
+			}
+			return nil
+		}
+		r := runRecorder(t, api)
+		for i := range eventQueue + 100 { // one is being written, 1000 wait
+			ref := podRef
+			ref.Name = fmt.Sprint("p", i)
+			r.Event(ref, "Normal", "Started", "m")
+			if i == 0 {
+				synctest.Wait()
+			}
+		}
+		if got := r.Dropped(); got != 99 {
+			t.Errorf("%d dropped, want 99", got)
+		}
+		time.Sleep(10 * time.Minute)
+		if tries := len(api.log()); tries > 120 {
+			t.Errorf("%d requests in 10 minutes without an API server", tries)
+		}
+		down.Store(false)
+		time.Sleep(10 * time.Second)
+		if got := len(api.eventList()); got != eventQueue+1 {
+			t.Errorf("%d events arrived, want %d", got, eventQueue+1)
+		}
+	})
+}
+
+func TestRefusedEventIsNotRetried(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := newFakeAPI()
+		api.before = func(string, string) error {
+			return apierrors.NewForbidden(schema.GroupResource{Resource: "events"}, "", errors.New("no"))
+		}
+		r := runRecorder(t, api)
+		r.Event(podRef, "Normal", "Started", "m")
+		time.Sleep(time.Hour)
+		if n := len(api.log()); n != 1 {
+			t.Errorf("%d requests, want 1", n)
+		}
+	})
+}
+
+func TestEventNamesFitAndDiffer(t *testing.T) {
+	c := &correlator{}
+	o := occurrence{ref: Ref{Name: strings.Repeat("a", 235) + "." + strings.Repeat("b", 17)}, at: time.Now()}
+	first, second := c.name(o), c.name(o)
+	if len(first) > maxEventName || first == second || strings.Contains(first, "..") {
+		t.Errorf("names %q, %q", first, second)
+	}
+}
+
+func TestMemoryIsBounded(t *testing.T) {
+	var m memory[int]
+	for i := range 100 * memoryKeys {
+		m.put(fmt.Sprint(i), i)
+		m.put("used", i)
+	}
+	if n := len(m.young) + len(m.old); n > memoryKeys {
+		t.Errorf("%d keys", n)
+	}
+	if v, ok := m.get("used"); !ok || v != 100*memoryKeys-1 {
+		t.Error("a key in use was forgotten")
+	}
+}

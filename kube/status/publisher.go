@@ -1,0 +1,385 @@
+// Package status publishes what happens to pods: their status, their final deletion, and events about them.
+//
+// It owns the newest status wanted for each pod, the status last known to be at the API server, and the queue between the
+// two. It never decides what a status says (agent/plan does) and never reads a pod before it writes one: a patch is made
+// against the last known status, which the watch and the answers to earlier patches keep fresh. agent calls Set for each
+// pod whose status may have moved and Event for what users should see. Nothing is kept on disk: after a crash the agent
+// observes its pods again and calls Set again, and what is already at the server costs no request.
+package status
+
+import (
+	"context"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/client-go/rest"
+)
+
+const (
+	defaultParallel = 8
+	podRetryFirst   = time.Second
+	podRetryMax     = 30 * time.Second
+	outageFirst     = 200 * time.Millisecond
+	outageMax       = 10 * time.Second
+)
+
+// Config says how a Publisher reaches the API server and whom it tells.
+type Config struct {
+	// Client speaks to /api/v1 (kube/client's Core). Nil means there is no API server (standalone): statuses are then
+	// only kept, for Newest, and a final delete is done as soon as it is asked for.
+	Client rest.Interface
+	// Log gets one line for a failed request and for a status that would step back.
+	Log *slog.Logger
+	// Parallel bounds the requests in flight; 0 means 8. A pod never has two.
+	Parallel int
+	// Published, if set, is called after each accepted patch with the pod as the API server returned it and the time from
+	// the first Set that asked for the change. It is called without locks held, from several goroutines, and must not block.
+	Published func(pod *corev1.Pod, took time.Duration)
+	// Deleted, if set, is called once when a pod is known to be gone from the API server for good: the final delete was
+	// accepted, or the server answered that the UID does not exist any more. Same rules as for Published.
+	Deleted func(uid types.UID)
+}
+
+// Options qualify one Set.
+type Options struct {
+	// Gone says that nothing of the pod is left on the node: after its terminal status is published the pod is deleted from
+	// the API server with a grace period of 0 and its UID as precondition. It sticks. It is ignored for mirror pods.
+	Gone bool
+}
+
+// Publisher brings pod statuses to the API server: newest wins, one request a pod at a time, several pods in parallel,
+// changes of readiness and terminal states first. Safe for concurrent use. Set only remembers; Run does the work.
+type Publisher struct {
+	cfg  Config
+	wake chan struct{} // capacity 1
+
+	mu       sync.Mutex
+	pods     map[types.UID]*entry
+	queues   [2][]*entry // urgent, then the rest; an entry may be listed twice, entry.queued tells which one counts
+	delayed  map[*entry]struct{}
+	inFlight int
+	failures int       // requests in a row that met no working API server
+	resume   time.Time // no request before this after a failure
+	idle     []chan struct{}
+}
+
+type lane int8
+
+const (
+	urgent lane = iota
+	normal
+	none
+)
+
+// entry is what is known and wanted of one pod.
+type entry struct {
+	uid             types.UID
+	namespace, name string
+
+	base    corev1.PodStatus // last known to be at the server
+	version string           // its resource version
+	want    *corev1.PodStatus
+	since   time.Time // of the oldest Set that is not part of a request yet
+	gen     uint64    // counts changes of want and gone
+	gone    bool
+	sending bool
+
+	queued    lane
+	retry     time.Duration
+	notBefore time.Time
+}
+
+// New returns a Publisher that sends nothing before Run.
+func New(cfg Config) *Publisher {
+	if cfg.Parallel <= 0 {
+		cfg.Parallel = defaultParallel
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Publisher{
+		cfg: cfg, wake: make(chan struct{}, 1),
+		pods: map[types.UID]*entry{}, delayed: map[*entry]struct{}{},
+	}
+}
+
+// Set replaces the status wanted for pod. pod gives the identity (namespace, name, UID), what the API server is last
+// known to hold (status and resource version), and the spec that tells which containers may restart; for a static pod
+// pass its mirror pod. Only what a node agent owns is ever sent: conditions of other owners, claim statuses and the
+// nominated node stay as they are. Neither argument may be changed after the call. Set never blocks on the network, and
+// a status that equals the known one costs no request.
+func (p *Publisher) Set(pod *corev1.Pod, status corev1.PodStatus, opts Options) {
+	now := time.Now()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	e := p.entryOf(pod)
+	e.see(pod)
+	last := &e.base
+	if e.want != nil {
+		last = e.want
+	}
+	settled, problems := settle(pod, last, status, now)
+	for _, problem := range problems {
+		p.cfg.Log.Error("status would step back, kept what was published", "pod", e.namespace+"/"+e.name, "err", problem)
+	}
+	if e.since.IsZero() {
+		e.since = now
+	}
+	wasReady, wasTerminal := isReady(last), isTerminal(last.Phase)
+	e.want = &settled
+	if opts.Gone && !isMirror(pod) && !e.gone {
+		e.gone = true
+		finish(e.want)
+	}
+	e.gen++
+	if p.cfg.Client == nil {
+		p.keepOnly(e)
+		return
+	}
+	if !e.gone && unchanged(&e.base, e.want) && !e.sending {
+		e.want, e.queued, e.since = nil, none, time.Time{}
+		delete(p.delayed, e)
+		p.tellIdle()
+		return
+	}
+	l := normal
+	if e.gone || wasReady != isReady(e.want) || wasTerminal != isTerminal(e.want.Phase) {
+		l = urgent
+	}
+	p.enqueue(e, l)
+}
+
+// Newest returns the status last asked for, whether or not the API server has it yet; false for an unknown pod. The
+// caller must not change it.
+func (p *Publisher) Newest(uid types.UID) (corev1.PodStatus, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	e, ok := p.pods[uid]
+	switch {
+	case !ok:
+		return corev1.PodStatus{}, false
+	case e.want != nil:
+		return *e.want, true
+	}
+	return e.base, true
+}
+
+// Published returns the status last known to be at the API server; false for an unknown pod. The caller must not change
+// it.
+func (p *Publisher) Published(uid types.UID) (corev1.PodStatus, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	e, ok := p.pods[uid]
+	if !ok {
+		return corev1.PodStatus{}, false
+	}
+	return e.base, true
+}
+
+// Forget drops all that is known of a pod, and what is not yet sent. Call it when the pod has left the API server by
+// somebody else's hand.
+func (p *Publisher) Forget(uid types.UID) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if e, ok := p.pods[uid]; ok {
+		p.drop(e)
+	}
+}
+
+// Run sends until ctx ends, then waits for the requests in flight, which end with ctx. What was not sent stays wanted.
+func (p *Publisher) Run(ctx context.Context) {
+	var senders sync.WaitGroup
+	defer senders.Wait()
+	if p.cfg.Client == nil {
+		<-ctx.Done()
+		return
+	}
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		next := p.dispatch(ctx, &senders)
+		timer.Reset(next)
+		select {
+		case <-ctx.Done():
+			return
+		case <-p.wake:
+		case <-timer.C:
+		}
+	}
+}
+
+// Flush waits until every status asked for is at the API server (or its pod is gone), or ctx ends. It is for the node's
+// shutdown; Run must be running.
+func (p *Publisher) Flush(ctx context.Context) error {
+	p.mu.Lock()
+	if p.settled() {
+		p.mu.Unlock()
+		return nil
+	}
+	done := make(chan struct{})
+	p.idle = append(p.idle, done)
+	p.mu.Unlock()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (p *Publisher) entryOf(pod *corev1.Pod) *entry {
+	e, ok := p.pods[pod.UID]
+	if !ok {
+		e = &entry{uid: pod.UID, namespace: pod.Namespace, name: pod.Name, queued: none}
+		e.base, e.version = pod.Status, pod.ResourceVersion
+		p.pods[pod.UID] = e
+	}
+	return e
+}
+
+// see takes over what the API server holds if pod is newer than what is known.
+func (e *entry) see(pod *corev1.Pod) {
+	if pod.ResourceVersion == e.version {
+		return
+	}
+	if c, err := resourceversion.CompareResourceVersion(pod.ResourceVersion, e.version); err == nil && c < 0 {
+		return
+	}
+	e.base, e.version = pod.Status, pod.ResourceVersion
+}
+
+// keepOnly is Set's end without an API server: there is nobody to tell.
+func (p *Publisher) keepOnly(e *entry) {
+	e.base, e.want = *e.want, nil
+	if e.gone {
+		p.drop(e)
+		if p.cfg.Deleted != nil {
+			go p.cfg.Deleted(e.uid)
+		}
+	}
+}
+
+func (p *Publisher) drop(e *entry) {
+	e.want, e.gone, e.queued = nil, false, none
+	e.gen++
+	delete(p.pods, e.uid)
+	delete(p.delayed, e)
+	p.tellIdle()
+}
+
+// enqueue lists e for sending, earlier than before if l is more urgent. An entry in flight is listed when it returns, one
+// that waits after an error when its time has come.
+func (p *Publisher) enqueue(e *entry, l lane) {
+	if l >= e.queued {
+		return
+	}
+	e.queued = l
+	if e.sending {
+		return
+	}
+	if _, waits := p.delayed[e]; waits {
+		return
+	}
+	p.queues[l] = append(p.queues[l], e)
+	p.kick()
+}
+
+func (p *Publisher) kick() {
+	select {
+	case p.wake <- struct{}{}:
+	default:
+	}
+}
+
+// dispatch starts as many requests as may run now and returns how long until there may be more to start without a wake.
+func (p *Publisher) dispatch(ctx context.Context, senders *sync.WaitGroup) time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := time.Now()
+	next := p.release(now)
+	if wait := p.resume.Sub(now); wait > 0 {
+		return wait
+	}
+	limit := p.cfg.Parallel
+	if p.failures > 0 {
+		limit = 1 // one request finds out whether the API server is back
+	}
+	for p.inFlight < limit {
+		e := p.pop()
+		if e == nil {
+			break
+		}
+		e.sending = true
+		p.inFlight++
+		job := e.job()
+		senders.Go(func() { p.send(ctx, e, job) })
+	}
+	p.tellIdle()
+	return next
+}
+
+// release lists the entries whose time after an error has come, and returns how long until the next one's.
+func (p *Publisher) release(now time.Time) time.Duration {
+	next := time.Hour
+	for e := range p.delayed {
+		if wait := e.notBefore.Sub(now); wait > 0 {
+			next = min(next, wait)
+			continue
+		}
+		delete(p.delayed, e)
+		if e.queued != none {
+			p.queues[e.queued] = append(p.queues[e.queued], e)
+		}
+	}
+	return next
+}
+
+// pop takes the next entry to send, nil if there is none. An entry that was listed again as urgent leaves its first
+// listing behind, which is skipped here.
+func (p *Publisher) pop() *entry {
+	for l := range p.queues {
+		for len(p.queues[l]) > 0 {
+			e := p.queues[l][0]
+			p.queues[l][0] = nil
+			p.queues[l] = p.queues[l][1:]
+			if e.queued == lane(l) && !e.sending {
+				e.queued = none
+				return e
+			}
+		}
+	}
+	return nil
+}
+
+// settled reports whether nothing is wanted that is not at the server.
+func (p *Publisher) settled() bool {
+	if p.inFlight > 0 || len(p.delayed) > 0 {
+		return false
+	}
+	for _, e := range p.pods {
+		if e.want != nil {
+			return false
+		}
+	}
+	return true
+}
+
+func (p *Publisher) tellIdle() {
+	if len(p.idle) == 0 || !p.settled() {
+		return
+	}
+	for _, done := range p.idle {
+		close(done)
+	}
+	p.idle = nil
+}
+
+// jitter spreads d over [d/2, d), so that the nodes of a cluster don't return all at once.
+func jitter(d time.Duration) time.Duration {
+	return d/2 + rand.N(d/2)
+}

@@ -1,0 +1,402 @@
+package status
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// bench is a publisher that runs against a fake API server inside a synctest bubble.
+type bench struct {
+	api     *fakeAPI
+	p       *Publisher
+	mu      sync.Mutex
+	deleted []types.UID
+}
+
+func newBench(t *testing.T, parallel int) *bench {
+	b := &bench{api: newFakeAPI()}
+	b.p = New(Config{Client: b.api.client(t), Parallel: parallel, Deleted: func(uid types.UID) {
+		b.mu.Lock()
+		b.deleted = append(b.deleted, uid)
+		b.mu.Unlock()
+	}})
+	return b
+}
+
+func (b *bench) run(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); b.p.Run(ctx) }()
+	t.Cleanup(func() { cancel(); <-done })
+}
+
+func running(pod *corev1.Pod, ready bool) corev1.PodStatus {
+	s := *pod.Status.DeepCopy()
+	s.Phase = corev1.PodRunning
+	status := corev1.ConditionFalse
+	if ready {
+		status = corev1.ConditionTrue
+	}
+	set(&s, corev1.PodCondition{Type: corev1.PodReady, Status: status})
+	return s
+}
+
+func set(s *corev1.PodStatus, c corev1.PodCondition) {
+	if old := find(s.Conditions, c.Type); old != nil {
+		*old = c
+		return
+	}
+	s.Conditions = append(s.Conditions, c)
+}
+
+func TestOneRequestAnUpdateAndNoneWithoutChange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, 0)
+		b.run(t)
+		pod := b.api.add(testPod("a"))
+		b.p.Set(pod, running(pod, false), Options{})
+		synctest.Wait()
+		if got, want := b.api.log(), []string{"PATCH /api/v1/namespaces/ns/pods/a/status"}; !slices.Equal(got, want) {
+			t.Fatalf("requests %v, want %v", got, want)
+		}
+		b.p.Set(pod, running(pod, false), Options{}) // the watch has not shown the patch yet
+		pod = b.api.get("ns", "a")
+		b.p.Set(pod, running(pod, false), Options{})
+		synctest.Wait()
+		if got := b.api.log(); len(got) > 0 {
+			t.Errorf("requests %v without a change", got)
+		}
+		if s, ok := b.p.Published(pod.UID); !ok || s.Phase != corev1.PodRunning {
+			t.Errorf("Published says %v, %v", s.Phase, ok)
+		}
+	})
+}
+
+func TestNewestWinsAndStatesBetweenAreDropped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, 0)
+		release := make(chan struct{})
+		b.api.before = func(string, string) error { <-release; return nil }
+		b.run(t)
+		pod := b.api.add(testPod("a"))
+		for i := range 50 {
+			s := running(pod, i%2 == 0)
+			s.Message = fmt.Sprint(i)
+			b.p.Set(pod, s, Options{})
+			synctest.Wait()
+		}
+		close(release)
+		synctest.Wait()
+		if got := len(b.api.log()); got != 2 {
+			t.Errorf("%d requests, want the first and the newest", got)
+		}
+		if got := b.api.get("ns", "a").Status.Message; got != "49" {
+			t.Errorf("message %q, want the newest", got)
+		}
+	})
+}
+
+func TestReadinessAndEndGoFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, 1)
+		pods := map[string]*corev1.Pod{}
+		for _, name := range []string{"a", "b", "ready", "done"} {
+			pods[name] = b.api.add(testPod(name))
+		}
+		for _, name := range []string{"a", "b"} {
+			s := *pods[name].Status.DeepCopy()
+			s.Message = "m"
+			b.p.Set(pods[name], s, Options{})
+		}
+		s := *pods["ready"].Status.DeepCopy()
+		s.Message = "m"
+		b.p.Set(pods["ready"], s, Options{}) // ordinary at first
+		b.p.Set(pods["ready"], running(pods["ready"], true), Options{})
+		done := running(pods["done"], false)
+		done.Phase = corev1.PodSucceeded
+		b.p.Set(pods["done"], done, Options{Gone: true})
+		b.run(t)
+		synctest.Wait()
+		var got []string
+		for _, r := range b.api.log() {
+			verb, path, _ := strings.Cut(r, " ")
+			got = append(got, verb+" "+strings.Split(path, "/")[6])
+		}
+		want := []string{"PATCH ready", "PATCH done", "DELETE done", "PATCH a", "PATCH b"}
+		if !slices.Equal(got, want) {
+			t.Errorf("order %v, want %v", got, want)
+		}
+	})
+}
+
+func TestFinalDelete(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, 0)
+		b.run(t)
+		pod := b.api.add(testPod("a"))
+		b.p.Set(pod, running(pod, true), Options{Gone: true}) // a plan that forgot the terminal phase
+		synctest.Wait()
+		if got := b.api.get("ns", "a"); got != nil {
+			t.Error("the pod is still there")
+		}
+		if !slices.Equal(b.deleted, []types.UID{pod.UID}) {
+			t.Errorf("deleted %v", b.deleted)
+		}
+		if !strings.Contains(b.api.bodies[0], `"phase":"Failed"`) || !strings.Contains(b.api.bodies[0], `"status":"False"`) {
+			t.Errorf("the last patch was %s, want Failed and not ready", b.api.bodies[0])
+		}
+		if _, ok := b.p.Published(pod.UID); ok {
+			t.Error("the publisher still remembers the pod")
+		}
+	})
+}
+
+func TestPodReplacedUnderTheSameName(t *testing.T) {
+	for _, gone := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			b := newBench(t, 0)
+			b.run(t)
+			old := b.api.add(testPod("a"))
+			next := testPod("a")
+			next.UID = "other"
+			next.Status = running(old, true)
+			b.api.add(next)
+			s := running(old, false)
+			if gone { // nothing to patch, so that the delete's own precondition must hold
+				old.Status.Phase = corev1.PodFailed
+				s = *old.Status.DeepCopy()
+				old.Status.StartTime = &metav1.Time{Time: time.Unix(1, 0)}
+				old.Status.ObservedGeneration = 1
+				old.Status.Conditions[0].ObservedGeneration = 1
+			}
+			b.p.Set(old, s, Options{Gone: gone})
+			synctest.Wait()
+			if got := b.api.get("ns", "a"); got == nil || got.UID != "other" || !isReady(&got.Status) {
+				t.Errorf("gone=%v: the new pod was touched: %+v", gone, got)
+			}
+			if !slices.Equal(b.deleted, []types.UID{old.UID}) {
+				t.Errorf("gone=%v: deleted %v, want %v", gone, b.deleted, old.UID)
+			}
+			if got := len(b.api.log()); got != 1 {
+				t.Errorf("gone=%v: %d requests, want 1", gone, got)
+			}
+		})
+	}
+}
+
+func TestMirrorPodIsNotDeleted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, 0)
+		b.run(t)
+		mirror := testPod("a")
+		mirror.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "hash"}
+		mirror = b.api.add(mirror)
+		b.p.Set(mirror, running(mirror, true), Options{Gone: true})
+		synctest.Wait()
+		if got := b.api.get("ns", "a"); got == nil || got.Status.Phase != corev1.PodRunning {
+			t.Errorf("mirror pod is %+v, want it Running", got)
+		}
+	})
+}
+
+func TestOutageLosesNothingAndMakesNoStorm(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, 8)
+		var down atomic.Bool
+		down.Store(true)
+		b.api.before = func(string, string) error {
+			if down.Load() {
+				return errors.New("connection refused")
+			}
+			return nil
+		}
+		b.run(t)
+		var pods []*corev1.Pod
+		for i := range 110 {
+			pod := b.api.add(testPod(fmt.Sprint("p", i)))
+			pods = append(pods, pod)
+			b.p.Set(pod, running(pod, true), Options{})
+		}
+		time.Sleep(10 * time.Minute)
+		synctest.Wait()
+		tries := len(b.api.log())
+		if tries < 60 || tries > 150 {
+			t.Errorf("%d requests in 10 minutes without an API server, want about one in 7.5 s", tries)
+		}
+		newer := running(pods[7], false)
+		b.p.Set(pods[7], newer, Options{})
+		down.Store(false)
+		ctx, cancel := context.WithTimeout(t.Context(), 11*time.Second)
+		defer cancel()
+		if err := b.p.Flush(ctx); err != nil {
+			t.Fatal("not all statuses arrived within 11 s of the API server's return")
+		}
+		for _, pod := range pods {
+			got := b.api.get("ns", pod.Name)
+			if isReady(&got.Status) != (pod != pods[7]) {
+				t.Errorf("pod %s: ready %v", pod.Name, isReady(&got.Status))
+			}
+		}
+		if got := len(b.api.log()); got != 110 {
+			t.Errorf("%d requests after the outage, want 110", got)
+		}
+	})
+}
+
+func TestRefusedPodDoesNotHoldUpOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, 1)
+		b.api.before = func(_, path string) error {
+			if strings.Contains(path, "/pods/bad/") {
+				return apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "bad", errors.New("not yours"))
+			}
+			return nil
+		}
+		b.run(t)
+		bad, good := b.api.add(testPod("bad")), b.api.add(testPod("good"))
+		start := time.Now()
+		b.p.Set(bad, running(bad, true), Options{})
+		b.p.Set(good, running(good, true), Options{})
+		synctest.Wait()
+		if got := b.api.get("ns", "good"); !isReady(&got.Status) || time.Since(start) > 0 {
+			t.Error("the good pod had to wait")
+		}
+		time.Sleep(5 * time.Minute)
+		if got := len(b.api.log()); got < 10 || got > 30 {
+			t.Errorf("%d requests in 5 minutes, want the refused one retried with back-off up to 30 s", got)
+		}
+	})
+}
+
+func TestAnswersThatAreNotTheAPIServers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, 1)
+		var left atomic.Int32
+		left.Store(3)
+		b.api.before = func(string, string) error {
+			if left.Add(-1) >= 0 {
+				return notJSON(http.StatusNotFound)
+			}
+			return nil
+		}
+		b.run(t)
+		pod := b.api.add(testPod("a"))
+		b.p.Set(pod, running(pod, true), Options{})
+		time.Sleep(time.Minute)
+		if len(b.deleted) > 0 {
+			t.Error("a proxy's 404 was taken for the pod's end")
+		}
+		if got := b.api.get("ns", "a"); !isReady(&got.Status) {
+			t.Error("the status never arrived")
+		}
+	})
+}
+
+func TestHangingRequestHurtsOnlyItsPod(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, 2)
+		hang := make(chan struct{})
+		b.api.before = func(_, path string) error {
+			if strings.Contains(path, "/pods/stuck/") {
+				<-hang
+			}
+			return nil
+		}
+		b.run(t)
+		stuck := b.api.add(testPod("stuck"))
+		b.p.Set(stuck, running(stuck, true), Options{})
+		for i := range 20 {
+			pod := b.api.add(testPod(fmt.Sprint("p", i)))
+			b.p.Set(pod, running(pod, true), Options{})
+		}
+		synctest.Wait()
+		for i := range 20 {
+			if got := b.api.get("ns", fmt.Sprint("p", i)); !isReady(&got.Status) {
+				t.Errorf("pod p%d had to wait", i)
+			}
+		}
+		close(hang)
+	})
+}
+
+// Statuses settle on the newest whatever the order of sets, answers, failures and watch events.
+func TestRandomLivesConverge(t *testing.T) {
+	for seed := range 300 {
+		synctest.Test(t, func(t *testing.T) { randomLife(t, uint64(seed)) })
+	}
+}
+
+func TestStandaloneKeepsStatuses(t *testing.T) {
+	deleted := make(chan types.UID, 1)
+	p := New(Config{Deleted: func(uid types.UID) { deleted <- uid }})
+	pod := testPod("a")
+	p.Set(pod, running(pod, true), Options{})
+	if s, ok := p.Newest(pod.UID); !ok || !isReady(&s) {
+		t.Errorf("Newest says %+v, %v", s, ok)
+	}
+	p.Set(pod, running(pod, false), Options{Gone: true})
+	if got := <-deleted; got != pod.UID {
+		t.Errorf("deleted %q", got)
+	}
+}
+
+func TestForgetDropsWhatIsQueued(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, 1)
+		pod := b.api.add(testPod("a"))
+		b.p.Set(pod, running(pod, true), Options{})
+		b.p.Forget(pod.UID)
+		b.run(t)
+		synctest.Wait()
+		if got := b.api.log(); len(got) > 0 {
+			t.Errorf("requests %v for a forgotten pod", got)
+		}
+	})
+}
+
+func BenchmarkSetUnchanged(b *testing.B) {
+	p := New(Config{Client: newFakeAPI().client(b)})
+	pod := testPod("a")
+	pod.ResourceVersion, pod.Status = "1", fullStatus(2)
+	b.ReportAllocs()
+	for b.Loop() {
+		p.Set(pod, pod.Status, Options{})
+	}
+}
+
+// BenchmarkPublish measures one status from Set to the answer, the fake server's work (JSON, strategic merge) included.
+func BenchmarkPublish(b *testing.B) {
+	api := newFakeAPI()
+	done := make(chan struct{})
+	p := New(Config{Client: api.client(b), Published: func(*corev1.Pod, time.Duration) { done <- struct{}{} }})
+	ctx, cancel := context.WithCancel(b.Context())
+	defer cancel()
+	go p.Run(ctx)
+	pod := testPod("a")
+	pod.Status = fullStatus(2)
+	pod = api.add(pod)
+	other := fullStatus(2)
+	other.Conditions[2].Status = corev1.ConditionFalse
+	next := [2]corev1.PodStatus{other, fullStatus(2)}
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		p.Set(pod, next[i%2], Options{})
+		<-done
+	}
+	b.ReportMetric(float64(len(api.log()))/float64(b.N), "requests/op")
+}

@@ -1,0 +1,206 @@
+package status
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// requestTimeout bounds one patch or delete.
+const requestTimeout = 30 * time.Second
+
+// errPodGone says that the API server does not know the pod's UID any more.
+var errPodGone = errors.New("pod is gone")
+
+// job is a copy of what one request needs, so that Set may go on while it runs.
+type job struct {
+	uid             types.UID
+	namespace, name string
+	from, to        corev1.PodStatus
+	delete          bool
+	gen             uint64
+	since           time.Time
+}
+
+// job takes the work to do for e now.
+func (e *entry) job() job {
+	j := job{uid: e.uid, namespace: e.namespace, name: e.name, from: e.base, to: e.base,
+		delete: e.gone, gen: e.gen, since: e.since}
+	e.since = time.Time{}
+	if e.want != nil {
+		j.to = *e.want
+	}
+	return j
+}
+
+// send does one job: patch if the status differs, then delete if the pod is gone from the node.
+func (p *Publisher) send(ctx context.Context, e *entry, j job) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	start := time.Now()
+	pod, err := p.patch(ctx, j)
+	if err == nil && j.delete {
+		err = p.delete(ctx, j)
+	}
+	if err != nil && !errors.Is(err, errPodGone) && !errors.Is(ctx.Err(), context.Canceled) {
+		p.cfg.Log.Warn("publish pod status, will retry", "pod", j.namespace+"/"+j.name, "step", "status",
+			"took", time.Since(start), "err", err)
+	}
+	deleted := p.finished(e, j, pod, err)
+	if pod != nil && p.cfg.Published != nil {
+		p.cfg.Published(pod, time.Since(j.since))
+	}
+	if deleted && p.cfg.Deleted != nil {
+		p.cfg.Deleted(j.uid)
+	}
+}
+
+// patch brings the status of j to the API server and returns the pod as it is there now; nil if nothing differed.
+func (p *Publisher) patch(ctx context.Context, j job) (*corev1.Pod, error) {
+	body, err := patchFor(j.uid, &j.from, &j.to)
+	if err != nil {
+		return nil, fmt.Errorf("encode status of pod %s/%s: %w", j.namespace, j.name, err)
+	}
+	if body == nil {
+		return nil, nil
+	}
+	pod := &corev1.Pod{}
+	err = p.cfg.Client.Patch(types.StrategicMergePatchType).Namespace(j.namespace).Resource("pods").Name(j.name).
+		SubResource("status").Body(body).MaxRetries(0).Do(ctx).Into(pod)
+	if err != nil {
+		return nil, fmt.Errorf("patch status of pod %s/%s: %w", j.namespace, j.name, goneOr(err))
+	}
+	return pod, nil
+}
+
+// delete removes the pod from the API server at once, unless a new pod of the same name has taken its place.
+func (p *Publisher) delete(ctx context.Context, j job) error {
+	now := int64(0)
+	uid := j.uid
+	err := p.cfg.Client.Delete().Namespace(j.namespace).Resource("pods").Name(j.name).
+		Body(&metav1.DeleteOptions{GracePeriodSeconds: &now, Preconditions: &metav1.Preconditions{UID: &uid}}).
+		MaxRetries(0).Do(ctx).Error()
+	if err != nil {
+		return fmt.Errorf("delete pod %s/%s: %w", j.namespace, j.name, goneOr(err))
+	}
+	return nil
+}
+
+// goneOr turns the API server's ways to say "that UID is not here" into errPodGone. A changed UID is a conflict for a
+// delete, and an attempt to change an immutable field for a patch. A 404 that is not of the API server's making (a proxy's
+// or load balancer's, while the server behind it restarts) says nothing.
+func goneOr(err error) error {
+	switch {
+	case apierrors.IsNotFound(err) && !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse):
+		return fmt.Errorf("%w: %w", errPodGone, err)
+	case apierrors.IsConflict(err) && strings.Contains(strings.ToLower(err.Error()), "uid"):
+		return fmt.Errorf("%w: %w", errPodGone, err)
+	case apierrors.IsInvalid(err):
+		if _, ok := metadataUIDCause(err); ok {
+			return fmt.Errorf("%w: %w", errPodGone, err)
+		}
+	}
+	return err
+}
+
+func metadataUIDCause(err error) (metav1.StatusCause, bool) {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) || status.Status().Details == nil {
+		return metav1.StatusCause{}, false
+	}
+	for _, cause := range status.Status().Details.Causes {
+		if cause.Field == "metadata.uid" {
+			return cause, true
+		}
+	}
+	return metav1.StatusCause{}, false
+}
+
+// finished records the outcome of j and lists e again if there is more to do. It reports whether the pod is gone.
+func (p *Publisher) finished(e *entry, j job, pod *corev1.Pod, err error) (deleted bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	defer p.kick()
+	p.inFlight--
+	e.sending = false
+	if pod != nil {
+		e.see(pod)
+	}
+	if p.pods[j.uid] != e { // forgotten meanwhile
+		return false
+	}
+	if errors.Is(err, errPodGone) || (err == nil && j.delete) {
+		p.noteServer(nil)
+		p.drop(e)
+		return true
+	}
+	p.noteServer(err)
+	if err != nil {
+		p.retryLater(e, j, err)
+		return false
+	}
+	e.retry = 0
+	switch {
+	case e.gen == j.gen:
+		e.want = nil
+	case e.queued != none: // something newer came while this was under way
+		p.queues[e.queued] = append(p.queues[e.queued], e)
+	}
+	p.tellIdle()
+	return false
+}
+
+// noteServer slows all requests down while no request reaches a working API server, and ends that with the first that
+// does.
+func (p *Publisher) noteServer(err error) {
+	if !isOutage(err) {
+		p.failures, p.resume = 0, time.Time{}
+		return
+	}
+	wait := min(outageMax, outageFirst<<min(p.failures, 10))
+	if seconds, ok := apierrors.SuggestsClientDelay(err); ok {
+		wait = max(wait, time.Duration(seconds)*time.Second)
+	}
+	p.failures++
+	p.resume = time.Now().Add(jitter(wait))
+}
+
+// retryLater keeps e for another try: at once after an outage, with its own back-off if the server refused just this.
+func (p *Publisher) retryLater(e *entry, j job, err error) {
+	l := min(e.queued, normal)
+	if j.delete {
+		l = urgent
+	}
+	e.queued, e.since = l, j.since
+	if isOutage(err) {
+		p.queues[l] = append(p.queues[l], e)
+		return
+	}
+	e.retry = min(podRetryMax, max(podRetryFirst, 2*e.retry))
+	e.notBefore = time.Now().Add(jitter(e.retry))
+	p.delayed[e] = struct{}{}
+}
+
+// isOutage tells an API server that does not work (or does not know us) from one that refused this very request.
+func isOutage(err error) bool {
+	if err == nil {
+		return false
+	}
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return true
+	}
+	if apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse) {
+		return true // something answered, but not the API server
+	}
+	code := status.Status().Code
+	return code >= 500 || code == http.StatusTooManyRequests || code == http.StatusUnauthorized
+}

@@ -1,0 +1,225 @@
+package status
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// maxTerminationMessages is what the termination messages of a pod may hold together, in bytes, as the kubelet bounds it.
+const maxTerminationMessages = 12 * 1024
+
+var errPhaseBack = errors.New("a pod never leaves its terminal phase")
+
+// settle returns want as it may be published after last: times that tell of a transition are kept where there was none,
+// nothing steps back, and values have the form the API server gives them. What had to be kept from last is told as
+// problems. It changes neither argument.
+func settle(pod *corev1.Pod, last *corev1.PodStatus, want corev1.PodStatus, now time.Time) (corev1.PodStatus, []error) {
+	if isTerminal(last.Phase) && !isTerminal(want.Phase) {
+		return *last, []error{fmt.Errorf("phase %s after %s: %w", want.Phase, last.Phase, errPhaseBack)}
+	}
+	out := *want.DeepCopy()
+	problems := keepTerminated(pod, last, &out)
+	stamp := metav1.Unix(now.Unix(), 0)
+	switch {
+	case !last.StartTime.IsZero():
+		out.StartTime = last.StartTime.DeepCopy()
+	case out.StartTime.IsZero():
+		out.StartTime = &stamp
+	}
+	if out.ObservedGeneration == 0 {
+		out.ObservedGeneration = pod.Generation
+	}
+	out.ObservedGeneration = max(out.ObservedGeneration, last.ObservedGeneration)
+	if isTerminal(out.Phase) {
+		unready(&out)
+	}
+	for i := range out.Conditions {
+		settleCondition(pod, last, &out.Conditions[i], stamp)
+	}
+	normalize(pod, &out)
+	return out, problems
+}
+
+// finish makes the phase terminal, for a pod of which nothing is left: what waits for the pod's end (Jobs, endpoints)
+// must see one before the pod disappears.
+func finish(s *corev1.PodStatus) {
+	if !isTerminal(s.Phase) {
+		s.Phase = corev1.PodFailed
+		unready(s)
+	}
+}
+
+// unready sees to it that no pod is published as terminal and ready at once.
+func unready(s *corev1.PodStatus) {
+	reason := "PodCompleted"
+	if s.Phase == corev1.PodFailed {
+		reason = "PodFailed"
+	}
+	for _, t := range []corev1.PodConditionType{corev1.PodReady, corev1.ContainersReady} {
+		if c := find(s.Conditions, t); c != nil && c.Status == corev1.ConditionTrue {
+			c.Status, c.Reason, c.Message, c.LastTransitionTime = corev1.ConditionFalse, reason, "", metav1.Time{}
+		}
+	}
+}
+
+// settleCondition keeps the transition time of a condition whose status did not change (for the resize conditions, whose
+// status is always True, the reason counts too) and fills in the generation it was observed at.
+func settleCondition(pod *corev1.Pod, last *corev1.PodStatus, c *corev1.PodCondition, stamp metav1.Time) {
+	resize := c.Type == corev1.PodResizePending || c.Type == corev1.PodResizeInProgress
+	old := find(last.Conditions, c.Type)
+	switch {
+	case old != nil && old.Status == c.Status && (!resize || old.Reason == c.Reason) && !old.LastTransitionTime.IsZero():
+		c.LastTransitionTime = old.LastTransitionTime
+	case c.LastTransitionTime.IsZero():
+		c.LastTransitionTime = stamp
+	}
+	if c.ObservedGeneration == 0 && !resize && (owned[c.Type] || c.Type == corev1.PodScheduled) {
+		c.ObservedGeneration = pod.Generation
+	}
+	if old != nil {
+		c.ObservedGeneration = max(c.ObservedGeneration, old.ObservedGeneration)
+	}
+}
+
+// keepTerminated puts back the terminated status of containers that may never run again and yet are shown otherwise.
+func keepTerminated(pod *corev1.Pod, last, out *corev1.PodStatus) (problems []error) {
+	if pod.Spec.RestartPolicy == corev1.RestartPolicyAlways || restartsAll(&pod.Spec) {
+		return nil
+	}
+	check := func(spec []corev1.Container, before, after []corev1.ContainerStatus, init bool) {
+		for i := range after {
+			was := containerStatus(before, after[i].Name)
+			if was == nil || was.State.Terminated == nil || after[i].State.Terminated != nil {
+				continue
+			}
+			if mayRestart(pod.Spec.RestartPolicy, spec, after[i].Name, was.State.Terminated.ExitCode, init) {
+				continue
+			}
+			after[i] = *was.DeepCopy()
+			problems = append(problems, fmt.Errorf("container %q has terminated and its restart policy allows no restart",
+				was.Name))
+		}
+	}
+	check(pod.Spec.Containers, last.ContainerStatuses, out.ContainerStatuses, false)
+	check(pod.Spec.InitContainers, last.InitContainerStatuses, out.InitContainerStatuses, true)
+	return problems
+}
+
+func containerStatus(list []corev1.ContainerStatus, name string) *corev1.ContainerStatus {
+	for i := range list {
+		if list[i].Name == name {
+			return &list[i]
+		}
+	}
+	return nil
+}
+
+// mayRestart tells whether the named container may run again after exiting with code, by its rules, its own policy, or
+// the pod's, in this order (KEP-5307). A container that the spec does not know (any more) is not judged.
+func mayRestart(policy corev1.RestartPolicy, spec []corev1.Container, name string, code int32, init bool) bool {
+	i := slices.IndexFunc(spec, func(c corev1.Container) bool { return c.Name == name })
+	if i < 0 {
+		return true
+	}
+	c := &spec[i]
+	own := c.RestartPolicy
+	if own == nil {
+		return policy != corev1.RestartPolicyNever && code != 0
+	}
+	if init && *own == corev1.ContainerRestartPolicyAlways { // a sidecar
+		return true
+	}
+	for _, rule := range c.RestartPolicyRules {
+		if rule.ExitCodes == nil {
+			continue
+		}
+		listed := slices.Contains(rule.ExitCodes.Values, code)
+		if listed == (rule.ExitCodes.Operator == corev1.ContainerRestartRuleOnExitCodesOpIn) {
+			return true
+		}
+	}
+	return *own == corev1.ContainerRestartPolicyAlways || (*own == corev1.ContainerRestartPolicyOnFailure && code != 0)
+}
+
+// restartsAll tells whether some container's end may restart all of them (KEP-5532).
+func restartsAll(spec *corev1.PodSpec) bool {
+	restarts := func(c corev1.Container) bool {
+		return slices.ContainsFunc(c.RestartPolicyRules, func(r corev1.ContainerRestartRule) bool {
+			return r.Action == corev1.ContainerRestartRuleActionRestartAllContainers
+		})
+	}
+	return slices.ContainsFunc(spec.Containers, restarts) || slices.ContainsFunc(spec.InitContainers, restarts)
+}
+
+// normalize cuts times to the whole seconds the API keeps, bounds and repairs messages, and orders container statuses as
+// the kubelet does: by name, init containers as in the spec.
+func normalize(pod *corev1.Pod, s *corev1.PodStatus) {
+	seconds(s.StartTime)
+	for i := range s.Conditions {
+		seconds(&s.Conditions[i].LastProbeTime)
+		seconds(&s.Conditions[i].LastTransitionTime)
+	}
+	spec := &pod.Spec
+	limit := maxTerminationMessages / max(1, len(spec.Containers)+len(spec.InitContainers)+len(spec.EphemeralContainers))
+	for _, list := range [][]corev1.ContainerStatus{
+		s.ContainerStatuses, s.InitContainerStatuses, s.EphemeralContainerStatuses,
+	} {
+		for i := range list {
+			normalizeState(&list[i].State, limit)
+			normalizeState(&list[i].LastTerminationState, limit)
+		}
+	}
+	byName := func(a, b corev1.ContainerStatus) int { return cmp.Compare(a.Name, b.Name) }
+	slices.SortStableFunc(s.ContainerStatuses, byName)
+	slices.SortStableFunc(s.EphemeralContainerStatuses, byName)
+	at := func(name string) int {
+		return slices.IndexFunc(spec.InitContainers, func(c corev1.Container) bool { return c.Name == name })
+	}
+	slices.SortStableFunc(s.InitContainerStatuses, func(a, b corev1.ContainerStatus) int {
+		return cmp.Compare(at(a.Name), at(b.Name))
+	})
+}
+
+func normalizeState(s *corev1.ContainerState, limit int) {
+	if s.Running != nil {
+		seconds(&s.Running.StartedAt)
+	}
+	if s.Waiting != nil {
+		s.Waiting.Message = strings.ToValidUTF8(s.Waiting.Message, "\uFFFD")
+	}
+	if t := s.Terminated; t != nil {
+		seconds(&t.StartedAt)
+		seconds(&t.FinishedAt)
+		t.Message = truncate(strings.ToValidUTF8(t.Message, "\uFFFD"), limit)
+	}
+}
+
+func seconds(t *metav1.Time) {
+	if t != nil && !t.IsZero() {
+		*t = metav1.Unix(t.Unix(), 0)
+	}
+}
+
+// truncate cuts s to at most limit bytes without splitting a character. Broken UTF-8 would come back from the API server
+// changed, and so look like a difference for ever.
+func truncate(s string, limit int) string {
+	if len(s) <= limit {
+		return s
+	}
+	for limit > 0 && s[limit]&0xC0 == 0x80 {
+		limit--
+	}
+	return s[:limit]
+}
+
+func isMirror(pod *corev1.Pod) bool {
+	_, ok := pod.Annotations[corev1.MirrorPodAnnotationKey]
+	return ok
+}
