@@ -260,7 +260,7 @@ func (v *view) failure(s *slot) (reason, message string) {
 	if f, failed := v.o.Memory.Failures["create "+s.spec.Name]; failed {
 		return cmp.Or(f.Reason, ReasonCreateContainer), f.Message
 	}
-	if f, failed := v.o.Memory.Failures["image "+s.spec.Name]; failed {
+	if f, failed := v.o.Memory.Failures["image "+s.spec.Name]; failed && f.Image == s.spec.Image {
 		return imageFailure(s, f)
 	}
 	return "", ""

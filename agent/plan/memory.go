@@ -28,6 +28,17 @@ type Memory struct {
 	StoppedSandboxes map[string]bool
 	// Killed holds, by container ID, how the agent itself stopped a container.
 	Killed map[string]StopContainer
+	// Late marks the steps in flight, by key, that began before an object which they may have read has changed.
+	Late map[string]bool
+	// Done holds, by step key, what has succeeded a moment ago.
+	Done map[string]Deed
+}
+
+// Deed is a step that has succeeded. What is its String: the same step is not repeated at once though the facts may still
+// call for it.
+type Deed struct {
+	What string
+	At   time.Time
 }
 
 // Failure is a failed step that may be tried again.
@@ -40,6 +51,14 @@ type Failure struct {
 	// Reason is the kubelet's word for it where it has one, such as ErrImagePull; Message says what failed on what.
 	Reason  string
 	Message string
+	// Image is the image that could not be made present; empty for other steps.
+	Image string
+}
+
+// holds tells whether the failure counts against a step of its key: trouble with one image says nothing about another.
+func (f Failure) holds(s Step) bool {
+	next, image := s.(EnsureImage)
+	return !image || next.Image == f.Image
 }
 
 // Retry is when the step may run again.
@@ -92,13 +111,15 @@ func NewMemory() Memory {
 	return Memory{
 		InFlight: map[string]Step{}, Failures: map[string]Failure{}, Volumes: map[string]Volume{}, Images: map[string]Image{},
 		Started: map[string]bool{}, Hooks: map[string]Hook{}, Restarts: map[string]Restart{},
-		StoppedSandboxes: map[string]bool{}, Killed: map[string]StopContainer{},
+		StoppedSandboxes: map[string]bool{}, Killed: map[string]StopContainer{}, Late: map[string]bool{}, Done: map[string]Deed{},
 	}
 }
 
 // Began notes that step is in flight.
 func (m *Memory) Began(step Step) {
-	m.InFlight[step.Key()] = step
+	key := step.Key()
+	m.InFlight[key] = step
+	delete(m.Late, key)
 	switch s := step.(type) {
 	case CreateContainer:
 		m.Restarts[s.Name] = Restart{Attempt: s.Attempt, Delay: s.Backoff}
@@ -113,12 +134,14 @@ func (m *Memory) Began(step Step) {
 // when the other has ended too.
 func (m *Memory) Ended(r Result, now time.Time) {
 	key := r.Step.Key()
+	late := m.Late[key]
 	if m.InFlight[key] == r.Step {
 		delete(m.InFlight, key)
+		delete(m.Late, key)
 	}
 	if r.Problem != nil {
 		if _, hook := r.Step.(PostStart); !hook && !r.Problem.Cancelled {
-			m.fail(key, r, now)
+			m.fail(key, r, now, late)
 		}
 		if s, hook := r.Step.(PostStart); hook {
 			m.Hooks[s.ID] = Hook{Failure: r.Problem.Message}
@@ -126,23 +149,34 @@ func (m *Memory) Ended(r Result, now time.Time) {
 		return
 	}
 	delete(m.Failures, key)
-	m.succeed(r)
+	maps.DeleteFunc(m.Done, func(_ string, d Deed) bool { return now.Sub(d.At) >= stepRetryFirst })
+	m.Done[key] = Deed{What: r.Step.String(), At: now}
+	m.succeed(r, late)
 }
 
-func (m *Memory) fail(key string, r Result, now time.Time) {
+func (m *Memory) fail(key string, r Result, now time.Time, late bool) {
 	f := m.Failures[key]
+	if !f.holds(r.Step) {
+		f = Failure{}
+	}
 	f.Count++
 	f.At, f.Reason, f.Message = now, r.Problem.Reason, r.Problem.Message
 	f.Delay = retryDelay(r.Step, f.Count)
+	if late && waitsForObjects(key, f) {
+		f.Delay = 0
+	}
+	if s, image := r.Step.(EnsureImage); image {
+		f.Image = s.Image
+	}
 	m.Failures[key] = f
 }
 
-func (m *Memory) succeed(r Result) {
+func (m *Memory) succeed(r Result, late bool) {
 	switch s := r.Step.(type) {
 	case Prepare:
 		m.Prepared = true
 	case Mount:
-		m.Volumes[s.Volume] = Volume{RefreshAt: r.RefreshAt}
+		m.Volumes[s.Volume] = Volume{RefreshAt: r.RefreshAt, Stale: late}
 	case EnsureImage:
 		m.Images[s.Container] = Image{Attempt: s.Attempt, Image: s.Image}
 	case PostStart:
@@ -155,6 +189,9 @@ func (m *Memory) succeed(r Result) {
 		delete(m.Started, s.ID)
 		delete(m.Hooks, s.ID)
 		delete(m.Killed, s.ID)
+		for _, about := range []string{"start ", "stop ", "poststart "} {
+			delete(m.Failures, about+s.ID)
+		}
 	case Unmount:
 		delete(m.Volumes, s.Volume)
 	case RemoveCgroup:
@@ -169,7 +206,10 @@ func (m *Memory) Stale() {
 		v.Stale = true
 		m.Volumes[name] = v
 	}
-	maps.DeleteFunc(m.Failures, func(key string, f Failure) bool { return waitsForObjects(key, f) })
+	maps.DeleteFunc(m.Failures, waitsForObjects)
+	for key := range m.InFlight {
+		m.Late[key] = true
+	}
 }
 
 func waitsForObjects(key string, f Failure) bool {

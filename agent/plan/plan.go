@@ -52,6 +52,8 @@ type ProbeTarget struct {
 	// Started and Ready are what the API last showed: what a probe finds counts only once it is known.
 	Started bool
 	Ready   bool
+	// ReadinessOnly: the pod is ending, so that its startup and liveness no longer count.
+	ReadinessOnly bool
 }
 
 // Wait is one thing a pod waits for.

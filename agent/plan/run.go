@@ -66,28 +66,27 @@ func (v *view) sandbox(p *Plan, ground bool) {
 // volumesFail: a volume could not be mounted. A first mount does not hold the sandbox up: the two go side by side.
 func (v *view) volumesFail() bool {
 	for key := range v.o.Memory.Failures {
-		if strings.HasPrefix(key, "mount ") && v.o.Memory.Volumes[key[len("mount "):]] == (Volume{}) {
-			return true
+		if name, mount := strings.CutPrefix(key, "mount "); mount {
+			if _, mounted := v.o.Memory.Volumes[name]; !mounted {
+				return true
+			}
 		}
 	}
 	return false
 }
 
-// sweep removes what the pod has left behind: dead instances older than the newest of their container, then sandboxes that
-// hold no newest instance.
+// sweep removes what the pod has left behind: old dead instances, then sandboxes that hold nothing any more.
 func (v *view) sweep(p *Plan) {
 	kept := map[string]bool{v.current.ID: true}
 	for i := range v.o.Containers {
 		c := &v.o.Containers[i]
+		kept[c.SandboxID] = true
 		switch {
-		case v.slotOf(c) != nil:
-			kept[c.SandboxID] = true
+		case v.slotOf(c) != nil, v.previous(c):
 		case alive(c):
-			v.stopInstance(p, c, "Stopping container "+c.Name)
-			kept[c.SandboxID] = true
+			v.stopInstance(p, c, stoppingReason(c.Name))
 		default:
 			v.step(p, RemoveContainer{ID: c.ID, Name: c.Name})
-			kept[c.SandboxID] = true
 		}
 	}
 	for _, s := range v.sandboxes {
@@ -100,6 +99,18 @@ func (v *view) sweep(p *Plan) {
 	}
 }
 
+// previous: c is the newest dead instance of a container whose newest instance is not dead. It is kept for its log and its
+// end, which the status shows.
+func (v *view) previous(c *Container) bool {
+	for i := range v.slots {
+		if s := &v.slots[i]; s.spec.Name == c.Name && s.last != nil && s.last.State != ContainerExited {
+			b := v.before(s)
+			return b != nil && b.ID == c.ID && c.State == ContainerExited
+		}
+	}
+	return false
+}
+
 // containers plans the containers whose turn it is: ephemeral ones at any time, init containers one after the other with
 // sidecars among them, then all the others at the same time.
 func (v *view) containers(p *Plan, ground bool) {
@@ -108,7 +119,7 @@ func (v *view) containers(p *Plan, ground bool) {
 		s := &v.slots[i]
 		switch s.role {
 		case RoleEphemeral:
-			if s.last == nil && v.current != nil {
+			if v.current != nil && (s.last == nil || s.last.State != ContainerExited) {
 				v.next(p, s, ground)
 			}
 		case RoleInit:
@@ -137,14 +148,11 @@ func (v *view) next(p *Plan, s *slot, ground bool) {
 	switch {
 	case s.last == nil || !s.here && s.last.State == ContainerExited:
 		v.create(p, s, ground)
-	case !s.here:
-		// It lives in a sandbox that is going; what it comes to is seen then.
 	case s.last.State == ContainerCreated:
-		if v.outdated(s) {
-			v.step(p, RemoveContainer{ID: s.last.ID, Name: s.spec.Name})
-			return
-		}
-		v.step(p, StartContainer{ID: s.last.ID, Name: s.spec.Name})
+		v.start(p, s)
+	case !s.here:
+		// It lives on in another sandbox, so it is none of this one's.
+		v.stopInstance(p, s.last, stoppingReason(s.spec.Name))
 	case s.last.State == ContainerExited:
 		if v.restarts(s) {
 			v.create(p, s, ground)
@@ -154,6 +162,21 @@ func (v *view) next(p *Plan, s *slot, ground bool) {
 	default:
 		v.tend(p, s)
 	}
+}
+
+// start plans the start of a created container, or its removal where it is not what is wanted: then the attempt, which
+// has never run, is made anew.
+func (v *view) start(p *Plan, s *slot) {
+	start := StartContainer{ID: s.last.ID, Name: s.spec.Name}
+	if s.here && !v.outdated(s) {
+		v.step(p, start)
+		return
+	}
+	if _, busy := v.o.Memory.InFlight[start.Key()]; busy {
+		v.awaits(p, start)
+		return
+	}
+	v.step(p, RemoveContainer{ID: s.last.ID, Name: s.spec.Name})
 }
 
 // create plans the next instance of a container: its image at once, the instance when all it stands on is there.
@@ -205,11 +228,16 @@ func (v *view) tend(p *Plan, s *slot) {
 	case v.hookDue(s):
 		v.step(p, PostStart{ID: s.last.ID, Name: s.spec.Name})
 	}
-	if s.spec.StartupProbe != nil || s.spec.LivenessProbe != nil || s.spec.ReadinessProbe != nil {
-		shown := v.shown(s)
-		p.Probes = append(p.Probes, ProbeTarget{ContainerID: s.last.ID, Container: s.spec, StartedAt: s.last.StartedAt,
-			Started: shown.started, Ready: shown.ready})
+	if !v.hookDue(s) && (s.spec.StartupProbe != nil || s.spec.LivenessProbe != nil || s.spec.ReadinessProbe != nil) {
+		v.probe(p, s, false)
 	}
+}
+
+// probe adds a running container to those that are probed.
+func (v *view) probe(p *Plan, s *slot, readinessOnly bool) {
+	shown := v.shown(s)
+	p.Probes = append(p.Probes, ProbeTarget{ContainerID: s.last.ID, Container: s.spec, StartedAt: s.last.StartedAt,
+		Started: shown.started, Ready: shown.ready, ReadinessOnly: readinessOnly})
 }
 
 // outdated: the container was made from another spec than the pod now has.
@@ -238,16 +266,29 @@ func (v *view) replace(p *Plan, s *slot, reason string, probe *corev1.Probe) {
 
 // step adds a step that may run now; one in flight or in back-off becomes a wait instead.
 func (v *view) step(p *Plan, s Step) {
-	if running, busy := v.o.Memory.InFlight[s.Key()]; busy && !Overtakes(s, running) {
+	key := s.Key()
+	if running, busy := v.o.Memory.InFlight[key]; busy && !Overtakes(s, running) {
+		if outdates(s, running) {
+			p.Cancel = append(p.Cancel, key)
+		}
 		v.awaits(p, running)
 		return
 	}
-	if f, failed := v.o.Memory.Failures[s.Key()]; failed && v.o.Now.Before(f.Retry()) {
-		v.wakeAt(p, f.Retry())
-		p.Waits = append(p.Waits, Wait{For: s.String(), Why: f.Message, Until: f.Retry()})
+	if f, failed := v.o.Memory.Failures[key]; failed && f.holds(s) && v.o.Now.Before(f.Retry()) {
+		v.later(p, s, f.Message, f.Retry())
+		return
+	}
+	if d, done := v.o.Memory.Done[key]; done && d.What == s.String() && v.o.Now.Before(d.At.Add(stepRetryFirst)) {
+		v.later(p, s, "it was done, but what calls for it is still there", d.At.Add(stepRetryFirst))
 		return
 	}
 	p.Steps = append(p.Steps, s)
+}
+
+// later makes a step that must not run yet into a wait.
+func (v *view) later(p *Plan, s Step, why string, until time.Time) {
+	v.wakeAt(p, until)
+	p.Waits = append(p.Waits, Wait{For: s.String(), Why: why, Until: until})
 }
 
 func (v *view) awaits(p *Plan, s Step) {

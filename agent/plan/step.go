@@ -131,6 +131,12 @@ func (Unmount) sealed()         {}
 func (RemoveCgroup) sealed()    {}
 func (RemoveDir) sealed()       {}
 
+// outdates tells whether running, of the same key as next, works for something that nobody wants any more.
+func outdates(next, running Step) bool {
+	_, image := next.(EnsureImage)
+	return image && next != running
+}
+
 // Overtakes tells whether step may start although running, which has the same key, is in flight. Only a stop with a nearer
 // deadline may.
 func Overtakes(step, running Step) bool {

@@ -13,26 +13,40 @@ func (v *view) effectiveStop() *Stop {
 		return v.d.Stop
 	}
 	if phase := v.d.Pod.Status.Phase; phase == corev1.PodSucceeded || phase == corev1.PodFailed || v.d.Rejected != nil {
-		return v.ending(v.o.Now)
+		return v.ending()
 	}
 	if v.d.Stop != nil {
 		return v.d.Stop
 	}
 	if at := v.activeDeadline(); !at.IsZero() && !v.o.Now.Before(at) {
-		s := v.ending(at)
+		s := v.ending()
 		s.Reason, s.Message = ReasonDeadlineExceeded, "Pod was active on the node longer than the specified deadline"
 		return s
 	}
-	if at, done := v.completed(); done {
-		return v.ending(at)
+	if v.completed() {
+		return v.ending()
 	}
 	return nil
 }
 
-// ending stops what is left of a pod that ended at a moment: its containers have their grace from then on.
-func (v *view) ending(at time.Time) *Stop {
-	return &Stop{Cause: StopEvicted, Deadline: at.Add(Grace(v.d.Pod))}
+// ending stops what is left of a pod that ends by itself: its containers have one grace together, from when the first of
+// them is told.
+func (v *view) ending() *Stop {
+	deadline := v.o.Now.Add(Grace(v.d.Pod))
+	for i := range v.slots {
+		s := &v.slots[i]
+		if s.last == nil {
+			continue
+		}
+		told, stopped := v.o.Memory.Killed[s.last.ID]
+		if stopped && told.Reason == stoppingReason(s.spec.Name) && told.Deadline.Before(deadline) {
+			deadline = told.Deadline
+		}
+	}
+	return &Stop{Cause: StopEvicted, Deadline: deadline}
 }
+
+func stoppingReason(container string) string { return "Stopping container " + container }
 
 // activeDeadline is when the pod must have ended by spec.activeDeadlineSeconds; zero for never.
 func (v *view) activeDeadline() time.Time {
@@ -43,26 +57,22 @@ func (v *view) activeDeadline() time.Time {
 	return start.Add(time.Duration(*limit) * time.Second)
 }
 
-// completed: no container of the pod has anything left to do. The moment is when the last of them ended.
-func (v *view) completed() (time.Time, bool) {
-	var at time.Time
+// completed: no container of the pod has anything left to do, or its initialization has failed for good.
+func (v *view) completed() bool {
 	for i := range v.slots {
 		s := &v.slots[i]
-		if s.last != nil && s.last.FinishedAt.After(at) {
-			at = s.last.FinishedAt
-		}
 		switch s.role {
 		case RoleInit:
 			if v.over(s) && s.last.ExitCode != 0 {
-				return s.last.FinishedAt, true
+				return true
 			}
 		case RoleApp:
 			if !v.over(s) {
-				return time.Time{}, false
+				return false
 			}
 		}
 	}
-	return at, len(v.d.Pod.Spec.Containers) > 0
+	return len(v.d.Pod.Spec.Containers) > 0
 }
 
 // over: the container has ended and its policy lets it rest.
@@ -115,14 +125,18 @@ func (v *view) giveUp(p *Plan) (waiting bool) {
 func (v *view) stopContainers(p *Plan) bool {
 	busy := v.stopStrangers(p)
 	for i := range v.slots {
-		if s := &v.slots[i]; s.role != RoleSidecar && alive(s.last) {
-			v.stopInstance(p, s.last, "Stopping container "+s.spec.Name)
+		s := &v.slots[i]
+		if s.role != RoleSidecar && alive(s.last) {
+			v.stopInstance(p, s.last, stoppingReason(s.spec.Name))
 			busy = true
+		}
+		if s.spec.ReadinessProbe != nil && alive(s.last) {
+			v.probe(p, s, true)
 		}
 	}
 	for i := len(v.slots) - 1; i >= 0 && !busy; i-- {
 		if s := &v.slots[i]; s.role == RoleSidecar && alive(s.last) {
-			v.stopInstance(p, s.last, "Stopping container "+s.spec.Name)
+			v.stopInstance(p, s.last, stoppingReason(s.spec.Name))
 			busy = true
 		}
 	}
@@ -134,7 +148,7 @@ func (v *view) stopStrangers(p *Plan) (busy bool) {
 	for i := range v.o.Containers {
 		c := &v.o.Containers[i]
 		if alive(c) && v.slotOf(c) == nil {
-			v.stopInstance(p, c, "Stopping container "+c.Name)
+			v.stopInstance(p, c, stoppingReason(c.Name))
 			busy = true
 		}
 	}
