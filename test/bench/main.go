@@ -79,6 +79,8 @@ func run(ctx context.Context, o options) (err error) {
 			err = e
 		}
 	}()
+	// Pages of programs that were built a moment ago would count as the agents' own dirty memory.
+	unix.Sync()
 	b, err := newBench(tb, o, audit)
 	if err != nil {
 		return err
