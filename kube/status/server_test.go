@@ -1,0 +1,189 @@
+package status
+
+import (
+	"context"
+	"os"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+
+	"github.com/nodelet/nodelet/kube/client"
+)
+
+// kubeconfigEnv names a kubeconfig of an administrator; with it the tests below run against a real API server.
+const kubeconfigEnv = "NODELET_TEST_KUBECONFIG"
+
+func realAPI(t testing.TB) rest.Interface {
+	path := os.Getenv(kubeconfigEnv)
+	if path == "" {
+		t.Skipf("needs an API server: set %s", kubeconfigEnv)
+	}
+	cfg, err := client.LoadConfig(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := client.New(cfg, 1000, 1000, "nodelet-test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c.Core
+}
+
+// server is a real API server with a publisher.
+type server struct {
+	t       *testing.T
+	api     rest.Interface
+	p       *Publisher
+	seen    chan *corev1.Pod
+	deleted chan types.UID
+}
+
+func newServer(t *testing.T) *server {
+	s := &server{t: t, api: realAPI(t), seen: make(chan *corev1.Pod, 100), deleted: make(chan types.UID, 100)}
+	s.p = New(Config{Client: s.api,
+		Published: func(pod *corev1.Pod, took time.Duration) { t.Logf("published in %v", took); s.seen <- pod },
+		Deleted:   func(uid types.UID) { s.deleted <- uid }})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); s.p.Run(ctx) }()
+	t.Cleanup(func() { cancel(); <-done })
+	return s
+}
+
+func (s *server) create(name string) *corev1.Pod {
+	s.t.Helper()
+	no := false
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default"},
+		Spec: corev1.PodSpec{NodeName: "no-such-node", AutomountServiceAccountToken: &no,
+			RestartPolicy: corev1.RestartPolicyNever, Containers: []corev1.Container{{Name: "app", Image: "i"}}}}
+	out := &corev1.Pod{}
+	if err := s.api.Post().Namespace("default").Resource("pods").Body(pod).Do(s.t.Context()).Into(out); err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() { _ = s.remove(context.Background(), name) })
+	return out
+}
+
+func (s *server) remove(ctx context.Context, name string) error {
+	now := int64(0)
+	return s.api.Delete().Namespace("default").Resource("pods").Name(name).
+		Body(&metav1.DeleteOptions{GracePeriodSeconds: &now}).Do(ctx).Error()
+}
+
+func (s *server) get(name string) (*corev1.Pod, error) {
+	pod := &corev1.Pod{}
+	return pod, s.api.Get().Namespace("default").Resource("pods").Name(name).Do(s.t.Context()).Into(pod)
+}
+
+func (s *server) awaitDeleted(uid types.UID) {
+	s.t.Helper()
+	select {
+	case got := <-s.deleted:
+		if got != uid {
+			s.t.Fatalf("deleted %s, want %s", got, uid)
+		}
+	case <-time.After(10 * time.Second):
+		s.t.Fatalf("never told that %s is gone", uid)
+	}
+}
+
+func TestServerTakesALife(t *testing.T) {
+	s := newServer(t)
+	pod := s.create("nodelet-status-life")
+	status := fullStatus(1)
+	status.ContainerStatuses[0].Name, status.QOSClass = "app", ""
+	status.Conditions = append(status.Conditions, corev1.PodCondition{Type: corev1.PodResizePending, Status: "True", Reason: "Deferred"})
+	s.p.Set(pod, status, Options{})
+	got := <-s.seen
+	settled, _ := settle(pod, &got.Status, status, time.Now())
+	if !unchanged(&got.Status, &settled) {
+		body, _ := patchFor(pod.UID, &got.Status, &settled)
+		t.Errorf("the API server took it otherwise; still to send: %s", body)
+	}
+	status.Conditions = status.Conditions[:5]
+	status.PodIPs = []corev1.PodIP{{IP: "10.1.0.9"}, {IP: "fd00::9"}}
+	status.PodIP = "10.1.0.9"
+	s.p.Set(pod, status, Options{})
+	got = <-s.seen
+	if find(got.Status.Conditions, corev1.PodResizePending) != nil || got.Status.PodIPs[0].IP != "10.1.0.9" || len(got.Status.PodIPs) != 2 {
+		t.Errorf("conditions %v, podIPs %v", got.Status.Conditions, got.Status.PodIPs)
+	}
+	status.Phase = corev1.PodSucceeded
+	status.ContainerStatuses[0].State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: "Completed"}}
+	s.p.Set(got, status, Options{Gone: true})
+	if got = <-s.seen; got.Status.Phase != corev1.PodSucceeded || isReady(&got.Status) {
+		t.Errorf("phase %s, ready %v", got.Status.Phase, isReady(&got.Status))
+	}
+	s.awaitDeleted(pod.UID)
+	if _, err := s.get(pod.Name); !apierrors.IsNotFound(err) {
+		t.Errorf("get after the final delete: %v", err)
+	}
+}
+
+// TestServerNoticesReplacedPods checks how a real API server refuses a patch and a delete with another pod's UID.
+func TestServerNoticesReplacedPods(t *testing.T) {
+	for _, gone := range []bool{false, true} {
+		s := newServer(t)
+		old := s.create("nodelet-status-replaced")
+		if err := s.remove(t.Context(), old.Name); err != nil {
+			t.Fatal(err)
+		}
+		if !gone { // a name without a pod
+			s.p.Set(old, running(old, true), Options{})
+			s.awaitDeleted(old.UID)
+		}
+		next := s.create(old.Name)
+		status := running(old, true)
+		if gone { // nothing to patch: the delete is the first to notice
+			old.Status = status
+			old.Status.Phase, old.Status.Conditions = corev1.PodFailed, nil
+			old.Status.StartTime, old.Status.ObservedGeneration = &metav1.Time{Time: time.Unix(1, 0)}, old.Generation
+			status = *old.Status.DeepCopy()
+		}
+		s.p.Set(old, status, Options{Gone: gone})
+		s.awaitDeleted(old.UID)
+		if len(s.seen) > 0 {
+			t.Errorf("gone=%v: a patch was accepted", gone)
+		}
+		if got, err := s.get(next.Name); err != nil || got.ResourceVersion != next.ResourceVersion {
+			t.Errorf("gone=%v: the new pod was touched: %v", gone, err)
+		}
+		if err := s.remove(t.Context(), next.Name); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestServerTakesEvents(t *testing.T) {
+	api := realAPI(t)
+	r := NewRecorder(RecorderConfig{Client: api, Node: "node-1"})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); r.Run(ctx) }()
+	defer func() { cancel(); <-done }()
+	watch, err := api.Get().Namespace("default").Resource("events").
+		Param("watch", "true").Param("fieldSelector", "involvedObject.uid=nodelet-events-uid").Watch(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer watch.Stop()
+	for range 2 {
+		r.Event(Ref{Kind: "Pod", Namespace: "default", Name: "nodelet-events", UID: "nodelet-events-uid"}, "Normal", "Pulled", "m")
+	}
+	for want := int32(1); want <= 2; want++ {
+		select {
+		case e := <-watch.ResultChan():
+			event, ok := e.Object.(*corev1.Event)
+			if !ok || event.Count != want || event.Source.Component != "kubelet" {
+				t.Fatalf("watch shows %+v, want count %d", e.Object, want)
+			}
+		case <-time.After(10 * time.Second):
+			t.Fatalf("no event with count %d", want)
+		}
+	}
+}
