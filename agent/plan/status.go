@@ -102,7 +102,7 @@ func (v *view) phase(st *corev1.PodStatus, calm, released bool) (phase corev1.Po
 		return corev1.PodFailed, v.d.Rejected.Reason, rejectedMessage(v.d.Rejected)
 	case v.stop != nil && v.stop.Reason != "":
 		return corev1.PodFailed, v.stop.Reason, v.stop.Message
-	case released && !terminal(phase) && !v.static():
+	case released && !terminal(phase) && !staticPod(v.d.Pod):
 		phase = corev1.PodFailed
 	case v.stop == nil && terminal(phase):
 		phase = shown.Phase // the plan goes on, whatever the statuses look like
@@ -113,9 +113,9 @@ func (v *view) phase(st *corev1.PodStatus, calm, released bool) (phase corev1.Po
 	return phase, "", ""
 }
 
-// static: the pod comes from a manifest. Its status is shown by its mirror, which never ends.
-func (v *view) static() bool {
-	source, ok := v.d.Pod.Annotations["kubernetes.io/config.source"]
+// staticPod: the pod comes from a manifest. Its status is shown by its mirror, which never ends.
+func staticPod(pod *corev1.Pod) bool {
+	source, ok := pod.Annotations["kubernetes.io/config.source"]
 	return ok && source != "api"
 }
 
@@ -137,7 +137,7 @@ func (v *view) phaseByContainers(st *corev1.PodStatus, calm bool) corev1.PodPhas
 		return corev1.PodRunning
 	case t.stopped == 0:
 		return corev1.PodPending
-	case t.stopped != t.final && (!calm || v.static()):
+	case t.stopped != t.final && (!calm || staticPod(v.d.Pod)):
 		return corev1.PodRunning
 	case t.stopped == t.succeeded:
 		return corev1.PodSucceeded

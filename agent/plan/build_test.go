@@ -1,0 +1,26 @@
+package plan
+
+import (
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+)
+
+// podOf makes a pod from YAML; it has a name, a namespace and a UID where the text gives none.
+func podOf(t testing.TB, text string) *corev1.Pod {
+	t.Helper()
+	pod := &corev1.Pod{}
+	pod.Name, pod.Namespace, pod.UID = "web", "default", "uid"
+	fromYAML(t, text, pod)
+	return pod
+}
+
+func fromYAML(t testing.TB, text string, into any) {
+	t.Helper()
+	if err := yaml.UnmarshalStrict([]byte(text), into); err != nil {
+		t.Fatalf("%v in:\n%s", err, text)
+	}
+}
+
+func ptr[T any](v T) *T { return &v }
