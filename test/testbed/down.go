@@ -48,8 +48,10 @@ func Down(ctx context.Context, name string, progress io.Writer) error {
 		fmt.Fprintf(progress, "%v: going by names alone\n", err)
 	}
 	n.stopKnown(ctx, s, progress)
+	err = n.killRest(s)
+	n.tellStrangers(s, progress)
 	err = errors.Join(
-		n.killRest(s),
+		err,
 		n.unmount(),
 		n.removeNetwork(ctx),
 		removeCgroup(n.cgroup()),
@@ -129,6 +131,15 @@ func (n names) killRest(s state) error {
 		}
 	}
 	return errors.New("processes keep coming back")
+}
+
+// tellStrangers names processes which are in a namespace of the testbed but not the testbed's: a shell, say. They live
+// on, and so does that namespace, without a name and without its links to the outside.
+func (n names) tellStrangers(s state, progress io.Writer) {
+	strangers, _ := n.inside(s) // its errors show up where they matter
+	for _, p := range strangers {
+		fmt.Fprintf(progress, "process %d (%s) is inside a network namespace of testbed %s and is left alone\n", p.PID, p.exe, n.name)
+	}
 }
 
 // unmount detaches every mount below the testbed's directories, the newest first.

@@ -66,6 +66,7 @@ func (tb *Testbed) await(ctx context.Context, role string, limit time.Duration, 
 	tb.mu.Lock()
 	c := tb.children[role]
 	tb.mu.Unlock()
+	caller := ctx
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	for {
@@ -77,6 +78,9 @@ func (tb *Testbed) await(ctx context.Context, role string, limit time.Duration, 
 		case <-c.done:
 			return fmt.Errorf("%s ended while starting:\n%s", role, tail(tb.log(role), 20))
 		case <-ctx.Done():
+			if caller.Err() != nil {
+				return fmt.Errorf("wait for %s: %w", role, caller.Err())
+			}
 			return fmt.Errorf("%s is not ready after %s: %w\n%s", role, limit, err, tail(tb.log(role), 20))
 		case <-time.After(50 * time.Millisecond):
 		}
