@@ -1,0 +1,195 @@
+package images
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/url"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Source is the pull secret that a credential came from; the zero value means the node's own files, or no credential.
+type Source struct {
+	UID             types.UID
+	Namespace, Name string
+}
+
+// credential is a login for the registries that match a pattern.
+type credential struct {
+	// pattern is host, port and path in one, for the order.
+	pattern string
+	// host may hold * in each of its dot-separated parts; path is a prefix.
+	host, port, path string
+	login            *login
+	source           Source
+}
+
+// keyring finds the credentials for an image. The longer and more special patterns come first, as the kubelet sorts them.
+type keyring []credential
+
+// add takes the logins of one source.
+func (k *keyring) add(source Source, logins map[string]*login) {
+	for _, pattern := range slices.Sorted(maps.Keys(logins)) {
+		if u, ok := parsePattern(pattern); ok {
+			*k = append(*k, credential{pattern: u.Host + u.Path, host: u.Hostname(), port: u.Port(), path: u.Path,
+				login: logins[pattern], source: source})
+		}
+	}
+}
+
+// parsePattern reads a registry as docker configurations name it: registry.example.com, *.example.com:5000/team,
+// https://index.docker.io/v1/. The version at the head of the path is of the registry's protocol and says nothing.
+func parsePattern(pattern string) (*url.URL, bool) {
+	if !strings.HasPrefix(pattern, "https://") && !strings.HasPrefix(pattern, "http://") {
+		pattern = "https://" + pattern
+	}
+	u, err := url.Parse(pattern)
+	if err != nil || u.Host == "" {
+		return nil, false
+	}
+	if strings.HasPrefix(u.Path, "/v1/") || strings.HasPrefix(u.Path, "/v2/") {
+		u.Path = u.Path[len("/v1"):]
+	}
+	if u.Path == "/" {
+		u.Path = ""
+	}
+	return u, true
+}
+
+func (k keyring) sort() {
+	slices.SortStableFunc(k, func(a, b credential) int { return cmp.Compare(b.pattern, a.pattern) })
+}
+
+// lookup gives the credentials for a repository with its registry, for example docker.io/library/busybox. The ones under
+// Docker Hub's old name, index.docker.io, count where no other matches.
+func (k keyring) lookup(repository string) []credential {
+	host, repo, _ := strings.Cut(repository, "/")
+	host, port, _ := strings.Cut(host, ":")
+	var found, hub []credential
+	for _, c := range k {
+		switch {
+		case c.matches(host, port, "/"+repo):
+			found = append(found, c)
+		case host == "docker.io" && c.host == "index.docker.io" && c.port == "" && c.path == "":
+			hub = append(hub, c)
+		}
+	}
+	if len(found) > 0 {
+		return found
+	}
+	return hub
+}
+
+// matches compares host names part by part, so that * never covers a dot.
+func (c credential) matches(host, port, repo string) bool {
+	if c.port != port || !strings.HasPrefix(repo, c.path) {
+		return false
+	}
+	patterns, parts := strings.Split(c.host, "."), strings.Split(host, ".")
+	if len(patterns) != len(parts) {
+		return false
+	}
+	for i, p := range patterns {
+		if ok, err := path.Match(p, parts[i]); err != nil || !ok {
+			return false
+		}
+	}
+	return true
+}
+
+// secretKeyring reads pull secrets. It leaves out what it cannot read and says so in problems, without any content.
+func secretKeyring(secrets []*corev1.Secret) (k keyring, problems []string) {
+	for _, s := range secrets {
+		var logins map[string]*login
+		var skipped int
+		var err error
+		key := corev1.DockerConfigJsonKey
+		switch {
+		case s.Type == corev1.SecretTypeDockerConfigJson && len(s.Data[key]) > 0:
+			logins, skipped, err = dockerConfigJSON(s.Data[key])
+		case s.Type == corev1.SecretTypeDockercfg && len(s.Data[corev1.DockerConfigKey]) > 0:
+			key = corev1.DockerConfigKey
+			logins, skipped, err = dockercfg(s.Data[key])
+		default:
+			err = fmt.Errorf("is not of type %s with data", corev1.SecretTypeDockerConfigJson)
+			key = "type " + string(s.Type)
+		}
+		if err != nil {
+			problems = append(problems, fmt.Sprintf("pull secret %s/%s was not used: %s %v", s.Namespace, s.Name, key, err))
+			continue
+		}
+		if skipped > 0 {
+			problems = append(problems, fmt.Sprintf(
+				"%d entries of pull secret %s/%s were not used: no username and password, and no auth that is base64 of both",
+				skipped, s.Namespace, s.Name))
+		}
+		k.add(Source{UID: s.UID, Namespace: s.Namespace, Name: s.Name}, logins)
+	}
+	k.sort()
+	return k, problems
+}
+
+// NodeConfigFiles are the files in which the kubelet looks for the node's own registry credentials, in its order: the first
+// that can be read counts.
+func NodeConfigFiles(rootDir string) []string {
+	home, err := os.UserHomeDir()
+	if err != nil {
+		home = "/root" // services often have no $HOME
+	}
+	return []string{
+		filepath.Join(rootDir, "config.json"), filepath.Join(home, ".docker/config.json"), "/.docker/config.json",
+		filepath.Join(rootDir, ".dockercfg"), filepath.Join(home, ".dockercfg"), "/.dockercfg",
+	}
+}
+
+// maxConfig is the longest node configuration that is read; a secret cannot be longer either.
+const maxConfig = 1 << 20
+
+// nodeKeyring reads the first of files that is there and makes sense.
+func nodeKeyring(files []string) (k keyring, problems []string) {
+	for _, file := range files {
+		logins, skipped, err := readConfig(file)
+		if errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			problems = append(problems, fmt.Sprintf("registry credentials of the node were not used: %s: %v", file, err))
+			continue
+		}
+		if skipped > 0 {
+			problems = append(problems, fmt.Sprintf("%d entries of %s were not used", skipped, file))
+		}
+		k.add(Source{}, logins)
+		k.sort()
+		return k, problems
+	}
+	return nil, problems
+}
+
+func readConfig(file string) (logins map[string]*login, skipped int, err error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, 0, err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxConfig+1))
+	if err != nil {
+		return nil, 0, err
+	}
+	if len(text) > maxConfig {
+		return nil, 0, fmt.Errorf("is longer than %d bytes", maxConfig)
+	}
+	if filepath.Base(file) == ".dockercfg" {
+		return dockercfg(text)
+	}
+	return dockerConfigJSON(text)
+}

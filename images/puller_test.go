@@ -1,0 +1,360 @@
+package images
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nodelet/nodelet/cri"
+	"github.com/nodelet/nodelet/cri/fake"
+)
+
+func serve(t *testing.T, o Options) (*fake.Runtime, *Puller) {
+	t.Helper()
+	rt := fake.New()
+	rt.Start()
+	c, err := cri.Dial("unix:///run/fake.sock", cri.Options{Connect: rt.Connect})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		c.Close()
+		rt.Close()
+	})
+	return rt, New(c, o)
+}
+
+func pullSecret(registry, user, password string) *corev1.Secret {
+	return secret("s-"+user, corev1.SecretTypeDockerConfigJson, corev1.DockerConfigJsonKey,
+		`{"auths":{"`+registry+`":{"auth":"`+auth(user, password)+`"}}}`)
+}
+
+func mustPull(t *testing.T, p *Puller, r PullRequest) PullResult {
+	t.Helper()
+	got, err := p.Pull(t.Context(), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
+func wantReason(t *testing.T, err error, reason, message string) {
+	t.Helper()
+	var r *Reason
+	if !errors.As(err, &r) || r.Reason != reason || r.Message != message {
+		t.Errorf("got %v\nwant %s: %s", err, reason, message)
+	}
+}
+
+func TestPresentAndPull(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rt, p := serve(t, Options{})
+		uid := int64(1000)
+		rt.Publish(fake.RemoteImage{Name: "app:1", ID: "sha256:1", Size: 42, UID: &uid, Takes: time.Minute})
+		rt.Publish(fake.RemoteImage{Name: "named", ID: "sha256:2", Username: "www"})
+		if _, ok, err := p.Present(t.Context(), "app:1"); ok || err != nil {
+			t.Errorf("before the pull: %t, %v", ok, err)
+		}
+		got := mustPull(t, p, PullRequest{Image: "app:1"})
+		if got.Took != time.Minute || got.ID != "sha256:1" || got.Ref != "sha256:1" || got.Size != 42 || *got.UID != 1000 || got.Source != (Source{}) {
+			t.Errorf("got %+v", got)
+		}
+		have, ok, err := p.Present(t.Context(), "app:1")
+		if !ok || err != nil || have.ID != "sha256:1" || *have.UID != 1000 || have.Username != "" {
+			t.Errorf("after the pull: %+v, %t, %v", have, ok, err)
+		}
+		mustPull(t, p, PullRequest{Image: "named"})
+		if have, _, _ := p.Present(t.Context(), "named:latest"); have.Username != "www" || have.UID != nil {
+			t.Errorf("got %+v", have)
+		}
+
+		_, _, err = p.Present(t.Context(), "UPPER")
+		wantReason(t, err, "InvalidImageName", `Failed to apply default image tag "UPPER": couldn't parse image name "UPPER": `+
+			`invalid reference format: repository name (library/UPPER) must be lowercase`)
+		_, err = p.Pull(t.Context(), PullRequest{Image: "UPPER"})
+		if err == nil {
+			t.Error("pulled a name that is none")
+		}
+		wantReason(t, NeverPull("app:2"), "ErrImageNeverPull", `Container image "app:2" is not present with pull policy of Never`)
+		rt.Inject(&fake.Fault{Verb: "ImageStatus", Err: status.Error(codes.Internal, "boom"), Times: 1})
+		_, _, err = p.Present(t.Context(), "app:1")
+		wantReason(t, err, "ImageInspectError",
+			`Failed to inspect image "app:1": ImageStatus app:1: rpc error: code = Internal desc = boom`)
+	})
+}
+
+// TestOnePullForAll: the same image with the same credentials is pulled once for all who wait, another time for others.
+func TestOnePullForAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rt, p := serve(t, Options{})
+		rt.Publish(fake.RemoteImage{Name: "app:1", Takes: time.Minute})
+		var all sync.WaitGroup
+		pull := func(r PullRequest) {
+			all.Go(func() {
+				if _, err := p.Pull(t.Context(), r); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		for range 5 {
+			pull(PullRequest{Image: "app:1"})
+		}
+		for range 3 {
+			pull(PullRequest{Image: "app:1", PullSecrets: []*corev1.Secret{pullSecret("docker.io", "me", "pw")}})
+		}
+		pull(PullRequest{Image: "app:1", PullSecrets: []*corev1.Secret{pullSecret("docker.io", "me", "other")}})
+		pull(PullRequest{Image: "app:1", PullSecrets: []*corev1.Secret{pullSecret("quay.io", "me", "unrelated")}})
+		synctest.Wait()
+		if n := len(p.Pulls()); n != 3 {
+			t.Errorf("%d pulls under way, want 3", n)
+		}
+		all.Wait()
+		if n := rt.Verbs()["PullImage"]; n != 3 {
+			t.Errorf("%d pulls, want 3: without, with one and with another credential", n)
+		}
+		if n := len(p.Pulls()); n != 0 {
+			t.Errorf("%d pulls are left", n)
+		}
+		mustPull(t, p, PullRequest{Image: "app:1"})
+		if n := rt.Verbs()["PullImage"]; n != 4 {
+			t.Error("a pull after the end of another must be made")
+		}
+	})
+}
+
+// TestWaitersLeave: one that goes does not take the pull from the others; when the last goes, the pull ends.
+func TestWaitersLeave(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rt, p := serve(t, Options{})
+		rt.Publish(fake.RemoteImage{Name: "app:1", Takes: time.Hour})
+		ctx, leave := context.WithCancel(t.Context())
+		first := make(chan error)
+		go func() {
+			_, err := p.Pull(ctx, PullRequest{Image: "app:1"})
+			first <- err
+		}()
+		second := make(chan error)
+		go func() {
+			_, err := p.Pull(t.Context(), PullRequest{Image: "app:1"})
+			second <- err
+		}()
+		synctest.Wait()
+		leave()
+		if err := <-first; !errors.Is(err, context.Canceled) {
+			t.Errorf("the one that left: %v", err)
+		}
+		if err := <-second; err != nil || rt.Verbs()["PullImage"] != 1 {
+			t.Errorf("the one that stayed: %v, %d pulls", err, rt.Verbs()["PullImage"])
+		}
+
+		ctx, leave = context.WithTimeout(t.Context(), time.Minute)
+		defer leave()
+		if _, err := p.Pull(ctx, PullRequest{Image: "app:1"}); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("got %v", err)
+		}
+		synctest.Wait()
+		if n := len(p.runtime.InFlight()) + len(p.Pulls()); n != 0 {
+			t.Errorf("the pull goes on for nobody: %d", n)
+		}
+		began := time.Now()
+		if got := mustPull(t, p, PullRequest{Image: "app:1"}); got.Took != time.Hour || time.Since(began) != time.Hour {
+			t.Errorf("the next pull took %s", got.Took)
+		}
+	})
+}
+
+// TestParallel: how long three pulls of a minute take together.
+func TestParallel(t *testing.T) {
+	for name, tc := range map[string]struct {
+		options Options
+		want    time.Duration
+		queued  int
+	}{
+		"no bound": {Options{}, time.Minute, 0},
+		"two":      {Options{MaxParallel: 2}, 2 * time.Minute, 1},
+		"serial":   {Options{Serial: true, MaxParallel: 2}, 3 * time.Minute, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				rt, p := serve(t, tc.options)
+				began := time.Now()
+				var all sync.WaitGroup
+				for _, image := range []string{"a:1", "b:1", "c:1"} {
+					rt.Publish(fake.RemoteImage{Name: image, Takes: time.Minute})
+					all.Go(func() {
+						got, err := p.Pull(t.Context(), PullRequest{Image: image})
+						if err != nil || got.Took != time.Minute {
+							t.Errorf("%s: took %s, %v; the wait for others must not count", image, got.Took, err)
+						}
+					})
+				}
+				synctest.Wait()
+				queued := 0
+				for _, pull := range p.Pulls() {
+					if pull.Queued {
+						queued++
+					}
+				}
+				if queued != tc.queued {
+					t.Errorf("%d are queued, want %d", queued, tc.queued)
+				}
+				all.Wait()
+				if took := time.Since(began); took != tc.want {
+					t.Errorf("took %s, want %s", took, tc.want)
+				}
+			})
+		})
+	}
+}
+
+// TestQueuedWaiterLeaves: who gives up in the queue does not keep its place.
+func TestQueuedWaiterLeaves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rt, p := serve(t, Options{Serial: true})
+		rt.Publish(fake.RemoteImage{Name: "a:1", Takes: time.Hour})
+		go p.Pull(t.Context(), PullRequest{Image: "a:1"})
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if _, err := p.Pull(ctx, PullRequest{Image: "b:1"}); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("got %v", err)
+		}
+		if pulls := p.Pulls(); len(pulls) != 1 || pulls[0].Image != "a:1" || pulls[0].Queued {
+			t.Errorf("under way: %+v", pulls)
+		}
+		time.Sleep(2 * time.Hour)
+		if n := rt.Verbs()["PullImage"]; n != 1 {
+			t.Errorf("%d pulls", n)
+		}
+	})
+}
+
+// TestCredentials: the pod's come before the node's, and none comes last.
+func TestCredentials(t *testing.T) {
+	node := filepath.Join(t.TempDir(), "config.json")
+	config := `{"auths":{"r.io":{"auth":"` + auth("node", "pw") + `"}}}`
+	if err := os.WriteFile(node, []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	denied := `failed to pull and unpack image "r.io/app:1": failed to resolve image: pull access ` +
+		"denied, repository does not exist or may require authorization: authorization failed: no basic auth credentials"
+	pod := pullSecret("r.io", "pod", "pw")
+	for name, tc := range map[string]struct {
+		logins  map[string]string
+		secrets []*corev1.Secret
+		tries   int
+		source  string
+		message string
+	}{
+		"pod's":             {map[string]string{"pod": "pw", "node": "pw"}, []*corev1.Secret{pod}, 1, "s-pod", ""},
+		"node's":            {map[string]string{"node": "pw"}, nil, 1, "", ""},
+		"pod's then node's": {map[string]string{"node": "pw"}, []*corev1.Secret{pod}, 2, "", ""},
+		"public image":      {nil, []*corev1.Secret{pod}, 1, "s-pod", ""},
+		"none is right":     {map[string]string{"other": "pw"}, []*corev1.Secret{pod}, 3, "", denied},
+		"a broken secret is named": {map[string]string{"other": "pw"},
+			[]*corev1.Secret{secret("bad", corev1.SecretTypeDockerConfigJson, corev1.DockerConfigJsonKey, "{")}, 2, "",
+			denied + "; pull secret ns/bad was not used: .dockerconfigjson holds no valid docker configuration"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				rt, p := serve(t, Options{NodeConfigs: []string{node}})
+				rt.Publish(fake.RemoteImage{Name: "r.io/app:1", Logins: tc.logins})
+				got, err := p.Pull(t.Context(), PullRequest{Image: "r.io/app:1", PullSecrets: tc.secrets})
+				if tc.message != "" {
+					wantReason(t, err, "ErrImagePull", tc.message)
+				} else if err != nil || got.Source.Name != tc.source {
+					t.Errorf("got %+v, %v", got, err)
+				}
+				if n := rt.Verbs()["PullImage"]; n != tc.tries {
+					t.Errorf("tried %d times, want %d", n, tc.tries)
+				}
+			})
+		})
+	}
+}
+
+// TestStaleCredential: a credential that the registry refuses does not keep a public image away.
+func TestStaleCredential(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rt, p := serve(t, Options{})
+		rt.Publish(fake.RemoteImage{Name: "r.io/app:1"})
+		rt.Inject(&fake.Fault{Verb: "PullImage", Times: 1, Err: status.Error(codes.Unknown, "401 Unauthorized")})
+		mustPull(t, p, PullRequest{Image: "r.io/app:1", PullSecrets: []*corev1.Secret{pullSecret("r.io", "me", "old")}})
+	})
+}
+
+// TestPullErrors: the runtime's failures in the kubelet's words.
+func TestPullErrors(t *testing.T) {
+	both := []*corev1.Secret{pullSecret("r.io", "a", "pw"), pullSecret("r.io", "b", "pw")}
+	for name, tc := range map[string]struct {
+		errs            []error
+		secrets         []*corev1.Secret
+		reason, message string
+		tries           int
+	}{
+		"code unknown": {[]error{status.Error(codes.Unknown, "boom")}, nil, "ErrImagePull", "boom", 1},
+		"a code":       {[]error{status.Error(codes.NotFound, "boom")}, nil, "ErrImagePull", "rpc error: code = NotFound desc = boom", 1},
+		"registry unavailable": {[]error{status.Error(codes.Unknown, "RegistryUnavailable: try later")}, nil,
+			"RegistryUnavailable", "image pull failed for r.io/app because the registry is unavailable: try later", 1},
+		"signature": {[]error{status.Error(codes.Unknown, "SignatureValidationFailed: unsigned")}, nil,
+			"SignatureValidationFailed", "image pull failed for r.io/app because the signature validation failed: unsigned", 1},
+		"two credentials": {[]error{status.Error(codes.Unknown, "first"), status.Error(codes.Unknown, "second"),
+			status.Error(codes.Unknown, "anonymous")}, both, "ErrImagePull", "[first, second]", 3},
+		"the same twice": {[]error{status.Error(codes.Unknown, "no"), status.Error(codes.Unknown, "no"),
+			status.Error(codes.Unknown, "no")}, both, "ErrImagePull", "no", 3},
+		"runtime gone": {[]error{status.Error(codes.Unavailable, "down")}, both, "ErrImagePull",
+			"rpc error: code = Unavailable desc = down", 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				rt, p := serve(t, Options{})
+				for _, err := range tc.errs {
+					rt.Inject(&fake.Fault{Verb: "PullImage", Err: err, Times: 1})
+				}
+				_, err := p.Pull(t.Context(), PullRequest{Image: "r.io/app", PullSecrets: tc.secrets})
+				wantReason(t, err, tc.reason, tc.message)
+				if errors.Unwrap(err) == nil {
+					t.Error("what the runtime said is lost")
+				}
+				if n := rt.Verbs()["PullImage"]; n != tc.tries {
+					t.Errorf("tried %d times, want %d", n, tc.tries)
+				}
+				for _, c := range rt.Calls() {
+					if !strings.HasSuffix(c.Object, "r.io/app:latest") {
+						t.Errorf("asked for %q", c.Object)
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestGoneAfterPull: an image that is removed between its pull and the look at it is a failure, not an image without user.
+func TestGoneAfterPull(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rt, p := serve(t, Options{})
+		rt.Publish(fake.RemoteImage{Name: "app:1", ID: "sha256:1"})
+		slow := rt.Inject(&fake.Fault{Verb: "ImageStatus", Hang: true})
+		got := make(chan error)
+		go func() {
+			_, err := p.Pull(t.Context(), PullRequest{Image: "app:1"})
+			got <- err
+		}()
+		synctest.Wait()
+		if err := p.runtime.RemoveImage(t.Context(), "app:1"); err != nil {
+			t.Fatal(err)
+		}
+		rt.Release(slow)
+		wantReason(t, <-got, "ImageInspectError", `Failed to inspect image "app:1": it was pulled as sha256:1 and is gone again`)
+	})
+}

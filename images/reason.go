@@ -1,0 +1,94 @@
+package images
+
+import (
+	"fmt"
+	"strings"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/nodelet/nodelet/cri"
+)
+
+// Reasons as the kubelet shows them in a container's waiting state.
+const (
+	ReasonErrImagePull              = "ErrImagePull"
+	ReasonErrImageNeverPull         = "ErrImageNeverPull"
+	ReasonImageInspect              = "ImageInspectError"
+	ReasonInvalidImageName          = "InvalidImageName"
+	ReasonRegistryUnavailable       = "RegistryUnavailable"
+	ReasonSignatureValidationFailed = "SignatureValidationFailed"
+)
+
+// Reason is why there is no image. Reason and Message go into the waiting state of the container.
+type Reason struct {
+	Reason, Message string
+	// Err is what the runtime said, nil where it was not asked.
+	Err error
+}
+
+func (r *Reason) Error() string { return r.Message }
+
+// ReasonText gives Reason, for those who know this package only by its methods.
+func (r *Reason) ReasonText() string { return r.Reason }
+
+// Unwrap gives what the runtime said.
+func (r *Reason) Unwrap() error { return r.Err }
+
+// NeverPull is the error for an image that is not there and must not be pulled.
+func NeverPull(image string) error {
+	return &Reason{Reason: ReasonErrImageNeverPull,
+		Message: fmt.Sprintf("Container image %q is not present with pull policy of Never", image)}
+}
+
+func invalidName(image string, err error) error {
+	return &Reason{Reason: ReasonInvalidImageName,
+		Message: fmt.Sprintf("Failed to apply default image tag %q: couldn't parse image name %q: %v", image, image, err)}
+}
+
+func inspectFailed(image string, err error) error {
+	return &Reason{Reason: ReasonImageInspect, Message: fmt.Sprintf("Failed to inspect image %q: %v", image, err), Err: err}
+}
+
+// pullFailed puts the failures of a pull, one for each credential tried, into the kubelet's words.
+func pullFailed(image string, errs []error) error {
+	last := errs[len(errs)-1]
+	for _, err := range errs {
+		if r := classify(image, err); r != nil {
+			return r
+		}
+	}
+	var texts []string
+	for _, err := range errs {
+		if text := pullText(err); len(texts) == 0 || texts[len(texts)-1] != text {
+			texts = append(texts, text)
+		}
+	}
+	message := texts[0]
+	if len(texts) > 1 {
+		message = "[" + strings.Join(texts, ", ") + "]"
+	}
+	return &Reason{Reason: ReasonErrImagePull, Message: message, Err: last}
+}
+
+// classify recognises the failures for which the CRI has agreed upon a first word; nil where it is none of them.
+func classify(image string, err error) error {
+	text := cri.Message(err)
+	if detail, ok := strings.CutPrefix(text, ReasonRegistryUnavailable); ok {
+		return &Reason{Reason: ReasonRegistryUnavailable, Err: err,
+			Message: fmt.Sprintf("image pull failed for %s because the registry is unavailable%s", image, detail)}
+	}
+	if detail, ok := strings.CutPrefix(text, ReasonSignatureValidationFailed); ok {
+		return &Reason{Reason: ReasonSignatureValidationFailed, Err: err,
+			Message: fmt.Sprintf("image pull failed for %s because the signature validation failed%s", image, detail)}
+	}
+	return nil
+}
+
+// pullText is an error as the kubelet shows it: with its code, unless that says nothing.
+func pullText(err error) string {
+	if s, ok := status.FromError(err); ok && s.Code() != codes.Unknown {
+		return fmt.Sprintf("rpc error: code = %s desc = %s", s.Code(), cri.Message(err))
+	}
+	return cri.Message(err)
+}
