@@ -1,0 +1,147 @@
+package plan
+
+import (
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// TestConditions holds the cases of the kubelet's status/generate_test.go, with container states as in phasePod.
+func TestConditions(t *testing.T) {
+	tests := []struct {
+		name       string
+		containers string
+		ready      []string // containers that are ready
+		phase      corev1.PodPhase
+		gates      []corev1.PodConditionType
+		shown      []corev1.PodCondition
+		want       string
+	}{
+		{
+			name: "all ready", containers: "app=up app=up", ready: []string{"c0", "c1"}, phase: corev1.PodRunning,
+			want: "!PodReadyToStartContainers Initialized Ready ContainersReady PodScheduled",
+		},
+		{
+			name: "one unready", containers: "app=up app=up", ready: []string{"c0"}, phase: corev1.PodRunning,
+			want: "!PodReadyToStartContainers Initialized !Ready(ContainersNotReady: containers with unready status: [c1]) " +
+				"!ContainersReady(ContainersNotReady: containers with unready status: [c1]) PodScheduled",
+		},
+		{
+			name: "a sidecar and an app unready, init containers do not count", containers: "init=ok side=up app=up",
+			ready: []string{"c0"}, phase: corev1.PodRunning,
+			want: "!PodReadyToStartContainers Initialized !Ready(ContainersNotReady: containers with unready status: [c1 c2]) " +
+				"!ContainersReady(ContainersNotReady: containers with unready status: [c1 c2]) PodScheduled",
+		},
+		{
+			name: "succeeded", containers: "init=ok side=fail app=ok", ready: []string{"c0"}, phase: corev1.PodSucceeded,
+			want: "!PodReadyToStartContainers Initialized(PodCompleted) !Ready(PodCompleted) !ContainersReady(PodCompleted) PodScheduled",
+		},
+		{
+			name: "failed", containers: "app=up", ready: []string{"c0"}, phase: corev1.PodFailed,
+			want: "!PodReadyToStartContainers Initialized !Ready(PodFailed) !ContainersReady(PodFailed) PodScheduled",
+		},
+		{
+			name: "init containers not done", containers: "init=ok init=run side=run app=wait", ready: []string{"c0"}, phase: corev1.PodPending,
+			want: "!PodReadyToStartContainers !Initialized(ContainersNotInitialized: containers with incomplete status: [c1 c2]) " +
+				"!Ready(ContainersNotReady: containers with unready status: [c2 c3]) " +
+				"!ContainersReady(ContainersNotReady: containers with unready status: [c2 c3]) PodScheduled",
+		},
+		{
+			name: "initialized before, for an app container has run", containers: "side=wait/fail app=up", ready: []string{"c1"}, phase: corev1.PodRunning,
+			want: "!PodReadyToStartContainers Initialized !Ready(ContainersNotReady: containers with unready status: [c0]) " +
+				"!ContainersReady(ContainersNotReady: containers with unready status: [c0]) PodScheduled",
+		},
+		{
+			name: "initialized before, as was shown", containers: "init=wait app=wait", phase: corev1.PodPending,
+			shown: []corev1.PodCondition{{Type: corev1.PodInitialized, Status: corev1.ConditionTrue}},
+			want: "!PodReadyToStartContainers Initialized !Ready(ContainersNotReady: containers with unready status: [c1]) " +
+				"!ContainersReady(ContainersNotReady: containers with unready status: [c1]) PodScheduled",
+		},
+		{
+			name: "a readiness gate that nobody has set", containers: "app=up", ready: []string{"c0"}, phase: corev1.PodRunning,
+			gates: []corev1.PodConditionType{"gate1"},
+			want: "!PodReadyToStartContainers Initialized " +
+				`!Ready(ReadinessGatesNotReady: corresponding condition of pod readiness gate "gate1" does not exist.) ContainersReady PodScheduled`,
+		},
+		{
+			name: "a readiness gate that is closed", containers: "app=up", ready: []string{"c0"}, phase: corev1.PodRunning,
+			gates: []corev1.PodConditionType{"gate1"}, shown: []corev1.PodCondition{{Type: "gate1", Status: corev1.ConditionFalse}},
+			want: "!gate1 !PodReadyToStartContainers Initialized " +
+				`!Ready(ReadinessGatesNotReady: the status of pod readiness gate "gate1" is not "True", but False) ContainersReady PodScheduled`,
+		},
+		{
+			name: "a readiness gate that is open", containers: "app=up", ready: []string{"c0"}, phase: corev1.PodRunning,
+			gates: []corev1.PodConditionType{"gate1"}, shown: []corev1.PodCondition{{Type: "gate1", Status: corev1.ConditionTrue}},
+			want: "gate1 !PodReadyToStartContainers Initialized Ready ContainersReady PodScheduled",
+		},
+		{
+			name: "conditions of others stay", containers: "app=up", ready: []string{"c0"}, phase: corev1.PodRunning,
+			shown: []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse},
+				{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: "EvictionByEvictionAPI"}},
+			want: "DisruptionTarget(EvictionByEvictionAPI) !PodReadyToStartContainers Initialized Ready ContainersReady PodScheduled",
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			pod, st := phasePod("Always", tt.containers)
+			for _, gate := range tt.gates {
+				pod.Spec.ReadinessGates = append(pod.Spec.ReadinessGates, corev1.PodReadinessGate{ConditionType: gate})
+			}
+			pod.Status.Conditions, st.Phase = tt.shown, tt.phase
+			for _, name := range tt.ready {
+				for _, list := range [][]corev1.ContainerStatus{st.InitContainerStatuses, st.ContainerStatuses} {
+					if c := shownFor(name, list); c != nil {
+						c.Ready = true
+					}
+				}
+			}
+			look(Desired{Pod: pod}, Observed{}).conditions(st, false)
+			if got := conditionsText(st.Conditions); got != tt.want {
+				t.Errorf("got  %s\nwant %s", got, tt.want)
+			}
+		})
+	}
+}
+
+// TestReadyToStart holds the kubelet's cases of PodReadyToStartContainers.
+func TestReadyToStart(t *testing.T) {
+	ready := Sandbox{ID: "s0", Ready: true, IPs: []string{"10.0.0.1"}}
+	tests := []struct {
+		name      string
+		sandboxes []Sandbox
+		host      bool
+		want      corev1.ConditionStatus
+	}{
+		{name: "no sandbox", want: corev1.ConditionFalse},
+		{name: "ready", sandboxes: []Sandbox{ready}, want: corev1.ConditionTrue},
+		{name: "not ready", sandboxes: []Sandbox{{ID: "s0"}}, want: corev1.ConditionFalse},
+		{name: "ready, after one that is not", sandboxes: []Sandbox{{ID: "s0"}, {ID: "s1", Attempt: 1, Ready: true, IPs: []string{"10.0.0.1"}}}, want: corev1.ConditionTrue},
+		{name: "two ready", sandboxes: []Sandbox{ready, {ID: "s1", Attempt: 1, Ready: true, IPs: []string{"10.0.0.2"}}}, want: corev1.ConditionFalse},
+		{name: "the newest not ready", sandboxes: []Sandbox{ready, {ID: "s1", Attempt: 1}}, want: corev1.ConditionFalse},
+		{name: "no address", sandboxes: []Sandbox{{ID: "s0", Ready: true}}, want: corev1.ConditionFalse},
+		{name: "no address on the host's network", sandboxes: []Sandbox{{ID: "s0", Ready: true}}, host: true, want: corev1.ConditionTrue},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			pod := &corev1.Pod{Spec: corev1.PodSpec{HostNetwork: tt.host}}
+			if got := look(Desired{Pod: pod}, Observed{Sandboxes: tt.sandboxes}).readyToStart(); got != tt.want {
+				t.Errorf("got %s, want %s", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestTransitionTimes(t *testing.T) {
+	then, now := time.Unix(1000, 0), time.Unix(2000, 7)
+	pod := &corev1.Pod{}
+	pod.Generation = 3
+	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: seconds(then)}}
+	v := look(Desired{Pod: pod}, Observed{Now: now})
+	for status, want := range map[corev1.ConditionStatus]time.Time{corev1.ConditionTrue: then, corev1.ConditionFalse: time.Unix(2000, 0)} {
+		c := v.dated(corev1.PodCondition{Type: corev1.PodReady, Status: status})
+		if !c.LastTransitionTime.Time.Equal(want) || c.ObservedGeneration != 3 {
+			t.Errorf("%s since %v, generation %d; want %v, generation 3", status, c.LastTransitionTime, c.ObservedGeneration, want)
+		}
+	}
+}
