@@ -1,0 +1,215 @@
+package manifest
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kjson "sigs.k8s.io/json"
+	"sigs.k8s.io/yaml"
+)
+
+// MaxSize is how large a manifest may be, in bytes; as in the kubelet.
+const MaxSize = 10 << 20
+
+// File is what a manifest file holds.
+type File struct {
+	Pods       []Pod
+	ConfigMaps []*corev1.ConfigMap
+	Secrets    []*corev1.Secret
+}
+
+// Pod is a static pod as read. Its Hash tells whether its manifest says something else than before; the pod's UID is the
+// same text, unless the manifest gave a UID of its own.
+type Pod struct {
+	*corev1.Pod
+	Hash string
+}
+
+// Origin says where a manifest comes from. All of it goes into the UIDs of the pods.
+type Origin struct {
+	// NodeName is the node's name; pods get it as a suffix.
+	NodeName string
+	// Source is "file" or "http", for the annotation kubernetes.io/config.source.
+	Source string
+	// Where is the path or URL.
+	Where string
+}
+
+// Parse reads YAML or JSON, one document or many. Each document is a v1 Pod, ConfigMap or Secret, or a list of them
+// (PodList, List). With an error, nothing of the file counts: there is an error for each bad document, which names the
+// document where there are several, its kind and name, and the field.
+func Parse(data []byte, o Origin) (File, []error) {
+	p := parser{origin: o, seen: map[string]bool{}}
+	if len(data) > MaxSize {
+		return File{}, []error{fmt.Errorf("it has more than %d MiB", MaxSize>>20)}
+	}
+	chunks := split(data)
+	if len(chunks) == 0 {
+		return File{}, []error{errors.New("it is empty: remove the file to stop its pods")}
+	}
+	for i, c := range chunks {
+		if err := p.chunk(c); err != nil {
+			if len(chunks) > 1 {
+				err = fmt.Errorf("document %d (line %d): %w", i+1, c.line, err)
+			}
+			p.errs = append(p.errs, err)
+		}
+	}
+	if len(p.errs) > 0 {
+		return File{}, p.errs
+	}
+	return p.file, nil
+}
+
+type parser struct {
+	origin Origin
+	file   File
+	seen   map[string]bool // kind/namespace/name
+	errs   []error
+}
+
+func (p *parser) chunk(c chunk) error {
+	data, err := toJSON(c.text)
+	if err != nil {
+		return errors.New(c.shiftLines(strings.TrimPrefix(err.Error(), "error converting YAML to JSON: ")))
+	}
+	return p.object(data)
+}
+
+// toJSON takes JSON as it is: as YAML, its tabs would be errors.
+func toJSON(text []byte) ([]byte, error) {
+	if t := bytes.TrimSpace(text); len(t) > 0 && t[0] == '{' && json.Valid(t) {
+		return t, nil
+	}
+	return yaml.YAMLToJSONStrict(text)
+}
+
+func (p *parser) object(data []byte) error {
+	var head struct {
+		metav1.TypeMeta
+		Metadata struct {
+			Name string `json:"name"`
+		} `json:"metadata"`
+	}
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(data, &head); err != nil {
+		return errors.New("it is not an API object: " + strings.TrimPrefix(err.Error(), "json: "))
+	}
+	switch gvk := head.APIVersion + " " + head.Kind; gvk {
+	case "v1 Pod", "v1 ConfigMap", "v1 Secret":
+		if err := p.item(head.Kind, data); err != nil {
+			return fmt.Errorf("%s %q: %w", head.Kind, head.Metadata.Name, err)
+		}
+		return nil
+	case "v1 PodList", "v1 List":
+		return p.list(head.Kind, data)
+	case " ":
+		return errors.New("apiVersion and kind are missing, want apiVersion: v1 and kind: Pod")
+	default:
+		return fmt.Errorf("apiVersion %q with kind %q cannot be used here: a manifest takes v1 Pods, ConfigMaps and Secrets",
+			head.APIVersion, head.Kind)
+	}
+}
+
+func (p *parser) list(kind string, data []byte) error {
+	var l struct {
+		metav1.TypeMeta
+		Metadata metav1.ListMeta   `json:"metadata"`
+		Items    []json.RawMessage `json:"items"`
+	}
+	if err := decodeStrict(data, &l); err != nil {
+		return fmt.Errorf("%s: %w", kind, err)
+	}
+	for i, item := range l.Items {
+		read := p.object
+		if kind == "PodList" {
+			read = func(data []byte) error { return p.item("Pod", data) } // items have no kind of their own there
+		}
+		if err := read(item); err != nil {
+			return fmt.Errorf("%s: items[%d]: %w", kind, i, err)
+		}
+	}
+	return nil
+}
+
+func (p *parser) item(kind string, data []byte) error {
+	switch kind {
+	case "Pod":
+		pod := &corev1.Pod{}
+		if err := decodeStrict(data, pod); err != nil {
+			return err
+		}
+		hash, err := p.origin.hash(data)
+		if err != nil {
+			return err
+		}
+		if err := p.origin.makeStatic(pod, hash); err != nil {
+			return err
+		}
+		p.file.Pods = append(p.file.Pods, Pod{pod, hash})
+		return p.once(kind, pod)
+	case "ConfigMap":
+		c := &corev1.ConfigMap{}
+		if err := decodeStrict(data, c); err != nil {
+			return err
+		}
+		if err := prepareConfigMap(c); err != nil {
+			return err
+		}
+		p.file.ConfigMaps = append(p.file.ConfigMaps, c)
+		return p.once(kind, c)
+	default:
+		s := &corev1.Secret{}
+		if err := decodeStrict(data, s); err != nil {
+			return redact(err)
+		}
+		if err := prepareSecret(s); err != nil {
+			return err
+		}
+		p.file.Secrets = append(p.file.Secrets, s)
+		return p.once(kind, s)
+	}
+}
+
+func (p *parser) once(kind string, o metav1.Object) error {
+	k := kind + "/" + o.GetNamespace() + "/" + o.GetName()
+	if p.seen[k] {
+		return fmt.Errorf("it is in this file twice (namespace %s)", o.GetNamespace())
+	}
+	p.seen[k] = true
+	return nil
+}
+
+// decodeStrict decodes JSON into a typed object. Unknown and doubled fields are errors, and so is a value of the wrong type;
+// the error names the path of the field.
+func decodeStrict(data []byte, into any) error {
+	strict, err := kjson.UnmarshalStrict(data, into)
+	if err != nil {
+		if path, cause := locate(data, into); path != "" {
+			return fmt.Errorf("%s: %w", path, cause)
+		}
+		return err
+	}
+	if len(strict) > 0 {
+		msgs := make([]string, len(strict))
+		for i, e := range strict {
+			msgs[i] = e.Error()
+		}
+		return errors.New(strings.Join(msgs, ", "))
+	}
+	return nil
+}
+
+// redact keeps the values of a Secret out of errors: the path of the field is enough to find it.
+func redact(err error) error {
+	var v *valueError
+	if errors.As(err, &v) {
+		path, _, _ := strings.Cut(err.Error(), ": ")
+		return fmt.Errorf("%s: the value does not fit (not shown, since it is a Secret's)", path)
+	}
+	return err
+}

@@ -1,0 +1,254 @@
+package manifest
+
+import (
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+var origin = Origin{NodeName: "node-1", Source: "file", Where: "/m/a.yaml"}
+
+const podText = `apiVersion: v1
+kind: Pod
+metadata: {name: web}
+spec:
+  containers:
+  - name: web
+    image: w:1
+`
+
+func parseOne(t *testing.T, text string) Pod {
+	t.Helper()
+	f, errs := Parse([]byte(text), origin)
+	if len(errs) > 0 || len(f.Pods) != 1 {
+		t.Fatalf("got %d pods and errors %v, want one pod", len(f.Pods), errs)
+	}
+	return f.Pods[0]
+}
+
+func TestStaticPod(t *testing.T) {
+	p := parseOne(t, podText)
+	if p.Name != "web-node-1" || p.Namespace != "default" || p.Spec.NodeName != "node-1" || p.Status.Phase != corev1.PodPending {
+		t.Errorf("got %s/%s on %s, %s", p.Namespace, p.Name, p.Spec.NodeName, p.Status.Phase)
+	}
+	if len(p.UID) != 32 || string(p.UID) != p.Hash || p.Annotations[AnnotationHash] != p.Hash {
+		t.Errorf("UID %q, hash %q and annotation %q must be the same 32 digits", p.UID, p.Hash, p.Annotations[AnnotationHash])
+	}
+	if p.Annotations[AnnotationSource] != "file" {
+		t.Errorf("annotations are %v", p.Annotations)
+	}
+	want := corev1.Toleration{Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute}
+	if len(p.Spec.Tolerations) != 1 || p.Spec.Tolerations[0] != want {
+		t.Errorf("tolerations are %v, want %v alone", p.Spec.Tolerations, want)
+	}
+	if p.Spec.RestartPolicy != corev1.RestartPolicyAlways {
+		t.Error("defaults are not set")
+	}
+}
+
+// A manifest exported from a cluster carries what the server set; none of it may act here.
+func TestStaticPodFromExport(t *testing.T) {
+	p := parseOne(t, `apiVersion: v1
+kind: Pod
+metadata:
+  name: web
+  annotations: {kubernetes.io/config.mirror: abc, kubernetes.io/config.source: api, keep: me}
+  ownerReferences: [{apiVersion: v1, kind: Node, name: node, uid: u}]
+  resourceVersion: "5"
+  creationTimestamp: "2020-01-01T00:00:00Z"
+  deletionTimestamp: "2020-01-01T00:00:00Z"
+  uid: 6d2a5b2e-1111-2222-3333-444455556666
+spec: {containers: [{name: web, image: w}]}
+status: {phase: Running, podIP: 1.2.3.4}
+`)
+	if p.DeletionTimestamp != nil || p.OwnerReferences != nil || p.ResourceVersion != "" || p.Status.PodIP != "" {
+		t.Errorf("the server's fields were kept: %+v", p.ObjectMeta)
+	}
+	if _, mirror := p.Annotations[AnnotationMirror]; mirror || p.Annotations["keep"] != "me" {
+		t.Errorf("annotations are %v", p.Annotations)
+	}
+	if p.UID != "6d2a5b2e-1111-2222-3333-444455556666" || p.Annotations[AnnotationHash] != string(p.UID) {
+		t.Errorf("UID is %q with hash annotation %q, want the manifest's", p.UID, p.Annotations[AnnotationHash])
+	}
+}
+
+// The UID follows what the manifest says, not how it is written.
+func TestHash(t *testing.T) {
+	base := parseOne(t, podText).Hash
+	for name, c := range map[string]struct {
+		text string
+		same bool
+	}{
+		"comments and layout": {"# c\n" + strings.ReplaceAll(podText, "{name: web}", "\n  name:   \"web\" # x"), true},
+		"JSON":                {`{"kind":"Pod","apiVersion":"v1","spec":{"containers":[{"image":"w:1","name":"web"}]},"metadata":{"name":"web"}}`, true},
+		"with its separator":  {"---\n" + podText + "---\n", true},
+		"other image":         {strings.ReplaceAll(podText, "w:1", "w:2"), false},
+		"label":               {strings.ReplaceAll(podText, "{name: web}", "{name: web, labels: {a: b}}"), false},
+	} {
+		if got := parseOne(t, c.text).Hash; (got == base) != c.same {
+			t.Errorf("%s: the hash is the same: %v, want %v", name, got == base, c.same)
+		}
+	}
+	for _, o := range []Origin{{"n2", "file", "/m/a.yaml"}, {"node-1", "file", "/m/b.yaml"}, {"node-1", "http", "/m/a.yaml"}} {
+		f, errs := Parse([]byte(podText), o)
+		if errs != nil || f.Pods[0].Hash == base {
+			t.Errorf("%v gives the same hash (%v)", o, errs)
+		}
+	}
+	// Written down, so that no version of nodelet gives running pods other UIDs by mistake.
+	if want := "7e5a06e73d99670e7ae60f6a57f60d73"; base != want {
+		t.Errorf("the hash of an unchanged manifest is %s, was %s: every static pod would restart on upgrade", base, want)
+	}
+}
+
+func TestDocuments(t *testing.T) {
+	text := "%YAML 1.1\n---\n# only a comment\n---\n" + podText + `--- # second
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: c}
+data: {k: "a\n---\nb"}
+...
+---
+apiVersion: v1
+kind: Secret
+metadata: {name: s, namespace: other}
+stringData: {k: v}
+data: {x: eQ==}
+--- {apiVersion: v1, kind: Pod, metadata: {name: inline}, spec: {containers: [{name: a, image: b}]}}
+`
+	f, errs := Parse([]byte(text), origin)
+	if errs != nil {
+		t.Fatal(errs)
+	}
+	if len(f.Pods) != 2 || len(f.ConfigMaps) != 1 || len(f.Secrets) != 1 {
+		t.Fatalf("got %d pods, %d ConfigMaps, %d Secrets", len(f.Pods), len(f.ConfigMaps), len(f.Secrets))
+	}
+	if c := f.ConfigMaps[0]; c.Namespace != "default" || c.Data["k"] != "a\n---\nb" {
+		t.Errorf("ConfigMap is %+v", c)
+	}
+	if s := f.Secrets[0]; s.Namespace != "other" || string(s.Data["k"]) != "v" || string(s.Data["x"]) != "y" ||
+		s.StringData != nil || s.Type != corev1.SecretTypeOpaque {
+		t.Errorf("Secret is %+v", s)
+	}
+}
+
+func TestLists(t *testing.T) {
+	item := `{metadata: {name: a}, spec: {containers: [{name: a, image: b}]}}`
+	full := `{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: [{name: a, image: b}]}}`
+	for _, text := range []string{
+		"apiVersion: v1\nkind: PodList\nitems:\n- " + item,
+		"apiVersion: v1\nkind: List\nmetadata: {}\nitems:\n- " + full,
+	} {
+		parseOne(t, text)
+	}
+}
+
+func TestParseErrors(t *testing.T) {
+	for _, c := range []struct {
+		name, text string
+		want       []string // each must be in the errors
+	}{
+		{"empty", "", []string{"it is empty"}},
+		{"only comments", "# x\n---\n# y\n", []string{"it is empty"}},
+		{"no object", "- a\n- b\n", []string{"not an API object"}},
+		{"no kind", "a: b\n", []string{"apiVersion and kind are missing"}},
+		{"other kind", "apiVersion: apps/v1\nkind: Deployment\n", []string{`"apps/v1"`, `"Deployment"`, "Pods, ConfigMaps and Secrets"}},
+		{"syntax in the first document", "apiVersion: v1\nkind: [Pod\n", []string{"line 2"}},
+		{"syntax in the second", podText + "---\na: b\n  c: d\n", []string{"document 2 (line 8)", "line 10"}},
+		{"key twice", strings.ReplaceAll(podText, "    image", "    name: x\n    image"), []string{`key "name" already set`, "line 7"}},
+		{"JSON key twice", `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"},"spec":{"containers":[{"name":"a","image":"b","image":"c"}]}}`,
+			[]string{`duplicate field "spec.containers[0].image"`}},
+		{"unknown field", strings.ReplaceAll(podText, "image:", "imag:"), []string{`Pod "web"`, `unknown field "spec.containers[0].imag"`}},
+		{"wrong case", strings.ReplaceAll(podText, "image:", "Image:"), []string{`unknown field "spec.containers[0].Image"`}},
+		{"wrong type", strings.ReplaceAll(podText, "image: w:1", "image: w:1\n    ports: 80"),
+			[]string{"spec.containers[0].ports", "want a list, got 80"}},
+		{"number for text", strings.ReplaceAll(podText, "image: w:1", "image: w\n    command: [sleep, 3]"),
+			[]string{"spec.containers[0].command[1]", "want text, got 3: put it in quotes"}},
+		{"text for number", strings.ReplaceAll(podText, "spec:", "spec:\n  activeDeadlineSeconds: soon"),
+			[]string{"spec.activeDeadlineSeconds", `want a whole number, got the text "soon"`}},
+		{"quantity", strings.ReplaceAll(podText, "image: w:1", "image: w:1\n    resources: {limits: {cpu: 1core}}"),
+			[]string{"spec.containers[0].resources.limits[cpu]", `"1core"`}},
+		{"no name", strings.ReplaceAll(podText, "name: web}", "namespace: x}"), []string{"metadata.name: it is missing"}},
+		{"invalid", strings.ReplaceAll(podText, "image: w:1", "imagePullPolicy: Sometimes"),
+			[]string{"spec.containers[0].image: Required", "spec.containers[0].imagePullPolicy: Unsupported"}},
+		{"same name twice", podText + "---\n" + podText, []string{"document 2", `Pod "web"`, "in this file twice"}},
+		{"two bad documents", "a: b\n---\na: b\n", []string{"document 1", "document 2"}},
+		{"escaping UID", strings.ReplaceAll(podText, "{name: web}", `{name: web, uid: "../../etc"}`), []string{"metadata.uid", "letters, digits and dashes"}},
+		{"bad name", strings.ReplaceAll(podText, "{name: web}", "{name: we/b}"), []string{"metadata.name", "we/b"}},
+		{"bad item", "apiVersion: v1\nkind: PodList\nitems:\n- {metadata: {name: a}, spec: {x: y}}\n",
+			[]string{`items[0]: unknown field "spec.x"`}},
+		{"bad data key", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\ndata: {a/b: x}\n", []string{"data[a/b]"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f, errs := Parse([]byte(c.text), origin)
+			if len(errs) == 0 || len(f.Pods)+len(f.ConfigMaps)+len(f.Secrets) > 0 {
+				t.Fatalf("got %v and errors %v, want errors alone", f, errs)
+			}
+			var all strings.Builder
+			for _, e := range errs {
+				all.WriteString(e.Error() + "\n")
+			}
+			for _, w := range c.want {
+				if !strings.Contains(all.String(), w) {
+					t.Errorf("error is\n%s\nwhich lacks %q", all.String(), w)
+				}
+			}
+		})
+	}
+}
+
+func TestSecretValuesStayOutOfErrors(t *testing.T) {
+	for _, text := range []string{
+		"apiVersion: v1\nkind: Secret\nmetadata: {name: s}\nstringData: {k: [hunter2]}\n",
+		"apiVersion: v1\nkind: Secret\nmetadata: {name: s}\ndata: {k: hunter2!}\n",
+		"apiVersion: v1\nkind: Secret\nmetadata: {name: s}\nstringData: hunter2\n",
+	} {
+		_, errs := Parse([]byte(text), origin)
+		if len(errs) != 1 || strings.Contains(errs[0].Error(), "hunter2") || !strings.Contains(errs[0].Error(), "ata") {
+			t.Errorf("%q gives %v, want an error with the field and without the value", text, errs)
+		}
+	}
+}
+
+func TestParseLimits(t *testing.T) {
+	if _, errs := Parse(make([]byte, MaxSize+1), origin); len(errs) != 1 || !strings.Contains(errs[0].Error(), "10 MiB") {
+		t.Errorf("errors are %v", errs)
+	}
+	bomb := "a: &a [x,x,x,x,x,x,x,x,x]\n"
+	for _, l := range "bcdefghi" {
+		prev := string(l - 1)
+		bomb += string(l) + ": &" + string(l) + " [" + strings.TrimSuffix(strings.Repeat("*"+prev+",", 9), ",") + "]\n"
+	}
+	if _, errs := Parse([]byte(bomb), origin); len(errs) != 1 {
+		t.Errorf("a YAML bomb gives %v", errs)
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	for _, s := range []string{
+		podText, "---\n" + podText + "---\n" + podText, `{"apiVersion":"v1","kind":"Pod"}`,
+		"apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: Secret, metadata: {name: a}, stringData: {a: b}}",
+		"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\nbinaryData: {a: eA==}", "a: &a [*a]", "...\n---\n%YAML 1.1\n",
+		strings.ReplaceAll(podText, "image: w:1", "image: w:1\n    resources: {limits: {cpu: 1}}\n    livenessProbe: {httpGet: {port: http}}"),
+	} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		file, errs := Parse(data, origin)
+		if len(errs) > 0 {
+			if len(file.Pods)+len(file.ConfigMaps)+len(file.Secrets) > 0 {
+				t.Fatal("objects beside errors")
+			}
+			return
+		}
+		for _, p := range file.Pods {
+			if err := CheckUID(p.UID); err != nil || p.Name == "" || p.Namespace == "" || len(p.Spec.Containers) == 0 {
+				t.Fatalf("accepted %s/%s %q (%v)", p.Namespace, p.Name, p.UID, err)
+			}
+			if again, errs := Parse(data, origin); errs != nil || again.Pods[0].Hash != file.Pods[0].Hash {
+				t.Fatal("the hash is not stable")
+			}
+		}
+	})
+}

@@ -1,0 +1,53 @@
+package manifest
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// prepareConfigMap makes a ConfigMap of a manifest what the API server would have stored.
+func prepareConfigMap(c *corev1.ConfigMap) error {
+	c.TypeMeta, c.ObjectMeta = metav1.TypeMeta{}, clean(c.ObjectMeta)
+	errs := checkMeta(&c.ObjectMeta)
+	data := field.NewPath("data")
+	for k := range c.Data {
+		errs = append(errs, checkDataKey(k, data)...)
+		if _, twice := c.BinaryData[k]; twice {
+			errs = append(errs, field.Invalid(field.NewPath("binaryData").Key(k), k, "the key is also in data"))
+		}
+	}
+	for k := range c.BinaryData {
+		errs = append(errs, checkDataKey(k, field.NewPath("binaryData"))...)
+	}
+	return errs.ToAggregate()
+}
+
+// prepareSecret makes a Secret of a manifest what the API server would have stored: stringData goes into data.
+func prepareSecret(s *corev1.Secret) error {
+	s.TypeMeta, s.ObjectMeta = metav1.TypeMeta{}, clean(s.ObjectMeta)
+	if s.Type == "" {
+		s.Type = corev1.SecretTypeOpaque
+	}
+	if s.Data == nil {
+		s.Data = map[string][]byte{}
+	}
+	for k, v := range s.StringData {
+		s.Data[k] = []byte(v)
+	}
+	s.StringData = nil
+	errs := checkMeta(&s.ObjectMeta)
+	for k := range s.Data {
+		errs = append(errs, checkDataKey(k, field.NewPath("data"))...)
+	}
+	return errs.ToAggregate()
+}
+
+// checkDataKey keeps keys fit to be file names.
+func checkDataKey(key string, path *field.Path) (errs field.ErrorList) {
+	for _, msg := range validation.IsConfigMapKey(key) {
+		errs = append(errs, field.Invalid(path.Key(key), key, msg))
+	}
+	return errs
+}

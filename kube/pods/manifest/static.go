@@ -1,0 +1,107 @@
+package manifest
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	kjson "sigs.k8s.io/json"
+)
+
+// The annotations that tell static pods, mirror pods and pods of the API server apart; the names are the kubelet's.
+const (
+	AnnotationSource = "kubernetes.io/config.source" // "api", "file" or "http"
+	AnnotationHash   = "kubernetes.io/config.hash"   // of a static pod: its UID
+	AnnotationMirror = "kubernetes.io/config.mirror" // of a mirror pod: the AnnotationHash of its static pod
+	AnnotationSeen   = "kubernetes.io/config.seen"   // RFC 3339 with nanoseconds: when this node first saw the pod
+)
+
+// hash is the UID of a static pod: 32 hexadecimal digits over the node, the place of the manifest, and what it says. The
+// manifest is taken as it is written, with sorted keys, before any default is set: so neither a comment nor a newer nodelet,
+// which knows newer fields and defaults, gives a running pod another UID.
+func (o Origin) hash(data []byte) (string, error) {
+	var tree any
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(data, &tree); err != nil {
+		return "", err
+	}
+	canonical, err := json.Marshal(tree)
+	if err != nil {
+		return "", err
+	}
+	h := sha256.New()
+	fmt.Fprintf(h, "%s\x00%s\x00%s\x00", o.NodeName, o.Source, o.Where)
+	h.Write(canonical)
+	return hex.EncodeToString(h.Sum(nil)[:16]), nil
+}
+
+// makeStatic gives pod the identity of a static pod, sets defaults, and validates it.
+func (o Origin) makeStatic(pod *corev1.Pod, hash string) error {
+	if pod.Name == "" {
+		return errors.New("metadata.name: it is missing")
+	}
+	pod.TypeMeta = metav1.TypeMeta{}
+	pod.ObjectMeta = clean(pod.ObjectMeta)
+	pod.Name += "-" + strings.ToLower(o.NodeName)
+	if pod.UID == "" {
+		pod.UID = types.UID(hash)
+	}
+	SetUID(pod, pod.UID)
+	pod.Annotations[AnnotationSource] = o.Source
+	pod.Spec.NodeName = o.NodeName
+	if o.Source == "file" {
+		tolerateNoExecute(pod)
+	}
+	pod.Status = corev1.PodStatus{Phase: corev1.PodPending}
+	SetDefaults(pod)
+	return Validate(pod).ToAggregate()
+}
+
+// SetUID gives a static pod its UID, and the annotation that must say the same.
+func SetUID(pod *corev1.Pod, uid types.UID) {
+	pod.UID = uid
+	pod.Annotations[AnnotationHash] = string(uid)
+}
+
+// clean drops what only a server sets, which exported manifests carry, and makes the namespace and annotations usable.
+func clean(m metav1.ObjectMeta) metav1.ObjectMeta {
+	c := metav1.ObjectMeta{
+		Name: m.Name, Namespace: m.Namespace, UID: m.UID,
+		Labels: m.Labels, Annotations: m.Annotations, Finalizers: m.Finalizers,
+	}
+	if c.Namespace == "" {
+		c.Namespace = metav1.NamespaceDefault
+	}
+	if c.Annotations == nil {
+		c.Annotations = map[string]string{}
+	}
+	for _, own := range []string{AnnotationSource, AnnotationHash, AnnotationMirror, AnnotationSeen} {
+		delete(c.Annotations, own)
+	}
+	return c
+}
+
+// tolerateNoExecute keeps a static pod on its node whatever the node's taints are.
+func tolerateNoExecute(pod *corev1.Pod) {
+	t := corev1.Toleration{Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute}
+	if !slices.ContainsFunc(pod.Spec.Tolerations, func(have corev1.Toleration) bool { return t.MatchToleration(&have) }) {
+		pod.Spec.Tolerations = append(pod.Spec.Tolerations, t)
+	}
+}
+
+var safeUID = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9-]{0,63}$`)
+
+// CheckUID says whether uid may become the name of a directory and a cgroup.
+func CheckUID(uid types.UID) error {
+	if !safeUID.MatchString(string(uid)) {
+		return fmt.Errorf("UID %q: want 1 to 64 letters, digits and dashes", uid)
+	}
+	return nil
+}

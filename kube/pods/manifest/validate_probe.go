@@ -1,0 +1,127 @@
+package manifest
+
+import (
+	"fmt"
+	"reflect"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// countSet is the number of pointer fields of a struct that are set: for API types of which one field is to be chosen.
+func countSet(v any) (n int) {
+	rv := reflect.ValueOf(v)
+	for i := range rv.NumField() {
+		if f := rv.Field(i); f.Kind() == reflect.Pointer && !f.IsNil() {
+			n++
+		}
+	}
+	return n
+}
+
+func (c *checker) startAndStop(p *field.Path, ct *corev1.Container) {
+	c.probe(p.Child("livenessProbe"), ct.LivenessProbe, true)
+	c.probe(p.Child("readinessProbe"), ct.ReadinessProbe, false)
+	c.probe(p.Child("startupProbe"), ct.StartupProbe, true)
+	if r := ct.ReadinessProbe; r != nil && r.TerminationGracePeriodSeconds != nil {
+		c.add(field.Invalid(p.Child("readinessProbe", "terminationGracePeriodSeconds"), *r.TerminationGracePeriodSeconds,
+			"must not be set: a readiness probe ends nothing"))
+	}
+	if ct.Lifecycle != nil {
+		c.handler(p.Child("lifecycle", "postStart"), ct.Lifecycle.PostStart)
+		c.handler(p.Child("lifecycle", "preStop"), ct.Lifecycle.PreStop)
+		if ct.Lifecycle.StopSignal != nil && c.pod.Spec.OS == nil {
+			c.add(field.Forbidden(p.Child("lifecycle", "stopSignal"), "needs spec.os.name"))
+		}
+	}
+}
+
+// probe checks a probe that may be nil. Where the first success decides, more cannot be asked for.
+func (c *checker) probe(p *field.Path, pr *corev1.Probe, firstSuccessDecides bool) {
+	if pr == nil {
+		return
+	}
+	if countSet(pr.ProbeHandler) != 1 {
+		c.add(field.Required(p, "must have one of exec, httpGet, tcpSocket and grpc"))
+	}
+	c.actions(p, pr.Exec, pr.HTTPGet, pr.TCPSocket)
+	if pr.GRPC != nil {
+		c.between(p.Child("grpc", "port"), int64(pr.GRPC.Port), 1, 65535)
+	}
+	c.notNegative(p.Child("initialDelaySeconds"), int64(pr.InitialDelaySeconds))
+	c.notNegative(p.Child("timeoutSeconds"), int64(pr.TimeoutSeconds))
+	c.notNegative(p.Child("periodSeconds"), int64(pr.PeriodSeconds))
+	c.notNegative(p.Child("successThreshold"), int64(pr.SuccessThreshold))
+	c.notNegative(p.Child("failureThreshold"), int64(pr.FailureThreshold))
+	if firstSuccessDecides && pr.SuccessThreshold != 1 {
+		c.add(field.Invalid(p.Child("successThreshold"), pr.SuccessThreshold, "must be 1"))
+	}
+	if g := pr.TerminationGracePeriodSeconds; g != nil && *g <= 0 {
+		c.add(field.Invalid(p.Child("terminationGracePeriodSeconds"), *g, "must be greater than 0"))
+	}
+}
+
+func (c *checker) handler(p *field.Path, h *corev1.LifecycleHandler) {
+	if h == nil {
+		return
+	}
+	if countSet(*h) != 1 {
+		c.add(field.Required(p, "must have one of exec, httpGet, sleep and tcpSocket"))
+	}
+	c.actions(p, h.Exec, h.HTTPGet, h.TCPSocket)
+	if g := c.pod.Spec.TerminationGracePeriodSeconds; h.Sleep != nil && g != nil && (h.Sleep.Seconds < 0 || h.Sleep.Seconds > *g) {
+		c.add(field.Invalid(p.Child("sleep", "seconds"), h.Sleep.Seconds,
+			fmt.Sprintf("must be from 0 to terminationGracePeriodSeconds (%d)", *g)))
+	}
+}
+
+// actions checks those of the kinds of action which are not nil.
+func (c *checker) actions(p *field.Path, exec *corev1.ExecAction, get *corev1.HTTPGetAction, tcp *corev1.TCPSocketAction) {
+	if exec != nil && len(exec.Command) == 0 {
+		c.add(field.Required(p.Child("exec", "command"), ""))
+	}
+	if get != nil {
+		gp := p.Child("httpGet")
+		c.required(gp.Child("path"), get.Path)
+		c.port(gp.Child("port"), get.Port)
+		oneOf(c, gp.Child("scheme"), get.Scheme, corev1.URISchemeHTTP, corev1.URISchemeHTTPS)
+		for i, h := range get.HTTPHeaders {
+			c.texts(gp.Child("httpHeaders").Index(i).Child("name"), h.Name, validation.IsHTTPHeaderName(h.Name))
+		}
+	}
+	if tcp != nil {
+		c.port(p.Child("tcpSocket", "port"), tcp.Port)
+	}
+}
+
+// port accepts a number, or a name a port may have; whether a container has it is seen when the probe runs.
+func (c *checker) port(p *field.Path, port intstr.IntOrString) {
+	if port.Type == intstr.Int {
+		c.between(p, int64(port.IntVal), 1, 65535)
+		return
+	}
+	c.texts(p, port.StrVal, validation.IsValidPortName(port.StrVal))
+}
+
+func (c *checker) restartRules(p *field.Path, ct *corev1.Container) {
+	if ct.RestartPolicy == nil && len(ct.RestartPolicyRules) > 0 {
+		c.add(field.Required(p.Child("restartPolicy"), "must be set with restartPolicyRules"))
+	}
+	if ct.RestartPolicy != nil {
+		oneOf(c, p.Child("restartPolicy"), *ct.RestartPolicy, corev1.ContainerRestartPolicyAlways,
+			corev1.ContainerRestartPolicyOnFailure, corev1.ContainerRestartPolicyNever)
+	}
+	for i, r := range ct.RestartPolicyRules {
+		rp := p.Child("restartPolicyRules").Index(i)
+		oneOf(c, rp.Child("action"), r.Action, corev1.ContainerRestartRuleActionRestart,
+			corev1.ContainerRestartRuleActionRestartAllContainers)
+		if r.ExitCodes == nil {
+			c.add(field.Required(rp.Child("exitCodes"), ""))
+			continue
+		}
+		oneOf(c, rp.Child("exitCodes", "operator"), r.ExitCodes.Operator,
+			corev1.ContainerRestartRuleOnExitCodesOpIn, corev1.ContainerRestartRuleOnExitCodesOpNotIn)
+	}
+}

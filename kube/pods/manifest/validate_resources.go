@@ -1,0 +1,112 @@
+package manifest
+
+import (
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	helpers "k8s.io/component-helpers/resource"
+)
+
+func (c *checker) resources(p *field.Path, r *corev1.ResourceRequirements) {
+	for _, l := range []struct {
+		name string
+		list corev1.ResourceList
+	}{{"limits", r.Limits}, {"requests", r.Requests}} {
+		for name, q := range l.list {
+			lp := p.Child(l.name).Key(string(name))
+			c.resourceName(lp, string(name))
+			if q.Sign() < 0 {
+				c.add(field.Invalid(lp, q.String(), "must not be negative"))
+			}
+			if isHugePages(name) && q.MilliValue()%1000 != 0 {
+				c.add(field.Invalid(lp, q.String(), "must be a whole number of bytes"))
+			}
+		}
+	}
+	c.requestsWithinLimits(p, r)
+	if len(r.Claims) > 0 {
+		c.add(field.Forbidden(p.Child("claims"), "static pods may not use resource claims"))
+	}
+}
+
+func (c *checker) requestsWithinLimits(p *field.Path, r *corev1.ResourceRequirements) {
+	for name, q := range r.Requests {
+		limit, limited := r.Limits[name]
+		rp := p.Child("requests").Key(string(name))
+		switch {
+		case !overcommits(name) && (!limited || limit.Cmp(q) != 0):
+			c.add(field.Invalid(rp, q.String(), "must be equal to the limit"))
+		case limited && q.Cmp(limit) > 0:
+			c.add(field.Invalid(rp, q.String(), "must not be greater than the limit of "+limit.String()))
+		}
+	}
+}
+
+func (c *checker) resizePolicy(p *field.Path, policies []corev1.ContainerResizePolicy) {
+	seen := map[corev1.ResourceName]bool{}
+	for i, r := range policies {
+		pp := p.Index(i)
+		oneOf(c, pp.Child("resourceName"), r.ResourceName, corev1.ResourceCPU, corev1.ResourceMemory)
+		oneOf(c, pp.Child("restartPolicy"), r.RestartPolicy, corev1.NotRequired, corev1.RestartContainer)
+		if seen[r.ResourceName] {
+			c.add(field.Duplicate(pp, r.ResourceName))
+		}
+		seen[r.ResourceName] = true
+		if c.pod.Spec.RestartPolicy == corev1.RestartPolicyNever && r.RestartPolicy == corev1.RestartContainer {
+			c.add(field.Invalid(pp.Child("restartPolicy"), r.RestartPolicy, "must be NotRequired in a pod with restartPolicy: Never"))
+		}
+	}
+}
+
+// overcommits says whether more of a resource may be used than was asked for: so it is with those of Kubernetes, apart from
+// huge pages, and with none of others.
+func overcommits(name corev1.ResourceName) bool {
+	n := string(name)
+	native := !strings.Contains(n, "/") || strings.Contains(n, corev1.ResourceDefaultNamespacePrefix)
+	return native && !isHugePages(name)
+}
+
+func (c *checker) resourceName(p *field.Path, name string) {
+	switch {
+	case strings.Contains(name, "/"):
+		c.texts(p, name, validation.IsQualifiedName(name))
+	case name == string(corev1.ResourceCPU), name == string(corev1.ResourceMemory),
+		name == string(corev1.ResourceEphemeralStorage), isHugePages(corev1.ResourceName(name)):
+	default:
+		c.add(field.Invalid(p, name, "is not a resource of a container: want cpu, memory, ephemeral-storage, hugepages-<size> "+
+			"or a name with a domain"))
+	}
+}
+
+func (c *checker) podResources(p *field.Path) {
+	s := &c.pod.Spec
+	if len(s.ResourceClaims) > 0 {
+		c.add(field.Forbidden(p.Child("resourceClaims"), "static pods may not use resource claims"))
+	}
+	for name, q := range s.Overhead {
+		if q.Sign() < 0 {
+			c.add(field.Invalid(p.Child("overhead").Key(string(name)), q.String(), "must not be negative"))
+		}
+	}
+	if s.Resources == nil {
+		return
+	}
+	rp := p.Child("resources")
+	c.resources(rp, s.Resources)
+	for _, list := range []corev1.ResourceList{s.Resources.Limits, s.Resources.Requests} {
+		for name := range list {
+			if !helpers.IsSupportedPodLevelResource(name) {
+				c.add(field.NotSupported(rp, name, helpers.SupportedPodLevelResources().UnsortedList()))
+			}
+		}
+	}
+	sum := helpers.AggregateContainerRequests(c.pod, helpers.PodResourcesOptions{})
+	for name, q := range s.Resources.Requests {
+		if containers, ok := sum[name]; ok && containers.Cmp(q) > 0 {
+			c.add(field.Invalid(rp.Child("requests").Key(string(name)), q.String(),
+				"must not be less than the requests of the containers, "+containers.String()))
+		}
+	}
+}

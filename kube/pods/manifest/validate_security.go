@@ -1,0 +1,140 @@
+package manifest
+
+import (
+	"math"
+	"regexp"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+func (c *checker) podSecurity(p *field.Path) {
+	s := &c.pod.Spec
+	sp := p.Child("securityContext")
+	if isTrue(s.ShareProcessNamespace) && s.HostPID {
+		c.add(field.Invalid(p.Child("shareProcessNamespace"), true, "shareProcessNamespace and hostPID exclude each other"))
+	}
+	if s.HostUsers != nil && !*s.HostUsers && (s.HostNetwork || s.HostPID || s.HostIPC) {
+		c.add(field.Forbidden(p.Child("hostUsers"), "false is not for pods with a network, PID or IPC namespace of the host"))
+	}
+	sc := s.SecurityContext
+	if sc == nil {
+		return
+	}
+	c.id(sp.Child("runAsUser"), sc.RunAsUser)
+	c.id(sp.Child("runAsGroup"), sc.RunAsGroup)
+	c.id(sp.Child("fsGroup"), sc.FSGroup)
+	for i := range sc.SupplementalGroups {
+		c.id(sp.Child("supplementalGroups").Index(i), &sc.SupplementalGroups[i])
+	}
+	c.seccomp(sp.Child("seccompProfile"), sc.SeccompProfile)
+	c.appArmor(sp.Child("appArmorProfile"), sc.AppArmorProfile)
+	c.sysctls(sp.Child("sysctls"), sc.Sysctls)
+	if f := sc.FSGroupChangePolicy; f != nil {
+		oneOf(c, sp.Child("fsGroupChangePolicy"), *f, corev1.FSGroupChangeOnRootMismatch, corev1.FSGroupChangeAlways)
+	}
+	if g := sc.SupplementalGroupsPolicy; g != nil {
+		oneOf(c, sp.Child("supplementalGroupsPolicy"), *g, corev1.SupplementalGroupsPolicyMerge, corev1.SupplementalGroupsPolicyStrict)
+	}
+	if sc.WindowsOptions != nil && isTrue(sc.WindowsOptions.HostProcess) {
+		c.add(field.Forbidden(sp.Child("windowsOptions", "hostProcess"), "this node runs Linux"))
+	}
+}
+
+var sysctlName = regexp.MustCompile(`^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$`)
+
+// ipcSysctl are those of an IPC namespace.
+var ipcSysctl = regexp.MustCompile(`^(kernel\.(shm|msg|sem)|fs\.mqueue\.)`)
+
+// sysctls refuses settings that would change the host: those of a namespace which the pod shares with it.
+func (c *checker) sysctls(p *field.Path, sysctls []corev1.Sysctl) {
+	seen := map[string]bool{}
+	for i, s := range sysctls {
+		np := p.Index(i).Child("name")
+		switch name := strings.ReplaceAll(s.Name, "/", "."); {
+		case !c.required(np, s.Name):
+		case len(s.Name) > 253 || !sysctlName.MatchString(s.Name):
+			c.add(field.Invalid(np, s.Name, "is not a name of a sysctl"))
+		case seen[name]:
+			c.add(field.Duplicate(np, s.Name))
+		case c.pod.Spec.HostNetwork && strings.HasPrefix(name, "net."):
+			c.add(field.Invalid(np, s.Name, "may not be set with hostNetwork: true"))
+		case c.pod.Spec.HostIPC && ipcSysctl.MatchString(name):
+			c.add(field.Invalid(np, s.Name, "may not be set with hostIPC: true"))
+		default:
+			seen[name] = true
+		}
+	}
+}
+
+func (c *checker) containerSecurity(p *field.Path, sc *corev1.SecurityContext) {
+	if sc == nil {
+		return
+	}
+	c.id(p.Child("runAsUser"), sc.RunAsUser)
+	c.id(p.Child("runAsGroup"), sc.RunAsGroup)
+	c.seccomp(p.Child("seccompProfile"), sc.SeccompProfile)
+	c.appArmor(p.Child("appArmorProfile"), sc.AppArmorProfile)
+	if m := sc.ProcMount; m != nil {
+		oneOf(c, p.Child("procMount"), *m, corev1.DefaultProcMount, corev1.UnmaskedProcMount)
+		if *m == corev1.UnmaskedProcMount && (c.pod.Spec.HostUsers == nil || *c.pod.Spec.HostUsers) {
+			c.add(field.Invalid(p.Child("procMount"), *m, "needs spec.hostUsers: false"))
+		}
+	}
+	if sc.AllowPrivilegeEscalation == nil || *sc.AllowPrivilegeEscalation {
+		return
+	}
+	ep := p.Child("allowPrivilegeEscalation")
+	if privileged(sc) {
+		c.add(field.Invalid(ep, false, "false is not possible with privileged: true"))
+	}
+	if sc.Capabilities != nil {
+		for _, add := range sc.Capabilities.Add {
+			if add == "CAP_SYS_ADMIN" {
+				c.add(field.Invalid(ep, false, "false is not possible with the capability CAP_SYS_ADMIN"))
+			}
+		}
+	}
+}
+
+func privileged(sc *corev1.SecurityContext) bool { return sc != nil && isTrue(sc.Privileged) }
+
+// id refuses a user or group ID the kernel does not know.
+func (c *checker) id(p *field.Path, id *int64) {
+	if id != nil {
+		c.between(p, *id, 0, math.MaxInt32)
+	}
+}
+
+// seccomp refuses a profile that names none or too many: such a container must not run unconfined by mistake.
+func (c *checker) seccomp(p *field.Path, s *corev1.SeccompProfile) {
+	if s == nil {
+		return
+	}
+	oneOf(c, p.Child("type"), s.Type,
+		corev1.SeccompProfileTypeLocalhost, corev1.SeccompProfileTypeRuntimeDefault, corev1.SeccompProfileTypeUnconfined)
+	c.localhostProfile(p, s.Type == corev1.SeccompProfileTypeLocalhost, s.LocalhostProfile)
+	if s.LocalhostProfile != nil {
+		c.below(p.Child("localhostProfile"), *s.LocalhostProfile)
+	}
+}
+
+func (c *checker) appArmor(p *field.Path, a *corev1.AppArmorProfile) {
+	if a == nil {
+		return
+	}
+	oneOf(c, p.Child("type"), a.Type,
+		corev1.AppArmorProfileTypeLocalhost, corev1.AppArmorProfileTypeRuntimeDefault, corev1.AppArmorProfileTypeUnconfined)
+	c.localhostProfile(p, a.Type == corev1.AppArmorProfileTypeLocalhost, a.LocalhostProfile)
+}
+
+func (c *checker) localhostProfile(p *field.Path, localhost bool, profile *string) {
+	lp := p.Child("localhostProfile")
+	switch {
+	case localhost && (profile == nil || *profile == ""):
+		c.add(field.Required(lp, "must name a profile when type is Localhost"))
+	case !localhost && profile != nil:
+		c.add(field.Invalid(lp, *profile, "may only be set when type is Localhost"))
+	}
+}
