@@ -1,0 +1,153 @@
+package spec
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// What resolvers can digest. A longer list is cut, with a warning.
+const (
+	maxNameservers  = 3
+	maxSearchPaths  = 32
+	maxSearchLength = 2048
+)
+
+// DNS writes the pod's resolver configuration: the base its dnsPolicy selects, and its dnsConfig merged in. The warnings
+// say what did not fit the limits of resolvers.
+func DNS(pod *corev1.Pod, node *Node) (*runtimeapi.DNSConfig, []Warning, error) {
+	config, warnings, err := dnsBase(pod, node)
+	if err != nil {
+		return nil, nil, err
+	}
+	if own := pod.Spec.DNSConfig; own != nil {
+		config.Servers = unique(config.Servers, own.Nameservers)
+		config.Searches = unique(config.Searches, own.Searches)
+		for _, option := range own.Options {
+			text := option.Name
+			if option.Value != nil && *option.Value != "" {
+				text += ":" + *option.Value
+			}
+			config.Options = setOption(config.Options, text)
+		}
+	}
+	return config, append(warnings, cutToLimits(config)...), nil
+}
+
+func dnsBase(pod *corev1.Pod, node *Node) (*runtimeapi.DNSConfig, []Warning, error) {
+	switch policy := pod.Spec.DNSPolicy; policy {
+	case corev1.DNSNone:
+		return &runtimeapi.DNSConfig{}, nil, nil
+	case corev1.DNSDefault:
+		return hostDNS(node), nil, nil
+	case corev1.DNSClusterFirst, "":
+		if pod.Spec.HostNetwork {
+			return hostDNS(node), nil, nil
+		}
+	case corev1.DNSClusterFirstWithHostNet:
+	default:
+		return nil, nil, fmt.Errorf("spec.dnsPolicy %q is not known", policy)
+	}
+	if len(node.ClusterDNS) == 0 {
+		return hostDNS(node), []Warning{{
+			Reason: "MissingClusterDNS",
+			Message: fmt.Sprintf("pod %q asks for cluster DNS, but clusterDNS is not set in this node's configuration; "+
+				"the node's own DNS settings are used instead", podText(pod)),
+		}}, nil
+	}
+	return &runtimeapi.DNSConfig{
+		Servers:  slices.Clone(node.ClusterDNS),
+		Searches: clusterSearch(pod.Namespace, node),
+		Options:  []string{"ndots:5"},
+	}, nil, nil
+}
+
+// hostDNS are the node's own settings. Without a resolv.conf that is a resolver on the local machine, told explicitly,
+// for a runtime would fill in /etc/resolv.conf where nothing is said.
+func hostDNS(node *Node) *runtimeapi.DNSConfig {
+	if !node.NoResolvConf {
+		return &runtimeapi.DNSConfig{
+			Servers:  slices.Clone(node.Resolv.Nameservers),
+			Searches: slices.Clone(node.Resolv.Search),
+			Options:  slices.Clone(node.Resolv.Options),
+		}
+	}
+	config := &runtimeapi.DNSConfig{Searches: []string{"."}}
+	for _, ip := range node.HostIPs {
+		if isIPv6(ip) {
+			config.Servers = append(config.Servers, "::1")
+		} else {
+			config.Servers = append(config.Servers, "127.0.0.1")
+		}
+	}
+	if len(config.Servers) == 0 {
+		config.Servers = []string{"127.0.0.1"}
+	}
+	return config
+}
+
+func clusterSearch(namespace string, node *Node) []string {
+	domain := node.ClusterDomain
+	if domain == "" {
+		return slices.Clone(node.Resolv.Search)
+	}
+	return unique([]string{namespace + ".svc." + domain, "svc." + domain, domain}, node.Resolv.Search)
+}
+
+// cutToLimits drops what resolvers would choke on and says so.
+func cutToLimits(config *runtimeapi.DNSConfig) []Warning {
+	var warnings []Warning
+	if len(config.Servers) > maxNameservers {
+		config.Servers = config.Servers[:maxNameservers]
+		warnings = append(warnings, Warning{
+			Reason: "DNSConfigForming",
+			Message: fmt.Sprintf("more than %d nameservers are given, which resolvers do not take; these are used: %s",
+				maxNameservers, strings.Join(config.Servers, " ")),
+		})
+	}
+	if kept := cutSearch(config.Searches); len(kept) < len(config.Searches) {
+		config.Searches = kept
+		warnings = append(warnings, Warning{
+			Reason: "DNSConfigForming",
+			Message: fmt.Sprintf("search domains are limited to %d, of %d characters each and %d together; these are used: %s",
+				maxSearchPaths, validation.DNS1123SubdomainMaxLength, maxSearchLength, strings.Join(kept, " ")),
+		})
+	}
+	return warnings
+}
+
+// cutSearch keeps the first domains that fit on a search line. Some resolvers abort on a domain that is too long, so those
+// go wherever they are.
+func cutSearch(domains []string) []string {
+	if len(domains) > maxSearchPaths {
+		domains = domains[:maxSearchPaths]
+	}
+	var kept []string
+	length := -1 // no space before the first
+	for _, domain := range domains {
+		if len(domain) > validation.DNS1123SubdomainMaxLength {
+			continue
+		}
+		length += 1 + len(domain)
+		if length > maxSearchLength {
+			break
+		}
+		kept = append(kept, domain)
+	}
+	return kept
+}
+
+// unique joins both lists and keeps the first of equal entries.
+func unique(a, b []string) []string {
+	var out []string
+	for _, s := range slices.Concat(a, b) {
+		if !slices.Contains(out, s) {
+			out = append(out, s)
+		}
+	}
+	return out
+}

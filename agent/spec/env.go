@@ -1,0 +1,190 @@
+package spec
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// Objects are the API objects and files a pod's environment is made from.
+type Objects struct {
+	// ConfigMaps and Secrets are those of the pod's namespace, by name. One that is not there does not exist; the caller
+	// waits for objects it has not asked for yet.
+	ConfigMaps map[string]*corev1.ConfigMap
+	Secrets    map[string]*corev1.Secret
+	// Services are those of the pod's namespace, and default/kubernetes.
+	Services []*corev1.Service
+	// EnvFiles are the files fileKeyRef names, as EnvFiles lists them. One that is not there does not exist.
+	EnvFiles map[EnvFile][]byte
+}
+
+// environment is a set of variables that keeps the order in which they first came.
+type environment struct {
+	names  []string
+	values map[string]string
+}
+
+func (e *environment) set(name, value string) {
+	if _, ok := e.values[name]; !ok {
+		e.names = append(e.names, name)
+	}
+	e.values[name] = value
+}
+
+// Environment returns the container's environment: what device plugins set, envFrom, env, and last the variables of
+// services that no other source has set. Within one source the order is that of the spec; maps are sorted by key. A
+// failure is a *Reason.
+func Environment(in *ContainerInput) ([]*runtimeapi.KeyValue, error) {
+	vars, err := variables(in)
+	if err != nil {
+		return nil, containerError(err)
+	}
+	return vars, nil
+}
+
+func variables(in *ContainerInput) ([]*runtimeapi.KeyValue, error) {
+	links := serviceVariables(in.Pod, in.Objects.Services)
+	env := &environment{values: map[string]string{}}
+	if err := addFrom(env, in); err != nil {
+		return nil, err
+	}
+	lookup := func(name string) (string, bool) {
+		if value, ok := env.values[name]; ok {
+			return value, true
+		}
+		value, ok := links[name]
+		return value, ok
+	}
+	for i := range in.Container.Env {
+		v := &in.Container.Env[i]
+		value, err := envValue(in, v, lookup)
+		switch {
+		case errors.Is(err, errSkip):
+		case err != nil:
+			return nil, err
+		default:
+			env.set(v.Name, value)
+		}
+	}
+	out := make([]*runtimeapi.KeyValue, 0, len(in.Devices.Envs)+len(env.names)+len(links))
+	out = append(out, in.Devices.Envs...)
+	for _, name := range env.names {
+		out = append(out, &runtimeapi.KeyValue{Key: name, Value: []byte(env.values[name])})
+	}
+	for _, name := range slices.Sorted(maps.Keys(links)) {
+		if _, ok := env.values[name]; !ok {
+			out = append(out, &runtimeapi.KeyValue{Key: name, Value: []byte(links[name])})
+		}
+	}
+	return out, checkVariables(out)
+}
+
+// checkVariables refuses what cannot be in a process's environment: NUL ends a string, = ends a name.
+func checkVariables(vars []*runtimeapi.KeyValue) error {
+	for _, v := range vars {
+		if v.Key == "" || strings.ContainsAny(v.Key, "=\x00") {
+			return fmt.Errorf("environment variable name %q is empty or contains = or a NUL byte", v.Key)
+		}
+		if slices.Contains(v.Value, 0) {
+			return fmt.Errorf("environment variable %s contains a NUL byte; mount binary data as a file instead", v.Key)
+		}
+	}
+	return nil
+}
+
+// addFrom adds the variables of envFrom. A later source wins over an earlier one.
+func addFrom(env *environment, in *ContainerInput) error {
+	for _, from := range in.Container.EnvFrom {
+		switch {
+		case from.ConfigMapRef != nil:
+			ref := from.ConfigMapRef
+			cm := in.Objects.ConfigMaps[ref.Name]
+			if cm == nil {
+				if isTrue(ref.Optional) {
+					continue
+				}
+				return notFound("configmap", ref.Name)
+			}
+			for _, key := range slices.Sorted(maps.Keys(cm.Data)) {
+				env.set(from.Prefix+key, cm.Data[key])
+			}
+		case from.SecretRef != nil:
+			ref := from.SecretRef
+			secret := in.Objects.Secrets[ref.Name]
+			if secret == nil {
+				if isTrue(ref.Optional) {
+					continue
+				}
+				return notFound("secret", ref.Name)
+			}
+			for _, key := range slices.Sorted(maps.Keys(secret.Data)) {
+				env.set(from.Prefix+key, string(secret.Data[key]))
+			}
+		}
+	}
+	return nil
+}
+
+// errSkip tells that an optional source is not there, so its variable is not set.
+var errSkip = errors.New("optional source is missing")
+
+// envValue resolves one entry of env. lookup finds the variables set so far, for references in its value.
+func envValue(in *ContainerInput, v *corev1.EnvVar, lookup func(string) (string, bool)) (string, error) {
+	if v.Value != "" || v.ValueFrom == nil {
+		return Expand(v.Value, lookup), nil
+	}
+	switch from := v.ValueFrom; {
+	case from.FieldRef != nil:
+		return fieldValue(in, from.FieldRef)
+	case from.ResourceFieldRef != nil:
+		return resourceFieldValue(in, from.ResourceFieldRef)
+	case from.ConfigMapKeyRef != nil:
+		return configMapValue(in, from.ConfigMapKeyRef)
+	case from.SecretKeyRef != nil:
+		return secretValue(in, from.SecretKeyRef)
+	case from.FileKeyRef != nil:
+		return fileValue(in, from.FileKeyRef)
+	}
+	return "", fmt.Errorf("environment variable %s: valueFrom names no source known here", v.Name)
+}
+
+func configMapValue(in *ContainerInput, ref *corev1.ConfigMapKeySelector) (string, error) {
+	cm := in.Objects.ConfigMaps[ref.Name]
+	if cm == nil {
+		return "", missing(ref.Optional, notFound("configmap", ref.Name))
+	}
+	value, ok := cm.Data[ref.Key]
+	if !ok {
+		return "", missing(ref.Optional,
+			fmt.Errorf("couldn't find key %v in ConfigMap %v/%v", ref.Key, in.Pod.Namespace, ref.Name))
+	}
+	return value, nil
+}
+
+func secretValue(in *ContainerInput, ref *corev1.SecretKeySelector) (string, error) {
+	secret := in.Objects.Secrets[ref.Name]
+	if secret == nil {
+		return "", missing(ref.Optional, notFound("secret", ref.Name))
+	}
+	value, ok := secret.Data[ref.Key]
+	if !ok {
+		return "", missing(ref.Optional,
+			fmt.Errorf("couldn't find key %v in Secret %v/%v", ref.Key, in.Pod.Namespace, ref.Name))
+	}
+	return string(value), nil
+}
+
+// missing turns the error about a missing source into errSkip where the source is optional.
+func missing(optional *bool, err error) error {
+	if isTrue(optional) {
+		return errSkip
+	}
+	return err
+}
+
+func isTrue(b *bool) bool { return b != nil && *b }

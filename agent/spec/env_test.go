@@ -1,0 +1,272 @@
+package spec
+
+import (
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+func testInput() *ContainerInput {
+	pod := testPod()
+	return &ContainerInput{
+		Node: testNode(nodeFacts{}), Pod: pod, Container: &pod.Spec.Containers[0],
+		Image: Image{Ref: "sha256:c"}, PodIPs: []string{"10.0.0.1"},
+		Objects: Objects{
+			ConfigMaps: map[string]*corev1.ConfigMap{"cm": {Data: map[string]string{"k": "v"}}},
+			Secrets:    map[string]*corev1.Secret{"s": {Data: map[string][]byte{"k": []byte("v"), "nul": {'a', 0}}}},
+			EnvFiles:   map[EnvFile][]byte{{"vol", "f"}: []byte("K='v'\nE=''\n"), {"vol", "bad"}: []byte("x"), {"vol", "big"}: make([]byte, MaxEnvFile+1)},
+		},
+		Volumes:  map[string]Volume{"vol": {HostPath: "/vol"}, "img": {Image: &runtimeapi.ImageSpec{Image: "i"}}, "raw": {Device: "/dev/raw"}},
+		SubPaths: map[int]string{},
+	}
+}
+
+// wantReason checks that err is a *Reason with the waiting reason users know, and that its message contains text.
+func wantReason(t *testing.T, name string, err error, reason, text string) {
+	t.Helper()
+	var r *Reason
+	if !errors.As(err, &r) || r.Reason != reason || !strings.Contains(r.Message, text) || r.Error() != r.Message {
+		t.Errorf("%s: got %v, want %s with %q", name, err, reason, text)
+	}
+}
+
+func env(in *ContainerInput, vars ...corev1.EnvVar) { in.Container.Env = vars }
+
+func TestEnvironmentErrors(t *testing.T) {
+	from := func(s corev1.EnvVarSource) corev1.EnvVar { return corev1.EnvVar{Name: "X", ValueFrom: &s} }
+	cm := func(name, key string) corev1.EnvVar {
+		return from(corev1.EnvVarSource{ConfigMapKeyRef: &corev1.ConfigMapKeySelector{LocalObjectReference: corev1.LocalObjectReference{Name: name}, Key: key}})
+	}
+	secret := func(name, key string) corev1.EnvVar {
+		return from(corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{LocalObjectReference: corev1.LocalObjectReference{Name: name}, Key: key}})
+	}
+	file := func(volume, path, key string) corev1.EnvVar {
+		return from(corev1.EnvVarSource{FileKeyRef: &corev1.FileKeySelector{VolumeName: volume, Path: path, Key: key}})
+	}
+	field := func(version, path string) corev1.EnvVar {
+		return from(corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{APIVersion: version, FieldPath: path}})
+	}
+	res := func(container, name string) corev1.EnvVar {
+		return from(corev1.EnvVarSource{ResourceFieldRef: &corev1.ResourceFieldSelector{ContainerName: container, Resource: name}})
+	}
+	for name, c := range map[string]struct {
+		v    corev1.EnvVar
+		text string
+	}{
+		"no ConfigMap":        {cm("gone", "k"), `configmap "gone" not found`},
+		"no ConfigMap key":    {cm("cm", "gone"), `couldn't find key gone in ConfigMap ns/cm`},
+		"no Secret":           {secret("gone", "k"), `secret "gone" not found`},
+		"no Secret key":       {secret("s", "gone"), `couldn't find key gone in Secret ns/s`},
+		"NUL":                 {secret("s", "nul"), "NUL"},
+		"no file volume":      {file("gone", "f", "K"), `cannot find the volume "gone"`},
+		"no file":             {file("vol", "gone", "K"), `"gone" not found`},
+		"no file key":         {file("vol", "f", "gone"), `"gone" not found in file "f"`},
+		"bad file":            {file("vol", "bad", "K"), "couldn't parse env file"},
+		"big file":            {file("vol", "big", "K"), "larger than"},
+		"file above":          {file("vol", "../f", "K"), "relative path"},
+		"file absolute":       {file("vol", "/f", "K"), "relative path"},
+		"file unnamed":        {file("vol", "", "K"), "relative path"},
+		"version":             {field("v2", "metadata.name"), "unsupported pod version: v2"},
+		"version of status":   {field("v2", "status.podIP"), "unsupported pod version: v2"},
+		"field":               {field("v1", "status.phase"), "unsupported fieldPath: status.phase"},
+		"field key":           {field("v1", "spec.nodeSelector['a']"), "does not support subscript"},
+		"field key malformed": {field("v1", "metadata.labels['a b']"), "invalid key subscript"},
+		"field key unclosed":  {field("v1", "metadata.labels['a"), "unsupported fieldPath"},
+		"field key alone":     {field("v1", "['a']"), "unsupported fieldPath"},
+		"resource":            {res("", "limits.gpu"), "unsupported container resource : limits.gpu"},
+		"resource of nothing": {res("", "cpu"), "unsupported container resource : cpu"},
+		"resource container":  {res("gone", "limits.cpu"), "container gone not found"},
+		"no source":           {from(corev1.EnvVarSource{}), "no source known here"},
+		"name with =":         {corev1.EnvVar{Name: "A=B", Value: "x"}, "A=B"},
+		"no name":             {corev1.EnvVar{Value: "x"}, "empty"},
+	} {
+		in := testInput()
+		env(in, c.v)
+		_, err := Environment(in)
+		wantReason(t, name, err, "CreateContainerConfigError", c.text)
+		_, err = Container(in)
+		wantReason(t, name, err, "CreateContainerConfigError", c.text)
+		_, err = SubPaths(in)
+		wantReason(t, name, err, "CreateContainerConfigError", c.text)
+	}
+}
+
+func TestEnvironmentFromErrors(t *testing.T) {
+	ref := corev1.LocalObjectReference{Name: "gone"}
+	in := testInput()
+	in.Container.EnvFrom = []corev1.EnvFromSource{{ConfigMapRef: &corev1.ConfigMapEnvSource{LocalObjectReference: ref}}}
+	_, err := Environment(in)
+	wantReason(t, "ConfigMap", err, "CreateContainerConfigError", `configmap "gone" not found`)
+	in.Container.EnvFrom = []corev1.EnvFromSource{{SecretRef: &corev1.SecretEnvSource{LocalObjectReference: ref}}}
+	_, err = Environment(in)
+	wantReason(t, "Secret", err, "CreateContainerConfigError", `secret "gone" not found`)
+}
+
+func TestHostIPUnknown(t *testing.T) {
+	for _, path := range []string{"status.hostIP", "status.hostIPs"} {
+		in := testInput()
+		in.Node.HostIPs = nil
+		env(in, corev1.EnvVar{Name: "X", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: path}}})
+		_, err := Environment(in)
+		wantReason(t, path, err, "CreateContainerConfigError", "host IP unknown")
+	}
+}
+
+func TestPodField(t *testing.T) {
+	pod := testPod()
+	if got, err := PodField(pod, &corev1.ObjectFieldSelector{FieldPath: "metadata.uid"}); err != nil || got != "uid-1" {
+		t.Errorf("%q %v", got, err)
+	}
+	if got, err := PodField(pod, &corev1.ObjectFieldSelector{APIVersion: "v2", FieldPath: "metadata.uid"}); err == nil {
+		t.Errorf("v2 gave %q", got)
+	}
+	in := testInput()
+	in.Pod.Spec.HostNetwork, in.PodIPs = true, nil
+	if got, err := fieldValue(in, &corev1.ObjectFieldSelector{FieldPath: "status.podIP"}); err != nil || got != "192.168.1.10" {
+		t.Errorf("on the host's network: %q %v", got, err)
+	}
+}
+
+// Optional sources that are not there leave an earlier value alone.
+func TestEnvironmentOptional(t *testing.T) {
+	yes := true
+	in := testInput()
+	env(in,
+		corev1.EnvVar{Name: "X", Value: "kept"},
+		corev1.EnvVar{Name: "X", ValueFrom: &corev1.EnvVarSource{FileKeyRef: &corev1.FileKeySelector{VolumeName: "vol", Path: "gone", Key: "K", Optional: &yes}}},
+		corev1.EnvVar{Name: "E", ValueFrom: &corev1.EnvVarSource{FileKeyRef: &corev1.FileKeySelector{VolumeName: "vol", Path: "f", Key: "E"}}},
+	)
+	got, err := Environment(in)
+	if err != nil || len(got) != 2 || string(got[0].Value) != "kept" || got[1].Key != "E" || len(got[1].Value) != 0 {
+		t.Errorf("%v %v", got, err)
+	}
+	if files := EnvFiles(in.Container); !slices.Equal(files, []EnvFile{{"vol", "gone"}, {"vol", "f"}}) {
+		t.Errorf("files: %v", files)
+	}
+}
+
+func TestServiceVariables(t *testing.T) {
+	service := func(namespace, name, ip string, ports ...corev1.ServicePort) *corev1.Service {
+		return &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+			Spec: corev1.ServiceSpec{ClusterIP: ip, Ports: ports}}
+	}
+	master := service("default", "kubernetes", "1.1.1.1")
+	own := service("ns", "kubernetes", "2.2.2.2")
+	other := service("ns", "web", "3.3.3.3")
+	yes, no := true, false
+	for name, c := range map[string]struct {
+		links    *bool
+		services []*corev1.Service
+		want     map[string]string
+	}{
+		"none":                    {&yes, nil, map[string]string{}},
+		"default is links":        {nil, []*corev1.Service{other}, map[string]string{"WEB_SERVICE_HOST": "3.3.3.3"}},
+		"no links":                {&no, []*corev1.Service{other, master, own}, map[string]string{"KUBERNETES_SERVICE_HOST": "1.1.1.1"}},
+		"own wins, first":         {&yes, []*corev1.Service{own, master}, map[string]string{"KUBERNETES_SERVICE_HOST": "2.2.2.2"}},
+		"own wins, last":          {&yes, []*corev1.Service{master, own}, map[string]string{"KUBERNETES_SERVICE_HOST": "2.2.2.2"}},
+		"no address":              {&yes, []*corev1.Service{service("ns", "a", ""), service("ns", "b", "None")}, map[string]string{}},
+		"other in default":        {&yes, []*corev1.Service{service("default", "web", "4.4.4.4")}, map[string]string{}},
+		"kubernetes elsewhere":    {&yes, []*corev1.Service{service("other", "kubernetes", "4.4.4.4")}, map[string]string{}},
+		"own but without links":   {&no, []*corev1.Service{own}, map[string]string{}},
+		"no ports but an address": {&yes, []*corev1.Service{service("ns", "a-b", "fd00::1")}, map[string]string{"A_B_SERVICE_HOST": "fd00::1"}},
+	} {
+		pod := testPod()
+		pod.Spec.EnableServiceLinks = c.links
+		if got := serviceVariables(pod, c.services); !maps.Equal(got, c.want) {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
+func TestEnvFile(t *testing.T) {
+	for name, c := range map[string]struct {
+		content, key string
+		want         string
+		ok           bool
+		err          string
+	}{
+		"found":              {content: "A='1'\nB='2'\n", key: "B", want: "2", ok: true},
+		"first wins":         {content: "A='1'\nA='2'\n", key: "A", want: "1", ok: true},
+		"none":               {content: "A='1'", key: "B"},
+		"empty":              {content: "", key: "B"},
+		"comments, blanks":   {content: "\n  # A='x'\n \t A='1' # y\r\n", key: "A", want: "1", ok: true},
+		"lines":              {content: "A='1\r\n2\n\n#3' \nB='x'", key: "A", want: "1\n2\n\n#3", ok: true},
+		"after lines":        {content: "A='1\n2'\nB='x'", key: "B", want: "x", ok: true},
+		"empty value":        {content: "A=''", key: "A", ok: true},
+		"blank after =":      {content: "A= 'x'", key: "A", ok: true},
+		"other blank":        {content: "A= 'x'\nB='2'", key: "B", want: "2", ok: true},
+		"no escapes":         {content: `A='\n$(X) "'`, key: "A", want: `\n$(X) "`, ok: true},
+		"errors come late":   {content: "A='1'\nnonsense", key: "A", want: "1", ok: true},
+		"no =":               {content: "\nA", key: "A", err: "line 2"},
+		"no name":            {content: "='1'", key: "A", err: "line 1"},
+		"blank before =":     {content: "A ='1'", key: "A", err: "line 1"},
+		"two words":          {content: "export A='1'", key: "A", err: "line 1"},
+		"unquoted":           {content: "A=1", key: "A", err: "single quotes"},
+		"double quotes":      {content: `A="1"`, key: "A", err: "single quotes"},
+		"no value":           {content: "A=", key: "A", err: "single quotes"},
+		"unclosed":           {content: "X='1'\nA='1\n2\n", key: "A", err: "line 2: the quote of A is never closed"},
+		"text after":         {content: "A='1'x", key: "A", err: "text after"},
+		"text after lines":   {content: "A='1\n2' x", key: "B", err: "line 2: text after"},
+		"line counts go on":  {content: "A='1\n2'\n\nB", key: "B", err: "line 4"},
+		"quote within a key": {content: "A'='1'", key: "A'", want: "1", ok: true},
+	} {
+		got, ok, err := envFileValue(c.content, c.key)
+		if got != c.want || ok != c.ok || (err != nil) != (c.err != "") || err != nil && !strings.Contains(err.Error(), c.err) {
+			t.Errorf("%s: %q %v %v", name, got, ok, err)
+		}
+	}
+}
+
+func FuzzEnvFile(f *testing.F) {
+	f.Add("A='1'\n#\nB='2\n3' # c\n", "B")
+	f.Add("A= x\nA='", "A")
+	f.Fuzz(func(t *testing.T, content, key string) {
+		value, ok, err := envFileValue(content, key)
+		if err != nil && (ok || value != "") {
+			t.Errorf("%q %v with %v", value, ok, err)
+		}
+		if strings.Contains(value, "'") {
+			t.Errorf("value %q holds a quote", value)
+		}
+	})
+}
+
+func TestResourceField(t *testing.T) {
+	pod := testPod()
+	always := corev1.ContainerRestartPolicyAlways
+	pod.Spec.Containers[0].Resources = corev1.ResourceRequirements{Limits: list("1500m", "")}
+	pod.Spec.InitContainers = []corev1.Container{{Name: "side", RestartPolicy: &always}}
+	pod.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "debug"}}}
+	allocatable := list("7500m", "7Gi")
+	for name, c := range map[string]struct {
+		container *corev1.Container
+		ref       corev1.ResourceFieldSelector
+		want      string
+	}{
+		"own limit, rounded up": {&pod.Spec.Containers[0], corev1.ResourceFieldSelector{Resource: "limits.cpu"}, "2"},
+		"node's":                {&pod.Spec.Containers[0], corev1.ResourceFieldSelector{Resource: "limits.memory"}, "7516192768"},
+		"nothing known":         {&pod.Spec.Containers[0], corev1.ResourceFieldSelector{Resource: "limits.ephemeral-storage"}, "0"},
+		"by name":               {nil, corev1.ResourceFieldSelector{ContainerName: "c", Resource: "limits.cpu"}, "2"},
+		"no own request":        {nil, corev1.ResourceFieldSelector{ContainerName: "c", Resource: "requests.cpu"}, "0"},
+		"sidecar itself":        {&pod.Spec.InitContainers[0], corev1.ResourceFieldSelector{Resource: "limits.cpu"}, "8"},
+		"sidecar by name":       {nil, corev1.ResourceFieldSelector{ContainerName: "side", Resource: "limits.cpu"}, "0"},
+	} {
+		if got, err := ResourceField(pod, c.container, &c.ref, allocatable); err != nil || got != c.want {
+			t.Errorf("%s: %q %v", name, got, err)
+		}
+	}
+	for _, ref := range []corev1.ResourceFieldSelector{{Resource: "limits.cpu"}, {ContainerName: "debug", Resource: "limits.cpu"}} {
+		if got, err := ResourceField(pod, nil, &ref, allocatable); err == nil {
+			t.Errorf("%v: %q", ref, got)
+		}
+	}
+	if len(allocatable) != 2 || len(pod.Spec.Containers[0].Resources.Limits) != 1 {
+		t.Error("an input was modified")
+	}
+}

@@ -1,0 +1,50 @@
+package spec
+
+import (
+	"strings"
+	"unicode/utf8"
+)
+
+// Expand replaces each $(NAME) in s by what lookup gives for NAME. References lookup does not know stay as they are, $$
+// stands for a single $, so $$(NAME) gives the text $(NAME). Everything else, an unclosed reference included, is literal.
+// What is put in is not expanded again.
+func Expand(s string, lookup func(string) (string, bool)) string {
+	if !strings.Contains(s, "$") {
+		return s
+	}
+	var out strings.Builder
+	for {
+		i := strings.IndexByte(s, '$')
+		if i < 0 || i+1 == len(s) {
+			out.WriteString(s)
+			return out.String()
+		}
+		out.WriteString(s[:i])
+		s = s[i+1:]
+		s = s[expandOne(&out, s, lookup):]
+	}
+}
+
+// expandOne writes what follows a $ and returns how many bytes of s it used up. s is not empty.
+func expandOne(out *strings.Builder, s string, lookup func(string) (string, bool)) int {
+	switch s[0] {
+	case '$':
+		out.WriteByte('$')
+		return 1
+	case '(':
+		end := strings.IndexByte(s, ')')
+		if end < 0 {
+			out.WriteString("$(")
+			return 1
+		}
+		if value, ok := lookup(s[1:end]); ok {
+			out.WriteString(value)
+		} else {
+			out.WriteString("$" + s[:end+1])
+		}
+		return end + 1
+	}
+	_, size := utf8.DecodeRuneInString(s)
+	out.WriteString("$" + s[:size])
+	return size
+}

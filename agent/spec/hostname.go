@@ -1,0 +1,74 @@
+package spec
+
+import (
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+const (
+	// maxHostname is what gethostname(2) gives without cutting: 64 bytes with the final NUL.
+	maxHostname = 63
+	// maxNodename is the kernel's limit for a host name (HOST_NAME_MAX).
+	maxNodename = 64
+)
+
+// Hostname returns the pod's host name, and the domain it is in where spec.subdomain places it below a headless service.
+func Hostname(pod *corev1.Pod, clusterDomain string) (host, domain string, err error) {
+	if override := pod.Spec.HostnameOverride; override != nil {
+		if msgs := validation.IsDNS1123Subdomain(*override); len(msgs) > 0 {
+			return "", "", fmt.Errorf("spec.hostnameOverride %q: %s", *override, strings.Join(msgs, "; "))
+		}
+		host, err = cutHostname(*override)
+		return host, "", err
+	}
+	host = pod.Name
+	if name := pod.Spec.Hostname; name != "" {
+		if msgs := validation.IsDNS1123Label(name); len(msgs) > 0 {
+			return "", "", fmt.Errorf("spec.hostname %q: %s", name, strings.Join(msgs, "; "))
+		}
+		host = name
+	}
+	if host, err = cutHostname(host); err != nil {
+		return "", "", err
+	}
+	if sub := pod.Spec.Subdomain; sub != "" {
+		if msgs := validation.IsDNS1123Label(sub); len(msgs) > 0 {
+			return "", "", fmt.Errorf("spec.subdomain %q: %s", sub, strings.Join(msgs, "; "))
+		}
+		domain = sub + "." + pod.Namespace + ".svc." + clusterDomain
+	}
+	return host, domain, nil
+}
+
+// kernelHostname is what the sandbox's kernel says its name is: the host name, with its domain where
+// spec.setHostnameAsFQDN asks for that.
+func kernelHostname(pod *corev1.Pod, clusterDomain string) (string, error) {
+	host, domain, err := Hostname(pod, clusterDomain)
+	if err != nil {
+		return "", err
+	}
+	if asFQDN := pod.Spec.SetHostnameAsFQDN; domain == "" || asFQDN == nil || !*asFQDN {
+		return host, nil
+	}
+	fqdn := host + "." + domain
+	if len(fqdn) > maxNodename {
+		return "", fmt.Errorf("spec.setHostnameAsFQDN: the name %s has %d characters, but a host name can have %d; "+
+			"shorten the pod's hostname or subdomain", fqdn, len(fqdn), maxNodename)
+	}
+	return fqdn, nil
+}
+
+// cutHostname cuts a name that is too long. What is left must not end in a separator.
+func cutHostname(name string) (string, error) {
+	if len(name) <= maxHostname {
+		return name, nil
+	}
+	cut := strings.TrimRight(name[:maxHostname], "-.")
+	if cut == "" {
+		return "", fmt.Errorf("host name %q has nothing left when cut to %d characters", name, maxHostname)
+	}
+	return cut, nil
+}

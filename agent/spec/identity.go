@@ -1,0 +1,48 @@
+package spec
+
+import (
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+// podText names a pod in messages as the kubelet does: name_namespace(uid).
+func podText(pod *corev1.Pod) string {
+	return fmt.Sprintf("%s_%s(%s)", pod.Name, pod.Namespace, pod.UID)
+}
+
+// checkPod makes sure of the names that become paths and cgroups. The API server has checked those of its pods; a
+// manifest's come from a file.
+func checkPod(pod *corev1.Pod) error {
+	if msgs := validation.IsDNS1123Subdomain(pod.Name); len(msgs) > 0 {
+		return fmt.Errorf("pod name %q: %s", pod.Name, strings.Join(msgs, "; "))
+	}
+	if msgs := validation.IsDNS1123Label(pod.Namespace); len(msgs) > 0 {
+		return fmt.Errorf("namespace %q of pod %q: %s", pod.Namespace, pod.Name, strings.Join(msgs, "; "))
+	}
+	return checkUID(pod.UID)
+}
+
+func checkContainerName(name string) error {
+	if msgs := validation.IsDNS1123Label(name); len(msgs) > 0 {
+		return fmt.Errorf("container name %q: %s", name, strings.Join(msgs, "; "))
+	}
+	return nil
+}
+
+// checkUID allows letters, digits, hyphens and inner dots. Pod UIDs are UUIDs, or the hash of a manifest; anything else
+// could leave the pod's directory, or be taken for another pod in a cgroup's name.
+func checkUID(uid types.UID) error {
+	const maxLength = 128
+	bad := func(r rune) bool {
+		return r != '-' && r != '.' && (r < '0' || r > '9') && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z')
+	}
+	s := string(uid)
+	if s == "" || len(s) > maxLength || s[0] == '.' || strings.ContainsFunc(s, bad) {
+		return fmt.Errorf("pod UID %q: must be 1 to %d letters, digits, hyphens and dots, and not start with a dot", uid, maxLength)
+	}
+	return nil
+}

@@ -1,0 +1,262 @@
+package spec
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// Volume is one of the pod's volumes as it was set up on this node. Just one of HostPath, Device and Image is set.
+type Volume struct {
+	// HostPath is the directory or file the volume shows.
+	HostPath string
+	// Device is the block device, or a link to it, of a volume with volumeMode Block.
+	Device string
+	// Image is the pulled image of an image volume. Its mounts are always read-only.
+	Image *runtimeapi.ImageSpec
+	// ReadOnly makes all mounts of the volume read-only, whatever they ask for.
+	ReadOnly bool
+	// Relabel asks the runtime to give the files the container's SELinux label.
+	Relabel bool
+}
+
+// SubPath is a path below a volume that has to be resolved, and made where missing, before its container is created.
+type SubPath struct {
+	// Index is the position in the container's volumeMounts.
+	Index  int
+	Volume string
+	// Path is relative, without .. in it, and its variables are expanded. It must be resolved beneath the volume's root.
+	Path string
+}
+
+// SubPaths lists the sub-paths of the container's mounts. Those of image volumes are left to the runtime. A failure is a
+// *Reason.
+func SubPaths(in *ContainerInput) ([]SubPath, error) {
+	envs, err := variables(in)
+	if err != nil {
+		return nil, containerError(err)
+	}
+	lookup := lookupIn(envs)
+	var out []SubPath
+	for i := range in.Container.VolumeMounts {
+		m := &in.Container.VolumeMounts[i]
+		sub, err := subPath(m, lookup)
+		if err != nil {
+			return nil, containerError(err)
+		}
+		if sub != "" && in.Volumes[m.Name].Image == nil {
+			out = append(out, SubPath{Index: i, Volume: m.Name, Path: sub})
+		}
+	}
+	return out, nil
+}
+
+// mounts lists what the container sees: mounts of device plugins, its volumes, the managed /etc/hosts, the file for its
+// termination message.
+func mounts(in *ContainerInput, envs []*runtimeapi.KeyValue) ([]*runtimeapi.Mount, error) {
+	c := in.Container
+	lookup := lookupIn(envs)
+	var out []*runtimeapi.Mount
+	for _, m := range in.Devices.Mounts {
+		out = append(out, &runtimeapi.Mount{ContainerPath: m.ContainerPath, HostPath: m.HostPath, Readonly: m.ReadOnly})
+	}
+	ownHosts := false
+	for i := range c.VolumeMounts {
+		mount, err := volumeMount(in, i, lookup)
+		if err != nil {
+			return nil, err
+		}
+		ownHosts = ownHosts || c.VolumeMounts[i].MountPath == etcHosts
+		out = append(out, mount)
+	}
+	if !ownHosts && (in.Pod.Spec.HostNetwork || len(in.PodIPs) > 0) {
+		out = append(out, &runtimeapi.Mount{
+			ContainerPath:  etcHosts,
+			HostPath:       in.Node.HostsPath(in.Pod.UID),
+			SelinuxRelabel: in.Node.SELinux,
+		})
+	}
+	if c.TerminationMessagePath != "" {
+		target, err := absolute(c.TerminationMessagePath)
+		if err != nil {
+			return nil, fmt.Errorf("terminationMessagePath: %w", err)
+		}
+		out = append(out, &runtimeapi.Mount{
+			ContainerPath:  target,
+			HostPath:       in.Node.TerminationLogPath(in.Pod.UID, c.Name, in.Attempt),
+			SelinuxRelabel: in.Node.SELinux,
+		})
+	}
+	// The ID mappings of a user namespace let files keep their owners within.
+	userns, err := userNamespace(in.Pod, in.UserNS)
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range out {
+		m.UidMappings, m.GidMappings = userns.Uids, userns.Gids
+	}
+	return out, nil
+}
+
+func volumeMount(in *ContainerInput, index int, lookup func(string) (string, bool)) (*runtimeapi.Mount, error) {
+	m := &in.Container.VolumeMounts[index]
+	volume, ok := in.Volumes[m.Name]
+	if !ok || volume.HostPath == "" && volume.Image == nil {
+		return nil, fmt.Errorf("cannot find volume %q to mount into container %q", m.Name, in.Container.Name)
+	}
+	target, err := absolute(m.MountPath)
+	if err != nil {
+		return nil, fmt.Errorf("mountPath of volume %q: %w", m.Name, err)
+	}
+	sub, err := subPath(m, lookup)
+	if err != nil {
+		return nil, err
+	}
+	propagation, err := propagation(in, m)
+	if err != nil {
+		return nil, err
+	}
+	recursive, err := recursiveReadOnly(m, in.RecursiveReadOnly)
+	if err != nil {
+		return nil, err
+	}
+	mount := &runtimeapi.Mount{
+		ContainerPath:     target,
+		HostPath:          volume.HostPath,
+		Readonly:          m.ReadOnly || volume.ReadOnly || volume.Image != nil,
+		RecursiveReadOnly: recursive,
+		SelinuxRelabel:    volume.Relabel && in.Node.SELinux,
+		Propagation:       propagation,
+		Image:             volume.Image,
+		ImageSubPath:      sub, // as the kubelet does, for all mounts; without an image nobody looks at it
+	}
+	switch {
+	case volume.Image != nil:
+		mount.HostPath = ""
+	case sub != "":
+		if mount.HostPath = in.SubPaths[index]; mount.HostPath == "" {
+			return nil, fmt.Errorf("failed to prepare subPath for volumeMount %q of container %q", m.Name, in.Container.Name)
+		}
+	}
+	return mount, nil
+}
+
+// subPath returns the mount's sub-path with its variables expanded; empty where it has none.
+func subPath(m *corev1.VolumeMount, lookup func(string) (string, bool)) (string, error) {
+	sub := m.SubPath
+	if m.SubPathExpr != "" {
+		missing := map[string]bool{}
+		sub = Expand(m.SubPathExpr, func(name string) (string, bool) {
+			value, _ := lookup(name)
+			if value == "" {
+				missing[name] = true
+			}
+			return value, true
+		})
+		if len(missing) > 0 {
+			return "", fmt.Errorf("missing value for %s", strings.Join(slices.Sorted(maps.Keys(missing)), ", "))
+		}
+	}
+	if err := checkSubPath(sub); err != nil {
+		return "", fmt.Errorf("subPath %q of volume %q %w", sub, m.Name, err)
+	}
+	return sub, nil
+}
+
+// checkSubPath refuses paths that lead out of where they start. It is the first of two guards: the hand that opens the
+// path resolves it beneath its root.
+func checkSubPath(p string) error {
+	switch {
+	case path.IsAbs(p):
+		return errors.New("must not be an absolute path")
+	case slices.Contains(strings.Split(p, "/"), ".."):
+		return errors.New("must not contain '..'")
+	case strings.ContainsRune(p, 0):
+		return errors.New("must not contain a NUL byte")
+	}
+	return nil
+}
+
+// absolute makes a path within the container absolute.
+func absolute(p string) (string, error) {
+	switch {
+	case p == "":
+		return "", errors.New("path is empty")
+	case strings.ContainsRune(p, 0):
+		return "", fmt.Errorf("path %q contains a NUL byte", p)
+	case path.IsAbs(p):
+		return p, nil
+	}
+	return "/" + p, nil
+}
+
+func propagation(in *ContainerInput, m *corev1.VolumeMount) (runtimeapi.MountPropagation, error) {
+	if m.MountPropagation == nil {
+		return runtimeapi.MountPropagation_PROPAGATION_PRIVATE, nil
+	}
+	switch mode := *m.MountPropagation; mode {
+	case corev1.MountPropagationNone:
+		return runtimeapi.MountPropagation_PROPAGATION_PRIVATE, nil
+	case corev1.MountPropagationHostToContainer:
+		return runtimeapi.MountPropagation_PROPAGATION_HOST_TO_CONTAINER, nil
+	case corev1.MountPropagationBidirectional:
+		// Mounts made within would appear on the node, so only those who own the node may do it.
+		if sc := in.Container.SecurityContext; sc == nil || !isTrue(sc.Privileged) {
+			return 0, fmt.Errorf("volume %q: mountPropagation %s needs a privileged container", m.Name, mode)
+		}
+		return runtimeapi.MountPropagation_PROPAGATION_BIDIRECTIONAL, nil
+	default:
+		return 0, fmt.Errorf("invalid MountPropagation mode: %q", mode)
+	}
+}
+
+// recursiveReadOnly tells whether mounts below this one become read-only too (KEP-3857).
+func recursiveReadOnly(m *corev1.VolumeMount, supported bool) (bool, error) {
+	if m.RecursiveReadOnly == nil || *m.RecursiveReadOnly == corev1.RecursiveReadOnlyDisabled {
+		return false, nil
+	}
+	if !m.ReadOnly {
+		return false, fmt.Errorf("volume %q requested recursive read-only mode, but it is not read-only", m.Name)
+	}
+	if p := m.MountPropagation; p != nil && *p != corev1.MountPropagationNone {
+		return false, fmt.Errorf("volume %q requested recursive read-only mode, but it is not compatible with propagation %q",
+			m.Name, *p)
+	}
+	switch mode := *m.RecursiveReadOnly; mode {
+	case corev1.RecursiveReadOnlyIfPossible:
+		return supported, nil
+	case corev1.RecursiveReadOnlyEnabled:
+		if !supported {
+			return false, fmt.Errorf("volume %q requested recursive read-only mode, but it is not supported by the runtime", m.Name)
+		}
+		return true, nil
+	default:
+		return false, fmt.Errorf("unknown recursive read-only mode %q", mode)
+	}
+}
+
+// devices lists the devices of plugins, and the volumes the container uses as raw devices.
+func devices(in *ContainerInput) ([]*runtimeapi.Device, error) {
+	out := slices.Clone(in.Devices.Devices)
+	for _, d := range in.Container.VolumeDevices {
+		if !path.IsAbs(d.DevicePath) {
+			return nil, fmt.Errorf("devicePath %q of volume %q must be an absolute path", d.DevicePath, d.Name)
+		}
+		volume := in.Volumes[d.Name]
+		if volume.Device == "" {
+			return nil, fmt.Errorf("cannot find volume %q to pass into container %q", d.Name, in.Container.Name)
+		}
+		permissions := "mrw"
+		if volume.ReadOnly {
+			permissions = "r"
+		}
+		out = append(out, &runtimeapi.Device{ContainerPath: d.DevicePath, HostPath: volume.Device, Permissions: permissions})
+	}
+	return out, nil
+}

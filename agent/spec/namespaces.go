@@ -1,0 +1,87 @@
+package spec
+
+import (
+	"errors"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// IDMapping maps a range of user and group IDs alike from a container to the host.
+type IDMapping struct {
+	ContainerID uint32
+	HostID      uint32
+	Length      uint32
+}
+
+// namespaces says which namespaces the pod has and which it shares with the node.
+func namespaces(pod *corev1.Pod, mappings []IDMapping) (*runtimeapi.NamespaceOption, error) {
+	userns, err := userNamespace(pod, mappings)
+	if err != nil {
+		return nil, err
+	}
+	out := &runtimeapi.NamespaceOption{
+		Network:       runtimeapi.NamespaceMode_POD,
+		Pid:           runtimeapi.NamespaceMode_CONTAINER,
+		Ipc:           runtimeapi.NamespaceMode_POD,
+		UsernsOptions: userns,
+	}
+	if pod.Spec.HostNetwork {
+		out.Network = runtimeapi.NamespaceMode_NODE
+	}
+	if pod.Spec.HostIPC {
+		out.Ipc = runtimeapi.NamespaceMode_NODE
+	}
+	switch {
+	case pod.Spec.HostPID:
+		out.Pid = runtimeapi.NamespaceMode_NODE
+	case isTrue(pod.Spec.ShareProcessNamespace):
+		out.Pid = runtimeapi.NamespaceMode_POD
+	}
+	return out, nil
+}
+
+// containerNamespaces lets an ephemeral container join the processes of its target. Where all containers of the pod share
+// theirs anyway, there is nothing to join.
+func containerNamespaces(in *ContainerInput) (*runtimeapi.NamespaceOption, error) {
+	target, err := in.target()
+	if err != nil {
+		return nil, err
+	}
+	out, err := namespaces(in.Pod, in.UserNS)
+	if err != nil {
+		return nil, err
+	}
+	if target != "" && out.Pid == runtimeapi.NamespaceMode_CONTAINER {
+		out.Pid = runtimeapi.NamespaceMode_TARGET
+		out.TargetId = target
+	}
+	return out, nil
+}
+
+// userNamespace returns the pod's user namespace; that of the node unless spec.hostUsers is false.
+func userNamespace(pod *corev1.Pod, mappings []IDMapping) (*runtimeapi.UserNamespace, error) {
+	if pod.Spec.HostUsers == nil || *pod.Spec.HostUsers {
+		return &runtimeapi.UserNamespace{Mode: runtimeapi.NamespaceMode_NODE}, nil
+	}
+	out := &runtimeapi.UserNamespace{Mode: runtimeapi.NamespaceMode_POD}
+	root := false
+	for _, m := range mappings {
+		if m.HostID == 0 || m.Length == 0 {
+			return nil, fmt.Errorf("spec.hostUsers is false, but the mapping of %d IDs from %d to %d would not separate them",
+				m.Length, m.ContainerID, m.HostID)
+		}
+		root = root || m.ContainerID == 0
+		out.Uids = append(out.Uids, m.cri())
+		out.Gids = append(out.Gids, m.cri())
+	}
+	if !root {
+		return nil, errors.New("spec.hostUsers is false, but no IDs are set aside for the pod that would map its root user")
+	}
+	return out, nil
+}
+
+func (m IDMapping) cri() *runtimeapi.IDMapping {
+	return &runtimeapi.IDMapping{HostId: m.HostID, ContainerId: m.ContainerID, Length: m.Length}
+}

@@ -1,0 +1,130 @@
+package spec
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+)
+
+// What Container writes, ParseContainer reads.
+func TestParseContainerRoundTrip(t *testing.T) {
+	for _, w := range corpus(t) {
+		sandbox, _, err := Sandbox(w.sandboxInput())
+		if err != nil {
+			t.Fatal(err)
+		}
+		ref := PodRef{Namespace: w.pod.Namespace, Name: w.pod.Name, UID: w.pod.UID}
+		if got, err := ParsePodLabels(sandbox.Labels); err != nil || got != ref {
+			t.Errorf("%s: sandbox of %v, %v", w.name, got, err)
+		}
+		for _, c := range Containers(w.pod) {
+			config, err := Container(w.containerInput(t, c))
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := ContainerFacts{
+				Pod: ref, Name: c.Name, Hash: ContainerHash(c), RestartCount: w.facts.Attempt,
+				DeletionGrace: w.pod.DeletionGracePeriodSeconds, TerminationGrace: w.pod.Spec.TerminationGracePeriodSeconds,
+				TerminationMessagePath: c.TerminationMessagePath, TerminationMessagePolicy: c.TerminationMessagePolicy,
+				Ports: c.Ports,
+			}
+			if c.Lifecycle != nil {
+				want.PreStop = c.Lifecycle.PreStop
+			}
+			got, ok, err := ParseContainer(config.Labels, config.Annotations)
+			if diff := cmp.Diff(want, got); !ok || err != nil || diff != "" {
+				t.Errorf("%s container %s: %v %v\n%s", w.name, c.Name, ok, err, diff)
+			}
+		}
+	}
+}
+
+func TestParsePodLabelsRefuses(t *testing.T) {
+	good := map[string]string{LabelPodName: "p", LabelPodNamespace: "n", LabelPodUID: "u"}
+	for key, values := range map[string][]string{
+		LabelPodName:      {""},
+		LabelPodNamespace: {""},
+		LabelPodUID:       {"", "../etc", ".", "a/b", "a b", strings.Repeat("x", 129)},
+	} {
+		for _, value := range values {
+			labels := map[string]string{}
+			for k, v := range good {
+				labels[k] = v
+			}
+			labels[key] = value
+			if ref, err := ParsePodLabels(labels); err == nil {
+				t.Errorf("%s %q gave %v", key, value, ref)
+			}
+			if _, ok, err := ParseContainer(labels, nil); ok || err == nil {
+				t.Errorf("container with %s %q: %v %v", key, value, ok, err)
+			}
+		}
+	}
+	if _, ok, err := ParseContainer(good, nil); ok || err == nil {
+		t.Error("a container without a name was accepted")
+	}
+}
+
+// One unreadable annotation must not hide the others: the container has to be stopped, with its hook and grace.
+func TestParseContainerKeepsWhatIsReadable(t *testing.T) {
+	labels := map[string]string{LabelPodName: "p", LabelPodNamespace: "n", LabelPodUID: "u", LabelContainerName: "c"}
+	got, ok, err := ParseContainer(labels, map[string]string{
+		AnnotationHash:                   "ffff",
+		AnnotationRestartCount:           "-1",
+		AnnotationDeletionGracePeriod:    "soon",
+		AnnotationTerminationGracePeriod: "7",
+		AnnotationPreStopHandler:         `{"httpGet":{"port":"web"}}`,
+		AnnotationPorts:                  "{",
+	})
+	seven := int64(7)
+	want := ContainerFacts{
+		Pod: PodRef{"n", "p", "u"}, Name: "c", Hash: "ffff", // the count is unreadable, so 0
+		TerminationGrace: &seven,
+		PreStop:          &corev1.LifecycleHandler{HTTPGet: &corev1.HTTPGetAction{Port: intstr.FromString("web")}},
+	}
+	if diff := cmp.Diff(want, got); !ok || diff != "" {
+		t.Errorf("%v\n%s", ok, diff)
+	}
+	for _, key := range []string{AnnotationRestartCount, AnnotationDeletionGracePeriod, AnnotationPorts} {
+		if err == nil || !strings.Contains(err.Error(), key) {
+			t.Errorf("error %v does not name %s", err, key)
+		}
+	}
+}
+
+// A container of another agent may carry nothing but its labels.
+func TestParseContainerWithoutAnnotations(t *testing.T) {
+	labels := map[string]string{LabelPodName: "p", LabelPodNamespace: "n", LabelPodUID: "u", LabelContainerName: "c"}
+	got, ok, err := ParseContainer(labels, nil)
+	if diff := cmp.Diff(ContainerFacts{Pod: PodRef{"n", "p", "u"}, Name: "c"}, got); !ok || err != nil || diff != "" {
+		t.Errorf("%v %v\n%s", ok, err, diff)
+	}
+}
+
+func FuzzParseContainer(f *testing.F) {
+	f.Add("n", "p", "u", "c", "ff", "1", "30", `{"exec":{"command":["x"]}}`, `[{"containerPort":1}]`)
+	f.Add("", "", "..", "/", "", "4294967296", "-9223372036854775809", "null", "[null]")
+	f.Fuzz(func(t *testing.T, namespace, name, uid, container, hash, count, grace, preStop, ports string) {
+		facts, ok, err := ParseContainer(
+			map[string]string{LabelPodNamespace: namespace, LabelPodName: name, LabelPodUID: uid, LabelContainerName: container},
+			map[string]string{
+				AnnotationHash: hash, AnnotationRestartCount: count, AnnotationDeletionGracePeriod: grace,
+				AnnotationTerminationGracePeriod: grace, AnnotationPreStopHandler: preStop, AnnotationPorts: ports,
+			})
+		if !ok {
+			if err == nil || !cmp.Equal(facts, ContainerFacts{}) {
+				t.Errorf("not ok, but %v %v", facts, err)
+			}
+			return
+		}
+		// The names become paths.
+		for _, part := range []string{string(facts.Pod.UID), facts.Name} {
+			if part == "" || part[0] == '.' || strings.ContainsAny(part, "/\x00") {
+				t.Errorf("%q can leave its directory", part)
+			}
+		}
+	})
+}

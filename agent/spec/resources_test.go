@@ -1,0 +1,353 @@
+package spec
+
+import (
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+func requirements(cpuRequest, memoryRequest, cpuLimit, memoryLimit string) corev1.ResourceRequirements {
+	return corev1.ResourceRequirements{Requests: list(cpuRequest, memoryRequest), Limits: list(cpuLimit, memoryLimit)}
+}
+
+func TestQOSClass(t *testing.T) {
+	none, equal := requirements("", "", "", ""), requirements("1", "1Gi", "1", "1Gi")
+	type r = corev1.ResourceRequirements
+	for name, c := range map[string]struct {
+		app  []r
+		init []r
+		pod  *r
+		want corev1.PodQOSClass
+	}{
+		"nothing":                 {app: []r{none}, want: "BestEffort"},
+		"no containers":           {want: "BestEffort"},
+		"zeros":                   {app: []r{requirements("0", "0", "0", "0")}, want: "BestEffort"},
+		"other resources only":    {app: []r{{Limits: corev1.ResourceList{"nvidia.com/gpu": resource.MustParse("1")}}}, want: "BestEffort"},
+		"equal":                   {app: []r{equal}, want: "Guaranteed"},
+		"equal, other unit":       {app: []r{requirements("1000m", "1Gi", "1", "1024Mi")}, want: "Guaranteed"},
+		"two equal":               {app: []r{equal, equal}, want: "Guaranteed"},
+		"limits alone":            {app: []r{requirements("", "", "1", "1Gi")}, want: "Burstable"},
+		"requests alone":          {app: []r{requirements("1", "1Gi", "", "")}, want: "Burstable"},
+		"no memory":               {app: []r{requirements("1", "", "1", "")}, want: "Burstable"},
+		"no cpu":                  {app: []r{requirements("", "1Gi", "", "1Gi")}, want: "Burstable"},
+		"lower request":           {app: []r{requirements("1", "1Mi", "1", "1Gi")}, want: "Burstable"},
+		"one without":             {app: []r{equal, none}, want: "Burstable"},
+		"init without":            {app: []r{equal}, init: []r{none}, want: "Burstable"},
+		"init equal":              {app: []r{equal}, init: []r{equal}, want: "Guaranteed"},
+		"init alone":              {app: []r{none}, init: []r{requirements("1", "", "", "")}, want: "Burstable"},
+		"sums equal, parts not":   {app: []r{requirements("1", "1Gi", "2", "1Gi"), requirements("2", "1Gi", "1", "1Gi")}, want: "Guaranteed"},
+		"pod equal":               {app: []r{none}, pod: &equal, want: "Guaranteed"},
+		"pod equal, parts differ": {app: []r{requirements("", "1Mi", "", "")}, pod: &equal, want: "Guaranteed"},
+		"pod requests":            {app: []r{equal}, pod: ptr(requirements("1", "1Gi", "", "")), want: "Burstable"},
+		"pod memory":              {app: []r{none}, pod: ptr(requirements("", "1Gi", "", "1Gi")), want: "Burstable"},
+		"pod empty":               {app: []r{equal}, pod: &none, want: "BestEffort"},
+	} {
+		pod := testPod()
+		pod.Spec.Containers, pod.Spec.Resources = nil, c.pod
+		for _, r := range c.app {
+			pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{Resources: r})
+		}
+		for _, r := range c.init {
+			pod.Spec.InitContainers = append(pod.Spec.InitContainers, corev1.Container{Resources: r})
+		}
+		pod.Spec.EphemeralContainers = make([]corev1.EphemeralContainer, 1)
+		if got := QOSClass(pod); got != c.want {
+			t.Errorf("%s: %s, want %s", name, got, c.want)
+		}
+		pod.Status.QOSClass = "Guaranteed"
+		if got := QOSClass(pod); got != "Guaranteed" {
+			t.Errorf("%s: recorded class became %s", name, got)
+		}
+	}
+}
+
+func TestOOMScoreAdj(t *testing.T) {
+	const capacity = 4_000_000_000
+	always := corev1.ContainerRestartPolicyAlways
+	memory := func(s string) corev1.ResourceRequirements { return requirements("", s, "", "") }
+	critical := func(p *corev1.Pod) {
+		p.Spec.Priority, p.Spec.PriorityClassName = ptr(int32(2_000_001_000)), "system-node-critical"
+	}
+	for name, c := range map[string]struct {
+		resources corev1.ResourceRequirements
+		change    func(*corev1.Pod)
+		container string
+		want      int64
+	}{
+		"best effort":            {want: 1000},
+		"guaranteed":             {resources: requirements("1", "1Gi", "1", "1Gi"), want: -997},
+		"a tenth":                {resources: memory("400M"), want: 900},
+		"half":                   {resources: memory("2G"), want: 500},
+		"no memory":              {resources: requirements("1", "", "", ""), want: 999},
+		"a trace":                {resources: memory("1"), want: 999},
+		"all":                    {resources: memory("4G"), want: 3},
+		"more than all":          {resources: memory("40G"), want: 3},
+		"nearly all":             {resources: memory("3999999999"), want: 3},
+		"node critical":          {change: critical, want: -997},
+		"class without priority": {change: func(p *corev1.Pod) { p.Spec.PriorityClassName = "system-node-critical" }, want: 1000},
+		"cluster critical": {change: func(p *corev1.Pod) {
+			critical(p)
+			p.Spec.PriorityClassName = "system-cluster-critical"
+		}, want: 1000},
+		"static, node critical": {change: func(p *corev1.Pod) {
+			p.Annotations = map[string]string{"kubernetes.io/config.source": "file"}
+			p.Spec.PriorityClassName = "system-node-critical"
+		}, want: -997},
+		"from the API": {change: func(p *corev1.Pod) {
+			p.Annotations = map[string]string{"kubernetes.io/config.source": "api"}
+			p.Spec.PriorityClassName = "system-node-critical"
+		}, want: 1000},
+		"mirror, node critical": {change: func(p *corev1.Pod) {
+			p.Annotations = map[string]string{"kubernetes.io/config.mirror": "x"}
+			p.Spec.PriorityClassName = "system-node-critical"
+		}, want: -997},
+		"sidecar goes with the app": {resources: memory("2G"), container: "side", change: func(p *corev1.Pod) {
+			p.Spec.InitContainers = []corev1.Container{{Name: "side", RestartPolicy: &always, Resources: memory("40M")}}
+		}, want: 500},
+		"sidecar asks for more": {resources: memory("400M"), container: "side", change: func(p *corev1.Pod) {
+			p.Spec.InitContainers = []corev1.Container{{Name: "side", RestartPolicy: &always, Resources: memory("2G")}}
+		}, want: 500},
+		"sidecar, one app has nothing": {resources: memory("2G"), container: "side", change: func(p *corev1.Pod) {
+			p.Spec.InitContainers = []corev1.Container{{Name: "side", RestartPolicy: &always}}
+			p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: "free"})
+		}, want: 999},
+		"init is no sidecar": {resources: memory("2G"), container: "setup", change: func(p *corev1.Pod) {
+			p.Spec.InitContainers = []corev1.Container{{Name: "setup", Resources: memory("40M")}}
+		}, want: 990},
+		"pod's rest is shared": {resources: memory("400M"), change: func(p *corev1.Pod) {
+			p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: "free"})
+			p.Spec.Resources = ptr(memory("1200M"))
+		}, want: 800},
+		"pod requests CPU alone": {resources: memory("400M"), change: func(p *corev1.Pod) {
+			p.Spec.Resources = ptr(requirements("1", "", "", ""))
+		}, want: 900},
+	} {
+		pod := testPod()
+		pod.Spec.Containers[0].Resources = c.resources
+		if c.change != nil {
+			c.change(pod)
+		}
+		if c.container == "" {
+			c.container = "c"
+		}
+		_, container := FindContainer(pod, c.container)
+		if got := OOMScoreAdj(pod, container, capacity); got != c.want {
+			t.Errorf("%s: %d, want %d", name, got, c.want)
+		}
+	}
+	pod := testPod()
+	pod.Spec.Containers[0].Resources = memory("1G")
+	if got := OOMScoreAdj(pod, &pod.Spec.Containers[0], 0); got != 999 {
+		t.Errorf("capacity unknown: %d", got)
+	}
+	pod.Spec.Containers = nil
+	if leastMemory(pod) != 0 || unclaimedMemory(pod) != 0 {
+		t.Error("a pod without containers has memory")
+	}
+}
+
+func TestCPU(t *testing.T) {
+	q := resource.MustParse
+	for cpu, want := range map[string]int64{
+		"0": 2, "1m": 2, "2m": 2, "3m": 3, "100m": 102, "1": 1024, "1500m": 1536, "256": 262144, "1000": 262144,
+	} {
+		if got := cpuShares(q(cpu)); got != want {
+			t.Errorf("shares of %s: %d", cpu, got)
+		}
+	}
+	for _, c := range []struct {
+		cpu    string
+		period int64
+		want   int64
+	}{
+		{"0", 100000, 0}, {"1m", 100000, 1000}, {"10m", 100000, 1000}, {"11m", 100000, 1100}, {"2", 100000, 200000},
+		{"1", 10000, 10000}, {"50m", 10000, 1000},
+	} {
+		if got := cpuQuota(q(c.cpu), c.period); got != c.want {
+			t.Errorf("quota of %s in %d: %d", c.cpu, c.period, got)
+		}
+	}
+	n := &Node{}
+	if n.quotaPeriod() != 100000 {
+		t.Error("the period is not 100 ms by default")
+	}
+	n.CPUCFSQuotaPeriod = 5 * time.Millisecond
+	if n.quotaPeriod() != 5000 {
+		t.Error("the period is not the one given")
+	}
+}
+
+func TestHugepages(t *testing.T) {
+	for name, want := range map[corev1.ResourceName]int64{
+		"hugepages-2Mi": 2 << 20, "hugepages-1Gi": 1 << 30, "hugepages-": 0, "hugepages-x": 0, "hugepages-0": 0,
+		"hugepages--1Mi": 0, "memory": 0, "hugepages": 0,
+	} {
+		if got, ok := HugepageSize(name); got != want || ok != (want > 0) {
+			t.Errorf("%s: %d %v", name, got, ok)
+		}
+	}
+	for size, want := range map[int64]string{64 << 10: "64KB", 2 << 20: "2MB", 1 << 30: "1GB", 512: "512B", 1 << 60: "1024PB"} {
+		if got := pageSizeName(size); got != want {
+			t.Errorf("%d: %s", size, got)
+		}
+	}
+}
+
+func TestSwap(t *testing.T) {
+	for name, c := range map[string]struct {
+		resources corev1.ResourceRequirements
+		change    func(*corev1.Pod, *Node)
+		want      string // memory.swap.max
+	}{
+		"share":           {resources: requirements("", "2Gi", "", "4Gi"), want: "1073741824"}, // a quarter of 4 GiB
+		"no limit":        {resources: requirements("", "2Gi", "", ""), want: "1073741824"},
+		"fixed":           {resources: requirements("", "2Gi", "", "2Gi"), want: "0"},
+		"no memory":       {resources: requirements("1", "", "", ""), want: "0"},
+		"limit alone":     {resources: requirements("", "", "", "2Gi"), want: "0"},
+		"best effort":     {want: "0"},
+		"guaranteed":      {resources: requirements("1", "1Gi", "1", "1Gi"), want: "0"},
+		"beyond machine":  {resources: requirements("", "9Gi", "", ""), want: "0"},
+		"off":             {resources: requirements("", "2Gi", "", ""), change: func(_ *corev1.Pod, n *Node) { n.Swap.Limited = false }, want: "0"},
+		"critical":        {resources: requirements("", "2Gi", "", ""), change: func(p *corev1.Pod, _ *Node) { p.Spec.Priority = ptr(int32(2_000_000_000)) }, want: "0"},
+		"no controller":   {resources: requirements("", "2Gi", "", ""), change: func(_ *corev1.Pod, n *Node) { n.Swap.Controller = false }},
+		"unknown machine": {resources: requirements("", "2Gi", "", ""), change: func(_ *corev1.Pod, n *Node) { n.Capacity = nil }, want: "0"},
+	} {
+		pod, node := testPod(), testNode(nodeFacts{SwapController: true, LimitedSwap: true})
+		pod.Spec.Containers[0].Resources = c.resources
+		if c.change != nil {
+			c.change(pod, node)
+		}
+		got := ContainerResources(pod, &pod.Spec.Containers[0], node, false)
+		if got.Unified["memory.swap.max"] != c.want || got.MemorySwapLimitInBytes != 0 {
+			t.Errorf("%s: %v", name, got)
+		}
+		node.CgroupV2 = false
+		got = ContainerResources(pod, &pod.Spec.Containers[0], node, false)
+		if got.Unified != nil || node.Swap.Controller && got.MemorySwapLimitInBytes != got.MemoryLimitInBytes {
+			t.Errorf("%s on cgroup v1: %v", name, got)
+		}
+	}
+}
+
+func TestMemoryQoS(t *testing.T) {
+	for name, c := range map[string]struct {
+		resources      corev1.ResourceRequirements
+		tiered         bool
+		min, low, high string
+	}{
+		"nothing": {min: "0", low: "0"},
+		// 1 GiB and 0.9 of what is left to the 7 GiB allocatable, in whole pages
+		"untiered":                {resources: requirements("", "1Gi", "", ""), min: "0", low: "0", high: "6871945216"},
+		"burstable":               {resources: requirements("", "1Gi", "", "2Gi"), tiered: true, low: "1073741824", high: "2040107008"},
+		"guaranteed":              {resources: requirements("1", "1Gi", "1", "1Gi"), tiered: true, min: "1073741824"},
+		"limit alone":             {resources: requirements("", "", "", "1Gi"), tiered: true, min: "0", low: "0", high: "966365184"},
+		"request beyond the node": {resources: requirements("", "8Gi", "", ""), tiered: true, low: "8589934592"},
+	} {
+		pod, node := testPod(), testNode(nodeFacts{MemoryQoS: "none"})
+		node.MemoryQoS.Tiered = c.tiered
+		pod.Spec.Containers[0].Resources = c.resources
+		got := ContainerResources(pod, &pod.Spec.Containers[0], node, false).Unified
+		if got["memory.min"] != c.min || got["memory.low"] != c.low || got["memory.high"] != c.high {
+			t.Errorf("%s: %v", name, got)
+		}
+		node.CgroupV2 = false
+		if got := ContainerResources(pod, &pod.Spec.Containers[0], node, false).Unified; got != nil {
+			t.Errorf("%s on cgroup v1: %v", name, got)
+		}
+	}
+	quiet := testNode(nodeFacts{MemoryQoS: "none", SingleProcessOOMKill: true})
+	if got := ContainerResources(testPod(), &corev1.Container{}, quiet, false).Unified; len(got) != 2 {
+		t.Errorf("without other settings: %v", got)
+	}
+	if wholePages(8191, 4096) != 4096 || wholePages(8191, 0) != 8191 {
+		t.Error("pages are not whole")
+	}
+	pod, node := testPod(), testNode(nodeFacts{MemoryQoS: "none"})
+	node.Allocatable = nil
+	if high, ok := ContainerResources(pod, &pod.Spec.Containers[0], node, false).Unified["memory.high"]; ok {
+		t.Errorf("memory.high %s of an unknown node", high)
+	}
+}
+
+func TestPodCgroup(t *testing.T) {
+	node := testNode(nodeFacts{})
+	node.PodPidsLimit = 100
+	pod := testPod()
+	pod.Spec.Containers[0].Resources = requirements("500m", "1Gi", "1", "2Gi")
+	got := PodCgroup(pod, node, false)
+	if got.CPUShares != 512 || *got.CPUQuota != 100000 || *got.CPUPeriod != 100000 || *got.Memory != 2<<30 || *got.Pids != 100 || got.Unified != nil {
+		t.Errorf("burstable with limits: %+v", got)
+	}
+	if got := PodCgroup(pod, node, true); *got.CPUQuota != -1 {
+		t.Errorf("exclusive CPUs: %+v", got)
+	}
+	pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{Name: "free"})
+	if got := PodCgroup(pod, node, false); got.CPUQuota != nil || got.CPUPeriod != nil || got.Memory != nil || got.CPUShares != 512 {
+		t.Errorf("one container without limits: %+v", got)
+	}
+	pod.Spec.Resources = ptr(requirements("", "", "2", "4Gi"))
+	if got := PodCgroup(pod, node, false); *got.CPUQuota != 200000 || *got.Memory != 4<<30 {
+		t.Errorf("limits of the pod: %+v", got)
+	}
+	if got := PodCgroup(testPod(), node, false); got.CPUShares != 2 || got.CPUQuota != nil || got.Memory != nil {
+		t.Errorf("best effort: %+v", got)
+	}
+	node.MemoryQoS = &MemoryQoS{Tiered: true, PageSize: 4096}
+	guaranteed := testPod()
+	guaranteed.Spec.Containers[0].Resources = requirements("1", "1Gi", "1", "1Gi")
+	if got := PodCgroup(guaranteed, node, false); got.Unified["memory.min"] != "1073741824" || len(got.Unified) != 1 {
+		t.Errorf("guaranteed: %+v", got)
+	}
+}
+
+func TestCgroups(t *testing.T) {
+	const uid = "01234567-89ab-cdef-0123-456789abcdef"
+	for name, c := range map[string]struct {
+		cgroups               Cgroups
+		kubepods, class       string
+		guaranteed, burstable string
+	}{
+		"cgroupfs": {Cgroups{Root: "/"}, "/kubepods", "/kubepods/besteffort",
+			"/kubepods/pod" + uid, "/kubepods/burstable/pod" + uid},
+		"cgroupfs below": {Cgroups{Root: "/a-b/c/"}, "/a-b/c/kubepods", "/a-b/c/kubepods/besteffort",
+			"/a-b/c/kubepods/pod" + uid, "/a-b/c/kubepods/burstable/pod" + uid},
+		"systemd": {Cgroups{Systemd: true}, "/kubepods.slice", "/kubepods.slice/kubepods-besteffort.slice",
+			"/kubepods.slice/kubepods-pod01234567_89ab_cdef_0123_456789abcdef.slice",
+			"/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod01234567_89ab_cdef_0123_456789abcdef.slice"},
+		"systemd below": {Cgroups{Systemd: true, Root: "/kube-let"}, "/kube_let.slice/kube_let-kubepods.slice",
+			"/kube_let.slice/kube_let-kubepods.slice/kube_let-kubepods-besteffort.slice",
+			"/kube_let.slice/kube_let-kubepods.slice/kube_let-kubepods-pod01234567_89ab_cdef_0123_456789abcdef.slice",
+			"/kube_let.slice/kube_let-kubepods.slice/kube_let-kubepods-burstable.slice/kube_let-kubepods-burstable-pod01234567_89ab_cdef_0123_456789abcdef.slice"},
+		"flat":         {Cgroups{Flat: true}, "/", "/", "", ""},
+		"flat systemd": {Cgroups{Flat: true, Systemd: true, Root: "/"}, "/", "/", "", ""},
+	} {
+		if got := c.cgroups.Kubepods(); got != c.kubepods {
+			t.Errorf("%s: %s", name, got)
+		}
+		if got := c.cgroups.Class(corev1.PodQOSBestEffort); got != c.class {
+			t.Errorf("%s: %s", name, got)
+		}
+		for class, want := range map[corev1.PodQOSClass]string{corev1.PodQOSGuaranteed: c.guaranteed, corev1.PodQOSBurstable: c.burstable} {
+			got, err := c.cgroups.Pod(uid, class)
+			if err != nil || got != want {
+				t.Errorf("%s: %s %v", name, got, err)
+			}
+			if got == "" {
+				continue
+			}
+			if back, ok := c.cgroups.PodUID(got); !ok || back != uid {
+				t.Errorf("%s: %s is of pod %s", name, got, back)
+			}
+		}
+		for _, other := range []string{c.kubepods, c.class, "", "/", "/kubepods/pod", "/kubepods-pod.slice", "/x/pod..", "/podx.slice/y.service"} {
+			if uid, ok := c.cgroups.PodUID(other); ok {
+				t.Errorf("%s: %q is of pod %q", name, other, uid)
+			}
+		}
+	}
+	if got, err := (Cgroups{}).Pod("a_b", corev1.PodQOSGuaranteed); err == nil {
+		t.Errorf("a UID systemd would mistake for another gave %s", got)
+	}
+}

@@ -1,0 +1,266 @@
+package spec
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// What procMount Default hides from containers and what it makes read-only, as container engines have it.
+var (
+	maskedPaths = []string{
+		"/proc/asound", "/proc/acpi", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats",
+		"/proc/timer_list", "/proc/timer_stats", "/proc/sched_debug", "/proc/scsi", "/sys/firmware",
+		"/sys/devices/virtual/powercap",
+	}
+	readonlyPaths = []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
+)
+
+// sandboxSecurity is the security context of the sandbox itself, in which no process of the user runs. Its seccomp profile
+// is RuntimeDefault always.
+func sandboxSecurity(in *SandboxInput) (*runtimeapi.LinuxSandboxSecurityContext, error) {
+	namespaces, err := namespaces(in.Pod, in.UserNS)
+	if err != nil {
+		return nil, err
+	}
+	out := &runtimeapi.LinuxSandboxSecurityContext{
+		NamespaceOptions: namespaces,
+		Privileged:       anyPrivileged(in.Pod),
+		Seccomp:          &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_RuntimeDefault},
+	}
+	sc := in.Pod.Spec.SecurityContext
+	if sc == nil {
+		return out, nil
+	}
+	if err := checkPodIDs(sc); err != nil {
+		return nil, err
+	}
+	out.RunAsUser = int64Value(sc.RunAsUser)
+	out.RunAsGroup = int64Value(sc.RunAsGroup)
+	out.SelinuxOptions = selinuxOptions(sc.SELinuxOptions)
+	if sc.FSGroup != nil {
+		out.SupplementalGroups = append(out.SupplementalGroups, *sc.FSGroup)
+	}
+	out.SupplementalGroups = append(out.SupplementalGroups, in.ExtraGroups...)
+	out.SupplementalGroups = append(out.SupplementalGroups, sc.SupplementalGroups...)
+	out.SupplementalGroupsPolicy, err = groupsPolicy(sc)
+	return out, err
+}
+
+// containerSecurity is the security context of one container instance: what the pod says, overlaid by what the container
+// says. It follows from the input alone, so every instance gets the same user.
+func containerSecurity(in *ContainerInput) (*runtimeapi.LinuxContainerSecurityContext, error) {
+	sc := effective(in.Pod, in.Container)
+	if err := checkIDs(sc); err != nil {
+		return nil, err
+	}
+	if err := checkNonRoot(in, sc); err != nil {
+		return nil, err
+	}
+	namespaces, err := containerNamespaces(in)
+	if err != nil {
+		return nil, err
+	}
+	seccomp, err := seccompProfile(in.Pod, in.Container, in.Node)
+	if err != nil {
+		return nil, err
+	}
+	apparmor, apparmorText, err := apparmorProfile(in.Pod, in.Container)
+	if err != nil {
+		return nil, err
+	}
+	capabilities, err := capabilities(sc)
+	if err != nil {
+		return nil, err
+	}
+	out := &runtimeapi.LinuxContainerSecurityContext{
+		Capabilities:     capabilities,
+		Privileged:       isTrue(sc.Privileged),
+		NamespaceOptions: namespaces,
+		SelinuxOptions:   selinuxOptions(sc.SELinuxOptions),
+		RunAsGroup:       int64Value(sc.RunAsGroup),
+		ReadonlyRootfs:   isTrue(sc.ReadOnlyRootFilesystem),
+		NoNewPrivs:       sc.AllowPrivilegeEscalation != nil && !*sc.AllowPrivilegeEscalation,
+		Seccomp:          seccomp,
+		Apparmor:         apparmor,
+		ApparmorProfile:  apparmorText,
+	}
+	out.RunAsUser, out.RunAsUsername = runAs(sc, in.Image)
+	if err := setProcMount(out, sc, in.Node); err != nil {
+		return nil, err
+	}
+	return out, setGroups(out, in)
+}
+
+// effective overlays the container's security context on the fields the pod's shares with it. Seccomp and AppArmor have
+// their own rules and are resolved elsewhere.
+func effective(pod *corev1.Pod, c *corev1.Container) *corev1.SecurityContext {
+	out := &corev1.SecurityContext{}
+	if c.SecurityContext != nil {
+		*out = *c.SecurityContext
+	}
+	if sc := pod.Spec.SecurityContext; sc != nil {
+		out.SELinuxOptions = cmp.Or(out.SELinuxOptions, sc.SELinuxOptions)
+		out.RunAsUser = cmp.Or(out.RunAsUser, sc.RunAsUser)
+		out.RunAsGroup = cmp.Or(out.RunAsGroup, sc.RunAsGroup)
+		out.RunAsNonRoot = cmp.Or(out.RunAsNonRoot, sc.RunAsNonRoot)
+	}
+	return out
+}
+
+// runAs is the user of the container's process: the spec's, else the image's by number or name, else root.
+func runAs(sc *corev1.SecurityContext, image Image) (*runtimeapi.Int64Value, string) {
+	switch {
+	case sc.RunAsUser != nil:
+		return int64Value(sc.RunAsUser), ""
+	case image.UID != nil:
+		return int64Value(image.UID), ""
+	case image.Username != "":
+		return nil, image.Username
+	}
+	return &runtimeapi.Int64Value{}, ""
+}
+
+// checkNonRoot enforces runAsNonRoot. A user the image gives by name alone is refused, for only the image's own files
+// could tell its number.
+func checkNonRoot(in *ContainerInput, sc *corev1.SecurityContext) error {
+	if !isTrue(sc.RunAsNonRoot) {
+		return nil
+	}
+	where := fmt.Sprintf("(pod: %q, container: %s)", podText(in.Pod), in.Container.Name)
+	user, name := runAs(sc, in.Image)
+	switch {
+	case user == nil:
+		return fmt.Errorf("container has runAsNonRoot and image has non-numeric user (%s), cannot verify user is non-root %s",
+			name, where)
+	case user.Value == 0 && sc.RunAsUser != nil:
+		return fmt.Errorf("container's runAsUser breaks non-root policy %s", where)
+	case user.Value == 0:
+		return fmt.Errorf("container has runAsNonRoot and image will run as root %s", where)
+	case user.Value < 0 || user.Value > math.MaxInt32:
+		return fmt.Errorf("container has runAsNonRoot and image has an invalid user id (%d), must be 1 to %d %s",
+			user.Value, math.MaxInt32, where)
+	}
+	return nil
+}
+
+func setGroups(out *runtimeapi.LinuxContainerSecurityContext, in *ContainerInput) error {
+	if sc := in.Pod.Spec.SecurityContext; sc != nil {
+		if err := checkPodIDs(sc); err != nil {
+			return err
+		}
+		if sc.FSGroup != nil {
+			out.SupplementalGroups = append(out.SupplementalGroups, *sc.FSGroup)
+		}
+		out.SupplementalGroups = append(out.SupplementalGroups, sc.SupplementalGroups...)
+		policy, err := groupsPolicy(sc)
+		if err != nil {
+			return err
+		}
+		out.SupplementalGroupsPolicy = policy
+	}
+	out.SupplementalGroups = append(out.SupplementalGroups, in.ExtraGroups...)
+	return nil
+}
+
+func groupsPolicy(sc *corev1.PodSecurityContext) (runtimeapi.SupplementalGroupsPolicy, error) {
+	if sc.SupplementalGroupsPolicy == nil {
+		return runtimeapi.SupplementalGroupsPolicy_Merge, nil
+	}
+	value, ok := runtimeapi.SupplementalGroupsPolicy_value[string(*sc.SupplementalGroupsPolicy)]
+	if !ok {
+		return 0, fmt.Errorf("unsupported supplementalGroupsPolicy: %s", *sc.SupplementalGroupsPolicy)
+	}
+	return runtimeapi.SupplementalGroupsPolicy(value), nil
+}
+
+// setProcMount hides parts of /proc and /sys, unless procMount is Unmasked.
+func setProcMount(out *runtimeapi.LinuxContainerSecurityContext, sc *corev1.SecurityContext, node *Node) error {
+	mode := corev1.DefaultProcMount
+	if sc.ProcMount != nil {
+		mode = *sc.ProcMount
+	}
+	switch mode {
+	case corev1.DefaultProcMount:
+		out.MaskedPaths = slices.Concat(maskedPaths, node.ThermalThrottlePaths)
+		out.ReadonlyPaths = slices.Clone(readonlyPaths)
+	case corev1.UnmaskedProcMount:
+	default:
+		return fmt.Errorf("securityContext.procMount %q is not known", mode)
+	}
+	return nil
+}
+
+func capabilities(sc *corev1.SecurityContext) (*runtimeapi.Capability, error) {
+	if sc.Capabilities == nil {
+		return nil, nil
+	}
+	out := &runtimeapi.Capability{}
+	for _, c := range sc.Capabilities.Add {
+		out.AddCapabilities = append(out.AddCapabilities, string(c))
+	}
+	for _, c := range sc.Capabilities.Drop {
+		out.DropCapabilities = append(out.DropCapabilities, string(c))
+	}
+	for _, name := range slices.Concat(out.AddCapabilities, out.DropCapabilities) {
+		if strings.Trim(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_") != "" || name == "" {
+			return nil, fmt.Errorf("securityContext.capabilities: %q is not the name of a capability", name)
+		}
+	}
+	return out, nil
+}
+
+func selinuxOptions(o *corev1.SELinuxOptions) *runtimeapi.SELinuxOption {
+	if o == nil {
+		return nil
+	}
+	return &runtimeapi.SELinuxOption{User: o.User, Role: o.Role, Type: o.Type, Level: o.Level}
+}
+
+func anyPrivileged(pod *corev1.Pod) bool {
+	for _, c := range Containers(pod) {
+		if c.SecurityContext != nil && isTrue(c.SecurityContext.Privileged) {
+			return true
+		}
+	}
+	return false
+}
+
+// checkIDs refuses numbers that are no user or group.
+func checkIDs(sc *corev1.SecurityContext) error {
+	if err := checkID("runAsUser", sc.RunAsUser); err != nil {
+		return err
+	}
+	return checkID("runAsGroup", sc.RunAsGroup)
+}
+
+func checkPodIDs(sc *corev1.PodSecurityContext) error {
+	for i := range sc.SupplementalGroups {
+		if err := checkID("supplementalGroups", &sc.SupplementalGroups[i]); err != nil {
+			return err
+		}
+	}
+	if err := checkID("fsGroup", sc.FSGroup); err != nil {
+		return err
+	}
+	return checkIDs(&corev1.SecurityContext{RunAsUser: sc.RunAsUser, RunAsGroup: sc.RunAsGroup})
+}
+
+func checkID(field string, id *int64) error {
+	if id != nil && (*id < 0 || *id > math.MaxInt32) {
+		return fmt.Errorf("securityContext.%s %d must be 0 to %d", field, *id, math.MaxInt32)
+	}
+	return nil
+}
+
+func int64Value(v *int64) *runtimeapi.Int64Value {
+	if v == nil {
+		return nil
+	}
+	return &runtimeapi.Int64Value{Value: *v}
+}

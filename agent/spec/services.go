@@ -1,0 +1,67 @@
+package spec
+
+import (
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// serviceVariables gives the variables that tell a container where services are: those of default/kubernetes always, and
+// those of the pod's namespace unless spec.enableServiceLinks is false. A service kubernetes in the pod's own namespace
+// wins over that of default.
+func serviceVariables(pod *corev1.Pod, services []*corev1.Service) map[string]string {
+	links := pod.Spec.EnableServiceLinks == nil || *pod.Spec.EnableServiceLinks
+	seen := map[string]*corev1.Service{}
+	for _, s := range services {
+		if s.Spec.ClusterIP == "" || s.Spec.ClusterIP == corev1.ClusterIPNone {
+			continue
+		}
+		own := links && s.Namespace == pod.Namespace
+		master := s.Namespace == corev1.NamespaceDefault && s.Name == "kubernetes"
+		if own || master && seen[s.Name] == nil {
+			seen[s.Name] = s
+		}
+	}
+	sorted := make([]*corev1.Service, 0, len(seen))
+	for _, s := range seen {
+		sorted = append(sorted, s)
+	}
+	slices.SortFunc(sorted, func(a, b *corev1.Service) int { return strings.Compare(a.Name, b.Name) })
+	vars := map[string]string{}
+	for _, s := range sorted {
+		addService(vars, s)
+	}
+	return vars
+}
+
+// addService sets NAME_SERVICE_HOST, NAME_SERVICE_PORT and one NAME_SERVICE_PORT_X for each named port, and the older
+// variables of Docker links: NAME_PORT, and NAME_PORT_80_TCP with its parts for each port.
+func addService(vars map[string]string, s *corev1.Service) {
+	name, ip := variableName(s.Name), s.Spec.ClusterIP
+	vars[name+"_SERVICE_HOST"] = ip
+	for i, p := range s.Spec.Ports {
+		number := strconv.Itoa(int(p.Port))
+		protocol := strings.ToLower(string(p.Protocol))
+		if protocol == "" {
+			protocol = "tcp"
+		}
+		url := protocol + "://" + net.JoinHostPort(ip, number)
+		if i == 0 {
+			vars[name+"_SERVICE_PORT"] = number
+			vars[name+"_PORT"] = url
+		}
+		if p.Name != "" {
+			vars[name+"_SERVICE_PORT_"+variableName(p.Name)] = number
+		}
+		prefix := name + "_PORT_" + number + "_" + strings.ToUpper(protocol)
+		vars[prefix] = url
+		vars[prefix+"_PROTO"] = protocol
+		vars[prefix+"_PORT"] = number
+		vars[prefix+"_ADDR"] = ip
+	}
+}
+
+func variableName(s string) string { return strings.ToUpper(strings.ReplaceAll(s, "-", "_")) }
