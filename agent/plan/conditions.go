@@ -68,7 +68,7 @@ func (v *view) disruption(st *corev1.PodStatus) {
 func (v *view) dated(c corev1.PodCondition) corev1.PodCondition {
 	c.ObservedGeneration = v.d.Pod.Generation
 	c.LastTransitionTime = seconds(v.o.Now)
-	for _, old := range v.d.Pod.Status.Conditions {
+	for _, old := range v.old.Conditions {
 		if old.Type == c.Type && old.Status == c.Status {
 			c.LastTransitionTime = old.LastTransitionTime
 		}
@@ -125,7 +125,7 @@ func (v *view) initializedCondition(st *corev1.PodStatus) corev1.PodCondition {
 }
 
 func (v *view) shownTrue(t corev1.PodConditionType) bool {
-	for _, c := range v.d.Pod.Status.Conditions {
+	for _, c := range v.old.Conditions {
 		if c.Type == t {
 			return c.Status == corev1.ConditionTrue
 		}

@@ -3,6 +3,8 @@ package plan
 import (
 	"maps"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
 )
 
 // Memory is what one life of the agent remembers of a pod. The worker owns it and changes it through its methods alone;
@@ -30,6 +32,8 @@ type Memory struct {
 	Killed map[string]StopContainer
 	// Late marks the steps in flight, by key, that began before an object which they may have read has changed.
 	Late map[string]bool
+	// Told is the status that was handed on last: the API may be behind it. Nil at first.
+	Told *corev1.PodStatus
 	// Done holds, by step key, what has succeeded a moment ago.
 	Done map[string]Deed
 }
@@ -114,6 +118,9 @@ func NewMemory() Memory {
 		StoppedSandboxes: map[string]bool{}, Killed: map[string]StopContainer{}, Late: map[string]bool{}, Done: map[string]Deed{},
 	}
 }
+
+// Tell notes that a plan's status has been handed on to be published.
+func (m *Memory) Tell(p *Plan) { m.Told = &p.Status }
 
 // Began notes that step is in flight.
 func (m *Memory) Began(step Step) {

@@ -14,15 +14,15 @@ import (
 // status is the pod's status as the kubelet would publish it for the same facts. What the API shows already stays where
 // the facts do not say otherwise, and nothing steps back: not the phase, not the start time, not the end of a container.
 func (v *view) status(p *Plan) corev1.PodStatus {
-	shown := &v.d.Pod.Status
+	api, shown := &v.d.Pod.Status, v.old
 	st := corev1.PodStatus{
 		ObservedGeneration:                   max(v.d.Pod.Generation, shown.ObservedGeneration),
 		StartTime:                            v.startTime(),
 		QOSClass:                             qosClass(v.d.Pod),
-		NominatedNodeName:                    shown.NominatedNodeName,
-		ResourceClaimStatuses:                shown.ResourceClaimStatuses,
-		ExtendedResourceClaimStatus:          shown.ExtendedResourceClaimStatus,
-		NodeAllocatableResourceClaimStatuses: shown.NodeAllocatableResourceClaimStatuses,
+		NominatedNodeName:                    api.NominatedNodeName,
+		ResourceClaimStatuses:                api.ResourceClaimStatuses,
+		ExtendedResourceClaimStatus:          api.ExtendedResourceClaimStatus,
+		NodeAllocatableResourceClaimStatuses: api.NodeAllocatableResourceClaimStatuses,
 	}
 	if v.d.Rejected != nil && !v.everRan() {
 		v.rejected(&st)
@@ -51,7 +51,7 @@ func terminal(phase corev1.PodPhase) bool {
 }
 
 func (v *view) startTime() *metav1.Time {
-	if t := v.d.Pod.Status.StartTime; !t.IsZero() {
+	if t := v.old.StartTime; !t.IsZero() {
 		return t
 	}
 	t := seconds(v.o.Now)
@@ -93,7 +93,7 @@ func (v *view) calm(p *Plan) bool {
 
 // phase is the pod's phase, with the reason and message that belong to it.
 func (v *view) phase(st *corev1.PodStatus, calm, released bool) (phase corev1.PodPhase, reason, message string) {
-	shown := &v.d.Pod.Status
+	shown := v.old
 	phase = v.phaseByContainers(st, calm)
 	switch {
 	case terminal(shown.Phase):
@@ -220,7 +220,7 @@ func (v *view) restartsAfter(s *slot, exitCode int32) bool {
 
 // addresses fills in the addresses of the pod and its node. A pod without a ready sandbox keeps the address it had.
 func (v *view) addresses(st *corev1.PodStatus) {
-	shown := &v.d.Pod.Status
+	shown := v.old
 	st.HostIP, st.HostIPs = shown.HostIP, shown.HostIPs
 	if ips := v.o.Node.HostIPs; len(ips) > 0 {
 		st.HostIP, st.HostIPs = ips[0], nil
@@ -247,7 +247,7 @@ func (v *view) addresses(st *corev1.PodStatus) {
 // hostAddresses: a pod on the host's network has the node's addresses. The first stays once it is known; the second may
 // come later.
 func (v *view) hostAddresses(st *corev1.PodStatus) {
-	st.PodIP, st.PodIPs = v.d.Pod.Status.PodIP, v.d.Pod.Status.PodIPs
+	st.PodIP, st.PodIPs = v.old.PodIP, v.old.PodIPs
 	ips := v.o.Node.HostIPs
 	if st.PodIP == "" && len(ips) > 0 {
 		st.PodIP, st.PodIPs = ips[0], []corev1.PodIP{{IP: ips[0]}}

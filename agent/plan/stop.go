@@ -2,8 +2,6 @@ package plan
 
 import (
 	"time"
-
-	corev1 "k8s.io/api/core/v1"
 )
 
 // effectiveStop is why the pod must not run any more; nil while it should. What the sources want comes first, then what
@@ -12,7 +10,7 @@ func (v *view) effectiveStop() *Stop {
 	if v.d.Stop != nil && v.d.Stop.Cause > StopEvicted {
 		return v.d.Stop
 	}
-	if phase := v.d.Pod.Status.Phase; phase == corev1.PodSucceeded || phase == corev1.PodFailed || v.d.Rejected != nil {
+	if terminal(v.old.Phase) || v.d.Rejected != nil {
 		return v.ending()
 	}
 	if v.d.Stop != nil {
@@ -50,7 +48,7 @@ func stoppingReason(container string) string { return "Stopping container " + co
 
 // activeDeadline is when the pod must have ended by spec.activeDeadlineSeconds; zero for never.
 func (v *view) activeDeadline() time.Time {
-	limit, start := v.d.Pod.Spec.ActiveDeadlineSeconds, v.d.Pod.Status.StartTime
+	limit, start := v.d.Pod.Spec.ActiveDeadlineSeconds, v.old.StartTime
 	if limit == nil || start == nil {
 		return time.Time{}
 	}

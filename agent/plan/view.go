@@ -44,10 +44,15 @@ type view struct {
 	// initialized: the current sandbox is past its init containers.
 	initialized bool
 	stop        *Stop
+	// old is the status to build on: what this life of the agent has said last, or else what the API shows.
+	old *corev1.PodStatus
 }
 
 func look(d Desired, o Observed) *view {
-	v := &view{d: d, o: o, sandboxes: slices.Clone(o.Sandboxes)}
+	v := &view{d: d, o: o, sandboxes: slices.Clone(o.Sandboxes), old: &d.Pod.Status}
+	if told := o.Memory.Told; told != nil && (terminal(told.Phase) || !terminal(d.Pod.Status.Phase)) {
+		v.old = told
+	}
 	slices.SortFunc(v.sandboxes, func(a, b Sandbox) int { return int(b.Attempt) - int(a.Attempt) })
 	v.current = v.usable()
 	v.slots = v.fill()
@@ -79,7 +84,7 @@ func (v *view) fill() []slot {
 		s.here = s.last != nil && v.current != nil && s.last.SandboxID == v.current.ID
 		slots = append(slots, s)
 	}
-	shown := &v.d.Pod.Status
+	shown := v.old
 	for i := range spec.InitContainers {
 		add(&spec.InitContainers[i], initRole(&spec.InitContainers[i]), shown.InitContainerStatuses)
 	}
