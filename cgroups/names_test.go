@@ -1,0 +1,103 @@
+package cgroups
+
+import (
+	"path"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// The names below were read from nodes with the kubelet.
+func TestPodParentIsTheKubelets(t *testing.T) {
+	const uid = "1234abcd-5678-90ef-0000-000000000001"
+	for _, c := range []struct {
+		root, driver string
+		qos          corev1.PodQOSClass
+		want         string
+	}{
+		{"", "cgroupfs", "Guaranteed", "/kubepods/pod1234abcd-5678-90ef-0000-000000000001"},
+		{"/", "cgroupfs", "Burstable", "/kubepods/burstable/pod1234abcd-5678-90ef-0000-000000000001"},
+		{"/", "cgroupfs", "BestEffort", "/kubepods/besteffort/pod1234abcd-5678-90ef-0000-000000000001"},
+		{"/nodelet-tb", "cgroupfs", "BestEffort", "/nodelet-tb/kubepods/besteffort/pod1234abcd-5678-90ef-0000-000000000001"},
+		{"/", "systemd", "Guaranteed", "/kubepods.slice/kubepods-pod1234abcd_5678_90ef_0000_000000000001.slice"},
+		{"/", "systemd", "Burstable", "/kubepods.slice/kubepods-burstable.slice/" +
+			"kubepods-burstable-pod1234abcd_5678_90ef_0000_000000000001.slice"},
+		{"/kubelet", "systemd", "BestEffort", "/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-besteffort.slice/" +
+			"kubelet-kubepods-besteffort-pod1234abcd_5678_90ef_0000_000000000001.slice"},
+	} {
+		tree := newTree(Config{Root: c.root, Driver: c.driver}, true)
+		got, err := tree.PodParent(Pod{UID: uid, QOS: c.qos})
+		if err != nil || got != c.want {
+			t.Errorf("root %q, %s, %s: %s, %v; want %s", c.root, c.driver, c.qos, got, err, c.want)
+		}
+		if back, ok := tree.uidOf(path.Base(got)); !ok || back != uid {
+			t.Errorf("%s read back as %q, %v", got, back, ok)
+		}
+	}
+}
+
+func TestUnit(t *testing.T) {
+	for _, c := range []struct{ cgroup, parent, unit string }{
+		{"/kubepods", "-.slice", "kubepods.slice"},
+		{"/kubepods/burstable", "kubepods.slice", "kubepods-burstable.slice"},
+		{"/a-b/kubepods", "a_b.slice", "a_b-kubepods.slice"},
+	} {
+		if parent, unit := parseName(c.cgroup).unit(); parent != c.parent || unit != c.unit {
+			t.Errorf("%s: %s in %s, want %s in %s", c.cgroup, unit, parent, c.unit, c.parent)
+		}
+	}
+}
+
+func TestParseName(t *testing.T) {
+	for in, want := range map[string]string{
+		"": "/", "/": "/", "/kubelet": "/kubelet", "kubelet/": "/kubelet", "//a//b": "/a/b",
+		"/kube.slice/kube-reserved_x.slice": "/kube/reserved-x", "system.slice": "/system",
+	} {
+		if got := parseName(in).cgroupfs(); got != want {
+			t.Errorf("%q is %s, want %s", in, got, want)
+		}
+	}
+}
+
+func TestOthersCgroupsAreNotPods(t *testing.T) {
+	for driver, names := range map[string][]string{
+		"cgroupfs": {"burstable", "pod", "podx.slice/..", "init.scope"},
+		"systemd":  {"kubepods-burstable.slice", "podabc", "kubepods-pod.slice", "cri-containerd-1.scope"},
+	} {
+		tree := newTree(Config{Driver: driver}, true)
+		for _, name := range names {
+			if uid, ok := tree.uidOf(name); ok && validUID(uid) {
+				t.Errorf("%s: %q taken for pod %q", driver, name, uid)
+			}
+		}
+	}
+}
+
+// FuzzPodNames: whatever a UID says, its cgroup lies directly below its class, and the name gives the UID back.
+func FuzzPodNames(f *testing.F) {
+	for _, seed := range []string{"1234-5678", "..", "../../x", "a/b", "a_b", "", "x.slice", "-", "a--b", "\x00"} {
+		f.Add(seed, true)
+		f.Add(seed, false)
+	}
+	f.Fuzz(func(t *testing.T, uid string, systemd bool) {
+		driver := DriverCgroupfs
+		if systemd {
+			driver = DriverSystemd
+		}
+		tree := newTree(Config{Root: "/root", Driver: driver}, true)
+		p := Pod{UID: types.UID(uid), QOS: corev1.PodQOSBurstable}
+		got, err := tree.PodParent(p)
+		if err != nil {
+			return
+		}
+		class := tree.spell(tree.classRoot(p.QOS))
+		if path.Clean(got) != got || path.Dir(got) != class || strings.ContainsAny(path.Base(got), "\x00\n") {
+			t.Fatalf("UID %q leads to %q", uid, got)
+		}
+		if back, ok := tree.uidOf(path.Base(got)); !ok || string(back) != uid {
+			t.Fatalf("UID %q came back as %q from %s", uid, back, got)
+		}
+	})
+}

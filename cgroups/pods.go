@@ -1,0 +1,137 @@
+package cgroups
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	"github.com/opencontainers/cgroups"
+	corev1 "k8s.io/api/core/v1"
+)
+
+// CreatePod makes the cgroup of a pod, or brings an existing one to the given limits, and returns its path below the root
+// of the hierarchy: the cgroup_parent for the CRI sandbox config. Ensure must have been called. Page sizes that
+// HugePages does not name are limited to 0.
+func (t *Tree) CreatePod(p Pod, r Resources) (parent string, err error) {
+	n, err := t.podName(p)
+	if err != nil {
+		return "", err
+	}
+	if r.HugePages == nil {
+		r.HugePages = map[int64]int64{}
+	}
+	if err := t.create(n, r); err != nil {
+		return "", fmt.Errorf("create cgroup %s: %w", t.spell(n), err)
+	}
+	return t.spell(n), nil
+}
+
+// UpdatePod changes limits of a pod's cgroup; zero fields stay as they are.
+func (t *Tree) UpdatePod(p Pod, r Resources) error {
+	n, err := t.podName(p)
+	if err != nil {
+		return err
+	}
+	if err := t.set(n, r); err != nil {
+		return fmt.Errorf("update cgroup %s: %w", t.spell(n), err)
+	}
+	return nil
+}
+
+// PodParent returns what CreatePod returns, without making anything.
+func (t *Tree) PodParent(p Pod) (string, error) {
+	n, err := t.podName(p)
+	if err != nil {
+		return "", err
+	}
+	return t.spell(n), nil
+}
+
+// PodExists reports whether the pod's cgroup is there, in every controller that limits are written to.
+func (t *Tree) PodExists(p Pod) (bool, error) {
+	n, err := t.podName(p)
+	if err != nil {
+		return false, err
+	}
+	for controller, dir := range t.dirs(n) {
+		if !kept(controller) {
+			continue
+		}
+		if _, err := os.Stat(dir); err != nil {
+			if os.IsNotExist(err) {
+				err = nil
+			}
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// RemovePod kills what is left in the pod's cgroup, waits for it to end, and removes the cgroup with all below it. It is
+// done when there is none. ctx bounds the wait; processes that cannot be killed (stuck in the kernel) are named in the
+// error.
+func (t *Tree) RemovePod(ctx context.Context, p Pod) error {
+	n, err := t.podName(p)
+	if err != nil {
+		return err
+	}
+	var dirs []string
+	for _, dir := range t.dirs(n) {
+		if _, err := os.Stat(dir); err == nil {
+			dirs = append(dirs, dir)
+		}
+	}
+	if len(dirs) == 0 && !t.systemd {
+		return nil
+	}
+	if err := killAll(ctx, dirs); err != nil {
+		return fmt.Errorf("end the processes of cgroup %s: %w", t.spell(n), err)
+	}
+	m, err := t.manager(n, &cgroups.Resources{SkipDevices: true})
+	if err == nil {
+		err = m.Destroy()
+	}
+	if err != nil {
+		return fmt.Errorf("remove cgroup %s: %w", t.spell(n), err)
+	}
+	return nil
+}
+
+// Pods lists the pods that have a cgroup in any controller, for the clean-up of orphans at the start.
+func (t *Tree) Pods() ([]Pod, error) {
+	seen := map[Pod]bool{}
+	var pods []Pod
+	for _, qos := range []corev1.PodQOSClass{corev1.PodQOSGuaranteed, corev1.PodQOSBurstable, corev1.PodQOSBestEffort} {
+		for _, dir := range t.dirs(t.classRoot(qos)) {
+			entries, err := os.ReadDir(dir)
+			if err != nil && !os.IsNotExist(err) {
+				return nil, fmt.Errorf("list the cgroups of pods: %w", err)
+			}
+			for _, e := range entries {
+				uid, ok := t.uidOf(e.Name())
+				if p := (Pod{UID: uid, QOS: qos}); ok && e.IsDir() && !seen[p] {
+					seen[p] = true
+					pods = append(pods, p)
+				}
+			}
+		}
+	}
+	return pods, nil
+}
+
+// PodDir returns the directory of a pod's cgroup in one controller ("memory", "cpu", …; any for cgroup v2), for reading
+// its use. An error if that controller is not mounted.
+func (t *Tree) PodDir(p Pod, controller string) (string, error) {
+	n, err := t.podName(p)
+	if err != nil {
+		return "", err
+	}
+	if t.v2 {
+		controller = ""
+	}
+	dir, ok := t.dirs(n)[controller]
+	if !ok {
+		return "", fmt.Errorf("cgroup controller %s is not mounted on this machine", controller)
+	}
+	return dir, nil
+}

@@ -1,0 +1,125 @@
+package cgroups
+
+import (
+	"slices"
+	"strconv"
+
+	"github.com/opencontainers/cgroups"
+)
+
+const (
+	minShares, maxShares = 2, 262144 // the kernel's, sched.h
+	sharesPerCPU         = 1024
+	minQuota             = 1000 // microseconds, the kernel's
+	unlimitedHugePages   = 1 << 62
+)
+
+// Resources are the limits of one cgroup. A zero field leaves the kernel's value as it is.
+type Resources struct {
+	CPUShares uint64 // cgroup v1 shares, 1024 a CPU; becomes a weight on cgroup v2
+	CPUQuota  int64  // microseconds of CPU time a period; -1 is unlimited
+	CPUPeriod uint64 // microseconds
+	CPUSet    string // like "0-3,8"; needed only for kubepods with the systemd driver, which else takes the controller away
+	Memory    int64  // bytes; -1 is unlimited
+	Pids      int64  // processes and threads; -1 is unlimited
+	// HugePages maps page sizes to limits, both in bytes. Sizes that are not named are limited to 0, unless it is nil.
+	HugePages map[int64]int64
+	// Unified holds cgroup v2 files and what to write to them, like memory.low; ignored on v1.
+	Unified map[string]string
+}
+
+// Shares converts a CPU request in thousandths to cgroup v1 shares, as the kubelet does.
+func Shares(milliCPU int64) uint64 {
+	return uint64(min(maxShares, max(minShares, milliCPU*sharesPerCPU/1000)))
+}
+
+// Quota converts a CPU limit in thousandths to microseconds a period, as the kubelet does; 0 (not set) for no limit.
+func Quota(milliCPU int64, period uint64) int64 {
+	if milliCPU == 0 {
+		return 0
+	}
+	return max(minQuota, milliCPU*int64(period)/1000)
+}
+
+// weight converts shares to cgroup v2's range of 1 to 10000, linearly, as the kubelet does for pods and classes. (The
+// runtimes use another curve for containers; weights are compared among siblings only.)
+func weight(shares uint64) uint64 {
+	if shares == 0 {
+		return 0
+	}
+	return 1 + (min(maxShares, max(minShares, shares))-2)*9999/262142
+}
+
+// spec is r in the library's terms.
+func (t *Tree) spec(r Resources) *cgroups.Resources {
+	out := &cgroups.Resources{SkipDevices: true, SkipFreezeOnSet: true,
+		CpuQuota: r.CPUQuota, CpuPeriod: r.CPUPeriod, CpusetCpus: r.CPUSet, Memory: r.Memory,
+		HugetlbLimit: t.hugePages(r.HugePages)}
+	if r.Pids != 0 {
+		out.PidsLimit = &r.Pids
+	}
+	if t.v2 {
+		out.CpuWeight, out.Unified = weight(r.CPUShares), r.Unified
+	} else {
+		out.CpuShares = r.CPUShares
+	}
+	return out
+}
+
+// hugePages limits every page size of the machine, those that are not named to 0.
+func (t *Tree) hugePages(limits map[int64]int64) []*cgroups.HugepageLimit {
+	if limits == nil || !t.hugetlb {
+		return nil
+	}
+	var list []*cgroups.HugepageLimit
+	for _, size := range t.pageSizes {
+		list = append(list, &cgroups.HugepageLimit{Pagesize: pageName(size), Limit: uint64(max(0, limits[size]))})
+	}
+	return list
+}
+
+// unlimitedPages lifts the limits of every page size.
+func (t *Tree) unlimitedPages() map[int64]int64 {
+	limits := map[int64]int64{}
+	for _, size := range t.pageSizes {
+		limits[size] = unlimitedHugePages
+	}
+	return limits
+}
+
+// pageUnits are the kernel's, in the order in which it tries them for a file name like hugetlb.2MB.max.
+var pageUnits = []struct {
+	suffix string
+	bytes  int64
+}{{"GB", 1 << 30}, {"MB", 1 << 20}, {"KB", 1 << 10}}
+
+func pageName(size int64) string {
+	for _, u := range pageUnits {
+		if size >= u.bytes {
+			return strconv.FormatInt(size/u.bytes, 10) + u.suffix
+		}
+	}
+	return strconv.FormatInt(size, 10)
+}
+
+// parsePageSizes reads what pageName writes, which is how the library names the machine's sizes.
+func parsePageSizes(names []string) []int64 {
+	var sizes []int64
+	for _, s := range names {
+		for _, u := range pageUnits {
+			if n, ok := cutNumber(s, u.suffix); ok {
+				sizes = append(sizes, n*u.bytes)
+			}
+		}
+	}
+	slices.Sort(sizes)
+	return sizes
+}
+
+func cutNumber(s, suffix string) (int64, bool) {
+	if len(s) <= len(suffix) || s[len(s)-len(suffix):] != suffix {
+		return 0, false
+	}
+	n, err := strconv.ParseInt(s[:len(s)-len(suffix)], 10, 64)
+	return n, err == nil
+}

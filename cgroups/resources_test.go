@@ -1,0 +1,70 @@
+package cgroups
+
+import (
+	"math"
+	"slices"
+	"testing"
+)
+
+func TestSharesAndQuota(t *testing.T) {
+	for milli, want := range map[int64]uint64{-1: 2, 0: 2, 1: 2, 2: 2, 3: 3, 100: 102, 1000: 1024, 1500: 1536, 1 << 40: 262144} {
+		if got := Shares(milli); got != want {
+			t.Errorf("Shares(%d) = %d, want %d", milli, got, want)
+		}
+	}
+	for _, c := range []struct {
+		milli  int64
+		period uint64
+		want   int64
+	}{{0, 100000, 0}, {1, 100000, 1000}, {10, 100000, 1000}, {15, 100000, 1500}, {2000, 100000, 200000}, {500, 5000, 2500}} {
+		if got := Quota(c.milli, c.period); got != c.want {
+			t.Errorf("Quota(%d, %d) = %d, want %d", c.milli, c.period, got, c.want)
+		}
+	}
+}
+
+// The kubelet's conversion for pods and classes: 1 + (shares-2)*9999/262142.
+func TestWeight(t *testing.T) {
+	for shares, want := range map[uint64]uint64{0: 0, 1: 1, 2: 1, 102: 4, 1024: 39, 262144: 10000, math.MaxUint64: 10000} {
+		if got := weight(shares); got != want {
+			t.Errorf("weight(%d) = %d, want %d", shares, got, want)
+		}
+	}
+}
+
+func TestSpec(t *testing.T) {
+	r := Resources{CPUShares: 1024, CPUQuota: 5000, CPUPeriod: 100000, Memory: 1 << 20, Pids: 10,
+		HugePages: map[int64]int64{2 << 20: 4 << 20}, Unified: map[string]string{"memory.low": "1"}}
+	v1 := (&Tree{hugetlb: true, pageSizes: []int64{2 << 20, 1 << 30}}).spec(r)
+	if v1.CpuShares != 1024 || v1.CpuWeight != 0 || v1.Unified != nil || *v1.PidsLimit != 10 || v1.Memory != 1<<20 {
+		t.Errorf("v1: %+v", v1)
+	}
+	if len(v1.HugetlbLimit) != 2 || *v1.HugetlbLimit[0] != struct {
+		Pagesize string `json:"page_size"`
+		Limit    uint64 `json:"limit"`
+	}{"2MB", 4 << 20} || v1.HugetlbLimit[1].Pagesize != "1GB" || v1.HugetlbLimit[1].Limit != 0 {
+		t.Errorf("v1 huge pages: %+v %+v", v1.HugetlbLimit[0], v1.HugetlbLimit[1])
+	}
+	v2 := (&Tree{v2: true}).spec(r)
+	if v2.CpuShares != 0 || v2.CpuWeight != 39 || v2.Unified["memory.low"] != "1" || v2.HugetlbLimit != nil {
+		t.Errorf("v2: %+v", v2)
+	}
+	empty := (&Tree{v2: true, hugetlb: true, pageSizes: []int64{2 << 20}}).spec(Resources{})
+	if empty.CpuWeight != 0 || empty.PidsLimit != nil || empty.Memory != 0 || empty.HugetlbLimit != nil {
+		t.Errorf("nothing to set became %+v", empty)
+	}
+}
+
+func TestPageSizes(t *testing.T) {
+	sizes := []int64{64 << 10, 2 << 20, 1 << 30}
+	var names []string
+	for _, s := range sizes {
+		names = append(names, pageName(s))
+	}
+	if want := []string{"64KB", "2MB", "1GB"}; !slices.Equal(names, want) {
+		t.Errorf("names %v, want %v", names, want)
+	}
+	if got := parsePageSizes(append(names, "x", "MB", "1TB")); !slices.Equal(got, sizes) {
+		t.Errorf("sizes %v, want %v", got, sizes)
+	}
+}

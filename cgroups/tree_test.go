@@ -1,0 +1,310 @@
+package cgroups
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/opencontainers/cgroups"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// newRealTree makes a tree below a cgroup of the test's own, which is gone when the test ends.
+func newRealTree(t testing.TB) *Tree {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: makes cgroups")
+	}
+	root := fmt.Sprintf("/nodelet-test-%d-%d", os.Getpid(), time.Now().UnixNano())
+	tree, err := New(Config{Root: root, Driver: DriverCgroupfs})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		m, err := tree.manager(parseName(root), &cgroups.Resources{SkipDevices: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var dirs []string
+		for _, dir := range tree.dirs(parseName(root)) {
+			dirs = append(dirs, dir)
+		}
+		if err := killAll(context.Background(), dirs); err != nil {
+			t.Error(err)
+		}
+		if err := m.Destroy(); err != nil {
+			t.Error(err)
+		}
+		for _, dir := range dirs {
+			if _, err := os.Stat(dir); !os.IsNotExist(err) {
+				t.Errorf("%s is left behind: %v", dir, err)
+			}
+		}
+	})
+	return tree
+}
+
+func ensure(t testing.TB, tree *Tree) {
+	t.Helper()
+	if err := tree.Ensure(Resources{CPUShares: 2048, Memory: 1 << 30, Pids: 1000, HugePages: map[int64]int64{}}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// file reads a setting of a cgroup; names are cgroup v1's and v2's.
+func file(t *testing.T, tree *Tree, n name, controller, v1, v2 string) string {
+	t.Helper()
+	path := filepath.Join(tree.dirs(n)[controller], v1)
+	if tree.v2 {
+		path = filepath.Join(tree.dirs(n)[""], v2)
+	}
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(string(raw))
+}
+
+func shares(tree *Tree, v uint64) string {
+	if tree.v2 {
+		v = weight(v)
+	}
+	return strconv.FormatUint(v, 10)
+}
+
+func TestEnsure(t *testing.T) {
+	tree := newRealTree(t)
+	ensure(t, tree)
+	ensure(t, tree) // again, as after a restart
+	for _, c := range []struct {
+		n      name
+		shares uint64
+	}{{tree.pods, 2048}, {tree.classRoot("Burstable"), 2}, {tree.classRoot("BestEffort"), 2}} {
+		if got := file(t, tree, c.n, "cpu", "cpu.shares", "cpu.weight"); got != shares(tree, c.shares) {
+			t.Errorf("%s has %s CPU shares, want %s", c.n.cgroupfs(), got, shares(tree, c.shares))
+		}
+	}
+	if got := file(t, tree, tree.pods, "memory", "memory.limit_in_bytes", "memory.max"); got != "1073741824" {
+		t.Errorf("kubepods may use %s bytes", got)
+	}
+	if got := file(t, tree, tree.pods, "pids", "pids.max", "pids.max"); got != "1000" {
+		t.Errorf("kubepods may have %s processes", got)
+	}
+	if err := tree.SetBurstableCPU(1500); err != nil {
+		t.Fatal(err)
+	}
+	ensure(t, tree)
+	if got := file(t, tree, tree.classRoot("Burstable"), "cpu", "cpu.shares", "cpu.weight"); got != shares(tree, 1536) {
+		t.Errorf("burstable has %s CPU shares, want %s", got, shares(tree, 1536))
+	}
+}
+
+func TestPodsLife(t *testing.T) {
+	tree := newRealTree(t)
+	ensure(t, tree)
+	p := Pod{UID: "life", QOS: "Burstable"}
+	if ok, err := tree.PodExists(p); ok || err != nil {
+		t.Fatalf("PodExists before CreatePod: %v, %v", ok, err)
+	}
+	r := Resources{CPUShares: 102, CPUQuota: 10000, CPUPeriod: 100000, Memory: 64 << 20, Pids: 50}
+	for range 2 { // the second time as after a crash
+		parent, err := tree.CreatePod(p, r)
+		if err != nil || !strings.HasSuffix(parent, "/kubepods/burstable/podlife") {
+			t.Fatalf("CreatePod: %q, %v", parent, err)
+		}
+	}
+	n, _ := tree.podName(p)
+	if got := file(t, tree, n, "memory", "memory.limit_in_bytes", "memory.max"); got != strconv.Itoa(64<<20) {
+		t.Errorf("memory limit %s", got)
+	}
+	if err := tree.UpdatePod(p, Resources{Memory: 128 << 20}); err != nil {
+		t.Fatal(err)
+	}
+	if got := file(t, tree, n, "memory", "memory.limit_in_bytes", "memory.max"); got != strconv.Itoa(128<<20) {
+		t.Errorf("memory limit %s after the update", got)
+	}
+	if got := file(t, tree, n, "pids", "pids.max", "pids.max"); got != "50" {
+		t.Errorf("pids limit %s after an update of memory alone", got)
+	}
+	if ok, err := tree.PodExists(p); !ok || err != nil {
+		t.Errorf("PodExists: %v, %v", ok, err)
+	}
+	for range 2 {
+		if err := tree.RemovePod(t.Context(), p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if ok, err := tree.PodExists(p); ok || err != nil {
+		t.Errorf("PodExists after RemovePod: %v, %v", ok, err)
+	}
+}
+
+func TestPodsListsOnlyPods(t *testing.T) {
+	tree := newRealTree(t)
+	ensure(t, tree)
+	want := []Pod{{"one", "Guaranteed"}, {"two", "Burstable"}, {"three", "BestEffort"}}
+	for _, p := range want {
+		if _, err := tree.CreatePod(p, Resources{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := tree.create(tree.pods.below("stranger"), Resources{}); err != nil {
+		t.Fatal(err)
+	}
+	got, err := tree.Pods()
+	if err != nil || !slices.Equal(got, want) {
+		t.Errorf("Pods: %v, %v; want %v", got, err, want)
+	}
+}
+
+// A pod's processes end with its cgroup: deep ones, stopped ones, and ones that fork as fast as they can.
+func TestRemovePodKills(t *testing.T) {
+	tree := newRealTree(t)
+	ensure(t, tree)
+	p := Pod{UID: "kill", QOS: "BestEffort"}
+	if _, err := tree.CreatePod(p, Resources{Pids: 200}); err != nil {
+		t.Fatal(err)
+	}
+	n, _ := tree.podName(p)
+	inner := n.below("container", "deep")
+	if err := tree.create(inner, Resources{}); err != nil {
+		t.Fatal(err)
+	}
+	bystander := start(t, tree, nil, "exec sleep 1000")
+	quiet := start(t, tree, inner, "trap '' TERM INT; exec sleep 1000")
+	stopped := start(t, tree, n, "kill -STOP $$; sleep 1000")
+	forking := start(t, tree, n, "f() { sleep 0.01; f & f; }; f")
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	began := time.Now()
+	if err := tree.RemovePod(ctx, p); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("took %v", time.Since(began))
+	for _, cmd := range []*exec.Cmd{quiet, stopped, forking} {
+		var exit *exec.ExitError
+		if err := cmd.Wait(); !errors.As(err, &exit) || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
+			t.Errorf("%s ended with %v", cmd, err)
+		}
+	}
+	if err := bystander.Process.Signal(syscall.Signal(0)); err != nil {
+		t.Errorf("a process outside the pod was hit: %v", err)
+	}
+	if ok, err := tree.PodExists(p); ok || err != nil {
+		t.Errorf("PodExists: %v, %v", ok, err)
+	}
+}
+
+// start runs a shell script in a cgroup (nil: where the test is) and returns once it runs there.
+func start(t *testing.T, tree *Tree, n name, script string) *exec.Cmd {
+	t.Helper()
+	ready, tell, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ready.Close()
+	join := ""
+	if n != nil {
+		for _, dir := range tree.dirs(n) {
+			join += fmt.Sprintf("[ ! -e %[1]s ] || echo $$ > %[1]s/cgroup.procs || exit 9\n", dir)
+		}
+	}
+	cmd := exec.Command("bash", "-c", join+"echo >&3; exec 3>&-\n"+script)
+	cmd.ExtraFiles, cmd.Stderr = []*os.File{tell}, os.Stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	tell.Close()
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _, _ = cmd.Process.Wait() })
+	if _, err := ready.Read(make([]byte, 1)); err != nil {
+		t.Fatalf("%s did not join its cgroup: %v", script, err)
+	}
+	return cmd
+}
+
+func TestKillGivesUpWithNames(t *testing.T) {
+	tree := newRealTree(t)
+	ensure(t, tree)
+	p := Pod{UID: "late", QOS: "Burstable"}
+	if _, err := tree.CreatePod(p, Resources{}); err != nil {
+		t.Fatal(err)
+	}
+	n, _ := tree.podName(p)
+	cmd := start(t, tree, n, "exec sleep 1000")
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	err := tree.RemovePod(ctx, p)
+	if want := fmt.Sprintf("%d (", cmd.Process.Pid); !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), want) {
+		t.Errorf("error %v, want one that names %s", err, want)
+	}
+}
+
+func TestEnforceNeedsAnExistingCgroup(t *testing.T) {
+	tree := newRealTree(t)
+	ensure(t, tree)
+	n := tree.pods.below("reserved")
+	err := tree.Enforce(n.cgroupfs(), Resources{CPUShares: 512})
+	if !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), "enforceNodeAllocatable") {
+		t.Errorf("error %v for a missing cgroup", err)
+	}
+	if err := tree.create(n, Resources{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := tree.Enforce(n.cgroupfs(), Resources{CPUShares: 512}); err != nil {
+		t.Fatal(err)
+	}
+	if got := file(t, tree, n, "cpu", "cpu.shares", "cpu.weight"); got != shares(tree, 512) {
+		t.Errorf("CPU shares %s", got)
+	}
+}
+
+func TestBadConfig(t *testing.T) {
+	for _, cfg := range []Config{{Driver: ""}, {Driver: "docker"}, {Driver: DriverCgroupfs, Root: "/a/../.."}} {
+		if _, err := New(cfg); err == nil {
+			t.Errorf("%+v was accepted", cfg)
+		}
+	}
+}
+
+func BenchmarkPod(b *testing.B) {
+	tree := newRealTree(b)
+	ensure(b, tree)
+	i := 0
+	for b.Loop() {
+		p := Pod{UID: types.UID(fmt.Sprint(i)), QOS: "Burstable"}
+		i++
+		if _, err := tree.CreatePod(p, Resources{CPUShares: 102, CPUQuota: 10000, CPUPeriod: 100000, Memory: 64 << 20, Pids: 100}); err != nil {
+			b.Fatal(err)
+		}
+		b.StopTimer()
+		if err := tree.RemovePod(b.Context(), p); err != nil {
+			b.Fatal(err)
+		}
+		b.StartTimer()
+	}
+}
+
+func BenchmarkRemoveEmptyPod(b *testing.B) {
+	tree := newRealTree(b)
+	ensure(b, tree)
+	p := Pod{UID: "x", QOS: "Burstable"}
+	for b.Loop() {
+		b.StopTimer()
+		if _, err := tree.CreatePod(p, Resources{}); err != nil {
+			b.Fatal(err)
+		}
+		b.StartTimer()
+		if err := tree.RemovePod(b.Context(), p); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
