@@ -83,6 +83,31 @@ func TestSnapshotCost(t *testing.T) {
 	})
 }
 
+// TestSnapshotLateAddress: a ready sandbox without an address is asked again, unless it is on the host's network.
+func TestSnapshotLateAddress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rt, c := serve(t, cri.Options{})
+		sandbox := runSandbox(t, c, "web", 0)
+		rt.SetIPs(sandbox)
+		s := look(t, rt, c, nil, 1, 0)
+		rt.SetIPs(sandbox, "10.0.0.1", "fd00::1")
+		s = look(t, rt, c, s, 1, 0)
+		if n := s.Sandboxes[0].Network; n.Ip != "10.0.0.1" || n.AdditionalIps[0].Ip != "fd00::1" {
+			t.Errorf("got %v", n)
+		}
+		look(t, rt, c, s, 0, 0)
+	})
+	synctest.Test(t, func(t *testing.T) {
+		rt, c := serve(t, cri.Options{})
+		cfg := sandboxConfig("web", 0)
+		cfg.Linux = &runtimeapi.LinuxPodSandboxConfig{SecurityContext: &runtimeapi.LinuxSandboxSecurityContext{
+			NamespaceOptions: &runtimeapi.NamespaceOption{Network: runtimeapi.NamespaceMode_NODE}}}
+		_, err := c.RunPodSandbox(t.Context(), cfg, "")
+		check(t, err)
+		look(t, rt, c, look(t, rt, c, nil, 1, 0), 0, 0)
+	})
+}
+
 // TestSnapshotOrder: the highest attempt comes first, whatever the clock said when it was made.
 func TestSnapshotOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -109,6 +109,25 @@ func (r *Runtime) KillSandbox(id string) {
 	}
 }
 
+// SetIPs changes the addresses of a sandbox, the primary one first.
+func (r *Runtime) SetIPs(id string, ips ...string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s := r.sandboxes[id]
+	if s == nil {
+		return
+	}
+	s.status.Network = &pb.PodSandboxNetworkStatus{}
+	for i, ip := range ips {
+		if i == 0 {
+			s.status.Network.Ip = ip
+			continue
+		}
+		s.status.Network.AdditionalIps = append(s.status.Network.AdditionalIps, &pb.PodIP{Ip: ip})
+	}
+}
+
+// killContainers ends what runs in a sandbox. r.mu is held.
 func (r *Runtime) killContainers(sandboxID string) {
 	for _, c := range r.containers {
 		if c.sandboxID == sandboxID {
