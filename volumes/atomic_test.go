@@ -175,6 +175,12 @@ func TestWriteRecovers(t *testing.T) {
 		do(t, err)
 		return filepath.Join(dir, name)
 	}
+	outside := func(t *testing.T) string {
+		dir := t.TempDir()
+		do(t, os.WriteFile(filepath.Join(dir, "f"), []byte("1"), 0o600))
+		t.Cleanup(func() { wantFiles(t, dir, map[string]string{"f": "1"}) })
+		return dir
+	}
 	leftovers := map[string]func(t *testing.T, dir string){
 		"unfinished directory": func(t *testing.T, dir string) {
 			do(t, os.MkdirAll(filepath.Join(dir, "..2020_01_01_00_00_00.1/d"), 0o755))
@@ -194,7 +200,7 @@ func TestWriteRecovers(t *testing.T) {
 		},
 		"link to elsewhere": func(t *testing.T, dir string) {
 			do(t, os.Remove(filepath.Join(dir, "a")))
-			do(t, os.Symlink("/etc/passwd", filepath.Join(dir, "a")))
+			do(t, os.Symlink(outside(t)+"/f", filepath.Join(dir, "a")))
 		},
 		"file in place of link": func(t *testing.T, dir string) {
 			do(t, os.Remove(filepath.Join(dir, "a")))
@@ -206,7 +212,7 @@ func TestWriteRecovers(t *testing.T) {
 		"data leads out": func(t *testing.T, dir string) {
 			do(t, os.RemoveAll(current(t, dir)))
 			do(t, os.Remove(filepath.Join(dir, "..data")))
-			do(t, os.Symlink("/etc", filepath.Join(dir, "..data")))
+			do(t, os.Symlink(outside(t), filepath.Join(dir, "..data")))
 		},
 		"data is a directory": func(t *testing.T, dir string) {
 			do(t, os.Remove(filepath.Join(dir, "..data")))
@@ -217,7 +223,7 @@ func TestWriteRecovers(t *testing.T) {
 		},
 		"content is a link out": func(t *testing.T, dir string) {
 			do(t, os.Remove(filepath.Join(current(t, dir), "a")))
-			do(t, os.Symlink("/etc/passwd", filepath.Join(current(t, dir), "a")))
+			do(t, os.Symlink(outside(t)+"/f", filepath.Join(current(t, dir), "a")))
 		},
 		"content is a fifo": func(t *testing.T, dir string) {
 			do(t, os.Remove(filepath.Join(current(t, dir), "a")))

@@ -12,20 +12,25 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
+// hostDir is a directory outside the pods directory, to which containers want to get.
+func hostDir(v *Volumes) string { return filepath.Join(filepath.Dir(v.podsDir), "host") }
+
 // volumeWithParts gives an emptyDir with something in it.
 func volumeWithParts(t testing.TB, v *Volumes, pod *corev1.Pod) SubPath {
 	t.Helper()
 	m := mustMount(t, v, request(pod, "data", emptyDir("")), nil)
 	at := func(p string) string { return filepath.Join(m.HostPath, p) }
 	if err := errors.Join(
+		os.MkdirAll(filepath.Join(hostDir(v), "sub"), 0o755),
+		os.WriteFile(filepath.Join(hostDir(v), "sub/secret"), nil, 0o600),
 		os.MkdirAll(at("dir/sub"), 0o755),
 		os.WriteFile(at("dir/sub/f"), []byte("inside"), 0o644),
 		os.Symlink("dir", at("in")),
 		os.Symlink("../dir/sub", at("dir/updown")),
 		os.Symlink("..data/x", at("dangling")),
 		os.Symlink("/", at("abs")),
-		os.Symlink("/etc", at("etc")),
-		os.Symlink("../../../../../../../../../../../../etc", at("up")),
+		os.Symlink(hostDir(v), at("out")),
+		os.Symlink("../../../../../host", at("up")),
 		os.Symlink("/proc/self/root", at("magic")),
 		os.Symlink("loop", at("loop")),
 		unix.Mkfifo(at("fifo"), 0o600),
@@ -54,14 +59,17 @@ func TestSubpath(t *testing.T) {
 		"dots":                   {path: "dir/../../x", err: "unable to provision SubPath `dir/../../x`: must not contain '..'"},
 		"absolute":               {path: "/etc", err: "error SubPath `/etc` must not be an absolute path"},
 		"link to root":           {path: "abs", err: "prepare"},
-		"below link to root":     {path: "abs/etc/passwd", err: "prepare"},
-		"link to etc":            {path: "etc/passwd", err: "prepare"},
-		"link up":                {path: "up/passwd", err: "prepare"},
-		"magic link":             {path: "magic/etc", err: "prepare"},
+		"below link to root":     {path: "abs/proc", err: "prepare"},
+		"link out":               {path: "out", err: "prepare"},
+		"below link out":         {path: "out/sub/secret", err: "prepare"},
+		"link up":                {path: "up", err: "prepare"},
+		"below link up":          {path: "up/sub/secret", err: "prepare"},
+		"magic link":             {path: "magic/proc", err: "prepare"},
 		"link loop":              {path: "loop", err: "prepare"},
 		"dangling link":          {path: "dangling", err: "create"},
 		"missing below file":     {path: "dir/sub/f/x", err: "prepare"},
-		"new below link to etc":  {path: "etc/new-by-nodelet", err: "prepare"},
+		"new below link out":     {path: "out/new", err: "prepare"},
+		"new below link up":      {path: "up/new", err: "prepare"},
 		"new below dangling one": {path: "dangling/x/y", err: "create"},
 	}
 	for name, tt := range tests {
@@ -72,6 +80,10 @@ func TestSubpath(t *testing.T) {
 			listenIn(t, s.HostPath, "sock")
 			s.Path, s.Index = tt.path, 3
 			got, err := v.Subpath(t.Context(), s)
+			wantFiles(t, hostDir(v), map[string]string{"sub/secret": ""})
+			if _, err := os.Lstat(filepath.Join(hostDir(v), "new")); err == nil {
+				t.Error("a directory was made outside the volume")
+			}
 			if tt.err != "" {
 				want := tt.err
 				switch want {
@@ -101,13 +113,13 @@ func TestSubpath(t *testing.T) {
 			if err := v.Unmount(t.Context(), pod.UID, OnDisk{pluginEmptyDir, "data"}); err != nil {
 				t.Error(err)
 			}
+			if _, err := os.Lstat(got); !errors.Is(err, os.ErrNotExist) {
+				t.Errorf("the part is still mounted after its volume is gone: %v", err)
+			}
 			if err := v.RemovePodDir(t.Context(), pod.UID); err != nil {
 				t.Error(err)
 			}
 		})
-	}
-	if _, err := os.Lstat("/etc/new-by-nodelet"); err == nil {
-		t.Error("a directory was made on the host")
 	}
 }
 
@@ -261,21 +273,10 @@ func TestSubpathUnderSwap(t *testing.T) {
 	t.Parallel()
 	v, pod := newVolumes(t), testPod()
 	s := volumeWithParts(t, v, pod)
-	host := t.TempDir()
-	if err := os.MkdirAll(filepath.Join(host, "sub"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(host, "sub/secret"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	link := filepath.Join(s.HostPath, "trap")
-	if err := os.Symlink(host, link); err != nil {
-		t.Fatal(err)
-	}
-	defer swap(filepath.Join(s.HostPath, "dir"), link)()
+	defer swap(filepath.Join(s.HostPath, "dir"), filepath.Join(s.HostPath, "out"))()
 	mounted, refused := 0, 0
 	for i := range 2000 {
-		s.Path, s.Index = []string{"dir/sub", "dir", "trap/sub", "dir/new/er"}[i%4], i%4
+		s.Path, s.Index = []string{"dir/sub", "dir", "out/sub", "dir/new/er"}[i%4], i%4
 		got, err := v.Subpath(t.Context(), s)
 		if err != nil {
 			refused++
@@ -288,7 +289,7 @@ func TestSubpathUnderSwap(t *testing.T) {
 			}
 		}
 	}
-	if entries, err := os.ReadDir(host); err != nil || len(entries) != 1 {
+	if entries, err := os.ReadDir(hostDir(v)); err != nil || len(entries) != 1 {
 		t.Errorf("host directory holds %v, %v", entries, err)
 	}
 	if mounted == 0 || refused == 0 {
