@@ -1,0 +1,213 @@
+package config
+
+import (
+	"crypto/tls"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// build puts a checked configuration and the flags beside it into plain Go types.
+func build(k *KubeletConfiguration, flags flagValues) (*Config, error) {
+	node, err := buildNode(k, flags)
+	if err != nil {
+		return nil, err
+	}
+	lines, err := thresholds(k)
+	if err != nil {
+		return nil, err
+	}
+	return &Config{
+		Kubelet: *k,
+		Paths: Paths{
+			Kubeconfig:          flags.text("kubeconfig"),
+			BootstrapKubeconfig: flags.text("bootstrap-kubeconfig"),
+			Root:                flags.text("root-dir"),
+			Certificates:        flags.text("cert-dir"),
+			PodLogs:             k.PodLogsDir,
+			VolumePlugins:       k.VolumePluginDir,
+			StaticPods:          k.StaticPodPath,
+			ResolvConf:          *k.ResolverConfig,
+		},
+		Node: node,
+		API: API{
+			QPS: float32(*k.KubeAPIQPS), Burst: int(k.KubeAPIBurst),
+			EventQPS: float32(*k.EventRecordQPS), EventBurst: int(k.EventBurst),
+			RotateCerts: k.RotateCertificates,
+		},
+		Runtime:    buildRuntime(k),
+		Images:     buildImages(k, flags),
+		Logs:       buildLogs(k),
+		Pods:       buildPods(k),
+		CrashLoop:  buildCrashLoop(k),
+		ImageRetry: BackOff{Initial: 10 * time.Second, Max: 5 * time.Minute},
+		Cgroups: Cgroups{
+			Driver: k.CgroupDriver, Root: k.CgroupRoot, PerQOS: *k.CgroupsPerQOS, FailV1: *k.FailCgroupV1,
+			FailSwapOn: *k.FailSwapOn, SwapBehavior: k.MemorySwap.SwapBehavior,
+			CPUQuota: *k.CPUCFSQuota, CPUPeriod: k.CPUCFSQuotaPeriod.Duration, Enforce: k.EnforceNodeAllocatable,
+		},
+		Reserved: Reserved{
+			Kube: mustReserved(k.KubeReserved), System: mustReserved(k.SystemReserved),
+			KubeCgroup: k.KubeReservedCgroup, SystemCgroup: k.SystemReservedCgroup, CPUs: k.ReservedSystemCPUs,
+		},
+		Eviction: Eviction{
+			Thresholds:       lines,
+			TransitionPeriod: k.EvictionPressureTransitionPeriod.Duration,
+			MaxPodGrace:      time.Duration(k.EvictionMaxPodGracePeriod) * time.Second,
+		},
+		Shutdown: buildShutdown(k),
+		Server:   buildServer(k),
+		Healthz:  endpoint(k.HealthzBindAddress, *k.HealthzPort),
+		Logging:  LogSettings{JSON: k.Logging.Format == "json", Verbosity: int(k.Logging.Verbosity)},
+	}, nil
+}
+
+func buildNode(k *KubeletConfiguration, flags flagValues) (Node, error) {
+	name, err := nodeName(flags.text("hostname-override"))
+	if err != nil {
+		return Node{}, err
+	}
+	ips, err := nodeIPs(flags.text("node-ip"))
+	if err != nil {
+		return Node{}, err
+	}
+	labels, _ := flags["node-labels"].(map[string]string)
+	if err := checkLabels(labels); err != nil {
+		return Node{}, err
+	}
+	cloud := flags.text("cloud-provider")
+	if cloud != "" && cloud != "external" {
+		return Node{}, fmt.Errorf(`--cloud-provider: %q is gone from Kubernetes; want "external" or nothing`, cloud)
+	}
+	return Node{
+		Name: name, IPs: ips, Labels: labels, ExternalCloud: cloud == "external",
+		Register: *k.RegisterNode, Taints: k.RegisterWithTaints, ProviderID: k.ProviderID,
+		StatusInterval: k.NodeStatusUpdateFrequency.Duration, ReportInterval: k.NodeStatusReportFrequency.Duration,
+		LeaseDuration: time.Duration(k.NodeLeaseDurationSeconds) * time.Second,
+		MaxImages:     int(*k.NodeStatusMaxImages), MaxPods: int(k.MaxPods), PodsPerCore: int(k.PodsPerCore),
+		ControllerAttachDetach: *k.EnableControllerAttachDetach,
+		LocalStorageIsolation:  *k.LocalStorageCapacityIsolation,
+	}, nil
+}
+
+func buildRuntime(k *KubeletConfiguration) Runtime {
+	r := Runtime{Endpoint: k.ContainerRuntimeEndpoint, ImageEndpoint: k.ImageServiceEndpoint, RequestTimeout: k.RuntimeRequestTimeout.Duration}
+	if r.ImageEndpoint == "" {
+		r.ImageEndpoint = r.Endpoint
+	}
+	return r
+}
+
+func buildImages(k *KubeletConfiguration, flags flagValues) Images {
+	parallel := 0
+	switch {
+	case *k.SerializeImagePulls:
+		parallel = 1
+	case k.MaxParallelImagePulls != nil:
+		parallel = int(*k.MaxParallelImagePulls)
+	}
+	return Images{
+		MaxParallelPulls: parallel, PullQPS: float32(*k.RegistryPullQPS), PullBurst: int(k.RegistryBurst),
+		CredentialPolicy: k.ImagePullCredentialsVerificationPolicy, PreloadedAllowed: k.PreloadedImagesVerificationAllowlist,
+		ProviderConfig: flags.text("image-credential-provider-config"), ProviderBinaries: flags.text("image-credential-provider-bin-dir"),
+		GCHighPercent: int(*k.ImageGCHighThresholdPercent), GCLowPercent: int(*k.ImageGCLowThresholdPercent),
+		MinimumAge: k.ImageMinimumGCAge.Duration, MaximumAge: k.ImageMaximumGCAge.Duration,
+	}
+}
+
+func buildLogs(k *KubeletConfiguration) ContainerLogs {
+	size := resource.MustParse(k.ContainerLogMaxSize) // checked by validate
+	return ContainerLogs{
+		MaxBytes: size.Value(), MaxFiles: int(*k.ContainerLogMaxFiles), Workers: int(*k.ContainerLogMaxWorkers),
+		Interval: k.ContainerLogMonitorInterval.Duration,
+	}
+}
+
+func buildPods(k *KubeletConfiguration) Pods {
+	p := Pods{
+		Domain: strings.TrimSuffix(k.ClusterDomain, "."), PidsLimit: *k.PodPidsLimit, SeccompDefault: *k.SeccompDefault,
+		UnsafeSysctls: k.AllowedUnsafeSysctls, UserNamespaceSize: 65536,
+		StaticURL: k.StaticPodURL, StaticURLHeader: k.StaticPodURLHeader,
+		FileInterval: k.FileCheckFrequency.Duration, HTTPInterval: k.HTTPCheckFrequency.Duration,
+	}
+	for _, server := range k.ClusterDNS {
+		p.DNS = append(p.DNS, netip.MustParseAddr(server)) // checked by validate
+	}
+	if k.UserNamespaces != nil && k.UserNamespaces.IDsPerPod != nil {
+		p.UserNamespaceSize = *k.UserNamespaces.IDsPerPod
+	}
+	return p
+}
+
+// buildCrashLoop follows KEP-4603: the gate ReduceDefaultCrashLoopBackOffDecay makes the curve begin at 1 s, and a cap that is
+// set wins over all, also over the first wait.
+func buildCrashLoop(k *KubeletConfiguration) BackOff {
+	b := BackOff{Initial: 10 * time.Second, Max: 5 * time.Minute}
+	if gateEnabled(k.FeatureGates, "ReduceDefaultCrashLoopBackOffDecay") {
+		b = BackOff{Initial: time.Second, Max: time.Minute}
+	}
+	if limit := k.CrashLoopBackOff.MaxContainerRestartPeriod; limit != nil {
+		b.Max = limit.Duration
+	}
+	b.Initial = min(b.Initial, b.Max)
+	return b
+}
+
+// buildShutdown writes the older pair of fields as priorities: critical pods are those from 2,000,000,000 up.
+func buildShutdown(k *KubeletConfiguration) Shutdown {
+	const critical = 2000000000
+	var s Shutdown
+	if total := k.ShutdownGracePeriod.Duration; total > 0 {
+		last := k.ShutdownGracePeriodCriticalPods.Duration
+		s.ByPriority = []PriorityGrace{{0, total - last}, {critical, last}}
+	}
+	for _, p := range k.ShutdownGracePeriodByPodPriority {
+		s.ByPriority = append(s.ByPriority, PriorityGrace{p.Priority, time.Duration(p.ShutdownGracePeriodSeconds) * time.Second})
+	}
+	slices.SortFunc(s.ByPriority, func(a, b PriorityGrace) int { return int(int64(a.Priority) - int64(b.Priority)) })
+	return s
+}
+
+func buildServer(k *KubeletConfiguration) Server {
+	query := k.EnableSystemLogQuery != nil && *k.EnableSystemLogQuery
+	s := Server{
+		CertFile: k.TLSCertFile, KeyFile: k.TLSPrivateKeyFile, MinTLSVersion: tls.VersionTLS12, TLSBootstrap: k.ServerTLSBootstrap,
+		ClientCAFile: k.Authentication.X509.ClientCAFile, Anonymous: *k.Authentication.Anonymous.Enabled,
+		Webhook: *k.Authentication.Webhook.Enabled, TokenTTL: k.Authentication.Webhook.CacheTTL.Duration,
+		AlwaysAllow: k.Authorization.Mode == "AlwaysAllow",
+		AllowedTTL:  k.Authorization.Webhook.CacheAuthorizedTTL.Duration, DeniedTTL: k.Authorization.Webhook.CacheUnauthorizedTTL.Duration,
+		StreamIdle: k.StreamingConnectionIdleTimeout.Duration, DebugHandlers: *k.EnableDebuggingHandlers,
+		Profiling: *k.EnableProfilingHandler, SystemLogs: *k.EnableSystemLogHandler, SystemLogsQuery: query,
+	}
+	if *k.EnableServer {
+		s.Endpoint = endpoint(k.Address, k.Port)
+	}
+	if v, ok := tlsVersions[k.TLSMinVersion]; ok {
+		s.MinTLSVersion = v
+	}
+	for _, name := range k.TLSCipherSuites {
+		if id, ok := cipherSuite(name); ok {
+			s.CipherSuites = append(s.CipherSuites, id)
+		}
+	}
+	return s
+}
+
+// endpoint takes what validate has checked.
+func endpoint(address string, port int32) Endpoint {
+	return Endpoint{netip.MustParseAddr(address), uint16(port)}
+}
+
+// mustReserved takes what validate has checked.
+func mustReserved(m map[string]string) corev1.ResourceList {
+	list, err := reservedList(m)
+	if err != nil {
+		panic("config: reserved resources were not checked: " + err.Error())
+	}
+	return list
+}

@@ -1,0 +1,217 @@
+package config
+
+import (
+	"net/netip"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Config is everything a user has said, with the kubelet's defaults, checked and in plain Go types. Load makes it; nobody
+// writes to it afterwards. Rooms take the part they need, never the whole.
+type Config struct {
+	Paths      Paths
+	Node       Node
+	API        API
+	Runtime    Runtime
+	Images     Images
+	Logs       ContainerLogs
+	Pods       Pods
+	CrashLoop  BackOff
+	ImageRetry BackOff
+	Cgroups    Cgroups
+	Reserved   Reserved
+	Eviction   Eviction
+	Shutdown   Shutdown
+	Server     Server
+	Healthz    Endpoint
+	Logging    LogSettings
+
+	// Kubelet is the whole configuration with defaults and flags, as /configz serves it.
+	Kubelet KubeletConfiguration
+	// Warnings name what was set and changes nothing, in the order of the list of fields.
+	Warnings []Warning
+}
+
+// Gate says whether a feature gate of Kubernetes is on.
+func (c *Config) Gate(name string) bool { return gateEnabled(c.Kubelet.FeatureGates, name) }
+
+// Paths are files and directories. Empty means "none".
+type Paths struct {
+	Kubeconfig          string // without it nodelet runs static pods alone
+	BootstrapKubeconfig string
+	Root                string // volumes, plugins, state: /var/lib/kubelet
+	Certificates        string // /var/lib/kubelet/pki
+	PodLogs             string // /var/log/pods
+	VolumePlugins       string // the directory of FlexVolume drivers
+	StaticPods          string // a directory of manifests, or one file
+	ResolvConf          string // what pods inherit; empty for nothing
+}
+
+// Node is what becomes the Node object, its status and its lease.
+type Node struct {
+	Name     string            // lower case
+	Register bool              // create the Node object
+	IPs      []netip.Addr      // none, one, or an IPv4 and an IPv6 one; a single unspecified address chooses the family
+	Labels   map[string]string // added at registration
+	Taints   []corev1.Taint    // added at registration
+
+	ProviderID             string
+	ExternalCloud          bool          // a cloud controller manager sets addresses and takes the uninitialized taint away
+	StatusInterval         time.Duration // how often the status is computed
+	ReportInterval         time.Duration // how often it is sent though nothing changed
+	LeaseDuration          time.Duration // renewed each quarter of it
+	MaxImages              int           // in the status; -1 for all
+	MaxPods, PodsPerCore   int           // PodsPerCore 0: no limit by CPU
+	ControllerAttachDetach bool          // the controller manager attaches volumes
+	LocalStorageIsolation  bool          // ephemeral-storage is a resource
+}
+
+// API bounds the traffic to the API server. QPS 0 of events means "no limit".
+type API struct {
+	QPS         float32
+	Burst       int
+	EventQPS    float32
+	EventBurst  int
+	RotateCerts bool // renew the client certificate
+}
+
+// Runtime is how the CRI runtime is reached.
+type Runtime struct {
+	Endpoint       string // unix:///run/containerd/containerd.sock
+	ImageEndpoint  string // the same as Endpoint, unless set
+	RequestTimeout time.Duration
+}
+
+// Images says how images are pulled and when they go.
+type Images struct {
+	MaxParallelPulls int     // 1: one after the other; 0: no limit
+	PullQPS          float32 // 0: no limit
+	PullBurst        int
+	CredentialPolicy string   // imagePullCredentialsVerificationPolicy; empty where its gate is off
+	PreloadedAllowed []string // image patterns, for NeverVerifyAllowlistedImages
+	ProviderConfig   string   // credential provider plugins: configuration and binaries
+	ProviderBinaries string
+	GCHighPercent    int // 100 turns the collection off
+	GCLowPercent     int
+	MinimumAge       time.Duration
+	MaximumAge       time.Duration // 0: no limit
+}
+
+// ContainerLogs bounds the log files of containers.
+type ContainerLogs struct {
+	MaxBytes int64
+	MaxFiles int
+	Workers  int
+	Interval time.Duration
+}
+
+// Pods is what holds for all pods.
+type Pods struct {
+	DNS               []netip.Addr
+	Domain            string // of the cluster, without a trailing dot
+	PidsLimit         int64  // -1: no limit of its own
+	SeccompDefault    bool   // RuntimeDefault where a pod says nothing
+	UnsafeSysctls     []string
+	UserNamespaceSize int64 // IDs of a pod with a user namespace
+	StaticURL         string
+	StaticURLHeader   map[string][]string // may hold secrets: never log it
+	FileInterval      time.Duration
+	HTTPInterval      time.Duration
+}
+
+// BackOff is a wait that doubles with each failure, from Initial to Max.
+type BackOff struct{ Initial, Max time.Duration }
+
+// Cgroups says where and how pods are bound.
+type Cgroups struct {
+	Driver       string // cgroupfs or systemd
+	Root         string // below which pods live; empty for the root
+	PerQOS       bool   // kubepods, burstable and besteffort exist
+	FailV1       bool   // refuse cgroup v1
+	FailSwapOn   bool   // refuse a machine with swap
+	SwapBehavior string // NoSwap (also when empty) or LimitedSwap
+	CPUQuota     bool   // enforce CPU limits
+	CPUPeriod    time.Duration
+	Enforce      []string // enforceNodeAllocatable
+}
+
+// Reserved is what pods may not use.
+type Reserved struct {
+	Kube, System             corev1.ResourceList // of cpu, memory, ephemeral-storage, pid
+	KubeCgroup, SystemCgroup string
+	CPUs                     string // such as 0-1
+}
+
+// Eviction says when pods are evicted, and how gently.
+type Eviction struct {
+	Thresholds       []Threshold
+	TransitionPeriod time.Duration // how long a condition outlives its cause
+	MaxPodGrace      time.Duration // cap of a pod's grace at a soft threshold; negative: the pod decides
+}
+
+// Shutdown is the time which pods get when the node goes down. By priority, lowest first; empty: no graceful shutdown.
+type Shutdown struct{ ByPriority []PriorityGrace }
+
+// PriorityGrace is the time of the pods from this priority up to the next entry.
+type PriorityGrace struct {
+	Priority int32
+	Grace    time.Duration
+}
+
+// Endpoint is an address to listen at. A zero port means "do not".
+type Endpoint struct {
+	Addr netip.Addr
+	Port uint16
+}
+
+// Server is the one at :10250.
+type Server struct {
+	Endpoint        // zero port where enableServer is false
+	CertFile        string
+	KeyFile         string
+	CipherSuites    []uint16 // of crypto/tls; empty for Go's choice
+	MinTLSVersion   uint16   // of crypto/tls; TLS 1.2 where nothing is set
+	TLSBootstrap    bool     // ask the API server for a serving certificate
+	ClientCAFile    string
+	Anonymous       bool
+	Webhook         bool // TokenReview
+	TokenTTL        time.Duration
+	AlwaysAllow     bool // no SubjectAccessReview
+	AllowedTTL      time.Duration
+	DeniedTTL       time.Duration
+	StreamIdle      time.Duration // 0: no limit
+	DebugHandlers   bool          // exec, attach, port-forward, logs
+	Profiling       bool
+	SystemLogs      bool
+	SystemLogsQuery bool
+}
+
+// LogSettings says how nodelet logs.
+type LogSettings struct {
+	JSON      bool
+	Verbosity int // 0: what matters; 4 and more: each step
+}
+
+// A Warning tells the user that something they set changes nothing.
+type Warning struct {
+	Field string // path of the field; empty for a flag of its own
+	Flag  string // without dashes; empty for a field that stood in a file
+	Text  string
+}
+
+const noEffectText = "is accepted but has no effect in nodelet"
+
+// String reads well in a log: "--lock-file is accepted but has no effect in nodelet".
+func (w Warning) String() string {
+	if w.Flag != "" {
+		return "--" + w.Flag + " " + w.Text
+	}
+	return w.Field + " " + w.Text
+}
+
+// A TextRequest is the error of Load when the user asked for text (--help, --help-all, --version) instead of a run: print it
+// and exit with 0.
+type TextRequest struct{ Text string }
+
+func (*TextRequest) Error() string { return "the user asked for text" }

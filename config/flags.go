@@ -1,0 +1,146 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/pflag"
+)
+
+// flagValues holds what the command line says, by flag name and in the shape which the flag's kind gives. Flags that were not
+// used, or were given a value that counts as "not set", are missing.
+type flagValues map[string]any
+
+// text gives the value of a flag that holds text, or its default.
+func (v flagValues) text(flag string) string {
+	if s, ok := v[flag].(string); ok {
+		return s
+	}
+	for _, k := range knobs {
+		if k.flag == flag {
+			return k.def
+		}
+	}
+	panic("config: no flag " + flag)
+}
+
+// rawFlag lets pflag do the splitting and leaves the reading to the knob's kind.
+type rawFlag struct {
+	kind *kind
+	val  any
+}
+
+func (r *rawFlag) String() string { return "" }
+func (r *rawFlag) Type() string   { return r.kind.typ }
+
+// IsBoolFlag says that the flag may stand alone.
+func (r *rawFlag) IsBoolFlag() bool { return r.kind == kBool || r.kind == kVersion }
+
+// Set is called for each use of the flag.
+func (r *rawFlag) Set(text string) (err error) {
+	r.val, err = r.kind.read(r.val, text)
+	return err
+}
+
+// newFlagSet knows every flag of knobs, --help and --help-all.
+func newFlagSet() *pflag.FlagSet {
+	fs := pflag.NewFlagSet("nodelet", pflag.ContinueOnError)
+	fs.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+		name = strings.ReplaceAll(name, "_", "-")
+		if real, ok := aliases[name]; ok {
+			name = real
+		}
+		return pflag.NormalizedName(name)
+	})
+	for _, k := range knobs {
+		if k.flag == "" {
+			continue
+		}
+		raw, short := &rawFlag{kind: k.kind}, ""
+		if len(k.flag) == 1 {
+			short = k.flag
+		}
+		f := fs.VarPF(raw, k.flag, short, "")
+		if raw.IsBoolFlag() {
+			f.NoOptDefVal = "true"
+		}
+	}
+	fs.BoolP("help", "h", false, "")
+	fs.Bool("help-all", false, "")
+	return fs
+}
+
+// parseFlags reads the command line (without the name of the program).
+func parseFlags(args []string) (flagValues, error) {
+	fs := newFlagSet()
+	fs.Usage = func() {} // Load prints nothing
+	if err := fs.Parse(args); err != nil {
+		return nil, explainFlagError(fs, err)
+	}
+	if fs.NArg() > 0 {
+		return nil, fmt.Errorf("unexpected argument %q: nodelet takes flags alone (see --help)", fs.Arg(0))
+	}
+	for name, text := range map[string]func() string{"help": helpText, "help-all": helpAllText} {
+		if asked, err := fs.GetBool(name); err == nil && asked {
+			return nil, &TextRequest{text()}
+		}
+	}
+	values := flagValues{}
+	fs.Visit(func(f *pflag.Flag) {
+		if raw, ok := f.Value.(*rawFlag); ok && raw.val != nil {
+			values[f.Name] = raw.val
+		}
+	})
+	if asked, _ := values["version"].(bool); asked {
+		return nil, &TextRequest{VersionText()}
+	}
+	return values, nil
+}
+
+// explainFlagError turns pflag's errors into ones which say what to do.
+func explainFlagError(fs *pflag.FlagSet, err error) error {
+	var missing *pflag.NotExistError
+	var invalid *pflag.InvalidValueError
+	switch {
+	case errors.As(err, &missing):
+		var known []string
+		fs.VisitAll(func(f *pflag.Flag) { known = append(known, f.Name) })
+		for alias := range aliases {
+			known = append(known, alias)
+		}
+		name := missing.GetSpecifiedName()
+		if near := nearest(name, known); near != "" {
+			return fmt.Errorf("unknown flag --%s; did you mean --%s? (see --help)", name, near)
+		}
+		return fmt.Errorf("unknown flag --%s (see --help and --help-all)", name)
+	case errors.As(err, &invalid):
+		return fmt.Errorf("--%s: %w", invalid.GetFlag().Name, invalid.Unwrap())
+	default:
+		return fmt.Errorf("read the command line: %w", err)
+	}
+}
+
+// applyFlags puts the values of flags into their fields, over whatever stood there. Feature gates alone are merged, by Load.
+func applyFlags(c *KubeletConfiguration, values flagValues) error {
+	for _, k := range knobs {
+		v, set := values[k.flag]
+		if k.field == "" || k.flag == "" || k.field == "featureGates" || !set {
+			continue
+		}
+		if err := setField(c, k.field, v); err != nil {
+			return fmt.Errorf("--%s: %w", k.flag, err)
+		}
+	}
+	return nil
+}
+
+func mergedGates(file, flags map[string]bool) map[string]bool {
+	merged := map[string]bool{}
+	for _, m := range []map[string]bool{file, flags} {
+		for k, v := range m {
+			merged[k] = v
+		}
+	}
+	return merged
+}

@@ -1,0 +1,87 @@
+package config
+
+import (
+	"fmt"
+	"strings"
+)
+
+// helpText is what --help prints: the flags that matter, by topic.
+func helpText() string {
+	var b strings.Builder
+	b.WriteString("nodelet runs the pods of a Kubernetes node, in place of the kubelet " + KubernetesVersion + ".\n\n" +
+		"Usage: nodelet [flags]\n\n" +
+		"  nodelet --config=/var/lib/kubelet/config.yaml --kubeconfig=/etc/kubernetes/kubelet.conf\n" +
+		"  nodelet --manifests=/etc/kubernetes/manifests          static pods alone, no API server\n")
+	hidden := 0
+	for g := gFiles; g <= gProcess; g++ {
+		fmt.Fprintf(&b, "\n%s:\n", groupTitles[g])
+		for _, k := range knobs {
+			if k.flag != "" && k.group == g {
+				fmt.Fprintf(&b, "  %-34s %s%s\n", usage(k), k.help, shownDefault(k))
+			}
+		}
+	}
+	for _, k := range knobs {
+		if k.flag != "" && k.group == gHidden {
+			hidden++
+		}
+	}
+	b.WriteString("\nA flag without a value turns something on; --flag=false turns it off.\n")
+	fmt.Fprintf(&b, "All %d other flags of the kubelet are accepted too; --help-all lists them and says which have an effect.\n", hidden)
+	b.WriteString("Each flag with a field in KubeletConfiguration is better set there:\n" +
+		"https://kubernetes.io/docs/reference/config-api/kubelet-config.v1beta1/\n" +
+		"More about nodelet: docs/ in its repository.\n")
+	return b.String()
+}
+
+// helpAllText is what --help-all prints: every flag with its field and whether nodelet acts on it.
+func helpAllText() string {
+	var b strings.Builder
+	b.WriteString("Flags of the kubelet " + KubernetesVersion + ". Those without a mark have an effect; (-) is accepted with a warning.\n\n")
+	for _, k := range knobs {
+		if k.flag == "" {
+			continue
+		}
+		line := fmt.Sprintf("%s %-58s %s%s", mark(k), usage(k), k.field, shownDefault(k))
+		b.WriteString(strings.TrimRight(line, " ") + "\n")
+	}
+	b.WriteString("\nFields of KubeletConfiguration without a flag:\n\n")
+	for _, k := range knobs {
+		if k.flag == "" {
+			fmt.Fprintf(&b, "%s %s\n", mark(k), k.field)
+		}
+	}
+	return b.String()
+}
+
+func mark(k knob) string {
+	if k.acts {
+		return "   "
+	}
+	return "(-)"
+}
+
+func usage(k knob) string {
+	if len(k.flag) == 1 {
+		return "-" + k.flag + " " + k.kind.shown
+	}
+	return strings.TrimSpace("--" + k.flag + " " + k.kind.shown)
+}
+
+// shownDefault gives " (default X)" for defaults that say something.
+func shownDefault(k knob) string {
+	text := k.def
+	if k.field != "" {
+		defaults := &KubeletConfiguration{}
+		setDefaults(defaults)
+		text = strings.Trim(textAt(defaults, k.field), `"`)
+	}
+	switch text {
+	case "", "null", "false", "0", "{}", "[]", "0s":
+		return ""
+	}
+	if strings.HasPrefix(text, "{") { // the only object with a default is evictionHard
+		return " (default: the kubelet's)"
+	}
+	return " (default " + text + ")"
+}

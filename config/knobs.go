@@ -1,0 +1,245 @@
+package config
+
+// A knob is one thing a user may set: a field of KubeletConfiguration, a flag, or both.
+type knob struct {
+	field string // path of the field, such as "authentication.x509.clientCAFile"; empty where there is only a flag
+	flag  string // name of the flag without dashes; empty where there is only a field
+	kind  *kind  // how the flag's text is read
+	acts  bool   // whether nodelet acts on it: flip it in the change that makes nodelet act on it
+	group group  // where --help shows the flag; a flag without a group is shown by --help-all alone
+	help  string // what --help says; for a knob without effect, what to do instead
+	def   string // default of a knob that is only a flag; the defaults of fields are in setDefaults
+}
+
+// group is a heading of --help.
+type group int
+
+const (
+	gHidden group = iota
+	gFiles
+	gNode
+	gPods
+	gRuntime
+	gResources
+	gServer
+	gProcess
+)
+
+var groupTitles = map[group]string{
+	gFiles:     "Files",
+	gNode:      "The node",
+	gPods:      "Pods",
+	gRuntime:   "Container runtime and images",
+	gResources: "Cgroups and resources",
+	gServer:    "Servers",
+	gProcess:   "The process",
+}
+
+const (
+	acts     = true  // nodelet acts on it
+	noEffect = false // accepted, with a warning when it is set to something else than the default
+)
+
+// knobs is the whole list: every field of KubeletConfiguration and every flag of the kubelet v1.36, each once.
+var knobs = []knob{
+	// Files.
+	{"", "config", kFile, acts, gFiles, "KubeletConfiguration to read; flags override it", ""},
+	{"", "config-dir", kDir, acts, gFiles, "*.conf files below it are merged over --config in lexical order", ""},
+	{"", "kubeconfig", kFile, acts, gFiles, "how to reach the API server; without it nodelet runs static pods alone", ""},
+	{"", "bootstrap-kubeconfig", kFile, noEffect, gFiles, "the file of --kubeconfig must exist already", ""},
+	{"", "root-dir", kDir, acts, gFiles, "volumes, plugins and state of the node", "/var/lib/kubelet"},
+	{"", "cert-dir", kDir, acts, gFiles, "TLS certificates and keys", "/var/lib/kubelet/pki"},
+	{"podLogsDir", "", nil, noEffect, gHidden, "", ""},
+	{"volumePluginDir", "volume-plugin-dir", kDir, noEffect, gHidden, "FlexVolume is not supported; use a CSI driver", ""},
+
+	// The node.
+	{"", "hostname-override", kString, acts, gNode, "name of the node instead of the machine's host name", ""},
+	{"", "node-ip", kString, acts, gNode, "address of the node, or an IPv4,IPv6 pair; 0.0.0.0 or :: choose the family", ""},
+	{"", "node-labels", kLabels, acts, gNode, "labels to register the node with", ""},
+	{"registerNode", "register-node", kBool, acts, gNode, "create the Node object", ""},
+	{"registerWithTaints", "register-with-taints", kTaints, acts, gNode, "taints to register the node with", ""},
+	{"providerID", "provider-id", kString, acts, gNode, "the machine's name at its provider", ""},
+	{"", "cloud-provider", kString, acts, gNode, `"external" leaves addresses to a cloud controller manager`, ""},
+	{"nodeStatusUpdateFrequency", "node-status-update-frequency", kDuration, acts, gNode, "how often the node's status is computed", ""},
+	{"nodeStatusReportFrequency", "", nil, acts, gHidden, "", ""},
+	{"nodeStatusMaxImages", "node-status-max-images", kInt32, acts, gNode, "images to list in the node's status; -1 lists all", ""},
+	{"nodeLeaseDurationSeconds", "", nil, acts, gHidden, "", ""},
+	{"enableControllerAttachDetach", "enable-controller-attach-detach", kBool, acts, gHidden, "", ""},
+	{"kubeAPIQPS", "kube-api-qps", kInt32, acts, gNode, "requests a second to the API server", ""},
+	{"kubeAPIBurst", "kube-api-burst", kInt32, acts, gNode, "requests at once to the API server", ""},
+	{"contentType", "kube-api-content-type", kString, noEffect, gHidden, "nodelet speaks protobuf to the API server", ""},
+	{"eventRecordQPS", "event-qps", kInt32, noEffect, gHidden, "", ""},
+	{"eventBurst", "event-burst", kInt32, noEffect, gHidden, "", ""},
+	{"rotateCertificates", "rotate-certificates", kBool, noEffect, gHidden, "", ""},
+
+	// Pods.
+	{"staticPodPath", "pod-manifest-path", kDir, acts, gPods, "static pods: a directory of manifests, or one file", ""},
+	{"staticPodURL", "manifest-url", kString, noEffect, gHidden, "", ""},
+	{"staticPodURLHeader", "manifest-url-header", kHeaders, noEffect, gHidden, "", ""},
+	{"fileCheckFrequency", "file-check-frequency", kDuration, noEffect, gHidden, "changes of manifests are seen at once", ""},
+	{"httpCheckFrequency", "http-check-frequency", kDuration, noEffect, gHidden, "", ""},
+	{"maxPods", "max-pods", kInt32, acts, gPods, "pods that may run here", ""},
+	{"podsPerCore", "pods-per-core", kInt32, acts, gPods, "pods for each CPU, below --max-pods; 0 is no such limit", ""},
+	{"clusterDNS", "cluster-dns", kList, acts, gPods, "DNS servers of pods with dnsPolicy ClusterFirst", ""},
+	{"clusterDomain", "cluster-domain", kString, acts, gPods, "domain of the cluster, such as cluster.local", ""},
+	{"resolvConf", "resolv-conf", kFile, acts, gPods, "resolver settings which pods inherit; empty for none", ""},
+	{"podCIDR", "pod-cidr", kString, noEffect, gHidden, "the network plugin hands out addresses", ""},
+	{"podPidsLimit", "pod-max-pids", kInt64, noEffect, gHidden, "", ""},
+	{"seccompDefault", "seccomp-default", kBool, noEffect, gHidden, "", ""},
+	{"allowedUnsafeSysctls", "allowed-unsafe-sysctls", kList, noEffect, gHidden, "", ""},
+	{"crashLoopBackOff.maxContainerRestartPeriod", "", nil, acts, gHidden, "", ""},
+	{"userNamespaces.idsPerPod", "", nil, noEffect, gHidden, "", ""},
+	{"syncFrequency", "sync-frequency", kDuration, noEffect, gHidden, "pods are looked at when something changes", ""},
+	{"configMapAndSecretChangeDetectionStrategy", "", nil, noEffect, gHidden, "", ""},
+	{"hairpinMode", "hairpin-mode", kString, noEffect, gHidden, "the network plugin decides", ""},
+	{"makeIPTablesUtilChains", "make-iptables-util-chains", kBool, noEffect, gHidden, "", ""},
+	{"iptablesMasqueradeBit", "", nil, noEffect, gHidden, "", ""},
+	{"iptablesDropBit", "", nil, noEffect, gHidden, "", ""},
+	{"runOnce", "runonce", kBool, noEffect, gHidden, "", ""},
+
+	// Container runtime and images.
+	{"containerRuntimeEndpoint", "container-runtime-endpoint", kSocket, acts, gRuntime, "CRI runtime", ""},
+	{"imageServiceEndpoint", "image-service-endpoint", kSocket, noEffect, gHidden, "", ""},
+	{"runtimeRequestTimeout", "runtime-request-timeout", kDuration, noEffect, gHidden, "", ""},
+	{"serializeImagePulls", "serialize-image-pulls", kBool, noEffect, gHidden, "", ""},
+	{"maxParallelImagePulls", "", nil, noEffect, gHidden, "", ""},
+	{"registryPullQPS", "registry-qps", kInt32, noEffect, gHidden, "", ""},
+	{"registryBurst", "registry-burst", kInt32, noEffect, gHidden, "", ""},
+	{"imagePullCredentialsVerificationPolicy", "", nil, noEffect, gHidden, "", ""},
+	{"preloadedImagesVerificationAllowlist", "", nil, noEffect, gHidden, "", ""},
+	{"", "image-credential-provider-config", kFile, noEffect, gHidden, "", ""},
+	{"", "image-credential-provider-bin-dir", kDir, noEffect, gHidden, "", ""},
+	{"imageGCHighThresholdPercent", "image-gc-high-threshold", kInt32, noEffect, gHidden, "", ""},
+	{"imageGCLowThresholdPercent", "image-gc-low-threshold", kInt32, noEffect, gHidden, "", ""},
+	{"imageMinimumGCAge", "minimum-image-ttl-duration", kDuration, noEffect, gHidden, "", ""},
+	{"imageMaximumGCAge", "", nil, noEffect, gHidden, "", ""},
+	{"containerLogMaxSize", "container-log-max-size", kString, noEffect, gHidden, "", ""},
+	{"containerLogMaxFiles", "container-log-max-files", kInt32, noEffect, gHidden, "", ""},
+	{"containerLogMaxWorkers", "", nil, noEffect, gHidden, "", ""},
+	{"containerLogMonitorInterval", "", nil, noEffect, gHidden, "", ""},
+
+	// Cgroups and resources.
+	{"cgroupDriver", "cgroup-driver", kString, acts, gResources, "cgroupfs or systemd; the same as the runtime's", ""},
+	{"cgroupRoot", "cgroup-root", kString, acts, gResources, "cgroup below which pods live", ""},
+	{"cgroupsPerQOS", "cgroups-per-qos", kBool, noEffect, gHidden, "", ""},
+	{"failCgroupV1", "fail-cgroupv1", kBool, acts, gResources, "refuse to start on cgroup v1", ""},
+	{"failSwapOn", "fail-swap-on", kBool, acts, gResources, "refuse to start where swap is on", ""},
+	{"memorySwap.swapBehavior", "", nil, noEffect, gHidden, "", ""},
+	{"kubeReserved", "kube-reserved", kPairs, acts, gResources, "resources kept for the node's agents", ""},
+	{"systemReserved", "system-reserved", kPairs, acts, gResources, "resources kept for the rest of the system", ""},
+	{"kubeReservedCgroup", "kube-reserved-cgroup", kString, noEffect, gHidden, "", ""},
+	{"systemReservedCgroup", "system-reserved-cgroup", kString, noEffect, gHidden, "", ""},
+	{"reservedSystemCPUs", "reserved-cpus", kString, noEffect, gHidden, "", ""},
+	{"reservedMemory", "reserved-memory", kNUMA, noEffect, gHidden, "", ""},
+	{"enforceNodeAllocatable", "enforce-node-allocatable", kList, noEffect, gHidden, "", ""},
+	{"evictionHard", "eviction-hard", kThresholds, acts, gResources, "thresholds at which pods are evicted at once", ""},
+	{"evictionSoft", "eviction-soft", kThresholds, noEffect, gHidden, "", ""},
+	{"evictionSoftGracePeriod", "eviction-soft-grace-period", kPairs, noEffect, gHidden, "", ""},
+	{"evictionMinimumReclaim", "eviction-minimum-reclaim", kPairs, noEffect, gHidden, "", ""},
+	{"evictionPressureTransitionPeriod", "eviction-pressure-transition-period", kDuration, noEffect, gHidden, "", ""},
+	{"evictionMaxPodGracePeriod", "eviction-max-pod-grace-period", kInt32, noEffect, gHidden, "", ""},
+	{"mergeDefaultEvictionSettings", "", nil, acts, gHidden, "", ""},
+	{"localStorageCapacityIsolation", "local-storage-capacity-isolation", kBool, acts, gHidden, "", ""},
+	{"cpuCFSQuota", "cpu-cfs-quota", kBool, noEffect, gHidden, "", ""},
+	{"cpuCFSQuotaPeriod", "cpu-cfs-quota-period", kDuration, noEffect, gHidden, "", ""},
+	{"cpuManagerPolicy", "cpu-manager-policy", kString, noEffect, gHidden, "", ""},
+	{"cpuManagerPolicyOptions", "cpu-manager-policy-options", kPairs, noEffect, gHidden, "", ""},
+	{"cpuManagerReconcilePeriod", "cpu-manager-reconcile-period", kDuration, noEffect, gHidden, "", ""},
+	{"memoryManagerPolicy", "memory-manager-policy", kString, noEffect, gHidden, "", ""},
+	{"topologyManagerPolicy", "topology-manager-policy", kString, noEffect, gHidden, "", ""},
+	{"topologyManagerPolicyOptions", "topology-manager-policy-options", kPairs, noEffect, gHidden, "", ""},
+	{"topologyManagerScope", "topology-manager-scope", kString, noEffect, gHidden, "", ""},
+	{"qosReserved", "qos-reserved", kPairs, noEffect, gHidden, "", ""},
+	{"singleProcessOOMKill", "", nil, noEffect, gHidden, "", ""},
+	{"memoryThrottlingFactor", "", nil, noEffect, gHidden, "", ""},
+	{"memoryReservationPolicy", "", nil, noEffect, gHidden, "", ""},
+	{"kernelMemcgNotification", "kernel-memcg-notification", kBool, noEffect, gHidden, "", ""},
+	{"kubeletCgroups", "kubelet-cgroups", kString, noEffect, gHidden, "let systemd place the agent", ""},
+	{"systemCgroups", "system-cgroups", kString, noEffect, gHidden, "", ""},
+	{"", "runtime-cgroups", kString, noEffect, gHidden, "let systemd place the runtime", ""},
+	{"protectKernelDefaults", "protect-kernel-defaults", kBool, noEffect, gHidden, "", ""},
+	{"shutdownGracePeriod", "", nil, noEffect, gHidden, "", ""},
+	{"shutdownGracePeriodCriticalPods", "", nil, noEffect, gHidden, "", ""},
+	{"shutdownGracePeriodByPodPriority", "", nil, noEffect, gHidden, "", ""},
+
+	// Servers.
+	{"enableServer", "enable-server", kBool, acts, gServer, "serve logs, exec, port-forward and metrics over TLS", ""},
+	{"address", "address", kIP, acts, gServer, "address of that server", ""},
+	{"port", "port", kInt32, acts, gServer, "port of that server", ""},
+	{"healthzBindAddress", "healthz-bind-address", kIP, acts, gServer, "address of /healthz", ""},
+	{"healthzPort", "healthz-port", kInt32, acts, gServer, "port of /healthz; 0 turns it off", ""},
+	{"readOnlyPort", "read-only-port", kInt32, noEffect, gHidden, "there is no server without authentication", ""},
+	{"tlsCertFile", "tls-cert-file", kFile, noEffect, gHidden, "", ""},
+	{"tlsPrivateKeyFile", "tls-private-key-file", kFile, noEffect, gHidden, "", ""},
+	{"tlsCipherSuites", "tls-cipher-suites", kList, noEffect, gHidden, "", ""},
+	{"tlsCurvePreferences", "", nil, noEffect, gHidden, "", ""},
+	{"tlsMinVersion", "tls-min-version", kString, noEffect, gHidden, "", ""},
+	{"serverTLSBootstrap", "rotate-server-certificates", kBool, noEffect, gHidden, "", ""},
+	{"authentication.x509.clientCAFile", "client-ca-file", kFile, noEffect, gHidden, "", ""},
+	{"authentication.webhook.enabled", "authentication-token-webhook", kBool, noEffect, gHidden, "", ""},
+	{"authentication.webhook.cacheTTL", "authentication-token-webhook-cache-ttl", kDuration, noEffect, gHidden, "", ""},
+	{"authentication.anonymous.enabled", "anonymous-auth", kBool, noEffect, gHidden, "", ""},
+	{"authorization.mode", "authorization-mode", kString, noEffect, gHidden, "", ""},
+	{"authorization.webhook.cacheAuthorizedTTL", "authorization-webhook-cache-authorized-ttl", kDuration, noEffect, gHidden, "", ""},
+	{"authorization.webhook.cacheUnauthorizedTTL", "authorization-webhook-cache-unauthorized-ttl", kDuration, noEffect, gHidden, "", ""},
+	{"streamingConnectionIdleTimeout", "streaming-connection-idle-timeout", kDuration, noEffect, gHidden, "", ""},
+	{"enableDebuggingHandlers", "enable-debugging-handlers", kBool, noEffect, gHidden, "", ""},
+	{"enableContentionProfiling", "contention-profiling", kBool, noEffect, gHidden, "", ""},
+	{"enableProfilingHandler", "", nil, noEffect, gHidden, "", ""},
+	{"enableDebugFlagsHandler", "", nil, noEffect, gHidden, "", ""},
+	{"enableSystemLogHandler", "", nil, noEffect, gHidden, "", ""},
+	{"enableSystemLogQuery", "", nil, noEffect, gHidden, "", ""},
+	{"showHiddenMetricsForVersion", "", nil, noEffect, gHidden, "", ""},
+	{"volumeStatsAggPeriod", "volume-stats-agg-period", kDuration, noEffect, gHidden, "", ""},
+
+	// The process.
+	{"logging.format", "logging-format", kString, acts, gProcess, "text or json (also --log-format)", ""},
+	{"logging.verbosity", "v", kLevel, acts, gProcess, "log verbosity; 4 and more log each step", ""},
+	{"logging.vmodule", "vmodule", kVModule, noEffect, gHidden, "", ""},
+	{"logging.flushFrequency", "log-flush-frequency", kDuration, noEffect, gHidden, "nothing is buffered", ""},
+	{"logging.options.text.splitStream", "log-text-split-stream", kBool, noEffect, gHidden, "", ""},
+	{"logging.options.text.infoBufferSize", "log-text-info-buffer-size", kQuantity, noEffect, gHidden, "", ""},
+	{"logging.options.json.splitStream", "log-json-split-stream", kBool, noEffect, gHidden, "", ""},
+	{"logging.options.json.infoBufferSize", "log-json-info-buffer-size", kQuantity, noEffect, gHidden, "", ""},
+	{"featureGates", "feature-gates", kGates, acts, gProcess, "feature gates of Kubernetes", ""},
+	{"oomScoreAdj", "oom-score-adj", kInt32, noEffect, gHidden, "", ""},
+	{"maxOpenFiles", "max-open-files", kInt64, noEffect, gHidden, "", ""},
+	{"tracing.endpoint", "", nil, noEffect, gHidden, "", ""},
+	{"tracing.samplingRatePerMillion", "", nil, noEffect, gHidden, "", ""},
+	{"", "version", kVersion, acts, gProcess, "print the version and exit", "false"},
+	{"", "lock-file", kFile, noEffect, gHidden, "", ""},
+	{"", "exit-on-lock-contention", kBool, noEffect, gHidden, "", "false"},
+
+	// Leftovers of the kubelet's own past, cAdvisor's flags among them.
+	{"", "minimum-container-ttl-duration", kDuration, noEffect, gHidden, "", "0s"},
+	{"", "maximum-dead-containers-per-container", kInt32, noEffect, gHidden, "", "1"},
+	{"", "maximum-dead-containers", kInt32, noEffect, gHidden, "", "-1"},
+	{"", "experimental-mounter-path", kFile, noEffect, gHidden, "", ""},
+	{"", "experimental-allocatable-ignore-eviction", kBool, noEffect, gHidden, "", "false"},
+	{"", "housekeeping-interval", kDuration, noEffect, gHidden, "", "1s"},
+	{"", "global-housekeeping-interval", kDuration, noEffect, gHidden, "", "1m0s"},
+	{"", "application-metrics-count-limit", kInt, noEffect, gHidden, "", "100"},
+	{"", "boot-id-file", kFile, noEffect, gHidden, "", "/proc/sys/kernel/random/boot_id"},
+	{"", "machine-id-file", kString, noEffect, gHidden, "", "/etc/machine-id,/var/lib/dbus/machine-id"},
+	{"", "container-hints", kFile, noEffect, gHidden, "", "/etc/cadvisor/container_hints.json"},
+	{"", "containerd", kSocket, noEffect, gHidden, "", "/run/containerd/containerd.sock"},
+	{"", "containerd-namespace", kString, noEffect, gHidden, "", "k8s.io"},
+	{"", "enable-load-reader", kBool, noEffect, gHidden, "", "false"},
+	{"", "event-storage-age-limit", kString, noEffect, gHidden, "", "default=24h"},
+	{"", "event-storage-event-limit", kString, noEffect, gHidden, "", "default=100000"},
+	{"", "log-cadvisor-usage", kBool, noEffect, gHidden, "", "false"},
+	{"", "storage-driver-buffer-duration", kDuration, noEffect, gHidden, "", "1m0s"},
+	{"", "storage-driver-db", kString, noEffect, gHidden, "", "cadvisor"},
+	{"", "storage-driver-host", kString, noEffect, gHidden, "", "localhost:8086"},
+	{"", "storage-driver-password", kString, noEffect, gHidden, "", "root"},
+	{"", "storage-driver-secure", kBool, noEffect, gHidden, "", "false"},
+	{"", "storage-driver-table", kString, noEffect, gHidden, "", "stats"},
+	{"", "storage-driver-user", kString, noEffect, gHidden, "", "root"},
+	{"", "pod-infra-container-image", kString, noEffect, gHidden, "the runtime chooses the pause image; older kubeadm still writes this flag", ""},
+}
+
+// aliases are other names of flags: nodelet's shorter ones.
+var aliases = map[string]string{
+	"log-format": "logging-format",
+	"manifests":  "pod-manifest-path",
+}

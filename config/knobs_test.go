@@ -1,0 +1,145 @@
+package config
+
+import (
+	"bufio"
+	"encoding/json"
+	"os"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/spf13/pflag"
+)
+
+// TestEveryFieldHasOneKnob: no field of KubeletConfiguration can be forgotten, nor stand there twice.
+func TestEveryFieldHasOneKnob(t *testing.T) {
+	count := map[string]int{}
+	for _, k := range knobs {
+		count[k.field]++
+	}
+	for _, path := range leaves(reflect.TypeFor[KubeletConfiguration](), "") {
+		if count[path] != 1 {
+			t.Errorf("%s has %d knobs", path, count[path])
+		}
+		delete(count, path)
+	}
+	delete(count, "")
+	for path := range count {
+		t.Errorf("the knob %s is no field", path)
+	}
+}
+
+func leaves(t reflect.Type, path string) []string {
+	if t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	if isLeaf(t) || t.Kind() != reflect.Struct {
+		return []string{path}
+	}
+	var all []string
+	for name, index := range jsonFields(t) {
+		if path != "" || name != "apiVersion" && name != "kind" {
+			all = append(all, leaves(t.FieldByIndex(index).Type, join(path, name))...)
+		}
+	}
+	return all
+}
+
+// ownFlags are those that the kubelet v1.36 does not have.
+var ownFlags = map[string]bool{"help": true, "help-all": true, "pod-infra-container-image": true}
+
+// TestEveryFlagOfTheKubelet compares names, types and defaults with the list taken from the kubelet itself.
+func TestEveryFlagOfTheKubelet(t *testing.T) {
+	f, err := os.Open("testdata/flags-v1.36.3.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	fs := newFlagSet()
+	seen := map[string]bool{}
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		if strings.HasPrefix(lines.Text(), "#") {
+			continue
+		}
+		col := strings.SplitN(lines.Text(), " ", 5)
+		name, short, typ, alone := col[0], col[1], col[2], col[3] == "alone"
+		seen[name] = true
+		got := fs.Lookup(name)
+		switch {
+		case got == nil:
+			t.Errorf("--%s is missing", name)
+			continue
+		case got.Value.Type() != typ:
+			t.Errorf("--%s has type %s; the kubelet has %s", name, got.Value.Type(), typ)
+		case short != "-" && got.Shorthand != short:
+			t.Errorf("--%s has shorthand %q; the kubelet has %q", name, got.Shorthand, short)
+		case (got.NoOptDefVal != "") != alone:
+			t.Errorf("--%s may stand alone: %v; in the kubelet: %v", name, got.NoOptDefVal != "", alone)
+		}
+		checkFlagDefault(t, name, col[4])
+	}
+	if len(seen) != 148 {
+		t.Errorf("the list has %d flags", len(seen))
+	}
+	fs.VisitAll(func(f *pflag.Flag) {
+		if !seen[f.Name] && !ownFlags[f.Name] {
+			t.Errorf("--%s is no flag of the kubelet", f.Name)
+		}
+	})
+}
+
+// insecureLegacy are flags whose default without a file is less safe in the kubelet: see the package comment.
+var insecureLegacy = map[string]bool{
+	"anonymous-auth": true, "authentication-token-webhook": true, "authorization-mode": true, "read-only-port": true,
+	"eviction-hard": true,
+}
+
+func checkFlagDefault(t *testing.T, flag, encoded string) {
+	t.Helper()
+	var want string
+	if err := json.Unmarshal([]byte(encoded), &want); err != nil {
+		t.Fatal(err)
+	}
+	for _, k := range knobs {
+		if k.flag != flag || insecureLegacy[flag] || k.kind == kVModule {
+			continue
+		}
+		if k.field == "" {
+			if k.def != want {
+				t.Errorf("--%s defaults to %q; in the kubelet to %q", flag, k.def, want)
+			}
+			continue
+		}
+		// The kubelet's default, given as a flag, must change nothing.
+		c, d := &KubeletConfiguration{}, &KubeletConfiguration{}
+		setDefaults(c)
+		setDefaults(d)
+		v, err := k.kind.read(nil, strings.Trim(want, "[]"))
+		if err != nil {
+			t.Errorf("--%s=%s: %v", flag, want, err)
+			continue
+		}
+		if err := applyFlags(c, flagValues{flag: v}); err != nil {
+			t.Errorf("--%s=%s: %v", flag, want, err)
+		}
+		empty := func(s string) bool { return s == "null" || s == "{}" || s == "[]" }
+		if x, y := textAt(c, k.field), textAt(d, k.field); x != y && !(empty(x) && empty(y)) {
+			t.Errorf("--%s defaults to %s; in the kubelet to %s", flag, y, x)
+		}
+	}
+}
+
+// TestShownFlagsHaveAnEffect: --help must not praise what does nothing; bootstrap stands there to say so.
+func TestShownFlagsHaveAnEffect(t *testing.T) {
+	for _, k := range knobs {
+		if k.group != gHidden && !k.acts && k.flag != "bootstrap-kubeconfig" {
+			t.Errorf("--help shows --%s, which has no effect", k.flag)
+		}
+		if k.group != gHidden && (k.flag == "" || k.help == "") {
+			t.Errorf("the knob %q %q is shown without a flag or a help text", k.flag, k.field)
+		}
+		if k.flag != "" && k.kind == nil {
+			t.Errorf("--%s cannot be read", k.flag)
+		}
+	}
+}

@@ -1,0 +1,161 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+// Load reads the command line (without the name of the program) and the files it names. An error is written for the user: it
+// names the file or flag, the field, the value, and what is allowed; several problems of one file come together. Asked for
+// --help or --version, it returns a *TextRequest.
+func Load(args []string) (*Config, error) {
+	flags, err := parseFlags(args)
+	if err != nil {
+		return nil, err
+	}
+	tree, err := readTrees(flags.text("config"), flags.text("config-dir"))
+	if err != nil {
+		return nil, err
+	}
+	kubelet, err := decode(tree)
+	if err != nil {
+		return nil, err
+	}
+	if gates, ok := flags["feature-gates"].(map[string]bool); ok {
+		kubelet.FeatureGates = mergedGates(kubelet.FeatureGates, gates) // some defaults depend on them
+	}
+	setDefaults(kubelet)
+	if err := applyFlags(kubelet, flags); err != nil {
+		return nil, err
+	}
+	if err := validate(kubelet); err != nil {
+		return nil, err
+	}
+	c, err := build(kubelet, flags)
+	if err != nil {
+		return nil, err
+	}
+	c.Warnings = warnings(kubelet, tree, flags)
+	return c, nil
+}
+
+// decode makes a configuration of a tree whose shape was checked.
+func decode(tree map[string]any) (*KubeletConfiguration, error) {
+	c := &KubeletConfiguration{}
+	for name, v := range tree {
+		if name == "apiVersion" || name == "kind" {
+			continue // checked in each file, set by the defaults
+		}
+		if err := setField(c, name, v); err != nil {
+			return nil, err
+		}
+	}
+	return c, nil
+}
+
+// warnings compares what the user set with the defaults, knob by knob.
+func warnings(c *KubeletConfiguration, tree map[string]any, flags flagValues) []Warning {
+	defaults := &KubeletConfiguration{}
+	setDefaults(defaults)
+	var all []Warning
+	for _, k := range knobs {
+		_, byFlag := flags[k.flag]
+		byFlag = byFlag && k.flag != ""
+		if k.acts || !byFlag && (k.field == "" || !isSet(tree, k.field)) {
+			continue
+		}
+		if k.field != "" && textAt(c, k.field) == textAt(defaults, k.field) || k.field == "" && fmt.Sprint(flags[k.flag]) == k.def {
+			continue
+		}
+		w := Warning{Field: k.field, Text: noEffectText}
+		if byFlag {
+			w.Flag = k.flag
+		}
+		if k.help != "" {
+			w.Text += ": " + k.help
+		}
+		all = append(all, w)
+	}
+	return append(all, gateWarnings(c.FeatureGates)...)
+}
+
+// nodeName is the name of the Node object: --hostname-override or the machine's host name, in lower case.
+func nodeName(override string) (string, error) {
+	name, source := strings.TrimSpace(override), "--hostname-override"
+	if name == "" {
+		host, err := os.Hostname()
+		if err != nil {
+			return "", fmt.Errorf("find the machine's host name: %w", err)
+		}
+		name, source = strings.TrimSpace(host), "the machine's host name"
+	}
+	name = strings.ToLower(name)
+	if problems := validation.IsDNS1123Subdomain(name); len(problems) > 0 {
+		return "", fmt.Errorf("%s %q cannot be the name of a node: %s; choose another one with --hostname-override",
+			source, name, problems[0])
+	}
+	return name, nil
+}
+
+// nodeIPs reads --node-ip.
+func nodeIPs(text string) ([]netip.Addr, error) {
+	if text == "" {
+		return nil, nil
+	}
+	var ips []netip.Addr
+	for part := range strings.SplitSeq(text, ",") {
+		ip, err := netip.ParseAddr(strings.TrimSpace(part))
+		if err != nil {
+			return nil, fmt.Errorf("--node-ip: %q is not an IP address", part)
+		}
+		ips = append(ips, ip.Unmap())
+	}
+	switch {
+	case len(ips) > 2 || len(ips) == 2 && ips[0].Is4() == ips[1].Is4():
+		return nil, fmt.Errorf("--node-ip: %s is neither one address nor a pair of an IPv4 and an IPv6 address", text)
+	case len(ips) == 2 && (ips[0].IsUnspecified() || ips[1].IsUnspecified()):
+		return nil, errors.New("--node-ip: 0.0.0.0 and :: choose the family of a single address; they cannot be part of a pair")
+	}
+	return ips, nil
+}
+
+// kubernetesLabels are the labels of Kubernetes' own domains which a node may give itself (the NodeRestriction admission of
+// the API server refuses the rest).
+var kubernetesLabels = []string{
+	"kubernetes.io/hostname", "kubernetes.io/os", "kubernetes.io/arch", "beta.kubernetes.io/os", "beta.kubernetes.io/arch",
+	"topology.kubernetes.io/zone", "topology.kubernetes.io/region", "failure-domain.beta.kubernetes.io/zone",
+	"failure-domain.beta.kubernetes.io/region", "node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type",
+}
+
+func checkLabels(labels map[string]string) error {
+	for _, k := range slices.Sorted(maps.Keys(labels)) {
+		if problems := validation.IsQualifiedName(k); len(problems) > 0 {
+			return fmt.Errorf("--node-labels: %q is no label key: %s", k, problems[0])
+		}
+		if problems := validation.IsValidLabelValue(labels[k]); len(problems) > 0 {
+			return fmt.Errorf("--node-labels: %s: %q is no label value: %s", k, labels[k], problems[0])
+		}
+		if !mayLabelItself(k) {
+			return fmt.Errorf("--node-labels: a node may not give itself the label %s; in the domains kubernetes.io and k8s.io "+
+				"only keys below kubelet.kubernetes.io/ and node.kubernetes.io/ and these are allowed: %s",
+				k, strings.Join(kubernetesLabels, ", "))
+		}
+	}
+	return nil
+}
+
+func mayLabelItself(key string) bool {
+	domain, _, ok := strings.Cut(key, "/")
+	within := func(of string) bool { return domain == of || strings.HasSuffix(domain, "."+of) }
+	if !ok || !within("kubernetes.io") && !within("k8s.io") {
+		return true
+	}
+	return within("kubelet.kubernetes.io") || within("node.kubernetes.io") || slices.Contains(kubernetesLabels, key)
+}

@@ -1,0 +1,265 @@
+package config
+
+import (
+	"errors"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+)
+
+const head = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
+
+// write puts body behind apiVersion and kind and gives the file's name.
+func write(t *testing.T, name, body string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(file, []byte(head+body), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// load takes a file's body and flags; the name of the node does not depend on the machine.
+func load(t *testing.T, body string, args ...string) (*Config, error) {
+	t.Helper()
+	return Load(append([]string{"--config", write(t, "config.yaml", body), "--hostname-override=node-1"}, args...))
+}
+
+func mustLoad(t *testing.T, body string, args ...string) *Config {
+	t.Helper()
+	c, err := load(t, body, args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// TestVerdicts compares with what the kubelet says to the same files.
+func TestVerdicts(t *testing.T) {
+	differs := map[string]string{
+		"taint without effect": "reject", // the API server would refuse the node with it: better said at the start
+	}
+	text, err := os.ReadFile("testdata/verdicts.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cases := strings.Split(string(text), "\n== ")[1:]
+	for _, c := range cases {
+		title, body, _ := strings.Cut(c, "\n")
+		want, name, _ := strings.Cut(title, " ")
+		t.Run(name, func(t *testing.T) {
+			if other, ok := differs[name]; ok {
+				want = other
+			}
+			_, err := load(t, body)
+			if got := map[bool]string{true: "accept", false: "reject"}[err == nil]; got != want {
+				t.Errorf("%s (%v); want %s", got, err, want)
+			}
+		})
+	}
+	if len(cases) < 100 {
+		t.Errorf("only %d cases were read", len(cases))
+	}
+}
+
+// TestErrorsAreKind looks at the words: file, field, value, what is allowed, and a near name.
+func TestErrorsAreKind(t *testing.T) {
+	for _, c := range []struct {
+		body string
+		args []string
+		want string
+	}{
+		{"maxPodz: 10", nil, `config.yaml: maxPodz: unknown field; did you mean "maxPods"?`},
+		{"maxpods: 10", nil, `config.yaml: maxpods: unknown field; did you mean "maxPods"?`},
+		{"authentication: {webhook: {enable: true}}", nil, `authentication.webhook.enable: unknown field; did you mean "enabled"?`},
+		{"shutdownGracePeriodByPodPriority: [{prio: 1}]", nil, `shutdownGracePeriodByPodPriority[0].prio: unknown field`},
+		{"maxPods: many", nil, `config.yaml: maxPods: "many" is not a whole number of 32 bits`},
+		{"maxPods: [1]", nil, `maxPods: a list is not a whole number of 32 bits`},
+		{"clusterDNS: 10.0.0.1", nil, `clusterDNS: "10.0.0.1" is not a list`},
+		{"systemReserved: {cpu: 1}", nil, `systemReserved.cpu: 1 is not text; put it in quotes: "1"`},
+		{"syncFrequency: 10", nil, `syncFrequency: 10 is not a duration such as 30s, 5m or 1h30m`},
+		{"reservedMemory: [{numaNode: 0, limits: {memory: lots}}]", nil, `reservedMemory[0].limits.memory: "lots" is not a quantity`},
+		{"maxPodz: 1\nporrt: 2", nil, "porrt: unknown field"}, // both at once
+		{"maxPods: 1\nmaxPods: 2", nil, `key "maxPods" already set`},
+		{"cgroupDriver: system", nil, `cgroupDriver (--cgroup-driver): "system" is not one of "cgroupfs", "systemd"; did you mean "systemd"?`},
+		{"imageGCLowThresholdPercent: 90", nil, `imageGCLowThresholdPercent (--image-gc-low-threshold): 90 is not below imageGCHighThresholdPercent (85)`},
+		{"evictionHard: {memory.availble: 1Gi}", nil, `evictionHard (--eviction-hard): "memory.availble" is no eviction signal; did you mean "memory.available"?`},
+		{"", []string{"--max-podz=3"}, "unknown flag --max-podz; did you mean --max-pods? (see --help)"},
+		{"", []string{"--manifest=/x"}, "unknown flag --manifest; did you mean --manifests? (see --help)"},
+		{"", []string{"--quux-frobnicate"}, "unknown flag --quux-frobnicate (see --help and --help-all)"},
+		{"", []string{"--max-pods=many"}, `--max-pods: "many" is not a whole number`},
+		{"", []string{"--max-pods"}, "flag needs an argument: --max-pods"},
+		{"", []string{"--sync-frequency=10"}, `--sync-frequency: "10" is not a duration`},
+		{"", []string{"--address=here"}, `--address: "here" is not an IP address`},
+		{"", []string{"--register-with-taints=a=b"}, `--register-with-taints: taint "a=b" is not of the form key=value:Effect`},
+		{"", []string{"run"}, `unexpected argument "run"`},
+		{"", []string{"--port=0"}, "port (--port): 0 is not between 1 and 65535"},
+		{"", []string{"--hostname-override=My_Node"}, `--hostname-override "my_node" cannot be the name of a node`},
+		{"", []string{"--node-ip=10.0.0.1,10.0.0.2"}, "--node-ip: 10.0.0.1,10.0.0.2 is neither one address nor a pair"},
+		{"", []string{"--node-ip=::,10.0.0.2"}, "cannot be part of a pair"},
+		{"", []string{"--node-labels=node-role.kubernetes.io/worker=true"}, "may not give itself the label node-role.kubernetes.io/worker"},
+		{"", []string{"--cloud-provider=aws"}, `--cloud-provider: "aws" is gone from Kubernetes`},
+		{"", []string{"--config-dir=/does/not/exist"}, "--config-dir"},
+		{"", []string{"--config=/does/not/exist"}, "/does/not/exist: no such file"},
+		{"---\nmaxPods: 5", nil, "more than one document"},
+	} {
+		_, err := load(t, c.body, c.args...)
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%q %q:\n got %v\nwant %s", c.body, c.args, err, c.want)
+		}
+	}
+}
+
+func TestApiVersionAndKind(t *testing.T) {
+	for body, want := range map[string]string{
+		"":               "the file is empty",
+		"maxPods: 10":    "apiVersion is missing; want apiVersion: kubelet.config.k8s.io/v1beta1",
+		"[1, 2]":         "the file holds a list",
+		"apiVersion: v1": `apiVersion: "v1" is not read by nodelet; want kubelet.config.k8s.io/v1beta1`,
+		"apiVersion: " + APIVersion + "\nkind: KubeProxyConfiguration": `kind: "KubeProxyConfiguration" is not read by nodelet`,
+	} {
+		if _, err := parse([]byte(body)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v; want %s", body, err, want)
+		}
+	}
+}
+
+// TestPrecedence: defaults, then the file, then drop-ins in lexical order, then flags.
+func TestPrecedence(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, "30-sub"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for name, body := range map[string]string{
+		"20-b.conf":        "maxPods: 20\nevictionHard: {memory.available: 2Gi}\nclusterDNS: [10.0.0.2]\nstaticPodPath: manifests\n",
+		"10-a.conf":        "maxPods: 10\npodsPerCore: 1\nregistryBurst: 7\n",
+		"30-sub/c.conf":    "podsPerCore: null\n",
+		"99-ignored.yaml":  "maxPods: 99\n",
+		"30-sub/.hid.conf": "eventBurst: 5\n",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(head+body), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	body := "maxPods: 5\nport: 1000\nevictionHard: {nodefs.available: 5%}\nclusterDNS: [10.0.0.1, 10.0.0.9]\nresolvConf: resolv\n" +
+		"featureGates: {AllBeta: true, NodeSwap: true}\n"
+	c := mustLoad(t, body, "--config-dir", dir, "--port=2000", "--feature-gates=AllBeta=false", "--registry-burst=9",
+		"--registry-burst", "8", "--cluster_domain=example.org")
+	k := c.Kubelet
+	if k.MaxPods != 20 || k.Port != 2000 || k.PodsPerCore != 0 || k.RegistryBurst != 8 || k.EventBurst != 5 || k.ClusterDomain != "example.org" {
+		t.Errorf("maxPods %d, port %d, podsPerCore %d, registryBurst %d, eventBurst %d, domain %q",
+			k.MaxPods, k.Port, k.PodsPerCore, k.RegistryBurst, k.EventBurst, k.ClusterDomain)
+	}
+	if want := map[string]string{"nodefs.available": "5%", "memory.available": "2Gi"}; !cmp.Equal(k.EvictionHard, want) {
+		t.Errorf("evictionHard: %v", k.EvictionHard)
+	}
+	if want := []string{"10.0.0.2"}; !cmp.Equal(k.ClusterDNS, want) {
+		t.Errorf("clusterDNS: %v", k.ClusterDNS)
+	}
+	if want := map[string]bool{"AllBeta": false, "NodeSwap": true}; !cmp.Equal(k.FeatureGates, want) {
+		t.Errorf("featureGates: %v", k.FeatureGates)
+	}
+	if c.Paths.StaticPods != filepath.Join(dir, "manifests") || filepath.Base(c.Paths.ResolvConf) != "resolv" || !filepath.IsAbs(c.Paths.ResolvConf) {
+		t.Errorf("relative paths became %s and %s", c.Paths.StaticPods, c.Paths.ResolvConf)
+	}
+}
+
+// TestFlagsMeanZero: a flag may say zero where a file cannot.
+func TestFlagsMeanZero(t *testing.T) {
+	c := mustLoad(t, "", "--max-pods=0", "--streaming-connection-idle-timeout=0", "--eviction-hard=", "--resolv-conf=", "--healthz-port=0")
+	if c.Node.MaxPods != 0 || c.Server.StreamIdle != 0 || len(c.Eviction.Thresholds) != 0 || c.Paths.ResolvConf != "" || c.Healthz.Port != 0 {
+		t.Errorf("%+v %+v %+v", c.Node.MaxPods, c.Server, c.Eviction)
+	}
+}
+
+func TestConfigValue(t *testing.T) {
+	c := mustLoad(t, "clusterDNS: [10.0.0.9]\nkubeReserved: {cpu: 1m}\nmaxParallelImagePulls: 4\nshutdownGracePeriod: 30s\n"+
+		"shutdownGracePeriodCriticalPods: 10s\ncontainerLogMaxSize: 5Mi\ntlsMinVersion: VersionTLS13\n"+
+		"tlsCipherSuites: [TLS_AES_128_GCM_SHA256, TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305]\n",
+		"--cluster-dns=10.0.0.1,10.0.0.2", "--cluster-dns=fd00::1",
+		"--kube-reserved=cpu=100m,memory=1Gi", "--kube-reserved=pid=10",
+		"--eviction-hard=memory.available<1Gi,nodefs.available<10%,imagefs.available<0%",
+		"--register-with-taints=a=b:NoSchedule,c:NoExecute",
+		"--node-labels=x=y,bare", "--node-labels=node.kubernetes.io/z=1", "--node-ip=10.0.0.5, fd00::5",
+		"--reserved-memory=0:memory=1Gi,hugepages-2Mi=2Gi;1:memory=2Gi", "--reserved-memory=2:memory=3Gi",
+		"--manifest-url-header=A:1,A:2", "--vmodule=", "--log-format=json", "-v4", "--manifests=/m",
+		"--fail-swap-on=false", "--seccomp-default", "--cloud-provider=external")
+	same := func(what string, got, want any) {
+		t.Helper()
+		if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", what, diff)
+		}
+	}
+	same("DNS", c.Pods.DNS, []netip.Addr{netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2"), netip.MustParseAddr("fd00::1")})
+	same("node IPs", c.Node.IPs, []netip.Addr{netip.MustParseAddr("10.0.0.5"), netip.MustParseAddr("fd00::5")})
+	same("taints", c.Node.Taints, []corev1.Taint{{Key: "a", Value: "b", Effect: "NoSchedule"}, {Key: "c", Effect: "NoExecute"}})
+	same("labels", c.Node.Labels, map[string]string{"x": "y", "bare": "", "node.kubernetes.io/z": "1"})
+	same("cloud", c.Node.ExternalCloud, true)
+	same("name", c.Node.Name, "node-1")
+	same("reserved names", len(c.Reserved.Kube), 3)
+	same("NUMA nodes", len(c.Kubelet.ReservedMemory), 3)
+	same("headers", c.Pods.StaticURLHeader, map[string][]string{"A": {"1", "2"}})
+	same("logging", c.Logging, LogSettings{JSON: true, Verbosity: 4})
+	same("manifests", c.Paths.StaticPods, "/m")
+	same("swap", c.Cgroups.FailSwapOn, false)
+	same("seccomp", c.Pods.SeccompDefault, true)
+	same("parallel pulls", c.Images.MaxParallelPulls, 4)
+	same("log size", c.Logs.MaxBytes, int64(5<<20))
+	same("shutdown", c.Shutdown.ByPriority, []PriorityGrace{{0, 20 * time.Second}, {2000000000, 10 * time.Second}})
+	same("TLS", c.Server.MinTLSVersion, uint16(0x0304))
+	same("ciphers", c.Server.CipherSuites, []uint16{0x1301, 0xcca8})
+	same("thresholds", len(c.Eviction.Thresholds), 2)
+	same("share", c.Eviction.Thresholds[1].Percentage, 10.0)
+	same("endpoint", c.Server.Endpoint, Endpoint{netip.MustParseAddr("0.0.0.0"), 10250})
+	same("lease", c.Node.LeaseDuration, 40*time.Second)
+	same("image endpoint", c.Runtime.ImageEndpoint, "unix:///run/containerd/containerd.sock")
+}
+
+func TestCrashLoopCurve(t *testing.T) {
+	for body, want := range map[string]BackOff{
+		"": {10 * time.Second, 5 * time.Minute},
+		"crashLoopBackOff: {maxContainerRestartPeriod: 60s}":                                          {10 * time.Second, time.Minute},
+		"crashLoopBackOff: {maxContainerRestartPeriod: 2s}":                                           {2 * time.Second, 2 * time.Second},
+		"featureGates: {ReduceDefaultCrashLoopBackOffDecay: true}":                                    {time.Second, 5 * time.Minute},
+		"featureGates: {ReduceDefaultCrashLoopBackOffDecay: true, KubeletCrashLoopBackOffMax: false}": {time.Second, time.Minute},
+	} {
+		if got := mustLoad(t, body).CrashLoop; got != want {
+			t.Errorf("%q: %v; want %v", body, got, want)
+		}
+	}
+}
+
+// TestDefaultsAreSafe: without a file nothing is open that the file's defaults close.
+func TestDefaultsAreSafe(t *testing.T) {
+	c, err := Load([]string{"--hostname-override=Node-1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Server.Anonymous || c.Server.AlwaysAllow || !c.Server.Webhook || c.Kubelet.ReadOnlyPort != 0 || len(c.Eviction.Thresholds) != 5 {
+		t.Errorf("%+v", c.Server)
+	}
+	if c.Node.Name != "node-1" || len(c.Warnings) != 0 {
+		t.Errorf("name %q, warnings %v", c.Node.Name, c.Warnings)
+	}
+}
+
+func TestTextRequests(t *testing.T) {
+	for flag, want := range map[string]string{
+		"--help": "--kubeconfig FILE", "-h": "--kubeconfig FILE", "--help-all": "(-) --qos-reserved", "--version": "Kubernetes v1.36.3+nodelet.",
+		"--version=raw": "Kubernetes v1.36.3+nodelet.",
+	} {
+		var text *TextRequest
+		if _, err := Load([]string{flag}); !errors.As(err, &text) || !strings.Contains(text.Text, want) {
+			t.Errorf("%s: %v", flag, err)
+		}
+	}
+	if _, err := load(t, "", "--version=false"); err != nil {
+		t.Error(err)
+	}
+}

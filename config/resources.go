@@ -1,0 +1,157 @@
+package config
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// Threshold is one line at which pods are evicted: a signal falls below a value. Exactly one of Quantity and Percentage is
+// set. Lines at 0% and 100%, which the kubelet takes as "none", do not appear.
+type Threshold struct {
+	Signal      string             // such as "memory.available"
+	Quantity    *resource.Quantity // absolute
+	Percentage  float64            // 0 < p < 100, of the capacity which the signal belongs to
+	GracePeriod time.Duration      // how long a soft threshold must hold; zero for a hard one
+	MinReclaim  Reclaim            // how much beyond the threshold is freed
+}
+
+// Reclaim is an amount to free: absolute, or a share of the capacity. The zero value is nothing.
+type Reclaim struct {
+	Quantity   *resource.Quantity
+	Percentage float64 // 0 to 100
+}
+
+// evictionSignals are the signals that the kubelet knows on Linux.
+var evictionSignals = []string{
+	"memory.available", "allocatableMemory.available", "nodefs.available", "nodefs.inodesFree", "imagefs.available",
+	"imagefs.inodesFree", "containerfs.available", "containerfs.inodesFree", "pid.available",
+}
+
+// thresholds reads evictionHard and evictionSoft and what belongs to them, sorted by signal, hard ones first.
+func thresholds(c *KubeletConfiguration) ([]Threshold, error) {
+	hard, err := readThresholds("evictionHard", c.EvictionHard)
+	if err != nil {
+		return nil, err
+	}
+	soft, err := readThresholds("evictionSoft", c.EvictionSoft)
+	if err != nil {
+		return nil, err
+	}
+	for i := range soft {
+		text, ok := c.EvictionSoftGracePeriod[soft[i].Signal]
+		if !ok {
+			return nil, fmt.Errorf("%s: %s has no grace period; set it in %s",
+				named("evictionSoft"), soft[i].Signal, named("evictionSoftGracePeriod"))
+		}
+		if soft[i].GracePeriod, err = time.ParseDuration(text); err != nil || soft[i].GracePeriod < 0 {
+			return nil, fmt.Errorf("%s: %s: %q is not a duration such as 1m30s", named("evictionSoftGracePeriod"), soft[i].Signal, text)
+		}
+	}
+	if err := knownSignals("evictionSoftGracePeriod", c.EvictionSoftGracePeriod); err != nil {
+		return nil, err
+	}
+	all := append(hard, soft...)
+	return all, addReclaims(all, c.EvictionMinimumReclaim)
+}
+
+func readThresholds(field string, m map[string]string) ([]Threshold, error) {
+	if err := knownSignals(field, m); err != nil {
+		return nil, err
+	}
+	var all []Threshold
+	for _, signal := range slices.Sorted(maps.Keys(m)) {
+		t := Threshold{Signal: signal}
+		var err error
+		if t.Quantity, t.Percentage, err = amount(m[signal]); err != nil {
+			return nil, fmt.Errorf("%s: %s: %w", named(field), signal, err)
+		}
+		if t.Quantity == nil && (t.Percentage == 0 || t.Percentage == 100) {
+			continue
+		}
+		if t.Quantity != nil && t.Quantity.Sign() <= 0 {
+			return nil, fmt.Errorf(`%s: %s: %q is not greater than zero; "0%%" turns the threshold off`, named(field), signal, m[signal])
+		}
+		all = append(all, t)
+	}
+	return all, nil
+}
+
+func addReclaims(all []Threshold, m map[string]string) error {
+	if err := knownSignals("evictionMinimumReclaim", m); err != nil {
+		return err
+	}
+	for signal, text := range m {
+		q, p, err := amount(text)
+		if err != nil || q != nil && q.Sign() < 0 {
+			return fmt.Errorf("%s: %s: %q is not an amount such as 500Mi or 5%%", named("evictionMinimumReclaim"), signal, text)
+		}
+		for i := range all {
+			if all[i].Signal == signal {
+				all[i].MinReclaim = Reclaim{q, p}
+			}
+		}
+	}
+	return nil
+}
+
+func knownSignals(field string, m map[string]string) error {
+	for _, signal := range slices.Sorted(maps.Keys(m)) {
+		if !slices.Contains(evictionSignals, signal) {
+			return fmt.Errorf("%s: %q is no eviction signal%s", named(field), signal, didYouMean(signal, evictionSignals))
+		}
+	}
+	return nil
+}
+
+// amount reads "500Mi" or "10%".
+func amount(text string) (*resource.Quantity, float64, error) {
+	if number, ok := strings.CutSuffix(text, "%"); ok {
+		p, err := strconv.ParseFloat(number, 64)
+		if err != nil || math.IsNaN(p) || p < 0 || p > 100 {
+			return nil, 0, fmt.Errorf("%q is not between 0%% and 100%%", text)
+		}
+		return nil, p, nil
+	}
+	q, err := resource.ParseQuantity(text)
+	if err != nil {
+		return nil, 0, fmt.Errorf("%q is neither a quantity such as 500Mi nor a share such as 10%%", text)
+	}
+	return &q, 0, nil
+}
+
+// reservedList reads kubeReserved or systemReserved: cpu, memory, ephemeral-storage and pid.
+func reservedList(m map[string]string) (corev1.ResourceList, error) {
+	names := []string{"cpu", "memory", "ephemeral-storage", "pid"}
+	list := corev1.ResourceList{}
+	for _, name := range slices.Sorted(maps.Keys(m)) {
+		if !slices.Contains(names, name) {
+			return nil, fmt.Errorf("%q cannot be reserved; want one of %s", name, strings.Join(names, ", "))
+		}
+		q, err := resource.ParseQuantity(m[name])
+		if err != nil || q.Sign() < 0 {
+			return nil, fmt.Errorf("%s: %q is not a quantity such as 500Mi", name, m[name])
+		}
+		list[corev1.ResourceName(name)] = q
+	}
+	return list, nil
+}
+
+// validCPUList checks a list such as "0-3,8".
+func validCPUList(text string) error {
+	for part := range strings.SplitSeq(text, ",") {
+		first, last, isRange := strings.Cut(part, "-")
+		low, err := strconv.ParseUint(first, 10, 16)
+		if high, errHigh := strconv.ParseUint(last, 10, 16); isRange && (errHigh != nil || high < low) || err != nil {
+			return fmt.Errorf("%q is not a list of CPUs such as 0-3,8", text)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,53 @@
+package config
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// didYouMean gives `; did you mean "name"?` when one of the known names is near to what was written, or "".
+func didYouMean(written string, known []string) string {
+	if near := nearest(written, known); near != "" {
+		return fmt.Sprintf("; did you mean %q?", near)
+	}
+	return ""
+}
+
+// nearest gives the known name with the fewest changed letters, ignoring case, dashes and underscores; "" when none is near.
+func nearest(written string, known []string) string {
+	plain := func(s string) string { return strings.NewReplacer("-", "", "_", "").Replace(strings.ToLower(s)) }
+	w := plain(written)
+	if len(w) > 100 {
+		return ""
+	}
+	known = slices.Sorted(slices.Values(known)) // so that ties are settled in one way
+	best, bestDistance := "", 1+max(1, len(w)/4)
+	for _, k := range known {
+		if d := editDistance(w, plain(k)); d < bestDistance {
+			best, bestDistance = k, d
+		}
+	}
+	return best
+}
+
+// editDistance counts the letters to insert, delete or change to make b from a.
+func editDistance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			change := diagonal
+			if a[i] != b[j] {
+				change++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(change, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}

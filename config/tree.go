@@ -1,0 +1,176 @@
+package config
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+
+	"sigs.k8s.io/yaml"
+)
+
+// maxFileSize bounds what is read of one file; a real one has a few kilobytes.
+const maxFileSize = 4 << 20
+
+// pathFields are the fields which name a file. A relative one is meant from the directory of the file it stands in.
+var pathFields = []string{
+	"staticPodPath", "authentication.x509.clientCAFile", "tlsCertFile", "tlsPrivateKeyFile", "resolvConf", "volumePluginDir",
+	"podLogsDir",
+}
+
+// readTrees reads file and then each *.conf below dir in lexical order (either may be empty), and lays one over the other as
+// a JSON merge patch (RFC 7386) does: objects are merged, all else is replaced, null takes away.
+func readTrees(file, dir string) (map[string]any, error) {
+	merged := map[string]any{}
+	var files []string
+	if file != "" {
+		files = append(files, file)
+	}
+	if dir != "" {
+		dropIns, err := dropInFiles(dir)
+		if err != nil {
+			return nil, fmt.Errorf("read the drop-in directory of --config-dir: %w", err)
+		}
+		files = append(files, dropIns...)
+	}
+	for _, f := range files {
+		tree, err := readTree(f)
+		if err != nil {
+			return nil, err
+		}
+		mergePatch(merged, tree)
+	}
+	return merged, nil
+}
+
+func dropInFiles(dir string) ([]string, error) {
+	var files []string
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && path == dir && !d.IsDir() {
+			return fmt.Errorf("%s is not a directory", dir)
+		}
+		if err == nil && !d.IsDir() && filepath.Ext(path) == ".conf" {
+			files = append(files, path)
+		}
+		return err
+	})
+	return files, err
+}
+
+// readTree reads one file and checks all of it. Each error begins with the name of the file.
+func readTree(file string) (map[string]any, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, fmt.Errorf("read the kubelet's configuration: %w", err)
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxFileSize+1))
+	if err != nil {
+		return nil, fmt.Errorf("read the kubelet's configuration: %w", err)
+	}
+	tree, err := parse(text)
+	if err != nil {
+		return nil, prefixEach(file, err)
+	}
+	dir, err := filepath.Abs(filepath.Dir(file))
+	if err != nil {
+		return nil, fmt.Errorf("find the directory of %s: %w", file, err)
+	}
+	for _, path := range pathFields {
+		resolvePath(tree, path, dir)
+	}
+	return tree, nil
+}
+
+// secondDocument finds "---" after something else than comments and blank lines.
+var secondDocument = regexp.MustCompile(`(?m)^[^#\s-](?s:.*?)^---(\s|$)`)
+
+// parse decodes YAML or JSON and checks names, types, apiVersion and kind.
+func parse(text []byte) (map[string]any, error) {
+	switch {
+	case len(text) > maxFileSize:
+		return nil, fmt.Errorf("the file has more than %d MiB; that is no %s", maxFileSize>>20, Kind)
+	case len(bytes.TrimSpace(text)) == 0:
+		return nil, fmt.Errorf("the file is empty; it needs apiVersion: %s and kind: %s at least", APIVersion, Kind)
+	case secondDocument.Match(text):
+		return nil, errors.New(`the file holds more than one document ("---"); only one is read, so make it one`)
+	}
+	asJSON, err := yaml.YAMLToJSONStrict(text)
+	if err != nil {
+		return nil, err
+	}
+	decoder := json.NewDecoder(bytes.NewReader(asJSON))
+	decoder.UseNumber() // 64-bit numbers keep all their digits
+	var tree any
+	if err := decoder.Decode(&tree); err != nil {
+		return nil, err
+	}
+	if err := checkTypeMeta(tree); err != nil {
+		return nil, err
+	}
+	if errs := checkShape(tree, reflect.TypeFor[KubeletConfiguration](), ""); len(errs) > 0 {
+		return nil, errors.Join(errs...)
+	}
+	return tree.(map[string]any), nil // checkTypeMeta refused all else
+}
+
+func checkTypeMeta(tree any) error {
+	object, ok := tree.(map[string]any)
+	if !ok {
+		return wrongType(tree, reflect.TypeFor[KubeletConfiguration](), "")
+	}
+	for _, want := range []struct{ field, value string }{{"apiVersion", APIVersion}, {"kind", Kind}} {
+		switch got := object[want.field]; {
+		case got == nil:
+			return fmt.Errorf("%s is missing; want %s: %s", want.field, want.field, want.value)
+		case got != any(want.value):
+			return fmt.Errorf("%s: %s is not read by nodelet; want %s", want.field, describe(got), want.value)
+		}
+	}
+	return nil
+}
+
+// mergePatch lays patch over base.
+func mergePatch(base, patch map[string]any) {
+	for k, v := range patch {
+		object, isObject := v.(map[string]any)
+		switch {
+		case v == nil:
+			delete(base, k)
+		case isObject:
+			below, ok := base[k].(map[string]any)
+			if !ok {
+				below = map[string]any{}
+			}
+			mergePatch(below, object)
+			base[k] = below
+		default:
+			base[k] = v
+		}
+	}
+}
+
+func resolvePath(tree map[string]any, path, dir string) {
+	parent, name := descend(tree, path)
+	if s, ok := parent[name].(string); ok && s != "" && !filepath.IsAbs(s) {
+		parent[name] = filepath.Join(dir, s)
+	}
+}
+
+func prefixEach(file string, err error) error {
+	joined, ok := err.(interface{ Unwrap() []error })
+	if !ok {
+		return fmt.Errorf("%s: %w", file, err)
+	}
+	var all []error
+	for _, e := range joined.Unwrap() {
+		all = append(all, fmt.Errorf("%s: %w", file, e))
+	}
+	return errors.Join(all...)
+}

@@ -1,0 +1,169 @@
+package config
+
+import (
+	"encoding/json"
+	"os"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	official "k8s.io/kubelet/config/v1beta1"
+)
+
+// TestTypesMirrorTheOfficialOnes walks both types side by side: a field that is missing, too many, or of another JSON shape
+// fails. Kubernetes' own types may be imported here, since tests are not part of the binary.
+func TestTypesMirrorTheOfficialOnes(t *testing.T) {
+	sameShape(t, reflect.TypeFor[KubeletConfiguration](), reflect.TypeFor[official.KubeletConfiguration](), "")
+}
+
+func sameShape(t *testing.T, ours, theirs reflect.Type, path string) {
+	t.Helper()
+	if ours == theirs || path == "logging.flushFrequency" { // that one reads and writes JSON by itself: see TestFlushFrequency
+		return
+	}
+	if ours.Kind() != theirs.Kind() {
+		t.Errorf("%s: %v here, %v there", path, ours.Kind(), theirs.Kind())
+		return
+	}
+	switch ours.Kind() {
+	case reflect.Pointer, reflect.Slice:
+		sameShape(t, ours.Elem(), theirs.Elem(), path)
+	case reflect.Map:
+		sameShape(t, ours.Key(), theirs.Key(), path+"{key}")
+		sameShape(t, ours.Elem(), theirs.Elem(), path+"{}")
+	case reflect.Struct:
+		sameFields(t, ours, theirs, path)
+	}
+}
+
+func sameFields(t *testing.T, ours, theirs reflect.Type, path string) {
+	t.Helper()
+	a, b := jsonFields(ours), jsonFields(theirs)
+	for name, index := range b {
+		mine, ok := a[name]
+		if !ok {
+			t.Errorf("%s is missing", join(path, name))
+			continue
+		}
+		f, g := ours.FieldByIndex(mine), theirs.FieldByIndex(index)
+		if f.Tag.Get("json") != g.Tag.Get("json") {
+			t.Errorf("%s: tag %q here, %q there", join(path, name), f.Tag.Get("json"), g.Tag.Get("json"))
+		}
+		sameShape(t, f.Type, g.Type, join(path, name))
+	}
+	for name := range a {
+		if _, ok := b[name]; !ok {
+			t.Errorf("%s is not in the official type", join(path, name))
+		}
+	}
+}
+
+// TestSameJSON sends a configuration in which every field has a value through both types.
+func TestSameJSON(t *testing.T) {
+	full := &official.KubeletConfiguration{}
+	fill(reflect.ValueOf(full).Elem(), 0)
+	want, err := json.Marshal(full)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ours := &KubeletConfiguration{}
+	if err := json.Unmarshal(want, ours); err != nil {
+		t.Fatal(err)
+	}
+	got, err := json.Marshal(ours)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var a, b any
+	if json.Unmarshal(want, &a) != nil || json.Unmarshal(got, &b) != nil {
+		t.Fatal("not JSON")
+	}
+	delete(a.(map[string]any)["logging"].(map[string]any), "flushFrequency") // text here, a number there: both read both
+	delete(b.(map[string]any)["logging"].(map[string]any), "flushFrequency")
+	for _, taint := range a.(map[string]any)["registerWithTaints"].([]any) {
+		delete(taint.(map[string]any), "timeAdded") // a zero time is written as null, which reads as "not set"
+	}
+	if diff := cmp.Diff(a, b); diff != "" {
+		t.Errorf("official (-) and ours (+) differ:\n%s", diff)
+	}
+	if n := strings.Count(string(want), ":"); n < 150 {
+		t.Fatalf("only %d values were tried", n)
+	}
+}
+
+// fill gives every field a value that is not zero.
+func fill(v reflect.Value, depth int) {
+	switch v.Kind() {
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		fill(v.Elem(), depth+1)
+	case reflect.Struct:
+		for i := range v.NumField() {
+			if v.Type().Field(i).IsExported() {
+				fill(v.Field(i), depth+1)
+			}
+		}
+	case reflect.Slice:
+		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
+		fill(v.Index(0), depth+1)
+	case reflect.Map:
+		k, e := reflect.New(v.Type().Key()).Elem(), reflect.New(v.Type().Elem()).Elem()
+		fill(k, depth+1)
+		fill(e, depth+1)
+		v.Set(reflect.MakeMap(v.Type()))
+		v.SetMapIndex(k, e)
+	case reflect.String:
+		v.SetString("x")
+	case reflect.Bool:
+		v.SetBool(true)
+	case reflect.Int32, reflect.Int64:
+		v.SetInt(7)
+	case reflect.Uint32:
+		v.SetUint(7)
+	case reflect.Float64:
+		v.SetFloat(0.5)
+	}
+}
+
+// TestDefaults compares with what the kubelet itself makes of an empty file.
+func TestDefaults(t *testing.T) {
+	want, err := os.ReadFile("testdata/defaults-v1.36.3.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &KubeletConfiguration{}
+	setDefaults(c)
+	c.APIVersion, c.Kind = "", ""
+	if !cmp.Equal(c.EvictionHard, defaultEvictionHard) {
+		t.Errorf("evictionHard is %v", c.EvictionHard)
+	}
+	c.EvictionHard = nil // the kubelet adds them at another place
+	got, err := json.Marshal(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var a, b any
+	if err := json.Unmarshal(want, &a); err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(got, &b); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(a, b); diff != "" {
+		t.Errorf("kubelet (-) and nodelet (+) differ:\n%s", diff)
+	}
+}
+
+func TestFlushFrequency(t *testing.T) {
+	for text, want := range map[string]string{`"5s"`: "5s", `5000000000`: "5s", `0`: "0s"} {
+		var f FlushFrequency
+		if err := json.Unmarshal([]byte(text), &f); err != nil || f.Duration.String() != want {
+			t.Errorf("%s gives %v, %v; want %s", text, f, err, want)
+		}
+	}
+	var f FlushFrequency
+	if err := json.Unmarshal([]byte(`"soon"`), &f); err == nil {
+		t.Error(`"soon" is taken as a duration`)
+	}
+}

@@ -1,0 +1,245 @@
+package config
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+func (v *checker) checkImages() {
+	c := v.c
+	high, low := int64(*c.ImageGCHighThresholdPercent), int64(*c.ImageGCLowThresholdPercent)
+	v.between("imageGCHighThresholdPercent", high, 0, 100)
+	v.between("imageGCLowThresholdPercent", low, 0, 100)
+	if low >= high {
+		v.bad("imageGCLowThresholdPercent", "%d is not below imageGCHighThresholdPercent (%d)", low, high)
+	}
+	v.durationNotNegative("imageMinimumGCAge", c.ImageMinimumGCAge.Duration)
+	v.durationNotNegative("imageMaximumGCAge", c.ImageMaximumGCAge.Duration)
+	if oldest := c.ImageMaximumGCAge.Duration; oldest > 0 && oldest <= c.ImageMinimumGCAge.Duration {
+		v.bad("imageMaximumGCAge", "%v is not above imageMinimumGCAge (%v)", oldest, c.ImageMinimumGCAge.Duration)
+	}
+	v.notNegative("registryPullQPS", int64(*c.RegistryPullQPS))
+	v.notNegative("registryBurst", int64(c.RegistryBurst))
+	if n := c.MaxParallelImagePulls; n != nil && *n < 1 {
+		v.bad("maxParallelImagePulls", "%d is not greater than 0", *n)
+	} else if n != nil && *n > 1 && *c.SerializeImagePulls {
+		v.bad("maxParallelImagePulls", "%d needs serializeImagePulls: false", *n)
+	}
+	if c.ContainerRuntimeEndpoint == "" {
+		v.bad("containerRuntimeEndpoint", "it is empty; want the runtime's socket, such as unix:///run/containerd/containerd.sock")
+	}
+	v.checkPullCredentials()
+	if size, err := resource.ParseQuantity(c.ContainerLogMaxSize); err != nil || size.Sign() < 0 {
+		v.bad("containerLogMaxSize", "%q is not a size such as 10Mi", c.ContainerLogMaxSize)
+	}
+	if *c.ContainerLogMaxFiles <= 1 {
+		v.bad("containerLogMaxFiles", "%d is not greater than 1", *c.ContainerLogMaxFiles)
+	}
+	if *c.ContainerLogMaxWorkers < 1 {
+		v.bad("containerLogMaxWorkers", "%d is not greater than 0", *c.ContainerLogMaxWorkers)
+	}
+	if d := c.ContainerLogMonitorInterval.Duration; d < 3*time.Second {
+		v.bad("containerLogMonitorInterval", "%v is below 3s", d)
+	}
+}
+
+func (v *checker) checkPullCredentials() {
+	const policy, list = "imagePullCredentialsVerificationPolicy", "preloadedImagesVerificationAllowlist"
+	c := v.c
+	if !v.gate("KubeletEnsureSecretPulledImages") {
+		v.needsGate(policy, "KubeletEnsureSecretPulledImages", c.ImagePullCredentialsVerificationPolicy != "")
+		v.needsGate(list, "KubeletEnsureSecretPulledImages", len(c.PreloadedImagesVerificationAllowlist) > 0)
+		return
+	}
+	v.oneOf(policy, c.ImagePullCredentialsVerificationPolicy,
+		"NeverVerify", "NeverVerifyPreloadedImages", "NeverVerifyAllowlistedImages", "AlwaysVerify")
+	if len(c.PreloadedImagesVerificationAllowlist) > 0 && c.ImagePullCredentialsVerificationPolicy != "NeverVerifyAllowlistedImages" {
+		v.bad(list, "it is read only where %s is NeverVerifyAllowlistedImages", policy)
+	}
+}
+
+func (v *checker) checkCgroups() {
+	c := v.c
+	v.oneOf("cgroupDriver", c.CgroupDriver, "cgroupfs", "systemd")
+	if c.SystemCgroups != "" && c.CgroupRoot == "" {
+		v.bad("systemCgroups", "it needs cgroupRoot (--cgroup-root)")
+	}
+	if c.MemorySwap.SwapBehavior != "" {
+		v.oneOf("memorySwap.swapBehavior", c.MemorySwap.SwapBehavior, "NoSwap", "LimitedSwap")
+	}
+	period := c.CPUCFSQuotaPeriod.Duration
+	v.needsGate("cpuCFSQuotaPeriod", "CustomCPUCFSQuotaPeriod", period != 100*time.Millisecond)
+	if period < time.Millisecond || period > time.Second {
+		v.bad("cpuCFSQuotaPeriod", "%v is not between 1ms and 1s", period)
+	}
+}
+
+func (v *checker) checkCPUAndMemory() {
+	c := v.c
+	v.oneOf("cpuManagerPolicy", c.CPUManagerPolicy, "none", "static")
+	v.oneOf("memoryManagerPolicy", c.MemoryManagerPolicy, "None", "Static")
+	v.oneOf("topologyManagerPolicy", c.TopologyManagerPolicy, "none", "best-effort", "restricted", "single-numa-node")
+	v.oneOf("topologyManagerScope", c.TopologyManagerScope, "container", "pod")
+	v.oneOf("memoryReservationPolicy", c.MemoryReservationPolicy, "None", "TieredReservation")
+	v.needsGate("memoryReservationPolicy", "MemoryQoS", c.MemoryReservationPolicy == "TieredReservation")
+	if f := *c.MemoryThrottlingFactor; f <= 0 || f > 1 || math.IsNaN(f) {
+		v.bad("memoryThrottlingFactor", "%v is not above 0 and at most 1", f)
+	}
+	if c.ReservedSystemCPUs != "" {
+		if c.SystemReservedCgroup != "" || c.KubeReservedCgroup != "" {
+			v.bad("reservedSystemCPUs", "it does not go together with systemReservedCgroup or kubeReservedCgroup")
+		}
+		if err := validCPUList(c.ReservedSystemCPUs); err != nil {
+			v.bad("reservedSystemCPUs", "%v", err)
+		}
+	}
+	v.checkReservedMemory()
+}
+
+func (v *checker) checkReservedMemory() {
+	type slot struct {
+		node int32
+		name corev1.ResourceName
+	}
+	seen := map[slot]bool{}
+	for _, m := range v.c.ReservedMemory {
+		for name, size := range m.Limits {
+			s := slot{m.NumaNode, name}
+			switch {
+			case name != corev1.ResourceMemory && !strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix):
+				v.bad("reservedMemory", "NUMA node %d: %q is neither memory nor hugepages-SIZE", m.NumaNode, name)
+			case size.IsZero():
+				v.bad("reservedMemory", "NUMA node %d: %s is zero", m.NumaNode, name)
+			case seen[s]:
+				v.bad("reservedMemory", "NUMA node %d: %s is set twice", m.NumaNode, name)
+			}
+			seen[s] = true
+		}
+	}
+}
+
+func (v *checker) checkReserved() {
+	if _, err := reservedList(v.c.KubeReserved); err != nil {
+		v.bad("kubeReserved", "%v", err)
+	}
+	if _, err := reservedList(v.c.SystemReserved); err != nil {
+		v.bad("systemReserved", "%v", err)
+	}
+	if _, err := thresholds(v.c); err != nil {
+		v.errs = append(v.errs, err)
+	}
+}
+
+func (v *checker) checkAllocatable() {
+	const field = "enforceNodeAllocatable"
+	c, seen := v.c, map[string]bool{}
+	cgroupOf := map[string]struct{ field, value string }{
+		"system-reserved":              {"systemReservedCgroup", c.SystemReservedCgroup},
+		"system-reserved-compressible": {"systemReservedCgroup", c.SystemReservedCgroup},
+		"kube-reserved":                {"kubeReservedCgroup", c.KubeReservedCgroup},
+		"kube-reserved-compressible":   {"kubeReservedCgroup", c.KubeReservedCgroup},
+	}
+	for _, level := range c.EnforceNodeAllocatable {
+		v.oneOf(field, level, "pods", "system-reserved", "system-reserved-compressible", "kube-reserved", "kube-reserved-compressible", "none")
+		if seen[level] {
+			v.bad(field, "%q stands there twice", level)
+		}
+		seen[level] = true
+		if needs, ok := cgroupOf[level]; ok && needs.value == "" {
+			v.bad(field, "%q needs %s", level, named(needs.field))
+		}
+		if level == "none" && len(c.EnforceNodeAllocatable) > 1 {
+			v.bad(field, `"none" goes together with nothing else`)
+		}
+		if level != "none" && !*c.CgroupsPerQOS {
+			v.bad(field, "%q needs cgroupsPerQOS (--cgroups-per-qos)", level)
+		}
+	}
+	for _, who := range []string{"system-reserved", "kube-reserved"} {
+		if seen[who] && seen[who+"-compressible"] {
+			v.bad(field, "%q and %q exclude each other", who, who+"-compressible")
+		}
+	}
+}
+
+func (v *checker) checkShutdown() {
+	c := v.c
+	total, critical := c.ShutdownGracePeriod.Duration, c.ShutdownGracePeriodCriticalPods.Duration
+	v.shutdownPeriod("shutdownGracePeriod", total)
+	v.shutdownPeriod("shutdownGracePeriodCriticalPods", critical)
+	if critical > total {
+		v.bad("shutdownGracePeriodCriticalPods", "%v is more than shutdownGracePeriod (%v), of which it is a part", critical, total)
+	}
+	if len(c.ShutdownGracePeriodByPodPriority) == 0 {
+		return
+	}
+	v.needsGate("shutdownGracePeriodByPodPriority", "GracefulNodeShutdownBasedOnPodPriority", true)
+	if total > 0 || critical > 0 {
+		v.bad("shutdownGracePeriodByPodPriority", "it and shutdownGracePeriod exclude each other")
+	}
+}
+
+func (v *checker) shutdownPeriod(field string, d time.Duration) {
+	v.needsGate(field, "GracefulNodeShutdown", d > 0)
+	if d != 0 && d < time.Second {
+		v.bad(field, "%v is neither zero nor at least 1s", d)
+	}
+}
+
+func (v *checker) checkLogging() {
+	l := v.c.Logging
+	v.oneOf("logging.format", l.Format, "text", "json")
+	if l.FlushFrequency.Duration <= 0 {
+		v.bad("logging.flushFrequency", "%v is not greater than 0", l.FlushFrequency.Duration)
+	}
+	if l.Verbosity > math.MaxInt32 {
+		v.bad("logging.verbosity", "%d is more than %d", l.Verbosity, math.MaxInt32)
+	}
+	if len(l.VModule) > 0 && l.Format != "text" {
+		v.bad("logging.vmodule", "it goes together with the format text alone")
+	}
+	for _, item := range l.VModule {
+		if item.FilePattern == "" || strings.ContainsAny(item.FilePattern, "=,") || item.Verbosity > math.MaxInt32 {
+			v.bad("logging.vmodule", "%q=%d is not a pattern (without comma or equals sign) and a small number", item.FilePattern, item.Verbosity)
+		}
+	}
+	v.logRouting("logging.options.text", l.Options.Text.LogRouting)
+	v.logRouting("logging.options.json", l.Options.JSON.LogRouting)
+}
+
+func (v *checker) logRouting(field string, r LogRouting) {
+	v.needsGate(field+".splitStream", "LoggingAlphaOptions", r.SplitStream)
+	v.needsGate(field+".infoBufferSize", "LoggingAlphaOptions", r.InfoBufferSize.Value() != 0)
+}
+
+// validTaints says what is wrong with taints to register the node with.
+func validTaints(taints []corev1.Taint) error {
+	seen := map[string]bool{}
+	for _, t := range taints {
+		if problems := validation.IsQualifiedName(t.Key); len(problems) > 0 {
+			return fmt.Errorf("the taint's key %q is not right: %s", t.Key, problems[0])
+		}
+		if problems := validation.IsValidLabelValue(t.Value); len(problems) > 0 {
+			return fmt.Errorf("the taint's value %q is not right: %s", t.Value, problems[0])
+		}
+		if !slices.Contains(taintEffects, string(t.Effect)) {
+			return fmt.Errorf("the effect of taint %s is %q; want one of %s", t.Key, t.Effect, strings.Join(taintEffects, ", "))
+		}
+		if t.TimeAdded != nil {
+			return fmt.Errorf("taint %s has a timeAdded, which is not for you to set", t.Key)
+		}
+		id := t.Key + ":" + string(t.Effect)
+		if seen[id] {
+			return fmt.Errorf("taint %s stands there twice", id)
+		}
+		seen[id] = true
+	}
+	return nil
+}

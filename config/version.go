@@ -1,0 +1,37 @@
+package config
+
+import "fmt"
+
+// KubernetesVersion is the version of the kubelet whose behaviour, fields and flags are followed here.
+const KubernetesVersion = "v1.36.3"
+
+// Version is nodelet's own version without a leading v. Builds stamp it:
+//
+//	go build -ldflags "-X github.com/nodelet/nodelet/config.Version=0.1.0"
+var Version = "0.0.0-dev"
+
+// KubeletVersion is what the Node object, the user agent and the metrics carry, for example "v1.36.3+nodelet.0.1.0": a
+// semantic version which compares equal to the kubelet's and names its maker in the build part.
+func KubeletVersion() string {
+	return KubernetesVersion + "+nodelet." + buildPart(Version)
+}
+
+// VersionText is what --version prints, for example "Kubernetes v1.36.3+nodelet.0.1.0". kubeadm takes the last word of it as
+// a semantic version.
+func VersionText() string { return fmt.Sprintf("Kubernetes %s\n", KubeletVersion()) }
+
+// buildPart makes s fit for the build part of a semantic version, which knows letters, digits, hyphens and dots.
+func buildPart(s string) string {
+	if s == "" {
+		return "unknown"
+	}
+	out := []byte(s)
+	for i, c := range out {
+		isWord := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
+		atEdge := i == 0 || i == len(out)-1
+		if !isWord && c != '-' && (c != '.' || atEdge || out[i-1] == '.') {
+			out[i] = '-'
+		}
+	}
+	return string(out)
+}

@@ -1,0 +1,104 @@
+package config
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// TestRealFilesAreQuiet: the files that kubeadm and kind write say most things twice or as zero; only what differs from the
+// default and has no effect is worth a warning.
+func TestRealFilesAreQuiet(t *testing.T) {
+	for file, flags := range map[string][]string{"testdata/kubeadm.yaml": nil, "testdata/kind.yaml": {"--node-ip=10.0.0.1", "--provider-id=kind://x"}} {
+		c, err := Load(append([]string{"--config", file, "--hostname-override=n"}, flags...))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, w := range c.Warnings {
+			for _, k := range knobs {
+				if k.field == w.Field && (k.acts || textAt(&c.Kubelet, k.field) == textAt(defaulted(), k.field)) {
+					t.Errorf("%s: a needless warning: %s", file, w)
+				}
+			}
+			if strings.Contains(w.Field, "logging") || strings.Contains(w.Field, "memorySwap") {
+				t.Errorf("%s: a needless warning: %s", file, w)
+			}
+		}
+	}
+}
+
+func defaulted() *KubeletConfiguration {
+	c := &KubeletConfiguration{}
+	setDefaults(c)
+	return c
+}
+
+func TestWarnings(t *testing.T) {
+	c := mustLoad(t, "qosReserved: {memory: 50%}\nhairpinMode: promiscuous-bridge\nmaxPods: 20\n"+
+		"featureGates: {NodeSwapp: true, NodeSwap: false, AllAlpha: false, AllBeta: true, MemoryQoS: true}\n",
+		"--lock-file=/x", "--housekeeping-interval=1s", "--storage-driver-user=me", "--kernel-memcg-notification", "--pod-infra-container-image=pause")
+	var got []string
+	for _, w := range c.Warnings {
+		got = append(got, w.String())
+	}
+	want := []string{
+		"qosReserved is accepted but has no effect in nodelet",
+		"--kernel-memcg-notification is accepted but has no effect in nodelet",
+		"--lock-file is accepted but has no effect in nodelet",
+		"--storage-driver-user is accepted but has no effect in nodelet",
+		"--pod-infra-container-image is accepted but has no effect in nodelet: the runtime chooses the pause image; older kubeadm still writes this flag",
+		"featureGates.MemoryQoS is accepted but has no effect in nodelet",
+		"featureGates.NodeSwap is locked to true in Kubernetes v1.36.3; the setting has no effect",
+		`featureGates.NodeSwapp is no feature gate of Kubernetes v1.36.3; did you mean "NodeSwap"?`,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestGates(t *testing.T) {
+	for _, c := range []struct {
+		set  map[string]bool
+		name string
+		want bool
+	}{
+		{nil, "NodeSwap", true},
+		{map[string]bool{"NodeSwap": false}, "NodeSwap", true}, // locked
+		{nil, "MemoryQoS", false},
+		{map[string]bool{"AllAlpha": true}, "MemoryQoS", true},
+		{map[string]bool{"AllAlpha": true, "MemoryQoS": false}, "MemoryQoS", false},
+		{map[string]bool{"AllBeta": false}, "KubeletCrashLoopBackOffMax", false},
+		{nil, "NoSuchGate", false},
+		{map[string]bool{"NoSuchGate": true}, "NoSuchGate", true},
+		{map[string]bool{"AllAlpha": true}, "NoSuchGate", false},
+	} {
+		if got := gateEnabled(c.set, c.name); got != c.want {
+			t.Errorf("%s with %v: %v", c.name, c.set, got)
+		}
+	}
+	if n := len(gates()); n != 240 {
+		t.Errorf("%d gates were read", n)
+	}
+}
+
+func TestNearest(t *testing.T) {
+	known := []string{"maxPods", "podsPerCore", "port", "max-pods"}
+	for written, want := range map[string]string{"maxPod": "max-pods", "MAX_PODS": "max-pods", "prot": "", "por": "port", "frobnicate": "", "": ""} {
+		if got := nearest(written, known); got != want {
+			t.Errorf("%q: %q; want %q", written, got, want)
+		}
+	}
+}
+
+func TestVersionText(t *testing.T) {
+	defer func(v string) { Version = v }(Version)
+	for version, want := range map[string]string{
+		"0.1.0": "Kubernetes v1.36.3+nodelet.0.1.0\n", "": "Kubernetes v1.36.3+nodelet.unknown\n",
+		"v1-2-g12ab_dirty": "Kubernetes v1.36.3+nodelet.v1-2-g12ab-dirty\n", ".a..b.": "Kubernetes v1.36.3+nodelet.-a.-b-\n",
+	} {
+		if Version = version; VersionText() != want {
+			t.Errorf("%q: %q; want %q", version, VersionText(), want)
+		}
+	}
+}
