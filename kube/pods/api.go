@@ -1,0 +1,116 @@
+package pods
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/client-go/rest"
+
+	"github.com/nodelet/nodelet/kube/pods/manifest"
+	"github.com/nodelet/nodelet/kube/watch"
+)
+
+// apiSource is the state of the pods the API server has for this node. It is a watch.Sink.
+type apiSource struct {
+	pods   map[types.UID]*corev1.Pod
+	synced bool
+	// trouble is why the API server cannot be followed now, or nil.
+	trouble error
+	// bad are pods whose identity must not reach the node's file system.
+	bad map[types.UID]Problem
+	out mailbox
+}
+
+func followAPI(ctx context.Context, core rest.Interface, node string, out mailbox) {
+	s := &apiSource{pods: map[types.UID]*corev1.Pod{}, bad: map[types.UID]Problem{}, out: out}
+	watch.Target{
+		Client: core, Resource: "pods",
+		FieldSelector: fields.OneTermEqualSelector("spec.nodeName", node).String(),
+	}.Follow(ctx, s)
+}
+
+func (s *apiSource) Replace(objs []metav1.Object) {
+	before := s.pods
+	s.pods, s.bad, s.synced = map[types.UID]*corev1.Pod{}, map[types.UID]Problem{}, true
+	for _, o := range objs {
+		s.set(o, before[o.GetUID()])
+	}
+	s.deliver()
+}
+
+func (s *apiSource) Set(o metav1.Object) {
+	s.set(o, s.pods[o.GetUID()])
+	s.deliver()
+}
+
+func (s *apiSource) Delete(o metav1.Object) {
+	delete(s.pods, o.GetUID())
+	delete(s.bad, o.GetUID())
+	s.deliver()
+}
+
+func (s *apiSource) Trouble(err error) {
+	s.trouble = err
+	s.deliver()
+}
+
+// set stores a pod with the annotations this node adds. before is its older state, or nil.
+func (s *apiSource) set(o metav1.Object, before *corev1.Pod) {
+	pod, ok := o.(*corev1.Pod)
+	if !ok {
+		return // a watch of pods brings nothing else
+	}
+	if err := checkIdentity(pod); err != nil {
+		s.bad[pod.UID] = Problem{Source: SourceAPI, Message: fmt.Sprintf("pod %s is not run: %v", nameOf(pod), err)}
+		return
+	}
+	if pod.Annotations == nil {
+		pod.Annotations = map[string]string{}
+	}
+	pod.Annotations[manifest.AnnotationSource] = string(SourceAPI)
+	pod.Annotations[manifest.AnnotationSeen] = seenAt(time.Now())
+	if before != nil {
+		pod.Annotations[manifest.AnnotationSeen] = before.Annotations[manifest.AnnotationSeen]
+	}
+	s.pods[pod.UID] = pod
+}
+
+func seenAt(t time.Time) string { return t.Format(time.RFC3339Nano) }
+
+// checkIdentity makes sure that what names directories, cgroups and containers is fit to.
+func checkIdentity(pod *corev1.Pod) error {
+	if err := manifest.CheckUID(pod.UID); err != nil {
+		return err
+	}
+	if msgs := validation.IsDNS1123Label(pod.Namespace); len(msgs) > 0 {
+		return fmt.Errorf("namespace %q: %s", pod.Namespace, msgs[0])
+	}
+	if msgs := validation.IsDNS1123Subdomain(pod.Name); len(msgs) > 0 {
+		return fmt.Errorf("name %q: %s", pod.Name, msgs[0])
+	}
+	return nil
+}
+
+func (s *apiSource) deliver() {
+	d := delivery{source: SourceAPI, synced: s.synced, pods: make([]*corev1.Pod, 0, len(s.pods))}
+	for _, p := range s.pods {
+		if _, mirror := p.Annotations[manifest.AnnotationMirror]; mirror {
+			d.mirrors = append(d.mirrors, p)
+		} else {
+			d.pods = append(d.pods, p)
+		}
+	}
+	for _, p := range s.bad {
+		d.problems = append(d.problems, p)
+	}
+	if s.trouble != nil {
+		d.problems = append(d.problems, Problem{Source: SourceAPI, Message: s.trouble.Error()})
+	}
+	s.out.put(d)
+}

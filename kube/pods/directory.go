@@ -1,0 +1,202 @@
+package pods
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodelet/nodelet/kube/pods/manifest"
+)
+
+// directory is the state of the manifests at one path.
+type directory struct {
+	cfg   Config
+	files map[string]*file
+	// owner is the file that an object's name belongs to, by kind and name: where two files hold it, the first keeps it.
+	owner map[string]string
+	// delivered are the static pods of the last delivery, by UID: they go on when what they refer to goes away.
+	delivered map[types.UID]bool
+	synced    bool
+	last      *delivery
+}
+
+func newDirectory(cfg Config) *directory {
+	return &directory{cfg: cfg, files: map[string]*file{}, owner: map[string]string{}}
+}
+
+// scan reads what has changed and returns the state. again asks for another scan soon, since a file was being written.
+//
+// A file that was good and is bad now counts as it was when it was good. A file that is gone takes its objects with it.
+func (d *directory) scan(now time.Time) (state delivery, again bool) {
+	state = delivery{source: SourceFile, synced: d.synced}
+	paths, problems, err := listFiles(d.cfg.Manifests)
+	if err != nil {
+		d.assemble(&state)
+		state.problems = append(state.problems, Problem{Source: SourceFile, File: d.cfg.Manifests, Unknown: !d.synced,
+			Message: fmt.Sprintf("it cannot be read, its pods go on as they are: %v", err)})
+		return state, false
+	}
+	maps.DeleteFunc(d.files, func(path string, _ *file) bool { return !slices.Contains(paths, path) })
+	for _, path := range paths {
+		f := d.files[path]
+		if f == nil {
+			f = &file{}
+			d.files[path] = f
+		}
+		known := f.good
+		if f.load(path, manifest.Origin{NodeName: d.cfg.NodeName, Source: string(SourceFile), Where: path}, now) {
+			again = true
+		}
+		d.greet(f, known, now)
+	}
+	d.synced, state.synced = true, true
+	state.problems = problems
+	d.assemble(&state)
+	return state, again
+}
+
+// greet notes when new pods of f were first seen, and gives those which run already the UID they run under.
+func (d *directory) greet(f *file, known manifest.File, now time.Time) {
+	for _, p := range f.good.Pods {
+		if slices.ContainsFunc(known.Pods, func(k manifest.Pod) bool { return k.Pod == p.Pod }) {
+			continue
+		}
+		p.Annotations[manifest.AnnotationSeen] = seenAt(now)
+		if d.cfg.Adopt == nil || f.changed.IsZero() || string(p.UID) != p.Hash {
+			continue
+		}
+		uid, seen, ok := d.cfg.Adopt(p.Namespace, p.Name)
+		if ok && f.changed.Before(seen) && manifest.CheckUID(uid) == nil {
+			manifest.SetUID(p.Pod, uid)
+			p.Annotations[manifest.AnnotationSeen] = seenAt(seen)
+		}
+	}
+}
+
+// assemble fills state with the good objects of all files, and with the problems of all.
+func (d *directory) assemble(state *delivery) {
+	c := claims{owner: d.owner, next: map[string]string{}}
+	var pods []filePod
+	for _, path := range slices.Sorted(maps.Keys(d.files)) {
+		f := d.files[path]
+		for _, err := range f.errs {
+			state.problems = append(state.problems, f.problem(path, err))
+		}
+		for _, p := range f.good.Pods {
+			if c.claim("Pod", p, path, d.files) {
+				pods = append(pods, filePod{p.Pod, path})
+			}
+		}
+		for _, o := range f.good.ConfigMaps {
+			if c.claim("ConfigMap", o, path, d.files) {
+				state.configMaps = append(state.configMaps, o)
+			}
+		}
+		for _, o := range f.good.Secrets {
+			if c.claim("Secret", o, path, d.files) {
+				state.secrets = append(state.secrets, o)
+			}
+		}
+	}
+	d.owner = c.next
+	state.problems = append(state.problems, c.problems...)
+	d.admit(state, pods)
+}
+
+type filePod struct {
+	*corev1.Pod
+	path string
+}
+
+func (f *file) problem(path string, err error) Problem {
+	p := Problem{Source: SourceFile, File: path, Message: err.Error(), Unknown: !f.everOK}
+	if f.everOK && len(f.good.Pods) > 0 {
+		p.Message += " (its pods go on as they were before the change)"
+	}
+	return p
+}
+
+// admit adds the pods whose references hold. One that runs already goes on without.
+func (d *directory) admit(state *delivery, pods []filePod) {
+	delivered := map[types.UID]bool{}
+	for _, p := range pods {
+		errs := manifest.CheckReferences(p.Pod, referenceCheck(d.cfg.API, p.Namespace, state))
+		if err := errs.ToAggregate(); err != nil {
+			note := ""
+			if d.delivered[p.UID] {
+				note = " (it goes on with what it has)"
+			}
+			state.problems = append(state.problems, Problem{Source: SourceFile, File: p.path,
+				Message: fmt.Sprintf("pod %s: %v%s", p.Name, err, note)})
+			if note == "" {
+				continue
+			}
+		}
+		delivered[p.UID] = true
+		state.pods = append(state.pods, p.Pod)
+	}
+	d.delivered = delivered
+}
+
+// referenceCheck says how a pod's references to ConfigMaps and Secrets are checked. Beside an API server, where a name means
+// the API server's object to everybody, a static pod may only use names its own source has. Standalone there is no doubt, and
+// a pod may wait for an object as it would wait for the API server's.
+func referenceCheck(api bool, namespace string, state *delivery) func(kind, name string) bool {
+	if !api {
+		return nil
+	}
+	return func(kind, name string) bool {
+		if kind == "Secret" {
+			return has(state.secrets, namespace, name)
+		}
+		return has(state.configMaps, namespace, name)
+	}
+}
+
+func has[T metav1.Object](objs []T, namespace, name string) bool {
+	return slices.ContainsFunc(objs, func(o T) bool { return o.GetNamespace() == namespace && o.GetName() == name })
+}
+
+// claims settles which file an object's name belongs to, where several files have it.
+type claims struct {
+	owner, next map[string]string
+	problems    []Problem
+}
+
+// claim says whether path is the file which kind and name belong to: the file that had them before, else the first.
+func (c *claims) claim(kind string, o metav1.Object, path string, files map[string]*file) bool {
+	key := kind + "/" + o.GetNamespace() + "/" + o.GetName()
+	holder, ok := c.next[key]
+	if !ok {
+		holder = path
+		if before, had := c.owner[key]; had && files[before] != nil && files[before].holds(key) {
+			holder = before
+		}
+		c.next[key] = holder
+	}
+	if holder != path {
+		c.problems = append(c.problems, Problem{Source: SourceFile, File: path, Message: fmt.Sprintf(
+			"%s %s/%s is in %s already, and that one counts: rename or remove one of them", kind, o.GetNamespace(), o.GetName(), holder)})
+	}
+	return holder == path
+}
+
+// holds says whether the good content of f has the object.
+func (f *file) holds(key string) bool {
+	kind, name, _ := strings.Cut(key, "/")
+	ns, name, _ := strings.Cut(name, "/")
+	switch kind {
+	case "Pod":
+		return slices.ContainsFunc(f.good.Pods, func(p manifest.Pod) bool { return p.Namespace == ns && p.Name == name })
+	case "ConfigMap":
+		return has(f.good.ConfigMaps, ns, name)
+	default:
+		return has(f.good.Secrets, ns, name)
+	}
+}

@@ -1,0 +1,313 @@
+package pods
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodelet/nodelet/kube/pods/manifest"
+)
+
+func podYAML(name, image string) string {
+	return fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {name: %s}\nspec: {containers: [{name: c, image: %q}]}\n", name, image)
+}
+
+func configMapYAML(name string) string {
+	return fmt.Sprintf("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: %s}\ndata: {k: v}\n", name)
+}
+
+func podWithConfigMap(name, configMap string) string {
+	return strings.Replace(podYAML(name, "i"), "}]}", fmt.Sprintf("}], volumes: [{name: v, configMap: {name: %s}}]}", configMap), 1)
+}
+
+// bench is a manifest directory under test. The files it writes are older than racy, unless they are fresh.
+type bench struct {
+	t   *testing.T
+	dir string
+	d   *directory
+	now time.Time
+}
+
+func newBench(t *testing.T, change func(*Config)) *bench {
+	dir := t.TempDir()
+	cfg := Config{NodeName: "n1", Manifests: dir}
+	if change != nil {
+		change(&cfg)
+	}
+	return &bench{t, dir, newDirectory(cfg), time.Now().Add(time.Hour)}
+}
+
+func (b *bench) write(name, text string) {
+	b.t.Helper()
+	if err := os.WriteFile(filepath.Join(b.dir, name), []byte(text), 0o600); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func (b *bench) remove(name string) {
+	b.t.Helper()
+	if err := os.Remove(filepath.Join(b.dir, name)); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// scan returns the delivery and checks the pods, written as "name:image name:image" in order.
+func (b *bench) scan(want string) delivery {
+	b.t.Helper()
+	state, again := b.d.scan(b.now)
+	if again || !state.synced {
+		b.t.Errorf("again %v, synced %v", again, state.synced)
+	}
+	var got []string
+	for _, p := range state.pods {
+		got = append(got, p.Name+":"+p.Spec.Containers[0].Image)
+	}
+	slices.Sort(got)
+	if g := strings.Join(got, " "); g != want {
+		b.t.Errorf("pods are %q, want %q (problems %v)", g, want, state.problems)
+	}
+	return state
+}
+
+// wantProblems checks that each problem holds its text, and that there are no others.
+func (b *bench) wantProblems(state delivery, texts ...string) {
+	b.t.Helper()
+	slices.SortFunc(state.problems, func(x, y Problem) int { return strings.Compare(x.String(), y.String()) })
+	if len(state.problems) != len(texts) {
+		b.t.Fatalf("problems are %q, want %d", state.problems, len(texts))
+	}
+	for i, want := range texts {
+		if got := state.problems[i].String(); !strings.Contains(got, want) {
+			b.t.Errorf("problem is %q, want %q in it", got, want)
+		}
+	}
+}
+
+func TestDirectory(t *testing.T) {
+	b := newBench(t, nil)
+	b.scan("")
+	b.write("a.yaml", podYAML("a", "1")+"---\n"+podYAML("b", "1")+"---\n"+configMapYAML("c"))
+	b.write("d.json", `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"d"},"spec":{"containers":[{"name":"c","image":"1"}]}}`)
+	b.write("e.manifest", podYAML("e", "1"))
+	b.write("f", podYAML("f", "1"))
+	b.write(".hidden.yaml", podYAML("x", "1"))
+	state := b.scan("a-n1:1 b-n1:1 d-n1:1 e-n1:1 f-n1:1")
+	b.wantProblems(state)
+	if len(state.configMaps) != 1 {
+		t.Errorf("%d ConfigMaps", len(state.configMaps))
+	}
+	b.write("a.yaml", podYAML("a", "2"))
+	b.remove("d.json")
+	state = b.scan("a-n1:2 e-n1:1 f-n1:1")
+	if len(state.configMaps) != 0 {
+		t.Errorf("%d ConfigMaps", len(state.configMaps))
+	}
+	if err := os.RemoveAll(b.dir); err != nil {
+		t.Fatal(err)
+	}
+	b.wantProblems(b.scan(""))
+}
+
+func TestIgnoredFilesAreTold(t *testing.T) {
+	b := newBench(t, nil)
+	b.write("a.yaml.bak", podYAML("a", "1"))
+	b.write("b.yaml~", podYAML("a", "1"))
+	if err := os.Mkdir(filepath.Join(b.dir, "sub"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	state := b.scan("")
+	b.wantProblems(state, "a.yaml.bak: it is ignored", "b.yaml~: it is ignored", "sub: it is ignored: it is a directory")
+}
+
+// A bad file takes nothing from others, and nothing from itself as it was.
+func TestBadFile(t *testing.T) {
+	b := newBench(t, nil)
+	b.write("good.yaml", podYAML("good", "1"))
+	b.write("bad.yaml", "apiVersion: v1\nkind: Pod\nmetadata: {name: bad}\nspec: {containers: [{name: c, imag: x}]}\n")
+	state := b.scan("good-n1:1")
+	b.wantProblems(state, `bad.yaml: Pod "bad": unknown field "spec.containers[0].imag"`)
+	if !state.problems[0].Unknown {
+		t.Error("the pods of a file that was never good are not known")
+	}
+	b.write("bad.yaml", podYAML("bad", "1"))
+	uid := b.scan("bad-n1:1 good-n1:1").pods[0].UID
+
+	for name, text := range map[string]string{
+		"syntax": "apiVersion: [\n", "field": strings.ReplaceAll(podYAML("bad", "2"), "image", "imag"),
+		"empty, as while it is written": "", "one of two": podYAML("bad", "2") + "---\nkind: Nonsense\n",
+	} {
+		b.write("bad.yaml", text)
+		state = b.scan("bad-n1:1 good-n1:1")
+		if state.pods[0].UID != uid && state.pods[1].UID != uid {
+			t.Errorf("%s: the pod got another UID", name)
+		}
+		if len(state.problems) != 1 || state.problems[0].Unknown || !strings.Contains(state.problems[0].Message, "go on as they were") {
+			t.Errorf("%s: problems are %+v", name, state.problems)
+		}
+	}
+	b.remove("bad.yaml")
+	b.wantProblems(b.scan("good-n1:1"))
+}
+
+// Two files with one pod: whoever had it first keeps it, whatever the files are called.
+func TestDuplicateNames(t *testing.T) {
+	b := newBench(t, nil)
+	b.write("m.yaml", podYAML("a", "m"))
+	b.scan("a-n1:m")
+	b.write("b.yaml", podYAML("a", "b"))
+	b.wantProblems(b.scan("a-n1:m"), "b.yaml: Pod default/a-n1 is in "+filepath.Join(b.dir, "m.yaml"))
+	b.write("m.yaml", "apiVersion: [\n") // bad, so it counts as it was
+	b.wantProblems(b.scan("a-n1:m"), "b.yaml: Pod default/a-n1", "m.yaml: ")
+	b.remove("m.yaml")
+	b.wantProblems(b.scan("a-n1:b"))
+
+	fresh := newBench(t, nil)
+	fresh.write("2.yaml", podYAML("a", "2")+"---\n"+configMapYAML("c"))
+	fresh.write("1.yaml", podYAML("a", "1")+"---\n"+configMapYAML("c"))
+	fresh.wantProblems(fresh.scan("a-n1:1"), "2.yaml: ConfigMap default/c is in", "2.yaml: Pod default/a-n1 is in")
+}
+
+// Beside an API server a static pod uses the ConfigMaps that are manifests, and no others.
+func TestReferences(t *testing.T) {
+	b := newBench(t, func(c *Config) { c.API = true })
+	b.write("a.yaml", podWithConfigMap("a", "c"))
+	b.write("s.yaml", strings.Replace(podYAML("s", "i"), "spec: {", "spec: {serviceAccountName: x, ", 1))
+	state := b.scan("")
+	b.wantProblems(state, "a.yaml: pod a-n1: spec.volumes[0].configMap.name: Forbidden", "s.yaml: pod s-n1: spec.serviceAccountName: Forbidden")
+	b.write("c.yaml", configMapYAML("c"))
+	b.remove("s.yaml")
+	b.wantProblems(b.scan("a-n1:i"))
+	b.remove("c.yaml")
+	b.wantProblems(b.scan("a-n1:i"), "it goes on with what it has")
+
+	alone := newBench(t, nil)
+	alone.write("a.yaml", podWithConfigMap("a", "c"))
+	alone.wantProblems(alone.scan("a-n1:i")) // it will wait for its ConfigMap
+}
+
+// What did not change is the same object, so that nobody downstream looks twice; and it was first seen when it was.
+func TestUnchanged(t *testing.T) {
+	b := newBench(t, nil)
+	b.write("a.yaml", podYAML("a", "1")+"---\n"+podYAML("b", "1"))
+	first := b.scan("a-n1:1 b-n1:1")
+	b.now = b.now.Add(time.Hour)
+	b.write("a.yaml", podYAML("a", "1")+"---\n"+podYAML("b", "1")) // touched
+	if !first.same(b.scan("a-n1:1 b-n1:1")) {
+		t.Error("a touched file counts as changed")
+	}
+	b.write("a.yaml", "# a comment\n"+podYAML("a", "1")+"---\n"+podYAML("b", "2"))
+	second := b.scan("a-n1:1 b-n1:2")
+	if first.pods[0] != second.pods[0] || first.pods[1].UID == second.pods[1].UID {
+		t.Error("want the same pod a, and another b")
+	}
+	if first.pods[0].Annotations[manifest.AnnotationSeen] == second.pods[1].Annotations[manifest.AnnotationSeen] {
+		t.Error("the new b was first seen when it was read")
+	}
+}
+
+// A file that was written a moment ago is read again, since its time stamps may not tell the next write.
+func TestRacyWrites(t *testing.T) {
+	b := newBench(t, nil)
+	b.now = time.Now()
+	b.write("a.yaml", podYAML("a", "1"))
+	b.scan("a-n1:1")
+	if f := b.d.files[filepath.Join(b.dir, "a.yaml")]; f.stamp != (stamp{}) {
+		t.Errorf("the stamp %v of a fresh file is trusted", f.stamp)
+	}
+	b.now = b.now.Add(time.Hour)
+	b.scan("a-n1:1")
+	if f := b.d.files[filepath.Join(b.dir, "a.yaml")]; f.stamp == (stamp{}) {
+		t.Error("an old file is read again at each scan")
+	}
+}
+
+func TestUnreadable(t *testing.T) {
+	b := newBench(t, nil)
+	b.write("a.yaml", podYAML("a", "1"))
+	b.scan("a-n1:1")
+	// Another kind of file in its place: reading a FIFO would hang.
+	b.remove("a.yaml")
+	if err := unix.Mkfifo(filepath.Join(b.dir, "a.yaml"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	state := b.scan("a-n1:1")
+	b.wantProblems(state, "a.yaml: read "+filepath.Join(b.dir, "a.yaml")+": it is not a regular file")
+
+	d := newDirectory(Config{NodeName: "n1", Manifests: filepath.Join(b.dir, "a.yaml", "below")})
+	state, _ = d.scan(b.now)
+	if state.synced || len(state.problems) != 1 || !state.problems[0].Unknown {
+		t.Errorf("a path that cannot be read is synced %v with %+v", state.synced, state.problems)
+	}
+}
+
+func TestSingleFileAndLinks(t *testing.T) {
+	b := newBench(t, nil)
+	b.write("real", podYAML("a", "1"))
+	if err := os.Symlink("real", filepath.Join(b.dir, "link.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("nowhere", filepath.Join(b.dir, "broken.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	d := newDirectory(Config{NodeName: "n1", Manifests: filepath.Join(b.dir, "link.yaml")})
+	if state, _ := d.scan(b.now); len(state.pods) != 1 || len(state.problems) != 0 {
+		t.Errorf("a linked file gives %d pods and %v", len(state.pods), state.problems)
+	}
+	b.remove("real")
+	b.wantProblems(b.scan(""))
+}
+
+// A static pod keeps the UID it runs under, as long as nobody touched its manifest since.
+func TestAdopt(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		seen    time.Duration // from now
+		link    bool
+		uid     types.UID
+		adopted bool
+	}{
+		{"unchanged since", time.Hour, false, "0123abcd", true},
+		{"changed since", -time.Hour, false, "0123abcd", false},
+		{"behind a link", time.Hour, true, "0123abcd", false},
+		{"dangerous UID", time.Hour, false, "../x", false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			seen := time.Now().Add(c.seen)
+			b := newBench(t, func(cfg *Config) {
+				cfg.Adopt = func(ns, name string) (types.UID, time.Time, bool) {
+					return c.uid, seen, ns == "default" && name == "a-n1"
+				}
+			})
+			b.write(".real", podYAML("a", "1"))
+			place := os.Rename
+			if c.link {
+				place = os.Symlink
+			}
+			if err := place(filepath.Join(b.dir, ".real"), filepath.Join(b.dir, "a.yaml")); err != nil {
+				t.Fatal(err)
+			}
+			p := b.scan("a-n1:1").pods[0]
+			if adopted := p.UID == c.uid; adopted != c.adopted {
+				t.Errorf("UID is %q, adopted %v, want %v", p.UID, adopted, c.adopted)
+			}
+			if p.Annotations[manifest.AnnotationHash] != string(p.UID) {
+				t.Errorf("annotations are %v for UID %q", p.Annotations, p.UID)
+			}
+			if c.adopted && p.Annotations[manifest.AnnotationSeen] != seenAt(seen) {
+				t.Error("an adopted pod was first seen when the other agent saw it")
+			}
+			// It stays so when only a comment changes.
+			b.write("a.yaml", "# x\n"+podYAML("a", "1"))
+			if again := b.scan("a-n1:1").pods[0]; again.UID != p.UID {
+				t.Errorf("a comment changed the UID from %q to %q", p.UID, again.UID)
+			}
+		})
+	}
+}

@@ -1,0 +1,134 @@
+package pods
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+)
+
+const (
+	defaultCheck = 20 * time.Second
+	// quiet is how long nothing must have happened before files are read: writers open, write and close a file in steps.
+	quiet = 100 * time.Millisecond
+	// restless bounds the wait for quiet.
+	restless = time.Second
+)
+
+// run scans at once, when inotify tells of a change, and every FileCheck, until ctx ends.
+func (d *directory) run(ctx context.Context, out mailbox) {
+	period := d.cfg.FileCheck
+	if period <= 0 {
+		period = defaultCheck
+	}
+	tick := time.NewTicker(period)
+	defer tick.Stop()
+	w := newPathWatch(d.cfg.Manifests)
+	defer w.close()
+
+	var settle <-chan time.Time // set while a change waits for quiet
+	var since time.Time         // of the first such change
+	wait := func() {
+		if settle == nil {
+			since = time.Now()
+		}
+		settle = time.After(max(0, min(quiet, restless-time.Since(since))))
+	}
+	for scan := true; ; {
+		if scan && d.look(w, out) {
+			wait()
+		}
+		scan = false
+		select {
+		case <-ctx.Done():
+			return
+		case <-settle:
+			settle, scan = nil, true
+		case <-tick.C:
+			scan = settle == nil
+		case ev := <-w.events():
+			if w.concerns(ev) {
+				wait()
+			}
+		case <-w.errors(): // some events were lost
+			wait()
+		}
+	}
+}
+
+// look scans and delivers what is new. It reports whether to look again soon.
+func (d *directory) look(w *pathWatch, out mailbox) (again bool) {
+	w.renew() // before the scan, so that no change falls between
+	state, again := d.scan(time.Now())
+	if w.failure != "" {
+		state.problems = append(state.problems, Problem{Source: SourceFile, File: d.cfg.Manifests, Message: w.failure})
+	}
+	if d.last == nil || !d.last.same(state) {
+		d.last = &state
+		out.put(state)
+	}
+	return again
+}
+
+// pathWatch tells of changes at a path, a directory or a file, which need not exist. It also watches the directory the path
+// is in, since files are replaced, and directories come and go.
+type pathWatch struct {
+	path    string
+	w       *fsnotify.Watcher
+	failure string // why changes are only seen by looking now and then
+}
+
+func newPathWatch(path string) *pathWatch {
+	p := &pathWatch{path: filepath.Clean(path)}
+	var err error
+	if p.w, err = fsnotify.NewWatcher(); err != nil {
+		p.failure = "changes are noticed late, since inotify cannot be used: " + err.Error()
+	}
+	return p
+}
+
+// renew watches what exists now. It does nothing for what is watched already.
+func (p *pathWatch) renew() {
+	if p.w == nil {
+		return
+	}
+	p.failure = ""
+	_ = p.w.Add(filepath.Dir(p.path)) // helps with a path that comes later; it may be forbidden, and the path is what counts
+	if err := p.w.Add(p.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		p.failure = "changes are noticed late, since inotify cannot watch it: " + err.Error()
+	}
+}
+
+// concerns says whether ev is about the path itself or a file in it that is not hidden. A hidden name may be the link behind
+// visible ones (..data of a mounted ConfigMap), so only editors' swap files are left out.
+func (p *pathWatch) concerns(ev fsnotify.Event) bool {
+	if ev.Name == p.path {
+		return true
+	}
+	base := filepath.Base(ev.Name)
+	return filepath.Dir(ev.Name) == p.path && (!strings.HasPrefix(base, ".") || strings.HasPrefix(base, ".."))
+}
+
+func (p *pathWatch) events() <-chan fsnotify.Event {
+	if p.w == nil {
+		return nil
+	}
+	return p.w.Events
+}
+
+func (p *pathWatch) errors() <-chan error {
+	if p.w == nil {
+		return nil
+	}
+	return p.w.Errors
+}
+
+func (p *pathWatch) close() {
+	if p.w != nil {
+		p.w.Close()
+	}
+}

@@ -1,0 +1,172 @@
+package pods
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// start runs sources and returns a function that waits for the pods "name:image name:image".
+func start(t *testing.T, cfg Config) (await func(want string) *Set) {
+	t.Helper()
+	cfg.NodeName, cfg.Log = "n1", slog.New(slog.DiscardHandler)
+	s := New(cfg)
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() { s.Run(ctx); close(ended) }()
+	t.Cleanup(func() { cancel(); <-ended })
+	return func(want string) *Set {
+		t.Helper()
+		limit := time.After(10 * time.Second)
+		got := "no Set"
+		for {
+			select {
+			case set := <-s.Updates():
+				var names []string
+				for _, p := range set.Pods {
+					names = append(names, p.Name+":"+p.Spec.Containers[0].Image)
+				}
+				slices.Sort(names)
+				if got = strings.Join(names, " "); got == want {
+					return set
+				}
+			case <-limit:
+				t.Fatalf("the newest pods are %q, want %q", got, want)
+			}
+		}
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Changes are noticed by inotify alone: the slow look at the files comes once an hour here.
+func TestInotify(t *testing.T) {
+	base := t.TempDir()
+	dir := filepath.Join(base, "manifests")
+	file := filepath.Join(dir, "a.yaml")
+	await := start(t, Config{Manifests: dir, FileCheck: time.Hour})
+	if set := await(""); !set.Synced {
+		t.Error("a directory that does not exist must not hold the node up")
+	}
+	must(t, os.Mkdir(dir, 0o700))
+	must(t, os.WriteFile(file, []byte(podYAML("a", "1")), 0o600))
+	await("a-n1:1")
+
+	must(t, os.WriteFile(file+".tmp", []byte(podYAML("a", "2")), 0o600))
+	must(t, os.Rename(file+".tmp", file))
+	await("a-n1:2")
+
+	f, err := os.OpenFile(file, os.O_WRONLY|os.O_TRUNC, 0)
+	must(t, err)
+	for _, part := range strings.SplitAfter(podYAML("a", "3"), "\n") { // slowly: it is not read in between
+		_, err := f.WriteString(part)
+		must(t, err)
+		time.Sleep(20 * time.Millisecond)
+	}
+	must(t, f.Close())
+	await("a-n1:3")
+
+	must(t, os.Remove(file))
+	await("")
+	must(t, os.WriteFile(file, []byte(podYAML("a", "4")), 0o600))
+	await("a-n1:4")
+	must(t, os.RemoveAll(dir))
+	await("")
+	must(t, os.Mkdir(dir, 0o700))
+	must(t, os.WriteFile(file, []byte(podYAML("a", "5")), 0o600))
+	await("a-n1:5")
+}
+
+// A mounted ConfigMap changes by turning a hidden link.
+func TestInotifyOfLinks(t *testing.T) {
+	dir := t.TempDir()
+	for _, v := range []string{"1", "2"} {
+		must(t, os.Mkdir(filepath.Join(dir, "..v"+v), 0o700))
+		must(t, os.WriteFile(filepath.Join(dir, "..v"+v, "a.yaml"), []byte(podYAML("a", v)), 0o600))
+	}
+	must(t, os.Symlink("..v1", filepath.Join(dir, "..data")))
+	must(t, os.Symlink("..data/a.yaml", filepath.Join(dir, "a.yaml")))
+	await := start(t, Config{Manifests: dir, FileCheck: time.Hour})
+	await("a-n1:1")
+	must(t, os.Symlink("..v2", filepath.Join(dir, "..data_tmp")))
+	must(t, os.Rename(filepath.Join(dir, "..data_tmp"), filepath.Join(dir, "..data")))
+	await("a-n1:2")
+}
+
+func TestInotifyOfOneFile(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "pod")
+	await := start(t, Config{Manifests: file, FileCheck: time.Hour})
+	await("")
+	for _, v := range []string{"1", "2"} {
+		must(t, os.WriteFile(file+".tmp", []byte(podYAML("a", v)), 0o600))
+		must(t, os.Rename(file+".tmp", file))
+		await("a-n1:" + v)
+	}
+}
+
+// Without inotify (a target behind a link that is not watched), the slow look finds the change.
+func TestSlowLook(t *testing.T) {
+	other := filepath.Join(t.TempDir(), "a.yaml")
+	dir := t.TempDir()
+	must(t, os.WriteFile(other, []byte(podYAML("a", "1")), 0o600))
+	must(t, os.Symlink(other, filepath.Join(dir, "a.yaml")))
+	await := start(t, Config{Manifests: dir, FileCheck: 50 * time.Millisecond})
+	await("a-n1:1")
+	must(t, os.WriteFile(other, []byte(podYAML("a", "2")), 0o600))
+	await("a-n1:2")
+}
+
+func TestURL(t *testing.T) {
+	var body atomic.Value
+	body.Store("")
+	var down atomic.Bool
+	down.Store(true)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if down.Load() || r.Header.Get("X-Key") != "k" {
+			http.Error(w, "no", http.StatusServiceUnavailable)
+			return
+		}
+		w.Write([]byte(body.Load().(string)))
+	}))
+	defer server.Close()
+	await := start(t, Config{
+		URL:      strings.Replace(server.URL, "http://", "http://user:hunter2@", 1),
+		URLCheck: 20 * time.Millisecond, URLHeader: http.Header{"X-Key": {"k"}},
+	})
+	set := await("")
+	if set.Synced || len(set.Problems) != 1 || !strings.Contains(set.Problems[0].String(), "503") {
+		t.Errorf("synced %v with %v, want to wait for the server", set.Synced, set.Problems)
+	}
+	if strings.Contains(set.Problems[0].String(), "hunter2") {
+		t.Errorf("the password is shown: %v", set.Problems)
+	}
+	body.Store("apiVersion: v1\nkind: PodList\nitems:\n- {metadata: {name: a}, spec: {containers: [{name: c, image: i}]}}\n")
+	down.Store(false)
+	set = await("a-n1:i")
+	for uid, p := range set.Pods {
+		if SourceOf(p) != SourceHTTP || len(p.Spec.Tolerations) != 0 || !set.Synced {
+			t.Errorf("pod %s is from %s with tolerations %v", uid, SourceOf(p), p.Spec.Tolerations)
+		}
+	}
+	down.Store(true)
+	if set = await("a-n1:i"); len(set.Problems) != 1 || set.Unknown() {
+		t.Errorf("problems are %+v, want one, and the pods known", set.Problems)
+	}
+	down.Store(false)
+	await("a-n1:i")
+	body.Store("")
+	await("")
+}

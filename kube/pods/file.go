@@ -1,0 +1,158 @@
+package pods
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nodelet/nodelet/kube/pods/manifest"
+)
+
+// racy is how young a file may be to change again without a new time stamp, on file systems with coarse ones.
+const racy = 2 * time.Second
+
+// readable are the endings of manifest files. The kubelet reads every file; here backups which editors and people leave
+// behind (web.yaml.bak, web.yaml~) do not become pods, but a problem that says so.
+var readable = []string{"", ".yaml", ".yml", ".json", ".manifest"}
+
+// stamp tells whether a file may have changed. The zero stamp is that of no file.
+type stamp struct {
+	dev, ino, size int64
+	mtime, ctime   unix.Timespec
+}
+
+// file is one manifest file: what it last held when it was good, and what is wrong with it now.
+type file struct {
+	stamp   stamp
+	good    manifest.File
+	goodSum [sha256.Size]byte // of the bytes that good was read from
+	everOK  bool
+	errs    []error
+	changed time.Time // ctime, in the kernel's wall clock; zero where links make it meaningless
+}
+
+// listFiles returns the manifest files at path, a directory or a file, and problems with what else is there. Hidden files
+// are left out. A path that does not exist holds no files.
+func listFiles(path string) (files []string, problems []Problem, err error) {
+	fi, err := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, nil, nil
+	case err != nil:
+		return nil, nil, err
+	case !fi.IsDir():
+		return []string{path}, nil, nil
+	}
+	entries, err := os.ReadDir(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	ignore := func(file, why string) {
+		problems = append(problems, Problem{Source: SourceFile, File: file, Message: "it is ignored: " + why})
+	}
+	for _, e := range entries {
+		file := filepath.Join(path, e.Name())
+		if strings.HasPrefix(e.Name(), ".") {
+			continue
+		}
+		fi, err := os.Stat(file)
+		switch {
+		case errors.Is(err, fs.ErrNotExist): // went away just now, or a link to nothing
+			continue
+		case err != nil:
+			files = append(files, file) // reading it will say why
+		case fi.IsDir():
+			ignore(file, "it is a directory")
+		case !slices.Contains(readable, strings.ToLower(filepath.Ext(file))):
+			ignore(file, "its name ends neither in .yaml, .yml, .json nor .manifest")
+		default:
+			files = append(files, file)
+		}
+	}
+	return files, problems, nil
+}
+
+// stampOf returns the stamp of the file at path, links followed, and when it last changed in any way.
+func stampOf(path string) (stamp, time.Time, error) {
+	var st, link unix.Stat_t
+	if err := unix.Stat(path, &st); err != nil {
+		return stamp{}, time.Time{}, &fs.PathError{Op: "stat", Path: path, Err: err}
+	}
+	s := stamp{int64(st.Dev), int64(st.Ino), st.Size, st.Mtim, st.Ctim}
+	if err := unix.Lstat(path, &link); err != nil || link.Mode&unix.S_IFMT == unix.S_IFLNK {
+		return s, time.Time{}, nil // a link may have been turned to another file, of any age
+	}
+	return s, time.Unix(st.Ctim.Unix()), nil
+}
+
+// readFile reads a regular file of at most a manifest's size. A FIFO or device must not hang or fill the agent.
+func readFile(path string) ([]byte, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	fi, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !fi.Mode().IsRegular() {
+		return nil, fmt.Errorf("read %s: it is not a regular file", path)
+	}
+	return io.ReadAll(io.LimitReader(f, manifest.MaxSize+1))
+}
+
+// load brings f up to date with the file at path. It does not read a file that has not changed. It reports whether the file
+// changed while it was read: then it must be read again soon, and f stays as it was.
+func (f *file) load(path string, o manifest.Origin, now time.Time) (again bool) {
+	s, changed, err := stampOf(path)
+	if err == nil && s == f.stamp {
+		return false
+	}
+	var data []byte
+	if err == nil {
+		data, err = readFile(path)
+	}
+	if after, _, err2 := stampOf(path); err == nil && (err2 != nil || after != s) {
+		return true
+	}
+	if err != nil {
+		f.stamp, f.errs = stamp{}, []error{err}
+		return false
+	}
+	f.stamp, f.errs = s, nil
+	if now.Sub(time.Unix(s.ctime.Unix())) < racy {
+		f.stamp = stamp{}
+	}
+	sum := sha256.Sum256(data)
+	if f.everOK && sum == f.goodSum {
+		return false
+	}
+	var got manifest.File
+	if got, f.errs = manifest.Parse(data, o); len(f.errs) == 0 {
+		f.good, f.goodSum, f.everOK, f.changed = f.keepSame(got), sum, true, changed
+	}
+	return false
+}
+
+// keepSame returns got, with the pods whose manifests say what they said before replaced by those from before: they keep
+// their UIDs, and when they were seen first.
+func (f *file) keepSame(got manifest.File) manifest.File {
+	for i, p := range got.Pods {
+		for _, old := range f.good.Pods {
+			if old.Hash == p.Hash {
+				got.Pods[i] = old
+			}
+		}
+	}
+	return got
+}

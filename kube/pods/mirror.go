@@ -1,0 +1,241 @@
+package pods
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+
+	"github.com/nodelet/nodelet/kube/client"
+	"github.com/nodelet/nodelet/kube/pods/manifest"
+	"github.com/nodelet/nodelet/kube/watch"
+)
+
+// settled is how long a mirror pod that was just made or deleted is left alone, until the watch tells of it.
+const settled = 10 * time.Second
+
+// MirrorConfig says how mirror pods are kept.
+type MirrorConfig struct {
+	// API speaks to /api/v1.
+	API rest.Interface
+	// NodeName is the node's name.
+	NodeName string
+	// NodeUID returns the UID of the Node object, which owns the mirror pods. An error puts their creation off: the Node does
+	// not exist yet, or is being deleted.
+	NodeUID func(ctx context.Context) (types.UID, error)
+	// Ending says whether a static pod of this name, other than the one in the Set, still runs here: one that was removed or
+	// changed. Its mirror pod stays until it has ended, so that its status can be seen. Call Wake when it has. Nil: none.
+	Ending func(name types.NamespacedName) bool
+	// Log receives failures, each spell once.
+	Log *slog.Logger
+}
+
+// Mirrors keeps a mirror pod in the API server for each static pod, and none else.
+type Mirrors struct {
+	cfg  MirrorConfig
+	sets chan *Set
+	wake chan struct{}
+}
+
+// NewMirrors prepares the keeping of mirror pods; Run does it.
+func NewMirrors(cfg MirrorConfig) *Mirrors {
+	if cfg.Ending == nil {
+		cfg.Ending = func(types.NamespacedName) bool { return false }
+	}
+	return &Mirrors{cfg: cfg, sets: make(chan *Set, 1), wake: make(chan struct{}, 1)}
+}
+
+// Keep tells the newest Set. It does not wait. Only one goroutine may call it.
+func (m *Mirrors) Keep(s *Set) { putNewest(m.sets, s) }
+
+// Wake has Run ask Ending again.
+func (m *Mirrors) Wake() {
+	select {
+	case m.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Run creates and deletes mirror pods until ctx ends. What fails is tried again with back-off.
+func (m *Mirrors) Run(ctx context.Context) {
+	tries := map[types.NamespacedName]*try{}
+	var set *Set
+	var retry <-chan time.Time
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case set = <-m.sets:
+		case <-m.wake:
+		case <-retry:
+		}
+		if set != nil {
+			retry = m.round(ctx, set, tries)
+		}
+	}
+}
+
+// try remembers what was last done about a mirror pod, and when to do more.
+type try struct {
+	about   types.UID // of the pod that was, or should have been, mirrored or removed
+	backoff watch.Backoff
+	failing bool
+	next    time.Time
+}
+
+// round does what is to be done now, and returns when to look again.
+func (m *Mirrors) round(ctx context.Context, set *Set, tries map[types.NamespacedName]*try) <-chan time.Time {
+	changes := changesFor(set, m.cfg.Ending)
+	for name := range tries {
+		if _, ok := changes[name]; !ok {
+			delete(tries, name)
+		}
+	}
+	var next time.Time
+	for name, c := range changes {
+		t := tries[name]
+		if t == nil || t.about != c.about() { // a change of mind does not wait
+			t = &try{about: c.about()}
+			tries[name] = t
+		}
+		if !time.Now().Before(t.next) {
+			t.done(m.apply(ctx, c), m.cfg.Log.With("pod", name.String()))
+		}
+		if next.IsZero() || t.next.Before(next) {
+			next = t.next
+		}
+	}
+	if next.IsZero() {
+		return nil
+	}
+	return time.After(time.Until(next))
+}
+
+func (t *try) done(err error, log *slog.Logger) {
+	if err == nil {
+		if t.failing {
+			log.Info("mirror pod is in order again")
+		}
+		*t = try{about: t.about, next: time.Now().Add(settled)}
+		return
+	}
+	if !t.failing {
+		log.Warn("keep mirror pod", "error", err)
+	}
+	t.failing = true
+	t.next = time.Now().Add(t.backoff.Next(0))
+}
+
+// change is what to do about the mirror pod of one name: delete the one that is there, create one, or one after the other.
+type change struct {
+	remove *corev1.Pod // the mirror pod as the API server has it
+	create *corev1.Pod // the static pod
+}
+
+func (c change) about() types.UID {
+	if c.create != nil {
+		return c.create.UID
+	}
+	return c.remove.UID
+}
+
+// changesFor compares static pods with the mirror pods seen. Before all sources are known, no mirror pod is an orphan; before
+// the API server's pods are known, none is missing.
+func changesFor(set *Set, ending func(types.NamespacedName) bool) map[types.NamespacedName]change {
+	changes := map[types.NamespacedName]change{}
+	for _, source := range set.Waiting {
+		if source == SourceAPI {
+			return changes
+		}
+	}
+	wanted := map[types.NamespacedName]bool{}
+	for _, pod := range set.Pods {
+		if !IsStatic(pod) {
+			continue
+		}
+		name := nameOf(pod)
+		wanted[name] = true
+		have := set.Mirrors[name]
+		switch {
+		case ending(name):
+		case have == nil:
+			changes[name] = change{create: pod}
+		case have.DeletionTimestamp != nil || !mirrors(have, pod):
+			changes[name] = change{remove: have, create: pod}
+		}
+	}
+	for name, have := range set.Mirrors {
+		if !wanted[name] && set.Synced && !set.Unknown() && !ending(name) {
+			changes[name] = change{remove: have}
+		}
+	}
+	return changes
+}
+
+func (m *Mirrors) apply(ctx context.Context, c change) error {
+	ctx, cancel := context.WithTimeout(ctx, client.RequestTimeout)
+	defer cancel()
+	if c.remove != nil {
+		if err := m.remove(ctx, c.remove); err != nil {
+			return err
+		}
+	}
+	if c.create != nil {
+		return m.create(ctx, c.create)
+	}
+	return nil
+}
+
+// remove deletes a mirror pod at once, and nothing but the one that was seen.
+func (m *Mirrors) remove(ctx context.Context, pod *corev1.Pod) error {
+	now := int64(0)
+	err := m.cfg.API.Delete().Namespace(pod.Namespace).Resource("pods").Name(pod.Name).
+		Body(&metav1.DeleteOptions{GracePeriodSeconds: &now, Preconditions: &metav1.Preconditions{UID: &pod.UID}}).
+		Do(ctx).Error()
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) { // a conflict: it is another pod already
+		return fmt.Errorf("delete mirror pod: %w", err)
+	}
+	return nil
+}
+
+func (m *Mirrors) create(ctx context.Context, pod *corev1.Pod) error {
+	node, err := m.cfg.NodeUID(ctx)
+	if err != nil {
+		return fmt.Errorf("create mirror pod: find its owner, the node: %w", err)
+	}
+	err = m.cfg.API.Post().Namespace(pod.Namespace).Resource("pods").Body(mirrorOf(pod, m.cfg.NodeName, node)).Do(ctx).Error()
+	if apierrors.IsAlreadyExists(err) {
+		return m.reconcile(ctx, pod)
+	}
+	if err != nil {
+		return fmt.Errorf("create mirror pod: %w", err)
+	}
+	return nil
+}
+
+// reconcile finds out which pod has the mirror pod's name. One that mirrors the static pod is what was wanted: the answer to
+// an earlier request was lost, or the watch is late.
+func (m *Mirrors) reconcile(ctx context.Context, pod *corev1.Pod) error {
+	have := &corev1.Pod{}
+	err := m.cfg.API.Get().Namespace(pod.Namespace).Resource("pods").Name(pod.Name).Do(ctx).Into(have)
+	switch {
+	case err != nil:
+		return fmt.Errorf("create mirror pod: read the pod that has its name: %w", err)
+	case mirrors(have, pod) && have.DeletionTimestamp == nil:
+		return nil
+	case have.Annotations[manifest.AnnotationMirror] == "" || have.Spec.NodeName != m.cfg.NodeName:
+		return fmt.Errorf("create mirror pod: a pod with its name is there (UID %s), which is not its mirror: "+
+			"rename the static pod or delete the other", have.UID)
+	}
+	if err := m.remove(ctx, have); err != nil {
+		return err
+	}
+	return errors.New("create mirror pod: an older one was in its place and is deleted now")
+}

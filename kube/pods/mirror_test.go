@@ -1,0 +1,272 @@
+package pods
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"reflect"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/yaml"
+
+	"github.com/nodelet/nodelet/kube/pods/manifest"
+	"github.com/nodelet/nodelet/kube/watch/apitest"
+)
+
+func setOf(deliveries ...delivery) *Set { return merge(deliveries) }
+
+func TestMirrorChanges(t *testing.T) {
+	static := func(pods ...*corev1.Pod) delivery { return delivery{source: SourceFile, synced: true, pods: pods} }
+	api := func(mirrors ...*corev1.Pod) delivery {
+		return delivery{source: SourceAPI, synced: true, mirrors: mirrors}
+	}
+	doomed := mirrorFor("s", "1")
+	doomed.DeletionTimestamp = &metav1.Time{Time: time.Now()}
+	waiting := static()
+	waiting.synced = false
+	unknown := static()
+	unknown.problems = []Problem{{Unknown: true}}
+	for name, c := range map[string]struct {
+		set    *Set
+		ending bool
+		want   string
+	}{
+		"in order":              {setOf(api(mirrorFor("s", "1")), static(podOf(SourceFile, "s", "1"))), false, ""},
+		"missing":               {setOf(api(), static(podOf(SourceFile, "s", "1"))), false, "create 1"},
+		"older manifest":        {setOf(api(mirrorFor("s", "0")), static(podOf(SourceFile, "s", "1"))), false, "remove mirror-of-0 create 1"},
+		"being deleted":         {setOf(api(doomed), static(podOf(SourceFile, "s", "1"))), false, "remove mirror-of-1 create 1"},
+		"orphan":                {setOf(api(mirrorFor("s", "1")), static()), false, "remove mirror-of-1"},
+		"orphan, still ending":  {setOf(api(mirrorFor("s", "1")), static()), true, ""},
+		"changed, still ending": {setOf(api(mirrorFor("s", "0")), static(podOf(SourceFile, "s", "1"))), true, ""},
+		"API not known":         {setOf(delivery{source: SourceAPI}, static(podOf(SourceFile, "s", "1"))), false, ""},
+		"files not known":       {setOf(api(mirrorFor("s", "1")), waiting), false, ""},
+		"a file not known":      {setOf(api(mirrorFor("s", "1")), unknown), false, ""},
+		"pods of the API":       {setOf(delivery{source: SourceAPI, synced: true, pods: []*corev1.Pod{podOf(SourceAPI, "a", "1")}}), false, ""},
+	} {
+		var got string
+		for _, change := range changesFor(c.set, func(types.NamespacedName) bool { return c.ending }) {
+			if change.remove != nil {
+				got += "remove " + string(change.remove.UID) + " "
+			}
+			if change.create != nil {
+				got += "create " + string(change.create.UID)
+			}
+		}
+		if got = strings.TrimSpace(got); got != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+}
+
+// mirrorBench runs Mirrors in a bubble, over the real API source and a server.
+type mirrorBench struct {
+	t       *testing.T
+	server  *apitest.Server
+	mirrors *Mirrors
+	ending  atomic.Bool
+	nodeErr atomic.Bool
+	static  chan []*corev1.Pod
+}
+
+func withMirrors(t *testing.T, setup func(*apitest.Server), test func(*mirrorBench)) {
+	synctest.Test(t, func(t *testing.T) {
+		server, c := apitest.New(t)
+		if setup != nil {
+			setup(server)
+		}
+		b := &mirrorBench{t: t, server: server, static: make(chan []*corev1.Pod)}
+		log := slog.New(slog.DiscardHandler)
+		b.mirrors = NewMirrors(MirrorConfig{API: c.Core, NodeName: "n1", Log: log,
+			Ending: func(types.NamespacedName) bool { return b.ending.Load() },
+			NodeUID: func(context.Context) (types.UID, error) {
+				if b.nodeErr.Load() {
+					return "", errors.New("not registered")
+				}
+				return "node-uid", nil
+			}})
+		ctx, cancel := context.WithCancel(t.Context())
+		in := make(mailbox, 1)
+		ended := make(chan struct{}, 3)
+		go func() { followAPI(ctx, c.Core, "n1", in); ended <- struct{}{} }()
+		go func() { b.mirrors.Run(ctx); ended <- struct{}{} }()
+		go func() { b.feed(ctx, in); ended <- struct{}{} }()
+		test(b)
+		cancel()
+		for range 3 {
+			<-ended
+		}
+	})
+}
+
+// feed merges what the server has with the static pods of the test.
+func (b *mirrorBench) feed(ctx context.Context, in mailbox) {
+	files, api := delivery{source: SourceFile, synced: true}, delivery{source: SourceAPI}
+	for {
+		select {
+		case api = <-in:
+		case files.pods = <-b.static:
+		case <-ctx.Done():
+			return
+		}
+		b.mirrors.Keep(merge([]delivery{api, files}))
+	}
+}
+
+func (b *mirrorBench) mirror(name string) *corev1.Pod {
+	synctest.Wait()
+	p, _ := b.server.Get("pods", "ns", name).(*corev1.Pod)
+	return p
+}
+
+// wantHash checks which manifest the mirror pod mirrors; "" for no pod.
+func (b *mirrorBench) wantHash(name, hash string) *corev1.Pod {
+	b.t.Helper()
+	p := b.mirror(name)
+	got := ""
+	if p != nil {
+		got = p.Annotations[manifest.AnnotationMirror]
+	}
+	if got != hash {
+		b.t.Fatalf("the mirror pod of %s has hash %q, want %q", name, got, hash)
+	}
+	return p
+}
+
+func TestMirrorLife(t *testing.T) {
+	withMirrors(t, nil, func(b *mirrorBench) {
+		b.static <- []*corev1.Pod{podOf(SourceFile, "s", "1")}
+		p := b.wantHash("s", "1")
+		if len(p.OwnerReferences) != 1 {
+			t.Fatalf("owners are %v", p.OwnerReferences)
+		}
+		owner := p.OwnerReferences[0]
+		if owner.Kind != "Node" || owner.APIVersion != "v1" || owner.Name != "n1" || owner.UID != "node-uid" || !*owner.Controller {
+			t.Errorf("the owner is %+v", owner)
+		}
+		time.Sleep(time.Hour)
+		if n := b.server.Count("create"); n != 1 {
+			t.Errorf("%d creations in an hour, want 1", n)
+		}
+
+		b.ending.Store(true) // the old one still runs: its mirror pod stays
+		b.static <- []*corev1.Pod{podOf(SourceFile, "s", "2")}
+		b.wantHash("s", "1")
+		b.ending.Store(false)
+		b.mirrors.Wake()
+		b.wantHash("s", "2")
+
+		b.server.Delete("pods", "ns", "s") // somebody deletes it
+		b.wantHash("s", "2")
+
+		b.static <- nil
+		b.wantHash("s", "")
+	})
+}
+
+func TestMirrorRetries(t *testing.T) {
+	withMirrors(t, nil, func(b *mirrorBench) {
+		b.nodeErr.Store(true)
+		b.static <- []*corev1.Pod{podOf(SourceFile, "s", "1")}
+		time.Sleep(time.Minute)
+		b.wantHash("s", "")
+		b.server.Intercept(func(r *http.Request) *apierrors.StatusError {
+			if r.Method == http.MethodPost {
+				return apierrors.NewNotFound(corev1.Resource("namespaces"), "ns")
+			}
+			return nil
+		})
+		b.nodeErr.Store(false)
+		b.server.Requests()
+		time.Sleep(10 * time.Minute)
+		if n := b.server.Count("create"); n < 15 || n > 60 {
+			t.Errorf("%d attempts in ten minutes, want one each 15 to 30 s", n)
+		}
+		b.server.Intercept(nil)
+		time.Sleep(time.Minute)
+		b.wantHash("s", "1")
+	})
+}
+
+// A pod that has the name already: ours from a lost answer, an older mirror pod, or a stranger's, which is left alone.
+func TestMirrorExists(t *testing.T) {
+	for name, c := range map[string]struct {
+		hash, node string
+		want       string
+	}{
+		"the same":     {"1", "n1", "1"},
+		"older":        {"0", "n1", "1"},
+		"other node's": {"0", "n2", "0"},
+		"a stranger":   {"", "n1", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			withMirrors(t, func(server *apitest.Server) {
+				p := podOf(SourceAPI, "s", "x")
+				p.Spec.NodeName = c.node
+				if c.hash != "" {
+					p.Annotations[manifest.AnnotationMirror] = c.hash
+				}
+				server.Put(p)
+				// The watch is blind for it.
+				server.Intercept(func(r *http.Request) *apierrors.StatusError {
+					if r.URL.Query().Get("watch") != "" {
+						r.URL.RawQuery = strings.ReplaceAll(r.URL.RawQuery, "spec.nodeName%3Dn1", "spec.nodeName%3Dnobody")
+					}
+					return nil
+				})
+			}, func(b *mirrorBench) {
+				b.static <- []*corev1.Pod{podOf(SourceFile, "s", "1")}
+				time.Sleep(5 * time.Second)
+				p := b.mirror("s")
+				if p == nil || p.Annotations[manifest.AnnotationMirror] != c.want {
+					t.Errorf("the pod is %v, want one with hash %q", p, c.want)
+				}
+			})
+		})
+	}
+}
+
+func TestMirrorOf(t *testing.T) {
+	pod := &corev1.Pod{}
+	err := yaml.UnmarshalStrict([]byte(`
+metadata: {name: a, namespace: ns, labels: {l: m}, annotations: {kubernetes.io/config.hash: h}}
+spec:
+  imagePullSecrets: [{name: pull}]
+  containers:
+  - name: c
+    image: i
+    env: [{name: A, value: b}, {name: B, valueFrom: {secretKeyRef: {name: s, key: k}}}]
+    envFrom: [{configMapRef: {name: c}}]
+    volumeMounts: [{name: v, mountPath: /v}]
+  volumes: [{name: v, configMap: {name: c}}, {name: w, hostPath: {path: /x}}]
+`), pod)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := pod.DeepCopy()
+	m := mirrorOf(pod, "n1", "u")
+	if got := m.Annotations[AnnotationManifestObjects]; got != "ConfigMap/c Secret/pull Secret/s" {
+		t.Errorf("%s is %q", AnnotationManifestObjects, got)
+	}
+	if m.Annotations[manifest.AnnotationMirror] != "h" || m.Labels["l"] != "m" {
+		t.Errorf("metadata is %+v", m.ObjectMeta)
+	}
+	if refs := manifest.References(m); len(refs) != 0 {
+		t.Errorf("the mirror pod names %v", refs)
+	}
+	c := m.Spec.Containers[0]
+	if len(c.Env) != 1 || len(c.VolumeMounts) != 1 || m.Spec.Volumes[0].EmptyDir == nil || m.Spec.Volumes[1].HostPath == nil {
+		t.Errorf("the mirror pod lost too much: %+v", m.Spec)
+	}
+	if !reflect.DeepEqual(pod, before) {
+		t.Error("the static pod was changed")
+	}
+}

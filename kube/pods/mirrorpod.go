@@ -1,0 +1,69 @@
+package pods
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodelet/nodelet/kube/pods/manifest"
+)
+
+// AnnotationManifestObjects lists, on a mirror pod, the ConfigMaps and Secrets of the manifests which its static pod uses, as
+// "ConfigMap/a Secret/b". The mirror pod itself does not name them: see mirrorOf.
+const AnnotationManifestObjects = "nodelet.dev/manifest-objects"
+
+// mirrorOf makes the mirror pod of a static pod: a copy with the hash of its manifest, owned by the node.
+//
+// ConfigMaps and Secrets of the manifests are left out of the copy. In the API server their names would mean other objects,
+// and its NodeRestriction admission, which lets no node read Secrets by making pods that name them, would refuse the pod.
+func mirrorOf(pod *corev1.Pod, node string, nodeUID types.UID) *corev1.Pod {
+	controller := true
+	m := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: pod.Name, Namespace: pod.Namespace, Labels: pod.Labels, Annotations: maps.Clone(pod.Annotations),
+			Finalizers: pod.Finalizers,
+			OwnerReferences: []metav1.OwnerReference{{
+				APIVersion: "v1", Kind: "Node", Name: node, UID: nodeUID, Controller: &controller,
+			}},
+		},
+		Spec: pod.Spec,
+	}
+	m.Annotations[manifest.AnnotationMirror] = pod.Annotations[manifest.AnnotationHash]
+	refs := manifest.References(pod)
+	if len(refs) == 0 {
+		return m
+	}
+	var names []string
+	for _, r := range refs {
+		names = append(names, r.Kind+"/"+r.Name)
+	}
+	slices.Sort(names)
+	m.Annotations[AnnotationManifestObjects] = strings.Join(slices.Compact(names), " ")
+	m.Spec = *pod.Spec.DeepCopy()
+	withoutReferences(&m.Spec)
+	return m
+}
+
+// withoutReferences takes the names of ConfigMaps and Secrets out of a spec and leaves it valid: volumes become empty, since
+// mounts name them.
+func withoutReferences(s *corev1.PodSpec) {
+	s.ImagePullSecrets = nil
+	for _, list := range [][]corev1.Container{s.InitContainers, s.Containers} {
+		for i := range list {
+			list[i].EnvFrom = nil
+			list[i].Env = slices.DeleteFunc(list[i].Env, func(e corev1.EnvVar) bool {
+				return e.ValueFrom != nil && (e.ValueFrom.ConfigMapKeyRef != nil || e.ValueFrom.SecretKeyRef != nil)
+			})
+		}
+	}
+	for i := range s.Volumes {
+		probe := corev1.Pod{Spec: corev1.PodSpec{Volumes: s.Volumes[i : i+1]}}
+		if len(manifest.References(&probe)) > 0 {
+			s.Volumes[i].VolumeSource = corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}
+		}
+	}
+}

@@ -1,0 +1,168 @@
+package pods
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodelet/nodelet/kube/pods/manifest"
+)
+
+// Source is where a pod comes from; the values are those of the annotation kubernetes.io/config.source.
+type Source string
+
+// The sources.
+const (
+	SourceAPI  Source = "api"
+	SourceFile Source = "file"
+	SourceHTTP Source = "http"
+)
+
+// SourceOf says where a pod of a Set comes from.
+func SourceOf(pod *corev1.Pod) Source { return Source(pod.Annotations[manifest.AnnotationSource]) }
+
+// IsStatic says whether a pod of a Set comes from a manifest.
+func IsStatic(pod *corev1.Pod) bool { return SourceOf(pod) != SourceAPI }
+
+// Set is all that should run on the node, from all sources. It is not changed any more once it is delivered, and the objects
+// it holds must not be changed either: later Sets share them.
+type Set struct {
+	// Pods holds the pods by UID, without mirror pods. Each has the annotations config.source and config.seen.
+	Pods map[types.UID]*corev1.Pod
+	// Mirrors holds the mirror pods of this node that the API server has.
+	Mirrors map[types.NamespacedName]*corev1.Pod
+	// ConfigMaps and Secrets are those of the manifests. They are for static pods alone.
+	ConfigMaps map[types.NamespacedName]*corev1.ConfigMap
+	Secrets    map[types.NamespacedName]*corev1.Secret
+	// Problems are what is wrong with sources now, in a stable order.
+	Problems []Problem
+	// Waiting are the sources that have not delivered since the start.
+	Waiting []Source
+	// Synced says that every source has delivered: what is not in Pods should not run. See also Problem.Unknown.
+	Synced bool
+}
+
+// Problem is something a person must know about a source. Problems are comparable.
+type Problem struct {
+	Source Source
+	// File is the path or URL; empty for the API server.
+	File string
+	// Message says what is wrong and where in the file.
+	Message string
+	// Unknown says that the file has been bad since this start, so that its pods are not known: a running static pod that is
+	// in no Set may be one of them.
+	Unknown bool
+}
+
+func (p Problem) String() string {
+	if p.File == "" {
+		return p.Message
+	}
+	return p.File + ": " + p.Message
+}
+
+// Mirror returns the mirror pod of the static pod uid. A mirror of an older manifest does not count. It may be about to be
+// deleted (DeletionTimestamp).
+func (s *Set) Mirror(uid types.UID) (*corev1.Pod, bool) {
+	pod, ok := s.Pods[uid]
+	if !ok || !IsStatic(pod) {
+		return nil, false
+	}
+	m, ok := s.Mirrors[nameOf(pod)]
+	return m, ok && mirrors(m, pod)
+}
+
+// Unknown says whether there may be static pods which are in no Set: see Problem.Unknown.
+func (s *Set) Unknown() bool {
+	return slices.ContainsFunc(s.Problems, func(p Problem) bool { return p.Unknown })
+}
+
+func nameOf(pod *corev1.Pod) types.NamespacedName {
+	return types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}
+}
+
+// mirrors says whether m is the mirror pod of the static pod as it is now.
+func mirrors(m, pod *corev1.Pod) bool {
+	hash, ok := m.Annotations[manifest.AnnotationMirror]
+	return ok && hash == pod.Annotations[manifest.AnnotationHash]
+}
+
+// delivery is the state of one source.
+type delivery struct {
+	source     Source
+	pods       []*corev1.Pod
+	mirrors    []*corev1.Pod
+	configMaps []*corev1.ConfigMap
+	secrets    []*corev1.Secret
+	problems   []Problem
+	// synced says that the other fields are the source's state; without it, only problems are known.
+	synced bool
+}
+
+// same says whether a delivery has nothing new: objects that did not change are the same pointers.
+func (d delivery) same(e delivery) bool {
+	return d.synced == e.synced && slices.Equal(d.pods, e.pods) && slices.Equal(d.mirrors, e.mirrors) &&
+		slices.Equal(d.configMaps, e.configMaps) && slices.Equal(d.secrets, e.secrets) && slices.Equal(d.problems, e.problems)
+}
+
+// merge makes one Set of the newest deliveries, which come in the order of their precedence. A source that is expected but
+// has not delivered is a zero delivery.
+func merge(deliveries []delivery) *Set {
+	s := &Set{
+		Pods:       map[types.UID]*corev1.Pod{},
+		Mirrors:    map[types.NamespacedName]*corev1.Pod{},
+		ConfigMaps: map[types.NamespacedName]*corev1.ConfigMap{},
+		Secrets:    map[types.NamespacedName]*corev1.Secret{},
+	}
+	names := map[types.NamespacedName]*corev1.Pod{}
+	for _, d := range deliveries {
+		if !d.synced {
+			s.Waiting = append(s.Waiting, d.source)
+		}
+		s.Problems = append(s.Problems, d.problems...)
+		for _, p := range d.pods {
+			s.addPod(p, names)
+		}
+		for _, m := range d.mirrors {
+			s.Mirrors[nameOf(m)] = m
+		}
+		for _, c := range d.configMaps {
+			addFirst(s.ConfigMaps, types.NamespacedName{Namespace: c.Namespace, Name: c.Name}, c)
+		}
+		for _, c := range d.secrets {
+			addFirst(s.Secrets, types.NamespacedName{Namespace: c.Namespace, Name: c.Name}, c)
+		}
+	}
+	s.Synced = len(s.Waiting) == 0
+	slices.SortStableFunc(s.Problems, func(a, b Problem) int {
+		return cmp.Or(cmp.Compare(a.Source, b.Source), cmp.Compare(a.File, b.File), cmp.Compare(a.Message, b.Message))
+	})
+	return s
+}
+
+func addFirst[V any](m map[types.NamespacedName]V, k types.NamespacedName, v V) {
+	if _, ok := m[k]; !ok {
+		m[k] = v
+	}
+}
+
+// addPod refuses a second pod with the same UID, and a static pod with the name of another static pod: everything on the
+// node is named after them. Pods of the API server with one name are different generations, of which all may still run.
+func (s *Set) addPod(p *corev1.Pod, names map[types.NamespacedName]*corev1.Pod) {
+	taken := s.Pods[p.UID]
+	if taken == nil && IsStatic(p) {
+		taken = names[nameOf(p)]
+	}
+	if taken != nil {
+		s.Problems = append(s.Problems, Problem{Source: SourceOf(p), Message: fmt.Sprintf(
+			"pod %s (UID %s) is not run: pod %s from source %q has the same name or UID", nameOf(p), p.UID, nameOf(taken), SourceOf(taken))})
+		return
+	}
+	s.Pods[p.UID] = p
+	if IsStatic(p) {
+		names[nameOf(p)] = p
+	}
+}

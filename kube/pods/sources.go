@@ -1,0 +1,142 @@
+package pods
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+)
+
+// Config says where pods come from. A node has at least one source.
+type Config struct {
+	// NodeName is the node's name.
+	NodeName string
+	// API says that there is an API server: static pods may not use its objects, and Sets are not Synced before FollowAPI
+	// has delivered. Without it the node is standalone.
+	API bool
+	// Manifests is a directory of manifests, or one file (staticPodPath). Empty for none.
+	Manifests string
+	// FileCheck is how often Manifests is read without being told to by inotify (fileCheckFrequency, 20 s by default).
+	FileCheck time.Duration
+	// URL serves manifests (staticPodURL). Empty for none.
+	URL string
+	// URLHeader is sent with requests to URL (staticPodURLHeader).
+	URLHeader http.Header
+	// URLCheck is how often URL is read (httpCheckFrequency, 20 s by default).
+	URLCheck time.Duration
+	// Adopt may return the UID under which a static pod runs on this node already, and when the agent that started it had
+	// first seen its manifest: the annotations config.hash and config.seen of its sandbox. Where the manifest has not changed
+	// since, the pod keeps that UID. So static pods survive a change from the kubelet, whose UIDs are hashes of its memory
+	// layout, to nodelet and back. Nil adopts nothing.
+	Adopt func(namespace, name string) (uid types.UID, seen time.Time, ok bool)
+	// Log receives problems when they come and go.
+	Log *slog.Logger
+}
+
+// Sources reads all sources and delivers the full set of pods whenever it changes.
+type Sources struct {
+	cfg     Config
+	updates chan *Set
+	inbox   map[Source]mailbox
+}
+
+// order is that of precedence, for pods that exclude each other.
+var order = []Source{SourceAPI, SourceFile, SourceHTTP}
+
+// New prepares the sources of cfg; Run starts them.
+func New(cfg Config) *Sources {
+	s := &Sources{cfg: cfg, updates: make(chan *Set, 1), inbox: map[Source]mailbox{}}
+	for source, wanted := range map[Source]bool{
+		SourceAPI: cfg.API, SourceFile: cfg.Manifests != "", SourceHTTP: cfg.URL != "",
+	} {
+		if wanted {
+			s.inbox[source] = make(mailbox, 1)
+		}
+	}
+	return s
+}
+
+// Updates delivers Sets. Only the newest waits to be received: a slow receiver misses those between.
+func (s *Sources) Updates() <-chan *Set { return s.updates }
+
+// Run reads the manifests and delivers Sets until ctx ends. FollowAPI adds the API server when there is a connection to it.
+func (s *Sources) Run(ctx context.Context) {
+	var wg sync.WaitGroup
+	if s.cfg.Manifests != "" {
+		wg.Go(func() { newDirectory(s.cfg).run(ctx, s.inbox[SourceFile]) })
+	}
+	if s.cfg.URL != "" {
+		wg.Go(func() { newURLSource(s.cfg).run(ctx, s.inbox[SourceHTTP]) })
+	}
+	s.merge(ctx)
+	wg.Wait()
+}
+
+// FollowAPI follows the pods that core has for this node, until ctx ends. It is apart from Run since static pods must not
+// wait for credentials, and may be what the API server itself runs in. Config.API must be set.
+func (s *Sources) FollowAPI(ctx context.Context, core rest.Interface) {
+	followAPI(ctx, core, s.cfg.NodeName, s.inbox[SourceAPI])
+}
+
+// merge joins the newest delivery of each source.
+func (s *Sources) merge(ctx context.Context) {
+	newest := map[Source]delivery{}
+	var known []Problem
+	for {
+		var d delivery
+		select { // a nil channel, of a source that is not wanted, is never ready
+		case d = <-s.inbox[SourceAPI]:
+		case d = <-s.inbox[SourceFile]:
+		case d = <-s.inbox[SourceHTTP]:
+		case <-ctx.Done():
+			return
+		}
+		newest[d.source] = d
+		var all []delivery
+		for _, source := range order {
+			if s.inbox[source] == nil {
+				continue
+			}
+			d := newest[source]
+			d.source = source
+			all = append(all, d)
+		}
+		set := merge(all)
+		s.logProblems(known, set.Problems)
+		known = set.Problems
+		putNewest(s.updates, set)
+	}
+}
+
+// logProblems logs what came and what went, so that a problem is logged once.
+func (s *Sources) logProblems(before, now []Problem) {
+	for _, p := range now {
+		if !slices.Contains(before, p) {
+			s.cfg.Log.Warn("problem with a source of pods", "source", p.Source, "file", p.File, "problem", p.Message)
+		}
+	}
+	for _, p := range before {
+		if !slices.Contains(now, p) {
+			s.cfg.Log.Info("problem with a source of pods is gone", "source", p.Source, "file", p.File, "problem", p.Message)
+		}
+	}
+}
+
+// mailbox has one slot, for the newest delivery of one source. It has one sender.
+type mailbox chan delivery
+
+func (m mailbox) put(d delivery) { putNewest(m, d) }
+
+// putNewest puts v into a channel with one slot, in place of what may wait there. Only one goroutine may send to c.
+func putNewest[T any](c chan T, v T) {
+	select {
+	case <-c:
+	default:
+	}
+	c <- v
+}

@@ -1,0 +1,128 @@
+package pods
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nodelet/nodelet/kube/pods/manifest"
+)
+
+// urlTimeout bounds one request, as in the kubelet.
+const urlTimeout = 10 * time.Second
+
+// urlSource is the state of the manifests at a URL.
+type urlSource struct {
+	cfg    Config
+	client *http.Client
+	data   []byte // of the last answer that was read without errors
+	good   manifest.File
+	synced bool
+	last   *delivery
+}
+
+func newURLSource(cfg Config) *urlSource {
+	return &urlSource{cfg: cfg, client: &http.Client{Timeout: urlTimeout}}
+}
+
+func (u *urlSource) run(ctx context.Context, out mailbox) {
+	period := u.cfg.URLCheck
+	if period <= 0 {
+		period = defaultCheck
+	}
+	tick := time.NewTicker(period)
+	defer tick.Stop()
+	for {
+		if state := u.check(ctx, time.Now()); u.last == nil || !u.last.same(state) {
+			u.last = &state
+			out.put(state)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// check reads the URL and returns the state. While it cannot be read, or holds what is no manifest, the pods go on.
+func (u *urlSource) check(ctx context.Context, now time.Time) delivery {
+	var errs []error
+	data, err := u.get(ctx)
+	switch {
+	case err != nil:
+		errs = []error{err}
+	case len(data) == 0: // as in the kubelet: no pods, rather than a mistake
+		u.data, u.good, u.synced = nil, manifest.File{}, true
+	case !bytes.Equal(data, u.data) || !u.synced:
+		errs = u.read(data, now)
+	}
+	state := delivery{source: SourceHTTP, synced: u.synced, configMaps: u.good.ConfigMaps, secrets: u.good.Secrets}
+	where := redacted(u.cfg.URL)
+	for _, err := range errs {
+		state.problems = append(state.problems, Problem{Source: SourceHTTP, File: where, Message: err.Error(), Unknown: !u.synced})
+	}
+	for _, p := range u.good.Pods {
+		check := manifest.CheckReferences(p.Pod, referenceCheck(u.cfg.API, p.Namespace, &state))
+		if err := check.ToAggregate(); err != nil {
+			state.problems = append(state.problems, Problem{Source: SourceHTTP, File: where, Message: fmt.Sprintf("pod %s: %v", p.Name, err)})
+			continue
+		}
+		state.pods = append(state.pods, p.Pod)
+	}
+	return state
+}
+
+func (u *urlSource) read(data []byte, now time.Time) []error {
+	got, errs := manifest.Parse(data, manifest.Origin{NodeName: u.cfg.NodeName, Source: string(SourceHTTP), Where: u.cfg.URL})
+	if len(errs) > 0 {
+		return errs
+	}
+	seen := map[string]*corev1.Pod{}
+	for _, p := range u.good.Pods {
+		seen[p.Hash] = p.Pod
+	}
+	for i, p := range got.Pods {
+		if old := seen[p.Hash]; old != nil {
+			got.Pods[i].Pod = old
+			continue
+		}
+		p.Annotations[manifest.AnnotationSeen] = seenAt(now)
+	}
+	u.data, u.good, u.synced = data, got, true
+	return nil
+}
+
+func (u *urlSource) get(ctx context.Context) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.cfg.URL, nil)
+	if err != nil {
+		return nil, err
+	}
+	if u.cfg.URLHeader != nil {
+		req.Header = u.cfg.URLHeader.Clone()
+	}
+	resp, err := u.client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("the server answers %s", resp.Status)
+	}
+	return io.ReadAll(io.LimitReader(resp.Body, manifest.MaxSize+1))
+}
+
+// redacted leaves the password out of a URL.
+func redacted(s string) string {
+	u, err := url.Parse(s)
+	if err != nil {
+		return "the URL of static pods"
+	}
+	return u.Redacted()
+}
