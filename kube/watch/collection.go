@@ -77,24 +77,45 @@ func (f *follower) attempt(ctx context.Context) (worked time.Duration, err error
 			f.version, err = "", nil // not trouble: the next attempt starts from the whole state
 		}
 	}()
-	if f.version == "" && f.mustList {
-		if err := f.list(ctx); err != nil {
-			return 0, err
-		}
-	}
-	s, err := f.open(ctx)
+	s, err := f.begin(ctx)
 	if err != nil {
 		return 0, err
 	}
 	defer s.Close()
-	if f.version == "" {
-		if err := f.initialState(s); err != nil {
-			return 0, err
-		}
-	}
 	start = time.Now()
 	f.working()
 	return 0, f.events(s)
+}
+
+// begin opens a stream that goes on from a known state. The initial state comes by the stream itself or, from a server that
+// refuses that (no WatchList, or an etcd without progress notifications), by a list.
+func (f *follower) begin(ctx context.Context) (*Stream, error) {
+	if f.version == "" && !f.mustList {
+		s, err := f.open(ctx)
+		if err == nil {
+			if err = f.initialState(s); err == nil {
+				return s, nil
+			}
+			s.Close()
+		}
+		if !refused(err) {
+			return nil, err
+		}
+		f.mustList = true
+	}
+	if f.version == "" {
+		if err := f.list(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return f.open(ctx)
+}
+
+// refused says that the server answered, and that a streamed initial state is not what it gives.
+func refused(err error) bool {
+	var status apierrors.APIStatus
+	return errors.As(err, &status) && !forgotten(err) && !apierrors.IsUnauthorized(err) && !apierrors.IsForbidden(err) &&
+		!apierrors.IsTooManyRequests(err) && !apierrors.IsServiceUnavailable(err)
 }
 
 // forgotten says that the server does not know the version asked for: too old, or, after a restore of etcd, too new.
@@ -116,11 +137,7 @@ func (f *follower) open(ctx context.Context) (*Stream, error) {
 		yes := true
 		opts.SendInitialEvents, opts.ResourceVersionMatch = &yes, metav1.ResourceVersionMatchNotOlderThan
 	}
-	s, err := f.target.Open(ctx, opts, collectionLife)
-	if f.version == "" && (apierrors.IsInvalid(err) || apierrors.IsBadRequest(err)) {
-		f.mustList = true // a server without the WatchList feature
-	}
-	return s, err
+	return f.target.Open(ctx, opts, collectionLife)
 }
 
 // initialState reads the streamed state up to the bookmark that ends it.
@@ -188,7 +205,7 @@ func (f *follower) list(ctx context.Context) error {
 		return fmt.Errorf("list %s: %w", f.target, err)
 	}
 	f.sink.Replace(objs)
-	f.version, f.mustList = l.GetResourceVersion(), false
+	f.version = l.GetResourceVersion()
 	return nil
 }
 
