@@ -52,11 +52,11 @@ func start(t *testing.T, rt *fake.Runtime, id string) {
 func TestNames(t *testing.T) {
 	rt, sandbox, _ := pod(t)
 	_, err := rt.RunPodSandbox(t.Context(), &pb.RunPodSandboxRequest{Config: config(0)})
-	if err == nil || !strings.HasPrefix(err.Error(), `failed to reserve sandbox name "p_n_u_0"`) {
+	if err == nil || !strings.Contains(err.Error(), `failed to reserve sandbox name "p_n_u_0"`) {
 		t.Errorf("same sandbox twice: %v", err)
 	}
 	_, err = create(t, rt, sandbox, 0)
-	if err == nil || !strings.HasPrefix(err.Error(), `failed to reserve container name "app_p_n_u_0"`) {
+	if err == nil || !strings.Contains(err.Error(), `failed to reserve container name "app_p_n_u_0"`) {
 		t.Errorf("same container twice: %v", err)
 	}
 	if _, err := create(t, rt, sandbox, 1); err != nil {

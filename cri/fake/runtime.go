@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
 	pb "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
@@ -82,7 +84,7 @@ func (r *Runtime) newIP() string {
 // reserve takes a name, as containerd does before it works on a sandbox or container. r.mu is held.
 func (r *Runtime) reserve(what, name, id string) error {
 	if holder, taken := r.names[name]; taken {
-		return fmt.Errorf("failed to reserve %s name %q: name %q is reserved for %q", what, name, name, holder)
+		return status.Errorf(codes.FailedPrecondition, "failed to reserve %s name %q: name %q is reserved for %q", what, name, name, holder)
 	}
 	r.names[name] = id
 	return nil

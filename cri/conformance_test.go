@@ -1,0 +1,426 @@
+package cri_test
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodelet/nodelet/cri"
+	"github.com/nodelet/nodelet/cri/fake"
+)
+
+// The tests of this file hold for any runtime that nodelet works with. They always run on the fake, in a bubble of virtual
+// time. With NODELET_TEST_CRI=unix:///run/containerd/containerd.sock they also run on that runtime, as root, with pods of
+// their own that they remove; it must have the image NODELET_TEST_CRI_IMAGE with a shell. So the fake is held to what real
+// runtimes do.
+
+const conformanceImage = "registry.k8s.io/e2e-test-images/busybox:1.37.0-1"
+
+// world is a pod to be on one runtime.
+type world struct {
+	*testing.T
+	c *cri.Client
+	// rt is nil on a real runtime.
+	rt        *fake.Runtime
+	image     string
+	name, uid string
+	logs      string
+}
+
+func onEachRuntime(t *testing.T, test func(w *world)) {
+	t.Run("fake", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			rt, c := serve(t, cri.Options{})
+			rt.AddImage(fake.RemoteImage{Name: conformanceImage})
+			rt.SandboxTakes = 500 * time.Millisecond
+			test(&world{T: t, c: c, rt: rt, image: conformanceImage, name: "pod", uid: "uid-pod", logs: "/logs"})
+		})
+	})
+	t.Run("real", func(t *testing.T) {
+		endpoint := os.Getenv("NODELET_TEST_CRI")
+		if endpoint == "" {
+			t.Skip("NODELET_TEST_CRI names no container runtime to try")
+		}
+		c, err := cri.Dial(endpoint, cri.Options{})
+		check(t, err)
+		defer c.Close()
+		name := strings.ToLower(strings.ReplaceAll(strings.TrimSuffix(t.Name(), "/real"), "/", "-"))
+		w := &world{T: t, c: c, image: cmp.Or(os.Getenv("NODELET_TEST_CRI_IMAGE"), conformanceImage),
+			name: name, uid: fmt.Sprintf("%s-%d", name, os.Getpid()), logs: t.TempDir()}
+		defer w.cleanUp()
+		test(w)
+	})
+}
+
+// cleanUp removes the pod from a real runtime.
+func (w *world) cleanUp() {
+	ctx := context.Background()
+	s, err := w.c.Snapshot(ctx, types.UID(w.uid), nil)
+	if err != nil {
+		w.Errorf("clean up: %v", err)
+		return
+	}
+	for _, sandbox := range s.Sandboxes {
+		if err := w.c.RemovePodSandbox(ctx, sandbox.Id); err != nil {
+			w.Errorf("clean up: %v", err)
+		}
+	}
+}
+
+func (w *world) labels() map[string]string {
+	return map[string]string{"io.kubernetes.pod.uid": w.uid, "io.kubernetes.pod.name": w.name, "io.kubernetes.pod.namespace": "conformance"}
+}
+
+func (w *world) sandbox(attempt uint32) *runtimeapi.PodSandboxConfig {
+	return &runtimeapi.PodSandboxConfig{
+		Metadata: &runtimeapi.PodSandboxMetadata{Name: w.name, Namespace: "conformance", Uid: w.uid, Attempt: attempt},
+		Labels:   w.labels(), LogDirectory: w.logs, Hostname: "conformance", Linux: &runtimeapi.LinuxPodSandboxConfig{},
+	}
+}
+
+func (w *world) run(attempt uint32) string {
+	w.Helper()
+	id, err := w.c.RunPodSandbox(w.Context(), w.sandbox(attempt), "")
+	check(w.T, err)
+	return id
+}
+
+// create makes a container that runs a shell script; on the fake, as the script says.
+func (w *world) create(sandbox, name string, attempt uint32, shell string, script fake.Script) (string, error) {
+	if w.rt != nil {
+		w.rt.Script(name, script)
+	}
+	cmd := []string{"sh", "-c", shell}
+	if shell == "" {
+		cmd = []string{"/no/such/command"}
+	}
+	return w.c.CreateContainer(w.Context(), sandbox, &runtimeapi.ContainerConfig{
+		Metadata: &runtimeapi.ContainerMetadata{Name: name, Attempt: attempt}, Image: &runtimeapi.ImageSpec{Image: w.image},
+		Command: cmd, Labels: w.labels(), LogPath: fmt.Sprintf("%s-%d.log", name, attempt),
+		Linux: &runtimeapi.LinuxContainerConfig{},
+	}, w.sandbox(0))
+}
+
+func (w *world) start(sandbox, name, shell string, script fake.Script) string {
+	w.Helper()
+	id, err := w.create(sandbox, name, 0, shell, script)
+	check(w.T, err)
+	check(w.T, w.c.StartContainer(w.Context(), id))
+	if w.rt == nil {
+		time.Sleep(300 * time.Millisecond) // the shell sets up its traps
+	}
+	return id
+}
+
+func (w *world) look() *cri.Snapshot {
+	w.Helper()
+	s, err := w.c.Snapshot(w.Context(), types.UID(w.uid), nil)
+	check(w.T, err)
+	return s
+}
+
+// container waits until the runtime shows a container in a state.
+func (w *world) container(id string, state runtimeapi.ContainerState) cri.Container {
+	w.Helper()
+	for range 100 {
+		if c := find(w.look(), id); c.State == state {
+			return c
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	w.Fatalf("container %s is %s, want %s", id, find(w.look(), id).State, state)
+	return cri.Container{}
+}
+
+const (
+	created  = runtimeapi.ContainerState_CONTAINER_CREATED
+	running  = runtimeapi.ContainerState_CONTAINER_RUNNING
+	exited   = runtimeapi.ContainerState_CONTAINER_EXITED
+	stubborn = "trap '' TERM; while :; do sleep 0.1; done"
+)
+
+func TestConformanceLife(t *testing.T) {
+	onEachRuntime(t, func(w *world) {
+		began := time.Now().UnixNano()
+		sandbox := w.run(0)
+		s := w.look()
+		if len(s.Sandboxes) != 1 || s.Sandboxes[0].Id != sandbox || s.Sandboxes[0].State != runtimeapi.PodSandboxState_SANDBOX_READY ||
+			s.Sandboxes[0].Network.Ip == "" || s.Sandboxes[0].Metadata.Uid != w.uid || s.Sandboxes[0].CreatedAt < began {
+			w.Errorf("sandbox: %v", s.Sandboxes)
+		}
+		app, err := w.create(sandbox, "app", 0, "sleep 1000", fake.Script{})
+		check(w.T, err)
+		if c := w.container(app, created); c.StartedAt != 0 || c.SandboxID != sandbox || c.Metadata.Name != "app" || c.ImageId == "" {
+			w.Errorf("created: %v", c)
+		}
+		check(w.T, w.c.StartContainer(w.Context(), app))
+		if err := w.c.StartContainer(w.Context(), app); err == nil {
+			w.Error("started twice")
+		}
+		if c := w.container(app, running); c.StartedAt < c.CreatedAt || c.FinishedAt != 0 {
+			w.Errorf("running: %v", c)
+		}
+		s = w.look()
+		pods, err := w.c.Relist(w.Context())
+		check(w.T, err)
+		for _, p := range pods {
+			if p.UID == s.UID && (p.Fingerprint != s.Fingerprint() || p.Name != w.name || p.Namespace != "conformance") {
+				w.Errorf("relist says %+v, the snapshot's fingerprint is %d", p, s.Fingerprint())
+			}
+		}
+		check(w.T, w.c.StopPodSandbox(w.Context(), sandbox))
+		if c := w.container(app, exited); c.ExitCode != 137 || c.FinishedAt < c.StartedAt || c.Reason != "Error" {
+			w.Errorf("exited: %v", c)
+		}
+		if s := w.look().Sandboxes[0]; s.State != runtimeapi.PodSandboxState_SANDBOX_NOTREADY || s.Network.GetIp() != "" {
+			w.Errorf("stopped sandbox: %v", s)
+		}
+		if _, err := w.create(sandbox, "late", 0, "sleep 1000", fake.Script{}); err == nil {
+			w.Error("made a container in a stopped sandbox")
+		}
+		check(w.T, w.c.StopPodSandbox(w.Context(), sandbox))
+		check(w.T, w.c.RemovePodSandbox(w.Context(), sandbox))
+		if s := w.look(); len(s.Sandboxes)+len(s.Containers) != 0 {
+			w.Errorf("left: %+v", s)
+		}
+	})
+}
+
+// TestConformanceStrangers: what is not there can be stopped and removed, but not looked at or started.
+func TestConformanceStrangers(t *testing.T) {
+	onEachRuntime(t, func(w *world) {
+		ctx := w.Context()
+		check(w.T, w.c.StopContainer(ctx, "nobody", time.Second))
+		check(w.T, w.c.RemoveContainer(ctx, "nobody"))
+		check(w.T, w.c.StopPodSandbox(ctx, "nobody"))
+		check(w.T, w.c.RemovePodSandbox(ctx, "nobody"))
+		check(w.T, w.c.RemoveImage(ctx, "registry.k8s.io/nobody:1"))
+		if img, err := w.c.ImageStatus(ctx, &runtimeapi.ImageSpec{Image: "registry.k8s.io/nobody:1"}); img != nil || err != nil {
+			w.Errorf("absent image: %v, %v", img, err)
+		}
+		if err := w.c.StartContainer(ctx, "nobody"); !cri.IsNotFound(err) {
+			w.Errorf("start: %v", err)
+		}
+		if err := w.c.UpdateContainerResources(ctx, "nobody", &runtimeapi.LinuxContainerResources{}); !cri.IsNotFound(err) {
+			w.Errorf("update: %v", err)
+		}
+		if _, err := w.c.ExecSync(ctx, "nobody", []string{"true"}, time.Second); !cri.IsNotFound(err) {
+			w.Errorf("exec: %v", err)
+		}
+		if _, err := w.create("nobody", "app", 0, "true", fake.Script{}); !cri.IsNotFound(err) {
+			w.Errorf("create in a sandbox that is not there: %v", err)
+		}
+	})
+}
+
+// TestConformanceNames: a name is reserved until its holder is removed.
+func TestConformanceNames(t *testing.T) {
+	onEachRuntime(t, func(w *world) {
+		sandbox := w.run(0)
+		if _, err := w.c.RunPodSandbox(w.Context(), w.sandbox(0), ""); !cri.IsNameReserved(err) {
+			w.Errorf("same sandbox twice: %v", err)
+		}
+		app := w.start(sandbox, "app", "sleep 1000", fake.Script{})
+		if _, err := w.create(sandbox, "app", 0, "sleep 1000", fake.Script{}); !cri.IsNameReserved(err) {
+			w.Errorf("same container twice: %v", err)
+		}
+		check(w.T, w.c.StopContainer(w.Context(), app, 0))
+		if _, err := w.create(sandbox, "app", 0, "sleep 1000", fake.Script{}); !cri.IsNameReserved(err) {
+			w.Errorf("same container beside its exited self: %v", err)
+		}
+		check(w.T, w.c.RemoveContainer(w.Context(), app))
+		if _, err := w.create(sandbox, "app", 0, "sleep 1000", fake.Script{}); err != nil {
+			w.Error(err)
+		}
+		check(w.T, w.c.RemovePodSandbox(w.Context(), sandbox))
+		w.run(0)
+	})
+}
+
+// TestConformanceGivenUpSandbox: a RunPodSandbox whose client goes is undone. Meanwhile its name is reserved though no list
+// shows it; then the same attempt goes through, and there is one sandbox.
+func TestConformanceGivenUpSandbox(t *testing.T) {
+	onEachRuntime(t, func(w *world) {
+		for attempt, patience := range []time.Duration{5 * time.Millisecond, 30 * time.Millisecond, 60 * time.Millisecond} {
+			ctx, cancel := context.WithTimeout(w.Context(), patience)
+			_, err := w.c.RunPodSandbox(ctx, w.sandbox(uint32(attempt)), "")
+			cancel()
+			if !cri.IsDeadline(err) {
+				w.Skipf("the sandbox was made within %s: %v", patience, err)
+			}
+			id := ""
+			for tries := 0; id == "" && tries < 100; tries++ {
+				id, err = w.c.RunPodSandbox(w.Context(), w.sandbox(uint32(attempt)), "")
+				if err != nil && !cri.IsNameReserved(err) {
+					w.Fatal(err)
+				}
+				time.Sleep(50 * time.Millisecond)
+			}
+			if s := w.look().Sandboxes; len(s) != attempt+1 || s[0].Id != id || s[0].Metadata.Attempt != uint32(attempt) {
+				w.Fatalf("after attempt %d: %v", attempt, s)
+			}
+		}
+	})
+}
+
+// TestConformanceExits: codes and reasons of exits.
+func TestConformanceExits(t *testing.T) {
+	onEachRuntime(t, func(w *world) {
+		sandbox := w.run(0)
+		for name, tc := range map[string]struct {
+			shell  string
+			script fake.Script
+			code   int32
+			reason string
+		}{
+			"well": {"true", fake.Script{RunsFor: 1}, 0, "Completed"},
+			"ill":  {"exit 3", fake.Script{RunsFor: 1, ExitCode: 3}, 3, "Error"},
+		} {
+			id := w.start(sandbox, name, tc.shell, tc.script)
+			if c := w.container(id, exited); c.ExitCode != tc.code || c.Reason != tc.reason || c.FinishedAt < c.StartedAt {
+				w.Errorf("%s: %v", name, c)
+			}
+			check(w.T, w.c.StopContainer(w.Context(), id, time.Second))
+		}
+		id, err := w.create(sandbox, "none", 0, "", fake.Script{StartErr: `exec: "/no/such/command": no such file or directory`})
+		check(w.T, err)
+		if err := w.c.StartContainer(w.Context(), id); err == nil || !strings.Contains(err.Error(), "no such file") {
+			w.Errorf("start of a command that is not there: %v", err)
+		}
+		if c := w.container(id, exited); c.ExitCode != 128 || c.Reason != "StartError" || !strings.Contains(c.Message, "no such file") {
+			w.Errorf("after a failed start: %v", c)
+		}
+	})
+}
+
+// TestConformanceStop: a stop overtakes one with a longer grace; the signal is sent once; without a client nobody kills.
+func TestConformanceStop(t *testing.T) {
+	onEachRuntime(t, func(w *world) {
+		sandbox := w.run(0)
+		for i, second := range []time.Duration{0, 2 * time.Second} {
+			id := w.start(sandbox, fmt.Sprintf("stubborn%d", i), stubborn, fake.Script{IgnoresTerm: true})
+			began := time.Now()
+			first := make(chan error, 1)
+			go func() { first <- w.c.StopContainer(w.Context(), id, time.Minute) }()
+			time.Sleep(500 * time.Millisecond)
+			check(w.T, w.c.StopContainer(w.Context(), id, second))
+			check(w.T, <-first)
+			if took, least := time.Since(began), 500*time.Millisecond+second; took < least || took > least+5*time.Second {
+				w.Errorf("second stop with %s: ended after %s", second, took)
+			}
+			if c := w.container(id, exited); c.ExitCode != 137 {
+				w.Errorf("exit code %d", c.ExitCode)
+			}
+		}
+
+		polite := w.start(sandbox, "polite", "trap 'exit 0' TERM; while :; do sleep 0.1; done", fake.Script{CleanStop: true, TermTakes: 100})
+		began := time.Now()
+		check(w.T, w.c.StopContainer(w.Context(), polite, time.Minute))
+		if c := w.container(polite, exited); c.ExitCode != 0 || c.Reason != "Completed" || time.Since(began) > 5*time.Second {
+			w.Errorf("polite one after %s: %v", time.Since(began), c)
+		}
+
+		left := w.start(sandbox, "left", stubborn, fake.Script{IgnoresTerm: true})
+		ctx, cancel := context.WithTimeout(w.Context(), 500*time.Millisecond)
+		defer cancel()
+		if err := w.c.StopContainer(ctx, left, time.Second); !cri.IsDeadline(err) {
+			w.Errorf("stop whose client goes: %v", err)
+		}
+		time.Sleep(2 * time.Second)
+		w.container(left, running)
+		check(w.T, w.c.StopContainer(w.Context(), left, time.Second))
+		w.container(left, exited)
+	})
+}
+
+// TestConformanceExec: codes, output and time-outs of commands.
+func TestConformanceExec(t *testing.T) {
+	onEachRuntime(t, func(w *world) {
+		app := w.start(w.run(0), "app", "sleep 1000", fake.Script{})
+		if w.rt != nil {
+			w.rt.OnExec(func(_ string, cmd []string) fake.ExecOutcome {
+				return map[string]fake.ExecOutcome{
+					"echo out; echo err >&2; exit 5": {Stdout: "out\n", Stderr: "err\n", ExitCode: 5},
+					"sleep 1000":                     {Takes: 1000 * time.Second},
+					"sleep 20 & exit 0":              {Holds: true},
+				}[cmd[2]]
+			})
+		}
+		exec := func(ctx context.Context, shell string, timeout time.Duration) (cri.ExecResult, time.Duration, error) {
+			began := time.Now()
+			got, err := w.c.ExecSync(ctx, app, []string{"sh", "-c", shell}, timeout)
+			return got, time.Since(began), err
+		}
+		got, _, err := exec(w.Context(), "echo out; echo err >&2; exit 5", 10*time.Second)
+		if err != nil || got.ExitCode != 5 || string(got.Stdout) != "out\n" || string(got.Stderr) != "err\n" {
+			w.Errorf("got %+v, %v", got, err)
+		}
+		if _, took, err := exec(w.Context(), "sleep 1000", time.Second); !cri.IsDeadline(err) || took < time.Second || took > 5*time.Second {
+			w.Errorf("slow command: %v after %s", err, took)
+		}
+		ctx, cancel := context.WithTimeout(w.Context(), 3*time.Second)
+		defer cancel()
+		if _, took, err := exec(ctx, "sleep 20 & exit 0", time.Second); !cri.IsDeadline(err) || took < 3*time.Second || took > 8*time.Second {
+			w.Errorf("command that leaves a child with its output: %v after %s", err, took)
+		}
+		check(w.T, w.c.StopContainer(w.Context(), app, 0))
+		if _, _, err := exec(w.Context(), "true", time.Second); err == nil {
+			w.Error("a command ran in a container that has exited")
+		}
+	})
+}
+
+// TestConformanceEvents: each change of a pod is hinted at, soon.
+func TestConformanceEvents(t *testing.T) {
+	onEachRuntime(t, func(w *world) {
+		ctx, cancel := context.WithCancel(w.Context())
+		defer cancel()
+		hints, end := make(chan struct{}, 1000), make(chan error, 1)
+		connected := make(chan struct{}, 10)
+		go func() {
+			end <- w.c.Watch(ctx, func(uid types.UID) {
+				if string(uid) == w.uid {
+					hints <- struct{}{}
+				}
+			}, func() { connected <- struct{}{} })
+		}()
+		<-connected
+		time.Sleep(200 * time.Millisecond)
+		expect := func(what string) {
+			w.Helper()
+			select {
+			case <-hints:
+			case <-time.After(5 * time.Second):
+				w.Errorf("no hint after %s", what)
+			}
+			time.Sleep(200 * time.Millisecond)
+			for len(hints) > 0 {
+				<-hints
+			}
+		}
+		sandbox := w.run(0)
+		expect("the sandbox was run")
+		app, err := w.create(sandbox, "app", 0, "sleep 1", fake.Script{RunsFor: time.Second})
+		check(w.T, err)
+		expect("the container was created")
+		check(w.T, w.c.StartContainer(w.Context(), app))
+		expect("the container was started")
+		expect("the container ended")
+		check(w.T, w.c.RemoveContainer(w.Context(), app))
+		expect("the container was removed")
+		check(w.T, w.c.StopPodSandbox(w.Context(), sandbox))
+		expect("the sandbox was stopped")
+		check(w.T, w.c.RemovePodSandbox(w.Context(), sandbox))
+		expect("the sandbox was removed")
+		cancel()
+		<-end
+	})
+}
