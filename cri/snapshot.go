@@ -22,7 +22,8 @@ const (
 // Snapshot is what the runtime knows of one pod. It shares statuses with the snapshots before and after it: read only.
 type Snapshot struct {
 	UID types.UID
-	// Sandboxes and Containers are all instances, the highest attempt first and among equals the youngest.
+	// Sandboxes and Containers are all instances, the highest attempt first and among equals the youngest. The addresses of
+	// a sandbox that is not ready are those of its last look; its network may have been taken down since.
 	Sandboxes  []*runtimeapi.PodSandboxStatus
 	Containers []Container
 
@@ -98,7 +99,7 @@ func (c *Client) list(ctx context.Context, object string, labels map[string]stri
 }
 
 // sameSandbox is the known status of a listed sandbox, nil where it may have moved. A sandbox's addresses are there before
-// it is first listed as ready, and only its end takes them away.
+// it is first listed as ready and stay while it is, and those of one that is not ready are of no use.
 func (s *Snapshot) sameSandbox(listed *runtimeapi.PodSandbox) *runtimeapi.PodSandboxStatus {
 	for _, known := range s.Sandboxes {
 		if known.Id != listed.Id || known.State != listed.State {

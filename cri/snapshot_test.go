@@ -70,10 +70,12 @@ func TestSnapshotCost(t *testing.T) {
 		s = look(t, rt, c, s, 0, 0)
 
 		rt.KillSandbox(sandbox)
-		s = look(t, rt, c, s, 1, 1)
+		s = look(t, rt, c, s, 1, 0)
 		if s.Sandboxes[0].State != runtimeapi.PodSandboxState_SANDBOX_NOTREADY {
 			t.Error("the dead sandbox looks ready")
 		}
+		check(t, c.StopPodSandbox(t.Context(), sandbox))
+		s = look(t, rt, c, s, 0, 1)
 		s = look(t, rt, c, s, 0, 1)
 		s = look(t, rt, c, s, 0, 0)
 		check(t, c.RemovePodSandbox(t.Context(), sandbox))

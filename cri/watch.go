@@ -23,7 +23,8 @@ const (
 // necessary), and for events that name no pod.
 //
 // Both are called from one goroutine and must return at once: containerd holds up its containers' starts and exits for a
-// reader that lags.
+// reader that lags. To the first stream after a while without any, containerd sends the events of the last five minutes in
+// one burst, so an event may be about a pod that is long gone: nothing may be concluded from it but that a look is due.
 //
 // A runtime that has no events makes Watch return an error that IsUnimplemented knows; the caller then relists more often.
 func (c *Client) Watch(ctx context.Context, onPod func(uid types.UID), onConnect func()) error {

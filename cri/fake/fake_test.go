@@ -130,7 +130,7 @@ func TestStartError(t *testing.T) {
 	}
 }
 
-// TestSandboxDies: containers end with their sandbox, its address goes, and nothing can be made in it.
+// TestSandboxDies: containers outlive their sandbox until it is stopped, and nothing can be made in it.
 func TestSandboxDies(t *testing.T) {
 	rt, sandbox, app := pod(t)
 	start(t, rt, app)
@@ -139,17 +139,26 @@ func TestSandboxDies(t *testing.T) {
 		t.Fatal(err)
 	}
 	rt.KillSandbox(sandbox)
-	if s := rt.Sandboxes()[0]; s.State != pb.PodSandboxState_SANDBOX_NOTREADY || s.Network.Ip != "" {
-		t.Errorf("sandbox: %v", s)
+	if s := rt.Sandboxes()[0]; s.State != pb.PodSandboxState_SANDBOX_NOTREADY || s.Network.Ip == "" {
+		t.Errorf("dead sandbox: %v", s)
 	}
-	if c := rt.Containers(); c[0].ExitCode != 137 || c[1].State != pb.ContainerState_CONTAINER_CREATED {
-		t.Errorf("containers: %v", c)
+	if c := rt.Containers(); c[0].State != pb.ContainerState_CONTAINER_RUNNING {
+		t.Errorf("container in a dead sandbox: %v", c[0])
 	}
 	if _, err := create(t, rt, sandbox, 2); err == nil {
 		t.Error("made a container in a dead sandbox")
 	}
 	if _, err := rt.StartContainer(t.Context(), &pb.StartContainerRequest{ContainerId: other.ContainerId}); err == nil {
 		t.Error("started a container in a dead sandbox")
+	}
+	if _, err := rt.StopPodSandbox(t.Context(), &pb.StopPodSandboxRequest{PodSandboxId: sandbox}); err != nil {
+		t.Fatal(err)
+	}
+	if s := rt.Sandboxes()[0]; s.Network.Ip != "" {
+		t.Errorf("stopped sandbox: %v", s)
+	}
+	if c := rt.Containers(); c[0].ExitCode != 137 {
+		t.Errorf("container in a stopped sandbox: %v", c[0])
 	}
 }
 

@@ -89,24 +89,34 @@ func work(ctx context.Context, takes time.Duration) error {
 	}
 }
 
-// endSandbox makes a sandbox not ready and takes its address away. r.mu is held.
+// endSandbox makes a sandbox not ready. r.mu is held.
 func (r *Runtime) endSandbox(s *sandbox) {
 	if s.status.State == pb.PodSandboxState_SANDBOX_NOTREADY {
 		return
 	}
 	s.status.State = pb.PodSandboxState_SANDBOX_NOTREADY
-	s.status.Network = &pb.PodSandboxNetworkStatus{}
 	r.publish(s.status.Id, s.status.Id, pb.ContainerEventType_CONTAINER_STOPPED_EVENT)
 }
 
-// KillSandbox ends a sandbox and the containers in it from outside, as when its first process is killed.
+// KillSandbox ends a sandbox from outside, as when its first process is killed: it is not ready any more, but its
+// containers run on and its address stays until StopPodSandbox.
 func (r *Runtime) KillSandbox(id string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if s := r.sandboxes[id]; s != nil {
-		r.killContainers(id)
 		r.endSandbox(s)
 	}
+}
+
+// stopSandbox ends a sandbox, the containers in it and its network. r.mu is held.
+func (r *Runtime) stopSandbox(s *sandbox) {
+	for _, c := range r.containers {
+		if c.sandboxID == s.status.Id {
+			r.exit(c, 137, "")
+		}
+	}
+	r.endSandbox(s)
+	s.status.Network = &pb.PodSandboxNetworkStatus{}
 }
 
 // SetIPs changes the addresses of a sandbox, the primary one first.
@@ -127,30 +137,25 @@ func (r *Runtime) SetIPs(id string, ips ...string) {
 	}
 }
 
-// killContainers ends what runs in a sandbox. r.mu is held.
-func (r *Runtime) killContainers(sandboxID string) {
-	for _, c := range r.containers {
-		if c.sandboxID == sandboxID {
-			r.exit(c, 137, "Error")
-		}
-	}
-}
-
 // StopPodSandbox kills the containers and ends the sandbox.
 func (r *Runtime) StopPodSandbox(_ context.Context, req *pb.StopPodSandboxRequest) (*pb.StopPodSandboxResponse, error) {
-	r.KillSandbox(req.PodSandboxId)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if s := r.sandboxes[req.PodSandboxId]; s != nil {
+		r.stopSandbox(s)
+	}
 	return &pb.StopPodSandboxResponse{}, nil
 }
 
 // RemovePodSandbox stops the sandbox and removes it with its containers.
 func (r *Runtime) RemovePodSandbox(_ context.Context, req *pb.RemovePodSandboxRequest) (*pb.RemovePodSandboxResponse, error) {
-	r.KillSandbox(req.PodSandboxId)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s := r.sandboxes[req.PodSandboxId]
 	if s == nil {
 		return &pb.RemovePodSandboxResponse{}, nil
 	}
+	r.stopSandbox(s)
 	for _, c := range r.containers {
 		if c.sandboxID == s.status.Id {
 			r.removeContainer(c)

@@ -68,11 +68,11 @@ func (r *Runtime) Crash(exitAll bool) {
 		delete(r.subscribers, s)
 	}
 	if exitAll {
-		for _, s := range r.sandboxes {
-			r.endSandbox(s)
-		}
 		for _, c := range r.containers {
 			r.exit(c, 255, "Unknown")
+		}
+		for _, s := range r.sandboxes {
+			r.stopSandbox(s)
 		}
 	}
 	r.mu.Unlock()
