@@ -1,0 +1,70 @@
+package probes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
+)
+
+// tryGRPC asks a server's health service (grpc.health.v1) about service; "" is the server as a whole. limit covers
+// connecting and asking.
+func tryGRPC(ctx context.Context, addr, service string, limit time.Duration) (Outcome, string) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	conn, err := grpc.NewClient("passthrough:///"+addr,
+		grpc.WithUserAgent("kube-probe/"+version),
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithNoProxy(),
+		grpc.WithDisableServiceConfig(),
+		grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) {
+			return dialer().DialContext(ctx, "tcp", addr)
+		}))
+	if err != nil {
+		return Failed, fmt.Sprintf("error: failed to connect service at %q: %+v", addr, err)
+	}
+	defer conn.Close()
+	if err := connect(ctx, conn); err != nil {
+		return Failed, fmt.Sprintf("timeout: failed to connect service %q within %v: %+v", addr, limit, err)
+	}
+	resp, err := grpc_health_v1.NewHealthClient(conn).Check(ctx, &grpc_health_v1.HealthCheckRequest{Service: service})
+	if err != nil {
+		return Failed, grpcFailure(err, limit)
+	}
+	if s := resp.GetStatus(); s != grpc_health_v1.HealthCheckResponse_SERVING {
+		return Failed, fmt.Sprintf("service unhealthy (responded with %q)", s.String())
+	}
+	return Succeeded, "service healthy"
+}
+
+// connect waits until there is a connection; a server that is not there yet has until ctx ends to come.
+func connect(ctx context.Context, conn *grpc.ClientConn) error {
+	conn.Connect()
+	for s := conn.GetState(); s != connectivity.Ready; s = conn.GetState() {
+		if s == connectivity.Shutdown {
+			return errors.New("connection closed")
+		}
+		if !conn.WaitForStateChange(ctx, s) {
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+func grpcFailure(err error, limit time.Duration) string {
+	switch s := status.Convert(err); s.Code() {
+	case codes.Unimplemented:
+		return "error: this server does not implement the grpc health protocol (grpc.health.v1.Health): " + s.Message()
+	case codes.DeadlineExceeded:
+		return fmt.Sprintf("timeout: health rpc did not complete within %v", limit)
+	}
+	return fmt.Sprintf("error: health rpc probe failed: %+v", err)
+}

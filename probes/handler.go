@@ -1,0 +1,148 @@
+package probes
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+)
+
+const (
+	maxOutput  = 10 << 10 // bytes of an answer or of a command's output that are looked at
+	maxErrored = 3        // tries of a handler that cannot be run at all
+	version    = "1.36"   // of the kubelet that we are taken for; servers see kube-probe/1.36
+)
+
+// try runs the handler of t. A handler that could not be run is tried again at once, as the kubelet does.
+func (p *Prober) try(ctx context.Context, t *Target) (outcome Outcome, text string) {
+	for range maxErrored {
+		outcome, text = p.tryOnce(ctx, t)
+		if outcome != Errored || ctx.Err() != nil {
+			break
+		}
+	}
+	return outcome, text
+}
+
+func (p *Prober) tryOnce(ctx context.Context, t *Target) (Outcome, string) {
+	limit := timeout(t.Probe)
+	switch h := t.Probe.ProbeHandler; {
+	case h.Exec != nil:
+		return p.tryExec(ctx, t, limit)
+	case h.HTTPGet != nil:
+		req, err := newRequest(ctx, h.HTTPGet, t.Container, t.PodIP, "kube-probe/"+version)
+		if err != nil {
+			return Errored, err.Error()
+		}
+		return tryHTTP(req, limit)
+	case h.TCPSocket != nil:
+		port, err := resolvePort(h.TCPSocket.Port, t.Container)
+		if err != nil {
+			return Errored, err.Error()
+		}
+		return tryTCP(ctx, address(h.TCPSocket.Host, t.PodIP, port), limit)
+	case h.GRPC != nil:
+		service := ""
+		if h.GRPC.Service != nil {
+			service = *h.GRPC.Service
+		}
+		return tryGRPC(ctx, address("", t.PodIP, int(h.GRPC.Port)), service, limit)
+	}
+	return Errored, "probe has no handler that is known: set exec, httpGet, tcpSocket or grpc"
+}
+
+// describe makes the event for an attempt, in the kubelet's words.
+func describe(kind Kind, outcome Outcome, text string) (reason, message string) {
+	switch outcome {
+	case Warned:
+		return "ProbeWarning", fmt.Sprintf("%s probe warning: %s", kind, text)
+	case Failed:
+		return "Unhealthy", fmt.Sprintf("%s probe failed: %s", kind, text)
+	case Errored:
+		return "Unhealthy", fmt.Sprintf("%s probe errored and resulted in unknown state: %s", kind, text)
+	}
+	return "", ""
+}
+
+func (p *Prober) tryExec(ctx context.Context, t *Target, limit time.Duration) (Outcome, string) {
+	cmd := t.Command
+	if cmd == nil {
+		cmd = t.Probe.Exec.Command
+	}
+	output, code, err := p.cfg.Exec(ctx, t.ContainerID, cmd, limit)
+	switch {
+	case isTimeout(err):
+		return Failed, fmt.Sprintf("command timed out: %q timed out after %s", strings.Join(cmd, " "), limit)
+	case err != nil:
+		return Errored, err.Error()
+	case code != 0:
+		return Failed, text(output)
+	}
+	return Succeeded, text(output)
+}
+
+// text is the beginning of what a stranger sent, fit for an event.
+func text(raw []byte) string {
+	return string(bytes.ToValidUTF8(raw[:min(len(raw), maxOutput)], []byte("\uFFFD")))
+}
+
+func isTimeout(err error) bool {
+	return err != nil && (errors.Is(err, context.DeadlineExceeded) || status.Code(err) == codes.DeadlineExceeded)
+}
+
+func tryTCP(ctx context.Context, addr string, limit time.Duration) (Outcome, string) {
+	d := dialer()
+	d.Timeout = limit
+	conn, err := d.DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return Failed, err.Error()
+	}
+	_ = conn.Close()
+	return Succeeded, ""
+}
+
+// dialer makes connections that linger for a second only: each probe would else keep a port in TIME_WAIT for a minute.
+func dialer() *net.Dialer {
+	return &net.Dialer{Control: func(_, _ string, c syscall.RawConn) error {
+		return c.Control(func(fd uintptr) {
+			_ = syscall.SetsockoptLinger(int(fd), syscall.SOL_SOCKET, syscall.SO_LINGER, &syscall.Linger{Onoff: 1, Linger: 1})
+		})
+	}}
+}
+
+// resolvePort finds the number of a port that is given by number, by the name of one of the container's, or by a number in
+// a string.
+func resolvePort(port intstr.IntOrString, c *corev1.Container) (int, error) {
+	n := port.IntValue() // of a string: the number in it, else 0
+	if port.Type == intstr.String {
+		for _, p := range c.Ports {
+			if p.Name == port.StrVal {
+				n = int(p.ContainerPort)
+				break
+			}
+		}
+	}
+	if n < 1 || n > 65535 {
+		return 0, fmt.Errorf("port %s is neither a number from 1 to 65535 nor the name of a port of container %q",
+			port.String(), c.Name)
+	}
+	return n, nil
+}
+
+// address joins host, or the pod's address if there is none, and port.
+func address(host, podIP string, port int) string {
+	if host == "" {
+		host = podIP
+	}
+	return net.JoinHostPort(host, strconv.Itoa(port))
+}

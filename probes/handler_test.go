@@ -1,0 +1,240 @@
+package probes
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/health"
+	"google.golang.org/grpc/health/grpc_health_v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+)
+
+// try runs one attempt of a handler against 127.0.0.1.
+func try(t *testing.T, h corev1.ProbeHandler, ports ...corev1.ContainerPort) (Outcome, string) {
+	t.Helper()
+	return New(Config{}).try(t.Context(), &Target{Kind: Readiness, PodIP: "127.0.0.1",
+		Container: &corev1.Container{Name: "app", Ports: ports},
+		Probe:     &corev1.Probe{TimeoutSeconds: 1, ProbeHandler: h}})
+}
+
+func portOf(t *testing.T, addr string) intstr.IntOrString {
+	t.Helper()
+	_, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := strconv.Atoi(port)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return intstr.FromInt(n)
+}
+
+func httpGet(t *testing.T, s *httptest.Server, path string, headers ...corev1.HTTPHeader) corev1.ProbeHandler {
+	get := &corev1.HTTPGetAction{Path: path, Port: portOf(t, s.Listener.Addr().String()), HTTPHeaders: headers}
+	if s.TLS != nil {
+		get.Scheme = corev1.URISchemeHTTPS
+	}
+	return corev1.ProbeHandler{HTTPGet: get}
+}
+
+func TestHTTPOutcomes(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/slow":
+			select {
+			case <-time.After(5 * time.Second):
+			case <-r.Context().Done():
+			}
+		case "/stall":
+			w.(http.Flusher).Flush()
+			<-r.Context().Done()
+		case "/huge":
+			for range 100 {
+				fmt.Fprint(w, strings.Repeat("x", 1000))
+			}
+		case "/here":
+			http.Redirect(w, r, "/200", http.StatusFound)
+		case "/there":
+			http.Redirect(w, r, "http://other.test:1/200", http.StatusFound)
+		case "/loop":
+			http.Redirect(w, r, "/loop", http.StatusFound)
+		default:
+			code, _ := strconv.Atoi(strings.TrimPrefix(r.URL.Path, "/"))
+			w.WriteHeader(code)
+			fmt.Fprint(w, "secret")
+		}
+	}))
+	defer s.Close()
+	for _, c := range []struct {
+		path string
+		want Outcome
+		text string
+	}{
+		{"/200", Succeeded, "secret"},
+		{"204", Succeeded, ""},
+		{"/399", Warned, "Probe terminated redirects, Response body: secret"},
+		{"/400", Failed, "HTTP probe failed with statuscode: 400"},
+		{"/500", Failed, "HTTP probe failed with statuscode: 500"},
+		{"/here", Succeeded, "secret"},
+		{"/there", Warned, "Probe terminated redirects, Response body: <a href=\"http://other.test:1/200\">Found</a>.\n\n"},
+		{"/loop", Failed, `Get "/loop": stopped after 10 redirects`},
+		{"/slow", Failed, fmt.Sprintf("Get %q: context deadline exceeded (Client.Timeout exceeded while awaiting headers)", s.URL+"/slow")},
+		{"/stall", Failed, fmt.Sprintf("Get %q: context deadline exceeded (Client.Timeout or context cancellation while reading body)", s.URL+"/stall")},
+		{"/huge", Succeeded, strings.Repeat("x", maxOutput)},
+	} {
+		if got, text := try(t, httpGet(t, s, c.path)); got != c.want || text != c.text {
+			t.Errorf("%s: %s %.200q, want %s %.200q", c.path, got, text, c.want, c.text)
+		}
+	}
+}
+
+func TestHTTPRequest(t *testing.T) {
+	var got *http.Request
+	s := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got = r }))
+	defer s.Close()
+	if outcome, text := try(t, httpGet(t, s, "/a%2Fb?x=1&y")); outcome != Succeeded {
+		t.Fatal(outcome, text)
+	}
+	if got.Header.Get("User-Agent") != "kube-probe/1.36" || got.Header.Get("Accept") != "*/*" || !got.Close ||
+		got.Header.Get("Accept-Encoding") != "" || got.RequestURI != "/a%2Fb?x=1&y" {
+		t.Errorf("request %s with %v, close %v", got.RequestURI, got.Header, got.Close)
+	}
+	headers := []corev1.HTTPHeader{{Name: "host", Value: "my.host"}, {Name: "X-A", Value: "1"}, {Name: "X-A", Value: "2"},
+		{Name: "user-agent", Value: "mine"}, {Name: "Accept", Value: ""}}
+	if outcome, text := try(t, httpGet(t, s, "/", headers...)); outcome != Succeeded {
+		t.Fatal(outcome, text)
+	}
+	if got.Host != "my.host" || len(got.Header["X-A"]) != 2 || got.Header.Get("User-Agent") != "mine" || got.Header["Accept"] != nil {
+		t.Errorf("host %s, headers %v", got.Host, got.Header)
+	}
+}
+
+func TestHTTPSTakesAnyCertificate(t *testing.T) {
+	for _, http2 := range []bool{false, true} {
+		protocol := 0
+		s := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { protocol = r.ProtoMajor }))
+		s.EnableHTTP2 = http2
+		s.StartTLS()
+		outcome, text := try(t, httpGet(t, s, "/"))
+		s.Close()
+		if want := map[bool]int{false: 1, true: 2}[http2]; outcome != Succeeded || protocol != want {
+			t.Errorf("%s %s over HTTP/%d, want HTTP/%d", outcome, text, protocol, want)
+		}
+	}
+}
+
+func TestTCP(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := l.Addr().String()
+	port := portOf(t, addr)
+	named := corev1.ContainerPort{Name: "db", ContainerPort: port.IntVal}
+	for _, p := range []intstr.IntOrString{port, intstr.FromString("db"), intstr.FromString(port.String())} {
+		if got, text := try(t, corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: p}}, named); got != Succeeded || text != "" {
+			t.Errorf("port %s: %s %s", p.String(), got, text)
+		}
+	}
+	l.Close()
+	want := "dial tcp " + addr + ": connect: connection refused"
+	if got, text := try(t, corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: port}}); got != Failed || text != want {
+		t.Errorf("%s %q, want %q", got, text, want)
+	}
+	for _, p := range []intstr.IntOrString{intstr.FromInt(0), intstr.FromInt(65536), intstr.FromString("none")} {
+		got, text := try(t, corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: p}}, named)
+		if got != Errored || !strings.Contains(text, p.String()) || !strings.Contains(text, `"app"`) {
+			t.Errorf("port %s: %s %q", p.String(), got, text)
+		}
+	}
+}
+
+func TestGRPC(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, h := grpc.NewServer(), health.NewServer()
+	h.SetServingStatus("up", grpc_health_v1.HealthCheckResponse_SERVING)
+	h.SetServingStatus("down", grpc_health_v1.HealthCheckResponse_NOT_SERVING)
+	grpc_health_v1.RegisterHealthServer(s, h)
+	go func() { _ = s.Serve(l) }()
+	defer s.Stop()
+	bare, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := grpc.NewServer()
+	go func() { _ = other.Serve(bare) }()
+	defer other.Stop()
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // accepts, never speaks
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+
+	up, down, none := "up", "down", "none"
+	for _, c := range []struct {
+		addr    net.Addr
+		service *string
+		want    Outcome
+		text    string
+	}{
+		{l.Addr(), nil, Succeeded, "service healthy"},
+		{l.Addr(), &up, Succeeded, "service healthy"},
+		{l.Addr(), &down, Failed, `service unhealthy (responded with "NOT_SERVING")`},
+		{l.Addr(), &none, Failed, "error: health rpc probe failed: rpc error: code = NotFound desc = unknown service"},
+		{bare.Addr(), nil, Failed, "error: this server does not implement the grpc health protocol (grpc.health.v1.Health): " +
+			"unknown service grpc.health.v1.Health"},
+		{silent.Addr(), nil, Failed, fmt.Sprintf("timeout: failed to connect service %q within 1s: context deadline exceeded",
+			silent.Addr())},
+	} {
+		action := &corev1.GRPCAction{Port: portOf(t, c.addr.String()).IntVal, Service: c.service}
+		if got, text := try(t, corev1.ProbeHandler{GRPC: action}); got != c.want || text != c.text {
+			t.Errorf("%s %q, want %s %q", got, text, c.want, c.text)
+		}
+	}
+}
+
+func TestNoHandler(t *testing.T) {
+	if got, text := try(t, corev1.ProbeHandler{}); got != Errored || text == "" {
+		t.Errorf("%s %q", got, text)
+	}
+}
+
+// FuzzURL: whatever a manifest says, the request goes to the host and port of the action and nowhere else.
+func FuzzURL(f *testing.F) {
+	for _, seed := range []string{"", "/", "/healthz?x=1", "healthz", "//evil.test/x", "http://evil.test/x", "mailto:x@evil.test",
+		"/%zz", "/a b", "/\x00", "?q", "#f", "//u:p@evil.test:99/", "\\\\evil", ":80/", "@evil.test/", "/%2f"} {
+		f.Add(seed, "")
+		f.Add(seed, "HTTPS")
+	}
+	c := &corev1.Container{Name: "app"}
+	f.Fuzz(func(t *testing.T, path, scheme string) {
+		if scheme != "" && scheme != "HTTP" && scheme != "HTTPS" {
+			return // the API admits no others
+		}
+		get := &corev1.HTTPGetAction{Path: path, Scheme: corev1.URIScheme(scheme), Port: intstr.FromInt(8080)}
+		req, err := newRequest(context.Background(), get, c, "fd00::1", "x")
+		if err != nil {
+			return
+		}
+		if req.URL.Host != "[fd00::1]:8080" || (req.URL.Scheme != "http" && req.URL.Scheme != "https") {
+			t.Fatalf("path %q leads to %s", path, req.URL)
+		}
+		if again, err := url.Parse(req.URL.String()); err != nil || again.Host != req.URL.Host {
+			t.Fatalf("path %q makes %s, which reads as %v, %v", path, req.URL, again, err)
+		}
+	})
+}

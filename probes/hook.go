@@ -1,0 +1,103 @@
+package probes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// HookTarget is the container that a lifecycle hook is for.
+type HookTarget struct {
+	ContainerID string
+	Container   *corev1.Container // for its name and the names of its ports
+	// PodIP is called where the hook names no host.
+	PodIP string
+	// Exec runs the command of an exec hook.
+	Exec Exec
+	// Warn, if set, is told what deserves a Warning event though the hook succeeded.
+	Warn func(reason, message string)
+}
+
+// RunHook runs a postStart or preStop handler and returns when it is done; ctx bounds it (a preStop hook by the pod's grace
+// period). HTTP hooks succeed with any answer, whatever its status, and fall back to plain HTTP where the server does not
+// speak HTTPS, both as with the kubelet. tcpSocket is in the API for old objects only and always fails.
+func RunHook(ctx context.Context, h *corev1.LifecycleHandler, t HookTarget) error {
+	switch {
+	case h.Exec != nil:
+		return t.runExec(ctx, h.Exec.Command)
+	case h.HTTPGet != nil:
+		if err := t.runHTTP(ctx, h.HTTPGet); err != nil {
+			return fmt.Errorf("HTTP lifecycle hook (%s) for container %q: %w", h.HTTPGet.Path, t.Container.Name, err)
+		}
+		return nil
+	case h.Sleep != nil:
+		return sleep(ctx, time.Duration(h.Sleep.Seconds)*time.Second)
+	case h.TCPSocket != nil:
+		return errors.New("lifecycle hook: tcpSocket is not supported; use exec, httpGet or sleep")
+	}
+	return errors.New("lifecycle hook has no handler that is known: set exec, httpGet or sleep")
+}
+
+func (t *HookTarget) runExec(ctx context.Context, cmd []string) error {
+	output, code, err := t.Exec(ctx, t.ContainerID, cmd, 0)
+	switch {
+	case err != nil:
+		return fmt.Errorf("exec lifecycle hook (%q) for container %q: %w", cmd, t.Container.Name, err)
+	case code != 0:
+		return fmt.Errorf("exec lifecycle hook (%q) for container %q: command exited with code %d, message: %q",
+			cmd, t.Container.Name, code, text(output))
+	}
+	return nil
+}
+
+func (t *HookTarget) runHTTP(ctx context.Context, get *corev1.HTTPGetAction) error {
+	if get.Host == "" && t.PodIP == "" {
+		return errors.New("the pod has no address yet")
+	}
+	req, err := newRequest(ctx, get, t.Container, t.PodIP, "kube-lifecycle/"+version)
+	if err != nil {
+		return err
+	}
+	err = do(req)
+	if !plainAnswer(err) {
+		return err
+	}
+	plain := req.Clone(ctx)
+	plain.URL.Scheme = "http"
+	plain.Header.Del("Authorization") // was meant for a connection that nobody listens in on
+	if do(plain) != nil {
+		return err
+	}
+	if t.Warn != nil {
+		t.Warn("LifecycleHTTPFallback",
+			fmt.Sprintf("request to HTTPS lifecycle hook %s got HTTP response, retry with HTTP succeeded", req.URL.Host))
+	}
+	return nil
+}
+
+// do sends req and reads the beginning of the answer, so that the server can finish.
+func do(req *http.Request) error {
+	resp, err := newClient(0).Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	_, _ = io.CopyN(io.Discard, resp.Body, maxOutput)
+	return nil
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return errors.New("container terminated before sleep hook finished")
+	}
+}

@@ -1,0 +1,112 @@
+package probes
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+func TestHTTPHook(t *testing.T) {
+	var agent, auth string
+	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		agent, auth = r.Header.Get("User-Agent"), r.Header.Get("Authorization")
+		w.WriteHeader(http.StatusInternalServerError)
+	})
+	s := httptest.NewServer(handler)
+	defer s.Close()
+	var warned string
+	target := HookTarget{Container: &corev1.Container{Name: "app"}, PodIP: "127.0.0.1",
+		Warn: func(reason, message string) { warned = reason + ": " + message }}
+	get := httpGet(t, s, "/stop", corev1.HTTPHeader{Name: "Authorization", Value: "secret"}).HTTPGet
+	hook := &corev1.LifecycleHandler{HTTPGet: get}
+	if err := RunHook(t.Context(), hook, target); err != nil || agent != "kube-lifecycle/1.36" || auth != "secret" || warned != "" {
+		t.Errorf("error %v, agent %q, auth %q, warned %q", err, agent, auth, warned)
+	}
+	get.Scheme = corev1.URISchemeHTTPS
+	if err := RunHook(t.Context(), hook, target); err != nil || auth != "" || !strings.HasPrefix(warned, "LifecycleHTTPFallback: ") {
+		t.Errorf("HTTPS to a plain server: error %v, auth %q, warned %q", err, auth, warned)
+	}
+	s.Close()
+	if err := RunHook(t.Context(), hook, target); err == nil || !strings.Contains(err.Error(), `(/stop) for container "app"`) {
+		t.Errorf("error %v from a server that is gone", err)
+	}
+	target.PodIP = ""
+	if err := RunHook(t.Context(), hook, target); err == nil {
+		t.Error("a pod without an address was called")
+	}
+}
+
+func TestHTTPHookEndsWithItsContext(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
+	defer s.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	err := RunHook(ctx, &corev1.LifecycleHandler{HTTPGet: httpGet(t, s, "/").HTTPGet},
+		HookTarget{Container: &corev1.Container{Name: "app"}, PodIP: "127.0.0.1"})
+	if !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestExecHook(t *testing.T) {
+	hook := &corev1.LifecycleHandler{Exec: &corev1.ExecAction{Command: []string{"stop", "now"}}}
+	broken := errors.New("no such container")
+	for _, c := range []struct {
+		code int32
+		err  error
+		want string
+	}{
+		{0, nil, ""},
+		{7, nil, `exec lifecycle hook (["stop" "now"]) for container "app": command exited with code 7, message: "out"`},
+		{0, broken, `exec lifecycle hook (["stop" "now"]) for container "app": no such container`},
+	} {
+		target := HookTarget{ContainerID: "c1", Container: &corev1.Container{Name: "app"},
+			Exec: func(_ context.Context, id string, cmd []string, limit time.Duration) ([]byte, int32, error) {
+				if id != "c1" || len(cmd) != 2 || limit != 0 {
+					t.Errorf("exec %v in %s, limit %v", cmd, id, limit)
+				}
+				return []byte("out"), c.code, c.err
+			}}
+		err := RunHook(t.Context(), hook, target)
+		if got := errText(err); got != c.want || (c.err != nil && !errors.Is(err, c.err)) {
+			t.Errorf("error %q, want %q", got, c.want)
+		}
+	}
+}
+
+func TestSleepHook(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hook := &corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: 5}}
+		start := time.Now()
+		if err := RunHook(t.Context(), hook, HookTarget{}); err != nil || time.Since(start) != 5*time.Second {
+			t.Errorf("error %v after %v", err, time.Since(start))
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		if err := RunHook(ctx, hook, HookTarget{}); err == nil {
+			t.Error("no error from a hook that was cut short")
+		}
+	})
+}
+
+func TestHooksThatCannotRun(t *testing.T) {
+	for _, hook := range []*corev1.LifecycleHandler{{}, {TCPSocket: &corev1.TCPSocketAction{}}} {
+		if err := RunHook(t.Context(), hook, HookTarget{}); err == nil || !strings.Contains(err.Error(), "exec, httpGet or sleep") {
+			t.Errorf("error %v", err)
+		}
+	}
+}
+
+func errText(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}

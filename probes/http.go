@@ -1,0 +1,118 @@
+package probes
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// maxRedirects is how many redirects to the same host are followed.
+const maxRedirects = 10
+
+// transport is shared by all HTTP probes and hooks. It has no state worth speaking of: each request has a connection of
+// its own, for a container must be found healthy by new clients too. Certificates of containers are not checked, as nobody
+// gives them one for their pod's address, and the node's proxy is not for its own pods.
+var transport = &http.Transport{
+	TLSClientConfig:     &tls.Config{InsecureSkipVerify: true},
+	TLSHandshakeTimeout: 10 * time.Second,
+	DisableKeepAlives:   true,
+	DisableCompression:  true,
+	ForceAttemptHTTP2:   true,
+	DialContext:         dialer().DialContext,
+}
+
+// newRequest makes the request of an httpGet action. Headers are sent as given; Host, User-Agent and Accept have defaults,
+// and an Accept that is given but empty is left out.
+func newRequest(ctx context.Context, get *corev1.HTTPGetAction, c *corev1.Container, podIP, agent string) (*http.Request, error) {
+	u, err := urlFor(get, c, podIP)
+	if err != nil {
+		return nil, err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+	for _, h := range get.HTTPHeaders {
+		req.Header.Add(h.Name, h.Value)
+	}
+	if _, given := req.Header["User-Agent"]; !given {
+		req.Header.Set("User-Agent", agent)
+	}
+	if _, given := req.Header["Accept"]; !given {
+		req.Header.Set("Accept", "*/*")
+	} else if req.Header.Get("Accept") == "" {
+		req.Header.Del("Accept")
+	}
+	req.Host = req.Header.Get("Host")
+	return req, nil
+}
+
+// urlFor puts the URL of an httpGet action together. A path may carry a query; one that is no URL is taken literally. Host
+// and port are always those of the action, whatever the path says.
+func urlFor(get *corev1.HTTPGetAction, c *corev1.Container, podIP string) (*url.URL, error) {
+	port, err := resolvePort(get.Port, c)
+	if err != nil {
+		return nil, err
+	}
+	u, err := url.Parse(get.Path)
+	if err != nil {
+		u = &url.URL{Path: get.Path}
+	}
+	u.Scheme = strings.ToLower(string(get.Scheme))
+	if u.Scheme == "" {
+		u.Scheme = "http"
+	}
+	u.Host, u.Opaque = address(get.Host, podIP, port), ""
+	return u, nil
+}
+
+// newClient makes a client for one request.
+func newClient(limit time.Duration) *http.Client {
+	return &http.Client{Timeout: limit, Transport: transport, CheckRedirect: checkRedirect}
+}
+
+// checkRedirect follows redirects within a host. One to another host is an answer: what some other server says is of no
+// use, and the node must not be sent around by a container.
+func checkRedirect(req *http.Request, via []*http.Request) error {
+	if req.URL.Hostname() != via[0].URL.Hostname() {
+		return http.ErrUseLastResponse
+	}
+	if len(via) >= maxRedirects {
+		return fmt.Errorf("stopped after %d redirects", maxRedirects)
+	}
+	return nil
+}
+
+// tryHTTP succeeds with a status from 200 to 399. The message of a failure never has the body in it, which may hold what
+// readers of events must not see.
+func tryHTTP(req *http.Request, limit time.Duration) (Outcome, string) {
+	resp, err := newClient(limit).Do(req)
+	if err != nil {
+		return Failed, err.Error()
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxOutput))
+	switch {
+	case err != nil:
+		return Failed, (&url.Error{Op: "Get", URL: req.URL.Redacted(), Err: err}).Error()
+	case resp.StatusCode < 200 || resp.StatusCode >= 400:
+		return Failed, fmt.Sprintf("HTTP probe failed with statuscode: %d", resp.StatusCode)
+	case resp.StatusCode >= 300:
+		return Warned, fmt.Sprintf("Probe terminated redirects, Response body: %v", text(body))
+	}
+	return Succeeded, text(body)
+}
+
+// plainAnswer: an HTTPS request met a server that speaks plain HTTP.
+func plainAnswer(err error) bool {
+	var u *url.Error
+	return errors.As(err, &u) && strings.Contains(u.Err.Error(), "server gave HTTP response to HTTPS client")
+}

@@ -1,0 +1,231 @@
+package probes
+
+import (
+	"container/heap"
+	"context"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// slotTime is how long an attempt counts against Config.Parallel. What takes longer waits for somebody else's answer, and
+// costs nothing meanwhile.
+const slotTime = 200 * time.Millisecond
+
+// together: attempts that are due within this time of each other start at once, for a processor that sleeps longer.
+const together = 10 * time.Millisecond
+
+// probe is a target with its state. Prober.mu guards it.
+type probe struct {
+	pod     types.UID
+	target  Target
+	verdict Verdict
+	count   count
+
+	next   time.Time
+	index  int                // in the queue; -1 if not there
+	cancel context.CancelFunc // of the attempt under way; nil if there is none
+	begun  bool               // has had, or waits for, its first attempt
+	ended  bool               // taken away
+}
+
+func newProbe(pod types.UID, t Target, now time.Time) *probe {
+	pr := &probe{pod: pod, index: -1, verdict: Verdict{ContainerID: t.ContainerID, Container: t.Container.Name, Kind: t.Kind,
+		Result: initial(t.Kind, t.Known), At: now}}
+	pr.count.held = t.Kind == Startup && t.Known == Success
+	return pr
+}
+
+// begin schedules the first attempt, unless there was one or it must wait for the container's startup probe.
+func (p *Prober) begin(pr *probe, now time.Time) {
+	if pr.begun || pr.count.held || p.gated(pr) {
+		return
+	}
+	pr.begun = true
+	p.schedule(pr, now.Add(firstWait(&pr.target, now)))
+}
+
+// gated: the container has a startup probe that has not succeeded yet.
+func (p *Prober) gated(pr *probe) bool {
+	if pr.target.Kind == Startup {
+		return false
+	}
+	startup := find(p.pods[pr.pod], pr.target.ContainerID, Startup)
+	return startup != nil && startup.verdict.Result != Success
+}
+
+func (p *Prober) schedule(pr *probe, at time.Time) {
+	pr.next = at
+	heap.Push(&p.due, pr)
+	if pr.index == 0 {
+		p.kick()
+	}
+}
+
+// end takes a probe out of the schedule for good.
+func (p *Prober) end(pr *probe) {
+	pr.ended = true
+	if pr.index >= 0 {
+		heap.Remove(&p.due, pr.index)
+	}
+	if pr.cancel != nil {
+		pr.cancel()
+	}
+}
+
+func (p *Prober) kick() {
+	select {
+	case p.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Run probes until ctx ends, then waits for the attempts under way, which are cut short.
+func (p *Prober) Run(ctx context.Context) {
+	var attempts sync.WaitGroup
+	defer attempts.Wait()
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		timer.Reset(p.dispatch(ctx, &attempts))
+		select {
+		case <-ctx.Done():
+			return
+		case <-p.wake:
+		case <-timer.C:
+		}
+	}
+}
+
+// dispatch starts what is due and returns how long until something else is.
+func (p *Prober) dispatch(ctx context.Context, attempts *sync.WaitGroup) time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now, started := time.Now(), false
+	for len(p.due) > 0 {
+		pr := p.due[0]
+		if wait := pr.next.Sub(now); wait > together || (wait > 0 && !started) {
+			return wait
+		}
+		if p.slots == 0 {
+			break // a slot that becomes free wakes Run
+		}
+		heap.Pop(&p.due)
+		p.slots--
+		started = true
+		var one context.Context
+		one, pr.cancel = context.WithCancel(ctx)
+		target := pr.target
+		attempts.Go(func() { p.attempt(one, pr, &target) })
+	}
+	return time.Hour
+}
+
+// attempt runs one probe and records what it found.
+func (p *Prober) attempt(ctx context.Context, pr *probe, t *Target) {
+	slot := time.AfterFunc(slotTime, p.freeSlot)
+	start := time.Now()
+	outcome, text := p.try(ctx, t)
+	took := time.Since(start)
+	if slot.Stop() {
+		p.freeSlot()
+	}
+	a := Attempt{ContainerID: t.ContainerID, Container: t.Container.Name, Kind: t.Kind, Outcome: outcome, Took: took}
+	a.Reason, a.Message = describe(t.Kind, outcome, text)
+	p.finish(ctx, pr, a)
+}
+
+func (p *Prober) freeSlot() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.slots++
+	if p.slots == 1 { // something may have waited for it
+		p.kick()
+	}
+}
+
+// finish counts an attempt, tells of it, and schedules the next.
+func (p *Prober) finish(ctx context.Context, pr *probe, a Attempt) {
+	p.mu.Lock()
+	cut := ctx.Err() != nil
+	pr.cancel()
+	pr.cancel = nil
+	if pr.ended || cut {
+		p.mu.Unlock()
+		return
+	}
+	now := time.Now()
+	changed := p.learn(pr, a, now)
+	verdict := pr.verdict
+	if !pr.count.held {
+		p.schedule(pr, following(pr.next, period(pr.target.Probe), now))
+	}
+	if changed && pr.target.Kind == Startup {
+		for _, sibling := range p.pods[pr.pod] {
+			if sibling.target.ContainerID == pr.target.ContainerID {
+				p.begin(sibling, now)
+			}
+		}
+	}
+	p.mu.Unlock()
+	p.cfg.Attempt(pr.pod, a)
+	if changed {
+		p.cfg.Verdict(pr.pod, verdict)
+	}
+}
+
+// learn brings the verdict up to date and reports whether its result changed.
+func (p *Prober) learn(pr *probe, a Attempt, now time.Time) bool {
+	var found Result
+	switch a.Outcome {
+	case Succeeded, Warned:
+		found = Success
+	case Failed:
+		found = Failure
+	default:
+		return false
+	}
+	v := &pr.verdict
+	v.Message = a.Message
+	result := pr.count.add(pr.target.Kind, pr.target.Probe, v.Result, found)
+	if result == v.Result {
+		return false
+	}
+	v.Result, v.At = result, now
+	return true
+}
+
+// following returns the next time in the rhythm of last and period that is not over: an attempt that took longer than a
+// period skips some.
+func following(last time.Time, period time.Duration, now time.Time) time.Time {
+	late := max(0, now.Sub(last))
+	return last.Add((late/period + 1) * period)
+}
+
+// queue is a heap of probes by when they are due.
+type queue []*probe
+
+func (q queue) Len() int           { return len(q) }
+func (q queue) Less(i, j int) bool { return q[i].next.Before(q[j].next) }
+func (q queue) Swap(i, j int) {
+	q[i], q[j] = q[j], q[i]
+	q[i].index, q[j].index = i, j
+}
+
+// Push implements heap.Interface.
+func (q *queue) Push(x any) {
+	pr := x.(*probe)
+	pr.index = len(*q)
+	*q = append(*q, pr)
+}
+
+// Pop implements heap.Interface.
+func (q *queue) Pop() any {
+	last := len(*q) - 1
+	pr := (*q)[last]
+	(*q)[last] = nil
+	*q = (*q)[:last]
+	pr.index = -1
+	return pr
+}

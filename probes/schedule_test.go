@@ -1,0 +1,330 @@
+package probes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// bench runs a prober whose exec probes are answered by the test, and logs what it does with the time since the start.
+type bench struct {
+	p      *Prober
+	start  time.Time
+	answer func(container string) (code int32, err error)
+
+	mu  sync.Mutex
+	log []string
+}
+
+func newBench(t *testing.T, parallel int) *bench {
+	b := &bench{start: time.Now(), answer: func(string) (int32, error) { return 0, nil }}
+	b.p = New(Config{
+		Parallel: parallel,
+		Exec: func(ctx context.Context, id string, _ []string, _ time.Duration) ([]byte, int32, error) {
+			b.note("try " + id)
+			code, err := b.answer(id)
+			return []byte("output"), code, err
+		},
+		Verdict: func(_ types.UID, v Verdict) { b.note(fmt.Sprintf("%s of %s: %s", v.Kind, v.ContainerID, v.Result)) },
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); b.p.Run(ctx) }()
+	t.Cleanup(func() { cancel(); <-done })
+	return b
+}
+
+func (b *bench) note(what string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.log = append(b.log, fmt.Sprintf("%v %s", time.Since(b.start), what))
+}
+
+// after lets time pass and returns what happened in it.
+func (b *bench) after(d time.Duration) []string {
+	time.Sleep(d)
+	synctest.Wait()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	log := b.log
+	b.log = nil
+	return log
+}
+
+func execTarget(id string, kind Kind, probe corev1.Probe) Target {
+	probe.ProbeHandler = corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"check"}}}
+	return Target{ContainerID: id, Container: &corev1.Container{Name: "app"}, Kind: kind, Probe: &probe, StartedAt: time.Now()}
+}
+
+func expect(t *testing.T, got []string, want ...string) {
+	t.Helper()
+	if !slices.Equal(got, want) {
+		t.Errorf("got\n  %s\nwant\n  %s", strings.Join(got, "\n  "), strings.Join(want, "\n  "))
+	}
+}
+
+func TestRhythmFollowsTheContainersStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, 0)
+		target := execTarget("c1", Readiness, corev1.Probe{InitialDelaySeconds: 3, PeriodSeconds: 10})
+		time.Sleep(time.Second) // the agent took a second to notice
+		b.p.Set("pod", []Target{target})
+		expect(t, b.after(25*time.Second), "3s try c1", "3s Readiness of c1: success", "13s try c1", "23s try c1")
+	})
+}
+
+func TestFirstProbeOfANewContainerHasNoWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, 0)
+		b.p.Set("pod", []Target{execTarget("c1", Readiness, corev1.Probe{PeriodSeconds: 3600})})
+		expect(t, b.after(time.Second), "0s try c1", "0s Readiness of c1: success")
+	})
+}
+
+func TestStartupGatesTheOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, 0)
+		b.answer = func(string) (int32, error) {
+			if time.Since(b.start) < 4*time.Second {
+				return 1, nil
+			}
+			return 0, nil
+		}
+		b.p.Set("pod", []Target{
+			execTarget("c1", Readiness, corev1.Probe{PeriodSeconds: 10}),
+			execTarget("c1", Startup, corev1.Probe{PeriodSeconds: 2, FailureThreshold: 30}),
+			execTarget("c1", Liveness, corev1.Probe{PeriodSeconds: 10, InitialDelaySeconds: 8}),
+		})
+		expect(t, b.after(12*time.Second),
+			"0s try c1", "2s try c1", "4s try c1", "4s Startup of c1: success",
+			"4s try c1", "4s Readiness of c1: success", // at once
+			"8s try c1") // liveness, when its delay is over; startup is not probed any more
+	})
+}
+
+func TestStartupFailureEndsIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, 0)
+		b.answer = func(string) (int32, error) { return 1, nil }
+		b.p.Set("pod", []Target{
+			execTarget("c1", Startup, corev1.Probe{PeriodSeconds: 5, FailureThreshold: 2}),
+			execTarget("c1", Liveness, corev1.Probe{PeriodSeconds: 1}),
+		})
+		expect(t, b.after(time.Minute), "0s try c1", "5s try c1", "5s Startup of c1: failure")
+		next := execTarget("c2", Startup, corev1.Probe{PeriodSeconds: 5, FailureThreshold: 2}) // the container was replaced
+		b.p.Set("pod", []Target{next})
+		expect(t, b.after(time.Second), "1m0s try c2")
+	})
+}
+
+func TestLivenessFailureEndsItsProbing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, 0)
+		b.answer = func(string) (int32, error) { return 1, nil }
+		b.p.Set("pod", []Target{execTarget("c1", Liveness, corev1.Probe{PeriodSeconds: 10, FailureThreshold: 3})})
+		expect(t, b.after(5*time.Minute), "0s try c1", "10s try c1", "20s try c1", "20s Liveness of c1: failure")
+	})
+}
+
+func TestAgentRestartKeepsReadiness(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, 0)
+		target := execTarget("c1", Readiness, corev1.Probe{PeriodSeconds: 10, FailureThreshold: 2})
+		target.StartedAt, target.Known = time.Now().Add(-44*time.Second), Success
+		started := execTarget("c1", Startup, corev1.Probe{PeriodSeconds: 1})
+		started.StartedAt, started.Known = target.StartedAt, Success
+		b.p.Set("pod", []Target{started, target})
+		for _, v := range b.p.Verdicts("pod") {
+			if v.Result != Success {
+				t.Errorf("%s is %s after the restart", v.Kind, v.Result)
+			}
+		}
+		b.answer = func(string) (int32, error) { return 1, nil }
+		expect(t, b.after(20*time.Second), "6s try c1", "16s try c1", "16s Readiness of c1: failure")
+	})
+}
+
+func TestSetAgainGoesOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, 0)
+		b.answer = func(string) (int32, error) { return 1, nil }
+		target := execTarget("c1", Liveness, corev1.Probe{PeriodSeconds: 10, FailureThreshold: 3})
+		for range 25 { // each second, as a busy worker would
+			b.p.Set("pod", []Target{target})
+			time.Sleep(time.Second)
+		}
+		expect(t, b.after(0), "0s try c1", "10s try c1", "20s try c1", "20s Liveness of c1: failure")
+	})
+}
+
+func TestRemovedTargetIsCutShort(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ended := make(chan error, 1)
+		p := New(Config{
+			Exec: func(ctx context.Context, _ string, _ []string, _ time.Duration) ([]byte, int32, error) {
+				<-ctx.Done()
+				ended <- ctx.Err()
+				return nil, 1, nil
+			},
+			Attempt: func(types.UID, Attempt) { t.Error("told of an attempt that was cut short") },
+			Verdict: func(types.UID, Verdict) { t.Error("told of a verdict for a target that is gone") },
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); p.Run(ctx) }()
+		p.Set("pod", []Target{execTarget("c1", Liveness, corev1.Probe{FailureThreshold: 1})})
+		synctest.Wait()
+		p.Set("pod", nil)
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Errorf("attempt ended with %v", err)
+		}
+		synctest.Wait()
+		if len(p.Verdicts("pod")) > 0 || len(p.pods) > 0 || len(p.due) > 0 {
+			t.Error("something of the pod is left")
+		}
+		cancel()
+		<-done
+	})
+}
+
+// Containers that hang must not keep others from being probed in time, however many hang.
+func TestHangingProbesHurtOnlyThemselves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, 4)
+		release := make(chan struct{})
+		b.answer = func(id string) (int32, error) {
+			if strings.HasPrefix(id, "hang") {
+				<-release
+			}
+			return 0, nil
+		}
+		var hanging []Target
+		for i := range 40 {
+			hanging = append(hanging, execTarget(fmt.Sprint("hang", i), Liveness, corev1.Probe{PeriodSeconds: 1}))
+		}
+		b.p.Set("bad", hanging)
+		b.after(3 * time.Second) // 40 attempts, 4 in each 200 ms
+		good := execTarget("good", Readiness, corev1.Probe{PeriodSeconds: 1})
+		b.p.Set("good", []Target{good})
+		expect(t, b.after(2500*time.Millisecond), "3s try good", "3s Readiness of good: success", "4s try good", "5s try good")
+		close(release)
+	})
+}
+
+func TestParallelAttemptsAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, 4)
+		var mu sync.Mutex
+		now, most := 0, 0
+		b.answer = func(string) (int32, error) {
+			mu.Lock()
+			now++
+			most = max(most, now)
+			mu.Unlock()
+			time.Sleep(100 * time.Millisecond)
+			mu.Lock()
+			now--
+			mu.Unlock()
+			return 0, nil
+		}
+		var all []Target
+		for i := range 40 {
+			all = append(all, execTarget(fmt.Sprint("c", i), Readiness, corev1.Probe{PeriodSeconds: 60}))
+		}
+		b.p.Set("pod", all)
+		got := b.after(999 * time.Millisecond)
+		if most != 4 || len(got) != 40+36 { // the last four are still under way
+			t.Errorf("%d at once, %d events", most, len(got))
+		}
+		time.Sleep(time.Second)
+	})
+}
+
+func TestErroredAttemptsDoNotCount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, 0)
+		var told []string
+		b.p.cfg.Attempt = func(_ types.UID, a Attempt) { told = append(told, a.Reason+": "+a.Message) }
+		b.answer = func(string) (int32, error) { return 0, errors.New("no such container") }
+		b.p.Set("pod", []Target{execTarget("c1", Liveness, corev1.Probe{PeriodSeconds: 10, FailureThreshold: 1})})
+		expect(t, b.after(11*time.Second), "0s try c1", "0s try c1", "0s try c1", "10s try c1", "10s try c1", "10s try c1")
+		want := "Unhealthy: Liveness probe errored and resulted in unknown state: no such container"
+		expect(t, told, want, want)
+	})
+}
+
+func TestExecOutcomes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, 0)
+		var told []string
+		b.p.cfg.Attempt = func(_ types.UID, a Attempt) { told = append(told, a.Message) }
+		answers := []struct {
+			code int32
+			err  error
+		}{{0, nil}, {3, nil}, {0, fmt.Errorf("exec: %w", context.DeadlineExceeded)}}
+		n := 0
+		b.answer = func(string) (int32, error) { n++; return answers[n-1].code, answers[n-1].err }
+		b.p.Set("pod", []Target{execTarget("c1", Readiness, corev1.Probe{PeriodSeconds: 10, TimeoutSeconds: 2})})
+		b.after(25 * time.Second)
+		expect(t, told, "", "Readiness probe failed: output",
+			`Readiness probe failed: command timed out: "check" timed out after 2s`)
+	})
+}
+
+// BenchmarkAtRest runs 10,000 exec probes with a period of 10 s, answered at once, and reports the CPU time that goes into
+// a second of it.
+func BenchmarkAtRest(b *testing.B) {
+	const pods, each, period = 1000, 10, 10
+	var attempts atomic.Int64
+	p := New(Config{
+		Exec:    func(context.Context, string, []string, time.Duration) ([]byte, int32, error) { return nil, 0, nil },
+		Attempt: func(types.UID, Attempt) { attempts.Add(1) },
+	})
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	for i := range pods {
+		var targets []Target
+		for j := range each {
+			t := execTarget(fmt.Sprint("c", i, "-", j), Readiness, corev1.Probe{PeriodSeconds: period})
+			// A rhythm of its own for each, as containers that started at different times have.
+			t.StartedAt, t.Known = t.StartedAt.Add(-time.Minute-time.Duration(i*each+j)*time.Millisecond), Success
+			targets = append(targets, t)
+		}
+		p.Set(types.UID(fmt.Sprint("pod", i)), targets)
+	}
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	ctx, cancel := context.WithCancel(b.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); p.Run(ctx) }()
+	start, used := time.Now(), cpuTime(b)
+	for b.Loop() {
+		time.Sleep(time.Second)
+	}
+	b.ReportMetric(float64((cpuTime(b)-used).Microseconds())/time.Since(start).Seconds(), "cpu-µs/s")
+	b.ReportMetric(float64(after.HeapAlloc-before.HeapAlloc)/(pods*each), "B/target")
+	b.ReportMetric(float64(attempts.Load())/time.Since(start).Seconds(), "attempts/s")
+	cancel()
+	<-done
+}
+
+func cpuTime(b *testing.B) time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}

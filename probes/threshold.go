@@ -1,0 +1,74 @@
+package probes
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// count turns attempts into a result: it changes when as many attempts in a row as the threshold asks for agree.
+type count struct {
+	last Result
+	run  int32
+	// held: nothing more can be learned of this instance of the container. A startup probe has come to an end, or a
+	// liveness probe has failed, so that the container will be replaced.
+	held bool
+}
+
+// add counts one attempt, success or failure, and returns the result after it, now being the one before.
+func (c *count) add(kind Kind, probe *corev1.Probe, now, attempt Result) Result {
+	if c.last != attempt {
+		c.last, c.run = attempt, 0
+	}
+	c.run++
+	threshold := orDefault(probe.FailureThreshold, 3)
+	if attempt == Success {
+		threshold = orDefault(probe.SuccessThreshold, 1)
+	}
+	if c.run < threshold {
+		return now
+	}
+	c.held = kind == Startup || kind == Liveness && attempt == Failure
+	return attempt
+}
+
+// initial is the result of a probe that has not been tried.
+func initial(kind Kind, known Result) Result {
+	switch {
+	case known != Unknown:
+		return known
+	case kind == Readiness:
+		return Failure
+	case kind == Liveness:
+		return Success
+	}
+	return Unknown
+}
+
+func orDefault(v, otherwise int32) int32 {
+	if v <= 0 {
+		return otherwise
+	}
+	return v
+}
+
+func seconds(v, otherwise int32) time.Duration {
+	return time.Duration(orDefault(v, otherwise)) * time.Second
+}
+
+func period(p *corev1.Probe) time.Duration  { return seconds(p.PeriodSeconds, 10) }
+func timeout(p *corev1.Probe) time.Duration { return seconds(p.TimeoutSeconds, 1) }
+
+// firstWait returns how long after now a container is first probed. A new one is probed when its initial delay is over. One
+// whose state an earlier life of the agent had known keeps its rhythm; of any other it is time to learn something now.
+func firstWait(t *Target, now time.Time) time.Duration {
+	delay := time.Duration(t.Probe.InitialDelaySeconds) * time.Second
+	wait := min(delay, t.StartedAt.Add(delay).Sub(now)) // min: a wall clock set back must not make it longer
+	if wait >= 0 {
+		return wait
+	}
+	if late := -wait; t.Known != Unknown && late >= period(t.Probe) {
+		return period(t.Probe) - late%period(t.Probe)
+	}
+	return 0
+}
