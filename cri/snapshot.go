@@ -22,8 +22,10 @@ const (
 // Snapshot is what the runtime knows of one pod. It shares statuses with the snapshots before and after it: read only.
 type Snapshot struct {
 	UID types.UID
-	// Sandboxes and Containers are all instances, the highest attempt first and among equals the youngest. The addresses of
-	// a sandbox that is not ready are those of its last look; its network may have been taken down since.
+	// Sandboxes and Containers are all instances, the highest attempt first. Containerd, killed while it makes a sandbox, may
+	// later show it beside a second one of the same attempt: the ready one then comes first. Such a half-made sandbox has a
+	// creation time that is nonsense. The addresses of a sandbox that is not ready are those of the last look at it; its
+	// network may have been taken down since.
 	Sandboxes  []*runtimeapi.PodSandboxStatus
 	Containers []Container
 
@@ -150,6 +152,7 @@ func (s *Snapshot) tidy() {
 	s.Sandboxes = slices.DeleteFunc(s.Sandboxes, func(p *runtimeapi.PodSandboxStatus) bool { return p == nil })
 	slices.SortFunc(s.Sandboxes, func(a, b *runtimeapi.PodSandboxStatus) int {
 		return cmp.Or(cmp.Compare(b.GetMetadata().GetAttempt(), a.GetMetadata().GetAttempt()),
+			cmp.Compare(a.State, b.State), // ready is 0
 			cmp.Compare(b.CreatedAt, a.CreatedAt), cmp.Compare(a.Id, b.Id))
 	})
 	s.Containers = slices.DeleteFunc(s.Containers, func(c Container) bool { return c.ContainerStatus == nil })

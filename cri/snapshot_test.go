@@ -133,6 +133,28 @@ func TestSnapshotOrder(t *testing.T) {
 	})
 }
 
+// TestSnapshotHalfMade: what a crash of the runtime left comes after the ready sandbox of the same attempt.
+func TestSnapshotHalfMade(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rt, c := serve(t, cri.Options{})
+		ready := runSandbox(t, c, "web", 0)
+		half := rt.HalfMade(sandboxConfig("web", 0), false)
+		late := rt.HalfMade(sandboxConfig("web", 1), true)
+		s, err := c.Snapshot(t.Context(), "uid-web", nil)
+		check(t, err)
+		if len(s.Sandboxes) != 3 || s.Sandboxes[0].Id != late || s.Sandboxes[1].Id != ready || s.Sandboxes[2].Id != half {
+			t.Errorf("got %v", s.Sandboxes)
+		}
+		if _, err := c.RunPodSandbox(t.Context(), sandboxConfig("web", 1), ""); !cri.IsNameReserved(err) {
+			t.Errorf("the name of the one made late is free: %v", err)
+		}
+		check(t, c.RemovePodSandbox(t.Context(), half))
+		if _, err := c.RunPodSandbox(t.Context(), sandboxConfig("web", 0), ""); !cri.IsNameReserved(err) {
+			t.Errorf("removing the half-made one freed the name of the ready one: %v", err)
+		}
+	})
+}
+
 // TestSnapshotVanishing: what goes between list and status is left out; another failure is the snapshot's.
 func TestSnapshotVanishing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -74,6 +74,25 @@ func (r *Runtime) addSandbox(id, name string, req *pb.RunPodSandboxRequest) {
 	r.publish(id, id, pb.ContainerEventType_CONTAINER_STARTED_EVENT)
 }
 
+// HalfMade enters what containerd shows after it was killed during RunPodSandbox: a sandbox that is not ready, with no
+// address and a creation time that is nonsense. Killed early, its name is free again, so that the same attempt can be run
+// once more beside it; killed late, the name is reserved.
+func (r *Runtime) HalfMade(cfg *pb.PodSandboxConfig, late bool) (id string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	id = r.newID("5a2d")
+	name := ""
+	if late {
+		name = sandboxName(cfg.Metadata)
+		r.names[name] = id
+	}
+	r.sandboxes[id] = &sandbox{name: name, config: cfg, status: &pb.PodSandboxStatus{
+		Id: id, Metadata: cfg.Metadata, State: pb.PodSandboxState_SANDBOX_NOTREADY, CreatedAt: time.Time{}.UnixNano(),
+		Network: &pb.PodSandboxNetworkStatus{}, Labels: cfg.Labels, Annotations: cfg.Annotations,
+	}}
+	return id
+}
+
 // work takes its time, unless the client goes.
 func work(ctx context.Context, takes time.Duration) error {
 	if takes <= 0 {
