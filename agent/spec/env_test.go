@@ -126,10 +126,22 @@ func TestPodField(t *testing.T) {
 	if got, err := PodField(pod, &corev1.ObjectFieldSelector{APIVersion: "v2", FieldPath: "metadata.uid"}); err == nil {
 		t.Errorf("v2 gave %q", got)
 	}
-	in := testInput()
-	in.Pod.Spec.HostNetwork, in.PodIPs = true, nil
-	if got, err := fieldValue(in, &corev1.ObjectFieldSelector{FieldPath: "status.podIP"}); err != nil || got != "192.168.1.10" {
-		t.Errorf("on the host's network: %q %v", got, err)
+}
+
+// On the host's network the pod's addresses are the node's. On its own network they never are.
+func TestPodIP(t *testing.T) {
+	for _, c := range []struct {
+		hostNetwork bool
+		ips         []string
+		want        string
+	}{
+		{true, nil, "192.168.1.10"}, {true, []string{"10.1.1.1"}, "10.1.1.1"}, {false, nil, ""}, {false, []string{"10.1.1.1"}, "10.1.1.1"},
+	} {
+		in := testInput()
+		in.Pod.Spec.HostNetwork, in.PodIPs = c.hostNetwork, c.ips
+		if got, err := fieldValue(in, &corev1.ObjectFieldSelector{FieldPath: "status.podIP"}); err != nil || got != c.want {
+			t.Errorf("%+v: %q %v", c, got, err)
+		}
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
@@ -65,6 +66,19 @@ func TestParsePodLabelsRefuses(t *testing.T) {
 	}
 	if _, ok, err := ParseContainer(good, nil); ok || err == nil {
 		t.Error("a container without a name was accepted")
+	}
+}
+
+func TestCheckUID(t *testing.T) {
+	for _, good := range []string{"0", "9", "a", "z", "A", "Z", "a.b", "a-", "-", strings.Repeat("x", 128)} {
+		if err := checkUID(types.UID(good)); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, bad := range []string{"", ".", "..", ".a", "/", ":", "@", "[", "`", "{", "_", "a b", "a\x00", "é", strings.Repeat("x", 129)} {
+		if checkUID(types.UID(bad)) == nil {
+			t.Errorf("UID %q was accepted", bad)
+		}
 	}
 }
 
