@@ -1,8 +1,10 @@
 package main
 
 import (
-	"bytes"
+	"encoding/json"
 	"errors"
+	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 )
@@ -39,11 +41,40 @@ func (a *audit) args() []string {
 
 func (a *audit) log() string { return filepath.Join(a.dir, "audit.log") }
 
-// requests is how many requests have been noted so far.
-func (a *audit) requests() (int, error) {
-	text, err := os.ReadFile(a.log())
-	if errors.Is(err, os.ErrNotExist) {
-		return 0, nil
+// request is what matters of an audit event.
+type request struct {
+	Verb      string `json:"verb"`
+	ObjectRef struct {
+		Resource    string `json:"resource"`
+		Subresource string `json:"subresource"`
+	} `json:"objectRef"`
+}
+
+func (r request) String() string {
+	if r.ObjectRef.Subresource == "" {
+		return r.Verb + " " + r.ObjectRef.Resource
 	}
-	return bytes.Count(text, []byte("\n")), err
+	return r.Verb + " " + r.ObjectRef.Resource + "/" + r.ObjectRef.Subresource
+}
+
+// requests counts all requests noted so far, by verb and resource.
+func (a *audit) requests() (map[string]int, error) {
+	f, err := os.Open(a.log())
+	if errors.Is(err, os.ErrNotExist) {
+		return map[string]int{}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	counts := map[string]int{}
+	for d := json.NewDecoder(f); ; {
+		var r request
+		if err := d.Decode(&r); errors.Is(err, io.EOF) {
+			return counts, nil
+		} else if err != nil {
+			return nil, fmt.Errorf("read the audit log: %w", err)
+		}
+		counts[r.String()]++
+	}
 }
