@@ -122,7 +122,6 @@ func dialOptions() []grpc.DialOption {
 		grpc.WithNoProxy(),
 		grpc.WithDisableRetry(),
 		grpc.WithIdleTimeout(0),
-		grpc.WithSharedWriteBuffer(true),
 		grpc.WithReadBufferSize(8 << 10),
 		grpc.WithWriteBufferSize(8 << 10),
 		grpc.WithStaticStreamWindowSize(1 << 20),
