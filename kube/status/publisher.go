@@ -37,6 +37,9 @@ type Config struct {
 	Log *slog.Logger
 	// Parallel bounds the requests in flight; 0 means 8. A pod never has two.
 	Parallel int
+	// Hold is how long a change waits that is neither of readiness nor terminal, so that what follows at once goes with it:
+	// a pod that starts or ends quickly then costs one request. 0 means no wait.
+	Hold time.Duration
 	// Published, if set, is called after each accepted patch with the pod as the API server returned it and the time from
 	// the first Set that asked for the change. It is called without locks held, from several goroutines, and must not block.
 	Published func(pod *corev1.Pod, took time.Duration)
@@ -92,6 +95,7 @@ type entry struct {
 	queued    lane
 	retry     time.Duration
 	notBefore time.Time
+	held      bool // notBefore is Config.Hold's, not an error's
 }
 
 // New returns a Publisher that sends nothing before Run.
@@ -148,10 +152,12 @@ func (p *Publisher) Set(pod *corev1.Pod, status corev1.PodStatus, opts Options) 
 		return
 	}
 	l := normal
-	if e.gone || wasReady != isReady(e.want) || wasTerminal != isTerminal(e.want.Phase) {
+	// Who uses readiness looks away from a pod that is being deleted anyhow.
+	readiness := wasReady != isReady(e.want) && pod.DeletionTimestamp == nil
+	if e.gone || readiness || wasTerminal != isTerminal(e.want.Phase) && pod.DeletionTimestamp == nil {
 		l = urgent
 	}
-	p.enqueue(e, l)
+	p.enqueue(e, l, now)
 }
 
 // Newest returns the status last asked for, whether or not the API server has it yet; false for an unknown pod. The
@@ -274,7 +280,7 @@ func (p *Publisher) drop(e *entry) {
 
 // enqueue lists e for sending, earlier than before if l is more urgent. An entry in flight is listed when it returns, one
 // that waits after an error when its time has come.
-func (p *Publisher) enqueue(e *entry, l lane) {
+func (p *Publisher) enqueue(e *entry, l lane, now time.Time) {
 	if l >= e.queued {
 		return
 	}
@@ -282,11 +288,24 @@ func (p *Publisher) enqueue(e *entry, l lane) {
 	if e.sending {
 		return
 	}
-	if _, waits := p.delayed[e]; waits {
+	if _, waits := p.delayed[e]; waits && !e.held {
 		return
 	}
-	p.queues[l] = append(p.queues[l], e)
+	p.list(e, now)
 	p.kick()
+}
+
+// list puts e, which is not in flight, where its lane says: an urgent one among those to send now, another among those that
+// wait for more to come.
+func (p *Publisher) list(e *entry, now time.Time) {
+	if e.queued == normal && p.cfg.Hold > 0 {
+		e.notBefore, e.held = now.Add(p.cfg.Hold), true
+		p.delayed[e] = struct{}{}
+		return
+	}
+	delete(p.delayed, e)
+	e.held = false
+	p.queues[e.queued] = append(p.queues[e.queued], e)
 }
 
 func (p *Publisher) kick() {
@@ -332,6 +351,7 @@ func (p *Publisher) release(now time.Time) time.Duration {
 			continue
 		}
 		delete(p.delayed, e)
+		e.held = false
 		if e.queued != none {
 			p.queues[e.queued] = append(p.queues[e.queued], e)
 		}

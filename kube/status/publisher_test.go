@@ -81,6 +81,7 @@ func TestOneRequestAnUpdateAndNoneWithoutChange(t *testing.T) {
 			t.Fatalf("requests %v, want %v", got, want)
 		}
 		b.p.Set(pod, running(pod, false), Options{}) // the watch has not shown the patch yet
+		synctest.Wait()
 		pod = b.api.get("ns", "a")
 		b.p.Set(pod, running(pod, false), Options{})
 		synctest.Wait()
@@ -146,6 +147,37 @@ func TestReadinessAndEndGoFirst(t *testing.T) {
 		want := []string{"PATCH ready", "PATCH done", "DELETE done", "PATCH a", "PATCH b"}
 		if !slices.Equal(got, want) {
 			t.Errorf("order %v, want %v", got, want)
+		}
+	})
+}
+
+// TestHeldChangesGoTogether: what happens on the way to Ready, or on the way out, costs no request of its own.
+func TestHeldChangesGoTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, 0)
+		b.p.cfg.Hold = time.Second
+		b.run(t)
+		pod, slow := b.api.add(testPod("a")), b.api.add(testPod("slow"))
+		for i := range 3 {
+			for _, p := range []*corev1.Pod{pod, slow} {
+				s := *p.Status.DeepCopy()
+				s.Message = fmt.Sprint(i)
+				b.p.Set(p, s, Options{})
+			}
+			time.Sleep(time.Second / 10)
+		}
+		b.p.Set(pod, running(pod, true), Options{})
+		synctest.Wait()
+		if got := b.api.log(); len(got) != 1 || !strings.Contains(got[0], "/a/") {
+			t.Errorf("requests %q before the hold is over, want the one of the pod that became ready", got)
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if got := b.api.log(); len(got) != 2 {
+			t.Errorf("requests %q after the hold, want one of each pod", got)
+		}
+		if got := b.api.get("ns", "slow").Status.Message; got != "2" {
+			t.Errorf("message %q, want the newest", got)
 		}
 	})
 }
@@ -358,6 +390,72 @@ func TestStandaloneKeepsStatuses(t *testing.T) {
 	p.Set(pod, running(pod, false), Options{Gone: true})
 	if got := <-deleted; got != pod.UID {
 		t.Errorf("deleted %q", got)
+	}
+}
+
+func TestFewPodsReturnQuicklyAfterALongOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, 8)
+		var down atomic.Bool
+		down.Store(true)
+		b.api.before = func(string, string) error {
+			if down.Load() {
+				return apierrors.NewServiceUnavailable("starting")
+			}
+			return nil
+		}
+		b.run(t)
+		for i := range 2 {
+			pod := b.api.add(testPod(fmt.Sprint("p", i)))
+			b.p.Set(pod, running(pod, true), Options{})
+		}
+		for range 50 { // the time of return must not matter
+			time.Sleep(10 * time.Minute)
+			down.Store(false)
+			ctx, cancel := context.WithTimeout(t.Context(), outageMax+time.Second)
+			if err := b.p.Flush(ctx); err != nil {
+				t.Fatal("not all statuses arrived within 11 s of the API server's return")
+			}
+			cancel()
+			down.Store(true)
+			for i := range 2 {
+				pod := b.api.get("ns", fmt.Sprint("p", i))
+				b.p.Set(pod, running(pod, !isReady(&pod.Status)), Options{})
+			}
+		}
+	})
+}
+
+func TestForgottenInFlightStaysForgotten(t *testing.T) {
+	for _, failure := range []error{nil, errors.New("connection reset"), apierrors.NewBadRequest("no")} {
+		synctest.Test(t, func(t *testing.T) {
+			b := newBench(t, 1)
+			answer := make(chan error)
+			b.api.before = func(string, string) error { return <-answer }
+			b.run(t)
+			pod := b.api.add(testPod("a"))
+			b.p.Set(pod, running(pod, true), Options{Gone: true})
+			synctest.Wait()
+			b.p.Forget(pod.UID)
+			b.p.Set(pod, running(pod, false), Options{}) // a worker that had not heard yet
+			b.p.Forget(pod.UID)
+			answer <- failure
+			if failure == nil {
+				answer <- nil // the delete that was part of the job
+			}
+			time.Sleep(time.Hour)
+			if got := len(b.api.log()); got > 2 || (failure != nil && got > 1) {
+				t.Errorf("after %v: %d requests for a pod that was forgotten", failure, got)
+			}
+			if len(b.deleted) > 0 {
+				t.Errorf("after %v: told of the end of a pod that was forgotten", failure)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			if err := b.p.Flush(ctx); err != nil {
+				t.Errorf("after %v: something is left to send", failure)
+			}
+		})
 	}
 }
 

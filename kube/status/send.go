@@ -152,7 +152,7 @@ func (p *Publisher) finished(e *entry, j job, pod *corev1.Pod, err error) (delet
 	case e.gen == j.gen:
 		e.want = nil
 	case e.queued != none: // something newer came while this was under way
-		p.queues[e.queued] = append(p.queues[e.queued], e)
+		p.list(e, time.Now())
 	}
 	p.tellIdle()
 	return false
@@ -185,7 +185,7 @@ func (p *Publisher) retryLater(e *entry, j job, err error) {
 		return
 	}
 	e.retry = min(podRetryMax, max(podRetryFirst, 2*e.retry))
-	e.notBefore = time.Now().Add(jitter(e.retry))
+	e.notBefore, e.held = time.Now().Add(jitter(e.retry)), false
 	p.delayed[e] = struct{}{}
 }
 
