@@ -234,6 +234,25 @@ func TestMirrorExists(t *testing.T) {
 	}
 }
 
+// Only the mirror pod that was seen is deleted: not another pod that took its name meanwhile.
+func TestMirrorDeletesWhatItSaw(t *testing.T) {
+	withMirrors(t, func(server *apitest.Server) {
+		server.Put(mirrorFor("s", "1"))
+		server.Intercept(func(r *http.Request) *apierrors.StatusError {
+			if r.Method == http.MethodDelete {
+				server.Delete("pods", "ns", "s")
+				server.Put(podOf(SourceAPI, "s", "stranger"))
+			}
+			return nil
+		})
+	}, func(b *mirrorBench) {
+		b.static <- nil
+		if p := b.mirror("s"); p == nil || p.UID != "stranger" {
+			t.Errorf("the stranger is %v", p)
+		}
+	})
+}
+
 func TestMirrorOf(t *testing.T) {
 	pod := &corev1.Pod{}
 	err := yaml.UnmarshalStrict([]byte(`

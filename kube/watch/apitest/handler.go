@@ -303,7 +303,7 @@ func (o *eventWriter) flush(resource string) bool {
 			}
 			e.object = bookmark(resource, e.version)
 		}
-		raw, err := runtime.Encode(encoder(groupVersions[resource]), e.object)
+		raw, err := runtime.Encode(encoder(groupVersions[resource]), e.object.DeepCopyObject()) // it sets the kind in what it gets
 		if err != nil {
 			panic(err)
 		}

@@ -1,0 +1,252 @@
+package objects
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+	apiwatch "k8s.io/apimachinery/pkg/watch"
+
+	"github.com/nodelet/nodelet/kube/watch"
+)
+
+// streamLife is the shortest life asked for a watch of one object, as long as the kubelet's: each renewal is a request.
+const streamLife = 30 * time.Minute
+
+// entry is one object in use. Objects.mu guards all of it.
+type entry struct {
+	key   key
+	users map[types.UID]bool // pods, and whether they want news
+
+	obj   metav1.Object // *corev1.ConfigMap or *corev1.Secret; nil while it does not exist or is not known
+	err   error         // why obj is nil: a NotFound error, or what went wrong
+	known chan struct{} // closed when obj or err has been set
+
+	stop    context.CancelFunc // of the watch; nil without one
+	parting *time.Timer        // ends what is no longer wanted
+}
+
+func newEntry(k key) *entry {
+	return &entry{key: k, users: map[types.UID]bool{}, known: make(chan struct{})}
+}
+
+// wantsWatch says whether news about the object matter: a volume shows it, or somebody waits for it to be created. An object
+// that says it will never change is not watched.
+func (e *entry) wantsWatch() bool {
+	if len(e.users) == 0 || immutable(e.obj) {
+		return false
+	}
+	return apierrors.IsNotFound(e.err) || slices.Contains(slices.Collect(maps.Values(e.users)), true)
+}
+
+func immutable(o metav1.Object) bool {
+	switch o := o.(type) {
+	case *corev1.ConfigMap:
+		return o.Immutable != nil && *o.Immutable
+	case *corev1.Secret:
+		return o.Immutable != nil && *o.Immutable
+	}
+	return false
+}
+
+// follow keeps e fresh until ctx ends or nobody wants news any more.
+func (o *Objects) follow(ctx context.Context, e *entry) {
+	var backoff watch.Backoff
+	for failures := 0; ; {
+		start := time.Now()
+		err := o.followOnce(ctx, e)
+		if !o.stillWanted(ctx, e) {
+			return
+		}
+		if err == nil {
+			failures = 0
+		} else if failures++; failures == 2 { // once is what a fresh binding may cost
+			o.complain(ctx, e.key, err)
+		}
+		if !watch.Sleep(ctx, backoff.Next(time.Since(start))) {
+			return
+		}
+	}
+}
+
+// stillWanted gives the watch of e up, atomically with the decision, when it is not.
+func (o *Objects) stillWanted(ctx context.Context, e *entry) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if ctx.Err() != nil {
+		return false // given up by others, and perhaps begun anew
+	}
+	if e.wantsWatch() {
+		return true
+	}
+	e.stop()
+	e.stop = nil
+	return false
+}
+
+// followOnce opens a watch of the object, reads the object, and follows the watch to its end.
+//
+// In this order nothing is missed, without a list and without remembering a resource version: the watch begins with some
+// recent state and tells everything after it, and what is read is as new as can be. A watch from version 0 cannot expire.
+func (o *Objects) followOnce(ctx context.Context, e *entry) error {
+	target := watch.Target{
+		Client: o.cfg.Core, Resource: e.key.kind.resource(), Namespace: e.key.namespace,
+		FieldSelector: fields.OneTermEqualSelector("metadata.name", e.key.name).String(),
+	}
+	stream, watchErr := target.Open(ctx, metav1.ListOptions{ResourceVersion: "0"}, streamLife)
+	if watchErr == nil {
+		defer stream.Close()
+	}
+	obj, err := o.read(ctx, e.key)
+	o.set(ctx, e, obj, err)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return err
+	}
+	if watchErr != nil || !o.wanted(e) {
+		return watchErr
+	}
+	for {
+		ev, err := stream.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		o.apply(ctx, e, ev)
+		if !o.wanted(e) {
+			return nil
+		}
+	}
+}
+
+func (o *Objects) wanted(e *entry) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return e.wantsWatch()
+}
+
+// apply takes an event, unless it is older than what is known.
+func (o *Objects) apply(ctx context.Context, e *entry, ev watch.Event) {
+	o.mu.Lock()
+	known := e.obj
+	o.mu.Unlock()
+	if known != nil {
+		order, err := resourceversion.CompareResourceVersion(ev.Object.GetResourceVersion(), known.GetResourceVersion())
+		if err == nil && order <= 0 {
+			return
+		}
+	}
+	switch ev.Type {
+	case apiwatch.Added, apiwatch.Modified:
+		o.set(ctx, e, slim(ev.Object), nil)
+	case apiwatch.Deleted:
+		o.set(ctx, e, nil, notFound(e.key))
+	}
+}
+
+// set stores what a watch knows of e now and tells its users if that is news. An object that is known stays, when it can
+// only not be read just now. A watch that was ended says nothing any more.
+func (o *Objects) set(ctx context.Context, e *entry, obj metav1.Object, err error) {
+	o.mu.Lock()
+	if ctx.Err() != nil {
+		o.mu.Unlock()
+		return
+	}
+	news := e.answered() && (version(obj) != version(e.obj) || (obj == nil) != (e.obj == nil))
+	kept := !e.store(obj, err)
+	users := slices.Collect(maps.Keys(e.users))
+	o.mu.Unlock()
+	if news && !kept && len(users) > 0 && o.cfg.OnChange != nil {
+		o.cfg.OnChange(users)
+	}
+}
+
+// answered says whether anything has been stored yet.
+func (e *entry) answered() bool {
+	select {
+	case <-e.known:
+		return true
+	default:
+		return false
+	}
+}
+
+// store notes the object or why there is none. It is refused if an object is known and the error does not say that it is gone.
+func (e *entry) store(obj metav1.Object, err error) bool {
+	if !e.answered() {
+		close(e.known)
+	}
+	if err != nil && !apierrors.IsNotFound(err) && e.obj != nil {
+		return false
+	}
+	e.obj, e.err = obj, err
+	return true
+}
+
+func version(o metav1.Object) string {
+	if o == nil {
+		return ""
+	}
+	return o.GetResourceVersion()
+}
+
+// complain logs that an object cannot be kept fresh where the API server says why. A connection that fails is told by
+// whoever follows the pods, once for all.
+func (o *Objects) complain(ctx context.Context, k key, err error) {
+	if apierrors.ReasonForError(err) != metav1.StatusReasonUnknown {
+		o.cfg.Log.WarnContext(ctx, "keep an object of pods fresh", "kind", k.kind, "namespace", k.namespace, "name", k.name, "error", err)
+	}
+}
+
+func (k Kind) resource() string {
+	if k == Secret {
+		return "secrets"
+	}
+	return "configmaps"
+}
+
+// notFound is worded as the kubelet's: configmap "a" not found.
+func notFound(k key) error {
+	return apierrors.NewNotFound(corev1.Resource(strings.ToLower(string(k.kind))), k.name)
+}
+
+// slim reduces metadata to the identity: managers and the last applied configuration are often larger than the data, and
+// hold it a second time.
+func slim(o metav1.Object) metav1.Object {
+	if o == nil {
+		return nil
+	}
+	m := metav1.ObjectMeta{Namespace: o.GetNamespace(), Name: o.GetName(), UID: o.GetUID(), ResourceVersion: o.GetResourceVersion()}
+	switch o := o.(type) {
+	case *corev1.ConfigMap:
+		o.ObjectMeta = m
+	case *corev1.Secret:
+		o.ObjectMeta = m
+	}
+	return o
+}
+
+// as turns what is known into the type that was asked for.
+func as[T metav1.Object](k key, obj metav1.Object, err error) (T, error) {
+	var none T
+	if err != nil {
+		return none, err
+	}
+	got, ok := obj.(T)
+	if !ok {
+		return none, fmt.Errorf("get %s %s/%s: it is a %T", k.kind, k.namespace, k.name, obj)
+	}
+	return got, nil
+}

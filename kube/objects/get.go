@@ -1,0 +1,129 @@
+package objects
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/nodelet/nodelet/kube/client"
+	"github.com/nodelet/nodelet/kube/watch"
+)
+
+// ConfigMap returns a ConfigMap as it is now. Where it is watched for a pod, that is the newest state seen, and the call only
+// waits for the first; otherwise it is read. An error satisfies apierrors.IsNotFound if it does not exist. While the API
+// server cannot be reached, what was last read for a pod that uses it is returned.
+func (o *Objects) ConfigMap(ctx context.Context, namespace, name string) (*corev1.ConfigMap, error) {
+	k := key{ConfigMap, namespace, name}
+	obj, err := o.get(ctx, k)
+	return as[*corev1.ConfigMap](k, obj, err)
+}
+
+// Secret returns a Secret as ConfigMap returns a ConfigMap.
+func (o *Objects) Secret(ctx context.Context, namespace, name string) (*corev1.Secret, error) {
+	k := key{Secret, namespace, name}
+	obj, err := o.get(ctx, k)
+	return as[*corev1.Secret](k, obj, err)
+}
+
+func (o *Objects) get(ctx context.Context, k key) (metav1.Object, error) {
+	o.mu.Lock()
+	e := o.entries[k]
+	fresh := e != nil && (e.stop != nil || immutable(e.obj))
+	o.mu.Unlock()
+	switch {
+	case e == nil:
+		return o.read(ctx, k)
+	case fresh:
+		return o.await(ctx, e)
+	}
+	obj, err := o.read(ctx, k)
+	if ctx.Err() != nil {
+		return obj, err // a failure would say nothing about the object
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if e.stop != nil { // a watch began meanwhile, and knows better from now on
+		return obj, err
+	}
+	if !e.store(obj, err) && noAnswer(err) {
+		return e.obj, nil
+	}
+	o.tend(e) // a missing object is watched for
+	return obj, err
+}
+
+// noAnswer says that err is not the API server's word on the object: it could not be reached, or was not up to answering.
+func noAnswer(err error) bool {
+	return apierrors.ReasonForError(err) == metav1.StatusReasonUnknown || apierrors.IsServiceUnavailable(err) ||
+		apierrors.IsInternalError(err) || apierrors.IsTooManyRequests(err) || apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err)
+}
+
+// await returns what is known of an entry that is watched, waiting until something is.
+func (o *Objects) await(ctx context.Context, e *entry) (metav1.Object, error) {
+	ctx, cancel := context.WithTimeout(ctx, client.RequestTimeout)
+	defer cancel()
+	select {
+	case <-e.known:
+	case <-ctx.Done():
+		return nil, fmt.Errorf("get %s %s/%s: the API server has not answered: %w", e.key.kind, e.key.namespace, e.key.name, ctx.Err())
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return e.obj, e.err
+}
+
+// read gets the object from the API server: as new as can be, not from a cache of its.
+func (o *Objects) read(ctx context.Context, k key) (metav1.Object, error) {
+	var obj interface {
+		metav1.Object
+		runtime.Object
+	} = &corev1.ConfigMap{}
+	if k.kind == Secret {
+		obj = &corev1.Secret{}
+	}
+	err := patiently(ctx, func(ctx context.Context) error {
+		return o.cfg.Core.Get().Namespace(k.namespace).Resource(k.kind.resource()).Name(k.name).Do(ctx).Into(obj)
+	})
+	if apierrors.IsNotFound(err) {
+		return nil, notFound(k)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("get %s %s/%s: %w", k.kind, k.namespace, k.name, err)
+	}
+	return slim(obj), nil
+}
+
+const (
+	// authorizerLag is how long the Node authorizer may need to learn which pods are bound to the node: until then it forbids
+	// the node what those pods refer to.
+	authorizerLag = 3 * time.Second
+	firstPatience = 20 * time.Millisecond
+)
+
+// patiently makes a request, each attempt bounded by client.RequestTimeout, and repeats it for a short while as long as it is
+// forbidden.
+func patiently(ctx context.Context, request func(context.Context) error) error {
+	start := time.Now()
+	for delay := firstPatience; ; delay *= 2 {
+		err := bounded(ctx, request)
+		if !apierrors.IsForbidden(err) || time.Since(start)+delay > authorizerLag || !watch.Sleep(ctx, delay) {
+			return err
+		}
+	}
+}
+
+func bounded(ctx context.Context, request func(context.Context) error) error {
+	bound, cancel := context.WithTimeout(ctx, client.RequestTimeout)
+	defer cancel()
+	err := request(bound)
+	if err != nil && ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("the API server has not answered within %s: %w", client.RequestTimeout, err)
+	}
+	return err
+}

@@ -1,0 +1,131 @@
+package objects
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// ErrNoAPI is the error for what only an API server has.
+var ErrNoAPI = errors.New("the node runs without an API server")
+
+// Local gives static pods the ConfigMaps and Secrets of the manifests. Its methods may be called concurrently.
+type Local struct {
+	api      *Objects
+	onChange func(pods []types.UID)
+
+	mu         sync.Mutex
+	configMaps map[types.NamespacedName]*corev1.ConfigMap
+	secrets    map[types.NamespacedName]*corev1.Secret
+	pods       map[types.UID][]Ref
+}
+
+// NewLocal makes a Local without objects. Services and runtime classes, which static pods share with all, come from api; a
+// nil api means a standalone node. onChange is as in Config.
+func NewLocal(api *Objects, onChange func(pods []types.UID)) *Local {
+	return &Local{api: api, onChange: onChange, pods: map[types.UID][]Ref{}}
+}
+
+// Set takes the objects of the manifests, in place of those before. Objects that did not change must be the same pointers.
+func (l *Local) Set(configMaps map[types.NamespacedName]*corev1.ConfigMap, secrets map[types.NamespacedName]*corev1.Secret) {
+	l.mu.Lock()
+	changed := func(r Ref) bool {
+		n := types.NamespacedName{Namespace: r.Namespace, Name: r.Name}
+		if r.Kind == Secret {
+			return l.secrets[n] != secrets[n]
+		}
+		return l.configMaps[n] != configMaps[n]
+	}
+	var concerned []types.UID
+	for pod, refs := range l.pods {
+		if slices.ContainsFunc(refs, changed) {
+			concerned = append(concerned, pod)
+		}
+	}
+	l.configMaps, l.secrets = maps.Clone(configMaps), maps.Clone(secrets)
+	l.mu.Unlock()
+	if len(concerned) > 0 && l.onChange != nil {
+		l.onChange(concerned)
+	}
+}
+
+// Use says what a pod uses from now on; see Objects.Use.
+func (l *Local) Use(pod types.UID, refs []Ref) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(refs) == 0 {
+		delete(l.pods, pod)
+		return
+	}
+	l.pods[pod] = slices.Clone(refs)
+}
+
+// ConfigMap returns a ConfigMap of the manifests, or an error that satisfies apierrors.IsNotFound.
+func (l *Local) ConfigMap(_ context.Context, namespace, name string) (*corev1.ConfigMap, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if c, ok := l.configMaps[types.NamespacedName{Namespace: namespace, Name: name}]; ok {
+		return c, nil
+	}
+	return nil, noManifest(key{ConfigMap, namespace, name})
+}
+
+// Secret returns a Secret of the manifests, or an error that satisfies apierrors.IsNotFound.
+func (l *Local) Secret(_ context.Context, namespace, name string) (*corev1.Secret, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if s, ok := l.secrets[types.NamespacedName{Namespace: namespace, Name: name}]; ok {
+		return s, nil
+	}
+	return nil, noManifest(key{Secret, namespace, name})
+}
+
+func noManifest(k key) error {
+	return &apierrors.StatusError{ErrStatus: metav1.Status{
+		Status: metav1.StatusFailure, Code: http.StatusNotFound, Reason: metav1.StatusReasonNotFound,
+		Message: fmt.Sprintf("%s %q of namespace %s is in no manifest: add it to the manifest directory", k.kind, k.name, k.namespace),
+		Details: &metav1.StatusDetails{Kind: k.kind.resource(), Name: k.name},
+	}}
+}
+
+// PullSecrets is as in Objects.
+func (l *Local) PullSecrets(ctx context.Context, pod *corev1.Pod) ([]*corev1.Secret, error) {
+	return pullSecrets(ctx, pod, l.Secret)
+}
+
+// Token is an error: a static pod has no service account.
+func (l *Local) Token(_ context.Context, pod *corev1.Pod, _ string, _ int64) (string, time.Time, error) {
+	if l.api == nil {
+		return "", time.Time{}, fmt.Errorf("request a token for pod %s/%s: %w", pod.Namespace, pod.Name, ErrNoAPI)
+	}
+	return "", time.Time{}, fmt.Errorf("request a token for pod %s/%s: a static pod has no service account", pod.Namespace, pod.Name)
+}
+
+// Services are those of the API server; a standalone node has none.
+func (l *Local) Services(ctx context.Context, namespace string) ([]*corev1.Service, error) {
+	if l.api == nil {
+		return nil, nil
+	}
+	return l.api.Services(ctx, namespace)
+}
+
+// RuntimeHandler is as in Objects; a standalone node knows the default class alone.
+func (l *Local) RuntimeHandler(ctx context.Context, name string) (string, error) {
+	switch {
+	case name == "":
+		return "", nil
+	case l.api == nil:
+		return "", fmt.Errorf("failed to lookup RuntimeClass %s: %w", name, ErrNoAPI)
+	}
+	return l.api.RuntimeHandler(ctx, name)
+}

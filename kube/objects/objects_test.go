@@ -1,0 +1,390 @@
+package objects
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodelet/nodelet/kube/watch/apitest"
+)
+
+// bench is an Objects over a server, in a bubble.
+type bench struct {
+	*testing.T
+	server *apitest.Server
+	o      *Objects
+
+	mu      sync.Mutex
+	changes []string // the UIDs OnChange was told, sorted and joined, call by call
+}
+
+func run(t *testing.T, test func(*bench)) {
+	synctest.Test(t, func(t *testing.T) {
+		server, c := apitest.New(t)
+		b := &bench{T: t, server: server}
+		b.o = New(Config{Core: c.Core, Node: c.Node, OnChange: b.changed, Log: slog.New(slog.DiscardHandler)})
+		defer b.o.Close()
+		test(b)
+	})
+}
+
+func (b *bench) changed(pods []types.UID) {
+	slices.Sort(pods)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.changes = append(b.changes, fmt.Sprint(pods))
+}
+
+// wantChanges checks and forgets what OnChange was told.
+func (b *bench) wantChanges(want ...string) {
+	b.Helper()
+	synctest.Wait()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !slices.Equal(b.changes, want) {
+		b.Errorf("told of changes %v, want %v", b.changes, want)
+	}
+	b.changes = nil
+}
+
+// wantRequests checks and forgets the requests since the last check, in any order.
+func (b *bench) wantRequests(want ...string) {
+	b.Helper()
+	synctest.Wait()
+	got := b.server.Requests()
+	slices.Sort(got)
+	slices.Sort(want)
+	if !slices.Equal(got, want) {
+		b.Errorf("requests are %q, want %q", got, want)
+	}
+}
+
+func (b *bench) wantValue(name, want string) {
+	b.Helper()
+	c, err := b.o.ConfigMap(b.Context(), "ns", name)
+	if err != nil {
+		b.Errorf("get %s: %v", name, err)
+	} else if c.Data["k"] != want {
+		b.Errorf("%s is %q, want %q", name, c.Data["k"], want)
+	}
+}
+
+func configMap(name, value string) *corev1.ConfigMap {
+	return &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, Annotations: map[string]string{"big": "annotation"}},
+		Data:       map[string]string{"k": value},
+	}
+}
+
+func ref(name string, watch bool) Ref {
+	return Ref{Kind: ConfigMap, Namespace: "ns", Name: name, Watch: watch}
+}
+
+func down(*http.Request) *apierrors.StatusError { return apierrors.NewServiceUnavailable("down") }
+
+// One read and one watch serve all pods that show an object, and end some time after the last.
+func TestWatched(t *testing.T) {
+	run(t, func(b *bench) {
+		b.server.Put(configMap("a", "1"))
+		b.o.Use("p1", []Ref{ref("a", true)})
+		b.o.Use("p2", []Ref{ref("a", true)})
+		b.wantValue("a", "1")
+		b.wantRequests("watch configmaps ns/", "get configmaps ns/a")
+		b.wantChanges()
+		if c, _ := b.o.ConfigMap(b.Context(), "ns", "a"); c.Annotations != nil || c.Name != "a" || c.UID == "" {
+			b.Errorf("metadata is %+v, want the identity alone", c.ObjectMeta)
+		}
+
+		b.server.Put(configMap("a", "2"))
+		b.server.Put(configMap("other", "x"))
+		b.wantChanges("[p1 p2]")
+		b.wantValue("a", "2")
+		b.wantRequests()
+
+		b.o.Use("p1", nil)
+		b.server.Delete("configmaps", "ns", "a")
+		b.wantChanges("[p2]")
+		if _, err := b.o.ConfigMap(b.Context(), "ns", "a"); !apierrors.IsNotFound(err) || err.Error() != `configmap "a" not found` {
+			b.Errorf("a deleted object gives %v", err)
+		}
+		b.server.Put(configMap("a", "3"))
+		b.wantChanges("[p2]")
+
+		b.o.Use("p2", nil)
+		time.Sleep(linger / 2)
+		b.o.Use("p3", []Ref{ref("a", true)}) // in time
+		b.wantValue("a", "3")
+		time.Sleep(2 * linger)
+		b.wantRequests()
+		b.o.Use("p3", nil)
+		time.Sleep(linger + time.Second)
+		synctest.Wait()
+		if n := b.server.Watches(); n != 0 || len(b.o.entries) != 0 {
+			b.Errorf("%d watches and %d entries are left", n, len(b.o.entries))
+		}
+	})
+}
+
+func TestUseReplaces(t *testing.T) {
+	run(t, func(b *bench) {
+		for _, n := range []string{"a", "b", "c"} {
+			b.server.Put(configMap(n, n))
+		}
+		b.o.Use("p", []Ref{ref("a", true), ref("b", true), ref("b", false)})
+		synctest.Wait()
+		b.o.Use("p", []Ref{ref("b", true), ref("c", true)})
+		time.Sleep(2 * linger)
+		b.server.Requests()
+		b.wantValue("b", "b")
+		b.wantValue("c", "c")
+		b.wantRequests()
+		b.wantValue("a", "a") // still there for who asks, by a read
+		b.wantRequests("get configmaps ns/a")
+	})
+}
+
+// What only an environment needs is read each time, and not watched.
+func TestNotWatched(t *testing.T) {
+	run(t, func(b *bench) {
+		b.server.Put(configMap("a", "1"))
+		b.o.Use("p", []Ref{ref("a", false)})
+		b.wantRequests()
+		b.wantValue("a", "1")
+		b.server.Put(configMap("a", "2"))
+		b.wantValue("a", "2")
+		b.wantRequests("get configmaps ns/a", "get configmaps ns/a")
+		b.wantChanges()
+
+		// While the server is away, the last that was read must do: a crashed container can start again.
+		b.server.Intercept(down)
+		b.wantValue("a", "2")
+		b.server.Intercept(func(*http.Request) *apierrors.StatusError {
+			return apierrors.NewForbidden(corev1.Resource("configmaps"), "a", nil)
+		})
+		if c, err := b.o.ConfigMap(b.Context(), "ns", "a"); !apierrors.IsForbidden(err) {
+			b.Errorf("a forbidden object gives %v, %v", c, err)
+		}
+	})
+}
+
+// A missing object is waited for, whatever needs it, and its creation wakes the pod at once.
+func TestMissing(t *testing.T) {
+	for _, watched := range []bool{true, false} {
+		run(t, func(b *bench) {
+			b.o.Use("p", []Ref{ref("a", watched)})
+			for range 5 {
+				if _, err := b.o.ConfigMap(b.Context(), "ns", "a"); !apierrors.IsNotFound(err) {
+					b.Errorf("a missing object gives %v", err)
+				}
+				time.Sleep(time.Second)
+			}
+			synctest.Wait()
+			if n := b.server.Watches(); n != 1 {
+				b.Errorf("%d watches, want one that waits for the object", n)
+			}
+			if n := len(b.server.Requests()); n > 3 {
+				b.Errorf("%d requests to wait for an object", n)
+			}
+			b.server.Put(configMap("a", "1"))
+			b.wantChanges("[p]")
+			b.wantValue("a", "1")
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			if got := b.server.Watches() == 1; got != watched {
+				b.Errorf("watched: %v, want %v", got, watched)
+			}
+		})
+	}
+}
+
+func TestImmutable(t *testing.T) {
+	run(t, func(b *bench) {
+		yes := true
+		a := configMap("a", "1")
+		a.Immutable = &yes
+		b.server.Put(a)
+		b.server.Put(configMap("b", "1"))
+		b.o.Use("p", []Ref{ref("a", true), ref("b", true)})
+		b.wantValue("a", "1")
+		synctest.Wait()
+		if n := b.server.Watches(); n != 1 {
+			b.Errorf("%d watches, want none of the immutable object", n)
+		}
+		becomes := configMap("b", "2")
+		becomes.Immutable = &yes
+		b.server.Put(becomes)
+		b.wantChanges("[p]")
+		b.wantValue("b", "2")
+		if n := b.server.Watches(); n != 0 {
+			b.Errorf("%d watches, want none", n)
+		}
+		b.server.Requests()
+		b.o.Use("q", []Ref{ref("a", true), ref("b", false)})
+		b.wantValue("a", "1")
+		b.wantValue("b", "2")
+		b.wantRequests()
+	})
+}
+
+// A cut watch is taken up, and what changed or went meanwhile is noticed.
+func TestCut(t *testing.T) {
+	run(t, func(b *bench) {
+		b.server.Put(configMap("a", "1"))
+		b.server.Put(configMap("b", "1"))
+		b.server.Put(configMap("c", "1"))
+		b.o.Use("p", []Ref{ref("a", true), ref("b", true), ref("c", true)})
+		synctest.Wait()
+		b.server.Intercept(down)
+		b.server.CutWatches()
+		time.Sleep(time.Minute)
+		b.server.Put(configMap("a", "2"))
+		b.server.Delete("configmaps", "ns", "b")
+		b.server.Compact()
+		b.wantValue("a", "1") // what is known stays
+		b.wantChanges()
+		b.server.Intercept(nil)
+		time.Sleep(time.Minute)
+		b.wantChanges("[p]", "[p]")
+		b.wantValue("a", "2")
+		b.wantValue("c", "1")
+		if _, err := b.o.ConfigMap(b.Context(), "ns", "b"); !apierrors.IsNotFound(err) {
+			b.Errorf("an object deleted during a cut gives %v", err)
+		}
+	})
+}
+
+// A watch may begin in the past of what was read: its events then are no news.
+func TestWatchBehind(t *testing.T) {
+	run(t, func(b *bench) {
+		b.server.Put(configMap("a", "1"))
+		b.server.Intercept(func(r *http.Request) *apierrors.StatusError {
+			if r.URL.Query().Get("watch") == "" {
+				b.server.Put(configMap("a", "2")) // between the watch's beginning and the read
+			}
+			return nil
+		})
+		b.o.Use("p", []Ref{ref("a", true)})
+		synctest.Wait()
+		b.wantValue("a", "2")
+		b.wantChanges()
+	})
+}
+
+// The authorizer may not know yet that the pod is ours.
+func TestForbiddenForAMoment(t *testing.T) {
+	run(t, func(b *bench) {
+		b.server.Put(configMap("a", "1"))
+		start := time.Now()
+		b.server.Intercept(func(r *http.Request) *apierrors.StatusError {
+			if time.Since(start) < 100*time.Millisecond {
+				return apierrors.NewForbidden(corev1.Resource("configmaps"), "a", nil)
+			}
+			return nil
+		})
+		b.o.Use("p", []Ref{ref("a", true)})
+		b.wantValue("a", "1")
+		if d := time.Since(start); d > 200*time.Millisecond {
+			b.Errorf("it took %s", d)
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if b.server.Watches() != 1 {
+			b.Error("the watch was not opened again")
+		}
+	})
+}
+
+func TestForbiddenForEver(t *testing.T) {
+	run(t, func(b *bench) {
+		b.server.Intercept(func(r *http.Request) *apierrors.StatusError {
+			return apierrors.NewForbidden(corev1.Resource("secrets"), "s", nil)
+		})
+		b.o.Use("p", []Ref{{Kind: Secret, Namespace: "ns", Name: "s", Watch: true}})
+		start := time.Now()
+		if _, err := b.o.Secret(b.Context(), "ns", "s"); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "get Secret ns/s") {
+			b.Errorf("error is %v", err)
+		}
+		if d := time.Since(start); d > authorizerLag {
+			b.Errorf("it took %s to say so", d)
+		}
+		b.server.Intercept(nil)
+		b.server.Put(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "s"}})
+		time.Sleep(time.Minute)
+		b.wantChanges("[p]")
+	})
+}
+
+// A server that does not answer is named, before the caller's time is up and after.
+func TestNoAnswer(t *testing.T) {
+	run(t, func(b *bench) {
+		hang := make(chan struct{})
+		defer close(hang)
+		b.server.Intercept(func(r *http.Request) *apierrors.StatusError {
+			select {
+			case <-hang:
+			case <-r.Context().Done():
+			}
+			return nil
+		})
+		b.o.Use("p", []Ref{ref("a", true)})
+		ctx, cancel := context.WithTimeout(b.Context(), time.Second)
+		defer cancel()
+		if _, err := b.o.ConfigMap(ctx, "ns", "a"); err == nil || !strings.Contains(err.Error(), "the API server has not answered") {
+			b.Errorf("error is %v", err)
+		}
+	})
+}
+
+// At rest an object costs two requests in half an hour or more.
+func TestRest(t *testing.T) {
+	run(t, func(b *bench) {
+		b.server.Put(configMap("a", "1"))
+		b.o.Use("p", []Ref{ref("a", true)})
+		synctest.Wait()
+		b.server.Requests()
+		time.Sleep(24 * time.Hour)
+		synctest.Wait()
+		if n := len(b.server.Requests()); n < 48 || n > 96 {
+			b.Errorf("%d requests a day, want 48 to 96", n)
+		}
+		b.wantChanges()
+	})
+}
+
+// Many users and changes at once; meant for the race detector.
+func TestConcurrentUse(t *testing.T) {
+	run(t, func(b *bench) {
+		var wg sync.WaitGroup
+		for i := range 8 {
+			wg.Go(func() {
+				pod := types.UID(fmt.Sprint(i))
+				for j := range 50 {
+					name := fmt.Sprint("c", (i+j)%3)
+					b.o.Use(pod, []Ref{ref(name, j%2 == 0)})
+					b.server.Put(configMap(name, fmt.Sprint(j)))
+					b.o.ConfigMap(b.Context(), "ns", name)
+					time.Sleep(time.Duration(i*j) * time.Millisecond)
+				}
+				b.o.Use(pod, nil)
+			})
+		}
+		wg.Wait()
+		time.Sleep(2 * linger)
+		synctest.Wait()
+		if n := b.server.Watches(); n != 0 || len(b.o.entries) != 0 {
+			b.Errorf("%d watches and %d entries are left", n, len(b.o.entries))
+		}
+	})
+}

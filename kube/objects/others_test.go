@@ -1,0 +1,238 @@
+package objects
+
+import (
+	"errors"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+func testPod() *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "uid"},
+		Spec: corev1.PodSpec{ServiceAccountName: "sa",
+			ImagePullSecrets: []corev1.LocalObjectReference{{Name: "missing"}, {Name: ""}, {Name: "s"}}},
+	}
+}
+
+func TestToken(t *testing.T) {
+	run(t, func(b *bench) {
+		token, expires, err := b.o.Token(b.Context(), testPod(), "aud", 3600)
+		if err != nil || token != "ns|sa|Pod|p|uid|aud" {
+			b.Errorf("token %q, %v; want one bound to the pod", token, err)
+		}
+		if d := time.Until(expires).Round(time.Second); d != time.Hour {
+			b.Errorf("it expires in %s", d)
+		}
+		if token, _, _ = b.o.Token(b.Context(), testPod(), "", 600); token != "ns|sa|Pod|p|uid|" {
+			b.Errorf("without an audience the token is %q", token)
+		}
+		b.wantRequests("create serviceaccounts ns/sa", "create serviceaccounts ns/sa")
+
+		start := time.Now()
+		b.server.Intercept(func(*http.Request) *apierrors.StatusError {
+			if time.Since(start) < time.Second {
+				return apierrors.NewForbidden(corev1.Resource("serviceaccounts"), "sa", nil)
+			}
+			return nil
+		})
+		if token, _, err = b.o.Token(b.Context(), testPod(), "", 600); err != nil {
+			b.Errorf("a token that was forbidden for a moment: %v", err)
+		}
+		b.server.Intercept(down)
+		if token, _, err = b.o.Token(b.Context(), testPod(), "", 600); err == nil || token != "" || !strings.Contains(err.Error(), "ns/sa") {
+			b.Errorf("token %q, error %v", token, err)
+		}
+	})
+}
+
+func TestPullSecrets(t *testing.T) {
+	run(t, func(b *bench) {
+		b.server.Put(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "s"}, Data: map[string][]byte{"k": []byte("v")}})
+		got, err := b.o.PullSecrets(b.Context(), testPod())
+		if len(got) != 1 || got[0].Name != "s" || string(got[0].Data["k"]) != "v" {
+			b.Errorf("got %v, want the one that is there", got)
+		}
+		if !apierrors.IsNotFound(err) || !strings.Contains(err.Error(), `secret "missing" not found`) {
+			b.Errorf("error is %v", err)
+		}
+	})
+}
+
+func TestRuntimeHandler(t *testing.T) {
+	run(t, func(b *bench) {
+		b.server.Put(&nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: "gvisor"}, Handler: "runsc"})
+		want := func(name, handler string) {
+			b.Helper()
+			if got, err := b.o.RuntimeHandler(b.Context(), name); err != nil || got != handler {
+				b.Errorf("the handler of %q is %q, %v; want %q", name, got, err, handler)
+			}
+		}
+		want("", "")
+		want("gvisor", "runsc")
+		want("gvisor", "runsc")
+		b.wantRequests("get runtimeclasses /gvisor")
+		time.Sleep(time.Hour)
+		b.server.Intercept(down)
+		want("gvisor", "runsc")
+		b.server.Intercept(nil)
+		b.server.Delete("runtimeclasses", "", "gvisor")
+		_, err := b.o.RuntimeHandler(b.Context(), "gvisor")
+		if !apierrors.IsNotFound(err) || err.Error() != `runtimeclass.node.k8s.io "gvisor" not found` {
+			b.Errorf("error is %v, want the kubelet's", err)
+		}
+		b.server.Intercept(down)
+		if _, err = b.o.RuntimeHandler(b.Context(), "gvisor"); err == nil {
+			b.Error("a deleted class is remembered")
+		}
+	})
+}
+
+func service(namespace, name, ip string) *corev1.Service {
+	return &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{"a": "b"}},
+		Spec:       corev1.ServiceSpec{ClusterIP: ip, Ports: []corev1.ServicePort{{Port: 80}}},
+	}
+}
+
+func (b *bench) wantServices(namespace, want string) {
+	b.Helper()
+	all, err := b.o.Services(b.Context(), namespace)
+	if err != nil {
+		b.Errorf("services of %s: %v", namespace, err)
+	}
+	found := map[string]bool{}
+	for _, s := range all {
+		found[s.Namespace+"/"+s.Name] = true
+		if s.Labels != nil || len(s.Spec.Ports) != 1 {
+			b.Errorf("service %+v", s)
+		}
+	}
+	for _, w := range strings.Fields(want) {
+		if !found[w] {
+			b.Errorf("services of %s are %v, want %s", namespace, found, want)
+		}
+	}
+	if len(all) != len(strings.Fields(want)) {
+		b.Errorf("services of %s are %v, want %s", namespace, found, want)
+	}
+}
+
+func TestServices(t *testing.T) {
+	run(t, func(b *bench) {
+		b.server.Put(service("ns", "a", "10.0.0.2"))
+		b.server.Put(service("ns", "headless", "None"))
+		b.server.Put(service("other", "c", "10.0.0.3"))
+		b.wantServices("ns", "ns/a") // no default/kubernetes yet
+		b.server.Put(service("default", "kubernetes", "10.0.0.1"))
+		b.wantServices("ns", "ns/a default/kubernetes")
+		b.wantServices("default", "default/kubernetes")
+		b.server.Requests()
+		b.server.Put(service("ns", "b", "10.0.0.4"))
+		b.wantServices("ns", "ns/a ns/b default/kubernetes")
+		b.wantRequests("list services ns/") // default/kubernetes is known
+
+		b.server.Intercept(down)
+		if _, err := b.o.Services(b.Context(), "ns"); !apierrors.IsServiceUnavailable(err) {
+			b.Errorf("nobody uses the namespace, so nothing is kept of it: %v", err)
+		}
+		b.server.Intercept(nil)
+		b.o.Use("p", []Ref{ref("x", false)})
+		b.wantServices("ns", "ns/a ns/b default/kubernetes")
+		b.server.Intercept(down)
+		time.Sleep(time.Hour)
+		b.wantServices("ns", "ns/a ns/b default/kubernetes")
+		b.o.Use("p", nil)
+		time.Sleep(2 * linger)
+		synctest.Wait()
+		if _, ok := b.o.services.lists["ns"]; ok {
+			b.Error("the services of a namespace that nobody uses are kept")
+		}
+	})
+}
+
+// Calls share reads, but none gets the result of a read that began before it.
+func TestServicesShareReads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var s services
+		var began, reads atomic.Int32
+		request := func() ([]*corev1.Service, error) {
+			reads.Add(1)
+			seen := began.Load() // what was there when the read began
+			time.Sleep(time.Second)
+			return make([]*corev1.Service, seen), nil
+		}
+		var wg sync.WaitGroup
+		for i := range 20 {
+			wg.Go(func() {
+				time.Sleep(time.Duration(i) * 200 * time.Millisecond)
+				mine := began.Add(1)
+				if got, err := s.read(t.Context(), "ns", 0, request); err != nil || len(got) < int(mine) {
+					t.Errorf("call %d got a read that began after call %d (%v)", mine, len(got), err)
+				}
+			})
+		}
+		wg.Wait()
+		if n := reads.Load(); n > 6 {
+			t.Errorf("20 calls in four seconds cost %d reads of a second", n)
+		}
+	})
+}
+
+func TestLocal(t *testing.T) {
+	var told []types.UID
+	l := NewLocal(nil, func(pods []types.UID) { told = append(told, pods...) })
+	a, s := configMap("a", "1"), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "s"}}
+	name := func(n string) types.NamespacedName { return types.NamespacedName{Namespace: "ns", Name: n} }
+	configMaps := map[types.NamespacedName]*corev1.ConfigMap{name("a"): a}
+	secrets := map[types.NamespacedName]*corev1.Secret{name("s"): s}
+	l.Use("p", []Ref{ref("a", true)})
+	l.Use("q", []Ref{{Kind: Secret, Namespace: "ns", Name: "s"}})
+	l.Use("gone", []Ref{ref("a", true)})
+	l.Use("gone", nil)
+	l.Set(configMaps, secrets)
+	if len(told) != 2 {
+		t.Errorf("told %v, want p and q", told)
+	}
+	told = nil
+	l.Set(configMaps, secrets)
+	if told != nil {
+		t.Errorf("told %v of nothing", told)
+	}
+	l.Set(map[types.NamespacedName]*corev1.ConfigMap{name("a"): configMap("a", "2")}, secrets)
+	if len(told) != 1 || told[0] != "p" {
+		t.Errorf("told %v, want p", told)
+	}
+	if c, err := l.ConfigMap(t.Context(), "ns", "a"); err != nil || c.Data["k"] != "2" {
+		t.Errorf("got %v, %v", c, err)
+	}
+	_, err := l.Secret(t.Context(), "ns", "nope")
+	if !apierrors.IsNotFound(err) || !strings.Contains(err.Error(), "add it to the manifest directory") {
+		t.Errorf("error is %v", err)
+	}
+	if found, err := l.PullSecrets(t.Context(), testPod()); len(found) != 1 || err == nil {
+		t.Errorf("pull secrets are %v, %v", found, err)
+	}
+	if _, _, err := l.Token(t.Context(), testPod(), "", 600); !errors.Is(err, ErrNoAPI) {
+		t.Errorf("error is %v", err)
+	}
+	if all, err := l.Services(t.Context(), "ns"); all != nil || err != nil {
+		t.Errorf("services are %v, %v", all, err)
+	}
+	if _, err := l.RuntimeHandler(t.Context(), "gvisor"); !errors.Is(err, ErrNoAPI) {
+		t.Errorf("error is %v", err)
+	}
+	if h, err := l.RuntimeHandler(t.Context(), ""); h != "" || err != nil {
+		t.Errorf("the default handler is %q, %v", h, err)
+	}
+}

@@ -1,0 +1,36 @@
+package objects
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Token requests a token of the pod's service account for audience, bound to the pod: it dies with it. An empty audience is
+// the API server's own. The API server may grant another life than the expirationSeconds asked for; expires says which. The
+// token is not kept here.
+func (o *Objects) Token(ctx context.Context, pod *corev1.Pod, audience string, expirationSeconds int64) (token string, expires time.Time, err error) {
+	r := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
+		ExpirationSeconds: &expirationSeconds,
+		BoundObjectRef:    &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID},
+	}}
+	if audience != "" {
+		r.Spec.Audiences = []string{audience}
+	}
+	got := &authenticationv1.TokenRequest{}
+	err = patiently(ctx, func(ctx context.Context) error {
+		return o.cfg.Core.Post().Namespace(pod.Namespace).Resource("serviceaccounts").Name(pod.Spec.ServiceAccountName).
+			SubResource("token").Body(r).Do(ctx).Into(got)
+	})
+	if err != nil {
+		return "", time.Time{}, fmt.Errorf("request a token of service account %s/%s: %w", pod.Namespace, pod.Spec.ServiceAccountName, err)
+	}
+	if got.Status.Token == "" {
+		return "", time.Time{}, fmt.Errorf("request a token of service account %s/%s: the API server gave an empty one",
+			pod.Namespace, pod.Spec.ServiceAccountName)
+	}
+	return got.Status.Token, got.Status.ExpirationTimestamp.Time, nil
+}
