@@ -183,6 +183,14 @@ func TestRemovePodKills(t *testing.T) {
 	quiet := start(t, tree, inner, "trap '' TERM INT; exec sleep 1000")
 	stopped := start(t, tree, n, "kill -STOP $$; sleep 1000")
 	forking := start(t, tree, n, "f() { sleep 0.01; f & f; }; f")
+	alone := start(t, tree, nil, "exec sleep 1000") // in one controller only
+	dir, err := tree.PodDir(p, "pids")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := writeExisting(filepath.Join(dir, "cgroup.procs"), strconv.Itoa(alone.Process.Pid)); err != nil {
+		t.Fatal(err)
+	}
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	began := time.Now()
@@ -190,7 +198,7 @@ func TestRemovePodKills(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Logf("took %v", time.Since(began))
-	for _, cmd := range []*exec.Cmd{quiet, stopped, forking} {
+	for _, cmd := range []*exec.Cmd{quiet, stopped, forking, alone} {
 		var exit *exec.ExitError
 		if err := cmd.Wait(); !errors.As(err, &exit) || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
 			t.Errorf("%s ended with %v", cmd, err)

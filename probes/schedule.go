@@ -27,7 +27,6 @@ type probe struct {
 	index  int                // in the queue; -1 if not there
 	cancel context.CancelFunc // of the attempt under way; nil if there is none
 	begun  bool               // has had, or waits for, its first attempt
-	ended  bool               // taken away
 }
 
 func newProbe(pod types.UID, t Target, now time.Time) *probe {
@@ -63,9 +62,8 @@ func (p *Prober) schedule(pr *probe, at time.Time) {
 	}
 }
 
-// end takes a probe out of the schedule for good.
+// end takes a probe out of the schedule for good. An attempt under way learns of it by its context.
 func (p *Prober) end(pr *probe) {
-	pr.ended = true
 	if pr.index >= 0 {
 		heap.Remove(&p.due, pr.index)
 	}
@@ -148,10 +146,10 @@ func (p *Prober) freeSlot() {
 // finish counts an attempt, tells of it, and schedules the next.
 func (p *Prober) finish(ctx context.Context, pr *probe, a Attempt) {
 	p.mu.Lock()
-	cut := ctx.Err() != nil
+	cut := ctx.Err() != nil // the target was taken away, or Run ends
 	pr.cancel()
 	pr.cancel = nil
-	if pr.ended || cut {
+	if cut {
 		p.mu.Unlock()
 		return
 	}

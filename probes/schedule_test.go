@@ -20,12 +20,13 @@ import (
 
 // bench runs a prober whose exec probes are answered by the test, and logs what it does with the time since the start.
 type bench struct {
-	p      *Prober
-	start  time.Time
-	answer func(container string) (code int32, err error)
+	p     *Prober
+	start time.Time
 
-	mu  sync.Mutex
-	log []string
+	mu     sync.Mutex
+	answer func(container string) (code int32, err error)
+	log    []string
+	told   []string // the events that attempts call for
 }
 
 func newBench(t *testing.T, parallel int) *bench {
@@ -34,8 +35,19 @@ func newBench(t *testing.T, parallel int) *bench {
 		Parallel: parallel,
 		Exec: func(ctx context.Context, id string, _ []string, _ time.Duration) ([]byte, int32, error) {
 			b.note("try " + id)
-			code, err := b.answer(id)
+			b.mu.Lock()
+			answer := b.answer
+			b.mu.Unlock()
+			code, err := answer(id)
 			return []byte("output"), code, err
+		},
+		Attempt: func(_ types.UID, a Attempt) {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			b.told = append(b.told, a.Message)
+			if (a.Reason == "") != (a.Message == "") {
+				b.told = append(b.told, "reason "+a.Reason)
+			}
 		},
 		Verdict: func(_ types.UID, v Verdict) { b.note(fmt.Sprintf("%s of %s: %s", v.Kind, v.ContainerID, v.Result)) },
 	})
@@ -151,7 +163,9 @@ func TestAgentRestartKeepsReadiness(t *testing.T) {
 				t.Errorf("%s is %s after the restart", v.Kind, v.Result)
 			}
 		}
+		b.mu.Lock()
 		b.answer = func(string) (int32, error) { return 1, nil }
+		b.mu.Unlock()
 		expect(t, b.after(20*time.Second), "6s try c1", "16s try c1", "16s Readiness of c1: failure")
 	})
 }
@@ -255,21 +269,17 @@ func TestParallelAttemptsAreBounded(t *testing.T) {
 func TestErroredAttemptsDoNotCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, 0)
-		var told []string
-		b.p.cfg.Attempt = func(_ types.UID, a Attempt) { told = append(told, a.Reason+": "+a.Message) }
 		b.answer = func(string) (int32, error) { return 0, errors.New("no such container") }
 		b.p.Set("pod", []Target{execTarget("c1", Liveness, corev1.Probe{PeriodSeconds: 10, FailureThreshold: 1})})
 		expect(t, b.after(11*time.Second), "0s try c1", "0s try c1", "0s try c1", "10s try c1", "10s try c1", "10s try c1")
-		want := "Unhealthy: Liveness probe errored and resulted in unknown state: no such container"
-		expect(t, told, want, want)
+		want := "Liveness probe errored and resulted in unknown state: no such container"
+		expect(t, b.told, want, want)
 	})
 }
 
 func TestExecOutcomes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, 0)
-		var told []string
-		b.p.cfg.Attempt = func(_ types.UID, a Attempt) { told = append(told, a.Message) }
 		answers := []struct {
 			code int32
 			err  error
@@ -278,7 +288,7 @@ func TestExecOutcomes(t *testing.T) {
 		b.answer = func(string) (int32, error) { n++; return answers[n-1].code, answers[n-1].err }
 		b.p.Set("pod", []Target{execTarget("c1", Readiness, corev1.Probe{PeriodSeconds: 10, TimeoutSeconds: 2})})
 		b.after(25 * time.Second)
-		expect(t, told, "", "Readiness probe failed: output",
+		expect(t, b.told, "", "Readiness probe failed: output",
 			`Readiness probe failed: command timed out: "check" timed out after 2s`)
 	})
 }
