@@ -1,0 +1,102 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+)
+
+// lookupLimit bounds the question after the node's own name, which no DNS server may know.
+const lookupLimit = 2 * time.Second
+
+// findIPs gives the node's addresses: those of --node-ip when they are usable here; else the node's name read as an address;
+// else what the name resolves to; else the address of the interface with the default route. wanted may hold one unspecified
+// address, which chooses the family.
+func findIPs(ctx context.Context, name string, wanted []netip.Addr) ([]netip.Addr, error) {
+	if len(wanted) > 0 && !wanted[0].IsUnspecified() {
+		for _, ip := range wanted {
+			if err := usable(ip); err != nil {
+				return nil, fmt.Errorf("use the address of --node-ip: %w", err)
+			}
+		}
+		return wanted, nil
+	}
+	prefer4 := len(wanted) == 0 || wanted[0].Is4()
+	if ip, err := netip.ParseAddr(name); err == nil {
+		return []netip.Addr{ip}, nil
+	}
+	if ip, ok := lookup(ctx, name, prefer4); ok {
+		return []netip.Addr{ip}, nil
+	}
+	var bind net.IP
+	if !prefer4 {
+		bind = net.IPv6zero
+	}
+	found, err := utilnet.ResolveBindAddress(bind)
+	if err != nil {
+		return nil, fmt.Errorf("find the node's address by the default route: %w; set it with --node-ip", err)
+	}
+	ip, ok := netip.AddrFromSlice(found)
+	if !ok {
+		return nil, fmt.Errorf("find the node's address by the default route: %v is not an address", found)
+	}
+	return []netip.Addr{ip.Unmap()}, nil
+}
+
+// lookup asks for the node's name and takes the first usable answer of the preferred family, else of the other one.
+func lookup(ctx context.Context, name string, prefer4 bool) (netip.Addr, bool) {
+	ctx, cancel := context.WithTimeout(ctx, lookupLimit)
+	defer cancel()
+	answers, err := net.DefaultResolver.LookupNetIP(ctx, "ip", name)
+	if err != nil {
+		return netip.Addr{}, false // most names are unknown to DNS: the default route decides
+	}
+	var other netip.Addr
+	for _, ip := range answers {
+		ip = ip.Unmap()
+		if usable(ip) != nil {
+			continue
+		}
+		if ip.Is4() == prefer4 {
+			return ip, true
+		}
+		if !other.IsValid() {
+			other = ip
+		}
+	}
+	return other, other.IsValid()
+}
+
+// usable says why ip cannot be a node's address: others must be able to reach it, and it must be on an interface here.
+func usable(ip netip.Addr) error {
+	switch {
+	case ip.IsLoopback():
+		return fmt.Errorf("%s is a loopback address; other machines cannot reach it", ip)
+	case ip.IsMulticast(), ip.IsUnspecified(), ip.IsLinkLocalUnicast():
+		return fmt.Errorf("%s is not the address of one machine", ip)
+	}
+	return local(ip)
+}
+
+// local asks the kernel for ip the cheap way: only an address of this machine can be bound.
+func local(ip netip.Addr) error {
+	c, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(ip, 0)))
+	if err != nil {
+		return fmt.Errorf("%s is on no interface of this machine: %w", ip, err)
+	}
+	return c.Close()
+}
+
+// addresses gives status.addresses: the IPs in order, then the name.
+func addresses(ips []netip.Addr, name string) []corev1.NodeAddress {
+	var list []corev1.NodeAddress
+	for _, ip := range ips {
+		list = append(list, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: ip.String()})
+	}
+	return append(list, corev1.NodeAddress{Type: corev1.NodeHostName, Address: name})
+}

@@ -1,0 +1,52 @@
+package node
+
+import (
+	"net"
+	"net/netip"
+	"testing"
+)
+
+// hostIP gives an address of this machine that others could reach.
+func hostIP(t *testing.T) netip.Addr {
+	t.Helper()
+	all, err := net.InterfaceAddrs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range all {
+		if p, err := netip.ParsePrefix(a.String()); err == nil && usable(p.Addr()) == nil {
+			return p.Addr()
+		}
+	}
+	t.Skip("this machine has no address but loopback")
+	return netip.Addr{}
+}
+
+func TestUsable(t *testing.T) {
+	for _, bad := range []string{"127.0.0.1", "::1", "0.0.0.0", "::", "224.0.0.1", "169.254.1.1", "fe80::1", "192.0.2.77", "2001:db8::77"} {
+		if usable(netip.MustParseAddr(bad)) == nil {
+			t.Errorf("%s is taken as a node's address", bad)
+		}
+	}
+	if ip := hostIP(t); usable(ip) != nil {
+		t.Errorf("%s: %v", ip, usable(ip))
+	}
+}
+
+func TestFindIPs(t *testing.T) {
+	ip := hostIP(t)
+	if got, err := findIPs(t.Context(), "no-such-name.invalid", []netip.Addr{ip}); err != nil || len(got) != 1 || got[0] != ip {
+		t.Errorf("%v, %v", got, err)
+	}
+	if _, err := findIPs(t.Context(), "n", []netip.Addr{netip.MustParseAddr("192.0.2.77")}); err == nil {
+		t.Error("an address of another machine is taken")
+	}
+	if got, err := findIPs(t.Context(), "192.0.2.5", nil); err != nil || got[0].String() != "192.0.2.5" {
+		t.Errorf("a name that is an address gives %v, %v", got, err)
+	}
+	got, err := findIPs(t.Context(), "no-such-name.invalid", nil)
+	if err == nil && usable(got[0]) != nil {
+		t.Errorf("the default route gives %v: %v", got, usable(got[0]))
+	}
+	t.Logf("by the default route: %v, %v", got, err)
+}

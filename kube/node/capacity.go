@@ -1,0 +1,100 @@
+package node
+
+import (
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// HoldBack is a hard eviction threshold that pods are not promised: memory.available counts against memory,
+// nodefs.available against ephemeral-storage. One of Quantity and Percentage is set.
+type HoldBack struct {
+	Resource   corev1.ResourceName
+	Quantity   *resource.Quantity
+	Percentage float64 // 0 to 100, of the capacity
+}
+
+// capacity gives what the machine has: cpu, memory, pods, hugepages-SIZE and, unless disk is 0, ephemeral-storage.
+func capacity(m Machine, disk int64, maxPods, podsPerCore int) corev1.ResourceList {
+	if podsPerCore > 0 {
+		maxPods = min(maxPods, podsPerCore*m.CPUs)
+	}
+	list := corev1.ResourceList{
+		corev1.ResourceCPU:    *resource.NewMilliQuantity(int64(m.CPUs)*1000, resource.DecimalSI),
+		corev1.ResourceMemory: *resource.NewQuantity(m.Memory, resource.BinarySI),
+		corev1.ResourcePods:   *resource.NewQuantity(int64(maxPods), resource.DecimalSI),
+	}
+	if disk > 0 {
+		list[corev1.ResourceEphemeralStorage] = *resource.NewQuantity(disk, resource.BinarySI)
+	}
+	for size, pages := range m.HugePages {
+		name := corev1.ResourceHugePagesPrefix + resource.NewQuantity(size, resource.BinarySI).String()
+		list[corev1.ResourceName(name)] = *resource.NewQuantity(size*pages, resource.BinarySI)
+	}
+	return list
+}
+
+// allocatable gives what of the capacity pods may use: without what is reserved, without what eviction holds back and, for
+// memory, without huge pages. Nothing falls below zero.
+func allocatable(capacity corev1.ResourceList, reserved []corev1.ResourceList, held []HoldBack) corev1.ResourceList {
+	list := corev1.ResourceList{}
+	for name, total := range capacity {
+		left := total.DeepCopy()
+		for _, r := range reserved {
+			if q, ok := r[name]; ok {
+				left.Sub(q)
+			}
+		}
+		for _, h := range held {
+			if h.Resource == name {
+				left.Sub(h.amount(total))
+			}
+		}
+		list[name] = notNegative(left)
+	}
+	memory, ok := list[corev1.ResourceMemory]
+	for name, pages := range capacity {
+		if ok && isHugePages(name) {
+			memory.Sub(pages)
+		}
+	}
+	if ok {
+		list[corev1.ResourceMemory] = notNegative(memory)
+	}
+	return list
+}
+
+func (h HoldBack) amount(of resource.Quantity) resource.Quantity {
+	if h.Quantity != nil {
+		return *h.Quantity
+	}
+	share := float64(float32(h.Percentage) / 100) // in the kubelet's precision: the sum is to the byte the same
+	return *resource.NewQuantity(int64(float64(of.Value())*share), resource.BinarySI)
+}
+
+func notNegative(q resource.Quantity) resource.Quantity {
+	if q.Sign() < 0 {
+		q.Set(0)
+	}
+	return q
+}
+
+func isHugePages(name corev1.ResourceName) bool {
+	return strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix)
+}
+
+// overlay lays the machine's own resources over those which the Node object has (extended ones that somebody else keeps
+// there stay), and takes huge page sizes away that the kernel no longer has.
+func overlay(object, own corev1.ResourceList) corev1.ResourceList {
+	merged := corev1.ResourceList{}
+	for name, q := range object {
+		if _, ours := own[name]; ours || !isHugePages(name) {
+			merged[name] = q
+		}
+	}
+	for name, q := range own {
+		merged[name] = q
+	}
+	return merged
+}

@@ -1,0 +1,242 @@
+package node
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
+	"k8s.io/client-go/rest"
+
+	"github.com/nodelet/nodelet/kube/client"
+)
+
+const testNode = "192.0.2.7" // a name that is an address: no DNS, no routes
+
+// fakeAPI holds one Node and its lease and answers as the API server does, without a network, so that it also serves inside
+// synctest bubbles. Patches are applied with the API server's own strategic merge.
+type fakeAPI struct {
+	mu       sync.Mutex
+	node     *corev1.Node
+	lease    *coordinationv1.Lease
+	version  int
+	requests []string // "VERB resource"
+	patches  []string
+	watchers []*io.PipeWriter
+	// before, if set, runs ahead of a request without the lock; an error is the answer: a Status, or a broken connection.
+	before func(r *http.Request) error
+}
+
+func (f *fakeAPI) config() *rest.Config { return &rest.Config{Host: "http://api.test", Transport: f} }
+
+func (f *fakeAPI) client(t testing.TB) *client.Client {
+	t.Helper()
+	c, err := client.New(f.config(), 1e6, 1e6, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// store makes n the object, as somebody else would.
+func (f *fakeAPI) store(n *corev1.Node) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.put(n.DeepCopy())
+}
+
+func (f *fakeAPI) put(n *corev1.Node) {
+	f.version++
+	kind := "MODIFIED"
+	if f.node == nil {
+		kind = "ADDED"
+	}
+	if n.UID == "" {
+		n.UID = types.UID("uid-" + strconv.Itoa(f.version))
+	}
+	n.ResourceVersion = strconv.Itoa(f.version)
+	f.node = n
+	for _, w := range f.watchers {
+		writeFrame(w, kind, n.DeepCopy())
+	}
+}
+
+func (f *fakeAPI) get() *corev1.Node {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.node.DeepCopy()
+}
+
+func (f *fakeAPI) getLease() *coordinationv1.Lease {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.lease.DeepCopy()
+}
+
+// seen gives the requests since the last call, watches left out.
+func (f *fakeAPI) seen() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	all := f.requests
+	f.requests = nil
+	return slices.DeleteFunc(all, func(s string) bool { return strings.HasPrefix(s, "WATCH") })
+}
+
+func (f *fakeAPI) RoundTrip(r *http.Request) (*http.Response, error) {
+	var body []byte
+	if r.Body != nil {
+		body, _ = io.ReadAll(r.Body)
+	}
+	watch := r.URL.Query().Get("watch") == "true"
+	f.mu.Lock()
+	verb := map[bool]string{true: "WATCH", false: r.Method}[watch]
+	f.requests = append(f.requests, verb+" "+strings.Split(r.URL.Path, "/")[map[bool]int{true: 3, false: 6}[strings.HasPrefix(r.URL.Path, "/api/")]])
+	before := f.before
+	f.mu.Unlock()
+	if before != nil {
+		if err := before(r); err != nil {
+			if status, ok := err.(apierrors.APIStatus); ok {
+				return answer(status.Status().Code, status.Status()), nil
+			}
+			return nil, err
+		}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if watch {
+		return f.watch(r)
+	}
+	obj, err := f.serve(r, body)
+	if err != nil {
+		status := err.(apierrors.APIStatus).Status()
+		return answer(status.Code, status), nil
+	}
+	return answer(http.StatusOK, obj), nil
+}
+
+var nodes, leases = schema.GroupResource{Resource: "nodes"}, schema.GroupResource{Resource: "leases"}
+
+func (f *fakeAPI) serve(r *http.Request, body []byte) (any, error) {
+	isLease := strings.Contains(r.URL.Path, "/leases")
+	switch {
+	case isLease && r.Method == http.MethodGet && f.lease == nil:
+		return nil, apierrors.NewNotFound(leases, testNode)
+	case isLease && r.Method != http.MethodGet:
+		return f.writeLease(r.Method, body)
+	case isLease:
+		return f.lease, nil
+	case r.Method == http.MethodPost && f.node != nil:
+		return nil, apierrors.NewAlreadyExists(nodes, testNode)
+	case r.Method == http.MethodPost:
+		n := &corev1.Node{}
+		if err := decode(body, n); err != nil {
+			return nil, apierrors.NewBadRequest(err.Error())
+		}
+		f.put(n)
+	case f.node == nil:
+		return nil, apierrors.NewNotFound(nodes, testNode)
+	case r.Method == http.MethodPatch:
+		if err := f.patch(body); err != nil {
+			return nil, apierrors.NewBadRequest(err.Error())
+		}
+	}
+	n := f.node.DeepCopy()
+	n.APIVersion, n.Kind = "v1", "Node"
+	return n, nil
+}
+
+func (f *fakeAPI) patch(body []byte) error {
+	f.patches = append(f.patches, string(body))
+	raw, err := json.Marshal(f.node)
+	if err != nil {
+		return err
+	}
+	merged, err := strategicpatch.StrategicMergePatch(raw, body, corev1.Node{})
+	if err != nil {
+		return err
+	}
+	n := &corev1.Node{}
+	if err := json.Unmarshal(merged, n); err != nil {
+		return err
+	}
+	f.put(n)
+	return nil
+}
+
+func (f *fakeAPI) writeLease(method string, body []byte) (any, error) {
+	l := &coordinationv1.Lease{}
+	if err := decode(body, l); err != nil {
+		return nil, apierrors.NewBadRequest(err.Error())
+	}
+	switch {
+	case method == http.MethodPost && f.lease != nil:
+		return nil, apierrors.NewAlreadyExists(leases, testNode)
+	case method == http.MethodPut && f.lease == nil:
+		return nil, apierrors.NewNotFound(leases, testNode)
+	case method == http.MethodPut && l.ResourceVersion != f.lease.ResourceVersion:
+		return nil, apierrors.NewConflict(leases, testNode, fmt.Errorf("the object has been modified"))
+	}
+	f.version++
+	l.ResourceVersion = strconv.Itoa(f.version)
+	l.APIVersion, l.Kind = "coordination.k8s.io/v1", "Lease"
+	f.lease = l
+	return l, nil
+}
+
+// watch streams the initial state and all later versions.
+func (f *fakeAPI) watch(r *http.Request) (*http.Response, error) {
+	reader, writer := io.Pipe()
+	f.watchers = append(f.watchers, writer)
+	node, version := f.node.DeepCopy(), strconv.Itoa(max(f.version, 1))
+	go func() {
+		if node != nil {
+			writeFrame(writer, "ADDED", node)
+		}
+		writeFrame(writer, "BOOKMARK", &corev1.Node{ObjectMeta: metav1.ObjectMeta{ResourceVersion: version,
+			Annotations: map[string]string{metav1.InitialEventsAnnotationKey: "true"}}})
+		<-r.Context().Done()
+		writer.Close()
+	}()
+	return &http.Response{StatusCode: http.StatusOK, Body: reader, Header: http.Header{"Content-Type": {"application/vnd.kubernetes.protobuf;stream=watch"}}}, nil
+}
+
+func writeFrame(w io.Writer, kind string, n *corev1.Node) {
+	info, _ := runtime.SerializerInfoForMediaType(client.Codecs.SupportedMediaTypes(), "application/vnd.kubernetes.protobuf")
+	raw, err := runtime.Encode(client.Codecs.EncoderForVersion(info.Serializer, corev1.SchemeGroupVersion), n)
+	if err != nil {
+		panic(err)
+	}
+	frame, err := (&metav1.WatchEvent{Type: kind, Object: runtime.RawExtension{Raw: raw}}).Marshal()
+	if err != nil {
+		panic(err)
+	}
+	go w.Write(append(binary.BigEndian.AppendUint32(nil, uint32(len(frame))), frame...)) //nolint:errcheck // the reader may be gone
+}
+
+func decode(body []byte, into runtime.Object) error {
+	_, _, err := client.Codecs.UniversalDeserializer().Decode(body, nil, into)
+	return err
+}
+
+func answer(code int32, body any) *http.Response {
+	text, err := json.Marshal(body)
+	if err != nil {
+		panic(err)
+	}
+	return &http.Response{StatusCode: int(code), Body: io.NopCloser(bytes.NewReader(text)), Header: http.Header{"Content-Type": {"application/json"}}}
+}

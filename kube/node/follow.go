@@ -1,0 +1,53 @@
+package node
+
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nodelet/nodelet/kube/watch"
+)
+
+// follow watches the one Node object and hands each version to report, which alone decides what is newest.
+func (r *Reporter) follow(ctx context.Context) {
+	target := watch.Target{Client: r.api.Core, Resource: "nodes", FieldSelector: "metadata.name=" + r.cfg.Name}
+	target.Follow(ctx, sink{r})
+}
+
+type sink struct{ r *Reporter }
+
+func (s sink) Replace(objs []metav1.Object) {
+	if len(objs) == 0 {
+		s.Delete(nil)
+	}
+	for _, o := range objs {
+		s.Set(o)
+	}
+}
+
+// Set puts the version into a mailbox with one place; an older one that waits there is dropped.
+func (s sink) Set(o metav1.Object) {
+	n, ok := o.(*corev1.Node)
+	if !ok || n.Name != s.r.cfg.Name {
+		return
+	}
+	select {
+	case <-s.r.seen:
+	default:
+	}
+	s.r.seen <- n
+}
+
+func (s sink) Delete(metav1.Object) {
+	select {
+	case s.r.gone <- struct{}{}:
+	default:
+	}
+}
+
+func (s sink) Trouble(err error) {
+	if err != nil {
+		s.r.log.Info("the Node object cannot be followed; will retry", "err", err)
+	}
+}

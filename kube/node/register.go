@@ -1,0 +1,146 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"runtime"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nodelet/nodelet/kube/client"
+	"github.com/nodelet/nodelet/kube/watch"
+)
+
+const (
+	attachDetachAnnotation = "volumes.kubernetes.io/controller-managed-attach-detach"
+	providedIPAnnotation   = "alpha.kubernetes.io/provided-node-ip"
+	cloudTaint             = "node.cloudprovider.kubernetes.io/uninitialized"
+	betaOS, betaArch       = "beta.kubernetes.io/os", "beta.kubernetes.io/arch"
+)
+
+// initialNode gives the object as it is registered, without a status.
+func (r *Reporter) initialNode() *corev1.Node {
+	c := &r.cfg
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: c.Name, Labels: c.defaultLabels(), Annotations: map[string]string{}}}
+	maps.Copy(n.Labels, c.Labels)
+	c.annotate(n)
+	n.Spec.ProviderID = c.ProviderID
+	n.Spec.Taints = slices.Clone(c.Taints)
+	if c.ExternalCloud {
+		n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: cloudTaint, Value: "true", Effect: corev1.TaintEffectNoSchedule})
+	}
+	return n
+}
+
+// defaultLabels are what every node says of itself.
+func (c *Config) defaultLabels() map[string]string {
+	return map[string]string{
+		corev1.LabelHostname: c.Name, corev1.LabelOSStable: runtime.GOOS, corev1.LabelArchStable: runtime.GOARCH,
+		betaOS: runtime.GOOS, betaArch: runtime.GOARCH,
+	}
+}
+
+// reconciledLabels are those which an object that exists is brought up to date with at the start; all others a user may have
+// changed since.
+var reconciledLabels = []string{
+	corev1.LabelHostname, corev1.LabelTopologyZone, corev1.LabelTopologyRegion, corev1.LabelFailureDomainBetaZone,
+	corev1.LabelFailureDomainBetaRegion, corev1.LabelInstanceTypeStable, corev1.LabelInstanceType, corev1.LabelOSStable,
+	corev1.LabelArchStable, betaOS, betaArch,
+}
+
+// reconcile changes labels of n that this agent owns: all reconciledLabels at the start, later only what must never be wrong.
+func (r *Reporter) reconcile(n *corev1.Node, atStart bool) {
+	n.Labels, n.Annotations = maps.Clone(n.Labels), maps.Clone(n.Annotations)
+	if n.Labels == nil {
+		n.Labels = map[string]string{}
+	}
+	if n.Annotations == nil {
+		n.Annotations = map[string]string{}
+	}
+	keys := []string{corev1.LabelOSStable, corev1.LabelArchStable}
+	if atStart {
+		keys = reconciledLabels
+	}
+	wanted := r.initialNode().Labels
+	for _, k := range keys {
+		if v := wanted[k]; v != "" {
+			n.Labels[k] = v
+		}
+	}
+	if atStart {
+		r.cfg.annotate(n)
+	}
+}
+
+// annotate sets or takes away the annotations that this agent owns.
+func (c *Config) annotate(n *corev1.Node) {
+	set := func(key, value string) {
+		if value == "" {
+			delete(n.Annotations, key)
+		} else {
+			n.Annotations[key] = value
+		}
+	}
+	attach, provided := "", ""
+	if c.AttachDetach {
+		attach = "true"
+	}
+	if c.ExternalCloud && len(c.IPs) > 0 && !c.IPs[0].IsUnspecified() {
+		provided = c.IPs[0].String()
+		for _, ip := range c.IPs[1:] {
+			provided += "," + ip.String()
+		}
+	}
+	set(attachDetachAnnotation, attach)
+	set(providedIPAnnotation, provided)
+}
+
+// register makes sure that there is a Node object and gives it: created, found, or, where another registers it, awaited. It
+// tries again until ctx ends, and then gives nil.
+func (r *Reporter) register(ctx context.Context) *corev1.Node {
+	for wait, failed := 200*time.Millisecond, 0; ; wait = min(2*wait, 7*time.Second) {
+		n, err := r.tryRegister(ctx)
+		if err == nil {
+			r.log.Info("node is registered", "node", n.Name, "failed", failed)
+			return n
+		}
+		if failed++; failed == 1 {
+			r.log.Warn("register node; will retry", "node", r.cfg.Name, "err", err)
+		}
+		if !watch.Sleep(ctx, wait) {
+			return nil
+		}
+	}
+}
+
+func (r *Reporter) tryRegister(ctx context.Context) (*corev1.Node, error) {
+	ctx, cancel := context.WithTimeout(ctx, client.RequestTimeout)
+	defer cancel()
+	nodes := r.beat.api().Core
+	if r.cfg.Register {
+		fresh := r.initialNode()
+		now := time.Now()
+		status, events := r.cfg.status(fresh, r.gather(ctx, now), now)
+		fresh.Status = status
+		made := &corev1.Node{}
+		err := nodes.Post().Resource("nodes").Body(fresh).Do(ctx).Into(made)
+		if err == nil {
+			r.record(events)
+			return made, nil
+		}
+		// Creating may be forbidden where the object exists all the same.
+		if !apierrors.IsAlreadyExists(err) && !apierrors.IsForbidden(err) {
+			return nil, fmt.Errorf("create node %s: %w", r.cfg.Name, err)
+		}
+	}
+	found := &corev1.Node{}
+	if err := nodes.Get().Resource("nodes").Name(r.cfg.Name).Do(ctx).Into(found); err != nil {
+		return nil, fmt.Errorf("get node %s: %w", r.cfg.Name, err)
+	}
+	return found, nil
+}

@@ -1,0 +1,100 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/nodelet/nodelet/kube/client"
+)
+
+// kubeconfigEnv names a kubeconfig of an administrator; with it the test below runs against a real API server.
+const kubeconfigEnv = "NODELET_TEST_KUBECONFIG"
+
+// TestRealServer registers a node at a real API server, changes its status, takes the object over, and cleans up.
+func TestRealServer(t *testing.T) {
+	path := os.Getenv(kubeconfigEnv)
+	if path == "" {
+		t.Skipf("needs an API server: set %s", kubeconfigEnv)
+	}
+	conn, err := client.LoadConfig(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	api, err := client.New(conn, 1000, 1000, "nodelet-test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := testConfig(t)
+	cfg.Name = fmt.Sprintf("nodelet-test-%d", time.Now().UnixNano())
+	cfg.MachineRoot, cfg.LocalStorage, cfg.RootDir = "/", true, "/"
+	cfg.Event = func(kind, reason, message string) { t.Logf("event %s %s: %s", kind, reason, message) }
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 10*time.Second)
+		defer cancel()
+		if err := api.Core.Delete().Resource("nodes").Name(cfg.Name).Do(ctx).Error(); err != nil {
+			t.Error(err)
+		}
+	})
+	began := time.Now()
+	r, stop := runReal(t, cfg, api, conn)
+	r.SetRuntime(readyRuntime)
+	n := await(t, r, corev1.NodeReady, corev1.ConditionTrue)
+	t.Logf("ready after %v", time.Since(began))
+	if n.Labels["mine"] != "yes" || n.Status.Capacity.Memory().IsZero() || n.Status.Capacity.StorageEphemeral().IsZero() {
+		t.Errorf("%v %v", n.Labels, n.Status.Capacity)
+	}
+	began = time.Now()
+	r.SetPressure(Pressure{Memory: true})
+	r.SetImages([]Image{{Tags: []string{"registry.k8s.io/pause:3.10"}, Bytes: 500000}})
+	await(t, r, corev1.NodeMemoryPressure, corev1.ConditionTrue)
+	t.Logf("pressure seen after %v", time.Since(began))
+	lease := &coordinationv1.Lease{}
+	err = api.Coordination.Get().Namespace(corev1.NamespaceNodeLease).Resource("leases").Name(cfg.Name).Do(t.Context()).Into(lease)
+	if err != nil || len(lease.OwnerReferences) != 1 || lease.OwnerReferences[0].UID != n.UID {
+		t.Errorf("lease %+v, %v", lease.OwnerReferences, err)
+	}
+	stop()
+
+	again, stop := runReal(t, cfg, api, conn) // an agent that starts anew finds the object and does not flip it
+	defer stop()
+	n = await(t, again, corev1.NodeReady, corev1.ConditionTrue)
+	if len(n.Status.Images) != 1 || len(n.Status.Conditions) != 4 {
+		t.Errorf("%+v", n.Status)
+	}
+}
+
+func runReal(t *testing.T, cfg Config, api *client.Client, heartbeats *rest.Config) (*Reporter, func()) {
+	t.Helper()
+	r, err := New(cfg, api, heartbeats)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); r.Run(ctx) }()
+	return r, func() { cancel(); <-done }
+}
+
+// await waits for a condition of the object, as the watch shows it.
+func await(t *testing.T, r *Reporter, c corev1.NodeConditionType, want corev1.ConditionStatus) *corev1.Node {
+	t.Helper()
+	limit := time.After(20 * time.Second)
+	for {
+		if n := r.Node(); find(n.Status.Conditions, c) != nil && find(n.Status.Conditions, c).Status == want {
+			return n
+		}
+		select {
+		case <-limit:
+			t.Fatalf("%s is not %s: %+v", c, want, r.Node().Status.Conditions)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}

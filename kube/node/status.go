@@ -1,0 +1,114 @@
+package node
+
+import (
+	"cmp"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+)
+
+// facts is all that a status is made of, besides what the object already says.
+type facts struct {
+	machine      Machine
+	addresses    []corev1.NodeAddress // nil: unknown at the moment, keep the object's
+	capacity     corev1.ResourceList  // the machine's own resources
+	allocatable  corev1.ResourceList
+	images       []corev1.ContainerImage   // nil: not known yet, keep the object's
+	volumesInUse []corev1.UniqueVolumeName // nil: not known yet, keep the object's
+	health       health
+	keepReady    bool
+}
+
+// status gives the status which the object should have, and the events of its changes. Parts that others own (volumes
+// attached, conditions of other kinds, extended resources) stay as they are.
+func (c *Config) status(old *corev1.Node, f facts, now time.Time) (corev1.NodeStatus, []nodeEvent) {
+	s := old.Status // parts are replaced below, never written through
+	s.Capacity = overlay(old.Status.Capacity, f.capacity)
+	s.Allocatable = overlay(old.Status.Allocatable, f.allocatable)
+	if f.addresses != nil && !(c.ExternalCloud && len(s.Addresses) > 0) {
+		s.Addresses = f.addresses
+	}
+	s.DaemonEndpoints.KubeletEndpoint.Port = c.KubeletPort
+	s.DeclaredFeatures = c.DeclaredFeatures
+	if f.images != nil {
+		s.Images = f.images
+	}
+	if f.volumesInUse != nil {
+		s.VolumesInUse = f.volumesInUse
+	}
+	s.NodeInfo = c.nodeInfo(s.NodeInfo, f)
+	if !f.health.heard.IsZero() {
+		s.RuntimeHandlers = runtimeHandlers(f.health.runtime.Handlers)
+		if policy := f.health.runtime.SupplementalGroupsPolicy; policy != nil {
+			s.Features = &corev1.NodeFeatures{SupplementalGroupsPolicy: policy}
+		}
+	}
+	own, events := conditions(c.Name, old.Status.Conditions, f.health, f.keepReady, now)
+	s.Conditions = mergeConditions(slices.Clone(s.Conditions), own)
+	return s, append(rebooted(c.Name, old, f.machine), events...)
+}
+
+func (c *Config) nodeInfo(old corev1.NodeSystemInfo, f facts) corev1.NodeSystemInfo {
+	m := f.machine
+	info := corev1.NodeSystemInfo{
+		MachineID: m.MachineID, SystemUUID: m.SystemUUID, BootID: m.BootID, KernelVersion: m.Kernel, OSImage: m.OSImage,
+		OperatingSystem: runtime.GOOS, Architecture: runtime.GOARCH,
+		KubeletVersion: c.KubeletVersion, ContainerRuntimeVersion: old.ContainerRuntimeVersion,
+	}
+	if r := f.health.runtime; r.Name != "" {
+		info.ContainerRuntimeVersion = r.Name + "://" + r.Version
+	}
+	if m.Swap > 0 {
+		info.Swap = &corev1.NodeSwapStatus{Capacity: &m.Swap}
+	}
+	return info
+}
+
+func runtimeHandlers(handlers []RuntimeHandler) []corev1.NodeRuntimeHandler {
+	sorted := slices.SortedFunc(slices.Values(handlers), func(a, b RuntimeHandler) int { return cmp.Compare(a.Name, b.Name) })
+	var list []corev1.NodeRuntimeHandler
+	for _, h := range sorted {
+		list = append(list, corev1.NodeRuntimeHandler{Name: h.Name, Features: &corev1.NodeRuntimeHandlerFeatures{
+			RecursiveReadOnlyMounts: &h.RecursiveReadOnlyMounts, UserNamespaces: &h.UserNamespaces,
+		}})
+	}
+	return list
+}
+
+// mergeConditions puts own in the place of those of the same type; new ones go to the end.
+func mergeConditions(all, own []corev1.NodeCondition) []corev1.NodeCondition {
+	for _, c := range own {
+		if before := find(all, c.Type); before != nil {
+			*before = c
+		} else {
+			all = append(all, c)
+		}
+	}
+	return all
+}
+
+func rebooted(name string, old *corev1.Node, m Machine) []nodeEvent {
+	if before := old.Status.NodeInfo.BootID; before == "" || before == m.BootID {
+		return nil
+	}
+	return []nodeEvent{{corev1.EventTypeWarning, "Rebooted", fmt.Sprintf("Node %s has been rebooted, boot id: %s", name, m.BootID)}}
+}
+
+// sameStatus says whether a and b differ in nothing but the times of heartbeats.
+func sameStatus(a, b corev1.NodeStatus) bool {
+	return equality.Semantic.DeepEqual(withoutHeartbeats(a), withoutHeartbeats(b))
+}
+
+func withoutHeartbeats(s corev1.NodeStatus) corev1.NodeStatus {
+	s.Conditions = slices.Clone(s.Conditions)
+	for i := range s.Conditions {
+		s.Conditions[i].LastHeartbeatTime.Reset()
+	}
+	slices.SortFunc(s.Conditions, func(a, b corev1.NodeCondition) int { return strings.Compare(string(a.Type), string(b.Type)) })
+	return s
+}
