@@ -14,7 +14,7 @@ help: ## list the targets
 .PHONY: build
 build: ## build bin/nodelet: static, stripped, version stamped
 	@echo "==> building bin/nodelet $(VERSION)"
-	@CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/nodelet ./cmd/nodelet
+	@CGO_ENABLED=0 go build -tags grpcnotrace -trimpath -ldflags '$(LDFLAGS)' -o bin/nodelet ./cmd/nodelet
 	@ls -l bin/nodelet | awk '{printf "    %s bytes\n", $$5}'
 
 .PHONY: run

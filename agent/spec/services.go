@@ -1,7 +1,6 @@
 package spec
 
 import (
-	"net"
 	"slices"
 	"strconv"
 	"strings"
@@ -48,7 +47,7 @@ func addService(vars map[string]string, s *corev1.Service) {
 		if protocol == "" {
 			protocol = "tcp"
 		}
-		url := protocol + "://" + net.JoinHostPort(ip, number)
+		url := protocol + "://" + hostPort(ip, number)
 		if i == 0 {
 			vars[name+"_SERVICE_PORT"] = number
 			vars[name+"_PORT"] = url
@@ -65,3 +64,11 @@ func addService(vars map[string]string, s *corev1.Service) {
 }
 
 func variableName(s string) string { return strings.ToUpper(strings.ReplaceAll(s, "-", "_")) }
+
+// hostPort joins an address and a port as URLs want them.
+func hostPort(ip, port string) string {
+	if strings.Contains(ip, ":") {
+		ip = "[" + ip + "]"
+	}
+	return ip + ":" + port
+}

@@ -1,0 +1,77 @@
+package agent
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nodelet/nodelet/agent/plan"
+	"github.com/nodelet/nodelet/agent/spec"
+	"github.com/nodelet/nodelet/kube/status"
+)
+
+// event tells people something about the pod.
+func (t *task) event(eventType, reason, message string) {
+	t.hands.Events.Event(podReference(t.pod, ""), eventType, reason, message)
+}
+
+// containerEvent tells people something about one of its containers.
+func (t *task) containerEvent(container, eventType, reason, message string) {
+	t.hands.Events.Event(podReference(t.pod, fieldPath(t.pod, container)), eventType, reason, message)
+}
+
+func podReference(pod *corev1.Pod, field string) status.Ref {
+	return status.Ref{Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, FieldPath: field}
+}
+
+// fieldPath is where a container stands in the spec, in the form that events carry: spec.containers{app}.
+func fieldPath(pod *corev1.Pod, container string) string {
+	kind, c := spec.FindContainer(pod, container)
+	if c == nil {
+		return ""
+	}
+	list := "containers"
+	switch kind {
+	case spec.Init, spec.Sidecar:
+		list = "initContainers"
+	case spec.Ephemeral:
+		list = "ephemeralContainers"
+	}
+	return fmt.Sprintf("spec.%s{%s}", list, container)
+}
+
+// failureEvent tells people that a step has failed, in the kubelet's words.
+func (t *task) failureEvent(p *plan.Problem) {
+	const warning = corev1.EventTypeWarning
+	switch s := t.step.(type) {
+	case plan.Prepare:
+		t.event(warning, "FailedCreatePodContainer", "unable to ensure pod container exists: "+p.Message)
+	case plan.Mount:
+		t.event(warning, "FailedMount", p.Message)
+	case plan.CreateSandbox:
+		t.event(warning, "FailedCreatePodSandBox", "Failed to create pod sandbox: "+p.Message)
+	case plan.EnsureImage:
+		t.imageFailure(s, p)
+	case plan.CreateContainer:
+		t.containerEvent(s.Name, warning, "Failed", "Error: "+p.Message)
+	case plan.StartContainer:
+		t.containerEvent(s.Name, warning, "Failed", "Error: "+p.Message)
+	case plan.PostStart:
+		t.containerEvent(s.Name, warning, "FailedPostStartHook", "PostStartHook failed")
+	case plan.StopContainer, plan.StopSandbox, plan.Unmount, plan.RemoveCgroup:
+		t.event(warning, "FailedKillPod", "error killing pod: "+p.Message)
+	}
+}
+
+func (t *task) imageFailure(s plan.EnsureImage, p *plan.Problem) {
+	const warning = corev1.EventTypeWarning
+	switch p.Reason {
+	case plan.ReasonErrImageNeverPull:
+		t.containerEvent(s.Container, warning, p.Reason, p.Message)
+	case plan.ReasonInvalidImageName:
+		t.containerEvent(s.Container, warning, "InspectFailed", p.Message)
+	default:
+		t.containerEvent(s.Container, warning, "Failed", fmt.Sprintf("Failed to pull image %q: %s", s.Image, p.Message))
+	}
+	t.containerEvent(s.Container, warning, "Failed", "Error: "+p.Reason)
+}

@@ -1,0 +1,126 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nodelet/nodelet/agent/plan"
+	"github.com/nodelet/nodelet/agent/spec"
+	"github.com/nodelet/nodelet/images"
+	"github.com/nodelet/nodelet/volumes"
+)
+
+// task is a step with all it needs to know of the pod, taken at the moment it starts, so that it can run beside the worker.
+type task struct {
+	hands *Hands
+	log   *slog.Logger
+	step  plan.Step
+	pod   *corev1.Pod
+	// sandbox is the pod's current sandbox, nil where there is none.
+	sandbox *plan.Sandbox
+	// instances are the pod's containers in the runtime.
+	instances []plan.Container
+	// mounts are the mounted volumes by name and image the container's image, for CreateContainer.
+	mounts map[string]volumes.Mounted
+	image  images.Image
+	// made is how the container was made, for StopContainer.
+	made spec.ContainerFacts
+	// onDisk is the volume's directory, for Unmount.
+	onDisk volumes.OnDisk
+}
+
+// outcome is what a step came to, with what only the worker must remember of it.
+type outcome struct {
+	plan.Result
+	mounted volumes.Mounted
+	image   images.Image
+}
+
+// execute maps a step to a hand.
+func (t *task) execute(ctx context.Context) (out outcome) {
+	out.Step = t.step
+	var err error
+	switch s := t.step.(type) {
+	case plan.Prepare:
+		err = t.prepare()
+	case plan.Mount:
+		out.mounted, err = t.mount(ctx, s)
+		out.RefreshAt = out.mounted.RefreshAt
+	case plan.CreateSandbox:
+		err = t.createSandbox(ctx, s)
+	case plan.EnsureImage:
+		out.image, err = t.ensureImage(ctx, s)
+	case plan.CreateContainer:
+		err = t.createContainer(ctx, s)
+	case plan.StartContainer:
+		err = t.startContainer(ctx, s)
+	case plan.PostStart:
+		err = t.postStart(ctx, s)
+	case plan.StopContainer:
+		err = t.stopContainer(ctx, s)
+	case plan.RemoveContainer:
+		err = t.removeContainer(ctx, s)
+	case plan.StopSandbox:
+		err = t.hands.Runtime.StopPodSandbox(ctx, s.ID)
+	case plan.RemoveSandbox:
+		err = t.hands.Runtime.RemovePodSandbox(ctx, s.ID)
+	case plan.Unmount:
+		err = t.hands.Volumes.Unmount(ctx, t.pod.UID, t.onDisk)
+	case plan.RemoveCgroup:
+		err = t.removeCgroup(ctx)
+	case plan.RemoveDir:
+		err = t.removeDir(ctx)
+	default:
+		panic(fmt.Sprintf("no hand for step %T", t.step))
+	}
+	out.Problem = problem(ctx, t.step, err)
+	return out
+}
+
+// problem is an error in the words that people see in statuses and events. The step gives the reason where the error has
+// none of its own.
+func problem(ctx context.Context, step plan.Step, err error) *plan.Problem {
+	if err == nil {
+		return nil
+	}
+	p := &plan.Problem{Reason: defaultReason(step), Message: err.Error(), Cancelled: ctx.Err() != nil}
+	var config *spec.Reason
+	var image *images.Reason
+	switch {
+	case errors.As(err, &config):
+		p.Reason = config.Reason
+	case errors.As(err, &image):
+		p.Reason = image.Reason
+	}
+	return p
+}
+
+func defaultReason(step plan.Step) string {
+	switch step.(type) {
+	case plan.EnsureImage:
+		return plan.ReasonErrImagePull
+	case plan.CreateContainer:
+		return plan.ReasonCreateContainer
+	case plan.StartContainer:
+		return plan.ReasonRunContainer
+	}
+	return ""
+}
+
+// report logs what a step came to and tells people about a failure.
+func (t *task) report(out outcome, took time.Duration) {
+	switch {
+	case out.Problem == nil:
+		t.log.Info("done", "step", t.step.String(), "took", took)
+	case out.Problem.Cancelled:
+		t.log.Info("given up", "step", t.step.String(), "took", took)
+	default:
+		t.log.Warn("failed", "step", t.step.String(), "took", took, "reason", out.Problem.Reason, "err", out.Problem.Message)
+		t.failureEvent(out.Problem)
+	}
+}

@@ -1,0 +1,104 @@
+package agent
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nodelet/nodelet/agent/plan"
+)
+
+// Explanation says what a pod is doing and what it waits for.
+type Explanation struct {
+	Pod   string          `json:"pod"`
+	UID   string          `json:"uid"`
+	Phase corev1.PodPhase `json:"phase"`
+	// Ready repeats the Ready condition.
+	Ready bool `json:"ready"`
+	// Stopping says why the pod is being ended, if it is.
+	Stopping string `json:"stopping,omitempty"`
+	// Waits are what stands between the pod and where it should be, in the order in which it matters.
+	Waits []Wait `json:"waits,omitempty"`
+}
+
+// Wait is one thing that a pod waits for.
+type Wait struct {
+	For string `json:"for"`
+	Why string `json:"why"`
+	// Next is when it is tried again.
+	Next *time.Time `json:"next,omitempty"`
+}
+
+func explanation(o *Order, p plan.Plan) *Explanation {
+	e := &Explanation{Pod: o.Pod.Namespace + "/" + o.Pod.Name, UID: string(o.Pod.UID), Phase: p.Status.Phase}
+	for _, c := range p.Status.Conditions {
+		e.Ready = e.Ready || c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+	}
+	if o.Stop != nil {
+		e.Stopping = o.Stop.Cause.String()
+	}
+	for _, s := range p.Steps {
+		e.Waits = append(e.Waits, Wait{For: s.String(), Why: "in progress"})
+	}
+	for _, w := range p.Waits {
+		next := Wait{For: w.For, Why: w.Why}
+		if !w.Until.IsZero() {
+			next.Next = &w.Until
+		}
+		e.Waits = append(e.Waits, next)
+	}
+	return e
+}
+
+// Explain tells of all pods what they wait for, in the order of their names.
+func (s *Supervisor) Explain(ctx context.Context) ([]*Explanation, error) {
+	answer := make(chan []*Explanation, 1)
+	select {
+	case s.explain <- answer:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	all := <-answer
+	slices.SortFunc(all, func(a, b *Explanation) int { return cmp.Or(cmp.Compare(a.Pod, b.Pod), cmp.Compare(a.UID, b.UID)) })
+	return all, nil
+}
+
+// explanations collects what the workers last published of themselves.
+func (s *Supervisor) explanations() []*Explanation {
+	all := make([]*Explanation, 0, len(s.workers))
+	for _, e := range s.workers {
+		if x := e.worker.explained.Load(); x != nil {
+			all = append(all, x)
+		}
+	}
+	return all
+}
+
+// WriteExplanations prints explanations for people.
+func WriteExplanations(w io.Writer, all []*Explanation, now time.Time) {
+	for _, e := range all {
+		state := string(e.Phase)
+		switch {
+		case e.Stopping != "":
+			state = "stopping, " + e.Stopping
+		case e.Ready:
+			state += ", ready"
+		}
+		fmt.Fprintf(w, "%s  %s\n", e.Pod, state)
+		for _, wait := range e.Waits {
+			fmt.Fprintf(w, "    waits for: %s: %s%s\n", wait.For, wait.Why, again(wait.Next, now))
+		}
+	}
+}
+
+func again(next *time.Time, now time.Time) string {
+	if next == nil {
+		return ""
+	}
+	return fmt.Sprintf(" (again in %s)", max(0, next.Sub(now)).Round(time.Second))
+}

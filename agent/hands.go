@@ -1,0 +1,65 @@
+package agent
+
+import (
+	"context"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodelet/nodelet/agent/plan"
+	"github.com/nodelet/nodelet/agent/spec"
+	"github.com/nodelet/nodelet/cgroups"
+	"github.com/nodelet/nodelet/cri"
+	"github.com/nodelet/nodelet/images"
+	"github.com/nodelet/nodelet/kube/objects"
+	"github.com/nodelet/nodelet/kube/status"
+	"github.com/nodelet/nodelet/probes"
+	"github.com/nodelet/nodelet/volumes"
+)
+
+// Hands are the rooms that act on the world, and the facts of the node that they share. Set up once in cmd, then only read.
+type Hands struct {
+	Runtime *cri.Client
+	Images  *images.Puller
+	Volumes *volumes.Volumes
+	Cgroups *cgroups.Tree
+	Probes  *probes.Prober
+	// Objects gives the objects that a pod may refer to, by where the pod comes from.
+	Objects func(pod *corev1.Pod) Objects
+	Status  *status.Publisher
+	Events  *status.Recorder
+	// Node gives the node's facts as spec needs them.
+	Node func() *spec.Node
+	// Admit decides about a pod that is new on the node, beside the pods already admitted.
+	Admit func(pod *corev1.Pod, others []*corev1.Pod) *plan.Rejection
+	// RuntimeName is how the runtime calls itself, for example containerd; it prefixes container IDs in statuses.
+	RuntimeName func() string
+	// RecursiveReadOnly tells that the runtime's default handler can mount read-only recursively.
+	RecursiveReadOnly bool
+	// Pulled is told when a pull has brought an image.
+	Pulled func()
+	// BackoffMax bounds the crash-loop back-off; zero means the kubelet's five minutes.
+	BackoffMax time.Duration
+}
+
+// Objects gives the API objects that pods refer to: kube/objects with an API server, the manifest directory without.
+type Objects interface {
+	volumes.Objects
+	// Use names what a pod refers to from now on; nil when the pod is gone.
+	Use(pod types.UID, refs []objects.Ref)
+	Services(ctx context.Context, namespace string) ([]*corev1.Service, error)
+	PullSecrets(ctx context.Context, pod *corev1.Pod) ([]*corev1.Secret, error)
+	RuntimeHandler(ctx context.Context, class string) (string, error)
+}
+
+// Exec runs a command in a container for a probe or a hook.
+func (h *Hands) Exec(ctx context.Context, id string, cmd []string, timeout time.Duration) ([]byte, int32, error) {
+	r, err := h.Runtime.ExecSync(ctx, id, cmd, timeout)
+	return append(r.Stdout, r.Stderr...), r.ExitCode, err
+}
+
+// planNode are the node's facts as plan wants them.
+func (h *Hands) planNode() plan.Node {
+	return plan.Node{HostIPs: h.Node().HostIPs, BackoffMax: h.BackoffMax, RuntimeName: h.RuntimeName(), RecursiveReadOnly: h.RecursiveReadOnly}
+}

@@ -1,0 +1,153 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodelet/nodelet/agent/plan"
+	"github.com/nodelet/nodelet/agent/spec"
+	"github.com/nodelet/nodelet/kube/objects"
+	"github.com/nodelet/nodelet/volumes"
+)
+
+// containerInput gathers what a container's configuration is made from: objects, mounted volumes, sub-paths, addresses.
+func (t *task) containerInput(ctx context.Context, s plan.CreateContainer) (*spec.ContainerInput, error) {
+	_, c := spec.FindContainer(t.pod, s.Name)
+	if c == nil {
+		return nil, fmt.Errorf("container %q is not in the pod's spec any more", s.Name)
+	}
+	objs, err := t.environment(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	in := &spec.ContainerInput{
+		Node: t.hands.Node(), Pod: t.pod, Container: c, Attempt: s.Attempt,
+		Image:   spec.Image{Ref: t.image.ID, UID: t.image.UID, Username: t.image.Username},
+		PodIPs:  t.sandbox.IPs,
+		Objects: objs, Volumes: t.volumeFacts(), TargetID: t.target(c.Name),
+	}
+	in.SubPaths, err = t.subPaths(ctx, in)
+	return in, err
+}
+
+// environment fetches the objects that the environment of a container refers to. A missing one is left out: whether that
+// is an error is for spec to say, which knows what is optional.
+func (t *task) environment(ctx context.Context, c *corev1.Container) (spec.Objects, error) {
+	out := spec.Objects{ConfigMaps: map[string]*corev1.ConfigMap{}, Secrets: map[string]*corev1.Secret{}}
+	for _, r := range environmentRefs(c) {
+		var err error
+		switch r.kind {
+		case objects.ConfigMap:
+			err = found(out.ConfigMaps, r.name)(t.hands.Objects(t.pod).ConfigMap(ctx, t.pod.Namespace, r.name))
+		case objects.Secret:
+			err = found(out.Secrets, r.name)(t.hands.Objects(t.pod).Secret(ctx, t.pod.Namespace, r.name))
+		}
+		if err != nil {
+			return out, fmt.Errorf("get %s %q: %w", r.kind, r.name, err)
+		}
+	}
+	services, err := t.hands.Objects(t.pod).Services(ctx, t.pod.Namespace)
+	if err != nil {
+		return out, fmt.Errorf("list services for environment variables: %w", err)
+	}
+	out.Services = services
+	out.EnvFiles, err = t.envFiles(c)
+	return out, err
+}
+
+// found puts an object that exists into a map; one that does not is no error.
+func found[T any](in map[string]*T, name string) func(*T, error) error {
+	return func(got *T, err error) error {
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		in[name] = got
+		return err
+	}
+}
+
+// volumeFacts are the mounted volumes as spec wants them.
+func (t *task) volumeFacts() map[string]spec.Volume {
+	out := make(map[string]spec.Volume, len(t.mounts))
+	for i := range t.pod.Spec.Volumes {
+		vol := &t.pod.Spec.Volumes[i]
+		m, ok := t.mounts[vol.Name]
+		if !ok {
+			continue
+		}
+		fact := spec.Volume{HostPath: m.HostPath, ReadOnly: m.ReadOnly, Relabel: m.SELinuxRelabel}
+		if vol.Image != nil {
+			fact.Image = &runtimeapi.ImageSpec{Image: vol.Image.Reference}
+		}
+		out[vol.Name] = fact
+	}
+	return out
+}
+
+// subPaths resolves the sub-paths that the container mounts, each beneath the root of its volume.
+func (t *task) subPaths(ctx context.Context, in *spec.ContainerInput) (map[int]string, error) {
+	wanted, err := spec.SubPaths(in)
+	if err != nil || len(wanted) == 0 {
+		return nil, err
+	}
+	out := make(map[int]string, len(wanted))
+	for _, w := range wanted {
+		m := t.mounts[w.Volume]
+		p, err := t.hands.Volumes.Subpath(ctx, volumes.SubPath{PodUID: t.pod.UID, Container: in.Container.Name,
+			Volume: w.Volume, Mount: w.Volume, Index: w.Index, HostPath: m.HostPath, Path: w.Path})
+		if err != nil {
+			return nil, err
+		}
+		out[w.Index] = p
+	}
+	return out, nil
+}
+
+// target is the running instance whose processes an ephemeral container wants to see.
+func (t *task) target(ephemeral string) string {
+	for i := range t.pod.Spec.EphemeralContainers {
+		e := &t.pod.Spec.EphemeralContainers[i]
+		if e.Name != ephemeral || e.TargetContainerName == "" {
+			continue
+		}
+		for _, c := range t.instances {
+			if c.Name == e.TargetContainerName && c.State == plan.ContainerRunning {
+				return c.ID
+			}
+		}
+	}
+	return ""
+}
+
+// containerFiles makes what an instance mounts from its pod's directory: hosts file, termination message, log directory.
+func (t *task) containerFiles(s plan.CreateContainer) error {
+	node := t.hands.Node()
+	if err := os.MkdirAll(filepath.Join(node.PodLogDir(t.pod.Namespace, t.pod.Name, t.pod.UID), s.Name), 0o755); err != nil {
+		return fmt.Errorf("make log directory: %w", err)
+	}
+	var own []byte
+	if t.pod.Spec.HostNetwork {
+		text, err := os.ReadFile("/etc/hosts")
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("read the node's hosts file: %w", err)
+		}
+		own = text
+	}
+	hosts, err := spec.HostsFile(t.pod, node, t.sandbox.IPs, own)
+	if err != nil {
+		return err
+	}
+	if _, err := t.hands.Volumes.WriteHosts(t.pod.UID, hosts); err != nil {
+		return err
+	}
+	log := filepath.Base(node.TerminationLogPath(t.pod.UID, s.Name, s.Attempt))
+	_, err = t.hands.Volumes.TerminationLog(t.pod.UID, s.Name, log)
+	return err
+}

@@ -1,0 +1,125 @@
+package agent
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodelet/nodelet/agent/plan"
+	"github.com/nodelet/nodelet/agent/spec"
+	"github.com/nodelet/nodelet/probes"
+)
+
+// probeTargets are the probes of one container as the prober wants them.
+func probeTargets(t plan.ProbeTarget, ip string) []probes.Target {
+	var all []probes.Target
+	add := func(kind probes.Kind, p *corev1.Probe, known bool) {
+		if p == nil {
+			return
+		}
+		target := probes.Target{ContainerID: t.ContainerID, Container: t.Container, Kind: kind, Probe: p, PodIP: ip, StartedAt: t.StartedAt}
+		if p.Exec != nil {
+			target.Command = staticCommand(p.Exec.Command, t.Container)
+		}
+		if known {
+			target.Known = probes.Success
+		}
+		all = append(all, target)
+	}
+	if !t.ReadinessOnly {
+		add(probes.Startup, t.Container.StartupProbe, t.Started)
+		add(probes.Liveness, t.Container.LivenessProbe, false)
+	}
+	add(probes.Readiness, t.Container.ReadinessProbe, t.Ready)
+	return all
+}
+
+// staticCommand resolves references to environment variables that the spec gives literally.
+func staticCommand(command []string, c *corev1.Container) []string {
+	lookup := func(name string) (string, bool) {
+		for i := range c.Env {
+			if e := &c.Env[i]; e.Name == name && e.ValueFrom == nil {
+				return e.Value, true
+			}
+		}
+		return "", false
+	}
+	out := make([]string, len(command))
+	for i, arg := range command {
+		out[i] = spec.Expand(arg, lookup)
+	}
+	return out
+}
+
+// verdicts are what the probes say of the pod's containers now.
+func (w *worker) verdicts() map[string]plan.Verdict {
+	if len(w.told.probed) == 0 {
+		return nil
+	}
+	all := map[string]plan.Verdict{}
+	for _, v := range w.hands.Probes.Verdicts(w.desired.Pod.UID) {
+		of := all[v.ContainerID]
+		switch v.Kind {
+		case probes.Startup:
+			of.Startup = result(v.Result)
+		case probes.Liveness:
+			of.Liveness = result(v.Result)
+		case probes.Readiness:
+			of.Readiness = result(v.Result)
+		}
+		all[v.ContainerID] = of
+	}
+	return all
+}
+
+func result(r probes.Result) plan.ProbeResult {
+	switch r {
+	case probes.Success:
+		return plan.ProbeSuccess
+	case probes.Failure:
+		return plan.ProbeFailure
+	}
+	return plan.ProbeUnknown
+}
+
+// ProbeAttempted takes word of a probe that has run; people are told where there is something to tell.
+func (s *Supervisor) ProbeAttempted(pod types.UID, a probes.Attempt) {
+	if a.Reason == "" {
+		return
+	}
+	select {
+	case s.attempts <- probeEvent{pod, a}:
+	case <-s.gone:
+	}
+}
+
+// probeEvent is an attempt that people should know of.
+type probeEvent struct {
+	pod types.UID
+	probes.Attempt
+}
+
+func (s *Supervisor) tellAttempt(a probeEvent) {
+	if e := s.workers[a.pod]; e != nil {
+		pod := e.order.Pod
+		s.hands.Events.Event(podReference(pod, fieldPath(pod, a.Container)), corev1.EventTypeWarning, a.Reason, a.Message)
+	}
+}
+
+// hostIP is the node's primary address, empty before it is known.
+func (h *Hands) hostIP() string {
+	if ips := h.Node().HostIPs; len(ips) > 0 {
+		return ips[0]
+	}
+	return ""
+}
+
+// podAddress is where a pod's containers are reached by probes and hooks.
+func (h *Hands) podAddress(pod *corev1.Pod, sandbox *plan.Sandbox) string {
+	switch {
+	case pod.Spec.HostNetwork:
+		return h.hostIP()
+	case sandbox != nil && len(sandbox.IPs) > 0:
+		return sandbox.IPs[0]
+	}
+	return ""
+}

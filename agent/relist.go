@@ -1,0 +1,125 @@
+package agent
+
+import (
+	"context"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodelet/nodelet/agent/plan"
+	"github.com/nodelet/nodelet/cri"
+)
+
+// watchRuntime passes the runtime's events on as hints, and lists all its pods at each new connection and now and then.
+func (s *Supervisor) watchRuntime(ctx context.Context) {
+	every := relistEvery
+	blind := make(chan struct{})
+	go func() {
+		err := s.hands.Runtime.Watch(ctx, s.RuntimeChanged, s.lookAgain)
+		if ctx.Err() == nil {
+			s.log.Warn("the runtime gives no events, so its pods are listed often", "err", err, "every", relistBlind)
+			close(blind)
+		}
+	}()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-blind:
+			every, blind = relistBlind, nil
+		case <-s.again:
+		case <-time.After(every):
+		}
+		s.list(ctx)
+	}
+}
+
+// lookAgain asks for a relist now.
+func (s *Supervisor) lookAgain() {
+	select {
+	case s.again <- struct{}{}:
+	default:
+	}
+}
+
+// list hands the runtime's pods to the supervisor's loop.
+func (s *Supervisor) list(ctx context.Context) {
+	all, err := s.hands.Runtime.Relist(ctx)
+	if err != nil {
+		if ctx.Err() == nil {
+			s.log.Warn("cannot list the runtime's pods", "err", err)
+		}
+		return
+	}
+	select {
+	case s.relist <- all:
+	case <-ctx.Done():
+	}
+}
+
+// compare wakes the workers whose facts have moved since the last relist, and gives pods that nobody wants a worker that
+// ends them. Nothing counts as unwanted before every source has spoken.
+func (s *Supervisor) compare(ctx context.Context, all []cri.PodSummary) {
+	seen := make(map[types.UID]uint64, len(all))
+	for _, pod := range all {
+		seen[pod.UID] = pod.Fingerprint
+		if e := s.workers[pod.UID]; e != nil {
+			if s.prints[pod.UID] != pod.Fingerprint {
+				e.worker.nudge(hintRuntime)
+			}
+			continue
+		}
+		if s.unwanted(pod.UID) {
+			s.adopt(ctx, stranger(pod.UID, pod.Namespace, pod.Name))
+		}
+	}
+	for uid := range s.prints {
+		if _, still := seen[uid]; !still && s.workers[uid] != nil {
+			s.workers[uid].worker.nudge(hintRuntime)
+		}
+	}
+	s.prints = seen
+	s.adoptFromDisk(ctx)
+}
+
+// adoptFromDisk gives pods that left only a directory or a cgroup behind a worker that cleans up.
+func (s *Supervisor) adoptFromDisk(ctx context.Context) {
+	dirs, err := s.hands.Volumes.Pods()
+	if err != nil {
+		s.log.Warn("cannot list the pod directories", "err", err)
+	}
+	groups, err := s.hands.Cgroups.Pods()
+	if err != nil {
+		s.log.Warn("cannot list the pod cgroups", "err", err)
+	}
+	for _, pod := range groups {
+		dirs = append(dirs, pod.UID)
+	}
+	for _, uid := range dirs {
+		if s.workers[uid] == nil && s.unwanted(uid) {
+			s.adopt(ctx, stranger(uid, "", ""))
+		}
+	}
+}
+
+// unwanted: every source has spoken and none knows the pod. While a manifest cannot be read since the start, any pod may be
+// one of its own, so all are spared.
+func (s *Supervisor) unwanted(uid types.UID) bool {
+	_, wanted := s.set.Pods[uid]
+	return s.set.Synced && !s.set.Unknown() && !wanted
+}
+
+// adopt gives a pod that no source knows a worker whose only task is to end it.
+func (s *Supervisor) adopt(ctx context.Context, pod *corev1.Pod) {
+	s.log.Info("found a pod that no source knows; it goes", "pod", pod.Namespace+"/"+pod.Name, "uid", pod.UID)
+	e := s.begin(ctx, pod)
+	e.order.Stop = &plan.Stop{Cause: plan.StopOrphaned, Deadline: time.Now().Add(plan.Grace(pod))}
+	e.worker.inbox.put(e.order)
+}
+
+// stranger is all that is known of a pod from its traces.
+func stranger(uid types.UID, namespace, name string) *corev1.Pod {
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: uid, Namespace: namespace, Name: name}}
+}

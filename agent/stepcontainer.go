@@ -1,0 +1,121 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nodelet/nodelet/agent/plan"
+	"github.com/nodelet/nodelet/agent/spec"
+	"github.com/nodelet/nodelet/images"
+)
+
+// minStop is the least time a container gets between SIGTERM and SIGKILL, whatever its hook has used up.
+const minStop = 2 * time.Second
+
+// containerLogs is where log collectors look for links to the containers' logs.
+const containerLogs = "/var/log/containers"
+
+// ensureImage makes the image of a container present by its pull policy.
+func (t *task) ensureImage(ctx context.Context, s plan.EnsureImage) (images.Image, error) {
+	have, present, err := t.hands.Images.Present(ctx, s.Image)
+	if err != nil {
+		return images.Image{}, err
+	}
+	switch {
+	case present && s.Policy != corev1.PullAlways:
+		t.containerEvent(s.Container, corev1.EventTypeNormal, "Pulled",
+			fmt.Sprintf("Container image %q already present on machine and can be accessed by the pod", s.Image))
+		return have, nil
+	case s.Policy == corev1.PullNever:
+		return images.Image{}, images.NeverPull(s.Image)
+	}
+	secrets, err := t.hands.Objects(t.pod).PullSecrets(ctx, t.pod)
+	if err != nil {
+		t.event(corev1.EventTypeWarning, "FailedToRetrieveImagePullSecret",
+			fmt.Sprintf("Unable to retrieve some image pull secrets (%v); attempting to pull the image may not succeed.", err))
+	}
+	sandbox, err := t.sandboxConfig(0)
+	if err != nil {
+		return images.Image{}, err
+	}
+	t.containerEvent(s.Container, corev1.EventTypeNormal, "Pulling", fmt.Sprintf("Pulling image %q", s.Image))
+	return t.pull(ctx, s, images.PullRequest{Image: s.Image, PullSecrets: secrets, Sandbox: sandbox})
+}
+
+func (t *task) pull(ctx context.Context, s plan.EnsureImage, r images.PullRequest) (images.Image, error) {
+	began := time.Now()
+	got, err := t.hands.Images.Pull(ctx, r)
+	if err != nil {
+		return images.Image{}, err
+	}
+	t.hands.Pulled()
+	total := time.Since(began)
+	t.containerEvent(s.Container, corev1.EventTypeNormal, "Pulled", fmt.Sprintf(
+		"Successfully pulled image %q in %s (%s including waiting). Image size: %d bytes.",
+		s.Image, got.Took.Truncate(time.Millisecond), total.Truncate(time.Millisecond), got.Size))
+	return got.Image, nil
+}
+
+// createContainer makes an instance of a container.
+func (t *task) createContainer(ctx context.Context, s plan.CreateContainer) error {
+	in, err := t.containerInput(ctx, s)
+	if err != nil {
+		return err
+	}
+	cfg, err := spec.Container(in)
+	if err != nil {
+		return err
+	}
+	sandbox, err := t.sandboxConfig(t.sandbox.Attempt)
+	if err != nil {
+		return err
+	}
+	if err := t.containerFiles(s); err != nil {
+		return err
+	}
+	if _, err := t.hands.Runtime.CreateContainer(ctx, s.SandboxID, cfg, sandbox); err != nil {
+		return err
+	}
+	t.containerEvent(s.Name, corev1.EventTypeNormal, "Created", "Container created")
+	return nil
+}
+
+func (t *task) startContainer(ctx context.Context, s plan.StartContainer) error {
+	if err := t.hands.Runtime.StartContainer(ctx, s.ID); err != nil {
+		return err
+	}
+	t.containerEvent(s.Name, corev1.EventTypeNormal, "Started", "Container started")
+	t.linkLog(s)
+	return nil
+}
+
+// linkLog puts the link that log collectors follow; its name tells them all they need to know of the container.
+func (t *task) linkLog(s plan.StartContainer) {
+	c := t.instance(s.ID)
+	if c == nil {
+		return
+	}
+	target := filepath.Join(t.hands.Node().PodLogDir(t.pod.Namespace, t.pod.Name, t.pod.UID), spec.LogPath(s.Name, c.Attempt))
+	link := logLink(t.pod, s.Name, s.ID)
+	if err := os.Symlink(target, link); err != nil && !os.IsExist(err) {
+		t.log.Warn("cannot link the log for collectors", "link", link, "err", err)
+	}
+}
+
+func logLink(pod *corev1.Pod, container, id string) string {
+	return filepath.Join(containerLogs, fmt.Sprintf("%s_%s_%s-%s.log", pod.Name, pod.Namespace, container, id))
+}
+
+func (t *task) instance(id string) *plan.Container {
+	for i := range t.instances {
+		if t.instances[i].ID == id {
+			return &t.instances[i]
+		}
+	}
+	return nil
+}

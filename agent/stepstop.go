@@ -1,0 +1,111 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nodelet/nodelet/agent/plan"
+	"github.com/nodelet/nodelet/agent/spec"
+	"github.com/nodelet/nodelet/probes"
+)
+
+// postStart runs the hook of a container that has just been started.
+func (t *task) postStart(ctx context.Context, s plan.PostStart) error {
+	_, c := spec.FindContainer(t.pod, s.Name)
+	if c == nil || c.Lifecycle == nil || c.Lifecycle.PostStart == nil {
+		return nil
+	}
+	return t.hook(ctx, s.ID, c, c.Lifecycle.PostStart)
+}
+
+// hook runs a lifecycle handler against a container instance.
+func (t *task) hook(ctx context.Context, id string, c *corev1.Container, h *corev1.LifecycleHandler) error {
+	warn := func(reason, message string) { t.containerEvent(c.Name, corev1.EventTypeWarning, reason, message) }
+	return probes.RunHook(ctx, h, probes.HookTarget{ContainerID: id, Container: c, Exec: t.hands.Exec, Warn: warn,
+		PodIP: t.hands.podAddress(t.pod, t.sandbox)})
+}
+
+// stopContainer runs the preStop hook within the grace and then stops the container with what is left of it.
+func (t *task) stopContainer(ctx context.Context, s plan.StopContainer) error {
+	t.containerEvent(s.Name, corev1.EventTypeNormal, "Killing", s.Reason)
+	if h := t.preStop(s); h != nil && time.Until(s.Deadline) > 0 {
+		t.runPreStop(ctx, s, h)
+	}
+	// Not even a pod with no grace at all is denied the time that a process needs to see the signal.
+	left := max(time.Until(s.Deadline), minStop)
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return t.hands.Runtime.StopContainer(ctx, s.ID, left)
+}
+
+// preStop is the hook of a running container: from its spec, or from the runtime's annotations where no source knows the
+// pod any more.
+func (t *task) preStop(s plan.StopContainer) *corev1.LifecycleHandler {
+	if i := t.instance(s.ID); i == nil || i.State != plan.ContainerRunning {
+		return nil
+	}
+	if _, c := spec.FindContainer(t.pod, s.Name); c != nil {
+		if c.Lifecycle == nil {
+			return nil
+		}
+		return c.Lifecycle.PreStop
+	}
+	return t.made.PreStop
+}
+
+func (t *task) runPreStop(ctx context.Context, s plan.StopContainer, h *corev1.LifecycleHandler) {
+	ctx, cancel := context.WithDeadline(ctx, s.Deadline)
+	defer cancel()
+	_, c := spec.FindContainer(t.pod, s.Name)
+	if c == nil {
+		c = &corev1.Container{Name: s.Name, Ports: t.made.Ports}
+	}
+	if err := t.hook(ctx, s.ID, c, h); err != nil {
+		t.log.Warn("preStop hook failed", "container", s.Name, "err", err)
+		t.containerEvent(s.Name, corev1.EventTypeWarning, "FailedPreStopHook", "PreStopHook failed")
+	}
+}
+
+// removeContainer removes a dead instance, its log and the collectors' link to it.
+func (t *task) removeContainer(ctx context.Context, s plan.RemoveContainer) error {
+	if err := t.hands.Runtime.RemoveContainer(ctx, s.ID); err != nil {
+		return err
+	}
+	c := t.instance(s.ID)
+	if c == nil {
+		return nil
+	}
+	log := filepath.Join(t.hands.Node().PodLogDir(t.pod.Namespace, t.pod.Name, t.pod.UID), spec.LogPath(s.Name, c.Attempt))
+	rotated, _ := filepath.Glob(log + ".*")
+	var errs []error
+	for _, p := range append(rotated, log, logLink(t.pod, s.Name, s.ID)) {
+		if err := os.Remove(p); err != nil && !errors.Is(err, os.ErrNotExist) {
+			errs = append(errs, fmt.Errorf("remove log: %w", err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// removeDir removes what the disk still shows of a pod that is gone.
+func (t *task) removeDir(ctx context.Context) error {
+	links, _ := filepath.Glob(filepath.Join(containerLogs, fmt.Sprintf("%s_%s_*.log", t.pod.Name, t.pod.Namespace)))
+	dir := t.hands.Node().PodLogDir(t.pod.Namespace, t.pod.Name, t.pod.UID)
+	for _, link := range links {
+		if target, err := os.Readlink(link); err == nil && filepath.Dir(filepath.Dir(target)) == dir {
+			_ = os.Remove(link)
+		}
+	}
+	if t.pod.Name != "" {
+		if err := os.RemoveAll(dir); err != nil {
+			return fmt.Errorf("remove log directory: %w", err)
+		}
+	}
+	return t.hands.Volumes.RemovePodDir(ctx, t.pod.UID)
+}

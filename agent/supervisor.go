@@ -1,0 +1,262 @@
+package agent
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodelet/nodelet/agent/plan"
+	"github.com/nodelet/nodelet/agent/spec"
+	"github.com/nodelet/nodelet/cri"
+	"github.com/nodelet/nodelet/kube/pods"
+)
+
+// relistEvery is how often the runtime is asked about all pods although its events say nothing. Events are hints; this is
+// the net below them.
+const relistEvery = time.Minute
+
+// relistBlind is how often while the runtime has no event stream.
+const relistBlind = time.Second
+
+// Supervisor keeps one worker for each pod that the sources or the runtime know. Its one goroutine owns the set of
+// workers; everybody else sends it values.
+type Supervisor struct {
+	hands *Hands
+	log   *slog.Logger
+
+	sets     mailbox[*pods.Set]
+	nudges   chan nudge
+	attempts chan probeEvent
+	relist   chan []cri.PodSummary
+	ended    chan types.UID
+	explain  chan chan<- []*Explanation
+
+	workers map[types.UID]*entry
+	// set is the newest full set of the sources.
+	set *pods.Set
+	// again asks for a relist now; gone is closed when the loop has ended.
+	again chan struct{}
+	gone  chan struct{}
+	// prints are the runtime's facts about each pod at the last relist, to see whose have moved.
+	prints map[types.UID]uint64
+	alive  sync.WaitGroup
+}
+
+// entry is what the supervisor knows of one worker.
+type entry struct {
+	worker *worker
+	order  Order
+	// source and mirror are the objects that order was made from.
+	source, mirror *corev1.Pod
+}
+
+// Order is what a worker is told: what is wanted, and which API object shows its status.
+type Order struct {
+	plan.Desired
+	// Publish is the API object whose status this pod's is: the pod itself, or a static pod's mirror. Nil where there is none.
+	Publish *corev1.Pod
+}
+
+type nudge struct {
+	pod  types.UID
+	hint hint
+}
+
+// NewSupervisor makes a supervisor that acts through hands.
+func NewSupervisor(hands *Hands, log *slog.Logger) *Supervisor {
+	return &Supervisor{
+		hands: hands, log: log,
+		sets: newMailbox[*pods.Set](), nudges: make(chan nudge, 128), attempts: make(chan probeEvent, 16), relist: make(chan []cri.PodSummary, 1),
+		ended: make(chan types.UID, 16), explain: make(chan chan<- []*Explanation),
+		set: &pods.Set{}, workers: map[types.UID]*entry{}, prints: map[types.UID]uint64{},
+		again: make(chan struct{}, 1), gone: make(chan struct{}),
+	}
+}
+
+// Want takes the newest full set of pods. It has one caller: the merge of the sources.
+func (s *Supervisor) Want(set *pods.Set) { s.sets.put(set) }
+
+// RuntimeChanged says that the runtime's view of a pod may have moved.
+func (s *Supervisor) RuntimeChanged(pod types.UID) { s.nudge(pod, hintRuntime) }
+
+// ObjectsChanged says that an object which the pod uses has changed.
+func (s *Supervisor) ObjectsChanged(pod types.UID) { s.nudge(pod, hintObjects) }
+
+// VerdictChanged says that a probe of the pod has come to another verdict.
+func (s *Supervisor) VerdictChanged(pod types.UID) { s.nudge(pod, hintVerdict) }
+
+func (s *Supervisor) nudge(pod types.UID, h hint) {
+	select {
+	case s.nudges <- nudge{pod, h}:
+	case <-s.gone:
+	}
+}
+
+// Run works until ctx ends and all workers have returned. Pods keep running.
+func (s *Supervisor) Run(ctx context.Context) {
+	defer s.alive.Wait()
+	defer close(s.gone)
+	go s.watchRuntime(ctx)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case set := <-s.sets:
+			if set.Synced && !s.set.Synced {
+				s.lookAgain() // what nobody wants can be told only now
+			}
+			s.set = set
+			s.reconcile(ctx)
+		case uid := <-s.ended:
+			delete(s.workers, uid)
+			s.reconcile(ctx)
+		case n := <-s.nudges:
+			if e := s.workers[n.pod]; e != nil {
+				e.worker.nudge(n.hint)
+			}
+		case a := <-s.attempts:
+			s.tellAttempt(a)
+		case all := <-s.relist:
+			s.compare(ctx, all)
+		case q := <-s.explain:
+			q <- s.explanations()
+		}
+	}
+}
+
+// reconcile brings the workers in line with the newest set.
+func (s *Supervisor) reconcile(ctx context.Context) {
+	for _, pod := range s.newcomers() {
+		if s.nameBusy(pod) {
+			continue // the earlier pod of this name goes first; its end brings us back here
+		}
+		e := s.begin(ctx, pod)
+		e.order.Rejected = s.admit(pod)
+	}
+	for uid, e := range s.workers {
+		if pod, wanted := s.set.Pods[uid]; wanted {
+			s.tell(e, pod)
+		} else if s.set.Synced {
+			s.orphan(e)
+		}
+	}
+}
+
+// newcomers are the pods without a worker, the oldest first, so that admission is fair.
+func (s *Supervisor) newcomers() []*corev1.Pod {
+	var found []*corev1.Pod
+	for uid, pod := range s.set.Pods {
+		if s.workers[uid] == nil {
+			found = append(found, pod)
+		}
+	}
+	slices.SortFunc(found, func(a, b *corev1.Pod) int { return a.CreationTimestamp.Compare(b.CreationTimestamp.Time) })
+	return found
+}
+
+// nameBusy: an earlier static pod of the same full name still has a worker. Pods of the API need not wait: the API server
+// keeps their names apart.
+func (s *Supervisor) nameBusy(pod *corev1.Pod) bool {
+	if !pods.IsStatic(pod) {
+		return false
+	}
+	for _, e := range s.workers {
+		if p := e.order.Pod; p.Name == pod.Name && p.Namespace == pod.Namespace && p.UID != pod.UID {
+			return true
+		}
+	}
+	return false
+}
+
+// admit decides about a pod that is new to this life of the agent. One that an earlier life has let in stays in: its start
+// time is in the status.
+func (s *Supervisor) admit(pod *corev1.Pod) *plan.Rejection {
+	if pod.Status.StartTime != nil || pod.DeletionTimestamp != nil {
+		return nil
+	}
+	var others []*corev1.Pod
+	for uid, e := range s.workers {
+		if uid != pod.UID && e.order.Rejected == nil && !finished(e.order.Pod) {
+			others = append(others, e.order.Pod)
+		}
+	}
+	return s.hands.Admit(pod, others)
+}
+
+func finished(pod *corev1.Pod) bool {
+	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+}
+
+func (s *Supervisor) begin(ctx context.Context, pod *corev1.Pod) *entry {
+	e := &entry{order: Order{Desired: plan.Desired{Pod: pod}}}
+	uid := pod.UID
+	s.workers[uid] = e
+	e.worker = newWorker(s.hands, s.log)
+	s.alive.Go(func() {
+		e.worker.run(ctx)
+		select {
+		case s.ended <- uid:
+		case <-ctx.Done():
+		}
+	})
+	return e
+}
+
+// tell gives a worker its newest order, if anything about it is new.
+func (s *Supervisor) tell(e *entry, pod *corev1.Pod) {
+	mirror, _ := s.set.Mirror(pod.UID)
+	stop := e.order.Stop.Stricter(stopOf(pod))
+	if e.source == pod && e.mirror == mirror && e.order.Stop == stop {
+		return
+	}
+	e.source, e.mirror = pod, mirror
+	e.order.Pod, e.order.Publish = pod, pod
+	if pods.IsStatic(pod) {
+		e.order.Pod, e.order.Publish = withStatus(pod, mirror), mirror
+	}
+	e.order.Stop, e.order.Hashes = stop, hashes(pod)
+	e.worker.inbox.put(e.order)
+}
+
+// withStatus is a static pod as its mirror shows it.
+func withStatus(pod, mirror *corev1.Pod) *corev1.Pod {
+	if mirror == nil {
+		return pod
+	}
+	shown := *pod
+	shown.Status = mirror.Status
+	return &shown
+}
+
+// orphan ends a pod that no source knows any more.
+func (s *Supervisor) orphan(e *entry) {
+	stop := e.order.Stop.Stricter(&plan.Stop{Cause: plan.StopOrphaned, Deadline: time.Now().Add(plan.Grace(e.order.Pod))})
+	if e.order.Stop == stop {
+		return
+	}
+	e.order.Stop, e.order.Publish = stop, nil
+	e.worker.inbox.put(e.order)
+}
+
+// stopOf is the stop that the object itself asks for. The deadline counts from when the agent first sees the wish; a
+// later, shorter grace brings it nearer.
+func stopOf(pod *corev1.Pod) *plan.Stop {
+	if pod.DeletionTimestamp == nil {
+		return nil
+	}
+	return &plan.Stop{Cause: plan.StopDeleted, Deadline: time.Now().Add(plan.Grace(pod))}
+}
+
+// hashes are the hashes of the pod's container specs.
+func hashes(pod *corev1.Pod) map[string]string {
+	all := make(map[string]string, len(pod.Spec.Containers))
+	for _, c := range spec.Containers(pod) {
+		all[c.Name] = spec.ContainerHash(c)
+	}
+	return all
+}

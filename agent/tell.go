@@ -1,0 +1,111 @@
+package agent
+
+import (
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nodelet/nodelet/agent/plan"
+	"github.com/nodelet/nodelet/kube/status"
+	"github.com/nodelet/nodelet/probes"
+)
+
+// told is what the other rooms were last told of a pod, so that they hear of changes alone.
+type told struct {
+	// uses is the object that the references were taken from.
+	uses *corev1.Pod
+	// probed are the instances being probed.
+	probed []string
+	// backoffs are the back-offs that people have been told of, by container.
+	backoffs map[string]string
+}
+
+// tell hands the newest plan on: the status to be published, the containers to be probed, and what explain shows.
+func (w *worker) tell(p plan.Plan) {
+	w.probe(p.Probes)
+	w.backoffEvents(&p.Status)
+	if publish := w.desired.Publish; publish != nil && w.desired.stopCause() != plan.StopOrphaned {
+		w.hands.Status.Set(publish, p.Status, status.Options{Gone: p.Released && w.desired.stopCause() == plan.StopDeleted})
+	}
+	w.explained.Store(explanation(&w.desired, p))
+	if p.Done {
+		w.leave()
+	}
+}
+
+// leave takes the pod out of the other rooms' books.
+func (w *worker) leave() {
+	uid := w.desired.Pod.UID
+	w.hands.Probes.Set(uid, nil)
+	w.hands.Objects(w.desired.Pod).Use(uid, nil)
+	if w.desired.Publish == nil {
+		w.hands.Status.Forget(uid)
+	}
+}
+
+func (o *Order) stopCause() plan.StopCause {
+	if o.Stop == nil {
+		return plan.StopEvicted
+	}
+	return o.Stop.Cause
+}
+
+// use names the objects that the pod refers to, when its spec may have changed.
+func (w *worker) use() {
+	pod := w.desired.Pod
+	if old := w.told.uses; old != nil && old.Generation == pod.Generation && old.UID == pod.UID && !pod.CreationTimestamp.IsZero() {
+		return
+	}
+	w.told.uses = pod
+	w.hands.Objects(pod).Use(pod.UID, refsOf(pod))
+}
+
+// probe hands the probe targets on, if they have changed.
+func (w *worker) probe(targets []plan.ProbeTarget) {
+	ids := make([]string, len(targets))
+	for i, t := range targets {
+		ids[i] = t.ContainerID
+		if t.ReadinessOnly {
+			ids[i] += " readiness"
+		}
+	}
+	if slices.Equal(ids, w.told.probed) {
+		return
+	}
+	w.told.probed = ids
+	ip := w.hands.podAddress(w.desired.Pod, newestReady(w.facts.sandboxes))
+	var all []probes.Target
+	for _, t := range targets {
+		all = append(all, probeTargets(t, ip)...)
+	}
+	w.hands.Probes.Set(w.desired.Pod.UID, all)
+}
+
+// backoffEvents tells people, once for each, that a container has to wait before it is tried again.
+func (w *worker) backoffEvents(st *corev1.PodStatus) {
+	for _, list := range [][]corev1.ContainerStatus{st.InitContainerStatuses, st.ContainerStatuses} {
+		for i := range list {
+			c := &list[i]
+			waiting := c.State.Waiting
+			if waiting == nil {
+				delete(w.told.backoffs, c.Name)
+				continue
+			}
+			key := fmt.Sprintf("%s %d", waiting.Reason, c.RestartCount)
+			if w.told.backoffs[c.Name] == key {
+				continue
+			}
+			w.told.backoffs[c.Name] = key
+			pod := w.desired.Pod
+			switch waiting.Reason {
+			case plan.ReasonCrashLoopBackOff:
+				w.hands.Events.Event(podReference(pod, fieldPath(pod, c.Name)), corev1.EventTypeWarning, "BackOff",
+					fmt.Sprintf("Back-off restarting failed container %s in pod %s_%s(%s)", c.Name, pod.Name, pod.Namespace, pod.UID))
+			case plan.ReasonImagePullBackOff:
+				w.hands.Events.Event(podReference(pod, fieldPath(pod, c.Name)), corev1.EventTypeNormal, "BackOff",
+					fmt.Sprintf("Back-off pulling image %q", c.Image))
+			}
+		}
+	}
+}

@@ -1,0 +1,243 @@
+package agent
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nodelet/nodelet/agent/plan"
+	"github.com/nodelet/nodelet/cri"
+	"github.com/nodelet/nodelet/images"
+	"github.com/nodelet/nodelet/volumes"
+)
+
+// hint says what may have changed for a pod; hints are summed up until the worker looks.
+type hint uint32
+
+const (
+	// hintRuntime: the runtime's view of the pod may have moved.
+	hintRuntime hint = 1 << iota
+	// hintObjects: an object that the pod's volumes or containers use has changed.
+	hintObjects
+	// hintVerdict: a probe has a new verdict.
+	hintVerdict
+)
+
+// observeRetry is how soon a worker asks again when the runtime did not answer.
+const observeRetry = time.Second
+
+// worker runs one pod: it looks, plans and starts steps, one turn for each thing that happens. All it knows of the pod is
+// its own, so it needs no lock; the others reach it through its mailbox, hints and results.
+type worker struct {
+	hands *Hands
+	log   *slog.Logger
+
+	inbox   mailbox[Order]
+	hints   atomic.Uint32
+	wake    chan struct{}
+	results chan outcome
+	timer   *time.Timer
+	// gone is closed when the worker returns: results that come later are for nobody.
+	gone chan struct{}
+
+	desired Order
+	memory  plan.Memory
+	cancels map[string]context.CancelFunc
+	// mounts are the mounted volumes and pulled the images made present, by volume and container name; onDisk is what the
+	// pod's end must take down.
+	mounts map[string]volumes.Mounted
+	pulled map[string]images.Image
+	onDisk map[string]volumes.OnDisk
+	// facts come from the runtime's last answer, known; stale when something may have moved since.
+	facts runtimeFacts
+	known *cri.Snapshot
+	stale bool
+	told  told
+	// explained is what the last plan says of the pod; others read it.
+	explained atomic.Pointer[Explanation]
+}
+
+func newWorker(hands *Hands, log *slog.Logger) *worker {
+	w := &worker{
+		hands: hands, log: log,
+		inbox: newMailbox[Order](), wake: make(chan struct{}, 1), results: make(chan outcome),
+		timer: time.NewTimer(time.Hour), gone: make(chan struct{}),
+		memory: plan.NewMemory(), cancels: map[string]context.CancelFunc{},
+		mounts: map[string]volumes.Mounted{}, pulled: map[string]images.Image{},
+		facts: newRuntimeFacts(), stale: true, told: told{backoffs: map[string]string{}},
+	}
+	w.timer.Stop()
+	return w
+}
+
+// nudge tells the worker that something may have changed. It never blocks.
+func (w *worker) nudge(h hint) {
+	w.hints.Or(uint32(h))
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}
+
+// run lives as long as the pod does, or until ctx ends; then its steps are given up and what they did is seen by the next
+// life of the agent.
+func (w *worker) run(ctx context.Context) {
+	defer close(w.gone)
+	defer w.timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case d := <-w.inbox:
+			w.take(d)
+		case r := <-w.results:
+			w.ended(r)
+		case <-w.wake:
+		case <-w.timer.C:
+		}
+		w.drain()
+		if w.turn(ctx) {
+			return
+		}
+	}
+}
+
+// drain takes in all else that has happened, so that one turn serves it all.
+func (w *worker) drain() {
+	for {
+		select {
+		case d := <-w.inbox:
+			w.take(d)
+			continue
+		case r := <-w.results:
+			w.ended(r)
+			continue
+		default:
+		}
+		break
+	}
+	h := hint(w.hints.Swap(0))
+	if h&hintRuntime != 0 {
+		w.stale = true
+	}
+	if h&hintObjects != 0 {
+		w.memory.Stale()
+	}
+}
+
+// take makes the newest order the worker's own.
+func (w *worker) take(o Order) {
+	if old := w.desired.Pod; old != nil && metadataMoved(old, o.Pod) {
+		w.memory.Stale()
+	}
+	if w.desired.Pod == nil {
+		w.log = w.log.With("pod", o.Pod.Namespace+"/"+o.Pod.Name)
+	}
+	w.desired = o
+	w.use()
+}
+
+// ended takes in what a step came to.
+func (w *worker) ended(r outcome) {
+	key := r.Step.Key()
+	if cancel := w.cancels[key]; cancel != nil && w.memory.InFlight[key] == r.Step {
+		cancel()
+		delete(w.cancels, key)
+	}
+	w.memory.Ended(r.Result, time.Now())
+	switch s := r.Step.(type) {
+	case plan.Mount:
+		if r.Problem == nil {
+			w.mounts[s.Volume] = r.mounted
+		}
+	case plan.EnsureImage:
+		w.pulled[s.Container] = r.image
+	case plan.CreateSandbox, plan.StopSandbox, plan.RemoveSandbox,
+		plan.CreateContainer, plan.StartContainer, plan.StopContainer, plan.RemoveContainer:
+		w.stale = true
+	}
+}
+
+// turn looks, plans and acts once. It tells whether the pod is done.
+func (w *worker) turn(ctx context.Context) (done bool) {
+	o, err := w.observe(ctx)
+	if err != nil {
+		w.log.Warn("cannot see the pod in the runtime, trying again", "err", err, "in", observeRetry)
+		w.timer.Reset(observeRetry)
+		return false
+	}
+	p := plan.Pod(w.desired.Desired, o)
+	w.tell(p)
+	for _, key := range p.Cancel {
+		if cancel := w.cancels[key]; cancel != nil {
+			cancel()
+		}
+	}
+	for _, step := range p.Steps {
+		w.start(ctx, step)
+	}
+	w.timer.Stop()
+	if !p.Wake.IsZero() {
+		w.timer.Reset(max(0, time.Until(p.Wake)))
+	}
+	return p.Done
+}
+
+// start sends a step on its way; its result comes back to the loop.
+func (w *worker) start(ctx context.Context, step plan.Step) {
+	key := step.Key()
+	ctx, cancel := context.WithCancel(ctx)
+	if older := w.cancels[key]; older != nil {
+		// Overtaken by a stricter stop: the older call runs on, for the runtime serves both.
+		context.AfterFunc(ctx, older)
+	}
+	w.cancels[key] = cancel
+	w.memory.Began(step)
+	t := w.task(step)
+	go func() {
+		began := time.Now()
+		out := t.execute(ctx)
+		t.report(out, time.Since(began))
+		select {
+		case w.results <- out:
+		case <-w.gone:
+		}
+	}()
+}
+
+// task is a step with the worker's facts as they are now. The maps are copied: the worker goes on while the step runs.
+func (w *worker) task(step plan.Step) *task {
+	t := &task{hands: w.hands, log: w.log, step: step, pod: w.desired.Pod, instances: w.facts.containers}
+	if s := newestReady(w.facts.sandboxes); s != nil {
+		t.sandbox = s
+	}
+	switch s := step.(type) {
+	case plan.CreateContainer:
+		t.mounts, t.image = maps.Clone(w.mounts), w.pulled[s.Name]
+	case plan.StopContainer:
+		t.made = w.facts.made[s.ID]
+	case plan.Unmount:
+		t.onDisk = w.onDisk[s.Volume]
+	}
+	return t
+}
+
+// newestReady is the sandbox that containers live in; nil where there is none.
+func newestReady(all []plan.Sandbox) *plan.Sandbox {
+	var found *plan.Sandbox
+	for i := range all {
+		if s := &all[i]; s.Ready && (found == nil || s.Attempt > found.Attempt) {
+			found = s
+		}
+	}
+	return found
+}
+
+// metadataMoved: labels or annotations differ, which downward API volumes show.
+func metadataMoved(a, b *corev1.Pod) bool {
+	return !maps.Equal(a.Labels, b.Labels) || !maps.Equal(a.Annotations, b.Annotations)
+}

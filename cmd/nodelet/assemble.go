@@ -1,0 +1,241 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"path/filepath"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+
+	"github.com/nodelet/nodelet/agent"
+	"github.com/nodelet/nodelet/agent/plan"
+	"github.com/nodelet/nodelet/cgroups"
+	"github.com/nodelet/nodelet/config"
+	"github.com/nodelet/nodelet/cri"
+	"github.com/nodelet/nodelet/images"
+	"github.com/nodelet/nodelet/kube/client"
+	"github.com/nodelet/nodelet/kube/node"
+	"github.com/nodelet/nodelet/kube/objects"
+	"github.com/nodelet/nodelet/kube/pods"
+	"github.com/nodelet/nodelet/kube/status"
+	"github.com/nodelet/nodelet/probes"
+	"github.com/nodelet/nodelet/volumes"
+)
+
+// statusHold is how long a change of a pod's status waits for what follows at once, unless it is one of readiness or of the
+// pod's end.
+const statusHold = 250 * time.Millisecond
+
+// nodelet is the rooms of one agent, wired together.
+type nodelet struct {
+	cfg *config.Config
+	log *slog.Logger
+
+	// api and events speak to the API server, each with a rate of its own; nil on a node without one.
+	api, events *client.Client
+	runtime     *cri.Client
+	node        *node.Reporter
+	facts       *facts
+	status      *status.Publisher
+	recorder    *status.Recorder
+	prober      *probes.Prober
+	objects     *objects.Objects
+	local       *objects.Local
+	sources     *pods.Sources
+	mirrors     *pods.Mirrors
+	supervisor  *agent.Supervisor
+	watch       *runtimeWatch
+	cgroups     *cgroups.Tree
+}
+
+// assemble makes the rooms and hands each what it needs of the others. Nothing runs yet.
+func assemble(cfg *config.Config, log *slog.Logger) (*nodelet, error) {
+	n := &nodelet{cfg: cfg, log: log}
+	for _, step := range []func() error{n.makeRuntime, n.makeAPI, n.makeNode, n.makePods, n.makeAgent} {
+		if err := step(); err != nil {
+			return nil, err
+		}
+	}
+	return n, nil
+}
+
+func (n *nodelet) makeRuntime() (err error) {
+	r := n.cfg.Runtime
+	n.runtime, err = cri.Dial(r.Endpoint, cri.Options{ImageEndpoint: r.ImageEndpoint, Timeout: r.RequestTimeout, Log: n.log})
+	return err
+}
+
+// makeAPI sets up the connections to the API server; without a kubeconfig the node stands alone.
+func (n *nodelet) makeAPI() error {
+	var core, events rest.Interface
+	if n.cfg.Paths.Kubeconfig != "" {
+		rc, err := client.LoadConfig(n.cfg.Paths.Kubeconfig)
+		if err != nil {
+			return err
+		}
+		agentName := "nodelet/" + config.KubeletVersion()
+		if n.api, err = client.New(rc, n.cfg.API.QPS, n.cfg.API.Burst, agentName); err != nil {
+			return err
+		}
+		if n.events, err = client.New(rc, n.cfg.API.EventQPS, n.cfg.API.EventBurst, agentName); err != nil {
+			return err
+		}
+		core, events = n.api.Core, n.events.Core
+	}
+	n.status = status.New(status.Config{Client: core, Log: n.log, Hold: statusHold})
+	n.recorder = status.NewRecorder(status.RecorderConfig{Client: events, Node: n.cfg.Node.Name, Log: n.log})
+	return nil
+}
+
+func (n *nodelet) makeNode() (err error) {
+	c := nodeConfig(n.cfg)
+	c.Log = n.log
+	c.Event = n.nodeEvent
+	c.Changed = func(o *corev1.Node) { n.facts.update(o, n.node.Allocatable()) }
+	var heartbeats *rest.Config
+	if n.api != nil {
+		if heartbeats, err = client.LoadConfig(n.cfg.Paths.Kubeconfig); err != nil {
+			return err
+		}
+	}
+	n.facts = newFacts(n.cfg, n.log)
+	if n.node, err = node.New(c, n.api, heartbeats); err != nil {
+		return err
+	}
+	if n.cgroups, err = cgroups.New(cgroups.Config{Root: n.cfg.Cgroups.Root, Driver: n.cfg.Cgroups.Driver}); err != nil {
+		return err
+	}
+	n.facts.begin(n.node.Node(), n.node.Capacity(), n.node.Allocatable(), n.cgroups.Version() == 2)
+	n.watch = newRuntimeWatch(n.runtime, n.node, n.log)
+	return nil
+}
+
+func (n *nodelet) nodeEvent(eventType, reason, message string) {
+	name := n.cfg.Node.Name
+	n.recorder.Event(status.Ref{Kind: "Node", Name: name, UID: types.UID(name)}, eventType, reason, message)
+}
+
+// makePods sets up what pods come from and what they refer to.
+func (n *nodelet) makePods() error {
+	c := n.cfg
+	n.sources = pods.New(pods.Config{
+		NodeName: c.Node.Name, API: n.api != nil, Manifests: c.Paths.StaticPods, FileCheck: c.Pods.FileInterval,
+		URL: c.Pods.StaticURL, URLHeader: http.Header(c.Pods.StaticURLHeader), URLCheck: c.Pods.HTTPInterval, Log: n.log,
+	})
+	changed := func(uids []types.UID) {
+		for _, uid := range uids {
+			n.supervisor.ObjectsChanged(uid)
+		}
+	}
+	if n.api != nil {
+		n.objects = objects.New(objects.Config{Core: n.api.Core, Node: n.api.Node, OnChange: changed, Log: n.log})
+		n.mirrors = pods.NewMirrors(pods.MirrorConfig{API: n.api.Core, NodeName: c.Node.Name, NodeUID: n.nodeUID, Log: n.log})
+	}
+	n.local = objects.NewLocal(n.objects, changed)
+	return nil
+}
+
+// nodeUID is the UID of the Node object, which owns mirror pods.
+func (n *nodelet) nodeUID(context.Context) (types.UID, error) {
+	o := n.node.Node()
+	if o.UID == "" || o.DeletionTimestamp != nil {
+		return "", fmt.Errorf("node %q is not registered yet", o.Name)
+	}
+	return o.UID, nil
+}
+
+func (n *nodelet) makeAgent() error {
+	c := n.cfg
+	vols, err := volumes.New(volumes.Config{PodsDir: filepath.Join(c.Paths.Root, "pods"), Log: n.log})
+	if err != nil {
+		return err
+	}
+	parallel := 0
+	if p := c.Kubelet.MaxParallelImagePulls; p != nil {
+		parallel = int(*p)
+	}
+	hands := &agent.Hands{
+		Runtime: n.runtime,
+		Images: images.New(n.runtime, images.Options{MaxParallel: parallel, NodeConfigs: images.NodeConfigFiles(c.Paths.Root),
+			Log: n.log}),
+		Volumes: vols, Cgroups: n.cgroups, Objects: n.objectsFor, Status: n.status, Events: n.recorder,
+		Node: n.facts.spec, RuntimeName: n.watch.name, BackoffMax: c.CrashLoop.Max, Pulled: n.watch.imagesChanged,
+	}
+	hands.Admit = n.admit
+	n.prober = probes.New(probes.Config{
+		Exec:    hands.Exec,
+		Verdict: func(pod types.UID, _ probes.Verdict) { n.supervisor.VerdictChanged(pod) },
+		Attempt: func(pod types.UID, a probes.Attempt) { n.supervisor.ProbeAttempted(pod, a) },
+	})
+	hands.Probes = n.prober
+	n.supervisor = agent.NewSupervisor(hands, n.log)
+	return nil
+}
+
+// objectsFor gives static pods the objects of the manifests, and all others those of the API server.
+func (n *nodelet) objectsFor(pod *corev1.Pod) agent.Objects {
+	if n.objects == nil || pods.IsStatic(pod) {
+		return n.local
+	}
+	return n.objects
+}
+
+// admit decides about a pod that is new on the node.
+func (n *nodelet) admit(pod *corev1.Pod, others []*corev1.Pod) *plan.Rejection {
+	for i := range pod.Spec.Volumes {
+		if err := volumes.Supported(&pod.Spec.Volumes[i]); err != nil {
+			return &plan.Rejection{Reason: "UnexpectedAdmissionError", Message: err.Error()}
+		}
+	}
+	return plan.Admit(pod, n.node.Node(), n.node.Allocatable(), others)
+}
+
+// run lets all rooms work until ctx ends.
+func (n *nodelet) run(ctx context.Context) error {
+	if err := n.makeTree(); err != nil {
+		return err
+	}
+	var rooms sync.WaitGroup
+	start := func(room func(context.Context)) { rooms.Go(func() { room(ctx) }) }
+	start(n.watch.run)
+	start(n.prober.Run)
+	start(n.status.Run)
+	start(n.recorder.Run)
+	start(n.sources.Run)
+	start(n.deliver)
+	start(n.serveHealthz)
+	start(n.serveExplain)
+	if n.api != nil {
+		start(n.node.Run)
+		start(n.mirrors.Run)
+		start(func(ctx context.Context) { n.sources.FollowAPI(ctx, n.api.Core) })
+		defer n.objects.Close()
+	}
+	n.nodeEvent(corev1.EventTypeNormal, "Starting", "Starting nodelet.")
+	start(n.supervisor.Run)
+	<-ctx.Done()
+	rooms.Wait()
+	return nil
+}
+
+// deliver hands each new set of pods to those who live by it.
+func (n *nodelet) deliver(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case set := <-n.sources.Updates():
+			n.local.Set(set.ConfigMaps, set.Secrets)
+			n.supervisor.Want(set)
+			if n.mirrors != nil {
+				n.mirrors.Keep(set)
+			}
+		}
+	}
+}

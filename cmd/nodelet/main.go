@@ -1,0 +1,109 @@
+// Command nodelet is a node agent for Kubernetes: a drop-in replacement for the kubelet.
+//
+// It owns the process: reading the configuration, wiring the rooms together by hand, signals and exit codes. It decides
+// nothing about pods. It is started by systemd or by hand; `nodelet explain` asks a running one what its pods wait for.
+// When it ends or crashes, pods keep running and the next start goes on from what it sees.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+	"k8s.io/klog/v2"
+
+	"github.com/nodelet/nodelet/config"
+)
+
+func main() {
+	args := os.Args[1:]
+	if len(args) > 0 && args[0] == "explain" {
+		exit(explain(args[1:], os.Stdout))
+	}
+	cfg, err := config.Load(args)
+	var text *config.TextRequest
+	if errors.As(err, &text) {
+		fmt.Print(text.Text)
+		return
+	}
+	if err != nil {
+		exit(err)
+	}
+	exit(serve(cfg))
+}
+
+// exit ends the process: 0 without an error, 1 with one.
+func exit(err error) {
+	if err == nil || errors.Is(err, flag.ErrHelp) {
+		os.Exit(0)
+	}
+	fmt.Fprintln(os.Stderr, "nodelet:", err)
+	os.Exit(1)
+}
+
+// serve runs the agent until it is told to end.
+func serve(cfg *config.Config) error {
+	log := logger(cfg.Logging)
+	for _, w := range cfg.Warnings {
+		log.Warn("setting without effect", "field", w.Field, "flag", w.Flag, "why", w.Text)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGTERM, unix.SIGINT)
+	defer stop()
+	unlock, err := lockRoot(cfg.Paths.Root)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	n, err := assemble(cfg, log)
+	if err != nil {
+		return err
+	}
+	log.Info("nodelet starts", "version", config.KubeletVersion(), "node", cfg.Node.Name, "root", cfg.Paths.Root)
+	err = n.run(ctx)
+	log.Info("nodelet ends; pods keep running")
+	return err
+}
+
+// logger writes to standard error, where journald reads.
+func logger(s config.LogSettings) *slog.Logger {
+	o := &slog.HandlerOptions{Level: slog.LevelInfo}
+	if s.Verbosity >= 4 {
+		o.Level = slog.LevelDebug
+	}
+	var h slog.Handler = slog.NewTextHandler(os.Stderr, o)
+	if s.JSON {
+		h = slog.NewJSONHandler(os.Stderr, o)
+	}
+	log := slog.New(h)
+	klog.SetSlogLogger(log.With("from", "client-go"))
+	return log
+}
+
+// lockRoot makes sure that no other agent works in the same root directory. The kernel gives the lock back when the process
+// ends, however it ends.
+func lockRoot(root string) (unlock func(), err error) {
+	if err := os.MkdirAll(root, 0o750); err != nil {
+		return nil, fmt.Errorf("make root directory: %w", err)
+	}
+	path := filepath.Join(root, "nodelet.lock")
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open lock file of the root directory: %w", err)
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		holder, _ := os.ReadFile(path)
+		return nil, fmt.Errorf("another agent (pid %s) works in %s: end it first, or give this one another --root-dir",
+			strings.TrimSpace(string(holder)), root)
+	}
+	if err := f.Truncate(0); err == nil {
+		_, _ = fmt.Fprintf(f, "%d\n", os.Getpid())
+	}
+	return func() { _ = f.Close() }, nil
+}

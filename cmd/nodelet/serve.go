@@ -1,0 +1,90 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/nodelet/nodelet/cgroups"
+	"github.com/nodelet/nodelet/cri"
+	"github.com/nodelet/nodelet/kube/node"
+)
+
+// stuckCall is how long a call to the runtime may go unanswered before the agent counts as unwell.
+const stuckCall = 5 * time.Minute
+
+// serveHealthz answers at the healthz port until ctx ends.
+func (n *nodelet) serveHealthz(ctx context.Context) {
+	if n.cfg.Healthz.Port == 0 {
+		return
+	}
+	addr := netip.AddrPortFrom(n.cfg.Healthz.Addr, n.cfg.Healthz.Port).String()
+	mux := http.NewServeMux()
+	healthz := node.HealthzHandler(n.checks())
+	mux.Handle("/healthz", healthz)
+	mux.Handle("/healthz/", healthz)
+	server := &http.Server{Addr: addr, Handler: mux, ReadHeaderTimeout: 5 * time.Second, WriteTimeout: 10 * time.Second,
+		MaxHeaderBytes: 8 << 10, BaseContext: func(net.Listener) context.Context { return ctx }}
+	context.AfterFunc(ctx, func() { _ = server.Close() })
+	if err := server.ListenAndServe(); !errors.Is(err, http.ErrServerClosed) {
+		n.log.Error("healthz is not served; set healthzPort to a free one, or to 0", "addr", addr, "err", err)
+	}
+}
+
+func (n *nodelet) checks() []node.Check {
+	checks := []node.Check{
+		{Name: "ping", Run: func() error { return nil }},
+		{Name: "runtime", Run: n.runtimeHealth},
+	}
+	if n.api != nil {
+		checks = append(checks, node.Check{Name: "heartbeat", Run: n.node.Health})
+	}
+	return checks
+}
+
+// runtimeHealth is an error while a call to the runtime goes unanswered for too long; it says which, and on what.
+func (n *nodelet) runtimeHealth() error {
+	now := time.Now()
+	i := slices.IndexFunc(n.runtime.InFlight(), func(c cri.Call) bool { return now.Sub(c.Since) > stuckCall && c.Verb != "PullImage" })
+	if i < 0 {
+		return nil
+	}
+	c := n.runtime.InFlight()[i]
+	return fmt.Errorf("%s of %s has not been answered for %s", c.Verb, c.Object, now.Sub(c.Since).Round(time.Second))
+}
+
+// makeTree makes the cgroups that pods live in, bounded by what the node may give to pods.
+func (n *nodelet) makeTree() error {
+	if !n.cfg.Cgroups.PerQOS {
+		return nil
+	}
+	limits := cgroups.Resources{}
+	if slices.Contains(n.cfg.Cgroups.Enforce, "pods") {
+		limits.CPUShares = cgroups.Shares(n.forPods(corev1.ResourceCPU).MilliValue())
+		limits.Memory = n.forPods(corev1.ResourceMemory).Value()
+	}
+	if err := n.cgroups.Ensure(limits); err != nil {
+		return fmt.Errorf("make the cgroups of pods: %w", err)
+	}
+	return nil
+}
+
+// forPods is what of a resource is left for pods after the reservations.
+func (n *nodelet) forPods(name corev1.ResourceName) *resource.Quantity {
+	all := n.node.Capacity()
+	left := all[name].DeepCopy()
+	for _, reserved := range []corev1.ResourceList{n.cfg.Reserved.Kube, n.cfg.Reserved.System} {
+		if q, ok := reserved[name]; ok {
+			left.Sub(q)
+		}
+	}
+	return &left
+}
