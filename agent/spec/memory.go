@@ -66,7 +66,7 @@ func setMemoryQoS(out *runtimeapi.LinuxContainerResources, pod *corev1.Pod, c *c
 			ceiling = node.Allocatable.Memory().Value()
 		}
 		high := float64(request) + float64(ceiling-request)*qos.ThrottlingFactor
-		if pages := wholePages(high, qos.PageSize); ceiling > 0 && pages > request {
+		if pages := wholePages(high, qos.PageSize); pages > request {
 			unified[memoryHigh] = strconv.FormatInt(pages, 10)
 		}
 	}

@@ -208,6 +208,7 @@ func TestSwap(t *testing.T) {
 		"limit alone":     {resources: requirements("", "", "", "2Gi"), want: "0"},
 		"best effort":     {want: "0"},
 		"guaranteed":      {resources: requirements("1", "1Gi", "1", "1Gi"), want: "0"},
+		"all the machine": {resources: requirements("", "8Gi", "", ""), want: "4294967296"},
 		"beyond machine":  {resources: requirements("", "9Gi", "", ""), want: "0"},
 		"off":             {resources: requirements("", "2Gi", "", ""), change: func(_ *corev1.Pod, n *Node) { n.Swap.Limited = false }, want: "0"},
 		"critical":        {resources: requirements("", "2Gi", "", ""), change: func(p *corev1.Pod, _ *Node) { p.Spec.Priority = ptr(int32(2_000_000_000)) }, want: "0"},
@@ -268,6 +269,11 @@ func TestMemoryQoS(t *testing.T) {
 	node.Allocatable = nil
 	if high, ok := ContainerResources(pod, &pod.Spec.Containers[0], node, false).Unified["memory.high"]; ok {
 		t.Errorf("memory.high %s of an unknown node", high)
+	}
+	node.Allocatable, node.MemoryQoS.ThrottlingFactor = list("1", "7Gi"), 0
+	pod.Spec.Containers[0].Resources = requirements("", "1Gi", "", "")
+	if high, ok := ContainerResources(pod, &pod.Spec.Containers[0], node, false).Unified["memory.high"]; ok {
+		t.Errorf("memory.high %s, though nothing is to be slowed down", high)
 	}
 }
 
