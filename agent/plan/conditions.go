@@ -28,9 +28,11 @@ func ours(t corev1.PodConditionType) bool {
 
 // conditions fills in the pod's conditions, for the phase that st has already. Those of other owners come first, as they are.
 func (v *view) conditions(st *corev1.PodStatus, calm bool) {
-	for _, c := range v.d.Pod.Status.Conditions {
-		if !ours(c.Type) {
-			st.Conditions = append(st.Conditions, c)
+	api := v.d.Pod.Status.Conditions
+	st.Conditions = make([]corev1.PodCondition, 0, max(6, len(api)))
+	for i := range api {
+		if !ours(api[i].Type) {
+			st.Conditions = append(st.Conditions, api[i])
 		}
 	}
 	if calm && !terminal(v.d.Pod.Status.Phase) {
@@ -68,7 +70,8 @@ func (v *view) disruption(st *corev1.PodStatus) {
 func (v *view) dated(c corev1.PodCondition) corev1.PodCondition {
 	c.ObservedGeneration = v.d.Pod.Generation
 	c.LastTransitionTime = seconds(v.o.Now)
-	for _, old := range v.old.Conditions {
+	for i := range v.old.Conditions {
+		old := &v.old.Conditions[i]
 		if old.Type == c.Type && old.Status == c.Status {
 			c.LastTransitionTime = old.LastTransitionTime
 		}

@@ -14,24 +14,36 @@ const messagesMax = 12 << 10
 // containerStatuses fills in one status for each container of the spec: init containers in the spec's order, the others by
 // name.
 func (v *view) containerStatuses(st *corev1.PodStatus) {
+	all := make([]corev1.ContainerStatus, len(v.slots))
 	for i := range v.slots {
-		s := &v.slots[i]
-		c := v.containerStatus(s)
-		switch s.role {
-		case RoleInit, RoleSidecar:
-			st.InitContainerStatuses = append(st.InitContainerStatuses, c)
-		case RoleApp:
-			st.ContainerStatuses = append(st.ContainerStatuses, c)
-		case RoleEphemeral:
-			st.EphemeralContainerStatuses = append(st.EphemeralContainerStatuses, c)
-		}
+		all[i] = v.containerStatus(&v.slots[i])
 	}
+	inits, apps := len(v.d.Pod.Spec.InitContainers), len(v.d.Pod.Spec.Containers)
+	st.InitContainerStatuses = part(all, 0, inits)
+	st.ContainerStatuses = part(all, inits, inits+apps)
+	st.EphemeralContainerStatuses = part(all, inits+apps, len(all))
+	sortByName(st.ContainerStatuses)
+	sortByName(st.EphemeralContainerStatuses)
+}
+
+func part(all []corev1.ContainerStatus, from, to int) []corev1.ContainerStatus {
+	if from == to {
+		return nil
+	}
+	return all[from:to:to]
+}
+
+func sortByName(all []corev1.ContainerStatus) {
 	byName := func(a, b corev1.ContainerStatus) int { return cmp.Compare(a.Name, b.Name) }
-	slices.SortFunc(st.ContainerStatuses, byName)
-	slices.SortFunc(st.EphemeralContainerStatuses, byName)
+	if !slices.IsSortedFunc(all, byName) {
+		slices.SortFunc(all, byName)
+	}
 }
 
 func (v *view) containerStatus(s *slot) corev1.ContainerStatus {
+	if terminal(v.old.Phase) && s.shown != nil && s.shown.State.Terminated != nil {
+		return *s.shown // the pod has ended, and so has this
+	}
 	st := v.neverSeen(s)
 	switch {
 	case s.last != nil && !s.lost:
@@ -66,7 +78,10 @@ func (v *view) volumeMounts(s *slot) []corev1.VolumeMountStatus {
 	if s.shown != nil && s.shown.VolumeMounts != nil {
 		return s.shown.VolumeMounts
 	}
-	var all []corev1.VolumeMountStatus
+	if len(s.spec.VolumeMounts) == 0 {
+		return nil
+	}
+	all := make([]corev1.VolumeMountStatus, 0, len(s.spec.VolumeMounts))
 	for _, m := range s.spec.VolumeMounts {
 		one := corev1.VolumeMountStatus{Name: m.Name, MountPath: m.MountPath, ReadOnly: m.ReadOnly}
 		if m.ReadOnly {
@@ -98,7 +113,7 @@ func (v *view) seen(st *corev1.ContainerStatus, s *slot) {
 	if c.State != ContainerCreated {
 		st.ContainerID = v.shownID(c.ID)
 	}
-	st.Resources = s.spec.Resources.DeepCopy()
+	st.Resources = &s.spec.Resources
 	st.AllocatedResources = s.spec.Resources.Requests
 	st.State = v.state(s)
 	if old := s.shown; old != nil {
@@ -110,7 +125,8 @@ func (v *view) seen(st *corev1.ContainerStatus, s *slot) {
 		keepMessage(&st.State, old.State)
 		keepMessage(&st.State, old.LastTerminationState)
 	}
-	if before := v.before(s); before != nil && before.State == ContainerExited {
+	before := v.before(s)
+	if before != nil && before.State == ContainerExited && (before.Attempt+1 == c.Attempt || st.LastTerminationState.Terminated == nil) {
 		last := corev1.ContainerState{Terminated: v.terminated(before)}
 		keepMessage(&last, st.LastTerminationState)
 		st.LastTerminationState = last

@@ -24,8 +24,8 @@ type Memory struct {
 	Started map[string]bool
 	// Hooks holds the outcome of finished postStart hooks by container ID.
 	Hooks map[string]Hook
-	// Restarts holds the crash-loop back-off by container name.
-	Restarts map[string]Restart
+	// Restarts holds the crash-loop back-offs: how long after the end of an instance the next may be made.
+	Restarts map[Instance]time.Duration
 	// StoppedSandboxes marks the sandboxes, by ID, whose network has been given back.
 	StoppedSandboxes map[string]bool
 	// Killed holds, by container ID, how the agent itself stopped a container.
@@ -85,12 +85,10 @@ type Image struct {
 // Hook is the outcome of a postStart hook; an empty Failure is success.
 type Hook struct{ Failure string }
 
-// Restart is a container's crash-loop back-off.
-type Restart struct {
-	// Attempt is the instance that was made last with this delay in force.
+// Instance is one attempt of a container.
+type Instance struct {
+	Name    string
 	Attempt uint32
-	// Delay is how long after its end the next instance may be made.
-	Delay time.Duration
 }
 
 // Result is what a step came to.
@@ -114,7 +112,7 @@ type Problem struct {
 func NewMemory() Memory {
 	return Memory{
 		InFlight: map[string]Step{}, Failures: map[string]Failure{}, Volumes: map[string]Volume{}, Images: map[string]Image{},
-		Started: map[string]bool{}, Hooks: map[string]Hook{}, Restarts: map[string]Restart{},
+		Started: map[string]bool{}, Hooks: map[string]Hook{}, Restarts: map[Instance]time.Duration{},
 		StoppedSandboxes: map[string]bool{}, Killed: map[string]StopContainer{}, Late: map[string]bool{}, Done: map[string]Deed{},
 	}
 }
@@ -129,7 +127,9 @@ func (m *Memory) Began(step Step) {
 	delete(m.Late, key)
 	switch s := step.(type) {
 	case CreateContainer:
-		m.Restarts[s.Name] = Restart{Attempt: s.Attempt, Delay: s.Backoff}
+		// The one before stays, for this attempt may have to be made again.
+		m.Restarts[Instance{s.Name, s.Attempt}] = s.Backoff
+		delete(m.Restarts, Instance{s.Name, s.Attempt - 2})
 	case StopContainer:
 		m.Killed[s.ID] = s
 	case StartContainer:

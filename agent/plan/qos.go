@@ -44,8 +44,12 @@ func classOf(all []*corev1.ResourceRequirements) corev1.PodQOSClass {
 	return corev1.PodQOSBurstable
 }
 
-// podResources shows what the pod holds as a whole.
+// podResources shows what the pod holds as a whole. It is worked out once for each generation of the spec.
 func (v *view) podResources(st *corev1.PodStatus) {
+	if told := v.o.Memory.Told; told != nil && told.ObservedGeneration == v.d.Pod.Generation && told.Resources != nil {
+		st.AllocatedResources, st.Resources = told.AllocatedResources, told.Resources
+		return
+	}
 	requests := resource.PodRequests(v.d.Pod, resource.PodResourcesOptions{})
 	limits := resource.PodLimits(v.d.Pod, resource.PodResourcesOptions{})
 	st.AllocatedResources = requests

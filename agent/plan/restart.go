@@ -85,8 +85,8 @@ func backoff(last Container, o Observed) time.Duration {
 	if ran(last) >= backoffReset {
 		return 0
 	}
-	if r, known := o.Memory.Restarts[last.Name]; known && r.Attempt == last.Attempt {
-		return r.Delay
+	if delay, known := o.Memory.Restarts[Instance{last.Name, last.Attempt}]; known {
+		return delay
 	}
 	if last.Attempt == 0 {
 		return 0

@@ -169,7 +169,9 @@ func (v *view) next(p *Plan, s *slot, ground bool) {
 func (v *view) start(p *Plan, s *slot) {
 	start := StartContainer{ID: s.last.ID, Name: s.spec.Name}
 	if s.here && !v.outdated(s) {
-		v.step(p, start)
+		if !v.strangerAlive(s.spec.Name) {
+			v.step(p, start)
+		}
 		return
 	}
 	if _, busy := v.o.Memory.InFlight[start.Key()]; busy {
@@ -181,9 +183,11 @@ func (v *view) start(p *Plan, s *slot) {
 
 // create plans the next instance of a container: its image at once, the instance when all it stands on is there.
 func (v *view) create(p *Plan, s *slot, ground bool) {
-	attempt := uint32(0)
+	if v.strangerAlive(s.spec.Name) {
+		return // it is being stopped, and there must never be two
+	}
+	attempt := s.nextAttempt()
 	if s.last != nil {
-		attempt = s.last.Attempt + 1
 		if !v.mayRestart(s) {
 			return
 		}
@@ -201,6 +205,33 @@ func (v *view) create(p *Plan, s *slot, ground bool) {
 	if ground && v.current != nil {
 		v.step(p, CreateContainer{Name: s.spec.Name, Attempt: attempt, SandboxID: v.current.ID, Backoff: v.nextDelay(s)})
 	}
+}
+
+// nextAttempt follows all attempts that the runtime or the status know of. A status without a container ID counts the
+// instance that follows already.
+func (s *slot) nextAttempt() uint32 {
+	next := uint32(0)
+	if s.last != nil {
+		next = s.last.Attempt + 1
+	}
+	if s.shown == nil || s.shown.RestartCount < 0 {
+		return next
+	}
+	told := uint32(s.shown.RestartCount)
+	if s.shown.ContainerID != "" {
+		told++
+	}
+	return max(next, told)
+}
+
+// strangerAlive: an instance that is not the newest has processes.
+func (v *view) strangerAlive(name string) bool {
+	for i := range v.o.Containers {
+		if c := &v.o.Containers[i]; c.Name == name && alive(c) && v.slotOf(c) == nil {
+			return true
+		}
+	}
+	return false
 }
 
 // mayRestart: policy lets the container run after its newest instance has ended. In a new sandbox a finished init container

@@ -68,7 +68,12 @@ func seconds(t time.Time) metav1.Time {
 
 // everRan: there is or was an instance of one of the pod's containers.
 func (v *view) everRan() bool {
-	return slices.ContainsFunc(v.slots, func(s slot) bool { return s.last != nil })
+	for i := range v.slots {
+		if v.slots[i].last != nil {
+			return true
+		}
+	}
+	return false
 }
 
 // rejected is the whole status of a pod that admission refused.
@@ -88,7 +93,12 @@ func (v *view) calm(p *Plan) bool {
 	if v.stop == nil || len(p.Cancel) > 0 || v.sandboxHeld() {
 		return false
 	}
-	return !slices.ContainsFunc(v.o.Containers, func(c Container) bool { return alive(&c) })
+	for i := range v.o.Containers {
+		if alive(&v.o.Containers[i]) {
+			return false
+		}
+	}
+	return true
 }
 
 // phase is the pod's phase, with the reason and message that belong to it.

@@ -65,7 +65,7 @@ func TestContainerStates(t *testing.T) {
 		{name: "ended, next at once", pod: oneApp, facts: []Container{instance("app", 0, ContainerExited, 1)}, want: "app: exit 1 Error"},
 		{name: "ended for good", pod: neverIt, facts: []Container{instance("app", 0, ContainerExited, 1)}, want: "app: exit 1 Error"},
 		{name: "crash loop", pod: oneApp, facts: []Container{instance("app", 2, ContainerExited, 1)},
-			memory: func(m *Memory) { m.Restarts["app"] = Restart{Attempt: 2, Delay: 40 * time.Second} },
+			memory: func(m *Memory) { m.Restarts[Instance{"app", 2}] = 40 * time.Second },
 			want:   "app: waiting CrashLoopBackOff \"back-off 40s restarting failed container=app pod=web_default(uid)\", restarts 2, last exit 1 Error"},
 		{name: "crash loop over five minutes", pod: oneApp, facts: []Container{instance("app", 9, ContainerExited, 1)},
 			want: "app: waiting CrashLoopBackOff \"back-off 5m0s restarting failed container=app pod=web_default(uid)\", restarts 9, last exit 1 Error"},

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -78,9 +79,7 @@ func (v *view) fill() []slot {
 	slots := make([]slot, 0, len(spec.InitContainers)+len(spec.Containers)+len(spec.EphemeralContainers))
 	add := func(c *corev1.Container, role Role, shown []corev1.ContainerStatus) {
 		s := slot{spec: c, role: role, last: newest(v.o.Containers, c.Name), shown: shownFor(c.Name, shown)}
-		if gone := lost(s.shown); gone != nil && !known(v.o.Containers, gone.ID) && (s.last == nil || s.last.Attempt < gone.Attempt) {
-			s.last, s.lost = gone, true
-		}
+		v.findLost(&s)
 		s.here = s.last != nil && v.current != nil && s.last.SandboxID == v.current.ID
 		slots = append(slots, s)
 	}
@@ -96,6 +95,17 @@ func (v *view) fill() []slot {
 		add(&c, RoleEphemeral, shown.EphemeralContainerStatuses)
 	}
 	return slots
+}
+
+// findLost: where the status speaks of an instance that is newer than all that the runtime knows, that is the newest.
+func (v *view) findLost(s *slot) {
+	if s.shown == nil || s.last != nil && rawID(s.shown.ContainerID) == s.last.ID {
+		return
+	}
+	gone := lost(s.shown)
+	if gone != nil && !known(v.o.Containers, gone.ID) && (s.last == nil || s.last.Attempt <= gone.Attempt) {
+		s.last, s.lost = gone, true
+	}
 }
 
 func initRole(c *corev1.Container) Role {
@@ -117,7 +127,12 @@ func newest(all []Container, name string) *Container {
 }
 
 func known(all []Container, id string) bool {
-	return id != "" && slices.ContainsFunc(all, func(c Container) bool { return c.ID == id })
+	for i := range all {
+		if id != "" && all[i].ID == id {
+			return true
+		}
+	}
+	return false
 }
 
 func shownFor(name string, all []corev1.ContainerStatus) *corev1.ContainerStatus {
@@ -142,7 +157,7 @@ func lost(shown *corev1.ContainerStatus) *Container {
 			ended = nil // that was the instance before
 		}
 	}
-	if shown.ContainerID == "" && ended == nil {
+	if shown.ContainerID == "" && ended == nil && shown.RestartCount == 0 {
 		return nil
 	}
 	c := &Container{Name: shown.Name, ID: rawID(shown.ContainerID), Attempt: uint32(max(shown.RestartCount, 0)),
@@ -151,6 +166,7 @@ func lost(shown *corev1.ContainerStatus) *Container {
 		c.Attempt-- // the status of a container that has vanished counts its next instance already
 	}
 	if ended != nil {
+		c.ID = cmp.Or(c.ID, rawID(ended.ContainerID))
 		c.StartedAt, c.FinishedAt = ended.StartedAt.Time, ended.FinishedAt.Time
 		c.ExitCode, c.Signal, c.Reason, c.Message = ended.ExitCode, ended.Signal, ended.Reason, ended.Message
 		return c

@@ -1,0 +1,332 @@
+package plan
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// rules are the promises that hold whatever happens to a pod. They know the world, and nothing of how plan decides.
+type rules struct {
+	l *life
+	// broken says which promise was broken; empty while all hold.
+	broken string
+
+	roles map[string]Role
+	specs map[string]*corev1.Container
+	// last is the newest instance of each container that was started; ran are all that were, as name.attempt.
+	last map[string]*instanceFact
+	ran  map[string]string
+	// initDone and sidecarUp hold, as sandbox/container, which init containers have ended well and which sidecars have
+	// been up in a sandbox.
+	initDone, sidecarUp map[string]bool
+	// delays are the crash-loop back-offs that this life of the agent must keep, as name.attempt.
+	delays map[string]time.Duration
+	// failed are the failed steps that must not be tried again at once, by key.
+	failed map[string]failedAt
+	// hooked are the containers whose postStart hook is through; unhooked those it was never seen for, by ID.
+	hooked, unhooked map[string]bool
+	// forgotten marks the containers of which the runtime has forgotten an instance.
+	forgotten map[string]bool
+	// replaced are the containers, by ID, that are stopped to be made anew from a new spec.
+	replaced map[string]bool
+}
+
+type instanceFact struct {
+	id, sandbox, hash string
+	attempt           uint32
+	ended             bool
+	endedAt           time.Duration
+	code              int32
+	// long: it ran long enough by the runtime's clock, which is all that can be known of it.
+	long bool
+}
+
+type failedAt struct {
+	what string
+	at   time.Duration
+}
+
+func newRules(l *life) *rules {
+	ru := &rules{l: l, last: map[string]*instanceFact{}, ran: map[string]string{}, initDone: map[string]bool{}, sidecarUp: map[string]bool{},
+		delays: map[string]time.Duration{}, failed: map[string]failedAt{}, hooked: map[string]bool{}, unhooked: map[string]bool{},
+		forgotten: map[string]bool{}, replaced: map[string]bool{}}
+	ru.knowPod(l.desired.Pod)
+	return ru
+}
+
+func (ru *rules) breaks(format string, args ...any) {
+	if ru.broken == "" {
+		ru.broken = fmt.Sprintf(format, args...)
+		ru.l.note("BROKEN: %s", ru.broken)
+	}
+}
+
+// knowPod learns the containers of the pod.
+func (ru *rules) knowPod(pod *corev1.Pod) {
+	ru.roles, ru.specs = map[string]Role{}, containersOf(pod)
+	for name := range ru.specs {
+		ru.roles[name] = RoleEphemeral
+	}
+	for _, c := range pod.Spec.InitContainers {
+		ru.roles[c.Name] = RoleInit
+		if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
+			ru.roles[c.Name] = RoleSidecar
+		}
+	}
+	for _, c := range pod.Spec.Containers {
+		ru.roles[c.Name] = RoleApp
+	}
+}
+
+// mono is the time that no jump of the clock touches.
+func (ru *rules) mono() time.Duration { return ru.l.now.Sub(ru.l.birth) }
+
+func (ru *rules) agentKilled() {
+	ru.delays, ru.failed = map[string]time.Duration{}, map[string]failedAt{}
+	for _, c := range ru.l.containers {
+		ru.unhooked[c.ID] = true
+	}
+	ru.traceless()
+}
+
+// traceless excuses the containers of which nobody can know any more: the runtime has forgotten them, the agent that knew
+// is gone, and the API has not heard.
+func (ru *rules) traceless() {
+	st := &ru.l.desired.Pod.Status
+	for name := range ru.forgotten {
+		last := ru.last[name]
+		if last == nil {
+			continue
+		}
+		heard := false
+		for _, list := range [][]corev1.ContainerStatus{st.InitContainerStatuses, st.ContainerStatuses, st.EphemeralContainerStatuses} {
+			shown := lost(shownFor(name, list))
+			heard = heard || shown != nil && shown.Attempt >= last.attempt
+		}
+		if !heard {
+			maps.DeleteFunc(ru.ran, func(key, _ string) bool { return strings.HasPrefix(key, name+".") })
+		}
+	}
+}
+
+// mayRunAgain is the restart policy as the documentation has it.
+func (ru *rules) mayRunAgain(name string, code int32) bool {
+	c, policy := ru.specs[name], ru.l.desired.Pod.Spec.RestartPolicy
+	if ru.roles[name] == RoleEphemeral {
+		return false
+	}
+	for _, rule := range c.RestartPolicyRules {
+		in := slices.Contains(rule.ExitCodes.Values, code)
+		if in == (rule.ExitCodes.Operator == corev1.ContainerRestartRuleOnExitCodesOpIn) {
+			return true
+		}
+	}
+	if c.RestartPolicy != nil {
+		policy = corev1.RestartPolicy(*c.RestartPolicy)
+	}
+	if policy == corev1.RestartPolicyAlways && ru.roles[name] != RoleInit {
+		return true
+	}
+	return policy != corev1.RestartPolicyNever && code != 0
+}
+
+// stopping: the pod is known to have to end.
+func (ru *rules) stopping() bool {
+	told := ru.l.memory.Told
+	return ru.l.desired.Stop != nil || ru.l.desired.Rejected != nil || terminal(ru.l.desired.Pod.Status.Phase) || told != nil && terminal(told.Phase)
+}
+
+func (ru *rules) someAlive(in func(*Container) bool) *Container {
+	for i := range ru.l.containers {
+		if c := &ru.l.containers[i]; alive(c) && in(c) {
+			return c
+		}
+	}
+	return nil
+}
+
+// started: a container has been started.
+func (ru *rules) started(w *world, c *Container) {
+	ru.l.tally.starts++
+	ru.l.note("%s runs", c.ID)
+	if other := ru.someAlive(func(o *Container) bool { return o.Name == c.Name && o.ID != c.ID }); other != nil {
+		ru.breaks("%s runs while %s does", c.ID, other.ID)
+	}
+	key := fmt.Sprintf("%s.%d", c.Name, c.Attempt)
+	if before, again := ru.ran[key]; again {
+		ru.breaks("%s is the second instance that runs as attempt %d, after %s", c.ID, c.Attempt, before)
+	}
+	ru.ran[key] = c.ID
+	ru.last[c.Name] = &instanceFact{id: c.ID, sandbox: c.SandboxID, hash: c.Hash, attempt: c.Attempt}
+	ru.l.willExit(c)
+}
+
+// ended: a container has ended.
+func (ru *rules) ended(w *world, c *Container) {
+	if f := ru.last[c.Name]; f != nil && f.id == c.ID {
+		f.ended, f.endedAt, f.code = true, ru.mono(), c.ExitCode
+		f.long = c.FinishedAt.Sub(c.StartedAt) >= backoffReset
+	}
+	if ru.roles[c.Name] == RoleInit && c.ExitCode == 0 {
+		ru.initDone[c.SandboxID+"/"+c.Name] = true
+	}
+}
+
+// answered: a call's answer reaches the agent.
+func (ru *rules) answered(c *call) {
+	key := c.step.Key()
+	if c.problem == nil || c.problem.Cancelled {
+		delete(ru.failed, key)
+		return
+	}
+	if _, hook := c.step.(PostStart); !hook && !c.late {
+		ru.failed[key] = failedAt{c.step.String(), ru.mono()}
+	}
+}
+
+// beginning: a step is about to begin.
+func (ru *rules) beginning(w *world, s Step) {
+	if running, busy := w.memory.InFlight[s.Key()]; busy && !Overtakes(s, running) {
+		ru.breaks("%s begins while %s is on its way", s, running)
+	}
+	if f, failed := ru.failed[s.Key()]; failed && f.what == s.String() && ru.mono() < f.at+stepRetryFirst {
+		ru.breaks("%s is tried again %s after it failed", s, ru.mono()-f.at)
+	}
+	switch s := s.(type) {
+	case Prepare, Mount, CreateSandbox, EnsureImage, StartContainer, PostStart:
+		ru.forward(s)
+	case CreateContainer:
+		ru.forward(s)
+		ru.creating(s)
+	case StopContainer:
+		ru.stoppingOne(s)
+	case StopSandbox:
+		if c := ru.someAlive(func(c *Container) bool { return c.SandboxID == s.ID }); c != nil {
+			ru.breaks("%s while %s runs in it", s, c.ID)
+		}
+	case Unmount:
+		if c := ru.someAlive(func(*Container) bool { return true }); c != nil {
+			ru.breaks("%s while %s runs", s, c.ID)
+		}
+	}
+	if _, create := s.(CreateSandbox); create {
+		ru.l.tally.sandboxes++
+		if c := ru.someAlive(func(*Container) bool { return true }); c != nil {
+			ru.breaks("%s while %s runs in another", s, c.ID)
+		}
+	}
+}
+
+func (ru *rules) forward(s Step) {
+	if ru.stopping() {
+		ru.breaks("%s begins in a pod that must end", s)
+	}
+}
+
+func (ru *rules) creating(s CreateContainer) {
+	spec := ru.specs[s.Name]
+	if c := ru.someAlive(func(c *Container) bool { return c.Name == s.Name }); c != nil {
+		ru.breaks("%s while %s runs", s, c.ID)
+	}
+	ru.inOrder(s)
+	last := ru.last[s.Name]
+	if last == nil {
+		ru.delays[s.Name+".0"] = 0
+		return
+	}
+	changed := last.hash != ru.l.desired.Hashes[s.Name]
+	ru.policyKept(s, last)
+	if ru.roles[s.Name] != RoleEphemeral && spec != nil {
+		ru.backoffKept(s, last, changed)
+	}
+}
+
+// inOrder: no init container before those ahead of it are done in this sandbox, no app container before all of them are.
+func (ru *rules) inOrder(s CreateContainer) {
+	if ru.roles[s.Name] == RoleEphemeral {
+		return
+	}
+	for _, c := range ru.l.desired.Pod.Spec.InitContainers {
+		if c.Name == s.Name {
+			return
+		}
+		key := s.SandboxID + "/" + c.Name
+		if ru.roles[c.Name] == RoleInit && !ru.initDone[key] || ru.roles[c.Name] == RoleSidecar && !ru.sidecarUp[key] {
+			ru.breaks("%s before %s is through in this sandbox", s, c.Name)
+		}
+	}
+}
+
+// policyKept: a container runs again only where policy wants it, its spec has changed, or its init work went with its sandbox.
+func (ru *rules) policyKept(s CreateContainer, last *instanceFact) {
+	switch {
+	case !last.ended, ru.forgotten[s.Name], ru.replaced[last.id], ru.mayRunAgain(s.Name, last.code):
+	case ru.roles[s.Name] == RoleInit && last.code == 0 && last.sandbox != s.SandboxID:
+	default:
+		ru.breaks("%s although %s has exited with %d", s, last.id, last.code)
+	}
+}
+
+// backoffKept: the delays double from ten seconds to the limit, and start anew after a long run or with a new spec.
+func (ru *rules) backoffKept(s CreateContainer, last *instanceFact, changed bool) {
+	this, before := fmt.Sprintf("%s.%d", s.Name, s.Attempt), fmt.Sprintf("%s.%d", s.Name, last.attempt)
+	delay, known := ru.delays[before]
+	switch {
+	case changed:
+		ru.delays[this] = 0
+		return
+	case ru.forgotten[s.Name] || !last.ended:
+		ru.delays[this] = s.Backoff
+		return
+	case last.long:
+		delay = 0
+	case !known:
+		delay = s.Backoff / 2
+		if s.Backoff == backoffFirst {
+			delay = 0
+		}
+	}
+	if waited := ru.mono() - last.endedAt; known && waited < delay {
+		ru.breaks("%s %s after %s has ended; its back-off is %s", s, waited, last.id, delay)
+	}
+	want := min(max(backoffFirst, 2*delay), DefaultBackoffMax)
+	if known && s.Backoff != want {
+		ru.breaks("%s sets a back-off of %s, want %s", s, s.Backoff, want)
+	}
+	if s.Backoff < backoffFirst || s.Backoff > DefaultBackoffMax {
+		ru.breaks("%s sets a back-off of %s", s, s.Backoff)
+	}
+	ru.delays[this] = s.Backoff
+}
+
+// stoppingOne: sidecars outlive the app containers, and stop in reverse order; nobody gets more time than the stop allows.
+func (ru *rules) stoppingOne(s StopContainer) {
+	if s.Replace {
+		ru.replaced[s.ID] = true
+	}
+	stop := ru.l.desired.Stop
+	if stop == nil {
+		return
+	}
+	if s.Deadline.After(stop.Deadline) && !terminal(ru.l.desired.Pod.Status.Phase) && stop.Cause != StopEvicted {
+		ru.breaks("%s ends %s after the pod's stop", s, s.Deadline.Sub(stop.Deadline))
+	}
+	if ru.roles[s.Name] != RoleSidecar {
+		return
+	}
+	after := false
+	for _, c := range ru.l.desired.Pod.Spec.InitContainers {
+		if after && ru.roles[c.Name] == RoleSidecar && ru.someAlive(func(o *Container) bool { return o.Name == c.Name }) != nil {
+			ru.breaks("%s while the later sidecar %s runs", s, c.Name)
+		}
+		after = after || c.Name == s.Name
+	}
+	if c := ru.someAlive(func(o *Container) bool { return ru.roles[o.Name] != RoleSidecar }); c != nil {
+		ru.breaks("%s while %s runs", s, c.ID)
+	}
+}

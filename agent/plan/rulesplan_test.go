@@ -1,0 +1,233 @@
+package plan
+
+import (
+	corev1 "k8s.io/api/core/v1"
+)
+
+// planned: the agent has planned. What the plan says of the pod must be true, and it must be going somewhere.
+func (ru *rules) planned(w *world, p *Plan) {
+	ru.sidecarsUp(w)
+	ru.statusTrue(w, p)
+	ru.neverBack(w, p)
+	ru.freed(w, p)
+	ru.goesOn(w, p)
+	keys := map[string]bool{}
+	for _, s := range p.Steps {
+		if keys[s.Key()] {
+			ru.breaks("two steps with the key %q in one plan", s.Key())
+		}
+		keys[s.Key()] = true
+	}
+}
+
+// sidecarsUp notes which sidecars have been seen up: running, their hook and their startup probe through.
+func (ru *rules) sidecarsUp(w *world) {
+	for i := range w.containers {
+		c := &w.containers[i]
+		spec := ru.specs[c.Name]
+		if ru.roles[c.Name] != RoleSidecar || c.State != ContainerRunning || !ru.hookThrough(c, spec) {
+			continue
+		}
+		if spec.StartupProbe == nil || w.verdicts[c.ID].Startup == ProbeSuccess {
+			ru.sidecarUp[c.SandboxID+"/"+c.Name] = true
+		}
+	}
+}
+
+func (ru *rules) hookThrough(c *Container, spec *corev1.Container) bool {
+	return spec.Lifecycle == nil || spec.Lifecycle.PostStart == nil || ru.hooked[c.ID] || ru.unhooked[c.ID]
+}
+
+// statusTrue: what is called ready is; and a pod that is called finished has nothing that runs.
+func (ru *rules) statusTrue(w *world, p *Plan) {
+	for _, list := range [][]corev1.ContainerStatus{p.Status.InitContainerStatuses, p.Status.ContainerStatuses} {
+		for _, st := range list {
+			c, spec := newest(w.containers, st.Name), ru.specs[st.Name]
+			if st.Ready && ru.roles[st.Name] != RoleInit && (c == nil || c.State != ContainerRunning) {
+				ru.breaks("%s is called ready and does not run", st.Name)
+				return
+			}
+			if st.Ready && ru.roles[st.Name] != RoleInit && !ru.hookThrough(c, spec) {
+				ru.breaks("%s is called ready before its postStart hook is through", c.ID)
+			}
+		}
+	}
+	said := w.memory.Told != nil && terminal(w.memory.Told.Phase) || terminal(w.desired.Pod.Status.Phase)
+	if !terminal(p.Status.Phase) || said {
+		return
+	}
+	if c := ru.someAlive(func(*Container) bool { return true }); c != nil {
+		ru.breaks("the pod is called %s while %s runs", p.Status.Phase, c.ID)
+	}
+	for _, box := range w.sandboxes {
+		if box.Ready {
+			ru.breaks("the pod is called %s while %s is ready", p.Status.Phase, box.ID)
+		}
+	}
+}
+
+// neverBack: the end of a pod is final, and restart counts only grow.
+func (ru *rules) neverBack(w *world, p *Plan) {
+	for _, before := range []*corev1.PodStatus{&w.desired.Pod.Status, w.memory.Told} {
+		if before == nil {
+			continue
+		}
+		if terminal(before.Phase) && (p.Status.Phase != before.Phase || p.Status.Reason != before.Reason) {
+			ru.breaks("the pod was %s %s and is now called %s %s", before.Phase, before.Reason, p.Status.Phase, p.Status.Reason)
+		}
+		if before.StartTime != nil && !before.StartTime.Equal(p.Status.StartTime) && w.memory.Told != nil {
+			ru.breaks("the start time moves from %s to %s", before.StartTime, p.Status.StartTime)
+		}
+		for _, old := range before.ContainerStatuses {
+			now := shownFor(old.Name, p.Status.ContainerStatuses)
+			if now != nil && now.RestartCount < old.RestartCount {
+				ru.breaks("the restart count of %s falls from %d to %d", old.Name, old.RestartCount, now.RestartCount)
+			}
+			if now != nil && terminal(before.Phase) && old.State.Terminated != nil && now.State.Terminated == nil {
+				ru.breaks("%s had ended, and does not look so any more", old.Name)
+			}
+		}
+	}
+}
+
+// freed: released means that nothing is held any more; done, that not a trace is left.
+func (ru *rules) freed(w *world, p *Plan) {
+	if p.Done && !p.Released {
+		ru.breaks("done and not released")
+	}
+	if !p.Released {
+		return
+	}
+	if c := ru.someAlive(func(*Container) bool { return true }); c != nil {
+		ru.breaks("released while %s runs", c.ID)
+	}
+	for _, box := range w.sandboxes {
+		if box.Ready || w.network[box.ID] {
+			ru.breaks("released while %s holds the network", box.ID)
+		}
+	}
+	for name := range w.volumes {
+		ru.breaks("released with volume %s on the disk", name)
+	}
+	if w.cgroup {
+		ru.breaks("released with a cgroup")
+	}
+	if !terminal(p.Status.Phase) && !staticPod(w.desired.Pod) {
+		ru.breaks("released in phase %s", p.Status.Phase)
+	}
+	if p.Done {
+		ru.checkTraces("done")
+	}
+}
+
+func (ru *rules) checkTraces(when string) {
+	if l := ru.l; len(l.sandboxes) > 0 || len(l.containers) > 0 || l.dir {
+		ru.breaks("%s with %d sandboxes, %d containers, directory %v", when, len(l.sandboxes), len(l.containers), l.dir)
+	}
+}
+
+// goesOn: a plan leads somewhere: to steps, to the end of steps, or to a later look, which is never now.
+func (ru *rules) goesOn(w *world, p *Plan) {
+	if !p.Wake.IsZero() && !p.Wake.After(w.now) {
+		ru.breaks("the plan wants to be made again at once: %v", p.Waits)
+	}
+	inFlight := slicesCount(w.calls, func(c *call) bool { return !c.ghost })
+	if len(p.Steps) == 0 && inFlight == 0 && p.Wake.IsZero() && len(p.Waits) > 0 {
+		ru.breaks("nothing goes on, but the pod waits: %+v", p.Waits)
+	}
+	for _, wait := range p.Waits {
+		if wait.For == "" || wait.Why == "" {
+			ru.breaks("a wait that does not say what for, or why: %+v", wait)
+		}
+	}
+}
+
+func slicesCount[T any](all []T, is func(T) bool) (n int) {
+	for _, one := range all {
+		if is(one) {
+			n++
+		}
+	}
+	return n
+}
+
+// checkRest: nothing happens any more, so the pod must be where it belongs.
+func (ru *rules) checkRest() {
+	l := ru.l
+	if len(l.plan.Steps) > 0 {
+		ru.breaks("at rest with steps %v", l.plan.Steps)
+	}
+	if ru.stopping() {
+		if !l.plan.Released {
+			ru.breaks("at rest, and a pod that must end is not released; waits %v", l.plan.Waits)
+		}
+		return
+	}
+	if l.plan.Released {
+		ru.mayEnd()
+		return
+	}
+	if len(l.sandboxes) == 0 || !l.sandboxes[len(l.sandboxes)-1].Ready {
+		ru.breaks("at rest without a sandbox")
+		return
+	}
+	for name, role := range ru.roles {
+		ru.whereItBelongs(name, role)
+	}
+	if phase := l.plan.Status.Phase; phase != corev1.PodRunning {
+		ru.breaks("at rest, and called %s", phase)
+	}
+}
+
+// mayEnd: a pod that has ended without being told has nothing left to do, or cannot be initialized.
+func (ru *rules) mayEnd() {
+	for name, role := range ru.roles {
+		last := ru.last[name]
+		failed := last != nil && last.ended && last.code != 0 && !ru.mayRunAgain(name, last.code)
+		if role == RoleInit && (failed || ru.forgotten[name]) {
+			return
+		}
+	}
+	for name, role := range ru.roles {
+		last := ru.last[name]
+		if role == RoleApp && !ru.forgotten[name] && (last == nil || !last.ended || ru.mayRunAgain(name, last.code)) {
+			ru.breaks("the pod has ended, and %s has not", name)
+		}
+	}
+}
+
+// whereItBelongs: a container at rest runs as its spec says, or has ended for good.
+func (ru *rules) whereItBelongs(name string, role Role) {
+	l := ru.l
+	c := newest(l.containers, name)
+	switch {
+	case c == nil && (role == RoleInit || role == RoleEphemeral || ru.forgotten[name]):
+	case c == nil:
+		ru.breaks("at rest, and %s was never made", name)
+	case c.State == ContainerRunning:
+		if c.SandboxID != l.sandboxes[len(l.sandboxes)-1].ID {
+			ru.breaks("at rest, and %s runs in an old sandbox", c.ID)
+		}
+		if want := l.desired.Hashes[name]; role != RoleInit && role != RoleEphemeral && c.Hash != want {
+			ru.breaks("at rest, and %s runs as %s, not as %s", c.ID, c.Hash, want)
+		}
+		if v := l.verdicts[c.ID]; v.Startup == ProbeFailure || v.Liveness == ProbeFailure {
+			ru.breaks("at rest, and %s runs though a probe says it must not", c.ID)
+		}
+		if spec := ru.specs[name]; role == RoleApp && !ru.hookThrough(c, spec) {
+			ru.breaks("at rest, and the postStart hook of %s is not through", c.ID)
+		}
+	case c.State != ContainerExited:
+		ru.breaks("at rest, and %s is in state %d", c.ID, c.State)
+	case role == RoleSidecar || role == RoleApp && ru.mayRunAgain(name, c.ExitCode) && c.Reason != "StartError":
+		ru.breaks("at rest, and %s, which exited with %d, does not run", c.ID, c.ExitCode)
+	}
+}
+
+// checkGone: the life is over. Calls of agents that are gone may still leave something behind, which a new worker for an
+// orphan takes away.
+func (ru *rules) checkGone() {
+	if slicesCount(ru.l.calls, func(c *call) bool { return c.ghost }) == 0 {
+		ru.checkTraces("gone")
+	}
+}

@@ -1,0 +1,356 @@
+package plan
+
+import (
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+func (l *life) within(d time.Duration) time.Duration { return time.Duration(l.r.Int64N(int64(d)) + 1) }
+
+func (l *life) plannedFault() { l.faultAt = l.now.Add(l.within(2 * time.Minute)) }
+
+// took is how long a step usually takes, at most.
+func took(s Step) time.Duration {
+	switch s.(type) {
+	case EnsureImage:
+		return 20 * time.Second
+	case CreateSandbox, Mount, PostStart:
+		return 3 * time.Second
+	}
+	return 200 * time.Millisecond
+}
+
+// fate decides how a call will go.
+func (l *life) fate(c *call) {
+	d := l.within(took(c.step))
+	c.effectAt = l.now.Add(d)
+	c.endAt = c.effectAt.Add(l.within(50 * time.Millisecond))
+	if stop, ok := c.step.(StopContainer); ok {
+		l.stopFate(c, stop)
+	}
+	if l.stage != stageTrouble {
+		return
+	}
+	switch l.r.IntN(40) {
+	case 0, 1, 2: // fails
+		c.effectAt, c.problem = time.Time{}, &Problem{Message: "it failed"}
+		if _, image := c.step.(EnsureImage); image {
+			c.problem.Reason = pick(l.r, ReasonErrImagePull, ReasonErrImageNeverPull)
+		}
+	case 3, 4: // the work is done, the answer is lost
+		c.problem = &Problem{Message: "no answer in time"}
+	case 5: // the work is done long after the answer was lost
+		c.problem = &Problem{Message: "no answer in time"}
+		c.effectAt = c.endAt.Add(l.within(time.Minute))
+	case 6: // slow
+		c.effectAt = c.effectAt.Add(l.within(5 * time.Minute))
+		c.endAt = c.effectAt
+	case 7: // says that it is done, and is not; what a dead sandbox still holds nobody can see
+		if _, unseen := c.step.(StopSandbox); !unseen {
+			c.effectAt = time.Time{}
+		}
+	}
+}
+
+// stopFate: the container ends by itself, or is killed at its deadline.
+func (l *life) stopFate(c *call, stop StopContainer) {
+	until := max(0, stop.Deadline.Sub(l.now))
+	c.effectAt = l.now.Add(until)
+	if until > 0 && !chance(l.r, 5) {
+		c.effectAt = l.now.Add(min(l.within(3*time.Second), until))
+	}
+	c.endAt = c.effectAt.Add(l.within(50 * time.Millisecond))
+}
+
+// act lets a call have its effect.
+func (l *life) act(c *call) {
+	if s, stop := c.step.(StopContainer); stop {
+		l.note("%s stops", s.ID)
+		l.exit(s.ID, pick[int32](l.r, 0, 143))
+	}
+	problem := l.effect(c)
+	if c.problem == nil {
+		c.problem = problem
+	}
+	if c.ghost {
+		l.note("late: %s: %v", c.step, problem)
+		c.endAt = l.now
+	}
+}
+
+// answer brings a call's answer to the agent. One whose effect is still to come goes on as a ghost.
+func (l *life) answer(c *call) {
+	if c.ghost {
+		l.finish(c, time.Time{})
+		return
+	}
+	l.note("answer to %s: %+v", c.step, c.problem)
+	var refresh time.Time
+	if _, mount := c.step.(Mount); mount && l.stage == stageTrouble && chance(l.r, 3) {
+		refresh = l.now.Add(l.within(10 * time.Minute))
+	}
+	l.answered(c)
+	l.finish(c, refresh)
+	if hook, ok := c.step.(PostStart); ok && c.problem == nil {
+		l.hooked[hook.ID] = true
+	}
+	if !c.done && !c.effectAt.IsZero() {
+		l.calls = append(l.calls, &call{step: c.step, hash: c.hash, ghost: true, effectAt: c.effectAt, endAt: c.effectAt})
+	}
+}
+
+// cancelled: a call that is given up ends soon; what it was at may still come about.
+func (l *life) cancelled(c *call) {
+	end := l.now.Add(l.within(100 * time.Millisecond))
+	if c.endAt.After(end) {
+		c.endAt, c.problem = end, &Problem{Message: "cancelled", Cancelled: true}
+		if c.effectAt.After(end) && !chance(l.r, 4) {
+			c.effectAt = time.Time{}
+		}
+	}
+}
+
+// willExit decides how long a container that has been started runs, and what it exits with.
+func (l *life) willExit(c *Container) {
+	spec := containersOf(l.desired.Pod)[c.Name]
+	if spec == nil {
+		return
+	}
+	role := l.roles[c.Name]
+	if l.stage != stageTrouble {
+		switch {
+		case role == RoleInit:
+			l.exits = append(l.exits, timedExit{l.now.Add(l.within(5 * time.Second)), c.ID, 0})
+		case role == RoleApp && !l.mayRunAgain(c.Name, 0) && chance(l.r, 2):
+			l.exits = append(l.exits, timedExit{l.now.Add(l.within(time.Minute)), c.ID, 0})
+		}
+		return
+	}
+	switch l.r.IntN(4) {
+	case 0:
+		l.exits = append(l.exits, timedExit{l.now.Add(l.within(time.Second)), c.ID, int32(l.r.IntN(3))})
+	case 1:
+		l.exits = append(l.exits, timedExit{l.now.Add(l.within(20 * time.Minute)), c.ID, int32(l.r.IntN(3))})
+	default:
+		if role == RoleInit {
+			l.exits = append(l.exits, timedExit{l.now.Add(l.within(10 * time.Second)), c.ID, 0})
+		}
+	}
+}
+
+// probeSoon lets the probes of a container come to verdicts.
+func (l *life) probeSoon(id string) {
+	if l.probing[id] {
+		return
+	}
+	l.probing[id] = true
+	good := Verdict{Startup: ProbeSuccess, Liveness: ProbeSuccess, Readiness: ProbeSuccess}
+	if l.stage == stageTrouble {
+		bad := good
+		*pick(l.r, &bad.Startup, &bad.Liveness, &bad.Readiness) = ProbeFailure
+		l.probes = append(l.probes, timedVerdict{l.now.Add(l.within(10 * time.Second)), id, pick(l.r, good, good, good, bad)})
+		if chance(l.r, 4) {
+			l.probes = append(l.probes, timedVerdict{l.now.Add(l.within(5 * time.Minute)), id, pick(l.r, good, bad)})
+		}
+		return
+	}
+	l.probes = append(l.probes, timedVerdict{l.now.Add(l.within(10 * time.Second)), id, good})
+}
+
+// fault is one piece of trouble.
+func (l *life) fault() {
+	l.tally.faults++
+	switch l.r.IntN(16) {
+	case 0, 1, 2:
+		l.crashAgent()
+	case 3, 4:
+		l.sandboxDies()
+	case 5:
+		l.anyContainer("is forgotten by the runtime", func(c *Container) {
+			l.forgotten[c.Name] = true
+			l.forget(c.ID)
+			if l.now.Before(l.down) {
+				l.traceless()
+			}
+		})
+	case 6:
+		l.anyContainer("is in a state nobody knows", func(c *Container) {
+			if c.State == ContainerRunning {
+				c.State = ContainerUnknown
+			}
+		})
+	case 7, 8:
+		l.anyContainer("crashes", func(c *Container) { l.exit(c.ID, int32(l.r.IntN(3))) })
+	case 9:
+		l.jump(pick[time.Duration](l.r, -1, 1) * l.within(time.Hour))
+	case 10:
+		l.newSpec()
+	case 11:
+		l.note("objects change")
+		l.memory.Stale()
+		l.failed = map[string]failedAt{}
+		for _, c := range l.calls {
+			c.late = true
+		}
+	case 12:
+		l.apiBehind = !l.apiBehind
+		l.note("API behind: %v", l.apiBehind)
+	default:
+		l.endSomehow()
+	}
+}
+
+// endSomehow stops the pod, for most lives not at all, or makes a stop stricter.
+func (l *life) endSomehow() {
+	switch l.r.IntN(8) {
+	case 0:
+		l.deletePod(pick(l.r, 0, time.Second, 30*time.Second))
+	case 1:
+		if !staticPod(l.desired.Pod) && l.desired.Stop == nil {
+			l.note("evicted")
+			l.stop(&Stop{Cause: StopEvicted, Deadline: l.now.Add(l.within(time.Minute)), Reason: "Evicted", Message: "memory"})
+		}
+	case 2:
+		if chance(l.r, 3) {
+			l.orphan()
+		}
+	default:
+		if l.desired.Stop != nil {
+			l.deletePod(pick(l.r, 0, time.Second))
+		}
+	}
+}
+
+func (l *life) stop(s *Stop) { l.desired.Stop = l.desired.Stop.Stricter(s) }
+
+// deletePod deletes the pod through the API, or again with another grace.
+func (l *life) deletePod(grace time.Duration) {
+	if staticPod(l.desired.Pod) {
+		return
+	}
+	l.note("deleted with a grace of %s", grace)
+	next := l.desired.Pod.DeepCopy()
+	at, seconds := metav1.NewTime(l.now), int64(grace/time.Second)
+	next.DeletionTimestamp, next.DeletionGracePeriodSeconds = &at, &seconds
+	l.desired.Pod = next
+	l.stop(&Stop{Cause: StopDeleted, Deadline: l.now.Add(grace)})
+}
+
+func (l *life) orphan() {
+	l.note("no source knows it any more")
+	l.stop(&Stop{Cause: StopOrphaned, Deadline: l.now.Add(Grace(l.desired.Pod))})
+}
+
+// crashAgent ends the agent and starts it again, at once or later. What it was told by nobody but itself is gone with it.
+func (l *life) crashAgent() {
+	l.tally.kills++
+	l.killAgent()
+	l.calls = slices.DeleteFunc(l.calls, func(c *call) bool { return !c.done && c.effectAt.IsZero() })
+	l.rules.agentKilled()
+	l.probing, l.probes = map[string]bool{}, nil
+	if chance(l.r, 2) {
+		l.down = l.now.Add(l.within(10 * time.Minute))
+	}
+	l.note("agent killed, back at %s", l.down)
+	switch s := l.desired.Stop; {
+	case s == nil:
+	case s.Cause == StopEvicted:
+		l.desired.Stop = nil
+	default:
+		l.desired.Stop = &Stop{Cause: s.Cause, Deadline: later(l.now, l.down).Add(Grace(l.desired.Pod))}
+	}
+}
+
+func (l *life) sandboxDies() {
+	if n := len(l.sandboxes); n > 0 {
+		l.note("sandbox %s dies", l.sandboxes[n-1].ID)
+		l.killSandbox(&l.sandboxes[n-1])
+	}
+}
+
+func (l *life) anyContainer(what string, do func(*Container)) {
+	if n := len(l.containers); n > 0 {
+		c := &l.containers[l.r.IntN(n)]
+		l.note("%s %s", c.ID, what)
+		do(c)
+	}
+}
+
+// newSpec gives a container another image, or adds an ephemeral container.
+func (l *life) newSpec() {
+	if chance(l.r, 3) {
+		l.note("a debugger is added")
+		l.desired.Pod = withDebugger(l.desired.Pod)
+	} else {
+		l.note("a new image")
+		l.desired.Pod = withImage(l.r, l.desired.Pod, pick(l.r, "image", "image2", "image3"))
+	}
+	l.desired.Hashes = hashesOf(l.desired.Pod)
+	l.rules.knowPod(l.desired.Pod)
+}
+
+// jump sets the wall clock. What the agent measures with its own clock moves along, as monotonic time does in Go.
+func (l *life) jump(d time.Duration) {
+	l.note("the clock jumps by %s", d)
+	move := func(t *time.Time) {
+		if !t.IsZero() {
+			*t = t.Add(d)
+		}
+	}
+	stops := func(s Step) Step {
+		if stop, ok := s.(StopContainer); ok {
+			move(&stop.Deadline)
+			return stop
+		}
+		return s
+	}
+	for _, t := range []*time.Time{&l.now, &l.down, &l.calmAt, &l.faultAt, &l.birth, &l.plan.Wake} {
+		move(t)
+	}
+	for _, c := range l.calls {
+		move(&c.effectAt)
+		move(&c.endAt)
+		c.step = stops(c.step)
+	}
+	for i := range l.exits {
+		move(&l.exits[i].at)
+	}
+	for i := range l.probes {
+		move(&l.probes[i].at)
+	}
+	for id, at := range l.ends {
+		l.ends[id] = at.Add(d)
+	}
+	l.jumpMemory(d, stops)
+	if s := l.desired.Stop; s != nil {
+		moved := *s
+		move(&moved.Deadline)
+		l.desired.Stop = &moved
+	}
+}
+
+func (l *life) jumpMemory(d time.Duration, stops func(Step) Step) {
+	m := &l.memory
+	for key, s := range m.InFlight {
+		m.InFlight[key] = stops(s)
+	}
+	for key, f := range m.Failures {
+		f.At = f.At.Add(d)
+		m.Failures[key] = f
+	}
+	for key, done := range m.Done {
+		done.At = done.At.Add(d)
+		m.Done[key] = done
+	}
+	for id, s := range m.Killed {
+		m.Killed[id] = stops(s).(StopContainer)
+	}
+	for name, v := range m.Volumes {
+		if !v.RefreshAt.IsZero() {
+			v.RefreshAt = v.RefreshAt.Add(d)
+			m.Volumes[name] = v
+		}
+	}
+}

@@ -1,0 +1,304 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+// world is a node in memory with one pod: a runtime, a disk, what the API shows, and what the agent remembers. Steps run in
+// it as calls; whoever drives it says how each call ends. It knows nothing of the rules that plan follows.
+type world struct {
+	now     time.Time
+	desired Desired // the pod's status is what the API shows
+	memory  Memory
+	node    Node
+	// verdicts are the probes' newest by container ID; ends is when the agent saw containers end, by its own clock.
+	verdicts map[string]Verdict
+	ends     map[string]time.Time
+
+	sandboxes  []Sandbox
+	containers []Container
+	// network holds the sandboxes that have an address to give back.
+	network     map[string]bool
+	volumes     map[string]bool
+	dir, cgroup bool
+	calls       []*call
+	// made counts the instances ever made, for their IDs.
+	made map[string]int
+
+	decide func(Desired, Observed) Plan
+	plan   Plan
+	// apiBehind: what the agent tells of the pod does not get through to the API.
+	apiBehind bool
+	// watch, if set, hears of what happens before it does.
+	watch watcher
+}
+
+// watcher checks what happens in a world.
+type watcher interface {
+	planned(w *world, p *Plan)
+	beginning(w *world, s Step)
+	started(w *world, c *Container)
+	ended(w *world, c *Container)
+}
+
+// call is a step on its way.
+type call struct {
+	step Step
+	hash string
+	// ghost: the agent that made the call is gone; its answer reaches nobody.
+	ghost bool
+	// done: it has had its effect.
+	done    bool
+	problem *Problem
+	// late: objects have changed since it began.
+	late bool
+	// effectAt and endAt are when it has its effect and its answer; the driver's.
+	effectAt, endAt time.Time
+}
+
+func newWorld(desired Desired, now time.Time) *world {
+	return &world{
+		now: now, desired: desired, memory: NewMemory(), node: Node{RuntimeName: "cri", HostIPs: []string{"192.0.2.1"}},
+		verdicts: map[string]Verdict{}, ends: map[string]time.Time{}, network: map[string]bool{}, volumes: map[string]bool{},
+		made: map[string]int{}, decide: Pod,
+	}
+}
+
+func (w *world) observe() Observed {
+	o := Observed{Now: w.now, Sandboxes: w.sandboxes, Containers: slices.Clone(w.containers), DirOnDisk: w.dir, CgroupExists: w.cgroup,
+		Verdicts: w.verdicts, Memory: w.memory, Node: w.node}
+	for name := range w.volumes {
+		o.VolumesOnDisk = append(o.VolumesOnDisk, name)
+	}
+	slices.Sort(o.VolumesOnDisk)
+	for i := range o.Containers {
+		if c := &o.Containers[i]; c.State == ContainerExited {
+			if _, seen := w.ends[c.ID]; !seen {
+				w.ends[c.ID] = w.now.Add(-max(0, w.now.Sub(c.FinishedAt)))
+			}
+			c.EndedAt = w.ends[c.ID]
+		}
+	}
+	return o
+}
+
+// turn is one turn of the agent's loop: look, plan, publish. The steps do not begin by themselves.
+func (w *world) turn() {
+	w.plan = w.decide(w.desired, w.observe())
+	if w.watch != nil {
+		w.watch.planned(w, &w.plan)
+	}
+	w.memory.Tell(&w.plan)
+	if !w.apiBehind {
+		w.publish()
+	}
+}
+
+// publish brings the API up to what the agent has said last.
+func (w *world) publish() {
+	if w.memory.Told != nil {
+		w.desired.Pod.Status = *w.memory.Told
+	}
+}
+
+func (w *world) begin(s Step) *call {
+	if w.watch != nil {
+		w.watch.beginning(w, s)
+	}
+	w.memory.Began(s)
+	c := &call{step: s}
+	if s, ok := s.(CreateContainer); ok {
+		c.hash = w.desired.Hashes[s.Name]
+	}
+	w.calls = append(w.calls, c)
+	return c
+}
+
+// finish brings the answer of a call to the agent that waits for it.
+func (w *world) finish(c *call, refreshAt time.Time) {
+	w.calls = slices.DeleteFunc(w.calls, func(other *call) bool { return other == c })
+	if !c.ghost {
+		w.memory.Ended(Result{Step: c.step, Problem: c.problem, RefreshAt: refreshAt}, w.now)
+	}
+}
+
+// killAgent loses all that the agent remembers. Its calls go on, unheard.
+func (w *world) killAgent() {
+	w.memory = NewMemory()
+	w.ends, w.verdicts = map[string]time.Time{}, map[string]Verdict{}
+	for _, c := range w.calls {
+		c.ghost = true
+	}
+}
+
+// effect does what a step asks for; the runtime refuses what makes no sense.
+func (w *world) effect(c *call) *Problem {
+	c.done = true
+	switch s := c.step.(type) {
+	case Prepare:
+		w.dir, w.cgroup = true, true
+	case Mount:
+		w.dir, w.volumes[s.Volume] = true, true
+	case Unmount:
+		delete(w.volumes, s.Volume)
+	case CreateSandbox:
+		return w.createSandbox(s)
+	case StopSandbox:
+		if box := w.sandbox(s.ID); box != nil {
+			w.killSandbox(box)
+			delete(w.network, s.ID)
+		}
+	case RemoveSandbox:
+		return w.removeSandbox(s)
+	case CreateContainer:
+		return w.createContainer(s, c.hash)
+	case StartContainer:
+		return w.startContainer(s)
+	case StopContainer:
+		w.exit(s.ID, 143)
+	case RemoveContainer:
+		if i := w.index(s.ID); i >= 0 && w.containers[i].State == ContainerRunning {
+			return &Problem{Message: "container is running"}
+		}
+		w.forget(s.ID)
+	case RemoveCgroup:
+		w.cgroup = false
+	case RemoveDir:
+		w.dir = false
+	}
+	return nil
+}
+
+func (w *world) sandbox(id string) *Sandbox {
+	for i := range w.sandboxes {
+		if w.sandboxes[i].ID == id {
+			return &w.sandboxes[i]
+		}
+	}
+	return nil
+}
+
+func (w *world) index(id string) int {
+	return slices.IndexFunc(w.containers, func(c Container) bool { return c.ID == id })
+}
+
+// id makes an ID that says what it is for, and is new.
+func (w *world) id(name string, attempt uint32) string {
+	id := fmt.Sprintf("%s.%d", name, attempt)
+	w.made[id]++
+	if n := w.made[id]; n > 1 {
+		id += string(rune('a' + (n-2)%26))
+	}
+	return id
+}
+
+func (w *world) createSandbox(s CreateSandbox) *Problem {
+	for _, box := range w.sandboxes {
+		if box.Attempt == s.Attempt {
+			return &Problem{Message: fmt.Sprintf("sandbox name is reserved for %s", box.ID)}
+		}
+	}
+	box := Sandbox{ID: w.id("sandbox", s.Attempt), Attempt: s.Attempt, Ready: true, CreatedAt: w.now}
+	if !w.desired.Pod.Spec.HostNetwork {
+		box.IPs = []string{"10.0.0.1"}
+	}
+	w.network[box.ID] = true
+	w.sandboxes = append(slices.Clone(w.sandboxes), box)
+	return nil
+}
+
+// killSandbox ends a sandbox and all that runs in it.
+func (w *world) killSandbox(box *Sandbox) {
+	id := box.ID
+	w.sandboxes = slices.Clone(w.sandboxes)
+	box = w.sandbox(id)
+	box.Ready, box.IPs = false, nil
+	for i := range w.containers {
+		if c := &w.containers[i]; c.SandboxID == id && alive(c) {
+			w.exit(c.ID, 137)
+		}
+	}
+}
+
+func (w *world) removeSandbox(s RemoveSandbox) *Problem {
+	if box := w.sandbox(s.ID); box != nil && box.Ready {
+		return &Problem{Message: "sandbox is running"}
+	}
+	w.sandboxes = slices.DeleteFunc(slices.Clone(w.sandboxes), func(b Sandbox) bool { return b.ID == s.ID })
+	w.containers = slices.DeleteFunc(w.containers, func(c Container) bool { return c.SandboxID == s.ID })
+	return nil
+}
+
+func (w *world) createContainer(s CreateContainer, hash string) *Problem {
+	if box := w.sandbox(s.SandboxID); box == nil || !box.Ready {
+		return &Problem{Message: "sandbox is not ready"}
+	}
+	for _, c := range w.containers {
+		if c.Name == s.Name && c.Attempt == s.Attempt {
+			return &Problem{Message: fmt.Sprintf("container name is reserved for %s", c.ID)}
+		}
+	}
+	w.containers = append(w.containers, Container{ID: w.id(s.Name, s.Attempt), Name: s.Name, SandboxID: s.SandboxID, Attempt: s.Attempt,
+		State: ContainerCreated, CreatedAt: w.now, Image: "image", ImageID: "image@1", Hash: hash})
+	return nil
+}
+
+func (w *world) startContainer(s StartContainer) *Problem {
+	i := w.index(s.ID)
+	if i < 0 {
+		return &Problem{Message: "no such container"}
+	}
+	c := &w.containers[i]
+	if box := w.sandbox(c.SandboxID); box == nil || !box.Ready {
+		return &Problem{Message: "sandbox is not ready"}
+	}
+	if c.State != ContainerCreated {
+		return &Problem{Message: "container is not in created state"}
+	}
+	c.State, c.StartedAt = ContainerRunning, w.now
+	if w.watch != nil {
+		w.watch.started(w, c)
+	}
+	return nil
+}
+
+// exit ends a container, if it has not ended.
+func (w *world) exit(id string, code int32) {
+	i := w.index(id)
+	if i < 0 || !alive(&w.containers[i]) {
+		return
+	}
+	c := &w.containers[i]
+	c.State, c.FinishedAt, c.ExitCode, c.Reason = ContainerExited, w.now, code, "Completed"
+	if code != 0 {
+		c.Reason = "Error"
+	}
+	delete(w.verdicts, id)
+	if w.watch != nil {
+		w.watch.ended(w, c)
+	}
+}
+
+// failToStart ends a container that was created, as containerd does when its process cannot be run.
+func (w *world) failToStart(id string) {
+	if i := w.index(id); i >= 0 && w.containers[i].State == ContainerCreated {
+		c := &w.containers[i]
+		c.State, c.FinishedAt, c.ExitCode, c.Reason = ContainerExited, w.now, 128, "StartError"
+	}
+}
+
+// forget makes the runtime forget a container, and the container end if it ran.
+func (w *world) forget(id string) {
+	w.exit(id, 137)
+	w.containers = slices.DeleteFunc(w.containers, func(c Container) bool { return c.ID == id })
+}
+
+// newest is the ID of the newest instance of the named container.
+func (w *world) newest(name string) string {
+	if c := newest(w.containers, name); c != nil {
+		return c.ID
+	}
+	return ""
+}
