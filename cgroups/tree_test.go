@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,35 +16,39 @@ import (
 	"time"
 
 	"github.com/opencontainers/cgroups"
+	"github.com/opencontainers/cgroups/systemd"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
 
+// onEachDriver runs a test on a real tree, once with each driver that the machine has.
+func onEachDriver(t *testing.T, test func(t *testing.T, tree *Tree)) {
+	t.Run(DriverCgroupfs, func(t *testing.T) { test(t, newRealTree(t, DriverCgroupfs)) })
+	t.Run(DriverSystemd, func(t *testing.T) {
+		if !systemd.IsRunningSystemd() {
+			t.Skip("needs a machine that runs systemd")
+		}
+		test(t, newRealTree(t, DriverSystemd))
+	})
+}
+
 // newRealTree makes a tree below a cgroup of the test's own, which is gone when the test ends.
-func newRealTree(t testing.TB) *Tree {
+func newRealTree(t testing.TB, driver string) *Tree {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: makes cgroups")
 	}
 	root := fmt.Sprintf("/nodelet-test-%d-%d", os.Getpid(), time.Now().UnixNano())
-	tree, err := New(Config{Root: root, Driver: DriverCgroupfs})
+	tree, err := New(Config{Root: root, Driver: driver})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		m, err := tree.manager(parseName(root), &cgroups.Resources{SkipDevices: true})
-		if err != nil {
-			t.Fatal(err)
-		}
-		var dirs []string
-		for _, dir := range tree.dirs(parseName(root)) {
-			dirs = append(dirs, dir)
-		}
+		dirs := slices.Collect(maps.Values(tree.dirs(parseName(root))))
 		if err := killAll(context.Background(), dirs); err != nil {
 			t.Error(err)
 		}
-		if err := m.Destroy(); err != nil {
-			t.Error(err)
-		}
+		destroy(t, tree, parseName(root))
 		for _, dir := range dirs {
 			if _, err := os.Stat(dir); !os.IsNotExist(err) {
 				t.Errorf("%s is left behind: %v", dir, err)
@@ -51,6 +56,28 @@ func newRealTree(t testing.TB) *Tree {
 		}
 	})
 	return tree
+}
+
+// destroy removes n with all below it; systemd wants to be told of each slice.
+func destroy(t testing.TB, tree *Tree, n name) {
+	t.Helper()
+	if tree.systemd {
+		for _, qos := range []corev1.PodQOSClass{"Burstable", "BestEffort", "Guaranteed"} {
+			destroyOne(t, tree, tree.classRoot(qos)) // Guaranteed's is kubepods itself
+		}
+	}
+	destroyOne(t, tree, n)
+}
+
+func destroyOne(t testing.TB, tree *Tree, n name) {
+	t.Helper()
+	m, err := tree.manager(n, &cgroups.Resources{SkipDevices: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Destroy(); err != nil {
+		t.Error(err)
+	}
 }
 
 func ensure(t testing.TB, tree *Tree) {
@@ -82,7 +109,10 @@ func shares(tree *Tree, v uint64) string {
 }
 
 func TestEnsure(t *testing.T) {
-	tree := newRealTree(t)
+	onEachDriver(t, testEnsure)
+}
+
+func testEnsure(t *testing.T, tree *Tree) {
 	ensure(t, tree)
 	ensure(t, tree) // again, as after a restart
 	for _, c := range []struct {
@@ -109,16 +139,20 @@ func TestEnsure(t *testing.T) {
 }
 
 func TestPodsLife(t *testing.T) {
-	tree := newRealTree(t)
+	onEachDriver(t, testPodsLife)
+}
+
+func testPodsLife(t *testing.T, tree *Tree) {
 	ensure(t, tree)
 	p := Pod{UID: "life", QOS: "Burstable"}
 	if ok, err := tree.PodExists(p); ok || err != nil {
 		t.Fatalf("PodExists before CreatePod: %v, %v", ok, err)
 	}
+	suffix := map[bool]string{true: ".slice"}[tree.systemd]
 	r := Resources{CPUShares: 102, CPUQuota: 10000, CPUPeriod: 100000, Memory: 64 << 20, Pids: 50}
 	for range 2 { // the second time as after a crash
 		parent, err := tree.CreatePod(p, r)
-		if err != nil || !strings.HasSuffix(parent, "/kubepods/burstable/podlife") {
+		if err != nil || !strings.HasSuffix(parent, "podlife"+suffix) {
 			t.Fatalf("CreatePod: %q, %v", parent, err)
 		}
 	}
@@ -149,7 +183,10 @@ func TestPodsLife(t *testing.T) {
 }
 
 func TestPodsListsOnlyPods(t *testing.T) {
-	tree := newRealTree(t)
+	onEachDriver(t, testPodsListsOnlyPods)
+}
+
+func testPodsListsOnlyPods(t *testing.T, tree *Tree) {
 	ensure(t, tree)
 	want := []Pod{{"one", "Guaranteed"}, {"two", "Burstable"}, {"three", "BestEffort"}}
 	for _, p := range want {
@@ -168,25 +205,30 @@ func TestPodsListsOnlyPods(t *testing.T) {
 
 // A pod's processes end with its cgroup: deep ones, stopped ones, and ones that fork as fast as they can.
 func TestRemovePodKills(t *testing.T) {
-	tree := newRealTree(t)
+	onEachDriver(t, testRemovePodKills)
+}
+
+func testRemovePodKills(t *testing.T, tree *Tree) {
 	ensure(t, tree)
 	p := Pod{UID: "kill", QOS: "BestEffort"}
 	if _, err := tree.CreatePod(p, Resources{Pids: 200}); err != nil {
 		t.Fatal(err)
 	}
 	n, _ := tree.podName(p)
-	inner := n.below("container", "deep")
-	if err := tree.create(inner, Resources{}); err != nil {
-		t.Fatal(err)
+	inner, other := n.below("container", "deep"), n.below("other")
+	for _, container := range []name{inner, other} {
+		if err := tree.create(container, Resources{}); err != nil {
+			t.Fatal(err)
+		}
 	}
 	bystander := start(t, tree, nil, "exec sleep 1000")
 	quiet := start(t, tree, inner, "trap '' TERM INT; exec sleep 1000")
-	stopped := start(t, tree, n, "kill -STOP $$; sleep 1000")
-	forking := start(t, tree, n, "f() { sleep 0.01; f & f; }; f")
+	stopped := start(t, tree, other, "kill -STOP $$; sleep 1000")
+	forking := start(t, tree, other, "f() { sleep 0.01; f & f; }; f")
 	alone := start(t, tree, nil, "exec sleep 1000") // in one controller only
-	dir, err := tree.PodDir(p, "pids")
-	if err != nil {
-		t.Fatal(err)
+	dir := tree.dirs(other)["pids"]
+	if tree.v2 {
+		dir = tree.dirs(other)[""]
 	}
 	if err := writeExisting(filepath.Join(dir, "cgroup.procs"), strconv.Itoa(alone.Process.Pid)); err != nil {
 		t.Fatal(err)
@@ -240,7 +282,10 @@ func start(t *testing.T, tree *Tree, n name, script string) *exec.Cmd {
 }
 
 func TestKillGivesUpWithNames(t *testing.T) {
-	tree := newRealTree(t)
+	onEachDriver(t, testKillGivesUpWithNames)
+}
+
+func testKillGivesUpWithNames(t *testing.T, tree *Tree) {
 	ensure(t, tree)
 	p := Pod{UID: "late", QOS: "Burstable"}
 	if _, err := tree.CreatePod(p, Resources{}); err != nil {
@@ -257,17 +302,20 @@ func TestKillGivesUpWithNames(t *testing.T) {
 }
 
 func TestEnforceNeedsAnExistingCgroup(t *testing.T) {
-	tree := newRealTree(t)
+	onEachDriver(t, testEnforceNeedsAnExistingCgroup)
+}
+
+func testEnforceNeedsAnExistingCgroup(t *testing.T, tree *Tree) {
 	ensure(t, tree)
 	n := tree.pods.below("reserved")
-	err := tree.Enforce(n.cgroupfs(), Resources{CPUShares: 512})
+	err := tree.Enforce(tree.spell(n), Resources{CPUShares: 512})
 	if !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), "enforceNodeAllocatable") {
 		t.Errorf("error %v for a missing cgroup", err)
 	}
 	if err := tree.create(n, Resources{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := tree.Enforce(n.cgroupfs(), Resources{CPUShares: 512}); err != nil {
+	if err := tree.Enforce(tree.spell(n), Resources{CPUShares: 512}); err != nil {
 		t.Fatal(err)
 	}
 	if got := file(t, tree, n, "cpu", "cpu.shares", "cpu.weight"); got != shares(tree, 512) {
@@ -284,7 +332,7 @@ func TestBadConfig(t *testing.T) {
 }
 
 func BenchmarkPod(b *testing.B) {
-	tree := newRealTree(b)
+	tree := newRealTree(b, DriverCgroupfs)
 	ensure(b, tree)
 	i := 0
 	for b.Loop() {
@@ -302,7 +350,7 @@ func BenchmarkPod(b *testing.B) {
 }
 
 func BenchmarkRemoveEmptyPod(b *testing.B) {
-	tree := newRealTree(b)
+	tree := newRealTree(b, DriverCgroupfs)
 	ensure(b, tree)
 	p := Pod{UID: "x", QOS: "Burstable"}
 	for b.Loop() {
