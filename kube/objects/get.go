@@ -78,7 +78,9 @@ func (o *Objects) await(ctx context.Context, e *entry) (metav1.Object, error) {
 	return e.obj, e.err
 }
 
-// read gets the object from the API server: as new as can be, not from a cache of its.
+// read gets the object from the API server: as new as can be, not from a cache of its. The client's rate limiter does not
+// count these reads, as it does not count the kubelet's, which come by watch: a node full of pods that start at once would
+// wait seconds for them. They are bounded by the starts of pods and containers.
 func (o *Objects) read(ctx context.Context, k key) (metav1.Object, error) {
 	var obj interface {
 		metav1.Object
@@ -88,7 +90,7 @@ func (o *Objects) read(ctx context.Context, k key) (metav1.Object, error) {
 		obj = &corev1.Secret{}
 	}
 	err := patiently(ctx, func(ctx context.Context) error {
-		return o.cfg.Core.Get().Namespace(k.namespace).Resource(k.kind.resource()).Name(k.name).Do(ctx).Into(obj)
+		return o.cfg.Core.Get().Throttle(nil).Namespace(k.namespace).Resource(k.kind.resource()).Name(k.name).Do(ctx).Into(obj)
 	})
 	if apierrors.IsNotFound(err) {
 		return nil, notFound(k)

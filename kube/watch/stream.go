@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	apiwatch "k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/util/flowcontrol"
 
 	"github.com/nodelet/nodelet/kube/client"
 )
@@ -81,7 +80,7 @@ func (t Target) Open(ctx context.Context, opts metav1.ListOptions, life time.Dur
 		// As in client-go's own watches: the rate limiter protects the server from requests, not from long waits, and
 		// hundreds of watches after a cut must not hold status updates up. Retry-After comes back as an error, for the
 		// caller's back-off.
-		Throttle(flowcontrol.NewFakeAlwaysRateLimiter()).MaxRetries(0).
+		Throttle(nil).MaxRetries(0).
 		Stream(ctx)
 	if err != nil {
 		cancel()
