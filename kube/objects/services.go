@@ -73,7 +73,8 @@ const (
 )
 
 // read returns the result of a read that began after the call, or one that found something less than fresh ago.
-func (s *services) read(ctx context.Context, k string, fresh time.Duration, request func() ([]*corev1.Service, error)) ([]*corev1.Service, error) {
+func (s *services) read(ctx context.Context, k string, fresh time.Duration,
+	request func() ([]*corev1.Service, error)) ([]*corev1.Service, error) {
 	s.mu.Lock()
 	if s.lists == nil {
 		s.lists = map[string]*serviceList{}

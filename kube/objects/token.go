@@ -12,7 +12,8 @@ import (
 // Token requests a token of the pod's service account for audience, bound to the pod: it dies with it. An empty audience is
 // the API server's own. The API server may grant another life than the expirationSeconds asked for; expires says which. The
 // token is not kept here.
-func (o *Objects) Token(ctx context.Context, pod *corev1.Pod, audience string, expirationSeconds int64) (token string, expires time.Time, err error) {
+func (o *Objects) Token(ctx context.Context, pod *corev1.Pod, audience string, expirationSeconds int64) (
+	token string, expires time.Time, err error) {
 	r := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
 		ExpirationSeconds: &expirationSeconds,
 		BoundObjectRef:    &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID},
