@@ -1,0 +1,123 @@
+package systemd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// listen is systemd's side of the socket; next gives one message, "" when none comes in time.
+func listen(t *testing.T, name string) (next func() string) {
+	t.Helper()
+	c, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Net: "unixgram", Name: name})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	t.Setenv("NOTIFY_SOCKET", name)
+	return func() string {
+		buf := make([]byte, 1000)
+		if err := c.SetReadDeadline(time.Now().Add(time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		n, err := c.Read(buf)
+		if err != nil {
+			return ""
+		}
+		return string(buf[:n])
+	}
+}
+
+func TestNotify(t *testing.T) {
+	for kind, name := range map[string]string{
+		"path":     filepath.Join(t.TempDir(), "notify"),
+		"abstract": fmt.Sprintf("@nodelet-test-%d-%d", os.Getpid(), time.Now().UnixNano()),
+	} {
+		t.Run(kind, func(t *testing.T) {
+			next := listen(t, name)
+			if err := Notify(Ready + "\n" + Status("two\nlines")); err != nil {
+				t.Fatal(err)
+			}
+			if got := next(); got != "READY=1\nSTATUS=two lines" {
+				t.Errorf("systemd read %q", got)
+			}
+		})
+	}
+}
+
+func TestNotifyWithoutSystemd(t *testing.T) {
+	t.Setenv("NOTIFY_SOCKET", "")
+	if err := Notify(Ready); err != nil {
+		t.Error(err)
+	}
+	for _, bad := range []string{"relative/path", filepath.Join(t.TempDir(), "nobody")} {
+		t.Setenv("NOTIFY_SOCKET", bad)
+		if err := Notify(Ready); err == nil || !strings.Contains(err.Error(), "notify systemd") {
+			t.Errorf("%s: %v", bad, err)
+		}
+	}
+}
+
+func TestWatchdogInterval(t *testing.T) {
+	self := strconv.Itoa(os.Getpid())
+	for _, c := range []struct {
+		usec, pid string
+		want      time.Duration
+		bad       bool
+	}{
+		{"", "", 0, false},
+		{"30000000", "", 15 * time.Second, false},
+		{"30000000", self, 15 * time.Second, false},
+		{"30000000", "1", 0, false},
+		{"-1", self, 0, true},
+		{"0", self, 0, true},
+		{"soon", self, 0, true},
+		{"9223372036854775807", self, 0, true},
+	} {
+		t.Setenv("WATCHDOG_USEC", c.usec)
+		t.Setenv("WATCHDOG_PID", c.pid)
+		if got, err := WatchdogInterval(); got != c.want || (err != nil) != c.bad {
+			t.Errorf("%q for %q: %v, %v", c.usec, c.pid, got, err)
+		}
+	}
+}
+
+// TestWatch: alive while well, silent while not.
+func TestWatch(t *testing.T) {
+	next := listen(t, filepath.Join(t.TempDir(), "notify"))
+	sick := make(chan bool, 1)
+	told := make(chan error, 100)
+	isSick := false
+	healthy := func() error {
+		select {
+		case isSick = <-sick:
+		default:
+		}
+		if isSick {
+			return errors.New("stuck")
+		}
+		return nil
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); Watch(ctx, 5*time.Millisecond, healthy, func(err error) { told <- err }) }()
+	for range 3 {
+		if got := next(); got != Alive {
+			t.Fatalf("systemd read %q", got)
+		}
+	}
+	sick <- true
+	if err := <-told; err.Error() != "stuck" {
+		t.Error(err)
+	}
+	cancel()
+	<-done
+	Watch(t.Context(), 0, nil, nil) // returns at once
+}
