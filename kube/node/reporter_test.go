@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -370,10 +371,11 @@ func TestControlPlaneSaysUnknown(t *testing.T) {
 
 func TestRegistrationRetries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		away := true
+		var away atomic.Bool
+		away.Store(true)
 		api := &fakeAPI{}
 		api.before = func(*http.Request) error {
-			if away {
+			if away.Load() {
 				return errors.New("connection refused")
 			}
 			return nil
@@ -387,7 +389,7 @@ func TestRegistrationRetries(t *testing.T) {
 		if q := b.Allocatable()[corev1.ResourceCPU]; q.Value() != 4 || b.Node().Labels["mine"] != "yes" {
 			t.Error("the node is not known offline")
 		}
-		away = false
+		away.Store(false)
 		b.SetRuntime(readyRuntime)
 		settle(15 * time.Second)
 		if c := b.ready(); c.Status != corev1.ConditionTrue || b.Health() != nil || api.getLease() == nil {
@@ -483,9 +485,10 @@ func TestExternalCloud(t *testing.T) {
 
 func TestFailedPatchIsRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		api, broken := &fakeAPI{}, false
+		api := &fakeAPI{}
+		var broken atomic.Bool
 		api.before = func(r *http.Request) error {
-			if broken && r.Method == http.MethodPatch {
+			if broken.Load() && r.Method == http.MethodPatch {
 				return apierrors.NewInternalError(errors.New("etcd"))
 			}
 			return nil
@@ -494,13 +497,13 @@ func TestFailedPatchIsRetried(t *testing.T) {
 		b.SetRuntime(readyRuntime)
 		settle(time.Second)
 		b.reasons()
-		broken = true
+		broken.Store(true)
 		b.SetPressure(Pressure{Disk: true})
 		settle(3 * time.Second)
 		if len(b.reasons()) != 0 {
 			t.Error("an event for a change that was not sent")
 		}
-		broken = false
+		broken.Store(false)
 		settle(5 * time.Second)
 		if got := b.reasons(); !slices.Equal(got, []string{"NodeHasDiskPressure"}) {
 			t.Errorf("events: %v", got)

@@ -1,0 +1,37 @@
+package node
+
+import (
+	"fmt"
+	"testing"
+	"time"
+)
+
+// BenchmarkLook is what a node at rest costs each 10 s: the status is computed and compared, nothing is sent.
+func BenchmarkLook(b *testing.B) {
+	api := &fakeAPI{}
+	r, err := New(testConfig(b), api.client(b), api.config())
+	if err != nil {
+		b.Fatal(err)
+	}
+	var images []Image
+	for i := range 60 {
+		images = append(images, Image{Digests: []string{fmt.Sprintf("registry.k8s.io/image-%d@sha256:%064d", i, i)},
+			Tags: []string{fmt.Sprintf("registry.k8s.io/image-%d:v1", i)}, Bytes: int64(i)})
+	}
+	r.SetImages(images)
+	r.SetRuntime(readyRuntime)
+	n, err := r.tryRegister(b.Context())
+	if err != nil {
+		b.Fatal(err)
+	}
+	r.take(n)
+	r.sync(b.Context(), time.Now())
+	before := len(api.patches)
+	b.ReportAllocs()
+	for b.Loop() {
+		r.sync(b.Context(), time.Now())
+	}
+	if len(api.patches) != before {
+		b.Errorf("%d patches were sent", len(api.patches)-before)
+	}
+}
