@@ -273,6 +273,9 @@ func (v *view) failure(s *slot) (reason, message string) {
 			}
 		}
 	}
+	if s.last != nil && s.last.State == ContainerCreated {
+		return "", ""
+	}
 	if f, failed := v.o.Memory.Failures["create "+s.spec.Name]; failed {
 		return cmp.Or(f.Reason, ReasonCreateContainer), f.Message
 	}

@@ -157,7 +157,9 @@ func (m *Memory) Ended(r Result, now time.Time) {
 	}
 	delete(m.Failures, key)
 	maps.DeleteFunc(m.Done, func(_ string, d Deed) bool { return now.Sub(d.At) >= stepRetryFirst })
-	m.Done[key] = Deed{What: r.Step.String(), At: now}
+	if !late {
+		m.Done[key] = Deed{What: r.Step.String(), At: now}
+	}
 	m.succeed(r, late)
 }
 
@@ -196,6 +198,7 @@ func (m *Memory) succeed(r Result, late bool) {
 		delete(m.Started, s.ID)
 		delete(m.Hooks, s.ID)
 		delete(m.Killed, s.ID)
+		delete(m.Done, "create "+s.Name) // the same attempt may have to be made anew
 		for _, about := range []string{"start ", "stop ", "poststart "} {
 			delete(m.Failures, about+s.ID)
 		}
@@ -214,6 +217,7 @@ func (m *Memory) Stale() {
 		m.Volumes[name] = v
 	}
 	maps.DeleteFunc(m.Failures, waitsForObjects)
+	clear(m.Done)
 	for key := range m.InFlight {
 		m.Late[key] = true
 	}

@@ -158,7 +158,7 @@ func (v *view) next(p *Plan, s *slot, ground bool) {
 			v.create(p, s, ground)
 		}
 	case s.last.State == ContainerUnknown:
-		v.stopInstance(p, s.last, "Container is in an unknown state, will be restarted")
+		v.stopInstance(p, s.last, `Container is in "unknown" state, try killing it before restart`)
 	default:
 		v.tend(p, s)
 	}
@@ -253,9 +253,9 @@ func (v *view) tend(p *Plan, s *slot) {
 	case hook.Failure != "":
 		v.replace(p, s, "FailedPostStartHook", nil)
 	case verdict.Startup == ProbeFailure:
-		v.replace(p, s, "Container "+s.spec.Name+" failed startup probe, will be restarted", s.spec.StartupProbe)
+		v.replace(p, s, v.failedProbe(s, "startup"), s.spec.StartupProbe)
 	case verdict.Liveness == ProbeFailure:
-		v.replace(p, s, "Container "+s.spec.Name+" failed liveness probe, will be restarted", s.spec.LivenessProbe)
+		v.replace(p, s, v.failedProbe(s, "liveness"), s.spec.LivenessProbe)
 	case v.hookDue(s):
 		v.step(p, PostStart{ID: s.last.ID, Name: s.spec.Name})
 	}
@@ -269,6 +269,15 @@ func (v *view) probe(p *Plan, s *slot, readinessOnly bool) {
 	shown := v.shown(s)
 	p.Probes = append(p.Probes, ProbeTarget{ContainerID: s.last.ID, Container: s.spec, StartedAt: s.last.StartedAt,
 		Started: shown.started, Ready: shown.ready, ReadinessOnly: readinessOnly})
+}
+
+// failedProbe is what people are told of a container that a probe ends.
+func (v *view) failedProbe(s *slot, probe string) string {
+	reason := "Container " + s.spec.Name + " failed " + probe + " probe"
+	if restartPolicy(v.d.Pod, s.spec, s.role) == corev1.RestartPolicyNever {
+		return reason
+	}
+	return reason + ", will be restarted"
 }
 
 // outdated: the container was made from another spec than the pod now has.
@@ -288,8 +297,8 @@ func (v *view) replace(p *Plan, s *slot, reason string, probe *corev1.Probe) {
 	if probe != nil && probe.TerminationGracePeriodSeconds != nil {
 		limit = time.Duration(*probe.TerminationGracePeriodSeconds) * time.Second
 	}
-	if _, stopping := v.o.Memory.InFlight["stop "+s.last.ID]; stopping {
-		v.awaits(p, StopContainer{ID: s.last.ID, Name: s.spec.Name})
+	if running, stopping := v.o.Memory.InFlight["stop "+s.last.ID]; stopping {
+		v.awaits(p, running)
 		return
 	}
 	v.step(p, StopContainer{ID: s.last.ID, Name: s.spec.Name, Deadline: v.o.Now.Add(limit), Reason: reason, Replace: v.outdated(s)})

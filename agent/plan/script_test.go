@@ -169,7 +169,7 @@ func (s *script) print(p *Plan) {
 		fmt.Fprintf(&s.out, "probe %s%s\n", target.ContainerID, map[bool]string{true: " (readiness only)"}[target.ReadinessOnly])
 	}
 	if !p.Wake.IsZero() {
-		fmt.Fprintf(&s.out, "wake %s\n", s.until(p.Wake))
+		fmt.Fprintf(&s.out, "wake%s\n", s.until(p.Wake))
 	}
 	if p.Released {
 		s.out.WriteString("released\n")
@@ -203,10 +203,14 @@ func (s *script) terms(step Step) string {
 // sameReason is a Ready that says just what ContainersReady says.
 var sameReason = regexp.MustCompile(`(!Ready\([^)]*\)) !ContainersReady\([^)]*\)`)
 
+// shorter are the conditions' messages as the scripts have them; the tables of conditions have them in full.
+var shorter = strings.NewReplacer("ContainersNotReady: containers with unready status: ", "unready: ",
+	"ContainersNotInitialized: containers with incomplete status: ", "incomplete: ")
+
 // printStatus prints the lines of the status that are new.
 func (s *script) printStatus(p *Plan) {
 	lines := strings.Split(statusText(p.Status), "\n")
-	lines[1] = sameReason.ReplaceAllString(lines[1], "$1 !ContainersReady(as Ready)")
+	lines[1] = shorter.Replace(sameReason.ReplaceAllString(lines[1], "$1 !ContainersReady(as Ready)"))
 	for i, line := range lines {
 		if i >= len(s.shown) || line != s.shown[i] {
 			fmt.Fprintf(&s.out, "  | %s\n", line)

@@ -1,6 +1,8 @@
 package plan
 
 import (
+	"maps"
+	"slices"
 	"time"
 )
 
@@ -109,10 +111,12 @@ func (v *view) tearDown(p *Plan) {
 
 // giveUp cancels the steps in flight that lead forward; their ends must be seen before the tear-down goes on.
 func (v *view) giveUp(p *Plan) (waiting bool) {
-	for key, step := range v.o.Memory.InFlight {
+	for _, key := range slices.Sorted(maps.Keys(v.o.Memory.InFlight)) {
+		step := v.o.Memory.InFlight[key]
 		switch step.(type) {
 		case Prepare, Mount, CreateSandbox, EnsureImage, CreateContainer, StartContainer, PostStart:
 			p.Cancel = append(p.Cancel, key)
+			p.Waits = append(p.Waits, Wait{For: step.String(), Why: "being given up"})
 			waiting = true
 		}
 	}
