@@ -10,7 +10,6 @@ package status
 import (
 	"context"
 	"log/slog"
-	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -131,33 +130,34 @@ func (p *Publisher) Set(pod *corev1.Pod, status corev1.PodStatus, opts Options) 
 	for _, problem := range problems {
 		p.cfg.Log.Error("status would step back, kept what was published", "pod", e.namespace+"/"+e.name, "err", problem)
 	}
-	if e.since.IsZero() {
-		e.since = now
-	}
-	wasReady, wasTerminal := isReady(last), isTerminal(last.Phase)
-	e.want = &settled
 	if opts.Gone && !isMirror(pod) && !e.gone {
 		e.gone = true
-		finish(e.want)
+		finish(&settled)
 	}
+	l := laneOf(e.gone, pod, last, &settled)
+	e.want = &settled
 	e.gen++
-	if p.cfg.Client == nil {
+	switch {
+	case p.cfg.Client == nil:
 		p.keepOnly(e)
-		return
+	case !e.gone && !e.sending && unchanged(&e.base, e.want):
+		p.settleDown(e)
+	default:
+		if e.since.IsZero() {
+			e.since = now
+		}
+		p.enqueue(e, l, now)
 	}
-	if !e.gone && unchanged(&e.base, e.want) && !e.sending {
-		e.want, e.queued, e.since = nil, none, time.Time{}
-		delete(p.delayed, e)
-		p.tellIdle()
-		return
+}
+
+// laneOf tells how urgent the change from last to next is: others wait for readiness and for the end. Who uses readiness
+// looks away from a pod that is being deleted anyhow.
+func laneOf(gone bool, pod *corev1.Pod, last, next *corev1.PodStatus) lane {
+	turns := isReady(last) != isReady(next) || isTerminal(last.Phase) != isTerminal(next.Phase)
+	if gone || (turns && pod.DeletionTimestamp == nil) {
+		return urgent
 	}
-	l := normal
-	// Who uses readiness looks away from a pod that is being deleted anyhow.
-	readiness := wasReady != isReady(e.want) && pod.DeletionTimestamp == nil
-	if e.gone || readiness || wasTerminal != isTerminal(e.want.Phase) && pod.DeletionTimestamp == nil {
-		l = urgent
-	}
-	p.enqueue(e, l, now)
+	return normal
 }
 
 // Newest returns the status last asked for, whether or not the API server has it yet; false for an unknown pod. The
@@ -271,135 +271,15 @@ func (p *Publisher) keepOnly(e *entry) {
 }
 
 func (p *Publisher) drop(e *entry) {
-	e.want, e.gone, e.queued = nil, false, none
+	e.gone = false
 	e.gen++
 	delete(p.pods, e.uid)
+	p.settleDown(e)
+}
+
+// settleDown takes e off all lists: nothing is to be sent.
+func (p *Publisher) settleDown(e *entry) {
+	e.want, e.queued, e.since = nil, none, time.Time{}
 	delete(p.delayed, e)
 	p.tellIdle()
-}
-
-// enqueue lists e for sending, earlier than before if l is more urgent. An entry in flight is listed when it returns, one
-// that waits after an error when its time has come.
-func (p *Publisher) enqueue(e *entry, l lane, now time.Time) {
-	if l >= e.queued {
-		return
-	}
-	e.queued = l
-	if e.sending {
-		return
-	}
-	if _, waits := p.delayed[e]; waits && !e.held {
-		return
-	}
-	p.list(e, now)
-	p.kick()
-}
-
-// list puts e, which is not in flight, where its lane says: an urgent one among those to send now, another among those that
-// wait for more to come.
-func (p *Publisher) list(e *entry, now time.Time) {
-	if e.queued == normal && p.cfg.Hold > 0 {
-		e.notBefore, e.held = now.Add(p.cfg.Hold), true
-		p.delayed[e] = struct{}{}
-		return
-	}
-	delete(p.delayed, e)
-	e.held = false
-	p.queues[e.queued] = append(p.queues[e.queued], e)
-}
-
-func (p *Publisher) kick() {
-	select {
-	case p.wake <- struct{}{}:
-	default:
-	}
-}
-
-// dispatch starts as many requests as may run now and returns how long until there may be more to start without a wake.
-func (p *Publisher) dispatch(ctx context.Context, senders *sync.WaitGroup) time.Duration {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	now := time.Now()
-	next := p.release(now)
-	if wait := p.resume.Sub(now); wait > 0 {
-		return wait
-	}
-	limit := p.cfg.Parallel
-	if p.failures > 0 {
-		limit = 1 // one request finds out whether the API server is back
-	}
-	for p.inFlight < limit {
-		e := p.pop()
-		if e == nil {
-			break
-		}
-		e.sending = true
-		p.inFlight++
-		job := e.job()
-		senders.Go(func() { p.send(ctx, e, job) })
-	}
-	p.tellIdle()
-	return next
-}
-
-// release lists the entries whose time after an error has come, and returns how long until the next one's.
-func (p *Publisher) release(now time.Time) time.Duration {
-	next := time.Hour
-	for e := range p.delayed {
-		if wait := e.notBefore.Sub(now); wait > 0 {
-			next = min(next, wait)
-			continue
-		}
-		delete(p.delayed, e)
-		e.held = false
-		if e.queued != none {
-			p.queues[e.queued] = append(p.queues[e.queued], e)
-		}
-	}
-	return next
-}
-
-// pop takes the next entry to send, nil if there is none. An entry that was listed again as urgent leaves its first
-// listing behind, which is skipped here.
-func (p *Publisher) pop() *entry {
-	for l := range p.queues {
-		for len(p.queues[l]) > 0 {
-			e := p.queues[l][0]
-			p.queues[l][0] = nil
-			p.queues[l] = p.queues[l][1:]
-			if e.queued == lane(l) && !e.sending {
-				e.queued = none
-				return e
-			}
-		}
-	}
-	return nil
-}
-
-// settled reports whether nothing is wanted that is not at the server.
-func (p *Publisher) settled() bool {
-	if p.inFlight > 0 || len(p.delayed) > 0 {
-		return false
-	}
-	for _, e := range p.pods {
-		if e.want != nil {
-			return false
-		}
-	}
-	return true
-}
-
-func (p *Publisher) tellIdle() {
-	if len(p.idle) == 0 || !p.settled() {
-		return
-	}
-	for _, done := range p.idle {
-		close(done)
-	}
-	p.idle = nil
-}
-
-// jitter spreads d over [d/2, d), so that the nodes of a cluster don't return all at once.
-func jitter(d time.Duration) time.Duration {
-	return d/2 + rand.N(d/2)
 }
