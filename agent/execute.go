@@ -19,8 +19,10 @@ import (
 type task struct {
 	hands *Hands
 	log   *slog.Logger
-	step  plan.Step
-	pod   *corev1.Pod
+	// sandboxes is the gate that all pods' new sandboxes pass.
+	sandboxes gate
+	step      plan.Step
+	pod       *corev1.Pod
 	// sandbox is the pod's current sandbox, nil where there is none.
 	sandbox *plan.Sandbox
 	// instances are the pod's containers in the runtime.

@@ -27,7 +27,7 @@ func probeTargets(t plan.ProbeTarget, ip string) []probes.Target {
 	}
 	if !t.ReadinessOnly {
 		add(probes.Startup, t.Container.StartupProbe, t.Started)
-		add(probes.Liveness, t.Container.LivenessProbe, false)
+		add(probes.Liveness, t.Container.LivenessProbe, t.Started)
 	}
 	add(probes.Readiness, t.Container.ReadinessProbe, t.Ready)
 	return all

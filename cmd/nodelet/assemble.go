@@ -217,7 +217,6 @@ func (n *nodelet) run(ctx context.Context) error {
 		start(func(ctx context.Context) { n.sources.FollowAPI(ctx, n.api.Core) })
 		defer n.objects.Close()
 	}
-	n.nodeEvent(corev1.EventTypeNormal, "Starting", "Starting nodelet.")
 	start(n.supervisor.Run)
 	<-ctx.Done()
 	rooms.Wait()
