@@ -99,6 +99,10 @@ func (b *bench) pods(ctx context.Context, side string) error {
 	if err != nil {
 		return err
 	}
+	cpuBefore, err := cpuTime(b.node.AgentPID())
+	if err != nil {
+		return err
+	}
 	for i := range b.o.single {
 		err := b.onePod(ctx, fmt.Sprintf("one-%d", i), func(ready, gone time.Duration) {
 			b.note(side, "create to Ready, one at a time, ms", ms(ready))
@@ -108,6 +112,11 @@ func (b *bench) pods(ctx context.Context, side string) error {
 			return err
 		}
 	}
+	cpuAfter, err := cpuTime(b.node.AgentPID())
+	if err != nil {
+		return err
+	}
+	b.note(side, "agent's CPU for a pod's life, ms", ms(cpuAfter-cpuBefore)/float64(b.o.single))
 	after, err := b.audit.requests()
 	if err != nil {
 		return err
