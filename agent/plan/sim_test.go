@@ -162,7 +162,7 @@ func newLife(seed uint64, decide func(Desired, Observed) Plan) *life {
 	if chance(r, 30) {
 		l.desired.Rejected = &Rejection{Reason: "OutOfcpu", Message: "no"}
 	}
-	l.calmAt = epoch.Add(time.Duration(r.IntN(1800)) * time.Second)
+	l.calmAt = epoch.Add(time.Duration(r.IntN(1200)) * time.Second)
 	l.plannedFault()
 	return l
 }
@@ -306,6 +306,9 @@ func (l *life) calmDown() {
 	l.note("--- all goes well from now on")
 	l.stage, l.left, l.apiBehind = stageCalm, restWithin, false
 	l.exits, l.probes, l.probing = nil, nil, map[string]bool{}
+	for id, v := range l.verdicts {
+		l.probing[id] = v.Startup == ProbeFailure || v.Liveness == ProbeFailure // these do not get well by themselves
+	}
 	for i := range l.containers {
 		if c := &l.containers[i]; c.State == ContainerRunning {
 			l.willExit(c)

@@ -1,0 +1,213 @@
+package plan
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// mutantLives is how many lives a wrong rule may hide in.
+const mutantLives = 3000
+
+// TestMutants gives plan wrong facts, or bends what it decides, as a mistake in one of its rules would. The simulation must
+// notice each of them: a rule whose loss nobody notices is a rule that nobody guards.
+func TestMutants(t *testing.T) {
+	for name, mutate := range mutants {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for seed := uint64(1); seed <= mutantLives; seed++ {
+				l := newLife(seed, mutate)
+				l.run()
+				if l.broken != "" {
+					t.Logf("noticed in life %d: %s", seed, l.broken)
+					return
+				}
+			}
+			t.Errorf("not noticed in %d lives", mutantLives)
+		})
+	}
+}
+
+type decision = func(Desired, Observed) Plan
+
+var mutants = map[string]decision{
+	"what must never restart restarts": podChanged(func(d *Desired) {
+		d.Pod.Spec.RestartPolicy = corev1.RestartPolicyAlways
+		for i := range d.Pod.Spec.Containers {
+			d.Pod.Spec.Containers[i].RestartPolicy = nil
+		}
+	}),
+	"what must restart does not":                     podChanged(func(d *Desired) { d.Pod.Spec.RestartPolicy = corev1.RestartPolicyNever }),
+	"app containers do not wait for init containers": podChanged(func(d *Desired) { d.Pod.Spec.InitContainers = nil }),
+	"init containers run side by side": podChanged(func(d *Desired) {
+		d.Pod.Spec.Containers = append(slices.Clone(d.Pod.Spec.InitContainers), d.Pod.Spec.Containers...)
+		d.Pod.Spec.InitContainers = nil
+	}),
+	"nobody waits for a sidecar to be up": factsChanged(func(o *Observed) {
+		verdicts := map[string]Verdict{}
+		for _, c := range o.Containers {
+			v := o.Verdicts[c.ID]
+			v.Startup = ProbeSuccess
+			verdicts[c.ID] = v
+		}
+		o.Verdicts = verdicts
+	}),
+	"no back-off": factsChanged(func(o *Observed) {
+		o.Containers = slices.Clone(o.Containers)
+		for i := range o.Containers {
+			if c := &o.Containers[i]; !c.EndedAt.IsZero() {
+				c.EndedAt = c.EndedAt.Add(-time.Hour)
+			}
+		}
+	}),
+	"the back-off never grows": stepsChanged(func(s Step) Step {
+		if c, ok := s.(CreateContainer); ok {
+			c.Backoff = backoffFirst
+			return c
+		}
+		return s
+	}),
+	"a stop is not seen": desiredChanged(func(d *Desired) { d.Stop = nil }),
+	"a refused pod runs": desiredChanged(func(d *Desired) { d.Rejected = nil }),
+	"a stop gives too much time": stepsChanged(func(s Step) Step {
+		if c, ok := s.(StopContainer); ok {
+			c.Deadline = c.Deadline.Add(time.Minute)
+			return c
+		}
+		return s
+	}),
+	"an attempt is used twice": stepsChanged(func(s Step) Step {
+		if c, ok := s.(CreateContainer); ok {
+			c.Attempt = 0
+			return c
+		}
+		return s
+	}),
+	"sandboxes are not counted": stepsChanged(func(s Step) Step {
+		if c, ok := s.(CreateSandbox); ok {
+			c.Attempt = 0
+			return c
+		}
+		return s
+	}),
+	"volumes stay mounted":       stepsDropped(func(s Step) bool { _, is := s.(Unmount); return is }),
+	"volumes are not mounted":    stepsDropped(func(s Step) bool { _, is := s.(Mount); return is }),
+	"the cgroup stays":           stepsDropped(func(s Step) bool { _, is := s.(RemoveCgroup); return is }),
+	"created containers stay so": stepsDropped(func(s Step) bool { _, is := s.(StartContainer); return is }),
+	"released while volumes are held": planChanged(func(d Desired, o Observed, p *Plan) {
+		p.Released = p.Released || Stopping(d, o) && len(o.Sandboxes) == 0 && len(o.VolumesOnDisk) > 0
+	}),
+	"released while containers run": planChanged(func(d Desired, o Observed, p *Plan) { p.Released = p.Released || Stopping(d, o) }),
+	"done with traces left": planChanged(func(d Desired, _ Observed, p *Plan) {
+		p.Done = p.Done || p.Released && d.Stop != nil && d.Stop.Cause == StopOrphaned
+	}),
+	"a dead sandbox keeps its network": factsChanged(func(o *Observed) {
+		all := map[string]bool{}
+		for _, box := range o.Sandboxes {
+			all[box.ID] = true
+		}
+		o.Memory.StoppedSandboxes = all
+	}),
+	"the sandbox goes before its containers": planChanged(func(d Desired, o Observed, p *Plan) {
+		if Stopping(d, o) && len(o.Sandboxes) > 0 && len(o.Memory.InFlight) == 0 && len(p.Steps) > 0 {
+			p.Steps = []Step{StopSandbox{ID: o.Sandboxes[0].ID}}
+		}
+	}),
+	"sidecars stop with the app containers": podChanged(func(d *Desired) {
+		for i := range d.Pod.Spec.InitContainers {
+			if d.Stop != nil {
+				d.Pod.Spec.InitContainers[i].RestartPolicy = nil
+			}
+		}
+	}),
+	"sidecars stop in the order in which they started": podChanged(func(d *Desired) {
+		if d.Stop != nil {
+			slices.Reverse(d.Pod.Spec.InitContainers)
+		}
+	}),
+	"steps on their way are forgotten": factsChanged(func(o *Observed) { o.Memory.InFlight = map[string]Step{} }),
+	"failed steps are tried at once":   factsChanged(func(o *Observed) { o.Memory.Failures = map[string]Failure{} }),
+	"hooks are not run":                factsChanged(func(o *Observed) { o.Memory.Started = map[string]bool{} }),
+	"liveness does not matter": factsChanged(func(o *Observed) {
+		verdicts := map[string]Verdict{}
+		for id, v := range o.Verdicts {
+			v.Liveness = ProbeUnknown
+			verdicts[id] = v
+		}
+		o.Verdicts = verdicts
+	}),
+	"a changed spec does not matter": desiredChanged(func(d *Desired) { d.Hashes = nil }),
+	"what the status tells is not read": func(d Desired, o Observed) Plan {
+		o.Memory.Told = nil
+		return podChanged(func(d *Desired) { d.Pod.Status.ContainerStatuses = nil })(d, o)
+	},
+	"running containers are not seen": factsChanged(func(o *Observed) {
+		o.Containers = slices.DeleteFunc(slices.Clone(o.Containers), func(c Container) bool { return c.State == ContainerRunning })
+	}),
+	"the end of a pod is not final": planChanged(func(_ Desired, _ Observed, p *Plan) {
+		if terminal(p.Status.Phase) && !p.Released {
+			p.Status.Phase = corev1.PodRunning
+		}
+	}),
+	"a pod is called finished too early": planChanged(func(d Desired, _ Observed, p *Plan) {
+		if d.Stop != nil {
+			p.Status.Phase = corev1.PodFailed
+		}
+	}),
+	"all is called ready": planChanged(func(_ Desired, _ Observed, p *Plan) {
+		for i := range p.Status.ContainerStatuses {
+			p.Status.ContainerStatuses[i].Ready = true
+		}
+	}),
+	"nobody wakes": planChanged(func(_ Desired, _ Observed, p *Plan) { p.Wake = time.Time{} }),
+	"wakes all the time": planChanged(func(_ Desired, o Observed, p *Plan) {
+		if !p.Wake.IsZero() {
+			p.Wake = o.Now
+		}
+	}),
+	"steps twice": planChanged(func(_ Desired, _ Observed, p *Plan) { p.Steps = append(p.Steps, p.Steps...) }),
+}
+
+func desiredChanged(change func(*Desired)) decision {
+	return func(d Desired, o Observed) Plan {
+		change(&d)
+		return Pod(d, o)
+	}
+}
+
+// podChanged plans for a copy of the pod with a changed spec.
+func podChanged(change func(*Desired)) decision {
+	return desiredChanged(func(d *Desired) {
+		d.Pod = d.Pod.DeepCopy()
+		change(d)
+	})
+}
+
+func factsChanged(change func(*Observed)) decision {
+	return func(d Desired, o Observed) Plan {
+		change(&o)
+		return Pod(d, o)
+	}
+}
+
+func planChanged(change func(Desired, Observed, *Plan)) decision {
+	return func(d Desired, o Observed) Plan {
+		p := Pod(d, o)
+		change(d, o, &p)
+		return p
+	}
+}
+
+func stepsChanged(change func(Step) Step) decision {
+	return planChanged(func(_ Desired, _ Observed, p *Plan) {
+		for i := range p.Steps {
+			p.Steps[i] = change(p.Steps[i])
+		}
+	})
+}
+
+func stepsDropped(drop func(Step) bool) decision {
+	return planChanged(func(_ Desired, _ Observed, p *Plan) { p.Steps = slices.DeleteFunc(p.Steps, drop) })
+}
