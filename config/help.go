@@ -17,7 +17,7 @@ func helpText() string {
 		fmt.Fprintf(&b, "\n%s:\n", groupTitles[g])
 		for _, k := range knobs {
 			if k.flag != "" && k.group == g {
-				fmt.Fprintf(&b, "  %-34s %s%s\n", usage(k), k.help, shownDefault(k))
+				fmt.Fprintf(&b, "  %-38s %s%s\n", usage(k), k.help, shownDefault(k))
 			}
 		}
 	}
