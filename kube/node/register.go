@@ -37,6 +37,37 @@ func (r *Reporter) initialNode() *corev1.Node {
 	return n
 }
 
+// showLocal builds the object as it would be registered now and, when it changed, shows it to those who ask for the node
+// while there is no other.
+func (r *Reporter) showLocal(ctx context.Context, now time.Time) *corev1.Node {
+	before := r.local.Load()
+	n := r.initialNode()
+	n.Status, _ = r.cfg.status(before, r.gather(ctx, now), now)
+	if r.newest.Load() == nil && !sameStatus(before.Status, n.Status) {
+		r.local.Store(n)
+		if r.cfg.Changed != nil {
+			r.cfg.Changed(n)
+		}
+	}
+	return n
+}
+
+// standalone keeps the facts of a node without an API server.
+func (r *Reporter) standalone(ctx context.Context) {
+	r.state.started = time.Now()
+	tick := time.NewTicker(r.cfg.StatusInterval)
+	defer tick.Stop()
+	for {
+		r.showLocal(ctx, time.Now())
+		select {
+		case <-ctx.Done():
+			return
+		case <-r.wake:
+		case <-tick.C:
+		}
+	}
+}
+
 // defaultLabels are what every node says of itself.
 func (c *Config) defaultLabels() map[string]string {
 	return map[string]string{
@@ -122,14 +153,13 @@ func (r *Reporter) tryRegister(ctx context.Context) (*corev1.Node, error) {
 	ctx, cancel := context.WithTimeout(ctx, client.RequestTimeout)
 	defer cancel()
 	nodes := r.beat.api().Core
+	now := time.Now()
+	fresh := r.showLocal(ctx, now)
 	if r.cfg.Register {
-		fresh := r.initialNode()
-		now := time.Now()
-		status, events := r.cfg.status(fresh, r.gather(ctx, now), now)
-		fresh.Status = status
 		made := &corev1.Node{}
 		err := nodes.Post().Resource("nodes").Body(fresh).Do(ctx).Into(made)
 		if err == nil {
+			_, events := conditions(r.cfg.Name, nil, r.healthNow(), false, now)
 			r.record(events)
 			return made, nil
 		}

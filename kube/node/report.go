@@ -67,10 +67,7 @@ func (r *Reporter) retryTimer() <-chan time.Time {
 func (r *Reporter) awaitFirstWord(ctx context.Context) {
 	limit := time.After(firstLook)
 	for {
-		r.mu.Lock()
-		heard := !r.in.health.heard.IsZero()
-		r.mu.Unlock()
-		if heard {
+		if !r.healthNow().heard.IsZero() {
 			return
 		}
 		select {

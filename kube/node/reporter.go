@@ -59,7 +59,7 @@ type Config struct {
 
 	// Event records an event about the node: corev1.EventTypeNormal or EventTypeWarning, a reason, a message.
 	Event func(eventType, reason, message string)
-	// Changed is told each new version of the Node object, by one goroutine; it must not block. May be nil.
+	// Changed is told each new version of what Node gives, by one goroutine; it must not block. May be nil.
 	Changed func(*corev1.Node)
 	Log     *slog.Logger
 }
@@ -73,6 +73,7 @@ type Reporter struct {
 	log   *slog.Logger
 
 	newest   atomic.Pointer[corev1.Node] // nil before the object was seen; written by report alone
+	local    atomic.Pointer[corev1.Node] // the object as it would be registered; written by report alone
 	machine  atomic.Pointer[machineFacts]
 	appeared chan struct{} // closed with the first version
 	seen     chan *corev1.Node
@@ -98,8 +99,8 @@ type inputs struct {
 	volumesInUse []corev1.UniqueVolumeName
 }
 
-// New reads the machine and prepares the connections; it sends nothing. api may be nil in standalone mode: then only
-// Allocatable, Capacity and Node are of use.
+// New reads the machine and prepares the connections; it sends nothing. Without an API server (api is nil) the Reporter keeps
+// the facts of the node for those who ask, and tells nobody else.
 func New(cfg Config, api *client.Client, heartbeats *rest.Config) (*Reporter, error) {
 	if cfg.MachineRoot == "" {
 		cfg.MachineRoot = "/"
@@ -111,6 +112,7 @@ func New(cfg Config, api *client.Client, heartbeats *rest.Config) (*Reporter, er
 	if err := r.readMachine(time.Now()); err != nil {
 		return nil, err
 	}
+	r.local.Store(r.initialNode())
 	if api == nil {
 		return r, nil
 	}
@@ -125,6 +127,10 @@ func New(cfg Config, api *client.Client, heartbeats *rest.Config) (*Reporter, er
 
 // Run registers the node, keeps its status and lease, and follows the object, until ctx ends.
 func (r *Reporter) Run(ctx context.Context) {
+	if r.api == nil {
+		r.standalone(ctx)
+		return
+	}
 	r.cfg.Event(corev1.EventTypeNormal, "Starting", "Starting kubelet.")
 	var all sync.WaitGroup
 	all.Go(func() { r.follow(ctx) })
@@ -194,6 +200,12 @@ func (r *Reporter) set(change func(*inputs) bool) {
 	}
 }
 
+func (r *Reporter) healthNow() health {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.in.health
+}
+
 func (r *Reporter) poke() {
 	select {
 	case r.wake <- struct{}{}:
@@ -202,12 +214,12 @@ func (r *Reporter) poke() {
 }
 
 // Node gives the newest version of the Node object that was seen; before the API server was reached, the object as this agent
-// would register it, so that pods can be judged offline. The caller must not change it.
+// would register it (without a UID), so that pods can be judged offline. The caller must not change it.
 func (r *Reporter) Node() *corev1.Node {
 	if n := r.newest.Load(); n != nil {
 		return n
 	}
-	return r.initialNode()
+	return r.local.Load()
 }
 
 // Capacity gives what the machine has. The caller must not change it.

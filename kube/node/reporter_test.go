@@ -398,6 +398,41 @@ func TestRegistrationRetries(t *testing.T) {
 	})
 }
 
+// TestStandalone: without an API server pods are judged by the same facts, addresses and conditions among them.
+func TestStandalone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg := testConfig(t)
+		told := make(chan *corev1.Node, 100)
+		cfg.Changed = func(n *corev1.Node) { told <- n }
+		r, err := New(cfg, nil, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); r.Run(ctx) }()
+		r.SetRuntime(readyRuntime)
+		settle(time.Second)
+		n := r.Node()
+		if len(n.Status.Addresses) != 2 || n.Status.Addresses[0].Address != testNode || n.Labels["mine"] != "yes" || n.UID != "" {
+			t.Errorf("%+v", n)
+		}
+		if c := find(n.Status.Conditions, corev1.NodeReady); c == nil || c.Status != corev1.ConditionTrue || r.Health() != nil {
+			t.Errorf("%+v", n.Status.Conditions)
+		}
+		before := len(told)
+		for range 10 {
+			settle(10 * time.Second)
+			r.SetRuntime(readyRuntime)
+		}
+		if len(told) != before || before == 0 {
+			t.Errorf("told %d times, then %d times more without a change", before, len(told)-before)
+		}
+		cancel()
+		<-done
+	})
+}
+
 func TestForbiddenToCreate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := &fakeAPI{}
