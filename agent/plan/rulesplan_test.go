@@ -132,8 +132,13 @@ func (ru *rules) goesOn(w *world, p *Plan) {
 		ru.breaks("the plan wants to be made again at once: %v", p.Waits)
 	}
 	inFlight := slicesCount(w.calls, func(c *call) bool { return !c.ghost })
-	if len(p.Steps) == 0 && inFlight == 0 && p.Wake.IsZero() && len(p.Waits) > 0 {
-		ru.breaks("nothing goes on, but the pod waits: %+v", p.Waits)
+	if len(p.Steps) == 0 && inFlight == 0 && p.Wake.IsZero() {
+		switch {
+		case len(p.Waits) == 0:
+			ru.checkRest()
+		case ru.someAlive(func(*Container) bool { return true }) == nil:
+			ru.breaks("nothing goes on, but the pod waits: %+v", p.Waits)
+		}
 	}
 	for _, wait := range p.Waits {
 		if wait.For == "" || wait.Why == "" {

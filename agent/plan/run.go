@@ -125,18 +125,28 @@ func (v *view) containers(p *Plan, ground bool) {
 		case RoleInit:
 			if !v.initialized && !held && !v.initDone(s) {
 				v.next(p, s, ground)
+				v.heldUpBy(p, s, "runs, and what comes after it waits for its end")
 				held = true
 			}
 		case RoleSidecar:
 			if !held {
 				v.next(p, s, ground)
-				held = !v.initialized && !v.initDone(s)
+				if held = !v.initialized && !v.initDone(s); held {
+					v.heldUpBy(p, s, "runs, and what comes after it waits until it has started")
+				}
 			}
 		case RoleApp:
 			if v.initialized || !held && v.current == nil && !v.hasInit() {
 				v.next(p, s, ground)
 			}
 		}
+	}
+}
+
+// heldUpBy names a running container that others wait for.
+func (v *view) heldUpBy(p *Plan, s *slot, why string) {
+	if s.here && s.last.State == ContainerRunning {
+		p.Waits = append(p.Waits, Wait{For: "container " + s.spec.Name, Why: why})
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"net/netip"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -290,12 +289,5 @@ func ipv6(ip string) bool {
 
 // podName is a pod as the kubelet names it in messages.
 func podName(pod *corev1.Pod) string {
-	var b strings.Builder
-	b.WriteString(pod.Name)
-	b.WriteString("_")
-	b.WriteString(pod.Namespace)
-	b.WriteString("(")
-	b.WriteString(string(pod.UID))
-	b.WriteString(")")
-	return b.String()
+	return pod.Name + "_" + pod.Namespace + "(" + string(pod.UID) + ")"
 }
