@@ -19,10 +19,9 @@ import (
 type task struct {
 	hands *Hands
 	log   *slog.Logger
-	// sandboxes is the gate that all pods' new sandboxes pass.
-	sandboxes gate
-	step      plan.Step
-	pod       *corev1.Pod
+	gates *gates
+	step  plan.Step
+	pod   *corev1.Pod
 	// sandbox is the pod's current sandbox, nil where there is none.
 	sandbox *plan.Sandbox
 	// instances are the pod's containers in the runtime.
@@ -68,9 +67,9 @@ func (t *task) execute(ctx context.Context) (out outcome) {
 	case plan.RemoveContainer:
 		err = t.removeContainer(ctx, s)
 	case plan.StopSandbox:
-		err = t.hands.Runtime.StopPodSandbox(ctx, s.ID)
+		err = t.gates.stop.pass(ctx, func() error { return t.hands.Runtime.StopPodSandbox(ctx, s.ID) })
 	case plan.RemoveSandbox:
-		err = t.hands.Runtime.RemovePodSandbox(ctx, s.ID)
+		err = t.gates.remove.pass(ctx, func() error { return t.hands.Runtime.RemovePodSandbox(ctx, s.ID) })
 	case plan.Unmount:
 		err = t.hands.Volumes.Unmount(ctx, t.pod.UID, t.onDisk)
 	case plan.RemoveCgroup:

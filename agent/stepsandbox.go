@@ -36,13 +36,10 @@ func (t *task) createSandbox(ctx context.Context, s plan.CreateSandbox) error {
 	if err := os.MkdirAll(cfg.LogDirectory, 0o755); err != nil {
 		return fmt.Errorf("make log directory: %w", err)
 	}
-	leave, err := t.sandboxes.enter(ctx)
-	if err != nil {
+	return t.gates.create.pass(ctx, func() error {
+		_, err := t.hands.Runtime.RunPodSandbox(ctx, cfg, handler)
 		return err
-	}
-	defer leave()
-	_, err = t.hands.Runtime.RunPodSandbox(ctx, cfg, handler)
-	return err
+	})
 }
 
 func (t *task) sandboxConfig(attempt uint32) (*runtimeapi.PodSandboxConfig, error) {

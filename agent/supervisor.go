@@ -28,8 +28,7 @@ const relistBlind = time.Second
 type Supervisor struct {
 	hands *Hands
 	log   *slog.Logger
-	// sandboxes is the gate that new sandboxes pass.
-	sandboxes gate
+	gates *gates
 
 	sets     mailbox[*pods.Set]
 	nudges   chan nudge
@@ -72,7 +71,7 @@ type nudge struct {
 // NewSupervisor makes a supervisor that acts through hands.
 func NewSupervisor(hands *Hands, log *slog.Logger) *Supervisor {
 	return &Supervisor{
-		hands: hands, log: log, sandboxes: newGate(),
+		hands: hands, log: log, gates: newGates(),
 		sets: newMailbox[*pods.Set](), nudges: make(chan nudge, 128), attempts: make(chan probeEvent, 16), relist: make(chan []cri.PodSummary, 1),
 		ended: make(chan types.UID, 16), explain: make(chan chan<- []*Explanation),
 		set: &pods.Set{}, workers: map[types.UID]*entry{}, prints: map[types.UID]uint64{},
@@ -198,7 +197,7 @@ func (s *Supervisor) begin(ctx context.Context, pod *corev1.Pod) *entry {
 	e := &entry{order: Order{Desired: plan.Desired{Pod: pod}}}
 	uid := pod.UID
 	s.workers[uid] = e
-	e.worker = newWorker(s.hands, s.sandboxes, s.log)
+	e.worker = newWorker(s.hands, s.gates, s.log)
 	s.alive.Go(func() {
 		e.worker.run(ctx)
 		select {

@@ -35,8 +35,7 @@ const observeRetry = time.Second
 type worker struct {
 	hands *Hands
 	log   *slog.Logger
-	// sandboxes is shared by all workers.
-	sandboxes gate
+	gates *gates
 
 	inbox   mailbox[Order]
 	hints   atomic.Uint32
@@ -63,9 +62,9 @@ type worker struct {
 	explained atomic.Pointer[Explanation]
 }
 
-func newWorker(hands *Hands, sandboxes gate, log *slog.Logger) *worker {
+func newWorker(hands *Hands, gates *gates, log *slog.Logger) *worker {
 	w := &worker{
-		hands: hands, log: log, sandboxes: sandboxes,
+		hands: hands, log: log, gates: gates,
 		inbox: newMailbox[Order](), wake: make(chan struct{}, 1), results: make(chan outcome),
 		timer: time.NewTimer(time.Hour), gone: make(chan struct{}),
 		memory: plan.NewMemory(), cancels: map[string]context.CancelFunc{},
@@ -213,7 +212,7 @@ func (w *worker) start(ctx context.Context, step plan.Step) {
 
 // task is a step with the worker's facts as they are now. The maps are copied: the worker goes on while the step runs.
 func (w *worker) task(step plan.Step) *task {
-	t := &task{hands: w.hands, log: w.log, sandboxes: w.sandboxes, step: step, pod: w.desired.Pod, instances: w.facts.containers}
+	t := &task{hands: w.hands, log: w.log, gates: w.gates, step: step, pod: w.desired.Pod, instances: w.facts.containers}
 	if s := newestReady(w.facts.sandboxes); s != nil {
 		t.sandbox = s
 	}

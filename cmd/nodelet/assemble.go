@@ -211,6 +211,7 @@ func (n *nodelet) run(ctx context.Context) error {
 	start(n.deliver)
 	start(n.serveHealthz)
 	start(n.serveExplain)
+	start(n.notify)
 	if n.api != nil {
 		start(n.node.Run)
 		start(n.mirrors.Run)

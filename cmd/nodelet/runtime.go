@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -27,10 +28,12 @@ type runtimeWatch struct {
 	log     *slog.Logger
 	version atomic.Pointer[runtimeapi.VersionResponse]
 	pulled  chan struct{}
+	// answered is closed when the runtime has answered for the first time.
+	answered chan struct{}
 }
 
 func newRuntimeWatch(runtime *cri.Client, n *node.Reporter, log *slog.Logger) *runtimeWatch {
-	return &runtimeWatch{runtime: runtime, node: n, log: log, pulled: make(chan struct{}, 1)}
+	return &runtimeWatch{runtime: runtime, node: n, log: log, pulled: make(chan struct{}, 1), answered: make(chan struct{})}
 }
 
 // name is how the runtime calls itself, empty before it has answered.
@@ -50,6 +53,7 @@ func (w *runtimeWatch) run(ctx context.Context) {
 	ask := time.NewTimer(0)
 	defer ask.Stop()
 	lost := false
+	first := sync.OnceFunc(func() { close(w.answered) })
 	for {
 		select {
 		case <-ctx.Done():
@@ -62,7 +66,9 @@ func (w *runtimeWatch) run(ctx context.Context) {
 				w.log.Info("the container runtime answers again")
 				images.Reset(0)
 			}
-			lost = err != nil
+			if lost = err != nil; !lost {
+				first()
+			}
 			ask.Reset(pace(lost))
 			continue
 		case <-w.pulled:

@@ -16,6 +16,7 @@ import (
 	"github.com/nodelet/nodelet/cgroups"
 	"github.com/nodelet/nodelet/cri"
 	"github.com/nodelet/nodelet/kube/node"
+	"github.com/nodelet/nodelet/systemd"
 )
 
 // stuckCall is how long a call to the runtime may go unanswered before the agent counts as unwell.
@@ -59,6 +60,25 @@ func (n *nodelet) runtimeHealth() error {
 	}
 	c := n.runtime.InFlight()[i]
 	return fmt.Errorf("%s of %s has not been answered for %s", c.Verb, c.Object, now.Sub(c.Since).Round(time.Second))
+}
+
+// notify tells systemd that the agent is ready once the runtime has answered, then that it is alive as long as it is well.
+func (n *nodelet) notify(ctx context.Context) {
+	select {
+	case <-ctx.Done():
+		return
+	case <-n.watch.answered:
+	}
+	interval, err := systemd.WatchdogInterval()
+	if err == nil {
+		err = systemd.Notify(systemd.Ready)
+	}
+	if err != nil {
+		n.log.Warn("cannot tell systemd how the agent is", "err", err)
+	}
+	systemd.Watch(ctx, interval, n.runtimeHealth, func(err error) { n.log.Error("not well, systemd is not told otherwise", "err", err) })
+	<-ctx.Done()
+	_ = systemd.Notify(systemd.Stopping)
 }
 
 // makeTree makes the cgroups that pods live in, bounded by what the node may give to pods.
