@@ -109,6 +109,15 @@ func TestParseContainerKeepsWhatIsReadable(t *testing.T) {
 	}
 }
 
+// Half a hook is no hook.
+func TestParseContainerBrokenHook(t *testing.T) {
+	labels := map[string]string{LabelPodName: "p", LabelPodNamespace: "n", LabelPodUID: "u", LabelContainerName: "c"}
+	got, ok, err := ParseContainer(labels, map[string]string{AnnotationPreStopHandler: `{"exec":{"command":["a"]},"sleep":1}`})
+	if got.PreStop != nil || !ok || err == nil {
+		t.Errorf("%v %v %v", got.PreStop, ok, err)
+	}
+}
+
 // A container of another agent may carry nothing but its labels.
 func TestParseContainerWithoutAnnotations(t *testing.T) {
 	labels := map[string]string{LabelPodName: "p", LabelPodNamespace: "n", LabelPodUID: "u", LabelContainerName: "c"}
