@@ -173,6 +173,7 @@ func (w *worker) turn(ctx context.Context) (done bool) {
 	}
 	p := plan.Pod(w.desired.Desired, o)
 	w.tell(p)
+	w.memory.Tell(&p)
 	for _, key := range p.Cancel {
 		if cancel := w.cancels[key]; cancel != nil {
 			cancel()
