@@ -90,7 +90,7 @@ func (s *Supervisor) adoptFromDisk(ctx context.Context) {
 	if err != nil {
 		s.log.Warn("cannot list the pod directories", "err", err)
 	}
-	groups, err := s.hands.Cgroups.Pods()
+	groups, err := s.hands.podCgroups()
 	if err != nil {
 		s.log.Warn("cannot list the pod cgroups", "err", err)
 	}

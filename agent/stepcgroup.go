@@ -53,6 +53,14 @@ func (h *Hands) cgroupExists(pod *corev1.Pod) (bool, error) {
 	return false, nil
 }
 
+// podCgroups lists the pods that have a cgroup. Without a cgroup for each pod there are none of the agent's making.
+func (h *Hands) podCgroups() ([]cgroups.Pod, error) {
+	if h.Node().Cgroups.Flat {
+		return nil, nil
+	}
+	return h.Cgroups.Pods()
+}
+
 // classes are the QoS classes that the pod's cgroup may be in: all of them where only its UID is known.
 func classes(pod *corev1.Pod) []corev1.PodQOSClass {
 	if len(pod.Spec.Containers) > 0 {
