@@ -41,6 +41,8 @@ type Hands struct {
 	Pulled func()
 	// BackoffMax bounds the crash-loop back-off; zero means the kubelet's five minutes.
 	BackoffMax time.Duration
+	// LogLinks is where log collectors look for links to the containers' logs; empty means /var/log/containers.
+	LogLinks string
 }
 
 // Objects gives the API objects that pods refer to: kube/objects with an API server, the manifest directory without.

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -17,8 +18,8 @@ import (
 // minStop is the least time a container gets between SIGTERM and SIGKILL, whatever its hook has used up.
 const minStop = 2 * time.Second
 
-// containerLogs is where log collectors look for links to the containers' logs.
-const containerLogs = "/var/log/containers"
+// logLinks is where log collectors look for links to the containers' logs, unless Hands.LogLinks says otherwise.
+const logLinks = "/var/log/containers"
 
 // ensureImage makes the image of a container present by its pull policy.
 func (t *task) ensureImage(ctx context.Context, s plan.EnsureImage) (images.Image, error) {
@@ -101,15 +102,22 @@ func (t *task) linkLog(s plan.StartContainer) {
 		return
 	}
 	target := filepath.Join(t.hands.Node().PodLogDir(t.pod.Namespace, t.pod.Name, t.pod.UID), spec.LogPath(s.Name, c.Attempt))
-	link := logLink(t.pod, s.Name, s.ID)
-	if err := os.Symlink(target, link); err != nil && !os.IsExist(err) {
+	link := t.logLink(s.Name, s.ID)
+	err := os.MkdirAll(filepath.Dir(link), 0o755)
+	if err == nil {
+		err = os.Symlink(target, link)
+	}
+	if err != nil && !os.IsExist(err) {
 		t.log.Warn("cannot link the log for collectors", "link", link, "err", err)
 	}
 }
 
-func logLink(pod *corev1.Pod, container, id string) string {
-	return filepath.Join(containerLogs, fmt.Sprintf("%s_%s_%s-%s.log", pod.Name, pod.Namespace, container, id))
+// logLink is the link to the log of one instance, by the name that log collectors take apart.
+func (t *task) logLink(container, id string) string {
+	return filepath.Join(t.hands.logLinks(), fmt.Sprintf("%s_%s_%s-%s.log", t.pod.Name, t.pod.Namespace, container, id))
 }
+
+func (h *Hands) logLinks() string { return cmp.Or(h.LogLinks, logLinks) }
 
 func (t *task) instance(id string) *plan.Container {
 	for i := range t.instances {

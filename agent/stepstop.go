@@ -85,7 +85,7 @@ func (t *task) removeContainer(ctx context.Context, s plan.RemoveContainer) erro
 	log := filepath.Join(t.hands.Node().PodLogDir(t.pod.Namespace, t.pod.Name, t.pod.UID), spec.LogPath(s.Name, c.Attempt))
 	rotated, _ := filepath.Glob(log + ".*")
 	var errs []error
-	for _, p := range append(rotated, log, logLink(t.pod, s.Name, s.ID)) {
+	for _, p := range append(rotated, log, t.logLink(s.Name, s.ID)) {
 		if err := os.Remove(p); err != nil && !errors.Is(err, os.ErrNotExist) {
 			errs = append(errs, fmt.Errorf("remove log: %w", err))
 		}
@@ -95,7 +95,7 @@ func (t *task) removeContainer(ctx context.Context, s plan.RemoveContainer) erro
 
 // removeDir removes what the disk still shows of a pod that is gone.
 func (t *task) removeDir(ctx context.Context) error {
-	links, _ := filepath.Glob(filepath.Join(containerLogs, fmt.Sprintf("%s_%s_*.log", t.pod.Name, t.pod.Namespace)))
+	links, _ := filepath.Glob(filepath.Join(t.hands.logLinks(), fmt.Sprintf("%s_%s_*.log", t.pod.Name, t.pod.Namespace)))
 	dir := t.hands.Node().PodLogDir(t.pod.Namespace, t.pod.Name, t.pod.UID)
 	for _, link := range links {
 		if target, err := os.Readlink(link); err == nil && filepath.Dir(filepath.Dir(target)) == dir {
