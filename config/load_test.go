@@ -139,7 +139,7 @@ func TestPrecedence(t *testing.T) {
 	for name, body := range map[string]string{
 		"20-b.conf":        "maxPods: 20\nevictionHard: {memory.available: 2Gi}\nclusterDNS: [10.0.0.2]\nstaticPodPath: manifests\n",
 		"10-a.conf":        "maxPods: 10\npodsPerCore: 1\nregistryBurst: 7\n",
-		"30-sub/c.conf":    "podsPerCore: null\n",
+		"30-sub/c.conf":    "podsPerCore: null\nevictionHard: {nodefs.available: null, imagefs.available: 1Gi}\n",
 		"99-ignored.yaml":  "maxPods: 99\n",
 		"30-sub/.hid.conf": "eventBurst: 5\n",
 	} {
@@ -156,7 +156,7 @@ func TestPrecedence(t *testing.T) {
 		t.Errorf("maxPods %d, port %d, podsPerCore %d, registryBurst %d, eventBurst %d, domain %q",
 			k.MaxPods, k.Port, k.PodsPerCore, k.RegistryBurst, k.EventBurst, k.ClusterDomain)
 	}
-	if want := map[string]string{"nodefs.available": "5%", "memory.available": "2Gi"}; !cmp.Equal(k.EvictionHard, want) {
+	if want := map[string]string{"memory.available": "2Gi", "imagefs.available": "1Gi"}; !cmp.Equal(k.EvictionHard, want) {
 		t.Errorf("evictionHard: %v", k.EvictionHard)
 	}
 	if want := []string{"10.0.0.2"}; !cmp.Equal(k.ClusterDNS, want) {
