@@ -130,8 +130,7 @@ func (l *lease) attempt(ctx context.Context) error {
 		err := l.update(ctx)
 		if !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
 			return err
-		}
-		l.held = nil // somebody else wrote or deleted it: look again
+		} // else somebody wrote or deleted it: look again
 	}
 	got, err := l.get(ctx)
 	if apierrors.IsNotFound(err) {
