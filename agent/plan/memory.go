@@ -127,9 +127,9 @@ func (m *Memory) Began(step Step) {
 	delete(m.Late, key)
 	switch s := step.(type) {
 	case CreateContainer:
-		// The one before stays, for this attempt may have to be made again.
 		m.Restarts[Instance{s.Name, s.Attempt}] = s.Backoff
-		delete(m.Restarts, Instance{s.Name, s.Attempt - 2})
+		// Those just before stay, for this attempt may have to be made again.
+		maps.DeleteFunc(m.Restarts, func(i Instance, _ time.Duration) bool { return i.Name == s.Name && i.Attempt+4 < s.Attempt })
 	case StopContainer:
 		m.Killed[s.ID] = s
 	case StartContainer:

@@ -35,6 +35,8 @@ type Node struct {
 	RecursiveReadOnly bool
 	// HostIPs are the node's addresses, the primary one first.
 	HostIPs []string
+	// BackoffFirst is the first crash-loop back-off; zero means the kubelet's 10 s.
+	BackoffFirst time.Duration
 	// BackoffMax bounds the crash-loop back-off (KubeletConfiguration crashLoopBackOff.maxContainerRestartPeriod); zero
 	// means DefaultBackoffMax.
 	BackoffMax time.Duration

@@ -1,6 +1,8 @@
 package plan
 
 import (
+	"time"
+
 	corev1 "k8s.io/api/core/v1"
 )
 
@@ -186,6 +188,10 @@ func (ru *rules) checkRest() {
 
 // mayEnd: a pod that has ended without being told has nothing left to do, or cannot be initialized.
 func (ru *rules) mayEnd() {
+	limit, start := ru.l.desired.Pod.Spec.ActiveDeadlineSeconds, ru.l.plan.Status.StartTime
+	if limit != nil && ru.l.now.Sub(start.Time) >= time.Duration(*limit)*time.Second {
+		return
+	}
 	for name, role := range ru.roles {
 		last := ru.last[name]
 		failed := last != nil && last.ended && last.code != 0 && !ru.mayRunAgain(name, last.code)

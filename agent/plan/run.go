@@ -217,21 +217,16 @@ func (v *view) create(p *Plan, s *slot, ground bool) {
 	}
 }
 
-// nextAttempt follows all attempts that the runtime or the status know of. A status without a container ID counts the
-// instance that follows already.
+// nextAttempt follows the newest instance. The status may count further, where it has seen an instance come that never ran.
 func (s *slot) nextAttempt() uint32 {
 	next := uint32(0)
 	if s.last != nil {
 		next = s.last.Attempt + 1
 	}
-	if s.shown == nil || s.shown.RestartCount < 0 {
-		return next
+	if s.shown != nil && s.shown.RestartCount > 0 {
+		next = max(next, uint32(s.shown.RestartCount))
 	}
-	told := uint32(s.shown.RestartCount)
-	if s.shown.ContainerID != "" {
-		told++
-	}
-	return max(next, told)
+	return next
 }
 
 // strangerAlive: an instance that is not the newest has processes.
