@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodelet/nodelet/agent/plan"
 	"github.com/nodelet/nodelet/agent/spec"
@@ -93,19 +95,46 @@ func (t *task) removeContainer(ctx context.Context, s plan.RemoveContainer) erro
 	return errors.Join(errs...)
 }
 
-// removeDir removes what the disk still shows of a pod that is gone.
+// removeDir removes what the disk still shows of a pod that is gone. Its directory goes last: by that a later life of the agent
+// would find the rest.
 func (t *task) removeDir(ctx context.Context) error {
-	links, _ := filepath.Glob(filepath.Join(t.hands.logLinks(), fmt.Sprintf("%s_%s_*.log", t.pod.Name, t.pod.Namespace)))
-	dir := t.hands.Node().PodLogDir(t.pod.Namespace, t.pod.Name, t.pod.UID)
+	logs, err := logDirs(t.hands.Node().PodLogsDir, t.pod.UID)
+	if err != nil {
+		return err
+	}
+	for _, dir := range logs {
+		if err := t.removeLogs(dir); err != nil {
+			return err
+		}
+	}
+	return t.hands.Volumes.RemovePodDir(ctx, t.pod.UID)
+}
+
+// logDirs are the log directories of a pod of which perhaps nothing but the UID is known: <namespace>_<name>_<uid>.
+func logDirs(all string, pod types.UID) (dirs []string, err error) {
+	entries, err := os.ReadDir(all)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("list log directories: %w", err)
+	}
+	for _, e := range entries {
+		if parts := strings.SplitN(e.Name(), "_", 3); len(parts) == 3 && parts[2] == string(pod) {
+			dirs = append(dirs, filepath.Join(all, e.Name()))
+		}
+	}
+	return dirs, nil
+}
+
+// removeLogs removes the log directory of a pod with the collectors' links into it.
+func (t *task) removeLogs(dir string) error {
+	parts := strings.SplitN(filepath.Base(dir), "_", 3)
+	links, _ := filepath.Glob(filepath.Join(t.hands.logLinks(), fmt.Sprintf("%s_%s_*.log", parts[1], parts[0])))
 	for _, link := range links {
 		if target, err := os.Readlink(link); err == nil && filepath.Dir(filepath.Dir(target)) == dir {
 			_ = os.Remove(link)
 		}
 	}
-	if t.pod.Name != "" {
-		if err := os.RemoveAll(dir); err != nil {
-			return fmt.Errorf("remove log directory: %w", err)
-		}
+	if err := os.RemoveAll(dir); err != nil {
+		return fmt.Errorf("remove log directory: %w", err)
 	}
-	return t.hands.Volumes.RemovePodDir(ctx, t.pod.UID)
+	return nil
 }
