@@ -39,8 +39,8 @@ type Hands struct {
 	RecursiveReadOnly bool
 	// Pulled is told when a pull has brought an image.
 	Pulled func()
-	// BackoffMax bounds the crash-loop back-off; zero means the kubelet's five minutes.
-	BackoffMax time.Duration
+	// BackoffFirst and BackoffMax bound the crash-loop back-off; zero means the kubelet's 10 s and five minutes.
+	BackoffFirst, BackoffMax time.Duration
 	// LogLinks is where log collectors look for links to the containers' logs; empty means /var/log/containers.
 	LogLinks string
 }
@@ -63,5 +63,6 @@ func (h *Hands) Exec(ctx context.Context, id string, cmd []string, timeout time.
 
 // planNode are the node's facts as plan wants them.
 func (h *Hands) planNode() plan.Node {
-	return plan.Node{HostIPs: h.Node().HostIPs, BackoffMax: h.BackoffMax, RuntimeName: h.RuntimeName(), RecursiveReadOnly: h.RecursiveReadOnly}
+	return plan.Node{HostIPs: h.Node().HostIPs, BackoffFirst: h.BackoffFirst, BackoffMax: h.BackoffMax,
+		RuntimeName: h.RuntimeName(), RecursiveReadOnly: h.RecursiveReadOnly}
 }

@@ -9,8 +9,8 @@ import (
 
 const (
 	// DefaultBackoffMax is the longest crash-loop back-off, the kubelet's.
-	DefaultBackoffMax   = 5 * time.Minute
-	defaultBackoffFirst = 10 * time.Second
+	DefaultBackoffMax = 5 * time.Minute
+	backoffFirst      = 10 * time.Second
 	// backoffReset is how long a container must have run for its back-off to start anew.
 	backoffReset = 10 * time.Minute
 )
@@ -77,7 +77,7 @@ func (v *view) nextDelay(s *slot) time.Duration {
 	if s.last == nil || v.changed(s) {
 		return 0
 	}
-	return min(max(backoffFirst(v.o), 2*v.crashDelay(s)), backoffMax(v.o))
+	return min(max(firstBackoff(v.o), 2*v.crashDelay(s)), backoffMax(v.o))
 }
 
 // backoff is the delay after the end of an instance before the next may be made. The first restart is immediate.
@@ -92,14 +92,14 @@ func backoff(last Container, o Observed) time.Duration {
 		return 0
 	}
 	// The agent has not seen the earlier restarts; as many as there were count as crashes.
-	return doubled(backoffFirst(o), int(last.Attempt)-1, backoffMax(o))
+	return doubled(firstBackoff(o), int(last.Attempt)-1, backoffMax(o))
 }
 
-func backoffFirst(o Observed) time.Duration {
+func firstBackoff(o Observed) time.Duration {
 	if o.Node.BackoffFirst > 0 {
 		return o.Node.BackoffFirst
 	}
-	return defaultBackoffFirst
+	return backoffFirst
 }
 
 func backoffMax(o Observed) time.Duration {

@@ -165,7 +165,7 @@ func (n *nodelet) makeAgent() error {
 		Images: images.New(n.runtime, images.Options{MaxParallel: parallel, NodeConfigs: images.NodeConfigFiles(c.Paths.Root),
 			Log: n.log}),
 		Volumes: vols, Cgroups: n.cgroups, Objects: n.objectsFor, Status: n.status, Events: n.recorder,
-		Node: n.facts.spec, RuntimeName: n.watch.name, BackoffMax: c.CrashLoop.Max, Pulled: n.watch.imagesChanged,
+		Node: n.facts.spec, RuntimeName: n.watch.name, BackoffFirst: c.CrashLoop.Initial, BackoffMax: c.CrashLoop.Max, Pulled: n.watch.imagesChanged,
 	}
 	hands.Admit = n.admit
 	n.prober = probes.New(probes.Config{
@@ -212,8 +212,9 @@ func (n *nodelet) run(ctx context.Context) error {
 	start(n.serveHealthz)
 	start(n.serveExplain)
 	start(n.notify)
+	start(trim)
+	start(n.node.Run)
 	if n.api != nil {
-		start(n.node.Run)
 		start(n.mirrors.Run)
 		start(func(ctx context.Context) { n.sources.FollowAPI(ctx, n.api.Core) })
 		defer n.objects.Close()

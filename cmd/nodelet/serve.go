@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/nodelet/nodelet/cgroups"
-	"github.com/nodelet/nodelet/cri"
 	"github.com/nodelet/nodelet/kube/node"
 	"github.com/nodelet/nodelet/systemd"
 )
@@ -40,26 +39,25 @@ func (n *nodelet) serveHealthz(ctx context.Context) {
 	}
 }
 
+// checks leave the API server out: while it is away the node goes on, and a restart of the agent would not bring it back.
 func (n *nodelet) checks() []node.Check {
-	checks := []node.Check{
+	return []node.Check{
 		{Name: "ping", Run: func() error { return nil }},
 		{Name: "runtime", Run: n.runtimeHealth},
 	}
-	if n.api != nil {
-		checks = append(checks, node.Check{Name: "heartbeat", Run: n.node.Health})
-	}
-	return checks
 }
 
 // runtimeHealth is an error while a call to the runtime goes unanswered for too long; it says which, and on what.
 func (n *nodelet) runtimeHealth() error {
 	now := time.Now()
-	i := slices.IndexFunc(n.runtime.InFlight(), func(c cri.Call) bool { return now.Sub(c.Since) > stuckCall && c.Verb != "PullImage" })
-	if i < 0 {
-		return nil
+	for _, c := range n.runtime.InFlight() {
+		// Pulls, stops with a long grace and execs may take their time.
+		long := c.Verb == "PullImage" || c.Verb == "StopContainer" || c.Verb == "ExecSync" || c.Verb == "GetContainerEvents"
+		if took := now.Sub(c.Since); took > stuckCall && !long {
+			return fmt.Errorf("%s of %s has not been answered for %s", c.Verb, c.Object, took.Round(time.Second))
+		}
 	}
-	c := n.runtime.InFlight()[i]
-	return fmt.Errorf("%s of %s has not been answered for %s", c.Verb, c.Object, now.Sub(c.Since).Round(time.Second))
+	return nil
 }
 
 // notify tells systemd that the agent is ready once the runtime has answered, then that it is alive as long as it is well.
