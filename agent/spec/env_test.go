@@ -273,6 +273,10 @@ func TestResourceField(t *testing.T) {
 			t.Errorf("%s: %q %v", name, got, err)
 		}
 	}
+	ref := &corev1.ResourceFieldSelector{Resource: "limits.memory"}
+	if got, err := ResourceField(pod, &corev1.Container{}, ref, list("", "1Mi")); err != nil || got != "1048576" {
+		t.Errorf("a node without CPU: %q %v", got, err)
+	}
 	for _, ref := range []corev1.ResourceFieldSelector{{Resource: "limits.cpu"}, {ContainerName: "debug", Resource: "limits.cpu"}} {
 		if got, err := ResourceField(pod, nil, &ref, allocatable); err == nil {
 			t.Errorf("%v: %q", ref, got)

@@ -14,6 +14,7 @@ func TestParseResolvConf(t *testing.T) {
 	}{
 		"empty":             {"", ResolvConf{}},
 		"comments":          {"# nameserver 1.2.3.4\n #x\n;nameserver 1.2.3.4\n\n \n", ResolvConf{}},
+		"after comments":    {"#\n\nnameserver 1.2.3.4", ResolvConf{Nameservers: []string{"1.2.3.4"}}},
 		"others":            {"domain a.b\nsortlist 1.2.3.4\n", ResolvConf{}},
 		"servers":           {"nameserver 1.2.3.4\n  nameserver\t::1 # mine\r\n", ResolvConf{Nameservers: []string{"1.2.3.4", "::1"}}},
 		"same server twice": {"nameserver a\nnameserver a", ResolvConf{Nameservers: []string{"a", "a"}}},

@@ -197,6 +197,14 @@ func TestSandboxFailsClosed(t *testing.T) {
 	}
 }
 
+func TestPortBounds(t *testing.T) {
+	pod := testPod()
+	pod.Spec.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: 65535, HostPort: 65535}}
+	if got, err := portMappings(pod); err != nil || len(got) != 1 || got[0].HostPort != 65535 {
+		t.Errorf("%v %v", got, err)
+	}
+}
+
 // Without a security context the sandbox still shares what the pod asks to share.
 func TestSandboxWithoutSecurityContext(t *testing.T) {
 	pod := testPod()
