@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
-VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+VERSION ?= 0.1.0-dev.$(shell git describe --always --dirty 2>/dev/null || echo unknown)
 LDFLAGS := -s -w -X github.com/nodelet/nodelet/config.Version=$(VERSION)
 TESTBED := go run ./test/testbed/cmd/testbed
 PKGS := ./...
