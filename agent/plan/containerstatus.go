@@ -44,12 +44,15 @@ func (v *view) containerStatus(s *slot) corev1.ContainerStatus {
 	if terminal(v.old.Phase) && s.shown != nil && s.shown.State.Terminated != nil {
 		return *s.shown // the pod has ended, and so has this
 	}
-	st := v.neverSeen(s)
+	st := v.bySpec(s)
 	switch {
 	case s.last != nil && !s.lost:
 		v.seen(&st, s)
 	case s.shown != nil:
+		st.State = v.notYet()
 		v.vanished(&st, s)
+	default:
+		st.State = v.notYet()
 	}
 	if st.State.Waiting != nil && s.role == RoleInit && s.last == nil && v.appMade() {
 		st.State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: "Completed",
@@ -60,9 +63,9 @@ func (v *view) containerStatus(s *slot) corev1.ContainerStatus {
 	return st
 }
 
-// neverSeen is the status of a container without an instance.
-func (v *view) neverSeen(s *slot) corev1.ContainerStatus {
-	return corev1.ContainerStatus{Name: s.spec.Name, Image: s.spec.Image, State: v.notYet(), VolumeMounts: v.volumeMounts(s)}
+// bySpec is what the status of a container says without any instance.
+func (v *view) bySpec(s *slot) corev1.ContainerStatus {
+	return corev1.ContainerStatus{Name: s.spec.Name, Image: s.spec.Image, VolumeMounts: v.volumeMounts(s)}
 }
 
 // notYet is the state of a container whose turn has not come.
