@@ -53,7 +53,11 @@ func (t *task) environment(ctx context.Context, c *corev1.Container) (spec.Objec
 			return out, fmt.Errorf("get %s %q: %w", r.kind, r.name, err)
 		}
 	}
-	services, err := t.hands.Objects(t.pod).Services(ctx, t.pod.Namespace)
+	namespace := t.pod.Namespace
+	if links := t.pod.Spec.EnableServiceLinks; links != nil && !*links {
+		namespace = corev1.NamespaceDefault // the API server's own service is always told
+	}
+	services, err := t.hands.Objects(t.pod).Services(ctx, namespace)
 	if err != nil {
 		return out, fmt.Errorf("list services for environment variables: %w", err)
 	}
