@@ -3,6 +3,7 @@ package agent
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -60,6 +61,8 @@ func (s *Supervisor) Explain(ctx context.Context) ([]*Explanation, error) {
 	answer := make(chan []*Explanation, 1)
 	select {
 	case s.explain <- answer:
+	case <-s.gone:
+		return nil, errors.New("the agent is ending; ask again when it is back")
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
