@@ -117,9 +117,9 @@ func defaultReason(step plan.Step) string {
 func (t *task) report(out outcome, took time.Duration) {
 	switch {
 	case out.Problem == nil:
-		t.log.Info("done", "step", t.step.String(), "took", took)
+		t.log.Debug("done", "step", t.step.String(), "took", took)
 	case out.Problem.Cancelled:
-		t.log.Info("given up", "step", t.step.String(), "took", took)
+		t.log.Debug("given up", "step", t.step.String(), "took", took)
 	default:
 		t.log.Warn("failed", "step", t.step.String(), "took", took, "reason", out.Problem.Reason, "err", out.Problem.Message)
 		t.failureEvent(out.Problem)

@@ -11,7 +11,8 @@ func helpText() string {
 	b.WriteString("nodelet runs the pods of a Kubernetes node, in place of the kubelet " + KubernetesVersion + ".\n\n" +
 		"Usage: nodelet [flags]\n\n" +
 		"  nodelet --config=/var/lib/kubelet/config.yaml --kubeconfig=/etc/kubernetes/kubelet.conf\n" +
-		"  nodelet --manifests=/etc/kubernetes/manifests          static pods alone, no API server\n")
+		"  nodelet --manifests=/etc/kubernetes/manifests          static pods alone, no API server\n" +
+		"  nodelet explain [POD]…                                 what the pods of this node are waiting for\n")
 	hidden := 0
 	for g := gFiles; g <= gProcess; g++ {
 		fmt.Fprintf(&b, "\n%s:\n", groupTitles[g])
