@@ -29,6 +29,8 @@ type task struct {
 	// mounts are the mounted volumes by name and image the container's image, for CreateContainer.
 	mounts map[string]volumes.Mounted
 	image  images.Image
+	// services are those read while the sandbox was made, for CreateContainer.
+	services serviceList
 	// made is how the container was made, for StopContainer.
 	made spec.ContainerFacts
 	// onDisk is the volume's directory, for Unmount.
@@ -38,8 +40,9 @@ type task struct {
 // outcome is what a step came to, with what only the worker must remember of it.
 type outcome struct {
 	plan.Result
-	mounted volumes.Mounted
-	image   images.Image
+	mounted  volumes.Mounted
+	image    images.Image
+	services serviceList
 }
 
 // execute maps a step to a hand.
@@ -53,7 +56,12 @@ func (t *task) execute(ctx context.Context) (out outcome) {
 		out.mounted, err = t.mount(ctx, s)
 		out.RefreshAt = out.mounted.RefreshAt
 	case plan.CreateSandbox:
+		services := t.readServices(ctx)
 		err = t.createSandbox(ctx, s)
+		select {
+		case out.services = <-services:
+		default: // a slow API server holds no sandbox up
+		}
 	case plan.EnsureImage:
 		out.image, err = t.ensureImage(ctx, s)
 	case plan.CreateContainer:

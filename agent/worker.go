@@ -52,11 +52,15 @@ type worker struct {
 	// pod's end must take down.
 	mounts map[string]volumes.Mounted
 	pulled map[string]images.Image
-	onDisk map[string]volumes.OnDisk
+	// services are those that were read while the sandbox was made.
+	services serviceList
+	onDisk   map[string]volumes.OnDisk
 	// facts come from the runtime's last answer, known; stale when something may have moved since.
 	facts runtimeFacts
 	known *cri.Snapshot
 	stale bool
+	// blind: the last look at the pod has failed.
+	blind bool
 	told  told
 	// explained is what the last plan says of the pod; others read it.
 	explained atomic.Pointer[Explanation]
@@ -157,8 +161,9 @@ func (w *worker) ended(r outcome) {
 		}
 	case plan.EnsureImage:
 		w.pulled[s.Container] = r.image
-	case plan.CreateSandbox, plan.StopSandbox, plan.RemoveSandbox,
-		plan.CreateContainer, plan.StartContainer, plan.StopContainer, plan.RemoveContainer:
+	case plan.CreateSandbox:
+		w.services, w.stale = r.services, true
+	case plan.StopSandbox, plan.RemoveSandbox, plan.CreateContainer, plan.StartContainer, plan.StopContainer, plan.RemoveContainer:
 		w.stale = true
 	}
 }
@@ -167,10 +172,10 @@ func (w *worker) ended(r outcome) {
 func (w *worker) turn(ctx context.Context) (done bool) {
 	o, err := w.observe(ctx)
 	if err != nil {
-		w.log.Warn("cannot see the pod in the runtime, trying again", "err", err, "in", observeRetry)
-		w.timer.Reset(observeRetry)
+		w.lookAgain(err)
 		return false
 	}
+	w.blind = false
 	p := plan.Pod(w.desired.Desired, o)
 	w.tell(p)
 	w.memory.Tell(&p)
@@ -187,6 +192,16 @@ func (w *worker) turn(ctx context.Context) (done bool) {
 		w.timer.Reset(max(0, time.Until(p.Wake)))
 	}
 	return p.Done
+}
+
+// lookAgain sees to it that the worker soon tries once more to see its pod. The trouble is logged once.
+func (w *worker) lookAgain(err error) {
+	if !w.blind {
+		w.log.Warn("cannot see what there is of the pod, trying again", "err", err, "every", observeRetry)
+	}
+	w.blind = true
+	w.explainLook(err)
+	w.timer.Reset(observeRetry)
 }
 
 // start sends a step on its way; its result comes back to the loop.
@@ -219,7 +234,7 @@ func (w *worker) task(step plan.Step) *task {
 	}
 	switch s := step.(type) {
 	case plan.CreateContainer:
-		t.mounts, t.image = maps.Clone(w.mounts), w.pulled[s.Name]
+		t.mounts, t.image, t.services = maps.Clone(w.mounts), w.pulled[s.Name], w.services
 	case plan.StopContainer:
 		t.made = w.facts.made[s.ID]
 	case plan.Unmount:
