@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"time"
 
@@ -36,15 +37,13 @@ type Wait struct {
 }
 
 func explanation(o *Order, p plan.Plan) *Explanation {
-	e := &Explanation{Pod: o.Pod.Namespace + "/" + o.Pod.Name, UID: string(o.Pod.UID), Phase: p.Status.Phase}
+	e := o.explanation()
+	e.Phase = p.Status.Phase
 	for _, c := range p.Status.Conditions {
 		e.Ready = e.Ready || c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
 	}
-	if o.Stop != nil {
-		e.Stopping = o.Stop.Cause.String()
-	}
 	for _, s := range p.Steps {
-		e.Waits = append(e.Waits, Wait{For: s.String(), Why: "in progress"})
+		e.Waits = append(e.Waits, inProgress(s.String()))
 	}
 	for _, w := range p.Waits {
 		next := Wait{For: w.For, Why: w.Why}
@@ -54,6 +53,35 @@ func explanation(o *Order, p plan.Plan) *Explanation {
 		e.Waits = append(e.Waits, next)
 	}
 	return e
+}
+
+// explanation names the pod and the stop that is wanted.
+func (o *Order) explanation() *Explanation {
+	e := &Explanation{Pod: o.Pod.Namespace + "/" + o.Pod.Name, UID: string(o.Pod.UID)}
+	if o.Stop != nil {
+		e.Stopping = o.Stop.Cause.String()
+	}
+	return e
+}
+
+func inProgress(what string) Wait { return Wait{For: what, Why: "in progress"} }
+
+// explainLook says that the pod waits for the runtime to show it, beside the steps under way: the runtime may take its time
+// for that too. err is why it has not done so, if it was asked already.
+func (w *worker) explainLook(err error) {
+	e := w.desired.explanation()
+	if before := w.explained.Load(); before != nil {
+		e.Phase, e.Ready = before.Phase, before.Ready
+	}
+	look := inProgress("look at the pod in the container runtime")
+	if err != nil {
+		look.Why, look.Next = err.Error(), new(time.Now().Add(observeRetry))
+	}
+	e.Waits = append(e.Waits, look)
+	for _, key := range slices.Sorted(maps.Keys(w.memory.InFlight)) {
+		e.Waits = append(e.Waits, inProgress(w.memory.InFlight[key].String()))
+	}
+	w.explained.Store(e)
 }
 
 // Explain tells of all pods what they wait for, in the order of their names.

@@ -43,6 +43,7 @@ func newRuntimeFacts() runtimeFacts {
 // observe gathers all facts about the pod. The runtime is asked only if something may have moved since it last was.
 func (w *worker) observe(ctx context.Context) (plan.Observed, error) {
 	if w.stale {
+		w.explainLook(nil)
 		known, err := w.hands.Runtime.Snapshot(ctx, w.desired.Pod.UID, w.known)
 		if err != nil {
 			return plan.Observed{}, err
