@@ -47,24 +47,19 @@ func (t *Tree) PodParent(p Pod) (string, error) {
 	return t.spell(n), nil
 }
 
-// PodExists reports whether the pod's cgroup is there, in every controller that limits are written to.
+// PodExists reports whether anything of the pod's cgroup is there, in whichever controller: on cgroup v1 a crash may leave it in
+// some of them.
 func (t *Tree) PodExists(p Pod) (bool, error) {
 	n, err := t.podName(p)
 	if err != nil {
 		return false, err
 	}
-	for controller, dir := range t.dirs(n) {
-		if !kept(controller) {
-			continue
-		}
-		if _, err := os.Stat(dir); err != nil {
-			if os.IsNotExist(err) {
-				err = nil
-			}
-			return false, err
+	for _, dir := range t.dirs(n) {
+		if _, err := os.Stat(dir); err == nil || !os.IsNotExist(err) {
+			return err == nil, err
 		}
 	}
-	return true, nil
+	return false, nil
 }
 
 // RemovePod kills what is left in the pod's cgroup, waits for it to end, and removes the cgroup with all below it. It is

@@ -182,6 +182,31 @@ func testPodsLife(t *testing.T, tree *Tree) {
 	}
 }
 
+// A crash in the middle of a removal leaves the cgroup in some controllers of cgroup v1: each of them alone is found and removed.
+func TestPodHalfRemoved(t *testing.T) {
+	onEachDriver(t, testPodHalfRemoved)
+}
+
+func testPodHalfRemoved(t *testing.T, tree *Tree) {
+	ensure(t, tree)
+	p := Pod{UID: "half", QOS: "BestEffort"}
+	n, _ := tree.podName(p)
+	for controller, dir := range tree.dirs(n) {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if ok, err := tree.PodExists(p); !ok || err != nil {
+			t.Errorf("PodExists with what is left in controller %q: %v, %v", controller, ok, err)
+		}
+		if err := tree.RemovePod(t.Context(), p); err != nil {
+			t.Error(err)
+		}
+		if _, err := os.Stat(dir); !os.IsNotExist(err) {
+			t.Errorf("RemovePod left %s: %v", dir, err)
+		}
+	}
+}
+
 func TestPodsListsOnlyPods(t *testing.T) {
 	onEachDriver(t, testPodsListsOnlyPods)
 }
