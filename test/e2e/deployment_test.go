@@ -1,0 +1,73 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/nodelet/nodelet/test/testbed"
+)
+
+// TestDeployment is a newcomer's first quarter of an hour: a Deployment, scaled, rolled, its pods talking to each other,
+// deleted.
+func TestDeployment(t *testing.T) {
+	clean(t)
+	watched := record("app=web")
+	apply(t, fmt.Sprintf(`
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web}
+spec:
+  replicas: 5
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec:
+      containers:
+      - name: web
+        image: %s
+        command: [/agnhost, netexec, --http-port=8080]
+        readinessProbe: {httpGet: {path: /healthz, port: 8080}, periodSeconds: 1}
+`, testbed.AgnhostImage))
+	kubectl(t, "rollout", "status", "deployment/web", "--timeout=60s")
+	kubectl(t, "scale", "deployment/web", "--replicas=20")
+	kubectl(t, "rollout", "status", "deployment/web", "--timeout=90s")
+	answerEachOther(t)
+
+	kubectl(t, "set", "env", "deployment/web", "ROUND=2")
+	kubectl(t, "rollout", "status", "deployment/web", "--timeout=120s")
+	kubectl(t, "delete", "deployment", "web")
+	kubectl(t, "wait", "--for=delete", "pod", "-l", "app=web", "--timeout=60s")
+	watched.end(t)
+	watched.noRestarts(t)
+	if n := len(watched.last); n < 40 {
+		t.Errorf("the watch saw %d pods, want the 20 of each round", n)
+	}
+}
+
+// answerEachOther has one pod ask all others for their names over HTTP.
+func answerEachOther(t *testing.T) {
+	t.Helper()
+	pods := listPods(t, "app=web")
+	if len(pods) != 20 {
+		t.Fatalf("there are %d pods, want 20", len(pods))
+	}
+	var ask strings.Builder
+	want := map[string]bool{}
+	for i := range pods {
+		p := &pods[i]
+		if p.Status.PodIP == "" || p.Status.HostIP != node().IP {
+			t.Errorf("pod %s has address %q on host %q, want one, and %s", p.Name, p.Status.PodIP, p.Status.HostIP, node().IP)
+		}
+		fmt.Fprintf(&ask, "timeout 5 wget -qO- http://%s:8080/hostname; echo;", p.Status.PodIP)
+		want[p.Name] = true
+	}
+	for _, name := range strings.Fields(shell(t, pods[0].Name, "web", ask.String())) {
+		delete(want, name)
+	}
+	if len(want) > 0 {
+		t.Errorf("these pods did not answer over HTTP with their names: %v", want)
+	}
+}

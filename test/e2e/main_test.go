@@ -1,0 +1,78 @@
+//go:build e2e
+
+// Package e2e runs nodelet's binary as the agent of a real node: kube-apiserver, scheduler and controller-manager, etcd,
+// containerd, runc and CNI plugins. It owns one testbed for all its tests. Each test makes what it needs, takes it away again
+// and ends with nothing of any pod left on the node, so that the tests can run in any order, alone or together.
+//
+// With NODELET_E2E_TESTBED=NAME the tests use a testbed that is up already, with the agent that is running there, and leave
+// it up: for work on the tests themselves.
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/nodelet/nodelet/kube/client"
+	"github.com/nodelet/nodelet/test/testbed"
+)
+
+var (
+	// tb is the testbed of all tests; nodelet is its node's agent unless a test changes that for a while.
+	tb *testbed.Testbed
+	// api speaks to its API server as the cluster's administrator.
+	api *client.Client
+	// program is nodelet's binary.
+	program string
+)
+
+func TestMain(m *testing.M) {
+	code, err := run(m)
+	if err != nil {
+		fmt.Println("e2e:", err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func run(m *testing.M) (code int, err error) {
+	if os.Geteuid() != 0 {
+		return 1, fmt.Errorf("these tests start a cluster and need root; nothing was tested")
+	}
+	ctx := context.Background()
+	if program, err = filepath.Abs("../../bin/nodelet"); err == nil {
+		_, err = os.Stat(program)
+	}
+	if err != nil {
+		return 1, fmt.Errorf("find nodelet's program (run `make build` first): %w", err)
+	}
+	down, err := up(ctx)
+	if err != nil {
+		return 1, fmt.Errorf("start the testbed: %w", err)
+	}
+	cfg, err := client.LoadConfig(tb.Kubeconfig)
+	if err == nil {
+		api, err = client.New(cfg, 500, 500, "e2e")
+	}
+	if err == nil {
+		code = m.Run()
+	}
+	if downErr := down(); err == nil && downErr != nil {
+		err = fmt.Errorf("end the testbed: %w", downErr)
+	}
+	return code, err
+}
+
+// up starts the testbed, or opens one that is up.
+func up(ctx context.Context) (down func() error, err error) {
+	if name := os.Getenv("NODELET_E2E_TESTBED"); name != "" {
+		tb, err = testbed.Open(ctx, name, os.Stderr)
+		return func() error { return nil }, err
+	}
+	tb, err = testbed.Up(ctx, testbed.Options{Name: "e2e", Agent: testbed.Nodelet, NodeletBin: program, Progress: os.Stderr})
+	return func() error { return tb.Down(ctx) }, err
+}
+
+func node() *testbed.Node { return tb.Nodes[0] }

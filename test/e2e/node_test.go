@@ -1,0 +1,210 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodelet/nodelet/test/testbed"
+)
+
+// clean has the test end with nothing of any pod left on the node. It is called first, so that it looks last.
+func clean(t *testing.T) {
+	t.Helper()
+	t.Cleanup(func() {
+		if !t.Failed() || agentRuns() { // after a failure this says what else there is to know
+			nothingLeft(t)
+		}
+	})
+}
+
+func agentRuns() bool { return node().AgentPID() != 0 }
+
+// nothingLeft waits until no trace of any pod is left on the node.
+func nothingLeft(t *testing.T) {
+	t.Helper()
+	eventually(t, 60*time.Second, "nothing of the pods is left", func() (string, bool) {
+		left, err := tb.Leftovers(context.Background())
+		if err != nil {
+			return err.Error(), false
+		}
+		return strings.Join(left, "\n"), len(left) == 0
+	})
+}
+
+// eventually waits for a condition that has no watch of its own, and fails the test with what it last saw.
+func eventually(t *testing.T, limit time.Duration, what string, check func() (seen string, ok bool)) {
+	t.Helper()
+	deadline := time.Now().Add(limit)
+	for {
+		seen, ok := check()
+		if ok {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%s: not within %s; last seen: %s%s", what, limit, seen, agentLogTail())
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+// agentLogTail is the end of the agent's log, for failures.
+func agentLogTail() string {
+	text, err := os.ReadFile(node().AgentLog())
+	if err != nil {
+		return "\n" + err.Error()
+	}
+	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+	return "\nagent's log:\n" + strings.Join(lines[max(0, len(lines)-30):], "\n")
+}
+
+// logMark is a place in the agent's log.
+type logMark struct{ offset int64 }
+
+// markLog notes the end of the agent's log.
+func markLog(t *testing.T) logMark {
+	t.Helper()
+	info, err := os.Stat(node().AgentLog())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return logMark{info.Size()}
+}
+
+// waitLine waits for a line of the log after the mark that holds all words.
+func (m logMark) waitLine(t *testing.T, limit time.Duration, words ...string) {
+	t.Helper()
+	eventually(t, limit, fmt.Sprintf("the agent logs %q", words), func() (string, bool) {
+		text, err := os.ReadFile(node().AgentLog())
+		if err != nil {
+			return err.Error(), false
+		}
+		for line := range strings.Lines(string(text[m.offset:])) {
+			if hasAll(line, words) {
+				return "", true
+			}
+		}
+		return "", false
+	})
+}
+
+func hasAll(text string, words []string) bool {
+	for _, w := range words {
+		if !strings.Contains(text, w) {
+			return false
+		}
+	}
+	return true
+}
+
+// killAgent ends the agent with SIGKILL and starts it again.
+func killAgent(t *testing.T) {
+	t.Helper()
+	stopAgent(t, unix.SIGKILL)
+	startAgent(t)
+}
+
+func stopAgent(t *testing.T, sig unix.Signal) {
+	t.Helper()
+	if err := node().StopAgent(sig); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func startAgent(t *testing.T) {
+	t.Helper()
+	if err := node().StartAgent(context.Background(), testbed.Nodelet); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// sameAgent fails the test if, at its end, the agent is another process than now: it has crashed.
+func sameAgent(t *testing.T) {
+	t.Helper()
+	pid := node().AgentPID()
+	t.Cleanup(func() {
+		if now := node().AgentPID(); now != pid {
+			t.Errorf("the agent was process %d and is %d now: it has crashed%s", pid, now, agentLogTail())
+		}
+	})
+}
+
+// nodelet runs nodelet's program in the node's network, with these arguments, until it ends by itself.
+func nodelet(t *testing.T, args ...string) (output string, exitCode int) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	argv := append([]string{"--net=" + filepath.Join("/run/netns", node().Netns), "--", program}, args...)
+	cmd := exec.CommandContext(ctx, "nsenter", argv...)
+	out, err := cmd.CombinedOutput()
+	if ctx.Err() != nil || cmd.ProcessState == nil {
+		t.Fatalf("nodelet %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+	return string(out), cmd.ProcessState.ExitCode()
+}
+
+// containers lists what the runtime knows of a pod's containers in a state.
+func containers(t *testing.T, labels map[string]string, running bool) []*runtimeapi.Container {
+	t.Helper()
+	client, hangUp, err := node().CRI()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer hangUp()
+	filter := &runtimeapi.ContainerFilter{LabelSelector: labels}
+	if running {
+		filter.State = &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_RUNNING}
+	}
+	answer, err := client.ListContainers(t.Context(), &runtimeapi.ListContainersRequest{Filter: filter})
+	if err != nil {
+		t.Fatalf("list containers: %v", err)
+	}
+	return answer.Containers
+}
+
+// inside runs a command in a pod's running container, through the runtime, and returns its output.
+func inside(t *testing.T, pod, container string, command ...string) string {
+	t.Helper()
+	out, err := tryInside(t, pod, container, command...)
+	if err != nil {
+		t.Fatalf("run %q in container %s of pod %s: %v", command, container, pod, err)
+	}
+	return out
+}
+
+func tryInside(t *testing.T, pod, container string, command ...string) (string, error) {
+	t.Helper()
+	found := containers(t, map[string]string{"io.kubernetes.pod.name": pod, "io.kubernetes.container.name": container}, true)
+	if len(found) != 1 {
+		return "", fmt.Errorf("%d such containers run, want 1", len(found))
+	}
+	client, hangUp, err := node().CRI()
+	if err != nil {
+		return "", err
+	}
+	defer hangUp()
+	r, err := client.ExecSync(t.Context(), &runtimeapi.ExecSyncRequest{ContainerId: found[0].Id, Cmd: command, Timeout: 20})
+	if err != nil {
+		return "", err
+	}
+	if r.ExitCode != 0 {
+		return string(r.Stdout), fmt.Errorf("exit code %d: %s%s", r.ExitCode, r.Stdout, r.Stderr)
+	}
+	return strings.TrimSpace(string(r.Stdout)), nil
+}
+
+// shell runs a line of shell in a pod's container.
+func shell(t *testing.T, pod, container, line string) string {
+	t.Helper()
+	return inside(t, pod, container, "sh", "-c", line)
+}
