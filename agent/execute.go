@@ -30,7 +30,7 @@ type task struct {
 	mounts map[string]volumes.Mounted
 	image  images.Image
 	// services are those read while the sandbox was made, for CreateContainer.
-	services serviceList
+	services *serviceRead
 	// made is how the container was made, for StopContainer.
 	made spec.ContainerFacts
 	// onDisk is the volume's directory, for Unmount.
@@ -40,9 +40,8 @@ type task struct {
 // outcome is what a step came to, with what only the worker must remember of it.
 type outcome struct {
 	plan.Result
-	mounted  volumes.Mounted
-	image    images.Image
-	services serviceList
+	mounted volumes.Mounted
+	image   images.Image
 }
 
 // execute maps a step to a hand.
@@ -56,12 +55,7 @@ func (t *task) execute(ctx context.Context) (out outcome) {
 		out.mounted, err = t.mount(ctx, s)
 		out.RefreshAt = out.mounted.RefreshAt
 	case plan.CreateSandbox:
-		services := t.readServices(ctx)
 		err = t.createSandbox(ctx, s)
-		select {
-		case out.services = <-services:
-		default: // a slow API server holds no sandbox up
-		}
 	case plan.EnsureImage:
 		out.image, err = t.ensureImage(ctx, s)
 	case plan.CreateContainer:

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -54,49 +53,13 @@ func (t *task) environment(ctx context.Context, c *corev1.Container) (spec.Objec
 			return out, fmt.Errorf("get %s %q: %w", r.kind, r.name, err)
 		}
 	}
-	services := t.services
-	if time.Since(services.at) > servicesFresh {
-		all, err := t.listServices(ctx)
-		if err != nil {
-			return out, fmt.Errorf("list services for environment variables: %w", err)
-		}
-		services.all = all
+	services, err := t.podServices(ctx)
+	if err != nil {
+		return out, fmt.Errorf("list services for environment variables: %w", err)
 	}
-	out.Services = services.all
-	var err error
+	out.Services = services
 	out.EnvFiles, err = t.envFiles(c)
 	return out, err
-}
-
-// serviceList is the services that a pod is told of, as they were at a moment.
-type serviceList struct {
-	all []*corev1.Service
-	at  time.Time
-}
-
-// servicesFresh is how long a list that was read while the sandbox was being made is good for the containers in it.
-const servicesFresh = 5 * time.Second
-
-func (t *task) listServices(ctx context.Context) ([]*corev1.Service, error) {
-	namespace := t.pod.Namespace
-	if links := t.pod.Spec.EnableServiceLinks; links != nil && !*links {
-		namespace = corev1.NamespaceDefault // the API server's own service is always told
-	}
-	return t.hands.Objects(t.pod).Services(ctx, namespace)
-}
-
-// readServices lists the services beside something that takes longer. A failure is no matter: the container asks again.
-func (t *task) readServices(ctx context.Context) <-chan serviceList {
-	read := make(chan serviceList, 1)
-	go func() {
-		at := time.Now()
-		all, err := t.listServices(ctx)
-		if err != nil {
-			at = time.Time{}
-		}
-		read <- serviceList{all, at}
-	}()
-	return read
 }
 
 // found puts an object that exists into a map; one that does not is no error.

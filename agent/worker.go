@@ -53,7 +53,7 @@ type worker struct {
 	mounts map[string]volumes.Mounted
 	pulled map[string]images.Image
 	// services are those that were read while the sandbox was made.
-	services serviceList
+	services *serviceRead
 	onDisk   map[string]volumes.OnDisk
 	// facts come from the runtime's last answer, known; stale when something may have moved since.
 	facts runtimeFacts
@@ -161,9 +161,8 @@ func (w *worker) ended(r outcome) {
 		}
 	case plan.EnsureImage:
 		w.pulled[s.Container] = r.image
-	case plan.CreateSandbox:
-		w.services, w.stale = r.services, true
-	case plan.StopSandbox, plan.RemoveSandbox, plan.CreateContainer, plan.StartContainer, plan.StopContainer, plan.RemoveContainer:
+	case plan.CreateSandbox, plan.StopSandbox, plan.RemoveSandbox,
+		plan.CreateContainer, plan.StartContainer, plan.StopContainer, plan.RemoveContainer:
 		w.stale = true
 	}
 }
@@ -207,6 +206,9 @@ func (w *worker) lookAgain(err error) {
 // start sends a step on its way; its result comes back to the loop.
 func (w *worker) start(ctx context.Context, step plan.Step) {
 	key := step.Key()
+	if _, sandbox := step.(plan.CreateSandbox); sandbox {
+		w.services = readServices(ctx, w.hands, w.desired.Pod)
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	if older := w.cancels[key]; older != nil {
 		// Overtaken by a stricter stop: the older call runs on, for the runtime serves both.
