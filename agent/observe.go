@@ -2,13 +2,11 @@ package agent
 
 import (
 	"context"
-	"errors"
-	"io"
+	"maps"
 	"os"
-	"strings"
+	"slices"
 	"time"
 
-	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -16,13 +14,6 @@ import (
 	"github.com/nodelet/nodelet/agent/spec"
 	"github.com/nodelet/nodelet/cri"
 	"github.com/nodelet/nodelet/volumes"
-)
-
-const (
-	// maxTerminationMessage bounds what is read from a termination message file, maxTerminationLog what is taken from the
-	// end of a log in its place; both are the kubelet's.
-	maxTerminationMessage = 4096
-	maxTerminationLog     = 2048
 )
 
 // runtimeFacts are the runtime's facts about one pod as plan wants them, with what was read once and does not change.
@@ -100,6 +91,16 @@ func (f *runtimeFacts) read(s *cri.Snapshot, log interface{ Warn(string, ...any)
 		}
 		f.containers = append(f.containers, f.container(c, made))
 	}
+	forget(f.made, s.Containers)
+	forget(f.messages, s.Containers)
+	forget(f.exits, s.Containers)
+}
+
+// forget drops what was read of instances that are gone.
+func forget[V any](read map[string]V, all []cri.Container) {
+	maps.DeleteFunc(read, func(id string, _ V) bool {
+		return !slices.ContainsFunc(all, func(c cri.Container) bool { return c.Id == id })
+	})
 }
 
 func sandboxFact(s *runtimeapi.PodSandboxStatus) plan.Sandbox {
@@ -165,75 +166,4 @@ func moment(ns int64) time.Time {
 		return time.Time{}
 	}
 	return time.Unix(0, ns)
-}
-
-// message is what an exited container left to say: its termination message file, or the end of its log where its policy
-// asks for that and it failed, or the runtime's own words.
-func (f *runtimeFacts) message(c cri.Container, made spec.ContainerFacts) string {
-	if m, read := f.messages[c.Id]; read {
-		return m
-	}
-	m := readTail(terminationFile(c, made), maxTerminationMessage, false)
-	if m == "" && made.TerminationMessagePolicy == corev1.TerminationMessageFallbackToLogsOnError && c.ExitCode != 0 {
-		m = logTail(c.LogPath)
-	}
-	if m == "" {
-		m = c.Message
-	}
-	f.messages[c.Id] = m
-	return m
-}
-
-// terminationFile is where the container's termination message lies on the host.
-func terminationFile(c cri.Container, made spec.ContainerFacts) string {
-	for _, m := range c.Mounts {
-		if made.TerminationMessagePath != "" && m.ContainerPath == made.TerminationMessagePath {
-			return m.HostPath
-		}
-	}
-	return ""
-}
-
-// logTail is the end of a CRI log without its time stamps.
-func logTail(path string) string {
-	var out strings.Builder
-	for line := range strings.Lines(readTail(path, 2*maxTerminationLog, true)) {
-		if parts := strings.SplitN(line, " ", 4); len(parts) == 4 {
-			out.WriteString(parts[3])
-		}
-	}
-	text := out.String()
-	return text[max(0, len(text)-maxTerminationLog):]
-}
-
-// readTail reads the first bytes of a file, or the last ones from the start of a line. The container may have put anything
-// there, so links, pipes and devices are not followed; what cannot be read says nothing.
-func readTail(path string, limit int64, end bool) string {
-	if path == "" {
-		return ""
-	}
-	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
-	if err != nil {
-		return ""
-	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil || !info.Mode().IsRegular() {
-		return ""
-	}
-	cut := end && info.Size() > limit
-	if cut {
-		if _, err := f.Seek(-limit, io.SeekEnd); err != nil {
-			return ""
-		}
-	}
-	text, err := io.ReadAll(io.LimitReader(f, limit))
-	if err != nil && !errors.Is(err, io.EOF) {
-		return ""
-	}
-	if cut {
-		_, after, _ := strings.Cut(string(text), "\n")
-		return after
-	}
-	return string(text)
 }
