@@ -189,7 +189,12 @@ func (n *nodelet) objectsFor(pod *corev1.Pod) agent.Objects {
 // admit decides about a pod that is new on the node.
 func (n *nodelet) admit(pod *corev1.Pod, others []*corev1.Pod) *plan.Rejection {
 	for i := range pod.Spec.Volumes {
-		if err := volumes.Supported(&pod.Spec.Volumes[i]); err != nil {
+		v := &pod.Spec.Volumes[i]
+		err := volumes.Supported(v)
+		if v.Image != nil {
+			err = fmt.Errorf("volume %q: image volumes are not supported yet; copy the files from an init container", v.Name)
+		}
+		if err != nil {
 			return &plan.Rejection{Reason: "UnexpectedAdmissionError", Message: err.Error()}
 		}
 	}
