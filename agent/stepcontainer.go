@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nodelet/nodelet/agent/plan"
@@ -112,9 +113,12 @@ func (t *task) linkLog(s plan.StartContainer) {
 	}
 }
 
-// logLink is the link to the log of one instance, by the name that log collectors take apart.
+// logLink is the link to the log of one instance, by the name that log collectors take apart. Where that is too long for a
+// file, its end is cut off, as the kubelet does.
 func (t *task) logLink(container, id string) string {
-	return filepath.Join(t.hands.logLinks(), fmt.Sprintf("%s_%s_%s-%s.log", t.pod.Name, t.pod.Namespace, container, id))
+	const end = ".log"
+	name := fmt.Sprintf("%s_%s_%s-%s", t.pod.Name, t.pod.Namespace, container, id)
+	return filepath.Join(t.hands.logLinks(), name[:min(len(name), unix.NAME_MAX-len(end))]+end)
 }
 
 func (h *Hands) logLinks() string { return cmp.Or(h.LogLinks, logLinks) }

@@ -126,8 +126,7 @@ func logDirs(all string, pod types.UID) (dirs []string, err error) {
 
 // removeLogs removes the log directory of a pod with the collectors' links into it.
 func (t *task) removeLogs(dir string) error {
-	parts := strings.SplitN(filepath.Base(dir), "_", 3)
-	links, _ := filepath.Glob(filepath.Join(t.hands.logLinks(), fmt.Sprintf("%s_%s_*.log", parts[1], parts[0])))
+	links, _ := filepath.Glob(filepath.Join(t.hands.logLinks(), "*.log"))
 	for _, link := range links {
 		if target, err := os.Readlink(link); err == nil && filepath.Dir(filepath.Dir(target)) == dir {
 			_ = os.Remove(link)
