@@ -1,0 +1,162 @@
+package agent
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodelet/nodelet/agent/spec"
+	"github.com/nodelet/nodelet/cri"
+)
+
+func write(t testing.TB, text string) (path string) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// TestReadTail: the end of a file, whatever its size.
+func TestReadTail(t *testing.T) {
+	for _, c := range []struct {
+		text, want string
+		cut        bool
+	}{
+		{"", "", false}, {"abc", "abc", false}, {"abcdefgh", "abcdefgh", false}, {"abcdefghi", "bcdefghi", true},
+	} {
+		if got, cut := readTail(write(t, c.text), 8); got != c.want || cut != c.cut {
+			t.Errorf("of %q: %q, %v", c.text, got, cut)
+		}
+	}
+	huge := write(t, "")
+	if err := os.Truncate(huge, 1<<40); err != nil {
+		t.Fatal(err)
+	}
+	if got, cut := readTail(huge, 8); len(got) != 8 || !cut {
+		t.Errorf("of a huge file: %d bytes, %v", len(got), cut)
+	}
+}
+
+// TestReadTailOfAnythingElse: what is no plain file says nothing, and holds nobody up.
+func TestReadTailOfAnythingElse(t *testing.T) {
+	dir := t.TempDir()
+	link, pipe := filepath.Join(dir, "link"), filepath.Join(dir, "pipe")
+	if err := os.Symlink(write(t, "secret"), link); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{"", filepath.Join(dir, "missing"), dir, link, pipe, "/dev/zero"} {
+		if got, _ := readTail(path, 8); got != "" {
+			t.Errorf("%s says %q", path, got)
+		}
+	}
+}
+
+func TestLogTail(t *testing.T) {
+	line := func(tag, text string) string {
+		return "2000-01-01T00:00:00.123456789Z stdout " + tag + " " + text + "\n"
+	}
+	for _, c := range []struct{ name, log, want string }{
+		{"lines", line("F", "one") + line("F", "two"), "one\ntwo\n"},
+		{"parts of a line", line("P", "one") + line("P:x", "two") + line("F", "three"), "onetwothree\n"},
+		{"empty lines", line("F", "") + line("F", "end"), "\nend\n"},
+		{"no log lines", "garbage\n\n2000 stdout\n" + line("F", "end"), "end\n"},
+		{"many lines", strings.Repeat(line("F", "x"), 1000), strings.Repeat("x\n", 80)},
+		{"a long line", line("F", strings.Repeat("x", 16<<10)), strings.Repeat("x", 2047) + "\n"},
+		{"an endless line", strings.Repeat("x", 1<<20), ""},
+	} {
+		if got := logTail(write(t, c.log)); got != c.want {
+			t.Errorf("%s: %q, want %q", c.name, got, c.want)
+		}
+	}
+}
+
+// FuzzLogTail: whatever a log holds, its end is short, and the last line is heard.
+func FuzzLogTail(f *testing.F) {
+	for _, seed := range []string{"", "\n", "2000-01-01T00:00:00Z stderr F text\n", "a b P c", "a b P:F c\nd e F f\n", strings.Repeat("\xff ", 5000)} {
+		f.Add(seed)
+	}
+	path := filepath.Join(f.TempDir(), "log")
+	f.Fuzz(func(t *testing.T, log string) {
+		if err := os.WriteFile(path, []byte(log+"\n2000-01-01T00:00:00Z stdout F the last words\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		got := logTail(path)
+		if len(got) > maxTerminationLog || strings.Count(got, "\n") > maxTerminationLines || !strings.HasSuffix(got, "the last words\n") {
+			t.Errorf("%d bytes: %q", len(got), got)
+		}
+	})
+}
+
+// TestMessage: the runtime's words come first, then the container's own; they are read once.
+func TestMessage(t *testing.T) {
+	file, log := write(t, "all is lost"), write(t, "2000-01-01T00:00:00Z stderr F from the log\n")
+	for _, c := range []struct {
+		name, runtime, file string
+		code                int32
+		policy              corev1.TerminationMessagePolicy
+		want                string
+	}{
+		{"file", "", file, 1, corev1.TerminationMessageReadFile, "all is lost"},
+		{"file before log", "", file, 1, corev1.TerminationMessageFallbackToLogsOnError, "all is lost"},
+		{"log", "", write(t, ""), 1, corev1.TerminationMessageFallbackToLogsOnError, "from the log\n"},
+		{"no log where all went well", "", write(t, ""), 0, corev1.TerminationMessageFallbackToLogsOnError, ""},
+		{"no log where the policy says no", "", write(t, ""), 1, corev1.TerminationMessageReadFile, ""},
+		{"runtime", "no such command", write(t, ""), 128, corev1.TerminationMessageReadFile, "no such command"},
+		{"runtime and file", "killed", file, 137, corev1.TerminationMessageReadFile, "killed: all is lost"},
+		{"the end of a long file", "", write(t, strings.Repeat("x", 5000)+"end"), 1, corev1.TerminationMessageReadFile,
+			strings.Repeat("x", 4093) + "end"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f := newRuntimeFacts()
+			made := spec.ContainerFacts{TerminationMessagePath: "/end", TerminationMessagePolicy: c.policy}
+			ctr := cri.Container{ContainerStatus: &runtimeapi.ContainerStatus{Id: "id", ExitCode: c.code, Message: c.runtime, LogPath: log,
+				Mounts: []*runtimeapi.Mount{{ContainerPath: "/etc/hosts", HostPath: log}, {ContainerPath: "/end", HostPath: c.file}}}}
+			for range 2 {
+				if got := f.message(ctr, made); got != c.want {
+					t.Errorf("%q, want %q", got, c.want)
+				}
+				ctr.Message = "something else"
+			}
+		})
+	}
+}
+
+// TestExitTime: the end of a container lies in the past of the agent's own clock, and does not move any more.
+func TestExitTime(t *testing.T) {
+	f := newRuntimeFacts()
+	now := time.Now()
+	if at := f.ended("ahead", now.Add(time.Hour)); at.After(time.Now()) {
+		t.Errorf("an end that the runtime dates ahead is %v from now", time.Until(at))
+	}
+	at := f.ended("past", now.Add(-time.Minute))
+	if ago := now.Sub(at); ago < 59*time.Second || ago > 61*time.Second {
+		t.Errorf("an end a minute ago is %v ago", ago)
+	}
+	if again := f.ended("past", now); !again.Equal(at) {
+		t.Errorf("the end moved by %v", again.Sub(at))
+	}
+}
+
+// TestFactsAreForgotten: nothing is kept of instances that are gone, however often a container crashes.
+func TestFactsAreForgotten(t *testing.T) {
+	f := newRuntimeFacts()
+	for _, id := range []string{"a", "b", "c"} {
+		f.read(&cri.Snapshot{Containers: []cri.Container{{ContainerStatus: &runtimeapi.ContainerStatus{Id: id,
+			State: runtimeapi.ContainerState_CONTAINER_EXITED, Labels: map[string]string{spec.LabelPodUID: "uid",
+				spec.LabelPodNamespace: "default", spec.LabelPodName: "web", spec.LabelContainerName: "app"}}}}}, discard())
+	}
+	if len(f.made) != 1 || len(f.messages) != 1 || len(f.exits) != 1 {
+		t.Errorf("kept: %v, %v, %v", f.made, f.messages, f.exits)
+	}
+}

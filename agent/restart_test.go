@@ -1,0 +1,290 @@
+package agent_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodelet/nodelet/cri/fake"
+)
+
+// starts are the moments at which containers were started, counted from the first.
+func (w *world) starts() []time.Duration {
+	var all []time.Duration
+	var first time.Time
+	for _, c := range w.runtime.Calls() {
+		if c.Verb == "StartContainer" {
+			if first.IsZero() {
+				first = c.At
+			}
+			all = append(all, c.At.Sub(first))
+		}
+	}
+	return all
+}
+
+// TestCrashLoop: a container that ends after a second is restarted at once, then after 10 s, 20 s and so on up to 300 s.
+func TestCrashLoop(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.runtime.Script("app", fake.Script{RunsFor: time.Second, ExitCode: 1})
+		pod := apiPod("web")
+		w.run(pod)
+		w.sleep(5 * time.Second)
+		if c := shown(w.status(pod), "app"); c.State.Waiting == nil || c.State.Waiting.Reason != "CrashLoopBackOff" ||
+			c.LastTerminationState.Terminated == nil || c.RestartCount != 1 {
+			t.Errorf("after two crashes the status says %+v", c)
+		}
+		w.checkWaits(pod, "container app", "back-off 10s")
+		w.sleep(20 * time.Minute)
+		var want []time.Duration
+		at := time.Duration(0)
+		for _, seconds := range []int{0, 10, 20, 40, 80, 160, 300, 300} {
+			want = append(want, at)
+			at += time.Second + time.Duration(seconds)*time.Second
+		}
+		if got := w.starts(); len(got) < len(want) || !slices.Equal(got[:len(want)], want) {
+			t.Errorf("starts at %v, want %v", got, want)
+		}
+		if told := w.told("BackOff Back-off restarting failed container"); len(told) < 7 {
+			t.Errorf("told of back-offs: %q", told)
+		}
+		if n := len(w.runtime.Containers()); n > 2 {
+			t.Errorf("%d instances are kept", n)
+		}
+	})
+}
+
+// TestCrashLoopGoesOn: the back-off outlives the agent, as far as the restart count tells.
+func TestCrashLoopGoesOn(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.runtime.Script("app", fake.Script{RunsFor: time.Second, ExitCode: 1})
+		w.run(apiPod("web"))
+		w.sleep(60 * time.Second)
+		before := len(w.starts())
+		w.restart()
+		w.sleep(10 * time.Second)
+		if n := len(w.starts()); n != before {
+			t.Errorf("the new life restarted the container at once")
+		}
+		w.sleep(5 * time.Minute)
+		if n := len(w.starts()); n == before {
+			t.Errorf("the new life never restarted the container")
+		}
+	})
+}
+
+// TestPullBackOff: an image that cannot be pulled is tried after 10 s, 20 s and so on; the status tells why it waits.
+func TestPullBackOff(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		pod := apiPod("web", func(pod *corev1.Pod) { pod.Spec.Containers[0].Image = "missing:1" })
+		w.run(pod)
+		w.sleep(time.Second)
+		c := shown(w.status(pod), "app")
+		if c.State.Waiting == nil || !strings.Contains(c.State.Waiting.Reason+c.State.Waiting.Message, "Pull") {
+			t.Errorf("the status says %+v", c.State)
+		}
+		w.sleep(80 * time.Second)
+		if n := w.runtime.Verbs()["PullImage"]; n != 4 { // after 0, 10, 30 and 70 s
+			t.Errorf("pulled %d times", n)
+		}
+		w.runtime.Publish(fake.RemoteImage{Name: "missing:1"})
+		w.sleep(80 * time.Second)
+		w.checkRunning("web/app#0")
+	})
+}
+
+// TestStartFails: a container that cannot be started is made anew, with back-off, and its status says why.
+func TestStartFails(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.runtime.Script("app", fake.Script{StartErr: "exec: no such file"})
+		pod := apiPod("web")
+		w.run(pod)
+		w.sleep(time.Minute)
+		c := shown(w.status(pod), "app")
+		if text := fmt.Sprintf("%+v %+v", c.State, c.LastTerminationState); !strings.Contains(text, "no such file") {
+			t.Errorf("the status says %s", text)
+		}
+		if n := w.runtime.Verbs()["StartContainer"]; n < 2 || n > 5 {
+			t.Errorf("%d starts in a minute", n)
+		}
+		w.runtime.Script("app", fake.Script{})
+		w.sleep(5 * time.Minute)
+		if n := len(w.running()); n != 1 {
+			t.Errorf("%d containers run", n)
+		}
+	})
+}
+
+// TestLivenessRestarts: a container whose liveness probe fails three times is stopped and restarted, and people are told.
+func TestLivenessRestarts(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		sick := time.Now().Add(30 * time.Second)
+		w.runtime.OnExec(func(string, []string) fake.ExecOutcome {
+			if time.Now().After(sick) && time.Now().Before(sick.Add(10*time.Second)) {
+				return fake.ExecOutcome{ExitCode: 1, Stdout: "feeling bad"}
+			}
+			return fake.ExecOutcome{}
+		})
+		pod := apiPod("web", func(pod *corev1.Pod) { pod.Spec.Containers[0].LivenessProbe = execProbe("healthy") })
+		w.run(pod)
+		w.sleep(30 * time.Second)
+		w.checkRunning("web/app#0")
+		w.sleep(30 * time.Second)
+		w.checkRunning("web/app#2") // restarted at once, sick still, and once more after the back-off
+		for _, text := range []string{"Unhealthy Liveness probe failed: feeling bad", "Killing Container app failed liveness probe"} {
+			if len(w.told(text)) == 0 {
+				t.Errorf("nobody was told: %s", text)
+			}
+		}
+		if c := shown(w.status(pod), "app"); c.LastTerminationState.Terminated == nil {
+			t.Errorf("status: %+v", c)
+		}
+	})
+}
+
+// TestReadiness: the Ready condition follows the readiness probe, and the container stays; in a new life of the agent the
+// verdict stands until the probe says otherwise.
+func TestReadiness(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		exit := int32(1)
+		w.runtime.OnExec(func(string, []string) fake.ExecOutcome { return fake.ExecOutcome{ExitCode: exit} })
+		pod := apiPod("web", func(pod *corev1.Pod) { pod.Spec.Containers[0].ReadinessProbe = execProbe("ready") })
+		w.run(pod)
+		for i, want := range []bool{false, true, false, true} {
+			exit = map[bool]int32{false: 1, true: 0}[want]
+			w.sleep(10 * time.Second)
+			if got := ready(w.status(pod)); got != want {
+				t.Errorf("round %d: ready is %v", i, got)
+			}
+		}
+		w.checkRunning("web/app#0")
+		w.restart()
+		if !ready(w.status(pod)) {
+			t.Error("the pod was not ready for a moment in the agent's next life")
+		}
+	})
+}
+
+// TestStartupGate: other probes wait for the startup probe, and so does what comes after a sidecar.
+func TestStartupGate(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		up := time.Now().Add(20 * time.Second)
+		w.runtime.OnExec(func(string, []string) fake.ExecOutcome {
+			if time.Now().Before(up) {
+				return fake.ExecOutcome{ExitCode: 1}
+			}
+			return fake.ExecOutcome{}
+		})
+		pod := apiPod("web", withSidecar("proxy"), func(pod *corev1.Pod) {
+			c := &pod.Spec.InitContainers[0]
+			c.StartupProbe, c.LivenessProbe = execProbe("up"), execProbe("healthy")
+			c.StartupProbe.FailureThreshold = 30
+		})
+		w.run(pod)
+		w.sleep(19 * time.Second)
+		w.checkRunning("web/proxy#0")
+		w.sleep(3 * time.Second)
+		w.checkRunning("web/proxy#0", "web/app#0")
+	})
+}
+
+// TestPostStart: a container counts as running when its hook is through; it is stopped and restarted when the hook fails.
+func TestPostStart(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		outcome := fake.ExecOutcome{Takes: 5 * time.Second, ExitCode: 1}
+		w.runtime.OnExec(func(string, []string) fake.ExecOutcome { return outcome })
+		pod := apiPod("web", func(pod *corev1.Pod) {
+			pod.Spec.Containers[0].Lifecycle = &corev1.Lifecycle{PostStart: &corev1.LifecycleHandler{Exec: command("warm")}}
+		})
+		w.run(pod)
+		w.sleep(4 * time.Second)
+		w.checkRunning("web/app#0")
+		if ready(w.status(pod)) {
+			t.Error("ready before the hook is through")
+		}
+		w.sleep(2 * time.Second)
+		if len(w.told("FailedPostStartHook")) == 0 {
+			t.Error("nobody was told of the failed hook")
+		}
+		w.checkRunning("web/app#1")
+		outcome.ExitCode = 0
+		w.sleep(5 * time.Minute)
+		if !ready(w.status(pod)) {
+			t.Errorf("not ready though the hook went well: %+v", w.status(pod))
+		}
+	})
+}
+
+// TestJob: a pod that has done its work is Succeeded or Failed, keeps its container for its log, and is not run again by the
+// agent's next life.
+func TestJob(t *testing.T) {
+	for code, phase := range map[int32]corev1.PodPhase{0: corev1.PodSucceeded, 3: corev1.PodFailed} {
+		t.Run(string(phase), func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				w.runtime.Script("app", fake.Script{RunsFor: time.Second, ExitCode: code})
+				pod := apiPod("job", withRestart(corev1.RestartPolicyNever), withEmptyDir)
+				w.run(pod)
+				w.sleep(time.Minute)
+				w.restart()
+				w.sleep(anHour)
+				st := w.status(pod)
+				if end := shown(st, "app").State.Terminated; st.Phase != phase || end == nil || end.ExitCode != code {
+					t.Errorf("status: %+v", st)
+				}
+				if n := w.runtime.Verbs()["StartContainer"]; n != 1 {
+					t.Errorf("started %d times", n)
+				}
+				for _, s := range w.runtime.Sandboxes() {
+					if s.State == runtimeapi.PodSandboxState_SANDBOX_READY {
+						t.Error("the sandbox still holds its network")
+					}
+				}
+				w.delete(pod, 30*time.Second)
+				w.sleep(time.Second)
+				w.checkNothingLeft()
+			})
+		})
+	}
+}
+
+// TestTerminationMessage: what a container leaves in its file, or else in its log, is shown.
+func TestTerminationMessage(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		pod := apiPod("job", withRestart(corev1.RestartPolicyNever), func(pod *corev1.Pod) {
+			talker := container("talker")
+			talker.TerminationMessagePolicy = corev1.TerminationMessageFallbackToLogsOnError
+			pod.Spec.Containers = append(pod.Spec.Containers, talker)
+		})
+		w.run(pod)
+		w.sleep(time.Second)
+		for _, c := range w.runtime.Containers() {
+			file := c.LogPath
+			text := "2000-01-01T00:00:00.5Z stderr F out of luck\n"
+			if c.Metadata.Name == "app" {
+				text = "all is lost"
+				i := slices.IndexFunc(c.Mounts, func(m *runtimeapi.Mount) bool { return m.ContainerPath == "/dev/termination-log" })
+				file = c.Mounts[i].HostPath
+			}
+			if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			w.runtime.ExitContainer(c.Id, 1, "")
+		}
+		w.sleep(time.Second)
+		for name, want := range map[string]string{"app": "all is lost", "talker": "out of luck\n"} {
+			if end := shown(w.status(pod), name).State.Terminated; end == nil || end.Message != want {
+				t.Errorf("%s: %+v, want message %q", name, end, want)
+			}
+		}
+	})
+}

@@ -1,0 +1,280 @@
+package agent_test
+
+import (
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodelet/nodelet/agent"
+	"github.com/nodelet/nodelet/cri/fake"
+	"github.com/nodelet/nodelet/kube/pods"
+)
+
+// waits are what explain says that a pod waits for.
+func (w *world) waits(pod *corev1.Pod) []agent.Wait {
+	w.t.Helper()
+	all, err := w.life.Explain(w.t.Context())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, e := range all {
+		if e.UID == string(pod.UID) {
+			return e.Waits
+		}
+	}
+	return nil
+}
+
+// checkWaits: the first thing that the pod waits for, and why, contain these words.
+func (w *world) checkWaits(pod *corev1.Pod, what, why string) {
+	w.t.Helper()
+	waits := w.waits(pod)
+	if len(waits) == 0 || !strings.Contains(waits[0].For, what) || !strings.Contains(waits[0].Why, why) {
+		w.t.Errorf("waits for %+v, want %q: %q", waits, what, why)
+	}
+}
+
+// TestSideBySide: the sandbox, the volumes and the image of a pod are made at the same time.
+func TestSideBySide(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.runtime.SandboxTakes = 10 * time.Second
+		w.runtime.Publish(fake.RemoteImage{Name: "fresh:1", Takes: 10 * time.Second})
+		pod := apiPod("web", withEmptyDir, func(pod *corev1.Pod) { pod.Spec.Containers[0].Image = "fresh:1" })
+		w.run(pod)
+		w.sleep(time.Second)
+		if got := w.acts(); !slices.Contains(got, "PullImage fresh:1") || !slices.Contains(got, "RunPodSandbox default/web#0") {
+			t.Errorf("under way: %q", got)
+		}
+		if _, err := os.Stat(w.path("pods/uid-web/volumes/kubernetes.io~empty-dir/data")); err != nil {
+			t.Errorf("the volume waits for the sandbox: %v", err)
+		}
+		w.sleep(9 * time.Second)
+		w.checkRunning("web/app#0")
+	})
+}
+
+// TestObjectWakesMount: a pod that waits for a ConfigMap starts at the moment in which there is one.
+func TestObjectWakesMount(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		pod := apiPod("web", withConfigMap("settings"))
+		w.run(pod)
+		w.sleep(10 * time.Minute)
+		w.checkRunning()
+		w.checkWaits(pod, "mount volume data", "settings")
+		if len(w.told("FailedMount")) == 0 {
+			t.Error("nobody was told of the failed mount")
+		}
+		w.change(func(set *pods.Set) {
+			set.ConfigMaps = map[types.NamespacedName]*corev1.ConfigMap{
+				{Namespace: "default", Name: "settings"}: {Data: map[string]string{"color": "blue"}}}
+		})
+		w.sleep(0)
+		w.checkRunning("web/app#0")
+		w.change(func(set *pods.Set) {
+			set.ConfigMaps = map[types.NamespacedName]*corev1.ConfigMap{
+				{Namespace: "default", Name: "settings"}: {Data: map[string]string{"color": "red"}}}
+		})
+		w.sleep(0)
+		got, err := os.ReadFile(w.path("pods/uid-web/volumes/kubernetes.io~configmap/data/color"))
+		if string(got) != "red" {
+			t.Errorf("the volume of the running pod says %q, %v", got, err)
+		}
+	})
+}
+
+// TestOnePodHangs: a runtime that is stuck with one pod holds up no other, and explain names the step.
+func TestOnePodHangs(t *testing.T) {
+	for _, c := range []struct{ verb, object, step string }{
+		{"RunPodSandbox", "default/stuck#0", "create sandbox attempt 0"},
+		{"CreateContainer", "slow#0", "create container slow attempt 0"},
+	} {
+		t.Run(c.verb, func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				hang := w.runtime.Inject(&fake.Fault{Verb: c.verb, Object: c.object, Hang: true, Inside: true})
+				stuck := apiPod("stuck", func(pod *corev1.Pod) { pod.Spec.Containers[0].Name = "slow" })
+				w.run(stuck)
+				w.sleep(time.Second)
+				w.run(apiPod("web"))
+				w.sleep(0)
+				w.checkRunning("web/app#0")
+				w.checkWaits(stuck, c.step, "in progress")
+				w.sleep(10 * time.Minute)
+				if hang.Hits() < 2 {
+					t.Error("a call that is never answered was not tried again")
+				}
+				w.checkWaits(stuck, c.step, "")
+				w.runtime.Release(hang)
+				w.sleep(2 * time.Minute)
+				w.checkRunning("web/app#0", "stuck/slow#0")
+			})
+		})
+	}
+}
+
+// TestDeleteWhileSandboxHangs: the pod that the runtime is stuck with can be deleted.
+func TestDeleteWhileSandboxHangs(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.runtime.Inject(&fake.Fault{Verb: "RunPodSandbox", Hang: true, Inside: true})
+		pod := apiPod("web")
+		w.run(pod)
+		w.sleep(time.Second)
+		w.delete(pod, 30*time.Second)
+		if took := w.gone(pod); took != 0 {
+			t.Errorf("the pod went after %v", took)
+		}
+	})
+}
+
+// TestLooksHang: where the runtime does not even say how a pod is, explain says so; the pod goes on when it answers again.
+func TestLooksHang(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		hang := w.runtime.Inject(&fake.Fault{Verb: "PodSandboxStatus", Hang: true})
+		pod := apiPod("stuck")
+		w.run(pod)
+		w.sleep(time.Minute)
+		w.checkWaits(pod, "look at the pod in the container runtime", "")
+		w.sleep(10 * time.Minute)
+		w.checkWaits(pod, "look at the pod in the container runtime", "")
+		w.runtime.Release(hang)
+		w.sleep(2 * time.Minute)
+		w.checkRunning("stuck/app#0")
+		w.checkOnce()
+	})
+}
+
+// TestManyHang: pods that the runtime is stuck with do not hold the others up at the gate.
+func TestManyHang(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.runtime.Inject(&fake.Fault{Verb: "RunPodSandbox", Object: "default/stuck-", Hang: true})
+		for _, name := range strings.Split("abcdefghijklmnopqrstuvwxyz", "") {
+			w.run(apiPod("stuck-"+name), apiPod("stuck-"+name+name))
+		}
+		w.sleep(time.Second)
+		w.run(apiPod("web"))
+		w.sleep(time.Minute)
+		w.checkRunning("web/app#0")
+	})
+}
+
+// TestRuntimeRestarts: pods run on while the runtime is away, and what happened meanwhile is seen when it is back.
+func TestRuntimeRestarts(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		pod := apiPod("web")
+		w.run(pod)
+		w.sleep(time.Minute)
+		w.runtime.Crash(false)
+		w.sleep(time.Minute)
+		w.runtime.ExitContainer(w.runtime.Containers()[0].Id, 1, "")
+		later := apiPod("later")
+		w.run(later)
+		w.sleep(time.Minute)
+		if len(w.waits(later)) == 0 {
+			t.Error("explain does not say what the new pod waits for")
+		}
+		if err := w.runtime.Restart(); err != nil {
+			t.Fatal(err)
+		}
+		w.sleep(time.Minute)
+		got := w.running()
+		slices.Sort(got)
+		if want := []string{"later/app#0", "web/app#1"}; !slices.Equal(got, want) {
+			t.Errorf("running: %v, want %v", got, want)
+		}
+	})
+}
+
+// TestReboot: after a reboot each pod gets a new sandbox, and its containers are counted on.
+func TestReboot(t *testing.T) {
+	for _, amnesia := range []bool{false, true} {
+		t.Run("", func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				w.amnesia = amnesia
+				w.runtime.Script("setup", fake.Script{RunsFor: time.Second})
+				pod := apiPod("web", withInit("setup"))
+				w.run(pod)
+				w.sleep(time.Minute)
+				w.end()
+				w.runtime.Crash(true)
+				if err := w.runtime.Restart(); err != nil {
+					t.Fatal(err)
+				}
+				w.begin()
+				w.sleep(time.Minute)
+				w.checkRunning("web/app#1")
+				all := w.runtime.Sandboxes()
+				if n := len(all); n == 0 || all[n-1].Metadata.Attempt != 1 || all[n-1].State != runtimeapi.PodSandboxState_SANDBOX_READY {
+					t.Errorf("sandboxes: %v", all)
+				}
+				if st := w.status(pod); !ready(st) || shown(st, "app").RestartCount != 1 {
+					t.Errorf("status: %+v", st)
+				}
+			})
+		})
+	}
+}
+
+// TestSandboxKilled: a pod whose sandbox was killed gets another, and its container another instance.
+func TestSandboxKilled(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.run(apiPod("web"))
+		w.sleep(time.Minute)
+		w.runtime.KillSandbox(w.runtime.Sandboxes()[0].Id)
+		w.sleep(time.Minute)
+		w.checkRunning("web/app#1")
+		if all := w.runtime.Sandboxes(); all[len(all)-1].Metadata.Attempt != 1 {
+			t.Errorf("the newest sandbox is attempt %d", all[len(all)-1].Metadata.Attempt)
+		}
+	})
+}
+
+// TestExitIsNoticed: by the event at once; within a moment where the runtime has no events, or where they were lost.
+func TestExitIsNoticed(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		noEvents bool
+		cut      bool
+		within   time.Duration
+	}{
+		{"event", false, false, 0},
+		{"no event stream", true, false, 2 * time.Second},
+		{"events lost", false, true, time.Second},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				if c.noEvents {
+					w.end()
+					w.runtime.NoEvents = true
+					w.begin()
+				}
+				pod := apiPod("web")
+				w.run(pod)
+				w.sleep(time.Minute + 300*time.Millisecond)
+				if c.cut {
+					w.runtime.CutStreams()
+				}
+				w.runtime.ExitContainer(w.runtime.Containers()[0].Id, 1, "")
+				w.sleep(c.within)
+				w.checkRunning("web/app#1")
+			})
+		})
+	}
+}
+
+// TestIdle: a node on which nothing happens asks the runtime for two lists a minute.
+func TestIdle(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.run(apiPod("a"), apiPod("b"), apiPod("c"))
+		w.sleep(10 * time.Minute)
+		w.runtime.ResetCalls()
+		w.sleep(10 * time.Minute)
+		if n := len(w.runtime.Calls()); n != 20 {
+			t.Errorf("%d calls in ten minutes: %v", n, w.runtime.Verbs())
+		}
+	})
+}

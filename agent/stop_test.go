@@ -1,0 +1,207 @@
+package agent_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nodelet/nodelet/cri/fake"
+)
+
+// gone is how long it takes until a pod that is being deleted has left the node, to the second.
+func (w *world) gone(pod *corev1.Pod) time.Duration {
+	w.t.Helper()
+	began := time.Now()
+	w.sleep(0)
+	for range 600 {
+		w.mu.Lock()
+		_, there := w.set.Pods[pod.UID]
+		w.mu.Unlock()
+		if !there && len(w.runtime.Sandboxes()) == 0 {
+			break
+		}
+		w.sleep(time.Second)
+	}
+	w.checkNothingLeft()
+	return time.Since(began)
+}
+
+// TestGraceShortened: a second wish with less grace overtakes the stop that is under way; one with more changes nothing.
+func TestGraceShortened(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.runtime.Script("app", fake.Script{IgnoresTerm: true})
+		pod := apiPod("web")
+		w.run(pod)
+		w.sleep(time.Second)
+		w.delete(pod, 60*time.Second)
+		w.sleep(10 * time.Second)
+		w.delete(pod, 300*time.Second)
+		w.sleep(10 * time.Second)
+		w.checkRunning("web/app#0")
+		if n := w.runtime.Verbs()["StopContainer"]; n != 1 {
+			t.Errorf("%d calls of StopContainer before the grace was shortened", n)
+		}
+		w.delete(pod, 5*time.Second)
+		if took := w.gone(pod); took != 5*time.Second {
+			t.Errorf("with a grace of 5 s left, the pod went after %v", took)
+		}
+		if n := w.runtime.Verbs()["StopContainer"]; n != 2 {
+			t.Errorf("%d calls of StopContainer in all", n)
+		}
+	})
+}
+
+// TestNoGrace: a pod that is deleted by force gets the two seconds that a process needs to see the signal.
+func TestNoGrace(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.runtime.Script("app", fake.Script{IgnoresTerm: true})
+		pod := apiPod("web", withPreStop)
+		w.run(pod)
+		w.sleep(time.Second)
+		w.delete(pod, 0)
+		if took := w.gone(pod); took != 2*time.Second {
+			t.Errorf("the pod went after %v", took)
+		}
+		if n := w.runtime.Verbs()["ExecSync"]; n != 0 {
+			t.Errorf("the preStop hook ran %d times, though there is no time for it", n)
+		}
+	})
+}
+
+// TestDeleteWhilePulling: the pull is given up, and the pod goes at once.
+func TestDeleteWhilePulling(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.runtime.Publish(fake.RemoteImage{Name: "huge:1", Takes: anHour})
+		pod := apiPod("web", func(pod *corev1.Pod) { pod.Spec.Containers[0].Image = "huge:1" })
+		w.run(pod)
+		w.sleep(time.Minute)
+		if st := w.status(pod); st.Phase != corev1.PodPending || shown(st, "app").State.Waiting == nil {
+			t.Errorf("while pulling: %+v", st)
+		}
+		w.delete(pod, 30*time.Second)
+		if took := w.gone(pod); took != 0 {
+			t.Errorf("the pod went after %v", took)
+		}
+		if failed := w.told("Failed"); len(failed) != 0 {
+			t.Errorf("told of a failure: %q", failed)
+		}
+	})
+}
+
+// TestDeleteWhileInitRuns: the init container is stopped, and nothing that comes after it is made.
+func TestDeleteWhileInitRuns(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.runtime.Script("setup", fake.Script{TermTakes: 3 * time.Second})
+		pod := apiPod("web", withInit("setup"))
+		w.run(pod)
+		w.sleep(time.Minute)
+		w.checkRunning("web/setup#0")
+		w.delete(pod, 30*time.Second)
+		if took := w.gone(pod); took != 3*time.Second {
+			t.Errorf("the pod went after %v", took)
+		}
+		if acts := w.acts(); slices.Contains(acts, "CreateContainer app#0") {
+			t.Errorf("the app container was made: %q", acts)
+		}
+	})
+}
+
+// TestPreStop: the hook runs before the container is told to stop, and uses up its grace; what is left goes to the container.
+func TestPreStop(t *testing.T) {
+	for _, c := range []struct {
+		name        string
+		hook, grace time.Duration
+		took        time.Duration
+	}{
+		{"in time", 10 * time.Second, 30 * time.Second, 30 * time.Second},
+		{"too long", 60 * time.Second, 30 * time.Second, 32 * time.Second},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				w.runtime.Script("app", fake.Script{IgnoresTerm: true})
+				w.runtime.OnExec(func(string, []string) fake.ExecOutcome { return fake.ExecOutcome{Takes: c.hook} })
+				pod := apiPod("web", withPreStop)
+				w.run(pod)
+				w.sleep(time.Second)
+				w.delete(pod, c.grace)
+				if took := w.gone(pod); took != c.took {
+					t.Errorf("the pod went after %v, want %v", took, c.took)
+				}
+				if acts := w.acts(); strings.Index(strings.Join(acts, " "), "ExecSync") > strings.Index(strings.Join(acts, " "), "StopContainer") {
+					t.Errorf("the hook came late: %q", acts)
+				}
+				if failed := w.told("FailedPreStopHook"); (len(failed) > 0) != (c.hook > c.grace) {
+					t.Errorf("told of the hook: %q", failed)
+				}
+			})
+		})
+	}
+}
+
+// TestDeleteWhilePreStopSleeps: a shorter grace counts also while the hook runs.
+func TestDeleteWhilePreStopSleeps(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.runtime.OnExec(func(string, []string) fake.ExecOutcome { return fake.ExecOutcome{Takes: anHour} })
+		pod := apiPod("web", withPreStop)
+		w.run(pod)
+		w.sleep(time.Second)
+		w.delete(pod, 600*time.Second)
+		w.sleep(10 * time.Second)
+		w.checkRunning("web/app#0")
+		w.delete(pod, 5*time.Second)
+		if took := w.gone(pod); took > 7*time.Second {
+			t.Errorf("with a grace of 5 s left, the pod went after %v", took)
+		}
+	})
+}
+
+// TestOrphanPreStop: the hook of a container that no source knows any more is found in what the runtime keeps.
+func TestOrphanPreStop(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		pod := staticPod("web", "0123", withPreStop)
+		w.run(pod)
+		w.sleep(time.Second)
+		w.end()
+		w.remove(pod.UID)
+		w.begin()
+		w.sleep(time.Minute)
+		w.checkNothingLeft()
+		if n := w.runtime.Verbs()["ExecSync"]; n != 1 {
+			t.Errorf("the hook ran %d times", n)
+		}
+	})
+}
+
+// TestSidecarsStopLast: app containers end first, then the sidecars, the last of them first.
+func TestSidecarsStopLast(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		for _, name := range []string{"app", "logs", "proxy"} {
+			w.runtime.Script(name, fake.Script{TermTakes: 2 * time.Second})
+		}
+		pod := apiPod("web", withSidecar("proxy"), withSidecar("logs"))
+		w.run(pod)
+		w.sleep(time.Second)
+		w.checkRunning("web/proxy#0", "web/logs#0", "web/app#0")
+		w.delete(pod, 30*time.Second)
+		w.sleep(time.Second)
+		for _, left := range [][]string{{"web/proxy#0", "web/logs#0", "web/app#0"}, {"web/proxy#0", "web/logs#0"}, {"web/proxy#0"}} {
+			w.checkRunning(left...)
+			w.sleep(2 * time.Second)
+		}
+		w.checkNothingLeft()
+	})
+}
+
+// TestActiveDeadline: a static pod of a node that stands alone ends at its deadline, though no API object shows when it began.
+func TestActiveDeadline(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.run(staticPod("web", "0123", func(pod *corev1.Pod) { pod.Spec.ActiveDeadlineSeconds = ptr(int64(60)) }))
+		w.sleep(59 * time.Second)
+		w.checkRunning("web/app#0")
+		w.sleep(2 * time.Second)
+		w.checkRunning()
+	})
+}

@@ -1,0 +1,267 @@
+package agent_test
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodelet/nodelet/agent/spec"
+	"github.com/nodelet/nodelet/cri/fake"
+	"github.com/nodelet/nodelet/kube/pods"
+)
+
+// strand leaves a running pod behind that no source of the next life knows.
+func (w *world) strand(name string) {
+	pod := apiPod(name, withEmptyDir)
+	w.run(pod)
+	w.sleep(time.Second)
+	w.end()
+	w.remove(pod.UID)
+}
+
+// TestOrphansWaitForEverySource: pods that no source knows are ended only when every source has spoken.
+func TestOrphansWaitForEverySource(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.strand("old")
+		w.change(func(set *pods.Set) { set.Synced, set.Waiting = false, []pods.Source{pods.SourceAPI} })
+		w.begin()
+		w.run(staticPod("kept", "0123"))
+		w.sleep(anHour)
+		w.checkRunning("old/app#0", "kept/app#0")
+		w.change(func(set *pods.Set) { set.Synced, set.Waiting = true, nil })
+		w.sleep(0)
+		w.checkRunning("kept/app#0")
+		if all := w.runtime.Sandboxes(); len(all) != 1 {
+			t.Errorf("%d sandboxes are left", len(all))
+		}
+	})
+}
+
+// TestOrphansWaitForUnreadManifests: while a manifest has been unreadable since the start, any pod may be its own.
+func TestOrphansWaitForUnreadManifests(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.strand("old")
+		w.change(func(set *pods.Set) { set.Problems = []pods.Problem{{Source: pods.SourceFile, Unknown: true}} })
+		w.begin()
+		w.sleep(anHour)
+		w.checkRunning("old/app#0")
+		w.change(func(set *pods.Set) { set.Problems = nil })
+		w.sleep(2 * time.Minute)
+		w.checkNothingLeft()
+	})
+}
+
+// TestTracesOnDisk: a pod that has left nothing but files is cleared away.
+func TestTracesOnDisk(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		for _, dir := range []string{"pods/gone/volumes/kubernetes.io~empty-dir/data", "logs/default_web_gone/app"} {
+			if err := os.MkdirAll(w.path(dir), 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w.sleep(2 * time.Minute)
+		w.checkNothingLeft()
+	})
+}
+
+// TestStrangersWithOddLabels: labels in the runtime may say anything; no file outside the log directory goes for it.
+func TestStrangersWithOddLabels(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		precious := w.path("precious_odd")
+		if err := os.MkdirAll(precious, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		_, err := w.life.runtime.RunPodSandbox(t.Context(), &runtimeapi.PodSandboxConfig{
+			Metadata: &runtimeapi.PodSandboxMetadata{Name: "odd", Namespace: "default", Uid: "odd"},
+			Labels: map[string]string{spec.LabelPodUID: "odd", spec.LabelPodNamespace: "default",
+				spec.LabelPodName: "x/../../precious"},
+		}, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.sleep(2 * time.Minute)
+		w.checkNothingLeft()
+		if _, err := os.Stat(precious); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestStaticPodReplaced: the new pod of a name waits until the old one is gone.
+func TestStaticPodReplaced(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.runtime.Script("app", fake.Script{TermTakes: 10 * time.Second})
+		old := staticPod("web", "0123")
+		w.run(old)
+		w.sleep(time.Second)
+		next := staticPod("web", "4567", withInit("setup"))
+		w.runtime.Script("setup", fake.Script{RunsFor: time.Second})
+		w.change(func(set *pods.Set) { set.Pods = map[types.UID]*corev1.Pod{next.UID: next} })
+		w.sleep(9 * time.Second)
+		if all := w.runtime.Sandboxes(); len(all) != 1 || all[0].Metadata.Uid != "0123" {
+			t.Errorf("while the old pod ends there are %d sandboxes", len(all))
+		}
+		w.sleep(5 * time.Second)
+		w.checkRunning("web/app#0")
+		if all := w.runtime.Sandboxes(); len(all) != 1 || all[0].Metadata.Uid != "4567" {
+			t.Errorf("in the end there are %d sandboxes", len(all))
+		}
+	})
+}
+
+// TestStaticPodComesBack: a manifest that is taken away and put back while its pod ends gives the same pod once more.
+func TestStaticPodComesBack(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.runtime.Script("app", fake.Script{TermTakes: 10 * time.Second})
+		pod := staticPod("web", "0123")
+		w.run(pod)
+		w.sleep(time.Second)
+		w.remove(pod.UID)
+		w.sleep(time.Second)
+		w.run(pod)
+		w.sleep(5 * time.Second)
+		if n := w.runtime.Verbs()["RunPodSandbox"]; n != 1 {
+			t.Errorf("%d sandboxes were made before the old one had ended", n)
+		}
+		w.sleep(10 * time.Second)
+		w.checkRunning("web/app#0")
+	})
+}
+
+// TestMirror: the status of a static pod is shown by its mirror pod, and by nothing else.
+func TestMirror(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		pod := staticPod("web", "0123")
+		w.run(pod)
+		w.sleep(time.Second)
+		mirror := apiPod("web", func(m *corev1.Pod) { m.Annotations["kubernetes.io/config.mirror"] = "0123" })
+		w.change(func(set *pods.Set) {
+			set.Mirrors = map[types.NamespacedName]*corev1.Pod{{Namespace: "default", Name: "web"}: mirror}
+		})
+		w.sleep(0)
+		if st := w.status(mirror); st.Phase != corev1.PodRunning || !ready(st) || shown(st, "app").State.Running == nil {
+			t.Errorf("the mirror says %+v", st)
+		}
+		if _, known := w.life.status.Newest(pod.UID); known {
+			t.Error("the status was published for the static pod itself")
+		}
+		for _, c := range w.runtime.Containers() {
+			w.runtime.ExitContainer(c.Id, 1, "")
+		}
+		w.sleep(time.Second)
+		if n := shown(w.status(mirror), "app").RestartCount; n != 1 {
+			t.Errorf("after an exit the mirror says %d restarts", n)
+		}
+	})
+}
+
+// TestAdmission: of two pods that do not fit together the older one runs, and the other's status says why it does not.
+func TestAdmission(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		older, younger := apiPod("older", withCPU("3")), apiPod("younger", withCPU("3"))
+		younger.CreationTimestamp.Time = older.CreationTimestamp.Add(time.Second)
+		w.run(younger, older)
+		w.sleep(time.Minute)
+		w.checkRunning("older/app#0")
+		if st := w.status(younger); st.Phase != corev1.PodFailed || st.Reason != "OutOfcpu" {
+			t.Errorf("the one that does not fit: %s %s", st.Phase, st.Reason)
+		}
+	})
+}
+
+// TestManyAtOnce: a hundred pods that come at once all run, and go.
+func TestManyAtOnce(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.runtime.SandboxTakes = 100 * time.Millisecond
+		var all []*corev1.Pod
+		for i := range 100 {
+			all = append(all, apiPod(fmt.Sprintf("web-%d", i)))
+		}
+		w.run(all...)
+		w.sleep(10 * time.Second)
+		if n := len(w.running()); n != len(all) {
+			t.Errorf("%d of %d run", n, len(all))
+		}
+		for _, pod := range all {
+			w.delete(pod, 0)
+		}
+		w.sleep(10 * time.Second)
+		w.checkNothingLeft()
+	})
+}
+
+// TestNobodyBlocks: sets, hints and questions reach the supervisor while all workers wait for a runtime that does not answer.
+func TestNobodyBlocks(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		for i := range 10 {
+			w.run(apiPod(fmt.Sprintf("web-%d", i)))
+		}
+		w.sleep(time.Second)
+		stuck := w.runtime.Inject(&fake.Fault{Hang: true})
+		began := time.Now()
+		for uid := range w.set.Pods {
+			for range 300 {
+				w.life.RuntimeChanged(uid)
+				w.life.ObjectsChanged(uid)
+				w.life.VerdictChanged(uid)
+				w.deliver()
+			}
+		}
+		if _, err := w.life.Explain(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if waited := time.Since(began); waited != 0 {
+			t.Errorf("waited for %v", waited)
+		}
+		w.runtime.Release(stuck)
+		w.sleep(time.Minute)
+		if n := len(w.running()); n != 10 {
+			t.Errorf("%d pods run", n)
+		}
+	})
+}
+
+// TestHintsAfterTheEnd: who comes with a hint when the supervisor has ended is not held up.
+func TestHintsAfterTheEnd(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		l := w.life
+		w.end()
+		for range 300 {
+			l.RuntimeChanged("anybody")
+		}
+		if _, err := l.Explain(t.Context()); err == nil {
+			t.Error("a supervisor that has ended explains")
+		}
+	})
+}
+
+func withCPU(request string) func(*corev1.Pod) {
+	return func(pod *corev1.Pod) { pod.Spec.Containers[0].Resources.Requests = quantities("cpu", request) }
+}
+
+// TestSpecChange: a container whose image was changed is replaced at once; the others stay.
+func TestSpecChange(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.runtime.AddImage(fake.RemoteImage{Name: "busybox:2"})
+		pod := apiPod("web", withRestart(corev1.RestartPolicyOnFailure), func(pod *corev1.Pod) {
+			pod.Spec.Containers = append(pod.Spec.Containers, container("other"))
+		})
+		w.run(pod)
+		w.sleep(time.Second)
+		next := pod.DeepCopy()
+		next.Generation, next.Spec.Containers[0].Image = 2, "busybox:2"
+		w.run(next)
+		w.sleep(time.Second)
+		got := w.running()
+		slices.Sort(got)
+		if want := []string{"web/app#1", "web/other#0"}; !slices.Equal(got, want) {
+			t.Errorf("running: %v, want %v", got, want)
+		}
+	})
+}

@@ -1,0 +1,198 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nodelet/nodelet/agent/plan"
+	"github.com/nodelet/nodelet/kube/objects"
+	"github.com/nodelet/nodelet/probes"
+)
+
+func discard() *slog.Logger { return slog.New(slog.DiscardHandler) }
+
+// TestMailbox: putting never blocks, and the newest value is what is read.
+func TestMailbox(t *testing.T) {
+	m := newMailbox[int]()
+	for i := range 1000 {
+		m.put(i)
+	}
+	if got := <-m; got != 999 {
+		t.Errorf("got %d", got)
+	}
+	select {
+	case got := <-m:
+		t.Errorf("there is a second value, %d", got)
+	default:
+	}
+}
+
+// TestNudgesAddUp: hints that come while the worker is busy are all there when it looks, and hold nobody up.
+func TestNudgesAddUp(t *testing.T) {
+	w := newWorker(&Hands{}, newGates(), discard())
+	w.stale = false
+	w.memory.Volumes["data"] = plan.Volume{}
+	for range 1000 {
+		w.nudge(hintObjects)
+		w.nudge(hintRuntime)
+		w.nudge(hintVerdict)
+	}
+	if len(w.wake) != 1 {
+		t.Errorf("%d wake-ups wait", len(w.wake))
+	}
+	w.drain()
+	if !w.stale || !w.memory.Volumes["data"].Stale {
+		t.Errorf("a hint was lost: %v, %+v", w.stale, w.memory.Volumes)
+	}
+}
+
+// TestGate lets so many calls through at a time, in turn; one that takes too long gives its place up; one that waits in vain
+// leaves.
+func TestGate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := make(gate, 2)
+		var inside, most, done atomic.Int32
+		for range 10 {
+			go g.pass(t.Context(), func() error {
+				most.Store(max(most.Load(), inside.Add(1)))
+				time.Sleep(time.Second)
+				inside.Add(-1)
+				done.Add(1)
+				return nil
+			})
+		}
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		if most.Load() != 2 || done.Load() != 10 {
+			t.Errorf("%d at a time, %d done after 5 s", most.Load(), done.Load())
+		}
+
+		for range 2 {
+			go g.pass(t.Context(), func() error { time.Sleep(time.Hour); return nil })
+		}
+		synctest.Wait()
+		impatient, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := g.pass(impatient, func() error { return nil }); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("who waits in vain gets %v", err)
+		}
+		began := time.Now()
+		failed := errors.New("failed")
+		if err := g.pass(t.Context(), func() error { return failed }); err != failed || time.Since(began) != gatePatience-time.Second {
+			t.Errorf("after %v: %v", time.Since(began), err)
+		}
+		time.Sleep(2 * time.Hour)
+		if len(g) != 0 {
+			t.Errorf("%d places were never given back", len(g))
+		}
+	})
+}
+
+// TestLogLink: the name of the link is what log collectors take apart, and never too long for a file.
+func TestLogLink(t *testing.T) {
+	task := &task{hands: &Hands{}, pod: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default"}}}
+	if got := task.logLink("app", "c0de"); got != "/var/log/containers/web_default_app-c0de.log" {
+		t.Error(got)
+	}
+	task.pod.Name = strings.Repeat("w", 253)
+	if name := filepath.Base(task.logLink("app", "c0de")); len(name) != 255 || !strings.HasSuffix(name, "w.log") {
+		t.Errorf("%d bytes: %s", len(name), name)
+	}
+}
+
+func named(name string) corev1.LocalObjectReference { return corev1.LocalObjectReference{Name: name} }
+
+// TestRefsOf: every place in a pod that names a ConfigMap or Secret, each object once; watched if a volume shows it.
+func TestRefsOf(t *testing.T) {
+	app := corev1.Container{Name: "app",
+		EnvFrom: []corev1.EnvFromSource{{ConfigMapRef: &corev1.ConfigMapEnvSource{LocalObjectReference: named("from")}},
+			{SecretRef: &corev1.SecretEnvSource{LocalObjectReference: named("from")}}},
+		Env: []corev1.EnvVar{{Name: "A", Value: "plain"},
+			{Name: "B", ValueFrom: &corev1.EnvVarSource{ConfigMapKeyRef: &corev1.ConfigMapKeySelector{LocalObjectReference: named("volume")}}},
+			{Name: "C", ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{LocalObjectReference: named("key")}}}}}
+	projected := &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{
+		{ConfigMap: &corev1.ConfigMapProjection{LocalObjectReference: named("projected")}},
+		{Secret: &corev1.SecretProjection{LocalObjectReference: named("projected")}}}}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default"}, Spec: corev1.PodSpec{
+		InitContainers: []corev1.Container{{Name: "init", EnvFrom: app.EnvFrom[:1]}}, Containers: []corev1.Container{app},
+		EphemeralContainers: []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{
+			Name: "debug", EnvFrom: []corev1.EnvFromSource{{SecretRef: &corev1.SecretEnvSource{LocalObjectReference: named("debug")}}}}}},
+		Volumes: []corev1.Volume{
+			{Name: "a", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: named("volume")}}},
+			{Name: "b", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "volume"}}},
+			{Name: "c", VolumeSource: corev1.VolumeSource{Projected: projected}},
+			{Name: "d", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
+		}}}
+	ref := func(kind objects.Kind, name string, watch bool) objects.Ref {
+		return objects.Ref{Kind: kind, Namespace: "default", Name: name, Watch: watch}
+	}
+	want := []objects.Ref{
+		ref(objects.ConfigMap, "volume", true), ref(objects.Secret, "volume", true),
+		ref(objects.ConfigMap, "projected", true), ref(objects.Secret, "projected", true),
+		ref(objects.ConfigMap, "from", false), ref(objects.Secret, "from", false), ref(objects.Secret, "key", false),
+		ref(objects.Secret, "debug", false),
+	}
+	got := refsOf(pod)
+	for _, r := range want {
+		if !slices.Contains(got, r) {
+			t.Errorf("missing: %+v", r)
+		}
+	}
+	if len(got) != len(want) {
+		t.Errorf("got %+v", got)
+	}
+}
+
+// TestProbeTargets: each probe of a container, with what is known of it already; of one that ends, readiness alone.
+func TestProbeTargets(t *testing.T) {
+	probe := &corev1.Probe{ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"check", "$(PORT)", "$$(PORT)", "$(SECRET)"}}}}
+	c := &corev1.Container{Name: "app", StartupProbe: probe, LivenessProbe: probe, ReadinessProbe: probe,
+		Env: []corev1.EnvVar{{Name: "PORT", Value: "80"}, {Name: "SECRET", ValueFrom: &corev1.EnvVarSource{}}}}
+	kinds := func(all []probes.Target) (text string) {
+		for _, p := range all {
+			text += string(p.Kind) + " " + p.Known.String() + " "
+			if want := []string{"check", "80", "$(PORT)", "$(SECRET)"}; !slices.Equal(p.Command, want) || p.PodIP != "10.0.0.1" || p.ContainerID != "id" {
+				t.Errorf("target %+v", p)
+			}
+		}
+		return text
+	}
+	for _, x := range []struct {
+		target plan.ProbeTarget
+		want   string
+	}{
+		{plan.ProbeTarget{}, "Startup unknown Liveness unknown Readiness unknown "},
+		{plan.ProbeTarget{Started: true}, "Startup success Liveness success Readiness unknown "},
+		{plan.ProbeTarget{Started: true, Ready: true}, "Startup success Liveness success Readiness success "},
+		{plan.ProbeTarget{Started: true, Ready: true, ReadinessOnly: true}, "Readiness success "},
+	} {
+		x.target.ContainerID, x.target.Container = "id", c
+		if got := kinds(probeTargets(x.target, "10.0.0.1")); got != x.want {
+			t.Errorf("%+v: %s", x.target, got)
+		}
+	}
+}
+
+// TestFieldPath: events name the list that a container stands in.
+func TestFieldPath(t *testing.T) {
+	pod := &corev1.Pod{Spec: corev1.PodSpec{
+		InitContainers: []corev1.Container{{Name: "setup"}}, Containers: []corev1.Container{{Name: "app"}},
+		EphemeralContainers: []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "debug"}}}}}
+	for name, want := range map[string]string{"setup": "spec.initContainers{setup}", "app": "spec.containers{app}",
+		"debug": "spec.ephemeralContainers{debug}", "gone": ""} {
+		if got := fieldPath(pod, name); got != want {
+			t.Errorf("%s: %q, want %q", name, got, want)
+		}
+	}
+}

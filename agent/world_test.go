@@ -1,0 +1,313 @@
+package agent_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodelet/nodelet/agent"
+	"github.com/nodelet/nodelet/agent/plan"
+	"github.com/nodelet/nodelet/agent/spec"
+	"github.com/nodelet/nodelet/cri"
+	"github.com/nodelet/nodelet/cri/fake"
+	"github.com/nodelet/nodelet/images"
+	"github.com/nodelet/nodelet/kube/objects"
+	"github.com/nodelet/nodelet/kube/pods"
+	"github.com/nodelet/nodelet/kube/status"
+	"github.com/nodelet/nodelet/probes"
+	"github.com/nodelet/nodelet/volumes"
+)
+
+// world is a node in a synctest bubble: a container runtime and a disk, which outlive the agent, the pods that its sources
+// want, and one life of the agent after the other. All rooms are real; the node stands alone, so that the publisher keeps
+// the statuses that it would send.
+type world struct {
+	t       *testing.T
+	runtime *fake.Runtime
+	root    string
+	life    *life
+	// amnesia: what a life of the agent has published is lost with it.
+	amnesia bool
+
+	mu     sync.Mutex
+	set    pods.Set
+	events []string
+}
+
+// life is one run of the agent on the node.
+type life struct {
+	*agent.Supervisor
+	cancel  context.CancelFunc
+	rooms   sync.WaitGroup
+	runtime *cri.Client
+	status  *status.Publisher
+	objects *objects.Local
+}
+
+// inWorld runs a test on a node whose agent has just begun.
+func inWorld(t *testing.T, test func(t *testing.T, w *world)) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.begin()
+		test(t, w)
+	})
+}
+
+// newWorld makes a node with an idle runtime that has the image busybox:1.
+func newWorld(t *testing.T) *world {
+	w := &world{t: t, runtime: fake.New(), root: t.TempDir()}
+	w.set = pods.Set{Pods: map[types.UID]*corev1.Pod{}, Synced: true}
+	w.runtime.AddImage(fake.RemoteImage{Name: "busybox:1"})
+	w.runtime.Start()
+	t.Cleanup(func() {
+		w.end()
+		w.runtime.Close()
+	})
+	return w
+}
+
+// begin starts the agent.
+func (w *world) begin() {
+	w.t.Helper()
+	client, err := cri.Dial("unix:///run/fake.sock", cri.Options{Connect: w.runtime.Connect})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	vols, err := volumes.New(volumes.Config{PodsDir: w.path("pods")})
+	if err != nil {
+		w.t.Skip("volumes cannot work here: ", err)
+	}
+	log := slog.New(logbook{slog.NewTextHandler(w.t.Output(), nil), w})
+	l := &life{runtime: client}
+	l.objects = objects.NewLocal(nil, func(uids []types.UID) {
+		for _, uid := range uids {
+			l.ObjectsChanged(uid)
+		}
+	})
+	l.status = status.New(status.Config{Log: log, Deleted: w.remove})
+	node := w.node()
+	hands := &agent.Hands{
+		Runtime: client, Images: images.New(client, images.Options{}), Volumes: vols, Status: l.status,
+		Events:  status.NewRecorder(status.RecorderConfig{Log: log}),
+		Objects: func(*corev1.Pod) agent.Objects { return l.objects },
+		Node:    func() *spec.Node { return node }, RuntimeName: func() string { return "containerd" },
+		Pulled: func() {}, LogLinks: w.path("links"),
+		Admit: func(pod *corev1.Pod, others []*corev1.Pod) *plan.Rejection {
+			return plan.Admit(pod, nil, node.Allocatable, others)
+		},
+	}
+	hands.Probes = probes.New(probes.Config{
+		Exec:    hands.Exec,
+		Verdict: func(pod types.UID, _ probes.Verdict) { l.VerdictChanged(pod) },
+		Attempt: func(pod types.UID, a probes.Attempt) { l.ProbeAttempted(pod, a) },
+	})
+	l.Supervisor = agent.NewSupervisor(hands, log)
+	var ctx context.Context
+	ctx, l.cancel = context.WithCancel(w.t.Context())
+	l.rooms.Go(func() { hands.Probes.Run(ctx) })
+	l.rooms.Go(func() { l.Run(ctx) })
+	w.life = l
+	w.deliver()
+	synctest.Wait()
+}
+
+func (w *world) node() *spec.Node {
+	return &spec.Node{
+		Name: "node", HostIPs: []string{"192.0.2.1"}, PodLogsDir: w.path("logs"), PodsDir: w.path("pods"), NoResolvConf: true,
+		Cgroups: spec.Cgroups{Flat: true},
+		Allocatable: corev1.ResourceList{"cpu": resource.MustParse("4"), "memory": resource.MustParse("4Gi"),
+			"pods": resource.MustParse("110")},
+	}
+}
+
+// end ends the agent as a kill does: its calls break off, and what it knew is gone. The API server keeps the statuses that
+// it was sent.
+func (w *world) end() {
+	l := w.life
+	if l == nil {
+		return
+	}
+	w.life = nil
+	l.cancel()
+	l.rooms.Wait()
+	if err := l.runtime.Close(); err != nil {
+		w.t.Error(err)
+	}
+	synctest.Wait()
+	if w.amnesia {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for uid, pod := range w.set.Pods {
+		if st, known := l.status.Newest(uid); known {
+			shown := *pod
+			shown.Status = st
+			w.set.Pods[uid] = &shown
+		}
+	}
+}
+
+// restart ends the agent and begins the next life of it.
+func (w *world) restart() {
+	w.end()
+	w.begin()
+}
+
+// change changes what the sources want and tells the agent.
+func (w *world) change(f func(set *pods.Set)) {
+	w.mu.Lock()
+	f(&w.set)
+	w.mu.Unlock()
+	w.deliver()
+}
+
+// deliver hands the newest set to the agent. A set is not changed any more once it is handed over.
+func (w *world) deliver() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.life == nil {
+		return
+	}
+	set := w.set
+	set.Pods = maps.Clone(set.Pods)
+	w.life.objects.Set(set.ConfigMaps, set.Secrets)
+	w.life.Want(&set)
+}
+
+// run adds pods to the set, or puts them in place of their older selves.
+func (w *world) run(all ...*corev1.Pod) {
+	w.change(func(set *pods.Set) {
+		for _, pod := range all {
+			set.Pods[pod.UID] = pod
+		}
+	})
+}
+
+// remove takes a pod out of the set: its manifest or its API object is gone.
+func (w *world) remove(uid types.UID) { w.change(func(set *pods.Set) { delete(set.Pods, uid) }) }
+
+// delete has the API server ask for a pod's end.
+func (w *world) delete(pod *corev1.Pod, grace time.Duration) {
+	w.change(func(set *pods.Set) {
+		if p := set.Pods[pod.UID]; p != nil {
+			set.Pods[pod.UID] = deleted(p, grace)
+		}
+	})
+}
+
+// sleep lets time pass and everything come to rest.
+func (w *world) sleep(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+func (w *world) status(pod *corev1.Pod) corev1.PodStatus {
+	st, _ := w.life.status.Newest(pod.UID)
+	return st
+}
+
+// running are the names and attempts of the running containers, with the pod's name before each, in the order of their making.
+func (w *world) running() []string {
+	var all []string
+	for _, c := range w.runtime.Containers() {
+		if c.State == running {
+			all = append(all, fmt.Sprintf("%s/%s#%d", c.Labels[spec.LabelPodName], c.Metadata.Name, c.Metadata.Attempt))
+		}
+	}
+	return all
+}
+
+// checkRunning: these containers run, and no other.
+func (w *world) checkRunning(want ...string) {
+	w.t.Helper()
+	if got := w.running(); !slices.Equal(got, want) {
+		w.t.Errorf("running: %v, want %v", got, want)
+	}
+}
+
+// checkNothingLeft: neither the runtime nor the disk shows a trace of a pod.
+func (w *world) checkNothingLeft() {
+	w.t.Helper()
+	for _, s := range w.runtime.Sandboxes() {
+		w.t.Errorf("left over: sandbox %s#%d, %s", s.Metadata.Name, s.Metadata.Attempt, s.State)
+	}
+	for _, c := range w.runtime.Containers() {
+		w.t.Errorf("left over: container %s#%d, %s", c.Metadata.Name, c.Metadata.Attempt, c.State)
+	}
+	for _, dir := range []string{"pods", "logs", "links"} {
+		entries, err := os.ReadDir(w.path(dir))
+		if err != nil && !os.IsNotExist(err) {
+			w.t.Error(err)
+		}
+		for _, e := range entries {
+			w.t.Errorf("left over: %s/%s", dir, e.Name())
+		}
+	}
+}
+
+// acts are the calls that change something, in order, as "Verb object"; IDs are left out.
+func (w *world) acts() []string {
+	var all []string
+	for _, c := range w.runtime.Calls() {
+		if reads[c.Verb] {
+			continue
+		}
+		if object := c.Object; len(object) < 60 {
+			c.Verb += " " + object
+		}
+		all = append(all, c.Verb)
+	}
+	return all
+}
+
+// reads are the calls that change nothing.
+var reads = map[string]bool{"ListPodSandbox": true, "ListContainers": true, "PodSandboxStatus": true, "ContainerStatus": true,
+	"ImageStatus": true, "GetContainerEvents": true}
+
+// told are the events that contain a text, in order.
+func (w *world) told(text string) []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(w.events), func(e string) bool { return !strings.Contains(e, text) })
+}
+
+func (w *world) path(name string) string { return filepath.Join(w.root, name) }
+
+// logbook passes log lines on to the test's output, keeps the events among them, and takes an error for a failure of the test.
+type logbook struct {
+	slog.Handler
+	w *world
+}
+
+func (l logbook) Handle(ctx context.Context, r slog.Record) error {
+	if r.Message == "event" {
+		var parts []string
+		r.Attrs(func(a slog.Attr) bool { parts = append(parts, a.Value.String()); return true })
+		l.w.mu.Lock()
+		l.w.events = append(l.w.events, strings.Join(parts, " "))
+		l.w.mu.Unlock()
+	}
+	if r.Level >= slog.LevelError {
+		l.w.t.Errorf("logged as an error: %s", r.Message)
+	}
+	return l.Handler.Handle(ctx, r)
+}
+
+func (l logbook) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return logbook{l.Handler.WithAttrs(attrs), l.w}
+}
