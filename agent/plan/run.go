@@ -123,7 +123,10 @@ func (v *view) containers(p *Plan, ground bool) {
 				v.next(p, s, ground)
 			}
 		case RoleInit:
-			if !v.initialized && !held && !v.initDone(s) {
+			if v.initialized {
+				// The runtime forgot it while what comes after it was already on its way.
+				v.heldUpBy(p, s, "runs once more beside the containers that come after it")
+			} else if !held && !v.initDone(s) {
 				v.next(p, s, ground)
 				v.heldUpBy(p, s, "runs, and what comes after it waits for its end")
 				held = true
