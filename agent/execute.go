@@ -11,6 +11,7 @@ import (
 
 	"github.com/nodelet/nodelet/agent/plan"
 	"github.com/nodelet/nodelet/agent/spec"
+	"github.com/nodelet/nodelet/cri"
 	"github.com/nodelet/nodelet/images"
 	"github.com/nodelet/nodelet/volumes"
 )
@@ -91,7 +92,7 @@ func problem(ctx context.Context, step plan.Step, err error) *plan.Problem {
 	if err == nil {
 		return nil
 	}
-	p := &plan.Problem{Reason: defaultReason(step), Message: err.Error(), Cancelled: ctx.Err() != nil}
+	p := &plan.Problem{Reason: defaultReason(step), Message: words(step, err), Cancelled: ctx.Err() != nil}
 	var config *spec.Reason
 	var image *images.Reason
 	switch {
@@ -101,6 +102,18 @@ func problem(ctx context.Context, step plan.Step, err error) *plan.Problem {
 		p.Reason = image.Reason
 	}
 	return p
+}
+
+// words are the text of an error. Of a container people see what the runtime says, without the call around it.
+func words(step plan.Step, err error) string {
+	var call *cri.Error
+	switch step.(type) {
+	case plan.CreateContainer, plan.StartContainer:
+		if errors.As(err, &call) && call.NoAnswer == 0 {
+			return cri.Message(err)
+		}
+	}
+	return err.Error()
 }
 
 func defaultReason(step plan.Step) string {
