@@ -1,7 +1,6 @@
 package agent_test
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -100,6 +99,11 @@ func TestPullBackOff(t *testing.T) {
 	})
 }
 
+// commandsEnd sets what becomes of every command in a container from now on.
+func (w *world) commandsEnd(o fake.ExecOutcome) {
+	w.runtime.OnExec(func(string, []string) fake.ExecOutcome { return o })
+}
+
 // TestStartFails: a container that cannot be started is made anew, with back-off, and its status says why.
 func TestStartFails(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
@@ -108,8 +112,11 @@ func TestStartFails(t *testing.T) {
 		w.run(pod)
 		w.sleep(time.Minute)
 		c := shown(w.status(pod), "app")
-		if text := fmt.Sprintf("%+v %+v", c.State, c.LastTerminationState); !strings.Contains(text, "no such file") {
-			t.Errorf("the status says %s", text)
+		if end := c.LastTerminationState.Terminated; end == nil || end.Message != "exec: no such file" || end.Reason != "StartError" {
+			t.Errorf("the status says %+v", c)
+		}
+		if len(w.told("Failed Error: exec: no such file")) == 0 {
+			t.Error("nobody was told what the runtime said")
 		}
 		if n := w.runtime.Verbs()["StartContainer"]; n < 2 || n > 5 {
 			t.Errorf("%d starts in a minute", n)
@@ -153,12 +160,10 @@ func TestLivenessRestarts(t *testing.T) {
 // verdict stands until the probe says otherwise.
 func TestReadiness(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		exit := int32(1)
-		w.runtime.OnExec(func(string, []string) fake.ExecOutcome { return fake.ExecOutcome{ExitCode: exit} })
 		pod := apiPod("web", func(pod *corev1.Pod) { pod.Spec.Containers[0].ReadinessProbe = execProbe("ready") })
 		w.run(pod)
 		for i, want := range []bool{false, true, false, true} {
-			exit = map[bool]int32{false: 1, true: 0}[want]
+			w.commandsEnd(fake.ExecOutcome{ExitCode: map[bool]int32{false: 1, true: 0}[want]})
 			w.sleep(10 * time.Second)
 			if got := ready(w.status(pod)); got != want {
 				t.Errorf("round %d: ready is %v", i, got)
@@ -198,8 +203,7 @@ func TestStartupGate(t *testing.T) {
 // TestPostStart: a container counts as running when its hook is through; it is stopped and restarted when the hook fails.
 func TestPostStart(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		outcome := fake.ExecOutcome{Takes: 5 * time.Second, ExitCode: 1}
-		w.runtime.OnExec(func(string, []string) fake.ExecOutcome { return outcome })
+		w.commandsEnd(fake.ExecOutcome{Takes: 5 * time.Second, ExitCode: 1})
 		pod := apiPod("web", func(pod *corev1.Pod) {
 			pod.Spec.Containers[0].Lifecycle = &corev1.Lifecycle{PostStart: &corev1.LifecycleHandler{Exec: command("warm")}}
 		})
@@ -214,7 +218,7 @@ func TestPostStart(t *testing.T) {
 			t.Error("nobody was told of the failed hook")
 		}
 		w.checkRunning("web/app#1")
-		outcome.ExitCode = 0
+		w.commandsEnd(fake.ExecOutcome{Takes: 5 * time.Second})
 		w.sleep(5 * time.Minute)
 		if !ready(w.status(pod)) {
 			t.Errorf("not ready though the hook went well: %+v", w.status(pod))

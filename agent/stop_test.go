@@ -122,7 +122,7 @@ func TestPreStop(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {
 				w.runtime.Script("app", fake.Script{IgnoresTerm: true})
-				w.runtime.OnExec(func(string, []string) fake.ExecOutcome { return fake.ExecOutcome{Takes: c.hook} })
+				w.commandsEnd(fake.ExecOutcome{Takes: c.hook})
 				pod := apiPod("web", withPreStop)
 				w.run(pod)
 				w.sleep(time.Second)
@@ -144,7 +144,7 @@ func TestPreStop(t *testing.T) {
 // TestDeleteWhilePreStopSleeps: a shorter grace counts also while the hook runs.
 func TestDeleteWhilePreStopSleeps(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		w.runtime.OnExec(func(string, []string) fake.ExecOutcome { return fake.ExecOutcome{Takes: anHour} })
+		w.commandsEnd(fake.ExecOutcome{Takes: anHour})
 		pod := apiPod("web", withPreStop)
 		w.run(pod)
 		w.sleep(time.Second)
