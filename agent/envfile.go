@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nodelet/nodelet/agent/spec"
@@ -32,8 +33,14 @@ func (t *task) envFiles(c *corev1.Container) (map[spec.EnvFile][]byte, error) {
 	return out, nil
 }
 
+// readBeneath reads a plain file. Another container may have put a pipe there, which must not hold the agent up.
 func readBeneath(dir, path string) ([]byte, error) {
-	f, err := os.OpenInRoot(dir, path)
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	f, err := root.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
 	}
