@@ -1,0 +1,184 @@
+package agent
+
+import (
+	"errors"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodelet/nodelet/agent/plan"
+	"github.com/nodelet/nodelet/agent/spec"
+	"github.com/nodelet/nodelet/kube/objects"
+	"github.com/nodelet/nodelet/volumes"
+)
+
+// TestReadBeneath: a plain file in the volume is read, up to a bound; nothing else is, and nothing holds the agent up.
+func TestReadBeneath(t *testing.T) {
+	outside, dir := t.TempDir(), t.TempDir()
+	at := func(p string) string { return filepath.Join(dir, p) }
+	if err := errors.Join(
+		os.WriteFile(filepath.Join(outside, "secret"), []byte("secret"), 0o600),
+		os.WriteFile(at("env"), []byte("A=1"), 0o600),
+		os.WriteFile(at("huge"), make([]byte, 10*spec.MaxEnvFile), 0o600),
+		os.Mkdir(at("dir"), 0o700),
+		os.Symlink("../env", at("dir/inside")),
+		os.Symlink(filepath.Join(outside, "secret"), at("absolute")),
+		os.Symlink("../"+filepath.Base(outside)+"/secret", at("up")),
+		unix.Mkfifo(at("pipe"), 0o600),
+	); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{"env": "A=1", "dir/inside": "A=1"} {
+		if got, err := readBeneath(dir, path); string(got) != want || err != nil {
+			t.Errorf("%s: %q, %v", path, got, err)
+		}
+	}
+	for _, path := range []string{"absolute", "up", "../" + filepath.Base(outside) + "/secret", "pipe", "dir", "missing"} {
+		if got, err := readBeneath(dir, path); err == nil {
+			t.Errorf("%s: %q", path, got)
+		}
+	}
+	if got, err := readBeneath(dir, "huge"); len(got) != spec.MaxEnvFile || err != nil {
+		t.Errorf("of a huge file: %d bytes, %v", len(got), err)
+	}
+}
+
+// envTask is a task for the container app, whose environment comes from everywhere, with the objects that there are.
+func envTask(t *testing.T, configMaps, secrets []string) (*task, *corev1.Container) {
+	local := objects.NewLocal(nil, nil)
+	cms, ss := map[types.NamespacedName]*corev1.ConfigMap{}, map[types.NamespacedName]*corev1.Secret{}
+	for _, n := range configMaps {
+		cms[types.NamespacedName{Namespace: "default", Name: n}] = &corev1.ConfigMap{Data: map[string]string{"key": n}}
+	}
+	for _, n := range secrets {
+		ss[types.NamespacedName{Namespace: "default", Name: n}] = &corev1.Secret{Data: map[string][]byte{"key": []byte(n)}}
+	}
+	local.Set(cms, ss)
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "env"), []byte("FROM_FILE='file'\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	app := corev1.Container{Name: "app", Image: "busybox:1",
+		EnvFrom: []corev1.EnvFromSource{{Prefix: "ALL_", ConfigMapRef: &corev1.ConfigMapEnvSource{LocalObjectReference: named("all")}}},
+		Env: []corev1.EnvVar{
+			{Name: "ONE", ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{LocalObjectReference: named("one"), Key: "key"}}},
+			{Name: "FILE", ValueFrom: &corev1.EnvVarSource{FileKeyRef: &corev1.FileKeySelector{VolumeName: "data", Path: "env", Key: "FROM_FILE"}}},
+			{Name: "IP", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "status.podIP"}}},
+		}}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default", UID: "uid"}, Spec: corev1.PodSpec{
+		Containers: []corev1.Container{app}, EnableServiceLinks: new(bool),
+		Volumes: []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}}}
+	hands := &Hands{Objects: func(*corev1.Pod) Objects { return local },
+		Node: func() *spec.Node { return &spec.Node{PodsDir: "/pods", Cgroups: spec.Cgroups{Flat: true}} }}
+	return &task{hands: hands, pod: pod, sandbox: &plan.Sandbox{IPs: []string{"10.0.0.1"}},
+		mounts: map[string]volumes.Mounted{"data": {HostPath: dir}}}, &pod.Spec.Containers[0]
+}
+
+// env is the environment that the container would get.
+func (t *task) env(test *testing.T) (map[string]string, error) {
+	in, err := t.containerInput(test.Context(), plan.CreateContainer{Name: "app"})
+	if err != nil {
+		return nil, err
+	}
+	cfg, err := spec.Container(in)
+	if err != nil {
+		return nil, err
+	}
+	all := map[string]string{}
+	for _, e := range cfg.Envs {
+		all[e.Key] = string(e.Value)
+	}
+	return all, nil
+}
+
+// TestEnvironment: objects, files and facts reach the environment of a container.
+func TestEnvironment(t *testing.T) {
+	task, _ := envTask(t, []string{"all"}, []string{"one"})
+	got, err := task.env(t)
+	want := map[string]string{"ALL_key": "all", "ONE": "one", "FILE": "file", "IP": "10.0.0.1"}
+	for key, value := range want {
+		if got[key] != value {
+			t.Errorf("%s=%q, want %q", key, got[key], value)
+		}
+	}
+	if err != nil {
+		t.Errorf("%v in %v", err, slices.Sorted(maps.Keys(got)))
+	}
+}
+
+// TestEnvironmentIsMissing: what is missing is named, with the kubelet's reason; what is optional may be missing.
+func TestEnvironmentIsMissing(t *testing.T) {
+	optional := true
+	for _, c := range []struct {
+		name  string
+		spoil func(task *task, c *corev1.Container)
+		want  string
+	}{
+		{"ConfigMap", func(_ *task, c *corev1.Container) { c.EnvFrom[0].ConfigMapRef.Name = "gone" }, `configmap "gone" not found`},
+		{"Secret", func(_ *task, c *corev1.Container) { c.Env[0].ValueFrom.SecretKeyRef.Name = "gone" }, `secret "gone" not found`},
+		{"key", func(_ *task, c *corev1.Container) { c.Env[0].ValueFrom.SecretKeyRef.Key = "gone" }, `couldn't find key gone in Secret default/one`},
+		{"optional Secret", func(_ *task, c *corev1.Container) {
+			c.Env[0].ValueFrom.SecretKeyRef.Name, c.Env[0].ValueFrom.SecretKeyRef.Optional = "gone", &optional
+		}, ""},
+		{"pipe for a file", func(task *task, c *corev1.Container) {
+			if err := unix.Mkfifo(filepath.Join(task.mounts["data"].HostPath, "pipe"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			c.Env[1].ValueFrom.FileKeyRef.Path = "pipe"
+		}, `cannot read environment file "pipe" of volume "data"`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			task, app := envTask(t, []string{"all"}, []string{"one"})
+			c.spoil(task, app)
+			_, err := task.env(t)
+			var reason *spec.Reason
+			switch {
+			case c.want == "" && err != nil:
+				t.Error(err)
+			case c.want != "" && (!errors.As(err, &reason) || reason.Reason != plan.ReasonCreateContainerConfig || !strings.Contains(err.Error(), c.want)):
+				t.Errorf("%v, want %s", err, c.want)
+			}
+		})
+	}
+}
+
+// TestEphemeralTarget: an ephemeral container looks at the running instance of its target.
+func TestEphemeralTarget(t *testing.T) {
+	task := &task{pod: &corev1.Pod{Spec: corev1.PodSpec{EphemeralContainers: []corev1.EphemeralContainer{
+		{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "debug"}, TargetContainerName: "app"},
+		{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "alone"}}}}},
+		instances: []plan.Container{{ID: "old", Name: "app", State: plan.ContainerExited}, {ID: "new", Name: "app", State: plan.ContainerRunning},
+			{ID: "other", Name: "other", State: plan.ContainerRunning}}}
+	for name, want := range map[string]string{"debug": "new", "alone": "", "app": ""} {
+		if got := task.target(name); got != want {
+			t.Errorf("%s looks at %q, want %q", name, got, want)
+		}
+	}
+}
+
+// TestServicesAreReadOnce: the list that was read with the sandbox serves the containers while it is young.
+func TestServicesAreReadOnce(t *testing.T) {
+	task, _ := envTask(t, nil, nil)
+	known := []*corev1.Service{{ObjectMeta: metav1.ObjectMeta{Name: "known"}}}
+	done := make(chan struct{})
+	close(done)
+	for age, want := range map[time.Duration]int{time.Second: 1, time.Minute: 0} {
+		task.services = &serviceRead{began: time.Now().Add(-age), done: done, all: known}
+		if got, err := task.podServices(t.Context()); len(got) != want || err != nil {
+			t.Errorf("a list of %v ago gives %d services, %v", age, len(got), err)
+		}
+	}
+	task.services = &serviceRead{began: time.Now(), done: done, all: known, err: errors.New("unreachable")}
+	if got, err := task.podServices(t.Context()); len(got) != 0 || err != nil {
+		t.Errorf("after a read that failed: %d services, %v", len(got), err)
+	}
+}
