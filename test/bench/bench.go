@@ -46,11 +46,12 @@ func (b *bench) note(side, measure string, value float64) {
 
 func (b *bench) all(ctx context.Context) error {
 	for round := range b.o.rounds {
-		fmt.Fprintf(os.Stderr, "==> round %d of %d: floor\n", round+1, b.o.rounds)
-		if err := b.floor(ctx); err != nil {
-			return fmt.Errorf("measure the floor: %w", err)
-		}
 		for _, side := range b.o.sides {
+			// Before each side, for the machine may be slower by then.
+			fmt.Fprintf(os.Stderr, "==> round %d of %d: floor\n", round+1, b.o.rounds)
+			if err := b.floor(ctx); err != nil {
+				return fmt.Errorf("measure the floor: %w", err)
+			}
 			fmt.Fprintf(os.Stderr, "==> round %d of %d: %s\n", round+1, b.o.rounds, side)
 			if err := b.agent(ctx, side); err != nil {
 				return fmt.Errorf("measure %s: %w", side, err)
