@@ -105,6 +105,7 @@ func (w *worker) backoffEvents(st *corev1.PodStatus) {
 			case plan.ReasonImagePullBackOff:
 				w.hands.Events.Event(podReference(pod, fieldPath(pod, c.Name)), corev1.EventTypeNormal, "BackOff",
 					fmt.Sprintf("Back-off pulling image %q", c.Image))
+				w.hands.Events.Event(podReference(pod, fieldPath(pod, c.Name)), corev1.EventTypeWarning, "Failed", "Error: "+waiting.Reason)
 			}
 		}
 	}
