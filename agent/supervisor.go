@@ -142,8 +142,8 @@ func (s *Supervisor) reconcile(ctx context.Context) {
 	for uid, e := range s.workers {
 		if pod, wanted := s.set.Pods[uid]; wanted {
 			s.tell(e, pod)
-		} else if s.set.Synced {
-			s.orphan(e)
+		} else {
+			s.orphan(e) // its own source took it back: the others, of which one may need the place, are not waited for
 		}
 	}
 }
