@@ -8,8 +8,9 @@ import (
 )
 
 // refsOf lists the ConfigMaps and Secrets that a pod refers to. Those that its volumes show are kept fresh; what only the
-// environment needs is read when a container is made.
-func refsOf(pod *corev1.Pod) []objects.Ref {
+// environment needs is read when a container is made, and watched while a container cannot be made for the lack of something
+// in them.
+func refsOf(pod *corev1.Pod, lacking bool) []objects.Ref {
 	seen := map[objects.Ref]int{}
 	var all []objects.Ref
 	add := func(kind objects.Kind, name string, watch bool) {
@@ -29,7 +30,7 @@ func refsOf(pod *corev1.Pod) []objects.Ref {
 	}
 	for _, c := range spec.Containers(pod) {
 		for _, r := range environmentRefs(c) {
-			add(r.kind, r.name, false)
+			add(r.kind, r.name, lacking)
 		}
 	}
 	return all

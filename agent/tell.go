@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodelet/nodelet/agent/plan"
 	"github.com/nodelet/nodelet/kube/status"
@@ -15,6 +16,10 @@ import (
 type told struct {
 	// uses is the object that the references were taken from.
 	uses *corev1.Pod
+	// lacking: the objects were named as those of a pod that lacks something in them.
+	lacking bool
+	// published is the object whose status was handed on last: the pod, or its mirror.
+	published types.UID
 	// probed are the instances being probed.
 	probed []string
 	// backoffs are the back-offs that people have been told of, by container.
@@ -26,6 +31,7 @@ func (w *worker) tell(p plan.Plan) {
 	w.probe(p.Probes)
 	w.backoffEvents(&p.Status)
 	if publish := w.desired.Publish; publish != nil && w.desired.stopCause() != plan.StopOrphaned {
+		w.forget(publish.UID)
 		w.hands.Status.Set(publish, p.Status, status.Options{Gone: p.Released && w.desired.stopCause() == plan.StopDeleted})
 	}
 	w.explained.Store(explanation(&w.desired, p))
@@ -39,9 +45,15 @@ func (w *worker) leave() {
 	uid := w.desired.Pod.UID
 	w.hands.Probes.Set(uid, nil)
 	w.hands.Objects(w.desired.Pod).Use(uid, nil)
-	if w.desired.Publish == nil {
-		w.hands.Status.Forget(uid)
+	w.forget("")
+}
+
+// forget drops the status of the object that was published before, if next is another: a mirror pod may be made anew.
+func (w *worker) forget(next types.UID) {
+	if last := w.told.published; last != "" && last != next {
+		w.hands.Status.Forget(last)
 	}
+	w.told.published = next
 }
 
 func (o *Order) stopCause() plan.StopCause {
@@ -51,14 +63,17 @@ func (o *Order) stopCause() plan.StopCause {
 	return o.Stop.Cause
 }
 
-// use names the objects that the pod refers to, when its spec may have changed.
+// use names the objects that the pod refers to, when its spec may have changed or a container begins or ceases to lack
+// something in them.
 func (w *worker) use() {
-	pod := w.desired.Pod
-	if old := w.told.uses; old != nil && old.Generation == pod.Generation && old.UID == pod.UID && !pod.CreationTimestamp.IsZero() {
+	pod, lacking := w.desired.Pod, w.memory.LacksObjects()
+	old := w.told.uses
+	same := old != nil && old.Generation == pod.Generation && old.UID == pod.UID && !pod.CreationTimestamp.IsZero()
+	if same && w.told.lacking == lacking {
 		return
 	}
-	w.told.uses = pod
-	w.hands.Objects(pod).Use(pod.UID, refsOf(pod))
+	w.told.uses, w.told.lacking = pod, lacking
+	w.hands.Objects(pod).Use(pod.UID, refsOf(pod, lacking))
 }
 
 // probe hands the probe targets on, if they have changed.

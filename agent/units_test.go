@@ -143,7 +143,7 @@ func TestRefsOf(t *testing.T) {
 		ref(objects.ConfigMap, "from", false), ref(objects.Secret, "from", false), ref(objects.Secret, "key", false),
 		ref(objects.Secret, "debug", false),
 	}
-	got := refsOf(pod)
+	got := refsOf(pod, false)
 	for _, r := range want {
 		if !slices.Contains(got, r) {
 			t.Errorf("missing: %+v", r)
@@ -151,6 +151,11 @@ func TestRefsOf(t *testing.T) {
 	}
 	if len(got) != len(want) {
 		t.Errorf("got %+v", got)
+	}
+	for _, r := range refsOf(pod, true) { // a container lacks something in them
+		if !r.Watch {
+			t.Errorf("not watched: %+v", r)
+		}
 	}
 }
 

@@ -154,6 +154,9 @@ func (w *worker) ended(r outcome) {
 		delete(w.cancels, key)
 	}
 	w.memory.Ended(r.Result, time.Now())
+	if _, made := r.Step.(plan.CreateContainer); made {
+		w.use()
+	}
 	switch s := r.Step.(type) {
 	case plan.Mount:
 		if r.Problem == nil {

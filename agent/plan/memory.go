@@ -223,6 +223,16 @@ func (m *Memory) Stale() {
 	}
 }
 
+// LacksObjects: a container cannot be made for what its configuration lacks, as a key of a ConfigMap.
+func (m *Memory) LacksObjects() bool {
+	for _, f := range m.Failures {
+		if f.Reason == ReasonCreateContainerConfig {
+			return true
+		}
+	}
+	return false
+}
+
 func waitsForObjects(key string, f Failure) bool {
 	return f.Reason == ReasonCreateContainerConfig || len(key) > 6 && key[:6] == "mount "
 }
