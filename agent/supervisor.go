@@ -137,7 +137,9 @@ func (s *Supervisor) reconcile(ctx context.Context) {
 			continue // the earlier pod of this name goes first; its end brings us back here
 		}
 		e := s.begin(ctx, pod)
-		e.order.Rejected = s.admit(pod)
+		if e.order.Rejected = s.admit(pod); e.order.Rejected != nil {
+			s.hands.Events.Event(podReference(pod, ""), corev1.EventTypeWarning, e.order.Rejected.Reason, e.order.Rejected.Message)
+		}
 	}
 	for uid, e := range s.workers {
 		if pod, wanted := s.set.Pods[uid]; wanted {
