@@ -1,6 +1,7 @@
 package agent_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -51,11 +52,14 @@ func TestCrashLoop(t *testing.T) {
 		if got := w.starts(); len(got) < len(want) || !slices.Equal(got[:len(want)], want) {
 			t.Errorf("starts at %v, want %v", got, want)
 		}
-		if told := w.told("BackOff Back-off restarting failed container"); len(told) < 7 {
-			t.Errorf("told of back-offs: %q", told)
+		if told := w.told("BackOff Back-off restarting failed container"); len(told) < 7 || len(told) > len(w.starts()) {
+			t.Errorf("told of %d back-offs after %d starts: %q", len(told), len(w.starts()), told)
 		}
 		if n := len(w.runtime.Containers()); n > 2 {
 			t.Errorf("%d instances are kept", n)
+		}
+		if links, _ := os.ReadDir(w.path("links")); len(links) != len(w.runtime.Containers()) {
+			t.Errorf("there are %d links to logs", len(links))
 		}
 	})
 }
@@ -97,6 +101,40 @@ func TestPullBackOff(t *testing.T) {
 		w.sleep(80 * time.Second)
 		w.checkRunning("web/app#0")
 	})
+}
+
+// TestPullPolicies: an image that is there is pulled if the policy says always; one that is not, unless it says never.
+func TestPullPolicies(t *testing.T) {
+	for _, c := range []struct {
+		policy  corev1.PullPolicy
+		present bool
+		pulls   int
+		runs    bool
+	}{
+		{corev1.PullIfNotPresent, true, 0, true}, {corev1.PullIfNotPresent, false, 1, true},
+		{corev1.PullAlways, true, 1, true}, {corev1.PullAlways, false, 1, true},
+		{corev1.PullNever, true, 0, true}, {corev1.PullNever, false, 0, false},
+	} {
+		t.Run(fmt.Sprintf("%s/present=%v", c.policy, c.present), func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				w.runtime.Publish(fake.RemoteImage{Name: "tool:1"})
+				if c.present {
+					w.runtime.AddImage(fake.RemoteImage{Name: "tool:1"})
+				}
+				pod := apiPod("web", func(pod *corev1.Pod) {
+					pod.Spec.Containers[0].Image, pod.Spec.Containers[0].ImagePullPolicy = "tool:1", c.policy
+				})
+				w.run(pod)
+				w.sleep(time.Minute)
+				if pulls, n := w.runtime.Verbs()["PullImage"], len(w.running()); pulls != c.pulls || (n == 1) != c.runs {
+					t.Errorf("%d pulls, %d containers run", pulls, n)
+				}
+				if wait := shown(w.status(pod), "app").State.Waiting; !c.runs && (wait == nil || wait.Reason != "ErrImageNeverPull") {
+					t.Errorf("waits for %+v", wait)
+				}
+			})
+		})
+	}
 }
 
 // commandsEnd sets what becomes of every command in a container from now on.

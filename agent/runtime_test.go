@@ -88,6 +88,33 @@ func TestObjectWakesMount(t *testing.T) {
 	})
 }
 
+// TestMetadataReachesVolumes: a volume of the downward API follows the labels of the pod.
+func TestMetadataReachesVolumes(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("only root can mount the tmpfs that such a volume is in")
+	}
+	inWorld(t, func(t *testing.T, w *world) {
+		labels := &corev1.DownwardAPIVolumeSource{Items: []corev1.DownwardAPIVolumeFile{
+			{Path: "color", FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: "metadata.labels['color']"}}},
+			DefaultMode: ptr(int32(0o644))}
+		pod := apiPod("web", withVolume("labels", corev1.VolumeSource{DownwardAPI: labels}))
+		for _, color := range []string{"blue", "red"} {
+			next := pod.DeepCopy()
+			next.Labels = map[string]string{"color": color}
+			w.run(next)
+			w.sleep(0)
+			got, err := os.ReadFile(w.path("pods/uid-web/volumes/kubernetes.io~downward-api/labels/color"))
+			if string(got) != color {
+				t.Errorf("the volume says %q, want %q: %v", got, color, err)
+			}
+		}
+		w.checkOnce()
+		w.remove(pod.UID)
+		w.sleep(time.Second)
+		w.checkNothingLeft()
+	})
+}
+
 // TestOnePodHangs: a runtime that is stuck with one pod holds up no other, and explain names the step.
 func TestOnePodHangs(t *testing.T) {
 	for _, c := range []struct{ verb, object, step string }{
@@ -264,6 +291,20 @@ func TestExitIsNoticed(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestLossIsNoticed: a pod that somebody has taken out of the runtime while there were no events is made anew.
+func TestLossIsNoticed(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.run(apiPod("web"))
+		w.sleep(2 * time.Minute)
+		w.runtime.CutStreams()
+		if err := w.life.runtime.RemovePodSandbox(t.Context(), w.runtime.Sandboxes()[0].Id); err != nil {
+			t.Fatal(err)
+		}
+		w.sleep(2 * time.Second)
+		w.checkRunning("web/app#1")
+	})
 }
 
 // TestIdle: a node on which nothing happens asks the runtime for two lists a minute.

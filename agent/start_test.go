@@ -1,6 +1,7 @@
 package agent_test
 
 import (
+	"os"
 	"slices"
 	"testing"
 
@@ -9,8 +10,8 @@ import (
 
 // What a pod may cost the runtime, in calls. A pod has one container; the image is there.
 const (
-	maxStartCalls = 30
-	maxStopCalls  = 30
+	maxStartCalls = 23
+	maxStopCalls  = 20
 )
 
 // TestPodRuns: a pod is started with one call of each kind, in order, and its status says so; deleted, it goes without a trace.
@@ -29,6 +30,10 @@ func TestPodRuns(t *testing.T) {
 		app := shown(st, "app")
 		if st.Phase != corev1.PodRunning || !ready(st) || st.PodIP == "" || app.State.Running == nil || app.RestartCount != 0 {
 			t.Errorf("status: %+v", st)
+		}
+		id := w.runtime.Containers()[0].Id
+		if to, err := os.Readlink(w.path("links/web_default_app-" + id + ".log")); to != w.path("logs/default_web_uid-web/app/0.log") {
+			t.Errorf("log collectors are sent to %q, %v", to, err)
 		}
 		t.Logf("calls of a start: %d, %v", len(w.runtime.Calls()), w.runtime.Verbs())
 		if n := len(w.runtime.Calls()); n > maxStartCalls {

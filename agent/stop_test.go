@@ -65,7 +65,7 @@ func TestNoGrace(t *testing.T) {
 		if took := w.gone(pod); took != 2*time.Second {
 			t.Errorf("the pod went after %v", took)
 		}
-		if n := w.runtime.Verbs()["ExecSync"]; n != 0 {
+		if n := w.runtime.Verbs()["ExecSync"]; n != 0 || len(w.told("FailedPreStopHook")) != 0 {
 			t.Errorf("the preStop hook ran %d times, though there is no time for it", n)
 		}
 	})

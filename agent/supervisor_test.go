@@ -115,6 +115,23 @@ func TestStaticPodReplaced(t *testing.T) {
 	})
 }
 
+// TestStaticPodChangesBeforeSync: the manifest of an API server that does not come up can be mended, though no word of the
+// API server can be had before.
+func TestStaticPodChangesBeforeSync(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		bad, good := staticPod("kube-apiserver", "0123"), staticPod("kube-apiserver", "4567")
+		w.change(func(set *pods.Set) { set.Synced, set.Waiting = false, []pods.Source{pods.SourceAPI} })
+		w.run(bad)
+		w.sleep(time.Minute)
+		w.change(func(set *pods.Set) { set.Pods = map[types.UID]*corev1.Pod{good.UID: good} })
+		w.sleep(time.Minute)
+		w.checkRunning("kube-apiserver/app#0")
+		if all := w.runtime.Sandboxes(); len(all) != 1 || all[0].Metadata.Uid != "4567" {
+			t.Errorf("sandboxes: %v", all)
+		}
+	})
+}
+
 // TestStaticPodComesBack: a manifest that is taken away and put back while its pod ends gives the same pod once more.
 func TestStaticPodComesBack(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
@@ -157,6 +174,11 @@ func TestMirror(t *testing.T) {
 		w.sleep(time.Second)
 		if n := shown(w.status(mirror), "app").RestartCount; n != 1 {
 			t.Errorf("after an exit the mirror says %d restarts", n)
+		}
+		w.change(func(set *pods.Set) { set.Pods, set.Mirrors = map[types.UID]*corev1.Pod{}, nil })
+		w.sleep(time.Minute)
+		if _, known := w.life.status.Newest(mirror.UID); known {
+			t.Error("the status of a mirror is kept though its pod is gone")
 		}
 	})
 }

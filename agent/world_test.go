@@ -14,6 +14,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/moby/sys/mountinfo"
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
@@ -76,8 +78,23 @@ func newWorld(t *testing.T) *world {
 	t.Cleanup(func() {
 		w.end()
 		w.runtime.Close()
+		w.unmount()
 	})
 	return w
+}
+
+// unmount takes away what a test that failed has left mounted.
+func (w *world) unmount() {
+	mounts, err := mountinfo.GetMounts(mountinfo.PrefixFilter(w.root))
+	if err != nil {
+		w.t.Error(err)
+	}
+	for _, m := range slices.Backward(mounts) {
+		w.t.Errorf("left mounted: %s", m.Mountpoint)
+		if err := unix.Unmount(m.Mountpoint, unix.MNT_DETACH); err != nil {
+			w.t.Error(err)
+		}
+	}
 }
 
 // begin starts the agent.
