@@ -121,7 +121,7 @@ func watchCalm(t *testing.T, names []string) (end func()) {
 		watching.Go(func() {
 			_ = follow(ctx, "pods", named(name), func(e watch.Event) bool {
 				if p := e.Object.(*corev1.Pod); !ready(p) {
-					t.Errorf("pod %s, which was left alone, turned not Ready: %s", name, asJSON(p))
+					t.Errorf("pod %s, which was left alone, turned not Ready: %s", name, describe(p))
 				}
 				return false
 			})

@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/nodelet/nodelet/kube/client"
@@ -95,17 +96,18 @@ func waitPod(t *testing.T, limit time.Duration, name, what string, ok func(*core
 		return e.Type != watch.Deleted && ok(last)
 	})
 	if err != nil {
-		t.Fatalf("pod %s: %s: not within %s; last seen: %s\nevents:\n%s%s", name, what, limit, asJSON(last), strings.Join(events(t, name), "\n"), agentLogTail())
+		t.Fatalf("pod %s: %s: not within %s; last seen: %s%s", name, what, limit, describe(last), agentLogTail())
 	}
 	return last
 }
 
-func asJSON(pod *corev1.Pod) string {
+// describe is all that is known of a pod, for failures.
+func describe(pod *corev1.Pod) string {
 	if pod == nil {
 		return "no such pod"
 	}
 	text, _ := json.MarshalIndent(pod.Status, "", " ")
-	return string(text)
+	return fmt.Sprintf("%s\nevents:\n%s", text, strings.Join(events(pod.UID), "\n"))
 }
 
 // waitReady waits until a pod is Ready.
@@ -159,7 +161,7 @@ func gone(ctx context.Context, name string) error {
 func getPod(t *testing.T, name string) *corev1.Pod {
 	t.Helper()
 	pod := &corev1.Pod{}
-	if err := api.Core.Get().Namespace(space).Resource("pods").Name(name).Do(t.Context()).Into(pod); err != nil {
+	if err := api.Core.Get().Namespace(space).Resource("pods").Name(name).Do(context.Background()).Into(pod); err != nil {
 		t.Fatalf("get pod %s: %v", name, err)
 	}
 	return pod
@@ -170,7 +172,7 @@ func listPods(t *testing.T, selector string) []corev1.Pod {
 	t.Helper()
 	list := &corev1.PodList{}
 	err := api.Core.Get().Namespace(space).Resource("pods").
-		VersionedParams(&metav1.ListOptions{LabelSelector: selector}, client.Parameters).Do(t.Context()).Into(list)
+		VersionedParams(&metav1.ListOptions{LabelSelector: selector}, client.Parameters).Do(context.Background()).Into(list)
 	if err != nil {
 		t.Fatalf("list pods: %v", err)
 	}
@@ -191,31 +193,28 @@ func containerStatus(p *corev1.Pod, name string) corev1.ContainerStatus {
 func waitingFor(container, reason string, words ...string) func(*corev1.Pod) bool {
 	return func(p *corev1.Pod) bool {
 		w := containerStatus(p, container).State.Waiting
-		return w != nil && w.Reason == reason && !slices.ContainsFunc(words, func(s string) bool { return !strings.Contains(w.Message, s) })
+		return w != nil && w.Reason == reason && hasAll(w.Message, words)
 	}
 }
 
-// waitEvent waits for an event about an object with that reason, whose message holds all words.
-func waitEvent(t *testing.T, limit time.Duration, object, reason string, words ...string) {
+// waitEvent waits for an event about a pod with that reason, whose message holds all words.
+func waitEvent(t *testing.T, limit time.Duration, pod, reason string, words ...string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
-	o := metav1.ListOptions{Watch: true, FieldSelector: "involvedObject.name=" + object + ",reason=" + reason}
-	err := follow(ctx, "events", o, func(e watch.Event) bool {
-		message := e.Object.(*corev1.Event).Message
-		return !slices.ContainsFunc(words, func(s string) bool { return !strings.Contains(message, s) })
-	})
+	uid := getPod(t, pod).UID
+	o := metav1.ListOptions{Watch: true, FieldSelector: "reason=" + reason + ",involvedObject.uid=" + string(uid)}
+	err := follow(ctx, "events", o, func(e watch.Event) bool { return hasAll(e.Object.(*corev1.Event).Message, words) })
 	if err != nil {
-		t.Errorf("no event %s about %s with %q within %s; all events:\n%s", reason, object, words, limit, strings.Join(events(t, object), "\n"))
+		t.Errorf("no event %s about pod %s with %q within %s; all events:\n%s", reason, pod, words, limit, strings.Join(events(uid), "\n"))
 	}
 }
 
 // events lists the events about an object, each as "Type Reason fieldPath: message", in the order in which they came.
-func events(t *testing.T, object string) []string {
-	t.Helper()
+func events(uid types.UID) []string {
 	list := &corev1.EventList{}
 	err := api.Core.Get().Namespace(space).Resource("events").
-		VersionedParams(&metav1.ListOptions{FieldSelector: "involvedObject.name=" + object}, client.Parameters).
+		VersionedParams(&metav1.ListOptions{FieldSelector: "involvedObject.uid=" + string(uid)}, client.Parameters).
 		Do(context.Background()).Into(list)
 	if err != nil {
 		return []string{err.Error()}

@@ -107,11 +107,16 @@ func (r *recorder) containerStepsBack(p *corev1.Pod, was, is corev1.ContainerSta
 		r.wrong("pod %s: the restart count of %s went from %d to %d", p.Name, is.Name, was.RestartCount, is.RestartCount)
 	case is.RestartCount == was.RestartCount && was.ContainerID != "" && is.ContainerID != was.ContainerID:
 		r.wrong("pod %s: container %s is %q and was %q, with the same restart count", p.Name, is.Name, is.ContainerID, was.ContainerID)
-	case is.RestartCount == was.RestartCount && was.State.Running != nil && is.State.Waiting != nil:
+	case is.RestartCount == was.RestartCount && was.State.Running != nil && is.State.Waiting != nil && !hasEnded(is, was.ContainerID):
 		r.wrong("pod %s: container %s ran and waits now (%s), with the same restart count", p.Name, is.Name, is.State.Waiting.Reason)
 	case is.RestartCount == was.RestartCount && was.State.Terminated != nil && is.State.Running != nil:
 		r.wrong("pod %s: container %s had ended and runs now, with the same restart count", p.Name, is.Name)
 	}
+}
+
+// hasEnded: the status tells how that instance ended.
+func hasEnded(c corev1.ContainerStatus, id string) bool {
+	return c.LastTerminationState.Terminated != nil && c.LastTerminationState.Terminated.ContainerID == id
 }
 
 // noRestarts fails the test for each container of a recorded pod that has been restarted.

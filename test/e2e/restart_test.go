@@ -1,0 +1,174 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/nodelet/nodelet/test/testbed"
+)
+
+// TestRestartPolicy runs containers that end with 0 or with an error under each restart policy.
+func TestRestartPolicy(t *testing.T) {
+	clean(t)
+	sameAgent(t)
+	watched := record("restarts")
+	var looping []*crashes
+	for _, pod := range []string{"always-0", "always-3", "onfailure-3"} {
+		looping = append(looping, followCrashes(t, pod))
+	}
+	var yaml strings.Builder
+	for _, policy := range []corev1.RestartPolicy{corev1.RestartPolicyAlways, corev1.RestartPolicyOnFailure, corev1.RestartPolicyNever} {
+		for _, code := range []int{0, 3} {
+			yaml.WriteString(endingPod(policy, code))
+		}
+	}
+	apply(t, yaml.String())
+	for _, c := range []struct {
+		pod    string
+		phase  corev1.PodPhase
+		code   int32
+		reason string
+	}{
+		{"onfailure-0", corev1.PodSucceeded, 0, "Completed"},
+		{"never-0", corev1.PodSucceeded, 0, "Completed"},
+		{"never-3", corev1.PodFailed, 3, "Error"},
+	} {
+		p := waitPod(t, 60*time.Second, c.pod, "has ended", func(p *corev1.Pod) bool { return p.Status.Phase == c.phase })
+		s := containerStatus(p, "app")
+		if end := s.State.Terminated; end == nil || end.ExitCode != c.code || end.Reason != c.reason || end.Message != "words\n" || s.RestartCount != 0 {
+			t.Errorf("pod %s ended so: %+v; want exit code %d, reason %s, its last words, no restart", c.pod, s, c.code, c.reason)
+		}
+	}
+	for _, c := range looping {
+		c.check(t)
+	}
+	watched.end(t)
+}
+
+// endingPod is a pod whose container says something and ends.
+func endingPod(policy corev1.RestartPolicy, code int) string {
+	return fmt.Sprintf(`apiVersion: v1
+kind: Pod
+metadata: {name: %s-%d, labels: {restarts: "yes"}}
+spec:
+  restartPolicy: %s
+  terminationGracePeriodSeconds: 2
+  containers:
+  - name: app
+    image: %s
+    command: [sh, -c, "echo words; echo words >/dev/termination-log; exit %d"]
+---
+`, strings.ToLower(string(policy)), code, policy, testbed.BusyboxImage, code)
+}
+
+// crashes follows a container that ends again and again, until it has run three times.
+type crashes struct {
+	pod  string
+	runs []corev1.ContainerStateTerminated
+	// waited: the pod showed that the third run has to wait.
+	waited bool
+	err    error
+	done   chan struct{}
+}
+
+func followCrashes(t *testing.T, pod string) *crashes {
+	c := &crashes{pod: pod, done: make(chan struct{})}
+	ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
+	go func() {
+		defer close(c.done)
+		defer cancel()
+		c.err = follow(ctx, "pods", named(pod), func(e watch.Event) bool {
+			c.see(containerStatus(e.Object.(*corev1.Pod), "app"))
+			return len(c.runs) >= 3
+		})
+	}()
+	return c
+}
+
+func (c *crashes) see(s corev1.ContainerStatus) {
+	for _, end := range []*corev1.ContainerStateTerminated{s.LastTerminationState.Terminated, s.State.Terminated} {
+		if end != nil && (len(c.runs) == 0 || c.runs[len(c.runs)-1].ContainerID != end.ContainerID) {
+			c.runs = append(c.runs, *end)
+		}
+	}
+	if w := s.State.Waiting; w != nil && w.Reason == "CrashLoopBackOff" && s.RestartCount == 1 {
+		c.waited = c.waited || strings.HasPrefix(w.Message, "back-off 10s restarting failed container=app pod="+c.pod+"_default(")
+	}
+}
+
+// check: the first restart came at once, the second waited for the back-off and said so.
+func (c *crashes) check(t *testing.T) {
+	t.Helper()
+	<-c.done
+	if c.err != nil {
+		t.Errorf("pod %s: it has not run three times: %v\n%s", c.pod, c.err, describe(getPod(t, c.pod)))
+		return
+	}
+	if !c.waited {
+		t.Errorf("pod %s never showed a back-off of 10s after its second run", c.pod)
+	}
+	first, second := c.runs[1].StartedAt.Sub(c.runs[0].FinishedAt.Time), c.runs[2].StartedAt.Sub(c.runs[1].FinishedAt.Time)
+	if first >= 9*time.Second || second < 9*time.Second { // statuses know seconds only
+		t.Errorf("pod %s: the first restart came after %s and the second after %s, want at once and after 10s", c.pod, first, second)
+	}
+	waitEvent(t, 5*time.Second, c.pod, "BackOff", "Back-off restarting failed container app in pod "+c.pod+"_default(")
+}
+
+// TestProbesAndHooksRestart has a container fail its liveness probe, one its startup probe and one its postStart hook: each
+// is ended and started anew, and people are told why.
+func TestProbesAndHooksRestart(t *testing.T) {
+	clean(t)
+	sameAgent(t)
+	apply(t, fill(t, "testdata/sick.yaml", ""))
+	waitReady(t, 60*time.Second, "sick-liveness")
+	shell(t, "sick-liveness", "app", "rm /tmp/alive")
+	for _, c := range []struct{ pod, killing, reason, why string }{
+		{"sick-liveness", "Container app failed liveness probe, will be restarted", "Unhealthy", "Liveness probe failed: not alive"},
+		{"sick-startup", "Container app failed startup probe, will be restarted", "Unhealthy", "Startup probe failed: not started"},
+		{"sick-hook", "FailedPostStartHook", "FailedPostStartHook", "PostStartHook failed"},
+	} {
+		waitPod(t, 30*time.Second, c.pod, "is restarted", func(p *corev1.Pod) bool { return containerStatus(p, "app").RestartCount >= 1 })
+		waitEvent(t, 10*time.Second, c.pod, "Killing", c.killing)
+		waitEvent(t, 10*time.Second, c.pod, c.reason, c.why)
+	}
+	waitReady(t, 30*time.Second, "sick-liveness")
+}
+
+// TestJob runs a Job whose first pod fails and whose second succeeds. Afterwards no agent runs the finished pods again.
+func TestJob(t *testing.T) {
+	clean(t)
+	dir := t.TempDir()
+	apply(t, fill(t, "testdata/job.yaml", dir))
+	kubectl(t, "wait", "--for=condition=complete", "job/second-time-lucky", "--timeout=120s")
+	phases := func() (all string) {
+		for _, p := range listPods(t, "job-name=second-time-lucky") {
+			all += fmt.Sprintf("%s %s %+v\n", p.Name, p.Status.Phase, p.Status.ContainerStatuses[0].State.Terminated)
+		}
+		return all
+	}
+	before := phases()
+	if strings.Count(before, " Failed ") != 1 || strings.Count(before, " Succeeded ") != 1 {
+		t.Errorf("the Job's pods: %s\nwant one that failed and one that succeeded", before)
+	}
+	mark := markLog(t)
+	killAgent(t)
+	mark.waitLine(t, 10*time.Second, "nodelet starts")
+	apply(t, endingPod(corev1.RestartPolicyNever, 0)) // when the new agent has run this, it has seen the others
+	waitPod(t, 30*time.Second, "never-0", "has ended", func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodSucceeded })
+	if after := phases(); after != before {
+		t.Errorf("finished pods have changed with a restart of the agent:\nbefore %s\nafter %s", before, after)
+	}
+	if runs, err := os.ReadFile(filepath.Join(dir, "runs")); string(runs) != "run\nrun\n" {
+		t.Errorf("the Job ran so: %q (%v), want twice", runs, err)
+	}
+}
