@@ -99,13 +99,18 @@ func (s *Supervisor) Explain(ctx context.Context) ([]*Explanation, error) {
 	return all, nil
 }
 
-// explanations collects what the workers last published of themselves.
+// explanations collects what the workers last published of themselves, and names the pods that have none yet.
 func (s *Supervisor) explanations() []*Explanation {
 	all := make([]*Explanation, 0, len(s.workers))
 	for _, e := range s.workers {
 		if x := e.worker.explained.Load(); x != nil {
 			all = append(all, x)
 		}
+	}
+	for _, pod := range s.newcomers() {
+		x := (&Order{Desired: plan.Desired{Pod: pod}}).explanation()
+		x.Phase, x.Waits = corev1.PodPending, []Wait{{For: "its name", Why: "an earlier static pod of this name has to end first"}}
+		all = append(all, x)
 	}
 	return all
 }
