@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"os"
 	"slices"
@@ -59,7 +60,7 @@ func (w *worker) observe(ctx context.Context) (plan.Observed, error) {
 func (w *worker) observeDisk(o *plan.Observed) error {
 	pod := w.desired.Pod
 	onDisk, err := w.hands.Volumes.List(pod.UID)
-	if err != nil {
+	if err != nil && !errors.Is(err, os.ErrNotExist) { // the directory may be just going
 		return err
 	}
 	w.onDisk = map[string]volumes.OnDisk{}
