@@ -212,22 +212,29 @@ func TestHalfMadeSandbox(t *testing.T) {
 
 // TestRestartOfTheAgent: a new life changes nothing about pods that run.
 func TestRestartOfTheAgent(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		w.runtime.Script("setup", fake.Script{RunsFor: time.Second})
-		pod := fullPod()
-		w.run(pod, staticPod("kept", "0123"))
-		w.sleep(time.Minute)
-		before := w.status(pod)
-		w.runtime.ResetCalls()
-		w.restart()
-		w.sleep(anHour)
-		w.checkRunning("kept/app#0", "web/proxy#0", "web/app#0")
-		if acts := w.acts(); len(acts) != 0 {
-			t.Errorf("the new life did %q", acts)
-		}
-		after := w.status(pod)
-		if !ready(after) || !after.StartTime.Equal(before.StartTime) || !slices.Equal(after.PodIPs, before.PodIPs) {
-			t.Errorf("status was %+v\nand is %+v", before, after)
-		}
-	})
+	for _, amnesia := range []bool{false, true} {
+		t.Run(fmt.Sprintf("amnesia=%v", amnesia), func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				w.amnesia = amnesia
+				w.runtime.Script("setup", fake.Script{RunsFor: time.Second})
+				pod := fullPod()
+				w.run(pod)
+				w.sleep(time.Minute)
+				w.run(staticPod("kept", "0123"))
+				w.sleep(time.Minute)
+				before := w.status(pod)
+				w.runtime.ResetCalls()
+				w.restart()
+				w.sleep(anHour)
+				w.checkRunning("web/proxy#0", "web/app#0", "kept/app#0")
+				if acts := w.acts(); len(acts) != 0 {
+					t.Errorf("the new life did %q", acts)
+				}
+				after := w.status(pod)
+				if !ready(after) || !amnesia && !after.StartTime.Equal(before.StartTime) || !slices.Equal(after.PodIPs, before.PodIPs) {
+					t.Errorf("status was %+v\nand is %+v", before, after)
+				}
+			})
+		})
+	}
 }

@@ -3,9 +3,13 @@ package agent_test
 import (
 	"os"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nodelet/nodelet/cri/fake"
 )
 
 // What a pod may cost the runtime, in calls. A pod has one container; the image is there.
@@ -40,7 +44,16 @@ func TestPodRuns(t *testing.T) {
 			t.Errorf("a start took %d calls, more than %d: %v", n, maxStartCalls, w.runtime.Verbs())
 		}
 
+		// What the API server says of the pod after that is no news, and costs no call.
 		w.runtime.ResetCalls()
+		echo := *pod
+		echo.Status = st
+		w.run(&echo)
+		w.sleep(time.Second)
+		if n := len(w.runtime.Calls()); n != 0 {
+			t.Errorf("the echo of the status cost %d calls: %v", n, w.runtime.Verbs())
+		}
+
 		w.delete(pod, 0)
 		w.sleep(0)
 		w.checkNothingLeft()
@@ -51,6 +64,57 @@ func TestPodRuns(t *testing.T) {
 		t.Logf("calls of an end: %d, %v", len(w.runtime.Calls()), w.runtime.Verbs())
 		if n := len(w.runtime.Calls()); n > maxStopCalls {
 			t.Errorf("an end took %d calls, more than %d: %v", n, maxStopCalls, w.runtime.Verbs())
+		}
+	})
+}
+
+// TestHostNetwork: a pod on the node's network has no address of its own, and its hosts file is the node's.
+func TestHostNetwork(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		pod := apiPod("web", func(pod *corev1.Pod) { pod.Spec.HostNetwork = true })
+		w.run(pod)
+		w.sleep(0)
+		w.checkRunning("web/app#0")
+		if st := w.status(pod); st.PodIP != "192.0.2.1" || st.HostIP != "192.0.2.1" || !ready(st) {
+			t.Errorf("status: %+v", st)
+		}
+		hosts, err := os.ReadFile(w.path("pods/uid-web/etc-hosts"))
+		if text, _ := os.ReadFile("/etc/hosts"); !strings.Contains(string(hosts), string(text)) {
+			t.Errorf("the hosts file says %q, %v", hosts, err)
+		}
+	})
+}
+
+// TestEphemeralContainer: a container for debugging is started in a running pod, and not again once it has ended.
+func TestEphemeralContainer(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.runtime.Script("debug", fake.Script{RunsFor: time.Minute})
+		pod := apiPod("web")
+		w.run(pod)
+		w.sleep(time.Second)
+		next := pod.DeepCopy()
+		next.Generation = 2
+		debug := corev1.EphemeralContainerCommon(container("debug"))
+		next.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: debug, TargetContainerName: "app"}}
+		w.run(next)
+		w.sleep(time.Second)
+		w.checkRunning("web/app#0", "web/debug#0")
+		w.sleep(anHour)
+		w.checkRunning("web/app#0")
+		if st := w.status(next).EphemeralContainerStatuses; len(st) != 1 || st[0].State.Terminated == nil {
+			t.Errorf("status: %+v", st)
+		}
+	})
+}
+
+// TestDeletedBeforeTheStart: a pod that is to be deleted when the agent first hears of it is never made, and reported as gone.
+func TestDeletedBeforeTheStart(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.run(deleted(apiPod("web"), 30*time.Second))
+		w.sleep(time.Second)
+		w.checkNothingLeft()
+		if acts := w.acts(); len(acts) != 0 || len(w.set.Pods) != 0 {
+			t.Errorf("did %q; pods left: %d", acts, len(w.set.Pods))
 		}
 	})
 }

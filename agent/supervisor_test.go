@@ -107,6 +107,7 @@ func TestStaticPodReplaced(t *testing.T) {
 		if all := w.runtime.Sandboxes(); len(all) != 1 || all[0].Metadata.Uid != "0123" {
 			t.Errorf("while the old pod ends there are %d sandboxes", len(all))
 		}
+		w.checkWaits(next, "its name", "has to end first")
 		w.sleep(5 * time.Second)
 		w.checkRunning("web/app#0")
 		if all := w.runtime.Sandboxes(); len(all) != 1 || all[0].Metadata.Uid != "4567" {
@@ -193,6 +194,17 @@ func TestAdmission(t *testing.T) {
 		w.checkRunning("older/app#0")
 		if st := w.status(younger); st.Phase != corev1.PodFailed || st.Reason != "OutOfcpu" {
 			t.Errorf("the one that does not fit: %s %s", st.Phase, st.Reason)
+		}
+		w.delete(older, 0)
+		w.sleep(time.Minute)
+		w.restart()
+		w.sleep(time.Minute)
+		w.checkRunning() // a pod that was refused has failed for good
+		w.delete(younger, 0)
+		w.sleep(time.Second)
+		w.checkNothingLeft()
+		if len(w.set.Pods) != 0 {
+			t.Error("the refused pod was never reported as gone")
 		}
 	})
 }
