@@ -75,14 +75,15 @@ func follow(ctx context.Context, resource string, o metav1.ListOptions, each fun
 	}
 }
 
-// named selects the object of that name.
+// named selects the object of that name. Version 0 has the API server answer from what it knows: without it, and with an
+// etcd that tells of no progress, it first waits for a change of some object of this kind.
 func named(name string) metav1.ListOptions {
-	return metav1.ListOptions{Watch: true, FieldSelector: "metadata.name=" + name}
+	return metav1.ListOptions{Watch: true, ResourceVersion: "0", FieldSelector: "metadata.name=" + name}
 }
 
 // labelled selects the objects with that label.
 func labelled(selector string) metav1.ListOptions {
-	return metav1.ListOptions{Watch: true, LabelSelector: selector}
+	return metav1.ListOptions{Watch: true, ResourceVersion: "0", LabelSelector: selector}
 }
 
 // waitPod watches a pod until ok holds, and fails the test with the pod as it was last seen.
