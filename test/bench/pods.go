@@ -5,16 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/watch"
 
-	"github.com/nodelet/nodelet/kube/client"
+	"github.com/nodelet/nodelet/kube/watch"
 	"github.com/nodelet/nodelet/test/testbed"
 )
 
@@ -34,47 +32,70 @@ func (b *bench) pod(name string) *corev1.Pod {
 	}
 }
 
-// follow watches the namespace's pods and tells when each is Ready and gone.
+// follow tells when each pod of the node is Ready and gone. It is a watch.Sink, so that a watch that ends is taken up again.
 type follow struct {
 	mu    sync.Mutex
 	ready map[string]chan time.Time
 	gone  map[string]chan time.Time
+	known map[string]bool
 	stop  func()
-	lost  chan struct{}
-	err   atomic.Value
 }
 
 func (b *bench) follow(ctx context.Context) (*follow, error) {
-	w, err := b.api.Core.Get().Namespace(namespace).Resource("pods").
-		VersionedParams(&metav1.ListOptions{Watch: true, ResourceVersion: "0", FieldSelector: fields.OneTermEqualSelector("spec.nodeName", b.node.Name).String()},
-			client.Parameters).Watch(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("watch pods: %w", err)
+	ctx, stop := context.WithCancel(ctx)
+	f := &follow{ready: map[string]chan time.Time{}, gone: map[string]chan time.Time{}, known: map[string]bool{}, stop: stop}
+	synced := make(chan struct{})
+	sink := &firstSync{follow: f, synced: synced}
+	go watch.Target{Client: b.api.Core, Resource: "pods", Namespace: namespace,
+		FieldSelector: fields.OneTermEqualSelector("spec.nodeName", b.node.Name).String()}.Follow(ctx, sink)
+	select {
+	case <-synced:
+		return f, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
 	}
-	f := &follow{ready: map[string]chan time.Time{}, gone: map[string]chan time.Time{}, stop: w.Stop, lost: make(chan struct{})}
-	go func() {
-		defer close(f.lost)
-		for e := range w.ResultChan() {
-			if pod, ok := e.Object.(*corev1.Pod); ok {
-				f.see(e.Type, pod, time.Now())
-			} else {
-				f.err.Store(fmt.Sprintf("%s %v", e.Type, e.Object))
-			}
-		}
-	}()
-	return f, nil
 }
 
-func (f *follow) see(event watch.EventType, pod *corev1.Pod, at time.Time) {
-	for _, c := range pod.Status.Conditions {
-		if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
-			once(f.channel(f.ready, pod.Name), at)
+// firstSync closes synced when the state of all pods is known.
+type firstSync struct {
+	*follow
+	synced chan struct{}
+	once   sync.Once
+}
+
+// Replace takes the whole state: a known pod that is not in it is gone.
+func (s *firstSync) Replace(objs []metav1.Object) {
+	now, there := time.Now(), map[string]bool{}
+	for _, o := range objs {
+		there[o.GetName()] = true
+		s.Set(o)
+	}
+	for name := range s.known {
+		if !there[name] {
+			once(s.channel(s.gone, name), now)
 		}
 	}
-	if event == watch.Deleted {
-		once(f.channel(f.gone, pod.Name), at)
+	s.once.Do(func() { close(s.synced) })
+}
+
+// Set takes a pod that was added or changed.
+func (s *firstSync) Set(o metav1.Object) {
+	s.known[o.GetName()] = true
+	for _, c := range o.(*corev1.Pod).Status.Conditions {
+		if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
+			once(s.channel(s.ready, o.GetName()), time.Now())
+		}
 	}
 }
+
+// Delete takes a pod that is gone.
+func (s *firstSync) Delete(o metav1.Object) {
+	delete(s.known, o.GetName())
+	once(s.channel(s.gone, o.GetName()), time.Now())
+}
+
+// Trouble is for the next attempt to mend.
+func (s *firstSync) Trouble(error) {}
 
 func once(ch chan time.Time, at time.Time) {
 	select {
@@ -96,8 +117,6 @@ func (f *follow) wait(ctx context.Context, what string, in map[string]chan time.
 	select {
 	case at := <-f.channel(in, name):
 		return at, nil
-	case <-f.lost:
-		return time.Time{}, fmt.Errorf("the watch on pods ended: %v", f.err.Load())
 	case <-ctx.Done():
 		return time.Time{}, ctx.Err()
 	case <-time.After(podLimit):
