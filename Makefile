@@ -45,6 +45,7 @@ unit: ## unit tests, golden scripts, 100,000 simulated pod lives
 .PHONY: root
 root: build ## tests as root on a real API server, containerd and runc
 	@echo "==> tests on real parts (needs root; the first time builds Kubernetes and containerd: some minutes)"
+	@$(TESTBED) down --name e2e 2>/dev/null # what an interrupted run has left
 	@go test -tags e2e -count=1 -timeout 45m -v ./test/e2e/...
 
 .PHONY: bench
