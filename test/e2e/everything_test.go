@@ -81,9 +81,9 @@ func expect(t *testing.T, pod, container, line, want string) {
 }
 
 func order(t *testing.T) {
-	expect(t, "everything", "main", "cat /work/order", "one\nhelper\ntwo\nmain")
-	expect(t, "everything", "main", "sort /work/hooks", "exec main\nhttp web")
-	expect(t, "everything", "main", "cat /work/helper", "everything")
+	expect(t, "everything", "main", "cat /scratch/order", "one\nhelper\ntwo\nmain")
+	expect(t, "everything", "main", "sort /scratch/hooks", "exec main\nhttp web")
+	expect(t, "everything", "main", "cat /scratch/helper", "everything")
 	message := containerStatus(getPod(t, "everything"), "one").State.Terminated.Message
 	if message != "the bed is made\n" {
 		t.Errorf("termination message %q", message)
@@ -116,7 +116,7 @@ func environment(t *testing.T, p *corev1.Pod) {
 
 // process: command and arguments, working directory, user (whose group 50000 is the image's), read-only root.
 func process(t *testing.T) {
-	expect(t, "everything", "main", "cat /work/args", "hello world")
+	expect(t, "everything", "main", "cat /scratch/args", "hello world")
 	expect(t, "everything", "web", "id -u; id -g; id -G", "1000\n3000\n3000 2000 50000")
 	expect(t, "everything", "web", "touch /x 2>/dev/null || echo read-only", "read-only")
 	expect(t, "everything", "web", "grep -E '^(CapBnd|NoNewPrivs)' /proc/1/status", "CapBnd:\t0000000000000000\nNoNewPrivs:\t1")
@@ -153,8 +153,8 @@ func volumesSeen(t *testing.T, dir string) {
 		{"readlink /config/plain; readlink /all/deep", "..data/plain\n..data/deep"},
 		{"readlink /all/..data | cut -c1-4", "..20"},
 		{"grep -c ' /memory tmpfs .*size=1024k' /proc/mounts", "1"},
-		{"stat -c '%a %g' /work", "2777 2000"},
-		{"touch /sub/x && ls /work/of-everything", "x"},
+		{"stat -c '%a %g' /scratch", "2777 2000"},
+		{"touch /sub/x && ls /scratch/of-everything", "x"},
 		{"echo from inside >/host-file", ""},
 	} {
 		expect(t, "everything", "main", c.line, c.want)
@@ -197,7 +197,7 @@ func readiness(t *testing.T) {
 		t.Error("the pod is Ready before its gate is open")
 	}
 	for _, change := range []string{"touch", "rm", "touch"} {
-		inside(t, "everything", "gated", change, "/work/open")
+		inside(t, "everything", "gated", change, "/scratch/open")
 		waitPod(t, 10*time.Second, "everything", "notices "+change, func(p *corev1.Pod) bool { return ready(p) == (change == "touch") })
 	}
 }
@@ -212,7 +212,7 @@ func updates(t *testing.T) {
 		edited(t, "pods", "everything", `{"metadata":{"labels":{"color":"`+n+`"},"annotations":{"note":"`+n+`"}}}`,
 			"cat /downward/labels /all/note", `color="`+n+`"`+n)
 	}
-	expect(t, "everything", "main", "cat /work/torn 2>/dev/null; cat /etc/plain; echo; echo $COLOR", "from the map\nblue")
+	expect(t, "everything", "main", "cat /scratch/torn 2>/dev/null; cat /etc/plain; echo; echo $COLOR", "from the map\nblue")
 }
 
 // edited patches an object and waits until a line in the main container shows it.
@@ -230,7 +230,7 @@ func edited(t *testing.T, resource, name, patch, line, want string) {
 
 // compareWithKubelet holds the status of the running pod, of the ended pod, and all events against the kubelet's.
 func compareWithKubelet(t *testing.T) {
-	shell(t, "everything", "gated", "touch /work/open")
+	shell(t, "everything", "gated", "touch /scratch/open")
 	running := waitReady(t, 15*time.Second, "everything")
 	compareGolden(t, "everything.running.json", running)
 	ended := lastOf(t, "everything", func() { kubectl(t, "delete", "pod", "everything", "--timeout=60s") })
