@@ -111,12 +111,22 @@ func (l *Local) Token(_ context.Context, pod *corev1.Pod, _ string, _ int64) (st
 	return "", time.Time{}, fmt.Errorf("request a token for pod %s/%s: a static pod has no service account", pod.Namespace, pod.Name)
 }
 
-// Services are those of the API server; a standalone node has none.
+// localPatience is how long a static pod waits for the API server to name the services: the API server may be what the pod
+// is to run.
+const localPatience = time.Second
+
+// Services are those of the API server. A standalone node has none, and neither has one whose API server does not tell them.
 func (l *Local) Services(ctx context.Context, namespace string) ([]*corev1.Service, error) {
 	if l.api == nil {
 		return nil, nil
 	}
-	return l.api.Services(ctx, namespace)
+	patient, cancel := context.WithTimeout(ctx, localPatience)
+	defer cancel()
+	all, err := l.api.Services(patient, namespace)
+	if err != nil && ctx.Err() == nil {
+		return nil, nil
+	}
+	return all, err
 }
 
 // RuntimeHandler is as in Objects; a standalone node knows the default class alone.

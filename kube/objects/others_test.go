@@ -189,6 +189,27 @@ func TestServicesShareReads(t *testing.T) {
 	})
 }
 
+// TestLocalServices: a static pod has the services of the API server, but does not need it.
+func TestLocalServices(t *testing.T) {
+	run(t, func(b *bench) {
+		b.server.Put(service("ns", "a", "10.0.0.2"))
+		l := NewLocal(b.o, nil)
+		if all, err := l.Services(b.Context(), "ns"); len(all) != 1 || err != nil {
+			b.Errorf("services are %v, %v", all, err)
+		}
+		b.server.Intercept(down)
+		if all, err := l.Services(b.Context(), "ns"); all != nil || err != nil {
+			b.Errorf("without an API server the services are %v, %v", all, err)
+		}
+		b.server.Intercept(func(r *http.Request) *apierrors.StatusError { <-r.Context().Done(); return nil })
+		began := time.Now()
+		if all, err := l.Services(b.Context(), "ns"); all != nil || err != nil || time.Since(began) > localPatience {
+			b.Errorf("with an API server that keeps silent the services are %v, %v after %v", all, err, time.Since(began))
+		}
+		b.server.Intercept(nil)
+	})
+}
+
 func TestLocal(t *testing.T) {
 	var told []types.UID
 	l := NewLocal(nil, func(pods []types.UID) { told = append(told, pods...) })
