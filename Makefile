@@ -6,6 +6,9 @@ VERSION ?= 0.1.0-dev.$(shell git describe --always --dirty 2>/dev/null || echo u
 LDFLAGS := -s -w -X github.com/nodelet/nodelet/config.Version=$(VERSION)
 TESTBED := go run ./test/testbed/cmd/testbed
 PKGS := ./...
+# The testbed of the tests on real parts; another name lets two runs go on beside each other.
+E2E ?= e2e
+RUN ?= ^TestLong
 
 .PHONY: help
 help: ## list the targets
@@ -45,8 +48,14 @@ unit: ## unit tests, golden scripts, 100,000 simulated pod lives
 .PHONY: root
 root: build ## tests as root on a real API server, containerd and runc
 	@echo "==> tests on real parts (needs root; the first time builds Kubernetes and containerd: some minutes)"
-	@$(TESTBED) down --name e2e 2>/dev/null # what an interrupted run has left
-	@go test -tags e2e -count=1 -timeout 45m -v ./test/e2e/...
+	@$(TESTBED) down --name $(E2E) 2>/dev/null # what an interrupted run has left
+	@NODELET_E2E_NAME=$(E2E) go test -tags e2e -count=1 -timeout 45m -v -skip '^TestLong' ./test/e2e/...
+
+.PHONY: e2e
+e2e: build ## the long tests on real parts and partners; RUN=regexp chooses among all of them
+	@echo "==> long tests on real parts: $(RUN)"
+	@$(TESTBED) down --name $(E2E) 2>/dev/null # what an interrupted run has left
+	@NODELET_E2E_NAME=$(E2E) go test -tags e2e -count=1 -timeout 80m -v -run '$(RUN)' ./test/e2e/...
 
 .PHONY: bench
 bench: build ## nodelet beside the kubelet and the bare runtime, in one run

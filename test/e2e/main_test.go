@@ -4,11 +4,15 @@
 // containerd, runc and CNI plugins. It owns one testbed for all its tests. Each test makes what it needs, takes it away again
 // and ends with nothing of any pod left on the node, so that the tests can run in any order, alone or together.
 //
+// Tests named TestLong… need minutes, big partners or load; `make root` leaves them to `make e2e`.
+//
+// NODELET_E2E_NAME names the testbed, so that two runs can go on beside each other; e2e unless set.
 // With NODELET_E2E_TESTBED=NAME the tests use a testbed that is up already, with the agent that is running there, and leave
 // it up: for work on the tests themselves.
 package e2e
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -71,7 +75,7 @@ func up(ctx context.Context) (down func() error, err error) {
 		tb, err = testbed.Open(ctx, name, os.Stderr)
 		return func() error { return nil }, err
 	}
-	tb, err = testbed.Up(ctx, testbed.Options{Name: "e2e", Agent: testbed.Nodelet, NodeletBin: program, Progress: os.Stderr})
+	tb, err = testbed.Up(ctx, testbed.Options{Name: cmp.Or(os.Getenv("NODELET_E2E_NAME"), "e2e"), Agent: testbed.Nodelet, NodeletBin: program, Progress: os.Stderr})
 	return func() error { return tb.Down(ctx) }, err
 }
 
