@@ -128,6 +128,25 @@ func (t *Tree) Ensure(limits Resources) error {
 	return nil
 }
 
+// Limit changes limits of kubepods; zero fields stay as they are. Like Ensure it may fail for memory that is in use.
+func (t *Tree) Limit(limits Resources) error {
+	if err := t.set(t.pods, limits); err != nil {
+		return fmt.Errorf("limit cgroup %s: %w", t.spell(t.pods), err)
+	}
+	return nil
+}
+
+// BoundsSwap tells whether the kernel can bound the swap of a cgroup.
+func (t *Tree) BoundsSwap() bool {
+	if !t.v2 {
+		_, err := os.Stat(filepath.Join(t.mounts["memory"], "memory.memsw.limit_in_bytes"))
+		return err == nil
+	}
+	// The top of the hierarchy has no such file; every cgroup below has, where the controller is on.
+	found, _ := filepath.Glob(filepath.Join(unifiedMount, "*", "memory.swap.max")) // the pattern is a good one
+	return len(found) > 0
+}
+
 // SetBurstableCPU gives the burstable class the shares for the sum of its pods' CPU requests, in thousandths. It writes
 // only when that changes the shares.
 func (t *Tree) SetBurstableCPU(milliCPU int64) error {

@@ -36,7 +36,7 @@ func defaulted() *KubeletConfiguration {
 
 func TestWarnings(t *testing.T) {
 	c := mustLoad(t, "qosReserved: {memory: 50%}\nhairpinMode: promiscuous-bridge\nmaxPods: 20\n"+
-		"featureGates: {NodeSwapp: true, NodeSwap: false, AllAlpha: false, AllBeta: true, MemoryQoS: true}\n",
+		"featureGates: {NodeSwapp: true, NodeSwap: false, AllAlpha: false, AllBeta: true, KubeletInUserNamespace: true}\n",
 		"--lock-file=/x", "--housekeeping-interval=1s", "--storage-driver-user=me", "--kernel-memcg-notification", "--pod-infra-container-image=pause")
 	var got []string
 	for _, w := range c.Warnings {
@@ -48,7 +48,7 @@ func TestWarnings(t *testing.T) {
 		"--lock-file is accepted but has no effect in nodelet",
 		"--storage-driver-user is accepted but has no effect in nodelet",
 		"--pod-infra-container-image is accepted but has no effect in nodelet: the runtime chooses the pause image; older kubeadm still writes this flag",
-		"featureGates.MemoryQoS is accepted but has no effect in nodelet",
+		"featureGates.KubeletInUserNamespace is accepted but has no effect in nodelet",
 		"featureGates.NodeSwap is locked to true in Kubernetes v1.36.3; the setting has no effect",
 		`featureGates.NodeSwapp is no feature gate of Kubernetes v1.36.3; did you mean "NodeSwap"?`,
 	}

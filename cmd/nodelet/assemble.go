@@ -52,6 +52,7 @@ type nodelet struct {
 	supervisor  *agent.Supervisor
 	watch       *runtimeWatch
 	cgroups     *cgroups.Tree
+	machine     machine
 }
 
 // assemble makes the rooms and hands each what it needs of the others. Nothing runs yet.
@@ -111,7 +112,8 @@ func (n *nodelet) makeNode() (err error) {
 	if n.cgroups, err = cgroups.New(cgroups.Config{Root: n.cfg.Cgroups.Root, Driver: n.cfg.Cgroups.Driver}); err != nil {
 		return err
 	}
-	n.facts.begin(n.node.Node(), n.node.Capacity(), n.node.Allocatable(), n.cgroups.Version() == 2)
+	n.machine = lookAtMachine(n.cgroups.Version() == 2, n.cgroups.BoundsSwap())
+	n.facts.begin(n.node.Node(), n.node.Capacity(), n.node.Allocatable(), n.machine)
 	n.watch = newRuntimeWatch(n.runtime, n.node, n.log)
 	return nil
 }
@@ -198,6 +200,9 @@ func (n *nodelet) admit(pod *corev1.Pod, others []*corev1.Pod) *plan.Rejection {
 			return &plan.Rejection{Reason: "UnexpectedAdmissionError", Message: err.Error()}
 		}
 	}
+	if r := plan.AdmitHost(pod, plan.Host{UnsafeSysctls: n.cfg.Pods.UnsafeSysctls, AppArmor: n.machine.appArmor}); r != nil {
+		return r
+	}
 	return plan.Admit(pod, n.node.Node(), n.node.Allocatable(), others)
 }
 
@@ -217,6 +222,7 @@ func (n *nodelet) run(ctx context.Context) error {
 	start(n.serveHealthz)
 	start(n.serveExplain)
 	start(n.notify)
+	start(n.enforce)
 	start(trim)
 	start(n.node.Run)
 	if n.api != nil {

@@ -56,15 +56,18 @@ func newFacts(cfg *config.Config, log *slog.Logger) *facts { return &facts{cfg: 
 func (f *facts) spec() *spec.Node { return f.now.Load() }
 
 // begin fills in what stays as it is while the agent runs.
-func (f *facts) begin(o *corev1.Node, capacity, allocatable corev1.ResourceList, v2 bool) {
+func (f *facts) begin(o *corev1.Node, capacity, allocatable corev1.ResourceList, m machine) {
 	c := f.cfg
 	s := &spec.Node{
 		Name: c.Node.Name, PodLogsDir: c.Paths.PodLogs, PodsDir: filepath.Join(c.Paths.Root, "pods"),
 		ClusterDNS: texts(c.Pods.DNS), ClusterDomain: c.Pods.Domain, NoResolvConf: c.Paths.ResolvConf == "",
 		SeccompDir: filepath.Join(c.Paths.Root, "seccomp"), SeccompDefault: c.Pods.SeccompDefault,
 		Cgroups:  spec.Cgroups{Root: c.Cgroups.Root, Systemd: c.Cgroups.Driver == "systemd", Flat: !c.Cgroups.PerQOS},
-		CgroupV2: v2, CPUCFSQuota: c.Cgroups.CPUQuota, CPUCFSQuotaPeriod: c.Cgroups.CPUPeriod, PodPidsLimit: c.Pods.PidsLimit,
-		Swap:                 spec.Swap{Limited: c.Cgroups.SwapBehavior == "LimitedSwap"},
+		CgroupV2: m.cgroupV2, CPUCFSQuota: c.Cgroups.CPUQuota, CPUCFSQuotaPeriod: c.Cgroups.CPUPeriod, PodPidsLimit: c.Pods.PidsLimit,
+		Swap:                 spec.Swap{Limited: c.Cgroups.SwapBehavior == "LimitedSwap", Controller: m.swapController, Capacity: m.swap},
+		MemoryQoS:            memoryQoS(c),
+		SELinux:              m.selinux,
+		ThermalThrottlePaths: m.thermalThrottle,
 		SingleProcessOOMKill: c.Kubelet.SingleProcessOOMKill != nil && *c.Kubelet.SingleProcessOOMKill,
 		Capacity:             capacity,
 		HugepageSizes:        occgroups.HugePageSizes(),

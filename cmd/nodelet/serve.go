@@ -7,13 +7,8 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"slices"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
-
-	"github.com/nodelet/nodelet/cgroups"
 	"github.com/nodelet/nodelet/kube/node"
 	"github.com/nodelet/nodelet/systemd"
 )
@@ -77,32 +72,4 @@ func (n *nodelet) notify(ctx context.Context) {
 	systemd.Watch(ctx, interval, n.runtimeHealth, func(err error) { n.log.Error("not well, systemd is not told otherwise", "err", err) })
 	<-ctx.Done()
 	_ = systemd.Notify(systemd.Stopping)
-}
-
-// makeTree makes the cgroups that pods live in, bounded by what the node may give to pods.
-func (n *nodelet) makeTree() error {
-	if !n.cfg.Cgroups.PerQOS {
-		return nil
-	}
-	limits := cgroups.Resources{}
-	if slices.Contains(n.cfg.Cgroups.Enforce, "pods") {
-		limits.CPUShares = cgroups.Shares(n.forPods(corev1.ResourceCPU).MilliValue())
-		limits.Memory = n.forPods(corev1.ResourceMemory).Value()
-	}
-	if err := n.cgroups.Ensure(limits); err != nil {
-		return fmt.Errorf("make the cgroups of pods: %w", err)
-	}
-	return nil
-}
-
-// forPods is what of a resource is left for pods after the reservations.
-func (n *nodelet) forPods(name corev1.ResourceName) *resource.Quantity {
-	all := n.node.Capacity()
-	left := all[name].DeepCopy()
-	for _, reserved := range []corev1.ResourceList{n.cfg.Reserved.Kube, n.cfg.Reserved.System} {
-		if q, ok := reserved[name]; ok {
-			left.Sub(q)
-		}
-	}
-	return &left
 }
