@@ -33,12 +33,15 @@ type Hands struct {
 	Node func() *spec.Node
 	// Admit decides about a pod that is new on the node, beside the pods already admitted.
 	Admit func(pod *corev1.Pod, others []*corev1.Pod) *plan.Rejection
-	// RuntimeName is how the runtime calls itself, for example containerd; it prefixes container IDs in statuses.
+	// RuntimeName is how the runtime calls itself, for example containerd; it prefixes container IDs in statuses. It is known
+	// before the supervisor runs, and stays while the runtime is away.
 	RuntimeName func() string
 	// RecursiveReadOnly tells that the runtime's default handler can mount read-only recursively.
 	RecursiveReadOnly bool
 	// Pulled is told when a pull has brought an image.
 	Pulled func()
+	// Gone is told when a pod has left the node altogether. May be nil.
+	Gone func()
 	// BackoffFirst and BackoffMax bound the crash-loop back-off; zero means the kubelet's 10 s and five minutes.
 	BackoffFirst, BackoffMax time.Duration
 	// LogLinks is where log collectors look for links to the containers' logs; empty means /var/log/containers.
@@ -59,6 +62,12 @@ type Objects interface {
 func (h *Hands) Exec(ctx context.Context, id string, cmd []string, timeout time.Duration) ([]byte, int32, error) {
 	r, err := h.Runtime.ExecSync(ctx, id, cmd, timeout)
 	return append(r.Stdout, r.Stderr...), r.ExitCode, err
+}
+
+func (h *Hands) gone() {
+	if h.Gone != nil {
+		h.Gone()
+	}
 }
 
 // planNode are the node's facts as plan wants them.

@@ -117,6 +117,7 @@ func (s *Supervisor) adopt(ctx context.Context, pod *corev1.Pod) {
 	e := s.begin(ctx, pod)
 	e.order.Stop = &plan.Stop{Cause: plan.StopOrphaned, Deadline: time.Now().Add(plan.Grace(pod))}
 	e.worker.inbox.put(e.order)
+	s.tellHere()
 }
 
 // stranger is all that is known of a pod from its traces.

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -45,6 +46,11 @@ type Supervisor struct {
 	gone  chan struct{}
 	// prints are the runtime's facts about each pod at the last relist, to see whose have moved.
 	prints map[types.UID]uint64
+	// here are the pods that have a worker, by name, for those who ask from outside.
+	here atomic.Pointer[map[types.NamespacedName][]types.UID]
+	// shares carries what burstable pods request, in thousandths of a CPU; shared was put there last.
+	shares mailbox[int64]
+	shared *int64
 	alive  sync.WaitGroup
 }
 
@@ -54,6 +60,8 @@ type entry struct {
 	order  Order
 	// source and mirror are the objects that order was made from.
 	source, mirror *corev1.Pod
+	// burstable is what the pod counts for in the CPU shares of its class.
+	burstable int64
 }
 
 // Order is what a worker is told: what is wanted, and which API object shows its status.
@@ -75,7 +83,7 @@ func NewSupervisor(hands *Hands, log *slog.Logger) *Supervisor {
 		sets: newMailbox[*pods.Set](), nudges: make(chan nudge, 128), attempts: make(chan probeEvent, 16), relist: make(chan []cri.PodSummary, 1),
 		ended: make(chan types.UID, 16), explain: make(chan chan<- []*Explanation),
 		set: &pods.Set{}, workers: map[types.UID]*entry{}, prints: map[types.UID]uint64{},
-		again: make(chan struct{}, 1), gone: make(chan struct{}),
+		again: make(chan struct{}, 1), gone: make(chan struct{}), shares: newMailbox[int64](),
 	}
 }
 
@@ -103,6 +111,7 @@ func (s *Supervisor) Run(ctx context.Context) {
 	defer s.alive.Wait()
 	defer close(s.gone)
 	go s.watchRuntime(ctx)
+	s.alive.Go(func() { s.keepShares(ctx) })
 	for {
 		select {
 		case <-ctx.Done():
@@ -116,6 +125,7 @@ func (s *Supervisor) Run(ctx context.Context) {
 		case uid := <-s.ended:
 			delete(s.workers, uid)
 			s.reconcile(ctx)
+			s.hands.gone()
 		case n := <-s.nudges:
 			if e := s.workers[n.pod]; e != nil {
 				e.worker.nudge(n.hint)
@@ -148,6 +158,8 @@ func (s *Supervisor) reconcile(ctx context.Context) {
 			s.orphan(e) // its own source took it back: the others, of which one may need the place, are not waited for
 		}
 	}
+	s.tellHere()
+	s.share()
 }
 
 // newcomers are the pods without a worker, the oldest first, so that admission is fair.
@@ -216,6 +228,9 @@ func (s *Supervisor) tell(e *entry, pod *corev1.Pod) {
 	stop := e.order.Stop.Stricter(stopOf(pod))
 	if e.source == pod && e.mirror == mirror && e.order.Stop == stop {
 		return
+	}
+	if e.source != pod {
+		e.burstable = burstableCPU(pod)
 	}
 	e.source, e.mirror = pod, mirror
 	e.order.Pod, e.order.Publish = pod, pod

@@ -118,7 +118,7 @@ func (t *Tree) classRoot(qos corev1.PodQOSClass) name {
 // uidOf reads a pod's UID from the name of a directory, as the driver in use spells it.
 func (t *Tree) uidOf(dir string) (types.UID, bool) {
 	last := dir
-	if t.systemd {
+	if t.systemd.Load() {
 		if !strings.HasSuffix(dir, slice) {
 			return "", false
 		}

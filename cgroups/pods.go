@@ -76,7 +76,7 @@ func (t *Tree) RemovePod(ctx context.Context, p Pod) error {
 			dirs = append(dirs, dir)
 		}
 	}
-	if len(dirs) == 0 && !t.systemd {
+	if len(dirs) == 0 && !t.systemd.Load() {
 		return nil
 	}
 	if err := killAll(ctx, dirs); err != nil {

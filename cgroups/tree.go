@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/opencontainers/cgroups"
 	"github.com/opencontainers/cgroups/fs"
@@ -36,7 +37,7 @@ type Config struct {
 	// hierarchy, "/kubelet" for one below it. It is made where it does not exist.
 	Root string
 	// Driver is cgroupfs (directories are made here) or systemd (slices are asked of systemd over D-Bus). It must be what
-	// the runtime uses too.
+	// the runtime uses too: see Use.
 	Driver string
 }
 
@@ -44,7 +45,7 @@ type Config struct {
 type Tree struct {
 	pods      name              // kubepods
 	mounts    map[string]string // v1: where each controller is mounted
-	systemd   bool
+	systemd   atomic.Bool       // the driver in use
 	v2        bool
 	hugetlb   bool
 	pageSizes []int64
@@ -53,18 +54,10 @@ type Tree struct {
 	burstableShares uint64 // as last written
 }
 
-// New looks at the machine and makes nothing yet.
+// New looks at the machine and makes nothing yet. Call Use before anything is made.
 func New(cfg Config) (*Tree, error) {
-	switch cfg.Driver {
-	case DriverCgroupfs:
-	case DriverSystemd:
-		if !systemd.IsRunningSystemd() {
-			return nil, fmt.Errorf("cgroupDriver %q: systemd is not running on this machine; set cgroupDriver: %s here and in the "+
-				"runtime's configuration", cfg.Driver, DriverCgroupfs)
-		}
-	default:
-		return nil, fmt.Errorf("cgroupDriver %q is unknown: use %s or %s, whichever the runtime uses",
-			cfg.Driver, DriverCgroupfs, DriverSystemd)
+	if err := known(cfg.Driver); err != nil {
+		return nil, err
 	}
 	t := newTree(cfg, cgroups.IsCgroup2UnifiedMode())
 	if err := t.pods.check(); err != nil {
@@ -77,7 +70,30 @@ func New(cfg Config) (*Tree, error) {
 }
 
 func newTree(cfg Config, v2 bool) *Tree {
-	return &Tree{pods: parseName(cfg.Root).below(podsRoot), systemd: cfg.Driver == DriverSystemd, v2: v2}
+	t := &Tree{pods: parseName(cfg.Root).below(podsRoot), v2: v2}
+	t.systemd.Store(cfg.Driver == DriverSystemd)
+	return t
+}
+
+func known(driver string) error {
+	if driver != DriverCgroupfs && driver != DriverSystemd {
+		return fmt.Errorf("cgroupDriver %q is unknown: use %s or %s, whichever the runtime uses", driver, DriverCgroupfs, DriverSystemd)
+	}
+	return nil
+}
+
+// Use settles the driver: the one that the runtime names (CRI RuntimeConfig), or that of the configuration where the runtime
+// names none. It is called once, before anything is made.
+func (t *Tree) Use(driver string) error {
+	if err := known(driver); err != nil {
+		return err
+	}
+	if driver == DriverSystemd && !systemd.IsRunningSystemd() {
+		return fmt.Errorf("cgroupDriver %q: systemd is not running on this machine; set cgroupDriver: %s here and in the "+
+			"runtime's configuration", driver, DriverCgroupfs)
+	}
+	t.systemd.Store(driver == DriverSystemd)
+	return nil
 }
 
 // look finds the mounted controllers and the sizes of huge pages, once: they don't change while the machine runs.
@@ -107,7 +123,8 @@ func (t *Tree) Version() int {
 
 // Ensure makes kubepods with the given limits (what of the node pods may use: shares, memory, pids, huge pages) and the two
 // classes below it: besteffort with the least shares, burstable with those last set by SetBurstableCPU, both without a
-// limit of huge pages. It may be called again when the limits change. Lowering memory below what is in use fails on
+// limit of huge pages. Before the first SetBurstableCPU of this life a burstable class that exists keeps its shares: its pods
+// must not notice that the agent starts. It may be called again when the limits change. Lowering memory below what is in use fails on
 // cgroup v1; the caller tries again when evictions have freed some.
 func (t *Tree) Ensure(limits Resources) error {
 	if err := t.create(t.pods, limits); err != nil {
@@ -115,11 +132,14 @@ func (t *Tree) Ensure(limits Resources) error {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.burstableShares = max(minShares, t.burstableShares)
+	burstable := t.burstableShares
+	if burstable == 0 && !t.exists(t.classRoot(corev1.PodQOSBurstable)) {
+		burstable = minShares
+	}
 	for _, class := range []struct {
 		qos    corev1.PodQOSClass
-		shares uint64
-	}{{corev1.PodQOSBurstable, t.burstableShares}, {corev1.PodQOSBestEffort, minShares}} {
+		shares uint64 // 0: as they are
+	}{{corev1.PodQOSBurstable, burstable}, {corev1.PodQOSBestEffort, minShares}} {
 		n := t.classRoot(class.qos)
 		if err := t.create(n, Resources{CPUShares: class.shares, HugePages: t.unlimitedPages()}); err != nil {
 			return fmt.Errorf("set up cgroup %s: %w", t.spell(n), err)
@@ -145,6 +165,16 @@ func (t *Tree) BoundsSwap() bool {
 	// The top of the hierarchy has no such file; every cgroup below has, where the controller is on.
 	found, _ := filepath.Glob(filepath.Join(unifiedMount, "*", "memory.swap.max")) // the pattern is a good one
 	return len(found) > 0
+}
+
+// exists: n is there in a controller that pods' limits are written to.
+func (t *Tree) exists(n name) bool {
+	for controller, dir := range t.dirs(n) {
+		if _, err := os.Stat(dir); err == nil && kept(controller) {
+			return true
+		}
+	}
+	return false
 }
 
 // SetBurstableCPU gives the burstable class the shares for the sum of its pods' CPU requests, in thousandths. It writes
@@ -191,7 +221,7 @@ func kept(controller string) bool {
 
 // spell writes n as the driver in use does.
 func (t *Tree) spell(n name) string {
-	if t.systemd {
+	if t.systemd.Load() {
 		return n.systemd()
 	}
 	return n.cgroupfs()
@@ -211,10 +241,10 @@ func (t *Tree) dirs(n name) map[string]string {
 
 // manager is the library's handle on n.
 func (t *Tree) manager(n name, r *cgroups.Resources) (cgroups.Manager, error) {
-	c := &cgroups.Cgroup{Resources: r, Systemd: t.systemd}
+	c := &cgroups.Cgroup{Resources: r, Systemd: t.systemd.Load()}
 	dirs := t.dirs(n)
 	switch {
-	case t.systemd:
+	case t.systemd.Load():
 		c.Parent, c.Name = n.unit()
 		if t.v2 {
 			return systemd.NewUnifiedManager(c, dirs[""])

@@ -61,7 +61,7 @@ func newRealTree(t testing.TB, driver string) *Tree {
 // destroy removes n with all below it; systemd wants to be told of each slice.
 func destroy(t testing.TB, tree *Tree, n name) {
 	t.Helper()
-	if tree.systemd {
+	if tree.systemd.Load() {
 		for _, qos := range []corev1.PodQOSClass{"Burstable", "BestEffort", "Guaranteed"} {
 			destroyOne(t, tree, tree.classRoot(qos)) // Guaranteed's is kubepods itself
 		}
@@ -136,6 +136,28 @@ func testEnsure(t *testing.T, tree *Tree) {
 	if got := file(t, tree, tree.classRoot("Burstable"), "cpu", "cpu.shares", "cpu.weight"); got != shares(tree, 1536) {
 		t.Errorf("burstable has %s CPU shares, want %s", got, shares(tree, 1536))
 	}
+	next := newTree(Config{Driver: DriverCgroupfs}, tree.v2) // the next life of the agent
+	next.pods, next.mounts, next.pageSizes, next.hugetlb = tree.pods, tree.mounts, tree.pageSizes, tree.hugetlb
+	next.systemd.Store(tree.systemd.Load())
+	ensure(t, next)
+	if got := file(t, tree, tree.classRoot("Burstable"), "cpu", "cpu.shares", "cpu.weight"); got != shares(tree, 1536) {
+		t.Errorf("burstable has %s CPU shares after a new start, want %s still", got, shares(tree, 1536))
+	}
+}
+
+// TestUse: the driver is the runtime's, and one that cannot work here is refused with a word on what to do.
+func TestUse(t *testing.T) {
+	tree := newTree(Config{Driver: DriverSystemd}, true)
+	if err := tree.Use(DriverCgroupfs); err != nil || tree.spell(tree.pods) != "/kubepods" {
+		t.Errorf("pods live in %s: %v", tree.spell(tree.pods), err)
+	}
+	if err := tree.Use("magic"); err == nil || !strings.Contains(err.Error(), `cgroupDriver "magic" is unknown`) {
+		t.Error(err)
+	}
+	err := tree.Use(DriverSystemd)
+	if running := systemd.IsRunningSystemd(); (err == nil) != running || err != nil && !strings.Contains(err.Error(), "cgroupDriver: cgroupfs") {
+		t.Errorf("systemd runs here: %v; got %v", running, err)
+	}
 }
 
 func TestPodsLife(t *testing.T) {
@@ -148,7 +170,7 @@ func testPodsLife(t *testing.T, tree *Tree) {
 	if ok, err := tree.PodExists(p); ok || err != nil {
 		t.Fatalf("PodExists before CreatePod: %v, %v", ok, err)
 	}
-	suffix := map[bool]string{true: ".slice"}[tree.systemd]
+	suffix := map[bool]string{true: ".slice"}[tree.systemd.Load()]
 	r := Resources{CPUShares: 102, CPUQuota: 10000, CPUPeriod: 100000, Memory: 64 << 20, Pids: 50}
 	for range 2 { // the second time as after a crash
 		parent, err := tree.CreatePod(p, r)

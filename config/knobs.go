@@ -83,7 +83,7 @@ var knobs = []knob{
 	{"clusterDNS", "cluster-dns", kList, acts, gPods, "DNS servers of pods with dnsPolicy ClusterFirst", ""},
 	{"clusterDomain", "cluster-domain", kString, acts, gPods, "domain of the cluster, such as cluster.local", ""},
 	{"resolvConf", "resolv-conf", kFile, acts, gPods, "resolver settings which pods inherit; empty for none", ""},
-	{"podCIDR", "pod-cidr", kString, noEffect, gHidden, "the network plugin hands out addresses", ""},
+	{"podCIDR", "pod-cidr", kString, acts, gHidden, "", ""},
 	{"podPidsLimit", "pod-max-pids", kInt64, acts, gPods, "processes a pod may have; -1 is no such limit", ""},
 	{"seccompDefault", "seccomp-default", kBool, acts, gPods, "RuntimeDefault is the seccomp profile of pods that name none", ""},
 	{"allowedUnsafeSysctls", "allowed-unsafe-sysctls", kList, acts, gHidden, "", ""},

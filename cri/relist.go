@@ -86,3 +86,9 @@ func fingerprint(kind byte, id string, state byte) uint64 {
 	}
 	return h
 }
+
+// ReadySandboxes lists the sandboxes that run, with labels and annotations.
+func (c *Client) ReadySandboxes(ctx context.Context) ([]*runtimeapi.PodSandbox, error) {
+	all, err := c.listSandboxes(ctx, "", nil)
+	return slices.DeleteFunc(all, func(s *runtimeapi.PodSandbox) bool { return s.State != runtimeapi.PodSandboxState_SANDBOX_READY }), err
+}

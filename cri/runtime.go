@@ -89,3 +89,11 @@ func (c *Client) sandboxStatus(ctx context.Context, id string) (*runtimeapi.PodS
 func podObject(m *runtimeapi.PodSandboxMetadata) string {
 	return fmt.Sprintf("%s/%s#%d", m.GetNamespace(), m.GetName(), m.GetAttempt())
 }
+
+// CgroupDriver is the driver that a runtime names, as KubeletConfiguration's cgroupDriver spells it.
+func CgroupDriver(c *runtimeapi.LinuxRuntimeConfiguration) string {
+	if c.GetCgroupDriver() == runtimeapi.CgroupDriver_CGROUPFS {
+		return "cgroupfs"
+	}
+	return "systemd"
+}

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/http"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -98,7 +99,10 @@ func (n *nodelet) makeNode() (err error) {
 	c := nodeConfig(n.cfg)
 	c.Log = n.log
 	c.Event = n.nodeEvent
-	c.Changed = func(o *corev1.Node) { n.facts.update(o, n.node.Allocatable()) }
+	c.Changed = func(o *corev1.Node) {
+		n.facts.update(o, n.node.Allocatable())
+		n.podCIDR(strings.Join(o.Spec.PodCIDRs, ","))
+	}
 	var heartbeats *rest.Config
 	if n.api != nil {
 		if heartbeats, err = client.LoadConfig(n.cfg.Paths.Kubeconfig); err != nil {
@@ -128,7 +132,7 @@ func (n *nodelet) makePods() error {
 	c := n.cfg
 	n.sources = pods.New(pods.Config{
 		NodeName: c.Node.Name, API: n.api != nil, Manifests: c.Paths.StaticPods, FileCheck: c.Pods.FileInterval,
-		URL: c.Pods.StaticURL, URLHeader: http.Header(c.Pods.StaticURLHeader), URLCheck: c.Pods.HTTPInterval, Log: n.log,
+		URL: c.Pods.StaticURL, URLHeader: http.Header(c.Pods.StaticURLHeader), URLCheck: c.Pods.HTTPInterval, Adopt: n.running, Log: n.log,
 	})
 	changed := func(uids []types.UID) {
 		for _, uid := range uids {
@@ -137,7 +141,8 @@ func (n *nodelet) makePods() error {
 	}
 	if n.api != nil {
 		n.objects = objects.New(objects.Config{Core: n.api.Core, Node: n.api.Node, OnChange: changed, Log: n.log})
-		n.mirrors = pods.NewMirrors(pods.MirrorConfig{API: n.api.Core, NodeName: c.Node.Name, NodeUID: n.nodeUID, Log: n.log})
+		n.mirrors = pods.NewMirrors(pods.MirrorConfig{API: n.api.Core, NodeName: c.Node.Name, NodeUID: n.nodeUID, Log: n.log,
+			Ending: func(name types.NamespacedName, now types.UID) bool { return n.supervisor.Ending(name, now) }})
 	}
 	n.local = objects.NewLocal(n.objects, changed)
 	return nil
@@ -170,6 +175,9 @@ func (n *nodelet) makeAgent() error {
 		Node: n.facts.spec, RuntimeName: n.watch.name, BackoffFirst: c.CrashLoop.Initial, BackoffMax: c.CrashLoop.Max, Pulled: n.watch.imagesChanged,
 	}
 	hands.Admit = n.admit
+	if n.mirrors != nil {
+		hands.Gone = n.mirrors.Wake
+	}
 	n.prober = probes.New(probes.Config{
 		Exec:    hands.Exec,
 		Verdict: func(pod types.UID, _ probes.Verdict) { n.supervisor.VerdictChanged(pod) },
@@ -208,9 +216,9 @@ func (n *nodelet) admit(pod *corev1.Pod, others []*corev1.Pod) *plan.Rejection {
 
 // run lets all rooms work until ctx ends.
 func (n *nodelet) run(ctx context.Context) error {
-	if err := n.makeTree(); err != nil {
-		return err
-	}
+	n.shareRoot()
+	ctx, giveUp := context.WithCancel(ctx)
+	defer giveUp()
 	var rooms sync.WaitGroup
 	start := func(room func(context.Context)) { rooms.Go(func() { room(ctx) }) }
 	start(n.watch.run)
@@ -222,7 +230,6 @@ func (n *nodelet) run(ctx context.Context) error {
 	start(n.serveHealthz)
 	start(n.serveExplain)
 	start(n.notify)
-	start(n.enforce)
 	start(trim)
 	start(n.node.Run)
 	if n.api != nil {
@@ -230,10 +237,15 @@ func (n *nodelet) run(ctx context.Context) error {
 		start(func(ctx context.Context) { n.sources.FollowAPI(ctx, n.api.Core) })
 		defer n.objects.Close()
 	}
-	start(n.supervisor.Run)
+	var failure error
+	start(func(ctx context.Context) {
+		if failure = n.work(ctx); failure != nil {
+			giveUp()
+		}
+	})
 	<-ctx.Done()
 	rooms.Wait()
-	return nil
+	return failure
 }
 
 // deliver hands each new set of pods to those who live by it.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -35,16 +36,21 @@ func (n *nodelet) serveExplain(ctx context.Context) {
 		n.log.Warn("cannot serve explain", "err", err)
 		return
 	}
-	server := &http.Server{ReadHeaderTimeout: 5 * time.Second, Handler: explainHandler(n.supervisor)}
+	server := &http.Server{ReadHeaderTimeout: 5 * time.Second, Handler: explainHandler(n.supervisor, n.waitingForRuntime)}
 	context.AfterFunc(ctx, func() { _ = server.Close() })
 	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 		n.log.Warn("explain is not served any more", "err", err)
 	}
 }
 
-func explainHandler(s *agent.Supervisor) http.Handler {
+// explainHandler asks the supervisor, unless waiting tells why that does not work yet.
+func explainHandler(s *agent.Supervisor, waiting func() error) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /explain", func(w http.ResponseWriter, r *http.Request) {
+		if err := waiting(); err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			return
+		}
 		all, err := s.Explain(r.Context())
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)
@@ -97,7 +103,8 @@ func askExplain(socket string) ([]*agent.Explanation, error) {
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("ask the agent at %s: it answered %s", socket, resp.Status)
+		why, _ := io.ReadAll(io.LimitReader(resp.Body, 4<<10))
+		return nil, fmt.Errorf("ask the agent at %s: %s", socket, cmp.Or(strings.TrimSpace(string(why)), resp.Status))
 	}
 	var all []*agent.Explanation
 	if err := json.NewDecoder(resp.Body).Decode(&all); err != nil {

@@ -5,12 +5,14 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
 
 	occgroups "github.com/opencontainers/cgroups"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nodelet/nodelet/agent/spec"
+	"github.com/nodelet/nodelet/cgroups"
 	"github.com/nodelet/nodelet/config"
 	"github.com/nodelet/nodelet/kube/node"
 )
@@ -49,6 +51,8 @@ type facts struct {
 	cfg *config.Config
 	log *slog.Logger
 	now atomic.Pointer[spec.Node]
+	// changing is held while now is replaced.
+	changing sync.Mutex
 }
 
 func newFacts(cfg *config.Config, log *slog.Logger) *facts { return &facts{cfg: cfg, log: log} }
@@ -87,6 +91,8 @@ func (f *facts) begin(o *corev1.Node, capacity, allocatable corev1.ResourceList,
 
 // update takes over what the Node object says of addresses and resources.
 func (f *facts) update(o *corev1.Node, allocatable corev1.ResourceList) {
+	f.changing.Lock()
+	defer f.changing.Unlock()
 	next := *f.now.Load()
 	next.Allocatable = allocatable
 	next.HostIPs = nil
@@ -95,6 +101,15 @@ func (f *facts) update(o *corev1.Node, allocatable corev1.ResourceList) {
 			next.HostIPs = append(next.HostIPs, a.Address)
 		}
 	}
+	f.now.Store(&next)
+}
+
+// useDriver takes over the cgroup driver that the runtime names.
+func (f *facts) useDriver(driver string) {
+	f.changing.Lock()
+	defer f.changing.Unlock()
+	next := *f.now.Load()
+	next.Cgroups.Systemd = driver == cgroups.DriverSystemd
 	f.now.Store(&next)
 }
 

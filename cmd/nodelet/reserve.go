@@ -100,7 +100,7 @@ func (n *nodelet) podLimits() cgroups.Resources {
 		}
 	}
 	limits := limitsFor(list)
-	if n.cfg.Cgroups.Driver == cgroups.DriverSystemd {
+	if n.facts.spec().Cgroups.Systemd {
 		limits.CPUSet = onlineCPUs()
 	}
 	return limits

@@ -28,16 +28,34 @@ type runtimeWatch struct {
 	log     *slog.Logger
 	version atomic.Pointer[runtimeapi.VersionResponse]
 	pulled  chan struct{}
-	// answered is closed when the runtime has answered for the first time.
+	// cidrs carries the newest pod addresses of the node.
+	cidrs chan string
+	// began is when the agent began; answered is closed when the runtime has answered for the first time.
+	began    time.Time
 	answered chan struct{}
+
+	// These belong to run: lost is whether the runtime does not answer, versionOld whether it may be another one since, cidr
+	// the node's pod addresses and toldCIDR those that the runtime was told.
+	lost, versionOld bool
+	cidr, toldCIDR   string
 }
 
 func newRuntimeWatch(runtime *cri.Client, n *node.Reporter, log *slog.Logger) *runtimeWatch {
-	return &runtimeWatch{runtime: runtime, node: n, log: log, pulled: make(chan struct{}, 1), answered: make(chan struct{})}
+	return &runtimeWatch{runtime: runtime, node: n, log: log, pulled: make(chan struct{}, 1), cidrs: make(chan string, 1),
+		began: time.Now(), answered: make(chan struct{}), versionOld: true}
 }
 
 // name is how the runtime calls itself, empty before it has answered.
 func (w *runtimeWatch) name() string { return w.version.Load().GetRuntimeName() }
+
+// podCIDR tells the node's pod addresses. It has one caller.
+func (w *runtimeWatch) podCIDR(cidr string) {
+	select {
+	case <-w.cidrs:
+	default:
+	}
+	w.cidrs <- cidr
+}
 
 // imagesChanged says that a pull has brought an image.
 func (w *runtimeWatch) imagesChanged() {
@@ -52,24 +70,23 @@ func (w *runtimeWatch) run(ctx context.Context) {
 	defer images.Stop()
 	ask := time.NewTimer(0)
 	defer ask.Stop()
-	lost := false
 	first := sync.OnceFunc(func() { close(w.answered) })
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-ask.C:
-			err := w.ask(ctx)
-			if err != nil && !lost {
-				w.log.Warn("the container runtime does not answer; trying again", "err", err, "every", runtimeRetry)
-			} else if err == nil && lost {
-				w.log.Info("the container runtime answers again")
+			if w.ask(ctx) {
 				images.Reset(0)
 			}
-			if lost = err != nil; !lost {
+			if !w.lost {
 				first()
+				w.tellCIDR(ctx)
 			}
-			ask.Reset(pace(lost))
+			ask.Reset(pace(w.lost))
+			continue
+		case w.cidr = <-w.cidrs:
+			w.tellCIDR(ctx)
 			continue
 		case <-w.pulled:
 		case <-images.C:
@@ -86,9 +103,22 @@ func pace(lost bool) time.Duration {
 	return runtimeCheck
 }
 
-// ask asks the runtime how it is and tells the node.
-func (w *runtimeWatch) ask(ctx context.Context) error {
-	if w.version.Load() == nil {
+// ask asks the runtime how it is and tells the node. It tells whether the runtime has come back just now.
+func (w *runtimeWatch) ask(ctx context.Context) (back bool) {
+	err := w.try(ctx)
+	switch {
+	case err != nil && !w.lost:
+		w.log.Warn("the container runtime does not answer; trying again", "err", err, "every", runtimeRetry)
+	case err == nil && w.lost:
+		w.log.Info("the container runtime answers again")
+		back = true
+	}
+	w.lost = err != nil
+	return back
+}
+
+func (w *runtimeWatch) try(ctx context.Context) error {
+	if w.versionOld {
 		v, err := w.runtime.Version(ctx)
 		if err != nil {
 			w.node.SetRuntime(node.Runtime{Err: err})
@@ -98,11 +128,12 @@ func (w *runtimeWatch) ask(ctx context.Context) error {
 			w.log.Warn("the container runtime has a known flaw", "runtime", v.RuntimeName, "version", v.RuntimeVersion, "flaw", warning)
 		}
 		w.version.Store(v)
+		w.versionOld, w.toldCIDR = false, ""
 	}
 	s, err := w.runtime.Status(ctx)
 	if err != nil {
 		w.node.SetRuntime(node.Runtime{Err: err})
-		w.version.Store(nil) // it may come back as another version
+		w.versionOld = true // it may come back as another; until then it keeps its name
 		return err
 	}
 	w.node.SetRuntime(w.state(s))
@@ -129,6 +160,22 @@ func (w *runtimeWatch) state(s *runtimeapi.StatusResponse) node.Runtime {
 		out.SupplementalGroupsPolicy = &f.SupplementalGroupsPolicy
 	}
 	return out
+}
+
+// tellCIDR tells the runtime the node's pod addresses, if it does not know them. A runtime that cannot use them is not asked
+// again before it is started anew or they change.
+func (w *runtimeWatch) tellCIDR(ctx context.Context) {
+	if w.lost || w.versionOld || w.cidr == "" || w.cidr == w.toldCIDR {
+		return
+	}
+	err := w.runtime.UpdateRuntimeConfig(ctx, w.cidr)
+	if err != nil && !cri.IsUnimplemented(err) {
+		w.log.Warn("cannot tell the container runtime the node's pod addresses", "podCIDR", w.cidr, "err", err)
+		if cri.IsUnavailable(err) {
+			return // it is told when it is back
+		}
+	}
+	w.toldCIDR = w.cidr
 }
 
 // list tells the node which images the runtime has.

@@ -76,6 +76,19 @@ func (f *fakeAPI) put(n *corev1.Node) {
 	}
 }
 
+// remove deletes the object, as somebody else would.
+func (f *fakeAPI) remove() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.version++
+	gone := f.node.DeepCopy()
+	gone.ResourceVersion = strconv.Itoa(f.version)
+	f.node = nil
+	for _, w := range f.watchers {
+		writeFrame(w, "DELETED", gone)
+	}
+}
+
 func (f *fakeAPI) get() *corev1.Node {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -14,6 +14,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
+
+	"github.com/nodelet/nodelet/kube/client"
 )
 
 // reportState belongs to report.
@@ -47,11 +49,26 @@ func (r *Reporter) report(ctx context.Context) {
 		case n := <-r.seen:
 			r.take(n)
 		case <-r.gone:
-			r.log.Warn("the Node object was deleted; restart the agent to register it again", "node", r.cfg.Name)
+			r.lookForNode(ctx)
 		case <-r.wake:
 		case <-tick.C:
 		case <-r.retryTimer():
 		}
+	}
+}
+
+// lookForNode makes sure of what the watch says, that there is no Node object: its first list may be older than the
+// registration. A node that was deleted stays so, as with the kubelet: whoever took it out of the cluster wants it out.
+func (r *Reporter) lookForNode(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, client.RequestTimeout)
+	defer cancel()
+	found := &corev1.Node{}
+	err := r.beat.api().Core.Get().Resource("nodes").Name(r.cfg.Name).Do(ctx).Into(found)
+	switch {
+	case err == nil:
+		r.take(found)
+	case apierrors.IsNotFound(err):
+		r.log.Warn("the Node object was deleted; restart the agent to register it again", "node", r.cfg.Name)
 	}
 }
 

@@ -18,6 +18,8 @@ import (
 type directory struct {
 	cfg   Config
 	files map[string]*file
+	// running are the static pods that an earlier agent has left running.
+	running map[types.NamespacedName]Running
 	// owner is the file that an object's name belongs to, by kind and name: where two files hold it, the first keeps it.
 	owner map[string]string
 	// delivered are the static pods of the last delivery, by UID: they go on when what they refer to goes away.
@@ -68,13 +70,13 @@ func (d *directory) greet(f *file, known manifest.File, now time.Time) {
 			continue
 		}
 		p.Annotations[manifest.AnnotationSeen] = seenAt(now)
-		if d.cfg.Adopt == nil || f.changed.IsZero() || string(p.UID) != p.Hash {
+		if f.changed.IsZero() || string(p.UID) != p.Hash {
 			continue
 		}
-		uid, seen, ok := d.cfg.Adopt(p.Namespace, p.Name)
-		if ok && f.changed.Before(seen) && manifest.CheckUID(uid) == nil {
-			manifest.SetUID(p.Pod, uid)
-			p.Annotations[manifest.AnnotationSeen] = seenAt(seen)
+		r, runs := d.running[nameOf(p.Pod)]
+		if runs && f.changed.Before(r.Seen) && manifest.CheckUID(r.UID) == nil {
+			manifest.SetUID(p.Pod, r.UID)
+			p.Annotations[manifest.AnnotationSeen] = seenAt(r.Seen)
 		}
 	}
 }

@@ -30,9 +30,9 @@ type MirrorConfig struct {
 	// NodeUID returns the UID of the Node object, which owns the mirror pods. An error puts their creation off: the Node does
 	// not exist yet, or is being deleted.
 	NodeUID func(ctx context.Context) (types.UID, error)
-	// Ending says whether a static pod of this name, other than the one in the Set, still runs here: one that was removed or
-	// changed. Its mirror pod stays until it has ended, so that its status can be seen. Call Wake when it has. Nil: none.
-	Ending func(name types.NamespacedName) bool
+	// Ending says whether a pod of this name other than now, the static pod in the Set (empty: there is none), is still here:
+	// one that was removed or changed. Its mirror pod stays until it has ended. Call Wake when it has. Nil: none.
+	Ending func(name types.NamespacedName, now types.UID) bool
 	// Log receives failures, each spell once.
 	Log *slog.Logger
 }
@@ -47,7 +47,7 @@ type Mirrors struct {
 // NewMirrors prepares the keeping of mirror pods; Run does it.
 func NewMirrors(cfg MirrorConfig) *Mirrors {
 	if cfg.Ending == nil {
-		cfg.Ending = func(types.NamespacedName) bool { return false }
+		cfg.Ending = func(types.NamespacedName, types.UID) bool { return false }
 	}
 	return &Mirrors{cfg: cfg, sets: make(chan *Set, 1), wake: make(chan struct{}, 1)}
 }
@@ -148,7 +148,7 @@ func (c change) about() types.UID {
 
 // changesFor compares static pods with the mirror pods seen. Before all sources are known, no mirror pod is an orphan; before
 // the API server's pods are known, none is missing.
-func changesFor(set *Set, ending func(types.NamespacedName) bool) map[types.NamespacedName]change {
+func changesFor(set *Set, ending func(types.NamespacedName, types.UID) bool) map[types.NamespacedName]change {
 	changes := map[types.NamespacedName]change{}
 	for _, source := range set.Waiting {
 		if source == SourceAPI {
@@ -164,7 +164,7 @@ func changesFor(set *Set, ending func(types.NamespacedName) bool) map[types.Name
 		wanted[name] = true
 		have := set.Mirrors[name]
 		switch {
-		case ending(name):
+		case ending(name, pod.UID):
 		case have == nil:
 			changes[name] = change{create: pod}
 		case have.DeletionTimestamp != nil || !mirrors(have, pod):
@@ -172,7 +172,7 @@ func changesFor(set *Set, ending func(types.NamespacedName) bool) map[types.Name
 		}
 	}
 	for name, have := range set.Mirrors {
-		if !wanted[name] && set.Synced && !set.Unknown() && !ending(name) {
+		if !wanted[name] && set.Synced && !set.Unknown() && !ending(name, "") {
 			changes[name] = change{remove: have}
 		}
 	}

@@ -53,7 +53,7 @@ func TestMirrorChanges(t *testing.T) {
 		"pods of the API":       {setOf(delivery{source: SourceAPI, synced: true, pods: []*corev1.Pod{podOf(SourceAPI, "a", "1")}}), false, ""},
 	} {
 		var got string
-		for _, change := range changesFor(c.set, func(types.NamespacedName) bool { return c.ending }) {
+		for _, change := range changesFor(c.set, func(types.NamespacedName, types.UID) bool { return c.ending }) {
 			if change.remove != nil {
 				got += "remove " + string(change.remove.UID) + " "
 			}
@@ -86,7 +86,7 @@ func withMirrors(t *testing.T, setup func(*apitest.Server), test func(*mirrorBen
 		b := &mirrorBench{t: t, server: server, static: make(chan []*corev1.Pod)}
 		log := slog.New(slog.DiscardHandler)
 		b.mirrors = NewMirrors(MirrorConfig{API: c.Core, NodeName: "n1", Log: log,
-			Ending: func(types.NamespacedName) bool { return b.ending.Load() },
+			Ending: func(types.NamespacedName, types.UID) bool { return b.ending.Load() },
 			NodeUID: func(context.Context) (types.UID, error) {
 				if b.nodeErr.Load() {
 					return "", errors.New("not registered")

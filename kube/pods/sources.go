@@ -29,11 +29,10 @@ type Config struct {
 	URLHeader http.Header
 	// URLCheck is how often URL is read (httpCheckFrequency, 20 s by default).
 	URLCheck time.Duration
-	// Adopt may return the UID under which a static pod runs on this node already, and when the agent that started it had
-	// first seen its manifest: the annotations config.hash and config.seen of its sandbox. Where the manifest has not changed
-	// since, the pod keeps that UID. So static pods survive a change from the kubelet, whose UIDs are hashes of its memory
-	// layout, to nodelet and back. Nil adopts nothing.
-	Adopt func(namespace, name string) (uid types.UID, seen time.Time, ok bool)
+	// Adopt finds the static pods that run on this node already. It is asked once, before the manifests are read, and may
+	// wait for the runtime. Where a manifest has not changed since it was seen, its pod keeps the UID that it runs under. So
+	// static pods survive the change from the kubelet, whose UIDs are hashes of its memory layout, to nodelet. Nil: none.
+	Adopt func(ctx context.Context) map[types.NamespacedName]Running
 	// Log receives problems when they come and go.
 	Log *slog.Logger
 }

@@ -1,0 +1,75 @@
+package agent
+
+import (
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodelet/nodelet/agent/plan"
+)
+
+// podOf is a pod with one container that requests that much CPU; "" for none.
+func podOf(name, cpu string) *corev1.Pod {
+	c := corev1.Container{Name: "app"}
+	if cpu != "" {
+		c.Resources.Requests = corev1.ResourceList{"cpu": resource.MustParse(cpu)}
+	}
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name)},
+		Spec: corev1.PodSpec{Containers: []corev1.Container{c}}}
+}
+
+// TestShare: the shares of the burstable class follow from the pods that run, and are handed on when they change only.
+func TestShare(t *testing.T) {
+	s := NewSupervisor(&Hands{}, discard())
+	guaranteed := podOf("guaranteed", "4")
+	r := &guaranteed.Spec.Containers[0].Resources
+	r.Requests["memory"] = resource.MustParse("1Gi")
+	r.Limits = r.Requests
+	over := podOf("over", "2")
+	over.Status.Phase = corev1.PodSucceeded
+	for _, pod := range []*corev1.Pod{podOf("one", "250m"), podOf("two", "1"), podOf("effortless", ""), guaranteed, over, podOf("refused", "8")} {
+		e := &entry{order: Order{Desired: plan.Desired{Pod: pod}}, burstable: burstableCPU(pod)}
+		if pod.Name == "refused" {
+			e.order.Rejected = &plan.Rejection{}
+		}
+		s.workers[pod.UID] = e
+	}
+	s.share()
+	if got := <-s.shares; got != 1250 {
+		t.Errorf("burstable pods request %d thousandths of a CPU, want 1250", got)
+	}
+	s.share()
+	if len(s.shares) != 0 {
+		t.Errorf("the same sum is handed on again: %d", <-s.shares)
+	}
+	delete(s.workers, "two")
+	s.share()
+	if got := <-s.shares; got != 250 {
+		t.Errorf("burstable pods request %d thousandths of a CPU, want 250", got)
+	}
+}
+
+// TestEnding: a name is taken as long as another pod of that name has a worker.
+func TestEnding(t *testing.T) {
+	s := NewSupervisor(&Hands{}, discard())
+	name := types.NamespacedName{Namespace: "default", Name: "web"}
+	if s.Ending(name, "new") {
+		t.Error("a pod ends before there was any")
+	}
+	old := podOf("web", "")
+	old.UID = "old"
+	s.workers["old"] = &entry{order: Order{Desired: plan.Desired{Pod: old, Stop: &plan.Stop{Deadline: time.Now()}}}}
+	s.tellHere()
+	if !s.Ending(name, "new") || !s.Ending(name, "") || s.Ending(name, "old") || s.Ending(types.NamespacedName{Name: "web"}, "") {
+		t.Errorf("here: %v", *s.here.Load())
+	}
+	delete(s.workers, "old")
+	s.tellHere()
+	if s.Ending(name, "new") {
+		t.Error("it has ended")
+	}
+}

@@ -1,0 +1,50 @@
+package agent
+
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+	resourcehelper "k8s.io/component-helpers/resource"
+
+	"github.com/nodelet/nodelet/agent/spec"
+)
+
+// keepShares gives the burstable class the CPU shares of its pods, in a goroutine of its own: no pod waits for it.
+func (s *Supervisor) keepShares(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case milli := <-s.shares:
+			if s.hands.Node().Cgroups.Flat {
+				continue
+			}
+			if err := s.hands.Cgroups.SetBurstableCPU(milli); err != nil {
+				s.log.Warn("burstable pods have the CPU shares they had before", "err", err)
+			}
+		}
+	}
+}
+
+// share tells keepShares of the sum of what the burstable pods request, in thousandths of a CPU, when it has changed.
+func (s *Supervisor) share() {
+	sum := int64(0)
+	for _, e := range s.workers {
+		if e.order.Rejected == nil && !finished(e.order.Pod) {
+			sum += e.burstable
+		}
+	}
+	if s.shared == nil || *s.shared != sum {
+		s.shared = &sum
+		s.shares.put(sum)
+	}
+}
+
+// burstableCPU is what a pod counts for in the shares of its class, in thousandths of a CPU; 0 for pods of other classes.
+func burstableCPU(pod *corev1.Pod) int64 {
+	if len(pod.Spec.Containers) == 0 || spec.QOSClass(pod) != corev1.PodQOSBurstable {
+		return 0
+	}
+	requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
+	return requests.Cpu().MilliValue()
+}
