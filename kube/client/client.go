@@ -11,6 +11,7 @@ import (
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
+	certificatesv1 "k8s.io/api/certificates/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
@@ -45,7 +46,7 @@ func newScheme() *runtime.Scheme {
 	s := runtime.NewScheme()
 	metav1.AddToGroupVersion(s, schema.GroupVersion{Version: "v1"})
 	for _, add := range []func(*runtime.Scheme) error{
-		corev1.AddToScheme, coordinationv1.AddToScheme, authenticationv1.AddToScheme, nodev1.AddToScheme,
+		corev1.AddToScheme, certificatesv1.AddToScheme, coordinationv1.AddToScheme, authenticationv1.AddToScheme, nodev1.AddToScheme,
 	} {
 		utilruntime.Must(add(s))
 	}
@@ -60,6 +61,8 @@ type Client struct {
 	Coordination rest.Interface
 	// Node speaks to /apis/node.k8s.io/v1: runtimeclasses.
 	Node rest.Interface
+	// Certificates speaks to /apis/certificates.k8s.io/v1: certificatesigningrequests.
+	Certificates rest.Interface
 }
 
 // LoadConfig reads the kubeconfig file at path. The error names the file, and the field where one is wrong.
@@ -92,6 +95,7 @@ func New(cfg *rest.Config, qps float32, burst int, userAgent string) (*Client, e
 		{&c.Core, corev1.SchemeGroupVersion, "/api"},
 		{&c.Coordination, coordinationv1.SchemeGroupVersion, "/apis"},
 		{&c.Node, nodev1.SchemeGroupVersion, "/apis"},
+		{&c.Certificates, certificatesv1.SchemeGroupVersion, "/apis"},
 	} {
 		if *g.into, err = groupClient(base, g.gv, g.root, httpClient); err != nil {
 			return nil, err

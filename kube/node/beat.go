@@ -40,6 +40,9 @@ func (b *beat) api() *client.Client {
 
 // renew makes the next request use a new connection, with the certificates as they are in the files now.
 func (b *beat) renew() error {
+	if t, ok := b.config.Transport.(interface{ Renew() error }); ok && b.api() != nil {
+		return t.Renew()
+	}
 	own := rest.CopyConfig(b.config)
 	var transport *http.Transport
 	if own.Transport == nil {

@@ -1,0 +1,370 @@
+package certs
+
+import (
+	"context"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/nodelet/nodelet/kube/client"
+)
+
+// ClientConfig is what a Client needs to know.
+type ClientConfig struct {
+	Kubeconfig string // how to reach the API server
+	Bootstrap  string // the kubeconfig to ask for a first certificate with; empty: Kubeconfig must do
+	Dir        string // cert-dir
+	Node       string // name of the Node object
+	Rotate     bool   // renew the certificate before it expires
+	UserAgent  string
+	// Say is told in a line what the node waits for, "" when it waits no more. It is called by one goroutine; may be nil.
+	Say func(string)
+	Log *slog.Logger
+}
+
+// A Client is the node's identity towards the API server. The goroutine of Run is its only writer.
+type Client struct {
+	cfg   ClientConfig
+	store store
+	log   *slog.Logger
+	host  string // of the API server when the agent started
+
+	main, beats *client.Transport
+	leaf        atomic.Pointer[x509.Certificate] // the one shown; nil for none
+	failures    atomic.Uint64
+
+	pending bool // there is no identity yet: only the bootstrap credentials
+	used    [32]byte
+	due     time.Time // when the certificate is renewed; zero: never
+	lastErr string
+}
+
+// NewClient reads the files and decides whether the node has an identity or must ask for one. It sends nothing; the connections
+// made from Config and HeartbeatConfig wait until Run has an identity. The error says what is wrong with which file.
+func NewClient(cfg ClientConfig) (*Client, error) {
+	if cfg.Say == nil {
+		cfg.Say = func(string) {}
+	}
+	c := &Client{cfg: cfg, store: store{cfg.Dir, "kubelet-client"}, log: cfg.Log,
+		main: client.NewTransport(30 * time.Second), beats: client.NewTransport(5 * time.Second)}
+	if err := os.MkdirAll(cfg.Dir, 0o755); err != nil {
+		return nil, fmt.Errorf("make --cert-dir: %w", err)
+	}
+	now := time.Now()
+	rc, leaf, err := c.load(now)
+	if err == nil {
+		c.host = rc.Host
+		return c, c.use(rc, leaf, now)
+	}
+	if cfg.Bootstrap == "" {
+		return nil, err
+	}
+	boot, bootErr := client.LoadConfig(cfg.Bootstrap)
+	if bootErr != nil {
+		return nil, fmt.Errorf("the node has no identity (%w) and cannot ask for one: %w", err, bootErr)
+	}
+	c.log.Info("the node has no identity yet and asks for one", "why", err, "with", cfg.Bootstrap)
+	c.host, c.pending = boot.Host, true
+	c.await("waiting for the node's client certificate")
+	return c, nil
+}
+
+// Config is the configuration for the agent's clients.
+func (c *Client) Config() *rest.Config { return c.main.Config(c.host) }
+
+// HeartbeatConfig is the configuration for heartbeats, which have connections of their own.
+func (c *Client) HeartbeatConfig() *rest.Config { return c.beats.Config(c.host) }
+
+// Expires is when the certificate that is shown runs out; zero where there is none.
+func (c *Client) Expires() time.Time { return expires(&c.leaf) }
+
+// Failures counts the requests for a certificate that came to nothing.
+func (c *Client) Failures() uint64 { return c.failures.Load() }
+
+func expires(leaf *atomic.Pointer[x509.Certificate]) time.Time {
+	if l := leaf.Load(); l != nil {
+		return l.NotAfter
+	}
+	return time.Time{}
+}
+
+func (c *Client) await(why string) {
+	c.main.WaitFor(why)
+	c.beats.WaitFor(why)
+	c.cfg.Say(why)
+}
+
+// load gives the configuration to use and its certificate, nil where it has none. With Rotate the certificate below cert-dir
+// is taken where it was written later than the kubeconfig: one that holds its certificate itself is not written anew.
+func (c *Client) load(now time.Time) (*rest.Config, *x509.Certificate, error) {
+	rc, err := client.LoadConfig(c.cfg.Kubeconfig)
+	if err != nil {
+		return nil, nil, err
+	}
+	leaf, err := certificateOf(rc)
+	if pair, storeErr := c.store.load(); c.cfg.Rotate && storeErr == nil && c.prefers(pair.Leaf, leaf, now) {
+		rc.TLSClientConfig.CertData, rc.TLSClientConfig.KeyData = nil, nil
+		rc.TLSClientConfig.CertFile, rc.TLSClientConfig.KeyFile = c.store.current(), c.store.current()
+		leaf, err = pair.Leaf, nil
+	}
+	if err == nil && c.cfg.Bootstrap != "" {
+		err = counts(leaf, now)
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("kubeconfig %s: %w", c.cfg.Kubeconfig, err)
+	}
+	return rc, leaf, nil
+}
+
+// prefers: the stored certificate goes before the one that the kubeconfig names.
+func (c *Client) prefers(stored, named *x509.Certificate, now time.Time) bool {
+	if stored.Subject.CommonName != c.user() || now.After(stored.NotAfter) {
+		return false
+	}
+	at, err := os.Stat(c.cfg.Kubeconfig)
+	pair, pairErr := os.Stat(c.store.current())
+	return named == nil || err != nil || pairErr == nil && !at.ModTime().After(pair.ModTime())
+}
+
+func (c *Client) user() string { return "system:node:" + c.cfg.Node }
+
+// use makes rc the identity.
+func (c *Client) use(rc *rest.Config, leaf *x509.Certificate, now time.Time) error {
+	if err := errors.Join(c.main.Use(rc), c.beats.Use(rc)); err != nil {
+		return err
+	}
+	c.pending, c.used = false, digest(c.files())
+	c.leaf.Store(leaf)
+	c.due = time.Time{}
+	switch {
+	case !c.cfg.Rotate:
+	case leaf == nil, leaf.Subject.CommonName != c.user(), filepath.Clean(rc.TLSClientConfig.CertFile) != filepath.Clean(c.store.current()):
+		c.due = now // it cannot be renewed where it is: a first one of the node's own
+	default:
+		c.due = renewAt(leaf)
+	}
+	if err := counts(leaf, now); leaf != nil && err != nil {
+		c.log.Error("the API server will not accept the node's certificate", "kubeconfig", c.cfg.Kubeconfig, "err", err)
+	} else if leaf != nil {
+		c.log.Info("client certificate in use", "expires", stamp(leaf.NotAfter), "renewal", c.renewal())
+	}
+	return nil
+}
+
+func (c *Client) renewal() string {
+	if c.due.IsZero() {
+		return "never"
+	}
+	return stamp(c.due)
+}
+
+// files are what the identity is made of.
+func (c *Client) files() []string {
+	all := []string{c.cfg.Kubeconfig, c.store.current()}
+	if c.cfg.Bootstrap != "" {
+		all = append(all, c.cfg.Bootstrap)
+	}
+	for _, path := range []string{c.cfg.Kubeconfig, c.cfg.Bootstrap} {
+		if path == "" {
+			continue
+		}
+		if rc, err := client.LoadConfig(path); err == nil {
+			t := rc.TLSClientConfig
+			all = append(all, t.CAFile, t.CertFile, t.KeyFile)
+		}
+	}
+	all = slices.DeleteFunc(all, func(f string) bool { return f == "" })
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// Run obtains what is missing, renews what expires and takes over what others write, until ctx ends.
+func (c *Client) Run(ctx context.Context) {
+	failed := 0
+	for ctx.Err() == nil {
+		changed, stopFollowing := c.follow(ctx)
+		pause := c.pause(failed, time.Now())
+		timer := time.NewTimer(pause)
+		select {
+		case <-ctx.Done():
+		case <-changed:
+			failed = 0
+			c.reload()
+		case <-timer.C:
+			if !c.wanting(time.Now()) {
+				break
+			}
+			switch err := interruptible(ctx, changed, c.obtain); {
+			case err == nil, errors.Is(err, errChanged):
+				failed = 0
+			case ctx.Err() == nil:
+				failed++
+				c.fail(err, failed)
+			}
+		}
+		timer.Stop()
+		stopFollowing()
+	}
+}
+
+// follow tells changes of the files until stopped.
+func (c *Client) follow(ctx context.Context) (changed chan struct{}, stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	changed, done := make(chan struct{}, 1), make(chan struct{})
+	files := c.files()
+	last := digest(files)
+	if !c.pending {
+		last = c.used
+	}
+	go func() {
+		defer close(done)
+		follow(ctx, files, last, c.log, func() {
+			select {
+			case changed <- struct{}{}:
+			default:
+			}
+		})
+	}()
+	return changed, func() { cancel(); <-done }
+}
+
+// wanting: there is something to ask for now.
+func (c *Client) wanting(now time.Time) bool {
+	return c.pending || !c.due.IsZero() && !now.Before(c.due)
+}
+
+// pause is how long nothing is to be done.
+func (c *Client) pause(failed int, now time.Time) time.Duration {
+	switch {
+	case failed > 0:
+		return retry(failed)
+	case c.pending:
+		return 0
+	case c.due.IsZero():
+		return clockLook
+	}
+	return untilRenewal(c.due, now)
+}
+
+// reload takes over files that changed. What cannot be read is left for later: the old identity stays.
+func (c *Client) reload() {
+	if !c.pending && digest(c.files()) == c.used {
+		return
+	}
+	rc, leaf, err := c.load(time.Now())
+	if err == nil {
+		err = c.use(rc, leaf, time.Now())
+	}
+	switch {
+	case err == nil:
+		c.log.Info("identity reloaded", "kubeconfig", c.cfg.Kubeconfig)
+		c.cfg.Say("")
+	case !c.pending:
+		c.used = digest(c.files())
+		c.log.Warn("the changed identity cannot be used, the old one stays", "err", err)
+	}
+}
+
+// obtain asks for a certificate, with the present one as long as it counts, else with the bootstrap credentials.
+func (c *Client) obtain(ctx context.Context) error {
+	rc, with := c.Config(), c.cfg.Kubeconfig
+	if leaf := c.leaf.Load(); c.cfg.Bootstrap != "" && (c.pending || leaf != nil && time.Now().After(leaf.NotAfter)) {
+		var err error
+		if rc, err = client.LoadConfig(c.cfg.Bootstrap); err != nil {
+			return err
+		}
+		with = c.cfg.Bootstrap
+	}
+	api, err := client.New(rc, 5, 10, c.cfg.UserAgent)
+	if err != nil {
+		return err
+	}
+	pair, err := c.store.obtain(ctx, api.Certificates, c.order(), func(name string) {
+		c.log.Info("certificate requested", "csr", name)
+		if c.pending {
+			c.await("waiting for the node's client certificate: kubectl certificate approve " + name)
+		}
+	})
+	if err != nil {
+		return explain(err, with, time.Now())
+	}
+	if c.pending {
+		if err := writeKubeconfig(c.cfg.Kubeconfig, rc, c.store.current()); err != nil {
+			return err
+		}
+	}
+	if err := c.adopt(); err != nil {
+		return err
+	}
+	c.log.Info("client certificate issued", "expires", stamp(pair.Leaf.NotAfter))
+	c.cfg.Say("")
+	return nil
+}
+
+// adopt takes over the certificate that was just stored.
+func (c *Client) adopt() error {
+	now := time.Now()
+	rc, leaf, err := c.load(now)
+	if err != nil {
+		return err
+	}
+	if pair, err := c.store.load(); err == nil { // also where a kubeconfig names a newer one
+		rc.TLSClientConfig.CertData, rc.TLSClientConfig.KeyData = nil, nil
+		rc.TLSClientConfig.CertFile, rc.TLSClientConfig.KeyFile = c.store.current(), c.store.current()
+		leaf = pair.Leaf
+	}
+	return c.use(rc, leaf, now)
+}
+
+func (c *Client) order() order {
+	return order{signer: certificatesv1.KubeAPIServerClientKubeletSignerName, usage: certificatesv1.UsageClientAuth,
+		request: x509.CertificateRequest{Subject: pkix.Name{CommonName: c.user(), Organization: []string{"system:nodes"}}}}
+}
+
+// fail tells of a failure, each once.
+func (c *Client) fail(err error, failed int) {
+	c.failures.Add(1)
+	if c.pending {
+		c.await("no client certificate yet: " + err.Error())
+	}
+	if text := err.Error(); text != c.lastErr {
+		c.lastErr = text
+		c.log.Error("the node's client certificate could not be obtained; will retry", "err", err, "in", retry(failed))
+	}
+}
+
+// errChanged ends a request when its files have changed.
+var errChanged = errors.New("the files have changed")
+
+// interruptible does do until changed says that it should begin anew.
+func interruptible(ctx context.Context, changed chan struct{}, do func(context.Context) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	done := make(chan error, 1)
+	go func() { done <- do(ctx) }()
+	select {
+	case err := <-done:
+		return err
+	case <-changed:
+		select {
+		case changed <- struct{}{}: // for the one who reloads
+		default:
+		}
+		cancel(errChanged)
+	case <-ctx.Done():
+	}
+	if err := <-done; err == nil {
+		return nil
+	}
+	return context.Cause(ctx)
+}

@@ -1,0 +1,233 @@
+package certs
+
+import (
+	"context"
+	"crypto"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/sha512"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"time"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/nodelet/nodelet/kube/client"
+	"github.com/nodelet/nodelet/kube/watch"
+)
+
+// answerLife is how long one watch for the answer to a request lives, and how long an answer is waited for before the agent
+// looks whether it still wants the same.
+const (
+	watchLife  = 5 * time.Minute
+	answerLife = 15 * time.Minute
+)
+
+// order is a certificate to ask for.
+type order struct {
+	signer  string // certificatesv1.KubeAPIServerClientKubeletSignerName or KubeletServingSignerName
+	usage   certificatesv1.KeyUsage
+	request x509.CertificateRequest
+}
+
+// refusedError says that a request came to nothing for good: the next one needs another key, and so another name.
+type refusedError struct{ text string }
+
+func (e *refusedError) Error() string { return e.text }
+
+// obtain asks for the certificate and waits for it. waiting is told the name of the request once it is made.
+func (s store) obtain(ctx context.Context, api rest.Interface, o order, waiting func(name string)) (*tls.Certificate, error) {
+	key, err := s.requestKey()
+	if err != nil {
+		return nil, err
+	}
+	csr, err := o.csr(key)
+	if err != nil {
+		return nil, err
+	}
+	if err := submit(ctx, api, csr); err != nil {
+		return nil, err
+	}
+	waiting(csr.Name)
+	ctx, cancel := context.WithTimeoutCause(ctx, answerLife,
+		fmt.Errorf("certificate request %s is still not approved after %s: kubectl certificate approve %[1]s", csr.Name, answerLife))
+	defer cancel()
+	answer, err := await(ctx, api, csr.Name)
+	if err == nil {
+		err = usable(answer, time.Now())
+	}
+	var refused *refusedError
+	if errors.As(err, &refused) {
+		s.dropKey()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return s.save(answer, key, time.Now())
+}
+
+// csr is the object to create. Its name is made from what it asks for, so that asking again finds the first request.
+func (o order) csr(key crypto.Signer) (*certificatesv1.CertificateSigningRequest, error) {
+	der, err := x509.CreateCertificateRequest(rand.Reader, &o.request, key)
+	if err != nil {
+		return nil, fmt.Errorf("make certificate request: %w", err)
+	}
+	usages := []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, o.usage}
+	if _, ok := key.(*rsa.PrivateKey); ok {
+		usages = append(usages, certificatesv1.UsageKeyEncipherment)
+	}
+	name, err := o.name(key, usages)
+	if err != nil {
+		return nil, err
+	}
+	return &certificatesv1.CertificateSigningRequest{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: certificatesv1.CertificateSigningRequestSpec{
+			Request:    pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}),
+			SignerName: o.signer, Usages: usages,
+		},
+	}, nil
+}
+
+// name is node-csr- and a digest of key, subject, usages and, for servers, addresses. For clients it is the kubelet's.
+func (o order) name(key crypto.Signer, usages []certificatesv1.KeyUsage) (string, error) {
+	public, err := x509.MarshalPKIXPublicKey(key.Public())
+	if err != nil {
+		return "", err
+	}
+	h, encode := sha512.New512_256(), base64.RawURLEncoding.EncodeToString
+	write := func(text string) { h.Write([]byte(encode([]byte(text)) + "|")) }
+	write(string(public))
+	write(o.request.Subject.CommonName)
+	for _, g := range o.request.Subject.Organization {
+		write(g)
+	}
+	for _, u := range usages {
+		write(string(u))
+	}
+	for _, n := range o.request.DNSNames {
+		write(n)
+	}
+	for _, ip := range o.request.IPAddresses {
+		write(ip.String())
+	}
+	return "node-csr-" + encode(h.Sum(nil)), nil
+}
+
+// submit creates the request. One of this name is ours: the name is a digest of our key.
+func submit(ctx context.Context, api rest.Interface, csr *certificatesv1.CertificateSigningRequest) error {
+	ctx, cancel := context.WithTimeout(ctx, client.RequestTimeout)
+	defer cancel()
+	err := api.Post().Resource("certificatesigningrequests").Body(csr).Do(ctx).Error()
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("create certificate request: %w", err)
+	}
+	return nil
+}
+
+// await watches the request until it is answered.
+func await(ctx context.Context, api rest.Interface, name string) ([]byte, error) {
+	target := watch.Target{Client: api, Resource: "certificatesigningrequests", FieldSelector: "metadata.name=" + name}
+	var pause watch.Backoff
+	for {
+		began := time.Now()
+		answer, err := awaitOnce(ctx, api, target, name)
+		if answer != nil || err != nil && !transient(err) {
+			return answer, err
+		}
+		if !watch.Sleep(ctx, pause.Next(time.Since(began))) {
+			return nil, errors.Join(context.Cause(ctx), err)
+		}
+	}
+}
+
+func awaitOnce(ctx context.Context, api rest.Interface, target watch.Target, name string) ([]byte, error) {
+	now := &certificatesv1.CertificateSigningRequest{}
+	short, cancel := context.WithTimeout(ctx, client.RequestTimeout)
+	err := api.Get().Resource("certificatesigningrequests").Name(name).Do(short).Into(now)
+	cancel()
+	if apierrors.IsNotFound(err) {
+		return nil, &refusedError{fmt.Sprintf("certificate request %s was deleted before it was answered", name)}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("get certificate request: %w", err)
+	}
+	if answer, err := answerOf(now); answer != nil || err != nil {
+		return answer, err
+	}
+	s, err := target.Open(ctx, metav1.ListOptions{ResourceVersion: now.ResourceVersion}, watchLife)
+	if err != nil {
+		return nil, err
+	}
+	defer s.Close()
+	for {
+		e, err := s.Next()
+		if err != nil {
+			return nil, nil //nolint:nilerr // the stream has ended: look again
+		}
+		if csr, ok := e.Object.(*certificatesv1.CertificateSigningRequest); ok {
+			if answer, err := answerOf(csr); answer != nil || err != nil {
+				return answer, err
+			}
+		}
+		if e.Type == "DELETED" {
+			return nil, nil
+		}
+	}
+}
+
+// transient: waiting may help. A refusal does not go away by itself.
+func transient(err error) bool {
+	var refused *refusedError
+	return !errors.As(err, &refused) && !apierrors.IsUnauthorized(err) && !apierrors.IsForbidden(err)
+}
+
+// answerOf is the certificate, nil while there is no answer, or why there will be none.
+func answerOf(csr *certificatesv1.CertificateSigningRequest) ([]byte, error) {
+	approved := false
+	for _, c := range csr.Status.Conditions {
+		says := c.Reason
+		if c.Message != "" {
+			says += ": " + c.Message
+		}
+		switch {
+		case c.Type == certificatesv1.CertificateDenied:
+			return nil, &refusedError{fmt.Sprintf("certificate request %s was denied (%s)", csr.Name, says)}
+		case c.Type == certificatesv1.CertificateFailed && c.Status != corev1.ConditionFalse:
+			return nil, &refusedError{fmt.Sprintf("certificate request %s was approved but not signed (%s)", csr.Name, says)}
+		case c.Type == certificatesv1.CertificateApproved:
+			approved = true
+		}
+	}
+	if !approved || len(csr.Status.Certificate) == 0 {
+		return nil, nil
+	}
+	return csr.Status.Certificate, nil
+}
+
+// usable: a certificate that does not count now says that a clock is off, here or at the signer.
+func usable(text []byte, now time.Time) error {
+	block, _ := pem.Decode(text)
+	if block == nil {
+		return &refusedError{"the signed certificate is not PEM"}
+	}
+	c, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		return &refusedError{"the signed certificate cannot be read: " + err.Error()}
+	}
+	if now.Before(c.NotBefore) || now.After(c.NotAfter) {
+		return &refusedError{fmt.Sprintf("the signed certificate counts from %s to %s, but this machine's clock says %s: set the clock",
+			stamp(c.NotBefore), stamp(c.NotAfter), stamp(now))}
+	}
+	return nil
+}
+
+func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }

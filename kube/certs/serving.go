@@ -1,0 +1,295 @@
+package certs
+
+import (
+	"cmp"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/rest"
+)
+
+// ServingConfig is what a Serving needs to know.
+type ServingConfig struct {
+	CertFile, KeyFile string // given by the user; empty for none
+	Bootstrap         bool   // ask the API server (serverTLSBootstrap)
+	Dir               string // cert-dir
+	Node              string // name of the Node object
+	// API speaks to certificates.k8s.io; nil on a node without an API server, which then signs its certificate itself.
+	API rest.Interface
+	// Addresses are those of the Node object, for which a certificate is asked. None: not yet.
+	Addresses func() []corev1.NodeAddress
+	Log       *slog.Logger
+}
+
+// A Serving keeps the certificate of the node's own server: given by the user, signed by the cluster, or by itself. The
+// goroutine of Run is its only writer.
+type Serving struct {
+	cfg      ServingConfig
+	store    store
+	log      *slog.Logger
+	pair     atomic.Pointer[tls.Certificate]
+	leaf     atomic.Pointer[x509.Certificate]
+	failures atomic.Uint64
+	moved    chan struct{} // the addresses may have changed
+	due      time.Time     // of the certificate in use; zero: as soon as there are addresses
+	lastErr  string
+}
+
+// NewServing loads the certificate, or makes one where it signs itself.
+func NewServing(cfg ServingConfig) (*Serving, error) {
+	s := &Serving{cfg: cfg, store: store{cfg.Dir, "kubelet-server"}, log: cfg.Log, moved: make(chan struct{}, 1)}
+	switch {
+	case cfg.CertFile != "":
+		return s, s.loadFiles()
+	case cfg.Bootstrap && cfg.API != nil:
+		if pair, err := s.store.load(); err == nil && time.Now().Before(pair.Leaf.NotAfter) {
+			s.take(pair)
+		}
+		return s, nil
+	}
+	return s, s.signSelf(time.Now())
+}
+
+// GetCertificate is for tls.Config.
+func (s *Serving) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	p := s.pair.Load()
+	switch {
+	case p == nil:
+		return nil, errors.New("the node has no serving certificate yet: its request waits for approval (kubectl get csr)")
+	case time.Now().After(p.Leaf.NotAfter):
+		return nil, fmt.Errorf("the node's serving certificate has expired at %s", stamp(p.Leaf.NotAfter))
+	}
+	return p, nil
+}
+
+// AddressesChanged says that the node may have other addresses. It never blocks.
+func (s *Serving) AddressesChanged() {
+	select {
+	case s.moved <- struct{}{}:
+	default:
+	}
+}
+
+// Expires is when the certificate runs out; zero where there is none.
+func (s *Serving) Expires() time.Time { return expires(&s.leaf) }
+
+// Failures counts the requests for a certificate that came to nothing.
+func (s *Serving) Failures() uint64 { return s.failures.Load() }
+
+func (s *Serving) take(pair *tls.Certificate) {
+	s.pair.Store(pair)
+	s.leaf.Store(pair.Leaf)
+	s.due = renewAt(pair.Leaf)
+}
+
+// Run keeps the certificate good until ctx ends.
+func (s *Serving) Run(ctx context.Context) {
+	switch {
+	case s.cfg.CertFile != "":
+		files := []string{s.cfg.CertFile, s.cfg.KeyFile}
+		follow(ctx, files, digest(files), s.log, func() {
+			if err := s.loadFiles(); err != nil {
+				s.log.Warn("the changed serving certificate cannot be used, the old one stays", "err", err)
+			}
+		})
+	case s.cfg.Bootstrap && s.cfg.API != nil:
+		s.rotate(ctx)
+	default:
+		s.resign(ctx)
+	}
+}
+
+func (s *Serving) loadFiles() error {
+	pair, err := loadPair(s.cfg.CertFile, s.cfg.KeyFile)
+	if err != nil {
+		return fmt.Errorf("serving certificate (tlsCertFile, tlsPrivateKeyFile): %w", err)
+	}
+	s.take(pair)
+	s.log.Info("serving certificate loaded", "file", s.cfg.CertFile, "expires", stamp(pair.Leaf.NotAfter))
+	return nil
+}
+
+// rotate asks for a certificate when there is none, when it is to be renewed, and when the node's addresses are others.
+func (s *Serving) rotate(ctx context.Context) {
+	failed := 0
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.moved:
+			if failed > 0 || !s.wanting(time.Now()) {
+				continue
+			}
+		case <-timer.C:
+		}
+		if s.wanting(time.Now()) {
+			err := interruptible(ctx, s.moved, s.obtain)
+			switch {
+			case err == nil:
+				failed = 0
+			case !errors.Is(err, errChanged) && ctx.Err() == nil:
+				failed++
+				s.fail(err, failed)
+			}
+		}
+		wait := clockLook // without addresses: until they come
+		if failed > 0 {
+			wait = retry(failed)
+		} else if s.pair.Load() != nil {
+			wait = untilRenewal(s.due, time.Now())
+		}
+		timer.Reset(wait)
+	}
+}
+
+// wanting: a certificate is to be asked for, and it is known for which addresses.
+func (s *Serving) wanting(now time.Time) bool {
+	names, ips := sorted(s.cfg.Addresses())
+	if len(ips) == 0 {
+		return false
+	}
+	leaf := s.leaf.Load()
+	return leaf == nil || !now.Before(s.due) || !covers(leaf, names, ips)
+}
+
+func covers(leaf *x509.Certificate, names []string, ips []net.IP) bool {
+	for _, n := range names {
+		if !slices.Contains(leaf.DNSNames, n) {
+			return false
+		}
+	}
+	for _, ip := range ips {
+		if !slices.ContainsFunc(leaf.IPAddresses, ip.Equal) {
+			return false
+		}
+	}
+	return true
+}
+
+func (s *Serving) obtain(ctx context.Context) error {
+	names, ips := sorted(s.cfg.Addresses())
+	o := order{signer: certificatesv1.KubeletServingSignerName, usage: certificatesv1.UsageServerAuth,
+		request: x509.CertificateRequest{DNSNames: names, IPAddresses: ips,
+			Subject: pkix.Name{CommonName: "system:node:" + s.cfg.Node, Organization: []string{"system:nodes"}}}}
+	pair, err := s.store.obtain(ctx, s.cfg.API, o, func(name string) { s.log.Info("serving certificate requested", "csr", name) })
+	if err != nil {
+		return explain(err, "the node's kubeconfig", time.Now())
+	}
+	s.take(pair)
+	s.log.Info("serving certificate issued", "expires", stamp(pair.Leaf.NotAfter))
+	return nil
+}
+
+func (s *Serving) fail(err error, failed int) {
+	s.failures.Add(1)
+	if text := err.Error(); text != s.lastErr {
+		s.lastErr = text
+		s.log.Error("the node's serving certificate could not be obtained; will retry", "err", err, "in", retry(failed))
+	}
+}
+
+// sorted gives the names and IPs of addresses, each once, in a stable order.
+func sorted(all []corev1.NodeAddress) (names []string, ips []net.IP) {
+	for _, a := range all {
+		ip := net.ParseIP(a.Address)
+		switch {
+		case ip != nil && a.Type != corev1.NodeInternalDNS && a.Type != corev1.NodeExternalDNS:
+			ips = append(ips, ip)
+		case a.Address != "" && (a.Type == corev1.NodeHostName || a.Type == corev1.NodeInternalDNS || a.Type == corev1.NodeExternalDNS):
+			names = append(names, a.Address)
+		}
+	}
+	slices.Sort(names)
+	slices.SortFunc(ips, func(a, b net.IP) int { return cmp.Compare(a.String(), b.String()) })
+	return slices.Compact(names), slices.CompactFunc(ips, net.IP.Equal)
+}
+
+// selfLife is how long a certificate that the node signs itself counts, as the kubelet's.
+const selfLife = 365 * 24 * time.Hour
+
+// signSelf loads kubelet.crt and kubelet.key of cert-dir, or makes them where they are missing or run out.
+func (s *Serving) signSelf(now time.Time) error {
+	crt, key := filepath.Join(s.cfg.Dir, "kubelet.crt"), filepath.Join(s.cfg.Dir, "kubelet.key")
+	if pair, err := loadPair(crt, key); err == nil && now.Before(renewAt(pair.Leaf)) {
+		s.take(pair)
+		return nil
+	}
+	certText, keyText, err := selfSigned(s.cfg.Node, now)
+	if err == nil {
+		err = os.MkdirAll(s.cfg.Dir, 0o755)
+	}
+	if err == nil {
+		err = errors.Join(writeFile(key, keyText, 0o600), writeFile(crt, certText, 0o644))
+	}
+	if err != nil {
+		return fmt.Errorf("make the node's own serving certificate: %w", err)
+	}
+	pair, err := loadPair(crt, key)
+	if err != nil {
+		return err
+	}
+	s.take(pair)
+	s.log.Info("serving certificate signed by the node itself", "file", crt, "expires", stamp(pair.Leaf.NotAfter))
+	return nil
+}
+
+// resign makes a new one before the old one runs out.
+func (s *Serving) resign(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(untilRenewal(s.due, time.Now()) + time.Second):
+		}
+		if time.Now().Before(s.due) {
+			continue
+		}
+		if err := s.signSelf(time.Now()); err != nil {
+			s.fail(err, 1)
+			s.due = time.Now().Add(retry(10))
+		}
+	}
+}
+
+func selfSigned(node string, now time.Time) (certText, keyText []byte, err error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, nil, err
+	}
+	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))
+	if err != nil {
+		return nil, nil, err
+	}
+	t := &x509.Certificate{
+		SerialNumber: serial, Subject: pkix.Name{CommonName: fmt.Sprintf("%s@%d", node, now.Unix())},
+		NotBefore: now.Add(-time.Hour), NotAfter: now.Add(selfLife),
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		BasicConstraintsValid: true, DNSNames: []string{node},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, t, t, key.Public(), key)
+	if err != nil {
+		return nil, nil, err
+	}
+	keyText, err = keyPEM(key)
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), keyText, err
+}

@@ -1,0 +1,159 @@
+package certs
+
+import (
+	"bytes"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// store keeps the certificates of one purpose below dir as the kubelet does: NAME-<date>.pem holds a certificate with its key,
+// NAME-current.pem is a link to the newest, NAME.key.tmp the key of a request that has no answer yet.
+type store struct {
+	dir, name string // name: kubelet-client or kubelet-server
+}
+
+func (s store) current() string { return filepath.Join(s.dir, s.name+"-current.pem") }
+func (s store) keyFile() string { return filepath.Join(s.dir, s.name+".key.tmp") }
+
+// load gives the current certificate; fs.ErrNotExist where there is none.
+func (s store) load() (*tls.Certificate, error) { return loadPair(s.current(), s.current()) }
+
+func loadPair(certFile, keyFile string) (*tls.Certificate, error) {
+	c, err := tls.LoadX509KeyPair(certFile, keyFile)
+	if err != nil {
+		return nil, fmt.Errorf("load certificate %s: %w", certFile, err)
+	}
+	return &c, nil // Leaf is filled since Go 1.23
+}
+
+// requestKey gives the key of the request under way, or a new one, which is on the disk before anybody hears of it.
+func (s store) requestKey() (crypto.Signer, error) {
+	text, err := os.ReadFile(s.keyFile())
+	if err == nil {
+		if key, err := parseKey(text); err == nil {
+			return key, nil
+		} // a file that broke off: make another
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("read the key of the certificate request: %w", err)
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	if text, err = keyPEM(key); err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(s.dir, 0o755); err != nil {
+		return nil, fmt.Errorf("make the directory of certificates: %w", err)
+	}
+	if err := writeFile(s.keyFile(), text, 0o600); err != nil {
+		return nil, fmt.Errorf("write the key of the certificate request: %w", err)
+	}
+	return key, nil
+}
+
+// dropKey gives a request up.
+func (s store) dropKey() { _ = os.Remove(s.keyFile()) }
+
+// save makes a certificate (PEM, the leaf first) with its key the current one.
+func (s store) save(certs []byte, key crypto.Signer, now time.Time) (*tls.Certificate, error) {
+	text, err := keyPEM(key)
+	if err != nil {
+		return nil, err
+	}
+	all := append(bytes.Clone(certs), text...)
+	pair, err := tls.X509KeyPair(all, all)
+	if err != nil {
+		return nil, fmt.Errorf("the certificate does not fit the key: %w", err)
+	}
+	if err := os.MkdirAll(s.dir, 0o755); err != nil {
+		return nil, fmt.Errorf("make the directory of certificates: %w", err)
+	}
+	path, err := filepath.Abs(filepath.Join(s.dir, s.name+"-"+now.Format("2006-01-02-15-04-05")+".pem"))
+	if err != nil {
+		return nil, err
+	}
+	if err := writeFile(path, all, 0o600); err != nil {
+		return nil, fmt.Errorf("write certificate: %w", err)
+	}
+	if err := s.point(path); err != nil {
+		return nil, err
+	}
+	s.dropKey()
+	return &pair, nil
+}
+
+// point makes NAME-current.pem a link to path. The rename is atomic: there is always a current one.
+func (s store) point(path string) error {
+	if at, err := os.Lstat(s.current()); err == nil && at.Mode()&fs.ModeSymlink == 0 {
+		return fmt.Errorf("%s must be a link to the newest certificate but is a file: move it away", s.current())
+	}
+	next := filepath.Join(s.dir, s.name+"-updated.pem")
+	_ = os.Remove(next)
+	if err := os.Symlink(path, next); err != nil {
+		return fmt.Errorf("link the newest certificate: %w", err)
+	}
+	if err := os.Rename(next, s.current()); err != nil {
+		return fmt.Errorf("link the newest certificate: %w", err)
+	}
+	return nil
+}
+
+func parseKey(text []byte) (crypto.Signer, error) {
+	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
+		var key any
+		var err error
+		switch block.Type {
+		case "EC PRIVATE KEY":
+			key, err = x509.ParseECPrivateKey(block.Bytes)
+		case "PRIVATE KEY":
+			key, err = x509.ParsePKCS8PrivateKey(block.Bytes)
+		case "RSA PRIVATE KEY":
+			key, err = x509.ParsePKCS1PrivateKey(block.Bytes)
+		default:
+			continue
+		}
+		if signer, ok := key.(crypto.Signer); ok && err == nil {
+			return signer, nil
+		}
+	}
+	return nil, errors.New("there is no private key in it")
+}
+
+func keyPEM(key crypto.Signer) ([]byte, error) {
+	ec, ok := key.(*ecdsa.PrivateKey)
+	if !ok {
+		der, err := x509.MarshalPKCS8PrivateKey(key)
+		return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), err
+	}
+	der, err := x509.MarshalECPrivateKey(ec)
+	return pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}), err
+}
+
+// writeFile writes all of a file or leaves the old one: through a temporary one beside it.
+func writeFile(path string, text []byte, mode fs.FileMode) error {
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(text)
+	err = errors.Join(err, f.Chmod(mode), f.Sync(), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		_ = os.Remove(f.Name())
+	}
+	return err
+}
