@@ -20,6 +20,7 @@ import (
 	"github.com/nodelet/nodelet/config"
 	"github.com/nodelet/nodelet/cri"
 	"github.com/nodelet/nodelet/images"
+	"github.com/nodelet/nodelet/kube/certs"
 	"github.com/nodelet/nodelet/kube/client"
 	"github.com/nodelet/nodelet/kube/node"
 	"github.com/nodelet/nodelet/kube/objects"
@@ -40,6 +41,8 @@ type nodelet struct {
 
 	// api and events speak to the API server, each with a rate of its own; nil on a node without one.
 	api, events *client.Client
+	identity    *certs.Client  // towards the API server; nil without one
+	serving     *certs.Serving // of the node's own server; nil without one
 	runtime     *cri.Client
 	node        *node.Reporter
 	facts       *facts
@@ -59,7 +62,7 @@ type nodelet struct {
 // assemble makes the rooms and hands each what it needs of the others. Nothing runs yet.
 func assemble(cfg *config.Config, log *slog.Logger) (*nodelet, error) {
 	n := &nodelet{cfg: cfg, log: log}
-	for _, step := range []func() error{n.makeRuntime, n.makeAPI, n.makeNode, n.makePods, n.makeAgent} {
+	for _, step := range []func() error{n.makeRuntime, n.makeIdentity, n.makeAPI, n.makeNode, n.makeServing, n.makePods, n.makeAgent} {
 		if err := step(); err != nil {
 			return nil, err
 		}
@@ -76,11 +79,9 @@ func (n *nodelet) makeRuntime() (err error) {
 // makeAPI sets up the connections to the API server; without a kubeconfig the node stands alone.
 func (n *nodelet) makeAPI() error {
 	var core, events rest.Interface
-	if n.cfg.Paths.Kubeconfig != "" {
-		rc, err := client.LoadConfig(n.cfg.Paths.Kubeconfig)
-		if err != nil {
-			return err
-		}
+	if n.identity != nil {
+		rc := n.identity.Config()
+		var err error
 		agentName := "nodelet/" + config.KubeletVersion()
 		if n.api, err = client.New(rc, n.cfg.API.QPS, n.cfg.API.Burst, agentName); err != nil {
 			return err
@@ -102,12 +103,13 @@ func (n *nodelet) makeNode() (err error) {
 	c.Changed = func(o *corev1.Node) {
 		n.facts.update(o, n.node.Allocatable())
 		n.podCIDR(strings.Join(o.Spec.PodCIDRs, ","))
+		if n.serving != nil {
+			n.serving.AddressesChanged()
+		}
 	}
 	var heartbeats *rest.Config
-	if n.api != nil {
-		if heartbeats, err = client.LoadConfig(n.cfg.Paths.Kubeconfig); err != nil {
-			return err
-		}
+	if n.identity != nil {
+		heartbeats = n.identity.HeartbeatConfig()
 	}
 	n.facts = newFacts(n.cfg, n.log)
 	if n.node, err = node.New(c, n.api, heartbeats); err != nil {
@@ -232,6 +234,12 @@ func (n *nodelet) run(ctx context.Context) error {
 	start(n.notify)
 	start(trim)
 	start(n.node.Run)
+	if n.identity != nil {
+		start(n.identity.Run)
+	}
+	if n.serving != nil {
+		start(n.serving.Run)
+	}
 	if n.api != nil {
 		start(n.mirrors.Run)
 		start(func(ctx context.Context) { n.sources.FollowAPI(ctx, n.api.Core) })
