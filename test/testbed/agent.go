@@ -29,6 +29,7 @@ func (n *Node) StartAgent(ctx context.Context, kind AgentKind) error {
 		"--config=" + n.ConfigFile,
 		"--kubeconfig=" + n.Kubeconfig,
 		"--root-dir=" + n.RootDir,
+		"--cert-dir=" + filepath.Join(n.RootDir, "pki"),
 		"--hostname-override=" + n.Name,
 		"--node-ip=" + n.IP,
 		"-v=2",

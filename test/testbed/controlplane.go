@@ -125,7 +125,7 @@ func (tb *Testbed) apiServerArgs() []string {
 
 func (tb *Testbed) controllerArgs() []string {
 	config := tb.kubeconfig("controller-manager")
-	return []string{
+	return append([]string{
 		filepath.Join(tb.bins.kubernetes, "kube-controller-manager"),
 		"--kubeconfig=" + config,
 		"--authentication-kubeconfig=" + config,
@@ -141,7 +141,7 @@ func (tb *Testbed) controllerArgs() []string {
 		"--allocate-node-cidrs=true",
 		"--cluster-cidr=" + podCIDR,
 		"--service-cluster-ip-range=" + serviceCIDR,
-	}
+	}, tb.opts.ControllerArgs...)
 }
 
 func (tb *Testbed) schedulerArgs() []string {

@@ -50,6 +50,8 @@ type Options struct {
 	AgentArgs []string `json:"agentArgs,omitempty"`
 	// APIServerArgs are added to the kube-apiserver's command line.
 	APIServerArgs []string `json:"apiServerArgs,omitempty"`
+	// ControllerArgs are added to the kube-controller-manager's command line.
+	ControllerArgs []string `json:"controllerArgs,omitempty"`
 	// KubeProxy starts a kube-proxy on every node, so that services work.
 	KubeProxy bool `json:"kubeProxy,omitempty"`
 	// Progress is told what happens, in lines for a person. Nil means nobody.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
+	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -27,7 +28,7 @@ const protobuf = "application/vnd.kubernetes.protobuf"
 var groupVersions = map[string]schema.GroupVersion{
 	"pods": corev1.SchemeGroupVersion, "configmaps": corev1.SchemeGroupVersion, "secrets": corev1.SchemeGroupVersion,
 	"services": corev1.SchemeGroupVersion, "serviceaccounts": corev1.SchemeGroupVersion,
-	"runtimeclasses": nodev1.SchemeGroupVersion,
+	"runtimeclasses": nodev1.SchemeGroupVersion, "certificatesigningrequests": certificatesv1.SchemeGroupVersion,
 }
 
 // ServeHTTP answers one request.

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"testing"
 
+	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -102,6 +103,8 @@ func ResourceOf(o Object) string {
 		return "services"
 	case *nodev1.RuntimeClass:
 		return "runtimeclasses"
+	case *certificatesv1.CertificateSigningRequest:
+		return "certificatesigningrequests"
 	}
 	panic(fmt.Sprintf("apitest: no resource for %T", o))
 }

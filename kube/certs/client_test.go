@@ -1,0 +1,288 @@
+package certs
+
+import (
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+)
+
+func token(t string) clientcmdapi.AuthInfo { return clientcmdapi.AuthInfo{Token: t} }
+
+// TestBootstrap: a node with nothing but a token gets its certificate; requests made before wait for it; the files are the
+// kubelet's.
+func TestBootstrap(t *testing.T) {
+	c := newCluster(t)
+	cfg := c.config()
+	cfg.Bootstrap = c.kubeconfig("bootstrap.conf", token(goodToken), c.caPEM())
+	id, err := NewClient(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	early := make(chan error, 1)
+	go func() { early <- get(t, id.Config()) }()
+	run(t, id)
+	if err := <-early; err != nil {
+		t.Fatalf("a request that waited for the identity: %v", err)
+	}
+	if err := get(t, id.HeartbeatConfig()); err != nil {
+		t.Error(err)
+	}
+	if c.users[nodeUser] == 0 {
+		t.Errorf("nobody came as %s: %v", nodeUser, c.users)
+	}
+	text, err := os.ReadFile(cfg.Kubeconfig)
+	current := filepath.Join(cfg.Dir, "kubelet-client-current.pem")
+	if err != nil || !strings.Contains(string(text), "client-certificate: "+current) || !strings.Contains(string(text), "default-auth") {
+		t.Errorf("kubeconfig: %v\n%s", err, text)
+	}
+	target, err := os.Readlink(current)
+	if ok, _ := filepath.Match(filepath.Join(cfg.Dir, "kubelet-client-20??-??-??-??-??-??.pem"), target); err != nil || !ok {
+		t.Errorf("kubelet-client-current.pem links to %q, %v", target, err)
+	}
+	if info, err := os.Stat(current); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v %v", info, err)
+	}
+	if exists(filepath.Join(cfg.Dir, "kubelet-client.key.tmp")) {
+		t.Error("the key of the answered request is still there")
+	}
+	// A second life needs no token.
+	cfg.Bootstrap = c.kubeconfig("bootstrap.conf", token("gone"), c.caPEM())
+	again, err := NewClient(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := get(t, again.Config()); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestBootstrapTrouble: each trouble is named with its cure, and goes away when the file is mended, at once.
+func TestBootstrapTrouble(t *testing.T) {
+	c, other := newCluster(t), newCluster(t)
+	for name, bad := range map[string]struct {
+		user clientcmdapi.AuthInfo
+		ca   []byte
+		want string
+	}{
+		"expired token": {token("old"), c.caPEM(), "kubeadm token create"},
+		"wrong CA":      {token(goodToken), other.caPEM(), "put the cluster's CA there"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg := c.config()
+			cfg.Dir, cfg.Kubeconfig = t.TempDir(), filepath.Join(t.TempDir(), "kubelet.conf")
+			cfg.Bootstrap = c.kubeconfig(strings.ReplaceAll(name, " ", ""), bad.user, bad.ca)
+			var mu sync.Mutex
+			var said []string
+			cfg.Say = func(s string) { mu.Lock(); said = append(said, s); mu.Unlock() }
+			id, err := NewClient(cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			run(t, id)
+			eventually(t, bad.want, func() bool {
+				mu.Lock()
+				defer mu.Unlock()
+				return slices.ContainsFunc(said, func(s string) bool { return strings.Contains(s, bad.want) })
+			})
+			c.kubeconfig(filepath.Base(cfg.Bootstrap), token(goodToken), c.caPEM())
+			if err := get(t, id.Config()); err != nil {
+				t.Error(err)
+			}
+			if id.Failures() == 0 {
+				t.Error("no failure was counted")
+			}
+		})
+	}
+}
+
+// TestDenied: the reason is told, and the next request is another one.
+func TestDenied(t *testing.T) {
+	c := newCluster(t)
+	denied := 0
+	c.judge = func(*certificatesv1.CertificateSigningRequest) string {
+		if denied++; denied == 1 {
+			return "not this one"
+		}
+		return ""
+	}
+	cfg := c.config()
+	cfg.Bootstrap = c.kubeconfig("bootstrap.conf", token(goodToken), c.caPEM())
+	id, err := NewClient(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	run(t, id)
+	if err := get(t, id.Config()); err != nil {
+		t.Fatal(err)
+	}
+	if seen := c.requests(); len(seen) != 2 || seen[0] == seen[1] {
+		t.Errorf("requests %v", seen)
+	}
+	if !strings.Contains(id.lastErr, "denied (No: not this one)") {
+		t.Errorf("told %q", id.lastErr)
+	}
+}
+
+// TestRotate: a certificate at the end of its life is replaced, also for the clients that were made before; no request fails.
+func TestRotate(t *testing.T) {
+	c := newCluster(t)
+	cfg := c.config()
+	// What the cluster signs is at once due for renewal, three times.
+	c.born = func() time.Time {
+		if len(c.seen) < 3 {
+			return time.Now().Add(-95 * time.Second)
+		}
+		return time.Now()
+	}
+	c.life = 100 * time.Second
+	c.kubeconfig("kubelet.conf", c.embedded(nodeUser, time.Now().Add(-time.Hour), time.Now().Add(time.Hour)), c.caPEM())
+	id, err := NewClient(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := get(t, id.Config()); err != nil {
+		t.Fatal(err)
+	}
+	run(t, id)
+	eventually(t, "three certificates", func() bool {
+		if err := get(t, id.Config()); err != nil {
+			t.Fatalf("a request failed: %v", err)
+		}
+		return len(c.requests()) == 3
+	})
+	eventually(t, "the last certificate on a connection", func() bool {
+		if err := get(t, id.Config()); err != nil {
+			t.Fatal(err)
+		}
+		leaf := id.leaf.Load()
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return c.conns[leaf.SerialNumber.String()] && time.Until(leaf.NotAfter) > 90*time.Second
+	})
+	// The kubeconfig still holds the first one; the next life takes the stored one.
+	again, err := NewClient(cfg)
+	if err != nil || !again.leaf.Load().Equal(id.leaf.Load()) {
+		t.Errorf("the next life has %v, %v", again.Expires(), err)
+	}
+	if !again.due.After(time.Now()) {
+		t.Error("the next life renews at once")
+	}
+}
+
+// TestReload: a kubeconfig that somebody else writes is taken over by the clients that exist.
+func TestReload(t *testing.T) {
+	c := newCluster(t)
+	cfg := c.config()
+	cfg.Rotate = false
+	c.kubeconfig("kubelet.conf", c.embedded(nodeUser, time.Now().Add(-time.Hour), time.Now().Add(time.Hour)), c.caPEM())
+	id, err := NewClient(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	run(t, id)
+	rc := id.Config()
+	if err := get(t, rc); err != nil {
+		t.Fatal(err)
+	}
+	moved := newCluster(t) // another address, another authority
+	moved.dir = c.dir
+	moved.kubeconfig("kubelet.conf", moved.embedded("system:node:n1", time.Now().Add(-time.Hour), time.Now().Add(time.Hour)), moved.caPEM())
+	eventually(t, "a request at the new place", func() bool {
+		if err := get(t, rc); err != nil {
+			t.Fatalf("a request failed: %v", err)
+		}
+		moved.mu.Lock()
+		defer moved.mu.Unlock()
+		return moved.users[nodeUser] > 0
+	})
+}
+
+func TestNewClientErrors(t *testing.T) {
+	c := newCluster(t)
+	cfg := c.config()
+	if _, err := NewClient(cfg); err == nil || !strings.Contains(err.Error(), cfg.Kubeconfig) {
+		t.Errorf("no kubeconfig: %v", err)
+	}
+	cfg.Bootstrap = filepath.Join(c.dir, "nowhere")
+	if _, err := NewClient(cfg); err == nil || !strings.Contains(err.Error(), cfg.Bootstrap) || !strings.Contains(err.Error(), cfg.Kubeconfig) {
+		t.Errorf("no bootstrap kubeconfig: %v", err)
+	}
+	c.kubeconfig("kubelet.conf", c.embedded(nodeUser, time.Now().Add(-2*time.Hour), time.Now().Add(-time.Hour)), c.caPEM())
+	if _, err := NewClient(cfg); err == nil || !strings.Contains(err.Error(), "has expired at") {
+		t.Errorf("expired: %v", err)
+	}
+}
+
+// TestKey: a request that nobody has answered is taken up by the next life under its name.
+func TestKey(t *testing.T) {
+	s := store{t.TempDir(), "kubelet-client"}
+	key, err := s.requestKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := s.requestKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := order{signer: certificatesv1.KubeAPIServerClientKubeletSignerName, usage: certificatesv1.UsageClientAuth}
+	a, err := o.csr(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := o.csr(again)
+	if err != nil || a.Name != b.Name || !strings.HasPrefix(a.Name, "node-csr-") {
+		t.Errorf("%s and %s, %v", a.Name, b.Name, err)
+	}
+	if err := os.WriteFile(s.keyFile(), []byte("broke off"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if third, err := s.requestKey(); err != nil || third == nil {
+		t.Errorf("after a broken file: %v", err)
+	}
+}
+
+func TestUsable(t *testing.T) {
+	c := newCluster(t)
+	now := time.Now()
+	cert := c.sign(&x509.Certificate{NotBefore: now.Add(2 * time.Hour), NotAfter: now.Add(4 * time.Hour)}, newKey(t).Public())
+	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Raw})
+	var refused *refusedError
+	if err := usable(text, now); !errors.As(err, &refused) || !strings.Contains(err.Error(), "set the clock") {
+		t.Errorf("%v", err)
+	}
+	if err := usable(text, now.Add(3*time.Hour)); err != nil {
+		t.Error(err)
+	}
+	for _, bad := range []string{"", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"} {
+		if err := usable([]byte(bad), now); err == nil {
+			t.Errorf("%q is usable", bad)
+		}
+	}
+}
+
+func TestExplainClock(t *testing.T) {
+	now := time.Now()
+	err := explain(x509.CertificateInvalidError{Cert: &x509.Certificate{NotBefore: now.Add(time.Hour), NotAfter: now.Add(2 * time.Hour)},
+		Reason: x509.Expired}, "kubelet.conf", now)
+	if !strings.Contains(err.Error(), "this machine's clock says "+stamp(now)) {
+		t.Error(err)
+	}
+}
+
+func TestRetry(t *testing.T) {
+	for failed, want := range map[int]time.Duration{1: 2 * time.Second, 2: 4 * time.Second, 100: 5 * time.Minute} {
+		if got := retry(failed); got != want {
+			t.Errorf("after %d failures: %s", failed, got)
+		}
+	}
+}
