@@ -1,0 +1,89 @@
+package systemd
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// ToJournal tells whether f goes to the journal (JOURNAL_STREAM, see systemd.exec(5)).
+func ToJournal(f *os.File) bool {
+	var dev, ino uint64
+	if n, err := fmt.Sscanf(os.Getenv("JOURNAL_STREAM"), "%d:%d", &dev, &ino); n != 2 || err != nil {
+		return false
+	}
+	var st unix.Stat_t
+	return unix.Fstat(int(f.Fd()), &st) == nil && uint64(st.Dev) == dev && st.Ino == ino
+}
+
+// journal writes records as journald reads them best: a priority in front, without time and level, which the journal has.
+type journal struct{ byLevel [4]slog.Handler } // debug, info, warn, error
+
+// JournalHandler makes a handler for a log that goes to the journal.
+func JournalHandler(w io.Writer, level slog.Leveler) slog.Handler {
+	plain := func(_ []string, a slog.Attr) slog.Attr {
+		if a.Key == slog.TimeKey || a.Key == slog.LevelKey {
+			return slog.Attr{}
+		}
+		return a
+	}
+	var j journal
+	for i, priority := range []string{"<7>", "<6>", "<4>", "<3>"} { // see sd-daemon(3)
+		j.byLevel[i] = slog.NewTextHandler(prefixed{w, priority}, &slog.HandlerOptions{Level: level, ReplaceAttr: plain})
+	}
+	return j
+}
+
+// prefixed puts a priority before each record, in the same write.
+type prefixed struct {
+	w        io.Writer
+	priority string
+}
+
+func (p prefixed) Write(line []byte) (int, error) {
+	if _, err := p.w.Write(append([]byte(p.priority), line...)); err != nil {
+		return 0, err
+	}
+	return len(line), nil
+}
+
+func (j journal) of(l slog.Level) slog.Handler {
+	switch {
+	case l < slog.LevelInfo:
+		return j.byLevel[0]
+	case l < slog.LevelWarn:
+		return j.byLevel[1]
+	case l < slog.LevelError:
+		return j.byLevel[2]
+	}
+	return j.byLevel[3]
+}
+
+// Enabled is part of slog.Handler.
+func (j journal) Enabled(ctx context.Context, l slog.Level) bool { return j.of(l).Enabled(ctx, l) }
+
+// Handle is part of slog.Handler.
+func (j journal) Handle(ctx context.Context, r slog.Record) error {
+	return j.of(r.Level).Handle(ctx, r)
+}
+
+// WithAttrs is part of slog.Handler.
+func (j journal) WithAttrs(as []slog.Attr) slog.Handler {
+	return j.with(func(h slog.Handler) slog.Handler { return h.WithAttrs(as) })
+}
+
+// WithGroup is part of slog.Handler.
+func (j journal) WithGroup(name string) slog.Handler {
+	return j.with(func(h slog.Handler) slog.Handler { return h.WithGroup(name) })
+}
+
+func (j journal) with(change func(slog.Handler) slog.Handler) slog.Handler {
+	for i, h := range j.byLevel {
+		j.byLevel[i] = change(h)
+	}
+	return j
+}

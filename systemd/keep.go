@@ -1,0 +1,68 @@
+package systemd
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// firstDescriptor is the number of the first one that systemd hands over (SD_LISTEN_FDS_START).
+const firstDescriptor = 3
+
+// Keep hands a copy of f to systemd, which keeps it while the agent is not there and gives it to its next life
+// (FileDescriptorStoreMax of the unit). Without systemd nothing happens.
+func Keep(name string, f *os.File) error {
+	addr := os.Getenv("NOTIFY_SOCKET")
+	if addr == "" {
+		return nil
+	}
+	c, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Net: "unixgram", Name: addr})
+	if err != nil {
+		return fmt.Errorf("hand %s to systemd: %w", name, err)
+	}
+	_, _, err = c.WriteMsgUnix([]byte("FDSTORE=1\nFDNAME="+name), unix.UnixRights(int(f.Fd())), nil)
+	if err := errors.Join(err, c.Close()); err != nil {
+		return fmt.Errorf("hand %s to systemd: %w", name, err)
+	}
+	return nil
+}
+
+// kept are the descriptors that systemd has handed over, by name. Each can be taken once.
+var kept = sync.OnceValue(func() map[string]*os.File {
+	all := map[string]*os.File{}
+	if os.Getenv("LISTEN_PID") != strconv.Itoa(os.Getpid()) {
+		return all
+	}
+	n, err := strconv.Atoi(os.Getenv("LISTEN_FDS"))
+	if err != nil || n < 0 || n > 64 {
+		return all
+	}
+	names := strings.Split(os.Getenv("LISTEN_FDNAMES"), ":")
+	for i := range n {
+		fd := firstDescriptor + i
+		unix.CloseOnExec(fd)
+		name := ""
+		if i < len(names) {
+			name = names[i]
+		}
+		if all[name] != nil {
+			_ = unix.Close(fd) // one of a name is enough
+			continue
+		}
+		all[name] = os.NewFile(uintptr(fd), name)
+	}
+	return all
+})
+
+// KeptDescriptor gives the descriptor that an earlier life has handed to systemd under name; nil where there is none.
+func KeptDescriptor(name string) *os.File {
+	f := kept()[name]
+	delete(kept(), name)
+	return f
+}

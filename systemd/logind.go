@@ -1,0 +1,157 @@
+package systemd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/godbus/dbus/v5"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	logind          = "org.freedesktop.login1"
+	logindManager   = logind + ".Manager"
+	logindPath      = dbus.ObjectPath("/org/freedesktop/login1")
+	prepare         = "PrepareForShutdown"
+	lockName        = "shutdown-lock" // of the descriptor kept by systemd
+	delayLook       = 100 * time.Millisecond
+	delayLooks      = 50
+	logindConfDir   = "/etc/systemd/logind.conf.d"
+	logindConfFile  = "99-nodelet.conf" // after the kubelet's 99-kubelet.conf: the later name wins
+	logindConfWords = "# Written by nodelet, so that a shutdown waits for the pods (shutdownGracePeriod).\n[Login]\nInhibitDelayMaxSec=%d\n"
+)
+
+// Logind is a connection to systemd-logind. Its methods are called by one goroutine.
+type Logind struct {
+	conn    *dbus.Conn
+	signals chan *dbus.Signal
+	lock    *os.File // the delay lock; nil while it is not held
+}
+
+// OpenLogind connects to the system bus and listens for shutdowns.
+func OpenLogind(ctx context.Context) (*Logind, error) {
+	conn, err := dbus.ConnectSystemBus(dbus.WithContext(ctx))
+	if err != nil {
+		return nil, fmt.Errorf("connect to the system bus: %w", err)
+	}
+	l := &Logind{conn: conn, signals: make(chan *dbus.Signal, 4)}
+	conn.Signal(l.signals)
+	err = conn.AddMatchSignalContext(ctx, dbus.WithMatchInterface(logindManager), dbus.WithMatchMember(prepare), dbus.WithMatchObjectPath(logindPath))
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("listen to logind: %w", err), conn.Close())
+	}
+	return l, nil
+}
+
+// Close ends the connection. The lock stays: see Release.
+func (l *Logind) Close() { _ = l.conn.Close() }
+
+func (l *Logind) object() dbus.BusObject { return l.conn.Object(logind, logindPath) }
+
+// Next waits for the next word about a shutdown: true when it begins, false when it was called off. It returns an error when
+// the connection or ctx ends.
+func (l *Logind) Next(ctx context.Context) (down bool, err error) {
+	for {
+		select {
+		case <-ctx.Done():
+			return false, ctx.Err()
+		case s, open := <-l.signals:
+			if !open {
+				return false, errors.New("the system bus has hung up")
+			}
+			if s.Name != logindManager+"."+prepare || len(s.Body) == 0 {
+				continue
+			}
+			if down, ok := s.Body[0].(bool); ok {
+				return down, nil
+			}
+		}
+	}
+}
+
+// ShuttingDown tells whether a shutdown has begun already.
+func (l *Logind) ShuttingDown() (bool, error) {
+	v, err := l.object().GetProperty(logindManager + ".PreparingForShutdown")
+	if err != nil {
+		return false, fmt.Errorf("ask logind whether the machine goes down: %w", err)
+	}
+	down, _ := v.Value().(bool)
+	return down, nil
+}
+
+// longestDelay is how long logind lets a lock delay a shutdown (InhibitDelayMaxSec of logind.conf; 5 s unless set).
+func (l *Logind) longestDelay() (time.Duration, error) {
+	v, err := l.object().GetProperty(logindManager + ".InhibitDelayMaxUSec")
+	if err != nil {
+		return 0, fmt.Errorf("ask logind how long a shutdown may be delayed: %w", err)
+	}
+	usec, ok := v.Value().(uint64)
+	if !ok {
+		return 0, errors.New("ask logind how long a shutdown may be delayed: the answer is no number")
+	}
+	return time.Duration(usec) * time.Microsecond, nil
+}
+
+// AllowDelay makes logind let a shutdown be delayed for at least d, by a drop-in of its configuration where needed.
+func (l *Logind) AllowDelay(ctx context.Context, d time.Duration) error {
+	now, err := l.longestDelay()
+	if err != nil || now >= d {
+		return err
+	}
+	if err := os.MkdirAll(logindConfDir, 0o755); err != nil {
+		return fmt.Errorf("raise logind's InhibitDelayMaxSec: %w", err)
+	}
+	text := fmt.Sprintf(logindConfWords, int64((d+time.Second-1)/time.Second))
+	if err := os.WriteFile(filepath.Join(logindConfDir, logindConfFile), []byte(text), 0o644); err != nil {
+		return fmt.Errorf("raise logind's InhibitDelayMaxSec: %w", err)
+	}
+	call := l.conn.Object("org.freedesktop.systemd1", "/org/freedesktop/systemd1").
+		CallWithContext(ctx, "org.freedesktop.systemd1.Manager.KillUnit", 0, "systemd-logind.service", "all", int32(unix.SIGHUP))
+	if call.Err != nil {
+		return fmt.Errorf("make logind read its configuration: %w", call.Err)
+	}
+	for range delayLooks { // logind says nothing when it has read it
+		if now, err = l.longestDelay(); err != nil || now >= d {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(delayLook):
+		}
+	}
+	return fmt.Errorf("logind delays a shutdown for %s at most though %s/%s asks for %s: is a later file there?", now, logindConfDir, logindConfFile, d)
+}
+
+// Delay takes the lock that delays a shutdown until Release, and has systemd keep a copy of it, so that the shutdown also waits
+// while a crashed agent is started anew. A lock that an earlier life has left with systemd is taken up.
+func (l *Logind) Delay(ctx context.Context) error {
+	if l.lock != nil {
+		return nil
+	}
+	if kept := KeptDescriptor(lockName); kept != nil {
+		l.lock = kept
+		return nil
+	}
+	var fd dbus.UnixFD
+	err := l.object().CallWithContext(ctx, logindManager+".Inhibit", 0, "shutdown", "nodelet", "The pods of this node get time to end", "delay").Store(&fd)
+	if err != nil {
+		return fmt.Errorf("take logind's delay lock: %w", err)
+	}
+	l.lock = os.NewFile(uintptr(fd), lockName)
+	return Keep(lockName, l.lock)
+}
+
+// Release lets the shutdown go on.
+func (l *Logind) Release() error {
+	if l.lock == nil {
+		return nil
+	}
+	err := errors.Join(Notify("FDSTOREREMOVE=1\nFDNAME="+lockName), l.lock.Close())
+	l.lock = nil
+	return err
+}

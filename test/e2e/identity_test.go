@@ -1,0 +1,240 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"cmp"
+	"context"
+	"encoding/base64"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/nodelet/nodelet/kube/client"
+	"github.com/nodelet/nodelet/test/testbed"
+)
+
+// bootstrapRights are what kubeadm gives to bootstrap tokens and nodes.
+const bootstrapRights = `apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: bootstrap}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: system:node-bootstrapper}
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: system:bootstrappers}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: approve}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: system:certificates.k8s.io:certificatesigningrequests:nodeclient}
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: system:bootstrappers}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: renew}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: system:certificates.k8s.io:certificatesigningrequests:selfnodeclient}
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: system:nodes}]
+---
+`
+
+func bootstrapToken(expires time.Time) string {
+	return fmt.Sprintf(`apiVersion: v1
+kind: Secret
+metadata: {name: bootstrap-token-abcdef, namespace: kube-system}
+type: bootstrap.kubernetes.io/token
+stringData: {token-id: abcdef, token-secret: 0123456789abcdef, usage-bootstrap-authentication: "true", expiration: %q}
+`, expires.UTC().Format(time.RFC3339))
+}
+
+// TestLongIdentity takes a node from a bootstrap token to a certificate that lives for two minutes and through its renewals: an
+// expired token is named, the node comes Ready when it is renewed, and no request fails while certificates change.
+func TestLongIdentity(t *testing.T) {
+	if os.Getenv("NODELET_E2E_TESTBED") != "" {
+		t.Fatal("this test starts a testbed of its own: run it without NODELET_E2E_TESTBED")
+	}
+	bootstrap := filepath.Join(t.TempDir(), "bootstrap.conf")
+	own, err := testbed.Up(t.Context(), testbed.Options{
+		Name: cmp.Or(os.Getenv("NODELET_E2E_NAME"), "e2e") + "-id", NodeletBin: program, Agent: testbed.NoAgent,
+		AgentArgs:   []string{"--bootstrap-kubeconfig=" + bootstrap},
+		AgentConfig: map[string]any{"rotateCertificates": true, "serverTLSBootstrap": true}, ControllerArgs: []string{"--cluster-signing-duration=2m"},
+		Progress: os.Stderr,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := own.Down(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	n := own.Nodes[0]
+	kubectl := func(stdin string, args ...string) {
+		t.Helper()
+		if stdin != "" {
+			file := filepath.Join(t.TempDir(), "in.yaml")
+			if err := os.WriteFile(file, []byte(stdin), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			args = append(args, "-f", file)
+		}
+		if out, err := own.Kubectl(t.Context(), args...); err != nil {
+			t.Fatalf("kubectl %v: %v\n%s", args, err, out)
+		}
+	}
+	kubectl(bootstrapRights+bootstrapToken(time.Now().Add(-time.Minute)), "apply")
+	writeBootstrap(t, own, bootstrap)
+	if err := os.Remove(n.Kubeconfig); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.StartAgent(t.Context(), testbed.Nodelet); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "the trouble with the token is told", 30*time.Second, func() bool { return strings.Contains(logOf(t, n), "kubeadm token create") })
+	kubectl("", "delete", "secret", "-n", "kube-system", "bootstrap-token-abcdef", "--ignore-not-found")
+	kubectl(bootstrapToken(time.Now().Add(time.Hour)), "apply")
+	writeBootstrap(t, own, bootstrap) // whoever makes a new token writes it there; it is taken at once
+	if err := n.WaitReady(t.Context(), time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("Ready with %s", current(t, n))
+	notReady := watchReadiness(t, own)
+	from := len(logOf(t, n))
+	go approveServing(t.Context(), own)
+	await(t, "a serving certificate", time.Minute, func() bool { return strings.Contains(logOf(t, n), "serving certificate issued") })
+	seen := map[string]bool{current(t, n): true}
+	await(t, "three client certificates", 5*time.Minute, func() bool {
+		seen[current(t, n)] = true
+		return len(seen) >= 3
+	})
+	if err := n.StopAgent(unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.StartAgent(t.Context(), testbed.Nodelet); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "a fourth after a crash", 3*time.Minute, func() bool {
+		seen[current(t, n)] = true
+		return len(seen) >= 4
+	})
+	if bad := regexp.MustCompile(`(?m)^.*level=(WARN|ERROR).*$`).FindAllString(logOf(t, n)[from:], -1); len(bad) > 0 {
+		for _, line := range bad {
+			if !strings.Contains(line, "setting without effect") {
+				t.Errorf("the agent had trouble: %s", line)
+			}
+		}
+	}
+	if n := notReady(); n > 0 {
+		t.Errorf("the node was not Ready %d times", n)
+	}
+}
+
+// current is the certificate in use.
+func current(t *testing.T, n *testbed.Node) string {
+	t.Helper()
+	target, err := os.Readlink(filepath.Join(n.RootDir, "pki", "kubelet-client-current.pem"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Base(target)
+}
+
+func logOf(t *testing.T, n *testbed.Node) string {
+	t.Helper()
+	text, err := os.ReadFile(n.AgentLog())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func await(t *testing.T, what string, limit time.Duration, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(limit); !ok(); time.Sleep(200 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not within %s: %s", limit, what)
+		}
+	}
+}
+
+// writeBootstrap writes the bootstrap kubeconfig anew.
+func writeBootstrap(t *testing.T, b *testbed.Testbed, path string) {
+	t.Helper()
+	rc, err := client.LoadConfig(b.Kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := fmt.Sprintf(`apiVersion: v1
+kind: Config
+clusters: [{name: c, cluster: {server: %q, certificate-authority-data: %s}}]
+users: [{name: u, user: {token: abcdef.0123456789abcdef}}]
+contexts: [{name: x, context: {cluster: c, user: u}}]
+current-context: x
+# written at %s
+`, rc.Host, base64.StdEncoding.EncodeToString(rc.CAData), time.Now())
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// approveServing approves requests for serving certificates, which nobody in the cluster does by itself, until ctx ends.
+func approveServing(ctx context.Context, b *testbed.Testbed) {
+	for ctx.Err() == nil {
+		out, err := b.Kubectl(ctx, "get", "csr", "-o", `jsonpath={range .items[?(@.spec.signerName=="kubernetes.io/kubelet-serving")]}{.metadata.name} {.status.conditions[*].type}{"\n"}{end}`)
+		for line := range strings.Lines(out) {
+			if f := strings.Fields(line); err == nil && len(f) == 1 {
+				_, _ = b.Kubectl(ctx, "certificate", "approve", f[0])
+			}
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(time.Second):
+		}
+	}
+}
+
+// watchReadiness counts how often the node is seen not Ready.
+func watchReadiness(t *testing.T, b *testbed.Testbed) (count func() int) {
+	t.Helper()
+	rc, err := client.LoadConfig(b.Kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := client.New(rc, 100, 100, "e2e")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done, bad := make(chan struct{}), 0
+	go func() {
+		defer close(done)
+		for ctx.Err() == nil {
+			w, err := c.Core.Get().Resource("nodes").VersionedParams(&metav1.ListOptions{Watch: true, ResourceVersion: "0"}, client.Parameters).Watch(ctx)
+			if err != nil {
+				time.Sleep(100 * time.Millisecond)
+				continue
+			}
+			for e := range w.ResultChan() {
+				if o, ok := e.Object.(*corev1.Node); ok && e.Type == watch.Modified && !nodeReady(o) {
+					bad++
+				}
+			}
+		}
+	}()
+	return func() int { cancel(); <-done; return bad }
+}
+
+func nodeReady(o *corev1.Node) bool {
+	for _, c := range o.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			return c.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}
