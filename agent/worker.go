@@ -48,7 +48,7 @@ type worker struct {
 	desired Order
 	memory  plan.Memory
 	cancels map[string]context.CancelFunc
-	// mounts are the mounted volumes and pulled the images made present, by volume and container name; onDisk is what the
+	// mounts are the mounted volumes and pulled the images made present, by volume name and by what they are for; onDisk is what the
 	// pod's end must take down.
 	mounts map[string]volumes.Mounted
 	pulled map[string]images.Image
@@ -163,7 +163,7 @@ func (w *worker) ended(r outcome) {
 			w.mounts[s.Volume] = r.mounted
 		}
 	case plan.EnsureImage:
-		w.pulled[s.Container] = r.image
+		w.pulled[s.For()] = r.image
 	case plan.CreateSandbox, plan.StopSandbox, plan.RemoveSandbox,
 		plan.CreateContainer, plan.StartContainer, plan.StopContainer, plan.RemoveContainer:
 		w.stale = true
@@ -240,6 +240,7 @@ func (w *worker) task(step plan.Step) *task {
 	switch s := step.(type) {
 	case plan.CreateContainer:
 		t.mounts, t.image, t.services = maps.Clone(w.mounts), w.pulled[s.Name], w.services
+		t.pulled = maps.Clone(w.pulled)
 	case plan.StopContainer:
 		t.made = w.facts.made[s.ID]
 	case plan.Unmount:

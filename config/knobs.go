@@ -88,7 +88,7 @@ var knobs = []knob{
 	{"seccompDefault", "seccomp-default", kBool, acts, gPods, "RuntimeDefault is the seccomp profile of pods that name none", ""},
 	{"allowedUnsafeSysctls", "allowed-unsafe-sysctls", kList, acts, gHidden, "", ""},
 	{"crashLoopBackOff.maxContainerRestartPeriod", "", nil, acts, gHidden, "", ""},
-	{"userNamespaces.idsPerPod", "", nil, noEffect, gHidden, "", ""},
+	{"userNamespaces.idsPerPod", "", nil, acts, gHidden, "", ""},
 	{"syncFrequency", "sync-frequency", kDuration, noEffect, gHidden, "pods are looked at when something changes", ""},
 	{"configMapAndSecretChangeDetectionStrategy", "", nil, noEffect, gHidden, "", ""},
 	{"hairpinMode", "hairpin-mode", kString, noEffect, gHidden, "the network plugin decides", ""},

@@ -180,6 +180,10 @@ func (n *nodelet) makeAgent() error {
 	if n.mirrors != nil {
 		hands.Gone = n.mirrors.Wake
 	}
+	hands.Handler = n.watch.handler
+	if hands.UserNS, err = n.makeUserNS(vols); err != nil {
+		return err
+	}
 	n.prober = probes.New(probes.Config{
 		Exec:    hands.Exec,
 		Verdict: func(pod types.UID, _ probes.Verdict) { n.supervisor.VerdictChanged(pod) },
@@ -203,9 +207,6 @@ func (n *nodelet) admit(pod *corev1.Pod, others []*corev1.Pod) *plan.Rejection {
 	for i := range pod.Spec.Volumes {
 		v := &pod.Spec.Volumes[i]
 		err := volumes.Supported(v)
-		if v.Image != nil {
-			err = fmt.Errorf("volume %q: image volumes are not supported yet; copy the files from an init container", v.Name)
-		}
 		if err != nil {
 			return &plan.Rejection{Reason: "UnexpectedAdmissionError", Message: err.Error()}
 		}
