@@ -37,6 +37,8 @@ type Supervisor struct {
 	relist   chan []cri.PodSummary
 	ended    chan types.UID
 	explain  chan chan<- []*Explanation
+	// asks are questions that are answered in the loop, between two events.
+	asks chan func()
 
 	workers map[types.UID]*entry
 	// set is the newest full set of the sources.
@@ -81,7 +83,7 @@ func NewSupervisor(hands *Hands, log *slog.Logger) *Supervisor {
 	return &Supervisor{
 		hands: hands, log: log, gates: newGates(),
 		sets: newMailbox[*pods.Set](), nudges: make(chan nudge, 128), attempts: make(chan probeEvent, 16), relist: make(chan []cri.PodSummary, 1),
-		ended: make(chan types.UID, 16), explain: make(chan chan<- []*Explanation),
+		ended: make(chan types.UID, 16), explain: make(chan chan<- []*Explanation), asks: make(chan func()),
 		set: &pods.Set{}, workers: map[types.UID]*entry{}, prints: map[types.UID]uint64{},
 		again: make(chan struct{}, 1), gone: make(chan struct{}), shares: newMailbox[int64](),
 	}
@@ -136,6 +138,8 @@ func (s *Supervisor) Run(ctx context.Context) {
 			s.compare(ctx, all)
 		case q := <-s.explain:
 			q <- s.explanations()
+		case ask := <-s.asks:
+			ask()
 		}
 	}
 }

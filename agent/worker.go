@@ -64,6 +64,8 @@ type worker struct {
 	told  told
 	// explained is what the last plan says of the pod; others read it.
 	explained atomic.Pointer[Explanation]
+	// shown is what the last turn made of the pod; others read it, and wait for the next.
+	shown atomic.Pointer[shown]
 }
 
 func newWorker(hands *Hands, gates *gates, log *slog.Logger) *worker {
@@ -76,6 +78,7 @@ func newWorker(hands *Hands, gates *gates, log *slog.Logger) *worker {
 		facts: newRuntimeFacts(), stale: true, told: told{backoffs: map[string]string{}},
 	}
 	w.timer.Stop()
+	w.shown.Store(&shown{over: make(chan struct{})})
 	return w
 }
 

@@ -25,6 +25,7 @@ import (
 	"github.com/nodelet/nodelet/kube/node"
 	"github.com/nodelet/nodelet/kube/objects"
 	"github.com/nodelet/nodelet/kube/pods"
+	"github.com/nodelet/nodelet/kube/server"
 	"github.com/nodelet/nodelet/kube/status"
 	"github.com/nodelet/nodelet/probes"
 	"github.com/nodelet/nodelet/volumes"
@@ -56,13 +57,16 @@ type nodelet struct {
 	supervisor  *agent.Supervisor
 	watch       *runtimeWatch
 	cgroups     *cgroups.Tree
-	machine     machine
+	// server is the node's API, nil where it is off. What is in mounts before makeServer is served beside pods and streams.
+	server  *server.Server
+	mounts  []server.Mount
+	machine machine
 }
 
 // assemble makes the rooms and hands each what it needs of the others. Nothing runs yet.
 func assemble(cfg *config.Config, log *slog.Logger) (*nodelet, error) {
 	n := &nodelet{cfg: cfg, log: log}
-	for _, step := range []func() error{n.makeRuntime, n.makeIdentity, n.makeAPI, n.makeNode, n.makeServing, n.makePods, n.makeAgent} {
+	for _, step := range []func() error{n.makeRuntime, n.makeIdentity, n.makeAPI, n.makeNode, n.makeServing, n.makePods, n.makeAgent, n.makeServer} {
 		if err := step(); err != nil {
 			return nil, err
 		}
@@ -232,6 +236,7 @@ func (n *nodelet) run(ctx context.Context) error {
 	start(n.deliver)
 	start(n.serveHealthz)
 	start(n.serveExplain)
+	start(n.serveAPI)
 	start(n.notify)
 	start(trim)
 	start(n.node.Run)
