@@ -36,11 +36,15 @@ func readServices(ctx context.Context, h *Hands, pod *corev1.Pod) *serviceRead {
 }
 
 func listServices(ctx context.Context, h *Hands, pod *corev1.Pod) ([]*corev1.Service, error) {
-	namespace := pod.Namespace
+	return h.Objects(pod).Services(ctx, servicesNamespace(pod))
+}
+
+// servicesNamespace is where the services are that a pod is told of.
+func servicesNamespace(pod *corev1.Pod) string {
 	if links := pod.Spec.EnableServiceLinks; links != nil && !*links {
-		namespace = metav1.NamespaceDefault // the API server's own service is always told
+		return metav1.NamespaceDefault // the API server's own service is always told
 	}
-	return h.Objects(pod).Services(ctx, namespace)
+	return pod.Namespace
 }
 
 // podServices are the services that the pod is told of: those read with its sandbox if they are young enough.

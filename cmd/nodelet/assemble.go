@@ -264,11 +264,14 @@ func (n *nodelet) run(ctx context.Context) error {
 
 // deliver hands each new set of pods to those who live by it.
 func (n *nodelet) deliver(ctx context.Context) {
+	var problems []pods.Problem
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case set := <-n.sources.Updates():
+			n.tellProblems(problems, set.Problems)
+			problems = set.Problems
 			n.local.Set(set.ConfigMaps, set.Secrets)
 			n.supervisor.Want(set)
 			if n.mirrors != nil {

@@ -139,3 +139,6 @@ func (l *Local) RuntimeHandler(ctx context.Context, name string) (string, error)
 	}
 	return l.api.RuntimeHandler(ctx, name)
 }
+
+// Prime does nothing: what the manifests hold is known.
+func (l *Local) Prime(types.UID, string) {}

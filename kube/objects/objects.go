@@ -62,6 +62,8 @@ type Objects struct {
 	entries map[key]*entry
 	pods    map[types.UID][]Ref
 
+	// priming is held while what running pods need is read, so that it is read one after the other.
+	priming  sync.Mutex
 	services services
 	classes  classes
 }

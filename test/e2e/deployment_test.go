@@ -41,7 +41,7 @@ spec:
 	kubectl(t, "delete", "deployment", "web")
 	kubectl(t, "wait", "--for=delete", "pod", "-l", "app=web", "--timeout=60s")
 	watched.end(t)
-	watched.noRestarts(t)
+	watched.noRestarts(t, nil)
 	if n := len(watched.last); n < 40 {
 		t.Errorf("the watch saw %d pods, want the 20 of each round", n)
 	}

@@ -27,7 +27,7 @@ const (
 // are left alone never notice, every pod that should run runs once, no status steps back, the node stays Ready, and in the
 // end nothing is left over.
 func TestKillStorm(t *testing.T) {
-	clean(t)
+	cleanAfterStorm(t)
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	watched := record("storm")
@@ -41,8 +41,10 @@ func TestKillStorm(t *testing.T) {
 
 	storm := startStorm(t, seed)
 	r := rand.New(rand.NewPCG(seed, 0))
+	var killed []time.Time
 	for range kills {
 		time.Sleep(time.Duration(10+r.ExpFloat64()*500) * time.Millisecond)
+		killed = append(killed, time.Now())
 		killAgent(t)
 	}
 	lives := storm.settle(t)
@@ -59,7 +61,9 @@ func TestKillStorm(t *testing.T) {
 	}
 	eachRunsOnce(t)
 	watched.end(t)
-	watched.noRestarts(t)
+	watched.noRestarts(t, func(p *corev1.Pod, c corev1.ContainerStatus) bool {
+		return p.Labels["storm"] == "churn" && cutOff(c, killed)
+	})
 }
 
 // steadyPods are left alone during the storm. Between them they have what an agent that starts anew could get wrong: hooks,

@@ -139,6 +139,12 @@ func sameAgent(t *testing.T) {
 	})
 }
 
+// explain asks the running agent what it waits for.
+func explain(t *testing.T, args ...string) (output string, exitCode int) {
+	t.Helper()
+	return nodelet(t, append([]string{"explain", "--root-dir=" + node().RootDir}, args...)...)
+}
+
 // nodelet runs nodelet's program in the node's network, with these arguments, until it ends by itself.
 func nodelet(t *testing.T, args ...string) (output string, exitCode int) {
 	t.Helper()

@@ -185,6 +185,9 @@ func (n *Node) CRI() (client runtimeapi.RuntimeServiceClient, hangUp func() erro
 // RuntimePID is the process ID of the node's containerd, 0 if none runs.
 func (n *Node) RuntimePID() int { return n.pid(roleContainerd) }
 
+// RuntimeLog is the path of containerd's log.
+func (n *Node) RuntimeLog() string { return n.tb.log(n.role(roleContainerd)) }
+
 // StopRuntime ends the node's containerd with the signal; its shims and containers stay.
 func (n *Node) StopRuntime(sig unix.Signal) error {
 	return n.tb.stopRole(n.role(roleContainerd), sig, 20*time.Second)

@@ -1,0 +1,185 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/nodelet/nodelet/test/testbed"
+)
+
+// waitNodeEvent waits for an event about the node whose message holds all words.
+func waitNodeEvent(t *testing.T, limit time.Duration, reason string, words ...string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	o := labelled("")
+	o.FieldSelector = "reason=" + reason + ",involvedObject.kind=Node"
+	o.ResourceVersion = ""
+	if err := follow(ctx, "events", o, func(e watch.Event) bool { return hasAll(e.Object.(*corev1.Event).Message, words) }); err != nil {
+		t.Errorf("no event %s about the node with %q within %s%s", reason, words, limit, agentLogTail())
+	}
+}
+
+// runStandalone runs nodelet in place of the node's agent, with a manifest directory and without an API server. end ends it
+// and brings the node's agent back; the test's end does as well.
+func runStandalone(t *testing.T, manifests string) (end func()) {
+	t.Helper()
+	stopAgent(t, unix.SIGTERM)
+	log, err := os.OpenFile(node().AgentLog(), os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	cmd := exec.Command("nsenter", "--net="+filepath.Join("/run/netns", node().Netns), "--", program, "--config="+node().ConfigFile,
+		"--root-dir="+node().RootDir, "--hostname-override="+node().Name, "--node-ip="+node().IP, "--manifests="+manifests, "-v=4")
+	cmd.Stdout, cmd.Stderr, cmd.Env = log, log, tb.Env()
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := false
+	end = func() {
+		if ended {
+			return
+		}
+		ended = true
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("nodelet without an API server ended so: %v%s", err, agentLogTail())
+		}
+		mark := markLog(t)
+		startAgent(t)
+		mark.waitLine(t, 10*time.Second, "node is registered")
+	}
+	t.Cleanup(end)
+	return end
+}
+
+// crashing is a container that ends when it is told to.
+func crashing(name string) string {
+	return fmt.Sprintf(`
+apiVersion: v1
+kind: Pod
+metadata: {name: %s}
+spec:
+  terminationGracePeriodSeconds: 1
+  containers: [{name: app, image: %s, command: [sh, -c, "while [ ! -e /tmp/end ]; do sleep 0.1; done; exit 3"]}]
+`, name, testbed.BusyboxImage)
+}
+
+// TestRuntimeComesLate: an agent that starts before its runtime says what it waits for, and takes up its work as soon as the
+// runtime is there.
+func TestRuntimeComesLate(t *testing.T) {
+	clean(t)
+	check := bystander(t)
+	stopAgent(t, unix.SIGTERM)
+	if err := node().StopRuntime(unix.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	mark := markLog(t)
+	startAgent(t)
+	sameAgent(t)
+	apply(t, crashing("late"))
+	mark.waitLine(t, 10*time.Second, "the container runtime does not answer", filepath.Base(node().RuntimeEndpoint))
+	eventually(t, 10*time.Second, "explain says that the runtime is awaited", func() (string, bool) {
+		out, _ := explain(t)
+		return out, strings.Contains(out, "the container runtime at "+node().RuntimeEndpoint+" has not answered")
+	})
+	if err := node().StartRuntime(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	waitReady(t, 20*time.Second, "late")
+	t.Logf("the runtime was away for the agent's first %s", time.Since(began).Round(time.Second))
+	check()
+}
+
+// TestRuntimeKilled ends containerd with SIGKILL: pods run on and keep their names; what they do meanwhile is seen when it is
+// back.
+func TestRuntimeKilled(t *testing.T) {
+	clean(t)
+	sameAgent(t)
+	check := bystander(t)
+	apply(t, crashing("restless"))
+	before := containerStatus(waitReady(t, 30*time.Second, "restless"), "app")
+	watched := record("")
+	mark := markLog(t)
+	if err := node().StopRuntime(unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	mark.waitLine(t, 5*time.Second, "event stream ended")
+	if err := node().StartRuntime(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, 20*time.Second, "the container can be reached", func() (string, bool) {
+		out, err := tryInside(t, "restless", "app", "touch", "/tmp/end")
+		return fmt.Sprint(out, err), err == nil
+	})
+	waitPod(t, 30*time.Second, "restless", "was restarted, under its full name", func(p *corev1.Pod) bool {
+		c := containerStatus(p, "app")
+		end := c.LastTerminationState.Terminated
+		return c.RestartCount == 1 && c.State.Running != nil && strings.HasPrefix(c.ContainerID, "containerd://") && c.ContainerID != before.ContainerID &&
+			end != nil && end.ContainerID == before.ContainerID && end.ExitCode == 3
+	})
+	watched.end(t)
+	check()
+}
+
+// TestAPIServerAway starts the agent while there is no API server: static pods start and all others run on, restarts
+// included. The API server hears of everything when it is there.
+func TestAPIServerAway(t *testing.T) {
+	clean(t)
+	check := bystander(t)
+	apply(t, crashing("far"))
+	waitReady(t, 30*time.Second, "far")
+	stopAgent(t, unix.SIGTERM)
+	if err := tb.StopAPIServer(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { // whatever goes wrong before: the others need it
+		if _, err := tb.Kubectl(context.Background(), "get", "--raw=/readyz"); err != nil {
+			_ = tb.StartAPIServer(context.Background())
+		}
+	})
+	mark := markLog(t)
+	startAgent(t)
+	sameAgent(t)
+	manifest(t, node().ManifestDir, "offline.yaml", staticPod("offline", "one"))
+	mark.waitLine(t, 10*time.Second, "register node; will retry", "connection refused")
+	eventually(t, 20*time.Second, "the static pod runs", func() (string, bool) {
+		n := len(containers(t, map[string]string{"io.kubernetes.pod.name": mirrorName("offline")}, true))
+		return fmt.Sprintf("%d containers", n), n == 1
+	})
+	if err := tb.StartAPIServer(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	mirrorReady(t, "offline", nil)
+
+	// Once more, with the agent running: what happens meanwhile is told afterwards.
+	if err := tb.StopAPIServer(); err != nil {
+		t.Fatal(err)
+	}
+	inside(t, "far", "app", "touch", "/tmp/end")
+	eventually(t, 10*time.Second, "the container is restarted without a word of the API server", func() (string, bool) {
+		all := containers(t, map[string]string{"io.kubernetes.pod.name": "far"}, true)
+		return fmt.Sprint(all), len(all) == 1 && all[0].Metadata.Attempt == 1
+	})
+	if err := tb.StartAPIServer(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	waitPod(t, 30*time.Second, "far", "tells of its restart", func(p *corev1.Pod) bool { return ready(p) && containerStatus(p, "app").RestartCount == 1 })
+	check()
+}
