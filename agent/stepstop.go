@@ -107,13 +107,7 @@ func (t *task) removeDir(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := t.hands.Volumes.RemovePodDir(ctx, t.pod.UID); err != nil {
-		return err
-	}
-	if t.hands.UserNS != nil {
-		t.hands.UserNS.Release(t.pod.UID)
-	}
-	return nil
+	return t.hands.Volumes.RemovePodDir(ctx, t.pod.UID)
 }
 
 // logDirs are the log directories of a pod of which perhaps nothing but the UID is known: <namespace>_<name>_<uid>.

@@ -37,8 +37,10 @@ type Supervisor struct {
 	relist   chan []cri.PodSummary
 	ended    chan types.UID
 	explain  chan chan<- []*Explanation
-	// asks are questions that are answered in the loop, between two events.
-	asks chan func()
+	// asked are functions to run in the supervisor's goroutine.
+	asked chan func()
+	// began is closed when the loop has begun.
+	began chan struct{}
 
 	workers map[types.UID]*entry
 	// set is the newest full set of the sources.
@@ -83,7 +85,7 @@ func NewSupervisor(hands *Hands, log *slog.Logger) *Supervisor {
 	return &Supervisor{
 		hands: hands, log: log, gates: newGates(),
 		sets: newMailbox[*pods.Set](), nudges: make(chan nudge, 128), attempts: make(chan probeEvent, 16), relist: make(chan []cri.PodSummary, 1),
-		ended: make(chan types.UID, 16), explain: make(chan chan<- []*Explanation), asks: make(chan func()),
+		ended: make(chan types.UID, 16), explain: make(chan chan<- []*Explanation), asked: make(chan func()), began: make(chan struct{}),
 		set: &pods.Set{}, workers: map[types.UID]*entry{}, prints: map[types.UID]uint64{},
 		again: make(chan struct{}, 1), gone: make(chan struct{}), shares: newMailbox[int64](),
 	}
@@ -112,6 +114,7 @@ func (s *Supervisor) nudge(pod types.UID, h hint) {
 func (s *Supervisor) Run(ctx context.Context) {
 	defer s.alive.Wait()
 	defer close(s.gone)
+	close(s.began)
 	go s.watchRuntime(ctx)
 	s.alive.Go(func() { s.keepShares(ctx) })
 	for {
@@ -136,10 +139,10 @@ func (s *Supervisor) Run(ctx context.Context) {
 			s.tellAttempt(a)
 		case all := <-s.relist:
 			s.compare(ctx, all)
+		case f := <-s.asked:
+			f()
 		case q := <-s.explain:
 			q <- s.explanations()
-		case ask := <-s.asks:
-			ask()
 		}
 	}
 }
@@ -215,6 +218,11 @@ func (s *Supervisor) begin(ctx context.Context, pod *corev1.Pod) *entry {
 	e := &entry{order: Order{Desired: plan.Desired{Pod: pod}}}
 	uid := pod.UID
 	s.workers[uid] = e
+	if s.hands.Doomed != nil {
+		if eviction := s.hands.Doomed(pod); eviction != nil {
+			e.order.Stop = eviction.stop(pod)
+		}
+	}
 	e.worker = newWorker(s.hands, s.gates, s.log)
 	s.alive.Go(func() {
 		e.worker.run(ctx)
@@ -252,6 +260,10 @@ func withStatus(pod, mirror *corev1.Pod) *corev1.Pod {
 	}
 	shown := *pod
 	shown.Status = mirror.Status
+	if finished(mirror) {
+		// The node ended it, as when it went down: a static pod comes again. What its containers came to stays.
+		shown.Status.Phase, shown.Status.Reason, shown.Status.Message = "", "", ""
+	}
 	return &shown
 }
 

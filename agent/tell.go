@@ -35,9 +35,20 @@ func (w *worker) tell(p plan.Plan) {
 		w.hands.Status.Set(publish, p.Status, status.Options{Gone: p.Released && w.desired.stopCause() == plan.StopDeleted})
 	}
 	w.explained.Store(explanation(&w.desired, p))
-	w.show(&p.Status)
+	if p.Released && !w.isReleased() {
+		close(w.released)
+	}
 	if p.Done {
 		w.leave()
+	}
+}
+
+func (w *worker) isReleased() bool {
+	select {
+	case <-w.released:
+		return true
+	default:
+		return false
 	}
 }
 

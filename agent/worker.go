@@ -44,11 +44,13 @@ type worker struct {
 	timer   *time.Timer
 	// gone is closed when the worker returns: results that come later are for nobody.
 	gone chan struct{}
+	// released is closed when the pod, which is to end, has given back all that it held.
+	released chan struct{}
 
 	desired Order
 	memory  plan.Memory
 	cancels map[string]context.CancelFunc
-	// mounts are the mounted volumes and pulled the images made present, by volume name and by what they are for; onDisk is what the
+	// mounts are the mounted volumes and pulled the images made present, by volume and container name; onDisk is what the
 	// pod's end must take down.
 	mounts map[string]volumes.Mounted
 	pulled map[string]images.Image
@@ -64,21 +66,18 @@ type worker struct {
 	told  told
 	// explained is what the last plan says of the pod; others read it.
 	explained atomic.Pointer[Explanation]
-	// shown is what the last turn made of the pod; others read it, and wait for the next.
-	shown atomic.Pointer[shown]
 }
 
 func newWorker(hands *Hands, gates *gates, log *slog.Logger) *worker {
 	w := &worker{
 		hands: hands, log: log, gates: gates,
 		inbox: newMailbox[Order](), wake: make(chan struct{}, 1), results: make(chan outcome),
-		timer: time.NewTimer(time.Hour), gone: make(chan struct{}),
+		timer: time.NewTimer(time.Hour), gone: make(chan struct{}), released: make(chan struct{}),
 		memory: plan.NewMemory(), cancels: map[string]context.CancelFunc{},
 		mounts: map[string]volumes.Mounted{}, pulled: map[string]images.Image{},
 		facts: newRuntimeFacts(), stale: true, told: told{backoffs: map[string]string{}},
 	}
 	w.timer.Stop()
-	w.shown.Store(&shown{over: make(chan struct{})})
 	return w
 }
 
@@ -166,7 +165,7 @@ func (w *worker) ended(r outcome) {
 			w.mounts[s.Volume] = r.mounted
 		}
 	case plan.EnsureImage:
-		w.pulled[s.For()] = r.image
+		w.pulled[s.Container] = r.image
 	case plan.CreateSandbox, plan.StopSandbox, plan.RemoveSandbox,
 		plan.CreateContainer, plan.StartContainer, plan.StopContainer, plan.RemoveContainer:
 		w.stale = true
@@ -243,7 +242,6 @@ func (w *worker) task(step plan.Step) *task {
 	switch s := step.(type) {
 	case plan.CreateContainer:
 		t.mounts, t.image, t.services = maps.Clone(w.mounts), w.pulled[s.Name], w.services
-		t.pulled = maps.Clone(w.pulled)
 	case plan.StopContainer:
 		t.made = w.facts.made[s.ID]
 	case plan.Unmount:

@@ -144,3 +144,10 @@ func mergedGates(file, flags map[string]bool) map[string]bool {
 	}
 	return merged
 }
+
+// FlagNames are the names of all flags, sorted.
+func FlagNames() []string {
+	var all []string
+	newFlagSet().VisitAll(func(f *pflag.Flag) { all = append(all, f.Name) })
+	return all
+}

@@ -3,7 +3,6 @@ package systemd
 import (
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"strconv"
 	"strings"
@@ -22,12 +21,13 @@ func Keep(name string, f *os.File) error {
 	if addr == "" {
 		return nil
 	}
-	c, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Net: "unixgram", Name: addr})
-	if err != nil {
-		return fmt.Errorf("hand %s to systemd: %w", name, err)
+	// net.UnixConn sends no descriptors over a connected datagram socket.
+	sock, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err == nil {
+		err = errors.Join(unix.Sendmsg(sock, []byte("FDSTORE=1\nFDNAME="+name), unix.UnixRights(int(f.Fd())), &unix.SockaddrUnix{Name: addr}, 0),
+			unix.Close(sock))
 	}
-	_, _, err = c.WriteMsgUnix([]byte("FDSTORE=1\nFDNAME="+name), unix.UnixRights(int(f.Fd())), nil)
-	if err := errors.Join(err, c.Close()); err != nil {
+	if err != nil {
 		return fmt.Errorf("hand %s to systemd: %w", name, err)
 	}
 	return nil

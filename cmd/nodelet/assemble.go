@@ -25,7 +25,6 @@ import (
 	"github.com/nodelet/nodelet/kube/node"
 	"github.com/nodelet/nodelet/kube/objects"
 	"github.com/nodelet/nodelet/kube/pods"
-	"github.com/nodelet/nodelet/kube/server"
 	"github.com/nodelet/nodelet/kube/status"
 	"github.com/nodelet/nodelet/probes"
 	"github.com/nodelet/nodelet/volumes"
@@ -57,16 +56,14 @@ type nodelet struct {
 	supervisor  *agent.Supervisor
 	watch       *runtimeWatch
 	cgroups     *cgroups.Tree
-	// server is the node's API, nil where it is off. What is in mounts before makeServer is served beside pods and streams.
-	server  *server.Server
-	mounts  []server.Mount
-	machine machine
+	shutdown    *nodeShutdown
+	machine     machine
 }
 
 // assemble makes the rooms and hands each what it needs of the others. Nothing runs yet.
 func assemble(cfg *config.Config, log *slog.Logger) (*nodelet, error) {
 	n := &nodelet{cfg: cfg, log: log}
-	for _, step := range []func() error{n.makeRuntime, n.makeIdentity, n.makeAPI, n.makeNode, n.makeServing, n.makePods, n.makeAgent, n.makeServer} {
+	for _, step := range []func() error{n.makeRuntime, n.makeIdentity, n.makeAPI, n.makeNode, n.makeServing, n.makePods, n.makeAgent} {
 		if err := step(); err != nil {
 			return nil, err
 		}
@@ -181,12 +178,10 @@ func (n *nodelet) makeAgent() error {
 		Node: n.facts.spec, RuntimeName: n.watch.name, BackoffFirst: c.CrashLoop.Initial, BackoffMax: c.CrashLoop.Max, Pulled: n.watch.imagesChanged,
 	}
 	hands.Admit = n.admit
+	n.shutdown = newNodeShutdown(n)
+	hands.Doomed = n.shutdown.doomed
 	if n.mirrors != nil {
 		hands.Gone = n.mirrors.Wake
-	}
-	hands.Handler = n.watch.handler
-	if hands.UserNS, err = n.makeUserNS(vols); err != nil {
-		return err
 	}
 	n.prober = probes.New(probes.Config{
 		Exec:    hands.Exec,
@@ -208,9 +203,15 @@ func (n *nodelet) objectsFor(pod *corev1.Pod) agent.Objects {
 
 // admit decides about a pod that is new on the node.
 func (n *nodelet) admit(pod *corev1.Pod, others []*corev1.Pod) *plan.Rejection {
+	if r := n.shutdown.admit(pod); r != nil {
+		return r
+	}
 	for i := range pod.Spec.Volumes {
 		v := &pod.Spec.Volumes[i]
 		err := volumes.Supported(v)
+		if v.Image != nil {
+			err = fmt.Errorf("volume %q: image volumes are not supported yet; copy the files from an init container", v.Name)
+		}
 		if err != nil {
 			return &plan.Rejection{Reason: "UnexpectedAdmissionError", Message: err.Error()}
 		}
@@ -228,6 +229,8 @@ func (n *nodelet) run(ctx context.Context) error {
 	defer giveUp()
 	var rooms sync.WaitGroup
 	start := func(room func(context.Context)) { rooms.Go(func() { room(ctx) }) }
+	n.shutdown.look(ctx)
+	start(n.shutdown.run)
 	start(n.watch.run)
 	start(n.prober.Run)
 	start(n.status.Run)
@@ -236,7 +239,6 @@ func (n *nodelet) run(ctx context.Context) error {
 	start(n.deliver)
 	start(n.serveHealthz)
 	start(n.serveExplain)
-	start(n.serveAPI)
 	start(n.notify)
 	start(trim)
 	start(n.node.Run)

@@ -10,6 +10,8 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
+	"io/fs"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -20,12 +22,15 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/nodelet/nodelet/config"
+	"github.com/nodelet/nodelet/systemd"
 )
 
 func main() {
 	args := os.Args[1:]
-	if len(args) > 0 && args[0] == "explain" {
-		exit(explain(args[1:], os.Stdout))
+	if len(args) > 0 {
+		if command, ok := commands[args[0]]; ok {
+			exit(command(args[1:], os.Stdout))
+		}
 	}
 	cfg, err := config.Load(args)
 	var text *config.TextRequest
@@ -39,12 +44,22 @@ func main() {
 	exit(serve(cfg))
 }
 
-// exit ends the process: 0 without an error, 1 with one.
+// commands are the words that may come in the place of the first flag.
+var commands = map[string]func(args []string, out io.Writer) error{
+	"explain": explain, "systemd": systemdCommand, "completion": completion,
+}
+
+// exit ends the process: 0 without an error, 1 with one. `systemctl status` shows the error too.
 func exit(err error) {
 	if err == nil || errors.Is(err, flag.ErrHelp) {
 		os.Exit(0)
 	}
-	fmt.Fprintln(os.Stderr, "nodelet:", err)
+	priority := ""
+	if systemd.ToJournal(os.Stderr) {
+		priority = "<3>" // see sd-daemon(3)
+	}
+	fmt.Fprintln(os.Stderr, priority+"nodelet:", err)
+	_ = systemd.Notify(systemd.Status("failed: " + err.Error()))
 	os.Exit(1)
 }
 
@@ -79,24 +94,40 @@ func logger(s config.LogSettings) *slog.Logger {
 		o.Level = slog.LevelDebug
 	}
 	var h slog.Handler = slog.NewTextHandler(os.Stderr, o)
-	if s.JSON {
+	switch {
+	case s.JSON:
 		h = slog.NewJSONHandler(os.Stderr, o)
+	case systemd.ToJournal(os.Stderr):
+		h = systemd.JournalHandler(os.Stderr, o.Level)
 	}
 	log := slog.New(h)
 	klog.SetSlogLogger(log.With("from", "client-go"))
 	return log
 }
 
+// cure says what to do about an error of writing below the root directory.
+func cure(err error) string {
+	switch {
+	case errors.Is(err, unix.EROFS):
+		return ": mount it writable or choose another --root-dir"
+	case errors.Is(err, fs.ErrPermission) && os.Geteuid() != 0:
+		return ": nodelet needs root"
+	case errors.Is(err, unix.ENOSPC):
+		return ": make room there"
+	}
+	return ""
+}
+
 // lockRoot makes sure that no other agent works in the same root directory. The kernel gives the lock back when the process
 // ends, however it ends.
 func lockRoot(root string) (unlock func(), err error) {
 	if err := os.MkdirAll(root, 0o750); err != nil {
-		return nil, fmt.Errorf("make root directory: %w", err)
+		return nil, fmt.Errorf("make root directory: %w%s", err, cure(err))
 	}
 	path := filepath.Join(root, "nodelet.lock")
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
-		return nil, fmt.Errorf("open lock file of the root directory: %w", err)
+		return nil, fmt.Errorf("open lock file of the root directory: %w%s", err, cure(err))
 	}
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		holder, _ := os.ReadFile(path)

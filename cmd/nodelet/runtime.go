@@ -9,13 +9,13 @@ import (
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/nodelet/nodelet/agent"
 	"github.com/nodelet/nodelet/cri"
 	"github.com/nodelet/nodelet/kube/node"
 )
 
 const (
-	// runtimeCheck is how often the runtime is asked how it is; while it does not answer, runtimeRetry.
+	// runtimeCheck is how often the runtime is asked how it is; while it does not answer or cannot
+	// run pods, runtimeRetry.
 	runtimeCheck = 10 * time.Second
 	runtimeRetry = time.Second
 	// imagesEvery is how often the images are listed though no pull has changed them.
@@ -29,23 +29,23 @@ type runtimeWatch struct {
 	log     *slog.Logger
 	version atomic.Pointer[runtimeapi.VersionResponse]
 	pulled  chan struct{}
-	// handlers are what the runtime's handlers can do, by name.
-	handlers atomic.Pointer[map[string]agent.Handler]
 	// cidrs carries the newest pod addresses of the node.
 	cidrs chan string
 	// began is when the agent began; answered is closed when the runtime has answered for the first time.
 	began    time.Time
 	answered chan struct{}
+	// usable is closed when it has said for the first time that it and its network are ready.
+	usable chan struct{}
 
-	// These belong to run: lost is whether the runtime does not answer, versionOld whether it may be another one since, cidr
+	// These belong to run: lost is whether the runtime does not answer, ready whether it and its network are, versionOld whether it may be another one since, cidr
 	// the node's pod addresses and toldCIDR those that the runtime was told.
-	lost, versionOld bool
-	cidr, toldCIDR   string
+	lost, ready, versionOld bool
+	cidr, toldCIDR          string
 }
 
 func newRuntimeWatch(runtime *cri.Client, n *node.Reporter, log *slog.Logger) *runtimeWatch {
 	return &runtimeWatch{runtime: runtime, node: n, log: log, pulled: make(chan struct{}, 1), cidrs: make(chan string, 1),
-		began: time.Now(), answered: make(chan struct{}), versionOld: true}
+		began: time.Now(), answered: make(chan struct{}), usable: make(chan struct{}), versionOld: true}
 }
 
 // name is how the runtime calls itself, empty before it has answered.
@@ -58,14 +58,6 @@ func (w *runtimeWatch) podCIDR(cidr string) {
 	default:
 	}
 	w.cidrs <- cidr
-}
-
-// handler tells what a runtime handler can do; one that the runtime does not speak of can nothing special.
-func (w *runtimeWatch) handler(name string) agent.Handler {
-	if all := w.handlers.Load(); all != nil {
-		return (*all)[name]
-	}
-	return agent.Handler{}
 }
 
 // imagesChanged says that a pull has brought an image.
@@ -82,6 +74,7 @@ func (w *runtimeWatch) run(ctx context.Context) {
 	ask := time.NewTimer(0)
 	defer ask.Stop()
 	first := sync.OnceFunc(func() { close(w.answered) })
+	usable := sync.OnceFunc(func() { close(w.usable) })
 	for {
 		select {
 		case <-ctx.Done():
@@ -92,9 +85,12 @@ func (w *runtimeWatch) run(ctx context.Context) {
 			}
 			if !w.lost {
 				first()
+				if w.ready {
+					usable()
+				}
 				w.tellCIDR(ctx)
 			}
-			ask.Reset(pace(w.lost))
+			ask.Reset(pace(w.lost || !w.ready))
 			continue
 		case w.cidr = <-w.cidrs:
 			w.tellCIDR(ctx)
@@ -107,8 +103,8 @@ func (w *runtimeWatch) run(ctx context.Context) {
 	}
 }
 
-func pace(lost bool) time.Duration {
-	if lost {
+func pace(unwell bool) time.Duration {
+	if unwell {
 		return runtimeRetry
 	}
 	return runtimeCheck
@@ -147,7 +143,9 @@ func (w *runtimeWatch) try(ctx context.Context) error {
 		w.versionOld = true // it may come back as another; until then it keeps its name
 		return err
 	}
-	w.node.SetRuntime(w.state(s))
+	state := w.state(s)
+	w.ready = state.Ready.OK && state.Network.OK
+	w.node.SetRuntime(state)
 	return nil
 }
 
@@ -163,14 +161,10 @@ func (w *runtimeWatch) state(s *runtimeapi.StatusResponse) node.Runtime {
 			out.Network = state
 		}
 	}
-	handlers := map[string]agent.Handler{}
 	for _, h := range s.GetRuntimeHandlers() {
-		handlers[h.Name] = agent.Handler{RecursiveReadOnly: h.GetFeatures().GetRecursiveReadOnlyMounts(),
-			UserNamespaces: h.GetFeatures().GetUserNamespaces()}
 		out.Handlers = append(out.Handlers, node.RuntimeHandler{Name: h.Name,
 			RecursiveReadOnlyMounts: h.GetFeatures().GetRecursiveReadOnlyMounts(), UserNamespaces: h.GetFeatures().GetUserNamespaces()})
 	}
-	w.handlers.Store(&handlers)
 	if f := s.GetFeatures(); f != nil {
 		out.SupplementalGroupsPolicy = &f.SupplementalGroupsPolicy
 	}

@@ -55,12 +55,17 @@ func (n *nodelet) runtimeHealth() error {
 	return nil
 }
 
-// notify tells systemd that the agent is ready once the runtime has answered, then that it is alive as long as it is well.
+// networkWait is how long the agent counts as starting while the runtime's network is not ready. It may never be before the
+// agent runs the pods that set it up, and kubeadm waits for the unit before it installs them.
+const networkWait = 10 * time.Second
+
+// aliveLimit is how long the supervisor may be busy with one thing before the watchdog is not fed.
+const aliveLimit = 10 * time.Second
+
+// notify tells systemd that the agent is ready once the runtime can run pods, then that it is alive as long as it is well.
 func (n *nodelet) notify(ctx context.Context) {
-	select {
-	case <-ctx.Done():
+	if !n.awaitUsable(ctx) {
 		return
-	case <-n.watch.answered:
 	}
 	interval, err := systemd.WatchdogInterval()
 	if err == nil {
@@ -69,7 +74,36 @@ func (n *nodelet) notify(ctx context.Context) {
 	if err != nil {
 		n.log.Warn("cannot tell systemd how the agent is", "err", err)
 	}
-	systemd.Watch(ctx, interval, n.runtimeHealth, func(err error) { n.log.Error("not well, systemd is not told otherwise", "err", err) })
+	systemd.Watch(ctx, interval, func() error { return n.alive(ctx) },
+		func(err error) { n.log.Error("not well, systemd is not told otherwise", "err", err) })
 	<-ctx.Done()
 	_ = systemd.Notify(systemd.Stopping)
+}
+
+// awaitUsable waits for a runtime that can run pods; one without a network can run those of the host's, after a while.
+func (n *nodelet) awaitUsable(ctx context.Context) bool {
+	_ = systemd.Notify(systemd.Status("waiting for the container runtime at " + n.cfg.Runtime.Endpoint))
+	select {
+	case <-ctx.Done():
+		return false
+	case <-n.watch.answered:
+	}
+	_ = systemd.Notify(systemd.Status("waiting for the container runtime's network"))
+	line := "runs the pods of node " + n.cfg.Node.Name
+	select {
+	case <-ctx.Done():
+		return false
+	case <-n.watch.usable:
+	case <-time.After(networkWait):
+		line += "; the container runtime's network was not ready at the start"
+	}
+	_ = systemd.Notify(systemd.Status(line))
+	return true
+}
+
+// alive is the health that the watchdog looks at.
+func (n *nodelet) alive(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, aliveLimit)
+	defer cancel()
+	return errors.Join(n.runtimeHealth(), n.supervisor.Alive(ctx))
 }

@@ -1,0 +1,134 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodelet/nodelet/agent/plan"
+)
+
+// Eviction ends a pod that its source still wants: the node needs its place, or goes down. The API object stays, with phase
+// Failed and these words.
+type Eviction struct {
+	Reason, Message string
+	// Grace is how long the containers get; the pod's own grace if that is shorter.
+	Grace time.Duration
+}
+
+func (e *Eviction) stop(pod *corev1.Pod) *plan.Stop {
+	return &plan.Stop{Cause: plan.StopEvicted, Deadline: time.Now().Add(min(e.Grace, plan.Grace(pod))), Reason: e.Reason, Message: e.Message}
+}
+
+// Evict ends a pod. released is closed when all that the pod held is given back, at once for a pod that has no worker or when
+// ctx ends before the supervisor has heard of it. An eviction is not remembered after the end of this life of the agent.
+func (s *Supervisor) Evict(ctx context.Context, pod types.UID, e Eviction) (released <-chan struct{}) {
+	done := make(chan struct{})
+	ended := func(entry *entry) {
+		if entry == nil || entry.order.Rejected != nil {
+			close(done)
+			return
+		}
+		stop := entry.order.Stop.Stricter(e.stop(entry.order.Pod))
+		if entry.order.Stop != stop {
+			entry.order.Stop = stop
+			entry.worker.inbox.put(entry.order)
+		}
+		go func() {
+			defer close(done)
+			select {
+			case <-entry.worker.released:
+			case <-entry.worker.gone:
+			case <-s.gone:
+			}
+		}()
+	}
+	if !s.do(ctx, func() { ended(s.workers[pod]) }) {
+		close(done)
+	}
+	return done
+}
+
+// Active are the pods that hold something of the node, or soon will.
+func (s *Supervisor) Active(ctx context.Context) []*corev1.Pod {
+	var all []*corev1.Pod
+	s.do(ctx, func() {
+		for _, e := range s.workers {
+			if e.order.Rejected == nil && !e.worker.isReleased() {
+				all = append(all, e.order.Pod)
+			}
+		}
+	})
+	return all
+}
+
+// Alive is nil while the supervisor's goroutine goes round, or has not begun to; an error when it does not answer before ctx ends.
+func (s *Supervisor) Alive(ctx context.Context) error {
+	select {
+	case <-s.began:
+	default:
+		return nil
+	}
+	s.do(ctx, func() {})
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("the supervisor of the pods does not answer: %w", err)
+	}
+	return nil
+}
+
+// do runs f in the supervisor's goroutine and waits for it; false where that has ended, or is not free before ctx ends.
+func (s *Supervisor) do(ctx context.Context, f func()) bool {
+	ran := make(chan struct{})
+	select {
+	case s.asked <- func() { f(); close(ran) }:
+		<-ran
+		return true
+	case <-s.gone:
+		return false
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// EndInWaves ends all pods in waves of rising priority when the node goes down: each wave gets its time, or less when all its
+// pods have given back what they held. begun is told the index of each wave before it begins; waves before the one numbered
+// first have passed in an earlier life, whatever is left of them ends at once with the first.
+func (s *Supervisor) EndInWaves(ctx context.Context, times []plan.WaveTime, first int, begun func(wave int)) {
+	for i := first; i < len(times); i++ {
+		begun(i)
+		var pods []*corev1.Pod
+		for _, pod := range s.Active(ctx) {
+			if plan.WaveOf(times, pod) <= i {
+				pods = append(pods, pod)
+			}
+		}
+		s.endWave(ctx, times[i], pods)
+	}
+}
+
+func (s *Supervisor) endWave(ctx context.Context, t plan.WaveTime, pods []*corev1.Pod) {
+	if len(pods) == 0 {
+		return
+	}
+	began := time.Now()
+	s.log.Info("shutdown ends pods", "priority", t.Priority, "pods", len(pods), "grace", t.Grace)
+	ctx, cancel := context.WithTimeout(ctx, t.Grace)
+	defer cancel()
+	var all []<-chan struct{}
+	for _, pod := range pods {
+		all = append(all, s.Evict(ctx, pod.UID, Eviction{Reason: plan.ReasonTerminated, Message: plan.MessageTerminated, Grace: t.Grace}))
+	}
+	for i, released := range all {
+		select {
+		case <-released:
+		case <-ctx.Done():
+			s.log.Warn("shutdown waits no longer for the pods of this priority", "priority", t.Priority, "took", time.Since(began),
+				"first", pods[i].Namespace+"/"+pods[i].Name)
+			return
+		}
+	}
+	s.log.Info("shutdown has ended the pods of this priority", "priority", t.Priority, "took", time.Since(began))
+}

@@ -1,0 +1,60 @@
+package systemd
+
+import (
+	_ "embed" // the unit files
+	"errors"
+	"fmt"
+	"strings"
+)
+
+//go:embed nodelet.service
+var unitText string
+
+//go:embed service.conf
+var serviceText string
+
+// Unit is the text of nodelet.service for the program at this path.
+func Unit(program string) string {
+	return strings.NewReplacer("{{.Program}}", program, "{{.Service}}", serviceText).Replace(unitText)
+}
+
+// TakeOver is the text of a drop-in that puts program into kubelet.service in the place of the kubelet, with the arguments,
+// environment and everything else as they are: who takes the drop-in away has the kubelet back. shown is what `systemctl cat
+// kubelet.service` prints.
+func TakeOver(shown, program string) (string, error) {
+	command, err := execStart(shown)
+	if err != nil {
+		return "", err
+	}
+	prefix := command[:len(command)-len(strings.TrimLeft(command, "-@:+!"))]
+	if strings.Contains(prefix, "@") {
+		return "", errors.New("kubelet.service starts its program under another name (ExecStart=@…): take the node over by hand")
+	}
+	_, args, _ := strings.Cut(strings.TrimLeft(command, "-@:+!"), " ")
+	return fmt.Sprintf("# Written by `nodelet systemd install`; `nodelet systemd uninstall` takes it away and brings the kubelet back.\n"+
+		"[Unit]\nStartLimitIntervalSec=0\n[Service]\nExecStart=\nExecStart=%s%s %s\n%s", prefix, program, strings.TrimSpace(args), serviceText), nil
+}
+
+// execStart is the command of a unit, as systemd would start it: the last one, after the last that was taken back.
+func execStart(shown string) (string, error) {
+	var found []string
+	lines := strings.Split(strings.ReplaceAll(shown, "\\\n", " "), "\n")
+	for _, line := range lines {
+		value, ok := strings.CutPrefix(strings.TrimSpace(line), "ExecStart=")
+		if !ok {
+			continue
+		}
+		if value = strings.TrimSpace(value); value == "" {
+			found = nil
+			continue
+		}
+		found = append(found, value)
+	}
+	switch len(found) {
+	case 0:
+		return "", errors.New("kubelet.service has no ExecStart: is it installed?")
+	case 1:
+		return found[0], nil
+	}
+	return "", fmt.Errorf("kubelet.service starts %d programs, not one: take the node over by hand", len(found))
+}

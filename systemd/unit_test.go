@@ -1,0 +1,113 @@
+package systemd
+
+import (
+	"bytes"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+const kubeadmUnit = `# /lib/systemd/system/kubelet.service
+[Service]
+ExecStart=/usr/bin/kubelet
+Restart=always
+# /usr/lib/systemd/system/kubelet.service.d/10-kubeadm.conf
+[Service]
+Environment="KUBELET_KUBECONFIG_ARGS=--bootstrap-kubeconfig=/etc/kubernetes/bootstrap-kubelet.conf --kubeconfig=/etc/kubernetes/kubelet.conf"
+EnvironmentFile=-/var/lib/kubelet/kubeadm-flags.env
+ExecStart=
+ExecStart=/usr/bin/kubelet $KUBELET_KUBECONFIG_ARGS $KUBELET_CONFIG_ARGS \
+  $KUBELET_KUBEADM_ARGS $KUBELET_EXTRA_ARGS
+`
+
+func TestTakeOver(t *testing.T) {
+	got, err := TakeOver(kubeadmUnit, "/usr/bin/nodelet")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"ExecStart=\nExecStart=/usr/bin/nodelet $KUBELET_KUBECONFIG_ARGS $KUBELET_CONFIG_ARGS    $KUBELET_KUBEADM_ARGS $KUBELET_EXTRA_ARGS\n",
+		"Type=notify\n", "KillMode=process\n", "Restart=always\n", "FileDescriptorStoreMax="} {
+		if !strings.Contains(got, want) {
+			t.Errorf("no %q in\n%s", want, got)
+		}
+	}
+	if got, err := TakeOver("ExecStart=-/opt/kubelet --a=b\n", "/n"); err != nil || !strings.Contains(got, "ExecStart=-/n --a=b\n") {
+		t.Errorf("%v\n%s", err, got)
+	}
+	for name, bad := range map[string]string{"none": "[Unit]\n", "taken back": "ExecStart=/a\nExecStart=\n", "two": "ExecStart=/a\nExecStart=/b\n",
+		"renamed": "ExecStart=@/usr/bin/kubelet kubelet -v=2\n"} {
+		if got, err := TakeOver(bad, "/n"); err == nil {
+			t.Errorf("%s: %s", name, got)
+		}
+	}
+}
+
+func TestUnit(t *testing.T) {
+	got := Unit("/usr/bin/nodelet")
+	if strings.Contains(got, "{{") || !strings.Contains(got, "ExecStart=/usr/bin/nodelet $NODELET_ARGS\n") || !strings.Contains(got, "WatchdogSec=") {
+		t.Error(got)
+	}
+}
+
+// TestKeep: systemd gets the descriptor itself, under its name.
+func TestKeep(t *testing.T) {
+	t.Setenv("NOTIFY_SOCKET", "")
+	if err := Keep("x", os.Stdin); err != nil {
+		t.Error(err)
+	}
+	path := filepath.Join(t.TempDir(), "notify")
+	c, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Net: "unixgram", Name: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	t.Setenv("NOTIFY_SOCKET", path)
+	file, err := os.CreateTemp(t.TempDir(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	if err := Keep("lock", file); err != nil {
+		t.Fatal(err)
+	}
+	buf, oob := make([]byte, 100), make([]byte, 100)
+	n, oobn, _, _, err := c.ReadMsgUnix(buf, oob)
+	if err != nil || string(buf[:n]) != "FDSTORE=1\nFDNAME=lock" {
+		t.Fatalf("%q, %v", buf[:n], err)
+	}
+	messages, err := unix.ParseSocketControlMessage(oob[:oobn])
+	if err != nil || len(messages) != 1 {
+		t.Fatalf("%v %v", messages, err)
+	}
+	fds, err := unix.ParseUnixRights(&messages[0])
+	if err != nil || len(fds) != 1 {
+		t.Fatalf("%v %v", fds, err)
+	}
+	defer unix.Close(fds[0])
+	var a, b unix.Stat_t
+	if unix.Fstat(fds[0], &a) != nil || unix.Fstat(int(file.Fd()), &b) != nil || a.Ino != b.Ino {
+		t.Error("another file came")
+	}
+}
+
+func TestJournalHandler(t *testing.T) {
+	var out bytes.Buffer
+	log := slog.New(JournalHandler(&out, slog.LevelInfo)).With("a", 1)
+	log.Debug("not shown")
+	log.Info("one", "b", "x\ny")
+	log.WithGroup("g").Warn("two", "c", 3)
+	log.Error("three")
+	want := "<6>msg=one a=1 b=\"x\\ny\"\n<4>msg=two a=1 g.c=3\n<3>msg=three a=1\n"
+	if out.String() != want {
+		t.Errorf("%q, want %q", out.String(), want)
+	}
+	t.Setenv("JOURNAL_STREAM", "1:2")
+	if ToJournal(os.Stderr) {
+		t.Error("standard error is no journal here")
+	}
+}
