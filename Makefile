@@ -57,6 +57,11 @@ e2e: build ## the long tests on real parts and partners; RUN=regexp chooses amon
 	@$(TESTBED) down --name $(E2E) 2>/dev/null # what an interrupted run has left
 	@NODELET_E2E_NAME=$(E2E) go test -tags e2e -count=1 -timeout 80m -v -run '$(RUN)' ./test/e2e/...
 
+.PHONY: conformance
+conformance: build ## Kubernetes' own node tests; AGENT=kubelet, FOCUS=, SKIP= and LABEL= choose others
+	@echo "==> Kubernetes' own test suite (the first time builds it: some minutes)"
+	@go run ./test/conformance
+
 .PHONY: bench
 bench: build ## nodelet beside the kubelet and the bare runtime, in one run
 	@echo "==> benchmark: runtime floor, kubelet, nodelet (about 15 minutes)"

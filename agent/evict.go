@@ -83,7 +83,7 @@ func (s *Supervisor) Alive(ctx context.Context) error {
 func (s *Supervisor) do(ctx context.Context, f func()) bool {
 	ran := make(chan struct{})
 	select {
-	case s.asked <- func() { f(); close(ran) }:
+	case s.asks <- func() { f(); close(ran) }:
 		<-ran
 		return true
 	case <-s.gone:

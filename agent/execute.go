@@ -30,6 +30,8 @@ type task struct {
 	// mounts are the mounted volumes by name and image the container's image, for CreateContainer.
 	mounts map[string]volumes.Mounted
 	image  images.Image
+	// pulled are the images made present, by what they are for, for CreateContainer.
+	pulled map[string]images.Image
 	// services are those read while the sandbox was made, for CreateContainer.
 	services *serviceRead
 	// made is how the container was made, for StopContainer.

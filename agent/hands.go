@@ -15,6 +15,7 @@ import (
 	"github.com/nodelet/nodelet/kube/objects"
 	"github.com/nodelet/nodelet/kube/status"
 	"github.com/nodelet/nodelet/probes"
+	"github.com/nodelet/nodelet/userns"
 	"github.com/nodelet/nodelet/volumes"
 )
 
@@ -38,8 +39,10 @@ type Hands struct {
 	// RuntimeName is how the runtime calls itself, for example containerd; it prefixes container IDs in statuses. It is known
 	// before the supervisor runs, and stays while the runtime is away.
 	RuntimeName func() string
-	// RecursiveReadOnly tells that the runtime's default handler can mount read-only recursively.
-	RecursiveReadOnly bool
+	// Handler tells what a runtime handler can do, by its name; the default one has none.
+	Handler func(name string) Handler
+	// UserNS sets IDs aside for pods with a user namespace of their own.
+	UserNS *userns.Table
 	// Pulled is told when a pull has brought an image.
 	Pulled func()
 	// Gone is told when a pod has left the node altogether. May be nil.
@@ -48,6 +51,14 @@ type Hands struct {
 	BackoffFirst, BackoffMax time.Duration
 	// LogLinks is where log collectors look for links to the containers' logs; empty means /var/log/containers.
 	LogLinks string
+}
+
+// Handler is what a runtime handler can do.
+type Handler struct {
+	// RecursiveReadOnly: it can make read-only mounts recursive.
+	RecursiveReadOnly bool
+	// UserNamespaces: it can give pods a user namespace.
+	UserNamespaces bool
 }
 
 // Objects gives the API objects that pods refer to: kube/objects with an API server, the manifest directory without.
@@ -75,7 +86,19 @@ func (h *Hands) gone() {
 }
 
 // planNode are the node's facts as plan wants them.
-func (h *Hands) planNode() plan.Node {
+func (h *Hands) planNode(s *plan.Sandbox) plan.Node {
 	return plan.Node{HostIPs: h.Node().HostIPs, BackoffFirst: h.BackoffFirst, BackoffMax: h.BackoffMax,
-		RuntimeName: h.RuntimeName(), RecursiveReadOnly: h.RecursiveReadOnly}
+		RuntimeName: h.RuntimeName(), RecursiveReadOnly: h.handlerOf(s).RecursiveReadOnly}
+}
+
+// handlerOf is what the handler of a sandbox can do; that of the default one where there is no sandbox yet.
+func (h *Hands) handlerOf(s *plan.Sandbox) Handler {
+	name := ""
+	if s != nil {
+		name = s.Handler
+	}
+	if h.Handler == nil {
+		return Handler{}
+	}
+	return h.Handler(name)
 }

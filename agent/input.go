@@ -33,6 +33,10 @@ func (t *task) containerInput(ctx context.Context, s plan.CreateContainer) (*spe
 		PodIPs:  t.sandbox.IPs,
 		Objects: objs, Volumes: t.volumeFacts(), TargetID: t.target(c.Name),
 	}
+	in.RecursiveReadOnly = t.hands.handlerOf(t.sandbox).RecursiveReadOnly
+	if in.UserNS, err = t.userNS(); err != nil {
+		return nil, err
+	}
 	in.SubPaths, err = t.subPaths(ctx, in)
 	return in, err
 }
@@ -78,15 +82,15 @@ func (t *task) volumeFacts() map[string]spec.Volume {
 	out := make(map[string]spec.Volume, len(t.mounts))
 	for i := range t.pod.Spec.Volumes {
 		vol := &t.pod.Spec.Volumes[i]
-		m, ok := t.mounts[vol.Name]
-		if !ok {
+		if vol.Image != nil {
+			if image, ok := t.pulled[plan.EnsureImage{Volume: vol.Name}.For()]; ok {
+				out[vol.Name] = spec.Volume{Image: &runtimeapi.ImageSpec{Image: image.Ref, UserSpecifiedImage: vol.Image.Reference}}
+			}
 			continue
 		}
-		fact := spec.Volume{HostPath: m.HostPath, ReadOnly: m.ReadOnly, Relabel: m.SELinuxRelabel}
-		if vol.Image != nil {
-			fact.Image = &runtimeapi.ImageSpec{Image: vol.Image.Reference}
+		if m, ok := t.mounts[vol.Name]; ok {
+			out[vol.Name] = spec.Volume{HostPath: m.HostPath, ReadOnly: m.ReadOnly, Relabel: m.SELinuxRelabel}
 		}
-		out[vol.Name] = fact
 	}
 	return out
 }

@@ -51,7 +51,7 @@ func (w *worker) observe(ctx context.Context) (plan.Observed, error) {
 		Sandboxes: w.facts.sandboxes, Containers: w.facts.containers,
 		Verdicts: w.verdicts(),
 		Memory:   w.memory,
-		Node:     w.hands.planNode(),
+		Node:     w.hands.planNode(newestReady(w.facts.sandboxes)),
 	}
 	if plan.Stopping(w.desired.Desired, o) {
 		return o, w.observeDisk(&o)
@@ -110,7 +110,7 @@ func forget[V any](read map[string]V, all []cri.Container) {
 func sandboxFact(s *runtimeapi.PodSandboxStatus) plan.Sandbox {
 	out := plan.Sandbox{
 		ID: s.Id, Attempt: s.GetMetadata().GetAttempt(), CreatedAt: time.Unix(0, s.CreatedAt),
-		Ready: s.State == runtimeapi.PodSandboxState_SANDBOX_READY,
+		Ready: s.State == runtimeapi.PodSandboxState_SANDBOX_READY, Handler: s.RuntimeHandler,
 	}
 	if ip := s.GetNetwork().GetIp(); ip != "" {
 		out.IPs = append(out.IPs, ip)

@@ -22,7 +22,7 @@ const minStop = 2 * time.Second
 // logLinks is where log collectors look for links to the containers' logs, unless Hands.LogLinks says otherwise.
 const logLinks = "/var/log/containers"
 
-// ensureImage makes the image of a container present by its pull policy.
+// ensureImage makes the image of a container or of an image volume present by its pull policy.
 func (t *task) ensureImage(ctx context.Context, s plan.EnsureImage) (images.Image, error) {
 	have, present, err := t.hands.Images.Present(ctx, s.Image)
 	if err != nil {
@@ -30,7 +30,7 @@ func (t *task) ensureImage(ctx context.Context, s plan.EnsureImage) (images.Imag
 	}
 	switch {
 	case present && s.Policy != corev1.PullAlways:
-		t.containerEvent(s.Container, corev1.EventTypeNormal, "Pulled",
+		t.imageEvent(s, "Pulled",
 			fmt.Sprintf("Container image %q already present on machine and can be accessed by the pod", s.Image))
 		return have, nil
 	case s.Policy == corev1.PullNever:
@@ -45,7 +45,7 @@ func (t *task) ensureImage(ctx context.Context, s plan.EnsureImage) (images.Imag
 	if err != nil {
 		return images.Image{}, err
 	}
-	t.containerEvent(s.Container, corev1.EventTypeNormal, "Pulling", fmt.Sprintf("Pulling image %q", s.Image))
+	t.imageEvent(s, "Pulling", fmt.Sprintf("Pulling image %q", s.Image))
 	return t.pull(ctx, s, images.PullRequest{Image: s.Image, PullSecrets: secrets, Sandbox: sandbox})
 }
 
@@ -57,10 +57,19 @@ func (t *task) pull(ctx context.Context, s plan.EnsureImage, r images.PullReques
 	}
 	t.hands.Pulled()
 	total := time.Since(began)
-	t.containerEvent(s.Container, corev1.EventTypeNormal, "Pulled", fmt.Sprintf(
+	t.imageEvent(s, "Pulled", fmt.Sprintf(
 		"Successfully pulled image %q in %s (%s including waiting). Image size: %d bytes.",
 		s.Image, got.Took.Truncate(time.Millisecond), total.Truncate(time.Millisecond), got.Size))
 	return got.Image, nil
+}
+
+// imageEvent tells people of an image; a volume's is the pod's affair.
+func (t *task) imageEvent(s plan.EnsureImage, reason, message string) {
+	if s.Volume != "" {
+		t.event(corev1.EventTypeNormal, reason, message)
+		return
+	}
+	t.containerEvent(s.Container, corev1.EventTypeNormal, reason, message)
 }
 
 // createContainer makes an instance of a container.

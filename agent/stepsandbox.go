@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 
@@ -33,6 +34,9 @@ func (t *task) createSandbox(ctx context.Context, s plan.CreateSandbox) error {
 			return err
 		}
 	}
+	if ownUsers(t.pod) && !t.hands.handlerOf(&plan.Sandbox{Handler: handler}).UserNamespaces {
+		return noUserNamespaces(handler)
+	}
 	if err := os.MkdirAll(cfg.LogDirectory, 0o755); err != nil {
 		return fmt.Errorf("make log directory: %w", err)
 	}
@@ -43,7 +47,11 @@ func (t *task) createSandbox(ctx context.Context, s plan.CreateSandbox) error {
 }
 
 func (t *task) sandboxConfig(attempt uint32) (*runtimeapi.PodSandboxConfig, error) {
-	cfg, warnings, err := spec.Sandbox(&spec.SandboxInput{Pod: t.pod, Attempt: attempt, Node: t.hands.Node()})
+	userNS, err := t.userNS()
+	if err != nil {
+		return nil, err
+	}
+	cfg, warnings, err := spec.Sandbox(&spec.SandboxInput{Pod: t.pod, Attempt: attempt, Node: t.hands.Node(), UserNS: userNS})
 	if err != nil {
 		return nil, err
 	}
@@ -51,4 +59,30 @@ func (t *task) sandboxConfig(attempt uint32) (*runtimeapi.PodSandboxConfig, erro
 		t.event(corev1.EventTypeWarning, w.Reason, w.Message)
 	}
 	return cfg, nil
+}
+
+// ownUsers: the pod wants a user namespace of its own.
+func ownUsers(pod *corev1.Pod) bool { return pod.Spec.HostUsers != nil && !*pod.Spec.HostUsers }
+
+// noUserNamespaces says what a pod waits for that the runtime cannot serve.
+func noUserNamespaces(handler string) error {
+	if handler != "" {
+		return fmt.Errorf("can't set `spec.hostUsers: false`, RuntimeClass handler %q does not support user namespaces", handler)
+	}
+	return errors.New("can't set `spec.hostUsers: false`, runtime does not support user namespaces")
+}
+
+// userNS is the pod's range of user and group IDs on the host; nil where it shares those of the node.
+func (t *task) userNS() ([]spec.IDMapping, error) {
+	if !ownUsers(t.pod) {
+		return nil, nil
+	}
+	if t.hands.UserNS == nil {
+		return nil, noUserNamespaces("")
+	}
+	r, err := t.hands.UserNS.Of(t.pod.UID)
+	if err != nil {
+		return nil, err
+	}
+	return []spec.IDMapping{{ContainerID: 0, HostID: r.First, Length: r.Length}}, nil
 }

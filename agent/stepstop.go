@@ -107,7 +107,13 @@ func (t *task) removeDir(ctx context.Context) error {
 			return err
 		}
 	}
-	return t.hands.Volumes.RemovePodDir(ctx, t.pod.UID)
+	if err := t.hands.Volumes.RemovePodDir(ctx, t.pod.UID); err != nil {
+		return err
+	}
+	if t.hands.UserNS != nil {
+		t.hands.UserNS.Release(t.pod.UID)
+	}
+	return nil
 }
 
 // logDirs are the log directories of a pod of which perhaps nothing but the UID is known: <namespace>_<name>_<uid>.

@@ -37,8 +37,8 @@ type Supervisor struct {
 	relist   chan []cri.PodSummary
 	ended    chan types.UID
 	explain  chan chan<- []*Explanation
-	// asked are functions to run in the supervisor's goroutine.
-	asked chan func()
+	// asks are questions that are answered in the loop, between two events.
+	asks chan func()
 	// began is closed when the loop has begun.
 	began chan struct{}
 
@@ -85,7 +85,7 @@ func NewSupervisor(hands *Hands, log *slog.Logger) *Supervisor {
 	return &Supervisor{
 		hands: hands, log: log, gates: newGates(),
 		sets: newMailbox[*pods.Set](), nudges: make(chan nudge, 128), attempts: make(chan probeEvent, 16), relist: make(chan []cri.PodSummary, 1),
-		ended: make(chan types.UID, 16), explain: make(chan chan<- []*Explanation), asked: make(chan func()), began: make(chan struct{}),
+		ended: make(chan types.UID, 16), explain: make(chan chan<- []*Explanation), asks: make(chan func()), began: make(chan struct{}),
 		set: &pods.Set{}, workers: map[types.UID]*entry{}, prints: map[types.UID]uint64{},
 		again: make(chan struct{}, 1), gone: make(chan struct{}), shares: newMailbox[int64](),
 	}
@@ -139,10 +139,10 @@ func (s *Supervisor) Run(ctx context.Context) {
 			s.tellAttempt(a)
 		case all := <-s.relist:
 			s.compare(ctx, all)
-		case f := <-s.asked:
-			f()
 		case q := <-s.explain:
 			q <- s.explanations()
+		case ask := <-s.asks:
+			ask()
 		}
 	}
 }

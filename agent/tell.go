@@ -35,6 +35,7 @@ func (w *worker) tell(p plan.Plan) {
 		w.hands.Status.Set(publish, p.Status, status.Options{Gone: p.Released && w.desired.stopCause() == plan.StopDeleted})
 	}
 	w.explained.Store(explanation(&w.desired, p))
+	w.show(&p.Status)
 	if p.Released && !w.isReleased() {
 		close(w.released)
 	}

@@ -50,7 +50,7 @@ type worker struct {
 	desired Order
 	memory  plan.Memory
 	cancels map[string]context.CancelFunc
-	// mounts are the mounted volumes and pulled the images made present, by volume and container name; onDisk is what the
+	// mounts are the mounted volumes and pulled the images made present, by volume name and by what they are for; onDisk is what the
 	// pod's end must take down.
 	mounts map[string]volumes.Mounted
 	pulled map[string]images.Image
@@ -66,6 +66,8 @@ type worker struct {
 	told  told
 	// explained is what the last plan says of the pod; others read it.
 	explained atomic.Pointer[Explanation]
+	// shown is what the last turn made of the pod; others read it, and wait for the next.
+	shown atomic.Pointer[shown]
 }
 
 func newWorker(hands *Hands, gates *gates, log *slog.Logger) *worker {
@@ -78,6 +80,7 @@ func newWorker(hands *Hands, gates *gates, log *slog.Logger) *worker {
 		facts: newRuntimeFacts(), stale: true, told: told{backoffs: map[string]string{}},
 	}
 	w.timer.Stop()
+	w.shown.Store(&shown{over: make(chan struct{})})
 	return w
 }
 
@@ -165,7 +168,7 @@ func (w *worker) ended(r outcome) {
 			w.mounts[s.Volume] = r.mounted
 		}
 	case plan.EnsureImage:
-		w.pulled[s.Container] = r.image
+		w.pulled[s.For()] = r.image
 	case plan.CreateSandbox, plan.StopSandbox, plan.RemoveSandbox,
 		plan.CreateContainer, plan.StartContainer, plan.StopContainer, plan.RemoveContainer:
 		w.stale = true
@@ -242,6 +245,7 @@ func (w *worker) task(step plan.Step) *task {
 	switch s := step.(type) {
 	case plan.CreateContainer:
 		t.mounts, t.image, t.services = maps.Clone(w.mounts), w.pulled[s.Name], w.services
+		t.pulled = maps.Clone(w.pulled)
 	case plan.StopContainer:
 		t.made = w.facts.made[s.ID]
 	case plan.Unmount:

@@ -30,6 +30,7 @@ import (
 	"github.com/nodelet/nodelet/kube/pods"
 	"github.com/nodelet/nodelet/kube/status"
 	"github.com/nodelet/nodelet/probes"
+	"github.com/nodelet/nodelet/userns"
 	"github.com/nodelet/nodelet/volumes"
 )
 
@@ -43,6 +44,8 @@ type world struct {
 	life    *life
 	// amnesia: what a life of the agent has published is lost with it.
 	amnesia bool
+	// noUserNamespaces: the runtime's handler lacks them.
+	noUserNamespaces bool
 
 	mu     sync.Mutex
 	set    pods.Set
@@ -129,6 +132,8 @@ func (w *world) begin() {
 			return plan.Admit(pod, nil, node.Allocatable, others)
 		},
 	}
+	hands.Handler = func(string) agent.Handler { return agent.Handler{UserNamespaces: !w.noUserNamespaces} }
+	hands.UserNS = w.userNS(vols)
 	hands.Probes = probes.New(probes.Config{
 		Exec:    hands.Exec,
 		Verdict: func(pod types.UID, _ probes.Verdict) { l.VerdictChanged(pod) },
@@ -142,6 +147,22 @@ func (w *world) begin() {
 	w.life = l
 	w.deliver()
 	synctest.Wait()
+}
+
+// userNS is the table of user namespaces, with what an earlier life of the agent has given away.
+func (w *world) userNS(vols *volumes.Volumes) *userns.Table {
+	uids, err := vols.Pods()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	table, bad, err := userns.New(userns.Config{IDsPerPod: userns.Unit,
+		Read:  func(pod types.UID) ([]byte, error) { return vols.ReadPodFile(pod, userns.File) },
+		Write: func(pod types.UID, content []byte) error { return vols.WritePodFile(pod, userns.File, content) },
+	}, uids)
+	if err != nil || len(bad) > 0 {
+		w.t.Fatal(err, bad)
+	}
+	return table
 }
 
 func (w *world) node() *spec.Node {

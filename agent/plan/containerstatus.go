@@ -283,13 +283,18 @@ func (v *view) failure(s *slot) (reason, message string) {
 		return cmp.Or(f.Reason, ReasonCreateContainer), f.Message
 	}
 	if f, failed := v.o.Memory.Failures["image "+s.spec.Name]; failed && f.Image == s.spec.Image {
-		return imageFailure(s, f)
+		return imageFailure(s.spec.Image, f)
+	}
+	for vol := range v.imageVolumes(s) {
+		if f, failed := v.o.Memory.Failures["image "+imageVolume(vol.Name)]; failed && f.Image == vol.Image.Reference {
+			return imageFailure(vol.Image.Reference, f)
+		}
 	}
 	return "", ""
 }
 
 // imageFailure: the first failed pull shows itself, later ones show that the next has to wait.
-func imageFailure(s *slot, f Failure) (reason, message string) {
+func imageFailure(image string, f Failure) (reason, message string) {
 	reason = cmp.Or(f.Reason, ReasonErrImagePull)
 	switch reason {
 	case ReasonErrImageNeverPull, ReasonInvalidImageName, "ImageInspectError":
@@ -298,7 +303,7 @@ func imageFailure(s *slot, f Failure) (reason, message string) {
 	if f.Count < 2 {
 		return reason, f.Message
 	}
-	return ReasonImagePullBackOff, fmt.Sprintf("Back-off pulling image %q: %s: %s", s.spec.Image, reason, f.Message)
+	return ReasonImagePullBackOff, fmt.Sprintf("Back-off pulling image %q: %s: %s", image, reason, f.Message)
 }
 
 // backingOff: the next instance has, or had, to wait for a crash-loop back-off.

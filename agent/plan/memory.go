@@ -2,6 +2,7 @@ package plan
 
 import (
 	"maps"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -18,7 +19,7 @@ type Memory struct {
 	Failures map[string]Failure
 	// Volumes are the mounted volumes by name.
 	Volumes map[string]Volume
-	// Images are the images made present, by container name.
+	// Images are the images made present, by what they are for (EnsureImage.For).
 	Images map[string]Image
 	// Started marks the containers, by ID, that this life of the agent has started: only those get a postStart hook.
 	Started map[string]bool
@@ -178,6 +179,14 @@ func (m *Memory) fail(key string, r Result, now time.Time, late bool) {
 		f.Image = s.Image
 	}
 	m.Failures[key] = f
+	if _, create := r.Step.(CreateContainer); create {
+		m.forgetImageVolumes()
+	}
+}
+
+// forgetImageVolumes: an image that a volume needs may have been removed since; it is looked for once more.
+func (m *Memory) forgetImageVolumes() {
+	maps.DeleteFunc(m.Images, func(what string, _ Image) bool { return strings.HasPrefix(what, imageVolume("")) })
 }
 
 func (m *Memory) succeed(r Result, late bool) {
@@ -187,7 +196,7 @@ func (m *Memory) succeed(r Result, late bool) {
 	case Mount:
 		m.Volumes[s.Volume] = Volume{RefreshAt: r.RefreshAt, Stale: late}
 	case EnsureImage:
-		m.Images[s.Container] = Image{Attempt: s.Attempt, Image: s.Image}
+		m.Images[s.For()] = Image{Attempt: s.Attempt, Image: s.Image}
 	case PostStart:
 		m.Hooks[s.ID] = Hook{}
 	case StopSandbox:

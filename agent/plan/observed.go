@@ -51,6 +51,8 @@ type Sandbox struct {
 	CreatedAt time.Time
 	// IPs are the pod's addresses, the primary one first; empty on the host's network.
 	IPs []string
+	// Handler is the runtime handler it was made with; empty for the default one.
+	Handler string
 }
 
 // ContainerState is the CRI's ContainerState.

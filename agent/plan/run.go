@@ -32,6 +32,9 @@ func (v *view) prepare(p *Plan) (ground bool) {
 	}
 	ground = true
 	for i := range v.d.Pod.Spec.Volumes {
+		if v.d.Pod.Spec.Volumes[i].Image != nil {
+			continue // its image comes with those of the containers that mount it
+		}
 		name := v.d.Pod.Spec.Volumes[i].Name
 		m, mounted := v.o.Memory.Volumes[name]
 		ground = ground && mounted
@@ -210,13 +213,42 @@ func (v *view) create(p *Plan, s *slot, ground bool) {
 			return
 		}
 	}
+	if v.images(p, s, attempt) && ground && v.current != nil {
+		v.step(p, CreateContainer{Name: s.spec.Name, Attempt: attempt, SandboxID: v.current.ID, Backoff: v.nextDelay(s)})
+	}
+}
+
+// images sees to the image of a container and those of the image volumes that it mounts. It tells whether all are there.
+func (v *view) images(p *Plan, s *slot, attempt uint32) bool {
+	all := true
 	have := v.o.Memory.Images[s.spec.Name]
 	if have.Attempt != attempt || have.Image != s.spec.Image {
+		all = false
 		v.step(p, EnsureImage{Container: s.spec.Name, Attempt: attempt, Image: s.spec.Image, Policy: s.spec.ImagePullPolicy})
-		return
 	}
-	if ground && v.current != nil {
-		v.step(p, CreateContainer{Name: s.spec.Name, Attempt: attempt, SandboxID: v.current.ID, Backoff: v.nextDelay(s)})
+	for vol := range v.imageVolumes(s) {
+		ensure := EnsureImage{Volume: vol.Name, Image: vol.Image.Reference, Policy: vol.Image.PullPolicy}
+		if v.o.Memory.Images[ensure.For()].Image == ensure.Image {
+			continue
+		}
+		all = false
+		if !slices.Contains(p.Steps, Step(ensure)) { // another container may mount it too
+			v.step(p, ensure)
+		}
+	}
+	return all
+}
+
+// imageVolumes yields the volumes that a container mounts and that are images.
+func (v *view) imageVolumes(s *slot) func(yield func(*corev1.Volume) bool) {
+	return func(yield func(*corev1.Volume) bool) {
+		for i := range v.d.Pod.Spec.Volumes {
+			vol := &v.d.Pod.Spec.Volumes[i]
+			mounted := func(m corev1.VolumeMount) bool { return m.Name == vol.Name }
+			if vol.Image != nil && slices.ContainsFunc(s.spec.VolumeMounts, mounted) && !yield(vol) {
+				return
+			}
+		}
 	}
 }
 

@@ -23,9 +23,11 @@ type (
 	Mount struct{ Volume string }
 	// CreateSandbox runs the pod's sandbox (CRI RunPodSandbox).
 	CreateSandbox struct{ Attempt uint32 }
-	// EnsureImage makes the image of a container present, by its pull policy.
+	// EnsureImage makes an image present, by its pull policy: that of a container, or that of an image volume, which has a
+	// Volume and no Container.
 	EnsureImage struct {
 		Container string
+		Volume    string
 		Attempt   uint32
 		Image     string
 		Policy    corev1.PullPolicy
@@ -75,7 +77,7 @@ type (
 func (Prepare) Key() string           { return "prepare" }
 func (s Mount) Key() string           { return "mount " + s.Volume }
 func (CreateSandbox) Key() string     { return "create sandbox" }
-func (s EnsureImage) Key() string     { return "image " + s.Container }
+func (s EnsureImage) Key() string     { return "image " + s.For() }
 func (s CreateContainer) Key() string { return "create " + s.Name }
 func (s StartContainer) Key() string  { return "start " + s.ID }
 func (s PostStart) Key() string       { return "poststart " + s.ID }
@@ -91,6 +93,9 @@ func (Prepare) String() string         { return "prepare directories and cgroup"
 func (s Mount) String() string         { return fmt.Sprintf("mount volume %s", s.Volume) }
 func (s CreateSandbox) String() string { return fmt.Sprintf("create sandbox attempt %d", s.Attempt) }
 func (s EnsureImage) String() string {
+	if s.Volume != "" {
+		return fmt.Sprintf("ensure image %s (%s) of volume %s", s.Image, s.Policy, s.Volume)
+	}
 	return fmt.Sprintf("ensure image %s (%s) for %s attempt %d", s.Image, s.Policy, s.Container, s.Attempt)
 }
 func (s CreateContainer) String() string {
@@ -115,6 +120,16 @@ func (s RemoveSandbox) String() string {
 func (s Unmount) String() string    { return fmt.Sprintf("unmount volume %s", s.Volume) }
 func (RemoveCgroup) String() string { return "remove cgroup" }
 func (RemoveDir) String() string    { return "remove pod directory" }
+
+// For names what the image is for: the container, or the volume in a form that no container is called by.
+func (s EnsureImage) For() string {
+	if s.Volume != "" {
+		return imageVolume(s.Volume)
+	}
+	return s.Container
+}
+
+func imageVolume(name string) string { return "volume " + name }
 
 func (Prepare) sealed()         {}
 func (Mount) sealed()           {}

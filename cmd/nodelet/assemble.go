@@ -25,6 +25,7 @@ import (
 	"github.com/nodelet/nodelet/kube/node"
 	"github.com/nodelet/nodelet/kube/objects"
 	"github.com/nodelet/nodelet/kube/pods"
+	"github.com/nodelet/nodelet/kube/server"
 	"github.com/nodelet/nodelet/kube/status"
 	"github.com/nodelet/nodelet/probes"
 	"github.com/nodelet/nodelet/volumes"
@@ -57,13 +58,16 @@ type nodelet struct {
 	watch       *runtimeWatch
 	cgroups     *cgroups.Tree
 	shutdown    *nodeShutdown
-	machine     machine
+	// server is the node's API, nil where it is off. What is in mounts before makeServer is served beside pods and streams.
+	server  *server.Server
+	mounts  []server.Mount
+	machine machine
 }
 
 // assemble makes the rooms and hands each what it needs of the others. Nothing runs yet.
 func assemble(cfg *config.Config, log *slog.Logger) (*nodelet, error) {
 	n := &nodelet{cfg: cfg, log: log}
-	for _, step := range []func() error{n.makeRuntime, n.makeIdentity, n.makeAPI, n.makeNode, n.makeServing, n.makePods, n.makeAgent} {
+	for _, step := range []func() error{n.makeRuntime, n.makeIdentity, n.makeAPI, n.makeNode, n.makeServing, n.makePods, n.makeAgent, n.makeServer} {
 		if err := step(); err != nil {
 			return nil, err
 		}
@@ -183,6 +187,10 @@ func (n *nodelet) makeAgent() error {
 	if n.mirrors != nil {
 		hands.Gone = n.mirrors.Wake
 	}
+	hands.Handler = n.watch.handler
+	if hands.UserNS, err = n.makeUserNS(vols); err != nil {
+		return err
+	}
 	n.prober = probes.New(probes.Config{
 		Exec:    hands.Exec,
 		Verdict: func(pod types.UID, _ probes.Verdict) { n.supervisor.VerdictChanged(pod) },
@@ -209,9 +217,6 @@ func (n *nodelet) admit(pod *corev1.Pod, others []*corev1.Pod) *plan.Rejection {
 	for i := range pod.Spec.Volumes {
 		v := &pod.Spec.Volumes[i]
 		err := volumes.Supported(v)
-		if v.Image != nil {
-			err = fmt.Errorf("volume %q: image volumes are not supported yet; copy the files from an init container", v.Name)
-		}
 		if err != nil {
 			return &plan.Rejection{Reason: "UnexpectedAdmissionError", Message: err.Error()}
 		}
@@ -239,6 +244,7 @@ func (n *nodelet) run(ctx context.Context) error {
 	start(n.deliver)
 	start(n.serveHealthz)
 	start(n.serveExplain)
+	start(n.serveAPI)
 	start(n.notify)
 	start(trim)
 	start(n.node.Run)

@@ -9,6 +9,7 @@ import (
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/nodelet/nodelet/agent"
 	"github.com/nodelet/nodelet/cri"
 	"github.com/nodelet/nodelet/kube/node"
 )
@@ -29,6 +30,8 @@ type runtimeWatch struct {
 	log     *slog.Logger
 	version atomic.Pointer[runtimeapi.VersionResponse]
 	pulled  chan struct{}
+	// handlers are what the runtime's handlers can do, by name.
+	handlers atomic.Pointer[map[string]agent.Handler]
 	// cidrs carries the newest pod addresses of the node.
 	cidrs chan string
 	// began is when the agent began; answered is closed when the runtime has answered for the first time.
@@ -58,6 +61,14 @@ func (w *runtimeWatch) podCIDR(cidr string) {
 	default:
 	}
 	w.cidrs <- cidr
+}
+
+// handler tells what a runtime handler can do; one that the runtime does not speak of can nothing special.
+func (w *runtimeWatch) handler(name string) agent.Handler {
+	if all := w.handlers.Load(); all != nil {
+		return (*all)[name]
+	}
+	return agent.Handler{}
 }
 
 // imagesChanged says that a pull has brought an image.
@@ -161,10 +172,14 @@ func (w *runtimeWatch) state(s *runtimeapi.StatusResponse) node.Runtime {
 			out.Network = state
 		}
 	}
+	handlers := map[string]agent.Handler{}
 	for _, h := range s.GetRuntimeHandlers() {
+		handlers[h.Name] = agent.Handler{RecursiveReadOnly: h.GetFeatures().GetRecursiveReadOnlyMounts(),
+			UserNamespaces: h.GetFeatures().GetUserNamespaces()}
 		out.Handlers = append(out.Handlers, node.RuntimeHandler{Name: h.Name,
 			RecursiveReadOnlyMounts: h.GetFeatures().GetRecursiveReadOnlyMounts(), UserNamespaces: h.GetFeatures().GetUserNamespaces()})
 	}
+	w.handlers.Store(&handlers)
 	if f := s.GetFeatures(); f != nil {
 		out.SupplementalGroupsPolicy = &f.SupplementalGroupsPolicy
 	}

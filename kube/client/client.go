@@ -11,6 +11,7 @@ import (
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -46,7 +47,8 @@ func newScheme() *runtime.Scheme {
 	s := runtime.NewScheme()
 	metav1.AddToGroupVersion(s, schema.GroupVersion{Version: "v1"})
 	for _, add := range []func(*runtime.Scheme) error{
-		corev1.AddToScheme, certificatesv1.AddToScheme, coordinationv1.AddToScheme, authenticationv1.AddToScheme, nodev1.AddToScheme,
+		corev1.AddToScheme, certificatesv1.AddToScheme, coordinationv1.AddToScheme, authenticationv1.AddToScheme,
+		authorizationv1.AddToScheme, nodev1.AddToScheme,
 	} {
 		utilruntime.Must(add(s))
 	}
@@ -63,6 +65,10 @@ type Client struct {
 	Node rest.Interface
 	// Certificates speaks to /apis/certificates.k8s.io/v1: certificatesigningrequests.
 	Certificates rest.Interface
+	// Authentication speaks to /apis/authentication.k8s.io/v1: tokenreviews.
+	Authentication rest.Interface
+	// Authorization speaks to /apis/authorization.k8s.io/v1: subjectaccessreviews.
+	Authorization rest.Interface
 }
 
 // LoadConfig reads the kubeconfig file at path. The error names the file, and the field where one is wrong.
@@ -96,6 +102,8 @@ func New(cfg *rest.Config, qps float32, burst int, userAgent string) (*Client, e
 		{&c.Coordination, coordinationv1.SchemeGroupVersion, "/apis"},
 		{&c.Node, nodev1.SchemeGroupVersion, "/apis"},
 		{&c.Certificates, certificatesv1.SchemeGroupVersion, "/apis"},
+		{&c.Authentication, authenticationv1.SchemeGroupVersion, "/apis"},
+		{&c.Authorization, authorizationv1.SchemeGroupVersion, "/apis"},
 	} {
 		if *g.into, err = groupClient(base, g.gv, g.root, httpClient); err != nil {
 			return nil, err

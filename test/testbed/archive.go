@@ -8,8 +8,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"path"
 	"runtime"
+	"slices"
 	"time"
 )
 
@@ -20,6 +22,7 @@ type image struct {
 	entrypoint []string
 	cmd        []string
 	env        []string
+	user       string
 }
 
 // imageFile is a file, a directory (mode has the directory bit tar knows: isDir) or a symbolic link (link is set).
@@ -36,6 +39,7 @@ type descriptor struct {
 	MediaType   string            `json:"mediaType"`
 	Digest      string            `json:"digest"`
 	Size        int64             `json:"size"`
+	Platform    *ociPlatform      `json:"platform,omitempty"`
 	Annotations map[string]string `json:"annotations,omitempty"`
 }
 
@@ -50,6 +54,7 @@ type ociConfig struct {
 		Entrypoint []string `json:"Entrypoint,omitempty"`
 		Cmd        []string `json:"Cmd,omitempty"`
 		Env        []string `json:"Env,omitempty"`
+		User       string   `json:"User,omitempty"`
 	} `json:"config"`
 	RootFS struct {
 		Type    string   `json:"type"`
@@ -70,30 +75,23 @@ type ociIndex struct {
 	Manifests     []descriptor `json:"manifests"`
 }
 
+const (
+	mediaIndex    = "application/vnd.oci.image.index.v1+json"
+	mediaManifest = "application/vnd.oci.image.manifest.v1+json"
+)
+
 // refAnnotation holds the full image reference; containerd's import names the image by it.
 const refAnnotation = "io.containerd.image.name"
 
 // write writes the image as a tar of an OCI image layout (OCI image-spec v1.1). The layer is not compressed: it goes no
 // further than to a runtime on the same disk. Equal images give equal bytes.
 func (img image) write(w io.Writer) error {
-	layer, err := img.layer()
+	out := &layout{tar: tar.NewWriter(w)}
+	manifest, err := img.manifest(out)
 	if err != nil {
 		return err
 	}
-	out := &layout{tar: tar.NewWriter(w)}
-	layerDesc := out.blob("application/vnd.oci.image.layer.v1.tar", layer)
-
-	var c ociConfig
-	c.ociPlatform = ociPlatform{Architecture: runtime.GOARCH, OS: "linux"}
-	c.Config.Entrypoint, c.Config.Cmd, c.Config.Env = img.entrypoint, img.cmd, img.env
-	c.RootFS.Type, c.RootFS.DiffIDs = "layers", []string{layerDesc.Digest}
-	manifest := out.json("application/vnd.oci.image.manifest.v1+json", ociManifest{
-		SchemaVersion: 2,
-		MediaType:     "application/vnd.oci.image.manifest.v1+json",
-		Config:        out.json("application/vnd.oci.image.config.v1+json", c),
-		Layers:        []descriptor{layerDesc},
-	})
-	index := ociIndex{SchemaVersion: 2, MediaType: "application/vnd.oci.image.index.v1+json"}
+	index := ociIndex{SchemaVersion: 2, MediaType: mediaIndex}
 	for _, ref := range img.refs {
 		manifest.Annotations = map[string]string{refAnnotation: ref}
 		index.Manifests = append(index.Manifests, manifest)
@@ -108,6 +106,46 @@ func (img image) write(w io.Writer) error {
 		return fmt.Errorf("write image %s: %w", img.refs[0], out.err)
 	}
 	return out.tar.Close()
+}
+
+// manifest adds the image's layer, configuration and manifest to a layout, and returns the manifest's descriptor.
+func (img image) manifest(out *layout) (descriptor, error) {
+	layer, err := img.layer()
+	if err != nil {
+		return descriptor{}, err
+	}
+	layerDesc := out.blob("application/vnd.oci.image.layer.v1.tar", layer)
+	var c ociConfig
+	c.ociPlatform = ociPlatform{Architecture: runtime.GOARCH, OS: "linux"}
+	c.Config.Entrypoint, c.Config.Cmd, c.Config.Env, c.Config.User = img.entrypoint, img.cmd, img.env, img.user
+	c.RootFS.Type, c.RootFS.DiffIDs = "layers", []string{layerDesc.Digest}
+	return out.json(mediaManifest, ociManifest{
+		SchemaVersion: 2,
+		MediaType:     mediaManifest,
+		Config:        out.json("application/vnd.oci.image.config.v1+json", c),
+		Layers:        []descriptor{layerDesc},
+	}), nil
+}
+
+// served lays the image out below dir as agnhost's fake registry wants it: manifests and blobs by digest, and a file for
+// the tag that holds the digest of its index.
+func (img image) served(dir, tag string) ([]imageFile, error) {
+	out := &layout{tar: tar.NewWriter(io.Discard), kept: map[string][]byte{}}
+	manifest, err := img.manifest(out)
+	if err != nil {
+		return nil, err
+	}
+	manifest.Platform = &ociPlatform{Architecture: runtime.GOARCH, OS: "linux"}
+	index := out.json(mediaIndex, ociIndex{SchemaVersion: 2, MediaType: mediaIndex, Manifests: []descriptor{manifest}})
+	files := []imageFile{{name: path.Join(dir, "manifests", tag), mode: 0o644, body: []byte(index.Digest + "\n")}}
+	for _, digest := range slices.Sorted(maps.Keys(out.kept)) {
+		kind := "blobs"
+		if "sha256:"+digest == index.Digest || "sha256:"+digest == manifest.Digest {
+			kind = "manifests"
+		}
+		files = append(files, imageFile{name: path.Join(dir, kind, "sha256", digest[:2], digest, "data"), mode: 0o644, body: out.kept[digest]})
+	}
+	return files, out.err
 }
 
 // layer is the image's root file system as a tar, everything owned by root.
@@ -132,10 +170,11 @@ func (img image) layer() ([]byte, error) {
 	return buf.Bytes(), tw.Close()
 }
 
-// layout writes an OCI layout and keeps the first error.
+// layout writes an OCI layout and keeps the first error; and the blobs by digest, where kept is a map.
 type layout struct {
-	tar *tar.Writer
-	err error
+	tar  *tar.Writer
+	err  error
+	kept map[string][]byte
 }
 
 func (l *layout) file(name string, body []byte) {
@@ -151,6 +190,9 @@ func (l *layout) blob(mediaType string, body []byte) descriptor {
 	sum := sha256.Sum256(body)
 	digest := hex.EncodeToString(sum[:])
 	l.file("blobs/sha256/"+digest, body)
+	if l.kept != nil {
+		l.kept[digest] = body
+	}
 	return descriptor{MediaType: mediaType, Digest: "sha256:" + digest, Size: int64(len(body))}
 }
 

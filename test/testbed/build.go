@@ -25,7 +25,8 @@ type goModule struct {
 	ldflags string
 	cgo     bool
 	tags    string
-	// programs are package paths below the module's.
+	// programs are package paths below the module's, or whole import paths of modules it requires. One that ends in .test is
+	// the test binary of its package.
 	programs []string
 }
 
@@ -55,15 +56,33 @@ func goModules() map[string]goModule {
 				"plugins/meta/portmap", "plugins/meta/firewall", "plugins/meta/bandwidth", "plugins/meta/tuning",
 			},
 		},
+		"suite": {
+			path:     "k8s.io/kubernetes",
+			programs: []string{"test/e2e" + testSuffix, "test/images/nonewprivs", "github.com/onsi/ginkgo/v2/ginkgo"},
+		},
 		"cri-tools": {path: "sigs.k8s.io/cri-tools", programs: []string{"cmd/crictl", "cmd/critest"}},
 	}
 }
 
+// testSuffix ends the names of test binaries.
+const testSuffix = ".test"
+
 // pkg is the import path of a program.
-func (m goModule) pkg(program string) string { return path.Join(m.path, program) }
+func (m goModule) pkg(program string) string {
+	program = strings.TrimSuffix(program, testSuffix)
+	if host, _, _ := strings.Cut(program, "/"); strings.Contains(host, ".") && program != "." {
+		return program
+	}
+	return path.Join(m.path, program)
+}
 
 // name is the file name of a program; a module whose root is the program gives its own.
-func (m goModule) name(program string) string { return path.Base(m.pkg(program)) }
+func (m goModule) name(program string) string {
+	if strings.HasSuffix(program, testSuffix) {
+		return path.Base(program)
+	}
+	return path.Base(m.pkg(program))
+}
 
 // Cache holds built programs and images. Its entries are keyed by version and appear whole, so any number of processes
 // may share it; deleting it costs only time.
@@ -167,11 +186,8 @@ func (c *Cache) build(ctx context.Context, m goModule, src, version, dir string,
 	if m.ldflags != "" {
 		ldflags += " " + fmt.Sprintf(m.ldflags, version)
 	}
-	args := []string{"build", "-v", "-mod=readonly", "-buildvcs=false", "-trimpath", "-tags=" + m.tags, "-ldflags=" + ldflags, "-o", temp + "/"}
-	for _, p := range programs {
-		args = append(args, m.pkg(p))
-	}
-	if err := c.goBuild(ctx, what, src, m.cgo, args); err != nil {
+	if err := c.compile(ctx, m, what, src, temp, []string{"-v", "-mod=readonly", "-buildvcs=false", "-trimpath",
+		"-tags=" + m.tags, "-ldflags=" + ldflags}, programs); err != nil {
 		return err
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -183,6 +199,26 @@ func (c *Cache) build(ctx context.Context, m goModule, src, version, dir string,
 		}
 	}
 	return nil
+}
+
+// compile builds programs into a directory: all main packages at once, test binaries one by one.
+func (c *Cache) compile(ctx context.Context, m goModule, what, src, into string, flags, programs []string) error {
+	args := slices.Concat([]string{"build"}, flags, []string{"-o", into + "/"})
+	mains := len(args)
+	for _, p := range programs {
+		if !strings.HasSuffix(p, testSuffix) {
+			args = append(args, m.pkg(p))
+			continue
+		}
+		test := slices.Concat([]string{"test", "-c"}, flags, []string{"-o", filepath.Join(into, m.name(p)), m.pkg(p)})
+		if err := c.goBuild(ctx, what, src, m.cgo, test); err != nil {
+			return err
+		}
+	}
+	if len(args) == mains {
+		return nil
+	}
+	return c.goBuild(ctx, what, src, m.cgo, args)
 }
 
 func (m goModule) missing(dir string, programs []string) []string {

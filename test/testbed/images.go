@@ -29,6 +29,21 @@ var pauseSource []byte
 // Images builds what is missing of the image archives, and returns their paths: OCI layouts as tar, for "ctr images
 // import".
 func (c *Cache) Images(ctx context.Context) ([]string, error) {
+	return c.archives(ctx, []recipe{
+		{"pause-3.10", c.pauseImage},
+		{"busybox-1.37", c.busyboxImage},
+		{"agnhost-2.63.0", c.agnhostImage},
+	})
+}
+
+// recipe makes one image; the name is its archive's.
+type recipe struct {
+	name  string
+	build func(context.Context) (image, error)
+}
+
+// archives builds what is missing of the recipes' archives.
+func (c *Cache) archives(ctx context.Context, recipes []recipe) ([]string, error) {
 	dir := filepath.Join(c.dir, "images-"+imageRevision)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
@@ -39,14 +54,7 @@ func (c *Cache) Images(ctx context.Context) ([]string, error) {
 	}
 	defer unlock()
 	var paths []string
-	for _, b := range []struct {
-		name  string
-		build func(context.Context) (image, error)
-	}{
-		{"pause-3.10", c.pauseImage},
-		{"busybox-1.37", c.busyboxImage},
-		{"agnhost-2.63.0", c.agnhostImage},
-	} {
+	for _, b := range recipes {
 		file := filepath.Join(dir, b.name+".tar")
 		paths = append(paths, file)
 		if _, err := os.Stat(file); err == nil {
@@ -84,22 +92,7 @@ func writeImage(file string, img image) error {
 }
 
 func (c *Cache) pauseImage(ctx context.Context) (image, error) {
-	if err := installDebian(ctx, c.progress, cgoNeeds()[:2]); err != nil {
-		return image{}, err
-	}
-	temp, err := os.MkdirTemp(c.dir, ".build-")
-	if err != nil {
-		return image{}, err
-	}
-	defer os.RemoveAll(temp)
-	source, binary := filepath.Join(temp, "pause.c"), filepath.Join(temp, "pause")
-	if err := os.WriteFile(source, pauseSource, 0o644); err != nil {
-		return image{}, err
-	}
-	if _, err := run(ctx, "gcc", "-Os", "-Wall", "-static", "-s", "-o", binary, source); err != nil {
-		return image{}, err
-	}
-	body, err := os.ReadFile(binary)
+	body, err := c.compileC(ctx, pauseSource)
 	return image{
 		refs:       []string{PauseImage},
 		files:      []imageFile{{name: "/pause", mode: 0o755, body: body}},
@@ -116,6 +109,26 @@ func (c *Cache) busyboxImage(ctx context.Context) (image, error) {
 		cmd:   []string{"sh"},
 		env:   []string{imagePath},
 	}, err
+}
+
+// compileC makes a static program of a C source.
+func (c *Cache) compileC(ctx context.Context, text []byte) ([]byte, error) {
+	if err := installDebian(ctx, c.progress, cgoNeeds()[:2]); err != nil {
+		return nil, err
+	}
+	temp, err := os.MkdirTemp(c.dir, ".build-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(temp)
+	source, binary := filepath.Join(temp, "program.c"), filepath.Join(temp, "program")
+	if err := os.WriteFile(source, text, 0o644); err != nil {
+		return nil, err
+	}
+	if _, err := run(ctx, "gcc", "-Os", "-Wall", "-static", "-s", "-o", binary, source); err != nil {
+		return nil, err
+	}
+	return os.ReadFile(binary)
 }
 
 // agnhostImage is Kubernetes' test server on a busybox root. agnhost-2 is the name specs use as another entrypoint.

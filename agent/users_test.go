@@ -1,0 +1,104 @@
+package agent_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodelet/nodelet/cri/fake"
+)
+
+func ownUsers(pod *corev1.Pod) { pod.Spec.HostUsers = ptr(false) }
+
+// mapping is the first ID on the host of a pod's newest sandbox; 0 where it has no IDs of its own.
+func (w *world) mapping(pod *corev1.Pod) uint32 {
+	first := uint32(0)
+	for _, s := range w.runtime.Sandboxes() {
+		users := s.GetLinux().GetNamespaces().GetOptions().GetUsernsOptions()
+		if s.Metadata.Uid != string(pod.UID) || users.GetMode() != runtimeapi.NamespaceMode_POD {
+			continue
+		}
+		if len(users.Uids) != 1 || len(users.Gids) != 1 || users.Uids[0].HostId != users.Gids[0].HostId || users.Uids[0].ContainerId != 0 {
+			w.t.Errorf("pod %s: %v", pod.Name, users)
+			continue
+		}
+		first = users.Uids[0].HostId
+	}
+	return first
+}
+
+// Pods with hostUsers: false have IDs of their own, none the same; they keep them over a restart of the agent and a new
+// sandbox, and give them back with their directory.
+func TestUserNamespaces(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		a, b, host := apiPod("a", ownUsers), apiPod("b", ownUsers), apiPod("host")
+		w.run(a, b, host)
+		w.sleep(time.Second)
+		if got := w.running(); len(got) != 3 {
+			t.Fatalf("running: %v", got)
+		}
+		ofA, ofB := w.mapping(a), w.mapping(b)
+		if ofA == 0 || ofB == 0 || ofA == ofB || w.mapping(host) != 0 {
+			t.Fatalf("a has the IDs from %d, b from %d, host from %d", ofA, ofB, w.mapping(host))
+		}
+		w.restart()
+		w.sleep(time.Second)
+		for _, s := range w.runtime.Sandboxes() {
+			w.runtime.KillSandbox(s.Id)
+		}
+		w.sleep(time.Minute)
+		c := apiPod("c", ownUsers)
+		w.run(c)
+		w.sleep(time.Second)
+		if w.mapping(a) != ofA || w.mapping(b) != ofB || w.mapping(c) == ofA || w.mapping(c) == ofB || w.mapping(c) == 0 {
+			t.Errorf("now a has the IDs from %d, b from %d, c from %d", w.mapping(a), w.mapping(b), w.mapping(c))
+		}
+		for _, pod := range []*corev1.Pod{a, b, c, host} {
+			w.delete(pod, 0)
+		}
+		w.sleep(time.Minute)
+		w.checkNothingLeft()
+	})
+}
+
+// A runtime handler that cannot give user namespaces makes the pod wait, with the reason, and nothing of it runs.
+func TestUserNamespaceThatTheRuntimeLacks(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.noUserNamespaces = true
+		w.restart()
+		w.run(apiPod("a", ownUsers))
+		w.sleep(time.Minute)
+		w.checkRunning()
+		if acts := strings.Join(w.acts(), "\n"); strings.Contains(acts, "RunPodSandbox") {
+			t.Errorf("a sandbox was made:\n%s", acts)
+		}
+		if len(w.told("runtime does not support user namespaces")) == 0 {
+			t.Errorf("nobody was told: %v", w.told(""))
+		}
+	})
+}
+
+// An image volume is pulled by its own policy and handed to the runtime, which mounts it.
+func TestImageVolume(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.runtime.AddImage(fake.RemoteImage{Name: "data:1"})
+		w.run(apiPod("a", func(pod *corev1.Pod) {
+			pod.Spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{
+				Image: &corev1.ImageVolumeSource{Reference: "data:1", PullPolicy: corev1.PullIfNotPresent}}}}
+			pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "data", MountPath: "/data", SubPath: "part"}}
+		}))
+		w.sleep(time.Second)
+		w.checkRunning("a/app#0")
+		for _, c := range w.runtime.Containers() {
+			for _, m := range c.Mounts {
+				if m.ContainerPath == "/data" && m.Image.GetUserSpecifiedImage() == "data:1" && m.ImageSubPath == "part" && m.Readonly && m.HostPath == "" {
+					return
+				}
+			}
+			t.Errorf("mounts: %v", c.Mounts)
+		}
+	})
+}

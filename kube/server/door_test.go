@@ -1,0 +1,265 @@
+package server_test
+
+import (
+	"crypto/x509"
+	"encoding/base64"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nodelet/nodelet/kube/server"
+)
+
+// TestWhoIsKnown: which credentials count, and that all others get 401 with a reason in the log.
+func TestWhoIsKnown(t *testing.T) {
+	s := newStand(t, nil)
+	s.cluster.tokens = map[string]string{"good": "prom"}
+	s.cluster.rights = []string{"prom get metrics", "alice get metrics"}
+	other := newAuthority(t, "client-ca") // the same name, another key
+	expired := s.ca.issue(t, "alice", nil, func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Minute) })
+	serving := s.ca.issue(t, "alice", nil, func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth} })
+	none := s.client(nil)
+	protocol := "base64url.bearer.authorization.k8s.io." + base64.RawURLEncoding.EncodeToString([]byte("good"))
+	for _, c := range []struct {
+		name   string
+		client *http.Client
+		header map[string]string
+		code   int
+		why    string
+	}{
+		{"nothing", none, nil, 401, "no credentials"},
+		{"certificate", s.client(s.ca.issue(t, "alice", nil, nil)), nil, 200, ""},
+		{"certificate of another authority", s.client(other.issue(t, "alice", nil, nil)), nil, 401, "unknown authority"},
+		{"expired certificate", s.client(expired), nil, 401, "expired"},
+		{"certificate for servers", s.client(serving), nil, 401, "incompatible key usage"},
+		{"certificate of nobody", s.client(s.ca.issue(t, "", nil, nil)), nil, 401, "names nobody"},
+		{"token", none, map[string]string{"Authorization": "Bearer good"}, 200, ""},
+		{"token in lower case", none, map[string]string{"Authorization": "bearer good"}, 200, ""},
+		{"bad token", none, map[string]string{"Authorization": "Bearer s3cr3t-bad"}, 401, "not valid"},
+		{"empty token", none, map[string]string{"Authorization": "Bearer "}, 401, "no good bearer token"},
+		{"endless token", none, map[string]string{"Authorization": "Bearer " + strings.Repeat("x", 70000)}, 401, "no good bearer token"},
+		{"password", none, map[string]string{"Authorization": "Basic czNjcjN0OmJhZA=="}, 401, "no credentials"},
+		{"bad certificate, good token", s.client(expired), map[string]string{"Authorization": "Bearer good"}, 200, ""},
+		{"good certificate, bad token", s.client(s.ca.issue(t, "alice", nil, nil)), map[string]string{"Authorization": "Bearer s3cr3t-bad"}, 200, ""},
+		{"token as sub-protocol", none, map[string]string{"Sec-WebSocket-Protocol": "v4.channel.k8s.io, " + protocol}, 200, ""},
+		{"token as the only sub-protocol", none, map[string]string{"Sec-WebSocket-Protocol": protocol}, 401, "another sub-protocol"},
+	} {
+		before := len(s.log.String())
+		code, body := s.ask(c.client, "GET", "/metrics", c.header)
+		said := s.log.String()[before:]
+		if code != c.code || code == 401 && strings.TrimSpace(body) != "Unauthorized" {
+			t.Errorf("%s: %d %q, want %d", c.name, code, body, c.code)
+		}
+		if c.why != "" && (!strings.Contains(said, "request refused") || !strings.Contains(said, c.why)) {
+			t.Errorf("%s: the log says %q, want %q", c.name, said, c.why)
+		}
+		if code == 200 && body != `mounted /metrics ""` {
+			t.Errorf("%s: the handler got %q", c.name, body)
+		}
+	}
+	for _, secret := range []string{"s3cr3t", "good", "czNj"} {
+		if strings.Contains(strings.ReplaceAll(s.log.String(), "no good bearer", ""), secret) {
+			t.Errorf("the log holds the secret %q:\n%s", secret, s.log)
+		}
+	}
+}
+
+// TestAnonymous: who shows nothing is system:anonymous where that is allowed; who shows something bad is not.
+func TestAnonymous(t *testing.T) {
+	s := newStand(t, func(c *server.Config) { c.Anonymous = true })
+	s.cluster.rights = []string{"system:anonymous get healthz"}
+	bad := s.client(newAuthority(t, "x").issue(t, "alice", nil, nil))
+	for _, c := range []struct {
+		client *http.Client
+		path   string
+		code   int
+	}{{s.client(nil), "/healthz", 200}, {s.client(nil), "/pods", 403}, {bad, "/healthz", 401}} {
+		if code, body := s.ask(c.client, "GET", c.path, nil); code != c.code {
+			t.Errorf("%s: %d %q, want %d", c.path, code, body, c.code)
+		}
+	}
+}
+
+// TestWhoMayWhat: each path takes the right to one of its sub-resources and no other right helps.
+func TestWhoMayWhat(t *testing.T) {
+	s := newStand(t, func(c *server.Config) { c.AllowedTTL, c.DeniedTTL = 0, 0 })
+	c := s.client(s.ca.issue(t, "alice", nil, nil))
+	subs := []string{"metrics", "stats", "log", "pods", "healthz", "configz", "checkpoint", "proxy"}
+	verbs := []string{"get", "create", "update", "patch", "delete", ""}
+	for _, r := range []struct{ method, path, rights string }{
+		{"GET", "/metrics", "get metrics"},
+		{"GET", "/metrics/cadvisor", "get metrics"},
+		{"POST", "/metrics", "create metrics"},
+		{"GET", "/stats/summary", "get stats"},
+		{"GET", "/logs/syslog", "get log"},
+		{"GET", "/pods", "get pods, get proxy"},
+		{"HEAD", "/pods", " pods,  proxy"}, // the API has no verb for it
+		{"GET", "/pods/", "get pods, get proxy"},
+		{"GET", "/runningpods/", "get pods, get proxy"},
+		{"GET", "/healthz", "get healthz, get proxy"},
+		{"GET", "/configz", "get configz, get proxy"},
+		{"POST", "/checkpoint/ns/pod/app", "create checkpoint"},
+		{"GET", "/containerLogs/ns/pod/app", "get proxy"},
+		{"GET", "/exec/ns/pod/app?output=1", "create proxy"},
+		{"POST", "/exec/ns/pod/app?output=1", "create proxy"},
+		{"GET", "/exec/ns/pod/uid/app?output=1", "create proxy"},
+		{"GET", "/attach/ns/pod/app?output=1", "create proxy"},
+		{"GET", "/portForward/ns/pod", "create proxy"},
+		{"POST", "/run/ns/pod/app", "create proxy"},
+		{"GET", "/run/ns/pod/app", "create proxy"},
+		{"GET", "/nowhere", "get proxy"},
+		{"GET", "/", "get proxy"},
+		{"GET", "/metricsx", "get proxy"},
+		{"GET", "/exec", "get proxy"},
+		{"DELETE", "/pods", "delete pods, delete proxy"},
+		{"PUT", "/metrics", "update metrics"},
+		{"GET", "//exec/ns/pod/app?output=1", "get proxy"},
+		{"GET", "/pods/../exec/ns/pod/app", "get proxy"},
+		{"GET", "/metrics/../exec/ns/pod/app", "get proxy"},
+		{"GET", "/metrics/%2e%2e/exec/ns/pod/app", "get proxy"},
+		{"GET", "/metrics%2fcadvisor", "get proxy"},
+		{"GET", "/exec%2fns/pod/app", "get proxy"},
+		{"GET", "/metrics/./cadvisor", "get proxy"},
+		{"GET", "/Metrics", "get proxy"},
+		{"GET", "/metrics;/exec", "get proxy"},
+		{"GET", "/pods\\..\\exec", "get proxy"},
+	} {
+		want := strings.Split(r.rights, ", ")
+		try := func(rights []string, allowed bool) {
+			s.cluster.set(func() {
+				s.cluster.rights = nil
+				for _, right := range rights {
+					s.cluster.rights = append(s.cluster.rights, "alice "+right)
+				}
+			})
+			code, body := s.ask(c, r.method, r.path, nil)
+			if allowed == (code == 403 || code == 401) {
+				t.Errorf("%s %s with %q: %d %q", r.method, r.path, rights, code, body)
+			}
+		}
+		for _, right := range want {
+			try([]string{right}, true)
+		}
+		var others []string
+		for _, verb := range verbs {
+			for _, sub := range subs {
+				if right := verb + " " + sub; !slices.Contains(want, right) {
+					others = append(others, right)
+				}
+			}
+		}
+		try(others, false)
+	}
+}
+
+// TestAllowedIsNotFound: with all rights a path that is written in another way than its own still leads nowhere.
+func TestAllowedIsNotFound(t *testing.T) {
+	s := newStand(t, nil)
+	c := s.client(s.ca.issue(t, "root", []string{"system:masters"}, nil))
+	for _, path := range []string{"/nowhere", "/", "//metrics", "/metrics/../pods", "/metrics/%2e%2e/pods", "/pods%2f", "/exec%2fns/pod/app",
+		"/exec", "/exec/", "/exec/ns", "/exec/ns/pod", "/exec/ns/pod/uid/app/more", "/exec/ns//app", "/containerLogs/ns/pod/uid/app", "/portForward/ns",
+		"/pods/x", "/metrics;x", "/./metrics", "/metrics/."} {
+		if code, body := s.ask(c, "GET", path, nil); code != 404 && code != 400 {
+			t.Errorf("%s: %d %q", path, code, body)
+		}
+	}
+	for _, r := range []struct{ method, path string }{{"DELETE", "/pods"}, {"GET", "/run/ns/pod/app"}, {"GET", "/checkpoint/ns/pod/app"}, {"PUT", "/exec/ns/pod/app"}} {
+		if code, body := s.ask(c, r.method, r.path, nil); code != 405 {
+			t.Errorf("%s %s: %d %q", r.method, r.path, code, body)
+		}
+	}
+	if asked := s.agent.wasAsked(); asked != nil {
+		t.Errorf("the agent was asked %q", asked)
+	}
+}
+
+// TestAnswersAreRemembered: the API server is asked once about each token and each right, good or bad, and errors are not kept.
+func TestAnswersAreRemembered(t *testing.T) {
+	s := newStand(t, nil)
+	s.cluster.tokens = map[string]string{"good": "prom"}
+	s.cluster.rights = []string{"prom get metrics"}
+	c := s.client(nil)
+	ask := func(path, token string, want int) {
+		t.Helper()
+		if code, body := s.ask(c, "GET", path, map[string]string{"Authorization": "Bearer " + token}); code != want {
+			t.Errorf("%s with %s: %d %q, want %d", path, token, code, body, want)
+		}
+	}
+	s.cluster.set(func() { s.cluster.down = true })
+	ask("/metrics", "good", 401)
+	s.cluster.set(func() { s.cluster.down = false })
+	for range 3 {
+		ask("/metrics", "good", 200)
+		ask("/stats/summary", "good", 403)
+		ask("/metrics", "bad", 401)
+	}
+	want := []string{"token good", "prom get metrics", "prom get stats", "token bad"}
+	if got := s.cluster.wasAsked(); !slices.Equal(got, want) {
+		t.Errorf("the API server was asked %q, want %q", got, want)
+	}
+	s.cluster.set(func() { s.cluster.down = true })
+	ask("/metrics", "good", 200)
+	ask("/pods", "good", 500)
+	s.cluster.set(func() { s.cluster.down = false })
+	ask("/pods", "good", 403)
+}
+
+// TestDebugOff: without enableDebuggingHandlers there is no exec, and the rest is served.
+func TestDebugOff(t *testing.T) {
+	s := newStand(t, func(c *server.Config) { c.Debug = false })
+	c := s.client(s.ca.issue(t, "root", []string{"system:masters"}, nil))
+	for path, want := range map[string]int{"/exec/ns/pod/app?output=1": 405, "/containerLogs/ns/pod/app": 405, "/logs/x": 405, "/runningpods/": 405,
+		"/pods": 200, "/metrics": 200} {
+		if code, body := s.ask(c, "GET", path, nil); code != want {
+			t.Errorf("%s: %d %q, want %d", path, code, body, want)
+		}
+	}
+}
+
+// TestAuthoritiesAreReread: a new file of authorities counts from the next request on, a broken one does not.
+func TestAuthoritiesAreReread(t *testing.T) {
+	s := newStand(t, nil)
+	next := newAuthority(t, "next-ca")
+	old, other := s.client(s.ca.issue(t, "root", []string{"system:masters"}, nil)), s.client(next.issue(t, "root", []string{"system:masters"}, nil))
+	check := func(when string, c *http.Client, want int) {
+		t.Helper()
+		if code, _ := s.ask(c, "GET", "/metrics", nil); code != want {
+			t.Errorf("%s: %d, want %d", when, code, want)
+		}
+	}
+	check("before, old", old, 200)
+	check("before, new", other, 401)
+	s.write(s.caFile, []byte("rubbish"))
+	check("broken, old", old, 200)
+	s.write(s.caFile, next.pem())
+	check("after, new", other, 200)
+	check("after, old", old, 401)
+}
+
+// TestAlwaysAllow: nobody is asked, but one must still be known.
+func TestAlwaysAllow(t *testing.T) {
+	s := newStand(t, func(c *server.Config) { c.AlwaysAllow, c.Access, c.Tokens = true, nil, nil })
+	for _, c := range []struct {
+		client *http.Client
+		header map[string]string
+		want   int
+	}{{s.client(s.ca.issue(t, "alice", nil, nil)), nil, 200}, {s.client(nil), nil, 401}, {s.client(nil), map[string]string{"Authorization": "Bearer x"}, 401}} {
+		if code, body := s.ask(c.client, "GET", "/pods", c.header); code != c.want {
+			t.Errorf("%d %q, want %d", code, body, c.want)
+		}
+	}
+}
+
+// TestFewRefusalsAreLogged: who hammers at the door does not fill the log.
+func TestFewRefusalsAreLogged(t *testing.T) {
+	s := newStand(t, nil)
+	c := s.client(nil)
+	for range 60 {
+		s.ask(c, "GET", "/pods", nil)
+	}
+	if n := strings.Count(s.log.String(), "request refused"); n != 20 {
+		t.Errorf("%d refusals in the log", n)
+	}
+}

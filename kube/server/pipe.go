@@ -1,0 +1,203 @@
+package server
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// dialTime is how long the runtime's streaming server may take to accept, and to answer the upgrade.
+	dialTime   = 30 * time.Second
+	answerTime = 30 * time.Second
+	// lingerTime is how long one direction of a stream may go on when the other has ended: time for what is under way.
+	lingerTime = 10 * time.Second
+	// maxAnswer bounds the runtime's answer where it does not upgrade.
+	maxAnswer = 64 << 10
+	chunk     = 16 << 10
+)
+
+// pipe joins a client that upgrades its connection with the runtime's streaming server. SPDY and WebSocket pass through as
+// bytes: half-closed streams, resizes and exit codes are frames inside.
+type pipe struct {
+	target *url.URL
+	idle   time.Duration // 0: for ever
+	log    *slog.Logger
+}
+
+// serve passes the upgrade on and then all bytes, until both sides have ended. An error is for the client, which has had no
+// answer then. A runtime that does not upgrade never leads to a tunnel (CVE-2018-1002105), nor a redirect of it to anywhere
+// (CVE-2018-1002102).
+func (p *pipe) serve(w http.ResponseWriter, r *http.Request) error {
+	backend, err := p.dial(r.Context())
+	if err != nil {
+		return fmt.Errorf("reach the container runtime's streaming server: %w", err)
+	}
+	defer backend.Close()
+	// Until the bytes flow, a client that goes ends it all.
+	release := context.AfterFunc(r.Context(), func() { _ = backend.Close() })
+	answer, reader, err := p.upgrade(r, backend)
+	if !release() || err != nil {
+		return fmt.Errorf("upgrade the stream to the container runtime: %w", errors.Join(err, r.Context().Err()))
+	}
+	if answer.StatusCode != http.StatusSwitchingProtocols {
+		return refused(answer)
+	}
+	client, buffered, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		return fmt.Errorf("take the connection over: %w", err)
+	}
+	defer client.Close()
+	_ = client.SetWriteDeadline(time.Now().Add(answerTime))
+	if err := answer.Write(client); err != nil {
+		return nil // nobody is there to be told
+	}
+	_ = client.SetDeadline(time.Time{})
+	_ = backend.SetDeadline(time.Time{})
+	began := time.Now()
+	up, down := p.join(r.Context(), side{client, buffered.Reader}, side{backend, reader})
+	p.log.Debug("a stream has ended", "path", r.URL.Path, "took", time.Since(began), "sent", up, "received", down)
+	return nil
+}
+
+func (p *pipe) dial(ctx context.Context) (net.Conn, error) {
+	d := &net.Dialer{Timeout: dialTime, KeepAlive: 30 * time.Second}
+	host := p.target.Host
+	switch p.target.Scheme {
+	case "http":
+		if p.target.Port() == "" {
+			host = net.JoinHostPort(p.target.Hostname(), "80")
+		}
+		return d.DialContext(ctx, "tcp", host)
+	case "https":
+		if p.target.Port() == "" {
+			host = net.JoinHostPort(p.target.Hostname(), "443")
+		}
+		// The runtime signs its certificate itself; its address came over its own socket, with a token for this one stream.
+		t := &tls.Dialer{NetDialer: d, Config: &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"http/1.1"}}}
+		return t.DialContext(ctx, "tcp", host)
+	}
+	return nil, fmt.Errorf("the runtime serves streams at %q, which is neither http nor https", p.target.Scheme)
+}
+
+// upgrade sends the client's request on, to the runtime's path and without what let the client in, and reads the answer.
+func (p *pipe) upgrade(r *http.Request, backend net.Conn) (*http.Response, *bufio.Reader, error) {
+	out := &http.Request{Method: r.Method, URL: p.target, Host: p.target.Host, Header: r.Header.Clone(),
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1}
+	for _, h := range []string{"Authorization", "Cookie", "Origin", "Content-Length", "Transfer-Encoding"} {
+		out.Header.Del(h)
+	}
+	_ = backend.SetDeadline(time.Now().Add(answerTime))
+	if err := out.Write(backend); err != nil {
+		return nil, nil, err
+	}
+	reader := bufio.NewReaderSize(backend, 4<<10)
+	answer, err := http.ReadResponse(reader, out)
+	return answer, reader, err
+}
+
+// refused is what the client is told when the runtime did not upgrade.
+func refused(answer *http.Response) error {
+	text, _ := io.ReadAll(io.LimitReader(answer.Body, maxAnswer))
+	code := answer.StatusCode
+	if code < 400 || code > 599 {
+		return Errorf(http.StatusBadGateway, "the container runtime answered %s where an upgrade was asked for", answer.Status)
+	}
+	return Errorf(code, "%s", text)
+}
+
+// side is one end of a joined stream; reader holds what was read of it already.
+type side struct {
+	net.Conn
+	reader *bufio.Reader
+}
+
+var chunks = sync.Pool{New: func() any { return new([chunk]byte) }}
+
+// join copies both ways until both have ended, or one of them has and the other does not follow, or nothing moves for too
+// long, or ctx ends. It gives the bytes copied.
+func (p *pipe) join(ctx context.Context, client, backend side) (up, down int64) {
+	cut := func() { _ = client.Close(); _ = backend.Close() }
+	defer context.AfterFunc(ctx, cut)()
+	var moved atomic.Int64
+	if p.idle > 0 {
+		defer watchIdle(p.idle, &moved, cut)()
+	}
+	var linger *time.Timer
+	var once sync.Once
+	ended := func(to net.Conn) {
+		if half, ok := to.(interface{ CloseWrite() error }); ok {
+			_ = half.CloseWrite()
+		}
+		once.Do(func() { linger = time.AfterFunc(lingerTime, cut) })
+	}
+	var both sync.WaitGroup
+	both.Go(func() { up = copyAll(backend, client, &moved); ended(backend.Conn) })
+	both.Go(func() { down = copyAll(client, backend, &moved); ended(client.Conn) })
+	both.Wait()
+	linger.Stop()
+	return up, down
+}
+
+func copyAll(to io.Writer, from side, moved *atomic.Int64) (n int64) {
+	buf := chunks.Get().(*[chunk]byte)
+	defer chunks.Put(buf)
+	for {
+		k, err := from.read(buf[:])
+		if k > 0 {
+			moved.Add(int64(k))
+			if _, werr := to.Write(buf[:k]); werr != nil {
+				return n
+			}
+			n += int64(k)
+		}
+		if err != nil {
+			return n
+		}
+	}
+}
+
+// read empties the buffer first and then reads from the connection itself.
+func (s side) read(b []byte) (int, error) {
+	if s.reader.Buffered() > 0 {
+		return s.reader.Read(b[:min(len(b), s.reader.Buffered())])
+	}
+	return s.Conn.Read(b)
+}
+
+// watchIdle calls cut when nothing has moved for as long as idle.
+func watchIdle(idle time.Duration, moved *atomic.Int64, cut func()) (stop func()) {
+	var mu sync.Mutex
+	mu.Lock()
+	defer mu.Unlock()
+	seen, over := int64(0), false
+	var timer *time.Timer
+	timer = time.AfterFunc(idle, func() {
+		mu.Lock()
+		defer mu.Unlock()
+		switch now := moved.Load(); {
+		case over:
+		case now == seen:
+			cut()
+		default:
+			seen = now
+			timer.Reset(idle)
+		}
+	})
+	return func() {
+		mu.Lock()
+		defer mu.Unlock()
+		over = true
+		timer.Stop()
+	}
+}

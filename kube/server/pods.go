@@ -1,0 +1,109 @@
+package server
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+func (s *Server) servePods(w http.ResponseWriter, r *http.Request, _ place) {
+	all, err := s.cfg.Agent.Pods(r.Context())
+	s.writePods(w, all, err)
+}
+
+func (s *Server) serveRunning(w http.ResponseWriter, r *http.Request, _ place) {
+	all, err := s.cfg.Agent.Running(r.Context())
+	s.writePods(w, all, err)
+}
+
+// writePods writes a PodList, pod by pod, so that a full node costs the memory of one pod.
+func (s *Server) writePods(w http.ResponseWriter, all []*corev1.Pod, err error) {
+	if err != nil {
+		s.fail(w, err)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, err = io.WriteString(w, `{"kind":"PodList","apiVersion":"v1","metadata":{},"items":[`)
+	enc := json.NewEncoder(w)
+	for i, pod := range all {
+		if i > 0 && err == nil {
+			_, err = io.WriteString(w, ",")
+		}
+		if err == nil {
+			err = enc.Encode(pod)
+		}
+	}
+	if err == nil {
+		_, _ = io.WriteString(w, "]}\n")
+	}
+}
+
+// serveRun is the plainest exec: POST /run/namespace/pod[/uid]/container?cmd=WORDS answers with the command's output.
+func (s *Server) serveRun(w http.ResponseWriter, r *http.Request, at place) {
+	in, err := at.named()
+	var out []byte
+	if err == nil {
+		out, err = s.cfg.Agent.Run(r.Context(), in, strings.Split(r.URL.Query().Get("cmd"), " "))
+	}
+	if err != nil {
+		s.fail(w, err)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(out)
+}
+
+func (s *Server) serveCheckpoint(w http.ResponseWriter, r *http.Request, at place) {
+	of, err := at.named()
+	var timeout int64
+	if all := r.URL.Query()["timeout"]; err == nil && len(all) > 0 {
+		if timeout, err = strconv.ParseInt(all[len(all)-1], 10, 32); err != nil || timeout < 0 {
+			err = NotFound("cannot parse value of timeout parameter")
+		}
+	}
+	file := ""
+	if err == nil {
+		file, err = s.cfg.Agent.Checkpoint(r.Context(), of, time.Duration(timeout)*time.Second)
+	}
+	if err != nil {
+		s.fail(w, err)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(map[string][]string{"items": {file}})
+}
+
+// named is the container that a path names.
+func (p place) named() (Container, error) {
+	c, err := p.pods()
+	if err == nil && p.container == "" {
+		err = Errorf(http.StatusBadRequest, "the path names no container")
+	}
+	return c, err
+}
+
+// pods is the pod that a path names, with the container if there is one.
+func (p place) pods() (Container, error) {
+	if p.namespace == "" || p.pod == "" {
+		return Container{}, NotFound("the path must name namespace and pod")
+	}
+	return Container{Namespace: p.namespace, Pod: p.pod, UID: types.UID(p.uid), Name: p.container}, nil
+}
+
+// fail answers with an error.
+func (s *Server) fail(w http.ResponseWriter, err error) {
+	code := http.StatusInternalServerError
+	var told *Error
+	if errors.As(err, &told) {
+		code = told.Code
+	}
+	s.log.Debug("a request to the node's API failed", "code", code, "err", err)
+	http.Error(w, err.Error(), code)
+}

@@ -1,0 +1,131 @@
+package server
+
+import (
+	"net/http"
+	"path"
+	"slices"
+	"strings"
+)
+
+// A route is what a path leads to, and the rights that it takes.
+type route struct {
+	// prefix is the path, or with a slash at the end what the path begins with.
+	prefix string
+	// access are sub-resources of nodes, any of which is enough.
+	access []string
+	// verb, if set, is what the caller must be allowed whatever the method is: a WebSocket handshake is a GET, but an exec is
+	// no reading.
+	verb     string
+	methods  []string
+	debug    bool
+	readOnly bool
+	handler  func(w http.ResponseWriter, r *http.Request, at place)
+}
+
+// A place is what the segments of a path name.
+type place struct{ namespace, pod, uid, container string }
+
+const proxy = "proxy"
+
+var (
+	reading = []string{http.MethodGet, http.MethodHead}
+	streams = []string{http.MethodGet, http.MethodPost}
+	acting  = []string{http.MethodPost}
+)
+
+// table is all that is served, the more special path first.
+func (s *Server) table() []route {
+	pods := []string{"pods", proxy}
+	all := []route{
+		{prefix: "/pods", access: pods, methods: reading, readOnly: true, handler: s.servePods},
+		{prefix: "/pods/", access: pods, handler: missing},
+		{prefix: "/runningpods", access: pods, methods: reading, debug: true, handler: s.serveRunning},
+		{prefix: "/runningpods/", access: pods, methods: reading, debug: true, handler: s.serveRunning},
+		{prefix: "/containerLogs/", methods: reading, debug: true, handler: s.serveLogs},
+		{prefix: "/exec/", verb: "create", methods: streams, debug: true, handler: s.serveExec},
+		{prefix: "/attach/", verb: "create", methods: streams, debug: true, handler: s.serveAttach},
+		{prefix: "/portForward/", verb: "create", methods: streams, debug: true, handler: s.servePortForward},
+		{prefix: "/run/", verb: "create", methods: acting, debug: true, handler: s.serveRun},
+		{prefix: "/checkpoint/", access: []string{"checkpoint"}, methods: acting, debug: true, handler: s.serveCheckpoint},
+	}
+	for _, m := range s.cfg.Mounts {
+		all = append(all, route{prefix: m.Path, access: m.Access, debug: m.Debug, readOnly: m.ReadOnly,
+			handler: func(w http.ResponseWriter, r *http.Request, _ place) { m.Handler.ServeHTTP(w, r) }})
+	}
+	slices.SortStableFunc(all, func(a, b route) int { return len(b.prefix) - len(a.prefix) })
+	return all
+}
+
+// found is the route of one request, with what its path names.
+type found struct {
+	route
+	at place
+	// off: it is a route that the configuration has turned off.
+	off bool
+}
+
+// find looks a request up. What is in no table takes the right to everything (proxy), and is then not found.
+func (s *Server) find(r *http.Request) found {
+	nowhere := found{route: route{access: []string{proxy}, handler: missing}}
+	p, plain := plainPath(r)
+	if !plain {
+		return nowhere
+	}
+	for _, to := range s.routes {
+		rest, below := strings.CutPrefix(p, to.prefix)
+		if p != to.prefix && (!below || !strings.HasSuffix(to.prefix, "/")) {
+			continue
+		}
+		if len(to.access) == 0 {
+			to.access = []string{proxy}
+		}
+		return found{route: to, at: readPlace(to.prefix, rest), off: to.debug && !s.cfg.Debug}
+	}
+	return nowhere
+}
+
+// plainPath is the path of a request, if it is written in the one way in which paths are: no empty or dotted segments and
+// nothing escaped that need not be. The right to one path must never lead to another.
+func plainPath(r *http.Request) (string, bool) {
+	p := r.URL.Path
+	switch {
+	case !strings.HasPrefix(p, "/"), r.URL.RawPath != "", strings.ContainsAny(p, "\x00\\"):
+		return "", false
+	case p == "/":
+		return p, true
+	}
+	return p, path.Clean(p) == strings.TrimSuffix(p, "/")
+}
+
+// readPlace reads namespace/pod[/uid]/container, for port-forward namespace/pod[/uid]. Of another number of segments nothing
+// is read; the handlers refuse an empty name.
+func readPlace(prefix, rest string) place {
+	seg := strings.Split(rest, "/")
+	if prefix == "/portForward/" {
+		seg = append(seg, "")
+	}
+	switch len(seg) {
+	case 3:
+		return place{namespace: seg[0], pod: seg[1], container: seg[2]}
+	case 4:
+		return place{namespace: seg[0], pod: seg[1], uid: seg[2], container: seg[3]}
+	}
+	return place{}
+}
+
+// handle serves a request that has been let in.
+func (f *found) handle(w http.ResponseWriter, r *http.Request) {
+	switch {
+	case f.off:
+		http.Error(w, "Debug endpoints are disabled.", http.StatusMethodNotAllowed)
+	case f.methods != nil && !slices.Contains(f.methods, r.Method):
+		w.Header().Set("Allow", strings.Join(f.methods, ", "))
+		http.Error(w, "Method not allowed.", http.StatusMethodNotAllowed)
+	default:
+		f.handler(w, r, f.at)
+	}
+}
+
+func missing(w http.ResponseWriter, _ *http.Request, _ place) {
+	http.Error(w, "404: Page Not Found", http.StatusNotFound)
+}

@@ -1,0 +1,116 @@
+package server
+
+import (
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+)
+
+func (s *Server) serveExec(w http.ResponseWriter, r *http.Request, at place) {
+	in, err := at.named()
+	q := r.URL.Query()
+	var o StreamOptions
+	if err == nil {
+		o, err = streamOptions(q)
+	}
+	to := ""
+	if err == nil {
+		to, err = s.cfg.Agent.Exec(r.Context(), in, q["command"], o)
+	}
+	s.stream(w, r, to, err)
+}
+
+func (s *Server) serveAttach(w http.ResponseWriter, r *http.Request, at place) {
+	in, err := at.named()
+	var o StreamOptions
+	if err == nil {
+		o, err = streamOptions(r.URL.Query())
+	}
+	to := ""
+	if err == nil {
+		to, err = s.cfg.Agent.Attach(r.Context(), in, o)
+	}
+	s.stream(w, r, to, err)
+}
+
+func (s *Server) servePortForward(w http.ResponseWriter, r *http.Request, at place) {
+	in, err := at.pods()
+	var ports []int32
+	if err == nil {
+		ports, err = portOptions(r)
+	}
+	to := ""
+	if err == nil {
+		to, err = s.cfg.Agent.PortForward(r.Context(), in, ports)
+	}
+	s.stream(w, r, to, err)
+}
+
+// stream joins the client and the runtime at to, or tells the error.
+func (s *Server) stream(w http.ResponseWriter, r *http.Request, to string, err error) {
+	if err == nil && !upgrades(r) {
+		err = Errorf(http.StatusBadRequest, "Upgrade request required")
+	}
+	var target *url.URL
+	if err == nil {
+		target, err = url.Parse(to)
+	}
+	if err != nil {
+		s.fail(w, err)
+		return
+	}
+	p := &pipe{target: target, idle: s.cfg.StreamIdle, log: s.log}
+	if err := p.serve(w, r); err != nil {
+		s.fail(w, err)
+	}
+}
+
+// streamOptions reads which streams are wanted. With a terminal there is no stderr of its own.
+func streamOptions(q url.Values) (StreamOptions, error) {
+	on := func(name string) bool { return q.Get(name) == "1" || q.Get(name) == "true" }
+	o := StreamOptions{Stdin: on("input"), Stdout: on("output"), Stderr: on("error"), TTY: on("tty")}
+	if o.TTY {
+		o.Stderr = false
+	}
+	if !o.Stdin && !o.Stdout && !o.Stderr {
+		return o, Errorf(http.StatusBadRequest, "you must specify at least 1 of stdin, stdout, stderr")
+	}
+	return o, nil
+}
+
+// portOptions reads the ports of a port-forward over WebSocket; over SPDY each stream names its own.
+func portOptions(r *http.Request) ([]int32, error) {
+	if !strings.EqualFold(strings.TrimSpace(r.Header.Get("Upgrade")), "websocket") {
+		return nil, nil
+	}
+	var ports []int32
+	for _, list := range r.URL.Query()["port"] {
+		for text := range strings.SplitSeq(list, ",") {
+			n, err := strconv.ParseUint(text, 10, 16)
+			if err != nil || n == 0 {
+				return nil, Errorf(http.StatusBadRequest, "unable to parse %q as a port", short(text))
+			}
+			ports = append(ports, int32(n))
+		}
+	}
+	if len(ports) == 0 {
+		return nil, Errorf(http.StatusBadRequest, "query parameter %q is required", "port")
+	}
+	return ports, nil
+}
+
+// upgrades tells whether a request asks for another protocol: SPDY or WebSocket.
+func upgrades(r *http.Request) bool {
+	if r.ProtoMajor != 1 || r.Header.Get("Upgrade") == "" {
+		return false
+	}
+	for _, h := range r.Header.Values("Connection") {
+		for t := range strings.SplitSeq(h, ",") {
+			if strings.EqualFold(strings.TrimSpace(t), "upgrade") {
+				return true
+			}
+		}
+	}
+	return false
+}

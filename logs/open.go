@@ -1,0 +1,86 @@
+package logs
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Dir is a directory below which logs are opened.
+type Dir struct {
+	path  string
+	watch watcher
+}
+
+// New gives the logs below path, normally /var/log/pods. The directory may be missing until a log is read.
+func New(path string) *Dir { return &Dir{path: filepath.Clean(path)} }
+
+const beneath = unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS
+
+// maxRaces bounds how often a lookup is repeated which the kernel gave up because of a rename at the same moment.
+const maxRaces = 256
+
+// errOutside is of a path that is not below the directory.
+var errOutside = errors.New("is not below the directory of logs")
+
+// below is path relative to the directory.
+func (d *Dir) below(path string) (string, error) {
+	rel, err := filepath.Rel(d.path, path)
+	if err != nil || rel == "." || rel == ".." || strings.HasPrefix(rel, "../") {
+		return "", fmt.Errorf("%s %w %s", path, errOutside, d.path)
+	}
+	return rel, nil
+}
+
+// open opens a path, which must lie below the directory, and follows no link on the way from there.
+func (d *Dir) open(path string, flags int) (*os.File, error) {
+	rel, err := d.below(path)
+	if err != nil {
+		return nil, err
+	}
+	root, err := os.OpenFile(d.path, os.O_RDONLY|unix.O_DIRECTORY|unix.O_PATH, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	return openAt(root, rel, flags)
+}
+
+// openAt opens a path below an open directory.
+func openAt(dir *os.File, rel string, flags int) (*os.File, error) {
+	how := unix.OpenHow{Flags: uint64(flags) | unix.O_CLOEXEC | unix.O_NONBLOCK, Resolve: beneath}
+	for race := 0; ; race++ {
+		fd, err := unix.Openat2(int(dir.Fd()), rel, &how)
+		if err == nil {
+			return os.NewFile(uintptr(fd), filepath.Join(dir.Name(), rel)), nil
+		}
+		if errors.Is(err, unix.EINTR) || errors.Is(err, unix.EAGAIN) && race < maxRaces {
+			continue
+		}
+		if errors.Is(err, unix.ELOOP) {
+			err = fmt.Errorf("%w (a symbolic link does not belong there)", err)
+		}
+		return nil, &os.PathError{Op: "open", Path: filepath.Join(dir.Name(), rel), Err: err}
+	}
+}
+
+// regular opens a log for reading: a regular file and nothing else, a pipe above all, on which a read would hang.
+func regular(dir *os.File, name string) (*os.File, os.FileInfo, error) {
+	f, err := openAt(dir, name, unix.O_RDONLY)
+	if err != nil {
+		return nil, nil, err
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%s is no regular file", f.Name())
+	}
+	if err != nil {
+		f.Close()
+		return nil, nil, err
+	}
+	return f, info, nil
+}

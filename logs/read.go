@@ -1,0 +1,310 @@
+package logs
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+)
+
+// Options say what of a log is wanted.
+type Options struct {
+	// Follow goes on until Ended is closed and all that was written by then is read, or the context ends.
+	Follow bool
+	Ended  <-chan struct{}
+	// Tail is how many of the newest lines to begin with; negative: all of the newest file. Without Follow it is also the most
+	// that is read.
+	Tail int64
+	// Limit is the most bytes to write; negative: no limit.
+	Limit int64
+	// Since leaves older lines out.
+	Since time.Time
+	// Timestamps puts the time before each line.
+	Timestamps bool
+}
+
+const (
+	bufferSize = 32 << 10
+	// maxJSON bounds a line of Docker's format, which must be had whole. Lines of the CRI's format may be of any length.
+	maxJSON = 1 << 20
+)
+
+var buffers = sync.Pool{New: func() any { return bufio.NewReaderSize(nil, bufferSize) }}
+
+// errEnough ends a reading whose limit is reached.
+var errEnough = errors.New("enough")
+
+// Read writes the log at path, as the CRI names it, to stdout and stderr; a nil writer is a stream that is not wanted. The log
+// that was rotated last is not read, except by a reader that was already in it. Once the file is open, and before its content,
+// it makes one empty write, so that a reader of a quiet log knows that it is served.
+func (d *Dir) Read(ctx context.Context, path string, o Options, stdout, stderr io.Writer) error {
+	dir, err := d.open(filepath.Dir(path), os.O_RDONLY)
+	if err != nil {
+		return fmt.Errorf("read log: %w", err)
+	}
+	defer dir.Close()
+	r := &reading{dir: dir, name: filepath.Base(path), o: o, out: newOutput(&o, stdout, stderr), watch: &d.watch}
+	defer r.close()
+	if err := r.begin(); err != nil {
+		return fmt.Errorf("read log: %w", err)
+	}
+	if err := hello(stdout, stderr); err != nil {
+		return err
+	}
+	err = r.run(ctx)
+	if errors.Is(err, errEnough) {
+		return nil
+	}
+	return err
+}
+
+func hello(writers ...io.Writer) error {
+	for _, w := range writers {
+		if w != nil {
+			_, err := w.Write(nil)
+			return errors.Join(err, flush(w))
+		}
+	}
+	return nil
+}
+
+// fileInfo is a file that is or was read.
+type fileInfo struct {
+	os.FileInfo
+	// left is when the reading went on to the next file.
+	left time.Time
+}
+
+// reading is one reader's way through a log and what it is rotated to.
+type reading struct {
+	dir   *os.File
+	name  string
+	o     Options
+	out   *output
+	watch *watcher
+
+	file *os.File
+	info fileInfo
+	// unpacked reads a compressed file.
+	unpacked io.Reader
+	// key is the name that the file was rotated to, once that is known; empty for the newest.
+	key string
+	// old is the file before this one, kept for a moment after the change: see follow.
+	old *reading
+	// at is the place in the file up to which lines are done.
+	at int64
+	// lines are how many more may be read; negative: any.
+	lines int64
+	// inside is the line that is being read in pieces.
+	inside *head
+}
+
+func (r *reading) begin() (err error) {
+	if r.file, r.info.FileInfo, err = regular(r.dir, r.name); err != nil {
+		return err
+	}
+	r.lines = -1
+	if r.o.Tail < 0 {
+		return nil
+	}
+	if !r.o.Follow {
+		r.lines = r.o.Tail
+	}
+	r.at, err = tailStart(r.file, r.o.Tail)
+	return err
+}
+
+func (r *reading) close() {
+	if r.file != nil {
+		r.file.Close()
+	}
+	if r.old != nil {
+		r.old.close()
+	}
+}
+
+func (r *reading) run(ctx context.Context) error {
+	if !r.o.Follow {
+		return r.drain(ctx, true)
+	}
+	return r.follow(ctx)
+}
+
+// drain reads to the present end of the file. last: nothing follows a line that has no end.
+func (r *reading) drain(ctx context.Context, last bool) error {
+	b := buffers.Get().(*bufio.Reader)
+	b.Reset(r.source())
+	defer func() {
+		b.Reset(nil)
+		buffers.Put(b)
+	}()
+	for r.lines != 0 {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		piece, err := b.ReadSlice('\n')
+		if r.inside == nil && len(piece) > 0 && piece[0] == '{' && err == bufio.ErrBufferFull {
+			piece, err = r.whole(b, piece)
+		}
+		switch {
+		case err == io.EOF && (len(piece) == 0 || !last):
+			return r.out.flush() // a line without an end is read when it has one
+		case err != nil && err != bufio.ErrBufferFull && err != io.EOF:
+			return fmt.Errorf("read log %s: %w", r.file.Name(), err)
+		}
+		if err := r.take(piece, err != bufio.ErrBufferFull); err != nil {
+			return errors.Join(err, r.out.flush())
+		}
+	}
+	return r.out.flush()
+}
+
+// source is the file from where the reading stands; a compressed one is read in one go.
+func (r *reading) source() io.Reader {
+	if r.unpacked != nil {
+		return r.unpacked
+	}
+	return io.NewSectionReader(r.file, r.at, 1<<62-r.at)
+}
+
+// whole reads the rest of a line of Docker's format. One that is too long to be true ends the reading.
+func (r *reading) whole(b *bufio.Reader, piece []byte) ([]byte, error) {
+	line := append([]byte(nil), piece...)
+	for {
+		more, err := b.ReadSlice('\n')
+		if len(line) > maxJSON {
+			return nil, fmt.Errorf("a line is longer than %d bytes", maxJSON)
+		}
+		line = append(line, more...)
+		if err != bufio.ErrBufferFull {
+			return line, err
+		}
+	}
+}
+
+// take writes a piece of a line: its beginning, or what follows. end: the line ends with it.
+func (r *reading) take(piece []byte, end bool) error {
+	r.at += int64(len(piece))
+	content := piece
+	if r.inside == nil {
+		h, rest, err := parse(piece)
+		if err != nil {
+			r.inside = &head{} // what cannot be read is left out, up to its end
+		} else {
+			r.inside, content = &h, rest
+		}
+	}
+	h := r.inside
+	if end {
+		r.inside = nil
+		if r.lines > 0 {
+			r.lines--
+		}
+	}
+	if h.stream == "" {
+		return nil
+	}
+	if end && h.partial && len(content) > 0 && content[len(content)-1] == '\n' {
+		content = content[:len(content)-1]
+	}
+	return r.out.write(h, content)
+}
+
+func parse(line []byte) (head, []byte, error) {
+	if len(line) > 0 && line[0] == '{' {
+		return parseJSON(line)
+	}
+	h, n, err := parseCRI(line)
+	if err != nil {
+		return h, nil, err
+	}
+	return h, line[n:], nil
+}
+
+// output puts lines to their streams.
+type output struct {
+	stdout, stderr io.Writer
+	since          time.Time
+	timestamps     bool
+	left           int64 // bytes; negative: any
+	fresh          bool  // the next piece begins a line of what the container wrote
+	buf            []byte
+	// newest is the time of the last line, whether it was wanted or not.
+	newest time.Time
+}
+
+func newOutput(o *Options, stdout, stderr io.Writer) *output {
+	return &output{stdout: stdout, stderr: stderr, since: o.Since, timestamps: o.Timestamps, left: o.Limit, fresh: true}
+}
+
+func (w *output) write(h *head, content []byte) error {
+	w.newest = h.at
+	to := w.stdout
+	if h.stream == "stderr" {
+		to = w.stderr
+	}
+	if h.at.Before(w.since) || to == nil {
+		return nil
+	}
+	if w.timestamps && w.fresh {
+		w.buf = append(h.at.AppendFormat(w.buf[:0], timeOut), ' ')
+		content = append(w.buf, content...)
+	}
+	if len(content) == 0 {
+		return nil
+	}
+	w.fresh = content[len(content)-1] == '\n'
+	if w.left >= 0 && int64(len(content)) >= w.left {
+		if _, err := to.Write(content[:w.left]); err != nil {
+			return err
+		}
+		return errEnough
+	}
+	if w.left >= 0 {
+		w.left -= int64(len(content))
+	}
+	_, err := to.Write(content)
+	return err
+}
+
+// flush sends on what writers have gathered.
+func (w *output) flush() error { return errors.Join(flush(w.stdout), flush(w.stderr)) }
+
+// flush sends on what a writer may have gathered.
+func flush(w io.Writer) error {
+	if f, ok := w.(interface{ Flush() error }); ok {
+		return f.Flush()
+	}
+	return nil
+}
+
+// tailStart is where the last n lines begin.
+func tailStart(f *os.File, n int64) (int64, error) {
+	end, err := f.Seek(0, io.SeekEnd)
+	if err != nil || n == 0 {
+		return end, err
+	}
+	buf := make([]byte, bufferSize)
+	found := int64(0)
+	for at := end; at > 0; {
+		size := min(int64(len(buf)), at)
+		at -= size
+		if _, err := f.ReadAt(buf[:size], at); err != nil && err != io.EOF {
+			return 0, fmt.Errorf("read the end of log %s: %w", f.Name(), err)
+		}
+		for i := size - 1; i >= 0; i-- {
+			if buf[i] != '\n' || at+i == end-1 { // the line feed at the very end begins no line
+				continue
+			}
+			if found++; found == n {
+				return at + i + 1, nil
+			}
+		}
+	}
+	return 0, nil
+}

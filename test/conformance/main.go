@@ -1,0 +1,230 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/nodelet/nodelet/test/testbed"
+)
+
+// The specs that run where nothing else is asked for: what every node must pass, without those that need the node for
+// themselves or long.
+const (
+	defaultLabel = "NodeConformance && !Serial && !Disruptive && !Slow && !Flaky"
+	defaultFocus = `\[sig-node\]`
+)
+
+type options struct {
+	testbed             testbed.Options
+	focus, skip, label  string
+	procs               int
+	timeout             time.Duration
+	reports, knownFile  string
+	keep, use, listOnly bool
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := conformance(ctx, parse()); err != nil {
+		fmt.Fprintln(os.Stderr, "conformance:", err)
+		os.Exit(1)
+	}
+}
+
+// parse reads flags whose defaults come from the environment, so that `make conformance FOCUS=…` needs no list of them.
+func parse() options {
+	o := options{testbed: testbed.Options{KubeProxy: true, AgentArgs: []string{"-v=4"}, Progress: os.Stderr}}
+	agent := flag.String("agent", env("AGENT", string(testbed.Nodelet)), "`kind` of agent: nodelet or kubelet")
+	flag.StringVar(&o.testbed.Name, "name", env("NAME", "conformance"), "the testbed's `name`")
+	flag.StringVar(&o.testbed.NodeletBin, "nodelet-bin", "bin/nodelet", "nodelet's program `file`")
+	flag.IntVar(&o.testbed.Nodes, "nodes", 1, "`number` of nodes")
+	flag.StringVar(&o.focus, "focus", env("FOCUS", defaultFocus), "run specs whose full name matches this `regexp`")
+	flag.StringVar(&o.skip, "skip", env("SKIP", ""), "leave out specs whose full name matches this `regexp`")
+	flag.StringVar(&o.label, "label", env("LABEL", ""), "run specs whose labels match this `filter`; without FOCUS and LABEL: "+defaultLabel)
+	flag.IntVar(&o.procs, "procs", 8, "`number` of specs at a time")
+	flag.DurationVar(&o.timeout, "timeout", 2*time.Hour, "`limit` for all specs")
+	flag.StringVar(&o.reports, "reports", "", "`directory` of the reports (default .cache/conformance/AGENT)")
+	flag.StringVar(&o.knownFile, "known", "test/conformance/known.txt", "`file` with the specs that may fail")
+	flag.BoolVar(&o.keep, "keep", false, "leave the testbed up")
+	flag.BoolVar(&o.use, "use", false, "use the testbed of that name, which is up, and leave it up")
+	flag.BoolVar(&o.listOnly, "dry-run", false, "only list the specs that would run")
+	flag.Parse()
+	o.testbed.Agent = testbed.AgentKind(*agent)
+	if o.label == "" && o.focus == defaultFocus {
+		o.label = defaultLabel
+	}
+	if o.reports == "" {
+		o.reports = filepath.Join(".cache/conformance", *agent)
+	}
+	return o
+}
+
+func env(name, otherwise string) string {
+	if v := os.Getenv(name); v != "" {
+		return v
+	}
+	return otherwise
+}
+
+func conformance(ctx context.Context, o options) error {
+	known, err := readKnown(o.knownFile)
+	if err != nil {
+		return err
+	}
+	cache, err := testbed.OpenCache(os.Stderr)
+	if err != nil {
+		return err
+	}
+	suite, err := cache.Suite(ctx)
+	if err != nil {
+		return err
+	}
+	if o.reports, err = filepath.Abs(o.reports); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(o.reports, 0o755); err != nil {
+		return err
+	}
+	if o.listOnly {
+		_, err := run(ctx, o, suite, nil)
+		return err
+	}
+	tb, down, err := up(ctx, o, cache)
+	if err != nil {
+		return err
+	}
+	defer down()
+	report, err := run(ctx, o, suite, tb)
+	if err != nil {
+		return err
+	}
+	return judge(os.Stdout, report, known[string(o.testbed.Agent)])
+}
+
+// up starts the testbed, or opens the one that is up, and gives its runtimes the suite's images.
+func up(ctx context.Context, o options, cache *testbed.Cache) (tb *testbed.Testbed, down func(), err error) {
+	if o.use {
+		tb, err = testbed.Open(ctx, o.testbed.Name, os.Stderr)
+		return tb, func() {}, err
+	}
+	images, err := cache.SuiteImages(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := testbed.Down(ctx, o.testbed.Name, io.Discard); err != nil { // what an interrupted run has left
+		return nil, nil, err
+	}
+	if tb, err = testbed.Up(ctx, o.testbed); err != nil {
+		return nil, nil, err
+	}
+	down = func() {
+		if o.keep {
+			return
+		}
+		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), 3*time.Minute)
+		defer cancel()
+		for _, n := range tb.Nodes {
+			_ = copyFile(n.AgentLog(), filepath.Join(o.reports, n.Name+".log"))
+		}
+		if err := tb.Down(clean); err != nil {
+			fmt.Fprintln(os.Stderr, "conformance:", err)
+		}
+	}
+	for _, n := range tb.Nodes {
+		for _, archive := range images {
+			if err := n.ImportImage(ctx, archive); err != nil {
+				down()
+				return nil, nil, err
+			}
+		}
+	}
+	return tb, down, nil
+}
+
+func copyFile(from, to string) error {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.Create(to)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, in)
+	return errors.Join(err, out.Close())
+}
+
+// run has the suite's runner run the specs, and reads its report. Failed specs are no error.
+func run(ctx context.Context, o options, suite string, tb *testbed.Testbed) ([]spec, error) {
+	args := []string{"--no-color", "--procs=" + fmt.Sprint(o.procs), "--timeout=" + o.timeout.String(), "--poll-progress-after=0",
+		"--focus=" + o.focus, "--skip=" + o.skip, "--label-filter=" + o.label,
+		"--output-dir=" + o.reports, "--junit-report=junit.xml", "--json-report=report.json"}
+	if o.listOnly {
+		args = append(args, "--procs=1", "--dry-run", "-v") // of the first flag the last counts
+	}
+	args = append(args, filepath.Join(suite, "e2e.test"), "--", "--provider=skeleton", "--num-nodes="+fmt.Sprint(o.testbed.Nodes),
+		"--dns-domain=cluster.local", "--disable-log-dump", "--e2e-output-dir="+o.reports)
+	cmd := exec.CommandContext(ctx, filepath.Join(suite, "ginkgo"), args...)
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // the specs then clean up
+	cmd.WaitDelay = 2 * time.Minute
+	cmd.Env = os.Environ()
+	if tb != nil {
+		n := tb.Nodes[0]
+		cmd.Env = append(cmd.Env, "KUBECONFIG="+tb.Kubeconfig, "PATH="+tb.Path()) // the last of a name counts
+		cmd.Args = append(cmd.Args, "--kubeconfig="+tb.Kubeconfig, "--container-runtime-endpoint="+n.RuntimeEndpoint,
+			"--kubelet-root-dir="+n.RootDir)
+	}
+	runErr, err := follow(cmd, filepath.Join(o.reports, "suite.log"), o.listOnly)
+	if err != nil {
+		return nil, err
+	}
+	report, err := readReport(filepath.Join(o.reports, "report.json"))
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("the suite left no report, see %s", filepath.Join(o.reports, "suite.log")), runErr, err)
+	}
+	return report, nil
+}
+
+// follow runs the command with its output in a file, and shows on the terminal how it gets on. ran is what the command
+// itself came to.
+func follow(cmd *exec.Cmd, logFile string, all bool) (ran, err error) {
+	log, err := os.Create(logFile)
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	cmd.Stderr = log
+	fmt.Fprintf(os.Stderr, "running the suite; its words are in %s\n", logFile)
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	lines := bufio.NewReader(out)
+	for {
+		line, err := lines.ReadString('\n')
+		io.WriteString(log, line)
+		if all && strings.HasPrefix(line, "[sig-") || strings.Contains(line, "• [FAILED]") || strings.HasPrefix(line, "Will run") {
+			fmt.Fprint(os.Stderr, line)
+		}
+		if err != nil {
+			break
+		}
+	}
+	return cmd.Wait(), nil
+}

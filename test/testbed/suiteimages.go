@@ -1,0 +1,265 @@
+package testbed
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// suitePrefix is where Kubernetes' test suite has its images.
+const suitePrefix = "registry.k8s.io/e2e-test-images/"
+
+// suiteRevision begins the archives' names: raise it when what is built below changes.
+const suiteRevision = "suite2"
+
+//go:embed templates/sh.c
+var shSource []byte
+
+// SuiteImages builds what is missing of the images that Kubernetes' own test suite uses for its node tests, made here of
+// Debian packages and Go programs under the names the suite knows, and returns their archives. They replace those of
+// Images that have the same names.
+func (c *Cache) SuiteImages(ctx context.Context) ([]string, error) {
+	return c.archives(ctx, []recipe{
+		{suiteRevision + "-pause", c.suitePause},
+		{suiteRevision + "-busybox", c.suiteBusybox},
+		{suiteRevision + "-agnhost", c.suiteAgnhost},
+		{suiteRevision + "-debian", c.suiteDebian},
+		{suiteRevision + "-nginx", c.suiteNginx},
+		{suiteRevision + "-nonroot", c.suiteNonRoot},
+		{suiteRevision + "-nonewprivs", c.suiteNoNewPrivs},
+	})
+}
+
+// Suite builds Kubernetes' own test suite and its runner, and returns the directory of e2e.test and ginkgo.
+func (c *Cache) Suite(ctx context.Context) (string, error) { return c.Programs(ctx, "suite") }
+
+func (c *Cache) suitePause(ctx context.Context) (image, error) {
+	img, err := c.pauseImage(ctx)
+	img.refs = []string{"registry.k8s.io/pause:3.10.2"}
+	return img, err
+}
+
+// suiteBusybox is busybox with a shell that keeps odd environment variables; see templates/sh.c.
+func (c *Cache) suiteBusybox(ctx context.Context) (image, error) {
+	img, err := c.busyboxImage(ctx)
+	if err != nil {
+		return image{}, err
+	}
+	img.files, err = c.withShell(ctx, img.files)
+	return img, err
+}
+
+func (c *Cache) withShell(ctx context.Context, files []imageFile) ([]imageFile, error) {
+	bash, err := c.DebianFile(ctx, "bash-static", "bin/bash-static")
+	if err != nil {
+		return nil, err
+	}
+	body, err := os.ReadFile(bash)
+	if err != nil {
+		return nil, err
+	}
+	sh, err := c.compileC(ctx, shSource)
+	if err != nil {
+		return nil, err
+	}
+	var kept []imageFile
+	for _, f := range files {
+		if f.name != "/bin/sh" && f.name != "/bin/bash" {
+			kept = append(kept, f)
+		}
+	}
+	return append(kept, imageFile{name: "/bin/bash", mode: 0o755, body: body}, imageFile{name: "/bin/sh", mode: 0o755, body: sh}), nil
+}
+
+// suiteAgnhost is agnhost on a Debian root with the tools that the suite calls in it, and with the image pause in the
+// directory that its fake registry serves.
+func (c *Cache) suiteAgnhost(ctx context.Context) (image, error) {
+	plain, err := c.agnhostImage(ctx)
+	if err != nil {
+		return image{}, err
+	}
+	debian, err := c.debianRoot(ctx)
+	if err != nil {
+		return image{}, err
+	}
+	have := map[string]bool{}
+	for _, f := range debian {
+		have[unmerged(f.name)] = true
+	}
+	for _, f := range plain.files { // what Debian's root lacks busybox has
+		if !have[unmerged(f.name)] || f.name == "/etc/passwd" || f.name == "/etc/group" {
+			f.name = merged(f.name)
+			debian = append(debian, f)
+		}
+	}
+	pause, err := c.pauseImage(ctx)
+	if err != nil {
+		return image{}, err
+	}
+	served, err := pause.served("/var/registry/pause", "testing")
+	if err != nil {
+		return image{}, err
+	}
+	plain.files = append(debian, served...)
+	src, err := moduleDir(ctx, "kubernetes")
+	if err != nil {
+		return image{}, err
+	}
+	upstream, err := run(ctx, "go", "-C", src, "list", "-m", "-f", "{{.Dir}}", "k8s.io/kubernetes")
+	if err != nil {
+		return image{}, err
+	}
+	for _, name := range []string{"localhost.crt", "localhost.key"} { // what netexec serves TLS with
+		body, err := os.ReadFile(filepath.Join(strings.TrimSpace(upstream), "test/images/agnhost/porter", name))
+		if err != nil {
+			return image{}, err
+		}
+		plain.files = append(plain.files, imageFile{name: "/" + name, mode: 0o644, body: body})
+	}
+	plain.refs = []string{AgnhostImage, suitePrefix + "agnhost:2.55"}
+	return plain, nil
+}
+
+// merged is a path as it is where /bin, /sbin and /lib are links to their likes below /usr, as in Debian's roots.
+func merged(name string) string {
+	for _, dir := range []string{"/bin/", "/sbin/", "/lib/"} {
+		if strings.HasPrefix(name, dir) {
+			return "/usr" + name
+		}
+	}
+	return name
+}
+
+// unmerged is a command's name in all of its usual places.
+func unmerged(name string) string {
+	name = merged(name)
+	if strings.HasPrefix(name, "/usr/sbin/") {
+		return "/usr/bin/" + strings.TrimPrefix(name, "/usr/sbin/")
+	}
+	return name
+}
+
+// suiteDebian stands for the images that are a distribution with some tools in it.
+func (c *Cache) suiteDebian(ctx context.Context) (image, error) {
+	files, err := c.debianRoot(ctx)
+	return image{
+		refs:  []string{suitePrefix + "ipc-utils:1.4", suitePrefix + "glibc-dns-testing:2.0.0", suitePrefix + "perl:5.26"},
+		files: files, cmd: []string{"bash"}, env: []string{imagePath},
+	}, err
+}
+
+// suiteNginx answers HTTP on port 80, as nginx would.
+func (c *Cache) suiteNginx(ctx context.Context) (image, error) {
+	files, err := c.busyboxRoot(ctx)
+	return image{
+		refs: []string{suitePrefix + "nginx:1.15-4", suitePrefix + "nginx:1.27-0"},
+		files: append(files,
+			imageFile{name: "/www", mode: 0o755, isDir: true},
+			imageFile{name: "/www/index.html", mode: 0o644, body: []byte("<h1>Welcome to nginx!</h1>\n")}),
+		cmd: []string{"httpd", "-f", "-p", "80", "-h", "/www"}, env: []string{imagePath},
+	}, err
+}
+
+func (c *Cache) suiteNonRoot(ctx context.Context) (image, error) {
+	img, err := c.suiteBusybox(ctx)
+	img.refs, img.user = []string{suitePrefix + "nonroot:1.5"}, "1234"
+	return img, err
+}
+
+// suiteNoNewPrivs holds a setuid program that tells as whom it runs.
+func (c *Cache) suiteNoNewPrivs(ctx context.Context) (image, error) {
+	img, err := c.suiteBusybox(ctx)
+	if err != nil {
+		return image{}, err
+	}
+	program, err := c.Program(ctx, "suite", "nonewprivs")
+	if err != nil {
+		return image{}, err
+	}
+	body, err := os.ReadFile(program)
+	img.files = append(img.files,
+		imageFile{name: "/usr/local", mode: 0o755, isDir: true},
+		imageFile{name: "/usr/local/bin", mode: 0o755, isDir: true},
+		imageFile{name: "/usr/local/bin/nnp", mode: 0o6755, body: body})
+	img.refs, img.cmd = []string{suitePrefix + "nonewprivs:1.4"}, []string{"nnp"}
+	return img, err
+}
+
+// debianRoot is a small Debian root file system with network tools.
+func (c *Cache) debianRoot(ctx context.Context) ([]imageFile, error) {
+	dir := filepath.Join(c.dir, "debian-root-"+imageRevision)
+	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
+		if err := c.bootstrap(ctx, dir); err != nil {
+			return nil, fmt.Errorf("make a Debian root file system: %w", err)
+		}
+	}
+	var files []imageFile
+	err := filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
+		name := strings.TrimPrefix(p, dir)
+		if err != nil || name == "" {
+			return err
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		f := imageFile{name: name, mode: int64(info.Mode().Perm()), isDir: d.IsDir()}
+		for bit, unix := range map[fs.FileMode]int64{fs.ModeSetuid: 0o4000, fs.ModeSetgid: 0o2000, fs.ModeSticky: 0o1000} {
+			if info.Mode()&bit != 0 {
+				f.mode |= unix
+			}
+		}
+		switch {
+		case info.Mode()&fs.ModeSymlink != 0:
+			f.link, err = os.Readlink(p)
+		case info.Mode().IsRegular():
+			f.body, err = os.ReadFile(p)
+		case !d.IsDir():
+			return nil // a runtime makes devices
+		}
+		files = append(files, f)
+		return err
+	})
+	return files, err
+}
+
+// bootstrap fetches the packages of a root file system and leaves out what no program needs.
+func (c *Cache) bootstrap(ctx context.Context, dir string) error {
+	if err := installDebian(ctx, c.progress, []need{{pkg: "debootstrap", command: "debootstrap"}}); err != nil {
+		return err
+	}
+	release, err := run(ctx, "sh", "-c", ". /etc/os-release && echo $VERSION_CODENAME")
+	if err != nil {
+		return err
+	}
+	temp, err := os.MkdirTemp(c.dir, ".build-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(temp)
+	if err := os.Chmod(temp, 0o755); err != nil {
+		return err
+	}
+	tools := "curl,bind9-dnsutils,netcat-openbsd,iproute2,iptables,procps"
+	_, err = run(ctx, "debootstrap", "--variant=minbase", "--include="+tools, strings.TrimSpace(release), temp)
+	if err != nil {
+		return err
+	}
+	for _, p := range []string{"usr/share/doc", "usr/share/man", "usr/share/locale", "usr/share/i18n", "usr/share/info",
+		"usr/share/zoneinfo", "var/cache", "var/lib/apt", "var/lib/dpkg", "var/log", "usr/lib/apt", "debootstrap", "dev", "proc", "sys"} {
+		if err := os.RemoveAll(filepath.Join(temp, p)); err != nil {
+			return err
+		}
+	}
+	for _, p := range []string{"dev", "proc", "sys", "var/log", "var/cache"} {
+		if err := os.Mkdir(filepath.Join(temp, p), 0o755); err != nil {
+			return err
+		}
+	}
+	return os.Rename(temp, dir)
+}

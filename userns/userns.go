@@ -1,0 +1,237 @@
+package userns
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Unit is what the length of a range is a multiple of.
+const Unit = 65536
+
+// File is the file in a pod's directory that holds its range.
+const File = "userns"
+
+// Range is a number of IDs of the host, for users and groups alike. The first is root within the pod.
+type Range struct{ First, Length uint32 }
+
+// Config says what may be given away.
+type Config struct {
+	// IDsPerPod is KubeletConfiguration userNamespaces.idsPerPod, a multiple of Unit.
+	IDsPerPod uint32
+	// Pool is where ranges are taken from; zero for all IDs but the first IDsPerPod.
+	Pool Range
+	// MaxPods is how many pods the pool must serve.
+	MaxPods int
+	// Read and Write keep the file of a pod; Read gives an error that is fs.ErrNotExist where there is none.
+	Read  func(pod types.UID) ([]byte, error)
+	Write func(pod types.UID, content []byte) error
+}
+
+// Table gives ranges away. It is safe for use by many goroutines.
+type Table struct {
+	cfg         Config
+	first, size uint32 // the pool, counted in ranges
+
+	mu sync.Mutex
+	// taken counts the pods by the positions in the pool that they touch; ranges are those of pods, also such as lie outside
+	// of the pool.
+	taken  map[uint32]int
+	ranges map[types.UID]Range
+	next   uint32
+}
+
+// New checks the pool and reads what the pods on the disk have. A file that cannot be used costs only its own pod, which is
+// told when it asks; it comes back as an error beside the table.
+func New(cfg Config, pods []types.UID) (*Table, []error, error) {
+	t := &Table{cfg: cfg, taken: map[uint32]int{}, ranges: map[types.UID]Range{}}
+	if err := t.setPool(); err != nil {
+		return nil, nil, err
+	}
+	var bad []error
+	for _, pod := range pods {
+		if _, err := t.read(pod); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			bad = append(bad, err)
+		}
+	}
+	return t, bad, nil
+}
+
+func (t *Table) setPool() error {
+	n, pool := t.cfg.IDsPerPod, t.cfg.Pool
+	if n == 0 || n%Unit != 0 {
+		return fmt.Errorf("userNamespaces.idsPerPod %d is not a multiple of %d", n, Unit)
+	}
+	if pool == (Range{}) {
+		pool = Range{First: n, Length: math.MaxUint32 - n + 1}
+	}
+	switch {
+	case pool.First < n || pool.First%n != 0 || pool.Length%n != 0:
+		return fmt.Errorf("the subordinate IDs of the user kubelet, %d from %d, must begin at a multiple of userNamespaces.idsPerPod "+
+			"(%d) above 0 and be a multiple of it; change /etc/subuid and /etc/subgid", pool.Length, pool.First, n)
+	case uint64(pool.First)+uint64(pool.Length) > 1<<32:
+		return fmt.Errorf("the subordinate IDs of the user kubelet, %d from %d, go beyond the last ID", pool.Length, pool.First)
+	case int64(pool.Length/n) < int64(t.cfg.MaxPods):
+		return fmt.Errorf("the subordinate IDs of the user kubelet, %d from %d, are enough for %d pods, but maxPods is %d: "+
+			"add some in /etc/subuid and /etc/subgid", pool.Length, pool.First, pool.Length/n, t.cfg.MaxPods)
+	}
+	t.first, t.size = pool.First/n, pool.Length/n
+	return nil
+}
+
+// Of gives the range of a pod, and sets one aside where it has none.
+func (t *Table) Of(pod types.UID) (Range, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if r, known := t.ranges[pod]; known {
+		return r, nil
+	}
+	r, err := t.read(pod)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return r, err
+	}
+	at, ok := t.free()
+	if !ok {
+		return Range{}, fmt.Errorf("set aside IDs for the user namespace of pod %s: all %d ranges are taken", pod, t.size)
+	}
+	r = Range{First: (t.first + at) * t.cfg.IDsPerPod, Length: t.cfg.IDsPerPod}
+	content, err := json.Marshal(fileOf(r))
+	if err == nil {
+		err = t.cfg.Write(pod, content)
+	}
+	if err != nil {
+		return Range{}, fmt.Errorf("keep the user namespace of pod %s: %w", pod, err)
+	}
+	t.next = at + 1
+	t.take(pod, r)
+	return r, nil
+}
+
+// free finds a position that nobody has. It goes round, so that the IDs of a pod that has just gone rest for a while.
+func (t *Table) free() (uint32, bool) {
+	for i := uint32(0); i < t.size && i <= uint32(len(t.taken)); i++ {
+		at := (t.next + i) % t.size
+		if t.taken[at] == 0 {
+			return at, true
+		}
+	}
+	return 0, false
+}
+
+// Release takes the range of a pod back whose directory has gone.
+func (t *Table) Release(pod types.UID) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	r, known := t.ranges[pod]
+	if !known {
+		return
+	}
+	delete(t.ranges, pod)
+	for at := range t.span(r) {
+		if t.taken[at]--; t.taken[at] == 0 {
+			delete(t.taken, at)
+		}
+	}
+}
+
+// read takes over the range which a pod's file names.
+func (t *Table) read(pod types.UID) (Range, error) {
+	content, err := t.cfg.Read(pod)
+	if err != nil {
+		return Range{}, err
+	}
+	r, err := parse(content)
+	if err != nil {
+		return Range{}, fmt.Errorf("user namespace of pod %s: file %s: %w", pod, File, err)
+	}
+	for other, has := range t.ranges {
+		if other != pod && overlap(has, r) {
+			return Range{}, fmt.Errorf("user namespace of pod %s: file %s: pod %s has the IDs from %d already", pod, File, other, has.First)
+		}
+	}
+	t.take(pod, r)
+	return r, nil
+}
+
+func (t *Table) take(pod types.UID, r Range) {
+	t.ranges[pod] = r
+	for at := range t.span(r) {
+		t.taken[at]++
+	}
+}
+
+func overlap(a, b Range) bool {
+	return uint64(a.First) < uint64(b.First)+uint64(b.Length) && uint64(b.First) < uint64(a.First)+uint64(a.Length)
+}
+
+// span yields the positions in the pool that a range touches. It may be of another length, if idsPerPod has changed.
+func (t *Table) span(r Range) func(yield func(uint32) bool) {
+	return func(yield func(uint32) bool) {
+		n := uint64(t.cfg.IDsPerPod)
+		first, last := uint64(r.First)/n, (uint64(r.First)+uint64(r.Length)-1)/n
+		for p := max(first, uint64(t.first)); p <= last && p < uint64(t.first)+uint64(t.size); p++ {
+			if !yield(uint32(p) - t.first) {
+				return
+			}
+		}
+	}
+}
+
+// file is the kubelet's form.
+type file struct {
+	UIDs []mapping `json:"uidMappings"`
+	GIDs []mapping `json:"gidMappings"`
+}
+
+type mapping struct {
+	HostID      uint32 `json:"hostId"`
+	ContainerID uint32 `json:"containerId"`
+	Length      uint32 `json:"length"`
+}
+
+func fileOf(r Range) file {
+	all := []mapping{{HostID: r.First, Length: r.Length}}
+	return file{UIDs: all, GIDs: all}
+}
+
+// parse refuses whatever would not keep the pod apart from the host.
+func parse(content []byte) (Range, error) {
+	var f file
+	if err := json.Unmarshal(content, &f); err != nil {
+		return Range{}, err
+	}
+	if len(f.UIDs) != 1 || len(f.GIDs) != 1 || f.UIDs[0] != f.GIDs[0] {
+		return Range{}, errors.New("want one mapping, the same for users and groups")
+	}
+	m := f.UIDs[0]
+	switch {
+	case m.ContainerID != 0:
+		return Range{}, fmt.Errorf("the mapping begins at ID %d of the container, want 0", m.ContainerID)
+	case m.HostID < Unit || m.HostID%Unit != 0 || m.Length == 0 || m.Length%Unit != 0:
+		return Range{}, fmt.Errorf("%d IDs from %d: both must be multiples of %d", m.Length, m.HostID, Unit)
+	case uint64(m.HostID)+uint64(m.Length) > 1<<32:
+		return Range{}, fmt.Errorf("%d IDs from %d go beyond the last ID", m.Length, m.HostID)
+	}
+	return Range{First: m.HostID, Length: m.Length}, nil
+}
+
+// ParseSubIDs reads what getsubids(1) prints for a user: one line such as "0: kubelet 65536 7208960".
+func ParseSubIDs(text string) (Range, error) {
+	var index int
+	var user string
+	var r Range
+	n, err := fmt.Sscanf(text, "%d: %s %d %d", &index, &user, &r.First, &r.Length)
+	if err != nil || n != 4 || r.Length == 0 {
+		return Range{}, fmt.Errorf("getsubids printed %q, want a line such as \"0: kubelet 65536 7208960\"", text)
+	}
+	var more int
+	if n, _ := fmt.Sscanf(text, "%d: %s %d %d\n%d:", &index, &user, &r.First, &r.Length, &more); n == 5 {
+		return Range{}, errors.New("the user kubelet has more than one range of subordinate IDs; leave one in /etc/subuid and /etc/subgid")
+	}
+	return r, nil
+}

@@ -1,0 +1,185 @@
+package userns
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// disk holds the files of pods.
+type disk map[types.UID]string
+
+func (d disk) config(c Config) Config {
+	c.Read = func(pod types.UID) ([]byte, error) {
+		if text, ok := d[pod]; ok {
+			return []byte(text), nil
+		}
+		return nil, fs.ErrNotExist
+	}
+	c.Write = func(pod types.UID, content []byte) error {
+		if pod == "unwritable" {
+			return errors.New("disk full")
+		}
+		d[pod] = string(content)
+		return nil
+	}
+	return c
+}
+
+func newTable(t *testing.T, d disk, c Config, pods ...types.UID) *Table {
+	t.Helper()
+	table, bad, err := New(d.config(c), pods)
+	if err != nil || len(bad) > 0 {
+		t.Fatal(err, bad)
+	}
+	return table
+}
+
+func TestRangesAreApart(t *testing.T) {
+	d := disk{}
+	table := newTable(t, d, Config{IDsPerPod: Unit, MaxPods: 110})
+	owner := map[uint32]types.UID{}
+	for i := range 300 {
+		pod := types.UID(fmt.Sprint("pod", i))
+		r, err := table.Of(pod)
+		if err != nil || r.Length != Unit || r.First < Unit || r.First%Unit != 0 {
+			t.Fatalf("%s: %v %v", pod, r, err)
+		}
+		if again, err := table.Of(pod); again != r || err != nil {
+			t.Fatalf("%s has %v, then %v (%v)", pod, r, again, err)
+		}
+		if other, taken := owner[r.First]; taken {
+			t.Fatalf("%s and %s both have %v", pod, other, r)
+		}
+		owner[r.First] = pod
+	}
+	const want = `{"uidMappings":[{"hostId":65536,"containerId":0,"length":65536}],"gidMappings":[{"hostId":65536,"containerId":0,"length":65536}]}`
+	if d["pod0"] != want {
+		t.Errorf("file: %s", d["pod0"])
+	}
+}
+
+func TestRestartKeepsRanges(t *testing.T) {
+	d := disk{}
+	first := newTable(t, d, Config{IDsPerPod: Unit})
+	a, _ := first.Of("a")
+	second := newTable(t, d, Config{IDsPerPod: Unit}, "a", "none")
+	b, err := second.Of("b")
+	if err != nil || b.First == a.First {
+		t.Errorf("a has %v, b %v: %v", a, b, err)
+	}
+	if again, _ := second.Of("a"); again != a {
+		t.Errorf("a had %v, now %v", a, again)
+	}
+}
+
+// With another idsPerPod the ranges of running pods stay theirs.
+func TestLengthChanges(t *testing.T) {
+	d := disk{}
+	small := newTable(t, d, Config{IDsPerPod: Unit})
+	for _, pod := range []types.UID{"a", "b", "c"} {
+		if _, err := small.Of(pod); err != nil {
+			t.Fatal(err)
+		}
+	}
+	big := newTable(t, d, Config{IDsPerPod: 2 * Unit}, "a", "b", "c")
+	r, err := big.Of("d") // a to c have 1 to 3 units, so that 4 and 5 are next
+	if err != nil || r != (Range{4 * Unit, 2 * Unit}) {
+		t.Errorf("d has %v: %v", r, err)
+	}
+}
+
+func TestPoolRunsOutAndRefills(t *testing.T) {
+	table := newTable(t, disk{}, Config{IDsPerPod: Unit, Pool: Range{10 * Unit, 2 * Unit}, MaxPods: 2})
+	for _, pod := range []types.UID{"a", "b"} {
+		if r, err := table.Of(pod); err != nil || r.First < 10*Unit || r.First >= 12*Unit {
+			t.Fatal(r, err)
+		}
+	}
+	if _, err := table.Of("c"); err == nil || !strings.Contains(err.Error(), "all 2 ranges are taken") {
+		t.Errorf("c: %v", err)
+	}
+	table.Release("a")
+	table.Release("unknown")
+	if r, err := table.Of("c"); err != nil || r.First != 10*Unit {
+		t.Errorf("c: %v %v", r, err)
+	}
+}
+
+func TestWriteFails(t *testing.T) {
+	table := newTable(t, disk{}, Config{IDsPerPod: Unit})
+	if r, err := table.Of("unwritable"); err == nil {
+		t.Errorf("got %v, which a restart would give to another pod", r)
+	}
+	if len(table.taken) != 0 {
+		t.Errorf("taken: %v", table.taken)
+	}
+}
+
+func TestBadPools(t *testing.T) {
+	for _, c := range []Config{
+		{IDsPerPod: 0}, {IDsPerPod: 1000}, {IDsPerPod: Unit, Pool: Range{0, Unit}}, {IDsPerPod: Unit, Pool: Range{Unit, Unit}, MaxPods: 2},
+		{IDsPerPod: Unit, Pool: Range{100000, Unit}}, {IDsPerPod: 2 * Unit, Pool: Range{2 * Unit, 3 * Unit}},
+		{IDsPerPod: Unit, Pool: Range{65535 * Unit, 2 * Unit}},
+	} {
+		if _, _, err := New(disk{}.config(c), nil); err == nil {
+			t.Errorf("%+v is taken", c)
+		}
+	}
+}
+
+// A damaged file must neither stop the agent nor let its pod run with the IDs of another, or of the host.
+func TestBadFiles(t *testing.T) {
+	for _, text := range []string{
+		``, `{`, `{}`, "\x00\x00",
+		`{"uidMappings":[{"hostId":0,"containerId":0,"length":65536}],"gidMappings":[{"hostId":0,"containerId":0,"length":65536}]}`,
+		`{"uidMappings":[{"hostId":65536,"containerId":0,"length":65536}],"gidMappings":[{"hostId":131072,"containerId":0,"length":65536}]}`,
+		`{"uidMappings":[{"hostId":65536,"containerId":1,"length":65536}],"gidMappings":[{"hostId":65536,"containerId":1,"length":65536}]}`,
+		`{"uidMappings":[{"hostId":65536,"containerId":0,"length":1}],"gidMappings":[{"hostId":65536,"containerId":0,"length":1}]}`,
+		`{"uidMappings":[{"hostId":4294901760,"containerId":0,"length":131072}],"gidMappings":[{"hostId":4294901760,"containerId":0,"length":131072}]}`,
+		`{"uidMappings":[{"hostId":131072,"containerId":0,"length":65536}],"gidMappings":[{"hostId":131072,"containerId":0,"length":65536}]}`, // of "other"
+	} {
+		d := disk{"bad": text}
+		d["other"] = `{"uidMappings":[{"hostId":131072,"containerId":0,"length":65536}],"gidMappings":[{"hostId":131072,"containerId":0,"length":65536}]}`
+		table, bad, err := New(d.config(Config{IDsPerPod: Unit}), []types.UID{"other", "bad"})
+		if err != nil || len(bad) != 1 {
+			t.Errorf("%s: %v %v", text, bad, err)
+			continue
+		}
+		if r, err := table.Of("bad"); err == nil {
+			t.Errorf("%s gives %v", text, r)
+		}
+	}
+}
+
+func TestParseSubIDs(t *testing.T) {
+	for text, want := range map[string]Range{
+		"0: kubelet 65536 7208960\n": {65536, 7208960},
+		"0: kubelet 65536 7208960":   {65536, 7208960},
+		"":                           {},
+		"nonsense":                   {},
+		"0: kubelet 65536 0\n":       {},
+		"0: kubelet -1 5\n":          {},
+		"0: kubelet 65536 65536\n1: kubelet 231072 65536\n": {},
+	} {
+		got, err := ParseSubIDs(text)
+		if got != want || (err == nil) != (want != Range{}) {
+			t.Errorf("%q: %v, %v", text, got, err)
+		}
+	}
+}
+
+func FuzzFile(f *testing.F) {
+	f.Add(`{"uidMappings":[{"hostId":65536,"containerId":0,"length":65536}],"gidMappings":[{"hostId":65536,"containerId":0,"length":65536}]}`)
+	f.Add(`{`)
+	f.Fuzz(func(t *testing.T, text string) {
+		r, err := parse([]byte(text))
+		if err == nil && (r.First < Unit || r.Length == 0 || uint64(r.First)+uint64(r.Length) > 1<<32) {
+			t.Errorf("%q gives %v", text, r)
+		}
+	})
+}
