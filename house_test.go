@@ -39,6 +39,7 @@ var roomMayImport = map[string][]string{
 	"volumes": {"csi"},
 	"cgroups": {"systemd"},
 	"images":  {"cri"},
+	"stats":   {"metrics"},
 	"test":    {"*"},
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -34,6 +35,9 @@ func (n *Node) StartAgent(ctx context.Context, kind AgentKind) error {
 		"--node-ip=" + n.IP,
 		"-v=2",
 	}, n.tb.opts.AgentArgs...)
+	if kind == Kubelet { // its cAdvisor looks for containerd at a place of its own
+		argv = append(argv, "--containerd="+strings.TrimPrefix(n.RuntimeEndpoint, "unix://"))
+	}
 	return n.tb.launch(n.role(roleAgent), launch{netns: n.Netns, dir: n.dir, env: n.tb.Env(), argv: argv})
 }
 

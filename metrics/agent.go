@@ -1,0 +1,194 @@
+package metrics
+
+import (
+	"strings"
+	"time"
+)
+
+// defaultBuckets are those that most of the kubelet's durations are sorted into, in seconds.
+var defaultBuckets = []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}
+
+// runtimeBuckets are for calls to the container runtime: 5 ms, and 13 times two and a half times as long.
+var runtimeBuckets = exponential(.005, 2.5, 14)
+
+// startBuckets are for how long pods take to start, in seconds.
+var startBuckets = []float64{0.5, 1, 2, 3, 4, 5, 6, 8, 10, 20, 30, 45, 60, 120, 180, 240, 300, 360, 480, 600, 900, 1200, 1800, 2700, 3600}
+
+var (
+	storageBuckets = []float64{.1, .25, .5, 1, 2.5, 5, 10, 15, 25, 50, 120, 300, 600}
+	pullBuckets    = []float64{1, 5, 10, 20, 30, 60, 120, 180, 240, 300, 360, 480, 600, 900, 1200, 1800, 2700, 3600}
+	restBuckets    = []float64{0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0}
+)
+
+func exponential(first, factor float64, n int) []float64 {
+	all := make([]float64, n)
+	for i := range all {
+		all[i] = first
+		first *= factor
+	}
+	return all
+}
+
+// Agent are the instruments of the agent, by the kubelet's names. Rooms get those that they need as functions.
+type Agent struct {
+	// Runtime counts calls to the container runtime, by operation_type.
+	runtimeTotal, runtimeErrors *Vec[*Counter]
+	runtimeTook                 *Vec[*Histogram]
+
+	PodStart, PodStartTotal, PodStartSLI, PodWorkerStart *Histogram
+	// PodWorker are the turns of workers, by operation_type: create, sync or terminate.
+	PodWorker *Vec[*Histogram]
+	Relist    *Histogram
+	// RelistInterval is from the begin of one relist to that of the next.
+	RelistInterval *Histogram
+	RelistLast     *Gauge
+	// Cgroups are changes of pods' cgroups, by operation_type: create, update or destroy.
+	Cgroups           *Vec[*Histogram]
+	RunSandbox        *Vec[*Histogram] // by runtime_handler
+	RunSandboxErrors  *Vec[*Counter]
+	StartedPods       *Counter
+	StartedPodsErrors *Counter
+	// StartedContainers are by container_type: container, init_container or ephemeral_container.
+	StartedContainers       *Vec[*Counter]
+	StartedContainersErrors *Vec[*Counter]   // and by code
+	Admission               *Vec[*Counter]   // rejections, by reason
+	ImagePull               *Vec[*Histogram] // by image_size_in_bytes, see ImageSize
+	Storage                 *Vec[*Histogram] // by migrated, operation_name, status, volume_plugin
+	Evictions               *Vec[*Counter]   // by eviction_signal
+
+	restTotal *Vec[*Counter]   // by code, host, method
+	restTook  *Vec[*Histogram] // by host, verb
+
+	// ClientRenewErrors and ServerRenewErrors count certificates that could not be renewed.
+	ClientRenewErrors, ServerRenewErrors *Counter
+	ConfigError                          *Gauge
+}
+
+// NewAgent adds the agent's instruments to a registry.
+func NewAgent(r *Registry, node string) *Agent {
+	name := r.Gauges("kubelet_node_name", "[ALPHA] The node's name. The count is always 1.", "node")
+	name.With(node).Set(1)
+	a := &Agent{
+		runtimeTotal:  r.Counters("kubelet_runtime_operations_total", "[ALPHA] Cumulative number of runtime operations by operation type.", "operation_type"),
+		runtimeErrors: r.Counters("kubelet_runtime_operations_errors_total", "[ALPHA] Cumulative number of runtime operation errors by operation type.", "operation_type"),
+		runtimeTook: r.Histograms("kubelet_runtime_operations_duration_seconds", "[ALPHA] Duration in seconds of runtime operations. Broken down by operation type.",
+			runtimeBuckets, "operation_type"),
+		PodStart: r.Histogram("kubelet_pod_start_duration_seconds", "[ALPHA] Duration in seconds from kubelet seeing a pod for the first time to the pod starting to run", startBuckets),
+		PodStartTotal: r.Histogram("kubelet_pod_start_total_duration_seconds", "[ALPHA] Duration in seconds to start a pod since creation, including time to pull images and run init containers, "+
+			"measured from pod creation timestamp to when all its containers are reported as started and observed via watch", startBuckets),
+		PodStartSLI: r.Histogram("kubelet_pod_start_sli_duration_seconds", "[ALPHA] Duration in seconds to start a pod, excluding time to pull images and run init containers, "+
+			"measured from pod creation timestamp to when all its containers are reported as started and observed via watch", startBuckets),
+		PodWorkerStart: r.Histogram("kubelet_pod_worker_start_duration_seconds", "[ALPHA] Duration in seconds from kubelet seeing a pod to starting a worker.", defaultBuckets),
+		PodWorker:      r.Histograms("kubelet_pod_worker_duration_seconds", "[ALPHA] Duration in seconds to sync a single pod. Broken down by operation type: create, update, or sync", defaultBuckets, "operation_type"),
+		Relist:         r.Histogram("kubelet_pleg_relist_duration_seconds", "[ALPHA] Duration in seconds for relisting pods in PLEG.", defaultBuckets),
+		RelistInterval: r.Histogram("kubelet_pleg_relist_interval_seconds", "[ALPHA] Interval in seconds between relisting in PLEG.", defaultBuckets),
+		RelistLast:     r.Gauge("kubelet_pleg_last_seen_seconds", "[ALPHA] Timestamp in seconds when PLEG was last seen active."),
+		Cgroups: r.Histograms("kubelet_cgroup_manager_duration_seconds", "[ALPHA] Duration in seconds for cgroup manager operations. Broken down by method.",
+			defaultBuckets, "operation_type"),
+		RunSandbox: r.Histograms("kubelet_run_podsandbox_duration_seconds", "[ALPHA] Duration in seconds of the run_podsandbox operations. Broken down by RuntimeClass.Handler.",
+			defaultBuckets, "runtime_handler"),
+		RunSandboxErrors:        r.Counters("kubelet_run_podsandbox_errors_total", "[ALPHA] Cumulative number of the run_podsandbox operation errors by RuntimeClass.Handler.", "runtime_handler"),
+		StartedPods:             r.Counter("kubelet_started_pods_total", "[ALPHA] Cumulative number of pods started"),
+		StartedPodsErrors:       r.Counter("kubelet_started_pods_errors_total", "[ALPHA] Cumulative number of errors when starting pods"),
+		StartedContainers:       r.Counters("kubelet_started_containers_total", "[ALPHA] Cumulative number of containers started", "container_type"),
+		StartedContainersErrors: r.Counters("kubelet_started_containers_errors_total", "[ALPHA] Cumulative number of errors when starting containers", "code", "container_type"),
+		Admission:               r.Counters("kubelet_admission_rejections_total", "[ALPHA] Cumulative number pod admission rejections by the Kubelet.", "reason"),
+		ImagePull:               r.Histograms("kubelet_image_pull_duration_seconds", "[ALPHA] Duration in seconds to pull an image.", pullBuckets, "image_size_in_bytes"),
+		Storage:                 r.Histograms("storage_operation_duration_seconds", "[ALPHA] Storage operation duration", storageBuckets, "migrated", "operation_name", "status", "volume_plugin"),
+		Evictions:               r.Counters("kubelet_evictions", "[ALPHA] Cumulative number of pod evictions by eviction signal", "eviction_signal"),
+		restTotal:               r.Counters("rest_client_requests_total", "[ALPHA] Number of HTTP requests, partitioned by status code, method, and host.", "code", "host", "method"),
+		restTook:                r.Histograms("rest_client_request_duration_seconds", "[ALPHA] Request latency in seconds. Broken down by verb, and host.", restBuckets, "host", "verb"),
+		ClientRenewErrors:       r.Counter("kubelet_certificate_manager_client_expiration_renew_errors", "[ALPHA] Counter of certificate renewal errors."),
+		ServerRenewErrors:       r.Counter("kubelet_server_expiration_renew_errors", "[ALPHA] Counter of certificate renewal errors."),
+		ConfigError:             r.Gauge("kubelet_node_config_error", "[ALPHA] 1 if the agent's configuration cannot be used, 0 otherwise"),
+	}
+	return a
+}
+
+// RuntimeCall counts a call to the container runtime by the CRI's name for it.
+func (a *Agent) RuntimeCall(verb string, took time.Duration, err error) {
+	operation := runtimeOperation(verb)
+	a.runtimeTotal.With(operation).Inc()
+	a.runtimeTook.With(operation).Took(took)
+	if err != nil {
+		a.runtimeErrors.With(operation).Inc()
+	}
+}
+
+// runtimeOperation is the kubelet's name of a CRI call: RunPodSandbox is run_podsandbox, and so on.
+func runtimeOperation(verb string) string {
+	switch verb {
+	case "UpdateContainerResources":
+		return "update_container"
+	case "Version", "Status", "Exec", "Attach":
+		return strings.ToLower(verb)
+	}
+	verb = strings.ReplaceAll(verb, "PodSandbox", "Podsandbox")
+	var b strings.Builder
+	for i, c := range verb {
+		if c >= 'A' && c <= 'Z' {
+			if i > 0 {
+				b.WriteByte('_')
+			}
+			c += 'a' - 'A'
+		}
+		b.WriteRune(c)
+	}
+	return b.String()
+}
+
+// Request counts an answer of the API server, or the lack of one ("<error>").
+func (a *Agent) Request(code, method, host string) { a.restTotal.With(code, host, method).Inc() }
+
+// RequestTook counts how long a request to the API server took.
+func (a *Agent) RequestTook(host, verb string, took time.Duration) {
+	a.restTook.With(host, verb).Took(took)
+}
+
+// ImageSize is the range in which the size of an image lies, as a label.
+func ImageSize(bytes uint64) string {
+	const mb, gb = 1 << 20, 1 << 30
+	for _, s := range []struct {
+		below uint64
+		label string
+	}{
+		{10 * mb, "0-10MB"}, {100 * mb, "10MB-100MB"}, {500 * mb, "100MB-500MB"}, {gb, "500MB-1GB"}, {5 * gb, "1GB-5GB"},
+		{10 * gb, "5GB-10GB"}, {20 * gb, "10GB-20GB"}, {30 * gb, "20GB-30GB"}, {40 * gb, "30GB-40GB"}, {60 * gb, "40GB-60GB"},
+		{100 * gb, "60GB-100GB"},
+	} {
+		if bytes < s.below {
+			return s.label
+		}
+	}
+	return "GT100GB"
+}
+
+// Probes are the instruments of /metrics/probes.
+type Probes struct {
+	total *Vec[*Counter]
+	took  *Vec[*Histogram]
+}
+
+// NewProbes adds the instruments of probes to a registry.
+func NewProbes(r *Registry) *Probes {
+	return &Probes{
+		took: r.Histograms("prober_probe_duration_seconds", "[ALPHA] Duration in seconds for a probe response.", defaultBuckets,
+			"container", "namespace", "pod", "probe_type"),
+		total: r.Counters("prober_probe_total", "[BETA] Cumulative number of a liveness, readiness or startup probe for a container by result.",
+			"container", "namespace", "pod", "pod_uid", "probe_type", "result"),
+	}
+}
+
+// Attempt counts one run of a probe. kind is Startup, Liveness or Readiness, result successful, warning, failed or unknown.
+func (p *Probes) Attempt(namespace, pod, uid, container, kind, result string, took time.Duration) {
+	p.total.With(container, namespace, pod, uid, kind, result).Inc()
+	if result == "successful" {
+		p.took.With(container, namespace, pod, kind).Took(took)
+	}
+}
+
+// Forget drops what was counted of a pod that is gone.
+func (p *Probes) Forget(namespace, pod, uid string) {
+	p.total.Forget(func(v []string) bool { return v[3] == uid })
+	p.took.Forget(func(v []string) bool { return v[1] == namespace && v[2] == pod })
+}

@@ -1,0 +1,176 @@
+package metrics
+
+import (
+	"math"
+	"strconv"
+	"strings"
+)
+
+// ContentType is that of what Text writes.
+const ContentType = "text/plain; version=0.0.4; charset=utf-8"
+
+// Kind is the type of a family of samples.
+type Kind string
+
+// The kinds of families.
+const (
+	KindCounter   Kind = "counter"
+	KindGauge     Kind = "gauge"
+	KindHistogram Kind = "histogram"
+)
+
+// Text collects an exposition. The zero value is ready to use. Samples belong to the family begun last, and all samples of a
+// family must follow each other.
+type Text struct {
+	buf []byte
+	// family and head are the family begun last; the head is written with its first sample, so that a family without samples
+	// leaves no trace.
+	family string
+	help   string
+	kind   Kind
+	opened bool
+}
+
+// Bytes is what was written so far.
+func (t *Text) Bytes() []byte { return t.buf }
+
+// Reset empties the text and keeps its memory.
+func (t *Text) Reset() { *t = Text{buf: t.buf[:0]} }
+
+// Family begins a family.
+func (t *Text) Family(name, help string, kind Kind) {
+	t.family, t.help, t.kind, t.opened = name, help, kind, false
+}
+
+// Sample writes a sample of the family with labels as alternating names and values.
+func (t *Text) Sample(value float64, labels ...string) {
+	t.open()
+	t.buf = append(t.buf, t.family...)
+	t.labels("", "", labels)
+	t.value(value)
+	t.buf = append(t.buf, '\n')
+}
+
+// Rendered writes a sample whose labels were made by Labels, followed by more as alternating names and values. at is in
+// milliseconds since 1970; 0 leaves the time to the scraper.
+func (t *Text) Rendered(value float64, at int64, rendered string, more ...string) {
+	t.open()
+	t.buf = append(t.buf, t.family...)
+	t.labels(rendered, "", more)
+	t.value(value)
+	if at != 0 {
+		t.buf = append(t.buf, ' ')
+		t.buf = strconv.AppendInt(t.buf, at, 10)
+	}
+	t.buf = append(t.buf, '\n')
+}
+
+// open writes the head of the family before its first sample.
+func (t *Text) open() {
+	if t.opened {
+		return
+	}
+	t.opened = true
+	t.buf = append(t.buf, "# HELP "...)
+	t.buf = append(t.buf, t.family...)
+	t.buf = append(t.buf, ' ')
+	t.buf = append(t.buf, helpEscapes.Replace(t.help)...)
+	t.buf = append(t.buf, "\n# TYPE "...)
+	t.buf = append(t.buf, t.family...)
+	t.buf = append(t.buf, ' ')
+	t.buf = append(t.buf, t.kind...)
+	t.buf = append(t.buf, '\n')
+}
+
+// histogram writes one histogram: cumulative buckets, sum and count. rendered are its labels.
+func (t *Text) histogram(bounds []float64, counts []uint64, sum float64, rendered string) {
+	t.open()
+	var all uint64
+	for i, n := range counts {
+		all += n
+		bound := math.Inf(1)
+		if i < len(bounds) {
+			bound = bounds[i]
+		}
+		t.buf = append(t.buf, t.family...)
+		t.buf = append(t.buf, "_bucket"...)
+		t.labels(rendered, formatFloat(bound), nil)
+		t.buf = append(t.buf, ' ')
+		t.buf = strconv.AppendUint(t.buf, all, 10)
+		t.buf = append(t.buf, '\n')
+	}
+	for _, part := range []struct {
+		suffix string
+		value  float64
+	}{{"_sum", sum}, {"_count", float64(all)}} {
+		t.buf = append(t.buf, t.family...)
+		t.buf = append(t.buf, part.suffix...)
+		t.labels(rendered, "", nil)
+		t.value(part.value)
+		t.buf = append(t.buf, '\n')
+	}
+}
+
+// labels writes the braces, if there is anything to go between them. le is the bound of a histogram's bucket.
+func (t *Text) labels(rendered, le string, more []string) {
+	if rendered == "" && le == "" && len(more) == 0 {
+		return
+	}
+	t.buf = append(t.buf, '{')
+	t.buf = append(t.buf, rendered...)
+	comma := rendered != ""
+	for i := 0; i+1 < len(more); i += 2 {
+		t.buf = appendLabel(t.buf, comma, more[i], more[i+1])
+		comma = true
+	}
+	if le != "" {
+		t.buf = appendLabel(t.buf, comma, "le", le)
+	}
+	t.buf = append(t.buf, '}')
+}
+
+func (t *Text) value(v float64) {
+	t.buf = append(t.buf, ' ')
+	if whole := int64(v); float64(whole) == v && whole > -1<<53 && whole < 1<<53 {
+		t.buf = strconv.AppendInt(t.buf, whole, 10)
+		return
+	}
+	t.buf = append(t.buf, formatFloat(v)...)
+}
+
+func formatFloat(v float64) string {
+	switch {
+	case math.IsInf(v, 1):
+		return "+Inf"
+	case math.IsInf(v, -1):
+		return "-Inf"
+	}
+	return strconv.FormatFloat(v, 'g', -1, 64)
+}
+
+// Labels renders labels, as alternating names and values, for many calls of Rendered.
+func Labels(labels ...string) string {
+	var buf []byte
+	for i := 0; i+1 < len(labels); i += 2 {
+		buf = appendLabel(buf, i > 0, labels[i], labels[i+1])
+	}
+	return string(buf)
+}
+
+func appendLabel(buf []byte, comma bool, name, value string) []byte {
+	if comma {
+		buf = append(buf, ',')
+	}
+	buf = append(buf, name...)
+	buf = append(buf, `="`...)
+	if strings.ContainsAny(value, "\\\"\n") {
+		value = labelEscapes.Replace(value)
+	}
+	buf = append(buf, value...)
+	return append(buf, '"')
+}
+
+var (
+	labelEscapes = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`)
+	helpEscapes  = strings.NewReplacer(`\`, `\\`, "\n", `\n`)
+)

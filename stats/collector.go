@@ -1,0 +1,174 @@
+package stats
+
+import (
+	"context"
+	"log/slog"
+	"path"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// Runtime answers for the container runtime.
+type Runtime interface {
+	// List lists all sandboxes and containers.
+	List(ctx context.Context) ([]*runtimeapi.PodSandbox, []*runtimeapi.Container, error)
+	// SandboxImage is the image that a sandbox was made from, empty where the runtime does not say.
+	SandboxImage(ctx context.Context, sandbox string) (string, error)
+	// ListContainerStats gives the size of the containers' writable layers, among others.
+	ListContainerStats(ctx context.Context) ([]*runtimeapi.ContainerStats, error)
+	ImageFsInfo(ctx context.Context) (*runtimeapi.ImageFsInfoResponse, error)
+}
+
+// Pod is a pod of the node.
+type Pod struct {
+	*corev1.Pod
+	// Cgroup is the pod's own, as a path below the hierarchy's root; empty where pods have none.
+	Cgroup string
+	// Started is when the agent took the pod on.
+	Started time.Time
+}
+
+// Volume is where a volume that other rooms mount lies.
+type Volume struct {
+	// Dir is its mount point.
+	Dir string
+	// Claim is the name of the PersistentVolumeClaim; empty for one that is written into the pod.
+	Claim string
+	// Block: it is a raw device, of which there is nothing to measure.
+	Block bool
+}
+
+// Config says what a Collector needs of others.
+type Config struct {
+	Node string
+	// Hierarchy reads the cgroups; PodsCgroup is kubepods and ClassCgroups the classes below it.
+	Hierarchy    *Hierarchy
+	PodsCgroup   string
+	ClassCgroups []string
+	Runtime      Runtime
+	// Pods are those that run on the node now.
+	Pods func(ctx context.Context) ([]Pod, error)
+	// Volumes finds where the volumes of a pod that are not local lie, by the names in its spec; nil: nobody knows.
+	Volumes func(pod *corev1.Pod) map[string]Volume
+	// RootDir is the agent's, PodsDir that of the pods, LogsDir that of the containers' logs.
+	RootDir, PodsDir, LogsDir string
+	// Boot is when the machine was started.
+	Boot time.Time
+	Log  *slog.Logger
+}
+
+// Collector measures on demand. It is safe for use by many goroutines.
+type Collector struct {
+	cfg   Config
+	book  book
+	rates rates
+	disks disks
+	far   faraway
+}
+
+// New makes a collector. Nothing is read yet.
+func New(cfg Config) *Collector {
+	c := &Collector{cfg: cfg}
+	c.disks.log = cfg.Log
+	return c
+}
+
+// podUse is a pod with what it uses now.
+type podUse struct {
+	Pod
+	use Usage
+	// known: the pod has a cgroup, and it could be read.
+	known      bool
+	sandbox    *containerUse
+	containers []containerUse
+}
+
+// containerUse is a running container, or a sandbox, with what it uses now.
+type containerUse struct {
+	identity
+	cgroup string
+	use    Usage
+}
+
+// look reads the cgroups of all pods and of the containers in them.
+func (c *Collector) look(ctx context.Context, d Detail) ([]podUse, error) {
+	pods, err := c.cfg.Pods(ctx)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]podUse, 0, len(pods))
+	dirs := make([][]string, len(pods))
+	var ids []string
+	for i := range pods {
+		dirs[i] = c.containerDirs(pods[i].Cgroup)
+		for _, dir := range dirs[i] {
+			ids = append(ids, containerID(dir))
+		}
+	}
+	known, err := c.book.identify(ctx, c.cfg.Runtime, ids)
+	if err != nil && c.cfg.Log != nil {
+		c.cfg.Log.Warn("cannot ask the runtime for the names of containers; their usage is left out", "err", err)
+	}
+	for i, pod := range pods {
+		p := podUse{Pod: pod}
+		if pod.Cgroup != "" {
+			p.use, p.known = c.cfg.Hierarchy.read(pod.Cgroup, d)
+		}
+		for _, dir := range dirs[i] {
+			who, ok := known[containerID(dir)]
+			if !ok {
+				continue
+			}
+			one := containerUse{identity: who, cgroup: path.Join(pod.Cgroup, dir)}
+			if one.use, ok = c.cfg.Hierarchy.read(one.cgroup, d); !ok {
+				continue // it has just ended
+			}
+			if who.sandbox {
+				p.sandbox = &one
+			} else {
+				p.containers = append(p.containers, one)
+			}
+		}
+		all = append(all, p)
+	}
+	return all, nil
+}
+
+// containerDirs are the cgroups of containers below a pod's.
+func (c *Collector) containerDirs(cgroup string) []string {
+	if cgroup == "" {
+		return nil
+	}
+	names := c.cfg.Hierarchy.children(cgroup)
+	kept := names[:0]
+	for _, name := range names {
+		if containerID(name) != "" {
+			kept = append(kept, name)
+		}
+	}
+	return kept
+}
+
+// containerID reads the ID of a container from the name of its cgroup: the ID itself with the cgroupfs driver,
+// "cri-containerd-ID.scope" or the like with systemd. What else a pod's cgroup may hold has none.
+func containerID(dir string) string {
+	name, scope := strings.CutSuffix(dir, ".scope")
+	if scope {
+		name = name[strings.LastIndexByte(name, '-')+1:]
+		if strings.HasPrefix(dir, "crio-conmon-") {
+			return ""
+		}
+	}
+	if len(name) < 12 {
+		return ""
+	}
+	for _, c := range []byte(name) {
+		if (c < '0' || c > '9') && (c < 'a' || c > 'f') {
+			return ""
+		}
+	}
+	return name
+}
