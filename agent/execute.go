@@ -45,6 +45,7 @@ type outcome struct {
 	plan.Result
 	mounted volumes.Mounted
 	image   images.Image
+	took    time.Duration
 }
 
 // execute maps a step to a hand.

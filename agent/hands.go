@@ -49,6 +49,8 @@ type Hands struct {
 	Gone func()
 	// BackoffFirst and BackoffMax bound the crash-loop back-off; zero means the kubelet's 10 s and five minutes.
 	BackoffFirst, BackoffMax time.Duration
+	// Meter counts what the agent does; nil: nobody does.
+	Meter Meter
 	// LogLinks is where log collectors look for links to the containers' logs; empty means /var/log/containers.
 	LogLinks string
 }

@@ -46,7 +46,9 @@ func (s *Supervisor) lookAgain() {
 
 // list hands the runtime's pods to the supervisor's loop.
 func (s *Supervisor) list(ctx context.Context) {
+	began := time.Now()
 	all, err := s.hands.Runtime.Relist(ctx)
+	s.hands.meter().Relisted(began, time.Since(began))
 	if err != nil {
 		if ctx.Err() == nil {
 			s.log.Warn("cannot list the runtime's pods", "err", err)

@@ -13,13 +13,15 @@ type shown struct {
 	status corev1.PodStatus
 	// known is what the runtime said; nil before the first turn.
 	known *cri.Snapshot
+	// mounted are the names of the volumes that are set up.
+	mounted []string
 	// over is closed when there is a newer one.
 	over chan struct{}
 }
 
 // show publishes what a turn made of the pod, and wakes who waits for it.
 func (w *worker) show(status *corev1.PodStatus) {
-	before := w.shown.Swap(&shown{status: *status, known: w.known, over: make(chan struct{})})
+	before := w.shown.Swap(&shown{status: *status, known: w.known, mounted: w.mounted(), over: make(chan struct{})})
 	close(before.over)
 }
 

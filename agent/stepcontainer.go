@@ -56,6 +56,7 @@ func (t *task) pull(ctx context.Context, s plan.EnsureImage, r images.PullReques
 		return images.Image{}, err
 	}
 	t.hands.Pulled()
+	t.hands.meter().Pulled(got.Size, got.Took)
 	total := time.Since(began)
 	t.imageEvent(s, "Pulled", fmt.Sprintf(
 		"Successfully pulled image %q in %s (%s including waiting). Image size: %d bytes.",

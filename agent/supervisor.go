@@ -155,6 +155,7 @@ func (s *Supervisor) reconcile(ctx context.Context) {
 		}
 		e := s.begin(ctx, pod)
 		if e.order.Rejected = s.admit(pod); e.order.Rejected != nil {
+			s.hands.meter().Rejected(e.order.Rejected.Reason)
 			s.hands.Events.Event(podReference(pod, ""), corev1.EventTypeWarning, e.order.Rejected.Reason, e.order.Rejected.Message)
 		}
 	}

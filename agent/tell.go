@@ -39,6 +39,7 @@ func (w *worker) tell(p plan.Plan) {
 	if p.Released && !w.isReleased() {
 		close(w.released)
 	}
+	w.ran(p.Status.Phase)
 	if p.Done {
 		w.leave()
 	}
@@ -59,6 +60,7 @@ func (w *worker) leave() {
 	w.hands.Probes.Set(uid, nil)
 	w.hands.Objects(w.desired.Pod).Use(uid, nil)
 	w.forget("")
+	w.hands.meter().Gone(w.desired.Pod)
 }
 
 // forget drops the status of the object that was published before, if next is another: a mirror pod may be made anew.
@@ -106,6 +108,9 @@ func (w *worker) probe(targets []plan.ProbeTarget) {
 	var all []probes.Target
 	for _, t := range targets {
 		all = append(all, probeTargets(t, ip)...)
+	}
+	for i := range all {
+		all[i].Namespace, all[i].Pod = w.desired.Pod.Namespace, w.desired.Pod.Name
 	}
 	w.hands.Probes.Set(w.desired.Pod.UID, all)
 }

@@ -68,6 +68,7 @@ type worker struct {
 	explained atomic.Pointer[Explanation]
 	// shown is what the last turn made of the pod; others read it, and wait for the next.
 	shown atomic.Pointer[shown]
+	life  life
 }
 
 func newWorker(hands *Hands, gates *gates, log *slog.Logger) *worker {
@@ -77,7 +78,7 @@ func newWorker(hands *Hands, gates *gates, log *slog.Logger) *worker {
 		timer: time.NewTimer(time.Hour), gone: make(chan struct{}), released: make(chan struct{}),
 		memory: plan.NewMemory(), cancels: map[string]context.CancelFunc{},
 		mounts: map[string]volumes.Mounted{}, pulled: map[string]images.Image{},
-		facts: newRuntimeFacts(), stale: true, told: told{backoffs: map[string]string{}},
+		facts: newRuntimeFacts(), stale: true, told: told{backoffs: map[string]string{}}, life: life{seen: time.Now()},
 	}
 	w.timer.Stop()
 	w.shown.Store(&shown{over: make(chan struct{})})
@@ -146,6 +147,7 @@ func (w *worker) take(o Order) {
 	}
 	if w.desired.Pod == nil {
 		w.log = w.log.With("pod", o.Pod.Namespace+"/"+o.Pod.Name)
+		w.life.fresh = o.Pod.Status.StartTime == nil
 	}
 	w.desired = o
 	w.use()
@@ -169,6 +171,7 @@ func (w *worker) ended(r outcome) {
 		}
 	case plan.EnsureImage:
 		w.pulled[s.For()] = r.image
+		w.life.pulling += r.took // next to nothing where the image is there
 	case plan.CreateSandbox, plan.StopSandbox, plan.RemoveSandbox,
 		plan.CreateContainer, plan.StartContainer, plan.StopContainer, plan.RemoveContainer:
 		w.stale = true
@@ -177,6 +180,7 @@ func (w *worker) ended(r outcome) {
 
 // turn looks, plans and acts once. It tells whether the pod is done.
 func (w *worker) turn(ctx context.Context) (done bool) {
+	defer w.turned(time.Now())
 	o, err := w.observe(ctx)
 	if err != nil {
 		w.lookAgain(err)
@@ -228,7 +232,9 @@ func (w *worker) start(ctx context.Context, step plan.Step) {
 	go func() {
 		began := time.Now()
 		out := t.execute(ctx)
-		t.report(out, time.Since(began))
+		out.took = time.Since(began)
+		t.report(out, out.took)
+		w.hands.meter().Step(t.pod, step, out.took, out.Problem)
 		select {
 		case w.results <- out:
 		case <-w.gone:

@@ -49,6 +49,8 @@ type Exec func(ctx context.Context, containerID string, cmd []string, timeout ti
 type Target struct {
 	ContainerID string
 	Container   *corev1.Container // for its name and the names of its ports
+	// Namespace and Pod name the container's pod, for Attempt alone.
+	Namespace, Pod string
 	Kind        Kind
 	Probe       *corev1.Probe // with the API's defaults applied
 	// Command is the exec probe's command with references to the container's own environment resolved; nil means as
@@ -90,6 +92,8 @@ const (
 type Attempt struct {
 	ContainerID string
 	Container   string // name
+	// Namespace and Pod are the target's.
+	Namespace, Pod string
 	Kind        Kind
 	Outcome     Outcome
 	// Reason and Message are for a Warning event about the container, in the kubelet's words; Reason is empty if there is

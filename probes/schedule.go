@@ -129,7 +129,8 @@ func (p *Prober) attempt(ctx context.Context, pr *probe, t *Target) {
 	if slot.Stop() {
 		p.freeSlot()
 	}
-	a := Attempt{ContainerID: t.ContainerID, Container: t.Container.Name, Kind: t.Kind, Outcome: outcome, Took: took}
+	a := Attempt{ContainerID: t.ContainerID, Container: t.Container.Name, Namespace: t.Namespace, Pod: t.Pod,
+		Kind: t.Kind, Outcome: outcome, Took: took}
 	a.Reason, a.Message = describe(t.Kind, outcome, text)
 	p.finish(ctx, pr, a)
 }

@@ -62,12 +62,14 @@ type nodelet struct {
 	server  *server.Server
 	mounts  []server.Mount
 	machine machine
+	// measured is what /metrics and /stats tell.
+	measured measured
 }
 
 // assemble makes the rooms and hands each what it needs of the others. Nothing runs yet.
 func assemble(cfg *config.Config, log *slog.Logger) (*nodelet, error) {
 	n := &nodelet{cfg: cfg, log: log}
-	for _, step := range []func() error{n.makeRuntime, n.makeIdentity, n.makeAPI, n.makeNode, n.makeServing, n.makePods, n.makeAgent, n.makeServer} {
+	for _, step := range []func() error{n.makeMeasured, n.makeRuntime, n.makeIdentity, n.makeAPI, n.makeNode, n.makeServing, n.makePods, n.makeAgent, n.makeStats, n.makeServer} {
 		if err := step(); err != nil {
 			return nil, err
 		}
@@ -77,7 +79,8 @@ func assemble(cfg *config.Config, log *slog.Logger) (*nodelet, error) {
 
 func (n *nodelet) makeRuntime() (err error) {
 	r := n.cfg.Runtime
-	n.runtime, err = cri.Dial(r.Endpoint, cri.Options{ImageEndpoint: r.ImageEndpoint, Timeout: r.RequestTimeout, Log: n.log})
+	n.runtime, err = cri.Dial(r.Endpoint, cri.Options{ImageEndpoint: r.ImageEndpoint, Timeout: r.RequestTimeout, Log: n.log,
+		Done: n.measured.agent.RuntimeCall})
 	return err
 }
 
@@ -181,7 +184,7 @@ func (n *nodelet) makeAgent() error {
 		Volumes: vols, Cgroups: n.cgroups, Objects: n.objectsFor, Status: n.status, Events: n.recorder,
 		Node: n.facts.spec, RuntimeName: n.watch.name, BackoffFirst: c.CrashLoop.Initial, BackoffMax: c.CrashLoop.Max, Pulled: n.watch.imagesChanged,
 	}
-	hands.Admit = n.admit
+	hands.Admit, hands.Meter = n.admit, &meter{m: &n.measured}
 	n.shutdown = newNodeShutdown(n)
 	hands.Doomed = n.shutdown.doomed
 	if n.mirrors != nil {
@@ -194,7 +197,7 @@ func (n *nodelet) makeAgent() error {
 	n.prober = probes.New(probes.Config{
 		Exec:    hands.Exec,
 		Verdict: func(pod types.UID, _ probes.Verdict) { n.supervisor.VerdictChanged(pod) },
-		Attempt: func(pod types.UID, a probes.Attempt) { n.supervisor.ProbeAttempted(pod, a) },
+		Attempt: n.probed,
 	})
 	hands.Probes = n.prober
 	n.supervisor = agent.NewSupervisor(hands, n.log)

@@ -1,0 +1,64 @@
+package agent
+
+import (
+	"context"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodelet/nodelet/agent/plan"
+)
+
+// Counted is what is known of one pod, for those who count and measure. Read only: workers and readers share it.
+type Counted struct {
+	// Pod is the pod as its source has it, Status what the agent says of it.
+	Pod    *corev1.Pod
+	Status *corev1.PodStatus
+	// Stop is the way in which it is being ended, nil if it is not; Rejected, that it was never let in.
+	Stop     *plan.Stop
+	Rejected bool
+	// Sandbox: it has a sandbox that is ready.
+	Sandbox bool
+	// Containers are its instances in the runtime by their states; Mounted the names of the volumes that are set up.
+	Containers map[plan.ContainerState]int
+	Mounted    []string
+}
+
+// Census gives what is known of each pod that has a worker and has had a turn, in no order.
+func (s *Supervisor) Census(ctx context.Context) ([]*Counted, error) {
+	answer := make(chan []*Counted, 1)
+	select {
+	case s.asks <- func() { answer <- s.census() }:
+	case <-s.gone:
+		return nil, errEnding
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	return <-answer, nil
+}
+
+// census runs in the supervisor's loop.
+func (s *Supervisor) census() []*Counted {
+	all := make([]*Counted, 0, len(s.workers))
+	for _, e := range s.workers {
+		now := e.worker.shown.Load()
+		if now.known == nil {
+			continue
+		}
+		c := &Counted{Pod: e.order.Pod, Status: &now.status, Stop: e.order.Stop, Rejected: e.order.Rejected != nil,
+			Containers: map[plan.ContainerState]int{}, Mounted: now.mounted}
+		for _, sandbox := range now.known.Sandboxes {
+			c.Sandbox = c.Sandbox || sandbox.State == runtimeapi.PodSandboxState_SANDBOX_READY
+		}
+		for _, container := range now.known.Containers {
+			c.Containers[stateFact(container.State)]++
+		}
+		all = append(all, c)
+	}
+	return all
+}
+
+// mounted are the names of the volumes that are set up.
+func (w *worker) mounted() []string { return slices.Collect(maps.Keys(w.mounts)) }

@@ -1,0 +1,78 @@
+package agent
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nodelet/nodelet/agent/plan"
+)
+
+// Meter hears what the agent does, to count it. It is called from many goroutines and must not block.
+type Meter interface {
+	// Step has ended; p is nil where it has done what it should.
+	Step(pod *corev1.Pod, s plan.Step, took time.Duration, p *plan.Problem)
+	// Turn of a worker: "create" for its first, "terminate" when the pod is to end, else "sync".
+	Turn(kind string, took time.Duration)
+	// Pulled an image.
+	Pulled(bytes uint64, took time.Duration)
+	// Running: a pod that came during this life of the agent runs for the first time. seen is when the agent learnt of it,
+	// pulling how long it was kept by pulls of images.
+	Running(pod *corev1.Pod, seen time.Time, pulling time.Duration)
+	// Relisted the pods of the runtime.
+	Relisted(began time.Time, took time.Duration)
+	// Rejected a pod at admission.
+	Rejected(reason string)
+	// Gone: the last trace of a pod has gone.
+	Gone(pod *corev1.Pod)
+}
+
+// meter is who counts; nobody unless cmd says who.
+func (h *Hands) meter() Meter {
+	if h.Meter == nil {
+		return deaf{}
+	}
+	return h.Meter
+}
+
+type deaf struct{}
+
+func (deaf) Step(*corev1.Pod, plan.Step, time.Duration, *plan.Problem) {}
+func (deaf) Turn(string, time.Duration)                                {}
+func (deaf) Pulled(uint64, time.Duration)                              {}
+func (deaf) Running(*corev1.Pod, time.Time, time.Duration)             {}
+func (deaf) Relisted(time.Time, time.Duration)                         {}
+func (deaf) Rejected(string)                                           {}
+func (deaf) Gone(*corev1.Pod)                                          {}
+
+// life is what a worker remembers to tell how long its pod's start took.
+type life struct {
+	seen time.Time
+	// fresh: the pod came during this life of the agent and has not run yet.
+	fresh, turned bool
+	pulling       time.Duration
+}
+
+// turned tells the meter of a turn that began at a time.
+func (w *worker) turned(began time.Time) {
+	kind := "sync"
+	switch {
+	case w.desired.Stop != nil:
+		kind = "terminate"
+	case !w.life.turned:
+		kind = "create"
+	}
+	w.life.turned = true
+	w.hands.meter().Turn(kind, time.Since(began))
+}
+
+// ran tells the meter of the first time that the pod runs.
+func (w *worker) ran(phase corev1.PodPhase) {
+	if !w.life.fresh || phase == corev1.PodPending {
+		return
+	}
+	w.life.fresh = false
+	if phase == corev1.PodRunning || phase == corev1.PodSucceeded {
+		w.hands.meter().Running(w.desired.Pod, w.life.seen, w.life.pulling)
+	}
+}

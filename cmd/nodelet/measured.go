@@ -1,0 +1,222 @@
+package main
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+	clientmetrics "k8s.io/client-go/tools/metrics"
+
+	"github.com/nodelet/nodelet/agent"
+	"github.com/nodelet/nodelet/agent/plan"
+	"github.com/nodelet/nodelet/agent/spec"
+	"github.com/nodelet/nodelet/cgroups"
+	"github.com/nodelet/nodelet/kube/pods"
+	"github.com/nodelet/nodelet/kube/server"
+	"github.com/nodelet/nodelet/metrics"
+	"github.com/nodelet/nodelet/stats"
+)
+
+// measured is all that counts and measures: the registries of the four endpoints, the instruments in them, and stats.
+type measured struct {
+	main, cadvisor, resource, probing metrics.Registry
+	agent                             *metrics.Agent
+	probes                            *metrics.Probes
+	stats                             *stats.Collector
+}
+
+// makeMeasured makes the instruments, which the other rooms are handed when they are made.
+func (n *nodelet) makeMeasured() error {
+	m := &n.measured
+	m.agent = metrics.NewAgent(&m.main, n.cfg.Node.Name)
+	m.probes = metrics.NewProbes(&m.probing)
+	metrics.AddProcessStart(&m.probing)
+	clientmetrics.Register(clientmetrics.RegisterOpts{RequestResult: requestResult{m.agent}, RequestLatency: requestLatency{m.agent}})
+	return nil
+}
+
+// makeStats makes what measures the node and its pods. It comes after the rooms that it asks.
+func (n *nodelet) makeStats() error {
+	m := &n.measured
+	c := stats.Config{
+		Node: n.cfg.Node.Name, Hierarchy: stats.NewHierarchy(n.cgroups.Mounts()), Runtime: n.runtime, Pods: n.statsPods,
+		RootDir: n.cfg.Paths.Root, PodsDir: filepath.Join(n.cfg.Paths.Root, "pods"), LogsDir: n.cfg.Paths.PodLogs,
+		Boot: bootTime(), Log: n.log,
+	}
+	if n.cfg.Cgroups.PerQOS {
+		c.PodsCgroup, c.ClassCgroups = n.cgroups.PodsCgroup(), n.cgroups.ClassCgroups()
+	}
+	m.stats = stats.New(c)
+	m.main.Func(n.writePods)
+	m.main.Func(m.stats.WriteVolumes)
+	metrics.AddProcess(&m.main)
+	m.cadvisor.Func(m.stats.WriteCadvisor)
+	m.resource.Func(m.stats.WriteResource)
+	n.mounts = append(n.mounts, n.measuredMounts()...)
+	return nil
+}
+
+// measuredMounts are the paths of the node's API that tell of it.
+func (n *nodelet) measuredMounts() []server.Mount {
+	m := &n.measured
+	scraped := func(path string, h http.Handler) server.Mount {
+		return server.Mount{Path: path, Access: []string{"metrics"}, ReadOnly: true, Handler: h}
+	}
+	return []server.Mount{
+		scraped("/metrics", m.main.Handler()), scraped("/metrics/cadvisor", m.cadvisor.Handler()),
+		scraped("/metrics/resource", m.resource.Handler()), scraped("/metrics/probes", m.probing.Handler()),
+		{Path: "/stats/summary", Access: []string{"stats"}, ReadOnly: true, Handler: m.stats.SummaryHandler()},
+	}
+}
+
+func bootTime() time.Time {
+	var s unix.Sysinfo_t
+	if unix.Sysinfo(&s) != nil {
+		return time.Time{}
+	}
+	return time.Now().Add(-time.Duration(s.Uptime) * time.Second).Truncate(time.Second)
+}
+
+// statsPods are the pods of which there is something to measure.
+func (n *nodelet) statsPods(ctx context.Context) ([]stats.Pod, error) {
+	all, err := n.supervisor.Census(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]stats.Pod, 0, len(all))
+	for _, s := range all {
+		if !s.Sandbox || s.Rejected {
+			continue
+		}
+		p := stats.Pod{Pod: s.Pod}
+		if s.Status.StartTime != nil {
+			p.Started = s.Status.StartTime.Time
+		}
+		if n.cfg.Cgroups.PerQOS {
+			p.Cgroup, _ = n.cgroups.PodParent(cgroups.Pod{UID: s.Pod.UID, QOS: spec.QOSClass(s.Pod)})
+		}
+		out = append(out, p)
+	}
+	return out, nil
+}
+
+// writePods writes how many pods, containers and volumes there are.
+func (n *nodelet) writePods(ctx context.Context, t *metrics.Text) {
+	all, err := n.supervisor.Census(ctx)
+	if err != nil {
+		return
+	}
+	c := count(all)
+	one := func(name, help string, value float64) {
+		t.Family(name, help, metrics.KindGauge)
+		t.Sample(value)
+	}
+	byStatic := func(name, help string, of [2]int) {
+		t.Family(name, help, metrics.KindGauge)
+		t.Sample(float64(of[0]), "static", "")
+		t.Sample(float64(of[1]), "static", "true")
+	}
+	byStatic("kubelet_active_pods", "[ALPHA] The number of pods the kubelet considers active and which are being considered when admitting new pods.", c.active)
+	byStatic("kubelet_desired_pods", "[ALPHA] The number of pods the kubelet is being instructed to run.", c.desired)
+	one("kubelet_mirror_pods", "[ALPHA] The number of mirror pods the kubelet will try to create (one per admitted static pod)", float64(c.desired[1]))
+	one("kubelet_running_pods", "[BETA] Number of pods that have a running pod sandbox", float64(c.running))
+	one("kubelet_cgroup_version", "[ALPHA] cgroup version on the hosts.", float64(n.cgroups.Version()))
+	t.Family("kubelet_running_containers", "[BETA] Number of containers currently running", metrics.KindGauge)
+	for state, name := range []string{plan.ContainerCreated: "created", plan.ContainerRunning: "running", plan.ContainerExited: "exited", plan.ContainerUnknown: "unknown"} {
+		if k := c.containers[plan.ContainerState(state)]; k > 0 || name == "running" {
+			t.Sample(float64(k), "container_state", name)
+		}
+	}
+	t.Family("volume_manager_total_volumes", "[ALPHA] Number of volumes in Volume Manager", metrics.KindGauge)
+	for plugin, of := range c.volumes {
+		t.Sample(float64(of[0]), "plugin_name", plugin, "state", "actual_state_of_world")
+		t.Sample(float64(of[1]), "plugin_name", plugin, "state", "desired_state_of_world")
+	}
+}
+
+// counted is how many there are: of pods, those of the API server first, then the static ones; of volumes, those that are
+// set up first, then those wanted.
+type counted struct {
+	active, desired [2]int
+	running         int
+	containers      map[plan.ContainerState]int
+	volumes         map[string][2]int
+}
+
+func count(all []*agent.Counted) counted {
+	c := counted{containers: map[plan.ContainerState]int{}, volumes: map[string][2]int{}}
+	for _, s := range all {
+		kind := 0
+		if pods.IsStatic(s.Pod) {
+			kind = 1
+		}
+		ended := s.Status.Phase == corev1.PodSucceeded || s.Status.Phase == corev1.PodFailed
+		if s.Stop == nil || s.Stop.Cause != plan.StopOrphaned {
+			c.desired[kind]++
+		}
+		if !s.Rejected && !ended {
+			c.active[kind]++
+		}
+		if s.Sandbox {
+			c.running++
+		}
+		for state, k := range s.Containers {
+			c.containers[state] += k
+		}
+		for i := range s.Pod.Spec.Volumes {
+			v := &s.Pod.Spec.Volumes[i]
+			of := c.volumes[volumePlugin(v)]
+			if !ended && !s.Rejected {
+				of[1]++
+			}
+			for _, name := range s.Mounted {
+				if name == v.Name {
+					of[0]++
+				}
+			}
+			c.volumes[volumePlugin(v)] = of
+		}
+	}
+	return c
+}
+
+// volumePlugin is the kubelet's name of the plugin that a volume is of.
+func volumePlugin(v *corev1.Volume) string {
+	switch {
+	case v.EmptyDir != nil:
+		return "kubernetes.io/empty-dir"
+	case v.ConfigMap != nil:
+		return "kubernetes.io/configmap"
+	case v.Secret != nil:
+		return "kubernetes.io/secret"
+	case v.DownwardAPI != nil:
+		return "kubernetes.io/downward-api"
+	case v.Projected != nil:
+		return "kubernetes.io/projected"
+	case v.HostPath != nil:
+		return "kubernetes.io/host-path"
+	case v.Image != nil:
+		return "kubernetes.io/image"
+	}
+	return "kubernetes.io/csi"
+}
+
+// requestResult and requestLatency are told by client-go of requests to the API server.
+type (
+	requestResult  struct{ a *metrics.Agent }
+	requestLatency struct{ a *metrics.Agent }
+)
+
+// Increment counts one answer.
+func (r requestResult) Increment(_ context.Context, code, method, host string) {
+	r.a.Request(code, method, host)
+}
+
+// Observe counts how long one request took.
+func (r requestLatency) Observe(_ context.Context, verb string, u url.URL, took time.Duration) {
+	r.a.RequestTook(u.Host, verb, took)
+}

@@ -1,0 +1,126 @@
+package main
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodelet/nodelet/agent/plan"
+	"github.com/nodelet/nodelet/metrics"
+	"github.com/nodelet/nodelet/probes"
+)
+
+// meter counts what the agent does.
+type meter struct {
+	m    *measured
+	last time.Time // begin of the last relist; the supervisor's own goroutine alone relists
+}
+
+func (c *meter) Step(pod *corev1.Pod, s plan.Step, took time.Duration, p *plan.Problem) {
+	a := c.m.agent
+	if p != nil && p.Cancelled {
+		return
+	}
+	switch s := s.(type) {
+	case plan.Prepare:
+		a.Cgroups.With("create").Took(took)
+	case plan.RemoveCgroup:
+		a.Cgroups.With("destroy").Took(took)
+	case plan.Mount:
+		a.Storage.With("false", "volume_mount", outcomeOf(p), plugin(pod, s.Volume)).Took(took)
+	case plan.Unmount:
+		a.Storage.With("false", "volume_unmount", outcomeOf(p), plugin(pod, s.Volume)).Took(took)
+	case plan.CreateSandbox:
+		handler := "" // the kubelet's label is the handler, which is mostly named as the class
+		if class := pod.Spec.RuntimeClassName; class != nil {
+			handler = *class
+		}
+		a.RunSandbox.With(handler).Took(took)
+		if p != nil {
+			a.RunSandboxErrors.With(handler).Inc()
+			a.StartedPodsErrors.Inc()
+		} else {
+			a.StartedPods.Inc()
+		}
+	case plan.CreateContainer:
+		if p != nil {
+			a.StartedContainersErrors.With(p.Reason, containerType(pod, s.Name)).Inc()
+		}
+	case plan.StartContainer:
+		if p != nil {
+			a.StartedContainersErrors.With(p.Reason, containerType(pod, s.Name)).Inc()
+		} else {
+			a.StartedContainers.With(containerType(pod, s.Name)).Inc()
+		}
+	}
+}
+
+func outcomeOf(p *plan.Problem) string {
+	if p != nil {
+		return "fail-unknown"
+	}
+	return "success"
+}
+
+func plugin(pod *corev1.Pod, volume string) string {
+	for i := range pod.Spec.Volumes {
+		if v := &pod.Spec.Volumes[i]; v.Name == volume {
+			return volumePlugin(v)
+		}
+	}
+	return "kubernetes.io/csi" // what is on disk bears the name of its PersistentVolume
+}
+
+func containerType(pod *corev1.Pod, name string) string {
+	for i := range pod.Spec.InitContainers {
+		if pod.Spec.InitContainers[i].Name == name {
+			return "init_container"
+		}
+	}
+	for i := range pod.Spec.EphemeralContainers {
+		if pod.Spec.EphemeralContainers[i].Name == name {
+			return "ephemeral_container"
+		}
+	}
+	return "container"
+}
+
+func (c *meter) Turn(kind string, took time.Duration) { c.m.agent.PodWorker.With(kind).Took(took) }
+
+func (c *meter) Pulled(bytes uint64, took time.Duration) {
+	c.m.agent.ImagePull.With(metrics.ImageSize(bytes)).Took(took)
+}
+
+func (c *meter) Running(pod *corev1.Pod, seen time.Time, pulling time.Duration) {
+	a, now := c.m.agent, time.Now()
+	a.PodStart.Took(now.Sub(seen))
+	if pod.CreationTimestamp.IsZero() {
+		return
+	}
+	total := max(0, now.Sub(pod.CreationTimestamp.Time))
+	a.PodStartTotal.Took(total)
+	a.PodStartSLI.Took(max(0, total-pulling))
+}
+
+func (c *meter) Relisted(began time.Time, took time.Duration) {
+	a := c.m.agent
+	a.Relist.Took(took)
+	if !c.last.IsZero() {
+		a.RelistInterval.Took(began.Sub(c.last))
+	}
+	c.last = began
+	a.RelistLast.Set(float64(began.Unix()))
+}
+
+func (c *meter) Rejected(reason string) { c.m.agent.Admission.With(reason).Inc() }
+
+func (c *meter) Gone(pod *corev1.Pod) {
+	c.m.probes.Forget(pod.Namespace, pod.Name, string(pod.UID))
+}
+
+// probed counts an attempt of a probe, and passes it on.
+func (n *nodelet) probed(pod types.UID, a probes.Attempt) {
+	n.measured.probes.Attempt(a.Namespace, a.Pod, string(pod), a.Container, string(a.Kind), string(a.Outcome), a.Took)
+	n.supervisor.ProbeAttempted(pod, a)
+}
