@@ -51,8 +51,8 @@ type Target struct {
 	Container   *corev1.Container // for its name and the names of its ports
 	// Namespace and Pod name the container's pod, for Attempt alone.
 	Namespace, Pod string
-	Kind        Kind
-	Probe       *corev1.Probe // with the API's defaults applied
+	Kind           Kind
+	Probe          *corev1.Probe // with the API's defaults applied
 	// Command is the exec probe's command with references to the container's own environment resolved; nil means as
 	// the probe has it.
 	Command []string
@@ -94,8 +94,8 @@ type Attempt struct {
 	Container   string // name
 	// Namespace and Pod are the target's.
 	Namespace, Pod string
-	Kind        Kind
-	Outcome     Outcome
+	Kind           Kind
+	Outcome        Outcome
 	// Reason and Message are for a Warning event about the container, in the kubelet's words; Reason is empty if there is
 	// nothing to tell.
 	Reason, Message string
