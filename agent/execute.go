@@ -54,7 +54,7 @@ func (t *task) execute(ctx context.Context) (out outcome) {
 	var err error
 	switch s := t.step.(type) {
 	case plan.Prepare:
-		err = t.prepare()
+		out.PodSize, err = t.prepare()
 	case plan.Mount:
 		out.mounted, err = t.mount(ctx, s)
 		out.RefreshAt = out.mounted.RefreshAt
@@ -76,6 +76,10 @@ func (t *task) execute(ctx context.Context) (out outcome) {
 		err = t.gates.stop.pass(ctx, func() error { return t.hands.Runtime.StopPodSandbox(ctx, s.ID) })
 	case plan.RemoveSandbox:
 		err = t.gates.remove.pass(ctx, func() error { return t.hands.Runtime.RemovePodSandbox(ctx, s.ID) })
+	case plan.Resize:
+		err = t.resize(ctx, s)
+	case plan.ResizePod:
+		err = t.resizePod(ctx, s)
 	case plan.Unmount:
 		err = t.hands.Volumes.Unmount(ctx, t.pod.UID, t.onDisk)
 	case plan.RemoveCgroup:

@@ -126,7 +126,11 @@ func (f *runtimeFacts) container(c cri.Container, made spec.ContainerFacts) plan
 		ID: c.Id, Name: made.Name, SandboxID: c.SandboxID, Attempt: c.GetMetadata().GetAttempt(), State: stateFact(c.State),
 		CreatedAt: moment(c.CreatedAt), StartedAt: moment(c.StartedAt), FinishedAt: moment(c.FinishedAt),
 		ExitCode: c.ExitCode, Reason: c.Reason, Message: c.Message,
-		Image: c.GetImage().GetUserSpecifiedImage(), ImageID: c.GetImageRef(), Hash: made.Hash,
+		Image: c.GetImage().GetUserSpecifiedImage(), ImageID: c.GetImageRef(), Hash: made.Hash, Made: made.Resources,
+	}
+	if r := c.GetResources().GetLinux(); r != nil {
+		size := sizeOf(r)
+		out.Size = &size
 	}
 	if out.Image == "" {
 		out.Image = c.GetImage().GetImage()

@@ -10,27 +10,6 @@ import (
 	"github.com/nodelet/nodelet/cgroups"
 )
 
-// makeCgroup makes the pod's cgroup with the limits that follow from its spec.
-func (t *task) makeCgroup() error {
-	node := t.hands.Node()
-	if node.Cgroups.Flat {
-		return nil
-	}
-	want := spec.PodCgroup(t.pod, node, false)
-	r := cgroups.Resources{CPUShares: uint64(want.CPUShares), HugePages: want.Hugepages, Unified: want.Unified}
-	if want.CPUQuota != nil {
-		r.CPUQuota, r.CPUPeriod = *want.CPUQuota, uint64(*want.CPUPeriod)
-	}
-	if want.Memory != nil {
-		r.Memory = *want.Memory
-	}
-	if want.Pids != nil {
-		r.Pids = *want.Pids
-	}
-	_, err := t.hands.Cgroups.CreatePod(cgroups.Pod{UID: t.pod.UID, QOS: spec.QOSClass(t.pod)}, r)
-	return err
-}
-
 // removeCgroup removes the pod's cgroup with whatever still runs in it.
 func (t *task) removeCgroup(ctx context.Context) error {
 	var errs []error

@@ -14,11 +14,11 @@ import (
 )
 
 // prepare makes the pod's directories and its cgroup.
-func (t *task) prepare() error {
+func (t *task) prepare() (*plan.Size, error) {
 	if err := t.hands.Volumes.MakePodDir(t.pod.UID); err != nil {
-		return fmt.Errorf("make pod directory: %w", err)
+		return nil, fmt.Errorf("make pod directory: %w", err)
 	}
-	return t.makeCgroup()
+	return t.preparePodCgroup()
 }
 
 // createSandbox runs the pod's sandbox. After a lost answer the same attempt collides with itself in the runtime, and the

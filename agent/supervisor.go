@@ -64,6 +64,10 @@ type entry struct {
 	order  Order
 	// source and mirror are the objects that order was made from.
 	source, mirror *corev1.Pod
+	// held is what the pod holds, granted the pod with that in its spec; wants: it wants something else.
+	held    *holding
+	granted *corev1.Pod
+	wants   bool
 	// burstable is what the pod counts for in the CPU shares of its class.
 	burstable int64
 }
@@ -166,6 +170,7 @@ func (s *Supervisor) reconcile(ctx context.Context) {
 			s.orphan(e) // its own source took it back: the others, of which one may need the place, are not waited for
 		}
 	}
+	s.resizes()
 	s.tellHere()
 	s.share()
 }
@@ -202,13 +207,7 @@ func (s *Supervisor) admit(pod *corev1.Pod) *plan.Rejection {
 	if pod.Status.StartTime != nil || pod.DeletionTimestamp != nil {
 		return nil
 	}
-	var others []*corev1.Pod
-	for uid, e := range s.workers {
-		if uid != pod.UID && e.order.Rejected == nil && !finished(e.order.Pod) {
-			others = append(others, e.order.Pod)
-		}
-	}
-	return s.hands.Admit(pod, others)
+	return s.hands.Admit(pod, s.others(pod.UID))
 }
 
 func finished(pod *corev1.Pod) bool {
@@ -243,14 +242,20 @@ func (s *Supervisor) tell(e *entry, pod *corev1.Pod) {
 		return
 	}
 	if e.source != pod {
-		e.burstable = burstableCPU(pod)
+		s.grantTo(e, pod)
 	}
 	e.source, e.mirror = pod, mirror
-	e.order.Pod, e.order.Publish = pod, pod
-	if pods.IsStatic(pod) {
-		e.order.Pod, e.order.Publish = withStatus(pod, mirror), mirror
-	}
 	e.order.Stop, e.order.Hashes = stop, hashes(pod)
+	s.send(e)
+}
+
+// send hands a worker its order, with the pod as it was granted.
+func (s *Supervisor) send(e *entry) {
+	e.burstable = burstableCPU(e.granted)
+	e.order.Pod, e.order.Publish = e.granted, e.source
+	if pods.IsStatic(e.source) {
+		e.order.Pod, e.order.Publish = withStatus(e.granted, e.mirror), e.mirror
+	}
 	e.worker.inbox.put(e.order)
 }
 
@@ -274,7 +279,7 @@ func (s *Supervisor) orphan(e *entry) {
 	if e.order.Stop == stop {
 		return
 	}
-	e.order.Stop, e.order.Publish = stop, nil
+	e.order.Stop, e.order.Publish, e.wants = stop, nil, false
 	e.worker.inbox.put(e.order)
 }
 

@@ -30,6 +30,7 @@ type told struct {
 func (w *worker) tell(p plan.Plan) {
 	w.probe(p.Probes)
 	w.backoffEvents(&p.Status)
+	w.resizeEvents(&p.Status)
 	if publish := w.desired.Publish; publish != nil && w.desired.stopCause() != plan.StopOrphaned {
 		w.forget(publish.UID)
 		w.hands.Status.Set(publish, p.Status, status.Options{Gone: p.Released && w.desired.stopCause() == plan.StopDeleted})

@@ -173,7 +173,7 @@ func (w *worker) ended(r outcome) {
 		w.pulled[s.For()] = r.image
 		w.life.pulling += r.took // next to nothing where the image is there
 	case plan.CreateSandbox, plan.StopSandbox, plan.RemoveSandbox,
-		plan.CreateContainer, plan.StartContainer, plan.StopContainer, plan.RemoveContainer:
+		plan.CreateContainer, plan.StartContainer, plan.StopContainer, plan.RemoveContainer, plan.Resize:
 		w.stale = true
 	}
 }

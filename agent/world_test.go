@@ -168,7 +168,7 @@ func (w *world) userNS(vols *volumes.Volumes) *userns.Table {
 func (w *world) node() *spec.Node {
 	return &spec.Node{
 		Name: "node", HostIPs: []string{"192.0.2.1"}, PodLogsDir: w.path("logs"), PodsDir: w.path("pods"), NoResolvConf: true,
-		Cgroups: spec.Cgroups{Flat: true},
+		Cgroups: spec.Cgroups{Flat: true}, CPUCFSQuota: true,
 		Allocatable: corev1.ResourceList{"cpu": resource.MustParse("4"), "memory": resource.MustParse("4Gi"),
 			"pods": resource.MustParse("110")},
 	}

@@ -130,3 +130,33 @@ func (t *Tree) PodDir(p Pod, controller string) (string, error) {
 	}
 	return dir, nil
 }
+
+// PodSize reads the CPU and memory limits of a pod's cgroup; false where it is not there in every controller that matters.
+// Numbers that the kernel or systemd has only rounded are given as want has them. 0 is no limit.
+func (t *Tree) PodSize(p Pod, want Resources) (has Resources, there bool, err error) {
+	n, err := t.podName(p)
+	if err != nil {
+		return Resources{}, false, err
+	}
+	for controller, dir := range t.dirs(n) {
+		if _, err := os.Stat(dir); err != nil && kept(controller) {
+			return Resources{}, false, ignoreMissing(err)
+		}
+	}
+	if t.v2 {
+		has, err = sizeV2(t.dirs(n)[""], want)
+	} else {
+		has, err = sizeV1(t.dirs(n))
+	}
+	if err != nil {
+		return Resources{}, false, fmt.Errorf("read the limits of cgroup %s: %w", t.spell(n), err)
+	}
+	return has.asIn(want, t.systemd.Load()), true, nil
+}
+
+func ignoreMissing(err error) error {
+	if os.IsNotExist(err) {
+		return nil
+	}
+	return err
+}

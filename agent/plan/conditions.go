@@ -39,6 +39,7 @@ func (v *view) conditions(st *corev1.PodStatus, calm bool) {
 		v.disruption(st)
 	}
 	gates := st.Conditions
+	v.resizeConditions(st)
 	ready := v.containersReady(st)
 	st.Conditions = append(st.Conditions,
 		v.dated(corev1.PodCondition{Type: corev1.PodReadyToStartContainers, Status: v.readyToStart()}),

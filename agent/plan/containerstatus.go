@@ -116,7 +116,7 @@ func (v *view) seen(st *corev1.ContainerStatus, s *slot) {
 	if c.State != ContainerCreated {
 		st.ContainerID = v.shownID(c.ID)
 	}
-	st.Resources = &s.spec.Resources
+	st.Resources = v.containerResources(s)
 	st.AllocatedResources = s.spec.Resources.Requests
 	st.State = v.state(s)
 	if old := s.shown; old != nil {

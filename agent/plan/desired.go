@@ -14,6 +14,8 @@ type Desired struct {
 	// Hashes are the hashes of the container specs by name, as agent/spec makes them: a running container made from another
 	// spec is replaced.
 	Hashes map[string]string
+	// Grant is what of its resources the pod may use; nil where nothing is to be changed while it runs.
+	Grant *Grant
 	// Rejected says why admission refused the pod; nil for an admitted one.
 	Rejected *Rejection
 	// Stop is the one way to end a pod; nil while it should run. It can only become stricter.

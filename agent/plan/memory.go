@@ -33,6 +33,10 @@ type Memory struct {
 	Killed map[string]StopContainer
 	// Late marks the steps in flight, by key, that began before an object which they may have read has changed.
 	Late map[string]bool
+	// PodSize is the size that the pod's cgroup was last seen or made to have; nil where it has none or it is not known.
+	PodSize *Size
+	// Resized holds, by container ID, what instances were last resized to.
+	Resized map[string]ContainerGrant
 	// Told is the status that was handed on last: the API may be behind it. Nil at first.
 	Told *corev1.PodStatus
 	// Done holds, by step key, what has succeeded a moment ago.
@@ -58,12 +62,19 @@ type Failure struct {
 	Message string
 	// Image is the image that could not be made present; empty for other steps.
 	Image string
+	// What is the step.
+	What string
 }
 
-// holds tells whether the failure counts against a step of its key: trouble with one image says nothing about another.
+// holds tells whether the failure counts against a step of its key: trouble with one image or size says nothing about another.
 func (f Failure) holds(s Step) bool {
-	next, image := s.(EnsureImage)
-	return !image || next.Image == f.Image
+	switch next := s.(type) {
+	case EnsureImage:
+		return next.Image == f.Image
+	case Resize, ResizePod:
+		return next.String() == f.What
+	}
+	return true
 }
 
 // Retry is when the step may run again.
@@ -99,6 +110,8 @@ type Result struct {
 	Problem *Problem
 	// RefreshAt is set by Mount.
 	RefreshAt time.Time
+	// PodSize is set by Prepare: the size that the pod's cgroup has.
+	PodSize *Size
 }
 
 // Problem says what went wrong in terms that people see.
@@ -115,6 +128,7 @@ func NewMemory() Memory {
 		InFlight: map[string]Step{}, Failures: map[string]Failure{}, Volumes: map[string]Volume{}, Images: map[string]Image{},
 		Started: map[string]bool{}, Hooks: map[string]Hook{}, Restarts: map[Instance]time.Duration{},
 		StoppedSandboxes: map[string]bool{}, Killed: map[string]StopContainer{}, Late: map[string]bool{}, Done: map[string]Deed{},
+		Resized: map[string]ContainerGrant{},
 	}
 }
 
@@ -170,7 +184,7 @@ func (m *Memory) fail(key string, r Result, now time.Time, late bool) {
 		f = Failure{}
 	}
 	f.Count++
-	f.At, f.Reason, f.Message = now, r.Problem.Reason, r.Problem.Message
+	f.At, f.Reason, f.Message, f.What = now, r.Problem.Reason, r.Problem.Message, r.Step.String()
 	f.Delay = retryDelay(r.Step, f.Count)
 	if late && waitsForObjects(key, f) {
 		f.Delay = 0
@@ -192,7 +206,7 @@ func (m *Memory) forgetImageVolumes() {
 func (m *Memory) succeed(r Result, late bool) {
 	switch s := r.Step.(type) {
 	case Prepare:
-		m.Prepared = true
+		m.Prepared, m.PodSize = true, r.PodSize
 	case Mount:
 		m.Volumes[s.Volume] = Volume{RefreshAt: r.RefreshAt, Stale: late}
 	case EnsureImage:
@@ -207,14 +221,19 @@ func (m *Memory) succeed(r Result, late bool) {
 		delete(m.Started, s.ID)
 		delete(m.Hooks, s.ID)
 		delete(m.Killed, s.ID)
+		delete(m.Resized, s.ID)
 		delete(m.Done, "create "+s.Name) // the same attempt may have to be made anew
-		for _, about := range []string{"start ", "stop ", "poststart "} {
+		for _, about := range []string{"start ", "stop ", "poststart ", "resize "} {
 			delete(m.Failures, about+s.ID)
 		}
+	case Resize:
+		m.Resized[s.ID] = ContainerGrant{Size: s.To, Resources: *s.Resources}
+	case ResizePod:
+		m.PodSize = &s.To
 	case Unmount:
 		delete(m.Volumes, s.Volume)
 	case RemoveCgroup:
-		m.Prepared = false
+		m.Prepared, m.PodSize = false, nil
 	}
 }
 

@@ -94,6 +94,10 @@ type Container struct {
 	ImageID string
 	// User is the user that the runtime started it with; nil where the runtime does not tell.
 	User *corev1.ContainerUser
+	// Size is what the runtime says of its resources; nil where it does not tell.
+	Size *Size
+	// Made are the resources it was made with, CPU and memory alone; nil where that is not known.
+	Made *corev1.ResourceRequirements
 	// Hash is the hash of the container spec it was made from; empty where the label is missing or not understood, which
 	// never causes a restart.
 	Hash string

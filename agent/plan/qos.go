@@ -46,6 +46,10 @@ func classOf(all []*corev1.ResourceRequirements) corev1.PodQOSClass {
 
 // podResources shows what the pod holds as a whole. It is worked out once for each generation of the spec.
 func (v *view) podResources(st *corev1.PodStatus) {
+	if v.d.Grant != nil {
+		v.grantedResources(st)
+		return
+	}
 	if told := v.o.Memory.Told; told != nil && told.ObservedGeneration == v.d.Pod.Generation && told.Resources != nil {
 		st.AllocatedResources, st.Resources = told.AllocatedResources, told.Resources
 		return

@@ -63,7 +63,7 @@ func matches(rule corev1.ContainerRestartRule, exitCode int32) bool {
 
 // crashDelay is the delay after the end of the newest instance of s before the next may be made. A changed spec starts anew.
 func (v *view) crashDelay(s *slot) time.Duration {
-	if v.changed(s) {
+	if v.changed(s) || v.o.Memory.Killed[s.last.ID].Replace {
 		return 0
 	}
 	return backoff(*s.last, v.o)
@@ -74,7 +74,7 @@ func (v *view) restartAt(s *slot) time.Time { return s.last.ended().Add(v.crashD
 
 // nextDelay is the delay that will be in force after the end of the instance that follows the newest of s.
 func (v *view) nextDelay(s *slot) time.Duration {
-	if s.last == nil || v.changed(s) {
+	if s.last == nil || v.changed(s) || v.o.Memory.Killed[s.last.ID].Replace {
 		return 0
 	}
 	return min(max(firstBackoff(v.o), 2*v.crashDelay(s)), backoffMax(v.o))

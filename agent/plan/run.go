@@ -21,7 +21,11 @@ func (v *view) decide(p *Plan) {
 	} else {
 		v.sweep(p)
 	}
+	if _, grows := v.podGrows(); grows {
+		ground = false
+	}
 	v.containers(p, ground)
+	v.resize(p)
 }
 
 // prepare makes what a sandbox and containers stand on. It tells whether all volumes are there.
@@ -290,6 +294,8 @@ func (v *view) tend(p *Plan, s *slot) {
 	switch {
 	case v.outdated(s):
 		v.replace(p, s, "Container "+s.spec.Name+" definition changed, will be restarted", nil)
+	case v.resizeRestarts(s):
+		v.replace(p, s, "Container "+s.spec.Name+" resize requires restart", nil)
 	case hook.Failure != "":
 		v.replace(p, s, "FailedPostStartHook", nil)
 	case verdict.Startup == ProbeFailure:
@@ -341,7 +347,8 @@ func (v *view) replace(p *Plan, s *slot, reason string, probe *corev1.Probe) {
 		v.awaits(p, running)
 		return
 	}
-	v.step(p, StopContainer{ID: s.last.ID, Name: s.spec.Name, Deadline: v.o.Now.Add(limit), Reason: reason, Replace: v.outdated(s)})
+	v.step(p, StopContainer{ID: s.last.ID, Name: s.spec.Name, Deadline: v.o.Now.Add(limit), Reason: reason,
+		Replace: v.outdated(s) || v.resizeRestarts(s)})
 }
 
 // step adds a step that may run now; one in flight or in back-off becomes a wait instead.

@@ -66,6 +66,20 @@ type (
 		ID      string
 		Attempt uint32
 	}
+	// Resize gives a running container other resources (CRI UpdateContainerResources).
+	Resize struct {
+		ID, Name string
+		To       Size
+		// Resources are what To follows from.
+		Resources *corev1.ResourceRequirements
+		// LowersMemory: the new limit must not be below what the container uses.
+		LowersMemory bool
+	}
+	// ResizePod gives the pod's cgroup another size.
+	ResizePod struct {
+		To           Size
+		LowersMemory bool
+	}
 	// Unmount takes down one volume.
 	Unmount struct{ Volume string }
 	// RemoveCgroup removes the pod's cgroup.
@@ -85,6 +99,8 @@ func (s StopContainer) Key() string   { return "stop " + s.ID }
 func (s RemoveContainer) Key() string { return "remove " + s.ID }
 func (s StopSandbox) Key() string     { return "stop " + s.ID }
 func (s RemoveSandbox) Key() string   { return "remove " + s.ID }
+func (s Resize) Key() string          { return "resize " + s.ID }
+func (ResizePod) Key() string         { return "resize pod" }
 func (s Unmount) Key() string         { return "unmount " + s.Volume }
 func (RemoveCgroup) Key() string      { return "remove cgroup" }
 func (RemoveDir) Key() string         { return "remove dir" }
@@ -117,6 +133,10 @@ func (s StopSandbox) String() string {
 func (s RemoveSandbox) String() string {
 	return fmt.Sprintf("remove sandbox attempt %d (%s)", s.Attempt, s.ID)
 }
+func (s Resize) String() string {
+	return fmt.Sprintf("resize container %s (%s) to %s", s.Name, s.ID, s.To)
+}
+func (s ResizePod) String() string  { return fmt.Sprintf("resize pod to %s", s.To) }
 func (s Unmount) String() string    { return fmt.Sprintf("unmount volume %s", s.Volume) }
 func (RemoveCgroup) String() string { return "remove cgroup" }
 func (RemoveDir) String() string    { return "remove pod directory" }
@@ -142,6 +162,8 @@ func (StopContainer) sealed()   {}
 func (RemoveContainer) sealed() {}
 func (StopSandbox) sealed()     {}
 func (RemoveSandbox) sealed()   {}
+func (Resize) sealed()          {}
+func (ResizePod) sealed()       {}
 func (Unmount) sealed()         {}
 func (RemoveCgroup) sealed()    {}
 func (RemoveDir) sealed()       {}

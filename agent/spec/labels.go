@@ -25,6 +25,9 @@ const (
 	AnnotationPorts                    = "io.kubernetes.container.ports"
 	AnnotationDeletionGracePeriod      = "io.kubernetes.pod.deletionGracePeriod"
 	AnnotationTerminationGracePeriod   = "io.kubernetes.pod.terminationGracePeriod"
+
+	// AnnotationResources is this agent's own: the CPU and memory that a container was made with, as JSON.
+	AnnotationResources = "io.nodelet.container.resources"
 )
 
 // sandboxLabels are the pod's labels and its identity, which wins over labels of the same name.
@@ -56,6 +59,8 @@ func containerAnnotations(in *ContainerInput) (map[string]string, error) {
 	a[AnnotationRestartCount] = strconv.FormatUint(uint64(in.Attempt), 10)
 	a[AnnotationTerminationMessagePath] = c.TerminationMessagePath
 	a[AnnotationTerminationMessagePolicy] = string(c.TerminationMessagePolicy)
+	resources, _ := json.Marshal(EffectiveResources(pod, c)) // quantities always encode
+	a[AnnotationResources] = string(resources)
 	if s := pod.DeletionGracePeriodSeconds; s != nil {
 		a[AnnotationDeletionGracePeriod] = strconv.FormatInt(*s, 10)
 	}

@@ -32,15 +32,25 @@ func setSwap(out *runtimeapi.LinuxContainerResources, pod *corev1.Pod, c *corev1
 // swapLimit is the container's share of the node's swap, by the share of its memory it requests (KEP-2400). Only burstable
 // pods get any, and only containers that ask for some memory but not for a fixed amount.
 func swapLimit(pod *corev1.Pod, c *corev1.Container, node *Node) int64 {
-	request, limit := c.Resources.Requests.Memory(), c.Resources.Limits.Memory()
+	request := c.Resources.Requests.Memory()
 	capacity := node.memoryCapacity()
-	if !node.Swap.Limited || isCritical(pod) || QOSClass(pod) != corev1.PodQOSBurstable || request.Cmp(*limit) == 0 {
+	if !mayShareSwap(pod, c, node) {
 		return 0
 	}
 	if capacity <= 0 || request.Value() > capacity {
 		return 0
 	}
 	return int64(float64(request.Value()) / float64(capacity) * float64(node.Swap.Capacity))
+}
+
+// MaySwap tells whether a container has a share of the node's swap.
+func MaySwap(pod *corev1.Pod, c *corev1.Container, node *Node) bool {
+	return node.CgroupV2 && node.Swap.Controller && node.Swap.Capacity > 0 && mayShareSwap(pod, c, node)
+}
+
+func mayShareSwap(pod *corev1.Pod, c *corev1.Container, node *Node) bool {
+	request, limit := c.Resources.Requests.Memory(), c.Resources.Limits.Memory()
+	return node.Swap.Limited && !isCritical(pod) && QOSClass(pod) == corev1.PodQOSBurstable && request.Cmp(*limit) != 0
 }
 
 // setMemoryQoS protects requested memory and slows a container down before it reaches its limit (KEP-2570). memory.high

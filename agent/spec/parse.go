@@ -33,6 +33,8 @@ type ContainerFacts struct {
 	// PreStop is the handler to run before the container is stopped; nil where there is none.
 	PreStop *corev1.LifecycleHandler
 	Ports   []corev1.ContainerPort
+	// Resources are those it was made with, CPU and memory alone; nil where an agent made it that does not say.
+	Resources *corev1.ResourceRequirements
 }
 
 // ParsePodLabels reads a sandbox's or container's labels. It fails on labels that do not name a pod: such an instance was
@@ -82,6 +84,10 @@ func ParseContainer(labels, annotations map[string]string) (facts ContainerFacts
 	var ports []corev1.ContainerPort
 	if r.json(AnnotationPorts, &ports) {
 		facts.Ports = ports
+	}
+	var resources corev1.ResourceRequirements
+	if r.json(AnnotationResources, &resources) {
+		facts.Resources = &resources
 	}
 	return facts, true, errors.Join(r.errs...)
 }

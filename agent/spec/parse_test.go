@@ -26,11 +26,12 @@ func TestParseContainerRoundTrip(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			resources := EffectiveResources(w.pod, c)
 			want := ContainerFacts{
 				Pod: ref, Name: c.Name, Hash: ContainerHash(c), RestartCount: w.facts.Attempt,
 				DeletionGrace: w.pod.DeletionGracePeriodSeconds, TerminationGrace: w.pod.Spec.TerminationGracePeriodSeconds,
 				TerminationMessagePath: c.TerminationMessagePath, TerminationMessagePolicy: c.TerminationMessagePolicy,
-				Ports: c.Ports,
+				Ports: c.Ports, Resources: &resources,
 			}
 			if c.Lifecycle != nil {
 				want.PreStop = c.Lifecycle.PreStop

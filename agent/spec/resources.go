@@ -55,6 +55,29 @@ func limitsOf(pod *corev1.Pod, c *corev1.Container) corev1.ResourceList {
 	return out
 }
 
+// EffectiveResources are the CPU and memory that a container may use: its own requests, its own limits, and the pod's limits
+// where it has none.
+func EffectiveResources(pod *corev1.Pod, c *corev1.Container) corev1.ResourceRequirements {
+	var out corev1.ResourceRequirements
+	limits := limitsOf(pod, c)
+	for _, name := range qosResources {
+		if q, ok := c.Resources.Requests[name]; ok {
+			setQuantity(&out.Requests, name, q)
+		}
+		if q := limits[name]; !q.IsZero() {
+			setQuantity(&out.Limits, name, q)
+		}
+	}
+	return out
+}
+
+func setQuantity(list *corev1.ResourceList, name corev1.ResourceName, q resource.Quantity) {
+	if *list == nil {
+		*list = corev1.ResourceList{}
+	}
+	(*list)[name] = q
+}
+
 // linuxResources turns CPU and memory into the terms of cgroups. A request that is missing is the limit.
 func linuxResources(node *Node, requests, limits corev1.ResourceList, noQuota bool) *runtimeapi.LinuxContainerResources {
 	request, ok := requests[corev1.ResourceCPU]

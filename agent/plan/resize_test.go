@@ -1,0 +1,296 @@
+package plan
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// sized is CPU in thousandths and memory in MiB, both as request and limit.
+func sized(cpu, memory int64) corev1.ResourceRequirements {
+	list := corev1.ResourceList{corev1.ResourceCPU: *resource.NewMilliQuantity(cpu, resource.DecimalSI),
+		corev1.ResourceMemory: *resource.NewQuantity(memory<<20, resource.BinarySI)}
+	return corev1.ResourceRequirements{Requests: list, Limits: list}
+}
+
+func sizeFor(cpu, memory int64) Size {
+	return Size{Shares: cpu * 1024 / 1000, Quota: cpu * 100, Period: 100000, Memory: memory << 20}
+}
+
+// resized is a running pod with the containers a and b, each made with 100m and 100 MiB, which is granted other sizes.
+type resized struct {
+	d Desired
+	o Observed
+}
+
+func newResized(t *testing.T, a, b [2]int64) *resized {
+	pod := podOf(t, `{spec: {restartPolicy: Always, containers: [
+		{name: a, image: x}, {name: b, image: x, resizePolicy: [{resourceName: memory, restartPolicy: RestartContainer}]}]}}`)
+	r := &resized{d: Desired{Pod: pod}, o: Observed{Now: time.Unix(1000, 0), Memory: NewMemory(), Node: Node{RuntimeName: "cri"}}}
+	r.o.Memory.Prepared = true
+	r.o.Memory.PodSize = ptr(sizeFor(200, 200))
+	r.o.Sandboxes = []Sandbox{{ID: "sandbox", Ready: true, IPs: []string{"10.0.0.1"}}}
+	for _, name := range []string{"a", "b"} {
+		r.o.Containers = append(r.o.Containers, Container{ID: name + ".0", Name: name, SandboxID: "sandbox", State: ContainerRunning,
+			StartedAt: r.o.Now, Size: ptr(sizeFor(100, 100)), Made: ptr(sized(100, 100))})
+	}
+	r.grant(2, a, b)
+	return r
+}
+
+func (r *resized) grant(generation int64, a, b [2]int64) {
+	next := *r.d.Pod
+	next.Generation, next.Spec.Containers = generation, slices.Clone(next.Spec.Containers)
+	r.d.Pod = &next
+	r.d.Pod.Spec.Containers[0].Resources, r.d.Pod.Spec.Containers[1].Resources = sized(a[0], a[1]), sized(b[0], b[1])
+	both := sized(a[0]+b[0], a[1]+b[1])
+	r.d.Grant = &Grant{Generation: generation, Pod: sizeFor(a[0]+b[0], a[1]+b[1]), Requests: both.Requests, Limits: both.Limits,
+		Containers: map[string]ContainerGrant{"a": {sizeFor(a[0], a[1]), sized(a[0], a[1])}, "b": {sizeFor(b[0], b[1]), sized(b[0], b[1])}}}
+}
+
+// plan is the next plan, with the status told.
+func (r *resized) plan() Plan {
+	p := Pod(r.d, r.o)
+	r.o.Memory.Tell(&p)
+	r.d.Pod.Status = p.Status
+	return p
+}
+
+// do carries the steps out.
+func (r *resized) do(p Plan) {
+	for _, s := range p.Steps {
+		r.o.Memory.Began(s)
+		if s, ok := s.(Resize); ok {
+			for i := range r.o.Containers {
+				if r.o.Containers[i].ID == s.ID {
+					r.o.Containers[i].Size = &s.To
+				}
+			}
+		}
+		r.o.Memory.Ended(Result{Step: s}, r.o.Now)
+	}
+}
+
+func (r *resized) check(t *testing.T, want ...string) Plan {
+	t.Helper()
+	p := r.plan()
+	var got []string
+	for _, s := range p.Steps {
+		got = append(got, s.String())
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("steps:\n  %s\nwant:\n  %s", strings.Join(got, "\n  "), strings.Join(want, "\n  "))
+	}
+	return p
+}
+
+func condition(st *corev1.PodStatus, kind corev1.PodConditionType) *corev1.PodCondition {
+	i := slices.IndexFunc(st.Conditions, func(c corev1.PodCondition) bool { return c.Type == kind })
+	if i < 0 {
+		return nil
+	}
+	return &st.Conditions[i]
+}
+
+// The pod's cgroup grows before its containers and shrinks after them; where one grows and the other shrinks it does both.
+func TestResizeOrder(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		a, b [2]int64
+		want []string
+	}{
+		{"nothing", [2]int64{100, 100}, [2]int64{100, 100}, nil},
+		{"up", [2]int64{200, 200}, [2]int64{100, 100}, []string{
+			"resize pod to shares 307, quota 30000/100000, memory 314572800",
+			"resize container a (a.0) to shares 204, quota 20000/100000, memory 209715200",
+		}},
+		{"down", [2]int64{50, 50}, [2]int64{50, 100}, []string{
+			"resize container a (a.0) to shares 51, quota 5000/100000, memory 52428800",
+			"resize container b (b.0) to shares 51, quota 5000/100000, memory 104857600",
+			"resize pod to shares 102, quota 10000/100000, memory 157286400",
+		}},
+		{"CPU up and memory down", [2]int64{200, 50}, [2]int64{100, 100}, []string{
+			"resize pod to shares 307, quota 30000/100000, memory 209715200",
+			"resize container a (a.0) to shares 204, quota 20000/100000, memory 52428800",
+			"resize pod to shares 307, quota 30000/100000, memory 157286400",
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := newResized(t, c.a, c.b)
+			var got []string
+			for range 5 {
+				p := r.plan()
+				for _, s := range p.Steps {
+					got = append(got, s.String())
+				}
+				if wantCondition := len(p.Steps) > 0; (condition(&p.Status, corev1.PodResizeInProgress) != nil) != wantCondition {
+					t.Errorf("conditions with %d steps: %s", len(p.Steps), conditionsText(p.Status.Conditions))
+				}
+				r.do(p)
+				r.o.Now = r.o.Now.Add(time.Minute)
+			}
+			if !slices.Equal(got, c.want) {
+				t.Errorf("steps:\n  %s\nwant:\n  %s", strings.Join(got, "\n  "), strings.Join(c.want, "\n  "))
+			}
+			st := r.plan().Status
+			if got := st.ContainerStatuses[0].Resources; !sameResources(*got, sized(c.a[0], c.a[1]), resizable[:]...) {
+				t.Errorf("a has %v", got)
+			}
+			if got := st.Resources; !sameResources(*got, sized(c.a[0]+c.b[0], c.a[1]+c.b[1]), resizable[:]...) {
+				t.Errorf("the pod has %v", got)
+			}
+		})
+	}
+}
+
+// A container whose policy asks for it is stopped and made anew, at once and whatever the restart policy says.
+func TestResizeRestarts(t *testing.T) {
+	r := newResized(t, [2]int64{100, 100}, [2]int64{100, 200})
+	r.d.Pod.Spec.RestartPolicy = corev1.RestartPolicyNever
+	r.do(r.check(t, "stop container b (b.0): Container b resize requires restart",
+		"resize pod to shares 204, quota 20000/100000, memory 314572800"))
+	b := &r.o.Containers[1]
+	b.State, b.ExitCode, b.FinishedAt = ContainerExited, 137, r.o.Now
+	p := r.check(t, "ensure image x () for b attempt 1")
+	if condition(&p.Status, corev1.PodResizeInProgress) != nil {
+		t.Error("what does not run needs no resize")
+	}
+	r.do(p)
+	r.check(t, "create container b attempt 1 in sandbox")
+}
+
+// What was shown of a container stays until it has what was granted; what was granted shows at once as allocated.
+func TestResizeStatus(t *testing.T) {
+	r := newResized(t, [2]int64{100, 100}, [2]int64{100, 100})
+	r.plan()
+	r.grant(3, [2]int64{200, 200}, [2]int64{100, 100})
+	st := r.plan().Status
+	a := st.ContainerStatuses[0]
+	if a.Resources.Limits.Cpu().MilliValue() != 100 || a.AllocatedResources.Cpu().MilliValue() != 200 {
+		t.Errorf("a: %v, allocated %v", a.Resources, a.AllocatedResources)
+	}
+	if st.Resources.Limits.Cpu().MilliValue() != 200 || st.AllocatedResources.Cpu().MilliValue() != 300 {
+		t.Errorf("pod: %v, allocated %v", st.Resources, st.AllocatedResources)
+	}
+	if c := condition(&st, corev1.PodResizeInProgress); c == nil || c.ObservedGeneration != 3 || c.Reason != "" {
+		t.Errorf("conditions: %+v", st.Conditions)
+	}
+}
+
+// A failure shows in the condition and holds back that very size alone.
+func TestResizeFails(t *testing.T) {
+	r := newResized(t, [2]int64{100, 50}, [2]int64{100, 100})
+	p := r.check(t, "resize container a (a.0) to shares 102, quota 10000/100000, memory 52428800")
+	if s := p.Steps[0].(Resize); !s.LowersMemory {
+		t.Error("nobody looks whether the memory is in use")
+	}
+	r.o.Memory.Began(p.Steps[0])
+	r.o.Memory.Ended(Result{Step: p.Steps[0], Problem: &Problem{Message: "in use"}}, r.o.Now)
+	p = r.check(t)
+	c := condition(&p.Status, corev1.PodResizeInProgress)
+	if c == nil || c.Reason != corev1.PodReasonError || c.Message != "in use" || p.Wake != r.o.Now.Add(time.Second) {
+		t.Errorf("condition %+v, wake %v", c, p.Wake)
+	}
+	r.grant(3, [2]int64{100, 60}, [2]int64{100, 100})
+	r.check(t, "resize container a (a.0) to shares 102, quota 10000/100000, memory 62914560")
+	r.grant(4, [2]int64{100, 100}, [2]int64{100, 100})
+	if p = r.check(t); condition(&p.Status, corev1.PodResizeInProgress) != nil {
+		t.Error("the wish is taken back, the condition is not")
+	}
+}
+
+// A later life of the agent does not know of a resize; the runtime's numbers tell. Those that mean the same move nothing.
+func TestResizeAfterRestart(t *testing.T) {
+	r := newResized(t, [2]int64{100, 100}, [2]int64{100, 100})
+	for i := range r.o.Containers {
+		r.o.Containers[i].Made = nil
+		r.o.Containers[i].Size.Memory = 100 << 20
+	}
+	r.check(t)
+	r.o.Containers[0].Size.Quota = 5000
+	r.check(t, "resize container a (a.0) to shares 102, quota 10000/100000, memory 104857600")
+	r.o.Containers[0].Size = nil
+	r.check(t)
+	r.d.Stop = &Stop{Cause: StopDeleted, Deadline: r.o.Now}
+	r.o.Containers[0].Size = ptr(sizeFor(1, 1))
+	for _, s := range r.plan().Steps {
+		if strings.HasPrefix(s.String(), "resize") {
+			t.Errorf("a pod that ends: %s", s)
+		}
+	}
+}
+
+func TestWider(t *testing.T) {
+	for _, c := range []struct{ a, b, want Size }{
+		{Size{}, Size{}, Size{}},
+		{Size{Memory: 5}, Size{Memory: 7}, Size{Memory: 7}},
+		{Size{Memory: 5}, Size{Memory: -1}, Size{}},
+		{Size{Quota: 10, Period: 100}, Size{Quota: 15, Period: 200}, Size{Quota: 10, Period: 100}},
+		{Size{Quota: 10, Period: 100}, Size{Quota: -1, Period: 200}, Size{}},
+		{Size{Shares: 2}, Size{Shares: 3, Memory: 1}, Size{Shares: 3}},
+	} {
+		if got := c.a.wider(c.b); got != c.want {
+			t.Errorf("%v and %v: %v, want %v", c.a, c.b, got, c.want)
+		}
+		if got := c.b.wider(c.a); got != c.want {
+			t.Errorf("%v and %v: %v, want %v", c.b, c.a, got, c.want)
+		}
+	}
+}
+
+func TestAdmitResize(t *testing.T) {
+	free := corev1.ResourceList{"cpu": resource.MustParse("1"), "memory": resource.MustParse("1Gi"), "pods": resource.MustParse("9")}
+	pod := func(cpu int64) *corev1.Pod {
+		p := podOf(t, `{metadata: {generation: 4}, spec: {containers: [{name: a}]}}`)
+		p.Spec.Containers[0].Resources = sized(cpu, cpu)
+		return p
+	}
+	never := func(*corev1.Pod, *corev1.Container) bool { return false }
+	others := []*corev1.Pod{pod(500)}
+	if got := AdmitResize(pod(500), pod(100), free, others, never); got != nil {
+		t.Errorf("what fits: %v", got)
+	}
+	want := PendingResize{4, "Deferred", "Node didn't have enough resource: cpu, requested: 600, used: 500, capacity: 1000"}
+	if got := AdmitResize(pod(600), pod(100), free, others, never); got == nil || *got != want {
+		t.Errorf("too much: %v", got)
+	}
+	want = PendingResize{4, "Infeasible", "In-place resize of containers with swap is not supported."}
+	swaps := func(*corev1.Pod, *corev1.Container) bool { return true }
+	if got := AdmitResize(pod(200), pod(100), free, nil, swaps); got == nil || *got != want {
+		t.Errorf("with swap: %v", got)
+	}
+	restarts := pod(100)
+	restarts.Spec.Containers[0].ResizePolicy = []corev1.ContainerResizePolicy{{ResourceName: "memory", RestartPolicy: corev1.RestartContainer}}
+	if got := AdmitResize(pod(200), restarts, free, nil, swaps); got != nil {
+		t.Errorf("with swap and a restart: %v", got)
+	}
+}
+
+func TestResizeBefore(t *testing.T) {
+	make := func(name string, cpu int64, more string) *corev1.Pod {
+		p := podOf(t, more)
+		p.Name = name
+		p.Spec.Containers = []corev1.Container{{Name: "a", Resources: sized(cpu, 100)}}
+		return p
+	}
+	has := make("", 100, `{}`)
+	order := []*corev1.Pod{
+		make("less", 50, `{status: {qosClass: Burstable}}`),
+		make("important", 200, `{spec: {priority: 10}, status: {qosClass: Burstable}}`),
+		make("guaranteed", 200, `{status: {qosClass: Guaranteed}}`),
+		make("long", 200, `{status: {qosClass: Burstable, conditions: [{type: PodResizePending, lastTransitionTime: "2026-01-01T00:00:00Z"}]}}`),
+		make("later", 200, `{status: {qosClass: Burstable, conditions: [{type: PodResizePending, lastTransitionTime: "2026-01-02T00:00:00Z"}]}}`),
+		make("new", 200, `{status: {qosClass: Burstable}}`),
+	}
+	for i := range order {
+		for j := range order {
+			if got := ResizeBefore(order[i], order[j], has, has); got != (i < j) {
+				t.Errorf("%s before %s: %v", order[i].Name, order[j].Name, got)
+			}
+		}
+	}
+}

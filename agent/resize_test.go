@@ -1,0 +1,169 @@
+package agent_test
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/nodelet/nodelet/kube/pods"
+)
+
+// wants gives the container app of a pod CPU and memory.
+func wants(cpu, memory string) func(*corev1.Pod) {
+	return func(pod *corev1.Pod) {
+		list := corev1.ResourceList{"cpu": resource.MustParse(cpu), "memory": resource.MustParse(memory)}
+		pod.Spec.Containers[0].Resources = corev1.ResourceRequirements{Requests: list, Limits: list}
+	}
+}
+
+// resized is the pod as the API server has it after a user has asked for other resources.
+func (w *world) resized(pod *corev1.Pod, cpu, memory string) {
+	w.change(func(set *pods.Set) {
+		next := set.Pods[pod.UID].DeepCopy()
+		if st, known := w.life.status.Newest(pod.UID); known {
+			next.Status = st
+		}
+		next.Generation++
+		wants(cpu, memory)(next)
+		set.Pods[pod.UID] = next
+	})
+	w.sleep(time.Second)
+}
+
+// checkSize: a container's CPU limit in thousandths and memory limit, in the runtime and in the status, and the conditions that tell of a
+// resize.
+func (w *world) checkSize(pod *corev1.Pod, cpu int64, memory string, conditions ...string) {
+	w.t.Helper()
+	q := resource.MustParse(memory)
+	for _, c := range w.runtime.Containers() {
+		r := c.GetResources().GetLinux()
+		if c.State == running && c.Labels["io.kubernetes.pod.uid"] == string(pod.UID) && (r.CpuQuota != cpu*100 || r.MemoryLimitInBytes != q.Value()) {
+			w.t.Errorf("in the runtime: quota %d, memory %d", r.CpuQuota, r.MemoryLimitInBytes)
+		}
+	}
+	st := w.status(pod)
+	has := st.ContainerStatuses[0].Resources
+	if has.Limits.Cpu().MilliValue() != cpu || has.Limits.Memory().Cmp(q) != 0 {
+		w.t.Errorf("in the status: %v", has)
+	}
+	var got []string
+	for _, c := range st.Conditions {
+		if strings.HasPrefix(string(c.Type), "PodResize") {
+			got = append(got, fmt.Sprintf("%s %s %d", c.Type, c.Reason, c.ObservedGeneration))
+		}
+	}
+	if !slices.Equal(got, conditions) {
+		w.t.Errorf("conditions: %v, want %v", got, conditions)
+	}
+}
+
+// A running container gets more without a restart, and people are told; a restart of the agent changes nothing.
+func TestResize(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		pod := apiPod("a", wants("1", "1Gi"))
+		w.run(pod)
+		w.sleep(time.Second)
+		w.checkSize(pod, 1000, "1Gi")
+		w.resized(pod, "2", "2Gi")
+		w.checkSize(pod, 2000, "2Gi")
+		w.restart()
+		w.sleep(time.Minute)
+		w.checkSize(pod, 2000, "2Gi")
+		w.resized(pod, "1", "2Gi")
+		w.checkSize(pod, 1000, "2Gi")
+		w.checkRunning("a/app#0")
+		for _, reason := range []string{"ResizeStarted", "ResizeCompleted"} {
+			if got := w.told(reason); len(got) < 2 {
+				t.Errorf("%s: %v", reason, got)
+			}
+		}
+		if got := w.told("ResizeError"); len(got) > 0 {
+			t.Error(got)
+		}
+	})
+}
+
+// What does not fit has to wait, over a restart of the agent too, and comes when somebody else goes.
+func TestResizeIsDeferred(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		a, b := apiPod("a", wants("2", "1Gi")), apiPod("b", wants("1", "1Gi"))
+		w.run(a)
+		w.sleep(time.Second)
+		w.run(b)
+		w.sleep(time.Second)
+		w.resized(b, "3", "1Gi")
+		w.checkSize(b, 1000, "1Gi", "PodResizePending Deferred 2")
+		w.restart()
+		w.sleep(time.Minute)
+		w.checkSize(b, 1000, "1Gi", "PodResizePending Deferred 2")
+		if got := w.told("ResizeDeferred"); len(got) == 0 || !strings.Contains(got[0], "requested: 3000, used: 2000, capacity: 4000") {
+			t.Errorf("told: %v", got)
+		}
+		w.delete(a, 0)
+		w.sleep(time.Minute)
+		w.checkSize(b, 3000, "1Gi")
+		w.checkRunning("b/app#0")
+		w.delete(b, 0)
+		w.sleep(time.Minute)
+		w.checkNothingLeft()
+	})
+}
+
+// A wish that comes while no agent is there is weighed like any other, for what the pod holds is not forgotten; a file that
+// cannot be read costs nothing, for the status tells too.
+func TestResizeWhileTheAgentIsAway(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		a, b := apiPod("a", wants("2", "1Gi")), apiPod("b", wants("1", "1Gi"))
+		w.run(a)
+		w.run(b)
+		w.sleep(time.Second)
+		w.end()
+		for i, file := range []string{"", "\x00\x00"} {
+			if file != "" {
+				if err := os.WriteFile(w.path("pods/uid-b/granted-resources"), []byte(file), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			w.mu.Lock()
+			next := w.set.Pods[b.UID].DeepCopy()
+			next.Generation++
+			wants([]string{"4", "3"}[i], "1Gi")(next)
+			w.set.Pods[b.UID] = next
+			w.mu.Unlock()
+			w.begin()
+			w.sleep(time.Minute)
+			w.checkSize(b, 1000, "1Gi", fmt.Sprintf("PodResizePending Deferred %d", i+2))
+			w.end()
+		}
+	})
+}
+
+// A resize that wants a restart replaces the container, once.
+func TestResizeWithRestart(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		pod := apiPod("a", wants("1", "1Gi"), func(pod *corev1.Pod) {
+			pod.Spec.Containers[0].ResizePolicy = []corev1.ContainerResizePolicy{{ResourceName: "memory", RestartPolicy: corev1.RestartContainer}}
+		})
+		w.run(pod)
+		w.sleep(time.Second)
+		w.resized(pod, "2", "1Gi")
+		w.checkRunning("a/app#0")
+		w.resized(pod, "2", "2Gi")
+		w.sleep(time.Minute)
+		w.checkRunning("a/app#1")
+		w.checkSize(pod, 2000, "2Gi")
+		w.resized(pod, "2", "3Gi")
+		w.sleep(time.Minute)
+		w.checkRunning("a/app#2")
+		w.restart()
+		w.sleep(time.Minute)
+		w.checkRunning("a/app#2")
+		w.checkSize(pod, 2000, "3Gi")
+	})
+}

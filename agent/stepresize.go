@@ -1,0 +1,154 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodelet/nodelet/agent/plan"
+	"github.com/nodelet/nodelet/agent/spec"
+	"github.com/nodelet/nodelet/cgroups"
+	"github.com/nodelet/nodelet/cri"
+)
+
+// noBound lifts a bound; the CRI and the kernel take 0 for "as it is".
+const noBound = -1
+
+// resize gives a running container other resources.
+func (t *task) resize(ctx context.Context, s plan.Resize) error {
+	_, c := spec.FindContainer(t.pod, s.Name)
+	if c == nil {
+		return fmt.Errorf("container %q is not in the pod's spec any more", s.Name)
+	}
+	r := spec.ContainerResources(t.pod, c, t.hands.Node(), false)
+	if s.LowersMemory {
+		if err := t.memoryFits(ctx, s.ID, fmt.Sprintf("container %q", s.Name), r.MemoryLimitInBytes); err != nil {
+			return err
+		}
+	}
+	if r.MemoryLimitInBytes == 0 {
+		r.MemoryLimitInBytes = noBound
+	}
+	if r.CpuQuota == 0 {
+		r.CpuQuota = noBound
+	}
+	return t.hands.Runtime.UpdateContainerResources(ctx, s.ID, r)
+}
+
+// resizePod gives the pod's cgroup another size. The runtime is told first, so that its plugins may refuse.
+func (t *task) resizePod(ctx context.Context, s plan.ResizePod) error {
+	if s.LowersMemory {
+		if err := t.memoryFits(ctx, "", "pod", s.To.Memory); err != nil {
+			return err
+		}
+	}
+	if t.sandbox != nil {
+		resources, overhead := spec.SandboxResources(t.pod, t.hands.Node(), false)
+		err := t.hands.Runtime.UpdatePodSandboxResources(ctx, &runtimeapi.UpdatePodSandboxResourcesRequest{
+			PodSandboxId: t.sandbox.ID, Resources: resources, Overhead: overhead})
+		if err != nil && !cri.IsUnimplemented(err) && !strings.Contains(cri.Message(err), "not implemented") {
+			return err
+		}
+	}
+	r := cgroups.Resources{CPUShares: uint64(s.To.Shares), CPUQuota: noBound, Memory: noBound,
+		Unified: spec.PodCgroup(t.pod, t.hands.Node(), false).Unified}
+	if s.To.Quota > 0 {
+		r.CPUQuota, r.CPUPeriod = s.To.Quota, uint64(s.To.Period)
+	}
+	if s.To.Memory > 0 {
+		r.Memory = s.To.Memory
+	}
+	return t.hands.Cgroups.UpdatePod(cgroups.Pod{UID: t.pod.UID, QOS: spec.QOSClass(t.pod)}, r)
+}
+
+// memoryFits makes sure that a container, or the pod where id is empty, uses less than its new limit: the kernel would kill
+// processes to keep it.
+func (t *task) memoryFits(ctx context.Context, id, what string, limit int64) error {
+	if t.sandbox == nil || limit <= 0 {
+		return nil
+	}
+	stats, err := t.hands.Runtime.PodSandboxStats(ctx, t.sandbox.ID)
+	if err != nil {
+		return fmt.Errorf("cannot decrease memory limits: read memory usage: %w", err)
+	}
+	usage := stats.GetLinux().GetMemory().GetUsageBytes()
+	if id != "" {
+		usage = nil
+		for _, c := range stats.GetLinux().GetContainers() {
+			if c.GetAttributes().GetId() == id {
+				usage = c.GetMemory().GetUsageBytes()
+			}
+		}
+	}
+	if usage == nil {
+		return fmt.Errorf("cannot decrease memory limits: missing %s memory usage", what)
+	}
+	if usage.Value >= uint64(limit) {
+		return fmt.Errorf("cannot decrease memory limits: attempting to set %s memory limit (%d) below current usage (%d)",
+			what, limit, usage.Value)
+	}
+	return nil
+}
+
+// preparePodCgroup makes the pod's cgroup, or leaves the size that an earlier life of the agent has given it: a change of that has
+// an order of its own.
+func (t *task) preparePodCgroup() (*plan.Size, error) {
+	node := t.hands.Node()
+	if node.Cgroups.Flat {
+		return nil, nil
+	}
+	want := spec.PodCgroup(t.pod, node, false)
+	r := cgroups.Resources{CPUShares: uint64(want.CPUShares), HugePages: want.Hugepages, Unified: want.Unified}
+	if want.CPUQuota != nil {
+		r.CPUQuota, r.CPUPeriod = *want.CPUQuota, uint64(*want.CPUPeriod)
+	}
+	if want.Memory != nil {
+		r.Memory = *want.Memory
+	}
+	if want.Pids != nil {
+		r.Pids = *want.Pids
+	}
+	pod := cgroups.Pod{UID: t.pod.UID, QOS: spec.QOSClass(t.pod)}
+	has, there, err := t.hands.Cgroups.PodSize(pod, r)
+	if err != nil {
+		return nil, err
+	}
+	if !there {
+		size := podSize(t.pod, node)
+		_, err := t.hands.Cgroups.CreatePod(pod, r)
+		return &size, err
+	}
+	rest := cgroups.Resources{HugePages: r.HugePages, Pids: r.Pids, Unified: r.Unified}
+	size := &plan.Size{Shares: int64(has.CPUShares), Quota: has.CPUQuota, Period: int64(has.CPUPeriod), Memory: has.Memory}
+	return size, t.hands.Cgroups.UpdatePod(pod, rest)
+}
+
+// resizeEvents tells people that a resize is through, or that it has failed.
+func (w *worker) resizeEvents(st *corev1.PodStatus) {
+	if w.memory.Told == nil || w.desired.Stop != nil || w.desired.Grant == nil {
+		return
+	}
+	before, now := resizeCondition(w.memory.Told), resizeCondition(st)
+	tell := func(eventType, reason, what, trouble string, generation int64) {
+		pod := w.desired.Pod
+		w.hands.Events.Event(podReference(pod, ""), eventType, reason, what+": "+resizeSummary(pod, generation, trouble))
+	}
+	switch {
+	case before != nil && now == nil:
+		tell(corev1.EventTypeNormal, "ResizeCompleted", "Pod resize completed", "", before.ObservedGeneration)
+	case now != nil && now.Reason == corev1.PodReasonError && (before == nil || before.Message != now.Message):
+		tell(corev1.EventTypeWarning, "ResizeError", "Pod resize error", now.Message, now.ObservedGeneration)
+	}
+}
+
+func resizeCondition(st *corev1.PodStatus) *corev1.PodCondition {
+	for i := range st.Conditions {
+		if c := &st.Conditions[i]; c.Type == corev1.PodResizeInProgress {
+			return c
+		}
+	}
+	return nil
+}

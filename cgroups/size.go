@@ -1,0 +1,118 @@
+package cgroups
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// unlimitedMemory is where cgroup v1's number for "no limit" begins: the largest number of whole pages.
+const unlimitedMemory = 1 << 60
+
+// sizeV1 reads CPU and memory from the directories of the controllers; a controller that is not mounted has no say.
+func sizeV1(dirs map[string]string) (Resources, error) {
+	var r Resources
+	read := func(controller, file string, into *int64) error {
+		dir, mounted := dirs[controller]
+		if !mounted {
+			return nil
+		}
+		text, err := os.ReadFile(filepath.Join(dir, file))
+		if os.IsNotExist(err) {
+			return nil // the kernel has no such limit
+		}
+		if err == nil {
+			*into, err = strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
+		}
+		return err
+	}
+	var shares, period int64
+	for _, f := range []struct {
+		controller, file string
+		into             *int64
+	}{
+		{"cpu", "cpu.shares", &shares}, {"cpu", "cpu.cfs_quota_us", &r.CPUQuota}, {"cpu", "cpu.cfs_period_us", &period},
+		{"memory", "memory.limit_in_bytes", &r.Memory},
+	} {
+		if err := read(f.controller, f.file, f.into); err != nil {
+			return Resources{}, err
+		}
+	}
+	r.CPUShares, r.CPUPeriod = uint64(max(0, shares)), uint64(max(0, period))
+	if r.Memory >= unlimitedMemory {
+		r.Memory = 0
+	}
+	r.CPUQuota = max(0, r.CPUQuota)
+	return r, nil
+}
+
+// sizeV2 reads CPU and memory. The weight is given in shares: those of want, if they come to the same weight.
+func sizeV2(dir string, want Resources) (Resources, error) {
+	var r Resources
+	text := func(file string) (string, error) {
+		raw, err := os.ReadFile(filepath.Join(dir, file))
+		if os.IsNotExist(err) {
+			return "", nil // the controller is off, so there is no limit
+		}
+		return strings.TrimSpace(string(raw)), err
+	}
+	number := func(s string) (int64, error) {
+		if s == "max" || s == "" {
+			return 0, nil
+		}
+		return strconv.ParseInt(s, 10, 64)
+	}
+	memory, err := text("memory.max")
+	if err == nil {
+		r.Memory, err = number(memory)
+	}
+	if err != nil {
+		return Resources{}, err
+	}
+	bandwidth, err := text("cpu.max")
+	if err != nil {
+		return Resources{}, err
+	}
+	if quota, period, ok := strings.Cut(bandwidth, " "); ok {
+		if r.CPUQuota, err = number(quota); err != nil {
+			return Resources{}, err
+		}
+		if r.CPUPeriod, err = strconv.ParseUint(period, 10, 64); err != nil {
+			return Resources{}, err
+		}
+	}
+	heavy, err := text("cpu.weight")
+	if err != nil {
+		return Resources{}, err
+	}
+	w, err := number(heavy)
+	r.CPUShares = sharesOf(uint64(max(0, w)))
+	if uint64(w) == weight(want.CPUShares) {
+		r.CPUShares = want.CPUShares
+	}
+	return r, err
+}
+
+// sharesOf is the least number of shares that comes to a weight.
+func sharesOf(w uint64) uint64 {
+	if w <= 1 {
+		return minShares
+	}
+	return minShares + ((w-1)*262142+9998)/9999
+}
+
+// asIn gives numbers that differ from want by rounding alone as want has them: memory is kept in whole pages, and systemd
+// keeps a CPU quota in hundredths of a CPU.
+func (r Resources) asIn(want Resources, systemd bool) Resources {
+	if page := int64(os.Getpagesize()); want.Memory > 0 && want.Memory/page == r.Memory/page {
+		r.Memory = want.Memory
+	}
+	if systemd && r.CPUQuota > 0 && r.CPUPeriod > 0 && want.CPUQuota > 0 && want.CPUPeriod > 0 {
+		has, wanted := float64(r.CPUQuota)/float64(r.CPUPeriod), float64(want.CPUQuota)/float64(want.CPUPeriod)
+		if diff := has - wanted; diff > -0.01 && diff < 0.011 {
+			r.CPUQuota, r.CPUPeriod = want.CPUQuota, want.CPUPeriod
+		}
+	}
+	return r
+}

@@ -1,0 +1,50 @@
+package cgroups
+
+import (
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// What CreatePod and UpdatePod set, PodSize reads, in the very numbers.
+func TestPodSize(t *testing.T) {
+	onEachDriver(t, func(t *testing.T, tree *Tree) {
+		if err := tree.Ensure(Resources{CPUShares: 1024}); err != nil {
+			t.Fatal(err)
+		}
+		pod := Pod{UID: "1-2", QOS: corev1.PodQOSBurstable}
+		want := Resources{CPUShares: 333, CPUQuota: 25000, CPUPeriod: 100000, Memory: 100<<20 + 1}
+		if has, there, err := tree.PodSize(pod, want); there || err != nil {
+			t.Fatalf("before it is made: %+v %v %v", has, there, err)
+		}
+		if _, err := tree.CreatePod(pod, want); err != nil {
+			t.Fatal(err)
+		}
+		checkPodSize(t, tree, pod, want)
+		if err := tree.UpdatePod(pod, Resources{CPUShares: 2, CPUQuota: -1, Memory: -1}); err != nil {
+			t.Fatal(err)
+		}
+		has, there, err := tree.PodSize(pod, want)
+		if !there || err != nil || has.CPUShares != 2 || has.CPUQuota != 0 || has.Memory != 0 {
+			t.Errorf("without limits: %+v %v %v", has, there, err)
+		}
+	})
+}
+
+func checkPodSize(t *testing.T, tree *Tree, pod Pod, want Resources) {
+	t.Helper()
+	has, there, err := tree.PodSize(pod, want)
+	if !there || err != nil || has.CPUShares != want.CPUShares || has.CPUQuota != want.CPUQuota || has.CPUPeriod != want.CPUPeriod ||
+		has.Memory != want.Memory {
+		t.Errorf("%+v %v %v, want %+v", has, there, err, want)
+	}
+}
+
+// A weight stands for many shares; the least of them comes back to the same weight.
+func TestSharesOf(t *testing.T) {
+	for w := uint64(1); w <= 10000; w++ {
+		if got := weight(sharesOf(w)); got != w {
+			t.Fatalf("weight %d becomes %d shares, which are weight %d", w, sharesOf(w), got)
+		}
+	}
+}
