@@ -11,9 +11,11 @@ import (
 	"github.com/nodelet/nodelet/agent/spec"
 	"github.com/nodelet/nodelet/cgroups"
 	"github.com/nodelet/nodelet/cri"
+	"github.com/nodelet/nodelet/csi"
 	"github.com/nodelet/nodelet/images"
 	"github.com/nodelet/nodelet/kube/objects"
 	"github.com/nodelet/nodelet/kube/status"
+	"github.com/nodelet/nodelet/kube/storage"
 	"github.com/nodelet/nodelet/probes"
 	"github.com/nodelet/nodelet/userns"
 	"github.com/nodelet/nodelet/volumes"
@@ -24,6 +26,10 @@ type Hands struct {
 	Runtime *cri.Client
 	Images  *images.Puller
 	Volumes *volumes.Volumes
+	// CSI drives the volumes of CSI drivers; nil on a node without them.
+	CSI *csi.CSI
+	// Storage reads claims; nil on a node without an API server.
+	Storage *storage.Storage
 	Cgroups *cgroups.Tree
 	Probes  *probes.Prober
 	// Objects gives the objects that a pod may refer to, by where the pod comes from.

@@ -1,11 +1,13 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -32,6 +34,7 @@ func (t *task) containerInput(ctx context.Context, s plan.CreateContainer) (*spe
 		Image:   spec.Image{Ref: t.image.ID, UID: t.image.UID, Username: t.image.Username},
 		PodIPs:  t.sandbox.IPs,
 		Objects: objs, Volumes: t.volumeFacts(), TargetID: t.target(c.Name),
+		ExtraGroups: t.extraGroups(),
 	}
 	in.RecursiveReadOnly = t.hands.handlerOf(t.sandbox).RecursiveReadOnly
 	if in.UserNS, err = t.userNS(); err != nil {
@@ -89,10 +92,21 @@ func (t *task) volumeFacts() map[string]spec.Volume {
 			continue
 		}
 		if m, ok := t.mounts[vol.Name]; ok {
-			out[vol.Name] = spec.Volume{HostPath: m.HostPath, ReadOnly: m.ReadOnly, Relabel: m.SELinuxRelabel}
+			out[vol.Name] = spec.Volume{HostPath: m.HostPath, Device: m.Device, ReadOnly: m.ReadOnly, Relabel: m.SELinuxRelabel}
 		}
 	}
 	return out
+}
+
+// extraGroups are the groups that the pod's PersistentVolumes ask for.
+func (t *task) extraGroups() (groups []int64) {
+	for _, m := range t.mounts {
+		if m.ExtraGroup != nil && !slices.Contains(groups, *m.ExtraGroup) {
+			groups = append(groups, *m.ExtraGroup)
+		}
+	}
+	slices.Sort(groups)
+	return groups
 }
 
 // subPaths resolves the sub-paths that the container mounts, each beneath the root of its volume.
@@ -105,7 +119,7 @@ func (t *task) subPaths(ctx context.Context, in *spec.ContainerInput) (map[int]s
 	for _, w := range wanted {
 		m := t.mounts[w.Volume]
 		p, err := t.hands.Volumes.Subpath(ctx, volumes.SubPath{PodUID: t.pod.UID, Container: in.Container.Name,
-			Volume: w.Volume, Mount: w.Volume, Index: w.Index, HostPath: m.HostPath, Path: w.Path})
+			Volume: cmp.Or(m.Name, w.Volume), Mount: w.Volume, Index: w.Index, HostPath: m.HostPath, Path: w.Path})
 		if err != nil {
 			return nil, err
 		}

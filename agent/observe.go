@@ -67,9 +67,13 @@ func (w *worker) observeDisk(o *plan.Observed) error {
 		return err
 	}
 	w.onDisk = map[string]volumes.OnDisk{}
-	for _, v := range onDisk {
-		w.onDisk[v.Name] = v
-		o.VolumesOnDisk = append(o.VolumesOnDisk, v.Name)
+	for _, v := range w.hands.withClaims(pod.UID, onDisk) {
+		name := v.Name
+		if _, taken := w.onDisk[name]; taken {
+			name = v.Plugin + " " + v.Name // a PersistentVolume may be called as one of the pod's volumes
+		}
+		w.onDisk[name] = v
+		o.VolumesOnDisk = append(o.VolumesOnDisk, name)
 	}
 	_, err = os.Lstat(w.hands.Node().PodDir(pod.UID))
 	o.DirOnDisk = err == nil

@@ -86,7 +86,7 @@ func (s *Supervisor) compare(ctx context.Context, all []cri.PodSummary) {
 	s.adoptFromDisk(ctx)
 }
 
-// adoptFromDisk gives pods that left only a directory or a cgroup behind a worker that cleans up.
+// adoptFromDisk gives pods that left only a directory, a cgroup or a claim on a volume behind a worker that cleans up.
 func (s *Supervisor) adoptFromDisk(ctx context.Context) {
 	dirs, err := s.hands.Volumes.Pods()
 	if err != nil {
@@ -98,6 +98,9 @@ func (s *Supervisor) adoptFromDisk(ctx context.Context) {
 	}
 	for _, pod := range groups {
 		dirs = append(dirs, pod.UID)
+	}
+	if s.hands.CSI != nil {
+		dirs = append(dirs, s.hands.CSI.Pods()...)
 	}
 	for _, uid := range dirs {
 		if s.workers[uid] == nil && s.unwanted(uid) {

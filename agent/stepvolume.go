@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/nodelet/nodelet/agent/plan"
 	"github.com/nodelet/nodelet/volumes"
 )
@@ -12,10 +14,43 @@ import (
 // mount sets up one of the pod's volumes, or refreshes its content.
 func (t *task) mount(ctx context.Context, s plan.Mount) (volumes.Mounted, error) {
 	for i := range t.pod.Spec.Volumes {
-		if v := &t.pod.Spec.Volumes[i]; v.Name == s.Volume {
-			r := volumes.Request{Pod: t.pod, Volume: v, Allocatable: t.hands.Node().Allocatable, Now: time.Now()}
-			return t.hands.Volumes.Mount(ctx, r, t.hands.Objects(t.pod))
+		v := &t.pod.Spec.Volumes[i]
+		if v.Name != s.Volume {
+			continue
 		}
+		if volumes.Claims(v) {
+			return t.mountClaims(ctx, v)
+		}
+		r := volumes.Request{Pod: t.pod, Volume: v, Allocatable: t.hands.Node().Allocatable, Now: time.Now()}
+		return t.hands.Volumes.Mount(ctx, r, t.hands.Objects(t.pod))
 	}
 	return volumes.Mounted{}, fmt.Errorf("volume %q is not in the pod's spec any more", s.Volume)
+}
+
+// unmount takes a volume of the pod down.
+func (t *task) unmount(ctx context.Context) error {
+	if t.onDisk.Plugin != volumes.PluginCSI {
+		return t.hands.Volumes.Unmount(ctx, t.pod.UID, t.onDisk)
+	}
+	if err := t.hands.Volumes.UnmountSubpaths(ctx, t.pod.UID, t.onDisk.Name); err != nil {
+		return err
+	}
+	return t.hands.CSI.Unpublish(ctx, t.pod.UID, t.onDisk.Name)
+}
+
+// withClaims adds the CSI volumes that a pod has a claim on to those that have a directory.
+func (h *Hands) withClaims(pod types.UID, onDisk []volumes.OnDisk) []volumes.OnDisk {
+	if h.CSI == nil {
+		return onDisk
+	}
+	seen := map[volumes.OnDisk]bool{}
+	for _, v := range onDisk {
+		seen[v] = true
+	}
+	for _, name := range h.CSI.Used(pod) {
+		if v := (volumes.OnDisk{Plugin: volumes.PluginCSI, Name: name}); !seen[v] {
+			onDisk = append(onDisk, v)
+		}
+	}
+	return onDisk
 }

@@ -305,9 +305,8 @@ func TestUnsupported(t *testing.T) {
 	}
 	tests := map[string]corev1.VolumeSource{
 		"gitRepo":                       {GitRepo: &corev1.GitRepoVolumeSource{}},
-		"kind nfs":                      {NFS: &corev1.NFSVolumeSource{}},
-		"kind persistentVolumeClaim":    {PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{}},
-		"kind csi":                      {CSI: &corev1.CSIVolumeSource{}},
+		"kind iscsi":                    {ISCSI: &corev1.ISCSIVolumeSource{}},
+		"CSI driver ebs.csi.aws.com":    {AWSElasticBlockStore: &corev1.AWSElasticBlockStoreVolumeSource{}},
 		"kind (none known":              {},
 		"source 0: kind podCertificate": projected(corev1.VolumeProjection{PodCertificate: &corev1.PodCertificateProjection{}}),
 		"source 0: kind clusterTrustBundle": projected(corev1.VolumeProjection{

@@ -21,6 +21,12 @@ func Supported(vol *corev1.Volume) error {
 	return nil
 }
 
+// Claims says that a volume stands for something that the API server must be asked about, or a CSI driver: a claim, a
+// generic ephemeral volume, an inline CSI volume. Others than this package set those up.
+func Claims(vol *corev1.Volume) bool {
+	return vol.PersistentVolumeClaim != nil || vol.Ephemeral != nil || vol.CSI != nil
+}
+
 func supported(s corev1.VolumeSource) error {
 	switch {
 	case s.GitRepo != nil:
@@ -28,10 +34,28 @@ func supported(s corev1.VolumeSource) error {
 			"clone into an emptyDir from an init container instead", ErrUnsupported)
 	case s.Projected != nil:
 		return supportedSources(s.Projected.Sources)
+	case s.PersistentVolumeClaim != nil, s.Ephemeral != nil, s.CSI != nil, s.NFS != nil:
+		return nil
 	case s.EmptyDir != nil, s.HostPath != nil, s.Image != nil, s.ConfigMap != nil, s.Secret != nil, s.DownwardAPI != nil:
 		return nil
 	}
-	return fmt.Errorf("kind %s is %w by this node agent", fieldSet(s), ErrUnsupported)
+	return unsupported(s)
+}
+
+// successors are the CSI drivers that have taken over from in-tree kinds of volumes.
+var successors = map[string]string{
+	"awsElasticBlockStore": "ebs.csi.aws.com", "azureDisk": "disk.csi.azure.com", "azureFile": "file.csi.azure.com",
+	"cinder": "cinder.csi.openstack.org", "gcePersistentDisk": "pd.csi.storage.gke.io", "vsphereVolume": "csi.vsphere.vmware.com",
+	"portworxVolume": "pxd.portworx.com", "rbd": "rbd.csi.ceph.com", "cephfs": "cephfs.csi.ceph.com",
+}
+
+// unsupported refuses a kind of volume, of a pod or a PersistentVolume, and names what to use in its place.
+func unsupported(source any) error {
+	kind := fieldSet(source)
+	if driver := successors[kind]; driver != "" {
+		return fmt.Errorf("kind %s is %w by this node agent: use a PersistentVolume of CSI driver %s", kind, ErrUnsupported, driver)
+	}
+	return fmt.Errorf("kind %s is %w by this node agent", kind, ErrUnsupported)
 }
 
 func supportedSources(sources []corev1.VolumeProjection) error {

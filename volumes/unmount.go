@@ -26,7 +26,8 @@ func (v *Volumes) unmount(ctx context.Context, uid types.UID, on OnDisk) error {
 		return err
 	}
 	switch on.Plugin {
-	case pluginConfigMap, pluginSecret, pluginProjected, pluginDownwardAPI, pluginEmptyDir, pluginGitRepo:
+	case pluginConfigMap, pluginSecret, pluginProjected, pluginDownwardAPI, pluginEmptyDir, pluginGitRepo,
+		pluginLocal, pluginNFS:
 	default:
 		return fmt.Errorf("plugin %q is %w by this node agent", on.Plugin, ErrUnsupported)
 	}

@@ -80,6 +80,9 @@ type Request struct {
 // Mounted is a volume that is ready to be handed to containers.
 type Mounted struct {
 	HostPath       string    // what to mount into the container; empty for image volumes, which the runtime resolves
+	Device         string    // the device of a volume with volumeMode Block, in place of HostPath
+	Name           string    // the volume's directory where that is not the name of the pod's volume: the PersistentVolume's
+	ExtraGroup     *int64    // a group that a PersistentVolume asks its users to be in
 	ReadOnly       bool      // containers must not be given write access, whatever their volumeMount says
 	SELinuxRelabel bool      // the runtime may relabel the content
 	RefreshAt      time.Time // when a token in it is due for renewal; zero: never. Call Mount again then
@@ -106,11 +109,16 @@ func (v *Volumes) mount(ctx context.Context, r Request, objects Objects) (Mounte
 	if err := supported(r.Volume.VolumeSource); err != nil {
 		return Mounted{}, err
 	}
+	if Claims(r.Volume) {
+		return Mounted{}, errors.New("the PersistentVolume or CSI driver behind it is needed to mount it")
+	}
 	switch s := r.Volume.VolumeSource; {
 	case s.EmptyDir != nil:
 		return v.mountEmptyDir(ctx, r, s.EmptyDir)
 	case s.HostPath != nil:
 		return mountHostPath(s.HostPath)
+	case s.NFS != nil:
+		return v.mountNFS(ctx, r.Pod, r.Volume.Name, s.NFS, nil, s.NFS.ReadOnly)
 	case s.Image != nil:
 		return Mounted{ReadOnly: true, SELinuxRelabel: true}, nil
 	case s.ConfigMap != nil:
@@ -131,8 +139,13 @@ const (
 	pluginProjected   = "kubernetes.io/projected"
 	pluginDownwardAPI = "kubernetes.io/downward-api"
 	pluginEmptyDir    = "kubernetes.io/empty-dir"
+	pluginLocal       = "kubernetes.io/local-volume"
+	pluginNFS         = "kubernetes.io/nfs"
 	pluginGitRepo     = "kubernetes.io/git-repo" // never made, but removed: a kubelet may have been here before
 )
+
+// PluginCSI has its directories beside those of this package, but is the csi room's.
+const PluginCSI = "kubernetes.io/csi"
 
 // OnDisk is one directory below pods/<uid>/volumes.
 type OnDisk struct {

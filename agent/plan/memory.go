@@ -262,7 +262,7 @@ func (m *Memory) LacksObjects() bool {
 }
 
 func waitsForObjects(key string, f Failure) bool {
-	return f.Reason == ReasonCreateContainerConfig || len(key) > 6 && key[:6] == "mount "
+	return f.Reason == ReasonCreateContainerConfig || strings.HasPrefix(key, "mount ") || strings.HasPrefix(key, "unmount ")
 }
 
 const (

@@ -19,6 +19,7 @@ import (
 	"github.com/nodelet/nodelet/cgroups"
 	"github.com/nodelet/nodelet/config"
 	"github.com/nodelet/nodelet/cri"
+	"github.com/nodelet/nodelet/csi"
 	"github.com/nodelet/nodelet/images"
 	"github.com/nodelet/nodelet/kube/certs"
 	"github.com/nodelet/nodelet/kube/client"
@@ -27,6 +28,7 @@ import (
 	"github.com/nodelet/nodelet/kube/pods"
 	"github.com/nodelet/nodelet/kube/server"
 	"github.com/nodelet/nodelet/kube/status"
+	"github.com/nodelet/nodelet/kube/storage"
 	"github.com/nodelet/nodelet/probes"
 	"github.com/nodelet/nodelet/volumes"
 )
@@ -64,12 +66,14 @@ type nodelet struct {
 	machine machine
 	// measured is what /metrics and /stats tell.
 	measured measured
+	csi      *csi.CSI
+	storage  *storage.Storage
 }
 
 // assemble makes the rooms and hands each what it needs of the others. Nothing runs yet.
 func assemble(cfg *config.Config, log *slog.Logger) (*nodelet, error) {
 	n := &nodelet{cfg: cfg, log: log}
-	for _, step := range []func() error{n.makeMeasured, n.makeRuntime, n.makeIdentity, n.makeAPI, n.makeNode, n.makeServing, n.makePods, n.makeAgent, n.makeStats, n.makeServer} {
+	for _, step := range []func() error{n.makeMeasured, n.makeRuntime, n.makeIdentity, n.makeAPI, n.makeNode, n.makeServing, n.makePods, n.makeStorage, n.makeAgent, n.makeStats, n.makeServer} {
 		if err := step(); err != nil {
 			return nil, err
 		}
@@ -110,6 +114,7 @@ func (n *nodelet) makeNode() (err error) {
 	c.Event = n.nodeEvent
 	c.Changed = func(o *corev1.Node) {
 		n.facts.update(o, n.node.Allocatable())
+		n.nodeSeen(o)
 		n.podCIDR(strings.Join(o.Spec.PodCIDRs, ","))
 		if n.serving != nil {
 			n.serving.AddressesChanged()
@@ -144,11 +149,7 @@ func (n *nodelet) makePods() error {
 		NodeName: c.Node.Name, API: n.api != nil, Manifests: c.Paths.StaticPods, FileCheck: c.Pods.FileInterval,
 		URL: c.Pods.StaticURL, URLHeader: http.Header(c.Pods.StaticURLHeader), URLCheck: c.Pods.HTTPInterval, Adopt: n.running, Log: n.log,
 	})
-	changed := func(uids []types.UID) {
-		for _, uid := range uids {
-			n.supervisor.ObjectsChanged(uid)
-		}
-	}
+	changed := n.wake
 	if n.api != nil {
 		n.objects = objects.New(objects.Config{Core: n.api.Core, Node: n.api.Node, OnChange: changed, Log: n.log})
 		n.mirrors = pods.NewMirrors(pods.MirrorConfig{API: n.api.Core, NodeName: c.Node.Name, NodeUID: n.nodeUID, Log: n.log,
@@ -156,6 +157,13 @@ func (n *nodelet) makePods() error {
 	}
 	n.local = objects.NewLocal(n.objects, changed)
 	return nil
+}
+
+// wake has workers look again at what they wait for.
+func (n *nodelet) wake(uids []types.UID) {
+	for _, uid := range uids {
+		n.supervisor.ObjectsChanged(uid)
+	}
 }
 
 // nodeUID is the UID of the Node object, which owns mirror pods.
@@ -181,7 +189,7 @@ func (n *nodelet) makeAgent() error {
 		Runtime: n.runtime,
 		Images: images.New(n.runtime, images.Options{MaxParallel: parallel, NodeConfigs: images.NodeConfigFiles(c.Paths.Root),
 			Log: n.log}),
-		Volumes: vols, Cgroups: n.cgroups, Objects: n.objectsFor, Status: n.status, Events: n.recorder,
+		Volumes: vols, CSI: n.csi, Storage: n.storage, Cgroups: n.cgroups, Objects: n.objectsFor, Status: n.status, Events: n.recorder,
 		Node: n.facts.spec, RuntimeName: n.watch.name, BackoffFirst: c.CrashLoop.Initial, BackoffMax: c.CrashLoop.Max, Pulled: n.watch.imagesChanged,
 	}
 	hands.Admit, hands.Meter = n.admit, &meter{m: &n.measured}
@@ -240,6 +248,7 @@ func (n *nodelet) run(ctx context.Context) error {
 	n.shutdown.look(ctx)
 	start(n.shutdown.run)
 	start(n.watch.run)
+	defer n.runStorage(start)()
 	start(n.prober.Run)
 	start(n.status.Run)
 	start(n.recorder.Run)

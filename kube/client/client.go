@@ -16,6 +16,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -48,7 +49,7 @@ func newScheme() *runtime.Scheme {
 	metav1.AddToGroupVersion(s, schema.GroupVersion{Version: "v1"})
 	for _, add := range []func(*runtime.Scheme) error{
 		corev1.AddToScheme, certificatesv1.AddToScheme, coordinationv1.AddToScheme, authenticationv1.AddToScheme,
-		authorizationv1.AddToScheme, nodev1.AddToScheme,
+		authorizationv1.AddToScheme, nodev1.AddToScheme, storagev1.AddToScheme,
 	} {
 		utilruntime.Must(add(s))
 	}
@@ -69,6 +70,8 @@ type Client struct {
 	Authentication rest.Interface
 	// Authorization speaks to /apis/authorization.k8s.io/v1: subjectaccessreviews.
 	Authorization rest.Interface
+	// Storage speaks to /apis/storage.k8s.io/v1: csidrivers, csinodes, volumeattachments.
+	Storage rest.Interface
 }
 
 // LoadConfig reads the kubeconfig file at path. The error names the file, and the field where one is wrong.
@@ -104,6 +107,7 @@ func New(cfg *rest.Config, qps float32, burst int, userAgent string) (*Client, e
 		{&c.Certificates, certificatesv1.SchemeGroupVersion, "/apis"},
 		{&c.Authentication, authenticationv1.SchemeGroupVersion, "/apis"},
 		{&c.Authorization, authorizationv1.SchemeGroupVersion, "/apis"},
+		{&c.Storage, storagev1.SchemeGroupVersion, "/apis"},
 	} {
 		if *g.into, err = groupClient(base, g.gv, g.root, httpClient); err != nil {
 			return nil, err

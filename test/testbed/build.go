@@ -56,6 +56,7 @@ func goModules() map[string]goModule {
 				"plugins/meta/portmap", "plugins/meta/firewall", "plugins/meta/bandwidth", "plugins/meta/tuning",
 			},
 		},
+		"external-attacher": {path: "github.com/kubernetes-csi/external-attacher/v4", programs: []string{"cmd/csi-attacher"}},
 		"suite": {
 			path:     "k8s.io/kubernetes",
 			programs: []string{"test/e2e" + testSuffix, "test/images/nonewprivs", "github.com/onsi/ginkgo/v2/ginkgo"},

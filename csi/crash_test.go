@@ -1,0 +1,255 @@
+package csi_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// mutating are the calls that change something on the node, in the order of a pod's life.
+var mutating = []string{"NodeStageVolume", "NodePublishVolume", "NodeUnpublishVolume", "NodeUnstageVolume"}
+
+// The agent is killed in each call, before or after it has its effect, and the mounts are kept or, by a reboot, gone. The
+// next life ends with the pod served, then with nothing left, whatever the pod's fate was.
+func TestCrashInEachCall(t *testing.T) {
+	t.Parallel()
+	for _, method := range mutating {
+		for _, after := range []string{"", "after:"} {
+			for _, reboot := range []bool{false, true} {
+				for _, wanted := range []bool{false, true} {
+					t.Run(fmt.Sprintf("%s%s/reboot=%t/wanted=%t", after, method, reboot, wanted), func(t *testing.T) {
+						t.Parallel()
+						crash(t, method, after, reboot, wanted)
+					})
+				}
+			}
+		}
+	}
+}
+
+func crash(t *testing.T, method, after string, reboot, wanted bool) {
+	w := newWorld(t, nil)
+	v := w.volume("a")
+	write(t, filepath.Join(w.state, "volumes/vol-a.img/data"), "precious")
+	w.fail(method, after+"hang", 0)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	ended := make(chan error, 1)
+	go func(c interface {
+		Unpublish(context.Context, types.UID, string) error
+	}) {
+		_, err := w.csi.Publish(ctx, "pod-1", v)
+		if err == nil {
+			err = c.Unpublish(ctx, "pod-1", v.Name)
+		}
+		ended <- err
+	}(w.csi)
+	w.until("the call is under way", func() bool { return w.calls(method) > 0 })
+	cancel() // as the agent's death cuts the connection
+	<-ended
+	if reboot {
+		w.kill()
+		w.heal(method)
+		w.reboot()
+	} else {
+		w.kill()
+		w.heal(method)
+		w.until("the driver is at rest", func() bool { return !w.driver.Busy() })
+		w.begin()
+	}
+	if wanted {
+		p := w.publish("pod-1", v)
+		if got := read(t, filepath.Join(p.Path, "data")); got != "precious" {
+			t.Errorf("the pod reads %q", got)
+		}
+		if n := len(w.mounts()); n != 2 {
+			t.Errorf("%d mounts, want the staged and the published one: %q", n, w.mounts())
+		}
+	}
+	for _, pod := range w.csi.Pods() {
+		for _, name := range w.csi.Used(pod) {
+			if err := w.csi.Unpublish(t.Context(), pod, name); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	w.nothingLeft()
+	if got := read(t, filepath.Join(w.state, "volumes/vol-a.img/data")); got != "precious" {
+		t.Errorf("the data is %q", got)
+	}
+}
+
+// Each call is answered with each gRPC error, before and after it has its effect: the volume is served in the end, and
+// nothing is left.
+func TestEveryError(t *testing.T) {
+	t.Parallel()
+	for _, method := range mutating {
+		for code := codes.Canceled; code <= codes.Unauthenticated; code++ {
+			for _, after := range []string{"", "after:"} {
+				t.Run(after+method+"/"+code.String(), func(t *testing.T) {
+					t.Parallel()
+					w := newWorld(t, nil)
+					v := w.volume("a")
+					w.fail(method, after+code.String(), 1)
+					w.persist("publish", func() error { _, err := w.csi.Publish(t.Context(), "pod-1", v); return err })
+					if len(w.mounts()) != 2 {
+						t.Errorf("mounts: %q", w.mounts())
+					}
+					w.persist("unpublish", func() error { return w.csi.Unpublish(t.Context(), "pod-1", v.Name) })
+					w.nothingLeft()
+				})
+			}
+		}
+	}
+}
+
+// A pod whose volume cannot be staged or published goes without a trace.
+func TestGiveUp(t *testing.T) {
+	t.Parallel()
+	for _, method := range mutating[:2] {
+		for _, what := range []string{"Internal", "Aborted", "after:Unavailable", "after:Internal"} {
+			t.Run(method+"/"+what, func(t *testing.T) {
+				t.Parallel()
+				w := newWorld(t, nil)
+				v := w.volume("a")
+				w.fail(method, what, 0)
+				if _, err := w.csi.Publish(t.Context(), "pod-1", v); err == nil {
+					t.Fatal("published")
+				} else if !strings.Contains(err.Error(), "pv-a") || !strings.Contains(err.Error(), driverName) {
+					t.Errorf("the error names not all: %v", err)
+				}
+				w.unpublish("pod-1", v)
+				w.nothingLeft()
+			})
+		}
+	}
+}
+
+// persist repeats a call as the agent does.
+func (w *world) persist(what string, call func() error) {
+	w.t.Helper()
+	var err error
+	for range 5 {
+		if err = call(); err == nil {
+			return
+		}
+	}
+	w.t.Fatalf("%s: %v", what, err)
+}
+
+// A slow volume holds up nobody but its own users.
+func TestSlowVolume(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	slow, quick := w.volume("slow"), w.volume("quick")
+	w.fail("NodeStageVolume", "hang", 0)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_, _ = w.csi.Publish(ctx, "pod-slow", slow) // cut off below
+	}()
+	w.until("the slow one is under way", func() bool { return w.calls("NodeStageVolume") == 1 })
+	w.fail("NodeStageVolume", "OK", 1) // the failpoint is another's: the first call goes on hanging only while the file says so
+	w.publish("pod-quick", quick)
+	cancel()
+	<-ended
+	w.unpublish("pod-quick", quick)
+	w.persist("unpublish", func() error { return w.csi.Unpublish(t.Context(), "pod-slow", slow.Name) })
+	w.nothingLeft()
+}
+
+// An unanswered call is given up by its time, and the error says that the driver may still be at it.
+func TestTimeout(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	v := w.volume("a")
+	w.fail("NodePublishVolume", "hang", 0)
+	_, err := w.csi.Publish(t.Context(), "pod-1", v)
+	if err == nil || !strings.Contains(err.Error(), "has not answered NodePublishVolume within 2s") {
+		t.Errorf("got %v", err)
+	}
+	w.heal("NodePublishVolume")
+	w.publish("pod-1", v)
+	w.unpublish("pod-1", v)
+	w.nothingLeft()
+}
+
+// The mounts vanish while the agent is away, as no reboot would do it: they are made again, and no pod writes to the disk
+// below a mount point.
+func TestMountsVanish(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	v := w.volume("a")
+	w.publish("pod-1", v)
+	w.kill()
+	w.unmountAll()
+	w.begin()
+	p := w.publish("pod-1", v)
+	write(t, filepath.Join(p.Path, "data"), "precious")
+	if got := read(t, filepath.Join(w.state, "volumes/vol-a.img/data")); got != "precious" {
+		t.Errorf("the data is not in the volume: %q", got)
+	}
+	w.unpublish("pod-1", v)
+	w.nothingLeft()
+}
+
+// A damaged record is set aside; the kubelet's files say enough.
+func TestDamagedRecord(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	v := w.volume("a")
+	w.publish("pod-1", v)
+	w.kill()
+	records, err := filepath.Glob(filepath.Join(w.root, "nodelet/csi/*.json"))
+	if err != nil || len(records) != 1 {
+		t.Fatal(records, err)
+	}
+	write(t, records[0], strings.Replace(read(t, records[0]), "vol-a", "vol-b", 1))
+	w.begin()
+	if used := w.csi.Used("pod-1"); len(used) != 1 {
+		t.Fatalf("used: %q", used)
+	}
+	w.unpublish("pod-1", v)
+	if err := os.Remove(records[0] + ".bad"); err != nil {
+		t.Error("the damaged record is not kept aside: ", err)
+	}
+	w.nothingLeft()
+}
+
+// A claim that comes while the volume is being unstaged waits, and gets it staged anew.
+func TestClaimDuringUnstage(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	v := w.volume("a")
+	w.publish("pod-1", v)
+	w.fail("NodeUnstageVolume", "hang", 0)
+	w.unpublish("pod-1", v)
+	w.until("it is being unstaged", func() bool { return w.calls("NodeUnstageVolume") == 1 })
+	got := make(chan error, 1)
+	go func() {
+		_, err := w.csi.Publish(t.Context(), "pod-2", v)
+		got <- err
+	}()
+	select {
+	case err := <-got:
+		t.Fatalf("published while it is being unstaged: %v", err)
+	case <-time.After(50 * time.Millisecond):
+	}
+	w.heal("NodeUnstageVolume")
+	if err := <-got; err != nil {
+		t.Fatal(err)
+	}
+	if len(w.mounts()) != 2 {
+		t.Errorf("mounts: %q", w.mounts())
+	}
+	w.unpublish("pod-2", v)
+	w.nothingLeft()
+}

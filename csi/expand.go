@@ -1,0 +1,59 @@
+package csi
+
+import (
+	"context"
+
+	csipb "github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// ExpandError is a driver's last word on an expansion.
+type ExpandError struct {
+	// InUse: not while the volume is in use. Never: not to this size.
+	InUse, Never bool
+	err          error
+}
+
+func (e *ExpandError) Error() string { return e.err.Error() }
+
+func (e *ExpandError) Unwrap() error { return e.err }
+
+// Expand has a driver bring a published volume to a size in bytes. A *ExpandError is the driver's last word; after other
+// errors it may have happened or not.
+func (c *CSI) Expand(ctx context.Context, pod types.UID, v *Volume, size int64, secrets map[string]string) error {
+	d, done, err := c.use(ctx, v.Driver, pod)
+	if err != nil {
+		return err
+	}
+	defer done()
+	unlock, err := c.locks.lock(ctx, useID(pod, v.Name))
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	rec := c.look(v.key())
+	r := &csipb.NodeExpandVolumeRequest{
+		VolumeId: v.Handle, VolumePath: c.files.abs(targetPath(pod, v)), CapacityRange: &csipb.CapacityRange{RequiredBytes: size},
+		VolumeCapability: d.capability(v), Secrets: secrets,
+	}
+	if rec != nil && rec.Stage != none {
+		r.StagingTargetPath = c.files.abs(rec.Staging)
+	}
+	err = d.call(ctx, "NodeExpandVolume", func(ctx context.Context) error {
+		_, err := d.node.NodeExpandVolume(ctx, r)
+		return err
+	})
+	if err == nil || !final(err) {
+		return err
+	}
+	e := &ExpandError{err: err}
+	switch status.Code(err) {
+	case codes.FailedPrecondition:
+		e.InUse = true
+	case codes.InvalidArgument, codes.OutOfRange, codes.NotFound:
+		e.Never = true
+	}
+	return e
+}

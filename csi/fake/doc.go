@@ -1,0 +1,171 @@
+// Package fake is a CSI driver for tests: small, but real. It serves the identity, controller and node services over gRPC,
+// registers as drivers do, and keeps volumes as ext4 images on loop devices, or as plain directories where no file system of
+// their own is needed. Volumes can be attached, staged, published as file systems or block devices, expanded in use, and
+// asked for their usage; inline volumes are a tmpfs.
+//
+// All it knows is in its state directory, so that it can be killed and started again at any moment. Files in the directory
+// "fail" there make its calls fail, hang or end the process: see fail.go.
+//
+// Only tests call it.
+package fake
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+
+	csipb "github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc"
+	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+)
+
+// TopologyKey is the label by which the driver says which node a volume can be reached from.
+const TopologyKey = "topology.nodelet.test/node"
+
+// Config describes a driver.
+type Config struct {
+	Name, NodeID string
+	// State is the directory of volumes, attachments and failpoints.
+	State string
+	// Socket is where the driver serves.
+	Socket string
+	// Registry is the directory in which node plugins register; empty: the driver does not.
+	Registry string
+	// Loop gives volumes a file system of their own on a loop device, and allows block volumes.
+	Loop bool
+	// NoStage leaves the capability STAGE_UNSTAGE_VOLUME out.
+	NoStage bool
+	// MountGroup sets the group of volumes by itself (VOLUME_MOUNT_GROUP).
+	MountGroup bool
+	// MaxVolumes is what a node can attach; 0: any number.
+	MaxVolumes int64
+}
+
+// Driver is a running driver.
+type Driver struct {
+	csipb.UnimplementedIdentityServer
+	csipb.UnimplementedControllerServer
+	csipb.UnimplementedNodeServer
+	registration.UnimplementedRegistrationServer
+
+	cfg     Config
+	servers []*grpc.Server
+	serving sync.WaitGroup
+
+	mu    sync.Mutex
+	calls []string
+	busy  map[string]bool // volumes with a call under way
+	told  []*registration.RegistrationStatus
+}
+
+// Start serves a driver, and registers it, until Close.
+func Start(cfg Config) (*Driver, error) {
+	d := &Driver{cfg: cfg, busy: map[string]bool{}}
+	for _, dir := range []string{"volumes", "attached", "ephemeral", "fail"} {
+		if err := os.MkdirAll(filepath.Join(cfg.State, dir), 0o755); err != nil {
+			return nil, err
+		}
+	}
+	server := grpc.NewServer(grpc.UnaryInterceptor(d.intercept))
+	csipb.RegisterIdentityServer(server, d)
+	csipb.RegisterControllerServer(server, d)
+	csipb.RegisterNodeServer(server, d)
+	if err := d.serve(server, cfg.Socket); err != nil {
+		return nil, err
+	}
+	if cfg.Registry == "" {
+		return d, nil
+	}
+	server = grpc.NewServer()
+	registration.RegisterRegistrationServer(server, d)
+	if err := d.serve(server, filepath.Join(cfg.Registry, cfg.Name+"-reg.sock")); err != nil {
+		d.Close()
+		return nil, err
+	}
+	return d, nil
+}
+
+func (d *Driver) serve(server *grpc.Server, path string) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) { // of an earlier life that was killed
+		return err
+	}
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		return fmt.Errorf("serve: %w", err)
+	}
+	d.servers = append(d.servers, server)
+	d.serving.Go(func() { _ = server.Serve(l) }) // its end is Close
+	return nil
+}
+
+// Close ends the driver at once, calls and all. Volumes stay as they are.
+func (d *Driver) Close() {
+	for _, s := range d.servers {
+		s.Stop()
+	}
+	d.serving.Wait()
+}
+
+// Calls are the calls that change something so far, as "Method volume".
+func (d *Driver) Calls() []string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return append([]string(nil), d.calls...)
+}
+
+// Busy says whether a call for a volume is under way.
+func (d *Driver) Busy() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return len(d.busy) > 0
+}
+
+// Told are the registration statuses that the driver has heard.
+func (d *Driver) Told() []*registration.RegistrationStatus {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return append([]*registration.RegistrationStatus(nil), d.told...)
+}
+
+// GetInfo is the registration's first call.
+func (d *Driver) GetInfo(context.Context, *registration.InfoRequest) (*registration.PluginInfo, error) {
+	return &registration.PluginInfo{Type: "CSIPlugin", Name: d.cfg.Name, Endpoint: d.cfg.Socket, SupportedVersions: []string{"1.0.0"}}, nil
+}
+
+// NotifyRegistrationStatus is the registration's last call.
+func (d *Driver) NotifyRegistrationStatus(_ context.Context, s *registration.RegistrationStatus) (*registration.RegistrationStatusResponse, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.told = append(d.told, s)
+	return &registration.RegistrationStatusResponse{}, nil
+}
+
+// GetPluginInfo names the driver.
+func (d *Driver) GetPluginInfo(context.Context, *csipb.GetPluginInfoRequest) (*csipb.GetPluginInfoResponse, error) {
+	return &csipb.GetPluginInfoResponse{Name: d.cfg.Name, VendorVersion: "1"}, nil
+}
+
+// GetPluginCapabilities says that there is a controller, that volumes are reached from some nodes only, and that they grow
+// while they are in use.
+func (d *Driver) GetPluginCapabilities(context.Context, *csipb.GetPluginCapabilitiesRequest) (*csipb.GetPluginCapabilitiesResponse, error) {
+	service := func(t csipb.PluginCapability_Service_Type) *csipb.PluginCapability {
+		return &csipb.PluginCapability{Type: &csipb.PluginCapability_Service_{Service: &csipb.PluginCapability_Service{Type: t}}}
+	}
+	online := &csipb.PluginCapability{Type: &csipb.PluginCapability_VolumeExpansion_{VolumeExpansion: &csipb.PluginCapability_VolumeExpansion{
+		Type: csipb.PluginCapability_VolumeExpansion_ONLINE}}}
+	return &csipb.GetPluginCapabilitiesResponse{Capabilities: []*csipb.PluginCapability{
+		service(csipb.PluginCapability_Service_CONTROLLER_SERVICE),
+		service(csipb.PluginCapability_Service_VOLUME_ACCESSIBILITY_CONSTRAINTS), online}}, nil
+}
+
+// Probe says that the driver is ready.
+func (d *Driver) Probe(context.Context, *csipb.ProbeRequest) (*csipb.ProbeResponse, error) {
+	return &csipb.ProbeResponse{}, nil
+}

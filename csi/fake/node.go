@@ -1,0 +1,211 @@
+package fake
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+
+	csipb "github.com/container-storage-interface/spec/lib/go/csi"
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// NodeStageVolume puts the volume's device, or its file system, at the staging path.
+func (d *Driver) NodeStageVolume(_ context.Context, r *csipb.NodeStageVolumeRequest) (*csipb.NodeStageVolumeResponse, error) {
+	if r.VolumeId == "" || r.StagingTargetPath == "" || r.VolumeCapability == nil {
+		return nil, status.Error(codes.InvalidArgument, "volume ID, staging path or capability are missing")
+	}
+	v, err := d.load(r.VolumeId)
+	if err != nil {
+		return nil, err
+	}
+	if r.VolumeCapability.GetBlock() != nil {
+		_, err := d.attachLoop(v.ID)
+		return &csipb.NodeStageVolumeResponse{}, err
+	}
+	return &csipb.NodeStageVolumeResponse{}, d.mountVolume(v, r.StagingTargetPath, r.VolumeCapability.GetMount())
+}
+
+// mountVolume mounts a volume's own file system, unless it is mounted there.
+func (d *Driver) mountVolume(v *volume, target string, m *csipb.VolumeCapability_MountVolume) error {
+	if mounted(target) {
+		return nil
+	}
+	if err := os.MkdirAll(target, 0o755); err != nil {
+		return err
+	}
+	if !d.cfg.Loop {
+		return bind(d.image(v.ID), target, false)
+	}
+	loop, err := d.attachLoop(v.ID)
+	if err != nil {
+		return err
+	}
+	if err := mountFS(loop, target, m.GetFsType(), m.GetMountFlags()); err != nil {
+		return err
+	}
+	return d.setGroup(target, m)
+}
+
+// NodeUnstageVolume takes away what NodeStageVolume has put there.
+func (d *Driver) NodeUnstageVolume(_ context.Context, r *csipb.NodeUnstageVolumeRequest) (*csipb.NodeUnstageVolumeResponse, error) {
+	if r.VolumeId == "" || r.StagingTargetPath == "" {
+		return nil, status.Error(codes.InvalidArgument, "volume ID or staging path are missing")
+	}
+	return &csipb.NodeUnstageVolumeResponse{}, errors.Join(unmount(r.StagingTargetPath), d.detachLoop(r.VolumeId))
+}
+
+// NodePublishVolume shows a staged volume at the target, or makes an inline one there.
+func (d *Driver) NodePublishVolume(_ context.Context, r *csipb.NodePublishVolumeRequest) (*csipb.NodePublishVolumeResponse, error) {
+	if r.VolumeId == "" || r.TargetPath == "" || r.VolumeCapability == nil {
+		return nil, status.Error(codes.InvalidArgument, "volume ID, target path or capability are missing")
+	}
+	if r.VolumeContext["csi.storage.k8s.io/ephemeral"] == "true" {
+		return &csipb.NodePublishVolumeResponse{}, d.publishInline(r)
+	}
+	v, err := d.load(r.VolumeId)
+	if err != nil {
+		return nil, err
+	}
+	resp := &csipb.NodePublishVolumeResponse{}
+	switch {
+	case r.VolumeCapability.GetBlock() != nil:
+		return resp, d.publishBlock(v, r)
+	case d.cfg.NoStage:
+		return resp, d.mountVolume(v, r.TargetPath, r.VolumeCapability.GetMount())
+	case r.StagingTargetPath == "":
+		return nil, status.Error(codes.FailedPrecondition, "staging path is missing")
+	case !mounted(r.StagingTargetPath):
+		return nil, status.Error(codes.FailedPrecondition, "volume is not staged")
+	case mounted(r.TargetPath):
+		return resp, nil
+	}
+	if err := os.MkdirAll(r.TargetPath, 0o755); err != nil {
+		return nil, err
+	}
+	return resp, bind(r.StagingTargetPath, r.TargetPath, r.Readonly)
+}
+
+func (d *Driver) publishBlock(v *volume, r *csipb.NodePublishVolumeRequest) error {
+	if mounted(r.TargetPath) {
+		return nil
+	}
+	loop, err := d.attachLoop(v.ID)
+	if err != nil {
+		return err
+	}
+	f, err := os.OpenFile(r.TargetPath, os.O_CREATE|os.O_RDONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Close(), bind(loop, r.TargetPath, false))
+}
+
+// publishInline mounts a tmpfs, in which context.json tells what the driver was told.
+func (d *Driver) publishInline(r *csipb.NodePublishVolumeRequest) error {
+	if !mounted(r.TargetPath) {
+		if err := os.MkdirAll(r.TargetPath, 0o755); err != nil {
+			return err
+		}
+		if err := unix.Mount("tmpfs", r.TargetPath, "tmpfs", 0, "size=1m"); err != nil {
+			return err
+		}
+	}
+	text, err := json.Marshal(r.VolumeContext)
+	if err != nil {
+		return err
+	}
+	return errors.Join(os.WriteFile(filepath.Join(r.TargetPath, "context.json"), text, 0o644),
+		os.WriteFile(d.path("ephemeral", filepath.Base(r.VolumeId)), text, 0o644))
+}
+
+// NodeUnpublishVolume takes a target away.
+func (d *Driver) NodeUnpublishVolume(_ context.Context, r *csipb.NodeUnpublishVolumeRequest) (*csipb.NodeUnpublishVolumeResponse, error) {
+	if r.VolumeId == "" || r.TargetPath == "" {
+		return nil, status.Error(codes.InvalidArgument, "volume ID or target path are missing")
+	}
+	err := unmount(r.TargetPath)
+	if err == nil {
+		err = os.Remove(r.TargetPath)
+	}
+	if errors.Is(err, os.ErrNotExist) {
+		err = nil
+	}
+	if err == nil && d.cfg.NoStage {
+		err = d.detachLoop(r.VolumeId)
+	}
+	_ = os.Remove(d.path("ephemeral", filepath.Base(r.VolumeId)))
+	return &csipb.NodeUnpublishVolumeResponse{}, err
+}
+
+// NodeExpandVolume lets device and file system have the size that the controller gave the image.
+func (d *Driver) NodeExpandVolume(_ context.Context, r *csipb.NodeExpandVolumeRequest) (*csipb.NodeExpandVolumeResponse, error) {
+	if r.VolumeId == "" || r.VolumePath == "" {
+		return nil, status.Error(codes.InvalidArgument, "volume ID or path are missing")
+	}
+	v, err := d.load(r.VolumeId)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := os.Lstat(r.VolumePath); err != nil {
+		return nil, status.Errorf(codes.NotFound, "there is nothing at %s", r.VolumePath)
+	}
+	if d.cfg.Loop {
+		err = d.grow(v.ID, r.VolumeCapability.GetBlock() == nil)
+	}
+	return &csipb.NodeExpandVolumeResponse{CapacityBytes: v.Size}, err
+}
+
+// NodeGetVolumeStats gives the figures of a published volume.
+func (d *Driver) NodeGetVolumeStats(_ context.Context, r *csipb.NodeGetVolumeStatsRequest) (*csipb.NodeGetVolumeStatsResponse, error) {
+	if r.VolumeId == "" || r.VolumePath == "" {
+		return nil, status.Error(codes.InvalidArgument, "volume ID or path are missing")
+	}
+	v, err := d.load(r.VolumeId)
+	if err != nil {
+		return nil, err
+	}
+	info, err := os.Stat(r.VolumePath)
+	if err != nil {
+		return nil, status.Errorf(codes.NotFound, "there is nothing at %s", r.VolumePath)
+	}
+	if !info.IsDir() {
+		return &csipb.NodeGetVolumeStatsResponse{Usage: []*csipb.VolumeUsage{{Unit: csipb.VolumeUsage_BYTES, Total: v.Size}}}, nil
+	}
+	var fs unix.Statfs_t
+	if err := unix.Statfs(r.VolumePath, &fs); err != nil {
+		return nil, err
+	}
+	block := fs.Bsize
+	return &csipb.NodeGetVolumeStatsResponse{Usage: []*csipb.VolumeUsage{
+		{Unit: csipb.VolumeUsage_BYTES, Total: int64(fs.Blocks) * block, Available: int64(fs.Bavail) * block, Used: int64(fs.Blocks-fs.Bfree) * block},
+		{Unit: csipb.VolumeUsage_INODES, Total: int64(fs.Files), Available: int64(fs.Ffree), Used: int64(fs.Files - fs.Ffree)},
+	}}, nil
+}
+
+// NodeGetCapabilities says what the node service does.
+func (d *Driver) NodeGetCapabilities(context.Context, *csipb.NodeGetCapabilitiesRequest) (*csipb.NodeGetCapabilitiesResponse, error) {
+	all := []csipb.NodeServiceCapability_RPC_Type{csipb.NodeServiceCapability_RPC_EXPAND_VOLUME,
+		csipb.NodeServiceCapability_RPC_GET_VOLUME_STATS, csipb.NodeServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER}
+	if !d.cfg.NoStage {
+		all = append(all, csipb.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME)
+	}
+	if d.cfg.MountGroup {
+		all = append(all, csipb.NodeServiceCapability_RPC_VOLUME_MOUNT_GROUP)
+	}
+	r := &csipb.NodeGetCapabilitiesResponse{}
+	for _, t := range all {
+		r.Capabilities = append(r.Capabilities, &csipb.NodeServiceCapability{Type: &csipb.NodeServiceCapability_Rpc{
+			Rpc: &csipb.NodeServiceCapability_RPC{Type: t}}})
+	}
+	return r, nil
+}
+
+// NodeGetInfo says how the driver calls the node.
+func (d *Driver) NodeGetInfo(context.Context, *csipb.NodeGetInfoRequest) (*csipb.NodeGetInfoResponse, error) {
+	return &csipb.NodeGetInfoResponse{NodeId: d.cfg.NodeID, MaxVolumesPerNode: d.cfg.MaxVolumes,
+		AccessibleTopology: &csipb.Topology{Segments: map[string]string{TopologyKey: d.cfg.NodeID}}}, nil
+}

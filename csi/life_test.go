@@ -1,0 +1,242 @@
+package csi_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nodelet/nodelet/csi"
+	"github.com/nodelet/nodelet/csi/fake"
+)
+
+// A volume is staged once for two pods, published for each, and goes with the last of them; its data stays.
+func TestTwoPodsOneVolume(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	v := w.volume("a")
+	one := w.publish("pod-1", v)
+	if !one.Changed || one.Path != filepath.Join(w.root, "pods/pod-1/volumes/kubernetes.io~csi/pv-a/mount") {
+		t.Errorf("published %+v", one)
+	}
+	write(t, filepath.Join(one.Path, "data"), "precious")
+	two := w.publish("pod-2", v)
+	if got := read(t, filepath.Join(two.Path, "data")); got != "precious" {
+		t.Errorf("the second pod reads %q", got)
+	}
+	if n := w.calls("NodeStageVolume"); n != 1 {
+		t.Errorf("staged %d times", n)
+	}
+	if got := w.csi.InUse(); len(got) != 1 || got[0] != csi.UniqueName(driverName, "vol-a") {
+		t.Errorf("in use: %q", got)
+	}
+	if again := w.publish("pod-1", v); again.Changed || w.calls("NodePublishVolume") != 2 {
+		t.Errorf("published again: %+v, %q", again, w.driver.Calls())
+	}
+	w.unpublish("pod-1", v)
+	if n := w.calls("NodeUnstageVolume"); n != 0 {
+		t.Errorf("unstaged under the second pod")
+	}
+	w.unpublish("pod-2", v)
+	w.nothingLeft()
+	if got := read(t, filepath.Join(w.state, "volumes/vol-a.img/data")); got != "precious" {
+		t.Errorf("the data is %q", got)
+	}
+}
+
+// The files beside a volume are those that a kubelet reads when it takes over.
+func TestKubeletLayout(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	w.publish("pod-1", w.volume("a"))
+	var data map[string]string
+	text := read(t, filepath.Join(w.root, "pods/pod-1/volumes/kubernetes.io~csi/pv-a/vol_data.json"))
+	if err := json.Unmarshal([]byte(text), &data); err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{"specVolID": "pv-a", "volumeHandle": "vol-a", "driverName": driverName, "nodeName": "node",
+		"volumeLifecycleMode": "Persistent", "attachmentID": csi.AttachmentName(driverName, "vol-a", "node")}
+	for k, v := range want {
+		if data[k] != v {
+			t.Errorf("%s is %q, want %q", k, data[k], v)
+		}
+	}
+	// sha256 of "vol-a"
+	staged, err := filepath.Glob(filepath.Join(w.root, "plugins/kubernetes.io/csi", driverName, "*/globalmount"))
+	if err != nil || len(staged) != 1 || len(filepath.Base(filepath.Dir(staged[0]))) != 64 {
+		t.Errorf("staged at %q", staged)
+	}
+	if got := read(t, filepath.Join(filepath.Dir(staged[0]), "vol_data.json")); !strings.Contains(got, `"volumeHandle":"vol-a"`) {
+		t.Errorf("beside the staging path: %s", got)
+	}
+}
+
+// A node that a kubelet has worked on is taken over: no record, only the kubelet's files and the mounts.
+func TestTakeOverFromKubelet(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	v := w.volume("a")
+	p := w.publish("pod-1", v)
+	w.kill()
+	if err := os.RemoveAll(filepath.Join(w.root, "nodelet")); err != nil {
+		t.Fatal(err)
+	}
+	w.begin()
+	if used := w.csi.Used("pod-1"); len(used) != 1 || used[0] != "pv-a" {
+		t.Fatalf("the pod uses %q", used)
+	}
+	if len(w.csi.InUse()) != 1 {
+		t.Error("the volume does not count as in use")
+	}
+	before := len(w.driver.Calls())
+	if again := w.publish("pod-1", v); again.Path != p.Path || len(w.driver.Calls()) != before {
+		t.Errorf("a volume that is there was asked for again: %q", w.driver.Calls())
+	}
+	w.unpublish("pod-1", v)
+	w.nothingLeft()
+}
+
+// ReadWriteOncePod keeps a second pod out.
+func TestOnePod(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	v := w.volume("a")
+	v.AccessMode = corev1.ReadWriteOncePod
+	w.publish("pod-1", v)
+	if _, err := w.csi.Publish(t.Context(), "pod-2", v); err == nil || !strings.Contains(err.Error(), "ReadWriteOncePod") {
+		t.Errorf("the second pod got %v", err)
+	}
+	w.unpublish("pod-1", v)
+	w.publish("pod-2", v)
+	w.unpublish("pod-2", v)
+	w.nothingLeft()
+}
+
+// Two PersistentVolumes may name one handle: it is staged once.
+func TestOneHandleTwoNames(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	a := w.volume("a")
+	b := *a
+	b.Name = "pv-other"
+	w.publish("pod-1", a)
+	w.publish("pod-1", &b)
+	if w.calls("NodeStageVolume") != 1 || len(w.csi.Used("pod-1")) != 2 {
+		t.Errorf("%q, used %q", w.driver.Calls(), w.csi.Used("pod-1"))
+	}
+	w.unpublish("pod-1", a)
+	if w.calls("NodeUnstageVolume") != 0 {
+		t.Error("unstaged while the other name is in use")
+	}
+	w.unpublish("pod-1", &b)
+	w.nothingLeft()
+}
+
+// Inline volumes are not staged; their driver is told of the pod.
+func TestInline(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	v := &csi.Volume{Driver: driverName, Handle: csi.InlineHandle("pod-1", "scratch"), Name: "scratch", Ephemeral: true,
+		Attributes: map[string]string{"a": "b"}, PublishAttributes: map[string]string{"csi.storage.k8s.io/ephemeral": "true"}}
+	p := w.publish("pod-1", v)
+	if got := read(t, filepath.Join(p.Path, "context.json")); !strings.Contains(got, `"a":"b"`) {
+		t.Errorf("the driver was told %s", got)
+	}
+	if w.calls("NodeStageVolume") != 0 || len(w.csi.InUse()) != 0 {
+		t.Errorf("%q, in use %q", w.driver.Calls(), w.csi.InUse())
+	}
+	w.unpublish("pod-1", v)
+	w.nothingLeft()
+}
+
+// A driver without staging is not asked for it.
+func TestNoStaging(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(c *fake.Config) { c.NoStage = true })
+	v := w.volume("a")
+	w.publish("pod-1", v)
+	w.unpublish("pod-1", v)
+	if w.calls("NodeStageVolume")+w.calls("NodeUnstageVolume") != 0 {
+		t.Errorf("%q", w.driver.Calls())
+	}
+	w.nothingLeft()
+}
+
+// Prepare runs once, before the volume counts as published; a failure has it run again.
+func TestPrepare(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	v := w.volume("a")
+	runs := 0
+	v.Prepare = func(context.Context, string) error {
+		if runs++; runs == 1 {
+			return errors.New("not yet")
+		}
+		return nil
+	}
+	if _, err := w.csi.Publish(t.Context(), "pod-1", v); err == nil {
+		t.Error("published though Prepare has failed")
+	}
+	w.publish("pod-1", v)
+	w.publish("pod-1", v)
+	if runs != 2 {
+		t.Errorf("prepared %d times", runs)
+	}
+	w.restart()
+	w.publish("pod-1", v)
+	if runs != 2 {
+		t.Errorf("prepared again after a restart")
+	}
+	w.unpublish("pod-1", v)
+	w.nothingLeft()
+}
+
+// A driver that wants it is asked again although the volume is published; its failure leaves the volume alone.
+func TestRepublish(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	v := w.volume("a")
+	v.Republish = true
+	p := w.publish("pod-1", v)
+	w.publish("pod-1", v)
+	if n := w.calls("NodePublishVolume"); n != 2 {
+		t.Errorf("published %d times, want 2", n)
+	}
+	write(t, filepath.Join(p.Path, "data"), "precious")
+	w.fail("NodePublishVolume", "InvalidArgument", 1)
+	if _, err := w.csi.Publish(t.Context(), "pod-1", v); err == nil {
+		t.Error("the driver's refusal is not told")
+	}
+	if got := read(t, filepath.Join(p.Path, "data")); got != "precious" {
+		t.Errorf("the pod sees %q", got)
+	}
+	w.unpublish("pod-1", v)
+	w.nothingLeft()
+}
+
+// What a driver leaves behind is never deleted; the pod's end says what is in the way.
+func TestStrangersFilesStay(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	v := w.volume("a")
+	p := w.publish("pod-1", v)
+	stray := filepath.Join(filepath.Dir(p.Path), "somebody's")
+	write(t, stray, "data")
+	err := w.csi.Unpublish(t.Context(), "pod-1", v.Name)
+	if err == nil || !strings.Contains(err.Error(), "not empty") {
+		t.Errorf("unpublish: %v", err)
+	}
+	if read(t, stray) != "data" {
+		t.Error("it was removed")
+	}
+	if err := os.Remove(stray); err != nil {
+		t.Fatal(err)
+	}
+	w.unpublish("pod-1", v)
+	w.nothingLeft()
+}

@@ -1,0 +1,302 @@
+package csi_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/moby/sys/mountinfo"
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodelet/nodelet/csi"
+	"github.com/nodelet/nodelet/csi/fake"
+)
+
+const inNamespace = "NODELET_CSI_TEST_NAMESPACE"
+
+// TestMain runs the tests in a mount namespace of their own: no mount of theirs is left when they end, however they end.
+func TestMain(m *testing.M) {
+	if os.Geteuid() != 0 || os.Getenv(inNamespace) != "" {
+		os.Exit(m.Run())
+	}
+	runtime.LockOSThread() // Pdeathsig is about the thread
+	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
+	cmd.Env = append(os.Environ(), inNamespace+"=1")
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
+	err := cmd.Run()
+	var exit *exec.ExitError
+	switch {
+	case err == nil:
+		os.Exit(0)
+	case errors.As(err, &exit):
+		os.Exit(max(exit.ExitCode(), 1))
+	default:
+		fmt.Fprintln(os.Stderr, "cannot unshare the mount namespace:", err)
+		os.Exit(1)
+	}
+}
+
+const driverName = "fake.csi.nodelet.test"
+
+// world is a node with a disk, one driver and one life of csi after the other.
+type world struct {
+	t      *testing.T
+	root   string // the agent's
+	state  string // the driver's
+	boot   string
+	driver *fake.Driver
+	config func(*fake.Config)
+
+	csi   *csi.CSI
+	stop  context.CancelFunc
+	ended chan struct{}
+
+	mu      sync.Mutex
+	woken   []types.UID
+	infos   []csi.DriverInfo
+	gone    []string
+	refuse  error // what Registered answers
+	changed chan struct{}
+}
+
+// newWorld makes a node with a driver that keeps volumes as directories; config changes the driver.
+func newWorld(t *testing.T, config func(*fake.Config)) *world {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: the driver mounts")
+	}
+	dir, err := os.MkdirTemp("", "csi") // short: a socket's path has at most 107 characters
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &world{t: t, root: filepath.Join(dir, "root"), state: filepath.Join(dir, "state"), boot: "boot-1", config: config,
+		changed: make(chan struct{}, 100)}
+	if err := os.MkdirAll(filepath.Join(w.root, "pods"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		w.kill()
+		w.stopDriver()
+		w.unmountAll()
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	w.startDriver()
+	w.begin()
+	return w
+}
+
+func (w *world) startDriver() {
+	w.t.Helper()
+	c := fake.Config{Name: driverName, NodeID: "node", State: w.state, Socket: filepath.Join(w.root, "plugins", driverName, "csi.sock"),
+		Registry: filepath.Join(w.root, "plugins_registry"), MaxVolumes: 7}
+	if w.config != nil {
+		w.config(&c)
+	}
+	var err error
+	if w.driver, err = fake.Start(c); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) stopDriver() {
+	if w.driver != nil {
+		w.driver.Close()
+		w.driver = nil
+	}
+}
+
+// begin starts a life of csi and waits until it knows the driver, if that runs.
+func (w *world) begin() {
+	w.t.Helper()
+	c, err := csi.New(csi.Config{
+		Root: w.root, NodeName: "node", BootID: w.boot, CallTimeout: 2 * time.Second,
+		Registered: func(_ context.Context, d csi.DriverInfo) error {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.infos = append(w.infos, d)
+			return w.refuse
+		},
+		Gone:    func(_ context.Context, name string) { w.mu.Lock(); w.gone = append(w.gone, name); w.mu.Unlock() },
+		Wake:    func(pods []types.UID) { w.mu.Lock(); w.woken = append(w.woken, pods...); w.mu.Unlock() },
+		Changed: func() { w.changed <- struct{}{} },
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	w.csi, w.stop, w.ended = c, cancel, make(chan struct{})
+	go func(ended chan struct{}) { c.Run(ctx); close(ended) }(w.ended)
+	if w.driver != nil && w.refuse == nil {
+		w.until("the driver is registered", func() bool { return len(c.Drivers()) == 1 })
+	}
+}
+
+// kill ends a life as SIGKILL would: what is under way is cut off.
+func (w *world) kill() {
+	if w.csi != nil {
+		w.stop()
+		<-w.ended
+		w.csi = nil
+	}
+}
+
+// restart ends a life and begins the next.
+func (w *world) restart() {
+	w.t.Helper()
+	w.kill()
+	w.begin()
+}
+
+// reboot takes all mounts away between two lives.
+func (w *world) reboot() {
+	w.t.Helper()
+	w.kill()
+	w.stopDriver()
+	w.unmountAll()
+	w.boot += "+"
+	w.startDriver()
+	w.begin()
+}
+
+func (w *world) unmountAll() {
+	for _, m := range slices.Backward(w.mounts()) {
+		if err := unix.Unmount(m, unix.MNT_DETACH); err != nil {
+			w.t.Error(err)
+		}
+	}
+}
+
+// mounts are the mount points below the agent's root.
+func (w *world) mounts() []string {
+	all, err := mountinfo.GetMounts(mountinfo.PrefixFilter(w.root))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	var found []string
+	for _, m := range all {
+		found = append(found, m.Mountpoint)
+	}
+	return found
+}
+
+// until waits for something that no call of the test brings about.
+func (w *world) until(what string, ok func() bool) {
+	w.t.Helper()
+	limit := time.Now().Add(60 * time.Second)
+	for !ok() {
+		if time.Now().After(limit) {
+			w.t.Fatalf("never: %s", what)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// volume makes a volume in the driver's state.
+func (w *world) volume(name string) *csi.Volume {
+	w.t.Helper()
+	id := "vol-" + name
+	if err := os.MkdirAll(filepath.Join(w.state, "volumes", id+".img"), 0o755); err != nil {
+		w.t.Fatal(err)
+	}
+	text := fmt.Sprintf(`{"ID":%q,"Name":%q,"Size":33554432}`, id, name)
+	if err := os.WriteFile(filepath.Join(w.state, "volumes", id+".json"), []byte(text), 0o644); err != nil {
+		w.t.Fatal(err)
+	}
+	return &csi.Volume{Driver: driverName, Handle: id, Name: "pv-" + name, Attachable: true, AccessMode: corev1.ReadWriteOnce, FSType: "ext4"}
+}
+
+func (w *world) publish(pod types.UID, v *csi.Volume) csi.Published {
+	w.t.Helper()
+	p, err := w.csi.Publish(w.t.Context(), pod, v)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return p
+}
+
+func (w *world) unpublish(pod types.UID, v *csi.Volume) {
+	w.t.Helper()
+	if err := w.csi.Unpublish(w.t.Context(), pod, v.Name); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// calls are the driver's calls of this method.
+func (w *world) calls(method string) (n int) {
+	for _, c := range w.driver.Calls() {
+		if strings.HasPrefix(c, method+" ") {
+			n++
+		}
+	}
+	return n
+}
+
+func (w *world) fail(method, what string, times int) {
+	w.t.Helper()
+	if err := fake.Fail(w.state, method, what, times); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) heal(method string) {
+	w.t.Helper()
+	if err := fake.Heal(w.state, method); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// nothingLeft: no mount, record, claim or directory of a volume is left.
+func (w *world) nothingLeft() {
+	w.t.Helper()
+	w.until("nothing is in use", func() bool { return len(w.csi.InUse()) == 0 && len(w.files()) == 0 })
+	if m := w.mounts(); len(m) > 0 {
+		w.t.Errorf("left mounted: %q", m)
+	}
+	if pods := w.csi.Pods(); len(pods) > 0 {
+		w.t.Errorf("pods with claims left: %q", pods)
+	}
+}
+
+// files are the records, and whatever lies in the volumes' directories.
+func (w *world) files() (found []string) {
+	for _, pattern := range []string{"nodelet/csi/*", "plugins/kubernetes.io/csi/" + driverName + "/*",
+		"plugins/kubernetes.io/csi/volumeDevices/*/*", "pods/*/volumes/kubernetes.io~csi/*", "pods/*/volumeDevices/kubernetes.io~csi/*"} {
+		m, err := filepath.Glob(filepath.Join(w.root, pattern))
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		found = append(found, m...)
+	}
+	return found
+}
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}

@@ -1,0 +1,125 @@
+package csi_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodelet/nodelet/csi"
+	"github.com/nodelet/nodelet/csi/fake"
+)
+
+// A driver that registers tells of the node, and hears that it is registered; when its socket goes, it is forgotten.
+func TestRegistration(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	want := csi.DriverInfo{Name: driverName, NodeID: "node", MaxVolumes: 7}
+	got := w.csi.Drivers()[0]
+	if got.Name != want.Name || got.NodeID != want.NodeID || got.MaxVolumes != 7 || got.Topology[fake.TopologyKey] != "node" {
+		t.Errorf("got %+v", got)
+	}
+	w.until("the driver hears of it", func() bool { told := w.driver.Told(); return len(told) > 0 && told[0].PluginRegistered })
+	w.stopDriver()
+	w.until("the driver is forgotten", func() bool { w.mu.Lock(); defer w.mu.Unlock(); return len(w.gone) == 1 })
+	w.startDriver()
+	w.until("the driver is registered anew", func() bool { return len(w.csi.Drivers()) == 1 })
+}
+
+// A refused registration is told to the driver, and tried again.
+func TestRegistrationRefused(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	w.kill()
+	w.refuse = errors.New("no CSINode for you")
+	w.begin()
+	w.until("the driver hears of it", func() bool {
+		for _, s := range w.driver.Told() {
+			if !s.PluginRegistered && strings.Contains(s.Error, "no CSINode for you") {
+				return true
+			}
+		}
+		return false
+	})
+	w.mu.Lock()
+	w.refuse = nil
+	w.mu.Unlock()
+	w.until("the driver is registered", func() bool { return len(w.csi.Drivers()) == 1 })
+}
+
+// Sockets in sub-directories count, hidden ones and plain files do not.
+func TestSocketsBelow(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	if err := os.WriteFile(filepath.Join(w.root, "plugins_registry", "file.sock"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	other, err := fake.Start(fake.Config{Name: "other.csi.nodelet.test", NodeID: "node", State: filepath.Join(w.state, "other"),
+		Socket: filepath.Join(w.root, "plugins/other.sock"), Registry: filepath.Join(w.root, "plugins_registry/deep/below")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	hidden, err := fake.Start(fake.Config{Name: "hidden.csi.nodelet.test", NodeID: "node", State: filepath.Join(w.state, "hidden"),
+		Socket: filepath.Join(w.root, "plugins/hidden.sock"), Registry: filepath.Join(w.root, "plugins_registry/.hidden")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer hidden.Close()
+	w.until("the other driver is registered", func() bool { return len(w.csi.Drivers()) == 2 })
+	if len(hidden.Told()) > 0 {
+		t.Error("a hidden socket was asked")
+	}
+}
+
+// A pod that waits for a driver is told what it waits for, and woken when it comes.
+func TestDriverMissing(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	v := w.volume("a")
+	w.stopDriver()
+	w.until("the driver is forgotten", func() bool { return len(w.csi.Drivers()) == 0 })
+	_, err := w.csi.Publish(t.Context(), "pod-1", v)
+	if err == nil || !strings.Contains(err.Error(), driverName+" is not registered") {
+		t.Errorf("got %v", err)
+	}
+	if len(w.csi.Pods()) != 0 {
+		t.Error("a claim was taken though nothing can be done")
+	}
+	w.startDriver()
+	w.until("the pod is woken", func() bool {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return slices.Contains(w.woken, types.UID("pod-1"))
+	})
+	w.publish("pod-1", v)
+	w.unpublish("pod-1", v)
+	w.nothingLeft()
+}
+
+// What was staged when the driver left is unstaged when it is back, without a pod that asks for it.
+func TestUnstageWaitsForDriver(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	v := w.volume("a")
+	w.publish("pod-1", v)
+	w.fail("NodeUnstageVolume", "Unavailable", 0)
+	w.unpublish("pod-1", v)
+	w.until("it was tried", func() bool { return w.calls("NodeUnstageVolume") > 0 })
+	if len(w.csi.InUse()) != 1 {
+		t.Error("the volume may be detached though it is staged")
+	}
+	w.kill()
+	w.stopDriver()
+	w.heal("NodeUnstageVolume")
+	w.begin()
+	if len(w.csi.InUse()) != 1 {
+		t.Error("forgotten by the next life")
+	}
+	w.startDriver()
+	w.nothingLeft()
+}

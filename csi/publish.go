@@ -1,0 +1,272 @@
+package csi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strconv"
+
+	csipb "github.com/container-storage-interface/spec/lib/go/csi"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Publish claims a volume, stages it if its driver wants that, and publishes it for a pod. What is there already stays as
+// it is. It may be repeated; Unpublish takes back whatever it came to.
+func (c *CSI) Publish(ctx context.Context, pod types.UID, v *Volume) (Published, error) {
+	if err := v.check(pod); err != nil {
+		return Published{}, err
+	}
+	d, done, err := c.use(ctx, v.Driver, pod)
+	if err != nil {
+		return Published{}, err
+	}
+	defer done()
+	unlock, err := c.locks.lock(ctx, useID(pod, v.Name))
+	if err != nil {
+		return Published{}, err
+	}
+	defer unlock()
+	if err := c.Claim(ctx, pod, v); err != nil {
+		return Published{}, err
+	}
+	p := Published{Path: c.files.abs(targetPath(pod, v)), Expands: d.can[csipb.NodeServiceCapability_RPC_EXPAND_VOLUME]}
+	there := c.published(pod, v)
+	if there && !v.Republish {
+		return p, nil
+	}
+	if !there {
+		if err := c.stage(ctx, d, v); err != nil {
+			return Published{}, fmt.Errorf("MountVolume.MountDevice failed for volume %q : %w", v.Name, err)
+		}
+	}
+	if err := c.publish(ctx, d, pod, v, there); err != nil {
+		return Published{}, fmt.Errorf("MountVolume.SetUp failed for volume %q : %w", v.Name, err)
+	}
+	p.Changed = !there
+	return p, nil
+}
+
+// published says whether a pod has the volume, by the record and, where there is a mount, by the kernel's word.
+func (c *CSI) published(pod types.UID, v *Volume) bool {
+	rec := c.look(v.key())
+	u := rec.Uses[useID(pod, v.Name)]
+	if u.Publish != done || rec.Boot != c.cfg.BootID {
+		return false
+	}
+	if u.Mounted {
+		return c.files.mounted(u.Target)
+	}
+	return c.files.exists(u.Target)
+}
+
+// stage makes a volume present on the node once for all pods that use it.
+func (c *CSI) stage(ctx context.Context, d *driver, v *Volume) error {
+	if v.Ephemeral || !d.can[csipb.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME] {
+		return nil
+	}
+	k := v.key()
+	unlock, err := c.locks.lock(ctx, k.String())
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	rec := c.look(k)
+	if c.staged(k) {
+		return nil
+	}
+	if err := c.prepareStaging(rec, v); err != nil {
+		return err
+	}
+	before := rec.Stage
+	if err := c.update(k, func(r *record) { r.Stage, r.StageMounted, r.Boot = intent, false, c.cfg.BootID }); err != nil {
+		return err
+	}
+	err = d.call(ctx, "NodeStageVolume", func(ctx context.Context) error {
+		_, err := d.node.NodeStageVolume(ctx, &csipb.NodeStageVolumeRequest{
+			VolumeId: v.Handle, PublishContext: v.PublishContext, StagingTargetPath: c.files.abs(rec.Staging),
+			VolumeCapability: d.capability(v), Secrets: v.StageSecrets, VolumeContext: v.Attributes,
+		})
+		return err
+	})
+	mounted := c.files.mounted(rec.Staging)
+	if err != nil {
+		if before == none && final(err) && !mounted {
+			return errors.Join(err, c.files.removeStaging(rec), c.update(k, func(r *record) { r.Stage = none }))
+		}
+		return err
+	}
+	if err := c.update(k, func(r *record) { r.Stage, r.StageMounted = done, mounted }); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	c.volumes[k].fresh = true
+	c.mu.Unlock()
+	return nil
+}
+
+// staged says whether a volume is surely staged. What an earlier life has staged without a mount to show for it is asked for
+// again before it is published.
+func (c *CSI) staged(k key) bool {
+	c.mu.Lock()
+	v := c.volumes[k]
+	rec, fresh := v.rec, v.fresh
+	c.mu.Unlock()
+	if rec.Stage != done || rec.Boot != c.cfg.BootID {
+		return false
+	}
+	if rec.StageMounted {
+		return c.files.mounted(rec.Staging)
+	}
+	return fresh
+}
+
+// prepareStaging makes the staging directory and the kubelet's note beside it.
+func (c *CSI) prepareStaging(rec *record, v *Volume) error {
+	if c.files.mounted(rec.Staging) {
+		return nil
+	}
+	if err := c.files.mkdir(rec.Staging); err != nil {
+		return err
+	}
+	data := volData{Handle: v.Handle, Driver: v.Driver}
+	dir := filepath.Dir(rec.Staging)
+	if v.Block {
+		dir = filepath.Join(devicesDir, v.Name, "data")
+		data.SpecVolID, data.NodeName = v.Name, c.cfg.NodeName
+		data.AttachmentID = AttachmentName(v.Driver, v.Handle, c.cfg.NodeName)
+	}
+	return c.files.writeData(dir, data)
+}
+
+// publish shows the volume to one pod.
+func (c *CSI) publish(ctx context.Context, d *driver, pod types.UID, v *Volume, again bool) error {
+	k, id := v.key(), useID(pod, v.Name)
+	rec := c.look(k)
+	if err := c.preparePublish(pod, v); err != nil {
+		return err
+	}
+	if !again {
+		if err := c.mark(ctx, k, id, intent); err != nil {
+			return err
+		}
+	}
+	target := rec.Uses[id].Target
+	err := d.call(ctx, "NodePublishVolume", func(ctx context.Context) error {
+		_, err := d.node.NodePublishVolume(ctx, c.publishRequest(d, rec, target, v))
+		return err
+	})
+	if err != nil {
+		if rec.Uses[id].Publish == none && final(err) && !c.files.mounted(target) {
+			return errors.Join(err, c.removeTarget(pod, v.Name, v.Block), c.mark(ctx, k, id, none))
+		}
+		return err
+	}
+	if again {
+		return nil
+	}
+	if v.Prepare != nil && !v.Block && !d.can[csipb.NodeServiceCapability_RPC_VOLUME_MOUNT_GROUP] {
+		if err := v.Prepare(ctx, c.files.abs(target)); err != nil {
+			return err
+		}
+	}
+	return c.mark(ctx, k, id, done)
+}
+
+func (c *CSI) publishRequest(d *driver, rec *record, target string, v *Volume) *csipb.NodePublishVolumeRequest {
+	r := &csipb.NodePublishVolumeRequest{
+		VolumeId: v.Handle, PublishContext: v.PublishContext, TargetPath: c.files.abs(target), VolumeCapability: d.capability(v),
+		Readonly: v.ReadOnly, Secrets: v.PublishSecrets, VolumeContext: map[string]string{},
+	}
+	if !v.Ephemeral && d.can[csipb.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME] {
+		r.StagingTargetPath = c.files.abs(rec.Staging)
+	}
+	for _, attributes := range []map[string]string{v.Attributes, v.PublishAttributes} {
+		for name, value := range attributes {
+			r.VolumeContext[name] = value
+		}
+	}
+	return r
+}
+
+// mark notes how far the publishing for one pod has come.
+func (c *CSI) mark(ctx context.Context, k key, id string, s state) error {
+	// A step that is given up still notes what it has done.
+	unlock, err := c.locks.lock(context.WithoutCancel(ctx), k.String())
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	return c.update(k, func(r *record) {
+		u := r.Uses[id]
+		u.Publish, u.Mounted = s, s == done && c.files.mounted(u.Target)
+		r.Boot = c.cfg.BootID
+	})
+}
+
+// preparePublish makes the directories around a target, which its driver makes itself, and the kubelet's note.
+func (c *CSI) preparePublish(pod types.UID, v *Volume) error {
+	target := targetPath(pod, v)
+	if v.Block {
+		if err := c.files.mkdir(filepath.Dir(target)); err != nil {
+			return err
+		}
+		return c.linkDevice(pod, v)
+	}
+	lifecycle := "Persistent"
+	if v.Ephemeral {
+		lifecycle = "Ephemeral"
+	}
+	return c.files.writeData(filepath.Dir(target), volData{SpecVolID: v.Name, Handle: v.Handle, Driver: v.Driver,
+		NodeName: c.cfg.NodeName, AttachmentID: AttachmentName(v.Driver, v.Handle, c.cfg.NodeName), Lifecycle: lifecycle})
+}
+
+// linkDevice leaves the link by which the kubelet, and this agent's list of volumes, know that a pod has a device.
+func (c *CSI) linkDevice(pod types.UID, v *Volume) error {
+	dir := filepath.Join(devicesDir, v.Name, "data")
+	err := c.files.writeData(dir, volData{SpecVolID: v.Name, Handle: v.Handle, Driver: v.Driver, NodeName: c.cfg.NodeName,
+		AttachmentID: AttachmentName(v.Driver, v.Handle, c.cfg.NodeName)})
+	if err != nil {
+		return err
+	}
+	link := deviceLink(pod, v.Name)
+	if c.files.exists(link) {
+		return nil
+	}
+	if err := c.files.mkdir(filepath.Dir(link)); err != nil {
+		return err
+	}
+	return c.files.root.Symlink(c.files.abs(targetPath(pod, v)), link)
+}
+
+// capability is what a call asks of the volume.
+func (d *driver) capability(v *Volume) *csipb.VolumeCapability {
+	out := &csipb.VolumeCapability{AccessMode: &csipb.VolumeCapability_AccessMode{Mode: d.accessMode(v.AccessMode)}}
+	if v.Block {
+		out.AccessType = &csipb.VolumeCapability_Block{Block: &csipb.VolumeCapability_BlockVolume{}}
+		return out
+	}
+	mount := &csipb.VolumeCapability_MountVolume{FsType: v.FSType, MountFlags: v.MountOptions}
+	if v.FSGroup != nil && d.can[csipb.NodeServiceCapability_RPC_VOLUME_MOUNT_GROUP] {
+		mount.VolumeMountGroup = strconv.FormatInt(*v.FSGroup, 10)
+	}
+	out.AccessType = &csipb.VolumeCapability_Mount{Mount: mount}
+	return out
+}
+
+// accessMode is the CSI mode for a mode of the API. Drivers which do not know the finer modes get the older one.
+func (d *driver) accessMode(m corev1.PersistentVolumeAccessMode) csipb.VolumeCapability_AccessMode_Mode {
+	fine := d.can[csipb.NodeServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER]
+	switch {
+	case m == corev1.ReadOnlyMany:
+		return csipb.VolumeCapability_AccessMode_MULTI_NODE_READER_ONLY
+	case m == corev1.ReadWriteMany:
+		return csipb.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER
+	case m == corev1.ReadWriteOncePod && fine:
+		return csipb.VolumeCapability_AccessMode_SINGLE_NODE_SINGLE_WRITER
+	case m == corev1.ReadWriteOnce && fine:
+		return csipb.VolumeCapability_AccessMode_SINGLE_NODE_MULTI_WRITER
+	}
+	return csipb.VolumeCapability_AccessMode_SINGLE_NODE_WRITER
+}

@@ -1,0 +1,211 @@
+package csi
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// state is how far a call has come. It is raised to intent before the call is made, and to done after it succeeded.
+type state string
+
+const (
+	// none: nothing has been asked for, or it has been taken back.
+	none state = ""
+	// intent: a call was under way; what it came to is not known.
+	intent state = "intent"
+	// done: it is there, if this is still the same boot.
+	done state = "done"
+)
+
+// record is what is known of a volume, on disk as in memory. It holds no secret.
+type record struct {
+	Driver     string `json:"driver"`
+	Handle     string `json:"handle"`
+	Block      bool   `json:"block,omitempty"`
+	Attachable bool   `json:"attachable,omitempty"`
+	// OnePod: no second pod may use it (ReadWriteOncePod).
+	OnePod bool `json:"onePod,omitempty"`
+	// Staging is the path that the volume is staged at, below the root directory.
+	Staging string `json:"staging"`
+	Stage   state  `json:"stage,omitempty"`
+	// StageMounted: the driver mounted something there, so the mount table tells whether it still is.
+	StageMounted bool `json:"stageMounted,omitempty"`
+	// Boot is the boot that Stage and Uses speak of: mounts do not survive it.
+	Boot string `json:"boot"`
+	// Uses are the claims, by useID.
+	Uses map[string]*use `json:"uses,omitempty"`
+}
+
+// use is a claim of one pod on a volume. Two PersistentVolumes may name one handle, so a pod may have several.
+type use struct {
+	Pod  types.UID `json:"pod"`
+	Name string    `json:"name"`
+	// Target is the path that the volume is published at, below the root directory.
+	Target  string `json:"target"`
+	Publish state  `json:"publish,omitempty"`
+	// Mounted: there is a mount at the target, so the mount table tells whether it still is.
+	Mounted bool `json:"mounted,omitempty"`
+}
+
+// volume is a record in use. CSI.mu guards rec; it is replaced, never written through.
+type volume struct {
+	rec *record
+	// fresh: staged in this life of the agent.
+	fresh bool
+}
+
+func (r *record) key() key { return key{r.Driver, r.Handle} }
+
+func useID(pod types.UID, name string) string { return string(pod) + "/" + name }
+
+func (r *record) empty() bool { return len(r.Uses) == 0 && r.Stage == none }
+
+func (r *record) clone() *record {
+	c := *r
+	c.Uses = make(map[string]*use, len(r.Uses))
+	for id, u := range r.Uses {
+		copied := *u
+		c.Uses[id] = &copied
+	}
+	return &c
+}
+
+// look gives a volume's record, nil where there is none. The caller must not change it.
+func (c *CSI) look(k key) *record {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if v := c.volumes[k]; v != nil {
+		return v.rec
+	}
+	return nil
+}
+
+// update changes a record: first on disk, then in memory. The caller holds the volume's lock. A record that says nothing
+// any more goes.
+func (c *CSI) update(k key, change func(*record)) error {
+	old := c.look(k)
+	next := &record{Driver: k.driver, Handle: k.handle, Boot: c.cfg.BootID, Uses: map[string]*use{}}
+	if old != nil {
+		next = old.clone()
+	}
+	change(next)
+	if next.empty() {
+		if err := c.files.forget(k); err != nil {
+			return err
+		}
+	} else if err := c.files.note(next); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	v := c.volumes[k]
+	switch {
+	case next.empty():
+		delete(c.volumes, k)
+	case v == nil:
+		c.volumes[k] = &volume{rec: next}
+	default:
+		v.rec = next
+	}
+	c.mu.Unlock()
+	if inUse(old) != inUse(next) && c.cfg.Changed != nil {
+		c.cfg.Changed()
+	}
+	return nil
+}
+
+func inUse(r *record) bool { return r != nil && r.Attachable && !r.empty() }
+
+// InUse names the attachable volumes that are, or may be, in use here: for volumesInUse of the Node's status. Sorted.
+func (c *CSI) InUse() []corev1.UniqueVolumeName {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	names := []corev1.UniqueVolumeName{}
+	for k, v := range c.volumes {
+		if inUse(v.rec) {
+			names = append(names, UniqueName(k.driver, k.handle))
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// Pods are the pods that have a claim, also those that exist no longer.
+func (c *CSI) Pods() []types.UID {
+	found := map[types.UID]bool{}
+	c.eachUse(func(_ key, u *use) { found[u.Pod] = true })
+	return slices.Sorted(maps.Keys(found))
+}
+
+// Used are the names of the volumes that a pod has a claim on, sorted.
+func (c *CSI) Used(pod types.UID) []string {
+	var names []string
+	c.eachUse(func(_ key, u *use) {
+		if u.Pod == pod {
+			names = append(names, u.Name)
+		}
+	})
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// find is the volume that a pod uses by a name.
+func (c *CSI) find(pod types.UID, name string) (k key, found bool) {
+	c.eachUse(func(at key, u *use) {
+		if u.Pod == pod && u.Name == name {
+			k, found = at, true
+		}
+	})
+	return k, found
+}
+
+func (c *CSI) eachUse(do func(key, *use)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for k, v := range c.volumes {
+		for _, u := range v.rec.Uses {
+			do(k, u)
+		}
+	}
+}
+
+// Claim notes that a pod is going to use a volume. From now on it counts as in use, and nobody unstages it. Unpublish
+// takes the claim back.
+func (c *CSI) Claim(ctx context.Context, pod types.UID, v *Volume) error {
+	if err := v.check(pod); err != nil {
+		return err
+	}
+	unlock, err := c.locks.lock(ctx, v.key().String())
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	rec, id := c.look(v.key()), useID(pod, v.Name)
+	if rec != nil && rec.Uses[id] != nil {
+		return nil
+	}
+	onePod := v.AccessMode == corev1.ReadWriteOncePod
+	if rec != nil && (onePod || rec.OnePod) && rec.usedByOther(pod) {
+		return fmt.Errorf("volume %q uses the ReadWriteOncePod access mode and is already in use by another pod on this node", v.Name)
+	}
+	return c.update(v.key(), func(r *record) {
+		r.Block, r.Attachable, r.OnePod = v.Block, r.Attachable || v.Attachable, onePod
+		if r.Staging == "" {
+			r.Staging = stagingPath(v)
+		}
+		r.Uses[id] = &use{Pod: pod, Name: v.Name, Target: targetPath(pod, v)}
+	})
+}
+
+func (r *record) usedByOther(pod types.UID) bool {
+	for _, u := range r.Uses {
+		if u.Pod != pod {
+			return true
+		}
+	}
+	return false
+}

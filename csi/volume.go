@@ -1,0 +1,87 @@
+package csi
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Volume is one volume as the API describes it, for one pod.
+type Volume struct {
+	Driver, Handle string
+	// Name is the PersistentVolume's, or that of the pod's volume for an inline one: the name of its directories.
+	Name string
+	// Block: the pod gets the device itself, not a file system.
+	Block bool
+	// Ephemeral: an inline volume, which lives and dies with its pod and is never staged.
+	Ephemeral bool
+	// Attachable: the controller manager attaches it, and must not detach it while it is in use here.
+	Attachable   bool
+	FSType       string
+	MountOptions []string
+	AccessMode   corev1.PersistentVolumeAccessMode
+	ReadOnly     bool
+	// Attributes are the volume context; PublishAttributes are added to them for NodePublishVolume alone.
+	Attributes, PublishAttributes map[string]string
+	// PublishContext is what the controller's attach call gave back.
+	PublishContext map[string]string
+	// Secrets are never logged and never written to disk.
+	StageSecrets, PublishSecrets map[string]string
+	// FSGroup is handed to drivers that set the group by themselves (VOLUME_MOUNT_GROUP).
+	FSGroup *int64
+	// Republish calls NodePublishVolume though the volume is published: its driver wants to be asked now and then.
+	Republish bool
+	// Prepare makes a freshly published volume fit for containers; path is where it is published. Nil: nothing to do. It
+	// is not called for drivers that were given FSGroup.
+	Prepare func(ctx context.Context, path string) error
+}
+
+// Published is a volume that a pod can use.
+type Published struct {
+	Path    string // the directory, or the device of a block volume
+	Changed bool   // it was not there before
+	// Expands: the driver can grow the volume while it is here.
+	Expands bool
+}
+
+// key identifies a volume on the node: the handle is the driver's own name for it.
+type key struct{ driver, handle string }
+
+func (k key) String() string { return k.driver + "^" + k.handle }
+
+func (v *Volume) key() key { return key{v.Driver, v.Handle} }
+
+// UniqueName is the volume's name in volumesInUse and volumesAttached of the Node's status.
+func UniqueName(driver, handle string) corev1.UniqueVolumeName {
+	return corev1.UniqueVolumeName("kubernetes.io/csi/" + driver + "^" + handle)
+}
+
+// AttachmentName is the name of the VolumeAttachment of a volume on a node.
+func AttachmentName(driver, handle, node string) string {
+	return fmt.Sprintf("csi-%x", sha256.Sum256([]byte(handle+driver+node)))
+}
+
+// InlineHandle is the handle of a pod's inline volume, the same in every life of the agent.
+func InlineHandle(pod types.UID, volume string) string {
+	return fmt.Sprintf("csi-%x", sha256.Sum256([]byte(string(pod)+volume)))
+}
+
+// check refuses what cannot be put into paths and calls.
+func (v *Volume) check(pod types.UID) error {
+	if err := checkName("pod UID", string(pod)); err != nil {
+		return err
+	}
+	if err := checkName("volume", v.Name); err != nil {
+		return err
+	}
+	if err := checkName("CSI driver", v.Driver); err != nil {
+		return err
+	}
+	if v.Handle == "" {
+		return fmt.Errorf("volume %q has no volume handle", v.Name)
+	}
+	return nil
+}

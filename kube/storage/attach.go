@@ -1,0 +1,121 @@
+package storage
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// attachPatience is how long a step waits for an attachment before it says what it waits for.
+const attachPatience = 15 * time.Second
+
+// NodeSeen says that there is a new version of the Node object.
+func (s *Storage) NodeSeen(n *corev1.Node) {
+	s.mu.Lock()
+	close(s.seen)
+	s.seen = make(chan struct{})
+	var pods []types.UID
+	for name, waiting := range s.waiting {
+		if !isAttached(n, name) {
+			continue
+		}
+		for uid := range waiting {
+			pods = append(pods, uid)
+		}
+		delete(s.waiting, name)
+	}
+	s.mu.Unlock()
+	if len(pods) > 0 && s.cfg.Wake != nil {
+		s.cfg.Wake(pods)
+	}
+}
+
+func (s *Storage) next() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.seen
+}
+
+// isAttached: the controller manager has attached the volume, and knows that it is in use, so that it will not detach it.
+func isAttached(n *corev1.Node, name corev1.UniqueVolumeName) bool {
+	return slices.Contains(n.Status.VolumesInUse, name) &&
+		slices.ContainsFunc(n.Status.VolumesAttached, func(a corev1.AttachedVolume) bool { return a.Name == name })
+}
+
+// Attached waits until a volume is attached to this node, and gives what the driver's controller said of it. name is the
+// volume's in the Node's status; it must have been told as in use before. After a while the wait ends with an error that
+// says how far it is; the pod is woken when there is news.
+func (s *Storage) Attached(ctx context.Context, pod types.UID, name corev1.UniqueVolumeName, driver, handle string) (map[string]string, error) {
+	patience := time.NewTimer(attachPatience)
+	defer patience.Stop()
+	for {
+		seen := s.next()
+		if isAttached(s.cfg.Node(), name) {
+			return s.publishContext(ctx, driver, handle)
+		}
+		select {
+		case <-seen:
+			continue
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-patience.C:
+		}
+		s.mu.Lock()
+		if s.waiting[name] == nil {
+			s.waiting[name] = map[types.UID]bool{}
+		}
+		s.waiting[name][pod] = true
+		s.mu.Unlock()
+		return nil, s.notAttached(ctx, driver, handle)
+	}
+}
+
+// attachment is the name of the VolumeAttachment of a volume on this node.
+func (s *Storage) attachment(driver, handle string) string {
+	return fmt.Sprintf("csi-%x", sha256.Sum256([]byte(handle+driver+s.cfg.NodeName)))
+}
+
+func (s *Storage) publishContext(ctx context.Context, driver, handle string) (map[string]string, error) {
+	va, name := &storagev1.VolumeAttachment{}, s.attachment(driver, handle)
+	if err := s.get(ctx, s.cfg.Storage, "volumeattachments", "", name, va); err != nil {
+		return nil, fmt.Errorf("volume %s has GET error for volume attachment %s: %w", handle, name, err)
+	}
+	switch {
+	case va.DeletionTimestamp != nil:
+		return nil, fmt.Errorf("volume %s is being detached from this node (VolumeAttachment %s is being deleted)", handle, name)
+	case !va.Status.Attached:
+		return nil, unattached(va, handle)
+	}
+	return va.Status.AttachmentMetadata, nil
+}
+
+// notAttached says how far the attachment is.
+func (s *Storage) notAttached(ctx context.Context, driver, handle string) error {
+	va, name := &storagev1.VolumeAttachment{}, s.attachment(driver, handle)
+	err := s.get(ctx, s.cfg.Storage, "volumeattachments", "", name, va)
+	switch {
+	case apierrors.IsNotFound(err), apierrors.IsForbidden(err):
+		return fmt.Errorf("volume %s of CSI driver %s is not attached to this node: the attach/detach controller has not asked for it yet "+
+			"(there is no VolumeAttachment %s)", handle, driver, name)
+	case err != nil:
+		return fmt.Errorf("volume %s has GET error for volume attachment %s: %w", handle, name, err)
+	case va.Status.Attached:
+		return fmt.Errorf("volume %s is attached, but the Node's status does not show it in volumesInUse and volumesAttached yet", handle)
+	}
+	return unattached(va, handle)
+}
+
+func unattached(va *storagev1.VolumeAttachment, handle string) error {
+	if e := va.Status.AttachError; e != nil {
+		return fmt.Errorf("volume %s is not attached to this node, %s failed: %s", handle, va.Spec.Attacher, e.Message)
+	}
+	return fmt.Errorf("volume %s is not attached to this node yet: external-attacher of %s CSI driver is awaited (VolumeAttachment %s)",
+		handle, va.Spec.Attacher, va.Name)
+}

@@ -1,0 +1,89 @@
+package storage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
+)
+
+// Claim is a claim with the volume that it is bound to.
+type Claim struct {
+	PVC *corev1.PersistentVolumeClaim
+	PV  *corev1.PersistentVolume
+}
+
+// Block says whether pods get the device itself.
+func (c *Claim) Block() bool {
+	return c.PV.Spec.VolumeMode != nil && *c.PV.Spec.VolumeMode == corev1.PersistentVolumeBlock
+}
+
+// ClaimName is the claim that a pod's volume stands for; empty for other kinds of volumes.
+func ClaimName(pod *corev1.Pod, v *corev1.Volume) string {
+	switch {
+	case v.PersistentVolumeClaim != nil:
+		return v.PersistentVolumeClaim.ClaimName
+	case v.Ephemeral != nil:
+		return pod.Name + "-" + v.Name
+	}
+	return ""
+}
+
+// Claim reads the claim of a pod's volume and the PersistentVolume bound to it. The words of its errors are the kubelet's.
+func (s *Storage) Claim(ctx context.Context, pod *corev1.Pod, v *corev1.Volume) (*Claim, error) {
+	name := ClaimName(pod, v)
+	c := &Claim{PVC: &corev1.PersistentVolumeClaim{}, PV: &corev1.PersistentVolume{}}
+	if err := s.get(ctx, s.cfg.Core, "persistentvolumeclaims", pod.Namespace, name, c.PVC); err != nil {
+		return nil, fmt.Errorf("failed to fetch PVC from API server: %w", err)
+	}
+	if v.Ephemeral != nil && !metav1.IsControlledBy(c.PVC, pod) {
+		return nil, fmt.Errorf("PVC %s/%s was not created for pod %s/%s (pod is not owner)", pod.Namespace, name, pod.Namespace, pod.Name)
+	}
+	pvName := c.PVC.Spec.VolumeName
+	if c.PVC.Status.Phase != corev1.ClaimBound || pvName == "" {
+		return nil, fmt.Errorf("PVC %s/%s is not bound to a PersistentVolume yet: its phase is %q", pod.Namespace, name, c.PVC.Status.Phase)
+	}
+	if err := s.get(ctx, s.cfg.Core, "persistentvolumes", "", pvName, c.PV); err != nil {
+		return nil, fmt.Errorf("failed to get PersistentVolume %q of PVC %s/%s: %w", pvName, pod.Namespace, name, err)
+	}
+	ref := c.PV.Spec.ClaimRef
+	if ref == nil || ref.UID != c.PVC.UID {
+		return nil, fmt.Errorf("PersistentVolume %q is not bound to PVC %s/%s: its claimRef names another claim", pvName, pod.Namespace, name)
+	}
+	if err := s.checkAffinity(c.PV); err != nil {
+		return nil, err
+	}
+	c.PVC.ManagedFields, c.PV.ManagedFields = nil, nil
+	return c, nil
+}
+
+// checkAffinity refuses a volume that cannot be reached from this node.
+func (s *Storage) checkAffinity(pv *corev1.PersistentVolume) error {
+	if pv.Spec.NodeAffinity == nil || pv.Spec.NodeAffinity.Required == nil {
+		return nil
+	}
+	match, err := corev1helpers.MatchNodeSelectorTerms(s.cfg.Node(), pv.Spec.NodeAffinity.Required)
+	if err == nil && !match {
+		err = errors.New("no matching NodeSelectorTerms")
+	}
+	if err != nil {
+		return fmt.Errorf("PersistentVolume %q has conflict with node affinity of this node: %w", pv.Name, err)
+	}
+	return nil
+}
+
+// Secret reads a secret that a volume refers to. Its values are never logged.
+func (s *Storage) Secret(ctx context.Context, namespace, name string) (map[string]string, error) {
+	got := &corev1.Secret{}
+	if err := s.get(ctx, s.cfg.Core, "secrets", namespace, name, got); err != nil {
+		return nil, fmt.Errorf("get secret %s/%s of the volume: %w", namespace, name, err)
+	}
+	values := make(map[string]string, len(got.Data))
+	for k, v := range got.Data {
+		values[k] = string(v)
+	}
+	return values, nil
+}

@@ -1,0 +1,218 @@
+package storage
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodelet/nodelet/kube/watch"
+)
+
+const (
+	nodeIDAnnotation = "csi.volume.kubernetes.io/nodeid"
+	// registerTime bounds the writes for one registration: its driver waits for them.
+	registerTime = 20 * time.Second
+	writeTries   = 5
+)
+
+// migrated are the in-tree plugins that the control plane hands over to CSI drivers for this node.
+var migrated = []string{"kubernetes.io/aws-ebs", "kubernetes.io/azure-disk", "kubernetes.io/azure-file", "kubernetes.io/cinder",
+	"kubernetes.io/gce-pd", "kubernetes.io/portworx-volume", "kubernetes.io/vsphere-volume"}
+
+// NodeDriver is what a CSI driver says of this node.
+type NodeDriver struct {
+	Name, NodeID string
+	MaxVolumes   int64 // 0: no limit
+	Topology     map[string]string
+}
+
+// Run keeps the CSINode there, owned by the Node as it is now, until ctx ends.
+func (s *Storage) Run(ctx context.Context) {
+	var backoff watch.Backoff
+	for owner := types.UID(""); ; {
+		seen := s.next()
+		if n := s.cfg.Node(); n.UID != "" && n.UID != owner {
+			if err := s.writeCSINode(ctx, func(*storagev1.CSINode) {}); err != nil {
+				s.cfg.Log.Warn("cannot make this node's CSINode, trying again", "err", err)
+				if !watch.Sleep(ctx, backoff.Next(0)) {
+					return
+				}
+				continue
+			}
+			owner = n.UID
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-seen:
+		}
+	}
+}
+
+// SetDriver shows a driver in the CSINode, and its topology in the labels of the Node.
+func (s *Storage) SetDriver(ctx context.Context, d NodeDriver) error {
+	ctx, cancel := context.WithTimeout(ctx, registerTime)
+	defer cancel()
+	if err := s.labelNode(ctx, d); err != nil {
+		return fmt.Errorf("error updating Node object with CSI driver node info: %w", err)
+	}
+	err := s.writeCSINode(ctx, func(n *storagev1.CSINode) {
+		n.Spec.Drivers = slices.DeleteFunc(n.Spec.Drivers, func(old storagev1.CSINodeDriver) bool { return old.Name == d.Name })
+		n.Spec.Drivers = append(n.Spec.Drivers, d.entry())
+	})
+	if err != nil {
+		return fmt.Errorf("error updating CSINode object with CSI driver node info: %w", err)
+	}
+	return nil
+}
+
+// RemoveDriver takes a driver out of the CSINode.
+func (s *Storage) RemoveDriver(ctx context.Context, name string) error {
+	ctx, cancel := context.WithTimeout(ctx, registerTime)
+	defer cancel()
+	return s.writeCSINode(ctx, func(n *storagev1.CSINode) {
+		n.Spec.Drivers = slices.DeleteFunc(n.Spec.Drivers, func(old storagev1.CSINodeDriver) bool { return old.Name == name })
+	})
+}
+
+func (d NodeDriver) entry() storagev1.CSINodeDriver {
+	e := storagev1.CSINodeDriver{Name: d.Name, NodeID: d.NodeID, TopologyKeys: slices.Sorted(maps.Keys(d.Topology))}
+	if d.MaxVolumes > 0 {
+		count := int32(min(d.MaxVolumes, math.MaxInt32))
+		e.Allocatable = &storagev1.VolumeNodeResources{Count: &count}
+	}
+	return e
+}
+
+// writeCSINode makes or changes the CSINode. One that belongs to an earlier Node of this name is made anew.
+func (s *Storage) writeCSINode(ctx context.Context, change func(*storagev1.CSINode)) error {
+	s.csiNode.Lock()
+	defer s.csiNode.Unlock()
+	var backoff watch.Backoff
+	for try := 1; ; try++ {
+		err := s.tryCSINode(ctx, change)
+		retry := apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || errors.Is(err, errStaleOwner)
+		if err == nil || !retry || try == writeTries || !watch.Sleep(ctx, backoff.Next(0)) {
+			return err
+		}
+	}
+}
+
+var errStaleOwner = errors.New("the CSINode belonged to an earlier Node of this name")
+
+func (s *Storage) tryCSINode(ctx context.Context, change func(*storagev1.CSINode)) error {
+	node, name := s.cfg.Node(), s.cfg.NodeName
+	if node.UID == "" {
+		return fmt.Errorf("node %q is not registered yet", name)
+	}
+	old := &storagev1.CSINode{}
+	err := s.get(ctx, s.cfg.Storage, "csinodes", "", name, old)
+	if apierrors.IsNotFound(err) {
+		n := &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: name, OwnerReferences: []metav1.OwnerReference{
+			{APIVersion: "v1", Kind: "Node", Name: name, UID: node.UID}}}}
+		n.Spec.Drivers = []storagev1.CSINodeDriver{}
+		annotate(n)
+		change(n)
+		return s.bounded(ctx, func(ctx context.Context) error {
+			return s.cfg.Storage.Post().Resource("csinodes").Body(n).Do(ctx).Error()
+		})
+	}
+	if err != nil {
+		return err
+	}
+	if !slices.ContainsFunc(old.OwnerReferences, func(o metav1.OwnerReference) bool { return o.Kind == "Node" && o.UID == node.UID }) {
+		err := s.bounded(ctx, func(ctx context.Context) error {
+			return s.cfg.Storage.Delete().Resource("csinodes").Name(name).Do(ctx).Error()
+		})
+		return errors.Join(errStaleOwner, err)
+	}
+	next := old.DeepCopy()
+	annotate(next)
+	change(next)
+	if same(old, next) {
+		return nil
+	}
+	return s.bounded(ctx, func(ctx context.Context) error {
+		return s.cfg.Storage.Put().Resource("csinodes").Name(name).Body(next).Do(ctx).Error()
+	})
+}
+
+func annotate(n *storagev1.CSINode) {
+	if n.Annotations == nil {
+		n.Annotations = map[string]string{}
+	}
+	n.Annotations[corev1.MigratedPluginsAnnotationKey] = strings.Join(migrated, ",")
+}
+
+// same compares what this agent writes, in any order.
+func same(a, b *storagev1.CSINode) bool {
+	text := func(n *storagev1.CSINode) string {
+		var parts []string
+		for _, d := range n.Spec.Drivers {
+			raw, err := json.Marshal(d)
+			if err != nil {
+				panic(err) // plain data
+			}
+			parts = append(parts, string(raw))
+		}
+		slices.Sort(parts)
+		return n.Annotations[corev1.MigratedPluginsAnnotationKey] + strings.Join(parts, "")
+	}
+	return text(a) == text(b)
+}
+
+// labelNode puts a driver's topology into the Node's labels and its ID into an annotation. A label with another value is
+// not overwritten: volumes may rely on it.
+func (s *Storage) labelNode(ctx context.Context, d NodeDriver) error {
+	s.csiNode.Lock() // two drivers that register at once write one annotation
+	defer s.csiNode.Unlock()
+	node := &corev1.Node{}
+	if err := s.get(ctx, s.cfg.Core, "nodes", "", s.cfg.NodeName, node); err != nil {
+		return err
+	}
+	labels := map[string]string{}
+	for k, v := range d.Topology {
+		old, there := node.Labels[k]
+		if there && old != v {
+			return fmt.Errorf("detected topology value collision: driver reported %q:%q but existing label is %q:%q", k, v, k, old)
+		}
+		if !there {
+			labels[k] = v
+		}
+	}
+	ids := map[string]string{}
+	if text := node.Annotations[nodeIDAnnotation]; text != "" {
+		if err := json.Unmarshal([]byte(text), &ids); err != nil {
+			return fmt.Errorf("annotation %s of the Node is no JSON map: %w", nodeIDAnnotation, err)
+		}
+	}
+	if len(labels) == 0 && ids[d.Name] == d.NodeID {
+		return nil
+	}
+	ids[d.Name] = d.NodeID
+	text, err := json.Marshal(ids)
+	if err != nil {
+		return err
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": labels,
+		"annotations": map[string]string{nodeIDAnnotation: string(text)}}})
+	if err != nil {
+		return err
+	}
+	return s.bounded(ctx, func(ctx context.Context) error {
+		return s.cfg.Core.Patch(types.StrategicMergePatchType).Resource("nodes").Name(s.cfg.NodeName).SubResource("status").
+			Body(patch).Do(ctx).Error()
+	})
+}

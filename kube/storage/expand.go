@@ -1,0 +1,80 @@
+package storage
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Growth is the size that a claim's volume is to have on this node, or nil where nothing is asked of the node.
+func (c *Claim) Growth() *resource.Quantity {
+	want := c.PV.Spec.Capacity[corev1.ResourceStorage]
+	switch c.PVC.Status.AllocatedResourceStatuses[corev1.ResourceStorage] {
+	case corev1.PersistentVolumeClaimNodeResizePending, corev1.PersistentVolumeClaimNodeResizeInProgress:
+		return &want
+	}
+	return nil
+}
+
+// Growing notes in a claim that this node makes its volume larger.
+func (s *Storage) Growing(ctx context.Context, c *Claim) error {
+	if c.PVC.Status.AllocatedResourceStatuses[corev1.ResourceStorage] == corev1.PersistentVolumeClaimNodeResizeInProgress {
+		return nil
+	}
+	return s.patchClaim(ctx, c, map[string]any{"allocatedResourceStatuses": map[string]any{
+		"storage": corev1.PersistentVolumeClaimNodeResizeInProgress}})
+}
+
+// Grown notes in a claim that its volume has the new size.
+func (s *Storage) Grown(ctx context.Context, c *Claim, size resource.Quantity) error {
+	status := map[string]any{"capacity": map[string]string{"storage": size.String()},
+		"allocatedResourceStatuses": map[string]any{"storage": nil}}
+	var drop []any
+	for _, condition := range c.PVC.Status.Conditions {
+		switch condition.Type {
+		case corev1.PersistentVolumeClaimResizing, corev1.PersistentVolumeClaimFileSystemResizePending,
+			corev1.PersistentVolumeClaimControllerResizeError, corev1.PersistentVolumeClaimNodeResizeError:
+			drop = append(drop, map[string]any{"type": condition.Type, "$patch": "delete"})
+		}
+	}
+	if drop != nil {
+		status["conditions"] = drop
+	}
+	return s.patchClaim(ctx, c, status)
+}
+
+// NotGrown notes in a claim that its volume could not be made larger here; for good where the driver says that it never can.
+func (s *Storage) NotGrown(ctx context.Context, c *Claim, cause error, forGood bool) error {
+	status := map[string]any{"conditions": []any{map[string]any{
+		"type": corev1.PersistentVolumeClaimNodeResizeError, "status": corev1.ConditionTrue, "message": cause.Error(),
+		"lastTransitionTime": metav1.NewTime(time.Now()),
+	}}}
+	if forGood {
+		status["allocatedResourceStatuses"] = map[string]any{"storage": corev1.PersistentVolumeClaimNodeResizeInfeasible}
+	}
+	return s.patchClaim(ctx, c, status)
+}
+
+func (s *Storage) patchClaim(ctx context.Context, c *Claim, status map[string]any) error {
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"resourceVersion": c.PVC.ResourceVersion, "uid": c.PVC.UID},
+		"status": status})
+	if err != nil {
+		return err
+	}
+	got := &corev1.PersistentVolumeClaim{}
+	err = s.bounded(ctx, func(ctx context.Context) error {
+		return s.cfg.Core.Patch(types.StrategicMergePatchType).Namespace(c.PVC.Namespace).Resource("persistentvolumeclaims").
+			Name(c.PVC.Name).SubResource("status").Body(patch).Do(ctx).Into(got)
+	})
+	if err != nil {
+		return fmt.Errorf("note the size of PVC %s/%s: %w", c.PVC.Namespace, c.PVC.Name, err)
+	}
+	c.PVC = got
+	return nil
+}

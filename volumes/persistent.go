@@ -1,0 +1,216 @@
+package volumes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/moby/sys/mountinfo"
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+)
+
+// gidAnnotation names a group that all users of a PersistentVolume shall be in.
+const gidAnnotation = "pv.beta.kubernetes.io/gid"
+
+// Persistent names a PersistentVolume, other than a CSI driver's, that a pod uses.
+type Persistent struct {
+	Pod      *corev1.Pod
+	PV       *corev1.PersistentVolume
+	ReadOnly bool // the pod asks for no more
+	Block    bool // the pod gets the device itself
+}
+
+// MountPersistent sets a PersistentVolume up for a pod: local, hostPath, nfs.
+func (v *Volumes) MountPersistent(ctx context.Context, p Persistent) (Mounted, error) {
+	m, err := v.mountPersistent(ctx, p)
+	if err != nil {
+		return Mounted{}, fmt.Errorf("MountVolume.SetUp failed for volume %q : %w", p.PV.Name, err)
+	}
+	m.Name, m.ReadOnly = p.PV.Name, m.ReadOnly || p.ReadOnly
+	m.ExtraGroup = ExtraGroup(p.PV)
+	return m, nil
+}
+
+func (v *Volumes) mountPersistent(ctx context.Context, p Persistent) (Mounted, error) {
+	if err := errors.Join(checkName("pod UID", string(p.Pod.UID)), checkName("PersistentVolume", p.PV.Name)); err != nil {
+		return Mounted{}, err
+	}
+	switch s := p.PV.Spec.PersistentVolumeSource; {
+	case s.Local != nil && p.Block:
+		return blockDevice(s.Local.Path)
+	case s.Local != nil:
+		return v.mountLocal(ctx, p, s.Local)
+	case p.Block:
+		return Mounted{}, fmt.Errorf("kind %s cannot be used as a block device", fieldSet(s))
+	case s.HostPath != nil:
+		return mountHostPath(s.HostPath)
+	case s.NFS != nil:
+		return v.mountNFS(ctx, p.Pod, p.PV.Name, s.NFS, p.PV.Spec.MountOptions, s.NFS.ReadOnly || p.ReadOnly)
+	default:
+		return Mounted{}, unsupported(s)
+	}
+}
+
+// ExtraGroup is the group that a PersistentVolume asks its users to be in, if any.
+func ExtraGroup(pv *corev1.PersistentVolume) *int64 {
+	gid, err := strconv.ParseInt(pv.Annotations[gidAnnotation], 10, 64)
+	if err != nil || gid < 0 {
+		return nil
+	}
+	return &gid
+}
+
+// blockDevice looks for a device of the node; links are followed, as in names below /dev/disk.
+func blockDevice(path string) (Mounted, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return Mounted{}, err
+	}
+	if m := info.Mode(); m&os.ModeDevice == 0 || m&os.ModeCharDevice != 0 {
+		return Mounted{}, fmt.Errorf("%s is not a block device", path)
+	}
+	return Mounted{Device: path}, nil
+}
+
+// mountLocal binds a directory of the node. The group of its files is changed for the first pod that uses it.
+func (v *Volumes) mountLocal(ctx context.Context, p Persistent, s *corev1.LocalVolumeSource) (Mounted, error) {
+	source, err := os.OpenFile(s.Path, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if errors.Is(err, unix.ENOTDIR) {
+		return Mounted{}, fmt.Errorf("path %s is no directory: format and mount the device, or use volumeMode Block", s.Path)
+	}
+	if err != nil {
+		return Mounted{}, err
+	}
+	defer source.Close()
+	first, err := v.unused(OnDisk{pluginLocal, p.PV.Name}, p.Pod)
+	if err != nil {
+		return Mounted{}, err
+	}
+	dir, changed, err := v.makePoint(p.Pod, OnDisk{pluginLocal, p.PV.Name}, func(dir *os.File) error {
+		if err := unix.Mount(fdPath(source), fdPath(dir), "", unix.MS_BIND, ""); err != nil {
+			return fmt.Errorf("bind mount %s: %w", s.Path, err)
+		}
+		return nil
+	})
+	if err != nil {
+		return Mounted{}, err
+	}
+	defer dir.Close()
+	if first && !p.ReadOnly {
+		if err := ownerOf(p.Pod, false).apply(ctx, dir); err != nil {
+			return Mounted{}, err
+		}
+	}
+	return Mounted{HostPath: v.hostPath(p.Pod.UID, OnDisk{pluginLocal, p.PV.Name}), SELinuxRelabel: true, Changed: changed}, nil
+}
+
+// unused says that no other pod has a volume mounted.
+func (v *Volumes) unused(on OnDisk, pod *corev1.Pod) (bool, error) {
+	pods, err := filepath.EvalSymlinks(v.podsDir)
+	if err != nil {
+		return false, err
+	}
+	own := filepath.Join(pods, string(pod.UID), on.path())
+	found, err := mountinfo.GetMounts(func(m *mountinfo.Info) (skip, stop bool) {
+		hit := m.Mountpoint != own && strings.HasPrefix(m.Mountpoint, pods+"/") && strings.HasSuffix(m.Mountpoint, "/"+on.path())
+		return !hit, hit
+	})
+	return len(found) == 0, err
+}
+
+// makePoint makes a volume's directory, has something mounted on it unless that is done, and opens what is mounted.
+func (v *Volumes) makePoint(owner *corev1.Pod, on OnDisk, mount func(dir *os.File) error) (top *os.File, changed bool, err error) {
+	pod, err := v.makePod(owner.UID)
+	if err != nil {
+		return nil, false, err
+	}
+	defer pod.Close()
+	dir, err := makeDir(pod, on.path(), privateDir)
+	if err != nil {
+		return nil, false, err
+	}
+	st, err := stat(dir)
+	if err == nil && isMountRoot(st) {
+		return dir, false, nil
+	}
+	defer dir.Close()
+	if err == nil {
+		err = mount(dir)
+	}
+	if err != nil {
+		return nil, false, err
+	}
+	top, err = openDir(pod, on.path())
+	return top, true, err
+}
+
+// mountNFS has the node's own tools mount an export: they know the versions, the security flavours and the helpers that the
+// file system needs.
+func (v *Volumes) mountNFS(ctx context.Context, pod *corev1.Pod, name string, s *corev1.NFSVolumeSource, options []string, readOnly bool) (Mounted, error) {
+	on := OnDisk{pluginNFS, name}
+	dir, changed, err := v.makePoint(pod, on, func(dir *os.File) error {
+		if readOnly {
+			options = append([]string{"ro"}, options...)
+		}
+		return mountByTool(ctx, "nfs", nfsSource(s), v.hostPath(pod.UID, on), options)
+	})
+	if err != nil {
+		return Mounted{}, err
+	}
+	return Mounted{HostPath: v.hostPath(pod.UID, on), ReadOnly: s.ReadOnly, Changed: changed}, dir.Close()
+}
+
+// nfsSource is an export as mount wants it: an IPv6 address in brackets.
+func nfsSource(s *corev1.NFSVolumeSource) string {
+	server := s.Server
+	if strings.Contains(server, ":") && !strings.HasPrefix(server, "[") {
+		server = "[" + server + "]"
+	}
+	return server + ":" + s.Path
+}
+
+// mountByTool runs mount(8). What it says of a failure goes into the error.
+func mountByTool(ctx context.Context, fstype, source, target string, options []string) error {
+	args := []string{"-t", fstype}
+	if len(options) > 0 {
+		args = append(args, "-o", strings.Join(options, ","))
+	}
+	cmd := exec.CommandContext(ctx, "mount", append(args, "--", source, target)...)
+	said, err := cmd.CombinedOutput()
+	if errors.Is(err, exec.ErrNotFound) {
+		return fmt.Errorf("mount %s: there is no mount tool on this node: install util-linux", fstype)
+	}
+	if err != nil {
+		return fmt.Errorf("mount -t %s %s: %w: %s", fstype, source, err, strings.TrimSpace(string(said)))
+	}
+	return nil
+}
+
+// Own gives a mounted volume to its pod's fsGroup. hostPath is below the pod's directory.
+func (v *Volumes) Own(ctx context.Context, pod *corev1.Pod, hostPath string) error {
+	dir, err := v.openVolumeDir(hostPath)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	return ownerOf(pod, false).apply(ctx, dir)
+}
+
+func (v *Volumes) openVolumeDir(hostPath string) (*os.File, error) {
+	rel, err := filepath.Rel(v.podsDir, hostPath)
+	if err != nil || !filepath.IsLocal(rel) {
+		return nil, fmt.Errorf("volume %s does not lie below %s", hostPath, v.podsDir)
+	}
+	pods, err := os.Open(v.podsDir)
+	if err != nil {
+		return nil, err
+	}
+	defer pods.Close()
+	return openDir(pods, rel)
+}
