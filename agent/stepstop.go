@@ -75,13 +75,13 @@ func (t *task) runPreStop(ctx context.Context, s plan.StopContainer, h *corev1.L
 	}
 }
 
-// removeContainer removes a dead instance, its log and the collectors' link to it.
+// removeContainer removes a dead instance and, where it is not to stay, its log and the collectors' link to it.
 func (t *task) removeContainer(ctx context.Context, s plan.RemoveContainer) error {
 	if err := t.hands.Runtime.RemoveContainer(ctx, s.ID); err != nil {
 		return err
 	}
 	c := t.instance(s.ID)
-	if c == nil {
+	if c == nil || s.KeepLog {
 		return nil
 	}
 	log := filepath.Join(t.hands.Node().PodLogDir(t.pod.Namespace, t.pod.Name, t.pod.UID), spec.LogPath(s.Name, c.Attempt))

@@ -65,9 +65,6 @@ func unsupported(pod *corev1.Pod) *Rejection {
 	if spec.HostNetwork && spec.HostUsers != nil && !*spec.HostUsers {
 		missing = append(missing, "UserNamespacesHostNetworkSupport")
 	}
-	if restartsAll(spec) {
-		missing = append(missing, "RestartAllContainersOnContainerExits")
-	}
 	if len(missing) > 0 {
 		return &Rejection{reasonFeatureUnsupported,
 			"Pod requires node features that are not available: " + strings.Join(missing, ", ")}
@@ -84,16 +81,6 @@ func hostProcess(spec *corev1.PodSpec) bool {
 	}
 	return spec.SecurityContext != nil && asks(spec.SecurityContext.WindowsOptions) ||
 		slices.ContainsFunc(spec.InitContainers, inContainer) || slices.ContainsFunc(spec.Containers, inContainer)
-}
-
-// restartsAll: the exit of a container may ask for all containers to start anew.
-func restartsAll(spec *corev1.PodSpec) bool {
-	asks := func(c corev1.Container) bool {
-		return slices.ContainsFunc(c.RestartPolicyRules, func(r corev1.ContainerRestartRule) bool {
-			return r.Action == corev1.ContainerRestartRuleActionRestartAllContainers
-		})
-	}
-	return slices.ContainsFunc(spec.InitContainers, asks) || slices.ContainsFunc(spec.Containers, asks)
 }
 
 func wrongOS(pod *corev1.Pod) *Rejection {

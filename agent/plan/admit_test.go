@@ -171,7 +171,6 @@ func TestAdmit(t *testing.T) {
 			name: "restart of all containers",
 			pod: `{spec: {containers: [{name: app, restartPolicy: Never, restartPolicyRules:
 				[{action: RestartAllContainers, exitCodes: {operator: In, values: [1]}}]}]}}`,
-			want: &Rejection{"PodFeatureUnsupported", "Pod requires node features that are not available: RestartAllContainersOnContainerExits"},
 		},
 		{
 			name: "user namespace on the host's network", pod: `{spec: {hostNetwork: true, hostUsers: false, containers: [{name: app}]}}`,

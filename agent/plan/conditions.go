@@ -48,6 +48,9 @@ func (v *view) conditions(st *corev1.PodStatus, calm bool) {
 		v.dated(ready),
 		v.dated(corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionTrue}),
 	)
+	if restartsAll(&v.d.Pod.Spec) {
+		st.Conditions = append(st.Conditions, v.dated(v.restartingAll(st.Phase)))
+	}
 }
 
 // disruption notes that the node ended the pod: by eviction, preemption or shutdown, and not by its own deadline.

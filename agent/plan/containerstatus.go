@@ -48,6 +48,8 @@ func (v *view) containerStatus(s *slot) corev1.ContainerStatus {
 	switch {
 	case s.last != nil && !s.lost:
 		v.seen(&st, s)
+	case s.reset:
+		removedForReset(&st, s.shown)
 	case s.shown != nil:
 		st.State = v.notYet()
 		v.vanished(&st, s)
@@ -233,7 +235,7 @@ func (v *view) explainWaiting(st *corev1.ContainerStatus, s *slot) {
 
 // holdUp is what keeps a container from running that should; empty where nothing has gone wrong.
 func (v *view) holdUp(s *slot) (reason, message string) {
-	if v.stop != nil || v.d.Pod.DeletionTimestamp != nil {
+	if v.stop != nil || v.resetting || v.d.Pod.DeletionTimestamp != nil {
 		return "", ""
 	}
 	if s.last != nil {
@@ -308,7 +310,7 @@ func imageFailure(image string, f Failure) (reason, message string) {
 
 // backingOff: the next instance has, or had, to wait for a crash-loop back-off.
 func (v *view) backingOff(s *slot) bool {
-	return s.last.State == ContainerExited && !s.lost && v.crashDelay(s) > 0
+	return s.last.State == ContainerExited && !s.lost && v.restartWait(s) > 0
 }
 
 func (v *view) backoffMessage(s *slot) string {

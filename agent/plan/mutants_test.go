@@ -62,6 +62,17 @@ var mutants = map[string]decision{
 			}
 		}
 	}),
+	"all containers start anew though only one should": podChanged(func(d *Desired) {
+		for _, c := range d.Pod.Spec.Containers {
+			for i := range c.RestartPolicyRules {
+				c.RestartPolicyRules[i].Action = corev1.ContainerRestartRuleActionRestartAllContainers
+			}
+		}
+	}),
+	"all are to start anew and nothing goes for it": stepsDropped(func(s Step) bool {
+		r, is := s.(RemoveContainer)
+		return is && r.KeepLog
+	}),
 	"the back-off never grows": stepsChanged(func(s Step) Step {
 		if c, ok := s.(CreateContainer); ok {
 			c.Backoff = backoffFirst

@@ -20,13 +20,11 @@ func restarts(pod *corev1.Pod, spec *corev1.Container, role Role, exitCode int32
 	if role == RoleEphemeral {
 		return false
 	}
-	for _, rule := range spec.RestartPolicyRules {
-		if matches(rule, exitCode) {
-			if rule.Action == corev1.ContainerRestartRuleActionRestart {
-				return true
-			}
-			break // an action that is not known leaves it to the policy
-		}
+	if rule := matchingRule(spec, exitCode); rule != nil {
+		switch rule.Action {
+		case corev1.ContainerRestartRuleActionRestart, corev1.ContainerRestartRuleActionRestartAllContainers:
+			return true
+		} // an action that is not known leaves it to the policy
 	}
 	switch restartPolicy(pod, spec, role) {
 	case corev1.RestartPolicyAlways:
@@ -50,6 +48,16 @@ func restartPolicy(pod *corev1.Pod, spec *corev1.Container, role Role) corev1.Re
 	return policy
 }
 
+// matchingRule is the first of a container's restart rules that speaks of an exit code; nil where none does.
+func matchingRule(spec *corev1.Container, exitCode int32) *corev1.ContainerRestartRule {
+	for i := range spec.RestartPolicyRules {
+		if rule := &spec.RestartPolicyRules[i]; matches(*rule, exitCode) {
+			return rule
+		}
+	}
+	return nil
+}
+
 func matches(rule corev1.ContainerRestartRule, exitCode int32) bool {
 	if rule.ExitCodes == nil {
 		return false
@@ -63,18 +71,32 @@ func matches(rule corev1.ContainerRestartRule, exitCode int32) bool {
 
 // crashDelay is the delay after the end of the newest instance of s before the next may be made. A changed spec starts anew.
 func (v *view) crashDelay(s *slot) time.Duration {
-	if v.changed(s) || v.o.Memory.Killed[s.last.ID].Replace {
+	if v.changed(s) || v.o.Memory.Killed[s.last.ID].Replace || s.last.Reason == ReasonRestartingAll {
 		return 0
 	}
 	return backoff(*s.last, v.o)
 }
 
-// restartAt is when the next instance of s may be made.
-func (v *view) restartAt(s *slot) time.Time { return s.last.ended().Add(v.crashDelay(s)) }
+// restartWait is how long after the end of the newest instance of s the next may be made: its delay, or nothing where a probe
+// has ended it and it ran for at least as long. Such a back-off counts from its start.
+func (v *view) restartWait(s *slot) time.Duration {
+	delay := v.crashDelay(s)
+	if v.o.Memory.Killed[s.last.ID].Unhealthy && ran(*s.last) >= delay {
+		return 0
+	}
+	return delay
+}
 
-// nextDelay is the delay that will be in force after the end of the instance that follows the newest of s.
+// restartAt is when the next instance of s may be made.
+func (v *view) restartAt(s *slot) time.Time { return s.last.ended().Add(v.restartWait(s)) }
+
+// nextDelay is the delay that will be in force after the end of the instance that follows the newest of s. The first that a
+// probe ends does not count.
 func (v *view) nextDelay(s *slot) time.Duration {
-	if s.last == nil || v.changed(s) || v.o.Memory.Killed[s.last.ID].Replace {
+	if s.last == nil || v.changed(s) {
+		return 0
+	}
+	if killed := v.o.Memory.Killed[s.last.ID]; killed.Replace || killed.Unhealthy && s.last.Attempt == 0 {
 		return 0
 	}
 	return min(max(firstBackoff(v.o), 2*v.crashDelay(s)), backoffMax(v.o))

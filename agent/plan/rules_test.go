@@ -34,6 +34,10 @@ type rules struct {
 	forgotten map[string]bool
 	// replaced are the containers, by ID, that are stopped to be made anew from a new spec.
 	replaced map[string]bool
+	// unhealthy are the containers, by ID, that a probe has ended in this life of the agent.
+	unhealthy map[string]bool
+	// resetAsked: the exit of some container has asked for all of them to start anew.
+	resetAsked bool
 }
 
 type instanceFact struct {
@@ -43,7 +47,8 @@ type instanceFact struct {
 	endedAt           time.Duration
 	code              int32
 	// long: it ran long enough by the runtime's clock, which is all that can be known of it.
-	long bool
+	long   bool
+	ranFor time.Duration // by the runtime's clock
 }
 
 type failedAt struct {
@@ -54,7 +59,7 @@ type failedAt struct {
 func newRules(l *life) *rules {
 	ru := &rules{l: l, last: map[string]*instanceFact{}, ran: map[string]string{}, initDone: map[string]bool{}, sidecarUp: map[string]bool{},
 		delays: map[string]time.Duration{}, failed: map[string]failedAt{}, hooked: map[string]bool{}, unhooked: map[string]bool{},
-		forgotten: map[string]bool{}, replaced: map[string]bool{}}
+		forgotten: map[string]bool{}, replaced: map[string]bool{}, unhealthy: map[string]bool{}}
 	ru.knowPod(l.desired.Pod)
 	return ru
 }
@@ -87,7 +92,7 @@ func (ru *rules) knowPod(pod *corev1.Pod) {
 func (ru *rules) mono() time.Duration { return ru.l.now.Sub(ru.l.birth) }
 
 func (ru *rules) agentKilled() {
-	ru.delays, ru.failed = map[string]time.Duration{}, map[string]failedAt{}
+	ru.delays, ru.failed, ru.unhealthy = map[string]time.Duration{}, map[string]failedAt{}, map[string]bool{}
 	for _, c := range ru.l.containers {
 		ru.unhooked[c.ID] = true
 	}
@@ -170,7 +175,14 @@ func (ru *rules) started(w *world, c *Container) {
 func (ru *rules) ended(w *world, c *Container) {
 	if f := ru.last[c.Name]; f != nil && f.id == c.ID {
 		f.ended, f.endedAt, f.code = true, ru.mono(), c.ExitCode
-		f.long = c.FinishedAt.Sub(c.StartedAt) >= backoffReset
+		f.ranFor = c.FinishedAt.Sub(c.StartedAt)
+		f.long = f.ranFor >= backoffReset
+	}
+	if spec := ru.specs[c.Name]; spec != nil {
+		for _, rule := range spec.RestartPolicyRules {
+			ru.resetAsked = ru.resetAsked || rule.Action == corev1.ContainerRestartRuleActionRestartAllContainers &&
+				slices.Contains(rule.ExitCodes.Values, c.ExitCode)
+		}
 	}
 	if ru.roles[c.Name] == RoleInit && c.ExitCode == 0 {
 		ru.initDone[c.SandboxID+"/"+c.Name] = true
@@ -205,6 +217,10 @@ func (ru *rules) beginning(w *world, s Step) {
 		ru.creating(s)
 	case StopContainer:
 		ru.stoppingOne(s)
+	case RemoveContainer:
+		if s.KeepLog {
+			ru.resetting(s)
+		}
 	case StopSandbox:
 		if c := ru.someAlive(func(c *Container) bool { return c.SandboxID == s.ID }); c != nil {
 			ru.breaks("%s while %s runs in it", s, c.ID)
@@ -291,17 +307,33 @@ func (ru *rules) backoffKept(s CreateContainer, last *instanceFact, changed bool
 			delay = 0
 		}
 	}
-	if waited := ru.mono() - last.endedAt; known && waited < delay {
+	probed := ru.unhealthy[last.id]
+	if waited := ru.mono() - last.endedAt; known && waited < delay && !(probed && last.ranFor >= delay) {
 		ru.breaks("%s %s after %s has ended; its back-off is %s", s, waited, last.id, delay)
 	}
 	want := min(max(backoffFirst, 2*delay), DefaultBackoffMax)
+	if probed && last.attempt == 0 {
+		want = 0
+	}
 	if known && s.Backoff != want {
 		ru.breaks("%s sets a back-off of %s, want %s", s, s.Backoff, want)
 	}
-	if s.Backoff < backoffFirst || s.Backoff > DefaultBackoffMax {
+	if s.Backoff < backoffFirst && want > 0 || s.Backoff > DefaultBackoffMax {
 		ru.breaks("%s sets a back-off of %s", s, s.Backoff)
 	}
 	ru.delays[this] = s.Backoff
+}
+
+// resetting: an instance is removed so that all containers start anew. That is for an exit code to ask for, and what the
+// container has done in the sandbox no longer counts.
+func (ru *rules) resetting(s RemoveContainer) {
+	if !ru.resetAsked {
+		ru.breaks("%s for a reset that no exit code asked for", s)
+	}
+	ru.forgotten[s.Name] = true
+	for _, done := range []map[string]bool{ru.initDone, ru.sidecarUp} {
+		maps.DeleteFunc(done, func(key string, _ bool) bool { return strings.HasSuffix(key, "/"+s.Name) })
+	}
 }
 
 // stoppingOne: sidecars outlive the app containers, and stop in reverse order; nobody gets more time than the stop allows.
@@ -309,6 +341,7 @@ func (ru *rules) stoppingOne(s StopContainer) {
 	if s.Replace {
 		ru.replaced[s.ID] = true
 	}
+	ru.unhealthy[s.ID] = s.Unhealthy
 	stop := ru.l.desired.Stop
 	if stop == nil {
 		return

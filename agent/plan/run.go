@@ -16,6 +16,10 @@ func (v *view) decide(p *Plan) {
 	}
 	v.wakeAt(p, v.activeDeadline())
 	ground := v.prepare(p)
+	if v.resetting {
+		v.reset(p)
+		return
+	}
 	if v.current == nil {
 		v.sandbox(p, ground)
 	} else {
@@ -348,7 +352,7 @@ func (v *view) replace(p *Plan, s *slot, reason string, probe *corev1.Probe) {
 		return
 	}
 	v.step(p, StopContainer{ID: s.last.ID, Name: s.spec.Name, Deadline: v.o.Now.Add(limit), Reason: reason,
-		Replace: v.outdated(s) || v.resizeRestarts(s)})
+		Replace: v.outdated(s) || v.resizeRestarts(s), Unhealthy: probe != nil})
 }
 
 // step adds a step that may run now; one in flight or in back-off becomes a wait instead.

@@ -84,6 +84,11 @@ func randomRules(r *rand.Rand, c *corev1.Container) {
 				Operator: pick(r, corev1.ContainerRestartRuleOnExitCodesOpIn, corev1.ContainerRestartRuleOnExitCodesOpNotIn),
 				Values:   []int32{int32(r.IntN(3))},
 			}}}
+		if rule := &c.RestartPolicyRules[0]; chance(r, 3) {
+			// Success asks for nothing, or such a pod would never come to rest.
+			rule.Action, rule.ExitCodes.Operator = corev1.ContainerRestartRuleActionRestartAllContainers, corev1.ContainerRestartRuleOnExitCodesOpIn
+			rule.ExitCodes.Values[0] = 1 + int32(r.IntN(2))
+		}
 	}
 }
 

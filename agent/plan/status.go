@@ -223,8 +223,8 @@ func (v *view) countApp(t *tally, s *slot, c *corev1.ContainerStatus) {
 
 // restartsAfter is restarts for an exit code that a status shows.
 func (v *view) restartsAfter(s *slot, exitCode int32) bool {
-	replaced := s.last != nil && v.o.Memory.Killed[s.last.ID].Replace
-	return replaced || restarts(v.d.Pod, s.spec, s.role, exitCode)
+	replaced := s.last != nil && (v.o.Memory.Killed[s.last.ID].Replace || s.last.Reason == ReasonRestartingAll)
+	return replaced || v.resetting && s.role != RoleEphemeral || restarts(v.d.Pod, s.spec, s.role, exitCode)
 }
 
 // addresses fills in the addresses of the pod and its node. A pod without a ready sandbox keeps the address it had.

@@ -53,9 +53,15 @@ type (
 		Reason string
 		// Replace: a new instance follows whatever the restart policy says, for its spec has changed.
 		Replace bool
+		// Unhealthy: its startup or liveness probe has failed.
+		Unhealthy bool
 	}
 	// RemoveContainer removes a dead container that nobody needs (CRI RemoveContainer).
-	RemoveContainer struct{ ID, Name string }
+	RemoveContainer struct {
+		ID, Name string
+		// KeepLog leaves its log until the pod goes.
+		KeepLog bool
+	}
 	// StopSandbox stops a sandbox and returns its network (CRI StopPodSandbox).
 	StopSandbox struct {
 		ID      string

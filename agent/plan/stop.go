@@ -82,7 +82,8 @@ func (v *view) over(s *slot) bool {
 
 // restarts: a container that has ended is to be run again, by its policy or because the agent ended it for that.
 func (v *view) restarts(s *slot) bool {
-	return v.o.Memory.Killed[s.last.ID].Replace || restarts(v.d.Pod, s.spec, s.role, s.last.ExitCode)
+	return v.resetting && s.role != RoleEphemeral || s.last.Reason == ReasonRestartingAll || v.o.Memory.Killed[s.last.ID].Replace ||
+		restarts(v.d.Pod, s.spec, s.role, s.last.ExitCode)
 }
 
 // tearDown plans the end of a pod: containers, sidecars in reverse order, sandbox and volumes, cgroup; then, for one that

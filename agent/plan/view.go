@@ -29,6 +29,8 @@ type slot struct {
 	here bool
 	// lost: the runtime has forgotten last; it is rebuilt from what the API showed.
 	lost bool
+	// reset: last went so that all containers can start anew, which the API does not show yet.
+	reset bool
 	// shown is what the API shows of the container; nil for nothing.
 	shown *corev1.ContainerStatus
 }
@@ -45,6 +47,8 @@ type view struct {
 	// initialized: the current sandbox is past its init containers.
 	initialized bool
 	stop        *Stop
+	// resetting: all containers are to start anew, and instances are left that must go first. resetAsked: one of those asked.
+	resetting, resetAsked bool
 	// old is the status to build on: what this life of the agent has said last, or else what the API shows.
 	old *corev1.PodStatus
 }
@@ -58,7 +62,9 @@ func look(d Desired, o Observed) *view {
 	v.current = v.usable()
 	v.slots = v.fill()
 	v.initialized = v.pastInit()
+	v.findReset()
 	v.stop = v.effectiveStop()
+	v.resetting = v.resetting && v.stop == nil
 	return v
 }
 

@@ -15,7 +15,7 @@ import (
 const suitePrefix = "registry.k8s.io/e2e-test-images/"
 
 // suiteRevision begins the archives' names: raise it when what is built below changes.
-const suiteRevision = "suite2"
+const suiteRevision = "suite3"
 
 //go:embed templates/sh.c
 var shSource []byte
@@ -44,11 +44,17 @@ func (c *Cache) suitePause(ctx context.Context) (image, error) {
 	return img, err
 }
 
-// suiteBusybox is busybox with a shell that keeps odd environment variables; see templates/sh.c.
+// suiteBusybox is busybox with all commands in /bin, and with a shell that keeps odd environment variables; see
+// templates/sh.c.
 func (c *Cache) suiteBusybox(ctx context.Context) (image, error) {
 	img, err := c.busyboxImage(ctx)
 	if err != nil {
 		return image{}, err
+	}
+	for _, f := range img.files {
+		if f.link != "" && filepath.Dir(f.name) != "/bin" {
+			img.files = append(img.files, imageFile{name: "/bin/" + filepath.Base(f.name), mode: f.mode, link: f.link})
+		}
 	}
 	img.files, err = c.withShell(ctx, img.files)
 	return img, err
