@@ -182,7 +182,7 @@ func TestLivenessRestarts(t *testing.T) {
 		w.sleep(30 * time.Second)
 		w.checkRunning("web/app#0")
 		w.sleep(30 * time.Second)
-		w.checkRunning("web/app#2") // restarted at once, sick still, and once more after the back-off
+		w.checkRunning("web/app#3") // restarted at once, and once more, sick still, and then after the back-off
 		for _, text := range []string{"Unhealthy Liveness probe failed: feeling bad", "Killing Container app failed liveness probe"} {
 			if len(w.told(text)) == 0 {
 				t.Errorf("nobody was told: %s", text)
