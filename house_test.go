@@ -145,6 +145,17 @@ func checkPure(t *testing.T, s source, imp string) {
 	}
 }
 
+// TestShimStaysQuick: what the CNI plugin imports is initialised before it can end the process; see package shim.
+func TestShimStaysQuick(t *testing.T) {
+	for _, s := range product(t) {
+		for _, imp := range imports(s) {
+			if s.dir == "cni/shim" && imp != "os" && imp != "syscall" {
+				t.Errorf("%s imports %s; os and syscall alone are initialised early", s.file, imp)
+			}
+		}
+	}
+}
+
 // TestEveryPackageIsDocumented: a package comment says what it owns, never does, who calls it and what a crash leaves.
 func TestEveryPackageIsDocumented(t *testing.T) {
 	documented := map[string]bool{}

@@ -18,6 +18,10 @@ func build(k *KubeletConfiguration, flags flagValues) (*Config, error) {
 	if err != nil {
 		return nil, err
 	}
+	network, err := buildNetwork(k, flags)
+	if err != nil {
+		return nil, err
+	}
 	lines, err := thresholds(k)
 	if err != nil {
 		return nil, err
@@ -41,6 +45,7 @@ func build(k *KubeletConfiguration, flags flagValues) (*Config, error) {
 			RotateCerts: k.RotateCertificates,
 		},
 		Runtime:    buildRuntime(k),
+		Network:    network,
 		Images:     buildImages(k, flags),
 		Logs:       buildLogs(k),
 		Pods:       buildPods(k),

@@ -14,6 +14,7 @@ type Config struct {
 	Node       Node
 	API        API
 	Runtime    Runtime
+	Network    Network
 	Images     Images
 	Logs       ContainerLogs
 	Pods       Pods
@@ -81,6 +82,19 @@ type Runtime struct {
 	Endpoint       string // unix:///run/containerd/containerd.sock
 	ImageEndpoint  string // the same as Endpoint, unless set
 	RequestTimeout time.Duration
+}
+
+// Network says who sets up the pods' networks, and how.
+type Network struct {
+	Mode          string   // runtime, agent or auto
+	Conf          string   // the network configuration with agent: a file or directory; empty: made from the pod range
+	ConfDir       string   // where the runtime looks for its own; empty: ask it
+	BinDirs       []string // where plugins are; empty: ask the runtime
+	NetworksDir   string   // additional networks
+	CallTimeout   time.Duration
+	CheckPeriod   time.Duration  // 0: never
+	NonMasquerade []netip.Prefix // empty: the private ranges
+	PodCIDRs      []netip.Prefix // of a node without API server
 }
 
 // Images says how images are pulled and when they go.

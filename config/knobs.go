@@ -20,6 +20,7 @@ const (
 	gNode
 	gPods
 	gRuntime
+	gNetwork
 	gResources
 	gServer
 	gProcess
@@ -30,6 +31,7 @@ var groupTitles = map[group]string{
 	gNode:      "The node",
 	gPods:      "Pods",
 	gRuntime:   "Container runtime and images",
+	gNetwork:   "Pod network",
 	gResources: "Cgroups and resources",
 	gServer:    "Servers",
 	gProcess:   "The process",
@@ -83,7 +85,6 @@ var knobs = []knob{
 	{"clusterDNS", "cluster-dns", kList, acts, gPods, "DNS servers of pods with dnsPolicy ClusterFirst", ""},
 	{"clusterDomain", "cluster-domain", kString, acts, gPods, "domain of the cluster, such as cluster.local", ""},
 	{"resolvConf", "resolv-conf", kFile, acts, gPods, "resolver settings which pods inherit; empty for none", ""},
-	{"podCIDR", "pod-cidr", kString, acts, gHidden, "", ""},
 	{"podPidsLimit", "pod-max-pids", kInt64, acts, gPods, "processes a pod may have; -1 is no such limit", ""},
 	{"seccompDefault", "seccomp-default", kBool, acts, gPods, "RuntimeDefault is the seccomp profile of pods that name none", ""},
 	{"allowedUnsafeSysctls", "allowed-unsafe-sysctls", kList, acts, gHidden, "", ""},
@@ -117,6 +118,17 @@ var knobs = []knob{
 	{"containerLogMaxFiles", "container-log-max-files", kInt32, noEffect, gHidden, "", ""},
 	{"containerLogMaxWorkers", "", nil, noEffect, gHidden, "", ""},
 	{"containerLogMonitorInterval", "", nil, noEffect, gHidden, "", ""},
+
+	// Pod network; all but the pod range are nodelet's own.
+	{"", "network", kString, acts, gNetwork, "who sets pods' networks up: runtime, agent (nodelet), or auto", "auto"},
+	{"", "cni-conf", kFile, acts, gNetwork, "with agent: network configuration, a file or directory; empty makes one from the pod range", ""},
+	{"", "cni-conf-dir", kDir, acts, gNetwork, "where the runtime looks for its network configuration; empty asks the runtime", ""},
+	{"", "cni-bin-dir", kList, acts, gNetwork, "where network plugins are; the first gets nodelet's own; empty asks the runtime", ""},
+	{"", "cni-networks-dir", kDir, acts, gNetwork, "with agent: NAME.conflist of additional networks", "/etc/cni/networks.d"},
+	{"", "cni-call-timeout", kDuration, acts, gNetwork, "with agent: how long one plugin may take", "1m0s"},
+	{"", "cni-check-period", kDuration, acts, gNetwork, "with agent: how often plugins check each pod's network; 0s is never", "10m0s"},
+	{"", "non-masquerade-cidr", kList, acts, gNetwork, "with agent: where pods keep their own addresses; empty is the private ranges", ""},
+	{"podCIDR", "pod-cidr", kString, acts, gNetwork, "pod range of a node without API server; two for dual stack", ""},
 
 	// Cgroups and resources.
 	{"cgroupDriver", "cgroup-driver", kString, acts, gResources, "cgroupfs or systemd; the same as the runtime's", ""},

@@ -46,7 +46,9 @@ func leaves(t reflect.Type, path string) []string {
 }
 
 // ownFlags are those that the kubelet v1.36 does not have.
-var ownFlags = map[string]bool{"help": true, "help-all": true, "pod-infra-container-image": true}
+var ownFlags = map[string]bool{"help": true, "help-all": true, "pod-infra-container-image": true,
+	"network": true, "cni-conf": true, "cni-conf-dir": true, "cni-bin-dir": true, "cni-networks-dir": true, "cni-call-timeout": true,
+	"cni-check-period": true, "non-masquerade-cidr": true}
 
 // TestEveryFlagOfTheKubelet compares names, types and defaults with the list taken from the kubelet itself.
 func TestEveryFlagOfTheKubelet(t *testing.T) {

@@ -17,6 +17,12 @@ func (c *Client) Status(ctx context.Context) (*runtimeapi.StatusResponse, error)
 	return do(ctx, c, op{"Status", "", c.timeout}, c.runtime.Status, &runtimeapi.StatusRequest{})
 }
 
+// Info gives what the runtime tells of itself beyond the CRI's fields: of containerd, its configuration as JSON in "config".
+func (c *Client) Info(ctx context.Context) (map[string]string, error) {
+	s, err := do(ctx, c, op{"Status", "verbose", c.timeout}, c.runtime.Status, &runtimeapi.StatusRequest{Verbose: true})
+	return s.GetInfo(), err
+}
+
 // RuntimeConfig gives the cgroup driver the runtime uses. Runtimes older than this call answer with an error that
 // IsUnimplemented knows.
 func (c *Client) RuntimeConfig(ctx context.Context) (*runtimeapi.RuntimeConfigResponse, error) {
@@ -68,6 +74,16 @@ func (c *Client) UpdatePodSandboxResources(ctx context.Context, req *runtimeapi.
 func (c *Client) PortForward(ctx context.Context, req *runtimeapi.PortForwardRequest) (string, error) {
 	resp, err := do(ctx, c, op{"PortForward", req.PodSandboxId, c.timeout}, c.runtime.PortForward, req)
 	return resp.GetUrl(), err
+}
+
+// SandboxIDs lists the sandboxes in any state, by ID, and whether each is ready.
+func (c *Client) SandboxIDs(ctx context.Context) (map[string]bool, error) {
+	all, err := c.listSandboxes(ctx, "", nil)
+	ids := make(map[string]bool, len(all))
+	for _, s := range all {
+		ids[s.Id] = s.State == runtimeapi.PodSandboxState_SANDBOX_READY
+	}
+	return ids, err
 }
 
 func (c *Client) listSandboxes(ctx context.Context, object string, labels map[string]string) ([]*runtimeapi.PodSandbox, error) {

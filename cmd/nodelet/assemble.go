@@ -60,6 +60,7 @@ type nodelet struct {
 	watch       *runtimeWatch
 	cgroups     *cgroups.Tree
 	shutdown    *nodeShutdown
+	network     *network
 	// server is the node's API, nil where it is off. What is in mounts before makeServer is served beside pods and streams.
 	server  *server.Server
 	mounts  []server.Mount
@@ -73,7 +74,9 @@ type nodelet struct {
 // assemble makes the rooms and hands each what it needs of the others. Nothing runs yet.
 func assemble(cfg *config.Config, log *slog.Logger) (*nodelet, error) {
 	n := &nodelet{cfg: cfg, log: log}
-	for _, step := range []func() error{n.makeMeasured, n.makeRuntime, n.makeIdentity, n.makeAPI, n.makeNode, n.makeServing, n.makePods, n.makeStorage, n.makeAgent, n.makeStats, n.makeServer} {
+	steps := []func() error{n.makeMeasured, n.makeRuntime, n.makeIdentity, n.makeAPI, n.makeNode, n.makeServing, n.makePods,
+		n.makeStorage, n.makeAgent, n.makeNetwork, n.makeStats, n.makeServer}
+	for _, step := range steps {
 		if err := step(); err != nil {
 			return nil, err
 		}
@@ -115,6 +118,7 @@ func (n *nodelet) makeNode() (err error) {
 	c.Changed = func(o *corev1.Node) {
 		n.facts.update(o, n.node.Allocatable())
 		n.nodeSeen(o)
+		n.network.nodeChanged(o)
 		n.podCIDR(strings.Join(o.Spec.PodCIDRs, ","))
 		if n.serving != nil {
 			n.serving.AddressesChanged()
@@ -249,6 +253,7 @@ func (n *nodelet) run(ctx context.Context) error {
 	start(n.shutdown.run)
 	start(n.watch.run)
 	defer n.runStorage(start)()
+	start(n.network.run)
 	start(n.prober.Run)
 	start(n.status.Run)
 	start(n.recorder.Run)

@@ -21,11 +21,16 @@ import (
 	"golang.org/x/sys/unix"
 	"k8s.io/klog/v2"
 
+	"github.com/nodelet/nodelet/cni"
+	"github.com/nodelet/nodelet/cni/shim"
 	"github.com/nodelet/nodelet/config"
 	"github.com/nodelet/nodelet/systemd"
 )
 
 func main() {
+	if call := shim.Pending(); call != nil { // the runtime runs us as its network plugin, and no agent answers
+		os.Exit(cni.Plugin(call, os.Stdout))
+	}
 	args := os.Args[1:]
 	if len(args) > 0 {
 		if command, ok := commands[args[0]]; ok {

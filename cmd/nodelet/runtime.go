@@ -21,6 +21,10 @@ const (
 	runtimeRetry = time.Second
 	// imagesEvery is how often the images are listed though no pull has changed them.
 	imagesEvery = 5 * time.Minute
+	// eagerLooks is how often the runtime is asked after word that it may change its mind, first after eagerFirst, then after
+	// twice that and so on: within about three seconds.
+	eagerLooks = 6
+	eagerFirst = 50 * time.Millisecond
 )
 
 // runtimeWatch tells the node what the runtime says of itself and which images it has.
@@ -30,6 +34,11 @@ type runtimeWatch struct {
 	log     *slog.Logger
 	version atomic.Pointer[runtimeapi.VersionResponse]
 	pulled  chan struct{}
+	// soon asks for a few looks at short intervals: the runtime is about to notice something. eager counts those left.
+	soon  chan struct{}
+	eager int
+	// network says what the agent knows of the pod network beyond the runtime; nil for nothing.
+	network func(runtimeReady bool) error
 	// handlers are what the runtime's handlers can do, by name.
 	handlers atomic.Pointer[map[string]agent.Handler]
 	// cidrs carries the newest pod addresses of the node.
@@ -48,7 +57,7 @@ type runtimeWatch struct {
 
 func newRuntimeWatch(runtime *cri.Client, n *node.Reporter, log *slog.Logger) *runtimeWatch {
 	return &runtimeWatch{runtime: runtime, node: n, log: log, pulled: make(chan struct{}, 1), cidrs: make(chan string, 1),
-		began: time.Now(), answered: make(chan struct{}), usable: make(chan struct{}), versionOld: true}
+		soon: make(chan struct{}, 1), began: time.Now(), answered: make(chan struct{}), usable: make(chan struct{}), versionOld: true}
 }
 
 // name is how the runtime calls itself, empty before it has answered.
@@ -79,6 +88,14 @@ func (w *runtimeWatch) imagesChanged() {
 	}
 }
 
+// askSoon has the runtime asked how it is now, and a few times more in the next seconds.
+func (w *runtimeWatch) askSoon() {
+	select {
+	case w.soon <- struct{}{}:
+	default:
+	}
+}
+
 func (w *runtimeWatch) run(ctx context.Context) {
 	images := time.NewTimer(0)
 	defer images.Stop()
@@ -101,10 +118,14 @@ func (w *runtimeWatch) run(ctx context.Context) {
 				}
 				w.tellCIDR(ctx)
 			}
-			ask.Reset(pace(w.lost || !w.ready))
+			ask.Reset(w.pace())
 			continue
 		case w.cidr = <-w.cidrs:
 			w.tellCIDR(ctx)
+			continue
+		case <-w.soon:
+			w.eager = eagerLooks
+			ask.Reset(0)
 			continue
 		case <-w.pulled:
 		case <-images.C:
@@ -114,9 +135,18 @@ func (w *runtimeWatch) run(ctx context.Context) {
 	}
 }
 
-func pace(unwell bool) time.Duration {
-	if unwell {
+// pace is when the runtime is asked next.
+func (w *runtimeWatch) pace() time.Duration {
+	if w.eager > 0 && !w.lost {
+		w.eager--
+		return eagerFirst << (eagerLooks - 1 - w.eager)
+	}
+	if w.lost || !w.ready {
 		return runtimeRetry
+	}
+	if w.eager > 0 {
+		w.eager--
+		return eagerFirst << (eagerLooks - 1 - w.eager)
 	}
 	return runtimeCheck
 }
@@ -169,7 +199,7 @@ func (w *runtimeWatch) state(s *runtimeapi.StatusResponse) node.Runtime {
 		case runtimeapi.RuntimeReady:
 			out.Ready = state
 		case runtimeapi.NetworkReady:
-			out.Network = state
+			out.Network = w.withNetwork(state)
 		}
 	}
 	handlers := map[string]agent.Handler{}
@@ -200,6 +230,22 @@ func (w *runtimeWatch) tellCIDR(ctx context.Context) {
 		}
 	}
 	w.toldCIDR = w.cidr
+}
+
+// withNetwork adds to the runtime's word on its network what the agent knows of it.
+func (w *runtimeWatch) withNetwork(c node.RuntimeCondition) node.RuntimeCondition {
+	if w.network == nil {
+		return c
+	}
+	err := w.network(c.OK)
+	switch {
+	case err == nil:
+	case c.OK:
+		c = node.RuntimeCondition{Reason: "NetworkPluginNotReady", Message: err.Error()}
+	default:
+		c.Message += "; nodelet sees: " + err.Error()
+	}
+	return c
 }
 
 // list tells the node which images the runtime has.

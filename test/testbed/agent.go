@@ -38,6 +38,9 @@ func (n *Node) StartAgent(ctx context.Context, kind AgentKind) error {
 	if kind == Kubelet { // its cAdvisor looks for containerd at a place of its own
 		argv = append(argv, "--containerd="+strings.TrimPrefix(n.RuntimeEndpoint, "unix://"))
 	}
+	if kind == Nodelet && n.tb.opts.Network == "agent" {
+		argv = append(argv, "--network=agent")
+	}
 	return n.tb.launch(n.role(roleAgent), launch{netns: n.Netns, dir: n.dir, env: n.tb.Env(), argv: argv})
 }
 

@@ -85,6 +85,8 @@ func (n *Node) fileLeftovers(context.Context) ([]string, error) {
 		{"pod directory", filepath.Join(n.RootDir, "pods", "*")},
 		{"log directory", filepath.Join(n.PodLogsDir, "*")},
 		{"address", filepath.Join(n.dir, "cni/ipam", n.tb.cniNetwork(n.index), "10.*")},
+		{"address", filepath.Join(n.RootDir, "cni/addresses/*", "[0-9]*")},
+		{"network record", filepath.Join(n.RootDir, "cni/sandboxes", "*")},
 		{"CNI result", filepath.Join(cniResults, n.tb.cniNetwork(n.index)+"-*")},
 	} {
 		found, err := filepath.Glob(g.pattern)
@@ -140,7 +142,7 @@ func (n *Node) linkLeftovers(ctx context.Context) ([]string, error) {
 	out, err := n.Exec(ctx, "ip", "-o", "link", "show", "type", "veth")
 	var left []string
 	for line := range strings.Lines(out) {
-		if strings.Contains(line, " master cni0 ") {
+		if strings.Contains(line, " master cni0 ") || strings.Contains(line, " master nodelet0 ") {
 			left = append(left, "interface "+strings.TrimSuffix(strings.Fields(line)[1], ":"))
 		}
 	}

@@ -35,6 +35,8 @@ type Node struct {
 	PodLogsDir, ManifestDir string
 	// ConfigFile is the agent's --config. It may be changed while no agent runs; StartAgent leaves it alone.
 	ConfigFile string
+	// CNIConfDir and CNIBinDir are where the runtime looks for its network's configuration and plugins.
+	CNIConfDir, CNIBinDir string
 	// Kubeconfig is the agent's --kubeconfig, for the user system:node:NAME.
 	Kubeconfig string
 
@@ -54,6 +56,8 @@ func newNode(tb *Testbed, i int) *Node {
 		PodLogsDir:      filepath.Join(dir, "pod-logs"),
 		ManifestDir:     filepath.Join(dir, "manifests"),
 		ConfigFile:      filepath.Join(dir, "kubelet.yaml"),
+		CNIConfDir:      filepath.Join(dir, "cni/net.d"),
+		CNIBinDir:       filepath.Join(dir, "cni/bin"),
 		Kubeconfig:      tb.kubeconfig(tb.nodeName(i)),
 		tb:              tb,
 		index:           i,
@@ -87,7 +91,7 @@ func (n *Node) values() map[string]string {
 		"Socket":      n.socket(),
 		"ShimSockets": n.tb.shimSockets(n.index),
 		"Runc":        filepath.Join(n.tb.bins.runc, "runc"),
-		"CNIBin":      n.tb.bins.cni,
+		"CNIBin":      n.CNIBinDir,
 		"CNINetwork":  n.tb.cniNetwork(n.index),
 		"PodCIDR":     nodePodCIDR(n.index),
 		"ClientCA":    n.tb.pki("ca.crt"),
@@ -106,16 +110,22 @@ func (n *Node) setup(ctx context.Context) error {
 	if err := makeCgroup(n.CgroupRoot); err != nil {
 		return err
 	}
-	for _, d := range []string{n.RootDir, n.PodLogsDir, n.ManifestDir, filepath.Join(n.dir, "cni/net.d"), n.tb.shimSockets(n.index)} {
+	for _, d := range []string{n.RootDir, n.PodLogsDir, n.ManifestDir, n.CNIConfDir, n.CNIBinDir, n.tb.shimSockets(n.index)} {
 		if err := os.MkdirAll(d, 0o755); err != nil {
 			return err
 		}
+	}
+	if err := n.linkPlugins(); err != nil {
+		return err
 	}
 	for name, file := range map[string]string{
 		"containerd.toml": "containerd.toml",
 		"cni.conflist":    "cni/net.d/10-testbed.conflist",
 		"kubelet.yaml":    "kubelet.yaml",
 	} {
+		if name == "cni.conflist" && (n.tb.opts.Network == "agent" || n.tb.opts.Network == "none") {
+			continue
+		}
 		b, err := render(name, n.values())
 		if err == nil && name == "kubelet.yaml" {
 			b, err = override(b, n.tb.opts.AgentConfig)
@@ -130,6 +140,17 @@ func (n *Node) setup(ctx context.Context) error {
 	// What pods with dnsPolicy Default see; nobody answers there.
 	resolv := "search testbed.example\nnameserver 192.0.2.53\n"
 	return os.WriteFile(filepath.Join(n.dir, "resolv.conf"), []byte(resolv), 0o644)
+}
+
+// linkPlugins gives the node a directory of CNI plugins of its own, in which a test may take one away or put one in.
+func (n *Node) linkPlugins() error {
+	all, err := os.ReadDir(n.tb.bins.cni)
+	for _, e := range all {
+		if err := os.Symlink(filepath.Join(n.tb.bins.cni, e.Name()), filepath.Join(n.CNIBinDir, e.Name())); err != nil {
+			return err
+		}
+	}
+	return err
 }
 
 // override replaces top-level fields of a YAML document.

@@ -18,6 +18,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -52,6 +53,9 @@ type Options struct {
 	APIServerArgs []string `json:"apiServerArgs,omitempty"`
 	// ControllerArgs are added to the kube-controller-manager's command line.
 	ControllerArgs []string `json:"controllerArgs,omitempty"`
+	// Network says who is the pods' network: "" or "runtime" for containerd with a configuration of its own, "agent" for
+	// nodelet, "none" for nobody: a network add-on is to come.
+	Network string `json:"network,omitempty"`
 	// KubeProxy starts a kube-proxy on every node, so that services work.
 	KubeProxy bool `json:"kubeProxy,omitempty"`
 	// Progress is told what happens, in lines for a person. Nil means nobody.
@@ -84,6 +88,9 @@ func (o Options) withDefaults() (Options, error) {
 		}
 	default:
 		return o, fmt.Errorf("agent %q: use %s, %s or %s", o.Agent, Nodelet, Kubelet, NoAgent)
+	}
+	if !slices.Contains([]string{"", "runtime", "agent", "none"}, o.Network) || o.Network == "agent" && o.Agent == Kubelet {
+		return o, fmt.Errorf("network %q with agent %q: use runtime, none, or agent with nodelet", o.Network, o.Agent)
 	}
 	if o.Nodes > maxNodes {
 		return o, fmt.Errorf("%d nodes: a testbed has at most %d", o.Nodes, maxNodes)

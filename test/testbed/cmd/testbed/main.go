@@ -83,6 +83,7 @@ func up(ctx context.Context, flags *flag.FlagSet, name *string, args []string) e
 	agent := flags.String("agent", string(testbed.NoAgent), "`kind` of agent on the nodes: nodelet, kubelet or none")
 	flags.StringVar(&o.NodeletBin, "nodelet-bin", "bin/nodelet", "nodelet's program `file`")
 	flags.IntVar(&o.Nodes, "nodes", 1, "`number` of nodes")
+	flags.StringVar(&o.Network, "network", "runtime", "`who` is the pods' network: runtime, agent or none")
 	flags.BoolVar(&o.KubeProxy, "kube-proxy", false, "start a kube-proxy on each node")
 	flags.Func("agent-arg", "`flag` for the agent; may be repeated", func(s string) error {
 		o.AgentArgs = append(o.AgentArgs, s)

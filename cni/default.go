@@ -1,0 +1,53 @@
+package cni
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"path/filepath"
+)
+
+const (
+	// OwnName is the name of the network that is made where the user names none, and of what nodelet tells the runtime.
+	OwnName = "nodelet"
+	// ownBridge is its bridge on the node.
+	ownBridge = "nodelet0"
+)
+
+// Default makes the network of a node that has no other: a bridge with an address from each pod range, host ports and
+// bandwidth limits. Addresses are kept below dir. forward adds what lets pods' traffic through a node whose firewall drops
+// what it forwards.
+func Default(dir string, ranges []netip.Prefix, forward bool) ([]byte, error) {
+	if len(ranges) == 0 {
+		return nil, errors.New("the node has no pod range yet (spec.podCIDRs of the Node object, podCIDR of the configuration)")
+	}
+	var sets []any
+	var routes []any
+	for _, r := range ranges {
+		if r != r.Masked() || !usable(r) {
+			return nil, fmt.Errorf("pod range %s is none: want a network of at least four addresses, such as 10.244.0.0/24", r)
+		}
+		sets = append(sets, []any{map[string]any{"subnet": r.String()}})
+		to := "0.0.0.0/0"
+		if r.Addr().Is6() {
+			to = "::/0"
+		}
+		routes = append(routes, map[string]any{"dst": to})
+	}
+	plugins := []any{
+		map[string]any{
+			"type": "bridge", "bridge": ownBridge, "isGateway": true, "hairpinMode": true,
+			"ipam": map[string]any{"type": "host-local", "dataDir": filepath.Join(dir, "addresses"), "ranges": sets, "routes": routes},
+		},
+		map[string]any{"type": "portmap", "snat": true, "capabilities": map[string]bool{"portMappings": true}},
+		map[string]any{"type": "bandwidth", "capabilities": map[string]bool{"bandwidth": true}},
+	}
+	if forward {
+		plugins = append(plugins, map[string]any{"type": "firewall"})
+	}
+	return json.Marshal(map[string]any{"cniVersion": "1.0.0", "name": OwnName, "plugins": plugins})
+}
+
+// usable: host-local needs a network, a gateway, a pod's and a broadcast address.
+func usable(r netip.Prefix) bool { return r.IsValid() && r.Addr().BitLen()-r.Bits() >= 2 }

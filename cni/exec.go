@@ -1,0 +1,186 @@
+package cni
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/containernetworking/cni/pkg/invoke"
+	"github.com/containernetworking/cni/pkg/types"
+	"github.com/containernetworking/cni/pkg/version"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// callLimit is how long one plugin may take for one call, unless the configuration says otherwise.
+	callLimit = time.Minute
+	// maxOutput bounds what a plugin may print as its result, and maxComplaint what is kept of its standard error, in bytes.
+	maxOutput    = 1 << 20
+	maxComplaint = 4 << 10
+)
+
+// Call is one run of a plugin.
+type Call struct {
+	Plugin string        `json:"plugin"` // its type, such as bridge
+	Verb   string        `json:"verb"`   // ADD, CHECK, DEL, STATUS, GC
+	Took   time.Duration `json:"took"`   // ns
+	Err    string        `json:"err,omitempty"`
+}
+
+// runner runs plugins for libcni, and keeps account of the calls.
+type runner struct {
+	version.PluginDecoder
+	limit time.Duration
+	// observe is told of each call; nil for nobody.
+	observe func(Call)
+
+	mu    sync.Mutex
+	calls []Call
+}
+
+var _ invoke.Exec = (*runner)(nil)
+
+// FindInPath finds a plugin's program; see invoke.FindInPath.
+func (r *runner) FindInPath(plugin string, paths []string) (string, error) {
+	return invoke.FindInPath(plugin, paths)
+}
+
+// ExecPlugin runs a plugin in a process group of its own. When its time is over, the whole group is killed: plugins run
+// others, such as host-local, as children.
+func (r *runner) ExecPlugin(ctx context.Context, path string, stdin []byte, environ []string) ([]byte, error) {
+	call := Call{Plugin: filepath.Base(path), Verb: verbOf(environ)}
+	began := time.Now()
+	out, err := r.run(ctx, path, stdin, environ, &call)
+	call.Took = time.Since(began)
+	if err != nil {
+		call.Err = err.Error()
+	}
+	r.mu.Lock()
+	r.calls = append(r.calls, call)
+	r.mu.Unlock()
+	if r.observe != nil {
+		r.observe(call)
+	}
+	return out, err
+}
+
+func (r *runner) run(ctx context.Context, path string, stdin []byte, environ []string, call *Call) ([]byte, error) {
+	limit := r.limit
+	if limit <= 0 {
+		limit = callLimit
+	}
+	timed, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	var stdout, stderr *bounded
+	var err error
+	for try := 0; ; try++ {
+		stdout, stderr = &bounded{limit: maxOutput}, &bounded{limit: maxComplaint, forgiving: true}
+		cmd := command(timed, path, stdin, environ, stdout, stderr)
+		// A program that is just being written cannot be run: its installer is not finished.
+		if err = cmd.Run(); !errors.Is(err, unix.ETXTBSY) || try == 20 || !pause(timed, 100*time.Millisecond) {
+			break
+		}
+	}
+	switch {
+	case ctx.Err() != nil:
+		return nil, fmt.Errorf("plugin %s was stopped during %s: %w", call.Plugin, call.Verb, context.Cause(ctx))
+	case timed.Err() != nil:
+		return nil, fmt.Errorf("plugin %s did not finish %s within %s and was killed with all that it had started%s",
+			call.Plugin, call.Verb, limit, complaint(stderr))
+	case stdout.overflown:
+		return nil, fmt.Errorf("plugin %s printed more than %d bytes for %s", call.Plugin, maxOutput, call.Verb)
+	case err != nil:
+		return nil, pluginError(call, err, stdout, stderr)
+	case call.Verb == "ADD" && !json.Valid(stdout.Bytes()):
+		return nil, fmt.Errorf("plugin %s printed what is no JSON as its result: %s", call.Plugin, excerpt(stdout.Bytes()))
+	}
+	return stdout.Bytes(), nil
+}
+
+func command(ctx context.Context, path string, stdin []byte, environ []string, stdout, stderr *bounded) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, path)
+	cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr = environ, bytes.NewReader(stdin), stdout, stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return unix.Kill(-cmd.Process.Pid, unix.SIGKILL) }
+	cmd.WaitDelay = 2 * time.Second // somebody outside of the group may hold the pipes
+	return cmd
+}
+
+func pause(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
+	}
+}
+
+func verbOf(environ []string) string {
+	for _, e := range environ {
+		if verb, ok := strings.CutPrefix(e, "CNI_COMMAND="); ok {
+			return verb
+		}
+	}
+	return ""
+}
+
+// pluginError is what a failed plugin says of itself: an error of the CNI specification, or whatever it printed.
+func pluginError(call *Call, err error, stdout, stderr *bounded) error {
+	said := &types.Error{}
+	if json.Unmarshal(stdout.Bytes(), said) == nil && said.Msg != "" {
+		return said
+	}
+	text := fmt.Sprintf("plugin %s failed at %s: %v", call.Plugin, call.Verb, err)
+	if len(stdout.kept) > 0 {
+		text += "; it printed " + excerpt(stdout.Bytes())
+	}
+	return errors.New(text + complaint(stderr))
+}
+
+func complaint(stderr *bounded) string {
+	if len(stderr.kept) == 0 {
+		return ""
+	}
+	return "; it complained: " + excerpt(stderr.Bytes())
+}
+
+// excerpt quotes the beginning of a stranger's words.
+func excerpt(b []byte) string {
+	b = bytes.TrimSpace(b)
+	if len(b) > 300 {
+		return fmt.Sprintf("%.300q…", b)
+	}
+	return fmt.Sprintf("%q", b)
+}
+
+// bounded keeps the first limit bytes. The writer learns of more by an error, unless it is forgiving. The buffer is not
+// embedded: its ReadFrom would go past the bound.
+type bounded struct {
+	kept                 []byte
+	limit                int
+	overflown, forgiving bool
+}
+
+func (b *bounded) Bytes() []byte { return b.kept }
+
+func (b *bounded) Write(p []byte) (int, error) {
+	room := b.limit - len(b.kept)
+	if len(p) <= room {
+		b.kept = append(b.kept, p...)
+		return len(p), nil
+	}
+	b.kept = append(b.kept, p[:room]...)
+	b.overflown = true
+	if b.forgiving {
+		return len(p), nil
+	}
+	return room, errors.New("too much output")
+}

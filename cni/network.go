@@ -1,0 +1,200 @@
+package cni
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/containernetworking/cni/libcni"
+	"github.com/containernetworking/cni/pkg/utils"
+)
+
+// maxConfig bounds a network configuration, in bytes.
+const maxConfig = 1 << 20
+
+// Network is a network that sandboxes can be attached to: a chain of plugins.
+type Network = libcni.NetworkConfigList
+
+// versions are those of the CNI specification that libcni speaks; the first two are history.
+var versions = []string{"0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"}
+
+// extensions are those of files with network configurations, as runtimes take them.
+var extensions = []string{".conf", ".conflist", ".json"}
+
+// ParseNetwork reads a network configuration: a list of plugins ("conflist") or a single plugin's. The error says what is
+// wrong with it in words for the one who wrote it.
+func ParseNetwork(text []byte) (*Network, error) {
+	if len(text) > maxConfig {
+		return nil, fmt.Errorf("it has more than %d bytes", maxConfig)
+	}
+	if err := checkShape(text); err != nil {
+		return nil, err
+	}
+	list, err := parseList(text)
+	if err != nil {
+		return nil, err
+	}
+	return list, checkNetwork(list)
+}
+
+// checkShape finds what libcni would read past or report in terms of Go.
+func checkShape(text []byte) error {
+	var shape struct {
+		CNIVersion any               `json:"cniVersion"`
+		Plugins    []json.RawMessage `json:"plugins"`
+		Type       any               `json:"type"`
+	}
+	if err := json.Unmarshal(text, &shape); err != nil {
+		var syntax *json.SyntaxError
+		if errors.As(err, &syntax) {
+			return fmt.Errorf("it is no JSON: %w, at byte %d", err, syntax.Offset)
+		}
+		return fmt.Errorf("it is no network configuration: %w", err)
+	}
+	if len(shape.Plugins) == 0 && shape.Type == nil {
+		return errors.New(`it names no plugin: want "plugins" with at least one, or "type"`)
+	}
+	return nil
+}
+
+func parseList(text []byte) (list *Network, err error) {
+	defer func() { // libcni asserts types of what it has not looked at
+		if p := recover(); p != nil {
+			list, err = nil, fmt.Errorf("it is no network configuration: %v", p)
+		}
+	}()
+	var single struct {
+		Type string `json:"type"`
+	}
+	_ = json.Unmarshal(text, &single)
+	if single.Type == "" {
+		return libcni.NetworkConfFromBytes(text)
+	}
+	one, err := libcni.NetworkPluginConfFromBytes(text)
+	if err != nil {
+		return nil, err
+	}
+	return libcni.ConfListFromConf(one)
+}
+
+func checkNetwork(n *Network) error {
+	if err := utils.ValidateNetworkName(n.Name); err != nil {
+		return fmt.Errorf(`its "name" %q is none that a network may have: %s`, n.Name, err.Details)
+	}
+	if n.CNIVersion != "" && !slices.Contains(versions, n.CNIVersion) {
+		return fmt.Errorf(`its "cniVersion" %q is not known; want one of %s`, n.CNIVersion, strings.Join(versions[2:], ", "))
+	}
+	if len(n.Plugins) == 0 {
+		return errors.New("it names no plugin")
+	}
+	for i, p := range n.Plugins {
+		if p.Network.Type == "" || strings.ContainsAny(p.Network.Type, "/\x00") || p.Network.Type == "." || p.Network.Type == ".." {
+			return fmt.Errorf(`its plugin number %d has the "type" %q, which names no program`, i, p.Network.Type)
+		}
+	}
+	return nil
+}
+
+// programs are the plugins that a network needs, address management among them, each once.
+func programs(n *Network) []string {
+	var all []string
+	add := func(name string) {
+		if name != "" && !slices.Contains(all, name) {
+			all = append(all, name)
+		}
+	}
+	for _, p := range n.Plugins {
+		add(p.Network.Type)
+		add(p.Network.IPAM.Type)
+	}
+	return all
+}
+
+// missing names the plugins of a network that no directory holds.
+func missing(n *Network, dirs []string) []string {
+	var none []string
+	for _, name := range programs(n) {
+		if !runnable(name, dirs) {
+			none = append(none, name)
+		}
+	}
+	return none
+}
+
+func runnable(name string, dirs []string) bool {
+	for _, d := range dirs {
+		if fi, err := os.Stat(filepath.Join(d, name)); err == nil && fi.Mode().IsRegular() && fi.Mode()&0o111 != 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// readNetwork reads a file with a network configuration.
+func readNetwork(path string) (*Network, error) {
+	text, err := readBounded(path)
+	if err == nil {
+		var n *Network
+		if n, err = ParseNetwork(text); err == nil {
+			return n, nil
+		}
+	}
+	return nil, fmt.Errorf("network configuration %s: %w", path, err)
+}
+
+func readBounded(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, maxConfig+1))
+}
+
+// configFiles lists the files with network configurations in a directory, in the order in which runtimes look at them.
+func configFiles(dir string) ([]string, error) {
+	entries, err := os.ReadDir(dir) // sorted by name
+	if err != nil {
+		return nil, err
+	}
+	var files []string
+	for _, e := range entries {
+		if !e.IsDir() && slices.Contains(extensions, filepath.Ext(e.Name())) {
+			files = append(files, filepath.Join(dir, e.Name()))
+		}
+	}
+	return files, nil
+}
+
+// firstNetwork gives the configuration that runtimes take: the first one in the directory that can be read. The error says
+// of each file why it cannot, or that there is none.
+func firstNetwork(dir string) (file string, n *Network, err error) {
+	files, err := configFiles(dir)
+	if err != nil {
+		return "", nil, fmt.Errorf("look for a network configuration: %w", err)
+	}
+	var wrong []error
+	for _, f := range files {
+		if n, err := readNetwork(f); err == nil {
+			return f, n, errors.Join(wrong...)
+		} else {
+			wrong = append(wrong, err)
+		}
+	}
+	if len(wrong) == 0 {
+		wrong = append(wrong, fmt.Errorf("no network configuration (*.conflist, *.conf, *.json) is in %s: install a network add-on, "+
+			"or let nodelet be the network by --network=agent", dir))
+	}
+	return "", nil, errors.Join(wrong...)
+}
+
+// First gives the network that a runtime with this directory of configurations uses; nil if there is none that can be read.
+func First(confDir string) *Network {
+	_, n, _ := firstNetwork(confDir)
+	return n
+}

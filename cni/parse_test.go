@@ -1,0 +1,193 @@
+package cni
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/nodelet/nodelet/cni/shim"
+)
+
+func TestParseNetwork(t *testing.T) {
+	for text, want := range map[string]string{
+		`{`:                                 "it is no JSON",
+		``:                                  "it is no JSON",
+		`[]`:                                "it is no network configuration",
+		`{"cniVersion":"1.0.0","name":"a"}`: "it names no plugin",
+		`{"cniVersion":"1.0.0","name":"a","plugins":[]}`:                                              "it names no plugin",
+		`{"cniVersion":"1.0.0","name":"a","plugins":7}`:                                               "it is no network configuration",
+		`{"cniVersion":"1.0.0","name":"a","plugins":[7]}`:                                             "failed to parse plugin config 0",
+		`{"cniVersion":"1.0.0","name":"a","plugins":[{}]}`:                                            "missing 'type'",
+		`{"cniVersion":"1.0.0","plugins":[{"type":"x"}]}`:                                             "no name",
+		`{"cniVersion":"1.0.0","name":"a b","plugins":[{"type":"x"}]}`:                                `its "name" "a b"`,
+		`{"cniVersion":"9.1.0","name":"a","plugins":[{"type":"x"}]}`:                                  `its "cniVersion" "9.1.0" is not known`,
+		`{"cniVersion":1,"name":"a","plugins":[{"type":"x"}]}`:                                        "invalid cniVersion type",
+		`{"cniVersion":"1.0.0","name":"a","plugins":[{"type":"../../sh"}]}`:                           "names no program",
+		`{"cniVersion":"1.0.0","name":"a","type":"/bin/sh"}`:                                          "names no program",
+		`{"cniVersion":"1.0.0","name":"a","type":"x"}`:                                                "",
+		`{"cniVersion":"0.3.1","name":"a","plugins":[{"type":"x"}]}`:                                  "",
+		`{"cniVersion":"1.1.0","name":"a","plugins":[{"type":"x"},{"type":"y","ipam":{"type":"z"}}]}`: "",
+	} {
+		n, err := ParseNetwork([]byte(text))
+		switch {
+		case want == "" && err != nil:
+			t.Errorf("%s: %v", text, err)
+		case want == "" && n.Name != "a":
+			t.Errorf("%s: %+v", text, n)
+		case want != "" && (err == nil || !strings.Contains(err.Error(), want)):
+			t.Errorf("%s: %v; want an error with %q", text, err, want)
+		}
+	}
+	n, err := ParseNetwork([]byte(`{"name":"a","plugins":[{"type":"x"},{"type":"y","ipam":{"type":"x"}}]}`))
+	if err != nil || strings.Join(programs(n), " ") != "x y" {
+		t.Errorf("%v, %v", programs(n), err)
+	}
+}
+
+func TestParseSelections(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                       "",
+		"blue":                   "home/blue@net1",
+		" blue , far/green@eth1": "home/blue@net1 far/green@eth1",
+		"blue,blue":              "home/blue@net1 home/blue@net2",
+		`[{"name":"blue"}]`:      "home/blue@net1",
+		`[{"name":"blue","namespace":"far","interface":"x","mac":"m","ips":["1"],"infiniband-guid":"g"}]`: "far/blue@x",
+		"blue,":                       "!is no name of a network",
+		"Blue":                        "!is no name of a network",
+		"../blue":                     "!is no name of a network",
+		"blue@":                       "home/blue@net1",
+		"blue@a/b":                    "!interface",
+		"blue@lo":                     "!taken",
+		"blue@x,green@x":              "!taken",
+		"blue@averylonginterfacename": "!interface",
+		"[":                           "!is no list",
+		`[{"name":"blue"}] x`:         "!behind the list",
+		`{"name":"blue"}`:             "!is no name",
+		`[{"name":7}]`:                "!is no list",
+		`[{"name":"b","default-route":["10.0.0.1"]}]`: "!default-route is not supported",
+		strings.Repeat("a,", 40) + "a":                "!at most 32",
+	} {
+		all, err := ParseSelections(text, "home")
+		var got []string
+		for _, s := range all {
+			got = append(got, s.label()+"@"+s.IfName)
+		}
+		if bad, ok := strings.CutPrefix(want, "!"); ok {
+			if err == nil || !strings.Contains(err.Error(), bad) {
+				t.Errorf("%q: %v, %v; want an error with %q", text, got, err, bad)
+			}
+		} else if err != nil || strings.Join(got, " ") != want {
+			t.Errorf("%q: %v, %v; want %q", text, got, err, want)
+		}
+	}
+	all, err := ParseSelections(`[{"name":"b","mac":"m","ips":["1"],"infiniband-guid":"g","bandwidth":{"ingressRate":1},
+		"portMappings":[{"hostPort":1}],"deviceID":"d"}]`, "home")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c := all[0].capabilities(); len(c) != 6 || c["infinibandGUID"] != "g" || c["mac"] != "m" || c["deviceID"] != "d" {
+		t.Errorf("capabilities: %v", c)
+	}
+}
+
+func TestParseDefinition(t *testing.T) {
+	for text, want := range map[string]string{
+		`{"metadata":{"name":"blue","namespace":"x"},"spec":{"config":"{\"type\":\"a\"}"}}`:                "",
+		`{"metadata":{"name":"blue","namespace":"x"},"spec":{"config":"{\"name\":\"n\",\"type\":\"a\"}"}}`: "",
+		`{"metadata":{"name":"blue","namespace":"x"},"spec":{"config":"oops"}}`:                            "x/blue is no JSON object",
+		`{"metadata":{"name":"blue","namespace":"x"},"spec":{}}`:                                           "x/blue is empty",
+		`{"metadata":{"name":"blue","namespace":"x"},"spec":{"config":"{}"}}`:                              "names no plugin",
+		`oops`: "read the NetworkAttachmentDefinition",
+	} {
+		_, err := ParseDefinition([]byte(text))
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s: %v; want %q", text, err, want)
+		}
+	}
+}
+
+func FuzzParseNetwork(f *testing.F) {
+	f.Add([]byte(chain("a", "b")))
+	f.Add([]byte(`{"cniVersion":"1.0.0","name":"a","type":"x","capabilities":{"a":true},"cniVersions":["0.1.0"],"disableCheck":"true"}`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		n, err := ParseNetwork(text)
+		if err != nil {
+			return
+		}
+		flat, err := flatten(n, map[string]any{"a": "b"})
+		if err != nil {
+			return // odd "args"
+		}
+		again, err := ParseNetwork(flat)
+		if err != nil || again.Name != n.Name || len(again.Plugins) != len(n.Plugins) {
+			t.Fatalf("%q becomes %q: %v", text, flat, err)
+		}
+	})
+}
+
+func FuzzParseSelections(f *testing.F) {
+	f.Add("a,b/c@d")
+	f.Add(`[{"name":"blue","ips":["a"],"mac":"x","cni-args":{"a":{}}}]`)
+	f.Fuzz(func(t *testing.T, text string) {
+		all, err := ParseSelections(text, "home")
+		seen := map[string]bool{}
+		for _, s := range all {
+			if err == nil && (s.IfName == "" || seen[s.IfName] || strings.ContainsAny(s.label()[len(s.Namespace)+1:], "/\\ ")) {
+				t.Fatalf("%q: %+v", text, all)
+			}
+			seen[s.IfName] = true
+		}
+	})
+}
+
+// FuzzSocket: the quick reader finds what the real one finds, or nothing.
+func FuzzSocket(f *testing.F) {
+	f.Add(`{"a":{"socket":"/no"},"socket":"/yes","b":"\"socket\":\"/no\""}`)
+	f.Add(`{"socket" : "/yes" , "c":["socket",{"x":"}"}]}`)
+	f.Fuzz(func(t *testing.T, text string) {
+		got := shim.Socket(text)
+		var real struct {
+			Socket any `json:"socket"`
+		}
+		all := map[string]any{}
+		if json.Unmarshal([]byte(text), &real) != nil || json.Unmarshal([]byte(text), &all) != nil || got == "" {
+			return // what is no JSON did not come from a runtime
+		}
+		if want, _ := all["socket"].(string); got != want && strings.ToValidUTF8(got, "\uFFFD") != want {
+			t.Fatalf("%q: found %q, want %q", text, got, want)
+		}
+	})
+}
+
+func TestSocket(t *testing.T) {
+	for text, want := range map[string]string{
+		`{"runtimeConfig":{"io.kubernetes.cri.pod-annotations":{"socket":"/evil"}},"socket":"/good"}`: "/good",
+		`{"runtimeConfig":{"socket":"/evil"}}`:                                                        "",
+		`{"a":"socket","b":"/evil"}`:                                                                  "",
+		`{"a":"\"socket\":\"/evil\"","socket":"/good"}`:                                               "/good",
+		`{"socket":"/a","socket":"/b"}`:                                                               "",
+		`{"so\u0063ket":"/a","socket":"/b"}`:                                                          "",
+		`{"socket":"/a\u0041"}`:                                                                       "",
+		`[{"socket":"/a"}]`:                                                                           "",
+		`{"socket":7}`:                                                                                "",
+		`{"socket":"/a`:                                                                               "",
+	} {
+		if got := shim.Socket(text); got != want {
+			t.Errorf("%s: %q, want %q", text, got, want)
+		}
+	}
+}
+
+func TestRequestOverTheWire(t *testing.T) {
+	r := &shim.Request{Command: "ADD", ContainerID: "c", Config: strings.Repeat("x", 70000), Parent: "12"}
+	wire := r.Encode()
+	var back shim.Request
+	if n := shim.Length(wire); n != len(wire)-4 || !back.Decode(wire[4:]) || back != *r {
+		t.Errorf("came back as %+.100v", back)
+	}
+	for i := 4; i < 40; i++ {
+		if back.Decode(wire[4:i]) {
+			t.Errorf("%d bytes of a request are taken for a whole one", i)
+		}
+	}
+}

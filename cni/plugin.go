@@ -1,0 +1,64 @@
+package cni
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"path/filepath"
+	"slices"
+
+	"github.com/containernetworking/cni/pkg/types"
+
+	"github.com/nodelet/nodelet/cni/shim"
+)
+
+// settings are the fields of nodelet's own configuration among the runtime's; see Install.
+type settings struct {
+	CNIVersion string   `json:"cniVersion"`
+	Socket     string   `json:"socket"`
+	Dir        string   `json:"dir"`
+	BinDirs    []string `json:"binDirs"`
+}
+
+// Plugin does a call that package shim has left to main, prints what the CNI specification wants, and gives the exit code.
+// It asks the agent once more. Where that is away, a sandbox can still be taken off its networks; nothing else can be done.
+func Plugin(r *shim.Request, out io.Writer) int {
+	var s settings
+	if err := json.Unmarshal([]byte(r.Config), &s); err != nil || s.Socket == "" || s.Dir == "" {
+		return fail(out, s.CNIVersion, types.NewError(types.ErrInvalidNetworkConfig,
+			fmt.Sprintf(`the network configuration on standard input must be a JSON object with nodelet's "socket" and "dir": %v`, err), ""))
+	}
+	if !slices.Contains([]string{"ADD", "CHECK", "DEL", "STATUS", "GC"}, r.Command) {
+		return fail(out, s.CNIVersion, types.NewError(types.ErrInvalidEnvironmentVariables,
+			fmt.Sprintf("CNI_COMMAND is %q; want ADD, CHECK, DEL, STATUS, GC or VERSION", r.Command), ""))
+	}
+	if answer := shim.Ask(s.Socket, r); len(answer) > 0 {
+		_, _ = out.Write(answer[1:])
+		return int(answer[0])
+	}
+	if r.Command == "DEL" {
+		if err := offline(r, &s); err != nil {
+			return fail(out, s.CNIVersion, err)
+		}
+		return shim.Done
+	}
+	code := types.ErrTryAgainLater
+	if r.Command == "STATUS" {
+		code = codeNotAvailable
+	}
+	return fail(out, s.CNIVersion, types.NewError(code, fmt.Sprintf("nodelet does not answer at %s: is the agent running?", s.Socket), ""))
+}
+
+// offline does a DEL from the record of the sandbox, or else as the node's own network was last.
+func offline(r *shim.Request, s *settings) error {
+	d := NewDriver(DriverConfig{Dir: s.Dir, BinDirs: s.BinDirs, Log: slog.New(slog.DiscardHandler)})
+	own, _ := readNetwork(filepath.Join(s.Dir, ownFile))
+	return d.Detach(context.Background(), r.ContainerID, r.NetNS, unrecorded(r, own))
+}
+
+func fail(out io.Writer, version string, err error) int {
+	_, _ = out.Write(failure(version, err))
+	return shim.Failed
+}

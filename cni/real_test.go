@@ -1,0 +1,183 @@
+package cni
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nodelet/nodelet/test/testbed"
+)
+
+// pluginsEnv names the directory of the real plugins for a copy of this test that runs in a network namespace of its own.
+const pluginsEnv = "NODELET_CNI_PLUGINS"
+
+// TestRealPlugins attaches sandboxes to the network that nodelet makes by itself, with the real plugins, on both families.
+func TestRealPlugins(t *testing.T) {
+	if os.Getenv(pluginsEnv) != "" {
+		realPlugins(t)
+		return
+	}
+	if os.Geteuid() != 0 {
+		t.Skip("needs root for network namespaces")
+	}
+	cache, err := testbed.OpenCache(os.Stderr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	plugins, err := cache.Programs(t.Context(), "cni")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("unshare", "--net", os.Args[0], "-test.run=^TestRealPlugins$", "-test.v")
+	cmd.Env = append(os.Environ(), pluginsEnv+"="+plugins)
+	out, err := cmd.CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "--- PASS: TestRealPlugins") {
+		t.Fatalf("in a network namespace of its own: %v\n%s", err, out)
+	}
+}
+
+func realPlugins(t *testing.T) {
+	sh(t, "ip", "link", "set", "lo", "up")
+	dir := t.TempDir()
+	d := NewDriver(DriverConfig{Dir: dir, BinDirs: []string{os.Getenv(pluginsEnv)}, Log: discard()})
+	ranges := []netip.Prefix{netip.MustParsePrefix("10.55.0.0/29"), netip.MustParsePrefix("fd55::/64")}
+	text, err := Default(dir, ranges, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := ParseNetwork(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ports := map[string]any{"portMappings": []map[string]any{{"hostPort": 8088, "containerPort": 80, "protocol": "tcp"}},
+		"bandwidth": map[string]any{"ingressRate": 8000000, "ingressBurst": 8000000}}
+	attach := func(id string) (*Record, error) {
+		rec := &Record{Sandbox: id, NetNS: namespace(t), Boot: BootID(), Runtime: processOf(os.Getpid()), Began: time.Now()}
+		return rec, d.Attach(t.Context(), rec, []Wanted{{Network: n, IfName: "eth0", Capabilities: ports}})
+	}
+	first, err := attach("s1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ports = nil
+	second, err := attach("s2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, to := range []string{"10.55.0.2", "fd55::2"} {
+		// A refusal comes from the other end; an IPv6 address takes a moment until it may be used.
+		sh(t, "nsenter", "--net="+second.NetNS, "timeout", "20", "bash", "-c",
+			"until (exec 3<>/dev/tcp/"+to+"/9) 2>&1 | grep refused; do sleep 0.1; done")
+	}
+	result, err := first.Attachments[0].result()
+	if err != nil || len(result.IPs) != 2 {
+		t.Fatalf("result %+v, %v", result, err)
+	}
+	// The plugins' own check passes, and finds what is taken away.
+	if err := d.Check(t.Context(), "s1"); err != nil {
+		t.Errorf("check of a sandbox that is as it was made: %v", err)
+	}
+	sh(t, "nsenter", "--net="+first.NetNS, "ip", "route", "del", "default")
+	if err := d.Check(t.Context(), "s1"); err == nil || !strings.Contains(err.Error(), "0.0.0.0") {
+		t.Errorf("check without default route: %v", err)
+	}
+	// Three addresses are left of the six; when all are taken by sandboxes that are gone, they come back.
+	for i := range 3 {
+		if _, err := attach(fmt.Sprintf("gone%d", i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := attach("last"); err == nil || !strings.Contains(err.Error(), noAddresses) {
+		t.Fatalf("with all addresses taken: %v", err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "addresses", OwnName, "10.55.0.7"), []byte("never-seen\r\neth0"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	records, err := d.Records()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range records {
+		if strings.HasPrefix(r.Sandbox, "gone") {
+			r.Boot = "another"
+			if err := d.store.write(r); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	reaped, err := d.Reap(t.Context(), Alive{Own: n})
+	if err != nil || len(reaped.Sandboxes) != 3 || !slices.Equal(reaped.Addresses, []string{"10.55.0.7"}) {
+		t.Errorf("reaped %+v, %v", reaped, err)
+	}
+	for _, id := range []string{"s1", "s2"} {
+		if err := d.Detach(t.Context(), id, "", nil); err != nil {
+			t.Error(err)
+		}
+	}
+	if left, _ := filepath.Glob(filepath.Join(dir, "addresses", OwnName, "[0-9f]*")); len(left) != 0 {
+		t.Errorf("addresses left: %q", left)
+	}
+	if left := sh(t, "ip", "-o", "link", "show", "master", ownBridge); left != "" {
+		t.Errorf("interfaces left:\n%s", left)
+	}
+	if left := sh(t, "iptables-save", "-t", "nat"); strings.Contains(left, "8088") {
+		t.Errorf("rules left:\n%s", left)
+	}
+	masqueradeTwice(t, ranges)
+}
+
+func masqueradeTwice(t *testing.T, ranges []netip.Prefix) {
+	t.Helper()
+	for range 2 {
+		if err := Masquerade(context.Background(), ranges, Private); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for tool, want := range map[string]string{"iptables-save": "-A POSTROUTING -s 10.55.0.0/29 ", "ip6tables-save": "-A POSTROUTING -s fd55::/64 "} {
+		out := sh(t, tool, "-t", "nat")
+		if strings.Count(out, want) != 1 || strings.Count(out, "-A NODELET-MASQ -j MASQUERADE") != 1 {
+			t.Errorf("%s:\n%s", tool, out)
+		}
+	}
+	if DropsForwarded(context.Background()) {
+		t.Error("a firewall without rules is said to drop what it forwards")
+	}
+	sh(t, "iptables", "-P", "FORWARD", "DROP")
+	if !DropsForwarded(context.Background()) {
+		t.Error("a firewall that drops what it forwards is not recognised")
+	}
+}
+
+// namespace makes a network namespace that ends with the test.
+func namespace(t *testing.T) string {
+	t.Helper()
+	cmd := exec.Command("unshare", "--net", "sh", "-c", "echo; exec sleep 600")
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	if _, err := out.Read(make([]byte, 1)); err != nil { // it is in its namespace now
+		t.Fatal(err)
+	}
+	return fmt.Sprintf("/proc/%d/ns/net", cmd.Process.Pid)
+}
+
+func sh(t *testing.T, name string, args ...string) string {
+	t.Helper()
+	out, err := exec.Command(name, args...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s %s: %v\n%s", name, strings.Join(args, " "), err, out)
+	}
+	return string(out)
+}

@@ -1,0 +1,263 @@
+package cni
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// crashEnv names the directory in which a copy of this test attaches a sandbox until it is killed.
+const crashEnv = "NODELET_CNI_CRASH"
+
+func TestReap(t *testing.T) {
+	b := newBench(t)
+	b.plugin("first", answer)
+	n := b.network(fmt.Sprintf(`{"cniVersion":"1.0.0","name":"net","plugins":[{"type":"first","ipam":{"type":"host-local","dataDir":%q}}]}`, b.dir))
+	change := map[string]func(*Record){
+		"alive":          func(*Record) {},
+		"known":          func(r *Record) { r.NetNS = "/nowhere" }, // the runtime will see to it
+		"other-boot":     func(r *Record) { r.Boot = "another" },
+		"no-namespace":   func(r *Record) { r.NetNS = "/nowhere" },
+		"runtime-gone":   func(r *Record) { r.Runtime.Start = "7" },
+		"old-and-nobody": func(r *Record) { r.Began = time.Now().Add(-time.Hour) },
+	}
+	addresses := filepath.Join(b.dir, "net")
+	if err := os.MkdirAll(addresses, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	reserve := func(ip, id string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(addresses, ip), []byte(id+"\r\neth0"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, file := range []string{"lock", "last_reserved_ip.0"} {
+		if err := os.WriteFile(filepath.Join(addresses, file), nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for id, f := range change {
+		if err := b.attach(id, n); err != nil {
+			t.Fatal(err)
+		}
+		rec, err := b.store.read(id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f(rec)
+		if err := b.store.write(rec); err != nil {
+			t.Fatal(err)
+		}
+	}
+	reserve("10.9.0.2", "alive")
+	reserve("10.9.0.3", "known")
+	reserve("10.9.0.4", "never-heard-of")
+	reserve("fd00::4", "")
+	reserve("10.9.0.5", "unrecorded-but-known")
+	live := map[string]bool{"known": false, "unrecorded-but-known": true}
+	for _, foreign := range []bool{true, false} {
+		r, err := b.Reap(context.Background(), Alive{Sandboxes: live, Own: n})
+		if foreign {
+			r, err = b.Reap(context.Background(), Alive{Sandboxes: live, Foreign: n})
+		}
+		if err != nil || foreign && len(r.Addresses) != 0 {
+			t.Fatalf("%+v, %v", r, err)
+		}
+	}
+	if got := b.kept(); !slices.Equal(got, []string{"alive", "known"}) {
+		t.Errorf("on record: %q", got)
+	}
+	left, err := filepath.Glob(filepath.Join(addresses, "*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range left {
+		left[i] = filepath.Base(left[i])
+	}
+	if want := []string{"10.9.0.2", "10.9.0.3", "10.9.0.5", "last_reserved_ip.0", "lock"}; !slices.Equal(left, want) {
+		t.Errorf("addresses %q, want %q", left, want)
+	}
+}
+
+// An agent that is killed while it attaches a sandbox leaves a record of what it has begun; the next one gives it back.
+func TestKilledWhileAttaching(t *testing.T) {
+	if dir := os.Getenv(crashEnv); dir != "" {
+		b := &bench{t: t, dir: dir}
+		b.Driver = NewDriver(DriverConfig{Dir: filepath.Join(dir, "state"), BinDirs: []string{dir}, Log: discard()})
+		_ = b.attach("s1", b.network(chain("first", "slow")))
+		return
+	}
+	b := newBench(t)
+	b.plugin("first", answer)
+	b.plugin("slow", `[ "$CNI_COMMAND" = ADD ] || exit 0
+echo $$ >DIR/slow.pid; mv DIR/slow.pid DIR/slow.begun; exec sleep 600`)
+	cmd := exec.Command(os.Args[0], "-test.run=^TestKilledWhileAttaching$")
+	cmd.Env = append(os.Environ(), crashEnv+"="+b.dir)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var pid int
+	for end := time.Now().Add(30 * time.Second); pid == 0 && time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		text, _ := os.ReadFile(filepath.Join(b.dir, "slow.begun"))
+		_, _ = fmt.Sscan(string(text), &pid)
+	}
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait()
+	if pid == 0 {
+		t.Fatal("the plugin was never run")
+	}
+	_ = unix.Kill(pid, unix.SIGKILL) // it outlives its agent
+	rec, err := b.store.read("s1")
+	if err != nil || rec == nil || rec.Whole {
+		t.Fatalf("record %+v, %v", rec, err)
+	}
+	r, err := b.Reap(context.Background(), Alive{}) // the "runtime" of the record was the one that was killed
+	if err != nil || !slices.Equal(r.Sandboxes, []string{"s1"}) || len(b.kept()) != 0 {
+		t.Errorf("reaped %+v, %v; on record %q", r, err, b.kept())
+	}
+	want := "ADD first s1 eth0, ADD slow s1 eth0, DEL slow s1 eth0, DEL first s1 eth0"
+	if got := strings.Join(b.calls(), ", "); got != want {
+		t.Errorf("calls %s, want %s", got, want)
+	}
+}
+
+func TestSourceFollowsItsFile(t *testing.T) {
+	dir := t.TempDir()
+	bin, conf := filepath.Join(dir, "bin"), filepath.Join(dir, "conf.d", "net.conflist")
+	changed := make(chan struct{}, 100)
+	s := NewSource(SourceConfig{Dir: filepath.Join(dir, "state"), Conf: conf, BinDirs: []string{bin}, Log: discard(),
+		Changed: func() { changed <- struct{}{} }})
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { s.Run(ctx); close(done) }()
+	defer func() { cancel(); <-done }()
+	step := func(want string, do func() error) {
+		t.Helper()
+		if err := do(); err != nil {
+			t.Fatal(err)
+		}
+		for {
+			n, err := s.Now()
+			if err != nil && strings.Contains(err.Error(), want) || n != nil && "="+n.Name == want {
+				return
+			}
+			select {
+			case <-changed:
+			case <-time.After(30 * time.Second):
+				t.Fatalf("now %v, %v; want %q", n, err, want)
+			}
+		}
+	}
+	write := func(path, text string, mode os.FileMode) func() error {
+		return func() error {
+			if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+				return err
+			}
+			return writeAtomic(path, []byte(text), mode)
+		}
+	}
+	step("no such file", func() error { return nil })
+	step(`needs the plugin "one"`, write(conf, `{"cniVersion":"1.0.0","name":"a","type":"one"}`, 0o644))
+	step("=a", write(filepath.Join(bin, "one"), "x", 0o755))
+	step("=b", write(conf, `{"cniVersion":"1.0.0","name":"b","type":"one"}`, 0o644))
+	step("it is no JSON", write(conf, `{"cniVersion":`, 0o644))
+	step("=c", write(conf, `{"cniVersion":"1.0.0","name":"c","type":"one"}`, 0o644))
+	step(`needs the plugin "one"`, func() error { return os.Remove(filepath.Join(bin, "one")) })
+	if n, err := readNetwork(filepath.Join(dir, "state", ownFile)); err != nil || n.Name != "c" {
+		t.Errorf("kept for a DEL without the agent: %v, %v", n, err)
+	}
+}
+
+func TestWatcherNamesWhatIsMissing(t *testing.T) {
+	dir := t.TempDir()
+	d := Dirs{Conf: filepath.Join(dir, "net.d"), Bins: []string{filepath.Join(dir, "bin")}}
+	w := NewWatcher(func() {}, discard())
+	for _, step := range []struct {
+		file, text     string
+		ready, unready string // what Problem says when the runtime is ready, and when not
+	}{
+		{"", "", "", "look for a network configuration: open " + d.Conf},
+		{"net.d/README", "x", "", "no network configuration"},
+		{"net.d/20-b.conflist", chain("flannel"), `plugin "flannel", which is in none of`, `plugin "flannel"`},
+		{"net.d/10-a.conf", "oops", `plugin "flannel", which is in none of`, "10-a.conf: it is no JSON"},
+		{"bin/flannel", "x", "", "10-a.conf: it is no JSON"},
+		{"net.d/10-a.conf", `{"name":"a","type":"flannel","ipam":{"type":"dhcp"}}`, `plugin "dhcp"`, `plugin "dhcp"`},
+		{"bin/dhcp", "x", "", ""},
+	} {
+		if step.file != "" {
+			path := filepath.Join(dir, step.file)
+			if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := writeAtomic(path, []byte(step.text), 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w.look(d)
+		for ready, want := range map[bool]string{true: step.ready, false: step.unready} {
+			if err := w.Problem(ready); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+				t.Errorf("after %s, runtime ready %v: %v; want %q", step.file, ready, err, want)
+			}
+		}
+	}
+	told := RuntimeDirs(map[string]string{"config": `{"cni":{"binDirs":["/a","/b"],"confDir":"/c"}}`})
+	if told.Conf != "/c" || !slices.Equal(told.Bins, []string{"/a", "/b"}) {
+		t.Errorf("the runtime's directories: %+v", told)
+	}
+	if old := RuntimeDirs(map[string]string{"config": `{"cni":{"binDir":"/a"}}`}); !slices.Equal(old.Bins, []string{"/a"}) {
+		t.Errorf("the directories of an older containerd: %+v", old)
+	}
+}
+
+func TestInstall(t *testing.T) {
+	dir := t.TempDir()
+	c := InstallConfig{ConfDir: filepath.Join(dir, "net.d"), BinDir: filepath.Join(dir, "bin"), Program: "/usr/bin/nodelet", Socket: "/s", Dir: "/d"}
+	if !Vacant(c.ConfDir) {
+		t.Error("a directory that is not there is not vacant")
+	}
+	var before os.FileInfo
+	for i := range 2 {
+		if err := Install(c); err != nil {
+			t.Fatal(err)
+		}
+		after, err := os.Stat(filepath.Join(c.ConfDir, installedFile))
+		if err != nil || i == 1 && !os.SameFile(before, after) {
+			t.Errorf("written anew though nothing has changed (%v)", err)
+		}
+		before = after
+	}
+	if to, err := os.Readlink(filepath.Join(c.BinDir, "nodelet-cni")); err != nil || to != c.Program {
+		t.Errorf("plugin is %q, %v", to, err)
+	}
+	if !Vacant(c.ConfDir) {
+		t.Error("nodelet's own configuration is in its own way")
+	}
+	other := filepath.Join(c.ConfDir, "00-a.conflist")
+	if err := os.WriteFile(other, []byte(chain("x")), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := Install(c); err == nil || !strings.Contains(err.Error(), "00-a.conflist before 00-nodelet.conflist") {
+		t.Errorf("with another configuration first: %v", err)
+	}
+	if Vacant(c.ConfDir) {
+		t.Error("vacant in spite of another configuration")
+	}
+	for _, want := range []bool{true, false} {
+		if removed, err := Uninstall(c.ConfDir); removed != want || err != nil {
+			t.Errorf("uninstall: %v, %v", removed, err)
+		}
+	}
+	if _, err := os.Stat(other); err != nil {
+		t.Error(err)
+	}
+}

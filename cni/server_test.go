@@ -1,0 +1,292 @@
+package cni
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/nodelet/nodelet/cni/shim"
+)
+
+// service is a server with the plugin installed as for a runtime.
+type service struct {
+	*bench
+	conf     string // the runtime's directory of configurations
+	bin      string // and of plugins
+	ownErr   error
+	own      *Network
+	more     map[string]*Network
+	attached []*Record
+	stop     func()
+}
+
+func newService(t *testing.T) *service {
+	t.Helper()
+	s := &service{bench: newBench(t), more: map[string]*Network{}}
+	s.conf, s.bin = filepath.Join(s.dir, "net.d"), filepath.Join(s.dir, "bin")
+	s.plugin("first", answer)
+	s.own = s.network(chain("first"))
+	program, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	state := filepath.Join(s.dir, "state")
+	if err := Install(InstallConfig{ConfDir: s.conf, BinDir: s.bin, Program: program, Socket: s.socket(), Dir: state,
+		BinDirs: []string{s.bench.dir}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(state, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := writeAtomic(filepath.Join(state, ownFile), s.own.Bytes, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.start()
+	t.Cleanup(func() { s.stop() })
+	return s
+}
+
+func (s *service) socket() string { return filepath.Join(s.dir, "state", "agent.sock") }
+
+func (s *service) start() {
+	s.t.Helper()
+	server := NewServer(ServerConfig{Socket: s.socket(), Driver: s.Driver, Log: discard(),
+		Own:        func() (*Network, error) { return s.own, s.ownErr },
+		Additional: s.additional,
+		Attached:   func(r *Record) { s.attached = append(s.attached, r) },
+	})
+	listener, err := listen(s.socket())
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- server.accept(ctx, listener) }()
+	s.stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			s.t.Error(err)
+		}
+	})
+}
+
+func (s *service) additional(_ context.Context, sel *Selection) (*Network, error) {
+	if n := s.more[sel.label()]; n != nil {
+		return n, nil
+	}
+	return nil, fmt.Errorf("there is no such network")
+}
+
+// call runs the plugin as a runtime does, with what libcni would put into the configuration.
+func (s *service) call(verb, sandbox string, inject map[string]any) (map[string]any, error) {
+	s.t.Helper()
+	text, err := os.ReadFile(filepath.Join(s.conf, installedFile))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	var list struct {
+		Plugins []map[string]any `json:"plugins"`
+	}
+	if err := json.Unmarshal(text, &list); err != nil {
+		s.t.Fatal(err)
+	}
+	config := list.Plugins[0]
+	config["name"], config["cniVersion"] = "nodelet", "1.0.0"
+	for k, v := range inject {
+		config[k] = v
+	}
+	stdin, err := json.Marshal(config)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return s.raw(verb, sandbox, stdin)
+}
+
+func (s *service) raw(verb, sandbox string, stdin []byte) (map[string]any, error) {
+	s.t.Helper()
+	cmd := exec.Command(filepath.Join(s.bin, shim.Name))
+	cmd.Env = append(os.Environ(), "CNI_COMMAND="+verb, "CNI_CONTAINERID="+sandbox, "CNI_NETNS=/proc/self/ns/net", "CNI_IFNAME=eth0",
+		"CNI_PATH="+s.bin, "CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE=space;K8S_POD_NAME=pod;K8S_POD_UID=uid-1;K8S_POD_INFRA_CONTAINER_ID="+sandbox)
+	cmd.Stdin = bytes.NewReader(stdin)
+	out, err := cmd.Output()
+	result := map[string]any{}
+	if len(out) > 0 {
+		if e := json.Unmarshal(out, &result); e != nil {
+			s.t.Fatalf("the plugin printed no JSON: %q", out)
+		}
+	}
+	if err != nil {
+		return result, fmt.Errorf("%v: %v", result["msg"], err)
+	}
+	return result, nil
+}
+
+func TestCallsThroughThePlugin(t *testing.T) {
+	s := newService(t)
+	result, err := s.call("ADD", "s1", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ips, _ := json.Marshal(result["ips"]); !strings.Contains(string(ips), "10.9.0.2/24") || result["cniVersion"] != "1.0.0" {
+		t.Errorf("result %v", result)
+	}
+	rec, err := s.store.read("s1")
+	if err != nil || !rec.Whole || rec.Pod != (Pod{Namespace: "space", Name: "pod", UID: "uid-1"}) || rec.Runtime.PID != os.Getpid() {
+		t.Errorf("record %+v, %v", rec, err)
+	}
+	if _, err := s.call("CHECK", "s1", nil); err != nil {
+		t.Error(err)
+	}
+	if _, err := s.call("STATUS", "", nil); err != nil {
+		t.Error(err)
+	}
+	for range 2 {
+		if _, err := s.call("DEL", "s1", nil); err != nil {
+			t.Error(err)
+		}
+	}
+	want := []string{"ADD first s1 eth0", "CHECK first s1 eth0", "DEL first s1 eth0", "DEL first s1 eth0"}
+	if got := s.calls(); !slices.Equal(got, want) {
+		t.Errorf("calls %q, want %q", got, want)
+	}
+	if v, err := s.call("VERSION", "", nil); err != nil || len(v["supportedVersions"].([]any)) != 5 {
+		t.Errorf("VERSION: %v, %v", v, err)
+	}
+}
+
+// Results are written in the version that the runtime asks for.
+func TestResultInOtherVersions(t *testing.T) {
+	s := newService(t)
+	for _, v := range []string{"0.3.1", "0.4.0", "1.0.0", "1.1.0"} {
+		result, err := s.call("ADD", "s"+v, map[string]any{"cniVersion": v})
+		if err != nil || result["cniVersion"] != v {
+			t.Errorf("version %s: %v, %v", v, result, err)
+		}
+	}
+	if result, err := s.call("ADD", "s9", map[string]any{"cniVersion": "9.0.0"}); err == nil || len(s.kept()) != 4 {
+		t.Errorf("version 9.0.0: %v, %v; on record: %q", result, err, s.kept())
+	}
+}
+
+// While the agent is away, a sandbox can be taken off its networks; nothing else can be done.
+func TestPluginWithoutAgent(t *testing.T) {
+	s := newService(t)
+	if _, err := s.call("ADD", "s1", nil); err != nil {
+		t.Fatal(err)
+	}
+	s.stop()
+	for verb, code := range map[string]float64{"ADD": 11, "CHECK": 11, "GC": 11, "STATUS": 50} {
+		if result, err := s.call(verb, "s2", nil); err == nil || result["code"] != code {
+			t.Errorf("%s without an agent: %v, %v", verb, result, err)
+		}
+	}
+	for _, sandbox := range []string{"s1", "never-seen"} {
+		if _, err := s.call("DEL", sandbox, nil); err != nil {
+			t.Error(err)
+		}
+	}
+	want := []string{"ADD first s1 eth0", "DEL first s1 eth0", "DEL first never-seen eth0"}
+	if got := s.calls(); !slices.Equal(got, want) || len(s.kept()) != 0 {
+		t.Errorf("calls %q, want %q; on record: %q", got, want, s.kept())
+	}
+}
+
+func TestRefusedCalls(t *testing.T) {
+	s := newService(t)
+	for name, c := range map[string]struct {
+		verb, sandbox string
+		inject        map[string]any
+		want          string
+	}{
+		"sandbox":     {"ADD", "../../etc", nil, "invalid characters"},
+		"no sandbox":  {"DEL", "", nil, "missing containerID"},
+		"verb":        {"DANCE", "s1", nil, `CNI_COMMAND "DANCE" is not known`},
+		"unrecorded":  {"CHECK", "s1", nil, "no record of sandbox s1"},
+		"annotation":  {"ADD", "s1", annotated("a/b/c"), "is no name of a network"},
+		"unknown":     {"ADD", "s1", annotated("blue"), "network space/blue of the pod's annotation: there is no such network"},
+		"taken":       {"ADD", "s1", annotated("blue@eth0"), `interface "eth0" of network space/blue is taken`},
+		"bad list":    {"ADD", "s1", annotated(`[{"name":"blue","nmae":1}]`), "unknown field"},
+		"wrong shape": {"ADD", "s1", map[string]any{"runtimeConfig": "x"}, "read the network configuration"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			result, err := s.call(c.verb, c.sandbox, c.inject)
+			if err == nil || !strings.Contains(err.Error(), c.want) || result["code"] == nil {
+				t.Errorf("%v, %v; want an error with %q", result, err, c.want)
+			}
+		})
+	}
+	for _, stdin := range []string{"", "{", "[]", `{"socket":7}`, `{"socket":"/nowhere"}`} {
+		if result, err := s.raw("ADD", "s1", []byte(stdin)); err == nil || result["code"] != float64(7) {
+			t.Errorf("standard input %q: %v, %v", stdin, result, err)
+		}
+	}
+	s.ownErr = fmt.Errorf("no pod range yet")
+	if result, err := s.call("ADD", "s1", nil); err == nil || result["code"] != float64(11) || !strings.Contains(err.Error(), "no pod range yet") {
+		t.Errorf("not ready: %v, %v", result, err)
+	}
+	if result, err := s.call("STATUS", "", nil); err == nil || result["code"] != float64(50) {
+		t.Errorf("not ready: %v, %v", result, err)
+	}
+	if got := s.kept(); len(got) != 0 {
+		t.Errorf("on record: %q", got)
+	}
+}
+
+func annotated(networks string) map[string]any {
+	return map[string]any{"runtimeConfig": map[string]any{podAnnotations: map[string]string{NetworksAnnotation: networks}}}
+}
+
+func TestAdditionalNetworks(t *testing.T) {
+	s := newService(t)
+	s.plugin("other", strings.ReplaceAll(answer, "10.9.0", "10.8.0"))
+	s.more["space/blue"] = s.network(`{"cniVersion":"1.0.0","name":"blue-net","type":"other"}`)
+	s.more["far/green"] = s.network(`{"cniVersion":"1.0.0","name":"green-net","type":"other"}`)
+	if _, err := s.call("ADD", "s1", annotated("blue, far/green@eth7")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.call("DEL", "s1", nil); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"ADD first s1 eth0", "ADD other s1 net1", "ADD other s1 eth7", "DEL other s1 eth7", "DEL other s1 net1", "DEL first s1 eth0"}
+	if got := s.calls(); !slices.Equal(got, want) {
+		t.Errorf("calls %q, want %q", got, want)
+	}
+	text, err := s.attached[0].StatusText()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []networkStatus
+	if err := json.Unmarshal([]byte(text), &all); err != nil {
+		t.Fatal(err)
+	}
+	if len(all) != 3 || all[0].Name != "net" || !all[0].Default || all[0].IPs[0] != "10.9.0.2" ||
+		all[1].Name != "space/blue" || all[1].Default || all[1].Interface != "net1" || all[1].IPs[0] != "10.8.0.2" ||
+		all[1].MAC != "0a:00:00:00:00:01" || all[1].Gateway[0] != "10.8.0.1" || all[2].Name != "far/green" || all[2].Interface != "eth7" {
+		t.Errorf("status annotation:\n%s", text)
+	}
+}
+
+// The runtime names what it knows; all else is detached.
+func TestGC(t *testing.T) {
+	s := newService(t)
+	for _, id := range []string{"s1", "s2", "s3"} {
+		if _, err := s.call("ADD", id, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	valid := []map[string]string{{"containerID": "s2", "ifname": "eth0"}}
+	if _, err := s.call("GC", "", map[string]any{"cni.dev/valid-attachments": valid}); err != nil {
+		t.Fatal(err)
+	}
+	if got := s.kept(); !slices.Equal(got, []string{"s2"}) {
+		t.Errorf("on record: %q", got)
+	}
+}

@@ -1,0 +1,199 @@
+// Package shim is the quick way in for nodelet's program where the runtime runs it as a CNI plugin, under the name
+// nodelet-cni: it hands the call to the agent over a unix socket, prints the answer, and ends the process.
+//
+// It owns nothing and decides nothing. Its init runs before that of the agent's many packages, which would take longer than
+// the call; for this it imports nothing but os and syscall, and house_test.go holds it to that. Whatever is out of the
+// ordinary (no agent, a call it cannot read) it leaves to main, which asks Pending. The runtime calls it; a crash leaves
+// nothing of its own behind.
+package shim
+
+import (
+	"os"
+	"syscall"
+)
+
+// Name is the name under which the program is a CNI plugin.
+const Name = "nodelet-cni"
+
+// VersionText answers the verb VERSION.
+const VersionText = `{"cniVersion":"1.1.0","supportedVersions":["0.3.0","0.3.1","0.4.0","1.0.0","1.1.0"]}` + "\n"
+
+// Bounds of what goes over the socket, in bytes.
+const (
+	MaxRequest = 4 << 20
+	MaxAnswer  = 4 << 20
+)
+
+// patience is how many seconds the agent may take for a call; each plugin that it runs has a shorter time of its own.
+const patience = 600
+
+// Request is a call of the plugin.
+type Request struct {
+	Command, ContainerID, NetNS, IfName, Args string // CNI_…
+	// Config is the standard input: the network's configuration.
+	Config string
+	// Parent is the number of the process that asks: the runtime.
+	Parent string
+}
+
+// Fields gives the parts of a request in the order in which they go over the socket.
+func (r *Request) Fields() []*string {
+	return []*string{&r.Command, &r.ContainerID, &r.NetNS, &r.IfName, &r.Args, &r.Config, &r.Parent}
+}
+
+// Encode writes a request as its length, then each field with its length before it; lengths have four bytes, the highest
+// first.
+func (r *Request) Encode() []byte {
+	body := make([]byte, 4, 4096)
+	for _, f := range r.Fields() {
+		body = append(appendLength(body, len(*f)), *f...)
+	}
+	copy(body, appendLength(nil, len(body)-4))
+	return body
+}
+
+// Decode reads what Encode has written behind the first length; false if it is something else.
+func (r *Request) Decode(body []byte) bool {
+	for _, f := range r.Fields() {
+		if len(body) < 4 {
+			return false
+		}
+		n := Length(body)
+		if body = body[4:]; n > len(body) {
+			return false
+		}
+		*f, body = string(body[:n]), body[n:]
+	}
+	return len(body) == 0
+}
+
+func appendLength(b []byte, n int) []byte {
+	return append(b, byte(n>>24), byte(n>>16), byte(n>>8), byte(n))
+}
+
+// Length reads a length of four bytes.
+func Length(b []byte) int { return int(b[0])<<24 | int(b[1])<<16 | int(b[2])<<8 | int(b[3]) }
+
+// First bytes of an answer. What follows goes to standard output: a result, or an error. They are exit codes as well.
+const (
+	Done   = 0
+	Failed = 1
+)
+
+var pending *Request
+
+// Pending gives the call that is left for main; nil where the program was not started as a plugin.
+func Pending() *Request { return pending }
+
+func init() {
+	if len(os.Args) == 0 || base(os.Args[0]) != Name {
+		return
+	}
+	if r, code := quick(); code >= 0 {
+		os.Exit(code)
+	} else {
+		pending = r
+	}
+}
+
+// quick does a call. Exit code -1 leaves it to main.
+func quick() (r *Request, code int) {
+	r = &Request{Command: os.Getenv("CNI_COMMAND"), ContainerID: os.Getenv("CNI_CONTAINERID"), NetNS: os.Getenv("CNI_NETNS"),
+		IfName: os.Getenv("CNI_IFNAME"), Args: os.Getenv("CNI_ARGS"), Parent: decimal(os.Getppid())}
+	if r.Command == "VERSION" {
+		_, _ = os.Stdout.WriteString(VersionText)
+		return r, 0
+	}
+	r.Config = string(readAll(0, MaxRequest))
+	socket := Socket(r.Config)
+	if socket == "" {
+		return r, -1
+	}
+	answer := Ask(socket, r)
+	if len(answer) == 0 {
+		return r, -1
+	}
+	if _, err := os.Stdout.Write(answer[1:]); err != nil {
+		return r, Failed
+	}
+	return r, int(answer[0])
+}
+
+// Ask puts a request to the agent; the answer is empty where there is none. The connection stays open until it is here: the
+// agent takes its end for the end of the caller, and undoes what nobody waits for any more.
+func Ask(socket string, r *Request) []byte {
+	request := r.Encode()
+	fd, err := syscall.Socket(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil
+	}
+	defer syscall.Close(fd)
+	if syscall.Connect(fd, &syscall.SockaddrUnix{Name: socket}) != nil {
+		return nil
+	}
+	_ = syscall.SetsockoptTimeval(fd, syscall.SOL_SOCKET, syscall.SO_RCVTIMEO, &syscall.Timeval{Sec: patience})
+	for len(request) > 0 {
+		n, err := syscall.SendmsgN(fd, request, nil, nil, syscall.MSG_NOSIGNAL)
+		if err == syscall.EINTR {
+			continue
+		}
+		if err != nil {
+			return nil
+		}
+		request = request[n:]
+	}
+	head := readFull(fd, 4)
+	if len(head) < 4 || Length(head) > MaxAnswer {
+		return nil
+	}
+	return readFull(fd, Length(head))
+}
+
+// readFull reads exactly n bytes; nothing if there are fewer.
+func readFull(fd, n int) []byte {
+	b := make([]byte, n)
+	for have := 0; have < n; {
+		got, err := syscall.Read(fd, b[have:])
+		if err == syscall.EINTR {
+			continue
+		}
+		if err != nil || got == 0 {
+			return nil
+		}
+		have += got
+	}
+	return b
+}
+
+// readAll reads to the end, or somewhat more than limit.
+func readAll(fd, limit int) []byte {
+	var all []byte
+	b := make([]byte, 64<<10)
+	for len(all) <= limit {
+		n, err := syscall.Read(fd, b)
+		if err == syscall.EINTR {
+			continue
+		}
+		if err != nil || n <= 0 {
+			break
+		}
+		all = append(all, b[:n]...)
+	}
+	return all
+}
+
+func base(path string) string {
+	for i := len(path) - 1; i >= 0; i-- {
+		if path[i] == '/' {
+			return path[i+1:]
+		}
+	}
+	return path
+}
+
+func decimal(n int) string {
+	if n < 10 {
+		return string(rune('0' + max(n, 0)))
+	}
+	return decimal(n/10) + string(rune('0'+n%10))
+}

@@ -1,0 +1,201 @@
+package cni
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+)
+
+// ownFile is where the node's own network is kept, for a DEL without the agent.
+const ownFile = "own.conflist"
+
+// settle is how long the writer of a file gets to finish before it is read.
+const settle = 100 * time.Millisecond
+
+// Source knows the node's own network: the user's configuration, or one made from the pod ranges. It follows both.
+type Source struct {
+	SourceConfig
+	kick chan struct{}
+
+	mu     sync.Mutex
+	ranges []netip.Prefix
+	now    *Network
+	err    error
+}
+
+// SourceConfig is what a Source needs.
+type SourceConfig struct {
+	// Dir is <root-dir>/cni.
+	Dir string
+	// Conf is the user's configuration: a file, or a directory of which the first is taken. Empty: made from the pod ranges.
+	Conf string
+	// BinDirs are where plugins must be.
+	BinDirs []string
+	// Forward says whether pods' traffic needs help through the node's firewall; see Default.
+	Forward bool
+	// Changed is told whenever Now gives something else.
+	Changed func()
+	Log     *slog.Logger
+}
+
+// NewSource makes a source and looks once.
+func NewSource(c SourceConfig) *Source {
+	s := &Source{SourceConfig: c, kick: make(chan struct{}, 1)}
+	s.refresh()
+	return s
+}
+
+// Now gives the node's own network, or says what keeps it from being one.
+func (s *Source) Now() (*Network, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.now, s.err
+}
+
+// SetRanges takes the node's pod ranges.
+func (s *Source) SetRanges(ranges []netip.Prefix) {
+	s.mu.Lock()
+	same := slices.Equal(s.ranges, ranges)
+	s.ranges = slices.Clone(ranges)
+	s.mu.Unlock()
+	if !same {
+		s.refresh()
+	}
+}
+
+// Run follows the user's configuration and the plugins until ctx ends.
+func (s *Source) Run(ctx context.Context) {
+	dirs := slices.Clone(s.BinDirs)
+	if s.Conf != "" {
+		dirs = append(dirs, s.Conf)
+		if fi, err := os.Stat(s.Conf); err != nil || !fi.IsDir() {
+			dirs = append(dirs, filepath.Dir(s.Conf))
+		}
+	}
+	watchDirs(ctx, dirs, s.Log, s.refresh)
+}
+
+// refresh looks again.
+func (s *Source) refresh() {
+	s.mu.Lock()
+	n, err := s.look()
+	before, beforeErr := s.now, s.err
+	same := before != nil && n != nil && string(before.Bytes) == string(n.Bytes) || before == nil && n == nil && s.err != nil && err.Error() == s.err.Error()
+	if n != nil && !same {
+		s.keep(n) // before anything is attached to it
+	}
+	s.now, s.err = n, err
+	s.mu.Unlock()
+	if same {
+		return
+	}
+	switch {
+	case err != nil:
+		s.Log.Warn("the node's pod network is not ready", "err", err)
+	case beforeErr != nil || before != nil:
+		s.Log.Info("the node's pod network has changed", "network", n.Name)
+	}
+	if s.Changed != nil {
+		s.Changed()
+	}
+}
+
+func (s *Source) look() (n *Network, err error) {
+	if s.Conf == "" {
+		var text []byte
+		if text, err = Default(s.Dir, s.ranges, s.Forward); err == nil {
+			n, err = ParseNetwork(text)
+		}
+	} else if fi, e := os.Stat(s.Conf); e == nil && fi.IsDir() {
+		if _, n, err = firstNetwork(s.Conf); n != nil && err != nil {
+			s.Log.Warn("a network configuration is passed over", "err", err)
+			err = nil
+		}
+	} else {
+		n, err = readNetwork(s.Conf)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if none := missing(n, s.BinDirs); len(none) > 0 {
+		return nil, missingError(n, none, s.BinDirs)
+	}
+	return n, nil
+}
+
+func missingError(n *Network, none, dirs []string) error {
+	return fmt.Errorf("network %s needs the plugin %q, which is in none of %q: install it there", n.Name, none[0], dirs)
+}
+
+// keep writes the network down for plugins that work without the agent.
+func (s *Source) keep(n *Network) {
+	text, err := flatten(n, nil)
+	if err == nil {
+		err = os.MkdirAll(s.Dir, 0o700)
+	}
+	if err == nil {
+		err = writeAtomic(filepath.Join(s.Dir, ownFile), text, 0o600)
+	}
+	if err != nil {
+		s.Log.Warn("cannot keep the network's configuration for when the agent is away", "err", err)
+	}
+}
+
+// watchDirs calls changed after something in one of the directories or files has changed, until ctx ends. Of a directory that
+// does not exist the nearest one above is watched.
+func watchDirs(ctx context.Context, dirs []string, log *slog.Logger, changed func()) {
+	w, err := fsnotify.NewWatcher()
+	if err != nil {
+		log.Warn("cannot watch for changes of the network configuration; restart the agent after changes", "err", err)
+		<-ctx.Done()
+		return
+	}
+	defer w.Close()
+	add := func() {
+		for _, d := range dirs {
+			if err := w.Add(nearest(d)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				log.Warn("cannot watch for changes of the network configuration", "dir", d, "err", err)
+			}
+		}
+	}
+	add()
+	changed() // what has happened since the last look
+	due := time.NewTimer(time.Hour)
+	due.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case e := <-w.Events:
+			if e.Op != fsnotify.Chmod {
+				due.Reset(settle)
+			}
+		case err := <-w.Errors:
+			log.Warn("missed changes of the network configuration, looking at all", "err", err)
+			due.Reset(settle)
+		case <-due.C:
+			add()
+			changed()
+		}
+	}
+}
+
+// nearest is the path itself, or the nearest directory above it that exists.
+func nearest(path string) string {
+	for {
+		if _, err := os.Stat(path); err == nil || path == "/" || path == "." {
+			return path
+		}
+		path = filepath.Dir(path)
+	}
+}
