@@ -59,9 +59,6 @@ type Agent struct {
 	restTotal *Vec[*Counter]   // by code, host, method
 	restTook  *Vec[*Histogram] // by host, verb
 
-	// ClientRenewErrors and ServerRenewErrors count certificates that could not be renewed.
-	ClientRenewErrors, ServerRenewErrors *Counter
-	ConfigError                          *Gauge
 }
 
 // NewAgent adds the agent's instruments to a registry.
@@ -98,9 +95,6 @@ func NewAgent(r *Registry, node string) *Agent {
 		Evictions:               r.Counters("kubelet_evictions", "[ALPHA] Cumulative number of pod evictions by eviction signal", "eviction_signal"),
 		restTotal:               r.Counters("rest_client_requests_total", "[ALPHA] Number of HTTP requests, partitioned by status code, method, and host.", "code", "host", "method"),
 		restTook:                r.Histograms("rest_client_request_duration_seconds", "[ALPHA] Request latency in seconds. Broken down by verb, and host.", restBuckets, "host", "verb"),
-		ClientRenewErrors:       r.Counter("kubelet_certificate_manager_client_expiration_renew_errors", "[ALPHA] Counter of certificate renewal errors."),
-		ServerRenewErrors:       r.Counter("kubelet_server_expiration_renew_errors", "[ALPHA] Counter of certificate renewal errors."),
-		ConfigError:             r.Gauge("kubelet_node_config_error", "[ALPHA] 1 if the agent's configuration cannot be used, 0 otherwise"),
 	}
 	return a
 }

@@ -11,7 +11,7 @@ const (
 	// rateStale is how old a sample may be to make a rate of now.
 	rateStale = 10 * time.Minute
 	// firstRate is how long a request waits for the second of the first two samples.
-	firstRate = 100 * time.Millisecond
+	firstRate = 300 * time.Millisecond
 )
 
 // rates remember the CPU time that cgroups had used when somebody last asked, to tell how fast they use it.

@@ -56,7 +56,9 @@ func (c *Collector) fileSystems(ctx context.Context) fileSystems {
 	info, err := c.cfg.Runtime.ImageFsInfo(ctx)
 	if err == nil {
 		f.image = ofRuntime(info.GetImageFilesystems())
-		f.container = ofRuntime(info.GetContainerFilesystems())
+		if f.container = ofRuntime(info.GetContainerFilesystems()); !f.container.known {
+			f.container = f.image // this runtime keeps both in one place
+		}
 	}
 	all, err := c.cfg.Runtime.ListContainerStats(ctx)
 	if err == nil {

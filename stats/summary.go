@@ -80,6 +80,10 @@ func (c *Collector) basicSummary(ctx context.Context) (*api.Summary, error) {
 func (c *Collector) waitForRates(pods []podUse) {
 	root, _, _ := c.machineUse(Basic)
 	_, ok := c.rates.note("/", &root)
+	if all, there := c.cfg.Hierarchy.read(c.cfg.PodsCgroup, Basic); there {
+		_, known := c.rates.note(c.cfg.PodsCgroup, &all)
+		ok = ok && known
+	}
 	for i := range pods {
 		p := &pods[i]
 		if p.known {

@@ -2,9 +2,12 @@ package main
 
 import (
 	"context"
+	"math"
 	"net/http"
 	"net/url"
 	"path/filepath"
+	"runtime"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -15,6 +18,7 @@ import (
 	"github.com/nodelet/nodelet/agent/plan"
 	"github.com/nodelet/nodelet/agent/spec"
 	"github.com/nodelet/nodelet/cgroups"
+	"github.com/nodelet/nodelet/config"
 	"github.com/nodelet/nodelet/kube/pods"
 	"github.com/nodelet/nodelet/kube/server"
 	"github.com/nodelet/nodelet/metrics"
@@ -52,6 +56,7 @@ func (n *nodelet) makeStats() error {
 	}
 	m.stats = stats.New(c)
 	m.main.Func(n.writePods)
+	m.main.Func(n.writeIdentity)
 	m.main.Func(m.stats.WriteVolumes)
 	metrics.AddProcess(&m.main)
 	m.cadvisor.Func(m.stats.WriteCadvisor)
@@ -136,6 +141,41 @@ func (n *nodelet) writePods(ctx context.Context, t *metrics.Text) {
 		t.Sample(float64(of[0]), "plugin_name", plugin, "state", "actual_state_of_world")
 		t.Sample(float64(of[1]), "plugin_name", plugin, "state", "desired_state_of_world")
 	}
+}
+
+// writeIdentity writes which program this is and how long its certificates are good for.
+func (n *nodelet) writeIdentity(_ context.Context, t *metrics.Text) {
+	t.Family("kubernetes_build_info", "[BETA] A metric with a constant '1' value labeled by major, minor, git version, git commit, git tree state, "+
+		"build date, Go version, and compiler from which Kubernetes was built, and platform on which it is running.", metrics.KindGauge)
+	version := config.KubeletVersion()
+	major, minor, _ := strings.Cut(strings.TrimPrefix(config.KubernetesVersion, "v"), ".")
+	minor, _, _ = strings.Cut(minor, ".")
+	t.Sample(1, "build_date", "", "compiler", runtime.Compiler, "git_commit", "", "git_tree_state", "", "git_version", version,
+		"go_version", runtime.Version(), "major", major, "minor", minor, "platform", runtime.GOOS+"/"+runtime.GOARCH)
+	// Configurations that cannot be used keep the agent from starting.
+	t.Family("kubelet_node_config_error", "[ALPHA] This metric is true (1) if the node is experiencing a configuration-related error, false (0) otherwise.", metrics.KindGauge)
+	t.Sample(0)
+	if n.identity != nil {
+		writeCertificate(t, "kubelet_certificate_manager_client_ttl_seconds", "kubelet_certificate_manager_client_expiration_renew_errors", n.identity)
+	}
+	if n.serving != nil {
+		writeCertificate(t, "kubelet_certificate_manager_server_ttl_seconds", "kubelet_server_expiration_renew_errors", n.serving)
+	}
+}
+
+func writeCertificate(t *metrics.Text, life, failures string, c interface {
+	Expires() time.Time
+	Failures() uint64
+}) {
+	left := math.Inf(1) // the kubelet's value where there is no certificate
+	if at := c.Expires(); !at.IsZero() {
+		left = time.Until(at).Seconds()
+	}
+	t.Family(life, "[ALPHA] Gauge of the shortest TTL (time-to-live) of the Kubelet's certificate. The value is in seconds until certificate expiry "+
+		"(negative if already expired).", metrics.KindGauge)
+	t.Sample(left)
+	t.Family(failures, "[ALPHA] Counter of certificate renewal errors.", metrics.KindCounter)
+	t.Sample(float64(c.Failures()))
 }
 
 // counted is how many there are: of pods, those of the API server first, then the static ones; of volumes, those that are

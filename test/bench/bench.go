@@ -163,7 +163,7 @@ func (b *bench) atRest(ctx context.Context, side string, load int) error {
 	b.note(side, fmt.Sprintf("CPU at rest, %d pods, millicores", load), 1000*(after-before).Seconds()/took.Seconds())
 	b.note(side, fmt.Sprintf("RSS, %d pods, MiB", load), rss)
 	b.note(side, fmt.Sprintf("private dirty, %d pods, MiB", load), private)
-	return nil
+	return b.scrapes(ctx, side, load, float64(after-before)/float64(took))
 }
 
 func (b *bench) binary(side string) {

@@ -61,7 +61,8 @@ func goModules() map[string]goModule {
 			path:     "k8s.io/kubernetes",
 			programs: []string{"test/e2e" + testSuffix, "test/images/nonewprivs", "github.com/onsi/ginkgo/v2/ginkgo"},
 		},
-		"cri-tools": {path: "sigs.k8s.io/cri-tools", programs: []string{"cmd/crictl", "cmd/critest"}},
+		"metrics-server": {path: "sigs.k8s.io/metrics-server", programs: []string{"cmd/metrics-server"}},
+		"cri-tools":      {path: "sigs.k8s.io/cri-tools", programs: []string{"cmd/crictl", "cmd/critest"}},
 	}
 }
 
