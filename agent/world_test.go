@@ -50,6 +50,8 @@ type world struct {
 	mu     sync.Mutex
 	set    pods.Set
 	events []string
+	// logged is everything that was logged, at all levels.
+	logged strings.Builder
 	// doomed is Hands.Doomed of the next life.
 	doomed func(*corev1.Pod) *agent.Eviction
 }
@@ -113,7 +115,7 @@ func (w *world) begin() {
 	if err != nil {
 		w.t.Skip("volumes cannot work here: ", err)
 	}
-	log := slog.New(logbook{slog.NewTextHandler(w.t.Output(), nil), w})
+	log := slog.New(logbook{slog.NewTextHandler(w.t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug}), w})
 	l := &life{runtime: client}
 	l.objects = objects.NewLocal(nil, func(uids []types.UID) {
 		for _, uid := range uids {
@@ -326,6 +328,13 @@ func (w *world) told(text string) []string {
 	return slices.DeleteFunc(slices.Clone(w.events), func(e string) bool { return !strings.Contains(e, text) })
 }
 
+// everythingLogged is all that was logged, events too.
+func (w *world) everythingLogged() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.logged.String()
+}
+
 func (w *world) path(name string) string { return filepath.Join(w.root, name) }
 
 // logbook passes log lines on to the test's output, keeps the events among them, and takes an error for a failure of the test.
@@ -335,6 +344,10 @@ type logbook struct {
 }
 
 func (l logbook) Handle(ctx context.Context, r slog.Record) error {
+	l.w.mu.Lock()
+	fmt.Fprintln(&l.w.logged, r.Message)
+	r.Attrs(func(a slog.Attr) bool { fmt.Fprintln(&l.w.logged, a); return true })
+	l.w.mu.Unlock()
 	if r.Message == "event" {
 		var parts []string
 		r.Attrs(func(a slog.Attr) bool { parts = append(parts, a.Value.String()); return true })

@@ -1,0 +1,73 @@
+package spec
+
+import (
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// What is refused in one kind of container is refused in all (the class of CVE-2023-2727, CVE-2023-2728, CVE-2024-3177): an
+// ephemeral container or an init container is no way around a rule.
+func TestFailsClosedInEveryKind(t *testing.T) {
+	bad := map[string]corev1.Container{
+		"seccomp without a profile": {SecurityContext: &corev1.SecurityContext{
+			SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeLocalhost}}},
+		"AppArmor of no known type":  {SecurityContext: &corev1.SecurityContext{AppArmorProfile: &corev1.AppArmorProfile{Type: "x"}}},
+		"procMount of no known kind": {SecurityContext: &corev1.SecurityContext{ProcMount: ptr(corev1.ProcMountType("x"))}},
+		"root against runAsNonRoot":  {SecurityContext: &corev1.SecurityContext{RunAsNonRoot: ptr(true), RunAsUser: ptr(int64(0))}},
+		"user below zero":            {SecurityContext: &corev1.SecurityContext{RunAsUser: ptr(int64(-1))}},
+		"a capability that is none": {SecurityContext: &corev1.SecurityContext{
+			Capabilities: &corev1.Capabilities{Add: []corev1.Capability{"SYS ADMIN"}}}},
+		"envFrom a Secret that is not there": {EnvFrom: []corev1.EnvFromSource{{SecretRef: &corev1.SecretEnvSource{
+			LocalObjectReference: corev1.LocalObjectReference{Name: "none"}}}}},
+		"mounts propagated to the node": {VolumeMounts: []corev1.VolumeMount{{Name: "v", MountPath: "/v",
+			MountPropagation: ptr(corev1.MountPropagationBidirectional)}}},
+		"a sub-path out of the volume": {VolumeMounts: []corev1.VolumeMount{{Name: "v", MountPath: "/v", SubPath: "../x"}}},
+	}
+	for name, c := range bad {
+		c.Name, c.Image = "c", "image"
+		for kind, put := range kinds(c) {
+			in := testInput()
+			in.Volumes = map[string]Volume{"v": {HostPath: "/host/v"}}
+			in.Pod.Spec.Containers = []corev1.Container{{Name: "app", Image: "image"}}
+			put(&in.Pod.Spec)
+			_, in.Container = FindContainer(in.Pod, "c")
+			if config, err := Container(in); err == nil {
+				t.Errorf("%s in %s gives %v", name, kind, config.Linux.SecurityContext)
+			}
+		}
+	}
+}
+
+// kinds puts a container into a pod in each way there is.
+func kinds(c corev1.Container) map[string]func(*corev1.PodSpec) {
+	return map[string]func(*corev1.PodSpec){
+		"an app container":  func(s *corev1.PodSpec) { s.Containers = append(s.Containers, c) },
+		"an init container": func(s *corev1.PodSpec) { s.InitContainers = append(s.InitContainers, c) },
+		"a sidecar": func(s *corev1.PodSpec) {
+			c.RestartPolicy = ptr(corev1.ContainerRestartPolicyAlways)
+			s.InitContainers = append(s.InitContainers, c)
+		},
+		"an ephemeral container": func(s *corev1.PodSpec) {
+			s.EphemeralContainers = append(s.EphemeralContainers, corev1.EphemeralContainer{
+				EphemeralContainerCommon: corev1.EphemeralContainerCommon(c)})
+		},
+	}
+}
+
+// The user of a container follows from spec and image alone, in every instance and whether its image was pulled or there
+// (CVE-2019-11245: it became root with the second instance).
+func TestUserIsTheSameInEveryInstance(t *testing.T) {
+	for attempt := range uint32(4) {
+		in := testInput()
+		in.Attempt, in.Image = attempt, Image{Ref: "sha256:x", UID: ptr(int64(1000))}
+		in.Container.SecurityContext = &corev1.SecurityContext{RunAsNonRoot: ptr(true)}
+		config, err := Container(in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := config.Linux.SecurityContext.GetRunAsUser().GetValue(); got != 1000 {
+			t.Errorf("instance %d runs as %d", attempt, got)
+		}
+	}
+}

@@ -1,0 +1,69 @@
+package server
+
+import (
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+)
+
+// A runtime that does not upgrade leaves neither a tunnel behind (CVE-2018-1002105) nor sends the client anywhere
+// (CVE-2018-1002102, CVE-2020-8559), and it never sees what let the client in.
+func TestRefusedUpgradeLeavesNoTunnel(t *testing.T) {
+	for _, c := range []struct {
+		answer, want int
+		text         string
+	}{
+		{http.StatusFound, http.StatusBadGateway, ""},
+		{http.StatusTemporaryRedirect, http.StatusBadGateway, ""},
+		{http.StatusOK, http.StatusBadGateway, "gold"},
+		{http.StatusForbidden, http.StatusForbidden, "no such token"},
+		{http.StatusInternalServerError, http.StatusInternalServerError, "broken"},
+	} {
+		asked := 0
+		runtime := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			asked++
+			for _, h := range []string{"Authorization", "Cookie"} {
+				if r.Header.Get(h) != "" {
+					t.Errorf("the runtime is told %s", h)
+				}
+			}
+			w.Header().Set("Location", "https://192.0.2.1/elsewhere")
+			w.WriteHeader(c.answer)
+			_, _ = io.WriteString(w, c.text)
+		}))
+		target, _ := url.Parse(runtime.URL + "/exec/token")
+		node := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			err := (&pipe{target: target, log: slog.New(slog.DiscardHandler)}).serve(w, r)
+			var status *Error
+			if !errors.As(err, &status) || status.Code != c.want {
+				t.Errorf("runtime answers %d: %v", c.answer, err)
+			}
+			http.Error(w, err.Error(), c.want)
+		}))
+		req, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, node.URL, nil)
+		req.Header.Set("Connection", "Upgrade")
+		req.Header.Set("Upgrade", "SPDY/3.1")
+		req.Header.Set("Authorization", "Bearer secret")
+		req.Header.Set("Cookie", "secret")
+		resp, err := http.DefaultTransport.RoundTrip(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, _ := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		if resp.StatusCode != c.want || resp.Header.Get("Location") != "" || asked != 1 {
+			t.Errorf("runtime answers %d: the client got %d, Location %q, after %d questions", c.answer, resp.StatusCode,
+				resp.Header.Get("Location"), asked)
+		}
+		if c.want != http.StatusBadGateway && !strings.Contains(string(body), c.text) {
+			t.Errorf("the client is told %q", body)
+		}
+		node.Close()
+		runtime.Close()
+	}
+}
