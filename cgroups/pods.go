@@ -114,6 +114,9 @@ func (t *Tree) Pods() ([]Pod, error) {
 	return pods, nil
 }
 
+// Dir returns the directory of kubepods in one controller; see PodDir.
+func (t *Tree) Dir(controller string) (string, error) { return t.dir(t.pods, controller) }
+
 // PodDir returns the directory of a pod's cgroup in one controller ("memory", "cpu", …; any for cgroup v2), for reading
 // its use. An error if that controller is not mounted.
 func (t *Tree) PodDir(p Pod, controller string) (string, error) {
@@ -121,6 +124,10 @@ func (t *Tree) PodDir(p Pod, controller string) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	return t.dir(n, controller)
+}
+
+func (t *Tree) dir(n name, controller string) (string, error) {
 	if t.v2 {
 		controller = ""
 	}

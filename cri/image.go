@@ -43,3 +43,21 @@ func (c *Client) RemoveImage(ctx context.Context, image string) error {
 func (c *Client) ImageFsInfo(ctx context.Context) (*runtimeapi.ImageFsInfoResponse, error) {
 	return do(ctx, c, op{"ImageFsInfo", "", c.timeout}, c.image.ImageFsInfo, &runtimeapi.ImageFsInfoRequest{})
 }
+
+// ImagesInUse gives the images that containers were made from, dead ones included: by ID and by each name that a container
+// has for its image.
+func (c *Client) ImagesInUse(ctx context.Context) (map[string]bool, error) {
+	containers, err := c.listContainers(ctx, "", nil)
+	if err != nil {
+		return nil, err
+	}
+	used := make(map[string]bool, len(containers))
+	for _, ctr := range containers {
+		for _, name := range []string{ctr.ImageRef, ctr.ImageId, ctr.GetImage().GetImage()} {
+			if name != "" {
+				used[name] = true
+			}
+		}
+	}
+	return used, nil
+}

@@ -25,6 +25,8 @@ type Options struct {
 	MaxParallel int
 	// NodeConfigs are files with the node's own credentials; see NodeConfigFiles. They are read for each pull.
 	NodeConfigs []string
+	// Wanted is told the ID of each image that a pod has asked for and found, or pulled. May be nil.
+	Wanted func(id string)
 	// Log hears of credentials that cannot be used; nil means nobody does.
 	Log *slog.Logger
 }
@@ -34,6 +36,7 @@ type Puller struct {
 	runtime *cri.Client
 	nodes   []string
 	log     *slog.Logger
+	wanted  func(id string)
 	// tokens bounds the pulls at a time; nil means no bound.
 	tokens chan struct{}
 
@@ -43,7 +46,7 @@ type Puller struct {
 
 // New makes a puller for a runtime.
 func New(runtime *cri.Client, o Options) *Puller {
-	p := &Puller{runtime: runtime, nodes: o.NodeConfigs, log: o.Log, flights: map[string]*flight{}}
+	p := &Puller{runtime: runtime, nodes: o.NodeConfigs, log: o.Log, wanted: o.Wanted, flights: map[string]*flight{}}
 	if p.log == nil {
 		p.log = slog.New(slog.DiscardHandler)
 	}
@@ -84,6 +87,9 @@ func (p *Puller) inspect(ctx context.Context, image string, spec *runtimeapi.Ima
 	}
 	if got == nil {
 		return Image{}, false, nil
+	}
+	if p.wanted != nil {
+		p.wanted(got.Id)
 	}
 	found := Image{Ref: got.Id, ID: got.Id, Size: got.Size, Username: got.Username}
 	if got.Uid != nil {

@@ -66,9 +66,11 @@ type nodelet struct {
 	mounts  []server.Mount
 	machine machine
 	// measured is what /metrics and /stats tell.
-	measured measured
-	csi      *csi.CSI
-	storage  *storage.Storage
+	measured  measured
+	csi       *csi.CSI
+	storage   *storage.Storage
+	collector *images.Collector
+	evictor   *agent.Evictor
 }
 
 // assemble makes the rooms and hands each what it needs of the others. Nothing runs yet.
@@ -189,9 +191,10 @@ func (n *nodelet) makeAgent() error {
 	if p := c.Kubelet.MaxParallelImagePulls; p != nil {
 		parallel = int(*p)
 	}
+	n.makeCollector()
 	hands := &agent.Hands{
 		Runtime: n.runtime,
-		Images: images.New(n.runtime, images.Options{MaxParallel: parallel, NodeConfigs: images.NodeConfigFiles(c.Paths.Root),
+		Images: images.New(n.runtime, images.Options{MaxParallel: parallel, NodeConfigs: images.NodeConfigFiles(c.Paths.Root), Wanted: n.collector.Wanted,
 			Log: n.log}),
 		Volumes: vols, CSI: n.csi, Storage: n.storage, Cgroups: n.cgroups, Objects: n.objectsFor, Status: n.status, Events: n.recorder,
 		Node: n.facts.spec, RuntimeName: n.watch.name, BackoffFirst: c.CrashLoop.Initial, BackoffMax: c.CrashLoop.Max, Pulled: n.watch.imagesChanged,
@@ -213,6 +216,7 @@ func (n *nodelet) makeAgent() error {
 	})
 	hands.Probes = n.prober
 	n.supervisor = agent.NewSupervisor(hands, n.log)
+	n.makeEvictor()
 	return nil
 }
 
@@ -227,6 +231,9 @@ func (n *nodelet) objectsFor(pod *corev1.Pod) agent.Objects {
 // admit decides about a pod that is new on the node.
 func (n *nodelet) admit(pod *corev1.Pod, others []*corev1.Pod) *plan.Rejection {
 	if r := n.shutdown.admit(pod); r != nil {
+		return r
+	}
+	if r := n.tooShort(pod); r != nil {
 		return r
 	}
 	for i := range pod.Spec.Volumes {
@@ -264,6 +271,7 @@ func (n *nodelet) run(ctx context.Context) error {
 	start(n.serveAPI)
 	start(n.notify)
 	start(trim)
+	start(n.collector.Run)
 	start(n.node.Run)
 	if n.identity != nil {
 		start(n.identity.Run)

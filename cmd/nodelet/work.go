@@ -34,6 +34,7 @@ func (n *nodelet) work(ctx context.Context) error {
 	}
 	var enforcing sync.WaitGroup
 	enforcing.Go(func() { n.enforce(ctx) })
+	enforcing.Go(func() { n.evictor.Run(ctx) })
 	defer enforcing.Wait()
 	n.supervisor.Run(ctx)
 	return nil

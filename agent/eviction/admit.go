@@ -1,0 +1,47 @@
+package eviction
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Reason is the word for pods that have to go, or may not come, because the node runs short.
+const Reason = "Evicted"
+
+// Refuse says why a pod may not come while the node runs short; empty where it may. With memory alone short only pods that
+// have not asked for any stay away, unless they tolerate that.
+func Refuse(pod *corev1.Pod, class corev1.PodQOSClass, p Pressure) string {
+	if !p.Any() || Critical(pod) {
+		return ""
+	}
+	if !p.Disk && !p.PID && (class != corev1.PodQOSBestEffort || toleratesMemoryPressure(pod)) {
+		return ""
+	}
+	return fmt.Sprintf("The node had condition: %v. ", p.names())
+}
+
+func (p Pressure) names() (names []corev1.NodeConditionType) {
+	if p.Memory {
+		names = append(names, corev1.NodeMemoryPressure)
+	}
+	if p.Disk {
+		names = append(names, corev1.NodeDiskPressure)
+	}
+	if p.PID {
+		names = append(names, corev1.NodePIDPressure)
+	}
+	return names
+}
+
+func toleratesMemoryPressure(pod *corev1.Pod) bool {
+	for _, t := range pod.Spec.Tolerations {
+		effect := t.Effect == "" || t.Effect == corev1.TaintEffectNoSchedule
+		all := t.Key == "" && t.Operator == corev1.TolerationOpExists
+		key := t.Key == corev1.TaintNodeMemoryPressure && (t.Operator == corev1.TolerationOpExists || t.Value == "")
+		if effect && (all || key) {
+			return true
+		}
+	}
+	return false
+}

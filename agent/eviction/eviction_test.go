@@ -1,0 +1,194 @@
+package eviction
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+func bytes(text string) Amount {
+	q := resource.MustParse(text)
+	return Amount{Quantity: &q}
+}
+
+// at is the levels "memory.available 50 pid.available 3", of a capacity of 100 each.
+func at(levels string) map[string]Level {
+	all := map[string]Level{}
+	f := strings.Fields(levels)
+	for i := 0; i < len(f); i += 2 {
+		var n int64
+		_, _ = fmt.Sscan(f[i+1], &n)
+		all[f[i]] = Level{Available: n, Capacity: 100}
+	}
+	return all
+}
+
+// TestJudge goes through levels one after the other. A step is seconds, levels, and what is to come of them: the pressures,
+// then the signal to act on, with a bang for one that has a grace.
+func TestJudge(t *testing.T) {
+	hard := Threshold{Signal: MemoryAvailable, Value: bytes("10")}
+	soft := Threshold{Signal: MemoryAvailable, Value: Amount{Percentage: 20}, Grace: 30 * time.Second}
+	disk := Threshold{Signal: NodeFSAvailable, Value: bytes("10"), Reclaim: bytes("5")}
+	pid := Threshold{Signal: PIDAvailable, Value: bytes("10")}
+	for name, c := range map[string]struct {
+		thresholds []Threshold
+		steps      []string
+	}{
+		"nothing known": {[]Threshold{hard}, []string{"0||", "10|nodefs.available 1|"}},
+		"hard, and the condition outlives it by a minute": {[]Threshold{hard}, []string{
+			"0|memory.available 10|", "10|memory.available 9|memory memory.available", "20|memory.available 50|memory",
+			"69|memory.available 50|memory", "70|memory.available 50|"}},
+		"soft waits for its grace, the condition does not": {[]Threshold{soft}, []string{
+			"0|memory.available 19|memory", "29|memory.available 19|memory", "30|memory.available 19|memory memory.available!"}},
+		"soft begins anew after a good level": {[]Threshold{soft}, []string{
+			"0|memory.available 19|memory", "20|memory.available 20|memory", "30|memory.available 19|memory",
+			"59|memory.available 19|memory", "60|memory.available 19|memory memory.available!"}},
+		"minimum reclaim": {[]Threshold{disk}, []string{
+			"0|nodefs.available 12|", "1|nodefs.available 9|disk nodefs.available", "2|nodefs.available 14|disk nodefs.available",
+			"3|nodefs.available 15|disk", "4|nodefs.available 12|disk"}},
+		"memory first": {[]Threshold{disk, pid, hard}, []string{
+			"0|nodefs.available 1 pid.available 1|disk pid nodefs.available",
+			"1|nodefs.available 1 pid.available 1 memory.available 1|memory disk pid memory.available"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var s State
+			for _, step := range c.steps {
+				f := strings.Split(step, "|")
+				seconds, _ := time.ParseDuration(f[0] + "s")
+				var v Verdict
+				v, s = Judge(c.thresholds, at(f[1]), s, time.Minute, epoch.Add(seconds))
+				if got := show(v); got != f[2] {
+					t.Errorf("at %ss with %s: %q, want %q", f[0], f[1], got, f[2])
+				}
+			}
+		})
+	}
+}
+
+func show(v Verdict) string {
+	var words []string
+	if v.Pressure.Memory {
+		words = append(words, "memory")
+	}
+	if v.Pressure.Disk {
+		words = append(words, "disk")
+	}
+	if v.Pressure.PID {
+		words = append(words, "pid")
+	}
+	if v.Act != nil {
+		word := v.Act.Signal
+		if v.Act.Grace > 0 {
+			word += "!"
+		}
+		words = append(words, word)
+	}
+	return strings.Join(words, " ")
+}
+
+// TestAgain: who waits for a grace or transition period is told when it is over.
+func TestAgain(t *testing.T) {
+	soft := []Threshold{{Signal: MemoryAvailable, Value: bytes("10"), Grace: 3 * time.Second}}
+	v, s := Judge(soft, at("memory.available 1"), State{}, time.Minute, epoch)
+	if !v.Again.Equal(epoch.Add(3 * time.Second)) {
+		t.Errorf("look again at %v", v.Again)
+	}
+	v, s = Judge(soft, at("memory.available 50"), s, time.Minute, epoch.Add(time.Second))
+	if !v.Again.Equal(epoch.Add(time.Minute)) {
+		t.Errorf("look again at %v", v.Again)
+	}
+	if v, _ = Judge(soft, at("memory.available 50"), s, time.Minute, v.Again); !v.Again.IsZero() || v.Pressure.Any() {
+		t.Errorf("in the end: %+v", v)
+	}
+}
+
+// podThat is a pod by its name, priority and request of memory and disk in MiB.
+func podThat(name string, priority int32, request int64) *corev1.Pod {
+	list := corev1.ResourceList{}
+	if request > 0 {
+		list["memory"], list["ephemeral-storage"] = *resource.NewQuantity(request<<20, resource.BinarySI), *resource.NewQuantity(request<<20, resource.BinarySI)
+	}
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{}}, Spec: corev1.PodSpec{Priority: &priority,
+		Containers: []corev1.Container{{Name: "app", Resources: corev1.ResourceRequirements{Requests: list}}}}}
+}
+
+func TestRank(t *testing.T) {
+	use := func(pod *corev1.Pod, mib, processes int64) Pod {
+		return Pod{pod, Usage{Known: true, Memory: mib << 20, Disk: mib << 20, Inodes: mib, Processes: processes}}
+	}
+	static := podThat("static", 0, 0)
+	static.Annotations["kubernetes.io/config.source"] = "file"
+	pods := []Pod{
+		use(podThat("modest", 0, 100), 90, 5), use(podThat("greedy", 0, 100), 300, 1), use(podThat("small", 0, 0), 50, 9),
+		use(podThat("precious", 9, 0), 900, 99), use(podThat("system", systemCritical, 0), 900, 1), use(static, 900, 1),
+	}
+	for signal, want := range map[string]string{
+		MemoryAvailable:      "greedy small precious modest",
+		AllocatableAvailable: "greedy small precious modest",
+		NodeFSAvailable:      "greedy small precious modest",
+		ImageFSInodes:        "greedy modest small precious",
+		PIDAvailable:         "small modest greedy precious",
+	} {
+		var got []string
+		for _, p := range Rank(signal, pods) {
+			got = append(got, p.Name)
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("%s: %s, want %s", signal, got, want)
+		}
+	}
+	unknown := Pod{podThat("unknown", 5, 0), Usage{}}
+	if first := Rank(MemoryAvailable, append(pods, unknown))[0].Name; first != "unknown" {
+		t.Errorf("%s goes before the pod of which nothing is known", first)
+	}
+}
+
+func TestRefuse(t *testing.T) {
+	plain, static, tolerant := podThat("plain", 0, 0), podThat("static", 0, 0), podThat("tolerant", 0, 0)
+	static.Annotations["kubernetes.io/config.source"] = "file"
+	tolerant.Spec.Tolerations = []corev1.Toleration{{Key: corev1.TaintNodeMemoryPressure, Operator: corev1.TolerationOpExists}}
+	short, full := Pressure{Memory: true}, Pressure{Memory: true, Disk: true}
+	for _, c := range []struct {
+		pod   *corev1.Pod
+		class corev1.PodQOSClass
+		under Pressure
+		want  string
+	}{
+		{plain, corev1.PodQOSBestEffort, Pressure{}, ""},
+		{plain, corev1.PodQOSBestEffort, short, "The node had condition: [MemoryPressure]. "},
+		{plain, corev1.PodQOSBurstable, short, ""},
+		{tolerant, corev1.PodQOSBestEffort, short, ""},
+		{tolerant, corev1.PodQOSBurstable, full, "The node had condition: [MemoryPressure DiskPressure]. "},
+		{static, corev1.PodQOSBestEffort, full, ""},
+		{podThat("system", systemCritical, 0), corev1.PodQOSBestEffort, full, ""},
+	} {
+		if got := Refuse(c.pod, c.class, c.under); got != c.want {
+			t.Errorf("%s %s under %+v: %q, want %q", c.pod.Name, c.class, c.under, got, c.want)
+		}
+	}
+}
+
+func TestMessage(t *testing.T) {
+	hard := &Threshold{Signal: MemoryAvailable, Value: bytes("100Mi")}
+	p := Pod{podThat("greedy", 0, 100), Usage{Known: true, Memory: 300 << 20}}
+	levels := map[string]Level{MemoryAvailable: {Available: 50 << 20, Capacity: 1 << 30}, PIDAvailable: {Available: 7, Capacity: 1000}}
+	for _, c := range []struct {
+		t    *Threshold
+		want string
+	}{
+		{hard, "The node was low on resource: memory. Threshold quantity: 102400Ki, available: 51200Ki. The pod was using 307200Ki, request is 100Mi. "},
+		{&Threshold{Signal: PIDAvailable, Value: Amount{Percentage: 5}}, "The node was low on resource: pids. Threshold quantity: 50, available: 7. "},
+		{&Threshold{Signal: NodeFSAvailable, Value: bytes("1Gi")}, "The node was low on resource: ephemeral-storage. "},
+	} {
+		if got := Message(c.t, levels, p); got != c.want {
+			t.Errorf("%s:\n%s\nwant\n%s", c.t.Signal, got, c.want)
+		}
+	}
+}

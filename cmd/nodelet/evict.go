@@ -1,0 +1,200 @@
+package main
+
+import (
+	"context"
+	"path/filepath"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodelet/nodelet/agent"
+	"github.com/nodelet/nodelet/agent/eviction"
+	"github.com/nodelet/nodelet/agent/plan"
+	"github.com/nodelet/nodelet/agent/spec"
+	"github.com/nodelet/nodelet/cgroups"
+	"github.com/nodelet/nodelet/images"
+	"github.com/nodelet/nodelet/kube/node"
+	"github.com/nodelet/nodelet/pressure"
+)
+
+// makeCollector sets up what removes images that nobody uses.
+func (n *nodelet) makeCollector() {
+	i := n.cfg.Images
+	n.collector = images.NewCollector(n.runtime, images.CollectorOptions{HighPercent: i.GCHighPercent, LowPercent: i.GCLowPercent,
+		MinimumAge: i.MinimumAge, MaximumAge: i.MaximumAge, Event: n.nodeEvent, Removed: n.watch.imagesChanged, Log: n.log})
+}
+
+// makeEvictor sets up what ends pods when the node runs short.
+func (n *nodelet) makeEvictor() {
+	g := &gauge{n: n, trouble: map[string]string{}}
+	e := n.cfg.Eviction
+	n.evictor = agent.NewEvictor(n.supervisor, agent.EvictorConfig{
+		Thresholds: n.thresholds(), Transition: e.TransitionPeriod, MaxGrace: e.MaxPodGrace,
+		Levels: g.levels, Use: g.use, Reclaim: n.collector.RemoveUnused, WatchMemory: g.proc.WatchMemory,
+		Tell: func(p eviction.Pressure) {
+			n.node.SetPressure(node.Pressure{Memory: p.Memory, Disk: p.Disk, PID: p.PID})
+		},
+		Event: n.nodeEvent, Log: n.log,
+	})
+}
+
+// thresholds are those of the configuration. Where the memory of all pods is bounded, the hard one of memory holds for what is
+// left of that as well.
+func (n *nodelet) thresholds() (all []eviction.Threshold) {
+	for _, t := range n.cfg.Eviction.Thresholds {
+		one := eviction.Threshold{Signal: t.Signal, Value: eviction.Amount{Quantity: t.Quantity, Percentage: t.Percentage},
+			Grace: t.GracePeriod, Reclaim: eviction.Amount(t.MinReclaim)}
+		all = append(all, one)
+		if t.Signal == eviction.MemoryAvailable && t.GracePeriod == 0 && slices.Contains(n.cfg.Cgroups.Enforce, "pods") {
+			one.Signal = eviction.AllocatableAvailable
+			all = append(all, one)
+		}
+	}
+	return all
+}
+
+// tooShort refuses a pod that is new while the node runs short.
+func (n *nodelet) tooShort(pod *corev1.Pod) *plan.Rejection {
+	if why := eviction.Refuse(pod, spec.QOSClass(pod), n.evictor.Pressure()); why != "" {
+		return &plan.Rejection{Reason: eviction.Reason, Message: why}
+	}
+	return nil
+}
+
+// gauge reads levels and uses for the evictor, whose goroutine owns it.
+type gauge struct {
+	n    *nodelet
+	proc pressure.Proc
+	// imageFS is where the runtime keeps images, empty before it has told; ownImageFS tells that it is a file system of its own.
+	imageFS    string
+	ownImageFS bool
+	// trouble is what was last said of a signal that cannot be read.
+	trouble map[string]string
+}
+
+// levels are those that the thresholds are about. What cannot be read is left out, and told once.
+func (g *gauge) levels(ctx context.Context) map[string]eviction.Level {
+	all := map[string]eviction.Level{}
+	put := func(signal string, l pressure.Level, err error) {
+		if err != nil {
+			if g.trouble[signal] != err.Error() {
+				g.trouble[signal] = err.Error()
+				g.n.log.Warn("cannot tell whether the node runs short", "signal", signal, "err", err)
+			}
+		} else if l.Capacity > 0 {
+			all[signal] = eviction.Level(l)
+		}
+	}
+	memory, err := g.proc.Memory()
+	put(eviction.MemoryAvailable, memory, err)
+	if limit, used, ok := g.allocatable(); ok {
+		put(eviction.AllocatableAvailable, pressure.Level{Available: limit - used, Capacity: limit}, nil)
+	}
+	processes, err := g.proc.Processes()
+	put(eviction.PIDAvailable, processes, err)
+	bytes, inodes, nodeDevice, err := pressure.Disk(g.n.cfg.Paths.Root)
+	put(eviction.NodeFSAvailable, bytes, err)
+	put(eviction.NodeFSInodes, inodes, err)
+	if g.findImageFS(ctx); g.imageFS != "" {
+		bytes, inodes, device, err := pressure.Disk(g.imageFS)
+		g.ownImageFS = err == nil && device != nodeDevice
+		for _, s := range []string{eviction.ImageFSAvailable, eviction.ContainerFSAvailable} {
+			put(s, bytes, err)
+		}
+		for _, s := range []string{eviction.ImageFSInodes, eviction.ContainerFSInodes} {
+			put(s, inodes, err)
+		}
+	}
+	return all
+}
+
+// allocatable is how much memory all pods together may use, and use.
+func (g *gauge) allocatable() (limit, used int64, ok bool) {
+	dir, err := g.n.cgroups.Dir("memory")
+	if err != nil {
+		return 0, 0, false
+	}
+	c := pressure.Cgroup{Memory: dir, Pids: dir}
+	limit, ok = c.Limit()
+	if used, _, err = c.Use(); used == 0 && err != nil {
+		return 0, 0, false
+	}
+	return limit, used, ok
+}
+
+// findImageFS asks the runtime once.
+func (g *gauge) findImageFS(ctx context.Context) {
+	if g.imageFS != "" {
+		return
+	}
+	info, err := g.n.runtime.ImageFsInfo(ctx)
+	if err != nil {
+		return
+	}
+	for _, fs := range info.GetImageFilesystems() {
+		g.imageFS = fs.GetFsId().GetMountpoint()
+	}
+}
+
+// use measures what pods use of what a signal is about.
+func (g *gauge) use(ctx context.Context, signal string, pods []*corev1.Pod) []eviction.Pod {
+	layers := map[types.UID][2]int64{}
+	onNodeFS := signal == eviction.NodeFSAvailable || signal == eviction.NodeFSInodes
+	if eviction.OnDisk(signal) && (!onNodeFS || !g.ownImageFS) {
+		layers = g.layers(ctx)
+	}
+	all := make([]eviction.Pod, len(pods))
+	for i, pod := range pods {
+		u := eviction.Usage{Known: true}
+		if eviction.OnDisk(signal) {
+			u.Disk, u.Inodes = layers[pod.UID][0], layers[pod.UID][1]
+			if onNodeFS || !g.ownImageFS {
+				g.files(ctx, pod, &u)
+			}
+		} else {
+			u.Memory, u.Processes, u.Known = g.tasks(pod)
+		}
+		all[i] = eviction.Pod{Pod: pod, Usage: u}
+	}
+	return all
+}
+
+// tasks is what a pod's processes use.
+func (g *gauge) tasks(pod *corev1.Pod) (memory, processes int64, known bool) {
+	p := cgroups.Pod{UID: pod.UID, QOS: spec.QOSClass(pod)}
+	dir, err := g.n.cgroups.PodDir(p, "memory")
+	pids, errPids := g.n.cgroups.PodDir(p, "pids")
+	if err != nil || errPids != nil {
+		return 0, 0, false
+	}
+	memory, processes, err = pressure.Cgroup{Memory: dir, Pids: pids}.Use()
+	return memory, processes, err == nil
+}
+
+// files adds what a pod has on the node's own disk: volumes and logs.
+func (g *gauge) files(ctx context.Context, pod *corev1.Pod, u *eviction.Usage) {
+	node := g.n.facts.spec()
+	for _, dir := range []string{filepath.Join(node.PodsDir, string(pod.UID)), node.PodLogDir(pod.Namespace, pod.Name, pod.UID)} {
+		bytes, inodes, _ := pressure.Tree(ctx, dir) // what is not there uses nothing
+		u.Disk += bytes
+		u.Inodes += inodes
+	}
+}
+
+// layers are the bytes and inodes that containers have written into their own file systems, by pod.
+func (g *gauge) layers(ctx context.Context) map[types.UID][2]int64 {
+	sum := map[types.UID][2]int64{}
+	all, err := g.n.runtime.ListContainerStats(ctx)
+	if err != nil {
+		g.n.log.Warn("cannot tell what containers have written", "err", err)
+	}
+	for _, c := range all {
+		uid := types.UID(c.GetAttributes().GetLabels()[spec.LabelPodUID])
+		s := sum[uid]
+		s[0] += int64(c.GetWritableLayer().GetUsedBytes().GetValue())
+		s[1] += int64(c.GetWritableLayer().GetInodesUsed().GetValue())
+		sum[uid] = s
+	}
+	return sum
+}

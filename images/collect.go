@@ -1,0 +1,276 @@
+package images
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodelet/nodelet/cri"
+)
+
+// collectEvery is how often the disk of the images is looked at, as with the kubelet.
+const collectEvery = 5 * time.Minute
+
+// CollectorOptions are the KubeletConfiguration's settings of image garbage collection.
+type CollectorOptions struct {
+	// HighPercent is how full the disk must be for images to go (imageGCHighThresholdPercent); 100 means never for that.
+	// LowPercent is down to where they go (imageGCLowThresholdPercent).
+	HighPercent, LowPercent int
+	// MinimumAge is how long an image stays after it was first seen, or a pod asked for it (imageMinimumGCAge).
+	MinimumAge time.Duration
+	// MaximumAge is how long an image may lie unused, however empty the disk (imageMaximumGCAge); 0 means for ever.
+	MaximumAge time.Duration
+	// Event records an event about the node.
+	Event func(eventType, reason, message string)
+	// Removed is told when images have gone. May be nil.
+	Removed func()
+	// Log hears of each image that goes.
+	Log *slog.Logger
+}
+
+// Collector removes images that no container uses. It is safe for use by many goroutines. Make one with NewCollector.
+type Collector struct {
+	runtime *cri.Client
+	o       CollectorOptions
+	// space tells size and free bytes of the file system at a path.
+	space func(path string) (capacity, available uint64, err error)
+	// began is when this life of the agent began to look: nothing before that is known of an image's use.
+	began time.Time
+	// collecting is held while images are chosen and removed.
+	collecting sync.Mutex
+
+	mu sync.Mutex
+	// known is what this life of the agent has seen of each image, by ID.
+	known map[string]*record
+}
+
+// record is what is known of one image.
+type record struct {
+	// seen is when it was first seen, used when a container last was seen to use it, wanted when a pod last asked for it: its
+	// container may not have been made yet.
+	seen, used, wanted time.Time
+}
+
+// NewCollector makes a collector; Run lets it work.
+func NewCollector(runtime *cri.Client, o CollectorOptions) *Collector {
+	return &Collector{runtime: runtime, o: o, space: space, began: time.Now(), known: map[string]*record{}}
+}
+
+// Wanted tells that a pod is about to use an image: it stays for the minimum age.
+func (c *Collector) Wanted(id string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := time.Now()
+	r := c.note(id, now)
+	r.used, r.wanted = now, now
+}
+
+// note is the record of an image, made at first sight. c.mu is held.
+func (c *Collector) note(id string, now time.Time) *record {
+	r := c.known[id]
+	if r == nil {
+		r = &record{seen: now}
+		c.known[id] = r
+	}
+	return r
+}
+
+// Run collects every five minutes until ctx ends.
+func (c *Collector) Run(ctx context.Context) {
+	tick := time.NewTicker(collectEvery)
+	defer tick.Stop()
+	failed := false
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		err := c.Collect(ctx)
+		if err != nil && ctx.Err() == nil {
+			c.o.Log.Warn("image garbage collection", "err", err)
+			if failed { // once may be a runtime that is just away
+				c.o.Event("Warning", "ImageGCFailed", err.Error())
+			}
+		}
+		failed = err != nil
+	}
+}
+
+// Collect removes images that have been unused for too long, and, if the disk is too full, others until it is not.
+func (c *Collector) Collect(ctx context.Context) error {
+	c.collecting.Lock()
+	defer c.collecting.Unlock()
+	now := time.Now()
+	all, err := c.unused(ctx, now)
+	if err != nil {
+		return err
+	}
+	all, err = c.removeOld(ctx, now, all)
+	if err != nil || c.o.HighPercent >= 100 {
+		return err
+	}
+	capacity, available, err := c.disk(ctx)
+	if err != nil {
+		return err
+	}
+	usage := 100 - int(available*100/capacity)
+	if usage < c.o.HighPercent {
+		return nil
+	}
+	want := capacity*uint64(100-c.o.LowPercent)/100 - available
+	c.o.Log.Info("the disk of the images is too full; removing unused ones", "usage", usage, "high", c.o.HighPercent, "bytes", want)
+	freed, err := c.remove(ctx, now, all, want)
+	if err == nil && freed < want {
+		err = fmt.Errorf("Failed to garbage collect required amount of images. Attempted to free %d bytes, "+ //nolint:staticcheck // the kubelet's words
+			"but only found %d bytes eligible to free.", want, freed)
+		c.o.Event("Warning", "FreeDiskSpaceFailed", err.Error())
+	}
+	return err
+}
+
+// RemoveUnused removes all images that no container uses and that are not too young, because the disk is needed.
+func (c *Collector) RemoveUnused(ctx context.Context) error {
+	c.collecting.Lock()
+	defer c.collecting.Unlock()
+	now := time.Now()
+	all, err := c.unused(ctx, now)
+	if err == nil {
+		_, err = c.remove(ctx, now, all, ^uint64(0))
+	}
+	return err
+}
+
+// candidate is an image that may go.
+type candidate struct {
+	*runtimeapi.Image
+	record
+}
+
+// unused lists the images that no container uses, those that were used longest ago first. It brings what is known up to date.
+func (c *Collector) unused(ctx context.Context, now time.Time) ([]candidate, error) {
+	images, err := c.runtime.ListImages(ctx)
+	if err != nil {
+		return nil, err
+	}
+	used, err := c.runtime.ImagesInUse(ctx) // after the list: an image that is not in it is not judged
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	before := c.known
+	c.known = make(map[string]*record, len(images))
+	var all []candidate
+	for _, i := range images {
+		if r := before[i.Id]; r != nil {
+			c.known[i.Id] = r
+		}
+		r := c.note(i.Id, now)
+		switch {
+		case inUse(i, used):
+			r.used = now
+		case !i.Pinned:
+			all = append(all, candidate{i, *r})
+		}
+	}
+	slices.SortFunc(all, func(a, b candidate) int {
+		return cmp.Or(a.used.Compare(b.used), a.seen.Compare(b.seen), cmp.Compare(a.Id, b.Id))
+	})
+	return all, nil
+}
+
+func inUse(i *runtimeapi.Image, used map[string]bool) bool {
+	return used[i.Id] || slices.ContainsFunc(i.RepoTags, func(n string) bool { return used[n] }) ||
+		slices.ContainsFunc(i.RepoDigests, func(n string) bool { return used[n] })
+}
+
+// removeOld removes the images that have lain unused for longer than the maximum age, and gives the others.
+func (c *Collector) removeOld(ctx context.Context, now time.Time, all []candidate) (rest []candidate, err error) {
+	if c.o.MaximumAge == 0 || now.Sub(c.began) <= c.o.MaximumAge {
+		return all, nil
+	}
+	var old []candidate
+	for _, i := range all {
+		if now.Sub(i.used) > c.o.MaximumAge && now.Sub(i.seen) > c.o.MaximumAge {
+			old = append(old, i)
+		} else {
+			rest = append(rest, i)
+		}
+	}
+	_, err = c.remove(ctx, now, old, ^uint64(0))
+	return rest, err
+}
+
+// remove removes images in order until so many bytes are free. An image that could not be removed does not keep the others.
+func (c *Collector) remove(ctx context.Context, now time.Time, all []candidate, want uint64) (freed uint64, err error) {
+	var errs []error
+	for _, i := range all {
+		if freed >= want || ctx.Err() != nil {
+			break
+		}
+		if !c.mayGo(i.Id, now) {
+			continue
+		}
+		if err := c.runtime.RemoveImage(ctx, i.Id); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		c.o.Log.Info("image removed", "image", i.Id, "names", append(i.RepoTags, i.RepoDigests...), "bytes", i.Size)
+		freed += i.Size
+		c.forget(i.Id)
+	}
+	if freed > 0 && c.o.Removed != nil {
+		c.o.Removed()
+	}
+	return freed, errors.Join(errs...)
+}
+
+// mayGo: the image is old enough, and nobody has come to use it since it was chosen.
+func (c *Collector) mayGo(id string, now time.Time) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	r := c.known[id]
+	return r != nil && now.Sub(r.seen) >= c.o.MinimumAge && now.Sub(r.wanted) >= c.o.MinimumAge && !r.used.After(now)
+}
+
+func (c *Collector) forget(id string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.known, id)
+}
+
+// disk is the file system that holds the images.
+func (c *Collector) disk(ctx context.Context) (capacity, available uint64, err error) {
+	info, err := c.runtime.ImageFsInfo(ctx)
+	if err != nil {
+		return 0, 0, err
+	}
+	for _, fs := range info.GetImageFilesystems() {
+		if at := fs.GetFsId().GetMountpoint(); at != "" {
+			capacity, available, err = c.space(at)
+			if err == nil && capacity == 0 {
+				err = fmt.Errorf("the file system at %s has no size", at)
+			}
+			return capacity, min(available, capacity), err
+		}
+	}
+	return 0, 0, errors.New("the runtime does not tell where its images are")
+}
+
+// space asks the kernel.
+func space(path string) (capacity, available uint64, err error) {
+	var fs unix.Statfs_t
+	if err := unix.Statfs(path, &fs); err != nil {
+		return 0, 0, fmt.Errorf("look at the file system of %s: %w", path, err)
+	}
+	return fs.Blocks * uint64(fs.Bsize), fs.Bavail * uint64(fs.Bsize), nil
+}

@@ -1,0 +1,211 @@
+package images
+
+import (
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodelet/nodelet/cri"
+	"github.com/nodelet/nodelet/cri/fake"
+)
+
+const mebi = 1 << 20
+
+// disk is a node with images on a disk of 1000 MiB, of which they fill their sizes.
+type disk struct {
+	*Collector
+	t       *testing.T
+	runtime *fake.Runtime
+	client  *cri.Client
+
+	mu     sync.Mutex
+	events []string
+	other  uint64 // MiB that no image holds
+}
+
+// onDisk runs a test in a bubble. The images are called a, b, c …, each of 100 MiB.
+func onDisk(t *testing.T, o CollectorOptions, images string, test func(d *disk)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		d := &disk{t: t, runtime: fake.New()}
+		for _, name := range strings.Fields(images) {
+			d.add(name)
+		}
+		d.runtime.Start()
+		var err error
+		if d.client, err = cri.Dial("unix:///run/fake.sock", cri.Options{Connect: d.runtime.Connect}); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			d.client.Close()
+			d.runtime.Close()
+		})
+		o.Log = slog.New(slog.NewTextHandler(t.Output(), nil))
+		o.Event = func(_, reason, message string) {
+			d.mu.Lock()
+			defer d.mu.Unlock()
+			d.events = append(d.events, reason+": "+message)
+		}
+		d.Collector = NewCollector(d.client, o)
+		d.space = func(path string) (uint64, uint64, error) {
+			if path != "/var/lib/containerd" {
+				return 0, 0, fmt.Errorf("asked for %s", path)
+			}
+			return 1000 * mebi, (1000 - d.other - 100*uint64(len(d.images()))) * mebi, nil
+		}
+		test(d)
+	})
+}
+
+func (d *disk) add(name string) {
+	d.runtime.AddImage(fake.RemoteImage{Name: name, ID: "sha256:" + name, Size: 100 * mebi})
+}
+
+// use runs a container of an image.
+func (d *disk) use(name string) (id string) {
+	d.t.Helper()
+	pod := &runtimeapi.PodSandboxConfig{Metadata: &runtimeapi.PodSandboxMetadata{Name: "pod-" + name, Namespace: "default", Uid: name}}
+	box, err := d.client.RunPodSandbox(d.t.Context(), pod, "")
+	if err == nil {
+		id, err = d.client.CreateContainer(d.t.Context(), box, &runtimeapi.ContainerConfig{
+			Metadata: &runtimeapi.ContainerMetadata{Name: "app"}, Image: &runtimeapi.ImageSpec{Image: "sha256:" + name}}, pod)
+	}
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return id
+}
+
+// images are the names of those that are there.
+func (d *disk) images() []string {
+	all, err := d.client.ListImages(d.t.Context())
+	if err != nil {
+		d.t.Error(err)
+	}
+	var names []string
+	for _, i := range all {
+		names = append(names, strings.TrimPrefix(i.Id, "sha256:"))
+	}
+	slices.Sort(names)
+	return names
+}
+
+func (d *disk) check(when, want string) {
+	d.t.Helper()
+	if got := strings.Join(d.images(), " "); got != want {
+		d.t.Errorf("%s: there are %q, want %q", when, got, want)
+	}
+}
+
+func (d *disk) collect(wantErr string) {
+	d.t.Helper()
+	err := d.Collect(d.t.Context())
+	if text := fmt.Sprint(err); wantErr == "" && err != nil || !strings.Contains(text, wantErr) {
+		d.t.Errorf("collection says %v, want %q", err, wantErr)
+	}
+}
+
+var usual = CollectorOptions{HighPercent: 85, LowPercent: 80, MinimumAge: 2 * time.Minute}
+
+// TestCollect: nothing goes below the high mark; above it the images unused for longest go, down to the low mark.
+func TestCollect(t *testing.T) {
+	onDisk(t, usual, "a b c d e f", func(d *disk) {
+		d.other = 240
+		b := d.use("b")
+		d.collect("")
+		time.Sleep(10 * time.Minute)
+		d.use("a")
+		d.collect("")
+		d.check("at 84%", "a b c d e f")
+		if err := d.client.RemoveContainer(d.t.Context(), b); err != nil {
+			d.t.Fatal(err)
+		}
+		time.Sleep(10 * time.Minute)
+		d.other = 250
+		d.collect("")
+		d.check("at 85%", "a b d e f") // c, d, e and f were never used, b was once
+		d.other = 500
+		d.collect("")
+		d.check("at 100%", "a b f")
+		d.other = 600
+		d.collect("")
+		d.check("at 90%", "a b")
+		d.other = 700
+		d.collect("")
+		d.check("with one in use", "a")
+		d.other = 800
+		d.collect("Attempted to free 104857600 bytes, but only found 0 bytes eligible to free.")
+		d.check("in the end", "a")
+		if len(d.events) != 1 || !strings.HasPrefix(d.events[0], "FreeDiskSpaceFailed: Failed to garbage collect required amount of images.") {
+			d.t.Errorf("events: %q", d.events)
+		}
+	})
+}
+
+// TestCollectSpares: what is young stays, and what a pod has asked for a moment ago though no container uses it yet.
+func TestCollectSpares(t *testing.T) {
+	onDisk(t, usual, "a b", func(d *disk) {
+		d.other = 700
+		d.collect("only found 0 bytes")
+		d.check("at first sight", "a b")
+		time.Sleep(2 * time.Minute)
+		d.Wanted("sha256:a")
+		d.collect("")
+		d.check("later", "a")
+		d.other = 800
+		d.collect("only found 0 bytes")
+		d.check("wanted just now", "a")
+		time.Sleep(2 * time.Minute)
+		d.collect("")
+		d.check("wanted a while ago", "")
+	})
+}
+
+// TestCollectOld: what has lain unused for the maximum age goes, but not before the agent has looked on for so long.
+func TestCollectOld(t *testing.T) {
+	o := usual
+	o.HighPercent, o.MaximumAge = 100, time.Hour
+	onDisk(t, o, "a b", func(d *disk) {
+		d.use("a")
+		d.collect("")
+		time.Sleep(time.Hour)
+		d.collect("")
+		d.check("after an hour", "a b")
+		time.Sleep(time.Second)
+		d.add("c")
+		d.collect("")
+		d.check("after more than that", "a c")
+		d.other = 900
+		d.collect("")
+		d.check("on a full disk, with the threshold off", "a c")
+	})
+}
+
+// TestRemoveUnused: when the disk is needed all goes that may, and Run collects by itself.
+func TestRemoveUnused(t *testing.T) {
+	onDisk(t, usual, "a b c", func(d *disk) {
+		removed := 0
+		d.o.Removed = func() { removed++ }
+		d.use("b")
+		d.collect("")
+		time.Sleep(2 * time.Minute)
+		if err := d.RemoveUnused(d.t.Context()); err != nil || removed != 1 {
+			d.t.Errorf("%v; told %d times", err, removed)
+		}
+		d.check("on demand", "b")
+		d.add("x")
+		d.add("y")
+		d.other = 600
+		go d.Run(d.t.Context())
+		time.Sleep(11 * time.Minute)
+		synctest.Wait()
+		d.check("by itself", "b y")
+	})
+}

@@ -1,0 +1,150 @@
+package pressure
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Level is how much is left of what there is: bytes, inodes or processes.
+type Level struct{ Available, Capacity int64 }
+
+// Proc is where the kernel tells of the machine. Empty means /proc.
+type Proc string
+
+func (p Proc) path(parts ...string) string {
+	if p == "" {
+		p = "/proc"
+	}
+	return filepath.Join(append([]string{string(p)}, parts...)...)
+}
+
+// Memory is what is left for use: free memory and what the page cache can give up at once (inactive files), as the kubelet
+// counts it.
+func (p Proc) Memory() (Level, error) {
+	text, err := os.ReadFile(p.path("meminfo"))
+	if err != nil {
+		return Level{}, fmt.Errorf("read how much memory is left: %w", err)
+	}
+	kib := map[string]int64{"MemTotal": -1, "MemFree": -1, "Inactive(file)": -1}
+	for line := range strings.Lines(string(text)) {
+		name, value, _ := strings.Cut(line, ":")
+		if _, wanted := kib[name]; wanted {
+			number, _, _ := strings.Cut(strings.TrimSpace(value), " ")
+			if kib[name], err = strconv.ParseInt(number, 10, 64); err != nil {
+				return Level{}, fmt.Errorf("read %s: %s: %w", p.path("meminfo"), name, err)
+			}
+		}
+	}
+	for name, n := range kib {
+		if n < 0 {
+			return Level{}, fmt.Errorf("read %s: it has no %s", p.path("meminfo"), name)
+		}
+	}
+	return Level{Available: 1024 * min(kib["MemTotal"], kib["MemFree"]+kib["Inactive(file)"]), Capacity: 1024 * kib["MemTotal"]}, nil
+}
+
+// Processes is how many processes and threads may still be made.
+func (p Proc) Processes() (Level, error) {
+	most := int64(0)
+	for _, file := range []string{"pid_max", "threads-max"} {
+		n, err := readNumber(p.path("sys/kernel", file))
+		if err != nil {
+			return Level{}, fmt.Errorf("read how many processes there may be: %w", err)
+		}
+		if most == 0 || n < most {
+			most = n
+		}
+	}
+	text, err := os.ReadFile(p.path("loadavg"))
+	if err != nil {
+		return Level{}, fmt.Errorf("read how many processes there are: %w", err)
+	}
+	fields := strings.Fields(string(text)) // 0.20 0.18 0.12 1/80 11206
+	if len(fields) < 4 {
+		return Level{}, fmt.Errorf("read %s: %q has too few fields", p.path("loadavg"), text)
+	}
+	_, all, _ := strings.Cut(fields[3], "/")
+	n, err := strconv.ParseInt(all, 10, 64)
+	if err != nil {
+		return Level{}, fmt.Errorf("read %s: %w", p.path("loadavg"), err)
+	}
+	return Level{Available: max(0, most-n), Capacity: most}, nil
+}
+
+// Disk tells of a file system by a path on it: its bytes and inodes, and which it is.
+func Disk(path string) (bytes, inodes Level, device uint64, err error) {
+	var fs unix.Statfs_t
+	var st unix.Stat_t
+	if err = unix.Statfs(path, &fs); err == nil {
+		err = unix.Stat(path, &st)
+	}
+	if err != nil {
+		return Level{}, Level{}, 0, fmt.Errorf("look at the file system of %s: %w", path, err)
+	}
+	size := int64(fs.Bsize)
+	return Level{Available: int64(fs.Bavail) * size, Capacity: int64(fs.Blocks) * size},
+		Level{Available: int64(fs.Ffree), Capacity: int64(fs.Files)}, uint64(st.Dev), nil
+}
+
+func readNumber(path string) (int64, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return 0, err
+	}
+	n, err := strconv.ParseInt(string(bytes.TrimSpace(text)), 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("read %s: %w", path, err)
+	}
+	return n, nil
+}
+
+// Cgroup is the directory of a cgroup, in the hierarchies of the memory and the pids controller; the same on cgroup v2.
+type Cgroup struct{ Memory, Pids string }
+
+// Use is what a cgroup uses: memory in bytes without inactive files of the page cache, processes and threads.
+func (c Cgroup) Use() (memory, processes int64, err error) {
+	used, inactive := "memory.current", "inactive_file"
+	if _, err := os.Stat(filepath.Join(c.Memory, used)); err != nil {
+		used, inactive = "memory.usage_in_bytes", "total_inactive_file"
+	}
+	memory, err = readNumber(filepath.Join(c.Memory, used))
+	if err == nil {
+		var stat []byte
+		stat, err = os.ReadFile(filepath.Join(c.Memory, "memory.stat"))
+		memory = max(0, memory-field(stat, inactive))
+	}
+	var errPids error
+	if processes, errPids = readNumber(filepath.Join(c.Pids, "pids.current")); errPids != nil {
+		err = errors.Join(err, errPids)
+	}
+	return memory, processes, err
+}
+
+// Limit is how much memory the cgroup may use; false where there is no limit.
+func (c Cgroup) Limit() (int64, bool) {
+	for _, file := range []string{"memory.max", "memory.limit_in_bytes"} {
+		n, err := readNumber(filepath.Join(c.Memory, file))
+		if err == nil {
+			return n, n < 1<<62 // v1 tells a number near the largest where there is no limit
+		}
+	}
+	return 0, false
+}
+
+// field is a value of a file of names and values; 0 where it has none.
+func field(stat []byte, name string) int64 {
+	for line := range strings.Lines(string(stat)) {
+		if key, value, _ := strings.Cut(strings.TrimSpace(line), " "); key == name {
+			n, _ := strconv.ParseInt(value, 10, 64)
+			return n
+		}
+	}
+	return 0
+}

@@ -1,0 +1,124 @@
+package pressure
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// proc makes a /proc of files.
+func proc(t *testing.T, files map[string]string) Proc {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range files {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return Proc(dir)
+}
+
+func TestLevels(t *testing.T) {
+	p := proc(t, map[string]string{
+		"meminfo": "MemTotal:  1000 kB\nMemFree: 100 kB\nMemAvailable: 900 kB\nInactive(anon): 5 kB\nInactive(file): 50 kB\nHugePages_Total: 0\n",
+		"loadavg": "0.20 0.18 0.12 1/80 11206\n", "sys/kernel/pid_max": "32768\n", "sys/kernel/threads-max": "1000\n",
+	})
+	if l, err := p.Memory(); err != nil || l != (Level{Available: 150 << 10, Capacity: 1000 << 10}) {
+		t.Errorf("memory: %+v, %v", l, err)
+	}
+	if l, err := p.Processes(); err != nil || l != (Level{Available: 920, Capacity: 1000}) {
+		t.Errorf("processes: %+v, %v", l, err)
+	}
+	for name, broken := range map[string]Proc{
+		"nothing":    proc(t, nil),
+		"no numbers": proc(t, map[string]string{"meminfo": "MemTotal: x kB\n", "loadavg": "0 0 0 x", "sys/kernel/pid_max": "1", "sys/kernel/threads-max": "1"}),
+		"half":       proc(t, map[string]string{"meminfo": "MemTotal: 5 kB\n", "loadavg": "0 0", "sys/kernel/pid_max": "1", "sys/kernel/threads-max": "1"}),
+	} {
+		if _, err := broken.Memory(); err == nil {
+			t.Errorf("%s: memory is known", name)
+		}
+		if _, err := broken.Processes(); err == nil {
+			t.Errorf("%s: processes are known", name)
+		}
+	}
+}
+
+// TestHere reads the machine that the test runs on.
+func TestHere(t *testing.T) {
+	var p Proc
+	for what, read := range map[string]func() (Level, error){"memory": p.Memory, "processes": p.Processes} {
+		if l, err := read(); err != nil || l.Available <= 0 || l.Available >= l.Capacity {
+			t.Errorf("%s: %+v, %v", what, l, err)
+		}
+	}
+	bytes, inodes, device, err := Disk(t.TempDir())
+	if err != nil || bytes.Available > bytes.Capacity || bytes.Capacity <= 0 || inodes.Available > inodes.Capacity || device == 0 {
+		t.Errorf("disk: %+v %+v %d %v", bytes, inodes, device, err)
+	}
+	if _, _, _, err := Disk("/no/such/place"); !errors.Is(err, os.ErrNotExist) {
+		t.Error(err)
+	}
+}
+
+func TestCgroup(t *testing.T) {
+	v2 := string(proc(t, map[string]string{"memory.current": "1000\n", "memory.stat": "anon 5\ninactive_file 300\n", "memory.max": "max\n", "pids.current": "7\n"}))
+	v1 := string(proc(t, map[string]string{"memory.usage_in_bytes": "1000\n", "memory.stat": "inactive_file 1\ntotal_inactive_file 300\n",
+		"memory.limit_in_bytes": "5000\n", "pids.current": "7\n"}))
+	for _, dir := range []string{v1, v2} {
+		c := Cgroup{dir, dir}
+		if memory, processes, err := c.Use(); memory != 700 || processes != 7 || err != nil {
+			t.Errorf("uses %d bytes, %d processes, %v", memory, processes, err)
+		}
+		if limit, ok := c.Limit(); ok != (dir == v1) || ok && limit != 5000 {
+			t.Errorf("limit %d, %v", limit, ok)
+		}
+	}
+	if _, _, err := (Cgroup{"/no", "/no"}).Use(); err == nil {
+		t.Error("a cgroup that is not there uses nothing")
+	}
+}
+
+func TestTree(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "one"), make([]byte, 1<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Link(filepath.Join(dir, "one"), filepath.Join(dir, "two")); err != nil {
+		t.Fatal(err)
+	}
+	bytes, inodes, err := Tree(t.Context(), dir)
+	if err != nil || bytes < 1<<20 || bytes > 1<<20+64<<10 || inodes != 2 {
+		t.Errorf("%d bytes, %d files, %v", bytes, inodes, err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, _, err := Tree(ctx, dir); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}
+
+// TestWatchMemoryEnds: the watch ends with its context, at once and whatever memory does.
+func TestWatchMemoryEnds(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- Proc("").WatchMemory(ctx, func() {}) }()
+	select {
+	case err := <-ended:
+		t.Skip("this kernel does not tell: ", err)
+	case <-time.After(50 * time.Millisecond):
+	}
+	cancel()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	if err := proc(t, nil).WatchMemory(t.Context(), func() {}); err == nil {
+		t.Error("a kernel without it has a watch")
+	}
+}

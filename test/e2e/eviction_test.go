@@ -1,0 +1,112 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nodelet/nodelet/test/testbed"
+)
+
+// smallRoot puts a small file system in the place of the node's root directory, so that it can be filled, with more settings
+// for the agent. The agent is the node's own again at the test's end.
+func smallRoot(t *testing.T, settings string) {
+	t.Helper()
+	stopAgent(t, unix.SIGTERM)
+	config, err := os.ReadFile(node().ConfigFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("tmpfs", node().RootDir, "tmpfs", 0, "size=200m"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		nothingLeft(t) // by its directory the agent finds what a pod has left, and that goes now
+		stopAgent(t, unix.SIGTERM)
+		if err := os.WriteFile(node().ConfigFile, config, 0o644); err != nil {
+			t.Error(err)
+		}
+		if err := unix.Unmount(node().RootDir, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+		mark := markLog(t)
+		startAgent(t)
+		mark.waitLine(t, 10*time.Second, "node is registered")
+	})
+	var kept strings.Builder
+	skip := false
+	for line := range strings.Lines(string(config)) { // the settings take the place of those that are there
+		if key, _, top := strings.Cut(line, ":"); top && line[0] != ' ' {
+			skip = strings.Contains("\n"+settings, "\n"+key+":")
+		}
+		if !skip {
+			kept.WriteString(line)
+		}
+	}
+	if err := os.WriteFile(node().ConfigFile, []byte(kept.String()+settings), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	mark := markLog(t)
+	startAgent(t)
+	mark.waitLine(t, 10*time.Second, "node is registered")
+}
+
+// waitDiskPressure waits until the node tells that its disk is too full, or is not.
+func waitDiskPressure(t *testing.T, limit time.Duration, want corev1.ConditionStatus) {
+	t.Helper()
+	eventually(t, limit, fmt.Sprintf("the node says DiskPressure=%s", want), func() (string, bool) {
+		n := &corev1.Node{}
+		if err := api.Core.Get().Resource("nodes").Name(node().Name).Do(t.Context()).Into(n); err != nil {
+			return err.Error(), false
+		}
+		for _, c := range n.Status.Conditions {
+			if c.Type == corev1.NodeDiskPressure {
+				return string(c.Status) + " " + c.Reason, c.Status == want
+			}
+		}
+		return "no such condition", false
+	})
+}
+
+// TestLongEviction fills the node's disk: the pod that did it is evicted and says why, no other pod is disturbed, new pods are
+// turned away, and when the disk has room again the node says so.
+func TestLongEviction(t *testing.T) {
+	clean(t)
+	smallRoot(t, "evictionHard: {nodefs.available: 100Mi}\nevictionPressureTransitionPeriod: 12s\n")
+	sameAgent(t)
+	bystander(t)
+	apply(t, fmt.Sprintf(`
+apiVersion: v1
+kind: Pod
+metadata: {name: hog}
+spec:
+  terminationGracePeriodSeconds: 30
+  containers:
+  - name: app
+    image: %s
+    command: [sh, -c, "dd if=/dev/zero of=/data/big bs=1M count=150; while true; do sleep 1; done"]
+    volumeMounts: [{name: data, mountPath: /data}]
+  volumes: [{name: data, emptyDir: {}}]
+`, testbed.BusyboxImage))
+	hog := waitPod(t, 40*time.Second, "hog", "is evicted", func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodFailed })
+	if st := hog.Status; st.Reason != "Evicted" || !strings.HasPrefix(st.Message, "The node was low on resource: ephemeral-storage. Threshold quantity: 100Mi, available: ") ||
+		condition(hog, corev1.DisruptionTarget) != corev1.ConditionTrue {
+		t.Errorf("evicted so: %s", describe(hog))
+	}
+	waitEvent(t, 10*time.Second, "hog", "Evicted", "The node was low on resource: ephemeral-storage.")
+	waitNodeEvent(t, 10*time.Second, "EvictionThresholdMet", "Attempting to reclaim ephemeral-storage")
+	waitDiskPressure(t, 10*time.Second, corev1.ConditionTrue)
+	apply(t, fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {name: late}\nspec: {nodeName: %s, containers: [{name: app, image: %q}]}\n", node().Name, testbed.PauseImage))
+	late := waitPod(t, 10*time.Second, "late", "is turned away", func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodFailed })
+	if late.Status.Reason != "Evicted" || !strings.Contains(late.Status.Message, "The node had condition: [DiskPressure]. ") {
+		t.Errorf("turned away so: %s", describe(late))
+	}
+	waitDiskPressure(t, 40*time.Second, corev1.ConditionFalse)
+}
