@@ -2,8 +2,6 @@ package agent
 
 import (
 	"context"
-	"maps"
-	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -21,9 +19,10 @@ type Counted struct {
 	Rejected bool
 	// Sandbox: it has a sandbox that is ready.
 	Sandbox bool
-	// Containers are its instances in the runtime by their states; Mounted the names of the volumes that are set up.
+	// Containers are its instances in the runtime by their states.
 	Containers map[plan.ContainerState]int
-	Mounted    []string
+	// Mounted is where the volumes that are set up lie, by their names.
+	Mounted map[string]string
 }
 
 // Census gives what is known of each pod that has a worker and has had a turn, in no order.
@@ -60,5 +59,19 @@ func (s *Supervisor) census() []*Counted {
 	return all
 }
 
-// mounted are the names of the volumes that are set up.
-func (w *worker) mounted() []string { return slices.Collect(maps.Keys(w.mounts)) }
+// mounted is where the volumes that are set up lie. It is made anew when there is another one.
+func (w *worker) mounted() map[string]string {
+	before := w.shown.Load().mounted
+	same := len(before) == len(w.mounts)
+	for name, m := range w.mounts {
+		same = same && before[name] == m.HostPath
+	}
+	if same {
+		return before
+	}
+	all := make(map[string]string, len(w.mounts))
+	for name, m := range w.mounts {
+		all[name] = m.HostPath
+	}
+	return all
+}

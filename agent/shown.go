@@ -13,8 +13,8 @@ type shown struct {
 	status corev1.PodStatus
 	// known is what the runtime said; nil before the first turn.
 	known *cri.Snapshot
-	// mounted are the names of the volumes that are set up.
-	mounted []string
+	// mounted is where the volumes that are set up lie, by their names.
+	mounted map[string]string
 	// over is closed when there is a newer one.
 	over chan struct{}
 }

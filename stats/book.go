@@ -46,7 +46,7 @@ func (b *book) identify(ctx context.Context, r Runtime, ids []string) (map[strin
 	if len(missing) == 0 {
 		return kept, nil
 	}
-	fresh, err := ask(ctx, r, missing)
+	fresh, err := askRuntime(ctx, r, missing)
 	if err != nil {
 		return kept, err
 	}
@@ -62,8 +62,8 @@ func (b *book) identify(ctx context.Context, r Runtime, ids []string) (map[strin
 	return next, nil
 }
 
-// ask asks the runtime who these are.
-func ask(ctx context.Context, r Runtime, wanted map[string]bool) (map[string]identity, error) {
+// askRuntime asks the runtime who these are.
+func askRuntime(ctx context.Context, r Runtime, wanted map[string]bool) (map[string]identity, error) {
 	sandboxes, containers, err := r.List(ctx)
 	if err != nil {
 		return nil, err

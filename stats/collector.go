@@ -29,16 +29,24 @@ type Pod struct {
 	Cgroup string
 	// Started is when the agent took the pod on.
 	Started time.Time
+	// Volumes are those that are file systems of their own, by the names in its spec.
+	Volumes map[string]Volume
 }
 
-// Volume is where a volume that other rooms mount lies.
+// Volume is a volume that a driver has mounted.
 type Volume struct {
 	// Dir is its mount point.
 	Dir string
 	// Claim is the name of the PersistentVolumeClaim; empty for one that is written into the pod.
 	Claim string
-	// Block: it is a raw device, of which there is nothing to measure.
-	Block bool
+	// Ask asks the driver for the figures; ok is false where it gives none, and those of the mount point count. May be nil.
+	Ask func(ctx context.Context) (f Figures, ok bool)
+}
+
+// Figures say how full a volume is, in bytes and inodes. What is not known is 0.
+type Figures struct {
+	Capacity, Available, Used      uint64
+	Inodes, InodesFree, InodesUsed uint64
 }
 
 // Config says what a Collector needs of others.
@@ -51,8 +59,6 @@ type Config struct {
 	Runtime      Runtime
 	// Pods are those that run on the node now.
 	Pods func(ctx context.Context) ([]Pod, error)
-	// Volumes finds where the volumes of a pod that are not local lie, by the names in its spec; nil: nobody knows.
-	Volumes func(pod *corev1.Pod) map[string]Volume
 	// RootDir is the agent's, PodsDir that of the pods, LogsDir that of the containers' logs.
 	RootDir, PodsDir, LogsDir string
 	// Boot is when the machine was started.

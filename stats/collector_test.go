@@ -107,11 +107,13 @@ type world struct {
 	*Collector
 	runtime *fakeRuntime
 	root    string
+	volumes map[string]Volume
 }
 
 func newWorld(t *testing.T, v2 bool) *world {
 	t.Helper()
 	w := &world{runtime: &fakeRuntime{}, root: t.TempDir()}
+	w.volumes = map[string]Volume{"claim": {Dir: w.root, Claim: "c"}}
 	h := &Hierarchy{unified: filepath.Join(w.root, "cgroup")}
 	for _, dir := range []string{"", "kubepods", "kubepods/pod1", "kubepods/pod1/" + sandboxID, "kubepods/pod1/" + appID, "kubepods/pod1/" + strayID} {
 		if v2 {
@@ -140,10 +142,7 @@ func newWorld(t *testing.T, v2 bool) *world {
 		}}}
 	w.Collector = New(Config{Node: "n", Hierarchy: h, PodsCgroup: "/kubepods", Runtime: w.runtime,
 		Pods: func(context.Context) ([]Pod, error) {
-			return []Pod{{Pod: pod, Cgroup: "/kubepods/pod1", Started: time.Unix(1e9, 0)}}, nil
-		},
-		Volumes: func(*corev1.Pod) map[string]Volume {
-			return map[string]Volume{"claim": {Dir: w.root, Claim: "c"}}
+			return []Pod{{Pod: pod, Cgroup: "/kubepods/pod1", Started: time.Unix(1e9, 0), Volumes: w.volumes}}, nil
 		},
 		RootDir: w.root, PodsDir: filepath.Join(w.root, "pods"), LogsDir: filepath.Join(w.root, "logs"), Boot: time.Unix(1e9, 0)})
 	return w
@@ -331,5 +330,29 @@ func TestRates(t *testing.T) {
 	}
 	if _, ok := at(time.Hour, 6); ok {
 		t.Error("a sample of an hour ago makes a rate")
+	}
+}
+
+// TestDriverThatHangs: nobody waits long for a volume whose driver or server does not answer, and it is asked once.
+func TestDriverThatHangs(t *testing.T) {
+	var f faraway
+	asked, answer := make(chan struct{}, 9), make(chan struct{})
+	v := Volume{Dir: t.TempDir(), Ask: func(context.Context) (Figures, bool) {
+		asked <- struct{}{}
+		<-answer
+		return Figures{Capacity: 10, Used: 4}, true
+	}}
+	for range 3 {
+		if got := f.read(v); got.known {
+			t.Errorf("figures before the answer: %+v", got)
+		}
+	}
+	f.mu.Lock()
+	done := f.all[v.Dir].done
+	f.mu.Unlock()
+	close(answer)
+	<-done
+	if got := f.read(v); got.capacity != 10 || got.used != 4 || len(asked) != 1 {
+		t.Errorf("got %+v after %d questions", got, len(asked))
 	}
 }

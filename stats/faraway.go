@@ -1,12 +1,16 @@
 package stats
 
 import (
+	"context"
 	"sync"
 	"time"
 )
 
 // farPatience is how long a request waits for file systems that were never measured.
 const farPatience = 200 * time.Millisecond
+
+// farLimit is how long a driver may take to answer.
+const farLimit = 30 * time.Second
 
 // faraway measures file systems that may hang, such as a network share whose server is gone: each in a goroutine of its own,
 // never two for one, and nobody waits long.
@@ -22,9 +26,9 @@ type far struct {
 	done chan struct{}
 }
 
-// read gives the file system at dir as it is known by now, a minute old at most unless it hangs.
-func (f *faraway) read(dir string) fileSystem {
-	now := time.Now()
+// read gives the figures of a volume as they are known by now, a minute old at most unless it hangs.
+func (f *faraway) read(v Volume) fileSystem {
+	now, dir := time.Now(), v.Dir
 	f.mu.Lock()
 	if f.all == nil {
 		f.all = map[string]*far{}
@@ -42,7 +46,7 @@ func (f *faraway) read(dir string) fileSystem {
 	one.asked = now
 	if one.done == nil && now.Sub(one.at) > sizeFresh {
 		one.done = make(chan struct{})
-		go f.measure(dir, one)
+		go f.measure(v, one)
 	}
 	known, done := one.fileSystem, one.done
 	f.mu.Unlock()
@@ -60,8 +64,11 @@ func (f *faraway) read(dir string) fileSystem {
 	return one.fileSystem
 }
 
-func (f *faraway) measure(dir string, one *far) {
-	found := readFileSystem(dir)
+func (f *faraway) measure(v Volume, one *far) {
+	found := ask(v)
+	if !found.known {
+		found = readFileSystem(v.Dir)
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if found.known {
@@ -69,4 +76,19 @@ func (f *faraway) measure(dir string, one *far) {
 	}
 	close(one.done)
 	one.done = nil
+}
+
+// ask gives what a volume's driver says of it.
+func ask(v Volume) fileSystem {
+	if v.Ask == nil {
+		return fileSystem{}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), farLimit) // it is measured for whoever asks next as well
+	defer cancel()
+	f, ok := v.Ask(ctx)
+	if !ok {
+		return fileSystem{}
+	}
+	return fileSystem{at: time.Now(), known: true, capacity: f.Capacity, available: f.Available, used: f.Used,
+		inodes: f.Inodes, inodesFree: f.InodesFree, inodesUsed: f.InodesUsed}
 }

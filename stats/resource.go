@@ -97,9 +97,6 @@ func (c *Collector) WriteVolumes(ctx context.Context, t *metrics.Text) {
 
 // writeClaims writes how full the claims of the pods are. A claim that several pods share is written once.
 func (c *Collector) writeClaims(t *metrics.Text, pods []podUse) {
-	if c.cfg.Volumes == nil {
-		return
-	}
 	type claim struct {
 		labels string
 		fileSystem
@@ -107,13 +104,13 @@ func (c *Collector) writeClaims(t *metrics.Text, pods []podUse) {
 	var all []claim
 	seen := map[string]bool{}
 	for i := range pods {
-		for _, v := range c.cfg.Volumes(pods[i].Pod.Pod) {
+		for _, v := range pods[i].Volumes {
 			labels := metrics.Labels("namespace", pods[i].Namespace, "persistentvolumeclaim", v.Claim)
-			if v.Claim == "" || v.Block || seen[labels] {
+			if v.Claim == "" || seen[labels] {
 				continue
 			}
 			seen[labels] = true
-			if f := c.far.read(v.Dir); f.known {
+			if f := c.far.read(v); f.known {
 				all = append(all, claim{labels, f})
 			}
 		}

@@ -138,13 +138,9 @@ func (c *Collector) addStorage(out *api.PodStats, p *podUse, f fileSystems, size
 			add(logs.bytes, files)
 		}
 	}
-	mounted := map[string]Volume{}
-	if c.cfg.Volumes != nil {
-		mounted = c.cfg.Volumes(p.Pod.Pod)
-	}
 	for i := range p.Spec.Volumes {
 		v := &p.Spec.Volumes[i]
-		if m, ok := mounted[v.Name]; ok {
+		if m, ok := p.Volumes[v.Name]; ok {
 			c.addMounted(out, v, m)
 			continue
 		}
@@ -169,10 +165,7 @@ func (c *Collector) addStorage(out *api.PodStats, p *podUse, f fileSystems, size
 
 // addMounted adds a volume that is a file system of its own.
 func (c *Collector) addMounted(out *api.PodStats, v *corev1.Volume, m Volume) {
-	if m.Block {
-		return
-	}
-	told := c.far.read(m.Dir).stats()
+	told := c.far.read(m).stats()
 	if told == nil {
 		return
 	}
