@@ -19,6 +19,12 @@ const (
 	component     = "kubelet" // what dashboards and alerts select events by
 	eventQueue    = 1000
 	eventRetryMax = 10 * time.Second
+	// eventHold is how long an event waits for others: nobody waits for it, and the pod that it tells of is just about to start.
+	eventHold = time.Second
+	// eventBatch is how many events are held at most; more are written at once.
+	eventBatch = 100
+	// eventLast bounds the writing of what is held when the agent ends.
+	eventLast     = 2 * time.Second
 	eventLifetime = time.Hour // the API server's own; an older event helps nobody
 )
 
@@ -80,19 +86,61 @@ func (r *Recorder) Event(ref Ref, eventType, reason, message string) {
 // Dropped returns how many events were lost because too many waited, or because the API server was away for an hour.
 func (r *Recorder) Dropped() int64 { return r.dropped.Load() }
 
-// Run writes events, one after the other, until ctx ends.
+// Run writes events, one after the other, until ctx ends. An event is written up to a second after what it tells of, with what
+// happened meanwhile: repeats of it cost no request of their own, and no request of this kind meets the start of its pod.
 func (r *Recorder) Run(ctx context.Context) {
 	c := &correlator{node: r.cfg.Node}
+	var held batch
 	for {
-		select {
-		case <-ctx.Done():
-			return
-		case o := <-r.queue:
-			if event, again := c.observe(o); event != nil {
-				r.write(ctx, event, again)
+		var due <-chan time.Time
+		for open := true; open; {
+			select {
+			case <-ctx.Done():
+				last, cancel := context.WithTimeout(context.WithoutCancel(ctx), eventLast)
+				defer cancel()
+				r.writeAll(last, &held)
+				return
+			case o := <-r.queue:
+				if held.add(c.observe(o)); due == nil {
+					due = time.After(eventHold)
+				}
+				open = len(held.events) < eventBatch
+			case <-due:
+				open = false
 			}
 		}
+		r.writeAll(ctx, &held)
 	}
+}
+
+// batch is events that wait to be written, in order, each once.
+type batch struct {
+	events []*corev1.Event
+	// again tells of each whether it counts up one that the API server has.
+	again []bool
+}
+
+// add takes an event; a repeat of one that waits takes its place.
+func (b *batch) add(event *corev1.Event, again bool) {
+	if event == nil {
+		return
+	}
+	for i, e := range b.events {
+		if e.Name == event.Name && e.Namespace == event.Namespace {
+			b.events[i] = event
+			return
+		}
+	}
+	b.events, b.again = append(b.events, event), append(b.again, again)
+}
+
+func (r *Recorder) writeAll(ctx context.Context, b *batch) {
+	for i, e := range b.events {
+		if ctx.Err() == nil {
+			r.write(ctx, e, b.again[i])
+		}
+	}
+	*b = batch{}
 }
 
 // write brings one event to the API server, and waits as long as there is none.

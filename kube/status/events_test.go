@@ -38,6 +38,12 @@ func (f *fakeAPI) eventList() []*corev1.Event {
 	return list
 }
 
+// written waits until what was told has been written.
+func written() {
+	time.Sleep(eventHold)
+	synctest.Wait()
+}
+
 func TestRepeatsCountUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := newFakeAPI()
@@ -71,12 +77,12 @@ func TestExpiredEventIsWrittenAnew(t *testing.T) {
 		api := newFakeAPI()
 		r := runRecorder(t, api)
 		r.Event(podRef, "Normal", "Pulled", "m")
-		synctest.Wait()
+		written()
 		api.mu.Lock()
 		clear(api.events)
 		api.mu.Unlock()
 		r.Event(podRef, "Normal", "Pulled", "m")
-		synctest.Wait()
+		written()
 		if list := api.eventList(); len(list) != 1 || list[0].Count != 2 {
 			t.Errorf("events %+v, want one with count 2", list)
 		}
@@ -88,7 +94,7 @@ func TestNodeEventsGoToDefault(t *testing.T) {
 		api := newFakeAPI()
 		r := runRecorder(t, api)
 		r.Event(Ref{Kind: "Node", Name: "node-1", UID: "node-1"}, "Normal", "Starting", "Starting kubelet.")
-		synctest.Wait()
+		written()
 		if list := api.eventList(); len(list) != 1 || list[0].Namespace != "default" || list[0].InvolvedObject.Namespace != "" {
 			t.Errorf("events %+v", list)
 		}
@@ -101,7 +107,7 @@ func TestSimilarEventsAreCombined(t *testing.T) {
 		r := runRecorder(t, api)
 		for i := range 15 {
 			r.Event(podRef, "Warning", "FailedMount", fmt.Sprint("try ", i))
-			synctest.Wait()
+			written()
 		}
 		list := api.eventList()
 		if len(list) != 10 {
@@ -120,7 +126,7 @@ func TestSpamIsThrottled(t *testing.T) {
 		r := runRecorder(t, api)
 		for range 100 {
 			r.Event(podRef, "Warning", "BackOff", "m")
-			synctest.Wait()
+			written()
 		}
 		if n := len(api.log()); n != spamBurst {
 			t.Errorf("%d requests for 100 events, want %d", n, spamBurst)
@@ -128,15 +134,56 @@ func TestSpamIsThrottled(t *testing.T) {
 		other := podRef
 		other.Name = "b"
 		r.Event(other, "Warning", "BackOff", "m")
-		synctest.Wait()
+		written()
 		if n := len(api.log()); n != 1 {
 			t.Errorf("another object's event was throttled too")
 		}
 		time.Sleep(spamRefill)
 		r.Event(podRef, "Warning", "BackOff", "m")
-		synctest.Wait()
+		written()
 		if list := api.eventList(); list[0].Count != 101 {
 			t.Errorf("count %d, want 101: throttled repeats count too", list[0].Count)
+		}
+	})
+}
+
+// TestEventsAreHeld: what happens within a second is written after it, in order and each thing once.
+func TestEventsAreHeld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := newFakeAPI()
+		r := runRecorder(t, api)
+		r.Event(podRef, "Normal", "Created", "m")
+		r.Event(podRef, "Warning", "Unhealthy", "m")
+		time.Sleep(eventHold / 2)
+		r.Event(podRef, "Warning", "Unhealthy", "m")
+		time.Sleep(eventHold/2 - 1)
+		synctest.Wait()
+		if n := len(api.log()); n != 0 {
+			t.Errorf("%d requests before a second is over", n)
+		}
+		time.Sleep(1)
+		synctest.Wait()
+		list := api.eventList()
+		if n := len(api.log()); n != 2 || len(list) != 2 || list[0].Reason != "Created" || list[1].Count != 2 {
+			t.Errorf("%d requests, events %+v", n, list)
+		}
+	})
+}
+
+// TestEventsBeforeTheEnd: what is held when the agent ends is written still.
+func TestEventsBeforeTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := newFakeAPI()
+		r := NewRecorder(RecorderConfig{Client: api.client(t), Node: "node-1"})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); r.Run(ctx) }()
+		r.Event(podRef, "Normal", "Created", "m")
+		synctest.Wait()
+		cancel()
+		<-done
+		if n := len(api.eventList()); n != 1 {
+			t.Errorf("%d events, want 1", n)
 		}
 	})
 }
@@ -158,7 +205,7 @@ func TestEventsOutliveAnOutage(t *testing.T) {
 			ref.Name = fmt.Sprint("p", i)
 			r.Event(ref, "Normal", "Started", "m")
 			if i == 0 {
-				synctest.Wait()
+				written()
 			}
 		}
 		if got := r.Dropped(); got != 99 {
@@ -169,7 +216,7 @@ func TestEventsOutliveAnOutage(t *testing.T) {
 			t.Errorf("%d requests in 10 minutes without an API server", tries)
 		}
 		down.Store(false)
-		time.Sleep(10 * time.Second)
+		time.Sleep(15 * time.Second)
 		if got := len(api.eventList()); got != eventQueue+1 {
 			t.Errorf("%d events arrived, want %d", got, eventQueue+1)
 		}
