@@ -10,6 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodelet/nodelet/agent/plan"
 	"github.com/nodelet/nodelet/kube/server"
@@ -139,6 +140,26 @@ func (f *file) ended(ctx context.Context, container, id string) <-chan struct{} 
 		}
 	}()
 	return end
+}
+
+// RunningLogs are the logs of all containers that run.
+func (d *Desk) RunningLogs(ctx context.Context) ([]logs.Log, error) {
+	files, err := d.files(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var all []logs.Log
+	for _, f := range files {
+		if f.now.known == nil {
+			continue
+		}
+		for _, c := range f.now.known.Containers {
+			if c.State == runtimeapi.ContainerState_CONTAINER_RUNNING && c.LogPath != "" {
+				all = append(all, logs.Log{ID: c.Id, Path: c.LogPath})
+			}
+		}
+	}
+	return all, nil
 }
 
 func makePrivateDir(dir string) error {

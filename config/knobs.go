@@ -114,10 +114,10 @@ var knobs = []knob{
 	{"imageGCLowThresholdPercent", "image-gc-low-threshold", kInt32, acts, gHidden, "", ""},
 	{"imageMinimumGCAge", "minimum-image-ttl-duration", kDuration, acts, gHidden, "", ""},
 	{"imageMaximumGCAge", "", nil, acts, gHidden, "", ""},
-	{"containerLogMaxSize", "container-log-max-size", kString, noEffect, gHidden, "", ""},
-	{"containerLogMaxFiles", "container-log-max-files", kInt32, noEffect, gHidden, "", ""},
-	{"containerLogMaxWorkers", "", nil, noEffect, gHidden, "", ""},
-	{"containerLogMonitorInterval", "", nil, noEffect, gHidden, "", ""},
+	{"containerLogMaxSize", "container-log-max-size", kString, acts, gHidden, "", ""},
+	{"containerLogMaxFiles", "container-log-max-files", kInt32, acts, gHidden, "", ""},
+	{"containerLogMaxWorkers", "", nil, acts, gHidden, "", ""},
+	{"containerLogMonitorInterval", "", nil, acts, gHidden, "", ""},
 
 	// Pod network; all but the pod range are nodelet's own.
 	{"", "network", kString, acts, gNetwork, "who sets pods' networks up: runtime, agent (nodelet), or auto", "auto"},

@@ -6,9 +6,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -48,117 +48,137 @@ func (r *reading) follow(ctx context.Context) error {
 // round reads to the end of the newest file. last: nothing will be written any more.
 func (r *reading) round(ctx context.Context, last bool) error {
 	for {
-		if err := r.drainOld(ctx, last); err != nil {
+		if err := r.drainOld(ctx, last || time.Since(r.left) > keepOld); err != nil {
 			return err
 		}
 		if err := r.drain(ctx, false); err != nil {
 			return err
 		}
-		moved, err := r.advance()
-		if err != nil {
+		renamed, err := r.renamed()
+		if err != nil || !renamed {
+			return errors.Join(err, r.finish(ctx, last))
+		}
+		// It may have grown before it was renamed; and the place of what follows is found by what was read.
+		if err := r.drain(ctx, false); err != nil {
 			return err
 		}
-		if !moved {
-			break
+		next, err := r.successor()
+		if err != nil || next == nil {
+			return errors.Join(err, r.finish(ctx, last))
 		}
+		if err := r.drainOld(ctx, true); err != nil { // the runtime is two files on: nothing more comes
+			next.file.Close()
+			return err
+		}
+		r.change(next)
 	}
-	if last {
-		return r.drain(ctx, true)
+}
+
+// finish takes a line without an end as it is, when there will be no more.
+func (r *reading) finish(ctx context.Context, last bool) error {
+	if !last {
+		return nil
 	}
-	return nil
+	return r.drain(ctx, true)
 }
 
 // drainOld reads what has still come to the file before, and lets go of it when nothing can come any more.
-func (r *reading) drainOld(ctx context.Context, last bool) error {
+func (r *reading) drainOld(ctx context.Context, over bool) error {
 	if r.old == nil {
 		return nil
 	}
-	old := r.old
-	over := last || time.Since(old.info.left) > keepOld
-	if err := old.drain(ctx, over); err != nil {
-		return err
-	}
+	err := r.old.drain(ctx, over)
 	if over {
-		old.close()
+		r.old.close()
 		r.old = nil
 	}
-	return nil
+	return err
 }
 
-// advance goes on to the file after this one, if there is one. It is called at the end of the present file.
-func (r *reading) advance() (moved bool, err error) {
-	for range maxRaces {
-		name, err := r.next()
-		if err != nil || name == "" {
-			return false, err
-		}
-		f, info, err := regular(r.dir, name)
-		if errors.Is(err, unix.ENOENT) {
-			continue // it was renamed, compressed or removed meanwhile
-		}
-		if err != nil {
-			return false, fmt.Errorf("follow log: %w", err)
-		}
-		return true, r.change(f, info, name)
+// opened is a file to go on with.
+type opened struct {
+	file     *os.File
+	info     os.FileInfo
+	name     string
+	unpacked io.Reader
+}
+
+// change goes on with the next file. The one before is kept for a moment.
+func (r *reading) change(next *opened) {
+	before := &reading{file: r.file, info: r.info, at: r.at, inside: r.inside, out: r.out, lines: r.lines}
+	if r.unpacked != nil { // it was complete
+		before.close()
+		before = nil
+	}
+	r.old, r.left = before, time.Now()
+	r.file, r.info, r.unpacked, r.at, r.inside, r.key = next.file, next.info, next.unpacked, 0, nil, ""
+	if next.name != r.name {
+		r.key = next.name
+	}
+}
+
+// renamed tells whether the present file is no longer the newest. It notices too when somebody has emptied it.
+func (r *reading) renamed() (bool, error) {
+	live, err := r.stat(r.name)
+	switch {
+	case errors.Is(err, unix.ENOENT):
+		return true, nil
+	case err != nil:
+		return false, err
+	case !os.SameFile(live, r.info):
+		return true, nil
+	}
+	r.key = ""
+	if live.Size() < r.at {
+		r.at, r.inside = 0, nil
 	}
 	return false, nil
 }
 
-// change makes f the present file.
-func (r *reading) change(f *os.File, info os.FileInfo, name string) error {
-	before := &reading{file: r.file, info: r.info, at: r.at, inside: r.inside, out: r.out, lines: r.lines}
-	before.info.left = time.Now()
-	if r.old != nil {
-		r.old.close()
-	}
-	if r.unpacked != nil {
-		before.close()
-		before = nil
-	}
-	r.old, r.file, r.info, r.at, r.inside, r.unpacked, r.key = before, f, fileInfo{FileInfo: info}, 0, nil, nil, ""
-	if name == r.name {
-		return nil
-	}
-	r.key = name
-	if !strings.HasSuffix(name, gz) {
-		return nil
-	}
-	z, err := gzip.NewReader(bufio.NewReader(f))
-	if err != nil {
-		return fmt.Errorf("follow log: unpack %s: %w", f.Name(), err)
-	}
-	r.unpacked = z
-	return nil
-}
-
-// next names the file that follows the present one, empty while there is none.
-func (r *reading) next() (string, error) {
-	live, err := r.stat(r.name)
-	if err != nil && !errors.Is(err, unix.ENOENT) {
-		return "", err
-	}
-	if live != nil && os.SameFile(live, r.info.FileInfo) {
-		r.key = ""
-		if live.Size() < r.at { // somebody has emptied it
-			r.at, r.inside = 0, nil
-		}
-		return "", nil
-	}
+// successor opens the file that follows the present one; nil while there is none.
+func (r *reading) successor() (*opened, error) {
+	r.moving.RLock() // no rotation changes a name while the files are looked through
+	defer r.moving.RUnlock()
 	rotated, err := r.rotated()
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	i, err := r.place(rotated)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
+	name := r.name
 	if i < len(rotated) {
-		return rotated[i], nil
+		name = rotated[i]
 	}
-	if live == nil {
-		return "", nil
+	next := &opened{name: name}
+	next.file, next.info, err = regular(r.dir, name)
+	switch {
+	case errors.Is(err, unix.ENOENT):
+		return nil, nil // the runtime has not opened it yet
+	case err != nil:
+		return nil, fmt.Errorf("follow log: %w", err)
+	case os.SameFile(next.info, r.info): // it has its name back
+		next.file.Close()
+		return nil, nil
 	}
-	return r.name, nil
+	if next.unpacked, err = unpack(next.file, name); err != nil {
+		next.file.Close()
+		return nil, err
+	}
+	return next, nil
+}
+
+// unpack reads a compressed file; nil for one that is not.
+func unpack(f *os.File, name string) (io.Reader, error) {
+	if !strings.HasSuffix(name, gz) {
+		return nil, nil
+	}
+	z, err := gzip.NewReader(bufio.NewReader(f))
+	if err != nil {
+		return nil, fmt.Errorf("follow log: unpack %s: %w", f.Name(), err)
+	}
+	return z, nil
 }
 
 // stat looks at an entry of the directory, nil where there is none.
@@ -199,7 +219,7 @@ func rotatedOf(name string, entries []fs.DirEntry) []string {
 func (r *reading) place(rotated []string) (int, error) {
 	if r.key == "" {
 		for _, name := range rotated {
-			if info, err := r.stat(name); err == nil && os.SameFile(info, r.info.FileInfo) {
+			if info, err := r.stat(name); err == nil && os.SameFile(info, r.info) {
 				r.key = name
 			}
 		}
@@ -216,14 +236,14 @@ func (r *reading) place(rotated []string) (int, error) {
 }
 
 // placeByTime serves a reader so slow that its file has been rotated and compressed behind its back: what it has not read
-// begins with the first file whose lines are all newer than those it has.
+// begins with the first file whose lines are all newer than those it has, and than its own beginning.
 func (r *reading) placeByTime(rotated []string) (int, error) {
 	for i, name := range rotated {
 		at, err := r.firstTime(name)
 		if err != nil && !errors.Is(err, unix.ENOENT) {
 			return 0, err
 		}
-		if err == nil && !at.Before(r.out.newest) {
+		if err == nil && !at.Before(r.out.newest) && !at.Before(r.began) {
 			return i, nil
 		}
 	}
@@ -236,15 +256,10 @@ func (r *reading) firstTime(name string) (time.Time, error) {
 	if err != nil {
 		return time.Time{}, err
 	}
-	probe := &reading{dir: r.dir, name: filepath.Base(r.name), out: newOutput(&Options{Limit: -1}, nil, nil), lines: 1}
-	probe.file, probe.info = f, fileInfo{FileInfo: info}
-	defer probe.close()
-	if strings.HasSuffix(name, gz) {
-		z, err := gzip.NewReader(bufio.NewReader(f))
-		if err != nil {
-			return time.Time{}, fmt.Errorf("follow log: unpack %s: %w", f.Name(), err)
-		}
-		probe.unpacked = z
+	defer f.Close()
+	probe := &reading{file: f, info: info, out: newOutput(&Options{Limit: -1}, nil, nil), lines: 1}
+	if probe.unpacked, err = unpack(f, name); err != nil {
+		return time.Time{}, err
 	}
 	err = probe.drain(context.Background(), true)
 	return probe.out.newest, err

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 
 	"golang.org/x/sys/unix"
 )
@@ -14,6 +15,8 @@ import (
 type Dir struct {
 	path  string
 	watch watcher
+	// moving is held while files get other names, and shared by readers who look for the file that follows theirs.
+	moving sync.RWMutex
 }
 
 // New gives the logs below path, normally /var/log/pods. The directory may be missing until a log is read.
@@ -30,7 +33,7 @@ var errOutside = errors.New("is not below the directory of logs")
 // below is path relative to the directory.
 func (d *Dir) below(path string) (string, error) {
 	rel, err := filepath.Rel(d.path, path)
-	if err != nil || rel == "." || rel == ".." || strings.HasPrefix(rel, "../") {
+	if err != nil || rel == ".." || strings.HasPrefix(rel, "../") {
 		return "", fmt.Errorf("%s %w %s", path, errOutside, d.path)
 	}
 	return rel, nil
@@ -52,7 +55,10 @@ func (d *Dir) open(path string, flags int) (*os.File, error) {
 
 // openAt opens a path below an open directory.
 func openAt(dir *os.File, rel string, flags int) (*os.File, error) {
-	how := unix.OpenHow{Flags: uint64(flags) | unix.O_CLOEXEC | unix.O_NONBLOCK, Resolve: beneath}
+	if flags&unix.O_PATH == 0 {
+		flags |= unix.O_NONBLOCK // a pipe must hold nobody up
+	}
+	how := unix.OpenHow{Flags: uint64(flags) | unix.O_CLOEXEC, Resolve: beneath}
 	for race := 0; ; race++ {
 		fd, err := unix.Openat2(int(dir.Fd()), rel, &how)
 		if err == nil {

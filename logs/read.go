@@ -48,7 +48,7 @@ func (d *Dir) Read(ctx context.Context, path string, o Options, stdout, stderr i
 		return fmt.Errorf("read log: %w", err)
 	}
 	defer dir.Close()
-	r := &reading{dir: dir, name: filepath.Base(path), o: o, out: newOutput(&o, stdout, stderr), watch: &d.watch}
+	r := &reading{dir: dir, name: filepath.Base(path), o: o, out: newOutput(&o, stdout, stderr), watch: &d.watch, moving: &d.moving, began: time.Now()}
 	defer r.close()
 	if err := r.begin(); err != nil {
 		return fmt.Errorf("read log: %w", err)
@@ -73,13 +73,6 @@ func hello(writers ...io.Writer) error {
 	return nil
 }
 
-// fileInfo is a file that is or was read.
-type fileInfo struct {
-	os.FileInfo
-	// left is when the reading went on to the next file.
-	left time.Time
-}
-
 // reading is one reader's way through a log and what it is rotated to.
 type reading struct {
 	dir   *os.File
@@ -89,13 +82,17 @@ type reading struct {
 	watch *watcher
 
 	file *os.File
-	info fileInfo
+	info os.FileInfo
 	// unpacked reads a compressed file.
 	unpacked io.Reader
 	// key is the name that the file was rotated to, once that is known; empty for the newest.
 	key string
-	// old is the file before this one, kept for a moment after the change: see follow.
-	old *reading
+	// old is the file before this one, kept for a moment after it was left: see follow.
+	old  *reading
+	left time.Time
+	// began is when the reading did.
+	began  time.Time
+	moving *sync.RWMutex
 	// at is the place in the file up to which lines are done.
 	at int64
 	// lines are how many more may be read; negative: any.
@@ -105,7 +102,7 @@ type reading struct {
 }
 
 func (r *reading) begin() (err error) {
-	if r.file, r.info.FileInfo, err = regular(r.dir, r.name); err != nil {
+	if r.file, r.info, err = regular(r.dir, r.name); err != nil {
 		return err
 	}
 	r.lines = -1

@@ -1,7 +1,264 @@
 package logs
 
+import (
+	"cmp"
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
+)
+
 const (
 	// gz is the suffix of a compressed log, tmp of one that is being compressed.
 	gz  = ".gz"
 	tmp = ".tmp"
+	// rotatedAt is the time in the name of a rotated log.
+	rotatedAt = "20060102-150405"
 )
+
+// A Log is the log of a running container.
+type Log struct {
+	// ID is the container's, Path its log file as the CRI names it.
+	ID, Path string
+}
+
+// Rotator rotates the logs of running containers.
+type Rotator struct {
+	Dir *Dir
+	// MaxBytes is the size from which on a log is rotated; negative: never. MaxFiles counts the newest and the rotated ones.
+	MaxBytes int64
+	MaxFiles int
+	// Workers bounds how many logs are rotated at once; Interval is how often their sizes are looked at.
+	Workers  int
+	Interval time.Duration
+	// List names the logs of the running containers.
+	List func(context.Context) ([]Log, error)
+	// Reopen asks the runtime to open the log of a container anew.
+	Reopen func(ctx context.Context, id string) error
+	Log    *slog.Logger
+	// now is time.Now, but in tests.
+	now func() time.Time
+}
+
+// Run looks at the logs until ctx ends.
+func (r *Rotator) Run(ctx context.Context) {
+	if r.MaxBytes < 0 {
+		return
+	}
+	tick := time.NewTicker(cmp.Or(r.Interval, 10*time.Second))
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			r.Round(ctx)
+		}
+	}
+}
+
+// Round looks at all logs once and rotates those that have grown too big.
+func (r *Rotator) Round(ctx context.Context) {
+	all, err := r.List(ctx)
+	if err != nil {
+		if ctx.Err() == nil {
+			r.Log.Warn("cannot look at the sizes of container logs", "err", err)
+		}
+		return
+	}
+	var g errgroup.Group
+	g.SetLimit(max(1, r.Workers))
+	for _, l := range all {
+		due, err := r.due(l)
+		if err == nil && !due {
+			continue
+		}
+		g.Go(func() error {
+			if err == nil {
+				err = r.rotate(ctx, l)
+			}
+			if err != nil && ctx.Err() == nil {
+				r.Log.Warn("cannot rotate the log of a container; trying again", "container", l.ID, "log", l.Path, "err", err, "every", r.Interval)
+			}
+			return nil
+		})
+	}
+	_ = g.Wait()
+}
+
+// due tells whether a log has to be rotated, or is missing.
+func (r *Rotator) due(l Log) (bool, error) {
+	f, err := r.Dir.open(l.Path, unix.O_PATH)
+	if errors.Is(err, unix.ENOENT) {
+		return true, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	return err == nil && info.Mode().IsRegular() && info.Size() >= r.MaxBytes, err
+}
+
+// rotate gives a container a new log. The order is the kubelet's: first room is made and what is older is compressed, so that
+// the file that was written last stays plain for a while, for collectors that read on in it.
+func (r *Rotator) rotate(ctx context.Context, l Log) error {
+	path, err := r.Dir.open(filepath.Dir(l.Path), os.O_RDONLY)
+	if errors.Is(err, unix.ENOENT) {
+		return nil // the pod is going
+	}
+	if err != nil {
+		return err
+	}
+	dir := &rotation{File: path, name: filepath.Base(l.Path), moving: &r.Dir.moving}
+	defer dir.Close()
+	if !dir.has(dir.name) { // removed by somebody, or renamed by a life of the agent that ended then
+		return r.Reopen(ctx, l.ID)
+	}
+	old, err := dir.tidy(max(0, r.MaxFiles-2))
+	if err != nil {
+		return err
+	}
+	for _, name := range old {
+		if err := dir.compress(ctx, name); err != nil {
+			return err
+		}
+	}
+	now := time.Now
+	if r.now != nil {
+		now = r.now
+	}
+	return dir.swap(now(), func() error { return r.Reopen(ctx, l.ID) })
+}
+
+// rotation is the directory of one container's logs.
+type rotation struct {
+	*os.File
+	name   string
+	moving *sync.RWMutex
+}
+
+func (d *rotation) fd() int { return int(d.File.Fd()) }
+
+func (d *rotation) has(name string) bool {
+	var st unix.Stat_t
+	return unix.Fstatat(d.fd(), name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil
+}
+
+func (d *rotation) remove(name string) error {
+	if err := unix.Unlinkat(d.fd(), name, 0); err != nil && !errors.Is(err, unix.ENOENT) {
+		return fmt.Errorf("remove old log %s: %w", filepath.Join(d.File.Name(), name), err)
+	}
+	return nil
+}
+
+// tidy removes what an interrupted round has left and all rotated logs but the newest few; it gives those that stay.
+func (d *rotation) tidy(keep int) ([]string, error) {
+	d.moving.Lock()
+	defer d.moving.Unlock()
+	entries, err := d.File.ReadDir(-1)
+	if err != nil {
+		return nil, err
+	}
+	names := map[string]bool{}
+	for _, e := range entries {
+		names[e.Name()] = true
+	}
+	for name := range names {
+		if strings.HasPrefix(name, d.name+".") && (strings.HasSuffix(name, tmp) || names[name+gz]) {
+			if err := d.remove(name); err != nil {
+				return nil, err
+			}
+		}
+	}
+	old := rotatedOf(d.name, entries)
+	for i, name := range old {
+		if names[name+gz] {
+			old[i] = name + gz
+		}
+	}
+	for len(old) > keep {
+		if err := d.remove(old[0]); err != nil {
+			return nil, err
+		}
+		old = old[1:]
+	}
+	return old, nil
+}
+
+// compress puts a rotated log into a file with the suffix gz; it appears under that name only when it is whole.
+func (d *rotation) compress(ctx context.Context, name string) (err error) {
+	if strings.HasSuffix(name, gz) {
+		return nil
+	}
+	from, info, err := regular(d.File, name)
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	fd, err := unix.Openat(d.fd(), name+tmp, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, uint32(info.Mode().Perm()))
+	if err != nil {
+		return fmt.Errorf("compress log %s: %w", from.Name(), err)
+	}
+	to := os.NewFile(uintptr(fd), from.Name()+tmp)
+	z := gzip.NewWriter(to)
+	_, err = io.Copy(z, untilDone{ctx, from})
+	d.moving.Lock()
+	defer d.moving.Unlock()
+	if err = errors.Join(err, z.Close(), to.Close()); err == nil {
+		err = unix.Renameat(d.fd(), name+tmp, d.fd(), name+gz)
+	}
+	if err != nil {
+		_ = d.remove(name + tmp)
+		return fmt.Errorf("compress log %s: %w", from.Name(), err)
+	}
+	return d.remove(name)
+}
+
+// untilDone is a reader that stops when its context ends.
+type untilDone struct {
+	ctx context.Context
+	io.Reader
+}
+
+func (r untilDone) Read(b []byte) (int, error) {
+	if err := r.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return r.Reader.Read(b)
+}
+
+// swap renames the log and has the runtime open a new one. Where it does not, the name is given back, so that collectors still
+// find the log.
+func (d *rotation) swap(now time.Time, reopen func() error) error {
+	rotated := d.name + "." + now.Format(rotatedAt)
+	if d.has(rotated) || d.has(rotated+gz) {
+		return nil // one rotation a second is enough; the next round takes it
+	}
+	if err := d.rename(d.name, rotated); err != nil {
+		return err
+	}
+	if err := reopen(); err != nil {
+		return errors.Join(fmt.Errorf("have the runtime reopen the log: %w", err), d.rename(rotated, d.name))
+	}
+	return nil
+}
+
+func (d *rotation) rename(from, to string) error {
+	d.moving.Lock()
+	defer d.moving.Unlock()
+	if err := unix.Renameat2(d.fd(), from, d.fd(), to, unix.RENAME_NOREPLACE); err != nil {
+		return fmt.Errorf("rename log %s to %s: %w", filepath.Join(d.File.Name(), from), to, err)
+	}
+	return nil
+}

@@ -29,6 +29,7 @@ import (
 	"github.com/nodelet/nodelet/kube/server"
 	"github.com/nodelet/nodelet/kube/status"
 	"github.com/nodelet/nodelet/kube/storage"
+	"github.com/nodelet/nodelet/logs"
 	"github.com/nodelet/nodelet/probes"
 	"github.com/nodelet/nodelet/volumes"
 )
@@ -61,6 +62,9 @@ type nodelet struct {
 	cgroups     *cgroups.Tree
 	shutdown    *nodeShutdown
 	network     *network
+	// desk answers people's questions about pods.
+	desk    *agent.Desk
+	rotator *logs.Rotator
 	// server is the node's API, nil where it is off. What is in mounts before makeServer is served beside pods and streams.
 	server  *server.Server
 	mounts  []server.Mount
@@ -269,6 +273,7 @@ func (n *nodelet) run(ctx context.Context) error {
 	start(n.serveHealthz)
 	start(n.serveExplain)
 	start(n.serveAPI)
+	start(n.rotator.Run)
 	start(n.notify)
 	start(trim)
 	start(n.collector.Run)

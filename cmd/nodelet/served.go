@@ -20,22 +20,32 @@ import (
 // listenAgain is how soon the port of the node's API is tried again where another program holds it.
 const listenAgain = 5 * time.Second
 
-// makeServer sets up the node's API at port 10250.
-func (n *nodelet) makeServer() (err error) {
-	c := n.cfg.Server
-	if c.Port == 0 {
-		return nil
-	}
+// makeDesk sets up what answers for pods, and the rotation of their logs.
+func (n *nodelet) makeDesk() {
 	checkpoints := ""
 	if n.cfg.Gate("ContainerCheckpoint") {
 		checkpoints = filepath.Join(n.cfg.Paths.Root, "checkpoints")
+	}
+	dir := logs.New(n.cfg.Paths.PodLogs)
+	n.desk = agent.NewDesk(n.supervisor, dir, checkpoints)
+	c := n.cfg.Logs
+	n.rotator = &logs.Rotator{Dir: dir, MaxBytes: c.MaxBytes, MaxFiles: c.MaxFiles, Workers: c.Workers, Interval: c.Interval,
+		List: n.desk.RunningLogs, Reopen: n.runtime.ReopenContainerLog, Log: n.log}
+}
+
+// makeServer sets up the node's API at port 10250.
+func (n *nodelet) makeServer() (err error) {
+	n.makeDesk()
+	c := n.cfg.Server
+	if c.Port == 0 {
+		return nil
 	}
 	cfg := server.Config{
 		Listen: netip.AddrPortFrom(c.Addr, c.Port), Node: n.cfg.Node.Name,
 		Certificate: n.serving.GetCertificate, MinVersion: c.MinTLSVersion, CipherSuites: c.CipherSuites, ClientCAFile: c.ClientCAFile,
 		TokenTTL: c.TokenTTL, Anonymous: c.Anonymous,
 		AlwaysAllow: c.AlwaysAllow, AllowedTTL: c.AllowedTTL, DeniedTTL: c.DeniedTTL,
-		Agent: agent.NewDesk(n.supervisor, logs.New(n.cfg.Paths.PodLogs), checkpoints),
+		Agent: n.desk,
 		Debug: c.DebugHandlers, StreamIdle: c.StreamIdle,
 		Mounts: append(n.ownMounts(), n.mounts...), Log: n.log,
 	}

@@ -1,0 +1,139 @@
+package logs
+
+import (
+	"compress/gzip"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func namesIn(t *testing.T, dir string) []string {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []string
+	for _, e := range entries {
+		all = append(all, e.Name())
+	}
+	return all
+}
+
+// TestRotate: names, number and content of rotated logs are the kubelet's: the newest plain, older ones compressed.
+func TestRotate(t *testing.T) {
+	d, ctr := newContainer(t)
+	dir := filepath.Dir(ctr.path)
+	rot := ctr.rotator(d, 4)
+	want := [][]string{
+		{"0.log", "0.log.20260102-030406"},
+		{"0.log", "0.log.20260102-030406.gz", "0.log.20260102-030407"},
+		{"0.log", "0.log.20260102-030406.gz", "0.log.20260102-030407.gz", "0.log.20260102-030408"},
+		{"0.log", "0.log.20260102-030407.gz", "0.log.20260102-030408.gz", "0.log.20260102-030409"},
+	}
+	for i, w := range want {
+		ctr.say()
+		rot.Round(t.Context())
+		if got := namesIn(t, dir); !slices.Equal(got, w) {
+			t.Errorf("round %d: %q, want %q", i, got, w)
+		}
+	}
+	f, err := os.Open(filepath.Join(dir, "0.log.20260102-030407.gz"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text, err := io.ReadAll(z); err != nil || !strings.HasSuffix(string(text), " stdout F line 1\n") {
+		t.Errorf("%q %v", text, err)
+	}
+	if info, _ := f.Stat(); info.Mode().Perm() != 0o640 {
+		t.Errorf("mode %v", info.Mode())
+	}
+}
+
+// TestSmallLogsStay: nothing happens to a log below its size.
+func TestSmallLogsStay(t *testing.T) {
+	d, ctr := newContainer(t)
+	ctr.say()
+	rot := ctr.rotator(d, 4)
+	rot.MaxBytes = 10_000
+	rot.Reopen = func(context.Context, string) error { t.Error("reopened"); return nil }
+	rot.Round(t.Context())
+	if got := namesIn(t, filepath.Dir(ctr.path)); len(got) != 1 {
+		t.Error(got)
+	}
+}
+
+// TestRuntimeDoesNotReopen: the log keeps its name and is tried again.
+func TestRuntimeDoesNotReopen(t *testing.T) {
+	d, ctr := newContainer(t)
+	ctr.say()
+	rot := ctr.rotator(d, 4)
+	rot.Reopen = func(context.Context, string) error { return errors.New("busy") }
+	rot.Round(t.Context())
+	if got := namesIn(t, filepath.Dir(ctr.path)); !slices.Equal(got, []string{"0.log"}) {
+		t.Error(got)
+	}
+	ctr.say()
+	rot.Reopen = ctr.reopen
+	rot.Round(t.Context())
+	if got := namesIn(t, filepath.Dir(ctr.path)); len(got) != 2 {
+		t.Error(got)
+	}
+}
+
+// TestInterruptedRotation: what a life of the agent has left behind when it ended in a rotation is put in order.
+func TestInterruptedRotation(t *testing.T) {
+	d, ctr := newContainer(t)
+	dir := filepath.Dir(ctr.path)
+	for _, left := range []string{"0.log.20260101-000000", "0.log.20260101-000000.gz", "0.log.20260101-000001", "0.log.20260101-000001.tmp", "1.log", "0.logs"} {
+		if err := os.WriteFile(filepath.Join(dir, left), []byte("x"), 0o640); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctr.say()
+	rot := ctr.rotator(d, 10)
+	rot.Round(t.Context())
+	want := []string{"0.log", "0.log.20260101-000000.gz", "0.log.20260101-000001.gz", "0.log.20260102-030406", "0.logs", "1.log"}
+	if got := namesIn(t, dir); !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+	// Renamed, and then the agent ended: the runtime still writes to the renamed file.
+	if err := os.Rename(ctr.path, ctr.path+".20260102-030500"); err != nil {
+		t.Fatal(err)
+	}
+	rot.Round(t.Context())
+	if _, err := os.Stat(ctr.path); err != nil {
+		t.Errorf("the log was not opened anew: %v", err)
+	}
+}
+
+// TestLinksAreNotRotated: a link that a pod has put in the place of its log leads the rotation nowhere.
+func TestLinksAreNotRotated(t *testing.T) {
+	d, ctr := newContainer(t)
+	outside := filepath.Join(t.TempDir(), "precious")
+	for _, err := range []error{os.WriteFile(outside, []byte("precious"), 0o600), os.Remove(ctr.path), os.Symlink(outside, ctr.path),
+		os.Symlink(outside, ctr.path+".20260101-000000")} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	rot := ctr.rotator(d, 2)
+	rot.Reopen = func(context.Context, string) error { return nil }
+	rot.Round(t.Context())
+	if text, err := os.ReadFile(outside); err != nil || string(text) != "precious" {
+		t.Errorf("%q %v", text, err)
+	}
+	if got := namesIn(t, filepath.Dir(outside)); !slices.Equal(got, []string{"precious"}) {
+		t.Error(got)
+	}
+}
