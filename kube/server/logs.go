@@ -2,6 +2,7 @@ package server
 
 import (
 	"errors"
+	"io"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -102,7 +103,8 @@ func boolean(q url.Values, name string) bool {
 	return v != "0" && v != "false"
 }
 
-// flushed sends each write on its way at once. A reader who takes nothing for as long as a stream may be idle is given up.
+// flushed is where a log goes. Lines gather until the reader of the log has no more for now and flushes. Somebody who takes
+// nothing for as long as a stream may be idle is given up.
 type flushed struct {
 	w     http.ResponseWriter
 	c     *http.ResponseController
@@ -111,21 +113,30 @@ type flushed struct {
 }
 
 func (f *flushed) Write(b []byte) (int, error) {
-	f.began = true
+	if !f.began {
+		f.began = true
+		f.patience()
+	}
+	return f.w.Write(b)
+}
+
+// Flush sends on what has gathered.
+func (f *flushed) Flush() error {
+	f.patience()
+	return f.c.Flush()
+}
+
+// patience gives the other side time again.
+func (f *flushed) patience() {
 	until := time.Time{}
 	if f.idle > 0 {
 		until = time.Now().Add(f.idle)
 	}
 	_ = f.c.SetWriteDeadline(until)
-	n, err := f.w.Write(b)
-	if err == nil {
-		err = f.c.Flush()
-	}
-	return n, err
 }
 
 // unless is the writer, or a nil that tells that the stream is not wanted.
-func (f *flushed) unless(not bool) interface{ Write([]byte) (int, error) } {
+func (f *flushed) unless(not bool) io.Writer {
 	if not {
 		return nil
 	}

@@ -114,7 +114,7 @@ func (s *Server) Addr() netip.AddrPort { return s.listener.Addr().(*net.TCPAddr)
 
 // Run serves until ctx ends; streams that are open break then. Listen comes before it.
 func (s *Server) Run(ctx context.Context) error {
-	srv := s.httpServer(ctx, http.HandlerFunc(s.serve))
+	srv := s.httpServer(ctx, s.Handler())
 	srv.TLSConfig = &tls.Config{
 		GetCertificate: s.cfg.Certificate, MinVersion: s.cfg.MinVersion, CipherSuites: s.cfg.CipherSuites,
 		ClientAuth: tls.RequestClientCert, // judged at the door, so that the refusal can be told
@@ -130,7 +130,7 @@ func (s *Server) Run(ctx context.Context) error {
 }
 
 func (s *Server) runReadOnly(ctx context.Context) {
-	srv := s.httpServer(ctx, http.HandlerFunc(s.serveReadOnly))
+	srv := s.httpServer(ctx, limits(http.HandlerFunc(s.serveReadOnly)))
 	srv.Addr = s.cfg.ReadOnly.String()
 	defer context.AfterFunc(ctx, func() { _ = srv.Close() })()
 	if err := srv.ListenAndServe(); ctx.Err() == nil {
@@ -141,7 +141,7 @@ func (s *Server) runReadOnly(ctx context.Context) {
 // httpServer has no limit for a whole request, since streams and followed logs last; what is short is bounded in limits.
 func (s *Server) httpServer(ctx context.Context, h http.Handler) *http.Server {
 	return &http.Server{
-		Handler: limits(h), ReadHeaderTimeout: headerTime, IdleTimeout: idleTime, MaxHeaderBytes: maxHeader,
+		Handler: h, ReadHeaderTimeout: headerTime, IdleTimeout: idleTime, MaxHeaderBytes: maxHeader,
 		BaseContext: func(net.Listener) context.Context { return ctx },
 		ErrorLog:    slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}
@@ -178,3 +178,6 @@ func (s *Server) serveReadOnly(w http.ResponseWriter, r *http.Request) {
 	}
 	to.handle(w, r)
 }
+
+// Handler is what Run serves: who asks, for what, may they, then the answer.
+func (s *Server) Handler() http.Handler { return limits(http.HandlerFunc(s.serve)) }

@@ -1,0 +1,196 @@
+package server_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nodelet/nodelet/kube/server"
+)
+
+// rooted is a stand with a client that may everything.
+func rooted(t *testing.T, change func(*server.Config)) (*stand, *http.Client) {
+	s := newStand(t, change)
+	return s, s.client(s.ca.issue(t, "root", []string{"system:masters"}, nil))
+}
+
+// TestLogOptions: what of a query reaches the agent, and what is refused.
+func TestLogOptions(t *testing.T) {
+	s, c := rooted(t, nil)
+	for _, q := range []struct {
+		query string
+		code  int
+		body  string
+		asked string
+	}{
+		{"", 200, "out\nerr\n", `{"stream":"All"}`},
+		{"follow=true&previous&timestamps=1", 200, "out\nerr\n", `{"follow":true,"previous":true,"timestamps":true,"stream":"All"}`},
+		{"follow=false&previous=0", 200, "out\nerr\n", `{"stream":"All"}`},
+		{"tailLines=0&limitBytes=1&sinceSeconds=1", 200, "out\nerr\n", `{"sinceSeconds":1,"tailLines":0,"limitBytes":1,"stream":"All"}`},
+		{"tail=7", 200, "out\nerr\n", `{"tailLines":7,"stream":"All"}`},
+		{"tail=all&tailLines=7", 200, "out\nerr\n", `{"stream":"All"}`},
+		{"sinceTime=2026-01-02T03:04:05Z", 200, "out\nerr\n", `{"sinceTime":"2026-01-02T03:04:05Z","stream":"All"}`},
+		{"stream=Stdout", 200, "out\n", `{"stream":"Stdout"}`},
+		{"stream=Stderr", 200, "err\n", `{"stream":"Stderr"}`},
+		{"tailLines=-1", 422, "", ""},
+		{"tailLines=x", 422, "", ""},
+		{"limitBytes=0", 422, "", ""},
+		{"sinceSeconds=0", 422, "", ""},
+		{"sinceSeconds=5&sinceTime=2026-01-02T03:04:05Z", 422, "", ""},
+		{"sinceTime=yesterday", 422, "", ""},
+		{"stream=stdin", 422, "", ""},
+		{"stream=Stdout&tailLines=1", 422, "", ""},
+	} {
+		code, body := s.ask(c, "GET", "/containerLogs/ns/pod/app?"+q.query, nil)
+		if code != q.code || code == 200 && body != q.body {
+			t.Errorf("%s: %d %q, want %d %q", q.query, code, body, q.code, q.body)
+		}
+		asked := strings.Join(s.agent.wasAsked(), " ")
+		if want := "logs ns/pod/app " + q.asked; q.asked != "" && asked != want || q.asked == "" && asked != "" {
+			t.Errorf("%s: the agent was asked %q, want %q", q.query, asked, want)
+		}
+	}
+}
+
+// TestLogErrors: before the first byte an error is a status of its own; after it, a line.
+func TestLogErrors(t *testing.T) {
+	s, c := rooted(t, nil)
+	for _, e := range []struct {
+		err  error
+		code int
+	}{{errors.New("waiting to start"), 400}, {server.NotFound("no pod"), 404}} {
+		s.agent.err = e.err
+		if code, body := s.ask(c, "GET", "/containerLogs/ns/pod/app", nil); code != e.code || strings.TrimSpace(body) != e.err.Error() {
+			t.Errorf("%d %q", code, body)
+		}
+	}
+	s.agent.logs = func(_ context.Context, stdout, _ io.Writer) error {
+		_, _ = io.WriteString(stdout, "line\n")
+		return errors.New("disk on fire")
+	}
+	if code, body := s.ask(c, "GET", "/containerLogs/ns/pod/app", nil); code != 200 || body != "line\ndisk on fire\n" {
+		t.Errorf("%d %q", code, body)
+	}
+}
+
+// TestFollowedLogArrives: the header and each line come at once, and the agent hears when the reader goes.
+func TestFollowedLogArrives(t *testing.T) {
+	s, c := rooted(t, nil)
+	say, gone := make(chan string), make(chan struct{})
+	s.agent.logs = func(ctx context.Context, stdout, _ io.Writer) error {
+		defer close(gone)
+		f := stdout.(interface{ Flush() error })
+		_, _ = stdout.Write(nil)
+		_ = f.Flush()
+		for {
+			select {
+			case line := <-say:
+				_, _ = io.WriteString(stdout, line)
+				_ = f.Flush()
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	req, err := http.NewRequestWithContext(ctx, "GET", "https://"+s.addr.String()+"/containerLogs/ns/pod/app?follow=1", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := c.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	for _, line := range []string{"one\n", "two\n"} {
+		say <- line
+		buf := make([]byte, len(line))
+		if _, err := io.ReadFull(resp.Body, buf); err != nil || string(buf) != line {
+			t.Fatalf("%q %v", buf, err)
+		}
+	}
+	cancel()
+	<-gone
+}
+
+// TestPods: the list is a PodList.
+func TestPods(t *testing.T) {
+	s, c := rooted(t, nil)
+	for _, names := range [][]string{nil, {"a"}, {"a", "b"}} {
+		s.agent.pods = nil
+		for _, n := range names {
+			s.agent.pods = append(s.agent.pods, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: n}})
+		}
+		_, body := s.ask(c, "GET", "/pods", nil)
+		var list corev1.PodList
+		if err := json.Unmarshal([]byte(body), &list); err != nil || list.Kind != "PodList" || list.APIVersion != "v1" || len(list.Items) != len(names) {
+			t.Errorf("%s: %v", body, err)
+		}
+	}
+}
+
+// TestRunAndCheckpoint: what their paths and queries mean.
+func TestRunAndCheckpoint(t *testing.T) {
+	s, c := rooted(t, nil)
+	if code, body := s.ask(c, "POST", "/run/ns/pod/app?cmd=ls%20-l", nil); code != 200 || body != "ran" {
+		t.Errorf("%d %q", code, body)
+	}
+	if code, body := s.ask(c, "POST", "/checkpoint/ns/pod/app?timeout=7", nil); code != 200 || strings.TrimSpace(body) != `{"items":["/checkpoints/x.tar"]}` {
+		t.Errorf("%d %q", code, body)
+	}
+	if code, _ := s.ask(c, "POST", "/checkpoint/ns/pod/app?timeout=soon", nil); code != 404 {
+		t.Error(code)
+	}
+	if got := strings.Join(s.agent.wasAsked(), ", "); got != `run ns/pod/app ["ls" "-l"], checkpoint ns/pod/app 7s` {
+		t.Error(got)
+	}
+}
+
+// TestReadOnlyPort: pods and what is marked for it are there for everybody, and nothing else is.
+func TestReadOnlyPort(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := l.Addr().(*net.TCPAddr).AddrPort()
+	l.Close()
+	newStand(t, func(c *server.Config) { c.ReadOnly = addr })
+	waitFor(t, addr)
+	for path, want := range map[string]int{"/pods": 200, "/metrics": 200, "/metrics/cadvisor": 404, "/stats/summary": 404, "/exec/ns/pod/app": 404,
+		"/checkpoint/ns/pod/app": 404, "/containerLogs/ns/pod/app": 404, "/configz": 404, "/": 404} {
+		for _, method := range []string{"GET", "POST"} {
+			req, _ := http.NewRequest(method, "http://"+addr.String()+path, nil)
+			resp, err := http.DefaultClient.Do(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp.Body.Close()
+			if method == "POST" {
+				want = 404
+			}
+			if resp.StatusCode != want {
+				t.Errorf("%s %s: %s, want %d", method, path, resp.Status, want)
+			}
+		}
+	}
+}
+
+// waitFor waits until somebody listens.
+func waitFor(t *testing.T, addr netip.AddrPort) {
+	t.Helper()
+	for t.Context().Err() == nil {
+		if c, err := net.Dial("tcp", addr.String()); err == nil {
+			c.Close()
+			return
+		}
+	}
+}

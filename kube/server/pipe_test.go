@@ -1,0 +1,224 @@
+package server_test
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nodelet/nodelet/kube/server"
+)
+
+// backend is a runtime's streaming server: it upgrades and then does as script says, or answers otherwise.
+type backend struct {
+	t        *testing.T
+	listener net.Listener
+	answer   string
+	script   func(c *net.TCPConn, in *bufio.Reader)
+	open     sync.WaitGroup
+
+	mu   sync.Mutex
+	seen []*http.Request
+}
+
+const upgraded = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\nX-Stream-Protocol-Version: v4.channel.k8s.io\r\n\r\n"
+
+func newRuntime(t *testing.T, script func(*net.TCPConn, *bufio.Reader)) *backend {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &backend{t: t, listener: l, answer: upgraded, script: script}
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			r.open.Go(func() { r.serve(c.(*net.TCPConn)) })
+		}
+	}()
+	t.Cleanup(func() { l.Close(); r.open.Wait() })
+	return r
+}
+
+func (r *backend) serve(c *net.TCPConn) {
+	defer c.Close()
+	in := bufio.NewReader(c)
+	req, err := http.ReadRequest(in)
+	if err != nil {
+		return
+	}
+	r.mu.Lock()
+	r.seen = append(r.seen, req)
+	r.mu.Unlock()
+	_, _ = io.WriteString(c, r.answer)
+	if r.answer == upgraded && r.script != nil {
+		r.script(c, in)
+	}
+}
+
+func (r *backend) url() string { return "http://" + r.listener.Addr().String() + "/exec/token" }
+
+// dial makes a stream request by hand, which sends early with the headers, and gives the connection behind the answer.
+func (s *stand) dial(path, early string, cert *tls.Certificate) (*http.Response, *tls.Conn, *bufio.Reader) {
+	s.t.Helper()
+	c, err := tls.Dial("tcp", s.addr.String(), &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{*cert}})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() { c.Close() })
+	fmt.Fprintf(c, "POST %s HTTP/1.1\r\nHost: node\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\nX-Stream-Protocol-Version: v4.channel.k8s.io\r\n"+
+		"Authorization: Bearer s3cr3t\r\nCookie: s3cr3t\r\nContent-Length: 0\r\n\r\n%s", path, early)
+	in := bufio.NewReader(c)
+	resp, err := http.ReadResponse(in, nil)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return resp, c, in
+}
+
+// TestStreamPassesBytes: everything passes both ways, what came early included, and each side's end reaches the other only
+// after all that was sent before it.
+func TestStreamPassesBytes(t *testing.T) {
+	const size = 3 << 20
+	var got [32]byte
+	finished := make(chan struct{})
+	r := newRuntime(t, func(c *net.TCPConn, in *bufio.Reader) {
+		defer close(finished)
+		h := sha256.New()
+		_, _ = io.Copy(h, in) // until the client's half is closed
+		h.Sum(got[:0])
+		_, _ = c.Write(bytes.Repeat([]byte("answer "), 100_000))
+	})
+	s := newStand(t, nil)
+	s.agent.stream = r.url()
+	root := s.ca.issue(t, "root", []string{"system:masters"}, nil)
+	resp, c, in := s.dial("/exec/ns/pod/app?command=sh&command=-c&command=a+b&input=1&output=1&error=1", "early", root)
+	if resp.StatusCode != 101 || resp.Header.Get("Upgrade") != "SPDY/3.1" || resp.Header.Get("X-Stream-Protocol-Version") != "v4.channel.k8s.io" {
+		t.Fatalf("%s %v", resp.Status, resp.Header)
+	}
+	data := make([]byte, size)
+	_, _ = rand.Read(data)
+	if _, err := c.Write(data); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	back, err := io.ReadAll(in)
+	if err != nil || len(back) != 700_000 {
+		t.Errorf("%d bytes came back, %v", len(back), err)
+	}
+	<-finished
+	if want := sha256.Sum256(append([]byte("early"), data...)); got != want {
+		t.Error("other bytes arrived than were sent")
+	}
+	req := r.seen[0]
+	if req.URL.Path != "/exec/token" || req.URL.RawQuery != "" || req.Method != "POST" || req.Header.Get("Upgrade") != "SPDY/3.1" {
+		t.Errorf("the runtime was asked %s %s %v", req.Method, req.URL, req.Header)
+	}
+	if text := fmt.Sprint(req.Header); strings.Contains(text, "s3cr3t") {
+		t.Errorf("the runtime was sent a credential: %s", text)
+	}
+	if asked := s.agent.wasAsked(); len(asked) != 1 || asked[0] != `exec ns/pod//app ["sh" "-c" "a b"] {Stdin:true Stdout:true Stderr:true TTY:false}` {
+		t.Errorf("the agent was asked %q", asked)
+	}
+}
+
+// TestStreamNeedsUpgrade: a runtime that does not upgrade leads to no tunnel and no redirect; its error is passed on.
+func TestStreamNeedsUpgrade(t *testing.T) {
+	r := newRuntime(t, nil)
+	s := newStand(t, nil)
+	s.agent.stream = r.url()
+	root := s.ca.issue(t, "root", []string{"system:masters"}, nil)
+	for answer, want := range map[string]int{
+		"HTTP/1.1 404 Not Found\r\nContent-Length: 7\r\n\r\nunknown":                                   404,
+		"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok":                                               502,
+		"HTTP/1.1 302 Found\r\nLocation: https://192.0.2.1/secrets\r\nContent-Length: 0\r\n\r\n":       502,
+		"HTTP/1.1 307 Temporary Redirect\r\nLocation: /run/other/pod/app\r\nContent-Length: 0\r\n\r\n": 502,
+		"nonsense\r\n\r\n": 500,
+		"":                 500,
+	} {
+		r.answer = answer
+		resp, c, _ := s.dial("/exec/ns/pod/app?output=1", "", root)
+		text, _ := io.ReadAll(io.LimitReader(resp.Body, 1000))
+		if resp.StatusCode != want || resp.Header.Get("Location") != "" {
+			t.Errorf("%.30q: %s %q, want %d", answer, resp.Status, text, want)
+		}
+		c.Close()
+	}
+	if code, body := s.ask(s.client(root), "GET", "/exec/ns/pod/app?output=1", nil); code != 400 || !strings.Contains(body, "Upgrade request required") {
+		t.Errorf("%d %q", code, body)
+	}
+	s.agent.stream = "http://127.0.0.1:1/nobody"
+	if resp, _, _ := s.dial("/attach/ns/pod/app?output=1", "", root); resp.StatusCode != 500 {
+		t.Errorf("nobody listens: %s", resp.Status)
+	}
+	s.agent.err = server.NotFound("no such pod")
+	if resp, _, _ := s.dial("/portForward/ns/pod", "", root); resp.StatusCode != 404 {
+		t.Errorf("no pod: %s", resp.Status)
+	}
+}
+
+// TestStreamsEnd: with the client, with the runtime, and with the server; nothing of them stays.
+func TestStreamsEnd(t *testing.T) {
+	gone := make(chan struct{}, 10)
+	r := newRuntime(t, func(c *net.TCPConn, in *bufio.Reader) {
+		_, _ = io.Copy(io.Discard, in)
+		gone <- struct{}{}
+	})
+	s := newStand(t, nil)
+	s.agent.stream = r.url()
+	root := s.ca.issue(t, "root", []string{"system:masters"}, nil)
+	_, c, _ := s.dial("/exec/ns/pod/app?output=1", "", root)
+	c.Close()
+	<-gone
+	r.script = func(c *net.TCPConn, _ *bufio.Reader) { _, _ = io.WriteString(c, "bye") }
+	_, _, in := s.dial("/exec/ns/pod/app?output=1", "", root)
+	if text, err := io.ReadAll(in); string(text) != "bye" || err != nil {
+		t.Errorf("%q %v", text, err)
+	}
+}
+
+// TestIdleStreamEnds: a stream in which nothing moves is ended after the configured time, one that moves is not.
+func TestIdleStreamEnds(t *testing.T) {
+	r := newRuntime(t, func(c *net.TCPConn, in *bufio.Reader) { _, _ = io.Copy(c, in) })
+	s := newStand(t, func(c *server.Config) { c.StreamIdle = 50 * time.Millisecond })
+	s.agent.stream = r.url()
+	root := s.ca.issue(t, "root", []string{"system:masters"}, nil)
+	_, _, in := s.dial("/exec/ns/pod/app?output=1", "", root)
+	if _, err := io.ReadAll(in); err == nil { // cut, not closed: the stream did not end by itself
+		t.Log("the stream was closed in good order")
+	}
+}
+
+// TestPortOptions: over WebSocket the ports stand in the query.
+func TestPortOptions(t *testing.T) {
+	r := newRuntime(t, nil)
+	r.answer = "HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n"
+	s := newStand(t, nil)
+	s.agent.stream = r.url()
+	c := s.client(s.ca.issue(t, "root", []string{"system:masters"}, nil))
+	h := map[string]string{"Connection": "Upgrade", "Upgrade": "websocket"}
+	for path, want := range map[string]int{"/portForward/ns/pod?port=80&port=81,82": 403, "/portForward/ns/pod/uid?port=80": 403, "/portForward/ns/pod": 400,
+		"/portForward/ns/pod?port=0": 400, "/portForward/ns/pod?port=65536": 400, "/portForward/ns/pod?port=x": 400} {
+		if code, body := s.ask(c, "GET", path, h); code != want {
+			t.Errorf("%s: %d %q, want %d", path, code, body, want)
+		}
+	}
+	asked := fmt.Sprint(s.agent.wasAsked())
+	if !strings.Contains(asked, "forward ns/pod/ [80 81 82]") || !strings.Contains(asked, "forward ns/pod/uid [80]") {
+		t.Error(asked)
+	}
+}
