@@ -67,6 +67,17 @@ bench: build ## nodelet beside the kubelet and the bare runtime, in one run
 	@echo "==> benchmark: runtime floor, kubelet, nodelet (about 15 minutes)"
 	@go run ./test/bench
 
+.PHONY: deb
+deb: build ## bin/nodelet.deb: program, unit, configuration, man page, shell completion
+	@echo "==> building bin/nodelet.deb"
+	@packaging/build-deb '$(subst -,~,$(VERSION))' bin/nodelet.deb
+	@ls -l bin/nodelet.deb | awk '{printf "    %s bytes\n", $$5}'
+
+.PHONY: vm
+vm: deb ## the package in a booted Debian machine: service, watchdog, reboot, power cut, changing hands with the kubelet
+	@echo "==> a virtual machine (the first time fetches Debian and builds its disk: some minutes)"
+	@go run ./test/vm -deb bin/nodelet.deb
+
 .PHONY: fuzz
 fuzz: ## each fuzz target for 20 s
 	@test/fuzz-all 20s

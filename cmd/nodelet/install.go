@@ -24,13 +24,14 @@ const (
 	envFile     = "/etc/default/nodelet"
 )
 
-const systemdUsage = `usage: nodelet systemd install [--own-unit] [FLAG...] | uninstall | status
+const systemdUsage = `usage: nodelet systemd install [--own-unit] [FLAG...] | uninstall | status | unit
 
 install    runs the node with nodelet from now on. Where the machine has kubelet.service, nodelet takes the kubelet's place in
            it with the same flags and files, and the pods keep running. Without one, or with --own-unit, it makes
            nodelet.service, with the FLAGs that follow as its arguments.
 uninstall  takes that back: the kubelet runs the node again, with the pods running on.
 status     says which agent runs the node.
+unit       prints the text of nodelet.service.
 `
 
 // systemdCommand is the sub-command that puts nodelet under systemd and takes it out again.
@@ -38,6 +39,14 @@ func systemdCommand(args []string, out io.Writer) error {
 	if len(args) == 0 || args[0] == "-h" || args[0] == "--help" {
 		fmt.Fprint(out, systemdUsage)
 		return flag.ErrHelp
+	}
+	if args[0] == "unit" {
+		program, err := os.Executable()
+		if len(args) > 1 {
+			program, err = args[1], nil
+		}
+		fmt.Fprint(out, systemd.Unit(program))
+		return err
 	}
 	if args[0] != "status" && os.Geteuid() != 0 {
 		return fmt.Errorf("nodelet systemd %s changes units of the system: run it as root", args[0])

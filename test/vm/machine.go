@@ -1,0 +1,141 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// machine is a virtual machine with a disk of its own. It is emulated, so times in it say little.
+type machine struct {
+	parts   *parts
+	dir     string // of this run; goes with it
+	payload string // a file system that the machine sees at /payload
+	cmd     *exec.Cmd
+	control net.Conn
+	lines   *bufio.Reader
+	boot    string // the kernel's boot ID
+}
+
+// newMachine makes the disks. payload is a directory whose content the machine gets.
+func newMachine(ctx context.Context, p *parts, dir, payload string) (*machine, error) {
+	m := &machine{parts: p, dir: dir, payload: filepath.Join(dir, "payload.img")}
+	err := run(ctx, "", "mke2fs", "-q", "-t", "ext4", "-d", payload, m.payload, "300M")
+	if err == nil {
+		err = run(ctx, "", "qemu-img", "create", "-q", "-f", "qcow2", "-b", p.disk, "-F", "raw", m.disk())
+	}
+	return m, err
+}
+
+func (m *machine) disk() string    { return filepath.Join(m.dir, "disk.qcow2") }
+func (m *machine) console() string { return filepath.Join(m.dir, "console.log") }
+
+// start switches the machine on and waits until it obeys. The emulator dies with this process.
+func (m *machine) start(limit time.Duration) error {
+	socket := filepath.Join(m.dir, "control.sock")
+	_ = os.Remove(socket)
+	m.cmd = exec.Command("qemu-system-x86_64", "-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2", "-m", "2048",
+		"-display", "none", "-nic", "none", "-kernel", m.parts.kernel, "-initrd", m.parts.initrd,
+		"-append", "console=ttyS0 quiet mitigations=off systemd.show_status=false",
+		"-drive", "file="+m.disk()+",if=virtio,format=qcow2", "-drive", "file="+m.payload+",if=virtio,format=raw,readonly=on",
+		"-serial", "file:"+m.console(), "-chardev", "socket,id=control,path="+socket+",server=on,wait=off", "-serial", "chardev:control")
+	m.cmd.Stderr = os.Stderr
+	m.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := m.cmd.Start(); err != nil {
+		return err
+	}
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+		c, err := net.Dial("unix", socket)
+		if err == nil {
+			m.control, m.lines = c, bufio.NewReader(c)
+			break
+		}
+		if time.Now().After(end) {
+			return fmt.Errorf("reach the machine's control port: %w", err)
+		}
+	}
+	return m.awaitBoot(limit)
+}
+
+// awaitBoot waits until the machine has booted (again) and obeys.
+func (m *machine) awaitBoot(limit time.Duration) error {
+	if err := m.control.SetReadDeadline(time.Now().Add(limit)); err != nil {
+		return err
+	}
+	for {
+		line, err := m.lines.ReadString('\n')
+		if err != nil {
+			return fmt.Errorf("wait for the machine to boot: %w\n%s", err, tail(m.console(), 30))
+		}
+		if _, id, ok := strings.Cut(strings.TrimSpace(line), "READY "); ok && id != m.boot {
+			m.boot = id
+			return nil
+		}
+	}
+}
+
+// sh runs a command in the machine and gives its output.
+func (m *machine) sh(limit time.Duration, command string) (string, error) {
+	if err := m.control.SetDeadline(time.Now().Add(limit)); err != nil {
+		return "", err
+	}
+	if _, err := fmt.Fprintf(m.control, "%s\n", base64.StdEncoding.EncodeToString([]byte(command))); err != nil {
+		return "", err
+	}
+	for {
+		line, err := m.lines.ReadString('\n')
+		if err != nil {
+			return "", fmt.Errorf("wait for %q in the machine: %w", command, err)
+		}
+		var code int
+		var text string
+		if n, _ := fmt.Sscanf(strings.TrimSpace(line), "R %d %s", &code, &text); n == 0 {
+			continue
+		}
+		out, err := base64.StdEncoding.DecodeString(text)
+		if err != nil {
+			return "", fmt.Errorf("read the answer to %q: %w", command, err)
+		}
+		if code != 0 {
+			return string(out), fmt.Errorf("%q in the machine: exit code %d: %s", command, code, out)
+		}
+		return string(out), nil
+	}
+}
+
+// order sends a command without waiting for an answer.
+func (m *machine) order(command string) error {
+	_, err := fmt.Fprintf(m.control, "%s\n", base64.StdEncoding.EncodeToString([]byte(command)))
+	return err
+}
+
+// cut takes the power away.
+func (m *machine) cut() {
+	if m.cmd == nil || m.cmd.Process == nil {
+		return
+	}
+	_ = m.cmd.Process.Kill()
+	_ = m.cmd.Wait()
+	if m.control != nil {
+		_ = m.control.Close()
+	}
+	m.cmd = nil
+}
+
+func tail(path string, lines int) string {
+	text, err := os.ReadFile(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return ""
+	}
+	all := strings.Split(string(text), "\n")
+	return strings.Join(all[max(0, len(all)-lines):], "\n")
+}
