@@ -17,7 +17,7 @@ const revision = "r1"
 
 // debian is what must be installed here to build and run the machine: a program and its package.
 var debian = map[string]string{
-	"qemu-system-x86_64": "qemu-system-x86", "qemu-img": "qemu-utils", "debootstrap": "debootstrap", "mke2fs": "e2fsprogs",
+	"qemu-system-x86_64": "qemu-system-x86", "debootstrap": "debootstrap", "mke2fs": "e2fsprogs",
 	"cpio": "cpio", "dpkg-deb": "dpkg", "busybox": "busybox-static",
 }
 

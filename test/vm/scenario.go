@@ -13,10 +13,10 @@ import (
 
 // Times are long because the machine is emulated, perhaps beside other work.
 const (
-	bootLimit    = 5 * time.Minute
-	commandLimit = 3 * time.Minute
-	settleLimit  = 3 * time.Minute
-	watchdogSec  = 10
+	bootLimit    = 8 * time.Minute
+	commandLimit = 8 * time.Minute
+	settleLimit  = 6 * time.Minute
+	watchdogSec  = 20
 )
 
 // pods are the machine's static pods with their priorities: one for each wave of a shutdown.
@@ -82,7 +82,7 @@ func (s *scenario) boot() error {
 		return err
 	}
 	return s.need("mount -o ro /dev/vdb /payload", "test -e /sys/fs/cgroup/cgroup.controllers",
-		"echo runtime-endpoint: unix:///run/containerd/containerd.sock > /etc/crictl.yaml",
+		"printf 'runtime-endpoint: unix:///run/containerd/containerd.sock\\ntimeout: 60\\n' > /etc/crictl.yaml",
 		"until ctr version >/dev/null 2>&1; do sleep 0.2; done", "for f in /payload/*.tar; do ctr -n k8s.io images import --local $f; done")
 }
 
