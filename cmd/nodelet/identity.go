@@ -1,16 +1,12 @@
 package main
 
 import (
-	"context"
 	"errors"
-	"math"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nodelet/nodelet/config"
 	"github.com/nodelet/nodelet/kube/certs"
-	"github.com/nodelet/nodelet/metrics"
 	"github.com/nodelet/nodelet/systemd"
 )
 
@@ -26,8 +22,7 @@ func (n *nodelet) makeIdentity() (err error) {
 	n.identity, err = certs.NewClient(certs.ClientConfig{
 		Kubeconfig: p.Kubeconfig, Bootstrap: p.BootstrapKubeconfig, Dir: p.Certificates, Node: n.cfg.Node.Name,
 		Rotate: n.cfg.API.RotateCerts, UserAgent: "nodelet/" + config.KubeletVersion(), Log: n.log,
-		Failed: n.measured.agent.ClientRenewErrors.Inc,
-		Say:    func(line string) { _ = systemd.Notify(systemd.Status(line)) },
+		Say: func(line string) { _ = systemd.Notify(systemd.Status(line)) },
 	})
 	return err
 }
@@ -41,30 +36,10 @@ func (n *nodelet) makeServing() (err error) {
 	c := certs.ServingConfig{
 		CertFile: s.CertFile, KeyFile: s.KeyFile, Bootstrap: s.TLSBootstrap, Dir: n.cfg.Paths.Certificates, Node: n.cfg.Node.Name,
 		Addresses: func() []corev1.NodeAddress { return n.node.Node().Status.Addresses }, Log: n.log,
-		Failed: n.measured.agent.ServerRenewErrors.Inc,
 	}
 	if n.api != nil {
 		c.API = n.api.Certificates
 	}
 	n.serving, err = certs.NewServing(c)
-	n.measured.main.Func(n.writeCertificates)
 	return err
-}
-
-// writeCertificates says how long the node's certificates count, under the kubelet's names.
-func (n *nodelet) writeCertificates(_ context.Context, t *metrics.Text) {
-	left := func(name, help string, at time.Time) {
-		t.Family(name, help, metrics.KindGauge)
-		if at.IsZero() {
-			t.Sample(math.Inf(1))
-			return
-		}
-		t.Sample(math.Trunc(time.Until(at).Seconds()))
-	}
-	if n.identity != nil {
-		left("kubelet_certificate_manager_client_ttl_seconds",
-			"[ALPHA] Seconds until the node's client certificate expires, negative when it has.", n.identity.Expires())
-	}
-	left("kubelet_certificate_manager_server_ttl_seconds",
-		"[ALPHA] Seconds until the node's serving certificate expires, negative when it has.", n.serving.Expires())
 }

@@ -29,9 +29,7 @@ type ClientConfig struct {
 	UserAgent  string
 	// Say is told in a line what the node waits for, "" when it waits no more. It is called by one goroutine; may be nil.
 	Say func(string)
-	// Failed is told of each request for a certificate that came to nothing; may be nil.
-	Failed func()
-	Log    *slog.Logger
+	Log *slog.Logger
 }
 
 // A Client is the node's identity towards the API server. The goroutine of Run is its only writer.
@@ -43,6 +41,7 @@ type Client struct {
 
 	main, beats *client.Transport
 	leaf        atomic.Pointer[x509.Certificate] // the one shown; nil for none
+	failures    atomic.Uint64
 
 	pending bool // there is no identity yet: only the bootstrap credentials
 	used    [32]byte
@@ -55,9 +54,6 @@ type Client struct {
 func NewClient(cfg ClientConfig) (*Client, error) {
 	if cfg.Say == nil {
 		cfg.Say = func(string) {}
-	}
-	if cfg.Failed == nil {
-		cfg.Failed = func() {}
 	}
 	c := &Client{cfg: cfg, store: store{cfg.Dir, "kubelet-client"}, log: cfg.Log,
 		main: client.NewTransport(30 * time.Second), beats: client.NewTransport(5 * time.Second)}
@@ -91,6 +87,9 @@ func (c *Client) HeartbeatConfig() *rest.Config { return c.beats.Config(c.host) 
 
 // Expires is when the certificate that is shown runs out; zero where there is none.
 func (c *Client) Expires() time.Time { return expires(&c.leaf) }
+
+// Failures counts the requests for a certificate that came to nothing.
+func (c *Client) Failures() uint64 { return c.failures.Load() }
 
 func expires(leaf *atomic.Pointer[x509.Certificate]) time.Time {
 	if l := leaf.Load(); l != nil {
@@ -334,7 +333,7 @@ func (c *Client) order() order {
 
 // fail tells of a failure, each once.
 func (c *Client) fail(err error, failed int) {
-	c.cfg.Failed()
+	c.failures.Add(1)
 	if c.pending {
 		c.await("no client certificate yet: " + err.Error())
 	}

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -84,8 +83,6 @@ func TestBootstrapTrouble(t *testing.T) {
 			cfg.Bootstrap = c.kubeconfig(strings.ReplaceAll(name, " ", ""), bad.user, bad.ca)
 			var mu sync.Mutex
 			var said []string
-			var failed atomic.Int32
-			cfg.Failed = func() { failed.Add(1) }
 			cfg.Say = func(s string) { mu.Lock(); said = append(said, s); mu.Unlock() }
 			id, err := NewClient(cfg)
 			if err != nil {
@@ -101,7 +98,7 @@ func TestBootstrapTrouble(t *testing.T) {
 			if err := get(t, id.Config()); err != nil {
 				t.Error(err)
 			}
-			if failed.Load() == 0 {
+			if id.Failures() == 0 {
 				t.Error("no failure was counted")
 			}
 		})

@@ -36,29 +36,25 @@ type ServingConfig struct {
 	API rest.Interface
 	// Addresses are those of the Node object, for which a certificate is asked. None: not yet.
 	Addresses func() []corev1.NodeAddress
-	// Failed is told of each request for a certificate that came to nothing; may be nil.
-	Failed func()
-	Log    *slog.Logger
+	Log       *slog.Logger
 }
 
 // A Serving keeps the certificate of the node's own server: given by the user, signed by the cluster, or by itself. The
 // goroutine of Run is its only writer.
 type Serving struct {
-	cfg     ServingConfig
-	store   store
-	log     *slog.Logger
-	pair    atomic.Pointer[tls.Certificate]
-	leaf    atomic.Pointer[x509.Certificate]
-	moved   chan struct{} // the addresses may have changed
-	due     time.Time     // of the certificate in use; zero: as soon as there are addresses
-	lastErr string
+	cfg      ServingConfig
+	store    store
+	log      *slog.Logger
+	pair     atomic.Pointer[tls.Certificate]
+	leaf     atomic.Pointer[x509.Certificate]
+	failures atomic.Uint64
+	moved    chan struct{} // the addresses may have changed
+	due      time.Time     // of the certificate in use; zero: as soon as there are addresses
+	lastErr  string
 }
 
 // NewServing loads the certificate, or makes one where it signs itself.
 func NewServing(cfg ServingConfig) (*Serving, error) {
-	if cfg.Failed == nil {
-		cfg.Failed = func() {}
-	}
 	s := &Serving{cfg: cfg, store: store{cfg.Dir, "kubelet-server"}, log: cfg.Log, moved: make(chan struct{}, 1)}
 	switch {
 	case cfg.CertFile != "":
@@ -94,6 +90,9 @@ func (s *Serving) AddressesChanged() {
 
 // Expires is when the certificate runs out; zero where there is none.
 func (s *Serving) Expires() time.Time { return expires(&s.leaf) }
+
+// Failures counts the requests for a certificate that came to nothing.
+func (s *Serving) Failures() uint64 { return s.failures.Load() }
 
 func (s *Serving) take(pair *tls.Certificate) {
 	s.pair.Store(pair)
@@ -202,7 +201,7 @@ func (s *Serving) obtain(ctx context.Context) error {
 }
 
 func (s *Serving) fail(err error, failed int) {
-	s.cfg.Failed()
+	s.failures.Add(1)
 	if text := err.Error(); text != s.lastErr {
 		s.lastErr = text
 		s.log.Error("the node's serving certificate could not be obtained; will retry", "err", err, "in", retry(failed))
