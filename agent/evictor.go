@@ -161,6 +161,7 @@ func (e *Evictor) evict(ctx context.Context, t *eviction.Threshold, levels map[s
 	}
 	e.Log.Warn("a pod is evicted", "pod", pod.Namespace+"/"+pod.Name, "why", message, "grace", grace)
 	e.pods.hands.Events.Event(podReference(pod.Pod, ""), corev1.EventTypeWarning, eviction.Reason, message)
+	e.pods.hands.meter().Evicted(t.Signal)
 	released := e.pods.Evict(ctx, pod.UID, Eviction{Reason: eviction.Reason, Message: message, Grace: grace})
 	select {
 	case <-released:

@@ -23,6 +23,8 @@ type Meter interface {
 	Relisted(began time.Time, took time.Duration)
 	// Rejected a pod at admission.
 	Rejected(reason string)
+	// Evicted a pod because of a signal.
+	Evicted(signal string)
 	// Gone: the last trace of a pod has gone.
 	Gone(pod *corev1.Pod)
 }
@@ -43,6 +45,7 @@ func (deaf) Pulled(uint64, time.Duration)                              {}
 func (deaf) Running(*corev1.Pod, time.Time, time.Duration)             {}
 func (deaf) Relisted(time.Time, time.Duration)                         {}
 func (deaf) Rejected(string)                                           {}
+func (deaf) Evicted(string)                                            {}
 func (deaf) Gone(*corev1.Pod)                                          {}
 
 // life is what a worker remembers to tell how long its pod's start took.

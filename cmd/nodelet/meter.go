@@ -115,6 +115,8 @@ func (c *meter) Relisted(began time.Time, took time.Duration) {
 
 func (c *meter) Rejected(reason string) { c.m.agent.Admission.With(reason).Inc() }
 
+func (c *meter) Evicted(signal string) { c.m.agent.Evictions.With(signal).Inc() }
+
 func (c *meter) Gone(pod *corev1.Pod) {
 	c.m.probes.Forget(pod.Namespace, pod.Name, string(pod.UID))
 }
