@@ -62,9 +62,12 @@ type PressureLine struct {
 // Detail says how much of a cgroup is read.
 type Detail int
 
-// The details: Basic is CPU, memory and swap, as /metrics/resource needs them; Full is all.
+// The details: None reads nothing; Basic is CPU, memory and swap, as /metrics/resource needs them; Plain adds the number of
+// processes and the pressures, for /stats/summary; Full is all.
 const (
-	Basic Detail = iota
+	None Detail = iota
+	Basic
+	Plain
 	Full
 )
 

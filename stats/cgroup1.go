@@ -26,6 +26,9 @@ func (h *Hierarchy) readV1(cgroup string, d Detail, u *Usage) {
 	if dir := h.dir("memory", cgroup); dir != "" {
 		readMemoryV1(dir, d, u)
 	}
+	if d >= Plain {
+		u.Processes = h.processes(cgroup)
+	}
 	if d != Full {
 		return
 	}
@@ -38,7 +41,6 @@ func (h *Hierarchy) readV1(cgroup string, d Detail, u *Usage) {
 	if dir := h.dir("blkio", cgroup); dir != "" {
 		readIOV1(dir, u)
 	}
-	u.Processes = h.processes(cgroup)
 }
 
 func readCPUV1(dir string, u *Usage) {

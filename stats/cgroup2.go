@@ -9,16 +9,18 @@ import (
 func (h *Hierarchy) readV2(dir string, d Detail, u *Usage) {
 	_ = eachKeyed(filepath.Join(dir, "cpu.stat"), func(key string, v uint64) { cpuStatV2(u, key, v) })
 	readMemoryV2(dir, d, u)
+	if d >= Plain {
+		_ = withFile(filepath.Join(dir, "cgroup.procs"), func(text []byte) { u.Processes = uint64(bytes.Count(text, []byte{'\n'})) })
+		u.CPUPressure = readPressure(filepath.Join(dir, "cpu.pressure"))
+		u.MemoryPressure = readPressure(filepath.Join(dir, "memory.pressure"))
+		u.IOPressure = readPressure(filepath.Join(dir, "io.pressure"))
+	}
 	if d != Full {
 		return
 	}
 	readSpecsV2(dir, u)
 	readPids(dir, u)
-	_ = withFile(filepath.Join(dir, "cgroup.procs"), func(text []byte) { u.Processes = uint64(bytes.Count(text, []byte{'\n'})) })
 	_ = withFile(filepath.Join(dir, "io.stat"), func(text []byte) { u.IO = parseIOStat(text) })
-	u.CPUPressure = readPressure(filepath.Join(dir, "cpu.pressure"))
-	u.MemoryPressure = readPressure(filepath.Join(dir, "memory.pressure"))
-	u.IOPressure = readPressure(filepath.Join(dir, "io.pressure"))
 }
 
 // cpuStatV2 takes a line of cpu.stat, whose times are microseconds.

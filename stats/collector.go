@@ -120,7 +120,7 @@ func (c *Collector) look(ctx context.Context, d Detail) ([]podUse, error) {
 	}
 	for i, pod := range pods {
 		p := podUse{Pod: pod}
-		if pod.Cgroup != "" {
+		if pod.Cgroup != "" && d > None {
 			p.use, p.known = c.cfg.Hierarchy.read(pod.Cgroup, d)
 		}
 		for _, dir := range dirs[i] {
@@ -129,8 +129,10 @@ func (c *Collector) look(ctx context.Context, d Detail) ([]podUse, error) {
 				continue
 			}
 			one := containerUse{identity: who, cgroup: path.Join(pod.Cgroup, dir)}
-			if one.use, ok = c.cfg.Hierarchy.read(one.cgroup, d); !ok {
-				continue // it has just ended
+			if d > None {
+				if one.use, ok = c.cfg.Hierarchy.read(one.cgroup, d); !ok {
+					continue // it has just ended
+				}
 			}
 			if who.sandbox {
 				p.sandbox = &one

@@ -40,7 +40,7 @@ func (c *Collector) machineUse(d Detail) (Usage, memory, bool) {
 	if c.cfg.Hierarchy.mounts == nil { // v2's root counts no memory of its own
 		u.Memory = less(m.total, m.free)
 		u.WorkingSet = less(u.Memory, u.InactiveFile)
-		if u.CPUPressure == nil && d == Full {
+		if u.CPUPressure == nil && d >= Plain {
 			u.CPUPressure = readPressure("/proc/pressure/cpu")
 			u.MemoryPressure = readPressure("/proc/pressure/memory")
 			u.IOPressure = readPressure("/proc/pressure/io")

@@ -78,7 +78,7 @@ func (c *Collector) writeResource(t *metrics.Text, pods []podUse) {
 
 // WriteVolumes writes the families of /metrics that are about disks: claims and the logs of containers.
 func (c *Collector) WriteVolumes(ctx context.Context, t *metrics.Text) {
-	pods, err := c.look(ctx, Basic)
+	pods, err := c.look(ctx, None)
 	if err != nil {
 		return
 	}

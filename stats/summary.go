@@ -34,14 +34,14 @@ func (c *Collector) SummaryHandler() http.Handler {
 
 // Summary measures the node and all its pods.
 func (c *Collector) Summary(ctx context.Context) (*api.Summary, error) {
-	pods, err := c.look(ctx, Full)
+	pods, err := c.look(ctx, Plain)
 	if err != nil {
 		return nil, err
 	}
 	c.waitForRates(pods)
 	f := c.fileSystems(ctx)
 	sizes := c.disks.sizesOf(c.places(pods))
-	s := &api.Summary{Node: c.nodeStats(Full), Pods: []api.PodStats{}}
+	s := &api.Summary{Node: c.nodeStats(Plain), Pods: []api.PodStats{}}
 	s.Node.Fs = f.root.stats()
 	s.Node.Runtime = &api.RuntimeStats{ImageFs: f.image.stats(), ContainerFs: f.container.stats()}
 	s.Node.Network = networkStats(interfacesOf(0), time.Now())
@@ -49,7 +49,7 @@ func (c *Collector) Summary(ctx context.Context) (*api.Summary, error) {
 		s.Node.Rlimit = &api.RlimitStats{Time: metav1.Now(), MaxPID: &limit, NumOfRunningProcesses: &running}
 	}
 	for i := range pods {
-		p := c.podStats(&pods[i], Full)
+		p := c.podStats(&pods[i], Plain)
 		c.addStorage(&p, &pods[i], f, sizes)
 		if sandbox := pods[i].sandbox; sandbox != nil {
 			if pid := c.cfg.Hierarchy.process(sandbox.cgroup); pid != 0 {
@@ -145,7 +145,7 @@ func (c *Collector) podStats(p *podUse, d Detail) api.PodStats {
 		out.Containers = append(out.Containers, api.ContainerStats{Name: one.name, StartTime: metav1.NewTime(one.created),
 			CPU: c.cpuStats(one.cgroup, &one.use), Memory: memoryStats(&one.use), Swap: swapStats(&one.use), IO: ioStats(&one.use)})
 	}
-	if d == Full {
+	if d >= Plain {
 		out.ProcessStats = &api.ProcessStats{ProcessCount: &processes}
 	}
 	return out
