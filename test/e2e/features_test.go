@@ -1,0 +1,82 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nodelet/nodelet/test/testbed"
+)
+
+// featurePod has a user namespace, a volume that is an image, and a sysctl of its own.
+const featurePod = `
+apiVersion: v1
+kind: Pod
+metadata: {name: %[3]s}
+spec:
+  nodeName: %[1]s
+  hostUsers: false
+  terminationGracePeriodSeconds: 1
+  securityContext: {sysctls: [{name: net.ipv4.ip_unprivileged_port_start, value: "7"}]}
+  volumes:
+  - {name: image, image: {reference: %[2]q, pullPolicy: IfNotPresent}}
+  - {name: data, emptyDir: {}}
+  containers:
+  - {name: app, image: %[2]q, command: [sh, -c, "touch /data/mine; sleep 3600"],
+     volumeMounts: [{name: image, mountPath: /image}, {name: image, mountPath: /bin2, subPath: bin}, {name: data, mountPath: /data}]}
+`
+
+// TestLongFeatures runs two pods with user namespaces, image volumes and sysctls, kills the agent, and looks from within.
+func TestLongFeatures(t *testing.T) {
+	clean(t)
+	ids := map[string]string{}
+	for _, name := range []string{"first", "second"} {
+		apply(t, fmt.Sprintf(featurePod, node().Name, testbed.BusyboxImage, name))
+		waitReady(t, 60*time.Second, name)
+		fields := strings.Fields(inside(t, name, "app", "cat", "/proc/self/uid_map"))
+		if len(fields) != 3 || fields[0] != "0" || fields[1] == "0" || fields[2] != "65536" {
+			t.Errorf("pod %s: the user IDs are mapped as %q", name, fields)
+			continue
+		}
+		ids[name] = fields[1]
+		expect(t, name, "app", "id -u; stat -c %u:%g /data/mine /etc/hosts", "0\n0:0\n0:0")
+		expect(t, name, "app", "ls /image/bin/busybox /bin2/busybox; touch /image/x 2>/dev/null || echo read-only", "/bin2/busybox\n/image/bin/busybox\nread-only")
+		expect(t, name, "app", "cat /proc/sys/net/ipv4/ip_unprivileged_port_start", "7")
+	}
+	if ids["first"] == ids["second"] {
+		t.Errorf("both pods have the IDs from %s", ids["first"])
+	}
+	killAgent(t)
+	kubectl(t, "delete", "pod", "second", "--wait=true")
+	apply(t, fmt.Sprintf(featurePod, node().Name, testbed.BusyboxImage, "third"))
+	waitReady(t, 60*time.Second, "third")
+	if got := strings.Fields(inside(t, "third", "app", "cat", "/proc/self/uid_map"))[1]; got == ids["first"] {
+		t.Errorf("a pod that came after a kill of the agent has the IDs of another, from %s", got)
+	}
+}
+
+// TestLongRefusals: what the node does not allow or cannot enforce is refused with the kubelet's reasons.
+func TestLongRefusals(t *testing.T) {
+	clean(t)
+	enabled, _ := os.ReadFile("/sys/module/apparmor/parameters/enabled")
+	for _, c := range []struct{ name, spec, reason, message string }{
+		{"sysctl", `securityContext: {sysctls: [{name: kernel.msgmax, value: "7"}]}`, "SysctlForbidden", `"kernel.msgmax" not allowlisted`},
+		{"apparmor", `securityContext: {appArmorProfile: {type: RuntimeDefault}}`, "AppArmor", "AppArmor is not enabled on the host"},
+	} {
+		if c.reason == "AppArmor" && strings.HasPrefix(string(enabled), "Y") {
+			continue // this machine can enforce it
+		}
+		apply(t, fmt.Sprintf("{apiVersion: v1, kind: Pod, metadata: {name: %s}, spec: {nodeName: %s, %s, containers: [{name: app, image: %q}]}}",
+			c.name, node().Name, c.spec, testbed.BusyboxImage))
+		pod := waitPod(t, 30*time.Second, c.name, "is refused", func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodFailed })
+		if pod.Status.Reason != c.reason || !strings.Contains(pod.Status.Message, c.message) {
+			t.Errorf("pod %s: %s: %s", c.name, pod.Status.Reason, pod.Status.Message)
+		}
+	}
+}

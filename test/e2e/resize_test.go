@@ -1,0 +1,118 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nodelet/nodelet/test/testbed"
+)
+
+// resizePod is a pod whose container a is resized as it is and whose b is made anew for other memory.
+const resizePod = `
+apiVersion: v1
+kind: Pod
+metadata: {name: resize}
+spec:
+  nodeName: %[1]s
+  terminationGracePeriodSeconds: 1
+  containers:
+  - {name: a, image: %[2]q, command: [sleep, "3600"],
+     resources: {requests: {cpu: 100m, memory: 32Mi}, limits: {cpu: 200m, memory: 64Mi}}}
+  - {name: b, image: %[2]q, command: [sleep, "3600"], resizePolicy: [{resourceName: memory, restartPolicy: RestartContainer}],
+     resources: {requests: {cpu: 100m, memory: 32Mi}, limits: {cpu: 200m, memory: 64Mi}}}
+`
+
+// TestLongResize resizes a running pod up and down, with and without restarts of its containers, over a kill of the agent and
+// while no agent is there, and looks at what the kernel says.
+func TestLongResize(t *testing.T) {
+	clean(t)
+	apply(t, fmt.Sprintf(resizePod, node().Name, testbed.BusyboxImage))
+	waitReady(t, 60*time.Second, "resize")
+	t.Run("up", func(t *testing.T) {
+		resize(t, "a", "100m", "64Mi", "500m", "128Mi")
+		kernelHas(t, "a", 102, 50000, 128<<20)
+	})
+	t.Run("down", func(t *testing.T) {
+		resize(t, "a", "50m", "32Mi", "100m", "64Mi")
+		kernelHas(t, "a", 51, 10000, 64<<20)
+	})
+	t.Run("with a restart", func(t *testing.T) {
+		resize(t, "b", "100m", "64Mi", "200m", "128Mi")
+		pod := waitPod(t, 30*time.Second, "resize", "b was made anew", func(p *corev1.Pod) bool { return containerStatus(p, "b").RestartCount == 1 && ready(p) })
+		if n := containerStatus(pod, "a").RestartCount; n != 0 {
+			t.Errorf("a was restarted %d times", n)
+		}
+		kernelHas(t, "b", 102, 20000, 128<<20)
+	})
+	t.Run("below what is in use", belowUse)
+	t.Run("while the agent is away", func(t *testing.T) {
+		stopAgent(t, unix.SIGKILL)
+		patchSize(t, "a", "200m", "64Mi", "300m", "96Mi")
+		startAgent(t)
+		resized(t, "a", "300m", "96Mi")
+		kernelHas(t, "a", 204, 30000, 96<<20)
+	})
+	t.Run("the agent is killed", func(t *testing.T) {
+		killAgent(t)
+		resized(t, "a", "300m", "96Mi")
+		kernelHas(t, "a", 204, 30000, 96<<20)
+		if n := containerStatus(getPod(t, "resize"), "b").RestartCount; n != 1 {
+			t.Errorf("b was restarted %d times, want once", n)
+		}
+	})
+}
+
+// belowUse: a limit that the container already exceeds is not set; the condition says why until the wish is taken back.
+func belowUse(t *testing.T) {
+	inside(t, "resize", "a", "sh", "-c", "head -c 40000000 /dev/zero > /dev/shm/use")
+	patchSize(t, "a", "50m", "16Mi", "100m", "20Mi")
+	waitPod(t, 30*time.Second, "resize", "says that its memory is in use", func(p *corev1.Pod) bool {
+		for _, c := range p.Status.Conditions {
+			if c.Type == corev1.PodResizeInProgress && c.Reason == corev1.PodReasonError {
+				return strings.Contains(c.Message, "below current usage")
+			}
+		}
+		return false
+	})
+	kernelHas(t, "a", 51, 10000, 64<<20)
+	inside(t, "resize", "a", "rm", "/dev/shm/use")
+	resize(t, "a", "50m", "32Mi", "100m", "64Mi")
+}
+
+func patchSize(t *testing.T, container, cpuRequest, memoryRequest, cpu, memory string) {
+	t.Helper()
+	kubectl(t, "patch", "pod", "resize", "--subresource", "resize", "--type", "strategic", "-p", fmt.Sprintf(
+		`{"spec":{"containers":[{"name":%q,"resources":{"requests":{"cpu":%q,"memory":%q},"limits":{"cpu":%q,"memory":%q}}}]}}`,
+		container, cpuRequest, memoryRequest, cpu, memory))
+}
+
+func resize(t *testing.T, container, cpuRequest, memoryRequest, cpu, memory string) {
+	t.Helper()
+	patchSize(t, container, cpuRequest, memoryRequest, cpu, memory)
+	resized(t, container, cpu, memory)
+}
+
+// resized waits until the status shows the new limits and no resize any more.
+func resized(t *testing.T, container, cpu, memory string) {
+	t.Helper()
+	waitPod(t, 60*time.Second, "resize", "is resized", func(p *corev1.Pod) bool {
+		r := containerStatus(p, container).Resources
+		return r != nil && r.Limits.Cpu().String() == cpu && r.Limits.Memory().String() == memory && ready(p) &&
+			condition(p, corev1.PodResizeInProgress) == "" && condition(p, corev1.PodResizePending) == "" &&
+			p.Status.ObservedGeneration == p.Generation
+	})
+}
+
+// kernelHas looks at the cgroup of a container from within.
+func kernelHas(t *testing.T, container string, shares, quota, memory int64) {
+	t.Helper()
+	expect(t, "resize", container, "cd /sys/fs/cgroup; cat cpu/cpu.shares cpu/cpu.cfs_quota_us memory/memory.limit_in_bytes | tr '\\n' ' '",
+		fmt.Sprintf("%d %d %d", shares, quota, memory))
+}
