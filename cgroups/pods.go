@@ -146,7 +146,7 @@ func (t *Tree) PodSize(p Pod, want Resources) (has Resources, there bool, err er
 		return Resources{}, false, err
 	}
 	for controller, dir := range t.dirs(n) {
-		if _, err := os.Stat(dir); err != nil && kept(controller) {
+		if _, err := os.Stat(dir); err != nil && t.kept(controller) {
 			return Resources{}, false, ignoreMissing(err)
 		}
 	}

@@ -170,7 +170,7 @@ func (t *Tree) BoundsSwap() bool {
 // exists: n is there in a controller that pods' limits are written to.
 func (t *Tree) exists(n name) bool {
 	for controller, dir := range t.dirs(n) {
-		if _, err := os.Stat(dir); err == nil && kept(controller) {
+		if _, err := os.Stat(dir); err == nil && t.kept(controller) {
 			return true
 		}
 	}
@@ -199,7 +199,7 @@ func (t *Tree) SetBurstableCPU(milliCPU int64) error {
 func (t *Tree) Enforce(cgroup string, limits Resources) error {
 	n := parseName(cgroup)
 	for controller, dir := range t.dirs(n) {
-		if _, err := os.Stat(dir); err != nil && kept(controller) {
+		if _, err := os.Stat(dir); err != nil && t.kept(controller) {
 			return fmt.Errorf("limit cgroup %s: %w; create it before the agent starts, or take it out of enforceNodeAllocatable",
 				cgroup, err)
 		}
@@ -210,10 +210,13 @@ func (t *Tree) Enforce(cgroup string, limits Resources) error {
 	return nil
 }
 
-// kept tells the controllers that pods' limits are written to ("" is cgroup v2's only path).
-func kept(controller string) bool {
+// kept tells the controllers that limits are written to. "" is cgroup v2's only path; on a machine with both hierarchies it is
+// the one that has no controller.
+func (t *Tree) kept(controller string) bool {
 	switch controller {
-	case "", "cpu", "memory", "pids":
+	case "":
+		return t.v2
+	case "cpu", "memory", "pids":
 		return true
 	}
 	return false
