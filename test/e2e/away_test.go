@@ -80,10 +80,20 @@ spec:
 `, name, testbed.BusyboxImage)
 }
 
+// runtimeBack sees to it that a test which fails leaves a runtime to the next one.
+func runtimeBack(t *testing.T) {
+	t.Cleanup(func() {
+		if t.Failed() {
+			restartRuntime(t)
+		}
+	})
+}
+
 // TestRuntimeComesLate: an agent that starts before its runtime says what it waits for, and takes up its work as soon as the
 // runtime is there.
 func TestRuntimeComesLate(t *testing.T) {
 	clean(t)
+	runtimeBack(t)
 	check := bystander(t)
 	stopAgent(t, unix.SIGTERM)
 	if err := node().StopRuntime(unix.SIGTERM); err != nil {
@@ -111,6 +121,7 @@ func TestRuntimeComesLate(t *testing.T) {
 // back.
 func TestRuntimeKilled(t *testing.T) {
 	clean(t)
+	runtimeBack(t)
 	sameAgent(t)
 	check := bystander(t)
 	apply(t, crashing("restless"))

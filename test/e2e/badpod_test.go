@@ -113,7 +113,7 @@ func TestRejected(t *testing.T) {
 			"Pod was rejected: Node didn't have enough resource: memory, requested: "},
 		{"rejected-place", `{name: app, image: x}], nodeSelector: {moon: dark}, tolerations: [{operator: Exists}`, "NodeAffinity",
 			"Pod was rejected: Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector"},
-		{"rejected-volume", `{name: app, image: x}], volumes: [{name: share, nfs: {server: none, path: /}}`, "UnexpectedAdmissionError",
+		{"rejected-volume", `{name: app, image: x}], volumes: [{name: share, rbd: {monitors: [none], image: none}}`, "UnexpectedAdmissionError",
 			`volume "share"`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
