@@ -47,7 +47,7 @@ type Config struct {
 	Registered func(ctx context.Context, d DriverInfo) error
 	// Gone is told that a driver has withdrawn. It may take its time. Nil: nobody asks.
 	Gone func(ctx context.Context, driver string)
-	// Changed is told that InUse has changed.
+	// Changed is told that InUse has changed; one call at a time, so that whoever passes InUse on in it ends with the newest.
 	Changed func()
 	// Wake is told the pods whose steps may succeed now.
 	Wake func(pods []types.UID)
@@ -63,6 +63,8 @@ type CSI struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	alive  sync.WaitGroup
+
+	telling sync.Mutex // held while Changed is called
 
 	mu      sync.Mutex
 	drivers map[string]*driver

@@ -171,11 +171,12 @@ func (f files) note(r *record) error {
 	if err != nil {
 		return err
 	}
-	text, err := json.Marshal(sealed{Sum: fmt.Sprintf("%x", sha256.Sum256(body)), Record: body})
-	if err != nil {
-		return err
-	}
-	return f.replace(recordPath(r.key()), append(text, '\n'), 0o600)
+	return f.replace(recordPath(r.key()), seal(body), 0o600)
+}
+
+// seal adds the checksum to a record.
+func seal(body []byte) []byte {
+	return fmt.Appendf(nil, "{\"sum\":\"%x\",\"record\":%s}\n", sha256.Sum256(body), body)
 }
 
 // forget removes a record.

@@ -113,6 +113,8 @@ func (c *CSI) update(k key, change func(*record)) error {
 	}
 	c.mu.Unlock()
 	if inUse(old) != inUse(next) && c.cfg.Changed != nil {
+		c.telling.Lock() // the last word must be the newest
+		defer c.telling.Unlock()
 		c.cfg.Changed()
 	}
 	return nil

@@ -120,10 +120,8 @@ func (d *Driver) DeleteVolume(_ context.Context, r *csipb.DeleteVolumeRequest) (
 
 // ControllerPublishVolume attaches a volume to one node at a time.
 func (d *Driver) ControllerPublishVolume(_ context.Context, r *csipb.ControllerPublishVolumeRequest) (*csipb.ControllerPublishVolumeResponse, error) {
-	if r.NodeId == "" || r.VolumeCapability == nil {
-		if r.VolumeId == "" || r.NodeId == "" || r.VolumeCapability == nil {
-			return nil, status.Error(codes.InvalidArgument, "node or capability is missing")
-		}
+	if r.VolumeId == "" || r.NodeId == "" || r.VolumeCapability == nil {
+		return nil, status.Error(codes.InvalidArgument, "volume ID, node or capability are missing")
 	}
 	v, err := d.load(r.VolumeId)
 	if err != nil {
@@ -150,7 +148,7 @@ func (d *Driver) ControllerUnpublishVolume(_ context.Context, r *csipb.Controlle
 	if r.VolumeId == "" {
 		return nil, status.Error(codes.InvalidArgument, "volume ID is missing")
 	}
-	if loop, err := d.loopOf(r.VolumeId); d.cfg.Loop && err == nil && loop != "" {
+	if loop, err := d.loopOf(r.VolumeId); err == nil && mountedFrom(loop) {
 		// A disk that is torn away under a file system is what a cluster must never do.
 		return nil, status.Errorf(codes.FailedPrecondition, "volume %s is still in use as %s", r.VolumeId, loop)
 	}

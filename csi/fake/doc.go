@@ -65,7 +65,7 @@ type Driver struct {
 // Start serves a driver, and registers it, until Close.
 func Start(cfg Config) (*Driver, error) {
 	d := &Driver{cfg: cfg, busy: map[string]bool{}}
-	for _, dir := range []string{"volumes", "attached", "ephemeral", "fail"} {
+	for _, dir := range []string{"volumes", "attached", "ephemeral", "fail", "grow"} {
 		if err := os.MkdirAll(filepath.Join(cfg.State, dir), 0o755); err != nil {
 			return nil, err
 		}

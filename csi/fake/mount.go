@@ -10,7 +10,10 @@ import (
 	"strings"
 
 	csipb "github.com/container-storage-interface/spec/lib/go/csi"
+	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
 func tool(name string, args ...string) (string, error) {
@@ -53,11 +56,30 @@ func (d *Driver) grow(id string, fs bool) error {
 	if err != nil || loop == "" {
 		return err
 	}
-	_, err = tool("losetup", "--set-capacity", loop)
-	if err == nil && fs {
-		_, err = tool("resize2fs", loop)
+	if _, err = tool("losetup", "--set-capacity", loop); err != nil || !fs {
+		return err
+	}
+	_, err = tool("resize2fs", loop)
+	if err != nil && strings.Contains(err.Error(), "Permission denied to resize") {
+		// The kernel grows a mounted ext4 only for those with CAP_SYS_RESOURCE; the next staging does it without.
+		return errors.Join(os.WriteFile(d.path("grow", id), nil, 0o644),
+			status.Errorf(codes.FailedPrecondition, "volume %s cannot grow while it is in use", id))
 	}
 	return err
+}
+
+// growLater does at staging what could not be done while the volume was in use.
+func (d *Driver) growLater(id, loop string) error {
+	if _, err := os.Stat(d.path("grow", id)); err != nil {
+		return nil
+	}
+	if _, err := tool("e2fsck", "-fp", loop); err != nil {
+		return err
+	}
+	if _, err := tool("resize2fs", loop); err != nil {
+		return err
+	}
+	return os.Remove(d.path("grow", id))
 }
 
 // mountFS mounts the file system of a device, which is made if the device is blank.
@@ -129,6 +151,13 @@ func unmount(path string) error {
 		return &os.PathError{Op: "unmount", Path: path, Err: err}
 	}
 	return nil
+}
+
+// mountedFrom says whether a device is mounted, as far as this process can see. The device itself says nothing: it lingers
+// as long as any mount namespace of the machine has a copy of the mount.
+func mountedFrom(device string) bool {
+	found, err := mountinfo.GetMounts(func(m *mountinfo.Info) (skip, stop bool) { return m.Source != device, m.Source == device })
+	return device != "" && (err != nil || len(found) > 0)
 }
 
 func mounted(path string) bool {

@@ -2,8 +2,10 @@ package fake
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 
@@ -44,6 +46,9 @@ func (d *Driver) mountVolume(v *volume, target string, m *csipb.VolumeCapability
 	if err != nil {
 		return err
 	}
+	if err := d.growLater(v.ID, loop); err != nil {
+		return err
+	}
 	if err := mountFS(loop, target, m.GetFsType(), m.GetMountFlags()); err != nil {
 		return err
 	}
@@ -70,6 +75,9 @@ func (d *Driver) NodePublishVolume(_ context.Context, r *csipb.NodePublishVolume
 	if err != nil {
 		return nil, err
 	}
+	if err := d.notePublished(v, r); err != nil {
+		return nil, err
+	}
 	resp := &csipb.NodePublishVolumeResponse{}
 	switch {
 	case r.VolumeCapability.GetBlock() != nil:
@@ -87,6 +95,28 @@ func (d *Driver) NodePublishVolume(_ context.Context, r *csipb.NodePublishVolume
 		return nil, err
 	}
 	return resp, bind(r.StagingTargetPath, r.TargetPath, r.Readonly)
+}
+
+// notePublished remembers a target, and keeps a second one from a volume for a single writer.
+func (d *Driver) notePublished(v *volume, r *csipb.NodePublishVolumeRequest) error {
+	dir := d.path("published", v.ID)
+	targets, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	single := r.VolumeCapability.GetAccessMode().GetMode() == csipb.VolumeCapability_AccessMode_SINGLE_NODE_SINGLE_WRITER
+	for _, t := range targets {
+		other, err := os.ReadFile(filepath.Join(dir, t.Name()))
+		if err == nil && single && string(other) != r.TargetPath && mounted(string(other)) {
+			return status.Errorf(codes.FailedPrecondition, "volume %s has its single writer at %s", v.ID, other)
+		}
+	}
+	return errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(d.published(v.ID, r.TargetPath), []byte(r.TargetPath), 0o644))
+}
+
+// published is the note on a volume at a target.
+func (d *Driver) published(id, target string) string {
+	return d.path("published", filepath.Base(id), fmt.Sprintf("%x", sha256.Sum256([]byte(target))))
 }
 
 func (d *Driver) publishBlock(v *volume, r *csipb.NodePublishVolumeRequest) error {
@@ -138,6 +168,7 @@ func (d *Driver) NodeUnpublishVolume(_ context.Context, r *csipb.NodeUnpublishVo
 		err = d.detachLoop(r.VolumeId)
 	}
 	_ = os.Remove(d.path("ephemeral", filepath.Base(r.VolumeId)))
+	_ = os.Remove(d.published(r.VolumeId, r.TargetPath))
 	return &csipb.NodeUnpublishVolumeResponse{}, err
 }
 

@@ -89,7 +89,7 @@ func (s *Storage) publishContext(ctx context.Context, driver, handle string) (ma
 	}
 	switch {
 	case va.DeletionTimestamp != nil:
-		return nil, fmt.Errorf("volume %s is being detached from this node (VolumeAttachment %s is being deleted)", handle, name)
+		return nil, detaching(va, handle)
 	case !va.Status.Attached:
 		return nil, unattached(va, handle)
 	}
@@ -106,10 +106,22 @@ func (s *Storage) notAttached(ctx context.Context, driver, handle string) error 
 			"(there is no VolumeAttachment %s)", handle, driver, name)
 	case err != nil:
 		return fmt.Errorf("volume %s has GET error for volume attachment %s: %w", handle, name, err)
+	case va.DeletionTimestamp != nil:
+		return detaching(va, handle)
 	case va.Status.Attached:
 		return fmt.Errorf("volume %s is attached, but the Node's status does not show it in volumesInUse and volumesAttached yet", handle)
 	}
 	return unattached(va, handle)
+}
+
+// detaching says that an earlier attachment is still going, and of the last failure in that.
+func detaching(va *storagev1.VolumeAttachment, handle string) error {
+	why := "external-attacher of " + va.Spec.Attacher + " CSI driver is awaited"
+	if e := va.Status.DetachError; e != nil {
+		why = va.Spec.Attacher + " failed: " + e.Message
+	}
+	return fmt.Errorf("volume %s is still being detached from this node before it can be attached again: %s (VolumeAttachment %s)",
+		handle, why, va.Name)
 }
 
 func unattached(va *storagev1.VolumeAttachment, handle string) error {

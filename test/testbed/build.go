@@ -57,6 +57,7 @@ func goModules() map[string]goModule {
 			},
 		},
 		"external-attacher": {path: "github.com/kubernetes-csi/external-attacher/v4", programs: []string{"cmd/csi-attacher"}},
+		"csi-test":          {path: "github.com/kubernetes-csi/csi-test/v5", programs: []string{"cmd/csi-sanity"}},
 		"suite": {
 			path:     "k8s.io/kubernetes",
 			programs: []string{"test/e2e" + testSuffix, "test/images/nonewprivs", "github.com/onsi/ginkgo/v2/ginkgo"},

@@ -2,8 +2,10 @@ package apitest
 
 import (
 	"encoding/binary"
+	"errors"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -12,6 +14,7 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -29,6 +32,8 @@ var groupVersions = map[string]schema.GroupVersion{
 	"pods": corev1.SchemeGroupVersion, "configmaps": corev1.SchemeGroupVersion, "secrets": corev1.SchemeGroupVersion,
 	"services": corev1.SchemeGroupVersion, "serviceaccounts": corev1.SchemeGroupVersion,
 	"runtimeclasses": nodev1.SchemeGroupVersion, "certificatesigningrequests": certificatesv1.SchemeGroupVersion,
+	"nodes": corev1.SchemeGroupVersion, "persistentvolumeclaims": corev1.SchemeGroupVersion, "persistentvolumes": corev1.SchemeGroupVersion,
+	"csidrivers": storagev1.SchemeGroupVersion, "csinodes": storagev1.SchemeGroupVersion, "volumeattachments": storagev1.SchemeGroupVersion,
 }
 
 // ServeHTTP answers one request.
@@ -52,6 +57,10 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.token(w, r, k)
 	case r.Method == http.MethodPost:
 		s.create(w, r, k)
+	case r.Method == http.MethodPut:
+		s.replace(w, r, k)
+	case r.Method == http.MethodPatch:
+		s.patch(w, r, k)
 	case r.Method == http.MethodDelete:
 		s.remove(w, r, k)
 	case watch:
@@ -66,7 +75,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func verb(method string, k key, watch bool) string {
 	switch {
 	case method != http.MethodGet:
-		return map[string]string{http.MethodPost: "create", http.MethodDelete: "delete"}[method]
+		return map[string]string{http.MethodPost: "create", http.MethodDelete: "delete", http.MethodPut: "update", http.MethodPatch: "patch"}[method]
 	case watch:
 		return "watch"
 	case k.name != "":
@@ -171,6 +180,48 @@ func (s *Server) create(w http.ResponseWriter, r *http.Request, k key) {
 		return
 	}
 	s.write(w, http.StatusCreated, k.resource, s.Get(k.resource, k.namespace, k.name))
+}
+
+// replace answers a PUT; one that names an older version is refused.
+func (s *Server) replace(w http.ResponseWriter, r *http.Request, k key) {
+	body, _ := io.ReadAll(r.Body)
+	obj, err := runtime.Decode(client.Codecs.UniversalDeserializer(), body)
+	o, ok := obj.(Object)
+	if err != nil || !ok {
+		s.fail(w, apierrors.NewBadRequest("decode body"))
+		return
+	}
+	s.mu.Lock()
+	old, exists := s.objects[k]
+	fresh := exists && (o.GetResourceVersion() == "" || o.GetResourceVersion() == old.GetResourceVersion())
+	if fresh {
+		s.put(o)
+	}
+	s.mu.Unlock()
+	switch gr := (schema.GroupResource{Resource: k.resource}); {
+	case !exists:
+		s.fail(w, apierrors.NewNotFound(gr, k.name))
+	case !fresh:
+		s.fail(w, apierrors.NewConflict(gr, k.name, errors.New("the object has been modified")))
+	default:
+		s.get(w, k)
+	}
+}
+
+// patch keeps a patch for Patches and leaves the object as it is.
+func (s *Server) patch(w http.ResponseWriter, r *http.Request, k key) {
+	body, _ := io.ReadAll(r.Body)
+	s.mu.Lock()
+	s.patches = append(s.patches, string(body))
+	s.mu.Unlock()
+	s.get(w, k)
+}
+
+// Patches are the bodies of the patches that came in. They have no effect.
+func (s *Server) Patches() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.patches)
 }
 
 func (s *Server) remove(w http.ResponseWriter, r *http.Request, k key) {
@@ -335,6 +386,8 @@ func bookmark(resource string, version int64) Object {
 		return &corev1.ConfigMap{ObjectMeta: m}
 	case "secrets":
 		return &corev1.Secret{ObjectMeta: m}
+	case "csidrivers":
+		return &storagev1.CSIDriver{ObjectMeta: m}
 	}
 	panic("apitest: no bookmarks for " + resource)
 }

@@ -16,6 +16,7 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -56,6 +57,7 @@ type Server struct {
 	cut      chan struct{} // closed and replaced by CutWatches
 	watches  int
 	requests []string
+	patches  []string
 }
 
 // New starts a server which ends with the test.
@@ -103,6 +105,18 @@ func ResourceOf(o Object) string {
 		return "services"
 	case *nodev1.RuntimeClass:
 		return "runtimeclasses"
+	case *corev1.Node:
+		return "nodes"
+	case *corev1.PersistentVolumeClaim:
+		return "persistentvolumeclaims"
+	case *corev1.PersistentVolume:
+		return "persistentvolumes"
+	case *storagev1.CSIDriver:
+		return "csidrivers"
+	case *storagev1.CSINode:
+		return "csinodes"
+	case *storagev1.VolumeAttachment:
+		return "volumeattachments"
 	case *certificatesv1.CertificateSigningRequest:
 		return "certificatesigningrequests"
 	}

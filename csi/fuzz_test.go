@@ -1,0 +1,59 @@
+package csi
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// A record leads to no path outside of the root directory, whatever was made of its file.
+func FuzzRecord(f *testing.F) {
+	f.Add([]byte(`{"sum":"x","record":{"driver":"d","handle":"h","staging":"a/b","uses":{"p/n":{"pod":"p","name":"n","target":"t"}}}}`))
+	f.Add([]byte(`{"driver":"d","handle":"h","staging":"../../etc","boot":"b"}`))
+	f.Add([]byte(`{"driver":"d","handle":"h","staging":"a","uses":{"p/n":{"pod":"p","name":"n","target":"/etc"}}}`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		for _, sealedText := range [][]byte{text, seal(text)} {
+			r, err := parseRecord(sealedText)
+			if err != nil {
+				continue
+			}
+			for _, u := range r.Uses {
+				if !filepath.IsLocal(u.Target) || !filepath.IsLocal(podVolumeDir(u.Pod, u.Name)) || strings.Contains(u.Name, "/") {
+					t.Errorf("%q is taken for a claim: %+v", text, u)
+				}
+			}
+			if !filepath.IsLocal(r.Staging) || strings.Contains(r.Driver, "/") {
+				t.Errorf("%q is taken for a record: %+v", text, r)
+			}
+		}
+	})
+}
+
+// FuzzVolData: what lies where the kubelet keeps its notes makes no start fail, and no volume of it outside of the root.
+func FuzzVolData(f *testing.F) {
+	f.Add([]byte(`{"driverName":"d","volumeHandle":"h","specVolID":"pv"}`))
+	f.Add([]byte(`{"driverName":"../x","volumeHandle":"h"}`))
+	f.Add([]byte(`{`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		root := t.TempDir()
+		for _, dir := range []string{podVolumeDir("pod", "pv"), filepath.Join(pluginDir, "d", "hash"), filepath.Join(devicesDir, "pv", "data")} {
+			if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(filepath.Join(root, dir, dataFile), text, 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		c, err := New(Config{Root: root, NodeName: "node", BootID: "boot"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		for k, v := range c.volumes {
+			if !filepath.IsLocal(v.rec.Staging) || strings.Contains(k.driver, "/") {
+				t.Errorf("%q gave %+v", text, v.rec)
+			}
+		}
+	})
+}

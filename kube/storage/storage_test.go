@@ -1,0 +1,320 @@
+package storage_test
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodelet/nodelet/kube/storage"
+	"github.com/nodelet/nodelet/kube/watch/apitest"
+)
+
+const (
+	driver = "d.example.com"
+	handle = "vol-1"
+	unique = corev1.UniqueVolumeName("kubernetes.io/csi/d.example.com^vol-1")
+)
+
+// world is a node with an API server, in a bubble.
+type world struct {
+	*storage.Storage
+	server *apitest.Server
+	node   atomic.Pointer[corev1.Node]
+	woken  []types.UID
+}
+
+func inWorld(t *testing.T, test func(t *testing.T, w *world)) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{}
+		server, api := apitest.New(t)
+		w.server = server
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node", UID: "node-uid", Labels: map[string]string{"zone": "a"}}}
+		server.Put(n)
+		w.node.Store(n)
+		w.Storage = storage.New(storage.Config{Core: api.Core, Storage: api.Storage, NodeName: "node", Node: w.node.Load,
+			Wake: func(pods []types.UID) { w.woken = append(w.woken, pods...) }, Log: slog.New(slog.DiscardHandler)})
+		t.Cleanup(w.Close)
+		test(t, w)
+	})
+}
+
+// see changes the Node as its watch would show it.
+func (w *world) see(change func(*corev1.Node)) {
+	n := w.node.Load().DeepCopy()
+	change(n)
+	w.node.Store(n)
+	w.NodeSeen(n)
+}
+
+func pod() *corev1.Pod {
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web-0", UID: "pod-uid"}}
+}
+
+func volume() *corev1.Volume {
+	return &corev1.Volume{Name: "data", VolumeSource: corev1.VolumeSource{
+		PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}}
+}
+
+func bound() (*corev1.PersistentVolumeClaim, *corev1.PersistentVolume) {
+	pvc := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "data", UID: "pvc-uid"},
+		Spec:   corev1.PersistentVolumeClaimSpec{VolumeName: "pv"},
+		Status: corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimBound}}
+	pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv"}, Spec: corev1.PersistentVolumeSpec{
+		ClaimRef: &corev1.ObjectReference{Namespace: "ns", Name: "data", UID: "pvc-uid"}}}
+	return pvc, pv
+}
+
+func TestClaim(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(v *corev1.Volume, pvc *corev1.PersistentVolumeClaim, pv *corev1.PersistentVolume)
+		want   string // in the error; empty: none
+	}{
+		"bound": {func(*corev1.Volume, *corev1.PersistentVolumeClaim, *corev1.PersistentVolume) {}, ""},
+		"not bound": {func(_ *corev1.Volume, pvc *corev1.PersistentVolumeClaim, _ *corev1.PersistentVolume) {
+			pvc.Status.Phase = "Pending"
+		}, "is not bound"},
+		"another's": {func(_ *corev1.Volume, _ *corev1.PersistentVolumeClaim, pv *corev1.PersistentVolume) {
+			pv.Spec.ClaimRef.UID = "x"
+		}, "names another claim"},
+		"no such PVC": {func(v *corev1.Volume, _ *corev1.PersistentVolumeClaim, _ *corev1.PersistentVolume) {
+			v.PersistentVolumeClaim.ClaimName = "x"
+		}, `"x" not found`},
+		"elsewhere": {func(_ *corev1.Volume, _ *corev1.PersistentVolumeClaim, pv *corev1.PersistentVolume) {
+			pv.Spec.NodeAffinity = &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+				MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "zone", Operator: corev1.NodeSelectorOpIn, Values: []string{"b"}}}}}}}
+		}, "conflict with node affinity"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				v := volume()
+				pvc, pv := bound()
+				c.change(v, pvc, pv)
+				w.server.Put(pvc)
+				w.server.Put(pv)
+				got, err := w.Claim(t.Context(), pod(), v)
+				if c.want == "" && (err != nil || got.PV.Name != "pv") {
+					t.Errorf("got %+v, %v", got, err)
+				}
+				if c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+					t.Errorf("got %v, want %q", err, c.want)
+				}
+			})
+		})
+	}
+}
+
+// A generic ephemeral volume is only its own pod's.
+func TestEphemeralClaim(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		v := &corev1.Volume{Name: "scratch", VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}}
+		pvc, pv := bound()
+		pvc.Name = "web-0-scratch"
+		w.server.Put(pvc)
+		w.server.Put(pv)
+		if _, err := w.Claim(t.Context(), pod(), v); err == nil || !strings.Contains(err.Error(), "pod is not owner") {
+			t.Errorf("got %v", err)
+		}
+		yes := true
+		pvc.OwnerReferences = []metav1.OwnerReference{{UID: "pod-uid", Controller: &yes}}
+		w.server.Put(pvc)
+		if _, err := w.Claim(t.Context(), pod(), v); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// The node authorizer may be behind: what it forbids at first is asked for again.
+func TestAuthorizerBehind(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		pvc, pv := bound()
+		w.server.Put(pvc)
+		w.server.Put(pv)
+		refusals := 3
+		w.server.Intercept(func(*http.Request) *apierrors.StatusError {
+			if refusals--; refusals >= 0 {
+				return apierrors.NewForbidden(corev1.Resource("persistentvolumeclaims"), "data", nil)
+			}
+			return nil
+		})
+		if _, err := w.Claim(t.Context(), pod(), volume()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// An attachment is waited for on the Node object alone: nothing is asked meanwhile.
+func TestAttached(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		type answer struct {
+			context map[string]string
+			err     error
+		}
+		got := make(chan answer, 1)
+		go func() {
+			c, err := w.Attached(context.Background(), "pod-uid", unique, driver, handle)
+			got <- answer{c, err}
+		}()
+		time.Sleep(5 * time.Second)
+		w.see(func(n *corev1.Node) { n.Status.VolumesInUse = []corev1.UniqueVolumeName{unique} })
+		time.Sleep(5 * time.Second)
+		if r := w.server.Requests(); len(r) != 0 {
+			t.Errorf("asked meanwhile: %q", r)
+		}
+		va := &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: vaName}, Status: storagev1.VolumeAttachmentStatus{
+			Attached: true, AttachmentMetadata: map[string]string{"device": "sdb"}}}
+		w.server.Put(va)
+		w.see(func(n *corev1.Node) { n.Status.VolumesAttached = []corev1.AttachedVolume{{Name: unique}} })
+		if a := <-got; a.err != nil || a.context["device"] != "sdb" {
+			t.Errorf("got %+v", a)
+		}
+	})
+}
+
+// vaName is csi-sha256(handle, driver, node) as the attach/detach controller computes it.
+var vaName = "csi-c3173d6146dad00a11dc0cc97bf3f9d53fe2743a19ca8f50ed43a7744d957e9a"
+
+// A wait that takes long ends with what is awaited, and the pod is woken when it comes.
+func TestAttachTakesLong(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		_, err := w.Attached(t.Context(), "pod-uid", unique, driver, handle)
+		if err == nil || !strings.Contains(err.Error(), "the attach/detach controller has not asked for it yet") {
+			t.Errorf("got %v", err)
+		}
+		w.server.Put(&storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: vaName},
+			Spec:   storagev1.VolumeAttachmentSpec{Attacher: driver},
+			Status: storagev1.VolumeAttachmentStatus{AttachError: &storagev1.VolumeError{Message: "no slot is free"}}})
+		_, err = w.Attached(t.Context(), "pod-uid", unique, driver, handle)
+		if err == nil || !strings.Contains(err.Error(), "no slot is free") {
+			t.Errorf("got %v", err)
+		}
+		if len(w.woken) != 0 {
+			t.Errorf("woken for nothing: %q", w.woken)
+		}
+		w.see(func(n *corev1.Node) {
+			n.Status.VolumesInUse = []corev1.UniqueVolumeName{unique}
+			n.Status.VolumesAttached = []corev1.AttachedVolume{{Name: unique}}
+		})
+		if !slices.Equal(w.woken, []types.UID{"pod-uid"}) {
+			t.Errorf("woken: %q", w.woken)
+		}
+	})
+}
+
+// A CSIDriver that does not exist has the defaults; changes are seen by watch.
+func TestDriver(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		d, err := w.Driver(t.Context(), driver)
+		if err != nil || !*d.Spec.AttachRequired || *d.Spec.PodInfoOnMount || *d.Spec.FSGroupPolicy != storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy {
+			t.Errorf("got %+v, %v", d, err)
+		}
+		no := false
+		w.server.Put(&storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: driver}, Spec: storagev1.CSIDriverSpec{AttachRequired: &no}})
+		synctest.Wait()
+		w.server.Requests()
+		if d, err = w.Driver(t.Context(), driver); err != nil || *d.Spec.AttachRequired {
+			t.Errorf("got %+v, %v", d, err)
+		}
+		if r := w.server.Requests(); len(r) != 0 {
+			t.Errorf("asked again: %q", r)
+		}
+	})
+}
+
+func TestCSINode(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		get := func() *storagev1.CSINode { n, _ := w.server.Get("csinodes", "", "node").(*storagev1.CSINode); return n }
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() { w.Run(ctx); close(ended) }()
+		synctest.Wait()
+		if n := get(); n == nil || n.OwnerReferences[0].UID != "node-uid" || !strings.Contains(n.Annotations["storage.alpha.kubernetes.io/migrated-plugins"], "aws-ebs") {
+			t.Fatalf("got %+v", n)
+		}
+		d := storage.NodeDriver{Name: driver, NodeID: "n-1", MaxVolumes: 3, Topology: map[string]string{"rack": "7"}}
+		if err := w.SetDriver(t.Context(), d); err != nil {
+			t.Fatal(err)
+		}
+		n := get()
+		if len(n.Spec.Drivers) != 1 || *n.Spec.Drivers[0].Allocatable.Count != 3 || n.Spec.Drivers[0].TopologyKeys[0] != "rack" {
+			t.Errorf("got %+v", n.Spec.Drivers)
+		}
+		if p := w.server.Patches(); len(p) != 1 || !strings.Contains(p[0], `"labels":{"rack":"7"}`) || !strings.Contains(p[0], `n-1`) {
+			t.Errorf("the Node was patched with %q", p)
+		}
+		if err := w.SetDriver(t.Context(), d); err != nil || get().ResourceVersion != n.ResourceVersion {
+			t.Errorf("the same was written again, or %v", err)
+		}
+		d.Topology = map[string]string{"zone": "b"}
+		if err := w.SetDriver(t.Context(), d); err == nil || !strings.Contains(err.Error(), "topology value collision") {
+			t.Errorf("a label of the Node was overwritten: %v", err)
+		}
+		if err := w.RemoveDriver(t.Context(), driver); err != nil || len(get().Spec.Drivers) != 0 {
+			t.Errorf("%v, %+v", err, get().Spec.Drivers)
+		}
+		// The Node is made anew: so is its CSINode.
+		w.see(func(n *corev1.Node) { n.UID = "node-uid-2" })
+		time.Sleep(time.Minute)
+		if n := get(); n == nil || n.OwnerReferences[0].UID != "node-uid-2" {
+			t.Errorf("got %+v", n)
+		}
+		cancel()
+		<-ended
+	})
+}
+
+func TestGrowth(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		pvc, pv := bound()
+		pv.Spec.Capacity = corev1.ResourceList{"storage": resource.MustParse("2Gi")}
+		w.server.Put(pvc)
+		w.server.Put(pv)
+		c, err := w.Claim(t.Context(), pod(), volume())
+		if err != nil || c.Growth() != nil {
+			t.Fatalf("growth %v, %v", c.Growth(), err)
+		}
+		pvc.Status.AllocatedResourceStatuses = map[corev1.ResourceName]corev1.ClaimResourceStatus{"storage": corev1.PersistentVolumeClaimNodeResizePending}
+		pvc.Status.Conditions = []corev1.PersistentVolumeClaimCondition{{Type: corev1.PersistentVolumeClaimFileSystemResizePending}}
+		w.server.Put(pvc)
+		c, err = w.Claim(t.Context(), pod(), volume())
+		if err != nil || c.Growth() == nil || c.Growth().String() != "2Gi" {
+			t.Fatalf("growth %v, %v", c.Growth(), err)
+		}
+		if err := w.Growing(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.Grown(t.Context(), c, *c.Growth()); err != nil {
+			t.Fatal(err)
+		}
+		p := w.server.Patches()
+		if len(p) != 2 || !strings.Contains(p[0], "NodeResizeInProgress") || !strings.Contains(p[1], `"capacity":{"storage":"2Gi"}`) ||
+			!strings.Contains(p[1], `"allocatedResourceStatuses":{"storage":null}`) || !strings.Contains(p[1], `"$patch":"delete","type":"FileSystemResizePending"`) {
+			t.Errorf("patched with %q", p)
+		}
+	})
+}
+
+// The values of a secret are handed on, and it is read anew each time.
+func TestSecret(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.server.Put(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "s"}, Data: map[string][]byte{"k": []byte("v")}})
+		if got, err := w.Secret(t.Context(), "ns", "s"); err != nil || got["k"] != "v" {
+			t.Errorf("got %v, %v", got, err)
+		}
+		if _, err := w.Secret(t.Context(), "ns", "none"); err == nil || !strings.Contains(err.Error(), "ns/none") {
+			t.Errorf("got %v", err)
+		}
+	})
+}

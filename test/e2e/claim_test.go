@@ -1,0 +1,300 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	csipb "github.com/container-storage-interface/spec/lib/go/csi"
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nodelet/nodelet/test/testbed"
+)
+
+const csiDriverYAML = `
+apiVersion: storage.k8s.io/v1
+kind: CSIDriver
+metadata: {name: ` + hostDriver + `}
+spec: {attachRequired: true, podInfoOnMount: true, fsGroupPolicy: File, volumeLifecycleModes: [Persistent, Ephemeral]}
+---
+apiVersion: storage.k8s.io/v1
+kind: StorageClass
+metadata: {name: by-hand}
+provisioner: nobody.nodelet.test
+allowVolumeExpansion: true
+`
+
+// volumeYAML is a PersistentVolume that waits for one claim.
+func volumeYAML(name, claim, handle, size, mode string) string {
+	return fmt.Sprintf(`
+---
+apiVersion: v1
+kind: PersistentVolume
+metadata: {name: %s}
+spec:
+  capacity: {storage: %s}
+  accessModes: [ReadWriteOnce]
+  volumeMode: %s
+  persistentVolumeReclaimPolicy: Retain
+  storageClassName: by-hand
+  claimRef: {namespace: default, name: %s}
+  csi: {driver: %s, volumeHandle: %s, fsType: ext4}
+`, name, size, mode, claim, hostDriver, handle)
+}
+
+// keeperYAML are pods with state: each writes a file once, and later ones check that they find it as it was.
+const keeperYAML = `
+apiVersion: v1
+kind: Service
+metadata: {name: keeper}
+spec: {clusterIP: None, selector: {app: keeper}}
+---
+apiVersion: apps/v1
+kind: StatefulSet
+metadata: {name: keeper}
+spec:
+  serviceName: keeper
+  replicas: 2
+  podManagementPolicy: Parallel
+  selector: {matchLabels: {app: keeper}}
+  template:
+    metadata: {labels: {app: keeper}}
+    spec:
+      terminationGracePeriodSeconds: 1
+      securityContext: {fsGroup: 4321}
+      containers:
+      - name: app
+        image: ` + testbed.BusyboxImage + `
+        command:
+        - sh
+        - -c
+        - |
+          cd /data || exit 1
+          if [ -f sum ]; then sha256sum -c sum || exit 1; echo found >>log
+          else dd if=/dev/urandom of=blob bs=64k count=64 && sha256sum blob >sum && sync && echo made >>log || exit 1; fi
+          touch /ready
+          while :; do sleep 1; done
+        readinessProbe: {exec: {command: [test, -f, /ready]}, periodSeconds: 1, timeoutSeconds: 10, failureThreshold: 100}
+        volumeMounts: [{name: data, mountPath: /data}, {name: data, mountPath: /part, subPath: sub/part}]
+  volumeClaimTemplates:
+  - metadata: {name: data}
+    spec:
+      accessModes: [ReadWriteOnce]
+      storageClassName: by-hand
+      resources: {requests: {storage: 32Mi}}
+`
+
+var keepers = []string{"keeper-0", "keeper-1"}
+
+// TestLongClaim: pods with claims of a CSI driver that attaches, through the driver's and the agent's death, node expansion
+// in use, and the end. The data is what it was, and every mount, device and attachment is given back.
+func TestLongClaim(t *testing.T) {
+	clean(t)
+	d := startCSI(t)
+	yaml := csiDriverYAML
+	var handles []string
+	for _, pod := range keepers {
+		handles = append(handles, d.createVolume(t, pod, 32<<20))
+		yaml += volumeYAML("pv-"+pod, "data-"+pod, handles[len(handles)-1], "32Mi", "Filesystem")
+	}
+	apply(t, yaml)
+	t.Cleanup(func() {
+		for _, pod := range keepers {
+			_, _ = tb.Kubectl(context.Background(), "delete", "pvc", "data-"+pod, "--ignore-not-found", "--timeout=30s")
+		}
+	})
+	apply(t, keeperYAML)
+	t.Cleanup(func() {
+		_, _ = tb.Kubectl(context.Background(), "delete", "statefulset", "keeper", "--ignore-not-found", "--timeout=60s")
+	})
+	waitKeepers(t, nil)
+	if log := keeperLog(t, "keeper-0"); log != "made" {
+		t.Errorf("the first pod says %q", log)
+	}
+	if got := kubectl(t, "exec", "keeper-0", "--", "stat", "-c", "%g", "/data/blob"); got != "4321" {
+		t.Errorf("the files belong to group %q, want the fsGroup", got)
+	}
+
+	t.Log("the next pods inherit the volumes")
+	replaceKeepers(t)
+	waitKeepers(t, nil)
+
+	t.Log("driver and agent are killed under running pods")
+	before := map[string]string{}
+	for _, pod := range keepers {
+		before[pod] = containerStatus(getPod(t, pod), "app").ContainerID
+	}
+	stopAgent(t, unix.SIGKILL)
+	d.kill()
+	startAgent(t)
+	d.start(t)
+	waitKeepers(t, before)
+
+	t.Log("driver and agent are killed while pods come and go")
+	for round := range 4 {
+		replaceKeepers(t)
+		time.Sleep(time.Duration(rand.IntN(2500)) * time.Millisecond)
+		stopAgent(t, unix.SIGKILL)
+		if round%2 == 0 {
+			d.kill()
+		}
+		startAgent(t)
+		if round%2 == 0 {
+			d.start(t)
+		}
+		waitKeepers(t, nil)
+	}
+	if log := keeperLog(t, "keeper-1"); strings.Count(log, "made") != 1 || strings.Count(log, "found") < 5 {
+		t.Errorf("the pods of keeper-1 say %q", log)
+	}
+
+	expandKeeper(t, d, handles[0])
+
+	kubectl(t, "delete", "statefulset", "keeper", "--timeout=120s")
+	for _, pod := range keepers {
+		waitGone(t, 60*time.Second, pod)
+	}
+	d.waitReturned(t)
+}
+
+// replaceKeepers has all pods ended; their controller makes new ones.
+func replaceKeepers(t *testing.T) {
+	t.Helper()
+	kubectl(t, "delete", "pod", "--wait=false", keepers[0], keepers[1])
+}
+
+// waitKeepers waits until all pods are Ready and not going; with the containers given, if any.
+func waitKeepers(t *testing.T, containers map[string]string) {
+	t.Helper()
+	for _, pod := range keepers {
+		p := waitPod(t, 180*time.Second, pod, "is Ready and stays", func(p *corev1.Pod) bool { return p.DeletionTimestamp == nil && ready(p) })
+		if want := containers[pod]; want != "" && containerStatus(p, "app").ContainerID != want {
+			t.Errorf("%s has another container than before", pod)
+		}
+		if s := containerStatus(p, "app"); s.RestartCount > 0 {
+			t.Errorf("%s has restarted: %+v", pod, s.LastTerminationState)
+		}
+	}
+}
+
+func keeperLog(t *testing.T, pod string) string {
+	t.Helper()
+	return kubectl(t, "exec", pod, "--", "cat", "/data/log")
+}
+
+// expandKeeper grows a volume under its running pod: the controller's part is played here, as no resizer is about.
+func expandKeeper(t *testing.T, d *csiDriver, handle string) {
+	t.Helper()
+	kubectl(t, "patch", "pvc", "data-keeper-0", "-p", `{"spec":{"resources":{"requests":{"storage":"96Mi"}}}}`)
+	_, err := d.controller(t).ControllerExpandVolume(t.Context(), &csipb.ControllerExpandVolumeRequest{VolumeId: handle,
+		CapacityRange: &csipb.CapacityRange{RequiredBytes: 96 << 20}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	kubectl(t, "patch", "pv", "pv-keeper-0", "-p", `{"spec":{"capacity":{"storage":"96Mi"}}}`)
+	kubectl(t, "patch", "pvc", "data-keeper-0", "--subresource=status", "-p", `{"status":{"allocatedResources":{"storage":"96Mi"},`+
+		`"allocatedResourceStatuses":{"storage":"NodeResizePending"},"conditions":[{"type":"FileSystemResizePending","status":"True"}]}}`)
+	grown := func() (string, bool) {
+		got := kubectl(t, "get", "pvc", "data-keeper-0", "-o", "jsonpath={.status.capacity.storage} {.status.allocatedResourceStatuses} {.status.conditions}")
+		return got, strings.TrimSpace(got) == "96Mi"
+	}
+	refused := func() (string, bool) { // as by a kernel that lets only CAP_SYS_RESOURCE grow a mounted ext4
+		text, err := os.ReadFile(node().AgentLog())
+		return fmt.Sprint(err), strings.Contains(string(text), "cannot grow while it is in use")
+	}
+	inUse := false
+	eventually(t, 150*time.Second, "the driver is asked to grow the volume", func() (string, bool) {
+		seen, ok := grown()
+		_, inUse = refused()
+		return seen, ok || inUse
+	})
+	if inUse {
+		t.Log("the volume cannot grow while it is in use here; the next pod gets it larger")
+		replaceKeepers(t)
+		waitKeepers(t, nil)
+		eventually(t, 150*time.Second, "the claim has the new size", grown)
+	}
+	var kib int
+	df := kubectl(t, "exec", "keeper-0", "--", "df", "-k", "/data")
+	lines := strings.Split(df, "\n")
+	if _, err := fmt.Sscan(strings.Fields(lines[len(lines)-1])[1], &kib); err != nil || kib < 80<<10 {
+		t.Errorf("the pod sees %d KiB (%v):\n%s", kib, err, df)
+	}
+	waitEvent(t, 10*time.Second, "keeper-0", "FileSystemResizeSuccessful", "pv-keeper-0")
+}
+
+// TestLongBlock: a claim with volumeMode Block, an inline volume, a generic ephemeral volume, and a local PersistentVolume.
+func TestLongBlock(t *testing.T) {
+	clean(t)
+	d := startCSI(t)
+	local := t.TempDir()
+	raw, own := d.createVolume(t, "raw", 8<<20), d.createVolume(t, "own", 16<<20)
+	apply(t, csiDriverYAML+volumeYAML("pv-raw", "raw", raw, "8Mi", "Block")+
+		volumeYAML("pv-own", "writer-own", own, "16Mi", "Filesystem")+fmt.Sprintf(localYAML, local, node().Name))
+	apply(t, fmt.Sprintf(blockPodYAML, "writer", "echo precious | dd of=/dev/raw bs=512 conv=sync && echo kept >/local/file && touch /own/file && touch /ready"))
+	waitReady(t, 120*time.Second, "writer")
+	if got := kubectl(t, "exec", "writer", "--", "cat", "/inline/context.json"); !strings.Contains(got, `"csi.storage.k8s.io/pod.name":"writer"`) {
+		t.Errorf("the inline volume's driver was told %s", got)
+	}
+	killAgent(t)
+	kubectl(t, "delete", "pod", "writer", "--timeout=60s")
+	apply(t, fmt.Sprintf(strings.Replace(blockPodYAML, ownVolume, "{name: own, emptyDir: {}}", 1), "reader",
+		`[ "$(dd if=/dev/raw bs=8 count=1)" = precious ] && [ "$(cat /local/file)" = kept ] && touch /ready`))
+	waitReady(t, 120*time.Second, "reader")
+	kubectl(t, "delete", "pod", "reader", "--timeout=60s")
+	d.waitReturned(t)
+}
+
+const localYAML = `
+---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: raw}
+spec: {accessModes: [ReadWriteOnce], volumeMode: Block, storageClassName: by-hand, volumeName: pv-raw, resources: {requests: {storage: 8Mi}}}
+---
+apiVersion: v1
+kind: PersistentVolume
+metadata: {name: pv-local}
+spec:
+  capacity: {storage: 1Mi}
+  accessModes: [ReadWriteOnce]
+  storageClassName: by-hand
+  claimRef: {namespace: default, name: local}
+  local: {path: %s}
+  nodeAffinity: {required: {nodeSelectorTerms: [{matchExpressions: [{key: kubernetes.io/hostname, operator: In, values: [%s]}]}]}}
+---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: local}
+spec: {accessModes: [ReadWriteOnce], storageClassName: by-hand, volumeName: pv-local, resources: {requests: {storage: 1Mi}}}
+`
+
+const ownVolume = `{name: own, ephemeral: {volumeClaimTemplate: {spec: {accessModes: [ReadWriteOnce], storageClassName: by-hand, resources: {requests: {storage: 16Mi}}}}}}`
+
+const blockPodYAML = `
+apiVersion: v1
+kind: Pod
+metadata: {name: %s}
+spec:
+  terminationGracePeriodSeconds: 1
+  securityContext: {fsGroup: 4321}
+  containers:
+  - name: app
+    image: ` + testbed.BusyboxImage + `
+    command: [sh, -c, '%s || exit 1; while :; do sleep 1; done']
+    readinessProbe: {exec: {command: [test, -f, /ready]}, periodSeconds: 1, timeoutSeconds: 10, failureThreshold: 100}
+    volumeDevices: [{name: raw, devicePath: /dev/raw}]
+    volumeMounts: [{name: inline, mountPath: /inline}, {name: own, mountPath: /own}, {name: local, mountPath: /local}]
+  volumes:
+  - {name: raw, persistentVolumeClaim: {claimName: raw}}
+  - {name: inline, csi: {driver: ` + hostDriver + `}}
+  - {name: local, persistentVolumeClaim: {claimName: local}}
+  - ` + ownVolume + `
+`
