@@ -65,6 +65,9 @@ func (s *Storage) Run(ctx context.Context) {
 func (s *Storage) SetDriver(ctx context.Context, d NodeDriver) error {
 	ctx, cancel := context.WithTimeout(ctx, registerTime)
 	defer cancel()
+	if err := s.awaitNode(ctx); err != nil {
+		return err
+	}
 	if err := s.labelNode(ctx, d); err != nil {
 		return fmt.Errorf("error updating Node object with CSI driver node info: %w", err)
 	}
@@ -76,6 +79,21 @@ func (s *Storage) SetDriver(ctx context.Context, d NodeDriver) error {
 		return fmt.Errorf("error updating CSINode object with CSI driver node info: %w", err)
 	}
 	return nil
+}
+
+// awaitNode waits until the Node is registered: drivers that are there already register while the agent starts.
+func (s *Storage) awaitNode(ctx context.Context) error {
+	for {
+		seen := s.next()
+		if s.cfg.Node().UID != "" {
+			return nil
+		}
+		select {
+		case <-seen:
+		case <-ctx.Done():
+			return fmt.Errorf("node %q is not registered yet", s.cfg.NodeName)
+		}
+	}
 }
 
 // RemoveDriver takes a driver out of the CSINode.

@@ -1,0 +1,77 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nodelet/nodelet/test/testbed"
+)
+
+// TestLongClaimHandover: a node with mounted CSI volumes goes from nodelet to the kubelet and back, under a running pod and a
+// pod that ends under the other agent. No container notices, and all is given back in the end.
+func TestLongClaimHandover(t *testing.T) {
+	clean(t)
+	d := startCSI(t)
+	yaml := csiDriverYAML
+	for _, name := range []string{"stay", "leave", "late"} {
+		yaml += volumeYAML("pv-"+name, name, d.createVolume(t, name, 16<<20), "16Mi", "Filesystem") + fmt.Sprintf(`---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: %s}
+spec: {accessModes: [ReadWriteOnce], storageClassName: by-hand, volumeName: pv-%s, resources: {requests: {storage: 16Mi}}}
+`, name, name)
+	}
+	apply(t, yaml)
+	apply(t, fmt.Sprintf(holderYAML, "stay", "stay"))
+	apply(t, fmt.Sprintf(holderYAML, "leave", "leave"))
+	stay := containerStatus(waitReady(t, 120*time.Second, "stay"), "app").ContainerID
+	waitReady(t, 120*time.Second, "leave")
+
+	stopAgent(t, unix.SIGTERM)
+	if err := node().StartAgent(t.Context(), testbed.Kubelet); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() { // the next test needs nodelet
+			_ = node().StopAgent(unix.SIGTERM)
+			_ = node().StartAgent(t.Context(), testbed.Nodelet)
+		}
+	})
+	d.waitRegistered(t)
+	kubectl(t, "delete", "pod", "leave", "--timeout=120s")
+	apply(t, fmt.Sprintf(holderYAML, "late", "late"))
+	late := containerStatus(waitReady(t, 120*time.Second, "late"), "app").ContainerID
+
+	stopAgent(t, unix.SIGTERM)
+	startAgent(t)
+	d.waitRegistered(t)
+	for name, id := range map[string]string{"stay": stay, "late": late} {
+		p := waitPod(t, 60*time.Second, name, "is Ready", func(p *corev1.Pod) bool { return ready(p) })
+		if got := containerStatus(p, "app").ContainerID; got != id {
+			t.Errorf("%s has container %s, want %s", name, got, id)
+		}
+	}
+	kubectl(t, "delete", "pod", "stay", "late", "--timeout=120s")
+	d.waitReturned(t)
+}
+
+const holderYAML = `
+apiVersion: v1
+kind: Pod
+metadata: {name: %s}
+spec:
+  terminationGracePeriodSeconds: 1
+  containers:
+  - name: app
+    image: ` + testbed.BusyboxImage + `
+    command: [sh, -c, "touch /data/here; while :; do sleep 1; done"]
+    volumeMounts: [{name: data, mountPath: /data}, {name: data, mountPath: /part, subPath: part}]
+  volumes:
+  - {name: data, persistentVolumeClaim: {claimName: %s}}
+`
