@@ -40,7 +40,7 @@ func (t *task) mountClaims(ctx context.Context, v *corev1.Volume) (volumes.Mount
 	}
 	readOnly := v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ReadOnly
 	if claim.PV.Spec.CSI != nil {
-		return t.mountCSI(ctx, v.Name, claim, readOnly)
+		return t.mountCSI(ctx, claim, readOnly)
 	}
 	return t.hands.Volumes.MountPersistent(ctx, volumes.Persistent{Pod: t.pod, PV: claim.PV, ReadOnly: readOnly, Block: claim.Block()})
 }
@@ -80,7 +80,7 @@ func usedAs(pod *corev1.Pod, volume string) (mounts, devices bool) {
 }
 
 // mountCSI sets up a PersistentVolume of a CSI driver: claimed, attached, staged, published.
-func (t *task) mountCSI(ctx context.Context, name string, claim *storage.Claim, readOnly bool) (volumes.Mounted, error) {
+func (t *task) mountCSI(ctx context.Context, claim *storage.Claim, readOnly bool) (volumes.Mounted, error) {
 	s := claim.PV.Spec.CSI
 	driver, err := t.hands.Storage.Driver(ctx, s.Driver)
 	if err != nil {
@@ -91,7 +91,6 @@ func (t *task) mountCSI(ctx context.Context, name string, claim *storage.Claim, 
 			claim.PV.Name, s.Driver)
 	}
 	v := persistentVolume(claim, driver, readOnly)
-	v.PodVolume = name
 	if v.Attachable {
 		if err := t.hands.CSI.Claim(ctx, t.pod.UID, v); err != nil {
 			return volumes.Mounted{}, err
@@ -124,7 +123,7 @@ func persistentVolume(claim *storage.Claim, driver *storagev1.CSIDriver, readOnl
 	v := &csi.Volume{
 		Driver: s.Driver, Handle: s.VolumeHandle, Name: pv.Name, Block: claim.Block(), Attachable: *driver.Spec.AttachRequired,
 		FSType: s.FSType, MountOptions: pv.Spec.MountOptions, AccessMode: corev1.ReadWriteOnce, ReadOnly: readOnly,
-		Attributes: s.VolumeAttributes, ClaimName: claim.PVC.Name,
+		Attributes: s.VolumeAttributes,
 	}
 	if len(pv.Spec.AccessModes) > 0 {
 		v.AccessMode = pv.Spec.AccessModes[0]
@@ -156,7 +155,7 @@ func (t *task) mountInline(ctx context.Context, vol *corev1.Volume) (volumes.Mou
 			vol.Name, s.Driver)
 	}
 	v := &csi.Volume{
-		Driver: s.Driver, Handle: csi.InlineHandle(t.pod.UID, vol.Name), Name: vol.Name, PodVolume: vol.Name, Ephemeral: true,
+		Driver: s.Driver, Handle: csi.InlineHandle(t.pod.UID, vol.Name), Name: vol.Name, Ephemeral: true,
 		AccessMode: corev1.ReadWriteOnce, Attributes: s.VolumeAttributes,
 	}
 	if s.FSType != nil {

@@ -48,7 +48,7 @@ func TestPersistentVolume(t *testing.T) {
 				Driver: "d", VolumeHandle: "h", FSType: "xfs", VolumeAttributes: map[string]string{"a": "b"}}}}},
 	}
 	v := persistentVolume(claim, &storagev1.CSIDriver{Spec: storagev1.CSIDriverSpec{AttachRequired: &yes}}, true)
-	if v.Name != "pv" || v.ClaimName != "data" || v.Driver != "d" || v.Handle != "h" || !v.Block || !v.Attachable || !v.ReadOnly ||
+	if v.Name != "pv" || v.Driver != "d" || v.Handle != "h" || !v.Block || !v.Attachable || !v.ReadOnly ||
 		v.FSType != "xfs" || v.AccessMode != corev1.ReadWriteMany || v.MountOptions[0] != "noatime" || v.Attributes["a"] != "b" {
 		t.Errorf("got %+v", v)
 	}

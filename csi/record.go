@@ -45,10 +45,6 @@ type record struct {
 type use struct {
 	Pod  types.UID `json:"pod"`
 	Name string    `json:"name"`
-	// Volume is the name of the pod's volume, and Claim that of the PersistentVolumeClaim behind it, if there is one. They are
-	// told, not used; a use that was found without a record has none.
-	Volume string `json:"volume,omitempty"`
-	Claim  string `json:"claim,omitempty"`
 	// Target is the path that the volume is published at, below the root directory.
 	Target  string `json:"target"`
 	Publish state  `json:"publish,omitempty"`
@@ -159,28 +155,6 @@ func (c *CSI) Used(pod types.UID) []string {
 	return slices.Compact(names)
 }
 
-// Use is a volume that a pod has.
-type Use struct {
-	Volume string // the name of the pod's volume
-	Claim  string // the PersistentVolumeClaim behind it; empty for an inline volume
-	Path   string // where it is published
-	Block  bool
-}
-
-// Uses are the volumes that are published for a pod and whose names are known.
-func (c *CSI) Uses(pod types.UID) (all []Use) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, v := range c.volumes {
-		for _, u := range v.rec.Uses {
-			if u.Pod == pod && u.Volume != "" && u.Publish == done {
-				all = append(all, Use{u.Volume, u.Claim, c.files.abs(u.Target), v.rec.Block})
-			}
-		}
-	}
-	return all
-}
-
 // find is the volume that a pod uses by a name.
 func (c *CSI) find(pod types.UID, name string) (k key, found bool) {
 	c.eachUse(func(at key, u *use) {
@@ -225,7 +199,7 @@ func (c *CSI) Claim(ctx context.Context, pod types.UID, v *Volume) error {
 		if r.Staging == "" {
 			r.Staging = stagingPath(v)
 		}
-		r.Uses[id] = &use{Pod: pod, Name: v.Name, Volume: v.PodVolume, Claim: v.ClaimName, Target: targetPath(pod, v)}
+		r.Uses[id] = &use{Pod: pod, Name: v.Name, Target: targetPath(pod, v)}
 	})
 }
 

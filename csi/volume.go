@@ -14,8 +14,6 @@ type Volume struct {
 	Driver, Handle string
 	// Name is the PersistentVolume's, or that of the pod's volume for an inline one: the name of its directories.
 	Name string
-	// PodVolume and ClaimName are what the pod calls it: told by Uses, else without effect.
-	PodVolume, ClaimName string
 	// Block: the pod gets the device itself, not a file system.
 	Block bool
 	// Ephemeral: an inline volume, which lives and dies with its pod and is never staged.

@@ -48,7 +48,7 @@ func (n *nodelet) makeMeasured() error {
 func (n *nodelet) makeStats() error {
 	m := &n.measured
 	c := stats.Config{
-		Node: n.cfg.Node.Name, Hierarchy: stats.NewHierarchy(n.cgroups.Mounts()), Runtime: n.runtime, Pods: n.statsPods, Volumes: n.csiVolumes,
+		Node: n.cfg.Node.Name, Hierarchy: stats.NewHierarchy(n.cgroups.Mounts()), Runtime: n.runtime, Pods: n.statsPods,
 		RootDir: n.cfg.Paths.Root, PodsDir: filepath.Join(n.cfg.Paths.Root, "pods"), LogsDir: n.cfg.Paths.PodLogs,
 		Boot: bootTime(), Log: n.log,
 	}

@@ -7,7 +7,6 @@ import (
 
 	"github.com/nodelet/nodelet/csi"
 	"github.com/nodelet/nodelet/kube/storage"
-	"github.com/nodelet/nodelet/stats"
 )
 
 // makeStorage sets up what volumes of claims and CSI drivers need. Without an API server a node has neither; what a CSI
@@ -49,13 +48,4 @@ func (n *nodelet) runStorage(start func(room func(context.Context))) (end func()
 	}
 	start(n.storage.Run)
 	return n.storage.Close
-}
-
-// csiVolumes are the CSI volumes of a pod, by the names it calls them by, for its figures.
-func (n *nodelet) csiVolumes(pod *corev1.Pod) map[string]stats.Volume {
-	found := map[string]stats.Volume{}
-	for _, u := range n.csi.Uses(pod.UID) {
-		found[u.Volume] = stats.Volume{Dir: u.Path, Claim: u.Claim, Block: u.Block}
-	}
-	return found
 }
