@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -38,8 +40,10 @@ func (t *task) ensureImage(ctx context.Context, s plan.EnsureImage) (images.Imag
 	}
 	secrets, err := t.hands.Objects(t.pod).PullSecrets(ctx, t.pod)
 	if err != nil {
-		t.event(corev1.EventTypeWarning, "FailedToRetrieveImagePullSecret",
-			fmt.Sprintf("Unable to retrieve some image pull secrets (%v); attempting to pull the image may not succeed.", err))
+		t.log.Info("pull secrets are missing", "err", err)
+		t.event(corev1.EventTypeWarning, "FailedToRetrieveImagePullSecret", fmt.Sprintf(
+			"Unable to retrieve some image pull secrets (%s); attempting to pull the image may not succeed.",
+			strings.Join(missingSecrets(t.pod, secrets), ", ")))
 	}
 	sandbox, err := t.sandboxConfig(0)
 	if err != nil {
@@ -47,6 +51,16 @@ func (t *task) ensureImage(ctx context.Context, s plan.EnsureImage) (images.Imag
 	}
 	t.imageEvent(s, "Pulling", fmt.Sprintf("Pulling image %q", s.Image))
 	return t.pull(ctx, s, images.PullRequest{Image: s.Image, PullSecrets: secrets, Sandbox: sandbox})
+}
+
+// missingSecrets names the pull secrets of a pod that were not found.
+func missingSecrets(pod *corev1.Pod, found []*corev1.Secret) (names []string) {
+	for _, ref := range pod.Spec.ImagePullSecrets {
+		if ref.Name != "" && !slices.ContainsFunc(found, func(s *corev1.Secret) bool { return s.Name == ref.Name }) {
+			names = append(names, ref.Name)
+		}
+	}
+	return names
 }
 
 func (t *task) pull(ctx context.Context, s plan.EnsureImage, r images.PullRequest) (images.Image, error) {

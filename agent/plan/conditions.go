@@ -132,12 +132,18 @@ func (v *view) initializedCondition(st *corev1.PodStatus) corev1.PodCondition {
 }
 
 func (v *view) shownTrue(t corev1.PodConditionType) bool {
-	for _, c := range v.old.Conditions {
-		if c.Type == t {
-			return c.Status == corev1.ConditionTrue
+	c := v.condition(t)
+	return c != nil && c.Status == corev1.ConditionTrue
+}
+
+// condition is what was said last of a condition; nil for nothing.
+func (v *view) condition(t corev1.PodConditionType) *corev1.PodCondition {
+	for i := range v.old.Conditions {
+		if c := &v.old.Conditions[i]; c.Type == t {
+			return c
 		}
 	}
-	return false
+	return nil
 }
 
 func (v *view) containersReady(st *corev1.PodStatus) corev1.PodCondition {
@@ -148,6 +154,10 @@ func (v *view) containersReady(st *corev1.PodStatus) corev1.PodCondition {
 		return c
 	case corev1.PodFailed:
 		c.Reason = reasonPodFailed
+		// What was said of a pod as it ended stays.
+		if old := v.condition(c.Type); terminal(v.old.Phase) && old != nil && old.Status == c.Status {
+			c.Reason, c.Message = old.Reason, old.Message
+		}
 		return c
 	}
 	var unready []string

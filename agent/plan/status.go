@@ -31,12 +31,12 @@ func (v *view) status(p *Plan) corev1.PodStatus {
 	v.addresses(&st)
 	v.podResources(&st)
 	calm := v.calm(p)
+	st.Phase, _, _ = v.phase(&st, calm, false)
+	v.conditions(&st, calm)
 	if p.Released {
 		v.closeContainers(&st)
 	}
 	phase, reason, message := v.phase(&st, calm, p.Released)
-	st.Phase = phase
-	v.conditions(&st, calm)
 	// The world hears of the end only when nothing can run any more and the network is back.
 	if !calm && terminal(phase) && !terminal(shown.Phase) {
 		phase, reason, message = shown.Phase, shown.Reason, shown.Message
