@@ -62,6 +62,11 @@ conformance: build ## Kubernetes' own node tests; AGENT=kubelet, FOCUS=, SKIP= a
 	@echo "==> Kubernetes' own test suite (the first time builds it: some minutes)"
 	@go run ./test/conformance
 
+.PHONY: differential
+differential: build ## the same pods on the kubelet and on nodelet, compared; ONLY=pattern chooses some
+	@echo "==> differential test (about 15 minutes)"
+	@go run ./test/differential
+
 .PHONY: bench
 bench: build ## nodelet beside the kubelet and the bare runtime, in one run
 	@echo "==> benchmark: runtime floor, kubelet, nodelet (about 15 minutes)"

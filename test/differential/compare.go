@@ -1,0 +1,133 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// compare lists the differences between two agents' sightings, a line each: the pod, the kind of fact, and what only the
+// kubelet (-) or only nodelet (+) has.
+func compare(kubelet, nodelet sightings) (found []string) {
+	for _, pod := range slices.Sorted(maps.Keys(kubelet)) {
+		a, b := kubelet[pod], nodelet[pod]
+		if b == nil {
+			found = append(found, pod+" pod -was seen")
+			continue
+		}
+		if a.Reached != b.Reached {
+			found = append(found, fmt.Sprintf("%s reached -%v", pod, a.Reached), fmt.Sprintf("%s reached +%v", pod, b.Reached))
+		}
+		fa, fb := factsOf(a), factsOf(b)
+		for _, kind := range union(fa.sets, fb.sets) {
+			for _, line := range fa.sets[kind] {
+				if !slices.Contains(fb.sets[kind], line) {
+					found = append(found, pod+" "+kind+" -"+line)
+				}
+			}
+			for _, line := range fb.sets[kind] {
+				if !slices.Contains(fa.sets[kind], line) {
+					found = append(found, pod+" "+kind+" +"+line)
+				}
+			}
+		}
+		for _, kind := range union(fa.sequences, fb.sequences) {
+			x, y := fa.sequences[kind], fb.sequences[kind]
+			if strings.HasPrefix(a.Until, "restarts") { // it was cut off somewhere
+				n := min(len(x), len(y))
+				x, y = x[:n], y[:n]
+			}
+			if !slices.Equal(x, y) {
+				found = append(found, pod+" "+kind+" -"+strings.Join(x, " > "), pod+" "+kind+" +"+strings.Join(y, " > "))
+			}
+		}
+	}
+	return found
+}
+
+func union(a, b map[string][]string) []string {
+	all := maps.Clone(a)
+	maps.Copy(all, b)
+	return slices.Sorted(maps.Keys(all))
+}
+
+// knownDifference is a pattern of differences that may be, with its reason.
+type knownDifference struct {
+	pattern, reason string
+	matches         *regexp.Regexp
+	used            int
+}
+
+type knownDifferences []*knownDifference
+
+// readKnown reads known.txt: comments give the reason of the patterns below them, in which * stands for anything. A blank line
+// ends a reason.
+func readKnown(file string) (knownDifferences, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return parseKnown(f)
+}
+
+func parseKnown(r io.Reader) (all knownDifferences, err error) {
+	var reason []string
+	fresh := true
+	lines := bufio.NewScanner(r)
+	for n := 1; lines.Scan(); n++ {
+		line := strings.TrimSpace(lines.Text())
+		comment, isComment := strings.CutPrefix(line, "#")
+		switch {
+		case line == "":
+			reason = nil
+		case isComment:
+			if !fresh {
+				reason = nil
+			}
+			reason = append(reason, strings.TrimSpace(comment))
+		case len(reason) == 0:
+			return nil, fmt.Errorf("known differences, line %d: a comment above it must give the reason", n)
+		default:
+			pattern := "^" + strings.ReplaceAll(regexp.QuoteMeta(line), `\*`, ".*") + "$"
+			all = append(all, &knownDifference{pattern: line, reason: strings.Join(reason, " "), matches: regexp.MustCompile(pattern)})
+		}
+		fresh = isComment
+	}
+	return all, lines.Err()
+}
+
+// judge prints what is known by its reasons, and fails on the rest. With all pods seen, a pattern that matches nothing is told
+// as gone.
+func (k knownDifferences) judge(w io.Writer, found []string, pods int, all bool) error {
+	var unknown []string
+	for _, d := range found {
+		i := slices.IndexFunc(k, func(known *knownDifference) bool { return known.matches.MatchString(d) })
+		if i < 0 {
+			unknown = append(unknown, d)
+			continue
+		}
+		k[i].used++
+	}
+	fmt.Fprintf(w, "%d pods, %d differences, %d of them known\n", pods, len(found), len(found)-len(unknown))
+	for _, known := range k {
+		switch {
+		case known.used > 0:
+			fmt.Fprintf(w, "%4d  %s  (%s)\n", known.used, known.pattern, known.reason)
+		case all:
+			fmt.Fprintf(w, "gone  %s: take it out of known.txt\n", known.pattern)
+		}
+	}
+	for _, d := range unknown {
+		fmt.Fprintf(w, "NEW   %.300s\n", d)
+	}
+	if len(unknown) > 0 {
+		return fmt.Errorf("%d differences are not known", len(unknown))
+	}
+	return nil
+}

@@ -1,0 +1,109 @@
+package main
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+func statusOf(phase corev1.PodPhase, containers ...corev1.ContainerStatus) corev1.PodStatus {
+	return corev1.PodStatus{Phase: phase, StartTime: &metav1.Time{}, ContainerStatuses: containers}
+}
+
+func running(name string) corev1.ContainerStatus {
+	return corev1.ContainerStatus{Name: name, Ready: true, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}},
+		ContainerID: "containerd://" + strings.Repeat("a", 64)}
+}
+
+func waiting(name, reason string, restarts int32) corev1.ContainerStatus {
+	return corev1.ContainerStatus{Name: name, RestartCount: restarts,
+		State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason}}}
+}
+
+func TestSameLivesAreTheSame(t *testing.T) {
+	life := func(id string, more ...corev1.PodStatus) *sighting {
+		c := running("app")
+		c.ContainerID = "containerd://" + strings.Repeat(id, 64)
+		return &sighting{UID: id, Reached: true, Rested: statusOf(corev1.PodRunning, c),
+			Statuses: append(more, statusOf(corev1.PodRunning, c), statusOf(corev1.PodRunning, c)),
+			Events:   []corev1.Event{{Reason: "Created", Message: "Container created"}},
+			Calls: []call{{Container: "app", Text: "create 0", Config: `{"labels": {"a": "b"}}`}, {Container: "app", Text: "start 0"},
+				{Container: "app", Text: "exec in 0 [\"true\"] within 1s"}}}
+	}
+	a, b := life("a"), life("b", statusOf(corev1.PodPending, waiting("app", "ContainerCreating", 0)), statusOf(corev1.PodPending))
+	a.Statuses = append([]corev1.PodStatus{statusOf(corev1.PodPending)}, a.Statuses...)
+	b.Calls = append(b.Calls, call{Container: "app", Text: "remove 0"}, call{Container: "app", Text: "exec in 0 [\"true\"] within 1s"})
+	b.Events = append(b.Events, b.Events[0], corev1.Event{Reason: "Scheduled"})
+	if found := compare(sightings{"web": a}, sightings{"web": b}); len(found) > 0 {
+		t.Errorf("different:\n%s", strings.Join(found, "\n"))
+	}
+}
+
+func TestDifferencesAreFound(t *testing.T) {
+	a := &sighting{Statuses: []corev1.PodStatus{statusOf(corev1.PodPending), statusOf(corev1.PodRunning, running("app"))},
+		Events: []corev1.Event{{Type: "Normal", Reason: "Started", Message: "Container started"}},
+		Calls:  []call{{Container: "app", Text: "stop 0 within 30s"}, {Container: "app", Text: "create 0", Config: `{"envs": [{"key": "A", "value": "1"}]}`}}}
+	b := &sighting{Statuses: []corev1.PodStatus{statusOf(corev1.PodFailed)}, Rested: statusOf(corev1.PodFailed),
+		Calls: []call{{Container: "app", Text: "stop 0 within 2s"}, {Container: "app", Text: "create 0", Config: `{"envs": [{"key": "A", "value": "2"}]}`}}}
+	found := compare(sightings{"web": a}, sightings{"web": b})
+	for _, want := range []string{
+		"web phases -Pending > Running", "web phases +Failed", "web status +phase = Failed", "web events -Normal Started : Container started",
+		"web calls app -stop 0 within 30s > create 0", "web config app -envs[A].value = 1", "web config app +envs[A].value = 2",
+		"web states app -ready",
+	} {
+		if !slices.Contains(found, want) {
+			t.Errorf("%q is not among\n%s", want, strings.Join(found, "\n"))
+		}
+	}
+}
+
+func TestCutSequencesMatchAsFarAsTheyGo(t *testing.T) {
+	a := &sighting{Until: "restarts 2", Calls: []call{{Text: "create 0"}, {Text: "create 1"}, {Text: "create 2"}}}
+	b := &sighting{Until: "restarts 2", Calls: []call{{Text: "create 0"}, {Text: "create 1"}}}
+	if found := compare(sightings{"web": a}, sightings{"web": b}); len(found) > 0 {
+		t.Errorf("different: %v", found)
+	}
+}
+
+func TestKnownDifferences(t *testing.T) {
+	known, err := parseKnown(strings.NewReader("# It is faster.\nweb phases *Pending*\n\n# Nothing.\nother *\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out strings.Builder
+	if err := known.judge(&out, []string{"web phases -Pending > Running"}, 1, true); err != nil {
+		t.Error(err)
+	}
+	if !strings.Contains(out.String(), "   1  web phases *Pending*  (It is faster.)") || !strings.Contains(out.String(), "gone  other *") {
+		t.Errorf("it says\n%s", out.String())
+	}
+	if known.judge(&out, []string{"web events -x"}, 1, true) == nil {
+		t.Error("a new difference is taken")
+	}
+	if _, err := parseKnown(strings.NewReader("web *\n")); err == nil {
+		t.Error("a pattern without a reason is taken")
+	}
+}
+
+func TestCorpusIsRead(t *testing.T) {
+	pods, err := readCorpus("corpus", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := map[string]bool{}
+	for _, pod := range pods {
+		if names[pod.Name] || pod.Annotations["until"] == "" || len(pod.Spec.Containers) == 0 {
+			t.Errorf("pod %s: its name is taken, or it lacks containers or the annotation until", pod.Name)
+		}
+		names[pod.Name] = true
+	}
+	if len(pods) < 60 {
+		t.Errorf("%d pods", len(pods))
+	}
+	if _, err := readKnown("known.txt"); err != nil {
+		t.Error(err)
+	}
+}

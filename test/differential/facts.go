@@ -1,0 +1,174 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// facts are what is compared of a pod, by kind. Those of a set are compared one by one; a sequence is one line.
+type facts struct {
+	sets      map[string][]string
+	sequences map[string][]string
+}
+
+// The rules by which two lives are the same:
+//   - names that are made up (UIDs, IDs, addresses, times, random suffixes) count as equal;
+//   - of the last status before deletion every field counts;
+//   - of the way there: the phases, the states of each container and each condition, each as a sequence without repeats.
+//     Waiting for the first time is no step of it, nor is how a failing pull alternates with its back-off: one agent tells more
+//     steps than the other according to when it looks;
+//   - of events: type, reason, object and message count; how often and in which order do not;
+//   - of calls to the runtime: what changes something, in its order for each container. When dead instances and sandboxes are
+//     removed is each agent's own affair, and probes are compared as what they run, not how often;
+//   - of the configurations of the first sandbox and the first instance of each container: every field.
+func factsOf(s *sighting) facts {
+	f := facts{sets: map[string][]string{}, sequences: map[string][]string{}}
+	hide := hider(s)
+	rested := s.Rested
+	rested.ObservedGeneration = 0
+	f.sets["status"] = flatten(hide(jsonOf(rested)))
+	for _, e := range s.Events {
+		if e.Reason != "Scheduled" {
+			f.sets["events"] = append(f.sets["events"], fmt.Sprintf("%s %s %s: %s", e.Type, e.Reason, e.InvolvedObject.FieldPath, hide(e.Message)))
+		}
+	}
+	for i := range s.Statuses {
+		f.step(&s.Statuses[i])
+	}
+	for _, c := range s.Calls {
+		kind := "calls " + c.Container
+		switch {
+		case strings.HasPrefix(c.Text, "remove"):
+		case strings.HasPrefix(c.Text, "exec"):
+			f.sets["execs"] = append(f.sets["execs"], c.Container+" "+hide(execIn.ReplaceAllString(c.Text, "exec")))
+		default:
+			f.sequences[kind] = append(f.sequences[kind], c.Text)
+		}
+		if c.Config != "" && f.sets["config "+c.Container] == nil {
+			f.sets["config "+c.Container] = flatten(hide(c.Config))
+		}
+	}
+	for kind, all := range f.sets {
+		slices.Sort(all)
+		f.sets[kind] = slices.Compact(all)
+	}
+	for kind, all := range f.sequences {
+		f.sequences[kind] = slices.Compact(all)
+	}
+	return f
+}
+
+var execIn = regexp.MustCompile(`exec in \d+`)
+
+// step adds a status to the sequences.
+func (f *facts) step(st *corev1.PodStatus) {
+	add := func(kind, text string) { f.sequences[kind] = append(f.sequences[kind], text) }
+	add("phases", strings.TrimSpace(string(st.Phase)+" "+st.Reason))
+	for _, c := range st.Conditions {
+		if c.Type != corev1.PodScheduled {
+			add("condition "+string(c.Type), strings.TrimSpace(string(c.Status)+" "+c.Reason))
+		}
+	}
+	for _, c := range slices.Concat(st.InitContainerStatuses, st.ContainerStatuses) {
+		if text := stateText(&c); text != "" {
+			add("states "+c.Name, text)
+		}
+	}
+}
+
+// stateText is the state of a container; empty for one that is no step.
+func stateText(c *corev1.ContainerStatus) string {
+	restarts := ""
+	if c.RestartCount > 0 {
+		restarts = fmt.Sprintf(" after %d restarts", c.RestartCount)
+	}
+	switch {
+	case c.State.Running != nil && c.Ready:
+		return "ready" + restarts
+	case c.State.Running != nil:
+		return "running" + restarts
+	case c.State.Terminated != nil:
+		return fmt.Sprintf("exit %d %s", c.State.Terminated.ExitCode, c.State.Terminated.Reason) + restarts
+	case c.State.Waiting != nil:
+		switch c.State.Waiting.Reason {
+		case "ContainerCreating", "PodInitializing":
+			return ""
+		case "ImagePullBackOff":
+			return "waiting ErrImagePull"
+		}
+		return "waiting " + c.State.Waiting.Reason + restarts
+	}
+	return ""
+}
+
+func jsonOf(v any) string {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err.Error()
+	}
+	return string(b)
+}
+
+var made = []struct {
+	what *regexp.Regexp
+	with string
+}{
+	{regexp.MustCompile(`\b[0-9a-f]{64}\b`), "ID"},
+	{regexp.MustCompile(`\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b`), "UID"},
+	{regexp.MustCompile(`\b10\.(244|77)\.\d+\.\d+\b`), "IP"},
+	{regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)`), "TIME"},
+	{regexp.MustCompile(`kube-api-access-[a-z0-9]{5}`), "kube-api-access-X"},
+	{regexp.MustCompile(`/containers/([a-z-]+)/[0-9a-f]{8}\b`), "/containers/$1/X"},
+	{regexp.MustCompile(`(in|after) [0-9.]+m?s\b( \([^)]*waiting\))?`), "$1 TIME"},
+}
+
+// hider replaces what is made up anew each time.
+func hider(s *sighting) func(string) string {
+	return func(text string) string {
+		for _, m := range made {
+			text = m.what.ReplaceAllString(text, m.with)
+		}
+		return text
+	}
+}
+
+// flatten makes one line of each value in a JSON text. Elements of lists go by their name or path where they have one.
+func flatten(text string) (lines []string) {
+	var v any
+	if err := json.Unmarshal([]byte(text), &v); err != nil {
+		return []string{"no JSON: " + text}
+	}
+	var walk func(at string, v any)
+	walk = func(at string, v any) {
+		switch v := v.(type) {
+		case map[string]any:
+			for k, e := range v {
+				walk(at+"."+k, e)
+			}
+		case []any:
+			for i, e := range v {
+				walk(at+"["+elementName(i, e)+"]", e)
+			}
+		default:
+			lines = append(lines, fmt.Sprintf("%s = %v", strings.TrimPrefix(at, "."), v))
+		}
+	}
+	walk("", v)
+	return lines
+}
+
+func elementName(i int, e any) string {
+	if m, ok := e.(map[string]any); ok {
+		for _, key := range []string{"name", "key", "type", "container_path", "mountPath"} {
+			if name, ok := m[key].(string); ok {
+				return name
+			}
+		}
+	}
+	return fmt.Sprint(i)
+}

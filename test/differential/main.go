@@ -1,0 +1,112 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+
+	"github.com/nodelet/nodelet/test/testbed"
+)
+
+type options struct {
+	name, bin, corpus, known, reports, only string
+	wave                                    int
+	again                                   bool
+}
+
+func main() {
+	var o options
+	flag.StringVar(&o.name, "name", "diff", "the testbed's `name`")
+	flag.StringVar(&o.bin, "nodelet-bin", "bin/nodelet", "nodelet's program `file`")
+	flag.StringVar(&o.corpus, "corpus", "test/differential/corpus", "`directory` of the pods")
+	flag.StringVar(&o.known, "known", "test/differential/known.txt", "`file` with the differences that may be")
+	flag.StringVar(&o.reports, "reports", ".cache/differential", "`directory` of what was seen, one file an agent and the differences")
+	flag.StringVar(&o.only, "only", os.Getenv("ONLY"), "run the pods whose name matches this `pattern` of the shell's kind")
+	flag.IntVar(&o.wave, "wave", 12, "`number` of pods at a time")
+	flag.BoolVar(&o.again, "again", false, "compare what was seen before and run nothing")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := differential(ctx, o); err != nil {
+		fmt.Fprintln(os.Stderr, "differential:", err)
+		os.Exit(1)
+	}
+}
+
+func differential(ctx context.Context, o options) error {
+	known, err := readKnown(o.known)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(o.reports, 0o755); err != nil {
+		return err
+	}
+	seen := map[testbed.AgentKind]sightings{}
+	for _, agent := range []testbed.AgentKind{testbed.Kubelet, testbed.Nodelet} {
+		file := filepath.Join(o.reports, string(agent)+".json")
+		if !o.again {
+			all, err := runAgent(ctx, o, agent)
+			if err == nil {
+				err = all.write(file)
+			}
+			if err != nil {
+				return fmt.Errorf("watch pods on %s: %w", agent, err)
+			}
+		}
+		if seen[agent], err = readSightings(file); err != nil {
+			return err
+		}
+	}
+	found := compare(seen[testbed.Kubelet], seen[testbed.Nodelet])
+	out, err := os.Create(filepath.Join(o.reports, "differences.txt"))
+	if err != nil {
+		return err
+	}
+	defer out.Close()
+	for _, d := range found {
+		fmt.Fprintln(out, d)
+	}
+	return known.judge(os.Stdout, found, len(seen[testbed.Nodelet]), o.only == "")
+}
+
+// runAgent lets one agent run the corpus.
+func runAgent(ctx context.Context, o options, agent testbed.AgentKind) (sightings, error) {
+	pods, err := readCorpus(o.corpus, o.only)
+	if err != nil {
+		return nil, err
+	}
+	temp, err := os.MkdirTemp("", "differential-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(temp)
+	socket := filepath.Join(temp, "cri.sock")
+	if err := testbed.Down(ctx, o.name, io.Discard); err != nil { // what an interrupted run has left
+		return nil, err
+	}
+	tb, err := testbed.Up(ctx, testbed.Options{Name: o.name, NodeletBin: o.bin, AgentArgs: []string{"-v=4"}, Progress: os.Stderr,
+		AgentConfig: map[string]any{"containerRuntimeEndpoint": "unix://" + socket}})
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		log, err := os.ReadFile(tb.Nodes[0].AgentLog())
+		if err == nil {
+			_ = os.WriteFile(filepath.Join(o.reports, string(agent)+".log"), log, 0o644)
+		}
+		if err := tb.Down(context.WithoutCancel(ctx)); err != nil {
+			fmt.Fprintln(os.Stderr, "differential:", err)
+		}
+	}()
+	r, err := newRun(tb, agent, socket)
+	if err != nil {
+		return nil, err
+	}
+	defer r.close()
+	return r.all(ctx, pods, o.wave)
+}

@@ -1,0 +1,207 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// call is one call that changes something, as the runtime got it.
+type call struct {
+	// UID is the pod's, Container the container's name; empty for the sandbox.
+	UID, Container string
+	// Text is the call with what matters of it; Config the whole configuration of a sandbox or container, as JSON.
+	Text, Config string
+}
+
+// proxy stands between an agent and the runtime and writes down the calls that change something.
+type proxy struct {
+	server *grpc.Server
+	conn   *grpc.ClientConn
+
+	mu    sync.Mutex
+	calls []call
+	// owner is who a container or sandbox ID belongs to; its Text is the attempt.
+	owner map[string]call
+}
+
+// raw hands messages through as they are.
+type raw struct{}
+
+func (raw) Name() string { return "proto" }
+func (raw) Marshal(v any) (mem.BufferSlice, error) {
+	return mem.BufferSlice{mem.SliceBuffer(*v.(*[]byte))}, nil
+}
+func (raw) Unmarshal(data mem.BufferSlice, v any) error {
+	*v.(*[]byte) = data.Materialize()
+	return nil
+}
+
+var _ encoding.CodecV2 = raw{}
+
+func startProxy(socket, runtime string) (*proxy, error) {
+	conn, err := grpc.NewClient(runtime, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(raw{}), grpc.MaxCallRecvMsgSize(16<<20)))
+	if err != nil {
+		return nil, err
+	}
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		conn.Close()
+		return nil, err
+	}
+	p := &proxy{conn: conn, owner: map[string]call{}}
+	p.server = grpc.NewServer(grpc.ForceServerCodecV2(raw{}), grpc.UnknownServiceHandler(p.handle), grpc.MaxRecvMsgSize(16<<20))
+	go func() { _ = p.server.Serve(listener) }()
+	return p, nil
+}
+
+func (p *proxy) close() {
+	p.server.Stop()
+	p.conn.Close()
+}
+
+// handle passes one call on: a request, and any number of answers.
+func (p *proxy) handle(_ any, in grpc.ServerStream) error {
+	method, ok := grpc.MethodFromServerStream(in)
+	if !ok {
+		return status.Error(codes.Internal, "no method")
+	}
+	var request []byte
+	if err := in.RecvMsg(&request); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(in.Context())
+	defer cancel()
+	if md, ok := metadata.FromIncomingContext(ctx); ok {
+		ctx = metadata.NewOutgoingContext(ctx, md.Copy())
+	}
+	out, err := p.conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, method)
+	if err != nil {
+		return err
+	}
+	if err := out.SendMsg(&request); err != nil {
+		return err
+	}
+	if err := out.CloseSend(); err != nil {
+		return err
+	}
+	before := p.before(method, request)
+	for {
+		var answer []byte
+		switch err := out.RecvMsg(&answer); {
+		case err == io.EOF:
+			return nil
+		case err != nil:
+			return err
+		}
+		p.after(before, answer)
+		if err := in.SendMsg(&answer); err != nil {
+			return err
+		}
+	}
+}
+
+const service = "/runtime.v1.RuntimeService/"
+
+// before writes down a call as it comes in. It returns what is to be known of its answer: a call whose UID is the pod's.
+func (p *proxy) before(method string, request []byte) *call {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch method {
+	case service + "RunPodSandbox":
+		return p.runSandbox(request)
+	case service + "CreateContainer":
+		return p.createContainer(request)
+	case service + "StartContainer":
+		m := decode(request, &runtimeapi.StartContainerRequest{})
+		p.note(m.ContainerId, "start %s", "")
+	case service + "StopContainer":
+		m := decode(request, &runtimeapi.StopContainerRequest{})
+		p.note(m.ContainerId, "stop %s", fmt.Sprintf(" within %ds", m.Timeout))
+	case service + "StopPodSandbox":
+		m := decode(request, &runtimeapi.StopPodSandboxRequest{})
+		p.note(m.PodSandboxId, "stop sandbox %s", "")
+	case service + "RemovePodSandbox":
+		m := decode(request, &runtimeapi.RemovePodSandboxRequest{})
+		p.note(m.PodSandboxId, "remove sandbox %s", "")
+	case service + "ExecSync":
+		m := decode(request, &runtimeapi.ExecSyncRequest{})
+		p.note(m.ContainerId, "exec in %s", fmt.Sprintf(" %q within %ds", m.Cmd, m.Timeout))
+	}
+	return nil
+}
+
+func decode[M proto.Message](request []byte, m M) M {
+	_ = proto.Unmarshal(request, m) // what cannot be read shows as empty fields
+	return m
+}
+
+func (p *proxy) note(id, format, more string) {
+	o := p.owner[id]
+	p.calls = append(p.calls, call{UID: o.UID, Container: o.Container, Text: fmt.Sprintf(format, o.Text) + more})
+}
+
+func (p *proxy) runSandbox(request []byte) *call {
+	m := decode(request, &runtimeapi.RunPodSandboxRequest{})
+	meta := m.GetConfig().GetMetadata()
+	c := call{UID: meta.GetUid(), Text: fmt.Sprintf("run sandbox %d handler=%q", meta.GetAttempt(), m.RuntimeHandler), Config: configText(m.Config)}
+	p.calls = append(p.calls, c)
+	return &call{UID: c.UID, Text: fmt.Sprint(meta.GetAttempt())}
+}
+
+func (p *proxy) createContainer(request []byte) *call {
+	m := decode(request, &runtimeapi.CreateContainerRequest{})
+	meta := m.GetConfig().GetMetadata()
+	c := call{UID: m.GetSandboxConfig().GetMetadata().GetUid(), Container: meta.GetName(), Config: configText(m.Config)}
+	c.Text = fmt.Sprintf("create %d", meta.GetAttempt())
+	p.calls = append(p.calls, c)
+	return &call{UID: c.UID, Container: c.Container, Text: fmt.Sprint(meta.GetAttempt())}
+}
+
+func configText(m proto.Message) string {
+	b, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(m)
+	if err != nil {
+		return err.Error()
+	}
+	return string(b)
+}
+
+// after learns the ID of what was made. The first field of both answers is the ID.
+func (p *proxy) after(made *call, answer []byte) {
+	if made == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if made.Container == "" {
+		p.owner[decode(answer, &runtimeapi.RunPodSandboxResponse{}).PodSandboxId] = *made
+	} else {
+		p.owner[decode(answer, &runtimeapi.CreateContainerResponse{}).ContainerId] = *made
+	}
+}
+
+// of are the calls for one pod.
+func (p *proxy) of(uid string) (all []call) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, c := range p.calls {
+		if c.UID == uid {
+			all = append(all, c)
+		}
+	}
+	return all
+}
