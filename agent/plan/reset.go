@@ -108,12 +108,16 @@ func (v *view) reset(p *Plan) {
 	}
 }
 
-// giveUpContainers cancels the steps in flight that make or start containers; what they come to must be seen first.
+// giveUpContainers cancels the steps in flight that make containers, and waits for those that start them; what they come to
+// must be seen first.
 func (v *view) giveUpContainers(p *Plan) (waiting bool) {
 	for _, key := range slices.Sorted(maps.Keys(v.o.Memory.InFlight)) {
 		step := v.o.Memory.InFlight[key]
 		switch step.(type) {
-		case CreateContainer, StartContainer, PostStart:
+		case StartContainer:
+			v.awaits(p, step)
+			waiting = true
+		case CreateContainer, PostStart:
 			p.Cancel = append(p.Cancel, key)
 			p.Waits = append(p.Waits, Wait{For: step.String(), Why: "being given up"})
 			waiting = true

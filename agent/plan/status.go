@@ -92,6 +92,11 @@ func (v *view) calm(p *Plan) bool {
 	if v.stop == nil || len(p.Cancel) > 0 || v.sandboxHeld() {
 		return false
 	}
+	for _, step := range v.o.Memory.InFlight {
+		if _, starting := step.(StartContainer); starting {
+			return false
+		}
+	}
 	for i := range v.o.Containers {
 		if alive(&v.o.Containers[i]) {
 			return false

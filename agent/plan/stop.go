@@ -110,10 +110,17 @@ func (v *view) tearDown(p *Plan) {
 	}
 }
 
-// giveUp cancels the steps in flight that lead forward; their ends must be seen before the tear-down goes on.
+// giveUp cancels the steps in flight that lead forward; their ends must be seen before the tear-down goes on. The start of a
+// container is cut short only when the grace is over: a runtime that is interrupted there says that the container has failed.
 func (v *view) giveUp(p *Plan) (waiting bool) {
 	for _, key := range slices.Sorted(maps.Keys(v.o.Memory.InFlight)) {
 		step := v.o.Memory.InFlight[key]
+		if _, starting := step.(StartContainer); starting && v.o.Now.Before(v.stop.Deadline) {
+			v.wakeAt(p, v.stop.Deadline)
+			v.awaits(p, step)
+			waiting = true
+			continue
+		}
 		switch step.(type) {
 		case Prepare, Mount, CreateSandbox, EnsureImage, CreateContainer, StartContainer, PostStart:
 			p.Cancel = append(p.Cancel, key)
