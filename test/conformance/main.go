@@ -106,6 +106,11 @@ func conformance(ctx context.Context, o options) error {
 		return err
 	}
 	defer down()
+	stop, err := mirror(ctx, tb, cache)
+	if err != nil {
+		return err
+	}
+	defer stop()
 	report, err := run(ctx, o, suite, tb)
 	if err != nil {
 		return err
@@ -151,6 +156,31 @@ func up(ctx context.Context, o options, cache *testbed.Cache) (tb *testbed.Testb
 		}
 	}
 	return tb, down, nil
+}
+
+// mirror serves the images to the nodes, for specs that insist on a pull.
+func mirror(ctx context.Context, tb *testbed.Testbed, cache *testbed.Cache) (stop func(), err error) {
+	archives, err := cache.SuiteImages(ctx)
+	if err != nil {
+		return nil, err
+	}
+	const host = "registry.k8s.io"
+	r, err := openRegistry(archives)
+	if err != nil {
+		return nil, err
+	}
+	url, closeServer, err := r.serve(tb.HostIP(), host)
+	if err != nil {
+		return nil, errors.Join(err, r.close())
+	}
+	stop = func() { _ = errors.Join(closeServer(), r.close()) }
+	for _, n := range tb.Nodes {
+		if err := n.Mirror(host, url); err != nil {
+			stop()
+			return nil, err
+		}
+	}
+	return stop, nil
 }
 
 func copyFile(from, to string) error {

@@ -13,7 +13,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func (tb *Testbed) apiIP() string  { return address(tb.x, 2).String() }
+func (tb *Testbed) apiIP() string { return address(tb.x, 2).String() }
+
+// HostIP is an address of the machine that all nodes reach.
+func (tb *Testbed) HostIP() string { return address(tb.x, 1).String() }
+
 func (tb *Testbed) apiURL() string { return "https://" + tb.apiIP() + ":6443" }
 
 // startControlPlane returns when the default service account exists: from then on pods can be made.

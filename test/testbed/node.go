@@ -230,6 +230,16 @@ func (n *Node) ImportImage(ctx context.Context, archive string) error {
 	return err
 }
 
+// Mirror makes the node's runtime pull what is in a registry from a URL instead.
+func (n *Node) Mirror(registry, url string) error {
+	dir := filepath.Join(n.dir, "certs.d", registry)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	hosts := fmt.Sprintf("server = %q\n\n[host.%q]\n  capabilities = [\"pull\", \"resolve\"]\n", url, url)
+	return os.WriteFile(filepath.Join(dir, "hosts.toml"), []byte(hosts), 0o644)
+}
+
 // Crictl runs crictl against the node's runtime and returns its standard output.
 func (n *Node) Crictl(ctx context.Context, args ...string) (string, error) {
 	all := append([]string{"--runtime-endpoint", n.RuntimeEndpoint, "--timeout", "30s"}, args...)

@@ -32,6 +32,7 @@ func (c *Cache) SuiteImages(ctx context.Context) ([]string, error) {
 		{suiteRevision + "-nginx", c.suiteNginx},
 		{suiteRevision + "-nonroot", c.suiteNonRoot},
 		{suiteRevision + "-nonewprivs", c.suiteNoNewPrivs},
+		{suiteRevision + "-kitten", c.suiteKitten},
 	})
 }
 
@@ -169,6 +170,16 @@ func (c *Cache) suiteNginx(ctx context.Context) (image, error) {
 			imageFile{name: "/www/index.html", mode: 0o644, body: []byte("<h1>Welcome to nginx!</h1>\n")}),
 		cmd: []string{"httpd", "-f", "-p", "80", "-h", "/www"}, env: []string{imagePath},
 	}, err
+}
+
+// suiteKitten is what specs mount as an image volume: it holds a file that they know, on a distribution that they ask for.
+func (c *Cache) suiteKitten(ctx context.Context) (image, error) {
+	img, err := c.agnhostImage(ctx)
+	img.refs, img.cmd = []string{suitePrefix + "kitten:1.8", suitePrefix + "nautilus:1.8"}, []string{"test-webserver"}
+	img.files = append(img.files,
+		imageFile{name: "/data.json", mode: 0o644, body: []byte("{\"image\": \"kitten.jpg\"}\n")},
+		imageFile{name: "/etc/os-release", mode: 0o644, body: []byte("NAME=\"Alpine Linux\"\n")})
+	return img, err
 }
 
 func (c *Cache) suiteNonRoot(ctx context.Context) (image, error) {
