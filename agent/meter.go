@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -19,6 +20,8 @@ type Meter interface {
 	// Running: a pod that came during this life of the agent runs for the first time. seen is when the agent learnt of it,
 	// pulling how long it was kept by pulls of images.
 	Running(pod *corev1.Pod, seen time.Time, pulling time.Duration)
+	// Ended: a container has been seen to have ended.
+	Ended(pod *corev1.Pod, container string, end *corev1.ContainerStateTerminated)
 	// Relisted the pods of the runtime.
 	Relisted(began time.Time, took time.Duration)
 	// Rejected a pod at admission.
@@ -39,14 +42,15 @@ func (h *Hands) meter() Meter {
 
 type deaf struct{}
 
-func (deaf) Step(*corev1.Pod, plan.Step, time.Duration, *plan.Problem) {}
-func (deaf) Turn(string, time.Duration)                                {}
-func (deaf) Pulled(uint64, time.Duration)                              {}
-func (deaf) Running(*corev1.Pod, time.Time, time.Duration)             {}
-func (deaf) Relisted(time.Time, time.Duration)                         {}
-func (deaf) Rejected(string)                                           {}
-func (deaf) Evicted(string)                                            {}
-func (deaf) Gone(*corev1.Pod)                                          {}
+func (deaf) Step(*corev1.Pod, plan.Step, time.Duration, *plan.Problem)   {}
+func (deaf) Turn(string, time.Duration)                                  {}
+func (deaf) Pulled(uint64, time.Duration)                                {}
+func (deaf) Running(*corev1.Pod, time.Time, time.Duration)               {}
+func (deaf) Ended(*corev1.Pod, string, *corev1.ContainerStateTerminated) {}
+func (deaf) Relisted(time.Time, time.Duration)                           {}
+func (deaf) Rejected(string)                                             {}
+func (deaf) Gone(*corev1.Pod)                                            {}
+func (deaf) Evicted(string)                                              {}
 
 // life is what a worker remembers to tell how long its pod's start took.
 type life struct {
@@ -67,6 +71,27 @@ func (w *worker) turned(began time.Time) {
 	}
 	w.life.turned = true
 	w.hands.meter().Turn(kind, time.Since(began))
+}
+
+// containersEnded tells the meter of the containers that have ended since the last status, or the one that the API showed at first.
+func (w *worker) containersEnded(now *corev1.PodStatus) {
+	before := w.memory.Told
+	if before == nil {
+		before = &w.desired.Pod.Status
+	}
+	for _, lists := range [][2][]corev1.ContainerStatus{
+		{before.InitContainerStatuses, now.InitContainerStatuses}, {before.ContainerStatuses, now.ContainerStatuses},
+		{before.EphemeralContainerStatuses, now.EphemeralContainerStatuses},
+	} {
+		for _, c := range lists[1] {
+			had := slices.ContainsFunc(lists[0], func(old corev1.ContainerStatus) bool {
+				return old.Name == c.Name && old.State.Terminated != nil
+			})
+			if c.State.Terminated != nil && !had {
+				w.hands.meter().Ended(w.desired.Pod, c.Name, c.State.Terminated)
+			}
+		}
+	}
 }
 
 // ran tells the meter of the first time that the pod runs.

@@ -40,6 +40,7 @@ func (w *worker) tell(p plan.Plan) {
 	if p.Released && !w.isReleased() {
 		close(w.released)
 	}
+	w.containersEnded(&p.Status)
 	w.ran(p.Status.Phase)
 	if p.Done {
 		w.leave()

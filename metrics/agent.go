@@ -49,12 +49,14 @@ type Agent struct {
 	StartedPods       *Counter
 	StartedPodsErrors *Counter
 	// StartedContainers are by container_type: container, init_container or ephemeral_container.
-	StartedContainers       *Vec[*Counter]
-	StartedContainersErrors *Vec[*Counter]   // and by code
-	Admission               *Vec[*Counter]   // rejections, by reason
-	ImagePull               *Vec[*Histogram] // by image_size_in_bytes, see ImageSize
-	Storage                 *Vec[*Histogram] // by migrated, operation_name, status, volume_plugin
-	Evictions               *Vec[*Counter]   // by eviction_signal
+	StartedContainers                                  *Vec[*Counter]
+	TerminatedContainers                               *Vec[*Counter] // by type, exit code and reason
+	StartedUserNamespaced, StartedUserNamespacedErrors *Counter
+	StartedContainersErrors                            *Vec[*Counter]   // and by code
+	Admission                                          *Vec[*Counter]   // rejections, by reason
+	ImagePull                                          *Vec[*Histogram] // by image_size_in_bytes, see ImageSize
+	Storage                                            *Vec[*Histogram] // by migrated, operation_name, status, volume_plugin
+	Evictions                                          *Vec[*Counter]   // by eviction_signal
 
 	restTotal *Vec[*Counter]   // by code, host, method
 	restTook  *Vec[*Histogram] // by host, verb
@@ -84,17 +86,20 @@ func NewAgent(r *Registry, node string) *Agent {
 			defaultBuckets, "operation_type"),
 		RunSandbox: r.Histograms("kubelet_run_podsandbox_duration_seconds", "[ALPHA] Duration in seconds of the run_podsandbox operations. Broken down by RuntimeClass.Handler.",
 			defaultBuckets, "runtime_handler"),
-		RunSandboxErrors:        r.Counters("kubelet_run_podsandbox_errors_total", "[ALPHA] Cumulative number of the run_podsandbox operation errors by RuntimeClass.Handler.", "runtime_handler"),
-		StartedPods:             r.Counter("kubelet_started_pods_total", "[ALPHA] Cumulative number of pods started"),
-		StartedPodsErrors:       r.Counter("kubelet_started_pods_errors_total", "[ALPHA] Cumulative number of errors when starting pods"),
-		StartedContainers:       r.Counters("kubelet_started_containers_total", "[ALPHA] Cumulative number of containers started", "container_type"),
-		StartedContainersErrors: r.Counters("kubelet_started_containers_errors_total", "[ALPHA] Cumulative number of errors when starting containers", "code", "container_type"),
-		Admission:               r.Counters("kubelet_admission_rejections_total", "[ALPHA] Cumulative number pod admission rejections by the Kubelet.", "reason"),
-		ImagePull:               r.Histograms("kubelet_image_pull_duration_seconds", "[ALPHA] Duration in seconds to pull an image.", pullBuckets, "image_size_in_bytes"),
-		Storage:                 r.Histograms("storage_operation_duration_seconds", "[ALPHA] Storage operation duration", storageBuckets, "migrated", "operation_name", "status", "volume_plugin"),
-		Evictions:               r.Counters("kubelet_evictions", "[ALPHA] Cumulative number of pod evictions by eviction signal", "eviction_signal"),
-		restTotal:               r.Counters("rest_client_requests_total", "[ALPHA] Number of HTTP requests, partitioned by status code, method, and host.", "code", "host", "method"),
-		restTook:                r.Histograms("rest_client_request_duration_seconds", "[ALPHA] Request latency in seconds. Broken down by verb, and host.", restBuckets, "host", "verb"),
+		RunSandboxErrors:            r.Counters("kubelet_run_podsandbox_errors_total", "[ALPHA] Cumulative number of the run_podsandbox operation errors by RuntimeClass.Handler.", "runtime_handler"),
+		StartedPods:                 r.Counter("kubelet_started_pods_total", "[ALPHA] Cumulative number of pods started"),
+		StartedPodsErrors:           r.Counter("kubelet_started_pods_errors_total", "[ALPHA] Cumulative number of errors when starting pods"),
+		StartedContainers:           r.Counters("kubelet_started_containers_total", "[ALPHA] Cumulative number of containers started", "container_type"),
+		StartedContainersErrors:     r.Counters("kubelet_started_containers_errors_total", "[ALPHA] Cumulative number of errors when starting containers", "code", "container_type"),
+		TerminatedContainers:        r.Counters("kubelet_terminated_containers_total", "[ALPHA] Cumulative number of container terminations.", "container_type", "exit_code", "reason"),
+		StartedUserNamespaced:       r.Counter("kubelet_started_user_namespaced_pods_total", "[ALPHA] Cumulative number of pods with user namespaces started. This metric will only be collected on Linux."),
+		StartedUserNamespacedErrors: r.Counter("kubelet_started_user_namespaced_pods_errors_total", "[ALPHA] Cumulative number of errors when starting pods with user namespaces. This metric will only be collected on Linux."),
+		Admission:                   r.Counters("kubelet_admission_rejections_total", "[ALPHA] Cumulative number pod admission rejections by the Kubelet.", "reason"),
+		ImagePull:                   r.Histograms("kubelet_image_pull_duration_seconds", "[ALPHA] Duration in seconds to pull an image.", pullBuckets, "image_size_in_bytes"),
+		Storage:                     r.Histograms("storage_operation_duration_seconds", "[ALPHA] Storage operation duration", storageBuckets, "migrated", "operation_name", "status", "volume_plugin"),
+		Evictions:                   r.Counters("kubelet_evictions", "[ALPHA] Cumulative number of pod evictions by eviction signal", "eviction_signal"),
+		restTotal:                   r.Counters("rest_client_requests_total", "[ALPHA] Number of HTTP requests, partitioned by status code, method, and host.", "code", "host", "method"),
+		restTook:                    r.Histograms("rest_client_request_duration_seconds", "[ALPHA] Request latency in seconds. Broken down by verb, and host.", restBuckets, "host", "verb"),
 	}
 	return a
 }

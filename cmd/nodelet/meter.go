@@ -1,6 +1,7 @@
 package main
 
 import (
+	"strconv"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -37,6 +38,12 @@ func (c *meter) Step(pod *corev1.Pod, s plan.Step, took time.Duration, p *plan.P
 			handler = *class
 		}
 		a.RunSandbox.With(handler).Took(took)
+		if pod.Spec.HostUsers != nil && !*pod.Spec.HostUsers {
+			a.StartedUserNamespaced.Inc()
+			if p != nil {
+				a.StartedUserNamespacedErrors.Inc()
+			}
+		}
 		if p != nil {
 			a.RunSandboxErrors.With(handler).Inc()
 			a.StartedPodsErrors.Inc()
@@ -101,6 +108,10 @@ func (c *meter) Running(pod *corev1.Pod, seen time.Time, pulling time.Duration) 
 	total := max(0, now.Sub(pod.CreationTimestamp.Time))
 	a.PodStartTotal.Took(total)
 	a.PodStartSLI.Took(max(0, total-pulling))
+}
+
+func (c *meter) Ended(pod *corev1.Pod, container string, end *corev1.ContainerStateTerminated) {
+	c.m.agent.TerminatedContainers.With(containerType(pod, container), strconv.Itoa(int(end.ExitCode)), end.Reason).Inc()
 }
 
 func (c *meter) Relisted(began time.Time, took time.Duration) {
