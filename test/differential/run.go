@@ -194,6 +194,12 @@ func (r *run) all(ctx context.Context, pods []*corev1.Pod, wave int) (sightings,
 	if err := r.things(ctx); err != nil {
 		return nil, err
 	}
+	for _, pod := range pods {
+		err := r.api.Core.Post().Namespace(namespace).Resource("pods").Param("dryRun", "All").Body(pod).Do(ctx).Error()
+		if err != nil {
+			return nil, fmt.Errorf("pod %s of the corpus: %w", pod.Name, err)
+		}
+	}
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
 	go watch.Target{Client: r.api.Core, Resource: "pods", Namespace: namespace}.Follow(watching, r)
