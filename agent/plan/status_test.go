@@ -157,6 +157,8 @@ func TestContainerStates(t *testing.T) {
 func TestEnds(t *testing.T) {
 	evicted := &Stop{Cause: StopEvicted, Deadline: epoch, Reason: "Evicted", Message: "The node was low on resource: memory."}
 	deleted := &Stop{Cause: StopDeleted, Deadline: epoch}
+	const waiting = "!Ready(ContainersNotReady: containers with unready status: [app]) " +
+		"!ContainersReady(ContainersNotReady: containers with unready status: [app]) "
 	const failed = "!PodReadyToStartContainers Initialized !Ready(PodFailed) !ContainersReady(PodFailed) PodScheduled\n"
 	tests := []struct {
 		name      string
@@ -195,13 +197,13 @@ func TestEnds(t *testing.T) {
 		{name: "deleted, killed", pod: oneApp, shown: `{phase: Running}`, desired: Desired{Stop: deleted}, sandboxes: dead,
 			facts: []Container{instance("app", 0, ContainerExited, 137)}, want: "Failed\n" + failed + "app: exit 137 Error"},
 		{name: "deleted before it started", pod: oneApp, shown: `{phase: Pending}`, desired: Desired{Stop: deleted},
-			want: "Failed\n" + failed + "app: exit 137 ContainerStatusUnknown \"The container could not be located when the pod was terminated\""},
+			want: "Failed\n!PodReadyToStartContainers Initialized " + waiting + "PodScheduled\n" +
+				"app: exit 137 ContainerStatusUnknown \"The container could not be located when the pod was terminated\""},
 		{name: "deleted while its second init container waits", desired: Desired{Stop: deleted}, sandboxes: dead,
 			pod:   `{spec: {restartPolicy: Always, initContainers: [{name: one}, {name: two}], containers: [{name: app}]}}`,
 			facts: []Container{instance("one", 0, ContainerExited, 0)},
 			want: "Failed\n!PodReadyToStartContainers !Initialized(ContainersNotInitialized: containers with incomplete status: [two]) " +
-				"!Ready(PodFailed) !ContainersReady(PodFailed) PodScheduled\n" +
-				"one: exit 0 Completed, ready\ntwo: waiting PodInitializing\napp: waiting PodInitializing"},
+				waiting + "PodScheduled\none: exit 0 Completed, ready\ntwo: waiting PodInitializing\napp: waiting PodInitializing"},
 		{name: "a static pod has no end", desired: Desired{Stop: deleted}, shown: `{phase: Running}`, sandboxes: dead,
 			pod:   `{metadata: {annotations: {kubernetes.io/config.source: file}}, spec: {restartPolicy: Always, containers: [{name: app}]}}`,
 			facts: []Container{instance("app", 0, ContainerExited, 137)}, want: "Running\n" + unready + "\napp: exit 137 Error"},
