@@ -199,7 +199,7 @@ var knobs = []knob{
 	{"enableContentionProfiling", "contention-profiling", kBool, noEffect, gHidden, "", ""},
 	{"enableProfilingHandler", "", nil, noEffect, gHidden, "", ""},
 	{"enableDebugFlagsHandler", "", nil, noEffect, gHidden, "", ""},
-	{"enableSystemLogHandler", "", nil, noEffect, gHidden, "", ""},
+	{"enableSystemLogHandler", "", nil, acts, gHidden, "", ""},
 	{"enableSystemLogQuery", "", nil, noEffect, gHidden, "", ""},
 	{"showHiddenMetricsForVersion", "", nil, noEffect, gHidden, "", ""},
 	{"volumeStatsAggPeriod", "volume-stats-agg-period", kDuration, noEffect, gHidden, "", ""},

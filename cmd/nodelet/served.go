@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/netip"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/nodelet/nodelet/agent"
@@ -73,11 +74,21 @@ func (n *nodelet) makeServer() (err error) {
 func (n *nodelet) ownMounts() []server.Mount {
 	healthz := node.HealthzHandler(n.checks())
 	access := []string{"healthz", "proxy"}
-	return []server.Mount{
+	all := []server.Mount{
+		n.systemLogs(),
 		{Path: "/healthz", Access: access, ReadOnly: true, Handler: healthz},
 		{Path: "/healthz/", Access: access, ReadOnly: true, Handler: healthz},
 		{Path: "/configz", Access: []string{"configz", "proxy"}, Debug: true, Handler: http.HandlerFunc(n.configz)},
 	}
+	if n.cfg.Gate("ComponentStatusz") {
+		paths := []string{"/checkpoint/", "/containerLogs/", "/exec/", "/attach/", "/portForward/", "/pods", "/run/", "/runningpods/"}
+		for _, m := range append(all, n.mounts...) {
+			paths = append(paths, m.Path)
+		}
+		slices.Sort(paths)
+		all = append(all, server.Mount{Path: "/statusz", Access: []string{"statusz"}, Handler: statusz(time.Now(), paths)})
+	}
+	return all
 }
 
 // configz shows the configuration, with defaults and flags, without what may be secret in it.

@@ -1,0 +1,37 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/nodelet/nodelet/config"
+	"github.com/nodelet/nodelet/kube/server"
+	"github.com/nodelet/nodelet/logs"
+)
+
+// nodeLogs is where the machine's logs lie.
+const nodeLogs = "/var/log"
+
+// statusz says what runs here, since when and with which paths (KEP-4827).
+func statusz(began time.Time, paths []string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		fmt.Fprintf(w, "\nkubelet statusz\nWarning: This endpoint is not meant to be machine parseable, has no formatting compatibility "+
+			"guarantees and is for debugging purposes only.\n\nStarted: %s\nUp: %s\nGo version: %s\nBinary version: %s\nPaths: %s\n",
+			began.UTC().Format(time.UnixDate), time.Since(began).Truncate(time.Second), runtime.Version(), config.KubeletVersion(), strings.Join(paths, " "))
+	})
+}
+
+// systemLogs serves the machine's logs, or says that they are off.
+func (n *nodelet) systemLogs() server.Mount {
+	h := logs.NodeFiles("/logs/", nodeLogs)
+	if !n.cfg.Server.SystemLogs {
+		h = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			http.Error(w, "logs endpoint is disabled.", http.StatusMethodNotAllowed)
+		})
+	}
+	return server.Mount{Path: "/logs/", Access: []string{"log"}, Debug: true, Handler: h}
+}

@@ -1,0 +1,42 @@
+package logs
+
+import (
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestNodeFiles: files and lists of the directory, and nothing that a link or a path leads to outside.
+func TestNodeFiles(t *testing.T) {
+	dir := t.TempDir()
+	secret := filepath.Join(t.TempDir(), "secret")
+	for _, err := range []error{
+		os.WriteFile(secret, []byte("secret"), 0o600), os.Mkdir(filepath.Join(dir, "sub"), 0o755),
+		os.WriteFile(filepath.Join(dir, "sub", "a&b.log"), []byte("line\n"), 0o600), os.Symlink(secret, filepath.Join(dir, "link")),
+		os.Symlink(filepath.Dir(secret), filepath.Join(dir, "linkdir")),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	h := NodeFiles("/logs/", dir)
+	for path, want := range map[string]string{
+		"/logs/": `200 <a href="sub/">sub/</a>`, "/logs": `200 <a href="sub/">sub/</a>`, "/logs/sub/": `200 <a href="a&b.log">a&amp;b.log</a>`,
+		"/logs/sub": "200 <pre>", "/logs/sub/a&b.log": "200 line\n", "/logs/link": "404 ", "/logs/linkdir/secret": "404 ", "/logs/nothing": "404 ",
+		"/logs/sub/a&b.log/x": "404 ", "/logs/../" + filepath.Base(filepath.Dir(secret)) + "/secret": "404 ", "/logs/../../../../../etc/passwd": "404 ", "/other": "404 ",
+	} {
+		r := httptest.NewRequest("GET", "/", nil)
+		r.URL.Path = path
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		code, text, _ := strings.Cut(want, " ")
+		if got := w.Body.String(); w.Code/100 != int(code[0]-'0') || !strings.Contains(got, text) || strings.Contains(got, "secret") && w.Code == 200 && path != "/logs/" && path != "/logs" {
+			t.Errorf("%s: %d %q, want %q", path, w.Code, got, want)
+		}
+		if w.Header().Get("Location") != "" {
+			t.Errorf("%s: redirected", path)
+		}
+	}
+}

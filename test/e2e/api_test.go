@@ -1,0 +1,338 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nodelet/nodelet/test/testbed"
+)
+
+// talker is a pod of every kind of container: one that has ended, one that serves, one that reads and talks, and one that has
+// been started anew.
+const talker = `
+apiVersion: v1
+kind: Pod
+metadata: {name: %s, namespace: default}
+spec:
+  terminationGracePeriodSeconds: 0
+  initContainers:
+  - {name: first, image: "` + testbed.BusyboxImage + `", command: [sh, -c, "echo first is done"]}
+  - {name: side, image: "` + testbed.BusyboxImage + `", restartPolicy: Always, command: [sh, -c, "echo at your side; sleep 100000"]}
+  containers:
+  - {name: app, image: "` + testbed.AgnhostImage + `", args: [netexec, --http-port=8080]}
+  - name: talk
+    image: "` + testbed.BusyboxImage + `"
+    stdin: true
+    command: [sh, -c, "for i in 1 2 3 4 5; do echo out $i; done; echo oops >&2; while read line; do echo heard $line; done"]
+  - name: again
+    image: "` + testbed.BusyboxImage + `"
+    command: [sh, -c, "test -f /data/x && { echo second life; sleep 100000; }; touch /data/x; echo first life; exit 1"]
+    volumeMounts: [{name: data, mountPath: /data}]
+  volumes: [{name: data, emptyDir: {}}]
+`
+
+func startTalker(t *testing.T, name string) {
+	t.Helper()
+	apply(t, fmt.Sprintf(talker, name))
+	waitReady(t, 2*time.Minute, name)
+}
+
+// kubectlIn runs kubectl with standard input and gives output, errors and exit code.
+func kubectlIn(t *testing.T, in io.Reader, args ...string) (out, errs string, code int) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	cmd := kubectlCommand(ctx, args...)
+	var o, e bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = in, &o, &e
+	err := cmd.Run()
+	if err != nil && cmd.ProcessState == nil {
+		t.Fatalf("kubectl %q: %v", args, err)
+	}
+	return o.String(), e.String(), cmd.ProcessState.ExitCode()
+}
+
+func kubectlCommand(ctx context.Context, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, "kubectl", args...)
+	for _, dir := range filepath.SplitList(tb.Path()) {
+		if p := filepath.Join(dir, "kubectl"); unix.Access(p, unix.X_OK) == nil {
+			cmd = exec.CommandContext(ctx, p, args...)
+			break
+		}
+	}
+	cmd.Env = tb.Env()
+	cmd.WaitDelay = 5 * time.Second
+	return cmd
+}
+
+// TestKubectlLogsExec: the shortest proof that people reach their containers.
+func TestKubectlLogsExec(t *testing.T) {
+	startTalker(t, "talker")
+	if got := kubectl(t, "logs", "talker", "-c", "first"); got != "first is done" {
+		t.Errorf("logs of an init container: %q", got)
+	}
+	out, errs, code := kubectlIn(t, strings.NewReader("to and fro"), "exec", "-i", "talker", "-c", "app", "--", "sh", "-c", "cat; echo to stderr >&2; exit 7")
+	if out != "to and fro" || !strings.Contains(errs, "to stderr") || code != 7 {
+		t.Errorf("exec: %q %q %d", out, errs, code)
+	}
+}
+
+// TestLongKubectl: logs, exec, attach, debug, cp and port-forward as people use them.
+func TestLongKubectl(t *testing.T) {
+	startTalker(t, "talker")
+	t.Run("logs", checkLogs)
+	t.Run("exec", checkExec)
+	t.Run("cp", checkCopy)
+	t.Run("port-forward", checkForward)
+	t.Run("debug", checkDebug)
+}
+
+func checkLogs(t *testing.T) {
+	lines := "out 1\nout 2\nout 3\nout 4\nout 5\noops"
+	for _, c := range []struct{ args, want string }{
+		{"-c talk", lines},
+		{"-c talk --tail=2", "out 5\noops"},
+		{"-c talk --tail=0", ""},
+		{"-c talk --limit-bytes=8", "out 1\nou"},
+		{"-c talk --since=1h", lines},
+		{"-c talk --since-time=2100-01-01T00:00:00Z", ""},
+		{"-c side", "at your side"},
+		{"-c again -p", "first life"},
+		{"-c again", "second life"},
+		{"--all-containers --prefix -l none=none", ""},
+		{"-c first -f", "first is done"},
+	} {
+		args := append([]string{"logs"}, strings.Fields(c.args)...)
+		if !strings.Contains(c.args, "-l ") {
+			args = append(args, "talker")
+		}
+		out, errs, code := kubectlIn(t, nil, args...)
+		if strings.TrimSuffix(out, "\n") != c.want || code != 0 {
+			t.Errorf("logs %s: %q %q %d, want %q", c.args, out, errs, code, c.want)
+		}
+	}
+	stamped := kubectl(t, "logs", "talker", "-c", "talk", "--timestamps", "--tail=1")
+	if at, line, _ := strings.Cut(stamped, " "); line != "oops" {
+		t.Errorf("with timestamps: %q", stamped)
+	} else if when, err := time.Parse(time.RFC3339Nano, at); err != nil || time.Since(when) > time.Hour || len(at) != len("2006-01-02T15:04:05.000000000Z") {
+		t.Errorf("the time of a line is %q", at)
+	}
+	for args, want := range map[string]string{
+		"logs talker -c talk -p":  "previous terminated container \"talk\" in pod \"talker\" not found",
+		"logs talker -c nobody":   "container nobody is not valid",
+		"logs nobody -c whatever": "not found",
+	} {
+		if _, errs, code := kubectlIn(t, nil, strings.Fields(args)...); code == 0 || !strings.Contains(errs, want) {
+			t.Errorf("%s: %q %d, want %q", args, errs, code, want)
+		}
+	}
+}
+
+func checkExec(t *testing.T) {
+	for _, c := range []struct {
+		in, args, out, errs string
+		code                int
+	}{
+		{"", "talker -c app -- echo hello", "hello\n", "", 0},
+		{"", "talker -c side -- echo hello", "hello\n", "", 0},
+		{"", "talker -c app -- sh -c exit${IFS}42", "", "exit code 42", 42},
+		{"", "talker -c app -- /no/such/thing", "", "no such file", 126},
+		{"", "talker -c first -- true", "", "container not found", 1},
+		{"a b c", "-i talker -c app -- wc -w", "3\n", "", 0},
+	} {
+		out, errs, code := kubectlIn(t, strings.NewReader(c.in), append([]string{"exec"}, strings.Fields(c.args)...)...)
+		if out != c.out || !strings.Contains(errs, c.errs) || (code == 0) != (c.code == 0) {
+			t.Errorf("exec %s: %q %q %d, want %q %q %d", c.args, out, errs, code, c.out, c.errs, c.code)
+		}
+	}
+	// A terminal, of a size that reaches the container, and with keys that become signals.
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	cmd := kubectlCommand(ctx, "exec", "-it", "talker", "-c", "side", "--", "sh", "-c", "stty size; tty; sleep 1000; echo not reached")
+	script := exec.CommandContext(ctx, "script", "-qec", "stty rows 33 cols 77; "+quoted(cmd.Args), "/dev/null")
+	script.Env, script.WaitDelay = cmd.Env, time.Second
+	in, w := pipe(t)
+	script.Stdin = in
+	out := &waited{want: "/dev/pts", found: func() { _, _ = w.Write([]byte{3}) }} // Ctrl-C when the shell has begun to sleep
+	script.Stdout = out
+	err := script.Run()
+	w.Close()
+	if got := out.String(); err == nil || !strings.Contains(got, "33 77") || strings.Contains(got, "not reached") {
+		t.Errorf("exec -it: %q %v", got, err)
+	}
+	// Attach to what runs: what is typed reaches it, and its answer comes back.
+	cmd = kubectlCommand(ctx, "attach", "-i", "talker", "-c", "talk")
+	in, w = pipe(t)
+	answer := &waited{want: "heard you", found: func() { w.Close(); _ = cmd.Process.Kill() }}
+	cmd.Stdin, cmd.Stdout = in, answer
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Write([]byte("you\n")); err != nil {
+		t.Error(err)
+	}
+	_ = cmd.Wait()
+	if !strings.Contains(answer.String(), "heard you") {
+		t.Errorf("attach: %q", answer)
+	}
+}
+
+// pipe is one of the kernel's: a command is not waited for because of it.
+func pipe(t *testing.T) (r, w *os.File) {
+	t.Helper()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.Close(); w.Close() })
+	return r, w
+}
+
+func quoted(args []string) string {
+	var b strings.Builder
+	for _, a := range args {
+		b.WriteString("'" + strings.ReplaceAll(a, "'", `'\''`) + "' ")
+	}
+	return b.String()
+}
+
+// waited gathers output and calls found once when it holds a text.
+type waited struct {
+	mu    sync.Mutex
+	buf   bytes.Buffer
+	want  string
+	found func()
+}
+
+func (w *waited) Write(b []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.buf.Write(b)
+	if w.found != nil && strings.Contains(w.buf.String(), w.want) {
+		go w.found()
+		w.found = nil
+	}
+	return len(b), nil
+}
+
+func (w *waited) String() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.buf.String()
+}
+
+func checkCopy(t *testing.T) {
+	const size = 200 << 20
+	dir := t.TempDir()
+	from, to := filepath.Join(dir, "from"), filepath.Join(dir, "to")
+	f, err := os.Create(from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := sha256.New()
+	_, err = io.CopyN(io.MultiWriter(f, h), rand.NewChaCha8([32]byte{1}), size)
+	if err != nil || f.Close() != nil {
+		t.Fatal(err)
+	}
+	want := fmt.Sprintf("%x", h.Sum(nil))
+	began := time.Now()
+	kubectl(t, "cp", from, "talker:/tmp/big", "-c", "app")
+	there := time.Since(began)
+	if got := kubectl(t, "exec", "talker", "-c", "app", "--", "sha256sum", "/tmp/big"); !strings.HasPrefix(got, want) {
+		t.Errorf("what arrived in the container has the sum %s, want %s", got, want)
+	}
+	began = time.Now()
+	kubectl(t, "cp", "talker:/tmp/big", to, "-c", "app")
+	t.Logf("200 MiB: %s there, %s back", there.Round(time.Millisecond), time.Since(began).Round(time.Millisecond))
+	if got := sumOf(t, to); got != want {
+		t.Errorf("what came back has the sum %s, want %s", got, want)
+	}
+}
+
+func sumOf(t *testing.T, file string) string {
+	t.Helper()
+	f, err := os.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	h := sha256.New()
+	if _, err := io.Copy(h, f); err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf("%x", h.Sum(nil))
+}
+
+// checkForward sends many requests at once through one port-forward.
+func checkForward(t *testing.T) {
+	cmd := kubectlCommand(t.Context(), "port-forward", "pod/talker", ":8080", "--address=127.0.0.1")
+	ready := make(chan struct{})
+	out := &waited{want: "Forwarding from", found: func() { close(ready) }}
+	cmd.Stdout = out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }()
+	select {
+	case <-ready:
+	case <-time.After(30 * time.Second):
+		t.Fatalf("port-forward: %s", out)
+	}
+	port, _, _ := strings.Cut(strings.SplitN(out.String(), "127.0.0.1:", 2)[1], " ")
+	client := &http.Client{Timeout: time.Minute, Transport: &http.Transport{DisableKeepAlives: true}}
+	var all sync.WaitGroup
+	for i := range 100 {
+		all.Go(func() {
+			msg := strconv.Itoa(i) + strings.Repeat("x", 10_000)
+			resp, err := client.Get("http://" + net.JoinHostPort("127.0.0.1", port) + "/echo?msg=" + msg)
+			if err != nil {
+				t.Errorf("request %d: %v", i, err)
+				return
+			}
+			defer resp.Body.Close()
+			if got, err := io.ReadAll(resp.Body); err != nil || string(got) != msg {
+				t.Errorf("request %d: %d bytes came back, %v", i, len(got), err)
+			}
+		})
+	}
+	all.Wait()
+}
+
+func checkDebug(t *testing.T) {
+	kubectl(t, "debug", "talker", "--image="+testbed.BusyboxImage, "-c", "dbg", "--target=app", "--", "sh", "-c", "echo debugging; sleep 100000")
+	waitPod(t, time.Minute, "talker", "its debug container runs", ephemeralRuns)
+	if got := kubectl(t, "logs", "talker", "-c", "dbg"); got != "debugging" {
+		t.Errorf("logs of the debug container: %q", got)
+	}
+	if got := kubectl(t, "exec", "talker", "-c", "dbg", "--", "ps"); !strings.Contains(got, "netexec") {
+		t.Errorf("the debug container does not see the processes of its target:\n%s", got)
+	}
+}
+
+func ephemeralRuns(p *corev1.Pod) bool {
+	for _, c := range p.Status.EphemeralContainerStatuses {
+		if c.State.Running != nil {
+			return true
+		}
+	}
+	return false
+}
