@@ -67,6 +67,10 @@ differential: build ## the same pods on the kubelet and on nodelet, compared; ON
 	@echo "==> differential test (about 15 minutes)"
 	@go run ./test/differential
 
+.PHONY: load
+load: ## 200 execs at once and 500 followed logs for a minute, and what they leave in memory
+	@$(MAKE) --no-print-directory e2e RUN='^TestLongLoad$$'
+
 .PHONY: bench
 bench: build ## nodelet beside the kubelet and the bare runtime, in one run
 	@echo "==> benchmark: runtime floor, kubelet, nodelet (about 15 minutes)"
