@@ -91,19 +91,10 @@ func (t *task) mountCSI(ctx context.Context, claim *storage.Claim, readOnly bool
 			claim.PV.Name, s.Driver)
 	}
 	v := persistentVolume(claim, driver, readOnly)
-	if v.Attachable {
-		if err := t.hands.CSI.Claim(ctx, t.pod.UID, v); err != nil {
+	if t.asks(v, driver) {
+		if err := t.prepareCSI(ctx, v, s); err != nil {
 			return volumes.Mounted{}, err
 		}
-		if v.PublishContext, err = t.attached(ctx, v); err != nil {
-			return volumes.Mounted{}, fmt.Errorf("MountVolume.WaitForAttach failed for volume %q : %w", v.Name, err)
-		}
-	}
-	if v.StageSecrets, err = t.volumeSecret(ctx, s.NodeStageSecretRef); err != nil {
-		return volumes.Mounted{}, err
-	}
-	if v.PublishSecrets, err = t.volumeSecret(ctx, s.NodePublishSecretRef); err != nil {
-		return volumes.Mounted{}, err
 	}
 	m, p, err := t.publish(ctx, v, driver)
 	if err != nil {
@@ -115,6 +106,28 @@ func (t *task) mountCSI(ctx context.Context, claim *storage.Claim, readOnly bool
 		err = t.expand(ctx, claim, v)
 	}
 	return m, err
+}
+
+// asks: the driver has to be called for this volume.
+func (t *task) asks(v *csi.Volume, driver *storagev1.CSIDriver) bool {
+	return *driver.Spec.RequiresRepublish || !t.hands.CSI.Has(t.pod.UID, v)
+}
+
+// prepareCSI gathers what calls to the driver need: the claim, the attachment, the secrets.
+func (t *task) prepareCSI(ctx context.Context, v *csi.Volume, s *corev1.CSIPersistentVolumeSource) (err error) {
+	if v.Attachable {
+		if err := t.hands.CSI.Claim(ctx, t.pod.UID, v); err != nil {
+			return err
+		}
+		if v.PublishContext, err = t.attached(ctx, v); err != nil {
+			return fmt.Errorf("MountVolume.WaitForAttach failed for volume %q : %w", v.Name, err)
+		}
+	}
+	if v.StageSecrets, err = t.volumeSecret(ctx, s.NodeStageSecretRef); err != nil {
+		return err
+	}
+	v.PublishSecrets, err = t.volumeSecret(ctx, s.NodePublishSecretRef)
+	return err
 }
 
 // persistentVolume is a PersistentVolume as csi wants it.
@@ -131,7 +144,7 @@ func persistentVolume(claim *storage.Claim, driver *storagev1.CSIDriver, readOnl
 	return v
 }
 
-// attached waits until a volume is attached. One that is staged here already is.
+// attached waits until a volume is attached.
 func (t *task) attached(ctx context.Context, v *csi.Volume) (map[string]string, error) {
 	return t.hands.Storage.Attached(ctx, t.pod.UID, csi.UniqueName(v.Driver, v.Handle), v.Driver, v.Handle)
 }
@@ -164,7 +177,7 @@ func (t *task) mountInline(ctx context.Context, vol *corev1.Volume) (volumes.Mou
 	if s.ReadOnly != nil {
 		v.ReadOnly = *s.ReadOnly
 	}
-	if ref := s.NodePublishSecretRef; ref != nil {
+	if ref := s.NodePublishSecretRef; ref != nil && t.asks(v, driver) {
 		v.PublishSecrets, err = t.volumeSecret(ctx, &corev1.SecretReference{Namespace: t.pod.Namespace, Name: ref.Name})
 		if err != nil {
 			return volumes.Mounted{}, err
@@ -181,8 +194,10 @@ func (t *task) publish(ctx context.Context, v *csi.Volume, driver *storagev1.CSI
 	if *driver.Spec.PodInfoOnMount {
 		v.PublishAttributes = podInfo(t.pod, v.Ephemeral)
 	}
-	if err := t.tokens(ctx, v, driver); err != nil {
-		return volumes.Mounted{}, csi.Published{}, fmt.Errorf("volume %q: %w", v.Name, err)
+	if t.asks(v, driver) {
+		if err := t.tokens(ctx, v, driver); err != nil {
+			return volumes.Mounted{}, csi.Published{}, fmt.Errorf("volume %q: %w", v.Name, err)
+		}
 	}
 	if sc := t.pod.Spec.SecurityContext; sc != nil && sc.FSGroup != nil {
 		v.FSGroup = sc.FSGroup

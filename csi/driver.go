@@ -239,10 +239,10 @@ func (c *CSI) Drivers() []DriverInfo {
 	return all
 }
 
-// TakesFSGroup says whether a registered driver sets the fsGroup by itself.
-func (c *CSI) TakesFSGroup(name string) bool {
+// mayExpand says whether a driver can grow volumes. Of one that is not registered that is not known.
+func (c *CSI) mayExpand(name string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	d := c.drivers[name]
-	return d != nil && d.can[csipb.NodeServiceCapability_RPC_VOLUME_MOUNT_GROUP]
+	return d == nil || d.can[csipb.NodeServiceCapability_RPC_EXPAND_VOLUME]
 }

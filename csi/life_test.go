@@ -240,3 +240,20 @@ func TestStrangersFilesStay(t *testing.T) {
 	w.unpublish("pod-1", v)
 	w.nothingLeft()
 }
+
+// An agent that starts anew while the driver is away finds its volumes as they are.
+func TestRestartWithoutDriver(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	v := w.volume("a")
+	w.publish("pod-1", v)
+	w.kill()
+	w.stopDriver()
+	w.begin()
+	if p := w.publish("pod-1", v); p.Changed {
+		t.Errorf("got %+v", p)
+	}
+	w.startDriver()
+	w.unpublish("pod-1", v)
+	w.nothingLeft()
+}

@@ -18,23 +18,25 @@ func (c *CSI) Publish(ctx context.Context, pod types.UID, v *Volume) (Published,
 	if err := v.check(pod); err != nil {
 		return Published{}, err
 	}
-	d, done, err := c.use(ctx, v.Driver, pod)
-	if err != nil {
-		return Published{}, err
-	}
-	defer done()
 	unlock, err := c.locks.lock(ctx, useID(pod, v.Name))
 	if err != nil {
 		return Published{}, err
 	}
 	defer unlock()
-	if err := c.Claim(ctx, pod, v); err != nil {
+	p := Published{Path: c.files.abs(targetPath(pod, v))}
+	there := c.Has(pod, v)
+	if there && !v.Republish {
+		p.Expands = c.mayExpand(v.Driver)
+		return p, nil
+	}
+	d, done, err := c.use(ctx, v.Driver, pod)
+	if err != nil {
 		return Published{}, err
 	}
-	p := Published{Path: c.files.abs(targetPath(pod, v)), Expands: d.can[csipb.NodeServiceCapability_RPC_EXPAND_VOLUME]}
-	there := c.published(pod, v)
-	if there && !v.Republish {
-		return p, nil
+	defer done()
+	p.Expands = d.can[csipb.NodeServiceCapability_RPC_EXPAND_VOLUME]
+	if err := c.Claim(ctx, pod, v); err != nil {
+		return Published{}, err
 	}
 	if !there {
 		if err := c.stage(ctx, d, v); err != nil {
@@ -46,6 +48,13 @@ func (c *CSI) Publish(ctx context.Context, pod types.UID, v *Volume) (Published,
 	}
 	p.Changed = !there
 	return p, nil
+}
+
+// Has says whether a volume is surely published for a pod: then Publish needs no secrets, no attachment and no driver, unless
+// the driver wants to be asked again.
+func (c *CSI) Has(pod types.UID, v *Volume) bool {
+	rec := c.look(v.key())
+	return rec != nil && rec.Uses[useID(pod, v.Name)] != nil && c.published(pod, v)
 }
 
 // published says whether a pod has the volume, by the record and, where there is a mount, by the kernel's word.
