@@ -4,6 +4,8 @@ package e2e
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -44,7 +46,10 @@ spec: {accessModes: [ReadWriteOnce], storageClassName: by-hand, volumeName: pv-%
 		}
 	})
 	d.waitRegistered(t)
+	left := getPod(t, "leave")
 	kubectl(t, "delete", "pod", "leave", "--timeout=120s")
+	// The kubelet would collect the logs of a pod that is gone in a minute.
+	t.Cleanup(func() { _ = os.RemoveAll(filepath.Join(node().PodLogsDir, "default_leave_"+string(left.UID))) })
 	apply(t, fmt.Sprintf(holderYAML, "late", "late"))
 	late := containerStatus(waitReady(t, 120*time.Second, "late"), "app").ContainerID
 
