@@ -257,3 +257,34 @@ func TestRestartWithoutDriver(t *testing.T) {
 	w.unpublish("pod-1", v)
 	w.nothingLeft()
 }
+
+// A secret that a driver is given is in no log, no error and no file.
+func TestSecretsStay(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	v := w.volume("a")
+	v.StageSecrets, v.PublishSecrets = map[string]string{"key": "hush"}, map[string]string{"key": "hush"}
+	v.PublishAttributes = map[string]string{"csi.storage.k8s.io/serviceAccount.tokens": "hush"}
+	for _, method := range []string{"NodeStageVolume", "NodePublishVolume"} {
+		w.fail(method, "Internal", 1)
+		if _, err := w.csi.Publish(t.Context(), "pod-1", v); err == nil || strings.Contains(err.Error(), "hush") {
+			t.Errorf("%s: %v", method, err)
+		}
+	}
+	w.publish("pod-1", v)
+	err := filepath.WalkDir(w.root, func(path string, e os.DirEntry, err error) error {
+		if err == nil && e.Type().IsRegular() && strings.Contains(read(t, path), "hush") {
+			t.Errorf("%s holds the secret", path)
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	w.unpublish("pod-1", v)
+	w.nothingLeft()
+	w.kill()
+	if strings.Contains(w.log.String(), "hush") {
+		t.Errorf("the log holds the secret:\n%s", w.log.String())
+	}
+}

@@ -1,9 +1,11 @@
 package csi_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -60,6 +62,7 @@ type world struct {
 	driver *fake.Driver
 	config func(*fake.Config)
 
+	log   bytes.Buffer // to be read when no csi lives
 	csi   *csi.CSI
 	stop  context.CancelFunc
 	ended chan struct{}
@@ -125,6 +128,7 @@ func (w *world) begin() {
 	w.t.Helper()
 	c, err := csi.New(csi.Config{
 		Root: w.root, NodeName: "node", BootID: w.boot, CallTimeout: 2 * time.Second,
+		Log: slog.New(slog.NewTextHandler(&w.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		Registered: func(_ context.Context, d csi.DriverInfo) error {
 			w.mu.Lock()
 			defer w.mu.Unlock()
