@@ -171,12 +171,18 @@ func TestTimeout(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
 	v := w.volume("a")
+	w.kill()
+	w.timeout = 2 * time.Second
+	w.begin()
 	w.fail("NodePublishVolume", "hang", 0)
 	_, err := w.csi.Publish(t.Context(), "pod-1", v)
 	if err == nil || !strings.Contains(err.Error(), "has not answered NodePublishVolume within 2s") {
 		t.Errorf("got %v", err)
 	}
 	w.heal("NodePublishVolume")
+	w.kill()
+	w.timeout = time.Minute
+	w.begin()
 	w.publish("pod-1", v)
 	w.unpublish("pod-1", v)
 	w.nothingLeft()

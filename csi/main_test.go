@@ -62,6 +62,8 @@ type world struct {
 	driver *fake.Driver
 	config func(*fake.Config)
 
+	timeout time.Duration // of calls
+
 	log   bytes.Buffer // to be read when no csi lives
 	csi   *csi.CSI
 	stop  context.CancelFunc
@@ -85,7 +87,7 @@ func newWorld(t *testing.T, config func(*fake.Config)) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{t: t, root: filepath.Join(dir, "root"), state: filepath.Join(dir, "state"), boot: "boot-1", config: config,
+	w := &world{t: t, root: filepath.Join(dir, "root"), state: filepath.Join(dir, "state"), boot: "boot-1", config: config, timeout: time.Minute,
 		changed: make(chan struct{}, 100)}
 	if err := os.MkdirAll(filepath.Join(w.root, "pods"), 0o755); err != nil {
 		t.Fatal(err)
@@ -127,7 +129,7 @@ func (w *world) stopDriver() {
 func (w *world) begin() {
 	w.t.Helper()
 	c, err := csi.New(csi.Config{
-		Root: w.root, NodeName: "node", BootID: w.boot, CallTimeout: 2 * time.Second,
+		Root: w.root, NodeName: "node", BootID: w.boot, CallTimeout: w.timeout,
 		Log: slog.New(slog.NewTextHandler(&w.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		Registered: func(_ context.Context, d csi.DriverInfo) error {
 			w.mu.Lock()
