@@ -49,6 +49,9 @@ type Hands struct {
 	Handler func(name string) Handler
 	// UserNS sets IDs aside for pods with a user namespace of their own.
 	UserNS *userns.Table
+	// NetworkProblem says what is wrong with a pod's network, empty for nothing; nil where nobody looks. A change is told to
+	// the supervisor (VerdictChanged).
+	NetworkProblem func(pod types.UID) string
 	// Pulled is told when a pull has brought an image.
 	Pulled func()
 	// Gone is told when a pod has left the node altogether. May be nil.

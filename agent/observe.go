@@ -53,6 +53,9 @@ func (w *worker) observe(ctx context.Context) (plan.Observed, error) {
 		Memory:   w.memory,
 		Node:     w.hands.planNode(newestReady(w.facts.sandboxes)),
 	}
+	if w.hands.NetworkProblem != nil {
+		o.NetworkProblem = w.hands.NetworkProblem(w.desired.Pod.UID)
+	}
 	if plan.Stopping(w.desired.Desired, o) {
 		return o, w.observeDisk(&o)
 	}

@@ -23,6 +23,7 @@ type CheckerConfig struct {
 	// Period is how often each sandbox is checked; 0 is never.
 	Period time.Duration
 	// Found is told when the network of a pod fails its check, in other words than before, and with nil when it is well again.
+	// Problem gives the newest word.
 	Found func(Pod, error)
 	Log   *slog.Logger
 }
@@ -33,13 +34,13 @@ type Checker struct {
 	soon chan struct{}
 
 	mu sync.Mutex
-	// failed holds what was last found, by sandbox.
-	failed map[string]string
+	// failed holds what was last found, by sandbox; problems the same by the pod's UID.
+	failed, problems map[string]string
 }
 
 // NewChecker makes a checker.
 func NewChecker(c CheckerConfig) *Checker {
-	return &Checker{CheckerConfig: c, soon: make(chan struct{}, 1), failed: map[string]string{}}
+	return &Checker{CheckerConfig: c, soon: make(chan struct{}, 1), failed: map[string]string{}, problems: map[string]string{}}
 }
 
 // Soon has all sandboxes checked soon: something has happened to the node's network.
@@ -76,9 +77,9 @@ func (c *Checker) round(ctx context.Context) {
 	if err != nil {
 		c.Log.Warn("cannot check the pods' networks", "err", err)
 	}
-	there := map[string]bool{}
+	there, pods := map[string]bool{}, map[string]bool{}
 	for _, rec := range records {
-		there[rec.Sandbox] = true
+		there[rec.Sandbox], pods[rec.Pod.UID] = true, true
 		if ctx.Err() != nil {
 			return
 		}
@@ -96,6 +97,18 @@ func (c *Checker) round(ctx context.Context) {
 			delete(c.failed, id)
 		}
 	}
+	for uid := range c.problems {
+		if !pods[uid] {
+			delete(c.problems, uid)
+		}
+	}
+}
+
+// Problem says what the last check of a pod's network has found wrong, empty for nothing.
+func (c *Checker) Problem(uid string) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.problems[uid]
 }
 
 func (c *Checker) tell(rec *Record, err error) {
@@ -108,9 +121,10 @@ func (c *Checker) tell(rec *Record, err error) {
 	}
 	c.mu.Lock()
 	before := c.failed[rec.Sandbox]
-	c.failed[rec.Sandbox] = text
+	c.failed[rec.Sandbox], c.problems[rec.Pod.UID] = text, text
 	if text == "" {
 		delete(c.failed, rec.Sandbox)
+		delete(c.problems, rec.Pod.UID)
 	}
 	c.mu.Unlock()
 	if text != before {

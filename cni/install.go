@@ -1,10 +1,12 @@
 package cni
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 
@@ -54,6 +56,27 @@ func Install(c InstallConfig) error {
 		return fmt.Errorf("install nodelet's network configuration: %w", err)
 	}
 	return firstOf(c.ConfDir)
+}
+
+// KeepInstalled installs, and does so again whenever something in the runtime's directories changes, until ctx ends: whoever
+// takes nodelet's files away or puts a configuration before them is named, and what is missing is put back. told is told each
+// time what keeps nodelet from being the plugin, nil for nothing.
+func KeepInstalled(ctx context.Context, c InstallConfig, log *slog.Logger, told func(error)) {
+	last := ""
+	install := func() {
+		err := Install(c)
+		if err != nil {
+			err = fmt.Errorf("nodelet cannot be the network: %w", err)
+		}
+		if text := fmt.Sprint(err); text != last {
+			if last = text; err != nil {
+				log.Error(text)
+			}
+			told(err)
+		}
+	}
+	install()
+	watchDirs(ctx, []string{c.ConfDir, c.BinDir}, log, install)
 }
 
 // firstOf is an error where the runtime would take another configuration.

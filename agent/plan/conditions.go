@@ -16,11 +16,15 @@ const (
 	reasonPodFailed                = "PodFailed"
 )
 
+// NetworkIntact is nodelet's own: False while the network plugins find the pod's network not as they made it, and missing
+// otherwise.
+const NetworkIntact corev1.PodConditionType = "nodelet.dev/NetworkIntact"
+
 // ours tells whether the node agent owns a condition. DisruptionTarget it shares with the eviction API and others.
 func ours(t corev1.PodConditionType) bool {
 	switch t {
 	case corev1.PodScheduled, corev1.PodReady, corev1.PodInitialized, corev1.ContainersReady, corev1.PodReadyToStartContainers,
-		corev1.PodResizePending, corev1.PodResizeInProgress, corev1.AllContainersRestarting:
+		corev1.PodResizePending, corev1.PodResizeInProgress, corev1.AllContainersRestarting, NetworkIntact:
 		return true
 	}
 	return false
@@ -48,6 +52,10 @@ func (v *view) conditions(st *corev1.PodStatus, calm bool) {
 		v.dated(ready),
 		v.dated(corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionTrue}),
 	)
+	if v.o.NetworkProblem != "" {
+		st.Conditions = append(st.Conditions, v.dated(corev1.PodCondition{Type: NetworkIntact, Status: corev1.ConditionFalse,
+			Reason: "NetworkCheckFailed", Message: v.o.NetworkProblem}))
+	}
 	if restartsAll(&v.d.Pod.Spec) {
 		st.Conditions = append(st.Conditions, v.dated(v.restartingAll(st.Phase)))
 	}

@@ -21,6 +21,8 @@ type Observed struct {
 	CgroupExists bool
 	// Verdicts are the newest probe results by container ID.
 	Verdicts map[string]Verdict
+	// NetworkProblem is what the network plugins find wrong with the pod's network; empty for nothing.
+	NetworkProblem string
 	// Memory is what this life of the agent remembers of the pod.
 	Memory Memory
 	Node   Node

@@ -204,6 +204,7 @@ func (n *nodelet) makeAgent() error {
 		Node: n.facts.spec, RuntimeName: n.watch.name, BackoffFirst: c.CrashLoop.Initial, BackoffMax: c.CrashLoop.Max, Pulled: n.watch.imagesChanged,
 	}
 	hands.Admit, hands.Meter = n.admit, &meter{m: &n.measured}
+	hands.NetworkProblem = func(uid types.UID) string { return n.network.podProblem(uid) }
 	n.shutdown = newNodeShutdown(n)
 	hands.Doomed = n.shutdown.doomed
 	if n.mirrors != nil {

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodelet/nodelet/cni"
 	"github.com/nodelet/nodelet/config"
@@ -26,7 +27,9 @@ type network struct {
 	log     *slog.Logger
 	watcher *cni.Watcher
 	// source is the node's own network; nil unless nodelet is the network.
-	source atomic.Pointer[cni.Source]
+	source  atomic.Pointer[cni.Source]
+	checker atomic.Pointer[cni.Checker]
+	meter   networkMeter
 	// installed is what keeps nodelet from being the runtime's plugin.
 	installed atomic.Pointer[error]
 
@@ -38,8 +41,17 @@ func (n *nodelet) makeNetwork() error {
 	w := &network{n: n, cfg: n.cfg.Network, log: n.log.With("room", "cni"), ranges: n.cfg.Network.PodCIDRs}
 	w.watcher = cni.NewWatcher(n.watch.askSoon, w.log)
 	n.watch.network = w.problem
+	w.meter.add(&n.measured.main)
 	n.network = w
 	return nil
+}
+
+// podProblem says what is wrong with the network of a pod, empty for nothing.
+func (w *network) podProblem(uid types.UID) string {
+	if c := w.checker.Load(); c != nil {
+		return c.Problem(string(uid))
+	}
+	return ""
 }
 
 // problem says what keeps pods from getting a network, as far as the runtime does not know it.

@@ -37,6 +37,7 @@ func (w *network) runAgent(ctx context.Context, dirs cni.Dirs) {
 	a.source = cni.NewSource(cni.SourceConfig{Dir: a.dir, Conf: w.cfg.Conf, BinDirs: dirs.Bins, Forward: cni.DropsForwarded(ctx),
 		Changed: a.changed, Log: w.log})
 	a.checker = cni.NewChecker(cni.CheckerConfig{Driver: a.driver, Period: w.cfg.CheckPeriod, Found: a.checked, Log: w.log})
+	w.checker.Store(a.checker)
 	w.source.Store(a.source)
 	a.source.SetRanges(w.podRanges())
 	server := cni.NewServer(cni.ServerConfig{Socket: a.socket(), Driver: a.driver, Own: a.source.Now, Additional: w.additional,
@@ -46,7 +47,7 @@ func (w *network) runAgent(ctx context.Context, dirs cni.Dirs) {
 	all.Go(func() { a.checker.Run(ctx) })
 	all.Go(func() { cni.WatchTrouble(ctx, w.log, a.checker.Soon) })
 	all.Go(func() { a.keepTidy(ctx) })
-	all.Go(a.install)
+	all.Go(func() { a.install(ctx) })
 	if err := server.Run(ctx); err != nil {
 		w.installed.Store(&err)
 		w.log.Error("nodelet is no network", "err", err)
@@ -58,7 +59,7 @@ func (w *network) dir() string         { return filepath.Join(w.n.cfg.Paths.Root
 func (a *networkAgent) socket() string { return filepath.Join(a.dir, "agent.sock") }
 
 func (w *network) driver(dirs cni.Dirs) *cni.Driver {
-	return cni.NewDriver(cni.DriverConfig{Dir: w.dir(), BinDirs: dirs.Bins, CallLimit: w.cfg.CallTimeout, Log: w.log})
+	return cni.NewDriver(cni.DriverConfig{Dir: w.dir(), BinDirs: dirs.Bins, CallLimit: w.cfg.CallTimeout, Observe: w.meter.call, Log: w.log})
 }
 
 // changed: the node has another network than before.
@@ -70,19 +71,19 @@ func (a *networkAgent) changed() {
 	}
 }
 
-// install makes nodelet the runtime's plugin.
-func (a *networkAgent) install() {
+// install makes nodelet the runtime's plugin, and keeps it that until ctx ends.
+func (a *networkAgent) install(ctx context.Context) {
+	told := func(err error) {
+		a.installed.Store(&err)
+		a.n.watch.askSoon()
+	}
 	program, err := os.Executable()
-	if err == nil {
-		err = cni.Install(cni.InstallConfig{ConfDir: a.dirs.Conf, BinDir: a.dirs.Bins[0], Program: program,
-			Socket: a.socket(), Dir: a.dir, BinDirs: a.dirs.Bins})
-	}
 	if err != nil {
-		err = fmt.Errorf("nodelet cannot be the network: %w", err)
-		a.log.Error(err.Error())
+		told(fmt.Errorf("find nodelet's own program, to install it as a network plugin: %w", err))
+		return
 	}
-	a.installed.Store(&err)
-	a.n.watch.askSoon()
+	cni.KeepInstalled(ctx, cni.InstallConfig{ConfDir: a.dirs.Conf, BinDir: a.dirs.Bins[0], Program: program,
+		Socket: a.socket(), Dir: a.dir, BinDirs: a.dirs.Bins}, a.log, told)
 }
 
 // keepTidy gives back what leaked and keeps the node's rules in place: at the start, when the network changes, and at a slow
@@ -157,6 +158,7 @@ func (w *network) reapLeft(ctx context.Context, driver *cni.Driver, alive cni.Al
 	alive.Sandboxes = live
 	r, err := driver.Reap(ctx, alive)
 	if len(r.Sandboxes)+len(r.Addresses) > 0 {
+		w.meter.reaped(r)
 		w.log.Info("gave back networks of sandboxes that are gone", "sandboxes", r.Sandboxes, "addresses", r.Addresses)
 	}
 	if err != nil && ctx.Err() == nil {
@@ -167,6 +169,7 @@ func (w *network) reapLeft(ctx context.Context, driver *cni.Driver, alive cni.Al
 // checked tells people what the plugins' check of a pod's network came to.
 func (a *networkAgent) checked(pod cni.Pod, err error) {
 	ref := status.Ref{Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: types.UID(pod.UID)}
+	a.n.supervisor.VerdictChanged(types.UID(pod.UID))
 	if err != nil {
 		a.n.recorder.Event(ref, corev1.EventTypeWarning, "NetworkCheckFailed", "The pod's network is not as it was set up: "+err.Error())
 		return

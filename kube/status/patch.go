@@ -12,6 +12,7 @@ import (
 // owned are the pod conditions a node agent writes and clears. All others belong to the scheduler, to controllers and to
 // readiness gates, and are never part of a patch; see sharedCondition for the two that are written jointly.
 var owned = map[corev1.PodConditionType]bool{
+	"nodelet.dev/NetworkIntact":      true, // plan.NetworkIntact
 	corev1.PodReady:                  true,
 	corev1.PodInitialized:            true,
 	corev1.ContainersReady:           true,

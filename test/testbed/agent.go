@@ -1,6 +1,7 @@
 package testbed
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"path/filepath"
@@ -32,7 +33,7 @@ func (n *Node) StartAgent(ctx context.Context, kind AgentKind) error {
 		"--root-dir=" + n.RootDir,
 		"--cert-dir=" + filepath.Join(n.RootDir, "pki"),
 		"--hostname-override=" + n.Name,
-		"--node-ip=" + n.IP,
+		"--node-ip=" + n.tb.both(n.IP, address6(n.tb.x, 10+n.index)),
 		"-v=2",
 	}, n.tb.opts.AgentArgs...)
 	if kind == Kubelet { // its cAdvisor looks for containerd at a place of its own
@@ -107,8 +108,8 @@ func (n *Node) startKubeProxy() error {
 			filepath.Join(n.tb.bins.kubernetes, "kube-proxy"),
 			"--kubeconfig=" + n.tb.kubeconfig("kube-proxy"),
 			"--hostname-override=" + n.Name,
-			"--cluster-cidr=" + podCIDR,
-			"--proxy-mode=iptables",
+			"--cluster-cidr=" + n.tb.both(podCIDR, podCIDR6),
+			"--proxy-mode=" + cmp.Or(n.tb.opts.ProxyMode, "iptables"),
 			"--conntrack-max-per-core=0", // that limit is the machine's
 		},
 	})

@@ -56,6 +56,8 @@ func goModules() map[string]goModule {
 				"plugins/meta/portmap", "plugins/meta/firewall", "plugins/meta/bandwidth", "plugins/meta/tuning",
 			},
 		},
+		"coredns":           {path: "github.com/coredns/coredns", programs: []string{"."}},
+		"flannel":           {path: "github.com/flannel-io/flannel", cgo: true, programs: []string{"."}},
 		"external-attacher": {path: "github.com/kubernetes-csi/external-attacher/v4", programs: []string{"cmd/csi-attacher"}},
 		"csi-test":          {path: "github.com/kubernetes-csi/csi-test/v5", programs: []string{"cmd/csi-sanity"}},
 		"suite": {

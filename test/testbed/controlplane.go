@@ -82,6 +82,14 @@ func (tb *Testbed) StopAPIServer() error {
 
 func (tb *Testbed) pki(file string) string { return filepath.Join(tb.pkiDir(), file) }
 
+// both gives the ranges of both families, or the first alone.
+func (tb *Testbed) both(v4, v6 string) string {
+	if tb.opts.DualStack {
+		return v4 + "," + v6
+	}
+	return v4
+}
+
 func (tb *Testbed) etcdArgs() []string {
 	return []string{
 		tb.bins.etcd,
@@ -103,7 +111,7 @@ func (tb *Testbed) apiServerArgs() []string {
 		"--etcd-servers=http://127.0.0.1:2379",
 		"--advertise-address=" + tb.apiIP(),
 		"--secure-port=6443",
-		"--service-cluster-ip-range=" + serviceCIDR,
+		"--service-cluster-ip-range=" + tb.both(serviceCIDR, serviceCIDR6),
 		"--allow-privileged=true",
 		"--authorization-mode=Node,RBAC",
 		"--enable-admission-plugins=NodeRestriction",
@@ -143,8 +151,8 @@ func (tb *Testbed) controllerArgs() []string {
 		"--cluster-signing-cert-file=" + tb.pki("ca.crt"),
 		"--cluster-signing-key-file=" + tb.pki("ca.key"),
 		"--allocate-node-cidrs=true",
-		"--cluster-cidr=" + podCIDR,
-		"--service-cluster-ip-range=" + serviceCIDR,
+		"--cluster-cidr=" + tb.both(podCIDR, podCIDR6),
+		"--service-cluster-ip-range=" + tb.both(serviceCIDR, serviceCIDR6),
 	}, tb.opts.ControllerArgs...)
 }
 

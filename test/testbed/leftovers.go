@@ -84,8 +84,8 @@ func (n *Node) fileLeftovers(context.Context) ([]string, error) {
 	for _, g := range []struct{ what, pattern string }{
 		{"pod directory", filepath.Join(n.RootDir, "pods", "*")},
 		{"log directory", filepath.Join(n.PodLogsDir, "*")},
-		{"address", filepath.Join(n.dir, "cni/ipam", n.tb.cniNetwork(n.index), "10.*")},
-		{"address", filepath.Join(n.RootDir, "cni/addresses/*", "[0-9]*")},
+		{"address", filepath.Join(n.dir, "cni/ipam", n.tb.cniNetwork(n.index), "[1f][0d]*")},
+		{"address", filepath.Join(n.RootDir, "cni/addresses/*", "[1f][0d]*")},
 		{"network record", filepath.Join(n.RootDir, "cni/sandboxes", "*")},
 		{"CNI result", filepath.Join(cniResults, n.tb.cniNetwork(n.index)+"-*")},
 	} {

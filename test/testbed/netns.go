@@ -23,13 +23,19 @@ const (
 	serviceDNS    = "10.96.0.10"
 	clusterDomain = "cluster.local"
 	maxNodes      = 40
+
+	// The same for IPv6, where the options ask for it.
+	podCIDR6     = "fd00:10:244::/56"
+	serviceCIDR6 = "fd00:10:96::/112"
 )
 
 func subnet(x int) netip.Prefix { return netip.PrefixFrom(address(x, 0), 24) }
 func address(x, host int) netip.Addr {
 	return netip.AddrFrom4([4]byte{10, 77, byte(x), byte(host)})
 }
-func nodePodCIDR(i int) string { return fmt.Sprintf("10.244.%d.0/24", i) }
+func address6(x, host int) string { return fmt.Sprintf("fd00:10:77:%x::%x", x, host) }
+func nodePodCIDR6(i int) string   { return fmt.Sprintf("fd00:10:244:%x::/64", i) }
+func nodePodCIDR(i int) string    { return fmt.Sprintf("10.244.%d.0/24", i) }
 
 // freeSubnet picks x of 10.77.x.0/24 so that it overlaps no range in use. The search starts at a place which depends on
 // the name, so that a testbed tends to keep its address.
@@ -109,7 +115,7 @@ func (n names) setupNetwork(ctx context.Context) (int, error) {
 
 // setupNodeNetwork makes node i's namespace, plugs it into the bridge, and tells everybody where its pods are. There is no
 // default route: whoever asks for the outside, such as a pull from a registry, fails at once rather than by a time-out.
-func (n names) setupNodeNetwork(ctx context.Context, x, i int) error {
+func (n names) setupNodeNetwork(ctx context.Context, x, i int, o Options) error {
 	cp, ns := n.netns(), n.nodeNetns(i)
 	link, addr := "n"+strconv.Itoa(i), address(x, 10+i).String()
 	err := ip(ctx,
@@ -119,9 +125,19 @@ func (n names) setupNodeNetwork(ctx context.Context, x, i int) error {
 		"-n "+cp+" link set "+link+" master br0 up",
 		"-n "+ns+" addr add "+addr+"/24 dev eth0",
 		"-n "+ns+" link set eth0 up",
-		"-n "+cp+" route add "+nodePodCIDR(i)+" via "+addr,
 	)
 	if err != nil {
+		return err
+	}
+	if o.DualStack {
+		if err := n.setupNodeNetwork6(ctx, x, i); err != nil {
+			return err
+		}
+	}
+	if o.Network == "none" {
+		return n.forward(ctx, ns) // routes are the add-on's
+	}
+	if err := ip(ctx, "-n "+cp+" route add "+nodePodCIDR(i)+" via "+addr); err != nil {
 		return err
 	}
 	for j := range i {
@@ -133,8 +149,30 @@ func (n names) setupNodeNetwork(ctx context.Context, x, i int) error {
 			return err
 		}
 	}
-	// /proc/sys/net shows the namespace of the process that looks at it.
-	_, err = run(ctx, "nsenter", "--net="+netnsDir+"/"+ns, "--", "sh", "-c", "echo 1 >/proc/sys/net/ipv4/ip_forward")
+	return n.forward(ctx, ns)
+}
+
+// setupNodeNetwork6 does the same for IPv6. Addresses count at once: nobody else could have them.
+func (n names) setupNodeNetwork6(ctx context.Context, x, i int) error {
+	cp, ns, addr := n.netns(), n.nodeNetns(i), address6(x, 10+i)
+	lines := []string{
+		"-n " + cp + " addr replace " + address6(x, 2) + "/64 dev br0 nodad",
+		"-n " + ns + " addr add " + addr + "/64 dev eth0 nodad",
+		"-n " + cp + " route add " + nodePodCIDR6(i) + " via " + addr,
+	}
+	for j := range i {
+		lines = append(lines,
+			"-n "+ns+" route add "+nodePodCIDR6(j)+" via "+address6(x, 10+j),
+			"-n "+n.nodeNetns(j)+" route add "+nodePodCIDR6(i)+" via "+addr,
+		)
+	}
+	return ip(ctx, lines...)
+}
+
+// forward lets a node pass packets on. /proc/sys/net shows the namespace of the process that looks at it.
+func (n names) forward(ctx context.Context, ns string) error {
+	_, err := run(ctx, "nsenter", "--net="+netnsDir+"/"+ns, "--", "sh", "-c",
+		"echo 1 >/proc/sys/net/ipv4/ip_forward; echo 1 >/proc/sys/net/ipv6/conf/all/forwarding")
 	return err
 }
 

@@ -93,7 +93,7 @@ func (n *Node) values() map[string]string {
 		"Runc":        filepath.Join(n.tb.bins.runc, "runc"),
 		"CNIBin":      n.CNIBinDir,
 		"CNINetwork":  n.tb.cniNetwork(n.index),
-		"PodCIDR":     nodePodCIDR(n.index),
+		"Ranges":      n.ranges(),
 		"ClientCA":    n.tb.pki("ca.crt"),
 		"Cgroup":      n.CgroupRoot,
 		"DNS":         serviceDNS,
@@ -102,9 +102,18 @@ func (n *Node) values() map[string]string {
 	}
 }
 
+// ranges are host-local's sets of ranges, one for each family.
+func (n *Node) ranges() string {
+	sets := fmt.Sprintf(`[{"subnet": %q}]`, nodePodCIDR(n.index))
+	if n.tb.opts.DualStack {
+		sets += fmt.Sprintf(`, [{"subnet": %q}]`, nodePodCIDR6(n.index))
+	}
+	return sets
+}
+
 // setup makes the node's network, cgroups and configuration files.
 func (n *Node) setup(ctx context.Context) error {
-	if err := n.tb.setupNodeNetwork(ctx, n.tb.x, n.index); err != nil {
+	if err := n.tb.setupNodeNetwork(ctx, n.tb.x, n.index, n.tb.opts); err != nil {
 		return err
 	}
 	if err := makeCgroup(n.CgroupRoot); err != nil {

@@ -20,6 +20,7 @@ const (
 	roleContainerd = "containerd"
 	roleAgent      = "agent"
 	roleProxy      = "kube-proxy"
+	roleDNS        = "coredns"
 )
 
 // launch starts the process of a role and writes its PID down.

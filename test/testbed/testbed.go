@@ -56,8 +56,15 @@ type Options struct {
 	// Network says who is the pods' network: "" or "runtime" for containerd with a configuration of its own, "agent" for
 	// nodelet, "none" for nobody: a network add-on is to come.
 	Network string `json:"network,omitempty"`
-	// KubeProxy starts a kube-proxy on every node, so that services work.
-	KubeProxy bool `json:"kubeProxy,omitempty"`
+	// KubeProxy starts a kube-proxy on every node, so that services work. ProxyMode is its mode; empty means iptables.
+	KubeProxy bool   `json:"kubeProxy,omitempty"`
+	ProxyMode string `json:"proxyMode,omitempty"`
+	// DNS starts a CoreDNS beside the control plane, at the address that pods are told. It needs KubeProxy.
+	DNS bool `json:"dns,omitempty"`
+	// DualStack gives nodes, pods and services an IPv6 address beside that of IPv4.
+	DualStack bool `json:"dualStack,omitempty"`
+	// BeforeAgent is called for each node before its agent is started for the first time; nil is nothing.
+	BeforeAgent func(*Node) error `json:"-"`
 	// Progress is told what happens, in lines for a person. Nil means nobody.
 	Progress io.Writer `json:"-"`
 }
@@ -118,8 +125,8 @@ type Testbed struct {
 
 // programs are the directories and files of what the testbed runs.
 type programs struct {
-	kubernetes, containerd, runc, cni, cri string // directories
-	etcd                                   string // file
+	kubernetes, containerd, runc, cni, cri, coredns string // directories
+	etcd                                            string // file
 }
 
 // Up builds what is missing, starts a testbed, and returns once the API server answers, the runtimes know the images,
@@ -243,6 +250,11 @@ func (tb *Testbed) prepare(ctx context.Context) (images []string, err error) {
 			return nil, err
 		}
 	}
+	if tb.opts.DNS {
+		if tb.bins.coredns, err = tb.cache.Programs(ctx, "coredns"); err != nil {
+			return nil, err
+		}
+	}
 	if tb.bins.etcd, err = tb.cache.DebianFile(ctx, "etcd-server", "usr/bin/etcd"); err != nil {
 		return nil, err
 	}
@@ -291,6 +303,11 @@ func (tb *Testbed) startAll(ctx context.Context, images []string) error {
 	if err := g.Wait(); err != nil {
 		return err
 	}
+	if tb.opts.DNS {
+		if err := tb.startDNS(ctx); err != nil {
+			return err
+		}
+	}
 	return tb.startAgents(ctx)
 }
 
@@ -306,6 +323,11 @@ func (tb *Testbed) startAgents(ctx context.Context) error {
 		if tb.opts.Agent == NoAgent {
 			continue
 		}
+		if tb.opts.BeforeAgent != nil {
+			if err := tb.opts.BeforeAgent(n); err != nil {
+				return err
+			}
+		}
 		if err := n.StartAgent(ctx, tb.opts.Agent); err != nil {
 			return err
 		}
@@ -315,7 +337,7 @@ func (tb *Testbed) startAgents(ctx context.Context) error {
 			}
 		}
 	}
-	if tb.opts.Agent == NoAgent {
+	if tb.opts.Agent == NoAgent || tb.opts.Network == "none" {
 		return nil
 	}
 	for _, n := range tb.Nodes {

@@ -54,7 +54,7 @@ func command(ctx context.Context, args []string) error {
 		if err := flags.Parse(args[1:]); err != nil {
 			return err
 		}
-		return testbed.Build(ctx, testbed.Options{Agent: testbed.Kubelet, KubeProxy: true, Progress: os.Stderr})
+		return testbed.Build(ctx, testbed.Options{Agent: testbed.Kubelet, KubeProxy: true, DNS: true, Progress: os.Stderr})
 	case "down":
 		if err := flags.Parse(args[1:]); err != nil {
 			return err
@@ -84,6 +84,9 @@ func up(ctx context.Context, flags *flag.FlagSet, name *string, args []string) e
 	flags.StringVar(&o.NodeletBin, "nodelet-bin", "bin/nodelet", "nodelet's program `file`")
 	flags.IntVar(&o.Nodes, "nodes", 1, "`number` of nodes")
 	flags.StringVar(&o.Network, "network", "runtime", "`who` is the pods' network: runtime, agent or none")
+	flags.BoolVar(&o.DNS, "dns", false, "start a CoreDNS beside the control plane; needs --kube-proxy")
+	flags.BoolVar(&o.DualStack, "dual-stack", false, "IPv6 addresses beside those of IPv4")
+	flags.StringVar(&o.ProxyMode, "proxy-mode", "iptables", "kube-proxy's `mode`: iptables or nftables")
 	flags.BoolVar(&o.KubeProxy, "kube-proxy", false, "start a kube-proxy on each node")
 	flags.Func("agent-arg", "`flag` for the agent; may be repeated", func(s string) error {
 		o.AgentArgs = append(o.AgentArgs, s)

@@ -1,0 +1,49 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"cmp"
+	"context"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/nodelet/nodelet/kube/client"
+	"github.com/nodelet/nodelet/test/testbed"
+)
+
+// onTestbed runs the rest of a test on a testbed of its own, which the helpers then mean as well. At its end nothing of pods may
+// be left on any node.
+func onTestbed(t *testing.T, o testbed.Options) {
+	t.Helper()
+	o.Name = cmp.Or(os.Getenv("NODELET_E2E_NAME"), "e2e") + "-" + o.Name
+	o.Agent, o.NodeletBin, o.Progress = testbed.Nodelet, program, os.Stderr
+	beforeTB, beforeAPI := tb, api
+	ctx, cancel := context.WithTimeout(context.Background(), 40*time.Minute) // the first time it builds
+	defer cancel()
+	if err := testbed.Down(ctx, o.Name, os.Stderr); err != nil { // what an interrupted run has left
+		t.Fatal(err)
+	}
+	up, err := testbed.Up(ctx, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		tb, api = beforeTB, beforeAPI
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+		defer cancel()
+		if err := up.Down(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	tb = up
+	cfg, err := client.LoadConfig(tb.Kubeconfig)
+	if err == nil {
+		api, err = client.New(cfg, 500, 500, "e2e")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	clean(t)
+}

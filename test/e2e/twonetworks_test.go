@@ -1,0 +1,139 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nodelet/nodelet/test/testbed"
+)
+
+const definitionsYAML = `
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: network-attachment-definitions.k8s.cni.cncf.io}
+spec:
+  group: k8s.cni.cncf.io
+  scope: Namespaced
+  names: {plural: network-attachment-definitions, singular: network-attachment-definition, kind: NetworkAttachmentDefinition}
+  versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, properties: {spec: {type: object,
+    properties: {config: {type: string}}}}}}}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: nodelet-networks}
+rules: [{apiGroups: [k8s.cni.cncf.io], resources: [network-attachment-definitions], verbs: [get]}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: nodelet-networks}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: nodelet-networks}
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: system:nodes}]
+`
+
+const wideYAML = `
+apiVersion: k8s.cni.cncf.io/v1
+kind: NetworkAttachmentDefinition
+metadata: {name: wide}
+spec:
+  config: |
+    {"cniVersion": "1.0.0", "type": "macvlan", "master": "eth0", "mode": "bridge", "ipam": {"type": "host-local",
+     "dataDir": %q, "ranges": [[{"subnet": "192.0.2.0/24"}]], "routes": [{"dst": "198.51.100.0/24", "gw": "192.0.2.1"}]}}
+`
+
+const fileNetwork = `{"cniVersion": "1.0.0", "name": "second", "plugins": [{"type": "bridge", "bridge": "second0", "capabilities": {"mac": true},
+  "ipam": {"type": "host-local", "dataDir": %q, "ranges": [[{"subnet": "203.0.113.0/24"}]]}}]}`
+
+const manyNetsYAML = `
+apiVersion: v1
+kind: Pod
+metadata:
+  name: many
+  annotations:
+    k8s.v1.cni.cncf.io/networks: '[{"name": "wide"}, {"name": "second", "interface": "sec0", "mac": "0a:58:cb:00:71:09"}]'
+spec:
+  terminationGracePeriodSeconds: 0
+  containers: [{name: app, image: "registry.k8s.io/e2e-test-images/busybox:1.37.0-1", command: [sleep, "3600"]}]
+`
+
+// TestLongTwoNetworks: a pod with a macvlan from a NetworkAttachmentDefinition and a second bridge from a file of the node.
+func TestLongTwoNetworks(t *testing.T) {
+	dir := t.TempDir()
+	onTestbed(t, testbed.Options{Name: "nets", Network: "agent", AgentArgs: []string{"-v=4", "--cni-networks-dir=" + dir, "--cni-check-period=2s"}})
+	addresses := filepath.Join(node().RootDir, "cni/addresses")
+	if err := os.WriteFile(filepath.Join(dir, "second.conflist"), fmt.Appendf(nil, fileNetwork, addresses), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	apply(t, definitionsYAML)
+	kubectl(t, "wait", "--for=condition=Established", "crd/network-attachment-definitions.k8s.cni.cncf.io", "--timeout=30s")
+	apply(t, fmt.Sprintf(wideYAML, addresses))
+	apply(t, manyNetsYAML)
+	pod := waitReady(t, time.Minute, "many")
+
+	var status []struct {
+		Name, Interface, MAC string
+		IPs                  []string
+		Default              bool
+	}
+	pod = waitPod(t, 20*time.Second, "many", "has the status annotation", func(p *corev1.Pod) bool {
+		return p.Annotations["k8s.v1.cni.cncf.io/network-status"] != ""
+	})
+	text := pod.Annotations["k8s.v1.cni.cncf.io/network-status"]
+	if err := json.Unmarshal([]byte(text), &status); err != nil || len(status) != 3 {
+		t.Fatalf("status annotation: %v\n%s", err, text)
+	}
+	for i, want := range []struct{ name, ifName, ip string }{
+		{"nodelet", "eth0", pod.Status.PodIP}, {"default/wide", "net1", "192.0.2."}, {"default/second", "sec0", "203.0.113."},
+	} {
+		got := status[i]
+		if got.Name != want.name || got.Interface != want.ifName || got.Default != (i == 0) || len(got.IPs) != 1 || !strings.HasPrefix(got.IPs[0], want.ip) {
+			t.Errorf("network %d: %+v, want %+v", i, got, want)
+			continue
+		}
+		shown := shell(t, "many", "app", "ip addr show dev "+want.ifName)
+		if !strings.Contains(shown, got.IPs[0]+"/") || !strings.Contains(shown, got.MAC) {
+			t.Errorf("the annotation says %+v, while the pod has\n%s", got, shown)
+		}
+	}
+	if status[2].MAC != "0a:58:cb:00:71:09" {
+		t.Errorf("sec0 has the address %s, which is not what the pod asked for", status[2].MAC)
+	}
+	checkNotices(t, pod)
+	kubectl(t, "delete", "pod", "many", "--wait=true")
+}
+
+// checkNotices takes a route away, and puts it back.
+func checkNotices(t *testing.T, pod *corev1.Pod) {
+	t.Helper()
+	records, err := filepath.Glob(filepath.Join(node().RootDir, "cni/sandboxes/*/record.json"))
+	if err != nil || len(records) != 1 {
+		t.Fatalf("records: %q, %v", records, err)
+	}
+	text, err := os.ReadFile(records[0])
+	var rec struct{ NetNS string }
+	if err == nil {
+		err = json.Unmarshal(text, &rec)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	inNetwork := func(args ...string) {
+		t.Helper()
+		if _, err := node().Exec(context.Background(), append([]string{"nsenter", "--net=" + rec.NetNS}, args...)...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	inNetwork("ip", "route", "del", "198.51.100.0/24")
+	waitEvent(t, 30*time.Second, pod.Name, "NetworkCheckFailed", "net1 in network default/wide", "198.51.100.0")
+	inNetwork("ip", "route", "add", "198.51.100.0/24", "via", "192.0.2.1", "dev", "net1")
+	waitEvent(t, 30*time.Second, pod.Name, "NetworkCheckPassed")
+}
