@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -59,6 +61,7 @@ func (d *Driver) Reap(ctx context.Context, alive Alive) (Reaped, error) {
 			continue
 		}
 		r.Sandboxes = append(r.Sandboxes, id)
+		errs = append(errs, removeNamespace(rec))
 	}
 	free := func(n *Network, minAge time.Duration) {
 		freed, err := d.freeAddresses(n, alive.Sandboxes, minAge)
@@ -95,6 +98,19 @@ func (d *Driver) leaked(id string, rec *Record) bool {
 		return err == nil && time.Since(fi.ModTime()) > abandoned
 	}
 	return rec.Boot != BootID() || !isNamespace(rec.NetNS) || !rec.Runtime.alive() || time.Since(rec.Began) > abandoned
+}
+
+// removeNamespace removes the name of a network namespace that a runtime made for a sandbox and has forgotten, as it was killed
+// meanwhile. One that is a process's, rather than a name, ends with the process.
+func removeNamespace(rec *Record) error {
+	if rec == nil || rec.Runtime.PID == 0 || rec.Runtime.alive() || rec.Boot != BootID() || !isNamespace(rec.NetNS) ||
+		strings.HasPrefix(rec.NetNS, "/proc/") {
+		return nil
+	}
+	if err := unix.Unmount(rec.NetNS, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil {
+		return fmt.Errorf("remove network namespace %s: %w", rec.NetNS, err)
+	}
+	return os.Remove(rec.NetNS)
 }
 
 // freeAddresses frees the addresses of a network that belong to no sandbox and are at least so old. Whoever reserves one

@@ -56,7 +56,7 @@ func goModules() map[string]goModule {
 				"plugins/meta/portmap", "plugins/meta/firewall", "plugins/meta/bandwidth", "plugins/meta/tuning",
 			},
 		},
-		"coredns":           {path: "github.com/coredns/coredns", programs: []string{"."}},
+		"coredns":           {path: "github.com/coredns/coredns", programs: []string{"testbed.invalid/coredns"}},
 		"flannel":           {path: "github.com/flannel-io/flannel", cgo: true, programs: []string{"."}},
 		"external-attacher": {path: "github.com/kubernetes-csi/external-attacher/v4", programs: []string{"cmd/csi-attacher"}},
 		"csi-test":          {path: "github.com/kubernetes-csi/csi-test/v5", programs: []string{"cmd/csi-sanity"}},
