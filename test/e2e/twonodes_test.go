@@ -144,9 +144,10 @@ func hostNetwork(t *testing.T, b *corev1.Pod) {
 		t.Errorf("a pod in the node's network has %s, the node %s", host.Status.PodIP, tb.Nodes[0].IP)
 	}
 	for _, url := range []string{"http://" + net.JoinHostPort(b.Status.PodIP, "8080"), "http://only-web-b"} {
-		if got := shell(t, "host", "app", "timeout 5 wget -qO- "+url+"/hostname"); got != "web-b" {
-			t.Errorf("%s answers %q", url, got)
-		}
+		eventually(t, 15*time.Second, url+" answers a pod in the node's network", func() (string, bool) {
+			got, err := tryInside(t, "host", "app", "sh", "-c", "timeout 5 wget -qO- "+url+"/hostname")
+			return fmt.Sprint(got, err), got == "web-b"
+		})
 	}
 }
 

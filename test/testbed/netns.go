@@ -129,6 +129,11 @@ func (n names) setupNodeNetwork(ctx context.Context, x, i int, o Options) error 
 	if err != nil {
 		return err
 	}
+	if o.KubeProxy { // without a default route, a service's address needs one of its own until kube-proxy has changed it
+		if err := ip(ctx, "-n "+ns+" route add "+serviceCIDR+" via "+address(x, 2).String()); err != nil {
+			return err
+		}
+	}
 	if o.DualStack {
 		if err := n.setupNodeNetwork6(ctx, x, i); err != nil {
 			return err
@@ -159,6 +164,7 @@ func (n names) setupNodeNetwork6(ctx context.Context, x, i int) error {
 		"-n " + cp + " addr replace " + address6(x, 2) + "/64 dev br0 nodad",
 		"-n " + ns + " addr add " + addr + "/64 dev eth0 nodad",
 		"-n " + cp + " route add " + nodePodCIDR6(i) + " via " + addr,
+		"-n " + ns + " route add " + serviceCIDR6 + " via " + address6(x, 2),
 	}
 	for j := range i {
 		lines = append(lines,
