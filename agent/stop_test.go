@@ -203,5 +203,8 @@ func TestActiveDeadline(t *testing.T) {
 		w.checkRunning("web/app#0")
 		w.sleep(2 * time.Second)
 		w.checkRunning()
+		if n := len(w.told("DeadlineExceeded Pod was active on the node longer than the specified deadline")); n != 1 {
+			t.Errorf("%d people were told", n)
+		}
 	})
 }

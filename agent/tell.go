@@ -40,6 +40,7 @@ func (w *worker) tell(p plan.Plan) {
 	if p.Released && !w.isReleased() {
 		close(w.released)
 	}
+	w.deadlineEvent(&p.Status)
 	w.containersEnded(&p.Status)
 	w.ran(p.Status.Phase)
 	if p.Done {
@@ -115,6 +116,17 @@ func (w *worker) probe(targets []plan.ProbeTarget) {
 		all[i].Namespace, all[i].Pod = w.desired.Pod.Namespace, w.desired.Pod.Name
 	}
 	w.hands.Probes.Set(w.desired.Pod.UID, all)
+}
+
+// deadlineEvent tells people that the pod has ended because its time was over.
+func (w *worker) deadlineEvent(st *corev1.PodStatus) {
+	before := &w.desired.Pod.Status
+	if w.memory.Told != nil {
+		before = w.memory.Told
+	}
+	if st.Reason == plan.ReasonDeadlineExceeded && before.Reason != st.Reason {
+		w.hands.Events.Event(podReference(w.desired.Pod, ""), corev1.EventTypeNormal, st.Reason, st.Message)
+	}
 }
 
 // backoffEvents tells people, once for each, that a container has to wait before it is tried again.

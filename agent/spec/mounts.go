@@ -134,11 +134,10 @@ func volumeMount(in *ContainerInput, index int, lookup func(string) (string, boo
 		SelinuxRelabel:    volume.Relabel && in.Node.SELinux,
 		Propagation:       propagation,
 		Image:             volume.Image,
-		ImageSubPath:      sub, // as the kubelet does, for all mounts; without an image nobody looks at it
 	}
 	switch {
 	case volume.Image != nil:
-		mount.HostPath = ""
+		mount.HostPath, mount.ImageSubPath = "", sub
 	case sub != "":
 		if mount.HostPath = in.SubPaths[index]; mount.HostPath == "" {
 			return nil, fmt.Errorf("failed to prepare subPath for volumeMount %q of container %q", m.Name, in.Container.Name)

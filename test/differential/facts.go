@@ -119,11 +119,11 @@ var made = []struct {
 	with string
 }{
 	{regexp.MustCompile(`\b[0-9a-f]{64}\b`), "ID"},
-	{regexp.MustCompile(`\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b`), "UID"},
+	{regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`), "UID"},
 	{regexp.MustCompile(`\b10\.(244|77)\.\d+\.\d+\b`), "IP"},
 	{regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)`), "TIME"},
 	{regexp.MustCompile(`kube-api-access-[a-z0-9]{5}`), "kube-api-access-X"},
-	{regexp.MustCompile(`/containers/([a-z-]+)/[0-9a-f]{8}\b`), "/containers/$1/X"},
+	{regexp.MustCompile(`/containers/([a-z-]+)/([0-9a-f]{8}|termination-\d+)\b`), "/containers/$1/X"},
 	{regexp.MustCompile(`(in|after) [0-9.]+m?s\b( \([^)]*waiting\))?`), "$1 TIME"},
 }
 
