@@ -18,10 +18,12 @@ type facts struct {
 
 // The rules by which two lives are the same:
 //   - names that are made up (UIDs, IDs, addresses, times, random suffixes) count as equal;
-//   - of the last status before deletion every field counts;
-//   - of the way there: the phases, the states of each container and each condition, each as a sequence without repeats.
-//     Waiting for the first time is no step of it, nor is how a failing pull alternates with its back-off: one agent tells more
-//     steps than the other according to when it looks;
+//   - of the last status before deletion every field counts; but where a container comes and goes ("restarts N"), not the
+//     state that it is in just then;
+//   - of the way there: the phases, the states of each container and each condition, each as a sequence without repeats. One
+//     agent tells more steps than the other according to when it looks, so these are none: to wait for the first time or
+//     between two instances, the end of an instance that another follows, how a failing pull alternates with its back-off,
+//     and to be unready for another reason before it is for the end;
 //   - of events: type, reason, object and message count; how often and in which order do not;
 //   - of calls to the runtime: what changes something, in its order for each container. When dead instances and sandboxes are
 //     removed is each agent's own affair, and probes are compared as what they run, not how often;
@@ -32,6 +34,9 @@ func factsOf(s *sighting) facts {
 	rested := s.Rested
 	rested.ObservedGeneration = 0
 	f.sets["status"] = flatten(hide(jsonOf(rested)))
+	if strings.HasPrefix(s.Until, "restarts") {
+		f.sets["status"] = slices.DeleteFunc(f.sets["status"], func(line string) bool { return passing.MatchString(line) })
+	}
 	for _, e := range s.Events {
 		if e.Reason != "Scheduled" {
 			f.sets["events"] = append(f.sets["events"], fmt.Sprintf("%s %s %s: %s", e.Type, e.Reason, e.InvolvedObject.FieldPath, hide(e.Message)))
@@ -58,9 +63,27 @@ func factsOf(s *sighting) facts {
 		f.sets[kind] = slices.Compact(all)
 	}
 	for kind, all := range f.sequences {
-		f.sequences[kind] = slices.Compact(all)
+		f.sequences[kind] = steps(kind, slices.Compact(all))
 	}
 	return f
+}
+
+// passing are the fields of a container that comes and goes.
+var passing = regexp.MustCompile(`Statuses\[[^\]]*\]\.(state|lastState|containerID|ready|started|restartCount|user|image|imageID)\b|` +
+	`^conditions\[(Ready|ContainersReady|Initialized|AllContainersRestarting|PodReadyToStartContainers)\]|^phase`)
+
+// steps leaves out what is no step of its own.
+func steps(kind string, all []string) (kept []string) {
+	for i, text := range all {
+		last := i == len(all)-1
+		switch {
+		case strings.HasPrefix(kind, "states ") && strings.HasPrefix(text, "exit ") && !last,
+			strings.HasPrefix(kind, "condition ") && text == "False ContainersNotReady" && !last && strings.HasPrefix(all[i+1], "False Pod"):
+		default:
+			kept = append(kept, text)
+		}
+	}
+	return slices.Compact(kept)
 }
 
 var execIn = regexp.MustCompile(`exec in \d+`)
@@ -96,8 +119,12 @@ func stateText(c *corev1.ContainerStatus) string {
 		return fmt.Sprintf("exit %d %s", c.State.Terminated.ExitCode, c.State.Terminated.Reason) + restarts
 	case c.State.Waiting != nil:
 		switch c.State.Waiting.Reason {
-		case "ContainerCreating", "PodInitializing":
+		case "ContainerCreating", "PodInitializing", "RestartingAllContainers":
 			return ""
+		case "CrashLoopBackOff":
+			if end := c.LastTerminationState.Terminated; end != nil {
+				return fmt.Sprintf("exit %d %s", end.ExitCode, end.Reason) + restarts
+			}
 		case "ImagePullBackOff":
 			return "waiting ErrImagePull"
 		}
