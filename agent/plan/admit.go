@@ -57,10 +57,6 @@ func unsupported(pod *corev1.Pod) *Rejection {
 		return &Rejection{reasonUnexpectedAdmission, "resourceClaims are not supported by this node agent; " +
 			"ask for devices through the resources of a device plugin instead"}
 	}
-	if hostProcess(spec) {
-		return &Rejection{reasonUnexpectedAdmission, "windowsOptions.hostProcess is for Windows nodes and this one is not; " +
-			"set spec.os and a node selector for kubernetes.io/os"}
-	}
 	var missing []string
 	if spec.HostNetwork && spec.HostUsers != nil && !*spec.HostUsers {
 		missing = append(missing, "UserNamespacesHostNetworkSupport")
@@ -70,17 +66,6 @@ func unsupported(pod *corev1.Pod) *Rejection {
 			"Pod requires node features that are not available: " + strings.Join(missing, ", ")}
 	}
 	return nil
-}
-
-func hostProcess(spec *corev1.PodSpec) bool {
-	asks := func(o *corev1.WindowsSecurityContextOptions) bool {
-		return o != nil && o.HostProcess != nil && *o.HostProcess
-	}
-	inContainer := func(c corev1.Container) bool {
-		return c.SecurityContext != nil && asks(c.SecurityContext.WindowsOptions)
-	}
-	return spec.SecurityContext != nil && asks(spec.SecurityContext.WindowsOptions) ||
-		slices.ContainsFunc(spec.InitContainers, inContainer) || slices.ContainsFunc(spec.Containers, inContainer)
 }
 
 func wrongOS(pod *corev1.Pod) *Rejection {

@@ -93,7 +93,7 @@ func (v *view) calm(p *Plan) bool {
 		return false
 	}
 	for _, step := range v.o.Memory.InFlight {
-		if _, starting := step.(StartContainer); starting {
+		if starts(step) {
 			return false
 		}
 	}

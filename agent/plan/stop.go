@@ -110,13 +110,22 @@ func (v *view) tearDown(p *Plan) {
 	}
 }
 
+// startPatience is how long after the end of its pod's grace the start of a container may still take.
+const startPatience = 15 * time.Second
+
+func starts(s Step) bool {
+	_, is := s.(StartContainer)
+	return is
+}
+
 // giveUp cancels the steps in flight that lead forward; their ends must be seen before the tear-down goes on. The start of a
-// container is cut short only when the grace is over: a runtime that is interrupted there says that the container has failed.
+// container is cut short only when it does not end by itself: a runtime that is interrupted there says that the container
+// has failed.
 func (v *view) giveUp(p *Plan) (waiting bool) {
 	for _, key := range slices.Sorted(maps.Keys(v.o.Memory.InFlight)) {
 		step := v.o.Memory.InFlight[key]
-		if _, starting := step.(StartContainer); starting && v.o.Now.Before(v.stop.Deadline) {
-			v.wakeAt(p, v.stop.Deadline)
+		if patience := v.stop.Deadline.Add(startPatience); starts(step) && v.o.Now.Before(patience) {
+			v.wakeAt(p, patience)
 			v.awaits(p, step)
 			waiting = true
 			continue

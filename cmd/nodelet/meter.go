@@ -52,14 +52,23 @@ func (c *meter) Step(pod *corev1.Pod, s plan.Step, took time.Duration, p *plan.P
 		}
 	case plan.CreateContainer:
 		if p != nil {
+			c.userNamespaceFailed(pod)
 			a.StartedContainersErrors.With(p.Reason, containerType(pod, s.Name)).Inc()
 		}
 	case plan.StartContainer:
 		if p != nil {
+			c.userNamespaceFailed(pod)
 			a.StartedContainersErrors.With(p.Reason, containerType(pod, s.Name)).Inc()
 		} else {
 			a.StartedContainers.With(containerType(pod, s.Name)).Inc()
 		}
+	}
+}
+
+// userNamespaceFailed counts what went wrong in a pod with a user namespace: mostly that shows when a container is made.
+func (c *meter) userNamespaceFailed(pod *corev1.Pod) {
+	if pod.Spec.HostUsers != nil && !*pod.Spec.HostUsers {
+		c.m.agent.StartedUserNamespacedErrors.Inc()
 	}
 }
 
