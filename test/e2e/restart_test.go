@@ -131,7 +131,7 @@ func TestProbesAndHooksRestart(t *testing.T) {
 	sameAgent(t)
 	apply(t, fill(t, "testdata/sick.yaml", ""))
 	waitReady(t, 60*time.Second, "sick-liveness")
-	shell(t, "sick-liveness", "app", "rm /tmp/alive")
+	shell(t, "sick-liveness", "app", "while [ ! -e /tmp/alive ]; do sleep 0.1; done; rm /tmp/alive") // Ready says only that it was started
 	for _, c := range []struct{ pod, killing, reason, why string }{
 		{"sick-liveness", "Container app failed liveness probe, will be restarted", "Unhealthy", "Liveness probe failed: not alive"},
 		{"sick-startup", "Container app failed startup probe, will be restarted", "Unhealthy", "Startup probe failed: not started"},
