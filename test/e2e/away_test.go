@@ -164,6 +164,9 @@ func TestAPIServerAway(t *testing.T) {
 		if _, err := tb.Kubectl(context.Background(), "get", "--raw=/readyz"); err != nil {
 			_ = tb.StartAPIServer(context.Background())
 		}
+		if err := tb.RestartScheduler(); err != nil {
+			t.Error(err)
+		}
 	})
 	mark := markLog(t)
 	startAgent(t)

@@ -80,6 +80,15 @@ func (tb *Testbed) StopAPIServer() error {
 	return tb.stopRole(roleAPIServer, unix.SIGKILL, 10*time.Second)
 }
 
+// RestartScheduler starts the scheduler anew. One that has lived through a crash of the API server may end itself later, with
+// "scheduler cache is corrupted".
+func (tb *Testbed) RestartScheduler() error {
+	if err := tb.stopRole(roleScheduler, unix.SIGKILL, 10*time.Second); err != nil {
+		return err
+	}
+	return tb.launchControl(roleScheduler, tb.schedulerArgs())
+}
+
 func (tb *Testbed) pki(file string) string { return filepath.Join(tb.pkiDir(), file) }
 
 // both gives the ranges of both families, or the first alone.
