@@ -23,7 +23,7 @@ build: ## build bin/nodelet: static, stripped, version stamped
 .PHONY: run
 run: build ## a real local cluster with nodelet as its node and a pod running; leaves it up, `make down` ends it
 	@echo "==> starting a local cluster (the first time builds Kubernetes and containerd: some minutes)"
-	@$(TESTBED) up --name run --agent nodelet --nodelet-bin bin/nodelet
+	@$(TESTBED) up --name run --agent nodelet --nodelet-bin bin/nodelet --network agent
 	@test/run-demo run
 
 .PHONY: down

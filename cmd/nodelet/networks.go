@@ -35,7 +35,7 @@ func (w *network) additional(ctx context.Context, s *cni.Selection) (*cni.Networ
 	case apierrors.IsNotFound(err):
 		return nil, fmt.Errorf("there is neither a NetworkAttachmentDefinition %s/%s nor a file %s", s.Namespace, s.Name, file)
 	case apierrors.IsForbidden(err):
-		return nil, fmt.Errorf("the node may not read NetworkAttachmentDefinitions (%w); see docs/network.md for the role it needs", err)
+		return nil, fmt.Errorf("there is no file %s, and the node may not read NetworkAttachmentDefinitions: docs/network.md has the role it needs", file)
 	case err != nil:
 		return nil, fmt.Errorf("get NetworkAttachmentDefinition %s/%s: %w", s.Namespace, s.Name, err)
 	}

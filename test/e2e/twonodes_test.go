@@ -20,7 +20,7 @@ import (
 // TestLongTwoNodes: two nodes joined by a network, once with the runtime setting the pods' networks up and once with nodelet;
 // both families, services by kube-proxy in both modes, names by CoreDNS.
 func TestLongTwoNodes(t *testing.T) {
-	for network, proxy := range map[string]string{"runtime": "iptables", "agent": "nftables"} {
+	for network, proxy := range map[string]string{"agent": "nftables", "runtime": "iptables"} {
 		t.Run(network, func(t *testing.T) {
 			onTestbed(t, testbed.Options{Name: network[:3], Nodes: 2, Network: network, KubeProxy: true, ProxyMode: proxy, DNS: true,
 				DualStack: true, AgentArgs: []string{"-v=4"}})

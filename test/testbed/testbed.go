@@ -224,7 +224,11 @@ func (tb *Testbed) setSubnet(x int) {
 // prepare builds what the options ask for. Everything that takes long happens here, before anything is started.
 func (tb *Testbed) prepare(ctx context.Context) (images []string, err error) {
 	if !tb.cache.lookOnly {
-		if err := installDebian(ctx, tb.opts.Progress, runNeeds()); err != nil {
+		needs := runNeeds()
+		if tb.opts.ProxyMode == "nftables" {
+			needs = append(needs, need{pkg: "nftables", command: "nft"})
+		}
+		if err := installDebian(ctx, tb.opts.Progress, needs); err != nil {
 			return nil, err
 		}
 	}
