@@ -261,6 +261,11 @@ func (r *run) one(ctx context.Context, pod *corev1.Pod) error {
 	if !r.wait(ctx, podLimit, func() bool { return r.gone[pod.Name] }) {
 		return fmt.Errorf("pod %s does not go", pod.Name)
 	}
+	select {
+	case <-time.After(settle): // the last events come behind
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 	s.Calls = r.proxy.of(s.UID)
 	s.Events, err = r.events(ctx, pod.Name)
 	return err
