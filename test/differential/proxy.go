@@ -93,13 +93,13 @@ func (p *proxy) handle(_ any, in grpc.ServerStream) error {
 	if err != nil {
 		return err
 	}
+	before := p.before(method, request)
 	if err := out.SendMsg(&request); err != nil {
 		return err
 	}
 	if err := out.CloseSend(); err != nil {
 		return err
 	}
-	before := p.before(method, request)
 	for {
 		var answer []byte
 		switch err := out.RecvMsg(&answer); {
