@@ -156,7 +156,7 @@ func masqueradeTwice(t *testing.T, ranges []netip.Prefix) {
 }
 
 // namespace makes a network namespace that ends with the test.
-func namespace(t *testing.T) string {
+func namespace(t testing.TB) string {
 	t.Helper()
 	cmd := exec.Command("unshare", "--net", "sh", "-c", "echo; exec sleep 600")
 	out, err := cmd.StdoutPipe()
