@@ -255,7 +255,8 @@ func (ru *rules) creating(s CreateContainer) {
 		ru.delays[s.Name+".0"] = 0
 		return
 	}
-	changed := last.hash != ru.l.desired.Hashes[s.Name]
+	// One that was replaced did not crash, also if its spec has changed back since.
+	changed := last.hash != ru.l.desired.Hashes[s.Name] || ru.replaced[last.id]
 	ru.policyKept(s, last)
 	if ru.roles[s.Name] != RoleEphemeral && spec != nil {
 		ru.backoffKept(s, last, changed)

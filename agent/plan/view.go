@@ -200,14 +200,14 @@ func rawID(shown string) string {
 	return shown
 }
 
-// pastInit: a container that comes after init has been made in the current sandbox, or every init container has done its
-// part there.
+// pastInit: a container that comes after init has been started in the current sandbox, or every init container has done its
+// part there. One that was only made says nothing: its call may have come through late, after all was to start anew.
 func (v *view) pastInit() bool {
 	if v.current == nil {
 		return false
 	}
 	for i := range v.slots {
-		if s := &v.slots[i]; s.role == RoleApp && s.here {
+		if s := &v.slots[i]; s.role == RoleApp && s.here && v.startedHere(s.spec.Name) {
 			return true
 		}
 	}
@@ -217,6 +217,13 @@ func (v *view) pastInit() bool {
 		}
 	}
 	return true
+}
+
+// startedHere: an instance of a container has been started in the current sandbox.
+func (v *view) startedHere(name string) bool {
+	return slices.ContainsFunc(v.o.Containers, func(c Container) bool {
+		return c.Name == name && c.SandboxID == v.current.ID && c.State != ContainerCreated
+	})
 }
 
 // initDone: s does not hold up what comes after it.
