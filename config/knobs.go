@@ -197,7 +197,7 @@ var knobs = []knob{
 	{"streamingConnectionIdleTimeout", "streaming-connection-idle-timeout", kDuration, acts, gHidden, "", ""},
 	{"enableDebuggingHandlers", "enable-debugging-handlers", kBool, acts, gHidden, "", ""},
 	{"enableContentionProfiling", "contention-profiling", kBool, noEffect, gHidden, "", ""},
-	{"enableProfilingHandler", "", nil, noEffect, gHidden, "", ""},
+	{"enableProfilingHandler", "", nil, acts, gHidden, "", ""},
 	{"enableDebugFlagsHandler", "", nil, noEffect, gHidden, "", ""},
 	{"enableSystemLogHandler", "", nil, acts, gHidden, "", ""},
 	{"enableSystemLogQuery", "", nil, noEffect, gHidden, "", ""},

@@ -48,7 +48,7 @@ func (n *nodelet) makeServer() (err error) {
 		AlwaysAllow: c.AlwaysAllow, AllowedTTL: c.AllowedTTL, DeniedTTL: c.DeniedTTL,
 		Agent: n.desk,
 		Debug: c.DebugHandlers, StreamIdle: c.StreamIdle,
-		Mounts: append(n.ownMounts(), n.mounts...), Log: n.log,
+		Mounts: slices.Concat(n.ownMounts(), n.profiles(), n.mounts), Log: n.log,
 	}
 	if port := n.cfg.Kubelet.ReadOnlyPort; port != 0 {
 		cfg.ReadOnly = netip.AddrPortFrom(c.Addr, uint16(port))
