@@ -23,21 +23,26 @@ const (
 	comeAndGo = 20
 )
 
-// TestKillStorm ends the agent with SIGKILL 50 times at random moments while 20 pods start and stop all the time. Pods that
-// are left alone never notice, every pod that should run runs once, no status steps back, the node stays Ready, and in the
-// end nothing is left over.
-func TestKillStorm(t *testing.T) {
+// TestAgentKilled ends the agent with SIGKILL a few times beside pods that have nothing to do with it: they never notice.
+func TestAgentKilled(t *testing.T) {
+	clean(t)
+	calm := steady(t)
+	for range 5 {
+		killAgent(t)
+		time.Sleep(300 * time.Millisecond) // another moment of the agent's start each time
+	}
+	calm()
+}
+
+// TestLongKillStorm ends the agent with SIGKILL 50 times at random moments while 20 pods start and stop all the time. Pods
+// that are left alone never notice, every pod that should run runs once, no status steps back, the node stays Ready, and in
+// the end nothing is left over.
+func TestLongKillStorm(t *testing.T) {
 	cleanAfterStorm(t)
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	watched := record("storm")
-	steady := []string{"steady-plain", "steady-probed", "steady-sidecar"}
-	apply(t, steadyPods)
-	for _, name := range steady {
-		waitReady(t, 60*time.Second, name)
-	}
-	calm := watchCalm(t, steady)
-	before := instances(t, "storm=steady")
+	calm := steady(t)
 
 	storm := startStorm(t, seed)
 	r := rand.New(rand.NewPCG(seed, 0))
@@ -56,14 +61,30 @@ func TestKillStorm(t *testing.T) {
 		waitReady(t, 60*time.Second, churnName(i))
 	}
 	calm()
-	if after := instances(t, "storm=steady"); after != before {
-		t.Errorf("containers of pods that were left alone have changed:\nbefore %s\nafter  %s", before, after)
-	}
 	eachRunsOnce(t)
 	watched.end(t)
 	watched.noRestarts(t, func(p *corev1.Pod, c corev1.ContainerStatus) bool {
 		return p.Labels["storm"] == "churn" && cutOff(c, killed)
 	})
+}
+
+// steady starts the pods that are left alone; the returned function fails the test if one of them has noticed anything.
+func steady(t *testing.T) (calm func()) {
+	t.Helper()
+	names := []string{"steady-plain", "steady-probed", "steady-sidecar"}
+	apply(t, steadyPods)
+	for _, name := range names {
+		waitReady(t, 60*time.Second, name)
+	}
+	stayed := watchCalm(t, names)
+	before := instances(t, "storm=steady")
+	return func() {
+		t.Helper()
+		stayed()
+		if after := instances(t, "storm=steady"); after != before {
+			t.Errorf("containers of pods that were left alone have changed:\nbefore %s\nafter  %s", before, after)
+		}
+	}
 }
 
 // steadyPods are left alone during the storm. Between them they have what an agent that starts anew could get wrong: hooks,
