@@ -2,9 +2,7 @@ package objects
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -12,7 +10,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/nodelet/nodelet/kube/client"
-	"github.com/nodelet/nodelet/kube/watch"
 )
 
 // ConfigMap returns a ConfigMap as it is now. Where it is watched for a pod, that is the newest state seen, and the call only
@@ -89,7 +86,7 @@ func (o *Objects) read(ctx context.Context, k key) (metav1.Object, error) {
 	if k.kind == Secret {
 		obj = &corev1.Secret{}
 	}
-	err := patiently(ctx, func(ctx context.Context) error {
+	err := client.Patiently(ctx, func(ctx context.Context) error {
 		return o.cfg.Core.Get().Throttle(nil).Namespace(k.namespace).Resource(k.kind.resource()).Name(k.name).Do(ctx).Into(obj)
 	})
 	if apierrors.IsNotFound(err) {
@@ -99,33 +96,4 @@ func (o *Objects) read(ctx context.Context, k key) (metav1.Object, error) {
 		return nil, fmt.Errorf("get %s %s/%s: %w", k.kind, k.namespace, k.name, err)
 	}
 	return slim(obj), nil
-}
-
-const (
-	// authorizerLag is how long the Node authorizer may need to learn which pods are bound to the node: until then it forbids
-	// the node what those pods refer to.
-	authorizerLag = 3 * time.Second
-	firstPatience = 20 * time.Millisecond
-)
-
-// patiently makes a request, each attempt bounded by client.RequestTimeout, and repeats it for a short while as long as it is
-// forbidden.
-func patiently(ctx context.Context, request func(context.Context) error) error {
-	start := time.Now()
-	for delay := firstPatience; ; delay *= 2 {
-		err := bounded(ctx, request)
-		if !apierrors.IsForbidden(err) || time.Since(start)+delay > authorizerLag || !watch.Sleep(ctx, delay) {
-			return err
-		}
-	}
-}
-
-func bounded(ctx context.Context, request func(context.Context) error) error {
-	bound, cancel := context.WithTimeout(ctx, client.RequestTimeout)
-	defer cancel()
-	err := request(bound)
-	if err != nil && ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
-		return fmt.Errorf("the API server has not answered within %s: %w", client.RequestTimeout, err)
-	}
-	return err
 }

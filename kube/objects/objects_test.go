@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nodelet/nodelet/kube/client"
 	"github.com/nodelet/nodelet/kube/watch/apitest"
 )
 
@@ -316,7 +317,7 @@ func TestForbiddenForEver(t *testing.T) {
 		if _, err := b.o.Secret(b.Context(), "ns", "s"); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "get Secret ns/s") {
 			b.Errorf("error is %v", err)
 		}
-		if d := time.Since(start); d > authorizerLag {
+		if d := time.Since(start); d > client.AuthorizerLag {
 			b.Errorf("it took %s to say so", d)
 		}
 		b.server.Intercept(nil)

@@ -8,6 +8,8 @@ import (
 
 	nodev1 "k8s.io/api/node/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/nodelet/nodelet/kube/client"
 )
 
 // classFresh is how long a runtime class is not asked about again. Its handler cannot change while it exists.
@@ -38,7 +40,7 @@ func (o *Objects) RuntimeHandler(ctx context.Context, name string) (string, erro
 		return known.handler, nil
 	}
 	got := &nodev1.RuntimeClass{}
-	err := bounded(ctx, func(ctx context.Context) error {
+	err := client.Bounded(ctx, func(ctx context.Context) error {
 		return o.cfg.Node.Get().Resource("runtimeclasses").Name(name).Do(ctx).Into(got)
 	})
 	switch {

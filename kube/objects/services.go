@@ -144,7 +144,7 @@ func (s *services) keepOnly(used map[string]bool) {
 
 func listServices(ctx context.Context, core rest.Interface, namespace string) ([]*corev1.Service, error) {
 	got := &corev1.ServiceList{}
-	err := bounded(ctx, func(ctx context.Context) error {
+	err := client.Bounded(ctx, func(ctx context.Context) error {
 		return core.Get().Throttle(nil).Namespace(namespace).Resource("services").
 			VersionedParams(&metav1.ListOptions{ResourceVersion: "0"}, client.Parameters).Do(ctx).Into(got)
 	})
@@ -162,7 +162,7 @@ func listServices(ctx context.Context, core rest.Interface, namespace string) ([
 
 func getKubernetes(ctx context.Context, core rest.Interface) ([]*corev1.Service, error) {
 	got := &corev1.Service{}
-	err := bounded(ctx, func(ctx context.Context) error {
+	err := client.Bounded(ctx, func(ctx context.Context) error {
 		return core.Get().Throttle(nil).Namespace(metav1.NamespaceDefault).Resource("services").Name("kubernetes").
 			VersionedParams(&metav1.GetOptions{ResourceVersion: "0"}, client.Parameters).Do(ctx).Into(got)
 	})

@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nodelet/nodelet/kube/client"
 	"github.com/nodelet/nodelet/kube/watch"
 )
 
@@ -143,7 +144,7 @@ func (s *Storage) tryCSINode(ctx context.Context, change func(*storagev1.CSINode
 		n.Spec.Drivers = []storagev1.CSINodeDriver{}
 		annotate(n)
 		change(n)
-		return s.bounded(ctx, func(ctx context.Context) error {
+		return client.Bounded(ctx, func(ctx context.Context) error {
 			return s.cfg.Storage.Post().Resource("csinodes").Body(n).Do(ctx).Error()
 		})
 	}
@@ -151,7 +152,7 @@ func (s *Storage) tryCSINode(ctx context.Context, change func(*storagev1.CSINode
 		return err
 	}
 	if !slices.ContainsFunc(old.OwnerReferences, func(o metav1.OwnerReference) bool { return o.Kind == "Node" && o.UID == node.UID }) {
-		err := s.bounded(ctx, func(ctx context.Context) error {
+		err := client.Bounded(ctx, func(ctx context.Context) error {
 			return s.cfg.Storage.Delete().Resource("csinodes").Name(name).Do(ctx).Error()
 		})
 		return errors.Join(errStaleOwner, err)
@@ -162,7 +163,7 @@ func (s *Storage) tryCSINode(ctx context.Context, change func(*storagev1.CSINode
 	if same(old, next) {
 		return nil
 	}
-	return s.bounded(ctx, func(ctx context.Context) error {
+	return client.Bounded(ctx, func(ctx context.Context) error {
 		return s.cfg.Storage.Put().Resource("csinodes").Name(name).Body(next).Do(ctx).Error()
 	})
 }
@@ -229,7 +230,7 @@ func (s *Storage) labelNode(ctx context.Context, d NodeDriver) error {
 	if err != nil {
 		return err
 	}
-	return s.bounded(ctx, func(ctx context.Context) error {
+	return client.Bounded(ctx, func(ctx context.Context) error {
 		return s.cfg.Core.Patch(types.StrategicMergePatchType).Resource("nodes").Name(s.cfg.NodeName).SubResource("status").
 			Body(patch).Do(ctx).Error()
 	})

@@ -11,21 +11,16 @@ package storage
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"log/slog"
 	"sync"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
 	"github.com/nodelet/nodelet/kube/client"
-	"github.com/nodelet/nodelet/kube/watch"
 )
 
 // Config says where the objects are.
@@ -72,32 +67,9 @@ func (s *Storage) Close() {
 	s.alive.Wait()
 }
 
-const (
-	// authorizerLag is how long the Node authorizer may need to learn which pods are bound to the node: until then it forbids
-	// the node what those pods refer to.
-	authorizerLag = 3 * time.Second
-	firstPatience = 20 * time.Millisecond
-)
-
-// get reads one object. It is repeated for a short while as long as it is forbidden.
+// get reads one object.
 func (s *Storage) get(ctx context.Context, c rest.Interface, resource, namespace, name string, into runtime.Object) error {
-	start := time.Now()
-	for delay := firstPatience; ; delay *= 2 {
-		err := s.bounded(ctx, func(ctx context.Context) error {
-			return c.Get().Throttle(nil).NamespaceIfScoped(namespace, namespace != "").Resource(resource).Name(name).Do(ctx).Into(into)
-		})
-		if !apierrors.IsForbidden(err) || time.Since(start)+delay > authorizerLag || !watch.Sleep(ctx, delay) {
-			return err
-		}
-	}
-}
-
-func (s *Storage) bounded(ctx context.Context, request func(context.Context) error) error {
-	bound, cancel := context.WithTimeout(ctx, client.RequestTimeout)
-	defer cancel()
-	err := request(bound)
-	if err != nil && ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
-		return fmt.Errorf("the API server has not answered within %s: %w", client.RequestTimeout, err)
-	}
-	return err
+	return client.Patiently(ctx, func(ctx context.Context) error {
+		return c.Get().Throttle(nil).NamespaceIfScoped(namespace, namespace != "").Resource(resource).Name(name).Do(ctx).Into(into)
+	})
 }

@@ -10,6 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodelet/nodelet/kube/client"
 )
 
 // Growth is the size that a claim's volume is to have on this node, or nil where nothing is asked of the node.
@@ -68,7 +70,7 @@ func (s *Storage) patchClaim(ctx context.Context, c *Claim, status map[string]an
 		return err
 	}
 	got := &corev1.PersistentVolumeClaim{}
-	err = s.bounded(ctx, func(ctx context.Context) error {
+	err = client.Bounded(ctx, func(ctx context.Context) error {
 		return s.cfg.Core.Patch(types.StrategicMergePatchType).Namespace(c.PVC.Namespace).Resource("persistentvolumeclaims").
 			Name(c.PVC.Name).SubResource("status").Body(patch).Do(ctx).Into(got)
 	})
