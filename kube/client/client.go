@@ -2,8 +2,8 @@
 //
 // It owns the scheme (only the API groups that a node agent speaks, so that the binary and its memory stay small), the
 // codecs (protobuf on the wire), the reading of a kubeconfig, and how long one request may take and when a forbidden one is
-// made again. It never decides what to ask: the rooms below kube/ do
-// that with the REST interfaces found here. It keeps no state, so a crash leaves nothing behind.
+// made again. It never decides what to ask: the rooms below kube/ do that with the REST interfaces found here. It keeps no
+// state, so a crash leaves nothing behind.
 package client
 
 import (

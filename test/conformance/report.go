@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"cmp"
 	"encoding/json"
 	"errors"
@@ -12,6 +11,8 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+
+	knownlist "github.com/nodelet/nodelet/test/known"
 )
 
 // spec is what became of one spec that ran.
@@ -67,46 +68,29 @@ type known map[string]map[string]string
 // readKnown reads known.txt: comments give the reason of the lines after them, which are an agent's name (or "both") and the
 // full name of a spec. A blank line ends a reason.
 func readKnown(file string) (known, error) {
-	f, err := os.Open(file)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	return parseKnown(f)
+	all := known{"nodelet": {}, "kubelet": {}}
+	return all, knownlist.ReadFile(file, all.add)
 }
 
 func parseKnown(r io.Reader) (known, error) {
 	all := known{"nodelet": {}, "kubelet": {}}
-	var reason []string
-	fresh := true
-	lines := bufio.NewScanner(r)
-	for n := 1; lines.Scan(); n++ {
-		line := strings.TrimSpace(lines.Text())
-		comment, isComment := strings.CutPrefix(line, "#")
-		switch {
-		case line == "":
-			reason = nil
-		case isComment:
-			if !fresh {
-				reason = nil
-			}
-			reason = append(reason, strings.TrimSpace(comment))
-		default:
-			agent, name, _ := strings.Cut(line, " ")
-			agents := []string{agent}
-			if agent == "both" {
-				agents = []string{"nodelet", "kubelet"}
-			}
-			if all[agents[0]] == nil || name == "" || len(reason) == 0 {
-				return nil, fmt.Errorf("line %d: want \"nodelet\", \"kubelet\" or \"both\" and a spec's name, below a comment with the reason", n)
-			}
-			for _, a := range agents {
-				all[a][strings.TrimSpace(name)] = strings.Join(reason, " ")
-			}
-		}
-		fresh = isComment
+	return all, knownlist.Read(r, all.add)
+}
+
+// add takes one entry of known.txt.
+func (k known) add(line, reason string) error {
+	agent, name, _ := strings.Cut(line, " ")
+	agents := []string{agent}
+	if agent == "both" {
+		agents = []string{"nodelet", "kubelet"}
 	}
-	return all, lines.Err()
+	if k[agents[0]] == nil || name == "" || reason == "" {
+		return errors.New("want \"nodelet\", \"kubelet\" or \"both\" and a spec's name, below a comment with the reason")
+	}
+	for _, a := range agents {
+		k[a][strings.TrimSpace(name)] = reason
+	}
+	return nil
 }
 
 // judge prints the table and what is new, and fails where a spec failed that is not known to.

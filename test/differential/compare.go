@@ -1,14 +1,15 @@
 package main
 
 import (
-	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
-	"os"
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/nodelet/nodelet/test/known"
 )
 
 // compare lists the differences between two agents' sightings, a line each: the pod, the kind of fact, and what only the
@@ -67,39 +68,24 @@ type knownDifferences []*knownDifference
 
 // readKnown reads known.txt: comments give the reason of the patterns below them, in which * stands for anything. A blank line
 // ends a reason.
-func readKnown(file string) (knownDifferences, error) {
-	f, err := os.Open(file)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	return parseKnown(f)
+func readKnown(file string) (all knownDifferences, err error) {
+	err = known.ReadFile(file, all.add)
+	return all, err
 }
 
 func parseKnown(r io.Reader) (all knownDifferences, err error) {
-	var reason []string
-	fresh := true
-	lines := bufio.NewScanner(r)
-	for n := 1; lines.Scan(); n++ {
-		line := strings.TrimSpace(lines.Text())
-		comment, isComment := strings.CutPrefix(line, "#")
-		switch {
-		case line == "":
-			reason = nil
-		case isComment:
-			if !fresh {
-				reason = nil
-			}
-			reason = append(reason, strings.TrimSpace(comment))
-		case len(reason) == 0:
-			return nil, fmt.Errorf("known differences, line %d: a comment above it must give the reason", n)
-		default:
-			pattern := "^" + strings.ReplaceAll(regexp.QuoteMeta(line), `\*`, ".*") + "$"
-			all = append(all, &knownDifference{pattern: line, reason: strings.Join(reason, " "), matches: regexp.MustCompile(pattern)})
-		}
-		fresh = isComment
+	err = known.Read(r, all.add)
+	return all, err
+}
+
+// add takes one entry of known.txt.
+func (k *knownDifferences) add(line, reason string) error {
+	if reason == "" {
+		return errors.New("a comment above it must give the reason")
 	}
-	return all, lines.Err()
+	pattern := "^" + strings.ReplaceAll(regexp.QuoteMeta(line), `\*`, ".*") + "$"
+	*k = append(*k, &knownDifference{pattern: line, reason: reason, matches: regexp.MustCompile(pattern)})
+	return nil
 }
 
 // judge prints what is known by its reasons, and fails on the rest. With all pods seen, a pattern that matches nothing is told
