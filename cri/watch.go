@@ -16,7 +16,9 @@ const (
 )
 
 // Watch follows the runtime's container events until ctx ends and then returns its error. An event is a hint that the facts
-// of a pod may have moved, nothing more: onPod gets the UID and takes a new Snapshot when it likes.
+// of a pod may have moved, nothing more: onPod gets the UID and takes a new Snapshot when it likes. Only the end of a container
+// or sandbox is such a hint: that one was created, started or removed is what the answer to the caller's own call says at the
+// same moment, and two looks for one change hold up the next step.
 //
 // onConnect is called whenever hints may have been missed, so that the caller relists: at each new stream (the runtime
 // does not confirm that it has subscribed us, so an event within that moment may still be lost: a slow relist stays
@@ -68,6 +70,9 @@ func (c *Client) follow(ctx context.Context, onPod func(types.UID), onConnect fu
 			return events, &Error{Verb: "GetContainerEvents", Err: fmt.Errorf("receive: %w", err)}
 		}
 		events = true
+		if event.ContainerEventType != runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT {
+			continue
+		}
 		if uid := eventPod(event); uid != "" {
 			onPod(uid)
 		} else {

@@ -41,6 +41,9 @@ func (b *bench) floor(ctx context.Context) error {
 	}
 	for i := range b.o.single {
 		name := fmt.Sprintf("floor-%d", i)
+		if err := pause(ctx, alone); err != nil {
+			return err
+		}
 		began := time.Now()
 		if _, err := f.start(ctx, b.floorPod(name)); err != nil {
 			return err
