@@ -31,7 +31,7 @@ type Config struct {
 	URLCheck time.Duration
 	// Adopt finds the static pods that run on this node already. It is asked once, before the manifests are read, and may
 	// wait for the runtime. Where a manifest has not changed since it was seen, its pod keeps the UID that it runs under. So
-	// static pods survive the change from the kubelet, whose UIDs are hashes of its memory layout, to nodelet. Nil: none.
+	// static pods survive a change of version: UIDs are hashes of the types of one Kubernetes version. Nil: none.
 	Adopt func(ctx context.Context) map[types.NamespacedName]Running
 	// Log receives problems when they come and go.
 	Log *slog.Logger

@@ -23,8 +23,8 @@ type File struct {
 	Secrets    []*corev1.Secret
 }
 
-// Pod is a static pod as read. Its Hash tells whether its manifest says something else than before; the pod's UID is the
-// same text, unless the manifest gave a UID of its own.
+// Pod is a static pod as read. Its Hash is the UID that the kubelet gives it, and tells whether its manifest says something
+// else than before; the pod has it as UID, unless the manifest gave one of its own.
 type Pod struct {
 	*corev1.Pod
 	Hash string
@@ -143,10 +143,8 @@ func (p *parser) item(kind string, data []byte) error {
 		if err := decodeStrict(data, pod); err != nil {
 			return err
 		}
-		hash, err := p.origin.hash(data)
-		if err != nil {
-			return err
-		}
+		SetDefaults(pod)
+		hash := p.origin.uid(pod)
 		if err := p.origin.makeStatic(pod, hash); err != nil {
 			return err
 		}

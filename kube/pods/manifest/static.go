@@ -1,9 +1,6 @@
 package manifest
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"regexp"
@@ -13,7 +10,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	kjson "sigs.k8s.io/json"
 )
 
 // The annotations that tell static pods, mirror pods and pods of the API server apart; the names are the kubelet's.
@@ -24,25 +20,7 @@ const (
 	AnnotationSeen   = "kubernetes.io/config.seen"   // RFC 3339 with nanoseconds: when this node first saw the pod
 )
 
-// hash is the UID of a static pod: 32 hexadecimal digits over the node, the place of the manifest, and what it says. The
-// manifest is taken as it is written, with sorted keys, before any default is set: so neither a comment nor a newer nodelet,
-// which knows newer fields and defaults, gives a running pod another UID.
-func (o Origin) hash(data []byte) (string, error) {
-	var tree any
-	if err := kjson.UnmarshalCaseSensitivePreserveInts(data, &tree); err != nil {
-		return "", err
-	}
-	canonical, err := json.Marshal(tree)
-	if err != nil {
-		return "", err
-	}
-	h := sha256.New()
-	fmt.Fprintf(h, "%s\x00%s\x00%s\x00", o.NodeName, o.Source, o.Where)
-	h.Write(canonical)
-	return hex.EncodeToString(h.Sum(nil)[:16]), nil
-}
-
-// makeStatic gives pod the identity of a static pod, sets defaults, and validates it.
+// makeStatic gives pod, whose defaults are set, the identity of a static pod, and validates it.
 func (o Origin) makeStatic(pod *corev1.Pod, hash string) error {
 	if pod.Name == "" {
 		return errors.New("metadata.name: it is missing")
@@ -60,7 +38,6 @@ func (o Origin) makeStatic(pod *corev1.Pod, hash string) error {
 		tolerateNoExecute(pod)
 	}
 	pod.Status = corev1.PodStatus{Phase: corev1.PodPending}
-	SetDefaults(pod)
 	return Validate(pod).ToAggregate()
 }
 
