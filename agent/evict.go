@@ -17,10 +17,12 @@ type Eviction struct {
 	Reason, Message string
 	// Grace is how long the containers get; the pod's own grace if that is shorter.
 	Grace time.Duration
+	// Own: the pod has brought it upon itself, see plan.Stop.
+	Own bool
 }
 
 func (e *Eviction) stop(pod *corev1.Pod) *plan.Stop {
-	return &plan.Stop{Cause: plan.StopEvicted, Deadline: time.Now().Add(min(e.Grace, plan.Grace(pod))), Reason: e.Reason, Message: e.Message}
+	return &plan.Stop{Cause: plan.StopEvicted, Deadline: time.Now().Add(min(e.Grace, plan.Grace(pod))), Reason: e.Reason, Message: e.Message, Own: e.Own}
 }
 
 // Evict ends a pod. released is closed when all that the pod held is given back, at once for a pod that has no worker or when
@@ -54,10 +56,18 @@ func (s *Supervisor) Evict(ctx context.Context, pod types.UID, e Eviction) (rele
 
 // Active are the pods that hold something of the node, or soon will.
 func (s *Supervisor) Active(ctx context.Context) []*corev1.Pod {
-	var all []*corev1.Pod
+	return s.active(ctx, func(*plan.Stop) bool { return true })
+}
+
+// Staying are the active pods that nothing has told to end.
+func (s *Supervisor) Staying(ctx context.Context) []*corev1.Pod {
+	return s.active(ctx, func(stop *plan.Stop) bool { return stop == nil })
+}
+
+func (s *Supervisor) active(ctx context.Context, wanted func(*plan.Stop) bool) (all []*corev1.Pod) {
 	s.do(ctx, func() {
 		for _, e := range s.workers {
-			if e.order.Rejected == nil && !e.worker.isReleased() {
+			if e.order.Rejected == nil && !e.worker.isReleased() && wanted(e.order.Stop) {
 				all = append(all, e.order.Pod)
 			}
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"math"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -31,6 +32,8 @@ type EvictorConfig struct {
 	Levels func(ctx context.Context) map[string]eviction.Level
 	// Use measures what pods use of what a signal is about.
 	Use func(ctx context.Context, signal string, pods []*corev1.Pod) []eviction.Pod
+	// Storage measures what these pods take of the node's disk, in their order; nil where their limits do not count.
+	Storage func(ctx context.Context, pods []*corev1.Pod) ([]eviction.Storage, error)
 	// Reclaim frees disk space that no pod needs.
 	Reclaim func(ctx context.Context) error
 	// WatchMemory calls back each time memory runs short, until ctx ends. An error at once: nobody can tell.
@@ -42,7 +45,8 @@ type EvictorConfig struct {
 	Log   *slog.Logger
 }
 
-// Evictor ends pods when the node runs short. Its one goroutine owns what it remembers.
+// Evictor ends pods when the node runs short, and those that take more of its disk than they may. What it remembers belongs to
+// the goroutine that watches the levels.
 type Evictor struct {
 	EvictorConfig
 	pods     *Supervisor
@@ -60,11 +64,19 @@ func NewEvictor(pods *Supervisor, cfg EvictorConfig) *Evictor {
 // Pressure is what runs short now. Anybody may ask.
 func (e *Evictor) Pressure() eviction.Pressure { return *e.pressure.Load() }
 
-// Run watches the levels until ctx ends. Without thresholds it does nothing at all.
+// Run watches the levels, and beside them the limits of pods, until ctx ends. Without thresholds it reads no levels.
 func (e *Evictor) Run(ctx context.Context) {
-	if len(e.Thresholds) == 0 {
-		return
+	if e.Storage != nil {
+		var limits sync.WaitGroup
+		limits.Go(func() { e.watchLimits(ctx) })
+		defer limits.Wait()
 	}
+	if len(e.Thresholds) > 0 {
+		e.watchLevels(ctx)
+	}
+}
+
+func (e *Evictor) watchLevels(ctx context.Context) {
 	short := make(chan struct{}, 1)
 	if e.onMemory() {
 		go func() {
@@ -159,14 +171,19 @@ func (e *Evictor) evict(ctx context.Context, t *eviction.Threshold, levels map[s
 			grace = math.MaxInt64
 		}
 	}
-	e.Log.Warn("a pod is evicted", "pod", pod.Namespace+"/"+pod.Name, "why", message, "grace", grace)
-	e.pods.hands.Events.Event(podReference(pod.Pod, ""), corev1.EventTypeWarning, eviction.Reason, message)
-	e.pods.hands.meter().Evicted(t.Signal)
-	released := e.pods.Evict(ctx, pod.UID, Eviction{Reason: eviction.Reason, Message: message, Grace: grace})
+	released := e.end(ctx, pod.Pod, t.Signal, Eviction{Reason: eviction.Reason, Message: message, Grace: grace})
 	select {
 	case <-released:
 	case <-time.After(evictionPatience):
 		e.Log.Warn("an evicted pod still holds what it held", "pod", pod.Namespace+"/"+pod.Name, "after", evictionPatience)
 	case <-ctx.Done():
 	}
+}
+
+// end begins to end a pod, and tells people.
+func (e *Evictor) end(ctx context.Context, pod *corev1.Pod, signal string, why Eviction) (released <-chan struct{}) {
+	e.Log.Warn("a pod is evicted", "pod", pod.Namespace+"/"+pod.Name, "why", why.Message, "grace", why.Grace)
+	e.pods.hands.Events.Event(podReference(pod, ""), corev1.EventTypeWarning, why.Reason, why.Message)
+	e.pods.hands.meter().Evicted(signal)
+	return e.pods.Evict(ctx, pod.UID, why)
 }

@@ -28,6 +28,13 @@ func (c *Client) ListContainerStats(ctx context.Context) ([]*runtimeapi.Containe
 	return resp.GetStats(), err
 }
 
+// PodContainerStats gives the usage of the containers of the pod with this UID, whichever of its sandboxes they are in.
+func (c *Client) PodContainerStats(ctx context.Context, pod string) ([]*runtimeapi.ContainerStats, error) {
+	resp, err := do(ctx, c, op{"ListContainerStats", "", c.timeout}, c.runtime.ListContainerStats,
+		&runtimeapi.ListContainerStatsRequest{Filter: &runtimeapi.ContainerStatsFilter{LabelSelector: map[string]string{labelPodUID: pod}}})
+	return resp.GetStats(), err
+}
+
 // ListPodSandboxMetrics gives the runtime's own metrics of all pods, for /metrics/cadvisor (KEP-2371).
 func (c *Client) ListPodSandboxMetrics(ctx context.Context) ([]*runtimeapi.PodSandboxMetrics, error) {
 	resp, err := do(ctx, c, op{"ListPodSandboxMetrics", "", c.timeout}, c.runtime.ListPodSandboxMetrics,

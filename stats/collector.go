@@ -19,6 +19,8 @@ type Runtime interface {
 	SandboxImage(ctx context.Context, sandbox string) (string, error)
 	// ListContainerStats gives the size of the containers' writable layers, among others.
 	ListContainerStats(ctx context.Context) ([]*runtimeapi.ContainerStats, error)
+	// PodContainerStats gives the same of the containers of the pod with this UID.
+	PodContainerStats(ctx context.Context, pod string) ([]*runtimeapi.ContainerStats, error)
 	ImageFsInfo(ctx context.Context) (*runtimeapi.ImageFsInfoResponse, error)
 }
 

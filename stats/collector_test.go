@@ -48,6 +48,14 @@ func (r *fakeRuntime) ListContainerStats(context.Context) ([]*runtimeapi.Contain
 		WritableLayer: &runtimeapi.FilesystemUsage{UsedBytes: &runtimeapi.UInt64Value{Value: 4096}, InodesUsed: &runtimeapi.UInt64Value{Value: 3}}}}, r.err
 }
 
+func (r *fakeRuntime) PodContainerStats(_ context.Context, pod string) ([]*runtimeapi.ContainerStats, error) {
+	if pod != "u1" {
+		return nil, r.err
+	}
+	return []*runtimeapi.ContainerStats{{Attributes: &runtimeapi.ContainerAttributes{Id: appID, Metadata: &runtimeapi.ContainerMetadata{Name: "app"}},
+		WritableLayer: &runtimeapi.FilesystemUsage{UsedBytes: &runtimeapi.UInt64Value{Value: 4096}}}}, r.err
+}
+
 func (r *fakeRuntime) ImageFsInfo(context.Context) (*runtimeapi.ImageFsInfoResponse, error) {
 	return &runtimeapi.ImageFsInfoResponse{ImageFilesystems: []*runtimeapi.FilesystemUsage{{
 		FsId: &runtimeapi.FilesystemIdentifier{Mountpoint: "/"}, UsedBytes: &runtimeapi.UInt64Value{Value: 1 << 20}}}}, r.err

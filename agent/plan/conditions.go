@@ -61,10 +61,11 @@ func (v *view) conditions(st *corev1.PodStatus, calm bool) {
 	}
 }
 
-// disruption notes that the node ended the pod: by eviction, preemption or shutdown, and not by its own deadline.
+// disruption notes that the node ended the pod: by eviction, preemption or shutdown, and not by its own deadline or for its own
+// fault.
 func (v *view) disruption(st *corev1.PodStatus) {
 	stop := v.d.Stop
-	if stop == nil || stop.Reason == "" {
+	if stop == nil || stop.Reason == "" || stop.Own {
 		return
 	}
 	c := v.dated(corev1.PodCondition{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue,

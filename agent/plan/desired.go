@@ -61,6 +61,8 @@ type Stop struct {
 	// Reason and Message go into the pod status where the cause is StopEvicted, for example Evicted or Terminated.
 	Reason  string
 	Message string
+	// Own: the pod has brought it upon itself, so that its end is no disruption by the node.
+	Own bool
 }
 
 // Stricter merges a later stop into an earlier one: the cause only grows, the deadline only comes nearer. It returns s

@@ -156,6 +156,8 @@ func TestContainerStates(t *testing.T) {
 // TestEnds is about how pods end.
 func TestEnds(t *testing.T) {
 	evicted := &Stop{Cause: StopEvicted, Deadline: epoch, Reason: "Evicted", Message: "The node was low on resource: memory."}
+	ownFault := *evicted
+	ownFault.Own = true
 	deleted := &Stop{Cause: StopDeleted, Deadline: epoch}
 	const waiting = "!Ready(ContainersNotReady: containers with unready status: [app]) " +
 		"!ContainersReady(ContainersNotReady: containers with unready status: [app]) "
@@ -184,6 +186,9 @@ func TestEnds(t *testing.T) {
 			facts: []Container{instance("app", 0, ContainerExited, 0)},
 			want: "Failed Evicted \"The node was low on resource: memory.\"\n" +
 				"DisruptionTarget(TerminationByKubelet: The node was low on resource: memory.) " + failed + "app: exit 0 Completed"},
+		{name: "evicted for its own fault", pod: oneApp, shown: `{phase: Running}`, desired: Desired{Stop: &ownFault}, sandboxes: dead,
+			facts: []Container{instance("app", 0, ContainerExited, 0)},
+			want:  "Failed Evicted \"The node was low on resource: memory.\"\n" + failed + "app: exit 0 Completed"},
 		{name: "past its deadline", pod: `{spec: {activeDeadlineSeconds: 5, containers: [{name: app}]}}`,
 			shown: `{phase: Running, startTime: "2029-12-31T23:00:00Z"}`, sandboxes: dead, facts: []Container{instance("app", 0, ContainerExited, 0)},
 			want: "Failed DeadlineExceeded \"Pod was active on the node longer than the specified deadline\"\n" + failed + "app: exit 0 Completed"},

@@ -35,7 +35,7 @@ func (n *nodelet) makeEvictor() {
 		Tell: func(p eviction.Pressure) {
 			n.node.SetPressure(node.Pressure{Memory: p.Memory, Disk: p.Disk, PID: p.PID})
 		},
-		Event: n.nodeEvent, Log: n.log,
+		Storage: n.limitedStorage(), Event: n.nodeEvent, Log: n.log,
 	})
 }
 

@@ -4,7 +4,6 @@ package e2e
 
 import (
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -20,19 +19,14 @@ import (
 func smallRoot(t *testing.T, settings string) {
 	t.Helper()
 	stopAgent(t, unix.SIGTERM)
-	config, err := os.ReadFile(node().ConfigFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	config := readConfig(t)
 	if err := unix.Mount("tmpfs", node().RootDir, "tmpfs", 0, "size=200m"); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
 		nothingLeft(t) // by its directory the agent finds what a pod has left, and that goes now
 		stopAgent(t, unix.SIGTERM)
-		if err := os.WriteFile(node().ConfigFile, config, 0o644); err != nil {
-			t.Error(err)
-		}
+		writeConfig(t, config)
 		if err := unix.Unmount(node().RootDir, unix.MNT_DETACH); err != nil {
 			t.Error(err)
 		}
@@ -40,19 +34,7 @@ func smallRoot(t *testing.T, settings string) {
 		startAgent(t)
 		mark.waitLine(t, 10*time.Second, "node is registered")
 	})
-	var kept strings.Builder
-	skip := false
-	for line := range strings.Lines(string(config)) { // the settings take the place of those that are there
-		if key, _, top := strings.Cut(line, ":"); top && line[0] != ' ' {
-			skip = strings.Contains("\n"+settings, "\n"+key+":")
-		}
-		if !skip {
-			kept.WriteString(line)
-		}
-	}
-	if err := os.WriteFile(node().ConfigFile, []byte(kept.String()+settings), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	writeConfig(t, withSettings(config, settings))
 	mark := markLog(t)
 	startAgent(t)
 	mark.waitLine(t, 10*time.Second, "node is registered")

@@ -1,0 +1,68 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nodelet/nodelet/agent/eviction"
+	"github.com/nodelet/nodelet/pressure"
+	"github.com/nodelet/nodelet/stats"
+)
+
+// limitedStorage measures what pods with limits of ephemeral storage take; nil where such limits do not count.
+func (n *nodelet) limitedStorage() func(context.Context, []*corev1.Pod) ([]eviction.Storage, error) {
+	if !n.cfg.Node.LocalStorageIsolation {
+		return nil
+	}
+	return func(ctx context.Context, pods []*corev1.Pod) ([]eviction.Storage, error) {
+		told, err := n.measured.stats.Local(ctx, pods, eviction.LimitsContainers)
+		if err != nil {
+			return nil, err
+		}
+		apart, err := n.imagesApart(ctx)
+		if err != nil {
+			return nil, err
+		}
+		all := make([]eviction.Storage, len(told))
+		for i := range told {
+			all[i] = storageOf(&told[i], apart)
+		}
+		return all, nil
+	}
+}
+
+// imagesApart: the runtime keeps images and layers on another file system than that of the agent's directory.
+func (n *nodelet) imagesApart(ctx context.Context) (bool, error) {
+	info, err := n.runtime.ImageFsInfo(ctx)
+	if err != nil {
+		return false, fmt.Errorf("ask where the runtime keeps images: %w", err)
+	}
+	_, _, own, err := pressure.Disk(n.cfg.Paths.Root)
+	if err != nil {
+		return false, err
+	}
+	for _, fs := range info.GetImageFilesystems() {
+		_, _, device, err := pressure.Disk(fs.GetFsId().GetMountpoint())
+		return err == nil && device != own, err
+	}
+	return false, nil
+}
+
+// storageOf is what a pod takes, as limits see it: with the layers apart, those count for the pod and not for the container.
+func storageOf(l *stats.Local, apart bool) eviction.Storage {
+	s := eviction.Storage{Pod: int64(l.Total()), Containers: map[string]int64{}, Volumes: map[string]int64{}}
+	for name, bytes := range l.Logs {
+		s.Containers[name] += int64(bytes)
+	}
+	if !apart {
+		for name, bytes := range l.Layers {
+			s.Containers[name] += int64(bytes)
+		}
+	}
+	for name, bytes := range l.Volumes {
+		s.Volumes[name] = int64(bytes)
+	}
+	return s
+}

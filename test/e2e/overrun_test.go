@@ -1,0 +1,100 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nodelet/nodelet/test/testbed"
+)
+
+// overrunYAML are pods that write more than they may, each in its way, and two that write as much as they may.
+const overrunYAML = `
+apiVersion: v1
+kind: Pod
+metadata: {name: over-volume}
+spec:
+  containers:
+  - name: app
+    image: %[1]s
+    command: [sh, -c, "dd if=/dev/zero of=/scratch/big bs=1M count=3; while true; do sleep 1; done"]
+    volumeMounts: [{name: scratch, mountPath: /scratch}]
+  volumes: [{name: scratch, emptyDir: {sizeLimit: 1Mi}}]
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: over-pod}
+spec:
+  containers:
+  - name: app
+    image: %[1]s
+    command: [sh, -c, "dd if=/dev/zero of=/big bs=1M count=5; while true; do sleep 1; done"]
+    resources: {limits: {ephemeral-storage: 2Mi}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: over-log}
+spec:
+  containers:
+  - name: loud
+    image: %[1]s
+    command: [sh, -c, "dd if=/dev/zero bs=1M count=2 | tr '\\0' x | fold -w 1000; while true; do sleep 1; done"]
+    resources: {limits: {ephemeral-storage: 1Mi}}
+  - name: calm
+    image: %[1]s
+    command: [sh, -c, "while true; do sleep 1; done"]
+    resources: {limits: {ephemeral-storage: 50Mi}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: frugal}
+spec:
+  containers:
+  - name: app
+    image: %[1]s
+    command: [sh, -c, "dd if=/dev/zero of=/some bs=1M count=3; dd if=/dev/zero of=/scratch/some bs=1M count=3; while true; do sleep 1; done"]
+    resources: {limits: {ephemeral-storage: 20Mi}}
+    volumeMounts: [{name: scratch, mountPath: /scratch}]
+  volumes: [{name: scratch, emptyDir: {sizeLimit: 10Mi}}]
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: free}
+spec:
+  containers:
+  - name: app
+    image: %[1]s
+    command: [sh, -c, "dd if=/dev/zero of=/big bs=1M count=30; while true; do sleep 1; done"]
+`
+
+// TestLongOverrun: a pod that takes more of the node's disk than it may is evicted in the kubelet's words, and not as a disruption;
+// pods that keep their limits, or have none, run on.
+func TestLongOverrun(t *testing.T) {
+	clean(t)
+	sameAgent(t)
+	bystander(t)
+	apply(t, fmt.Sprintf(overrunYAML, testbed.BusyboxImage))
+	for pod, message := range map[string]string{
+		"over-volume": `Usage of EmptyDir volume "scratch" exceeds the limit "1Mi". `,
+		"over-pod":    `Pod ephemeral local storage usage exceeds the total limit of containers 2Mi. `,
+		"over-log":    `Container loud exceeded its local ephemeral storage limit "1Mi". `,
+	} {
+		p := waitPod(t, 3*time.Minute, pod, "is evicted", func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodFailed })
+		if p.Status.Reason != "Evicted" || p.Status.Message != message {
+			t.Errorf("%s: reason %q, message %q, want %q", pod, p.Status.Reason, p.Status.Message, message)
+		}
+		if condition(p, corev1.DisruptionTarget) != "" {
+			t.Errorf("%s is told as disrupted: %s", pod, describe(p))
+		}
+		waitEvent(t, 10*time.Second, pod, "Evicted", message)
+	}
+	for _, pod := range []string{"frugal", "free"} {
+		if p := getPod(t, pod); !ready(p) || containerStatus(p, "app").RestartCount != 0 {
+			t.Errorf("%s keeps its limits and is %s", pod, describe(p))
+		}
+	}
+}

@@ -1,0 +1,58 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// configure starts the agent anew with more settings. At the test's end it is started with its own again.
+func configure(t *testing.T, settings string) {
+	t.Helper()
+	own := readConfig(t)
+	restart := func(config string) {
+		stopAgent(t, unix.SIGTERM)
+		writeConfig(t, config)
+		mark := markLog(t)
+		startAgent(t)
+		mark.waitLine(t, 10*time.Second, "node is registered")
+	}
+	t.Cleanup(func() { restart(own) })
+	restart(withSettings(own, settings))
+}
+
+func readConfig(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile(node().ConfigFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func writeConfig(t *testing.T, text string) {
+	t.Helper()
+	if err := os.WriteFile(node().ConfigFile, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// withSettings adds settings to a configuration; they take the place of those of the same names.
+func withSettings(config, settings string) string {
+	var kept strings.Builder
+	skip := false
+	for line := range strings.Lines(config) {
+		if key, _, top := strings.Cut(line, ":"); top && line[0] != ' ' {
+			skip = strings.Contains("\n"+settings, "\n"+key+":")
+		}
+		if !skip {
+			kept.WriteString(line)
+		}
+	}
+	return kept.String() + settings
+}
