@@ -9,6 +9,8 @@ PKGS := ./...
 # The testbed of the tests on real parts; another name lets two runs go on beside each other.
 E2E ?= e2e
 RUN ?= ^TestLong
+# Who is the pods' network in these tests: runtime, or agent for nodelet.
+NETWORK ?= runtime
 
 .PHONY: help
 help: ## list the targets
@@ -46,16 +48,16 @@ unit: ## unit tests, golden scripts, 100,000 simulated pod lives
 	@go test $(PKGS)
 
 .PHONY: root
-root: build ## tests as root on a real API server, containerd and runc
+root: build ## tests as root on a real API server, containerd and runc; NETWORK=agent with nodelet as the network
 	@echo "==> tests on real parts (needs root; the first time builds Kubernetes and containerd: some minutes)"
 	@$(TESTBED) down --name $(E2E) 2>/dev/null # what an interrupted run has left
-	@NODELET_E2E_NAME=$(E2E) go test -tags e2e -count=1 -timeout 45m -v -skip '^TestLong' ./test/e2e/...
+	@NODELET_E2E_NAME=$(E2E) NODELET_E2E_NETWORK=$(NETWORK) go test -tags e2e -count=1 -timeout 45m -v -skip '^TestLong' ./test/e2e/...
 
 .PHONY: e2e
 e2e: build ## the long tests on real parts and partners; RUN=regexp chooses among all of them
 	@echo "==> long tests on real parts: $(RUN)"
 	@$(TESTBED) down --name $(E2E) 2>/dev/null # what an interrupted run has left
-	@NODELET_E2E_NAME=$(E2E) go test -tags e2e -count=1 -timeout 80m -v -run '$(RUN)' ./test/e2e/...
+	@NODELET_E2E_NAME=$(E2E) NODELET_E2E_NETWORK=$(NETWORK) go test -tags e2e -count=1 -timeout 80m -v -run '$(RUN)' ./test/e2e/...
 
 .PHONY: conformance
 conformance: build ## Kubernetes' own node tests; AGENT=kubelet, FOCUS=, SKIP= and LABEL= choose others
@@ -75,6 +77,11 @@ load: ## 200 execs at once and 500 followed logs for a minute, and what they lea
 bench: build ## nodelet beside the kubelet and the bare runtime, in one run
 	@echo "==> benchmark: runtime floor, kubelet, nodelet (about 15 minutes)"
 	@go run ./test/bench
+
+.PHONY: bench-network
+bench-network: build ## what a pod's network costs: the plugins by themselves, and through nodelet
+	@echo "==> ADD and DEL of one pod and of ten at once, in turns; medians (about a minute)"
+	@go test -run '^$$' -bench '^BenchmarkCost$$' -benchtime 1x ./cni
 
 .PHONY: deb
 deb: build ## bin/nodelet.deb: program, unit, configuration, man page, shell completion

@@ -6,7 +6,8 @@
 //
 // Tests named TestLong… need minutes, big partners or load; `make root` leaves them to `make e2e`.
 //
-// NODELET_E2E_NAME names the testbed, so that two runs can go on beside each other; e2e unless set.
+// NODELET_E2E_NAME names the testbed, so that two runs can go on beside each other; e2e unless set. NODELET_E2E_NETWORK=agent
+// lets nodelet be the pods' network, rather than containerd; see testbed.Options.Network.
 // With NODELET_E2E_TESTBED=NAME the tests use a testbed that is up already, with the agent that is running there, and leave
 // it up: for work on the tests themselves.
 package e2e
@@ -75,7 +76,8 @@ func up(ctx context.Context) (down func() error, err error) {
 		tb, err = testbed.Open(ctx, name, os.Stderr)
 		return func() error { return nil }, err
 	}
-	tb, err = testbed.Up(ctx, testbed.Options{Name: cmp.Or(os.Getenv("NODELET_E2E_NAME"), "e2e"), Agent: testbed.Nodelet, NodeletBin: program, Progress: os.Stderr})
+	tb, err = testbed.Up(ctx, testbed.Options{Name: cmp.Or(os.Getenv("NODELET_E2E_NAME"), "e2e"), Agent: testbed.Nodelet, NodeletBin: program,
+		Network: os.Getenv("NODELET_E2E_NETWORK"), Progress: os.Stderr})
 	return func() error { return tb.Down(ctx) }, err
 }
 
