@@ -2,80 +2,110 @@ package cni
 
 import (
 	"context"
+	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/containernetworking/cni/libcni"
 )
 
-// BenchmarkCost compares ADD and DEL of nodelet's default network as a runtime runs them: the chain by itself, and nodelet's
-// plugin with the agent behind it, which runs the same chain. It touches the network of the process: run it as
-//
-//	unshare --net env NODELET_CNI_PLUGINS=DIR NODELET_BIN=bin/nodelet go test -run '^$' -bench Cost ./cni
+// BenchmarkCost compares ADD and DEL of nodelet's default network as a runtime runs them: the chain of plugins by itself, as
+// in mode "runtime", and nodelet's plugin with the agent behind it, as in mode "agent". Both take turns, so that they see the
+// same machine, and medians are told. It runs a copy of itself in a network namespace of its own; see `make bench-network`.
 func BenchmarkCost(b *testing.B) {
-	plugins, program := os.Getenv(pluginsEnv), os.Getenv("NODELET_BIN")
-	if plugins == "" || program == "" {
-		b.Skip("needs a network namespace of its own, the plugins and nodelet's program: see the comment")
+	if os.Getenv(pluginsEnv) == "" {
+		inNamespace(b)
+		return
 	}
-	dir := b.TempDir()
-	text, err := Default(dir, []netip.Prefix{netip.MustParsePrefix("10.55.0.0/24")}, false)
-	if err != nil {
-		b.Fatal(err)
+	for _, pods := range []int{1, 10} {
+		b.Run(fmt.Sprintf("pods-at-once=%d", pods), func(b *testing.B) { measureCost(b, pods) })
 	}
-	own, err := ParseNetwork(text)
-	if err != nil {
-		b.Fatal(err)
-	}
-	if program, err = filepath.Abs(program); err != nil {
-		b.Fatal(err)
-	}
-	c := InstallConfig{ConfDir: filepath.Join(dir, "net.d"), BinDir: filepath.Join(dir, "bin"), Program: program,
-		Socket: filepath.Join(dir, "agent.sock"), Dir: dir, BinDirs: []string{plugins}}
-	if err := Install(c); err != nil {
-		b.Fatal(err)
-	}
-	inside := map[string]time.Duration{} // what the plugins of the agent took; calls are one after the other
-	server := NewServer(ServerConfig{Socket: c.Socket, Log: discard(), Own: func() (*Network, error) { return own, nil },
-		Driver: NewDriver(DriverConfig{Dir: dir, BinDirs: c.BinDirs, Log: discard(), Observe: func(c Call) { inside[c.Verb] += c.Took }})})
-	listener, err := listen(c.Socket)
-	if err != nil {
-		b.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	go func() { _ = server.accept(ctx, listener) }()
+}
 
-	netns := namespace(b)
-	runtime := &libcni.RuntimeConf{ContainerID: "cost", NetNS: netns, IfName: "eth0"}
-	alone := libcni.NewCNIConfigWithCacheDir(c.BinDirs, filepath.Join(dir, "cache"), nil)
-	through := libcni.NewCNIConfigWithCacheDir([]string{c.BinDir}, filepath.Join(dir, "cache"), nil)
-	shown := First(c.ConfDir)
-	once := func(chain *libcni.CNIConfig, n *Network) (add, del time.Duration) {
-		began := time.Now()
-		if _, err := chain.AddNetworkList(ctx, n, runtime); err != nil {
-			b.Fatal(err)
+func inNamespace(b *testing.B) {
+	program, err := filepath.Abs("../bin/nodelet")
+	if err == nil {
+		_, err = os.Stat(program)
+	}
+	if err != nil {
+		b.Skipf("needs nodelet's program, see `make build`: %v", err)
+	}
+	cmd := inOwnNetwork(b, "-test.run=^$", "-test.bench=^BenchmarkCost$", "-test.benchtime=40x")
+	cmd.Env = append(cmd.Env, programEnv+"="+program)
+	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	if err := cmd.Run(); err != nil {
+		b.Fatal(err)
+	}
+}
+
+// side is one of both modes, and how long its calls took.
+type side struct {
+	mode
+	add, del []time.Duration
+}
+
+func measureCost(b *testing.B, pods int) {
+	dir := b.TempDir()
+	own, err := Default(dir, []netip.Prefix{netip.MustParsePrefix("10.55.0.0/24")}, false)
+	if err != nil {
+		b.Fatal(err)
+	}
+	both := modes(b, dir, "1.0.0", string(own))
+	alone, through := &side{mode: both["runtime"]}, &side{mode: both["agent"]}
+	var sandboxes []*libcni.RuntimeConf
+	for i := range pods {
+		sandboxes = append(sandboxes, &libcni.RuntimeConf{ContainerID: fmt.Sprintf("cost%d", i), NetNS: namespace(b), IfName: "eth0"})
+	}
+	var more [2][]time.Duration
+	for i := 0; b.Loop(); i++ {
+		turn := []*side{alone, through}
+		if i%2 == 1 { // what one leaves for the kernel to do must not always fall to the same other
+			slices.Reverse(turn)
 		}
-		added := time.Now()
-		if err := chain.DelNetworkList(ctx, n, runtime); err != nil {
-			b.Fatal(err)
+		for _, s := range turn {
+			s.once(b, sandboxes)
 		}
-		return added.Sub(began), time.Since(added)
+		more[0] = append(more[0], through.add[i]-alone.add[i])
+		more[1] = append(more[1], through.del[i]-alone.del[i])
 	}
-	var sums [4]time.Duration
-	for b.Loop() { // in turns, so that both see the same machine
-		a, d := once(alone, own)
-		ta, td := once(through, shown)
-		for i, took := range []time.Duration{a, d, ta, td} {
-			sums[i] += took
+	for name, all := range map[string][]time.Duration{"chain-ADD-ms": alone.add, "chain-DEL-ms": alone.del,
+		"nodelet-ADD-ms": through.add, "nodelet-DEL-ms": through.del, "more-ADD-ms": more[0], "more-DEL-ms": more[1]} {
+		slices.Sort(all)
+		b.ReportMetric(float64(all[len(all)/2].Microseconds())/1000, name)
+	}
+}
+
+// once attaches all sandboxes at once and then detaches them. What is kept is the mean time of a call.
+func (s *side) once(b *testing.B, sandboxes []*libcni.RuntimeConf) {
+	all := func(call func(*libcni.RuntimeConf) error) time.Duration {
+		var group sync.WaitGroup
+		took := make([]time.Duration, len(sandboxes))
+		for i, conf := range sandboxes {
+			group.Go(func() {
+				began := time.Now()
+				if err := call(conf); err != nil {
+					b.Error(err)
+				}
+				took[i] = time.Since(began)
+			})
 		}
+		group.Wait()
+		var sum time.Duration
+		for _, t := range took {
+			sum += t
+		}
+		return sum / time.Duration(len(took))
 	}
-	for i, name := range []string{"chain-add-ms", "chain-del-ms", "nodelet-add-ms", "nodelet-del-ms"} {
-		b.ReportMetric(float64(sums[i].Microseconds())/1000/float64(b.N), name)
-	}
-	for verb, took := range inside {
-		b.ReportMetric(float64(took.Microseconds())/1000/float64(b.N), "plugins-"+verb+"-ms")
-	}
+	s.add = append(s.add, all(func(conf *libcni.RuntimeConf) error {
+		_, err := s.chain.AddNetworkList(context.Background(), s.network, conf)
+		return err
+	}))
+	s.del = append(s.del, all(func(conf *libcni.RuntimeConf) error {
+		return s.chain.DelNetworkList(context.Background(), s.network, conf)
+	}))
 }

@@ -40,8 +40,8 @@ func Default(dir string, ranges []netip.Prefix, forward bool) ([]byte, error) {
 			"type": "bridge", "bridge": ownBridge, "isGateway": true, "hairpinMode": true,
 			"ipam": map[string]any{"type": "host-local", "dataDir": filepath.Join(dir, "addresses"), "ranges": sets, "routes": routes},
 		},
-		map[string]any{"type": "portmap", "snat": true, "capabilities": map[string]bool{"portMappings": true}},
-		map[string]any{"type": "bandwidth", "capabilities": map[string]bool{"bandwidth": true}},
+		map[string]any{"type": "portmap", "snat": true, "capabilities": map[string]bool{"portMappings": true}, "onlyIfAsked": true},
+		map[string]any{"type": "bandwidth", "capabilities": map[string]bool{"bandwidth": true}, "onlyIfAsked": true},
 	}
 	if forward {
 		plugins = append(plugins, map[string]any{"type": "firewall"})

@@ -86,7 +86,7 @@ func (d *Driver) Attach(ctx context.Context, rec *Record, wanted []Wanted) error
 	}
 	rec.Attachments = nil
 	for _, w := range wanted {
-		config, err := flatten(w.Network, w.Args)
+		config, err := flatten(asked(w.Network, w.Capabilities), w.Args)
 		if err != nil {
 			return fmt.Errorf("network %s: %w", w.Network.Name, err)
 		}

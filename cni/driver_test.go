@@ -241,3 +241,27 @@ func TestDetachWithoutRecord(t *testing.T) {
 		})
 	}
 }
+
+func TestOnlyIfAsked(t *testing.T) {
+	n, err := ParseNetwork([]byte(`{"cniVersion":"1.0.0","name":"n","plugins":[{"type":"a","onlyIfAsked":true},{"type":"b"},
+		{"type":"c","onlyIfAsked":true,"capabilities":{"portMappings":true,"bandwidth":false}}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		capabilities map[string]any
+		want         string
+	}{
+		{nil, "a b"},
+		{map[string]any{"portMappings": []any{}}, "a b"},
+		{map[string]any{"bandwidth": map[string]any{"ingressRate": 1}}, "a b"}, // it says that it does not take that
+		{map[string]any{"portMappings": []any{map[string]any{"hostPort": 1}}}, "a b c"},
+	} {
+		if got := strings.Join(programs(asked(n, c.capabilities)), " "); got != c.want {
+			t.Errorf("asked for %v: %q, want %q", c.capabilities, got, c.want)
+		}
+	}
+	if len(n.Plugins) != 3 {
+		t.Error("the network itself has lost a plugin")
+	}
+}

@@ -115,6 +115,37 @@ func programs(n *Network) []string {
 	return all
 }
 
+// asked is a network without those plugins that want to run "onlyIfAsked" and for none of whose capabilities there is an
+// argument: each would be a process with nothing to do. The first plugin always runs, as it makes the interface.
+func asked(n *Network, capabilities map[string]any) *Network {
+	some := *n
+	some.Plugins = nil
+	for i, p := range n.Plugins {
+		if i == 0 || !onlyIfAsked(p) || asksFor(p, capabilities) {
+			some.Plugins = append(some.Plugins, p)
+		}
+	}
+	return &some
+}
+
+// onlyIfAsked reads nodelet's own field of a plugin's configuration. Plugins read past it.
+func onlyIfAsked(p *libcni.PluginConfig) bool {
+	var c struct {
+		OnlyIfAsked bool `json:"onlyIfAsked"`
+	}
+	return json.Unmarshal(p.Bytes, &c) == nil && c.OnlyIfAsked
+}
+
+func asksFor(p *libcni.PluginConfig, capabilities map[string]any) bool {
+	for name, declared := range p.Network.Capabilities {
+		text, err := json.Marshal(capabilities[name])
+		if declared && (err != nil || !slices.Contains([]string{"null", "[]", "{}", `""`}, string(text))) {
+			return true
+		}
+	}
+	return false
+}
+
 // missing names the plugins of a network that no directory holds.
 func missing(n *Network, dirs []string) []string {
 	var none []string
@@ -197,4 +228,16 @@ func firstNetwork(dir string) (file string, n *Network, err error) {
 func First(confDir string) *Network {
 	_, n, _ := firstNetwork(confDir)
 	return n
+}
+
+// Names gives the names of all networks in a runtime's directory of configurations, as far as they can be read.
+func Names(confDir string) []string {
+	files, _ := configFiles(confDir)
+	var names []string
+	for _, f := range files {
+		if n, err := readNetwork(f); err == nil {
+			names = append(names, n.Name)
+		}
+	}
+	return names
 }

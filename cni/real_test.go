@@ -24,6 +24,15 @@ func TestRealPlugins(t *testing.T) {
 		realPlugins(t)
 		return
 	}
+	out, err := inOwnNetwork(t, "-test.run=^TestRealPlugins$", "-test.v").CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "--- PASS: TestRealPlugins") {
+		t.Fatalf("in a network namespace of its own: %v\n%s", err, out)
+	}
+}
+
+// inOwnNetwork is a copy of this test in a network namespace of its own, with the real plugins at hand.
+func inOwnNetwork(t testing.TB, args ...string) *exec.Cmd {
+	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("needs root for network namespaces")
 	}
@@ -31,16 +40,13 @@ func TestRealPlugins(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	plugins, err := cache.Programs(t.Context(), "cni")
+	plugins, err := cache.Programs(context.Background(), "cni")
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command("unshare", "--net", os.Args[0], "-test.run=^TestRealPlugins$", "-test.v")
+	cmd := exec.Command("unshare", append([]string{"--net", os.Args[0]}, args...)...)
 	cmd.Env = append(os.Environ(), pluginsEnv+"="+plugins)
-	out, err := cmd.CombinedOutput()
-	if err != nil || !strings.Contains(string(out), "--- PASS: TestRealPlugins") {
-		t.Fatalf("in a network namespace of its own: %v\n%s", err, out)
-	}
+	return cmd
 }
 
 func realPlugins(t *testing.T) {
