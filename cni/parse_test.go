@@ -51,7 +51,7 @@ func TestParseSelections(t *testing.T) {
 		" blue , far/green@eth1": "home/blue@net1 far/green@eth1",
 		"blue,blue":              "home/blue@net1 home/blue@net2",
 		`[{"name":"blue"}]`:      "home/blue@net1",
-		`[{"name":"blue","namespace":"far","interface":"x","mac":"m","ips":["1"],"infiniband-guid":"g"}]`: "far/blue@x",
+		`[{"name":"blue","namespace":"far","interface":"x","mac":"0a:58:0a:00:00:07","ips":["10.0.0.7"],"infiniband-guid":"g"}]`: "far/blue@x",
 		"blue,":                       "!is no name of a network",
 		"Blue":                        "!is no name of a network",
 		"../blue":                     "!is no name of a network",
@@ -64,7 +64,9 @@ func TestParseSelections(t *testing.T) {
 		`[{"name":"blue"}] x`:         "!behind the list",
 		`{"name":"blue"}`:             "!is no name",
 		`[{"name":7}]`:                "!is no list",
-		`[{"name":"b","default-route":["10.0.0.1"]}]`: "!default-route is not supported",
+		`[{"name":"b","default-route":["10.0.0.1"]}]`: "!network home/b: default-route is not supported",
+		`[{"name":"b","mac":"blue"}]`:                 `!network home/b: mac "blue"`,
+		`[{"name":"b","ips":["10.0.0.1","10.0.0"]}]`:  `!network home/b: ips: "10.0.0"`,
 		strings.Repeat("a,", 40) + "a":                "!at most 32",
 	} {
 		all, err := ParseSelections(text, "home")
@@ -80,13 +82,36 @@ func TestParseSelections(t *testing.T) {
 			t.Errorf("%q: %v, %v; want %q", text, got, err, want)
 		}
 	}
-	all, err := ParseSelections(`[{"name":"b","mac":"m","ips":["1"],"infiniband-guid":"g","bandwidth":{"ingressRate":1},
+	all, err := ParseSelections(`[{"name":"b","mac":"0a:58:0a:00:00:07","ips":["10.0.0.7/24","fd00::7"],"infiniband-guid":"g","bandwidth":{"ingressRate":1},
 		"portMappings":[{"hostPort":1}],"deviceID":"d"}]`, "home")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c := all[0].capabilities(); len(c) != 6 || c["infinibandGUID"] != "g" || c["mac"] != "m" || c["deviceID"] != "d" {
+	if c := all[0].capabilities(); len(c) != 6 || c["infinibandGUID"] != "g" || c["mac"] != "0a:58:0a:00:00:07" || c["deviceID"] != "d" {
 		t.Errorf("capabilities: %v", c)
+	}
+}
+
+func TestParseDefaultNetwork(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                                      "",
+		" blue ":                                "kube-system/blue",
+		"far/blue@eth0":                         "far/blue",
+		`[{"name":"blue","ips":["10.0.0.7"]}]`:  "kube-system/blue",
+		"blue,green":                            "!names 2 networks",
+		"blue@net1":                             "!always eth0",
+		"../blue":                               "!is no name",
+		`[{"name":"b","default-route":["::"]}]`: "!default-route is not supported",
+		`[{"name":"blue","colour":"of the sky"}]`: "!is no list",
+	} {
+		s, err := ParseDefaultNetwork(text)
+		if bad, ok := strings.CutPrefix(want, "!"); ok {
+			if err == nil || !strings.Contains(err.Error(), bad) || !strings.Contains(err.Error(), DefaultNetworkAnnotation) {
+				t.Errorf("%q: %v, %v; want an error with %q", text, s, err, bad)
+			}
+		} else if err != nil || (s == nil) != (want == "") || s != nil && (s.label() != want || s.IfName != "eth0") {
+			t.Errorf("%q: %v, %v; want %q", text, s, err, want)
+		}
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
@@ -225,28 +226,53 @@ func (s *Server) add(ctx context.Context, r *shim.Request) ([]byte, error) {
 	return out, nil
 }
 
-// wanted are the networks that a sandbox is to be attached to: the node's own, and those of the pod's annotation.
+// wanted are the networks that a sandbox is to be attached to: the node's own or the one that the pod wants instead, and those
+// of the pod's annotation.
 func (s *Server) wanted(ctx context.Context, r *shim.Request, in *input, pod Pod) ([]Wanted, error) {
-	own, err := s.Own()
-	if err != nil {
-		return nil, types.NewError(types.ErrTryAgainLater, "the node's network is not ready: "+err.Error(), "")
-	}
-	all := []Wanted{{Network: own, IfName: r.IfName, Capabilities: in.RuntimeConfig}}
 	annotations, _ := in.RuntimeConfig[podAnnotations].(map[string]any)
-	text, _ := annotations[NetworksAnnotation].(string)
+	text, _ := annotations[DefaultNetworkAnnotation].(string)
+	instead, err := ParseDefaultNetwork(text)
+	if err != nil {
+		return nil, types.NewError(types.ErrInvalidNetworkConfig, err.Error(), "")
+	}
+	text, _ = annotations[NetworksAnnotation].(string)
 	selections, err := ParseSelections(text, pod.Namespace)
 	if err != nil {
 		return nil, types.NewError(types.ErrInvalidNetworkConfig, err.Error(), "")
 	}
-	for i := range selections {
-		sel := &selections[i]
-		n, err := s.Additional(ctx, sel)
-		if err != nil {
-			return nil, types.NewError(types.ErrInvalidNetworkConfig, fmt.Sprintf("network %s of the pod's annotation: %v", sel.label(), err), "")
+	first := Wanted{IfName: r.IfName, Capabilities: in.RuntimeConfig}
+	if instead == nil {
+		if first.Network, err = s.Own(); err != nil {
+			return nil, types.NewError(types.ErrTryAgainLater, "the node's network is not ready: "+err.Error(), "")
 		}
-		all = append(all, Wanted{Network: n, IfName: sel.IfName, Label: sel.label(), Capabilities: sel.capabilities(), Args: sel.CNIArgs})
+	} else if first, err = s.selected(ctx, instead, DefaultNetworkAnnotation); err != nil {
+		return nil, err
+	} else {
+		first.IfName = r.IfName
+		maps.Copy(first.Capabilities, in.RuntimeConfig) // host ports are asked of a pod's first network, whichever it is
+		maps.Copy(first.Capabilities, instead.capabilities())
+	}
+	all := []Wanted{first}
+	for i := range selections {
+		w, err := s.selected(ctx, &selections[i], NetworksAnnotation)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, w)
 	}
 	return all, nil
+}
+
+// selected finds a network that an annotation of the pod names.
+func (s *Server) selected(ctx context.Context, sel *Selection, annotation string) (Wanted, error) {
+	n, err := s.Additional(ctx, sel)
+	if err == nil {
+		err = sel.taken(n)
+	}
+	if err != nil {
+		return Wanted{}, types.NewError(types.ErrInvalidNetworkConfig, fmt.Sprintf("annotation %s: network %s: %v", annotation, sel.label(), err), "")
+	}
+	return Wanted{Network: n, IfName: sel.IfName, Label: sel.label(), Capabilities: sel.capabilities(), Args: sel.CNIArgs}, nil
 }
 
 func (s *Server) status(ctx context.Context) error {

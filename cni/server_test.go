@@ -211,7 +211,7 @@ func TestRefusedCalls(t *testing.T) {
 		"verb":        {"DANCE", "s1", nil, `CNI_COMMAND "DANCE" is not known`},
 		"unrecorded":  {"CHECK", "s1", nil, "no record of sandbox s1"},
 		"annotation":  {"ADD", "s1", annotated("a/b/c"), "is no name of a network"},
-		"unknown":     {"ADD", "s1", annotated("blue"), "network space/blue of the pod's annotation: there is no such network"},
+		"unknown":     {"ADD", "s1", annotated("blue"), "annotation k8s.v1.cni.cncf.io/networks: network space/blue: there is no such network"},
 		"taken":       {"ADD", "s1", annotated("blue@eth0"), `interface "eth0" of network space/blue is taken`},
 		"bad list":    {"ADD", "s1", annotated(`[{"name":"blue","nmae":1}]`), "unknown field"},
 		"wrong shape": {"ADD", "s1", map[string]any{"runtimeConfig": "x"}, "read the network configuration"},
@@ -271,6 +271,34 @@ func TestAdditionalNetworks(t *testing.T) {
 		all[1].Name != "space/blue" || all[1].Default || all[1].Interface != "net1" || all[1].IPs[0] != "10.8.0.2" ||
 		all[1].MAC != "0a:00:00:00:00:01" || all[1].Gateway[0] != "10.8.0.1" || all[2].Name != "far/green" || all[2].Interface != "eth7" {
 		t.Errorf("status annotation:\n%s", text)
+	}
+}
+
+// A pod may want another network in the place of the node's own; what it asks of a network must be taken by a plugin of it.
+func TestDefaultNetwork(t *testing.T) {
+	s := newService(t)
+	s.ownErr = fmt.Errorf("the node has none")
+	s.plugin("other", answer)
+	s.more["kube-system/blue"] = s.network(`{"cniVersion":"1.0.0","name":"blue-net","type":"other","capabilities":{"portMappings":true,"ips":true}}`)
+	ask := func(text string) map[string]any {
+		return map[string]any{"runtimeConfig": map[string]any{"portMappings": []any{map[string]any{"hostPort": 80}},
+			podAnnotations: map[string]string{DefaultNetworkAnnotation: text}}}
+	}
+	_, err := s.call("ADD", "s1", ask(`[{"name":"blue","mac":"0a:58:0a:00:00:07"}]`))
+	if err == nil || !strings.Contains(err.Error(), `annotation v1.multus-cni.io/default-network: network kube-system/blue: no plugin of it has the capability "mac"`) {
+		t.Errorf("a request that no plugin takes: %v", err)
+	}
+	if _, err := s.call("ADD", "s1", ask(`[{"name":"blue","ips":["10.9.0.2/24"]}]`)); err != nil {
+		t.Fatal(err)
+	}
+	if got, _ := json.Marshal(s.got("other", "ADD")["runtimeConfig"]); string(got) != `{"ips":["10.9.0.2/24"],"portMappings":[{"hostPort":80}]}` {
+		t.Errorf("the plugin was told %s", got)
+	}
+	if _, err := s.call("DEL", "s1", nil); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := s.calls(), []string{"ADD other s1 eth0", "DEL other s1 eth0"}; !slices.Equal(got, want) {
+		t.Errorf("calls %q, want %q", got, want)
 	}
 }
 

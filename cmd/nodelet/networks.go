@@ -42,9 +42,9 @@ func (w *network) additional(ctx context.Context, s *cni.Selection) (*cni.Networ
 	return cni.ParseDefinition(text)
 }
 
-// attached tells people what networks a pod has, where it has asked for more than the node's own.
+// attached tells people what networks a pod has, where it has asked for others than the node's own.
 func (w *network) attached(rec *cni.Record) {
-	if w.n.api == nil || len(rec.Attachments) < 2 {
+	if w.n.api == nil || len(rec.Attachments) < 2 && rec.Attachments[0].Label == "" {
 		return
 	}
 	go func() {

@@ -102,7 +102,7 @@ func TestLongBadNetwork(t *testing.T) {
 	}
 	// An annotation that names what is not there, and one that cannot be read.
 	apply(t, sleeper("unknown", "blue"))
-	waitEvent(t, 30*time.Second, "unknown", "FailedCreatePodSandBox", "network default/blue of the pod's annotation", "blue.conflist")
+	waitEvent(t, 30*time.Second, "unknown", "FailedCreatePodSandBox", "annotation k8s.v1.cni.cncf.io/networks: network default/blue", "blue.conflist")
 	apply(t, sleeper("unreadable", `[{"nmae": 1}]`))
 	waitEvent(t, 30*time.Second, "unreadable", "FailedCreatePodSandBox", "is no list of networks")
 
