@@ -3,6 +3,7 @@ package cni
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -175,6 +176,35 @@ func TestSourceFollowsItsFile(t *testing.T) {
 	step(`needs the plugin "one"`, func() error { return os.Remove(filepath.Join(bin, "one")) })
 	if n, err := readNetwork(filepath.Join(dir, "state", ownFile)); err != nil || n.Name != "c" {
 		t.Errorf("kept for a DEL without the agent: %v, %v", n, err)
+	}
+}
+
+// A node that starts without its API server goes on with the pod ranges of before.
+func TestSourceKeepsRanges(t *testing.T) {
+	b := newBench(t)
+	for _, plugin := range []string{"bridge", "host-local", "portmap", "bandwidth"} {
+		b.plugin(plugin, pass)
+	}
+	start := func() *Source {
+		return NewSource(SourceConfig{Dir: filepath.Join(b.dir, "state"), BinDirs: []string{b.dir}, Log: discard()})
+	}
+	s := start()
+	if _, err := s.Now(); err == nil || !strings.Contains(err.Error(), "no pod range yet") {
+		t.Fatalf("without a range: %v", err)
+	}
+	ranges := []netip.Prefix{netip.MustParsePrefix("10.55.0.0/24"), netip.MustParsePrefix("fd55::/64")}
+	s.SetRanges(ranges)
+	s = start()
+	s.SetRanges(nil) // the Node has not come yet
+	n, err := s.Now()
+	if err != nil || !strings.Contains(string(n.Bytes), "fd55::/64") || !slices.Equal(s.Ranges(), ranges) {
+		t.Errorf("after a start without API server: %v, %v, ranges %v", n, err, s.Ranges())
+	}
+	if err := os.WriteFile(filepath.Join(s.Dir, rangesFile), []byte("[7"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := start().Ranges(); len(got) != 0 {
+		t.Errorf("from a spoilt file: %v", got)
 	}
 }
 

@@ -166,12 +166,21 @@ func (s store) all() ([]*Record, error) {
 }
 
 func writeAtomic(path string, text []byte, mode fs.FileMode) error {
+	return replace(path, text, mode, func(*os.File) error { return nil })
+}
+
+// writeSynced is writeAtomic for what must outlive the machine.
+func writeSynced(path string, text []byte, mode fs.FileMode) error {
+	return replace(path, text, mode, (*os.File).Sync)
+}
+
+func replace(path string, text []byte, mode fs.FileMode, settle func(*os.File) error) error {
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*")
 	if err != nil {
 		return err
 	}
 	_, err = f.Write(text)
-	if err = errors.Join(err, f.Chmod(mode), f.Close()); err == nil {
+	if err = errors.Join(err, f.Chmod(mode), settle(f), f.Close()); err == nil {
 		err = os.Rename(f.Name(), path)
 	}
 	if err != nil {

@@ -2,6 +2,7 @@ package cni
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -19,13 +20,16 @@ import (
 // ownFile is where the node's own network is kept, for a DEL without the agent.
 const ownFile = "own.conflist"
 
+// rangesFile is where the node's pod ranges are kept: a JSON list. A node that starts while its API server is away would have no
+// network otherwise, and static pods, which may be the API server itself, would wait for it.
+const rangesFile = "pod-ranges.json"
+
 // settle is how long the writer of a file gets to finish before it is read.
 const settle = 100 * time.Millisecond
 
 // Source knows the node's own network: the user's configuration, or one made from the pod ranges. It follows both.
 type Source struct {
 	SourceConfig
-	kick chan struct{}
 
 	mu     sync.Mutex
 	ranges []netip.Prefix
@@ -48,9 +52,10 @@ type SourceConfig struct {
 	Log     *slog.Logger
 }
 
-// NewSource makes a source and looks once.
+// NewSource makes a source and looks once, with the pod ranges that were last known.
 func NewSource(c SourceConfig) *Source {
-	s := &Source{SourceConfig: c, kick: make(chan struct{}, 1)}
+	s := &Source{SourceConfig: c}
+	s.ranges = s.keptRanges()
 	s.refresh()
 	return s
 }
@@ -62,15 +67,55 @@ func (s *Source) Now() (*Network, error) {
 	return s.now, s.err
 }
 
-// SetRanges takes the node's pod ranges.
+// SetRanges takes the node's pod ranges, and keeps them for the next start. None at all are not known yet.
 func (s *Source) SetRanges(ranges []netip.Prefix) {
 	s.mu.Lock()
-	same := slices.Equal(s.ranges, ranges)
-	s.ranges = slices.Clone(ranges)
-	s.mu.Unlock()
+	same := len(ranges) == 0 || slices.Equal(s.ranges, ranges)
 	if !same {
-		s.refresh()
+		s.ranges = slices.Clone(ranges)
 	}
+	s.mu.Unlock()
+	if same {
+		return
+	}
+	if err := s.keepRanges(ranges); err != nil {
+		s.Log.Warn("cannot keep the node's pod ranges for a start without API server", "err", err)
+	}
+	s.refresh()
+}
+
+// Ranges gives the node's pod ranges, as far as they are known.
+func (s *Source) Ranges() []netip.Prefix {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ranges
+}
+
+func (s *Source) keepRanges(ranges []netip.Prefix) error {
+	text, err := json.Marshal(ranges)
+	if err == nil {
+		err = os.MkdirAll(s.Dir, 0o700)
+	}
+	if err == nil {
+		err = writeSynced(filepath.Join(s.Dir, rangesFile), text, 0o600)
+	}
+	return err
+}
+
+// keptRanges are those of an earlier life; what cannot be read is as good as none.
+func (s *Source) keptRanges() []netip.Prefix {
+	text, err := readBounded(filepath.Join(s.Dir, rangesFile))
+	var ranges []netip.Prefix
+	if err == nil {
+		err = json.Unmarshal(text, &ranges)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		s.Log.Warn("the node's pod ranges of before cannot be read; waiting for the API server's word", "err", err)
+	}
+	if err != nil {
+		return nil
+	}
+	return ranges
 }
 
 // Run follows the user's configuration and the plugins until ctx ends.

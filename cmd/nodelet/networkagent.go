@@ -108,7 +108,7 @@ func (a *networkAgent) keepTidy(ctx context.Context) {
 
 // masquerade keeps the rules by which pods reach the outside, where the network is nodelet's own.
 func (a *networkAgent) masquerade(ctx context.Context) {
-	ranges := a.podRanges()
+	ranges := a.source.Ranges()
 	if a.cfg.Conf != "" || len(ranges) == 0 {
 		return
 	}
