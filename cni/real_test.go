@@ -136,6 +136,7 @@ func realPlugins(t *testing.T) {
 	if left := sh(t, "iptables-save", "-t", "nat"); strings.Contains(left, "8088") {
 		t.Errorf("rules left:\n%s", left)
 	}
+	lostRecord(t, d, n)
 	masqueradeTwice(t, ranges)
 }
 

@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -25,8 +27,9 @@ const (
 
 // Reaped is what Reap has found and given back.
 type Reaped struct {
-	// Sandboxes are those that were detached, Addresses those that were freed though nobody had a record of them.
-	Sandboxes, Addresses []string
+	// Sandboxes are those that were detached; Addresses and Devices (of bandwidth limits) those that were freed though nobody
+	// had a record of them.
+	Sandboxes, Addresses, Devices []string
 }
 
 // Alive is what Reap leaves alone.
@@ -37,10 +40,12 @@ type Alive struct {
 	Own *Network
 	// Foreign is the network that the runtime attaches sandboxes to by itself, without records. Nil in mode "agent".
 	Foreign *Network
+	// Before are the names of networks to which the runtime may have attached sandboxes before nodelet became its network.
+	Before []string
 }
 
-// Reap gives back what sandboxes have left that are gone: the networks of records without a sandbox, and addresses of
-// host-local without either.
+// Reap gives back what sandboxes have left that are gone: the networks of records without a sandbox; and without either,
+// addresses of host-local, and where nodelet is the network, host ports of portmap and devices of bandwidth.
 func (d *Driver) Reap(ctx context.Context, alive Alive) (Reaped, error) {
 	var r Reaped
 	ids, err := d.store.list()
@@ -75,7 +80,19 @@ func (d *Driver) Reap(ctx context.Context, alive Alive) (Reaped, error) {
 	for _, n := range networks {
 		free(n, 0)
 	}
+	if alive.Own != nil {
+		errs = append(errs, d.reapUnrecorded(ctx, &r, networks, alive))
+	}
 	return r, errors.Join(errs...)
+}
+
+// reapUnrecorded gives back what plugins have set up on the node for sandboxes of which there is no record.
+func (d *Driver) reapUnrecorded(ctx context.Context, r *Reaped, networks map[string]*Network, alive Alive) error {
+	gone, err := d.reapHostPorts(ctx, networks, alive.Sandboxes)
+	r.Sandboxes = append(r.Sandboxes, gone...)
+	devices, deviceErr := d.reapLimiters(slices.AppendSeq(slices.Clone(alive.Before), maps.Keys(networks)), alive.Sandboxes)
+	r.Devices = devices
+	return errors.Join(err, deviceErr)
 }
 
 // collect adds the networks of a record.

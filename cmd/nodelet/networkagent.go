@@ -126,7 +126,7 @@ func (a *networkAgent) reap(ctx context.Context) {
 	a.reaping.Lock()
 	defer a.reaping.Unlock()
 	own, _ := a.source.Now()
-	a.reapLeft(ctx, a.driver, cni.Alive{Own: own})
+	a.reapLeft(ctx, a.driver, cni.Alive{Own: own, Before: cni.Names(a.dirs.Conf)})
 }
 
 // reapForRuntime does so on a node where the runtime sets the networks up: what it has lost, and what is left of a time in
@@ -157,9 +157,9 @@ func (w *network) reapLeft(ctx context.Context, driver *cni.Driver, alive cni.Al
 	}
 	alive.Sandboxes = live
 	r, err := driver.Reap(ctx, alive)
-	if len(r.Sandboxes)+len(r.Addresses) > 0 {
+	if len(r.Sandboxes)+len(r.Addresses)+len(r.Devices) > 0 {
 		w.meter.reaped(r)
-		w.log.Info("gave back networks of sandboxes that are gone", "sandboxes", r.Sandboxes, "addresses", r.Addresses)
+		w.log.Info("gave back networks of sandboxes that are gone", "sandboxes", r.Sandboxes, "addresses", r.Addresses, "devices", r.Devices)
 	}
 	if err != nil && ctx.Err() == nil {
 		w.log.Warn("networks of sandboxes that are gone could not all be given back; will try again", "err", err)

@@ -29,4 +29,5 @@ func (m *networkMeter) call(c cni.Call) {
 func (m *networkMeter) reaped(r cni.Reaped) {
 	m.reclaim.With("sandbox").Add(float64(len(r.Sandboxes)))
 	m.reclaim.With("address").Add(float64(len(r.Addresses)))
+	m.reclaim.With("device").Add(float64(len(r.Devices)))
 }

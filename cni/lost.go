@@ -1,0 +1,152 @@
+package cni
+
+import (
+	"context"
+	"crypto/sha512"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"os/exec"
+	"regexp"
+	"slices"
+
+	"golang.org/x/sys/unix"
+)
+
+// What the reference plugins portmap and bandwidth have set up on the node outlives the sandbox's namespace. Where its record is
+// lost, only these traces tell of it.
+
+// hostPortRule finds the network and the sandbox in the comment by which portmap marks the rule that leads to a sandbox's host
+// ports, as iptables-save prints it.
+var hostPortRule = regexp.MustCompile(`--comment "dnat name: \\"([^"\\]+)\\" id: \\"([^"\\]+)\\"" .*-j CNI-DN-`)
+
+// hostPorts lists the sandboxes for which portmap has rules, with their networks. A family of addresses whose rules cannot be
+// listed has none that portmap could have made.
+func hostPorts(ctx context.Context) (found [][2]string, err error) {
+	var errs []error
+	for _, tool := range []string{"iptables-save", "ip6tables-save"} {
+		out, err := exec.CommandContext(ctx, tool, "-t", "nat").Output()
+		if err != nil {
+			if !errors.Is(err, exec.ErrNotFound) {
+				errs = append(errs, fmt.Errorf("look for rules of host ports: %s: %w", tool, err))
+			}
+			continue
+		}
+		for _, m := range hostPortRule.FindAllStringSubmatch(string(out), -1) {
+			if pair := [2]string{m[1], m[2]}; !slices.Contains(found, pair) {
+				found = append(found, pair)
+			}
+		}
+	}
+	if len(errs) < 2 {
+		return found, nil
+	}
+	return nil, errors.Join(errs...)
+}
+
+// reapHostPorts detaches sandboxes that are neither live nor on record and still have host ports in one of the networks. The
+// chain of plugins does that, so that whatever else they have left goes as well.
+func (d *Driver) reapHostPorts(ctx context.Context, networks map[string]*Network, live map[string]bool) (gone []string, err error) {
+	found, err := hostPorts(ctx)
+	errs := []error{err}
+	recorded, err := d.store.list() // after the rules: who makes some has a record before
+	if err != nil {
+		return nil, err
+	}
+	for _, pair := range found {
+		name, id := pair[0], pair[1]
+		n := networks[name]
+		if _, known := live[id]; known || n == nil || slices.Contains(recorded, id) {
+			continue
+		}
+		config, err := flatten(n, nil)
+		if err == nil {
+			// portmap looks for nothing unless it is told of a port; which one does not matter to it.
+			ports := map[string]any{"portMappings": []map[string]any{{"hostPort": 1, "containerPort": 1, "protocol": "tcp"}}}
+			err = d.Detach(ctx, id, "", &Record{Sandbox: id, Attachments: []Attachment{
+				{Network: name, IfName: "eth0", Config: config, Capabilities: ports}}})
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("host ports of sandbox %s, which is gone: %w", id, err))
+			continue
+		}
+		gone = append(gone, id)
+	}
+	return gone, errors.Join(errs...)
+}
+
+// limiter is the device by which the plugin bandwidth limits what a sandbox sends: "bwp" and a part of a hash.
+func limiter(network, sandbox string) string {
+	return fmt.Sprintf("bwp%x", sha512.Sum512([]byte(network+sandbox)))[:15]
+}
+
+var limiterName = regexp.MustCompile(`^bwp[0-9a-f]{12}$`)
+
+// reapLimiters removes the devices of bandwidth limits that belong to no sandbox, live or on record, in any of the networks.
+func (d *Driver) reapLimiters(networks []string, live map[string]bool) (gone []string, err error) {
+	devices, err := net.Interfaces()
+	if err != nil {
+		return nil, fmt.Errorf("look for devices of bandwidth limits: %w", err)
+	}
+	devices = slices.DeleteFunc(devices, func(i net.Interface) bool { return !limiterName.MatchString(i.Name) })
+	if len(devices) == 0 {
+		return nil, nil
+	}
+	used := map[string]bool{}
+	recorded, err := d.store.list() // after the devices: who makes one has a record before
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range networks {
+		for _, id := range recorded {
+			used[limiter(name, id)] = true
+		}
+		for id := range live {
+			used[limiter(name, id)] = true
+		}
+	}
+	var errs []error
+	for _, i := range devices {
+		if used[i.Name] {
+			continue
+		}
+		if err := deleteLink(i.Index); err != nil {
+			errs = append(errs, fmt.Errorf("remove device %s of a bandwidth limit: %w", i.Name, err))
+			continue
+		}
+		gone = append(gone, i.Name)
+	}
+	return gone, errors.Join(errs...)
+}
+
+// deleteLink removes a network device (RTM_DELLINK of rtnetlink). One that is gone already is no error.
+func deleteLink(index int) error {
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	// The header of 16 bytes (length, type, flags), then ifinfomsg with the device's index four bytes in.
+	b := make([]byte, unix.NLMSG_HDRLEN+unix.SizeofIfInfomsg)
+	order := binary.NativeEndian
+	order.PutUint32(b, uint32(len(b)))
+	order.PutUint16(b[4:], unix.RTM_DELLINK)
+	order.PutUint16(b[6:], unix.NLM_F_REQUEST|unix.NLM_F_ACK)
+	order.PutUint32(b[unix.NLMSG_HDRLEN+4:], uint32(index))
+	if err := unix.Sendto(fd, b, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+		return err
+	}
+	answer := make([]byte, 4096)
+	n, _, err := unix.Recvfrom(fd, answer, 0)
+	if err != nil {
+		return err
+	}
+	if n < unix.NLMSG_HDRLEN+4 || order.Uint16(answer[4:]) != unix.NLMSG_ERROR {
+		return errors.New("the kernel's answer is none")
+	}
+	if e := unix.Errno(-int32(order.Uint32(answer[unix.NLMSG_HDRLEN:]))); e != 0 && e != unix.ENODEV {
+		return e
+	}
+	return nil
+}

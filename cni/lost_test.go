@@ -1,0 +1,76 @@
+package cni
+
+import (
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// lostRecord: of two sandboxes with host ports and limits, one of them live, nobody has a record any more.
+func lostRecord(t *testing.T, d *Driver, n *Network) {
+	t.Helper()
+	wants := map[string]any{"portMappings": []map[string]any{{"hostPort": 8089, "containerPort": 80, "protocol": "tcp"}},
+		"bandwidth": map[string]any{"egressRate": 8000000, "egressBurst": 8000000}}
+	var records []*Record
+	for _, id := range []string{"lost", "live", "recorded"} {
+		rec := &Record{Sandbox: id, NetNS: namespace(t), Boot: BootID(), Runtime: processOf(os.Getpid()), Began: time.Now()}
+		if err := d.Attach(t.Context(), rec, []Wanted{{Network: n, IfName: "eth0", Capabilities: wants}}); err != nil {
+			t.Fatal(err)
+		}
+		records = append(records, rec)
+	}
+	for _, id := range []string{"lost", "live"} {
+		if err := os.RemoveAll(d.store.path(id)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// A device whose sandbox can no longer be told by anything else.
+	sh(t, "ip", "link", "add", limiter(n.Name, "unknown"), "type", "ifb")
+	for range 2 { // the second time there is nothing to do
+		r, err := d.Reap(t.Context(), Alive{Own: n, Sandboxes: map[string]bool{"live": true, "recorded": true}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("reaped %+v", r)
+	}
+	for id, want := range map[string]bool{"lost": false, "live": true, "recorded": true, "unknown": false} {
+		if _, err := net.InterfaceByName(limiter(n.Name, id)); (err == nil) != want {
+			t.Errorf("device of the limit of sandbox %q: %v; should be there: %v", id, err, want)
+		}
+		_, reserved := addressOf(t, d, id)
+		if id != "unknown" && reserved != want {
+			t.Errorf("address of sandbox %q is reserved: %v, want %v", id, reserved, want)
+		}
+	}
+	left, err := hostPorts(t.Context())
+	if want := [][2]string{{n.Name, "live"}, {n.Name, "recorded"}}; err != nil || !slices.Equal(left, want) {
+		t.Errorf("host ports of %q, %v; want %q", left, err, want)
+	}
+	rules := sh(t, "iptables-save", "-t", "nat")
+	if got := strings.Count(rules, ":CNI-DN-"); got != 2 {
+		t.Errorf("%d chains of host ports are left, want 2:\n%s", got, rules)
+	}
+	if err := errors.Join(d.Detach(t.Context(), "recorded", "", nil), d.Detach(t.Context(), "live", "", records[1])); err != nil {
+		t.Error(err)
+	}
+}
+
+// addressOf finds the reservation of a sandbox among those of host-local.
+func addressOf(t *testing.T, d *Driver, id string) (address string, reserved bool) {
+	t.Helper()
+	err := eachAddress(filepath.Join(filepath.Dir(d.store.dir), "addresses", OwnName), func(file, sandbox string) error {
+		if sandbox == id {
+			address, reserved = filepath.Base(file), true
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return address, reserved
+}
