@@ -172,7 +172,59 @@ var mutants = map[string]decision{
 			p.Status.ContainerStatuses[i].Ready = true
 		}
 	}),
-	"nobody wakes": planChanged(func(_ Desired, _ Observed, p *Plan) { p.Wake = time.Time{} }),
+	"the deadline does not matter": podChanged(func(d *Desired) { d.Pod.Spec.ActiveDeadlineSeconds = nil }),
+	"the deadline comes early": podChanged(func(d *Desired) {
+		if limit := d.Pod.Spec.ActiveDeadlineSeconds; limit != nil {
+			d.Pod.Spec.ActiveDeadlineSeconds = ptr(*limit / 2)
+		}
+	}),
+	"a resize is not seen": desiredChanged(func(d *Desired) { d.Grant = nil }),
+	"the pod's cgroup is not resized": stepsDropped(func(s Step) bool {
+		_, is := s.(ResizePod)
+		return is
+	}),
+	"the pod's cgroup shrinks at once": stepsChanged(func(s Step) Step {
+		if r, ok := s.(ResizePod); ok {
+			r.To = Size{Shares: 2, Quota: 1000, Period: 100000, Memory: 1 << 20}
+			return r
+		}
+		return s
+	}),
+	"nobody waits for the pod's cgroup to grow": factsChanged(func(o *Observed) { o.Memory.PodSize = nil }),
+	"a resize never restarts": podChanged(func(d *Desired) {
+		for _, list := range [][]corev1.Container{d.Pod.Spec.InitContainers, d.Pod.Spec.Containers} {
+			for i := range list {
+				list[i].ResizePolicy = nil
+			}
+		}
+	}),
+	"a resize always restarts": podChanged(func(d *Desired) {
+		for _, list := range [][]corev1.Container{d.Pod.Spec.InitContainers, d.Pod.Spec.Containers} {
+			for i := range list {
+				list[i].ResizePolicy = []corev1.ContainerResizePolicy{
+					{ResourceName: corev1.ResourceCPU, RestartPolicy: corev1.RestartContainer},
+					{ResourceName: corev1.ResourceMemory, RestartPolicy: corev1.RestartContainer}}
+			}
+		}
+	}),
+	"what was granted is called given": planChanged(func(d Desired, _ Observed, p *Plan) {
+		for _, list := range [][]corev1.ContainerStatus{p.Status.InitContainerStatuses, p.Status.ContainerStatuses} {
+			for i := range list {
+				if g := d.Grant; g != nil && list[i].Resources != nil {
+					list[i].Resources = ptr(g.Containers[list[i].Name].Resources)
+				}
+			}
+		}
+	}),
+	"a refused resize is not told": desiredChanged(func(d *Desired) {
+		if d.Grant != nil {
+			g := *d.Grant
+			g.Pending = nil
+			d.Grant = &g
+		}
+	}),
+	"what is resized is resized again": factsChanged(func(o *Observed) { o.Memory.Resized = map[string]ContainerGrant{} }),
+	"nobody wakes":                     planChanged(func(_ Desired, _ Observed, p *Plan) { p.Wake = time.Time{} }),
 	"wakes all the time": planChanged(func(_ Desired, o Observed, p *Plan) {
 		if !p.Wake.IsZero() {
 			p.Wake = o.Now

@@ -92,9 +92,9 @@ func sameResources(a, b corev1.ResourceRequirements, names ...corev1.ResourceNam
 }
 
 // resize plans what brings a running pod to the resources that it was granted. Its own cgroup grows before its containers
-// do, and shrinks after them.
+// do, and shrinks after them; until the pod is prepared its size is not known.
 func (v *view) resize(p *Plan) {
-	if v.d.Grant == nil {
+	if v.d.Grant == nil || !v.o.Memory.Prepared {
 		return
 	}
 	if wider, grows := v.podGrows(); grows {

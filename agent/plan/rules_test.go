@@ -32,7 +32,7 @@ type rules struct {
 	hooked, unhooked map[string]bool
 	// forgotten marks the containers of which the runtime has forgotten an instance.
 	forgotten map[string]bool
-	// replaced are the containers, by ID, that are stopped to be made anew from a new spec.
+	// replaced are the containers, by ID, that this life of the agent has stopped to make them anew, for a new spec or a resize.
 	replaced map[string]bool
 	// unhealthy are the containers, by ID, that a probe has ended in this life of the agent.
 	unhealthy map[string]bool
@@ -92,7 +92,8 @@ func (ru *rules) knowPod(pod *corev1.Pod) {
 func (ru *rules) mono() time.Duration { return ru.l.now.Sub(ru.l.birth) }
 
 func (ru *rules) agentKilled() {
-	ru.delays, ru.failed, ru.unhealthy = map[string]time.Duration{}, map[string]failedAt{}, map[string]bool{}
+	ru.delays, ru.failed = map[string]time.Duration{}, map[string]failedAt{}
+	ru.replaced, ru.unhealthy = map[string]bool{}, map[string]bool{}
 	for _, c := range ru.l.containers {
 		ru.unhooked[c.ID] = true
 	}
@@ -212,8 +213,11 @@ func (ru *rules) beginning(w *world, s Step) {
 	switch s := s.(type) {
 	case Prepare, Mount, CreateSandbox, EnsureImage, StartContainer, PostStart:
 		ru.forward(s)
+	case Resize, ResizePod:
+		ru.beginningResize(w, s)
 	case CreateContainer:
 		ru.forward(s)
+		ru.podHasRoom(w, s)
 		ru.creating(s)
 	case StopContainer:
 		ru.stoppingOne(s)
@@ -241,6 +245,9 @@ func (ru *rules) beginning(w *world, s Step) {
 func (ru *rules) forward(s Step) {
 	if ru.stopping() {
 		ru.breaks("%s begins in a pod that must end", s)
+	}
+	if ru.pastDeadline() {
+		ru.breaks("%s begins in a pod whose time is over", s)
 	}
 }
 
@@ -340,6 +347,7 @@ func (ru *rules) resetting(s RemoveContainer) {
 // stoppingOne: sidecars outlive the app containers, and stop in reverse order; nobody gets more time than the stop allows.
 func (ru *rules) stoppingOne(s StopContainer) {
 	if s.Replace {
+		ru.replacedForReason(s)
 		ru.replaced[s.ID] = true
 	}
 	ru.unhealthy[s.ID] = s.Unhealthy

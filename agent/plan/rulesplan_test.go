@@ -10,6 +10,7 @@ import (
 func (ru *rules) planned(w *world, p *Plan) {
 	ru.sidecarsUp(w)
 	ru.statusTrue(w, p)
+	ru.resourcesTrue(w, p)
 	ru.neverBack(w, p)
 	ru.freed(w, p)
 	ru.goesOn(w, p)
@@ -57,6 +58,9 @@ func (ru *rules) statusTrue(w *world, p *Plan) {
 	said := w.memory.Told != nil && terminal(w.memory.Told.Phase) || terminal(w.desired.Pod.Status.Phase)
 	if !terminal(p.Status.Phase) || said {
 		return
+	}
+	if p.Status.Reason == ReasonDeadlineExceeded && !ru.pastDeadline() {
+		ru.breaks("the pod is called %s before its deadline", p.Status.Reason)
 	}
 	if c := ru.someAlive(func(*Container) bool { return true }); c != nil {
 		ru.breaks("the pod is called %s while %s runs", p.Status.Phase, c.ID)
@@ -178,18 +182,27 @@ func (ru *rules) checkRest() {
 		ru.breaks("at rest without a sandbox")
 		return
 	}
+	if ru.pastDeadline() {
+		ru.breaks("at rest, and the pod goes on past its deadline")
+	}
 	for name, role := range ru.roles {
 		ru.whereItBelongs(name, role)
 	}
+	ru.resizedAtRest()
 	if phase := l.plan.Status.Phase; phase != corev1.PodRunning {
 		ru.breaks("at rest, and called %s", phase)
 	}
 }
 
+// pastDeadline: by the start that the status tells the pod has had all the time that its spec allows.
+func (ru *rules) pastDeadline() bool {
+	limit, start := ru.l.desired.Pod.Spec.ActiveDeadlineSeconds, ru.l.plan.Status.StartTime
+	return limit != nil && start != nil && ru.l.now.Sub(start.Time) >= time.Duration(*limit)*time.Second
+}
+
 // mayEnd: a pod that has ended without being told has nothing left to do, or cannot be initialized.
 func (ru *rules) mayEnd() {
-	limit, start := ru.l.desired.Pod.Spec.ActiveDeadlineSeconds, ru.l.plan.Status.StartTime
-	if limit != nil && ru.l.now.Sub(start.Time) >= time.Duration(*limit)*time.Second {
+	if ru.pastDeadline() {
 		return
 	}
 	for name, role := range ru.roles {

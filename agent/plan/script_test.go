@@ -262,7 +262,7 @@ func (s *script) node() {
 			s.w.volumes[f[1]] = true
 		case "container":
 			box := s.w.sandboxes[len(s.w.sandboxes)-1]
-			s.w.createContainer(CreateContainer{Name: f[1], Attempt: uint32(s.number(f[2])), SandboxID: box.ID}, s.w.desired.Hashes[f[1]])
+			s.w.createContainer(CreateContainer{Name: f[1], Attempt: uint32(s.number(f[2])), SandboxID: box.ID}, &call{hash: s.w.desired.Hashes[f[1]]})
 			id := s.w.newest(f[1])
 			s.w.startContainer(StartContainer{ID: id})
 			if code, exited := strings.CutPrefix(f[3], "exit="); exited {

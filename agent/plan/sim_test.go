@@ -163,6 +163,7 @@ func newLife(seed uint64, decide func(Desired, Observed) Plan) *life {
 		l.desired.Rejected = &Rejection{Reason: "OutOfcpu", Message: "no"}
 	}
 	l.calmAt = epoch.Add(time.Duration(r.IntN(1200)) * time.Second)
+	l.maySize()
 	l.plannedFault()
 	return l
 }

@@ -52,6 +52,9 @@ func (l *life) fate(c *call) {
 			c.effectAt = time.Time{}
 		}
 	}
+	if setsSize(c.step) {
+		l.resizeFate(c)
+	}
 }
 
 // stopFate: the container ends by itself, or is killed at its deadline.
@@ -197,6 +200,8 @@ func (l *life) fault() {
 	case 12:
 		l.apiBehind = !l.apiBehind
 		l.note("API behind: %v", l.apiBehind)
+	case 13:
+		l.resizeWish()
 	default:
 		l.endSomehow()
 	}
@@ -247,7 +252,7 @@ func (l *life) orphan() {
 func (l *life) crashAgent() {
 	l.tally.kills++
 	l.killAgent()
-	l.calls = slices.DeleteFunc(l.calls, func(c *call) bool { return !c.done && c.effectAt.IsZero() })
+	l.calls = slices.DeleteFunc(l.calls, func(c *call) bool { return !c.done && (c.effectAt.IsZero() || diesWithAgent(c.step)) })
 	l.rules.agentKilled()
 	l.probing, l.probes = map[string]bool{}, nil
 	if chance(l.r, 2) {

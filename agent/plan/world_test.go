@@ -23,7 +23,9 @@ type world struct {
 	network     map[string]bool
 	volumes     map[string]bool
 	dir, cgroup bool
-	calls       []*call
+	// podSize is the size of the pod's cgroup; nil where it has none or nothing was granted.
+	podSize *Size
+	calls   []*call
 	// made counts the instances ever made, for their IDs.
 	made map[string]int
 
@@ -47,6 +49,8 @@ type watcher interface {
 type call struct {
 	step Step
 	hash string
+	// grant is what the pod was granted when the call began.
+	grant *Grant
 	// ghost: the agent that made the call is gone; its answer reaches nobody.
 	ghost bool
 	// done: it has had its effect.
@@ -86,11 +90,12 @@ func (w *world) observe() Observed {
 
 // turn is one turn of the agent's loop: look, plan, publish. The steps do not begin by themselves.
 func (w *world) turn() {
-	w.plan = w.decide(w.desired, w.observe())
+	plan := w.decide(w.desired, w.observe()) // one of its own each turn, for the memory keeps what it told
+	w.plan = plan
 	if w.watch != nil {
 		w.watch.planned(w, &w.plan)
 	}
-	w.memory.Tell(&w.plan)
+	w.memory.Tell(&plan)
 	if !w.apiBehind {
 		w.publish()
 	}
@@ -108,7 +113,7 @@ func (w *world) begin(s Step) *call {
 		w.watch.beginning(w, s)
 	}
 	w.memory.Began(s)
-	c := &call{step: s}
+	c := &call{step: s, grant: w.desired.Grant}
 	if s, ok := s.(CreateContainer); ok {
 		c.hash = w.desired.Hashes[s.Name]
 	}
@@ -120,7 +125,7 @@ func (w *world) begin(s Step) *call {
 func (w *world) finish(c *call, refreshAt time.Time) {
 	w.calls = slices.DeleteFunc(w.calls, func(other *call) bool { return other == c })
 	if !c.ghost {
-		w.memory.Ended(Result{Step: c.step, Problem: c.problem, RefreshAt: refreshAt}, w.now)
+		w.memory.Ended(Result{Step: c.step, Problem: c.problem, RefreshAt: refreshAt, PodSize: w.podSize}, w.now)
 	}
 }
 
@@ -138,7 +143,9 @@ func (w *world) effect(c *call) *Problem {
 	c.done = true
 	switch s := c.step.(type) {
 	case Prepare:
-		w.dir, w.cgroup = true, true
+		w.prepareEffect(c)
+	case Resize, ResizePod:
+		return w.resizeEffect(c)
 	case Mount:
 		w.dir, w.volumes[s.Volume] = true, true
 	case Unmount:
@@ -153,7 +160,7 @@ func (w *world) effect(c *call) *Problem {
 	case RemoveSandbox:
 		return w.removeSandbox(s)
 	case CreateContainer:
-		return w.createContainer(s, c.hash)
+		return w.createContainer(s, c)
 	case StartContainer:
 		return w.startContainer(s)
 	case StopContainer:
@@ -164,7 +171,7 @@ func (w *world) effect(c *call) *Problem {
 		}
 		w.forget(s.ID)
 	case RemoveCgroup:
-		w.cgroup = false
+		w.cgroup, w.podSize = false, nil
 	case RemoveDir:
 		w.dir = false
 	}
@@ -231,7 +238,7 @@ func (w *world) removeSandbox(s RemoveSandbox) *Problem {
 	return nil
 }
 
-func (w *world) createContainer(s CreateContainer, hash string) *Problem {
+func (w *world) createContainer(s CreateContainer, by *call) *Problem {
 	if box := w.sandbox(s.SandboxID); box == nil || !box.Ready {
 		return &Problem{Message: "sandbox is not ready"}
 	}
@@ -240,8 +247,10 @@ func (w *world) createContainer(s CreateContainer, hash string) *Problem {
 			return &Problem{Message: fmt.Sprintf("container name is reserved for %s", c.ID)}
 		}
 	}
-	w.containers = append(w.containers, Container{ID: w.id(s.Name, s.Attempt), Name: s.Name, SandboxID: s.SandboxID, Attempt: s.Attempt,
-		State: ContainerCreated, CreatedAt: w.now, Image: "image", ImageID: "image@1", Hash: hash})
+	c := Container{ID: w.id(s.Name, s.Attempt), Name: s.Name, SandboxID: s.SandboxID, Attempt: s.Attempt,
+		State: ContainerCreated, CreatedAt: w.now, Image: "image", ImageID: "image@1", Hash: by.hash}
+	madeWith(&c, by.grant)
+	w.containers = append(w.containers, c)
 	return nil
 }
 

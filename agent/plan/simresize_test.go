@@ -1,0 +1,148 @@
+package plan
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// maySize gives a pod resources that can be changed while it runs, for some pods with a resize policy of their own. What is
+// granted lies on the disk, so that it outlives the agent.
+func (l *life) maySize() {
+	if !chance(l.r, 6) {
+		return
+	}
+	pod := l.desired.Pod
+	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range list {
+			for _, name := range resizable {
+				// The API refuses restarts for a resize in a pod that never restarts.
+				if pod.Spec.RestartPolicy != corev1.RestartPolicyNever && chance(l.r, 4) {
+					list[i].ResizePolicy = append(list[i].ResizePolicy,
+						corev1.ContainerResizePolicy{ResourceName: name, RestartPolicy: corev1.RestartContainer})
+				}
+			}
+		}
+	}
+	l.rules.knowPod(pod)
+	l.grant(1)
+}
+
+// resizeWish is a spec that asks for other resources. It is granted, or refused for now or for ever; one that was refused may be
+// granted later, as another wish.
+func (l *life) resizeWish() {
+	if l.desired.Grant == nil {
+		l.endSomehow()
+		return
+	}
+	next := *l.desired.Pod
+	next.Generation++
+	l.desired.Pod = &next
+	if chance(l.r, 3) {
+		refused := *l.desired.Grant
+		refused.Pending = &PendingResize{Generation: next.Generation, Message: "no room",
+			Reason: pick(l.r, corev1.PodReasonDeferred, corev1.PodReasonInfeasible)}
+		l.desired.Grant = &refused
+		l.note("a resize is refused: %s", refused.Pending.Reason)
+		return
+	}
+	l.grant(next.Generation)
+}
+
+// grant lets the pod have new resources: its order carries them in the spec and in the grant.
+func (l *life) grant(generation int64) {
+	pod := *l.desired.Pod
+	pod.Spec.InitContainers, pod.Spec.Containers = slices.Clone(pod.Spec.InitContainers), slices.Clone(pod.Spec.Containers)
+	g := &Grant{Generation: generation, Containers: map[string]ContainerGrant{}}
+	limited, cpu, memory := true, int64(0), int64(0)
+	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range list {
+			c, m := pick[int64](l.r, 100, 200, 400), pick[int64](l.r, 100, 200, 400)
+			one := ContainerGrant{Size: sizeFor(c, m), Resources: sized(c, m)}
+			if chance(l.r, 8) {
+				limited, one.Resources.Limits = false, nil
+				one.Size = Size{Shares: one.Size.Shares}
+			}
+			cpu, memory = cpu+c, memory+m
+			list[i].Resources, g.Containers[list[i].Name] = one.Resources, one
+		}
+	}
+	spare := pick[int64](l.r, 0, 0, 50, 300) // of a pod that has resources as a whole (KEP-2837)
+	all := sized(cpu+spare, memory+spare)
+	g.Pod, g.Requests, g.Limits = sizeFor(cpu+spare, memory+spare), all.Requests, all.Limits
+	if !limited && spare == 0 {
+		g.Pod, g.Limits = Size{Shares: g.Pod.Shares}, nil
+	}
+	l.desired.Pod, l.desired.Grant = &pod, g
+	l.rules.knowPod(&pod)
+	l.note("granted: %+v in a pod with %s", g.Containers, g.Pod)
+}
+
+// diesWithAgent: the agent writes the size of a pod's cgroup itself.
+func diesWithAgent(s Step) bool {
+	_, pod := s.(ResizePod)
+	return pod
+}
+
+// resizeFate: cgroups are the agent's own work, which it does before its answer or never, and the runtime's word that a container
+// has other resources is good.
+func (l *life) resizeFate(c *call) {
+	if diesWithAgent(c.step) && c.effectAt.After(c.endAt) {
+		c.effectAt = c.endAt
+	}
+	if c.effectAt.IsZero() && c.problem == nil {
+		c.effectAt = c.endAt
+	}
+}
+
+// setsSize: the step sets resources of a container or of the pod.
+func setsSize(s Step) bool {
+	switch s.(type) {
+	case Prepare, Resize, ResizePod:
+		return true
+	}
+	return false
+}
+
+// resizeEffect changes the resources of a container or of the pod's cgroup. A runtime works on the updates of one container in the
+// order of the calls: what an earlier call still had to do is over.
+func (w *world) resizeEffect(c *call) *Problem {
+	for _, other := range w.calls {
+		if other == c {
+			break
+		}
+		other.done = other.done || other.step.Key() == c.step.Key()
+	}
+	switch s := c.step.(type) {
+	case ResizePod:
+		if !w.cgroup {
+			return &Problem{Message: "no such cgroup"}
+		}
+		w.podSize = ptr(s.To.normal())
+	case Resize:
+		i := w.index(s.ID)
+		if i < 0 || w.containers[i].State != ContainerRunning {
+			return &Problem{Message: "container is not running"}
+		}
+		w.containers[i].Size = ptr(s.To)
+	}
+	return nil
+}
+
+// prepareEffect makes the pod's directory and its cgroup, which keeps the size that it has.
+func (w *world) prepareEffect(c *call) {
+	w.dir, w.cgroup = true, true
+	if w.podSize == nil && c.grant != nil {
+		w.podSize = ptr(c.grant.Pod.normal())
+	}
+}
+
+// madeWith notes with what a container was made: the runtime tells its size, an annotation its resources.
+func madeWith(c *Container, g *Grant) {
+	if g == nil {
+		return
+	}
+	if one, ok := g.Containers[c.Name]; ok {
+		c.Size, c.Made = ptr(one.Size), ptr(one.Resources)
+	}
+}
