@@ -83,7 +83,7 @@ func (k *knownDifferences) add(line, reason string) error {
 	if reason == "" {
 		return errors.New("a comment above it must give the reason")
 	}
-	pattern := "^" + strings.ReplaceAll(regexp.QuoteMeta(line), `\*`, ".*") + "$"
+	pattern := "(?s)^" + strings.ReplaceAll(regexp.QuoteMeta(line), `\*`, ".*") + "$"
 	*k = append(*k, &knownDifference{pattern: line, reason: reason, matches: regexp.MustCompile(pattern)})
 	return nil
 }

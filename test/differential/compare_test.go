@@ -74,7 +74,7 @@ func TestKnownDifferences(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out strings.Builder
-	if err := known.judge(&out, []string{"web phases -Pending > Running"}, 1, true); err != nil {
+	if err := known.judge(&out, []string{"web phases -Pending > Running\n"}, 1, true); err != nil {
 		t.Error(err)
 	}
 	if !strings.Contains(out.String(), "   1  web phases *Pending*  (It is faster.)") || !strings.Contains(out.String(), "gone  other *") {
