@@ -10,8 +10,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/moby/sys/mountinfo"
-	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 )
 
@@ -76,52 +74,6 @@ func blockDevice(path string) (Mounted, error) {
 		return Mounted{}, fmt.Errorf("%s is not a block device", path)
 	}
 	return Mounted{Device: path}, nil
-}
-
-// mountLocal binds a directory of the node. The group of its files is changed for the first pod that uses it.
-func (v *Volumes) mountLocal(ctx context.Context, p Persistent, s *corev1.LocalVolumeSource) (Mounted, error) {
-	source, err := os.OpenFile(s.Path, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if errors.Is(err, unix.ENOTDIR) {
-		return Mounted{}, fmt.Errorf("path %s is no directory: format and mount the device, or use volumeMode Block", s.Path)
-	}
-	if err != nil {
-		return Mounted{}, err
-	}
-	defer source.Close()
-	first, err := v.unused(OnDisk{pluginLocal, p.PV.Name}, p.Pod)
-	if err != nil {
-		return Mounted{}, err
-	}
-	dir, changed, err := v.makePoint(p.Pod, OnDisk{pluginLocal, p.PV.Name}, func(dir *os.File) error {
-		if err := unix.Mount(fdPath(source), fdPath(dir), "", unix.MS_BIND, ""); err != nil {
-			return fmt.Errorf("bind mount %s: %w", s.Path, err)
-		}
-		return nil
-	})
-	if err != nil {
-		return Mounted{}, err
-	}
-	defer dir.Close()
-	if first && !p.ReadOnly {
-		if err := ownerOf(p.Pod, false).apply(ctx, dir); err != nil {
-			return Mounted{}, err
-		}
-	}
-	return Mounted{HostPath: v.hostPath(p.Pod.UID, OnDisk{pluginLocal, p.PV.Name}), SELinuxRelabel: true, Changed: changed}, nil
-}
-
-// unused says that no other pod has a volume mounted.
-func (v *Volumes) unused(on OnDisk, pod *corev1.Pod) (bool, error) {
-	pods, err := filepath.EvalSymlinks(v.podsDir)
-	if err != nil {
-		return false, err
-	}
-	own := filepath.Join(pods, string(pod.UID), on.path())
-	found, err := mountinfo.GetMounts(func(m *mountinfo.Info) (skip, stop bool) {
-		hit := m.Mountpoint != own && strings.HasPrefix(m.Mountpoint, pods+"/") && strings.HasSuffix(m.Mountpoint, "/"+on.path())
-		return !hit, hit
-	})
-	return len(found) == 0, err
 }
 
 // makePoint makes a volume's directory, has something mounted on it unless that is done, and opens what is mounted.

@@ -74,7 +74,7 @@ func TestPersistentRefused(t *testing.T) {
 		block  bool
 		want   string
 	}{
-		"local file":      {corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: file}}, false, "is no directory"},
+		"local file":      {corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: file}}, false, "is neither a directory nor a block device"},
 		"local missing":   {corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: file + "x"}}, false, "no such file"},
 		"no block device": {corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: file}}, true, "is not a block device"},
 		"nfs as block":    {corev1.PersistentVolumeSource{NFS: &corev1.NFSVolumeSource{}}, true, "cannot be used as a block device"},

@@ -1,0 +1,105 @@
+package volumes
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/moby/sys/mountinfo"
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+)
+
+// mountLocal binds a directory of the node, or mounts a device of it, which is formatted if it is blank. The group of the files is
+// changed for the first pod that uses the volume.
+func (v *Volumes) mountLocal(ctx context.Context, p Persistent, s *corev1.LocalVolumeSource) (Mounted, error) {
+	on := OnDisk{pluginLocal, p.PV.Name}
+	mount, first, release, err := v.localMount(ctx, p, s)
+	if err != nil {
+		return Mounted{}, err
+	}
+	defer release()
+	dir, changed, err := v.makePoint(p.Pod, on, mount)
+	if err != nil {
+		return Mounted{}, err
+	}
+	defer dir.Close()
+	if first && !p.ReadOnly {
+		if err := ownerOf(p.Pod, false).apply(ctx, dir); err != nil {
+			return Mounted{}, err
+		}
+	}
+	return Mounted{HostPath: v.hostPath(p.Pod.UID, on), SELinuxRelabel: true, Changed: changed}, nil
+}
+
+// localMount finds out how to mount a local volume. first says that no other pod has it; release must be called when the mount is
+// made: until then nobody else mounts a device.
+func (v *Volumes) localMount(ctx context.Context, p Persistent, s *corev1.LocalVolumeSource) (mount func(*os.File) error, first bool, release func(), err error) {
+	info, err := os.Stat(s.Path)
+	if err != nil {
+		return nil, false, nil, err
+	}
+	lock := func() error { return nil }
+	isDevice := info.Mode()&os.ModeDevice != 0 && info.Mode()&os.ModeCharDevice == 0
+	switch {
+	case isDevice:
+		f, err := lockDevice(s.Path)
+		if err != nil {
+			return nil, false, nil, err
+		}
+		lock = f.Close
+	case !info.IsDir():
+		return nil, false, nil, fmt.Errorf("path %s is neither a directory nor a block device", s.Path)
+	}
+	release = func() { _ = lock() } // it was only read
+	on := OnDisk{pluginLocal, p.PV.Name}
+	other, err := v.elsewhere(on, p.Pod)
+	if err != nil {
+		release()
+		return nil, false, nil, err
+	}
+	source := s.Path
+	if isDevice && other != "" {
+		source = other // a device that is mounted is neither formatted nor repaired
+	}
+	mount = func(dir *os.File) error { return bindDir(source, dir) }
+	if isDevice && other == "" {
+		d := localDevice{path: s.Path, options: p.PV.Spec.MountOptions, readOnly: p.ReadOnly}
+		if s.FSType != nil {
+			d.fstype = *s.FSType
+		}
+		mount = func(*os.File) error { return d.mount(ctx, v.hostPath(p.Pod.UID, on)) }
+	}
+	return mount, other == "", release, nil
+}
+
+func bindDir(path string, dir *os.File) error {
+	source, err := os.OpenFile(path, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer source.Close()
+	if err := unix.Mount(fdPath(source), fdPath(dir), "", unix.MS_BIND, ""); err != nil {
+		return fmt.Errorf("bind mount %s: %w", path, err)
+	}
+	return nil
+}
+
+// elsewhere is where another pod has a volume mounted; empty where none has.
+func (v *Volumes) elsewhere(on OnDisk, pod *corev1.Pod) (string, error) {
+	pods, err := filepath.EvalSymlinks(v.podsDir)
+	if err != nil {
+		return "", err
+	}
+	own := filepath.Join(pods, string(pod.UID), on.path())
+	found, err := mountinfo.GetMounts(func(m *mountinfo.Info) (skip, stop bool) {
+		hit := m.Mountpoint != own && strings.HasPrefix(m.Mountpoint, pods+"/") && strings.HasSuffix(m.Mountpoint, "/"+on.path())
+		return !hit, hit
+	})
+	if err != nil || len(found) == 0 {
+		return "", err
+	}
+	return found[0].Mountpoint, nil
+}
