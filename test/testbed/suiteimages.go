@@ -20,6 +20,9 @@ const suiteRevision = "suite3"
 //go:embed templates/sh.c
 var shSource []byte
 
+//go:embed templates/nsenter.sh
+var nsenterScript []byte
+
 // SuiteImages builds what is missing of the images that Kubernetes' own test suite uses for its node tests, made here of
 // Debian packages and Go programs under the names the suite knows, and returns their archives. They replace those of
 // Images that have the same names.
@@ -27,7 +30,7 @@ func (c *Cache) SuiteImages(ctx context.Context) ([]string, error) {
 	return c.archives(ctx, []recipe{
 		{suiteRevision + "-pause", c.suitePause},
 		{suiteRevision + "-busybox", c.suiteBusybox},
-		{suiteRevision + "-agnhost", c.suiteAgnhost},
+		{suiteRevision + "-agnhost-nsenter", c.suiteAgnhost},
 		{suiteRevision + "-debian", c.suiteDebian},
 		{suiteRevision + "-nginx", c.suiteNginx},
 		{suiteRevision + "-nonroot", c.suiteNonRoot},
@@ -104,6 +107,9 @@ func (c *Cache) suiteAgnhost(ctx context.Context) (image, error) {
 			debian = append(debian, f)
 		}
 	}
+	if debian, err = withNsenter(debian); err != nil {
+		return image{}, err
+	}
 	pause, err := c.pauseImage(ctx)
 	if err != nil {
 		return image{}, err
@@ -130,6 +136,18 @@ func (c *Cache) suiteAgnhost(ctx context.Context) (image, error) {
 	}
 	plain.refs = []string{AgnhostImage, suitePrefix + "agnhost:2.55"}
 	return plain, nil
+}
+
+// withNsenter puts a script before nsenter; see templates/nsenter.sh.
+func withNsenter(files []imageFile) ([]imageFile, error) {
+	const name = "/usr/bin/nsenter"
+	for i := range files {
+		if merged(files[i].name) == name {
+			files[i].name = name + ".real"
+			return append(files, imageFile{name: name, mode: 0o755, body: nsenterScript}), nil
+		}
+	}
+	return nil, fmt.Errorf("%s is not in the root of Debian", name)
 }
 
 // merged is a path as it is where /bin, /sbin and /lib are links to their likes below /usr, as in Debian's roots.
