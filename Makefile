@@ -83,6 +83,11 @@ bench-network: build ## what a pod's network costs: the plugins by themselves, a
 	@echo "==> ADD and DEL of one pod and of ten at once, in turns; medians (about a minute)"
 	@go test -run '^$$' -bench '^BenchmarkCost$$' -benchtime 1x ./cni
 
+.PHONY: bench-storage
+bench-storage: build ## how soon volumes are ready, with nodelet and with the kubelet, in one run
+	@echo "==> benchmark of volumes: kubelet, nodelet (some minutes)"
+	@go run ./test/bench -storage -rounds 3
+
 .PHONY: deb
 deb: build ## bin/nodelet.deb: program, unit, configuration, man page, shell completion
 	@echo "==> building bin/nodelet.deb"

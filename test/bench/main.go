@@ -2,7 +2,7 @@
 //
 // It owns one testbed. The same containerd and control plane serve all sides: first the floor (the CRI calls alone), then
 // each agent in turn, for as many rounds as asked for. It prints medians and ratios and writes them as JSON; it never
-// judges. People call it through `make bench`. A crash leaves the testbed named bench, which the next run takes down first.
+// judges. People call it through `make bench`. A crash leaves the testbed, which the next run of the same name takes down first.
 package main
 
 import (
@@ -23,6 +23,7 @@ import (
 )
 
 type options struct {
+	name   string
 	bin    string
 	rounds int
 	single int
@@ -31,11 +32,14 @@ type options struct {
 	rest   time.Duration
 	json   string
 	sides  []testbed.AgentKind
+	// storage measures how soon volumes are ready, and nothing else.
+	storage bool
 }
 
 func main() {
 	var o options
 	var sides string
+	flag.StringVar(&o.name, "name", "bench", "the testbed's name")
 	flag.StringVar(&o.bin, "bin", "bin/nodelet", "nodelet's program")
 	flag.IntVar(&o.rounds, "rounds", 2, "how often each side is measured")
 	flag.IntVar(&o.single, "single", 15, "pods started one at a time, each round")
@@ -43,6 +47,7 @@ func main() {
 	flag.DurationVar(&o.rest, "rest", 45*time.Second, "how long CPU at rest is measured, at each load")
 	flag.StringVar(&o.json, "json", "", "also write the figures to this file")
 	flag.StringVar(&sides, "sides", "kubelet,nodelet", "agents to measure")
+	flag.BoolVar(&o.storage, "storage", false, "measure how soon the volumes of pods are ready, and nothing else")
 	quick := flag.Bool("quick", false, "one short round, without loads of 60 and 110 pods")
 	flag.Parse()
 	o.loads = []int{0, 60, 110}
@@ -61,7 +66,7 @@ func main() {
 }
 
 func run(ctx context.Context, o options) (err error) {
-	if err := testbed.Down(ctx, "bench", io.Discard); err != nil {
+	if err := testbed.Down(ctx, o.name, io.Discard); err != nil {
 		return err
 	}
 	audit, err := newAudit()
@@ -69,7 +74,7 @@ func run(ctx context.Context, o options) (err error) {
 		return err
 	}
 	defer audit.remove()
-	tb, err := testbed.Up(ctx, testbed.Options{Name: "bench", NodeletBin: o.bin, Progress: os.Stderr, APIServerArgs: audit.args(),
+	tb, err := testbed.Up(ctx, testbed.Options{Name: o.name, NodeletBin: o.bin, Progress: os.Stderr, APIServerArgs: audit.args(),
 		AgentConfig: map[string]any{"maxPods": 200, "serializeImagePulls": false}})
 	if err != nil {
 		return err
@@ -85,7 +90,11 @@ func run(ctx context.Context, o options) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := b.all(ctx); err != nil {
+	measure := b.all
+	if o.storage {
+		measure = b.storage
+	}
+	if err := measure(ctx); err != nil {
 		return err
 	}
 	b.report(os.Stdout)

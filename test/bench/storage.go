@@ -1,0 +1,237 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+
+	"github.com/nodelet/nodelet/csi/fake"
+	"github.com/nodelet/nodelet/test/testbed"
+)
+
+// The loads of the storage benchmark.
+const (
+	objectPods = 40 // each with objectMaps ConfigMaps and objectSecrets Secrets of its own
+	claimPods  = 20 // each with a claim of its own
+
+	objectMaps    = 3
+	objectSecrets = 2
+
+	storageDriver = "bench.csi.nodelet.test"
+)
+
+// calm is the pause before a burst: what an agent still tells of earlier pods is told by then, and the requests that it may make at
+// once are all its own again.
+const calm = 6 * time.Second
+
+// storage measures how long after a pod was created on the node its volumes are ready, on each side.
+//
+// It looks from outside, and alike on both sides: at the directories in which every agent of this kind sets volumes up. The
+// agents' own words would not compare, since the kubelet makes the sandbox after the volumes and nodelet beside them. A
+// projected volume, ConfigMap or Secret is ready when its link ..data is there, which is the last act of writing it; a CSI
+// volume when its directory is a mount point. The clock runs from before the request that creates the pod, already bound.
+func (b *bench) storage(ctx context.Context) (err error) {
+	driver, err := b.startDriver()
+	if err != nil {
+		return err
+	}
+	defer driver.Close()
+	if err := b.storageObjects(ctx, driver); err != nil {
+		return fmt.Errorf("make the objects that pods use: %w", err)
+	}
+	for round := range b.o.rounds {
+		for _, side := range b.o.sides {
+			fmt.Fprintf(os.Stderr, "==> round %d of %d: %s\n", round+1, b.o.rounds, side)
+			if err := b.storageOf(ctx, side); err != nil {
+				return fmt.Errorf("measure %s: %w", side, err)
+			}
+		}
+	}
+	return nil
+}
+
+func (b *bench) storageOf(ctx context.Context, side testbed.AgentKind) (err error) {
+	if err := b.deleteNode(ctx); err != nil {
+		return err
+	}
+	if err := b.node.StartAgent(ctx, side); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, b.node.StopAgent(unix.SIGTERM)) }()
+	if err := b.node.WaitReady(ctx, 2*time.Minute); err != nil {
+		return err
+	}
+	if err := b.waitDriver(ctx); err != nil {
+		return err
+	}
+	for i := range b.o.single + 1 {
+		if err := pause(ctx, alone); err != nil {
+			return err
+		}
+		took, err := b.volumesOf(ctx, []*corev1.Pod{b.pod("token")})
+		if err != nil {
+			return err
+		}
+		if i > 0 { // the first warms up
+			b.note(string(side), "volumes ready, token alone, ms", ms(took[0]))
+		}
+	}
+	for _, load := range []struct {
+		what string
+		pods []*corev1.Pod
+	}{
+		{fmt.Sprintf("%d pods with %d ConfigMaps and %d Secrets", objectPods, objectMaps, objectSecrets), b.podsWith(objectPods, b.objectVolumes)},
+		{fmt.Sprintf("%d pods with CSI claims", claimPods), b.podsWith(claimPods, claimVolumes)},
+	} {
+		if err := pause(ctx, calm); err != nil {
+			return err
+		}
+		took, err := b.volumesOf(ctx, load.pods)
+		if err != nil {
+			return fmt.Errorf("%s: %w", load.what, err)
+		}
+		var last time.Duration
+		for _, d := range took {
+			b.note(string(side), "volumes ready, "+load.what+", ms", ms(d))
+			last = max(last, d)
+		}
+		b.note(string(side), "volumes ready, all of "+load.what+", ms", ms(last))
+	}
+	return nil
+}
+
+// volumesOf takes pods through their lives, all at once, and tells how long the volumes of each took.
+func (b *bench) volumesOf(ctx context.Context, pods []*corev1.Pod) ([]time.Duration, error) {
+	f, err := b.follow(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer f.stop()
+	took, errs := make([]time.Duration, len(pods)), make([]error, len(pods))
+	each := func(do func(i int) error) error {
+		var all sync.WaitGroup
+		for i := range pods {
+			all.Go(func() { errs[i] = do(i) })
+		}
+		all.Wait()
+		return errors.Join(errs...)
+	}
+	err = each(func(i int) (err error) { took[i], err = b.createAndWatch(ctx, pods[i]); return err })
+	if err != nil {
+		return nil, err
+	}
+	if err := each(func(i int) error { _, err := f.wait(ctx, "Ready", f.ready, pods[i].Name); return err }); err != nil {
+		return nil, err
+	}
+	return took, each(func(i int) error {
+		if err := b.delete(ctx, pods[i].Name); err != nil {
+			return err
+		}
+		_, err := f.wait(ctx, "gone", f.gone, pods[i].Name)
+		return err
+	})
+}
+
+// createAndWatch creates a pod and looks each millisecond for what is still missing of its volumes.
+func (b *bench) createAndWatch(ctx context.Context, pod *corev1.Pod) (time.Duration, error) {
+	began, made := time.Now(), &corev1.Pod{}
+	if err := b.api.Core.Post().Namespace(namespace).Resource("pods").Body(pod).Do(ctx).Into(made); err != nil {
+		return 0, err
+	}
+	volumes := filepath.Join(b.node.RootDir, "pods", string(made.UID), "volumes")
+	for i := range made.Spec.Volumes {
+		v := &made.Spec.Volumes[i]
+		for !volumeReady(volumes, v) {
+			if time.Since(began) > podLimit {
+				return 0, fmt.Errorf("volume %s of pod %s is not ready after %s", v.Name, pod.Name, podLimit)
+			}
+			if err := pause(ctx, time.Millisecond); err != nil {
+				return 0, err
+			}
+		}
+	}
+	return time.Since(began), nil
+}
+
+func volumeReady(volumes string, v *corev1.Volume) bool {
+	written := func(plugin string) bool {
+		_, err := os.Stat(filepath.Join(volumes, plugin, v.Name, "..data"))
+		return err == nil
+	}
+	switch {
+	case v.Projected != nil:
+		return written("kubernetes.io~projected")
+	case v.ConfigMap != nil:
+		return written("kubernetes.io~configmap")
+	case v.Secret != nil:
+		return written("kubernetes.io~secret")
+	}
+	var st unix.Statx_t
+	err := unix.Statx(unix.AT_FDCWD, filepath.Join(volumes, "kubernetes.io~csi", v.PersistentVolumeClaim.ClaimName, "mount"), 0, 0, &st)
+	return err == nil && st.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0
+}
+
+func (b *bench) podsWith(n int, volumes func(i int) []corev1.Volume) []*corev1.Pod {
+	all := make([]*corev1.Pod, n)
+	for i := range all {
+		all[i] = b.pod(fmt.Sprintf("stored-%d", i))
+		all[i].Spec.Volumes = volumes(i)
+		for _, v := range all[i].Spec.Volumes {
+			c := &all[i].Spec.Containers[0]
+			c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: v.Name, MountPath: "/" + v.Name})
+		}
+	}
+	return all
+}
+
+func (b *bench) objectVolumes(i int) (all []corev1.Volume) {
+	for k := range objectMaps {
+		name := fmt.Sprintf("map-%d-%d", i, k)
+		all = append(all, corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{
+			LocalObjectReference: corev1.LocalObjectReference{Name: name}}}})
+	}
+	for k := range objectSecrets {
+		name := fmt.Sprintf("secret-%d-%d", i, k)
+		all = append(all, corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: name}}})
+	}
+	return all
+}
+
+// claimVolumes is the claim of a pod; it has the name of its PersistentVolume.
+func claimVolumes(i int) []corev1.Volume {
+	return []corev1.Volume{{Name: "claim", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claimName(i)}}}}
+}
+
+func claimName(i int) string { return fmt.Sprintf("claim-%d", i) }
+
+// startDriver serves CSI to either agent. Its volumes are plain directories that need no attaching: what is measured is the
+// agent, not mkfs and not the controllers of the control plane.
+func (b *bench) startDriver() (*fake.Driver, error) {
+	return fake.Start(fake.Config{Name: storageDriver, NodeID: b.node.Name, State: filepath.Join(filepath.Dir(b.node.RootDir), "csi-state"),
+		Socket:   filepath.Join(b.node.RootDir, "plugins", storageDriver, "csi.sock"),
+		Registry: filepath.Join(b.node.RootDir, "plugins_registry")})
+}
+
+func (b *bench) waitDriver(ctx context.Context) error {
+	for began := time.Now(); ; {
+		n := &storagev1.CSINode{}
+		err := b.api.Storage.Get().Resource("csinodes").Name(b.node.Name).Do(ctx).Into(n)
+		if err == nil && len(n.Spec.Drivers) > 0 {
+			return nil
+		}
+		if time.Since(began) > podLimit {
+			return fmt.Errorf("the agent has not taken the CSI driver on after %s: %v", podLimit, err)
+		}
+		if err := pause(ctx, 100*time.Millisecond); err != nil {
+			return err
+		}
+	}
+}
