@@ -100,7 +100,6 @@ func (f *file) seen(ctx context.Context) error {
 	defer late.Stop()
 	select {
 	case <-f.now.over:
-	case <-f.worker.gone:
 	case <-late.C:
 		return fmt.Errorf("the container runtime does not show pod %s/%s yet", f.pod.Namespace, f.pod.Name)
 	case <-ctx.Done():

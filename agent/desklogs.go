@@ -34,11 +34,9 @@ func (d *Desk) Logs(ctx context.Context, of server.Container, o *corev1.PodLogOp
 	if path == "" {
 		return server.Errorf(http.StatusBadRequest, "unable to retrieve container logs for %s: the runtime does not know it any more", id)
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
 	options := logs.Options{Follow: o.Follow, Tail: -1, Limit: -1, Timestamps: o.Timestamps}
 	if o.Follow {
-		options.Ended = f.ended(ctx, of.Name, id)
+		options.Ended = f.ended(of.Name, id)
 	}
 	if o.TailLines != nil {
 		options.Tail = *o.TailLines
@@ -115,31 +113,24 @@ func waitingText(reason string) string {
 	return reason
 }
 
-// ended is closed when the instance no longer runs, or when nobody will tell any more.
-func (f *file) ended(ctx context.Context, container, id string) <-chan struct{} {
-	end := make(chan struct{})
-	if f.worker == nil {
-		close(end)
-		return end
-	}
-	go func() {
-		defer close(end)
-		for {
-			now := f.worker.shown.Load()
-			c := containerStatusOf(&now.status, container)
-			if c == nil || c.State.Running == nil || c.ContainerID != id {
-				return
-			}
-			select {
-			case <-now.over:
-			case <-f.worker.gone:
-				return
-			case <-ctx.Done():
-				return
-			}
+// ended tells a follower whether the instance no longer runs, or nobody will tell any more; if not, when to ask again.
+func (f *file) ended(container, id string) func() (bool, <-chan struct{}) {
+	return func() (bool, <-chan struct{}) {
+		if f.worker == nil {
+			return true, nil
 		}
-	}()
-	return end
+		now := f.worker.shown.Load()
+		c := containerStatusOf(&now.status, container)
+		if c == nil || c.State.Running == nil || c.ContainerID != id {
+			return true, nil
+		}
+		select {
+		case <-f.worker.gone:
+			return true, nil
+		default:
+			return false, now.over
+		}
+	}
 }
 
 // RunningLogs are the logs of all containers that run.

@@ -15,7 +15,7 @@ type shown struct {
 	known *cri.Snapshot
 	// mounted is where the volumes that are set up lie, by their names.
 	mounted map[string]string
-	// over is closed when there is a newer one.
+	// over is closed when there is a newer one, or will be none any more.
 	over chan struct{}
 }
 

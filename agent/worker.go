@@ -97,6 +97,7 @@ func (w *worker) nudge(h hint) {
 // run lives as long as the pod does, or until ctx ends; then its steps are given up and what they did is seen by the next
 // life of the agent.
 func (w *worker) run(ctx context.Context) {
+	defer func() { close(w.shown.Load().over) }() // after gone, for those who wait look at that then
 	defer close(w.gone)
 	defer w.timer.Stop()
 	for {

@@ -27,8 +27,8 @@ func (r *reading) follow(ctx context.Context) error {
 		return fmt.Errorf("follow log: %w", err)
 	}
 	defer stop()
-	ended := false
 	for {
+		ended, moved := r.ended() // asked first: what was written before the end may not be read yet
 		if err := r.round(ctx, ended); err != nil {
 			return err
 		}
@@ -39,10 +39,16 @@ func (r *reading) follow(ctx context.Context) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-changes:
-		case <-r.o.Ended:
-			ended = true // one round more: what was written before the end may not be read yet
+		case <-moved:
 		}
 	}
+}
+
+func (r *reading) ended() (bool, <-chan struct{}) {
+	if r.o.Ended == nil {
+		return false, nil
+	}
+	return r.o.Ended()
 }
 
 // round reads to the end of the newest file. last: nothing will be written any more.

@@ -110,7 +110,14 @@ func follow(d *Dir, path string, ended <-chan struct{}, w *reader) <-chan error 
 	done := make(chan error, 1)
 	w.begun = make(chan struct{})
 	o := all()
-	o.Follow, o.Ended = true, ended
+	o.Follow, o.Ended = true, func() (bool, <-chan struct{}) {
+		select {
+		case <-ended:
+			return true, nil
+		default:
+			return false, ended
+		}
+	}
 	go func() { done <- d.Read(context.Background(), path, o, w, w) }()
 	<-w.begun
 	return done

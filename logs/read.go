@@ -14,9 +14,10 @@ import (
 
 // Options say what of a log is wanted.
 type Options struct {
-	// Follow goes on until Ended is closed and all that was written by then is read, or the context ends.
+	// Follow goes on until the container has Ended and all that was written by then is read, or the context ends. Where it has not
+	// ended, the channel is closed when that may have changed. Nil: it never ends.
 	Follow bool
-	Ended  <-chan struct{}
+	Ended  func() (ended bool, moved <-chan struct{})
 	// Tail is how many of the newest lines to begin with; negative: all of the newest file. Without Follow it is also the most
 	// that is read.
 	Tail int64
@@ -29,7 +30,8 @@ type Options struct {
 }
 
 const (
-	bufferSize = 32 << 10
+	// bufferSize is small, for hundreds of readers may wake at the same line.
+	bufferSize = 8 << 10
 	// maxJSON bounds a line of Docker's format, which must be had whole. Lines of the CRI's format may be of any length.
 	maxJSON = 1 << 20
 )
@@ -134,6 +136,14 @@ func (r *reading) run(ctx context.Context) error {
 
 // drain reads to the present end of the file. last: nothing follows a line that has no end.
 func (r *reading) drain(ctx context.Context, last bool) error {
+	err := r.pass(ctx, last)
+	if ctx.Err() != nil {
+		return err
+	}
+	return errors.Join(err, r.out.flush()) // may take long, so no buffer waits for it
+}
+
+func (r *reading) pass(ctx context.Context, last bool) error {
 	b := buffers.Get().(*bufio.Reader)
 	b.Reset(r.source())
 	defer func() {
@@ -150,15 +160,15 @@ func (r *reading) drain(ctx context.Context, last bool) error {
 		}
 		switch {
 		case err == io.EOF && (len(piece) == 0 || !last):
-			return r.out.flush() // a line without an end is read when it has one
+			return nil // a line without an end is read when it has one
 		case err != nil && err != bufio.ErrBufferFull && err != io.EOF:
 			return fmt.Errorf("read log %s: %w", r.file.Name(), err)
 		}
 		if err := r.take(piece, err != bufio.ErrBufferFull); err != nil {
-			return errors.Join(err, r.out.flush())
+			return err
 		}
 	}
-	return r.out.flush()
+	return nil
 }
 
 // source is the file from where the reading stands; a compressed one is read in one go.

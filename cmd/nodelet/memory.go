@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"os"
+	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
 	"time"
@@ -35,6 +36,7 @@ func trim(ctx context.Context) {
 		}
 		metrics.Read(free)
 		if free[0].Value.Uint64() > trimAbove {
+			runtime.GC() // what pools keep outlives one collection
 			debug.FreeOSMemory()
 		}
 	}

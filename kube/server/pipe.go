@@ -141,10 +141,11 @@ func (p *pipe) join(ctx context.Context, client, backend side) (up, down int64) 
 		}
 		once.Do(func() { linger = time.AfterFunc(lingerTime, cut) })
 	}
-	var both sync.WaitGroup
-	both.Go(func() { up = copyAll(backend, client, &moved); ended(backend.Conn) })
-	both.Go(func() { down = copyAll(client, backend, &moved); ended(client.Conn) })
-	both.Wait()
+	var other sync.WaitGroup
+	other.Go(func() { up = copyAll(backend, client, &moved); ended(backend.Conn) })
+	down = copyAll(client, backend, &moved)
+	ended(client.Conn)
+	other.Wait()
 	linger.Stop()
 	return up, down
 }
