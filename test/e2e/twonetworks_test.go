@@ -109,6 +109,47 @@ func TestLongTwoNetworks(t *testing.T) {
 	}
 	checkNotices(t, pod)
 	kubectl(t, "delete", "pod", "many", "--wait=true")
+	instead(t)
+}
+
+const insteadYAML = `
+apiVersion: v1
+kind: Pod
+metadata:
+  name: instead
+  annotations: {v1.multus-cni.io/default-network: '[{"name": "second", "mac": "0a:58:cb:00:71:0a"}]'}
+spec:
+  terminationGracePeriodSeconds: 0
+  containers: [{name: app, image: "registry.k8s.io/e2e-test-images/busybox:1.37.0-1", command: [sleep, "3600"]}]
+`
+
+// instead: a pod that has another network in the place of the node's own, and one that asks of it what none of its plugins can do.
+func instead(t *testing.T) {
+	t.Helper()
+	apply(t, insteadYAML)
+	pod := waitReady(t, time.Minute, "instead")
+	shown := shell(t, "instead", "app", "ip addr")
+	if !strings.HasPrefix(pod.Status.PodIP, "203.0.113.") || !strings.Contains(shown, pod.Status.PodIP+"/24 scope global eth0") &&
+		!strings.Contains(shown, pod.Status.PodIP+"/24 brd 203.0.113.255 scope global eth0") || !strings.Contains(shown, "0a:58:cb:00:71:0a") {
+		t.Errorf("the pod's address is %s, and it has\n%s", pod.Status.PodIP, shown)
+	}
+	waitPod(t, 20*time.Second, "instead", "has the status annotation", func(p *corev1.Pod) bool {
+		return strings.Contains(p.Annotations["k8s.v1.cni.cncf.io/network-status"], `"name": "kube-system/second"`)
+	})
+	kubectl(t, "delete", "pod", "instead", "--wait=true")
+	apply(t, strings.NewReplacer("instead", "beyond", `"mac": "0a:58:cb:00:71:0a"`, `"ips": ["203.0.113.77"]`).Replace(insteadYAML))
+	waitEvent(t, 30*time.Second, "beyond", "FailedCreatePodSandBox", "annotation v1.multus-cni.io/default-network: network kube-system/second",
+		`no plugin of it has the capability "ips"`)
+	kubectl(t, "delete", "pod", "beyond", "--wait=true")
+	metrics := scrape(t, "metrics")
+	for _, plugin := range []string{"bridge", "macvlan"} {
+		if want := fmt.Sprintf("nodelet_cni_plugin_duration_seconds_count{plugin=%q,verb=\"ADD\"} ", plugin); !strings.Contains(metrics, want) {
+			t.Errorf("the metrics lack %s", want)
+		}
+	}
+	if strings.Contains(metrics, `nodelet_cni_plugin_duration_seconds_count{plugin="portmap",verb="ADD"`) {
+		t.Error("portmap has run, though no pod has asked for host ports")
+	}
 }
 
 // checkNotices takes a route away, and puts it back.
