@@ -47,6 +47,7 @@ var successors = map[string]string{
 	"awsElasticBlockStore": "ebs.csi.aws.com", "azureDisk": "disk.csi.azure.com", "azureFile": "file.csi.azure.com",
 	"cinder": "cinder.csi.openstack.org", "gcePersistentDisk": "pd.csi.storage.gke.io", "vsphereVolume": "csi.vsphere.vmware.com",
 	"portworxVolume": "pxd.portworx.com", "rbd": "rbd.csi.ceph.com", "cephfs": "cephfs.csi.ceph.com",
+	"iscsi": "iscsi.csi.k8s.io",
 }
 
 // unsupported refuses a kind of volume, of a pod or a PersistentVolume, and names what to use in its place.
