@@ -63,6 +63,9 @@ func NewClient(cfg ClientConfig) (*Client, error) {
 	now := time.Now()
 	rc, leaf, err := c.load(now)
 	if err == nil {
+		if err := c.keep(rc, leaf, now); err != nil {
+			return nil, fmt.Errorf("keep the certificate of kubeconfig %s: %w", cfg.Kubeconfig, err)
+		}
 		c.host = rc.Host
 		return c, c.use(rc, leaf, now)
 	}
@@ -124,6 +127,28 @@ func (c *Client) load(now time.Time) (*rest.Config, *x509.Certificate, error) {
 		return nil, nil, fmt.Errorf("kubeconfig %s: %w", c.cfg.Kubeconfig, err)
 	}
 	return rc, leaf, nil
+}
+
+// keep stores the certificate that the kubeconfig brings as the current one where cert-dir has none that counts. It does so before
+// anything is asked of the API server: kubeadm looks for the file as soon as the control plane answers, and names it in the
+// kubeconfig from then on. A first certificate of the node's own is asked for all the same.
+func (c *Client) keep(rc *rest.Config, leaf *x509.Certificate, now time.Time) error {
+	if !c.cfg.Rotate || leaf == nil || leaf.Subject.CommonName != c.user() || counts(leaf, now) != nil {
+		return nil
+	}
+	if stored, err := c.store.load(); err == nil && !now.After(stored.Leaf.NotAfter) {
+		return nil
+	}
+	t := rest.CopyConfig(rc)
+	if err := rest.LoadTLSFiles(t); err != nil {
+		return err
+	}
+	key, err := parseKey(t.TLSClientConfig.KeyData)
+	if err != nil {
+		return err
+	}
+	_, err = c.store.save(t.TLSClientConfig.CertData, key, now)
+	return err
 }
 
 // prefers: the stored certificate goes before the one that the kubeconfig names.

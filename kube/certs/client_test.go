@@ -179,6 +179,41 @@ func TestRotate(t *testing.T) {
 	}
 }
 
+// TestKeep: kubeadm writes the first certificate into the kubeconfig, and looks for it in cert-dir before the cluster can sign
+// another. One that is of somebody else is not kept, nor one beside a certificate that counts.
+func TestKeep(t *testing.T) {
+	c := newCluster(t)
+	cfg := c.config()
+	current := filepath.Join(cfg.Dir, "kubelet-client-current.pem")
+	from, to := time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
+	c.kubeconfig("kubelet.conf", c.embedded("admin", from, to), c.caPEM())
+	if _, err := NewClient(cfg); err != nil || exists(current) {
+		t.Errorf("somebody else's certificate: kept: %v, %v", exists(current), err)
+	}
+	c.kubeconfig("kubelet.conf", c.embedded(nodeUser, from, to), c.caPEM())
+	id, err := NewClient(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept, err := id.store.load()
+	if err != nil || !kept.Leaf.Equal(id.leaf.Load()) {
+		t.Fatalf("kept %v, %v", kept, err)
+	}
+	if id.due.After(time.Now()) {
+		t.Error("the node does not ask for a certificate of its own")
+	}
+	if target, err := os.Readlink(current); err != nil || filepath.Dir(target) != cfg.Dir {
+		t.Errorf("the current certificate is at %q, %v", target, err)
+	}
+	c.kubeconfig("kubelet.conf", c.embedded(nodeUser, from, to), c.caPEM())
+	if _, err := NewClient(cfg); err != nil {
+		t.Fatal(err)
+	}
+	if again, err := id.store.load(); err != nil || !again.Leaf.Equal(kept.Leaf) {
+		t.Errorf("a certificate that counts was replaced: %v", err)
+	}
+}
+
 // TestReload: a kubeconfig that somebody else writes is taken over by the clients that exist.
 func TestReload(t *testing.T) {
 	c := newCluster(t)
