@@ -105,8 +105,13 @@ func (s *Supervisor) do(ctx context.Context, f func()) bool {
 
 // EndInWaves ends all pods in waves of rising priority when the node goes down: each wave gets its time, or less when all its
 // pods have given back what they held. begun is told the index of each wave before it begins; waves before the one numbered
-// first have passed in an earlier life, whatever is left of them ends at once with the first.
+// first have passed in an earlier life, whatever is left of them ends at once with the first. An agent that has just been started
+// first hears of its pods: without them a wave would be over at once. For a source that is silent it does not wait longer than the
+// first wave may take.
 func (s *Supervisor) EndInWaves(ctx context.Context, times []plan.WaveTime, first int, begun func(wave int)) {
+	if first < len(times) {
+		s.awaitSources(ctx, times[first].Grace)
+	}
 	for i := first; i < len(times); i++ {
 		begun(i)
 		var pods []*corev1.Pod
@@ -116,6 +121,17 @@ func (s *Supervisor) EndInWaves(ctx context.Context, times []plan.WaveTime, firs
 			}
 		}
 		s.endWave(ctx, times[i], pods)
+	}
+}
+
+func (s *Supervisor) awaitSources(ctx context.Context, limit time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	select {
+	case <-s.known:
+	case <-s.gone:
+	case <-ctx.Done():
+		s.log.Warn("shutdown ends the pods that are known; not every source of pods has spoken", "waited", limit)
 	}
 }
 

@@ -1,6 +1,7 @@
 package agent_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -9,6 +10,7 @@ import (
 	"github.com/nodelet/nodelet/agent"
 	"github.com/nodelet/nodelet/agent/plan"
 	"github.com/nodelet/nodelet/cri/fake"
+	"github.com/nodelet/nodelet/kube/pods"
 )
 
 func withPriority(p int32) func(*corev1.Pod) { return func(pod *corev1.Pod) { pod.Spec.Priority = &p } }
@@ -66,6 +68,37 @@ func TestWaves(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestWavesOfANewLife: an agent that is started anew in the middle of a shutdown does not take a wave for over because it has not
+// heard of its pods yet; a source that stays silent does not hold the shutdown up for good.
+func TestWavesOfANewLife(t *testing.T) {
+	times := []plan.WaveTime{{Priority: 0, Grace: time.Minute}, {Priority: 1000, Grace: time.Minute}}
+	for name, after := range map[string]time.Duration{"heard soon": 5 * time.Second, "never heard": time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				w.runtime.Script("app", fake.Script{TermTakes: 3 * time.Second})
+				low, high := apiPod("low"), apiPod("high", withPriority(1000))
+				w.run(low, high)
+				w.sleep(time.Second)
+				w.set.Synced = false
+				w.restart()
+				began := time.Now()
+				go func() {
+					time.Sleep(after)
+					w.change(func(set *pods.Set) { set.Synced = true })
+				}()
+				var begun []time.Duration
+				w.life.EndInWaves(t.Context(), times, 0, func(int) { begun = append(begun, time.Since(began)) })
+				first := min(after, times[0].Grace)
+				if want := []time.Duration{first, first + 3*time.Second}; !slices.Equal(begun, want) {
+					t.Errorf("the waves began after %s, want %s", begun, want)
+				}
+				w.checkRunning()
+				time.Sleep(after)
+			})
+		})
+	}
 }
 
 // TestDoomed: an agent that is started anew in the middle of a shutdown brings no ended pod back.

@@ -41,6 +41,8 @@ type Supervisor struct {
 	asks chan func()
 	// began is closed when the loop has begun.
 	began chan struct{}
+	// known is closed when every source has spoken once.
+	known chan struct{}
 
 	workers map[types.UID]*entry
 	// set is the newest full set of the sources.
@@ -89,7 +91,7 @@ func NewSupervisor(hands *Hands, log *slog.Logger) *Supervisor {
 	return &Supervisor{
 		hands: hands, log: log, gates: newGates(),
 		sets: newMailbox[*pods.Set](), nudges: make(chan nudge, 128), attempts: make(chan probeEvent, 16), relist: make(chan []cri.PodSummary, 1),
-		ended: make(chan types.UID, 16), explain: make(chan chan<- []*Explanation), asks: make(chan func()), began: make(chan struct{}),
+		ended: make(chan types.UID, 16), explain: make(chan chan<- []*Explanation), asks: make(chan func()), began: make(chan struct{}), known: make(chan struct{}),
 		set: &pods.Set{}, workers: map[types.UID]*entry{}, prints: map[types.UID]uint64{},
 		again: make(chan struct{}, 1), gone: make(chan struct{}), shares: newMailbox[int64](),
 	}
@@ -128,6 +130,7 @@ func (s *Supervisor) Run(ctx context.Context) {
 		case set := <-s.sets:
 			if set.Synced && !s.set.Synced {
 				s.lookAgain() // what nobody wants can be told only now
+				s.knowAll()
 			}
 			s.set = set
 			s.reconcile(ctx)
@@ -148,6 +151,15 @@ func (s *Supervisor) Run(ctx context.Context) {
 		case ask := <-s.asks:
 			ask()
 		}
+	}
+}
+
+// knowAll notes that every source has spoken. A source may fall silent and speak again.
+func (s *Supervisor) knowAll() {
+	select {
+	case <-s.known:
+	default:
+		close(s.known)
 	}
 }
 
