@@ -10,12 +10,21 @@ import (
 //go:embed nodelet.service
 var unitText string
 
+//go:embed kubelet.service
+var kubeletText string
+
 //go:embed service.conf
 var serviceText string
 
 // Unit is the text of nodelet.service for the program at this path.
 func Unit(program string) string {
 	return strings.NewReplacer("{{.Program}}", program, "{{.Service}}", serviceText).Replace(unitText)
+}
+
+// KubeletUnit is the text of kubelet.service for a machine where nodelet is installed as the kubelet, at this path. kubeadm's own
+// drop-in (10-kubeadm.conf) replaces its command and leaves the rest.
+func KubeletUnit(program string) string {
+	return strings.NewReplacer("{{.Program}}", program, "{{.Service}}", serviceText).Replace(kubeletText)
 }
 
 // TakeOver is the text of a drop-in that puts program into kubelet.service in the place of the kubelet, with the arguments,

@@ -54,6 +54,19 @@ func TestUnit(t *testing.T) {
 	}
 }
 
+// TestKubeletUnit: kubeadm's drop-in finds a command to replace, and systemd's word that the node can run pods stays.
+func TestKubeletUnit(t *testing.T) {
+	got := KubeletUnit("/usr/bin/kubelet")
+	for _, want := range []string{"ExecStart=/usr/bin/kubelet\n", "Conflicts=nodelet.service\n", "Type=notify\n", "KillMode=process\n"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("no %q in\n%s", want, got)
+		}
+	}
+	if strings.Contains(got, "{{") {
+		t.Error(got)
+	}
+}
+
 // TestKeep: systemd gets the descriptor itself, under its name.
 func TestKeep(t *testing.T) {
 	t.Setenv("NOTIFY_SOCKET", "")

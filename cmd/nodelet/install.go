@@ -24,14 +24,14 @@ const (
 	envFile     = "/etc/default/nodelet"
 )
 
-const systemdUsage = `usage: nodelet systemd install [--own-unit] [FLAG...] | uninstall | status | unit
+const systemdUsage = `usage: nodelet systemd install [--own-unit] [FLAG...] | uninstall | status | unit [--kubelet] [PROGRAM]
 
 install    runs the node with nodelet from now on. Where the machine has kubelet.service, nodelet takes the kubelet's place in
            it with the same flags and files, and the pods keep running. Without one, or with --own-unit, it makes
            nodelet.service, with the FLAGs that follow as its arguments.
 uninstall  takes that back: the kubelet runs the node again, with the pods running on.
 status     says which agent runs the node.
-unit       prints the text of nodelet.service.
+unit       prints the text of nodelet.service, or with --kubelet that of a kubelet.service whose program is nodelet.
 `
 
 // systemdCommand is the sub-command that puts nodelet under systemd and takes it out again.
@@ -41,12 +41,7 @@ func systemdCommand(args []string, out io.Writer) error {
 		return flag.ErrHelp
 	}
 	if args[0] == "unit" {
-		program, err := os.Executable()
-		if len(args) > 1 {
-			program, err = args[1], nil
-		}
-		fmt.Fprint(out, systemd.Unit(program))
-		return err
+		return printUnit(args[1:], out)
 	}
 	if args[0] != "status" && os.Geteuid() != 0 {
 		return fmt.Errorf("nodelet systemd %s changes units of the system: run it as root", args[0])
@@ -60,6 +55,23 @@ func systemdCommand(args []string, out io.Writer) error {
 		return showStatus(out)
 	}
 	return fmt.Errorf("unknown command %q\n%s", "systemd "+args[0], systemdUsage)
+}
+
+// printUnit prints a unit file for the program that is named, or for this one.
+func printUnit(args []string, out io.Writer) error {
+	text := systemd.Unit
+	if len(args) > 0 && args[0] == "--kubelet" {
+		text, args = systemd.KubeletUnit, args[1:]
+	}
+	program, err := os.Executable()
+	if len(args) > 0 {
+		program, err = args[0], nil
+	}
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprint(out, text(program))
+	return err
 }
 
 // systemctl runs systemctl; its own words are part of the error.
