@@ -89,15 +89,20 @@ bench-storage: build ## how soon volumes are ready, with nodelet and with the ku
 	@go run ./test/bench -storage -rounds 3
 
 .PHONY: deb
-deb: build ## bin/nodelet.deb: program, unit, configuration, man page, shell completion
-	@echo "==> building bin/nodelet.deb"
+deb: build ## bin/nodelet.deb: program, unit, configuration, man page; bin/nodelet-kubelet.deb: it as the kubelet
+	@echo "==> building bin/nodelet.deb and bin/nodelet-kubelet.deb"
 	@packaging/build-deb '$(subst -,~,$(VERSION))' bin/nodelet.deb
-	@ls -l bin/nodelet.deb | awk '{printf "    %s bytes\n", $$5}'
+	@ls -l bin/*.deb | awk '{printf "    %s bytes %s\n", $$5, $$9}'
 
 .PHONY: vm
 vm: deb ## the package in a booted Debian machine: service, watchdog, reboot, power cut, changing hands with the kubelet
 	@echo "==> a virtual machine (the first time fetches Debian and builds its disk: some minutes)"
 	@go run ./test/vm -deb bin/nodelet.deb
+
+.PHONY: kubeadm
+kubeadm: deb ## kubeadm with nodelet as the kubelet: init, join, upgrade, reset, on two machines of namespaces
+	@echo "==> two machines and kubeadm (the first time builds kubeadm and etcd: some minutes)"
+	@go run ./test/vm -deb bin/nodelet.deb -kubeadm
 
 .PHONY: fuzz
 fuzz: ## each fuzz target for 20 s

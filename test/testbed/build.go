@@ -57,6 +57,7 @@ func goModules() map[string]goModule {
 			},
 		},
 		"coredns":           {path: "github.com/coredns/coredns", programs: []string{"testbed.invalid/coredns"}},
+		"etcd":              {path: "go.etcd.io/etcd/server/v3", programs: []string{"testbed.invalid/etcd"}},
 		"flannel":           {path: "github.com/flannel-io/flannel", cgo: true, programs: []string{"."}},
 		"external-attacher": {path: "github.com/kubernetes-csi/external-attacher/v4", programs: []string{"cmd/csi-attacher"}},
 		"csi-test":          {path: "github.com/kubernetes-csi/csi-test/v5", programs: []string{"cmd/csi-sanity"}},
@@ -135,7 +136,7 @@ func (c *Cache) Programs(ctx context.Context, module string, programs ...string)
 	if err != nil {
 		return "", err
 	}
-	version, err := pinnedVersion(filepath.Join(src, "go.mod"), m.path)
+	version, err := moduleVersion(ctx, module)
 	if err != nil {
 		return "", err
 	}
@@ -283,6 +284,15 @@ func (c *Cache) report(what string, began time.Time, packages *atomic.Int64) (st
 		}
 	}()
 	return func() { close(done); <-ended }
+}
+
+// moduleVersion is the version of a module's programs.
+func moduleVersion(ctx context.Context, name string) (string, error) {
+	src, err := moduleDir(ctx, name)
+	if err != nil {
+		return "", err
+	}
+	return pinnedVersion(filepath.Join(src, "go.mod"), goModules()[name].path)
 }
 
 // moduleDir finds test/testbed/modules/NAME: beside this file, or by asking the go command when the paths were trimmed.

@@ -1,8 +1,12 @@
-// Command vm proves the Debian package in a booted machine: systemd as PID 1, cgroup v2, the systemd cgroup driver, containerd.
+// Command vm proves the Debian packages in a booted machine: systemd as PID 1, the systemd cgroup driver, containerd.
 //
-// It owns one virtual machine (qemu, emulated, without a network), which dies with it, and the parts that it is built from, which
-// stay in the user's cache. It never touches the machine it runs on but for that cache and Debian packages that it needs. `make vm`
-// calls it. A crash leaves a directory in the temporary directory, and no process.
+// A machine is one of two kinds. qemu's is emulated, with cgroup v2, without a network: slow, but all of it is real, and it can lose
+// its power. One of namespaces starts the same disk on this machine's kernel: fast, and several can be joined by a cable. `make vm`
+// proves the service on the first kind, `make kubeadm` a cluster of two machines of the second.
+//
+// It owns its machines, which die with it, and the parts that they are built from, which stay in the user's cache. It never touches
+// the machine it runs on but for that cache and Debian packages that it needs. A crash leaves a directory in the temporary
+// directory, with namespaces also empty cgroups, and no process.
 package main
 
 import (
@@ -15,6 +19,8 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -25,18 +31,20 @@ import (
 var guest embed.FS
 
 func main() {
-	runtime.LockOSThread() // qemu dies with the thread that started it
-	deb := flag.String("deb", "bin/nodelet.deb", "the package to prove")
+	runtime.LockOSThread() // the machines die with the thread that started them
+	deb := flag.String("deb", "bin/nodelet.deb", "the package to prove; beside it lies NAME-kubelet.deb")
+	kind := flag.String("machine", "qemu", "the machine's kind: qemu or namespaces")
+	kubeadm := flag.Bool("kubeadm", false, "prove a cluster that kubeadm makes, on machines of namespaces")
 	skip := flag.String("skip", "", "a regular expression: steps to leave out")
 	flag.Parse()
-	if err := prove(*deb, *skip); err != nil {
+	if err := prove(*deb, *kind, *kubeadm, *skip); err != nil {
 		fmt.Println("FAIL:", err)
 		os.Exit(1)
 	}
 	fmt.Println("PASS")
 }
 
-func prove(deb, skip string) error {
+func prove(deb, kind string, kubeadm bool, skip string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	p, err := getParts(ctx)
@@ -48,42 +56,74 @@ func prove(deb, skip string) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	payload, err := makePayload(ctx, dir, deb)
+	var skipped *regexp.Regexp
+	if skip != "" {
+		if skipped, err = regexp.Compile(skip); err != nil {
+			return err
+		}
+	}
+	gather := serviceFiles
+	if kubeadm {
+		gather = clusterFiles
+	}
+	payload, err := makePayload(ctx, dir, deb, gather)
 	if err != nil {
 		return err
 	}
-	m, err := newMachine(ctx, p, dir, payload)
+	machines, err := newMachines(ctx, p, kind, kubeadm, dir, payload)
 	if err != nil {
 		return err
 	}
-	defer m.cut()
+	cut := func() {
+		for _, m := range machines {
+			m.cut()
+		}
+	}
+	defer cut()
 	ended := make(chan struct{})
 	defer close(ended)
 	go func() { // an interrupted run leaves nothing
 		select {
 		case <-ctx.Done():
-			m.cut()
+			cut()
 			_ = os.RemoveAll(dir)
 			fmt.Println("interrupted")
 			os.Exit(1)
 		case <-ended:
 		}
 	}()
-	s := &scenario{m: m, began: time.Now(), patience: 5 * time.Second}
-	if skip != "" {
-		if s.skip, err = regexp.Compile(skip); err != nil {
-			return err
-		}
+	if kubeadm {
+		return newCluster(ctx, machines, skipped).prove()
 	}
-	if err := s.all(); err != nil {
-		s.show()
-		return err
-	}
-	return nil
+	return (&scenario{m: machines[0], began: time.Now(), patience: 5 * time.Second, skip: skipped}).prove()
 }
 
-// makePayload gathers what the machine gets beside Debian and the runtime.
-func makePayload(ctx context.Context, dir, deb string) (string, error) {
+// newMachines makes the machines, switched off: one, or two for a cluster.
+func newMachines(ctx context.Context, p *parts, kind string, kubeadm bool, dir, payload string) ([]box, error) {
+	switch {
+	case kubeadm:
+		one, err := newNSMachine(p, "one", dir, payload)
+		if err != nil {
+			return nil, err
+		}
+		two, err := newNSMachine(p, "two", dir, payload)
+		return []box{one, two}, err
+	case kind == "namespaces":
+		m, err := newNSMachine(p, "vm", dir, payload)
+		if err != nil {
+			return nil, err
+		}
+		m.address = addrOne
+		return []box{m}, nil
+	case kind == "qemu":
+		m, err := newMachine(ctx, p, dir, payload)
+		return []box{m}, err
+	}
+	return nil, fmt.Errorf("-machine %q: say qemu or namespaces", kind)
+}
+
+// makePayload makes the directory of what the machines get beside Debian and the runtime.
+func makePayload(ctx context.Context, dir, deb string, gather func(context.Context, *testbed.Cache) ([]string, error)) (string, error) {
 	payload := filepath.Join(dir, "payload")
 	if err := os.Mkdir(payload, 0o755); err != nil {
 		return "", err
@@ -92,24 +132,16 @@ func makePayload(ctx context.Context, dir, deb string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	kubernetes, err := cache.Programs(ctx, "kubernetes", "kubelet")
+	files, err := gather(ctx, cache)
 	if err != nil {
 		return "", err
 	}
-	images, err := cache.Images(ctx)
-	if err != nil {
-		return "", err
-	}
-	files := append([]string{deb, filepath.Join(kubernetes, "kubelet")}, images...)
-	for _, f := range files {
-		if filepath.Base(f) == "agnhost-2.63.0.tar" {
-			continue // not needed, and large
-		}
-		if err := run(ctx, "", "cp", f, payload); err != nil {
+	for _, f := range append(files, deb, strings.TrimSuffix(deb, ".deb")+"-kubelet.deb") {
+		if err := run(ctx, "", "cp", "--reflink=auto", f, payload); err != nil {
 			return "", err
 		}
 	}
-	for _, name := range []string{"config.yaml", "pod.yaml", "kubelet.service"} {
+	for _, name := range []string{"config.yaml", "pod.yaml", "kubelet.service", "10-kubeadm.conf", "kubeadm.yaml"} {
 		text, err := guest.ReadFile("guest/" + name)
 		if err != nil {
 			return "", err
@@ -119,4 +151,32 @@ func makePayload(ctx context.Context, dir, deb string) (string, error) {
 		}
 	}
 	return payload, nil
+}
+
+// serviceFiles are for one machine: the real kubelet, and the images of its pods.
+func serviceFiles(ctx context.Context, cache *testbed.Cache) ([]string, error) {
+	kubelet, err := cache.Program(ctx, "kubernetes", "kubelet")
+	if err != nil {
+		return nil, err
+	}
+	images, err := cache.Images(ctx)
+	// The last one is not needed, and large.
+	return append(slices.DeleteFunc(images, func(f string) bool { return strings.HasPrefix(filepath.Base(f), "agnhost-") }), kubelet), err
+}
+
+// clusterFiles are for machines that kubeadm makes a cluster of.
+func clusterFiles(ctx context.Context, cache *testbed.Cache) ([]string, error) {
+	programs, err := cache.Programs(ctx, "kubernetes", "kubeadm", "kubectl")
+	if err != nil {
+		return nil, err
+	}
+	files := []string{filepath.Join(programs, "kubeadm"), filepath.Join(programs, "kubectl")}
+	for _, get := range []func(context.Context) ([]string, error){cache.ClusterImages, cache.Images} {
+		images, err := get(ctx)
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, images...)
+	}
+	return slices.DeleteFunc(files, func(f string) bool { return strings.HasPrefix(filepath.Base(f), "agnhost-") }), nil
 }

@@ -23,9 +23,22 @@ const (
 // pods are the machine's static pods with their priorities: one for each wave of a shutdown.
 var pods = map[string]int{"low": 0, "middle": 1000, "critical": 2000001000}
 
+// box is a machine to prove things in: emulated, or made of namespaces.
+type box interface {
+	start(limit time.Duration) error
+	// awaitBoot waits until the machine has gone down and come up again.
+	awaitBoot(limit time.Duration) error
+	// sh runs a command in the machine and gives its output; order does not wait for it.
+	sh(limit time.Duration, command string) (string, error)
+	order(command string) error
+	// cut takes the power away.
+	cut()
+	console() string // the file
+}
+
 // scenario is what is proved, in order; each step builds on the one before.
 type scenario struct {
-	m     *machine
+	m     box
 	began time.Time
 	ids   map[string]string // container IDs by pod
 	// patience is how long the same containers must go on to count as the same.
@@ -60,6 +73,15 @@ func (s *scenario) all() error {
 	return nil
 }
 
+// prove runs the scenario; of a failure it prints what helps to understand it.
+func (s *scenario) prove() error {
+	err := s.all()
+	if err != nil {
+		s.show()
+	}
+	return err
+}
+
 // show prints what helps to understand a failure.
 func (s *scenario) show() {
 	for _, c := range []string{"journalctl -b --no-pager -n 60 -u nodelet -u kubelet", "systemctl status --no-pager nodelet kubelet", "cat /var/lib/vmtest/log",
@@ -89,7 +111,7 @@ func (s *scenario) boot() error {
 	if err := s.m.start(bootLimit); err != nil {
 		return err
 	}
-	return s.need("mount -o ro /dev/vdb /payload", "test -e /sys/fs/cgroup/cgroup.controllers",
+	return s.need("mountpoint -q /payload || mount -o ro /dev/vdb /payload",
 		"printf 'runtime-endpoint: unix:///run/containerd/containerd.sock\\ntimeout: 60\\n' > /etc/crictl.yaml",
 		"until ctr version >/dev/null 2>&1; do sleep 0.2; done", "for f in /payload/*.tar; do ctr -n k8s.io images import --local $f; done")
 }
@@ -129,6 +151,8 @@ func (s *scenario) service() error {
 	return nil
 }
 
+var errTwice = errors.New("runs twice")
+
 // containers gives the running containers' IDs by pod; more than one of a pod is an error.
 func (s *scenario) containers() (map[string]string, error) {
 	out, err := s.sh("crictl ps -o json --state Running")
@@ -148,7 +172,7 @@ func (s *scenario) containers() (map[string]string, error) {
 	for _, c := range list.Containers {
 		name, _, _ := strings.Cut(c.Labels["io.kubernetes.pod.name"], "-")
 		if all[name] != "" {
-			return nil, fmt.Errorf("pod %s runs twice: %s and %s", name, all[name], c.ID)
+			return nil, fmt.Errorf("pod %s %w: %s and %s", name, errTwice, all[name], c.ID)
 		}
 		all[name] = c.ID
 	}
@@ -160,15 +184,15 @@ func (s *scenario) running() error {
 	end := time.Now().Add(settleLimit)
 	for {
 		all, err := s.containers()
-		if err != nil {
+		if errors.Is(err, errTwice) {
 			return err
 		}
-		if len(all) == len(pods) {
+		if err == nil && len(all) == len(pods) {
 			s.ids = all
 			return nil
 		}
-		if time.Now().After(end) {
-			return fmt.Errorf("after %s only these run: %v", settleLimit, slices.Sorted(maps.Keys(all)))
+		if time.Now().After(end) { // crictl itself gives up sooner where the machine is slow
+			return fmt.Errorf("after %s only these run: %v, %w", settleLimit, slices.Sorted(maps.Keys(all)), err)
 		}
 		time.Sleep(500 * time.Millisecond)
 	}
@@ -188,6 +212,9 @@ func (s *scenario) same() error {
 }
 
 func (s *scenario) cgroups() error {
+	if err := s.need("test -e /sys/fs/cgroup/cgroup.controllers"); err != nil {
+		return fmt.Errorf("the machine has no cgroup v2: %w", err)
+	}
 	for name := range pods {
 		out, err := s.sh("cat /proc/$(crictl inspect -o go-template --template '{{.info.pid}}' %s)/cgroup", s.ids[name])
 		if err != nil {
