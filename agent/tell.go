@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodelet/nodelet/agent/plan"
+	"github.com/nodelet/nodelet/agent/spec"
 	"github.com/nodelet/nodelet/kube/status"
 	"github.com/nodelet/nodelet/probes"
 )
@@ -129,6 +130,17 @@ func (w *worker) deadlineEvent(st *corev1.PodStatus) {
 	}
 }
 
+// imageBackoffEvent names the image that is waited for; that of a volume is the pod's affair.
+func (w *worker) imageBackoffEvent(c *corev1.ContainerStatus) {
+	pod, image, part := w.desired.Pod, c.Image, fieldPath(w.desired.Pod, c.Name)
+	if _, of := spec.FindContainer(pod, c.Name); of != nil {
+		if f, failed := w.memory.FailedImage(pod, of); failed && f.Image != of.Image {
+			image, part = f.Image, ""
+		}
+	}
+	w.hands.Events.Event(podReference(pod, part), corev1.EventTypeNormal, "BackOff", fmt.Sprintf("Back-off pulling image %q", image))
+}
+
 // backoffEvents tells people, once for each, that a container has to wait before it is tried again.
 func (w *worker) backoffEvents(st *corev1.PodStatus) {
 	for _, list := range [][]corev1.ContainerStatus{st.InitContainerStatuses, st.ContainerStatuses} {
@@ -150,8 +162,7 @@ func (w *worker) backoffEvents(st *corev1.PodStatus) {
 				w.hands.Events.Event(podReference(pod, fieldPath(pod, c.Name)), corev1.EventTypeWarning, "BackOff",
 					fmt.Sprintf("Back-off restarting failed container %s in pod %s_%s(%s)", c.Name, pod.Name, pod.Namespace, pod.UID))
 			case plan.ReasonImagePullBackOff:
-				w.hands.Events.Event(podReference(pod, fieldPath(pod, c.Name)), corev1.EventTypeNormal, "BackOff",
-					fmt.Sprintf("Back-off pulling image %q", c.Image))
+				w.imageBackoffEvent(c)
 				w.hands.Events.Event(podReference(pod, fieldPath(pod, c.Name)), corev1.EventTypeWarning, "Failed", "Error: "+waiting.Reason)
 			}
 		}

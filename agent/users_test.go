@@ -102,3 +102,18 @@ func TestImageVolume(t *testing.T) {
 		}
 	})
 }
+
+// People hear of the image that is waited for: that of the volume, not the container's.
+func TestImageVolumeBackOff(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.run(apiPod("a", func(pod *corev1.Pod) {
+			pod.Spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{
+				Image: &corev1.ImageVolumeSource{Reference: "data:1", PullPolicy: corev1.PullIfNotPresent}}}}
+			pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "data", MountPath: "/data"}}
+		}))
+		w.sleep(15 * time.Second)
+		if told := w.told("BackOff "); len(told) != 1 || !strings.Contains(told[0], `Back-off pulling image "data:1"`) {
+			t.Errorf("told: %q", told)
+		}
+	})
+}

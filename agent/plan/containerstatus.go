@@ -44,6 +44,7 @@ func (v *view) containerStatus(s *slot) corev1.ContainerStatus {
 	if terminal(v.old.Phase) && s.shown != nil && s.shown.State.Terminated != nil {
 		return *s.shown // the pod has ended, and so has this
 	}
+	s = v.spokenOf(s)
 	st := v.bySpec(s)
 	switch {
 	case s.last != nil && !s.lost:
@@ -63,6 +64,22 @@ func (v *view) containerStatus(s *slot) corev1.ContainerStatus {
 	v.explainWaiting(&st, s)
 	v.probed(&st, s)
 	return st
+}
+
+// spokenOf is the slot that the status tells of: where the newest instance is only made yet, that with the one before. An instance
+// counts as a restart when it starts.
+func (v *view) spokenOf(s *slot) *slot {
+	if s.last == nil || s.lost || s.last.State != ContainerCreated {
+		return s
+	}
+	_, failed := v.o.Memory.Failures[StartContainer{ID: s.last.ID}.Key()]
+	before := v.before(s)
+	if failed || before == nil || before.State != ContainerExited {
+		return s
+	}
+	ended := *s
+	ended.last, ended.here = before, v.current != nil && before.SandboxID == v.current.ID
+	return &ended
 }
 
 // bySpec is what the status of a container says without any instance.
@@ -126,6 +143,9 @@ func (v *view) seen(st *corev1.ContainerStatus, s *slot) {
 		st.LastTerminationState.Terminated = old.LastTerminationState.Terminated
 		if old.State.Terminated != nil && old.ContainerID != v.shownID(c.ID) {
 			st.LastTerminationState.Terminated = old.State.Terminated
+		}
+		if last := st.LastTerminationState.Terminated; last != nil && last.ContainerID == v.shownID(c.ID) {
+			st.LastTerminationState.Terminated = nil // it was said while the container waited for its next start
 		}
 		keepMessage(&st.State, old.State)
 		keepMessage(&st.State, old.LastTerminationState)
@@ -284,19 +304,14 @@ func (v *view) failure(s *slot) (reason, message string) {
 	if f, failed := v.o.Memory.Failures["create "+s.spec.Name]; failed {
 		return cmp.Or(f.Reason, ReasonCreateContainer), f.Message
 	}
-	if f, failed := v.o.Memory.Failures["image "+s.spec.Name]; failed && f.Image == s.spec.Image {
-		return imageFailure(s.spec.Image, f)
-	}
-	for vol := range v.imageVolumes(s) {
-		if f, failed := v.o.Memory.Failures["image "+imageVolume(vol.Name)]; failed && f.Image == vol.Image.Reference {
-			return imageFailure(vol.Image.Reference, f)
-		}
+	if f, failed := v.o.Memory.FailedImage(v.d.Pod, s.spec); failed {
+		return imageFailure(f)
 	}
 	return "", ""
 }
 
 // imageFailure: the first failed pull shows itself, later ones show that the next has to wait.
-func imageFailure(image string, f Failure) (reason, message string) {
+func imageFailure(f Failure) (reason, message string) {
 	reason = cmp.Or(f.Reason, ReasonErrImagePull)
 	switch reason {
 	case ReasonErrImageNeverPull, ReasonInvalidImageName, "ImageInspectError":
@@ -305,7 +320,7 @@ func imageFailure(image string, f Failure) (reason, message string) {
 	if f.Count < 2 {
 		return reason, f.Message
 	}
-	return ReasonImagePullBackOff, fmt.Sprintf("Back-off pulling image %q: %s: %s", image, reason, f.Message)
+	return ReasonImagePullBackOff, fmt.Sprintf("Back-off pulling image %q: %s: %s", f.Image, reason, f.Message)
 }
 
 // backingOff: the next instance has, or had, to wait for a crash-loop back-off.

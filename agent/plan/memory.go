@@ -261,6 +261,21 @@ func (m *Memory) LacksObjects() bool {
 	return false
 }
 
+// FailedImage is the failure of the image for want of which a container cannot be made: its own, or that of a volume it mounts.
+func (m *Memory) FailedImage(pod *corev1.Pod, c *corev1.Container) (f Failure, failed bool) {
+	own := EnsureImage{Container: c.Name}
+	if f, failed = m.Failures[own.Key()]; failed && f.Image == c.Image {
+		return f, true
+	}
+	for vol := range imageVolumes(pod, c) {
+		ensure := EnsureImage{Volume: vol.Name}
+		if f, failed = m.Failures[ensure.Key()]; failed && f.Image == vol.Image.Reference {
+			return f, true
+		}
+	}
+	return Failure{}, false
+}
+
 func waitsForObjects(key string, f Failure) bool {
 	return f.Reason == ReasonCreateContainerConfig || strings.HasPrefix(key, "mount ") || strings.HasPrefix(key, "unmount ")
 }

@@ -234,7 +234,7 @@ func (v *view) images(p *Plan, s *slot, attempt uint32) bool {
 		all = false
 		v.step(p, EnsureImage{Container: s.spec.Name, Attempt: attempt, Image: s.spec.Image, Policy: s.spec.ImagePullPolicy})
 	}
-	for vol := range v.imageVolumes(s) {
+	for vol := range imageVolumes(v.d.Pod, s.spec) {
 		ensure := EnsureImage{Volume: vol.Name, Image: vol.Image.Reference, Policy: vol.Image.PullPolicy}
 		if v.o.Memory.Images[ensure.For()].Image == ensure.Image {
 			continue
@@ -248,12 +248,12 @@ func (v *view) images(p *Plan, s *slot, attempt uint32) bool {
 }
 
 // imageVolumes yields the volumes that a container mounts and that are images.
-func (v *view) imageVolumes(s *slot) func(yield func(*corev1.Volume) bool) {
+func imageVolumes(pod *corev1.Pod, c *corev1.Container) func(yield func(*corev1.Volume) bool) {
 	return func(yield func(*corev1.Volume) bool) {
-		for i := range v.d.Pod.Spec.Volumes {
-			vol := &v.d.Pod.Spec.Volumes[i]
+		for i := range pod.Spec.Volumes {
+			vol := &pod.Spec.Volumes[i]
 			mounted := func(m corev1.VolumeMount) bool { return m.Name == vol.Name }
-			if vol.Image != nil && slices.ContainsFunc(s.spec.VolumeMounts, mounted) && !yield(vol) {
+			if vol.Image != nil && slices.ContainsFunc(c.VolumeMounts, mounted) && !yield(vol) {
 				return
 			}
 		}
