@@ -45,6 +45,9 @@ func (n *Node) StartAgent(ctx context.Context, kind AgentKind) error {
 	return n.tb.launch(n.role(roleAgent), launch{netns: n.Netns, dir: n.dir, env: n.tb.Env(), argv: argv})
 }
 
+// SetNodelet names another program of nodelet for agents that are started from now on, by this process alone.
+func (tb *Testbed) SetNodelet(program string) { tb.opts.NodeletBin = program }
+
 // StopAgent sends the signal to the node's agent and waits for its end; after 20 seconds it is killed. No agent is no
 // error. Pods stay.
 func (n *Node) StopAgent(sig unix.Signal) error {
