@@ -28,6 +28,8 @@ type Config struct {
 	Healthz    Endpoint
 	Logging    LogSettings
 
+	// Flags are those that were given and their values, without what may be secret in them, as /flagz serves them.
+	Flags map[string]string
 	// Kubelet is the whole configuration with defaults and flags, as /configz serves it.
 	Kubelet KubeletConfiguration
 	// Warnings name what was set and changes nothing, in the order of the list of fields.

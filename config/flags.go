@@ -25,6 +25,18 @@ func (v flagValues) text(flag string) string {
 	panic("config: no flag " + flag)
 }
 
+// shown are the flags as anybody may see them: the values of headers are left out.
+func (v flagValues) shown() map[string]string {
+	all := map[string]string{}
+	for name, value := range v {
+		if headers, secret := value.(map[string][]string); secret {
+			value = fmt.Sprintf("%d headers, masked", len(headers))
+		}
+		all[name] = fmt.Sprint(value)
+	}
+	return all
+}
+
 // rawFlag lets pflag do the splitting and leaves the reading to the knob's kind.
 type rawFlag struct {
 	kind *kind

@@ -200,7 +200,7 @@ var knobs = []knob{
 	{"enableProfilingHandler", "", nil, acts, gHidden, "", ""},
 	{"enableDebugFlagsHandler", "", nil, noEffect, gHidden, "", ""},
 	{"enableSystemLogHandler", "", nil, acts, gHidden, "", ""},
-	{"enableSystemLogQuery", "", nil, noEffect, gHidden, "", ""},
+	{"enableSystemLogQuery", "", nil, acts, gHidden, "", ""},
 	{"showHiddenMetricsForVersion", "", nil, noEffect, gHidden, "", ""},
 	{"volumeStatsAggPeriod", "volume-stats-agg-period", kDuration, noEffect, gHidden, "", ""},
 

@@ -42,6 +42,7 @@ func Load(args []string) (*Config, error) {
 	if err != nil {
 		return nil, err
 	}
+	c.Flags = flags.shown()
 	c.Warnings = warnings(kubelet, tree, flags)
 	return c, nil
 }

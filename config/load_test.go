@@ -2,6 +2,7 @@ package config
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -261,5 +262,17 @@ func TestTextRequests(t *testing.T) {
 	}
 	if _, err := load(t, "", "--version=false"); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestShownFlags: /flagz shows what was given, and no header's value.
+func TestShownFlags(t *testing.T) {
+	c, err := Load([]string{"--hostname-override=here", "-v=3", "--manifest-url-header=Authorization:secret"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Flags["hostname-override"] != "here" || c.Flags["v"] != "3" || len(c.Flags) != 3 ||
+		strings.Contains(fmt.Sprint(c.Flags), "secret") {
+		t.Errorf("shown: %v", c.Flags)
 	}
 }

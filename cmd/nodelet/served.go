@@ -80,6 +80,9 @@ func (n *nodelet) ownMounts() []server.Mount {
 		{Path: "/healthz/", Access: access, ReadOnly: true, Handler: healthz},
 		{Path: "/configz", Access: []string{"configz", "proxy"}, Debug: true, Handler: http.HandlerFunc(n.configz)},
 	}
+	if n.cfg.Gate("ComponentFlagz") {
+		all = append(all, server.Mount{Path: "/flagz", Access: []string{"configz", "proxy"}, Handler: flagz(n.cfg.Flags)})
+	}
 	if n.cfg.Gate("ComponentStatusz") {
 		paths := []string{"/checkpoint/", "/containerLogs/", "/exec/", "/attach/", "/portForward/", "/pods", "/run/", "/runningpods/"}
 		for _, m := range append(all, n.mounts...) {

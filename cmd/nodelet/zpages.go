@@ -2,8 +2,10 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -25,9 +27,24 @@ func statusz(began time.Time, paths []string) http.Handler {
 	})
 }
 
+// flagz lists the flags that were given and their values (KEP-4828); /configz has all that is in force.
+func flagz(flags map[string]string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		fmt.Fprint(w, "\nkubelet flagz\nWarning: This endpoint is not meant to be machine parseable, has no formatting compatibility "+
+			"guarantees and is for debugging purposes only.\n")
+		for _, name := range slices.Sorted(maps.Keys(flags)) {
+			fmt.Fprintf(w, "%s=%s\n", name, flags[name])
+		}
+	})
+}
+
 // systemLogs serves the machine's logs, or says that they are off.
 func (n *nodelet) systemLogs() server.Mount {
 	h := logs.NodeFiles("/logs/", nodeLogs)
+	if n.cfg.Server.SystemLogsQuery {
+		h = logs.NodeQuery("/logs/", nodeLogs)
+	}
 	if !n.cfg.Server.SystemLogs {
 		h = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			http.Error(w, "logs endpoint is disabled.", http.StatusMethodNotAllowed)
