@@ -1,0 +1,125 @@
+package agent_test
+
+import (
+	"bytes"
+	"errors"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nodelet/nodelet/agent"
+	"github.com/nodelet/nodelet/kube/server"
+	"github.com/nodelet/nodelet/logs"
+)
+
+func (w *world) desk() *agent.Desk {
+	return agent.NewDesk(w.life.Supervisor, logs.New(w.path("logs")), "")
+}
+
+// log puts lines into the log of the only container, as the runtime does.
+func (w *world) log(lines string) {
+	w.t.Helper()
+	path := w.runtime.Containers()[0].LogPath
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err == nil {
+		_, err = f.WriteString(lines)
+		err = errors.Join(err, f.Close())
+	}
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// TestDeskFollows: a followed log goes on until its container has ended, and has all that was written by then.
+func TestDeskFollows(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.run(apiPod("web", func(pod *corev1.Pod) { pod.Spec.RestartPolicy = corev1.RestartPolicyNever }))
+		synctest.Wait()
+		w.checkRunning("web/app#0")
+		w.log("2026-01-02T03:04:05.000000000Z stdout F first\n")
+		var out bytes.Buffer
+		done := make(chan error, 1)
+		go func() {
+			done <- w.desk().Logs(t.Context(), server.Container{Namespace: "default", Pod: "web", Name: "app"},
+				&corev1.PodLogOptions{Follow: true}, &out, &out)
+		}()
+		w.log("2026-01-02T03:04:06.000000000Z stdout F last\n")
+		w.runtime.ExitContainer(w.runtime.Containers()[0].Id, 0, "")
+		if err := <-done; err != nil || out.String() != "first\nlast\n" {
+			t.Errorf("followed %q, %v", out.String(), err)
+		}
+	})
+}
+
+// TestDeskFollowsToTheEnd: the end of the agent ends those who follow.
+func TestDeskFollowsToTheEnd(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.run(apiPod("web"))
+		synctest.Wait()
+		w.log("2026-01-02T03:04:05.000000000Z stdout F only\n")
+		desk, done := w.desk(), make(chan error, 1)
+		var out bytes.Buffer
+		go func() {
+			done <- desk.Logs(t.Context(), server.Container{Namespace: "default", Pod: "web", Name: "app"},
+				&corev1.PodLogOptions{Follow: true}, &out, &out)
+		}()
+		w.end()
+		if err := <-done; err != nil && !strings.Contains(err.Error(), "ask again") {
+			t.Error(err)
+		}
+		w.begin()
+	})
+}
+
+// TestDeskRefuses: what cannot be read is refused in the kubelet's words.
+func TestDeskRefuses(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		absent := container("absent")
+		absent.Image = "nothing:1"
+		absent.ImagePullPolicy = corev1.PullNever
+		w.run(apiPod("web", func(pod *corev1.Pod) { pod.Spec.Containers = append(pod.Spec.Containers, absent) }))
+		synctest.Wait()
+		for _, c := range []struct {
+			pod, name string
+			previous  bool
+			code      int
+			says      string
+		}{
+			{"nothing", "app", false, http.StatusNotFound, "nothing"},
+			{"web", "other", false, http.StatusNotFound, `container "other" not found in pod "web"`},
+			{"web", "absent", false, http.StatusBadRequest, `container "absent" in pod "web" is waiting to start: ErrImageNeverPull`},
+			{"web", "app", true, http.StatusBadRequest, `previous terminated container "app" in pod "web" not found`},
+			{"web", "app", false, http.StatusBadRequest, "unable to retrieve container logs"}, // nothing has written one yet
+		} {
+			var out bytes.Buffer
+			err := w.desk().Logs(t.Context(), server.Container{Namespace: "default", Pod: c.pod, Name: c.name},
+				&corev1.PodLogOptions{Previous: c.previous}, &out, &out)
+			var told *server.Error
+			if !errors.As(err, &told) || told.Code != c.code || !strings.Contains(told.Text, c.says) || out.Len() > 0 {
+				t.Errorf("%s/%s: %v, %q", c.pod, c.name, err, out.String())
+			}
+		}
+	})
+}
+
+// TestDeskLists: the logs of running containers are listed for rotation, with their paths.
+func TestDeskLists(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.run(apiPod("web", func(pod *corev1.Pod) { pod.Spec.RestartPolicy = corev1.RestartPolicyNever }))
+		synctest.Wait()
+		all, err := w.desk().RunningLogs(t.Context())
+		if err != nil || len(all) != 1 || all[0].Path != w.runtime.Containers()[0].LogPath || filepath.Base(all[0].Path) != "0.log" {
+			t.Errorf("%v, %v", all, err)
+		}
+		w.runtime.ExitContainer(all[0].ID, 1, "")
+		synctest.Wait()
+		if all, err := w.desk().RunningLogs(t.Context()); err != nil || len(all) != 0 {
+			t.Errorf("after the end: %v, %v", all, err)
+		}
+	})
+}
