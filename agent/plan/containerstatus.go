@@ -67,14 +67,15 @@ func (v *view) containerStatus(s *slot) corev1.ContainerStatus {
 }
 
 // spokenOf is the slot that the status tells of: where the newest instance is only made yet, that with the one before. An instance
-// counts as a restart when it starts.
+// counts as a restart when it starts, or fails to. Once it has been counted, the status does not go back to the one before.
 func (v *view) spokenOf(s *slot) *slot {
 	if s.last == nil || s.lost || s.last.State != ContainerCreated {
 		return s
 	}
 	_, failed := v.o.Memory.Failures[StartContainer{ID: s.last.ID}.Key()]
+	counted := s.shown != nil && s.shown.RestartCount >= int32(s.last.Attempt)
 	before := v.before(s)
-	if failed || before == nil || before.State != ContainerExited {
+	if failed || counted || before == nil || before.State != ContainerExited {
 		return s
 	}
 	ended := *s

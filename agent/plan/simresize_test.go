@@ -78,10 +78,13 @@ func (l *life) grant(generation int64) {
 	l.note("granted: %+v in a pod with %s", g.Containers, g.Pod)
 }
 
-// diesWithAgent: the agent writes the size of a pod's cgroup itself.
+// diesWithAgent: what is done to the pod's cgroup the agent does itself.
 func diesWithAgent(s Step) bool {
-	_, pod := s.(ResizePod)
-	return pod
+	switch s.(type) {
+	case Prepare, ResizePod, RemoveCgroup:
+		return true
+	}
+	return false
 }
 
 // resizeFate: cgroups are the agent's own work, which it does before its answer or never, and the runtime's word that a container
