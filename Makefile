@@ -104,6 +104,11 @@ kubeadm: deb ## kubeadm with nodelet as the kubelet: init, join, upgrade, reset,
 	@echo "==> two machines and kubeadm (the first time builds kubeadm and etcd: some minutes)"
 	@go run ./test/vm -deb bin/nodelet.deb -kubeadm
 
+.PHONY: kind
+kind: build ## a cluster made by kind, with nodelet as the kubelet of its node image
+	@echo "==> kind (the first time builds its node image: some minutes)"
+	@go run ./test/kind -nodelet bin/nodelet
+
 .PHONY: fuzz
 fuzz: ## each fuzz target for 20 s
 	@test/fuzz-all 20s

@@ -56,7 +56,8 @@ func goModules() map[string]goModule {
 				"plugins/meta/portmap", "plugins/meta/firewall", "plugins/meta/bandwidth", "plugins/meta/tuning",
 			},
 		},
-		"coredns":           {path: "github.com/coredns/coredns", programs: []string{"testbed.invalid/coredns"}},
+		"coredns":           {path: "github.com/coredns/coredns", programs: []string{"testbed.invalid/coredns", "testbed.invalid/coredns/cluster-dns"}},
+		"kind":              {path: "sigs.k8s.io/kind", programs: []string{"."}},
 		"etcd":              {path: "go.etcd.io/etcd/server/v3", programs: []string{"testbed.invalid/etcd"}},
 		"flannel":           {path: "github.com/flannel-io/flannel", cgo: true, programs: []string{"."}},
 		"external-attacher": {path: "github.com/kubernetes-csi/external-attacher/v4", programs: []string{"cmd/csi-attacher"}},
@@ -293,6 +294,16 @@ func moduleVersion(ctx context.Context, name string) (string, error) {
 		return "", err
 	}
 	return pinnedVersion(filepath.Join(src, "go.mod"), goModules()[name].path)
+}
+
+// ModuleSource is the directory of a module's own source: what it carries beside programs.
+func (c *Cache) ModuleSource(ctx context.Context, module string) (string, error) {
+	src, err := moduleDir(ctx, module)
+	if err != nil {
+		return "", err
+	}
+	dir, err := run(ctx, "go", "-C", src, "list", "-m", "-f", "{{.Dir}}", goModules()[module].path)
+	return strings.TrimSpace(dir), err
 }
 
 // moduleDir finds test/testbed/modules/NAME: beside this file, or by asking the go command when the paths were trimmed.

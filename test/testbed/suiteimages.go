@@ -119,16 +119,12 @@ func (c *Cache) suiteAgnhost(ctx context.Context) (image, error) {
 		return image{}, err
 	}
 	plain.files = append(debian, served...)
-	src, err := moduleDir(ctx, "kubernetes")
-	if err != nil {
-		return image{}, err
-	}
-	upstream, err := run(ctx, "go", "-C", src, "list", "-m", "-f", "{{.Dir}}", "k8s.io/kubernetes")
+	upstream, err := c.ModuleSource(ctx, "kubernetes")
 	if err != nil {
 		return image{}, err
 	}
 	for _, name := range []string{"localhost.crt", "localhost.key"} { // what netexec serves TLS with
-		body, err := os.ReadFile(filepath.Join(strings.TrimSpace(upstream), "test/images/agnhost/porter", name))
+		body, err := os.ReadFile(filepath.Join(upstream, "test/images/agnhost/porter", name))
 		if err != nil {
 			return image{}, err
 		}

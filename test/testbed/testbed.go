@@ -255,7 +255,7 @@ func (tb *Testbed) prepare(ctx context.Context) (images []string, err error) {
 		}
 	}
 	if tb.opts.DNS {
-		if tb.bins.coredns, err = tb.cache.Programs(ctx, "coredns"); err != nil {
+		if tb.bins.coredns, err = tb.cache.Programs(ctx, "coredns", "coredns"); err != nil {
 			return nil, err
 		}
 	}

@@ -1,0 +1,290 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nodelet/nodelet/test/testbed"
+)
+
+const (
+	// netns is the network namespace of the Docker daemon: its bridges and rules are no business of the machine.
+	netns = "nodelet-kind"
+	// cgroupParent is the cgroup of all containers, below each of the machine's hierarchies.
+	cgroupParent = "nodelet-kind"
+	// nodeImage is the node image with the kubelet in it, nodeletImage the one with nodelet.
+	nodeImage, nodeletImage = "nodelet.test/kind-node:kubelet", "nodelet.test/kind-node:nodelet"
+)
+
+// lab is where a run happens.
+type lab struct {
+	dir   string // of this run: sockets, the daemon's data, the kubeconfig
+	parts string // kept: what images are made of
+	cache *testbed.Cache
+	env   []string
+	// kubernetes is the version of the kubelet, and of the control plane.
+	kubernetes string
+}
+
+func openLab(ctx context.Context) (*lab, error) {
+	base, err := os.UserCacheDir()
+	if err != nil {
+		return nil, err
+	}
+	cache, err := testbed.OpenCache(os.Stdout)
+	if err != nil {
+		return nil, err
+	}
+	l := &lab{dir: "/var/lib/nodelet-kind", parts: filepath.Join(base, "nodelet-kind"), cache: cache}
+	if l.kubernetes, err = cache.KubernetesVersion(ctx); err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(l.parts, 0o755); err != nil {
+		return nil, err
+	}
+	kubectl, err := cache.Programs(ctx, "kubernetes", "kubectl")
+	if err != nil {
+		return nil, err
+	}
+	kind, err := cache.Programs(ctx, "kind")
+	if err != nil {
+		return nil, err
+	}
+	docker, err := l.unpack(ctx, "docker", "docker.io", "containerd")
+	if err != nil {
+		return nil, err
+	}
+	// Docker finds its runtime in the run's own directory.
+	path := strings.Join([]string{l.dir, docker + "/usr/bin", docker + "/usr/sbin", kind, kubectl, os.Getenv("PATH")}, ":")
+	if err := os.Setenv("PATH", path); err != nil {
+		return nil, err
+	}
+	l.env = append(os.Environ(), "DOCKER_HOST=unix://"+l.socket(), "KUBECONFIG="+filepath.Join(l.dir, "kubeconfig"), "DOCKER_CONFIG="+l.dir)
+	return l, nil
+}
+
+func (l *lab) socket() string  { return filepath.Join(l.dir, "docker.sock") }
+func (l *lab) pidFile() string { return filepath.Join(l.dir, "docker.pid") }
+
+// unpack lays Debian packages out in a directory, without installing them: no service of theirs starts.
+func (l *lab) unpack(ctx context.Context, name string, packages ...string) (string, error) {
+	dir := filepath.Join(l.parts, name)
+	if _, err := os.Stat(dir); err == nil {
+		return dir, nil
+	}
+	fmt.Println("unpacking", packages)
+	next := dir + ".new"
+	script := `rm -rf "$1" && mkdir -p "$1/debs" && cd "$1/debs" && shift && apt-get -q -o APT::Sandbox::User=root download "$@" && for d in *.deb; do dpkg-deb -x $d ..; done && cd .. && rm -r debs`
+	if _, err := run(ctx, "sh", append([]string{"-ec", script, "sh", next}, packages...)...); err != nil {
+		return "", fmt.Errorf("%w; the package lists may be old: apt-get update", err)
+	}
+	return dir, os.Rename(next, dir)
+}
+
+// run runs a program and returns what it wrote to its standard output.
+func run(ctx context.Context, name string, args ...string) (string, error) {
+	return output(exec.CommandContext(ctx, name, args...))
+}
+
+func output(c *exec.Cmd) (string, error) {
+	var stderr strings.Builder
+	c.Stderr = &stderr
+	out, err := c.Output()
+	if err != nil {
+		return string(out), fmt.Errorf("%s: %w\n%s%s", strings.Join(c.Args, " "), err, out, stderr.String())
+	}
+	return string(out), nil
+}
+
+// inside is a command in the daemon's network namespace, where the clusters' addresses are reached.
+func (l *lab) inside(ctx context.Context, args ...string) *exec.Cmd {
+	c := exec.CommandContext(ctx, "nsenter", append([]string{"--net=/run/netns/" + netns, "--"}, args...)...)
+	c.Env = l.env
+	return c
+}
+
+// do runs a command in the daemon's network namespace and returns its standard output.
+func (l *lab) do(ctx context.Context, args ...string) (string, error) {
+	return output(l.inside(ctx, args...))
+}
+
+// startDocker starts the daemon and hands it the node image.
+func (l *lab) startDocker(ctx context.Context, archive string) error {
+	return step("Docker in a network namespace of its own, with the node image", func() error {
+		if err := os.MkdirAll(l.dir, 0o711); err != nil {
+			return err
+		}
+		if err := l.layRuntime(ctx); err != nil {
+			return err
+		}
+		if _, err := run(ctx, "ip", "netns", "add", netns); err != nil {
+			return err
+		}
+		if _, err := run(ctx, "ip", "-n", netns, "link", "set", "lo", "up"); err != nil {
+			return err
+		}
+		log, err := os.Create(filepath.Join(l.dir, "dockerd.log"))
+		if err != nil {
+			return err
+		}
+		defer log.Close()
+		c := l.inside(context.WithoutCancel(ctx), "dockerd", "--host=unix://"+l.socket(), "--data-root="+filepath.Join(l.dir, "data"),
+			"--exec-root="+filepath.Join(l.dir, "exec"), "--pidfile="+l.pidFile(), "--cgroup-parent=/"+cgroupParent,
+			"--add-runtime=lab="+filepath.Join(l.dir, runtimeName), "--default-runtime=lab")
+		c.Stdout, c.Stderr, c.SysProcAttr = log, log, &syscall.SysProcAttr{Setsid: true}
+		if err := c.Start(); err != nil {
+			return err
+		}
+		go func() { _ = c.Wait() }()
+		if err := until(ctx, time.Minute, func() error { _, err := l.do(ctx, "docker", "info"); return err }); err != nil {
+			return fmt.Errorf("%w; see %s", err, log.Name())
+		}
+		_, err = l.do(ctx, "docker", "import", "--change", `ENTRYPOINT ["/usr/local/bin/entrypoint","/sbin/init"]`,
+			"--change", "ENV container=docker", archive, nodeImage)
+		return err
+	})
+}
+
+// layRuntime puts Docker's container runtime in place: runc, and this program before it.
+func (l *lab) layRuntime(ctx context.Context) error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	runc, err := l.cache.Programs(ctx, "runc")
+	if err != nil {
+		return err
+	}
+	return errors.Join(os.Symlink(self, filepath.Join(l.dir, runtimeName)), os.Symlink(filepath.Join(runc, "runc"), filepath.Join(l.dir, "runc")))
+}
+
+// until asks again and again until there is no error.
+func until(ctx context.Context, patience time.Duration, ask func() error) error {
+	deadline := time.Now().Add(patience)
+	for {
+		err := ask()
+		if err == nil {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("not within %s: %w", patience, err)
+		}
+		select {
+		case <-ctx.Done():
+			return errors.Join(ctx.Err(), err)
+		case <-time.After(500 * time.Millisecond):
+		}
+	}
+}
+
+// clean takes everything down: containers, the daemon, its namespace, cgroups and files. It says what it can not.
+func (l *lab) clean() error {
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+	defer cancel()
+	if pid := l.daemon(); pid != 0 {
+		if all, err := l.do(ctx, "docker", "ps", "-aq"); err == nil && strings.TrimSpace(all) != "" {
+			if _, err := l.do(ctx, append([]string{"docker", "rm", "-f", "-v"}, strings.Fields(all)...)...); err != nil {
+				return err
+			}
+		}
+		if err := unix.Kill(pid, unix.SIGTERM); err != nil {
+			return fmt.Errorf("end dockerd: %w", err)
+		}
+		if err := until(ctx, 30*time.Second, func() error {
+			if l.daemon() != 0 {
+				return errors.New("dockerd still runs")
+			}
+			return nil
+		}); err != nil {
+			return err
+		}
+	}
+	return errors.Join(l.cleanNetwork(ctx), l.cleanFiles(ctx), cleanCgroups())
+}
+
+// daemon is the process ID of the daemon of this directory, 0 if none runs.
+func (l *lab) daemon() int {
+	text, err := os.ReadFile(l.pidFile())
+	if err != nil {
+		return 0
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		return 0
+	}
+	line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	if err != nil || !strings.Contains(string(line), l.pidFile()) {
+		return 0
+	}
+	return pid
+}
+
+func (l *lab) cleanNetwork(ctx context.Context) error {
+	if _, err := os.Stat("/run/netns/" + netns); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	pids, err := run(ctx, "ip", "netns", "pids", netns)
+	if err == nil && strings.TrimSpace(pids) != "" {
+		err = fmt.Errorf("processes are left in the network namespace %s: %s", netns, strings.Fields(pids))
+	}
+	if err != nil {
+		return err
+	}
+	_, err = run(ctx, "ip", "netns", "del", netns)
+	return err
+}
+
+func (l *lab) cleanFiles(ctx context.Context) error {
+	mounts, err := os.ReadFile("/proc/self/mounts")
+	if err != nil {
+		return err
+	}
+	for line := range strings.Lines(string(mounts)) {
+		if at := strings.Fields(line)[1]; strings.HasPrefix(at, l.dir+"/") {
+			if _, err := run(ctx, "umount", at); err != nil {
+				return err
+			}
+		}
+	}
+	return os.RemoveAll(l.dir)
+}
+
+// cleanCgroups removes the containers' parent, which must be empty of processes.
+func cleanCgroups() error {
+	parents, err := filepath.Glob("/sys/fs/cgroup/*/" + cgroupParent)
+	if err != nil {
+		return err
+	}
+	if _, err := os.Stat("/sys/fs/cgroup/" + cgroupParent); err == nil {
+		parents = append(parents, "/sys/fs/cgroup/"+cgroupParent)
+	}
+	for _, p := range parents {
+		var all []string
+		err := filepath.WalkDir(p, func(path string, d fs.DirEntry, err error) error {
+			if err == nil && d.IsDir() {
+				all = append(all, path)
+			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		for i := len(all) - 1; i >= 0; i-- {
+			if err := os.Remove(all[i]); err != nil {
+				return fmt.Errorf("remove cgroup: %w", err)
+			}
+		}
+	}
+	return nil
+}
