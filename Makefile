@@ -105,9 +105,9 @@ kubeadm: deb ## kubeadm with nodelet as the kubelet: init, join, upgrade, reset,
 	@go run ./test/vm -deb bin/nodelet.deb -kubeadm
 
 .PHONY: kind
-kind: build ## a cluster made by kind, with nodelet as the kubelet of its node image
+kind: deb ## clusters made by kind: nodelet joins one as an extra node, and is the kubelet of another's node image
 	@echo "==> kind (the first time builds its node image: some minutes)"
-	@go run ./test/kind -nodelet bin/nodelet
+	@go run ./test/kind -nodelet bin/nodelet -deb bin/nodelet.deb
 
 .PHONY: fuzz
 fuzz: ## each fuzz target for 20 s

@@ -85,7 +85,8 @@ func (l *lab) unpack(ctx context.Context, name string, packages ...string) (stri
 	}
 	fmt.Println("unpacking", packages)
 	next := dir + ".new"
-	script := `rm -rf "$1" && mkdir -p "$1/debs" && cd "$1/debs" && shift && apt-get -q -o APT::Sandbox::User=root download "$@" && for d in *.deb; do dpkg-deb -x $d ..; done && cd .. && rm -r debs`
+	script := `rm -rf "$1" && mkdir -p "$1/debs" && cd "$1/debs" && shift && apt-get -q -o APT::Sandbox::User=root download "$@" &&
+		for d in *.deb; do dpkg-deb -x $d ..; done && cd .. && rm -r debs`
 	if _, err := run(ctx, "sh", append([]string{"-ec", script, "sh", next}, packages...)...); err != nil {
 		return "", fmt.Errorf("%w; the package lists may be old: apt-get update", err)
 	}

@@ -35,7 +35,8 @@ sed -i 's/restrict_oom_score_adj = false/restrict_oom_score_adj = true/; s#sandb
 sed -i /OOMScoreAdjust/d etc/systemd/system/containerd.service
 chroot . systemctl -q enable kubelet containerd undo-mount-hacks
 chroot . systemctl -q mask systemd-binfmt
-chroot . ctr oci spec | jq '.hooks.createContainer += [{"path": "/kind/bin/mount-product-files.sh"}] | del(.process.rlimits)' > etc/containerd/cri-base.json
+chroot . ctr oci spec | jq '.hooks.createContainer += [{"path": "/kind/bin/mount-product-files.sh"}] | del(.process.rlimits)' \
+  > etc/containerd/cri-base.json
 mkdir -p etc/kubernetes/manifests
 `
 

@@ -20,7 +20,8 @@ func (l *lab) nodeletInside(ctx context.Context, nodelet string) error {
 		if err := c.runBy(ctx, c.node(), "+nodelet."); err != nil {
 			return err
 		}
-		if err := c.expect(ctx, "Running Running Running Running", ".items[*].status.phase", "pods", "-n", "kube-system", "-l", "tier=control-plane"); err != nil {
+		if err := c.expect(ctx, "Running Running Running Running", ".items[*].status.phase",
+			"pods", "-n", "kube-system", "-l", "tier=control-plane"); err != nil {
 			return err
 		}
 		if err := c.apply(ctx, "web.yaml"); err != nil {

@@ -1,4 +1,4 @@
-// Command kind proves nodelet in a cluster that kind makes, as the kubelet of its node image.
+// Command kind proves nodelet in clusters that kind makes: as a node that joins one from outside, and as the kubelet of the node image.
 //
 // It owns a Docker daemon in a network namespace of its own, and what it is built from, which stays in the user's cache. It
 // touches nothing else of the machine but Debian packages that it needs; no registry is asked: the node image is built here, of
@@ -27,17 +27,19 @@ func main() {
 		os.Exit(1)
 	}
 	nodelet := flag.String("nodelet", "bin/nodelet", "the program to prove")
+	deb := flag.String("deb", "bin/nodelet.deb", "its Debian package")
 	down := flag.Bool("down", false, "only take down what an interrupted run has left")
+	only := flag.String("only", "", "a part to prove alone: extra (a node beside kind's), inside (nodelet in the node image)")
 	keep := flag.Bool("keep", false, "after a failure leave everything as it is, to look at")
 	flag.Parse()
-	if err := prove(*nodelet, *down, *keep); err != nil {
+	if err := prove(*nodelet, *deb, *only, *down, *keep); err != nil {
 		fmt.Println("FAIL:", err)
 		os.Exit(1)
 	}
 	fmt.Println("PASS")
 }
 
-func prove(nodelet string, down, keep bool) (err error) {
+func prove(nodelet, deb, only string, down, keep bool) (err error) {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	l, err := openLab(ctx)
@@ -67,6 +69,14 @@ func prove(nodelet string, down, keep bool) (err error) {
 	}()
 	if err := l.startDocker(ctx, archive); err != nil {
 		return err
+	}
+	if only != "inside" {
+		if err := l.extraNode(ctx, deb); err != nil {
+			return err
+		}
+	}
+	if only == "extra" {
+		return nil
 	}
 	return l.nodeletInside(ctx, nodelet)
 }
