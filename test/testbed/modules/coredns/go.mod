@@ -2,6 +2,8 @@ module testbed.invalid/coredns
 
 go 1.26.0
 
+tool testbed.invalid/coredns/cluster-dns
+
 require github.com/coredns/coredns v1.15.0
 
 require (
