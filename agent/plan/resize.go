@@ -240,7 +240,8 @@ func (v *view) resizeCondition(t corev1.PodConditionType, generation int64, reas
 	return c
 }
 
-// containerResources shows what an instance has: what was granted, or, until that is so, what it had.
+// containerResources shows what an instance has: what was granted, or, until that is so, what it had. Nil where an earlier life of the
+// agent has resized it and nobody has heard to what.
 func (v *view) containerResources(s *slot) *corev1.ResourceRequirements {
 	if !v.resizeRestarts(s) && !v.resizesInPlace(s) {
 		return &s.spec.Resources
@@ -248,10 +249,10 @@ func (v *view) containerResources(s *slot) *corev1.ResourceRequirements {
 	if old := s.shown; old != nil && old.Resources != nil && rawID(old.ContainerID) == s.last.ID {
 		return old.Resources
 	}
-	if has := v.actual(s); has != nil {
-		return has
+	if g, _ := v.grantOf(s); v.actual(s) != nil && !sameResources(*v.actual(s), g.Resources, resizable[:]...) {
+		return v.actual(s)
 	}
-	return &s.spec.Resources
+	return nil
 }
 
 // grantedResources shows what the pod holds as a whole. Limits of the running pod are those that its cgroup has.
