@@ -200,8 +200,8 @@ func rawID(shown string) string {
 	return shown
 }
 
-// pastInit: a container that comes after init has been started in the current sandbox, or every init container has done its
-// part there. One that was only made says nothing: its call may have come through late, after all was to start anew.
+// pastInit: a container that comes after init has been started in the current sandbox, or is being started there, or every init
+// container has done its part there. One that was only made says nothing: its call may have come through late, after all was to start anew.
 func (v *view) pastInit() bool {
 	if v.current == nil {
 		return false
@@ -219,10 +219,11 @@ func (v *view) pastInit() bool {
 	return true
 }
 
-// startedHere: an instance of a container has been started in the current sandbox.
+// startedHere: an instance of a container has been started in the current sandbox, or is being started.
 func (v *view) startedHere(name string) bool {
 	return slices.ContainsFunc(v.o.Containers, func(c Container) bool {
-		return c.Name == name && c.SandboxID == v.current.ID && c.State != ContainerCreated
+		_, starting := v.o.Memory.InFlight[StartContainer{ID: c.ID}.Key()]
+		return c.Name == name && c.SandboxID == v.current.ID && (c.State != ContainerCreated || starting)
 	})
 }
 
