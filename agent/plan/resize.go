@@ -101,29 +101,43 @@ func (v *view) resize(p *Plan) {
 		v.step(p, ResizePod{To: wider})
 		return
 	}
-	changing := false
 	for i := range v.slots {
-		s := &v.slots[i]
-		changing = changing || v.resizeRestarts(s)
-		if v.resizesInPlace(s) {
-			changing = true
+		if s := &v.slots[i]; v.resizesInPlace(s) {
 			g := v.d.Grant.Containers[s.spec.Name]
 			v.step(p, Resize{ID: s.last.ID, Name: s.spec.Name, To: g.Size, Resources: &g.Resources, LowersMemory: v.lowersMemory(s)})
 		}
 	}
-	if pod := v.o.Memory.PodSize; !changing && pod != nil && pod.normal() != v.d.Grant.Pod.normal() {
+	if pod := v.o.Memory.PodSize; !v.containersChange() && pod != nil && pod.normal() != v.d.Grant.Pod.normal() {
 		v.step(p, ResizePod{To: v.d.Grant.Pod.normal(), LowersMemory: lower(v.d.Grant.Pod.Memory, pod.Memory)})
 	}
 }
 
-// podGrows: the pod's cgroup must grow before anything in it may.
+// podGrows: the pod's cgroup must grow before anything in it may. While a change of its size is under way, or has failed, it may be as
+// small as that would make it.
 func (v *view) podGrows() (Size, bool) {
 	pod := v.o.Memory.PodSize
 	if v.d.Grant == nil || pod == nil {
 		return Size{}, false
 	}
 	wider := pod.wider(v.d.Grant.Pod)
-	return wider, wider != pod.normal()
+	return wider, wider != pod.normal() || v.podUnsettled() && v.containersChange()
+}
+
+func (v *view) podUnsettled() bool {
+	key := ResizePod{}.Key()
+	_, busy := v.o.Memory.InFlight[key]
+	_, failed := v.o.Memory.Failures[key]
+	return busy || failed
+}
+
+// containersChange: a running container has other resources than it was granted.
+func (v *view) containersChange() bool {
+	for i := range v.slots {
+		if s := &v.slots[i]; v.resizeRestarts(s) || v.resizesInPlace(s) {
+			return true
+		}
+	}
+	return false
 }
 
 // grantOf is what a running instance may use; false where nothing is known or nothing is to be changed.
@@ -189,12 +203,7 @@ func (v *view) resizing() bool {
 	if pod := v.o.Memory.PodSize; pod != nil && pod.normal() != v.d.Grant.Pod.normal() {
 		return true
 	}
-	for i := range v.slots {
-		if s := &v.slots[i]; v.resizeRestarts(s) || v.resizesInPlace(s) {
-			return true
-		}
-	}
-	return false
+	return v.containersChange()
 }
 
 // resizeFailure is what the last attempt at a resize came to; empty where nothing has failed.
