@@ -160,7 +160,7 @@ func (g group) finish(t *testing.T) {
 		t.Errorf("the Job's container ran so: %q (%v), want once", runs, err)
 	}
 	for file, want := range map[string]string{"first": "once", "hook": "once"} {
-		if got := shell(t, g.who+"-init", "app", "cat /work/"+file); strings.TrimSpace(got) != want {
+		if got := shell(t, g.who+"-init", "app", "cat /scratch/"+file); strings.TrimSpace(got) != want {
 			t.Errorf("%s of pod %s-init ran so: %q", file, g.who, got)
 		}
 	}
