@@ -89,9 +89,8 @@ func (v *view) reset(p *Plan) {
 			continue
 		}
 		remove := RemoveContainer{ID: c.ID, Name: c.Name, KeepLog: true}
-		_, starting := v.o.Memory.InFlight[StartContainer{ID: c.ID}.Key()]
 		switch {
-		case starting && !alive(c): // it is not removed while it may come up
+		case !alive(c) && v.inFlight(StartContainer{ID: c.ID}): // it is not removed while it may come up
 		case alive(c):
 			v.step(p, StopContainer{ID: c.ID, Name: c.Name, Deadline: v.o.Now, Reason: "Container " + c.Name +
 				" will be restarted with all containers of the pod"})

@@ -123,11 +123,10 @@ func (v *view) podGrows() (Size, bool) {
 	return wider, wider != pod.normal() || v.podUnsettled() && v.containersChange()
 }
 
+// podUnsettled: what became of the last change of the pod's size is not known.
 func (v *view) podUnsettled() bool {
-	key := ResizePod{}.Key()
-	_, busy := v.o.Memory.InFlight[key]
-	_, failed := v.o.Memory.Failures[key]
-	return busy || failed
+	_, failed := v.o.Memory.Failures[ResizePod{}.Key()]
+	return failed || v.inFlight(ResizePod{})
 }
 
 // containersChange: a running container has other resources than it was granted.
@@ -258,8 +257,9 @@ func (v *view) containerResources(s *slot) *corev1.ResourceRequirements {
 	if old := s.shown; old != nil && old.Resources != nil && rawID(old.ContainerID) == s.last.ID {
 		return old.Resources
 	}
-	if g, _ := v.grantOf(s); v.actual(s) != nil && !sameResources(*v.actual(s), g.Resources, resizable[:]...) {
-		return v.actual(s)
+	g, _ := v.grantOf(s)
+	if has := v.actual(s); has != nil && !sameResources(*has, g.Resources, resizable[:]...) {
+		return has
 	}
 	return nil
 }

@@ -198,7 +198,7 @@ func (v *view) start(p *Plan, s *slot) {
 		}
 		return
 	}
-	if _, busy := v.o.Memory.InFlight[start.Key()]; busy {
+	if v.inFlight(start) {
 		v.awaits(p, start)
 		return
 	}

@@ -219,11 +219,16 @@ func (v *view) pastInit() bool {
 	return true
 }
 
+// inFlight: a step on the same thing is on its way.
+func (v *view) inFlight(s Step) bool {
+	_, busy := v.o.Memory.InFlight[s.Key()]
+	return busy
+}
+
 // startedHere: an instance of a container has been started in the current sandbox, or is being started.
 func (v *view) startedHere(name string) bool {
 	return slices.ContainsFunc(v.o.Containers, func(c Container) bool {
-		_, starting := v.o.Memory.InFlight[StartContainer{ID: c.ID}.Key()]
-		return c.Name == name && c.SandboxID == v.current.ID && (c.State != ContainerCreated || starting)
+		return c.Name == name && c.SandboxID == v.current.ID && (c.State != ContainerCreated || v.inFlight(StartContainer{ID: c.ID}))
 	})
 }
 
