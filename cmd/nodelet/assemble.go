@@ -75,6 +75,7 @@ type nodelet struct {
 	storage   *storage.Storage
 	collector *images.Collector
 	evictor   *agent.Evictor
+	imageFS   imageFS
 }
 
 // assemble makes the rooms and hands each what it needs of the others. Nothing runs yet.

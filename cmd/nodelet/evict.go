@@ -66,8 +66,7 @@ func (n *nodelet) tooShort(pod *corev1.Pod) *plan.Rejection {
 type gauge struct {
 	n    *nodelet
 	proc pressure.Proc
-	// imageFS is where the runtime keeps images, empty before it has told; ownImageFS tells that it is a file system of its own.
-	imageFS    string
+	// ownImageFS: the runtime keeps images on a file system of their own.
 	ownImageFS bool
 	// trouble is what was last said of a signal that cannot be read.
 	trouble map[string]string
@@ -96,8 +95,8 @@ func (g *gauge) levels(ctx context.Context) map[string]eviction.Level {
 	bytes, inodes, nodeDevice, err := pressure.Disk(g.n.cfg.Paths.Root)
 	put(eviction.NodeFSAvailable, bytes, err)
 	put(eviction.NodeFSInodes, inodes, err)
-	if g.findImageFS(ctx); g.imageFS != "" {
-		bytes, inodes, device, err := pressure.Disk(g.imageFS)
+	if at, _ := g.n.imageFS.find(ctx, g.n.runtime); at != "" {
+		bytes, inodes, device, err := pressure.Disk(at)
 		g.ownImageFS = err == nil && device != nodeDevice
 		for _, s := range []string{eviction.ImageFSAvailable, eviction.ContainerFSAvailable} {
 			put(s, bytes, err)
@@ -121,20 +120,6 @@ func (g *gauge) allocatable() (limit, used int64, ok bool) {
 		return 0, 0, false
 	}
 	return limit, used, ok
-}
-
-// findImageFS asks the runtime once.
-func (g *gauge) findImageFS(ctx context.Context) {
-	if g.imageFS != "" {
-		return
-	}
-	info, err := g.n.runtime.ImageFsInfo(ctx)
-	if err != nil {
-		return
-	}
-	for _, fs := range info.GetImageFilesystems() {
-		g.imageFS = fs.GetFsId().GetMountpoint()
-	}
 }
 
 // use measures what pods use of what a signal is about.

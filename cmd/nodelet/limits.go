@@ -3,10 +3,12 @@ package main
 import (
 	"context"
 	"fmt"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nodelet/nodelet/agent/eviction"
+	"github.com/nodelet/nodelet/cri"
 	"github.com/nodelet/nodelet/pressure"
 	"github.com/nodelet/nodelet/stats"
 )
@@ -35,19 +37,39 @@ func (n *nodelet) limitedStorage() func(context.Context, []*corev1.Pod) ([]evict
 
 // imagesApart: the runtime keeps images and layers on another file system than that of the agent's directory.
 func (n *nodelet) imagesApart(ctx context.Context) (bool, error) {
-	info, err := n.runtime.ImageFsInfo(ctx)
-	if err != nil {
-		return false, fmt.Errorf("ask where the runtime keeps images: %w", err)
+	at, err := n.imageFS.find(ctx, n.runtime)
+	if err != nil || at == "" {
+		return false, err
 	}
 	_, _, own, err := pressure.Disk(n.cfg.Paths.Root)
 	if err != nil {
 		return false, err
 	}
-	for _, fs := range info.GetImageFilesystems() {
-		_, _, device, err := pressure.Disk(fs.GetFsId().GetMountpoint())
-		return err == nil && device != own, err
+	_, _, device, err := pressure.Disk(at)
+	return err == nil && device != own, err
+}
+
+// imageFS is the file system on which the runtime keeps images.
+type imageFS struct {
+	mu sync.Mutex
+	at string
+}
+
+// find gives the place where it is mounted. The runtime is asked until it has told; empty: it has none to tell of.
+func (f *imageFS) find(ctx context.Context, runtime *cri.Client) (string, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.at != "" {
+		return f.at, nil
 	}
-	return false, nil
+	info, err := runtime.ImageFsInfo(ctx)
+	if err != nil {
+		return "", fmt.Errorf("ask where the runtime keeps images: %w", err)
+	}
+	if all := info.GetImageFilesystems(); len(all) > 0 {
+		f.at = all[0].GetFsId().GetMountpoint()
+	}
+	return f.at, nil
 }
 
 // storageOf is what a pod takes, as limits see it: with the layers apart, those count for the pod and not for the container.
