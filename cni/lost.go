@@ -65,7 +65,7 @@ func (d *Driver) reapHostPorts(ctx context.Context, networks map[string]*Network
 			// portmap looks for nothing unless it is told of a port; which one does not matter to it.
 			ports := map[string]any{"portMappings": []map[string]any{{"hostPort": 1, "containerPort": 1, "protocol": "tcp"}}}
 			err = d.Detach(ctx, id, "", &Record{Sandbox: id, Attachments: []Attachment{
-				{Network: name, IfName: "eth0", Config: config, Capabilities: ports}}})
+				{Network: name, IfName: firstInterface, Config: config, Capabilities: ports}}})
 		}
 		if err != nil {
 			errs = append(errs, fmt.Errorf("host ports of sandbox %s, which is gone: %w", id, err))

@@ -81,7 +81,7 @@ func parseQuery(v url.Values) (*query, error) {
 		case strings.ContainsAny(name, `/\`):
 			q.file = strings.ReplaceAll(name, `\`, "/")
 		case len(name) > maxService || !serviceName.MatchString(name):
-			return nil, fmt.Errorf("query: %q is not the name of a service: at most %d letters, digits and -_.:@", short(name), maxService)
+			return nil, fmt.Errorf("query: %.64q is not the name of a service: at most %d letters, digits and -_.:@", name, maxService)
 		default:
 			q.services = append(q.services, name)
 		}
@@ -112,7 +112,7 @@ func (q *query) options(v url.Values) error {
 		if text := v.Get(o.name); text != "" {
 			at, err := time.Parse(time.RFC3339, text)
 			if err != nil {
-				return fmt.Errorf("%s: %q is no time of the form %s", o.name, short(text), time.RFC3339)
+				return fmt.Errorf("%s: %.64q is no time of the form %s", o.name, text, time.RFC3339)
 			}
 			times[o.name] = at
 			q.narrow = append(q.narrow, o.option+at.UTC().Format(journalTime))
@@ -128,7 +128,7 @@ func (q *query) options(v url.Values) error {
 		if text := v.Get(o.name); text != "" {
 			n, err := strconv.Atoi(text)
 			if err != nil || n < o.least || n > o.most {
-				return fmt.Errorf("%s: %q is not a number from %d to %d", o.name, short(text), o.least, o.most)
+				return fmt.Errorf("%s: %.64q is not a number from %d to %d", o.name, text, o.least, o.most)
 			}
 			q.narrow = append(q.narrow, o.option+strconv.Itoa(n))
 		}
@@ -207,13 +207,4 @@ func (d *Dir) copyFirst(w io.Writer, names ...string) error {
 		return err
 	}
 	return os.ErrNotExist
-}
-
-// short is a text from a stranger as an error shows it.
-func short(s string) string {
-	const most = 64
-	if len(s) > most {
-		return s[:most] + "…"
-	}
-	return s
 }

@@ -34,14 +34,15 @@ func (l *Local) Total() (sum uint64) {
 // for the layers of those pods alone for which layers says so.
 func (c *Collector) Local(ctx context.Context, pods []*corev1.Pod, layers func(*corev1.Pod) bool) ([]Local, error) {
 	var places []place
-	for _, p := range pods {
-		places = slices.AppendSeq(places, maps.Values(c.logPlaces(p)))
-		places = slices.AppendSeq(places, maps.Values(c.diskPlaces(p)))
+	logs, volumes := make([]map[string]place, len(pods)), make([]map[string]place, len(pods))
+	for i, p := range pods {
+		logs[i], volumes[i] = c.logPlaces(p), c.diskPlaces(p)
+		places = slices.AppendSeq(slices.AppendSeq(places, maps.Values(logs[i])), maps.Values(volumes[i]))
 	}
 	sizes := c.disks.sizesOf(places)
 	all := make([]Local, len(pods))
 	for i, p := range pods {
-		all[i].Logs, all[i].Volumes = bytesOf(sizes, c.logPlaces(p)), bytesOf(sizes, c.diskPlaces(p))
+		all[i].Logs, all[i].Volumes = bytesOf(sizes, logs[i]), bytesOf(sizes, volumes[i])
 		if !layers(p) {
 			continue
 		}

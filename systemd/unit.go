@@ -18,13 +18,17 @@ var serviceText string
 
 // Unit is the text of nodelet.service for the program at this path.
 func Unit(program string) string {
-	return strings.NewReplacer("{{.Program}}", program, "{{.Service}}", serviceText).Replace(unitText)
+	return fill(unitText, program)
 }
 
 // KubeletUnit is the text of kubelet.service for a machine where nodelet is installed as the kubelet, at this path. kubeadm's own
 // drop-in (10-kubeadm.conf) replaces its command and leaves the rest.
 func KubeletUnit(program string) string {
-	return strings.NewReplacer("{{.Program}}", program, "{{.Service}}", serviceText).Replace(kubeletText)
+	return fill(kubeletText, program)
+}
+
+func fill(text, program string) string {
+	return strings.NewReplacer("{{.Program}}", program, "{{.Service}}", serviceText).Replace(text)
 }
 
 // TakeOver is the text of a drop-in that puts program into kubelet.service in the place of the kubelet, with the arguments,

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	resourcehelper "k8s.io/component-helpers/resource"
 )
 
@@ -39,8 +40,14 @@ func LimitsStorage(pod *corev1.Pod) bool {
 
 // LimitsContainers: a container of the pod has a limit of ephemeral storage, so that layers and logs must be measured.
 func LimitsContainers(pod *corev1.Pod) bool {
-	_, limited := resourcehelper.PodLimits(pod, resourcehelper.PodResourcesOptions{})[corev1.ResourceEphemeralStorage]
+	_, limited := podLimit(pod)
 	return limited
+}
+
+// podLimit is the sum of the containers' limits of ephemeral storage.
+func podLimit(pod *corev1.Pod) (limit resource.Quantity, limited bool) {
+	limit, limited = resourcehelper.PodLimits(pod, resourcehelper.PodResourcesOptions{})[corev1.ResourceEphemeralStorage]
+	return limit, limited
 }
 
 func limitedEmptyDirs(pod *corev1.Pod) (all []*corev1.Volume) {
@@ -64,8 +71,7 @@ func Exceeded(pod *corev1.Pod, use Storage) *Overrun {
 			return &Overrun{EmptyDirLimit, fmt.Sprintf("Usage of EmptyDir volume %q exceeds the limit %q. ", v.Name, limit.String())}
 		}
 	}
-	limit, limited := resourcehelper.PodLimits(pod, resourcehelper.PodResourcesOptions{})[corev1.ResourceEphemeralStorage]
-	if limited && use.Pod > limit.Value() {
+	if limit, limited := podLimit(pod); limited && use.Pod > limit.Value() {
 		return &Overrun{PodLimit, fmt.Sprintf("Pod ephemeral local storage usage exceeds the total limit of containers %s. ", limit.String())}
 	}
 	for i := range pod.Spec.Containers {
