@@ -61,12 +61,16 @@ func openLab(ctx context.Context) (*lab, error) {
 	if err != nil {
 		return nil, err
 	}
-	docker, err := l.unpack(ctx, "docker", "docker.io", "containerd")
+	docker, err := cache.DebianFile(ctx, "docker.io", "usr/bin/docker")
+	if err != nil {
+		return nil, err
+	}
+	containerd, err := cache.DebianFile(ctx, "containerd", "usr/bin/containerd")
 	if err != nil {
 		return nil, err
 	}
 	// Docker finds its runtime in the run's own directory.
-	path := strings.Join([]string{l.dir, docker + "/usr/bin", docker + "/usr/sbin", kind, kubectl, os.Getenv("PATH")}, ":")
+	path := strings.Join([]string{l.dir, filepath.Dir(docker), filepath.Join(filepath.Dir(docker), "../sbin"), filepath.Dir(containerd), kind, kubectl, os.Getenv("PATH")}, ":")
 	if err := os.Setenv("PATH", path); err != nil {
 		return nil, err
 	}
@@ -76,22 +80,6 @@ func openLab(ctx context.Context) (*lab, error) {
 
 func (l *lab) socket() string  { return filepath.Join(l.dir, "docker.sock") }
 func (l *lab) pidFile() string { return filepath.Join(l.dir, "docker.pid") }
-
-// unpack lays Debian packages out in a directory, without installing them: no service of theirs starts.
-func (l *lab) unpack(ctx context.Context, name string, packages ...string) (string, error) {
-	dir := filepath.Join(l.parts, name)
-	if _, err := os.Stat(dir); err == nil {
-		return dir, nil
-	}
-	fmt.Println("unpacking", packages)
-	next := dir + ".new"
-	script := `rm -rf "$1" && mkdir -p "$1/debs" && cd "$1/debs" && shift && apt-get -q -o APT::Sandbox::User=root download "$@" &&
-		for d in *.deb; do dpkg-deb -x $d ..; done && cd .. && rm -r debs`
-	if _, err := run(ctx, "sh", append([]string{"-ec", script, "sh", next}, packages...)...); err != nil {
-		return "", fmt.Errorf("%w; the package lists may be old: apt-get update", err)
-	}
-	return dir, os.Rename(next, dir)
-}
 
 // run runs a program and returns what it wrote to its standard output.
 func run(ctx context.Context, name string, args ...string) (string, error) {
@@ -211,7 +199,7 @@ func (l *lab) clean() error {
 			return err
 		}
 	}
-	return errors.Join(l.cleanNetwork(ctx), l.cleanFiles(ctx), cleanCgroups())
+	return errors.Join(l.cleanNetwork(ctx), l.cleanFiles(ctx), testbed.RemoveCgroup("/"+cgroupParent, 5*time.Second))
 }
 
 // daemon is the process ID of the daemon of this directory, 0 if none runs.
@@ -259,33 +247,4 @@ func (l *lab) cleanFiles(ctx context.Context) error {
 		}
 	}
 	return os.RemoveAll(l.dir)
-}
-
-// cleanCgroups removes the containers' parent, which must be empty of processes.
-func cleanCgroups() error {
-	parents, err := filepath.Glob("/sys/fs/cgroup/*/" + cgroupParent)
-	if err != nil {
-		return err
-	}
-	if _, err := os.Stat("/sys/fs/cgroup/" + cgroupParent); err == nil {
-		parents = append(parents, "/sys/fs/cgroup/"+cgroupParent)
-	}
-	for _, p := range parents {
-		var all []string
-		err := filepath.WalkDir(p, func(path string, d fs.DirEntry, err error) error {
-			if err == nil && d.IsDir() {
-				all = append(all, path)
-			}
-			return err
-		})
-		if err != nil {
-			return err
-		}
-		for i := len(all) - 1; i >= 0; i-- {
-			if err := os.Remove(all[i]); err != nil {
-				return fmt.Errorf("remove cgroup: %w", err)
-			}
-		}
-	}
-	return nil
 }

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/nodelet/nodelet/test/testbed"
 )
 
 // nodeRevision names the node image's content: another one builds it anew.
@@ -98,10 +100,8 @@ func (l *lab) debian(ctx context.Context) (string, error) {
 	if _, err := os.Stat(dir); err == nil {
 		return dir, nil
 	}
-	if _, err := exec.LookPath("debootstrap"); err != nil {
-		if _, err := run(ctx, "apt-get", "install", "-y", "-q", "--no-install-recommends", "debootstrap"); err != nil {
-			return "", err
-		}
+	if err := testbed.InstallDebian(ctx, os.Stdout, map[string]string{"debootstrap": "debootstrap"}); err != nil {
+		return "", err
 	}
 	fmt.Println("fetching Debian for the node image (minutes)")
 	next := dir + ".new"

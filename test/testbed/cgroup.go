@@ -22,30 +22,31 @@ func cgroupMounts() ([]*mountinfo.Info, error) {
 	return mounts, nil
 }
 
-// makeCgroup makes a cgroup in every hierarchy, ready for agents to make their own below it.
-func makeCgroup(path string) error {
+// MakeCgroup makes a cgroup in every hierarchy, ready for agents to make their own below it, and gives its directories.
+func MakeCgroup(path string) (dirs []string, err error) {
 	mounts, err := cgroupMounts()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	for _, m := range mounts {
 		dir := m.Mountpoint
 		for _, part := range strings.Split(strings.Trim(path, "/"), "/") {
 			if m.FSType == "cgroup2" {
 				if err := delegate(dir); err != nil {
-					return err
+					return nil, err
 				}
 			}
 			dir = filepath.Join(dir, part)
 			if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
-				return fmt.Errorf("make cgroup: %w", err)
+				return nil, fmt.Errorf("make cgroup: %w", err)
 			}
 			if err := inheritCPUSet(dir); err != nil {
-				return err
+				return nil, err
 			}
 		}
+		dirs = append(dirs, dir)
 	}
-	return nil
+	return dirs, nil
 }
 
 // delegate lets the children of a v2 cgroup have its controllers.
@@ -101,9 +102,10 @@ func cgroupDirs(path string) ([]string, error) {
 	return dirs, nil
 }
 
-// removeCgroup removes a cgroup and all below it. Processes which were just killed keep theirs busy for a moment.
-func removeCgroup(path string) error {
-	deadline := time.Now().Add(5 * time.Second)
+// RemoveCgroup removes a cgroup and all below it from every hierarchy. Processes which were just killed keep theirs busy for a
+// moment, at most for as long as patience.
+func RemoveCgroup(path string, patience time.Duration) error {
+	deadline := time.Now().Add(patience)
 	for {
 		dirs, err := cgroupDirs(path)
 		if err != nil {

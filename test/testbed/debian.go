@@ -68,6 +68,15 @@ func installDebian(ctx context.Context, progress io.Writer, needs []need) error 
 	return err
 }
 
+// InstallDebian installs the Debian packages of programs that this machine lacks: packages by program.
+func InstallDebian(ctx context.Context, progress io.Writer, packages map[string]string) error {
+	var needs []need
+	for program, pkg := range packages {
+		needs = append(needs, need{pkg: pkg, command: program})
+	}
+	return installDebian(ctx, progress, needs)
+}
+
 func aptUpdate(ctx context.Context) error {
 	if _, err := exec.LookPath("apt-get"); err != nil {
 		return errors.New("no apt-get here: the testbed is made for Debian 12; install it by hand on other systems")

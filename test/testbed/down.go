@@ -54,7 +54,7 @@ func Down(ctx context.Context, name string, progress io.Writer) error {
 		err,
 		n.unmount(),
 		n.removeNetwork(ctx),
-		removeCgroup(n.cgroup()),
+		RemoveCgroup(n.cgroup(), 5*time.Second),
 		n.removeFiles(),
 	)
 	left, err2 := n.remains(s)

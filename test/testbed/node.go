@@ -116,7 +116,7 @@ func (n *Node) setup(ctx context.Context) error {
 	if err := n.tb.setupNodeNetwork(ctx, n.tb.x, n.index, n.tb.opts); err != nil {
 		return err
 	}
-	if err := makeCgroup(n.CgroupRoot); err != nil {
+	if _, err := MakeCgroup(n.CgroupRoot); err != nil {
 		return err
 	}
 	for _, d := range []string{n.RootDir, n.PodLogsDir, n.ManifestDir, n.CNIConfDir, n.CNIBinDir, n.tb.shimSockets(n.index)} {

@@ -1,10 +1,8 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	_ "embed"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -13,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/nodelet/nodelet/test/testbed"
 )
 
 // nsMachine is a machine made of namespaces: the disk of the virtual machine with a systemd of its own as PID 1, on this machine's kernel
@@ -24,7 +24,6 @@ type nsMachine struct {
 	dir     string // of this run; goes with it
 	payload string // a directory that the machine sees at /payload
 	address string // of its own, for a machine without a cable; may be empty
-	cgroups []string
 	cmd     *exec.Cmd
 	ended   chan struct{}
 	init    int // the PID of its PID 1 here
@@ -45,53 +44,18 @@ func newNSMachine(p *parts, name, dir, payload string) (*nsMachine, error) {
 
 func (h *nsMachine) console() string { return filepath.Join(h.dir, "console.log") }
 
-// hierarchies are the mount points of this machine's cgroups: one with cgroup v2, many with v1.
-func hierarchies() ([]string, error) {
-	mounts, err := os.ReadFile("/proc/self/mounts")
-	if err != nil {
-		return nil, err
-	}
-	var all []string
-	for line := range strings.Lines(string(mounts)) {
-		if f := strings.Fields(line); f[2] == "cgroup" || f[2] == "cgroup2" {
-			all = append(all, f[1])
-		}
-	}
-	return all, nil
-}
-
-// makeCgroups makes the machine's own cgroup in each hierarchy.
-func (h *nsMachine) makeCgroups() error {
-	parents, err := hierarchies()
-	if err != nil {
-		return err
-	}
-	h.cgroups = nil
-	for _, parent := range parents {
-		dir := filepath.Join(parent, "nodelet-"+filepath.Base(filepath.Dir(h.dir))+"-"+h.name)
-		if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
-			return err
-		}
-		h.cgroups = append(h.cgroups, dir)
-		for _, f := range []string{"cpuset.cpus", "cpuset.mems"} { // version 1 takes no process before these are set
-			text, err := os.ReadFile(filepath.Join(parent, f))
-			if err != nil {
-				continue
-			}
-			if err := os.WriteFile(filepath.Join(dir, f), bytes.TrimSpace(text), 0o644); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
+// cgroup is the machine's own, in each hierarchy.
+func (h *nsMachine) cgroup() string {
+	return "/nodelet-" + filepath.Base(filepath.Dir(h.dir)) + "-" + h.name
 }
 
 // start boots the machine and waits until its systemd obeys.
 func (h *nsMachine) start(limit time.Duration) error {
-	if err := h.makeCgroups(); err != nil {
-		return fmt.Errorf("make the machine's cgroups: %w", err)
+	cgroups, err := testbed.MakeCgroup(h.cgroup())
+	if err != nil {
+		return err
 	}
-	enter := "for c in " + strings.Join(h.cgroups, " ") + "; do echo $$ > $c/cgroup.procs; done; " +
+	enter := "for c in " + strings.Join(cgroups, " ") + "; do echo $$ > $c/cgroup.procs; done; " +
 		"exec unshare --kill-child --fork --pid --cgroup --mount --net --uts --ipc --propagation private bash -c \"$0\""
 	h.cmd = exec.Command("bash", "-c", enter, nsScript)
 	h.cmd.Env = append(os.Environ(), "DIR="+h.dir, "NAME="+h.name, "DISK="+h.parts.disk, "PAYLOAD="+h.payload, "KERNEL="+h.parts.dir+"/kernel")
@@ -179,20 +143,9 @@ func (h *nsMachine) cut() {
 	_ = h.cmd.Process.Kill() // its child, the machine's PID 1, dies with it, and takes everything along
 	<-h.ended
 	h.cmd = nil
-	for _, c := range h.cgroups {
-		removeCgroups(c)
+	if err := testbed.RemoveCgroup(h.cgroup(), 10*time.Second); err != nil {
+		fmt.Println("left behind:", err)
 	}
-}
-
-// removeCgroups removes what the machine has left of its cgroups; the kernel takes a moment to empty them.
-func removeCgroups(root string) {
-	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
-		_ = exec.Command("find", root, "-depth", "-type", "d", "-exec", "rmdir", "{}", ";").Run()
-		if _, err := os.Stat(root); errors.Is(err, os.ErrNotExist) {
-			return
-		}
-	}
-	fmt.Println("left behind:", root)
 }
 
 // link joins two machines by a cable, with an address for each.

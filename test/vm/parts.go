@@ -59,13 +59,8 @@ func getParts(ctx context.Context) (*parts, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
 	}
-	for program, pkg := range debian {
-		if _, err := exec.LookPath(program); err != nil {
-			fmt.Println("installing", pkg)
-			if err := run(ctx, "", "apt-get", "install", "-y", "--no-install-recommends", pkg); err != nil {
-				return nil, err
-			}
-		}
+	if err := testbed.InstallDebian(ctx, os.Stdout, debian); err != nil {
+		return nil, err
 	}
 	for _, build := range []struct {
 		file string
