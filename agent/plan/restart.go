@@ -77,11 +77,11 @@ func (v *view) crashDelay(s *slot) time.Duration {
 	return backoff(*s.last, v.o)
 }
 
-// restartWait is how long after the end of the newest instance of s the next may be made: its delay, or nothing where a probe
-// has ended it and it ran for at least as long. Such a back-off counts from its start.
+// restartWait is how long after the end of the newest instance of s the next may be made: its delay, or nothing where it did not
+// end by itself (a probe has ended it, or it went with its sandbox, as in a reboot) and ran for at least as long.
 func (v *view) restartWait(s *slot) time.Duration {
 	delay := v.crashDelay(s)
-	if v.o.Memory.Killed[s.last.ID].Unhealthy && ran(*s.last) >= delay {
+	if (v.o.Memory.Killed[s.last.ID].Unhealthy || !s.here) && ran(*s.last) >= delay {
 		return 0
 	}
 	return delay

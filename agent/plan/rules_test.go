@@ -316,7 +316,8 @@ func (ru *rules) backoffKept(s CreateContainer, last *instanceFact, changed bool
 		}
 	}
 	probed := ru.unhealthy[last.id]
-	if waited := ru.mono() - last.endedAt; known && waited < delay && !(probed && last.ranFor >= delay) {
+	outside := probed || last.sandbox != s.SandboxID // what ended it came from outside, as far as can be known
+	if waited := ru.mono() - last.endedAt; known && waited < delay && !(outside && last.ranFor >= delay) {
 		ru.breaks("%s %s after %s has ended; its back-off is %s", s, waited, last.id, delay)
 	}
 	want := min(max(backoffFirst, 2*delay), DefaultBackoffMax)
