@@ -180,7 +180,9 @@ func (c *cluster) controlPlaneRuns() error {
 		if err := c.one.need(kubectlOne + "-n kube-system wait --for=condition=Ready pod/" + name + "-one --timeout=180s"); err != nil {
 			return err
 		}
-		group, err := c.one.sh("cat /proc/$(crictl inspect -o go-template --template '{{.info.pid}}' $(crictl ps -q --name %s))/cgroup", name)
+		// After a reboot the API server still tells of the time before until the agent has had its say.
+		group, err := c.one.sh("for i in $(seq 300); do id=$(crictl ps -q --name %s); [ -n \"$id\" ] && break; sleep 0.2; done; "+
+			"cat /proc/$(crictl inspect -o go-template --template '{{.info.pid}}' $id)/cgroup", name)
 		if err != nil || !regexp.MustCompile(`/kubepods\.slice/kubepods-burstable\.slice/kubepods-burstable-pod[0-9a-f_]+\.slice/cri-containerd-[0-9a-f]+\.scope`).MatchString(group) {
 			return fmt.Errorf("%s lives in %q, %w", name, group, err)
 		}

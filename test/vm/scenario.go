@@ -107,11 +107,14 @@ func (s *scenario) need(commands ...string) error {
 	return nil
 }
 
+// mountPayload makes the payload seen; it is not mounted at boot.
+const mountPayload = "mountpoint -q /payload || mount -o ro /dev/vdb /payload"
+
 func (s *scenario) boot() error {
 	if err := s.m.start(bootLimit); err != nil {
 		return err
 	}
-	return s.need("mountpoint -q /payload || mount -o ro /dev/vdb /payload",
+	return s.need(mountPayload,
 		"printf 'runtime-endpoint: unix:///run/containerd/containerd.sock\\ntimeout: 60\\n' > /etc/crictl.yaml",
 		"until ctr version >/dev/null 2>&1; do sleep 0.2; done", "for f in /payload/*.tar; do ctr -n k8s.io images import --local $f; done")
 }
@@ -285,13 +288,16 @@ func (s *scenario) await(unit string) string {
 
 const kubeletHealthy = "for i in $(seq 300); do [ \"$(exec 3<>/dev/tcp/127.0.0.1/10248; printf 'GET /healthz HTTP/1.0\\r\\n\\r\\n' >&3; tail -1 <&3)\" = ok ] && exit 0; sleep 0.5; done; exit 1"
 
-// toKubelet lets the real kubelet start the pods. The kubelet makes the UID of a static pod from its memory layout, which no other
-// program can know: nodelet takes over the UIDs of pods that it finds, the kubelet does not. So pods go over from the kubelet to
-// nodelet and back unharmed; a static pod that nodelet has started, the kubelet starts anew.
+// kubeletRuns: it is the kubelet that answers, and it has had the time to do what it would do wrong.
+func (s *scenario) kubeletRuns() error {
+	return s.need(kubeletHealthy, "readlink /proc/$(systemctl show -p MainPID --value kubelet)/exe | grep -q kubelet", "sleep 30")
+}
+
+// toKubelet gives the node to the real kubelet: the static pods have the UIDs that it would give them, and run on.
 func (s *scenario) toKubelet() error {
-	return errors.Join(s.need("cp /payload/kubelet /usr/bin/kubelet", "cp /payload/kubelet.service /etc/systemd/system/", "systemctl daemon-reload",
-		"systemctl disable --now nodelet", "crictl rmp -fa", "systemctl start kubelet", kubeletHealthy, "readlink /proc/$(systemctl show -p MainPID --value kubelet)/exe | grep -q kubelet"),
-		s.running())
+	err := s.need(mountPayload, "cp /payload/kubelet /usr/bin/kubelet", "cp /payload/kubelet.service /etc/systemd/system/", "systemctl daemon-reload",
+		"systemctl disable --now nodelet", "systemctl start kubelet")
+	return joinErrors(err, s.kubeletRuns(), s.same())
 }
 
 // toNodelet takes it over in one step.
@@ -301,8 +307,7 @@ func (s *scenario) toNodelet() error {
 }
 
 func (s *scenario) giveBack() error {
-	return errors.Join(s.need("nodelet systemd uninstall", kubeletHealthy, "readlink /proc/$(systemctl show -p MainPID --value kubelet)/exe | grep -q kubelet",
-		"sleep 30"), s.same()) // it takes its time
+	return joinErrors(s.need("nodelet systemd uninstall"), s.kubeletRuns(), s.same())
 }
 
 func (s *scenario) ownAgain() error {
