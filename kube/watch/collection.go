@@ -32,7 +32,7 @@ type Sink interface {
 	// Delete is an object that went away, in its last state.
 	Delete(obj metav1.Object)
 	// Trouble is called with an error when the state can no longer be followed, and with nil when it can again: once for
-	// each spell, not for each attempt.
+	// each spell, not for each attempt. A connection that is cut, and back with the next attempt, is none.
 	Trouble(err error)
 }
 
@@ -46,7 +46,7 @@ func (t Target) Follow(ctx context.Context, sink Sink) {
 		if ctx.Err() != nil {
 			return
 		}
-		if err != nil && !f.troubled {
+		if err != nil && worked == 0 && !f.troubled {
 			f.troubled = true
 			sink.Trouble(err)
 		}
