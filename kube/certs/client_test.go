@@ -66,16 +66,20 @@ func TestBootstrap(t *testing.T) {
 	}
 }
 
-// TestBootstrapTrouble: each trouble is named with its cure, and goes away when the file is mended, at once.
+// TestBootstrapTrouble: each trouble is named with its cure, and goes away when its cause does.
 func TestBootstrapTrouble(t *testing.T) {
 	c, other := newCluster(t), newCluster(t)
+	now := time.Now()
 	for name, bad := range map[string]struct {
-		user clientcmdapi.AuthInfo
-		ca   []byte
-		want string
+		user     clientcmdapi.AuthInfo
+		ca       []byte
+		from, to time.Time // the life of the API server's certificate
+		want     string
 	}{
-		"expired token": {token("old"), c.caPEM(), "kubeadm token create"},
-		"wrong CA":      {token(goodToken), other.caPEM(), "put the cluster's CA there"},
+		"expired token":          {user: token("old"), ca: c.caPEM(), want: "kubeadm token create"},
+		"wrong CA":               {user: token(goodToken), ca: other.caPEM(), want: "put the cluster's CA there"},
+		"clock two hours behind": {user: token(goodToken), ca: c.caPEM(), from: now.Add(2 * time.Hour), to: now.Add(3 * time.Hour), want: "this machine's clock says"},
+		"clock two hours ahead":  {user: token(goodToken), ca: c.caPEM(), from: now.Add(-3 * time.Hour), to: now.Add(-2 * time.Hour), want: "this machine's clock says"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cfg := c.config()
@@ -84,6 +88,7 @@ func TestBootstrapTrouble(t *testing.T) {
 			var mu sync.Mutex
 			var said []string
 			cfg.Say = func(s string) { mu.Lock(); said = append(said, s); mu.Unlock() }
+			c.present(bad.from, bad.to)
 			id, err := NewClient(cfg)
 			if err != nil {
 				t.Fatal(err)
@@ -94,6 +99,7 @@ func TestBootstrapTrouble(t *testing.T) {
 				defer mu.Unlock()
 				return slices.ContainsFunc(said, func(s string) bool { return strings.Contains(s, bad.want) })
 			})
+			c.present(time.Time{}, time.Time{})
 			c.kubeconfig(filepath.Base(cfg.Bootstrap), token(goodToken), c.caPEM())
 			if err := get(t, id.Config()); err != nil {
 				t.Error(err)

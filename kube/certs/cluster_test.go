@@ -48,6 +48,7 @@ type cluster struct {
 	dir  string
 
 	mu    sync.Mutex
+	leaf  tls.Certificate                                               // the server's own
 	life  time.Duration                                                 // of the certificates it signs
 	born  func() time.Time                                              // their first moment
 	judge func(*certificatesv1.CertificateSigningRequest) (deny string) // nil: approve
@@ -65,18 +66,32 @@ func newCluster(t *testing.T) *cluster {
 		KeyUsage: x509.KeyUsageCertSign}, c.key.Public())
 	c.api, _ = apitest.New(t)
 	c.api.Intercept(c.intercept)
-	key := newKey(t)
-	leaf := c.sign(&x509.Certificate{Subject: pkix.Name{CommonName: "api"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}, key.Public())
+	c.present(time.Time{}, time.Time{})
 	pool := x509.NewCertPool()
 	pool.AddCert(c.ca)
 	c.http = httptest.NewUnstartedServer(c.api)
 	c.http.EnableHTTP2 = true
 	c.http.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo)
-	c.http.TLS = &tls.Config{ClientAuth: tls.VerifyClientCertIfGiven, ClientCAs: pool,
-		Certificates: []tls.Certificate{{Certificate: [][]byte{leaf.Raw}, PrivateKey: key}}}
+	c.http.TLS = &tls.Config{GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return &tls.Config{ClientAuth: tls.VerifyClientCertIfGiven, ClientCAs: pool, NextProtos: []string{"h2"},
+			Certificates: []tls.Certificate{c.leaf}}, nil
+	}}
 	c.http.StartTLS()
 	t.Cleanup(func() { c.http.CloseClientConnections(); c.http.Close() })
 	return c
+}
+
+// present gives the server a certificate of this life, which new connections see; zero stands for one that is good now.
+func (c *cluster) present(from, to time.Time) {
+	key := newKey(c.t)
+	leaf := c.sign(&x509.Certificate{Subject: pkix.Name{CommonName: "api"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		NotBefore: from, NotAfter: to}, key.Public())
+	if c.http != nil {
+		defer c.http.CloseClientConnections()
+	}
+	c.with(func() { c.leaf = tls.Certificate{Certificate: [][]byte{leaf.Raw}, PrivateKey: key} })
 }
 
 func newKey(t *testing.T) crypto.Signer {
