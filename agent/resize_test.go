@@ -24,6 +24,12 @@ func wants(cpu, memory string) func(*corev1.Pod) {
 
 // resized is the pod as the API server has it after a user has asked for other resources.
 func (w *world) resized(pod *corev1.Pod, cpu, memory string) {
+	w.wish(pod, cpu, memory)
+	w.sleep(time.Second)
+}
+
+// wish is resized at the moment at which it comes to the agent.
+func (w *world) wish(pod *corev1.Pod, cpu, memory string) {
 	w.change(func(set *pods.Set) {
 		next := set.Pods[pod.UID].DeepCopy()
 		if st, known := w.life.status.Newest(pod.UID); known {
@@ -33,7 +39,6 @@ func (w *world) resized(pod *corev1.Pod, cpu, memory string) {
 		wants(cpu, memory)(next)
 		set.Pods[pod.UID] = next
 	})
-	w.sleep(time.Second)
 }
 
 // checkSize: a container's CPU limit in thousandths and memory limit, in the runtime and in the status, and the conditions that tell of a

@@ -190,9 +190,13 @@ func (w *world) end() {
 		w.t.Error(err)
 	}
 	synctest.Wait()
-	if w.amnesia {
-		return
+	if !w.amnesia {
+		w.publish(l)
 	}
+}
+
+// publish brings the API server up to what a life of the agent has said.
+func (w *world) publish(l *life) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for uid, pod := range w.set.Pods {

@@ -3,6 +3,7 @@ package plan
 import (
 	"maps"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 )
@@ -15,6 +16,9 @@ const (
 	ReasonRestartingAll  = "RestartingAllContainers"
 	messageRestartingAll = "The container is removed because RestartAllContainers in place"
 )
+
+// resetShown is how long after the exit that asks for a reset the API may take to show it.
+const resetShown = time.Second
 
 // restartsAll: the exit of a container may ask for all containers to start anew.
 func restartsAll(spec *corev1.PodSpec) bool {
@@ -78,10 +82,11 @@ func (v *view) resets(c *Container) *corev1.Container {
 }
 
 // reset removes all instances of all containers, those that asked for it last: while one of them is there, a later life of
-// the agent finds out what is going on.
+// the agent finds out what is going on. When they are gone the API tells it.
 func (v *view) reset(p *Plan) {
 	waiting := v.giveUpContainers(p)
-	var sources []Step
+	var sources []RemoveContainer
+	var asked time.Time
 	for i := range v.o.Containers {
 		c := &v.o.Containers[i]
 		spec := v.resets(c)
@@ -97,16 +102,33 @@ func (v *view) reset(p *Plan) {
 			waiting = true
 		case asksForReset(spec, c):
 			sources = append(sources, remove)
+			if c.EndedAt.After(asked) {
+				asked = c.EndedAt
+			}
 		default:
 			v.step(p, remove)
 			waiting = true
 		}
 	}
-	for _, remove := range sources {
-		if !waiting {
-			v.step(p, remove)
-		}
+	if waiting {
+		return
 	}
+	for _, remove := range sources {
+		if until := asked.Add(resetShown); v.resetUntold() && v.o.Now.Before(until) {
+			v.later(p, remove, "the API does not show yet that all containers start anew", until)
+			continue
+		}
+		v.step(p, remove)
+	}
+}
+
+// resetUntold: the API shows something of the pod, and not that all its containers start anew. One that shows nothing, as for a
+// pod of a manifest on a node that stands alone, leads nobody astray.
+func (v *view) resetUntold() bool {
+	shown := &v.d.Pod.Status
+	return shown.Phase != "" && !slices.ContainsFunc(shown.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.AllContainersRestarting && c.Status == corev1.ConditionTrue
+	})
 }
 
 // giveUpContainers cancels the steps in flight that make containers, and waits for those that start them; what they come to

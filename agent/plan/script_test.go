@@ -89,6 +89,7 @@ var commands = map[string]func(*script){
 	"verdict": (*script).verdict, // verdict <container> startup|liveness|readiness=ok|fail
 	"advance": (*script).advance, // time passes: advance <duration>
 	"restart": (*script).restart, // the agent is killed and starts again
+	"api":     (*script).api,     // what the agent tells gets to the API or does not: api up|behind
 	"objects": (*script).objects, // objects that the pod refers to have changed
 	"delete":  (*script).delete,  // the pod is deleted: delete grace=<seconds>
 	"gone":    (*script).gone,    // no source knows the pod any more: gone grace=<seconds>
@@ -417,6 +418,13 @@ func (s *script) advance() {
 
 func (s *script) restart() {
 	s.w.killAgent()
+	s.turn()
+}
+
+func (s *script) api() {
+	if s.w.apiBehind = s.arg(0) == "behind"; !s.w.apiBehind {
+		s.w.publish()
+	}
 	s.turn()
 }
 

@@ -102,7 +102,9 @@ func isTerminal(phase corev1.PodPhase) bool {
 	return phase == corev1.PodSucceeded || phase == corev1.PodFailed
 }
 
-func isReady(s *corev1.PodStatus) bool {
-	c := find(s.Conditions, corev1.PodReady)
+func isReady(s *corev1.PodStatus) bool { return isTrue(s, corev1.PodReady) }
+
+func isTrue(s *corev1.PodStatus, t corev1.PodConditionType) bool {
+	c := find(s.Conditions, t)
 	return c != nil && c.Status == corev1.ConditionTrue
 }

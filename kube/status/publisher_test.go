@@ -122,7 +122,7 @@ func TestReadinessAndEndGoFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, 1)
 		pods := map[string]*corev1.Pod{}
-		for _, name := range []string{"a", "b", "ready", "done"} {
+		for _, name := range []string{"a", "b", "ready", "reset", "done"} {
 			pods[name] = b.api.add(testPod(name))
 		}
 		for _, name := range []string{"a", "b"} {
@@ -134,6 +134,9 @@ func TestReadinessAndEndGoFirst(t *testing.T) {
 		s.Message = "m"
 		b.p.Set(pods["ready"], s, Options{}) // ordinary at first
 		b.p.Set(pods["ready"], running(pods["ready"], true), Options{})
+		reset := *pods["reset"].Status.DeepCopy()
+		reset.Conditions = append(reset.Conditions, corev1.PodCondition{Type: corev1.AllContainersRestarting, Status: corev1.ConditionTrue})
+		b.p.Set(pods["reset"], reset, Options{})
 		done := running(pods["done"], false)
 		done.Phase = corev1.PodSucceeded
 		b.p.Set(pods["done"], done, Options{Gone: true})
@@ -144,7 +147,7 @@ func TestReadinessAndEndGoFirst(t *testing.T) {
 			verb, path, _ := strings.Cut(r, " ")
 			got = append(got, verb+" "+strings.Split(path, "/")[6])
 		}
-		want := []string{"PATCH ready", "PATCH done", "DELETE done", "PATCH a", "PATCH b"}
+		want := []string{"PATCH ready", "PATCH reset", "PATCH done", "DELETE done", "PATCH a", "PATCH b"}
 		if !slices.Equal(got, want) {
 			t.Errorf("order %v, want %v", got, want)
 		}

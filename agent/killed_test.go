@@ -1,0 +1,84 @@
+package agent_test
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodelet/nodelet/cri/fake"
+)
+
+// withJudge adds a container whose exit with code 42 asks for all containers to start anew.
+func withJudge(pod *corev1.Pod) {
+	judge := container("judge")
+	judge.RestartPolicy = ptr(corev1.ContainerRestartPolicyNever)
+	judge.RestartPolicyRules = []corev1.ContainerRestartRule{{Action: corev1.ContainerRestartRuleActionRestartAllContainers,
+		ExitCodes: &corev1.ContainerRestartRuleOnExitCodes{Operator: corev1.ContainerRestartRuleOnExitCodesOpIn, Values: []int32{42}}}}
+	pod.Spec.Containers = append(pod.Spec.Containers, judge)
+}
+
+// exit ends the running instance of a container by itself.
+func (w *world) exit(name string, code int32) {
+	all := w.runtime.Containers()
+	i := slices.IndexFunc(all, func(c *runtimeapi.ContainerStatus) bool { return c.State == running && c.Metadata.Name == name })
+	w.runtime.ExitContainer(all[i].Id, code, "")
+}
+
+// TestKilledWhileRestartingAll: wherever the agent dies of a reset, its next life finishes it: each container starts anew, once, and
+// the init container before the others.
+func TestKilledWhileRestartingAll(t *testing.T) {
+	atEachCall(t, func(t *testing.T, w *world, die func()) {
+		w.runtime.Script("setup", fake.Script{RunsFor: time.Second})
+		w.begin()
+		pod := apiPod("web", withInit("setup"), withSidecar("proxy"), withJudge, withRestart(corev1.RestartPolicyNever))
+		w.run(pod)
+		w.sleep(time.Minute)
+		w.publish(w.life)
+		life := w.life
+		w.exit("judge", 42)
+		time.AfterFunc(10*time.Millisecond, func() { w.publish(life); w.deliver() }) // the API answers so fast, and no faster
+		die()
+		w.begin()
+		w.sleep(2 * time.Minute)
+		if got := w.running(); len(got) == 0 || got[0] != "web/proxy#1" || !slices.Equal(slices.Sorted(slices.Values(got)),
+			[]string{"web/app#1", "web/judge#1", "web/proxy#1"}) {
+			t.Errorf("running: %v", got)
+		}
+		st := w.status(pod)
+		if !ready(st) || st.Phase != corev1.PodRunning || shown(st, "setup").RestartCount != 1 {
+			t.Errorf("status: %+v", st)
+		}
+		w.delete(pod, 5*time.Second)
+		w.sleep(time.Minute)
+		w.checkNothingLeft()
+	})
+}
+
+// TestKilledWhileResizingWithRestart: wherever the agent dies of a resize that wants a new instance, its next life makes one, and no
+// second.
+func TestKilledWhileResizingWithRestart(t *testing.T) {
+	atEachCall(t, func(t *testing.T, w *world, die func()) {
+		w.begin()
+		pod := apiPod("web", wants("1", "1Gi"), func(pod *corev1.Pod) {
+			pod.Spec.Containers[0].ResizePolicy = []corev1.ContainerResizePolicy{{ResourceName: "memory", RestartPolicy: corev1.RestartContainer}}
+		})
+		w.run(pod)
+		w.sleep(time.Minute)
+		w.publish(w.life)
+		w.wish(pod, "2", "2Gi")
+		die()
+		w.begin()
+		w.sleep(2 * time.Minute)
+		w.checkRunning("web/app#1")
+		w.checkSize(pod, 2000, "2Gi")
+		if st := w.status(pod); !ready(st) || shown(st, "app").RestartCount != 1 {
+			t.Errorf("status: %+v", st)
+		}
+		w.restart()
+		w.sleep(time.Minute)
+		w.checkRunning("web/app#1")
+	})
+}
