@@ -88,6 +88,11 @@ bench-storage: build ## how soon volumes are ready, with nodelet and with the ku
 	@echo "==> benchmark of volumes: kubelet, nodelet (some minutes)"
 	@go run ./test/bench -storage -rounds 3
 
+.PHONY: bench-probes
+bench-probes: build ## CPU and memory at rest with 110 pods of three probes each, nodelet beside the kubelet
+	@echo "==> benchmark of probes: kubelet, nodelet (about 10 minutes)"
+	@go run ./test/bench -probes -rounds 1 -rest 90s
+
 .PHONY: deb
 deb: build ## bin/nodelet.deb: program, unit, configuration, man page; bin/nodelet-kubelet.deb: it as the kubelet
 	@echo "==> building bin/nodelet.deb and bin/nodelet-kubelet.deb"

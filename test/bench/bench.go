@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"time"
@@ -53,16 +54,21 @@ func (b *bench) all(ctx context.Context) error {
 				return fmt.Errorf("measure the floor: %w", err)
 			}
 			fmt.Fprintf(os.Stderr, "==> round %d of %d: %s\n", round+1, b.o.rounds, side)
-			if err := b.agent(ctx, side); err != nil {
-				return fmt.Errorf("measure %s: %w", side, err)
+			if err := b.onAgent(ctx, side, b.agent); err != nil {
+				return err
 			}
 		}
 	}
 	return nil
 }
 
-// agent measures one agent from its start on a node that the cluster does not know yet.
-func (b *bench) agent(ctx context.Context, side testbed.AgentKind) (err error) {
+// onAgent measures one agent, which it starts on a node that the cluster does not know yet.
+func (b *bench) onAgent(ctx context.Context, side testbed.AgentKind, measure func(ctx context.Context, side string) error) (err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("measure %s: %w", side, err)
+		}
+	}()
 	if err := b.deleteNode(ctx); err != nil {
 		return err
 	}
@@ -70,21 +76,26 @@ func (b *bench) agent(ctx context.Context, side testbed.AgentKind) (err error) {
 	if err := b.node.StartAgent(ctx, side); err != nil {
 		return err
 	}
-	defer func() {
-		if e := b.node.StopAgent(unix.SIGTERM); e != nil && err == nil {
-			err = e
-		}
-	}()
+	defer func() { err = errors.Join(err, b.node.StopAgent(unix.SIGTERM)) }()
 	if err := b.node.WaitReady(ctx, 2*time.Minute); err != nil {
 		return err
 	}
 	b.note(string(side), "start to node Ready, ms", ms(time.Since(began)))
-	b.binary(string(side))
-	if err := b.pods(ctx, string(side)); err != nil {
+	return measure(ctx, string(side))
+}
+
+// agent measures an agent's work, and then its rest under each load.
+func (b *bench) agent(ctx context.Context, side string) error {
+	b.binary(side)
+	if err := b.pods(ctx, side); err != nil {
 		return err
 	}
+	return b.rest(ctx, side)
+}
+
+func (b *bench) rest(ctx context.Context, side string) error {
 	for _, load := range b.o.loads {
-		if err := b.atRest(ctx, string(side), load); err != nil {
+		if err := b.atRest(ctx, side, load); err != nil {
 			return err
 		}
 	}
@@ -160,10 +171,18 @@ func (b *bench) atRest(ctx context.Context, side string, load int) error {
 	if err != nil {
 		return err
 	}
-	b.note(side, fmt.Sprintf("CPU at rest, %d pods, millicores", load), 1000*(after-before).Seconds()/took.Seconds())
-	b.note(side, fmt.Sprintf("RSS, %d pods, MiB", load), rss)
-	b.note(side, fmt.Sprintf("private dirty, %d pods, MiB", load), private)
-	return b.scrapes(ctx, side, load, float64(after-before)/float64(took))
+	name := b.loadName(load)
+	b.note(side, fmt.Sprintf("CPU at rest, %s, millicores", name), 1000*(after-before).Seconds()/took.Seconds())
+	b.note(side, fmt.Sprintf("RSS, %s, MiB", name), rss)
+	b.note(side, fmt.Sprintf("private dirty, %s, MiB", name), private)
+	return b.scrapes(ctx, side, name, float64(after-before)/float64(took))
+}
+
+func (b *bench) loadName(load int) string {
+	if b.o.probes {
+		return fmt.Sprintf("%d pods with three probes each", load)
+	}
+	return fmt.Sprintf("%d pods", load)
 }
 
 func (b *bench) binary(side string) {

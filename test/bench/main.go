@@ -1,8 +1,9 @@
 // Command bench measures nodelet beside the kubelet and the bare runtime, in one run on one machine.
 //
 // It owns one testbed. The same containerd and control plane serve all sides: first the floor (the CRI calls alone), then
-// each agent in turn, for as many rounds as asked for. It prints medians and ratios and writes them as JSON; it never
-// judges. People call it through `make bench`. A crash leaves the testbed, which the next run of the same name takes down first.
+// each agent in turn, for as many rounds as asked for. With -storage or -probes it measures only what these say, on the agents
+// alone. It prints medians and ratios and writes them as JSON; it never judges. People call it through `make bench`, `make
+// bench-storage` and `make bench-probes`. A crash leaves the testbed, which the next run of the same name takes down first.
 package main
 
 import (
@@ -34,6 +35,8 @@ type options struct {
 	sides  []testbed.AgentKind
 	// storage measures how soon volumes are ready, and nothing else.
 	storage bool
+	// probes measures agents at rest whose pods have three probes each, and nothing else.
+	probes bool
 }
 
 func main() {
@@ -48,11 +51,15 @@ func main() {
 	flag.StringVar(&o.json, "json", "", "also write the figures to this file")
 	flag.StringVar(&sides, "sides", "kubelet,nodelet", "agents to measure")
 	flag.BoolVar(&o.storage, "storage", false, "measure how soon the volumes of pods are ready, and nothing else")
+	flag.BoolVar(&o.probes, "probes", false, "measure agents at rest with 110 pods of three probes each, and nothing else")
 	quick := flag.Bool("quick", false, "one short round, without loads of 60 and 110 pods")
 	flag.Parse()
 	o.loads = []int{0, 60, 110}
 	if *quick {
 		o.rounds, o.single, o.loads, o.rest = 1, 8, []int{0}, 10*time.Second
+	}
+	if o.probes {
+		o.loads = []int{probedPods}
 	}
 	for _, s := range strings.Split(sides, ",") {
 		o.sides = append(o.sides, testbed.AgentKind(s))
@@ -91,8 +98,11 @@ func run(ctx context.Context, o options) (err error) {
 		return err
 	}
 	measure := b.all
-	if o.storage {
+	switch {
+	case o.storage:
 		measure = b.storage
+	case o.probes:
+		measure = b.probes
 	}
 	if err := measure(ctx); err != nil {
 		return err

@@ -125,7 +125,11 @@ func (f *follow) wait(ctx context.Context, what string, in map[string]chan time.
 }
 
 func (b *bench) create(ctx context.Context, name string) error {
-	return b.api.Core.Post().Namespace(namespace).Resource("pods").Body(b.pod(name)).Do(ctx).Error()
+	pod := b.pod(name)
+	if b.o.probes {
+		pod = b.probed(name)
+	}
+	return b.api.Core.Post().Namespace(namespace).Resource("pods").Body(pod).Do(ctx).Error()
 }
 
 func (b *bench) delete(ctx context.Context, name string) error {

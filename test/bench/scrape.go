@@ -15,7 +15,7 @@ var endpoints = []string{"metrics", "metrics/cadvisor", "metrics/resource", "met
 
 // scrapes measures the agent's CPU time for reading all endpoints once. What the agent uses anyway, atRest of a CPU, is left
 // out.
-func (b *bench) scrapes(ctx context.Context, side string, load int, atRest float64) error {
+func (b *bench) scrapes(ctx context.Context, side, load string, atRest float64) error {
 	if _, err := b.scrape(ctx); err != nil { // the first may fill caches
 		return err
 	}
@@ -35,8 +35,8 @@ func (b *bench) scrapes(ctx context.Context, side string, load int, atRest float
 		return err
 	}
 	spent := after - before - time.Duration(atRest*float64(took))
-	b.note(side, fmt.Sprintf("CPU of one scrape of all endpoints, %d pods, ms", load), ms(spent)/scrapeRounds)
-	b.note(side, fmt.Sprintf("all endpoints, %d pods, KiB", load), float64(size)/1024)
+	b.note(side, fmt.Sprintf("CPU of one scrape of all endpoints, %s, ms", load), ms(spent)/scrapeRounds)
+	b.note(side, fmt.Sprintf("all endpoints, %s, KiB", load), float64(size)/1024)
 	return nil
 }
 

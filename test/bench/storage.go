@@ -14,7 +14,6 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 
 	"github.com/nodelet/nodelet/csi/fake"
-	"github.com/nodelet/nodelet/test/testbed"
 )
 
 // The loads of the storage benchmark.
@@ -50,25 +49,15 @@ func (b *bench) storage(ctx context.Context) (err error) {
 	for round := range b.o.rounds {
 		for _, side := range b.o.sides {
 			fmt.Fprintf(os.Stderr, "==> round %d of %d: %s\n", round+1, b.o.rounds, side)
-			if err := b.storageOf(ctx, side); err != nil {
-				return fmt.Errorf("measure %s: %w", side, err)
+			if err := b.onAgent(ctx, side, b.storageOf); err != nil {
+				return err
 			}
 		}
 	}
 	return nil
 }
 
-func (b *bench) storageOf(ctx context.Context, side testbed.AgentKind) (err error) {
-	if err := b.deleteNode(ctx); err != nil {
-		return err
-	}
-	if err := b.node.StartAgent(ctx, side); err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, b.node.StopAgent(unix.SIGTERM)) }()
-	if err := b.node.WaitReady(ctx, 2*time.Minute); err != nil {
-		return err
-	}
+func (b *bench) storageOf(ctx context.Context, side string) error {
 	if err := b.waitDriver(ctx); err != nil {
 		return err
 	}
@@ -81,7 +70,7 @@ func (b *bench) storageOf(ctx context.Context, side testbed.AgentKind) (err erro
 			return err
 		}
 		if i > 0 { // the first warms up
-			b.note(string(side), "volumes ready, token alone, ms", ms(took[0]))
+			b.note(side, "volumes ready, token alone, ms", ms(took[0]))
 		}
 	}
 	for _, load := range []struct {
@@ -100,10 +89,10 @@ func (b *bench) storageOf(ctx context.Context, side testbed.AgentKind) (err erro
 		}
 		var last time.Duration
 		for _, d := range took {
-			b.note(string(side), "volumes ready, "+load.what+", ms", ms(d))
+			b.note(side, "volumes ready, "+load.what+", ms", ms(d))
 			last = max(last, d)
 		}
-		b.note(string(side), "volumes ready, all of "+load.what+", ms", ms(last))
+		b.note(side, "volumes ready, all of "+load.what+", ms", ms(last))
 	}
 	return nil
 }

@@ -1,0 +1,49 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/nodelet/nodelet/test/testbed"
+)
+
+// probedPods is the kubelet's default of pods on a node.
+const probedPods = 110
+
+// serverPort is where the server in a pod with probes listens.
+const serverPort = 8080
+
+// probes measures each agent at rest with pods that have three probes each.
+func (b *bench) probes(ctx context.Context) error {
+	for round := range b.o.rounds {
+		for _, side := range b.o.sides {
+			fmt.Fprintf(os.Stderr, "==> round %d of %d: %s\n", round+1, b.o.rounds, side)
+			if err := b.onAgent(ctx, side, b.rest); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// probed is a pod of one server with the three probes of a usual Deployment. None is a command, which would be work for the runtime
+// and not for the agent. The startup probe asks each second, so that pods are there soon; it is over before anything is measured.
+// The others have the API's default period of 10 s.
+func (b *bench) probed(name string) *corev1.Pod {
+	pod := b.pod(name)
+	port := intstr.FromInt32(serverPort)
+	get := corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/healthz", Port: port}}
+	dial := corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: port}}
+	pod.Spec.Containers = []corev1.Container{{
+		Name: "server", Image: testbed.AgnhostImage, ImagePullPolicy: corev1.PullIfNotPresent,
+		Args:           []string{"netexec", fmt.Sprintf("--http-port=%d", serverPort)},
+		StartupProbe:   &corev1.Probe{ProbeHandler: get, PeriodSeconds: 1, FailureThreshold: 30},
+		LivenessProbe:  &corev1.Probe{ProbeHandler: dial},
+		ReadinessProbe: &corev1.Probe{ProbeHandler: get},
+	}}
+	return pod
+}
