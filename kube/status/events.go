@@ -51,8 +51,9 @@ type RecorderConfig struct {
 // Recorder writes core/v1 events. Repeats of an event count up the first one, many similar ones are combined, and an
 // object that causes too many is throttled, all as users know it from the kubelet. Safe for concurrent use.
 type Recorder struct {
-	cfg     RecorderConfig
-	queue   chan occurrence
+	cfg RecorderConfig
+	// queue holds pointers, for its room is there from the start and events are few.
+	queue   chan *occurrence
 	dropped atomic.Int64
 }
 
@@ -61,7 +62,7 @@ func NewRecorder(cfg RecorderConfig) *Recorder {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Recorder{cfg: cfg, queue: make(chan occurrence, eventQueue)}
+	return &Recorder{cfg: cfg, queue: make(chan *occurrence, eventQueue)}
 }
 
 // Event says that something happened to ref. eventType is corev1.EventTypeNormal or EventTypeWarning; reason is one of
@@ -77,7 +78,7 @@ func (r *Recorder) Event(ref Ref, eventType, reason, message string) {
 		return
 	}
 	select {
-	case r.queue <- occurrence{ref: ref, kind: eventType, reason: reason, message: message, at: time.Now()}:
+	case r.queue <- &occurrence{ref: ref, kind: eventType, reason: reason, message: message, at: time.Now()}:
 	default:
 		r.dropped.Add(1)
 	}
@@ -101,7 +102,7 @@ func (r *Recorder) Run(ctx context.Context) {
 				r.writeAll(last, &held)
 				return
 			case o := <-r.queue:
-				if held.add(c.observe(o)); due == nil {
+				if held.add(c.observe(*o)); due == nil {
 					due = time.After(eventHold)
 				}
 				open = len(held.events) < eventBatch
