@@ -82,14 +82,20 @@ func (t *Tree) RemovePod(ctx context.Context, p Pod) error {
 	if err := killAll(ctx, dirs); err != nil {
 		return fmt.Errorf("end the processes of cgroup %s: %w", t.spell(n), err)
 	}
-	m, err := t.manager(n, &cgroups.Resources{SkipDevices: true})
-	if err == nil {
-		err = m.Destroy()
-	}
-	if err != nil {
+	if err := t.destroy(n); err != nil {
 		return fmt.Errorf("remove cgroup %s: %w", t.spell(n), err)
 	}
 	return nil
+}
+
+// destroy removes n with all below it.
+func (t *Tree) destroy(n name) error {
+	defer t.change()()
+	m, err := t.manager(n, &cgroups.Resources{SkipDevices: true})
+	if err != nil {
+		return err
+	}
+	return m.Destroy()
 }
 
 // Pods lists the pods that have a cgroup in any controller, for the clean-up of orphans at the start.

@@ -23,6 +23,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
+// atOnce is how many calls may change the hierarchy at a time. The kernel has one lock for it, so more of them would only wait
+// there, each with a thread that the process never loses again.
+const atOnce = 2
+
 const unifiedMount = "/sys/fs/cgroup"
 
 // The drivers that KubeletConfiguration's cgroupDriver can name.
@@ -50,6 +54,8 @@ type Tree struct {
 	hugetlb   bool
 	pageSizes []int64
 
+	changing chan struct{} // has a place for each call that changes the hierarchy: see atOnce
+
 	mu              sync.Mutex
 	burstableShares uint64 // as last written
 }
@@ -70,7 +76,7 @@ func New(cfg Config) (*Tree, error) {
 }
 
 func newTree(cfg Config, v2 bool) *Tree {
-	t := &Tree{pods: parseName(cfg.Root).below(podsRoot), v2: v2}
+	t := &Tree{pods: parseName(cfg.Root).below(podsRoot), v2: v2, changing: make(chan struct{}, atOnce)}
 	t.systemd.Store(cfg.Driver == DriverSystemd)
 	return t
 }
@@ -262,6 +268,7 @@ func (t *Tree) manager(n name, r *cgroups.Resources) (cgroups.Manager, error) {
 
 // create makes n, where it is not there, in every controller that is mounted, and sets r.
 func (t *Tree) create(n name, r Resources) error {
+	defer t.change()()
 	spec := t.spec(r)
 	m, err := t.manager(n, spec)
 	if err != nil {
@@ -271,6 +278,12 @@ func (t *Tree) create(n name, r Resources) error {
 		return err
 	}
 	return m.Set(spec)
+}
+
+// change waits for its turn to change the hierarchy, and returns what ends it.
+func (t *Tree) change() (done func()) {
+	t.changing <- struct{}{}
+	return func() { <-t.changing }
 }
 
 func (t *Tree) set(n name, r Resources) error {
