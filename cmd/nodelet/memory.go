@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
+	"strings"
 	"time"
 )
 
@@ -18,10 +19,14 @@ const (
 	trimAbove = 1 << 20
 )
 
-// boundMemory keeps the heap small. Who sets GOGC knows better.
+// boundMemory keeps the heap small, and memory profiles off until they are asked for. Who sets GOGC, or memprofilerate in
+// GODEBUG, knows better.
 func boundMemory() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
+	}
+	if !strings.Contains(os.Getenv("GODEBUG"), "memprofilerate=") {
+		runtime.MemProfileRate = 0
 	}
 }
 
