@@ -14,7 +14,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/fsnotify/fsnotify"
+	"github.com/nodelet/nodelet/inotify"
 )
 
 // ownFile is where the node's own network is kept, for a DEL without the agent.
@@ -199,7 +199,7 @@ func (s *Source) keep(n *Network) {
 // watchDirs calls changed after something in one of the directories or files has changed, until ctx ends. Of a directory that
 // does not exist the nearest one above is watched.
 func watchDirs(ctx context.Context, dirs []string, log *slog.Logger, changed func()) {
-	w, err := fsnotify.NewWatcher()
+	w, err := inotify.New()
 	if err != nil {
 		log.Warn("cannot watch for changes of the network configuration; restart the agent after changes", "err", err)
 		<-ctx.Done()
@@ -221,12 +221,7 @@ func watchDirs(ctx context.Context, dirs []string, log *slog.Logger, changed fun
 		select {
 		case <-ctx.Done():
 			return
-		case e := <-w.Events:
-			if e.Op != fsnotify.Chmod {
-				due.Reset(settle)
-			}
-		case err := <-w.Errors:
-			log.Warn("missed changes of the network configuration, looking at all", "err", err)
+		case <-w.Changes():
 			due.Reset(settle)
 		case <-due.C:
 			add()

@@ -12,10 +12,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/fsnotify/fsnotify"
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+
+	"github.com/nodelet/nodelet/inotify"
 )
 
 const (
@@ -38,7 +39,7 @@ func (c *CSI) watchPlugins(ctx context.Context) {
 			p.end()
 		}
 	}()
-	watcher, err := fsnotify.NewWatcher()
+	watcher, err := inotify.New()
 	if err == nil {
 		defer watcher.Close()
 		err = os.MkdirAll(dir, 0o755)
@@ -58,27 +59,18 @@ func (c *CSI) watchPlugins(ctx context.Context) {
 }
 
 // settle waits for a change.
-func settle(ctx context.Context, watcher *fsnotify.Watcher) bool {
-	for {
-		select {
-		case <-ctx.Done():
-			return false
-		case <-watcher.Errors: // events may have been lost: look
-			return true
-		case ev, open := <-watcher.Events:
-			if !open {
-				return false
-			}
-			if ev.Has(fsnotify.Create) || ev.Has(fsnotify.Remove) || ev.Has(fsnotify.Rename) {
-				return true
-			}
-		}
+func settle(ctx context.Context, watcher *inotify.Watcher) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-watcher.Changes():
+		return true
 	}
 }
 
 // sockets finds all sockets below dir, with what tells one socket from a later one at the same path, and has watcher watch
 // the directories. Hidden ones are no plugins.
-func sockets(dir string, watcher *fsnotify.Watcher, trouble func(error)) map[string]string {
+func sockets(dir string, watcher *inotify.Watcher, trouble func(error)) map[string]string {
 	found := map[string]string{}
 	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
 		switch {
@@ -92,10 +84,7 @@ func sockets(dir string, watcher *fsnotify.Watcher, trouble func(error)) map[str
 			}
 			return nil
 		case e.IsDir():
-			if !slices.Contains(watcher.WatchList(), path) {
-				return watcher.Add(path)
-			}
-			return nil
+			return watcher.Add(path)
 		case e.Type()&fs.ModeSocket == 0:
 			return nil
 		}

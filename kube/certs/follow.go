@@ -9,7 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/fsnotify/fsnotify"
+	"github.com/nodelet/nodelet/inotify"
 )
 
 // settle is how long files are left alone after a change before they are read: who writes several writes them at once.
@@ -18,7 +18,7 @@ const settle = 200 * time.Millisecond
 // follow calls changed when the files hold something else than last, their digest as the caller knows it, until ctx ends. The directories are watched, not
 // the files: most are replaced by a rename, some are links that are turned.
 func follow(ctx context.Context, files []string, last [sha256.Size]byte, log *slog.Logger, changed func()) {
-	w, err := fsnotify.NewWatcher()
+	w, err := inotify.New()
 	if err != nil {
 		log.Warn("changes of certificate files will not be seen before the next start", "err", err)
 		return
@@ -39,9 +39,7 @@ func follow(ctx context.Context, files []string, last [sha256.Size]byte, log *sl
 		select {
 		case <-ctx.Done():
 			return
-		case <-w.Events:
-			timer.Reset(settle)
-		case <-w.Errors: // some events were lost
+		case <-w.Changes():
 			timer.Reset(settle)
 		case <-timer.C:
 			if now := digest(files); now != last {

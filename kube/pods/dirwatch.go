@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/fsnotify/fsnotify"
+	"github.com/nodelet/nodelet/inotify"
 )
 
 const (
@@ -53,12 +53,10 @@ func (d *directory) run(ctx context.Context, out mailbox) {
 			settle, scan = nil, true
 		case <-tick.C:
 			scan = settle == nil
-		case ev := <-w.events():
-			if w.concerns(ev) {
+		case changed := <-w.changes():
+			if w.concerns(changed) {
 				wait()
 			}
-		case <-w.errors(): // some events were lost
-			wait()
 		}
 	}
 }
@@ -81,14 +79,14 @@ func (d *directory) look(w *pathWatch, out mailbox) (again bool) {
 // is in, since files are replaced, and directories come and go.
 type pathWatch struct {
 	path    string
-	w       *fsnotify.Watcher
+	w       *inotify.Watcher
 	failure string // why changes are only seen by looking now and then
 }
 
 func newPathWatch(path string) *pathWatch {
 	p := &pathWatch{path: filepath.Clean(path)}
 	var err error
-	if p.w, err = fsnotify.NewWatcher(); err != nil {
+	if p.w, err = inotify.New(); err != nil {
 		p.failure = "changes are noticed late, since inotify cannot be used: " + err.Error()
 	}
 	return p
@@ -106,28 +104,21 @@ func (p *pathWatch) renew() {
 	}
 }
 
-// concerns says whether ev is about the path itself or a file in it that is not hidden. A hidden name may be the link behind
+// concerns says whether a change is one of the path itself or of a file in it that is not hidden, or may be, for changes were lost. A hidden name may be the link behind
 // visible ones (..data of a mounted ConfigMap), so only editors' swap files are left out.
-func (p *pathWatch) concerns(ev fsnotify.Event) bool {
-	if ev.Name == p.path {
+func (p *pathWatch) concerns(changed string) bool {
+	if changed == p.path || changed == "" {
 		return true
 	}
-	base := filepath.Base(ev.Name)
-	return filepath.Dir(ev.Name) == p.path && (!strings.HasPrefix(base, ".") || strings.HasPrefix(base, ".."))
+	base := filepath.Base(changed)
+	return filepath.Dir(changed) == p.path && (!strings.HasPrefix(base, ".") || strings.HasPrefix(base, ".."))
 }
 
-func (p *pathWatch) events() <-chan fsnotify.Event {
+func (p *pathWatch) changes() <-chan string {
 	if p.w == nil {
 		return nil
 	}
-	return p.w.Events
-}
-
-func (p *pathWatch) errors() <-chan error {
-	if p.w == nil {
-		return nil
-	}
-	return p.w.Errors
+	return p.w.Changes()
 }
 
 func (p *pathWatch) close() {
