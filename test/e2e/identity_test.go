@@ -6,7 +6,9 @@ import (
 	"cmp"
 	"context"
 	"encoding/base64"
+	"encoding/pem"
 	"fmt"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -32,16 +34,18 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: system:boots
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding
-metadata: {name: approve}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: system:certificates.k8s.io:certificatesigningrequests:nodeclient}
-subjects: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: system:bootstrappers}]
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRoleBinding
 metadata: {name: renew}
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: system:certificates.k8s.io:certificatesigningrequests:selfnodeclient}
 subjects: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: system:nodes}]
 ---
+`
+
+// approvalRight lets the controller manager approve what bootstrap tokens ask for.
+const approvalRight = `apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: approve}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: system:certificates.k8s.io:certificatesigningrequests:nodeclient}
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: system:bootstrappers}]
 `
 
 func bootstrapToken(expires time.Time) string {
@@ -54,7 +58,7 @@ stringData: {token-id: abcdef, token-secret: 0123456789abcdef, usage-bootstrap-a
 }
 
 // TestLongIdentity takes a node from a bootstrap token to a certificate that lives for two minutes and through its renewals: an
-// expired token is named, the node comes Ready when it is renewed, and no request fails while certificates change.
+// expired token, a wrong authority and a denied request are named and got over, and no request fails while certificates change.
 func TestLongIdentity(t *testing.T) {
 	if os.Getenv("NODELET_E2E_TESTBED") != "" {
 		t.Fatal("this test starts a testbed of its own: run it without NODELET_E2E_TESTBED")
@@ -89,7 +93,7 @@ func TestLongIdentity(t *testing.T) {
 		}
 	}
 	kubectl(bootstrapRights+bootstrapToken(time.Now().Add(-time.Minute)), "apply")
-	writeBootstrap(t, own, bootstrap)
+	authority := writeBootstrap(t, own, bootstrap, nil)
 	if err := os.Remove(n.Kubeconfig); err != nil {
 		t.Fatal(err)
 	}
@@ -99,7 +103,21 @@ func TestLongIdentity(t *testing.T) {
 	await(t, "the trouble with the token is told", 30*time.Second, func() bool { return strings.Contains(logOf(t, n), "kubeadm token create") })
 	kubectl("", "delete", "secret", "-n", "kube-system", "bootstrap-token-abcdef", "--ignore-not-found")
 	kubectl(bootstrapToken(time.Now().Add(time.Hour)), "apply")
-	writeBootstrap(t, own, bootstrap) // whoever makes a new token writes it there; it is taken at once
+	writeBootstrap(t, own, bootstrap, anotherAuthority(t))
+	await(t, "the trouble with the authority is told", 30*time.Second, func() bool { return strings.Contains(logOf(t, n), "put the cluster's CA there") })
+	writeBootstrap(t, own, bootstrap, authority) // it is taken at once
+	await(t, "a request is denied", time.Minute, func() bool {
+		name, err := own.Kubectl(t.Context(), "get", "csr", "-o", "jsonpath={.items[*].metadata.name}")
+		if err != nil || name == "" {
+			return false
+		}
+		kubectl("", "certificate", "deny", name)
+		return true
+	})
+	await(t, "the denial is told", 30*time.Second, func() bool {
+		return strings.Contains(logOf(t, n), "denied (KubectlDeny: This CSR was denied by kubectl certificate deny.)")
+	})
+	kubectl(approvalRight, "apply")
 	if err := n.WaitReady(t.Context(), time.Minute); err != nil {
 		t.Fatal(err)
 	}
@@ -163,12 +181,23 @@ func await(t *testing.T, what string, limit time.Duration, ok func() bool) {
 	}
 }
 
-// writeBootstrap writes the bootstrap kubeconfig anew.
-func writeBootstrap(t *testing.T, b *testbed.Testbed, path string) {
+// anotherAuthority is one that has not signed the API server's certificate, in PEM.
+func anotherAuthority(t *testing.T) []byte {
+	t.Helper()
+	server := httptest.NewTLSServer(nil)
+	defer server.Close()
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+}
+
+// writeBootstrap writes the bootstrap kubeconfig anew, with an authority, or for nil the cluster's, and returns it.
+func writeBootstrap(t *testing.T, b *testbed.Testbed, path string, authority []byte) []byte {
 	t.Helper()
 	rc, err := client.LoadConfig(b.Kubeconfig)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if authority == nil {
+		authority = rc.CAData
 	}
 	text := fmt.Sprintf(`apiVersion: v1
 kind: Config
@@ -177,10 +206,11 @@ users: [{name: u, user: {token: abcdef.0123456789abcdef}}]
 contexts: [{name: x, context: {cluster: c, user: u}}]
 current-context: x
 # written at %s
-`, rc.Host, base64.StdEncoding.EncodeToString(rc.CAData), time.Now())
+`, rc.Host, base64.StdEncoding.EncodeToString(authority), time.Now())
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	return authority
 }
 
 // approveServing approves requests for serving certificates, which nobody in the cluster does by itself, until ctx ends.
