@@ -10,18 +10,18 @@ import (
 )
 
 const (
-	// AuthorizerLag is how long the Node authorizer may need to learn which pods are bound to the node: until then it forbids
-	// the node what those pods refer to.
+	// AuthorizerLag is how long the API server's checks of nodes may need to learn which pods are bound to the node: until then
+	// it forbids the node what those pods refer to, and knows no pod to bind a token to.
 	AuthorizerLag = 3 * time.Second
 	firstPatience = 20 * time.Millisecond
 )
 
-// Patiently makes a request, each attempt Bounded, and repeats it for up to AuthorizerLag as long as it is forbidden.
+// Patiently makes a request, each attempt Bounded, and repeats it for up to AuthorizerLag as long as the API server seems to lag.
 func Patiently(ctx context.Context, request func(context.Context) error) error {
 	start := time.Now()
 	for delay := firstPatience; ; delay *= 2 {
 		err := Bounded(ctx, request)
-		if !apierrors.IsForbidden(err) || time.Since(start)+delay > AuthorizerLag {
+		if !lags(err) || time.Since(start)+delay > AuthorizerLag {
 			return err
 		}
 		select {
@@ -30,6 +30,14 @@ func Patiently(ctx context.Context, request func(context.Context) error) error {
 		case <-time.After(delay):
 		}
 	}
+}
+
+// lags: the answer may be another when the API server has heard of a new pod.
+func lags(err error) bool {
+	var answer apierrors.APIStatus
+	unknownPod := apierrors.IsNotFound(err) && errors.As(err, &answer) && answer.Status().Details != nil &&
+		answer.Status().Details.Kind == "pods"
+	return unknownPod || apierrors.IsForbidden(err)
 }
 
 // Bounded makes a request that ends after RequestTimeout at the latest; the error then says so.

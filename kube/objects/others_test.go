@@ -39,15 +39,25 @@ func TestToken(t *testing.T) {
 		}
 		b.wantRequests("create serviceaccounts ns/sa", "create serviceaccounts ns/sa")
 
+		for _, lag := range []*apierrors.StatusError{apierrors.NewForbidden(corev1.Resource("serviceaccounts"), "sa", nil),
+			apierrors.NewNotFound(corev1.Resource("pods"), "p")} {
+			start := time.Now()
+			b.server.Intercept(func(*http.Request) *apierrors.StatusError {
+				if time.Since(start) < time.Second {
+					return lag
+				}
+				return nil
+			})
+			if token, _, err = b.o.Token(b.Context(), testPod(), "", 600); err != nil {
+				b.Errorf("a token while the API server lags: %v", err)
+			}
+		}
 		start := time.Now()
 		b.server.Intercept(func(*http.Request) *apierrors.StatusError {
-			if time.Since(start) < time.Second {
-				return apierrors.NewForbidden(corev1.Resource("serviceaccounts"), "sa", nil)
-			}
-			return nil
+			return apierrors.NewNotFound(corev1.Resource("serviceaccounts"), "sa")
 		})
-		if token, _, err = b.o.Token(b.Context(), testPod(), "", 600); err != nil {
-			b.Errorf("a token that was forbidden for a moment: %v", err)
+		if _, _, err = b.o.Token(b.Context(), testPod(), "", 600); !apierrors.IsNotFound(err) || time.Since(start) > 0 {
+			b.Errorf("a service account that does not exist: %v after %s", err, time.Since(start))
 		}
 		b.server.Intercept(down)
 		if token, _, err = b.o.Token(b.Context(), testPod(), "", 600); err == nil || token != "" || !strings.Contains(err.Error(), "ns/sa") {
