@@ -73,6 +73,14 @@ var mutants = map[string]decision{
 		r, is := s.(RemoveContainer)
 		return is && r.KeepLog
 	}),
+	"what asked for a reset goes before the API shows it": func(d Desired, o Observed) Plan {
+		if o.Memory.Told != nil {
+			d.Pod = d.Pod.DeepCopy()
+			d.Pod.Status.Conditions = append(d.Pod.Status.Conditions,
+				corev1.PodCondition{Type: corev1.AllContainersRestarting, Status: corev1.ConditionTrue})
+		}
+		return Pod(d, o)
+	},
 	"the back-off never grows": stepsChanged(func(s Step) Step {
 		if c, ok := s.(CreateContainer); ok {
 			c.Backoff = backoffFirst

@@ -339,10 +339,26 @@ func (ru *rules) resetting(s RemoveContainer) {
 	if !ru.resetAsked {
 		ru.breaks("%s for a reset that no exit code asked for", s)
 	}
+	ru.resetTold(s)
 	ru.forgotten[s.Name] = true
 	for _, done := range []map[string]bool{ru.initDone, ru.sidecarUp} {
 		maps.DeleteFunc(done, func(key string, _ bool) bool { return strings.HasSuffix(key, "/"+s.Name) })
 	}
+}
+
+// resetTold: the instance that asked for a reset stays until the API shows the reset, or has had its time to.
+func (ru *rules) resetTold(s RemoveContainer) {
+	l := ru.l
+	i, status := l.index(s.ID), &l.desired.Pod.Status
+	if i < 0 || !asksForReset(ru.specs[s.Name], &l.containers[i]) || status.Phase == "" || !l.now.Before(l.ends[s.ID].Add(resetShown)) {
+		return
+	}
+	for _, c := range status.Conditions {
+		if c.Type == corev1.AllContainersRestarting && c.Status == corev1.ConditionTrue {
+			return
+		}
+	}
+	ru.breaks("%s, which asked for a reset that the API does not show", s)
 }
 
 // stoppingOne: sidecars outlive the app containers, and stop in reverse order; nobody gets more time than the stop allows.
