@@ -71,6 +71,7 @@ func exit(err error) {
 // serve runs the agent until it is told to end.
 func serve(cfg *config.Config) error {
 	boundMemory()
+	go growFileTable()
 	log := logger(cfg.Logging)
 	for _, w := range cfg.Warnings {
 		log.Warn("setting without effect", "field", w.Field, "flag", w.Flag, "why", w.Text)
