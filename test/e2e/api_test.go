@@ -164,10 +164,10 @@ func checkExec(t *testing.T) {
 			t.Errorf("exec %s: %q %q %d, want %q %q %d", c.args, out, errs, code, c.out, c.errs, c.code)
 		}
 	}
-	// A terminal, of a size that reaches the container, and with keys that become signals.
+	// A terminal, of a size that reaches the container (after the start, as kubectl sends it), and with keys that become signals.
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	cmd := kubectlCommand(ctx, "exec", "-it", "talker", "-c", "side", "--", "sh", "-c", "stty size; tty; sleep 1000; echo not reached")
+	cmd := kubectlCommand(ctx, "exec", "-it", "talker", "-c", "side", "--", "sh", "-c", "until stty size 2>/dev/null; do sleep 0.1; done; tty; sleep 1000; echo not reached")
 	script := exec.CommandContext(ctx, "script", "-qec", "stty rows 33 cols 77; "+quoted(cmd.Args), "/dev/null")
 	script.Env, script.WaitDelay = cmd.Env, time.Second
 	in, w := pipe(t)
