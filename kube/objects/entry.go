@@ -98,7 +98,9 @@ func (o *Objects) stillWanted(ctx context.Context, e *entry) bool {
 // followOnce opens a watch of the object, reads the object, and follows the watch to its end.
 //
 // In this order nothing is missed, without a list and without remembering a resource version: the watch begins with some
-// recent state and tells everything after it, and what is read is as new as can be. A watch from version 0 cannot expire.
+// recent state and tells everything after it. A watch from version 0 cannot expire. What is read first may be of that state too,
+// which the API server has in memory, as it has the pod that names the object: when many pods come at once, reads of etcd wait
+// for its writes.
 func (o *Objects) followOnce(ctx context.Context, e *entry) error {
 	target := watch.Target{
 		Client: o.cfg.Core, Resource: e.key.kind.resource(), Namespace: e.key.namespace,
@@ -108,7 +110,10 @@ func (o *Objects) followOnce(ctx context.Context, e *entry) error {
 	if watchErr == nil {
 		defer stream.Close()
 	}
-	obj, err := o.read(ctx, e.key)
+	obj, err := o.read(ctx, e.key, fromMemory)
+	if apierrors.IsNotFound(err) { // it may have been created a moment ago
+		obj, err = o.read(ctx, e.key, newest)
+	}
 	o.set(ctx, e, obj, err)
 	if err != nil && !apierrors.IsNotFound(err) {
 		return err
