@@ -167,7 +167,7 @@ func checkExec(t *testing.T) {
 	// A terminal, of a size that reaches the container (after the start, as kubectl sends it), and with keys that become signals.
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	cmd := kubectlCommand(ctx, "exec", "-it", "talker", "-c", "side", "--", "sh", "-c", "until stty size 2>/dev/null; do sleep 0.1; done; tty; sleep 1000; echo not reached")
+	cmd := kubectlCommand(ctx, "exec", "-it", "talker", "-c", "side", "--", "sh", "-c", "until stty size 2>/dev/null | grep .; do sleep 0.1; done; tty; sleep 1000; echo not reached")
 	script := exec.CommandContext(ctx, "script", "-qec", "stty rows 33 cols 77; "+quoted(cmd.Args), "/dev/null")
 	script.Env, script.WaitDelay = cmd.Env, time.Second
 	in, w := pipe(t)
