@@ -110,8 +110,12 @@ func (o *Objects) followOnce(ctx context.Context, e *entry) error {
 	if watchErr == nil {
 		defer stream.Close()
 	}
-	obj, err := o.read(ctx, e.key, fromMemory)
-	if apierrors.IsNotFound(err) { // it may have been created a moment ago
+	version := newest // than what is known already
+	if !e.answered() {
+		version = fromMemory
+	}
+	obj, err := o.read(ctx, e.key, version)
+	if version != newest && apierrors.IsNotFound(err) { // it may have been created a moment ago
 		obj, err = o.read(ctx, e.key, newest)
 	}
 	o.set(ctx, e, obj, err)

@@ -299,6 +299,25 @@ func TestMemoryLags(t *testing.T) {
 	})
 }
 
+// What is known is never taken back to something older: after a cut the object is read from etcd.
+func TestCutReadsNewest(t *testing.T) {
+	run(t, func(b *bench) {
+		b.server.Put(configMap("a", "1"))
+		b.o.Use("p", []Ref{ref("a", true)})
+		b.wantValue("a", "1")
+		b.server.Requests()
+		b.server.Intercept(func(r *http.Request) *apierrors.StatusError {
+			if v := r.URL.Query().Get("resourceVersion"); r.URL.Query().Get("watch") == "" && v != "" {
+				b.Errorf("%s may be as old as %q", r.URL.Path, v)
+			}
+			return nil
+		})
+		b.server.CutWatches()
+		time.Sleep(time.Minute)
+		b.wantRequests("watch configmaps ns/", "get configmaps ns/a")
+	})
+}
+
 // An environment is not refreshed, so it gets what is in etcd now.
 func TestEnvironmentIsNew(t *testing.T) {
 	run(t, func(b *bench) {
