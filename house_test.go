@@ -38,6 +38,7 @@ var roomMayImport = map[string][]string{
 	"kube":    {"kube/client", "kube/watch", "kube/pods/manifest", "inotify"},
 	"cni":     {"inotify"},
 	"csi":     {"inotify"},
+	"logs":    {"inotify"},
 	"volumes": {"csi"},
 	"cgroups": {"systemd"},
 	"images":  {"cri"},

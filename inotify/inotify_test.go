@@ -94,7 +94,7 @@ func TestLost(t *testing.T) {
 	w := newWatcher(t)
 	event := make([]byte, 16)
 	event[5] = 0x40 // IN_Q_OVERFLOW
-	if path, known := w.path(event); path != "" || !known {
+	if path, known := w.path(decode(event)); path != "" || !known {
 		t.Errorf("path %q, %v", path, known)
 	}
 }

@@ -156,7 +156,7 @@ func TestFollowThroughRotations(t *testing.T) {
 				t.Fatal(err)
 			}
 			r.check(t, ctr.next)
-			if d.watch.file != nil {
+			if d.watch.instance != nil {
 				t.Error("inotify is still open though nobody follows")
 			}
 		})
