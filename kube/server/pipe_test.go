@@ -10,6 +10,8 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -188,6 +190,50 @@ func TestStreamsEnd(t *testing.T) {
 	_, _, in := s.dial("/exec/ns/pod/app?output=1", "", root)
 	if text, err := io.ReadAll(in); string(text) != "bye" || err != nil {
 		t.Errorf("%q %v", text, err)
+	}
+}
+
+// TestThousandsOfStreams: of many that the client, the runtime or a broken connection has ended, no goroutine and no file stays.
+func TestThousandsOfStreams(t *testing.T) {
+	streams := 3000
+	if testing.Short() {
+		streams = 300
+	}
+	r := newRuntime(t, func(c *net.TCPConn, in *bufio.Reader) {
+		if who, _ := in.ReadByte(); who != 'r' { // the runtime ends it, or else the client does
+			_, _ = io.Copy(io.Discard, in)
+		}
+	})
+	s := newStand(t, nil)
+	s.agent.stream = r.url()
+	root := s.ca.issue(t, "root", []string{"system:masters"}, nil)
+	open := func() (goroutines, files int) {
+		all, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return runtime.NumGoroutine(), len(all)
+	}
+	wasRunning, wereOpen := open()
+	for i := range streams {
+		_, c, in := s.dial("/exec/ns/pod/app?input=1&output=1", "rcx"[i%3:i%3+1], root)
+		switch i % 3 {
+		case 0:
+			_, _ = io.Copy(io.Discard, in)
+		case 2:
+			_ = c.NetConn().(*net.TCPConn).SetLinger(0)
+		}
+		c.Close()
+	}
+	const few = 10 // what the program does besides
+	for end := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		running, files := open()
+		if running <= wasRunning+few && files <= wereOpen+few {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("after %d streams %d goroutines run and %d files are open, before it were %d and %d", streams, running, files, wasRunning, wereOpen)
+		}
 	}
 }
 
