@@ -45,21 +45,37 @@ func (b *bench) note(side, measure string, value float64) {
 	b.figures[side][measure] = append(b.figures[side][measure], value)
 }
 
+// all measures the floor before each agent, for the machine may be slower by then.
 func (b *bench) all(ctx context.Context) error {
+	return b.onAgents(ctx, b.agent, func(round int) error {
+		b.announce(round, "floor")
+		if err := b.floor(ctx); err != nil {
+			return fmt.Errorf("measure the floor: %w", err)
+		}
+		return nil
+	})
+}
+
+// onAgents measures each agent in turn, for as many rounds as asked for. What comes before each is first; nil for nothing.
+func (b *bench) onAgents(ctx context.Context, measure func(ctx context.Context, side string) error, first func(round int) error) error {
 	for round := range b.o.rounds {
 		for _, side := range b.o.sides {
-			// Before each side, for the machine may be slower by then.
-			fmt.Fprintf(os.Stderr, "==> round %d of %d: floor\n", round+1, b.o.rounds)
-			if err := b.floor(ctx); err != nil {
-				return fmt.Errorf("measure the floor: %w", err)
+			if first != nil {
+				if err := first(round); err != nil {
+					return err
+				}
 			}
-			fmt.Fprintf(os.Stderr, "==> round %d of %d: %s\n", round+1, b.o.rounds, side)
-			if err := b.onAgent(ctx, side, b.agent); err != nil {
+			b.announce(round, string(side))
+			if err := b.onAgent(ctx, side, measure); err != nil {
 				return err
 			}
 		}
 	}
 	return nil
+}
+
+func (b *bench) announce(round int, what string) {
+	fmt.Fprintf(os.Stderr, "==> round %d of %d: %s\n", round+1, b.o.rounds, what)
 }
 
 // onAgent measures one agent, which it starts on a node that the cluster does not know yet.

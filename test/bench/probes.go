@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"os"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -19,15 +18,7 @@ const serverPort = 8080
 
 // probes measures each agent at rest with pods that have three probes each.
 func (b *bench) probes(ctx context.Context) error {
-	for round := range b.o.rounds {
-		for _, side := range b.o.sides {
-			fmt.Fprintf(os.Stderr, "==> round %d of %d: %s\n", round+1, b.o.rounds, side)
-			if err := b.onAgent(ctx, side, b.rest); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
+	return b.onAgents(ctx, b.rest, nil)
 }
 
 // probed is a pod of one server with the three probes of a usual Deployment. None is a command, which would be work for the runtime

@@ -50,15 +50,7 @@ func (b *bench) storage(ctx context.Context) (err error) {
 	if err := b.storageObjects(ctx, driver); err != nil {
 		return fmt.Errorf("make the objects that pods use: %w", err)
 	}
-	for round := range b.o.rounds {
-		for _, side := range b.o.sides {
-			fmt.Fprintf(os.Stderr, "==> round %d of %d: %s\n", round+1, b.o.rounds, side)
-			if err := b.onAgent(ctx, side, b.storageOf); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
+	return b.onAgents(ctx, b.storageOf, nil)
 }
 
 func (b *bench) storageOf(ctx context.Context, side string) error {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"regexp"
@@ -204,7 +205,7 @@ func (c *cluster) join() error {
 	if err := c.isNodelet(c.two, "--bootstrap-kubeconfig=/etc/kubernetes/bootstrap-kubelet.conf"); err != nil {
 		return err
 	}
-	return joinErrors(c.ready("two"),
+	return cmp.Or(c.ready("two"),
 		c.two.need("test -L /var/lib/kubelet/pki/kubelet-client-current.pem", "! test -e /etc/kubernetes/bootstrap-kubelet.conf"),
 		c.one.need(kubectlOne+"get csr -o jsonpath='{range .items[*]}{.spec.username} {.status.conditions[*].type}{\"\\n\"}{end}' | grep '^system:bootstrap:.* Approved'"))
 }
@@ -232,16 +233,6 @@ func (c *cluster) podOnTwo() error {
 	out, err := c.one.sh(kubectlOne + "exec web -- hostname")
 	if err != nil || out != "web" {
 		return fmt.Errorf("exec answers %q, %w", out, err)
-	}
-	return nil
-}
-
-// joinErrors gives the first error.
-func joinErrors(all ...error) error {
-	for _, err := range all {
-		if err != nil {
-			return err
-		}
 	}
 	return nil
 }
@@ -279,7 +270,7 @@ func (c *cluster) upgrade() error {
 			return err
 		}
 	}
-	if err := joinErrors(c.one.need("systemctl restart kubelet"), c.ready("one"), c.controlPlaneRuns()); err != nil {
+	if err := cmp.Or(c.one.need("systemctl restart kubelet"), c.ready("one"), c.controlPlaneRuns()); err != nil {
 		return err
 	}
 	return c.one.need("for i in $(seq 60); do [ \"$(" + kubectlOne + "get node one -o jsonpath='{.status.capacity.pods}')\" = 55 ] && exit 0; sleep 1; done; exit 1")
@@ -296,7 +287,7 @@ func (c *cluster) reboot() error {
 	if err := link(c.ctx, c.one.m.(*nsMachine), addrOne, c.two.m.(*nsMachine), addrTwo); err != nil {
 		return err
 	}
-	return joinErrors(c.one.need(c.one.await("kubelet"), "for i in $(seq 300); do "+kubectlOne+"get --raw=/readyz && exit 0; sleep 1; done; exit 1"),
+	return cmp.Or(c.one.need(c.one.await("kubelet"), "for i in $(seq 300); do "+kubectlOne+"get --raw=/readyz && exit 0; sleep 1; done; exit 1"),
 		c.ready("one"), c.controlPlaneRuns(), c.ready("two"))
 }
 
@@ -315,10 +306,10 @@ func (c *cluster) reset(s *scenario) error {
 }
 
 func (c *cluster) joinAgain() error {
-	return joinErrors(c.one.need(kubectlOne+"delete pod web", kubectlOne+"delete node two"), c.reset(c.two), c.join(), c.podOnTwo())
+	return cmp.Or(c.one.need(kubectlOne+"delete pod web", kubectlOne+"delete node two"), c.reset(c.two), c.join(), c.podOnTwo())
 }
 
-func (c *cluster) resetOne() error { return joinErrors(c.reset(c.two), c.reset(c.one)) }
+func (c *cluster) resetOne() error { return cmp.Or(c.reset(c.two), c.reset(c.one)) }
 
 func (c *cluster) remove() error {
 	return c.one.need("dpkg -r nodelet-kubelet nodelet", "! test -e /usr/bin/kubelet", "! test -e /lib/systemd/system/kubelet.service")

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -297,7 +298,7 @@ func (s *scenario) kubeletRuns() error {
 func (s *scenario) toKubelet() error {
 	err := s.need(mountPayload, "cp /payload/kubelet /usr/bin/kubelet", "cp /payload/kubelet.service /etc/systemd/system/", "systemctl daemon-reload",
 		"systemctl disable --now nodelet", "systemctl start kubelet")
-	return joinErrors(err, s.kubeletRuns(), s.same())
+	return cmp.Or(err, s.kubeletRuns(), s.same())
 }
 
 // toNodelet takes it over in one step.
@@ -307,7 +308,7 @@ func (s *scenario) toNodelet() error {
 }
 
 func (s *scenario) giveBack() error {
-	return joinErrors(s.need("nodelet systemd uninstall"), s.kubeletRuns(), s.same())
+	return cmp.Or(s.need("nodelet systemd uninstall"), s.kubeletRuns(), s.same())
 }
 
 func (s *scenario) ownAgain() error {
