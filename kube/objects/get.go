@@ -81,9 +81,9 @@ const (
 	fromMemory = "0" // as the API server's watches have it
 )
 
-// read gets the object from the API server. The client's rate limiter does not
-// count these reads, as it does not count the kubelet's, which come by watch: a node full of pods that start at once would
-// wait seconds for them. They are bounded by the starts of pods and containers.
+// read gets the object from the API server. The client's rate limiter does not count these reads, as it does not count the
+// kubelet's, which come by watch: a node full of pods that start at once would wait seconds for them. They are bounded by the
+// starts of pods and containers.
 func (o *Objects) read(ctx context.Context, k key, version string) (metav1.Object, error) {
 	var obj interface {
 		metav1.Object

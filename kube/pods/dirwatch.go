@@ -104,8 +104,9 @@ func (p *pathWatch) renew() {
 	}
 }
 
-// concerns says whether a change is one of the path itself or of a file in it that is not hidden, or may be, for changes were lost. A hidden name may be the link behind
-// visible ones (..data of a mounted ConfigMap), so only editors' swap files are left out.
+// concerns says whether a change is one of the path itself or of a file in it that is not hidden, or may be, for changes were
+// lost. A hidden name may be the link behind visible ones (..data of a mounted ConfigMap), so only editors' swap files are left
+// out.
 func (p *pathWatch) concerns(changed string) bool {
 	if changed == p.path || changed == "" {
 		return true
