@@ -3,7 +3,6 @@ package agent
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -42,7 +41,18 @@ func (t *task) mountClaims(ctx context.Context, v *corev1.Volume) (volumes.Mount
 	if claim.PV.Spec.CSI != nil {
 		return t.mountCSI(ctx, claim, readOnly)
 	}
-	return t.hands.Volumes.MountPersistent(ctx, volumes.Persistent{Pod: t.pod, PV: claim.PV, ReadOnly: readOnly, Block: claim.Block()})
+	return t.mountPersistent(ctx, claim, readOnly)
+}
+
+// mountPersistent sets up a PersistentVolume that is no CSI driver's.
+func (t *task) mountPersistent(ctx context.Context, claim *storage.Claim, readOnly bool) (volumes.Mounted, error) {
+	p := volumes.Persistent{Pod: t.pod, PV: claim.PV, ReadOnly: readOnly, Block: claim.Block(), Grow: claim.Growth() != nil}
+	m, err := t.hands.Volumes.MountPersistent(ctx, p)
+	if err != nil || claim.PV.Spec.Local == nil {
+		return m, err
+	}
+	m.RefreshAt = refreshAt()
+	return m, t.expandLocal(ctx, claim, p)
 }
 
 // checkClaim refuses what the pod must not use, or not in this way.
@@ -103,7 +113,7 @@ func (t *task) mountCSI(ctx context.Context, claim *storage.Claim, readOnly bool
 	m.ExtraGroup = volumes.ExtraGroup(claim.PV)
 	if p.Expands {
 		m.RefreshAt = refreshAt()
-		err = t.expand(ctx, claim, v)
+		err = t.expandCSI(ctx, claim, v)
 	}
 	return m, err
 }
@@ -287,35 +297,4 @@ func (t *task) tokens(ctx context.Context, v *csi.Volume, driver *storagev1.CSID
 	}
 	v.PublishAttributes[tokensKey] = string(text)
 	return nil
-}
-
-// expand makes a volume larger where its claim says that the node is to do that. A driver that cannot do it while the volume
-// is in use does not keep the pod from running.
-func (t *task) expand(ctx context.Context, claim *storage.Claim, v *csi.Volume) error {
-	size := claim.Growth()
-	if size == nil {
-		return nil
-	}
-	if err := t.hands.Storage.Growing(ctx, claim); err != nil {
-		return err
-	}
-	secrets, err := t.volumeSecret(ctx, claim.PV.Spec.CSI.NodeExpandSecretRef)
-	if err != nil {
-		return err
-	}
-	err = t.hands.CSI.Expand(ctx, t.pod.UID, v, size.Value(), secrets)
-	var no *csi.ExpandError
-	switch {
-	case err == nil:
-		t.event(corev1.EventTypeNormal, "FileSystemResizeSuccessful", "MountVolume.NodeExpandVolume succeeded for volume \""+v.Name+"\"")
-		return t.hands.Storage.Grown(ctx, claim, *size)
-	case errors.As(err, &no) && no.InUse:
-		t.log.Warn("the volume cannot grow while it is in use", "volume", v.Name, "err", err)
-		return nil
-	case errors.As(err, &no):
-		if noteErr := t.hands.Storage.NotGrown(ctx, claim, err, no.Never); noteErr != nil {
-			t.log.Warn("cannot note in the claim that its volume did not grow", "err", noteErr)
-		}
-	}
-	return fmt.Errorf("MountVolume.NodeExpandVolume failed for volume %q : %w", v.Name, err)
 }

@@ -19,6 +19,7 @@ type localDevice struct {
 	path, fstype string
 	options      []string
 	readOnly     bool
+	grow         bool // it shall have the size of the device
 }
 
 // lockDevice keeps others, udev among them, from looking at a device or writing to it while it is formatted. The lock goes with
@@ -50,6 +51,9 @@ func (d localDevice) mount(ctx context.Context, target string) error {
 		err = d.format(ctx)
 	case !d.readOnly:
 		err = repair(ctx, d.path)
+		if err == nil && d.grow {
+			_ = growUnmounted(ctx, d.path, held) // Grow has the last word, once it is mounted
+		}
 	}
 	if err != nil {
 		return err

@@ -37,21 +37,17 @@ func (v *Volumes) mountLocal(ctx context.Context, p Persistent, s *corev1.LocalV
 // localMount finds out how to mount a local volume. first says that no other pod has it; release must be called when the mount is
 // made: until then nobody else mounts a device.
 func (v *Volumes) localMount(ctx context.Context, p Persistent, s *corev1.LocalVolumeSource) (mount func(*os.File) error, first bool, release func(), err error) {
-	info, err := os.Stat(s.Path)
+	device, err := isDevice(s.Path)
 	if err != nil {
 		return nil, false, nil, err
 	}
 	lock := func() error { return nil }
-	isDevice := info.Mode()&os.ModeDevice != 0 && info.Mode()&os.ModeCharDevice == 0
-	switch {
-	case isDevice:
+	if device {
 		f, err := lockDevice(s.Path)
 		if err != nil {
 			return nil, false, nil, err
 		}
 		lock = f.Close
-	case !info.IsDir():
-		return nil, false, nil, fmt.Errorf("path %s is neither a directory nor a block device", s.Path)
 	}
 	release = func() { _ = lock() } // it was only read
 	on := OnDisk{pluginLocal, p.PV.Name}
@@ -61,18 +57,33 @@ func (v *Volumes) localMount(ctx context.Context, p Persistent, s *corev1.LocalV
 		return nil, false, nil, err
 	}
 	source := s.Path
-	if isDevice && other != "" {
+	if device && other != "" {
 		source = other // a device that is mounted is neither formatted nor repaired
 	}
 	mount = func(dir *os.File) error { return bindDir(source, dir) }
-	if isDevice && other == "" {
-		d := localDevice{path: s.Path, options: p.PV.Spec.MountOptions, readOnly: p.ReadOnly}
+	if device && other == "" {
+		d := localDevice{path: s.Path, options: p.PV.Spec.MountOptions, readOnly: p.ReadOnly, grow: p.Grow}
 		if s.FSType != nil {
 			d.fstype = *s.FSType
 		}
 		mount = func(*os.File) error { return d.mount(ctx, v.hostPath(p.Pod.UID, on)) }
 	}
 	return mount, other == "", release, nil
+}
+
+// isDevice tells a local volume that is a block device from one that is a directory; it can be nothing else.
+func isDevice(path string) (bool, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return false, err
+	}
+	if m := info.Mode(); m&os.ModeDevice != 0 && m&os.ModeCharDevice == 0 {
+		return true, nil
+	}
+	if !info.IsDir() {
+		return false, fmt.Errorf("path %s is neither a directory nor a block device", path)
+	}
+	return false, nil
 }
 
 func bindDir(path string, dir *os.File) error {

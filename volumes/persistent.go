@@ -22,6 +22,7 @@ type Persistent struct {
 	PV       *corev1.PersistentVolume
 	ReadOnly bool // the pod asks for no more
 	Block    bool // the pod gets the device itself
+	Grow     bool // its claim has been expanded: what is easier before the mount may be done then
 }
 
 // MountPersistent sets a PersistentVolume up for a pod: local, hostPath, nfs.
