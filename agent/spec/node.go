@@ -35,6 +35,10 @@ type Node struct {
 	SeccompDefault bool
 	// SELinux tells that SELinux is enabled on this node.
 	SELinux bool
+	// SELinuxFileLabel is the label that the node's policy gives to the files of containers, empty where it says none.
+	SELinuxFileLabel string
+	// SELinuxMount: volumes of every access mode are mounted with the label of their pods, not only ReadWriteOncePod ones.
+	SELinuxMount bool
 	// ThermalThrottlePaths are the existing /sys/devices/system/cpu/cpu*/thermal_throttle; they are hidden from containers.
 	ThermalThrottlePaths []string
 

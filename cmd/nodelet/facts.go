@@ -72,10 +72,18 @@ func (f *facts) begin(o *corev1.Node, capacity, allocatable corev1.ResourceList,
 		Swap:                 spec.Swap{Limited: c.Cgroups.SwapBehavior == "LimitedSwap", Controller: m.swapController, Capacity: m.swap},
 		MemoryQoS:            memoryQoS(c),
 		SELinux:              m.selinux,
+		SELinuxMount:         c.Gate("SELinuxMount"),
 		ThermalThrottlePaths: m.thermalThrottle,
 		SingleProcessOOMKill: c.Kubelet.SingleProcessOOMKill != nil && *c.Kubelet.SingleProcessOOMKill,
 		Capacity:             capacity,
 		HugepageSizes:        occgroups.HugePageSizes(),
+	}
+	if s.SELinux {
+		label, err := selinuxFileLabel("/usr/share/containers/selinux/contexts", "/etc/selinux")
+		if err != nil {
+			f.log.Warn("volumes are not mounted with SELinux labels: cannot learn how the policy labels the files of containers", "err", err)
+		}
+		s.SELinuxFileLabel = label
 	}
 	if path := c.Paths.ResolvConf; path != "" {
 		text, err := os.ReadFile(path)

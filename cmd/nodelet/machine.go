@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -40,6 +41,32 @@ func lookAtMachine(cgroupV2, swapController bool) machine {
 func selinuxEnabled() bool {
 	var fs unix.Statfs_t
 	return unix.Statfs("/sys/fs/selinux", &fs) == nil && fs.Type == unix.SELINUX_MAGIC
+}
+
+// selinuxFileLabel is the label of containers' files. As for the runtime, the file of the package container-selinux has the first word, then
+// the policy that the file config in a directory names; it has a directory of its own beside that file.
+func selinuxFileLabel(contexts, policies string) (string, error) {
+	text, err := os.ReadFile(contexts)
+	if errors.Is(err, os.ErrNotExist) {
+		text, err = policyContexts(policies)
+	}
+	if err != nil {
+		return "", err
+	}
+	return spec.ParseSELinuxContexts(text)
+}
+
+func policyContexts(dir string) ([]byte, error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	config, err := root.ReadFile("config")
+	if err != nil {
+		return nil, err
+	}
+	return root.ReadFile(filepath.Join(spec.SELinuxPolicy(config), "contexts", "lxc_contexts"))
 }
 
 // memoryQoS are the settings of the gate MemoryQoS (KEP-2570), nil where it is off.
