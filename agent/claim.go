@@ -39,7 +39,7 @@ func (t *task) mountClaims(ctx context.Context, v *corev1.Volume) (volumes.Mount
 	}
 	readOnly := v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ReadOnly
 	if claim.PV.Spec.CSI != nil {
-		return t.mountCSI(ctx, claim, readOnly)
+		return t.mountCSI(ctx, claim, v.Name, readOnly)
 	}
 	return t.mountPersistent(ctx, claim, readOnly)
 }
@@ -90,7 +90,7 @@ func usedAs(pod *corev1.Pod, volume string) (mounts, devices bool) {
 }
 
 // mountCSI sets up a PersistentVolume of a CSI driver: claimed, attached, staged, published.
-func (t *task) mountCSI(ctx context.Context, claim *storage.Claim, readOnly bool) (volumes.Mounted, error) {
+func (t *task) mountCSI(ctx context.Context, claim *storage.Claim, volume string, readOnly bool) (volumes.Mounted, error) {
 	s := claim.PV.Spec.CSI
 	driver, err := t.hands.Storage.Driver(ctx, s.Driver)
 	if err != nil {
@@ -100,13 +100,20 @@ func (t *task) mountCSI(ctx context.Context, claim *storage.Claim, readOnly bool
 		return volumes.Mounted{}, fmt.Errorf("volume %q: CSI driver %s does not serve persistent volumes (CSIDriver volumeLifecycleModes)",
 			claim.PV.Name, s.Driver)
 	}
+	return t.mountBy(ctx, driver, claim, volume, readOnly)
+}
+
+// mountBy sets up a PersistentVolume of a driver that is known.
+func (t *task) mountBy(ctx context.Context, driver *storagev1.CSIDriver, claim *storage.Claim, volume string, readOnly bool) (volumes.Mounted, error) {
 	v := persistentVolume(claim, driver, readOnly)
-	if t.asks(v, driver) {
-		if err := t.prepareCSI(ctx, v, s); err != nil {
+	if !t.hands.CSI.Has(t.pod.UID, v) { // what is mounted keeps its label
+		var err error
+		if v.SELinuxLabel, err = t.seLinuxLabel(volume, claim.PV, driver); err != nil {
 			return volumes.Mounted{}, err
 		}
 	}
-	m, p, err := t.publish(ctx, v, driver)
+	m, p, err := t.prepareAndPublish(ctx, v, claim.PV.Spec.CSI, driver)
+	t.seLinuxDone(p, err, v, claim.PV)
 	if err != nil {
 		return volumes.Mounted{}, err
 	}
@@ -116,6 +123,16 @@ func (t *task) mountCSI(ctx context.Context, claim *storage.Claim, readOnly bool
 		err = t.expandCSI(ctx, claim, v)
 	}
 	return m, err
+}
+
+func (t *task) prepareAndPublish(ctx context.Context, v *csi.Volume, s *corev1.CSIPersistentVolumeSource, driver *storagev1.CSIDriver) (
+	volumes.Mounted, csi.Published, error) {
+	if t.asks(v, driver) {
+		if err := t.prepareCSI(ctx, v, s); err != nil {
+			return volumes.Mounted{}, csi.Published{}, err
+		}
+	}
+	return t.publish(ctx, v, driver)
 }
 
 // asks: the driver has to be called for this volume.
@@ -219,7 +236,7 @@ func (t *task) publish(ctx context.Context, v *csi.Volume, driver *storagev1.CSI
 	if err != nil {
 		return volumes.Mounted{}, p, err
 	}
-	m := volumes.Mounted{HostPath: p.Path, ReadOnly: v.ReadOnly, SELinuxRelabel: true, Changed: p.Changed, Name: v.Name}
+	m := volumes.Mounted{HostPath: p.Path, ReadOnly: v.ReadOnly, SELinuxRelabel: !p.Labelled && !v.ReadOnly, Changed: p.Changed, Name: v.Name}
 	if v.Block {
 		m.HostPath, m.Device = "", p.Path
 	}

@@ -28,6 +28,9 @@ type Meter interface {
 	Rejected(reason string)
 	// Evicted a pod because of a signal.
 	Evicted(signal string)
+	// SELinux: a volume was judged for being mounted with an SELinux label. applies is false where its access mode keeps it from that,
+	// so that a verdict is only a warning.
+	SELinux(verdict SELinuxVerdict, driver, accessMode string, applies bool)
 	// Gone: the last trace of a pod has gone.
 	Gone(pod *corev1.Pod)
 }
@@ -50,6 +53,7 @@ func (deaf) Ended(*corev1.Pod, string, *corev1.ContainerStateTerminated) {}
 func (deaf) Relisted(time.Time, time.Duration)                           {}
 func (deaf) Rejected(string)                                             {}
 func (deaf) Gone(*corev1.Pod)                                            {}
+func (deaf) SELinux(SELinuxVerdict, string, string, bool)                {}
 func (deaf) Evicted(string)                                              {}
 
 // life is what a worker remembers to tell how long its pod's start took.

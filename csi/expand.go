@@ -36,7 +36,7 @@ func (c *CSI) Expand(ctx context.Context, pod types.UID, v *Volume, size int64, 
 	rec := c.look(v.key())
 	r := &csipb.NodeExpandVolumeRequest{
 		VolumeId: v.Handle, VolumePath: c.files.abs(targetPath(pod, v)), CapacityRange: &csipb.CapacityRange{RequiredBytes: size},
-		VolumeCapability: d.capability(v), Secrets: secrets,
+		VolumeCapability: d.capability(v, ""), Secrets: secrets,
 	}
 	if rec != nil && rec.Stage != none {
 		r.StagingTargetPath = c.files.abs(rec.Staging)

@@ -59,6 +59,7 @@ type volData struct {
 	NodeName     string `json:"nodeName,omitempty"`
 	AttachmentID string `json:"attachmentID,omitempty"`
 	Lifecycle    string `json:"volumeLifecycleMode,omitempty"`
+	SELinux      string `json:"seLinuxMountContext,omitempty"`
 }
 
 // files works below the root directory; no path leads out of it. Paths are relative to it.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strconv"
 
 	csipb "github.com/container-storage-interface/spec/lib/go/csi"
@@ -26,7 +27,7 @@ func (c *CSI) Publish(ctx context.Context, pod types.UID, v *Volume) (Published,
 	p := Published{Path: c.files.abs(targetPath(pod, v))}
 	there := c.Has(pod, v)
 	if there && !v.Republish {
-		p.Expands = c.mayExpand(v.Driver)
+		p.Expands, p.Labelled = c.mayExpand(v.Driver), c.look(v.key()).SELinux != ""
 		return p, nil
 	}
 	d, done, err := c.use(ctx, v.Driver, pod)
@@ -46,7 +47,7 @@ func (c *CSI) Publish(ctx context.Context, pod types.UID, v *Volume) (Published,
 	if err := c.publish(ctx, d, pod, v, there); err != nil {
 		return Published{}, fmt.Errorf("MountVolume.SetUp failed for volume %q : %w", v.Name, err)
 	}
-	p.Changed = !there
+	p.Changed, p.Labelled = !there, c.look(v.key()).SELinux != ""
 	return p, nil
 }
 
@@ -95,7 +96,7 @@ func (c *CSI) stage(ctx context.Context, d *driver, v *Volume) error {
 	err = d.call(ctx, "NodeStageVolume", func(ctx context.Context) error {
 		_, err := d.node.NodeStageVolume(ctx, &csipb.NodeStageVolumeRequest{
 			VolumeId: v.Handle, PublishContext: v.PublishContext, StagingTargetPath: c.files.abs(rec.Staging),
-			VolumeCapability: d.capability(v), Secrets: v.StageSecrets, VolumeContext: v.Attributes,
+			VolumeCapability: d.capability(v, rec.SELinux), Secrets: v.StageSecrets, VolumeContext: v.Attributes,
 		})
 		return err
 	})
@@ -139,7 +140,7 @@ func (c *CSI) prepareStaging(rec *record, v *Volume) error {
 	if err := c.files.mkdir(rec.Staging); err != nil {
 		return err
 	}
-	data := volData{Handle: v.Handle, Driver: v.Driver}
+	data := volData{Handle: v.Handle, Driver: v.Driver, SELinux: rec.SELinux}
 	dir := filepath.Dir(rec.Staging)
 	if v.Block {
 		dir = filepath.Join(devicesDir, v.Name, "data")
@@ -153,7 +154,7 @@ func (c *CSI) prepareStaging(rec *record, v *Volume) error {
 func (c *CSI) publish(ctx context.Context, d *driver, pod types.UID, v *Volume, again bool) error {
 	k, id := v.key(), useID(pod, v.Name)
 	rec := c.look(k)
-	if err := c.preparePublish(pod, v); err != nil {
+	if err := c.preparePublish(pod, v, rec.SELinux); err != nil {
 		return err
 	}
 	if !again {
@@ -185,7 +186,7 @@ func (c *CSI) publish(ctx context.Context, d *driver, pod types.UID, v *Volume, 
 
 func (c *CSI) publishRequest(d *driver, rec *record, target string, v *Volume) *csipb.NodePublishVolumeRequest {
 	r := &csipb.NodePublishVolumeRequest{
-		VolumeId: v.Handle, PublishContext: v.PublishContext, TargetPath: c.files.abs(target), VolumeCapability: d.capability(v),
+		VolumeId: v.Handle, PublishContext: v.PublishContext, TargetPath: c.files.abs(target), VolumeCapability: d.capability(v, rec.SELinux),
 		Readonly: v.ReadOnly, Secrets: v.PublishSecrets, VolumeContext: map[string]string{},
 	}
 	if !v.Ephemeral && d.can[csipb.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME] {
@@ -215,7 +216,7 @@ func (c *CSI) mark(ctx context.Context, k key, id string, s state) error {
 }
 
 // preparePublish makes the directories around a target, which its driver makes itself, and the kubelet's note.
-func (c *CSI) preparePublish(pod types.UID, v *Volume) error {
+func (c *CSI) preparePublish(pod types.UID, v *Volume, selinux string) error {
 	target := targetPath(pod, v)
 	if v.Block {
 		if err := c.files.mkdir(filepath.Dir(target)); err != nil {
@@ -228,7 +229,8 @@ func (c *CSI) preparePublish(pod types.UID, v *Volume) error {
 		lifecycle = "Ephemeral"
 	}
 	return c.files.writeData(filepath.Dir(target), volData{SpecVolID: v.Name, Handle: v.Handle, Driver: v.Driver,
-		NodeName: c.cfg.NodeName, AttachmentID: AttachmentName(v.Driver, v.Handle, c.cfg.NodeName), Lifecycle: lifecycle})
+		NodeName: c.cfg.NodeName, AttachmentID: AttachmentName(v.Driver, v.Handle, c.cfg.NodeName), Lifecycle: lifecycle,
+		SELinux: selinux})
 }
 
 // linkDevice leaves the link by which the kubelet, and this agent's list of volumes, know that a pod has a device.
@@ -249,14 +251,17 @@ func (c *CSI) linkDevice(pod types.UID, v *Volume) error {
 	return c.files.root.Symlink(c.files.abs(targetPath(pod, v)), link)
 }
 
-// capability is what a call asks of the volume.
-func (d *driver) capability(v *Volume) *csipb.VolumeCapability {
+// capability is what a call asks of the volume, which is mounted with an SELinux label if there is one.
+func (d *driver) capability(v *Volume, selinux string) *csipb.VolumeCapability {
 	out := &csipb.VolumeCapability{AccessMode: &csipb.VolumeCapability_AccessMode{Mode: d.accessMode(v.AccessMode)}}
 	if v.Block {
 		out.AccessType = &csipb.VolumeCapability_Block{Block: &csipb.VolumeCapability_BlockVolume{}}
 		return out
 	}
 	mount := &csipb.VolumeCapability_MountVolume{FsType: v.FSType, MountFlags: v.MountOptions}
+	if selinux != "" { // in quotes, as there are commas in labels
+		mount.MountFlags = append(slices.Clone(v.MountOptions), fmt.Sprintf("context=%q", selinux))
+	}
 	if v.FSGroup != nil && d.can[csipb.NodeServiceCapability_RPC_VOLUME_MOUNT_GROUP] {
 		mount.VolumeMountGroup = strconv.FormatInt(*v.FSGroup, 10)
 	}

@@ -30,6 +30,8 @@ type record struct {
 	Attachable bool   `json:"attachable,omitempty"`
 	// OnePod: no second pod may use it (ReadWriteOncePod).
 	OnePod bool `json:"onePod,omitempty"`
+	// SELinux is the label that the volume is mounted with, for all that use it.
+	SELinux string `json:"selinux,omitempty"`
 	// Staging is the path that the volume is staged at, below the root directory.
 	Staging string `json:"staging"`
 	Stage   state  `json:"stage,omitempty"`
@@ -194,13 +196,35 @@ func (c *CSI) Claim(ctx context.Context, pod types.UID, v *Volume) error {
 	if rec != nil && (onePod || rec.OnePod) && rec.usedByOther(pod) {
 		return fmt.Errorf("volume %q uses the ReadWriteOncePod access mode and is already in use by another pod on this node", v.Name)
 	}
+	stage, err := c.labelled(ctx, rec, v)
+	if err != nil {
+		return err
+	}
 	return c.update(v.key(), func(r *record) {
 		r.Block, r.Attachable, r.OnePod = v.Block, r.Attachable || v.Attachable, onePod
+		r.SELinux, r.Stage = v.SELinuxLabel, stage
 		if r.Staging == "" {
 			r.Staging = stagingPath(v)
 		}
 		r.Uses[id] = &use{Pod: pod, Name: v.Name, Target: targetPath(pod, v)}
 	})
+}
+
+// labelled makes sure that a new claim gets the volume with its SELinux label, and says how far it is staged then. The label is an
+// option of the mount: a volume that has another one is staged anew, unless it is in use. The caller holds the volume's lock.
+func (c *CSI) labelled(ctx context.Context, rec *record, v *Volume) (state, error) {
+	switch {
+	case rec == nil:
+		return none, nil
+	case rec.SELinux == v.SELinuxLabel:
+		return rec.Stage, nil
+	case len(rec.Uses) > 0:
+		return none, &LabelError{v.Name, rec.SELinux, v.SELinuxLabel}
+	}
+	if err := c.takeDown(ctx, rec); err != nil {
+		return none, fmt.Errorf("waiting for unmount of volume %q, because it is mounted with another SELinux label: %w", v.Name, err)
+	}
+	return none, nil
 }
 
 func (r *record) usedByOther(pod types.UID) bool {

@@ -43,7 +43,7 @@ func (c *CSI) recovered(d volData) *record {
 	v := c.volumes[k]
 	if v == nil {
 		// Attachable is not in the files: in doubt, the volume counts as in use.
-		v = &volume{rec: &record{Driver: d.Driver, Handle: d.Handle, Boot: c.cfg.BootID, Attachable: d.Lifecycle != "Ephemeral",
+		v = &volume{rec: &record{Driver: d.Driver, Handle: d.Handle, Boot: c.cfg.BootID, Attachable: d.Lifecycle != "Ephemeral", SELinux: d.SELinux,
 			Uses: map[string]*use{}, Staging: stagingPath(&Volume{Driver: d.Driver, Handle: d.Handle})}}
 		c.volumes[k] = v
 	}

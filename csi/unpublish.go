@@ -193,15 +193,20 @@ func (c *CSI) unstage(ctx context.Context, k key) error {
 	if rec == nil || len(rec.Uses) > 0 {
 		return nil
 	}
+	if err := c.takeDown(ctx, rec); err != nil {
+		return err
+	}
+	return c.update(k, func(r *record) { r.Stage = none })
+}
+
+// takeDown ends the staging of a volume that nobody uses.
+func (c *CSI) takeDown(ctx context.Context, rec *record) error {
 	if rec.Stage != none {
 		if err := c.unstageCall(ctx, rec); err != nil {
 			return err
 		}
 	}
-	if err := c.files.removeStaging(rec); err != nil {
-		return err
-	}
-	return c.update(k, func(r *record) { r.Stage = none })
+	return c.files.removeStaging(rec)
 }
 
 func (c *CSI) unstageCall(ctx context.Context, rec *record) error {

@@ -24,6 +24,9 @@ type Volume struct {
 	MountOptions []string
 	AccessMode   corev1.PersistentVolumeAccessMode
 	ReadOnly     bool
+	// SELinuxLabel is what the files of the volume are to be labelled as by its mount. It counts for the first claim: as long as the
+	// volume is in use it keeps its label.
+	SELinuxLabel string
 	// Attributes are the volume context; PublishAttributes are added to them for NodePublishVolume alone.
 	Attributes, PublishAttributes map[string]string
 	// PublishContext is what the controller's attach call gave back.
@@ -45,6 +48,15 @@ type Published struct {
 	Changed bool   // it was not there before
 	// Expands: the driver can grow the volume while it is here.
 	Expands bool
+	// Labelled: its mount gives the files their SELinux label.
+	Labelled bool
+}
+
+// LabelError refuses a volume that other pods use with another SELinux label.
+type LabelError struct{ Volume, Has, Wanted string }
+
+func (e *LabelError) Error() string {
+	return fmt.Sprintf("conflicting SELinux labels of volume %s: %q and %q", e.Volume, e.Has, e.Wanted)
 }
 
 // key identifies a volume on the node: the handle is the driver's own name for it.

@@ -32,6 +32,7 @@ func (v *Volumes) MountPersistent(ctx context.Context, p Persistent) (Mounted, e
 		return Mounted{}, fmt.Errorf("MountVolume.SetUp failed for volume %q : %w", p.PV.Name, err)
 	}
 	m.Name, m.ReadOnly = p.PV.Name, m.ReadOnly || p.ReadOnly
+	m.SELinuxRelabel = m.SELinuxRelabel && !m.ReadOnly
 	m.ExtraGroup = ExtraGroup(p.PV)
 	return m, nil
 }

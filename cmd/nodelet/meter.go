@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nodelet/nodelet/agent"
 	"github.com/nodelet/nodelet/agent/plan"
 	"github.com/nodelet/nodelet/metrics"
 	"github.com/nodelet/nodelet/probes"
@@ -136,6 +137,26 @@ func (c *meter) Relisted(began time.Time, took time.Duration) {
 func (c *meter) Rejected(reason string) { c.m.agent.Admission.With(reason).Inc() }
 
 func (c *meter) Evicted(signal string) { c.m.agent.Evictions.With(signal).Inc() }
+
+func (c *meter) SELinux(verdict agent.SELinuxVerdict, driver, accessMode string, applies bool) {
+	s, plugin := c.m.agent.SELinux, "kubernetes.io/csi/"+driver
+	of := func(errors, warnings *metrics.Vec[*metrics.Gauge]) *metrics.Vec[*metrics.Gauge] {
+		if applies {
+			return errors
+		}
+		return warnings
+	}
+	switch verdict {
+	case agent.SELinuxMounted:
+		s.Admitted.With(plugin, accessMode).Add(1)
+	case agent.SELinuxUnknown:
+		of(s.ContainerErrors, s.ContainerWarnings).With(accessMode).Add(1)
+	case agent.SELinuxMixed:
+		of(s.PodErrors, s.PodWarnings).With(accessMode).Add(1)
+	case agent.SELinuxTaken:
+		s.VolumeErrors.With(plugin, accessMode).Add(1)
+	}
+}
 
 func (c *meter) Gone(pod *corev1.Pod) {
 	c.m.probes.Forget(pod.Namespace, pod.Name, string(pod.UID))

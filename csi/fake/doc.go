@@ -58,13 +58,14 @@ type Driver struct {
 
 	mu    sync.Mutex
 	calls []string
-	busy  map[string]bool // volumes with a call under way
+	flags map[string][]string // the mount flags of the last call, by "Method volume"
+	busy  map[string]bool     // volumes with a call under way
 	told  []*registration.RegistrationStatus
 }
 
 // Start serves a driver, and registers it, until Close.
 func Start(cfg Config) (*Driver, error) {
-	d := &Driver{cfg: cfg, busy: map[string]bool{}}
+	d := &Driver{cfg: cfg, busy: map[string]bool{}, flags: map[string][]string{}}
 	for _, dir := range []string{"volumes", "attached", "ephemeral", "fail", "grow"} {
 		if err := os.MkdirAll(filepath.Join(cfg.State, dir), 0o755); err != nil {
 			return nil, err
@@ -118,6 +119,13 @@ func (d *Driver) Calls() []string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return append([]string(nil), d.calls...)
+}
+
+// MountFlags are those that came with the last call of a method for a volume.
+func (d *Driver) MountFlags(method, id string) []string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.flags[method+" "+id]
 }
 
 // Busy says whether a call for a volume is under way.

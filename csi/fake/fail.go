@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	csipb "github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -46,7 +47,7 @@ func (d *Driver) intercept(ctx context.Context, req any, info *grpc.UnaryServerI
 	method := path.Base(info.FullMethod)
 	id := volumeOf(req)
 	if id != "" {
-		if !d.begin(method, id) {
+		if !d.begin(method, id, flagsOf(req)) {
 			return nil, status.Errorf(codes.Aborted, "an operation on volume %s is already in progress", id)
 		}
 		defer d.end(id)
@@ -74,7 +75,16 @@ func volumeOf(req any) string {
 	return ""
 }
 
-func (d *Driver) begin(method, id string) bool {
+func flagsOf(req any) []string {
+	if r, ok := req.(interface {
+		GetVolumeCapability() *csipb.VolumeCapability
+	}); ok {
+		return r.GetVolumeCapability().GetMount().GetMountFlags()
+	}
+	return nil
+}
+
+func (d *Driver) begin(method, id string, flags []string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.busy[id] {
@@ -82,6 +92,7 @@ func (d *Driver) begin(method, id string) bool {
 	}
 	d.busy[id] = true
 	d.calls = append(d.calls, method+" "+id)
+	d.flags[method+" "+id] = flags
 	return true
 }
 

@@ -1,0 +1,112 @@
+package csi_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/nodelet/nodelet/csi"
+)
+
+const (
+	labelOne = "system_u:object_r:container_file_t:s0:c1,c2"
+	labelTwo = "system_u:object_r:container_file_t:s0:c3,c4"
+)
+
+// labelled is a volume that is to be mounted with a label.
+func (w *world) labelled(name, label string) *csi.Volume {
+	w.t.Helper()
+	v := w.volume(name)
+	v.MountOptions, v.SELinuxLabel = []string{"noatime"}, label
+	return v
+}
+
+// flags: the driver was last asked to stage and to publish a volume with these flags.
+func (w *world) flags(id string, want ...string) {
+	w.t.Helper()
+	for _, method := range []string{"NodeStageVolume", "NodePublishVolume"} {
+		if got := w.driver.MountFlags(method, id); !slices.Equal(got, want) {
+			w.t.Errorf("%s got the mount flags %q, want %q", method, got, want)
+		}
+	}
+}
+
+// A volume is staged and published with its label; lives of this agent and of a kubelet know which.
+func TestSELinuxLabel(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	v, plain := w.labelled("a", labelOne), w.labelled("b", "")
+	if p := w.publish("pod-1", v); !p.Labelled {
+		t.Errorf("published %+v", p)
+	}
+	w.flags("vol-a", "noatime", `context="`+labelOne+`"`)
+	if p := w.publish("pod-1", plain); p.Labelled {
+		t.Errorf("published %+v", p)
+	}
+	w.flags("vol-b", "noatime")
+	for _, pattern := range []string{"pods/pod-1/volumes/kubernetes.io~csi/pv-a/vol_data.json",
+		"plugins/kubernetes.io/csi/" + driverName + "/*/vol_data.json"} {
+		found, err := filepath.Glob(filepath.Join(w.root, pattern))
+		n := 0
+		for _, path := range found {
+			n += strings.Count(read(t, path), `"seLinuxMountContext":"`+labelOne+`"`)
+		}
+		if err != nil || n != 1 {
+			t.Errorf("%s: the label is in %d of %q, %v", pattern, n, found, err)
+		}
+	}
+	w.restart()
+	if p := w.publish("pod-1", v); !p.Labelled || p.Changed {
+		t.Errorf("after a restart: %+v", p)
+	}
+	w.kill()
+	if err := os.RemoveAll(filepath.Join(w.root, "nodelet/csi")); err != nil {
+		t.Fatal(err)
+	}
+	w.begin()
+	w.publish("pod-2", v)
+	w.flags("vol-a", "noatime", `context="`+labelOne+`"`)
+	for _, one := range []*csi.Volume{v, plain} {
+		w.unpublish("pod-1", one)
+	}
+	w.unpublish("pod-2", v)
+	w.nothingLeft()
+}
+
+// A volume has one label at a time. Who wants another is refused while it is in use, and gets it staged anew afterwards.
+func TestSELinuxLabelsConflict(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	one, two := w.labelled("a", labelOne), w.labelled("a", labelTwo)
+	w.publish("pod-1", one)
+	w.publish("pod-2", one)
+	var conflict *csi.LabelError
+	if _, err := w.csi.Publish(t.Context(), "pod-3", two); !errors.As(err, &conflict) || conflict.Has != labelOne || conflict.Wanted != labelTwo {
+		t.Errorf("got %v", err)
+	}
+	if used := w.csi.Used("pod-3"); len(used) > 0 {
+		t.Errorf("a pod that was refused has a claim on %q", used)
+	}
+	if p := w.publish("pod-1", two); !p.Labelled || p.Changed {
+		t.Errorf("a pod that has the volume keeps it as it is: %+v", p)
+	}
+	w.fail("NodeUnstageVolume", "Internal", 0)
+	w.unpublish("pod-1", one)
+	w.unpublish("pod-2", one)
+	if _, err := w.csi.Publish(t.Context(), "pod-3", two); err == nil || !strings.Contains(err.Error(), "waiting for unmount of volume") {
+		t.Errorf("got %v", err)
+	}
+	if len(w.csi.InUse()) != 1 {
+		t.Error("a volume that is still staged does not count as in use")
+	}
+	w.heal("NodeUnstageVolume")
+	if p := w.publish("pod-3", two); !p.Labelled || !p.Changed {
+		t.Errorf("published %+v", p)
+	}
+	w.flags("vol-a", "noatime", `context="`+labelTwo+`"`)
+	w.unpublish("pod-3", two)
+	w.nothingLeft()
+}
