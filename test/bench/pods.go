@@ -32,9 +32,11 @@ func (b *bench) pod(name string) *corev1.Pod {
 	}
 }
 
-// follow tells when each pod of the node is Ready and gone. It is a watch.Sink, so that a watch that ends is taken up again.
+// follow tells when each pod of the node was first seen, is Ready and gone. It is a watch.Sink, so that a watch that ends is taken up
+// again.
 type follow struct {
 	mu    sync.Mutex
+	seen  map[string]chan time.Time
 	ready map[string]chan time.Time
 	gone  map[string]chan time.Time
 	known map[string]bool
@@ -43,7 +45,7 @@ type follow struct {
 
 func (b *bench) follow(ctx context.Context) (*follow, error) {
 	ctx, stop := context.WithCancel(ctx)
-	f := &follow{ready: map[string]chan time.Time{}, gone: map[string]chan time.Time{}, known: map[string]bool{}, stop: stop}
+	f := &follow{seen: map[string]chan time.Time{}, ready: map[string]chan time.Time{}, gone: map[string]chan time.Time{}, known: map[string]bool{}, stop: stop}
 	synced := make(chan struct{})
 	sink := &firstSync{follow: f, synced: synced}
 	go watch.Target{Client: b.api.Core, Resource: "pods", Namespace: namespace,
@@ -80,7 +82,10 @@ func (s *firstSync) Replace(objs []metav1.Object) {
 
 // Set takes a pod that was added or changed.
 func (s *firstSync) Set(o metav1.Object) {
-	s.known[o.GetName()] = true
+	if !s.known[o.GetName()] {
+		s.known[o.GetName()] = true
+		once(s.channel(s.seen, o.GetName()), time.Now())
+	}
 	for _, c := range o.(*corev1.Pod).Status.Conditions {
 		if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
 			once(s.channel(s.ready, o.GetName()), time.Now())
