@@ -32,12 +32,15 @@ func Patiently(ctx context.Context, request func(context.Context) error) error {
 	}
 }
 
-// lags: the answer may be another when the API server has heard of a new pod.
+// lags: the answer may be another when the API server has heard of a new pod. It calls the kind by either number: its storage says
+// pods, its caches say pod.
 func lags(err error) bool {
 	var answer apierrors.APIStatus
-	unknownPod := apierrors.IsNotFound(err) && errors.As(err, &answer) && answer.Status().Details != nil &&
-		answer.Status().Details.Kind == "pods"
-	return unknownPod || apierrors.IsForbidden(err)
+	if apierrors.IsNotFound(err) && errors.As(err, &answer) && answer.Status().Details != nil {
+		kind := answer.Status().Details.Kind
+		return kind == "pods" || kind == "pod"
+	}
+	return apierrors.IsForbidden(err)
 }
 
 // Bounded makes a request that ends after RequestTimeout at the latest; the error then says so.

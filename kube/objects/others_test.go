@@ -40,7 +40,7 @@ func TestToken(t *testing.T) {
 		b.wantRequests("create serviceaccounts ns/sa", "create serviceaccounts ns/sa")
 
 		for _, lag := range []*apierrors.StatusError{apierrors.NewForbidden(corev1.Resource("serviceaccounts"), "sa", nil),
-			apierrors.NewNotFound(corev1.Resource("pods"), "p")} {
+			apierrors.NewNotFound(corev1.Resource("pods"), "p"), apierrors.NewNotFound(corev1.Resource("pod"), "p")} {
 			start := time.Now()
 			b.server.Intercept(func(*http.Request) *apierrors.StatusError {
 				if time.Since(start) < time.Second {
