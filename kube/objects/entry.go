@@ -15,7 +15,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
 	apiwatch "k8s.io/apimachinery/pkg/watch"
 
 	"github.com/nodelet/nodelet/kube/watch"
@@ -95,39 +94,63 @@ func (o *Objects) stillWanted(ctx context.Context, e *entry) bool {
 	return false
 }
 
-// followOnce opens a watch of the object, reads the object, and follows the watch to its end.
+// followOnce reads the object, opens a watch from there on, and follows it to its end.
 //
-// In this order nothing is missed, without a list and without remembering a resource version: the watch begins with some
-// recent state and tells everything after it. A watch from version 0 cannot expire. What is read first may be of that state too,
-// which the API server has in memory, as it has the pod that names the object: when many pods come at once, reads of etcd wait
-// for its writes.
+// The object is read as a list of one, for a list tells the version of the whole: nothing is missed, and a watch may begin from it
+// later than at once. What is read first may be what the API server has in memory, as it has the pod that names the object: when
+// many pods come at once, reads of etcd wait for its writes.
 func (o *Objects) followOnce(ctx context.Context, e *entry) error {
 	target := watch.Target{
 		Client: o.cfg.Core, Resource: e.key.kind.resource(), Namespace: e.key.namespace,
 		FieldSelector: fields.OneTermEqualSelector("metadata.name", e.key.name).String(),
 	}
-	stream, watchErr := target.Open(ctx, metav1.ListOptions{ResourceVersion: "0"}, streamLife)
-	if watchErr == nil {
-		defer stream.Close()
-	}
-	version := newest // than what is known already
+	atLeast := newest // than what is known already
 	if !e.answered() {
-		version = fromMemory
+		atLeast = fromMemory
 	}
-	obj, err := o.read(ctx, e.key, version)
-	if version != newest && apierrors.IsNotFound(err) { // it may have been created a moment ago
-		obj, err = o.read(ctx, e.key, newest)
+	obj, version, err := o.list(ctx, e.key, target, atLeast)
+	if atLeast != newest && apierrors.IsNotFound(err) { // it may have been created a moment ago
+		obj, version, err = o.list(ctx, e.key, target, newest)
 	}
 	o.set(ctx, e, obj, err)
 	if err != nil && !apierrors.IsNotFound(err) {
 		return err
 	}
-	if watchErr != nil || !o.wanted(e) {
-		return watchErr
+	if !o.wanted(e) || !o.rush.over(ctx) {
+		return nil
 	}
+	stream, err := o.rush.open(ctx, target, version)
+	if err != nil {
+		return err
+	}
+	defer stream.Close()
+	return o.take(ctx, e, stream)
+}
+
+// list reads the object of k, which target selects, and the version from which a watch tells what comes after.
+func (o *Objects) list(ctx context.Context, k key, target watch.Target, atLeast string) (obj metav1.Object, version string, err error) {
+	err = o.rush.read(ctx, func(ctx context.Context) error {
+		all, v, err := target.List(ctx, atLeast)
+		obj, version = nil, v
+		if len(all) > 0 {
+			obj = slim(all[0])
+		}
+		return err
+	})
+	if err != nil {
+		return nil, "", fmt.Errorf("get %s %s/%s: %w", k.kind, k.namespace, k.name, err)
+	}
+	if obj == nil {
+		return nil, version, notFound(k)
+	}
+	return obj, version, nil
+}
+
+// take follows a watch to its end, or until nobody wants it.
+func (o *Objects) take(ctx context.Context, e *entry, stream *watch.Stream) error {
 	for {
 		ev, err := stream.Next()
-		if errors.Is(err, io.EOF) {
+		if errors.Is(err, io.EOF) || watch.Forgotten(err) {
 			return nil
 		}
 		if err != nil {
@@ -146,17 +169,7 @@ func (o *Objects) wanted(e *entry) bool {
 	return e.wantsWatch()
 }
 
-// apply takes an event, unless it is older than what is known.
 func (o *Objects) apply(ctx context.Context, e *entry, ev watch.Event) {
-	o.mu.Lock()
-	known := e.obj
-	o.mu.Unlock()
-	if known != nil {
-		order, err := resourceversion.CompareResourceVersion(ev.Object.GetResourceVersion(), known.GetResourceVersion())
-		if err == nil && order <= 0 {
-			return
-		}
-	}
 	switch ev.Type {
 	case apiwatch.Added, apiwatch.Modified:
 		o.set(ctx, e, slim(ev.Object), nil)

@@ -35,11 +35,11 @@ func (o *Objects) get(ctx context.Context, k key) (metav1.Object, error) {
 	o.mu.Unlock()
 	switch {
 	case e == nil:
-		return o.read(ctx, k, newest)
+		return o.read(ctx, k)
 	case fresh:
 		return o.await(ctx, e)
 	}
-	obj, err := o.read(ctx, k, newest)
+	obj, err := o.read(ctx, k)
 	if ctx.Err() != nil {
 		return obj, err // a failure would say nothing about the object
 	}
@@ -81,10 +81,8 @@ const (
 	fromMemory = "0" // as the API server's watches have it
 )
 
-// read gets the object from the API server. The client's rate limiter does not count these reads, as it does not count the
-// kubelet's, which come by watch: a node full of pods that start at once would wait seconds for them. They are bounded by the
-// starts of pods and containers.
-func (o *Objects) read(ctx context.Context, k key, version string) (metav1.Object, error) {
+// read gets the object from the API server as it is now.
+func (o *Objects) read(ctx context.Context, k key) (metav1.Object, error) {
 	var obj interface {
 		metav1.Object
 		runtime.Object
@@ -92,9 +90,8 @@ func (o *Objects) read(ctx context.Context, k key, version string) (metav1.Objec
 	if k.kind == Secret {
 		obj = &corev1.Secret{}
 	}
-	err := client.Patiently(ctx, func(ctx context.Context) error {
-		return o.cfg.Core.Get().Throttle(nil).Namespace(k.namespace).Resource(k.kind.resource()).Name(k.name).
-			VersionedParams(&metav1.GetOptions{ResourceVersion: version}, client.Parameters).Do(ctx).Into(obj)
+	err := o.rush.read(ctx, func(ctx context.Context) error {
+		return o.cfg.Core.Get().Throttle(nil).Namespace(k.namespace).Resource(k.kind.resource()).Name(k.name).Do(ctx).Into(obj)
 	})
 	if apierrors.IsNotFound(err) {
 		return nil, notFound(k)

@@ -57,6 +57,7 @@ type Objects struct {
 	ctx    context.Context // of the watches; ended by Close
 	cancel context.CancelFunc
 	alive  sync.WaitGroup
+	rush   *rush
 
 	mu      sync.Mutex
 	entries map[key]*entry
@@ -70,7 +71,7 @@ type Objects struct {
 
 // New makes an Objects that holds nothing. Close ends it.
 func New(cfg Config) *Objects {
-	o := &Objects{cfg: cfg, entries: map[key]*entry{}, pods: map[types.UID][]Ref{}}
+	o := &Objects{cfg: cfg, rush: newRush(), entries: map[key]*entry{}, pods: map[types.UID][]Ref{}}
 	o.ctx, o.cancel = context.WithCancel(context.Background())
 	return o
 }

@@ -102,7 +102,7 @@ func TestWatched(t *testing.T) {
 		b.o.Use("p1", []Ref{ref("a", true)})
 		b.o.Use("p2", []Ref{ref("a", true)})
 		b.wantValue("a", "1")
-		b.wantRequests("watch configmaps ns/", "get configmaps ns/a")
+		b.wantRequests("list configmaps ns/", "watch configmaps ns/")
 		b.wantChanges()
 		if c, _ := b.o.ConfigMap(b.Context(), "ns", "a"); c.Annotations != nil || c.Name != "a" || c.UID == "" {
 			b.Errorf("metadata is %+v, want the identity alone", c.ObjectMeta)
@@ -266,36 +266,45 @@ func TestCut(t *testing.T) {
 	})
 }
 
-// A watch may begin in the past of what was read: its events then are no news.
-func TestWatchBehind(t *testing.T) {
-	run(t, func(b *bench) {
-		b.server.Put(configMap("a", "1"))
-		b.server.Intercept(func(r *http.Request) *apierrors.StatusError {
-			if r.URL.Query().Get("watch") == "" {
-				b.server.Put(configMap("a", "2")) // between the watch's beginning and the read
+// What changes between the read and the beginning of the watch is told, also when watches stood back.
+func TestChangedBeforeWatch(t *testing.T) {
+	for what, want := range map[string]string{"changed": "2", "deleted": ""} {
+		run(t, func(b *bench) {
+			b.server.Put(configMap("a", "1"))
+			b.server.Intercept(func(r *http.Request) *apierrors.StatusError {
+				if r.URL.Query().Get("watch") == "" {
+					return nil
+				}
+				b.server.Intercept(nil)
+				if want == "" {
+					b.server.Delete("configmaps", "ns", "a")
+				} else {
+					b.server.Put(configMap("a", want))
+				}
+				return nil
+			})
+			b.o.Use("p", []Ref{ref("a", true)})
+			b.wantChanges("[p]")
+			c, err := b.o.ConfigMap(b.Context(), "ns", "a")
+			if want == "" && !apierrors.IsNotFound(err) || want != "" && (err != nil || c.Data["k"] != want) {
+				b.Errorf("%s: got %v, %v", what, c, err)
 			}
-			return nil
 		})
-		b.o.Use("p", []Ref{ref("a", true)})
-		synctest.Wait()
-		b.wantValue("a", "2")
-		b.wantChanges()
-	})
+	}
 }
 
 // The API server's memory may lag behind: an object that it lacks is read from etcd as well.
 func TestMemoryLags(t *testing.T) {
 	run(t, func(b *bench) {
-		b.server.Put(configMap("a", "1"))
 		b.server.Intercept(func(r *http.Request) *apierrors.StatusError {
-			if r.URL.Query().Get("watch") == "" && r.URL.Query().Get("resourceVersion") == "0" {
-				return apierrors.NewNotFound(corev1.Resource("configmaps"), "a")
+			if r.URL.Query().Get("resourceVersion") == "" {
+				b.server.Put(configMap("a", "1"))
 			}
 			return nil
 		})
 		b.o.Use("p", []Ref{ref("a", true)})
 		b.wantValue("a", "1")
-		b.wantRequests("watch configmaps ns/", "get configmaps ns/a", "get configmaps ns/a")
+		b.wantRequests("list configmaps ns/", "list configmaps ns/", "watch configmaps ns/")
 	})
 }
 
@@ -305,6 +314,7 @@ func TestCutReadsNewest(t *testing.T) {
 		b.server.Put(configMap("a", "1"))
 		b.o.Use("p", []Ref{ref("a", true)})
 		b.wantValue("a", "1")
+		synctest.Wait()
 		b.server.Requests()
 		b.server.Intercept(func(r *http.Request) *apierrors.StatusError {
 			if v := r.URL.Query().Get("resourceVersion"); r.URL.Query().Get("watch") == "" && v != "" {
@@ -314,7 +324,7 @@ func TestCutReadsNewest(t *testing.T) {
 		})
 		b.server.CutWatches()
 		time.Sleep(time.Minute)
-		b.wantRequests("watch configmaps ns/", "get configmaps ns/a")
+		b.wantRequests("list configmaps ns/", "watch configmaps ns/")
 	})
 }
 

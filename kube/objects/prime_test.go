@@ -14,7 +14,7 @@ func TestPrime(t *testing.T) {
 		b.server.Put(service("default", "kubernetes", "10.0.0.1"))
 		b.o.Use("p1", []Ref{ref("env", false), ref("shown", true)})
 		b.o.Use("p2", []Ref{ref("env", false)})
-		b.wantRequests("watch configmaps ns/", "get configmaps ns/shown")
+		b.wantRequests("list configmaps ns/", "watch configmaps ns/")
 		for range 2 {
 			b.o.Prime("p1", "ns")
 			b.o.Prime("p2", "ns")

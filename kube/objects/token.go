@@ -7,8 +7,6 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
-
-	"github.com/nodelet/nodelet/kube/client"
 )
 
 // Token requests a token of the pod's service account for audience, bound to the pod: it dies with it. An empty audience is
@@ -24,8 +22,8 @@ func (o *Objects) Token(ctx context.Context, pod *corev1.Pod, audience string, e
 		r.Spec.Audiences = []string{audience}
 	}
 	got := &authenticationv1.TokenRequest{}
-	err = client.Patiently(ctx, func(ctx context.Context) error {
-		return o.cfg.Core.Post().Namespace(pod.Namespace).Resource("serviceaccounts").Name(pod.Spec.ServiceAccountName).
+	err = o.rush.read(ctx, func(ctx context.Context) error {
+		return o.cfg.Core.Post().Throttle(nil).Namespace(pod.Namespace).Resource("serviceaccounts").Name(pod.Spec.ServiceAccountName).
 			SubResource("token").Body(r).Do(ctx).Into(got)
 	})
 	if err != nil {

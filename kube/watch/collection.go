@@ -8,9 +8,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	apiwatch "k8s.io/apimachinery/pkg/watch"
 
 	"github.com/nodelet/nodelet/kube/client"
@@ -73,7 +71,7 @@ func (f *follower) attempt(ctx context.Context) (worked time.Duration, err error
 		if !start.IsZero() {
 			worked = time.Since(start)
 		}
-		if forgotten(err) {
+		if Forgotten(err) {
 			f.version, err = "", nil // not trouble: the next attempt starts from the whole state
 		}
 	}()
@@ -114,12 +112,13 @@ func (f *follower) begin(ctx context.Context) (*Stream, error) {
 // refused says that the server answered, and that a streamed initial state is not what it gives.
 func refused(err error) bool {
 	var status apierrors.APIStatus
-	return errors.As(err, &status) && !forgotten(err) && !apierrors.IsUnauthorized(err) && !apierrors.IsForbidden(err) &&
+	return errors.As(err, &status) && !Forgotten(err) && !apierrors.IsUnauthorized(err) && !apierrors.IsForbidden(err) &&
 		!apierrors.IsTooManyRequests(err) && !apierrors.IsServiceUnavailable(err)
 }
 
-// forgotten says that the server does not know the version asked for: too old, or, after a restore of etcd, too new.
-func forgotten(err error) bool {
+// Forgotten says that the server does not know the version asked for: too old, or, after a restore of etcd, too new. The state is
+// to be listed again.
+func Forgotten(err error) bool {
 	return apierrors.IsResourceExpired(err) || apierrors.IsGone(err) ||
 		apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge)
 }
@@ -175,37 +174,17 @@ func (f *follower) initialState(s *Stream) error {
 	}
 }
 
-// list asks for the state in one answer. Resource version 0 lets the server answer from its cache, as the kubelet does:
-// servers that cannot stream would read every object of the cluster from etcd for each node otherwise.
+// list asks for the state in one answer, from the API server's memory, as the kubelet does: servers that cannot stream would
+// read every object of the cluster from etcd for each node otherwise.
 func (f *follower) list(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, client.RequestTimeout)
 	defer cancel()
-	opts := metav1.ListOptions{ResourceVersion: "0", FieldSelector: f.target.FieldSelector}
-	obj, err := f.target.Client.Get().Namespace(f.target.Namespace).Resource(f.target.Resource).
-		VersionedParams(&opts, client.Parameters).Do(ctx).Get()
-	if err != nil {
-		return fmt.Errorf("list %s: %w", f.target, err)
-	}
-	l, err := meta.ListAccessor(obj)
-	if err != nil {
-		return fmt.Errorf("list %s: %w", f.target, err)
-	}
-	var objs []metav1.Object
-	// With an allocation for each item: a pointer into the list would keep the whole list in memory.
-	err = meta.EachListItemWithAlloc(obj, func(o runtime.Object) error {
-		m, ok := o.(metav1.Object)
-		if !ok {
-			return fmt.Errorf("item is a %T, which has no metadata", o)
-		}
-		m.SetManagedFields(nil)
-		objs = append(objs, m)
-		return nil
-	})
+	objs, version, err := f.target.List(ctx, "0")
 	if err != nil {
 		return fmt.Errorf("list %s: %w", f.target, err)
 	}
 	f.sink.Replace(objs)
-	f.version = l.GetResourceVersion()
+	f.version = version
 	return nil
 }
 

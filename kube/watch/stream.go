@@ -10,6 +10,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	apiwatch "k8s.io/apimachinery/pkg/watch"
@@ -63,6 +64,33 @@ type Stream struct {
 	cancel context.CancelFunc
 	events runtime.Decoder // the frame: metav1.WatchEvent
 	object runtime.Decoder // what the frame wraps
+}
+
+// List gives the objects of t, and the resource version from which a watch tells all that comes after them. atLeast is how new
+// they must be, as resourceVersion of a request: empty for the state in etcd, "0" for any that the API server has in memory. The
+// objects belong to the caller; managedFields are already dropped. The rate limiter does not count it, as it does not count Open.
+func (t Target) List(ctx context.Context, atLeast string) (objs []metav1.Object, version string, err error) {
+	opts := metav1.ListOptions{ResourceVersion: atLeast, FieldSelector: t.FieldSelector}
+	obj, err := t.Client.Get().Throttle(nil).Namespace(t.Namespace).Resource(t.Resource).
+		VersionedParams(&opts, client.Parameters).Do(ctx).Get()
+	if err != nil {
+		return nil, "", err
+	}
+	l, err := meta.ListAccessor(obj)
+	if err != nil {
+		return nil, "", err
+	}
+	// With an allocation for each item: a pointer into the list would keep the whole list in memory.
+	err = meta.EachListItemWithAlloc(obj, func(o runtime.Object) error {
+		m, ok := o.(metav1.Object)
+		if !ok {
+			return fmt.Errorf("item is a %T, which has no metadata", o)
+		}
+		m.SetManagedFields(nil)
+		objs = append(objs, m)
+		return nil
+	})
+	return objs, l.GetResourceVersion(), err
 }
 
 // Open starts a watch at opts.ResourceVersion. The field selector comes from t, and opts.TimeoutSeconds is set to a random

@@ -126,6 +126,18 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, k key) {
 			p.Items = append(p.Items, *o.(*corev1.Service))
 		}
 		l = p
+	case "configmaps":
+		p := &corev1.ConfigMapList{}
+		for _, o := range objs {
+			p.Items = append(p.Items, *o.(*corev1.ConfigMap))
+		}
+		l = p
+	case "secrets":
+		p := &corev1.SecretList{}
+		for _, o := range objs {
+			p.Items = append(p.Items, *o.(*corev1.Secret))
+		}
+		l = p
 	default:
 		s.fail(w, apierrors.NewMethodNotSupported(schema.GroupResource{Resource: k.resource}, "list"))
 		return

@@ -1,0 +1,82 @@
+package objects
+
+import (
+	"fmt"
+	"net/http"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// TestRush: when many objects are wanted at once, reads have bounded places and watches wait until the last of them has ended; then
+// few are opened at a time.
+func TestRush(t *testing.T) {
+	run(t, func(b *bench) {
+		const many = 3 * readsAtOnce
+		var reads, opens, mostReads, mostOpens, read atomic.Int32
+		b.server.Intercept(func(r *http.Request) *apierrors.StatusError {
+			now, most := &reads, &mostReads
+			if r.URL.Query().Get("watch") != "" {
+				now, most = &opens, &mostOpens
+				if n := read.Load(); n < many {
+					b.Errorf("a watch is opened when %d of %d objects are read", n, many)
+				}
+			} else {
+				defer read.Add(1)
+			}
+			most.Store(max(most.Load(), now.Add(1)))
+			time.Sleep(100 * time.Millisecond)
+			now.Add(-1)
+			return nil
+		})
+		for i := range many {
+			name := fmt.Sprint(i)
+			b.server.Put(configMap(name, name))
+			b.o.Use(types.UID("p"+name), []Ref{ref(name, true)})
+		}
+		b.wantValue("0", "0")
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if mostReads.Load() != readsAtOnce || mostOpens.Load() != opensAtOnce {
+			b.Errorf("at most %d reads and %d openings at a time, want %d and %d", mostReads.Load(), mostOpens.Load(), readsAtOnce, opensAtOnce)
+		}
+		if n := b.server.Watches(); n != many {
+			b.Errorf("%d watches, want %d", n, many)
+		}
+	})
+}
+
+// TestRushLimit: a read that hangs keeps watches back for a while only.
+func TestRushLimit(t *testing.T) {
+	run(t, func(b *bench) {
+		hang := make(chan struct{})
+		defer close(hang)
+		b.server.Intercept(func(r *http.Request) *apierrors.StatusError {
+			if r.URL.Query().Get("fieldSelector") == "metadata.name=slow" {
+				select {
+				case <-hang:
+				case <-r.Context().Done():
+				}
+			}
+			return nil
+		})
+		b.server.Put(configMap("a", "1"))
+		b.o.Use("p", []Ref{ref("slow", true)})
+		synctest.Wait()
+		b.o.Use("q", []Ref{ref("a", true)})
+		b.wantValue("a", "1")
+		synctest.Wait()
+		if n := b.server.Watches(); n != 0 {
+			b.Errorf("%d watches while an object is being read, want none", n)
+		}
+		time.Sleep(rushLimit)
+		synctest.Wait()
+		if n := b.server.Watches(); n != 1 {
+			b.Errorf("%d watches after %s, want 1", n, rushLimit)
+		}
+	})
+}
