@@ -1,4 +1,5 @@
-// Package csi drives the volumes of CSI drivers on this node (CSI specification 1.13, node service).
+// Package csi drives the volumes of CSI drivers on this node (CSI specification 1.12, node service; 1.13
+// has lost the condition of volumes, which Kubernetes 1.36 knows as the gate CSIVolumeHealth).
 //
 // It owns the drivers that register in <root-dir>/plugins_registry, the connections to them, and what they have set up
 // here: which volume is staged, which pods use it, where it is published. Paths and vol_data.json files are the

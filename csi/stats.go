@@ -9,7 +9,17 @@ import (
 )
 
 // Stats are a driver's figures of a published volume. A figure that it does not give is nil.
-type Stats struct{ Bytes, Inodes Usage }
+type Stats struct {
+	Bytes, Inodes Usage
+	// Condition is nil for drivers that do not watch their volumes (VOLUME_CONDITION).
+	Condition *Condition
+}
+
+// Condition is whether a volume is well.
+type Condition struct {
+	Abnormal bool
+	Message  string
+}
 
 // Usage is one kind of resource of a volume.
 type Usage struct{ Available, Total, Used *int64 }
@@ -41,6 +51,10 @@ func (c *CSI) Stats(ctx context.Context, pod types.UID, name string) (s Stats, o
 	})
 	if err != nil {
 		return s, false, err
+	}
+	if d.can[csipb.NodeServiceCapability_RPC_VOLUME_CONDITION] {
+		c := got.GetVolumeCondition()
+		s.Condition = &Condition{Abnormal: c.GetAbnormal(), Message: c.GetMessage()}
 	}
 	for _, u := range got.GetUsage() {
 		figures := Usage{&u.Available, &u.Total, &u.Used}

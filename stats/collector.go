@@ -41,7 +41,8 @@ type Volume struct {
 	Dir string
 	// Claim is the name of the PersistentVolumeClaim; empty for one that is written into the pod.
 	Claim string
-	// Ask asks the driver for the figures; ok is false where it gives none, and those of the mount point count. May be nil.
+	// Ask asks the driver for the figures; ok is false where it gives none, and those of the mount point count. What it says of the
+	// volume's health counts in either case. May be nil.
 	Ask func(ctx context.Context) (f Figures, ok bool)
 }
 
@@ -49,6 +50,8 @@ type Volume struct {
 type Figures struct {
 	Capacity, Available, Used      uint64
 	Inodes, InodesFree, InodesUsed uint64
+	// Abnormal: the driver says that the volume is not well; nil where it says nothing of that.
+	Abnormal *bool
 }
 
 // Config says what a Collector needs of others.

@@ -67,7 +67,9 @@ func (f *faraway) read(v Volume) fileSystem {
 func (f *faraway) measure(v Volume, one *far) {
 	found := ask(v)
 	if !found.known {
+		abnormal := found.abnormal
 		found = readFileSystem(v.Dir)
+		found.abnormal = abnormal
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -87,8 +89,8 @@ func ask(v Volume) fileSystem {
 	defer cancel()
 	f, ok := v.Ask(ctx)
 	if !ok {
-		return fileSystem{}
+		return fileSystem{abnormal: f.Abnormal}
 	}
-	return fileSystem{at: time.Now(), known: true, capacity: f.Capacity, available: f.Available, used: f.Used,
+	return fileSystem{at: time.Now(), known: true, abnormal: f.Abnormal, capacity: f.Capacity, available: f.Available, used: f.Used,
 		inodes: f.Inodes, inodesFree: f.InodesFree, inodesUsed: f.InodesUsed}
 }

@@ -131,4 +131,11 @@ func (c *Collector) writeClaims(t *metrics.Text, pods []podUse) {
 			t.Rendered(float64(f.value(&all[i].fileSystem)), 0, all[i].labels)
 		}
 	}
+	t.Family("kubelet_volume_stats_health_status_abnormal", "[ALPHA] Abnormal volume health status. The count is either 1 or 0. "+
+		"1 indicates the volume is unhealthy, 0 indicates volume is healthy", metrics.KindGauge)
+	for i := range all {
+		if sick := all[i].abnormal; sick != nil {
+			t.Rendered(map[bool]float64{true: 1}[*sick], 0, all[i].labels)
+		}
+	}
 }

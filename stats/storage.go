@@ -17,6 +17,7 @@ type fileSystem struct {
 	capacity, available, used      uint64
 	inodes, inodesFree, inodesUsed uint64
 	known                          bool
+	abnormal                       *bool // what a driver says of its volume's health, if it does
 }
 
 func readFileSystem(path string) fileSystem {
@@ -165,11 +166,15 @@ func (c *Collector) addStorage(out *api.PodStats, p *podUse, f fileSystems, size
 
 // addMounted adds a volume that is a file system of its own.
 func (c *Collector) addMounted(out *api.PodStats, v *corev1.Volume, m Volume) {
-	told := c.far.read(m).stats()
+	known := c.far.read(m)
+	told := known.stats()
 	if told == nil {
 		return
 	}
 	s := api.VolumeStats{Name: v.Name, FsStats: *told}
+	if known.abnormal != nil {
+		s.VolumeHealthStats = &api.VolumeHealthStats{Abnormal: *known.abnormal}
+	}
 	if m.Claim != "" {
 		s.PVCRef = &api.PVCReference{Name: m.Claim, Namespace: out.PodRef.Namespace}
 	}

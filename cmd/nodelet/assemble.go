@@ -279,6 +279,9 @@ func (n *nodelet) run(ctx context.Context) error {
 	start(n.notify)
 	start(trim)
 	start(n.collector.Run)
+	if n.cfg.Gate("CSIVolumeHealth") {
+		start(n.measured.stats.WatchHealth)
+	}
 	start(n.node.Run)
 	if n.identity != nil {
 		start(n.identity.Run)

@@ -12,7 +12,6 @@ import (
 
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 	clientmetrics "k8s.io/client-go/tools/metrics"
 
 	"github.com/nodelet/nodelet/agent"
@@ -108,49 +107,6 @@ func (n *nodelet) statsPods(ctx context.Context) ([]stats.Pod, error) {
 		out = append(out, p)
 	}
 	return out, nil
-}
-
-// statsVolumes are the volumes of a pod that a CSI driver has mounted.
-func (n *nodelet) statsVolumes(s *agent.Counted) map[string]stats.Volume {
-	var all map[string]stats.Volume
-	for i := range s.Pod.Spec.Volumes {
-		v := &s.Pod.Spec.Volumes[i]
-		dir, mounted := s.Mounted[v.Name]
-		if !mounted || volumePlugin(v) != "kubernetes.io/csi" || filepath.Base(dir) != "mount" { // a raw device lies elsewhere
-			continue
-		}
-		told := stats.Volume{Dir: dir, Ask: n.askDriver(s.Pod.UID, filepath.Base(filepath.Dir(dir)))}
-		switch {
-		case v.PersistentVolumeClaim != nil:
-			told.Claim = v.PersistentVolumeClaim.ClaimName
-		case v.Ephemeral != nil:
-			told.Claim = s.Pod.Name + "-" + v.Name
-		}
-		if all == nil {
-			all = map[string]stats.Volume{}
-		}
-		all[v.Name] = told
-	}
-	return all
-}
-
-// askDriver asks the driver of a volume for its figures.
-func (n *nodelet) askDriver(pod types.UID, volume string) func(context.Context) (stats.Figures, bool) {
-	return func(ctx context.Context) (f stats.Figures, ok bool) {
-		told, ok, err := n.csi.Stats(ctx, pod, volume)
-		if err != nil || !ok || told.Bytes.Total == nil {
-			return f, false
-		}
-		number := func(v *int64) uint64 {
-			if v == nil {
-				return 0
-			}
-			return uint64(max(0, *v))
-		}
-		b, i := told.Bytes, told.Inodes
-		return stats.Figures{Capacity: number(b.Total), Available: number(b.Available), Used: number(b.Used),
-			Inodes: number(i.Total), InodesFree: number(i.Available), InodesUsed: number(i.Used)}, true
-	}
 }
 
 // writePods writes how many pods, containers and volumes there are.

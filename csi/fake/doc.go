@@ -41,6 +41,8 @@ type Config struct {
 	NoStage bool
 	// MountGroup sets the group of volumes by itself (VOLUME_MOUNT_GROUP).
 	MountGroup bool
+	// Condition tells of volumes whether they are well (VOLUME_CONDITION), see Sicken.
+	Condition bool
 	// MaxVolumes is what a node can attach; 0: any number.
 	MaxVolumes int64
 }
@@ -66,7 +68,7 @@ type Driver struct {
 // Start serves a driver, and registers it, until Close.
 func Start(cfg Config) (*Driver, error) {
 	d := &Driver{cfg: cfg, busy: map[string]bool{}, flags: map[string][]string{}}
-	for _, dir := range []string{"volumes", "attached", "ephemeral", "fail", "grow"} {
+	for _, dir := range []string{"volumes", "attached", "ephemeral", "fail", "grow", "sick"} {
 		if err := os.MkdirAll(filepath.Join(cfg.State, dir), 0o755); err != nil {
 			return nil, err
 		}

@@ -203,18 +203,36 @@ func (d *Driver) NodeGetVolumeStats(_ context.Context, r *csipb.NodeGetVolumeSta
 	if err != nil {
 		return nil, status.Errorf(codes.NotFound, "there is nothing at %s", r.VolumePath)
 	}
+	condition := d.condition(v)
 	if !info.IsDir() {
-		return &csipb.NodeGetVolumeStatsResponse{Usage: []*csipb.VolumeUsage{{Unit: csipb.VolumeUsage_BYTES, Total: v.Size}}}, nil
+		return &csipb.NodeGetVolumeStatsResponse{VolumeCondition: condition,
+			Usage: []*csipb.VolumeUsage{{Unit: csipb.VolumeUsage_BYTES, Total: v.Size}}}, nil
 	}
 	var fs unix.Statfs_t
 	if err := unix.Statfs(r.VolumePath, &fs); err != nil {
 		return nil, err
 	}
 	block := fs.Bsize
-	return &csipb.NodeGetVolumeStatsResponse{Usage: []*csipb.VolumeUsage{
+	return &csipb.NodeGetVolumeStatsResponse{VolumeCondition: condition, Usage: []*csipb.VolumeUsage{
 		{Unit: csipb.VolumeUsage_BYTES, Total: int64(fs.Blocks) * block, Available: int64(fs.Bavail) * block, Used: int64(fs.Blocks-fs.Bfree) * block},
 		{Unit: csipb.VolumeUsage_INODES, Total: int64(fs.Files), Available: int64(fs.Ffree), Used: int64(fs.Files - fs.Ffree)},
 	}}, nil
+}
+
+// Sicken has a driver with Condition say that a volume is not well; an empty message heals it.
+func Sicken(state, id, message string) error {
+	return os.WriteFile(filepath.Join(state, "sick", id), []byte(message), 0o644)
+}
+
+func (d *Driver) condition(v *volume) *csipb.VolumeCondition {
+	if !d.cfg.Condition {
+		return nil
+	}
+	text, err := os.ReadFile(d.path("sick", v.ID))
+	if err != nil {
+		return &csipb.VolumeCondition{Message: "as good as new"}
+	}
+	return &csipb.VolumeCondition{Abnormal: len(text) > 0, Message: string(text)}
 }
 
 // NodeGetCapabilities says what the node service does.
@@ -226,6 +244,9 @@ func (d *Driver) NodeGetCapabilities(context.Context, *csipb.NodeGetCapabilities
 	}
 	if d.cfg.MountGroup {
 		all = append(all, csipb.NodeServiceCapability_RPC_VOLUME_MOUNT_GROUP)
+	}
+	if d.cfg.Condition {
+		all = append(all, csipb.NodeServiceCapability_RPC_VOLUME_CONDITION)
 	}
 	r := &csipb.NodeGetCapabilitiesResponse{}
 	for _, t := range all {

@@ -1,0 +1,74 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nodelet/nodelet/agent"
+	"github.com/nodelet/nodelet/csi"
+	"github.com/nodelet/nodelet/kube/status"
+	"github.com/nodelet/nodelet/stats"
+)
+
+// statsVolumes are the volumes of a pod that a CSI driver has mounted.
+func (n *nodelet) statsVolumes(s *agent.Counted) map[string]stats.Volume {
+	var all map[string]stats.Volume
+	for i := range s.Pod.Spec.Volumes {
+		v := &s.Pod.Spec.Volumes[i]
+		dir, mounted := s.Mounted[v.Name]
+		if !mounted || volumePlugin(v) != "kubernetes.io/csi" || filepath.Base(dir) != "mount" { // a raw device lies elsewhere
+			continue
+		}
+		told := stats.Volume{Dir: dir, Ask: n.askDriver(s.Pod, v.Name, filepath.Base(filepath.Dir(dir)))}
+		switch {
+		case v.PersistentVolumeClaim != nil:
+			told.Claim = v.PersistentVolumeClaim.ClaimName
+		case v.Ephemeral != nil:
+			told.Claim = s.Pod.Name + "-" + v.Name
+		}
+		if all == nil {
+			all = map[string]stats.Volume{}
+		}
+		all[v.Name] = told
+	}
+	return all
+}
+
+// askDriver asks the driver of a volume for its figures. directory is the volume's name on the disk.
+func (n *nodelet) askDriver(pod *corev1.Pod, volume, directory string) func(context.Context) (stats.Figures, bool) {
+	return func(ctx context.Context) (f stats.Figures, ok bool) {
+		told, ok, err := n.csi.Stats(ctx, pod.UID, directory)
+		if err != nil || !ok {
+			return f, false
+		}
+		f.Abnormal = n.volumeHealth(pod, volume, told.Condition)
+		if told.Bytes.Total == nil {
+			return f, false
+		}
+		number := func(v *int64) uint64 {
+			if v == nil {
+				return 0
+			}
+			return uint64(max(0, *v))
+		}
+		b, i := told.Bytes, told.Inodes
+		f.Capacity, f.Available, f.Used = number(b.Total), number(b.Available), number(b.Used)
+		f.Inodes, f.InodesFree, f.InodesUsed = number(i.Total), number(i.Available), number(i.Used)
+		return f, true
+	}
+}
+
+// volumeHealth tells people of a volume that its driver calls abnormal, where the gate for that is on; nil where nothing is known.
+func (n *nodelet) volumeHealth(pod *corev1.Pod, volume string, c *csi.Condition) *bool {
+	if c == nil || !n.cfg.Gate("CSIVolumeHealth") {
+		return nil
+	}
+	if c.Abnormal {
+		n.recorder.Event(status.Ref{Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}, corev1.EventTypeWarning,
+			"VolumeConditionAbnormal", fmt.Sprintf("Volume %s: %s", volume, c.Message))
+	}
+	return &c.Abnormal
+}
