@@ -14,6 +14,7 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
+	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
@@ -49,8 +50,8 @@ func newScheme() *runtime.Scheme {
 	s := runtime.NewScheme()
 	metav1.AddToGroupVersion(s, schema.GroupVersion{Version: "v1"})
 	for _, add := range []func(*runtime.Scheme) error{
-		corev1.AddToScheme, certificatesv1.AddToScheme, coordinationv1.AddToScheme, authenticationv1.AddToScheme,
-		authorizationv1.AddToScheme, nodev1.AddToScheme, storagev1.AddToScheme,
+		corev1.AddToScheme, certificatesv1.AddToScheme, certificatesv1beta1.AddToScheme, coordinationv1.AddToScheme,
+		authenticationv1.AddToScheme, authorizationv1.AddToScheme, nodev1.AddToScheme, storagev1.AddToScheme,
 	} {
 		utilruntime.Must(add(s))
 	}
@@ -59,7 +60,7 @@ func newScheme() *runtime.Scheme {
 
 // Client holds one REST interface an API group. All share one HTTP transport.
 type Client struct {
-	// Core speaks to /api/v1: pods, nodes, configmaps, secrets, services, events, serviceaccounts/token.
+	// Core speaks to /api/v1: pods, nodes, configmaps, secrets, services, events, serviceaccounts.
 	Core rest.Interface
 	// Coordination speaks to /apis/coordination.k8s.io/v1: leases.
 	Coordination rest.Interface
@@ -67,6 +68,8 @@ type Client struct {
 	Node rest.Interface
 	// Certificates speaks to /apis/certificates.k8s.io/v1: certificatesigningrequests.
 	Certificates rest.Interface
+	// CertificatesBeta speaks to /apis/certificates.k8s.io/v1beta1: clustertrustbundles, podcertificaterequests.
+	CertificatesBeta rest.Interface
 	// Authentication speaks to /apis/authentication.k8s.io/v1: tokenreviews.
 	Authentication rest.Interface
 	// Authorization speaks to /apis/authorization.k8s.io/v1: subjectaccessreviews.
@@ -106,6 +109,7 @@ func New(cfg *rest.Config, qps float32, burst int, userAgent string) (*Client, e
 		{&c.Coordination, coordinationv1.SchemeGroupVersion, "/apis"},
 		{&c.Node, nodev1.SchemeGroupVersion, "/apis"},
 		{&c.Certificates, certificatesv1.SchemeGroupVersion, "/apis"},
+		{&c.CertificatesBeta, certificatesv1beta1.SchemeGroupVersion, "/apis"},
 		{&c.Authentication, authenticationv1.SchemeGroupVersion, "/apis"},
 		{&c.Authorization, authorizationv1.SchemeGroupVersion, "/apis"},
 		{&c.Storage, storagev1.SchemeGroupVersion, "/apis"},

@@ -12,6 +12,7 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
+	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -33,6 +34,7 @@ var groupVersions = map[string]schema.GroupVersion{
 	"services": corev1.SchemeGroupVersion, "serviceaccounts": corev1.SchemeGroupVersion,
 	"runtimeclasses": nodev1.SchemeGroupVersion, "certificatesigningrequests": certificatesv1.SchemeGroupVersion,
 	"nodes": corev1.SchemeGroupVersion, "persistentvolumeclaims": corev1.SchemeGroupVersion, "persistentvolumes": corev1.SchemeGroupVersion,
+	"clustertrustbundles": certificatesv1beta1.SchemeGroupVersion, "podcertificaterequests": certificatesv1beta1.SchemeGroupVersion,
 	"csidrivers": storagev1.SchemeGroupVersion, "csinodes": storagev1.SchemeGroupVersion, "volumeattachments": storagev1.SchemeGroupVersion,
 }
 
@@ -164,8 +166,11 @@ func selects(r *http.Request, k, ok key, o Object) bool {
 		return false
 	}
 	f := fields.Set{"metadata.name": o.GetName(), "metadata.namespace": o.GetNamespace()}
-	if p, isPod := o.(*corev1.Pod); isPod {
-		f["spec.nodeName"] = p.Spec.NodeName
+	switch o := o.(type) {
+	case *corev1.Pod:
+		f["spec.nodeName"] = o.Spec.NodeName
+	case *certificatesv1beta1.PodCertificateRequest:
+		f["spec.nodeName"] = string(o.Spec.NodeName)
 	}
 	return sel.Matches(f)
 }
@@ -400,6 +405,10 @@ func bookmark(resource string, version int64) Object {
 		return &corev1.Secret{ObjectMeta: m}
 	case "csidrivers":
 		return &storagev1.CSIDriver{ObjectMeta: m}
+	case "clustertrustbundles":
+		return &certificatesv1beta1.ClusterTrustBundle{ObjectMeta: m}
+	case "podcertificaterequests":
+		return &certificatesv1beta1.PodCertificateRequest{ObjectMeta: m}
 	}
 	panic("apitest: no bookmarks for " + resource)
 }

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
+	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -119,6 +120,12 @@ func ResourceOf(o Object) string {
 		return "volumeattachments"
 	case *certificatesv1.CertificateSigningRequest:
 		return "certificatesigningrequests"
+	case *certificatesv1beta1.ClusterTrustBundle:
+		return "clustertrustbundles"
+	case *certificatesv1beta1.PodCertificateRequest:
+		return "podcertificaterequests"
+	case *corev1.ServiceAccount:
+		return "serviceaccounts"
 	}
 	panic(fmt.Sprintf("apitest: no resource for %T", o))
 }
