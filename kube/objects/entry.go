@@ -30,7 +30,9 @@ type entry struct {
 
 	obj   metav1.Object // *corev1.ConfigMap or *corev1.Secret; nil while it does not exist or is not known
 	err   error         // why obj is nil: a NotFound error, or what went wrong
-	known chan struct{} // closed when obj or err has been set
+	known chan struct{} // closed when obj, bundles or err has been set
+
+	bundles map[string]*trustBundle // of TrustBundles, by name; nil while they are not known
 
 	stop    context.CancelFunc // of the watch; nil without one
 	parting *time.Timer        // ends what is no longer wanted
@@ -61,6 +63,10 @@ func immutable(o metav1.Object) bool {
 
 // follow keeps e fresh until ctx ends or nobody wants news any more.
 func (o *Objects) follow(ctx context.Context, e *entry) {
+	if e.key.kind == TrustBundles {
+		o.trustBundles().Follow(ctx, &bundleSink{ctx, o, e})
+		return
+	}
 	var backoff watch.Backoff
 	for failures := 0; ; {
 		start := time.Now()
@@ -190,8 +196,8 @@ func (o *Objects) set(ctx context.Context, e *entry, obj metav1.Object, err erro
 	kept := !e.store(obj, err)
 	users := slices.Collect(maps.Keys(e.users))
 	o.mu.Unlock()
-	if news && !kept && len(users) > 0 && o.cfg.OnChange != nil {
-		o.cfg.OnChange(users)
+	if news && !kept {
+		o.tell(users)
 	}
 }
 

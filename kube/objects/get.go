@@ -68,7 +68,7 @@ func (o *Objects) await(ctx context.Context, e *entry) (metav1.Object, error) {
 	select {
 	case <-e.known:
 	case <-ctx.Done():
-		return nil, fmt.Errorf("get %s %s/%s: the API server has not answered: %w", e.key.kind, e.key.namespace, e.key.name, ctx.Err())
+		return nil, fmt.Errorf("get %s: the API server has not answered: %w", e.key, ctx.Err())
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -2,6 +2,7 @@ package objects
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"maps"
@@ -109,6 +110,16 @@ func (l *Local) Token(_ context.Context, pod *corev1.Pod, _ string, _ int64) (st
 		return "", time.Time{}, fmt.Errorf("request a token for pod %s/%s: %w", pod.Namespace, pod.Name, ErrNoAPI)
 	}
 	return "", time.Time{}, fmt.Errorf("request a token for pod %s/%s: a static pod has no service account", pod.Namespace, pod.Name)
+}
+
+// TrustBundles is an error: a static pod does not depend on what the cluster holds.
+func (l *Local) TrustBundles(context.Context, *corev1.ClusterTrustBundleProjection) ([]string, error) {
+	return nil, errors.New("static pods may not use ClusterTrustBundle projected volume sources")
+}
+
+// PodCertificate is an error: a static pod has no service account.
+func (l *Local) PodCertificate(context.Context, *corev1.Pod, string, int, *tls.Certificate, time.Time) (*tls.Certificate, time.Time, error) {
+	return nil, time.Time{}, errors.New("static pods may not use podCertificate projected volume sources")
 }
 
 // localPatience is how long a static pod waits for the API server to name the services: the API server may be what the pod

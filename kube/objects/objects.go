@@ -2,12 +2,14 @@ package objects
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 )
@@ -22,6 +24,8 @@ type Kind string
 const (
 	ConfigMap Kind = "ConfigMap"
 	Secret    Kind = "Secret"
+	// TrustBundles stands for all ClusterTrustBundles: which of them a volume shows is known from their labels alone.
+	TrustBundles Kind = "ClusterTrustBundles"
 )
 
 // Ref names an object which a pod uses.
@@ -38,12 +42,28 @@ type key struct {
 	namespace, name string
 }
 
+func (k key) String() string {
+	if k.name == "" { // all there are
+		return string(k.kind)
+	}
+	return fmt.Sprintf("%s %s/%s", k.kind, k.namespace, k.name)
+}
+
 func (r Ref) key() key { return key{r.Kind, r.Namespace, r.Name} }
 
 // Config says where objects come from.
 type Config struct {
 	// Core and Node speak to /api/v1 and /apis/node.k8s.io/v1.
 	Core, Node rest.Interface
+	// CertificatesBeta speaks to /apis/certificates.k8s.io/v1beta1.
+	CertificatesBeta rest.Interface
+	// TrustBundles and PodCertificates say whether volumes may show ClusterTrustBundles and certificates of pods: the feature gates.
+	TrustBundles, PodCertificates bool
+	// NodeName and NodeUID are this node's, as requests for certificates of pods name it.
+	NodeName string
+	NodeUID  func(ctx context.Context) (types.UID, error)
+	// Event tells people something about a pod.
+	Event func(pod *corev1.Pod, eventType, reason, message string)
 	// OnChange is told the UIDs of pods which use an object that came, changed or went. It must not block.
 	OnChange func(pods []types.UID)
 	// Log receives why an object cannot be kept fresh.
@@ -67,6 +87,8 @@ type Objects struct {
 	priming  sync.Mutex
 	services services
 	classes  classes
+
+	certificates podCertificates
 }
 
 // New makes an Objects that holds nothing. Close ends it.
@@ -88,6 +110,9 @@ func (o *Objects) Close() {
 func (o *Objects) Use(pod types.UID, refs []Ref) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	if refs == nil {
+		o.certificates.forget(pod)
+	}
 	before := o.pods[pod]
 	if slices.Equal(before, refs) {
 		return

@@ -29,13 +29,16 @@ type bench struct {
 
 	mu      sync.Mutex
 	changes []string // the UIDs OnChange was told, sorted and joined, call by call
+	events  []string // what people were told, as "UID reason: message"
 }
 
 func run(t *testing.T, test func(*bench)) {
 	synctest.Test(t, func(t *testing.T) {
 		server, c := apitest.New(t)
 		b := &bench{T: t, server: server}
-		b.o = New(Config{Core: c.Core, Node: c.Node, OnChange: b.changed, Log: slog.New(slog.DiscardHandler)})
+		b.o = New(Config{Core: c.Core, Node: c.Node, CertificatesBeta: c.CertificatesBeta, TrustBundles: true, PodCertificates: true,
+			NodeName: "node", NodeUID: func(context.Context) (types.UID, error) { return "node-uid", nil }, Event: b.event,
+			OnChange: b.changed, Log: slog.New(slog.DiscardHandler)})
 		defer b.o.Close()
 		test(b)
 	})
@@ -46,6 +49,12 @@ func (b *bench) changed(pods []types.UID) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.changes = append(b.changes, fmt.Sprint(pods))
+}
+
+func (b *bench) event(pod *corev1.Pod, _, reason, message string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.events = append(b.events, string(pod.UID)+" "+reason+": "+message)
 }
 
 // wantChanges checks and forgets what OnChange was told.

@@ -1,0 +1,212 @@
+package objects
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodelet/nodelet/kube/client"
+	"github.com/nodelet/nodelet/kube/watch"
+)
+
+// ask makes a request for c unless one is under way. For a source that shows nothing yet it waits a little for the answer.
+func (o *Objects) ask(ctx context.Context, c *podCertificate, s *corev1.PodCertificateProjection) error {
+	r, err := o.certificates.begin(c, s)
+	if err != nil || r.created {
+		return err
+	}
+	o.followRequests()
+	if err := o.create(ctx, c, r, s); err != nil {
+		return err
+	}
+	if !o.certificates.createdNow(c, r) {
+		return nil
+	}
+	select {
+	case <-r.answered:
+	case <-time.After(signerPatience):
+	case <-ctx.Done():
+	}
+	o.certificates.waitsNoMore(r)
+	return nil
+}
+
+// begin returns the request of c that is under way. A new one gets its key, and its name: the watch may tell of it before the
+// answer to its creation comes in, which may also be lost.
+func (p *podCertificates) begin(c *podCertificate, s *corev1.PodCertificateProjection) (*certRequest, error) {
+	p.mu.Lock()
+	r := c.request
+	p.mu.Unlock()
+	if r != nil {
+		return r, nil
+	}
+	key, err := newKey(s.KeyType)
+	if err != nil {
+		return nil, err
+	}
+	r = &certRequest{namespace: c.pod.Namespace, name: "req-" + strings.ToLower(rand.Text()[:12]), key: key, answered: make(chan struct{})}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.sources[c.source] != c {
+		return nil, errors.New("the pod is gone")
+	}
+	c.request = r
+	return r, nil
+}
+
+// createdNow notes that the request exists, and tells whether its answer is to be waited for.
+func (p *podCertificates) createdNow(c *podCertificate, r *certRequest) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	r.created, r.waiting = true, c.shown == nil
+	return r.waiting
+}
+
+func (p *podCertificates) waitsNoMore(r *certRequest) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	r.waiting = false
+}
+
+// create makes the request on the API server. One of this name is ours: an earlier attempt whose answer was lost.
+func (o *Objects) create(ctx context.Context, c *podCertificate, r *certRequest, s *corev1.PodCertificateProjection) error {
+	body, err := o.requestBody(ctx, c.pod, r, s)
+	if err != nil {
+		return err
+	}
+	err = o.rush.read(ctx, func(ctx context.Context) error {
+		return o.cfg.CertificatesBeta.Post().Throttle(nil).Namespace(r.namespace).Resource("podcertificaterequests").Body(body).Do(ctx).Error()
+	})
+	switch {
+	case err == nil, apierrors.IsAlreadyExists(err):
+		return nil
+	case apierrors.IsForbidden(err) || apierrors.IsNotFound(err):
+		if served, unknown := o.serves(ctx, "podcertificaterequests"); !served && unknown == nil {
+			return fmt.Errorf("the API server does not serve podcertificaterequests of %s: turn its feature gate PodCertificateRequest on "+
+				"and enable the API with --runtime-config", certificatesv1beta1.SchemeGroupVersion)
+		}
+	}
+	return fmt.Errorf("create PodCertificateRequest: %w", err)
+}
+
+// requestBody names pod, service account and node with their UIDs, all of which the API server checks. The stub of a PKCS #10
+// request proves that the key is ours.
+func (o *Objects) requestBody(ctx context.Context, pod *corev1.Pod, r *certRequest, s *corev1.PodCertificateProjection) (
+	*certificatesv1beta1.PodCertificateRequest, error) {
+	stub, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{}, r.key)
+	if err != nil {
+		return nil, fmt.Errorf("make the stub of a certificate request: %w", err)
+	}
+	account := &corev1.ServiceAccount{}
+	err = o.rush.read(ctx, func(ctx context.Context) error {
+		return o.cfg.Core.Get().Throttle(nil).Namespace(pod.Namespace).Resource("serviceaccounts").Name(pod.Spec.ServiceAccountName).Do(ctx).Into(account)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("get service account %s/%s: %w", pod.Namespace, pod.Spec.ServiceAccountName, err)
+	}
+	node, err := o.cfg.NodeUID(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &certificatesv1beta1.PodCertificateRequest{
+		ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: r.name,
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID}}},
+		Spec: certificatesv1beta1.PodCertificateRequestSpec{
+			SignerName: s.SignerName, MaxExpirationSeconds: s.MaxExpirationSeconds, UnverifiedUserAnnotations: s.UserAnnotations,
+			PodName: pod.Name, PodUID: pod.UID, ServiceAccountName: account.Name, ServiceAccountUID: account.UID,
+			NodeName: types.NodeName(o.cfg.NodeName), NodeUID: node, StubPKCS10Request: stub,
+		},
+	}, nil
+}
+
+// followRequests begins to watch the node's requests, all that a node may watch, unless that is done already.
+func (o *Objects) followRequests() {
+	p := &o.certificates
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.stop != nil {
+		return
+	}
+	var ctx context.Context
+	ctx, p.stop = context.WithCancel(o.ctx)
+	target := watch.Target{Client: o.cfg.CertificatesBeta, Resource: "podcertificaterequests",
+		FieldSelector: fields.OneTermEqualSelector("spec.nodeName", o.cfg.NodeName).String()}
+	o.alive.Go(func() { target.Follow(ctx, &requestSink{ctx, o}) })
+}
+
+// requestSink takes in what becomes of the node's requests.
+type requestSink struct {
+	ctx context.Context
+	o   *Objects
+}
+
+// Replace looks at those of ours that are missing, too: the state may be older than they are.
+func (s *requestSink) Replace(objs []metav1.Object) {
+	there := map[types.NamespacedName]bool{}
+	for _, obj := range objs {
+		there[types.NamespacedName{Namespace: obj.GetNamespace(), Name: obj.GetName()}] = true
+		s.Set(obj)
+	}
+	for _, n := range s.o.certificates.pending() {
+		if !there[n] {
+			s.look(n)
+		}
+	}
+}
+
+// look reads a request of ours. Where that fails, the watch has the last word.
+func (s *requestSink) look(n types.NamespacedName) {
+	pcr := &certificatesv1beta1.PodCertificateRequest{}
+	err := client.Bounded(s.ctx, func(ctx context.Context) error {
+		return s.o.cfg.CertificatesBeta.Get().Namespace(n.Namespace).Resource("podcertificaterequests").Name(n.Name).Do(ctx).Into(pcr)
+	})
+	switch {
+	case err == nil:
+		s.o.settle(pcr)
+	case apierrors.IsNotFound(err):
+		s.Delete(&metav1.ObjectMeta{Namespace: n.Namespace, Name: n.Name})
+	}
+}
+
+// pending are the requests that exist and have no answer.
+func (p *podCertificates) pending() (all []types.NamespacedName) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, c := range p.sources {
+		if r := c.request; r != nil && r.created {
+			all = append(all, types.NamespacedName{Namespace: r.namespace, Name: r.name})
+		}
+	}
+	return all
+}
+
+func (s *requestSink) Set(obj metav1.Object) {
+	if pcr, ok := obj.(*certificatesv1beta1.PodCertificateRequest); ok {
+		s.o.settle(pcr)
+	}
+}
+
+// Delete ends a request without an answer: its pod asks anew.
+func (s *requestSink) Delete(obj metav1.Object) {
+	s.o.finish(obj, func(*podCertificate) {})
+}
+
+func (s *requestSink) Trouble(err error) {
+	p := &s.o.certificates
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if s.ctx.Err() == nil {
+		p.trouble = err
+	}
+}

@@ -1,0 +1,276 @@
+package objects
+
+import (
+	"context"
+	"crypto"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"maps"
+	"sync"
+	"time"
+
+	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+const (
+	// signerPatience is how long a pod's first certificate is waited for before the volume fails for now: most signers are quick.
+	signerPatience = 2 * time.Second
+	// renewJitter spreads the renewals of certificates that were issued together.
+	renewJitter = 5 * time.Minute
+	// renewOverdue is how long after the time to renew people are told that it has not come to pass.
+	renewOverdue = 10 * time.Minute
+)
+
+// podCertificates are the certificates of the sources that volumes of this node show, and the requests for them.
+type podCertificates struct {
+	mu      sync.Mutex
+	sources map[certSource]*podCertificate
+	stop    context.CancelFunc // of the watch; nil without one
+	trouble error              // why the requests cannot be followed just now
+}
+
+// certSource is one source of a projected volume.
+type certSource struct {
+	pod    types.UID
+	volume string
+	index  int
+}
+
+// podCertificate is what there is for one source. podCertificates.mu guards what can change.
+type podCertificate struct {
+	source certSource
+	pod    *corev1.Pod
+
+	shown   *tls.Certificate // nil: there has been none
+	renew   time.Time        // when the next one is asked for
+	request *certRequest     // under way; nil: none
+	refused error            // the signer's last word
+
+	toldOverdue, toldExpired bool
+}
+
+// certRequest is a PodCertificateRequest of ours.
+type certRequest struct {
+	namespace, name string
+	key             crypto.Signer
+	created         bool
+	waiting         bool          // somebody waits for the answer
+	answered        chan struct{} // closed when the request has come to its end
+}
+
+// PodCertificate returns the certificate that source index of a projected volume is to show, and when it is renewed. Until there
+// is one it is an error, and OnChange tells when to ask again. shown is what the volume shows now, nil for nothing, and renew when
+// that was to be renewed, zero if this is not known: a new life of the agent goes on from there. Requests under way are of this
+// life alone, with their keys.
+func (o *Objects) PodCertificate(ctx context.Context, pod *corev1.Pod, volume string, index int, shown *tls.Certificate, renew time.Time) (
+	*tls.Certificate, time.Time, error) {
+	if !o.cfg.PodCertificates {
+		return nil, time.Time{}, switchedOff("PodCertificateRequest")
+	}
+	s := projection(pod, volume, index)
+	if s == nil {
+		return nil, time.Time{}, fmt.Errorf("volume %q has no podCertificate source %d", volume, index)
+	}
+	c := o.certificates.of(pod, certSource{pod.UID, volume, index}, shown, renew)
+	if !o.certificates.wantsRequest(c) {
+		return o.certificates.state(c, nil)
+	}
+	err := o.ask(ctx, c, s)
+	if err != nil && shown != nil {
+		o.cfg.Log.WarnContext(ctx, "keep the old certificate of a pod, because it could not be renewed",
+			"pod", pod.Namespace+"/"+pod.Name, "volume", volume, "err", err)
+	}
+	o.remind(c)
+	return o.certificates.state(c, err)
+}
+
+func projection(pod *corev1.Pod, volume string, index int) *corev1.PodCertificateProjection {
+	for i := range pod.Spec.Volumes {
+		v := &pod.Spec.Volumes[i]
+		if v.Name == volume && v.Projected != nil && index < len(v.Projected.Sources) {
+			return v.Projected.Sources[index].PodCertificate
+		}
+	}
+	return nil
+}
+
+// of returns what there is for a source. What its volume shows counts where nothing is known.
+func (p *podCertificates) of(pod *corev1.Pod, source certSource, shown *tls.Certificate, renew time.Time) *podCertificate {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if c := p.sources[source]; c != nil {
+		return c
+	}
+	c := &podCertificate{source: source, pod: pod}
+	if shown != nil && checkPair(shown) == nil {
+		c.shown, c.renew = shown, renew
+		if renew.IsZero() {
+			c.renew = shown.Leaf.NotAfter.Add(-shown.Leaf.NotAfter.Sub(shown.Leaf.NotBefore) / 5)
+		}
+	}
+	if p.sources == nil {
+		p.sources = map[certSource]*podCertificate{}
+	}
+	p.sources[source] = c
+	return c
+}
+
+// forget drops what there is for a pod that is gone.
+func (p *podCertificates) forget(pod types.UID) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	maps.DeleteFunc(p.sources, func(s certSource, _ *podCertificate) bool { return s.pod == pod })
+	p.rest()
+}
+
+func (p *podCertificates) wantsRequest(c *podCertificate) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return c.refused == nil && (c.shown == nil || !time.Now().Before(c.renew))
+}
+
+// state is what the volume is to show. An old certificate is better than none, unless the signer has refused to renew it and it
+// has expired. err is why no request could be made.
+func (p *podCertificates) state(c *podCertificate, err error) (*tls.Certificate, time.Time, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	expired := c.shown != nil && time.Now().After(c.shown.Leaf.NotAfter)
+	switch {
+	case c.refused != nil && (c.shown == nil || expired):
+		return nil, time.Time{}, c.refused
+	case c.refused != nil:
+		return c.shown, c.shown.Leaf.NotAfter, nil
+	case c.shown != nil:
+		return c.shown, c.renew, nil
+	case err != nil:
+		return nil, time.Time{}, err
+	case c.request == nil:
+		return nil, time.Time{}, errors.New("credential bundle is not issued yet: the PodCertificateRequest has been deleted, and is made anew")
+	}
+	err = fmt.Errorf("credential bundle is not issued yet: PodCertificateRequest %s/%s waits for signer %s", c.request.namespace, c.request.name,
+		projection(c.pod, c.source.volume, c.source.index).SignerName)
+	if p.trouble != nil {
+		err = fmt.Errorf("%w (and cannot be followed: %w)", err, p.trouble)
+	}
+	return nil, time.Time{}, err
+}
+
+// remind tells people, once each, that a renewal is overdue and that a certificate has expired.
+func (o *Objects) remind(c *podCertificate) {
+	p := &o.certificates
+	p.mu.Lock()
+	now := time.Now()
+	overdue := c.shown != nil && !c.toldOverdue && now.After(c.renew.Add(renewOverdue))
+	expired := c.shown != nil && !c.toldExpired && now.After(c.shown.Leaf.NotAfter)
+	c.toldOverdue, c.toldExpired = c.toldOverdue || overdue, c.toldExpired || expired
+	p.mu.Unlock()
+	if overdue {
+		o.warn(c, "CertificateOverdueForRefresh", "PodCertificate refresh overdue")
+	}
+	if expired {
+		o.warn(c, "CertificateExpired", "PodCertificate expired")
+	}
+}
+
+func (o *Objects) warn(c *podCertificate, reason, message string) {
+	if o.cfg.Event != nil {
+		o.cfg.Event(c.pod, corev1.EventTypeWarning, reason, message)
+	}
+}
+
+// settle takes in what has become of a request: its answer, or nothing while there is none.
+func (o *Objects) settle(pcr *certificatesv1beta1.PodCertificateRequest) {
+	for i := range pcr.Status.Conditions {
+		cond := &pcr.Status.Conditions[i]
+		name := pcr.Namespace + "/" + pcr.Name
+		switch cond.Type {
+		case certificatesv1beta1.PodCertificateRequestConditionTypeIssued:
+			o.finish(pcr, func(c *podCertificate) { c.issued(pcr) })
+		case certificatesv1beta1.PodCertificateRequestConditionTypeDenied:
+			c := o.finish(pcr, func(c *podCertificate) { c.refused = refusal("denied", cond) })
+			if c != nil {
+				o.warn(c, cond.Type, fmt.Sprintf("PodCertificateRequest %s was denied, reason=%q, message=%q", name, cond.Reason, cond.Message))
+			}
+		case certificatesv1beta1.PodCertificateRequestConditionTypeFailed:
+			c := o.finish(pcr, func(c *podCertificate) { c.refused = refusal("failed", cond) })
+			if c != nil {
+				o.warn(c, cond.Type, fmt.Sprintf("PodCertificateRequest %s failed, reason=%q, message=%q", name, cond.Reason, cond.Message))
+			}
+		}
+	}
+}
+
+// refusal is worded as the kubelet's.
+func refusal(how string, cond *metav1.Condition) error {
+	return fmt.Errorf("PodCertificateRequest was permanently %s: reason=%q message=%q", how, cond.Reason, cond.Message)
+}
+
+// issued takes the certificate of an answer over.
+func (c *podCertificate) issued(pcr *certificatesv1beta1.PodCertificateRequest) {
+	cert, err := pair(c.request.key, pcr.Status.CertificateChain)
+	if err != nil {
+		c.refused = fmt.Errorf("signer %s has issued an unusable certificate to PodCertificateRequest %s/%s: %w",
+			pcr.Spec.SignerName, pcr.Namespace, pcr.Name, err)
+		return
+	}
+	c.shown, c.toldOverdue, c.toldExpired = cert, false, false
+	c.renew = cert.Leaf.NotAfter
+	if at := pcr.Status.BeginRefreshAt; at != nil {
+		c.renew = at.Add(c.source.jitter())
+	}
+}
+
+// jitter is the same at each renewal of a source.
+func (s certSource) jitter() time.Duration {
+	h := fnv.New64a()
+	fmt.Fprintf(h, "%s/%s/%d", s.pod, s.volume, s.index)
+	return time.Duration(h.Sum64() % uint64(renewJitter))
+}
+
+// finish ends the request of ours that pcr is, if it is one, and wakes the pod. It returns whose it was.
+func (o *Objects) finish(pcr metav1.Object, note func(*podCertificate)) *podCertificate {
+	p := &o.certificates
+	p.mu.Lock()
+	c := p.byRequest(pcr.GetNamespace(), pcr.GetName())
+	if c == nil {
+		p.mu.Unlock()
+		return nil
+	}
+	note(c)
+	waiting := c.request.waiting
+	close(c.request.answered)
+	c.request = nil
+	p.rest()
+	p.mu.Unlock()
+	if !waiting {
+		o.tell([]types.UID{c.source.pod})
+	}
+	return c
+}
+
+func (p *podCertificates) byRequest(namespace, name string) *podCertificate {
+	for _, c := range p.sources {
+		if r := c.request; r != nil && r.name == name && r.namespace == namespace {
+			return c
+		}
+	}
+	return nil
+}
+
+// rest ends the watch when no request is under way. The caller holds the lock.
+func (p *podCertificates) rest() {
+	for _, c := range p.sources {
+		if c.request != nil {
+			return
+		}
+	}
+	if p.stop != nil {
+		p.stop()
+		p.stop, p.trouble = nil, nil
+	}
+}

@@ -1,0 +1,374 @@
+package objects
+
+import (
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"maps"
+	"math/big"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+const certLife = 24 * time.Hour
+
+// certPod has a volume v with a certificate.
+func certPod(keyType string) *corev1.Pod {
+	pod := testPod()
+	pod.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{
+		Sources: []corev1.VolumeProjection{{PodCertificate: &corev1.PodCertificateProjection{
+			SignerName: "example.com/signer", KeyType: keyType, MaxExpirationSeconds: new(int32(86400)),
+			UserAnnotations: map[string]string{"example.com/as": "web"}, CredentialBundlePath: "cred.pem"}}}}}}}
+	return pod
+}
+
+// certBench is a bench with a pod that has a certificate.
+type certBench struct {
+	*bench
+	pod *corev1.Pod
+}
+
+func runCert(t *testing.T, test func(*certBench)) {
+	run(t, func(b *bench) {
+		b.server.Put(&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "sa", UID: "sa-uid"}})
+		test(&certBench{b, certPod("ECDSAP256")})
+	})
+}
+
+func (b *certBench) get(shown *tls.Certificate, renew time.Time) (*tls.Certificate, time.Time, error) {
+	synctest.Wait()
+	return b.o.PodCertificate(b.Context(), b.pod, "v", 0, shown, renew)
+}
+
+// wantError checks that there is no certificate, and why.
+func (b *certBench) wantError(why string) {
+	b.Helper()
+	if _, _, err := b.get(nil, time.Time{}); err == nil || !strings.Contains(err.Error(), why) {
+		b.Errorf("got %v, want %q", err, why)
+	}
+}
+
+// request is the one request of the pod that has no answer.
+func (b *certBench) request() *certificatesv1beta1.PodCertificateRequest {
+	b.Helper()
+	var open []*certificatesv1beta1.PodCertificateRequest
+	for _, n := range b.o.certificates.pending() {
+		if o := b.server.Get("podcertificaterequests", n.Namespace, n.Name); o != nil {
+			open = append(open, o.(*certificatesv1beta1.PodCertificateRequest))
+		}
+	}
+	if len(open) != 1 {
+		b.Fatalf("%d requests wait for an answer, want 1", len(open))
+	}
+	return open[0]
+}
+
+func (b *certBench) condition(pcr *certificatesv1beta1.PodCertificateRequest, kind, reason string) {
+	pcr.Status.Conditions = []metav1.Condition{{Type: kind, Status: metav1.ConditionTrue, Reason: reason, Message: "as asked"}}
+	b.server.Put(pcr)
+}
+
+// issue answers a request; the renewal is wanted after half of the certificate's life.
+func (b *certBench) issue(pcr *certificatesv1beta1.PodCertificateRequest) {
+	b.Helper()
+	stub, err := x509.ParseCertificateRequest(pcr.Spec.StubPKCS10Request)
+	if err == nil {
+		err = stub.CheckSignature()
+	}
+	if err != nil {
+		b.Fatal(err)
+	}
+	now := time.Now()
+	pcr.Status.CertificateChain = "between\n" + string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Headers: map[string]string{"a": "b"},
+		Bytes: certificateFor(b.T, stub.PublicKey, now)}))
+	pcr.Status.BeginRefreshAt = new(metav1.NewTime(now.Add(certLife / 2)))
+	b.condition(pcr, certificatesv1beta1.PodCertificateRequestConditionTypeIssued, "Issued")
+}
+
+func certificateFor(t *testing.T, public any, now time.Time) []byte {
+	authority, err := newKey("ECDSAP256")
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "pod"}, NotBefore: now, NotAfter: now.Add(certLife)}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, public, authority)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return der
+}
+
+func (b *certBench) wantEvents(want ...string) {
+	b.Helper()
+	synctest.Wait()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !slices.EqualFunc(b.events, want, strings.HasPrefix) {
+		b.Errorf("people were told %q, want %q", b.events, want)
+	}
+	b.events = nil
+}
+
+func TestPodCertificateIssued(t *testing.T) {
+	runCert(t, func(b *certBench) {
+		b.wantError("waits for signer example.com/signer")
+		pcr := b.request()
+		s := pcr.Spec
+		if s.PodName != "p" || s.PodUID != "uid" || s.ServiceAccountName != "sa" || s.ServiceAccountUID != b.server.Get("serviceaccounts", "ns", "sa").GetUID() ||
+			s.NodeName != "node" || s.NodeUID != "node-uid" || s.SignerName != "example.com/signer" || *s.MaxExpirationSeconds != 86400 ||
+			!maps.Equal(s.UnverifiedUserAnnotations, map[string]string{"example.com/as": "web"}) || pcr.OwnerReferences[0].UID != "uid" {
+			b.Errorf("the request is %+v", pcr)
+		}
+		b.wantError("waits for signer")
+		b.wantRequests("get serviceaccounts ns/sa", "watch podcertificaterequests /", "create podcertificaterequests ns/")
+		b.wantChanges()
+		b.issue(pcr)
+		b.wantChanges("[uid]")
+		c, renew, err := b.get(nil, time.Time{})
+		if err != nil || len(c.Certificate) != 1 || checkPair(c) != nil {
+			b.Fatalf("got %v, %v", c, err)
+		}
+		if d := renew.Sub(pcr.Status.BeginRefreshAt.Time); d < 0 || d >= renewJitter {
+			b.Errorf("it is renewed %s after the signer's time", d)
+		}
+		if n := b.server.Watches(); n != 0 {
+			b.Errorf("%d watches though no request is under way", n)
+		}
+		b.wantRequests()
+		b.wantEvents()
+	})
+}
+
+// A signer that is quick is waited for: the volume does not fail first.
+func TestPodCertificateOfQuickSigner(t *testing.T) {
+	runCert(t, func(b *certBench) {
+		b.o.alive.Go(func() {
+			time.Sleep(signerPatience / 2)
+			b.issue(b.request())
+		})
+		if _, _, err := b.get(nil, time.Time{}); err != nil {
+			b.Error(err)
+		}
+		b.wantChanges()
+	})
+}
+
+func TestPodCertificateRefused(t *testing.T) {
+	for _, kind := range []string{"Denied", "Failed"} {
+		runCert(t, func(b *certBench) {
+			b.wantError("waits")
+			b.server.Requests()
+			b.condition(b.request(), kind, "UnsupportedKeyType")
+			b.wantChanges("[uid]")
+			b.wantError("PodCertificateRequest was permanently " + strings.ToLower(kind) + `: reason="UnsupportedKeyType" message="as asked"`)
+			b.wantEvents("uid " + kind + ": PodCertificateRequest ns/req-")
+			b.wantRequests() // it is not asked again
+		})
+	}
+}
+
+// renewal brings a pod to where its certificate is being renewed.
+func (b *certBench) renewal() (shown *tls.Certificate, renew time.Time) {
+	b.Helper()
+	b.wantError("waits")
+	b.issue(b.request())
+	shown, renew, err := b.get(nil, time.Time{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	time.Sleep(time.Until(renew))
+	if again, _, err := b.get(shown, renew); err != nil || again != shown {
+		b.Fatalf("while it is renewed: %v, %v", again, err)
+	}
+	b.wantChanges("[uid]")
+	return shown, renew
+}
+
+func TestPodCertificateRenewed(t *testing.T) {
+	runCert(t, func(b *certBench) {
+		shown, renew := b.renewal()
+		b.issue(b.request())
+		b.wantChanges("[uid]")
+		next, again, err := b.get(shown, renew)
+		if err != nil || next.Leaf.Equal(shown.Leaf) || !again.After(renew) || next.PrivateKey == shown.PrivateKey {
+			b.Errorf("after the renewal: %v, %v, %v", next, again, err)
+		}
+		b.wantEvents()
+	})
+}
+
+// An old certificate is shown until it has expired and its signer has refused another.
+func TestPodCertificateOverdue(t *testing.T) {
+	runCert(t, func(b *certBench) {
+		shown, renew := b.renewal()
+		time.Sleep(renewOverdue + time.Second)
+		for range 2 {
+			if c, _, err := b.get(shown, renew); err != nil || c != shown {
+				b.Errorf("overdue: %v", err)
+			}
+		}
+		b.wantEvents("uid CertificateOverdueForRefresh: PodCertificate refresh overdue")
+		time.Sleep(certLife)
+		for range 2 {
+			if c, _, err := b.get(shown, renew); err != nil || c != shown {
+				b.Errorf("expired, but not refused: %v", err)
+			}
+		}
+		b.wantEvents("uid CertificateExpired: PodCertificate expired")
+		b.condition(b.request(), "Denied", "No")
+		b.wantError("permanently denied")
+		b.wantEvents("uid Denied")
+	})
+}
+
+func TestPodCertificateRenewalRefused(t *testing.T) {
+	runCert(t, func(b *certBench) {
+		shown, renew := b.renewal()
+		b.condition(b.request(), "Denied", "No")
+		c, again, err := b.get(shown, renew)
+		if err != nil || c != shown || !again.Equal(shown.Leaf.NotAfter) {
+			b.Errorf("got %v, look again at %v, %v; want the old one until it expires", c, again, err)
+		}
+		time.Sleep(certLife)
+		b.wantError("permanently denied")
+	})
+}
+
+// A new life of the agent goes on with what the volume shows.
+func TestPodCertificateTakenOver(t *testing.T) {
+	runCert(t, func(b *certBench) {
+		key, err := newKey("ED25519")
+		if err != nil {
+			b.Fatal(err)
+		}
+		now := time.Now()
+		mine := &tls.Certificate{PrivateKey: key, Certificate: [][]byte{certificateFor(b.T, key.Public(), now)}}
+		noted := now.Add(time.Hour)
+		if c, renew, err := b.get(mine, noted); err != nil || c != mine || !renew.Equal(noted) {
+			b.Errorf("got %v, %v, %v", c, renew, err)
+		}
+		b.o.Use("uid", []Ref{})
+		b.wantRequests()
+		b.o.Use("uid", nil)
+		// Nothing was noted, as by another agent.
+		if c, renew, err := b.get(mine, time.Time{}); err != nil || c != mine || !renew.Equal(now.Add(certLife*4/5)) {
+			b.Errorf("got %v, %v, %v", c, renew, err)
+		}
+		b.o.Use("uid", nil)
+		other, _ := newKey("ED25519")
+		if _, _, err := b.get(&tls.Certificate{PrivateKey: other, Certificate: mine.Certificate}, noted); err == nil {
+			b.Error("a certificate for another key was taken over")
+		}
+	})
+}
+
+// A request that is deleted is made anew, also if that happened while nobody could watch.
+func TestPodCertificateRequestDeleted(t *testing.T) {
+	runCert(t, func(b *certBench) {
+		b.wantError("waits")
+		first := b.request().Name
+		b.server.Delete("podcertificaterequests", "ns", first)
+		b.wantChanges("[uid]")
+		b.wantError("waits")
+		second := b.request().Name
+		b.server.Intercept(down)
+		b.server.CutWatches()
+		b.server.Delete("podcertificaterequests", "ns", second)
+		b.server.Compact()
+		time.Sleep(time.Minute)
+		b.wantError("cannot be followed")
+		b.server.Intercept(nil)
+		time.Sleep(time.Minute)
+		b.wantChanges("[uid]")
+		b.wantError("waits")
+		b.issue(b.request())
+		if _, _, err := b.get(nil, time.Time{}); err != nil {
+			b.Error(err)
+		}
+	})
+}
+
+// A request whose creation failed is made again with its key and name.
+func TestPodCertificateRequestFails(t *testing.T) {
+	runCert(t, func(b *certBench) {
+		var said *apierrors.StatusError
+		b.server.Intercept(func(r *http.Request) *apierrors.StatusError {
+			if r.Method == http.MethodPost {
+				return said
+			}
+			return nil
+		})
+		said = apierrors.NewInternalError(errors.New("while retrieving pod"))
+		b.wantError("create PodCertificateRequest: Internal error")
+		said = apierrors.NewForbidden(certificatesv1beta1.Resource("podcertificaterequests"), "", nil)
+		b.wantError("the API server does not serve podcertificaterequests of certificates.k8s.io/v1beta1")
+		said = nil
+		b.wantError("waits")
+		b.issue(b.request())
+		if _, _, err := b.get(nil, time.Time{}); err != nil {
+			b.Error(err)
+		}
+	})
+}
+
+// An answer for another key is no certificate.
+func TestPodCertificateOfAnotherKey(t *testing.T) {
+	runCert(t, func(b *certBench) {
+		b.wantError("waits")
+		pcr := b.request()
+		other, _ := newKey("ECDSAP256")
+		pcr.Status.CertificateChain = string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificateFor(b.T, other.Public(), time.Now())}))
+		b.condition(pcr, "Issued", "Issued")
+		b.wantError("unusable certificate")
+	})
+}
+
+// What a pod that is gone has asked for is nobody's, and the watch ends.
+func TestPodCertificateForgotten(t *testing.T) {
+	runCert(t, func(b *certBench) {
+		b.o.Use("uid", []Ref{})
+		b.wantError("waits")
+		pcr := b.request()
+		b.o.Use("uid", nil)
+		synctest.Wait()
+		if n := b.server.Watches(); n != 0 || len(b.o.certificates.sources) != 0 {
+			b.Errorf("%d watches and %d certificates are left", n, len(b.o.certificates.sources))
+		}
+		b.issue(pcr)
+		b.wantChanges()
+	})
+}
+
+func TestKeyTypes(t *testing.T) {
+	for keyType, want := range map[string]x509.PublicKeyAlgorithm{"RSA3072": x509.RSA, "RSA4096": x509.RSA, "ECDSAP256": x509.ECDSA,
+		"ECDSAP384": x509.ECDSA, "ECDSAP521": x509.ECDSA, "ED25519": x509.Ed25519} {
+		key, err := newKey(keyType)
+		if err != nil {
+			t.Errorf("%s: %v", keyType, err)
+			continue
+		}
+		der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{}, key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		stub, err := x509.ParseCertificateRequest(der)
+		if err != nil || stub.CheckSignature() != nil || stub.PublicKeyAlgorithm != want || stub.Subject.String() != "" {
+			t.Errorf("%s: %v, %v", keyType, stub, err)
+		}
+	}
+	if _, err := newKey("DSA"); err == nil || !strings.Contains(err.Error(), `"DSA"`) {
+		t.Errorf("an unknown type: %v", err)
+	}
+}
