@@ -7,14 +7,17 @@ import (
 	"github.com/nodelet/nodelet/kube/objects"
 )
 
-// refsOf lists the ConfigMaps and Secrets that a pod refers to. Those that its volumes show are kept fresh; what only the
+// refsOf lists the ConfigMaps and Secrets that a pod refers to, never nil. Those that its volumes show are kept fresh; what only the
 // environment needs is read when a container is made, and watched while a container cannot be made for the lack of something
 // in them.
 func refsOf(pod *corev1.Pod, lacking bool) []objects.Ref {
 	seen := map[objects.Ref]int{}
-	var all []objects.Ref
+	all := []objects.Ref{}
 	add := func(kind objects.Kind, name string, watch bool) {
 		r := objects.Ref{Kind: kind, Namespace: pod.Namespace, Name: name}
+		if kind == objects.TrustBundles {
+			r.Namespace = "" // the cluster's
+		}
 		if i, known := seen[r]; known {
 			all[i].Watch = all[i].Watch || watch
 			return
@@ -57,6 +60,9 @@ func volumeRefs(v *corev1.Volume) (refs []namedRef) {
 		}
 		if s := v.Projected.Sources[i].Secret; s != nil {
 			refs = append(refs, namedRef{objects.Secret, s.Name})
+		}
+		if v.Projected.Sources[i].ClusterTrustBundle != nil {
+			refs = append(refs, namedRef{objects.TrustBundles, ""})
 		}
 	}
 	return refs

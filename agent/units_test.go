@@ -123,7 +123,9 @@ func TestRefsOf(t *testing.T) {
 			{Name: "C", ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{LocalObjectReference: named("key")}}}}}
 	projected := &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{
 		{ConfigMap: &corev1.ConfigMapProjection{LocalObjectReference: named("projected")}},
-		{Secret: &corev1.SecretProjection{LocalObjectReference: named("projected")}}}}
+		{Secret: &corev1.SecretProjection{LocalObjectReference: named("projected")}},
+		{ClusterTrustBundle: &corev1.ClusterTrustBundleProjection{Name: new("one")}},
+		{ClusterTrustBundle: &corev1.ClusterTrustBundleProjection{SignerName: new("example.com/a")}}}}
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default"}, Spec: corev1.PodSpec{
 		InitContainers: []corev1.Container{{Name: "init", EnvFrom: app.EnvFrom[:1]}}, Containers: []corev1.Container{app},
 		EphemeralContainers: []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{
@@ -141,7 +143,7 @@ func TestRefsOf(t *testing.T) {
 		ref(objects.ConfigMap, "volume", true), ref(objects.Secret, "volume", true),
 		ref(objects.ConfigMap, "projected", true), ref(objects.Secret, "projected", true),
 		ref(objects.ConfigMap, "from", false), ref(objects.Secret, "from", false), ref(objects.Secret, "key", false),
-		ref(objects.Secret, "debug", false),
+		ref(objects.Secret, "debug", false), {Kind: objects.TrustBundles, Watch: true},
 	}
 	got := refsOf(pod, false)
 	for _, r := range want {
@@ -151,6 +153,9 @@ func TestRefsOf(t *testing.T) {
 	}
 	if len(got) != len(want) {
 		t.Errorf("got %+v", got)
+	}
+	if refsOf(&corev1.Pod{}, false) == nil {
+		t.Error("nil would say that the pod is gone")
 	}
 	for _, r := range refsOf(pod, true) { // a container lacks something in them
 		if !r.Watch {

@@ -216,6 +216,7 @@ func (a atomicDir) writeFile(stamp, path string, f file) error {
 	if err == nil {
 		err = out.Chmod(fs.FileMode(f.mode))
 	}
+	writeNote(out, f.note)
 	return errors.Join(err, out.Close())
 }
 

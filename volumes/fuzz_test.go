@@ -1,6 +1,8 @@
 package volumes
 
 import (
+	"bytes"
+	"encoding/pem"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -69,6 +71,42 @@ func FuzzToken(f *testing.F) {
 			at := c.refreshAt(now, time.Second)
 			if at.Before(now.Add(tokenRetry)) || at.After(now.Add(tokenMaxAge)) && at.After(now.Add(tokenRetry)) {
 				t.Fatalf("refresh at %v, now %v, token %+v", at, now, c)
+			}
+		}
+	})
+}
+
+// Whatever bundles hold, what containers get is a series of plain certificates, each once, that does not depend on the order of the
+// bundles.
+func FuzzTrustBundle(f *testing.F) {
+	one, two := encodeCertificates([][]byte{{1}}), encodeCertificates([][]byte{{2}, {1}})
+	f.Add(string(one), string(two))
+	f.Add("text\n"+string(one)+"text", "-----BEGIN CERTIFICATE-----\nHeader: x\n\nAQ==\n-----END CERTIFICATE-----\n")
+	f.Add("-----BEGIN PRIVATE KEY-----\nAQ==\n-----END PRIVATE KEY-----\n", "-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n")
+	f.Add("-----BEGIN CERTIFICATE-----", "-----BEGIN CERTIFICATE-----\nA\n-----END CERTIFICATE-----\r\n")
+	f.Fuzz(func(t *testing.T, a, b string) {
+		join := func(all ...string) []byte {
+			var ders [][]byte
+			for _, text := range all {
+				ders = append(ders, certificates([]byte(text))...)
+			}
+			return encodeCertificates(shuffled(ders, "seed"))
+		}
+		got := join(a, b)
+		if !bytes.Equal(got, join(b, a, b)) {
+			t.Fatal("the order or number of the bundles shows")
+		}
+		seen, rest := map[string]bool{}, got
+		for len(rest) > 0 {
+			block, after := pem.Decode(rest)
+			if block == nil || block.Type != "CERTIFICATE" || len(block.Headers) > 0 || seen[string(block.Bytes)] {
+				t.Fatalf("block %+v in %q", block, got)
+			}
+			seen[string(block.Bytes)], rest = true, after
+		}
+		for _, der := range append(certificates([]byte(a)), certificates([]byte(b))...) {
+			if !seen[string(der)] {
+				t.Fatalf("%x is lost", der)
 			}
 		}
 	})

@@ -2,6 +2,7 @@ package volumes
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -91,6 +92,19 @@ type objects struct {
 	secrets    map[string]*corev1.Secret
 	issue      func(pod *corev1.Pod, audience string, seconds int64) (string, time.Time, error)
 	tokens     int
+	// bundles are what every trust bundle source names, or why there are none; certify answers for certificates of pods.
+	bundles   []string
+	bundleErr error
+	certify   func(shown *tls.Certificate, renew time.Time) (*tls.Certificate, time.Time, error)
+}
+
+func (o *objects) TrustBundles(context.Context, *corev1.ClusterTrustBundleProjection) ([]string, error) {
+	return o.bundles, o.bundleErr
+}
+
+func (o *objects) PodCertificate(_ context.Context, _ *corev1.Pod, _ string, _ int, shown *tls.Certificate, renew time.Time) (
+	*tls.Certificate, time.Time, error) {
+	return o.certify(shown, renew)
 }
 
 func (o *objects) ConfigMap(_ context.Context, namespace, name string) (*corev1.ConfigMap, error) {

@@ -16,6 +16,7 @@ type file struct {
 	data []byte
 	mode uint32 // permission bits only
 	uid  *int64 // owner; nil: root
+	note string // kept beside the content, where containers do not see it
 }
 
 // payload is the content of a volume by clean relative path.

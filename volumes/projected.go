@@ -2,6 +2,7 @@ package volumes
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"time"
 
@@ -16,7 +17,12 @@ func (v *Volumes) mountProjected(
 	if err != nil {
 		return Mounted{}, err
 	}
-	// Tokens come last: while another source is missing, each retry would request new ones for nothing.
+	// What is issued comes after what must be there, and tokens last: while another source is missing, each retry would request
+	// new ones for nothing.
+	renew, err := v.projectedCertificates(ctx, r, s, o, perSource)
+	if err != nil {
+		return Mounted{}, err
+	}
 	refresh, err := v.projectedTokens(ctx, r, s, o, perSource)
 	if err != nil {
 		return Mounted{}, err
@@ -26,11 +32,19 @@ func (v *Volumes) mountProjected(
 		files.merge(p) // a later source wins
 	}
 	m, err := v.show(ctx, r, pluginProjected, files)
-	m.RefreshAt = refresh
+	m.RefreshAt = earlier(refresh, renew)
 	return m, err
 }
 
-// projectedObjects gives the files of each source but tokens.
+// earlier of two times, of which a zero one is never.
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// projectedObjects gives the files of each source but certificates and tokens.
 func (v *Volumes) projectedObjects(
 	ctx context.Context, r Request, s *corev1.ProjectedVolumeSource, o Objects,
 ) ([]payload, error) {
@@ -47,6 +61,9 @@ func (v *Volumes) projectedObjects(
 			perSource[i], err = configMapFiles(ctx, o, r.Pod.Namespace, keysOf(p.Name, p.Items, s.DefaultMode, p.Optional))
 		case source.DownwardAPI != nil:
 			perSource[i], err = downwardFiles(r, source.DownwardAPI.Items, fileMode(s.DefaultMode))
+		case source.ClusterTrustBundle != nil:
+			perSource[i], err = bundleFiles(ctx, r, source.ClusterTrustBundle, o, fileMode(s.DefaultMode))
+			err = inSource(i, "clusterTrustBundle", err)
 		}
 		if err != nil {
 			errs = append(errs, err)
@@ -73,11 +90,9 @@ func (v *Volumes) projectedTokens(
 			errs = append(errs, err)
 			continue
 		}
-		if refresh.IsZero() || due.Before(refresh) {
-			refresh = due
-		}
+		refresh = earlier(refresh, due)
 		perSource[i] = payload{}
-		f := tokenFile(r.Pod, token, fileMode(s.DefaultMode))
+		f := ownFile(r.Pod, []byte(token), fileMode(s.DefaultMode))
 		if err := perSource[i].set(source.ServiceAccountToken.Path, f); err != nil {
 			errs = append(errs, err)
 		}
@@ -85,14 +100,22 @@ func (v *Volumes) projectedTokens(
 	return refresh, utilerrors.NewAggregate(errs)
 }
 
-// tokenFile: the user whom all containers run as owns the token, and nobody else reads it. With an fsGroup its
-// group may read it, too (it is given 0640 with the rest of the volume).
-func tokenFile(pod *corev1.Pod, token string, mode uint32) file {
+// ownFile: the user whom all containers run as owns a token, a certificate or a trust bundle, and nobody else reads it. With an
+// fsGroup its group may read it, too (it is given 0640 with the rest of the volume).
+func ownFile(pod *corev1.Pod, data []byte, mode uint32) file {
 	user := singleUser(pod)
 	if sc := pod.Spec.SecurityContext; user != nil || sc != nil && sc.FSGroup != nil {
 		mode = 0o600
 	}
-	return file{data: []byte(token), mode: mode, uid: user}
+	return file{data: data, mode: mode, uid: user}
+}
+
+// inSource says which source of a projected volume an error is about.
+func inSource(index int, kind string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("sources[%d].%s: %w", index, kind, err)
 }
 
 // openCurrent opens the volume as it is on disk, or returns nil when there is none yet.

@@ -304,13 +304,11 @@ func TestUnsupported(t *testing.T) {
 		return corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{p}}}
 	}
 	tests := map[string]corev1.VolumeSource{
-		"gitRepo":                       {GitRepo: &corev1.GitRepoVolumeSource{}},
-		"kind iscsi":                    {ISCSI: &corev1.ISCSIVolumeSource{}},
-		"CSI driver ebs.csi.aws.com":    {AWSElasticBlockStore: &corev1.AWSElasticBlockStoreVolumeSource{}},
-		"kind (none known":              {},
-		"source 0: kind podCertificate": projected(corev1.VolumeProjection{PodCertificate: &corev1.PodCertificateProjection{}}),
-		"source 0: kind clusterTrustBundle": projected(corev1.VolumeProjection{
-			ClusterTrustBundle: &corev1.ClusterTrustBundleProjection{}}),
+		"gitRepo":                    {GitRepo: &corev1.GitRepoVolumeSource{}},
+		"kind iscsi":                 {ISCSI: &corev1.ISCSIVolumeSource{}},
+		"CSI driver ebs.csi.aws.com": {AWSElasticBlockStore: &corev1.AWSElasticBlockStoreVolumeSource{}},
+		"kind (none known":           {},
+		"source 0: kind (none known": projected(corev1.VolumeProjection{}),
 	}
 	for want, source := range tests {
 		_, err := v.Mount(t.Context(), request(testPod(), "vol", source), testObjects())

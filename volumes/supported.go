@@ -62,7 +62,8 @@ func unsupported(source any) error {
 func supportedSources(sources []corev1.VolumeProjection) error {
 	for i, s := range sources {
 		switch {
-		case s.Secret != nil, s.ConfigMap != nil, s.DownwardAPI != nil, s.ServiceAccountToken != nil:
+		case s.Secret != nil, s.ConfigMap != nil, s.DownwardAPI != nil, s.ServiceAccountToken != nil,
+			s.ClusterTrustBundle != nil, s.PodCertificate != nil:
 		default:
 			return fmt.Errorf("projected source %d: kind %s is %w by this node agent", i, fieldSet(s), ErrUnsupported)
 		}

@@ -68,19 +68,7 @@ type claims struct {
 
 // currentToken reads the token which the volume shows at path. Without one the claims fit nothing.
 func currentToken(dir *os.File, path string) (claims, string) {
-	if dir == nil || checkPath(path) != nil {
-		return claims{}, ""
-	}
-	f, err := openBeneath(dir, filepath.Join(dataLink, path), unix.O_RDONLY|unix.O_NONBLOCK, linksInside)
-	if err != nil {
-		return claims{}, ""
-	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return claims{}, ""
-	}
-	raw, err := readAll(f, info, tokenMaxSize)
+	raw, _, err := readCurrent(dir, path, tokenMaxSize)
 	if err != nil {
 		return claims{}, ""
 	}
@@ -89,6 +77,27 @@ func currentToken(dir *os.File, path string) (claims, string) {
 		return claims{}, ""
 	}
 	return c, string(raw)
+}
+
+// readCurrent reads a file that the volume shows, with the note beside it. dir may be nil, for a volume that is not there yet.
+func readCurrent(dir *os.File, path string, limit int64) (raw []byte, note string, err error) {
+	if dir == nil {
+		return nil, "", os.ErrNotExist
+	}
+	if err := checkPath(path); err != nil {
+		return nil, "", err
+	}
+	f, err := openBeneath(dir, filepath.Join(dataLink, path), unix.O_RDONLY|unix.O_NONBLOCK, linksInside)
+	if err != nil {
+		return nil, "", err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, "", err
+	}
+	raw, err = readAll(f, info, limit)
+	return raw, readNote(f), err
 }
 
 // newClaims gives the times of a token just received; what it does not say itself comes from the answer that

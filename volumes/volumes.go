@@ -12,11 +12,12 @@
 //
 // A crash leaves a volume that is missing, empty, complete, or complete with leftovers of an unfinished update (a
 // "..<timestamp>" directory, a "..data_tmp" link). The next Mount completes it and removes the leftovers; Unmount
-// removes all of it. There is no state file: the directories, the mounts and the tokens in them are the state.
+// removes all of it. There is no state file: the directories, the mounts, the tokens and certificates in them are the state.
 package volumes
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -67,6 +68,12 @@ type Objects interface {
 	// Token requests a new token of the pod's service account, bound to the pod. An empty audience means the API
 	// server's own. Volumes asks only when the token on disk is missing or due: no cache is needed behind it.
 	Token(ctx context.Context, pod *corev1.Pod, audience string, expirationSeconds int64) (string, time.Time, error)
+	// TrustBundles gives, as PEM, the ClusterTrustBundles that a source names; none is no error where it names a signer.
+	TrustBundles(ctx context.Context, s *corev1.ClusterTrustBundleProjection) ([]string, error)
+	// PodCertificate gives the certificate that a podCertificate source is to show, with its key, and when to ask again. shown
+	// is what the volume shows now, nil for nothing that could be read, and renew what was said of it then; zero: not known.
+	PodCertificate(ctx context.Context, pod *corev1.Pod, volume string, source int, shown *tls.Certificate, renew time.Time) (
+		*tls.Certificate, time.Time, error)
 }
 
 // Request names one volume of one pod.
@@ -85,7 +92,7 @@ type Mounted struct {
 	ExtraGroup     *int64    // a group that a PersistentVolume asks its users to be in
 	ReadOnly       bool      // containers must not be given write access, whatever their volumeMount says
 	SELinuxRelabel bool      // the runtime may relabel the content
-	RefreshAt      time.Time // when a token in it is due for renewal; zero: never. Call Mount again then
+	RefreshAt      time.Time // when a token or certificate in it is due for renewal; zero: never. Call Mount again then
 	Changed        bool      // this call created or changed the content
 }
 

@@ -153,6 +153,10 @@ func (n *nodelet) nodeEvent(eventType, reason, message string) {
 	n.recorder.Event(status.Ref{Kind: "Node", Name: name, UID: types.UID(name)}, eventType, reason, message)
 }
 
+func (n *nodelet) podEvent(pod *corev1.Pod, eventType, reason, message string) {
+	n.recorder.Event(status.Ref{Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}, eventType, reason, message)
+}
+
 // makePods sets up what pods come from and what they refer to.
 func (n *nodelet) makePods() error {
 	c := n.cfg
@@ -162,7 +166,10 @@ func (n *nodelet) makePods() error {
 	})
 	changed := n.wake
 	if n.api != nil {
-		n.objects = objects.New(objects.Config{Core: n.api.Core, Node: n.api.Node, OnChange: changed, Log: n.log})
+		n.objects = objects.New(objects.Config{Core: n.api.Core, Node: n.api.Node, CertificatesBeta: n.api.CertificatesBeta,
+			TrustBundles:    c.Gate("ClusterTrustBundle") && c.Gate("ClusterTrustBundleProjection"),
+			PodCertificates: c.Gate("PodCertificateRequest"), NodeName: c.Node.Name, NodeUID: n.nodeUID, Event: n.podEvent,
+			OnChange: changed, Log: n.log})
 		n.mirrors = pods.NewMirrors(pods.MirrorConfig{API: n.api.Core, NodeName: c.Node.Name, NodeUID: n.nodeUID, Log: n.log,
 			Ending: func(name types.NamespacedName, now types.UID) bool { return n.supervisor.Ending(name, now) }})
 	}
