@@ -1,0 +1,358 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nodelet/nodelet/test/testbed"
+)
+
+const (
+	certSigner = "example.com/testers"
+	certFile   = "/certs/cred.pem"
+)
+
+// TestLongCertificates shows pods the trust bundles of a signer, and certificates which the test issues as that signer: of every
+// type of key, with the agent killed between request and answer, with none asked for anew by a new life of the agent, renewed, and
+// denied.
+func TestLongCertificates(t *testing.T) {
+	gates := map[string]bool{"ClusterTrustBundle": true, "ClusterTrustBundleProjection": true, "PodCertificateRequest": true}
+	onTestbed(t, testbed.Options{Name: "crt", AgentConfig: map[string]any{"featureGates": gates}, APIServerArgs: []string{
+		"--feature-gates=ClusterTrustBundle=true,ClusterTrustBundleProjection=true,PodCertificateRequest=true",
+		"--runtime-config=certificates.k8s.io/v1beta1/clustertrustbundles=true,certificates.k8s.io/v1beta1/podcertificaterequests=true"}})
+	s := newSigner(t)
+	apply(t, certPod("web", "ECDSAP256"))
+	t.Run("pending", s.pending)
+	t.Run("updated", s.updated)
+	t.Run("kept", s.kept)
+	t.Run("renewed", s.renewed)
+	t.Run("keys", s.keys)
+	t.Run("denied", s.denied)
+}
+
+// certPod is a pod with certificates of these types of keys beside the trust bundles of the signer and a token.
+func certPod(name string, keyTypes ...string) string {
+	var sources strings.Builder
+	for i, keyType := range keyTypes {
+		path := filepath.Base(certFile)
+		if i > 0 {
+			path = keyType + ".pem"
+		}
+		fmt.Fprintf(&sources, "      - podCertificate: {signerName: %s, keyType: %s, credentialBundlePath: %s}\n", certSigner, keyType, path)
+	}
+	return fmt.Sprintf(`apiVersion: v1
+kind: Pod
+metadata: {name: %s}
+spec:
+  terminationGracePeriodSeconds: 1
+  containers:
+  - {name: app, image: %s, command: [sleep, "3600"], volumeMounts: [{name: certs, mountPath: /certs}]}
+  volumes:
+  - name: certs
+    projected:
+      sources:
+      - clusterTrustBundle: {signerName: %s, labelSelector: {matchLabels: {live: "yes"}}, path: ca.pem}
+      - serviceAccountToken: {path: token, audience: testers}
+%s`, name, testbed.BusyboxImage, certSigner, sources.String())
+}
+
+// signer is the test in the part of the signer.
+type signer struct {
+	key       *ecdsa.PrivateKey
+	authority *x509.Certificate
+}
+
+func newSigner(t *testing.T) *signer {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: "testers"}, IsCA: true,
+		BasicConstraintsValid: true, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour)}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	authority, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &signer{key, authority}
+}
+
+func (s *signer) pem() string { return pemOf(s.authority.Raw) }
+
+func pemOf(der []byte) string {
+	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
+}
+
+// publish creates a trust bundle of the signer.
+func (s *signer) publish(t *testing.T, name, live, bundle string) {
+	t.Helper()
+	b := &certificatesv1beta1.ClusterTrustBundle{ObjectMeta: metav1.ObjectMeta{Name: strings.ReplaceAll(certSigner, "/", ":") + ":" + name,
+		Labels: map[string]string{"live": live}}, Spec: certificatesv1beta1.ClusterTrustBundleSpec{SignerName: certSigner, TrustBundle: bundle}}
+	if err := api.CertificatesBeta.Post().Resource("clustertrustbundles").Body(b).Do(t.Context()).Error(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// open are the requests for a pod that have no answer, by name.
+func open(t *testing.T, pod string) (all []*certificatesv1beta1.PodCertificateRequest) {
+	t.Helper()
+	for _, r := range requests(t, pod) {
+		if len(r.Status.Conditions) == 0 {
+			all = append(all, r)
+		}
+	}
+	return all
+}
+
+func requests(t *testing.T, pod string) (all []*certificatesv1beta1.PodCertificateRequest) {
+	t.Helper()
+	list := &certificatesv1beta1.PodCertificateRequestList{}
+	if err := api.CertificatesBeta.Get().Namespace(space).Resource("podcertificaterequests").Do(context.Background()).Into(list); err != nil {
+		t.Fatal(err)
+	}
+	for i := range list.Items {
+		if list.Items[i].Spec.PodName == pod {
+			all = append(all, &list.Items[i])
+		}
+	}
+	return all
+}
+
+// asked waits until a pod has n requests without an answer, and returns the youngest.
+func asked(t *testing.T, pod string, n int) *certificatesv1beta1.PodCertificateRequest {
+	t.Helper()
+	var found []*certificatesv1beta1.PodCertificateRequest
+	eventually(t, 60*time.Second, fmt.Sprintf("%d requests of pod %s wait for an answer", n, pod), func() (string, bool) {
+		found = open(t, pod)
+		return fmt.Sprint(len(found)), len(found) == n
+	})
+	return slices.MaxFunc(found, func(a, b *certificatesv1beta1.PodCertificateRequest) int {
+		return a.CreationTimestamp.Compare(b.CreationTimestamp.Time)
+	})
+}
+
+// issue answers a request with a certificate and the authority's.
+func (s *signer) issue(t *testing.T, r *certificatesv1beta1.PodCertificateRequest) {
+	t.Helper()
+	stub, err := x509.ParseCertificateRequest(r.Spec.StubPKCS10Request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	from := time.Now().Add(-time.Minute).Truncate(time.Second)
+	template := &x509.Certificate{SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: r.Spec.PodName},
+		NotBefore: from, NotAfter: from.Add(2 * time.Hour)}
+	der, err := x509.CreateCertificate(rand.Reader, template, s.authority, stub.PublicKey, s.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Status = certificatesv1beta1.PodCertificateRequestStatus{CertificateChain: pemOf(der) + s.pem(), NotBefore: new(metav1.NewTime(from)),
+		NotAfter: new(metav1.NewTime(template.NotAfter)), BeginRefreshAt: new(metav1.NewTime(from.Add(time.Hour)))}
+	answer(t, r, "Issued", "Issued")
+}
+
+func answer(t *testing.T, r *certificatesv1beta1.PodCertificateRequest, kind, reason string) {
+	t.Helper()
+	r.Status.Conditions = []metav1.Condition{{Type: kind, Status: metav1.ConditionTrue, Reason: reason, Message: "the test says so",
+		LastTransitionTime: metav1.Now()}}
+	err := api.CertificatesBeta.Put().Namespace(space).Resource("podcertificaterequests").Name(r.Name).SubResource("status").Body(r).
+		Do(t.Context()).Error()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// pair checks a file of key and chain in a pod, and returns the leaf.
+func (s *signer) pair(t *testing.T, pod, file string) *x509.Certificate {
+	t.Helper()
+	text := []byte(shell(t, pod, "app", "cat "+file))
+	pair, err := tls.X509KeyPair(text, text)
+	if err != nil || len(pair.Certificate) != 2 {
+		t.Fatalf("%s holds %d certificates, %v; want the leaf's and the authority's, and the key", file, len(pair.Certificate), err)
+	}
+	if err := pair.Leaf.CheckSignatureFrom(s.authority); err != nil {
+		t.Error(err)
+	}
+	return pair.Leaf
+}
+
+// pending: the pod waits for a bundle, then for its certificate, and says so; the agent is killed while it waits.
+func (s *signer) pending(t *testing.T) {
+	waitEvent(t, 30*time.Second, "web", "FailedMount", "sources[0].clusterTrustBundle: combination of signerName and labelSelector matched zero")
+	if n := len(requests(t, "web")); n != 0 {
+		t.Errorf("%d certificates were asked for before all else was there", n)
+	}
+	s.publish(t, "old", "no", s.pem())
+	s.publish(t, "one", "yes", s.pem())
+	first := asked(t, "web", 1)
+	waitEvent(t, 30*time.Second, "web", "FailedMount", "sources[2].podCertificate: credential bundle is not issued yet")
+	eventually(t, 10*time.Second, "explain names the request", func() (string, bool) {
+		said, _ := explain(t)
+		return said, strings.Contains(said, first.Name+" waits for signer "+certSigner)
+	})
+	killAgent(t)
+	second := asked(t, "web", 2)
+	before := time.Now()
+	s.issue(t, second)
+	waitReady(t, 30*time.Second, "web")
+	t.Logf("ready %s after the certificate was issued", time.Since(before).Round(time.Millisecond))
+	s.pair(t, "web", certFile)
+	if got := shell(t, "web", "app", "cat /certs/ca.pem"); got != strings.TrimSpace(s.pem()) {
+		t.Errorf("ca.pem is %q", got)
+	}
+	if name := second.Spec.NodeName; string(name) != node().Name {
+		t.Errorf("the request names node %q", name)
+	}
+}
+
+// updated: a pod that runs sees bundles come, change and go.
+func (s *signer) updated(t *testing.T) {
+	other := newSigner(t)
+	sees := func(what string, want int) {
+		t.Helper()
+		before := time.Now()
+		eventually(t, soon, what, func() (string, bool) {
+			got := shell(t, "web", "app", "cat /certs/ca.pem")
+			return got, strings.Count(got, "BEGIN CERTIFICATE") == want && (want == 1) != strings.Contains(got, strings.TrimSpace(other.pem()))
+		})
+		t.Logf("%s: seen after %s", what, time.Since(before).Round(time.Millisecond))
+	}
+	s.publish(t, "two", "yes", s.pem()+other.pem())
+	sees("a bundle that holds one more", 2)
+	kubectl(t, "label", "--overwrite", "clustertrustbundle", "example.com:testers:two", "live=no")
+	sees("a bundle that is not selected any more", 1)
+	kubectl(t, "label", "--overwrite", "clustertrustbundle", "example.com:testers:two", "live=yes")
+	sees("a bundle that is selected again", 2)
+	kubectl(t, "delete", "clustertrustbundle", "example.com:testers:two")
+	sees("a bundle that is gone", 1)
+}
+
+// kept: a new life of the agent asks for nothing where the files are good.
+func (s *signer) kept(t *testing.T) {
+	leaf, n := s.pair(t, "web", certFile), len(requests(t, "web"))
+	s.reborn(t, func() {})
+	if now := len(requests(t, "web")); now != n {
+		t.Errorf("%d requests after a restart of the agent, %d before", now, n)
+	}
+	if !s.pair(t, "web", certFile).Equal(leaf) {
+		t.Error("the certificate is another after a restart of the agent")
+	}
+}
+
+// reborn kills the agent, does something while it is away, and starts it. It returns when a bundle that has come meanwhile is
+// seen: by then the agent has looked after the volume.
+func (s *signer) reborn(t *testing.T, away func()) {
+	t.Helper()
+	stopAgent(t, unix.SIGKILL)
+	away()
+	kubectl(t, "delete", "clustertrustbundle", "example.com:testers:old")
+	other := newSigner(t).pem()
+	s.publish(t, "old", "yes", other)
+	startAgent(t)
+	eventually(t, 30*time.Second, "the new life of the agent follows the bundles", func() (string, bool) {
+		got := shell(t, "web", "app", "cat /certs/ca.pem")
+		return got, strings.Contains(got, strings.TrimSpace(other))
+	})
+}
+
+// renewed: a certificate whose time is noted as come is renewed, and shown until then.
+func (s *signer) renewed(t *testing.T) {
+	leaf := s.pair(t, "web", certFile)
+	n := len(open(t, "web"))
+	s.reborn(t, func() {
+		file := filepath.Join(node().RootDir, "pods", string(getPod(t, "web").UID), "volumes/kubernetes.io~projected/certs", filepath.Base(certFile))
+		past := time.Now().Add(-time.Hour).UTC().Format(time.RFC3339)
+		if err := unix.Setxattr(file, "trusted.nodelet.note", []byte(past), 0); err != nil {
+			t.Fatal(err)
+		}
+	})
+	next := asked(t, "web", n+1)
+	if !s.pair(t, "web", certFile).Equal(leaf) {
+		t.Error("the certificate does not stay until it is renewed")
+	}
+	waitEvent(t, 30*time.Second, "web", "CertificateOverdueForRefresh", "PodCertificate refresh overdue")
+	s.issue(t, next)
+	before := time.Now()
+	eventually(t, soon, "the renewed certificate is seen", func() (string, bool) {
+		return "", !s.pair(t, "web", certFile).Equal(leaf)
+	})
+	t.Logf("the renewed certificate: seen after %s", time.Since(before).Round(time.Millisecond))
+}
+
+// keys: certificates of all types of keys.
+func (s *signer) keys(t *testing.T) {
+	types := []string{"ECDSAP256", "ECDSAP384", "ECDSAP521", "ED25519", "RSA3072", "RSA4096"}
+	apply(t, certPod("keys", types...))
+	for range types {
+		s.issue(t, s.anyOpen(t, "keys"))
+	}
+	waitReady(t, 60*time.Second, "keys")
+	for _, keyType := range types[1:] {
+		s.pair(t, "keys", "/certs/"+keyType+".pem")
+	}
+	s.pair(t, "keys", certFile)
+}
+
+func (s *signer) anyOpen(t *testing.T, pod string) (found *certificatesv1beta1.PodCertificateRequest) {
+	t.Helper()
+	eventually(t, 60*time.Second, "a request waits for an answer", func() (string, bool) {
+		for _, r := range open(t, pod) {
+			found = r
+		}
+		return "", found != nil
+	})
+	return found
+}
+
+// denied: a pod whose certificate is denied says so, and is not asked for again.
+func (s *signer) denied(t *testing.T) {
+	apply(t, certPod("denied", "ED25519"))
+	answer(t, asked(t, "denied", 1), "Denied", "UnsupportedKeyType")
+	waitEvent(t, 30*time.Second, "denied", "Denied", "was denied, reason=\"UnsupportedKeyType\", message=\"the test says so\"")
+	waitEvent(t, 30*time.Second, "denied", "FailedMount", "PodCertificateRequest was permanently denied")
+	if p := getPod(t, "denied"); p.Status.Phase != corev1.PodPending || len(requests(t, "denied")) != 1 {
+		t.Errorf("phase %s, %d requests", p.Status.Phase, len(requests(t, "denied")))
+	}
+}
+
+// TestLongCertificatesMissing: where the API server lets pods have trust bundles but does not serve them, and where the node's gate
+// for certificates is closed, pods say so; an optional source is empty.
+func TestLongCertificatesMissing(t *testing.T) {
+	onTestbed(t, testbed.Options{Name: "crn", AgentConfig: map[string]any{
+		"featureGates": map[string]bool{"ClusterTrustBundle": true, "ClusterTrustBundleProjection": true}}, APIServerArgs: []string{
+		"--feature-gates=ClusterTrustBundle=true,ClusterTrustBundleProjection=true,PodCertificateRequest=true",
+		"--runtime-config=certificates.k8s.io/v1beta1/podcertificaterequests=true"}})
+	optional := func(pod string) string { return strings.Replace(pod, "{signerName", "{optional: true, signerName", 1) }
+	apply(t, certPod("none"))
+	apply(t, optional(certPod("gated", "ED25519")))
+	apply(t, optional(certPod("empty")))
+	waitReady(t, 30*time.Second, "empty")
+	if got := shell(t, "empty", "app", "cat /certs/ca.pem"); got != "" {
+		t.Errorf("ca.pem holds %q", got)
+	}
+	waitEvent(t, 30*time.Second, "none", "FailedMount", "the API server does not serve clustertrustbundles of certificates.k8s.io/v1beta1")
+	waitEvent(t, 30*time.Second, "gated", "FailedMount", "sources[2].podCertificate", "PodCertificateRequest to true in the featureGates")
+}
