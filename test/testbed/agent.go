@@ -42,7 +42,7 @@ func (n *Node) StartAgent(ctx context.Context, kind AgentKind) error {
 	if kind == Nodelet && n.tb.opts.Network == "agent" {
 		argv = append(argv, "--network=agent")
 	}
-	return n.tb.launch(n.role(roleAgent), launch{netns: n.Netns, dir: n.dir, env: n.tb.Env(), argv: argv})
+	return n.tb.launch(n.role(roleAgent), launch{netns: n.Netns, mntns: n.mountNS(), dir: n.dir, env: n.tb.Env(), argv: argv})
 }
 
 // SetNodelet names another program of nodelet for agents that are started from now on, by this process alone.

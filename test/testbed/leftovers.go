@@ -69,7 +69,12 @@ func (n *Node) runtimeLeftovers(ctx context.Context) ([]string, error) {
 // mountLeftovers looks below the agent's root directory and the runtime's state directory, which holds the containers'
 // root file systems and the pods' network namespaces. An agent may bind the root directory to itself, to share it.
 func (n *Node) mountLeftovers(context.Context) ([]string, error) {
-	mounts, err := mountinfo.GetMounts(func(m *mountinfo.Info) (skip, stop bool) {
+	table, err := os.Open(procFile(n.RuntimePID(), "mountinfo"))
+	if err != nil {
+		return nil, err
+	}
+	defer table.Close()
+	mounts, err := mountinfo.GetMountsFromReader(table, func(m *mountinfo.Info) (skip, stop bool) {
 		return !strings.HasPrefix(m.Mountpoint, n.RootDir+"/") && !below(m.Mountpoint, filepath.Join(n.dir, "run")), false
 	})
 	var left []string

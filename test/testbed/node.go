@@ -3,6 +3,7 @@ package testbed
 import (
 	"context"
 	"embed"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -124,7 +125,7 @@ func (n *Node) setup(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := n.linkPlugins(); err != nil {
+	if err := errors.Join(n.linkPlugins(), n.setupMounts(ctx)); err != nil {
 		return err
 	}
 	for name, file := range map[string]string{
@@ -181,6 +182,7 @@ func override(doc []byte, fields map[string]any) ([]byte, error) {
 func (n *Node) StartRuntime(ctx context.Context) error {
 	err := n.tb.launch(n.role(roleContainerd), launch{
 		netns: n.Netns,
+		mntns: n.mountNS(),
 		dir:   n.dir,
 		env:   n.tb.Env(), // it finds its shim in PATH
 		argv: []string{

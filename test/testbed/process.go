@@ -41,6 +41,7 @@ func (c *child) ended() bool {
 // launch is what start needs to know of a process.
 type launch struct {
 	netns string // name below /run/netns; "" is the caller's
+	mntns string // file of a mount namespace; "" is the caller's, and not looked at without netns
 	log   string // standard output and error are appended here
 	env   []string
 	dir   string
@@ -54,7 +55,11 @@ type launch struct {
 func start(l launch) (*child, error) {
 	argv := l.argv
 	if l.netns != "" {
-		argv = append([]string{"nsenter", "--net=" + filepath.Join(netnsDir, l.netns), "--"}, argv...)
+		enter := []string{"nsenter", "--net=" + filepath.Join(netnsDir, l.netns)}
+		if l.mntns != "" {
+			enter = append(enter, "--mount="+l.mntns)
+		}
+		argv = append(append(enter, "--"), argv...)
 	}
 	if err := os.MkdirAll(filepath.Dir(l.log), 0o755); err != nil {
 		return nil, err

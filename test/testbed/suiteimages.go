@@ -15,7 +15,7 @@ import (
 const suitePrefix = "registry.k8s.io/e2e-test-images/"
 
 // suiteRevision begins the archives' names: raise it when what is built below changes.
-const suiteRevision = "suite3"
+const suiteRevision = "suite4"
 
 //go:embed templates/sh.c
 var shSource []byte
@@ -30,7 +30,7 @@ func (c *Cache) SuiteImages(ctx context.Context) ([]string, error) {
 	return c.archives(ctx, []recipe{
 		{suiteRevision + "-pause", c.suitePause},
 		{suiteRevision + "-busybox", c.suiteBusybox},
-		{suiteRevision + "-agnhost-nsenter", c.suiteAgnhost},
+		{suiteRevision + "-agnhost", c.suiteAgnhost},
 		{suiteRevision + "-debian", c.suiteDebian},
 		{suiteRevision + "-nginx", c.suiteNginx},
 		{suiteRevision + "-nonroot", c.suiteNonRoot},

@@ -63,6 +63,9 @@ type Options struct {
 	DNS bool `json:"dns,omitempty"`
 	// DualStack gives nodes, pods and services an IPv6 address beside that of IPv4.
 	DualStack bool `json:"dualStack,omitempty"`
+	// OwnMounts gives each node a mount namespace of its own, whose mounts are shared as on a machine with systemd. Without it
+	// the nodes' mounts are the machine's.
+	OwnMounts bool `json:"ownMounts,omitempty"`
 	// BeforeAgent is called for each node before its agent is started for the first time; nil is nothing.
 	BeforeAgent func(*Node) error `json:"-"`
 	// Progress is told what happens, in lines for a person. Nil means nobody.

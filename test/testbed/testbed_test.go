@@ -2,6 +2,7 @@ package testbed_test
 
 import (
 	"context"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -71,9 +72,9 @@ func TestKubeletRunsDeployment(t *testing.T) {
 }
 
 // Two nodes see each other's pods; crashes of agents, runtimes and the API server can be made and undone; and Down copes
-// with all of it.
+// with all of it, and with nodes that have mounts of their own.
 func TestOutages(t *testing.T) {
-	tb := testbed.ForTest(t, testbed.Options{Name: "t-outages", Agent: testbed.Kubelet, Nodes: 2, KubeProxy: true})
+	tb := testbed.ForTest(t, testbed.Options{Name: "t-outages", Agent: testbed.Kubelet, Nodes: 2, KubeProxy: true, OwnMounts: true})
 	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 	defer cancel()
 	first, second := tb.Nodes[0], tb.Nodes[1]
@@ -84,6 +85,12 @@ func TestOutages(t *testing.T) {
 			`--overrides={"spec":{"nodeName":"`+n.Name+`","terminationGracePeriodSeconds":1}}`, "--", "netexec")
 	}
 	kubectl(ctx, t, tb, "wait", "--for=condition=Ready", "pod/server", "pod/client", "--timeout=60s")
+	if left := strings.Join(leftovers(ctx, t, tb), "\n"); !strings.Contains(left, ": mount "+first.RootDir) {
+		t.Errorf("Leftovers sees no mount of a running pod:\n%s", left)
+	}
+	if machine, err := os.ReadFile("/proc/self/mountinfo"); err != nil || strings.Contains(string(machine), first.RootDir) {
+		t.Errorf("the node's mounts are among the machine's (%v):\n%s", err, machine)
+	}
 	kubectl(ctx, t, tb, "expose", "pod", "server", "--port=80", "--target-port=8080")
 	address := kubectl(ctx, t, tb, "get", "service", "server", "-o", "jsonpath={.spec.clusterIP}")
 	kubectl(ctx, t, tb, "wait", "--for=jsonpath={.endpoints[0].conditions.ready}=true", "endpointslice", "-l",
