@@ -72,6 +72,8 @@ func (t *task) execute(ctx context.Context) (out outcome) {
 		err = t.stopContainer(ctx, s)
 	case plan.RemoveContainer:
 		err = t.removeContainer(ctx, s)
+	case plan.NoteReset:
+		err = t.noteReset(s)
 	case plan.StopSandbox:
 		err = t.gates.stop.pass(ctx, func() error { return t.hands.Runtime.StopPodSandbox(ctx, s.ID) })
 	case plan.RemoveSandbox:

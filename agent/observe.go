@@ -56,6 +56,12 @@ func (w *worker) observe(ctx context.Context) (plan.Observed, error) {
 	if w.hands.NetworkProblem != nil {
 		o.NetworkProblem = w.hands.NetworkProblem(w.desired.Pod.UID)
 	}
+	if plan.RestartsAll(&w.desired.Pod.Spec) {
+		var err error
+		if o.ResetNoted, err = w.hands.Volumes.ResetNoted(w.desired.Pod.UID); err != nil {
+			return o, err
+		}
+	}
 	if plan.Stopping(w.desired.Desired, o) {
 		return o, w.observeDisk(&o)
 	}

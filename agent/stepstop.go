@@ -95,6 +95,14 @@ func (t *task) removeContainer(ctx context.Context, s plan.RemoveContainer) erro
 	return errors.Join(errs...)
 }
 
+// noteReset notes that all containers of the pod are to start anew, or that this is over.
+func (t *task) noteReset(s plan.NoteReset) error {
+	if s.Over {
+		return t.hands.Volumes.ForgetReset(t.pod.UID)
+	}
+	return t.hands.Volumes.NoteReset(t.pod.UID)
+}
+
 // removeDir removes what the disk still shows of a pod that is gone. Its directory goes last: by that a later life of the agent
 // would find the rest.
 func (t *task) removeDir(ctx context.Context) error {

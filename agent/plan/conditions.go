@@ -56,7 +56,7 @@ func (v *view) conditions(st *corev1.PodStatus, calm bool) {
 		st.Conditions = append(st.Conditions, v.dated(corev1.PodCondition{Type: NetworkIntact, Status: corev1.ConditionFalse,
 			Reason: "NetworkCheckFailed", Message: v.o.NetworkProblem}))
 	}
-	if restartsAll(&v.d.Pod.Spec) {
+	if RestartsAll(&v.d.Pod.Spec) {
 		st.Conditions = append(st.Conditions, v.dated(v.restartingAll(st.Phase)))
 	}
 }

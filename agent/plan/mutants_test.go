@@ -73,14 +73,12 @@ var mutants = map[string]decision{
 		r, is := s.(RemoveContainer)
 		return is && r.KeepLog
 	}),
-	"what asked for a reset goes before the API shows it": func(d Desired, o Observed) Plan {
-		if o.Memory.Told != nil {
-			d.Pod = d.Pod.DeepCopy()
-			d.Pod.Status.Conditions = append(d.Pod.Status.Conditions,
-				corev1.PodCondition{Type: corev1.AllContainersRestarting, Status: corev1.ConditionTrue})
-		}
-		return Pod(d, o)
+	"what asked for a reset goes before the node notes it": func(d Desired, o Observed) Plan {
+		noted := o
+		noted.ResetNoted = noted.ResetNoted || o.Memory.Told != nil
+		return Pod(d, noted)
 	},
+	"the note of a reset is not read": factsChanged(func(o *Observed) { o.ResetNoted = o.ResetNoted && o.Memory.Told != nil }),
 	"the back-off never grows": stepsChanged(func(s Step) Step {
 		if c, ok := s.(CreateContainer); ok {
 			c.Backoff = backoffFirst

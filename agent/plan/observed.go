@@ -19,6 +19,9 @@ type Observed struct {
 	// DirOnDisk and CgroupExists tell whether the pod's directory and cgroup are still there. Filled like VolumesOnDisk.
 	DirOnDisk    bool
 	CgroupExists bool
+	// ResetNoted: the pod's directory notes that its containers have gone so that all can start anew. Filled for a pod in which
+	// that may be (RestartsAll).
+	ResetNoted bool
 	// Verdicts are the newest probe results by container ID.
 	Verdicts map[string]Verdict
 	// NetworkProblem is what the network plugins find wrong with the pod's network; empty for nothing.

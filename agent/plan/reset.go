@@ -1,9 +1,9 @@
 package plan
 
 import (
+	"cmp"
 	"maps"
 	"slices"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 )
@@ -17,11 +17,8 @@ const (
 	messageRestartingAll = "The container is removed because RestartAllContainers in place"
 )
 
-// resetShown is how long after the exit that asks for a reset the API may take to show it.
-const resetShown = time.Second
-
-// restartsAll: the exit of a container may ask for all containers to start anew.
-func restartsAll(spec *corev1.PodSpec) bool {
+// RestartsAll: the exit of a container may ask for all containers to start anew.
+func RestartsAll(spec *corev1.PodSpec) bool {
 	asks := func(c corev1.Container) bool {
 		return slices.ContainsFunc(c.RestartPolicyRules, func(r corev1.ContainerRestartRule) bool {
 			return r.Action == corev1.ContainerRestartRuleActionRestartAllContainers
@@ -40,9 +37,10 @@ func asksForReset(spec *corev1.Container, c *Container) bool {
 }
 
 // findReset finds out whether all containers are to start anew: an exit asks for it, or what has been said of one that did.
-// Instances that the runtime has lost by then went for that.
+// Instances that the runtime has lost by then went for that, as do those that a new life of the agent misses where the node
+// has noted a reset.
 func (v *view) findReset() {
-	if !restartsAll(&v.d.Pod.Spec) || v.d.Stop != nil || v.d.Rejected != nil || terminal(v.old.Phase) {
+	if !RestartsAll(&v.d.Pod.Spec) || v.d.Stop != nil || v.d.Rejected != nil || terminal(v.old.Phase) {
 		return
 	}
 	due := v.shownTrue(corev1.AllContainersRestarting)
@@ -51,8 +49,9 @@ func (v *view) findReset() {
 			due, v.resetAsked = true, v.resetAsked || !s.lost
 		}
 	}
+	gone := due || v.o.ResetNoted && v.o.Memory.Told == nil
 	for i := range v.slots {
-		if s := &v.slots[i]; due && s.lost && s.role != RoleEphemeral && !alreadyReset(s.shown) {
+		if s := &v.slots[i]; gone && s.lost && s.role != RoleEphemeral && !alreadyReset(s.shown) {
 			s.reset = true
 			s.last.ExitCode, s.last.Reason, s.last.Message = exitUnknown, ReasonRestartingAll, messageRestartingAll
 		}
@@ -82,11 +81,10 @@ func (v *view) resets(c *Container) *corev1.Container {
 }
 
 // reset removes all instances of all containers, those that asked for it last: while one of them is there, a later life of
-// the agent finds out what is going on. When they are gone the API tells it.
+// the agent finds out what is going on. Before they go the node notes it.
 func (v *view) reset(p *Plan) {
 	waiting := v.giveUpContainers(p)
 	var sources []RemoveContainer
-	var asked time.Time
 	for i := range v.o.Containers {
 		c := &v.o.Containers[i]
 		spec := v.resets(c)
@@ -102,33 +100,47 @@ func (v *view) reset(p *Plan) {
 			waiting = true
 		case asksForReset(spec, c):
 			sources = append(sources, remove)
-			if c.EndedAt.After(asked) {
-				asked = c.EndedAt
-			}
 		default:
 			v.step(p, remove)
 			waiting = true
 		}
 	}
-	if waiting {
+	if waiting || !v.o.Memory.Prepared { // the note stands in the pod's directory
+		return
+	}
+	if !v.o.ResetNoted {
+		v.step(p, NoteReset{})
 		return
 	}
 	for _, remove := range sources {
-		if until := asked.Add(resetShown); v.resetUntold() && v.o.Now.Before(until) {
-			v.later(p, remove, "the API does not show yet that all containers start anew", until)
-			continue
-		}
 		v.step(p, remove)
 	}
 }
 
-// resetUntold: the API shows something of the pod, and not that all its containers start anew. One that shows nothing, as for a
-// pod of a manifest on a node that stands alone, leads nobody astray.
-func (v *view) resetUntold() bool {
-	shown := &v.d.Pod.Status
-	return shown.Phase != "" && !slices.ContainsFunc(shown.Conditions, func(c corev1.PodCondition) bool {
-		return c.Type == corev1.AllContainersRestarting && c.Status == corev1.ConditionTrue
-	})
+// forgetReset takes the note of a reset away once nobody can be misled without it.
+func (v *view) forgetReset(p *Plan) {
+	if v.o.ResetNoted && !slices.ContainsFunc(v.slots, v.resetUntold) {
+		v.step(p, NoteReset{Over: true})
+	}
+}
+
+// resetUntold: the API is not known to have heard that a container has gone for a reset, and its next instance has not started.
+func (v *view) resetUntold(s slot) bool {
+	if s.role == RoleEphemeral || slices.ContainsFunc(v.o.Containers, func(c Container) bool {
+		return c.Name == s.spec.Name && c.State != ContainerCreated
+	}) {
+		return false
+	}
+	told, api := statusOf(v.o.Memory.Told, s.spec.Name), statusOf(&v.d.Pod.Status, s.spec.Name)
+	return s.reset || told == nil || api == nil || api.RestartCount < told.RestartCount
+}
+
+// statusOf is what a status says of an init or app container, nil for nothing.
+func statusOf(st *corev1.PodStatus, container string) *corev1.ContainerStatus {
+	if st == nil {
+		return nil
+	}
+	return cmp.Or(shownFor(container, st.InitContainerStatuses), shownFor(container, st.ContainerStatuses))
 }
 
 // giveUpContainers cancels the steps in flight that make containers, and waits for those that start them; what they come to

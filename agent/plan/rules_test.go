@@ -38,6 +38,8 @@ type rules struct {
 	unhealthy map[string]bool
 	// resetAsked: the exit of some container has asked for all of them to start anew.
 	resetAsked bool
+	// owed are the containers that have gone for a reset and must start anew, whoever is killed and whatever the API has heard.
+	owed map[string]bool
 }
 
 type instanceFact struct {
@@ -59,7 +61,8 @@ type failedAt struct {
 func newRules(l *life) *rules {
 	ru := &rules{l: l, last: map[string]*instanceFact{}, ran: map[string]string{}, initDone: map[string]bool{}, sidecarUp: map[string]bool{},
 		delays: map[string]time.Duration{}, failed: map[string]failedAt{}, hooked: map[string]bool{}, unhooked: map[string]bool{},
-		forgotten: map[string]bool{}, replaced: map[string]bool{}, unhealthy: map[string]bool{}}
+		forgotten: map[string]bool{}, replaced: map[string]bool{}, unhealthy: map[string]bool{},
+		owed: map[string]bool{}}
 	ru.knowPod(l.desired.Pod)
 	return ru
 }
@@ -168,6 +171,7 @@ func (ru *rules) started(w *world, c *Container) {
 		ru.breaks("%s is the second instance that runs as attempt %d, after %s", c.ID, c.Attempt, before)
 	}
 	ru.ran[key] = c.ID
+	delete(ru.owed, c.Name)
 	ru.last[c.Name] = &instanceFact{id: c.ID, sandbox: c.SandboxID, hash: c.Hash, attempt: c.Attempt}
 	ru.l.willExit(c)
 }
@@ -339,26 +343,19 @@ func (ru *rules) resetting(s RemoveContainer) {
 	if !ru.resetAsked {
 		ru.breaks("%s for a reset that no exit code asked for", s)
 	}
-	ru.resetTold(s)
-	ru.forgotten[s.Name] = true
+	ru.asked(s)
+	ru.forgotten[s.Name], ru.owed[s.Name] = true, true
 	for _, done := range []map[string]bool{ru.initDone, ru.sidecarUp} {
 		maps.DeleteFunc(done, func(key string, _ bool) bool { return strings.HasSuffix(key, "/"+s.Name) })
 	}
 }
 
-// resetTold: the instance that asked for a reset stays until the API shows the reset, or has had its time to.
-func (ru *rules) resetTold(s RemoveContainer) {
-	l := ru.l
-	i, status := l.index(s.ID), &l.desired.Pod.Status
-	if i < 0 || !asksForReset(ru.specs[s.Name], &l.containers[i]) || status.Phase == "" || !l.now.Before(l.ends[s.ID].Add(resetShown)) {
-		return
+// asked: the instance that asked for a reset stays until the node notes the reset.
+func (ru *rules) asked(s RemoveContainer) {
+	i := ru.l.index(s.ID)
+	if i >= 0 && asksForReset(ru.specs[s.Name], &ru.l.containers[i]) && !ru.l.resetNoted {
+		ru.breaks("%s, which asked for a reset that the node has not noted", s)
 	}
-	for _, c := range status.Conditions {
-		if c.Type == corev1.AllContainersRestarting && c.Status == corev1.ConditionTrue {
-			return
-		}
-	}
-	ru.breaks("%s, which asked for a reset that the API does not show", s)
 }
 
 // stoppingOne: sidecars outlive the app containers, and stop in reverse order; nobody gets more time than the stop allows.

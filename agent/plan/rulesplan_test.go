@@ -208,7 +208,15 @@ func (ru *rules) mayEnd() {
 	for name, role := range ru.roles {
 		last := ru.last[name]
 		failed := last != nil && last.ended && last.code != 0 && !ru.mayRunAgain(name, last.code)
-		if role == RoleInit && (failed || ru.forgotten[name]) {
+		if role == RoleInit && failed && !ru.owed[name] {
+			return
+		}
+	}
+	for name := range ru.owed {
+		ru.breaks("the pod has ended, and %s, which has gone for a reset, has not started again", name)
+	}
+	for name, role := range ru.roles {
+		if role == RoleInit && ru.forgotten[name] {
 			return
 		}
 	}
@@ -225,6 +233,8 @@ func (ru *rules) whereItBelongs(name string, role Role) {
 	l := ru.l
 	c := newest(l.containers, name)
 	switch {
+	case ru.owed[name]:
+		ru.breaks("at rest, and %s, which has gone for a reset, has not started again", name)
 	case c == nil && (role == RoleInit || role == RoleEphemeral || ru.forgotten[name]):
 	case c == nil:
 		ru.breaks("at rest, and %s was never made", name)

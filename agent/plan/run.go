@@ -20,6 +20,7 @@ func (v *view) decide(p *Plan) {
 		v.reset(p)
 		return
 	}
+	v.forgetReset(p)
 	if v.current == nil {
 		v.sandbox(p, ground)
 	} else {

@@ -110,6 +110,8 @@ type life struct {
 
 	// trouble lasts until calmAt; then all goes well, and the pod must come to rest.
 	calmAt, faultAt time.Time
+	// killNext: the next fault is the death of the agent.
+	killNext bool
 	// down: no agent runs until then.
 	down   time.Time
 	exits  []timedExit
@@ -280,6 +282,7 @@ func (l *life) happen() {
 			if n := l.index(e.id); n >= 0 && alive(&l.containers[n]) {
 				l.note("%s exits with %d", e.id, e.code)
 				l.exit(e.id, e.code)
+				l.troubleInReset(&l.containers[n])
 			}
 		}
 	}

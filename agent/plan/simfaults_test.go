@@ -165,6 +165,11 @@ func (l *life) probeSoon(id string) {
 // fault is one piece of trouble.
 func (l *life) fault() {
 	l.tally.faults++
+	if l.killNext {
+		l.killNext = false
+		l.crashAgent()
+		return
+	}
 	switch l.r.IntN(16) {
 	case 0, 1, 2:
 		l.crashAgent()
@@ -173,6 +178,9 @@ func (l *life) fault() {
 	case 5:
 		l.anyContainer("is forgotten by the runtime", func(c *Container) {
 			l.forgotten[c.Name] = true
+			if !l.resetNoted { // it may be the one that asked for a reset, which nobody can know then
+				clear(l.owed)
+			}
 			l.forget(c.ID)
 			if l.now.Before(l.down) {
 				l.traceless()
@@ -204,6 +212,16 @@ func (l *life) fault() {
 		l.resizeWish()
 	default:
 		l.endSomehow()
+	}
+}
+
+// troubleInReset: an exit that asks for all containers to start anew comes while the API is out of reach, and the agent dies soon.
+// Otherwise so much at once would come about in too few lives.
+func (l *life) troubleInReset(c *Container) {
+	spec := containersOf(l.desired.Pod)[c.Name]
+	if l.stage == stageTrouble && spec != nil && asksForReset(spec, c) && chance(l.r, 2) {
+		l.note("API behind")
+		l.apiBehind, l.killNext, l.faultAt = true, true, l.now.Add(l.within(2*time.Second))
 	}
 }
 

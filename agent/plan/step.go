@@ -62,6 +62,8 @@ type (
 		// KeepLog leaves its log until the pod goes.
 		KeepLog bool
 	}
+	// NoteReset notes in the pod's directory that its containers go so that all can start anew, or takes the note away.
+	NoteReset struct{ Over bool }
 	// StopSandbox stops a sandbox and returns its network (CRI StopPodSandbox).
 	StopSandbox struct {
 		ID      string
@@ -103,6 +105,7 @@ func (s StartContainer) Key() string  { return "start " + s.ID }
 func (s PostStart) Key() string       { return "poststart " + s.ID }
 func (s StopContainer) Key() string   { return "stop " + s.ID }
 func (s RemoveContainer) Key() string { return "remove " + s.ID }
+func (NoteReset) Key() string         { return "note reset" }
 func (s StopSandbox) Key() string     { return "stop " + s.ID }
 func (s RemoveSandbox) Key() string   { return "remove " + s.ID }
 func (s Resize) Key() string          { return "resize " + s.ID }
@@ -132,6 +135,12 @@ func (s StopContainer) String() string {
 }
 func (s RemoveContainer) String() string {
 	return fmt.Sprintf("remove container %s (%s)", s.Name, s.ID)
+}
+func (s NoteReset) String() string {
+	if s.Over {
+		return "forget that all containers were to start anew"
+	}
+	return "note that all containers start anew"
 }
 func (s StopSandbox) String() string {
 	return fmt.Sprintf("stop sandbox attempt %d (%s)", s.Attempt, s.ID)
@@ -166,6 +175,7 @@ func (StartContainer) sealed()  {}
 func (PostStart) sealed()       {}
 func (StopContainer) sealed()   {}
 func (RemoveContainer) sealed() {}
+func (NoteReset) sealed()       {}
 func (StopSandbox) sealed()     {}
 func (RemoveSandbox) sealed()   {}
 func (Resize) sealed()          {}

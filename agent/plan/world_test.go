@@ -23,6 +23,8 @@ type world struct {
 	network     map[string]bool
 	volumes     map[string]bool
 	dir, cgroup bool
+	// resetNoted: the pod's directory notes a reset.
+	resetNoted bool
 	// podSize is the size of the pod's cgroup; nil where it has none or nothing was granted.
 	podSize *Size
 	calls   []*call
@@ -72,7 +74,8 @@ func newWorld(desired Desired, now time.Time) *world {
 
 func (w *world) observe() Observed {
 	o := Observed{Now: w.now, Sandboxes: w.sandboxes, Containers: slices.Clone(w.containers), DirOnDisk: w.dir, CgroupExists: w.cgroup,
-		Verdicts: w.verdicts, Memory: w.memory, Node: w.node}
+		ResetNoted: w.resetNoted,
+		Verdicts:   w.verdicts, Memory: w.memory, Node: w.node}
 	for name := range w.volumes {
 		o.VolumesOnDisk = append(o.VolumesOnDisk, name)
 	}
@@ -172,8 +175,10 @@ func (w *world) effect(c *call) *Problem {
 		w.forget(s.ID)
 	case RemoveCgroup:
 		w.cgroup, w.podSize = false, nil
+	case NoteReset:
+		w.resetNoted = !s.Over
 	case RemoveDir:
-		w.dir = false
+		w.dir, w.resetNoted = false, false
 	}
 	return nil
 }

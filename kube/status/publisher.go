@@ -151,7 +151,7 @@ func (p *Publisher) Set(pod *corev1.Pod, status corev1.PodStatus, opts Options) 
 }
 
 // laneOf tells how urgent the change from last to next is: others wait for readiness and for the end. Who uses readiness
-// looks away from a pod that is being deleted anyhow. That all containers start anew is what the agent itself waits to see told.
+// looks away from a pod that is being deleted anyhow. That all containers start anew may be over before a wait is, and must be seen.
 func laneOf(gone bool, pod *corev1.Pod, last, next *corev1.PodStatus) lane {
 	turns := isReady(last) != isReady(next) || isTerminal(last.Phase) != isTerminal(next.Phase)
 	resets := !isTrue(last, corev1.AllContainersRestarting) && isTrue(next, corev1.AllContainersRestarting)
