@@ -72,7 +72,7 @@ func startCSI(t *testing.T) *csiDriver {
 func (d *csiDriver) start(t *testing.T) {
 	t.Helper()
 	d.driver = d.run(t, d.program, "--name="+hostDriver, "--node="+node().Name, "--state="+d.state, "--socket="+d.socket,
-		"--registry="+filepath.Join(node().RootDir, "plugins_registry"), "--max-volumes=16")
+		"--registry="+filepath.Join(node().RootDir, "plugins_registry"), "--max-volumes=16", "--condition")
 	d.end(d.helper)
 	d.helper = d.run(t, d.attacher, "--kubeconfig="+tb.Kubeconfig, "--csi-address="+d.socket, "--timeout=10s")
 	if agentRuns() {

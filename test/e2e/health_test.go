@@ -1,0 +1,59 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nodelet/nodelet/csi/fake"
+	"github.com/nodelet/nodelet/test/testbed"
+)
+
+// TestLongVolumeHealth: a driver says that the volume of a running pod is not well, and with the gate on people hear of it.
+func TestLongVolumeHealth(t *testing.T) {
+	clean(t)
+	configure(t, "featureGates: {CSIVolumeHealth: true}\n")
+	d := startCSI(t)
+	handle := d.createVolume(t, "patient", 16<<20)
+	apply(t, csiDriverYAML+volumeYAML("pv-patient", "patient", handle, "16Mi", "Filesystem")+patientYAML)
+	waitReady(t, 120*time.Second, "patient")
+	const metric = `kubelet_volume_stats_health_status_abnormal{namespace="default",persistentvolumeclaim="patient"} `
+	told := func(value string) func() (string, bool) {
+		return func() (string, bool) {
+			text := scrape(t, "metrics")
+			return text, strings.Contains(text, metric+value+"\n")
+		}
+	}
+	eventually(t, 30*time.Second, "the volume is well", told("0"))
+	if err := fake.Sicken(d.state, handle, "the disk is on fire"); err != nil {
+		t.Fatal(err)
+	}
+	waitEvent(t, 150*time.Second, "patient", "VolumeConditionAbnormal", "Volume data: the disk is on fire") // nobody scrapes meanwhile
+	eventually(t, 10*time.Second, "the volume is not well", told("1"))
+	kubectl(t, "delete", "pod", "patient", "--timeout=60s")
+	kubectl(t, "delete", "pvc", "patient", "--timeout=60s")
+	d.waitReturned(t)
+}
+
+const patientYAML = `
+---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: patient}
+spec: {accessModes: [ReadWriteOnce], storageClassName: by-hand, volumeName: pv-patient, resources: {requests: {storage: 16Mi}}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: patient}
+spec:
+  terminationGracePeriodSeconds: 1
+  containers:
+  - name: app
+    image: ` + testbed.BusyboxImage + `
+    command: [sh, -c, 'while :; do sleep 1; done']
+    volumeMounts: [{name: data, mountPath: /data}]
+  volumes:
+  - {name: data, persistentVolumeClaim: {claimName: patient}}
+`
