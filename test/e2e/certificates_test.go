@@ -48,6 +48,7 @@ func TestLongCertificates(t *testing.T) {
 	t.Run("renewed", s.renewed)
 	t.Run("keys", s.keys)
 	t.Run("denied", s.denied)
+	t.Run("quick", s.quick)
 }
 
 // certPod is a pod with certificates of these types of keys beside the trust bundles of the signer and a token.
@@ -336,6 +337,38 @@ func (s *signer) denied(t *testing.T) {
 	if p := getPod(t, "denied"); p.Status.Phase != corev1.PodPending || len(requests(t, "denied")) != 1 {
 		t.Errorf("phase %s, %d requests", p.Status.Phase, len(requests(t, "denied")))
 	}
+}
+
+// quick: with a signer that answers at once, many pods that come together start without trouble.
+func (s *signer) quick(t *testing.T) {
+	var yaml strings.Builder
+	var pods []string
+	for i := range 10 {
+		pods = append(pods, fmt.Sprintf("quick-%d", i))
+		yaml.WriteString(certPod(pods[i], "ECDSAP256") + "---\n")
+	}
+	before := time.Now()
+	apply(t, yaml.String())
+	for range pods {
+		eventually(t, 60*time.Second, "the next request", func() (string, bool) {
+			for _, pod := range pods {
+				for _, r := range open(t, pod) {
+					s.issue(t, r)
+					return "", true
+				}
+			}
+			return "", false
+		})
+	}
+	for _, pod := range pods {
+		waitReady(t, 30*time.Second, pod)
+		for _, e := range events(getPod(t, pod).UID) {
+			if strings.HasPrefix(e, "Warning") {
+				t.Errorf("pod %s: %s", pod, e)
+			}
+		}
+	}
+	t.Logf("%d pods: ready %s after they were made", len(pods), time.Since(before).Round(time.Millisecond))
 }
 
 // TestLongCertificatesMissing: where the API server lets pods have trust bundles but does not serve them, and where the node's gate
