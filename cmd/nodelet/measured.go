@@ -57,6 +57,9 @@ func (n *nodelet) makeStats() error {
 	m.stats = stats.New(c)
 	m.main.Func(n.writePods)
 	m.main.Func(n.writeIdentity)
+	if n.objects != nil && n.cfg.Gate("PodCertificateRequest") {
+		m.main.Func(n.writePodCertificates)
+	}
 	m.main.Func(m.stats.WriteVolumes)
 	metrics.AddProcess(&m.main)
 	m.cadvisor.Func(m.stats.WriteCadvisor)
@@ -140,6 +143,15 @@ func (n *nodelet) writePods(ctx context.Context, t *metrics.Text) {
 	for plugin, of := range c.volumes {
 		t.Sample(float64(of[0]), "plugin_name", plugin, "state", "actual_state_of_world")
 		t.Sample(float64(of[1]), "plugin_name", plugin, "state", "desired_state_of_world")
+	}
+}
+
+// writePodCertificates writes where the certificates of pods stand.
+func (n *nodelet) writePodCertificates(_ context.Context, t *metrics.Text) {
+	t.Family("kubelet_podcertificate_states", "[ALPHA] Gauge vector reporting the number of pod certificate projected volume sources, "+
+		"faceted by signer_name and state.", metrics.KindGauge)
+	for s, count := range n.objects.CertificateStates() {
+		t.Sample(float64(count), "signer_name", s.Signer, "state", s.State)
 	}
 }
 

@@ -49,7 +49,8 @@ type podCertificate struct {
 	shown   *tls.Certificate // nil: there has been none
 	renew   time.Time        // when the next one is asked for
 	request *certRequest     // under way; nil: none
-	refused error            // the signer's last word
+	refused error            // the signer's last word, and
+	how     string           // what it was: denied or failed
 
 	toldOverdue, toldExpired bool
 }
@@ -153,7 +154,7 @@ func (p *podCertificates) state(c *podCertificate, err error) (*tls.Certificate,
 		return nil, time.Time{}, errors.New("credential bundle is not issued yet: the PodCertificateRequest has been deleted, and is made anew")
 	}
 	err = fmt.Errorf("credential bundle is not issued yet: PodCertificateRequest %s/%s waits for signer %s", c.request.namespace, c.request.name,
-		projection(c.pod, c.source.volume, c.source.index).SignerName)
+		c.signer())
 	if p.trouble != nil {
 		err = fmt.Errorf("%w (and cannot be followed: %w)", err, p.trouble)
 	}
@@ -192,12 +193,12 @@ func (o *Objects) settle(pcr *certificatesv1beta1.PodCertificateRequest) {
 		case certificatesv1beta1.PodCertificateRequestConditionTypeIssued:
 			o.finish(pcr, func(c *podCertificate) { c.issued(pcr) })
 		case certificatesv1beta1.PodCertificateRequestConditionTypeDenied:
-			c := o.finish(pcr, func(c *podCertificate) { c.refused = refusal("denied", cond) })
+			c := o.finish(pcr, func(c *podCertificate) { c.refuse("denied", cond) })
 			if c != nil {
 				o.warn(c, cond.Type, fmt.Sprintf("PodCertificateRequest %s was denied, reason=%q, message=%q", name, cond.Reason, cond.Message))
 			}
 		case certificatesv1beta1.PodCertificateRequestConditionTypeFailed:
-			c := o.finish(pcr, func(c *podCertificate) { c.refused = refusal("failed", cond) })
+			c := o.finish(pcr, func(c *podCertificate) { c.refuse("failed", cond) })
 			if c != nil {
 				o.warn(c, cond.Type, fmt.Sprintf("PodCertificateRequest %s failed, reason=%q, message=%q", name, cond.Reason, cond.Message))
 			}
@@ -205,15 +206,17 @@ func (o *Objects) settle(pcr *certificatesv1beta1.PodCertificateRequest) {
 	}
 }
 
-// refusal is worded as the kubelet's.
-func refusal(how string, cond *metav1.Condition) error {
-	return fmt.Errorf("PodCertificateRequest was permanently %s: reason=%q message=%q", how, cond.Reason, cond.Message)
+// refuse notes the signer's last word, worded as the kubelet's.
+func (c *podCertificate) refuse(how string, cond *metav1.Condition) {
+	c.how = how
+	c.refused = fmt.Errorf("PodCertificateRequest was permanently %s: reason=%q message=%q", how, cond.Reason, cond.Message)
 }
 
 // issued takes the certificate of an answer over.
 func (c *podCertificate) issued(pcr *certificatesv1beta1.PodCertificateRequest) {
 	cert, err := pair(c.request.key, pcr.Status.CertificateChain)
 	if err != nil {
+		c.how = "failed"
 		c.refused = fmt.Errorf("signer %s has issued an unusable certificate to PodCertificateRequest %s/%s: %w",
 			pcr.Spec.SignerName, pcr.Namespace, pcr.Name, err)
 		return
@@ -230,6 +233,39 @@ func (s certSource) jitter() time.Duration {
 	h := fnv.New64a()
 	fmt.Fprintf(h, "%s/%s/%d", s.pod, s.volume, s.index)
 	return time.Duration(h.Sum64() % uint64(renewJitter))
+}
+
+// CertificateState is where a certificate of a pod stands, in the kubelet's words.
+type CertificateState struct{ Signer, State string }
+
+// CertificateStates counts the certificates of pods.
+func (o *Objects) CertificateStates() map[CertificateState]int {
+	p := &o.certificates
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	all, now := map[CertificateState]int{}, time.Now()
+	for _, c := range p.sources {
+		all[CertificateState{c.signer(), c.stands(now)}]++
+	}
+	return all
+}
+
+func (c *podCertificate) stands(now time.Time) string {
+	switch {
+	case c.refused != nil:
+		return c.how
+	case c.shown == nil:
+		return "not_yet_issued"
+	case now.After(c.shown.Leaf.NotAfter):
+		return "expired"
+	case now.After(c.renew.Add(renewOverdue)):
+		return "overdue_for_refresh"
+	}
+	return "fresh"
+}
+
+func (c *podCertificate) signer() string {
+	return projection(c.pod, c.source.volume, c.source.index).SignerName
 }
 
 // finish ends the request of ours that pcr is, if it is one, and wakes the pod. It returns whose it was.

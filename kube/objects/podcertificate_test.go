@@ -110,6 +110,15 @@ func certificateFor(t *testing.T, public any, now time.Time) []byte {
 	return der
 }
 
+// wantState checks where the one certificate stands.
+func (b *certBench) wantState(want string) {
+	b.Helper()
+	synctest.Wait()
+	if got := b.o.CertificateStates(); !maps.Equal(got, map[CertificateState]int{{"example.com/signer", want}: 1}) {
+		b.Errorf("certificates stand so: %v, want one %s", got, want)
+	}
+}
+
 func (b *certBench) wantEvents(want ...string) {
 	b.Helper()
 	synctest.Wait()
@@ -134,8 +143,10 @@ func TestPodCertificateIssued(t *testing.T) {
 		b.wantError("waits for signer")
 		b.wantRequests("get serviceaccounts ns/sa", "watch podcertificaterequests /", "create podcertificaterequests ns/")
 		b.wantChanges()
+		b.wantState("not_yet_issued")
 		b.issue(pcr)
 		b.wantChanges("[uid]")
+		b.wantState("fresh")
 		c, renew, err := b.get(nil, time.Time{})
 		if err != nil || len(c.Certificate) != 1 || checkPair(c) != nil {
 			b.Fatalf("got %v, %v", c, err)
@@ -174,6 +185,7 @@ func TestPodCertificateRefused(t *testing.T) {
 			b.wantChanges("[uid]")
 			b.wantError("PodCertificateRequest was permanently " + strings.ToLower(kind) + `: reason="UnsupportedKeyType" message="as asked"`)
 			b.wantEvents("uid " + kind + ": PodCertificateRequest ns/req-")
+			b.wantState(strings.ToLower(kind))
 			b.wantRequests() // it is not asked again
 		})
 	}
@@ -220,6 +232,7 @@ func TestPodCertificateOverdue(t *testing.T) {
 			}
 		}
 		b.wantEvents("uid CertificateOverdueForRefresh: PodCertificate refresh overdue")
+		b.wantState("overdue_for_refresh")
 		time.Sleep(certLife)
 		for range 2 {
 			if c, _, err := b.get(shown, renew); err != nil || c != shown {
@@ -227,6 +240,7 @@ func TestPodCertificateOverdue(t *testing.T) {
 			}
 		}
 		b.wantEvents("uid CertificateExpired: PodCertificate expired")
+		b.wantState("expired")
 		b.condition(b.request(), "Denied", "No")
 		b.wantError("permanently denied")
 		b.wantEvents("uid Denied")
@@ -332,6 +346,7 @@ func TestPodCertificateOfAnotherKey(t *testing.T) {
 		pcr.Status.CertificateChain = string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificateFor(b.T, other.Public(), time.Now())}))
 		b.condition(pcr, "Issued", "Issued")
 		b.wantError("unusable certificate")
+		b.wantState("failed")
 	})
 }
 
