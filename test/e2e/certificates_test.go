@@ -334,6 +334,10 @@ func (s *signer) denied(t *testing.T) {
 	answer(t, asked(t, "denied", 1), "Denied", "UnsupportedKeyType")
 	waitEvent(t, 30*time.Second, "denied", "Denied", "was denied, reason=\"UnsupportedKeyType\", message=\"the test says so\"")
 	waitEvent(t, 30*time.Second, "denied", "FailedMount", "PodCertificateRequest was permanently denied")
+	const state = `kubelet_podcertificate_states{signer_name="` + certSigner + `",state="denied"} 1`
+	if got := scrape(t, "metrics"); !strings.Contains(got, state) {
+		t.Errorf("the metrics do not hold %s", state)
+	}
 	if p := getPod(t, "denied"); p.Status.Phase != corev1.PodPending || len(requests(t, "denied")) != 1 {
 		t.Errorf("phase %s, %d requests", p.Status.Phase, len(requests(t, "denied")))
 	}
