@@ -18,8 +18,8 @@ import (
 	"github.com/nodelet/nodelet/volumes"
 )
 
-// claimRefresh is about how often a claim is looked at for a new size, and a volume whose driver wants that is published
-// again. A node may not watch claims; the kubelet looks as often.
+// claimRefresh is about how often a claim is looked at for a new size, its driver for whether the volume is still attached, and
+// a volume whose driver wants that is published again. A node may not watch claims; the kubelet looks as often.
 const claimRefresh = time.Minute
 
 // mountClaims sets up a volume behind which there is a claim or a CSI driver.
@@ -118,8 +118,10 @@ func (t *task) mountBy(ctx context.Context, driver *storagev1.CSIDriver, claim *
 		return volumes.Mounted{}, err
 	}
 	m.ExtraGroup = volumes.ExtraGroup(claim.PV)
-	if p.Expands {
+	if p.Expands || v.Attachable {
 		m.RefreshAt = refreshAt()
+	}
+	if p.Expands {
 		err = t.expandCSI(ctx, claim, v)
 	}
 	return m, err

@@ -49,6 +49,30 @@ func TestTwoPodsOneVolume(t *testing.T) {
 	}
 }
 
+// A volume in use whose driver is declared anew as one without attachments keeps running, and leaves volumesInUse, so that it can
+// be detached. The word survives the agent.
+func TestNoLongerAttachable(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	v := w.volume("a")
+	w.publish("pod-1", v)
+	v.Attachable = false
+	if again := w.publish("pod-1", v); again.Changed || len(w.csi.InUse()) != 0 {
+		t.Errorf("published %+v, in use %q", again, w.csi.InUse())
+	}
+	w.restart()
+	if got := w.csi.InUse(); len(got) != 0 {
+		t.Errorf("in use after a restart: %q", got)
+	}
+	v.Attachable = true
+	w.publish("pod-1", v)
+	if len(w.csi.InUse()) != 1 {
+		t.Error("the volume is to be attached again and not in use")
+	}
+	w.unpublish("pod-1", v)
+	w.nothingLeft()
+}
+
 // The files beside a volume are those that a kubelet reads when it takes over.
 func TestKubeletLayout(t *testing.T) {
 	t.Parallel()

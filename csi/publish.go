@@ -28,7 +28,7 @@ func (c *CSI) Publish(ctx context.Context, pod types.UID, v *Volume) (Published,
 	there := c.Has(pod, v)
 	if there && !v.Republish {
 		p.Expands, p.Labelled = c.mayExpand(v.Driver), c.look(v.key()).SELinux != ""
-		return p, nil
+		return p, c.Claim(ctx, pod, v)
 	}
 	d, done, err := c.use(ctx, v.Driver, pod)
 	if err != nil {

@@ -178,7 +178,7 @@ func (c *CSI) eachUse(do func(key, *use)) {
 }
 
 // Claim notes that a pod is going to use a volume. From now on it counts as in use, and nobody unstages it. Unpublish
-// takes the claim back.
+// takes the claim back. A claim that is there hears whether the volume is still one to be attached.
 func (c *CSI) Claim(ctx context.Context, pod types.UID, v *Volume) error {
 	if err := v.check(pod); err != nil {
 		return err
@@ -190,7 +190,7 @@ func (c *CSI) Claim(ctx context.Context, pod types.UID, v *Volume) error {
 	defer unlock()
 	rec, id := c.look(v.key()), useID(pod, v.Name)
 	if rec != nil && rec.Uses[id] != nil {
-		return nil
+		return c.attachable(v)
 	}
 	onePod := v.AccessMode == corev1.ReadWriteOncePod
 	if rec != nil && (onePod || rec.OnePod) && rec.usedByOther(pod) {
@@ -201,13 +201,22 @@ func (c *CSI) Claim(ctx context.Context, pod types.UID, v *Volume) error {
 		return err
 	}
 	return c.update(v.key(), func(r *record) {
-		r.Block, r.Attachable, r.OnePod = v.Block, r.Attachable || v.Attachable, onePod
+		r.Block, r.Attachable, r.OnePod = v.Block, v.Attachable, onePod
 		r.SELinux, r.Stage = v.SELinuxLabel, stage
 		if r.Staging == "" {
 			r.Staging = stagingPath(v)
 		}
 		r.Uses[id] = &use{Pod: pod, Name: v.Name, Target: targetPath(pod, v)}
 	})
+}
+
+// attachable notes the newest word on whether a volume in use is one to be attached: its driver may have been declared anew, and
+// the controller manager detaches nothing that is in volumesInUse. The caller holds the volume's lock.
+func (c *CSI) attachable(v *Volume) error {
+	if c.look(v.key()).Attachable == v.Attachable {
+		return nil
+	}
+	return c.update(v.key(), func(r *record) { r.Attachable = v.Attachable })
 }
 
 // labelled makes sure that a new claim gets the volume with its SELinux label, and says how far it is staged then. The label is an
