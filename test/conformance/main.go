@@ -25,6 +25,10 @@ const (
 	defaultFocus = `\[sig-node\]`
 )
 
+// stateRoot holds the testbed's files, unless the environment names another place. It is short, for CSI drivers have long names, a
+// socket's path has 107 bytes, and the suite's longest is 73 of them below the agent's directory.
+const stateRoot = "/var/lib/ntb"
+
 type options struct {
 	testbed             testbed.Options
 	focus, skip, label  string
@@ -32,6 +36,8 @@ type options struct {
 	timeout             time.Duration
 	reports, knownFile  string
 	keep, use, listOnly bool
+	csi                 bool
+	images              string
 }
 
 func main() {
@@ -47,7 +53,7 @@ func main() {
 func parse() options {
 	o := options{testbed: testbed.Options{KubeProxy: true, OwnMounts: true, AgentArgs: []string{"-v=4"}, Progress: os.Stderr}}
 	agent := flag.String("agent", env("AGENT", string(testbed.Nodelet)), "`kind` of agent: nodelet or kubelet")
-	flag.StringVar(&o.testbed.Name, "name", env("NAME", "conformance"), "the testbed's `name`")
+	flag.StringVar(&o.testbed.Name, "name", env("NAME", "suite"), "the testbed's `name`, of 10 letters at most where CSI drivers run")
 	flag.StringVar(&o.testbed.NodeletBin, "nodelet-bin", "bin/nodelet", "nodelet's program `file`")
 	flag.IntVar(&o.testbed.Nodes, "nodes", 1, "`number` of nodes")
 	flag.StringVar(&o.focus, "focus", env("FOCUS", defaultFocus), "run specs whose full name matches this `regexp`")
@@ -57,11 +63,14 @@ func parse() options {
 	flag.DurationVar(&o.timeout, "timeout", 2*time.Hour, "`limit` for all specs")
 	flag.StringVar(&o.reports, "reports", "", "`directory` of the reports (default .cache/conformance/AGENT)")
 	flag.StringVar(&o.knownFile, "known", "test/conformance/known.txt", "`file` with the specs that may fail")
-	flag.BoolVar(&o.keep, "keep", false, "leave the testbed up")
+	flag.BoolVar(&o.keep, "keep", false, "leave the testbed up; with "+testbed.StateEnv+"="+stateRoot+" the command testbed finds it")
 	flag.BoolVar(&o.use, "use", false, "use the testbed of that name, which is up, and leave it up")
+	flag.BoolVar(&o.csi, "csi", false, "have the images of CSI drivers as well; with a FOCUS that says CSI they are there anyway")
+	flag.StringVar(&o.images, "images", env("IMAGES", ""), "`directory` of more image archives, OCI layouts as tar; of one name they count before the suite's")
 	flag.BoolVar(&o.listOnly, "dry-run", false, "only list the specs that would run")
 	flag.Parse()
 	o.testbed.Agent = testbed.AgentKind(*agent)
+	o.csi = o.csi || strings.Contains(o.focus, "CSI")
 	if o.label == "" && o.focus == defaultFocus {
 		o.label = defaultLabel
 	}
@@ -79,6 +88,9 @@ func env(name, otherwise string) string {
 }
 
 func conformance(ctx context.Context, o options) error {
+	if err := os.Setenv(testbed.StateEnv, env(testbed.StateEnv, stateRoot)); err != nil {
+		return err
+	}
 	known, err := readKnown(o.knownFile)
 	if err != nil {
 		return err
@@ -101,12 +113,16 @@ func conformance(ctx context.Context, o options) error {
 		_, err := run(ctx, o, suite, nil)
 		return err
 	}
-	tb, down, err := up(ctx, o, cache)
+	images, err := archives(ctx, o, cache)
+	if err != nil {
+		return err
+	}
+	tb, down, err := up(ctx, o, images)
 	if err != nil {
 		return err
 	}
 	defer down()
-	stop, err := mirror(ctx, tb, cache)
+	stop, err := mirror(tb, images)
 	if err != nil {
 		return err
 	}
@@ -118,15 +134,40 @@ func conformance(ctx context.Context, o options) error {
 	return judge(os.Stdout, report, known[string(o.testbed.Agent)])
 }
 
-// up starts the testbed, or opens the one that is up, and gives its runtimes the suite's images.
-func up(ctx context.Context, o options, cache *testbed.Cache) (tb *testbed.Testbed, down func(), err error) {
+// archives builds what is missing of the images that the specs ask for.
+func archives(ctx context.Context, o options, cache *testbed.Cache) ([]string, error) {
+	images, err := cache.SuiteImages(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if o.csi {
+		more, err := cache.CSIImages(ctx)
+		if err != nil {
+			return nil, err
+		}
+		images = append(images, more...)
+	}
+	more, err := archivesIn(o.images)
+	return append(images, more...), err
+}
+
+// archivesIn finds the image archives of a directory, if one is given.
+func archivesIn(dir string) ([]string, error) {
+	if dir == "" {
+		return nil, nil
+	}
+	found, err := filepath.Glob(filepath.Join(dir, "*.tar"))
+	if err == nil && len(found) == 0 {
+		err = fmt.Errorf("no image archives (*.tar) in %s: see IMAGES", dir)
+	}
+	return found, err
+}
+
+// up starts the testbed, or opens the one that is up, and gives its runtimes the images.
+func up(ctx context.Context, o options, images []string) (tb *testbed.Testbed, down func(), err error) {
 	if o.use {
 		tb, err = testbed.Open(ctx, o.testbed.Name, os.Stderr)
 		return tb, func() {}, err
-	}
-	images, err := cache.SuiteImages(ctx)
-	if err != nil {
-		return nil, nil, err
 	}
 	if err := testbed.Down(ctx, o.testbed.Name, io.Discard); err != nil { // what an interrupted run has left
 		return nil, nil, err
@@ -173,13 +214,9 @@ func asKubelet(o options) (program string, err error) {
 }
 
 // mirror serves the images to the nodes, for specs that insist on a pull.
-func mirror(ctx context.Context, tb *testbed.Testbed, cache *testbed.Cache) (stop func(), err error) {
-	archives, err := cache.SuiteImages(ctx)
-	if err != nil {
-		return nil, err
-	}
+func mirror(tb *testbed.Testbed, images []string) (stop func(), err error) {
 	const host = "registry.k8s.io"
-	r, err := openRegistry(archives)
+	r, err := openRegistry(images)
 	if err != nil {
 		return nil, err
 	}

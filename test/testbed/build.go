@@ -61,7 +61,14 @@ func goModules() map[string]goModule {
 		"etcd":              {path: "go.etcd.io/etcd/server/v3", programs: []string{"testbed.invalid/etcd"}},
 		"flannel":           {path: "github.com/flannel-io/flannel", cgo: true, programs: []string{"."}},
 		"external-attacher": {path: "github.com/kubernetes-csi/external-attacher/v4", programs: []string{"cmd/csi-attacher"}},
-		"csi-test":          {path: "github.com/kubernetes-csi/csi-test/v5", programs: []string{"cmd/csi-sanity"}},
+		"csi-sidecars": {
+			path: "github.com/kubernetes-csi/external-provisioner/v6",
+			programs: []string{
+				"cmd/csi-provisioner", "github.com/kubernetes-csi/external-resizer/v2/cmd/csi-resizer",
+				"testbed.invalid/csi-sidecars/mock-driver", "testbed.invalid/csi-sidecars/registrar",
+			},
+		},
+		"csi-test": {path: "github.com/kubernetes-csi/csi-test/v5", programs: []string{"cmd/csi-sanity"}},
 		"suite": {
 			path:     "k8s.io/kubernetes",
 			programs: []string{"test/e2e" + testSuffix, "test/images/nonewprivs", "github.com/onsi/ginkgo/v2/ginkgo"},

@@ -82,7 +82,7 @@ func parseRoutes(table string) ([]netip.Prefix, error) {
 
 // setupNetwork makes the control plane's namespace with a bridge, ties the host to it, and returns the subnet taken.
 func (n names) setupNetwork(ctx context.Context) (int, error) {
-	unlock, err := lockDir(n.root) // between choosing a subnet and its route showing up
+	unlock, err := lockDir("/run") // of all testbeds of the machine, between choosing a subnet and its route showing up
 	if err != nil {
 		return 0, err
 	}

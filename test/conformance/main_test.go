@@ -1,0 +1,28 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+)
+
+// TestArchivesIn: archives of one's own are found, and a directory without any is an error rather than a run without them.
+func TestArchivesIn(t *testing.T) {
+	dir := t.TempDir()
+	if found, err := archivesIn(""); found != nil || err != nil {
+		t.Errorf("without a directory: %v, %v", found, err)
+	}
+	if found, err := archivesIn(dir); err == nil {
+		t.Errorf("an empty directory gave %v and no error", found)
+	}
+	want := []string{filepath.Join(dir, "driver.tar"), filepath.Join(dir, "helper.tar")}
+	for _, file := range append(want, filepath.Join(dir, "README")) {
+		if err := os.WriteFile(file, nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if found, err := archivesIn(dir); err != nil || !slices.Equal(found, want) {
+		t.Errorf("got %v, %v, want %v", found, err, want)
+	}
+}
