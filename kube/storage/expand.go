@@ -51,16 +51,22 @@ func (s *Storage) Grown(ctx context.Context, c *Claim, size resource.Quantity) e
 	return s.patchClaim(ctx, c, status)
 }
 
-// NotGrown notes in a claim that its volume could not be made larger here; for good where the driver says that it never can.
+// NotGrown notes in a claim that its volume could not be made larger here; for good where the driver says that it never can, or
+// where people want another size by now: the control plane takes up their newest wish only once the node has given up this one.
 func (s *Storage) NotGrown(ctx context.Context, c *Claim, cause error, forGood bool) error {
 	status := map[string]any{"conditions": []any{map[string]any{
 		"type": corev1.PersistentVolumeClaimNodeResizeError, "status": corev1.ConditionTrue, "message": cause.Error(),
 		"lastTransitionTime": metav1.NewTime(time.Now()),
 	}}}
-	if forGood {
+	if forGood || c.overtaken() {
 		status["allocatedResourceStatuses"] = map[string]any{"storage": corev1.PersistentVolumeClaimNodeResizeInfeasible}
 	}
 	return s.patchClaim(ctx, c, status)
+}
+
+// overtaken: the claim asks for another size than the one that is on the way.
+func (c *Claim) overtaken() bool {
+	return !c.PVC.Spec.Resources.Requests[corev1.ResourceStorage].Equal(c.PV.Spec.Capacity[corev1.ResourceStorage])
 }
 
 func (s *Storage) patchClaim(ctx context.Context, c *Claim, status map[string]any) error {

@@ -2,6 +2,7 @@ package storage_test
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net/http"
 	"slices"
@@ -304,6 +305,36 @@ func TestGrowth(t *testing.T) {
 			t.Errorf("patched with %q", p)
 		}
 	})
+}
+
+// A growth that failed is tried again as long as the claim still asks for that size; where people ask for another one, the node
+// gives it up, so that the control plane can take up the new one.
+func TestNotGrown(t *testing.T) {
+	for _, c := range []struct {
+		asked   string
+		never   bool
+		givesUp bool
+	}{{"9Gi", false, false}, {"5Gi", false, true}, {"12Gi", false, true}, {"9Gi", true, true}} {
+		inWorld(t, func(t *testing.T, w *world) {
+			pvc, pv := bound()
+			pv.Spec.Capacity = corev1.ResourceList{"storage": resource.MustParse("9Gi")}
+			pvc.Spec.Resources.Requests = corev1.ResourceList{"storage": resource.MustParse(c.asked)}
+			pvc.Status.AllocatedResourceStatuses = map[corev1.ResourceName]corev1.ClaimResourceStatus{"storage": corev1.PersistentVolumeClaimNodeResizeInProgress}
+			w.server.Put(pvc)
+			w.server.Put(pv)
+			claim, err := w.Claim(t.Context(), pod(), volume())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := w.NotGrown(t.Context(), claim, errors.New("no"), c.never); err != nil {
+				t.Fatal(err)
+			}
+			p := w.server.Patches()
+			if len(p) != 1 || !strings.Contains(p[0], "NodeResizeError") || strings.Contains(p[0], "NodeResizeInfeasible") != c.givesUp {
+				t.Errorf("asked for %s of 9Gi, never %t: patched with %q", c.asked, c.never, p)
+			}
+		})
+	}
 }
 
 // The values of a secret are handed on, and it is read anew each time.
