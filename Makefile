@@ -89,7 +89,7 @@ bench-storage: build ## how soon volumes are ready, with nodelet and with the ku
 	@go run ./test/bench -storage -rounds 3
 
 .PHONY: bench-probes
-bench-probes: build ## CPU and memory at rest with 110 pods of three probes each, nodelet beside the kubelet
+bench-probes: build ## 110 pods of three probes each: CPU and memory at rest, and starts beside them, nodelet beside the kubelet
 	@echo "==> benchmark of probes: kubelet, nodelet (about 10 minutes)"
 	@go run ./test/bench -probes -rounds 1 -rest 90s
 

@@ -131,14 +131,8 @@ func (b *bench) pods(ctx context.Context, side string) error {
 	if err != nil {
 		return err
 	}
-	for i := range b.o.single {
-		err := b.onePod(ctx, fmt.Sprintf("one-%d", i), func(ready, gone time.Duration) {
-			b.note(side, "create to Ready, one at a time, ms", ms(ready))
-			b.note(side, "delete to gone, one at a time, ms", ms(gone))
-		})
-		if err != nil {
-			return err
-		}
+	if err := b.singles(ctx, side, ""); err != nil {
+		return err
 	}
 	cpuAfter, err := cpuTime(b.node.AgentPID())
 	if err != nil {

@@ -35,7 +35,7 @@ type options struct {
 	sides  []testbed.AgentKind
 	// storage measures how soon volumes are ready, and nothing else.
 	storage bool
-	// probes measures agents at rest whose pods have three probes each, and nothing else.
+	// probes measures agents whose pods have three probes each, and nothing else.
 	probes bool
 }
 
@@ -51,7 +51,7 @@ func main() {
 	flag.StringVar(&o.json, "json", "", "also write the figures to this file")
 	flag.StringVar(&sides, "sides", "kubelet,nodelet", "agents to measure")
 	flag.BoolVar(&o.storage, "storage", false, "measure how soon the volumes of pods are ready, and nothing else")
-	flag.BoolVar(&o.probes, "probes", false, "measure agents at rest with 110 pods of three probes each, and nothing else")
+	flag.BoolVar(&o.probes, "probes", false, "measure agents with 110 pods of three probes each, at rest and as others start beside them, and nothing else")
 	quick := flag.Bool("quick", false, "one short round, without loads of 60 and 110 pods")
 	flag.Parse()
 	o.loads = []int{0, 60, 110}

@@ -129,11 +129,7 @@ func (f *follow) wait(ctx context.Context, what string, in map[string]chan time.
 	}
 }
 
-func (b *bench) create(ctx context.Context, name string) error {
-	pod := b.pod(name)
-	if b.o.probes {
-		pod = b.probed(name)
-	}
+func (b *bench) create(ctx context.Context, pod *corev1.Pod) error {
 	return b.api.Core.Post().Namespace(namespace).Resource("pods").Body(pod).Do(ctx).Error()
 }
 
@@ -156,7 +152,7 @@ func (b *bench) onePod(ctx context.Context, name string, took func(ready, gone t
 		return err
 	}
 	began := time.Now()
-	if err := b.create(ctx, name); err != nil {
+	if err := b.create(ctx, b.pod(name)); err != nil {
 		return err
 	}
 	ready, err := f.wait(ctx, "Ready", f.ready, name)
@@ -177,6 +173,20 @@ func (b *bench) onePod(ctx context.Context, name string, took func(ready, gone t
 	return err
 }
 
+// singles takes pods through their lives one at a time; beside tells what else is on the node, or is empty.
+func (b *bench) singles(ctx context.Context, side, beside string) error {
+	for i := range b.o.single {
+		err := b.onePod(ctx, fmt.Sprintf("one-%d", i), func(ready, gone time.Duration) {
+			b.note(side, "create to Ready, one at a time"+beside+", ms", ms(ready))
+			b.note(side, "delete to gone, one at a time"+beside+", ms", ms(gone))
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // manyPods takes n pods through their lives at once.
 func (b *bench) manyPods(ctx context.Context, n int, side string) error {
 	f, err := b.follow(ctx)
@@ -186,7 +196,7 @@ func (b *bench) manyPods(ctx context.Context, n int, side string) error {
 	defer f.stop()
 	began := time.Now()
 	ready, err := b.each(ctx, n, "many", func(name string) (time.Time, error) {
-		if err := b.create(ctx, name); err != nil {
+		if err := b.create(ctx, b.pod(name)); err != nil {
 			return time.Time{}, err
 		}
 		return f.wait(ctx, "Ready", f.ready, name)
@@ -242,7 +252,11 @@ func (b *bench) fill(ctx context.Context, n int) error {
 	defer f.stop()
 	for i := range n {
 		name := fmt.Sprintf("load-%d", i)
-		if err := b.create(ctx, name); apierrors.IsAlreadyExists(err) {
+		pod := b.pod(name)
+		if b.o.probes {
+			pod = b.probed(name)
+		}
+		if err := b.create(ctx, pod); apierrors.IsAlreadyExists(err) {
 			continue
 		} else if err != nil {
 			return err

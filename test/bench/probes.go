@@ -16,9 +16,23 @@ const probedPods = 110
 // serverPort is where the server in a pod with probes listens.
 const serverPort = 8080
 
-// probes measures each agent at rest with pods that have three probes each.
+// probes measures each agent at rest with pods that have three probes each, and how soon pods start and end beside them.
 func (b *bench) probes(ctx context.Context) error {
-	return b.onAgents(ctx, b.rest, nil)
+	return b.onAgents(ctx, func(ctx context.Context, side string) error {
+		if err := b.onePod(ctx, "warm-up", nil); err != nil {
+			return err
+		}
+		if err := b.singles(ctx, side, ""); err != nil {
+			return err
+		}
+		if err := b.atRest(ctx, side, probedPods); err != nil {
+			return err
+		}
+		if err := b.singles(ctx, side, ", beside "+b.loadName(probedPods)); err != nil {
+			return err
+		}
+		return b.deletePods(ctx)
+	}, nil)
 }
 
 // probed is a pod of one server with the three probes of a usual Deployment. None is a command, which would be work for the runtime
