@@ -3,7 +3,7 @@ module github.com/nodelet/nodelet
 go 1.26.0
 
 require (
-	github.com/container-storage-interface/spec v1.12.0
+	github.com/container-storage-interface/spec v1.13.0
 	github.com/containernetworking/cni v1.3.0
 	github.com/distribution/reference v0.6.0
 	github.com/godbus/dbus/v5 v5.1.0

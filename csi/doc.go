@@ -1,5 +1,5 @@
-// Package csi drives the volumes of CSI drivers on this node (CSI specification 1.12, node service; 1.13
-// has lost the condition of volumes, which Kubernetes 1.36 knows as the gate CSIVolumeHealth).
+// Package csi drives the volumes of CSI drivers on this node (CSI specification 1.13, node service, and the condition of volumes that
+// drivers of 1.12 tell).
 //
 // It owns the drivers that register in <root-dir>/plugins_registry, the connections to them, and what they have set up
 // here: which volume is staged, which pods use it, where it is published. Paths and vol_data.json files are the
@@ -40,6 +40,8 @@ type Config struct {
 	Log      *slog.Logger // nil: nothing is logged
 	// CallTimeout bounds one call to a driver; zero means the kubelet's two minutes.
 	CallTimeout time.Duration
+	// Health has drivers asked for the health of volumes beside their figures.
+	Health bool
 	// BootID tells one boot of the machine from another; empty means the kernel's.
 	BootID string
 

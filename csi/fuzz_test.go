@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"unicode/utf8"
 )
 
 // A record leads to no path outside of the root directory, whatever was made of its file.
@@ -54,6 +55,18 @@ func FuzzVolData(f *testing.F) {
 			if !filepath.IsLocal(v.rec.Staging) || strings.Contains(k.driver, "/") {
 				t.Errorf("%q gave %+v", text, v.rec)
 			}
+		}
+	})
+}
+
+// FuzzCondition: a driver's word on a volume is text that can be shown, or an error.
+func FuzzCondition(f *testing.F) {
+	f.Add([]byte{0x12, 0x05, 0x08, 0x01, 0x12, 0x01, 'x'})
+	f.Add([]byte{0x12, 0xff})
+	f.Fuzz(func(t *testing.T, unknown []byte) {
+		c, err := parseCondition(unknown)
+		if err == nil && !utf8.ValidString(c.Message) {
+			t.Errorf("%x gave %q", unknown, c.Message)
 		}
 	})
 }

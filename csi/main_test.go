@@ -63,6 +63,7 @@ type world struct {
 	config func(*fake.Config)
 
 	timeout time.Duration // of calls
+	health  bool          // drivers are asked for it
 
 	log   bytes.Buffer // to be read when no csi lives
 	csi   *csi.CSI
@@ -129,7 +130,7 @@ func (w *world) stopDriver() {
 func (w *world) begin() {
 	w.t.Helper()
 	c, err := csi.New(csi.Config{
-		Root: w.root, NodeName: "node", BootID: w.boot, CallTimeout: w.timeout,
+		Root: w.root, NodeName: "node", BootID: w.boot, CallTimeout: w.timeout, Health: w.health,
 		Log: slog.New(slog.NewTextHandler(&w.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		Registered: func(_ context.Context, d csi.DriverInfo) error {
 			w.mu.Lock()

@@ -11,14 +11,8 @@ import (
 // Stats are a driver's figures of a published volume. A figure that it does not give is nil.
 type Stats struct {
 	Bytes, Inodes Usage
-	// Condition is nil for drivers that do not watch their volumes (VOLUME_CONDITION).
+	// Condition is nil where nobody asks for it (Config.Health), and for drivers that do not watch their volumes.
 	Condition *Condition
-}
-
-// Condition is whether a volume is well.
-type Condition struct {
-	Abnormal bool
-	Message  string
 }
 
 // Usage is one kind of resource of a volume.
@@ -52,9 +46,10 @@ func (c *CSI) Stats(ctx context.Context, pod types.UID, name string) (s Stats, o
 	if err != nil {
 		return s, false, err
 	}
-	if d.can[csipb.NodeServiceCapability_RPC_VOLUME_CONDITION] {
-		c := got.GetVolumeCondition()
-		s.Condition = &Condition{Abnormal: c.GetAbnormal(), Message: c.GetMessage()}
+	if c.cfg.Health {
+		if s.Condition, err = d.condition(ctx, r, got); err != nil {
+			c.log.WarnContext(ctx, "ask a driver for the health of a volume", "driver", k.driver, "volume", k.handle, "error", err)
+		}
 	}
 	for _, u := range got.GetUsage() {
 		figures := Usage{&u.Available, &u.Total, &u.Used}

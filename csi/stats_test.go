@@ -7,11 +7,24 @@ import (
 	"github.com/nodelet/nodelet/csi/fake"
 )
 
-// A driver's word on a volume comes with its figures, from drivers that watch their volumes.
+// A driver's word on a volume comes with its figures, in the way of CSI 1.12 and in that of 1.13, where somebody wants to know.
 func TestCondition(t *testing.T) {
 	t.Parallel()
-	for _, watches := range []bool{true, false} {
-		w := newWorld(t, func(c *fake.Config) { c.Condition = watches })
+	const sickness = "the disk is on fire"
+	for _, c := range []struct {
+		driver     func(*fake.Config)
+		ask        bool
+		well, sick *csi.Condition
+	}{
+		{func(c *fake.Config) { c.Condition = true }, true, &csi.Condition{Message: "as good as new"}, &csi.Condition{Abnormal: true, Message: sickness}},
+		{func(c *fake.Config) { c.Health = true }, true, &csi.Condition{}, &csi.Condition{Abnormal: true, Message: "DEGRADED Sick: " + sickness}},
+		{func(c *fake.Config) { c.Health, c.Condition = true, true }, false, nil, nil},
+		{func(*fake.Config) {}, true, nil, nil},
+	} {
+		w := newWorld(t, c.driver)
+		w.kill()
+		w.health = c.ask
+		w.begin()
 		v := w.volume("a")
 		w.publish("pod-1", v)
 		look := func(want *csi.Condition) {
@@ -21,15 +34,11 @@ func TestCondition(t *testing.T) {
 				t.Errorf("got %+v, %t, %v, want %+v", got.Condition, ok, err, want)
 			}
 		}
-		if !watches {
-			look(nil)
-		} else {
-			look(&csi.Condition{Message: "as good as new"})
-			if err := fake.Sicken(w.state, v.Handle, "the disk is on fire"); err != nil {
-				t.Fatal(err)
-			}
-			look(&csi.Condition{Abnormal: true, Message: "the disk is on fire"})
+		look(c.well)
+		if err := fake.Sicken(w.state, v.Handle, sickness); err != nil {
+			t.Fatal(err)
 		}
+		look(c.sick)
 		w.unpublish("pod-1", v)
 		w.nothingLeft()
 	}

@@ -61,9 +61,9 @@ func (n *nodelet) askDriver(pod *corev1.Pod, volume, directory string) func(cont
 	}
 }
 
-// volumeHealth tells people of a volume that its driver calls abnormal, where the gate for that is on; nil where nothing is known.
+// volumeHealth tells people of a volume that its driver calls abnormal; nil where nothing is known.
 func (n *nodelet) volumeHealth(pod *corev1.Pod, volume string, c *csi.Condition) *bool {
-	if c == nil || !n.cfg.Gate("CSIVolumeHealth") {
+	if c == nil {
 		return nil
 	}
 	if c.Abnormal {

@@ -12,7 +12,8 @@ import (
 // makeStorage sets up what volumes of claims and CSI drivers need. Without an API server a node has neither; what a CSI
 // volume of an earlier life has left is still taken down.
 func (n *nodelet) makeStorage() (err error) {
-	c := csi.Config{Root: n.cfg.Paths.Root, NodeName: n.cfg.Node.Name, Log: n.log, Wake: n.wake, Changed: n.volumesChanged}
+	c := csi.Config{Root: n.cfg.Paths.Root, NodeName: n.cfg.Node.Name, Log: n.log, Wake: n.wake, Changed: n.volumesChanged,
+		Health: n.cfg.Gate("CSIVolumeHealth")}
 	if n.api != nil {
 		n.storage = storage.New(storage.Config{Core: n.api.Core, Storage: n.api.Storage, NodeName: n.cfg.Node.Name,
 			Node: n.node.Node, Wake: n.wake, Log: n.log})

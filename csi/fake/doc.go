@@ -41,8 +41,9 @@ type Config struct {
 	NoStage bool
 	// MountGroup sets the group of volumes by itself (VOLUME_MOUNT_GROUP).
 	MountGroup bool
-	// Condition tells of volumes whether they are well (VOLUME_CONDITION), see Sicken.
-	Condition bool
+	// Condition tells of volumes whether they are well as drivers of CSI 1.12 do (VOLUME_CONDITION), Health as those of 1.13
+	// (GET_VOLUME_HEALTH), see Sicken.
+	Condition, Health bool
 	// MaxVolumes is what a node can attach; 0: any number.
 	MaxVolumes int64
 }

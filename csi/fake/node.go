@@ -1,6 +1,7 @@
 package fake
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
@@ -13,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protowire"
 )
 
 // NodeStageVolume puts the volume's device, or its file system, at the staging path.
@@ -203,36 +205,67 @@ func (d *Driver) NodeGetVolumeStats(_ context.Context, r *csipb.NodeGetVolumeSta
 	if err != nil {
 		return nil, status.Errorf(codes.NotFound, "there is nothing at %s", r.VolumePath)
 	}
-	condition := d.condition(v)
 	if !info.IsDir() {
-		return &csipb.NodeGetVolumeStatsResponse{VolumeCondition: condition,
-			Usage: []*csipb.VolumeUsage{{Unit: csipb.VolumeUsage_BYTES, Total: v.Size}}}, nil
+		return d.withCondition(v, &csipb.NodeGetVolumeStatsResponse{
+			Usage: []*csipb.VolumeUsage{{Unit: csipb.VolumeUsage_BYTES, Total: v.Size}}}), nil
 	}
 	var fs unix.Statfs_t
 	if err := unix.Statfs(r.VolumePath, &fs); err != nil {
 		return nil, err
 	}
 	block := fs.Bsize
-	return &csipb.NodeGetVolumeStatsResponse{VolumeCondition: condition, Usage: []*csipb.VolumeUsage{
+	return d.withCondition(v, &csipb.NodeGetVolumeStatsResponse{Usage: []*csipb.VolumeUsage{
 		{Unit: csipb.VolumeUsage_BYTES, Total: int64(fs.Blocks) * block, Available: int64(fs.Bavail) * block, Used: int64(fs.Blocks-fs.Bfree) * block},
 		{Unit: csipb.VolumeUsage_INODES, Total: int64(fs.Files), Available: int64(fs.Ffree), Used: int64(fs.Files - fs.Ffree)},
-	}}, nil
+	}}), nil
 }
 
-// Sicken has a driver with Condition say that a volume is not well; an empty message heals it.
+// Sicken has a driver with Condition or Health say that a volume is not well; an empty message heals it.
 func Sicken(state, id, message string) error {
 	return os.WriteFile(filepath.Join(state, "sick", id), []byte(message), 0o644)
 }
 
-func (d *Driver) condition(v *volume) *csipb.VolumeCondition {
-	if !d.cfg.Condition {
-		return nil
-	}
+// sickness is what a volume suffers from, empty for nothing.
+func (d *Driver) sickness(v *volume) string {
 	text, err := os.ReadFile(d.path("sick", v.ID))
 	if err != nil {
-		return &csipb.VolumeCondition{Message: "as good as new"}
+		return ""
 	}
-	return &csipb.VolumeCondition{Abnormal: len(text) > 0, Message: string(text)}
+	return string(text)
+}
+
+// What the specification had until 1.13 for the condition of volumes, and has no words for since.
+const (
+	volumeCondition      csipb.NodeServiceCapability_RPC_Type = 4
+	volumeConditionField protowire.Number                     = 2
+)
+
+// withCondition adds the condition of a volume to its figures.
+func (d *Driver) withCondition(v *volume, r *csipb.NodeGetVolumeStatsResponse) *csipb.NodeGetVolumeStatsResponse {
+	if !d.cfg.Condition {
+		return r
+	}
+	text := d.sickness(v)
+	var c []byte
+	if text != "" {
+		c = protowire.AppendVarint(protowire.AppendTag(nil, 1, protowire.VarintType), 1)
+	}
+	c = protowire.AppendString(protowire.AppendTag(c, 2, protowire.BytesType), cmp.Or(text, "as good as new"))
+	r.ProtoReflect().SetUnknown(protowire.AppendBytes(protowire.AppendTag(nil, volumeConditionField, protowire.BytesType), c))
+	return r
+}
+
+// NodeGetVolumeHealth says what a volume suffers from.
+func (d *Driver) NodeGetVolumeHealth(_ context.Context, r *csipb.NodeGetVolumeHealthRequest) (*csipb.NodeGetVolumeHealthResponse, error) {
+	v, err := d.load(r.VolumeId)
+	if err != nil {
+		return nil, err
+	}
+	health := &csipb.VolumeHealth{VolumeId: v.ID}
+	if text := d.sickness(v); text != "" {
+		health.HealthStatuses = []*csipb.VolumeHealth_VolumeHealthEntry{{Status: csipb.VolumeHealthErrorType_DEGRADED, Reason: "Sick", Message: text}}
+	}
+	return &csipb.NodeGetVolumeHealthResponse{VolumeHealth: health}, nil
 }
 
 // NodeGetCapabilities says what the node service does.
@@ -246,7 +279,10 @@ func (d *Driver) NodeGetCapabilities(context.Context, *csipb.NodeGetCapabilities
 		all = append(all, csipb.NodeServiceCapability_RPC_VOLUME_MOUNT_GROUP)
 	}
 	if d.cfg.Condition {
-		all = append(all, csipb.NodeServiceCapability_RPC_VOLUME_CONDITION)
+		all = append(all, volumeCondition)
+	}
+	if d.cfg.Health {
+		all = append(all, csipb.NodeServiceCapability_RPC_GET_VOLUME_HEALTH)
 	}
 	r := &csipb.NodeGetCapabilitiesResponse{}
 	for _, t := range all {
