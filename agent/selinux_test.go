@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -22,6 +23,7 @@ import (
 	"github.com/nodelet/nodelet/csi"
 	"github.com/nodelet/nodelet/csi/fake"
 	"github.com/nodelet/nodelet/kube/storage"
+	"github.com/nodelet/nodelet/plugins"
 	"github.com/nodelet/nodelet/volumes"
 )
 
@@ -150,9 +152,11 @@ func TestSELinuxMount(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan struct{})
-	go func() { room.Run(ctx); close(ended) }()
-	t.Cleanup(func() { cancel(); <-ended })
+	registry := plugins.New(plugins.Config{Root: dir, Handlers: map[string]plugins.Handler{csi.PluginType: room}})
+	var rooms sync.WaitGroup
+	rooms.Go(func() { room.Run(ctx) })
+	rooms.Go(func() { registry.Run(ctx) })
+	t.Cleanup(func() { cancel(); rooms.Wait() })
 
 	ear := &verdicts{}
 	node := spec.Node{SELinux: true, SELinuxFileLabel: policyLabel, SELinuxMount: true}

@@ -1,7 +1,7 @@
 // Package csi drives the volumes of CSI drivers on this node (CSI specification 1.13, node service, and the condition of volumes that
 // drivers of 1.12 tell).
 //
-// It owns the drivers that register in <root-dir>/plugins_registry, the connections to them, and what they have set up
+// It owns the drivers that have registered (Accept), the connections to them, and what they have set up
 // here: which volume is staged, which pods use it, where it is published. Paths and vol_data.json files are the
 // kubelet's, so that a node with mounted volumes can be handed over and back.
 //
@@ -111,13 +111,12 @@ func New(cfg Config) (*CSI, error) {
 	return c, c.recover()
 }
 
-// Run registers drivers and takes down what no pod claims, until ctx ends.
+// Run takes down what no pod claims, until ctx ends; the drivers are forgotten then.
 func (c *CSI) Run(ctx context.Context) {
 	stop := context.AfterFunc(ctx, c.cancel)
 	defer stop()
 	c.sweepAll()
-	c.watchPlugins(c.ctx)
-	c.cancel()
+	<-c.ctx.Done()
 	c.alive.Wait()
 	c.closeDrivers()
 }

@@ -4,17 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"sync"
 	"time"
 
 	csipb "github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodelet/nodelet/plugins"
 )
 
 const (
@@ -22,7 +21,6 @@ const (
 	callTimeout = 2 * time.Minute
 	// arrivalPatience is how long a step waits for its driver to register before it says what it waits for.
 	arrivalPatience = 5 * time.Second
-	maxMessage      = 4 << 20
 )
 
 // DriverInfo is what a driver says of this node (NodeGetInfo).
@@ -34,22 +32,22 @@ type DriverInfo struct {
 
 // driver is a registered driver.
 type driver struct {
-	name, socket string // socket is the one that it registered by
-	conn         *grpc.ClientConn
-	node         csipb.NodeClient
-	can          map[csipb.NodeServiceCapability_RPC_Type]bool
-	info         DriverInfo
-	timeout      time.Duration
-	calls        sync.WaitGroup
+	name    string
+	conn    *grpc.ClientConn
+	node    csipb.NodeClient
+	can     map[csipb.NodeServiceCapability_RPC_Type]bool
+	info    DriverInfo
+	timeout time.Duration
+	calls   sync.WaitGroup
 }
 
 // connect reaches a driver and asks what it can do.
-func (c *CSI) connect(ctx context.Context, name, endpoint, socket string) (*driver, error) {
-	conn, err := dial(endpoint)
+func (c *CSI) connect(ctx context.Context, name, endpoint string) (*driver, error) {
+	conn, err := plugins.Dial(endpoint)
 	if err != nil {
 		return nil, err
 	}
-	d := &driver{name: name, socket: socket, conn: conn, node: csipb.NewNodeClient(conn), timeout: c.cfg.CallTimeout,
+	d := &driver{name: name, conn: conn, node: csipb.NewNodeClient(conn), timeout: c.cfg.CallTimeout,
 		can: map[csipb.NodeServiceCapability_RPC_Type]bool{}}
 	if err := d.ask(ctx); err != nil {
 		return nil, errors.Join(err, conn.Close())
@@ -77,25 +75,6 @@ func (d *driver) ask(ctx context.Context) error {
 		}
 		return err
 	})
-}
-
-// dial prepares a connection to a unix socket; it is made by the first call.
-func dial(path string) (*grpc.ClientConn, error) {
-	conn, err := grpc.NewClient("passthrough:///"+path,
-		grpc.WithContextDialer(func(ctx context.Context, path string) (net.Conn, error) {
-			return (&net.Dialer{}).DialContext(ctx, "unix", path)
-		}),
-		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithAuthority("localhost"),
-		grpc.WithDisableServiceConfig(), grpc.WithDisableHealthCheck(), grpc.WithNoProxy(), grpc.WithDisableRetry(),
-		grpc.WithReadBufferSize(8<<10), grpc.WithWriteBufferSize(8<<10),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)),
-		grpc.WithConnectParams(grpc.ConnectParams{MinConnectTimeout: 5 * time.Second,
-			Backoff: backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 3 * time.Second}}),
-	)
-	if err != nil {
-		return nil, fmt.Errorf("socket %s: %w", path, err)
-	}
-	return conn, nil
 }
 
 // call makes one call to the driver. Its errors say which; requests, which hold secrets, are never in them.
@@ -170,8 +149,12 @@ func (c *CSI) use(ctx context.Context, name string, pod types.UID) (d *driver, d
 }
 
 // admit makes a driver known, in place of an earlier one of its name.
-func (c *CSI) admit(d *driver) {
+func (c *CSI) admit(d *driver) error {
 	c.mu.Lock()
+	if c.ctx.Err() != nil {
+		c.mu.Unlock()
+		return errors.New("the node agent ends")
+	}
 	old := c.drivers[d.name]
 	c.drivers[d.name] = d
 	close(c.arrived)
@@ -188,6 +171,7 @@ func (c *CSI) admit(d *driver) {
 		c.cfg.Wake(all)
 	}
 	c.sweepAll()
+	return nil
 }
 
 // dismiss forgets a driver, unless another of its name has come.

@@ -24,6 +24,7 @@ import (
 
 	"github.com/nodelet/nodelet/csi"
 	"github.com/nodelet/nodelet/csi/fake"
+	"github.com/nodelet/nodelet/plugins"
 )
 
 const inNamespace = "NODELET_CSI_TEST_NAMESPACE"
@@ -147,7 +148,14 @@ func (w *world) begin() {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	w.csi, w.stop, w.ended = c, cancel, make(chan struct{})
-	go func(ended chan struct{}) { c.Run(ctx); close(ended) }(w.ended)
+	registry := plugins.New(plugins.Config{Root: w.root, Handlers: map[string]plugins.Handler{csi.PluginType: c}})
+	go func(ended chan struct{}) {
+		defer close(ended)
+		var rooms sync.WaitGroup
+		rooms.Go(func() { registry.Run(ctx) })
+		c.Run(ctx)
+		rooms.Wait()
+	}(w.ended)
 	if w.driver != nil && w.refuse == nil {
 		w.until("the driver is registered", func() bool { return len(c.Drivers()) == 1 })
 	}

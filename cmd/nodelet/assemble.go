@@ -30,6 +30,7 @@ import (
 	"github.com/nodelet/nodelet/kube/status"
 	"github.com/nodelet/nodelet/kube/storage"
 	"github.com/nodelet/nodelet/logs"
+	"github.com/nodelet/nodelet/plugins"
 	"github.com/nodelet/nodelet/probes"
 	"github.com/nodelet/nodelet/volumes"
 )
@@ -72,6 +73,7 @@ type nodelet struct {
 	// measured is what /metrics and /stats tell.
 	measured  measured
 	csi       *csi.CSI
+	plugins   *plugins.Registry
 	storage   *storage.Storage
 	collector *images.Collector
 	evictor   *agent.Evictor

@@ -1,13 +1,13 @@
-package csi
+package plugins
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -23,16 +23,14 @@ const (
 	pluginsDir = "plugins_registry"
 	// infoTimeout bounds the two calls of the registration itself.
 	infoTimeout = 10 * time.Second
-	// A driver that could not be registered is tried again while its socket is there.
+	// A plugin that could not be registered is tried again while its socket is there.
 	registerFirst = 500 * time.Millisecond
 	registerMax   = 2 * time.Minute
-	csiType       = "CSIPlugin"
 )
 
-// watchPlugins follows the sockets by which plugins register (k8s.io/kubelet/pkg/apis/pluginregistration), until ctx ends.
-// Any change below the directory means a look at all of it: there are few sockets.
-func (c *CSI) watchPlugins(ctx context.Context) {
-	dir := c.files.abs(pluginsDir)
+// Run follows the sockets by which plugins register, until ctx ends. Any change below the directory means a look at all of it:
+// there are few sockets.
+func (r *Registry) Run(ctx context.Context) {
 	known := map[string]*plugin{}
 	defer func() {
 		for _, p := range known {
@@ -42,15 +40,15 @@ func (c *CSI) watchPlugins(ctx context.Context) {
 	watcher, err := inotify.New()
 	if err == nil {
 		defer watcher.Close()
-		err = os.MkdirAll(dir, 0o755)
+		err = os.MkdirAll(r.dir, 0o755)
 	}
 	if err != nil {
-		c.log.Error("plugins cannot register; is there room for another inotify watch?", "dir", dir, "err", err)
+		r.log.Error("plugins cannot register; is there room for another inotify watch?", "dir", r.dir, "err", err)
 		return
 	}
 	for {
-		c.comparePlugins(ctx, known, sockets(dir, watcher, func(err error) {
-			c.log.Warn("cannot look for plugins everywhere", "dir", dir, "err", err)
+		r.compare(ctx, known, sockets(r.dir, watcher, func(err error) {
+			r.log.Warn("cannot look for plugins everywhere", "dir", r.dir, "err", err)
 		}))
 		if !settle(ctx, watcher) {
 			return
@@ -112,8 +110,8 @@ func (p *plugin) end() {
 	<-p.gone
 }
 
-// comparePlugins begins with new sockets and ends with those that have gone or have been made anew.
-func (c *CSI) comparePlugins(ctx context.Context, known map[string]*plugin, found map[string]string) {
+// compare begins with new sockets and ends with those that have gone or have been made anew.
+func (r *Registry) compare(ctx context.Context, known map[string]*plugin, found map[string]string) {
 	for socket, p := range known {
 		if found[socket] != p.identity {
 			p.end()
@@ -130,25 +128,24 @@ func (c *CSI) comparePlugins(ctx context.Context, known map[string]*plugin, foun
 		known[socket] = p
 		go func() {
 			defer close(p.gone)
-			c.keep(own, ctx, p.socket)
+			r.keep(own, ctx, p.socket)
 		}()
 	}
 }
 
 // keep registers the plugin at a socket and holds it until ctx ends; life is the agent's.
-func (c *CSI) keep(ctx, life context.Context, socket string) {
+func (r *Registry) keep(ctx, life context.Context, socket string) {
 	for wait := registerFirst; ; wait = min(2*wait, registerMax) {
-		d, err := c.register(ctx, socket)
-		if err == nil && d != nil {
-			c.log.Info("CSI driver is registered", "driver", d.name, "node", d.info.NodeID)
+		dismiss, err := r.register(ctx, socket)
+		if err == nil {
 			<-ctx.Done()
-			c.dismiss(life, d)
+			dismiss(life)
 			return
 		}
 		if ctx.Err() != nil {
 			return
 		}
-		c.log.Warn("cannot register a plugin, trying again", "socket", socket, "err", err, "after", wait)
+		r.log.Warn("cannot register a plugin, trying again", "socket", socket, "err", err, "after", wait)
 		select {
 		case <-ctx.Done():
 			return
@@ -158,8 +155,8 @@ func (c *CSI) keep(ctx, life context.Context, socket string) {
 }
 
 // register speaks the registration protocol once.
-func (c *CSI) register(ctx context.Context, socket string) (*driver, error) {
-	conn, err := dial(socket)
+func (r *Registry) register(ctx context.Context, socket string) (dismiss func(context.Context), err error) {
+	conn, err := Dial(socket)
 	if err != nil {
 		return nil, err
 	}
@@ -171,7 +168,7 @@ func (c *CSI) register(ctx context.Context, socket string) (*driver, error) {
 	if err != nil {
 		return nil, fmt.Errorf("ask the plugin who it is: %w", err)
 	}
-	d, err := c.accept(ctx, info, socket)
+	dismiss, err = r.accept(ctx, info, socket)
 	s := &registration.RegistrationStatus{PluginRegistered: err == nil}
 	if err != nil {
 		s.Error = err.Error()
@@ -179,41 +176,17 @@ func (c *CSI) register(ctx context.Context, socket string) (*driver, error) {
 	telling, cancel := context.WithTimeout(ctx, infoTimeout)
 	defer cancel()
 	if _, tellErr := client.NotifyRegistrationStatus(telling, s); tellErr != nil && err == nil {
-		c.log.Warn("the driver did not take the news that it is registered", "driver", info.Name, "err", tellErr)
+		r.log.Warn("the plugin did not take the news that it is registered", "plugin", info.Name, "err", tellErr)
 	}
-	return d, err
+	return dismiss, err
 }
 
-// accept makes a plugin known, if it is a driver that this agent can work with.
-func (c *CSI) accept(ctx context.Context, info *registration.PluginInfo, socket string) (*driver, error) {
-	if info.Type != csiType {
+// accept hands a plugin to the room that serves its type.
+func (r *Registry) accept(ctx context.Context, info *registration.PluginInfo, socket string) (func(context.Context), error) {
+	handler := r.handlers[info.Type]
+	if handler == nil {
 		return nil, fmt.Errorf("plugins of type %q are not served by this node agent", info.Type)
 	}
-	if err := checkName("CSI driver", info.Name); err != nil {
-		return nil, err
-	}
-	if !slices.ContainsFunc(info.SupportedVersions, isVersion1) {
-		return nil, fmt.Errorf("CSI driver %s speaks versions %q of the CSI specification; 1.x is needed", info.Name, info.SupportedVersions)
-	}
-	endpoint := info.Endpoint
-	if endpoint == "" {
-		endpoint = socket
-	}
-	d, err := c.connect(ctx, info.Name, strings.TrimPrefix(endpoint, "unix://"), socket)
-	if err != nil {
-		return nil, err
-	}
-	if c.cfg.Registered != nil {
-		if err := c.cfg.Registered(ctx, d.info); err != nil {
-			return nil, errors.Join(err, d.conn.Close())
-		}
-	}
-	c.admit(d)
-	return d, nil
-}
-
-// isVersion1: a version of the form 1.x or 1.x.y, with or without a v before it.
-func isVersion1(v string) bool {
-	v = strings.TrimPrefix(v, "v")
-	return v == "1" || strings.HasPrefix(v, "1.")
+	endpoint := strings.TrimPrefix(cmp.Or(info.Endpoint, socket), "unix://")
+	return handler.Accept(ctx, Info{Type: info.Type, Name: info.Name, Versions: info.SupportedVersions, Endpoint: endpoint})
 }
