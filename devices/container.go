@@ -1,0 +1,144 @@
+package devices
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	api "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+)
+
+// Container gives what plugins add to a container that is about to be made, after those of them that ask for it have made its
+// devices ready; nil for a container without devices. It gives devices to one that was let in without: its plugin came later,
+// or the checkpoint was lost.
+func (d *Devices) Container(ctx context.Context, pod *corev1.Pod, c *corev1.Container) (*api.ContainerAllocateResponse, error) {
+	names := d.wanted(c)
+	if len(names) == 0 {
+		return nil, nil
+	}
+	if d.of(pod.UID, c.Name, names) == nil {
+		d.allocating.Lock()
+		err := d.allocate(ctx, pod)
+		d.allocating.Unlock()
+		if err != nil {
+			d.wait(pod.UID, names)
+			return nil, err
+		}
+	}
+	given := d.of(pod.UID, c.Name, names)
+	if given == nil {
+		return nil, errors.New("the pod's devices have been taken back; it is about to go")
+	}
+	for _, name := range names {
+		if err := d.preStart(ctx, pod.UID, name, given[name].all()); err != nil {
+			return nil, err
+		}
+	}
+	return d.merge(c.Name, given), nil
+}
+
+// of is what a container has, by resource; nil if it lacks any of names.
+func (d *Devices) of(pod types.UID, container string, names []string) map[string]*allocation {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	has := map[string]*allocation{}
+	for _, name := range names {
+		a := d.given[pod][container][name]
+		if a == nil || a.answer == nil {
+			return nil
+		}
+		has[name] = a
+	}
+	return has
+}
+
+// wait has a pod woken when a plugin of one of the resources has come.
+func (d *Devices) wait(pod types.UID, names []string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, name := range names {
+		if d.waiting[name] == nil {
+			d.waiting[name] = map[types.UID]bool{}
+		}
+		d.waiting[name][pod] = true
+	}
+}
+
+// preStart has the plugin prepare devices right before a container starts, if it wants that. Of a plugin that has not registered
+// in this life of the agent that is not known: the container waits for it, for a device that was not reset may be worse.
+func (d *Devices) preStart(ctx context.Context, pod types.UID, name string, ids []string) error {
+	d.mu.Lock()
+	r := d.resources[name]
+	d.mu.Unlock()
+	p, options := d.pluginOf(r)
+	switch {
+	case options == nil:
+		d.wait(pod, []string{name})
+		return fmt.Errorf("the device plugin of %s has not registered since the node agent started; is its pod running?", name)
+	case !options.PreStartRequired:
+		return nil
+	case p == nil:
+		d.wait(pod, []string{name})
+		return fmt.Errorf("%s: %w", name, errStopped)
+	}
+	ctx, cancel := context.WithTimeout(ctx, actTimeout)
+	defer cancel()
+	if _, err := p.client.PreStartContainer(ctx, &api.PreStartContainerRequest{DevicesIds: ids}); err != nil {
+		return fmt.Errorf("device plugin PreStartContainer rpc failed with err: %w", err)
+	}
+	return nil
+}
+
+// merge puts the answers of several plugins together. Where two say something of the same thing, the first by the resource's
+// name counts.
+func (d *Devices) merge(container string, given map[string]*allocation) *api.ContainerAllocateResponse {
+	all := &api.ContainerAllocateResponse{Envs: map[string]string{}, Annotations: map[string]string{}}
+	seen := map[string]string{}
+	first := func(kind, key, value string) bool {
+		before, twice := seen[kind+" "+key]
+		if twice && before != value {
+			d.log.Warn("device plugins disagree; the first counts", "container", container, kind, key, "first", before, "other", value)
+		}
+		if !twice {
+			seen[kind+" "+key] = value
+		}
+		return !twice
+	}
+	for _, name := range slices.Sorted(maps.Keys(given)) {
+		add(all, given[name].answer, first)
+	}
+	return all
+}
+
+// add adds to an answer what of another is the first of its kind.
+func add(all, one *api.ContainerAllocateResponse, first func(kind, key, value string) bool) {
+	for key, value := range one.Envs {
+		if first("env", key, value) {
+			all.Envs[key] = value
+		}
+	}
+	for key, value := range one.Annotations {
+		if first("annotation", key, value) {
+			all.Annotations[key] = value
+		}
+	}
+	for _, m := range one.Mounts {
+		if first("mount", m.ContainerPath, m.HostPath) {
+			all.Mounts = append(all.Mounts, m)
+		}
+	}
+	for _, dev := range one.Devices {
+		if first("device", dev.ContainerPath, dev.HostPath) {
+			all.Devices = append(all.Devices, dev)
+		}
+	}
+	for _, cdi := range one.CdiDevices {
+		if first("cdi", cdi.Name, "") {
+			all.CdiDevices = append(all.CdiDevices, cdi)
+		}
+	}
+}

@@ -1,0 +1,236 @@
+// Package fake is a device plugin for tests: small, but real. It serves the device plugin interface over gRPC, registers at the
+// agent's socket or by a socket of its own as plugins do, and hands out devices that are names and no more: a container gets an
+// environment variable with them, /dev/null under the name of each, and a mount where there is a directory to mount.
+//
+// All it is asked is on record. Only tests call it.
+package fake
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	api "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+)
+
+// Variable is the environment variable that names a container's devices.
+const Variable = "FAKE_DEVICES"
+
+// Config describes a plugin.
+type Config struct {
+	Root     string // the agent's
+	Resource string
+	Devices  []string
+	// Mount is a directory of the host that containers see at /fake; empty: none.
+	Mount string
+	// Registry: it registers by a socket in plugins_registry, not at the agent's.
+	Registry bool
+	// PreStart and Prefer: it wants PreStartContainer and GetPreferredAllocation. It prefers the last devices.
+	PreStart, Prefer bool
+}
+
+// Plugin is a running plugin.
+type Plugin struct {
+	api.UnimplementedDevicePluginServer
+	registration.UnimplementedRegistrationServer
+
+	cfg     Config
+	servers []*grpc.Server
+	serving sync.WaitGroup
+
+	mu        sync.Mutex
+	unhealthy map[string]bool
+	changed   chan struct{} // closed, and made anew, when a device's health has changed
+	calls     []string
+	failure   error
+	told      []*registration.RegistrationStatus
+}
+
+// Start serves a plugin until Close; it does not register at the agent's socket by itself.
+func Start(cfg Config) (*Plugin, error) {
+	p := &Plugin{cfg: cfg, unhealthy: map[string]bool{}, changed: make(chan struct{})}
+	server := grpc.NewServer()
+	api.RegisterDevicePluginServer(server, p)
+	if !cfg.Registry {
+		return p, p.serve(server, filepath.Join(cfg.Root, "device-plugins", p.socket()))
+	}
+	if err := p.serve(server, p.endpoint()); err != nil {
+		return nil, err
+	}
+	server = grpc.NewServer()
+	registration.RegisterRegistrationServer(server, p)
+	return p, p.serve(server, filepath.Join(cfg.Root, "plugins_registry", p.socket()))
+}
+
+func (p *Plugin) socket() string { return strings.ReplaceAll(p.cfg.Resource, "/", "-") + ".sock" }
+
+func (p *Plugin) endpoint() string { return filepath.Join(p.cfg.Root, "plugins", p.socket()) }
+
+func (p *Plugin) serve(server *grpc.Server, path string) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) { // of an earlier life that was killed
+		return err
+	}
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		return fmt.Errorf("serve: %w", err)
+	}
+	p.servers = append(p.servers, server)
+	p.serving.Go(func() { _ = server.Serve(l) }) // its end is Close
+	return nil
+}
+
+// Close ends the plugin at once, calls and all.
+func (p *Plugin) Close() {
+	for _, s := range p.servers {
+		s.Stop()
+	}
+	p.serving.Wait()
+}
+
+// Register registers the plugin at the agent's socket, waiting for that until ctx ends.
+func (p *Plugin) Register(ctx context.Context) error {
+	return Register(ctx, p.cfg.Root, &api.RegisterRequest{Version: api.Version, Endpoint: p.socket(), ResourceName: p.cfg.Resource})
+}
+
+// Register sends a registration to the agent's socket, waiting for that until ctx ends.
+func Register(ctx context.Context, root string, r *api.RegisterRequest) error {
+	conn, err := grpc.NewClient("unix://"+filepath.Join(root, "device-plugins", "kubelet.sock"), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	_, err = api.NewRegistrationClient(conn).Register(ctx, r, grpc.WaitForReady(true))
+	return err
+}
+
+// Calls are the calls so far, with their devices; those that only ask are left out.
+func (p *Plugin) Calls() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.calls)
+}
+
+// Told is what the plugin heard of its registration by a socket of its own.
+func (p *Plugin) Told() []*registration.RegistrationStatus {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.told)
+}
+
+// Fail has all calls that act fail from now on; nil ends that.
+func (p *Plugin) Fail(err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.failure = err
+}
+
+// SetHealth changes the health of a device.
+func (p *Plugin) SetHealth(device string, healthy bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.unhealthy[device] = !healthy
+	close(p.changed)
+	p.changed = make(chan struct{})
+}
+
+func (p *Plugin) note(verb string, ids []string) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	slices.Sort(ids)
+	p.calls = append(p.calls, verb+" "+strings.Join(ids, ","))
+	return p.failure
+}
+
+// GetDevicePluginOptions tells what else the plugin wants to be asked.
+func (p *Plugin) GetDevicePluginOptions(context.Context, *api.Empty) (*api.DevicePluginOptions, error) {
+	return &api.DevicePluginOptions{PreStartRequired: p.cfg.PreStart, GetPreferredAllocationAvailable: p.cfg.Prefer}, nil
+}
+
+// ListAndWatch tells of the devices, the first at NUMA node 0 and the others at none, and again when their health changes.
+func (p *Plugin) ListAndWatch(_ *api.Empty, stream grpc.ServerStreamingServer[api.ListAndWatchResponse]) error {
+	for {
+		list := &api.ListAndWatchResponse{}
+		p.mu.Lock()
+		for i, id := range p.cfg.Devices {
+			d := &api.Device{ID: id, Health: api.Healthy}
+			if p.unhealthy[id] {
+				d.Health = api.Unhealthy
+			}
+			if i == 0 {
+				d.Topology = &api.TopologyInfo{Nodes: []*api.NUMANode{{ID: 0}}}
+			}
+			list.Devices = append(list.Devices, d)
+		}
+		changed := p.changed
+		p.mu.Unlock()
+		if err := stream.Send(list); err != nil {
+			return err
+		}
+		select {
+		case <-changed:
+		case <-stream.Context().Done():
+			return nil
+		}
+	}
+}
+
+// GetPreferredAllocation prefers the last devices.
+func (p *Plugin) GetPreferredAllocation(_ context.Context, q *api.PreferredAllocationRequest) (*api.PreferredAllocationResponse, error) {
+	out := &api.PreferredAllocationResponse{}
+	for _, c := range q.ContainerRequests {
+		ids := slices.Sorted(slices.Values(c.AvailableDeviceIDs))
+		ids = ids[max(0, len(ids)-int(c.AllocationSize)):]
+		out.ContainerResponses = append(out.ContainerResponses, &api.ContainerPreferredAllocationResponse{DeviceIDs: ids})
+	}
+	return out, nil
+}
+
+// Allocate hands devices out.
+func (p *Plugin) Allocate(_ context.Context, q *api.AllocateRequest) (*api.AllocateResponse, error) {
+	out := &api.AllocateResponse{}
+	for _, c := range q.ContainerRequests {
+		if err := p.note("Allocate", c.DevicesIds); err != nil {
+			return nil, err
+		}
+		one := &api.ContainerAllocateResponse{Envs: map[string]string{Variable: strings.Join(c.DevicesIds, ",")}}
+		for _, id := range c.DevicesIds {
+			one.Devices = append(one.Devices, &api.DeviceSpec{ContainerPath: "/dev/" + id, HostPath: "/dev/null", Permissions: "rw"})
+		}
+		if p.cfg.Mount != "" {
+			one.Mounts = append(one.Mounts, &api.Mount{ContainerPath: "/fake", HostPath: p.cfg.Mount, ReadOnly: true})
+		}
+		out.ContainerResponses = append(out.ContainerResponses, one)
+	}
+	return out, nil
+}
+
+// PreStartContainer is on record, no more.
+func (p *Plugin) PreStartContainer(_ context.Context, q *api.PreStartContainerRequest) (*api.PreStartContainerResponse, error) {
+	return &api.PreStartContainerResponse{}, p.note("PreStartContainer", q.DevicesIds)
+}
+
+// GetInfo says who the plugin is.
+func (p *Plugin) GetInfo(context.Context, *registration.InfoRequest) (*registration.PluginInfo, error) {
+	return &registration.PluginInfo{Type: registration.DevicePlugin, Name: p.cfg.Resource, Endpoint: p.endpoint(),
+		SupportedVersions: []string{api.Version}}, nil
+}
+
+// NotifyRegistrationStatus hears what came of the registration.
+func (p *Plugin) NotifyRegistrationStatus(_ context.Context, s *registration.RegistrationStatus) (*registration.RegistrationStatusResponse, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.told = append(p.told, s)
+	return &registration.RegistrationStatusResponse{}, nil
+}

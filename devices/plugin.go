@@ -1,0 +1,231 @@
+package devices
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"google.golang.org/grpc"
+	corev1 "k8s.io/api/core/v1"
+	quantity "k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
+	api "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	"github.com/nodelet/nodelet/plugins"
+)
+
+// resource is what is known of the devices of one kind.
+type resource struct {
+	// plugin is nil while none is connected.
+	plugin *plugin
+	// options are those of the last plugin; nil: none has registered in this life of the agent.
+	options *api.DevicePluginOptions
+	devices map[string]device
+	// timer ends the grace after the plugin has gone; nil while there is one.
+	timer *time.Timer
+}
+
+type device struct {
+	healthy bool
+	// numa are the NUMA nodes that it is near to.
+	numa []int64
+}
+
+func (d device) equal(o device) bool { return d.healthy == o.healthy && slices.Equal(d.numa, o.numa) }
+
+func (r *resource) stopTimer() {
+	if r.timer != nil {
+		r.timer.Stop()
+		r.timer = nil
+	}
+}
+
+// healthy are the IDs of the devices that may be given out, sorted.
+func (r *resource) healthy() []string {
+	ids := []string{}
+	for id, d := range r.devices {
+		if d.healthy {
+			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// plugin is a connected plugin.
+type plugin struct {
+	resource string
+	conn     *grpc.ClientConn
+	client   api.DevicePluginClient
+	cancel   context.CancelFunc
+}
+
+// connect takes up a plugin, in place of an earlier one for the same resource.
+func (d *Devices) connect(ctx context.Context, name, socket string) (*plugin, error) {
+	conn, err := plugins.Dial(socket)
+	if err != nil {
+		return nil, err
+	}
+	p := &plugin{resource: name, conn: conn, client: api.NewDevicePluginClient(conn)}
+	asking, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	options, err := p.client.GetDevicePluginOptions(asking, &api.Empty{}, grpc.WaitForReady(true))
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("failed to get device plugin options: %w", err), conn.Close())
+	}
+	if err := d.install(p, options); err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	d.log.Info("device plugin is registered", "resource", name, "socket", socket)
+	return p, nil
+}
+
+func (d *Devices) install(p *plugin, options *api.DevicePluginOptions) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.ctx.Err() != nil {
+		return errors.New("the node agent ends")
+	}
+	r := d.resources[p.resource]
+	if r == nil {
+		r = &resource{}
+		d.resources[p.resource] = r
+	}
+	delete(d.withdrawn, p.resource)
+	r.stopTimer()
+	if r.plugin != nil {
+		r.plugin.cancel()
+	}
+	var own context.Context
+	own, p.cancel = context.WithCancel(d.ctx)
+	r.plugin, r.options = p, options
+	d.alive.Go(func() { d.follow(own, p) })
+	return nil
+}
+
+// follow hears what a plugin says of its devices until it ends, is dismissed, or another takes its place.
+func (d *Devices) follow(ctx context.Context, p *plugin) {
+	defer p.conn.Close()
+	stream, err := p.client.ListAndWatch(ctx, &api.Empty{})
+	for err == nil {
+		var list *api.ListAndWatchResponse
+		if list, err = stream.Recv(); err == nil {
+			d.listed(p, list.Devices)
+		}
+	}
+	d.lost(p, err)
+}
+
+// listed takes over what a plugin says of its devices.
+func (d *Devices) listed(p *plugin, list []*api.Device) {
+	next := make(map[string]device, len(list))
+	for _, l := range list {
+		one := device{healthy: l.Health == api.Healthy}
+		for _, n := range l.GetTopology().GetNodes() {
+			one.numa = append(one.numa, n.ID)
+		}
+		next[l.ID] = one
+	}
+	d.mu.Lock()
+	r := d.resources[p.resource]
+	if r == nil || r.plugin != p {
+		d.mu.Unlock()
+		return
+	}
+	same := maps.EqualFunc(r.devices, next, device.equal)
+	r.devices = next
+	healthy := len(r.healthy())
+	woken := slices.Collect(maps.Keys(d.waiting[p.resource]))
+	delete(d.waiting, p.resource)
+	d.mu.Unlock()
+	if !same {
+		d.log.Info("a device plugin tells of its devices", "resource", p.resource, "all", len(next), "healthy", healthy)
+		d.keep()
+		d.tell()
+	}
+	d.wake(woken)
+}
+
+func (d *Devices) wake(pods []types.UID) {
+	if len(pods) > 0 && d.cfg.Wake != nil {
+		d.cfg.Wake(pods)
+	}
+}
+
+// lost notes that a plugin is gone: none of its devices is healthy any more.
+func (d *Devices) lost(p *plugin, why error) {
+	d.mu.Lock()
+	r := d.resources[p.resource]
+	if d.ctx.Err() != nil || r == nil || r.plugin != p {
+		d.mu.Unlock()
+		return
+	}
+	r.plugin = nil
+	for id, one := range r.devices {
+		one.healthy = false
+		r.devices[id] = one
+	}
+	d.await(p.resource, r)
+	d.mu.Unlock()
+	d.log.Warn("a device plugin has gone; its devices are not given out until it registers again", "resource", p.resource, "err", why)
+	d.keep()
+	d.tell()
+}
+
+// awaitAll begins the grace of the plugins that were there in an earlier life.
+func (d *Devices) awaitAll() {
+	d.mu.Lock()
+	for name, r := range d.resources {
+		d.await(name, r)
+	}
+	d.mu.Unlock()
+	d.tell()
+}
+
+// await begins the grace within which a plugin may come back. mu is held.
+func (d *Devices) await(name string, r *resource) {
+	r.timer = time.AfterFunc(d.cfg.Grace, func() { d.withdraw(name, r) })
+}
+
+// withdraw forgets a resource whose plugin has not come back.
+func (d *Devices) withdraw(name string, r *resource) {
+	d.mu.Lock()
+	if d.ctx.Err() != nil || d.resources[name] != r || r.plugin != nil {
+		d.mu.Unlock()
+		return
+	}
+	delete(d.resources, name)
+	d.withdrawn[name] = true
+	d.mu.Unlock()
+	d.log.Warn("a device plugin has not come back; the node no longer has its devices", "resource", name, "grace", d.cfg.Grace)
+	d.keep()
+	d.tell()
+}
+
+func (d *Devices) tell() {
+	d.telling.Lock()
+	defer d.telling.Unlock()
+	if d.cfg.Changed != nil {
+		d.cfg.Changed()
+	}
+}
+
+// Capacity gives how many devices the node has of each resource, and how many of them are healthy. A resource whose plugin has
+// gone for good stays with none of either.
+func (d *Devices) Capacity() (capacity, allocatable corev1.ResourceList) {
+	capacity, allocatable = corev1.ResourceList{}, corev1.ResourceList{}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for name, r := range d.resources {
+		capacity[corev1.ResourceName(name)] = *quantity.NewQuantity(int64(len(r.devices)), quantity.DecimalSI)
+		allocatable[corev1.ResourceName(name)] = *quantity.NewQuantity(int64(len(r.healthy())), quantity.DecimalSI)
+	}
+	for name := range d.withdrawn {
+		capacity[corev1.ResourceName(name)] = *quantity.NewQuantity(0, quantity.DecimalSI)
+		allocatable[corev1.ResourceName(name)] = *quantity.NewQuantity(0, quantity.DecimalSI)
+	}
+	return capacity, allocatable
+}

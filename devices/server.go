@@ -1,0 +1,88 @@
+package devices
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	api "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	"github.com/nodelet/nodelet/plugins"
+)
+
+const (
+	socketName = "kubelet.sock"
+	dirMode    = 0o750
+)
+
+// listen opens the socket at which plugins register. The sockets of plugins that are there go first: that is how plugins learn
+// that they have to register anew.
+func (d *Devices) listen() (net.Listener, error) {
+	if err := os.MkdirAll(d.dir, dirMode); err != nil {
+		return nil, err
+	}
+	entries, err := os.ReadDir(d.dir)
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range entries {
+		if e.Type()&os.ModeSocket == 0 {
+			continue
+		}
+		if err := os.Remove(filepath.Join(d.dir, e.Name())); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return nil, fmt.Errorf("remove an old socket: %w", err)
+		}
+	}
+	return net.Listen("unix", filepath.Join(d.dir, socketName))
+}
+
+// registrar serves the registration of plugins.
+type registrar struct {
+	api.UnimplementedRegistrationServer
+	d *Devices
+}
+
+// Register takes up a plugin. It is answered when the plugin has been reached.
+func (r *registrar) Register(ctx context.Context, q *api.RegisterRequest) (*api.Empty, error) {
+	err := check(q.ResourceName, q.Version)
+	if err == nil {
+		_, err = r.d.connect(ctx, q.ResourceName, filepath.Join(r.d.dir, q.Endpoint))
+	}
+	if err != nil {
+		r.d.log.Warn("refused a device plugin", "resource", q.ResourceName, "endpoint", q.Endpoint, "err", err)
+		return nil, err
+	}
+	return &api.Empty{}, nil
+}
+
+// Accept takes up a plugin that has registered by a socket of its own; its name is its resource.
+func (d *Devices) Accept(ctx context.Context, info plugins.Info) (dismiss func(context.Context), err error) {
+	if err := check(info.Name, info.Versions...); err != nil {
+		return nil, err
+	}
+	p, err := d.connect(ctx, info.Name, info.Endpoint)
+	if err != nil {
+		return nil, err
+	}
+	return func(context.Context) { p.cancel() }, nil
+}
+
+// check refuses plugins of another interface, and resources that are no extended ones.
+func check(resource string, versions ...string) error {
+	if !slices.ContainsFunc(versions, func(v string) bool { return slices.Contains(api.SupportedVersions[:], v) }) {
+		return fmt.Errorf("requested API version %q is not supported by kubelet. Supported version is %q", versions, api.SupportedVersions)
+	}
+	native := !strings.Contains(resource, "/") || strings.Contains(resource, corev1.ResourceDefaultNamespacePrefix)
+	quota := corev1.DefaultResourceRequestsPrefix
+	if native || strings.HasPrefix(resource, quota) || len(validation.IsQualifiedName(quota+resource)) > 0 {
+		return fmt.Errorf("the ResourceName %q is invalid: want a name of the form vendor-domain/resource", resource)
+	}
+	return nil
+}
