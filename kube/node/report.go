@@ -221,8 +221,9 @@ func (r *Reporter) gather(ctx context.Context, now time.Time) facts {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return facts{
-		machine: m.Machine, capacity: m.capacity, allocatable: m.allocatable, addresses: r.addresses(),
-		images: r.in.images, volumesInUse: r.in.volumesInUse, health: r.in.health,
+		machine: m.Machine, capacity: overlay(r.in.devices, m.capacity), allocatable: overlay(r.in.healthy, m.allocatable),
+		addresses: r.addresses(),
+		images:    r.in.images, volumesInUse: r.in.volumesInUse, health: r.in.health,
 		keepReady: !r.in.everReady && now.Sub(r.state.started) < r.cfg.LeaseDuration*3/4,
 	}
 }

@@ -97,6 +97,8 @@ type inputs struct {
 	everReady    bool // the runtime was ready once in this life
 	images       []corev1.ContainerImage
 	volumesInUse []corev1.UniqueVolumeName
+	// devices and healthy are how many devices there are, and how many of them may be given out.
+	devices, healthy corev1.ResourceList
 }
 
 // New reads the machine and prepares the connections; it sends nothing. Without an API server (api is nil) the Reporter keeps
@@ -186,6 +188,15 @@ func (r *Reporter) SetVolumesInUse(v []corev1.UniqueVolumeName) {
 	r.set(func(in *inputs) bool {
 		changed := in.volumesInUse == nil || !slices.Equal(in.volumesInUse, v)
 		in.volumesInUse = v
+		return changed
+	})
+}
+
+// SetDevices tells how many devices the node has by resource, and how many of them pods may use. A change is sent at once.
+func (r *Reporter) SetDevices(all, healthy corev1.ResourceList) {
+	r.set(func(in *inputs) bool {
+		changed := !equality.Semantic.DeepEqual(in.devices, all) || !equality.Semantic.DeepEqual(in.healthy, healthy)
+		in.devices, in.healthy = all, healthy
 		return changed
 	})
 }
