@@ -12,6 +12,7 @@ import (
 	"github.com/nodelet/nodelet/cgroups"
 	"github.com/nodelet/nodelet/cri"
 	"github.com/nodelet/nodelet/csi"
+	"github.com/nodelet/nodelet/devices"
 	"github.com/nodelet/nodelet/images"
 	"github.com/nodelet/nodelet/kube/objects"
 	"github.com/nodelet/nodelet/kube/status"
@@ -30,6 +31,8 @@ type Hands struct {
 	CSI *csi.CSI
 	// Storage reads claims; nil on a node without an API server.
 	Storage *storage.Storage
+	// Devices gives the devices of device plugins to containers; nil: there are none.
+	Devices *devices.Devices
 	Cgroups *cgroups.Tree
 	Probes  *probes.Prober
 	// Objects gives the objects that a pod may refer to, by where the pod comes from.

@@ -40,8 +40,13 @@ func (t *task) containerInput(ctx context.Context, s plan.CreateContainer) (*spe
 	if in.UserNS, err = t.userNS(); err != nil {
 		return nil, err
 	}
-	in.SubPaths, err = t.subPaths(ctx, in)
-	return in, err
+	if in.SubPaths, err = t.subPaths(ctx, in); err != nil {
+		return nil, err
+	}
+	if in.Devices, err = t.devices(ctx, c); err != nil {
+		return nil, &spec.Reason{Reason: spec.ReasonCreateContainerConfig, Message: err.Error()}
+	}
+	return in, nil
 }
 
 // environment fetches the objects that the environment of a container refers to. A missing one is left out: whether that

@@ -121,6 +121,9 @@ func (t *task) removeDir(ctx context.Context) error {
 	if t.hands.UserNS != nil {
 		t.hands.UserNS.Release(t.pod.UID)
 	}
+	if t.hands.Devices != nil {
+		t.hands.Devices.Release(t.pod.UID)
+	}
 	return nil
 }
 

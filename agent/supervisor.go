@@ -170,7 +170,11 @@ func (s *Supervisor) reconcile(ctx context.Context) {
 			continue // the earlier pod of this name goes first; its end brings us back here
 		}
 		e := s.begin(ctx, pod)
-		if e.order.Rejected = s.admit(pod); e.order.Rejected != nil {
+		e.order.Rejected = s.admit(ctx, pod)
+		if ctx.Err() != nil {
+			return // the agent ends, which may be all that is wrong
+		}
+		if e.order.Rejected != nil {
 			s.hands.meter().Rejected(e.order.Rejected.Reason)
 			s.hands.Events.Event(podReference(pod, ""), corev1.EventTypeWarning, e.order.Rejected.Reason, e.order.Rejected.Message)
 		}
@@ -215,11 +219,14 @@ func (s *Supervisor) nameBusy(pod *corev1.Pod) bool {
 
 // admit decides about a pod that is new to this life of the agent. One that an earlier life has let in stays in: its start
 // time is in the status.
-func (s *Supervisor) admit(pod *corev1.Pod) *plan.Rejection {
+func (s *Supervisor) admit(ctx context.Context, pod *corev1.Pod) *plan.Rejection {
 	if pod.Status.StartTime != nil || pod.DeletionTimestamp != nil {
 		return nil
 	}
-	return s.hands.Admit(pod, s.others(pod.UID))
+	if r := s.hands.Admit(pod, s.others(pod.UID)); r != nil {
+		return r
+	}
+	return s.giveDevices(ctx, pod)
 }
 
 func finished(pod *corev1.Pod) bool {

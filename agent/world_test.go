@@ -25,6 +25,7 @@ import (
 	"github.com/nodelet/nodelet/agent/spec"
 	"github.com/nodelet/nodelet/cri"
 	"github.com/nodelet/nodelet/cri/fake"
+	"github.com/nodelet/nodelet/devices"
 	"github.com/nodelet/nodelet/images"
 	"github.com/nodelet/nodelet/kube/objects"
 	"github.com/nodelet/nodelet/kube/pods"
@@ -136,6 +137,9 @@ func (w *world) begin() {
 	}
 	hands.Handler = func(string) agent.Handler { return agent.Handler{UserNamespaces: !w.noUserNamespaces} }
 	hands.UserNS = w.userNS(vols)
+	if hands.Devices, err = devices.New(devices.Config{Root: w.root}); err != nil {
+		w.t.Fatal(err)
+	}
 	hands.Probes = probes.New(probes.Config{
 		Exec:    hands.Exec,
 		Verdict: func(pod types.UID, _ probes.Verdict) { l.VerdictChanged(pod) },

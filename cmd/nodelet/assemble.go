@@ -20,6 +20,7 @@ import (
 	"github.com/nodelet/nodelet/config"
 	"github.com/nodelet/nodelet/cri"
 	"github.com/nodelet/nodelet/csi"
+	"github.com/nodelet/nodelet/devices"
 	"github.com/nodelet/nodelet/images"
 	"github.com/nodelet/nodelet/kube/certs"
 	"github.com/nodelet/nodelet/kube/client"
@@ -73,6 +74,7 @@ type nodelet struct {
 	// measured is what /metrics and /stats tell.
 	measured  measured
 	csi       *csi.CSI
+	devices   *devices.Devices
 	plugins   *plugins.Registry
 	storage   *storage.Storage
 	collector *images.Collector
@@ -84,7 +86,7 @@ type nodelet struct {
 func assemble(cfg *config.Config, log *slog.Logger) (*nodelet, error) {
 	n := &nodelet{cfg: cfg, log: log}
 	steps := []func() error{n.makeMeasured, n.makeRuntime, n.makeIdentity, n.makeAPI, n.makeNode, n.makeServing, n.makePods,
-		n.makeStorage, n.makeAgent, n.makeNetwork, n.makeStats, n.makeServer}
+		n.makeStorage, n.makePlugins, n.makeAgent, n.makeNetwork, n.makeStats, n.makeServer}
 	for _, step := range steps {
 		if err := step(); err != nil {
 			return nil, err
@@ -210,7 +212,7 @@ func (n *nodelet) makeAgent() error {
 		Runtime: n.runtime,
 		Images: images.New(n.runtime, images.Options{MaxParallel: parallel, NodeConfigs: images.NodeConfigFiles(c.Paths.Root), Wanted: n.collector.Wanted,
 			Log: n.log}),
-		Volumes: vols, CSI: n.csi, Storage: n.storage, Cgroups: n.cgroups, Objects: n.objectsFor, Status: n.status, Events: n.recorder,
+		Volumes: vols, CSI: n.csi, Storage: n.storage, Devices: n.devices, Cgroups: n.cgroups, Objects: n.objectsFor, Status: n.status, Events: n.recorder,
 		Node: n.facts.spec, RuntimeName: n.watch.name, BackoffFirst: c.CrashLoop.Initial, BackoffMax: c.CrashLoop.Max, Pulled: n.watch.imagesChanged,
 	}
 	hands.Admit, hands.Meter = n.admit, &meter{m: &n.measured}
@@ -261,7 +263,7 @@ func (n *nodelet) admit(pod *corev1.Pod, others []*corev1.Pod) *plan.Rejection {
 	if r := plan.AdmitHost(pod, plan.Host{UnsafeSysctls: n.cfg.Pods.UnsafeSysctls, AppArmor: n.machine.appArmor}); r != nil {
 		return r
 	}
-	return plan.Admit(pod, n.node.Node(), n.node.Allocatable(), others)
+	return plan.Admit(pod, n.node.Node(), n.allocatable(), others)
 }
 
 // run lets all rooms work until ctx ends.
@@ -275,6 +277,8 @@ func (n *nodelet) run(ctx context.Context) error {
 	start(n.shutdown.run)
 	start(n.watch.run)
 	defer n.runStorage(start)()
+	start(n.devices.Run)
+	start(n.plugins.Run)
 	start(n.network.run)
 	start(n.prober.Run)
 	start(n.status.Run)

@@ -7,7 +7,6 @@ import (
 
 	"github.com/nodelet/nodelet/csi"
 	"github.com/nodelet/nodelet/kube/storage"
-	"github.com/nodelet/nodelet/plugins"
 )
 
 // makeStorage sets up what volumes of claims and CSI drivers need. Without an API server a node has neither; what a CSI
@@ -27,11 +26,8 @@ func (n *nodelet) makeStorage() (err error) {
 			}
 		}
 	}
-	if n.csi, err = csi.New(c); err != nil {
-		return err
-	}
-	n.plugins = plugins.New(plugins.Config{Root: n.cfg.Paths.Root, Handlers: map[string]plugins.Handler{csi.PluginType: n.csi}, Log: n.log})
-	return nil
+	n.csi, err = csi.New(c)
+	return err
 }
 
 // volumesChanged shows in the Node's status which volumes must not be detached.
@@ -48,7 +44,6 @@ func (n *nodelet) nodeSeen(o *corev1.Node) {
 func (n *nodelet) runStorage(start func(room func(context.Context))) (end func()) {
 	n.volumesChanged()
 	start(n.csi.Run)
-	start(n.plugins.Run)
 	if n.storage == nil {
 		return func() {}
 	}

@@ -1,0 +1,78 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodelet/nodelet/agent/plan"
+	"github.com/nodelet/nodelet/agent/spec"
+	"github.com/nodelet/nodelet/cri"
+)
+
+// giveDevices gives a pod that is new on the node the devices that it asks for, or refuses it in the kubelet's words. It runs in
+// the supervisor's loop, so that devices go to pods in the order in which those come; a slow plugin holds up the loop.
+func (s *Supervisor) giveDevices(ctx context.Context, pod *corev1.Pod) *plan.Rejection {
+	if s.hands.Devices == nil {
+		return nil
+	}
+	if err := s.hands.Devices.Admit(ctx, pod, s.spent); err != nil {
+		return &plan.Rejection{Reason: "UnexpectedAdmissionError",
+			Message: fmt.Sprintf("Allocate failed due to %v, which is unexpected", err)}
+	}
+	return nil
+}
+
+// spent: no process of the pod can use a device any more. A pod that is being evicted is shown as Failed while it still runs;
+// of one that has ended the rest, such as its volumes, is not waited for: its devices are already counted as free elsewhere.
+func (s *Supervisor) spent(pod types.UID) bool {
+	if e := s.workers[pod]; e != nil {
+		return e.worker.isReleased() || finished(e.order.Pod) && e.worker.still()
+	}
+	if _, runs := s.prints[pod]; runs || !s.unwanted(pod) {
+		return false
+	}
+	_, err := os.Lstat(s.hands.Node().PodDir(pod))
+	return errors.Is(err, fs.ErrNotExist)
+}
+
+// still: the pod was looked at, and no container of it runs or may run.
+func (w *worker) still() bool {
+	known := w.shown.Load().known
+	return known != nil && !slices.ContainsFunc(known.Containers, func(c cri.Container) bool {
+		return c.State != runtimeapi.ContainerState_CONTAINER_EXITED
+	})
+}
+
+// devices is what device plugins add to a container that is about to be made.
+func (t *task) devices(ctx context.Context, c *corev1.Container) (spec.Devices, error) {
+	if t.hands.Devices == nil {
+		return spec.Devices{}, nil
+	}
+	given, err := t.hands.Devices.Container(ctx, t.pod, c)
+	if err != nil || given == nil {
+		return spec.Devices{}, err
+	}
+	out := spec.Devices{Annotations: given.Annotations}
+	for _, name := range slices.Sorted(maps.Keys(given.Envs)) {
+		out.Envs = append(out.Envs, &runtimeapi.KeyValue{Key: name, Value: []byte(given.Envs[name])})
+	}
+	for _, m := range given.Mounts {
+		out.Mounts = append(out.Mounts, spec.DeviceMount{HostPath: m.HostPath, ContainerPath: m.ContainerPath, ReadOnly: m.ReadOnly})
+	}
+	for _, d := range given.Devices {
+		out.Devices = append(out.Devices, &runtimeapi.Device{ContainerPath: d.ContainerPath, HostPath: d.HostPath, Permissions: d.Permissions})
+	}
+	for _, d := range given.CdiDevices {
+		out.CDI = append(out.CDI, d.Name)
+	}
+	return out, nil
+}

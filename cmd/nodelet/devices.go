@@ -1,0 +1,31 @@
+package main
+
+import (
+	"maps"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/nodelet/nodelet/csi"
+	"github.com/nodelet/nodelet/devices"
+	"github.com/nodelet/nodelet/plugins"
+)
+
+// makePlugins sets up what device plugins give, and the registration by which they and CSI drivers are found.
+func (n *nodelet) makePlugins() (err error) {
+	n.devices, err = devices.New(devices.Config{Root: n.cfg.Paths.Root, Log: n.log, Wake: n.wake, Changed: n.devicesChanged})
+	n.plugins = plugins.New(plugins.Config{Root: n.cfg.Paths.Root, Log: n.log,
+		Handlers: map[string]plugins.Handler{csi.PluginType: n.csi, devices.PluginType: n.devices}})
+	return err
+}
+
+// devicesChanged shows in the Node's status which devices there are.
+func (n *nodelet) devicesChanged() { n.node.SetDevices(n.devices.Capacity()) }
+
+// allocatable is what the node can give away in sum, without devices: whether there are enough of those is seen where each is
+// given out, and a pod that has some is not refused because their plugin is away.
+func (n *nodelet) allocatable() corev1.ResourceList {
+	list := n.node.Allocatable()
+	maps.DeleteFunc(list, func(name corev1.ResourceName, _ resource.Quantity) bool { return n.devices.Known(string(name)) })
+	return list
+}
