@@ -1,0 +1,172 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nodelet/nodelet/devices/fake"
+	"github.com/nodelet/nodelet/test/testbed"
+)
+
+const fakeResource = "nodelet.test/fake"
+
+// devicePodYAML is a pod that runs with so many devices until there is a file /end, bound to a node by name or left to the scheduler.
+func devicePodYAML(name string, devices int, nodeName, restart string) string {
+	return fmt.Sprintf(`
+apiVersion: v1
+kind: Pod
+metadata: {name: %s}
+spec:
+  terminationGracePeriodSeconds: 1
+  nodeName: %q
+  restartPolicy: %s
+  containers:
+  - name: app
+    image: %s
+    command: [sh, -c, 'for d in $(echo $%s | tr , " "); do test -c /dev/$d || exit 1; done; cat /fake/card && while [ ! -f /end ]; do sleep 1; done']
+    resources: {limits: {%s: %d}}
+`, name, nodeName, restart, testbed.BusyboxImage, fake.Variable, fakeResource, devices)
+}
+
+// devicePlugin is a plugin beside the node that dies and comes back.
+type devicePlugin struct {
+	config fake.Config
+	plugin *fake.Plugin
+}
+
+// start starts the plugin, which registers.
+func (d *devicePlugin) start(t *testing.T) {
+	t.Helper()
+	var err error
+	if d.plugin, err = fake.Start(d.config); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	if err := d.plugin.Register(ctx); err != nil {
+		t.Fatal(err)
+	}
+	waitDevices(t, "4 4")
+}
+
+func (d *devicePlugin) close() { d.plugin.Close() }
+
+// followAgent does what plugins do when the agent has started anew, which takes their sockets away.
+func (d *devicePlugin) followAgent(t *testing.T) {
+	t.Helper()
+	eventually(t, 30*time.Second, "the plugin's socket is taken away", func() (string, bool) {
+		_, err := os.Lstat(filepath.Join(node().RootDir, "device-plugins", "nodelet.test-fake.sock"))
+		return fmt.Sprint(err), errors.Is(err, fs.ErrNotExist)
+	})
+	d.close()
+	d.start(t)
+}
+
+// waitDevices waits until the Node object shows so many devices, and so many allocatable ones.
+func waitDevices(t *testing.T, want string) {
+	t.Helper()
+	escaped := strings.ReplaceAll(fakeResource, ".", `\.`)
+	eventually(t, 30*time.Second, "the node shows its devices", func() (string, bool) {
+		out, err := tb.Kubectl(context.Background(), "get", "node", node().Name, "-o",
+			fmt.Sprintf("jsonpath={.status.capacity.%s} {.status.allocatable.%s}", escaped, escaped))
+		return fmt.Sprint(out, err), err == nil && strings.TrimSpace(out) == want
+	})
+}
+
+func devicesOf(t *testing.T, pod string) string {
+	t.Helper()
+	return strings.TrimSpace(kubectl(t, "exec", pod, "--", "sh", "-c", "echo $"+fake.Variable))
+}
+
+// TestLongDevices: pods with devices of a device plugin, through the plugin's and the agent's death. No device is ever given to
+// two pods, and who has one keeps it.
+func TestLongDevices(t *testing.T) {
+	clean(t)
+	card := t.TempDir()
+	if err := os.WriteFile(filepath.Join(card, "card"), []byte("fake\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	d := &devicePlugin{config: fake.Config{Root: node().RootDir, Resource: fakeResource, Devices: []string{"d1", "d2", "d3", "d4"}, Mount: card}}
+	d.start(t)
+	t.Cleanup(func() { d.close() })
+
+	apply(t, devicePodYAML("one", 2, "", "Always"))
+	before := containerStatus(waitReady(t, 60*time.Second, "one"), "app")
+	if got := devicesOf(t, "one"); got != "d1,d2" {
+		t.Errorf("the first pod has %q", got)
+	}
+
+	t.Log("the agent is killed: what is given out stays so")
+	killAgent(t)
+	d.followAgent(t)
+	apply(t, devicePodYAML("greedy", 3, node().Name, "Always"))
+	p := waitPod(t, 30*time.Second, "greedy", "is refused", func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodFailed })
+	want := "Allocate failed due to requested number of devices unavailable for nodelet.test/fake. Requested: 3, Available: 2, which is unexpected"
+	if p.Status.Reason != "UnexpectedAdmissionError" || !strings.HasSuffix(p.Status.Message, want) {
+		t.Errorf("refused with %s: %s", p.Status.Reason, p.Status.Message)
+	}
+	apply(t, devicePodYAML("two", 2, "", "Never"))
+	waitReady(t, 60*time.Second, "two")
+	if got := devicesOf(t, "two"); got != "d3,d4" {
+		t.Errorf("the second pod has %q", got)
+	}
+	apply(t, devicePodYAML("three", 1, "", "Always"))
+	waitPod(t, 30*time.Second, "three", "cannot be scheduled", func(p *corev1.Pod) bool {
+		return len(p.Status.Conditions) > 0 && strings.Contains(p.Status.Conditions[0].Message, "Insufficient "+fakeResource)
+	})
+
+	t.Log("the plugin dies: no device is offered, and a container that starts anew has its own")
+	d.close()
+	waitDevices(t, "4 0")
+	after := containerStatus(getPod(t, "one"), "app")
+	if after.ContainerID != before.ContainerID || after.RestartCount > 0 {
+		t.Errorf("the first pod's container was %+v, is %+v", before, after)
+	}
+	kubectl(t, "exec", "one", "--", "touch", "/end")
+	waitPod(t, 60*time.Second, "one", "runs again", func(p *corev1.Pod) bool { return containerStatus(p, "app").RestartCount > 0 && ready(p) })
+	if got := devicesOf(t, "one"); got != "d1,d2" {
+		t.Errorf("the first pod's next container has %q", got)
+	}
+
+	t.Log("the plugin comes back, and devices of a pod that goes are free")
+	d.start(t)
+	kubectl(t, "delete", "pod", "one", "greedy", "--timeout=60s")
+	waitReady(t, 60*time.Second, "three")
+	if got := devicesOf(t, "three"); got != "d1" {
+		t.Errorf("the third pod has %q", got)
+	}
+
+	t.Log("plugin and agent are gone at once: the pods never notice")
+	d.close()
+	stopAgent(t, unix.SIGKILL)
+	startAgent(t)
+	waitDevices(t, "4 0")
+	for _, pod := range []string{"two", "three"} {
+		if c := containerStatus(getPod(t, pod), "app"); c.RestartCount > 0 || !c.Ready {
+			t.Errorf("%s: %+v", pod, c)
+		}
+	}
+	d.start(t)
+
+	t.Log("the devices of a pod that has ended are free, though its object stays")
+	kubectl(t, "exec", "two", "--", "touch", "/end")
+	waitPod(t, 30*time.Second, "two", "has ended", func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodSucceeded })
+	apply(t, devicePodYAML("four", 2, "", "Always"))
+	waitReady(t, 60*time.Second, "four")
+	if got := devicesOf(t, "four"); got != "d2,d3" {
+		t.Errorf("the fourth pod has %q", got)
+	}
+	kubectl(t, "delete", "pod", "two", "three", "four", "--timeout=60s")
+}
