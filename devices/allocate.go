@@ -121,8 +121,7 @@ func (d *Devices) allocateAll(ctx context.Context, pod *corev1.Pod) error {
 	reusable := map[string]set{}
 	for i := range pod.Spec.InitContainers {
 		c := &pod.Spec.InitContainers[i]
-		sidecar := c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
-		if err := d.allocateContainer(ctx, pod.UID, c, reusable, !sidecar); err != nil {
+		if err := d.allocateContainer(ctx, pod.UID, c, reusable, !sidecar(c)); err != nil {
 			return err
 		}
 	}
@@ -132,6 +131,11 @@ func (d *Devices) allocateAll(ctx context.Context, pod *corev1.Pod) error {
 		}
 	}
 	return nil
+}
+
+// sidecar tells an init container that runs on beside the others.
+func sidecar(c *corev1.Container) bool {
+	return c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
 }
 
 // allocateContainer gives a container its devices; those of one that passes them on become reusable, those of any other cease

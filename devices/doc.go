@@ -5,6 +5,9 @@
 // kubelet's form, written before a pod is told that it has its devices. Plugins that register in <root-dir>/plugins_registry
 // come through Accept.
 //
+// At <root-dir>/pod-resources/kubelet.sock it tells who asks which container has which devices
+// (k8s.io/kubelet/pkg/apis/podresources/v1).
+//
 // It never decides which pod may run, never opens a device, and knows neither the API server nor the runtime: what it tells of
 // capacities, cmd/nodelet passes on. Of NUMA nodes it keeps what plugins say, and chooses nothing by them.
 //
@@ -25,15 +28,18 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	api "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 )
 
 const (
 	// PluginType is how device plugins call their type where they register by a socket of their own.
 	PluginType = "DevicePlugin"
 
-	dirName = "device-plugins"
+	dirName      = "device-plugins"
+	resourcesDir = "pod-resources"
 	// goneGrace is how long a resource is shown with its capacity after its plugin has gone.
 	goneGrace = 5 * time.Minute
 	// askTimeout bounds the calls that ask a plugin something, actTimeout those that have it do something.
@@ -47,6 +53,8 @@ type Config struct {
 	Log  *slog.Logger // nil: nothing is logged
 	// Grace is how long a resource is shown after its plugin has gone; zero means the kubelet's five minutes.
 	Grace time.Duration
+	// Pods gives the pods on the node that have not ended; it may take its time. Nil: nobody knows.
+	Pods func(ctx context.Context) ([]*corev1.Pod, error)
 	// Changed is told that Capacity has changed; one call at a time, so that whoever passes it on ends with the newest.
 	Changed func()
 	// Wake is told the pods whose steps may succeed now.
@@ -103,15 +111,14 @@ func (d *Devices) Run(ctx context.Context) {
 	stop := context.AfterFunc(ctx, d.cancel)
 	defer stop()
 	d.awaitAll()
-	server := grpc.NewServer()
-	api.RegisterRegistrationServer(server, &registrar{d: d})
-	if listener, err := d.listen(); err != nil {
-		d.log.Error("device plugins cannot register; remove what is in the way and restart the agent", "dir", d.dir, "err", err)
-	} else {
-		d.alive.Go(func() { _ = server.Serve(listener) }) // its end is Stop
-	}
+	registration, resources := grpc.NewServer(), grpc.NewServer()
+	api.RegisterRegistrationServer(registration, &registrar{d: d})
+	podresources.RegisterPodResourcesListerServer(resources, &lister{d: d})
+	d.serve(registration, d.dir)
+	d.serve(resources, filepath.Join(d.cfg.Root, resourcesDir))
 	<-d.ctx.Done()
-	server.Stop()
+	registration.Stop()
+	resources.Stop()
 	d.mu.Lock() // no plugin is taken up after this
 	d.cancel()
 	for _, r := range d.resources {

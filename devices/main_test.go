@@ -32,6 +32,7 @@ type world struct {
 
 	mu    sync.Mutex
 	woken []types.UID
+	pods  []*corev1.Pod
 }
 
 func newWorld(t *testing.T) *world {
@@ -58,6 +59,10 @@ func (w *world) begin() {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.woken = append(w.woken, pods...)
+	}, Pods: func(context.Context) ([]*corev1.Pod, error) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return w.pods, nil
 	}})
 	if err != nil {
 		w.t.Fatal(err)
@@ -200,4 +205,6 @@ func (w *world) has(p *corev1.Pod, container, want string) {
 	w.t.Fatalf("no container %s", container)
 }
 
-func (w *world) checkpoint() string { return filepath.Join(w.root, "device-plugins", "kubelet_internal_checkpoint") }
+func (w *world) checkpoint() string {
+	return filepath.Join(w.root, "device-plugins", "kubelet_internal_checkpoint")
+}

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"google.golang.org/grpc"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	api "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
@@ -22,13 +23,23 @@ const (
 	dirMode    = 0o750
 )
 
-// listen opens the socket at which plugins register. The sockets of plugins that are there go first: that is how plugins learn
-// that they have to register anew.
-func (d *Devices) listen() (net.Listener, error) {
-	if err := os.MkdirAll(d.dir, dirMode); err != nil {
+// serve serves at the socket of a directory.
+func (d *Devices) serve(server *grpc.Server, dir string) {
+	listener, err := listen(dir)
+	if err != nil {
+		d.log.Error("nobody can speak to the agent about devices there; remove what is in the way and restart it", "dir", dir, "err", err)
+		return
+	}
+	d.alive.Go(func() { _ = server.Serve(listener) }) // its end is Stop
+}
+
+// listen opens the agent's socket in a directory. The sockets that are there go first: that is how plugins learn that they have
+// to register anew.
+func listen(dir string) (net.Listener, error) {
+	if err := os.MkdirAll(dir, dirMode); err != nil {
 		return nil, err
 	}
-	entries, err := os.ReadDir(d.dir)
+	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return nil, err
 	}
@@ -36,11 +47,11 @@ func (d *Devices) listen() (net.Listener, error) {
 		if e.Type()&os.ModeSocket == 0 {
 			continue
 		}
-		if err := os.Remove(filepath.Join(d.dir, e.Name())); err != nil && !errors.Is(err, os.ErrNotExist) {
+		if err := os.Remove(filepath.Join(dir, e.Name())); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return nil, fmt.Errorf("remove an old socket: %w", err)
 		}
 	}
-	return net.Listen("unix", filepath.Join(d.dir, socketName))
+	return net.Listen("unix", filepath.Join(dir, socketName))
 }
 
 // registrar serves the registration of plugins.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"maps"
 
 	corev1 "k8s.io/api/core/v1"
@@ -13,7 +14,8 @@ import (
 
 // makePlugins sets up what device plugins give, and the registration by which they and CSI drivers are found.
 func (n *nodelet) makePlugins() (err error) {
-	n.devices, err = devices.New(devices.Config{Root: n.cfg.Paths.Root, Log: n.log, Wake: n.wake, Changed: n.devicesChanged})
+	n.devices, err = devices.New(devices.Config{Root: n.cfg.Paths.Root, Log: n.log, Wake: n.wake, Changed: n.devicesChanged,
+		Pods: n.activePods})
 	n.plugins = plugins.New(plugins.Config{Root: n.cfg.Paths.Root, Log: n.log,
 		Handlers: map[string]plugins.Handler{csi.PluginType: n.csi, devices.PluginType: n.devices}})
 	return err
@@ -21,6 +23,17 @@ func (n *nodelet) makePlugins() (err error) {
 
 // devicesChanged shows in the Node's status which devices there are.
 func (n *nodelet) devicesChanged() { n.node.SetDevices(n.devices.Capacity()) }
+
+// activePods are the pods on the node that have not ended.
+func (n *nodelet) activePods(ctx context.Context) (active []*corev1.Pod, err error) {
+	all, err := n.supervisor.Census(ctx)
+	for _, c := range all {
+		if !c.Rejected && c.Status.Phase != corev1.PodSucceeded && c.Status.Phase != corev1.PodFailed {
+			active = append(active, c.Pod)
+		}
+	}
+	return active, err
+}
 
 // allocatable is what the node can give away in sum, without devices: whether there are enough of those is seen where each is
 // given out, and a pod that has some is not refused because their plugin is away.

@@ -9,12 +9,16 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
 	corev1 "k8s.io/api/core/v1"
+	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 
 	"github.com/nodelet/nodelet/devices/fake"
 	"github.com/nodelet/nodelet/test/testbed"
@@ -85,6 +89,34 @@ func waitDevices(t *testing.T, want string) {
 	})
 }
 
+// podResources is which container has which devices, as exporters of metrics hear of it.
+func podResources(t *testing.T) string {
+	t.Helper()
+	conn, err := grpc.NewClient("unix://"+filepath.Join(node().RootDir, "pod-resources/kubelet.sock"),
+		grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	list, err := podresources.NewPodResourcesListerClient(conn).List(t.Context(), &podresources.ListPodResourcesRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []string
+	for _, pod := range list.PodResources {
+		for _, c := range pod.Containers {
+			var ids []string
+			for _, d := range c.Devices {
+				ids = append(ids, d.DeviceIds...)
+			}
+			if slices.Sort(ids); len(ids) > 0 {
+				all = append(all, pod.Name+"/"+c.Name+"="+strings.Join(ids, ","))
+			}
+		}
+	}
+	return strings.Join(all, " ")
+}
+
 func devicesOf(t *testing.T, pod string) string {
 	t.Helper()
 	return strings.TrimSpace(kubectl(t, "exec", pod, "--", "sh", "-c", "echo $"+fake.Variable))
@@ -106,6 +138,9 @@ func TestLongDevices(t *testing.T) {
 	before := containerStatus(waitReady(t, 60*time.Second, "one"), "app")
 	if got := devicesOf(t, "one"); got != "d1,d2" {
 		t.Errorf("the first pod has %q", got)
+	}
+	if got := podResources(t); got != "one/app=d1,d2" {
+		t.Errorf("exporters of metrics hear of %q", got)
 	}
 
 	t.Log("the agent is killed: what is given out stays so")

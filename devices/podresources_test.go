@@ -1,0 +1,74 @@
+package devices_test
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	corev1 "k8s.io/api/core/v1"
+	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
+)
+
+// told is what a list of devices says, the NUMA node behind the name where there is one.
+func told(list []*podresources.ContainerDevices) string {
+	var all []string
+	for _, d := range list {
+		one := d.ResourceName + " " + strings.Join(d.DeviceIds, ",")
+		for _, n := range d.GetTopology().GetNodes() {
+			one += fmt.Sprint("@", n.ID)
+		}
+		all = append(all, one)
+	}
+	return strings.Join(all, "; ")
+}
+
+// Who asks hears which container of which pod has which devices, and which the node has.
+func TestPodResources(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.plugin(nil)
+	one := pod("one", "init 2", "sidecar 1", "app 2")
+	one.Name, one.Namespace = "first", "default"
+	w.admit(one)
+	w.mu.Lock()
+	w.pods = []*corev1.Pod{one}
+	w.mu.Unlock()
+	conn, err := grpc.NewClient("unix://"+filepath.Join(w.root, "pod-resources", "kubelet.sock"),
+		grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	client := podresources.NewPodResourcesListerClient(conn)
+
+	list, err := client.List(t.Context(), &podresources.ListPodResourcesRequest{}, grpc.WaitForReady(true))
+	if err != nil || len(list.PodResources) != 1 {
+		t.Fatalf("got %v, %v", list, err)
+	}
+	get, err := client.Get(t.Context(), &podresources.GetPodResourcesRequest{PodName: "first", PodNamespace: "default"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range []*podresources.PodResources{list.PodResources[0], get.PodResources} {
+		if p.Name != "first" || p.Namespace != "default" || len(p.Containers) != 2 {
+			t.Fatalf("got %v", p)
+		}
+		if got, want := told(p.Containers[0].Devices), resourceName+" d1@0"; p.Containers[0].Name != "sidecar" || got != want {
+			t.Errorf("the sidecar has %q, want %q", got, want)
+		}
+		if got, want := told(p.Containers[1].Devices), resourceName+" d2; "+resourceName+" d3"; p.Containers[1].Name != "app" || got != want {
+			t.Errorf("the other container has %q, want %q", got, want)
+		}
+	}
+	all, err := client.GetAllocatableResources(t.Context(), &podresources.AllocatableResourcesRequest{})
+	want := strings.ReplaceAll("R d2; R d3; R d4; R d1@0", "R", resourceName)
+	if err != nil || told(all.Devices) != want {
+		t.Errorf("the node has %q, want %q; %v", told(all.GetDevices()), want, err)
+	}
+	if _, err := client.Get(t.Context(), &podresources.GetPodResourcesRequest{PodName: "second"}); err == nil || !strings.Contains(err.Error(), "not found") {
+		t.Errorf("got %v", err)
+	}
+}
