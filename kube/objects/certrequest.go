@@ -85,7 +85,7 @@ func (o *Objects) create(ctx context.Context, c *podCertificate, r *certRequest,
 	if err != nil {
 		return err
 	}
-	err = o.rush.read(ctx, func(ctx context.Context) error {
+	err = o.rush.read(ctx, o.rush.tokens, func(ctx context.Context) error {
 		return o.cfg.CertificatesBeta.Post().Throttle(nil).Namespace(r.namespace).Resource("podcertificaterequests").Body(body).Do(ctx).Error()
 	})
 	switch {
@@ -109,7 +109,7 @@ func (o *Objects) requestBody(ctx context.Context, pod *corev1.Pod, r *certReque
 		return nil, fmt.Errorf("make the stub of a certificate request: %w", err)
 	}
 	account := &corev1.ServiceAccount{}
-	err = o.rush.read(ctx, func(ctx context.Context) error {
+	err = o.rush.read(ctx, o.rush.reads, func(ctx context.Context) error {
 		return o.cfg.Core.Get().Throttle(nil).Namespace(pod.Namespace).Resource("serviceaccounts").Name(pod.Spec.ServiceAccountName).Do(ctx).Into(account)
 	})
 	if err != nil {

@@ -135,7 +135,7 @@ func (o *Objects) followOnce(ctx context.Context, e *entry) error {
 
 // list reads the object of k, which target selects, and the version from which a watch tells what comes after.
 func (o *Objects) list(ctx context.Context, k key, target watch.Target, atLeast string) (obj metav1.Object, version string, err error) {
-	err = o.rush.read(ctx, func(ctx context.Context) error {
+	err = o.rush.read(ctx, o.rush.reads, func(ctx context.Context) error {
 		all, v, err := target.List(ctx, atLeast)
 		obj, version = nil, v
 		if len(all) > 0 {

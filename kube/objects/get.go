@@ -90,7 +90,7 @@ func (o *Objects) read(ctx context.Context, k key) (metav1.Object, error) {
 	if k.kind == Secret {
 		obj = &corev1.Secret{}
 	}
-	err := o.rush.read(ctx, func(ctx context.Context) error {
+	err := o.rush.read(ctx, o.rush.reads, func(ctx context.Context) error {
 		return o.cfg.Core.Get().Throttle(nil).Namespace(k.namespace).Resource(k.kind.resource()).Name(k.name).Do(ctx).Into(obj)
 	})
 	if apierrors.IsNotFound(err) {

@@ -12,10 +12,13 @@ import (
 )
 
 const (
-	// readsAtOnce bounds the reads under way, opensAtOnce the watches being opened. Where all 100 streams of a connection to the
-	// API server are in use, each request more opens a connection, and a handshake costs both sides more than the request.
-	readsAtOnce = 32
-	opensAtOnce = 4
+	// readsAtOnce and tokensAtOnce bound the reads and the requests for tokens under way, opensAtOnce the watches being opened.
+	// Where all 100 streams of a connection to the API server are in use, each request more opens a connection, and a handshake
+	// costs both sides more than the request. Within the bounds they go in the order in which they come, so that the first pods
+	// have all they need long before the last.
+	readsAtOnce  = 16
+	tokensAtOnce = 16
+	opensAtOnce  = 4
 	// rushLimit is how long watches stand back at most.
 	rushLimit = 5 * time.Second
 )
@@ -24,27 +27,27 @@ const (
 // opened when none of these is under way. The client's rate limiter counts neither: a node full of pods that start would wait
 // seconds for it. They are bounded by the starts of pods and containers.
 type rush struct {
-	reads, opens chan struct{} // places
+	reads, tokens, opens chan struct{} // places
 
 	mu      sync.Mutex
-	pending int           // reads that are made or wait for a place
+	pending int           // reads and requests for tokens that are made or wait for a place
 	calm    chan struct{} // closed when there is none
 }
 
 func newRush() *rush {
 	calm := make(chan struct{})
 	close(calm)
-	return &rush{reads: make(chan struct{}, readsAtOnce), opens: make(chan struct{}, opensAtOnce), calm: calm}
+	return &rush{reads: make(chan struct{}, readsAtOnce), tokens: make(chan struct{}, tokensAtOnce), opens: make(chan struct{}, opensAtOnce), calm: calm}
 }
 
-// read makes a request that a pod waits for.
-func (r *rush) read(ctx context.Context, request func(context.Context) error) error {
+// read makes a request that a pod waits for, at one of the places.
+func (r *rush) read(ctx context.Context, places chan struct{}, request func(context.Context) error) error {
 	r.count(1)
 	defer r.count(-1)
 	return client.Patiently(ctx, func(ctx context.Context) error {
 		select {
-		case r.reads <- struct{}{}:
-			defer func() { <-r.reads }()
+		case places <- struct{}{}:
+			defer func() { <-places }()
 			return request(ctx)
 		case <-ctx.Done():
 			return ctx.Err()

@@ -22,7 +22,7 @@ func (o *Objects) Token(ctx context.Context, pod *corev1.Pod, audience string, e
 		r.Spec.Audiences = []string{audience}
 	}
 	got := &authenticationv1.TokenRequest{}
-	err = o.rush.read(ctx, func(ctx context.Context) error {
+	err = o.rush.read(ctx, o.rush.tokens, func(ctx context.Context) error {
 		return o.cfg.Core.Post().Throttle(nil).Namespace(pod.Namespace).Resource("serviceaccounts").Name(pod.Spec.ServiceAccountName).
 			SubResource("token").Body(r).Do(ctx).Into(got)
 	})
