@@ -13,6 +13,11 @@ func (v *Volumes) show(ctx context.Context, r Request, plugin string, files payl
 	if err != nil {
 		return Mounted{}, err
 	}
+	leave, err := v.enter(ctx)
+	if err != nil {
+		return Mounted{}, err
+	}
+	defer leave()
 	pod, err := v.makePod(r.Pod.UID)
 	if err != nil {
 		return Mounted{}, err
@@ -29,6 +34,19 @@ func (v *Volumes) show(ctx context.Context, r Request, plugin string, files payl
 		return Mounted{}, fmt.Errorf("write files: %w", err)
 	}
 	return Mounted{HostPath: v.hostPath(r.Pod.UID, on), ReadOnly: true, SELinuxRelabel: true, Changed: changed}, nil
+}
+
+// writersPerCPU is how many volumes are filled at a time for each CPU. It is work for the CPUs: more at a time would all end late.
+const writersPerCPU = 2
+
+// enter waits for a place to fill a volume, in the order in which their contents have come.
+func (v *Volumes) enter(ctx context.Context) (leave func(), err error) {
+	select {
+	case v.writers <- struct{}{}:
+		return func() { <-v.writers }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 }
 
 func (v *Volumes) openContent(pod *os.File, on OnDisk, r Request) (*os.File, error) {

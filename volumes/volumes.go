@@ -7,8 +7,8 @@
 // It never decides when a volume is needed, never talks to the API server or the runtime (content comes through
 // Objects), never keeps anything in memory between two calls, and never deletes across a mount point.
 //
-// The agent calls it, each step in its own goroutine. Calls for different pods share nothing and may run at the
-// same time; for one volume of one pod the caller runs one call at a time. Every call may be repeated.
+// The agent calls it, each step in its own goroutine. Calls for different pods share nothing but the places to fill
+// volumes at, and may run at the same time; for one volume of one pod the caller runs one call at a time. Every call may be repeated.
 //
 // A crash leaves a volume that is missing, empty, complete, or complete with leftovers of an unfinished update (a
 // "..<timestamp>" directory, a "..data_tmp" link). The next Mount completes it and removes the leftovers; Unmount
@@ -23,6 +23,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -40,6 +41,7 @@ type Volumes struct {
 	podsDir string
 	log     *slog.Logger
 	noswap  bool // this kernel's tmpfs can be kept out of swap
+	writers chan struct{}
 }
 
 // New makes PodsDir and checks that the kernel can do what this package relies on: openat2 (Linux 5.6) and mount
@@ -51,7 +53,8 @@ func New(cfg Config) (*Volumes, error) {
 	if err := os.MkdirAll(cfg.PodsDir, 0o750); err != nil {
 		return nil, fmt.Errorf("make pods directory: %w", err)
 	}
-	v := &Volumes{podsDir: filepath.Clean(cfg.PodsDir), log: cfg.Log, noswap: tmpfsNoswap()}
+	v := &Volumes{podsDir: filepath.Clean(cfg.PodsDir), log: cfg.Log, noswap: tmpfsNoswap(),
+		writers: make(chan struct{}, writersPerCPU*runtime.NumCPU())}
 	if v.log == nil {
 		v.log = slog.New(slog.DiscardHandler)
 	}
