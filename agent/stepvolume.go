@@ -11,8 +11,9 @@ import (
 	"github.com/nodelet/nodelet/volumes"
 )
 
-// mount sets up one of the pod's volumes, or refreshes its content.
-func (t *task) mount(ctx context.Context, s plan.Mount) (volumes.Mounted, error) {
+// mount sets up one of the pod's volumes, or refreshes its content. What is behind a claim takes its time elsewhere, in being
+// attached or made, so sandboxes do not stand back for it.
+func (t *task) mount(ctx context.Context, s plan.Mount) (m volumes.Mounted, err error) {
 	for i := range t.pod.Spec.Volumes {
 		v := &t.pod.Spec.Volumes[i]
 		if v.Name != s.Volume {
@@ -22,7 +23,11 @@ func (t *task) mount(ctx context.Context, s plan.Mount) (volumes.Mounted, error)
 			return t.mountClaims(ctx, v)
 		}
 		r := volumes.Request{Pod: t.pod, Volume: v, Allocatable: t.hands.Node().Allocatable, Now: time.Now()}
-		return t.hands.Volumes.Mount(ctx, r, t.hands.Objects(t.pod))
+		err = t.gates.create.goAhead(func() (err error) {
+			m, err = t.hands.Volumes.Mount(ctx, r, t.hands.Objects(t.pod))
+			return err
+		})
+		return m, err
 	}
 	return volumes.Mounted{}, fmt.Errorf("volume %q is not in the pod's spec any more", s.Volume)
 }
