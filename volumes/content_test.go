@@ -1,6 +1,7 @@
 package volumes
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -233,5 +234,39 @@ func TestNestedMountPoints(t *testing.T) {
 	pod.Spec.Containers[0].VolumeMounts = mounts("../../x", "../../x/y")
 	if _, err := v.Mount(t.Context(), request(pod, "cfg", configMapVolume("cfg")), o); err == nil {
 		t.Error("mount path out of the container was taken")
+	}
+}
+
+// TestPlaces: while all places to fill volumes are taken, a mount waits for no longer than its caller, and what has no files to be
+// filled with needs none. Each place is given back.
+func TestPlaces(t *testing.T) {
+	t.Parallel()
+	v := newVolumes(t)
+	for range cap(v.writers) {
+		v.writers <- struct{}{}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	r := request(testPod(), "cfg", configMapVolume("cfg"))
+	if leave, err := v.enter(ctx); !errors.Is(err, context.Canceled) {
+		leave()
+		t.Fatalf("got %v", err)
+	}
+	mustMount(t, v, request(testPod(), "scratch", corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}), testObjects())
+	waits := make(chan error)
+	go func() {
+		_, err := v.Mount(t.Context(), r, testObjects())
+		waits <- err
+	}()
+	<-v.writers
+	if err := <-waits; err != nil {
+		t.Error(err)
+	}
+	missing := request(testPod(), "cfg", configMapVolume("nothing"))
+	if _, err := v.Mount(t.Context(), missing, testObjects()); err == nil {
+		t.Error("a missing ConfigMap was mounted")
+	}
+	if n := len(v.writers); n != cap(v.writers)-1 {
+		t.Errorf("%d places are taken, want %d", n, cap(v.writers)-1)
 	}
 }
