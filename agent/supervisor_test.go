@@ -184,6 +184,27 @@ func TestMirror(t *testing.T) {
 	})
 }
 
+// TestMirrorOfBefore: a static pod whose manifest changed takes nothing from the mirror of what it was, and writes nothing to it.
+func TestMirrorOfBefore(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		mirror := apiPod("web", func(m *corev1.Pod) {
+			m.Annotations["kubernetes.io/config.mirror"] = "0123"
+			m.Status = corev1.PodStatus{Phase: corev1.PodRunning, ContainerStatuses: []corev1.ContainerStatus{{Name: "app", ContainerID: "fake://gone",
+				State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}}}
+		})
+		pod := staticPod("web", "4567")
+		w.change(func(set *pods.Set) {
+			set.Pods = map[types.UID]*corev1.Pod{pod.UID: pod}
+			set.Mirrors = map[types.NamespacedName]*corev1.Pod{{Namespace: "default", Name: "web"}: mirror}
+		})
+		w.sleep(time.Minute)
+		w.checkRunning("web/app#0")
+		if _, known := w.life.status.Newest(mirror.UID); known {
+			t.Error("the status of the pod was written to the mirror of another")
+		}
+	})
+}
+
 // TestAdmission: of two pods that do not fit together the older one runs, and the other's status says why it does not.
 func TestAdmission(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {

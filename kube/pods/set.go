@@ -72,7 +72,10 @@ func (s *Set) Mirror(uid types.UID) (*corev1.Pod, bool) {
 		return nil, false
 	}
 	m, ok := s.Mirrors[nameOf(pod)]
-	return m, ok && mirrors(m, pod)
+	if !ok || !mirrors(m, pod) {
+		return nil, false
+	}
+	return m, true
 }
 
 // Unknown says whether there may be static pods which are in no Set: see Problem.Unknown.

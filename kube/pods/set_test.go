@@ -58,7 +58,7 @@ func TestMerge(t *testing.T) {
 		t.Errorf("mirror of 5 is %v, %v", m, ok)
 	}
 	for _, uid := range []types.UID{"6", "1", "nobody"} {
-		if _, ok := s.Mirror(uid); ok {
+		if m, ok := s.Mirror(uid); ok || m != nil {
 			t.Errorf("pod %s has a mirror: want none for an old hash, an API pod, an unknown pod", uid)
 		}
 	}

@@ -80,13 +80,22 @@ func TestStaticPod(t *testing.T) {
 	manifest(t, node().ManifestDir, "static.yaml", staticPod("static", "two"))
 	third := waitPod(t, 20*time.Second, second.Name, "is another pod", func(p *corev1.Pod) bool { return p.UID != second.UID })
 	ended(t, second) // its container needs two seconds for that
-	mirrorReady(t, "static", func(p *corev1.Pod) bool { return p.UID == third.UID && p.Labels["round"] == "two" })
+	third = mirrorReady(t, "static", func(p *corev1.Pod) bool { return p.UID == third.UID && p.Labels["round"] == "two" })
+	anew(t, third)
 
 	if err := os.Remove(filepath.Join(node().ManifestDir, "static.yaml")); err != nil {
 		t.Fatal(err)
 	}
 	waitGone(t, 20*time.Second, third.Name)
 	ended(t, third)
+}
+
+// anew: a pod whose manifest has changed is not the one of before, of which nothing is told.
+func anew(t *testing.T, p *corev1.Pod) {
+	t.Helper()
+	if st := containerStatus(p, "app"); st.RestartCount != 0 || st.LastTerminationState.Terminated != nil {
+		t.Errorf("the pod that was changed has %d restarts, and ended last as %v", st.RestartCount, st.LastTerminationState.Terminated)
+	}
 }
 
 // ended: no container of a static pod runs. Its mirror pod is gone, and must not have gone before.
