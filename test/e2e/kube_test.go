@@ -108,7 +108,8 @@ func describe(pod *corev1.Pod) string {
 		return "no such pod"
 	}
 	text, _ := json.MarshalIndent(pod.Status, "", " ")
-	return fmt.Sprintf("%s\nevents:\n%s", text, strings.Join(events(pod.UID), "\n"))
+	return fmt.Sprintf("UID %s, made %s, to be deleted %v, labels %v, annotations %v\n%s\nevents:\n%s", pod.UID, pod.CreationTimestamp, pod.DeletionTimestamp,
+		pod.Labels, pod.Annotations, text, strings.Join(events(pod.UID), "\n"))
 }
 
 // waitReady waits until a pod is Ready.
