@@ -11,9 +11,6 @@ package fake
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"sync"
@@ -21,6 +18,8 @@ import (
 	csipb "github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc"
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+
+	"github.com/nodelet/nodelet/plugins/fake"
 )
 
 // TopologyKey is the label by which the driver says which node a volume can be reached from.
@@ -53,17 +52,14 @@ type Driver struct {
 	csipb.UnimplementedIdentityServer
 	csipb.UnimplementedControllerServer
 	csipb.UnimplementedNodeServer
-	registration.UnimplementedRegistrationServer
+	plugin fake.Plugin
 
-	cfg     Config
-	servers []*grpc.Server
-	serving sync.WaitGroup
+	cfg Config
 
 	mu    sync.Mutex
 	calls []string
 	flags map[string][]string // the mount flags of the last call, by "Method volume"
 	busy  map[string]bool     // volumes with a call under way
-	told  []*registration.RegistrationStatus
 }
 
 // Start serves a driver, and registers it, until Close.
@@ -78,44 +74,26 @@ func Start(cfg Config) (*Driver, error) {
 	csipb.RegisterIdentityServer(server, d)
 	csipb.RegisterControllerServer(server, d)
 	csipb.RegisterNodeServer(server, d)
-	if err := d.serve(server, cfg.Socket); err != nil {
+	if err := d.plugin.Serve(server, cfg.Socket); err != nil {
 		return nil, err
 	}
 	if cfg.Registry == "" {
 		return d, nil
 	}
-	server = grpc.NewServer()
-	registration.RegisterRegistrationServer(server, d)
-	if err := d.serve(server, filepath.Join(cfg.Registry, cfg.Name+"-reg.sock")); err != nil {
+	err := d.plugin.Register(filepath.Join(cfg.Registry, cfg.Name+"-reg.sock"),
+		&registration.PluginInfo{Type: "CSIPlugin", Name: cfg.Name, Endpoint: cfg.Socket, SupportedVersions: []string{"1.0.0"}})
+	if err != nil {
 		d.Close()
 		return nil, err
 	}
 	return d, nil
 }
 
-func (d *Driver) serve(server *grpc.Server, path string) error {
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return err
-	}
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) { // of an earlier life that was killed
-		return err
-	}
-	l, err := net.Listen("unix", path)
-	if err != nil {
-		return fmt.Errorf("serve: %w", err)
-	}
-	d.servers = append(d.servers, server)
-	d.serving.Go(func() { _ = server.Serve(l) }) // its end is Close
-	return nil
-}
-
 // Close ends the driver at once, calls and all. Volumes stay as they are.
-func (d *Driver) Close() {
-	for _, s := range d.servers {
-		s.Stop()
-	}
-	d.serving.Wait()
-}
+func (d *Driver) Close() { d.plugin.Close() }
+
+// Told are the registration statuses that the driver has heard.
+func (d *Driver) Told() []*registration.RegistrationStatus { return d.plugin.Told() }
 
 // Calls are the calls that change something so far, as "Method volume".
 func (d *Driver) Calls() []string {
@@ -136,26 +114,6 @@ func (d *Driver) Busy() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return len(d.busy) > 0
-}
-
-// Told are the registration statuses that the driver has heard.
-func (d *Driver) Told() []*registration.RegistrationStatus {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return append([]*registration.RegistrationStatus(nil), d.told...)
-}
-
-// GetInfo is the registration's first call.
-func (d *Driver) GetInfo(context.Context, *registration.InfoRequest) (*registration.PluginInfo, error) {
-	return &registration.PluginInfo{Type: "CSIPlugin", Name: d.cfg.Name, Endpoint: d.cfg.Socket, SupportedVersions: []string{"1.0.0"}}, nil
-}
-
-// NotifyRegistrationStatus is the registration's last call.
-func (d *Driver) NotifyRegistrationStatus(_ context.Context, s *registration.RegistrationStatus) (*registration.RegistrationStatusResponse, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.told = append(d.told, s)
-	return &registration.RegistrationStatusResponse{}, nil
 }
 
 // GetPluginInfo names the driver.

@@ -7,10 +7,6 @@ package fake
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"net"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -20,6 +16,8 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	api "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+
+	"github.com/nodelet/nodelet/plugins/fake"
 )
 
 // Variable is the environment variable that names a container's devices.
@@ -41,18 +39,15 @@ type Config struct {
 // Plugin is a running plugin.
 type Plugin struct {
 	api.UnimplementedDevicePluginServer
-	registration.UnimplementedRegistrationServer
+	plugin fake.Plugin
 
-	cfg     Config
-	servers []*grpc.Server
-	serving sync.WaitGroup
+	cfg Config
 
 	mu        sync.Mutex
 	unhealthy map[string]bool
 	changed   chan struct{} // closed, and made anew, when a device's health has changed
 	calls     []string
 	failure   error
-	told      []*registration.RegistrationStatus
 }
 
 // Start serves a plugin until Close; it does not register at the agent's socket by itself.
@@ -61,43 +56,24 @@ func Start(cfg Config) (*Plugin, error) {
 	server := grpc.NewServer()
 	api.RegisterDevicePluginServer(server, p)
 	if !cfg.Registry {
-		return p, p.serve(server, filepath.Join(cfg.Root, "device-plugins", p.socket()))
+		return p, p.plugin.Serve(server, filepath.Join(cfg.Root, "device-plugins", p.socket()))
 	}
-	if err := p.serve(server, p.endpoint()); err != nil {
+	if err := p.plugin.Serve(server, p.endpoint()); err != nil {
 		return nil, err
 	}
-	server = grpc.NewServer()
-	registration.RegisterRegistrationServer(server, p)
-	return p, p.serve(server, filepath.Join(cfg.Root, "plugins_registry", p.socket()))
+	return p, p.plugin.Register(filepath.Join(cfg.Root, "plugins_registry", p.socket()),
+		&registration.PluginInfo{Type: registration.DevicePlugin, Name: cfg.Resource, Endpoint: p.endpoint(), SupportedVersions: []string{api.Version}})
 }
 
 func (p *Plugin) socket() string { return strings.ReplaceAll(p.cfg.Resource, "/", "-") + ".sock" }
 
 func (p *Plugin) endpoint() string { return filepath.Join(p.cfg.Root, "plugins", p.socket()) }
 
-func (p *Plugin) serve(server *grpc.Server, path string) error {
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return err
-	}
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) { // of an earlier life that was killed
-		return err
-	}
-	l, err := net.Listen("unix", path)
-	if err != nil {
-		return fmt.Errorf("serve: %w", err)
-	}
-	p.servers = append(p.servers, server)
-	p.serving.Go(func() { _ = server.Serve(l) }) // its end is Close
-	return nil
-}
-
 // Close ends the plugin at once, calls and all.
-func (p *Plugin) Close() {
-	for _, s := range p.servers {
-		s.Stop()
-	}
-	p.serving.Wait()
-}
+func (p *Plugin) Close() { p.plugin.Close() }
+
+// Told is what the plugin heard of its registration by a socket of its own.
+func (p *Plugin) Told() []*registration.RegistrationStatus { return p.plugin.Told() }
 
 // Register registers the plugin at the agent's socket, waiting for that until ctx ends.
 func (p *Plugin) Register(ctx context.Context) error {
@@ -120,13 +96,6 @@ func (p *Plugin) Calls() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.Clone(p.calls)
-}
-
-// Told is what the plugin heard of its registration by a socket of its own.
-func (p *Plugin) Told() []*registration.RegistrationStatus {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return slices.Clone(p.told)
 }
 
 // Fail has all calls that act fail from now on; nil ends that.
@@ -219,18 +188,4 @@ func (p *Plugin) Allocate(_ context.Context, q *api.AllocateRequest) (*api.Alloc
 // PreStartContainer is on record, no more.
 func (p *Plugin) PreStartContainer(_ context.Context, q *api.PreStartContainerRequest) (*api.PreStartContainerResponse, error) {
 	return &api.PreStartContainerResponse{}, p.note("PreStartContainer", q.DevicesIds)
-}
-
-// GetInfo says who the plugin is.
-func (p *Plugin) GetInfo(context.Context, *registration.InfoRequest) (*registration.PluginInfo, error) {
-	return &registration.PluginInfo{Type: registration.DevicePlugin, Name: p.cfg.Resource, Endpoint: p.endpoint(),
-		SupportedVersions: []string{api.Version}}, nil
-}
-
-// NotifyRegistrationStatus hears what came of the registration.
-func (p *Plugin) NotifyRegistrationStatus(_ context.Context, s *registration.RegistrationStatus) (*registration.RegistrationStatusResponse, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.told = append(p.told, s)
-	return &registration.RegistrationStatusResponse{}, nil
 }

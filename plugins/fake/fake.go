@@ -1,0 +1,82 @@
+// Package fake is the plugin's side of the registration in plugins_registry, for the fakes of what plugins serve: the sockets of a
+// plugin, and what it says and hears at the one by which it registers. It knows no interface of plugins. Only tests call it.
+package fake
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+
+	"google.golang.org/grpc"
+	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+)
+
+// Plugin is the sockets of a plugin; its zero value serves none.
+type Plugin struct {
+	registration.UnimplementedRegistrationServer
+
+	servers []*grpc.Server
+	serving sync.WaitGroup
+	info    *registration.PluginInfo
+
+	mu   sync.Mutex
+	told []*registration.RegistrationStatus
+}
+
+// Serve serves at a socket until Close.
+func (p *Plugin) Serve(server *grpc.Server, path string) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) { // of an earlier life that was killed
+		return err
+	}
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		return fmt.Errorf("serve: %w", err)
+	}
+	p.servers = append(p.servers, server)
+	p.serving.Go(func() { _ = server.Serve(l) }) // its end is Close
+	return nil
+}
+
+// Register serves the registration at a socket, where the plugin says of itself what info is.
+func (p *Plugin) Register(path string, info *registration.PluginInfo) error {
+	p.info = info
+	server := grpc.NewServer()
+	registration.RegisterRegistrationServer(server, p)
+	return p.Serve(server, path)
+}
+
+// Close ends the plugin at once, calls and all.
+func (p *Plugin) Close() {
+	for _, s := range p.servers {
+		s.Stop()
+	}
+	p.serving.Wait()
+}
+
+// Told are the registration statuses that the plugin has heard.
+func (p *Plugin) Told() []*registration.RegistrationStatus {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.told)
+}
+
+// GetInfo is the registration's first call.
+func (p *Plugin) GetInfo(context.Context, *registration.InfoRequest) (*registration.PluginInfo, error) {
+	return p.info, nil
+}
+
+// NotifyRegistrationStatus is the registration's last call.
+func (p *Plugin) NotifyRegistrationStatus(_ context.Context, s *registration.RegistrationStatus) (*registration.RegistrationStatusResponse, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.told = append(p.told, s)
+	return &registration.RegistrationStatusResponse{}, nil
+}
