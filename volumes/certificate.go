@@ -24,13 +24,9 @@ const (
 )
 
 // projectedCertificates adds the files of the podCertificate sources, and says when to look at them again.
-func (v *Volumes) projectedCertificates(
-	ctx context.Context, r Request, s *corev1.ProjectedVolumeSource, o Objects, perSource []payload,
+func projectedCertificates(
+	ctx context.Context, r Request, s *corev1.ProjectedVolumeSource, o Objects, current *os.File, perSource []payload,
 ) (refresh time.Time, err error) {
-	current := v.openCurrent(r)
-	if current != nil {
-		defer current.Close()
-	}
 	var errs []error
 	for i, source := range s.Sources {
 		if source.PodCertificate == nil {

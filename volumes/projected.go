@@ -19,11 +19,15 @@ func (v *Volumes) mountProjected(
 	}
 	// What is issued comes after what must be there, and tokens last: while another source is missing, each retry would request
 	// new ones for nothing.
-	renew, err := v.projectedCertificates(ctx, r, s, o, perSource)
+	current := v.openCurrent(r)
+	if current != nil {
+		defer current.Close()
+	}
+	renew, err := projectedCertificates(ctx, r, s, o, current, perSource)
 	if err != nil {
 		return Mounted{}, err
 	}
-	refresh, err := v.projectedTokens(ctx, r, s, o, perSource)
+	refresh, err := v.projectedTokens(ctx, r, s, o, current, perSource)
 	if err != nil {
 		return Mounted{}, err
 	}
@@ -74,12 +78,8 @@ func (v *Volumes) projectedObjects(
 
 // projectedTokens adds the files of the token sources, and says when the first token is due.
 func (v *Volumes) projectedTokens(
-	ctx context.Context, r Request, s *corev1.ProjectedVolumeSource, o Objects, perSource []payload,
+	ctx context.Context, r Request, s *corev1.ProjectedVolumeSource, o Objects, current *os.File, perSource []payload,
 ) (refresh time.Time, err error) {
-	current := v.openCurrent(r)
-	if current != nil {
-		defer current.Close()
-	}
 	var errs []error
 	for i, source := range s.Sources {
 		if source.ServiceAccountToken == nil {
