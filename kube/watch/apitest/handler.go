@@ -17,6 +17,7 @@ import (
 	nodev1 "k8s.io/api/node/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -114,34 +115,19 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, k key) {
 	s.mu.Lock()
 	objs, version := s.matching(r, k), strconv.FormatInt(s.version, 10)
 	s.mu.Unlock()
-	var l runtime.Object
-	switch k.resource {
-	case "pods":
-		p := &corev1.PodList{}
-		for _, o := range objs {
-			p.Items = append(p.Items, *o.(*corev1.Pod))
-		}
-		l = p
-	case "services":
-		p := &corev1.ServiceList{}
-		for _, o := range objs {
-			p.Items = append(p.Items, *o.(*corev1.Service))
-		}
-		l = p
-	case "configmaps":
-		p := &corev1.ConfigMapList{}
-		for _, o := range objs {
-			p.Items = append(p.Items, *o.(*corev1.ConfigMap))
-		}
-		l = p
-	case "secrets":
-		p := &corev1.SecretList{}
-		for _, o := range objs {
-			p.Items = append(p.Items, *o.(*corev1.Secret))
-		}
-		l = p
-	default:
+	lists := map[string]runtime.Object{"pods": &corev1.PodList{}, "services": &corev1.ServiceList{}, "configmaps": &corev1.ConfigMapList{},
+		"secrets": &corev1.SecretList{}}
+	l := lists[k.resource]
+	if l == nil {
 		s.fail(w, apierrors.NewMethodNotSupported(schema.GroupResource{Resource: k.resource}, "list"))
+		return
+	}
+	items := make([]runtime.Object, len(objs))
+	for i, o := range objs {
+		items[i] = o
+	}
+	if err := meta.SetList(l, items); err != nil {
+		s.fail(w, apierrors.NewInternalError(err))
 		return
 	}
 	l.(metav1.ListInterface).SetResourceVersion(version)
