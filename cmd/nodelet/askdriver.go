@@ -9,7 +9,6 @@ import (
 
 	"github.com/nodelet/nodelet/agent"
 	"github.com/nodelet/nodelet/csi"
-	"github.com/nodelet/nodelet/kube/status"
 	"github.com/nodelet/nodelet/stats"
 )
 
@@ -67,8 +66,7 @@ func (n *nodelet) volumeHealth(pod *corev1.Pod, volume string, c *csi.Condition)
 		return nil
 	}
 	if c.Abnormal {
-		n.recorder.Event(status.Ref{Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}, corev1.EventTypeWarning,
-			"VolumeConditionAbnormal", fmt.Sprintf("Volume %s: %s", volume, c.Message))
+		n.podEvent(pod, corev1.EventTypeWarning, "VolumeConditionAbnormal", fmt.Sprintf("Volume %s: %s", volume, c.Message))
 	}
 	return &c.Abnormal
 }
