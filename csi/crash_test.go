@@ -214,11 +214,11 @@ func TestDamagedRecord(t *testing.T) {
 	v := w.volume("a")
 	w.publish("pod-1", v)
 	w.kill()
-	records, err := filepath.Glob(filepath.Join(w.root, "nodelet/csi/*.json"))
-	if err != nil || len(records) != 1 {
-		t.Fatal(records, err)
+	records := w.journals()
+	if len(records) != 1 {
+		t.Fatal(records)
 	}
-	write(t, records[0], strings.Replace(read(t, records[0]), "vol-a", "vol-b", 1))
+	write(t, records[0], strings.ReplaceAll(read(t, records[0]), "vol-a", "vol-b"))
 	w.begin()
 	if used := w.csi.Used("pod-1"); len(used) != 1 {
 		t.Fatalf("used: %q", used)
@@ -228,6 +228,54 @@ func TestDamagedRecord(t *testing.T) {
 		t.Error("the damaged record is not kept aside: ", err)
 	}
 	w.nothingLeft()
+}
+
+// A volume that pods come to and leave for long has a journal that does not grow for ever, and it says the truth after a crash.
+func TestJournalEnds(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	v := w.volume("a")
+	w.publish("pod-1", v)
+	for range 40 {
+		w.publish("pod-2", v)
+		w.unpublish("pod-2", v)
+	}
+	if n := strings.Count(read(t, w.journals()[0]), "\n"); n < 2 || n > 100 {
+		t.Errorf("the journal has %d lines", n)
+	}
+	w.kill()
+	w.begin()
+	if pods := w.csi.Pods(); len(pods) != 1 || pods[0] != "pod-1" {
+		t.Errorf("after the crash, pods %q have a claim", pods)
+	}
+	w.publish("pod-1", v)
+	if n := w.calls("NodePublishVolume"); n != 41 {
+		t.Errorf("published %d times, want 41: what is there needs no call", n)
+	}
+	w.unpublish("pod-1", v)
+	w.nothingLeft()
+}
+
+// A claim for which no driver was asked yet leaves nothing behind, whichever way its pod goes.
+func TestClaimAlone(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	v := w.volume("a")
+	for _, crash := range []bool{false, true} {
+		if err := w.csi.Claim(t.Context(), "pod-1", v); err != nil {
+			t.Fatal(err)
+		}
+		if n := len(w.journals()); n != 0 {
+			t.Errorf("%d journals of a claim alone", n)
+		}
+		if crash {
+			w.kill()
+			w.begin()
+		} else {
+			w.unpublish("pod-1", v)
+		}
+		w.nothingLeft()
+	}
 }
 
 // A claim that comes while the volume is being unstaged waits, and gets it staged anew.

@@ -5,8 +5,8 @@
 // here: which volume is staged, which pods use it, where it is published. Paths and vol_data.json files are the
 // kubelet's, so that a node with mounted volumes can be handed over and back.
 //
-// Each volume has a record in <root-dir>/nodelet/csi. A pod claims a volume in it before anything is staged, and every
-// call that changes something is noted there before it is made. Whoever unstages holds the volume's lock and finds no
+// Each volume has a record, and a journal of it in <root-dir>/nodelet/csi. A pod claims a volume in it before anything is staged, and
+// every call that changes something is noted there before it is made. Whoever unstages holds the volume's lock and finds no
 // claim; whoever claims waits for that lock. So nothing is unstaged under a pod, and nothing staged is forgotten.
 //
 // It never talks to the API server or the runtime (the caller brings what the API says of a volume), never decides when

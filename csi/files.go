@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
@@ -104,7 +103,7 @@ func (f files) remove(path string) error {
 	return err
 }
 
-// writeData leaves a vol_data.json beside a volume.
+// writeData leaves a vol_data.json beside a volume. It speaks of mounts, so it need not survive what they do not.
 func (f files) writeData(dir string, d volData) error {
 	if err := f.mkdir(dir); err != nil {
 		return err
@@ -113,7 +112,7 @@ func (f files) writeData(dir string, d volData) error {
 	if err != nil {
 		return err
 	}
-	return f.replace(filepath.Join(dir, dataFile), append(text, '\n'), 0o640)
+	return f.replace(filepath.Join(dir, dataFile), append(text, '\n'), 0o640, false)
 }
 
 func (f files) readData(dir string) (d volData, err error) {
@@ -127,19 +126,15 @@ func (f files) readData(dir string) (d volData, err error) {
 	return d, nil
 }
 
-// replace puts a file into place at once, surely on the disk.
-func (f files) replace(path string, text []byte, mode fs.FileMode) error {
+// replace puts a file into place at once. One that is synced first is surely on the disk then; another may be found empty after a power
+// cut.
+func (f files) replace(path string, text []byte, mode fs.FileMode, sync bool) error {
 	tmp := path + ".new"
-	file, err := f.root.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, mode)
-	if err != nil {
-		return fmt.Errorf("write %s: %w", f.abs(path), err)
-	}
-	_, err = file.Write(text)
-	err = errors.Join(err, file.Sync(), file.Close())
+	err := f.write(tmp, os.O_CREATE|os.O_TRUNC, text, mode, sync)
 	if err == nil {
 		err = f.root.Rename(tmp, path)
 	}
-	if err == nil {
+	if err == nil && sync {
 		err = f.sync(filepath.Dir(path))
 	}
 	if err != nil {
@@ -148,113 +143,24 @@ func (f files) replace(path string, text []byte, mode fs.FileMode) error {
 	return nil
 }
 
+func (f files) write(path string, how int, text []byte, mode fs.FileMode, sync bool) error {
+	file, err := f.root.OpenFile(path, os.O_WRONLY|how, mode)
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(text)
+	if err == nil && sync {
+		err = file.Sync()
+	}
+	return errors.Join(err, file.Close())
+}
+
 func (f files) sync(dir string) error {
 	d, err := f.root.Open(dir)
 	if err != nil {
 		return err
 	}
 	return errors.Join(d.Sync(), d.Close())
-}
-
-// sealed is a record as it lies on the disk.
-type sealed struct {
-	Sum    string          `json:"sum"`
-	Record json.RawMessage `json:"record"`
-}
-
-func recordPath(k key) string {
-	return filepath.Join(recordsDir, fmt.Sprintf("%x.json", sha256.Sum256([]byte(k.driver+"\x00"+k.handle))))
-}
-
-// note writes a record.
-func (f files) note(r *record) error {
-	body, err := json.Marshal(r)
-	if err != nil {
-		return err
-	}
-	return f.replace(recordPath(r.key()), seal(body), 0o600)
-}
-
-// seal adds the checksum to a record.
-func seal(body []byte) []byte {
-	return fmt.Appendf(nil, "{\"sum\":\"%x\",\"record\":%s}\n", sha256.Sum256(body), body)
-}
-
-// forget removes a record.
-func (f files) forget(k key) error {
-	if err := f.remove(recordPath(k)); err != nil {
-		return fmt.Errorf("remove the record of CSI volume %s: %w", k, err)
-	}
-	return f.sync(recordsDir)
-}
-
-// records reads all records. One that cannot be read is set aside: the kubelet's files say most of it too.
-func (f files) records(trouble func(path string, err error)) ([]*record, error) {
-	names, err := f.names(recordsDir)
-	if err != nil {
-		return nil, fmt.Errorf("list the CSI records: %w", err)
-	}
-	var all []*record
-	for _, name := range names {
-		path := filepath.Join(recordsDir, name)
-		switch {
-		case strings.HasSuffix(name, ".new"): // of a write that a crash has cut
-			if err := f.remove(path); err != nil {
-				return nil, err
-			}
-			continue
-		case !strings.HasSuffix(name, ".json"):
-			continue
-		}
-		r, err := f.record(path)
-		if err != nil {
-			trouble(f.abs(path), errors.Join(err, f.root.Rename(path, path+".bad")))
-			continue
-		}
-		all = append(all, r)
-	}
-	return all, nil
-}
-
-func (f files) record(path string) (*record, error) {
-	text, err := f.root.ReadFile(path)
-	if err != nil {
-		return nil, err
-	}
-	return parseRecord(text)
-}
-
-func parseRecord(text []byte) (*record, error) {
-	var s sealed
-	if err := json.Unmarshal(text, &s); err != nil {
-		return nil, fmt.Errorf("record is no JSON: %w", err)
-	}
-	if s.Sum != fmt.Sprintf("%x", sha256.Sum256(s.Record)) {
-		return nil, errors.New("record does not match its checksum")
-	}
-	r := &record{}
-	if err := json.Unmarshal(s.Record, r); err != nil {
-		return nil, fmt.Errorf("record is not understood: %w", err)
-	}
-	if err := errors.Join(checkName("CSI driver", r.Driver), checkPath(r.Staging)); err != nil || r.Handle == "" {
-		return nil, fmt.Errorf("record names no volume: %w", err)
-	}
-	for id, u := range r.Uses {
-		if u == nil || id != useID(u.Pod, u.Name) {
-			return nil, fmt.Errorf("record has a claim %q of nobody", id)
-		}
-		if err := errors.Join(checkName("pod UID", string(u.Pod)), checkName("volume", u.Name), checkPath(u.Target)); err != nil {
-			return nil, err
-		}
-	}
-	return r, nil
-}
-
-func checkPath(path string) error {
-	if !filepath.IsLocal(path) || filepath.Clean(path) != path || path == "." {
-		return fmt.Errorf("path %q does not lie below the root directory", path)
-	}
-	return nil
 }
 
 // names lists a directory; a missing one is empty.

@@ -14,8 +14,8 @@ func FuzzRecord(f *testing.F) {
 	f.Add([]byte(`{"driver":"d","handle":"h","staging":"../../etc","boot":"b"}`))
 	f.Add([]byte(`{"driver":"d","handle":"h","staging":"a","uses":{"p/n":{"pod":"p","name":"n","target":"/etc"}}}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		for _, sealedText := range [][]byte{text, seal(text)} {
-			r, err := parseRecord(sealedText)
+		for _, sealedText := range [][]byte{text, seal(text), append(seal(text), "torn"...)} {
+			r, err := parseJournal(sealedText)
 			if err != nil {
 				continue
 			}

@@ -90,7 +90,7 @@ func (c *CSI) stage(ctx context.Context, d *driver, v *Volume) error {
 		return err
 	}
 	before := rec.Stage
-	if err := c.update(k, func(r *record) { r.Stage, r.StageMounted, r.Boot = intent, false, c.cfg.BootID }); err != nil {
+	if err := c.update(k, overPowerCut, func(r *record) { r.Stage, r.StageMounted, r.Boot = intent, false, c.cfg.BootID }); err != nil {
 		return err
 	}
 	err = d.call(ctx, "NodeStageVolume", func(ctx context.Context) error {
@@ -103,11 +103,11 @@ func (c *CSI) stage(ctx context.Context, d *driver, v *Volume) error {
 	mounted := c.files.mounted(rec.Staging)
 	if err != nil {
 		if before == none && final(err) && !mounted {
-			return errors.Join(err, c.files.removeStaging(rec), c.update(k, func(r *record) { r.Stage = none }))
+			return errors.Join(err, c.files.removeStaging(rec), c.update(k, overCrash, func(r *record) { r.Stage = none }))
 		}
 		return err
 	}
-	if err := c.update(k, func(r *record) { r.Stage, r.StageMounted = done, mounted }); err != nil {
+	if err := c.update(k, overCrash, func(r *record) { r.Stage, r.StageMounted = done, mounted }); err != nil {
 		return err
 	}
 	c.mu.Lock()
@@ -208,7 +208,11 @@ func (c *CSI) mark(ctx context.Context, k key, id string, s state) error {
 		return err
 	}
 	defer unlock()
-	return c.update(k, func(r *record) {
+	must := overCrash
+	if s == intent {
+		must = overPowerCut
+	}
+	return c.update(k, must, func(r *record) {
 		u := r.Uses[id]
 		u.Publish, u.Mounted = s, s == done && c.files.mounted(u.Target)
 		r.Boot = c.cfg.BootID

@@ -22,7 +22,7 @@ const (
 	done state = "done"
 )
 
-// record is what is known of a volume, on disk as in memory. It holds no secret.
+// record is what is known of a volume. It holds no secret.
 type record struct {
 	Driver     string `json:"driver"`
 	Handle     string `json:"handle"`
@@ -59,6 +59,8 @@ type volume struct {
 	rec *record
 	// fresh: staged in this life of the agent.
 	fresh bool
+	// lines of the journal that this life has written; the volume's lock guards it.
+	lines int
 }
 
 func (r *record) key() key { return key{r.Driver, r.Handle} }
@@ -87,31 +89,24 @@ func (c *CSI) look(k key) *record {
 	return nil
 }
 
-// update changes a record: first on disk, then in memory. The caller holds the volume's lock. A record that says nothing
-// any more goes.
-func (c *CSI) update(k key, change func(*record)) error {
-	old := c.look(k)
-	next := &record{Driver: k.driver, Handle: k.handle, Boot: c.cfg.BootID, Uses: map[string]*use{}}
-	if old != nil {
-		next = old.clone()
+// update changes a record: first on disk, if it must survive anything, then in memory. The caller holds the volume's lock. A record
+// that says nothing any more goes.
+func (c *CSI) update(k key, must keep, change func(*record)) error {
+	c.mu.Lock()
+	v := c.volumes[k]
+	c.mu.Unlock()
+	if v == nil {
+		v = &volume{rec: &record{Driver: k.driver, Handle: k.handle, Boot: c.cfg.BootID}}
 	}
+	old, next := v.rec, v.rec.clone()
 	change(next)
-	if next.empty() {
-		if err := c.files.forget(k); err != nil {
-			return err
-		}
-	} else if err := c.files.note(next); err != nil {
+	if err := c.write(v, next, must); err != nil {
 		return err
 	}
 	c.mu.Lock()
-	v := c.volumes[k]
-	switch {
-	case next.empty():
+	v.rec, c.volumes[k] = next, v
+	if next.empty() {
 		delete(c.volumes, k)
-	case v == nil:
-		c.volumes[k] = &volume{rec: next}
-	default:
-		v.rec = next
 	}
 	c.mu.Unlock()
 	if inUse(old) != inUse(next) && c.cfg.Changed != nil {
@@ -122,7 +117,17 @@ func (c *CSI) update(k key, change func(*record)) error {
 	return nil
 }
 
-func inUse(r *record) bool { return r != nil && r.Attachable && !r.empty() }
+func (c *CSI) write(v *volume, next *record, must keep) (err error) {
+	switch {
+	case next.empty():
+		return c.files.forget(next.key())
+	case must > inMemory:
+		v.lines, err = c.files.note(next, v.lines, must)
+	}
+	return err
+}
+
+func inUse(r *record) bool { return r.Attachable && !r.empty() }
 
 // InUse names the attachable volumes that are, or may be, in use here: for volumesInUse of the Node's status. Sorted.
 func (c *CSI) InUse() []corev1.UniqueVolumeName {
@@ -178,7 +183,7 @@ func (c *CSI) eachUse(do func(key, *use)) {
 }
 
 // Claim notes that a pod is going to use a volume. From now on it counts as in use, and nobody unstages it. Unpublish
-// takes the claim back. A claim that is there hears whether the volume is still one to be attached.
+// takes the claim back. It is on the disk with the first call to the driver that is made for it. A claim that is there hears whether the volume is still one to be attached.
 func (c *CSI) Claim(ctx context.Context, pod types.UID, v *Volume) error {
 	if err := v.check(pod); err != nil {
 		return err
@@ -200,7 +205,7 @@ func (c *CSI) Claim(ctx context.Context, pod types.UID, v *Volume) error {
 	if err != nil {
 		return err
 	}
-	return c.update(v.key(), func(r *record) {
+	return c.update(v.key(), inMemory, func(r *record) {
 		r.Block, r.Attachable, r.OnePod = v.Block, v.Attachable, onePod
 		r.SELinux, r.Stage = v.SELinuxLabel, stage
 		if r.Staging == "" {
@@ -216,7 +221,7 @@ func (c *CSI) attachable(v *Volume) error {
 	if c.look(v.key()).Attachable == v.Attachable {
 		return nil
 	}
-	return c.update(v.key(), func(r *record) { r.Attachable = v.Attachable })
+	return c.update(v.key(), overCrash, func(r *record) { r.Attachable = v.Attachable })
 }
 
 // labelled makes sure that a new claim gets the volume with its SELinux label, and says how far it is staged then. The label is an

@@ -46,7 +46,7 @@ func (c *CSI) unpublish(ctx context.Context, k key, pod types.UID, name string) 
 		return err
 	}
 	defer release()
-	if err := c.update(k, func(r *record) { delete(r.Uses, id) }); err != nil {
+	if err := c.update(k, overCrash, func(r *record) { delete(r.Uses, id) }); err != nil {
 		return err
 	}
 	c.sweep(k)
@@ -196,7 +196,7 @@ func (c *CSI) unstage(ctx context.Context, k key) error {
 	if err := c.takeDown(ctx, rec); err != nil {
 		return err
 	}
-	return c.update(k, func(r *record) { r.Stage = none })
+	return c.update(k, overCrash, func(r *record) { r.Stage = none })
 }
 
 // takeDown ends the staging of a volume that nobody uses.
@@ -218,7 +218,7 @@ func (c *CSI) unstageCall(ctx context.Context, rec *record) error {
 	if !d.can[csipb.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME] {
 		return nil
 	}
-	if err := c.update(rec.key(), func(r *record) { r.Stage = intent }); err != nil {
+	if err := c.update(rec.key(), overPowerCut, func(r *record) { r.Stage = intent }); err != nil {
 		return err
 	}
 	return d.call(ctx, "NodeUnstageVolume", func(ctx context.Context) error {
