@@ -33,31 +33,51 @@ func ClaimName(pod *corev1.Pod, v *corev1.Volume) string {
 }
 
 // Claim reads the claim of a pod's volume and the PersistentVolume bound to it. The words of its errors are the kubelet's.
-func (s *Storage) Claim(ctx context.Context, pod *corev1.Pod, v *corev1.Volume) (*Claim, error) {
+func (s *Storage) Claim(ctx context.Context, pod *corev1.Pod, v *corev1.Volume) (_ *Claim, err error) {
 	name := ClaimName(pod, v)
-	c := &Claim{PVC: &corev1.PersistentVolumeClaim{}, PV: &corev1.PersistentVolume{}}
+	c := &Claim{PVC: &corev1.PersistentVolumeClaim{}}
 	if err := s.get(ctx, s.cfg.Core, "persistentvolumeclaims", pod.Namespace, name, c.PVC); err != nil {
 		return nil, fmt.Errorf("failed to fetch PVC from API server: %w", err)
 	}
 	if v.Ephemeral != nil && !metav1.IsControlledBy(c.PVC, pod) {
 		return nil, fmt.Errorf("PVC %s/%s was not created for pod %s/%s (pod is not owner)", pod.Namespace, name, pod.Namespace, pod.Name)
 	}
-	pvName := c.PVC.Spec.VolumeName
-	if c.PVC.Status.Phase != corev1.ClaimBound || pvName == "" {
+	if c.PVC.Status.Phase != corev1.ClaimBound || c.PVC.Spec.VolumeName == "" {
 		return nil, fmt.Errorf("PVC %s/%s is not bound to a PersistentVolume yet: its phase is %q", pod.Namespace, name, c.PVC.Status.Phase)
 	}
-	if err := s.get(ctx, s.cfg.Core, "persistentvolumes", "", pvName, c.PV); err != nil {
-		return nil, fmt.Errorf("failed to get PersistentVolume %q of PVC %s/%s: %w", pvName, pod.Namespace, name, err)
-	}
-	ref := c.PV.Spec.ClaimRef
-	if ref == nil || ref.UID != c.PVC.UID {
-		return nil, fmt.Errorf("PersistentVolume %q is not bound to PVC %s/%s: its claimRef names another claim", pvName, pod.Namespace, name)
+	if c.PV, err = s.volumeOf(ctx, c.PVC); err != nil {
+		return nil, err
 	}
 	if err := s.checkAffinity(c.PV); err != nil {
 		return nil, err
 	}
 	c.PVC.ManagedFields, c.PV.ManagedFields = nil, nil
 	return c, nil
+}
+
+// volumeOf reads the PersistentVolume that a claim is bound to. What the API server remembers will do, as it costs etcd nothing, where
+// it is this claim's volume; but not while the claim grows, when its size matters.
+func (s *Storage) volumeOf(ctx context.Context, claim *corev1.PersistentVolumeClaim) (*corev1.PersistentVolume, error) {
+	name := claim.Spec.VolumeName
+	if len(claim.Status.AllocatedResourceStatuses) == 0 {
+		pv := &corev1.PersistentVolume{}
+		err := s.recall(ctx, s.cfg.Core, "persistentvolumes", "", name, pv)
+		if err == nil && boundTo(pv, claim) {
+			return pv, nil
+		}
+	}
+	pv := &corev1.PersistentVolume{}
+	if err := s.get(ctx, s.cfg.Core, "persistentvolumes", "", name, pv); err != nil {
+		return nil, fmt.Errorf("failed to get PersistentVolume %q of PVC %s/%s: %w", name, claim.Namespace, claim.Name, err)
+	}
+	if !boundTo(pv, claim) {
+		return nil, fmt.Errorf("PersistentVolume %q is not bound to PVC %s/%s: its claimRef names another claim", name, claim.Namespace, claim.Name)
+	}
+	return pv, nil
+}
+
+func boundTo(pv *corev1.PersistentVolume, claim *corev1.PersistentVolumeClaim) bool {
+	return pv.Spec.ClaimRef != nil && pv.Spec.ClaimRef.UID == claim.UID
 }
 
 // checkAffinity refuses a volume that cannot be reached from this node.

@@ -16,6 +16,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
@@ -67,9 +68,19 @@ func (s *Storage) Close() {
 	s.alive.Wait()
 }
 
-// get reads one object.
+// get reads one object as it is now.
 func (s *Storage) get(ctx context.Context, c rest.Interface, resource, namespace, name string, into runtime.Object) error {
+	return s.read(ctx, c, resource, namespace, name, into, "")
+}
+
+// recall reads one object as the API server has it in memory, which may lag behind.
+func (s *Storage) recall(ctx context.Context, c rest.Interface, resource, namespace, name string, into runtime.Object) error {
+	return s.read(ctx, c, resource, namespace, name, into, "0")
+}
+
+func (s *Storage) read(ctx context.Context, c rest.Interface, resource, namespace, name string, into runtime.Object, version string) error {
 	return client.Patiently(ctx, func(ctx context.Context) error {
-		return c.Get().Throttle(nil).NamespaceIfScoped(namespace, namespace != "").Resource(resource).Name(name).Do(ctx).Into(into)
+		return c.Get().Throttle(nil).NamespaceIfScoped(namespace, namespace != "").Resource(resource).Name(name).
+			VersionedParams(&metav1.GetOptions{ResourceVersion: version}, client.Parameters).Do(ctx).Into(into)
 	})
 }

@@ -69,12 +69,14 @@ func volume() *corev1.Volume {
 		PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}}
 }
 
+var claimUID = types.UID("pvc-uid")
+
 func bound() (*corev1.PersistentVolumeClaim, *corev1.PersistentVolume) {
-	pvc := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "data", UID: "pvc-uid"},
+	pvc := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "data", UID: claimUID},
 		Spec:   corev1.PersistentVolumeClaimSpec{VolumeName: "pv"},
 		Status: corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimBound}}
 	pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv"}, Spec: corev1.PersistentVolumeSpec{
-		ClaimRef: &corev1.ObjectReference{Namespace: "ns", Name: "data", UID: "pvc-uid"}}}
+		ClaimRef: &corev1.ObjectReference{Namespace: "ns", Name: "data", UID: claimUID}}}
 	return pvc, pv
 }
 
@@ -111,6 +113,58 @@ func TestClaim(t *testing.T) {
 				}
 				if c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
 					t.Errorf("got %v, want %q", err, c.want)
+				}
+			})
+		})
+	}
+}
+
+// What the API server has in memory of a PersistentVolume may lag: it will do only where it is the claim's volume, and never while the
+// claim grows.
+func TestVolumeFromMemory(t *testing.T) {
+	other := types.UID("other")
+	for name, c := range map[string]struct {
+		memory  *types.UID // whose volume it is in the API server's memory; nil: it is not there
+		growing bool
+		newest  int // reads of the volume as it is now
+	}{
+		"is the claim's":   {&claimUID, false, 0},
+		"was another's":    {&other, false, 1},
+		"is not there yet": {nil, false, 1},
+		"the claim grows":  {&claimUID, true, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				pvc, pv := bound()
+				if c.growing {
+					pvc.Status.AllocatedResourceStatuses = map[corev1.ResourceName]corev1.ClaimResourceStatus{
+						corev1.ResourceStorage: corev1.PersistentVolumeClaimNodeResizePending}
+				}
+				w.server.Put(pvc)
+				if c.memory != nil {
+					memory := pv.DeepCopy()
+					memory.Spec.ClaimRef.UID = *c.memory
+					memory.Spec.Capacity = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}
+					w.server.Put(memory)
+				}
+				pv.Spec.Capacity = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("2Gi")}
+				newest := 0
+				w.server.Intercept(func(r *http.Request) *apierrors.StatusError {
+					if strings.HasSuffix(r.URL.Path, "/persistentvolumes/pv") && r.URL.Query().Get("resourceVersion") == "" {
+						newest++
+						w.server.Put(pv)
+					}
+					return nil
+				})
+				got, err := w.Claim(t.Context(), pod(), volume())
+				if err != nil {
+					t.Fatal(err)
+				}
+				if newest != c.newest {
+					t.Errorf("%d reads past the memory, want %d", newest, c.newest)
+				}
+				if c.growing && got.Growth().String() != "2Gi" {
+					t.Errorf("it grows to %s, want 2Gi", got.Growth())
 				}
 			})
 		})
