@@ -75,7 +75,7 @@ func TestMemoryEmptyDirAfterReboot(t *testing.T) {
 	pod.Spec.SecurityContext = &corev1.PodSecurityContext{FSGroup: ptr(int64(3000))}
 	r := request(pod, "scratch", emptyDir(corev1.StorageMediumMemory))
 	m := mustMount(t, v, r, nil)
-	if err := unix.Unmount(m.HostPath, 0); err != nil {
+	if err := unix.Unmount(m.HostPath, unix.MNT_DETACH); err != nil { // a child just forked by another test may hold it open
 		t.Fatal(err)
 	}
 	m = mustMount(t, v, r, nil)

@@ -35,21 +35,14 @@ func (v *Volumes) Pods() ([]types.UID, error) {
 	return uids, nil
 }
 
-// MakePodDir makes the directory of a pod, and those which plugins and the runtime expect in it.
+// MakePodDir makes the directory of a pod. What is in it is made when there is something to put there: a directory costs, above all on
+// a file system from which many files have just gone.
 func (v *Volumes) MakePodDir(uid types.UID) error {
 	pod, err := v.makePod(uid)
 	if err != nil {
 		return fmt.Errorf("make pod directory: %w", err)
 	}
-	defer pod.Close()
-	for _, name := range []string{volumesDir, pluginsDir} {
-		dir, err := makeDir(pod, name, privateDir)
-		if err != nil {
-			return fmt.Errorf("make pod directory: %w", err)
-		}
-		dir.Close()
-	}
-	return nil
+	return pod.Close()
 }
 
 // WriteHosts writes the file that containers of a pod see as /etc/hosts, and returns its path. It is written in
