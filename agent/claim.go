@@ -234,7 +234,11 @@ func (t *task) publish(ctx context.Context, v *csi.Volume, driver *storagev1.CSI
 			v.Prepare = func(ctx context.Context, path string) error { return t.hands.Volumes.Own(ctx, t.pod, path) }
 		}
 	}
-	p, err := t.hands.CSI.Publish(ctx, t.pod.UID, v)
+	var p csi.Published
+	err := t.gates.publish.pass(ctx, func() (err error) {
+		p, err = t.hands.CSI.Publish(ctx, t.pod.UID, v)
+		return err
+	})
 	if err != nil {
 		return volumes.Mounted{}, p, err
 	}

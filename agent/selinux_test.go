@@ -165,7 +165,7 @@ func TestSELinuxMount(t *testing.T) {
 	pv.Name, pv.Spec.MountOptions = "pv", []string{"noatime"}
 	pv.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: "d", VolumeHandle: "vol"}
 	mount := func(pod *corev1.Pod) (volumes.Mounted, error) {
-		one := &task{pod: pod, hands: hands}
+		one := &task{pod: pod, hands: hands, gates: newGates()}
 		return one.mountBy(t.Context(), labelDriver("d", true), &storage.Claim{PVC: &corev1.PersistentVolumeClaim{}, PV: pv}, "data", false)
 	}
 	if m, err := mount(levelPod("pod-1", "s0:c1,c2")); err != nil || m.SELinuxRelabel {

@@ -5,31 +5,38 @@ import (
 	"fmt"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodelet/nodelet/agent/plan"
 	"github.com/nodelet/nodelet/volumes"
 )
 
-// mount sets up one of the pod's volumes, or refreshes its content. What is behind a claim takes its time elsewhere, in being
-// attached or made, so sandboxes do not stand back for it.
+// mount sets up one of the pod's volumes, or refreshes its content. Sandboxes stand back for it, less long where it is behind a claim:
+// that may have to be attached or made first, which takes its time elsewhere.
 func (t *task) mount(ctx context.Context, s plan.Mount) (m volumes.Mounted, err error) {
 	for i := range t.pod.Spec.Volumes {
 		v := &t.pod.Spec.Volumes[i]
 		if v.Name != s.Volume {
 			continue
 		}
+		patience, set := aheadPatience, t.mountContent
 		if volumes.Claims(v) {
-			return t.mountClaims(ctx, v)
+			patience, set = claimPatience, t.mountClaims
 		}
-		r := volumes.Request{Pod: t.pod, Volume: v, Allocatable: t.hands.Node().Allocatable, Now: time.Now()}
-		err = t.gates.create.goAhead(func() (err error) {
-			m, err = t.hands.Volumes.Mount(ctx, r, t.hands.Objects(t.pod))
+		err = t.gates.create.goAhead(patience, func() (err error) {
+			m, err = set(ctx, v)
 			return err
 		})
 		return m, err
 	}
 	return volumes.Mounted{}, fmt.Errorf("volume %q is not in the pod's spec any more", s.Volume)
+}
+
+// mountContent sets up a volume that is made on this node.
+func (t *task) mountContent(ctx context.Context, v *corev1.Volume) (volumes.Mounted, error) {
+	r := volumes.Request{Pod: t.pod, Volume: v, Allocatable: t.hands.Node().Allocatable, Now: time.Now()}
+	return t.hands.Volumes.Mount(ctx, r, t.hands.Objects(t.pod))
 }
 
 // unmount takes a volume of the pod down.

@@ -1,25 +1,18 @@
 package agent
 
 import (
-	"context"
-	"errors"
 	"log/slog"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nodelet/nodelet/agent/plan"
-	"github.com/nodelet/nodelet/agent/spec"
 	"github.com/nodelet/nodelet/kube/objects"
 	"github.com/nodelet/nodelet/probes"
-	"github.com/nodelet/nodelet/volumes"
 )
 
 func discard() *slog.Logger { return slog.New(slog.DiscardHandler) }
@@ -56,94 +49,6 @@ func TestNudgesAddUp(t *testing.T) {
 	w.drain()
 	if !w.stale || !w.memory.Volumes["data"].Stale {
 		t.Errorf("a hint was lost: %v, %+v", w.stale, w.memory.Volumes)
-	}
-}
-
-// TestGate lets so many calls through at a time, in turn; one that takes too long gives its place up; one that waits in vain
-// leaves.
-func TestGate(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		g := newGate(2, 2)
-		var inside, most, done atomic.Int32
-		for range 10 {
-			go g.pass(t.Context(), func() error {
-				most.Store(max(most.Load(), inside.Add(1)))
-				time.Sleep(time.Second)
-				inside.Add(-1)
-				done.Add(1)
-				return nil
-			})
-		}
-		time.Sleep(5 * time.Second)
-		synctest.Wait()
-		if most.Load() != 2 || done.Load() != 10 {
-			t.Errorf("%d at a time, %d done after 5 s", most.Load(), done.Load())
-		}
-
-		for range 2 {
-			go g.pass(t.Context(), func() error { time.Sleep(time.Hour); return nil })
-		}
-		synctest.Wait()
-		impatient, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		if err := g.pass(impatient, func() error { return nil }); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("who waits in vain gets %v", err)
-		}
-		began := time.Now()
-		failed := errors.New("failed")
-		if err := g.pass(t.Context(), func() error { return failed }); err != failed || time.Since(began) != gatePatience-time.Second {
-			t.Errorf("after %v: %v", time.Since(began), err)
-		}
-		time.Sleep(2 * time.Hour)
-		synctest.Wait()
-		if g.inside != 0 || len(g.queue) != 0 {
-			t.Errorf("%d places were never given back, %d wait", g.inside, len(g.queue))
-		}
-	})
-}
-
-// slowObjects answers after a while.
-type slowObjects struct {
-	Objects
-	after time.Duration
-}
-
-func (o slowObjects) ConfigMap(context.Context, string, string) (*corev1.ConfigMap, error) {
-	time.Sleep(o.after)
-	return nil, errors.New("nothing")
-}
-
-// TestVolumesGoAhead: while a volume is being mounted fewer sandboxes are made at a time, but never none, and a sandbox that takes
-// too long does not count; nor does a volume.
-func TestVolumesGoAhead(t *testing.T) {
-	for after, want := range map[time.Duration][]time.Duration{
-		time.Second: {0, time.Second, time.Second, gatePatience},
-		time.Hour:   {0, gatePatience, 2 * gatePatience, aheadPatience},
-	} {
-		synctest.Test(t, func(t *testing.T) {
-			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "uid"}, Spec: corev1.PodSpec{Volumes: []corev1.Volume{{Name: "v",
-				VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: named("c")}}}}}}
-			hands := &Hands{Volumes: &volumes.Volumes{}, Node: func() *spec.Node { return &spec.Node{} },
-				Objects: func(*corev1.Pod) Objects { return slowObjects{after: after} }}
-			mount := &task{hands: hands, gates: &gates{create: newGate(3, 1)}, pod: pod, step: plan.Mount{Volume: "v"}}
-			began := time.Now()
-			go mount.execute(t.Context())
-			synctest.Wait()
-			begun := make([]time.Duration, len(want))
-			for i := range begun {
-				go mount.gates.create.pass(t.Context(), func() error {
-					begun[i] = time.Since(began)
-					time.Sleep(time.Hour)
-					return nil
-				})
-				synctest.Wait()
-			}
-			time.Sleep(2 * time.Hour)
-			synctest.Wait()
-			if !slices.Equal(begun, want) {
-				t.Errorf("beside a volume that takes %v, sandboxes are begun after %v, want %v", after, begun, want)
-			}
-		})
 	}
 }
 
