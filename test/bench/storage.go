@@ -33,7 +33,7 @@ const calm = 6 * time.Second
 
 // lookAtMany is how often the volumes of each of many pods are looked at. One pod's are looked at each millisecond; for many that
 // would take a good part of a CPU from the agent.
-const lookAtMany = 5 * time.Millisecond
+const lookAtMany = 10 * time.Millisecond
 
 // storage measures how long after a pod was created on the node its volumes are ready, on each side.
 //
