@@ -37,7 +37,7 @@ func (s *Supervisor) spent(pod types.UID) bool {
 	if e := s.workers[pod]; e != nil {
 		return e.worker.isReleased() || finished(e.order.Pod) && e.worker.still()
 	}
-	if _, runs := s.prints[pod]; runs || !s.unwanted(pod) {
+	if _, runs := s.listed[pod]; runs || s.listed == nil || !s.unwanted(pod) {
 		return false
 	}
 	_, err := os.Lstat(s.hands.Node().PodDir(pod))

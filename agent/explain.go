@@ -107,9 +107,13 @@ func (s *Supervisor) explanations() []*Explanation {
 			all = append(all, x)
 		}
 	}
+	why := "an earlier static pod of this name has to end first"
+	if s.listed == nil {
+		why = "an earlier static pod of this name may still run; the container runtime has not listed its pods yet"
+	}
 	for _, pod := range s.newcomers() {
 		x := (&Order{Desired: plan.Desired{Pod: pod}}).explanation()
-		x.Phase, x.Waits = corev1.PodPending, []Wait{{For: "its name", Why: "an earlier static pod of this name has to end first"}}
+		x.Phase, x.Waits = corev1.PodPending, []Wait{{For: "its name", Why: why}}
 		all = append(all, x)
 	}
 	return all

@@ -57,7 +57,7 @@ type Hands struct {
 	NetworkProblem func(pod types.UID) string
 	// Pulled is told when a pull has brought an image.
 	Pulled func()
-	// Gone is told when a pod has left the node altogether. May be nil.
+	// Gone is told when a pod has left the node altogether, and when it is first known which pods are there. May be nil.
 	Gone func()
 	// BackoffFirst and BackoffMax bound the crash-loop back-off; zero means the kubelet's 10 s and five minutes.
 	BackoffFirst, BackoffMax time.Duration

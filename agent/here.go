@@ -1,30 +1,65 @@
 package agent
 
 import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodelet/nodelet/kube/pods"
 )
 
-// Ending says whether a pod of this name, other than the one with the UID now, still has something here. Anybody may ask.
-// Hands.Gone is called when that may have changed to no.
+// Ending says whether a pod of this name, other than the one with the UID now, still has something here, or may have: before the
+// runtime has listed its pods nobody knows. Anybody may ask. Hands.Gone is called when that may have changed to no.
 func (s *Supervisor) Ending(name types.NamespacedName, now types.UID) bool {
 	here := s.here.Load()
-	if here == nil {
-		return false
+	return here == nil || slices.ContainsFunc((*here)[name], func(uid types.UID) bool { return uid != now })
+}
+
+// tellHere shows others which pods have a worker, or something in the runtime.
+func (s *Supervisor) tellHere() {
+	if s.listed == nil {
+		return
 	}
-	for _, uid := range (*here)[name] {
-		if uid != now {
+	here := make(map[types.NamespacedName][]types.UID, len(s.workers))
+	for uid, e := range s.workers {
+		name := types.NamespacedName{Namespace: e.order.Pod.Namespace, Name: e.order.Pod.Name}
+		here[name] = append(here[name], uid)
+	}
+	for uid, pod := range s.listed {
+		if s.workers[uid] == nil {
+			name := types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}
+			here[name] = append(here[name], uid)
+		}
+	}
+	if before := s.here.Swap(&here); before == nil || someLeft(*before, here) {
+		s.hands.gone()
+	}
+}
+
+// someLeft: of those who were here before, not all are now.
+func someLeft(before, now map[types.NamespacedName][]types.UID) bool {
+	for name, uids := range before {
+		if slices.ContainsFunc(uids, func(uid types.UID) bool { return !slices.Contains(now[name], uid) }) {
 			return true
 		}
 	}
 	return false
 }
 
-// tellHere shows others which pods have a worker.
-func (s *Supervisor) tellHere() {
-	here := make(map[types.NamespacedName][]types.UID, len(s.workers))
-	for uid, e := range s.workers {
-		name := types.NamespacedName{Namespace: e.order.Pod.Namespace, Name: e.order.Pod.Name}
-		here[name] = append(here[name], uid)
+// nameBusy: an earlier static pod of the same full name has not ended, or it is not known yet whether there is one. Pods of the
+// API need not wait: the API server keeps their names apart.
+func (s *Supervisor) nameBusy(pod *corev1.Pod) bool {
+	if !pods.IsStatic(pod) {
+		return false
 	}
-	s.here.Store(&here)
+	if s.listed == nil {
+		return true
+	}
+	for _, e := range s.workers {
+		if p := e.order.Pod; p.Name == pod.Name && p.Namespace == pod.Namespace && p.UID != pod.UID {
+			return true
+		}
+	}
+	return false
 }

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodelet/nodelet/agent/plan"
+	"github.com/nodelet/nodelet/cri"
 )
 
 // podOf is a pod with one container that requests that much CPU; "" for none.
@@ -53,12 +54,25 @@ func TestShare(t *testing.T) {
 	}
 }
 
-// TestEnding: a name is taken as long as another pod of that name has a worker.
+// TestEnding: a name is taken as long as another pod of that name has a worker or is in the runtime, and before that has been asked.
+// Who waits for the end hears of it.
 func TestEnding(t *testing.T) {
-	s := NewSupervisor(&Hands{}, discard())
+	told := 0
+	s := NewSupervisor(&Hands{Gone: func() { told++ }}, discard())
 	name := types.NamespacedName{Namespace: "default", Name: "web"}
-	if s.Ending(name, "new") {
-		t.Error("a pod ends before there was any")
+	s.tellHere()
+	if !s.Ending(name, "new") || told != 0 {
+		t.Error("nobody ends, though nobody knows")
+	}
+	s.listed = map[types.UID]cri.PodSummary{"left": {UID: "left", Namespace: "default", Name: "web"}}
+	s.tellHere()
+	if !s.Ending(name, "new") || s.Ending(name, "left") || told != 1 {
+		t.Errorf("here: %v, told %d times", *s.here.Load(), told)
+	}
+	s.listed = map[types.UID]cri.PodSummary{}
+	s.tellHere()
+	if s.Ending(name, "new") || told != 2 {
+		t.Errorf("here: %v, told %d times", *s.here.Load(), told)
 	}
 	old := podOf("web", "")
 	old.UID = "old"
@@ -67,9 +81,12 @@ func TestEnding(t *testing.T) {
 	if !s.Ending(name, "new") || !s.Ending(name, "") || s.Ending(name, "old") || s.Ending(types.NamespacedName{Name: "web"}, "") {
 		t.Errorf("here: %v", *s.here.Load())
 	}
+	if told != 2 {
+		t.Error("nobody has left")
+	}
 	delete(s.workers, "old")
 	s.tellHere()
-	if s.Ending(name, "new") {
-		t.Error("it has ended")
+	if s.Ending(name, "new") || told != 3 {
+		t.Errorf("it has ended; told %d times", told)
 	}
 }

@@ -10,11 +10,13 @@ import (
 
 	"github.com/nodelet/nodelet/agent/plan"
 	"github.com/nodelet/nodelet/cri"
+	"github.com/nodelet/nodelet/kube/pods"
 )
 
-// watchRuntime passes the runtime's events on as hints, and lists all its pods at each new connection and now and then.
+// watchRuntime passes the runtime's events on as hints, and lists all its pods at each new connection and now and then; often until
+// that has succeeded once, for static pods wait for it.
 func (s *Supervisor) watchRuntime(ctx context.Context) {
-	every := relistEvery
+	every, wait := relistEvery, relistBlind
 	blind := make(chan struct{})
 	go func() {
 		err := s.hands.Runtime.Watch(ctx, s.RuntimeChanged, s.lookAgain)
@@ -28,11 +30,13 @@ func (s *Supervisor) watchRuntime(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-blind:
-			every, blind = relistBlind, nil
+			every, wait, blind = relistBlind, relistBlind, nil
 		case <-s.again:
-		case <-time.After(every):
+		case <-time.After(wait):
 		}
-		s.list(ctx)
+		if s.list(ctx) {
+			wait = every
+		}
 	}
 }
 
@@ -44,8 +48,8 @@ func (s *Supervisor) lookAgain() {
 	}
 }
 
-// list hands the runtime's pods to the supervisor's loop.
-func (s *Supervisor) list(ctx context.Context) {
+// list hands the runtime's pods to the supervisor's loop. It tells whether the runtime has listed them.
+func (s *Supervisor) list(ctx context.Context) bool {
 	began := time.Now()
 	all, err := s.hands.Runtime.Relist(ctx)
 	s.hands.meter().Relisted(began, time.Since(began))
@@ -53,37 +57,57 @@ func (s *Supervisor) list(ctx context.Context) {
 		if ctx.Err() == nil {
 			s.log.Warn("cannot list the runtime's pods", "err", err)
 		}
-		return
+		return false
 	}
 	select {
 	case s.relist <- all:
 	case <-ctx.Done():
 	}
+	return true
 }
 
-// compare wakes the workers whose facts have moved since the last relist, and gives pods that nobody wants a worker that
-// ends them. Nothing counts as unwanted before every source has spoken.
+// compare wakes the workers whose facts have moved since the last relist, and gives pods that have to go a worker that ends them.
 func (s *Supervisor) compare(ctx context.Context, all []cri.PodSummary) {
-	seen := make(map[types.UID]uint64, len(all))
+	before := s.listed
+	s.listed = make(map[types.UID]cri.PodSummary, len(all))
 	for _, pod := range all {
-		seen[pod.UID] = pod.Fingerprint
-		if e := s.workers[pod.UID]; e != nil {
-			if s.prints[pod.UID] != pod.Fingerprint {
-				e.worker.nudge(hintRuntime)
-			}
-			continue
-		}
-		if s.unwanted(pod.UID) {
-			s.adopt(ctx, stranger(pod.UID, pod.Namespace, pod.Name))
+		s.listed[pod.UID] = pod
+	}
+	for uid, e := range s.workers {
+		if s.listed[uid].Fingerprint != before[uid].Fingerprint {
+			e.worker.nudge(hintRuntime)
 		}
 	}
-	for uid := range s.prints {
-		if _, still := seen[uid]; !still && s.workers[uid] != nil {
-			s.workers[uid].worker.nudge(hintRuntime)
-		}
+	if before == nil {
+		s.reconcile(ctx) // static pods have waited for this
 	}
-	s.prints = seen
+	s.adoptListed(ctx)
 	s.adoptFromDisk(ctx)
+	s.tellHere()
+}
+
+// adoptListed gives pods of the runtime that have to go a worker that ends them: those that nobody wants, and static pods of which
+// another has the name by now.
+func (s *Supervisor) adoptListed(ctx context.Context) {
+	for uid, pod := range s.listed {
+		if s.workers[uid] == nil && (s.unwanted(uid) || s.superseded(pod)) {
+			s.adopt(ctx, stranger(uid, pod.Namespace, pod.Name))
+		}
+	}
+}
+
+// superseded: the manifest of a static pod has changed while the agent was away. Its own source says so; for the others, of which
+// one may be what the new pod has to serve, nobody waits.
+func (s *Supervisor) superseded(old cri.PodSummary) bool {
+	if _, wanted := s.set.Pods[old.UID]; wanted || !pods.Source(old.Source).Static() {
+		return false
+	}
+	for _, pod := range s.set.Pods {
+		if pod.Name == old.Name && pod.Namespace == old.Namespace && pods.IsStatic(pod) {
+			return true
+		}
+	}
+	return false
 }
 
 // adoptFromDisk gives pods that left only a directory, a cgroup or a claim on a volume behind a worker that cleans up.

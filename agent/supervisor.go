@@ -50,9 +50,9 @@ type Supervisor struct {
 	// again asks for a relist now; gone is closed when the loop has ended.
 	again chan struct{}
 	gone  chan struct{}
-	// prints are the runtime's facts about each pod at the last relist, to see whose have moved.
-	prints map[types.UID]uint64
-	// here are the pods that have a worker, by name, for those who ask from outside.
+	// listed are the runtime's pods as the last list had them, but for those that have gone since; nil before the first list.
+	listed map[types.UID]cri.PodSummary
+	// here are the pods that have something on the node, by name, for those who ask from outside; nil: it is not known yet.
 	here atomic.Pointer[map[types.NamespacedName][]types.UID]
 	// shares carries what burstable pods request, in thousandths of a CPU; shared was put there last.
 	shares mailbox[int64]
@@ -92,7 +92,7 @@ func NewSupervisor(hands *Hands, log *slog.Logger) *Supervisor {
 		hands: hands, log: log, gates: newGates(),
 		sets: newMailbox[*pods.Set](), nudges: make(chan nudge, 128), attempts: make(chan probeEvent, 16), relist: make(chan []cri.PodSummary, 1),
 		ended: make(chan types.UID, 16), explain: make(chan chan<- []*Explanation), asks: make(chan func()), began: make(chan struct{}), known: make(chan struct{}),
-		set: &pods.Set{}, workers: map[types.UID]*entry{}, prints: map[types.UID]uint64{},
+		set: &pods.Set{}, workers: map[types.UID]*entry{},
 		again: make(chan struct{}, 1), gone: make(chan struct{}), shares: newMailbox[int64](),
 	}
 }
@@ -136,8 +136,8 @@ func (s *Supervisor) Run(ctx context.Context) {
 			s.reconcile(ctx)
 		case uid := <-s.ended:
 			delete(s.workers, uid)
+			delete(s.listed, uid)
 			s.reconcile(ctx)
-			s.hands.gone()
 		case n := <-s.nudges:
 			if e := s.workers[n.pod]; e != nil {
 				e.worker.nudge(n.hint)
@@ -165,9 +165,10 @@ func (s *Supervisor) knowAll() {
 
 // reconcile brings the workers in line with the newest set.
 func (s *Supervisor) reconcile(ctx context.Context) {
+	s.adoptListed(ctx)
 	for _, pod := range s.newcomers() {
 		if s.nameBusy(pod) {
-			continue // the earlier pod of this name goes first; its end brings us back here
+			continue // the earlier pod of this name goes first; its end, or the first list, brings us back here
 		}
 		e := s.begin(ctx, pod)
 		e.order.Rejected = s.admit(ctx, pod)
@@ -201,20 +202,6 @@ func (s *Supervisor) newcomers() []*corev1.Pod {
 	}
 	slices.SortFunc(found, func(a, b *corev1.Pod) int { return a.CreationTimestamp.Compare(b.CreationTimestamp.Time) })
 	return found
-}
-
-// nameBusy: an earlier static pod of the same full name still has a worker. Pods of the API need not wait: the API server
-// keeps their names apart.
-func (s *Supervisor) nameBusy(pod *corev1.Pod) bool {
-	if !pods.IsStatic(pod) {
-		return false
-	}
-	for _, e := range s.workers {
-		if p := e.order.Pod; p.Name == pod.Name && p.Namespace == pod.Namespace && p.UID != pod.UID {
-			return true
-		}
-	}
-	return false
 }
 
 // admit decides about a pod that is new to this life of the agent. One that an earlier life has let in stays in: its start

@@ -15,6 +15,8 @@ import (
 type PodSummary struct {
 	UID             types.UID
 	Namespace, Name string
+	// Source is where the pod came from, as its sandbox is annotated; empty where none is.
+	Source string
 	// Sandboxes and Containers count the instances in any state; a pod may have containers left and no sandbox.
 	Sandboxes, Containers int
 	// Fingerprint stands for the set of the instances and their states. Where it differs from the last one, or from that of
@@ -39,6 +41,7 @@ func (c *Client) Relist(ctx context.Context) ([]PodSummary, error) {
 	}
 	for _, s := range sandboxes {
 		p := pod(s.Labels)
+		p.Source = cmp.Or(p.Source, s.Annotations[annotationSource])
 		p.Sandboxes++
 		p.Fingerprint += sandboxPrint(s.Id, s.State)
 	}

@@ -12,11 +12,12 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Labels by which the kubelet and nodelet mark their sandboxes and containers.
+// Labels and annotations by which the kubelet and nodelet mark their sandboxes and containers.
 const (
 	labelPodUID       = "io.kubernetes.pod.uid"
 	labelPodName      = "io.kubernetes.pod.name"
 	labelPodNamespace = "io.kubernetes.pod.namespace"
+	annotationSource  = "kubernetes.io/config.source"
 )
 
 // Snapshot is what the runtime knows of one pod. It shares statuses with the snapshots before and after it: read only.

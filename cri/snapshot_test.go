@@ -218,10 +218,15 @@ func TestRelist(t *testing.T) {
 			}
 			return byName
 		}
+		marked := sandboxConfig("web", 1)
+		marked.Annotations = map[string]string{"kubernetes.io/config.source": "file"}
+		_, err = c.RunPodSandbox(t.Context(), marked, "")
+		check(t, err)
+
 		before := list()
 		web, db, lost := before["web"], before["db"], before["lost"]
 		if len(before) != 3 || web.UID != "uid-web" || web.Namespace != "default" || web.Containers != 1 ||
-			db.Sandboxes != 2 || lost.Sandboxes != 0 || lost.Containers != 1 {
+			web.Source != "file" || db.Source != "" || db.Sandboxes != 2 || lost.Sandboxes != 0 || lost.Containers != 1 {
 			t.Fatalf("got %+v", before)
 		}
 		check(t, c.StartContainer(t.Context(), app))

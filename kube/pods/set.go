@@ -24,6 +24,9 @@ const (
 // SourceOf says where a pod of a Set comes from.
 func SourceOf(pod *corev1.Pod) Source { return Source(pod.Annotations[manifest.AnnotationSource]) }
 
+// Static says whether the pods of a source are static pods.
+func (s Source) Static() bool { return s == SourceFile || s == SourceHTTP }
+
 // IsStatic says whether a pod of a Set comes from a manifest.
 func IsStatic(pod *corev1.Pod) bool { return SourceOf(pod) != SourceAPI }
 
