@@ -18,17 +18,59 @@ import (
 	"github.com/nodelet/nodelet/cri"
 )
 
-// giveDevices gives a pod that is new on the node the devices that it asks for, or refuses it in the kubelet's words. It runs in
-// the supervisor's loop, so that devices go to pods in the order in which those come; a slow plugin holds up the loop.
-func (s *Supervisor) giveDevices(ctx context.Context, pod *corev1.Pod) *plan.Rejection {
+// allocated is what the plugins have come to that were asked for a pod.
+type allocated struct {
+	e   *entry
+	err error
+}
+
+// reserveDevices sets the devices aside that a pod asks for which is new on the node. It runs in the supervisor's loop, so that devices go
+// to pods in the order in which those come. The plugins are asked aside: until they have answered the pod waits, and no other does.
+func (s *Supervisor) reserveDevices(ctx context.Context, e *entry) *plan.Rejection {
 	if s.hands.Devices == nil {
 		return nil
 	}
-	if err := s.hands.Devices.Admit(ctx, pod, s.spent); err != nil {
-		return &plan.Rejection{Reason: "UnexpectedAdmissionError",
-			Message: fmt.Sprintf("Allocate failed due to %v, which is unexpected", err)}
+	allocate, err := s.hands.Devices.Reserve(e.order.Pod, s.spent)
+	if err != nil {
+		return withoutDevices(err)
 	}
+	if allocate == nil {
+		return nil
+	}
+	ctx, e.asking = context.WithCancel(ctx)
+	s.alive.Go(func() {
+		err := allocate(ctx)
+		select {
+		case s.allocated <- allocated{e, err}:
+		case <-s.gone:
+		}
+	})
 	return nil
+}
+
+// devicesAnswered lets a pod in whose plugins have answered, or refuses it.
+func (s *Supervisor) devicesAnswered(ctx context.Context, a allocated) {
+	if a.e.asking == nil || ctx.Err() != nil {
+		return // the pod is to end, or the agent, which may be all that is wrong
+	}
+	a.e.stopAsking()
+	if a.err != nil {
+		s.reject(a.e, withoutDevices(a.err))
+	}
+	s.reconcile(ctx)
+}
+
+// stopAsking: the pod no longer waits for the answer of a device plugin.
+func (e *entry) stopAsking() {
+	if e.asking != nil {
+		e.asking()
+		e.asking = nil
+	}
+}
+
+// withoutDevices refuses a pod in the kubelet's words.
+func withoutDevices(err error) *plan.Rejection {
+	return &plan.Rejection{Reason: "UnexpectedAdmissionError", Message: fmt.Sprintf("Allocate failed due to %v, which is unexpected", err)}
 }
 
 // spent: no process of the pod can use a device any more. A pod that is being evicted is shown as Failed while it still runs;

@@ -37,7 +37,11 @@ func (s *Supervisor) Evict(ctx context.Context, pod types.UID, e Eviction) (rele
 		stop := entry.order.Stop.Stricter(e.stop(entry.order.Pod))
 		if entry.order.Stop != stop {
 			entry.order.Stop = stop
-			entry.worker.inbox.put(entry.order)
+			if entry.asking != nil {
+				s.tell(entry, entry.order.Pod) // it has no order yet
+			} else {
+				entry.worker.inbox.put(entry.order)
+			}
 		}
 		go func() {
 			defer close(done)

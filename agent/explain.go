@@ -105,6 +105,8 @@ func (s *Supervisor) explanations() []*Explanation {
 	for _, e := range s.workers {
 		if x := e.worker.explained.Load(); x != nil {
 			all = append(all, x)
+		} else if e.asking != nil {
+			all = append(all, e.order.waitsFor("its devices", "device plugins are asked to make them ready"))
 		}
 	}
 	why := "an earlier static pod of this name has to end first"
@@ -112,11 +114,16 @@ func (s *Supervisor) explanations() []*Explanation {
 		why = "an earlier static pod of this name may still run; the container runtime has not listed its pods yet"
 	}
 	for _, pod := range s.newcomers() {
-		x := (&Order{Desired: plan.Desired{Pod: pod}}).explanation()
-		x.Phase, x.Waits = corev1.PodPending, []Wait{{For: "its name", Why: why}}
-		all = append(all, x)
+		all = append(all, (&Order{Desired: plan.Desired{Pod: pod}}).waitsFor("its name", why))
 	}
 	return all
+}
+
+// waitsFor explains a pod that has not begun.
+func (o *Order) waitsFor(what, why string) *Explanation {
+	x := o.explanation()
+	x.Phase, x.Waits = corev1.PodPending, []Wait{{For: what, Why: why}}
+	return x
 }
 
 // WriteExplanations prints explanations for people.

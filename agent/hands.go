@@ -6,13 +6,13 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	deviceplugin "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"github.com/nodelet/nodelet/agent/plan"
 	"github.com/nodelet/nodelet/agent/spec"
 	"github.com/nodelet/nodelet/cgroups"
 	"github.com/nodelet/nodelet/cri"
 	"github.com/nodelet/nodelet/csi"
-	"github.com/nodelet/nodelet/devices"
 	"github.com/nodelet/nodelet/images"
 	"github.com/nodelet/nodelet/kube/objects"
 	"github.com/nodelet/nodelet/kube/status"
@@ -32,7 +32,7 @@ type Hands struct {
 	// Storage reads claims; nil on a node without an API server.
 	Storage *storage.Storage
 	// Devices gives the devices of device plugins to containers; nil: there are none.
-	Devices *devices.Devices
+	Devices Devices
 	Cgroups *cgroups.Tree
 	Probes  *probes.Prober
 	// Objects gives the objects that a pod may refer to, by where the pod comes from.
@@ -65,6 +65,13 @@ type Hands struct {
 	Meter Meter
 	// LogLinks is where log collectors look for links to the containers' logs; empty means /var/log/containers.
 	LogLinks string
+}
+
+// Devices gives the devices of device plugins to containers. It is *devices.Devices, where each method is described.
+type Devices interface {
+	Reserve(pod *corev1.Pod, spent func(types.UID) bool) (allocate func(context.Context) error, err error)
+	Container(ctx context.Context, pod *corev1.Pod, c *corev1.Container) (*deviceplugin.ContainerAllocateResponse, error)
+	Release(pod types.UID)
 }
 
 // Handler is what a runtime handler can do.

@@ -36,7 +36,9 @@ type Supervisor struct {
 	attempts chan probeEvent
 	relist   chan []cri.PodSummary
 	ended    chan types.UID
-	explain  chan chan<- []*Explanation
+	// allocated are the answers of device plugins.
+	allocated chan allocated
+	explain   chan chan<- []*Explanation
 	// asks are questions that are answered in the loop, between two events.
 	asks chan func()
 	// began is closed when the loop has begun.
@@ -72,6 +74,9 @@ type entry struct {
 	wants   bool
 	// burstable is what the pod counts for in the CPU shares of its class.
 	burstable int64
+	// asking ends the calls to device plugins on whose answer it depends whether the pod is let in: until then its worker has no order.
+	// Nil: none is awaited.
+	asking context.CancelFunc
 }
 
 // Order is what a worker is told: what is wanted, and which API object shows its status.
@@ -91,7 +96,7 @@ func NewSupervisor(hands *Hands, log *slog.Logger) *Supervisor {
 	return &Supervisor{
 		hands: hands, log: log, gates: newGates(),
 		sets: newMailbox[*pods.Set](), nudges: make(chan nudge, 128), attempts: make(chan probeEvent, 16), relist: make(chan []cri.PodSummary, 1),
-		ended: make(chan types.UID, 16), explain: make(chan chan<- []*Explanation), asks: make(chan func()), began: make(chan struct{}), known: make(chan struct{}),
+		ended: make(chan types.UID, 16), allocated: make(chan allocated), explain: make(chan chan<- []*Explanation), asks: make(chan func()), began: make(chan struct{}), known: make(chan struct{}),
 		set: &pods.Set{}, workers: map[types.UID]*entry{},
 		again: make(chan struct{}, 1), gone: make(chan struct{}), shares: newMailbox[int64](),
 	}
@@ -146,6 +151,8 @@ func (s *Supervisor) Run(ctx context.Context) {
 			s.tellAttempt(a)
 		case all := <-s.relist:
 			s.compare(ctx, all)
+		case a := <-s.allocated:
+			s.devicesAnswered(ctx, a)
 		case q := <-s.explain:
 			q <- s.explanations()
 		case ask := <-s.asks:
@@ -171,13 +178,8 @@ func (s *Supervisor) reconcile(ctx context.Context) {
 			continue // the earlier pod of this name goes first; its end, or the first list, brings us back here
 		}
 		e := s.begin(ctx, pod)
-		e.order.Rejected = s.admit(ctx, pod)
-		if ctx.Err() != nil {
-			return // the agent ends, which may be all that is wrong
-		}
-		if e.order.Rejected != nil {
-			s.hands.meter().Rejected(e.order.Rejected.Reason)
-			s.hands.Events.Event(podReference(pod, ""), corev1.EventTypeWarning, e.order.Rejected.Reason, e.order.Rejected.Message)
+		if r := s.admit(ctx, e); r != nil {
+			s.reject(e, r)
 		}
 	}
 	for uid, e := range s.workers {
@@ -206,14 +208,22 @@ func (s *Supervisor) newcomers() []*corev1.Pod {
 
 // admit decides about a pod that is new to this life of the agent. One that an earlier life has let in stays in: its start
 // time is in the status.
-func (s *Supervisor) admit(ctx context.Context, pod *corev1.Pod) *plan.Rejection {
+func (s *Supervisor) admit(ctx context.Context, e *entry) *plan.Rejection {
+	pod := e.order.Pod
 	if pod.Status.StartTime != nil || pod.DeletionTimestamp != nil {
 		return nil
 	}
 	if r := s.hands.Admit(pod, s.others(pod.UID)); r != nil {
 		return r
 	}
-	return s.giveDevices(ctx, pod)
+	return s.reserveDevices(ctx, e)
+}
+
+// reject keeps a pod from running, and tells people.
+func (s *Supervisor) reject(e *entry, r *plan.Rejection) {
+	e.order.Rejected = r
+	s.hands.meter().Rejected(r.Reason)
+	s.hands.Events.Event(podReference(e.order.Pod, ""), corev1.EventTypeWarning, r.Reason, r.Message)
 }
 
 func finished(pod *corev1.Pod) bool {
@@ -240,13 +250,17 @@ func (s *Supervisor) begin(ctx context.Context, pod *corev1.Pod) *entry {
 	return e
 }
 
-// tell gives a worker its newest order, if anything about it is new.
+// tell gives a worker its newest order, if anything about it is new, and the pod is let in or is to end.
 func (s *Supervisor) tell(e *entry, pod *corev1.Pod) {
 	mirror, _ := s.set.Mirror(pod.UID)
 	stop := e.order.Stop.Stricter(stopOf(pod))
 	if e.source == pod && e.mirror == mirror && e.order.Stop == stop {
 		return
 	}
+	if e.asking != nil && stop == nil {
+		return
+	}
+	e.stopAsking()
 	if e.source != pod {
 		s.grantTo(e, pod)
 	}
@@ -285,6 +299,7 @@ func (s *Supervisor) orphan(e *entry) {
 	if e.order.Stop == stop {
 		return
 	}
+	e.stopAsking()
 	e.order.Stop, e.order.Publish, e.wants = stop, nil, false
 	e.worker.inbox.put(e.order)
 }

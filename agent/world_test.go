@@ -47,6 +47,8 @@ type world struct {
 	amnesia bool
 	// noUserNamespaces: the runtime's handler lacks them.
 	noUserNamespaces bool
+	// devices are in place of those of the device plugins, of which there are none.
+	devices agent.Devices
 
 	mu     sync.Mutex
 	set    pods.Set
@@ -137,8 +139,10 @@ func (w *world) begin() {
 	}
 	hands.Handler = func(string) agent.Handler { return agent.Handler{UserNamespaces: !w.noUserNamespaces} }
 	hands.UserNS = w.userNS(vols)
-	if hands.Devices, err = devices.New(devices.Config{Root: w.root}); err != nil {
-		w.t.Fatal(err)
+	if hands.Devices = w.devices; w.devices == nil {
+		if hands.Devices, err = devices.New(devices.Config{Root: w.root}); err != nil {
+			w.t.Fatal(err)
+		}
 	}
 	hands.Probes = probes.New(probes.Config{
 		Exec:    hands.Exec,

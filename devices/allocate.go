@@ -14,32 +14,21 @@ import (
 	"github.com/nodelet/nodelet/devices/checkpoint"
 )
 
-// Admit gives a pod the devices that its containers ask for, or says why it cannot have them; then it has none. What a pod has
-// already it keeps, without a call to the plugin. spent tells of which pods the devices may be taken.
-func (d *Devices) Admit(ctx context.Context, pod *corev1.Pod, spent func(types.UID) bool) error {
-	if !d.asks(pod) {
-		return nil
-	}
-	d.allocating.Lock()
-	defer d.allocating.Unlock()
-	d.free(spent)
-	return d.allocate(ctx, pod)
-}
-
 // Release takes back what a pod has that is gone.
 func (d *Devices) Release(pod types.UID) {
 	d.mu.Lock()
 	_, has := d.given[pod]
 	delete(d.given, pod)
+	delete(d.reserved, pod)
+	delete(d.turns, string(pod))
 	d.mu.Unlock()
 	if has {
 		d.keep()
 	}
 }
 
+// free takes back what pods have that are spent. mu is held.
 func (d *Devices) free(spent func(types.UID) bool) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
 	for pod := range d.given {
 		if spent(pod) {
 			delete(d.given, pod)
@@ -47,17 +36,15 @@ func (d *Devices) free(spent func(types.UID) bool) {
 	}
 }
 
-// asks: a container of the pod asks for devices of a plugin.
+// asks: a container of the pod asks for devices of a plugin. mu is held.
 func (d *Devices) asks(pod *corev1.Pod) bool {
 	in := func(c corev1.Container) bool { return len(d.wanted(&c)) > 0 }
 	return slices.ContainsFunc(pod.Spec.Containers, in) || slices.ContainsFunc(pod.Spec.InitContainers, in)
 }
 
 // wanted are the resources of plugins that a container asks for, sorted. Extended resources that no plugin has offered are the
-// cluster's affair.
+// cluster's affair. mu is held.
 func (d *Devices) wanted(c *corev1.Container) (names []string) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
 	for name, q := range c.Resources.Limits {
 		if q.Sign() > 0 && d.known(string(name)) {
 			names = append(names, string(name))
@@ -89,25 +76,33 @@ func (d *Devices) known(name string) bool {
 	return false
 }
 
-// allocate gives a pod what it lacks, all of it or nothing. allocating is held.
-func (d *Devices) allocate(ctx context.Context, pod *corev1.Pod) error {
+// errTakenBack is what is heard of a pod that is gone while plugins were asked.
+var errTakenBack = errors.New("the pod's devices have been taken back; it is about to go")
+
+// allocate gives a pod what is reserved for it, all of it or nothing.
+func (d *Devices) allocate(ctx context.Context, r *reservation) error {
+	pod := r.pod.UID
 	d.mu.Lock()
 	before := containers{}
-	for name, of := range d.given[pod.UID] {
+	for name, of := range d.given[pod] {
 		before[name] = maps.Clone(of)
 	}
 	d.mu.Unlock()
-	err := d.allocateAll(ctx, pod)
+	err := d.allocateAll(ctx, r)
 	if err == nil {
 		err = d.save()
 	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.reserved[pod] != r {
+		return errTakenBack
+	}
+	delete(d.reserved, pod)
 	if err != nil {
-		d.mu.Lock()
-		d.given[pod.UID] = before
+		d.given[pod] = before
 		if len(before) == 0 {
-			delete(d.given, pod.UID)
+			delete(d.given, pod)
 		}
-		d.mu.Unlock()
 	}
 	return err
 }
@@ -115,22 +110,12 @@ func (d *Devices) allocate(ctx context.Context, pod *corev1.Pod) error {
 // set is a number of devices.
 type set map[string]bool
 
-// allocateAll goes through the containers in the order in which they run. What an init container has is free for those after
-// it, unless it is a sidecar.
-func (d *Devices) allocateAll(ctx context.Context, pod *corev1.Pod) error {
+// allocateAll goes through the containers. What an init container has is free for those after it, unless it is a sidecar.
+func (d *Devices) allocateAll(ctx context.Context, r *reservation) error {
 	reusable := map[string]set{}
-	for i := range pod.Spec.InitContainers {
-		c := &pod.Spec.InitContainers[i]
-		if err := d.allocateContainer(ctx, pod.UID, c, reusable, !sidecar(c)); err != nil {
-			return err
-		}
-	}
-	for i := range pod.Spec.Containers {
-		if err := d.allocateContainer(ctx, pod.UID, &pod.Spec.Containers[i], reusable, false); err != nil {
-			return err
-		}
-	}
-	return nil
+	return eachContainer(r.pod, func(c *corev1.Container, passesOn bool) error {
+		return d.allocateContainer(ctx, r, c, reusable, passesOn)
+	})
 }
 
 // sidecar tells an init container that runs on beside the others.
@@ -140,10 +125,12 @@ func sidecar(c *corev1.Container) bool {
 
 // allocateContainer gives a container its devices; those of one that passes them on become reusable, those of any other cease
 // to be.
-func (d *Devices) allocateContainer(ctx context.Context, pod types.UID, c *corev1.Container, reusable map[string]set, passesOn bool) error {
-	for _, name := range d.wanted(c) {
-		q := c.Resources.Limits[corev1.ResourceName(name)]
-		ids, err := d.allocateResource(ctx, pod, c.Name, name, int(q.Value()), reusable[name])
+func (d *Devices) allocateContainer(ctx context.Context, r *reservation, c *corev1.Container, reusable map[string]set, passesOn bool) error {
+	d.mu.Lock()
+	names := d.wanted(c)
+	d.mu.Unlock()
+	for _, name := range names {
+		ids, err := d.allocateResource(ctx, r, c, name, reusable[name])
 		if err != nil {
 			return err
 		}
@@ -161,25 +148,24 @@ func (d *Devices) allocateContainer(ctx context.Context, pod types.UID, c *corev
 	return nil
 }
 
-// allocateResource gives a container n devices of one resource, or tells which it has already.
-func (d *Devices) allocateResource(ctx context.Context, pod types.UID, container, name string, n int, reusable set) ([]string, error) {
-	d.mu.Lock()
-	has := d.given[pod][container][name]
-	d.mu.Unlock()
-	var ids []string
-	if has != nil {
-		if ids = has.all(); len(ids) != n {
-			return nil, fmt.Errorf("pod %q container %q changed request for resource %q from %d to %d", pod, container, name, len(ids), n)
-		}
-		if has.answer != nil {
-			return ids, nil
-		}
+// allocateResource gives a container its devices of one resource, or tells which it has already.
+func (d *Devices) allocateResource(ctx context.Context, r *reservation, c *corev1.Container, name string, reusable set) ([]string, error) {
+	leave, err := d.turn(ctx, name)
+	if err != nil {
+		return nil, err
 	}
+	defer leave()
+	d.mu.Lock()
+	has := d.given[r.pod.UID][c.Name][name]
+	d.mu.Unlock()
 	if has == nil {
-		var err error
-		if ids, err = d.choose(ctx, name, n, reusable); err != nil {
+		if has, err = d.choose(ctx, r, c, name, reusable); err != nil {
 			return nil, err
 		}
+	}
+	ids := has.all()
+	if has.answer != nil {
+		return ids, nil
 	}
 	answer, err := d.askFor(ctx, name, ids)
 	if err != nil {
@@ -187,8 +173,7 @@ func (d *Devices) allocateResource(ctx context.Context, pod types.UID, container
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.insert(pod, container, name, &allocation{ids: d.byNUMA(name, ids), answer: answer})
-	return ids, nil
+	return ids, d.insert(r, c.Name, name, &allocation{ids: has.ids, answer: answer})
 }
 
 // byNUMA sorts devices by what they are near to. mu is held.
@@ -206,51 +191,53 @@ func (d *Devices) byNUMA(name string, ids []string) checkpoint.DevicesPerNUMA {
 	return sorted
 }
 
-// choose finds n healthy devices: those that an earlier container of the pod passes on, then those that the plugin prefers,
-// then any.
-func (d *Devices) choose(ctx context.Context, name string, n int, reusable set) ([]string, error) {
+// choose gives a container healthy devices: those that an earlier container of the pod passes on, then those that the plugin prefers, then
+// any. The plugin has still to be asked for them.
+func (d *Devices) choose(ctx context.Context, r *reservation, c *corev1.Container, name string, reusable set) (*allocation, error) {
+	n := wants(c, name)
 	d.mu.Lock()
-	chosen, free, err := d.candidates(name, n, reusable)
-	r := d.resources[name]
+	chosen, free, err := d.candidates(r.pod.UID, name, n, reusable)
+	of := d.resources[name]
 	d.mu.Unlock()
-	if err != nil || len(chosen) == n {
-		return chosen, err
-	}
-	preferred, err := d.preferred(ctx, r, chosen, free, n)
 	if err != nil {
 		return nil, err
 	}
+	var preferred []string
+	if len(chosen) < n {
+		if preferred, err = d.preferred(ctx, of, chosen, free, n); err != nil {
+			return nil, err
+		}
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if chosen, free, err = d.candidates(r.pod.UID, name, n, reusable); err != nil { // a device may have failed meanwhile
+		return nil, err
+	}
+	passed := len(chosen)
 	for _, id := range append(preferred, free...) {
 		if len(chosen) < n && slices.Contains(free, id) && !slices.Contains(chosen, id) {
 			chosen = append(chosen, id)
 		}
 	}
-	return chosen, nil
+	a := &allocation{ids: d.byNUMA(name, chosen)}
+	if err := d.insert(r, c.Name, name, a); err != nil {
+		return nil, err
+	}
+	r.need[name] -= len(chosen) - passed
+	return a, nil
 }
 
 // candidates are the devices that a container has for sure, and the free ones among which the rest is chosen. mu is held.
-func (d *Devices) candidates(name string, n int, reusable set) (chosen, free []string, err error) {
-	r := d.resources[name]
-	if r == nil {
-		return nil, nil, fmt.Errorf("cannot allocate unregistered device %s", name)
+func (d *Devices) candidates(pod types.UID, name string, n int, reusable set) (chosen, free []string, err error) {
+	if free, err = d.unused(name); err != nil {
+		return nil, nil, err
 	}
-	healthy := r.healthy()
-	if len(healthy) == 0 {
-		return nil, nil, fmt.Errorf("no healthy devices present; cannot allocate unhealthy devices %s", name)
-	}
-	taken := d.taken(name)
-	for _, id := range healthy {
-		switch {
-		case reusable[id] && len(chosen) < n:
+	for _, id := range d.resources[name].healthy() {
+		if reusable[id] && len(chosen) < n {
 			chosen = append(chosen, id)
-		case !taken[id]:
-			free = append(free, id)
 		}
 	}
-	if needed := n - len(chosen); len(free) < needed {
-		return nil, nil, fmt.Errorf("requested number of devices unavailable for %s. Requested: %d, Available: %d", name, needed, len(free))
-	}
-	return chosen, free, nil
+	return chosen, free, d.enough(pod, name, 0, n-len(chosen))
 }
 
 // taken are the devices of a resource that are given out. mu is held.

@@ -2,7 +2,6 @@ package devices
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -16,22 +15,21 @@ import (
 // devices ready; nil for a container without devices. It gives devices to one that was let in without: its plugin came later,
 // or the checkpoint was lost.
 func (d *Devices) Container(ctx context.Context, pod *corev1.Pod, c *corev1.Container) (*api.ContainerAllocateResponse, error) {
+	d.mu.Lock()
 	names := d.wanted(c)
+	d.mu.Unlock()
 	if len(names) == 0 {
 		return nil, nil
 	}
 	if d.of(pod.UID, c.Name, names) == nil {
-		d.allocating.Lock()
-		err := d.allocate(ctx, pod)
-		d.allocating.Unlock()
-		if err != nil {
+		if err := d.makeUp(ctx, pod); err != nil {
 			d.wait(pod.UID, names)
 			return nil, err
 		}
 	}
 	given := d.of(pod.UID, c.Name, names)
 	if given == nil {
-		return nil, errors.New("the pod's devices have been taken back; it is about to go")
+		return nil, errTakenBack
 	}
 	for _, name := range names {
 		if err := d.preStart(ctx, pod.UID, name, given[name].all()); err != nil {
@@ -39,6 +37,20 @@ func (d *Devices) Container(ctx context.Context, pod *corev1.Pod, c *corev1.Cont
 		}
 	}
 	return d.merge(c.Name, given), nil
+}
+
+// makeUp gives devices to a pod that was let in without. Its containers may come for them side by side.
+func (d *Devices) makeUp(ctx context.Context, pod *corev1.Pod) error {
+	leave, err := d.turn(ctx, string(pod.UID))
+	if err != nil {
+		return err
+	}
+	defer leave()
+	allocate, err := d.Reserve(pod, func(types.UID) bool { return false })
+	if err != nil || allocate == nil {
+		return err
+	}
+	return allocate(ctx)
 }
 
 // of is what a container has, by resource; nil if it lacks any of names.

@@ -44,7 +44,7 @@ func TestDevicesGoRound(t *testing.T) {
 	w.has(three, "app", "d1")
 	w.refused(pod("four", "app 2"), "Requested: 2, Available: 1")
 	spent := func(uid types.UID) bool { return uid == two.UID }
-	if err := w.devices.Admit(t.Context(), pod("four", "app 3"), spent); err != nil {
+	if err := w.give(pod("four", "app 3"), spent); err != nil {
 		t.Errorf("the devices of a pod that has ended are not given out again: %v", err)
 	}
 }

@@ -11,8 +11,9 @@
 // It never decides which pod may run, never opens a device, and knows neither the API server nor the runtime: what it tells of
 // capacities, cmd/nodelet passes on. Of NUMA nodes it keeps what plugins say, and chooses nothing by them.
 //
-// The agent calls it: Admit where pods are admitted, one after the other, and Container in the step that makes one. One
-// goroutine a plugin follows what it says of its devices.
+// The agent calls it: Reserve where pods are admitted, one after the other, what that returns aside, since plugins may be slow, and
+// Container in the step that makes one. A plugin is asked for one pod at a time. One goroutine a plugin follows what it says of its
+// devices.
 //
 // A crash leaves the checkpoint. The next life takes all that stands in it for given out, removes the sockets of the plugins,
 // which makes them register anew, and shows no device as allocatable before its plugin has. A crash between a plugin's answer
@@ -71,15 +72,18 @@ type Devices struct {
 	cancel context.CancelFunc
 	alive  sync.WaitGroup
 
-	// allocating is held while devices are chosen for a pod, with the calls to plugins; telling while Changed is called; saving
-	// while the checkpoint is written. They are taken in this order, and mu last.
-	allocating, telling, saving sync.Mutex
+	// telling is held while Changed is called, saving while the checkpoint is written. They are taken in this order, and mu last.
+	telling, saving sync.Mutex
 
 	mu        sync.Mutex
 	resources map[string]*resource
 	// withdrawn are resources whose plugins have been gone for longer than the grace.
 	withdrawn map[string]bool
 	given     map[types.UID]containers
+	// reserved are the pods for which plugins are asked; no other is given anything.
+	reserved map[types.UID]*reservation
+	// turns are those of turn.
+	turns map[string]chan struct{}
 	// waiting are the pods that could not go on for want of a plugin, by resource.
 	waiting map[string]map[types.UID]bool
 }
@@ -100,7 +104,7 @@ func New(cfg Config) (*Devices, error) {
 	}
 	d := &Devices{
 		cfg: cfg, log: cfg.Log, dir: filepath.Join(cfg.Root, dirName), resources: map[string]*resource{}, withdrawn: map[string]bool{},
-		given: map[types.UID]containers{}, waiting: map[string]map[types.UID]bool{},
+		given: map[types.UID]containers{}, reserved: map[types.UID]*reservation{}, turns: map[string]chan struct{}{}, waiting: map[string]map[types.UID]bool{},
 	}
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	return d, d.load()

@@ -175,16 +175,25 @@ func pod(uid string, ask ...string) *corev1.Pod {
 
 func nobody(types.UID) bool { return false }
 
+// give gives a pod its devices as its admission does, in one go.
+func (w *world) give(p *corev1.Pod, spent func(types.UID) bool) error {
+	allocate, err := w.devices.Reserve(p, spent)
+	if err != nil || allocate == nil {
+		return err
+	}
+	return allocate(w.t.Context())
+}
+
 func (w *world) admit(p *corev1.Pod) {
 	w.t.Helper()
-	if err := w.devices.Admit(w.t.Context(), p, nobody); err != nil {
+	if err := w.give(p, nobody); err != nil {
 		w.t.Errorf("pod %s is refused: %v", p.UID, err)
 	}
 }
 
 func (w *world) refused(p *corev1.Pod, why string) {
 	w.t.Helper()
-	if err := w.devices.Admit(w.t.Context(), p, nobody); err == nil || !strings.Contains(err.Error(), why) {
+	if err := w.give(p, nobody); err == nil || !strings.Contains(err.Error(), why) {
 		w.t.Errorf("pod %s: got %v, want %q", p.UID, err, why)
 	}
 }

@@ -76,7 +76,9 @@ func (d *Devices) podResources(pod *corev1.Pod) *podresources.PodResources {
 		one := &podresources.ContainerResources{Name: c.Name}
 		given := d.given[pod.UID][c.Name]
 		for _, name := range slices.Sorted(maps.Keys(given)) {
-			one.Devices = append(one.Devices, containerDevices(name, given[name].ids)...)
+			if given[name].settled() {
+				one.Devices = append(one.Devices, containerDevices(name, given[name].ids)...)
+			}
 		}
 		out.Containers = append(out.Containers, one)
 	}

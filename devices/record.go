@@ -25,10 +25,14 @@ const (
 // allocation is what a container has of one resource.
 type allocation struct {
 	ids checkpoint.DevicesPerNUMA
-	// answer is the plugin's; nil where what was kept of it, unread, cannot be read, so that it has to be asked again.
+	// answer is the plugin's; nil while it is asked, and where what was kept of it, unread, cannot be read, so that it has to be asked
+	// again.
 	answer *api.ContainerAllocateResponse
 	unread []byte
 }
+
+// settled: a plugin has answered, in this life of the agent or an earlier one.
+func (a *allocation) settled() bool { return a.answer != nil || a.unread != nil }
 
 // all are the IDs of its devices, sorted.
 func (a *allocation) all() []string {
@@ -69,7 +73,7 @@ func (d *Devices) load() error {
 				"pod", e.PodUID, "container", e.ContainerName, "resource", e.ResourceName, "err", err)
 			a.answer, a.unread = nil, e.AllocResp
 		}
-		d.insert(types.UID(e.PodUID), e.ContainerName, e.ResourceName, a)
+		d.note(types.UID(e.PodUID), e.ContainerName, e.ResourceName, a)
 	}
 	for name, ids := range registered {
 		r := &resource{devices: map[string]device{}}
@@ -91,7 +95,16 @@ func readBounded(path string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, checkpoint.MaxSize+1))
 }
 
-func (d *Devices) insert(pod types.UID, container, resource string, a *allocation) {
+// insert notes what a container has of a resource, if the pod is not gone. mu is held.
+func (d *Devices) insert(r *reservation, container, resource string, a *allocation) error {
+	if d.reserved[r.pod.UID] != r {
+		return errTakenBack
+	}
+	d.note(r.pod.UID, container, resource, a)
+	return nil
+}
+
+func (d *Devices) note(pod types.UID, container, resource string, a *allocation) {
 	if d.given[pod] == nil {
 		d.given[pod] = containers{}
 	}
@@ -130,6 +143,9 @@ func (d *Devices) marshal() ([]byte, error) {
 		for _, container := range slices.Sorted(maps.Keys(d.given[pod])) {
 			of := d.given[pod][container]
 			for _, name := range slices.Sorted(maps.Keys(of)) {
+				if !of[name].settled() {
+					continue // after a crash the pod is new once more
+				}
 				answer, err := of[name].wire()
 				if err != nil {
 					return nil, err

@@ -48,6 +48,13 @@ type Plugin struct {
 	changed   chan struct{} // closed, and made anew, when a device's health has changed
 	calls     []string
 	failure   error
+	held      *hold
+}
+
+// hold is what calls wait for.
+type hold struct {
+	waiting  chan string
+	released chan struct{}
 }
 
 // Start serves a plugin until Close; it does not register at the agent's socket by itself.
@@ -105,6 +112,37 @@ func (p *Plugin) Fail(err error) {
 	p.failure = err
 }
 
+// Hold has all calls that choose or act wait from now on, each after its name was sent to waiting, until release or until their caller has
+// gone.
+func (p *Plugin) Hold() (waiting <-chan string, release func()) {
+	h := &hold{waiting: make(chan string, 100), released: make(chan struct{})}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.held = h
+	return h.waiting, sync.OnceFunc(func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.held = nil
+		close(h.released)
+	})
+}
+
+func (p *Plugin) wait(ctx context.Context, verb string) error {
+	p.mu.Lock()
+	h := p.held
+	p.mu.Unlock()
+	if h == nil {
+		return nil
+	}
+	h.waiting <- verb
+	select {
+	case <-h.released:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
 // SetHealth changes the health of a device.
 func (p *Plugin) SetHealth(device string, healthy bool) {
 	p.mu.Lock()
@@ -156,7 +194,10 @@ func (p *Plugin) ListAndWatch(_ *api.Empty, stream grpc.ServerStreamingServer[ap
 }
 
 // GetPreferredAllocation prefers the last devices.
-func (p *Plugin) GetPreferredAllocation(_ context.Context, q *api.PreferredAllocationRequest) (*api.PreferredAllocationResponse, error) {
+func (p *Plugin) GetPreferredAllocation(ctx context.Context, q *api.PreferredAllocationRequest) (*api.PreferredAllocationResponse, error) {
+	if err := p.wait(ctx, "GetPreferredAllocation"); err != nil {
+		return nil, err
+	}
 	out := &api.PreferredAllocationResponse{}
 	for _, c := range q.ContainerRequests {
 		ids := slices.Sorted(slices.Values(c.AvailableDeviceIDs))
@@ -167,7 +208,10 @@ func (p *Plugin) GetPreferredAllocation(_ context.Context, q *api.PreferredAlloc
 }
 
 // Allocate hands devices out.
-func (p *Plugin) Allocate(_ context.Context, q *api.AllocateRequest) (*api.AllocateResponse, error) {
+func (p *Plugin) Allocate(ctx context.Context, q *api.AllocateRequest) (*api.AllocateResponse, error) {
+	if err := p.wait(ctx, "Allocate"); err != nil {
+		return nil, err
+	}
 	out := &api.AllocateResponse{}
 	for _, c := range q.ContainerRequests {
 		if err := p.note("Allocate", c.DevicesIds); err != nil {
@@ -186,6 +230,9 @@ func (p *Plugin) Allocate(_ context.Context, q *api.AllocateRequest) (*api.Alloc
 }
 
 // PreStartContainer is on record, no more.
-func (p *Plugin) PreStartContainer(_ context.Context, q *api.PreStartContainerRequest) (*api.PreStartContainerResponse, error) {
+func (p *Plugin) PreStartContainer(ctx context.Context, q *api.PreStartContainerRequest) (*api.PreStartContainerResponse, error) {
+	if err := p.wait(ctx, "PreStartContainer"); err != nil {
+		return nil, err
+	}
 	return &api.PreStartContainerResponse{}, p.note("PreStartContainer", q.DevicesIds)
 }

@@ -1,0 +1,121 @@
+package agent_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	deviceplugin "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	"github.com/nodelet/nodelet/agent"
+)
+
+// slowDevices is a device plugin's side of the agent: the plugin answers when the test says so.
+type slowDevices struct {
+	answers chan error
+	asked   []types.UID
+}
+
+func (d *slowDevices) Reserve(pod *corev1.Pod, _ func(types.UID) bool) (func(context.Context) error, error) {
+	if _, asks := pod.Spec.Containers[0].Resources.Limits[deviceName]; !asks {
+		return nil, nil
+	}
+	d.asked = append(d.asked, pod.UID)
+	return func(ctx context.Context) error {
+		select {
+		case err := <-d.answers:
+			return err
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}, nil
+}
+
+func (d *slowDevices) Container(context.Context, *corev1.Pod, *corev1.Container) (*deviceplugin.ContainerAllocateResponse, error) {
+	return nil, nil
+}
+
+func (d *slowDevices) Release(types.UID) {}
+
+// TestSlowDevicePlugin: a pod waits for its device plugin and says so; no other pod waits. When the plugin answers, the pod runs or is
+// refused as by the kubelet; if the pod is to end, or the agent, the answer is not awaited.
+func TestSlowDevicePlugin(t *testing.T) {
+	for name, test := range map[string]func(t *testing.T, w *world, d *slowDevices, pod *corev1.Pod){
+		"gives": func(_ *testing.T, w *world, d *slowDevices, _ *corev1.Pod) {
+			d.answers <- nil
+			w.sleep(time.Second)
+			w.checkRunning("other/app#0", "web/app#0")
+		},
+		"refuses": func(t *testing.T, w *world, d *slowDevices, pod *corev1.Pod) {
+			d.answers <- errors.New("the device is on fire")
+			w.sleep(time.Second)
+			st := w.status(pod)
+			want := "Allocate failed due to the device is on fire, which is unexpected"
+			if st.Phase != corev1.PodFailed || st.Reason != "UnexpectedAdmissionError" || !strings.Contains(st.Message, want) {
+				t.Errorf("the pod that was refused: %s, %s, %s", st.Phase, st.Reason, st.Message)
+			}
+			if n := len(w.told("UnexpectedAdmissionError")); n != 1 {
+				t.Errorf("%d events say so", n)
+			}
+			w.checkRunning("other/app#0")
+		},
+		"the pod is deleted": func(t *testing.T, w *world, _ *slowDevices, pod *corev1.Pod) {
+			w.delete(pod, 30*time.Second)
+			w.sleep(time.Second)
+			if _, there := w.set.Pods[pod.UID]; there {
+				t.Error("the pod's end waits for the plugin")
+			}
+			w.checkRunning("other/app#0")
+		},
+		"the pod is gone": func(t *testing.T, w *world, _ *slowDevices, pod *corev1.Pod) {
+			w.remove(pod.UID)
+			w.sleep(time.Second)
+			if waits := w.waits(pod); waits != nil {
+				t.Errorf("the pod still waits for %v", waits)
+			}
+		},
+		"the pod is evicted": func(t *testing.T, w *world, _ *slowDevices, pod *corev1.Pod) {
+			<-w.life.Evict(t.Context(), pod.UID, agent.Eviction{Reason: "Evicted"})
+			w.sleep(time.Second)
+			if st := w.status(pod); st.Phase != corev1.PodFailed || st.Reason != "Evicted" {
+				t.Errorf("the pod that was evicted: %s, %s", st.Phase, st.Reason)
+			}
+		},
+		"the agent ends": func(t *testing.T, w *world, d *slowDevices, pod *corev1.Pod) {
+			w.restart()
+			if st := w.status(pod); st.Phase == corev1.PodFailed {
+				t.Errorf("the pod was refused: %s", st.Message)
+			}
+			d.answers <- nil
+			w.sleep(time.Second)
+			w.checkRunning("other/app#0", "web/app#0")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				d := &slowDevices{answers: make(chan error)}
+				w.devices = d
+				w.restart()
+				pod := apiPod("web", withDevice)
+				w.run(pod)
+				w.run(apiPod("other"))
+				w.sleep(time.Second)
+				w.checkRunning("other/app#0")
+				w.checkWaits(pod, "its devices", "device plugins are asked")
+				changed := *pod
+				changed.Labels = map[string]string{"changed": "yes"} // which does not let it in
+				w.run(&changed)
+				w.sleep(anHour)
+				w.checkRunning("other/app#0")
+				if len(d.asked) != 1 {
+					t.Errorf("devices were set aside %d times", len(d.asked))
+				}
+				test(t, w, d, &changed)
+			})
+		})
+	}
+}
