@@ -2,6 +2,7 @@ package csi_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -251,6 +252,35 @@ func TestJournalEnds(t *testing.T) {
 	w.publish("pod-1", v)
 	if n := w.calls("NodePublishVolume"); n != 41 {
 		t.Errorf("published %d times, want 41: what is there needs no call", n)
+	}
+	w.unpublish("pod-1", v)
+	w.nothingLeft()
+}
+
+// A disk that takes no notes keeps no pod from its end: what it says is too much then, never too little.
+func TestDiskTakesNoNotes(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	v := w.volume("a")
+	w.publish("pod-1", v)
+	journal := w.journals()[0]
+	text := read(t, journal)
+	if err := errors.Join(os.Remove(journal), os.Mkdir(journal, 0o700)); err != nil { // neither written to nor replaced
+		t.Fatal(err)
+	}
+	w.unpublish("pod-1", v)
+	if _, err := w.csi.Publish(t.Context(), "pod-2", v); err == nil {
+		t.Error("a driver was asked without a note")
+	}
+	w.unpublish("pod-2", v)
+	w.kill()
+	if err := os.Remove(journal); err != nil {
+		t.Fatal(err)
+	}
+	write(t, journal, text)
+	w.begin()
+	if pods := w.csi.Pods(); len(pods) != 1 || pods[0] != "pod-1" {
+		t.Errorf("after the crash, pods %q have a claim", pods)
 	}
 	w.unpublish("pod-1", v)
 	w.nothingLeft()

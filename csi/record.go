@@ -117,12 +117,19 @@ func (c *CSI) update(k key, must keep, change func(*record)) error {
 	return nil
 }
 
+// write puts a record on disk. Of the changes that a power cut may take the disk may miss more: it says too much then, and asking
+// a driver twice does no harm. So a full disk keeps no pod from its end.
 func (c *CSI) write(v *volume, next *record, must keep) (err error) {
-	switch {
-	case next.empty():
+	if next.empty() {
 		return c.files.forget(next.key())
-	case must > inMemory:
-		v.lines, err = c.files.note(next, v.lines, must)
+	}
+	if must == inMemory {
+		return nil
+	}
+	v.lines, err = c.files.note(next, v.lines, must)
+	if err != nil && must == overCrash {
+		c.log.Warn("a change of a CSI volume is not on disk: after a crash its driver would be asked again", "volume", next.key(), "err", err)
+		return nil
 	}
 	return err
 }
@@ -183,7 +190,8 @@ func (c *CSI) eachUse(do func(key, *use)) {
 }
 
 // Claim notes that a pod is going to use a volume. From now on it counts as in use, and nobody unstages it. Unpublish
-// takes the claim back. It is on the disk with the first call to the driver that is made for it. A claim that is there hears whether the volume is still one to be attached.
+// takes the claim back. It is on the disk with the first call to the driver that is made for it. A claim that is there hears
+// whether the volume is still one to be attached.
 func (c *CSI) Claim(ctx context.Context, pod types.UID, v *Volume) error {
 	if err := v.check(pod); err != nil {
 		return err
