@@ -55,6 +55,7 @@ func build(k *KubeletConfiguration, flags flagValues) (*Config, error) {
 			Driver: k.CgroupDriver, Root: k.CgroupRoot, PerQOS: *k.CgroupsPerQOS, FailV1: *k.FailCgroupV1,
 			FailSwapOn: *k.FailSwapOn, SwapBehavior: k.MemorySwap.SwapBehavior,
 			CPUQuota: *k.CPUCFSQuota, CPUPeriod: k.CPUCFSQuotaPeriod.Duration, Enforce: k.EnforceNodeAllocatable,
+			Runtime: flags.text("runtime-cgroups"),
 		},
 		Reserved: Reserved{
 			Kube: mustReserved(k.KubeReserved), System: mustReserved(k.SystemReserved),

@@ -150,6 +150,7 @@ type Cgroups struct {
 	CPUQuota     bool   // enforce CPU limits
 	CPUPeriod    time.Duration
 	Enforce      []string // enforceNodeAllocatable
+	Runtime      string   // where the container runtime runs, to measure it; empty: not known
 }
 
 // Reserved is what pods may not use.

@@ -168,7 +168,7 @@ var knobs = []knob{
 	{"kernelMemcgNotification", "kernel-memcg-notification", kBool, noEffect, gHidden, "", ""},
 	{"kubeletCgroups", "kubelet-cgroups", kString, noEffect, gHidden, "let systemd place the agent", ""},
 	{"systemCgroups", "system-cgroups", kString, noEffect, gHidden, "", ""},
-	{"", "runtime-cgroups", kString, noEffect, gHidden, "let systemd place the runtime", ""},
+	{"", "runtime-cgroups", kString, acts, gHidden, "", ""},
 	{"protectKernelDefaults", "protect-kernel-defaults", kBool, noEffect, gHidden, "", ""},
 	{"shutdownGracePeriod", "", nil, acts, gHidden, "", ""},
 	{"shutdownGracePeriodCriticalPods", "", nil, acts, gHidden, "", ""},

@@ -20,7 +20,7 @@ type group struct {
 	network []Interface
 }
 
-// WriteCadvisor writes what /metrics/cadvisor exposes: the node, kubepods with its classes, each pod, each sandbox (with the
+// WriteCadvisor writes what /metrics/cadvisor exposes: the node, agent and runtime, kubepods with its classes, each pod, each sandbox (with the
 // pod's network) and each container. Names and labels are cAdvisor's. There are no timestamps: all is read at the scrape.
 func (c *Collector) WriteCadvisor(ctx context.Context, t *metrics.Text) {
 	pods, err := c.look(ctx, Full)
@@ -50,8 +50,11 @@ func (c *Collector) groups(pods []podUse) []group {
 	h := c.cfg.Hierarchy
 	root, _, _ := c.machineUse(Full)
 	all := []group{{labels: label("", "/", "", "", "", ""), use: root, born: c.cfg.Boot, network: interfacesOf(0)}}
-	for _, cgroup := range append([]string{c.cfg.PodsCgroup}, c.cfg.ClassCgroups...) {
-		if use, ok := h.read(cgroup, Full); cgroup != "" && ok {
+	for _, cgroup := range append([]string{c.cfg.AgentCgroup, c.cfg.RuntimeCgroup, c.cfg.PodsCgroup}, c.cfg.ClassCgroups...) {
+		if cgroup == "" {
+			continue
+		}
+		if use, ok := h.read(cgroup, Full); ok {
 			all = append(all, group{labels: label("", cgroup, "", "", "", ""), use: use, born: h.born(cgroup)})
 		}
 	}

@@ -61,7 +61,9 @@ type Config struct {
 	Hierarchy    *Hierarchy
 	PodsCgroup   string
 	ClassCgroups []string
-	Runtime      Runtime
+	// AgentCgroup is where the agent runs, RuntimeCgroup where the container runtime does; empty where that is not known.
+	AgentCgroup, RuntimeCgroup string
+	Runtime                    Runtime
 	// Pods are those that run on the node now.
 	Pods func(ctx context.Context) ([]Pod, error)
 	// RootDir is the agent's, PodsDir that of the pods, LogsDir that of the containers' logs.

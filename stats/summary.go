@@ -80,9 +80,11 @@ func (c *Collector) basicSummary(ctx context.Context) (*api.Summary, error) {
 func (c *Collector) waitForRates(pods []podUse) {
 	root, _, _ := c.machineUse(Basic)
 	_, ok := c.rates.note("/", &root)
-	if all, there := c.cfg.Hierarchy.read(c.cfg.PodsCgroup, Basic); there {
-		_, known := c.rates.note(c.cfg.PodsCgroup, &all)
-		ok = ok && known
+	for _, system := range c.systems() {
+		if all, there := c.cfg.Hierarchy.read(system.cgroup, Basic); there {
+			_, known := c.rates.note(system.cgroup, &all)
+			ok = ok && known
+		}
 	}
 	for i := range pods {
 		p := &pods[i]
@@ -118,13 +120,12 @@ func (c *Collector) nodeStats(d Detail) api.NodeStats {
 	u, _, _ := c.machineUse(d)
 	n := api.NodeStats{NodeName: c.cfg.Node, StartTime: metav1.NewTime(c.cfg.Boot)}
 	n.CPU, n.Memory, n.Swap, n.IO = c.cpuStats("/", &u), memoryStats(&u), swapStats(&u), ioStats(&u)
-	if c.cfg.PodsCgroup == "" {
-		return n
-	}
-	if u, ok := c.cfg.Hierarchy.read(c.cfg.PodsCgroup, d); ok {
-		n.SystemContainers = append(n.SystemContainers, api.ContainerStats{Name: api.SystemContainerPods,
-			StartTime: metav1.NewTime(c.cfg.Hierarchy.born(c.cfg.PodsCgroup)),
-			CPU:       c.cpuStats(c.cfg.PodsCgroup, &u), Memory: memoryStats(&u), Swap: swapStats(&u), IO: ioStats(&u)})
+	for _, system := range c.systems() {
+		if u, ok := c.cfg.Hierarchy.read(system.cgroup, d); ok {
+			n.SystemContainers = append(n.SystemContainers, api.ContainerStats{Name: system.name,
+				StartTime: metav1.NewTime(c.cfg.Hierarchy.born(system.cgroup)),
+				CPU:       c.cpuStats(system.cgroup, &u), Memory: memoryStats(&u), Swap: swapStats(&u), IO: ioStats(&u)})
+		}
 	}
 	return n
 }

@@ -49,7 +49,7 @@ func (n *nodelet) makeStats() error {
 	c := stats.Config{
 		Node: n.cfg.Node.Name, Hierarchy: stats.NewHierarchy(n.cgroups.Mounts()), Runtime: n.runtime, Pods: n.statsPods,
 		RootDir: n.cfg.Paths.Root, PodsDir: filepath.Join(n.cfg.Paths.Root, "pods"), LogsDir: n.cfg.Paths.PodLogs,
-		Boot: bootTime(), Log: n.log,
+		Boot: bootTime(), Log: n.log, AgentCgroup: stats.OwnCgroup(), RuntimeCgroup: n.cfg.Cgroups.Runtime,
 	}
 	if n.cfg.Cgroups.PerQOS {
 		c.PodsCgroup, c.ClassCgroups = n.cgroups.PodsCgroup(), n.cgroups.ClassCgroups()
