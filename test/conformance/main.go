@@ -49,9 +49,18 @@ func main() {
 	}
 }
 
+// cluster is the testbed as the suite wants it. The API server calls webhooks at their pods, for it has no kube-proxy of its own, and
+// few ended pods are kept, for a spec counts on that.
+func cluster() testbed.Options {
+	return testbed.Options{KubeProxy: true, DNS: true, OwnMounts: true, AgentArgs: []string{"-v=4"}, Progress: os.Stderr,
+		AgentConfig:    map[string]any{"enableSystemLogQuery": true},
+		APIServerArgs:  []string{"--enable-aggregator-routing"},
+		ControllerArgs: []string{"--terminated-pod-gc-threshold=100"}}
+}
+
 // parse reads flags whose defaults come from the environment, so that `make conformance FOCUS=…` needs no list of them.
 func parse() options {
-	o := options{testbed: testbed.Options{KubeProxy: true, OwnMounts: true, AgentArgs: []string{"-v=4"}, Progress: os.Stderr}}
+	o := options{testbed: cluster()}
 	agent := flag.String("agent", env("AGENT", string(testbed.Nodelet)), "`kind` of agent: nodelet or kubelet")
 	flag.StringVar(&o.testbed.Name, "name", env("NAME", "suite"), "the testbed's `name`, of 10 letters at most where CSI drivers run")
 	flag.StringVar(&o.testbed.NodeletBin, "nodelet-bin", "bin/nodelet", "nodelet's program `file`")
