@@ -51,7 +51,7 @@ func (v *Volumes) mountPersistent(ctx context.Context, p Persistent) (Mounted, e
 	case s.HostPath != nil:
 		return mountHostPath(s.HostPath)
 	case s.NFS != nil:
-		return v.mountNFS(ctx, p.Pod, p.PV.Name, s.NFS, p.PV.Spec.MountOptions, s.NFS.ReadOnly || p.ReadOnly)
+		return v.mountNFS(ctx, p.Pod, p.PV.Name, s.NFS, MountOptions(p.PV), s.NFS.ReadOnly || p.ReadOnly)
 	default:
 		return Mounted{}, unsupported(s)
 	}
@@ -64,6 +64,15 @@ func ExtraGroup(pv *corev1.PersistentVolume) *int64 {
 		return nil
 	}
 	return &gid
+}
+
+// MountOptions are those that a PersistentVolume asks for. The annotation, which is older, has the first word. CSI drivers never hear of it,
+// from the kubelet neither.
+func MountOptions(pv *corev1.PersistentVolume) []string {
+	if text, ok := pv.Annotations[corev1.MountOptionAnnotation]; ok {
+		return strings.FieldsFunc(text, func(r rune) bool { return r == ',' })
+	}
+	return pv.Spec.MountOptions
 }
 
 // blockDevice looks for a device of the node; links are followed, as in names below /dev/disk.

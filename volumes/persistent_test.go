@@ -3,6 +3,7 @@ package volumes
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -89,6 +90,23 @@ func TestPersistentRefused(t *testing.T) {
 		p.Block = c.block
 		if _, err := v.MountPersistent(t.Context(), p); err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), `"pv"`) {
 			t.Errorf("%s: got %v, want %q", name, err, c.want)
+		}
+	}
+}
+
+// The annotation for mount options has the word before the field, as it came first.
+func TestMountOptions(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		annotation *string
+		want       []string
+	}{"field": {nil, []string{"noatime"}}, "annotation": {ptr("ro,vers=4.1,"), []string{"ro", "vers=4.1"}}, "empty annotation": {ptr(""), nil}} {
+		pv := &corev1.PersistentVolume{Spec: corev1.PersistentVolumeSpec{MountOptions: []string{"noatime"}}}
+		if c.annotation != nil {
+			pv.Annotations = map[string]string{"volume.beta.kubernetes.io/mount-options": *c.annotation}
+		}
+		if got := MountOptions(pv); !slices.Equal(got, c.want) {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
 	}
 }
