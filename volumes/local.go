@@ -10,6 +10,8 @@ import (
 	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nodelet/nodelet/volumes/disk"
 )
 
 // mountLocal binds a directory of the node, or mounts a device of it, which is formatted if it is blank. The group of the files is
@@ -43,7 +45,7 @@ func (v *Volumes) localMount(ctx context.Context, p Persistent, s *corev1.LocalV
 	}
 	lock := func() error { return nil }
 	if device {
-		f, err := lockDevice(s.Path)
+		f, err := disk.Lock(s.Path)
 		if err != nil {
 			return nil, false, nil, err
 		}
@@ -62,11 +64,11 @@ func (v *Volumes) localMount(ctx context.Context, p Persistent, s *corev1.LocalV
 	}
 	mount = func(dir *os.File) error { return bindDir(source, dir) }
 	if device && other == "" {
-		d := localDevice{path: s.Path, options: p.PV.Spec.MountOptions, readOnly: p.ReadOnly, grow: p.Grow}
+		d := disk.Device{Path: s.Path, Options: MountOptions(p.PV), ReadOnly: p.ReadOnly, Grow: p.Grow}
 		if s.FSType != nil {
-			d.fstype = *s.FSType
+			d.FSType = *s.FSType
 		}
-		mount = func(*os.File) error { return d.mount(ctx, v.hostPath(p.Pod.UID, on)) }
+		mount = func(*os.File) error { return d.Mount(ctx, v.hostPath(p.Pod.UID, on)) }
 	}
 	return mount, other == "", release, nil
 }

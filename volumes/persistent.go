@@ -5,12 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nodelet/nodelet/volumes/disk"
 )
 
 // gidAnnotation names a group that all users of a PersistentVolume shall be in.
@@ -121,7 +122,7 @@ func (v *Volumes) mountNFS(ctx context.Context, pod *corev1.Pod, name string, s 
 		if readOnly {
 			options = append([]string{"ro"}, options...)
 		}
-		return mountByTool(ctx, "nfs", nfsSource(s), v.hostPath(pod.UID, on), options)
+		return disk.Mount(ctx, "nfs", nfsSource(s), v.hostPath(pod.UID, on), options)
 	})
 	if err != nil {
 		return Mounted{}, err
@@ -136,23 +137,6 @@ func nfsSource(s *corev1.NFSVolumeSource) string {
 		server = "[" + server + "]"
 	}
 	return server + ":" + s.Path
-}
-
-// mountByTool runs mount(8). What it says of a failure goes into the error.
-func mountByTool(ctx context.Context, fstype, source, target string, options []string) error {
-	args := []string{"-t", fstype}
-	if len(options) > 0 {
-		args = append(args, "-o", strings.Join(options, ","))
-	}
-	cmd := exec.CommandContext(ctx, "mount", append(args, "--", source, target)...)
-	said, err := cmd.CombinedOutput()
-	if errors.Is(err, exec.ErrNotFound) {
-		return fmt.Errorf("mount %s: there is no mount tool on this node: install util-linux", fstype)
-	}
-	if err != nil {
-		return fmt.Errorf("mount -t %s %s: %w: %s", fstype, source, err, strings.TrimSpace(string(said)))
-	}
-	return nil
 }
 
 // Own gives a mounted volume to its pod's fsGroup. hostPath is below the pod's directory.
