@@ -9,6 +9,9 @@
 // every call that changes something is noted there before it is made. Whoever unstages holds the volume's lock and finds no
 // claim; whoever claims waits for that lock. So nothing is unstaged under a pod, and nothing staged is forgotten.
 //
+// Kinds of volume of Kubernetes itself that are staged and published in the same way, such as iscsi, are driven as if they were CSI drivers
+// (Kind), with the paths that they have in a kubelet.
+//
 // It never talks to the API server or the runtime (the caller brings what the API says of a volume), never decides when
 // a pod needs a volume, never mounts or unmounts by itself, and removes only empty directories and its own files.
 //
@@ -31,6 +34,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodelet/nodelet/locks"
 )
 
 // Config says where the volumes are and who hears of them. The functions must not block.
@@ -42,6 +47,8 @@ type Config struct {
 	CallTimeout time.Duration
 	// Health has drivers asked for the health of volumes beside their figures.
 	Health bool
+	// Kinds are the kinds of volume of Kubernetes itself that are driven like CSI drivers.
+	Kinds []Kind
 	// BootID tells one boot of the machine from another; empty means the kernel's.
 	BootID string
 
@@ -61,7 +68,7 @@ type CSI struct {
 	cfg   Config
 	log   *slog.Logger
 	files files
-	locks keyed
+	locks locks.Keyed
 	// ctx lives as long as Run: work that no step waits for ends with it.
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -103,11 +110,12 @@ func New(cfg Config) (*CSI, error) {
 		return nil, err
 	}
 	c := &CSI{
-		cfg: cfg, log: cfg.Log, files: f, locks: keyed{held: map[string]*lock{}},
+		cfg: cfg, log: cfg.Log, files: f,
 		drivers: map[string]*driver{}, arrived: make(chan struct{}), waiting: map[string]map[types.UID]bool{},
 		volumes: map[key]*volume{}, sweeping: map[key]bool{},
 	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
+	c.admitKinds()
 	return c, c.recover()
 }
 

@@ -33,7 +33,7 @@ type DriverInfo struct {
 // driver is a registered driver.
 type driver struct {
 	name    string
-	conn    *grpc.ClientConn
+	conn    *grpc.ClientConn // nil for a Kind
 	node    csipb.NodeClient
 	can     map[csipb.NodeServiceCapability_RPC_Type]bool
 	info    DriverInfo
@@ -87,6 +87,8 @@ func (d *driver) call(ctx context.Context, verb string, do func(ctx context.Cont
 	switch {
 	case err == nil:
 		return nil
+	case inTree(d.name):
+		return &callError{err, err.Error()}
 	case ctx.Err() == nil && late && status.Code(err) == codes.DeadlineExceeded:
 		return &callError{err, fmt.Sprintf("CSI driver %s has not answered %s within %s; it may still be at it", d.name, verb, d.timeout)}
 	}
@@ -207,18 +209,22 @@ func (c *CSI) closeDrivers() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for name, d := range c.drivers {
-		_ = d.conn.Close() // the agent ends
+		if d.conn != nil {
+			_ = d.conn.Close() // the agent ends
+		}
 		delete(c.drivers, name)
 	}
 }
 
-// Drivers are the registered drivers, in no order.
+// Drivers are the registered CSI drivers, in no order.
 func (c *CSI) Drivers() []DriverInfo {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var all []DriverInfo
 	for _, d := range c.drivers {
-		all = append(all, d.info)
+		if !inTree(d.name) {
+			all = append(all, d.info)
+		}
 	}
 	return all
 }

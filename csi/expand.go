@@ -2,6 +2,7 @@ package csi
 
 import (
 	"context"
+	"fmt"
 
 	csipb "github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
@@ -28,17 +29,20 @@ func (c *CSI) Expand(ctx context.Context, pod types.UID, v *Volume, size int64, 
 		return err
 	}
 	defer done()
-	unlock, err := c.locks.lock(ctx, useID(pod, v.Name))
+	unlock, err := c.locks.Lock(ctx, useID(pod, v.Name))
 	if err != nil {
 		return err
 	}
 	defer unlock()
 	rec := c.look(v.key())
+	if rec == nil || rec.Uses[useID(pod, v.Name)] == nil {
+		return fmt.Errorf("pod %s has no CSI volume %q", pod, v.Name)
+	}
 	r := &csipb.NodeExpandVolumeRequest{
-		VolumeId: v.Handle, VolumePath: c.files.abs(targetPath(pod, v)), CapacityRange: &csipb.CapacityRange{RequiredBytes: size},
+		VolumeId: v.Handle, VolumePath: c.target(pod, v), CapacityRange: &csipb.CapacityRange{RequiredBytes: size},
 		VolumeCapability: d.capability(v, ""), Secrets: secrets,
 	}
-	if rec != nil && rec.Stage != none {
+	if rec.Stage != none {
 		r.StagingTargetPath = c.files.abs(rec.Staging)
 	}
 	err = d.call(ctx, "NodeExpandVolume", func(ctx context.Context) error {

@@ -1,7 +1,6 @@
 package csi
 
 import (
-	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,45 +9,21 @@ import (
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
-	"k8s.io/apimachinery/pkg/types"
 )
 
 // Where things are, below the root directory. All but the records is the kubelet's layout.
 const (
 	recordsDir = "nodelet/csi"
-	pluginDir  = "plugins/kubernetes.io/csi"
+	pluginDir  = "plugins/" + PluginName
 	devicesDir = pluginDir + "/volumeDevices"
 	dataFile   = "vol_data.json"
 	globalDir  = "globalmount"
-	escaped    = "kubernetes.io~csi"
 )
 
+// PluginName is how the kubelet calls what drives CSI drivers.
+const PluginName = "kubernetes.io/csi"
+
 const dirMode = 0o750
-
-// stagingPath is where a volume is staged.
-func stagingPath(v *Volume) string {
-	if v.Block {
-		return filepath.Join(devicesDir, "staging", v.Name)
-	}
-	return filepath.Join(pluginDir, v.Driver, fmt.Sprintf("%x", sha256.Sum256([]byte(v.Handle))), globalDir)
-}
-
-// targetPath is where a volume is published for a pod.
-func targetPath(pod types.UID, v *Volume) string {
-	if v.Block {
-		return filepath.Join(devicesDir, "publish", v.Name, string(pod))
-	}
-	return filepath.Join(podVolumeDir(pod, v.Name), "mount")
-}
-
-func podVolumeDir(pod types.UID, name string) string {
-	return filepath.Join("pods", string(pod), "volumes", escaped, name)
-}
-
-// deviceLink is the link by which a pod's directory names its block volume.
-func deviceLink(pod types.UID, name string) string {
-	return filepath.Join("pods", string(pod), "volumeDevices", escaped, name)
-}
 
 // volData is what the kubelet keeps beside a volume, to know it again without the API server.
 type volData struct {

@@ -24,7 +24,7 @@ func FuzzRecord(f *testing.F) {
 					t.Errorf("%q is taken for a claim: %+v", text, u)
 				}
 			}
-			if !filepath.IsLocal(r.Staging) || strings.Contains(r.Driver, "/") {
+			if !filepath.IsLocal(r.Staging) || checkDriver(r.Driver) != nil {
 				t.Errorf("%q is taken for a record: %+v", text, r)
 			}
 		}

@@ -137,7 +137,7 @@ func parseRecord(text []byte) (*record, error) {
 	if err := json.Unmarshal(s.Record, r); err != nil {
 		return nil, fmt.Errorf("record is not understood: %w", err)
 	}
-	if err := errors.Join(checkName("CSI driver", r.Driver), checkPath(r.Staging)); err != nil || r.Handle == "" {
+	if err := errors.Join(checkDriver(r.Driver), checkPath(r.Staging)); err != nil || r.Handle == "" {
 		return nil, fmt.Errorf("record names no volume: %w", err)
 	}
 	for id, u := range r.Uses {

@@ -65,6 +65,7 @@ type world struct {
 
 	timeout time.Duration // of calls
 	health  bool          // drivers are asked for it
+	kinds   []csi.Kind
 
 	log   bytes.Buffer // to be read when no csi lives
 	csi   *csi.CSI
@@ -131,7 +132,7 @@ func (w *world) stopDriver() {
 func (w *world) begin() {
 	w.t.Helper()
 	c, err := csi.New(csi.Config{
-		Root: w.root, NodeName: "node", BootID: w.boot, CallTimeout: w.timeout, Health: w.health,
+		Root: w.root, NodeName: "node", BootID: w.boot, CallTimeout: w.timeout, Health: w.health, Kinds: w.kinds,
 		Log: slog.New(slog.NewTextHandler(&w.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		Registered: func(_ context.Context, d csi.DriverInfo) error {
 			w.mu.Lock()

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"strconv"
 
@@ -19,15 +18,14 @@ func (c *CSI) Publish(ctx context.Context, pod types.UID, v *Volume) (Published,
 	if err := v.check(pod); err != nil {
 		return Published{}, err
 	}
-	unlock, err := c.locks.lock(ctx, useID(pod, v.Name))
+	unlock, err := c.locks.Lock(ctx, useID(pod, v.Name))
 	if err != nil {
 		return Published{}, err
 	}
 	defer unlock()
-	p := Published{Path: c.files.abs(targetPath(pod, v))}
 	there := c.Has(pod, v)
 	if there && !v.Republish {
-		p.Expands, p.Labelled = c.mayExpand(v.Driver), c.look(v.key()).SELinux != ""
+		p := Published{Path: c.target(pod, v), Expands: c.mayExpand(v.Driver), Labelled: c.look(v.key()).SELinux != ""}
 		return p, c.Claim(ctx, pod, v)
 	}
 	d, done, err := c.use(ctx, v.Driver, pod)
@@ -35,10 +33,10 @@ func (c *CSI) Publish(ctx context.Context, pod types.UID, v *Volume) (Published,
 		return Published{}, err
 	}
 	defer done()
-	p.Expands = d.can[csipb.NodeServiceCapability_RPC_EXPAND_VOLUME]
 	if err := c.Claim(ctx, pod, v); err != nil {
 		return Published{}, err
 	}
+	p := Published{Path: c.target(pod, v), Expands: d.can[csipb.NodeServiceCapability_RPC_EXPAND_VOLUME]}
 	if !there {
 		if err := c.stage(ctx, d, v); err != nil {
 			return Published{}, fmt.Errorf("MountVolume.MountDevice failed for volume %q : %w", v.Name, err)
@@ -49,6 +47,11 @@ func (c *CSI) Publish(ctx context.Context, pod types.UID, v *Volume) (Published,
 	}
 	p.Changed, p.Labelled = !there, c.look(v.key()).SELinux != ""
 	return p, nil
+}
+
+// target is where a volume that is claimed for a pod is published.
+func (c *CSI) target(pod types.UID, v *Volume) string {
+	return c.files.abs(c.look(v.key()).Uses[useID(pod, v.Name)].Target)
 }
 
 // Has says whether a volume is surely published for a pod: then Publish needs no secrets, no attachment and no driver, unless
@@ -77,7 +80,7 @@ func (c *CSI) stage(ctx context.Context, d *driver, v *Volume) error {
 		return nil
 	}
 	k := v.key()
-	unlock, err := c.locks.lock(ctx, k.String())
+	unlock, err := c.locks.Lock(ctx, k.String())
 	if err != nil {
 		return err
 	}
@@ -86,8 +89,10 @@ func (c *CSI) stage(ctx context.Context, d *driver, v *Volume) error {
 	if c.staged(k) {
 		return nil
 	}
-	if err := c.prepareStaging(rec, v); err != nil {
-		return err
+	if !c.files.mounted(rec.Staging) {
+		if err := layoutOf(v.Driver).beforeStage(c.files, rec, v, c.cfg.NodeName); err != nil {
+			return err
+		}
 	}
 	before := rec.Stage
 	if err := c.update(k, overPowerCut, func(r *record) { r.Stage, r.StageMounted, r.Boot = intent, false, c.cfg.BootID }); err != nil {
@@ -103,7 +108,7 @@ func (c *CSI) stage(ctx context.Context, d *driver, v *Volume) error {
 	mounted := c.files.mounted(rec.Staging)
 	if err != nil {
 		if before == none && final(err) && !mounted {
-			return errors.Join(err, c.files.removeStaging(rec), c.update(k, overCrash, func(r *record) { r.Stage = none }))
+			return errors.Join(err, c.removeStaging(rec), c.update(k, overCrash, func(r *record) { r.Stage = none }))
 		}
 		return err
 	}
@@ -132,29 +137,11 @@ func (c *CSI) staged(k key) bool {
 	return fresh
 }
 
-// prepareStaging makes the staging directory and the kubelet's note beside it.
-func (c *CSI) prepareStaging(rec *record, v *Volume) error {
-	if c.files.mounted(rec.Staging) {
-		return nil
-	}
-	if err := c.files.mkdir(rec.Staging); err != nil {
-		return err
-	}
-	data := volData{Handle: v.Handle, Driver: v.Driver, SELinux: rec.SELinux}
-	dir := filepath.Dir(rec.Staging)
-	if v.Block {
-		dir = filepath.Join(devicesDir, v.Name, "data")
-		data.SpecVolID, data.NodeName = v.Name, c.cfg.NodeName
-		data.AttachmentID = AttachmentName(v.Driver, v.Handle, c.cfg.NodeName)
-	}
-	return c.files.writeData(dir, data)
-}
-
 // publish shows the volume to one pod.
 func (c *CSI) publish(ctx context.Context, d *driver, pod types.UID, v *Volume, again bool) error {
 	k, id := v.key(), useID(pod, v.Name)
 	rec := c.look(k)
-	if err := c.preparePublish(pod, v, rec.SELinux); err != nil {
+	if err := layoutOf(v.Driver).beforePublish(c.files, rec, rec.Uses[id], v, c.cfg.NodeName); err != nil {
 		return err
 	}
 	if !again {
@@ -169,7 +156,7 @@ func (c *CSI) publish(ctx context.Context, d *driver, pod types.UID, v *Volume, 
 	})
 	if err != nil {
 		if rec.Uses[id].Publish == none && final(err) && !c.files.mounted(target) {
-			return errors.Join(err, c.removeTarget(pod, v.Name, v.Block), c.mark(ctx, k, id, none))
+			return errors.Join(err, c.removeTarget(rec, rec.Uses[id]), c.mark(ctx, k, id, none))
 		}
 		return err
 	}
@@ -203,7 +190,7 @@ func (c *CSI) publishRequest(d *driver, rec *record, target string, v *Volume) *
 // mark notes how far the publishing for one pod has come.
 func (c *CSI) mark(ctx context.Context, k key, id string, s state) error {
 	// A step that is given up still notes what it has done.
-	unlock, err := c.locks.lock(context.WithoutCancel(ctx), k.String())
+	unlock, err := c.locks.Lock(context.WithoutCancel(ctx), k.String())
 	if err != nil {
 		return err
 	}
@@ -217,42 +204,6 @@ func (c *CSI) mark(ctx context.Context, k key, id string, s state) error {
 		u.Publish, u.Mounted = s, s == done && c.files.mounted(u.Target)
 		r.Boot = c.cfg.BootID
 	})
-}
-
-// preparePublish makes the directories around a target, which its driver makes itself, and the kubelet's note.
-func (c *CSI) preparePublish(pod types.UID, v *Volume, selinux string) error {
-	target := targetPath(pod, v)
-	if v.Block {
-		if err := c.files.mkdir(filepath.Dir(target)); err != nil {
-			return err
-		}
-		return c.linkDevice(pod, v)
-	}
-	lifecycle := "Persistent"
-	if v.Ephemeral {
-		lifecycle = "Ephemeral"
-	}
-	return c.files.writeData(filepath.Dir(target), volData{SpecVolID: v.Name, Handle: v.Handle, Driver: v.Driver,
-		NodeName: c.cfg.NodeName, AttachmentID: AttachmentName(v.Driver, v.Handle, c.cfg.NodeName), Lifecycle: lifecycle,
-		SELinux: selinux})
-}
-
-// linkDevice leaves the link by which the kubelet, and this agent's list of volumes, know that a pod has a device.
-func (c *CSI) linkDevice(pod types.UID, v *Volume) error {
-	dir := filepath.Join(devicesDir, v.Name, "data")
-	err := c.files.writeData(dir, volData{SpecVolID: v.Name, Handle: v.Handle, Driver: v.Driver, NodeName: c.cfg.NodeName,
-		AttachmentID: AttachmentName(v.Driver, v.Handle, c.cfg.NodeName)})
-	if err != nil {
-		return err
-	}
-	link := deviceLink(pod, v.Name)
-	if c.files.exists(link) {
-		return nil
-	}
-	if err := c.files.mkdir(filepath.Dir(link)); err != nil {
-		return err
-	}
-	return c.files.root.Symlink(c.files.abs(targetPath(pod, v)), link)
 }
 
 // capability is what a call asks of the volume, which is mounted with an SELinux label if there is one.

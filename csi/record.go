@@ -196,7 +196,7 @@ func (c *CSI) Claim(ctx context.Context, pod types.UID, v *Volume) error {
 	if err := v.check(pod); err != nil {
 		return err
 	}
-	unlock, err := c.locks.lock(ctx, v.key().String())
+	unlock, err := c.locks.Lock(ctx, v.key().String())
 	if err != nil {
 		return err
 	}
@@ -216,10 +216,10 @@ func (c *CSI) Claim(ctx context.Context, pod types.UID, v *Volume) error {
 	return c.update(v.key(), inMemory, func(r *record) {
 		r.Block, r.Attachable, r.OnePod = v.Block, v.Attachable, onePod
 		r.SELinux, r.Stage = v.SELinuxLabel, stage
-		if r.Staging == "" {
-			r.Staging = stagingPath(v)
+		if r.Staging == "" || len(r.Uses) == 0 && stage == none { // it may be another PersistentVolume's by now
+			r.Staging = layoutOf(v.Driver).staging(v)
 		}
-		r.Uses[id] = &use{Pod: pod, Name: v.Name, Target: targetPath(pod, v)}
+		r.Uses[id] = &use{Pod: pod, Name: v.Name, Target: layoutOf(v.Driver).target(pod, v, r.Staging)}
 	})
 }
 
@@ -232,19 +232,21 @@ func (c *CSI) attachable(v *Volume) error {
 	return c.update(v.key(), overCrash, func(r *record) { r.Attachable = v.Attachable })
 }
 
-// labelled makes sure that a new claim gets the volume with its SELinux label, and says how far it is staged then. The label is an
-// option of the mount: a volume that has another one is staged anew, unless it is in use. The caller holds the volume's lock.
+// labelled makes sure that a new claim gets the volume with its SELinux label and volumeMode, and says how far it is staged then. The
+// label is an option of the mount: a volume that has another one is staged anew, unless it is in use. The caller holds the volume's lock.
 func (c *CSI) labelled(ctx context.Context, rec *record, v *Volume) (state, error) {
 	switch {
 	case rec == nil:
 		return none, nil
-	case rec.SELinux == v.SELinuxLabel:
+	case rec.SELinux == v.SELinuxLabel && rec.Block == v.Block:
 		return rec.Stage, nil
+	case len(rec.Uses) > 0 && rec.Block != v.Block:
+		return none, fmt.Errorf("volume %q is in use with another volumeMode on this node", v.Name)
 	case len(rec.Uses) > 0:
 		return none, &LabelError{v.Name, rec.SELinux, v.SELinuxLabel}
 	}
 	if err := c.takeDown(ctx, rec); err != nil {
-		return none, fmt.Errorf("waiting for unmount of volume %q, because it is mounted with another SELinux label: %w", v.Name, err)
+		return none, fmt.Errorf("waiting for unmount of volume %q, because it is mounted with another SELinux label or volumeMode: %w", v.Name, err)
 	}
 	return none, nil
 }

@@ -22,7 +22,7 @@ func (c *CSI) recover() error {
 		}
 		c.volumes[r.key()] = &volume{rec: r}
 	}
-	return errors.Join(c.recoverStaged(), c.recoverPods(), c.recoverDevices())
+	return errors.Join(c.recoverStaged(), c.recoverPods(), c.recoverDevices(), c.recoverInTree())
 }
 
 // distrust: after a reboot no mount is left, but a driver may hold what it does not mount.
@@ -44,7 +44,7 @@ func (c *CSI) recovered(d volData) *record {
 	if v == nil {
 		// Attachable is not in the files: in doubt, the volume counts as in use.
 		v = &volume{rec: &record{Driver: d.Driver, Handle: d.Handle, Boot: c.cfg.BootID, Attachable: d.Lifecycle != "Ephemeral", SELinux: d.SELinux,
-			Uses: map[string]*use{}, Staging: stagingPath(&Volume{Driver: d.Driver, Handle: d.Handle})}}
+			Uses: map[string]*use{}, Staging: drivers{}.staging(&Volume{Driver: d.Driver, Handle: d.Handle})}}
 		c.volumes[k] = v
 	}
 	return v.rec
@@ -98,7 +98,7 @@ func (c *CSI) recoverPods() error {
 		return err
 	}
 	for _, pod := range pods {
-		names, err := c.files.names(filepath.Join("pods", pod, "volumes", escaped))
+		names, err := c.files.names(filepath.Join("pods", pod, "volumes", escape(PluginName)))
 		if err != nil {
 			continue
 		}
@@ -120,7 +120,7 @@ func (c *CSI) recoverUse(d volData, pod types.UID, v *Volume) {
 	if r.Uses[useID(pod, v.Name)] != nil {
 		return
 	}
-	u := &use{Pod: pod, Name: v.Name, Target: targetPath(pod, v), Publish: intent}
+	u := &use{Pod: pod, Name: v.Name, Target: layoutOf(d.Driver).target(pod, v, r.Staging), Publish: intent}
 	if c.files.mounted(u.Target) {
 		u.Publish, u.Mounted = done, true
 	}
@@ -147,11 +147,11 @@ func (c *CSI) recoverDevices() error {
 		}
 		v := &Volume{Name: name, Block: true, Driver: d.Driver, Handle: d.Handle}
 		r := c.recovered(d)
-		if r.Stage == none && c.files.exists(stagingPath(v)) {
-			r.Stage, r.Staging, r.Block = intent, stagingPath(v), true
+		if r.Stage == none && c.files.exists(drivers{}.staging(v)) {
+			r.Stage, r.Staging, r.Block = intent, drivers{}.staging(v), true
 		}
 		for _, pod := range pods {
-			if c.files.exists(deviceLink(types.UID(pod), name)) {
+			if c.files.exists(deviceLink(PluginName, types.UID(pod), name)) {
 				c.recoverUse(d, types.UID(pod), v)
 			}
 		}

@@ -3,7 +3,6 @@ package csi
 import (
 	"context"
 	"fmt"
-	"path/filepath"
 	"time"
 
 	csipb "github.com/container-storage-interface/spec/lib/go/csi"
@@ -13,7 +12,7 @@ import (
 // Unpublish takes a volume from a pod, by the name that Used gave, and the pod's claim with it. The last claim lets the
 // volume be unstaged, which nobody waits for here. The containers of the pod must have ended.
 func (c *CSI) Unpublish(ctx context.Context, pod types.UID, name string) error {
-	unlock, err := c.locks.lock(ctx, useID(pod, name))
+	unlock, err := c.locks.Lock(ctx, useID(pod, name))
 	if err != nil {
 		return err
 	}
@@ -38,10 +37,10 @@ func (c *CSI) unpublish(ctx context.Context, k key, pod types.UID, name string) 
 			return err
 		}
 	}
-	if err := c.removeTarget(pod, name, rec.Block); err != nil {
+	if err := c.removeTarget(rec, u); err != nil {
 		return err
 	}
-	release, err := c.locks.lock(ctx, k.String())
+	release, err := c.locks.Lock(ctx, k.String())
 	if err != nil {
 		return err
 	}
@@ -68,16 +67,16 @@ func (c *CSI) unpublishCall(ctx context.Context, k key, pod types.UID, u *use) e
 
 // removeTarget removes what was made around a target. A driver should have removed the target itself; an empty directory it
 // left goes too, anything else stops this.
-func (c *CSI) removeTarget(pod types.UID, name string, block bool) error {
-	v := &Volume{Name: name, Block: block}
-	target := targetPath(pod, v)
-	if !block {
-		return c.files.removeAll(target, filepath.Join(filepath.Dir(target), dataFile), filepath.Dir(target))
+func (c *CSI) removeTarget(rec *record, u *use) error {
+	if rec.Block && c.files.mounted(u.Target) {
+		return fmt.Errorf("%s is still mounted though its driver says that the volume is gone: unmount it", c.files.abs(u.Target))
 	}
-	if c.files.mounted(target) {
-		return fmt.Errorf("%s is still mounted though its driver says that the volume is gone: unmount it", c.files.abs(target))
-	}
-	return c.files.removeAll(target, deviceLink(pod, name))
+	return c.files.removeAll(layoutOf(rec.Driver).aroundTarget(rec, u)...)
+}
+
+// removeStaging removes what was made around a staging path.
+func (c *CSI) removeStaging(rec *record) error {
+	return c.files.removeAll(layoutOf(rec.Driver).aroundStaging(rec)...)
 }
 
 // removeAll removes files and empty directories in order.
@@ -88,18 +87,6 @@ func (f files) removeAll(paths ...string) error {
 		}
 	}
 	return nil
-}
-
-// removeStaging removes what was made around a staging path.
-func (f files) removeStaging(r *record) error {
-	dir := filepath.Dir(r.Staging)
-	if !r.Block {
-		return f.removeAll(r.Staging, filepath.Join(dir, dataFile), dir)
-	}
-	name := filepath.Base(r.Staging)
-	data := filepath.Join(devicesDir, name, "data")
-	return f.removeAll(r.Staging, filepath.Join(devicesDir, "publish", name), filepath.Join(data, dataFile), data,
-		filepath.Join(devicesDir, name, "dev"), filepath.Join(devicesDir, name))
 }
 
 const (
@@ -184,7 +171,7 @@ func (c *CSI) pause(k key, wait time.Duration) {
 
 // unstage takes a volume down that no pod claims. One that is claimed meanwhile stays.
 func (c *CSI) unstage(ctx context.Context, k key) error {
-	unlock, err := c.locks.lock(ctx, k.String())
+	unlock, err := c.locks.Lock(ctx, k.String())
 	if err != nil {
 		return err
 	}
@@ -206,7 +193,7 @@ func (c *CSI) takeDown(ctx context.Context, rec *record) error {
 			return err
 		}
 	}
-	return c.files.removeStaging(rec)
+	return c.removeStaging(rec)
 }
 
 func (c *CSI) unstageCall(ctx context.Context, rec *record) error {

@@ -14,6 +14,8 @@ type Volume struct {
 	Driver, Handle string
 	// Name is the PersistentVolume's, or that of the pod's volume for an inline one: the name of its directories.
 	Name string
+	// Directory is where a volume of a Kind is staged, below the plugin's own; two names deep. CSI drivers have none.
+	Directory string
 	// Block: the pod gets the device itself, not a file system.
 	Block bool
 	// Ephemeral: an inline volume, which lives and dies with its pod and is never staged.
@@ -68,6 +70,9 @@ func (v *Volume) key() key { return key{v.Driver, v.Handle} }
 
 // UniqueName is the volume's name in volumesInUse and volumesAttached of the Node's status.
 func UniqueName(driver, handle string) corev1.UniqueVolumeName {
+	if inTree(driver) {
+		return corev1.UniqueVolumeName(driver + "/" + handle)
+	}
 	return corev1.UniqueVolumeName("kubernetes.io/csi/" + driver + "^" + handle)
 }
 
@@ -89,11 +94,14 @@ func (v *Volume) check(pod types.UID) error {
 	if err := checkName("volume", v.Name); err != nil {
 		return err
 	}
-	if err := checkName("CSI driver", v.Driver); err != nil {
+	if err := checkDriver(v.Driver); err != nil {
 		return err
 	}
 	if v.Handle == "" {
 		return fmt.Errorf("volume %q has no volume handle", v.Name)
+	}
+	if inTree(v.Driver) {
+		return checkPath(v.Directory)
 	}
 	return nil
 }
