@@ -24,6 +24,9 @@ const claimRefresh = time.Minute
 
 // mountClaims sets up a volume behind which there is a claim or a CSI driver.
 func (t *task) mountClaims(ctx context.Context, v *corev1.Volume) (volumes.Mounted, error) {
+	if v.ISCSI != nil {
+		return t.mountPodISCSI(ctx, v)
+	}
 	if t.hands.Storage == nil || t.hands.CSI == nil {
 		return volumes.Mounted{}, fmt.Errorf("volume %q needs an API server, which this node does not have", v.Name)
 	}
@@ -38,8 +41,11 @@ func (t *task) mountClaims(ctx context.Context, v *corev1.Volume) (volumes.Mount
 		return volumes.Mounted{}, err
 	}
 	readOnly := v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ReadOnly
-	if claim.PV.Spec.CSI != nil {
+	switch {
+	case claim.PV.Spec.CSI != nil:
 		return t.mountCSI(ctx, claim, v.Name, readOnly)
+	case claim.PV.Spec.ISCSI != nil:
+		return t.mountISCSI(ctx, claim, v.Name, readOnly)
 	}
 	return t.mountPersistent(ctx, claim, readOnly)
 }
@@ -106,18 +112,10 @@ func (t *task) mountCSI(ctx context.Context, claim *storage.Claim, volume string
 // mountBy sets up a PersistentVolume of a driver that is known.
 func (t *task) mountBy(ctx context.Context, driver *storagev1.CSIDriver, claim *storage.Claim, volume string, readOnly bool) (volumes.Mounted, error) {
 	v := persistentVolume(claim, driver, readOnly)
-	if !t.hands.CSI.Has(t.pod.UID, v) { // what is mounted keeps its label
-		var err error
-		if v.SELinuxLabel, err = t.seLinuxLabel(volume, claim.PV, driver); err != nil {
-			return volumes.Mounted{}, err
-		}
-	}
-	m, p, err := t.prepareAndPublish(ctx, v, claim.PV.Spec.CSI, driver)
-	t.seLinuxDone(p, err, v, claim.PV)
+	m, p, err := t.mountStaged(ctx, driver, claim.PV, volume, v, func() error { return t.prepareCSI(ctx, v, claim.PV.Spec.CSI) })
 	if err != nil {
 		return volumes.Mounted{}, err
 	}
-	m.ExtraGroup = volumes.ExtraGroup(claim.PV)
 	if p.Expands || v.Attachable {
 		m.RefreshAt = refreshAt()
 	}
@@ -127,10 +125,24 @@ func (t *task) mountBy(ctx context.Context, driver *storagev1.CSIDriver, claim *
 	return m, err
 }
 
-func (t *task) prepareAndPublish(ctx context.Context, v *csi.Volume, s *corev1.CSIPersistentVolumeSource, driver *storagev1.CSIDriver) (
-	volumes.Mounted, csi.Published, error) {
+// mountStaged sets up a PersistentVolume that is staged and published. prepare gathers what the driver has to be told, if it has to be
+// called.
+func (t *task) mountStaged(ctx context.Context, driver *storagev1.CSIDriver, pv *corev1.PersistentVolume, volume string, v *csi.Volume, prepare func() error) (
+	m volumes.Mounted, p csi.Published, err error) {
+	if !t.hands.CSI.Has(t.pod.UID, v) { // what is mounted keeps its label
+		if v.SELinuxLabel, err = t.seLinuxLabel(volume, pv, driver); err != nil {
+			return m, p, err
+		}
+	}
+	m, p, err = t.prepareAndPublish(ctx, driver, v, prepare)
+	t.seLinuxDone(p, err, v, pv)
+	m.ExtraGroup = volumes.ExtraGroup(pv)
+	return m, p, err
+}
+
+func (t *task) prepareAndPublish(ctx context.Context, driver *storagev1.CSIDriver, v *csi.Volume, prepare func() error) (volumes.Mounted, csi.Published, error) {
 	if t.asks(v, driver) {
-		if err := t.prepareCSI(ctx, v, s); err != nil {
+		if err := prepare(); err != nil {
 			return volumes.Mounted{}, csi.Published{}, err
 		}
 	}

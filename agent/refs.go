@@ -51,6 +51,9 @@ func volumeRefs(v *corev1.Volume) (refs []namedRef) {
 	if s := v.Secret; s != nil {
 		refs = append(refs, namedRef{objects.Secret, s.SecretName})
 	}
+	if v.ISCSI != nil && v.ISCSI.SecretRef != nil {
+		refs = append(refs, namedRef{objects.Secret, v.ISCSI.SecretRef.Name})
+	}
 	if v.Projected == nil {
 		return refs
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nodelet/nodelet/agent/plan"
 	"github.com/nodelet/nodelet/volumes"
+	"github.com/nodelet/nodelet/volumes/iscsi"
 )
 
 // mount sets up one of the pod's volumes, or refreshes its content. Sandboxes stand back for it, less long where it is behind a claim:
@@ -41,27 +42,36 @@ func (t *task) mountContent(ctx context.Context, v *corev1.Volume) (volumes.Moun
 
 // unmount takes a volume of the pod down.
 func (t *task) unmount(ctx context.Context) error {
-	if t.onDisk.Plugin != volumes.PluginCSI {
+	if !staged(t.onDisk) {
 		return t.hands.Volumes.Unmount(ctx, t.pod.UID, t.onDisk)
 	}
 	if err := t.hands.Volumes.UnmountSubpaths(ctx, t.pod.UID, t.onDisk.Name); err != nil {
 		return err
 	}
-	return t.hands.CSI.Unpublish(ctx, t.pod.UID, t.onDisk.Name)
+	err := t.hands.CSI.Unpublish(ctx, t.pod.UID, t.onDisk.Name)
+	if err != nil || t.onDisk.Plugin == volumes.PluginCSI {
+		return err
+	}
+	return t.hands.Volumes.Unmount(ctx, t.pod.UID, t.onDisk) // what a kubelet may have left that csi does not know
 }
+
+// staged: the volume is the csi room's.
+func staged(v volumes.OnDisk) bool { return v.Plugin == volumes.PluginCSI || v.Plugin == iscsi.Plugin }
 
 // withClaims adds the CSI volumes that a pod has a claim on to those that have a directory.
 func (h *Hands) withClaims(pod types.UID, onDisk []volumes.OnDisk) []volumes.OnDisk {
 	if h.CSI == nil {
 		return onDisk
 	}
-	seen := map[volumes.OnDisk]bool{}
+	seen := map[string]bool{}
 	for _, v := range onDisk {
-		seen[v] = true
+		if staged(v) {
+			seen[v.Name] = true
+		}
 	}
 	for _, name := range h.CSI.Used(pod) {
-		if v := (volumes.OnDisk{Plugin: volumes.PluginCSI, Name: name}); !seen[v] {
-			onDisk = append(onDisk, v)
+		if !seen[name] {
+			onDisk = append(onDisk, volumes.OnDisk{Plugin: volumes.PluginCSI, Name: name})
 		}
 	}
 	return onDisk

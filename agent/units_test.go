@@ -88,12 +88,13 @@ func TestRefsOf(t *testing.T) {
 			{Name: "b", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "volume"}}},
 			{Name: "c", VolumeSource: corev1.VolumeSource{Projected: projected}},
 			{Name: "d", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
+			*lunOf("chap"),
 		}}}
 	ref := func(kind objects.Kind, name string, watch bool) objects.Ref {
 		return objects.Ref{Kind: kind, Namespace: "default", Name: name, Watch: watch}
 	}
 	want := []objects.Ref{
-		ref(objects.ConfigMap, "volume", true), ref(objects.Secret, "volume", true),
+		ref(objects.ConfigMap, "volume", true), ref(objects.Secret, "volume", true), ref(objects.Secret, "chap", true),
 		ref(objects.ConfigMap, "projected", true), ref(objects.Secret, "projected", true),
 		ref(objects.ConfigMap, "from", false), ref(objects.Secret, "from", false), ref(objects.Secret, "key", false),
 		ref(objects.Secret, "debug", false), {Kind: objects.TrustBundles, Watch: true},

@@ -81,8 +81,7 @@ func TestPersistentRefused(t *testing.T) {
 		"nfs as block":    {corev1.PersistentVolumeSource{NFS: &corev1.NFSVolumeSource{}}, true, "cannot be used as a block device"},
 		"in-tree cloud": {corev1.PersistentVolumeSource{GCEPersistentDisk: &corev1.GCEPersistentDiskVolumeSource{}}, false,
 			"use a PersistentVolume of CSI driver pd.csi.storage.gke.io"},
-		"iscsi": {corev1.PersistentVolumeSource{ISCSI: &corev1.ISCSIPersistentVolumeSource{IQN: "iqn"}}, false,
-			"kind iscsi is unsupported by this node agent: use a PersistentVolume of CSI driver iscsi.csi.k8s.io"},
+		"fc": {corev1.PersistentVolumeSource{FC: &corev1.FCVolumeSource{FSType: "xfs"}}, false, "kind fc is unsupported by this node agent"},
 		"hostPath type": {corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: file, Type: ptr(corev1.HostPathDirectory)}}, false,
 			"is not a directory"},
 	} {

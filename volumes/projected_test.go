@@ -305,7 +305,7 @@ func TestUnsupported(t *testing.T) {
 	}
 	tests := map[string]corev1.VolumeSource{
 		"gitRepo":                    {GitRepo: &corev1.GitRepoVolumeSource{}},
-		"kind iscsi":                 {ISCSI: &corev1.ISCSIVolumeSource{}},
+		"kind fc":                    {FC: &corev1.FCVolumeSource{}},
 		"CSI driver ebs.csi.aws.com": {AWSElasticBlockStore: &corev1.AWSElasticBlockStoreVolumeSource{}},
 		"kind (none known":           {},
 		"source 0: kind (none known": projected(corev1.VolumeProjection{}),

@@ -21,10 +21,10 @@ func Supported(vol *corev1.Volume) error {
 	return nil
 }
 
-// Claims says that a volume stands for something that the API server must be asked about, or a CSI driver: a claim, a
-// generic ephemeral volume, an inline CSI volume. Others than this package set those up.
+// Claims says that a volume stands for something that others than this package set up: a claim, a generic ephemeral volume, an inline
+// CSI volume, an iSCSI LUN.
 func Claims(vol *corev1.Volume) bool {
-	return vol.PersistentVolumeClaim != nil || vol.Ephemeral != nil || vol.CSI != nil
+	return vol.PersistentVolumeClaim != nil || vol.Ephemeral != nil || vol.CSI != nil || vol.ISCSI != nil
 }
 
 func supported(s corev1.VolumeSource) error {
@@ -34,7 +34,7 @@ func supported(s corev1.VolumeSource) error {
 			"clone into an emptyDir from an init container instead", ErrUnsupported)
 	case s.Projected != nil:
 		return supportedSources(s.Projected.Sources)
-	case s.PersistentVolumeClaim != nil, s.Ephemeral != nil, s.CSI != nil, s.NFS != nil:
+	case s.PersistentVolumeClaim != nil, s.Ephemeral != nil, s.CSI != nil, s.NFS != nil, s.ISCSI != nil:
 		return nil
 	case s.EmptyDir != nil, s.HostPath != nil, s.Image != nil, s.ConfigMap != nil, s.Secret != nil, s.DownwardAPI != nil:
 		return nil
@@ -47,7 +47,6 @@ var successors = map[string]string{
 	"awsElasticBlockStore": "ebs.csi.aws.com", "azureDisk": "disk.csi.azure.com", "azureFile": "file.csi.azure.com",
 	"cinder": "cinder.csi.openstack.org", "gcePersistentDisk": "pd.csi.storage.gke.io", "vsphereVolume": "csi.vsphere.vmware.com",
 	"portworxVolume": "pxd.portworx.com", "rbd": "rbd.csi.ceph.com", "cephfs": "cephfs.csi.ceph.com",
-	"iscsi": "iscsi.csi.k8s.io",
 }
 
 // unsupported refuses a kind of volume, of a pod or a PersistentVolume, and names what to use in its place.

@@ -27,7 +27,7 @@ func (v *Volumes) unmount(ctx context.Context, uid types.UID, on OnDisk) error {
 	}
 	switch on.Plugin {
 	case pluginConfigMap, pluginSecret, pluginProjected, pluginDownwardAPI, pluginEmptyDir, pluginGitRepo,
-		pluginLocal, pluginNFS:
+		pluginLocal, pluginNFS, pluginISCSI:
 	default:
 		return fmt.Errorf("plugin %q is %w by this node agent", on.Plugin, ErrUnsupported)
 	}

@@ -151,6 +151,7 @@ const (
 	pluginEmptyDir    = "kubernetes.io/empty-dir"
 	pluginLocal       = "kubernetes.io/local-volume"
 	pluginNFS         = "kubernetes.io/nfs"
+	pluginISCSI       = "kubernetes.io/iscsi"    // made by others, but what is left of it is removed
 	pluginGitRepo     = "kubernetes.io/git-repo" // never made, but removed: a kubelet may have been here before
 )
 

@@ -23,6 +23,7 @@ import (
 	"github.com/nodelet/nodelet/kube/server"
 	"github.com/nodelet/nodelet/metrics"
 	"github.com/nodelet/nodelet/stats"
+	"github.com/nodelet/nodelet/volumes/iscsi"
 )
 
 // measured is all that counts and measures: the registries of the four endpoints, the instruments in them, and stats.
@@ -251,6 +252,8 @@ func volumePlugin(v *corev1.Volume) string {
 		return "kubernetes.io/host-path"
 	case v.Image != nil:
 		return "kubernetes.io/image"
+	case v.ISCSI != nil:
+		return iscsi.Plugin
 	}
 	return "kubernetes.io/csi"
 }

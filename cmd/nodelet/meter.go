@@ -11,6 +11,7 @@ import (
 	"github.com/nodelet/nodelet/agent/plan"
 	"github.com/nodelet/nodelet/metrics"
 	"github.com/nodelet/nodelet/probes"
+	"github.com/nodelet/nodelet/volumes/iscsi"
 )
 
 // meter counts what the agent does.
@@ -139,7 +140,10 @@ func (c *meter) Rejected(reason string) { c.m.agent.Admission.With(reason).Inc()
 func (c *meter) Evicted(signal string) { c.m.agent.Evictions.With(signal).Inc() }
 
 func (c *meter) SELinux(verdict agent.SELinuxVerdict, driver, accessMode string, applies bool) {
-	s, plugin := c.m.agent.SELinux, "kubernetes.io/csi/"+driver
+	s, plugin := c.m.agent.SELinux, driver
+	if driver != iscsi.Plugin {
+		plugin = "kubernetes.io/csi/" + driver
+	}
 	of := func(errors, warnings *metrics.Vec[*metrics.Gauge]) *metrics.Vec[*metrics.Gauge] {
 		if applies {
 			return errors

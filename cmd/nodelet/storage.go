@@ -2,21 +2,23 @@ package main
 
 import (
 	"context"
+	"path/filepath"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nodelet/nodelet/csi"
 	"github.com/nodelet/nodelet/kube/storage"
+	"github.com/nodelet/nodelet/volumes/iscsi"
 )
 
 // makeStorage sets up what volumes of claims and CSI drivers need. Without an API server a node has neither; what a CSI
 // volume of an earlier life has left is still taken down.
 func (n *nodelet) makeStorage() (err error) {
 	c := csi.Config{Root: n.cfg.Paths.Root, NodeName: n.cfg.Node.Name, Log: n.log, Wake: n.wake, Changed: n.volumesChanged,
-		Health: n.cfg.Gate("CSIVolumeHealth")}
+		Health: n.cfg.Gate("CSIVolumeHealth"), Kinds: []csi.Kind{n.iscsi()}}
 	if n.api != nil {
 		n.storage = storage.New(storage.Config{Core: n.api.Core, Storage: n.api.Storage, NodeName: n.cfg.Node.Name,
-			Node: n.node.Node, Wake: n.wake, Log: n.log})
+			ControllerAttaches: n.cfg.Node.ControllerAttachDetach, Node: n.node.Node, Wake: n.wake, Log: n.log})
 		c.Registered = func(ctx context.Context, d csi.DriverInfo) error {
 			return n.storage.SetDriver(ctx, storage.NodeDriver(d))
 		}
@@ -28,6 +30,12 @@ func (n *nodelet) makeStorage() (err error) {
 	}
 	n.csi, err = csi.New(c)
 	return err
+}
+
+// iscsi drives volumes of that kind as csi does those of CSI drivers.
+func (n *nodelet) iscsi() csi.Kind {
+	node := iscsi.New(iscsi.Config{Dir: filepath.Join(n.cfg.Paths.Root, "plugins", iscsi.Plugin), Log: n.log})
+	return csi.Kind{Plugin: iscsi.Plugin, Node: node, Handle: iscsi.HandleOf}
 }
 
 // volumesChanged shows in the Node's status which volumes must not be detached.

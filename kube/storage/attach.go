@@ -53,18 +53,44 @@ func isAttached(n *corev1.Node, name corev1.UniqueVolumeName) bool {
 // volume's in the Node's status; it must have been told as in use before. After a while the wait ends with an error that
 // says how far it is; the pod is woken when there is news.
 func (s *Storage) Attached(ctx context.Context, pod types.UID, name corev1.UniqueVolumeName, driver, handle string) (map[string]string, error) {
+	shown, err := s.shown(ctx, pod, name)
+	switch {
+	case err != nil:
+		return nil, err
+	case shown:
+		return s.publishContext(ctx, driver, handle)
+	}
+	return nil, s.notAttached(ctx, driver, handle)
+}
+
+// AttachedInTree does the same for a volume of a kind of Kubernetes itself, whose attachment is nothing but a word of the controller
+// manager in the Node's status: no other node has it that must not.
+func (s *Storage) AttachedInTree(ctx context.Context, pod types.UID, name corev1.UniqueVolumeName) error {
+	if !s.cfg.ControllerAttaches {
+		return nil
+	}
+	shown, err := s.shown(ctx, pod, name)
+	if err == nil && !shown {
+		err = fmt.Errorf("volume %s is not attached to this node: the attach/detach controller has not added it to volumesAttached of the Node's "+
+			"status yet, perhaps because another node has it", name)
+	}
+	return err
+}
+
+// shown waits a while until the Node's status shows a volume as attached. Later the pod is woken for it.
+func (s *Storage) shown(ctx context.Context, pod types.UID, name corev1.UniqueVolumeName) (bool, error) {
 	patience := time.NewTimer(attachPatience)
 	defer patience.Stop()
 	for {
 		seen := s.next()
 		if isAttached(s.cfg.Node(), name) {
-			return s.publishContext(ctx, driver, handle)
+			return true, nil
 		}
 		select {
 		case <-seen:
 			continue
 		case <-ctx.Done():
-			return nil, ctx.Err()
+			return false, ctx.Err()
 		case <-patience.C:
 		}
 		s.mu.Lock()
@@ -73,7 +99,7 @@ func (s *Storage) Attached(ctx context.Context, pod types.UID, name corev1.Uniqu
 		}
 		s.waiting[name][pod] = true
 		s.mu.Unlock()
-		return nil, s.notAttached(ctx, driver, handle)
+		return false, nil
 	}
 }
 

@@ -29,6 +29,8 @@ type Config struct {
 	// Core and Storage speak to /api/v1 and /apis/storage.k8s.io/v1.
 	Core, Storage rest.Interface
 	NodeName      string
+	// ControllerAttaches: volumes are attached by the controller manager (enableControllerAttachDetach).
+	ControllerAttaches bool
 	// Node gives the newest version of the Node object that was seen. NodeSeen says that there is a newer one.
 	Node func() *corev1.Node
 	// Wake is told the pods whose steps may succeed now. It must not block.

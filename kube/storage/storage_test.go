@@ -45,7 +45,7 @@ func inWorld(t *testing.T, test func(t *testing.T, w *world)) {
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node", UID: "node-uid", Labels: map[string]string{"zone": "a"}}}
 		server.Put(n)
 		w.node.Store(n)
-		w.Storage = storage.New(storage.Config{Core: api.Core, Storage: api.Storage, NodeName: "node", Node: w.node.Load,
+		w.Storage = storage.New(storage.Config{Core: api.Core, Storage: api.Storage, NodeName: "node", Node: w.node.Load, ControllerAttaches: true,
 			Wake: func(pods []types.UID) { w.woken = append(w.woken, pods...) }, Log: slog.New(slog.DiscardHandler)})
 		t.Cleanup(w.Close)
 		test(t, w)
@@ -234,6 +234,25 @@ func TestAttached(t *testing.T) {
 		w.see(func(n *corev1.Node) { n.Status.VolumesAttached = []corev1.AttachedVolume{{Name: unique}} })
 		if a := <-got; a.err != nil || a.context["device"] != "sdb" {
 			t.Errorf("got %+v", a)
+		}
+	})
+}
+
+// A volume of Kubernetes' own kinds is attached when the Node's status shows it; on a node that attaches by itself nobody waits for that.
+func TestAttachedInTree(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		const lun = corev1.UniqueVolumeName("kubernetes.io/iscsi/a:b:0")
+		if err := storage.New(storage.Config{}).AttachedInTree(t.Context(), "pod-uid", lun); err != nil {
+			t.Error(err)
+		}
+		if err := w.AttachedInTree(t.Context(), "pod-uid", lun); err == nil || !strings.Contains(err.Error(), "has not added it to volumesAttached") {
+			t.Errorf("got %v", err)
+		}
+		w.see(func(n *corev1.Node) {
+			n.Status.VolumesInUse, n.Status.VolumesAttached = []corev1.UniqueVolumeName{lun}, []corev1.AttachedVolume{{Name: lun}}
+		})
+		if err := w.AttachedInTree(t.Context(), "pod-uid", lun); err != nil {
+			t.Error(err)
 		}
 	})
 }

@@ -1,0 +1,191 @@
+package iscsi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// devicePatience is how long a LUN may take to become a device after the kernel was told to look for it.
+	devicePatience = 30 * time.Second
+	// multipathPatience is how long multipathd may take to join the paths of a LUN.
+	multipathPatience = 10 * time.Second
+)
+
+// block is the name of the block device that a LUN is in a session, such as sdb; empty where it is none yet.
+func (s *session) block(lun string) string {
+	found, _ := filepath.Glob(filepath.Join(s.device, "target*", "*:"+lun, "block", "*"))
+	if len(found) == 0 {
+		return ""
+	}
+	return filepath.Base(found[0])
+}
+
+// controllers are the SCSI types of what targets show beside their disks: controllers and enclosures. Nobody uses them.
+var controllers = []string{"12", "13"}
+
+// othersThan are the devices in a session besides one LUN's.
+func (s *session) othersThan(lun string) (all []string, err error) {
+	found, err := filepath.Glob(filepath.Join(s.device, "target*", "*:*:*:*"))
+	for _, dir := range found {
+		if !strings.HasSuffix(dir, ":"+lun) && !slices.Contains(controllers, word(filepath.Join(dir, "type"))) {
+			all = append(all, filepath.Base(dir))
+		}
+	}
+	return all, err
+}
+
+// awaitDevice has the kernel look for the LUN in a session and waits for the device.
+func (d *Driver) awaitDevice(ctx context.Context, s *session, lun string) (string, error) {
+	events, err := d.cfg.Events()
+	if err != nil {
+		return "", err
+	}
+	defer events.Close()
+	if s.block(lun) == "" {
+		if err := d.scan(s, lun); err != nil {
+			return "", err
+		}
+	}
+	name, err := await(ctx, events, devicePatience, func() string {
+		if name := s.block(lun); name != "" && d.opens(name) {
+			return name
+		}
+		return ""
+	})
+	if err == nil && name == "" {
+		err = fmt.Errorf("iscsi: LUN %s has not become a device within %s: does the target have it, and show it to this node?", lun, devicePatience)
+	}
+	return name, err
+}
+
+// opens: a device can be used. Its node below /dev is there a little earlier.
+func (d *Driver) opens(name string) bool {
+	fd, err := unix.Open(filepath.Join(d.cfg.Dev, name), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err == nil {
+		unix.Close(fd)
+	}
+	return err == nil
+}
+
+// scan tells the kernel to look for one LUN. Channel and target of a session are 0.
+func (d *Driver) scan(s *session, lun string) error {
+	file := filepath.Join(d.cfg.Sys, "class/scsi_host", s.host, "scan")
+	if err := d.write(file, "0 0 "+lun); err != nil {
+		return fmt.Errorf("iscsi: look for LUN %s: %w", lun, err)
+	}
+	return nil
+}
+
+// write writes into a file of sysfs, which is there already.
+func write(file, text string) error {
+	f, err := os.OpenFile(file, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(text)
+	return errors.Join(err, f.Close())
+}
+
+// await looks again at each event until look gives something, or patience ends; then it gives nothing.
+func await(ctx context.Context, events Events, patience time.Duration, look func() string) (string, error) {
+	bound, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for {
+		if found := look(); found != "" {
+			return found, nil
+		}
+		if err := events.Next(bound); err != nil {
+			if bound.Err() != nil {
+				return look(), ctx.Err()
+			}
+			return "", err
+		}
+	}
+}
+
+// multipath is the device that multipathd has made of a path, such as dm-0; empty where it has made none.
+func (d *Driver) multipath(name string) string {
+	holders, _ := os.ReadDir(filepath.Join(d.cfg.Sys, "class/block", name, "holders"))
+	for _, h := range holders {
+		if strings.HasPrefix(word(filepath.Join(d.cfg.Sys, "class/block", h.Name(), "dm/uuid")), "mpath-") {
+			return h.Name()
+		}
+	}
+	return ""
+}
+
+// joined is the device to use for a LUN with these paths: what multipathd makes of them, or else the first. Where several portals were
+// asked for and there is a multipathd to join them, it gets the time for that.
+func (d *Driver) joined(ctx context.Context, l *LUN, names []string) (string, error) {
+	look := func() string {
+		for _, name := range names {
+			if m := d.multipath(name); m != "" {
+				return m
+			}
+		}
+		return ""
+	}
+	found := look()
+	if _, err := exec.LookPath("multipath"); found == "" && err == nil && len(l.Portals) > 1 {
+		events, err := d.cfg.Events()
+		if err != nil {
+			return "", err
+		}
+		defer events.Close()
+		if found, err = await(ctx, events, multipathPatience, look); err != nil {
+			return "", err
+		}
+	}
+	if found == "" {
+		found = names[0]
+	}
+	return filepath.Join(d.cfg.Dev, found), nil
+}
+
+// drop takes the device of a LUN out of a session. One that is in use stays.
+func (d *Driver) drop(ctx context.Context, s *session, lun string) error {
+	name := s.block(lun)
+	if name == "" {
+		return nil
+	}
+	if m := d.multipath(name); m != "" {
+		if err := d.free(m); err != nil {
+			return err
+		}
+		said, err := exec.CommandContext(ctx, "multipath", "-f", m).CombinedOutput()
+		if err != nil && d.multipath(name) != "" {
+			return fmt.Errorf("iscsi: multipath -f %s: %w: %s", m, err, strings.TrimSpace(string(said)))
+		}
+	}
+	if err := d.free(name); err != nil {
+		return err
+	}
+	err := d.write(filepath.Join(d.cfg.Sys, "class/block", name, "device/delete"), "1")
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("iscsi: take device %s away: %w", name, err)
+	}
+	return nil
+}
+
+// free makes sure that nobody has a device mounted or holds it otherwise.
+func (d *Driver) free(name string) error {
+	path := filepath.Join(d.cfg.Dev, name)
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_EXCL|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	switch {
+	case errors.Is(err, unix.EBUSY):
+		return fmt.Errorf("iscsi: %s is still in use, mounted or held by another device: find out by whom with lsblk and findmnt", path)
+	case err != nil:
+		return nil // what cannot even be opened is in nobody's use
+	}
+	return unix.Close(fd)
+}

@@ -1,0 +1,196 @@
+package iscsi
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// calls are what iscsiadm was called with.
+func (w *world) calls() []string {
+	text, err := os.ReadFile(w.fake("calls"))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		w.Fatal(err)
+	}
+	return slices.DeleteFunc(strings.Split(string(text), "\n"), func(l string) bool { return l == "" })
+}
+
+// TestSecretsStay: no password is on a command line, in a note or in an error; it is in iscsiadm's record as long as the session lasts.
+func TestSecretsStay(t *testing.T) {
+	w := newWorld(t)
+	l := w.lun(w.luns[0], nil)
+	w.stage(l, false)
+	for _, line := range w.calls() {
+		if strings.Contains(line, "stays-a-secret") {
+			t.Errorf("called: %s", line)
+		}
+	}
+	w.must(filepath.WalkDir(filepath.Join(w.dir, "plugin"), func(path string, e os.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		if strings.Contains(string(text), "stays-a-secret") {
+			t.Errorf("%s tells it", path)
+		}
+		return err
+	}))
+	w.unstage(l, false)
+	w.nothing()
+}
+
+// TestRecord: a login goes by a record that logs in to nothing at boot and looks for no other LUNs.
+func TestRecord(t *testing.T) {
+	w := newWorld(t)
+	w.stage(w.lun(w.luns[0], nil), true)
+	text, err := os.ReadFile(w.fake("db/nodes/" + w.target + "/127.0.0.1,3260"))
+	w.must(err)
+	for _, line := range []string{"node.startup = manual", "node.session.scan = manual", "node.session.auth.authmethod = CHAP",
+		"node.session.auth.username = node", "node.session.auth.password = stays-a-secret"} {
+		if !strings.Contains(string(text), line+"\n") {
+			t.Errorf("the record lacks %q:\n%s", line, text)
+		}
+	}
+	if strings.Contains(string(text), "automatic") || !strings.HasSuffix(string(text), "# END RECORD\n") {
+		t.Errorf("the record is\n%s", text)
+	}
+}
+
+// TestKubelets: what a kubelet has staged, with a session of its making, is used, shared and ended.
+func TestKubelets(t *testing.T) {
+	w := newWorld(t)
+	one, two := w.lun(w.luns[0], nil), w.lun(w.luns[1], nil)
+	w.stage(one, true)
+	w.must(os.RemoveAll(filepath.Join(w.dir, "state")))
+	w.must(os.WriteFile(filepath.Join(w.staging(one, true), noteFile),
+		[]byte(`{"VolName":"vol3","Portals":["127.0.0.1:3260"],"Iqn":"`+w.target+`","Lun":"3","InitIface":"default","Iface":"default","InitiatorName":"","MetricsProvider":null}`), 0o600))
+	w.stage(two, false)
+	w.unstage(two, false)
+	if n := w.sessions(); n != 1 {
+		t.Errorf("%d sessions while the kubelet's LUN is there", n)
+	}
+	w.unstage(one, true)
+	w.nothing()
+}
+
+// TestPortals: one portal that answers is enough; a second one makes a second path; all go.
+func TestPortals(t *testing.T) {
+	w := newWorld(t)
+	l := w.lun(w.luns[0], func(s *corev1.ISCSIVolumeSource) { s.Portals = []string{"127.0.0.2", "127.0.0.1:3260", "[::1]:3261"} })
+	w.write(w.fake("refuse-node-login-127.0.0.2:3260"), "")
+	w.stage(l, true)
+	if n := w.sessions(); n != 2 {
+		t.Errorf("%d sessions", n)
+	}
+	device, err := w.publish(l, true, "pod", false)
+	w.must(err)
+	w.unpublish(device)
+	w.unstage(l, true)
+	w.nothing()
+}
+
+// TestMultipath: where multipathd has joined the paths of a LUN, its device is used; other holders are not taken for one.
+func TestMultipath(t *testing.T) {
+	w := newWorld(t)
+	l := w.lun(w.luns[0], nil)
+	w.stage(l, true)
+	block := w.fake("sys/class/block/")
+	name := w.session(l).block(l.Lun)
+	for dm, uuid := range map[string]string{"dm-1": "LVM-x", "dm-2": "mpath-y"} {
+		w.must(os.MkdirAll(filepath.Join(block, name, "holders", dm), 0o755))
+		w.write(filepath.Join(block, dm, "dm/uuid"), uuid+"\n")
+	}
+	if device, err := w.d.device(t.Context(), l); err != nil || filepath.Base(device) != "dm-2" {
+		t.Errorf("device %s, %v", device, err)
+	}
+}
+
+// TestRefused: what fails is told, and taken down without a trace, whatever it was.
+func TestRefused(t *testing.T) {
+	for _, command := range []string{"node-new", "node-login", "iface-show", "iface-new", "iface-update"} {
+		t.Run(command, func(t *testing.T) {
+			w := newWorld(t)
+			name := "iqn.2026-01.test.nodelet:me"
+			l := w.lun(w.luns[0], func(s *corev1.ISCSIVolumeSource) { s.InitiatorName = &name })
+			w.write(w.fake("refuse-"+command), "")
+			if err := w.tryStage(l, false); err == nil || !strings.Contains(err.Error(), "told to fail") || !strings.Contains(err.Error(), "iscsiadm") {
+				t.Errorf("error %v", err)
+			}
+			w.unstage(l, false)
+			w.nothing()
+		})
+	}
+}
+
+// TestLogoutFails: the LUN is not given up before its session has ended.
+func TestLogoutFails(t *testing.T) {
+	w := newWorld(t)
+	l := w.lun(w.luns[0], nil)
+	w.stage(l, false)
+	w.write(w.fake("refuse-session-logout"), "")
+	if err := w.tryUnstage(l, false); err == nil {
+		t.Error("no error")
+	}
+	w.must(os.Remove(w.fake("refuse-session-logout")))
+	w.begin()
+	w.unstage(l, false)
+	w.nothing()
+}
+
+// TestMissing: what the node lacks is named, with its package; nothing is left behind by looking for it.
+func TestMissing(t *testing.T) {
+	w := newWorld(t)
+	l := w.lun(w.luns[0], nil)
+	path := os.Getenv("PATH")
+	t.Setenv("PATH", t.TempDir())
+	if err := w.tryStage(l, false); err == nil || !strings.Contains(err.Error(), "install open-iscsi") {
+		t.Errorf("error %v", err)
+	}
+	t.Setenv("PATH", path)
+	w.unstage(l, false)
+	w.nothing()
+}
+
+// TestReadOnly: a volume that is read-only for one pod is not written to for another, and a blank LUN is not formatted for it.
+func TestReadOnly(t *testing.T) {
+	w := newWorld(t)
+	l := w.lun(w.luns[0], nil)
+	l.ReadOnly = true
+	if err := w.tryStage(l, false); err == nil || !strings.Contains(err.Error(), "not formatted") {
+		t.Errorf("a blank LUN: %v", err)
+	}
+	l.ReadOnly = false
+	w.stage(l, false)
+	w.unstage(l, false)
+	l.ReadOnly = true
+	w.stage(l, false)
+	a, err := w.publish(l, false, "a", true)
+	w.must(err)
+	if _, err := w.publish(l, false, "b", false); err == nil || !strings.Contains(err.Error(), "read-only") {
+		t.Errorf("a pod that writes: %v", err)
+	}
+	w.unpublish(a)
+	w.unstage(l, false)
+	w.nothing()
+}
+
+// TestSecretLacks: a secret without what a login needs is named by its keys.
+func TestSecretLacks(t *testing.T) {
+	w := newWorld(t)
+	l := w.lun(w.luns[0], nil)
+	for _, secrets := range []map[string]string{nil, {"node.session.auth.username": "u"}} {
+		w.secrets = secrets
+		if err := w.tryStage(l, false); err == nil || !strings.Contains(err.Error(), "node.session.auth.password") {
+			t.Errorf("%v: %v", secrets, err)
+		}
+	}
+	w.secrets = map[string]string{"node.session.auth.username": "u\nnode.startup = automatic", "node.session.auth.password": "p"}
+	if err := w.tryStage(l, false); err == nil || !strings.Contains(err.Error(), "more than one line") {
+		t.Errorf("error %v", err)
+	}
+}

@@ -1,0 +1,306 @@
+package iscsi
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+
+	csipb "github.com/container-storage-interface/spec/lib/go/csi"
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/nodelet/nodelet/volumes/disk"
+)
+
+// NodeStageVolume makes a LUN a device of this node and, unless it is wanted as such, mounts it.
+func (d *Driver) NodeStageVolume(ctx context.Context, in *csipb.NodeStageVolumeRequest, _ ...grpc.CallOption) (*csipb.NodeStageVolumeResponse, error) {
+	done, staging := &csipb.NodeStageVolumeResponse{}, in.StagingTargetPath
+	l := &LUN{}
+	err := json.Unmarshal([]byte(in.VolumeContext[attribute]), l)
+	if err == nil {
+		err = l.check()
+	}
+	if err != nil {
+		return nil, status.Error(codes.InvalidArgument, err.Error())
+	}
+	m := in.VolumeCapability.GetMount()
+	if m != nil && mounted(staging) {
+		return done, nil
+	}
+	device, err := d.attach(ctx, l, staging, in.Secrets)
+	if err != nil || m == nil {
+		return done, err
+	}
+	lock, err := disk.Lock(device)
+	if err != nil {
+		return nil, err
+	}
+	defer lock.Close()
+	return done, disk.Device{Path: device, FSType: m.FsType, Options: m.MountFlags, ReadOnly: l.ReadOnly}.Mount(ctx, staging)
+}
+
+// attach logs in at the LUN's portals and gives its device. One portal that answers is enough.
+func (d *Driver) attach(ctx context.Context, l *LUN, staging string, secrets map[string]string) (string, error) {
+	unlock, err := d.lock(ctx, l)
+	if err != nil {
+		return "", err
+	}
+	defer unlock()
+	sessions, err := d.known(l, staging)
+	if err != nil {
+		return "", err
+	}
+	if err := l.save(staging); err != nil {
+		return "", fmt.Errorf("iscsi: note which LUN it is: %w", err)
+	}
+	if l.InitiatorName != "" && len(sessions) == 0 {
+		if err := l.cloneIface(ctx); err != nil {
+			return "", err
+		}
+	}
+	names := make([]string, len(l.Portals))
+	errs := make([]error, len(l.Portals))
+	var all sync.WaitGroup
+	for i, portal := range l.Portals { // side by side: one that is dead takes minutes to say so
+		all.Go(func() { names[i], errs[i] = d.path(ctx, l, portal, sessions[portal], secrets) })
+	}
+	all.Wait()
+	return d.choose(ctx, l, names, errs)
+}
+
+// known are the sessions that are there, each with a note of who has made it. It must be asked before the LUN's own note is written.
+func (d *Driver) known(l *LUN, staging string) (map[string]*session, error) {
+	sessions, err := d.sessions(l)
+	if err != nil {
+		return nil, err
+	}
+	for _, portal := range l.Portals {
+		if sessions[portal] == nil || d.noted(l, portal) != "" {
+			continue
+		}
+		if err := d.note(l, portal, d.guess(l, staging)); err != nil {
+			return nil, err
+		}
+	}
+	return sessions, nil
+}
+
+// choose gives the device to use of those found at each portal.
+func (d *Driver) choose(ctx context.Context, l *LUN, names []string, errs []error) (string, error) {
+	var found []string
+	for i, name := range names {
+		if errs[i] == nil {
+			found = append(found, name)
+		}
+	}
+	if len(found) == 0 {
+		return "", errors.Join(errs...)
+	}
+	for i, err := range errs {
+		if err != nil {
+			d.cfg.Log.Warn("iscsi: a portal of a LUN is not in use", "portal", l.Portals[i], "target", l.Iqn, "lun", l.Lun, "err", err)
+		}
+	}
+	return d.joined(ctx, l, found)
+}
+
+// path gives the device of the LUN behind one portal.
+func (d *Driver) path(ctx context.Context, l *LUN, portal string, s *session, secrets map[string]string) (string, error) {
+	if s == nil {
+		var err error
+		if s, err = d.login(ctx, l, portal, secrets); err != nil {
+			return "", err
+		}
+	}
+	return d.awaitDevice(ctx, s, l.Lun)
+}
+
+// NodeUnstageVolume takes back what NodeStageVolume has done, or a kubelet in its place.
+func (d *Driver) NodeUnstageVolume(ctx context.Context, in *csipb.NodeUnstageVolumeRequest, _ ...grpc.CallOption) (*csipb.NodeUnstageVolumeResponse, error) {
+	staging := in.StagingTargetPath
+	if err := unmount(staging); err != nil {
+		return nil, err
+	}
+	l, err := load(staging)
+	if err != nil {
+		return nil, err
+	}
+	if l != nil { // else nothing was begun
+		if err := d.detach(ctx, l, staging); err != nil {
+			return nil, err
+		}
+	}
+	for _, name := range []string{noteFile, noteFile + ".new"} {
+		if err := os.Remove(filepath.Join(staging, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return nil, err
+		}
+	}
+	return &csipb.NodeUnstageVolumeResponse{}, nil
+}
+
+// detach takes the LUN's devices away, and ends the sessions that no other device is in.
+func (d *Driver) detach(ctx context.Context, l *LUN, staging string) error {
+	unlock, err := d.lock(ctx, l)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	for _, portal := range l.Portals {
+		if !d.mayEnd(l, portal) {
+			if err := d.leaveForeign(l, staging, portal); err != nil {
+				return err
+			}
+			continue
+		}
+		s, err := d.find(l, portal)
+		if err == nil && s != nil {
+			err = d.drop(ctx, s, l.Lun)
+		}
+		if err == nil {
+			err = d.leave(ctx, l, portal)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return d.dropIface(ctx, l)
+}
+
+// NodePublishVolume shows a staged LUN to a pod.
+func (d *Driver) NodePublishVolume(ctx context.Context, in *csipb.NodePublishVolumeRequest, _ ...grpc.CallOption) (*csipb.NodePublishVolumeResponse, error) {
+	publish := d.publishMount
+	if in.VolumeCapability.GetBlock() != nil {
+		publish = d.publishDevice
+	}
+	return &csipb.NodePublishVolumeResponse{}, publish(ctx, in)
+}
+
+func (d *Driver) publishMount(_ context.Context, in *csipb.NodePublishVolumeRequest) error {
+	staging, target := in.StagingTargetPath, in.TargetPath
+	if !mounted(staging) {
+		return fmt.Errorf("iscsi: nothing is mounted at %s any more", staging)
+	}
+	var fs unix.Statfs_t
+	if err := unix.Statfs(staging, &fs); err != nil {
+		return fmt.Errorf("iscsi: look at %s: %w", staging, err)
+	}
+	if fs.Flags&unix.ST_RDONLY != 0 && !in.Readonly {
+		return errors.New("iscsi: the LUN is mounted read-only on this node, for a pod that asked for that: it cannot be written to until that pod has gone")
+	}
+	if !mounted(target) {
+		if err := unix.Mount(staging, target, "", unix.MS_BIND, ""); err != nil {
+			return fmt.Errorf("iscsi: bind mount %s: %w", staging, err)
+		}
+	}
+	if in.Readonly {
+		if err := unix.Mount("", target, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, ""); err != nil {
+			return fmt.Errorf("iscsi: make %s read-only: %w", target, err)
+		}
+	}
+	return nil
+}
+
+// publishDevice binds the device to a file, which keeps it apart from another device that may get its name.
+func (d *Driver) publishDevice(ctx context.Context, in *csipb.NodePublishVolumeRequest) error {
+	if mounted(in.TargetPath) {
+		return nil
+	}
+	l, err := load(in.StagingTargetPath)
+	if err != nil {
+		return err
+	}
+	if l == nil {
+		return fmt.Errorf("iscsi: no LUN is noted at %s any more", in.StagingTargetPath)
+	}
+	device, err := d.device(ctx, l)
+	if err != nil {
+		return err
+	}
+	f, err := os.OpenFile(in.TargetPath, os.O_CREATE|os.O_RDONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	if err := f.Close(); err != nil {
+		return err
+	}
+	if err := unix.Mount(device, in.TargetPath, "", unix.MS_BIND, ""); err != nil {
+		return fmt.Errorf("iscsi: bind mount %s: %w", device, err)
+	}
+	return nil
+}
+
+// device is the device of a LUN that is there.
+func (d *Driver) device(ctx context.Context, l *LUN) (string, error) {
+	sessions, err := d.sessions(l)
+	if err != nil {
+		return "", err
+	}
+	var names []string
+	for _, portal := range l.Portals {
+		if s := sessions[portal]; s != nil && s.block(l.Lun) != "" {
+			names = append(names, s.block(l.Lun))
+		}
+	}
+	if len(names) == 0 {
+		return "", fmt.Errorf("iscsi: LUN %s of %s is no device of this node any more", l.Lun, l.Iqn)
+	}
+	return d.joined(ctx, l, names)
+}
+
+// NodeUnpublishVolume takes a LUN from a pod.
+func (d *Driver) NodeUnpublishVolume(_ context.Context, in *csipb.NodeUnpublishVolumeRequest, _ ...grpc.CallOption) (*csipb.NodeUnpublishVolumeResponse, error) {
+	if err := d.dropLoops(in.TargetPath); err != nil {
+		return nil, err
+	}
+	return &csipb.NodeUnpublishVolumeResponse{}, unmount(in.TargetPath)
+}
+
+// dropLoops ends the loop devices by which a kubelet holds on to a device that it has given to a pod.
+func (d *Driver) dropLoops(path string) error {
+	files, _ := filepath.Glob(filepath.Join(d.cfg.Sys, "block/loop*/loop/backing_file"))
+	for _, file := range files {
+		if word(file) != path {
+			continue
+		}
+		name := filepath.Base(filepath.Dir(filepath.Dir(file)))
+		loop, err := os.Open(filepath.Join(d.cfg.Dev, name))
+		if err != nil {
+			return err
+		}
+		_, err = unix.IoctlRetInt(int(loop.Fd()), unix.LOOP_CLR_FD)
+		if err = errors.Join(err, loop.Close()); err != nil {
+			return fmt.Errorf("iscsi: end loop device %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// mounted says whether a path is the top of a mount.
+func mounted(path string) bool {
+	var st unix.Statx_t
+	err := unix.Statx(unix.AT_FDCWD, path, unix.AT_SYMLINK_NOFOLLOW|unix.AT_NO_AUTOMOUNT, unix.STATX_TYPE, &st)
+	return err == nil && st.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0
+}
+
+// maxStacked bounds the mounts on top of each other that unmount takes away.
+const maxStacked = 32
+
+// unmount takes away what is mounted at a path; nothing is fine.
+func unmount(path string) error {
+	for range maxStacked {
+		err := unix.Unmount(path, unix.UMOUNT_NOFOLLOW)
+		switch {
+		case errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOENT):
+			return nil
+		case err != nil:
+			return fmt.Errorf("iscsi: unmount %s: %w", path, err)
+		}
+	}
+	return fmt.Errorf("iscsi: unmount %s: more than %d mounts on top of each other", path, maxStacked)
+}
