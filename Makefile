@@ -104,6 +104,11 @@ vm: deb ## the package in a booted Debian machine: service, watchdog, reboot, po
 	@echo "==> a virtual machine (the first time fetches Debian and builds its disk: some minutes)"
 	@go run ./test/vm -deb bin/nodelet.deb
 
+.PHONY: vm-storage
+vm-storage: deb ## pods with volumes of nfs and iscsi in a booted Debian machine that is also their server: data, sharing, crash, power cut
+	@echo "==> a virtual machine (the first time fetches Debian and builds its disk: some minutes)"
+	@go run ./test/vm -deb bin/nodelet.deb -storage
+
 .PHONY: kubeadm
 kubeadm: deb ## kubeadm with nodelet as the kubelet: init, join, upgrade, reset, on two machines of namespaces
 	@echo "==> two machines and kubeadm (the first time builds kubeadm and etcd: some minutes)"

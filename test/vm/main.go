@@ -2,7 +2,8 @@
 //
 // A machine is one of two kinds. qemu's is emulated, with cgroup v2, without a network: slow, but all of it is real, and it can lose
 // its power. One of namespaces starts the same disk on this machine's kernel: fast, and several can be joined by a cable. `make vm`
-// proves the service on the first kind, `make kubeadm` a cluster of two machines of the second.
+// proves the service on the first kind, `make vm-storage` volumes that need a server, `make kubeadm` a cluster of two machines of the
+// second.
 //
 // It owns its machines, which die with it, and the parts that they are built from, which stay in the user's cache. It never touches
 // the machine it runs on but for that cache and Debian packages that it needs. A crash leaves a directory in the temporary
@@ -35,19 +36,20 @@ func main() {
 	deb := flag.String("deb", "bin/nodelet.deb", "the package to prove; beside it lies NAME-kubelet.deb")
 	kind := flag.String("machine", "qemu", "the machine's kind: qemu or namespaces")
 	kubeadm := flag.Bool("kubeadm", false, "prove a cluster that kubeadm makes, on machines of namespaces")
+	storage := flag.Bool("storage", false, "prove volumes of nfs and iscsi, on qemu's machine")
 	skip := flag.String("skip", "", "a regular expression: steps to leave out")
 	flag.Parse()
-	if err := prove(*deb, *kind, *kubeadm, *skip); err != nil {
+	if err := prove(*deb, *kind, *kubeadm, *storage, *skip); err != nil {
 		fmt.Println("FAIL:", err)
 		os.Exit(1)
 	}
 	fmt.Println("PASS")
 }
 
-func prove(deb, kind string, kubeadm bool, skip string) error {
+func prove(deb, kind string, kubeadm, storage bool, skip string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	p, err := getParts(ctx)
+	p, err := getParts(ctx, storage)
 	if err != nil {
 		return err
 	}
@@ -63,8 +65,13 @@ func prove(deb, kind string, kubeadm bool, skip string) error {
 		}
 	}
 	gather := serviceFiles
-	if kubeadm {
+	switch {
+	case kubeadm:
 		gather = clusterFiles
+	case storage:
+		gather = func(ctx context.Context, cache *testbed.Cache) ([]string, error) {
+			return storageFiles(ctx, cache, dir)
+		}
 	}
 	payload, err := makePayload(ctx, dir, deb, gather)
 	if err != nil {
@@ -95,7 +102,11 @@ func prove(deb, kind string, kubeadm bool, skip string) error {
 	if kubeadm {
 		return newCluster(ctx, machines, skipped).prove()
 	}
-	return (&scenario{m: machines[0], began: time.Now(), patience: 5 * time.Second, skip: skipped}).prove()
+	s := &scenario{m: machines[0], began: time.Now(), patience: 5 * time.Second, skip: skipped}
+	if storage {
+		return (&storageScenario{scenario: s}).prove()
+	}
+	return s.prove()
 }
 
 // newMachines makes the machines, switched off: one, or two for a cluster.
@@ -141,7 +152,7 @@ func makePayload(ctx context.Context, dir, deb string, gather func(context.Conte
 			return "", err
 		}
 	}
-	for _, name := range []string{"config.yaml", "pod.yaml", "kubelet.service", "10-kubeadm.conf", "kubeadm.yaml"} {
+	for _, name := range []string{"config.yaml", "pod.yaml", "storage.yaml", "kubelet.service", "10-kubeadm.conf", "kubeadm.yaml"} {
 		text, err := guest.ReadFile("guest/" + name)
 		if err != nil {
 			return "", err
@@ -162,6 +173,16 @@ func serviceFiles(ctx context.Context, cache *testbed.Cache) ([]string, error) {
 	images, err := cache.Images(ctx)
 	// The last one is not needed, and large.
 	return append(slices.DeleteFunc(images, func(f string) bool { return strings.HasPrefix(filepath.Base(f), "agnhost-") }), kubelet), err
+}
+
+// storageFiles are the images of its pods, and the tests of a driver that need a target.
+func storageFiles(ctx context.Context, cache *testbed.Cache, dir string) ([]string, error) {
+	tests := filepath.Join(dir, "iscsi.test")
+	if err := run(ctx, "", "go", "test", "-c", "-o", tests, "./volumes/iscsi"); err != nil {
+		return nil, err
+	}
+	images, err := cache.Images(ctx)
+	return append(slices.DeleteFunc(images, func(f string) bool { return strings.HasPrefix(filepath.Base(f), "agnhost-") }), tests), err
 }
 
 // clusterFiles are for machines that kubeadm makes a cluster of.

@@ -21,6 +21,9 @@ var debian = map[string]string{
 	"cpio": "cpio", "dpkg-deb": "dpkg", "busybox": "busybox-static",
 }
 
+// insideStorage is what a machine to prove volumes in has besides: both ends of iSCSI and of NFS.
+const insideStorage = ",udev,e2fsprogs,open-iscsi,tgt,nfs-kernel-server,nfs-common"
+
 // insideDebian is what the machine has installed.
 const insideDebian = "systemd,systemd-sysv,dbus,iproute2,iptables,kmod,procps,libseccomp2"
 
@@ -37,7 +40,10 @@ exec /bin/busybox switch_root /root /lib/systemd/systemd
 `
 
 // parts are the files that machines start from, kept outside of the tree.
-type parts struct{ dir, disk, kernel, initrd string }
+type parts struct {
+	dir, disk, kernel, initrd string
+	storage                   bool // with what volumes need
+}
 
 func run(ctx context.Context, dir, name string, args ...string) error {
 	c := exec.CommandContext(ctx, name, args...)
@@ -49,13 +55,14 @@ func run(ctx context.Context, dir, name string, args ...string) error {
 }
 
 // getParts builds what is missing.
-func getParts(ctx context.Context) (*parts, error) {
+func getParts(ctx context.Context, storage bool) (*parts, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
 		return nil, err
 	}
 	dir := filepath.Join(cache, "nodelet-vm")
-	p := &parts{dir: dir, disk: filepath.Join(dir, "disk-"+revision+".img"), kernel: filepath.Join(dir, "vmlinuz"), initrd: filepath.Join(dir, "initrd")}
+	p := &parts{dir: dir, kernel: filepath.Join(dir, "vmlinuz"), initrd: filepath.Join(dir, "initrd"), storage: storage}
+	p.disk = filepath.Join(dir, "disk-"+p.suffix()+revision+".img")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
 	}
@@ -75,6 +82,14 @@ func getParts(ctx context.Context) (*parts, error) {
 		}
 	}
 	return p, nil
+}
+
+// suffix tells the files of one kind of machine from those of the other.
+func (p *parts) suffix() string {
+	if p.storage {
+		return "storage-"
+	}
+	return ""
 }
 
 func (p *parts) modulesDir() (string, error) {
@@ -161,9 +176,12 @@ func (p *parts) makeInitrd(ctx context.Context) error {
 
 // makeDisk builds Debian with a runtime, as a file system.
 func (p *parts) makeDisk(ctx context.Context) error {
-	base := filepath.Join(p.dir, "debian")
+	base, include := filepath.Join(p.dir, "debian"), insideDebian
+	if p.storage {
+		base, include = base+"-storage", include+insideStorage
+	}
 	if _, err := os.Stat(filepath.Join(base, "lib/systemd/systemd")); err != nil {
-		if err := errors.Join(os.RemoveAll(base), run(ctx, "", "debootstrap", "--variant=minbase", "--include="+insideDebian, "bookworm", base)); err != nil {
+		if err := errors.Join(os.RemoveAll(base), run(ctx, "", "debootstrap", "--variant=minbase", "--include="+include, "bookworm", base)); err != nil {
 			return err
 		}
 	}
