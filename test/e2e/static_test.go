@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
@@ -88,6 +89,26 @@ func TestStaticPod(t *testing.T) {
 	}
 	waitGone(t, 20*time.Second, third.Name)
 	ended(t, third)
+}
+
+// TestStaticPodChangedWhileAway: a pod whose manifest has changed while the agent was away begins when the one of before has ended, and
+// that one's mirror pod stays so long.
+func TestStaticPodChangedWhileAway(t *testing.T) {
+	clean(t)
+	manifest(t, node().ManifestDir, "changed.yaml", staticPod("changed", "one"))
+	first := mirrorReady(t, "changed", nil)
+	stopAgent(t, unix.SIGKILL)
+	manifest(t, node().ManifestDir, "changed.yaml", staticPod("changed", "two"))
+	startAgent(t)
+	second := waitPod(t, 20*time.Second, first.Name, "is another pod", func(p *corev1.Pod) bool { return p.UID != first.UID })
+	ended(t, first) // its container needs two seconds for that
+	second = mirrorReady(t, "changed", func(p *corev1.Pod) bool { return p.UID == second.UID && p.Labels["round"] == "two" })
+	anew(t, second)
+	if err := os.Remove(filepath.Join(node().ManifestDir, "changed.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	waitGone(t, 20*time.Second, second.Name)
+	ended(t, second)
 }
 
 // anew: a pod whose manifest has changed is not the one of before, of which nothing is told.
