@@ -1,0 +1,346 @@
+package plugins_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc"
+	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+
+	"github.com/nodelet/nodelet/plugins"
+	"github.com/nodelet/nodelet/plugins/fake"
+)
+
+const pluginType = "Test"
+
+// world is a root directory, a registry that works in it, and the room that serves its plugins.
+type world struct {
+	t    *testing.T
+	root string
+	stop func()
+
+	mu sync.Mutex
+	// known are the plugins that are registered, and how often one of that name was.
+	known map[string]plugins.Info
+	count map[string]int
+	// refuse is why plugins are refused now.
+	refuse error
+	log    strings.Builder
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "plugins") // short: a socket's path has at most 107 characters
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &world{t: t, root: dir, known: map[string]plugins.Info{}, count: map[string]int{}}
+	t.Cleanup(func() {
+		w.stop()
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	w.begin()
+	return w
+}
+
+// begin starts a life of the registry.
+func (w *world) begin() {
+	ctx, cancel := context.WithCancel(context.Background())
+	r := plugins.New(plugins.Config{Root: w.root, Handlers: map[string]plugins.Handler{pluginType: w}, Log: slog.New(slog.NewTextHandler(w, nil))})
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		r.Run(ctx)
+	}()
+	w.stop = func() { cancel(); <-ended }
+}
+
+// Accept is plugins.Handler's.
+func (w *world) Accept(_ context.Context, p plugins.Info) (func(context.Context), error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.refuse != nil {
+		return nil, w.refuse
+	}
+	w.known[p.Name] = p
+	w.count[p.Name]++
+	return func(context.Context) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		delete(w.known, p.Name)
+	}, nil
+}
+
+// Write takes the log.
+func (w *world) Write(line []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.log.Write(line)
+}
+
+func (w *world) logged() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.log.String()
+}
+
+func (w *world) setRefuse(err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.refuse = err
+}
+
+func (w *world) path(socket string) string { return filepath.Join(w.root, "plugins_registry", socket) }
+
+// plugin starts a plugin that registers at a socket by its name.
+func (w *world) plugin(socket, name string, change func(*registration.PluginInfo)) *fake.Plugin {
+	w.t.Helper()
+	info := &registration.PluginInfo{Type: pluginType, Name: name, Endpoint: "/run/" + name, SupportedVersions: []string{"v1"}}
+	if change != nil {
+		change(info)
+	}
+	p := &fake.Plugin{}
+	w.t.Cleanup(p.Close)
+	if err := p.Register(w.path(socket), info); err != nil {
+		w.t.Fatal(err)
+	}
+	return p
+}
+
+// until waits for what no call of the test brings about.
+func (w *world) until(what string, ok func() bool) {
+	w.t.Helper()
+	limit := time.Now().Add(60 * time.Second)
+	for !ok() {
+		if time.Now().After(limit) {
+			w.t.Fatalf("never: %s\n%s", what, w.logged())
+		}
+		time.Sleep(2 * time.Millisecond)
+	}
+}
+
+// untilKnown waits until these plugins are registered and no others.
+func (w *world) untilKnown(names ...string) {
+	w.t.Helper()
+	w.until("registered are "+strings.Join(names, ", "), func() bool {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return slices.Equal(slices.Sorted(maps.Keys(w.known)), names)
+	})
+}
+
+func (w *world) registered(name string) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.count[name]
+}
+
+// untilTold waits until a plugin has heard so many words of its registration, of which the last is why it was refused; "" that it was not.
+func (w *world) untilTold(p *fake.Plugin, n int, why string) {
+	w.t.Helper()
+	w.until("the plugin hears what became of it", func() bool { return len(p.Told()) >= n })
+	last := p.Told()[n-1]
+	if last.PluginRegistered != (why == "") || !strings.Contains(last.Error, why) {
+		w.t.Errorf("the plugin hears %v, want %q", last, why)
+	}
+}
+
+// TestRegistered: a plugin that is there when the agent starts, and one that comes later, are handed over with what they say of themselves,
+// and hear that they are registered. One without an endpoint is reached where it registers.
+func TestRegistered(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.stop()
+	if err := os.MkdirAll(w.path("below"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	early := w.plugin("early.sock", "early", func(i *registration.PluginInfo) { i.SupportedVersions = []string{"v1", "v2"} })
+	w.begin()
+	w.untilTold(early, 1, "")
+	late := w.plugin("below/late.sock", "late", func(i *registration.PluginInfo) { i.Endpoint = "" })
+	w.untilTold(late, 1, "")
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if got := w.known["early"]; got.Type != pluginType || got.Endpoint != "/run/early" || !slices.Equal(got.Versions, []string{"v1", "v2"}) {
+		t.Errorf("early is %+v", got)
+	}
+	if got := w.known["late"]; got.Endpoint != w.path("below/late.sock") {
+		t.Errorf("late is %+v", got)
+	}
+}
+
+// TestRefused: a plugin that the room refuses hears why, and is asked again, by and by; so does one of a type that nobody serves.
+func TestRefused(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.setRefuse(errors.New("version v0 is not supported"))
+	p := w.plugin("a.sock", "a", nil)
+	w.untilTold(p, 1, "version v0 is not supported")
+	w.untilTold(p, 2, "version v0 is not supported")
+	w.setRefuse(nil)
+	w.until("the plugin is registered", func() bool { told := p.Told(); return told[len(told)-1].PluginRegistered })
+	w.untilKnown("a")
+	other := w.plugin("b.sock", "b", func(i *registration.PluginInfo) { i.Type = "Other" })
+	w.untilTold(other, 1, `plugins of type "Other" are not served`)
+	w.untilKnown("a")
+}
+
+// TestSocketGone: a plugin whose socket goes is dismissed, once; the others are not asked again.
+func TestSocketGone(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.plugin("a.sock", "a", nil)
+	b := w.plugin("b.sock", "b", nil)
+	w.untilKnown("a", "b")
+	w.untilTold(b, 1, "")
+	if err := os.Remove(w.path("a.sock")); err != nil {
+		t.Fatal(err)
+	}
+	w.untilKnown("b")
+	if n := len(b.Told()); n != 1 || w.registered("b") != 1 {
+		t.Errorf("the other plugin was told %d times and registered %d times", n, w.registered("b"))
+	}
+}
+
+// TestDirectoryGone: plugins whose directory goes are dismissed, and come back with it.
+func TestDirectoryGone(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.plugin("below/a.sock", "a", nil)
+	w.untilKnown("a")
+	if err := os.RemoveAll(w.path("below")); err != nil {
+		t.Fatal(err)
+	}
+	w.untilKnown()
+	w.plugin("below/a.sock", "a", nil)
+	w.untilKnown("a")
+}
+
+// TestRestarted: a plugin that comes back at its path, perhaps without the agent having seen that it was gone, is dismissed and registered
+// anew.
+func TestRestarted(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for life := 1; life <= 4; life++ {
+		p := w.plugin("a.sock", "a", nil)
+		w.untilTold(p, 1, "")
+		w.until("the plugin is registered once in each life", func() bool { return w.registered("a") == life })
+		if life%2 == 0 {
+			continue // the next takes its path while it runs
+		}
+		p.Close()
+	}
+	w.untilKnown("a")
+}
+
+// TestTwoSockets: two plugins of one name are two registrations; which of them counts is the room's affair.
+func TestTwoSockets(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.plugin("a.sock", "a", nil)
+	w.until("the first is registered", func() bool { return w.registered("a") == 1 })
+	second := w.plugin("b.sock", "a", nil)
+	w.untilTold(second, 1, "")
+	if n := w.registered("a"); n != 2 {
+		t.Errorf("registered %d times", n)
+	}
+}
+
+// TestNoSockets: what is no socket, or is hidden, or is a link to a socket elsewhere, is not asked and disturbs nobody.
+func TestNoSockets(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	elsewhere := &fake.Plugin{}
+	defer elsewhere.Close()
+	if err := elsewhere.Register(filepath.Join(w.root, "elsewhere.sock"), &registration.PluginInfo{Type: pluginType, Name: "elsewhere"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(
+		os.MkdirAll(w.path("directory.sock"), 0o755),
+		os.WriteFile(w.path("file.sock"), []byte("x"), 0o600),
+		unix.Mkfifo(w.path("fifo.sock"), 0o600),
+		os.Symlink(filepath.Join(w.root, "elsewhere.sock"), w.path("link.sock")),
+		os.Symlink(w.root, w.path("linked-directory")),
+		os.Symlink("loop.sock", w.path("loop.sock")),
+	); err != nil {
+		t.Fatal(err)
+	}
+	hidden := w.plugin(".hidden.sock", "hidden", nil)
+	below := w.plugin(".hidden/below.sock", "below", nil)
+	w.plugin("good.sock", "good", nil)
+	w.untilKnown("good")
+	for name, p := range map[string]*fake.Plugin{"hidden": hidden, "below a hidden directory": below, "linked": elsewhere} {
+		if len(p.Told()) > 0 {
+			t.Errorf("a socket was asked that is %s", name)
+		}
+	}
+}
+
+// silent answers nothing, until it is let go.
+type silent struct {
+	registration.UnimplementedRegistrationServer
+	once         sync.Once
+	asked, letGo chan struct{}
+}
+
+func (s *silent) GetInfo(ctx context.Context, _ *registration.InfoRequest) (*registration.PluginInfo, error) {
+	s.once.Do(func() { close(s.asked) })
+	select {
+	case <-s.letGo:
+	case <-ctx.Done():
+	}
+	return nil, errors.New("too late")
+}
+
+// TestSilentPlugin: a plugin that does not answer, and a socket on which nobody listens any more, hold up no other plugin, and not the
+// agent's end.
+func TestSilentPlugin(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	s := &silent{asked: make(chan struct{}), letGo: make(chan struct{})}
+	p := &fake.Plugin{}
+	defer p.Close()
+	server := grpc.NewServer()
+	registration.RegisterRegistrationServer(server, s)
+	if err := p.Serve(server, w.path("silent.sock")); err != nil {
+		t.Fatal(err)
+	}
+	<-s.asked
+	dead, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0)
+	if err == nil {
+		err = errors.Join(unix.Bind(dead, &unix.SockaddrUnix{Name: w.path("dead.sock")}), unix.Close(dead))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.plugin("good.sock", "good", nil)
+	w.untilKnown("good")
+	w.stop()
+	w.untilKnown() // who is registered is dismissed at the end
+	w.begin()
+	w.untilKnown("good")
+}
+
+// TestNoDirectory: where plugins cannot register the log says so, and nothing else suffers.
+func TestNoDirectory(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.stop()
+	if err := errors.Join(os.RemoveAll(w.path("")), os.WriteFile(filepath.Join(w.root, "plugins_registry"), nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	w.begin()
+	w.until("the log says so", func() bool { return strings.Contains(w.logged(), "plugins cannot register") })
+}
