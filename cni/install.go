@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/nodelet/nodelet/atomicfile"
 	"github.com/nodelet/nodelet/cni/shim"
 )
 
@@ -52,7 +53,7 @@ func Install(c InstallConfig) error {
 	if now, err := os.ReadFile(path); err == nil && string(now) == string(text) {
 		return firstOf(c.ConfDir)
 	}
-	if err := writeAtomic(path, text, 0o644); err != nil {
+	if err := atomicfile.Write(path, text, 0o644); err != nil {
 		return fmt.Errorf("install nodelet's network configuration: %w", err)
 	}
 	return firstOf(c.ConfDir)

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/nodelet/nodelet/atomicfile"
 )
 
 // crashEnv names the directory in which a copy of this test attaches a sandbox until it is killed.
@@ -164,7 +166,7 @@ func TestSourceFollowsItsFile(t *testing.T) {
 			if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 				return err
 			}
-			return writeAtomic(path, []byte(text), mode)
+			return atomicfile.Write(path, []byte(text), mode)
 		}
 	}
 	step("no such file", func() error { return nil })
@@ -229,7 +231,7 @@ func TestWatcherNamesWhatIsMissing(t *testing.T) {
 			if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 				t.Fatal(err)
 			}
-			if err := writeAtomic(path, []byte(step.text), 0o755); err != nil {
+			if err := atomicfile.Write(path, []byte(step.text), 0o755); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -12,6 +12,8 @@ import (
 
 	"github.com/containernetworking/cni/pkg/utils"
 	"golang.org/x/sys/unix"
+
+	"github.com/nodelet/nodelet/atomicfile"
 )
 
 // Record is what is kept of a sandbox's networks, in <dir>/sandboxes/<container ID>/record.json.
@@ -124,7 +126,7 @@ func (s store) read(sandbox string) (*Record, error) {
 func (s store) write(r *Record) error {
 	text, err := json.Marshal(r)
 	if err == nil {
-		err = writeAtomic(filepath.Join(s.path(r.Sandbox), recordFile), text, 0o600)
+		err = atomicfile.Write(filepath.Join(s.path(r.Sandbox), recordFile), text, 0o600)
 	}
 	if err != nil {
 		return fmt.Errorf("write the record of sandbox %s: %w", r.Sandbox, err)
@@ -163,30 +165,6 @@ func (s store) all() ([]*Record, error) {
 		}
 	}
 	return records, err
-}
-
-func writeAtomic(path string, text []byte, mode fs.FileMode) error {
-	return replace(path, text, mode, func(*os.File) error { return nil })
-}
-
-// writeSynced is writeAtomic for what must outlive the machine.
-func writeSynced(path string, text []byte, mode fs.FileMode) error {
-	return replace(path, text, mode, (*os.File).Sync)
-}
-
-func replace(path string, text []byte, mode fs.FileMode, settle func(*os.File) error) error {
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*")
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(text)
-	if err = errors.Join(err, f.Chmod(mode), settle(f), f.Close()); err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		_ = os.Remove(f.Name())
-	}
-	return err
 }
 
 // BootID names this boot of the machine.

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/nodelet/nodelet/atomicfile"
 	"github.com/nodelet/nodelet/cni/shim"
 )
 
@@ -46,7 +47,7 @@ func newService(t *testing.T) *service {
 	if err := os.MkdirAll(state, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := writeAtomic(filepath.Join(state, ownFile), s.own.Bytes, 0o600); err != nil {
+	if err := atomicfile.Write(filepath.Join(state, ownFile), s.own.Bytes, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	s.start()

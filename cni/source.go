@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nodelet/nodelet/atomicfile"
 	"github.com/nodelet/nodelet/inotify"
 )
 
@@ -97,7 +98,7 @@ func (s *Source) keepRanges(ranges []netip.Prefix) error {
 		err = os.MkdirAll(s.Dir, 0o700)
 	}
 	if err == nil {
-		err = writeSynced(filepath.Join(s.Dir, rangesFile), text, 0o600)
+		err = atomicfile.WriteSynced(filepath.Join(s.Dir, rangesFile), text, 0o600)
 	}
 	return err
 }
@@ -189,7 +190,7 @@ func (s *Source) keep(n *Network) {
 		err = os.MkdirAll(s.Dir, 0o700)
 	}
 	if err == nil {
-		err = writeAtomic(filepath.Join(s.Dir, ownFile), text, 0o600)
+		err = atomicfile.Write(filepath.Join(s.Dir, ownFile), text, 0o600)
 	}
 	if err != nil {
 		s.Log.Warn("cannot keep the network's configuration for when the agent is away", "err", err)

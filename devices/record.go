@@ -13,14 +13,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	api "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
+	"github.com/nodelet/nodelet/atomicfile"
 	"github.com/nodelet/nodelet/devices/checkpoint"
 )
 
-// checkpointName is the kubelet's name of the file; temporaryName is hidden, which the kubelet takes for no checkpoint.
-const (
-	checkpointName = "kubelet_internal_checkpoint"
-	temporaryName  = "." + checkpointName + ".new"
-)
+// checkpointName is the kubelet's name of the file. What a write that was cut off leaves beside it is hidden, which the kubelet takes for
+// no checkpoint.
+const checkpointName = "kubelet_internal_checkpoint"
 
 // allocation is what a container has of one resource.
 type allocation struct {
@@ -127,7 +126,10 @@ func (d *Devices) save() error {
 	defer d.saving.Unlock()
 	text, err := d.marshal()
 	if err == nil {
-		err = d.replace(text)
+		err = os.MkdirAll(d.dir, dirMode)
+	}
+	if err == nil {
+		err = atomicfile.WriteSynced(filepath.Join(d.dir, checkpointName), text, 0o600)
 	}
 	if err != nil {
 		return fmt.Errorf("failed to write checkpoint file %q: %w", checkpointName, err)
@@ -161,28 +163,4 @@ func (d *Devices) marshal() ([]byte, error) {
 		slices.Sort(registered[name])
 	}
 	return checkpoint.Marshal(entries, registered)
-}
-
-// replace puts the checkpoint into place at once.
-func (d *Devices) replace(text []byte) error {
-	if err := os.MkdirAll(d.dir, dirMode); err != nil {
-		return err
-	}
-	tmp := filepath.Join(d.dir, temporaryName)
-	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(text)
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	if err := os.Rename(tmp, filepath.Join(d.dir, checkpointName)); err != nil {
-		return err
-	}
-	dir, err := os.Open(d.dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(dir.Sync(), dir.Close())
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/nodelet/nodelet/agent"
 	"github.com/nodelet/nodelet/agent/plan"
+	"github.com/nodelet/nodelet/atomicfile"
 	"github.com/nodelet/nodelet/kube/pods"
 	"github.com/nodelet/nodelet/systemd"
 )
@@ -213,10 +214,7 @@ func (s *nodeShutdown) read() (r shutdownRecord) {
 func (s *nodeShutdown) write(r shutdownRecord) {
 	text, err := json.Marshal(r)
 	if err == nil {
-		next := s.path() + ".new"
-		if err = os.WriteFile(next, text, 0o644); err == nil {
-			err = os.Rename(next, s.path())
-		}
+		err = atomicfile.Write(s.path(), text, 0o644)
 	}
 	if err != nil {
 		s.log.Warn("keep how far the shutdown came", "err", err)

@@ -12,6 +12,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/nodelet/nodelet/atomicfile"
 )
 
 // writeKubeconfig writes what the kubelet writes after a bootstrap: the cluster of the bootstrap kubeconfig and the
@@ -31,7 +33,7 @@ func writeKubeconfig(path string, from *rest.Config, pem string) error {
 		err = os.MkdirAll(filepath.Dir(path), 0o755)
 	}
 	if err == nil {
-		err = writeFile(path, text, 0o600)
+		err = atomicfile.WriteSynced(path, text, 0o600)
 	}
 	if err != nil {
 		return fmt.Errorf("write kubeconfig %s: %w", path, err)

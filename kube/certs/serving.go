@@ -24,6 +24,8 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
+
+	"github.com/nodelet/nodelet/atomicfile"
 )
 
 // ServingConfig is what a Serving needs to know.
@@ -239,7 +241,7 @@ func (s *Serving) signSelf(now time.Time) error {
 		err = os.MkdirAll(s.cfg.Dir, 0o755)
 	}
 	if err == nil {
-		err = errors.Join(writeFile(key, keyText, 0o600), writeFile(crt, certText, 0o644))
+		err = errors.Join(atomicfile.WriteSynced(key, keyText, 0o600), atomicfile.WriteSynced(crt, certText, 0o644))
 	}
 	if err != nil {
 		return fmt.Errorf("make the node's own serving certificate: %w", err)

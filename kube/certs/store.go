@@ -15,6 +15,8 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/nodelet/nodelet/atomicfile"
 )
 
 // store keeps the certificates of one purpose below dir as the kubelet does: NAME-<date>.pem holds a certificate with its key,
@@ -57,7 +59,7 @@ func (s store) requestKey() (crypto.Signer, error) {
 	if err := os.MkdirAll(s.dir, 0o755); err != nil {
 		return nil, fmt.Errorf("make the directory of certificates: %w", err)
 	}
-	if err := writeFile(s.keyFile(), text, 0o600); err != nil {
+	if err := atomicfile.WriteSynced(s.keyFile(), text, 0o600); err != nil {
 		return nil, fmt.Errorf("write the key of the certificate request: %w", err)
 	}
 	return key, nil
@@ -84,7 +86,7 @@ func (s store) save(certs []byte, key crypto.Signer, now time.Time) (*tls.Certif
 	if err != nil {
 		return nil, err
 	}
-	if err := writeFile(path, all, 0o600); err != nil {
+	if err := atomicfile.WriteSynced(path, all, 0o600); err != nil {
 		return nil, fmt.Errorf("write certificate: %w", err)
 	}
 	if err := s.point(path); err != nil {
@@ -139,21 +141,4 @@ func keyPEM(key crypto.Signer) ([]byte, error) {
 	}
 	der, err := x509.MarshalECPrivateKey(ec)
 	return pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}), err
-}
-
-// writeFile writes all of a file or leaves the old one: through a temporary one beside it.
-func writeFile(path string, text []byte, mode fs.FileMode) error {
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-")
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(text)
-	err = errors.Join(err, f.Chmod(mode), f.Sync(), f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		_ = os.Remove(f.Name())
-	}
-	return err
 }
