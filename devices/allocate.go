@@ -118,11 +118,6 @@ func (d *Devices) allocateAll(ctx context.Context, r *reservation) error {
 	})
 }
 
-// sidecar tells an init container that runs on beside the others.
-func sidecar(c *corev1.Container) bool {
-	return c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
-}
-
 // allocateContainer gives a container its devices; those of one that passes them on become reusable, those of any other cease
 // to be.
 func (d *Devices) allocateContainer(ctx context.Context, r *reservation, c *corev1.Container, reusable map[string]set, passesOn bool) error {

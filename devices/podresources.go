@@ -12,6 +12,7 @@ import (
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 
 	"github.com/nodelet/nodelet/devices/checkpoint"
+	"github.com/nodelet/nodelet/podspec"
 )
 
 // lister tells exporters of metrics and the like which container has which devices. Of CPUs and memory it has nothing to tell:
@@ -83,7 +84,7 @@ func (d *Devices) podResources(pod *corev1.Pod) *podresources.PodResources {
 		out.Containers = append(out.Containers, one)
 	}
 	for i := range pod.Spec.InitContainers {
-		if c := &pod.Spec.InitContainers[i]; sidecar(c) {
+		if c := &pod.Spec.InitContainers[i]; podspec.Sidecar(c) {
 			see(c)
 		}
 	}

@@ -7,6 +7,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodelet/nodelet/podspec"
 )
 
 // reservation is what a pod may have, while plugins are asked for it.
@@ -110,7 +112,7 @@ func (d *Devices) unused(name string) ([]string, error) {
 func eachContainer(pod *corev1.Pod, do func(c *corev1.Container, passesOn bool) error) error {
 	for i := range pod.Spec.InitContainers {
 		c := &pod.Spec.InitContainers[i]
-		if err := do(c, !sidecar(c)); err != nil {
+		if err := do(c, !podspec.Sidecar(c)); err != nil {
 			return err
 		}
 	}

@@ -6,6 +6,8 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nodelet/nodelet/podspec"
 )
 
 // Reasons and words of a pod whose containers all start anew (KEP-5532); they are the kubelet's.
@@ -16,16 +18,6 @@ const (
 	ReasonRestartingAll  = "RestartingAllContainers"
 	messageRestartingAll = "The container is removed because RestartAllContainers in place"
 )
-
-// RestartsAll: the exit of a container may ask for all containers to start anew.
-func RestartsAll(spec *corev1.PodSpec) bool {
-	asks := func(c corev1.Container) bool {
-		return slices.ContainsFunc(c.RestartPolicyRules, func(r corev1.ContainerRestartRule) bool {
-			return r.Action == corev1.ContainerRestartRuleActionRestartAllContainers
-		})
-	}
-	return slices.ContainsFunc(spec.InitContainers, asks) || slices.ContainsFunc(spec.Containers, asks)
-}
 
 // asksForReset: by its container's rules this instance has ended so that all containers must start anew.
 func asksForReset(spec *corev1.Container, c *Container) bool {
@@ -40,7 +32,7 @@ func asksForReset(spec *corev1.Container, c *Container) bool {
 // Instances that the runtime has lost by then went for that, as do those that a new life of the agent misses where the node
 // has noted a reset.
 func (v *view) findReset() {
-	if !RestartsAll(&v.d.Pod.Spec) || v.d.Stop != nil || v.d.Rejected != nil || terminal(v.old.Phase) {
+	if !podspec.RestartsAll(&v.d.Pod.Spec) || v.d.Stop != nil || v.d.Rejected != nil || terminal(v.old.Phase) {
 		return
 	}
 	due := v.shownTrue(corev1.AllContainersRestarting)

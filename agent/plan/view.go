@@ -6,6 +6,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nodelet/nodelet/podspec"
 )
 
 // Role is what a container is to its pod.
@@ -115,7 +117,7 @@ func (v *view) findLost(s *slot) {
 }
 
 func initRole(c *corev1.Container) Role {
-	if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
+	if podspec.Sidecar(c) {
 		return RoleSidecar
 	}
 	return RoleInit

@@ -4,6 +4,8 @@ import (
 	"iter"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nodelet/nodelet/podspec"
 )
 
 // Kind tells which list of the pod spec a container comes from, and how it lives.
@@ -42,7 +44,7 @@ func Containers(pod *corev1.Pod) iter.Seq2[Kind, *corev1.Container] {
 		for i := range pod.Spec.InitContainers {
 			c := &pod.Spec.InitContainers[i]
 			kind := Init
-			if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
+			if podspec.Sidecar(c) {
 				kind = Sidecar
 			}
 			if !yield(kind, c) {

@@ -10,6 +10,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nodelet/nodelet/podspec"
 )
 
 // maxTerminationMessages is what the termination messages of a pod may hold together, in bytes, as the kubelet bounds it.
@@ -90,7 +92,7 @@ func settleCondition(pod *corev1.Pod, last *corev1.PodStatus, c *corev1.PodCondi
 
 // keepTerminated puts back the terminated status of containers that may never run again and yet are shown otherwise.
 func keepTerminated(pod *corev1.Pod, last, out *corev1.PodStatus) (problems []error) {
-	if pod.Spec.RestartPolicy == corev1.RestartPolicyAlways || restartsAll(&pod.Spec) {
+	if pod.Spec.RestartPolicy == corev1.RestartPolicyAlways || podspec.RestartsAll(&pod.Spec) {
 		return nil
 	}
 	check := func(spec []corev1.Container, before, after []corev1.ContainerStatus, init bool) {
@@ -146,16 +148,6 @@ func mayRestart(policy corev1.RestartPolicy, spec []corev1.Container, name strin
 		}
 	}
 	return *own == corev1.ContainerRestartPolicyAlways || (*own == corev1.ContainerRestartPolicyOnFailure && code != 0)
-}
-
-// restartsAll tells whether some container's end may restart all of them (KEP-5532).
-func restartsAll(spec *corev1.PodSpec) bool {
-	restarts := func(c corev1.Container) bool {
-		return slices.ContainsFunc(c.RestartPolicyRules, func(r corev1.ContainerRestartRule) bool {
-			return r.Action == corev1.ContainerRestartRuleActionRestartAllContainers
-		})
-	}
-	return slices.ContainsFunc(spec.Containers, restarts) || slices.ContainsFunc(spec.InitContainers, restarts)
 }
 
 // normalize cuts times to the whole seconds the API keeps, bounds and repairs messages, and orders container statuses as

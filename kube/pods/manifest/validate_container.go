@@ -8,6 +8,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/nodelet/nodelet/podspec"
 )
 
 func (c *checker) allContainers(spec *field.Path) {
@@ -34,7 +36,7 @@ func (c *checker) initContainer(p *field.Path, ct *corev1.Container, names map[s
 	c.container(p, ct, names)
 	c.hostPorts(p.Child("ports"), ct.Ports, map[string]bool{}) // they run one after the other
 	c.restartRules(p, ct)
-	if sidecar(ct) {
+	if podspec.Sidecar(ct) {
 		c.startAndStop(p, ct)
 		return
 	}
@@ -46,10 +48,6 @@ func (c *checker) initContainer(p *field.Path, ct *corev1.Container, names map[s
 			c.add(field.Forbidden(p.Child(name), "an init container may only have it with restartPolicy: Always"))
 		}
 	}
-}
-
-func sidecar(ct *corev1.Container) bool {
-	return ct.RestartPolicy != nil && *ct.RestartPolicy == corev1.ContainerRestartPolicyAlways
 }
 
 // container checks what containers of every kind have in common.
