@@ -188,7 +188,7 @@ func buildServer(k *KubeletConfiguration) Server {
 		AlwaysAllow: k.Authorization.Mode == "AlwaysAllow",
 		AllowedTTL:  k.Authorization.Webhook.CacheAuthorizedTTL.Duration, DeniedTTL: k.Authorization.Webhook.CacheUnauthorizedTTL.Duration,
 		StreamIdle: k.StreamingConnectionIdleTimeout.Duration, DebugHandlers: *k.EnableDebuggingHandlers,
-		Profiling: *k.EnableProfilingHandler, SystemLogs: *k.EnableSystemLogHandler, SystemLogsQuery: query,
+		Profiling: *k.EnableProfilingHandler, DebugFlags: *k.EnableDebugFlagsHandler, SystemLogs: *k.EnableSystemLogHandler, SystemLogsQuery: query,
 	}
 	if *k.EnableServer {
 		s.Endpoint = endpoint(k.Address, k.Port)

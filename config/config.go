@@ -200,6 +200,7 @@ type Server struct {
 	StreamIdle      time.Duration // 0: no limit
 	DebugHandlers   bool          // exec, attach, port-forward, logs
 	Profiling       bool
+	DebugFlags      bool // the log's verbosity may be set
 	SystemLogs      bool
 	SystemLogsQuery bool
 }

@@ -198,7 +198,7 @@ var knobs = []knob{
 	{"enableDebuggingHandlers", "enable-debugging-handlers", kBool, acts, gHidden, "", ""},
 	{"enableContentionProfiling", "contention-profiling", kBool, noEffect, gHidden, "", ""},
 	{"enableProfilingHandler", "", nil, acts, gHidden, "", ""},
-	{"enableDebugFlagsHandler", "", nil, noEffect, gHidden, "", ""},
+	{"enableDebugFlagsHandler", "", nil, acts, gHidden, "", ""},
 	{"enableSystemLogHandler", "", nil, acts, gHidden, "", ""},
 	{"enableSystemLogQuery", "", nil, acts, gHidden, "", ""},
 	{"showHiddenMetricsForVersion", "", nil, noEffect, gHidden, "", ""},

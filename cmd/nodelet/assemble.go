@@ -44,6 +44,8 @@ const statusHold = 250 * time.Millisecond
 type nodelet struct {
 	cfg *config.Config
 	log *slog.Logger
+	// verbosity is that of log.
+	verbosity *verbosity
 
 	// api and events speak to the API server, each with a rate of its own; nil on a node without one.
 	api, events *client.Client
@@ -83,8 +85,8 @@ type nodelet struct {
 }
 
 // assemble makes the rooms and hands each what it needs of the others. Nothing runs yet.
-func assemble(cfg *config.Config, log *slog.Logger) (*nodelet, error) {
-	n := &nodelet{cfg: cfg, log: log}
+func assemble(cfg *config.Config, log *slog.Logger, level *verbosity) (*nodelet, error) {
+	n := &nodelet{cfg: cfg, log: log, verbosity: level}
 	steps := []func() error{n.makeMeasured, n.makeRuntime, n.makeIdentity, n.makeAPI, n.makeNode, n.makeServing, n.makePods,
 		n.makeStorage, n.makePlugins, n.makeAgent, n.makeNetwork, n.makeStats, n.makeServer}
 	for _, step := range steps {

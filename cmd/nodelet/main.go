@@ -72,7 +72,8 @@ func exit(err error) {
 func serve(cfg *config.Config) error {
 	boundMemory()
 	go growFileTable()
-	log := logger(cfg.Logging)
+	level := &verbosity{}
+	log := logger(cfg.Logging, level)
 	for _, w := range cfg.Warnings {
 		log.Warn("setting without effect", "field", w.Field, "flag", w.Flag, "why", w.Text)
 	}
@@ -83,7 +84,7 @@ func serve(cfg *config.Config) error {
 		return err
 	}
 	defer unlock()
-	n, err := assemble(cfg, log)
+	n, err := assemble(cfg, log, level)
 	if err != nil {
 		return err
 	}
@@ -93,12 +94,10 @@ func serve(cfg *config.Config) error {
 	return err
 }
 
-// logger writes to standard error, where journald reads.
-func logger(s config.LogSettings) *slog.Logger {
-	o := &slog.HandlerOptions{Level: slog.LevelInfo}
-	if s.Verbosity >= 4 {
-		o.Level = slog.LevelDebug
-	}
+// logger writes to standard error, where journald reads, as much as level says.
+func logger(s config.LogSettings, level *verbosity) *slog.Logger {
+	level.set(uint64(s.Verbosity))
+	o := &slog.HandlerOptions{Level: level}
 	var h slog.Handler = slog.NewTextHandler(os.Stderr, o)
 	switch {
 	case s.JSON:

@@ -75,7 +75,7 @@ func (n *nodelet) ownMounts() []server.Mount {
 	healthz := node.HealthzHandler(n.checks())
 	access := []string{"healthz", "proxy"}
 	all := []server.Mount{
-		n.systemLogs(),
+		n.systemLogs(), n.debugFlags(),
 		{Path: "/healthz", Access: access, ReadOnly: true, Handler: healthz},
 		{Path: "/healthz/", Access: access, ReadOnly: true, Handler: healthz},
 		{Path: "/configz", Access: []string{"configz", "proxy"}, Debug: true, Handler: http.HandlerFunc(n.configz)},

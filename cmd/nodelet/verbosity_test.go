@@ -1,0 +1,44 @@
+package main
+
+import (
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/nodelet/nodelet/config"
+)
+
+// TestDebugFlags: a PUT of a number changes what is logged, nothing else does, and the configuration can turn it off.
+func TestDebugFlags(t *testing.T) {
+	n := &nodelet{cfg: &config.Config{}, verbosity: &verbosity{}}
+	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: n.verbosity}))
+	for _, c := range []struct {
+		enabled      bool
+		method, body string
+		code         int
+		answer       string
+		steps        bool
+	}{
+		{true, http.MethodPut, "4", http.StatusOK, "successfully set klog.logging.verbosity to 4", true},
+		{true, http.MethodPut, "much", http.StatusBadRequest, "invalid syntax", true},
+		{true, http.MethodPut, "-1", http.StatusBadRequest, "invalid syntax", true},
+		{true, http.MethodPut, strings.Repeat("1", 1000), http.StatusBadRequest, "out of range", true},
+		{true, http.MethodGet, "", http.StatusNotAcceptable, "unsupported http method", true},
+		{true, http.MethodPost, "2", http.StatusNotAcceptable, "unsupported http method", true},
+		{true, http.MethodPut, "3", http.StatusOK, "successfully set klog.logging.verbosity to 3", false},
+		{false, http.MethodPut, "10", http.StatusMethodNotAllowed, "flags endpoint is disabled.", false},
+		{true, http.MethodPut, "10", http.StatusOK, "successfully set klog.logging.verbosity to 10", true},
+	} {
+		n.cfg.Server.DebugFlags = c.enabled
+		w := httptest.NewRecorder()
+		n.debugFlags().Handler.ServeHTTP(w, httptest.NewRequest(c.method, "/debug/flags/v", strings.NewReader(c.body)))
+		if w.Code != c.code || !strings.Contains(w.Body.String(), c.answer) {
+			t.Errorf("%s %.20s: status %d, %q", c.method, c.body, w.Code, w.Body)
+		}
+		if log.Enabled(t.Context(), slog.LevelDebug) != c.steps {
+			t.Errorf("after %s %.20s steps are logged: %v", c.method, c.body, !c.steps)
+		}
+	}
+}
