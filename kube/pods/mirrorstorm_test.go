@@ -1,0 +1,142 @@
+package pods
+
+import (
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodelet/nodelet/kube/client"
+	"github.com/nodelet/nodelet/kube/pods/manifest"
+	"github.com/nodelet/nodelet/kube/watch/apitest"
+)
+
+// storm is what a weary API server does to the requests of Mirrors, and who was made by them.
+type storm struct {
+	random *rand.Rand
+	server *apitest.Server
+	calm   bool
+
+	mu sync.Mutex
+	// made counts the mirror pods that were made, by the hash of their manifest; taken the reasons there were to make one anew.
+	made, taken map[string]int
+}
+
+// strike delays a request, refuses it, or does it and loses the answer.
+func (s *storm) strike(r *http.Request) *apierrors.StatusError {
+	s.mu.Lock()
+	delay, fate, calm := time.Duration(s.random.IntN(3000))*time.Millisecond, s.random.IntN(10), s.calm
+	s.mu.Unlock()
+	change := r.Method == http.MethodPost || r.Method == http.MethodDelete
+	if calm || !change {
+		delay, fate = 0, 9
+	}
+	time.Sleep(delay)
+	if fate < 2 {
+		return apierrors.NewInternalError(fmt.Errorf("refused"))
+	}
+	if r.Method == http.MethodPost {
+		body, _ := io.ReadAll(r.Body)
+		o, err := runtime.Decode(client.Codecs.UniversalDeserializer(), body)
+		pod, ok := o.(*corev1.Pod)
+		if err != nil || !ok {
+			return apierrors.NewBadRequest("not a pod")
+		}
+		if s.server.Get("pods", "ns", "s") != nil {
+			return apierrors.NewAlreadyExists(corev1.Resource("pods"), "s")
+		}
+		pod.Namespace = "ns"
+		s.server.Put(pod)
+		s.mu.Lock()
+		s.made[pod.Annotations[manifest.AnnotationMirror]]++
+		s.mu.Unlock()
+		return apierrors.NewServiceUnavailable("the answer is lost")
+	}
+	return nil
+}
+
+// take notes that a mirror pod of this hash may have to be made once more.
+func (s *storm) take(hash string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.taken[hash]++
+}
+
+// deletedByHand asks for the mirror pod's end, as kubectl does, or ends it.
+func (s *storm) deletedByHand(hash string) {
+	p, _ := s.server.Get("pods", "ns", "s").(*corev1.Pod)
+	if p == nil {
+		return
+	}
+	if s.random.IntN(2) == 0 {
+		s.take(hash)
+		s.server.Delete("pods", "ns", "s")
+		return
+	}
+	if p.DeletionTimestamp == nil {
+		s.take(hash)
+		p = p.DeepCopy()
+		p.DeletionTimestamp = &metav1.Time{Time: time.Now().Add(30 * time.Second)}
+		s.server.Put(p)
+	}
+}
+
+// TestMirrorStorm: through refused and lost requests, cut watches, changes of the manifest and people who delete mirror pods, in any order,
+// no mirror pod is taken away that is in order, and in the end the right one is there.
+func TestMirrorStorm(t *testing.T) {
+	for seed := range uint64(30) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			s := &storm{random: rand.New(rand.NewPCG(seed, 0)), made: map[string]int{}, taken: map[string]int{}}
+			withMirrors(t, func(server *apitest.Server) {
+				s.server = server
+				server.Intercept(s.strike)
+			}, func(b *mirrorBench) {
+				hash := ""
+				change := func(n int) {
+					hash = fmt.Sprint(n)
+					b.ending.Store(n > 0 && s.random.IntN(2) == 0)
+					b.static <- []*corev1.Pod{podOf(SourceFile, "s", types.UID(hash))}
+				}
+				change(0)
+				for n := range 40 {
+					time.Sleep(time.Duration(s.random.IntN(8000)) * time.Millisecond)
+					switch s.random.IntN(5) {
+					case 0:
+						change(n + 1)
+					case 1:
+						s.deletedByHand(hash)
+					case 2:
+						s.server.CutWatches()
+					default:
+						b.ending.Store(false)
+						b.mirrors.Wake()
+					}
+				}
+				s.mu.Lock()
+				s.calm = true
+				s.mu.Unlock()
+				b.ending.Store(false)
+				b.mirrors.Wake()
+				time.Sleep(5 * time.Minute)
+				p := b.wantHash("s", hash)
+				if p.DeletionTimestamp != nil {
+					t.Error("the mirror pod is about to go")
+				}
+				for hash, n := range s.made {
+					if n > 1+s.taken[hash] {
+						t.Errorf("the mirror pod of manifest %s was made %d times, and deleted by hand %d times", hash, n, s.taken[hash])
+					}
+				}
+			})
+		})
+	}
+}
