@@ -19,6 +19,16 @@ const (
 	exitNoObjects = 21 // no record, target, session or portal to work on
 )
 
+var errNoAdmin = errors.New("iscsi: there is no iscsiadm on this node: install open-iscsi (iscsi-initiator-utils)")
+
+// tidy runs iscsiadm to remove what it keeps. Where there is no iscsiadm it keeps nothing.
+func tidy(ctx context.Context, fine []int, args ...string) error {
+	if err := admin(ctx, fine, args...); !errors.Is(err, errNoAdmin) {
+		return err
+	}
+	return nil
+}
+
 // admin runs iscsiadm. Some exit codes may be fine as well as 0.
 func admin(ctx context.Context, fine []int, args ...string) error {
 	_, err := adminSays(ctx, args...)
@@ -35,7 +45,7 @@ func adminSays(ctx context.Context, args ...string) (string, error) {
 	case err == nil:
 		return string(said), nil
 	case errors.Is(err, exec.ErrNotFound):
-		return "", errors.New("iscsi: there is no iscsiadm on this node: install open-iscsi (iscsi-initiator-utils)")
+		return "", errNoAdmin
 	case ctx.Err() != nil:
 		return "", fmt.Errorf("iscsi: iscsiadm %s has not ended in time", strings.Join(args, " "))
 	}
@@ -176,5 +186,5 @@ func (d *Driver) dropIface(ctx context.Context, l *LUN) error {
 	if left, err := d.sessions(l); err != nil || len(left) > 0 {
 		return err
 	}
-	return admin(ctx, []int{exitNoObjects}, "-m", "iface", "-I", l.Iface, "-o", "delete")
+	return tidy(ctx, []int{exitNoObjects}, "-m", "iface", "-I", l.Iface, "-o", "delete")
 }

@@ -151,7 +151,7 @@ func (d *Driver) leave(ctx context.Context, l *LUN, portal string) error {
 		}
 	}
 	// The record may be of another interface by now, whose session still uses it.
-	if err := admin(ctx, []int{exitNoObjects, exitExists}, l.node(portal, "-o", "delete")...); err != nil {
+	if err := tidy(ctx, []int{exitNoObjects, exitExists}, l.node(portal, "-o", "delete")...); err != nil {
 		return err
 	}
 	return d.forget(l, portal)
