@@ -122,12 +122,20 @@ func (v *Volumes) mountNFS(ctx context.Context, pod *corev1.Pod, name string, s 
 		if readOnly {
 			options = append([]string{"ro"}, options...)
 		}
-		return disk.Mount(ctx, "nfs", nfsSource(s), v.hostPath(pod.UID, on), options)
+		return needsHelper(disk.Mount(ctx, "nfs", nfsSource(s), v.hostPath(pod.UID, on), options), "/sbin/mount.nfs")
 	})
 	if err != nil {
 		return Mounted{}, err
 	}
 	return Mounted{HostPath: v.hostPath(pod.UID, on), ReadOnly: s.ReadOnly, Changed: changed}, dir.Close()
+}
+
+// needsHelper adds to what mount said of a failure that it has no helper for nfs, which it says in words that are no help.
+func needsHelper(err error, helper string) error {
+	if _, missing := os.Stat(helper); err == nil || !errors.Is(missing, os.ErrNotExist) {
+		return err
+	}
+	return fmt.Errorf("%w; there is no %s on this node: install nfs-common (nfs-utils)", err, helper)
 }
 
 // nfsSource is an export as mount wants it: an IPv6 address in brackets.

@@ -1,6 +1,7 @@
 package volumes
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -134,6 +135,21 @@ func TestOwn(t *testing.T) {
 		if err := v.Own(t.Context(), pod, path); err == nil {
 			t.Errorf("%s was given away", path)
 		}
+	}
+}
+
+// A node that lacks the helper for nfs says which package to install; other failures stay as they are.
+func TestNeedsHelper(t *testing.T) {
+	t.Parallel()
+	failed, here := errors.New("bad option"), os.Args[0]
+	if err := needsHelper(failed, here); err != failed {
+		t.Errorf("with the helper: %v", err)
+	}
+	if err := needsHelper(nil, "/nowhere"); err != nil {
+		t.Errorf("without a failure: %v", err)
+	}
+	if err := needsHelper(failed, "/nowhere"); !errors.Is(err, failed) || !strings.Contains(err.Error(), "install nfs-common") {
+		t.Errorf("without the helper: %v", err)
 	}
 }
 
