@@ -17,6 +17,8 @@ import (
 const (
 	// devicePatience is how long a LUN may take to become a device after the kernel was told to look for it.
 	devicePatience = 30 * time.Second
+	// lookAgain is how long it takes at most to see what no event told of.
+	lookAgain = 2 * time.Second
 	// multipathPatience is how long multipathd may take to join the paths of a LUN.
 	multipathPatience = 10 * time.Second
 )
@@ -96,7 +98,7 @@ func write(file, text string) error {
 	return errors.Join(err, f.Close())
 }
 
-// await looks again at each event until look gives something, or patience ends; then it gives nothing.
+// await looks again at each event until look gives something, or patience ends; then it gives nothing. Below the events there is a net.
 func await(ctx context.Context, events Events, patience time.Duration, look func() string) (string, error) {
 	bound, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -104,10 +106,14 @@ func await(ctx context.Context, events Events, patience time.Duration, look func
 		if found := look(); found != "" {
 			return found, nil
 		}
-		if err := events.Next(bound); err != nil {
-			if bound.Err() != nil {
-				return look(), ctx.Err()
-			}
+		if bound.Err() != nil {
+			return "", ctx.Err()
+		}
+		next, done := context.WithTimeout(bound, lookAgain)
+		err := events.Next(next)
+		ended := next.Err() != nil
+		done()
+		if err != nil && !ended {
 			return "", err
 		}
 	}

@@ -1,0 +1,85 @@
+package iscsi
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestKernelEvents: the kernel tells of a device; a wait ends with its context, and the next one is none the worse for it.
+func TestKernelEvents(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: a device is made")
+	}
+	events, err := kernelEvents()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := events.Next(ended); !errors.Is(err, context.Canceled) {
+		t.Errorf("after the end: %v", err)
+	}
+	image := filepath.Join(t.TempDir(), "image")
+	if err := os.WriteFile(image, make([]byte, 1<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	said, err := exec.Command("losetup", "--find", "--show", image).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	device := strings.TrimSpace(string(said))
+	t.Cleanup(func() { _ = exec.Command("losetup", "-d", device).Run() })
+	seen, done := context.WithTimeout(t.Context(), time.Minute)
+	defer done()
+	if err := events.Next(seen); err != nil {
+		t.Errorf("the kernel told of no device: %v", err)
+	}
+	if err := events.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// script gives devices' events in turn.
+type script struct {
+	next func() error
+}
+
+func (s script) Next(context.Context) error { return s.next() }
+func (script) Close() error                 { return nil }
+
+// TestAwait: what no event tells of is seen all the same; an error of the events is told; a wait that is given up ends.
+func TestAwait(t *testing.T) {
+	t.Parallel()
+	looks := 0
+	after := func(n int) func() string {
+		return func() string {
+			if looks++; looks > n {
+				return "found"
+			}
+			return ""
+		}
+	}
+	if got, err := await(t.Context(), script{func() error { return nil }}, time.Minute, after(3)); got != "found" || err != nil {
+		t.Errorf("got %q, %v", got, err)
+	}
+	broken := errors.New("broken")
+	looks = 0
+	if _, err := await(t.Context(), script{func() error { return broken }}, time.Minute, after(3)); !errors.Is(err, broken) {
+		t.Errorf("got %v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	looks = 0
+	if got, err := await(ctx, script{func() error { cancel(); return ctx.Err() }}, time.Minute, after(3)); got != "" || !errors.Is(err, context.Canceled) {
+		t.Errorf("given up: %q, %v", got, err)
+	}
+	looks = 0
+	if got, err := await(t.Context(), script{func() error { return nil }}, 0, after(3)); got != "" || err != nil {
+		t.Errorf("without patience: %q, %v", got, err)
+	}
+}
