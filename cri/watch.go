@@ -2,7 +2,9 @@ package cri
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"time"
 
 	"google.golang.org/grpc"
@@ -13,7 +15,13 @@ import (
 const (
 	minReopen = 100 * time.Millisecond
 	maxReopen = 10 * time.Second
+	// atOnce is how soon a stream ends that was never to carry anything.
+	atOnce = time.Second
 )
+
+// errNoEvents is what becomes of a runtime that takes the call and has nothing to tell.
+var errNoEvents = errors.New("GetContainerEvents: the container runtime ends each stream at once; CRI-O does so unless its " +
+	"configuration has enable_pod_events = true in [crio.runtime]")
 
 // Watch follows the runtime's container events until ctx ends and then returns its error. An event is a hint that the facts
 // of a pod may have moved, nothing more: onPod gets the UID and takes a new Snapshot when it likes. Only the end of a container
@@ -28,16 +36,26 @@ const (
 // reader that lags. To the first stream after a while without any, containerd sends the events of the last five minutes in
 // one burst, so an event may be about a pod that is long gone: nothing may be concluded from it but that a look is due.
 //
-// A runtime that has no events makes Watch return an error that IsUnimplemented knows; the caller then relists more often.
+// A runtime that has no events makes Watch return an error while ctx goes on; the caller then relists more often. Such a
+// runtime does not know the call, or ends each stream at once without an error. One such end may as well be a runtime that is
+// just shutting down, two in a row are not.
 func (c *Client) Watch(ctx context.Context, onPod func(uid types.UID), onConnect func()) error {
-	wait := minReopen
+	wait, empty := minReopen, 0
 	for {
+		opened := time.Now()
 		events, err := c.follow(ctx, onPod, onConnect)
+		if errors.Is(err, io.EOF) && !events && time.Since(opened) < atOnce {
+			empty++
+		} else {
+			empty = 0
+		}
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case IsUnimplemented(err):
 			return err
+		case empty == 2:
+			return errNoEvents
 		}
 		if events {
 			wait = minReopen

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -112,6 +113,17 @@ func TestWatchUnimplemented(t *testing.T) {
 		rt, c := serve(t, cri.Options{})
 		rt.NoEvents = true
 		if err := <-watch(t, c).end; !cri.IsUnimplemented(err) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+// TestWatchEmpty: so does one that takes the call and never has anything to tell.
+func TestWatchEmpty(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rt, c := serve(t, cri.Options{})
+		rt.EmptyEvents = true
+		if err := <-watch(t, c).end; err == nil || !strings.Contains(err.Error(), "enable_pod_events") {
 			t.Errorf("got %v", err)
 		}
 	})

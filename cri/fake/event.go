@@ -24,6 +24,10 @@ func (r *Runtime) GetContainerEvents(_ *pb.GetEventsRequest, stream pb.RuntimeSe
 		r.mu.Unlock()
 		return status.Error(codes.Unimplemented, "method GetContainerEvents not implemented")
 	}
+	if r.EmptyEvents {
+		r.mu.Unlock()
+		return nil
+	}
 	r.subscribers[s] = struct{}{}
 	r.mu.Unlock()
 	defer func() {

@@ -22,6 +22,8 @@ type Runtime struct {
 	CgroupDriver pb.CgroupDriver
 	// NoEvents makes GetContainerEvents unimplemented.
 	NoEvents bool
+	// EmptyEvents ends each stream of events at once and without an error, as CRI-O does unless it is told to send events.
+	EmptyEvents bool
 	// SandboxTakes is how long RunPodSandbox works.
 	SandboxTakes time.Duration
 
