@@ -167,16 +167,18 @@ func (c *Collector) containerDirs(cgroup string) []string {
 	return kept
 }
 
-// containerID reads the ID of a container from the name of its cgroup: the ID itself with the cgroupfs driver,
-// "cri-containerd-ID.scope" or the like with systemd. What else a pod's cgroup may hold has none.
+// containerID reads the ID of a container from the name of its cgroup. With the cgroupfs driver that is the ID itself with
+// containerd, "crio-ID" with CRI-O; with systemd "cri-containerd-ID.scope", "crio-ID.scope" or the like. What else a pod's
+// cgroup may hold has none, such as CRI-O's monitor of a container.
 func containerID(dir string) string {
+	if strings.HasPrefix(dir, "crio-conmon-") {
+		return ""
+	}
 	name, scope := strings.CutSuffix(dir, ".scope")
 	if scope {
 		name = name[strings.LastIndexByte(name, '-')+1:]
-		if strings.HasPrefix(dir, "crio-conmon-") {
-			return ""
-		}
 	}
+	name = strings.TrimPrefix(name, "crio-")
 	if len(name) < 12 {
 		return ""
 	}

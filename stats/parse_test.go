@@ -64,6 +64,7 @@ func TestContainerID(t *testing.T) {
 	id := strings.Repeat("0123456789abcdef", 4)
 	for dir, want := range map[string]string{
 		id: id, "cri-containerd-" + id + ".scope": id, "crio-" + id + ".scope": id, "crio-conmon-" + id + ".scope": "",
+		"crio-" + id: id, "crio-conmon-" + id: "",
 		"init": "", "pod" + id: "", "system.slice": "", "": "", "cri-containerd-x.scope": "",
 	} {
 		if got := containerID(dir); got != want {
