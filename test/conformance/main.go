@@ -7,6 +7,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -15,6 +16,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/nodelet/nodelet/test/registry"
 	"github.com/nodelet/nodelet/test/testbed"
 )
 
@@ -225,15 +227,15 @@ func asKubelet(o options) (program string, err error) {
 // mirror serves the images to the nodes, for specs that insist on a pull.
 func mirror(tb *testbed.Testbed, images []string) (stop func(), err error) {
 	const host = "registry.k8s.io"
-	r, err := openRegistry(images)
+	r, err := registry.Open(images)
 	if err != nil {
 		return nil, err
 	}
-	url, closeServer, err := r.serve(tb.HostIP(), host)
+	url, closeServer, err := r.Serve(net.JoinHostPort(tb.HostIP(), "0"), host)
 	if err != nil {
-		return nil, errors.Join(err, r.close())
+		return nil, errors.Join(err, r.Close())
 	}
-	stop = func() { _ = errors.Join(closeServer(), r.close()) }
+	stop = func() { _ = errors.Join(closeServer(), r.Close()) }
 	for _, n := range tb.Nodes {
 		if err := n.Mirror(host, url); err != nil {
 			stop()

@@ -1,4 +1,6 @@
-package main
+// Package registry serves image archives by the distribution protocol, in place of public registries that cannot be reached.
+// Tests use it where a runtime has to pull.
+package registry
 
 import (
 	"archive/tar"
@@ -7,16 +9,18 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"os"
+	"path"
+	"slices"
 	"strings"
 	"time"
 )
 
-// registry serves image archives by the distribution protocol, in place of a public registry that cannot be reached: some
-// specs insist on a pull.
-type registry struct {
+// Registry holds image archives open.
+type Registry struct {
 	files []*os.File
 	blobs map[string]blob   // by digest
 	tags  map[string]string // digest of the manifest, by reference
@@ -27,25 +31,26 @@ type blob struct {
 	at, size int64
 }
 
-// openRegistry reads what is in the archives: OCI layouts as tar, whose manifests are named by full references.
-func openRegistry(archives []string) (*registry, error) {
-	r := &registry{blobs: map[string]blob{}, tags: map[string]string{}}
+// Open reads what is in the archives: OCI layouts as tar, whose manifests are named by full references.
+func Open(archives []string) (*Registry, error) {
+	r := &Registry{blobs: map[string]blob{}, tags: map[string]string{}}
 	for _, a := range archives {
 		if err := r.open(a); err != nil {
-			return nil, errors.Join(fmt.Errorf("read %s: %w", a, err), r.close())
+			return nil, errors.Join(fmt.Errorf("read %s: %w", a, err), r.Close())
 		}
 	}
 	return r, nil
 }
 
-func (r *registry) close() (err error) {
+// Close closes the archives; nothing is served any more.
+func (r *Registry) Close() (err error) {
 	for _, f := range r.files {
 		err = errors.Join(err, f.Close())
 	}
 	return err
 }
 
-func (r *registry) open(archive string) error {
+func (r *Registry) open(archive string) error {
 	f, err := os.Open(archive)
 	if err != nil {
 		return err
@@ -74,7 +79,7 @@ func (r *registry) open(archive string) error {
 	}
 }
 
-func (r *registry) names(index io.Reader) error {
+func (r *Registry) names(index io.Reader) error {
 	var all struct {
 		Manifests []struct {
 			Digest      string
@@ -90,9 +95,13 @@ func (r *registry) names(index io.Reader) error {
 	return nil
 }
 
-// serve answers at an address until stop is called; host is the registry that it stands for. It returns its URL.
-func (r *registry) serve(address, host string) (url string, stop func() error, err error) {
-	listener, err := net.Listen("tcp", net.JoinHostPort(address, "0"))
+// References are the full names of the images, in order.
+func (r *Registry) References() []string { return slices.Sorted(maps.Keys(r.tags)) }
+
+// Serve answers at an address, host:port, until stop is called, and gives its URL. host is the registry that it stands for; if
+// it is empty, each path begins with the registry that is meant.
+func (r *Registry) Serve(address, host string) (url string, stop func() error, err error) {
+	listener, err := net.Listen("tcp", address)
 	if err != nil {
 		return "", nil, err
 	}
@@ -101,18 +110,18 @@ func (r *registry) serve(address, host string) (url string, stop func() error, e
 	return "http://" + listener.Addr().String(), server.Close, nil
 }
 
-func (r *registry) handler(host string) http.Handler {
+func (r *Registry) handler(host string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		path := strings.TrimPrefix(req.URL.Path, "/v2/")
-		digest := path[strings.LastIndex(path, "/")+1:]
-		if name, tag, ok := strings.Cut(path, "/manifests/"); ok {
+		what := strings.TrimPrefix(req.URL.Path, "/v2/")
+		digest := path.Base(what)
+		if name, tag, ok := strings.Cut(what, "/manifests/"); ok {
 			if !strings.HasPrefix(tag, "sha256:") {
-				digest = r.tags[host+"/"+name+":"+tag]
+				digest = r.tags[path.Join(host, name)+":"+tag]
 			}
 			w.Header().Set("Content-Type", "application/vnd.oci.image.manifest.v1+json")
 		}
 		b, there := r.blobs[digest]
-		if path != "" && !there {
+		if what != "" && !there {
 			http.NotFound(w, req)
 			return
 		}
