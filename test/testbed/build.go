@@ -48,6 +48,10 @@ func goModules() map[string]goModule {
 			ldflags:  "-X github.com/containerd/containerd/v2/version.Version=%[1]s",
 			programs: []string{"cmd/containerd", "cmd/containerd-shim-runc-v2", "cmd/ctr"},
 		},
+		"crio": {
+			path: "github.com/cri-o/cri-o", cgo: true, tags: "apparmor containers_image_openpgp containers_image_ostree_stub exclude_graphdriver_btrfs seccomp selinux",
+			programs: []string{"cmd/crio"},
+		},
 		"runc": {path: "github.com/opencontainers/runc", cgo: true, tags: "seccomp", programs: []string{"."}},
 		"cni": {
 			path: "github.com/containernetworking/plugins",

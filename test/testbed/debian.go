@@ -14,14 +14,14 @@ import (
 // need is something the machine must have, and the Debian package that brings it.
 type need struct {
 	pkg string
-	// command is looked up in PATH; file is an absolute path. One of them is given.
+	// command is looked up in PATH; file is a pattern of absolute paths. One of them is given.
 	command, file string
 }
 
 func (n need) met() bool {
 	if n.file != "" {
-		_, err := os.Stat(n.file)
-		return err == nil
+		found, err := filepath.Glob(n.file)
+		return err == nil && len(found) > 0
 	}
 	_, err := exec.LookPath(n.command)
 	return err == nil

@@ -83,9 +83,9 @@ func (n names) stopKnown(ctx context.Context, s state, progress io.Writer) {
 	}
 	var g errgroup.Group
 	for i := range max(s.Options.Nodes, 1) {
-		if runtime := s.Procs[fmt.Sprintf("n%d.%s", i, roleContainerd)]; runtime.Alive() {
+		if runtime := s.Procs[fmt.Sprintf("n%d.%s", i, runtimeRole(s.Options.Runtime))]; runtime.Alive() {
 			note(runtime.Signal(unix.SIGCONT)) // a test may have frozen it
-			g.Go(func() error { note(n.removePods(ctx, i)); return nil })
+			g.Go(func() error { note(n.removePods(ctx, i, s.Options.Runtime)); return nil })
 		}
 	}
 	_ = g.Wait()
@@ -95,7 +95,7 @@ func (n names) stopKnown(ctx context.Context, s state, progress io.Writer) {
 }
 
 // removePods stops and removes all sandboxes of a node through its runtime, so that CNI plugins clean up as well.
-func (n names) removePods(ctx context.Context, i int) error {
+func (n names) removePods(ctx context.Context, i int, runtime string) error {
 	cache, err := OpenCache(io.Discard)
 	if err != nil {
 		return err
@@ -106,7 +106,7 @@ func (n names) removePods(ctx context.Context, i int) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	endpoint := "unix://" + filepath.Join(n.nodeDir(i), "containerd.sock")
+	endpoint := "unix://" + n.runtimeSocket(i, runtime)
 	_, err = run(ctx, crictl[0], "--runtime-endpoint", endpoint, "--timeout", "30s", "rmp", "--all", "--force")
 	return err
 }

@@ -75,7 +75,8 @@ func (n *Node) mountLeftovers(context.Context) ([]string, error) {
 	}
 	defer table.Close()
 	mounts, err := mountinfo.GetMountsFromReader(table, func(m *mountinfo.Info) (skip, stop bool) {
-		return !strings.HasPrefix(m.Mountpoint, n.RootDir+"/") && !below(m.Mountpoint, filepath.Join(n.dir, "run")), false
+		root := filepath.Base(m.Mountpoint) == "merged" && below(m.Mountpoint, filepath.Join(n.dir, "crio"))
+		return !root && !strings.HasPrefix(m.Mountpoint, n.RootDir+"/") && !below(m.Mountpoint, filepath.Join(n.dir, "run")), false
 	})
 	var left []string
 	for _, m := range mounts {

@@ -74,6 +74,11 @@ func (n names) cgroup() string          { return "/" + prefix + n.name }
 func (n names) nodeCgroup(i int) string { return n.cgroup() + "/n" + strconv.Itoa(i) }
 func (n names) cniNetwork(i int) string { return n.nodeNetns(i) }
 
+// runtimeSocket is where the CRI of node i listens.
+func (n names) runtimeSocket(i int, runtime string) string {
+	return filepath.Join(n.nodeDir(i), runtimeRole(runtime)+".sock")
+}
+
 // hostLink is the host's end of the veth pair; link names have at most 15 characters, so it carries a hash.
 func (n names) hostLink() string {
 	sum := sha256.Sum256([]byte(n.name))

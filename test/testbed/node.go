@@ -10,24 +10,19 @@ import (
 	"strconv"
 	"strings"
 	"text/template"
-	"time"
 
-	"golang.org/x/sys/unix"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
-	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"sigs.k8s.io/yaml"
 )
 
-// Node is a node of a testbed: a network namespace with a containerd and perhaps an agent. Its cgroups, files and
+// Node is a node of a testbed: a network namespace with a container runtime and perhaps an agent. Its cgroups, files and
 // sockets are its own.
 type Node struct {
 	// Name is the Node object's name; IP its InternalIP.
 	Name, IP string
 	// Netns is the name of the node's network namespace below /run/netns.
 	Netns string
-	// RuntimeEndpoint is the CRI socket as unix:///path.
-	RuntimeEndpoint string
+	// RuntimeEndpoint is the CRI socket as unix:///path. RuntimeName is what the runtime calls itself; container IDs begin with it.
+	RuntimeEndpoint, RuntimeName string
 	// RootDir is the agent's --root-dir.
 	RootDir string
 	// CgroupRoot is the agent's cgroupRoot: a path below each cgroup mount.
@@ -51,7 +46,8 @@ func newNode(tb *Testbed, i int) *Node {
 	return &Node{
 		Name:            tb.nodeName(i),
 		Netns:           tb.nodeNetns(i),
-		RuntimeEndpoint: "unix://" + filepath.Join(dir, "containerd.sock"),
+		RuntimeEndpoint: "unix://" + tb.runtimeSocket(i, tb.opts.Runtime),
+		RuntimeName:     runtimeName(tb.opts.Runtime),
 		RootDir:         filepath.Join(dir, "kubelet"),
 		CgroupRoot:      tb.nodeCgroup(i),
 		PodLogsDir:      filepath.Join(dir, "pod-logs"),
@@ -89,6 +85,9 @@ func render(name string, data any) ([]byte, error) {
 func (n *Node) values() map[string]string {
 	return map[string]string{
 		"Dir":         n.dir,
+		"Conmon":      n.tb.bins.conmon,
+		"CRIO":        n.tb.bins.crio,
+		"Registry":    n.tb.registryAddress(),
 		"Socket":      n.socket(),
 		"ShimSockets": n.tb.shimSockets(n.index),
 		"Runc":        filepath.Join(n.tb.bins.runc, "runc"),
@@ -128,14 +127,12 @@ func (n *Node) setup(ctx context.Context) error {
 	if err := errors.Join(n.linkPlugins(), n.setupMounts(ctx)); err != nil {
 		return err
 	}
-	for name, file := range map[string]string{
-		"containerd.toml": "containerd.toml",
-		"cni.conflist":    "cni/net.d/10-testbed.conflist",
-		"kubelet.yaml":    "kubelet.yaml",
-	} {
-		if name == "cni.conflist" && (n.tb.opts.Network == "agent" || n.tb.opts.Network == "none") {
-			continue
-		}
+	files := n.runtimeFiles()
+	files["kubelet.yaml"] = "kubelet.yaml"
+	if n.tb.opts.Network != "agent" && n.tb.opts.Network != "none" {
+		files["cni.conflist"] = "cni/net.d/10-testbed.conflist"
+	}
+	for name, file := range files {
 		b, err := render(name, n.values())
 		if err == nil && name == "kubelet.yaml" {
 			b, err = override(b, n.tb.opts.AgentConfig)
@@ -143,13 +140,21 @@ func (n *Node) setup(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if err := os.WriteFile(filepath.Join(n.dir, file), b, 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(n.dir, file), b, mode(file)); err != nil {
 			return err
 		}
 	}
 	// What pods with dnsPolicy Default see; nobody answers there.
 	resolv := "search testbed.example\nnameserver 192.0.2.53\n"
 	return os.WriteFile(filepath.Join(n.dir, "resolv.conf"), []byte(resolv), 0o644)
+}
+
+// mode is that of a file by its name: scripts are programs.
+func mode(file string) os.FileMode {
+	if filepath.Ext(file) == ".sh" {
+		return 0o755
+	}
+	return 0o644
 }
 
 // linkPlugins gives the node a directory of CNI plugins of its own, in which a test may take one away or put one in.
@@ -176,79 +181,6 @@ func override(doc []byte, fields map[string]any) ([]byte, error) {
 		all[k] = v
 	}
 	return yaml.Marshal(all)
-}
-
-// StartRuntime starts the node's containerd and waits until its CRI answers.
-func (n *Node) StartRuntime(ctx context.Context) error {
-	err := n.tb.launch(n.role(roleContainerd), launch{
-		netns: n.Netns,
-		mntns: n.mountNS(),
-		dir:   n.dir,
-		env:   n.tb.Env(), // it finds its shim in PATH
-		argv: []string{
-			filepath.Join(n.tb.bins.containerd, "containerd"), "--config", filepath.Join(n.dir, "containerd.toml"),
-		},
-	})
-	if err != nil {
-		return err
-	}
-	client, hangUp, err := n.CRI()
-	if err != nil {
-		return err
-	}
-	defer hangUp()
-	return n.tb.await(ctx, n.role(roleContainerd), 30*time.Second, func(ctx context.Context) error {
-		ctx, cancel := context.WithTimeout(ctx, time.Second)
-		defer cancel()
-		_, err := client.Version(ctx, &runtimeapi.VersionRequest{}, grpc.WaitForReady(true))
-		return err
-	})
-}
-
-// CRI connects to the node's runtime; hangUp ends the connection.
-func (n *Node) CRI() (client runtimeapi.RuntimeServiceClient, hangUp func() error, err error) {
-	conn, err := grpc.NewClient(n.RuntimeEndpoint, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		return nil, nil, err
-	}
-	return runtimeapi.NewRuntimeServiceClient(conn), conn.Close, nil
-}
-
-// RuntimePID is the process ID of the node's containerd, 0 if none runs.
-func (n *Node) RuntimePID() int { return n.pid(roleContainerd) }
-
-// RuntimeLog is the path of containerd's log.
-func (n *Node) RuntimeLog() string { return n.tb.log(n.role(roleContainerd)) }
-
-// StopRuntime ends the node's containerd with the signal; its shims and containers stay.
-func (n *Node) StopRuntime(sig unix.Signal) error {
-	return n.tb.stopRole(n.role(roleContainerd), sig, 20*time.Second)
-}
-
-func (n *Node) importImages(ctx context.Context, archives []string) error {
-	for _, a := range archives {
-		if err := n.ImportImage(ctx, a); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// ImportImage hands an image archive (OCI layout or docker, as tar) to the node's runtime.
-func (n *Node) ImportImage(ctx context.Context, archive string) error {
-	ctr := filepath.Join(n.tb.bins.containerd, "ctr")
-	_, err := run(ctx, ctr, "--address", n.socket(), "--namespace", "k8s.io", "images", "import", archive)
-	return err
-}
-
-// Mirror makes the node's runtime pull what is in a registry from a URL instead.
-func (n *Node) Mirror(registry, url string) error {
-	dir := filepath.Join(n.dir, "certs.d", registry)
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return err
-	}
-	hosts := fmt.Sprintf("server = %q\n\n[host.%q]\n  capabilities = [\"pull\", \"resolve\"]\n", url, url)
-	return os.WriteFile(filepath.Join(dir, "hosts.toml"), []byte(hosts), 0o644)
 }
 
 // Crictl runs crictl against the node's runtime and returns its standard output.

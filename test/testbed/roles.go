@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -18,6 +19,7 @@ const (
 	roleController = "kube-controller-manager"
 	roleScheduler  = "kube-scheduler"
 	roleContainerd = "containerd"
+	roleCRIO       = "crio"
 	roleAgent      = "agent"
 	roleProxy      = "kube-proxy"
 	roleDNS        = "coredns"
@@ -96,9 +98,9 @@ func (tb *Testbed) Env() []string {
 
 // Path is a search path with the testbed's programs first.
 func (tb *Testbed) Path() string {
-	return strings.Join([]string{
-		tb.bins.kubernetes, tb.bins.containerd, tb.bins.cri, tb.bins.runc, os.Getenv("PATH"),
-	}, string(filepath.ListSeparator))
+	dirs := []string{tb.bins.kubernetes, tb.bins.containerd, tb.bins.crio, tb.bins.cri, tb.bins.runc, os.Getenv("PATH")}
+	dirs = slices.DeleteFunc(dirs, func(d string) bool { return d == "" }) // it would mean the working directory
+	return strings.Join(dirs, string(filepath.ListSeparator))
 }
 
 // Kubectl runs kubectl as the cluster's administrator and returns its standard output. Its standard error is part of the

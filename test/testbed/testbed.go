@@ -53,7 +53,9 @@ type Options struct {
 	APIServerArgs []string `json:"apiServerArgs,omitempty"`
 	// ControllerArgs are added to the kube-controller-manager's command line.
 	ControllerArgs []string `json:"controllerArgs,omitempty"`
-	// Network says who is the pods' network: "" or "runtime" for containerd with a configuration of its own, "agent" for
+	// Runtime is the nodes' container runtime: "" or "containerd", or "crio".
+	Runtime string `json:"runtime,omitempty"`
+	// Network says who is the pods' network: "" or "runtime" for the runtime with a configuration of its own, "agent" for
 	// nodelet, "none" for nobody: a network add-on is to come.
 	Network string `json:"network,omitempty"`
 	// KubeProxy starts a kube-proxy on every node, so that services work. ProxyMode is its mode; empty means iptables.
@@ -102,11 +104,16 @@ func (o Options) withDefaults() (Options, error) {
 	if !slices.Contains([]string{"", "runtime", "agent", "none"}, o.Network) || o.Network == "agent" && o.Agent == Kubelet {
 		return o, fmt.Errorf("network %q with agent %q: use runtime, none, or agent with nodelet", o.Network, o.Agent)
 	}
+	if !slices.Contains([]string{"", roleContainerd, roleCRIO}, o.Runtime) || o.crio() && o.OwnMounts {
+		return o, fmt.Errorf("runtime %q: use %s, or %s without mounts of its own", o.Runtime, roleContainerd, roleCRIO)
+	}
 	if o.Nodes > maxNodes {
 		return o, fmt.Errorf("%d nodes: a testbed has at most %d", o.Nodes, maxNodes)
 	}
 	return o, nil
 }
+
+func (o Options) crio() bool { return o.Runtime == roleCRIO }
 
 // Testbed is a cluster that is up, or was when it was opened. Its methods may be called concurrently, but not two that
 // start or stop the same process.
@@ -122,14 +129,15 @@ type Testbed struct {
 	cache *Cache
 	bins  programs
 
+	serving  sync.Mutex // held while images are served at registryAddress
 	mu       sync.Mutex
 	children map[string]*child // by role; those which this process started
 }
 
 // programs are the directories and files of what the testbed runs.
 type programs struct {
-	kubernetes, containerd, runc, cni, cri, coredns string // directories
-	etcd                                            string // file
+	kubernetes, containerd, crio, runc, cni, cri, coredns string // directories
+	etcd, conmon                                          string // files
 }
 
 // Up builds what is missing, starts a testbed, and returns once the API server answers, the runtimes know the images,
@@ -248,7 +256,6 @@ func (tb *Testbed) prepare(ctx context.Context) (images []string, err error) {
 		programs []string
 	}{
 		{&tb.bins.kubernetes, "kubernetes", kubernetes},
-		{&tb.bins.containerd, "containerd", nil},
 		{&tb.bins.runc, "runc", nil},
 		{&tb.bins.cni, "cni", nil},
 		{&tb.bins.cri, "cri-tools", []string{"crictl"}},
@@ -256,6 +263,9 @@ func (tb *Testbed) prepare(ctx context.Context) (images []string, err error) {
 		if *m.dir, err = tb.cache.Programs(ctx, m.module, m.programs...); err != nil {
 			return nil, err
 		}
+	}
+	if err := tb.prepareRuntime(ctx); err != nil {
+		return nil, err
 	}
 	if tb.opts.DNS {
 		if tb.bins.coredns, err = tb.cache.Programs(ctx, "coredns", "coredns"); err != nil {

@@ -83,6 +83,7 @@ func up(ctx context.Context, flags *flag.FlagSet, name *string, args []string) e
 	agent := flags.String("agent", string(testbed.NoAgent), "`kind` of agent on the nodes: nodelet, kubelet or none")
 	flags.StringVar(&o.NodeletBin, "nodelet-bin", "bin/nodelet", "nodelet's program `file`")
 	flags.IntVar(&o.Nodes, "nodes", 1, "`number` of nodes")
+	flags.StringVar(&o.Runtime, "runtime", "containerd", "the nodes' container `runtime`: containerd or crio")
 	flags.StringVar(&o.Network, "network", "runtime", "`who` is the pods' network: runtime, agent or none")
 	flags.BoolVar(&o.DNS, "dns", false, "start a CoreDNS beside the control plane; needs --kube-proxy")
 	flags.BoolVar(&o.DualStack, "dual-stack", false, "IPv6 addresses beside those of IPv4")

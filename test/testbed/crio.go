@@ -1,0 +1,142 @@
+package testbed
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodelet/nodelet/test/registry"
+)
+
+// registryPort is where the images that CRI-O pulls are served.
+const registryPort = "5000"
+
+// prepareCRIO builds CRI-O and what it starts: conmon, which stands between it and a container, and pinns, which makes a pod's
+// namespaces.
+func (tb *Testbed) prepareCRIO(ctx context.Context) (err error) {
+	if !tb.cache.lookOnly {
+		needs := []need{{pkg: "libglib2.0-0", file: "/usr/lib/*/libglib-2.0.so.0"}} // conmon's
+		if err := installDebian(ctx, tb.opts.Progress, needs); err != nil {
+			return err
+		}
+	}
+	if tb.bins.crio, err = tb.cache.Programs(ctx, "crio"); err != nil {
+		return err
+	}
+	if tb.bins.conmon, err = tb.cache.DebianFile(ctx, "conmon", "usr/bin/conmon"); err != nil {
+		return err
+	}
+	return tb.cache.pinns(ctx, filepath.Join(tb.bins.crio, "pinns"))
+}
+
+// pinns makes the program of that name from CRI-O's sources.
+func (c *Cache) pinns(ctx context.Context, program string) error {
+	if _, err := os.Stat(program); err == nil {
+		return nil
+	}
+	if err := c.lacks("pinns"); err != nil {
+		return err
+	}
+	source, err := c.ModuleSource(ctx, "crio")
+	if err != nil {
+		return err
+	}
+	files, err := filepath.Glob(filepath.Join(source, "pinns/src/*.c"))
+	if err != nil || len(files) == 0 {
+		return fmt.Errorf("no sources of pinns in %s", source)
+	}
+	_, err = run(ctx, "gcc", append([]string{"-Os", "-static", "-s", "-o", program + ".new"}, files...)...)
+	if err != nil {
+		return err
+	}
+	return os.Rename(program+".new", program)
+}
+
+func crioFiles() map[string]string {
+	return map[string]string{
+		"crio.conf":       "crio.conf",
+		"policy.json":     "policy.json",
+		"registries.conf": "registries.conf",
+		"oci-runtime.sh":  "oci-runtime.sh",
+	}
+}
+
+func (n *Node) crioCommand() []string {
+	return []string{
+		filepath.Join(n.tb.bins.crio, "crio"),
+		"--config=" + filepath.Join(n.dir, "crio.conf"),
+		"--config-dir=" + n.CRIOConfDir(),
+		"--registries-conf=" + filepath.Join(n.dir, "registries.conf"),
+		"--registries-conf-dir=" + n.registriesDir(),
+	}
+}
+
+// CRIOConfDir is where CRI-O looks for pieces of its configuration when it starts; a test may put some there.
+func (n *Node) CRIOConfDir() string { return filepath.Join(n.dir, "crio.conf.d") }
+
+func (n *Node) registriesDir() string { return filepath.Join(n.dir, "registries.conf.d") }
+
+func (tb *Testbed) registryAddress() string { return net.JoinHostPort(tb.HostIP(), registryPort) }
+
+// ServeImages serves the images of archives until stop is called, to nodes with CRI-O: they look here first for what is in
+// registry.k8s.io or docker.io.
+func (tb *Testbed) ServeImages(archives ...string) (references []string, stop func() error, err error) {
+	r, err := registry.Open(archives)
+	if err != nil {
+		return nil, nil, err
+	}
+	_, end, err := r.Serve(tb.registryAddress(), "")
+	if err != nil {
+		return nil, nil, fmt.Errorf("serve images: %w", errors.Join(err, r.Close()))
+	}
+	return r.References(), func() error { return errors.Join(end(), r.Close()) }, nil
+}
+
+// pullFrom makes CRI-O pull all images of an archive: it knows no import.
+func (n *Node) pullFrom(ctx context.Context, archive string) (err error) {
+	n.tb.serving.Lock() // one address for all nodes
+	defer n.tb.serving.Unlock()
+	references, stop, err := n.tb.ServeImages(archive)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, stop()) }()
+	conn, err := grpc.NewClient(n.RuntimeEndpoint, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	images := runtimeapi.NewImageServiceClient(conn)
+	for _, ref := range references {
+		if _, err := images.PullImage(ctx, &runtimeapi.PullImageRequest{Image: &runtimeapi.ImageSpec{Image: ref}}); err != nil {
+			return fmt.Errorf("pull %s from %s: %w", ref, archive, err)
+		}
+	}
+	return nil
+}
+
+// mirrorCRIO is Mirror for CRI-O, which reads its registries anew at a SIGHUP.
+func (n *Node) mirrorCRIO(host, url string) error {
+	if err := os.MkdirAll(n.registriesDir(), 0o755); err != nil {
+		return err
+	}
+	text := fmt.Sprintf("[[registry]]\nprefix = %[1]q\nlocation = %[1]q\n[[registry.mirror]]\nlocation = %[2]q\ninsecure = true\n",
+		host, strings.TrimPrefix(url, "http://"))
+	if err := os.WriteFile(filepath.Join(n.registriesDir(), host+".conf"), []byte(text), 0o644); err != nil {
+		return err
+	}
+	p, err := n.tb.proc(n.runtimeRole())
+	if err != nil {
+		return err
+	}
+	return p.Signal(unix.SIGHUP)
+}

@@ -1,0 +1,128 @@
+package testbed
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// runtimeRole is the role of a node's runtime, by Options.Runtime.
+func runtimeRole(runtime string) string { return cmp.Or(runtime, roleContainerd) }
+
+func runtimeName(runtime string) string {
+	if runtime == roleCRIO {
+		return "cri-o"
+	}
+	return "containerd"
+}
+
+// prepareRuntime builds the runtime of the options.
+func (tb *Testbed) prepareRuntime(ctx context.Context) (err error) {
+	if tb.opts.crio() {
+		return tb.prepareCRIO(ctx)
+	}
+	tb.bins.containerd, err = tb.cache.Programs(ctx, "containerd")
+	return err
+}
+
+// runtimeFiles are the runtime's configuration files: files in the node's directory by template.
+func (n *Node) runtimeFiles() map[string]string {
+	if n.tb.opts.crio() {
+		return crioFiles()
+	}
+	return map[string]string{"containerd.toml": "containerd.toml"}
+}
+
+func (n *Node) runtimeCommand() []string {
+	if n.tb.opts.crio() {
+		return n.crioCommand()
+	}
+	return []string{filepath.Join(n.tb.bins.containerd, "containerd"), "--config", filepath.Join(n.dir, "containerd.toml")}
+}
+
+func (n *Node) runtimeRole() string { return n.role(runtimeRole(n.tb.opts.Runtime)) }
+
+// StartRuntime starts the node's container runtime and waits until its CRI answers.
+func (n *Node) StartRuntime(ctx context.Context) error {
+	err := n.tb.launch(n.runtimeRole(), launch{
+		netns: n.Netns,
+		mntns: n.mountNS(),
+		dir:   n.dir,
+		env:   n.tb.Env(), // containerd finds its shim in PATH
+		argv:  n.runtimeCommand(),
+	})
+	if err != nil {
+		return err
+	}
+	client, hangUp, err := n.CRI()
+	if err != nil {
+		return err
+	}
+	defer hangUp()
+	return n.tb.await(ctx, n.runtimeRole(), 30*time.Second, func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, time.Second)
+		defer cancel()
+		_, err := client.Version(ctx, &runtimeapi.VersionRequest{}, grpc.WaitForReady(true))
+		return err
+	})
+}
+
+// CRI connects to the node's runtime; hangUp ends the connection.
+func (n *Node) CRI() (client runtimeapi.RuntimeServiceClient, hangUp func() error, err error) {
+	conn, err := grpc.NewClient(n.RuntimeEndpoint, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return nil, nil, err
+	}
+	return runtimeapi.NewRuntimeServiceClient(conn), conn.Close, nil
+}
+
+// RuntimePID is the process ID of the node's runtime, 0 if none runs.
+func (n *Node) RuntimePID() int { return n.pid(runtimeRole(n.tb.opts.Runtime)) }
+
+// RuntimeLog is the path of the runtime's log.
+func (n *Node) RuntimeLog() string { return n.tb.log(n.runtimeRole()) }
+
+// StopRuntime ends the node's runtime with the signal; its shims or monitors and containers stay.
+func (n *Node) StopRuntime(sig unix.Signal) error {
+	return n.tb.stopRole(n.runtimeRole(), sig, 20*time.Second)
+}
+
+func (n *Node) importImages(ctx context.Context, archives []string) error {
+	for _, a := range archives {
+		if err := n.ImportImage(ctx, a); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ImportImage hands an image archive (OCI layout or docker, as tar) to the node's runtime.
+func (n *Node) ImportImage(ctx context.Context, archive string) error {
+	if n.tb.opts.crio() {
+		return n.pullFrom(ctx, archive)
+	}
+	ctr := filepath.Join(n.tb.bins.containerd, "ctr")
+	_, err := run(ctx, ctr, "--address", n.socket(), "--namespace", "k8s.io", "images", "import", archive)
+	return err
+}
+
+// Mirror makes the node's runtime pull what is in a registry from a URL instead.
+func (n *Node) Mirror(registry, url string) error {
+	if n.tb.opts.crio() {
+		return n.mirrorCRIO(registry, url)
+	}
+	dir := filepath.Join(n.dir, "certs.d", registry)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	hosts := fmt.Sprintf("server = %q\n\n[host.%q]\n  capabilities = [\"pull\", \"resolve\"]\n", url, url)
+	return os.WriteFile(filepath.Join(dir, "hosts.toml"), []byte(hosts), 0o644)
+}
