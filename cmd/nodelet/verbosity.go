@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/http"
 	"strconv"
+	"strings"
 
 	"github.com/nodelet/nodelet/kube/server"
 )
@@ -36,7 +37,7 @@ func (n *nodelet) debugFlags() server.Mount {
 	return m
 }
 
-// ServeHTTP sets the verbosity to the number that is the body of a PUT.
+// ServeHTTP sets the verbosity to the number that is the body of a PUT. The line's end that an editor has put behind it does no harm.
 func (v *verbosity) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodPut {
 		http.Error(w, "unsupported http method", http.StatusNotAcceptable)
@@ -45,7 +46,7 @@ func (v *verbosity) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	text, err := io.ReadAll(io.LimitReader(r.Body, 100)) // more than any number needs
 	var to uint64
 	if err == nil {
-		to, err = strconv.ParseUint(string(text), 10, 31)
+		to, err = strconv.ParseUint(strings.TrimSpace(string(text)), 10, 31)
 	}
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)

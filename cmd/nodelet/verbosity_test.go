@@ -27,7 +27,7 @@ func TestDebugFlags(t *testing.T) {
 		{true, http.MethodPut, strings.Repeat("1", 1000), http.StatusBadRequest, "out of range", true},
 		{true, http.MethodGet, "", http.StatusNotAcceptable, "unsupported http method", true},
 		{true, http.MethodPost, "2", http.StatusNotAcceptable, "unsupported http method", true},
-		{true, http.MethodPut, "3", http.StatusOK, "successfully set klog.logging.verbosity to 3", false},
+		{true, http.MethodPut, "3\n", http.StatusOK, "successfully set klog.logging.verbosity to 3", false},
 		{false, http.MethodPut, "10", http.StatusMethodNotAllowed, "flags endpoint is disabled.", false},
 		{true, http.MethodPut, "10", http.StatusOK, "successfully set klog.logging.verbosity to 10", true},
 	} {

@@ -337,3 +337,26 @@ func ephemeralRuns(p *corev1.Pod) bool {
 	}
 	return false
 }
+
+// TestLogVerbosity: how much is logged can be changed through the API server while the agent runs.
+func TestLogVerbosity(t *testing.T) {
+	clean(t)
+	sameAgent(t)
+	set := func(to, want string) {
+		t.Helper()
+		file := filepath.Join(t.TempDir(), "verbosity")
+		if err := os.WriteFile(file, []byte(to), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		out, err := tb.Kubectl(context.Background(), "replace", "--raw", "/api/v1/nodes/"+node().Name+"/proxy/debug/flags/v", "-f", file)
+		if !strings.Contains(fmt.Sprint(out, err), want) {
+			t.Errorf("verbosity %q: %s, %v", to, out, err)
+		}
+	}
+	set("much", "BadRequest")
+	set("4", "successfully set klog.logging.verbosity to 4")
+	t.Cleanup(func() { set("2", "successfully set klog.logging.verbosity to 2") })
+	mark := markLog(t)
+	apply(t, fmt.Sprintf(talker, "talker"))
+	mark.waitLine(t, 20*time.Second, "level=DEBUG", "talker")
+}
