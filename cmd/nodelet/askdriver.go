@@ -12,16 +12,20 @@ import (
 	"github.com/nodelet/nodelet/stats"
 )
 
-// statsVolumes are the volumes of a pod that a CSI driver has mounted.
+// statsVolumes are the volumes of a pod that are file systems of their own.
 func (n *nodelet) statsVolumes(s *agent.Counted) map[string]stats.Volume {
 	var all map[string]stats.Volume
 	for i := range s.Pod.Spec.Volumes {
 		v := &s.Pod.Spec.Volumes[i]
 		dir, mounted := s.Mounted[v.Name]
-		if !mounted || volumePlugin(v) != "kubernetes.io/csi" || filepath.Base(dir) != "mount" { // a raw device lies elsewhere
+		own, ofDriver := ownFileSystem(dir)
+		if !mounted || !own {
 			continue
 		}
-		told := stats.Volume{Dir: dir, Ask: n.askDriver(s.Pod, v.Name, filepath.Base(filepath.Dir(dir)))}
+		told := stats.Volume{Dir: dir}
+		if ofDriver {
+			told.Ask = n.askDriver(s.Pod, v.Name, filepath.Base(filepath.Dir(dir)))
+		}
 		switch {
 		case v.PersistentVolumeClaim != nil:
 			told.Claim = v.PersistentVolumeClaim.ClaimName
@@ -34,6 +38,18 @@ func (n *nodelet) statsVolumes(s *agent.Counted) map[string]stats.Volume {
 		all[v.Name] = told
 	}
 	return all
+}
+
+// ownFileSystem tells by a volume's path whether it is a file system of its own, and whether a CSI driver has mounted it, who can be asked
+// about it. A raw device lies elsewhere.
+func ownFileSystem(path string) (own, ofDriver bool) {
+	dir := filepath.Dir(path)
+	switch filepath.Base(dir) {
+	case "kubernetes.io~iscsi", "kubernetes.io~nfs", "kubernetes.io~local-volume":
+		return true, false
+	}
+	ofDriver = filepath.Base(path) == "mount" && filepath.Base(filepath.Dir(dir)) == "kubernetes.io~csi"
+	return ofDriver, ofDriver
 }
 
 // askDriver asks the driver of a volume for its figures. directory is the volume's name on the disk.

@@ -34,3 +34,23 @@ func TestVolumeHealth(t *testing.T) {
 		}
 	}
 }
+
+// Which volumes have figures of their own in /stats/summary, and of which a driver is asked.
+func TestOwnFileSystem(t *testing.T) {
+	t.Parallel()
+	for path, want := range map[string][2]bool{
+		"/r/pods/u/volumes/kubernetes.io~csi/pv/mount":                 {true, true},
+		"/r/plugins/kubernetes.io/csi/volumeDevices/publish/pv/u":      {false, false},
+		"/r/pods/u/volumes/kubernetes.io~iscsi/pv":                     {true, false},
+		"/r/plugins/kubernetes.io/iscsi/volumeDevices/iface-a/lun-0/u": {false, false},
+		"/r/pods/u/volumes/kubernetes.io~nfs/share":                    {true, false},
+		"/r/pods/u/volumes/kubernetes.io~local-volume/mount":           {true, false},
+		"/r/pods/u/volumes/kubernetes.io~empty-dir/mount":              {false, false},
+		"/srv/mount": {false, false},
+		"":           {false, false},
+	} {
+		if own, ofDriver := ownFileSystem(path); own != want[0] || ofDriver != want[1] {
+			t.Errorf("%s: %t, %t", path, own, ofDriver)
+		}
+	}
+}
