@@ -30,10 +30,11 @@ ports:
 - {name: dns-tcp, port: 53, protocol: TCP}
 `
 
+// corefile has the root as the last zone: a name of elsewhere is unknown, and who searches goes on to the next domain.
 const corefile = `.:53 {
   bind %s
   errors
-  kubernetes %s in-addr.arpa ip6.arpa {
+  kubernetes %s in-addr.arpa ip6.arpa . {
     kubeconfig %s
     ttl 5
   }

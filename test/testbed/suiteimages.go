@@ -15,7 +15,7 @@ import (
 const suitePrefix = "registry.k8s.io/e2e-test-images/"
 
 // suiteRevision begins the archives' names: raise it when what is built below changes.
-const suiteRevision = "suite4"
+const suiteRevision = "suite5"
 
 //go:embed templates/sh.c
 var shSource []byte
@@ -36,6 +36,7 @@ func (c *Cache) SuiteImages(ctx context.Context) ([]string, error) {
 		{suiteRevision + "-nonroot", c.suiteNonRoot},
 		{suiteRevision + "-nonewprivs", c.suiteNoNewPrivs},
 		{suiteRevision + "-kitten", c.suiteKitten},
+		{suiteRevision + "-nautilus", c.suiteNautilus},
 	})
 }
 
@@ -189,11 +190,22 @@ func (c *Cache) suiteNginx(ctx context.Context) (image, error) {
 // suiteKitten is what specs mount as an image volume: it holds a file that they know, on a distribution that they ask for.
 func (c *Cache) suiteKitten(ctx context.Context) (image, error) {
 	img, err := c.agnhostImage(ctx)
-	img.refs, img.cmd = []string{suitePrefix + "kitten:1.8", suitePrefix + "nautilus:1.8"}, []string{"test-webserver"}
+	return pictured(img, "kitten"), err
+}
+
+// suiteNautilus is its like, which specs of rolling updates tell from it by the file.
+func (c *Cache) suiteNautilus(ctx context.Context) (image, error) {
+	img, err := c.agnhostImage(ctx)
+	return pictured(img, "nautilus"), err
+}
+
+// pictured is agnhost's image with a file that names a picture, and serves it.
+func pictured(img image, name string) image {
+	img.refs, img.cmd = []string{suitePrefix + name + ":1.8"}, []string{"test-webserver"}
 	img.files = append(img.files,
-		imageFile{name: "/data.json", mode: 0o644, body: []byte("{\"image\": \"kitten.jpg\"}\n")},
+		imageFile{name: "/data.json", mode: 0o644, body: fmt.Appendf(nil, "{\"image\": \"%s.jpg\"}\n", name)},
 		imageFile{name: "/etc/os-release", mode: 0o644, body: []byte("NAME=\"Alpine Linux\"\n")})
-	return img, err
+	return img
 }
 
 func (c *Cache) suiteNonRoot(ctx context.Context) (image, error) {
