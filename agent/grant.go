@@ -236,11 +236,12 @@ func (s *Supervisor) keep(pod *corev1.Pod, h *holding) {
 	}
 }
 
-// others are the admitted pods that have not ended, with what they hold.
+// others are the admitted pods that have not ended, with what they hold. One that no source knows any more does not count, though it
+// may still be ending: the scheduler has given away what it held, and who comes in its place would be refused for good.
 func (s *Supervisor) others(but types.UID) []*corev1.Pod {
 	var all []*corev1.Pod
 	for uid, e := range s.workers {
-		if uid != but && e.order.Rejected == nil && !finished(e.order.Pod) {
+		if uid != but && s.set.Pods[uid] != nil && e.order.Rejected == nil && !finished(e.order.Pod) {
 			all = append(all, e.order.Pod)
 		}
 	}

@@ -230,6 +230,21 @@ func TestAdmission(t *testing.T) {
 	})
 }
 
+// TestAdmissionBesideOrphan: a pod that no source knows any more still ends, but what it asked for has been given away.
+func TestAdmissionBesideOrphan(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.runtime.Script("app", fake.Script{TermTakes: 10 * time.Second})
+		old, next := apiPod("old", withCPU("3")), apiPod("next", withCPU("3"))
+		w.run(old)
+		w.sleep(time.Second)
+		w.change(func(set *pods.Set) { set.Pods = map[types.UID]*corev1.Pod{next.UID: next} })
+		w.sleep(5 * time.Second)
+		w.checkRunning("old/app#0", "next/app#0")
+		w.sleep(time.Minute)
+		w.checkRunning("next/app#0")
+	})
+}
+
 // TestManyAtOnce: a hundred pods that come at once all run, and go.
 func TestManyAtOnce(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
