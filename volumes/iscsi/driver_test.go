@@ -198,3 +198,18 @@ func TestSecretLacks(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 }
+
+// TestNoPassword: a target that wants no password gets none.
+func TestNoPassword(t *testing.T) {
+	w := newWorld(t)
+	w.must(os.Remove(w.fake("password")))
+	w.secrets = nil
+	l := w.lun(w.luns[0], func(s *corev1.ISCSIVolumeSource) { s.SessionCHAPAuth = false })
+	w.stage(l, false)
+	text, err := os.ReadFile(w.fake("db/nodes/" + w.target + "/127.0.0.1,3260"))
+	if err != nil || strings.Contains(string(text), "CHAP") {
+		t.Errorf("the record is %v\n%s", err, text)
+	}
+	w.unstage(l, false)
+	w.nothing()
+}
