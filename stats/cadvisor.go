@@ -65,7 +65,7 @@ func (c *Collector) groups(pods []podUse) []group {
 		}
 		if s := p.sandbox; s != nil {
 			g := group{labels: label("", s.cgroup, s.image, s.id, p.Namespace, p.Name), use: s.use, born: s.created}
-			if pid := h.process(s.cgroup); pid != 0 {
+			if pid := c.process(p); pid != 0 {
 				g.network = interfacesOf(pid)
 			}
 			all = append(all, g)

@@ -143,6 +143,19 @@ func (h *Hierarchy) process(cgroup string) int {
 	return pid
 }
 
+// empty says whether no process is left in a cgroup nor in those below it. Where that cannot be read there is.
+func (h *Hierarchy) empty(cgroup string) (empty bool) {
+	if h.mounts != nil {
+		dir := h.dir("pids", cgroup)
+		n, ok := readUint(filepath.Join(dir, "pids.current"))
+		return dir != "" && ok && n == 0
+	}
+	_ = eachKeyed(filepath.Join(h.dir("", cgroup), "cgroup.events"), func(key string, v uint64) {
+		empty = empty || key == "populated" && v == 0
+	})
+	return empty
+}
+
 // processes counts the processes of a cgroup itself.
 func (h *Hierarchy) processes(cgroup string) (n uint64) {
 	_ = withFile(filepath.Join(h.dir(h.walked(), cgroup), "cgroup.procs"), func(text []byte) {

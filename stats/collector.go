@@ -143,13 +143,28 @@ func (c *Collector) look(ctx context.Context, d Detail) ([]podUse, error) {
 			}
 			if who.sandbox {
 				p.sandbox = &one
-			} else {
+			} else if !c.cfg.Hierarchy.empty(one.cgroup) { // CRI-O keeps that of a container that has ended until it is removed
 				p.containers = append(p.containers, one)
 			}
 		}
 		all = append(all, p)
 	}
 	return all, nil
+}
+
+// process is one of the pod's, 0 if none runs. A sandbox of CRI-O has no process unless the containers share one's PIDs.
+func (c *Collector) process(p *podUse) int {
+	if p.sandbox != nil {
+		if pid := c.cfg.Hierarchy.process(p.sandbox.cgroup); pid != 0 {
+			return pid
+		}
+	}
+	for i := range p.containers {
+		if pid := c.cfg.Hierarchy.process(p.containers[i].cgroup); pid != 0 {
+			return pid
+		}
+	}
+	return 0
 }
 
 // containerDirs are the cgroups of containers below a pod's.

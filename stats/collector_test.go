@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -288,6 +289,45 @@ func TestSummary(t *testing.T) {
 		if !strings.Contains(text, `kubelet_volume_stats_capacity_bytes{namespace="default",persistentvolumeclaim="c"} `) ||
 			!strings.Contains(text, `kubelet_container_log_filesystem_used_bytes{container="app",namespace="default",pod="web",uid="u1"} `) {
 			t.Errorf("told of volumes:\n%s", text)
+		}
+	})
+}
+
+// TestEndedContainer: CRI-O keeps the cgroup of a container that has ended, which then uses nothing any more.
+func TestEndedContainer(t *testing.T) {
+	bothVersions(t, func(t *testing.T, w *world, v2 bool) {
+		dir := "kubepods/pod1/" + appID
+		tree(t, filepath.Join(w.root, "cgroup"), map[string]string{
+			"pids/" + dir + "/pids.current": "0\n", dir + "/cgroup.events": "populated 0\nfrozen 0\n",
+		})
+		var s api.Summary
+		recorder := httptest.NewRecorder()
+		w.SummaryHandler().ServeHTTP(recorder, httptest.NewRequest("GET", "/stats/summary", nil))
+		if err := json.Unmarshal(recorder.Body.Bytes(), &s); err != nil {
+			t.Fatal(err)
+		}
+		if len(s.Pods) != 1 || len(s.Pods[0].Containers) != 0 {
+			t.Errorf("the summary is %s", recorder.Body)
+		}
+		if text := w.text(w.WriteCadvisor); strings.Contains(text, `container="app"`) {
+			t.Errorf("/metrics/cadvisor is\n%s", text)
+		}
+	})
+}
+
+// TestSilentSandbox: the pod's network is read by a process of a container where the sandbox has none, as with CRI-O.
+func TestSilentSandbox(t *testing.T) {
+	bothVersions(t, func(t *testing.T, w *world, v2 bool) {
+		root, self := filepath.Join(w.root, "cgroup"), strconv.Itoa(os.Getpid())+"\n"
+		for _, prefix := range []string{"", "memory/", "cpuacct/"} {
+			tree(t, root, map[string]string{prefix + "kubepods/pod1/" + sandboxID + "/cgroup.procs": "", prefix + "kubepods/pod1/" + appID + "/cgroup.procs": self})
+		}
+		pods, err := w.look(t.Context(), Plain)
+		if err != nil || len(pods) != 1 {
+			t.Fatal(pods, err)
+		}
+		if got := w.process(&pods[0]); got != os.Getpid() {
+			t.Errorf("process %d, want that of the container", got)
 		}
 	})
 }

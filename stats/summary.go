@@ -51,10 +51,8 @@ func (c *Collector) Summary(ctx context.Context) (*api.Summary, error) {
 	for i := range pods {
 		p := c.podStats(&pods[i], Plain)
 		c.addStorage(&p, &pods[i], f, sizes)
-		if sandbox := pods[i].sandbox; sandbox != nil {
-			if pid := c.cfg.Hierarchy.process(sandbox.cgroup); pid != 0 {
-				p.Network = networkStats(interfacesOf(pid), sandbox.use.At)
-			}
+		if pid := c.process(&pods[i]); pid != 0 {
+			p.Network = networkStats(interfacesOf(pid), time.Now())
 		}
 		s.Pods = append(s.Pods, p)
 	}
