@@ -125,6 +125,9 @@ func process(t *testing.T) {
 // limits looks into the cgroups of the pod and its main container.
 func limits(t *testing.T, p *corev1.Pod) {
 	_, id, _ := strings.Cut(containerStatus(p, "main").ContainerID, "://")
+	if node().RuntimeName == "cri-o" {
+		id = "crio-" + id
+	}
 	pod := filepath.Join(node().CgroupRoot, "kubepods/burstable", "pod"+string(p.UID))
 	for _, c := range []struct{ v1, v2, cgroup, want1, want2 string }{
 		{"memory/memory.limit_in_bytes", "memory.max", filepath.Join(pod, id), strconv.Itoa(64 << 20), strconv.Itoa(64 << 20)},
@@ -248,7 +251,7 @@ var volatile = []struct {
 	name    string
 }{
 	{regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ`), "TIME"},
-	{regexp.MustCompile(`containerd://[0-9a-f]{64}`), "containerd://ID"},
+	{regexp.MustCompile(`(containerd|cri-o)://[0-9a-f]{64}`), "$1://ID"},
 	{regexp.MustCompile(`sha256:[0-9a-f]{64}`), "sha256:DIGEST"},
 	{regexp.MustCompile(`kube-api-access-\w{5}`), "kube-api-access-XXXXX"},
 	{regexp.MustCompile(`10\.244\.\d+\.\d+`), "POD-IP"},

@@ -20,7 +20,7 @@ import (
 
 // golden writes the expectations anew. They are the kubelet's words, so it is for a testbed whose agent is the kubelet:
 //
-//	go run ./test/testbed/cmd/testbed up --name oracle --agent kubelet
+//	go run ./test/testbed/cmd/testbed up --name oracle --agent kubelet --runtime containerd
 //	NODELET_E2E_TESTBED=oracle go test -tags e2e ./test/e2e -run TestEverything -golden
 var golden = flag.Bool("golden", false, "write testdata from the agent of the testbed, which must be the kubelet")
 
@@ -48,7 +48,7 @@ func compareEvents(t *testing.T, pod *corev1.Pod) {
 
 func compareText(t *testing.T, file, got string) {
 	t.Helper()
-	path := filepath.Join("testdata", file)
+	path := filepath.Join("testdata", node().RuntimeName, file)
 	got = strings.ReplaceAll(stable(got), node().Name, "NODE") + "\n"
 	if *golden {
 		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {

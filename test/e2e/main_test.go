@@ -7,7 +7,8 @@
 // Tests named TestLong… need minutes, big partners or load; `make root` leaves them to `make e2e`.
 //
 // NODELET_E2E_NAME names the testbed, so that two runs can go on beside each other; e2e unless set. NODELET_E2E_NETWORK=agent
-// lets nodelet be the pods' network, rather than containerd; see testbed.Options.Network.
+// lets nodelet be the pods' network, rather than the runtime; see testbed.Options.Network. NODELET_E2E_RUNTIME=crio has CRI-O in
+// the place of containerd.
 // With NODELET_E2E_TESTBED=NAME the tests use a testbed that is up already, with the agent that is running there, and leave
 // it up: for work on the tests themselves.
 package e2e
@@ -77,7 +78,7 @@ func up(ctx context.Context) (down func() error, err error) {
 		return func() error { return nil }, err
 	}
 	tb, err = testbed.Up(ctx, testbed.Options{Name: cmp.Or(os.Getenv("NODELET_E2E_NAME"), "e2e"), Agent: testbed.Nodelet, NodeletBin: program,
-		Network: os.Getenv("NODELET_E2E_NETWORK"), Progress: os.Stderr})
+		Network: os.Getenv("NODELET_E2E_NETWORK"), Runtime: os.Getenv("NODELET_E2E_RUNTIME"), Progress: os.Stderr})
 	return func() error { return tb.Down(ctx) }, err
 }
 

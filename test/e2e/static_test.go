@@ -63,7 +63,7 @@ func TestStaticPod(t *testing.T) {
 		t.Errorf("the mirror pod is %+v", first.ObjectMeta)
 	}
 	id := containerStatus(first, "app").ContainerID
-	if !strings.HasPrefix(id, "containerd://") {
+	if !strings.HasPrefix(id, node().RuntimeName+"://") {
 		t.Errorf("the container's ID is %q", id)
 	}
 	same := func(p *corev1.Pod) bool {

@@ -1,0 +1,176 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"github.com/nodelet/nodelet/test/testbed"
+)
+
+// TestLongCRIO runs pods of all kinds on CRI-O: first as it is by itself, when it sends no events, then with enable_pod_events.
+func TestLongCRIO(t *testing.T) {
+	onTestbed(t, testbed.Options{Name: "crio", Runtime: "crio", AgentArgs: []string{"-v=4"}})
+	t.Run("everything", TestEverything)
+	t.Run("kubectl", TestLongKubectl)
+	t.Run("bad pods", TestBadPods)
+	t.Run("probes and hooks", TestProbesAndHooksRestart)
+	t.Run("static pod", TestStaticPod)
+	t.Run("user namespace", usernsOnCRIO)
+	t.Run("image volume", imageVolumeOnCRIO)
+	t.Run("usage", usageOnCRIO)
+	t.Run("pull", pullOnCRIO)
+	t.Run("restarts", restartsOnCRIO)
+	t.Run("with events", func(t *testing.T) {
+		sendEvents(t)
+		restartsOnCRIO(t)
+		t.Run("everything", TestEverything)
+	})
+}
+
+// restartsOnCRIO is what hangs on how soon the agent hears of an exit, and on what survives the death of agent and runtime.
+func restartsOnCRIO(t *testing.T) {
+	t.Run("policies", TestRestartPolicy)
+	t.Run("out of memory", outOfMemory)
+	t.Run("agent killed", TestAgentKilled)
+	t.Run("runtime killed", TestRuntimeKilled)
+	t.Run("runtime comes late", TestRuntimeComesLate)
+}
+
+func eventsFile() string { return filepath.Join(node().CRIOConfDir(), "events.conf") }
+
+// silentRuntime: the runtime sends no events.
+func silentRuntime() bool {
+	_, err := os.Stat(eventsFile())
+	return node().RuntimeName == "cri-o" && errors.Is(err, fs.ErrNotExist)
+}
+
+// sendEvents starts CRI-O anew so that it sends events, and the agent so that it reads them.
+func sendEvents(t *testing.T) {
+	t.Helper()
+	if err := os.MkdirAll(node().CRIOConfDir(), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(eventsFile(), []byte("[crio.runtime]\nenable_pod_events = true\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	restartRuntime(t)
+	stopAgent(t, unix.SIGTERM)
+	startAgent(t)
+	if err := node().WaitReady(t.Context(), 30*time.Second); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// usernsOnCRIO: CRI-O 1.35 with runc cannot do an image volume in a pod with a user namespace, so each has a pod.
+func usernsOnCRIO(t *testing.T) {
+	clean(t)
+	apply(t, `{apiVersion: v1, kind: Pod, metadata: {name: mapped}, spec: {nodeName: `+node().Name+`, hostUsers: false, terminationGracePeriodSeconds: 0,
+		containers: [{name: app, image: "`+testbed.BusyboxImage+`", command: [sh, -c, "touch /data/mine; sleep 3600"], volumeMounts: [{name: data, mountPath: /data}]}],
+		volumes: [{name: data, emptyDir: {}}]}}`)
+	waitReady(t, 60*time.Second, "mapped")
+	if fields := strings.Fields(inside(t, "mapped", "app", "cat", "/proc/self/uid_map")); len(fields) != 3 || fields[0] != "0" || fields[1] == "0" || fields[2] != "65536" {
+		t.Errorf("the user IDs are mapped as %q", fields)
+	}
+	expect(t, "mapped", "app", "id -u; stat -c %u:%g /data/mine /etc/hosts", "0\n0:0\n0:0")
+}
+
+func imageVolumeOnCRIO(t *testing.T) {
+	clean(t)
+	apply(t, `{apiVersion: v1, kind: Pod, metadata: {name: mounts}, spec: {nodeName: `+node().Name+`, terminationGracePeriodSeconds: 0,
+		containers: [{name: app, image: "`+testbed.AgnhostImage+`", args: [pause], volumeMounts: [{name: image, mountPath: /image}, {name: image, mountPath: /bin2, subPath: bin}]}],
+		volumes: [{name: image, image: {reference: "`+testbed.BusyboxImage+`", pullPolicy: IfNotPresent}}]}}`)
+	waitReady(t, 60*time.Second, "mounts")
+	expect(t, "mounts", "app", "ls /image/bin/busybox /bin2/busybox; touch /image/x 2>/dev/null || echo read-only", "/bin2/busybox\n/image/bin/busybox\nread-only")
+}
+
+// outOfMemory: the reason of an exit by the kernel's hand is told, also of one that ends its pod.
+func outOfMemory(t *testing.T) {
+	clean(t)
+	apply(t, `{apiVersion: v1, kind: Pod, metadata: {name: greedy}, spec: {restartPolicy: Never, nodeName: `+node().Name+`,
+		containers: [{name: app, image: "`+testbed.BusyboxImage+`", command: [tail, /dev/zero], resources: {limits: {memory: 24Mi}}}]}}`)
+	p := waitPod(t, 30*time.Second, "greedy", "has failed", func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodFailed })
+	if end := containerStatus(p, "app").State.Terminated; end == nil || end.Reason != "OOMKilled" || end.ExitCode != 137 {
+		t.Errorf("it ended so: %+v", end)
+	}
+}
+
+// usageOnCRIO: containers are found in CRI-O's cgroups, and its empty sandboxes and its monitors are not taken for containers.
+func usageOnCRIO(t *testing.T) {
+	clean(t)
+	startTalker(t, "talker")
+	eventually(t, 30*time.Second, "the summary tells what the pod uses", func() (string, bool) {
+		var all stats.Summary
+		text := kubectl(t, "get", "--raw", "/api/v1/nodes/"+node().Name+"/proxy/stats/summary")
+		if err := json.Unmarshal([]byte(text), &all); err != nil {
+			t.Fatal(err)
+		}
+		return text, len(all.Pods) == 1 && told(t, all.Pods[0])
+	})
+	text := kubectl(t, "get", "--raw", "/api/v1/nodes/"+node().Name+"/proxy/metrics/cadvisor")
+	for _, name := range []string{"app", "talk", "side"} {
+		if want := fmt.Sprintf(`container_memory_working_set_bytes{container=%q`, name); strings.Count(text, want) != 1 {
+			t.Errorf("/metrics/cadvisor has %d lines %s…", strings.Count(text, want), want)
+		}
+	}
+	if strings.Contains(text, "crio-conmon") {
+		t.Error("/metrics/cadvisor takes a monitor for a container")
+	}
+}
+
+// told: each container that runs has figures of its own, and no other has.
+func told(t *testing.T, pod stats.PodStats) bool {
+	running := 0
+	for _, c := range pod.Containers {
+		if c.Name == "first" {
+			t.Error("the summary has a container that has ended")
+		}
+		if c.CPU != nil && c.CPU.UsageCoreNanoSeconds != nil && *c.CPU.UsageCoreNanoSeconds > 0 && c.Memory != nil &&
+			c.Memory.WorkingSetBytes != nil && *c.Memory.WorkingSetBytes > 0 && c.Rootfs != nil && c.Rootfs.UsedBytes != nil && c.Logs != nil {
+			running++
+		}
+	}
+	return running == 4 && len(pod.Containers) == 4 && pod.Network != nil && pod.Network.RxBytes != nil && *pod.Network.RxBytes > 0
+}
+
+// pullOnCRIO: an image that is not there is pulled, and its events say so.
+func pullOnCRIO(t *testing.T) {
+	clean(t)
+	cache, err := testbed.OpenCache(os.Stderr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	archives, err := cache.Images(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, stop, err := tb.ServeImages(archives...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+	}()
+	if _, err := node().Crictl(t.Context(), "rmi", testbed.AgnhostImage); err != nil {
+		t.Fatal(err)
+	}
+	apply(t, `{apiVersion: v1, kind: Pod, metadata: {name: pulled}, spec: {nodeName: `+node().Name+`, terminationGracePeriodSeconds: 0,
+		containers: [{name: app, image: "`+testbed.AgnhostImage+`", args: [netexec]}]}}`)
+	waitReady(t, time.Minute, "pulled")
+	waitEvent(t, 5*time.Second, "pulled", "Pulling", `Pulling image "`+testbed.AgnhostImage+`"`)
+	waitEvent(t, 5*time.Second, "pulled", "Pulled", `Successfully pulled image "`+testbed.AgnhostImage+`"`, "Image size: ")
+}
