@@ -75,7 +75,8 @@ func (n *Node) mountLeftovers(context.Context) ([]string, error) {
 	}
 	defer table.Close()
 	mounts, err := mountinfo.GetMountsFromReader(table, func(m *mountinfo.Info) (skip, stop bool) {
-		root := filepath.Base(m.Mountpoint) == "merged" && below(m.Mountpoint, filepath.Join(n.dir, "crio"))
+		root := filepath.Base(m.Mountpoint) == "merged" && below(m.Mountpoint, filepath.Join(n.dir, "crio")) &&
+			!strings.HasPrefix(m.Options, "ro,") // CRI-O keeps an image mounted that was a volume
 		return !root && !strings.HasPrefix(m.Mountpoint, n.RootDir+"/") && !below(m.Mountpoint, filepath.Join(n.dir, "run")), false
 	})
 	var left []string
