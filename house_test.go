@@ -41,7 +41,7 @@ var roomMayImport = map[string][]string{
 	"devices": {"plugins", "atomicfile", "podspec"},
 	"plugins": {"inotify"},
 	"logs":    {"inotify"},
-	"volumes": {"locks"},
+	"volumes": {"locks", "atomicfile"},
 	"cgroups": {"systemd"},
 	"images":  {"cri"},
 	"stats":   {"metrics"},

@@ -31,8 +31,23 @@ func WriteSynced(path string, content []byte, mode fs.FileMode) error {
 	return errors.Join(dir.Sync(), dir.Close())
 }
 
+// Remove removes a file, if it is there, and what a crash has left of a write to it.
+func Remove(path string) error {
+	for _, p := range []string{nextTo(path), path} {
+		if err := os.Remove(p); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+// nextTo is where the new content is written.
+func nextTo(path string) string {
+	return filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".new")
+}
+
 func write(path string, content []byte, mode fs.FileMode, settle func(*os.File) error) error {
-	next := filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".new")
+	next := nextTo(path)
 	f, err := os.OpenFile(next, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, mode)
 	if err != nil {
 		return err

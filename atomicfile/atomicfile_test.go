@@ -84,6 +84,18 @@ func TestFails(t *testing.T) {
 	})
 }
 
+// What is removed leaves nothing, whatever a crash has left beside it; what is not there is removed as well.
+func TestRemove(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "file")
+	if err := errors.Join(atomicfile.Write(path, []byte("content"), 0o600),
+		os.WriteFile(filepath.Join(filepath.Dir(path), ".file.new"), []byte("half"), 0o600), atomicfile.Remove(path), atomicfile.Remove(path)); err != nil {
+		t.Fatal(err)
+	}
+	if entries, err := os.ReadDir(filepath.Dir(path)); err != nil || len(entries) > 0 {
+		t.Errorf("the directory holds %v, %v", entries, err)
+	}
+}
+
 // Whoever reads while the file is replaced sees one content or the other.
 func TestReaders(t *testing.T) {
 	each(t, func(t *testing.T, write writer, path string) {

@@ -28,6 +28,7 @@ import (
 	csipb "github.com/container-storage-interface/spec/lib/go/csi"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/nodelet/nodelet/atomicfile"
 	"github.com/nodelet/nodelet/locks"
 )
 
@@ -192,20 +193,7 @@ func (l *LUN) save(staging string) error {
 	if err != nil {
 		return err
 	}
-	return writeWhole(filepath.Join(staging, noteFile), text)
-}
-
-// writeWhole puts a file into place at once, surely on the disk.
-func writeWhole(path string, text []byte) error {
-	f, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(text)
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	return os.Rename(path+".new", path)
+	return atomicfile.WriteSynced(filepath.Join(staging, noteFile), text, 0o600)
 }
 
 // load reads the note of a staging directory; nil where there is none.

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/nodelet/nodelet/atomicfile"
 	"github.com/nodelet/nodelet/volumes/disk"
 )
 
@@ -136,12 +137,7 @@ func (d *Driver) NodeUnstageVolume(ctx context.Context, in *csipb.NodeUnstageVol
 			return nil, err
 		}
 	}
-	for _, name := range []string{noteFile, noteFile + ".new"} {
-		if err := os.Remove(filepath.Join(staging, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return nil, err
-		}
-	}
-	return &csipb.NodeUnstageVolumeResponse{}, nil
+	return &csipb.NodeUnstageVolumeResponse{}, atomicfile.Remove(filepath.Join(staging, noteFile))
 }
 
 // detach takes the LUN's devices away, and ends the sessions that no other device is in.

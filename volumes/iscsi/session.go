@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/nodelet/nodelet/atomicfile"
 )
 
 // session is what the kernel has of a login to one portal of a target by one interface.
@@ -103,7 +105,7 @@ func (d *Driver) note(l *LUN, portal, who string) error {
 	if err := os.MkdirAll(d.cfg.State, 0o700); err != nil {
 		return err
 	}
-	return writeWhole(d.notePath(l, portal), []byte(who))
+	return atomicfile.Write(d.notePath(l, portal), []byte(who), 0o600)
 }
 
 func (d *Driver) noted(l *LUN, portal string) string { return word(d.notePath(l, portal)) }
