@@ -18,6 +18,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -51,7 +52,7 @@ func newScheme() *runtime.Scheme {
 	metav1.AddToGroupVersion(s, schema.GroupVersion{Version: "v1"})
 	for _, add := range []func(*runtime.Scheme) error{
 		corev1.AddToScheme, certificatesv1.AddToScheme, certificatesv1beta1.AddToScheme, coordinationv1.AddToScheme,
-		authenticationv1.AddToScheme, authorizationv1.AddToScheme, nodev1.AddToScheme, storagev1.AddToScheme,
+		authenticationv1.AddToScheme, authorizationv1.AddToScheme, nodev1.AddToScheme, resourcev1.AddToScheme, storagev1.AddToScheme,
 	} {
 		utilruntime.Must(add(s))
 	}
@@ -76,6 +77,8 @@ type Client struct {
 	Authorization rest.Interface
 	// Storage speaks to /apis/storage.k8s.io/v1: csidrivers, csinodes, volumeattachments.
 	Storage rest.Interface
+	// Resource speaks to /apis/resource.k8s.io/v1: resourceclaims, resourceslices.
+	Resource rest.Interface
 }
 
 // LoadConfig reads the kubeconfig file at path. The error names the file, and the field where one is wrong.
@@ -113,6 +116,7 @@ func New(cfg *rest.Config, qps float32, burst int, userAgent string) (*Client, e
 		{&c.Authentication, authenticationv1.SchemeGroupVersion, "/apis"},
 		{&c.Authorization, authorizationv1.SchemeGroupVersion, "/apis"},
 		{&c.Storage, storagev1.SchemeGroupVersion, "/apis"},
+		{&c.Resource, resourcev1.SchemeGroupVersion, "/apis"},
 	} {
 		if *g.into, err = groupClient(base, g.gv, g.root, httpClient); err != nil {
 			return nil, err

@@ -15,6 +15,7 @@ import (
 	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -37,6 +38,7 @@ var groupVersions = map[string]schema.GroupVersion{
 	"nodes": corev1.SchemeGroupVersion, "persistentvolumeclaims": corev1.SchemeGroupVersion, "persistentvolumes": corev1.SchemeGroupVersion,
 	"clustertrustbundles": certificatesv1beta1.SchemeGroupVersion, "podcertificaterequests": certificatesv1beta1.SchemeGroupVersion,
 	"csidrivers": storagev1.SchemeGroupVersion, "csinodes": storagev1.SchemeGroupVersion, "volumeattachments": storagev1.SchemeGroupVersion,
+	"resourceclaims": resourcev1.SchemeGroupVersion, "resourceslices": resourcev1.SchemeGroupVersion,
 }
 
 // ServeHTTP answers one request.
@@ -64,6 +66,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.replace(w, r, k)
 	case r.Method == http.MethodPatch:
 		s.patch(w, r, k)
+	case r.Method == http.MethodDelete && k.name == "":
+		s.removeAll(w, r, k)
 	case r.Method == http.MethodDelete:
 		s.remove(w, r, k)
 	case watch:
@@ -116,7 +120,7 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, k key) {
 	objs, version := s.matching(r, k), strconv.FormatInt(s.version, 10)
 	s.mu.Unlock()
 	lists := map[string]runtime.Object{"pods": &corev1.PodList{}, "services": &corev1.ServiceList{}, "configmaps": &corev1.ConfigMapList{},
-		"secrets": &corev1.SecretList{}}
+		"secrets": &corev1.SecretList{}, "resourceslices": &resourcev1.ResourceSliceList{}}
 	l := lists[k.resource]
 	if l == nil {
 		s.fail(w, apierrors.NewMethodNotSupported(schema.GroupResource{Resource: k.resource}, "list"))
@@ -157,6 +161,11 @@ func selects(r *http.Request, k, ok key, o Object) bool {
 		f["spec.nodeName"] = o.Spec.NodeName
 	case *certificatesv1beta1.PodCertificateRequest:
 		f["spec.nodeName"] = string(o.Spec.NodeName)
+	case *resourcev1.ResourceSlice:
+		f["spec.driver"] = o.Spec.Driver
+		if o.Spec.NodeName != nil {
+			f["spec.nodeName"] = *o.Spec.NodeName
+		}
 	}
 	return sel.Matches(f)
 }
@@ -249,6 +258,16 @@ func (s *Server) remove(w http.ResponseWriter, r *http.Request, k key) {
 		s.delete(k)
 		s.write(w, http.StatusOK, k.resource, &metav1.Status{Status: metav1.StatusSuccess})
 	}
+}
+
+// removeAll removes what is selected of a collection.
+func (s *Server) removeAll(w http.ResponseWriter, r *http.Request, k key) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, o := range s.matching(r, k) {
+		s.delete(keyOf(o))
+	}
+	s.write(w, http.StatusOK, k.resource, &metav1.Status{Status: metav1.StatusSuccess})
 }
 
 var errPrecondition = apierrors.NewBadRequest("the UID in the precondition does not match")

@@ -17,6 +17,7 @@ import (
 	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -124,6 +125,10 @@ func ResourceOf(o Object) string {
 		return "clustertrustbundles"
 	case *certificatesv1beta1.PodCertificateRequest:
 		return "podcertificaterequests"
+	case *resourcev1.ResourceClaim:
+		return "resourceclaims"
+	case *resourcev1.ResourceSlice:
+		return "resourceslices"
 	case *corev1.ServiceAccount:
 		return "serviceaccounts"
 	}
