@@ -39,6 +39,7 @@ var roomMayImport = map[string][]string{
 	"cni":     {"inotify", "atomicfile"},
 	"csi":     {"plugins", "locks"},
 	"devices": {"plugins", "atomicfile", "podspec"},
+	"dra":     {"plugins", "atomicfile"},
 	"plugins": {"inotify"},
 	"logs":    {"inotify"},
 	"volumes": {"locks", "atomicfile"},

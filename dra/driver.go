@@ -1,0 +1,176 @@
+package dra
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/connectivity"
+	"k8s.io/apimachinery/pkg/types"
+	api "k8s.io/kubelet/pkg/apis/dra/v1"
+	"k8s.io/kubelet/pkg/apis/dra/v1beta1"
+
+	"github.com/nodelet/nodelet/plugins"
+)
+
+// driver is one instance of a registered driver; while a driver is being updated there are two.
+type driver struct {
+	name, endpoint string
+	conn           *grpc.ClientConn
+	client         api.DRAPluginClient
+	calls          sync.WaitGroup
+	// up: it is connected. The room's mu guards it.
+	up bool
+}
+
+// Accept makes a driver known that has registered.
+func (d *DRA) Accept(_ context.Context, info plugins.Info) (dismiss func(context.Context), err error) {
+	if info.Name == "" {
+		return nil, errors.New("the DRA driver has no name")
+	}
+	conn, err := plugins.Dial(info.Endpoint)
+	if err != nil {
+		return nil, err
+	}
+	p := &driver{name: info.Name, endpoint: info.Endpoint, conn: conn}
+	following, cancel := context.WithCancel(d.ctx)
+	if p.client, err = clientFor(conn, info.Versions); err == nil {
+		err = d.admit(following, p)
+	}
+	if err != nil {
+		cancel()
+		return nil, errors.Join(fmt.Errorf("DRA driver %s at %s: %w", info.Name, info.Endpoint, err), conn.Close())
+	}
+	d.log.Info("DRA driver is registered", "driver", p.name, "endpoint", p.endpoint)
+	return func(context.Context) {
+		cancel()
+		d.dismiss(p)
+	}, nil
+}
+
+// clientFor speaks the first interface of the driver's list that this agent knows.
+func clientFor(conn *grpc.ClientConn, services []string) (api.DRAPluginClient, error) {
+	for _, s := range services {
+		switch s {
+		case api.DRAPluginService:
+			return api.NewDRAPluginClient(conn), nil
+		case v1beta1.DRAPluginService:
+			return v1beta1.V1Beta1ClientWrapper{DRAPluginClient: v1beta1.NewDRAPluginClient(conn)}, nil
+		}
+	}
+	return nil, fmt.Errorf("it serves %q, of which this node agent knows none; it knows %q", services,
+		[]string{api.DRAPluginService, v1beta1.DRAPluginService})
+}
+
+// admit adds an instance to those of its driver, and follows it until ctx ends.
+func (d *DRA) admit(ctx context.Context, p *driver) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.ctx.Err() != nil {
+		return errors.New("the node agent ends")
+	}
+	if slices.ContainsFunc(d.drivers[p.name], func(other *driver) bool { return other.endpoint == p.endpoint }) {
+		return errors.New("another instance of it has registered with this endpoint")
+	}
+	d.drivers[p.name] = append(d.drivers[p.name], p)
+	d.sync(p.name)
+	d.alive.Go(func() { d.follow(ctx, p) })
+	return nil
+}
+
+// follow keeps an instance connected, and notes whether it is, until ctx ends.
+func (d *DRA) follow(ctx context.Context, p *driver) {
+	defer p.retire()
+	for {
+		state := p.conn.GetState()
+		d.connected(p, state == connectivity.Ready)
+		if state == connectivity.Idle {
+			p.conn.Connect()
+		}
+		if !p.conn.WaitForStateChange(ctx, state) {
+			return
+		}
+	}
+}
+
+// connected notes whether an instance is connected, and wakes the pods that wait for its driver.
+func (d *DRA) connected(p *driver, up bool) {
+	d.mu.Lock()
+	if p.up == up {
+		d.mu.Unlock()
+		return
+	}
+	p.up = up
+	d.sync(p.name)
+	var pods []types.UID
+	if up {
+		pods = slices.Collect(maps.Keys(d.waiting[p.name]))
+		delete(d.waiting, p.name)
+	}
+	d.mu.Unlock()
+	if len(pods) > 0 && d.cfg.Wake != nil {
+		d.cfg.Wake(pods)
+	}
+}
+
+// dismiss forgets an instance.
+func (d *DRA) dismiss(p *driver) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	left := slices.DeleteFunc(d.drivers[p.name], func(other *driver) bool { return other == p })
+	if d.drivers[p.name] = left; len(left) == 0 {
+		delete(d.drivers, p.name)
+	}
+	d.log.Info("DRA driver has withdrawn", "driver", p.name, "endpoint", p.endpoint)
+	d.sync(p.name)
+}
+
+// retire closes the connection when its calls have ended.
+func (p *driver) retire() {
+	p.calls.Wait()
+	_ = p.conn.Close() // nothing is sent any more
+}
+
+// usable: an instance of the driver is connected. mu is held.
+func (d *DRA) usable(name string) bool {
+	return slices.ContainsFunc(d.drivers[name], func(p *driver) bool { return p.up })
+}
+
+// use finds the instance that serves a driver: the newest that is connected, or else the newest. Where there is none the pod is
+// woken when one has come. The connection stays until done is called.
+func (d *DRA) use(name string, pod types.UID) (p *driver, done func(), err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.usable(name) {
+		if d.waiting[name] == nil {
+			d.waiting[name] = map[types.UID]bool{}
+		}
+		d.waiting[name][pod] = true
+	}
+	for _, one := range d.drivers[name] {
+		if p == nil || one.up || !p.up {
+			p = one
+		}
+	}
+	if p == nil || d.ctx.Err() != nil {
+		return nil, nil, fmt.Errorf("DRA driver %s is not registered", name)
+	}
+	p.calls.Add(1)
+	return p, p.calls.Done, nil
+}
+
+// call makes one call to a driver, within the time that it has.
+func (d *DRA) call(ctx context.Context, name string, pod types.UID, do func(context.Context, api.DRAPluginClient) error) error {
+	p, done, err := d.use(name, pod)
+	if err != nil {
+		return err
+	}
+	defer done()
+	ctx, cancel := context.WithTimeout(ctx, d.cfg.CallTimeout)
+	defer cancel()
+	return do(ctx, p.client)
+}
