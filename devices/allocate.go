@@ -38,20 +38,28 @@ func (d *Devices) free(spent func(types.UID) bool) {
 
 // asks: a container of the pod asks for devices of a plugin. mu is held.
 func (d *Devices) asks(pod *corev1.Pod) bool {
-	in := func(c corev1.Container) bool { return len(d.wanted(&c)) > 0 }
+	in := func(c corev1.Container) bool { return len(d.wanted(pod, &c)) > 0 }
 	return slices.ContainsFunc(pod.Spec.Containers, in) || slices.ContainsFunc(pod.Spec.InitContainers, in)
 }
 
 // wanted are the resources of plugins that a container asks for, sorted. Extended resources that no plugin has offered are the
-// cluster's affair. mu is held.
-func (d *Devices) wanted(c *corev1.Container) (names []string) {
+// cluster's affair, and those for which the pod has a resource claim are given out by that. mu is held.
+func (d *Devices) wanted(pod *corev1.Pod, c *corev1.Container) (names []string) {
 	for name, q := range c.Resources.Limits {
-		if q.Sign() > 0 && d.known(string(name)) {
+		if q.Sign() > 0 && d.known(string(name)) && !claimed(pod, c, string(name)) {
 			names = append(names, string(name))
 		}
 	}
 	slices.Sort(names)
 	return names
+}
+
+// claimed: the pod has a resource claim for what its container wants of a resource.
+func claimed(pod *corev1.Pod, c *corev1.Container, name string) bool {
+	s := pod.Status.ExtendedResourceClaimStatus
+	return s != nil && slices.ContainsFunc(s.RequestMappings, func(m corev1.ContainerExtendedResourceRequest) bool {
+		return m.ContainerName == c.Name && m.ResourceName == name
+	})
 }
 
 // Known tells whether a resource is that of a plugin: its devices are counted here, one by one, and nowhere else.
@@ -122,7 +130,7 @@ func (d *Devices) allocateAll(ctx context.Context, r *reservation) error {
 // to be.
 func (d *Devices) allocateContainer(ctx context.Context, r *reservation, c *corev1.Container, reusable map[string]set, passesOn bool) error {
 	d.mu.Lock()
-	names := d.wanted(c)
+	names := d.wanted(r.pod, c)
 	d.mu.Unlock()
 	for _, name := range names {
 		ids, err := d.allocateResource(ctx, r, c, name, reusable[name])

@@ -16,7 +16,7 @@ import (
 // or the checkpoint was lost.
 func (d *Devices) Container(ctx context.Context, pod *corev1.Pod, c *corev1.Container) (*api.ContainerAllocateResponse, error) {
 	d.mu.Lock()
-	names := d.wanted(c)
+	names := d.wanted(pod, c)
 	d.mu.Unlock()
 	if len(names) == 0 {
 		return nil, nil

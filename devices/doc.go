@@ -56,6 +56,8 @@ type Config struct {
 	Grace time.Duration
 	// Pods gives the pods on the node that have not ended; it may take its time. Nil: nobody knows.
 	Pods func(ctx context.Context) ([]*corev1.Pod, error)
+	// Claims tells what a container has by resource claims; it must not call back. Nil: nothing.
+	Claims func(pod *corev1.Pod, c *corev1.Container) []*podresources.DynamicResource
 	// Changed is told that Capacity has changed; one call at a time, so that whoever passes it on ends with the newest.
 	Changed func()
 	// Wake is told the pods whose steps may succeed now.

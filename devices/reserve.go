@@ -42,7 +42,7 @@ func (d *Devices) reserve(pod *corev1.Pod) (*reservation, error) {
 	need, passed := map[string]int{}, map[string]int{} // passed: those of init containers that the next may have
 	lacks := false
 	err := eachContainer(pod, func(c *corev1.Container, passesOn bool) error {
-		for _, name := range d.wanted(c) {
+		for _, name := range d.wanted(pod, c) {
 			n, has := wants(c, name), d.given[pod.UID][c.Name][name]
 			switch {
 			case has == nil:
