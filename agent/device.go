@@ -94,11 +94,20 @@ func (w *worker) still() bool {
 	})
 }
 
-// devices is what device plugins add to a container that is about to be made.
-func (t *task) devices(ctx context.Context, c *corev1.Container) (spec.Devices, error) {
-	if t.hands.Devices == nil {
-		return spec.Devices{}, nil
+// devices is what device plugins and resource claims add to a container that is about to be made.
+func (t *task) devices(ctx context.Context, c *corev1.Container) (out spec.Devices, err error) {
+	if t.hands.Devices != nil {
+		out, err = t.pluginDevices(ctx, c)
 	}
+	if err != nil || t.hands.Claims == nil {
+		return out, err
+	}
+	claimed, err := t.hands.Claims.Devices(t.pod, c)
+	out.CDI = append(claimed, out.CDI...)
+	return out, err
+}
+
+func (t *task) pluginDevices(ctx context.Context, c *corev1.Container) (spec.Devices, error) {
 	given, err := t.hands.Devices.Container(ctx, t.pod, c)
 	if err != nil || given == nil {
 		return spec.Devices{}, err

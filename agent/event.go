@@ -46,6 +46,8 @@ func (t *task) failureEvent(p *plan.Problem) {
 	switch s := t.step.(type) {
 	case plan.Prepare:
 		t.event(warning, "FailedCreatePodContainer", "unable to ensure pod container exists: "+p.Message)
+	case plan.PrepareClaims:
+		t.event(warning, "FailedPrepareDynamicResources", "Failed to prepare dynamic resources: "+p.Message)
 	case plan.Mount:
 		t.event(warning, "FailedMount", p.Message)
 	case plan.CreateSandbox:
@@ -58,7 +60,7 @@ func (t *task) failureEvent(p *plan.Problem) {
 		t.containerEvent(s.Name, warning, "Failed", "Error: "+p.Message)
 	case plan.PostStart:
 		t.containerEvent(s.Name, warning, "FailedPostStartHook", "PostStartHook failed")
-	case plan.StopContainer, plan.StopSandbox, plan.Unmount, plan.RemoveCgroup:
+	case plan.StopContainer, plan.StopSandbox, plan.Unmount, plan.UnprepareClaims, plan.RemoveCgroup:
 		t.event(warning, "FailedKillPod", "error killing pod: "+p.Message)
 	}
 }

@@ -55,6 +55,10 @@ func (t *task) execute(ctx context.Context) (out outcome) {
 	switch s := t.step.(type) {
 	case plan.Prepare:
 		out.PodSize, err = t.prepare()
+	case plan.PrepareClaims:
+		err = t.prepareClaims(ctx)
+	case plan.UnprepareClaims:
+		err = t.hands.Claims.Unprepare(ctx, t.pod.UID)
 	case plan.Mount:
 		out.mounted, err = t.mount(ctx, s)
 		out.RefreshAt = out.mounted.RefreshAt

@@ -33,6 +33,8 @@ type Hands struct {
 	Storage *storage.Storage
 	// Devices gives the devices of device plugins to containers; nil: there are none.
 	Devices Devices
+	// Claims has resource claims prepared; nil: there are none.
+	Claims  Claims
 	Cgroups *cgroups.Tree
 	Probes  *probes.Prober
 	// Objects gives the objects that a pod may refer to, by where the pod comes from.
@@ -72,6 +74,15 @@ type Devices interface {
 	Reserve(pod *corev1.Pod, spent func(types.UID) bool) (allocate func(context.Context) error, err error)
 	Container(ctx context.Context, pod *corev1.Pod, c *corev1.Container) (*deviceplugin.ContainerAllocateResponse, error)
 	Release(pod types.UID)
+}
+
+// Claims has resource claims prepared. It is *dra.DRA, where each method is described.
+type Claims interface {
+	Prepare(ctx context.Context, pod *corev1.Pod) error
+	Unprepare(ctx context.Context, pod types.UID) error
+	Holds(pod types.UID) bool
+	Pods() []types.UID
+	Devices(pod *corev1.Pod, c *corev1.Container) ([]string, error)
 }
 
 // Handler is what a runtime handler can do.

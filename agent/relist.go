@@ -110,7 +110,8 @@ func (s *Supervisor) superseded(old cri.PodSummary) bool {
 	return false
 }
 
-// adoptFromDisk gives pods that left only a directory, a cgroup or a claim on a volume behind a worker that cleans up.
+// adoptFromDisk gives pods that left only a directory, a cgroup, a claim on a volume or a prepared resource claim behind a worker that
+// cleans up.
 func (s *Supervisor) adoptFromDisk(ctx context.Context) {
 	dirs, err := s.hands.Volumes.Pods()
 	if err != nil {
@@ -125,6 +126,9 @@ func (s *Supervisor) adoptFromDisk(ctx context.Context) {
 	}
 	if s.hands.CSI != nil {
 		dirs = append(dirs, s.hands.CSI.Pods()...)
+	}
+	if s.hands.Claims != nil {
+		dirs = append(dirs, s.hands.Claims.Pods()...)
 	}
 	for _, uid := range dirs {
 		if s.workers[uid] == nil && s.unwanted(uid) {

@@ -160,3 +160,19 @@ func TestFieldPath(t *testing.T) {
 		}
 	}
 }
+
+// claimed gives each container a device by a resource claim.
+type claimed struct{ Claims }
+
+func (claimed) Devices(*corev1.Pod, *corev1.Container) ([]string, error) {
+	return []string{"x.com/y=1"}, nil
+}
+
+// TestClaimedDevices: a container is made with the devices of its resource claims.
+func TestClaimedDevices(t *testing.T) {
+	task := &task{hands: &Hands{Claims: claimed{}}, pod: &corev1.Pod{}}
+	got, err := task.devices(t.Context(), &corev1.Container{Name: "app"})
+	if err != nil || !slices.Equal(got.CDI, []string{"x.com/y=1"}) {
+		t.Errorf("got %+v, %v", got, err)
+	}
+}

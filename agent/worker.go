@@ -143,7 +143,7 @@ func (w *worker) drain() {
 
 // take makes the newest order the worker's own.
 func (w *worker) take(o Order) {
-	if old := w.desired.Pod; old != nil && metadataMoved(old, o.Pod) {
+	if old := w.desired.Pod; old != nil && (metadataMoved(old, o.Pod) || claimsMoved(old, o.Pod)) {
 		w.memory.Stale()
 	}
 	if w.desired.Pod == nil {

@@ -49,6 +49,8 @@ type world struct {
 	noUserNamespaces bool
 	// devices are in place of those of the device plugins, of which there are none.
 	devices agent.Devices
+	// claims has resource claims prepared; nil: there are none.
+	claims agent.Claims
 
 	mu     sync.Mutex
 	set    pods.Set
@@ -144,6 +146,7 @@ func (w *world) begin() {
 			w.t.Fatal(err)
 		}
 	}
+	hands.Claims = w.claims
 	hands.Probes = probes.New(probes.Config{
 		Exec:    hands.Exec,
 		Verdict: func(pod types.UID, _ probes.Verdict) { l.VerdictChanged(pod) },

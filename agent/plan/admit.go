@@ -53,10 +53,6 @@ func unsupported(pod *corev1.Pod) *Rejection {
 				"clone into an emptyDir from an init container instead", spec.Volumes[i].Name)}
 		}
 	}
-	if len(spec.ResourceClaims) > 0 {
-		return &Rejection{reasonUnexpectedAdmission, "resourceClaims are not supported by this node agent; " +
-			"ask for devices through the resources of a device plugin instead"}
-	}
 	var missing []string
 	if spec.HostNetwork && spec.HostUsers != nil && !*spec.HostUsers {
 		missing = append(missing, "UserNamespacesHostNetworkSupport")
@@ -96,7 +92,7 @@ func outOfResources(pod *corev1.Pod, allocatable corev1.ResourceList, others []*
 	if used, capacity := int64(len(others)), allocatable.Pods().Value(); used+1 > capacity {
 		return insufficient(corev1.ResourcePods, 1, used, capacity)
 	}
-	wants := resource.PodRequests(pod, resource.PodResourcesOptions{})
+	wants := takes(pod)
 	names := slices.SortedFunc(maps.Keys(wants), func(a, b corev1.ResourceName) int {
 		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a, b))
 	})
@@ -108,14 +104,24 @@ func outOfResources(pod *corev1.Pod, allocatable corev1.ResourceList, others []*
 		want := wants[name]
 		requested, used := amount(name, want), int64(0)
 		for _, other := range others {
-			has := resource.PodRequests(other, resource.PodResourcesOptions{})[name]
-			used += amount(name, has)
+			used += amount(name, takes(other)[name])
 		}
 		if total := amount(name, capacity); requested > 0 && requested > total-used {
 			return insufficient(name, requested, used, total)
 		}
 	}
 	return nil
+}
+
+// takes is what a pod takes of the node, without the extended resources for which it has a resource claim.
+func takes(pod *corev1.Pod) corev1.ResourceList {
+	all := resource.PodRequests(pod, resource.PodResourcesOptions{})
+	if s := pod.Status.ExtendedResourceClaimStatus; s != nil {
+		for _, m := range s.RequestMappings {
+			delete(all, corev1.ResourceName(m.ResourceName))
+		}
+	}
+	return all
 }
 
 func insufficient(name corev1.ResourceName, requested, used, capacity int64) *Rejection {

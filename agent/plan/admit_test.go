@@ -164,7 +164,18 @@ func TestAdmit(t *testing.T) {
 		},
 		{
 			name: "resource claims", pod: `{spec: {resourceClaims: [{name: gpu, resourceClaimName: x}], containers: [{name: app}]}}`,
-			want: &Rejection{"UnexpectedAdmissionError", "resourceClaims are not supported by this node agent; ask for devices through the resources of a device plugin instead"},
+		},
+		{
+			name: "an extended resource by the name of its device class, with a claim behind it",
+			pod: `{spec: {containers: [{name: app, resources: {requests: {deviceclass.resource.kubernetes.io/gpu: 1}}}]},
+				status: {extendedResourceClaimStatus: {resourceClaimName: x, requestMappings:
+				[{containerName: app, resourceName: deviceclass.resource.kubernetes.io/gpu, requestName: r}]}}}`,
+		},
+		{
+			name: "an extended resource by the name of its device class, and no claim",
+			pod:  `{spec: {containers: [{name: app, resources: {requests: {deviceclass.resource.kubernetes.io/gpu: 1}}}]}}`,
+			want: &Rejection{"OutOfdeviceclass.resource.kubernetes.io/gpu",
+				"Node didn't have enough resource: deviceclass.resource.kubernetes.io/gpu, requested: 1, used: 0, capacity: 0"},
 		},
 		{
 			name: "restart of all containers",

@@ -13,6 +13,8 @@ import (
 type Memory struct {
 	// Prepared: the pod's directories and cgroup have been made.
 	Prepared bool
+	// ClaimsPrepared: the pod's resource claims have been prepared.
+	ClaimsPrepared bool
 	// InFlight holds the running steps by key.
 	InFlight map[string]Step
 	// Failures holds the last failure of each step key that has not succeeded since.
@@ -207,6 +209,10 @@ func (m *Memory) succeed(r Result, late bool) {
 	switch s := r.Step.(type) {
 	case Prepare:
 		m.Prepared, m.PodSize = true, r.PodSize
+	case PrepareClaims:
+		m.ClaimsPrepared = true
+	case UnprepareClaims:
+		m.ClaimsPrepared = false
 	case Mount:
 		m.Volumes[s.Volume] = Volume{RefreshAt: r.RefreshAt, Stale: late}
 	case EnsureImage:
@@ -277,7 +283,8 @@ func (m *Memory) FailedImage(pod *corev1.Pod, c *corev1.Container) (f Failure, f
 }
 
 func waitsForObjects(key string, f Failure) bool {
-	return f.Reason == ReasonCreateContainerConfig || strings.HasPrefix(key, "mount ") || strings.HasPrefix(key, "unmount ")
+	return f.Reason == ReasonCreateContainerConfig || strings.HasPrefix(key, "mount ") || strings.HasPrefix(key, "unmount ") ||
+		key == keyPrepareClaims || key == keyUnprepareClaims
 }
 
 const (

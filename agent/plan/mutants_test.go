@@ -109,8 +109,16 @@ var mutants = map[string]decision{
 		}
 		return s
 	}),
-	"volumes stay mounted":       stepsDropped(func(s Step) bool { _, is := s.(Unmount); return is }),
-	"volumes are not mounted":    stepsDropped(func(s Step) bool { _, is := s.(Mount); return is }),
+	"volumes stay mounted":                  stepsDropped(func(s Step) bool { _, is := s.(Unmount); return is }),
+	"volumes are not mounted":               stepsDropped(func(s Step) bool { _, is := s.(Mount); return is }),
+	"claims stay prepared":                  stepsDropped(func(s Step) bool { _, is := s.(UnprepareClaims); return is }),
+	"claims are not prepared":               factsChanged(func(o *Observed) { o.Memory.ClaimsPrepared = true }),
+	"that claims are prepared is not known": factsChanged(func(o *Observed) { o.ClaimsHeld = false }),
+	"claims go before the containers": planChanged(func(d Desired, o Observed, p *Plan) {
+		if Stopping(d, o) && o.ClaimsHeld && len(o.Memory.InFlight) == 0 {
+			p.Steps = []Step{UnprepareClaims{}}
+		}
+	}),
 	"the cgroup stays":           stepsDropped(func(s Step) bool { _, is := s.(RemoveCgroup); return is }),
 	"created containers stay so": stepsDropped(func(s Step) bool { _, is := s.(StartContainer); return is }),
 	"released while volumes are held": planChanged(func(d Desired, o Observed, p *Plan) {

@@ -22,6 +22,8 @@ type Observed struct {
 	// ResetNoted: the pod's directory notes that its containers have gone so that all can start anew. Filled for a pod in which
 	// that may be (RestartsAll).
 	ResetNoted bool
+	// ClaimsHeld: resource claims are prepared for the pod, or may be.
+	ClaimsHeld bool
 	// Verdicts are the newest probe results by container ID.
 	Verdicts map[string]Verdict
 	// NetworkProblem is what the network plugins find wrong with the pod's network; empty for nothing.

@@ -215,12 +215,20 @@ func (ru *rules) beginning(w *world, s Step) {
 		ru.breaks("%s is tried again %s after it failed", s, ru.mono()-f.at)
 	}
 	switch s := s.(type) {
-	case Prepare, Mount, CreateSandbox, EnsureImage, StartContainer, PostStart:
+	case Prepare, PrepareClaims, Mount, EnsureImage, StartContainer, PostStart:
 		ru.forward(s)
+	case CreateSandbox:
+		ru.forward(s)
+		ru.claimsFirst(s)
+	case UnprepareClaims:
+		if c := ru.someAlive(func(*Container) bool { return true }); c != nil {
+			ru.breaks("%s while %s runs", s, c.ID)
+		}
 	case Resize, ResizePod:
 		ru.beginningResize(w, s)
 	case CreateContainer:
 		ru.forward(s)
+		ru.claimsFirst(s)
 		ru.podHasRoom(w, s)
 		ru.creating(s)
 	case StopContainer:
@@ -243,6 +251,13 @@ func (ru *rules) beginning(w *world, s Step) {
 		if c := ru.someAlive(func(*Container) bool { return true }); c != nil {
 			ru.breaks("%s while %s runs in another", s, c.ID)
 		}
+	}
+}
+
+// claimsFirst: nothing of a pod is made before its resource claims are prepared.
+func (ru *rules) claimsFirst(s Step) {
+	if len(ru.l.desired.Pod.Spec.ResourceClaims) > 0 && !ru.l.claims {
+		ru.breaks("%s before the pod's resource claims are prepared", s)
 	}
 }
 

@@ -65,6 +65,9 @@ func (ru *rules) statusTrue(w *world, p *Plan) {
 	if c := ru.someAlive(func(*Container) bool { return true }); c != nil {
 		ru.breaks("the pod is called %s while %s runs", p.Status.Phase, c.ID)
 	}
+	if w.claims {
+		ru.breaks("the pod is called %s while its resource claims are prepared", p.Status.Phase)
+	}
 	for _, box := range w.sandboxes {
 		if box.Ready {
 			ru.breaks("the pod is called %s while %s is ready", p.Status.Phase, box.ID)
@@ -114,6 +117,9 @@ func (ru *rules) freed(w *world, p *Plan) {
 	}
 	for name := range w.volumes {
 		ru.breaks("released with volume %s on the disk", name)
+	}
+	if w.claims {
+		ru.breaks("released with resource claims prepared")
 	}
 	if w.cgroup {
 		ru.breaks("released with a cgroup")

@@ -33,13 +33,13 @@ func (v *view) decide(p *Plan) {
 	v.resize(p)
 }
 
-// prepare makes what a sandbox and containers stand on. It tells whether all volumes are there.
+// prepare makes what a sandbox and containers stand on. It tells whether all volumes and claims are there.
 func (v *view) prepare(p *Plan) (ground bool) {
 	if !v.o.Memory.Prepared {
 		v.step(p, Prepare{})
 		return false
 	}
-	ground = true
+	ground = v.claims(p)
 	for i := range v.d.Pod.Spec.Volumes {
 		if v.d.Pod.Spec.Volumes[i].Image != nil {
 			continue // its image comes with those of the containers that mount it
@@ -56,6 +56,21 @@ func (v *view) prepare(p *Plan) (ground bool) {
 	return ground
 }
 
+// claims has the pod's resource claims prepared, and tells whether they are. No sandbox is made before, so where there is one they have
+// been prepared, in an earlier life of the agent or by another agent, unless what was noted of that is lost.
+func (v *view) claims(p *Plan) bool {
+	if !wantsClaims(v.d.Pod) || v.o.Memory.ClaimsPrepared || v.current != nil && v.o.ClaimsHeld {
+		return true
+	}
+	v.step(p, PrepareClaims{})
+	return false
+}
+
+// wantsClaims: the pod refers to resource claims, by itself or through extended resources that the scheduler has made a claim of.
+func wantsClaims(pod *corev1.Pod) bool {
+	return len(pod.Spec.ResourceClaims) > 0 || pod.Status.ExtendedResourceClaimStatus != nil
+}
+
 // sandbox plans a new sandbox. What lived in earlier ones must have ended, and their networks must be back.
 func (v *view) sandbox(p *Plan, ground bool) {
 	held := v.stopStrangers(p)
@@ -65,7 +80,8 @@ func (v *view) sandbox(p *Plan, ground bool) {
 			held = true
 		}
 	}
-	if held || v.stopSandboxes(p, v.sandboxes) || !v.o.Memory.Prepared || v.volumesFail() {
+	claimed := v.o.Memory.ClaimsPrepared || !wantsClaims(v.d.Pod)
+	if held || v.stopSandboxes(p, v.sandboxes) || !v.o.Memory.Prepared || !claimed || v.volumesFail() {
 		return
 	}
 	attempt := uint32(0)

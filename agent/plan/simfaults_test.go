@@ -16,7 +16,7 @@ func took(s Step) time.Duration {
 	switch s.(type) {
 	case EnsureImage:
 		return 20 * time.Second
-	case CreateSandbox, Mount, PostStart:
+	case CreateSandbox, PrepareClaims, UnprepareClaims, Mount, PostStart:
 		return 3 * time.Second
 	}
 	return 200 * time.Millisecond
@@ -52,10 +52,13 @@ func (l *life) fate(c *call) {
 			c.effectAt = time.Time{}
 		}
 	}
-	if setsSize(c.step) {
+	if setsSize(c.step) || notesClaims(c.step) {
 		l.resizeFate(c)
 	}
 }
+
+// notesClaims: the agent notes for itself what it does with resource claims, before its answer or never.
+func notesClaims(s Step) bool { return s.Key() == keyPrepareClaims || s.Key() == keyUnprepareClaims }
 
 // stopFate: the container ends by itself, or is killed at its deadline.
 func (l *life) stopFate(c *call, stop StopContainer) {
@@ -109,7 +112,7 @@ func (l *life) cancelled(c *call) {
 	end := l.now.Add(l.within(100 * time.Millisecond))
 	if c.endAt.After(end) {
 		c.endAt, c.problem = end, &Problem{Message: "cancelled", Cancelled: true}
-		if c.effectAt.After(end) && !chance(l.r, 4) {
+		if c.effectAt.After(end) && (notesClaims(c.step) || !chance(l.r, 4)) {
 			c.effectAt = time.Time{}
 		}
 	}

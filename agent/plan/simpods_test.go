@@ -40,6 +40,11 @@ func randomPod(r *rand.Rand) *corev1.Pod {
 	return pod
 }
 
+// claimSomething gives a pod a resource claim.
+func claimSomething(pod *corev1.Pod) {
+	pod.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "gpu", ResourceClaimName: ptr("gpu")}}
+}
+
 func randomInit(r *rand.Rand, name string) corev1.Container {
 	c := corev1.Container{Name: name, Image: "image", ImagePullPolicy: corev1.PullIfNotPresent}
 	switch r.IntN(4) {

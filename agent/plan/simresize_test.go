@@ -78,10 +78,10 @@ func (l *life) grant(generation int64) {
 	l.note("granted: %+v in a pod with %s", g.Containers, g.Pod)
 }
 
-// diesWithAgent: what is done to the pod's cgroup the agent does itself.
+// diesWithAgent: what is done to the pod's cgroup the agent does itself, and what is noted of its resource claims too.
 func diesWithAgent(s Step) bool {
 	switch s.(type) {
-	case Prepare, ResizePod, RemoveCgroup:
+	case Prepare, PrepareClaims, UnprepareClaims, ResizePod, RemoveCgroup:
 		return true
 	}
 	return false

@@ -37,7 +37,8 @@ func (v *view) status(p *Plan) corev1.PodStatus {
 		v.closeContainers(&st)
 	}
 	phase, reason, message := v.phase(&st, calm, p.Released)
-	// The world hears of the end only when nothing can run any more and the network is back.
+	// The world hears of the end only when nothing can run any more and the network is back; and no resource claim is prepared, for the
+	// control plane gives its devices away then.
 	if !calm && terminal(phase) && !terminal(shown.Phase) {
 		phase, reason, message = shown.Phase, shown.Reason, shown.Message
 	}
@@ -87,9 +88,9 @@ func (v *view) rejected(st *corev1.PodStatus) {
 
 func rejectedMessage(r *Rejection) string { return "Pod was rejected: " + r.Message }
 
-// calm: the pod is to end, and nothing of it runs, may yet start, or holds the network.
+// calm: the pod is to end, and nothing of it runs, may yet start, or holds the network or resource claims.
 func (v *view) calm(p *Plan) bool {
-	if v.stop == nil || len(p.Cancel) > 0 || v.sandboxHeld() {
+	if v.stop == nil || len(p.Cancel) > 0 || v.sandboxHeld() || v.o.ClaimsHeld {
 		return false
 	}
 	for _, step := range v.o.Memory.InFlight {

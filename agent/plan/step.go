@@ -19,6 +19,8 @@ type Step interface {
 type (
 	// Prepare makes the pod's directories and cgroup.
 	Prepare struct{}
+	// PrepareClaims prepares the pod's resource claims.
+	PrepareClaims struct{}
 	// Mount sets up one volume, or refreshes its content.
 	Mount struct{ Volume string }
 	// CreateSandbox runs the pod's sandbox (CRI RunPodSandbox).
@@ -90,6 +92,8 @@ type (
 	}
 	// Unmount takes down one volume.
 	Unmount struct{ Volume string }
+	// UnprepareClaims gives the pod's resource claims back.
+	UnprepareClaims struct{}
 	// RemoveCgroup removes the pod's cgroup.
 	RemoveCgroup struct{}
 	// RemoveDir removes the pod's directory and, where the pod is gone for good, its logs.
@@ -97,6 +101,7 @@ type (
 )
 
 func (Prepare) Key() string           { return "prepare" }
+func (PrepareClaims) Key() string     { return keyPrepareClaims }
 func (s Mount) Key() string           { return "mount " + s.Volume }
 func (CreateSandbox) Key() string     { return "create sandbox" }
 func (s EnsureImage) Key() string     { return "image " + s.For() }
@@ -111,10 +116,12 @@ func (s RemoveSandbox) Key() string   { return "remove " + s.ID }
 func (s Resize) Key() string          { return "resize " + s.ID }
 func (ResizePod) Key() string         { return "resize pod" }
 func (s Unmount) Key() string         { return "unmount " + s.Volume }
+func (UnprepareClaims) Key() string   { return keyUnprepareClaims }
 func (RemoveCgroup) Key() string      { return "remove cgroup" }
 func (RemoveDir) Key() string         { return "remove dir" }
 
 func (Prepare) String() string         { return "prepare directories and cgroup" }
+func (PrepareClaims) String() string   { return "prepare resource claims" }
 func (s Mount) String() string         { return fmt.Sprintf("mount volume %s", s.Volume) }
 func (s CreateSandbox) String() string { return fmt.Sprintf("create sandbox attempt %d", s.Attempt) }
 func (s EnsureImage) String() string {
@@ -151,10 +158,19 @@ func (s RemoveSandbox) String() string {
 func (s Resize) String() string {
 	return fmt.Sprintf("resize container %s (%s) to %s", s.Name, s.ID, s.To)
 }
-func (s ResizePod) String() string  { return fmt.Sprintf("resize pod to %s", s.To) }
-func (s Unmount) String() string    { return fmt.Sprintf("unmount volume %s", s.Volume) }
+func (s ResizePod) String() string { return fmt.Sprintf("resize pod to %s", s.To) }
+func (s Unmount) String() string   { return fmt.Sprintf("unmount volume %s", s.Volume) }
+func (UnprepareClaims) String() string {
+	return "unprepare resource claims"
+}
 func (RemoveCgroup) String() string { return "remove cgroup" }
 func (RemoveDir) String() string    { return "remove pod directory" }
+
+// The keys of steps that wait for what others bring.
+const (
+	keyPrepareClaims   = "prepare claims"
+	keyUnprepareClaims = "unprepare claims"
+)
 
 // For names what the image is for: the container, or the volume in a form that no container is called by.
 func (s EnsureImage) For() string {
@@ -167,6 +183,7 @@ func (s EnsureImage) For() string {
 func imageVolume(name string) string { return "volume " + name }
 
 func (Prepare) sealed()         {}
+func (PrepareClaims) sealed()   {}
 func (Mount) sealed()           {}
 func (CreateSandbox) sealed()   {}
 func (EnsureImage) sealed()     {}
@@ -181,6 +198,7 @@ func (RemoveSandbox) sealed()   {}
 func (Resize) sealed()          {}
 func (ResizePod) sealed()       {}
 func (Unmount) sealed()         {}
+func (UnprepareClaims) sealed() {}
 func (RemoveCgroup) sealed()    {}
 func (RemoveDir) sealed()       {}
 

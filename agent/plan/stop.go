@@ -94,6 +94,12 @@ func (v *view) tearDown(p *Plan) {
 		return
 	}
 	held := v.stopSandboxes(p, v.sandboxes)
+	if v.o.ClaimsHeld {
+		if !v.sandboxHeld() {
+			v.step(p, UnprepareClaims{})
+		}
+		held = true
+	}
 	for _, name := range v.o.VolumesOnDisk {
 		v.step(p, Unmount{Volume: name})
 		held = true
@@ -131,7 +137,7 @@ func (v *view) giveUp(p *Plan) (waiting bool) {
 			continue
 		}
 		switch step.(type) {
-		case Prepare, Mount, CreateSandbox, EnsureImage, CreateContainer, StartContainer, PostStart:
+		case Prepare, PrepareClaims, Mount, CreateSandbox, EnsureImage, CreateContainer, StartContainer, PostStart:
 			p.Cancel = append(p.Cancel, key)
 			p.Waits = append(p.Waits, Wait{For: step.String(), Why: "being given up"})
 			waiting = true

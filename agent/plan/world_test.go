@@ -20,8 +20,10 @@ type world struct {
 	sandboxes  []Sandbox
 	containers []Container
 	// network holds the sandboxes that have an address to give back.
-	network     map[string]bool
-	volumes     map[string]bool
+	network map[string]bool
+	volumes map[string]bool
+	// claims: resource claims are prepared for the pod, or noted for that.
+	claims      bool
 	dir, cgroup bool
 	// resetNoted: the pod's directory notes a reset.
 	resetNoted bool
@@ -74,8 +76,8 @@ func newWorld(desired Desired, now time.Time) *world {
 
 func (w *world) observe() Observed {
 	o := Observed{Now: w.now, Sandboxes: w.sandboxes, Containers: slices.Clone(w.containers), DirOnDisk: w.dir, CgroupExists: w.cgroup,
-		ResetNoted: w.resetNoted,
-		Verdicts:   w.verdicts, Memory: w.memory, Node: w.node}
+		ResetNoted: w.resetNoted, ClaimsHeld: w.claims,
+		Verdicts: w.verdicts, Memory: w.memory, Node: w.node}
 	for name := range w.volumes {
 		o.VolumesOnDisk = append(o.VolumesOnDisk, name)
 	}
@@ -149,6 +151,10 @@ func (w *world) effect(c *call) *Problem {
 		w.prepareEffect(c)
 	case Resize, ResizePod:
 		return w.resizeEffect(c)
+	case PrepareClaims:
+		w.claims = true
+	case UnprepareClaims:
+		w.claims = false
 	case Mount:
 		w.dir, w.volumes[s.Volume] = true, true
 	case Unmount:

@@ -21,6 +21,7 @@ import (
 	"github.com/nodelet/nodelet/cri"
 	"github.com/nodelet/nodelet/csi"
 	"github.com/nodelet/nodelet/devices"
+	"github.com/nodelet/nodelet/dra"
 	"github.com/nodelet/nodelet/images"
 	"github.com/nodelet/nodelet/kube/certs"
 	"github.com/nodelet/nodelet/kube/client"
@@ -77,6 +78,7 @@ type nodelet struct {
 	measured  measured
 	csi       *csi.CSI
 	devices   *devices.Devices
+	dra       *dra.DRA
 	plugins   *plugins.Registry
 	storage   *storage.Storage
 	collector *images.Collector
@@ -214,7 +216,7 @@ func (n *nodelet) makeAgent() error {
 		Runtime: n.runtime,
 		Images: images.New(n.runtime, images.Options{MaxParallel: parallel, NodeConfigs: images.NodeConfigFiles(c.Paths.Root), Wanted: n.collector.Wanted,
 			Log: n.log}),
-		Volumes: vols, CSI: n.csi, Storage: n.storage, Devices: n.devices, Cgroups: n.cgroups, Objects: n.objectsFor, Status: n.status, Events: n.recorder,
+		Volumes: vols, CSI: n.csi, Storage: n.storage, Devices: n.devices, Claims: n.dra, Cgroups: n.cgroups, Objects: n.objectsFor, Status: n.status, Events: n.recorder,
 		Node: n.facts.spec, RuntimeName: n.watch.name, BackoffFirst: c.CrashLoop.Initial, BackoffMax: c.CrashLoop.Max, Pulled: n.watch.imagesChanged,
 	}
 	hands.Admit, hands.Meter = n.admit, &meter{m: &n.measured}
@@ -280,6 +282,7 @@ func (n *nodelet) run(ctx context.Context) error {
 	start(n.watch.run)
 	defer n.runStorage(start)()
 	start(n.devices.Run)
+	start(n.dra.Run)
 	start(n.plugins.Run)
 	start(n.network.run)
 	start(n.prober.Run)

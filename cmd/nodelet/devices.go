@@ -9,15 +9,32 @@ import (
 
 	"github.com/nodelet/nodelet/csi"
 	"github.com/nodelet/nodelet/devices"
+	"github.com/nodelet/nodelet/dra"
+	"github.com/nodelet/nodelet/kube/claims"
 	"github.com/nodelet/nodelet/plugins"
 )
 
-// makePlugins sets up what device plugins give, and the registration by which they and CSI drivers are found.
+// makePlugins sets up what device plugins and DRA drivers give, and the registration by which they and CSI drivers are found.
 func (n *nodelet) makePlugins() (err error) {
+	if err = n.makeClaims(); err != nil {
+		return err
+	}
 	n.devices, err = devices.New(devices.Config{Root: n.cfg.Paths.Root, Log: n.log, Wake: n.wake, Changed: n.devicesChanged,
-		Pods: n.activePods})
+		Pods: n.activePods, Claims: n.dra.Resources})
 	n.plugins = plugins.New(plugins.Config{Root: n.cfg.Paths.Root, Log: n.log,
-		Handlers: map[string]plugins.Handler{csi.PluginType: n.csi, devices.PluginType: n.devices}})
+		Handlers: map[string]plugins.Handler{csi.PluginType: n.csi, devices.PluginType: n.devices, dra.PluginType: n.dra}})
+	return err
+}
+
+// makeClaims sets up what prepares resource claims. Without an API server there are none; what an earlier life has prepared is still
+// given back.
+func (n *nodelet) makeClaims() (err error) {
+	c := dra.Config{Root: n.cfg.Paths.Root, Log: n.log, Wake: n.wake}
+	if n.api != nil {
+		known := &claims.Claims{Resource: n.api.Resource, NodeName: n.cfg.Node.Name}
+		c.Claim, c.Slices = known.Claim, known
+	}
+	n.dra, err = dra.New(c)
 	return err
 }
 

@@ -1,0 +1,23 @@
+package agent
+
+import (
+	"context"
+	"errors"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+)
+
+// prepareClaims prepares the pod's resource claims.
+func (t *task) prepareClaims(ctx context.Context) error {
+	if t.hands.Claims == nil {
+		return errors.New("this node agent has nothing that prepares resource claims")
+	}
+	return t.hands.Claims.Prepare(ctx, t.pod)
+}
+
+// claimsMoved: the names of the objects behind the pod's resource claims have become known, or others.
+func claimsMoved(a, b *corev1.Pod) bool {
+	return !equality.Semantic.DeepEqual(a.Status.ResourceClaimStatuses, b.Status.ResourceClaimStatuses) ||
+		!equality.Semantic.DeepEqual(a.Status.ExtendedResourceClaimStatus, b.Status.ExtendedResourceClaimStatus)
+}
