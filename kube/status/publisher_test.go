@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,7 +17,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
@@ -255,126 +253,6 @@ func TestMirrorPodIsNotDeleted(t *testing.T) {
 	})
 }
 
-func TestOutageLosesNothingAndMakesNoStorm(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, 8)
-		var down atomic.Bool
-		down.Store(true)
-		b.api.before = func(string, string) error {
-			if down.Load() {
-				return errors.New("connection refused")
-			}
-			return nil
-		}
-		b.run(t)
-		var pods []*corev1.Pod
-		for i := range 110 {
-			pod := b.api.add(testPod(fmt.Sprint("p", i)))
-			pods = append(pods, pod)
-			b.p.Set(pod, running(pod, true), Options{})
-		}
-		time.Sleep(10 * time.Minute)
-		synctest.Wait()
-		tries := len(b.api.log())
-		if tries < 60 || tries > 150 {
-			t.Errorf("%d requests in 10 minutes without an API server, want about one in 7.5 s", tries)
-		}
-		newer := running(pods[7], false)
-		b.p.Set(pods[7], newer, Options{})
-		down.Store(false)
-		ctx, cancel := context.WithTimeout(t.Context(), 11*time.Second)
-		defer cancel()
-		if err := b.p.Flush(ctx); err != nil {
-			t.Fatal("not all statuses arrived within 11 s of the API server's return")
-		}
-		for _, pod := range pods {
-			got := b.api.get("ns", pod.Name)
-			if isReady(&got.Status) != (pod != pods[7]) {
-				t.Errorf("pod %s: ready %v", pod.Name, isReady(&got.Status))
-			}
-		}
-		if got := len(b.api.log()); got != 110 {
-			t.Errorf("%d requests after the outage, want 110", got)
-		}
-	})
-}
-
-func TestRefusedPodDoesNotHoldUpOthers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, 1)
-		b.api.before = func(_, path string) error {
-			if strings.Contains(path, "/pods/bad/") {
-				return apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "bad", errors.New("not yours"))
-			}
-			return nil
-		}
-		b.run(t)
-		bad, good := b.api.add(testPod("bad")), b.api.add(testPod("good"))
-		start := time.Now()
-		b.p.Set(bad, running(bad, true), Options{})
-		b.p.Set(good, running(good, true), Options{})
-		synctest.Wait()
-		if got := b.api.get("ns", "good"); !isReady(&got.Status) || time.Since(start) > 0 {
-			t.Error("the good pod had to wait")
-		}
-		time.Sleep(5 * time.Minute)
-		if got := len(b.api.log()); got < 10 || got > 30 {
-			t.Errorf("%d requests in 5 minutes, want the refused one retried with back-off up to 30 s", got)
-		}
-	})
-}
-
-func TestAnswersThatAreNotTheAPIServers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, 1)
-		var left atomic.Int32
-		left.Store(3)
-		b.api.before = func(string, string) error {
-			if left.Add(-1) >= 0 {
-				return notJSON(http.StatusNotFound)
-			}
-			return nil
-		}
-		b.run(t)
-		pod := b.api.add(testPod("a"))
-		b.p.Set(pod, running(pod, true), Options{})
-		time.Sleep(time.Minute)
-		if len(b.deleted) > 0 {
-			t.Error("a proxy's 404 was taken for the pod's end")
-		}
-		if got := b.api.get("ns", "a"); !isReady(&got.Status) {
-			t.Error("the status never arrived")
-		}
-	})
-}
-
-func TestHangingRequestHurtsOnlyItsPod(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, 2)
-		hang := make(chan struct{})
-		b.api.before = func(_, path string) error {
-			if strings.Contains(path, "/pods/stuck/") {
-				<-hang
-			}
-			return nil
-		}
-		b.run(t)
-		stuck := b.api.add(testPod("stuck"))
-		b.p.Set(stuck, running(stuck, true), Options{})
-		for i := range 20 {
-			pod := b.api.add(testPod(fmt.Sprint("p", i)))
-			b.p.Set(pod, running(pod, true), Options{})
-		}
-		synctest.Wait()
-		for i := range 20 {
-			if got := b.api.get("ns", fmt.Sprint("p", i)); !isReady(&got.Status) {
-				t.Errorf("pod p%d had to wait", i)
-			}
-		}
-		close(hang)
-	})
-}
-
 // Statuses settle on the newest whatever the order of sets, answers, failures and watch events.
 func TestRandomLivesConverge(t *testing.T) {
 	for seed := range 300 {
@@ -394,39 +272,6 @@ func TestStandaloneKeepsStatuses(t *testing.T) {
 	if got := <-deleted; got != pod.UID {
 		t.Errorf("deleted %q", got)
 	}
-}
-
-func TestFewPodsReturnQuicklyAfterALongOutage(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, 8)
-		var down atomic.Bool
-		down.Store(true)
-		b.api.before = func(string, string) error {
-			if down.Load() {
-				return apierrors.NewServiceUnavailable("starting")
-			}
-			return nil
-		}
-		b.run(t)
-		for i := range 2 {
-			pod := b.api.add(testPod(fmt.Sprint("p", i)))
-			b.p.Set(pod, running(pod, true), Options{})
-		}
-		for range 50 { // the time of return must not matter
-			time.Sleep(10 * time.Minute)
-			down.Store(false)
-			ctx, cancel := context.WithTimeout(t.Context(), outageMax+time.Second)
-			if err := b.p.Flush(ctx); err != nil {
-				t.Fatal("not all statuses arrived within 11 s of the API server's return")
-			}
-			cancel()
-			down.Store(true)
-			for i := range 2 {
-				pod := b.api.get("ns", fmt.Sprint("p", i))
-				b.p.Set(pod, running(pod, !isReady(&pod.Status)), Options{})
-			}
-		}
-	})
 }
 
 func TestForgottenInFlightStaysForgotten(t *testing.T) {
