@@ -41,13 +41,16 @@ type Config struct {
 	Root     string // the agent's root directory
 	Handlers map[string]Handler
 	Log      *slog.Logger // nil: nothing is logged
+	// LookEvery is how often it is looked for plugins where their coming and going cannot be followed; zero means five seconds.
+	LookEvery time.Duration
 }
 
 // Registry registers plugins.
 type Registry struct {
-	dir      string
-	handlers map[string]Handler
-	log      *slog.Logger
+	dir       string
+	handlers  map[string]Handler
+	log       *slog.Logger
+	lookEvery time.Duration
 }
 
 // New makes a registry; nothing is called before Run.
@@ -55,7 +58,10 @@ func New(cfg Config) *Registry {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Registry{dir: filepath.Join(cfg.Root, pluginsDir), handlers: cfg.Handlers, log: cfg.Log}
+	if cfg.LookEvery == 0 {
+		cfg.LookEvery = 5 * time.Second
+	}
+	return &Registry{dir: filepath.Join(cfg.Root, pluginsDir), handlers: cfg.Handlers, log: cfg.Log, lookEvery: cfg.LookEvery}
 }
 
 // maxMessage bounds what a plugin may answer.

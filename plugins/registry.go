@@ -28,8 +28,8 @@ const (
 	registerMax   = 2 * time.Minute
 )
 
-// Run follows the sockets by which plugins register, until ctx ends. Any change below the directory means a look at all of it:
-// there are few sockets.
+// Run follows the sockets by which plugins register, until ctx ends. Where changes cannot be followed, for want of an inotify instance
+// as a rule, it looks now and then, and tries again.
 func (r *Registry) Run(ctx context.Context) {
 	known := map[string]*plugin{}
 	defer func() {
@@ -37,23 +37,49 @@ func (r *Registry) Run(ctx context.Context) {
 			p.end()
 		}
 	}()
-	watcher, err := inotify.New()
-	if err == nil {
-		defer watcher.Close()
-		err = os.MkdirAll(r.dir, 0o755)
-	}
-	if err != nil {
-		r.log.Error("plugins cannot register; is there room for another inotify watch?", "dir", r.dir, "err", err)
-		return
-	}
-	for {
-		r.compare(ctx, known, sockets(r.dir, watcher, func(err error) {
-			r.log.Warn("cannot look for plugins everywhere", "dir", r.dir, "err", err)
-		}))
-		if !settle(ctx, watcher) {
+	for last := ""; ; {
+		err := r.follow(ctx, known)
+		if ctx.Err() != nil {
 			return
 		}
+		if err.Error() != last {
+			r.log.Error("cannot follow how plugins come and go; they are looked for now and then (fs.inotify.max_user_instances may be too low)",
+				"dir", r.dir, "err", err, "every", r.lookEvery)
+			last = err.Error()
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(r.lookEvery):
+		}
 	}
+}
+
+// follow looks for plugins at each change below the directory: a look at all of it, for there are few sockets. It ends with ctx, or at
+// once, after one look, where changes cannot be followed.
+func (r *Registry) follow(ctx context.Context, known map[string]*plugin) error {
+	if err := os.MkdirAll(r.dir, 0o755); err != nil {
+		return err
+	}
+	watcher, err := inotify.New()
+	if err != nil {
+		r.look(ctx, known, func(string) error { return nil })
+		return err
+	}
+	defer watcher.Close()
+	for {
+		r.look(ctx, known, watcher.Add)
+		if !settle(ctx, watcher) {
+			return ctx.Err()
+		}
+	}
+}
+
+// look brings the registrations in line with the sockets that there are.
+func (r *Registry) look(ctx context.Context, known map[string]*plugin, watch func(dir string) error) {
+	r.compare(ctx, known, sockets(r.dir, watch, func(err error) {
+		r.log.Warn("cannot look for plugins everywhere", "dir", r.dir, "err", err)
+	}))
 }
 
 // settle waits for a change.
@@ -66,9 +92,9 @@ func settle(ctx context.Context, watcher *inotify.Watcher) bool {
 	}
 }
 
-// sockets finds all sockets below dir, with what tells one socket from a later one at the same path, and has watcher watch
-// the directories. Hidden ones are no plugins.
-func sockets(dir string, watcher *inotify.Watcher, trouble func(error)) map[string]string {
+// sockets finds all sockets below dir, with what tells one socket from a later one at the same path, and has the directories watched.
+// Hidden ones are no plugins.
+func sockets(dir string, watch func(dir string) error, trouble func(error)) map[string]string {
 	found := map[string]string{}
 	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
 		switch {
@@ -82,7 +108,7 @@ func sockets(dir string, watcher *inotify.Watcher, trouble func(error)) map[stri
 			}
 			return nil
 		case e.IsDir():
-			return watcher.Add(path)
+			return watch(path)
 		case e.Type()&fs.ModeSocket == 0:
 			return nil
 		}

@@ -58,7 +58,7 @@ func newWorld(t *testing.T) *world {
 // begin starts a life of the registry.
 func (w *world) begin() {
 	ctx, cancel := context.WithCancel(context.Background())
-	r := plugins.New(plugins.Config{Root: w.root, Handlers: map[string]plugins.Handler{pluginType: w}, Log: slog.New(slog.NewTextHandler(w, nil))})
+	r := plugins.New(plugins.Config{Root: w.root, Handlers: map[string]plugins.Handler{pluginType: w}, Log: slog.New(slog.NewTextHandler(w, nil)), LookEvery: 20 * time.Millisecond})
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -333,7 +333,7 @@ func TestSilentPlugin(t *testing.T) {
 	w.untilKnown("good")
 }
 
-// TestNoDirectory: where plugins cannot register the log says so, and nothing else suffers.
+// TestNoDirectory: where plugins cannot register the log says so, once; when they can, they do.
 func TestNoDirectory(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -342,5 +342,14 @@ func TestNoDirectory(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.begin()
-	w.until("the log says so", func() bool { return strings.Contains(w.logged(), "plugins cannot register") })
+	w.until("the log says so", func() bool { return strings.Contains(w.logged(), "cannot follow how plugins come and go") })
+	if err := os.Remove(filepath.Join(w.root, "plugins_registry")); err != nil {
+		t.Fatal(err)
+	}
+	w.until("the directory is there", func() bool { _, err := os.Stat(w.path("")); return err == nil })
+	w.plugin("good.sock", "good", nil)
+	w.untilKnown("good")
+	if n := strings.Count(w.logged(), "cannot follow"); n != 1 {
+		t.Errorf("the log says %d times that plugins cannot be followed:\n%s", n, w.logged())
+	}
 }
