@@ -51,9 +51,11 @@ func (v *view) findReset() {
 	v.resetting = due && slices.ContainsFunc(v.o.Containers, func(c Container) bool { return v.resets(&c) != nil })
 }
 
-// alreadyReset: the status says of the container that it waits to start anew, or that it never ran.
+// alreadyReset: the status says of the container that it waits to start anew, or that it never ran. Not one whose last instance ended
+// in another way: that waits for the start of the next one, which a reset takes away.
 func alreadyReset(shown *corev1.ContainerStatus) bool {
-	return shown.State.Waiting != nil && shown.ContainerID == ""
+	ended := shown.LastTerminationState.Terminated
+	return shown.State.Waiting != nil && shown.ContainerID == "" && (ended == nil || ended.Reason == ReasonRestartingAll)
 }
 
 // resets is the spec of the container that an instance must make room for, nil where it has no part in it. Where no exit asks
