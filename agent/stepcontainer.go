@@ -50,7 +50,7 @@ func (t *task) ensureImage(ctx context.Context, s plan.EnsureImage) (images.Imag
 		return images.Image{}, err
 	}
 	t.imageEvent(s, "Pulling", fmt.Sprintf("Pulling image %q", s.Image))
-	return t.pull(ctx, s, images.PullRequest{Image: s.Image, PullSecrets: secrets, Sandbox: sandbox})
+	return t.pull(ctx, s, images.PullRequest{Image: s.Image, Pod: t.pod, PullSecrets: secrets, Sandbox: sandbox})
 }
 
 // missingSecrets names the pull secrets of a pod that were not found.

@@ -1,5 +1,5 @@
 // Package images gets container images onto the node: it understands image names, finds the credentials for them in pull
-// secrets and in the node's files, and asks the runtime to pull, each image once at a time however many pods wait for it. It
+// secrets, in the node's files and by credential providers (package provider), and asks the runtime to pull, each image once at a time however many pods wait for it. It
 // also takes images away that no container uses, when the disk fills up or they have lain there for too long.
 //
 // It never decides when to pull or to try again (pull policy and back-off are agent/plan's), never removes an image

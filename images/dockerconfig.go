@@ -7,21 +7,21 @@ import (
 	"strings"
 )
 
-// login is a name and a password for a registry. It is always held by pointer: then fmt prints an address, however deep in
+// Login is a name and a password for a registry. It is always held by pointer: then fmt prints an address, however deep in
 // other things it is, and for a login alone what String says. So it cannot get into a log by mistake.
-type login struct{ username, password string }
+type Login struct{ Username, Password string }
 
-func (login) String() string { return "(credential)" }
+func (Login) String() string { return "(credential)" }
 
 // GoString is String for %#v.
-func (l login) GoString() string { return l.String() }
+func (l Login) GoString() string { return l.String() }
 
 // errNotDockerConfig says nothing of what was read: the text of JSON errors may quote it.
 var errNotDockerConfig = errors.New("holds no valid docker configuration")
 
 // dockerConfigJSON reads the content of a .docker/config.json: {"auths": {"registry": {...}}}. skipped counts entries that
 // make no sense.
-func dockerConfigJSON(text []byte) (logins map[string]*login, skipped int, err error) {
+func dockerConfigJSON(text []byte) (logins map[string]*Login, skipped int, err error) {
 	var config struct {
 		Auths map[string]json.RawMessage `json:"auths"`
 	}
@@ -33,7 +33,7 @@ func dockerConfigJSON(text []byte) (logins map[string]*login, skipped int, err e
 }
 
 // dockercfg reads the content of the older .dockercfg: {"registry": {...}}.
-func dockercfg(text []byte) (logins map[string]*login, skipped int, err error) {
+func dockercfg(text []byte) (logins map[string]*Login, skipped int, err error) {
 	var config map[string]json.RawMessage
 	if json.Unmarshal(text, &config) != nil {
 		return nil, 0, errNotDockerConfig
@@ -42,13 +42,13 @@ func dockercfg(text []byte) (logins map[string]*login, skipped int, err error) {
 	return logins, skipped, nil
 }
 
-func entries(raw map[string]json.RawMessage) (logins map[string]*login, skipped int) {
-	logins = make(map[string]*login, len(raw))
+func entries(raw map[string]json.RawMessage) (logins map[string]*Login, skipped int) {
+	logins = make(map[string]*Login, len(raw))
 	for registry, text := range raw {
 		switch l := entry(text); {
 		case l == nil:
 			skipped++
-		case *l != login{}: // an empty entry, as credential helpers leave it, is no login
+		case *l != Login{}: // an empty entry, as credential helpers leave it, is no login
 			logins[registry] = l
 		}
 	}
@@ -56,7 +56,7 @@ func entries(raw map[string]json.RawMessage) (logins map[string]*login, skipped 
 }
 
 // entry reads one registry's login: username and password, or both in auth. It is nil where that makes no sense.
-func entry(text json.RawMessage) *login {
+func entry(text json.RawMessage) *Login {
 	var e struct {
 		Username string `json:"username"`
 		Password string `json:"password"`
@@ -66,7 +66,7 @@ func entry(text json.RawMessage) *login {
 		return nil
 	}
 	if e.Auth == "" {
-		return &login{e.Username, e.Password}
+		return &Login{e.Username, e.Password}
 	}
 	// Padding is in use with and without.
 	auth, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(strings.TrimSpace(e.Auth), "="))
@@ -77,5 +77,5 @@ func entry(text json.RawMessage) *login {
 	if !ok {
 		return nil
 	}
-	return &login{username, password}
+	return &Login{username, password}
 }

@@ -6,9 +6,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"net/url"
 	"os"
-	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -17,69 +15,48 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Source is the pull secret that a credential came from; the zero value means the node's own files, or no credential.
+// Source is what a credential came from: a pull secret, or a service account for whose token a provider gave it. The zero value
+// means that the whole node has it, by its own files or a provider, or that there was none.
 type Source struct {
 	UID             types.UID
 	Namespace, Name string
+	// ServiceAccount: the source is a service account, not a pull secret.
+	ServiceAccount bool
 }
 
 // credential is a login for the registries that match a pattern.
 type credential struct {
-	// pattern is host, port and path in one, for the order.
-	pattern string
-	// host may hold * in each of its dot-separated parts; path is a prefix.
-	host, port, path string
-	login            *login
-	source           Source
+	Pattern
+	login  *Login
+	source Source
 }
 
 // keyring finds the credentials for an image. The longer and more special patterns come first, as the kubelet sorts them.
 type keyring []credential
 
 // add takes the logins of one source.
-func (k *keyring) add(source Source, logins map[string]*login) {
-	for _, pattern := range slices.Sorted(maps.Keys(logins)) {
-		if u, ok := parsePattern(pattern); ok {
-			*k = append(*k, credential{pattern: u.Host + u.Path, host: u.Hostname(), port: u.Port(), path: u.Path,
-				login: logins[pattern], source: source})
+func (k *keyring) add(source Source, logins map[string]*Login) {
+	for _, registry := range slices.Sorted(maps.Keys(logins)) {
+		if p, ok := dockerPattern(registry); ok {
+			*k = append(*k, credential{Pattern: p, login: logins[registry], source: source})
 		}
 	}
 }
 
-// parsePattern reads a registry as docker configurations name it: registry.example.com, *.example.com:5000/team,
-// https://index.docker.io/v1/. The version at the head of the path is of the registry's protocol and says nothing.
-func parsePattern(pattern string) (*url.URL, bool) {
-	if !strings.HasPrefix(pattern, "https://") && !strings.HasPrefix(pattern, "http://") {
-		pattern = "https://" + pattern
-	}
-	u, err := url.Parse(pattern)
-	if err != nil || u.Host == "" {
-		return nil, false
-	}
-	if strings.HasPrefix(u.Path, "/v1/") || strings.HasPrefix(u.Path, "/v2/") {
-		u.Path = u.Path[len("/v1"):]
-	}
-	if u.Path == "/" {
-		u.Path = ""
-	}
-	return u, true
-}
-
 func (k keyring) sort() {
-	slices.SortStableFunc(k, func(a, b credential) int { return cmp.Compare(b.pattern, a.pattern) })
+	slices.SortStableFunc(k, func(a, b credential) int { return cmp.Compare(b.text, a.text) })
 }
 
 // lookup gives the credentials for a repository with its registry, for example docker.io/library/busybox. The ones under
 // Docker Hub's old name, index.docker.io, count where no other matches.
 func (k keyring) lookup(repository string) []credential {
-	host, repo, _ := strings.Cut(repository, "/")
-	host, port, _ := strings.Cut(host, ":")
+	onHub := strings.HasPrefix(repository, "docker.io/")
 	var found, hub []credential
 	for _, c := range k {
 		switch {
-		case c.matches(host, port, "/"+repo):
+		case c.Matches(repository):
 			found = append(found, c)
-		case host == "docker.io" && c.host == "index.docker.io" && c.port == "" && c.path == "":
+		case onHub && c.host == "index.docker.io" && c.port == "" && c.path == "":
 			hub = append(hub, c)
 		}
 	}
@@ -89,27 +66,10 @@ func (k keyring) lookup(repository string) []credential {
 	return hub
 }
 
-// matches compares host names part by part, so that * never covers a dot.
-func (c credential) matches(host, port, repo string) bool {
-	if c.port != port || !strings.HasPrefix(repo, c.path) {
-		return false
-	}
-	patterns, parts := strings.Split(c.host, "."), strings.Split(host, ".")
-	if len(patterns) != len(parts) {
-		return false
-	}
-	for i, p := range patterns {
-		if ok, err := path.Match(p, parts[i]); err != nil || !ok {
-			return false
-		}
-	}
-	return true
-}
-
 // secretKeyring reads pull secrets. It leaves out what it cannot read and says so in problems, without any content.
 func secretKeyring(secrets []*corev1.Secret) (k keyring, problems []string) {
 	for _, s := range secrets {
-		var logins map[string]*login
+		var logins map[string]*Login
 		var skipped int
 		var err error
 		key := corev1.DockerConfigJsonKey
@@ -175,7 +135,7 @@ func nodeKeyring(files []string) (k keyring, problems []string) {
 	return nil, problems
 }
 
-func readConfig(file string) (logins map[string]*login, skipped int, err error) {
+func readConfig(file string) (logins map[string]*Login, skipped int, err error) {
 	f, err := os.Open(file)
 	if err != nil {
 		return nil, 0, err

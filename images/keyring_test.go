@@ -18,7 +18,7 @@ import (
 func ring(patterns ...string) keyring {
 	var k keyring
 	for _, p := range patterns {
-		k.add(Source{}, map[string]*login{p: {username: p}})
+		k.add(Source{}, map[string]*Login{p: {Username: p}})
 	}
 	k.sort()
 	return k
@@ -26,7 +26,7 @@ func ring(patterns ...string) keyring {
 
 func users(found []credential) (names []string) {
 	for _, c := range found {
-		names = append(names, c.login.username)
+		names = append(names, c.login.Username)
 	}
 	return names
 }
@@ -80,27 +80,27 @@ func auth(user, password string) string {
 func TestDockerConfig(t *testing.T) {
 	for name, tc := range map[string]struct {
 		text    string
-		want    map[string]login
+		want    map[string]Login
 		skipped int
 	}{
-		"plain":         {`{"r.io":{"username":"u","password":"p","email":"e"}}`, map[string]login{"r.io": {"u", "p"}}, 0},
-		"auth":          {`{"r.io":{"auth":"` + auth("u", "p") + `"}}`, map[string]login{"r.io": {"u", "p"}}, 0},
-		"auth wins":     {`{"r.io":{"username":"x","password":"y","auth":"` + auth("u", "p") + `"}}`, map[string]login{"r.io": {"u", "p"}}, 0},
-		"unpadded":      {`{"r.io":{"auth":"` + strings.TrimRight(auth("u", "pw"), "=") + `"}}`, map[string]login{"r.io": {"u", "pw"}}, 0},
-		"line break":    {`{"r.io":{"auth":"` + auth("u", "pw") + `\n"}}`, map[string]login{"r.io": {"u", "pw"}}, 0},
-		"colons":        {`{"r.io":{"auth":"` + auth("u", "p:q:") + `"}}`, map[string]login{"r.io": {"u", "p:q:"}}, 0},
-		"token only":    {`{"r.io":{"auth":"` + auth("", "t") + `"}}`, map[string]login{"r.io": {"", "t"}}, 0},
-		"helper":        {`{"r.io":{}}`, map[string]login{}, 0},
-		"one bad of 2":  {`{"a.io":{"auth":"!!"},"b.io":{"username":"u"}}`, map[string]login{"b.io": {"u", ""}}, 1},
-		"no colon":      {`{"a.io":{"auth":"` + base64.StdEncoding.EncodeToString([]byte("u")) + `"}}`, map[string]login{}, 1},
-		"wrong kind":    {`{"a.io":"x","b.io":{"username":7}}`, map[string]login{}, 2},
-		"null":          {`null`, map[string]login{}, 0},
-		"entry is null": {`{"r.io":null}`, map[string]login{}, 0},
-		"unknown field": {`{"r.io":{"username":"u","identitytoken":"x"}}`, map[string]login{"r.io": {"u", ""}}, 0},
+		"plain":         {`{"r.io":{"username":"u","password":"p","email":"e"}}`, map[string]Login{"r.io": {"u", "p"}}, 0},
+		"auth":          {`{"r.io":{"auth":"` + auth("u", "p") + `"}}`, map[string]Login{"r.io": {"u", "p"}}, 0},
+		"auth wins":     {`{"r.io":{"username":"x","password":"y","auth":"` + auth("u", "p") + `"}}`, map[string]Login{"r.io": {"u", "p"}}, 0},
+		"unpadded":      {`{"r.io":{"auth":"` + strings.TrimRight(auth("u", "pw"), "=") + `"}}`, map[string]Login{"r.io": {"u", "pw"}}, 0},
+		"line break":    {`{"r.io":{"auth":"` + auth("u", "pw") + `\n"}}`, map[string]Login{"r.io": {"u", "pw"}}, 0},
+		"colons":        {`{"r.io":{"auth":"` + auth("u", "p:q:") + `"}}`, map[string]Login{"r.io": {"u", "p:q:"}}, 0},
+		"token only":    {`{"r.io":{"auth":"` + auth("", "t") + `"}}`, map[string]Login{"r.io": {"", "t"}}, 0},
+		"helper":        {`{"r.io":{}}`, map[string]Login{}, 0},
+		"one bad of 2":  {`{"a.io":{"auth":"!!"},"b.io":{"username":"u"}}`, map[string]Login{"b.io": {"u", ""}}, 1},
+		"no colon":      {`{"a.io":{"auth":"` + base64.StdEncoding.EncodeToString([]byte("u")) + `"}}`, map[string]Login{}, 1},
+		"wrong kind":    {`{"a.io":"x","b.io":{"username":7}}`, map[string]Login{}, 2},
+		"null":          {`null`, map[string]Login{}, 0},
+		"entry is null": {`{"r.io":null}`, map[string]Login{}, 0},
+		"unknown field": {`{"r.io":{"username":"u","identitytoken":"x"}}`, map[string]Login{"r.io": {"u", ""}}, 0},
 	} {
-		for form, read := range map[string]func() (map[string]*login, int, error){
-			"dockercfg":   func() (map[string]*login, int, error) { return dockercfg([]byte(tc.text)) },
-			"config.json": func() (map[string]*login, int, error) { return dockerConfigJSON([]byte(`{"auths":` + tc.text + `}`)) },
+		for form, read := range map[string]func() (map[string]*Login, int, error){
+			"dockercfg":   func() (map[string]*Login, int, error) { return dockercfg([]byte(tc.text)) },
+			"config.json": func() (map[string]*Login, int, error) { return dockerConfigJSON([]byte(`{"auths":` + tc.text + `}`)) },
 		} {
 			got, skipped, err := read()
 			if err != nil || skipped != tc.skipped || fmt.Sprint(len(got)) != fmt.Sprint(len(tc.want)) {
@@ -130,7 +130,7 @@ func TestSecretsStaySecret(t *testing.T) {
 		secret("half", corev1.SecretTypeDockerConfigJson, corev1.DockerConfigJsonKey, `{"auths":{"d.io":{"auth":"`+hidden+`"}}}`),
 		secret("opaque", corev1.SecretTypeOpaque, corev1.DockerConfigJsonKey, `{"auths":{"e.io":{"password":"`+hidden+`"}}}`),
 	})
-	if len(k) != 2 || *k.lookup("a.io/x")[0].login != (login{"u", hidden}) || *k.lookup("b.io/x")[0].login != (login{"u", hidden}) {
+	if len(k) != 2 || *k.lookup("a.io/x")[0].login != (Login{"u", hidden}) || *k.lookup("b.io/x")[0].login != (Login{"u", hidden}) {
 		t.Fatalf("got %d credentials", len(k))
 	}
 	if s := k.lookup("a.io/x")[0].source; s != (Source{UID: "uid-1", Namespace: "ns", Name: "good"}) {
@@ -197,7 +197,7 @@ func FuzzDockerConfig(f *testing.F) {
 	f.Add([]byte(`{"*.[a.io:5000/x":{"username":"u","password":"p"},"b":{"auth":"="}}`), "b.io:5000/x/y")
 	f.Add([]byte(`{"auths":{"\u0000":{"auth":"Og=="},"http://%41:99999999":{"username":"x"}}}`), "")
 	f.Fuzz(func(t *testing.T, text []byte, repository string) {
-		for _, read := range []func([]byte) (map[string]*login, int, error){dockercfg, dockerConfigJSON} {
+		for _, read := range []func([]byte) (map[string]*Login, int, error){dockercfg, dockerConfigJSON} {
 			logins, _, err := read(text)
 			if err != nil && err != errNotDockerConfig {
 				t.Errorf("an error that may quote what was read: %v", err)
@@ -209,7 +209,7 @@ func FuzzDockerConfig(f *testing.F) {
 			k.add(Source{}, logins)
 			k.sort()
 			for _, c := range k.lookup(repository) {
-				if *c.login == (login{}) {
+				if *c.login == (Login{}) {
 					t.Errorf("an empty login was found in %q", text)
 				}
 			}

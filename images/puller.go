@@ -25,18 +25,29 @@ type Options struct {
 	MaxParallel int
 	// NodeConfigs are files with the node's own credentials; see NodeConfigFiles. They are read for each pull.
 	NodeConfigs []string
+	// Providers asks the node's credential providers for logins to a repository's registry, on behalf of a pod; see package
+	// provider. It says in problems what it could not get, without any content. nil: there are none.
+	Providers func(ctx context.Context, pod *corev1.Pod, repository string) (given []Provided, problems []string)
 	// Wanted is told the ID of each image that a pod has asked for and found, or pulled. May be nil.
 	Wanted func(id string)
 	// Log hears of credentials that cannot be used; nil means nobody does.
 	Log *slog.Logger
 }
 
+// Provided is what one credential provider has given: logins by docker's patterns of registries.
+type Provided struct {
+	// Source is the service account for whose token it was given, or zero: then the whole node may use it.
+	Source Source
+	Logins map[string]*Login
+}
+
 // Puller pulls images. It is safe for use by many goroutines. Make one with New.
 type Puller struct {
-	runtime *cri.Client
-	nodes   []string
-	log     *slog.Logger
-	wanted  func(id string)
+	runtime   *cri.Client
+	nodes     []string
+	providers func(context.Context, *corev1.Pod, string) ([]Provided, []string)
+	log       *slog.Logger
+	wanted    func(id string)
 	// tokens bounds the pulls at a time; nil means no bound.
 	tokens chan struct{}
 
@@ -46,7 +57,8 @@ type Puller struct {
 
 // New makes a puller for a runtime.
 func New(runtime *cri.Client, o Options) *Puller {
-	p := &Puller{runtime: runtime, nodes: o.NodeConfigs, log: o.Log, wanted: o.Wanted, flights: map[string]*flight{}}
+	p := &Puller{runtime: runtime, nodes: o.NodeConfigs, providers: o.Providers, log: o.Log, wanted: o.Wanted,
+		flights: map[string]*flight{}}
 	if p.log == nil {
 		p.log = slog.New(slog.DiscardHandler)
 	}
@@ -102,6 +114,8 @@ func (p *Puller) inspect(ctx context.Context, image string, spec *runtimeapi.Ima
 type PullRequest struct {
 	// Image is the name as the pod gives it.
 	Image string
+	// Pod is for whom; credential providers may be given a token of its service account.
+	Pod *corev1.Pod
 	// PullSecrets are the pod's, of type kubernetes.io/dockerconfigjson or kubernetes.io/dockercfg.
 	PullSecrets []*corev1.Secret
 	// Sandbox is the configuration of the pod's sandbox; runtimes choose the snapshotter and check signatures by it.
@@ -115,20 +129,20 @@ type PullResult struct {
 	Image
 	// Took is how long the pull itself took, without waiting for others to end.
 	Took time.Duration
-	// Source is the pull secret whose credential did it.
+	// Source is what the credential that did it came from.
 	Source Source
 }
 
 // Pull pulls an image, present or not. Requests for the same image with the same credentials share one pull; it is given up
-// when the last of them has gone. It tries the credentials that match the image, those of the pull secrets first, and then
-// without any. Its errors are a *Reason, or ctx's own.
+// when the last of them has gone. It tries the credentials that match the image, those of the pull secrets first, then the
+// node's, then those of credential providers, and then without any. Its errors are a *Reason, or ctx's own.
 func (p *Puller) Pull(ctx context.Context, r PullRequest) (PullResult, error) {
 	n, err := parseName(r.Image)
 	if err != nil {
 		return PullResult{}, err
 	}
 	j := job{request: r, name: n}
-	j.credentials, j.problems = p.credentials(n, r.PullSecrets)
+	j.credentials, j.problems = p.credentials(ctx, n, r)
 	for _, problem := range j.problems {
 		p.log.Warn("pulling without some credentials", "image", r.Image, "problem", problem)
 	}
@@ -142,10 +156,20 @@ func (p *Puller) Pull(ctx context.Context, r PullRequest) (PullResult, error) {
 	}
 }
 
-func (p *Puller) credentials(n name, secrets []*corev1.Secret) ([]credential, []string) {
-	ofPod, problems := secretKeyring(secrets)
+func (p *Puller) credentials(ctx context.Context, n name, r PullRequest) ([]credential, []string) {
+	ofPod, problems := secretKeyring(r.PullSecrets)
 	ofNode, more := nodeKeyring(p.nodes)
-	return append(ofPod.lookup(n.repository), ofNode.lookup(n.repository)...), append(problems, more...)
+	problems = append(problems, more...)
+	var ofProviders keyring
+	if p.providers != nil {
+		given, more := p.providers(ctx, r.Pod, n.repository)
+		problems = append(problems, more...)
+		for _, g := range given {
+			ofProviders.add(g.Source, g.Logins)
+		}
+		ofProviders.sort()
+	}
+	return slices.Concat(ofPod.lookup(n.repository), ofNode.lookup(n.repository), ofProviders.lookup(n.repository)), problems
 }
 
 // job is one pull to be made.
@@ -160,7 +184,7 @@ type job struct {
 func (j job) key() string {
 	h := sha256.New()
 	for _, c := range j.credentials {
-		fmt.Fprintf(h, "%q %q\n", c.login.username, c.login.password)
+		fmt.Fprintf(h, "%q %q\n", c.login.Username, c.login.Password)
 	}
 	return fmt.Sprintf("%s\n%s\n%x", j.name.pull, j.request.RuntimeHandler, h.Sum(nil))
 }
@@ -242,7 +266,7 @@ func (p *Puller) pull(ctx context.Context, j job) (PullResult, error) {
 	for _, c := range append(slices.Clip(j.credentials), credential{}) {
 		var auth *runtimeapi.AuthConfig
 		if c.login != nil {
-			auth = &runtimeapi.AuthConfig{Username: c.login.username, Password: c.login.password}
+			auth = &runtimeapi.AuthConfig{Username: c.login.Username, Password: c.login.Password}
 		}
 		ref, err := p.runtime.PullImage(ctx, spec, auth, j.request.Sandbox)
 		if err == nil {

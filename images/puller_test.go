@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -281,6 +282,49 @@ func TestCredentials(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestProvidedCredentials: those of providers come last, the more special patterns first, and keep their source.
+func TestProvidedCredentials(t *testing.T) {
+	node := filepath.Join(t.TempDir(), "config.json")
+	if err := os.WriteFile(node, []byte(`{"auths":{"r.io":{"auth":"`+auth("node", "pw")+`"}}}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	account := Source{UID: "u", Namespace: "ns", Name: "builder", ServiceAccount: true}
+	pod := &corev1.Pod{}
+	providers := func(_ context.Context, of *corev1.Pod, repository string) ([]Provided, []string) {
+		if of != pod || repository != "r.io/team/app" {
+			t.Errorf("asked for %p %s", of, repository)
+		}
+		return []Provided{
+			{Logins: map[string]*Login{"r.io": {Username: "wide"}, "other.io": {Username: "other"}}},
+			{Source: account, Logins: map[string]*Login{"r.io": {Username: "second"}, "r.io/team": {Username: "special"}}},
+		}, []string{"one is broken"}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		rt, p := serve(t, Options{NodeConfigs: []string{node}, Providers: providers})
+		n, err := parseName("r.io/team/app:1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		found, problems := p.credentials(t.Context(), n, PullRequest{Pod: pod, PullSecrets: []*corev1.Secret{pullSecret("r.io", "pod", "pw")}})
+		if got, want := users(found), []string{"pod", "node", "special", "wide", "second"}; !slices.Equal(got, want) {
+			t.Errorf("the order is %v, want %v", got, want)
+		}
+		if !slices.Equal(problems, []string{"one is broken"}) {
+			t.Errorf("problems %q", problems)
+		}
+		for user, source := range map[string]Source{"second": account, "wide": {}} {
+			rt.Publish(fake.RemoteImage{Name: "r.io/team/app:1", Logins: map[string]string{user: ""}})
+			if got := mustPull(t, p, PullRequest{Image: "r.io/team/app:1", Pod: pod}); got.Source != source {
+				t.Errorf("pulled as %s: source %+v, want %+v", user, got.Source, source)
+			}
+		}
+		rt.Publish(fake.RemoteImage{Name: "r.io/team/app:1", Logins: map[string]string{"nobody": ""}})
+		if _, err := p.Pull(t.Context(), PullRequest{Image: "r.io/team/app:1", Pod: pod}); err == nil || !strings.HasSuffix(err.Error(), "; one is broken") {
+			t.Errorf("the problem is not told: %v", err)
+		}
+	})
 }
 
 // TestStaleCredential: a credential that the registry refuses does not keep a public image away.

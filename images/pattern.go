@@ -1,0 +1,75 @@
+package images
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"path"
+	"strings"
+)
+
+// Pattern says which repositories a login or a credential provider is for, such as *.example.com:5000/team.
+type Pattern struct {
+	// text is host, port and path in one, for the order.
+	text string
+	// host may hold * in each of its dot-separated parts; path is a prefix.
+	host, port, path string
+}
+
+// ParsePattern reads a pattern: a host, maybe a port and a path.
+func ParsePattern(text string) (Pattern, error) {
+	u, err := url.Parse("https://" + text)
+	var wrong *url.Error
+	if errors.As(err, &wrong) {
+		err = wrong.Err // without the scheme, which nobody wrote
+	}
+	if err == nil && u.Host == "" {
+		err = errors.New("it names no host")
+	}
+	if err != nil {
+		return Pattern{}, fmt.Errorf("%q is no pattern of images such as *.example.com or registry.example.com:5000/team: %w", text, err)
+	}
+	return Pattern{text: u.Host + u.Path, host: u.Hostname(), port: u.Port(), path: u.Path}, nil
+}
+
+// dockerPattern reads a registry as docker configurations name it: a pattern, maybe with a scheme, such as
+// https://index.docker.io/v1/. The version at the head of the path is of the registry's protocol and says nothing.
+func dockerPattern(registry string) (Pattern, bool) {
+	registry, secure := strings.CutPrefix(registry, "https://")
+	if !secure {
+		registry = strings.TrimPrefix(registry, "http://")
+	}
+	p, err := ParsePattern(registry)
+	if err != nil {
+		return Pattern{}, false
+	}
+	host := strings.TrimSuffix(p.text, p.path)
+	if strings.HasPrefix(p.path, "/v1/") || strings.HasPrefix(p.path, "/v2/") {
+		p.path = p.path[len("/v1"):]
+	}
+	if p.path == "/" {
+		p.path = ""
+	}
+	p.text = host + p.path
+	return p, true
+}
+
+// Matches says whether a repository with its registry, for example docker.io/library/busybox, is meant. It compares host
+// names part by part, so that * never covers a dot.
+func (p Pattern) Matches(repository string) bool {
+	host, repo, _ := strings.Cut(repository, "/")
+	host, port, _ := strings.Cut(host, ":")
+	if p.port != port || !strings.HasPrefix("/"+repo, p.path) {
+		return false
+	}
+	patterns, parts := strings.Split(p.host, "."), strings.Split(host, ".")
+	if len(patterns) != len(parts) {
+		return false
+	}
+	for i, pattern := range patterns {
+		if ok, err := path.Match(pattern, parts[i]); err != nil || !ok {
+			return false
+		}
+	}
+	return true
+}
