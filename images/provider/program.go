@@ -1,0 +1,130 @@
+package provider
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	config "k8s.io/kubelet/config/v1"
+	api "k8s.io/kubelet/pkg/apis/credentialprovider/v1"
+	kjson "sigs.k8s.io/json"
+)
+
+const (
+	// runTime is how long a program may take, as with the kubelet.
+	runTime = time.Minute
+	// maxAnswer bounds what is read of a program's answer, maxComplaint what is kept of its standard error.
+	maxAnswer    = 1 << 20
+	maxComplaint = 4 << 10
+)
+
+// program is the executable of a provider.
+type program struct {
+	name, path, apiVersion string
+	args, env              []string
+	limit                  time.Duration
+}
+
+// find looks for a provider's program.
+func find(dir string, c config.CredentialProvider) (*program, error) {
+	if dir == "" {
+		return nil, errors.New("it is not set; it names the directory with the programs of --image-credential-provider-config")
+	}
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, err
+	}
+	path, err := exec.LookPath(filepath.Join(dir, c.Name))
+	if err != nil {
+		return nil, fmt.Errorf("credential provider %s has no program there that can be run: %w; install it or take the provider "+
+			"out of the configuration", c.Name, err)
+	}
+	p := &program{name: c.Name, path: path, apiVersion: c.APIVersion, args: c.Args, limit: runTime}
+	for _, e := range c.Env {
+		p.env = append(p.env, e.Name+"="+e.Value)
+	}
+	return p, nil
+}
+
+// run asks the program one thing. Its error holds what the program wrote to standard error, and nothing of its answer.
+func (p *program) run(ctx context.Context, request api.CredentialProviderRequest) (*api.CredentialProviderResponse, error) {
+	request.TypeMeta = metav1.TypeMeta{APIVersion: p.apiVersion, Kind: "CredentialProviderRequest"}
+	question, err := json.Marshal(request)
+	if err != nil {
+		return nil, fmt.Errorf("encode the request: %w", err)
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, p.limit, fmt.Errorf("it did not answer within %s and was killed", p.limit))
+	defer cancel()
+	ctx, kill := context.WithCancelCause(ctx)
+	defer kill(nil)
+	stdout := &bounded{limit: maxAnswer, overflow: func() { kill(fmt.Errorf("its answer is longer than %d bytes", maxAnswer)) }}
+	stderr := &bounded{limit: maxComplaint}
+	cmd := exec.CommandContext(ctx, p.path, p.args...)
+	cmd.Env = append(os.Environ(), p.env...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(question), stdout, stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return unix.Kill(-cmd.Process.Pid, unix.SIGKILL) }
+	cmd.WaitDelay = 2 * time.Second // somebody outside of the group may hold the pipes
+	err = cmd.Run()
+	if cause := context.Cause(ctx); cause != nil {
+		err = cause
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w%s", err, complaint(stderr.kept, request.ServiceAccountToken))
+	}
+	return parse(stdout.kept, p.apiVersion)
+}
+
+// complaint quotes a program's standard error, in which a token has no place.
+func complaint(said []byte, token string) string {
+	text := strings.TrimSpace(string(said))
+	if token != "" {
+		text = strings.ReplaceAll(text, token, "(token)")
+	}
+	if text == "" {
+		return ""
+	}
+	return fmt.Sprintf("; its standard error: %q", text)
+}
+
+// parse reads an answer. What is wrong with it is not quoted: it may hold passwords.
+func parse(text []byte, apiVersion string) (*api.CredentialProviderResponse, error) {
+	answer := &api.CredentialProviderResponse{}
+	strict, err := kjson.UnmarshalStrict(text, answer)
+	switch {
+	case err != nil:
+		return nil, errors.New("its answer is no CredentialProviderResponse in JSON")
+	case answer.APIVersion != apiVersion || answer.Kind != "CredentialProviderResponse":
+		return nil, fmt.Errorf("its answer is not of kind CredentialProviderResponse and apiVersion %s, as its request was", apiVersion)
+	case len(strict) > 0:
+		return nil, errors.New("its answer has fields that CredentialProviderResponse does not have, or twice")
+	}
+	return answer, nil
+}
+
+// bounded keeps the first limit bytes. Of more, overflow is told, and the rest is taken and forgotten. The buffer is not
+// embedded: its ReadFrom would go past the bound.
+type bounded struct {
+	kept     []byte
+	limit    int
+	overflow func() // may be nil
+}
+
+func (b *bounded) Write(p []byte) (int, error) {
+	room := b.limit - len(b.kept)
+	b.kept = append(b.kept, p[:min(room, len(p))]...)
+	if len(p) > room && b.overflow != nil {
+		b.overflow()
+	}
+	return len(p), nil
+}
