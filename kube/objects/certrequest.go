@@ -108,12 +108,9 @@ func (o *Objects) requestBody(ctx context.Context, pod *corev1.Pod, r *certReque
 	if err != nil {
 		return nil, fmt.Errorf("make the stub of a certificate request: %w", err)
 	}
-	account := &corev1.ServiceAccount{}
-	err = o.rush.read(ctx, o.rush.reads, func(ctx context.Context) error {
-		return o.cfg.Core.Get().Throttle(nil).Namespace(pod.Namespace).Resource("serviceaccounts").Name(pod.Spec.ServiceAccountName).Do(ctx).Into(account)
-	})
+	account, err := o.ServiceAccount(ctx, pod)
 	if err != nil {
-		return nil, fmt.Errorf("get service account %s/%s: %w", pod.Namespace, pod.Spec.ServiceAccountName, err)
+		return nil, err
 	}
 	node, err := o.cfg.NodeUID(ctx)
 	if err != nil {

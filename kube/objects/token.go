@@ -35,3 +35,15 @@ func (o *Objects) Token(ctx context.Context, pod *corev1.Pod, audience string, e
 	}
 	return got.Status.Token, got.Status.ExpirationTimestamp.Time, nil
 }
+
+// ServiceAccount reads the pod's service account.
+func (o *Objects) ServiceAccount(ctx context.Context, pod *corev1.Pod) (*corev1.ServiceAccount, error) {
+	account := &corev1.ServiceAccount{}
+	err := o.rush.read(ctx, o.rush.reads, func(ctx context.Context) error {
+		return o.cfg.Core.Get().Throttle(nil).Namespace(pod.Namespace).Resource("serviceaccounts").Name(pod.Spec.ServiceAccountName).Do(ctx).Into(account)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("get service account %s/%s: %w", pod.Namespace, pod.Spec.ServiceAccountName, err)
+	}
+	return account, nil
+}
