@@ -20,7 +20,7 @@ type gate struct {
 
 // gateActs are the gates whose value changes what nodelet does. Add one in the change that makes it so.
 var gateActs = []string{"AllAlpha", "AllBeta", "CSIVolumeHealth", "ClusterTrustBundle", "ClusterTrustBundleProjection", "ComponentStatusz",
-	"ContainerCheckpoint", "KubeletCrashLoopBackOffMax", "MemoryQoS", "PodCertificateRequest", "ReduceDefaultCrashLoopBackOffDecay", "SELinuxMount"}
+	"ContainerCheckpoint", "KubeletCrashLoopBackOffMax", "KubeletServiceAccountTokenForCredentialProviders", "MemoryQoS", "PodCertificateRequest", "ReduceDefaultCrashLoopBackOffDecay", "SELinuxMount"}
 
 // gates reads the list of Kubernetes once, and only where a gate is asked for.
 var gates = sync.OnceValue(func() map[string]gate {

@@ -212,10 +212,14 @@ func (n *nodelet) makeAgent() error {
 		parallel = int(*p)
 	}
 	n.makeCollector()
+	providers, err := n.credentialProviders()
+	if err != nil {
+		return err
+	}
 	hands := &agent.Hands{
 		Runtime: n.runtime,
-		Images: images.New(n.runtime, images.Options{MaxParallel: parallel, NodeConfigs: images.NodeConfigFiles(c.Paths.Root), Wanted: n.collector.Wanted,
-			Log: n.log}),
+		Images: images.New(n.runtime, images.Options{MaxParallel: parallel, NodeConfigs: images.NodeConfigFiles(c.Paths.Root), Providers: providers,
+			Wanted: n.collector.Wanted, Log: n.log}),
 		Volumes: vols, CSI: n.csi, Storage: n.storage, Devices: n.devices, Claims: n.dra, Cgroups: n.cgroups, Objects: n.objectsFor, Status: n.status, Events: n.recorder,
 		Node: n.facts.spec, RuntimeName: n.watch.name, BackoffFirst: c.CrashLoop.Initial, BackoffMax: c.CrashLoop.Max, Pulled: n.watch.imagesChanged,
 	}
