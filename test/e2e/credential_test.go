@@ -1,0 +1,141 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nodelet/nodelet/test/registry"
+	"github.com/nodelet/nodelet/test/testbed"
+)
+
+// loginScript is a credential provider that knows the login for one registry, has a wrong one for another, and fails for a third.
+const loginScript = `#!/bin/sh
+request=$(cat)
+case "$request" in
+*'"image":"right.nodelet.test/e2e-test-images/busybox"'*) password=$PASSWORD ;;
+*'"image":"wrong.nodelet.test/'*) password=mistyped ;;
+*) echo no metadata service >&2; exit 1 ;;
+esac
+echo '{"apiVersion": "credentialprovider.kubelet.k8s.io/v1", "kind": "CredentialProviderResponse", "cacheKeyType": "Registry",
+ "auth": {"*.nodelet.test": {"username": "node", "password": "'$password'"}}}'
+`
+
+const loginConfig = `
+apiVersion: kubelet.config.k8s.io/v1
+kind: CredentialProviderConfig
+providers:
+- name: login
+  matchImages: ["*.nodelet.test"]
+  defaultCacheDuration: 10s
+  apiVersion: credentialprovider.kubelet.k8s.io/v1
+  env: [{name: PASSWORD, value: open-sesame}]
+`
+
+// TestCredentialProvider: an image comes from a registry with the login that a credential provider gives. With a wrong login and
+// without one it does not, and the pod says so. The image stays, as one more name of one that is always there.
+func TestCredentialProvider(t *testing.T) {
+	at := lockedRegistry(t, "node", "open-sesame")
+	var pods strings.Builder
+	for _, name := range []string{"right", "wrong", "broken"} {
+		if err := node().Mirror(name+".nodelet.test", at); err != nil {
+			t.Fatal(err)
+		}
+		image := strings.Replace(testbed.BusyboxImage, "registry.k8s.io", name+".nodelet.test", 1)
+		fmt.Fprintf(&pods, "---\n{apiVersion: v1, kind: Pod, metadata: {name: login-%s}, spec: {nodeName: %s, terminationGracePeriodSeconds: 0, containers: "+
+			"[{name: app, image: '%s', imagePullPolicy: Always, command: [sleep, inf]}]}}\n", name, node().Name, image)
+	}
+	startWithProvider(t)
+	clean(t) // at the end all is given back before the agent is started anew
+	sameAgent(t)
+	apply(t, pods.String())
+	waitReady(t, 20*time.Second, "login-right")
+	waitPod(t, 20*time.Second, "login-wrong", "is refused", noImage("wrong.nodelet.test/e2e-test-images/busybox", "401 Unauthorized"))
+	waitPod(t, 20*time.Second, "login-broken", "names the provider", noImage("credential provider login gave no login"))
+}
+
+// noImage tells whether a pod's container waits for an image whose pull has failed, or for the next try, which says how the last went.
+func noImage(words ...string) func(*corev1.Pod) bool {
+	return func(p *corev1.Pod) bool {
+		return waitingFor("app", "ErrImagePull", words...)(p) || waitingFor("app", "ImagePullBackOff", append(words, "ErrImagePull")...)(p)
+	}
+}
+
+// startWithProvider starts the agent with a credential provider; at the test's end it is started without again.
+func startWithProvider(t *testing.T) {
+	t.Helper()
+	dir := t.TempDir()
+	start := filepath.Join(dir, "nodelet")
+	for file, text := range map[string]string{
+		filepath.Join(dir, "login"): loginScript, filepath.Join(dir, "config.yaml"): loginConfig,
+		start: fmt.Sprintf("#!/bin/sh\nexec %s \"$@\" --image-credential-provider-config=%s/config.yaml --image-credential-provider-bin-dir=%s\n", program, dir, dir),
+	} {
+		if err := os.WriteFile(file, []byte(text), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	restart := func(program string) {
+		stopAgent(t, unix.SIGTERM)
+		tb.SetNodelet(program)
+		mark := markLog(t)
+		startAgent(t)
+		mark.waitLine(t, 10*time.Second, "node is registered")
+	}
+	t.Cleanup(func() { restart(program) })
+	restart(start)
+}
+
+// lockedRegistry serves the testbed's own images until the test ends, to those who know the password.
+func lockedRegistry(t *testing.T, user, password string) (at string) {
+	t.Helper()
+	cache, err := testbed.OpenCache(os.Stderr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	archives, err := cache.Images(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := registry.Open(archives)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = r.Close() })
+	open, stop, err := r.Serve("127.0.0.1:0", "registry.k8s.io")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = stop() })
+	behind, err := url.Parse(open)
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener, err := net.Listen("tcp", net.JoinHostPort(tb.HostIP(), "0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pass := httputil.NewSingleHostReverseProxy(behind)
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if u, p, ok := req.BasicAuth(); !ok || u != user || p != password {
+			w.Header().Set("WWW-Authenticate", `Basic realm="nodelet.test"`)
+			http.Error(w, "who are you?", http.StatusUnauthorized)
+			return
+		}
+		pass.ServeHTTP(w, req)
+	})}
+	go func() { _ = server.Serve(listener) }()
+	t.Cleanup(func() { _ = server.Close() })
+	return "http://" + listener.Addr().String()
+}
