@@ -216,7 +216,7 @@ func TestBadProgramsTellNothing(t *testing.T) {
 		"fails":         {"echo " + hidden + "; echo no metadata service >&2; exit 3", `exit status 3; its standard error: \"no metadata service\"`},
 		"flood":         {"exec yes " + hidden, "its answer is longer than 1048576 bytes"},
 		"complains":     {"yes complaint | head -c 100000 >&2; exit 1", `its standard error: \"complaint`},
-		"hangs":         {"echo waiting >&2; sleep 600 & sleep 600", `and was killed; its standard error: \"waiting\"`},
+		"hangs":         {"echo waiting >&2; sleep 600 & echo $! > $0.child; sleep 600", `and was killed; its standard error: \"waiting\"`},
 		"nothing":       {"", "no CredentialProviderResponse"},
 		"no JSON":       {"echo " + hidden, "no CredentialProviderResponse"},
 		"cut off":       {`echo '{"auth":{"r":{"password":"` + hidden + `"'`, "no CredentialProviderResponse"},
@@ -245,8 +245,28 @@ func TestBadProgramsTellNothing(t *testing.T) {
 			if n := len(w.asked(t)); n != 1 {
 				t.Errorf("asked %d times", n)
 			}
+			if name == "hangs" {
+				wantDead(t, w.path("bin/login.child"))
+			}
 		})
 	}
+}
+
+// wantDead waits until the process whose ID is in a file is gone, or dead and not yet waited for.
+func wantDead(t *testing.T, file string) {
+	t.Helper()
+	pid, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 500 {
+		stat, err := os.ReadFile(filepath.Join("/proc", strings.TrimSpace(string(pid)), "stat"))
+		if err != nil || strings.Contains(string(stat), ") Z ") {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Errorf("process %s goes on", pid)
 }
 
 // FuzzAnswer: no answer makes a panic, and no error quotes one.

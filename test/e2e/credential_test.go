@@ -33,6 +33,36 @@ echo '{"apiVersion": "credentialprovider.kubelet.k8s.io/v1", "kind": "Credential
  "auth": {"*.nodelet.test": {"username": "node", "password": "'$password'"}}}'
 `
 
+// tokenScript is one that wants a token of the pod's service account, and an annotation there.
+const tokenScript = `#!/bin/sh
+request=$(cat)
+case "$request" in
+*'"serviceAccountToken":"ey'*'"serviceAccountAnnotations":{"nodelet.test/registry":"by-token"}'*) ;;
+*) echo no token >&2; exit 1 ;;
+esac
+echo '{"apiVersion": "credentialprovider.kubelet.k8s.io/v1", "kind": "CredentialProviderResponse", "cacheKeyType": "Registry",
+ "auth": {"by.token.nodelet.test": {"username": "node", "password": "open-sesame"}}}'
+`
+
+// tokenAccount has that annotation, and nodes may ask for tokens with that provider's audience.
+const tokenAccount = `
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: login-account, annotations: {nodelet.test/registry: by-token}}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: e2e-login}
+rules:
+- {apiGroups: [""], resources: [nodelet-login], verbs: [request-serviceaccounts-token-audience]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: e2e-login}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: e2e-login}
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: system:nodes}]
+`
+
 const loginConfig = `
 apiVersion: kubelet.config.k8s.io/v1
 kind: CredentialProviderConfig
@@ -42,26 +72,38 @@ providers:
   defaultCacheDuration: 10s
   apiVersion: credentialprovider.kubelet.k8s.io/v1
   env: [{name: PASSWORD, value: open-sesame}]
+- name: token-login
+  matchImages: ["*.token.nodelet.test"]
+  defaultCacheDuration: 10s
+  apiVersion: credentialprovider.kubelet.k8s.io/v1
+  tokenAttributes:
+    serviceAccountTokenAudience: nodelet-login
+    cacheType: ServiceAccount
+    requireServiceAccount: true
+    requiredServiceAccountAnnotationKeys: [nodelet.test/registry]
 `
 
-// TestCredentialProvider: an image comes from a registry with the login that a credential provider gives. With a wrong login and
-// without one it does not, and the pod says so. The image stays, as one more name of one that is always there.
+// TestCredentialProvider: an image comes from a registry with the login that a credential provider gives, on its own or for the
+// token of a service account. With a wrong login and without one it does not, and the pod says so. The image stays, as more
+// names of one that is always there.
 func TestCredentialProvider(t *testing.T) {
 	at := lockedRegistry(t, "node", "open-sesame")
 	var pods strings.Builder
-	for _, name := range []string{"right", "wrong", "broken"} {
+	for _, name := range []string{"right", "wrong", "broken", "by.token"} {
 		if err := node().Mirror(name+".nodelet.test", at); err != nil {
 			t.Fatal(err)
 		}
 		image := strings.Replace(testbed.BusyboxImage, "registry.k8s.io", name+".nodelet.test", 1)
-		fmt.Fprintf(&pods, "---\n{apiVersion: v1, kind: Pod, metadata: {name: login-%s}, spec: {nodeName: %s, terminationGracePeriodSeconds: 0, containers: "+
-			"[{name: app, image: '%s', imagePullPolicy: Always, command: [sleep, inf]}]}}\n", name, node().Name, image)
+		fmt.Fprintf(&pods, "---\n{apiVersion: v1, kind: Pod, metadata: {name: login-%s}, spec: {nodeName: %s, serviceAccountName: login-account, "+
+			"terminationGracePeriodSeconds: 0, containers: [{name: app, image: '%s', imagePullPolicy: Always, command: [sleep, inf]}]}}\n", name, node().Name, image)
 	}
 	startWithProvider(t)
 	clean(t) // at the end all is given back before the agent is started anew
 	sameAgent(t)
+	apply(t, tokenAccount)
 	apply(t, pods.String())
 	waitReady(t, 20*time.Second, "login-right")
+	waitReady(t, 20*time.Second, "login-by.token")
 	waitPod(t, 20*time.Second, "login-wrong", "is refused", noImage("wrong.nodelet.test/e2e-test-images/busybox", "401 Unauthorized"))
 	waitPod(t, 20*time.Second, "login-broken", "names the provider", noImage("credential provider login gave no login"))
 }
@@ -79,7 +121,7 @@ func startWithProvider(t *testing.T) {
 	dir := t.TempDir()
 	start := filepath.Join(dir, "nodelet")
 	for file, text := range map[string]string{
-		filepath.Join(dir, "login"): loginScript, filepath.Join(dir, "config.yaml"): loginConfig,
+		filepath.Join(dir, "login"): loginScript, filepath.Join(dir, "token-login"): tokenScript, filepath.Join(dir, "config.yaml"): loginConfig,
 		start: fmt.Sprintf("#!/bin/sh\nexec %s \"$@\" --image-credential-provider-config=%s/config.yaml --image-credential-provider-bin-dir=%s\n", program, dir, dir),
 	} {
 		if err := os.WriteFile(file, []byte(text), 0o755); err != nil {
