@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"net/http"
@@ -84,8 +85,8 @@ providers:
 `
 
 // TestCredentialProvider: an image comes from a registry with the login that a credential provider gives, on its own or for the
-// token of a service account. With a wrong login and without one it does not, and the pod says so. The image stays, as more
-// names of one that is always there.
+// token of a service account. With a wrong login and without one it does not, and the pod says so. What other tests see of the
+// image, which is one that is always there, hangs on its names, so these go again.
 func TestCredentialProvider(t *testing.T) {
 	at := lockedRegistry(t, "node", "open-sesame")
 	var pods strings.Builder
@@ -98,6 +99,11 @@ func TestCredentialProvider(t *testing.T) {
 			"terminationGracePeriodSeconds: 0, containers: [{name: app, image: '%s', imagePullPolicy: Always, command: [sleep, inf]}]}}\n", name, node().Name, image)
 	}
 	startWithProvider(t)
+	t.Cleanup(func() {
+		if err := node().ForgetNames(context.Background(), "nodelet.test"); err != nil {
+			t.Error(err)
+		}
+	})
 	clean(t) // at the end all is given back before the agent is started anew
 	sameAgent(t)
 	apply(t, tokenAccount)

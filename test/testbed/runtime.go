@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -109,9 +110,31 @@ func (n *Node) ImportImage(ctx context.Context, archive string) error {
 	if n.tb.opts.crio() {
 		return n.pullFrom(ctx, archive)
 	}
-	ctr := filepath.Join(n.tb.bins.containerd, "ctr")
-	_, err := run(ctx, ctr, "--address", n.socket(), "--namespace", "k8s.io", "images", "import", archive)
+	_, err := n.ctrImages(ctx, "import", archive)
 	return err
+}
+
+// ForgetNames takes the names that are of registries of a domain from the images of the node's containerd. An image that has other names
+// stays under those.
+func (n *Node) ForgetNames(ctx context.Context, domain string) error {
+	names, err := n.ctrImages(ctx, "list", "--quiet")
+	if err != nil {
+		return err
+	}
+	for _, name := range strings.Fields(names) {
+		if host, _, _ := strings.Cut(name, "/"); !strings.HasSuffix(host, "."+domain) {
+			continue
+		}
+		if _, err := n.ctrImages(ctx, "remove", name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (n *Node) ctrImages(ctx context.Context, args ...string) (string, error) {
+	args = append([]string{"--address", n.socket(), "--namespace", "k8s.io", "images"}, args...)
+	return run(ctx, filepath.Join(n.tb.bins.containerd, "ctr"), args...)
 }
 
 // Mirror makes the node's runtime pull what is in a registry from a URL instead.
