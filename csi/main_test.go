@@ -3,17 +3,13 @@ package csi_test
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -25,32 +21,10 @@ import (
 	"github.com/nodelet/nodelet/csi"
 	"github.com/nodelet/nodelet/csi/fake"
 	"github.com/nodelet/nodelet/plugins"
+	"github.com/nodelet/nodelet/test/ownmounts"
 )
 
-const inNamespace = "NODELET_CSI_TEST_NAMESPACE"
-
-// TestMain runs the tests in a mount namespace of their own: no mount of theirs is left when they end, however they end.
-func TestMain(m *testing.M) {
-	if os.Geteuid() != 0 || os.Getenv(inNamespace) != "" {
-		os.Exit(m.Run())
-	}
-	runtime.LockOSThread() // Pdeathsig is about the thread
-	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
-	cmd.Env = append(os.Environ(), inNamespace+"=1")
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
-	err := cmd.Run()
-	var exit *exec.ExitError
-	switch {
-	case err == nil:
-		os.Exit(0)
-	case errors.As(err, &exit):
-		os.Exit(max(exit.ExitCode(), 1))
-	default:
-		fmt.Fprintln(os.Stderr, "cannot unshare the mount namespace:", err)
-		os.Exit(1)
-	}
-}
+func TestMain(m *testing.M) { ownmounts.Main(m) }
 
 const driverName = "fake.csi.nodelet.test"
 

@@ -5,15 +5,9 @@ import (
 	"crypto/tls"
 	"encoding/base64"
 	"encoding/json"
-	"errors"
-	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"runtime"
-	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -21,47 +15,17 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nodelet/nodelet/test/ownmounts"
 )
 
-const inNamespace = "NODELET_VOLUMES_TEST_NAMESPACE"
-
-// TestMain runs the tests in a mount namespace of their own: no mount of theirs is left when they end, however
-// they end.
-func TestMain(m *testing.M) {
-	if os.Geteuid() != 0 || os.Getenv(inNamespace) != "" {
-		os.Exit(m.Run())
-	}
-	runtime.LockOSThread() // Pdeathsig is about the thread
-	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
-	cmd.Env = append(os.Environ(), inNamespace+"=1")
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	if slices.Contains(os.Args, "-test.fuzzworker") {
-		for fd := uintptr(3); fd <= 5; fd++ { // a worker talks to its coordinator through these
-			cmd.ExtraFiles = append(cmd.ExtraFiles, os.NewFile(fd, "inherited"))
-		}
-	}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
-	err := cmd.Run()
-	var exit *exec.ExitError
-	switch {
-	case err == nil:
-		os.Exit(0)
-	case errors.As(err, &exit):
-		os.Exit(max(exit.ExitCode(), 1))
-	default:
-		fmt.Fprintln(os.Stderr, "cannot unshare the mount namespace, tests that mount are skipped:", err)
-		os.Exit(m.Run())
-	}
-}
+func TestMain(m *testing.M) { ownmounts.Main(m) }
 
 // newVolumes gives a Volumes below a temporary directory.
 func newVolumes(t testing.TB) *Volumes {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: it mounts and changes owners")
-	}
-	if os.Getenv(inNamespace) == "" {
-		t.Skip("needs a mount namespace of its own, which could not be made")
 	}
 	dir := t.TempDir()
 	v, err := New(Config{PodsDir: filepath.Join(dir, "pods")})

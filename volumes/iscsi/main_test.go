@@ -7,39 +7,16 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
-	"syscall"
 	"testing"
 
 	csipb "github.com/container-storage-interface/spec/lib/go/csi"
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nodelet/nodelet/test/ownmounts"
 )
 
-const inNamespace = "NODELET_ISCSI_TEST_NAMESPACE"
-
-// TestMain runs the tests in a mount namespace of their own: no mount of theirs is left when they end, however they end.
-func TestMain(m *testing.M) {
-	if os.Geteuid() != 0 || os.Getenv(inNamespace) != "" {
-		os.Exit(m.Run())
-	}
-	runtime.LockOSThread() // Pdeathsig is about the thread
-	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
-	cmd.Env = append(os.Environ(), inNamespace+"=1")
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
-	err := cmd.Run()
-	var exit *exec.ExitError
-	switch {
-	case err == nil:
-		os.Exit(0)
-	case errors.As(err, &exit):
-		os.Exit(max(exit.ExitCode(), 1))
-	default:
-		fmt.Fprintln(os.Stderr, "cannot unshare the mount namespace:", err)
-		os.Exit(1)
-	}
-}
+func TestMain(m *testing.M) { ownmounts.Main(m) }
 
 // world is a node with a target: a stand-in, or, where the environment names one, the real thing.
 type world struct {

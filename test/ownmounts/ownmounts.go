@@ -1,0 +1,45 @@
+// Package ownmounts runs the tests of a package in a mount namespace of their own. It owns nothing that outlives the tests.
+package ownmounts
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"slices"
+	"syscall"
+	"testing"
+)
+
+// inside is set for the tests in the namespace.
+const inside = "NODELET_TEST_OWN_MOUNTS"
+
+// Main runs the tests of a package and ends the process, as its TestMain. As root they get a mount namespace of their own: no mount of
+// theirs is left when they end, however they end.
+func Main(m *testing.M) {
+	if os.Geteuid() != 0 || os.Getenv(inside) != "" {
+		os.Exit(m.Run())
+	}
+	runtime.LockOSThread() // Pdeathsig is about the thread
+	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
+	cmd.Env = append(os.Environ(), inside+"=1")
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	if slices.Contains(os.Args, "-test.fuzzworker") {
+		for fd := uintptr(3); fd <= 5; fd++ { // a worker talks to its coordinator through these
+			cmd.ExtraFiles = append(cmd.ExtraFiles, os.NewFile(fd, "inherited"))
+		}
+	}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
+	err := cmd.Run()
+	var exit *exec.ExitError
+	switch {
+	case err == nil:
+		os.Exit(0)
+	case errors.As(err, &exit):
+		os.Exit(max(exit.ExitCode(), 1))
+	default:
+		fmt.Fprintln(os.Stderr, "cannot unshare the mount namespace:", err)
+		os.Exit(1)
+	}
+}
