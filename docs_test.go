@@ -46,7 +46,7 @@ func anyContains(t *testing.T, files []string, want string) bool {
 // TestNothingDangerous: what once opened a node has no place in the source. Each is a word of a flaw in docs/security.md.
 func TestNothingDangerous(t *testing.T) {
 	for _, s := range product(t) {
-		if s.room == "test" {
+		if s.isTest() {
 			continue
 		}
 		text, err := os.ReadFile(s.file)

@@ -14,8 +14,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodelet/nodelet/agent/spec"
+	"github.com/nodelet/nodelet/cri/logs"
 	"github.com/nodelet/nodelet/kube/server"
-	"github.com/nodelet/nodelet/logs"
 )
 
 // Desk answers what the node's API asks about pods (server.Agent). It reads what the workers have last shown of their pods and

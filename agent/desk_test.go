@@ -13,8 +13,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nodelet/nodelet/agent"
+	"github.com/nodelet/nodelet/cri/logs"
 	"github.com/nodelet/nodelet/kube/server"
-	"github.com/nodelet/nodelet/logs"
 )
 
 func (w *world) desk() *agent.Desk {

@@ -13,8 +13,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodelet/nodelet/agent/plan"
+	"github.com/nodelet/nodelet/cri/logs"
 	"github.com/nodelet/nodelet/kube/server"
-	"github.com/nodelet/nodelet/logs"
 )
 
 // Logs writes the log of a container; see server.Agent.

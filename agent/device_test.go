@@ -10,7 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
-	"github.com/nodelet/nodelet/devices/checkpoint"
+	"github.com/nodelet/nodelet/plugins/devices/checkpoint"
 )
 
 const deviceName = "nodelet.test/fake"

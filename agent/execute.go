@@ -12,7 +12,7 @@ import (
 	"github.com/nodelet/nodelet/agent/plan"
 	"github.com/nodelet/nodelet/agent/spec"
 	"github.com/nodelet/nodelet/cri"
-	"github.com/nodelet/nodelet/images"
+	"github.com/nodelet/nodelet/cri/images"
 	"github.com/nodelet/nodelet/volumes"
 )
 

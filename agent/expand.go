@@ -10,7 +10,7 @@ import (
 	"github.com/nodelet/nodelet/csi"
 	"github.com/nodelet/nodelet/kube/storage"
 	"github.com/nodelet/nodelet/volumes"
-	"github.com/nodelet/nodelet/volumes/disk"
+	"github.com/nodelet/nodelet/volumes/block"
 )
 
 // expandCSI has a driver make a volume larger where its claim asks that of the node.
@@ -54,7 +54,7 @@ func (t *task) expand(ctx context.Context, claim *storage.Claim, readOnly bool, 
 	case errors.As(err, &no) && no.InUse:
 		t.log.Warn("the volume cannot grow while it is in use", "volume", name, "err", err)
 		return nil
-	case no != nil, errors.Is(err, disk.ErrNotGrown):
+	case no != nil, errors.Is(err, block.ErrNotGrown):
 		if noteErr := t.hands.Storage.NotGrown(ctx, claim, err, no != nil && no.Never); noteErr != nil {
 			t.log.Warn("cannot note in the claim that its volume did not grow", "err", noteErr)
 		}

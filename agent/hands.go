@@ -10,15 +10,15 @@ import (
 
 	"github.com/nodelet/nodelet/agent/plan"
 	"github.com/nodelet/nodelet/agent/spec"
-	"github.com/nodelet/nodelet/cgroups"
 	"github.com/nodelet/nodelet/cri"
+	"github.com/nodelet/nodelet/cri/images"
 	"github.com/nodelet/nodelet/csi"
-	"github.com/nodelet/nodelet/images"
+	"github.com/nodelet/nodelet/host/cgroups"
+	"github.com/nodelet/nodelet/host/userns"
 	"github.com/nodelet/nodelet/kube/objects"
 	"github.com/nodelet/nodelet/kube/status"
 	"github.com/nodelet/nodelet/kube/storage"
 	"github.com/nodelet/nodelet/probes"
-	"github.com/nodelet/nodelet/userns"
 	"github.com/nodelet/nodelet/volumes"
 )
 

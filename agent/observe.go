@@ -14,7 +14,7 @@ import (
 	"github.com/nodelet/nodelet/agent/plan"
 	"github.com/nodelet/nodelet/agent/spec"
 	"github.com/nodelet/nodelet/cri"
-	"github.com/nodelet/nodelet/podspec"
+	podutil "github.com/nodelet/nodelet/kube/pod"
 	"github.com/nodelet/nodelet/volumes"
 )
 
@@ -58,7 +58,7 @@ func (w *worker) observe(ctx context.Context) (plan.Observed, error) {
 	if w.hands.NetworkProblem != nil {
 		o.NetworkProblem = w.hands.NetworkProblem(w.desired.Pod.UID)
 	}
-	if podspec.RestartsAll(&w.desired.Pod.Spec) {
+	if podutil.RestartsAll(&w.desired.Pod.Spec) {
 		var err error
 		if o.ResetNoted, err = w.hands.Volumes.ResetNoted(w.desired.Pod.UID); err != nil {
 			return o, err

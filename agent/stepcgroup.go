@@ -7,7 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nodelet/nodelet/agent/spec"
-	"github.com/nodelet/nodelet/cgroups"
+	"github.com/nodelet/nodelet/host/cgroups"
 )
 
 // removeCgroup removes the pod's cgroup with whatever still runs in it.

@@ -15,7 +15,7 @@ import (
 
 	"github.com/nodelet/nodelet/agent/plan"
 	"github.com/nodelet/nodelet/agent/spec"
-	"github.com/nodelet/nodelet/images"
+	"github.com/nodelet/nodelet/cri/images"
 )
 
 // minStop is the least time a container gets between SIGTERM and SIGKILL, whatever its hook has used up.

@@ -10,8 +10,8 @@ import (
 
 	"github.com/nodelet/nodelet/agent/plan"
 	"github.com/nodelet/nodelet/agent/spec"
-	"github.com/nodelet/nodelet/cgroups"
 	"github.com/nodelet/nodelet/cri"
+	"github.com/nodelet/nodelet/host/cgroups"
 )
 
 // noBound lifts a bound; the CRI and the kernel take 0 for "as it is".

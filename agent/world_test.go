@@ -25,13 +25,13 @@ import (
 	"github.com/nodelet/nodelet/agent/spec"
 	"github.com/nodelet/nodelet/cri"
 	"github.com/nodelet/nodelet/cri/fake"
-	"github.com/nodelet/nodelet/devices"
-	"github.com/nodelet/nodelet/images"
+	"github.com/nodelet/nodelet/cri/images"
+	"github.com/nodelet/nodelet/host/userns"
 	"github.com/nodelet/nodelet/kube/objects"
 	"github.com/nodelet/nodelet/kube/pods"
 	"github.com/nodelet/nodelet/kube/status"
+	"github.com/nodelet/nodelet/plugins/devices"
 	"github.com/nodelet/nodelet/probes"
-	"github.com/nodelet/nodelet/userns"
 	"github.com/nodelet/nodelet/volumes"
 )
 

@@ -10,8 +10,8 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/nodelet/nodelet/atomicfile"
 	"github.com/nodelet/nodelet/cni/shim"
+	"github.com/nodelet/nodelet/host/atomicfile"
 )
 
 // installedFile is nodelet's configuration among the runtime's. Runtimes take the first one by name.

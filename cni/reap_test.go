@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/nodelet/nodelet/atomicfile"
+	"github.com/nodelet/nodelet/host/atomicfile"
 )
 
 // crashEnv names the directory in which a copy of this test attaches a sandbox until it is killed.

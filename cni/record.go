@@ -13,7 +13,7 @@ import (
 	"github.com/containernetworking/cni/pkg/utils"
 	"golang.org/x/sys/unix"
 
-	"github.com/nodelet/nodelet/atomicfile"
+	"github.com/nodelet/nodelet/host/atomicfile"
 )
 
 // Record is what is kept of a sandbox's networks, in <dir>/sandboxes/<container ID>/record.json.

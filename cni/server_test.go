@@ -13,8 +13,8 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/nodelet/nodelet/atomicfile"
 	"github.com/nodelet/nodelet/cni/shim"
+	"github.com/nodelet/nodelet/host/atomicfile"
 )
 
 // service is a server with the plugin installed as for a runtime.

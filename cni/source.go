@@ -14,8 +14,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/nodelet/nodelet/atomicfile"
-	"github.com/nodelet/nodelet/inotify"
+	"github.com/nodelet/nodelet/host/atomicfile"
+	"github.com/nodelet/nodelet/host/inotify"
 )
 
 // ownFile is where the node's own network is kept, for a DEL without the agent.

@@ -35,7 +35,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/nodelet/nodelet/locks"
+	"github.com/nodelet/nodelet/internal/keylock"
 )
 
 // Config says where the volumes are and who hears of them. The functions must not block.
@@ -68,7 +68,7 @@ type CSI struct {
 	cfg   Config
 	log   *slog.Logger
 	files files
-	locks locks.Keyed
+	locks keylock.Keyed
 	// ctx lives as long as Run: work that no step waits for ends with it.
 	ctx    context.Context
 	cancel context.CancelFunc

@@ -16,7 +16,7 @@ import (
 	"google.golang.org/grpc"
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
-	"github.com/nodelet/nodelet/inotify"
+	"github.com/nodelet/nodelet/host/inotify"
 )
 
 const (

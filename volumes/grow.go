@@ -3,7 +3,7 @@ package volumes
 import (
 	"context"
 
-	"github.com/nodelet/nodelet/volumes/disk"
+	"github.com/nodelet/nodelet/volumes/block"
 )
 
 // Grow brings the file system of a local device, which is mounted for the pod, to the size of its device. A directory, and a device
@@ -17,5 +17,5 @@ func (v *Volumes) Grow(ctx context.Context, p Persistent) error {
 	if err != nil || !device {
 		return err
 	}
-	return disk.Grow(ctx, s.Path, v.hostPath(p.Pod.UID, OnDisk{pluginLocal, p.PV.Name}))
+	return block.Grow(ctx, s.Path, v.hostPath(p.Pod.UID, OnDisk{pluginLocal, p.PV.Name}))
 }

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/nodelet/nodelet/volumes/disk"
+	"github.com/nodelet/nodelet/volumes/block"
 )
 
 // mountLocal binds a directory of the node, or mounts a device of it, which is formatted if it is blank. The group of the files is
@@ -45,7 +45,7 @@ func (v *Volumes) localMount(ctx context.Context, p Persistent, s *corev1.LocalV
 	}
 	lock := func() error { return nil }
 	if device {
-		f, err := disk.Lock(s.Path)
+		f, err := block.Lock(s.Path)
 		if err != nil {
 			return nil, false, nil, err
 		}
@@ -64,7 +64,7 @@ func (v *Volumes) localMount(ctx context.Context, p Persistent, s *corev1.LocalV
 	}
 	mount = func(dir *os.File) error { return bindDir(source, dir) }
 	if device && other == "" {
-		d := disk.Device{Path: s.Path, Options: MountOptions(p.PV), ReadOnly: p.ReadOnly, Grow: p.Grow}
+		d := block.Device{Path: s.Path, Options: MountOptions(p.PV), ReadOnly: p.ReadOnly, Grow: p.Grow}
 		if s.FSType != nil {
 			d.FSType = *s.FSType
 		}

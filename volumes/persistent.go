@@ -11,7 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/nodelet/nodelet/volumes/disk"
+	"github.com/nodelet/nodelet/volumes/block"
 )
 
 // gidAnnotation names a group that all users of a PersistentVolume shall be in.
@@ -122,7 +122,7 @@ func (v *Volumes) mountNFS(ctx context.Context, pod *corev1.Pod, name string, s 
 		if readOnly {
 			options = append([]string{"ro"}, options...)
 		}
-		return needsHelper(disk.Mount(ctx, "nfs", nfsSource(s), v.hostPath(pod.UID, on), options), "/sbin/mount.nfs")
+		return needsHelper(block.Mount(ctx, "nfs", nfsSource(s), v.hostPath(pod.UID, on), options), "/sbin/mount.nfs")
 	})
 	if err != nil {
 		return Mounted{}, err

@@ -6,7 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/nodelet/nodelet/podspec"
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 // Reasons of pod conditions; the words are the kubelet's.
@@ -58,7 +58,7 @@ func (v *view) conditions(st *corev1.PodStatus, calm bool) {
 		st.Conditions = append(st.Conditions, v.dated(corev1.PodCondition{Type: NetworkIntact, Status: corev1.ConditionFalse,
 			Reason: "NetworkCheckFailed", Message: v.o.NetworkProblem}))
 	}
-	if podspec.RestartsAll(&v.d.Pod.Spec) {
+	if podutil.RestartsAll(&v.d.Pod.Spec) {
 		st.Conditions = append(st.Conditions, v.dated(v.restartingAll(st.Phase)))
 	}
 }

@@ -7,7 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/nodelet/nodelet/podspec"
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 // Reasons and words of a pod whose containers all start anew (KEP-5532); they are the kubelet's.
@@ -32,7 +32,7 @@ func asksForReset(spec *corev1.Container, c *Container) bool {
 // Instances that the runtime has lost by then went for that, as do those that a new life of the agent misses where the node
 // has noted a reset.
 func (v *view) findReset() {
-	if !podspec.RestartsAll(&v.d.Pod.Spec) || v.d.Stop != nil || v.d.Rejected != nil || terminal(v.old.Phase) {
+	if !podutil.RestartsAll(&v.d.Pod.Spec) || v.d.Stop != nil || v.d.Rejected != nil || terminal(v.old.Phase) {
 		return
 	}
 	due := v.shownTrue(corev1.AllContainersRestarting)

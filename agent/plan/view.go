@@ -7,7 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/nodelet/nodelet/podspec"
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 // Role is what a container is to its pod.
@@ -117,7 +117,7 @@ func (v *view) findLost(s *slot) {
 }
 
 func initRole(c *corev1.Container) Role {
-	if podspec.Sidecar(c) {
+	if podutil.Sidecar(c) {
 		return RoleSidecar
 	}
 	return RoleInit

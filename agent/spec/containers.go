@@ -5,7 +5,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/nodelet/nodelet/podspec"
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 // Kind tells which list of the pod spec a container comes from, and how it lives.
@@ -44,7 +44,7 @@ func Containers(pod *corev1.Pod) iter.Seq2[Kind, *corev1.Container] {
 		for i := range pod.Spec.InitContainers {
 			c := &pod.Spec.InitContainers[i]
 			kind := Init
-			if podspec.Sidecar(c) {
+			if podutil.Sidecar(c) {
 				kind = Sidecar
 			}
 			if !yield(kind, c) {

@@ -9,12 +9,12 @@ import (
 
 	"github.com/nodelet/nodelet/agent"
 	"github.com/nodelet/nodelet/csi"
-	"github.com/nodelet/nodelet/stats"
+	"github.com/nodelet/nodelet/metrics/usage"
 )
 
 // statsVolumes are the volumes of a pod that are file systems of their own.
-func (n *nodelet) statsVolumes(s *agent.Counted) map[string]stats.Volume {
-	var all map[string]stats.Volume
+func (n *nodelet) statsVolumes(s *agent.Counted) map[string]usage.Volume {
+	var all map[string]usage.Volume
 	for i := range s.Pod.Spec.Volumes {
 		v := &s.Pod.Spec.Volumes[i]
 		dir, mounted := s.Mounted[v.Name]
@@ -22,7 +22,7 @@ func (n *nodelet) statsVolumes(s *agent.Counted) map[string]stats.Volume {
 		if !mounted || !own {
 			continue
 		}
-		told := stats.Volume{Dir: dir}
+		told := usage.Volume{Dir: dir}
 		if ofDriver {
 			told.Ask = n.askDriver(s.Pod, v.Name, filepath.Base(filepath.Dir(dir)))
 		}
@@ -33,7 +33,7 @@ func (n *nodelet) statsVolumes(s *agent.Counted) map[string]stats.Volume {
 			told.Claim = s.Pod.Name + "-" + v.Name
 		}
 		if all == nil {
-			all = map[string]stats.Volume{}
+			all = map[string]usage.Volume{}
 		}
 		all[v.Name] = told
 	}
@@ -53,8 +53,8 @@ func ownFileSystem(path string) (own, ofDriver bool) {
 }
 
 // askDriver asks the driver of a volume for its figures. directory is the volume's name on the disk.
-func (n *nodelet) askDriver(pod *corev1.Pod, volume, directory string) func(context.Context) (stats.Figures, bool) {
-	return func(ctx context.Context) (f stats.Figures, ok bool) {
+func (n *nodelet) askDriver(pod *corev1.Pod, volume, directory string) func(context.Context) (usage.Figures, bool) {
+	return func(ctx context.Context) (f usage.Figures, ok bool) {
 		told, ok, err := n.csi.Stats(ctx, pod.UID, directory)
 		if err != nil || !ok {
 			return f, false

@@ -7,8 +7,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/nodelet/nodelet/images"
-	"github.com/nodelet/nodelet/images/provider"
+	"github.com/nodelet/nodelet/cri/images"
+	"github.com/nodelet/nodelet/cri/images/provider"
 	"github.com/nodelet/nodelet/kube/objects"
 )
 

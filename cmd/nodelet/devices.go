@@ -8,10 +8,10 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/nodelet/nodelet/csi"
-	"github.com/nodelet/nodelet/devices"
-	"github.com/nodelet/nodelet/dra"
 	"github.com/nodelet/nodelet/kube/claims"
 	"github.com/nodelet/nodelet/plugins"
+	"github.com/nodelet/nodelet/plugins/devices"
+	"github.com/nodelet/nodelet/plugins/dra"
 )
 
 // makePlugins sets up what device plugins and DRA drivers give, and the registration by which they and CSI drivers are found.

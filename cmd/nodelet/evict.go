@@ -12,10 +12,10 @@ import (
 	"github.com/nodelet/nodelet/agent/eviction"
 	"github.com/nodelet/nodelet/agent/plan"
 	"github.com/nodelet/nodelet/agent/spec"
-	"github.com/nodelet/nodelet/cgroups"
-	"github.com/nodelet/nodelet/images"
+	"github.com/nodelet/nodelet/cri/images"
+	"github.com/nodelet/nodelet/host/cgroups"
+	"github.com/nodelet/nodelet/host/pressure"
 	"github.com/nodelet/nodelet/kube/node"
-	"github.com/nodelet/nodelet/pressure"
 )
 
 // makeCollector sets up what removes images that nobody uses.

@@ -12,8 +12,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nodelet/nodelet/agent/spec"
-	"github.com/nodelet/nodelet/cgroups"
 	"github.com/nodelet/nodelet/config"
+	"github.com/nodelet/nodelet/host/cgroups"
 	"github.com/nodelet/nodelet/kube/node"
 )
 

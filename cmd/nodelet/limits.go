@@ -9,8 +9,8 @@ import (
 
 	"github.com/nodelet/nodelet/agent/eviction"
 	"github.com/nodelet/nodelet/cri"
-	"github.com/nodelet/nodelet/pressure"
-	"github.com/nodelet/nodelet/stats"
+	"github.com/nodelet/nodelet/host/pressure"
+	"github.com/nodelet/nodelet/metrics/usage"
 )
 
 // limitedStorage measures what pods with limits of ephemeral storage take; nil where such limits do not count.
@@ -73,7 +73,7 @@ func (f *imageFS) find(ctx context.Context, runtime *cri.Client) (string, error)
 }
 
 // storageOf is what a pod takes, as limits see it: with the layers apart, those count for the pod and not for the container.
-func storageOf(l *stats.Local, apart bool) eviction.Storage {
+func storageOf(l *usage.Local, apart bool) eviction.Storage {
 	s := eviction.Storage{Pod: int64(l.Total()), Containers: map[string]int64{}, Volumes: map[string]int64{}}
 	for name, bytes := range l.Logs {
 		s.Containers[name] += int64(bytes)

@@ -17,12 +17,12 @@ import (
 	"github.com/nodelet/nodelet/agent"
 	"github.com/nodelet/nodelet/agent/plan"
 	"github.com/nodelet/nodelet/agent/spec"
-	"github.com/nodelet/nodelet/cgroups"
 	"github.com/nodelet/nodelet/config"
+	"github.com/nodelet/nodelet/host/cgroups"
 	"github.com/nodelet/nodelet/kube/pods"
 	"github.com/nodelet/nodelet/kube/server"
 	"github.com/nodelet/nodelet/metrics"
-	"github.com/nodelet/nodelet/stats"
+	"github.com/nodelet/nodelet/metrics/usage"
 	"github.com/nodelet/nodelet/volumes/iscsi"
 )
 
@@ -31,7 +31,7 @@ type measured struct {
 	main, cadvisor, resource, probing metrics.Registry
 	agent                             *metrics.Agent
 	probes                            *metrics.Probes
-	stats                             *stats.Collector
+	stats                             *usage.Collector
 }
 
 // makeMeasured makes the instruments, which the other rooms are handed when they are made.
@@ -47,15 +47,15 @@ func (n *nodelet) makeMeasured() error {
 // makeStats makes what measures the node and its pods. It comes after the rooms that it asks.
 func (n *nodelet) makeStats() error {
 	m := &n.measured
-	c := stats.Config{
-		Node: n.cfg.Node.Name, Hierarchy: stats.NewHierarchy(n.cgroups.Mounts()), Runtime: n.runtime, Pods: n.statsPods,
+	c := usage.Config{
+		Node: n.cfg.Node.Name, Hierarchy: usage.NewHierarchy(n.cgroups.Mounts()), Runtime: n.runtime, Pods: n.statsPods,
 		RootDir: n.cfg.Paths.Root, PodsDir: filepath.Join(n.cfg.Paths.Root, "pods"), LogsDir: n.cfg.Paths.PodLogs,
-		Boot: bootTime(), Log: n.log, AgentCgroup: stats.OwnCgroup(), RuntimeCgroup: n.cfg.Cgroups.Runtime,
+		Boot: bootTime(), Log: n.log, AgentCgroup: usage.OwnCgroup(), RuntimeCgroup: n.cfg.Cgroups.Runtime,
 	}
 	if n.cfg.Cgroups.PerQOS {
 		c.PodsCgroup, c.ClassCgroups = n.cgroups.PodsCgroup(), n.cgroups.ClassCgroups()
 	}
-	m.stats = stats.New(c)
+	m.stats = usage.New(c)
 	m.main.Func(n.writePods)
 	m.main.Func(n.writeIdentity)
 	if n.objects != nil && n.cfg.Gate("PodCertificateRequest") {
@@ -91,17 +91,17 @@ func bootTime() time.Time {
 }
 
 // statsPods are the pods of which there is something to measure.
-func (n *nodelet) statsPods(ctx context.Context) ([]stats.Pod, error) {
+func (n *nodelet) statsPods(ctx context.Context) ([]usage.Pod, error) {
 	all, err := n.supervisor.Census(ctx)
 	if err != nil {
 		return nil, err
 	}
-	out := make([]stats.Pod, 0, len(all))
+	out := make([]usage.Pod, 0, len(all))
 	for _, s := range all {
 		if !s.Sandbox || s.Rejected {
 			continue
 		}
-		p := stats.Pod{Pod: s.Pod, Volumes: n.statsVolumes(s)}
+		p := usage.Pod{Pod: s.Pod, Volumes: n.statsVolumes(s)}
 		if s.Status.StartTime != nil {
 			p.Started = s.Status.StartTime.Time
 		}

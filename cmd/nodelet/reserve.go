@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/nodelet/nodelet/agent/spec"
-	"github.com/nodelet/nodelet/cgroups"
+	"github.com/nodelet/nodelet/host/cgroups"
 )
 
 // pids is the name under which kubeReserved and systemReserved keep processes back.

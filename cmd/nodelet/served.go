@@ -12,10 +12,10 @@ import (
 
 	"github.com/nodelet/nodelet/agent"
 	"github.com/nodelet/nodelet/config"
+	"github.com/nodelet/nodelet/cri/logs"
 	"github.com/nodelet/nodelet/kube/client"
 	"github.com/nodelet/nodelet/kube/node"
 	"github.com/nodelet/nodelet/kube/server"
-	"github.com/nodelet/nodelet/logs"
 )
 
 // listenAgain is how soon the port of the node's API is tried again where another program holds it.

@@ -14,7 +14,7 @@ import (
 
 	"github.com/nodelet/nodelet/agent"
 	"github.com/nodelet/nodelet/agent/plan"
-	"github.com/nodelet/nodelet/atomicfile"
+	"github.com/nodelet/nodelet/host/atomicfile"
 	"github.com/nodelet/nodelet/kube/pods"
 	"github.com/nodelet/nodelet/systemd"
 )

@@ -9,7 +9,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/nodelet/nodelet/userns"
+	"github.com/nodelet/nodelet/host/userns"
 	"github.com/nodelet/nodelet/volumes"
 )
 

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/nodelet/nodelet/config"
+	"github.com/nodelet/nodelet/cri/logs"
 	"github.com/nodelet/nodelet/kube/server"
-	"github.com/nodelet/nodelet/logs"
 )
 
 // nodeLogs is where the machine's logs lie.

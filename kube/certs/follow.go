@@ -9,7 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/nodelet/nodelet/inotify"
+	"github.com/nodelet/nodelet/host/inotify"
 )
 
 // settle is how long files are left alone after a change before they are read: who writes several writes them at once.

@@ -25,7 +25,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
 
-	"github.com/nodelet/nodelet/atomicfile"
+	"github.com/nodelet/nodelet/host/atomicfile"
 )
 
 // ServingConfig is what a Serving needs to know.

@@ -16,7 +16,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/nodelet/nodelet/atomicfile"
+	"github.com/nodelet/nodelet/host/atomicfile"
 )
 
 // store keeps the certificates of one purpose below dir as the kubelet does: NAME-<date>.pem holds a certificate with its key,

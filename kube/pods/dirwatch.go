@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nodelet/nodelet/inotify"
+	"github.com/nodelet/nodelet/host/inotify"
 )
 
 const (

@@ -11,7 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/nodelet/nodelet/podspec"
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 // maxTerminationMessages is what the termination messages of a pod may hold together, in bytes, as the kubelet bounds it.
@@ -92,7 +92,7 @@ func settleCondition(pod *corev1.Pod, last *corev1.PodStatus, c *corev1.PodCondi
 
 // keepTerminated puts back the terminated status of containers that may never run again and yet are shown otherwise.
 func keepTerminated(pod *corev1.Pod, last, out *corev1.PodStatus) (problems []error) {
-	if pod.Spec.RestartPolicy == corev1.RestartPolicyAlways || podspec.RestartsAll(&pod.Spec) {
+	if pod.Spec.RestartPolicy == corev1.RestartPolicyAlways || podutil.RestartsAll(&pod.Spec) {
 		return nil
 	}
 	check := func(spec []corev1.Container, before, after []corev1.ContainerStatus, init bool) {

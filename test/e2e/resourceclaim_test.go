@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/nodelet/nodelet/dra/checkpoint"
-	"github.com/nodelet/nodelet/dra/fake"
+	"github.com/nodelet/nodelet/plugins/dra/checkpoint"
+	"github.com/nodelet/nodelet/plugins/dra/fake"
 	"github.com/nodelet/nodelet/test/testbed"
 )
 

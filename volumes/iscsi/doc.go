@@ -28,8 +28,8 @@ import (
 	csipb "github.com/container-storage-interface/spec/lib/go/csi"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/nodelet/nodelet/atomicfile"
-	"github.com/nodelet/nodelet/locks"
+	"github.com/nodelet/nodelet/host/atomicfile"
+	"github.com/nodelet/nodelet/internal/keylock"
 )
 
 // Plugin is the kubelet's name of this kind of volume.
@@ -52,7 +52,7 @@ type Driver struct {
 	csipb.NodeClient
 	cfg     Config
 	write   func(file, text string) error // into sysfs
-	targets locks.Keyed                   // by name of the target: who logs in, logs out, or counts devices
+	targets keylock.Keyed                 // by name of the target: who logs in, logs out, or counts devices
 }
 
 // New looks at nothing yet: iscsiadm is missed when it is needed.

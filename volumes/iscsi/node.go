@@ -15,8 +15,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/nodelet/nodelet/atomicfile"
-	"github.com/nodelet/nodelet/volumes/disk"
+	"github.com/nodelet/nodelet/host/atomicfile"
+	"github.com/nodelet/nodelet/volumes/block"
 )
 
 // NodeStageVolume makes a LUN a device of this node and, unless it is wanted as such, mounts it.
@@ -38,12 +38,12 @@ func (d *Driver) NodeStageVolume(ctx context.Context, in *csipb.NodeStageVolumeR
 	if err != nil || m == nil {
 		return done, err
 	}
-	lock, err := disk.Lock(device)
+	lock, err := block.Lock(device)
 	if err != nil {
 		return nil, err
 	}
 	defer lock.Close()
-	return done, disk.Device{Path: device, FSType: m.FsType, Options: m.MountFlags, ReadOnly: l.ReadOnly}.Mount(ctx, staging)
+	return done, block.Device{Path: device, FSType: m.FsType, Options: m.MountFlags, ReadOnly: l.ReadOnly}.Mount(ctx, staging)
 }
 
 // attach logs in at the LUN's portals and gives its device. One portal that answers is enough.

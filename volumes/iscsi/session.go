@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/nodelet/nodelet/atomicfile"
+	"github.com/nodelet/nodelet/host/atomicfile"
 )
 
 // session is what the kernel has of a login to one portal of a target by one interface.

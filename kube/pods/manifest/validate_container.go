@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"github.com/nodelet/nodelet/podspec"
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 func (c *checker) allContainers(spec *field.Path) {
@@ -36,7 +36,7 @@ func (c *checker) initContainer(p *field.Path, ct *corev1.Container, names map[s
 	c.container(p, ct, names)
 	c.hostPorts(p.Child("ports"), ct.Ports, map[string]bool{}) // they run one after the other
 	c.restartRules(p, ct)
-	if podspec.Sidecar(ct) {
+	if podutil.Sidecar(ct) {
 		c.startAndStop(p, ct)
 		return
 	}

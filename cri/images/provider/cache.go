@@ -1,0 +1,50 @@
+package provider
+
+import (
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/nodelet/nodelet/cri/images"
+)
+
+// cache keeps the answers of one provider until they expire. The zero value is empty.
+type cache struct {
+	mu      sync.Mutex
+	answers map[string]answer
+}
+
+type answer struct {
+	logins map[string]*images.Login
+	until  time.Time // by the monotonic clock
+}
+
+// key names an answer by what it counts for and whose it is.
+func key(scope string, who identity) string { return scope + "\n" + who.key }
+
+// find looks for an answer that counts for a repository, the most special first.
+func (c *cache) find(who identity, repository string) (map[string]*images.Login, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, scope := range []string{repository, registryOf(repository), everywhere} {
+		if a, ok := c.answers[key(scope, who)]; ok && time.Now().Before(a.until) {
+			return a.logins, true
+		}
+	}
+	return nil, false
+}
+
+// keep takes an answer in and lets go of those that have expired.
+func (c *cache) keep(key string, logins map[string]*images.Login, hold time.Duration) {
+	if hold <= 0 {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := time.Now()
+	maps.DeleteFunc(c.answers, func(_ string, a answer) bool { return !now.Before(a.until) })
+	if c.answers == nil {
+		c.answers = map[string]answer{}
+	}
+	c.answers[key] = answer{logins, now.Add(hold)}
+}

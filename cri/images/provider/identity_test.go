@@ -1,0 +1,149 @@
+package provider
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodelet/nodelet/cri/images"
+)
+
+// cluster has the service account builder, and gives out tokens.
+type cluster struct {
+	account *corev1.ServiceAccount
+	tokens  int
+	expires time.Duration
+}
+
+func (c *cluster) serve(o *Options) {
+	o.Tokens = true
+	o.Account = func(_ context.Context, pod *corev1.Pod) (*corev1.ServiceAccount, error) {
+		if pod.Spec.ServiceAccountName != c.account.Name {
+			return nil, errors.New("no such service account")
+		}
+		return c.account, nil
+	}
+	o.Token = func(_ context.Context, pod *corev1.Pod, audience string) (string, time.Time, error) {
+		c.tokens++
+		return fmt.Sprintf("token-%s-%s-%d", audience, pod.UID, c.tokens), time.Now().Add(c.expires), nil
+	}
+}
+
+func newCluster() *cluster {
+	return &cluster{expires: time.Hour, account: &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "builder", UID: "sa-1",
+		Annotations: map[string]string{"r/role": "puller", "o/zone": "west", "other": "unseen"}}}}
+}
+
+func podOf(uid types.UID, account string) *corev1.Pod {
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: string(uid), UID: uid}, Spec: corev1.PodSpec{ServiceAccountName: account}}
+}
+
+func tokenFields(cacheType, more string) string {
+	return `matchImages: ["*.example.com"], defaultCacheDuration: 1h, apiVersion: ` + v1 +
+		", tokenAttributes: {serviceAccountTokenAudience: aud, cacheType: " + cacheType + ", " + more + "}"
+}
+
+const bothKeys = "requireServiceAccount: true, requiredServiceAccountAnnotationKeys: [r/role], optionalServiceAccountAnnotationKeys: [o/zone, o/none]"
+
+// TestToken: a provider gets a token and the annotations that it wants to see, and its logins are the service account's.
+func TestToken(t *testing.T) {
+	w, c := newWorld(t, answering("Image", ""), tokenFields("ServiceAccount", bothKeys)), newCluster()
+	c.serve(&w.options)
+	p := w.start(t)
+	given, problems := p.Ask(t.Context(), podOf("p1", "builder"), "r.example.com/app")
+	want := images.Source{UID: "sa-1", Namespace: "ns", Name: "builder", ServiceAccount: true}
+	if len(problems) != 0 || len(given) != 1 || given[0].Source != want || len(given[0].Logins) != 1 {
+		t.Fatalf("given %+v, %q", given, problems)
+	}
+	asked := w.asked(t)
+	if len(asked) != 1 || asked[0].ServiceAccountToken != "token-aud-p1-1" ||
+		!maps.Equal(asked[0].ServiceAccountAnnotations, map[string]string{"r/role": "puller", "o/zone": "west"}) {
+		t.Errorf("asked %+v", asked)
+	}
+	if _, problems := p.Ask(t.Context(), podOf("p1", "away"), "r.example.com/app"); len(problems) != 1 {
+		t.Errorf("a service account that is not there: %q", problems)
+	}
+	delete(c.account.Annotations, "r/role")
+	if given, problems := p.Ask(t.Context(), podOf("p1", "builder"), "r.example.com/app"); len(problems) != 0 || len(given[0].Logins) != 0 {
+		t.Errorf("without the annotation: %+v, %q", given, problems)
+	}
+}
+
+// TestWhoSharesAnAnswer: pods of one service account do, unless the answer is bound to the token; other accounts never do.
+func TestWhoSharesAnAnswer(t *testing.T) {
+	for name, tc := range map[string]struct {
+		cacheType string
+		change    func(*cluster)
+		second    *corev1.Pod
+		want      int
+	}{
+		"the same pod":           {"ServiceAccount", nil, podOf("p1", "builder"), 1},
+		"another pod":            {"ServiceAccount", nil, podOf("p2", "builder"), 1},
+		"another namesake":       {"ServiceAccount", func(c *cluster) { c.account.UID = "sa-2" }, podOf("p1", "builder"), 2},
+		"other annotations":      {"ServiceAccount", func(c *cluster) { c.account.Annotations["o/zone"] = "east" }, podOf("p1", "builder"), 2},
+		"unseen annotation":      {"ServiceAccount", func(c *cluster) { c.account.Annotations["other"] = "new" }, podOf("p1", "builder"), 1},
+		"token, the same pod":    {"Token", nil, podOf("p1", "builder"), 1},
+		"token, another pod":     {"Token", nil, podOf("p2", "builder"), 2},
+		"token, expired already": {"Token", func(c *cluster) { c.expires = -time.Hour }, podOf("p1", "builder"), 2},
+	} {
+		w, c := newWorld(t, answering("Global", ""), tokenFields(tc.cacheType, bothKeys)), newCluster()
+		c.serve(&w.options)
+		p := w.start(t)
+		if tc.change != nil && strings.HasPrefix(name, "token") {
+			tc.change(c)
+		}
+		ask(t, p, podOf("p1", "builder"), "r.example.com/app")
+		if tc.change != nil {
+			tc.change(c)
+		}
+		ask(t, p, tc.second, "r.example.com/other")
+		if n := len(w.asked(t)); n != tc.want {
+			t.Errorf("%s: asked %d times, want %d", name, n, tc.want)
+		}
+	}
+}
+
+// TestPodWithoutAccount: a provider may want to be asked for such pods too, without a token, or not.
+func TestPodWithoutAccount(t *testing.T) {
+	for required, want := range map[bool]int{true: 0, false: 1} {
+		w := newWorld(t, answering("Image", ""), tokenFields("Token", fmt.Sprintf("requireServiceAccount: %t", required)))
+		newCluster().serve(&w.options)
+		given, problems := w.start(t).Ask(t.Context(), podOf("static", ""), "r.example.com/app")
+		asked := w.asked(t)
+		if len(problems) != 0 || given[0].Source != (images.Source{}) || len(asked) != want || len(given[0].Logins) != want {
+			t.Errorf("required %t: given %+v, %q, asked %d times", required, given, problems, len(asked))
+		}
+		if want == 1 && asked[0].ServiceAccountToken != "" {
+			t.Error("there was a token")
+		}
+	}
+}
+
+// TestTokenAsPassword: a token may be the password only where answers are bound to it, and never gets into the log.
+func TestTokenAsPassword(t *testing.T) {
+	for cacheType, problemsWanted := range map[string]int{"ServiceAccount": 1, "Token": 0} {
+		w := newWorld(t, `LOGIN_WORD=token-aud-p1-1; `+answering("Image", ""), tokenFields(cacheType, "requireServiceAccount: true"))
+		newCluster().serve(&w.options)
+		given, problems := w.start(t).Ask(t.Context(), podOf("p1", "builder"), "r.example.com/app")
+		if len(problems) != problemsWanted || len(given) != 1-problemsWanted {
+			t.Errorf("%s: given %d, %q", cacheType, len(given), problems)
+		}
+		if strings.Contains(w.log.String(), "token-aud") || problemsWanted == 1 && !strings.Contains(w.log.String(), "cacheType") {
+			t.Errorf("%s: the log says %q", cacheType, w.log.String())
+		}
+	}
+	w := newWorld(t, "echo got token-aud-p1-1 >&2; exit 1", tokenFields("Token", "requireServiceAccount: true"))
+	newCluster().serve(&w.options)
+	w.start(t).Ask(t.Context(), podOf("p1", "builder"), "r.example.com/app")
+	if log := w.log.String(); strings.Contains(log, "token-aud") || !strings.Contains(log, "got (token)") {
+		t.Errorf("the log says %q", log)
+	}
+}

@@ -1,0 +1,190 @@
+package provider
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/singleflight"
+	corev1 "k8s.io/api/core/v1"
+	config "k8s.io/kubelet/config/v1"
+	api "k8s.io/kubelet/pkg/apis/credentialprovider/v1"
+
+	"github.com/nodelet/nodelet/cri/images"
+)
+
+// Options say which credential providers there are.
+type Options struct {
+	// Config is a CredentialProviderConfig, or a directory of them; BinDir is where the programs are.
+	Config, BinDir string
+	// Tokens lets providers have tokenAttributes: the feature gate KubeletServiceAccountTokenForCredentialProviders.
+	Tokens bool
+	// Account reads a pod's service account, and Token asks for a token of it that is bound to the pod. Only providers with
+	// tokenAttributes need them.
+	Account func(ctx context.Context, pod *corev1.Pod) (*corev1.ServiceAccount, error)
+	Token   func(ctx context.Context, pod *corev1.Pod, audience string) (token string, expires time.Time, err error)
+	// Log hears why a provider gave no login; nil means nobody does.
+	Log *slog.Logger
+}
+
+// Providers are the node's credential providers. They are safe for use by many goroutines. Make them with New.
+type Providers struct {
+	all []*provider
+	log *slog.Logger
+}
+
+// New reads the configuration and looks for the programs. Its error is written for the administrator.
+func New(o Options) (*Providers, error) {
+	configured, err := read(o.Config, o.Tokens)
+	if err != nil {
+		return nil, fmt.Errorf("--image-credential-provider-config: %w", err)
+	}
+	p := &Providers{log: cmp.Or(o.Log, slog.New(slog.DiscardHandler))}
+	for _, c := range configured {
+		program, err := find(o.BinDir, c)
+		if err != nil {
+			return nil, fmt.Errorf("--image-credential-provider-bin-dir: %w", err)
+		}
+		one := &provider{program: program, defaultHold: c.DefaultCacheDuration.Duration, tokens: c.TokenAttributes,
+			account: o.Account, token: o.Token}
+		for _, text := range c.MatchImages {
+			pattern, err := images.ParsePattern(text)
+			if err != nil {
+				return nil, err
+			}
+			one.patterns = append(one.patterns, pattern)
+		}
+		p.all = append(p.all, one)
+	}
+	return p, nil
+}
+
+// Ask gives the logins of the providers that are meant for a repository with its registry, such as
+// registry.example.com/team/app, in the order of the configuration. A provider that fails gives none: the log has the reason,
+// and problems, which people may see who know nothing of the node, its name.
+func (p *Providers) Ask(ctx context.Context, pod *corev1.Pod, repository string) (given []images.Provided, problems []string) {
+	for _, one := range p.all {
+		if !one.serves(repository) {
+			continue
+		}
+		answer, err := one.ask(ctx, pod, repository)
+		if err != nil {
+			p.log.Warn("a credential provider gave no login", "provider", one.program.name, "repository", repository, "err", err)
+			problems = append(problems, fmt.Sprintf("credential provider %s gave no login; the log of the node agent says why", one.program.name))
+			continue
+		}
+		given = append(given, answer)
+	}
+	return given, problems
+}
+
+// provider is one credential provider.
+type provider struct {
+	program  *program
+	patterns []images.Pattern
+	// defaultHold is how long an answer that does not say is kept.
+	defaultHold time.Duration
+	// tokens is nil for a provider that wants no token.
+	tokens  *config.ServiceAccountTokenAttributes
+	account func(context.Context, *corev1.Pod) (*corev1.ServiceAccount, error)
+	token   func(context.Context, *corev1.Pod, string) (string, time.Time, error)
+
+	cache  cache
+	asking singleflight.Group
+}
+
+func (p *provider) serves(repository string) bool {
+	for _, pattern := range p.patterns {
+		if pattern.Matches(repository) {
+			return true
+		}
+	}
+	return false
+}
+
+// ask gives what is kept, or else runs the program.
+func (p *provider) ask(ctx context.Context, pod *corev1.Pod, repository string) (images.Provided, error) {
+	who, wanted, err := p.identify(ctx, pod)
+	if err != nil || !wanted {
+		return images.Provided{}, err
+	}
+	given := images.Provided{Source: who.source}
+	if logins, ok := p.cache.find(who, repository); ok {
+		given.Logins = logins
+		return given, nil
+	}
+	// Who goes away leaves the program running for the others who wait for it.
+	answer := p.asking.DoChan(key(repository, who), func() (any, error) {
+		return p.fetch(context.WithoutCancel(ctx), who, repository)
+	})
+	select {
+	case a := <-answer:
+		given.Logins, _ = a.Val.(map[string]*images.Login)
+		return given, a.Err
+	case <-ctx.Done():
+		return images.Provided{}, context.Cause(ctx)
+	}
+}
+
+// fetch runs the program and keeps its answer.
+func (p *provider) fetch(ctx context.Context, who identity, repository string) (map[string]*images.Login, error) {
+	request := api.CredentialProviderRequest{Image: repository, ServiceAccountAnnotations: who.annotations}
+	var expires time.Time
+	if who.pod != nil {
+		var err error
+		if request.ServiceAccountToken, expires, err = p.token(ctx, who.pod, p.tokens.ServiceAccountTokenAudience); err != nil {
+			return nil, err
+		}
+	}
+	answer, err := p.program.run(ctx, request)
+	if err != nil {
+		return nil, err
+	}
+	scope, err := scopeOf(answer.CacheKeyType, repository)
+	if err != nil {
+		return nil, err
+	}
+	logins := make(map[string]*images.Login, len(answer.Auth))
+	for registry, a := range answer.Auth {
+		if who.pod != nil && !who.own && a.Password == request.ServiceAccountToken {
+			return nil, errors.New(`it gave the service account's token back as the password; that needs tokenAttributes.cacheType: "Token"`)
+		}
+		if a != (api.AuthConfig{}) {
+			logins[registry] = &images.Login{Username: a.Username, Password: a.Password}
+		}
+	}
+	hold := p.defaultHold
+	if answer.CacheDuration != nil {
+		hold = answer.CacheDuration.Duration
+	}
+	if who.own {
+		hold = min(hold, time.Until(expires)*4/5) // the kubelet renews tokens then
+	}
+	p.cache.keep(key(scope, who), logins, hold)
+	return logins, nil
+}
+
+// everywhere is the scope of an answer for all registries; no repository is called so.
+const everywhere = "<global>"
+
+// scopeOf is what an answer counts for.
+func scopeOf(t api.PluginCacheKeyType, repository string) (string, error) {
+	switch t {
+	case api.ImagePluginCacheKeyType:
+		return repository, nil
+	case api.RegistryPluginCacheKeyType:
+		return registryOf(repository), nil
+	case api.GlobalPluginCacheKeyType:
+		return everywhere, nil
+	}
+	return "", errors.New("its answer has a cacheKeyType that is not Image, Registry or Global")
+}
+
+func registryOf(repository string) string {
+	registry, _, _ := strings.Cut(repository, "/")
+	return registry
+}

@@ -1,0 +1,289 @@
+package provider
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	api "k8s.io/kubelet/pkg/apis/credentialprovider/v1"
+
+	"github.com/nodelet/nodelet/cri/images"
+)
+
+const (
+	v1     = "credentialprovider.kubelet.k8s.io/v1"
+	hidden = "hunter2"
+)
+
+// world is a directory with one provider, a shell script that notes each request.
+type world struct {
+	dir     string
+	options Options
+	log     bytes.Buffer
+}
+
+// newWorld makes a provider of a script and of what its configuration has beside the name; empty for the usual.
+func newWorld(t *testing.T, script, fields string) *world {
+	t.Helper()
+	w := &world{dir: t.TempDir()}
+	if fields == "" {
+		fields = `matchImages: ["*.example.com"], defaultCacheDuration: 1h, apiVersion: ` + v1
+	}
+	w.write(t, "bin/login", "#!/bin/sh\ncat >> "+w.path("asked")+"\n"+script+"\n")
+	w.write(t, "config.yaml", "apiVersion: kubelet.config.k8s.io/v1\nkind: CredentialProviderConfig\nproviders:\n- {name: login, "+fields+"}\n")
+	w.options = Options{Config: w.path("config.yaml"), BinDir: w.path("bin"), Log: slog.New(slog.NewTextHandler(&w.log, nil))}
+	return w
+}
+
+func (w *world) path(name string) string { return filepath.Join(w.dir, name) }
+
+func (w *world) write(t *testing.T, name, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(w.path(name)), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(w.path(name), []byte(text), 0o700); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (w *world) start(t *testing.T) *Providers {
+	t.Helper()
+	p, err := New(w.options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// asked are the requests that the program has had.
+func (w *world) asked(t *testing.T) (all []api.CredentialProviderRequest) {
+	t.Helper()
+	text, err := os.ReadFile(w.path("asked"))
+	if err != nil && !os.IsNotExist(err) {
+		t.Fatal(err)
+	}
+	for d := json.NewDecoder(bytes.NewReader(text)); d.More(); {
+		var r api.CredentialProviderRequest
+		if err := d.Decode(&r); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, r)
+	}
+	return all
+}
+
+// answering is a script that gives an answer; hold is empty for none of its own.
+func answering(scope, hold string) string {
+	if hold != "" {
+		hold = fmt.Sprintf(`"cacheDuration":%q,`, hold)
+	}
+	return fmt.Sprintf(`echo '{"apiVersion":%q,"kind":"CredentialProviderResponse","cacheKeyType":%q,%s`+
+		`"auth":{"*.example.com":{"username":"me","password":"'$LOGIN_WORD$1'"},"empty.example.com":{"username":"","password":""}}}'`, v1, scope, hold)
+}
+
+// ask gives the passwords for a repository, by registry.
+func ask(t *testing.T, p *Providers, pod *corev1.Pod, repository string) (passwords []string) {
+	t.Helper()
+	given, problems := p.Ask(t.Context(), pod, repository)
+	if len(problems) > 0 {
+		t.Errorf("%s: %q", repository, problems)
+	}
+	for _, g := range given {
+		for registry, l := range g.Logins {
+			if registry != "*.example.com" || l.Username != "me" {
+				t.Errorf("%s: a login for %s of %s", repository, registry, l.Username)
+			}
+			passwords = append(passwords, l.Password)
+		}
+	}
+	return passwords
+}
+
+// TestAsk: a provider is asked for the images that it is meant for, with its arguments and environment.
+func TestAsk(t *testing.T) {
+	t.Setenv("LOGIN_WORD", "not this one")
+	w := newWorld(t, answering("Image", ""), `matchImages: ["*.example.com/team"], defaultCacheDuration: 1h, apiVersion: `+v1+
+		`, args: [word], env: [{name: LOGIN_WORD, value: pass}]`)
+	p := w.start(t)
+	for repository, want := range map[string][]string{
+		"r.example.com/team/app": {"password"}, "r.example.com/other/app": nil, "example.com/team/app": nil, "r.example.com:5000/team/app": nil,
+	} {
+		if got := ask(t, p, nil, repository); !slices.Equal(got, want) {
+			t.Errorf("%s: got %q, want %q", repository, got, want)
+		}
+	}
+	asked := w.asked(t)
+	if len(asked) != 1 || asked[0].Image != "r.example.com/team/app" || asked[0].APIVersion != v1 ||
+		asked[0].Kind != "CredentialProviderRequest" || asked[0].ServiceAccountToken != "" {
+		t.Errorf("asked %+v", asked)
+	}
+}
+
+// TestWhatIsKept: an answer counts for what it says, and as long.
+func TestWhatIsKept(t *testing.T) {
+	repositories := []string{"a.example.com/app", "a.example.com/app", "a.example.com/other", "b.example.com/app"}
+	for name, tc := range map[string]struct {
+		scope, hold string
+		want        int
+	}{
+		"image": {"Image", "", 3}, "registry": {"Registry", "1m", 2}, "everywhere": {"Global", "1m", 1},
+		"not": {"Global", "0s", 4}, "negative": {"Global", "-1s", 4},
+	} {
+		w := newWorld(t, answering(tc.scope, tc.hold), "")
+		p := w.start(t)
+		for _, r := range repositories {
+			if got := ask(t, p, nil, r); len(got) != 1 {
+				t.Errorf("%s: %d logins for %s", name, len(got), r)
+			}
+		}
+		if n := len(w.asked(t)); n != tc.want {
+			t.Errorf("%s: asked %d times, want %d", name, n, tc.want)
+		}
+	}
+}
+
+// TestExpiry: an answer is not used after its time, and does not stay in memory.
+func TestExpiry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var c cache
+		logins := map[string]*images.Login{"r.io": {Username: "me"}}
+		c.keep(key("r.io", identity{}), logins, time.Hour)
+		time.Sleep(time.Hour - 1)
+		if _, ok := c.find(identity{}, "r.io/app"); !ok {
+			t.Error("it was forgotten too early")
+		}
+		if _, ok := c.find(identity{key: "other"}, "r.io/app"); ok {
+			t.Error("it was given to somebody else")
+		}
+		time.Sleep(1)
+		if _, ok := c.find(identity{}, "r.io/app"); ok {
+			t.Error("it was used after its time")
+		}
+		c.keep(key("x.io", identity{}), logins, time.Hour)
+		if len(c.answers) != 1 {
+			t.Errorf("%d answers are kept", len(c.answers))
+		}
+	})
+}
+
+// TestOneRunForAll: those who ask the same at the same time share one run; one who goes away does not end it.
+func TestOneRunForAll(t *testing.T) {
+	w := newWorld(t, "", "")
+	w.write(t, "bin/login", "#!/bin/sh\ncat >> "+w.path("asked")+"\nwhile [ ! -e "+w.path("go")+" ]; do sleep 0.01; done\n"+answering("Image", "")+"\n")
+	p := w.start(t)
+	gone, leave := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	all.Go(func() {
+		if given, problems := p.Ask(gone, nil, "r.example.com/app"); len(given) != 0 || len(problems) != 1 {
+			t.Errorf("the one that left: %d, %q", len(given), problems)
+		}
+	})
+	for len(w.asked(t)) == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	leave()
+	for range 8 {
+		all.Go(func() {
+			if got := ask(t, p, nil, "r.example.com/app"); len(got) != 1 {
+				t.Errorf("%d logins", len(got))
+			}
+		})
+	}
+	w.write(t, "go", "")
+	all.Wait()
+	if n := len(w.asked(t)); n != 1 {
+		t.Errorf("asked %d times", n)
+	}
+}
+
+// TestBadProgramsTellNothing: what is wrong with a program and its answers is in the log, without what it answered, and those
+// who see the pod hear its name alone.
+func TestBadProgramsTellNothing(t *testing.T) {
+	good := answering("Image", "")
+	for name, tc := range map[string]struct{ script, want string }{
+		"fails":         {"echo " + hidden + "; echo no metadata service >&2; exit 3", `exit status 3; its standard error: \"no metadata service\"`},
+		"flood":         {"exec yes " + hidden, "its answer is longer than 1048576 bytes"},
+		"complains":     {"yes complaint | head -c 100000 >&2; exit 1", `its standard error: \"complaint`},
+		"hangs":         {"echo waiting >&2; sleep 600 & echo $! > $0.child; sleep 600", `and was killed; its standard error: \"waiting\"`},
+		"nothing":       {"", "no CredentialProviderResponse"},
+		"no JSON":       {"echo " + hidden, "no CredentialProviderResponse"},
+		"cut off":       {`echo '{"auth":{"r":{"password":"` + hidden + `"'`, "no CredentialProviderResponse"},
+		"two":           {good + ";" + good, "no CredentialProviderResponse"},
+		"old":           {strings.Replace(good, v1, v1+"beta1", 1), "apiVersion " + v1},
+		"wrong kind":    {strings.Replace(good, "Response", hidden, 1), "kind CredentialProviderResponse"},
+		"unknown field": {strings.Replace(good, `"auth"`, `"`+hidden+`":1,"auth"`, 1), "fields that CredentialProviderResponse does not have"},
+		"wrong case":    {strings.Replace(good, `"auth"`, `"Auth"`, 1), "fields that CredentialProviderResponse does not have"},
+		"no scope":      {strings.Replace(good, `"cacheKeyType":"Image"`, `"cacheKeyType":"`+hidden+`"`, 1), "cacheKeyType"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Setenv("LOGIN_WORD", hidden)
+			w := newWorld(t, tc.script, "")
+			p := w.start(t)
+			if name == "hangs" {
+				p.all[0].program.limit = 200 * time.Millisecond
+			}
+			given, problems := p.Ask(t.Context(), nil, "r.example.com/app")
+			if len(given) != 0 || len(problems) != 1 || problems[0] != "credential provider login gave no login; the log of the node agent says why" {
+				t.Errorf("given %d, problems %q", len(given), problems)
+			}
+			log := w.log.String()
+			if !strings.Contains(log, tc.want) || strings.Contains(log, hidden) || len(log) > 3*maxComplaint {
+				t.Errorf("the log says %.1000q, want %q", log, tc.want)
+			}
+			if n := len(w.asked(t)); n != 1 {
+				t.Errorf("asked %d times", n)
+			}
+			if name == "hangs" {
+				wantDead(t, w.path("bin/login.child"))
+			}
+		})
+	}
+}
+
+// wantDead waits until the process whose ID is in a file is gone, or dead and not yet waited for.
+func wantDead(t *testing.T, file string) {
+	t.Helper()
+	pid, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 500 {
+		stat, err := os.ReadFile(filepath.Join("/proc", strings.TrimSpace(string(pid)), "stat"))
+		if err != nil || strings.Contains(string(stat), ") Z ") {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Errorf("process %s goes on", pid)
+}
+
+// FuzzAnswer: no answer makes a panic, and no error quotes one.
+func FuzzAnswer(f *testing.F) {
+	f.Add([]byte(`{"apiVersion":"` + v1 + `","kind":"CredentialProviderResponse","cacheKeyType":"Image","cacheDuration":"1h","auth":{"r.io":{"username":"u","password":"p"}}}`))
+	f.Add([]byte(`{"apiVersion":"` + v1 + `","kind":"CredentialProviderResponse","cacheDuration":7,"auth":null,"x":[{}]}`))
+	f.Add([]byte(`null`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		answer, err := parse(text, v1)
+		if (answer == nil) == (err == nil) {
+			t.Fatalf("%v and %v", answer, err)
+		}
+		if err == nil && !json.Valid(text) {
+			t.Errorf("%q is no JSON and was taken", text)
+		}
+		if err != nil && len(err.Error()) > 200 {
+			t.Errorf("an error that may quote what was read: %v", err)
+		}
+	})
+}

@@ -1,0 +1,129 @@
+package atomicfile_test
+
+import (
+	"bytes"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"github.com/nodelet/nodelet/host/atomicfile"
+)
+
+type writer func(path string, content []byte, mode fs.FileMode) error
+
+func each(t *testing.T, test func(t *testing.T, write writer, path string)) {
+	for name, write := range map[string]writer{"Write": atomicfile.Write, "WriteSynced": atomicfile.WriteSynced} {
+		t.Run(name, func(t *testing.T) { test(t, write, filepath.Join(t.TempDir(), "file")) })
+	}
+}
+
+// alone checks that there is nothing beside the file.
+func alone(t *testing.T, path, content string, mode fs.FileMode) {
+	t.Helper()
+	entries, err := os.ReadDir(filepath.Dir(path))
+	if err != nil || len(entries) != 1 {
+		t.Errorf("the directory holds %v, %v", entries, err)
+	}
+	got, err := os.ReadFile(path)
+	fi, statErr := os.Stat(path)
+	if err != nil || statErr != nil || string(got) != content || fi.Mode() != mode {
+		t.Fatalf("the file is %q, %v; %v, %v", got, fi, err, statErr)
+	}
+}
+
+// The new content and mode are there, whatever was there before; a link is replaced, not what it leads to.
+func TestReplaces(t *testing.T) {
+	each(t, func(t *testing.T, write writer, path string) {
+		for _, c := range []struct {
+			content string
+			mode    fs.FileMode
+		}{{"first", 0o666}, {"", 0o600}, {"third", 0o644}} {
+			if err := write(path, []byte(c.content), c.mode); err != nil {
+				t.Fatal(err)
+			}
+			alone(t, path, c.content, c.mode)
+		}
+		other := filepath.Join(t.TempDir(), "other")
+		if err := errors.Join(os.Remove(path), os.WriteFile(other, []byte("other"), 0o600), os.Symlink(other, path), write(path, []byte("new"), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		alone(t, path, "new", 0o600)
+		alone(t, other, "other", 0o600)
+	})
+}
+
+// What a crash has left in the middle of a write is in nobody's way, and lends the new file neither its content nor its mode.
+func TestAfterACrash(t *testing.T) {
+	each(t, func(t *testing.T, write writer, path string) {
+		left := filepath.Join(filepath.Dir(path), ".file.new")
+		if err := errors.Join(os.WriteFile(left, []byte("half of something long"), 0o666), os.Chmod(left, 0o666), write(path, []byte("new"), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		alone(t, path, "new", 0o600)
+	})
+}
+
+// A write that fails leaves the content of before, and nothing else.
+func TestFails(t *testing.T) {
+	each(t, func(t *testing.T, write writer, path string) {
+		if err := os.MkdirAll(filepath.Join(path, "below"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := write(path, []byte("new"), 0o600); err == nil {
+			t.Error("a directory was replaced")
+		}
+		if entries, err := os.ReadDir(filepath.Dir(path)); err != nil || len(entries) != 1 {
+			t.Errorf("the directory holds %v, %v", entries, err)
+		}
+		if err := write(filepath.Join(path, "nowhere", "file"), nil, 0o600); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("without a directory: %v", err)
+		}
+	})
+}
+
+// What is removed leaves nothing, whatever a crash has left beside it; what is not there is removed as well.
+func TestRemove(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "file")
+	if err := errors.Join(atomicfile.Write(path, []byte("content"), 0o600),
+		os.WriteFile(filepath.Join(filepath.Dir(path), ".file.new"), []byte("half"), 0o600), atomicfile.Remove(path), atomicfile.Remove(path)); err != nil {
+		t.Fatal(err)
+	}
+	if entries, err := os.ReadDir(filepath.Dir(path)); err != nil || len(entries) > 0 {
+		t.Errorf("the directory holds %v, %v", entries, err)
+	}
+}
+
+// Whoever reads while the file is replaced sees one content or the other.
+func TestReaders(t *testing.T) {
+	each(t, func(t *testing.T, write writer, path string) {
+		contents := [][]byte{bytes.Repeat([]byte("a"), 1<<16), bytes.Repeat([]byte("b"), 1<<10)}
+		if err := write(path, contents[0], 0o600); err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan struct{})
+		var reading sync.WaitGroup
+		reading.Go(func() {
+			for {
+				got, err := os.ReadFile(path)
+				if err != nil || !bytes.Equal(got, contents[0]) && !bytes.Equal(got, contents[1]) {
+					t.Errorf("read %d bytes, %v", len(got), err)
+				}
+				select {
+				case <-done:
+					return
+				default:
+				}
+			}
+		})
+		for i := range 50 {
+			if err := write(path, contents[i%2], 0o600); err != nil {
+				t.Error(err)
+			}
+		}
+		close(done)
+		reading.Wait()
+	})
+}

@@ -1,0 +1,204 @@
+// Package nodelet_test guards the code base itself: which package may import which, and what every package must document.
+package nodelet_test
+
+import (
+	"bytes"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/nodelet/nodelet/"
+
+// maxLines is how long a file of the product may grow before it must be asked whether it still holds one thing.
+const maxLines = 500
+
+// pure packages decide and build values. They import API types and small helpers, and nothing that does I/O.
+var pure = []string{"agent/plan", "agent/spec", "agent/eviction", "kube/pod"}
+
+var pureMayImport = []string{
+	"k8s.io/api/", "k8s.io/apimachinery/", "k8s.io/component-helpers/", "k8s.io/cri-api/", "k8s.io/utils/",
+	"google.golang.org/protobuf/", module + "kube/pod",
+}
+
+// pureMustNot are the packages of the standard library with which a pure package could do I/O.
+var pureMustNot = []string{"os", "net", "net/http", "os/exec", "syscall", "log", "log/slog", "context", "io/ioutil", "math/rand"}
+
+// mayImport lists for each directory the packages of this module, with those below them, that the packages in and below the
+// directory may import. The entry with the longest matching directory counts. A package may always import those below itself.
+var mayImport = map[string][]string{
+	"cmd":             {"agent", "cni", "config", "cri", "csi", "host", "internal", "kube", "metrics", "plugins", "probes", "systemd", "volumes"},
+	"agent":           {"cri", "csi", "host", "internal", "kube", "metrics", "plugins", "probes", "volumes"},
+	"agent/plan":      {"kube/pod"},
+	"agent/spec":      {"kube/pod"},
+	"agent/eviction":  {"kube/pod"},
+	"cni":             {"host/inotify", "host/atomicfile"},
+	"cri":             {},
+	"cri/images":      {"cri"},
+	"cri/logs":        {"host/inotify"},
+	"csi":             {"plugins", "internal/keylock"},
+	"csi/fake":        {"csi/fake", "plugins/fake"},
+	"kube":            {"kube/client", "kube/watch", "kube/pod", "kube/pods/manifest", "host/inotify", "host/atomicfile"},
+	"metrics":         {},
+	"metrics/usage":   {"metrics"},
+	"plugins":         {"host/inotify"},
+	"plugins/devices": {"plugins", "host/atomicfile", "kube/pod"},
+	"plugins/dra":     {"plugins", "host/atomicfile"},
+	"volumes":         {"internal/keylock", "host/atomicfile"},
+	"volumes/iscsi":   {"volumes/block", "internal/keylock", "host/atomicfile"},
+	"test":            {"."},
+}
+
+// nobodyMayImport are modules whose weight or nature has no place in the product.
+var nobodyMayImport = []string{
+	"k8s.io/kubernetes", "k8s.io/component-base", "k8s.io/client-go/kubernetes", "k8s.io/client-go/informers", "k8s.io/cri-client",
+	"github.com/google/cadvisor", "github.com/spf13/cobra",
+}
+
+type source struct {
+	dir, file string
+	syntax    *ast.File
+	lines     int
+}
+
+func product(t *testing.T) []source {
+	t.Helper()
+	var all []source
+	fset := token.NewFileSet()
+	err := filepath.WalkDir(".", func(p string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() && (p != "." && strings.HasPrefix(d.Name(), ".") || d.Name() == "testdata" || p == "test/testbed/modules") {
+			return filepath.SkipDir
+		}
+		if d.IsDir() || !strings.HasSuffix(p, ".go") || strings.HasSuffix(p, "_test.go") {
+			return nil
+		}
+		text, err := os.ReadFile(p)
+		if err != nil {
+			return err
+		}
+		f, err := parser.ParseFile(fset, p, text, parser.ParseComments)
+		if err != nil {
+			return err
+		}
+		dir := path.Dir(p)
+		all = append(all, source{dir: dir, file: p, syntax: f, lines: bytes.Count(text, []byte("\n"))})
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(all) < 20 {
+		t.Fatalf("found %d source files; is the test run from the root of the module?", len(all))
+	}
+	return all
+}
+
+func imports(s source) []string {
+	var all []string
+	for _, i := range s.syntax.Imports {
+		all = append(all, strings.Trim(i.Path.Value, `"`))
+	}
+	return all
+}
+
+func (s source) isTest() bool { return within(s.dir, "test") }
+
+// within reports whether dir is parent or lies below it.
+func within(dir, parent string) bool {
+	return parent == "." || dir == parent || strings.HasPrefix(dir, parent+"/")
+}
+
+// TestImportDirection holds the code to mayImport, pure and nobodyMayImport.
+func TestImportDirection(t *testing.T) {
+	for _, s := range product(t) {
+		for _, imp := range imports(s) {
+			checkDirection(t, s, imp)
+			if slices.Contains(pure, s.dir) {
+				checkPure(t, s, imp)
+			}
+			for _, never := range nobodyMayImport {
+				if !s.isTest() && (imp == never || strings.HasPrefix(imp, never+"/")) {
+					t.Errorf("%s imports %s, which has no place in the product", s.file, imp)
+				}
+			}
+		}
+	}
+}
+
+// rule returns the longest key of mayImport that dir is within, or "".
+func rule(dir string) string {
+	longest := ""
+	for key := range mayImport {
+		if within(dir, key) && len(key) > len(longest) {
+			longest = key
+		}
+	}
+	return longest
+}
+
+func checkDirection(t *testing.T, s source, imp string) {
+	t.Helper()
+	other, ours := strings.CutPrefix(imp, module)
+	if !ours || within(other, s.dir) {
+		return
+	}
+	if !slices.ContainsFunc(mayImport[rule(s.dir)], func(dir string) bool { return within(other, dir) }) {
+		t.Errorf("%s: package %s must not import %s", s.file, s.dir, other)
+	}
+}
+
+func checkPure(t *testing.T, s source, imp string) {
+	t.Helper()
+	if slices.Contains(pureMustNot, imp) {
+		t.Errorf("%s: a pure package must not import %s", s.file, imp)
+	}
+	if !strings.Contains(strings.SplitN(imp, "/", 2)[0], ".") {
+		return // standard library
+	}
+	if !slices.ContainsFunc(pureMayImport, func(p string) bool { return strings.HasPrefix(imp, p) }) {
+		t.Errorf("%s: a pure package must not import %s", s.file, imp)
+	}
+}
+
+// TestShimStaysQuick: what the CNI plugin imports is initialised before it can end the process; see package shim.
+func TestShimStaysQuick(t *testing.T) {
+	for _, s := range product(t) {
+		for _, imp := range imports(s) {
+			if s.dir == "cni/shim" && imp != "os" && imp != "syscall" {
+				t.Errorf("%s imports %s; os and syscall alone are initialised early", s.file, imp)
+			}
+		}
+	}
+}
+
+// TestEveryPackageIsDocumented: a package comment says what it owns, never does, who calls it and what a crash leaves.
+func TestEveryPackageIsDocumented(t *testing.T) {
+	documented := map[string]bool{}
+	for _, s := range product(t) {
+		documented[s.dir] = documented[s.dir] || s.syntax.Doc != nil && len(s.syntax.Doc.Text()) > 40
+	}
+	for dir, ok := range documented {
+		if !ok {
+			t.Errorf("package %s has no package comment worth reading", dir)
+		}
+	}
+}
+
+// TestFilesStaySmall: a file holds one thing.
+func TestFilesStaySmall(t *testing.T) {
+	for _, s := range product(t) {
+		if s.lines > maxLines {
+			t.Errorf("%s has %d lines, more than %d: does it still hold one thing?", s.file, s.lines, maxLines)
+		}
+	}
+}

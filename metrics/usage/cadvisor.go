@@ -1,0 +1,168 @@
+package usage
+
+import (
+	"context"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nodelet/nodelet/metrics"
+)
+
+// group is one cgroup as /metrics/cadvisor tells of it.
+type group struct {
+	labels  string
+	use     Usage
+	born    time.Time
+	network []Interface
+}
+
+// WriteCadvisor writes what /metrics/cadvisor exposes: the node, agent and runtime, kubepods with its classes, each pod, each sandbox (with the
+// pod's network) and each container. Names and labels are cAdvisor's. There are no timestamps: all is read at the scrape.
+func (c *Collector) WriteCadvisor(ctx context.Context, t *metrics.Text) {
+	pods, err := c.look(ctx, Full)
+	failed := 0.0
+	if err != nil {
+		failed = 1
+	}
+	groups := c.groups(pods)
+	c.writeMachine(t)
+	for i := range families {
+		f := &families[i]
+		t.Family(f.name, f.help, f.kind)
+		for j := range groups {
+			f.write(t, &groups[j])
+		}
+	}
+	c.writeRootDisk(t)
+	t.Family("container_scrape_error", "1 if there was an error while getting container metrics, 0 otherwise", metrics.KindGauge)
+	t.Sample(failed)
+}
+
+// groups are all cgroups that are told of.
+func (c *Collector) groups(pods []podUse) []group {
+	label := func(container, id, image, name, namespace, pod string) string {
+		return metrics.Labels("container", container, "id", id, "image", image, "name", name, "namespace", namespace, "pod", pod)
+	}
+	h := c.cfg.Hierarchy
+	root, _, _ := c.machineUse(Full)
+	all := []group{{labels: label("", "/", "", "", "", ""), use: root, born: c.cfg.Boot, network: interfacesOf(0)}}
+	for _, cgroup := range append([]string{c.cfg.AgentCgroup, c.cfg.RuntimeCgroup, c.cfg.PodsCgroup}, c.cfg.ClassCgroups...) {
+		if cgroup == "" {
+			continue
+		}
+		if use, ok := h.read(cgroup, Full); ok {
+			all = append(all, group{labels: label("", cgroup, "", "", "", ""), use: use, born: h.born(cgroup)})
+		}
+	}
+	for i := range pods {
+		p := &pods[i]
+		if p.known {
+			all = append(all, group{labels: label("", p.Cgroup, "", "", p.Namespace, p.Name), use: p.use, born: p.Started})
+		}
+		if s := p.sandbox; s != nil {
+			g := group{labels: label("", s.cgroup, s.image, s.id, p.Namespace, p.Name), use: s.use, born: s.created}
+			if pid := c.process(p); pid != 0 {
+				g.network = interfacesOf(pid)
+			}
+			all = append(all, g)
+		}
+		for j := range p.containers {
+			one := &p.containers[j]
+			all = append(all, group{labels: label(one.name, one.cgroup, one.image, one.id, p.Namespace, p.Name), use: one.use, born: one.created})
+		}
+	}
+	return all
+}
+
+// family is one family of /metrics/cadvisor. One of value and each is set.
+type family struct {
+	name, help string
+	kind       metrics.Kind
+	// value gives the one value of a cgroup; ok is false where it has none.
+	value func(*group) (v float64, ok bool)
+	// each writes several values that differ in a label.
+	each func(*metrics.Text, *group)
+}
+
+func (f *family) write(t *metrics.Text, g *group) {
+	if f.each != nil {
+		f.each(t, g)
+		return
+	}
+	if v, ok := f.value(g); ok {
+		t.Rendered(v, 0, g.labels)
+	}
+}
+
+func (c *Collector) writeMachine(t *metrics.Text) {
+	var name unix.Utsname
+	_ = unix.Uname(&name)
+	t.Family("cadvisor_version_info", "A metric with a constant '1' value labeled by kernel version, OS version, docker version, cadvisor version & cadvisor revision.", metrics.KindGauge)
+	t.Sample(1, "cadvisorRevision", "", "cadvisorVersion", "", "dockerVersion", "", "kernelVersion", unix.ByteSliceToString(name.Release[:]), "osVersion", osName())
+	var processors cpus
+	_ = withFile("/proc/cpuinfo", func(text []byte) { processors = parseCPUInfo(string(text)) })
+	var m memory
+	_ = withFile("/proc/meminfo", func(text []byte) { m = parseMeminfo(text) })
+	identity := []string{"boot_id", firstLine("/proc/sys/kernel/random/boot_id"), "machine_id", firstLine("/etc/machine-id"),
+		"system_uuid", firstLine("/sys/class/dmi/id/product_uuid")}
+	for _, f := range []struct {
+		name, help string
+		value      float64
+	}{
+		{"machine_cpu_cores", "Number of logical CPU cores.", float64(processors.logical)},
+		{"machine_cpu_physical_cores", "Number of physical CPU cores.", float64(processors.cores)},
+		{"machine_cpu_sockets", "Number of CPU sockets.", float64(processors.sockets)},
+		{"machine_memory_bytes", "Amount of memory installed on the machine.", float64(m.total)},
+		{"machine_swap_bytes", "Amount of swap memory available on the machine.", float64(m.swapTotal)},
+	} {
+		t.Family(f.name, f.help, metrics.KindGauge)
+		t.Sample(f.value, identity...)
+	}
+	t.Family("machine_scrape_error", "1 if there was an error while getting machine metrics, 0 otherwise.", metrics.KindGauge)
+	t.Sample(0)
+}
+
+// writeRootDisk writes how full the file system of the agent's root directory is, as the node's own.
+func (c *Collector) writeRootDisk(t *metrics.Text) {
+	f := readFileSystem(c.cfg.RootDir)
+	var st unix.Stat_t
+	if !f.known || unix.Stat(c.cfg.RootDir, &st) != nil {
+		return
+	}
+	device := c.cfg.Hierarchy.deviceName(uint64(unix.Major(st.Dev)), uint64(unix.Minor(st.Dev)))
+	labels := []string{"container", "", "device", device, "id", "/", "image", "", "name", "", "namespace", "", "pod", ""}
+	for _, one := range []struct {
+		name, help string
+		value      uint64
+	}{
+		{"container_fs_inodes_free", "Number of available Inodes", f.inodesFree},
+		{"container_fs_inodes_total", "Number of Inodes", f.inodes},
+		{"container_fs_limit_bytes", "Number of bytes that can be consumed by the container on this filesystem.", f.capacity},
+		{"container_fs_usage_bytes", "Number of bytes that are consumed by the container on this filesystem.", f.used},
+	} {
+		t.Family(one.name, one.help, metrics.KindGauge)
+		t.Sample(float64(one.value), labels...)
+	}
+}
+
+func firstLine(path string) (line string) {
+	_ = withFile(path, func(text []byte) { line, _, _ = strings.Cut(strings.TrimSpace(string(text)), "\n") })
+	return line
+}
+
+func osName() string {
+	text, err := os.ReadFile("/etc/os-release")
+	if err != nil {
+		return ""
+	}
+	lines := strings.Split(string(text), "\n")
+	i := slices.IndexFunc(lines, func(l string) bool { return strings.HasPrefix(l, "PRETTY_NAME=") })
+	if i < 0 {
+		return ""
+	}
+	return strings.Trim(strings.TrimPrefix(lines[i], "PRETTY_NAME="), `"'`)
+}

@@ -1,0 +1,197 @@
+package usage
+
+import (
+	"bytes"
+	"path/filepath"
+)
+
+// userHZ is the unit of cpuacct.stat on every Linux that Go runs on.
+const userHZ = 100
+
+// readV1 reads cgroup v1, where each controller has files of its own.
+func (h *Hierarchy) readV1(cgroup string, d Detail, u *Usage) {
+	if dir := h.dir("cpuacct", cgroup); dir != "" {
+		u.CPU, u.HasCPU = readUint(filepath.Join(dir, "cpuacct.usage"))
+		if d == Full {
+			_ = eachKeyed(filepath.Join(dir, "cpuacct.stat"), func(key string, v uint64) {
+				switch key {
+				case "user":
+					u.User = v * (1e9 / userHZ)
+				case "system":
+					u.System = v * (1e9 / userHZ)
+				}
+			})
+		}
+	}
+	if dir := h.dir("memory", cgroup); dir != "" {
+		readMemoryV1(dir, d, u)
+	}
+	if d >= Plain {
+		u.Processes = h.processes(cgroup)
+	}
+	if d != Full {
+		return
+	}
+	if dir := h.dir("cpu", cgroup); dir != "" {
+		readCPUV1(dir, u)
+	}
+	if dir := h.dir("pids", cgroup); dir != "" {
+		readPids(dir, u)
+	}
+	if dir := h.dir("blkio", cgroup); dir != "" {
+		readIOV1(dir, u)
+	}
+}
+
+func readCPUV1(dir string, u *Usage) {
+	u.HasSpecs = true
+	u.Shares, _ = readUint(filepath.Join(dir, "cpu.shares"))
+	u.Period, _ = readUint(filepath.Join(dir, "cpu.cfs_period_us"))
+	if quota, ok := readUint(filepath.Join(dir, "cpu.cfs_quota_us")); ok && quota < unlimited {
+		u.Quota = int64(quota)
+	}
+	_ = eachKeyed(filepath.Join(dir, "cpu.stat"), func(key string, v uint64) {
+		switch key {
+		case "nr_periods":
+			u.Periods = v
+		case "nr_throttled":
+			u.Throttled = v
+		case "throttled_time":
+			u.ThrottledTime = v
+		}
+	})
+}
+
+func readMemoryV1(dir string, d Detail, u *Usage) {
+	u.Memory, u.HasMemory = readUint(filepath.Join(dir, "memory.usage_in_bytes"))
+	u.MemoryLimit, u.SwapLimit = unlimited, unlimited
+	_ = eachKeyed(filepath.Join(dir, "memory.stat"), func(key string, v uint64) { memoryStatV1(u, key, v) })
+	u.WorkingSet = less(u.Memory, u.InactiveFile)
+	limit, ok := readUint(filepath.Join(dir, "memory.limit_in_bytes"))
+	if ok {
+		u.MemoryLimit = limit
+	}
+	if both, ok := readUint(filepath.Join(dir, "memory.memsw.limit_in_bytes")); ok && both < unlimited && limit < unlimited {
+		u.SwapLimit = less(both, limit)
+	}
+	if d != Full {
+		return
+	}
+	u.MaxMemory, _ = readUint(filepath.Join(dir, "memory.max_usage_in_bytes"))
+	u.FailCount, _ = readUint(filepath.Join(dir, "memory.failcnt"))
+	u.Kernel, _ = readUint(filepath.Join(dir, "memory.kmem.usage_in_bytes"))
+	u.Reservation, _ = readUint(filepath.Join(dir, "memory.soft_limit_in_bytes"))
+	_ = eachKeyed(filepath.Join(dir, "memory.oom_control"), func(key string, v uint64) {
+		if key == "oom_kill" {
+			u.OOMKills = v
+		}
+	})
+}
+
+// memoryStatV1 takes a line of memory.stat; the total_ ones include the cgroups below.
+func memoryStatV1(u *Usage, key string, v uint64) {
+	switch key {
+	case "total_cache":
+		u.Cache = v
+	case "total_rss":
+		u.RSS = v
+	case "total_mapped_file":
+		u.Mapped = v
+	case "total_swap":
+		u.Swap = v
+	case "total_inactive_file":
+		u.InactiveFile = v
+	case "total_active_file":
+		u.ActiveFile = v
+	case "pgfault":
+		u.Faults = v
+	case "pgmajfault":
+		u.MajorFaults = v
+	case "total_pgfault":
+		u.TreeFaults = v
+	case "total_pgmajfault":
+		u.TreeMajorFaults = v
+	}
+}
+
+func readPids(dir string, u *Usage) {
+	u.Threads, _ = readUint(filepath.Join(dir, "pids.current"))
+	u.MaxThreads, _ = readUint(filepath.Join(dir, "pids.max"))
+}
+
+func readIOV1(dir string, u *Usage) {
+	for _, f := range []struct {
+		name  string
+		bytes bool
+	}{{"blkio.throttle.io_service_bytes_recursive", true}, {"blkio.throttle.io_serviced_recursive", false}} {
+		_ = withFile(filepath.Join(dir, f.name), func(text []byte) { u.IO = parseBlkio(u.IO, text, f.bytes) })
+	}
+}
+
+// parseBlkio takes lines such as "8:0 Read 4096"; a total without a device ends the file.
+func parseBlkio(all []DeviceIO, text []byte, size bool) []DeviceIO {
+	for line := range bytes.Lines(text) {
+		fields := bytes.Fields(line)
+		if len(fields) != 3 {
+			continue
+		}
+		major, minor, ok := parseDevice(fields[0])
+		v, isNumber := parseUint(fields[2])
+		if !ok || !isNumber {
+			continue
+		}
+		var d *DeviceIO
+		all, d = device(all, major, minor)
+		d.hasSync = true
+		byteCount, ops := d.blkio(string(fields[1]))
+		switch {
+		case byteCount == nil:
+		case size:
+			*byteCount = v
+		default:
+			*ops = v
+		}
+	}
+	return all
+}
+
+func (d *DeviceIO) blkio(operation string) (size, ops *uint64) {
+	switch operation {
+	case "Read":
+		return &d.ReadBytes, &d.Reads
+	case "Write":
+		return &d.WriteBytes, &d.Writes
+	case "Sync":
+		return &d.SyncBytes, &d.SyncOps
+	case "Async":
+		return &d.AsyncBytes, &d.AsyncOps
+	case "Discard":
+		return &d.DiscardBytes, &d.DiscardOps
+	}
+	return nil, nil
+}
+
+func device(all []DeviceIO, major, minor uint64) ([]DeviceIO, *DeviceIO) {
+	for i := range all {
+		if all[i].Major == major && all[i].Minor == minor {
+			return all, &all[i]
+		}
+	}
+	all = append(all, DeviceIO{Major: major, Minor: minor})
+	return all, &all[len(all)-1]
+}
+
+func parseDevice(text []byte) (major, minor uint64, ok bool) {
+	a, b, found := bytes.Cut(text, []byte{':'})
+	major, okMajor := parseUint(a)
+	minor, okMinor := parseUint(b)
+	return major, minor, found && okMajor && okMinor && major < 1<<32 && minor < 1<<32
+}
+
+// less subtracts down to nothing.
+func less(a, b uint64) uint64 {
+	if b > a {
+		return 0
+	}
+	return a - b
+}

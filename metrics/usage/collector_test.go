@@ -1,0 +1,406 @@
+package usage
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	api "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"github.com/nodelet/nodelet/metrics"
+)
+
+const (
+	sandboxID = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+	appID     = "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb"
+	strayID   = "cccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccc"
+)
+
+// runtime answers for one pod with one container, and counts how often it is asked.
+type fakeRuntime struct {
+	lists int
+	err   error
+}
+
+func (r *fakeRuntime) List(context.Context) ([]*runtimeapi.PodSandbox, []*runtimeapi.Container, error) {
+	r.lists++
+	labels := map[string]string{labelPodName: "web", labelPodNamespace: "default", labelContainerName: "app"}
+	return []*runtimeapi.PodSandbox{{Id: sandboxID, Labels: labels, CreatedAt: 1e18}},
+		[]*runtimeapi.Container{{Id: appID, Labels: labels, CreatedAt: 1e18, Image: &runtimeapi.ImageSpec{Image: "sha256:1", UserSpecifiedImage: "example.com/app:1"}}}, r.err
+}
+
+func (r *fakeRuntime) SandboxImage(context.Context, string) (string, error) {
+	return "example.com/pause:1", nil
+}
+
+func (r *fakeRuntime) ListContainerStats(context.Context) ([]*runtimeapi.ContainerStats, error) {
+	return []*runtimeapi.ContainerStats{{Attributes: &runtimeapi.ContainerAttributes{Id: appID},
+		WritableLayer: &runtimeapi.FilesystemUsage{UsedBytes: &runtimeapi.UInt64Value{Value: 4096}, InodesUsed: &runtimeapi.UInt64Value{Value: 3}}}}, r.err
+}
+
+func (r *fakeRuntime) PodContainerStats(_ context.Context, pod string) ([]*runtimeapi.ContainerStats, error) {
+	if pod != "u1" {
+		return nil, r.err
+	}
+	return []*runtimeapi.ContainerStats{{Attributes: &runtimeapi.ContainerAttributes{Id: appID, Metadata: &runtimeapi.ContainerMetadata{Name: "app"}},
+		WritableLayer: &runtimeapi.FilesystemUsage{UsedBytes: &runtimeapi.UInt64Value{Value: 4096}}}}, r.err
+}
+
+func (r *fakeRuntime) ImageFsInfo(context.Context) (*runtimeapi.ImageFsInfoResponse, error) {
+	return &runtimeapi.ImageFsInfoResponse{ImageFilesystems: []*runtimeapi.FilesystemUsage{{
+		FsId: &runtimeapi.FilesystemIdentifier{Mountpoint: "/"}, UsedBytes: &runtimeapi.UInt64Value{Value: 1 << 20}}}}, r.err
+}
+
+// tree writes files below a directory.
+func tree(t *testing.T, root string, files map[string]string) {
+	t.Helper()
+	for name, text := range files {
+		path := filepath.Join(root, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// v2Files are those of one cgroup of the second version.
+func v2Files(dir string) map[string]string {
+	files := map[string]string{}
+	for name, text := range map[string]string{
+		"cpu.stat": "usage_usec 2000000\nuser_usec 1500000\nsystem_usec 500000\nnr_periods 10\nnr_throttled 2\nthrottled_usec 3000\n",
+		"cpu.max":  "20000 100000\n", "cpu.weight": "4\n", "memory.current": "1000000\n", "memory.max": "2000000\n",
+		"memory.swap.current": "7\n", "memory.swap.max": "max\n", "memory.peak": "1100000\n",
+		"memory.stat":   "anon 300000\nfile 600000\nfile_mapped 5\nkernel 9\ninactive_file 400000\nactive_file 200000\npgfault 11\npgmajfault 1\n",
+		"memory.events": "low 0\nmax 4\noom 1\noom_kill 1\n", "pids.current": "3\n", "pids.max": "max\n", "cgroup.procs": "1\n2\n",
+		"io.stat": "259:1 rbytes=100 wbytes=200 rios=3 wios=4\n", "io.pressure": "some avg10=1.00 avg60=0.00 avg300=0.00 total=5000000\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=1000000\n",
+	} {
+		files[filepath.Join(dir, name)] = text
+	}
+	return files
+}
+
+func v1Files(dir string) map[string]string {
+	files := map[string]string{}
+	for name, text := range map[string]string{
+		"cpuacct/DIR/cpuacct.usage": "2000000000\n", "cpuacct/DIR/cpuacct.stat": "user 150\nsystem 50\n",
+		"cpu/DIR/cpu.shares": "204\n", "cpu/DIR/cpu.cfs_period_us": "100000\n", "cpu/DIR/cpu.cfs_quota_us": "20000\n",
+		"cpu/DIR/cpu.stat":                 "nr_periods 10\nnr_throttled 2\nthrottled_time 3000000\n",
+		"memory/DIR/memory.usage_in_bytes": "1000000\n", "memory/DIR/memory.limit_in_bytes": "2000000\n",
+		"memory/DIR/memory.stat":               "total_cache 600000\ntotal_rss 300000\ntotal_mapped_file 5\ntotal_swap 7\ntotal_inactive_file 400000\ntotal_active_file 200000\npgfault 11\npgmajfault 1\ntotal_pgfault 11\ntotal_pgmajfault 1\n",
+		"memory/DIR/memory.max_usage_in_bytes": "1100000\n", "memory/DIR/memory.failcnt": "4\n", "memory/DIR/memory.kmem.usage_in_bytes": "9\n",
+		"memory/DIR/memory.oom_control": "oom_kill_disable 0\nunder_oom 0\noom_kill 1\n",
+		"memory/DIR/cgroup.procs":       "1\n2\n", "pids/DIR/pids.current": "3\n", "pids/DIR/pids.max": "max\n",
+		"blkio/DIR/blkio.throttle.io_service_bytes_recursive": "259:1 Read 100\n259:1 Write 200\nTotal 300\n",
+		"blkio/DIR/blkio.throttle.io_serviced_recursive":      "259:1 Read 3\n259:1 Write 4\nTotal 7\n",
+	} {
+		files[strings.ReplaceAll(name, "DIR", dir)] = text
+	}
+	return files
+}
+
+// world is a collector over a made-up machine with one pod.
+type world struct {
+	*Collector
+	runtime *fakeRuntime
+	root    string
+	volumes map[string]Volume
+}
+
+func newWorld(t *testing.T, v2 bool) *world {
+	t.Helper()
+	w := &world{runtime: &fakeRuntime{}, root: t.TempDir()}
+	w.volumes = map[string]Volume{"claim": {Dir: w.root, Claim: "c"}}
+	h := &Hierarchy{unified: filepath.Join(w.root, "cgroup")}
+	for _, dir := range []string{"", "kubepods", "kubepods/pod1", "kubepods/pod1/" + sandboxID, "kubepods/pod1/" + appID, "kubepods/pod1/" + strayID} {
+		if v2 {
+			tree(t, h.unified, v2Files(dir))
+		} else {
+			tree(t, h.unified, v1Files(dir))
+		}
+	}
+	if !v2 {
+		h.mounts = map[string]string{}
+		for _, c := range []string{"cpu", "cpuacct", "memory", "pids", "blkio"} {
+			h.mounts[c] = filepath.Join(h.unified, c)
+		}
+	}
+	tree(t, w.root, map[string]string{
+		"pods/u1/volumes/kubernetes.io~empty-dir/data/file":             strings.Repeat("x", 10000),
+		"pods/u1/volumes/kubernetes.io~empty-dir/data/below/file":       "x",
+		"logs/default_web_u1/app/0.log":                                 strings.Repeat("x", 5000),
+		"elsewhere/big":                                                 strings.Repeat("x", 1<<20),
+		"pods/u1/volumes/kubernetes.io~empty-dir/data/below/also/empty": "",
+	})
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", UID: types.UID("u1")},
+		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "app"}}, Volumes: []corev1.Volume{
+			{Name: "data", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
+			{Name: "claim", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}}},
+		}}}
+	w.Collector = New(Config{Node: "n", Hierarchy: h, PodsCgroup: "/kubepods", Runtime: w.runtime,
+		Pods: func(context.Context) ([]Pod, error) {
+			return []Pod{{Pod: pod, Cgroup: "/kubepods/pod1", Started: time.Unix(1e9, 0), Volumes: w.volumes}}, nil
+		},
+		RootDir: w.root, PodsDir: filepath.Join(w.root, "pods"), LogsDir: filepath.Join(w.root, "logs"), Boot: time.Unix(1e9, 0)})
+	return w
+}
+
+func (w *world) text(write func(context.Context, *metrics.Text)) string {
+	t := &metrics.Text{}
+	write(context.Background(), t)
+	return string(t.Bytes())
+}
+
+func bothVersions(t *testing.T, test func(t *testing.T, w *world, v2 bool)) {
+	for name, v2 := range map[string]bool{"v1": false, "v2": true} {
+		t.Run(name, func(t *testing.T) { test(t, newWorld(t, v2), v2) })
+	}
+}
+
+func wantLines(t *testing.T, text string, lines ...string) {
+	t.Helper()
+	for _, l := range lines {
+		if !strings.Contains(text, l+"\n") {
+			t.Errorf("no line %q in:\n%s", l, text)
+			return
+		}
+	}
+}
+
+func TestCadvisor(t *testing.T) {
+	bothVersions(t, func(t *testing.T, w *world, v2 bool) {
+		text := w.text(w.WriteCadvisor)
+		app := `container="app",id="/kubepods/pod1/` + appID + `",image="example.com/app:1",name="` + appID + `",namespace="default",pod="web"`
+		pause := `container="",id="/kubepods/pod1/` + sandboxID + `",image="example.com/pause:1",name="` + sandboxID + `",namespace="default",pod="web"`
+		wantLines(t, text,
+			`container_cpu_usage_seconds_total{`+app+`,cpu="total"} 2`,
+			`container_cpu_user_seconds_total{`+app+`} 1.5`,
+			`container_cpu_cfs_throttled_seconds_total{`+app+`} 0.003`,
+			`container_memory_working_set_bytes{`+app+`} 600000`,
+			`container_memory_rss{`+app+`} 300000`,
+			`container_memory_cache{`+app+`} 600000`,
+			`container_memory_swap{`+app+`} 7`,
+			`container_memory_failures_total{`+app+`,failure_type="pgmajfault",scope="hierarchy"} 1`,
+			`container_oom_events_total{`+app+`} 1`,
+			`container_processes{`+app+`} 2`,
+			`container_threads_max{`+app+`} 0`,
+			`container_spec_memory_limit_bytes{`+app+`} 2000000`,
+			`container_spec_cpu_quota{`+app+`} 20000`,
+			`container_memory_usage_bytes{`+pause+`} 1000000`,
+			`container_memory_usage_bytes{container="",id="/kubepods/pod1",image="",name="",namespace="default",pod="web"} 1000000`,
+			`container_memory_usage_bytes{container="",id="/kubepods",image="",name="",namespace="",pod=""} 1000000`,
+			`container_scrape_error 0`,
+		)
+		if !strings.Contains(text, `container_fs_reads_bytes_total{`+app+`,device="`) {
+			t.Error("nothing is told of what the container has read from disks")
+		}
+		if v2 {
+			wantLines(t, text, `container_pressure_io_waiting_seconds_total{`+app+`} 5`)
+		}
+		if strings.Contains(text, strayID) {
+			t.Error("a cgroup that the runtime does not know is told of")
+		}
+		if network := "container_network_receive_bytes_total{" + pause; !strings.Contains(text, network) && len(interfacesOf(1)) > 0 {
+			t.Errorf("no %s", network)
+		}
+	})
+}
+
+func TestResource(t *testing.T) {
+	bothVersions(t, func(t *testing.T, w *world, _ bool) {
+		text := w.text(w.WriteResource)
+		for _, want := range []string{
+			`container_cpu_usage_seconds_total{container="app",namespace="default",pod="web"} 2 1`,
+			`container_memory_working_set_bytes{container="app",namespace="default",pod="web"} 600000 1`,
+			`pod_cpu_usage_seconds_total{namespace="default",pod="web"} 2 1`,
+			"node_memory_working_set_bytes ", "resource_scrape_error 0\n",
+			`container_start_time_seconds{container="app",namespace="default",pod="web"} 1000000000` + "\n",
+		} {
+			if !strings.Contains(text, "\n"+want) {
+				t.Errorf("no %q in:\n%s", want, text)
+			}
+		}
+	})
+}
+
+// TestRuntimeIsAskedOnce: names do not change, so only what is new is asked about; and a runtime that hangs or fails does not
+// keep what is known from being measured.
+func TestRuntimeIsAskedOnce(t *testing.T) {
+	w := newWorld(t, true)
+	if err := os.RemoveAll(filepath.Join(w.root, "cgroup/kubepods/pod1", strayID)); err != nil {
+		t.Fatal(err)
+	}
+	w.text(w.WriteResource)
+	w.runtime.err = errors.New("the runtime does not answer")
+	if text := w.text(w.WriteResource); !strings.Contains(text, `container="app"`) || w.runtime.lists != 1 {
+		t.Errorf("asked %d times, told:\n%s", w.runtime.lists, text)
+	}
+	tree(t, filepath.Join(w.root, "cgroup"), v2Files("kubepods/pod1/"+strayID))
+	if text := w.text(w.WriteResource); !strings.Contains(text, `container="app"`) || w.runtime.lists != 2 {
+		t.Errorf("with something new: asked %d times, told:\n%s", w.runtime.lists, text)
+	}
+}
+
+func TestSummary(t *testing.T) {
+	bothVersions(t, func(t *testing.T, w *world, _ bool) {
+		var s api.Summary
+		recorder := httptest.NewRecorder()
+		w.SummaryHandler().ServeHTTP(recorder, httptest.NewRequest("GET", "/stats/summary", nil))
+		if err := json.Unmarshal(recorder.Body.Bytes(), &s); err != nil {
+			t.Fatal(err)
+		}
+		if len(s.Pods) != 1 || len(s.Pods[0].Containers) != 1 || s.Node.NodeName != "n" || s.Node.Fs == nil || s.Node.Rlimit == nil {
+			t.Fatalf("got %s", recorder.Body)
+		}
+		p, c := s.Pods[0], s.Pods[0].Containers[0]
+		if c.Name != "app" || *c.Memory.WorkingSetBytes != 600000 || *c.Memory.AvailableBytes != 1400000 || *c.CPU.UsageCoreNanoSeconds != 2e9 ||
+			c.CPU.UsageNanoCores == nil || *c.Rootfs.UsedBytes != 4096 || c.Logs == nil || *c.Logs.UsedBytes < 5000 || *c.Logs.InodesUsed != 1 {
+			t.Errorf("container: %s", recorder.Body)
+		}
+		if *s.Node.Runtime.ImageFs.UsedBytes != 1<<20 || s.Node.Runtime.ContainerFs == nil {
+			t.Error("the file system of the images is not told of")
+		}
+		volumes := map[string]api.VolumeStats{}
+		for _, v := range p.VolumeStats {
+			volumes[v.Name] = v
+		}
+		if data := volumes["data"]; data.UsedBytes == nil || *data.UsedBytes < 10001 || *data.UsedBytes > 1<<20 || *data.InodesUsed != 6 {
+			t.Errorf("emptyDir: %+v", data)
+		}
+		if claim := volumes["claim"]; claim.PVCRef == nil || claim.PVCRef.Name != "c" || claim.CapacityBytes == nil {
+			t.Errorf("claim: %+v", claim)
+		}
+		if *p.EphemeralStorage.UsedBytes < 4096+5000+10001 {
+			t.Errorf("ephemeral storage: %d", *p.EphemeralStorage.UsedBytes)
+		}
+		text := w.text(w.WriteVolumes)
+		if !strings.Contains(text, `kubelet_volume_stats_capacity_bytes{namespace="default",persistentvolumeclaim="c"} `) ||
+			!strings.Contains(text, `kubelet_container_log_filesystem_used_bytes{container="app",namespace="default",pod="web",uid="u1"} `) {
+			t.Errorf("told of volumes:\n%s", text)
+		}
+	})
+}
+
+// TestEndedContainer: CRI-O keeps the cgroup of a container that has ended, which then uses nothing any more.
+func TestEndedContainer(t *testing.T) {
+	bothVersions(t, func(t *testing.T, w *world, v2 bool) {
+		dir := "kubepods/pod1/" + appID
+		tree(t, filepath.Join(w.root, "cgroup"), map[string]string{
+			"pids/" + dir + "/pids.current": "0\n", dir + "/cgroup.events": "populated 0\nfrozen 0\n",
+		})
+		var s api.Summary
+		recorder := httptest.NewRecorder()
+		w.SummaryHandler().ServeHTTP(recorder, httptest.NewRequest("GET", "/stats/summary", nil))
+		if err := json.Unmarshal(recorder.Body.Bytes(), &s); err != nil {
+			t.Fatal(err)
+		}
+		if len(s.Pods) != 1 || len(s.Pods[0].Containers) != 0 {
+			t.Errorf("the summary is %s", recorder.Body)
+		}
+		if text := w.text(w.WriteCadvisor); strings.Contains(text, `container="app"`) {
+			t.Errorf("/metrics/cadvisor is\n%s", text)
+		}
+	})
+}
+
+// TestSilentSandbox: the pod's network is read by a process of a container where the sandbox has none, as with CRI-O.
+func TestSilentSandbox(t *testing.T) {
+	bothVersions(t, func(t *testing.T, w *world, v2 bool) {
+		root, self := filepath.Join(w.root, "cgroup"), strconv.Itoa(os.Getpid())+"\n"
+		for _, prefix := range []string{"", "memory/", "cpuacct/"} {
+			tree(t, root, map[string]string{prefix + "kubepods/pod1/" + sandboxID + "/cgroup.procs": "", prefix + "kubepods/pod1/" + appID + "/cgroup.procs": self})
+		}
+		pods, err := w.look(t.Context(), Plain)
+		if err != nil || len(pods) != 1 {
+			t.Fatal(pods, err)
+		}
+		if got := w.process(&pods[0]); got != os.Getpid() {
+			t.Errorf("process %d, want that of the container", got)
+		}
+	})
+}
+
+// TestWalkStaysInside: a link on the way to a volume or in it leads nowhere, and a file with two names counts once.
+func TestWalkStaysInside(t *testing.T) {
+	w := newWorld(t, true)
+	data := filepath.Join(w.root, "pods/u1/volumes/kubernetes.io~empty-dir/data")
+	for link, target := range map[string]string{"link": filepath.Join(w.root, "elsewhere"), "loop": "."} {
+		if err := os.Symlink(target, filepath.Join(data, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Link(filepath.Join(data, "file"), filepath.Join(data, "twin")); err != nil {
+		t.Fatal(err)
+	}
+	bytes, inodes, err := walk(place{filepath.Join(w.root, "pods"), "u1/volumes/kubernetes.io~empty-dir/data"})
+	if err != nil || bytes > 1<<20 || inodes != 8 {
+		t.Errorf("got %d bytes, %d inodes, %v", bytes, inodes, err)
+	}
+	for _, below := range []string{"u1/volumes/kubernetes.io~empty-dir/data/link", "../elsewhere", "/"} {
+		if _, _, err := walk(place{filepath.Join(w.root, "pods"), below}); err == nil {
+			t.Errorf("%s could be walked", below)
+		}
+	}
+}
+
+func TestRates(t *testing.T) {
+	var r rates
+	now := time.Now()
+	at := func(after time.Duration, cpu uint64) (uint64, bool) {
+		return r.note("/c", &Usage{At: now.Add(after), CPU: cpu})
+	}
+	if _, ok := at(0, 100); ok {
+		t.Error("one sample makes a rate")
+	}
+	if rate, ok := at(time.Second, 100+5e8); !ok || rate != 5e8 {
+		t.Errorf("half a CPU is %d, %v", rate, ok)
+	}
+	if rate, ok := at(2*time.Second, 1e10); !ok || rate != 5e8 {
+		t.Errorf("too soon after the last: %d, %v; want the last", rate, ok)
+	}
+	if rate, ok := at(11*time.Second, 100+5e8+1e10); !ok || rate != 1e9 {
+		t.Errorf("one CPU is %d, %v", rate, ok)
+	}
+	if _, ok := at(12*time.Second, 5); ok {
+		t.Error("a counter that fell makes a rate")
+	}
+	if _, ok := at(time.Hour, 6); ok {
+		t.Error("a sample of an hour ago makes a rate")
+	}
+}
+
+// TestDriverThatHangs: nobody waits long for a volume whose driver or server does not answer, and it is asked once.
+func TestDriverThatHangs(t *testing.T) {
+	var f faraway
+	asked, answer := make(chan struct{}, 9), make(chan struct{})
+	v := Volume{Dir: t.TempDir(), Ask: func(context.Context) (Figures, bool) {
+		asked <- struct{}{}
+		<-answer
+		return Figures{Capacity: 10, Used: 4}, true
+	}}
+	for range 3 {
+		if got := f.read(v); got.known {
+			t.Errorf("figures before the answer: %+v", got)
+		}
+	}
+	f.mu.Lock()
+	done := f.all[v.Dir].done
+	f.mu.Unlock()
+	close(answer)
+	<-done
+	if got := f.read(v); got.capacity != 10 || got.used != 4 || len(asked) != 1 {
+		t.Errorf("got %+v after %d questions", got, len(asked))
+	}
+}

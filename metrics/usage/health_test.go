@@ -1,0 +1,75 @@
+package usage
+
+import (
+	"context"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// sick is a volume of which the driver says whether it is well; figures it gives or not.
+func (w *world) sick(abnormal *bool, figures bool) {
+	w.volumes["claim"] = Volume{Dir: w.root, Claim: "c", Ask: func(context.Context) (Figures, bool) {
+		return Figures{Capacity: 10, Abnormal: abnormal}, figures
+	}}
+}
+
+// What a driver says of the health of its volume is told with the figures, also where those are not the driver's.
+func TestVolumeHealth(t *testing.T) {
+	yes, no := true, false
+	const name = "kubelet_volume_stats_health_status_abnormal{"
+	for _, c := range []struct {
+		abnormal *bool
+		figures  bool
+		want     string
+	}{{&yes, true, "1"}, {&yes, false, "1"}, {&no, true, "0"}, {nil, true, ""}} {
+		w := newWorld(t, true)
+		w.sick(c.abnormal, c.figures)
+		text := w.text(w.WriteVolumes)
+		if want := name + `namespace="default",persistentvolumeclaim="c"} ` + c.want; c.want != "" && !strings.Contains(text, want+"\n") {
+			t.Errorf("no %q in:\n%s", want, text)
+		}
+		if c.want == "" && strings.Contains(text, name) {
+			t.Errorf("health is told that the driver does not tell:\n%s", text)
+		}
+		s, err := w.Summary(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, v := range s.Pods[0].VolumeStats {
+			if v.Name != "claim" {
+				continue
+			}
+			if h := v.VolumeHealthStats; (h == nil) != (c.abnormal == nil) || h != nil && h.Abnormal != *c.abnormal {
+				t.Errorf("the summary says %+v, want %q", h, c.want)
+			}
+		}
+	}
+}
+
+// Drivers are asked now and then though nobody scrapes.
+func TestWatchHealth(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var asked atomic.Int32
+		v := Volume{Dir: "/nowhere", Ask: func(context.Context) (Figures, bool) {
+			asked.Add(1)
+			return Figures{Capacity: 1}, true
+		}}
+		c := New(Config{Pods: func(context.Context) ([]Pod, error) {
+			return []Pod{{Pod: &corev1.Pod{}, Volumes: map[string]Volume{"data": v}}}, nil
+		}})
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() { c.WatchHealth(ctx); close(ended) }()
+		time.Sleep(20 * time.Minute)
+		cancel()
+		<-ended
+		if n := asked.Load(); n < 10 || n > 20 {
+			t.Errorf("asked %d times in 20 minutes", n)
+		}
+	})
+}

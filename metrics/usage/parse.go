@@ -1,0 +1,146 @@
+package usage
+
+import (
+	"bytes"
+	"errors"
+	"math"
+	"strconv"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// unlimited is where a limit counts as none: the kernel rounds its largest number down to a page.
+const unlimited = uint64(1 << 62)
+
+// buffers keep the memory that small files of the kernel are read into.
+var buffers = sync.Pool{New: func() any { b := make([]byte, 0, 8<<10); return &b }}
+
+// withFile reads a small file of the kernel and hands its text to use, which must not keep it. A file that is not there is
+// empty: kernels and controllers differ.
+func withFile(path string, use func(text []byte)) error {
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0) // os.Open would ask the poller about each of thousands
+	if errors.Is(err, unix.ENOENT) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	buf := buffers.Get().(*[]byte)
+	defer buffers.Put(buf)
+	text := (*buf)[:0]
+	for {
+		if len(text) == cap(text) {
+			text = append(text, 0)[:len(text)]
+		}
+		n, err := unix.Read(fd, text[len(text):cap(text)])
+		if err == unix.EINTR {
+			continue
+		}
+		if n <= 0 || err != nil {
+			break // a cgroup that is going away ends in an error: what was read counts
+		}
+		text = text[:len(text)+n]
+	}
+	*buf = text
+	use(text)
+	return nil
+}
+
+// readUint reads a file that holds one number. Without the file, or with "max" in it, ok is false.
+func readUint(path string) (v uint64, ok bool) {
+	_ = withFile(path, func(text []byte) { v, ok = parseUint(bytes.TrimSpace(text)) })
+	return v, ok
+}
+
+// parseUint reads a decimal number. Negative ones, with which cgroup v1 says "no limit", become the largest.
+func parseUint(text []byte) (uint64, bool) {
+	if len(text) > 1 && text[0] == '-' {
+		return math.MaxUint64, digits(text[1:])
+	}
+	if !digits(text) || len(text) > 20 {
+		return 0, false
+	}
+	v, err := strconv.ParseUint(string(text), 10, 64)
+	return v, err == nil
+}
+
+func digits(text []byte) bool {
+	for _, c := range text {
+		if c < '0' || c > '9' {
+			return false
+		}
+	}
+	return len(text) > 0
+}
+
+// eachKeyed calls use for each line "key value" of a file such as memory.stat.
+func eachKeyed(path string, use func(key string, value uint64)) error {
+	return withFile(path, func(text []byte) { parseKeyed(text, use) })
+}
+
+func parseKeyed(text []byte, use func(key string, value uint64)) {
+	for line := range bytes.Lines(text) {
+		key, value, ok := bytes.Cut(bytes.TrimSpace(line), []byte{' '})
+		if !ok {
+			continue
+		}
+		if v, ok := parseUint(value); ok {
+			use(string(key), v) // the compiler makes no copy where use only compares it
+		}
+	}
+}
+
+// parsePressure reads a PSI file, whose lines are "some avg10=0.00 avg60=0.00 avg300=0.00 total=0". Totals are microseconds.
+func parsePressure(text []byte) *Pressure {
+	p := &Pressure{}
+	found := false
+	for line := range strings.Lines(string(text)) {
+		fields := strings.Fields(line)
+		if len(fields) == 0 {
+			continue
+		}
+		var into *PressureLine
+		switch fields[0] {
+		case "some":
+			into = &p.Some
+		case "full":
+			into = &p.Full
+		default:
+			continue
+		}
+		found = true
+		for _, field := range fields[1:] {
+			key, value, _ := strings.Cut(field, "=")
+			switch key {
+			case "total":
+				into.Total, _ = strconv.ParseUint(value, 10, 64)
+			case "avg10":
+				into.Avg10 = parseShare(value)
+			case "avg60":
+				into.Avg60 = parseShare(value)
+			case "avg300":
+				into.Avg300 = parseShare(value)
+			}
+		}
+	}
+	if !found {
+		return nil
+	}
+	return p
+}
+
+func parseShare(text string) float64 {
+	v, err := strconv.ParseFloat(text, 64)
+	if err != nil || math.IsNaN(v) || math.IsInf(v, 0) {
+		return 0
+	}
+	return v
+}
+
+func readPressure(path string) (p *Pressure) {
+	_ = withFile(path, func(text []byte) { p = parsePressure(text) })
+	return p
+}

@@ -1,0 +1,117 @@
+package usage
+
+import (
+	"math"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+func TestParseUint(t *testing.T) {
+	for text, want := range map[string]struct {
+		v  uint64
+		ok bool
+	}{
+		"0": {0, true}, "18446744073709551615": {math.MaxUint64, true}, "-1": {math.MaxUint64, true},
+		"max": {0, false}, "": {0, false}, "-": {0, false}, "1e3": {0, false}, "18446744073709551616": {0, false}, "+1": {0, false},
+	} {
+		if v, ok := parseUint([]byte(text)); v != want.v && ok || ok != want.ok {
+			t.Errorf("%q: got %d, %v, want %v", text, v, ok, want)
+		}
+	}
+}
+
+func TestParseNetDev(t *testing.T) {
+	const text = `Inter-|   Receive                                                |  Transmit
+ face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier compressed
+    lo: 1 2 3 4 0 0 0 0 5 6 7 8 0 0 0 0
+  eth0:   10  20  30  40    0     0          0         0   50  60  70  80    0     0       0          0
+veth1: 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1
+ short: 1 2 3
+`
+	want := []Interface{{Name: "eth0", RxBytes: 10, RxPackets: 20, RxErrors: 30, RxDropped: 40, TxBytes: 50, TxPackets: 60, TxErrors: 70, TxDropped: 80}}
+	if got := parseNetDev([]byte(text)); !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+}
+
+func TestParseIO(t *testing.T) {
+	const v2 = "8:0 rbytes=1 wbytes=2 rios=3 wios=4 dbytes=5 dios=6\n253:1 rbytes=7\nnonsense\n"
+	want := []DeviceIO{{Major: 8, ReadBytes: 1, WriteBytes: 2, Reads: 3, Writes: 4, DiscardBytes: 5, DiscardOps: 6}, {Major: 253, Minor: 1, ReadBytes: 7}}
+	if got := parseIOStat([]byte(v2)); !reflect.DeepEqual(got, want) {
+		t.Errorf("io.stat: got %+v, want %+v", got, want)
+	}
+	all := parseBlkio(nil, []byte("8:0 Read 1\n8:0 Write 2\n8:0 Sync 3\n8:0 Async 4\n8:0 Total 10\nTotal 10\n"), true)
+	all = parseBlkio(all, []byte("8:0 Read 5\n8:0 Write 6\n"), false)
+	want = []DeviceIO{{Major: 8, ReadBytes: 1, WriteBytes: 2, SyncBytes: 3, AsyncBytes: 4, Reads: 5, Writes: 6, hasSync: true}}
+	if !reflect.DeepEqual(all, want) {
+		t.Errorf("blkio: got %+v, want %+v", all, want)
+	}
+}
+
+func TestParsePressure(t *testing.T) {
+	got := parsePressure([]byte("some avg10=1.50 avg60=0.25 avg300=0.00 total=12345\nfull avg10=0.10 avg60=NaN avg300=0.00 total=678\n"))
+	want := &Pressure{Some: PressureLine{Total: 12345, Avg10: 1.5, Avg60: 0.25}, Full: PressureLine{Total: 678, Avg10: 0.1}}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	if parsePressure(nil) != nil {
+		t.Error("an empty file has a pressure")
+	}
+}
+
+func TestContainerID(t *testing.T) {
+	id := strings.Repeat("0123456789abcdef", 4)
+	for dir, want := range map[string]string{
+		id: id, "cri-containerd-" + id + ".scope": id, "crio-" + id + ".scope": id, "crio-conmon-" + id + ".scope": "",
+		"crio-" + id: id, "crio-conmon-" + id: "",
+		"init": "", "pod" + id: "", "system.slice": "", "": "", "cri-containerd-x.scope": "",
+	} {
+		if got := containerID(dir); got != want {
+			t.Errorf("%q: got %q, want %q", dir, got, want)
+		}
+	}
+}
+
+func TestParseMachine(t *testing.T) {
+	m := parseMeminfo([]byte("MemTotal:       24684084 kB\nMemFree:  1000 kB\nSwapTotal: 0 kB\nHugePages_Total:  3\nMemFreeX: 9 kB\n"))
+	if m.total != 24684084<<10 || m.free != 1000<<10 || m.swapTotal != 0 {
+		t.Errorf("meminfo: got %+v", m)
+	}
+	c := parseCPUInfo("processor\t: 0\nphysical id\t: 0\ncore id\t: 0\n\nprocessor\t: 1\nphysical id\t: 0\ncore id\t: 0\n\nprocessor\t: 2\nphysical id\t: 1\ncore id\t: 0\n")
+	if c != (cpus{logical: 3, cores: 2, sockets: 2}) {
+		t.Errorf("cpuinfo: got %+v", c)
+	}
+	if c := parseCPUInfo("processor : 0\nprocessor : 1\n"); c != (cpus{2, 2, 1}) {
+		t.Errorf("cpuinfo without cores: got %+v", c)
+	}
+	if n := parseTasks("0.66 0.93 1.02 2/374 11234\n"); n != 374 {
+		t.Errorf("loadavg: got %d", n)
+	}
+}
+
+func FuzzParsers(f *testing.F) {
+	for _, seed := range []string{"usage_usec 1\n", "8:0 rbytes=1\n", "8:0 Read 1\n", "eth0: 1 2 3 4 5 6 7 8 9 10 11 12\n",
+		"some avg10=0 total=1\n", "MemTotal: 1 kB\n", "0.1 0.2 0.3 1/2 3", "processor : 0\n"} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		parseKeyed(text, func(string, uint64) {})
+		parsePressure(text)
+		parseMeminfo(text)
+		parseCPUInfo(string(text))
+		if parseTasks(string(text)) < 0 {
+			t.Error("fewer than no tasks")
+		}
+		for _, i := range parseNetDev(text) {
+			if i.Name == "" {
+				t.Error("an interface without a name")
+			}
+		}
+		parseIOStat(text)
+		parseBlkio(nil, text, true)
+		if id := containerID(string(text)); strings.ContainsAny(id, "/.\x00") {
+			t.Errorf("ID %q could lead elsewhere", id)
+		}
+	})
+}

@@ -1,0 +1,141 @@
+package usage
+
+import (
+	"context"
+	"time"
+
+	"github.com/nodelet/nodelet/metrics"
+)
+
+// WriteResource writes what /metrics/resource exposes, which metrics-server reads.
+func (c *Collector) WriteResource(ctx context.Context, t *metrics.Text) {
+	pods, err := c.look(ctx, Basic)
+	failed := 0.0
+	if err != nil {
+		failed = 1
+	} else {
+		c.writeResource(t, pods)
+	}
+	t.Family("resource_scrape_error", "[STABLE] 1 if there was an error while getting container metrics, 0 otherwise", metrics.KindGauge)
+	t.Sample(failed)
+}
+
+// row is one line of a family: a cgroup with its labels.
+type row struct {
+	labels  string
+	use     *Usage
+	created time.Time
+}
+
+func (c *Collector) writeResource(t *metrics.Text, pods []podUse) {
+	node, _, _ := c.machineUse(Basic)
+	var ofPods, ofContainers []row
+	for i := range pods {
+		p := &pods[i]
+		for j := range p.containers {
+			one := &p.containers[j]
+			ofContainers = append(ofContainers, row{metrics.Labels("container", one.name, "namespace", p.Namespace, "pod", p.Name),
+				&one.use, one.created})
+		}
+		if p.known && len(p.containers) > 0 {
+			ofPods = append(ofPods, row{metrics.Labels("namespace", p.Namespace, "pod", p.Name), &p.use, time.Time{}})
+		}
+	}
+	ofNode := []row{{use: &node}}
+	cpu := func(u *Usage) (float64, bool) { return float64(u.CPU) / 1e9, u.HasCPU }
+	memory := func(u *Usage) (float64, bool) { return float64(u.WorkingSet), u.HasMemory }
+	swap := func(u *Usage) (float64, bool) { return float64(u.Swap), u.HasMemory }
+	limit := func(u *Usage) (float64, bool) { return float64(u.SwapLimit), u.HasMemory && u.SwapLimit < unlimited }
+	for _, f := range []struct {
+		name, help string
+		kind       metrics.Kind
+		rows       []row
+		value      func(*Usage) (float64, bool)
+	}{
+		{"container_cpu_usage_seconds_total", "[STABLE] Cumulative cpu time consumed by the container in core-seconds", metrics.KindCounter, ofContainers, cpu},
+		{"container_memory_working_set_bytes", "[STABLE] Current working set of the container in bytes", metrics.KindGauge, ofContainers, memory},
+		{"container_swap_limit_bytes", "[ALPHA] Current amount of the container swap limit in bytes", metrics.KindGauge, ofContainers, limit},
+		{"container_swap_usage_bytes", "[ALPHA] Current amount of the container swap usage in bytes", metrics.KindGauge, ofContainers, swap},
+		{"node_cpu_usage_seconds_total", "[STABLE] Cumulative cpu time consumed by the node in core-seconds", metrics.KindCounter, ofNode, cpu},
+		{"node_memory_working_set_bytes", "[STABLE] Current working set of the node in bytes", metrics.KindGauge, ofNode, memory},
+		{"node_swap_usage_bytes", "[ALPHA] Current swap usage of the node in bytes", metrics.KindGauge, ofNode, swap},
+		{"pod_cpu_usage_seconds_total", "[STABLE] Cumulative cpu time consumed by the pod in core-seconds", metrics.KindCounter, ofPods, cpu},
+		{"pod_memory_working_set_bytes", "[STABLE] Current working set of the pod in bytes", metrics.KindGauge, ofPods, memory},
+		{"pod_swap_usage_bytes", "[ALPHA] Current amount of the pod swap usage in bytes", metrics.KindGauge, ofPods, swap},
+	} {
+		t.Family(f.name, f.help, f.kind)
+		for _, r := range f.rows {
+			if v, ok := f.value(r.use); ok {
+				t.Rendered(v, r.use.At.UnixMilli(), r.labels)
+			}
+		}
+	}
+	t.Family("container_start_time_seconds", "[STABLE] Start time of the container since unix epoch in seconds", metrics.KindGauge)
+	for _, r := range ofContainers {
+		t.Rendered(float64(r.created.UnixNano())/1e9, 0, r.labels)
+	}
+}
+
+// WriteVolumes writes the families of /metrics that are about disks: claims and the logs of containers.
+func (c *Collector) WriteVolumes(ctx context.Context, t *metrics.Text) {
+	pods, err := c.look(ctx, None)
+	if err != nil {
+		return
+	}
+	t.Family("kubelet_container_log_filesystem_used_bytes", "[ALPHA] Bytes used by the container's logs on the filesystem.", metrics.KindGauge)
+	sizes := c.disks.sizesOf(c.places(pods))
+	for i := range pods {
+		p := &pods[i]
+		for j := range p.containers {
+			if s, ok := sizes[c.logPlace(p.Pod.Pod, p.containers[j].name)]; ok {
+				t.Sample(float64(s.bytes), "container", p.containers[j].name, "namespace", p.Namespace, "pod", p.Name, "uid", string(p.UID))
+			}
+		}
+	}
+	c.writeClaims(t, pods)
+}
+
+// writeClaims writes how full the claims of the pods are. A claim that several pods share is written once.
+func (c *Collector) writeClaims(t *metrics.Text, pods []podUse) {
+	type claim struct {
+		labels string
+		fileSystem
+	}
+	var all []claim
+	seen := map[string]bool{}
+	for i := range pods {
+		for _, v := range pods[i].Volumes {
+			labels := metrics.Labels("namespace", pods[i].Namespace, "persistentvolumeclaim", v.Claim)
+			if v.Claim == "" || seen[labels] {
+				continue
+			}
+			seen[labels] = true
+			if f := c.far.read(v); f.known {
+				all = append(all, claim{labels, f})
+			}
+		}
+	}
+	for _, f := range []struct {
+		name, help string
+		value      func(*fileSystem) uint64
+	}{
+		{"available_bytes", "Number of available bytes in the volume", func(f *fileSystem) uint64 { return f.available }},
+		{"capacity_bytes", "Capacity in bytes of the volume", func(f *fileSystem) uint64 { return f.capacity }},
+		{"inodes", "Maximum number of inodes in the volume", func(f *fileSystem) uint64 { return f.inodes }},
+		{"inodes_free", "Number of free inodes in the volume", func(f *fileSystem) uint64 { return f.inodesFree }},
+		{"inodes_used", "Number of used inodes in the volume", func(f *fileSystem) uint64 { return f.inodesUsed }},
+		{"used_bytes", "Number of used bytes in the volume", func(f *fileSystem) uint64 { return f.used }},
+	} {
+		t.Family("kubelet_volume_stats_"+f.name, "[ALPHA] "+f.help, metrics.KindGauge)
+		for i := range all {
+			t.Rendered(float64(f.value(&all[i].fileSystem)), 0, all[i].labels)
+		}
+	}
+	t.Family("kubelet_volume_stats_health_status_abnormal", "[ALPHA] Abnormal volume health status. The count is either 1 or 0. "+
+		"1 indicates the volume is unhealthy, 0 indicates volume is healthy", metrics.KindGauge)
+	for i := range all {
+		if sick := all[i].abnormal; sick != nil {
+			t.Rendered(map[bool]float64{true: 1}[*sick], 0, all[i].labels)
+		}
+	}
+}

@@ -1,0 +1,225 @@
+package usage
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"path/filepath"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	api "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+)
+
+// defaultInterface is the one whose counters stand for the pod's or node's.
+const defaultInterface = "eth0"
+
+// SummaryHandler answers /stats/summary; with only_cpu_and_memory=true without disks and networks.
+func (c *Collector) SummaryHandler() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		get := c.Summary
+		if r.URL.Query().Get("only_cpu_and_memory") == "true" {
+			get = c.basicSummary
+		}
+		s, err := get(r.Context())
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(s) // an error is the caller's: it has gone
+	})
+}
+
+// Summary measures the node and all its pods.
+func (c *Collector) Summary(ctx context.Context) (*api.Summary, error) {
+	pods, err := c.look(ctx, Plain)
+	if err != nil {
+		return nil, err
+	}
+	c.waitForRates(pods)
+	f := c.fileSystems(ctx)
+	sizes := c.disks.sizesOf(c.places(pods))
+	s := &api.Summary{Node: c.nodeStats(Plain), Pods: []api.PodStats{}}
+	s.Node.Fs = f.root.stats()
+	s.Node.Runtime = &api.RuntimeStats{ImageFs: f.image.stats(), ContainerFs: f.container.stats()}
+	s.Node.Network = networkStats(interfacesOf(0), time.Now())
+	if limit, running, ok := processLimits(); ok {
+		s.Node.Rlimit = &api.RlimitStats{Time: metav1.Now(), MaxPID: &limit, NumOfRunningProcesses: &running}
+	}
+	for i := range pods {
+		p := c.podStats(&pods[i], Plain)
+		c.addStorage(&p, &pods[i], f, sizes)
+		if pid := c.process(&pods[i]); pid != 0 {
+			p.Network = networkStats(interfacesOf(pid), time.Now())
+		}
+		s.Pods = append(s.Pods, p)
+	}
+	c.rates.forget(time.Now())
+	return s, nil
+}
+
+// basicSummary measures CPU, memory and swap alone.
+func (c *Collector) basicSummary(ctx context.Context) (*api.Summary, error) {
+	pods, err := c.look(ctx, Basic)
+	if err != nil {
+		return nil, err
+	}
+	c.waitForRates(pods)
+	s := &api.Summary{Node: c.nodeStats(Basic), Pods: []api.PodStats{}}
+	for i := range pods {
+		s.Pods = append(s.Pods, c.podStats(&pods[i], Basic))
+	}
+	return s, nil
+}
+
+// waitForRates takes a first sample of what was never asked about, so that the second, a moment later, makes a rate.
+func (c *Collector) waitForRates(pods []podUse) {
+	root, _, _ := c.machineUse(Basic)
+	_, ok := c.rates.note("/", &root)
+	for _, system := range c.systems() {
+		if all, there := c.cfg.Hierarchy.read(system.cgroup, Basic); there {
+			_, known := c.rates.note(system.cgroup, &all)
+			ok = ok && known
+		}
+	}
+	for i := range pods {
+		p := &pods[i]
+		if p.known {
+			_, known := c.rates.note(p.Cgroup, &p.use)
+			ok = ok && known
+		}
+		for j := range p.containers {
+			_, known := c.rates.note(p.containers[j].cgroup, &p.containers[j].use)
+			ok = ok && known
+		}
+	}
+	if ok {
+		return
+	}
+	time.Sleep(firstRate)
+	again := func(cgroup string, u *Usage) {
+		if fresh, there := c.cfg.Hierarchy.read(cgroup, Basic); there {
+			u.At, u.CPU = fresh.At, fresh.CPU
+		}
+	}
+	for i := range pods {
+		if pods[i].known {
+			again(pods[i].Cgroup, &pods[i].use)
+		}
+		for j := range pods[i].containers {
+			again(pods[i].containers[j].cgroup, &pods[i].containers[j].use)
+		}
+	}
+}
+
+func (c *Collector) nodeStats(d Detail) api.NodeStats {
+	u, _, _ := c.machineUse(d)
+	n := api.NodeStats{NodeName: c.cfg.Node, StartTime: metav1.NewTime(c.cfg.Boot)}
+	n.CPU, n.Memory, n.Swap, n.IO = c.cpuStats("/", &u), memoryStats(&u), swapStats(&u), ioStats(&u)
+	for _, system := range c.systems() {
+		if u, ok := c.cfg.Hierarchy.read(system.cgroup, d); ok {
+			n.SystemContainers = append(n.SystemContainers, api.ContainerStats{Name: system.name,
+				StartTime: metav1.NewTime(c.cfg.Hierarchy.born(system.cgroup)),
+				CPU:       c.cpuStats(system.cgroup, &u), Memory: memoryStats(&u), Swap: swapStats(&u), IO: ioStats(&u)})
+		}
+	}
+	return n
+}
+
+func (c *Collector) podStats(p *podUse, d Detail) api.PodStats {
+	out := api.PodStats{PodRef: api.PodReference{Name: p.Name, Namespace: p.Namespace, UID: string(p.UID)},
+		StartTime: metav1.NewTime(p.Started), Containers: []api.ContainerStats{}}
+	if p.known {
+		out.CPU, out.Memory, out.Swap, out.IO = c.cpuStats(p.Cgroup, &p.use), memoryStats(&p.use), swapStats(&p.use), ioStats(&p.use)
+	}
+	processes := uint64(0)
+	if p.sandbox != nil {
+		processes += p.sandbox.use.Processes
+	}
+	for i := range p.containers {
+		one := &p.containers[i]
+		processes += one.use.Processes
+		out.Containers = append(out.Containers, api.ContainerStats{Name: one.name, StartTime: metav1.NewTime(one.created),
+			CPU: c.cpuStats(one.cgroup, &one.use), Memory: memoryStats(&one.use), Swap: swapStats(&one.use), IO: ioStats(&one.use)})
+	}
+	if d >= Plain {
+		out.ProcessStats = &api.ProcessStats{ProcessCount: &processes}
+	}
+	return out
+}
+
+func (c *Collector) cpuStats(cgroup string, u *Usage) *api.CPUStats {
+	if !u.HasCPU {
+		return nil
+	}
+	s := &api.CPUStats{Time: metav1.NewTime(u.At), UsageCoreNanoSeconds: &u.CPU, PSI: pressure(u.CPUPressure)}
+	if rate, ok := c.rates.note(cgroup, u); ok {
+		s.UsageNanoCores = &rate
+	}
+	return s
+}
+
+func memoryStats(u *Usage) *api.MemoryStats {
+	if !u.HasMemory {
+		return nil
+	}
+	s := &api.MemoryStats{Time: metav1.NewTime(u.At), UsageBytes: &u.Memory, WorkingSetBytes: &u.WorkingSet, RSSBytes: &u.RSS,
+		PageFaults: &u.TreeFaults, MajorPageFaults: &u.TreeMajorFaults, PSI: pressure(u.MemoryPressure)}
+	if u.MemoryLimit < unlimited {
+		left := less(u.MemoryLimit, u.WorkingSet)
+		s.AvailableBytes = &left
+	}
+	return s
+}
+
+func swapStats(u *Usage) *api.SwapStats {
+	if !u.HasMemory {
+		return nil
+	}
+	s := &api.SwapStats{Time: metav1.NewTime(u.At), SwapUsageBytes: &u.Swap}
+	if u.SwapLimit < unlimited {
+		left := less(u.SwapLimit, u.Swap)
+		s.SwapAvailableBytes = &left
+	}
+	return s
+}
+
+func ioStats(u *Usage) *api.IOStats {
+	if u.IOPressure == nil {
+		return nil
+	}
+	return &api.IOStats{Time: metav1.NewTime(u.At), PSI: pressure(u.IOPressure)}
+}
+
+func pressure(p *Pressure) *api.PSIStats {
+	if p == nil {
+		return nil
+	}
+	line := func(l PressureLine) api.PSIData {
+		return api.PSIData{Total: l.Total * 1000, Avg10: l.Avg10, Avg60: l.Avg60, Avg300: l.Avg300}
+	}
+	return &api.PSIStats{Full: line(p.Full), Some: line(p.Some)}
+}
+
+func networkStats(all []Interface, at time.Time) *api.NetworkStats {
+	if len(all) == 0 {
+		return nil
+	}
+	n := &api.NetworkStats{Time: metav1.NewTime(at)}
+	for i := range all {
+		one := &all[i]
+		s := api.InterfaceStats{Name: one.Name, RxBytes: &one.RxBytes, RxErrors: &one.RxErrors, TxBytes: &one.TxBytes, TxErrors: &one.TxErrors}
+		if one.Name == defaultInterface {
+			n.InterfaceStats = s
+		}
+		n.Interfaces = append(n.Interfaces, s)
+	}
+	return n
+}
+
+// logPlace is where the logs of a container lie.
+func (c *Collector) logPlace(p *corev1.Pod, container string) place {
+	return place{c.cfg.LogsDir, filepath.Join(p.Namespace+"_"+p.Name+"_"+string(p.UID), container)}
+}

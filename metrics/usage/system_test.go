@@ -1,0 +1,63 @@
+package usage
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	api "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+)
+
+func TestAccountedIn(t *testing.T) {
+	for text, want := range map[string]string{
+		"0::/system.slice/kubelet.service\n": "/system.slice/kubelet.service",
+		"5:memory:/system.slice/kubelet.service\n3:cpu,cpuacct:/system.slice/kubelet.service\n0::/x\n": "/system.slice/kubelet.service",
+		"5:memory:/a\n3:cpu,cpuacct:/b\n0::/a\n":                                                       "",
+		"5:memory:/\n3:cpu:/\n1:name=systemd:/system.slice/kubelet.service\n":                          "",
+		"0::/\n":         "",
+		"0::/../other\n": "",
+		"":               "",
+	} {
+		if got := accountedIn(text); got != want {
+			t.Errorf("%q: got %q, want %q", text, got, want)
+		}
+	}
+}
+
+// TestSystemContainers: agent and runtime are told of beside the pods' cgroup, each with a rate at the first question, and where
+// one's cgroup is gone it is left out.
+func TestSystemContainers(t *testing.T) {
+	bothVersions(t, func(t *testing.T, w *world, v2 bool) {
+		for _, dir := range []string{"system.slice/agent", "system.slice/runtime"} {
+			files := v1Files(dir)
+			if v2 {
+				files = v2Files(dir)
+			}
+			tree(t, w.cfg.Hierarchy.unified, files)
+		}
+		w.cfg.AgentCgroup, w.cfg.RuntimeCgroup = "/system.slice/agent", "/system.slice/runtime"
+		names := func() (names []string) {
+			s, err := w.Summary(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, one := range s.Node.SystemContainers {
+				names = append(names, one.Name)
+				if one.CPU == nil || one.CPU.UsageNanoCores == nil || *one.Memory.WorkingSetBytes != 600000 {
+					t.Errorf("told of %s: %+v", one.Name, one)
+				}
+			}
+			return names
+		}
+		if got := names(); !slices.Equal(got, []string{api.SystemContainerKubelet, api.SystemContainerRuntime, api.SystemContainerPods}) {
+			t.Errorf("system containers %v", got)
+		}
+		if text := w.text(w.WriteCadvisor); !strings.Contains(text, `container_memory_working_set_bytes{container="",id="/system.slice/agent",image="",name="",namespace="",pod=""} 600000`) {
+			t.Errorf("no line of the agent's cgroup in:\n%s", text)
+		}
+		w.cfg.RuntimeCgroup = "/system.slice/gone"
+		if got := names(); !slices.Equal(got, []string{api.SystemContainerKubelet, api.SystemContainerPods}) {
+			t.Errorf("system containers %v", got)
+		}
+	})
+}

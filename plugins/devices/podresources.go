@@ -1,0 +1,112 @@
+package devices
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	corev1 "k8s.io/api/core/v1"
+	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
+
+	podutil "github.com/nodelet/nodelet/kube/pod"
+	"github.com/nodelet/nodelet/plugins/devices/checkpoint"
+)
+
+// lister tells exporters of metrics and the like which container has which devices. Of CPUs and memory it has nothing to tell:
+// no container has any for its own.
+type lister struct {
+	podresources.UnimplementedPodResourcesListerServer
+	d *Devices
+}
+
+// List tells of all pods that have not ended.
+func (l *lister) List(ctx context.Context, _ *podresources.ListPodResourcesRequest) (*podresources.ListPodResourcesResponse, error) {
+	pods, err := l.pods(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out := &podresources.ListPodResourcesResponse{}
+	for _, pod := range pods {
+		out.PodResources = append(out.PodResources, l.d.podResources(pod))
+	}
+	return out, nil
+}
+
+// Get tells of one pod.
+func (l *lister) Get(ctx context.Context, q *podresources.GetPodResourcesRequest) (*podresources.GetPodResourcesResponse, error) {
+	pods, err := l.pods(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, pod := range pods {
+		if pod.Name == q.PodName && pod.Namespace == q.PodNamespace {
+			return &podresources.GetPodResourcesResponse{PodResources: l.d.podResources(pod)}, nil
+		}
+	}
+	return nil, fmt.Errorf("pod %s in namespace %s not found", q.PodName, q.PodNamespace)
+}
+
+// GetAllocatableResources tells of all healthy devices, given out or not.
+func (l *lister) GetAllocatableResources(context.Context, *podresources.AllocatableResourcesRequest) (*podresources.AllocatableResourcesResponse, error) {
+	out := &podresources.AllocatableResourcesResponse{}
+	l.d.mu.Lock()
+	defer l.d.mu.Unlock()
+	for _, name := range slices.Sorted(maps.Keys(l.d.resources)) {
+		r := l.d.resources[name]
+		out.Devices = append(out.Devices, containerDevices(name, l.d.byNUMA(name, r.healthy()))...)
+	}
+	return out, nil
+}
+
+func (l *lister) pods(ctx context.Context) ([]*corev1.Pod, error) {
+	if l.d.cfg.Pods == nil {
+		return nil, status.Error(codes.Unavailable, "nobody knows the pods of the node")
+	}
+	return l.d.cfg.Pods(ctx)
+}
+
+// podResources is what the containers of a pod have that run beside each other; those of init containers pass on.
+func (d *Devices) podResources(pod *corev1.Pod) *podresources.PodResources {
+	out := &podresources.PodResources{Name: pod.Name, Namespace: pod.Namespace}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	see := func(c *corev1.Container) {
+		one := &podresources.ContainerResources{Name: c.Name}
+		given := d.given[pod.UID][c.Name]
+		for _, name := range slices.Sorted(maps.Keys(given)) {
+			if given[name].settled() {
+				one.Devices = append(one.Devices, containerDevices(name, given[name].ids)...)
+			}
+		}
+		if d.cfg.Claims != nil {
+			one.DynamicResources = d.cfg.Claims(pod, c)
+		}
+		out.Containers = append(out.Containers, one)
+	}
+	for i := range pod.Spec.InitContainers {
+		if c := &pod.Spec.InitContainers[i]; podutil.Sidecar(c) {
+			see(c)
+		}
+	}
+	for i := range pod.Spec.Containers {
+		see(&pod.Spec.Containers[i])
+	}
+	return out
+}
+
+// containerDevices is one entry a device and NUMA node, as the kubelet has it.
+func containerDevices(name string, ids checkpoint.DevicesPerNUMA) (out []*podresources.ContainerDevices) {
+	for _, node := range slices.Sorted(maps.Keys(ids)) {
+		for _, id := range slices.Sorted(slices.Values(ids[node])) {
+			one := &podresources.ContainerDevices{ResourceName: name, DeviceIds: []string{id}}
+			if node != checkpoint.WithoutNUMA {
+				one.Topology = &podresources.TopologyInfo{Nodes: []*podresources.NUMANode{{ID: node}}}
+			}
+			out = append(out, one)
+		}
+	}
+	return out
+}

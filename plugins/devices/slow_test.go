@@ -1,0 +1,160 @@
+package devices_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nodelet/nodelet/plugins/devices/fake"
+)
+
+// reserve sets devices aside, and begins to ask the plugin for them; the answer comes by the channel.
+func (w *world) reserve(ctx context.Context, p *corev1.Pod) <-chan error {
+	w.t.Helper()
+	allocate, err := w.devices.Reserve(p, nobody)
+	if err != nil || allocate == nil {
+		w.t.Fatalf("pod %s: nothing is set aside: %v", p.UID, err)
+	}
+	answer := make(chan error, 1)
+	go func() { answer <- allocate(ctx) }()
+	return answer
+}
+
+// While a plugin does not answer, devices are set aside for those who come, in order; pods with devices of another plugin get theirs;
+// and what no plugin has agreed to is not kept.
+func TestSlowPlugin(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	slow := w.plugin(nil)
+	quick := w.plugin(func(c *fake.Config) { c.Resource = "nodelet.test/other" })
+	waiting, release := slow.Hold()
+	defer release()
+	one, two, other := pod("one", "app 2"), pod("two", "init 1", "app 1"), pod("other", "app 1")
+	other.Spec.Containers[0].Resources.Limits = corev1.ResourceList{"nodelet.test/other": one.Spec.Containers[0].Resources.Limits["cpu"]}
+
+	first := w.reserve(t.Context(), one)
+	if verb := <-waiting; verb != "Allocate" {
+		t.Errorf("the plugin is asked to %s", verb)
+	}
+	second := w.reserve(t.Context(), two)
+	w.refused(pod("three", "app 2"), "Requested: 2, Available: 1")
+	w.admit(other)
+	if want := []string{"Allocate d1"}; !slices.Equal(quick.Calls(), want) {
+		t.Errorf("the other plugin was asked %q, want %q", quick.Calls(), want)
+	}
+	if text, err := os.ReadFile(w.checkpoint()); err != nil || strings.Contains(string(text), `"one"`) || !strings.Contains(string(text), `"other"`) {
+		t.Errorf("kept: %s, %v", text, err)
+	}
+
+	release()
+	if err := errors.Join(<-first, <-second); err != nil {
+		t.Fatal(err)
+	}
+	w.has(one, "app", "d1,d2")
+	w.has(two, "init", "d3")
+	w.has(two, "app", "d3")
+	w.admit(pod("three", "app 1"))
+	w.refused(pod("four", "app 1"), "Requested: 1, Available: 0")
+}
+
+// What is set aside for a pod is free again when the plugin refuses it, and when the pod goes before the plugin has answered.
+func TestReservationEnds(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		end  func(w *world, p *fake.Plugin, stop, release func())
+		want string
+	}{
+		"the plugin refuses": {func(_ *world, p *fake.Plugin, _, release func()) {
+			p.Fail(errors.New("the device is on fire"))
+			release()
+		}, "on fire"},
+		"nobody waits any more": {func(_ *world, _ *fake.Plugin, stop, _ func()) { stop() }, "canceled"},
+		"the pod goes": {func(w *world, _ *fake.Plugin, _, release func()) {
+			w.devices.Release("one")
+			release()
+		}, "taken back"},
+		"the pod comes anew": {func(w *world, _ *fake.Plugin, _, release func()) {
+			w.devices.Release("one")
+			second := w.reserve(w.t.Context(), pod("one", "app 1"))
+			release()
+			if err := <-second; err != nil {
+				w.t.Error(err)
+			}
+			w.has(pod("one", "app 1"), "app", "d1")
+			w.devices.Release("one")
+		}, "taken back"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			p := w.plugin(nil)
+			waiting, release := p.Hold()
+			defer release()
+			ctx, stop := context.WithCancel(t.Context())
+			defer stop()
+			answer := w.reserve(ctx, pod("one", "app 3"))
+			<-waiting
+			w.refused(pod("two", "app 2"), "Requested: 2, Available: 1")
+			c.end(w, p, stop, release)
+			if err := <-answer; err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("got %v, want %q", err, c.want)
+			}
+			p.Fail(nil)
+			release()
+			w.admit(pod("two", "app 4"))
+			w.has(pod("two", "app 4"), "app", "d1,d2,d3,d4")
+		})
+	}
+}
+
+// A plugin that does not say which devices it prefers holds up nobody else; what it prefers is taken although others have come meanwhile.
+func TestSlowPreference(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	p := w.plugin(func(c *fake.Config) { c.Prefer = true })
+	waiting, release := p.Hold()
+	defer release()
+	one, two := pod("one", "app 2"), pod("two", "app 1")
+	first := w.reserve(t.Context(), one)
+	if verb := <-waiting; verb != "GetPreferredAllocation" {
+		t.Errorf("the plugin is asked to %s", verb)
+	}
+	second := w.reserve(t.Context(), two)
+	release()
+	if err := errors.Join(<-first, <-second); err != nil {
+		t.Fatal(err)
+	}
+	w.has(one, "app", "d3,d4")
+	w.has(two, "app", "d2")
+}
+
+// The containers of a pod that was let in without devices come for them side by side: the plugin is asked once for each.
+func TestLateDevicesSideBySide(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	one := pod("one", "app 1", "other 1")
+	w.admit(one)
+	p := w.plugin(nil)
+	waiting, release := p.Hold()
+	defer release()
+	answers := make(chan error, 2)
+	for i := range one.Spec.Containers {
+		go func() {
+			_, err := w.devices.Container(t.Context(), one, &one.Spec.Containers[i])
+			answers <- err
+		}()
+	}
+	<-waiting
+	release()
+	if err := errors.Join(<-answers, <-answers); err != nil {
+		t.Error(err)
+	}
+	if want := []string{"Allocate d1", "Allocate d2"}; !slices.Equal(p.Calls(), want) {
+		t.Errorf("the plugin was asked %q, want %q", p.Calls(), want)
+	}
+}

@@ -1,0 +1,388 @@
+package dra_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	api "k8s.io/kubelet/pkg/apis/dra/v1"
+	"k8s.io/kubelet/pkg/apis/dra/v1beta1"
+
+	"github.com/nodelet/nodelet/plugins/dra/fake"
+)
+
+// A claim that pods share is prepared for the first of them and unprepared after the last.
+func TestSharedClaim(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	d := w.driver(nil)
+	a, b := pod("a", "gpu", "own"), pod("b", "gpu")
+	w.put("gpu", one, a, b)
+	w.put("own", one, a)
+	w.prepare(a)
+	w.has(a, "nodelet.test/fake=uid-gpu", "nodelet.test/fake=uid-own")
+	w.prepare(b)
+	w.has(b, "nodelet.test/fake=uid-gpu")
+	if got := w.kept(); !slices.Equal(got, []string{"gpu: a,b", "own: a"}) {
+		t.Errorf("kept: %q", got)
+	}
+	w.unprepare(a)
+	if w.dra.Holds(a.UID) || !w.dra.Holds(b.UID) {
+		t.Error("the wrong pod holds a claim")
+	}
+	w.unprepare(b)
+	w.unprepare(b) // again, as after a lost answer
+	w.asked(d, "prepare gpu,own", "unprepare own", "unprepare gpu")
+	if got := w.kept(); len(got) > 0 {
+		t.Errorf("kept: %q", got)
+	}
+	if got, err := w.dra.Devices(b, &b.Spec.Containers[0]); err == nil {
+		t.Errorf("devices of a claim that is not prepared: %q", got)
+	}
+}
+
+// What a pod may not have, or has no driver, is refused, and nothing is noted of it.
+func TestRefused(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	p := pod("a", "gpu")
+	template := "template"
+	for name, c := range map[string]struct {
+		change func(p *corev1.Pod, c *resourcev1.ResourceClaim)
+		want   string
+	}{
+		"no driver":    {func(*corev1.Pod, *resourcev1.ResourceClaim) {}, "DRA driver nodelet.test is not registered"},
+		"not reserved": {func(_ *corev1.Pod, c *resourcev1.ResourceClaim) { c.Status.ReservedFor = nil }, "is not allowed to use ResourceClaim gpu"},
+		"not allocated": {func(_ *corev1.Pod, c *resourcev1.ResourceClaim) { c.Status.Allocation = nil },
+			"ResourceClaim gpu: not allocated"},
+		"no such claim": {func(p *corev1.Pod, _ *resourcev1.ResourceClaim) {
+			p.Spec.ResourceClaims[0].ResourceClaimName = &template
+		},
+			"fetch ResourceClaim template: no such claim"},
+		"not made yet": {func(p *corev1.Pod, _ *resourcev1.ResourceClaim) {
+			p.Spec.ResourceClaims[0] = corev1.PodResourceClaim{Name: "gpu", ResourceClaimTemplateName: &template}
+		}, "ResourceClaim not created yet"},
+		"another's": {func(p *corev1.Pod, c *resourcev1.ResourceClaim) {
+			p.Spec.ResourceClaims[0] = corev1.PodResourceClaim{Name: "gpu", ResourceClaimTemplateName: &template}
+			p.Status.ResourceClaimStatuses = []corev1.PodResourceClaimStatus{{Name: "gpu", ResourceClaimName: &c.Name}}
+			c.OwnerReferences = []metav1.OwnerReference{{UID: "other", Controller: new(true)}}
+		}, "was not created for Pod ns/a (Pod is not owner)"},
+	} {
+		next, claim := p.DeepCopy(), w.put("gpu", one, p)
+		c.change(next, claim)
+		if err := w.dra.Prepare(t.Context(), next); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if w.dra.Holds(p.UID) {
+		t.Error("a claim is noted")
+	}
+	if _, err := os.Stat(w.file()); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("something is kept: %v", err)
+	}
+	w.driver(nil)
+	w.until("the pod is woken when its driver has come", func() bool {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return slices.Contains(w.woken, p.UID)
+	})
+}
+
+// A template of which no claim is needed, and a claim of which no driver has devices, ask nobody for anything.
+func TestNothingToPrepare(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	p, template := pod("a", "empty", "none"), "template"
+	p.Spec.ResourceClaims[1] = corev1.PodResourceClaim{Name: "none", ResourceClaimTemplateName: &template}
+	p.Status.ResourceClaimStatuses = []corev1.PodResourceClaimStatus{{Name: "none"}}
+	w.put("empty", nil, p)
+	w.prepare(p)
+	w.has(p)
+	w.unprepare(p)
+}
+
+// A claim of an earlier object of the same name must be given back first.
+func TestOldClaim(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.driver(nil)
+	a, b := pod("a", "gpu"), pod("b", "gpu")
+	w.put("gpu", one, a)
+	w.prepare(a)
+	w.put("gpu", one, b).UID = "another"
+	err := w.dra.Prepare(t.Context(), b)
+	if err == nil || !strings.Contains(err.Error(), "different UID uid-gpu still exists") || w.dra.Holds(b.UID) {
+		t.Errorf("got %v", err)
+	}
+	w.unprepare(a)
+	w.prepare(b)
+	w.has(b, "nodelet.test/fake=another")
+}
+
+// Wherever the agent dies, what a driver may have prepared is known, and given back.
+func TestCrashes(t *testing.T) {
+	t.Parallel()
+	for name, die := range map[string]func(w *world, d *fake.Driver, p *corev1.Pod){
+		"the driver fails": func(w *world, d *fake.Driver, p *corev1.Pod) {
+			d.Fail("it burns")
+			if err := w.dra.Prepare(w.t.Context(), p); err == nil || !strings.Contains(err.Error(), "it burns") {
+				w.t.Errorf("got %v", err)
+			}
+			d.Fail("")
+		},
+		"while the driver prepares": func(w *world, d *fake.Driver, p *corev1.Pod) {
+			waiting, release := d.Hold()
+			ctx, cancel := context.WithCancel(w.t.Context())
+			over := make(chan error)
+			go func() { over <- w.dra.Prepare(ctx, p) }()
+			<-waiting
+			cancel()
+			if err := <-over; err == nil {
+				w.t.Error("a call that was given up has succeeded")
+			}
+			release()
+		},
+		"prepared": func(w *world, _ *fake.Driver, p *corev1.Pod) { w.prepare(p) },
+		"the driver fails to unprepare": func(w *world, d *fake.Driver, p *corev1.Pod) {
+			w.prepare(p)
+			d.Fail("it burns")
+			if err := w.dra.Unprepare(w.t.Context(), p.UID); err == nil || !strings.Contains(err.Error(), "it burns") {
+				w.t.Errorf("got %v", err)
+			}
+			d.Fail("")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			d := w.driver(nil)
+			p := pod("a", "gpu")
+			w.put("gpu", one, p)
+			die(w, d, p)
+			w.restart()
+			if got := w.dra.Pods(); !slices.Equal(got, []types.UID{"a"}) {
+				t.Errorf("claims are noted for %q", got)
+			}
+			w.unprepare(p)
+			if calls := d.Calls(); calls[len(calls)-1] != "unprepare gpu" || len(w.kept()) > 0 {
+				t.Errorf("asked %q, kept %q", calls, w.kept())
+			}
+		})
+	}
+}
+
+// After a restart of the agent a pod has its devices without its driver; for a new sandbox they are prepared once more.
+func TestNextLife(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	d := w.driver(nil)
+	p := pod("a", "gpu")
+	w.put("gpu", one, p)
+	w.prepare(p)
+	w.restart()
+	w.has(p, "nodelet.test/fake=uid-gpu")
+	w.prepare(p)
+	w.prepare(p)
+	w.asked(d, "prepare gpu", "prepare gpu")
+	w.has(p, "nodelet.test/fake=uid-gpu")
+}
+
+// A driver that hangs holds up its own pods, and no others.
+func TestHangingDriver(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	slow := w.driver(nil)
+	w.driver(func(c *fake.Config) { c.Name = "other.test" })
+	a, b, both := pod("a", "gpu"), pod("b", "nic"), pod("c", "gpu")
+	w.put("gpu", one, a, both)
+	w.put("nic", []string{"other.test"}, b)
+	early := pod("early", "early")
+	w.put("early", one, early)
+	w.prepare(early) // the driver is connected
+	waiting, release := slow.Hold()
+	first, second := make(chan error, 1), make(chan error, 1)
+	go func() { first <- w.dra.Prepare(t.Context(), a) }()
+	<-waiting
+	go func() { second <- w.dra.Prepare(t.Context(), both) }()
+	w.prepare(b)
+	w.unprepare(b)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := w.dra.Unprepare(ctx, a.UID); !errors.Is(err, context.Canceled) {
+		t.Errorf("who waits for a claim that somebody works on cannot be called off: %v", err)
+	}
+	release()
+	for _, over := range []chan error{first, second} {
+		if err := <-over; err != nil {
+			t.Error(err)
+		}
+	}
+	w.asked(slow, "prepare early", "prepare gpu")
+}
+
+// While a driver is updated, two instances of it are there; the newest serves, and the older when that is gone.
+func TestRollingUpdate(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	old := w.driver(nil)
+	p := pod("a", "gpu")
+	w.put("gpu", one, p)
+	w.prepare(p)
+	next := w.driver(func(c *fake.Config) { c.Instance = "-2" })
+	w.until("the new instance is asked", func() bool {
+		if err := w.dra.Unprepare(t.Context(), p.UID); err != nil {
+			t.Error(err)
+		}
+		w.prepare(p)
+		return len(next.Calls()) > 0
+	})
+	next.Close()
+	before := len(old.Calls())
+	w.until("the old instance is asked", func() bool {
+		return w.dra.Unprepare(t.Context(), p.UID) == nil && len(old.Calls()) > before
+	})
+}
+
+// A driver of another time is spoken to as it speaks; one that speaks nothing known is told so.
+func TestServices(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.driver(func(c *fake.Config) {
+		c.Services = []string{"v9.DRAPlugin", v1beta1.DRAPluginService, api.DRAPluginService}
+	})
+	p := pod("a", "gpu")
+	w.put("gpu", one, p)
+	w.prepare(p)
+	w.has(p, "nodelet.test/fake=uid-gpu")
+	w.unprepare(p)
+	stranger, err := fake.Start(fake.Config{Root: w.root, Name: "new.test", Services: []string{"v9.DRAPlugin"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(stranger.Close)
+	w.until("the stranger is refused", func() bool {
+		told := stranger.Told()
+		return len(told) > 0 && strings.Contains(told[0].Error, `it serves ["v9.DRAPlugin"]`)
+	})
+}
+
+// ResourceSlices of drivers that are away go, those of drivers that have not come back after the start too; others stay.
+func TestSlices(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	d := w.driver(nil)
+	p := pod("a", "gpu")
+	w.put("gpu", one, p)
+	w.prepare(p) // it is connected
+	w.mu.Lock()
+	w.slices, w.broken = []string{driverName, "lost.test"}, true
+	w.mu.Unlock()
+	w.restart()
+	w.until("those of the driver that does not come back go", func() bool { return !w.sliced("lost.test") })
+	w.prepare(p)
+	w.mu.Lock()
+	w.slices, w.broken = []string{driverName, "other.test"}, true
+	w.mu.Unlock()
+	d.Close()
+	w.until("those of the driver that has gone go", func() bool { return !w.sliced(driverName) })
+	if !w.sliced("other.test") {
+		t.Error("the ResourceSlices of another driver have gone")
+	}
+}
+
+// A file that cannot be read is set aside, and the node starts.
+func TestDamagedFile(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.driver(nil)
+	p := pod("a", "gpu")
+	w.put("gpu", one, p)
+	w.prepare(p)
+	w.kill()
+	text, err := os.ReadFile(w.file())
+	if err != nil {
+		t.Fatal(err)
+	}
+	damaged := []byte(strings.Replace(string(text), "gpu", "cpu", 1))
+	if err := os.WriteFile(w.file(), damaged, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w.begin()
+	if w.dra.Holds(p.UID) {
+		t.Error("what cannot be trusted counts")
+	}
+	if aside, err := os.ReadFile(w.file() + ".damaged"); err != nil || string(aside) != string(damaged) {
+		t.Errorf("set aside: %q, %v", aside, err)
+	}
+	w.prepare(p)
+	w.has(p, "nodelet.test/fake=uid-gpu")
+}
+
+// A container has the devices of the claims and requests that it names, also by alternatives and by extended resources.
+func TestContainers(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.driver(func(c *fake.Config) {
+		c.Devices = func(*api.Claim) []*api.Device {
+			return []*api.Device{
+				{PoolName: "p", DeviceName: "d1", RequestNames: []string{"big"}, CdiDeviceIds: []string{"x/y=1", "x/y=shared"}, ShareId: new("s")},
+				{PoolName: "p", DeviceName: "d2", RequestNames: []string{"small/first"}, CdiDeviceIds: []string{"x/y=2", "x/y=shared"}},
+				{PoolName: "p", DeviceName: "d3", CdiDeviceIds: []string{"x/y=all"}},
+			}
+		}
+	})
+	p := pod("a", "gpu", "ext")
+	p.Spec.ResourceClaims = p.Spec.ResourceClaims[:1]
+	p.Status.ExtendedResourceClaimStatus = &corev1.PodExtendedResourceClaimStatus{ResourceClaimName: "ext",
+		RequestMappings: []corev1.ContainerExtendedResourceRequest{{ContainerName: "app", ResourceName: "x.com/big", RequestName: "big"}}}
+	w.put("gpu", one, p)
+	w.put("ext", one, p)
+	w.prepare(p)
+	c := &p.Spec.Containers[0]
+	use := func(requests ...string) []corev1.ResourceClaim {
+		all := []corev1.ResourceClaim{}
+		for _, r := range requests {
+			all = append(all, corev1.ResourceClaim{Name: "gpu", Request: r})
+		}
+		return all
+	}
+	for name, step := range map[string]struct {
+		claims   []corev1.ResourceClaim
+		extended bool
+		want     []string
+	}{
+		"all":          {use(""), false, []string{"x/y=1", "x/y=shared", "x/y=2", "x/y=all"}},
+		"one":          {use("big"), false, []string{"x/y=1", "x/y=shared", "x/y=all"}},
+		"alternatives": {use("small"), false, []string{"x/y=2", "x/y=shared", "x/y=all"}},
+		"none":         {use(), false, nil},
+		"extended":     {use(), true, []string{"x/y=1", "x/y=shared", "x/y=all"}},
+	} {
+		c.Resources.Claims, c.Resources.Requests = step.claims, nil
+		if step.extended {
+			c.Resources.Requests = corev1.ResourceList{"x.com/big": resource.MustParse("1")}
+		}
+		if got, err := w.dra.Devices(p, c); err != nil || !slices.Equal(got, step.want) {
+			t.Errorf("%s: %q, want %q; %v", name, got, step.want, err)
+		}
+	}
+	c.Resources.Claims, c.Resources.Requests = use("big", "small"), corev1.ResourceList{"x.com/big": resource.MustParse("1")}
+	told := w.dra.Resources(p, c)
+	if len(told) != 2 || told[0].ClaimName != "gpu" || told[1].ClaimName != "ext" || len(told[0].ClaimResources) != 3 {
+		t.Fatalf("exporters hear of %v", told)
+	}
+	first := told[0].ClaimResources[0]
+	if first.DriverName != driverName || first.DeviceName != "d1" || first.GetShareId() != "s" || len(first.CdiDevices) != 2 {
+		t.Errorf("exporters hear of %v", first)
+	}
+	if err := w.dra.Prepare(t.Context(), p); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,262 @@
+package dra_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodelet/nodelet/plugins"
+	"github.com/nodelet/nodelet/plugins/dra"
+	"github.com/nodelet/nodelet/plugins/dra/checkpoint"
+	"github.com/nodelet/nodelet/plugins/dra/fake"
+)
+
+const driverName = "nodelet.test"
+
+// world is a node with one life of dra after the other, and the claims that the API server has.
+type world struct {
+	t     *testing.T
+	root  string
+	dra   *dra.DRA
+	stop  context.CancelFunc
+	ended chan struct{}
+
+	mu     sync.Mutex
+	claims map[string]*resourcev1.ResourceClaim
+	// slices are the drivers that have ResourceSlices; broken: the API server does not answer.
+	slices []string
+	broken bool
+	woken  []types.UID
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "dra") // short: a socket's path has at most 107 characters
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &world{t: t, root: dir, claims: map[string]*resourcev1.ResourceClaim{}}
+	t.Cleanup(func() {
+		w.kill()
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	w.begin()
+	return w
+}
+
+// begin starts a life of dra.
+func (w *world) begin() {
+	w.t.Helper()
+	d, err := dra.New(dra.Config{Root: w.root, Grace: time.Millisecond, Claim: w.claim, Slices: w, Wake: func(pods []types.UID) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.woken = append(w.woken, pods...)
+	}})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	registry := plugins.New(plugins.Config{Root: w.root, Handlers: map[string]plugins.Handler{dra.PluginType: d}})
+	ctx, cancel := context.WithCancel(context.Background())
+	w.dra, w.stop, w.ended = d, cancel, make(chan struct{})
+	go func(ended chan struct{}) {
+		defer close(ended)
+		var rooms sync.WaitGroup
+		rooms.Go(func() { registry.Run(ctx) })
+		d.Run(ctx)
+		rooms.Wait()
+	}(w.ended)
+}
+
+// kill ends a life as SIGKILL would: nothing is written any more.
+func (w *world) kill() {
+	if w.dra != nil {
+		w.stop()
+		<-w.ended
+		w.dra = nil
+	}
+}
+
+func (w *world) restart() {
+	w.kill()
+	w.begin()
+}
+
+func (w *world) claim(_ context.Context, _, name string) (*resourcev1.ResourceClaim, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if c := w.claims[name]; c != nil {
+		return c, nil
+	}
+	return nil, errors.New("no such claim")
+}
+
+// put makes a claim, allocated from drivers and reserved for pods.
+func (w *world) put(name string, drivers []string, pods ...*corev1.Pod) *resourcev1.ResourceClaim {
+	c := &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID("uid-" + name)}}
+	c.Status.Allocation = &resourcev1.AllocationResult{}
+	for _, d := range drivers {
+		c.Status.Allocation.Devices.Results = append(c.Status.Allocation.Devices.Results, resourcev1.DeviceRequestAllocationResult{Driver: d})
+	}
+	for _, p := range pods {
+		c.Status.ReservedFor = append(c.Status.ReservedFor, resourcev1.ResourceClaimConsumerReference{Resource: "pods", Name: p.Name, UID: p.UID})
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.claims[name] = c
+	return c
+}
+
+// Drivers are those that have ResourceSlices.
+func (w *world) Drivers(context.Context) ([]string, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.broken {
+		w.broken = false
+		return nil, errors.New("no API server")
+	}
+	return slices.Clone(w.slices), nil
+}
+
+// Delete deletes the ResourceSlices of a driver.
+func (w *world) Delete(_ context.Context, driver string) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.broken {
+		w.broken = false
+		return errors.New("no API server")
+	}
+	w.slices = slices.DeleteFunc(w.slices, func(name string) bool { return name == driver })
+	return nil
+}
+
+// sliced tells whether a driver has ResourceSlices.
+func (w *world) sliced(driver string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Contains(w.slices, driver)
+}
+
+// driver starts a driver, and waits until it has registered and is connected.
+func (w *world) driver(change func(*fake.Config)) *fake.Driver {
+	w.t.Helper()
+	c := fake.Config{Root: w.root, Name: driverName}
+	if change != nil {
+		change(&c)
+	}
+	d, err := fake.Start(c)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(d.Close)
+	w.until("the driver has registered", func() bool {
+		told := d.Told()
+		return len(told) > 0 && told[len(told)-1].PluginRegistered
+	})
+	return d
+}
+
+// until waits for something that no call of the test brings about.
+func (w *world) until(what string, ok func() bool) {
+	w.t.Helper()
+	limit := time.Now().Add(60 * time.Second)
+	for !ok() {
+		if time.Now().After(limit) {
+			w.t.Fatalf("never: %s", what)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// prepare prepares the claims of a pod, for which the driver may still be connecting.
+func (w *world) prepare(p *corev1.Pod) {
+	w.t.Helper()
+	var err error
+	w.until("the claims are prepared", func() bool {
+		err = w.dra.Prepare(w.t.Context(), p)
+		return err == nil || !strings.Contains(err.Error(), "is not registered") && !strings.Contains(err.Error(), "Unavailable")
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// unprepare gives the claims of a pod back, for which the driver may still be connecting.
+func (w *world) unprepare(p *corev1.Pod) {
+	w.t.Helper()
+	var err error
+	w.until("the claims are unprepared", func() bool {
+		err = w.dra.Unprepare(w.t.Context(), p.UID)
+		return err == nil || !strings.Contains(err.Error(), "is not registered") && !strings.Contains(err.Error(), "Unavailable")
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// has checks which devices the first container of a pod has.
+func (w *world) has(p *corev1.Pod, want ...string) {
+	w.t.Helper()
+	got, err := w.dra.Devices(p, &p.Spec.Containers[0])
+	if err != nil || !slices.Equal(got, want) {
+		w.t.Errorf("%s has %q, want %q; %v", p.Name, got, want, err)
+	}
+}
+
+// kept are the claims in the file, as "claim: pod,pod".
+func (w *world) kept() (all []string) {
+	w.t.Helper()
+	text, err := os.ReadFile(w.file())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	claims, err := checkpoint.Unmarshal(text)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, c := range claims {
+		var pods []string
+		for uid := range c.PodUIDs {
+			pods = append(pods, uid)
+		}
+		slices.Sort(pods)
+		all = append(all, c.ClaimName+": "+strings.Join(pods, ","))
+	}
+	return all
+}
+
+func (w *world) file() string { return filepath.Join(w.root, "dra_manager_state") }
+
+// asked checks what a driver was asked for.
+func (w *world) asked(d *fake.Driver, want ...string) {
+	w.t.Helper()
+	if got := d.Calls(); !slices.Equal(got, want) {
+		w.t.Errorf("the driver was asked %q, want %q", got, want)
+	}
+}
+
+// pod is a pod that uses claims, all of them in its one container.
+func pod(name string, claims ...string) *corev1.Pod {
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(name)}}
+	c := corev1.Container{Name: "app"}
+	for _, claim := range claims {
+		p.Spec.ResourceClaims = append(p.Spec.ResourceClaims, corev1.PodResourceClaim{Name: claim, ResourceClaimName: &claim})
+		c.Resources.Claims = append(c.Resources.Claims, corev1.ResourceClaim{Name: claim})
+	}
+	p.Spec.Containers = []corev1.Container{c}
+	return p
+}
+
+var one = []string{driverName}

@@ -1,0 +1,209 @@
+package dra
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	api "k8s.io/kubelet/pkg/apis/dra/v1"
+
+	"github.com/nodelet/nodelet/plugins/dra/checkpoint"
+)
+
+// wanted is a claim that a pod wants prepared.
+type wanted struct {
+	key     types.NamespacedName
+	uid     types.UID
+	drivers []string
+}
+
+// Prepare prepares all claims of a pod. Those that are prepared for another pod already are noted for this one too.
+func (d *DRA) Prepare(ctx context.Context, pod *corev1.Pod) error {
+	if err := d.prepare(ctx, pod); err != nil {
+		return fmt.Errorf("prepare dynamic resources: %w", err)
+	}
+	return nil
+}
+
+func (d *DRA) prepare(ctx context.Context, pod *corev1.Pod) error {
+	all, err := d.readAll(ctx, pod)
+	if err != nil || len(all) == 0 {
+		return err
+	}
+	keys := make([]types.NamespacedName, len(all))
+	for i := range all {
+		keys[i] = all[i].key
+	}
+	leave, err := d.enter(ctx, keys)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	if err := d.note(pod.UID, all); err != nil {
+		return err
+	}
+	return d.prepareNoted(ctx, pod.UID, keys)
+}
+
+// readAll reads the claims of a pod, and checks that it may use them. Nothing is noted before all of this has gone well, so that a
+// pod that cannot have its claims can go without its drivers.
+func (d *DRA) readAll(ctx context.Context, pod *corev1.Pod) (all []wanted, err error) {
+	refs, err := references(pod)
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range refs {
+		if d.cfg.Claim == nil {
+			return nil, errors.New("resource claims need an API server, which this node does not have")
+		}
+		c, err := d.cfg.Claim(ctx, pod.Namespace, r.name)
+		if err != nil {
+			return nil, fmt.Errorf("fetch ResourceClaim %s: %w", r.name, err)
+		}
+		if err := check(pod, r, c); err != nil {
+			return nil, err
+		}
+		w := wanted{types.NamespacedName{Namespace: c.Namespace, Name: c.Name}, c.UID, driversOf(c)}
+		if !slices.ContainsFunc(all, func(other wanted) bool { return other.key == w.key }) {
+			all = append(all, w)
+		}
+	}
+	return all, nil
+}
+
+// note notes the claims for the pod, if all their drivers are there.
+func (d *DRA) note(pod types.UID, all []wanted) error {
+	for _, w := range all {
+		for _, name := range w.drivers {
+			_, done, err := d.use(name, pod)
+			if err != nil {
+				return err
+			}
+			done()
+		}
+	}
+	if err := d.insert(pod, all); err != nil {
+		return err
+	}
+	return d.save()
+}
+
+func (d *DRA) insert(pod types.UID, all []wanted) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, w := range all {
+		if c := d.claims[w.key]; c != nil && c.ClaimUID != w.uid {
+			return fmt.Errorf("old ResourceClaim with same name %s and different UID %s still exists (previous pod force-deleted?!)",
+				w.key.Name, c.ClaimUID)
+		}
+	}
+	for _, w := range all {
+		c := d.claims[w.key]
+		if c == nil {
+			c = &claim{Claim: checkpoint.Claim{ClaimUID: w.uid, ClaimName: w.key.Name, Namespace: w.key.Namespace,
+				PodUIDs: map[string]struct{}{}, DriverState: map[string]checkpoint.DriverState{}}}
+			d.claims[w.key] = c
+		}
+		c.PodUIDs[string(pod)] = struct{}{}
+		for _, name := range w.drivers {
+			if _, known := c.DriverState[name]; !known {
+				c.DriverState[name] = checkpoint.DriverState{}
+			}
+		}
+	}
+	return nil
+}
+
+// prepareNoted has the drivers prepare what is not prepared yet.
+func (d *DRA) prepareNoted(ctx context.Context, pod types.UID, keys []types.NamespacedName) error {
+	requests := d.requests(keys, func(c *claim) bool { return !c.prepared })
+	if len(requests) == 0 {
+		return nil
+	}
+	for _, name := range slices.Sorted(maps.Keys(requests)) {
+		answers, err := d.askPrepare(ctx, name, pod, requests[name])
+		if err != nil {
+			return err
+		}
+		d.mu.Lock()
+		for _, r := range requests[name] {
+			d.claims[keyOf(r)].DriverState[name] = stateOf(answers[r.Uid])
+		}
+		d.mu.Unlock()
+	}
+	if err := d.save(); err != nil {
+		return err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, key := range keys {
+		d.claims[key].prepared = true
+	}
+	return nil
+}
+
+// requests are what to ask the drivers of those claims for which it is due, by their names.
+func (d *DRA) requests(keys []types.NamespacedName, due func(*claim) bool) map[string][]*api.Claim {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	all := map[string][]*api.Claim{}
+	for _, key := range keys {
+		c := d.claims[key]
+		if !due(c) {
+			continue
+		}
+		for name := range c.DriverState {
+			all[name] = append(all[name], &api.Claim{Namespace: c.Namespace, Name: c.ClaimName, Uid: string(c.ClaimUID)})
+		}
+	}
+	return all
+}
+
+func keyOf(r *api.Claim) types.NamespacedName {
+	return types.NamespacedName{Namespace: r.Namespace, Name: r.Name}
+}
+
+func (d *DRA) askPrepare(ctx context.Context, name string, pod types.UID, claims []*api.Claim) (map[string]*api.NodePrepareResourceResponse, error) {
+	var answer *api.NodePrepareResourcesResponse
+	err := d.call(ctx, name, pod, func(ctx context.Context, c api.DRAPluginClient) (err error) {
+		answer, err = c.NodePrepareResources(ctx, &api.NodePrepareResourcesRequest{Claims: claims})
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("NodePrepareResources of DRA driver %s: %w", name, err)
+	}
+	return answer.GetClaims(), judge("NodePrepareResources", claims, answer.GetClaims())
+}
+
+// answer is a driver's answer for one claim.
+type answer interface{ GetError() string }
+
+// judge finds what a driver has not done of what it was asked for, in the kubelet's words.
+func judge[A answer](verb string, asked []*api.Claim, answers map[string]A) error {
+	for _, r := range asked {
+		a, answered := answers[r.Uid]
+		if !answered {
+			return fmt.Errorf("%s skipped ResourceClaim %s", verb, r.Name)
+		}
+		if text := a.GetError(); text != "" {
+			return fmt.Errorf("%s failed for ResourceClaim %s: %s", verb, r.Name, text)
+		}
+	}
+	return nil
+}
+
+// stateOf is a driver's answer as it is kept.
+func stateOf(a *api.NodePrepareResourceResponse) (s checkpoint.DriverState) {
+	for _, one := range a.GetDevices() {
+		device := checkpoint.Device{PoolName: one.PoolName, DeviceName: one.DeviceName, RequestNames: one.RequestNames, CDIDeviceIDs: one.CdiDeviceIds}
+		if one.ShareId != nil {
+			device.ShareID = new(types.UID(*one.ShareId))
+		}
+		s.Devices = append(s.Devices, device)
+	}
+	return s
+}
