@@ -43,6 +43,7 @@ var mayImport = map[string][]string{
 	"cri":             {},
 	"cri/images":      {"cri"},
 	"cri/logs":        {"host/inotify"},
+	"cri/monitor":     {"cri"},
 	"csi":             {"plugins", "internal/keylock"},
 	"csi/fake":        {"csi/fake", "plugins/fake"},
 	"kube":            {"kube/client", "kube/watch", "kube/pod", "kube/pods/manifest", "host/inotify", "host/atomicfile"},

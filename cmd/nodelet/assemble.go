@@ -20,6 +20,7 @@ import (
 	"github.com/nodelet/nodelet/cri"
 	"github.com/nodelet/nodelet/cri/images"
 	"github.com/nodelet/nodelet/cri/logs"
+	"github.com/nodelet/nodelet/cri/monitor"
 	"github.com/nodelet/nodelet/csi"
 	"github.com/nodelet/nodelet/host/cgroups"
 	"github.com/nodelet/nodelet/kube/certs"
@@ -63,7 +64,7 @@ type nodelet struct {
 	sources     *pods.Sources
 	mirrors     *pods.Mirrors
 	supervisor  *agent.Supervisor
-	watch       *runtimeWatch
+	monitor     *monitor.Monitor
 	cgroups     *cgroups.Tree
 	shutdown    *nodeShutdown
 	network     *network
@@ -152,7 +153,7 @@ func (n *nodelet) makeNode() (err error) {
 	}
 	n.machine = lookAtMachine(n.cgroups.Version() == 2, n.cgroups.BoundsSwap())
 	n.facts.begin(n.node.Node(), n.node.Capacity(), n.node.Allocatable(), n.machine)
-	n.watch = newRuntimeWatch(n.runtime, n.node, n.log)
+	n.makeMonitor()
 	return nil
 }
 
@@ -221,7 +222,7 @@ func (n *nodelet) makeAgent() error {
 		Images: images.New(n.runtime, images.Options{MaxParallel: parallel, NodeConfigs: images.NodeConfigFiles(c.Paths.Root), Providers: providers,
 			Wanted: n.collector.Wanted, Log: n.log}),
 		Volumes: vols, CSI: n.csi, Storage: n.storage, Devices: n.devices, Claims: n.dra, Cgroups: n.cgroups, Objects: n.objectsFor, Status: n.status, Events: n.recorder,
-		Node: n.facts.spec, RuntimeName: n.watch.name, BackoffFirst: c.CrashLoop.Initial, BackoffMax: c.CrashLoop.Max, Pulled: n.watch.imagesChanged,
+		Node: n.facts.spec, RuntimeName: n.monitor.RuntimeName, BackoffFirst: c.CrashLoop.Initial, BackoffMax: c.CrashLoop.Max, Pulled: n.monitor.ImagesChanged,
 	}
 	hands.Admit, hands.Meter = n.admit, &meter{m: &n.measured}
 	hands.NetworkProblem = func(uid types.UID) string { return n.network.podProblem(uid) }
@@ -230,7 +231,7 @@ func (n *nodelet) makeAgent() error {
 	if n.mirrors != nil {
 		hands.Gone = n.mirrors.Wake
 	}
-	hands.Handler = n.watch.handler
+	hands.Handler = n.handler
 	if hands.UserNS, err = n.makeUserNS(vols); err != nil {
 		return err
 	}
@@ -283,7 +284,7 @@ func (n *nodelet) run(ctx context.Context) error {
 	start := func(room func(context.Context)) { rooms.Go(func() { room(ctx) }) }
 	n.shutdown.look(ctx)
 	start(n.shutdown.run)
-	start(n.watch.run)
+	start(n.monitor.Run)
 	defer n.runStorage(start)()
 	start(n.devices.Run)
 	start(n.dra.Run)

@@ -22,7 +22,7 @@ import (
 func (n *nodelet) makeCollector() {
 	i := n.cfg.Images
 	n.collector = images.NewCollector(n.runtime, images.CollectorOptions{HighPercent: i.GCHighPercent, LowPercent: i.GCLowPercent,
-		MinimumAge: i.MinimumAge, MaximumAge: i.MaximumAge, Event: n.nodeEvent, Removed: n.watch.imagesChanged, Log: n.log})
+		MinimumAge: i.MinimumAge, MaximumAge: i.MaximumAge, Event: n.nodeEvent, Removed: n.monitor.ImagesChanged, Log: n.log})
 }
 
 // makeEvictor sets up what ends pods when the node runs short.

@@ -39,8 +39,7 @@ type network struct {
 
 func (n *nodelet) makeNetwork() error {
 	w := &network{n: n, cfg: n.cfg.Network, log: n.log.With("room", "cni"), ranges: n.cfg.Network.PodCIDRs}
-	w.watcher = cni.NewWatcher(n.watch.askSoon, w.log)
-	n.watch.network = w.problem
+	w.watcher = cni.NewWatcher(n.monitor.CheckSoon, w.log)
 	w.meter.add(&n.measured.main)
 	n.network = w
 	return nil
@@ -131,7 +130,7 @@ func (w *network) dirs(ctx context.Context) (d cni.Dirs, ok bool) {
 		return d, true
 	}
 	select {
-	case <-w.n.watch.answered:
+	case <-w.n.monitor.Answered():
 	case <-ctx.Done():
 		return d, false
 	}

@@ -64,7 +64,7 @@ func (w *network) driver(dirs cni.Dirs) *cni.Driver {
 
 // changed: the node has another network than before.
 func (a *networkAgent) changed() {
-	a.n.watch.askSoon()
+	a.n.monitor.CheckSoon()
 	select {
 	case a.tidy <- struct{}{}:
 	default:
@@ -75,7 +75,7 @@ func (a *networkAgent) changed() {
 func (a *networkAgent) install(ctx context.Context) {
 	told := func(err error) {
 		a.installed.Store(&err)
-		a.n.watch.askSoon()
+		a.n.monitor.CheckSoon()
 	}
 	program, err := os.Executable()
 	if err != nil {
@@ -90,7 +90,7 @@ func (a *networkAgent) install(ctx context.Context) {
 // pace.
 func (a *networkAgent) keepTidy(ctx context.Context) {
 	select {
-	case <-a.n.watch.answered:
+	case <-a.n.monitor.Answered():
 	case <-ctx.Done():
 		return
 	}
@@ -135,7 +135,7 @@ func (w *network) reapForRuntime(ctx context.Context, dirs cni.Dirs) {
 	driver := w.driver(dirs)
 	for {
 		select {
-		case <-w.n.watch.answered:
+		case <-w.n.monitor.Answered():
 		case <-ctx.Done():
 			return
 		}

@@ -86,14 +86,14 @@ func (n *nodelet) awaitUsable(ctx context.Context) bool {
 	select {
 	case <-ctx.Done():
 		return false
-	case <-n.watch.answered:
+	case <-n.monitor.Answered():
 	}
 	_ = systemd.Notify(systemd.Status("waiting for the container runtime's network"))
 	line := "runs the pods of node " + n.cfg.Node.Name
 	select {
 	case <-ctx.Done():
 		return false
-	case <-n.watch.usable:
+	case <-n.monitor.Usable():
 	case <-time.After(networkWait):
 		line += "; the container runtime's network was not ready at the start"
 	}

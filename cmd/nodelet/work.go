@@ -11,6 +11,7 @@ import (
 
 	"github.com/nodelet/nodelet/agent/spec"
 	"github.com/nodelet/nodelet/cri"
+	"github.com/nodelet/nodelet/cri/monitor"
 	"github.com/nodelet/nodelet/kube/pods"
 	"github.com/nodelet/nodelet/kube/watch"
 	"github.com/nodelet/nodelet/volumes"
@@ -43,7 +44,7 @@ func (n *nodelet) work(ctx context.Context) error {
 // runtimeAnswered waits for the runtime's first answer and tells whether there was one before ctx ended.
 func (n *nodelet) runtimeAnswered(ctx context.Context) bool {
 	select {
-	case <-n.watch.answered:
+	case <-n.monitor.Answered():
 		return true
 	case <-ctx.Done():
 		return false
@@ -61,7 +62,7 @@ func (n *nodelet) cgroupDriver(ctx context.Context) (string, error) {
 			n.log.Info("the runtime does not tell its cgroup driver; taking that of the configuration", "driver", own)
 			return own, nil
 		case err != nil:
-			if !watch.Sleep(ctx, runtimeRetry) {
+			if !watch.Sleep(ctx, monitor.RetryInterval) {
 				return "", ctx.Err()
 			}
 			continue
@@ -91,8 +92,8 @@ func (n *nodelet) running(ctx context.Context) map[types.NamespacedName]pods.Run
 			}
 			return found
 		}
-		n.log.Warn("cannot see which static pods run already; trying again", "err", err, "every", runtimeRetry)
-		if !watch.Sleep(ctx, runtimeRetry) {
+		n.log.Warn("cannot see which static pods run already; trying again", "err", err, "every", monitor.RetryInterval)
+		if !watch.Sleep(ctx, monitor.RetryInterval) {
 			break
 		}
 	}
@@ -104,7 +105,7 @@ func (n *nodelet) podCIDR(cidr string) {
 	if n.api == nil {
 		cidr = cmp.Or(cidr, n.cfg.Kubelet.PodCIDR)
 	}
-	n.watch.podCIDR(cidr)
+	n.monitor.SetPodCIDR(cidr)
 }
 
 // shareRoot has mounts below the root directory, which CSI drivers and pods with mountPropagation make, reach both sides.
@@ -117,10 +118,10 @@ func (n *nodelet) shareRoot() {
 // waitingForRuntime is an error, for people, as long as the runtime has not answered.
 func (n *nodelet) waitingForRuntime() error {
 	select {
-	case <-n.watch.answered:
+	case <-n.monitor.Answered():
 		return nil
 	default:
-		since := time.Since(n.watch.began).Round(time.Second)
+		since := time.Since(n.monitor.Created()).Round(time.Second)
 		return fmt.Errorf("the container runtime at %s has not answered in the %s since the start; until it does, no pod is looked at",
 			n.cfg.Runtime.Endpoint, since)
 	}

@@ -1,0 +1,172 @@
+package monitor
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodelet/nodelet/cri"
+)
+
+const (
+	// statusInterval is the time between two status calls; RetryInterval while the runtime does not answer or is not ready.
+	statusInterval = 10 * time.Second
+	// RetryInterval is the time between two calls to a runtime that is not ready.
+	RetryInterval = time.Second
+	// imagesInterval is the time between two lists of the images if nothing is known to have changed.
+	imagesInterval = 5 * time.Minute
+	// quickChecks is the number of status calls after CheckSoon. The first follows after quickFirst, each other after twice
+	// the time of the one before: all within about three seconds.
+	quickChecks = 6
+	quickFirst  = 50 * time.Millisecond
+)
+
+// Config says what to poll and who receives the answers. All fields are required.
+type Config struct {
+	Client *cri.Client
+	// Report receives the result of each Status call, with the version of the runtime or the error. It reports whether the
+	// runtime and its network are ready. It must not block.
+	Report func(*runtimeapi.VersionResponse, *runtimeapi.StatusResponse, error) (ready bool)
+	// Images receives each complete list of the images, with the time at which the list was requested.
+	Images func(all []*runtimeapi.Image, requested time.Time)
+	Log    *slog.Logger
+}
+
+// Monitor polls one runtime. Its methods may be called from any goroutine. Create it with New.
+type Monitor struct {
+	cfg     Config
+	created time.Time
+	version atomic.Pointer[runtimeapi.VersionResponse]
+	status  atomic.Pointer[runtimeapi.StatusResponse]
+	podCIDR atomic.Pointer[string]
+	// runs counts the runs of the runtime that this process has seen: it may have been replaced while it did not answer.
+	runs atomic.Uint64
+
+	// These have one slot: they wake a loop, which then looks at the newest state.
+	checkSoon, syncCIDR, syncImages chan struct{}
+
+	answered, usable           chan struct{}
+	closeAnswered, closeUsable func()
+}
+
+// New returns a Monitor; Run makes it work.
+func New(cfg Config) *Monitor {
+	m := &Monitor{
+		cfg:        cfg,
+		created:    time.Now(),
+		checkSoon:  make(chan struct{}, 1),
+		syncCIDR:   make(chan struct{}, 1),
+		syncImages: make(chan struct{}, 1),
+		answered:   make(chan struct{}),
+		usable:     make(chan struct{}),
+	}
+	m.closeAnswered = sync.OnceFunc(func() { close(m.answered) })
+	m.closeUsable = sync.OnceFunc(func() { close(m.usable) })
+	return m
+}
+
+// Created returns when the monitor was created: since then the runtime is waited for.
+func (m *Monitor) Created() time.Time { return m.created }
+
+// Answered is closed after the runtime's first answer.
+func (m *Monitor) Answered() <-chan struct{} { return m.answered }
+
+// Usable is closed when the runtime and its network have been ready for the first time.
+func (m *Monitor) Usable() <-chan struct{} { return m.usable }
+
+// RuntimeName returns the runtime's own name, such as containerd; empty before its first answer.
+func (m *Monitor) RuntimeName() string { return m.version.Load().GetRuntimeName() }
+
+// Features returns the features of a runtime handler; nil for a handler that the runtime does not list.
+func (m *Monitor) Features(handler string) *runtimeapi.RuntimeHandlerFeatures {
+	for _, h := range m.status.Load().GetRuntimeHandlers() {
+		if h.Name == handler {
+			return h.Features
+		}
+	}
+	return nil
+}
+
+// SetPodCIDR sets the pod CIDR that the runtime is to know.
+func (m *Monitor) SetPodCIDR(cidr string) {
+	m.podCIDR.Store(&cidr)
+	notify(m.syncCIDR)
+}
+
+// ImagesChanged requests a list of the images: one has been pulled or removed.
+func (m *Monitor) ImagesChanged() { notify(m.syncImages) }
+
+// CheckSoon requests a status call now and a few more in the next seconds: the runtime is about to notice a change.
+func (m *Monitor) CheckSoon() { notify(m.checkSoon) }
+
+func notify(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// Run polls until ctx ends.
+func (m *Monitor) Run(ctx context.Context) {
+	var loops sync.WaitGroup
+	loops.Go(func() { m.pollStatus(ctx) })
+	loops.Go(func() { m.pollImages(ctx) })
+	loops.Go(func() { m.keepPodCIDR(ctx) })
+	loops.Wait()
+}
+
+// pollImages lists the images at the start, at an interval, and when something changed.
+func (m *Monitor) pollImages(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		case <-m.syncImages:
+		}
+		requested := time.Now()
+		if all, err := m.cfg.Client.ListImages(ctx); err == nil { // a runtime that does not answer is logged by pollStatus
+			m.cfg.Images(all, requested)
+		}
+		timer.Reset(imagesInterval)
+	}
+}
+
+// keepPodCIDR passes the pod CIDR to each run of the runtime, and again when it changes.
+func (m *Monitor) keepPodCIDR(ctx context.Context) {
+	type update struct {
+		cidr string
+		run  uint64
+	}
+	var sent update
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-m.syncCIDR:
+		}
+		cidr := m.podCIDR.Load()
+		if cidr == nil || *cidr == "" || m.runs.Load() == 0 {
+			continue
+		}
+		if next := (update{*cidr, m.runs.Load()}); next != sent && m.updatePodCIDR(ctx, next.cidr) {
+			sent = next
+		}
+	}
+}
+
+// updatePodCIDR reports whether the runtime has answered. A runtime that cannot use the CIDR is not asked again.
+func (m *Monitor) updatePodCIDR(ctx context.Context, cidr string) bool {
+	err := m.cfg.Client.UpdateRuntimeConfig(ctx, cidr)
+	if err == nil || cri.IsUnimplemented(err) {
+		return true
+	}
+	m.cfg.Log.Warn("cannot pass the pod CIDR to the container runtime", "podCIDR", cidr, "err", err)
+	return !cri.IsUnavailable(err)
+}

@@ -1,0 +1,140 @@
+package monitor
+
+import (
+	"context"
+	"log/slog"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodelet/nodelet/cri"
+	"github.com/nodelet/nodelet/cri/fake"
+)
+
+// TestRuntimeComesBack: a runtime that was away keeps its name, which is part of container IDs, and gets the pod CIDR again
+// because it may be another process.
+func TestRuntimeComesBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var updates atomic.Int32
+		m, rt := run(t, func(verb string, _ time.Duration, err error) {
+			if verb == "UpdateRuntimeConfig" && err == nil {
+				updates.Add(1)
+			}
+		})
+		check := func(when, name string, want int32) {
+			t.Helper()
+			synctest.Wait()
+			if got := m.RuntimeName(); got != name {
+				t.Errorf("%s: runtime name: got %q, want %q", when, got, name)
+			}
+			if got := updates.Load(); got != want {
+				t.Errorf("%s: UpdateRuntimeConfig calls: got %d, want %d", when, got, want)
+			}
+		}
+		m.SetPodCIDR("10.1.0.0/24")
+		time.Sleep(time.Minute)
+		check("before the runtime runs", "", 0)
+		select {
+		case <-m.Answered():
+			t.Error("Answered is closed before the runtime runs")
+		default:
+		}
+		rt.Start()
+		<-m.Answered()
+		<-m.Usable()
+		check("when the runtime runs", "containerd", 1)
+		m.SetPodCIDR("10.1.0.0/24")
+		check("same CIDR", "containerd", 1)
+		m.SetPodCIDR("10.2.0.0/24")
+		check("another CIDR", "containerd", 2)
+		rt.Crash(false)
+		time.Sleep(time.Minute)
+		check("while the runtime is away", "containerd", 2)
+		if err := rt.Restart(); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Second)
+		check("when the runtime is back", "containerd", 3)
+	})
+}
+
+// TestSlowCallsDoNotDelayStatus: a runtime that lists its images or takes its configuration slowly is still asked for its
+// status on time. Otherwise the node would turn NotReady after 30 s without a good answer.
+func TestSlowCallsDoNotDelayStatus(t *testing.T) {
+	for _, slow := range []string{"ListImages", "UpdateRuntimeConfig"} {
+		t.Run(slow, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m, rt := run(t, nil)
+				rt.Inject(&fake.Fault{Verb: slow, Delay: 100 * time.Second})
+				rt.Start()
+				m.SetPodCIDR("10.1.0.0/24")
+				start := time.Now()
+				<-m.Answered()
+				if got, want := time.Since(start), 5*time.Second; got > want {
+					t.Errorf("first status: got it after %s, want it within %s", got, want)
+				}
+				for range 6 {
+					m.ImagesChanged()
+					time.Sleep(time.Minute)
+				}
+				last := start
+				for _, c := range rt.Calls() {
+					if c.Verb != "Status" {
+						continue
+					}
+					if got, want := c.At.Sub(last), 15*time.Second; got > want {
+						t.Errorf("time between status calls: got %s, want at most %s", got, want)
+					}
+					last = c.At
+				}
+				if got, want := time.Since(last), 15*time.Second; got > want {
+					t.Errorf("time since the last status call: got %s, want at most %s", got, want)
+				}
+			})
+		})
+	}
+}
+
+// TestCheckSoon: status calls follow each other quickly after CheckSoon and then return to their interval.
+func TestCheckSoon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, rt := run(t, nil)
+		rt.Start()
+		<-m.Usable()
+		time.Sleep(31 * time.Second)
+		before := rt.Verbs()["Status"]
+		m.CheckSoon()
+		time.Sleep(5 * time.Second)
+		if got, want := rt.Verbs()["Status"]-before, 1+quickChecks; got != want {
+			t.Errorf("status calls within 5 s: got %d, want %d", got, want)
+		}
+	})
+}
+
+// run starts a monitor of a runtime that does not run yet.
+func run(t *testing.T, done func(string, time.Duration, error)) (*Monitor, *fake.Runtime) {
+	rt := fake.New()
+	client, err := cri.Dial("unix:///run/fake.sock", cri.Options{Connect: rt.Connect, Done: done})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := New(Config{
+		Client: client,
+		Report: func(_ *runtimeapi.VersionResponse, _ *runtimeapi.StatusResponse, err error) bool { return err == nil },
+		Images: func([]*runtimeapi.Image, time.Time) {},
+		Log:    slog.New(slog.NewTextHandler(t.Output(), nil)),
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { m.Run(ctx); close(ended) }()
+	t.Cleanup(func() {
+		cancel()
+		<-ended
+		client.Close()
+		rt.Close()
+	})
+	return m, rt
+}
