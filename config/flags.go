@@ -91,9 +91,9 @@ func parseFlags(args []string) (flagValues, error) {
 		return nil, explainFlagError(fs, err)
 	}
 	if fs.NArg() > 0 {
-		return nil, fmt.Errorf("unexpected argument %q: nodelet takes flags alone (see --help)", fs.Arg(0))
+		return nil, fmt.Errorf("unexpected argument %q: a command must come before all flags (see --help)", fs.Arg(0))
 	}
-	for name, text := range map[string]func() string{"help": helpText, "help-all": helpAllText} {
+	for name, text := range map[string]func() string{"help": HelpText, "help-all": helpAllText} {
 		if asked, err := fs.GetBool(name); err == nil && asked {
 			return nil, &TextRequest{text()}
 		}

@@ -59,7 +59,7 @@ func gateWarnings(set map[string]bool) []Warning {
 		w := Warning{Field: "featureGates." + name}
 		switch {
 		case !known:
-			w.Text = fmt.Sprintf("is no feature gate of Kubernetes %s%s", KubernetesVersion, didYouMean(name, slices.Collect(maps.Keys(gates()))))
+			w.Text = fmt.Sprintf("is no feature gate of Kubernetes %s%s", KubernetesVersion, DidYouMean(name, slices.Collect(maps.Keys(gates()))))
 		case set[name] == g.on:
 			continue
 		case g.locked:

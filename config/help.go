@@ -5,14 +5,24 @@ import (
 	"strings"
 )
 
-// helpText is what --help prints: the flags that matter, by topic.
-func helpText() string {
+// HelpText is what --help prints: the commands, and the most important flags by topic.
+func HelpText() string {
 	var b strings.Builder
-	b.WriteString("nodelet runs the pods of a Kubernetes node, in place of the kubelet " + KubernetesVersion + ".\n\n" +
-		"Usage: nodelet [flags]\n\n" +
-		"  nodelet --config=/var/lib/kubelet/config.yaml --kubeconfig=/etc/kubernetes/kubelet.conf\n" +
-		"  nodelet --manifests=/etc/kubernetes/manifests          static pods alone, no API server\n" +
-		"  nodelet explain [POD]…                                 what the pods of this node are waiting for\n")
+	b.WriteString("nodelet runs the pods of a Kubernetes node, in place of the kubelet " + KubernetesVersion + `.
+
+Usage: nodelet [flags]
+       nodelet COMMAND [arguments]
+
+  nodelet --config=/var/lib/kubelet/config.yaml --kubeconfig=/etc/kubernetes/kubelet.conf
+  nodelet --manifests=/etc/kubernetes/manifests          standalone: static pods only, no API server
+
+Commands:
+  explain [POD]...   show what the pods of this node are waiting for
+  systemd            install nodelet under systemd, uninstall it, show its status
+  completion         print the completion script for bash
+  version            print the version
+  help [COMMAND]     print this text, or the usage of a command
+`)
 	hidden := 0
 	for g := gFiles; g <= gProcess; g++ {
 		fmt.Fprintf(&b, "\n%s:\n", groupTitles[g])
@@ -27,9 +37,9 @@ func helpText() string {
 			hidden++
 		}
 	}
-	b.WriteString("\nA flag without a value turns something on; --flag=false turns it off.\n")
+	b.WriteString("\nBoolean flags: --flag turns it on, --flag=false turns it off.\n")
 	fmt.Fprintf(&b, "All %d other flags of the kubelet are accepted too; --help-all lists them and says which have an effect.\n", hidden)
-	b.WriteString("Each flag with a field in KubeletConfiguration is better set there:\n" +
+	b.WriteString("Prefer the fields of the configuration file over flags; Kubernetes has deprecated most flags:\n" +
 		"https://kubernetes.io/docs/reference/config-api/kubelet-config.v1beta1/\n" +
 		"More about nodelet: docs/ in its repository.\n")
 	return b.String()

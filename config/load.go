@@ -12,11 +12,22 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
+// UsageError is an error in the command line itself: an unknown command or flag, or a value that a flag cannot have.
+type UsageError struct{ Err error }
+
+func (e *UsageError) Error() string { return e.Err.Error() }
+
+func (e *UsageError) Unwrap() error { return e.Err }
+
 // Load reads the command line (without the name of the program) and the files it names. An error is written for the user: it
-// names the file or flag, the field, the value, and what is allowed; several problems of one file come together. Asked for
-// --help or --version, it returns a *TextRequest.
+// names the file or flag, the field, the value, and what is allowed; it lists all problems of one file. It is a *UsageError
+// if the command line is wrong, and a *TextRequest if the command line asks for --help, --help-all or --version.
 func Load(args []string) (*Config, error) {
 	flags, err := parseFlags(args)
+	var text *TextRequest
+	if err != nil && !errors.As(err, &text) {
+		err = &UsageError{err}
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -105,7 +105,7 @@ func addReclaims(all []Threshold, m map[string]string) error {
 func knownSignals(field string, m map[string]string) error {
 	for _, signal := range slices.Sorted(maps.Keys(m)) {
 		if !slices.Contains(evictionSignals, signal) {
-			return fmt.Errorf("%s: %q is no eviction signal%s", named(field), signal, didYouMean(signal, evictionSignals))
+			return fmt.Errorf("%s: %q is no eviction signal%s", named(field), signal, DidYouMean(signal, evictionSignals))
 		}
 	}
 	return nil

@@ -52,7 +52,7 @@ func checkStruct(tree any, t reflect.Type, path string) []error {
 	for _, name := range slices.Sorted(maps.Keys(object)) {
 		index, known := fields[name]
 		if !known {
-			errs = append(errs, fmt.Errorf("%s: unknown field%s", join(path, name), didYouMean(name, slices.Collect(maps.Keys(fields)))))
+			errs = append(errs, fmt.Errorf("%s: unknown field%s", join(path, name), DidYouMean(name, slices.Collect(maps.Keys(fields)))))
 			continue
 		}
 		errs = append(errs, checkShape(object[name], t.FieldByIndex(index).Type, join(path, name))...)

@@ -6,15 +6,16 @@ import (
 	"strings"
 )
 
-// didYouMean gives `; did you mean "name"?` when one of the known names is near to what was written, or "".
-func didYouMean(written string, known []string) string {
+// DidYouMean returns `; did you mean "name"?` for the known name that is most similar to written, or "" if none is similar.
+func DidYouMean(written string, known []string) string {
 	if near := nearest(written, known); near != "" {
 		return fmt.Sprintf("; did you mean %q?", near)
 	}
 	return ""
 }
 
-// nearest gives the known name with the fewest changed letters, ignoring case, dashes and underscores; "" when none is near.
+// nearest returns the known name with the smallest edit distance, ignoring case, dashes and underscores, or "" if none is
+// similar.
 func nearest(written string, known []string) string {
 	plain := func(s string) string { return strings.NewReplacer("-", "", "_", "").Replace(strings.ToLower(s)) }
 	w := plain(written)

@@ -68,7 +68,7 @@ func (v *checker) oneOf(field, got string, allowed ...string) {
 	for i, a := range allowed {
 		quoted[i] = fmt.Sprintf("%q", a)
 	}
-	v.bad(field, "%q is not one of %s%s", got, strings.Join(quoted, ", "), didYouMean(got, allowed))
+	v.bad(field, "%q is not one of %s%s", got, strings.Join(quoted, ", "), DidYouMean(got, allowed))
 }
 
 func (v *checker) durationNotNegative(field string, d time.Duration) {

@@ -8,8 +8,11 @@ import (
 	"github.com/nodelet/nodelet/config"
 )
 
-// completion prints what bash needs to complete flags and sub-commands.
-func completion(_ []string, out io.Writer) error {
+// completion prints the script with which bash completes commands and flags.
+func completion(args []string, out io.Writer) error {
+	if err := noFlags("completion", args, "bash"); err != nil {
+		return err
+	}
 	var flags []string
 	for _, f := range config.FlagNames() {
 		flags = append(flags, "--"+f)
@@ -18,12 +21,12 @@ func completion(_ []string, out io.Writer) error {
 _nodelet() {
   local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]}
   case "$prev" in
-    systemd) COMPREPLY=($(compgen -W "install uninstall status" -- "$cur")); return ;;
+    systemd) COMPREPLY=($(compgen -W "install uninstall status unit" -- "$cur")); return ;;
     --config|--kubeconfig|--bootstrap-kubeconfig|--tls-*-file) COMPREPLY=($(compgen -f -- "$cur")); return ;;
     --*-dir|--pod-manifest-path|--manifests) COMPREPLY=($(compgen -d -- "$cur")); return ;;
   esac
   if [[ $COMP_CWORD -eq 1 && $cur != -* ]]; then
-    COMPREPLY=($(compgen -W "explain systemd completion" -- "$cur"))
+    COMPREPLY=($(compgen -W "explain systemd completion version help" -- "$cur"))
   else
     COMPREPLY=($(compgen -W "%s" -- "$cur"))
   fi

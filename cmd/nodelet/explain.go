@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"net"
@@ -14,6 +13,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/spf13/pflag"
 
 	"github.com/nodelet/nodelet/agent"
 )
@@ -62,24 +63,28 @@ func explainHandler(s *agent.Supervisor, waiting func() error) http.Handler {
 	return mux
 }
 
-// explain is the sub-command: it asks the agent on this node and prints what its pods wait for.
+const explainUsage = `usage: nodelet explain [--root-dir DIR] [--json] [NAMESPACE/POD | POD]...
+
+Shows what each pod on this node is doing and what it is waiting for.
+
+  --json           print JSON
+  --root-dir DIR   the agent's --root-dir (default /var/lib/kubelet)
+`
+
+// explain asks the agent on this node what its pods are waiting for, and prints it.
 func explain(args []string, out io.Writer) error {
-	flags := flag.NewFlagSet("nodelet explain", flag.ContinueOnError)
-	rootDir := flags.String("root-dir", "/var/lib/kubelet", "the agent's --root-dir")
-	asJSON := flags.Bool("json", false, "print JSON")
-	flags.Usage = func() {
-		fmt.Fprint(flags.Output(), "usage: nodelet explain [--root-dir DIR] [--json] [NAMESPACE/POD | POD]...\n\n"+
-			"Says of the pods on this node what each is doing and what it waits for.\n\n")
-		flags.PrintDefaults()
-	}
-	if err := flags.Parse(args); err != nil {
+	flags := pflag.NewFlagSet("explain", pflag.ContinueOnError)
+	rootDir := flags.String("root-dir", "/var/lib/kubelet", "")
+	asJSON := flags.Bool("json", false, "")
+	names, err := parse(flags, args)
+	if err != nil {
 		return err
 	}
 	all, err := askExplain(filepath.Join(*rootDir, explainSocket))
 	if err != nil {
 		return err
 	}
-	if names := flags.Args(); len(names) > 0 {
+	if len(names) > 0 {
 		if all = named(all, names); len(all) == 0 {
 			return fmt.Errorf("no pod on this node is called %s", strings.Join(names, " or "))
 		}

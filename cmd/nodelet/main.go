@@ -8,9 +8,7 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
-	"io"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -32,10 +30,8 @@ func main() {
 		os.Exit(cni.Plugin(call, os.Stdout))
 	}
 	args := os.Args[1:]
-	if len(args) > 0 {
-		if command, ok := commands[args[0]]; ok {
-			exit(command(args[1:], os.Stdout))
-		}
+	if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
+		exit(runCommand(args[0], args[1:], os.Stdout))
 	}
 	cfg, err := config.Load(args)
 	var text *config.TextRequest
@@ -49,14 +45,10 @@ func main() {
 	exit(serve(cfg))
 }
 
-// commands are the words that may come in the place of the first flag.
-var commands = map[string]func(args []string, out io.Writer) error{
-	"explain": explain, "systemd": systemdCommand, "completion": completion,
-}
-
-// exit ends the process: 0 without an error, 1 with one. `systemctl status` shows the error too.
+// exit ends the process: 0 without an error, 2 if the command line is wrong, 1 for any other error. `systemctl status` shows
+// the error too.
 func exit(err error) {
-	if err == nil || errors.Is(err, flag.ErrHelp) {
+	if err == nil {
 		os.Exit(0)
 	}
 	priority := ""
@@ -65,10 +57,14 @@ func exit(err error) {
 	}
 	fmt.Fprintln(os.Stderr, priority+"nodelet:", err)
 	_ = systemd.Notify(systemd.Status("failed: " + err.Error()))
+	var usage *config.UsageError
+	if errors.As(err, &usage) {
+		os.Exit(2)
+	}
 	os.Exit(1)
 }
 
-// serve runs the agent until it is told to end.
+// serve runs the agent until SIGTERM or SIGINT.
 func serve(cfg *config.Config) error {
 	boundMemory()
 	go growFileTable()
