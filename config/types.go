@@ -181,3 +181,13 @@ type KubeletConfiguration struct {
 	FailCgroupV1                     *bool              `json:"failCgroupV1,omitempty"`
 	UserNamespaces                   *UserNamespaces    `json:"userNamespaces,omitempty"`
 }
+
+// Masked returns the configuration with its secrets replaced: the header values with which staticPodURL is requested.
+func (c KubeletConfiguration) Masked() KubeletConfiguration {
+	masked := make(map[string][]string, len(c.StaticPodURLHeader))
+	for name := range c.StaticPodURLHeader {
+		masked[name] = []string{"<masked>"}
+	}
+	c.StaticPodURLHeader = masked
+	return c
+}

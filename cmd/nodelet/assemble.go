@@ -29,6 +29,7 @@ import (
 	"github.com/nodelet/nodelet/kube/objects"
 	"github.com/nodelet/nodelet/kube/pods"
 	"github.com/nodelet/nodelet/kube/server"
+	"github.com/nodelet/nodelet/kube/server/endpoints"
 	"github.com/nodelet/nodelet/kube/status"
 	"github.com/nodelet/nodelet/kube/storage"
 	"github.com/nodelet/nodelet/plugins"
@@ -47,7 +48,7 @@ type nodelet struct {
 	cfg *config.Config
 	log *slog.Logger
 	// verbosity is that of log.
-	verbosity *verbosity
+	verbosity *endpoints.Verbosity
 
 	// api and events speak to the API server, each with a rate of its own; nil on a node without one.
 	api, events *client.Client
@@ -88,7 +89,7 @@ type nodelet struct {
 }
 
 // assemble makes the rooms and hands each what it needs of the others. Nothing runs yet.
-func assemble(cfg *config.Config, log *slog.Logger, level *verbosity) (*nodelet, error) {
+func assemble(cfg *config.Config, log *slog.Logger, level *endpoints.Verbosity) (*nodelet, error) {
 	n := &nodelet{cfg: cfg, log: log, verbosity: level}
 	steps := []func() error{n.makeMeasured, n.makeRuntime, n.makeIdentity, n.makeAPI, n.makeNode, n.makeServing, n.makePods,
 		n.makeStorage, n.makePlugins, n.makeAgent, n.makeNetwork, n.makeStats, n.makeServer}

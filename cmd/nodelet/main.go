@@ -22,6 +22,7 @@ import (
 	"github.com/nodelet/nodelet/cni"
 	"github.com/nodelet/nodelet/cni/shim"
 	"github.com/nodelet/nodelet/config"
+	"github.com/nodelet/nodelet/kube/server/endpoints"
 	"github.com/nodelet/nodelet/systemd"
 )
 
@@ -68,7 +69,7 @@ func exit(err error) {
 func serve(cfg *config.Config) error {
 	boundMemory()
 	go growFileTable()
-	level := &verbosity{}
+	level := &endpoints.Verbosity{}
 	log := logger(cfg.Logging, level)
 	for _, w := range cfg.Warnings {
 		log.Warn("setting without effect", "field", w.Field, "flag", w.Flag, "why", w.Text)
@@ -91,8 +92,8 @@ func serve(cfg *config.Config) error {
 }
 
 // logger writes to standard error, where journald reads, as much as level says.
-func logger(s config.LogSettings, level *verbosity) *slog.Logger {
-	level.set(uint64(s.Verbosity))
+func logger(s config.LogSettings, level *endpoints.Verbosity) *slog.Logger {
+	level.SetVerbosity(uint64(s.Verbosity))
 	o := &slog.HandlerOptions{Level: level}
 	var h slog.Handler = slog.NewTextHandler(os.Stderr, o)
 	switch {

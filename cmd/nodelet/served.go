@@ -2,9 +2,7 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"net/http"
 	"net/netip"
 	"path/filepath"
 	"slices"
@@ -16,6 +14,7 @@ import (
 	"github.com/nodelet/nodelet/kube/client"
 	"github.com/nodelet/nodelet/kube/node"
 	"github.com/nodelet/nodelet/kube/server"
+	"github.com/nodelet/nodelet/kube/server/endpoints"
 )
 
 // listenAgain is how soon the port of the node's API is tried again where another program holds it.
@@ -48,7 +47,7 @@ func (n *nodelet) makeServer() (err error) {
 		AlwaysAllow: c.AlwaysAllow, AllowedTTL: c.AllowedTTL, DeniedTTL: c.DeniedTTL,
 		Agent: n.desk,
 		Debug: c.DebugHandlers, StreamIdle: c.StreamIdle,
-		Mounts: slices.Concat(n.ownMounts(), n.profiles(), n.mounts), Log: n.log,
+		Mounts: slices.Concat(n.endpoints(), n.mounts), Log: n.log,
 	}
 	if port := n.cfg.Kubelet.ReadOnlyPort; port != 0 {
 		cfg.ReadOnly = netip.AddrPortFrom(c.Addr, uint16(port))
@@ -70,42 +69,23 @@ func (n *nodelet) makeServer() (err error) {
 	return err
 }
 
-// ownMounts are the paths that the agent itself answers.
-func (n *nodelet) ownMounts() []server.Mount {
-	healthz := node.HealthzHandler(n.checks())
-	access := []string{"healthz", "proxy"}
-	all := []server.Mount{
-		n.systemLogs(), n.debugFlags(),
-		{Path: "/healthz", Access: access, ReadOnly: true, Handler: healthz},
-		{Path: "/healthz/", Access: access, ReadOnly: true, Handler: healthz},
-		{Path: "/configz", Access: []string{"configz", "proxy"}, Debug: true, Handler: http.HandlerFunc(n.configz)},
-	}
-	if n.cfg.Gate("ComponentFlagz") {
-		all = append(all, server.Mount{Path: "/flagz", Access: []string{"configz", "proxy"}, Handler: flagz(n.cfg.Flags)})
-	}
-	if n.cfg.Gate("ComponentStatusz") {
-		paths := []string{"/checkpoint/", "/containerLogs/", "/exec/", "/attach/", "/portForward/", "/pods", "/run/", "/runningpods/"}
-		for _, m := range append(all, n.mounts...) {
-			paths = append(paths, m.Path)
-		}
-		slices.Sort(paths)
-		all = append(all, server.Mount{Path: "/statusz", Access: []string{"statusz"}, Handler: statusz(time.Now(), paths)})
-	}
-	return all
-}
-
-// configz shows the configuration, with defaults and flags, without what may be secret in it.
-func (n *nodelet) configz(w http.ResponseWriter, _ *http.Request) {
-	shown := n.cfg.Kubelet
-	if len(shown.StaticPodURLHeader) > 0 {
-		masked := make(map[string][]string, len(shown.StaticPodURLHeader))
-		for name := range shown.StaticPodURLHeader {
-			masked[name] = []string{"<masked>"}
-		}
-		shown.StaticPodURLHeader = masked
-	}
-	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(map[string]any{"kubeletconfig": shown})
+// endpoints returns what the node's API serves about the agent itself.
+func (n *nodelet) endpoints() []server.Mount {
+	c := n.cfg.Server
+	return endpoints.Mounts(endpoints.Config{
+		Healthz:        node.HealthzHandler(n.checks()),
+		Configuration:  n.cfg.Kubelet.Masked(),
+		SystemLogs:     c.SystemLogs,
+		SystemLogQuery: c.SystemLogsQuery,
+		Logs:           logs.New("/var/log"),
+		DebugFlags:     c.DebugFlags,
+		Verbosity:      n.verbosity,
+		Profiling:      c.Profiling,
+		Flagz:          n.cfg.Gate("ComponentFlagz"),
+		Flags:          n.cfg.Flags,
+		Statusz:        n.cfg.Gate("ComponentStatusz"),
+		Version:        config.KubeletVersion(),
+	}, n.mounts)
 }
 
 // serveAPI serves the node's API until ctx ends. Pods do not depend on it, so a port that is taken stops nothing else.

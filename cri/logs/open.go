@@ -22,6 +22,11 @@ type Dir struct {
 // New gives the logs below path, normally /var/log/pods. The directory may be missing until a log is read.
 func New(path string) *Dir { return &Dir{path: filepath.Clean(path)} }
 
+// Open opens the file or directory name, a path relative to d. It follows no symbolic link.
+func (d *Dir) Open(name string) (*os.File, error) {
+	return d.open(filepath.Join(d.path, name), unix.O_RDONLY)
+}
+
 const beneath = unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS
 
 // maxRaces bounds how often a lookup is repeated which the kernel gave up because of a rename at the same moment.

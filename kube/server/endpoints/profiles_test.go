@@ -1,4 +1,4 @@
-package main
+package endpoints
 
 import (
 	"net/http"
@@ -7,12 +7,11 @@ import (
 	"testing"
 )
 
-// TestMemoryProfileOnDemand: memory is sampled from the first request for it on, and no other profile makes that begin.
+// TestMemoryProfileOnDemand checks that only a request for a memory profile starts the sampling.
 func TestMemoryProfileOnDemand(t *testing.T) {
-	t.Setenv("GODEBUG", "")
 	before := runtime.MemProfileRate
 	t.Cleanup(func() { runtime.MemProfileRate = before })
-	boundMemory()
+	runtime.MemProfileRate = 0
 	for _, c := range []struct {
 		path string
 		rate int
@@ -20,7 +19,13 @@ func TestMemoryProfileOnDemand(t *testing.T) {
 		w := httptest.NewRecorder()
 		profile(w, httptest.NewRequest(http.MethodGet, "/debug/pprof/"+c.path, nil))
 		if w.Code != http.StatusOK || runtime.MemProfileRate != c.rate {
-			t.Errorf("%q: status %d, a sample each %d bytes, want %d", c.path, w.Code, runtime.MemProfileRate, c.rate)
+			t.Errorf(
+				"%q: got status %d and a sample each %d bytes, want 200 and %d",
+				c.path,
+				w.Code,
+				runtime.MemProfileRate,
+				c.rate,
+			)
 		}
 	}
 }

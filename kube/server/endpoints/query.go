@@ -1,4 +1,4 @@
-package logs
+package endpoints
 
 import (
 	"context"
@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"net/http"
 	"net/url"
-	"os"
 	"os/exec"
 	"regexp"
 	"regexp/syntax"
@@ -16,8 +15,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 const (
@@ -31,14 +28,15 @@ const (
 	journalTime = "2006-01-02 15:04:05 UTC"
 )
 
-// serviceName is all that may stand in the name of a service: nothing that journalctl takes for something else.
+// serviceName matches the allowed names of services. journalctl can take none of them for an option.
 var serviceName = regexp.MustCompile(`^[a-zA-Z0-9_.:@][a-zA-Z0-9\-_.:@]*$`)
 
-// NodeQuery serves the node's logs by query beside NodeFiles (KEP-2258): ?query=NAME is the journal of a systemd service, or else
-// the file NAME, NAME.log or NAME/NAME.log of dir; ?query=/FILE is a file of dir. A journal is narrowed down by sinceTime and
-// untilTime (RFC 3339), tailLines, boot (0 is this one, -1 the one before) and pattern (PCRE2).
-func NodeQuery(prefix, dir string) http.Handler {
-	files := NodeFiles(prefix, dir)
+// queryHandler serves the machine's logs by query, and files as filesHandler does (KEP-2258). ?query=NAME is the
+// journal of a systemd service, or else the file NAME, NAME.log or NAME/NAME.log of dir; ?query=/FILE is a file of dir.
+// sinceTime and untilTime (RFC 3339), tailLines, boot (0 is the current one, -1 the previous) and pattern (PCRE2)
+// filter a journal.
+func queryHandler(prefix string, dir Dir) http.Handler {
+	files := filesHandler(prefix, dir)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		q, err := parseQuery(r.URL.Query())
 		switch {
@@ -57,20 +55,20 @@ func NodeQuery(prefix, dir string) http.Handler {
 			defer cancel()
 			w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 			w.Header().Set("X-Content-Type-Options", "nosniff")
-			q.write(ctx, w, New(dir))
+			q.write(ctx, w, dir)
 		}
 	})
 }
 
-// query is what somebody wants of the node's logs: one file, or the journals of some services.
+// query is a request for one file, or for the journals of some services.
 type query struct {
 	file     string
 	services []string
-	// narrow are the options for journalctl.
-	narrow []string
+	// filters are options for journalctl.
+	filters []string
 }
 
-// parseQuery reads a query; nil where there is none. An error names the parameter.
+// parseQuery returns nil if the request has no query. An error names the parameter.
 func parseQuery(v url.Values) (*query, error) {
 	q := &query{}
 	names := 0
@@ -81,7 +79,11 @@ func parseQuery(v url.Values) (*query, error) {
 		case strings.ContainsAny(name, `/\`):
 			q.file = strings.ReplaceAll(name, `\`, "/")
 		case len(name) > maxService || !serviceName.MatchString(name):
-			return nil, fmt.Errorf("query: %.64q is not the name of a service: at most %d letters, digits and -_.:@", name, maxService)
+			return nil, fmt.Errorf(
+				"query: %.64q is not the name of a service: at most %d letters, digits and -_.:@",
+				name,
+				maxService,
+			)
 		default:
 			q.services = append(q.services, name)
 		}
@@ -91,31 +93,31 @@ func parseQuery(v url.Values) (*query, error) {
 		return nil, err
 	}
 	switch {
-	case names == 0 && len(v["query"]) == 0 && len(q.narrow) == 0:
+	case names == 0 && len(v["query"]) == 0 && len(q.filters) == 0:
 		return nil, nil
 	case names == 0:
-		return nil, errors.New("query: may not be empty; name a service or a file")
+		return nil, errors.New("query: must not be empty; name a service or a file")
 	case q.file != "" && names > 1:
-		return nil, errors.New("query: a file must be asked for alone")
-	case q.file != "" && len(q.narrow) > 0:
-		return nil, errors.New("query: a file is given as a whole, without options")
+		return nil, errors.New("query: a file must be the only query")
+	case q.file != "" && len(q.filters) > 0:
+		return nil, errors.New("query: a file cannot be filtered; ask without options")
 	case len(q.services) > maxServices:
 		return nil, fmt.Errorf("query: at most %d services", maxServices)
 	}
 	return q, nil
 }
 
-// options reads what narrows a journal down.
+// options reads the filters for a journal.
 func (q *query) options(v url.Values) error {
 	times := map[string]time.Time{}
 	for _, o := range []struct{ name, option string }{{"sinceTime", "--since="}, {"untilTime", "--until="}} {
 		if text := v.Get(o.name); text != "" {
 			at, err := time.Parse(time.RFC3339, text)
 			if err != nil {
-				return fmt.Errorf("%s: %.64q is no time of the form %s", o.name, text, time.RFC3339)
+				return fmt.Errorf("%s: %.64q is not a time such as %s", o.name, text, time.RFC3339)
 			}
 			times[o.name] = at
-			q.narrow = append(q.narrow, o.option+at.UTC().Format(journalTime))
+			q.filters = append(q.filters, o.option+at.UTC().Format(journalTime))
 		}
 	}
 	if since, until := times["sinceTime"], times["untilTime"]; !until.IsZero() && since.After(until) {
@@ -130,25 +132,26 @@ func (q *query) options(v url.Values) error {
 			if err != nil || n < o.least || n > o.most {
 				return fmt.Errorf("%s: %.64q is not a number from %d to %d", o.name, text, o.least, o.most)
 			}
-			q.narrow = append(q.narrow, o.option+strconv.Itoa(n))
+			q.filters = append(q.filters, o.option+strconv.Itoa(n))
 		}
 	}
 	if text := v.Get("pattern"); text != "" {
 		if _, err := syntax.Parse(text, syntax.Perl); err != nil {
 			return fmt.Errorf("pattern: %w", err)
 		}
-		q.narrow = append(q.narrow, "--grep="+text)
+		q.filters = append(q.filters, "--grep="+text)
 	}
 	return nil
 }
 
-// write gives the journals of the services that have one, then the files of the others. What fails is said in the text, for that
-// has begun.
-func (q *query) write(ctx context.Context, w io.Writer, d *Dir) {
+// write writes the journals of the services that have one, then the files of the others. Errors are part of the text,
+// because the answer has begun.
+func (q *query) write(ctx context.Context, w io.Writer, dir Dir) {
 	known := journalUnits(ctx)
 	var units, others []string
 	for _, name := range q.services {
-		if unit := strings.TrimSuffix(name, ".service") + ".service"; slices.Contains(known, unit) || slices.Contains(known, name) {
+		if unit := strings.TrimSuffix(name, ".service") + ".service"; slices.Contains(known, unit) ||
+			slices.Contains(known, name) {
 			units = append(units, "--unit="+name)
 		} else {
 			others = append(others, name)
@@ -157,13 +160,13 @@ func (q *query) write(ctx context.Context, w io.Writer, d *Dir) {
 	if len(units) > 0 {
 		q.journal(ctx, w, units)
 	}
-	if len(others) > 0 && len(q.narrow) > 0 {
-		fmt.Fprintf(w, "\n%s: no such service in the journal, and log files cannot be narrowed down: ask again without options\n",
+	if len(others) > 0 && len(q.filters) > 0 {
+		fmt.Fprintf(w, "\n%s: no such service in the journal, and log files cannot be filtered: ask again without options\n",
 			strings.Join(others, ", "))
 		return
 	}
 	for _, name := range others {
-		if err := d.copyFirst(w, name, name+".log", name+"/"+name+".log"); errors.Is(err, fs.ErrNotExist) {
+		if err := copyFirst(w, dir, name, name+".log", name+"/"+name+".log"); errors.Is(err, fs.ErrNotExist) {
 			fmt.Fprintf(w, "\nlog not found for %s\n", name)
 		} else if err != nil {
 			fmt.Fprintf(w, "\nerror getting log for %s: %v\n", name, err)
@@ -171,7 +174,7 @@ func (q *query) write(ctx context.Context, w io.Writer, d *Dir) {
 	}
 }
 
-// journalUnits are the systemd units that the journal has lines of; none where there is no journal.
+// journalUnits returns the systemd units that have lines in the journal, nil if there is no journal.
 func journalUnits(ctx context.Context) []string {
 	out, err := exec.CommandContext(ctx, "journalctl", "--field=_SYSTEMD_UNIT").Output()
 	if err != nil {
@@ -181,30 +184,11 @@ func journalUnits(ctx context.Context) []string {
 }
 
 func (q *query) journal(ctx context.Context, w io.Writer, units []string) {
-	cmd := exec.CommandContext(ctx, "journalctl", slices.Concat([]string{"--utc", "--no-pager", "--output=short-precise"}, q.narrow, units)...)
+	args := slices.Concat([]string{"--utc", "--no-pager", "--output=short-precise"}, q.filters, units)
+	cmd := exec.CommandContext(ctx, "journalctl", args...)
 	cmd.Stdout, cmd.Stderr = w, w
 	var exit *exec.ExitError
-	if err := cmd.Run(); err != nil && !errors.As(err, &exit) { // of a failure journalctl itself tells
+	if err := cmd.Run(); err != nil && !errors.As(err, &exit) { // journalctl has printed its own errors
 		fmt.Fprintf(w, "\nerror: journal output not available: %v\n", err)
 	}
-}
-
-// copyFirst writes the first of the files that exists.
-func (d *Dir) copyFirst(w io.Writer, names ...string) error {
-	for _, name := range names {
-		f, err := d.open(d.path+"/"+name, unix.O_RDONLY)
-		if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) {
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		defer f.Close()
-		if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
-			continue // /var/log/NAME may be the directory of NAME.log
-		}
-		_, err = io.Copy(w, f)
-		return err
-	}
-	return os.ErrNotExist
 }

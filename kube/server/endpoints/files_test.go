@@ -1,4 +1,4 @@
-package logs
+package endpoints
 
 import (
 	"net/http/httptest"
@@ -6,10 +6,12 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/nodelet/nodelet/cri/logs"
 )
 
-// TestNodeFiles: files and lists of the directory, and nothing that a link or a path leads to outside.
-func TestNodeFiles(t *testing.T) {
+// TestFiles checks that files and directories are served, but nothing outside the directory.
+func TestFiles(t *testing.T) {
 	dir := t.TempDir()
 	secret := filepath.Join(t.TempDir(), "secret")
 	for _, err := range []error{
@@ -21,7 +23,7 @@ func TestNodeFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	h := NodeFiles("/logs/", dir)
+	h := filesHandler("/logs/", logs.New(dir))
 	for path, want := range map[string]string{
 		"/logs/": `200 <a href="sub/">sub/</a>`, "/logs": `200 <a href="sub/">sub/</a>`, "/logs/sub/": `200 <a href="a&b.log">a&amp;b.log</a>`,
 		"/logs/sub": "200 <pre>", "/logs/sub/a&b.log": "200 line\n", "/logs/link": "404 ", "/logs/linkdir/secret": "404 ", "/logs/nothing": "404 ",
@@ -32,7 +34,8 @@ func TestNodeFiles(t *testing.T) {
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, r)
 		code, text, _ := strings.Cut(want, " ")
-		if got := w.Body.String(); w.Code/100 != int(code[0]-'0') || !strings.Contains(got, text) || strings.Contains(got, "secret") && w.Code == 200 && path != "/logs/" && path != "/logs" {
+		if got := w.Body.String(); w.Code/100 != int(code[0]-'0') || !strings.Contains(got, text) ||
+			strings.Contains(got, "secret") && w.Code == 200 && path != "/logs/" && path != "/logs" {
 			t.Errorf("%s: %d %q, want %q", path, w.Code, got, want)
 		}
 		if w.Header().Get("Location") != "" {

@@ -1,4 +1,4 @@
-package main
+package endpoints
 
 import (
 	"net/http"
@@ -10,14 +10,14 @@ import (
 	"github.com/nodelet/nodelet/kube/server"
 )
 
-// memorySampling is the size of what is allocated from one sample of the memory profiles to the next, Go's default.
+// memorySampling is the average number of allocated bytes between two samples of the memory profiles, Go's default.
 const memorySampling = 512 << 10
 
-// sampling guards the choice of the rate.
+// sampling guards runtime.MemProfileRate.
 var sampling sync.Mutex
 
-// sampleMemory begins the memory profiles. They cost half a MiB that never comes back, more with each day, so they are off until
-// somebody asks for one: it tells of what was allocated from then on.
+// sampleMemory starts the memory profiles. They cost half a MiB that is never released and grows every day, so they are
+// off until a client asks for one: it then shows what is allocated from that time on.
 func sampleMemory() {
 	sampling.Lock()
 	defer sampling.Unlock()
@@ -26,12 +26,9 @@ func sampleMemory() {
 	}
 }
 
-// profiles are the Go runtime's own views of the agent, for `go tool pprof` by way of the node's API (enableProfilingHandler).
-// They cost nothing until somebody asks.
-func (n *nodelet) profiles() []server.Mount {
-	if !n.cfg.Server.Profiling {
-		return nil
-	}
+// profiles returns the profiles of the Go runtime, for `go tool pprof` (enableProfilingHandler). They cost nothing
+// until a client asks for one.
+func profiles() []server.Mount {
 	mount := func(path string, h http.HandlerFunc) server.Mount {
 		return server.Mount{Path: "/debug/pprof/" + path, Debug: true, Handler: h}
 	}

@@ -1,4 +1,4 @@
-package main
+package endpoints
 
 import (
 	"log/slog"
@@ -6,14 +6,12 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
-
-	"github.com/nodelet/nodelet/config"
 )
 
-// TestDebugFlags: a PUT of a number changes what is logged, nothing else does, and the configuration can turn it off.
+// TestDebugFlags checks that only a PUT of a number changes the verbosity, and only if the configuration allows it.
 func TestDebugFlags(t *testing.T) {
-	n := &nodelet{cfg: &config.Config{}, verbosity: &verbosity{}}
-	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: n.verbosity}))
+	config := Config{Verbosity: &Verbosity{}}
+	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: config.Verbosity}))
 	for _, c := range []struct {
 		enabled      bool
 		method, body string
@@ -31,9 +29,9 @@ func TestDebugFlags(t *testing.T) {
 		{false, http.MethodPut, "10", http.StatusMethodNotAllowed, "flags endpoint is disabled.", false},
 		{true, http.MethodPut, "10", http.StatusOK, "successfully set klog.logging.verbosity to 10", true},
 	} {
-		n.cfg.Server.DebugFlags = c.enabled
+		config.DebugFlags = c.enabled
 		w := httptest.NewRecorder()
-		n.debugFlags().Handler.ServeHTTP(w, httptest.NewRequest(c.method, "/debug/flags/v", strings.NewReader(c.body)))
+		config.verbosityHandler().ServeHTTP(w, httptest.NewRequest(c.method, "/debug/flags/v", strings.NewReader(c.body)))
 		if w.Code != c.code || !strings.Contains(w.Body.String(), c.answer) {
 			t.Errorf("%s %.20s: status %d, %q", c.method, c.body, w.Code, w.Body)
 		}

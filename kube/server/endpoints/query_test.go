@@ -1,4 +1,4 @@
-package logs
+package endpoints
 
 import (
 	"errors"
@@ -8,9 +8,11 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/nodelet/nodelet/cri/logs"
 )
 
-// fakeJournal puts a journalctl first in PATH that knows kubelet.service and prints its arguments.
+// fakeJournal puts a journalctl into PATH that knows kubelet.service and prints its arguments.
 func fakeJournal(t *testing.T) {
 	t.Helper()
 	bin := t.TempDir()
@@ -21,7 +23,7 @@ func fakeJournal(t *testing.T) {
 	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
 }
 
-func TestNodeQuery(t *testing.T) {
+func TestQuery(t *testing.T) {
 	fakeJournal(t)
 	dir := t.TempDir()
 	secret := filepath.Join(t.TempDir(), "secret")
@@ -30,7 +32,7 @@ func TestNodeQuery(t *testing.T) {
 		os.WriteFile(filepath.Join(dir, "deep", "deep.log"), []byte("a deep line\n"), 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	h := NodeQuery("/logs/", dir)
+	h := queryHandler("/logs/", logs.New(dir))
 	for _, c := range []struct {
 		path, query string
 		code        int
@@ -52,12 +54,12 @@ func TestNodeQuery(t *testing.T) {
 		{"/logs/", "query=/link", 404, "cannot be read"},
 		{"/logs/", "query=/../../etc/passwd", 404, "cannot be read"},
 		{"/logs/plain.log", "query=kubelet", 406, "path not allowed"},
-		{"/logs/", "query=%20", 400, "query: may not be empty"},
-		{"/logs/", "tailLines=5", 400, "query: may not be empty"},
+		{"/logs/", "query=%20", 400, "query: must not be empty"},
+		{"/logs/", "tailLines=5", 400, "query: must not be empty"},
 		{"/logs/", "query=-f", 400, "query:"},
 		{"/logs/", "query=a%20--file=x", 400, "query:"},
 		{"/logs/", "query=a&query=b&query=c&query=d&query=e", 400, "at most 4"},
-		{"/logs/", "query=/a&query=b", 400, "alone"},
+		{"/logs/", "query=/a&query=b", 400, "only query"},
 		{"/logs/", "query=/a&boot=0", 400, "without options"},
 		{"/logs/", "query=a&boot=1", 400, "boot:"},
 		{"/logs/", "query=a&tailLines=100001", 400, "tailLines:"},
@@ -75,8 +77,8 @@ func TestNodeQuery(t *testing.T) {
 	}
 }
 
-// FuzzNodeQuery: whatever is asked, journalctl gets options of known forms alone.
-func FuzzNodeQuery(f *testing.F) {
+// FuzzQuery checks that journalctl gets no option that the query invents.
+func FuzzQuery(f *testing.F) {
 	f.Add("query=kubelet&boot=-1&tailLines=3&pattern=x&sinceTime=2026-01-02T03:04:05Z")
 	f.Add("query=/a/../b&query=--file")
 	f.Fuzz(func(t *testing.T, raw string) {
@@ -93,7 +95,7 @@ func FuzzNodeQuery(f *testing.F) {
 				t.Errorf("service %q", name)
 			}
 		}
-		for _, o := range q.narrow {
+		for _, o := range q.filters {
 			if !strings.HasPrefix(o, "--") || !strings.Contains(o, "=") {
 				t.Errorf("option %q", o)
 			}
