@@ -59,7 +59,6 @@ type follower struct {
 	sink     Sink
 	backoff  Backoff
 	version  string // where to resume; empty: the state is not known
-	mustList bool   // the server does not stream its initial state
 	troubled bool
 }
 
@@ -85,35 +84,41 @@ func (f *follower) attempt(ctx context.Context) (worked time.Duration, err error
 	return 0, f.events(s)
 }
 
-// begin opens a stream that goes on from a known state. The initial state comes by the stream itself or, from a server that
-// refuses that (no WatchList, or an etcd without progress notifications), by a list.
+// begin opens a stream that continues from a known state. The whole state is streamed or, where the server does not do that
+// now, listed.
+//
+// Either way the state is consistent: at least as new as the request. resourceVersion=0 would allow a server that lags behind
+// etcd to answer with an older state, in which pods are missing that run on this node, and they would be ended as orphans. A
+// consistent list is cheap: since Kubernetes 1.31 the server answers it from its cache, once that is new enough.
 func (f *follower) begin(ctx context.Context) (*Stream, error) {
-	if f.version == "" && !f.mustList {
-		s, err := f.open(ctx)
-		if err == nil {
-			if err = f.initialState(s); err == nil {
-				return s, nil
-			}
-			s.Close()
-		}
-		if !refused(err) {
-			return nil, err
-		}
-		f.mustList = true
+	if f.version != "" {
+		return f.open(ctx)
 	}
-	if f.version == "" {
-		if err := f.list(ctx); err != nil {
-			return nil, err
+	s, err := f.open(ctx)
+	if err == nil {
+		if err = f.initialState(s); err == nil {
+			return s, nil
 		}
+		s.Close()
+	}
+	if !refused(err) {
+		return nil, err
+	}
+	if err := f.list(ctx); err != nil {
+		return nil, err
 	}
 	return f.open(ctx)
 }
 
-// refused says that the server answered, and that a streamed initial state is not what it gives.
+// errInitialState says that a streamed initial state did not end in time.
+var errInitialState = fmt.Errorf("the server did not send the whole state within %s", initialStateLimit)
+
+// refused reports whether err, from streaming the initial state, leaves hope for a list: the server answered, but does not
+// know WatchList, cannot do it with its etcd, or its cache lags behind. The answer counts for one attempt only.
 func refused(err error) bool {
 	var status apierrors.APIStatus
-	return errors.As(err, &status) && !Forgotten(err) && !apierrors.IsUnauthorized(err) && !apierrors.IsForbidden(err) &&
-		!apierrors.IsTooManyRequests(err) && !apierrors.IsServiceUnavailable(err)
+	return errors.Is(err, errInitialState) || errors.As(err, &status) && !apierrors.IsUnauthorized(err) &&
+		!apierrors.IsForbidden(err) && !apierrors.IsTooManyRequests(err) && !apierrors.IsServiceUnavailable(err)
 }
 
 // Forgotten says that the server does not know the version asked for: too old, or, after a restore of etcd, too new. The state is
@@ -147,8 +152,7 @@ func (f *follower) initialState(s *Stream) error {
 	for {
 		ev, err := s.Next()
 		if err != nil && !limit.Stop() {
-			f.mustList = true
-			return fmt.Errorf("watch %s: the server did not end its initial state within %s", f.target, initialStateLimit)
+			return fmt.Errorf("watch %s: %w", f.target, errInitialState)
 		}
 		if err != nil {
 			return fmt.Errorf("watch %s, initial state: %w", f.target, err)
@@ -174,12 +178,11 @@ func (f *follower) initialState(s *Stream) error {
 	}
 }
 
-// list asks for the state in one answer, from the API server's memory, as the kubelet does: servers that cannot stream would
-// read every object of the cluster from etcd for each node otherwise.
+// list asks for the state in one answer.
 func (f *follower) list(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, client.RequestTimeout)
 	defer cancel()
-	objs, version, err := f.target.List(ctx, "0")
+	objs, version, err := f.target.List(ctx, "")
 	if err != nil {
 		return fmt.Errorf("list %s: %w", f.target, err)
 	}

@@ -2,6 +2,7 @@ package watch_test
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"slices"
 	"strings"
@@ -23,6 +24,7 @@ type state struct {
 	mu       sync.Mutex
 	objs     map[string]metav1.Object
 	replaced int
+	shrank   bool // a replacement lacked an object that was there before
 	troubles []error
 }
 
@@ -30,9 +32,13 @@ func (s *state) Replace(objs []metav1.Object) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.replaced++
+	before := s.objs
 	s.objs = map[string]metav1.Object{}
 	for _, o := range objs {
 		s.objs[o.GetName()] = o
+	}
+	for name := range before {
+		s.shrank = s.shrank || s.objs[name] == nil
 	}
 }
 
@@ -247,4 +253,60 @@ func TestOpenSingleObject(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A state that was listed is never older than what was seen before: pods that are missing from it are ended, and their
+// volumes removed. The API server lags behind etcd; what it has in memory does not count.
+func TestFollowNeverGoesBack(t *testing.T) {
+	lagging := func(s *apitest.Server) {
+		s.NoWatchList()
+		s.Lag()
+		s.Put(pod("d", "n1"))
+	}
+	follow(t, lagging, func(t *testing.T, server *apitest.Server, st *state) {
+		want(t, st, "a b d")
+		server.Put(pod("e", "n1"))
+		server.Compact()
+		server.CutWatches()
+		time.Sleep(time.Minute)
+		want(t, st, "a b d e")
+		if got, _ := st.counts(); got != 2 {
+			t.Errorf("the state was replaced %d times, want 2", got)
+		}
+		if st.shrank {
+			t.Error("a replacement lacked objects that existed")
+		}
+	})
+}
+
+// One bad answer does not decide how the state is read from then on.
+func TestFollowStreamsAgainAfterServerError(t *testing.T) {
+	for name, answer := range map[string]*apierrors.StatusError{
+		"internal error": apierrors.NewInternalError(errors.New("etcdserver: leader changed")),
+		"bad gateway":    apierrors.NewGenericServerResponse(http.StatusBadGateway, "GET", corev1.Resource("pods"), "", "", 0, true),
+		"timeout":        apierrors.NewTimeoutError("Too large resource version", 1),
+	} {
+		t.Run(name, func(t *testing.T) {
+			once := func(s *apitest.Server) {
+				s.Intercept(func(*http.Request) *apierrors.StatusError {
+					s.Intercept(nil)
+					return answer
+				})
+			}
+			follow(t, once, func(t *testing.T, server *apitest.Server, st *state) {
+				time.Sleep(time.Minute)
+				want(t, st, "a b")
+				server.Put(pod("d", "n1"))
+				synctest.Wait()
+				server.Compact()
+				server.CutWatches()
+				server.Requests()
+				time.Sleep(time.Minute)
+				want(t, st, "a b d")
+				if got := server.Count("list"); got != 0 {
+					t.Errorf("%d lists after the second loss of the state, want 0: the server streams", got)
+				}
+			})
+		})
+	}
 }

@@ -116,9 +116,7 @@ func (s *Server) get(w http.ResponseWriter, k key) {
 }
 
 func (s *Server) list(w http.ResponseWriter, r *http.Request, k key) {
-	s.mu.Lock()
-	objs, version := s.matching(r, k), strconv.FormatInt(s.version, 10)
-	s.mu.Unlock()
+	objs, version := s.state(r, k)
 	lists := map[string]runtime.Object{"pods": &corev1.PodList{}, "services": &corev1.ServiceList{}, "configmaps": &corev1.ConfigMapList{},
 		"secrets": &corev1.SecretList{}, "resourceslices": &resourcev1.ResourceSliceList{}}
 	l := lists[k.resource]
@@ -134,14 +132,24 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, k key) {
 		s.fail(w, apierrors.NewInternalError(err))
 		return
 	}
-	l.(metav1.ListInterface).SetResourceVersion(version)
+	l.(metav1.ListInterface).SetResourceVersion(strconv.FormatInt(version, 10))
 	s.write(w, http.StatusOK, k.resource, l)
 }
 
+// state returns the objects of a collection, and the version of that state, as new as the request wants it.
+func (s *Server) state(r *http.Request, k key) ([]Object, int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.cache != nil && r.URL.Query().Get("resourceVersion") == "0" {
+		return matching(s.cache.objects, r, k), s.cache.version
+	}
+	return matching(s.objects, r, k), s.version
+}
+
 // matching returns the objects of a collection; the caller holds the lock.
-func (s *Server) matching(r *http.Request, k key) []Object {
+func matching(all map[key]Object, r *http.Request, k key) []Object {
 	var objs []Object
-	for ok, o := range s.objects {
+	for ok, o := range all {
 		if selects(r, k, ok, o) {
 			objs = append(objs, o)
 		}
@@ -264,7 +272,7 @@ func (s *Server) remove(w http.ResponseWriter, r *http.Request, k key) {
 func (s *Server) removeAll(w http.ResponseWriter, r *http.Request, k key) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, o := range s.matching(r, k) {
+	for _, o := range matching(s.objects, r, k) {
 		s.delete(keyOf(o))
 	}
 	s.write(w, http.StatusOK, k.resource, &metav1.Status{Status: metav1.StatusSuccess})
@@ -304,7 +312,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, k key) {
 	cut := s.cut
 	out := &eventWriter{w: w, server: s, bookmarks: q.Get("allowWatchBookmarks") == "true"}
 	if from == 0 || initial {
-		for _, o := range s.matching(r, k) {
+		for _, o := range matching(s.objects, r, k) {
 			out.queue = append(out.queue, event{s.version, apiwatch.Added, keyOf(o), o})
 		}
 		from = s.version

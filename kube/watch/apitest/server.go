@@ -6,6 +6,7 @@ package apitest
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"strconv"
@@ -44,6 +45,12 @@ type event struct {
 	object  Object
 }
 
+// cache is what a server that lags behind etcd has in memory.
+type cache struct {
+	version int64
+	objects map[key]Object
+}
+
 // Server is a fake API server.
 type Server struct {
 	mu sync.Mutex
@@ -54,6 +61,7 @@ type Server struct {
 	version  int64
 	oldest   int64 // watches from before are expired
 	objects  map[key]Object
+	cache    *cache // of a server that lags behind etcd; nil: it does not
 	history  []event
 	changed  chan struct{} // closed and replaced at each change
 	cut      chan struct{} // closed and replaced by CutWatches
@@ -210,6 +218,14 @@ func (s *Server) Compact() {
 	defer s.mu.Unlock()
 	s.version++
 	s.oldest = s.version
+}
+
+// Lag cuts the server's cache off from etcd: from now on lists with resourceVersion 0 return the state of this moment, while
+// lists without a version, which are consistent reads, return the newest.
+func (s *Server) Lag() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.cache = &cache{version: s.version, objects: maps.Clone(s.objects)}
 }
 
 // CutWatches ends every open watch the hard way: its connection breaks.
