@@ -3,6 +3,7 @@ package status
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -14,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
@@ -125,6 +127,8 @@ func (f *fakeAPI) serve(r *http.Request, body []byte) (any, error) {
 		return f.patchPod(key(), part[2], body)
 	case r.Method == http.MethodDelete && part[1] == "pods":
 		return f.deletePod(key(), part[2], body)
+	case r.Method == http.MethodGet && part[1] == "pods" && len(part) == 2:
+		return f.listPods(part[0], r.URL.Query().Get("fieldSelector"))
 	case r.Method == http.MethodPost && part[1] == "events":
 		return f.createEvent(part[0], body)
 	case r.Method == http.MethodPatch && part[1] == "events":
@@ -171,6 +175,24 @@ func (f *fakeAPI) deletePod(key, name string, body []byte) (any, error) {
 	}
 	delete(f.pods, key)
 	return withKind(pod), nil
+}
+
+// listPods refuses a list that the node authorizer refuses: one that is not limited to the node.
+func (f *fakeAPI) listPods(namespace, selector string) (any, error) {
+	selected, err := fields.ParseSelector(selector)
+	if err != nil {
+		return nil, apierrors.NewBadRequest(err.Error())
+	}
+	if _, ok := selected.RequiresExactMatch("spec.nodeName"); !ok {
+		return nil, apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "", errors.New("not limited to the node"))
+	}
+	all := &corev1.PodList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PodList"}}
+	for _, pod := range f.pods {
+		if selected.Matches(fields.Set{"metadata.name": pod.Name, "spec.nodeName": pod.Spec.NodeName}) && pod.Namespace == namespace {
+			all.Items = append(all.Items, *pod)
+		}
+	}
+	return all, nil
 }
 
 func (f *fakeAPI) createEvent(namespace string, body []byte) (any, error) {
@@ -253,6 +275,7 @@ func testPod(name string) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(name + "-uid"), Generation: 1},
 		Spec: corev1.PodSpec{
+			NodeName:      "node",
 			RestartPolicy: corev1.RestartPolicyNever,
 			Containers:    []corev1.Container{{Name: "app"}},
 		},

@@ -2,7 +2,8 @@
 //
 // It owns the newest status wanted for each pod, the status last known to be at the API server, and the queue between the
 // two. It never decides what a status says (agent/plan does) and never reads a pod before it writes one: a patch is made
-// against the last known status, which the watch and the answers to earlier patches keep fresh. agent calls Set for each
+// against the last known status, which the watch and the answers to earlier patches keep fresh. It reads one only to learn
+// what a conflict means. agent calls Set for each
 // pod whose status may have moved and Event for what users should see. Nothing is kept on disk: after a crash the agent
 // observes its pods again and calls Set again, and what is already at the server costs no request.
 package status
@@ -82,6 +83,7 @@ const (
 type entry struct {
 	uid             types.UID
 	namespace, name string
+	node            string // spec.nodeName
 
 	base    corev1.PodStatus // last known to be at the server
 	version string           // its resource version
@@ -242,8 +244,15 @@ func (p *Publisher) Flush(ctx context.Context) error {
 func (p *Publisher) entryOf(pod *corev1.Pod) *entry {
 	e, ok := p.pods[pod.UID]
 	if !ok {
-		e = &entry{uid: pod.UID, namespace: pod.Namespace, name: pod.Name, queued: none}
-		e.base, e.version = pod.Status, pod.ResourceVersion
+		e = &entry{
+			uid:       pod.UID,
+			namespace: pod.Namespace,
+			name:      pod.Name,
+			node:      pod.Spec.NodeName,
+			base:      pod.Status,
+			version:   pod.ResourceVersion,
+			queued:    none,
+		}
 		p.pods[pod.UID] = e
 	}
 	return e

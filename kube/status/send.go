@@ -5,13 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"strings"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodelet/nodelet/kube/client"
 )
 
 // requestTimeout bounds one patch or delete.
@@ -24,6 +27,7 @@ var errPodGone = errors.New("pod is gone")
 type job struct {
 	uid             types.UID
 	namespace, name string
+	node            string
 	from, to        corev1.PodStatus
 	delete          bool
 	gen             uint64
@@ -32,8 +36,17 @@ type job struct {
 
 // job takes the work to do for e now.
 func (e *entry) job() job {
-	j := job{uid: e.uid, namespace: e.namespace, name: e.name, from: e.base, to: e.base,
-		delete: e.gone, gen: e.gen, since: e.since}
+	j := job{
+		uid:       e.uid,
+		namespace: e.namespace,
+		name:      e.name,
+		node:      e.node,
+		from:      e.base,
+		to:        e.base,
+		delete:    e.gone,
+		gen:       e.gen,
+		since:     e.since,
+	}
 	e.since = time.Time{}
 	if e.want != nil {
 		j.to = *e.want
@@ -49,6 +62,9 @@ func (p *Publisher) send(ctx context.Context, e *entry, j job) {
 	pod, err := p.patch(ctx, j)
 	if err == nil && j.delete {
 		err = p.delete(ctx, j)
+	}
+	if apierrors.IsConflict(err) && p.replaced(ctx, j) {
+		err = fmt.Errorf("%w: %w", errPodGone, err)
 	}
 	if err != nil && !errors.Is(err, errPodGone) && !errors.Is(ctx.Err(), context.Canceled) {
 		p.cfg.Log.Warn("publish pod status, will retry", "pod", j.namespace+"/"+j.name, "step", "status",
@@ -94,21 +110,28 @@ func (p *Publisher) delete(ctx context.Context, j job) error {
 	return nil
 }
 
-// goneOr turns the API server's ways to say "that UID is not here" into errPodGone. A changed UID is a conflict for a
-// delete, and an attempt to change an immutable field for a patch. A 404 that is not of the API server's making (a proxy's
-// or load balancer's, while the server behind it restarts) says nothing.
+// goneOr turns the API server's answers that say that a UID does not exist into errPodGone. A changed UID is an attempt to
+// change an immutable field for a patch, or a conflict: see replaced. A 404 that does not come from the API server (but from
+// a proxy or load balancer, while the server behind it restarts) says nothing.
 func goneOr(err error) error {
-	switch {
-	case apierrors.IsNotFound(err) && !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse):
+	_, otherUID := metadataUIDCause(err)
+	notFound := apierrors.IsNotFound(err) && !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
+	if notFound || apierrors.IsInvalid(err) && otherUID {
 		return fmt.Errorf("%w: %w", errPodGone, err)
-	case apierrors.IsConflict(err) && strings.Contains(strings.ToLower(err.Error()), "uid"):
-		return fmt.Errorf("%w: %w", errPodGone, err)
-	case apierrors.IsInvalid(err):
-		if _, ok := metadataUIDCause(err); ok {
-			return fmt.Errorf("%w: %w", errPodGone, err)
-		}
 	}
 	return err
+}
+
+// replaced reports whether the API server no longer has the pod of j, after a conflict. Only the text of a conflict says
+// whether it is about the UID or about something else, and that text contains names that users choose, so the pod is read. A
+// list is allowed to a node whichever node a new pod of this name is bound to.
+func (p *Publisher) replaced(ctx context.Context, j job) bool {
+	selector := fields.Set{"metadata.name": j.name, "spec.nodeName": j.node}.AsSelector()
+	found := &corev1.PodList{}
+	err := p.cfg.Client.Get().Namespace(j.namespace).Resource("pods").
+		VersionedParams(&metav1.ListOptions{FieldSelector: selector.String()}, client.Parameters).
+		MaxRetries(0).Do(ctx).Into(found)
+	return err == nil && !slices.ContainsFunc(found.Items, func(pod corev1.Pod) bool { return pod.UID == j.uid })
 }
 
 func metadataUIDCause(err error) (metav1.StatusCause, bool) {

@@ -109,6 +109,37 @@ func TestAnswersThatAreNotTheAPIServers(t *testing.T) {
 	})
 }
 
+// The text of a conflict contains the name of the pod, here one that contains "uid".
+func TestConflictAboutSomethingElseIsRetried(t *testing.T) {
+	for _, verb := range []string{http.MethodPatch, http.MethodDelete} {
+		t.Run(verb, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBench(t, 1)
+				var conflicts atomic.Int32
+				conflicts.Store(1)
+				b.api.before = func(v, _ string) error {
+					if v == verb && conflicts.Add(-1) >= 0 {
+						return apierrors.NewConflict(schema.GroupResource{Resource: "pods"}, "druid-0",
+							errors.New("the object has been modified"))
+					}
+					return nil
+				}
+				b.run(t)
+				pod := b.api.add(testPod("druid-0"))
+				b.p.Set(pod, running(pod, false), Options{Gone: true})
+				synctest.Wait()
+				if got := len(b.deleted); got != 0 {
+					t.Errorf("%d pods reported as deleted after a conflict, want 0", got)
+				}
+				time.Sleep(time.Minute)
+				if got := b.api.get("ns", "druid-0"); got != nil {
+					t.Errorf("after a minute the pod exists with phase %s, want it deleted", got.Status.Phase)
+				}
+			})
+		})
+	}
+}
+
 func TestHangingRequestHurtsOnlyItsPod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, 2)
