@@ -111,8 +111,7 @@ func tryHTTP(req *http.Request, limit time.Duration) (Outcome, string) {
 	return Succeeded, text(body)
 }
 
-// plainAnswer: an HTTPS request met a server that speaks plain HTTP.
+// plainAnswer reports whether an HTTPS request met a server that speaks plain HTTP.
 func plainAnswer(err error) bool {
-	var u *url.Error
-	return errors.As(err, &u) && strings.Contains(u.Err.Error(), "server gave HTTP response to HTTPS client")
+	return errors.Is(err, http.ErrSchemeMismatch)
 }
