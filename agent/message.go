@@ -3,6 +3,7 @@ package agent
 import (
 	"io"
 	"os"
+	"path"
 	"slices"
 	"strings"
 
@@ -42,10 +43,14 @@ func (f *runtimeFacts) message(c cri.Container, made spec.ContainerFacts) string
 	return m
 }
 
-// terminationFile is where the container's termination message lies on the host.
+// terminationFile returns the path on the host of the container's termination message, empty if there is none. The path in
+// the pod's spec may be relative; agents and runtimes differ in whether they report the mount so.
 func terminationFile(c cri.Container, made spec.ContainerFacts) string {
+	if made.TerminationMessagePath == "" {
+		return ""
+	}
 	for _, m := range c.Mounts {
-		if made.TerminationMessagePath != "" && m.ContainerPath == made.TerminationMessagePath {
+		if path.Join("/", m.ContainerPath) == path.Join("/", made.TerminationMessagePath) {
 			return m.HostPath
 		}
 	}

@@ -132,6 +132,32 @@ func TestMessage(t *testing.T) {
 	}
 }
 
+// A relative path is mounted beneath the root, and its file is found there.
+func TestMessageAtRelativePath(t *testing.T) {
+	facts, ok, err := spec.ParseContainer(
+		map[string]string{
+			spec.LabelPodNamespace:  "ns",
+			spec.LabelPodName:       "pod",
+			spec.LabelPodUID:        "uid",
+			spec.LabelContainerName: "app",
+		},
+		map[string]string{spec.AnnotationTerminationMessagePath: "tmp/end"},
+	)
+	if !ok || err != nil {
+		t.Fatalf("ParseContainer: got %v, %v, want true, nil", ok, err)
+	}
+	file := write(t, "all is lost")
+	c := cri.Container{ContainerStatus: &runtimeapi.ContainerStatus{
+		Id:       "id",
+		ExitCode: 1,
+		Mounts:   []*runtimeapi.Mount{{ContainerPath: "/tmp/end", HostPath: file}},
+	}}
+	f := newRuntimeFacts()
+	if got, want := f.message(c, facts), "all is lost"; got != want {
+		t.Errorf("got message %q, want %q", got, want)
+	}
+}
+
 // TestExitTime: the end of a container lies in the past of the agent's own clock, and does not move any more.
 func TestExitTime(t *testing.T) {
 	f := newRuntimeFacts()
