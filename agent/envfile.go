@@ -3,17 +3,17 @@ package agent
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
 
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nodelet/nodelet/agent/spec"
+	"github.com/nodelet/nodelet/host/boundedfile"
 )
 
 // envFiles reads the files in volumes that the container's environment refers to. Each is opened beneath the root of its
-// volume, so that a link in it leads nowhere else; one that does not exist is left out.
+// volume, so symbolic links cannot lead outside. A file that does not exist is left out: spec knows whether it is optional.
 func (t *task) envFiles(c *corev1.Container) (map[spec.EnvFile][]byte, error) {
 	wanted := spec.EnvFiles(c)
 	if len(wanted) == 0 {
@@ -25,15 +25,21 @@ func (t *task) envFiles(c *corev1.Container) (map[spec.EnvFile][]byte, error) {
 		switch {
 		case err == nil:
 			out[w] = text
-		case !errors.Is(err, os.ErrNotExist):
-			return nil, &spec.Reason{Reason: spec.ReasonCreateContainerConfig,
-				Message: fmt.Sprintf("cannot read environment file %q of volume %q", w.Path, w.Volume)}
+		case errors.Is(err, os.ErrNotExist):
+		case errors.Is(err, boundedfile.ErrTooLarge):
+			return nil, badEnvFile("environment file %q of volume %q is larger than %d bytes", w.Path, w.Volume, spec.MaxEnvFile)
+		default: // the error would show paths of the host
+			return nil, badEnvFile("cannot read environment file %q of volume %q", w.Path, w.Volume)
 		}
 	}
 	return out, nil
 }
 
-// readBeneath reads a plain file. Another container may have put a pipe there, which must not hold the agent up.
+func badEnvFile(format string, args ...any) error {
+	return &spec.Reason{Reason: spec.ReasonCreateContainerConfig, Message: fmt.Sprintf(format, args...)}
+}
+
+// readBeneath reads the regular file at path beneath dir. Another container may have put a pipe there.
 func readBeneath(dir, path string) ([]byte, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -45,12 +51,5 @@ func readBeneath(dir, path string) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, errors.New("not a regular file")
-	}
-	return io.ReadAll(io.LimitReader(f, spec.MaxEnvFile))
+	return boundedfile.ReadAll(f, spec.MaxEnvFile)
 }

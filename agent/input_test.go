@@ -21,14 +21,13 @@ import (
 	"github.com/nodelet/nodelet/volumes"
 )
 
-// TestReadBeneath: a plain file in the volume is read, up to a bound; nothing else is, and nothing holds the agent up.
+// A regular file in the volume is read. Nothing else is, and nothing blocks the agent.
 func TestReadBeneath(t *testing.T) {
 	outside, dir := t.TempDir(), t.TempDir()
 	at := func(p string) string { return filepath.Join(dir, p) }
 	if err := errors.Join(
 		os.WriteFile(filepath.Join(outside, "secret"), []byte("secret"), 0o600),
 		os.WriteFile(at("env"), []byte("A=1"), 0o600),
-		os.WriteFile(at("huge"), make([]byte, 10*spec.MaxEnvFile), 0o600),
 		os.Mkdir(at("dir"), 0o700),
 		os.Symlink("../env", at("dir/inside")),
 		os.Symlink(filepath.Join(outside, "secret"), at("absolute")),
@@ -47,8 +46,21 @@ func TestReadBeneath(t *testing.T) {
 			t.Errorf("%s: %q", path, got)
 		}
 	}
-	if got, err := readBeneath(dir, "huge"); len(got) != spec.MaxEnvFile || err != nil {
-		t.Errorf("of a huge file: %d bytes, %v", len(got), err)
+}
+
+// A file that is too large is an error that says so: its beginning alone could lack a variable.
+func TestLargeEnvFileIsRefused(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "env"), make([]byte, spec.MaxEnvFile+1), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	task := &task{mounts: map[string]volumes.Mounted{"vol": {HostPath: dir}}}
+	_, err := task.envFiles(&corev1.Container{Env: []corev1.EnvVar{{Name: "A", ValueFrom: &corev1.EnvVarSource{
+		FileKeyRef: &corev1.FileKeySelector{VolumeName: "vol", Path: "env", Key: "A"}}}}})
+	var got *spec.Reason
+	want := "larger than 65536 bytes"
+	if !errors.As(err, &got) || got.Reason != spec.ReasonCreateContainerConfig || !strings.Contains(got.Message, want) {
+		t.Errorf("got error %v, want %s with %q", err, spec.ReasonCreateContainerConfig, want)
 	}
 }
 

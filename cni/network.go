@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -12,6 +11,8 @@ import (
 
 	"github.com/containernetworking/cni/libcni"
 	"github.com/containernetworking/cni/pkg/utils"
+
+	"github.com/nodelet/nodelet/host/boundedfile"
 )
 
 // maxConfig bounds a network configuration, in bytes.
@@ -168,7 +169,7 @@ func runnable(name string, dirs []string) bool {
 
 // readNetwork reads a file with a network configuration.
 func readNetwork(path string) (*Network, error) {
-	text, err := readBounded(path)
+	text, err := boundedfile.Read(path, maxConfig)
 	if err == nil {
 		var n *Network
 		if n, err = ParseNetwork(text); err == nil {
@@ -176,15 +177,6 @@ func readNetwork(path string) (*Network, error) {
 		}
 	}
 	return nil, fmt.Errorf("network configuration %s: %w", path, err)
-}
-
-func readBounded(path string) ([]byte, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	return io.ReadAll(io.LimitReader(f, maxConfig+1))
 }
 
 // configFiles lists the files with network configurations in a directory, in the order in which runtimes look at them.

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/nodelet/nodelet/host/boundedfile"
 )
 
 const (
@@ -196,7 +198,7 @@ func eachAddress(dir string, each func(file, sandbox string) error) error {
 			continue
 		}
 		file := filepath.Join(dir, e.Name())
-		text, err := readBounded(file)
+		text, err := boundedfile.Read(file, maxConfig)
 		if err == nil {
 			id, _, _ := strings.Cut(string(text), "\n")
 			err = each(file, strings.TrimSpace(id))

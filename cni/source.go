@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/nodelet/nodelet/host/atomicfile"
+	"github.com/nodelet/nodelet/host/boundedfile"
 	"github.com/nodelet/nodelet/host/inotify"
 )
 
@@ -105,7 +106,7 @@ func (s *Source) keepRanges(ranges []netip.Prefix) error {
 
 // keptRanges are those of an earlier life; what cannot be read is as good as none.
 func (s *Source) keptRanges() []netip.Prefix {
-	text, err := readBounded(filepath.Join(s.Dir, rangesFile))
+	text, err := boundedfile.Read(filepath.Join(s.Dir, rangesFile), maxConfig)
 	var ranges []netip.Prefix
 	if err == nil {
 		err = json.Unmarshal(text, &ranges)

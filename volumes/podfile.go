@@ -3,10 +3,11 @@ package volumes
 import (
 	"errors"
 	"fmt"
-	"io"
 
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodelet/nodelet/host/boundedfile"
 )
 
 // podFileMax bounds a file that ReadPodFile reads.
@@ -53,9 +54,5 @@ func (v *Volumes) ReadPodFile(uid types.UID, name string) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
-	content, err := io.ReadAll(io.LimitReader(f, podFileMax+1))
-	if err == nil && len(content) > podFileMax {
-		err = fmt.Errorf("%s of pod %s: it has more than %d bytes", name, uid, podFileMax)
-	}
-	return content, err
+	return boundedfile.ReadAll(f, podFileMax)
 }

@@ -14,8 +14,8 @@ type EnvFile struct {
 	Path string
 }
 
-// EnvFiles lists the files the container's environment needs. Read them at most MaxEnvFile bytes long, and pass them in
-// Objects.
+// EnvFiles lists the files that the container's environment needs. The caller reads them, refuses one that is larger than
+// MaxEnvFile, and passes them in Objects.
 func EnvFiles(c *corev1.Container) []EnvFile {
 	var files []EnvFile
 	for _, v := range c.Env {
@@ -27,7 +27,7 @@ func EnvFiles(c *corev1.Container) []EnvFile {
 	return files
 }
 
-// MaxEnvFile is the size up to which an environment file is read.
+// MaxEnvFile is the largest size of an environment file, in bytes.
 const MaxEnvFile = 64 << 10
 
 // fileValue looks one variable up in a file. Unlike the kubelet, which fails on it, an optional reference to a file that
@@ -42,9 +42,6 @@ func fileValue(in *ContainerInput, ref *corev1.FileKeySelector) (string, error) 
 	content, ok := in.Objects.EnvFiles[EnvFile{Volume: ref.VolumeName, Path: ref.Path}]
 	if !ok {
 		return "", missing(ref.Optional, fmt.Errorf("file %q not found in volume %q", ref.Path, ref.VolumeName))
-	}
-	if len(content) > MaxEnvFile {
-		return "", fmt.Errorf("file %q in volume %q is larger than %d bytes", ref.Path, ref.VolumeName, MaxEnvFile)
 	}
 	value, ok, err := envFileValue(string(content), ref.Key)
 	if err != nil {

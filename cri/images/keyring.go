@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"os"
 	"path/filepath"
@@ -13,6 +12,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodelet/nodelet/host/boundedfile"
 )
 
 // Source is what a credential came from: a pull secret, or a service account for whose token a provider gave it. The zero value
@@ -136,17 +137,9 @@ func nodeKeyring(files []string) (k keyring, problems []string) {
 }
 
 func readConfig(file string) (logins map[string]*Login, skipped int, err error) {
-	f, err := os.Open(file)
+	text, err := boundedfile.Read(file, maxConfig)
 	if err != nil {
 		return nil, 0, err
-	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, maxConfig+1))
-	if err != nil {
-		return nil, 0, err
-	}
-	if len(text) > maxConfig {
-		return nil, 0, fmt.Errorf("is longer than %d bytes", maxConfig)
 	}
 	if filepath.Base(file) == ".dockercfg" {
 		return dockercfg(text)

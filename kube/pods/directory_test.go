@@ -238,7 +238,7 @@ func TestUnreadable(t *testing.T) {
 		t.Fatal(err)
 	}
 	state := b.scan("a-n1:1")
-	b.wantProblems(state, "a.yaml: read "+filepath.Join(b.dir, "a.yaml")+": it is not a regular file")
+	b.wantProblems(state, "a.yaml: read "+filepath.Join(b.dir, "a.yaml")+": not a regular file")
 
 	d := newDirectory(Config{NodeName: "n1", Manifests: filepath.Join(b.dir, "a.yaml", "below")})
 	state, _ = d.scan(b.now)

@@ -3,8 +3,6 @@ package pods
 import (
 	"crypto/sha256"
 	"errors"
-	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -14,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/nodelet/nodelet/host/boundedfile"
 	"github.com/nodelet/nodelet/kube/pods/manifest"
 )
 
@@ -94,23 +93,6 @@ func stampOf(path string) (stamp, time.Time, error) {
 	return s, time.Unix(st.Ctim.Unix()), nil
 }
 
-// readFile reads a regular file of at most a manifest's size. A FIFO or device must not hang or fill the agent.
-func readFile(path string) ([]byte, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	fi, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	if !fi.Mode().IsRegular() {
-		return nil, fmt.Errorf("read %s: it is not a regular file", path)
-	}
-	return io.ReadAll(io.LimitReader(f, manifest.MaxSize+1))
-}
-
 // load brings f up to date with the file at path. It does not read a file that has not changed. It reports whether the file
 // changed while it was read: then it must be read again soon, and f stays as it was.
 func (f *file) load(path string, o manifest.Origin, now time.Time) (again bool) {
@@ -120,7 +102,7 @@ func (f *file) load(path string, o manifest.Origin, now time.Time) (again bool) 
 	}
 	var data []byte
 	if err == nil {
-		data, err = readFile(path)
+		data, err = boundedfile.Read(path, manifest.MaxSize)
 	}
 	if after, _, err2 := stampOf(path); err == nil && (err2 != nil || after != s) {
 		return true

@@ -3,7 +3,6 @@ package devices
 import (
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"os"
 	"path/filepath"
@@ -14,6 +13,7 @@ import (
 	api "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"github.com/nodelet/nodelet/host/atomicfile"
+	"github.com/nodelet/nodelet/host/boundedfile"
 	"github.com/nodelet/nodelet/plugins/devices/checkpoint"
 )
 
@@ -53,7 +53,7 @@ func (a *allocation) wire() ([]byte, error) {
 
 // load reads the checkpoint. Trouble with it is logged, and what can be read of it counts.
 func (d *Devices) load() error {
-	text, err := readBounded(filepath.Join(d.dir, checkpointName))
+	text, err := boundedfile.Read(filepath.Join(d.dir, checkpointName), checkpoint.MaxSize)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
@@ -82,16 +82,6 @@ func (d *Devices) load() error {
 		d.resources[name] = r
 	}
 	return nil
-}
-
-// readBounded reads a file that is not larger than a checkpoint may be.
-func readBounded(path string) ([]byte, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	return io.ReadAll(io.LimitReader(f, checkpoint.MaxSize+1))
 }
 
 // insert notes what a container has of a resource, if the pod is not gone. mu is held.

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"os"
 	"path/filepath"
@@ -13,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodelet/nodelet/host/atomicfile"
+	"github.com/nodelet/nodelet/host/boundedfile"
 	"github.com/nodelet/nodelet/plugins/dra/checkpoint"
 )
 
@@ -47,12 +47,7 @@ func (d *DRA) load() {
 }
 
 func read(path string) ([]checkpoint.Claim, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, checkpoint.MaxSize+1))
+	text, err := boundedfile.Read(path, checkpoint.MaxSize)
 	if err != nil {
 		return nil, err
 	}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -13,6 +12,8 @@ import (
 	config "k8s.io/kubelet/config/v1"
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
+
+	"github.com/nodelet/nodelet/host/boundedfile"
 )
 
 // maxConfig bounds what is read of one file.
@@ -79,12 +80,7 @@ func configFiles(path string) ([]string, error) {
 }
 
 func readFile(file string, tokens bool) ([]config.CredentialProvider, error) {
-	f, err := os.Open(file)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, maxConfig+1))
+	text, err := boundedfile.Read(file, maxConfig)
 	if err != nil {
 		return nil, err
 	}
