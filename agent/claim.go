@@ -14,6 +14,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 
 	"github.com/nodelet/nodelet/csi"
+	podutil "github.com/nodelet/nodelet/kube/pod"
 	"github.com/nodelet/nodelet/kube/storage"
 	"github.com/nodelet/nodelet/volumes"
 )
@@ -78,19 +79,9 @@ func (t *task) checkClaim(v *corev1.Volume, claim *storage.Claim) error {
 
 // usedAs tells in which ways the pod's containers use a volume.
 func usedAs(pod *corev1.Pod, volume string) (mounts, devices bool) {
-	see := func(c *corev1.Container) {
+	for _, c := range podutil.Containers(&pod.Spec) {
 		mounts = mounts || slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == volume })
 		devices = devices || slices.ContainsFunc(c.VolumeDevices, func(d corev1.VolumeDevice) bool { return d.Name == volume })
-	}
-	for i := range pod.Spec.InitContainers {
-		see(&pod.Spec.InitContainers[i])
-	}
-	for i := range pod.Spec.Containers {
-		see(&pod.Spec.Containers[i])
-	}
-	for i := range pod.Spec.EphemeralContainers {
-		c := corev1.Container(pod.Spec.EphemeralContainers[i].EphemeralContainerCommon)
-		see(&c)
 	}
 	return mounts, devices
 }

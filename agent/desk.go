@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/nodelet/nodelet/agent/spec"
 	"github.com/nodelet/nodelet/cri/logs"
+	podutil "github.com/nodelet/nodelet/kube/pod"
 	"github.com/nodelet/nodelet/kube/server"
 )
 
@@ -212,15 +212,15 @@ func (d *Desk) running(ctx context.Context, c server.Container) (string, error) 
 	if !f.specifies(c.Name) {
 		return "", server.NotFound("container not found (%q)", c.Name)
 	}
-	st := containerStatusOf(&f.now.status, c.Name)
+	st := podutil.ContainerStatus(&f.now.status, c.Name)
 	if st == nil || st.State.Running == nil {
 		return "", fmt.Errorf("container not found (%q): it does not run", c.Name)
 	}
-	return bareID(st.ContainerID), nil
+	return podutil.RuntimeID(st.ContainerID), nil
 }
 
 func (f *file) specifies(container string) bool {
-	for _, c := range spec.Containers(f.pod) {
+	for _, c := range podutil.Containers(&f.pod.Spec) {
 		if c.Name == container {
 			return true
 		}

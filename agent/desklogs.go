@@ -14,6 +14,7 @@ import (
 
 	"github.com/nodelet/nodelet/agent/plan"
 	"github.com/nodelet/nodelet/cri/logs"
+	podutil "github.com/nodelet/nodelet/kube/pod"
 	"github.com/nodelet/nodelet/kube/server"
 )
 
@@ -30,7 +31,7 @@ func (d *Desk) Logs(ctx context.Context, of server.Container, o *corev1.PodLogOp
 	if err != nil {
 		return server.Errorf(http.StatusBadRequest, "%v", err)
 	}
-	path := f.logPath(bareID(id))
+	path := f.logPath(podutil.RuntimeID(id))
 	if path == "" {
 		return server.Errorf(http.StatusBadRequest, "unable to retrieve container logs for %s: the runtime does not know it any more", id)
 	}
@@ -72,7 +73,7 @@ func (f *file) logPath(id string) string {
 // instanceToRead is the ID of the instance whose log is meant: the one that runs, else the last that ran; with previous the
 // one before. The errors are the kubelet's, which people and tests know.
 func instanceToRead(s *corev1.PodStatus, pod, name string, previous bool) (string, error) {
-	c := containerStatusOf(s, name)
+	c := podutil.ContainerStatus(s, name)
 	if c == nil {
 		return "", fmt.Errorf("container %q in pod %q is not available", name, pod)
 	}
@@ -120,7 +121,7 @@ func (f *file) ended(container, id string) func() (bool, <-chan struct{}) {
 			return true, nil
 		}
 		now := f.worker.shown.Load()
-		c := containerStatusOf(&now.status, container)
+		c := podutil.ContainerStatus(&now.status, container)
 		if c == nil || c.State.Running == nil || c.ContainerID != id {
 			return true, nil
 		}

@@ -6,7 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nodelet/nodelet/agent/plan"
-	"github.com/nodelet/nodelet/agent/spec"
+	podutil "github.com/nodelet/nodelet/kube/pod"
 	"github.com/nodelet/nodelet/kube/status"
 )
 
@@ -26,18 +26,11 @@ func podReference(pod *corev1.Pod, field string) status.Ref {
 
 // fieldPath is where a container stands in the spec, in the form that events carry: spec.containers{app}.
 func fieldPath(pod *corev1.Pod, container string) string {
-	kind, c := spec.FindContainer(pod, container)
+	role, c := podutil.Container(&pod.Spec, container)
 	if c == nil {
 		return ""
 	}
-	list := "containers"
-	switch kind {
-	case spec.Init, spec.Sidecar:
-		list = "initContainers"
-	case spec.Ephemeral:
-		list = "ephemeralContainers"
-	}
-	return fmt.Sprintf("spec.%s{%s}", list, container)
+	return fmt.Sprintf("spec.%s{%s}", role.Field(), container)
 }
 
 // failureEvent tells people that a step has failed, in the kubelet's words.

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodelet/nodelet/agent/plan"
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 // Eviction ends a pod that its source still wants: the node needs its place, or goes down. The API object stays, with phase
@@ -22,7 +23,7 @@ type Eviction struct {
 }
 
 func (e *Eviction) stop(pod *corev1.Pod) *plan.Stop {
-	return &plan.Stop{Cause: plan.StopEvicted, Deadline: time.Now().Add(min(e.Grace, plan.Grace(pod))), Reason: e.Reason, Message: e.Message, Own: e.Own}
+	return &plan.Stop{Cause: plan.StopEvicted, Deadline: time.Now().Add(min(e.Grace, podutil.GracePeriod(pod))), Reason: e.Reason, Message: e.Message, Own: e.Own}
 }
 
 // Evict ends a pod. released is closed when all that the pod held is given back, at once for a pod that has no worker or when

@@ -13,6 +13,7 @@ import (
 
 	"github.com/nodelet/nodelet/agent/plan"
 	"github.com/nodelet/nodelet/agent/spec"
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 // grantFile is the file in a pod's directory that keeps what the pod holds, once that may differ from what its spec wants.
@@ -26,14 +27,11 @@ type holding struct {
 	Pod *corev1.ResourceRequirements `json:"pod,omitempty"`
 }
 
-// resizable are the resources that a running pod may get more or less of.
-var resizable = [...]corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory}
-
 // wishOf is what the spec asks for.
 func wishOf(pod *corev1.Pod) *holding {
 	h := &holding{Generation: pod.Generation, Containers: map[string]corev1.ResourceRequirements{}}
-	for kind, c := range spec.Containers(pod) {
-		if kind != spec.Ephemeral {
+	for role, c := range podutil.Containers(&pod.Spec) {
+		if role != podutil.RoleEphemeral {
 			h.Containers[c.Name] = only(c.Resources)
 		}
 	}
@@ -51,7 +49,7 @@ func only(r corev1.ResourceRequirements) corev1.ResourceRequirements {
 
 func onlyList(list corev1.ResourceList) corev1.ResourceList {
 	var out corev1.ResourceList
-	for _, name := range resizable {
+	for _, name := range podutil.ComputeResources {
 		if q, ok := list[name]; ok {
 			if out == nil {
 				out = corev1.ResourceList{}
@@ -68,36 +66,22 @@ func (h *holding) apply(pod *corev1.Pod) *corev1.Pod {
 	own := func() *corev1.PodSpec {
 		if out == pod {
 			shallow := *pod
+			shallow.Spec = podutil.CloneContainers(&pod.Spec)
 			out = &shallow
-			out.Spec.Containers, out.Spec.InitContainers = slices.Clone(pod.Spec.Containers), slices.Clone(pod.Spec.InitContainers)
 		}
 		return &out.Spec
 	}
-	each := func(list func(*corev1.PodSpec) []corev1.Container) {
-		for i := range list(&pod.Spec) {
-			c := &list(&pod.Spec)[i]
-			if has, ok := h.Containers[c.Name]; ok && !same(has, c.Resources) {
-				list(own())[i].Resources = merged(c.Resources, has)
-			}
+	for _, c := range podutil.Containers(&pod.Spec) {
+		if has, ok := h.Containers[c.Name]; ok && !podutil.SameResources(has, c.Resources) {
+			_, changed := podutil.Container(own(), c.Name)
+			changed.Resources = merged(c.Resources, has)
 		}
 	}
-	each(func(s *corev1.PodSpec) []corev1.Container { return s.InitContainers })
-	each(func(s *corev1.PodSpec) []corev1.Container { return s.Containers })
-	if r := pod.Spec.Resources; r != nil && h.Pod != nil && !same(*h.Pod, *r) {
+	if r := pod.Spec.Resources; r != nil && h.Pod != nil && !podutil.SameResources(*h.Pod, *r) {
 		all := merged(*r, *h.Pod)
 		own().Resources = &all
 	}
 	return out
-}
-
-func same(a, b corev1.ResourceRequirements) bool {
-	for _, name := range resizable {
-		request, limit := a.Requests[name], a.Limits[name]
-		if request.Cmp(b.Requests[name]) != 0 || limit.Cmp(b.Limits[name]) != 0 {
-			return false
-		}
-	}
-	return true
 }
 
 // merged is r with CPU and memory of has.
@@ -105,7 +89,7 @@ func merged(r, has corev1.ResourceRequirements) corev1.ResourceRequirements {
 	put := func(list, has corev1.ResourceList) corev1.ResourceList {
 		out := corev1.ResourceList{}
 		for name, q := range list {
-			if !slices.Contains(resizable[:], name) {
+			if !slices.Contains(podutil.ComputeResources[:], name) {
 				out[name] = q
 			}
 		}
@@ -265,13 +249,13 @@ func resizeSummary(pod *corev1.Pod, generation int64, trouble string) string {
 		Error          string      `json:"error,omitempty"`
 	}
 	summary.Generation, summary.Error = generation, trouble
-	for i := range pod.Spec.InitContainers {
-		c := &pod.Spec.InitContainers[i]
-		summary.InitContainers = append(summary.InitContainers, container{c.Name, c.Resources})
-	}
-	for i := range pod.Spec.Containers {
-		c := &pod.Spec.Containers[i]
-		summary.Containers = append(summary.Containers, container{c.Name, c.Resources})
+	for role, c := range podutil.Containers(&pod.Spec) {
+		switch role {
+		case podutil.RoleInit, podutil.RoleSidecar:
+			summary.InitContainers = append(summary.InitContainers, container{c.Name, c.Resources})
+		case podutil.RoleApp:
+			summary.Containers = append(summary.Containers, container{c.Name, c.Resources})
+		}
 	}
 	text, _ := json.Marshal(summary) // strings and quantities always encode
 	return string(text)
@@ -284,8 +268,8 @@ func (h *Hands) grant(pod *corev1.Pod, generation int64, pending *plan.PendingRe
 		Containers: make(map[string]plan.ContainerGrant, len(pod.Spec.Containers)),
 		Requests:   resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{}),
 		Limits:     resourcehelper.PodLimits(pod, resourcehelper.PodResourcesOptions{})}
-	for kind, c := range spec.Containers(pod) {
-		if kind != spec.Ephemeral {
+	for role, c := range podutil.Containers(&pod.Spec) {
+		if role != podutil.RoleEphemeral {
 			g.Containers[c.Name] = plan.ContainerGrant{Size: sizeOf(spec.ContainerResources(pod, c, node, false)),
 				Resources: spec.EffectiveResources(pod, c)}
 		}

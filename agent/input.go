@@ -16,12 +16,13 @@ import (
 	"github.com/nodelet/nodelet/agent/plan"
 	"github.com/nodelet/nodelet/agent/spec"
 	"github.com/nodelet/nodelet/kube/objects"
+	podutil "github.com/nodelet/nodelet/kube/pod"
 	"github.com/nodelet/nodelet/volumes"
 )
 
 // containerInput gathers what a container's configuration is made from: objects, mounted volumes, sub-paths, addresses.
 func (t *task) containerInput(ctx context.Context, s plan.CreateContainer) (*spec.ContainerInput, error) {
-	_, c := spec.FindContainer(t.pod, s.Name)
+	_, c := podutil.Container(&t.pod.Spec, s.Name)
 	if c == nil {
 		return nil, fmt.Errorf("container %q is not in the pod's spec any more", s.Name)
 	}
@@ -135,15 +136,13 @@ func (t *task) subPaths(ctx context.Context, in *spec.ContainerInput) (map[int]s
 
 // target is the running instance whose processes an ephemeral container wants to see.
 func (t *task) target(ephemeral string) string {
-	for i := range t.pod.Spec.EphemeralContainers {
-		e := &t.pod.Spec.EphemeralContainers[i]
-		if e.Name != ephemeral || e.TargetContainerName == "" {
-			continue
-		}
-		for _, c := range t.instances {
-			if c.Name == e.TargetContainerName && c.State == plan.ContainerRunning {
-				return c.ID
-			}
+	target := podutil.Target(&t.pod.Spec, ephemeral)
+	if target == "" {
+		return ""
+	}
+	for _, c := range t.instances {
+		if c.Name == target && c.State == plan.ContainerRunning {
+			return c.ID
 		}
 	}
 	return ""

@@ -3,8 +3,8 @@ package agent
 import (
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/nodelet/nodelet/agent/spec"
 	"github.com/nodelet/nodelet/kube/objects"
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 // refsOf lists the ConfigMaps and Secrets that a pod refers to, never nil. Those that its volumes show are kept fresh; what only the
@@ -31,7 +31,7 @@ func refsOf(pod *corev1.Pod, lacking bool) []objects.Ref {
 			add(r.kind, r.name, true)
 		}
 	}
-	for _, c := range spec.Containers(pod) {
+	for _, c := range podutil.Containers(&pod.Spec) {
 		for _, r := range environmentRefs(c) {
 			add(r.kind, r.name, lacking)
 		}

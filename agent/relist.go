@@ -10,6 +10,7 @@ import (
 
 	"github.com/nodelet/nodelet/agent/plan"
 	"github.com/nodelet/nodelet/cri"
+	podutil "github.com/nodelet/nodelet/kube/pod"
 	"github.com/nodelet/nodelet/kube/pods"
 )
 
@@ -148,7 +149,7 @@ func (s *Supervisor) unwanted(uid types.UID) bool {
 func (s *Supervisor) adopt(ctx context.Context, pod *corev1.Pod) {
 	s.log.Info("found a pod that no source knows; it goes", "pod", pod.Namespace+"/"+pod.Name, "uid", pod.UID)
 	e := s.begin(ctx, pod)
-	e.order.Stop = &plan.Stop{Cause: plan.StopOrphaned, Deadline: time.Now().Add(plan.Grace(pod))}
+	e.order.Stop = &plan.Stop{Cause: plan.StopOrphaned, Deadline: time.Now().Add(podutil.GracePeriod(pod))}
 	e.worker.inbox.put(e.order)
 	s.tellHere()
 }

@@ -6,7 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourcehelper "k8s.io/component-helpers/resource"
 
-	"github.com/nodelet/nodelet/agent/spec"
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 // keepShares gives the burstable class the CPU shares of its pods, in a goroutine of its own: no pod waits for it.
@@ -42,7 +42,7 @@ func (s *Supervisor) share() {
 
 // burstableCPU is what a pod counts for in the shares of its class, in thousandths of a CPU; 0 for pods of other classes.
 func burstableCPU(pod *corev1.Pod) int64 {
-	if len(pod.Spec.Containers) == 0 || spec.QOSClass(pod) != corev1.PodQOSBurstable {
+	if len(pod.Spec.Containers) == 0 || podutil.QOS(pod) != corev1.PodQOSBurstable {
 		return 0
 	}
 	requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})

@@ -1,8 +1,6 @@
 package agent
 
 import (
-	"strings"
-
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nodelet/nodelet/cri"
@@ -23,24 +21,4 @@ type shown struct {
 func (w *worker) show(status *corev1.PodStatus) {
 	before := w.shown.Swap(&shown{status: *status, known: w.known, mounted: w.mounted(), over: make(chan struct{})})
 	close(before.over)
-}
-
-// containerStatusOf is the status of a container of any kind.
-func containerStatusOf(s *corev1.PodStatus, name string) *corev1.ContainerStatus {
-	for _, list := range [][]corev1.ContainerStatus{s.ContainerStatuses, s.InitContainerStatuses, s.EphemeralContainerStatuses} {
-		for i := range list {
-			if list[i].Name == name {
-				return &list[i]
-			}
-		}
-	}
-	return nil
-}
-
-// bareID is a container ID without the name of the runtime before it.
-func bareID(id string) string {
-	if _, bare, found := strings.Cut(id, "://"); found {
-		return bare
-	}
-	return id
 }

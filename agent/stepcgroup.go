@@ -6,8 +6,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/nodelet/nodelet/agent/spec"
 	"github.com/nodelet/nodelet/host/cgroups"
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 // removeCgroup removes the pod's cgroup with whatever still runs in it.
@@ -43,7 +43,7 @@ func (h *Hands) podCgroups() ([]cgroups.Pod, error) {
 // classes are the QoS classes that the pod's cgroup may be in: all of them where only its UID is known.
 func classes(pod *corev1.Pod) []corev1.PodQOSClass {
 	if len(pod.Spec.Containers) > 0 {
-		return []corev1.PodQOSClass{spec.QOSClass(pod)}
+		return []corev1.PodQOSClass{podutil.QOS(pod)}
 	}
 	return []corev1.PodQOSClass{corev1.PodQOSGuaranteed, corev1.PodQOSBurstable, corev1.PodQOSBestEffort}
 }

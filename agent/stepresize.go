@@ -12,6 +12,7 @@ import (
 	"github.com/nodelet/nodelet/agent/spec"
 	"github.com/nodelet/nodelet/cri"
 	"github.com/nodelet/nodelet/host/cgroups"
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 // noBound lifts a bound; the CRI and the kernel take 0 for "as it is".
@@ -19,7 +20,7 @@ const noBound = -1
 
 // resize gives a running container other resources.
 func (t *task) resize(ctx context.Context, s plan.Resize) error {
-	_, c := spec.FindContainer(t.pod, s.Name)
+	_, c := podutil.Container(&t.pod.Spec, s.Name)
 	if c == nil {
 		return fmt.Errorf("container %q is not in the pod's spec any more", s.Name)
 	}
@@ -61,7 +62,7 @@ func (t *task) resizePod(ctx context.Context, s plan.ResizePod) error {
 	if s.To.Memory > 0 {
 		r.Memory = s.To.Memory
 	}
-	return t.hands.Cgroups.UpdatePod(cgroups.Pod{UID: t.pod.UID, QOS: spec.QOSClass(t.pod)}, r)
+	return t.hands.Cgroups.UpdatePod(cgroups.Pod{UID: t.pod.UID, QOS: podutil.QOS(t.pod)}, r)
 }
 
 // memoryFits makes sure that a container, or the pod where id is empty, uses less than its new limit: the kernel would kill
@@ -111,7 +112,7 @@ func (t *task) preparePodCgroup() (*plan.Size, error) {
 	if want.Pids != nil {
 		r.Pids = *want.Pids
 	}
-	pod := cgroups.Pod{UID: t.pod.UID, QOS: spec.QOSClass(t.pod)}
+	pod := cgroups.Pod{UID: t.pod.UID, QOS: podutil.QOS(t.pod)}
 	has, there, err := t.hands.Cgroups.PodSize(pod, r)
 	if err != nil {
 		return nil, err

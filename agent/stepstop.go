@@ -14,12 +14,13 @@ import (
 
 	"github.com/nodelet/nodelet/agent/plan"
 	"github.com/nodelet/nodelet/agent/spec"
+	podutil "github.com/nodelet/nodelet/kube/pod"
 	"github.com/nodelet/nodelet/probes"
 )
 
 // postStart runs the hook of a container that has just been started.
 func (t *task) postStart(ctx context.Context, s plan.PostStart) error {
-	_, c := spec.FindContainer(t.pod, s.Name)
+	_, c := podutil.Container(&t.pod.Spec, s.Name)
 	if c == nil || c.Lifecycle == nil || c.Lifecycle.PostStart == nil {
 		return nil
 	}
@@ -53,7 +54,7 @@ func (t *task) preStop(s plan.StopContainer) *corev1.LifecycleHandler {
 	if i := t.instance(s.ID); i == nil || i.State != plan.ContainerRunning {
 		return nil
 	}
-	if _, c := spec.FindContainer(t.pod, s.Name); c != nil {
+	if _, c := podutil.Container(&t.pod.Spec, s.Name); c != nil {
 		if c.Lifecycle == nil {
 			return nil
 		}
@@ -65,7 +66,7 @@ func (t *task) preStop(s plan.StopContainer) *corev1.LifecycleHandler {
 func (t *task) runPreStop(ctx context.Context, s plan.StopContainer, h *corev1.LifecycleHandler) {
 	ctx, cancel := context.WithDeadline(ctx, s.Deadline)
 	defer cancel()
-	_, c := spec.FindContainer(t.pod, s.Name)
+	_, c := podutil.Container(&t.pod.Spec, s.Name)
 	if c == nil {
 		c = &corev1.Container{Name: s.Name, Ports: t.made.Ports}
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/nodelet/nodelet/agent/plan"
 	"github.com/nodelet/nodelet/agent/spec"
 	"github.com/nodelet/nodelet/cri"
+	podutil "github.com/nodelet/nodelet/kube/pod"
 	"github.com/nodelet/nodelet/kube/pods"
 )
 
@@ -295,7 +296,7 @@ func withStatus(pod, mirror *corev1.Pod) *corev1.Pod {
 
 // orphan ends a pod that no source knows any more.
 func (s *Supervisor) orphan(e *entry) {
-	stop := e.order.Stop.Stricter(&plan.Stop{Cause: plan.StopOrphaned, Deadline: time.Now().Add(plan.Grace(e.order.Pod))})
+	stop := e.order.Stop.Stricter(&plan.Stop{Cause: plan.StopOrphaned, Deadline: time.Now().Add(podutil.GracePeriod(e.order.Pod))})
 	if e.order.Stop == stop {
 		return
 	}
@@ -310,13 +311,13 @@ func stopOf(pod *corev1.Pod) *plan.Stop {
 	if pod.DeletionTimestamp == nil {
 		return nil
 	}
-	return &plan.Stop{Cause: plan.StopDeleted, Deadline: time.Now().Add(plan.Grace(pod))}
+	return &plan.Stop{Cause: plan.StopDeleted, Deadline: time.Now().Add(podutil.GracePeriod(pod))}
 }
 
 // hashes are the hashes of the pod's container specs.
 func hashes(pod *corev1.Pod) map[string]string {
 	all := make(map[string]string, len(pod.Spec.Containers))
-	for _, c := range spec.Containers(pod) {
+	for _, c := range podutil.Containers(&pod.Spec) {
 		all[c.Name] = spec.ContainerHash(c)
 	}
 	return all

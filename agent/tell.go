@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodelet/nodelet/agent/plan"
-	"github.com/nodelet/nodelet/agent/spec"
+	podutil "github.com/nodelet/nodelet/kube/pod"
 	"github.com/nodelet/nodelet/kube/status"
 	"github.com/nodelet/nodelet/probes"
 )
@@ -133,7 +133,7 @@ func (w *worker) deadlineEvent(st *corev1.PodStatus) {
 // imageBackoffEvent names the image that is waited for; that of a volume is the pod's affair.
 func (w *worker) imageBackoffEvent(c *corev1.ContainerStatus) {
 	pod, image, part := w.desired.Pod, c.Image, fieldPath(w.desired.Pod, c.Name)
-	if _, of := spec.FindContainer(pod, c.Name); of != nil {
+	if _, of := podutil.Container(&pod.Spec, c.Name); of != nil {
 		if f, failed := w.memory.FailedImage(pod, of); failed && f.Image != of.Image {
 			image, part = f.Image, ""
 		}

@@ -11,6 +11,8 @@ import (
 	apiresource "k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/component-helpers/resource"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 // Reasons and words of refusals; they are the kubelet's.
@@ -177,7 +179,7 @@ func wrongNode(pod *corev1.Pod, node *corev1.Node, others []*corev1.Pod) *Reject
 	if portTaken(pod, others) {
 		return failed("NodePorts", "node(s) didn't have free ports for the requested pod ports")
 	}
-	if node != nil && !staticPod(pod) && untolerated(pod, node) {
+	if node != nil && !podutil.IsStatic(pod) && untolerated(pod, node) {
 		return failed("TaintToleration", "node(s) had taints that the pod didn't tolerate")
 	}
 	return nil
@@ -215,7 +217,7 @@ func hostPorts(pod *corev1.Pod) []hostPort {
 		add(&pod.Spec.Containers[i])
 	}
 	for i := range pod.Spec.InitContainers {
-		if c := &pod.Spec.InitContainers[i]; initRole(c) == RoleSidecar {
+		if c := &pod.Spec.InitContainers[i]; podutil.IsSidecar(c) {
 			add(c)
 		}
 	}

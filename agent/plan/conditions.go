@@ -41,7 +41,7 @@ func (v *view) conditions(st *corev1.PodStatus, calm bool) {
 			st.Conditions = append(st.Conditions, api[i])
 		}
 	}
-	if calm && !terminal(v.d.Pod.Status.Phase) {
+	if calm && !podutil.IsTerminal(v.d.Pod.Status.Phase) {
 		v.disruption(st)
 	}
 	gates := st.Conditions
@@ -122,12 +122,12 @@ func (v *view) initializedCondition(st *corev1.PodStatus) corev1.PodCondition {
 	var incomplete []string
 	for i := range v.slots {
 		s := &v.slots[i]
-		if s.role != RoleInit && s.role != RoleSidecar {
+		if s.role != podutil.RoleInit && s.role != podutil.RoleSidecar {
 			break
 		}
-		status := shownFor(s.spec.Name, st.InitContainerStatuses)
+		status := podutil.StatusIn(st.InitContainerStatuses, s.spec.Name)
 		done := status.Ready
-		if s.role == RoleSidecar {
+		if s.role == podutil.RoleSidecar {
 			done = status.Started != nil && *status.Started
 		}
 		if !done {
@@ -135,26 +135,11 @@ func (v *view) initializedCondition(st *corev1.PodStatus) corev1.PodCondition {
 		}
 	}
 	// Once initialized, a pod stays so.
-	if len(incomplete) > 0 && !v.shownTrue(corev1.PodInitialized) {
+	if len(incomplete) > 0 && !podutil.IsTrue(v.old, corev1.PodInitialized) {
 		c.Status, c.Reason = corev1.ConditionFalse, reasonContainersNotInitialized
 		c.Message = fmt.Sprintf("containers with incomplete status: %s", incomplete)
 	}
 	return c
-}
-
-func (v *view) shownTrue(t corev1.PodConditionType) bool {
-	c := v.condition(t)
-	return c != nil && c.Status == corev1.ConditionTrue
-}
-
-// condition is what was said last of a condition; nil for nothing.
-func (v *view) condition(t corev1.PodConditionType) *corev1.PodCondition {
-	for i := range v.old.Conditions {
-		if c := &v.old.Conditions[i]; c.Type == t {
-			return c
-		}
-	}
-	return nil
 }
 
 func (v *view) containersReady(st *corev1.PodStatus) corev1.PodCondition {
@@ -166,7 +151,7 @@ func (v *view) containersReady(st *corev1.PodStatus) corev1.PodCondition {
 	case corev1.PodFailed:
 		c.Reason = reasonPodFailed
 		// What was said of a pod as it ended stays.
-		if old := v.condition(c.Type); terminal(v.old.Phase) && old != nil && old.Status == c.Status {
+		if old := podutil.Condition(v.old.Conditions, c.Type); podutil.IsTerminal(v.old.Phase) && old != nil && old.Status == c.Status {
 			c.Reason, c.Message = old.Reason, old.Message
 		}
 		return c
@@ -176,10 +161,10 @@ func (v *view) containersReady(st *corev1.PodStatus) corev1.PodCondition {
 		s := &v.slots[i]
 		var status *corev1.ContainerStatus
 		switch s.role {
-		case RoleSidecar:
-			status = shownFor(s.spec.Name, st.InitContainerStatuses)
-		case RoleApp:
-			status = shownFor(s.spec.Name, st.ContainerStatuses)
+		case podutil.RoleSidecar:
+			status = podutil.StatusIn(st.InitContainerStatuses, s.spec.Name)
+		case podutil.RoleApp:
+			status = podutil.StatusIn(st.ContainerStatuses, s.spec.Name)
 		}
 		if status != nil && !status.Ready {
 			unready = append(unready, s.spec.Name)

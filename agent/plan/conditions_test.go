@@ -5,6 +5,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 // TestConditions holds the cases of the kubelet's status/generate_test.go, with container states as in phasePod.
@@ -91,7 +93,7 @@ func TestConditions(t *testing.T) {
 			pod.Status.Conditions, st.Phase = tt.shown, tt.phase
 			for _, name := range tt.ready {
 				for _, list := range [][]corev1.ContainerStatus{st.InitContainerStatuses, st.ContainerStatuses} {
-					if c := shownFor(name, list); c != nil {
+					if c := podutil.StatusIn(list, name); c != nil {
 						c.Ready = true
 					}
 				}

@@ -6,6 +6,8 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 // messagesMax bounds the termination messages of a whole pod in its status.
@@ -14,23 +16,19 @@ const messagesMax = 12 << 10
 // containerStatuses fills in one status for each container of the spec: init containers in the spec's order, the others by
 // name.
 func (v *view) containerStatuses(st *corev1.PodStatus) {
-	all := make([]corev1.ContainerStatus, len(v.slots))
 	for i := range v.slots {
-		all[i] = v.containerStatus(&v.slots[i])
+		one := v.containerStatus(&v.slots[i])
+		switch v.slots[i].role {
+		case podutil.RoleApp:
+			st.ContainerStatuses = append(st.ContainerStatuses, one)
+		case podutil.RoleEphemeral:
+			st.EphemeralContainerStatuses = append(st.EphemeralContainerStatuses, one)
+		default:
+			st.InitContainerStatuses = append(st.InitContainerStatuses, one)
+		}
 	}
-	inits, apps := len(v.d.Pod.Spec.InitContainers), len(v.d.Pod.Spec.Containers)
-	st.InitContainerStatuses = part(all, 0, inits)
-	st.ContainerStatuses = part(all, inits, inits+apps)
-	st.EphemeralContainerStatuses = part(all, inits+apps, len(all))
 	sortByName(st.ContainerStatuses)
 	sortByName(st.EphemeralContainerStatuses)
-}
-
-func part(all []corev1.ContainerStatus, from, to int) []corev1.ContainerStatus {
-	if from == to {
-		return nil
-	}
-	return all[from:to:to]
 }
 
 func sortByName(all []corev1.ContainerStatus) {
@@ -41,7 +39,7 @@ func sortByName(all []corev1.ContainerStatus) {
 }
 
 func (v *view) containerStatus(s *slot) corev1.ContainerStatus {
-	if terminal(v.old.Phase) && s.shown != nil && s.shown.State.Terminated != nil {
+	if podutil.IsTerminal(v.old.Phase) && s.shown != nil && s.shown.State.Terminated != nil {
 		return *s.shown // the pod has ended, and so has this
 	}
 	s = v.spokenOf(s)
@@ -57,7 +55,7 @@ func (v *view) containerStatus(s *slot) corev1.ContainerStatus {
 	default:
 		st.State = v.notYet()
 	}
-	if st.State.Waiting != nil && s.role == RoleInit && s.last == nil && v.appMade() {
+	if st.State.Waiting != nil && s.role == podutil.RoleInit && s.last == nil && v.appMade() {
 		st.State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: "Completed",
 			Message: "Unable to get init container status from container runtime and pod has been initialized, treat it as exited normally"}}
 	}
@@ -126,15 +124,16 @@ func (v *view) recursiveReadOnly(m corev1.VolumeMount) *corev1.RecursiveReadOnly
 
 // appMade: the runtime knows an instance of an app container.
 func (v *view) appMade() bool {
-	return slices.ContainsFunc(v.slots, func(s slot) bool { return s.role == RoleApp && s.last != nil && !s.lost })
+	return slices.ContainsFunc(v.slots, func(s slot) bool { return s.role == podutil.RoleApp && s.last != nil && !s.lost })
 }
 
 // seen fills in what the runtime says of the newest instance, and of the one before.
 func (v *view) seen(st *corev1.ContainerStatus, s *slot) {
 	c := s.last
 	st.Image, st.ImageID, st.RestartCount, st.User = c.Image, c.ImageID, int32(c.Attempt), c.User
+	id := podutil.ContainerID(v.o.Node.RuntimeName, c.ID)
 	if c.State != ContainerCreated {
-		st.ContainerID = v.shownID(c.ID)
+		st.ContainerID = id
 	}
 	st.Resources = v.containerResources(s)
 	st.AllocatedResources = s.spec.Resources.Requests
@@ -142,10 +141,10 @@ func (v *view) seen(st *corev1.ContainerStatus, s *slot) {
 	if old := s.shown; old != nil {
 		st.RestartCount = max(st.RestartCount, old.RestartCount)
 		st.LastTerminationState.Terminated = old.LastTerminationState.Terminated
-		if old.State.Terminated != nil && old.ContainerID != v.shownID(c.ID) {
+		if old.State.Terminated != nil && old.ContainerID != id {
 			st.LastTerminationState.Terminated = old.State.Terminated
 		}
-		if last := st.LastTerminationState.Terminated; last != nil && last.ContainerID == v.shownID(c.ID) {
+		if last := st.LastTerminationState.Terminated; last != nil && last.ContainerID == id {
 			st.LastTerminationState.Terminated = nil // it was said while the container waited for its next start
 		}
 		keepMessage(&st.State, old.State)
@@ -179,9 +178,6 @@ func (v *view) before(s *slot) *Container {
 	return found
 }
 
-// shownID is a container ID as the API shows it.
-func (v *view) shownID(id string) string { return v.o.Node.RuntimeName + "://" + id }
-
 func (v *view) state(s *slot) corev1.ContainerState {
 	c := s.last
 	switch c.State {
@@ -202,7 +198,7 @@ func (v *view) state(s *slot) corev1.ContainerState {
 
 func (v *view) terminated(c *Container) *corev1.ContainerStateTerminated {
 	t := &corev1.ContainerStateTerminated{ExitCode: c.ExitCode, Signal: c.Signal, Reason: c.Reason, Message: c.Message,
-		StartedAt: seconds(c.StartedAt), FinishedAt: seconds(c.FinishedAt), ContainerID: v.shownID(c.ID)}
+		StartedAt: seconds(c.StartedAt), FinishedAt: seconds(c.FinishedAt), ContainerID: podutil.ContainerID(v.o.Node.RuntimeName, c.ID)}
 	if limit := messagesMax / len(v.slots); len(t.Message) > limit {
 		t.Message = t.Message[:limit]
 	}
@@ -266,7 +262,7 @@ func (v *view) holdUp(s *slot) (reason, message string) {
 		case ContainerUnknown:
 			return "", ""
 		case ContainerExited:
-			if s.role == RoleInit && s.last.ExitCode == 0 || !v.restarts(s) {
+			if s.role == podutil.RoleInit && s.last.ExitCode == 0 || !v.restarts(s) {
 				return "", ""
 			}
 		}
@@ -335,12 +331,12 @@ func (v *view) backoffMessage(s *slot) string {
 
 // probed fills in what probes and the end of an init container say: started and ready.
 func (v *view) probed(st *corev1.ContainerStatus, s *slot) {
-	if s.role == RoleEphemeral {
+	if s.role == podutil.RoleEphemeral {
 		return
 	}
 	started := st.State.Running != nil && v.started(s)
 	switch {
-	case s.role == RoleInit:
+	case s.role == podutil.RoleInit:
 		started = st.State.Running != nil
 		st.Ready = st.State.Terminated != nil && st.State.Terminated.ExitCode == 0
 	default:
@@ -381,9 +377,9 @@ func (v *view) pastInitBefore(st *corev1.PodStatus) bool {
 			return true
 		}
 	}
-	last := len(v.d.Pod.Spec.InitContainers) - 1
+	last := len(st.InitContainerStatuses) - 1
 	c := &st.InitContainerStatuses[last]
-	if v.slots[last].role == RoleSidecar {
+	if v.slots[last].role == podutil.RoleSidecar {
 		return c.State.Running != nil && c.Started != nil && *c.Started
 	}
 	end := endOf(c)

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 // mutantLives is how many lives a wrong rule may hide in.
@@ -172,7 +174,7 @@ var mutants = map[string]decision{
 		o.Containers = slices.DeleteFunc(slices.Clone(o.Containers), func(c Container) bool { return c.State == ContainerRunning })
 	}),
 	"the end of a pod is not final": planChanged(func(_ Desired, _ Observed, p *Plan) {
-		if terminal(p.Status.Phase) && !p.Released {
+		if podutil.IsTerminal(p.Status.Phase) && !p.Released {
 			p.Status.Phase = corev1.PodRunning
 		}
 	}),

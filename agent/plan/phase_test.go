@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 // inState makes a container status from a word: run, up (running and started), ok, fail (ended), wait, wait/ok, wait/fail
@@ -151,7 +153,7 @@ func TestPhase(t *testing.T) {
 			}
 			v := look(Desired{Pod: pod}, Observed{})
 			for i := range v.slots {
-				v.slots[i].here = v.slots[i].role == RoleApp && strings.Contains(tt.facts, "begun")
+				v.slots[i].here = v.slots[i].role == podutil.RoleApp && strings.Contains(tt.facts, "begun")
 			}
 			if got := v.phaseByContainers(st, strings.Contains(tt.facts, "calm")); got != tt.want {
 				t.Errorf("got %s, want %s", got, tt.want)

@@ -1,7 +1,6 @@
 package plan
 
 import (
-	"cmp"
 	"maps"
 	"slices"
 
@@ -24,7 +23,7 @@ func asksForReset(spec *corev1.Container, c *Container) bool {
 	if c == nil || c.State != ContainerExited || c.Reason == ReasonRestartingAll {
 		return false
 	}
-	rule := matchingRule(spec, c.ExitCode)
+	rule := podutil.RestartRule(spec, c.ExitCode)
 	return rule != nil && rule.Action == corev1.ContainerRestartRuleActionRestartAllContainers
 }
 
@@ -32,18 +31,18 @@ func asksForReset(spec *corev1.Container, c *Container) bool {
 // Instances that the runtime has lost by then went for that, as do those that a new life of the agent misses where the node
 // has noted a reset.
 func (v *view) findReset() {
-	if !podutil.RestartsAll(&v.d.Pod.Spec) || v.d.Stop != nil || v.d.Rejected != nil || terminal(v.old.Phase) {
+	if !podutil.RestartsAll(&v.d.Pod.Spec) || v.d.Stop != nil || v.d.Rejected != nil || podutil.IsTerminal(v.old.Phase) {
 		return
 	}
-	due := v.shownTrue(corev1.AllContainersRestarting)
+	due := podutil.IsTrue(v.old, corev1.AllContainersRestarting)
 	for i := range v.slots {
-		if s := &v.slots[i]; s.role != RoleEphemeral && asksForReset(s.spec, s.last) {
+		if s := &v.slots[i]; s.role != podutil.RoleEphemeral && asksForReset(s.spec, s.last) {
 			due, v.resetAsked = true, v.resetAsked || !s.lost
 		}
 	}
 	gone := due || v.o.ResetNoted && v.o.Memory.Told == nil
 	for i := range v.slots {
-		if s := &v.slots[i]; gone && s.lost && s.role != RoleEphemeral && !alreadyReset(s.shown) {
+		if s := &v.slots[i]; gone && s.lost && s.role != podutil.RoleEphemeral && !alreadyReset(s.shown) {
 			s.reset = true
 			s.last.ExitCode, s.last.Reason, s.last.Message = exitUnknown, ReasonRestartingAll, messageRestartingAll
 		}
@@ -63,7 +62,7 @@ func alreadyReset(shown *corev1.ContainerStatus) bool {
 func (v *view) resets(c *Container) *corev1.Container {
 	for i := range v.slots {
 		s := &v.slots[i]
-		if s.spec.Name != c.Name || s.role == RoleEphemeral {
+		if s.spec.Name != c.Name || s.role == podutil.RoleEphemeral {
 			continue
 		}
 		if !v.resetAsked && s.shown != nil && (c.Attempt > uint32(s.shown.RestartCount) || alreadyReset(s.shown)) {
@@ -120,21 +119,16 @@ func (v *view) forgetReset(p *Plan) {
 
 // resetUntold: the API is not known to have heard that a container has gone for a reset, and its next instance has not started.
 func (v *view) resetUntold(s slot) bool {
-	if s.role == RoleEphemeral || slices.ContainsFunc(v.o.Containers, func(c Container) bool {
+	if s.role == podutil.RoleEphemeral || slices.ContainsFunc(v.o.Containers, func(c Container) bool {
 		return c.Name == s.spec.Name && c.State != ContainerCreated
 	}) {
 		return false
 	}
-	told, api := statusOf(v.o.Memory.Told, s.spec.Name), statusOf(&v.d.Pod.Status, s.spec.Name)
-	return s.reset || told == nil || api == nil || api.RestartCount < told.RestartCount
-}
-
-// statusOf is what a status says of an init or app container, nil for nothing.
-func statusOf(st *corev1.PodStatus, container string) *corev1.ContainerStatus {
-	if st == nil {
-		return nil
+	if s.reset || v.o.Memory.Told == nil {
+		return true
 	}
-	return cmp.Or(shownFor(container, st.InitContainerStatuses), shownFor(container, st.ContainerStatuses))
+	told, api := podutil.ContainerStatus(v.o.Memory.Told, s.spec.Name), podutil.ContainerStatus(&v.d.Pod.Status, s.spec.Name)
+	return told == nil || api == nil || api.RestartCount < told.RestartCount
 }
 
 // giveUpContainers cancels the steps in flight that make containers, and waits for those that start them; what they come to

@@ -8,6 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	resourcehelper "k8s.io/component-helpers/resource"
+
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 // Size is what the kernel is told of CPU and memory, in the terms of the CRI's LinuxContainerResources. 0 is no bound.
@@ -47,9 +49,6 @@ type PendingResize struct {
 	Message string
 }
 
-// resizable are the resources that can change while a pod runs.
-var resizable = [...]corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory}
-
 // normal brings sizes that mean the same into one form.
 func (s Size) normal() Size {
 	s.Shares, s.Quota, s.Memory = max(0, s.Shares), max(0, s.Quota), max(0, s.Memory)
@@ -78,17 +77,6 @@ func (s Size) wider(t Size) Size {
 
 func (s Size) String() string {
 	return fmt.Sprintf("shares %d, quota %d/%d, memory %d", s.Shares, s.Quota, s.Period, s.Memory)
-}
-
-// sameResources compares CPU and memory.
-func sameResources(a, b corev1.ResourceRequirements, names ...corev1.ResourceName) bool {
-	for _, name := range names {
-		request, limit := a.Requests[name], a.Limits[name]
-		if request.Cmp(b.Requests[name]) != 0 || limit.Cmp(b.Limits[name]) != 0 {
-			return false
-		}
-	}
-	return true
 }
 
 // resize plans what brings a running pod to the resources that it was granted. Its own cgroup grows before its containers
@@ -141,7 +129,7 @@ func (v *view) containersChange() bool {
 
 // grantOf is what a running instance may use; false where nothing is known or nothing is to be changed.
 func (v *view) grantOf(s *slot) (ContainerGrant, bool) {
-	if v.d.Grant == nil || s.role == RoleEphemeral || s.last == nil || !s.here || s.last.State != ContainerRunning {
+	if v.d.Grant == nil || s.role == podutil.RoleEphemeral || s.last == nil || !s.here || s.last.State != ContainerRunning {
 		return ContainerGrant{}, false
 	}
 	g, ok := v.d.Grant.Containers[s.spec.Name]
@@ -164,7 +152,7 @@ func (v *view) resizeRestarts(s *slot) bool {
 	}
 	has := v.actual(s)
 	for _, policy := range s.spec.ResizePolicy {
-		if has != nil && policy.RestartPolicy == corev1.RestartContainer && !sameResources(*has, g.Resources, policy.ResourceName) {
+		if has != nil && policy.RestartPolicy == corev1.RestartContainer && !podutil.SameResources(*has, g.Resources, policy.ResourceName) {
 			return true
 		}
 	}
@@ -177,7 +165,7 @@ func (v *view) resizesInPlace(s *slot) bool {
 	if !ok || v.resizeRestarts(s) {
 		return false
 	}
-	if has := v.actual(s); has != nil && !sameResources(*has, g.Resources, resizable[:]...) {
+	if has := v.actual(s); has != nil && !podutil.SameResources(*has, g.Resources) {
 		return true
 	}
 	// What has been set once is not set again, should the runtime tell it in other numbers.
@@ -222,7 +210,7 @@ func (v *view) resizeFailure() string {
 
 // resizeConditions tell of a resize that waits and of one under way. There are none of them otherwise.
 func (v *view) resizeConditions(st *corev1.PodStatus) {
-	if v.d.Grant == nil || terminal(st.Phase) || v.stop != nil {
+	if v.d.Grant == nil || podutil.IsTerminal(st.Phase) || v.stop != nil {
 		return
 	}
 	if w := v.d.Grant.Pending; w != nil {
@@ -254,11 +242,11 @@ func (v *view) containerResources(s *slot) *corev1.ResourceRequirements {
 	if !v.resizeRestarts(s) && !v.resizesInPlace(s) {
 		return &s.spec.Resources
 	}
-	if old := s.shown; old != nil && old.Resources != nil && rawID(old.ContainerID) == s.last.ID {
+	if old := s.shown; old != nil && old.Resources != nil && podutil.RuntimeID(old.ContainerID) == s.last.ID {
 		return old.Resources
 	}
 	g, _ := v.grantOf(s)
-	if has := v.actual(s); has != nil && !sameResources(*has, g.Resources, resizable[:]...) {
+	if has := v.actual(s); has != nil && !podutil.SameResources(*has, g.Resources) {
 		return has
 	}
 	return nil
@@ -330,10 +318,10 @@ func ResizeBefore(a, b, grantedA, grantedB *corev1.Pod) bool {
 	if upA, upB := wantsMore(a, grantedA), wantsMore(b, grantedB); upA != upB {
 		return upB
 	}
-	if priorityA, priorityB := priority(a), priority(b); priorityA != priorityB {
+	if priorityA, priorityB := podutil.Priority(a), podutil.Priority(b); priorityA != priorityB {
 		return priorityA > priorityB
 	}
-	if sureA, sureB := qosClass(a) == corev1.PodQOSGuaranteed, qosClass(b) == corev1.PodQOSGuaranteed; sureA != sureB {
+	if sureA, sureB := podutil.QOS(a) == corev1.PodQOSGuaranteed, podutil.QOS(b) == corev1.PodQOSGuaranteed; sureA != sureB {
 		return sureA
 	}
 	sinceA, sinceB := pendingSince(a), pendingSince(b)
@@ -347,18 +335,25 @@ func wantsMore(wanted, granted *corev1.Pod) bool {
 	return more(want.Cpu(), has.Cpu()) || more(want.Memory(), has.Memory())
 }
 
-func priority(pod *corev1.Pod) int32 {
-	if pod.Spec.Priority == nil {
-		return 0
-	}
-	return *pod.Spec.Priority
-}
-
 func pendingSince(pod *corev1.Pod) *metav1.Time {
-	for i := range pod.Status.Conditions {
-		if c := &pod.Status.Conditions[i]; c.Type == corev1.PodResizePending {
-			return &c.LastTransitionTime
-		}
+	if c := podutil.Condition(pod.Status.Conditions, corev1.PodResizePending); c != nil {
+		return &c.LastTransitionTime
 	}
 	return nil
+}
+
+// podResources shows what the pod holds as a whole. It is worked out once for each generation of the spec.
+func (v *view) podResources(st *corev1.PodStatus) {
+	if v.d.Grant != nil {
+		v.grantedResources(st)
+		return
+	}
+	if told := v.o.Memory.Told; told != nil && told.ObservedGeneration == v.d.Pod.Generation && told.Resources != nil {
+		st.AllocatedResources, st.Resources = told.AllocatedResources, told.Resources
+		return
+	}
+	requests := resourcehelper.PodRequests(v.d.Pod, resourcehelper.PodResourcesOptions{})
+	limits := resourcehelper.PodLimits(v.d.Pod, resourcehelper.PodResourcesOptions{})
+	st.AllocatedResources = requests
+	st.Resources = &corev1.ResourceRequirements{Requests: requests, Limits: limits}
 }

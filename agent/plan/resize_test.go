@@ -8,6 +8,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 // sized is CPU in thousandths and memory in MiB, both as request and limit.
@@ -137,10 +139,10 @@ func TestResizeOrder(t *testing.T) {
 				t.Errorf("steps:\n  %s\nwant:\n  %s", strings.Join(got, "\n  "), strings.Join(c.want, "\n  "))
 			}
 			st := r.plan().Status
-			if got := st.ContainerStatuses[0].Resources; !sameResources(*got, sized(c.a[0], c.a[1]), resizable[:]...) {
+			if got := st.ContainerStatuses[0].Resources; !podutil.SameResources(*got, sized(c.a[0], c.a[1])) {
 				t.Errorf("a has %v", got)
 			}
-			if got := st.Resources; !sameResources(*got, sized(c.a[0]+c.b[0], c.a[1]+c.b[1]), resizable[:]...) {
+			if got := st.Resources; !podutil.SameResources(*got, sized(c.a[0]+c.b[0], c.a[1]+c.b[1])) {
 				t.Errorf("the pod has %v", got)
 			}
 		})

@@ -1,10 +1,7 @@
 package plan
 
 import (
-	"slices"
 	"time"
-
-	corev1 "k8s.io/api/core/v1"
 )
 
 const (
@@ -14,60 +11,6 @@ const (
 	// backoffReset is how long a container must have run for its back-off to start anew.
 	backoffReset = 10 * time.Minute
 )
-
-// restarts tells whether a container of the pod that has exited so is to be run again.
-func restarts(pod *corev1.Pod, spec *corev1.Container, role Role, exitCode int32) bool {
-	if role == RoleEphemeral {
-		return false
-	}
-	if rule := matchingRule(spec, exitCode); rule != nil {
-		switch rule.Action {
-		case corev1.ContainerRestartRuleActionRestart, corev1.ContainerRestartRuleActionRestartAllContainers:
-			return true
-		} // an action that is not known leaves it to the policy
-	}
-	switch restartPolicy(pod, spec, role) {
-	case corev1.RestartPolicyAlways:
-		return true
-	case corev1.RestartPolicyOnFailure:
-		return exitCode != 0
-	}
-	return false
-}
-
-// restartPolicy is the policy in force for one container: its own where it has one, else the pod's. A plain init container
-// of an Always pod is run again on failure alone.
-func restartPolicy(pod *corev1.Pod, spec *corev1.Container, role Role) corev1.RestartPolicy {
-	policy := pod.Spec.RestartPolicy
-	if spec.RestartPolicy != nil {
-		policy = corev1.RestartPolicy(*spec.RestartPolicy)
-	}
-	if role == RoleInit && policy == corev1.RestartPolicyAlways {
-		return corev1.RestartPolicyOnFailure
-	}
-	return policy
-}
-
-// matchingRule is the first of a container's restart rules that speaks of an exit code; nil where none does.
-func matchingRule(spec *corev1.Container, exitCode int32) *corev1.ContainerRestartRule {
-	for i := range spec.RestartPolicyRules {
-		if rule := &spec.RestartPolicyRules[i]; matches(*rule, exitCode) {
-			return rule
-		}
-	}
-	return nil
-}
-
-func matches(rule corev1.ContainerRestartRule, exitCode int32) bool {
-	if rule.ExitCodes == nil {
-		return false
-	}
-	listed := slices.Contains(rule.ExitCodes.Values, exitCode)
-	if rule.ExitCodes.Operator == corev1.ContainerRestartRuleOnExitCodesOpNotIn {
-		return !listed
-	}
-	return listed
-}
 
 // crashDelay is the delay after the end of the newest instance of s before the next may be made. A changed spec starts anew.
 func (v *view) crashDelay(s *slot) time.Duration {

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 // rules are the promises that hold whatever happens to a pod. They know the world, and nothing of how plan decides.
@@ -16,7 +18,7 @@ type rules struct {
 	// broken says which promise was broken; empty while all hold.
 	broken string
 
-	roles map[string]Role
+	roles map[string]podutil.Role
 	specs map[string]*corev1.Container
 	// last is the newest instance of each container that was started; ran are all that were, as name.attempt.
 	last map[string]*instanceFact
@@ -76,18 +78,18 @@ func (ru *rules) breaks(format string, args ...any) {
 
 // knowPod learns the containers of the pod.
 func (ru *rules) knowPod(pod *corev1.Pod) {
-	ru.roles, ru.specs = map[string]Role{}, containersOf(pod)
+	ru.roles, ru.specs = map[string]podutil.Role{}, containersOf(pod)
 	for name := range ru.specs {
-		ru.roles[name] = RoleEphemeral
+		ru.roles[name] = podutil.RoleEphemeral
 	}
 	for _, c := range pod.Spec.InitContainers {
-		ru.roles[c.Name] = RoleInit
+		ru.roles[c.Name] = podutil.RoleInit
 		if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
-			ru.roles[c.Name] = RoleSidecar
+			ru.roles[c.Name] = podutil.RoleSidecar
 		}
 	}
 	for _, c := range pod.Spec.Containers {
-		ru.roles[c.Name] = RoleApp
+		ru.roles[c.Name] = podutil.RoleApp
 	}
 }
 
@@ -114,7 +116,7 @@ func (ru *rules) traceless() {
 		}
 		heard := false
 		for _, list := range [][]corev1.ContainerStatus{st.InitContainerStatuses, st.ContainerStatuses, st.EphemeralContainerStatuses} {
-			shown := lost(shownFor(name, list))
+			shown := lost(podutil.StatusIn(list, name))
 			heard = heard || shown != nil && shown.Attempt >= last.attempt
 		}
 		if !heard {
@@ -126,7 +128,7 @@ func (ru *rules) traceless() {
 // mayRunAgain is the restart policy as the documentation has it.
 func (ru *rules) mayRunAgain(name string, code int32) bool {
 	c, policy := ru.specs[name], ru.l.desired.Pod.Spec.RestartPolicy
-	if ru.roles[name] == RoleEphemeral {
+	if ru.roles[name] == podutil.RoleEphemeral {
 		return false
 	}
 	for _, rule := range c.RestartPolicyRules {
@@ -138,7 +140,7 @@ func (ru *rules) mayRunAgain(name string, code int32) bool {
 	if c.RestartPolicy != nil {
 		policy = corev1.RestartPolicy(*c.RestartPolicy)
 	}
-	if policy == corev1.RestartPolicyAlways && ru.roles[name] != RoleInit {
+	if policy == corev1.RestartPolicyAlways && ru.roles[name] != podutil.RoleInit {
 		return true
 	}
 	return policy != corev1.RestartPolicyNever && code != 0
@@ -147,7 +149,7 @@ func (ru *rules) mayRunAgain(name string, code int32) bool {
 // stopping: the pod is known to have to end.
 func (ru *rules) stopping() bool {
 	told := ru.l.memory.Told
-	return ru.l.desired.Stop != nil || ru.l.desired.Rejected != nil || terminal(ru.l.desired.Pod.Status.Phase) || told != nil && terminal(told.Phase)
+	return ru.l.desired.Stop != nil || ru.l.desired.Rejected != nil || podutil.IsTerminal(ru.l.desired.Pod.Status.Phase) || told != nil && podutil.IsTerminal(told.Phase)
 }
 
 func (ru *rules) someAlive(in func(*Container) bool) *Container {
@@ -189,7 +191,7 @@ func (ru *rules) ended(w *world, c *Container) {
 				slices.Contains(rule.ExitCodes.Values, c.ExitCode)
 		}
 	}
-	if ru.roles[c.Name] == RoleInit && c.ExitCode == 0 {
+	if ru.roles[c.Name] == podutil.RoleInit && c.ExitCode == 0 {
 		ru.initDone[c.SandboxID+"/"+c.Name] = true
 	}
 }
@@ -284,14 +286,14 @@ func (ru *rules) creating(s CreateContainer) {
 	// One that was replaced did not crash, also if its spec has changed back since.
 	changed := last.hash != ru.l.desired.Hashes[s.Name] || ru.replaced[last.id]
 	ru.policyKept(s, last)
-	if ru.roles[s.Name] != RoleEphemeral && spec != nil {
+	if ru.roles[s.Name] != podutil.RoleEphemeral && spec != nil {
 		ru.backoffKept(s, last, changed)
 	}
 }
 
 // inOrder: no init container before those ahead of it are done in this sandbox, no app container before all of them are.
 func (ru *rules) inOrder(s CreateContainer) {
-	if ru.roles[s.Name] == RoleEphemeral {
+	if ru.roles[s.Name] == podutil.RoleEphemeral {
 		return
 	}
 	for _, c := range ru.l.desired.Pod.Spec.InitContainers {
@@ -299,7 +301,7 @@ func (ru *rules) inOrder(s CreateContainer) {
 			return
 		}
 		key := s.SandboxID + "/" + c.Name
-		if ru.roles[c.Name] == RoleInit && !ru.initDone[key] || ru.roles[c.Name] == RoleSidecar && !ru.sidecarUp[key] {
+		if ru.roles[c.Name] == podutil.RoleInit && !ru.initDone[key] || ru.roles[c.Name] == podutil.RoleSidecar && !ru.sidecarUp[key] {
 			ru.breaks("%s before %s is through in this sandbox", s, c.Name)
 		}
 	}
@@ -309,7 +311,7 @@ func (ru *rules) inOrder(s CreateContainer) {
 func (ru *rules) policyKept(s CreateContainer, last *instanceFact) {
 	switch {
 	case !last.ended, ru.forgotten[s.Name], ru.replaced[last.id], ru.mayRunAgain(s.Name, last.code):
-	case ru.roles[s.Name] == RoleInit && last.code == 0 && last.sandbox != s.SandboxID:
+	case ru.roles[s.Name] == podutil.RoleInit && last.code == 0 && last.sandbox != s.SandboxID:
 	default:
 		ru.breaks("%s although %s has exited with %d", s, last.id, last.code)
 	}
@@ -384,20 +386,20 @@ func (ru *rules) stoppingOne(s StopContainer) {
 	if stop == nil {
 		return
 	}
-	if s.Deadline.After(stop.Deadline) && !terminal(ru.l.desired.Pod.Status.Phase) && stop.Cause != StopEvicted {
+	if s.Deadline.After(stop.Deadline) && !podutil.IsTerminal(ru.l.desired.Pod.Status.Phase) && stop.Cause != StopEvicted {
 		ru.breaks("%s ends %s after the pod's stop", s, s.Deadline.Sub(stop.Deadline))
 	}
-	if ru.roles[s.Name] != RoleSidecar {
+	if ru.roles[s.Name] != podutil.RoleSidecar {
 		return
 	}
 	after := false
 	for _, c := range ru.l.desired.Pod.Spec.InitContainers {
-		if after && ru.roles[c.Name] == RoleSidecar && ru.someAlive(func(o *Container) bool { return o.Name == c.Name }) != nil {
+		if after && ru.roles[c.Name] == podutil.RoleSidecar && ru.someAlive(func(o *Container) bool { return o.Name == c.Name }) != nil {
 			ru.breaks("%s while the later sidecar %s runs", s, c.Name)
 		}
 		after = after || c.Name == s.Name
 	}
-	if c := ru.someAlive(func(o *Container) bool { return ru.roles[o.Name] != RoleSidecar }); c != nil {
+	if c := ru.someAlive(func(o *Container) bool { return ru.roles[o.Name] != podutil.RoleSidecar }); c != nil {
 		ru.breaks("%s while %s runs", s, c.ID)
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 // planned: the agent has planned. What the plan says of the pod must be true, and it must be going somewhere.
@@ -28,7 +30,7 @@ func (ru *rules) sidecarsUp(w *world) {
 	for i := range w.containers {
 		c := &w.containers[i]
 		spec := ru.specs[c.Name]
-		if ru.roles[c.Name] != RoleSidecar || c.State != ContainerRunning || !ru.hookThrough(c, spec) {
+		if ru.roles[c.Name] != podutil.RoleSidecar || c.State != ContainerRunning || !ru.hookThrough(c, spec) {
 			continue
 		}
 		if spec.StartupProbe == nil || w.verdicts[c.ID].Startup == ProbeSuccess {
@@ -46,17 +48,17 @@ func (ru *rules) statusTrue(w *world, p *Plan) {
 	for _, list := range [][]corev1.ContainerStatus{p.Status.InitContainerStatuses, p.Status.ContainerStatuses} {
 		for _, st := range list {
 			c, spec := newest(w.containers, st.Name), ru.specs[st.Name]
-			if st.Ready && ru.roles[st.Name] != RoleInit && (c == nil || c.State != ContainerRunning) {
+			if st.Ready && ru.roles[st.Name] != podutil.RoleInit && (c == nil || c.State != ContainerRunning) {
 				ru.breaks("%s is called ready and does not run", st.Name)
 				return
 			}
-			if st.Ready && ru.roles[st.Name] != RoleInit && !ru.hookThrough(c, spec) {
+			if st.Ready && ru.roles[st.Name] != podutil.RoleInit && !ru.hookThrough(c, spec) {
 				ru.breaks("%s is called ready before its postStart hook is through", c.ID)
 			}
 		}
 	}
-	said := w.memory.Told != nil && terminal(w.memory.Told.Phase) || terminal(w.desired.Pod.Status.Phase)
-	if !terminal(p.Status.Phase) || said {
+	said := w.memory.Told != nil && podutil.IsTerminal(w.memory.Told.Phase) || podutil.IsTerminal(w.desired.Pod.Status.Phase)
+	if !podutil.IsTerminal(p.Status.Phase) || said {
 		return
 	}
 	if p.Status.Reason == ReasonDeadlineExceeded && !ru.pastDeadline() {
@@ -81,18 +83,18 @@ func (ru *rules) neverBack(w *world, p *Plan) {
 		if before == nil {
 			continue
 		}
-		if terminal(before.Phase) && (p.Status.Phase != before.Phase || p.Status.Reason != before.Reason) {
+		if podutil.IsTerminal(before.Phase) && (p.Status.Phase != before.Phase || p.Status.Reason != before.Reason) {
 			ru.breaks("the pod was %s %s and is now called %s %s", before.Phase, before.Reason, p.Status.Phase, p.Status.Reason)
 		}
 		if before.StartTime != nil && !before.StartTime.Equal(p.Status.StartTime) && w.memory.Told != nil {
 			ru.breaks("the start time moves from %s to %s", before.StartTime, p.Status.StartTime)
 		}
 		for _, old := range before.ContainerStatuses {
-			now := shownFor(old.Name, p.Status.ContainerStatuses)
+			now := podutil.StatusIn(p.Status.ContainerStatuses, old.Name)
 			if now != nil && now.RestartCount < old.RestartCount {
 				ru.breaks("the restart count of %s falls from %d to %d", old.Name, old.RestartCount, now.RestartCount)
 			}
-			if now != nil && terminal(before.Phase) && old.State.Terminated != nil && now.State.Terminated == nil {
+			if now != nil && podutil.IsTerminal(before.Phase) && old.State.Terminated != nil && now.State.Terminated == nil {
 				ru.breaks("%s had ended, and does not look so any more", old.Name)
 			}
 		}
@@ -124,7 +126,7 @@ func (ru *rules) freed(w *world, p *Plan) {
 	if w.cgroup {
 		ru.breaks("released with a cgroup")
 	}
-	if !terminal(p.Status.Phase) && !staticPod(w.desired.Pod) {
+	if !podutil.IsTerminal(p.Status.Phase) && !podutil.IsStatic(w.desired.Pod) {
 		ru.breaks("released in phase %s", p.Status.Phase)
 	}
 	if p.Done {
@@ -214,7 +216,7 @@ func (ru *rules) mayEnd() {
 	for name, role := range ru.roles {
 		last := ru.last[name]
 		failed := last != nil && last.ended && last.code != 0 && !ru.mayRunAgain(name, last.code)
-		if role == RoleInit && failed && !ru.owed[name] {
+		if role == podutil.RoleInit && failed && !ru.owed[name] {
 			return
 		}
 	}
@@ -222,44 +224,44 @@ func (ru *rules) mayEnd() {
 		ru.breaks("the pod has ended, and %s, which has gone for a reset, has not started again", name)
 	}
 	for name, role := range ru.roles {
-		if role == RoleInit && ru.forgotten[name] {
+		if role == podutil.RoleInit && ru.forgotten[name] {
 			return
 		}
 	}
 	for name, role := range ru.roles {
 		last := ru.last[name]
-		if role == RoleApp && !ru.forgotten[name] && (last == nil || !last.ended || ru.mayRunAgain(name, last.code)) {
+		if role == podutil.RoleApp && !ru.forgotten[name] && (last == nil || !last.ended || ru.mayRunAgain(name, last.code)) {
 			ru.breaks("the pod has ended, and %s has not", name)
 		}
 	}
 }
 
 // whereItBelongs: a container at rest runs as its spec says, or has ended for good.
-func (ru *rules) whereItBelongs(name string, role Role) {
+func (ru *rules) whereItBelongs(name string, role podutil.Role) {
 	l := ru.l
 	c := newest(l.containers, name)
 	switch {
 	case ru.owed[name]:
 		ru.breaks("at rest, and %s, which has gone for a reset, has not started again", name)
-	case c == nil && (role == RoleInit || role == RoleEphemeral || ru.forgotten[name]):
+	case c == nil && (role == podutil.RoleInit || role == podutil.RoleEphemeral || ru.forgotten[name]):
 	case c == nil:
 		ru.breaks("at rest, and %s was never made", name)
 	case c.State == ContainerRunning:
 		if c.SandboxID != l.sandboxes[len(l.sandboxes)-1].ID {
 			ru.breaks("at rest, and %s runs in an old sandbox", c.ID)
 		}
-		if want := l.desired.Hashes[name]; role != RoleInit && role != RoleEphemeral && c.Hash != want {
+		if want := l.desired.Hashes[name]; role != podutil.RoleInit && role != podutil.RoleEphemeral && c.Hash != want {
 			ru.breaks("at rest, and %s runs as %s, not as %s", c.ID, c.Hash, want)
 		}
 		if v := l.verdicts[c.ID]; v.Startup == ProbeFailure || v.Liveness == ProbeFailure {
 			ru.breaks("at rest, and %s runs though a probe says it must not", c.ID)
 		}
-		if spec := ru.specs[name]; role == RoleApp && !ru.hookThrough(c, spec) {
+		if spec := ru.specs[name]; role == podutil.RoleApp && !ru.hookThrough(c, spec) {
 			ru.breaks("at rest, and the postStart hook of %s is not through", c.ID)
 		}
 	case c.State != ContainerExited:
 		ru.breaks("at rest, and %s is in state %d", c.ID, c.State)
-	case role == RoleSidecar || role == RoleApp && ru.mayRunAgain(name, c.ExitCode) && c.Reason != "StartError":
+	case role == podutil.RoleSidecar || role == podutil.RoleApp && ru.mayRunAgain(name, c.ExitCode) && c.Reason != "StartError":
 		ru.breaks("at rest, and %s, which exited with %d, does not run", c.ID, c.ExitCode)
 	}
 }

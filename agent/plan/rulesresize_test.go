@@ -4,6 +4,8 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 // beginningResize: what is granted is what is given, in place where the policy lets it be, and never while the pod's cgroup is too
@@ -14,7 +16,7 @@ func (ru *rules) beginningResize(w *world, s Step) {
 	switch s := s.(type) {
 	case Resize:
 		want := g.Containers[s.Name]
-		if s.To != want.Size || !sameResources(*s.Resources, want.Resources, resizable[:]...) {
+		if s.To != want.Size || !podutil.SameResources(*s.Resources, want.Resources) {
 			ru.breaks("%s, but it was granted %s", s, want.Size)
 		}
 		i := w.index(s.ID)
@@ -62,7 +64,7 @@ func (ru *rules) asksForRestart(c *Container) bool {
 		return false
 	}
 	return slices.ContainsFunc(ru.specs[c.Name].ResizePolicy, func(p corev1.ContainerResizePolicy) bool {
-		return p.RestartPolicy == corev1.RestartContainer && !sameResources(*c.Made, g.Containers[c.Name].Resources, p.ResourceName)
+		return p.RestartPolicy == corev1.RestartContainer && !podutil.SameResources(*c.Made, g.Containers[c.Name].Resources, p.ResourceName)
 	})
 }
 
@@ -81,7 +83,7 @@ func (ru *rules) replacedForReason(s StopContainer) {
 // resourcesTrue: the status does not begin to say of a container that it has what it was granted before it has.
 func (ru *rules) resourcesTrue(w *world, p *Plan) {
 	g := w.desired.Grant
-	if g == nil || ru.stopping() || terminal(p.Status.Phase) {
+	if g == nil || ru.stopping() || podutil.IsTerminal(p.Status.Phase) {
 		return
 	}
 	for _, list := range [][]corev1.ContainerStatus{p.Status.InitContainerStatuses, p.Status.ContainerStatuses} {
@@ -90,7 +92,7 @@ func (ru *rules) resourcesTrue(w *world, p *Plan) {
 			if !ru.running(c) || st.State.Running == nil || st.Resources == nil || c.Size.normal() == want.Size.normal() {
 				continue
 			}
-			if sameResources(*st.Resources, want.Resources, resizable[:]...) && !ru.saidBefore(st) {
+			if podutil.SameResources(*st.Resources, want.Resources) && !ru.saidBefore(st) {
 				ru.breaks("%s is said to have what it was granted, %s, and has %s", c.ID, want.Size, c.Size)
 			}
 		}
@@ -104,9 +106,9 @@ func (ru *rules) saidBefore(st *corev1.ContainerStatus) bool {
 	if told := ru.l.memory.Told; told != nil {
 		before = told
 	}
-	old := shownFor(st.Name, slices.Concat(before.InitContainerStatuses, before.ContainerStatuses))
+	old := podutil.ContainerStatus(before, st.Name)
 	return old != nil && old.ContainerID == st.ContainerID && old.Resources != nil &&
-		sameResources(*old.Resources, *st.Resources, resizable[:]...)
+		podutil.SameResources(*old.Resources, *st.Resources)
 }
 
 // resizedAtRest: at rest every container and the pod's cgroup have what was granted, and the status tells of no resize but one

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 // decide fills in the steps: either towards running, or towards the end.
@@ -146,11 +148,11 @@ func (v *view) containers(p *Plan, ground bool) {
 	for i := range v.slots {
 		s := &v.slots[i]
 		switch s.role {
-		case RoleEphemeral:
+		case podutil.RoleEphemeral:
 			if v.current != nil && (s.last == nil || s.last.State != ContainerExited) {
 				v.next(p, s, ground)
 			}
-		case RoleInit:
+		case podutil.RoleInit:
 			if v.initialized {
 				// The runtime forgot it while what comes after it was already on its way.
 				v.heldUpBy(p, s, "runs once more beside the containers that come after it")
@@ -159,14 +161,14 @@ func (v *view) containers(p *Plan, ground bool) {
 				v.heldUpBy(p, s, "runs, and what comes after it waits for its end")
 				held = true
 			}
-		case RoleSidecar:
+		case podutil.RoleSidecar:
 			if !held {
 				v.next(p, s, ground)
 				if held = !v.initialized && !v.initDone(s); held {
 					v.heldUpBy(p, s, "runs, and what comes after it waits until it has started")
 				}
 			}
-		case RoleApp:
+		case podutil.RoleApp:
 			if v.initialized || !held && v.current == nil && !v.hasInit() {
 				v.next(p, s, ground)
 			}
@@ -182,7 +184,7 @@ func (v *view) heldUpBy(p *Plan, s *slot, why string) {
 }
 
 // hasInit: the pod has containers that come before the app containers.
-func (v *view) hasInit() bool { return len(v.d.Pod.Spec.InitContainers) > 0 }
+func (v *view) hasInit() bool { return len(v.slots) > 0 && v.slots[0].role <= podutil.RoleSidecar }
 
 // next plans the one next step of a container.
 func (v *view) next(p *Plan, s *slot, ground bool) {
@@ -302,7 +304,7 @@ func (v *view) strangerAlive(name string) bool {
 // mayRestart: policy lets the container run after its newest instance has ended. In a new sandbox a finished init container
 // is run once more, for what it did went with the old one.
 func (v *view) mayRestart(s *slot) bool {
-	if s.role == RoleInit && !s.here && s.last.ExitCode == 0 {
+	if s.role == podutil.RoleInit && !s.here && s.last.ExitCode == 0 {
 		return true
 	}
 	return v.restarts(s)
@@ -341,7 +343,7 @@ func (v *view) probe(p *Plan, s *slot, readinessOnly bool) {
 // failedProbe is what people are told of a container that a probe ends.
 func (v *view) failedProbe(s *slot, probe string) string {
 	reason := "Container " + s.spec.Name + " failed " + probe + " probe"
-	if restartPolicy(v.d.Pod, s.spec, s.role) == corev1.RestartPolicyNever {
+	if podutil.RestartPolicy(&v.d.Pod.Spec, s.spec, s.role) == corev1.RestartPolicyNever {
 		return reason
 	}
 	return reason + ", will be restarted"
@@ -349,7 +351,7 @@ func (v *view) failedProbe(s *slot, probe string) string {
 
 // outdated: the container was made from another spec than the pod now has.
 func (v *view) outdated(s *slot) bool {
-	return v.changed(s) && s.role != RoleInit && s.role != RoleEphemeral
+	return v.changed(s) && s.role != podutil.RoleInit && s.role != podutil.RoleEphemeral
 }
 
 // changed: the newest instance was made from another spec than the pod now has, as far as can be told.
@@ -360,7 +362,7 @@ func (v *view) changed(s *slot) bool {
 
 // replace stops a running container so that policy can make the next one. A probe may set a grace of its own.
 func (v *view) replace(p *Plan, s *slot, reason string, probe *corev1.Probe) {
-	limit := Grace(v.d.Pod)
+	limit := podutil.GracePeriod(v.d.Pod)
 	if probe != nil && probe.TerminationGracePeriodSeconds != nil {
 		limit = time.Duration(*probe.TerminationGracePeriodSeconds) * time.Second
 	}

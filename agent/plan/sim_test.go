@@ -13,6 +13,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 var (
@@ -332,7 +334,7 @@ func (l *life) rested() {
 		l.calmDown()
 	case stageCalm:
 		l.stage, l.left = stageEnding, restWithin
-		if !staticPod(l.desired.Pod) {
+		if !podutil.IsStatic(l.desired.Pod) {
 			l.deletePod(30 * time.Second)
 			return
 		}

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 func (l *life) within(d time.Duration) time.Duration { return time.Duration(l.r.Int64N(int64(d)) + 1) }
@@ -127,9 +129,9 @@ func (l *life) willExit(c *Container) {
 	role := l.roles[c.Name]
 	if l.stage != stageTrouble {
 		switch {
-		case role == RoleInit:
+		case role == podutil.RoleInit:
 			l.exits = append(l.exits, timedExit{l.now.Add(l.within(5 * time.Second)), c.ID, 0})
-		case role == RoleApp && !l.mayRunAgain(c.Name, 0) && chance(l.r, 2):
+		case role == podutil.RoleApp && !l.mayRunAgain(c.Name, 0) && chance(l.r, 2):
 			l.exits = append(l.exits, timedExit{l.now.Add(l.within(time.Minute)), c.ID, 0})
 		}
 		return
@@ -140,7 +142,7 @@ func (l *life) willExit(c *Container) {
 	case 1:
 		l.exits = append(l.exits, timedExit{l.now.Add(l.within(20 * time.Minute)), c.ID, int32(l.r.IntN(3))})
 	default:
-		if role == RoleInit {
+		if role == podutil.RoleInit {
 			l.exits = append(l.exits, timedExit{l.now.Add(l.within(10 * time.Second)), c.ID, 0})
 		}
 	}
@@ -234,7 +236,7 @@ func (l *life) endSomehow() {
 	case 0:
 		l.deletePod(pick(l.r, 0, time.Second, 30*time.Second))
 	case 1:
-		if !staticPod(l.desired.Pod) && l.desired.Stop == nil {
+		if !podutil.IsStatic(l.desired.Pod) && l.desired.Stop == nil {
 			l.note("evicted")
 			l.stop(&Stop{Cause: StopEvicted, Deadline: l.now.Add(l.within(time.Minute)), Reason: "Evicted", Message: "memory"})
 		}
@@ -253,7 +255,7 @@ func (l *life) stop(s *Stop) { l.desired.Stop = l.desired.Stop.Stricter(s) }
 
 // deletePod deletes the pod through the API, or again with another grace.
 func (l *life) deletePod(grace time.Duration) {
-	if staticPod(l.desired.Pod) {
+	if podutil.IsStatic(l.desired.Pod) {
 		return
 	}
 	l.note("deleted with a grace of %s", grace)
@@ -266,7 +268,7 @@ func (l *life) deletePod(grace time.Duration) {
 
 func (l *life) orphan() {
 	l.note("no source knows it any more")
-	l.stop(&Stop{Cause: StopOrphaned, Deadline: l.now.Add(Grace(l.desired.Pod))})
+	l.stop(&Stop{Cause: StopOrphaned, Deadline: l.now.Add(podutil.GracePeriod(l.desired.Pod))})
 }
 
 // crashAgent ends the agent and starts it again, at once or later. What it was told by nobody but itself is gone with it.
@@ -285,7 +287,7 @@ func (l *life) crashAgent() {
 	case s.Cause == StopEvicted:
 		l.desired.Stop = nil
 	default:
-		l.desired.Stop = &Stop{Cause: s.Cause, Deadline: later(l.now, l.down).Add(Grace(l.desired.Pod))}
+		l.desired.Stop = &Stop{Cause: s.Cause, Deadline: later(l.now, l.down).Add(podutil.GracePeriod(l.desired.Pod))}
 	}
 }
 

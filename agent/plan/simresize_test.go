@@ -4,6 +4,8 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 // maySize gives a pod resources that can be changed while it runs, for some pods with a resize policy of their own. What is
@@ -15,7 +17,7 @@ func (l *life) maySize() {
 	pod := l.desired.Pod
 	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 		for i := range list {
-			for _, name := range resizable {
+			for _, name := range podutil.ComputeResources {
 				// The API refuses restarts for a resize in a pod that never restarts.
 				if pod.Spec.RestartPolicy != corev1.RestartPolicyNever && chance(l.r, 4) {
 					list[i].ResizePolicy = append(list[i].ResizePolicy,

@@ -8,6 +8,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 // status is the pod's status as the kubelet would publish it for the same facts. What the API shows already stays where
@@ -17,7 +19,7 @@ func (v *view) status(p *Plan) corev1.PodStatus {
 	st := corev1.PodStatus{
 		ObservedGeneration:                   max(v.d.Pod.Generation, shown.ObservedGeneration),
 		StartTime:                            v.startTime(),
-		QOSClass:                             qosClass(v.d.Pod),
+		QOSClass:                             podutil.QOS(v.d.Pod),
 		NominatedNodeName:                    api.NominatedNodeName,
 		ResourceClaimStatuses:                api.ResourceClaimStatuses,
 		ExtendedResourceClaimStatus:          api.ExtendedResourceClaimStatus,
@@ -39,15 +41,11 @@ func (v *view) status(p *Plan) corev1.PodStatus {
 	phase, reason, message := v.phase(&st, calm, p.Released)
 	// The world hears of the end only when nothing can run any more and the network is back; and no resource claim is prepared, for the
 	// control plane gives its devices away then.
-	if !calm && terminal(phase) && !terminal(shown.Phase) {
+	if !calm && podutil.IsTerminal(phase) && !podutil.IsTerminal(shown.Phase) {
 		phase, reason, message = shown.Phase, shown.Reason, shown.Message
 	}
 	st.Phase, st.Reason, st.Message = cmp.Or(phase, corev1.PodPending), reason, message
 	return st
-}
-
-func terminal(phase corev1.PodPhase) bool {
-	return phase == corev1.PodSucceeded || phase == corev1.PodFailed
 }
 
 func (v *view) startTime() *metav1.Time {
@@ -111,27 +109,21 @@ func (v *view) phase(st *corev1.PodStatus, calm, released bool) (phase corev1.Po
 	shown := v.old
 	phase = v.phaseByContainers(st, calm)
 	switch {
-	case terminal(shown.Phase):
+	case podutil.IsTerminal(shown.Phase):
 		phase = shown.Phase
 	case v.d.Rejected != nil:
 		return corev1.PodFailed, v.d.Rejected.Reason, rejectedMessage(v.d.Rejected)
 	case v.stop != nil && v.stop.Reason != "":
 		return corev1.PodFailed, v.stop.Reason, v.stop.Message
-	case released && !terminal(phase) && !staticPod(v.d.Pod):
+	case released && !podutil.IsTerminal(phase) && !podutil.IsStatic(v.d.Pod):
 		phase = corev1.PodFailed
-	case v.stop == nil && terminal(phase):
+	case v.stop == nil && podutil.IsTerminal(phase):
 		phase = shown.Phase // the plan goes on, whatever the statuses look like
 	}
 	if phase == shown.Phase {
 		return phase, shown.Reason, shown.Message
 	}
 	return phase, "", ""
-}
-
-// staticPod: the pod comes from a manifest. Its status is shown by its mirror, which never ends.
-func staticPod(pod *corev1.Pod) bool {
-	source, ok := pod.Annotations["kubernetes.io/config.source"]
-	return ok && source != "api"
 }
 
 // tally counts the container statuses that decide about the phase.
@@ -152,7 +144,7 @@ func (v *view) phaseByContainers(st *corev1.PodStatus, calm bool) corev1.PodPhas
 		return corev1.PodRunning
 	case t.stopped == 0:
 		return corev1.PodPending
-	case t.stopped != t.final && (!calm || staticPod(v.d.Pod)):
+	case t.stopped != t.final && (!calm || podutil.IsStatic(v.d.Pod)):
 		return corev1.PodRunning
 	case t.stopped == t.succeeded:
 		return corev1.PodSucceeded
@@ -165,12 +157,12 @@ func (v *view) count(st *corev1.PodStatus) (t tally, initialized bool) {
 	for i := range v.slots {
 		s := &v.slots[i]
 		switch s.role {
-		case RoleInit:
-			v.countInit(&t, s, shownFor(s.spec.Name, st.InitContainerStatuses))
-		case RoleSidecar:
-			countSidecar(&t, shownFor(s.spec.Name, st.InitContainerStatuses))
-		case RoleApp:
-			v.countApp(&t, s, shownFor(s.spec.Name, st.ContainerStatuses))
+		case podutil.RoleInit:
+			v.countInit(&t, s, podutil.StatusIn(st.InitContainerStatuses, s.spec.Name))
+		case podutil.RoleSidecar:
+			countSidecar(&t, podutil.StatusIn(st.InitContainerStatuses, s.spec.Name))
+		case podutil.RoleApp:
+			v.countApp(&t, s, podutil.StatusIn(st.ContainerStatuses, s.spec.Name))
 			initialized = initialized || s.here
 		}
 	}
@@ -230,7 +222,7 @@ func (v *view) countApp(t *tally, s *slot, c *corev1.ContainerStatus) {
 // restartsAfter is restarts for an exit code that a status shows.
 func (v *view) restartsAfter(s *slot, exitCode int32) bool {
 	replaced := s.last != nil && (v.o.Memory.Killed[s.last.ID].Replace || s.last.Reason == ReasonRestartingAll)
-	return replaced || v.resetting && s.role != RoleEphemeral || restarts(v.d.Pod, s.spec, s.role, exitCode)
+	return replaced || v.resetting && s.role != podutil.RoleEphemeral || podutil.ShouldRestart(&v.d.Pod.Spec, s.spec, s.role, exitCode)
 }
 
 // addresses fills in the addresses of the pod and its node. A pod without a ready sandbox keeps the address it had.

@@ -303,22 +303,3 @@ func TestStatusKeepsAndBounds(t *testing.T) {
 		t.Errorf("volume mounts %+v", m)
 	}
 }
-
-func TestQOSClass(t *testing.T) {
-	for text, want := range map[string]corev1.PodQOSClass{
-		`{spec: {containers: [{name: a}]}}`: corev1.PodQOSBestEffort,
-		`{spec: {containers: [{name: a, resources: {requests: {cpu: "0", example.com/gpu: "1"}}}]}}`:                                          corev1.PodQOSBestEffort,
-		`{spec: {containers: [{name: a, resources: {requests: {cpu: "1"}}}]}}`:                                                                corev1.PodQOSBurstable,
-		`{spec: {containers: [{name: a, resources: {requests: {cpu: "1", memory: 1Gi}, limits: {cpu: "1", memory: 1Gi}}}]}}`:                  corev1.PodQOSGuaranteed,
-		`{spec: {containers: [{name: a, resources: {requests: {cpu: "1", memory: 1Gi}, limits: {cpu: "1", memory: 1Gi}}}, {name: b}]}}`:       corev1.PodQOSBurstable,
-		`{spec: {containers: [{name: a, resources: {requests: {cpu: "1", memory: 1Gi}, limits: {cpu: "2", memory: 1Gi}}}]}}`:                  corev1.PodQOSBurstable,
-		`{spec: {resources: {requests: {cpu: "1", memory: 1Gi}, limits: {cpu: "1", memory: 1Gi}}, containers: [{name: a}]}}`:                  corev1.PodQOSGuaranteed,
-		`{spec: {containers: [{name: a, resources: {requests: {cpu: "1"}}}]}, status: {qosClass: Guaranteed}}`:                                corev1.PodQOSGuaranteed,
-		`{spec: {initContainers: [{name: i, resources: {requests: {memory: 1Mi}}}], containers: [{name: a}]}}`:                                corev1.PodQOSBurstable,
-		`{spec: {containers: [{name: a, resources: {limits: {cpu: "1", memory: 1Gi}, requests: {cpu: 1000m, memory: 1024Mi}}}]}, status: {}}`: corev1.PodQOSGuaranteed,
-	} {
-		if got := qosClass(podOf(t, text)); got != want {
-			t.Errorf("%s: got %s, want %s", text, got, want)
-		}
-	}
-}

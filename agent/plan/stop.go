@@ -4,6 +4,8 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 // effectiveStop is why the pod must not run any more; nil while it should. What the sources want comes first, then what
@@ -12,7 +14,7 @@ func (v *view) effectiveStop() *Stop {
 	if v.d.Stop != nil && v.d.Stop.Cause > StopEvicted {
 		return v.d.Stop
 	}
-	if terminal(v.old.Phase) || v.d.Rejected != nil {
+	if podutil.IsTerminal(v.old.Phase) || v.d.Rejected != nil {
 		return v.ending()
 	}
 	if v.d.Stop != nil {
@@ -32,7 +34,7 @@ func (v *view) effectiveStop() *Stop {
 // ending stops what is left of a pod that ends by itself: its containers have one grace together, from when the first of
 // them is told.
 func (v *view) ending() *Stop {
-	deadline := v.o.Now.Add(Grace(v.d.Pod))
+	deadline := v.o.Now.Add(podutil.GracePeriod(v.d.Pod))
 	for i := range v.slots {
 		s := &v.slots[i]
 		if s.last == nil {
@@ -62,11 +64,11 @@ func (v *view) completed() bool {
 	for i := range v.slots {
 		s := &v.slots[i]
 		switch s.role {
-		case RoleInit:
+		case podutil.RoleInit:
 			if v.over(s) && s.last.ExitCode != 0 {
 				return true
 			}
-		case RoleApp:
+		case podutil.RoleApp:
 			if !v.over(s) {
 				return false
 			}
@@ -82,8 +84,8 @@ func (v *view) over(s *slot) bool {
 
 // restarts: a container that has ended is to be run again, by its policy or because the agent ended it for that.
 func (v *view) restarts(s *slot) bool {
-	return v.resetting && s.role != RoleEphemeral || s.last.Reason == ReasonRestartingAll || v.o.Memory.Killed[s.last.ID].Replace ||
-		restarts(v.d.Pod, s.spec, s.role, s.last.ExitCode)
+	return v.resetting && s.role != podutil.RoleEphemeral || s.last.Reason == ReasonRestartingAll || v.o.Memory.Killed[s.last.ID].Replace ||
+		podutil.ShouldRestart(&v.d.Pod.Spec, s.spec, s.role, s.last.ExitCode)
 }
 
 // tearDown plans the end of a pod: containers, sidecars in reverse order, sandbox and volumes, cgroup; then, for one that
@@ -151,7 +153,7 @@ func (v *view) stopContainers(p *Plan) bool {
 	busy := v.stopStrangers(p)
 	for i := range v.slots {
 		s := &v.slots[i]
-		if s.role != RoleSidecar && alive(s.last) {
+		if s.role != podutil.RoleSidecar && alive(s.last) {
 			v.stopInstance(p, s.last, stoppingReason(s.spec.Name))
 			busy = true
 		}
@@ -160,7 +162,7 @@ func (v *view) stopContainers(p *Plan) bool {
 		}
 	}
 	for i := len(v.slots) - 1; i >= 0 && !busy; i-- {
-		if s := &v.slots[i]; s.role == RoleSidecar && alive(s.last) {
+		if s := &v.slots[i]; s.role == podutil.RoleSidecar && alive(s.last) {
 			v.stopInstance(p, s.last, stoppingReason(s.spec.Name))
 			busy = true
 		}
@@ -191,7 +193,7 @@ func (v *view) slotOf(c *Container) *slot {
 }
 
 func (v *view) stopInstance(p *Plan, c *Container, reason string) {
-	deadline := v.o.Now.Add(Grace(v.d.Pod))
+	deadline := v.o.Now.Add(podutil.GracePeriod(v.d.Pod))
 	if v.stop != nil {
 		deadline = v.stop.Deadline
 	}

@@ -3,28 +3,16 @@ package plan
 import (
 	"cmp"
 	"slices"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
-// Role is what a container is to its pod.
-type Role int
-
-const (
-	RoleInit Role = iota
-	// RoleSidecar is an init container with restartPolicy Always (KEP-753).
-	RoleSidecar
-	RoleApp
-	RoleEphemeral
-)
-
 // slot is one container of the spec with what became of it.
 type slot struct {
 	spec *corev1.Container
-	role Role
+	role podutil.Role
 	// last is the newest instance; nil where there never was one.
 	last *Container
 	// here: last lives in the current sandbox.
@@ -57,7 +45,7 @@ type view struct {
 
 func look(d Desired, o Observed) *view {
 	v := &view{d: d, o: o, sandboxes: slices.Clone(o.Sandboxes), old: &d.Pod.Status}
-	if told := o.Memory.Told; told != nil && (terminal(told.Phase) || !terminal(d.Pod.Status.Phase)) {
+	if told := o.Memory.Told; told != nil && (podutil.IsTerminal(told.Phase) || !podutil.IsTerminal(d.Pod.Status.Phase)) {
 		v.old = told
 	}
 	slices.SortFunc(v.sandboxes, func(a, b Sandbox) int { return int(b.Attempt) - int(a.Attempt) })
@@ -84,43 +72,25 @@ func (v *view) usable() *Sandbox {
 
 func (v *view) fill() []slot {
 	spec := &v.d.Pod.Spec
-	slots := make([]slot, 0, len(spec.InitContainers)+len(spec.Containers)+len(spec.EphemeralContainers))
-	add := func(c *corev1.Container, role Role, shown []corev1.ContainerStatus) {
-		s := slot{spec: c, role: role, last: newest(v.o.Containers, c.Name), shown: shownFor(c.Name, shown)}
+	slots := make([]slot, 0, podutil.Count(spec))
+	for role, c := range podutil.Containers(spec) {
+		s := slot{spec: c, role: role, last: newest(v.o.Containers, c.Name), shown: podutil.ContainerStatus(v.old, c.Name)}
 		v.findLost(&s)
 		s.here = s.last != nil && v.current != nil && s.last.SandboxID == v.current.ID
 		slots = append(slots, s)
-	}
-	shown := v.old
-	for i := range spec.InitContainers {
-		add(&spec.InitContainers[i], initRole(&spec.InitContainers[i]), shown.InitContainerStatuses)
-	}
-	for i := range spec.Containers {
-		add(&spec.Containers[i], RoleApp, shown.ContainerStatuses)
-	}
-	for i := range spec.EphemeralContainers {
-		c := corev1.Container(spec.EphemeralContainers[i].EphemeralContainerCommon)
-		add(&c, RoleEphemeral, shown.EphemeralContainerStatuses)
 	}
 	return slots
 }
 
 // findLost: where the status speaks of an instance that is newer than all that the runtime knows, that is the newest.
 func (v *view) findLost(s *slot) {
-	if s.shown == nil || s.last != nil && rawID(s.shown.ContainerID) == s.last.ID {
+	if s.shown == nil || s.last != nil && podutil.RuntimeID(s.shown.ContainerID) == s.last.ID {
 		return
 	}
 	gone := lost(s.shown)
 	if gone != nil && !known(v.o.Containers, gone.ID) && (s.last == nil || s.last.Attempt <= gone.Attempt) {
 		s.last, s.lost = gone, true
 	}
-}
-
-func initRole(c *corev1.Container) Role {
-	if podutil.Sidecar(c) {
-		return RoleSidecar
-	}
-	return RoleInit
 }
 
 // newest is the newest instance of the named container, nil where there is none.
@@ -143,15 +113,6 @@ func known(all []Container, id string) bool {
 	return false
 }
 
-func shownFor(name string, all []corev1.ContainerStatus) *corev1.ContainerStatus {
-	for i := range all {
-		if all[i].Name == name {
-			return &all[i]
-		}
-	}
-	return nil
-}
-
 // lost rebuilds the newest instance of a container from what the API shows of it; nil where it never had one. The end of
 // an instance that was running then has been seen by nobody.
 func lost(shown *corev1.ContainerStatus) *Container {
@@ -168,13 +129,13 @@ func lost(shown *corev1.ContainerStatus) *Container {
 	if shown.ContainerID == "" && ended == nil && shown.RestartCount == 0 {
 		return nil
 	}
-	c := &Container{Name: shown.Name, ID: rawID(shown.ContainerID), Attempt: uint32(max(shown.RestartCount, 0)),
+	c := &Container{Name: shown.Name, ID: podutil.RuntimeID(shown.ContainerID), Attempt: uint32(max(shown.RestartCount, 0)),
 		State: ContainerExited, Image: shown.Image, ImageID: shown.ImageID}
 	if shown.ContainerID == "" && c.Attempt > 0 {
 		c.Attempt-- // the status of a container that has vanished counts its next instance already
 	}
 	if ended != nil {
-		c.ID = cmp.Or(c.ID, rawID(ended.ContainerID))
+		c.ID = cmp.Or(c.ID, podutil.RuntimeID(ended.ContainerID))
 		c.StartedAt, c.FinishedAt = ended.StartedAt.Time, ended.FinishedAt.Time
 		c.ExitCode, c.Signal, c.Reason, c.Message = ended.ExitCode, ended.Signal, ended.Reason, ended.Message
 		return c
@@ -192,16 +153,6 @@ const messageNotLocated = "The container could not be located when the pod was t
 // exitUnknown is the exit code of a container whose end nobody saw, as if it had been killed.
 const exitUnknown = 137
 
-// rawID is a container ID as the runtime knows it, from the form runtime://id that the API shows.
-func rawID(shown string) string {
-	for i := 0; i+2 < len(shown); i++ {
-		if shown[i:i+3] == "://" {
-			return shown[i+3:]
-		}
-	}
-	return shown
-}
-
 // pastInit: a container that comes after init has been started in the current sandbox, or is being started there, or every init
 // container has done its part there. One that was only made says nothing: its call may have come through late, after all was to start anew.
 func (v *view) pastInit() bool {
@@ -209,7 +160,7 @@ func (v *view) pastInit() bool {
 		return false
 	}
 	for i := range v.slots {
-		if s := &v.slots[i]; s.role == RoleApp && s.here && v.startedHere(s.spec.Name) {
+		if s := &v.slots[i]; s.role == podutil.RoleApp && s.here && v.startedHere(s.spec.Name) {
 			return true
 		}
 	}
@@ -237,9 +188,9 @@ func (v *view) startedHere(name string) bool {
 // initDone: s does not hold up what comes after it.
 func (v *view) initDone(s *slot) bool {
 	switch s.role {
-	case RoleInit:
+	case podutil.RoleInit:
 		return s.here && s.last.State == ContainerExited && s.last.ExitCode == 0
-	case RoleSidecar:
+	case podutil.RoleSidecar:
 		return s.here && s.last.State == ContainerRunning && v.started(s)
 	}
 	return true
@@ -284,7 +235,7 @@ type shownState struct{ started, ready bool }
 // shown is what the API says of the very instance in s: it stands until a probe of this life of the agent says otherwise.
 func (v *view) shown(s *slot) shownState {
 	c := s.shown
-	if c == nil || c.State.Running == nil || rawID(c.ContainerID) != s.last.ID {
+	if c == nil || c.State.Running == nil || podutil.RuntimeID(c.ContainerID) != s.last.ID {
 		return shownState{}
 	}
 	return shownState{started: c.Started != nil && *c.Started, ready: c.Ready}
@@ -302,15 +253,4 @@ func (v *view) hookDue(s *slot) bool {
 // alive: the instance may have processes.
 func alive(c *Container) bool {
 	return c != nil && (c.State == ContainerRunning || c.State == ContainerUnknown)
-}
-
-// Grace is how long the pod's containers get to end.
-func Grace(pod *corev1.Pod) time.Duration {
-	if pod.DeletionGracePeriodSeconds != nil {
-		return time.Duration(*pod.DeletionGracePeriodSeconds) * time.Second
-	}
-	if pod.Spec.TerminationGracePeriodSeconds != nil {
-		return time.Duration(*pod.Spec.TerminationGracePeriodSeconds) * time.Second
-	}
-	return 30 * time.Second
 }

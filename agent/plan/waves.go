@@ -4,6 +4,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 // What is said of pods when the node goes down; the words are the kubelet's.
@@ -41,4 +43,6 @@ func WaveOf(times []WaveTime, pod *corev1.Pod) int {
 }
 
 // ShutdownGrace is how long a pod's containers get in its wave: its own grace, unless the wave's is shorter.
-func ShutdownGrace(t WaveTime, pod *corev1.Pod) time.Duration { return min(t.Grace, Grace(pod)) }
+func ShutdownGrace(t WaveTime, pod *corev1.Pod) time.Duration {
+	return min(t.Grace, podutil.GracePeriod(pod))
+}

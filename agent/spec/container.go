@@ -6,6 +6,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 // ContainerInput is what Container needs to know. Pointers are to the caller's values and are only read.
@@ -150,17 +152,13 @@ func (in *ContainerInput) podIPs() []string {
 
 // target returns the container whose processes an ephemeral container shares; empty for all others.
 func (in *ContainerInput) target() (string, error) {
-	for i := range in.Pod.Spec.EphemeralContainers {
-		e := &in.Pod.Spec.EphemeralContainers[i]
-		if e.Name != in.Container.Name || e.TargetContainerName == "" {
-			continue
-		}
-		if in.TargetID == "" {
-			return "", fmt.Errorf("unable to find target container %v", e.TargetContainerName)
-		}
-		return in.TargetID, nil
+	switch target := podutil.Target(&in.Pod.Spec, in.Container.Name); {
+	case target == "":
+		return "", nil
+	case in.TargetID == "":
+		return "", fmt.Errorf("unable to find target container %v", target)
 	}
-	return "", nil
+	return in.TargetID, nil
 }
 
 func expandAll(words []string, lookup func(string) (string, bool)) []string {

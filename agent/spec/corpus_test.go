@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"sigs.k8s.io/yaml"
+
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 // facts are what a corpus file may say about the world around its pod, in a document of kind Facts.
@@ -209,7 +211,7 @@ func setDefaults(pod *corev1.Pod) {
 		grace := int64(30)
 		pod.Spec.TerminationGracePeriodSeconds = &grace
 	}
-	for _, c := range Containers(pod) {
+	for _, c := range podutil.Containers(&pod.Spec) {
 		if c.TerminationMessagePath == "" {
 			c.TerminationMessagePath = corev1.TerminationMessagePathDefault
 		}

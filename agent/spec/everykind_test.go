@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 // What is refused in one kind of container is refused in all (the class of CVE-2023-2727, CVE-2023-2728, CVE-2024-3177): an
@@ -31,7 +33,7 @@ func TestFailsClosedInEveryKind(t *testing.T) {
 			in.Volumes = map[string]Volume{"v": {HostPath: "/host/v"}}
 			in.Pod.Spec.Containers = []corev1.Container{{Name: "app", Image: "image"}}
 			put(&in.Pod.Spec)
-			_, in.Container = FindContainer(in.Pod, "c")
+			_, in.Container = podutil.Container(&in.Pod.Spec, "c")
 			if config, err := Container(in); err == nil {
 				t.Errorf("%s in %s gives %v", name, kind, config.Linux.SecurityContext)
 			}

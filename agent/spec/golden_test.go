@@ -12,6 +12,8 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -57,7 +59,7 @@ func render(t *testing.T, w *world) []byte {
 	for _, warning := range warnings {
 		fmt.Fprintf(&out, "warning %s: %s\n", warning.Reason, warning.Message)
 	}
-	for kind, c := range Containers(w.pod) {
+	for kind, c := range podutil.Containers(&w.pod.Spec) {
 		config, err := Container(w.containerInput(t, c))
 		if err != nil {
 			t.Fatalf("container %s: %v", c.Name, err)

@@ -7,6 +7,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
+
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 // podText names a pod in messages as the kubelet does: name_namespace(uid).
@@ -33,16 +35,9 @@ func checkContainerName(name string) error {
 	return nil
 }
 
-// checkUID allows letters, digits, hyphens and inner dots. Pod UIDs are UUIDs, or the hash of a manifest; anything else
-// could leave the pod's directory, or be taken for another pod in a cgroup's name.
 func checkUID(uid types.UID) error {
-	const maxLength = 128
-	bad := func(r rune) bool {
-		return r != '-' && r != '.' && (r < '0' || r > '9') && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z')
-	}
-	s := string(uid)
-	if s == "" || len(s) > maxLength || s[0] == '.' || strings.ContainsFunc(s, bad) {
-		return fmt.Errorf("pod UID %q: must be 1 to %d letters, digits, hyphens and dots, and not start with a dot", uid, maxLength)
+	if !podutil.ValidUID(uid) {
+		return fmt.Errorf("pod UID %q: must be %s", uid, podutil.UIDFormat)
 	}
 	return nil
 }

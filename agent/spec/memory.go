@@ -6,6 +6,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 // Files of the memory controller on cgroup v2.
@@ -50,7 +52,7 @@ func MaySwap(pod *corev1.Pod, c *corev1.Container, node *Node) bool {
 
 func mayShareSwap(pod *corev1.Pod, c *corev1.Container, node *Node) bool {
 	request, limit := c.Resources.Requests.Memory(), c.Resources.Limits.Memory()
-	return node.Swap.Limited && !isCritical(pod) && QOSClass(pod) == corev1.PodQOSBurstable && request.Cmp(*limit) != 0
+	return node.Swap.Limited && !podutil.IsCritical(pod) && podutil.QOS(pod) == corev1.PodQOSBurstable && request.Cmp(*limit) != 0
 }
 
 // setMemoryQoS protects requested memory and slows a container down before it reaches its limit (KEP-2570). memory.high
@@ -65,7 +67,7 @@ func setMemoryQoS(out *runtimeapi.LinuxContainerResources, pod *corev1.Pod, c *c
 	switch {
 	case request == 0 || !qos.Tiered:
 		unified[memoryMin], unified[memoryLow] = "0", "0"
-	case QOSClass(pod) == corev1.PodQOSGuaranteed:
+	case podutil.QOS(pod) == corev1.PodQOSGuaranteed:
 		unified[memoryMin] = strconv.FormatInt(request, 10)
 	default:
 		unified[memoryLow] = strconv.FormatInt(request, 10)

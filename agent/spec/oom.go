@@ -3,23 +3,23 @@ package spec
 import (
 	corev1 "k8s.io/api/core/v1"
 	resourcehelper "k8s.io/component-helpers/resource"
+
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 const (
 	oomGuaranteed = -997
 	oomBestEffort = 1000
-	// criticalPriority is the priority from which on a pod counts as critical for the system.
-	criticalPriority = 2_000_000_000
 )
 
 // OOMScoreAdj is the oom_score_adj of the container's processes. Guaranteed and node-critical pods go last, best-effort
 // pods first. In between, the share of the machine's memory (capacity, in bytes) a container requests protects it: it is
 // at risk once it uses more than that.
 func OOMScoreAdj(pod *corev1.Pod, c *corev1.Container, capacity int64) int64 {
-	if isCritical(pod) && pod.Spec.PriorityClassName == "system-node-critical" {
+	if podutil.IsCritical(pod) && pod.Spec.PriorityClassName == "system-node-critical" {
 		return oomGuaranteed
 	}
-	switch QOSClass(pod) {
+	switch podutil.QOS(pod) {
 	case corev1.PodQOSGuaranteed:
 		return oomGuaranteed
 	case corev1.PodQOSBestEffort:
@@ -30,7 +30,7 @@ func OOMScoreAdj(pod *corev1.Pod, c *corev1.Container, capacity int64) int64 {
 	}
 	share := unclaimedMemory(pod)
 	score := 1000 - 1000*(c.Resources.Requests.Memory().Value()+share)/capacity
-	if kind, found := FindContainer(pod, c.Name); found != nil && kind == Sidecar {
+	if role, found := podutil.Container(&pod.Spec, c.Name); found != nil && role == podutil.RoleSidecar {
 		// A sidecar must not go before the containers it serves.
 		score = min(score, 1000-1000*(leastMemory(pod)+share)/capacity)
 	}
@@ -45,7 +45,12 @@ func OOMScoreAdj(pod *corev1.Pod, c *corev1.Container, capacity int64) int64 {
 
 // unclaimedMemory is each container's part of the memory the pod requests as a whole but no container for itself.
 func unclaimedMemory(pod *corev1.Pod) int64 {
-	count := int64(len(pod.Spec.Containers) + len(pod.Spec.InitContainers))
+	count := int64(0)
+	for role := range podutil.Containers(&pod.Spec) {
+		if role != podutil.RoleEphemeral {
+			count++
+		}
+	}
 	if !resourcehelper.IsPodLevelRequestsSet(pod) || pod.Spec.Resources.Requests.Memory().IsZero() || count == 0 {
 		return 0
 	}
@@ -62,15 +67,4 @@ func leastMemory(pod *corev1.Pod) int64 {
 		}
 	}
 	return max(least, 0)
-}
-
-// isCritical tells whether the system depends on the pod: it is static, a mirror of a static pod, or of system priority.
-func isCritical(pod *corev1.Pod) bool {
-	if source := pod.Annotations["kubernetes.io/config.source"]; source != "" && source != "api" {
-		return true
-	}
-	if _, mirror := pod.Annotations[corev1.MirrorPodAnnotationKey]; mirror {
-		return true
-	}
-	return pod.Spec.Priority != nil && *pod.Spec.Priority >= criticalPriority
 }

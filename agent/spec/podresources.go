@@ -5,6 +5,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	resourcehelper "k8s.io/component-helpers/resource"
+
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 // PodResources is what the pod's own cgroup gets, around those of its containers. A nil field is left as it is.
@@ -28,7 +30,7 @@ type PodResources struct {
 func PodCgroup(pod *corev1.Pod, node *Node, exclusiveCPUs bool) PodResources {
 	requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
 	limits, cpuLimited, memoryLimited := podLimits(pod)
-	class := QOSClass(pod)
+	class := podutil.QOS(pod)
 	out := PodResources{
 		CPUShares: cpuShares(*requests.Cpu()),
 		Hugepages: podHugepages(requests),

@@ -9,6 +9,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 func resourceFieldValue(in *ContainerInput, ref *corev1.ResourceFieldSelector) (string, error) {
@@ -23,12 +25,12 @@ func ResourceField(pod *corev1.Pod, c *corev1.Container, ref *corev1.ResourceFie
 	// As in the kubelet, an init container that is named (instead of meant by naming none) shows its own limits alone.
 	useDefaults := true
 	if ref.ContainerName != "" {
-		var kind Kind
-		kind, c = FindContainer(pod, ref.ContainerName)
-		if c == nil || kind == Ephemeral {
+		var role podutil.Role
+		role, c = podutil.Container(&pod.Spec, ref.ContainerName)
+		if c == nil || role == podutil.RoleEphemeral {
 			return "", fmt.Errorf("container %s not found", ref.ContainerName)
 		}
-		useDefaults = kind == App
+		useDefaults = role == podutil.RoleApp
 	}
 	if c == nil {
 		return "", fmt.Errorf("resourceFieldRef %s names no container", ref.Resource)

@@ -9,6 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	resourcehelper "k8s.io/component-helpers/resource"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 // The kernel's bounds for the weight and the quota of a cgroup.
@@ -46,7 +48,7 @@ func SandboxResources(pod *corev1.Pod, node *Node, exclusiveCPUs bool) (resource
 // limitsOf are the container's limits for CPU and memory, filled up from the pod's.
 func limitsOf(pod *corev1.Pod, c *corev1.Container) corev1.ResourceList {
 	out := corev1.ResourceList{}
-	for _, name := range qosResources {
+	for _, name := range podutil.ComputeResources {
 		out[name] = c.Resources.Limits[name]
 		if q := out[name]; q.IsZero() && pod.Spec.Resources != nil {
 			out[name] = pod.Spec.Resources.Limits[name]
@@ -60,7 +62,7 @@ func limitsOf(pod *corev1.Pod, c *corev1.Container) corev1.ResourceList {
 func EffectiveResources(pod *corev1.Pod, c *corev1.Container) corev1.ResourceRequirements {
 	var out corev1.ResourceRequirements
 	limits := limitsOf(pod, c)
-	for _, name := range qosResources {
+	for _, name := range podutil.ComputeResources {
 		if q, ok := c.Resources.Requests[name]; ok {
 			setQuantity(&out.Requests, name, q)
 		}

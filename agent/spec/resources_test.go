@@ -6,61 +6,12 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 func requirements(cpuRequest, memoryRequest, cpuLimit, memoryLimit string) corev1.ResourceRequirements {
 	return corev1.ResourceRequirements{Requests: list(cpuRequest, memoryRequest), Limits: list(cpuLimit, memoryLimit)}
-}
-
-func TestQOSClass(t *testing.T) {
-	none, equal := requirements("", "", "", ""), requirements("1", "1Gi", "1", "1Gi")
-	type r = corev1.ResourceRequirements
-	for name, c := range map[string]struct {
-		app  []r
-		init []r
-		pod  *r
-		want corev1.PodQOSClass
-	}{
-		"nothing":                 {app: []r{none}, want: "BestEffort"},
-		"no containers":           {want: "BestEffort"},
-		"zeros":                   {app: []r{requirements("0", "0", "0", "0")}, want: "BestEffort"},
-		"other resources only":    {app: []r{{Limits: corev1.ResourceList{"nvidia.com/gpu": resource.MustParse("1")}}}, want: "BestEffort"},
-		"equal":                   {app: []r{equal}, want: "Guaranteed"},
-		"equal, other unit":       {app: []r{requirements("1000m", "1Gi", "1", "1024Mi")}, want: "Guaranteed"},
-		"two equal":               {app: []r{equal, equal}, want: "Guaranteed"},
-		"limits alone":            {app: []r{requirements("", "", "1", "1Gi")}, want: "Burstable"},
-		"requests alone":          {app: []r{requirements("1", "1Gi", "", "")}, want: "Burstable"},
-		"no memory":               {app: []r{requirements("1", "", "1", "")}, want: "Burstable"},
-		"no cpu":                  {app: []r{requirements("", "1Gi", "", "1Gi")}, want: "Burstable"},
-		"lower request":           {app: []r{requirements("1", "1Mi", "1", "1Gi")}, want: "Burstable"},
-		"one without":             {app: []r{equal, none}, want: "Burstable"},
-		"init without":            {app: []r{equal}, init: []r{none}, want: "Burstable"},
-		"init equal":              {app: []r{equal}, init: []r{equal}, want: "Guaranteed"},
-		"init alone":              {app: []r{none}, init: []r{requirements("1", "", "", "")}, want: "Burstable"},
-		"sums equal, parts not":   {app: []r{requirements("1", "1Gi", "2", "1Gi"), requirements("2", "1Gi", "1", "1Gi")}, want: "Guaranteed"},
-		"pod equal":               {app: []r{none}, pod: &equal, want: "Guaranteed"},
-		"pod equal, parts differ": {app: []r{requirements("", "1Mi", "", "")}, pod: &equal, want: "Guaranteed"},
-		"pod requests":            {app: []r{equal}, pod: ptr(requirements("1", "1Gi", "", "")), want: "Burstable"},
-		"pod memory":              {app: []r{none}, pod: ptr(requirements("", "1Gi", "", "1Gi")), want: "Burstable"},
-		"pod empty":               {app: []r{equal}, pod: &none, want: "BestEffort"},
-	} {
-		pod := testPod()
-		pod.Spec.Containers, pod.Spec.Resources = nil, c.pod
-		for _, r := range c.app {
-			pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{Resources: r})
-		}
-		for _, r := range c.init {
-			pod.Spec.InitContainers = append(pod.Spec.InitContainers, corev1.Container{Resources: r})
-		}
-		pod.Spec.EphemeralContainers = make([]corev1.EphemeralContainer, 1)
-		if got := QOSClass(pod); got != c.want {
-			t.Errorf("%s: %s, want %s", name, got, c.want)
-		}
-		pod.Status.QOSClass = "Guaranteed"
-		if got := QOSClass(pod); got != "Guaranteed" {
-			t.Errorf("%s: recorded class became %s", name, got)
-		}
-	}
 }
 
 func TestOOMScoreAdj(t *testing.T) {
@@ -132,7 +83,7 @@ func TestOOMScoreAdj(t *testing.T) {
 		if c.container == "" {
 			c.container = "c"
 		}
-		_, container := FindContainer(pod, c.container)
+		_, container := podutil.Container(&pod.Spec, c.container)
 		if got := OOMScoreAdj(pod, container, capacity); got != c.want {
 			t.Errorf("%s: %d, want %d", name, got, c.want)
 		}

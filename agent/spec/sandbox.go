@@ -6,6 +6,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 // SandboxInput is what Sandbox needs to know. Pointers are to the caller's values and are only read.
@@ -74,7 +76,7 @@ func sandbox(in *SandboxInput) (*runtimeapi.PodSandboxConfig, []Warning, error) 
 }
 
 func sandboxLinux(in *SandboxInput) (*runtimeapi.LinuxPodSandboxConfig, error) {
-	parent, err := in.Node.Cgroups.Pod(in.Pod.UID, QOSClass(in.Pod))
+	parent, err := in.Node.Cgroups.Pod(in.Pod.UID, podutil.QOS(in.Pod))
 	if err != nil {
 		return nil, err
 	}
@@ -100,14 +102,14 @@ func sandboxLinux(in *SandboxInput) (*runtimeapi.LinuxPodSandboxConfig, error) {
 // In one container a name, or a port without one, counts once.
 func portMappings(pod *corev1.Pod) ([]*runtimeapi.PortMapping, error) {
 	var out []*runtimeapi.PortMapping
-	for kind, c := range Containers(pod) {
-		if kind != App && kind != Sidecar {
+	for role, c := range podutil.Containers(&pod.Spec) {
+		if role != podutil.RoleApp && role != podutil.RoleSidecar {
 			continue
 		}
 		seen := map[string]bool{}
 		for _, p := range c.Ports {
 			key := portKey(p)
-			if seen[key] || kind == Sidecar && p.HostPort == 0 {
+			if seen[key] || role == podutil.RoleSidecar && p.HostPort == 0 {
 				continue
 			}
 			seen[key] = true

@@ -9,6 +9,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 // What procMount Default hides from containers and what it makes read-only, as container engines have it.
@@ -223,7 +225,7 @@ func selinuxOptions(o *corev1.SELinuxOptions) *runtimeapi.SELinuxOption {
 }
 
 func anyPrivileged(pod *corev1.Pod) bool {
-	for _, c := range Containers(pod) {
+	for _, c := range podutil.Containers(&pod.Spec) {
 		if c.SecurityContext != nil && isTrue(c.SecurityContext.Privileged) {
 			return true
 		}

@@ -8,6 +8,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 func ptr[T any](v T) *T { return &v }
@@ -276,7 +278,7 @@ func TestNamespaces(t *testing.T) {
 		in.Pod.Spec.EphemeralContainers = []corev1.EphemeralContainer{{
 			EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "debug"}, TargetContainerName: "c",
 		}}
-		_, in.Container = FindContainer(in.Pod, "debug")
+		_, in.Container = podutil.Container(&in.Pod.Spec, "debug")
 		_, err = Container(in)
 		wantReason(t, name+": target not running", err, "CreateContainerConfigError", "unable to find target container c")
 		in.TargetID = "id"

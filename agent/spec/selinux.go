@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 // MaxSELinuxContexts is the size up to which ParseSELinuxContexts reads a file.
@@ -56,7 +58,7 @@ func ParseSELinuxContexts(content []byte) (string, error) {
 // runtime makes up a level when the container starts.
 func VolumeLabels(n *Node, pod *corev1.Pod, volume string) ([]string, error) {
 	all := map[string]bool{}
-	for _, c := range Containers(pod) {
+	for _, c := range podutil.Containers(&pod.Spec) {
 		o := effective(pod, c).SELinuxOptions
 		mounts := func(m corev1.VolumeMount) bool { return m.Name == volume }
 		if o == nil || !slices.ContainsFunc(c.VolumeMounts, mounts) {

@@ -16,6 +16,7 @@ import (
 	"github.com/nodelet/nodelet/host/cgroups"
 	"github.com/nodelet/nodelet/host/pressure"
 	"github.com/nodelet/nodelet/kube/node"
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 // makeCollector sets up what removes images that nobody uses.
@@ -56,7 +57,7 @@ func (n *nodelet) thresholds() (all []eviction.Threshold) {
 
 // tooShort refuses a pod that is new while the node runs short.
 func (n *nodelet) tooShort(pod *corev1.Pod) *plan.Rejection {
-	if why := eviction.Refuse(pod, spec.QOSClass(pod), n.evictor.Pressure()); why != "" {
+	if why := eviction.Refuse(pod, podutil.QOS(pod), n.evictor.Pressure()); why != "" {
 		return &plan.Rejection{Reason: eviction.Reason, Message: why}
 	}
 	return nil
@@ -147,7 +148,7 @@ func (g *gauge) use(ctx context.Context, signal string, pods []*corev1.Pod) []ev
 
 // tasks is what a pod's processes use.
 func (g *gauge) tasks(pod *corev1.Pod) (memory, processes int64, known bool) {
-	p := cgroups.Pod{UID: pod.UID, QOS: spec.QOSClass(pod)}
+	p := cgroups.Pod{UID: pod.UID, QOS: podutil.QOS(pod)}
 	dir, err := g.n.cgroups.PodDir(p, "memory")
 	pids, errPids := g.n.cgroups.PodDir(p, "pids")
 	if err != nil || errPids != nil {

@@ -16,9 +16,9 @@ import (
 
 	"github.com/nodelet/nodelet/agent"
 	"github.com/nodelet/nodelet/agent/plan"
-	"github.com/nodelet/nodelet/agent/spec"
 	"github.com/nodelet/nodelet/config"
 	"github.com/nodelet/nodelet/host/cgroups"
+	podutil "github.com/nodelet/nodelet/kube/pod"
 	"github.com/nodelet/nodelet/kube/pods"
 	"github.com/nodelet/nodelet/kube/server"
 	"github.com/nodelet/nodelet/metrics"
@@ -106,7 +106,7 @@ func (n *nodelet) statsPods(ctx context.Context) ([]usage.Pod, error) {
 			p.Started = s.Status.StartTime.Time
 		}
 		if n.cfg.Cgroups.PerQOS {
-			p.Cgroup, _ = n.cgroups.PodParent(cgroups.Pod{UID: s.Pod.UID, QOS: spec.QOSClass(s.Pod)})
+			p.Cgroup, _ = n.cgroups.PodParent(cgroups.Pod{UID: s.Pod.UID, QOS: podutil.QOS(s.Pod)})
 		}
 		out = append(out, p)
 	}

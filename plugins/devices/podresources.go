@@ -87,7 +87,7 @@ func (d *Devices) podResources(pod *corev1.Pod) *podresources.PodResources {
 		out.Containers = append(out.Containers, one)
 	}
 	for i := range pod.Spec.InitContainers {
-		if c := &pod.Spec.InitContainers[i]; podutil.Sidecar(c) {
+		if c := &pod.Spec.InitContainers[i]; podutil.IsSidecar(c) {
 			see(c)
 		}
 	}

@@ -112,7 +112,7 @@ func (d *Devices) unused(name string) ([]string, error) {
 func eachContainer(pod *corev1.Pod, do func(c *corev1.Container, passesOn bool) error) error {
 	for i := range pod.Spec.InitContainers {
 		c := &pod.Spec.InitContainers[i]
-		if err := do(c, !podutil.Sidecar(c)); err != nil {
+		if err := do(c, !podutil.IsSidecar(c)); err != nil {
 			return err
 		}
 	}

@@ -36,7 +36,7 @@ func (c *checker) initContainer(p *field.Path, ct *corev1.Container, names map[s
 	c.container(p, ct, names)
 	c.hostPorts(p.Child("ports"), ct.Ports, map[string]bool{}) // they run one after the other
 	c.restartRules(p, ct)
-	if podutil.Sidecar(ct) {
+	if podutil.IsSidecar(ct) {
 		c.startAndStop(p, ct)
 		return
 	}

@@ -1,0 +1,100 @@
+// Package pod answers questions about the spec and status of a pod: which containers it has and what role
+// each plays, its QoS class, whether it is static, a mirror or critical, whether a container restarts, how
+// the API names a container. Each question has one answer, here; other packages ask instead of looking into
+// the object themselves.
+//
+// It is pure: it reads API types, keeps nothing and never changes what it is given. Any package that has a
+// pod may call it, usually under the name podutil. It has no state, so a crash leaves nothing behind.
+package pod
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Annotations with which the kubelet and nodelet mark the pods of manifests and their mirror pods.
+const (
+	// AnnotationSource says where a pod comes from: "api", "file" or "http".
+	AnnotationSource = "kubernetes.io/config.source"
+	// AnnotationHash is the hash of a static pod's manifest, which is its UID.
+	AnnotationHash = "kubernetes.io/config.hash"
+	// AnnotationMirror marks a mirror pod. Its value is the AnnotationHash of its static pod.
+	AnnotationMirror = corev1.MirrorPodAnnotationKey
+	// AnnotationSeen is when the node agent first saw a pod.
+	AnnotationSeen = "kubernetes.io/config.seen"
+)
+
+// sourceAPI is the AnnotationSource of pods of the API server.
+const sourceAPI = "api"
+
+// systemCritical is the lowest priority that is reserved for the cluster's own pods.
+const systemCritical = 2_000_000_000
+
+// defaultGrace is the grace period of a pod that does not set one, as in a manifest.
+const defaultGrace = 30 * time.Second
+
+// IsStatic reports whether the pod comes from a manifest. A pod without AnnotationSource does not.
+func IsStatic(pod *corev1.Pod) bool {
+	source, set := pod.Annotations[AnnotationSource]
+	return set && source != sourceAPI
+}
+
+// IsMirror reports whether the pod is the image of a static pod in the API.
+func IsMirror(pod *corev1.Pod) bool {
+	_, set := pod.Annotations[AnnotationMirror]
+	return set
+}
+
+// IsCritical reports whether the system depends on the pod: it is static, a mirror pod, or has a system
+// priority. Such a pod is neither evicted nor refused under pressure.
+func IsCritical(pod *corev1.Pod) bool {
+	return IsStatic(pod) || IsMirror(pod) || Priority(pod) >= systemCritical
+}
+
+// Priority is the pod's priority, 0 where none is set.
+func Priority(pod *corev1.Pod) int32 {
+	if pod.Spec.Priority == nil {
+		return 0
+	}
+	return *pod.Spec.Priority
+}
+
+// GracePeriod is how long the pod's containers have to end after they were asked to: the period of the
+// deletion where the pod is being deleted, else that of the spec.
+func GracePeriod(pod *corev1.Pod) time.Duration {
+	for _, seconds := range []*int64{pod.DeletionGracePeriodSeconds, pod.Spec.TerminationGracePeriodSeconds} {
+		if seconds != nil {
+			return time.Duration(*seconds) * time.Second
+		}
+	}
+	return defaultGrace
+}
+
+// IsTerminal reports whether a pod of that phase has ended for good.
+func IsTerminal(phase corev1.PodPhase) bool {
+	return phase == corev1.PodSucceeded || phase == corev1.PodFailed
+}
+
+// maxUID is the longest UID that ValidUID accepts. A UUID has 36 characters.
+const maxUID = 128
+
+// UIDFormat describes the UIDs that ValidUID accepts, for messages.
+const UIDFormat = "1 to 128 letters, digits, hyphens and dots that begin with a letter or digit"
+
+// ValidUID reports whether uid can name a directory and a cgroup. UIDs are UUIDs or the hash of a manifest,
+// but a manifest can set its own: anything else could lead out of the pod's directory or be taken for
+// another pod in the name of a cgroup.
+func ValidUID(uid types.UID) bool {
+	if uid == "" || len(uid) > maxUID {
+		return false
+	}
+	for i, c := range []byte(uid) {
+		letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
+		if !letter && (i == 0 || c != '-' && c != '.') {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,56 @@
+package pod
+
+import (
+	"cmp"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// ContainerStatus is the status of the named container, whatever its role; nil where the pod's status has
+// none. Containers of one pod never share a name.
+func ContainerStatus(st *corev1.PodStatus, name string) *corev1.ContainerStatus {
+	return cmp.Or(
+		StatusIn(st.ContainerStatuses, name),
+		StatusIn(st.InitContainerStatuses, name),
+		StatusIn(st.EphemeralContainerStatuses, name),
+	)
+}
+
+// StatusIn is the named container's entry in a list of statuses; nil where there is none.
+func StatusIn(list []corev1.ContainerStatus, name string) *corev1.ContainerStatus {
+	for i := range list {
+		if list[i].Name == name {
+			return &list[i]
+		}
+	}
+	return nil
+}
+
+// Condition is the condition of that type; nil where there is none.
+func Condition(list []corev1.PodCondition, t corev1.PodConditionType) *corev1.PodCondition {
+	for i := range list {
+		if list[i].Type == t {
+			return &list[i]
+		}
+	}
+	return nil
+}
+
+// IsTrue reports whether the status has a condition of that type with status True.
+func IsTrue(st *corev1.PodStatus, t corev1.PodConditionType) bool {
+	c := Condition(st.Conditions, t)
+	return c != nil && c.Status == corev1.ConditionTrue
+}
+
+// ContainerID is a container ID in the form in which the API shows it: runtime://id.
+func ContainerID(runtime, id string) string { return runtime + "://" + id }
+
+// RuntimeID is a container ID as the runtime knows it, from the form that the API shows. An ID without a
+// runtime is returned as it is.
+func RuntimeID(shown string) string {
+	if _, id, found := strings.Cut(shown, "://"); found {
+		return id
+	}
+	return shown
+}
