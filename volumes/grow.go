@@ -13,9 +13,13 @@ func (v *Volumes) Grow(ctx context.Context, p Persistent) error {
 	if s == nil || p.Block {
 		return nil
 	}
-	device, err := isDevice(s.Path)
-	if err != nil || !device {
+	if isDevice, err := isDevice(s.Path); err != nil || !isDevice {
 		return err
 	}
-	return block.Grow(ctx, s.Path, v.hostPath(p.Pod.UID, OnDisk{pluginLocal, p.PV.Name}))
+	device, err := block.Open(ctx, s.Path)
+	if err != nil {
+		return err
+	}
+	defer device.Close()
+	return device.Grow(ctx, v.hostPath(p.Pod.UID, OnDisk{pluginLocal, p.PV.Name}))
 }

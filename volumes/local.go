@@ -36,39 +36,38 @@ func (v *Volumes) mountLocal(ctx context.Context, p Persistent, s *corev1.LocalV
 	return Mounted{HostPath: v.hostPath(p.Pod.UID, on), SELinuxRelabel: true, Changed: changed}, nil
 }
 
-// localMount finds out how to mount a local volume. first says that no other pod has it; release must be called when the mount is
-// made: until then nobody else mounts a device.
-func (v *Volumes) localMount(ctx context.Context, p Persistent, s *corev1.LocalVolumeSource) (mount func(*os.File) error, first bool, release func(), err error) {
-	device, err := isDevice(s.Path)
+// localMount finds out how to mount a local volume. first reports whether no other pod has it. The caller calls release once the mount is
+// made: until then a device stays locked.
+func (v *Volumes) localMount(ctx context.Context, p Persistent, s *corev1.LocalVolumeSource) (
+	mount func(*os.File) error, first bool, release func(), err error) {
+	isDevice, err := isDevice(s.Path)
 	if err != nil {
 		return nil, false, nil, err
 	}
-	lock := func() error { return nil }
-	if device {
-		f, err := block.Lock(s.Path)
-		if err != nil {
+	on := OnDisk{pluginLocal, p.PV.Name}
+	release = func() {}
+	var device *block.Device
+	if isDevice {
+		if device, err = block.Open(ctx, s.Path); err != nil {
 			return nil, false, nil, err
 		}
-		lock = f.Close
+		release = func() { _ = device.Close() } // it was only read
 	}
-	release = func() { _ = lock() } // it was only read
-	on := OnDisk{pluginLocal, p.PV.Name}
 	other, err := v.elsewhere(on, p.Pod)
-	if err != nil {
+	switch {
+	case err != nil:
 		release()
 		return nil, false, nil, err
-	}
-	source := s.Path
-	if device && other != "" {
-		source = other // a device that is mounted is neither formatted nor repaired
-	}
-	mount = func(dir *os.File) error { return bindDir(source, dir) }
-	if device && other == "" {
-		d := block.Device{Path: s.Path, Options: MountOptions(p.PV), ReadOnly: p.ReadOnly, Grow: p.Grow}
+	case device == nil:
+		mount = func(dir *os.File) error { return bindDir(s.Path, dir) }
+	case other != "": // a mounted device is neither formatted nor repaired
+		mount = func(dir *os.File) error { return bindDir(other, dir) }
+	default:
+		fs := block.FileSystem{Options: MountOptions(p.PV), ReadOnly: p.ReadOnly, Grow: p.Grow}
 		if s.FSType != nil {
-			d.FSType = *s.FSType
+			fs.Type = *s.FSType
 		}
-		mount = func(*os.File) error { return d.Mount(ctx, v.hostPath(p.Pod.UID, on)) }
+		mount = func(*os.File) error { return device.Mount(ctx, v.hostPath(p.Pod.UID, on), fs) }
 	}
 	return mount, other == "", release, nil
 }

@@ -4,59 +4,52 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os/exec"
-	"strings"
 )
 
-// ErrNotGrown is in the chain of an error of Grow that is the tools' last word: the file system has the size it had.
+// ErrNotGrown is in the chain of an error of Grow that another attempt would not mend: the file system has the size it
+// had.
 var ErrNotGrown = errors.New("the file system did not grow")
 
-// Grow brings the file system of a device to the device's size; it is mounted at point.
-func Grow(ctx context.Context, device, point string) error {
-	lock, err := Lock(device)
+// Grow grows the file system of the device, which is mounted at point, to the size of the device. An error without
+// ErrNotGrown leaves open whether it did.
+func (d *Device) Grow(ctx context.Context, point string) error {
+	found, err := d.look(ctx, false)
 	if err != nil {
 		return err
 	}
-	defer lock.Close()
-	held, err := contentOf(ctx, device)
-	if err != nil {
-		return err
-	}
-	switch held {
+	switch found.held {
 	case "ext3", "ext4":
-		return resize(ctx, "resize2fs", device)
+		return d.resize(ctx, "resize2fs", d.path)
 	case "xfs":
-		return resize(ctx, "xfs_growfs", "-d", point)
+		return d.resize(ctx, "xfs_growfs", "-d", point)
 	case "btrfs":
-		return resize(ctx, "btrfs", "filesystem", "resize", "max", point)
+		return d.resize(ctx, "btrfs", "filesystem", "resize", "max", point)
 	}
-	return fmt.Errorf("%w: %s holds %q, and only ext3, ext4, xfs and btrfs can be made larger", ErrNotGrown, device, held)
+	return fmt.Errorf("%w: %s holds %q, and only ext3, ext4, xfs and btrfs can grow", ErrNotGrown, d.path, found.held)
 }
 
-// growUnmounted makes an ext file system larger before it is mounted. Then it takes no capability but those for the device, while
-// the kernel grows a mounted one only for those with CAP_SYS_RESOURCE.
-func growUnmounted(ctx context.Context, device, held string) error {
+// growUnmounted grows an ext file system before it is mounted. That needs access to the device only, while the kernel
+// grows a mounted one only for processes with CAP_SYS_RESOURCE.
+func (d *Device) growUnmounted(ctx context.Context, held string) error {
 	if held != "ext3" && held != "ext4" {
 		return nil
 	}
 	const corrected = 1
-	err := resize(ctx, "e2fsck", "-f", "-p", device) // resize2fs insists on it
-	if exit := (*exec.ExitError)(nil); err != nil && (!errors.As(err, &exit) || exit.ExitCode() != corrected) {
+	_, err := d.run(ctx, "e2fsck", "-f", "-p", d.path) // resize2fs requires it
+	if code, exited := exitCode(err); err != nil && (!exited || code != corrected) {
 		return err
 	}
-	return resize(ctx, "resize2fs", device)
+	return d.resize(ctx, "resize2fs", d.path)
 }
 
-// resize runs one of the tools that a growth takes. What it says of a failure goes into the error.
-func resize(ctx context.Context, tool string, args ...string) error {
-	said, err := exec.CommandContext(ctx, tool, args...).CombinedOutput()
+// resize runs a tool that grows a file system. What it prints goes into the error.
+func (d *Device) resize(ctx context.Context, tool string, args ...string) error {
+	out, err := d.run(ctx, tool, args...)
 	switch {
 	case err == nil:
 		return nil
 	case ctx.Err() != nil:
 		return ctx.Err()
-	case errors.Is(err, exec.ErrNotFound):
-		return fmt.Errorf("%w: there is no %s on this node: install it", ErrNotGrown, tool)
 	}
-	return fmt.Errorf("%w: %s: %w: %s", ErrNotGrown, tool, err, strings.TrimSpace(string(said)))
+	return fmt.Errorf("%w: %s: %w: %s", ErrNotGrown, tool, err, out)
 }

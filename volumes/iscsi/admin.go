@@ -47,7 +47,7 @@ func adminSays(ctx context.Context, args ...string) (string, error) {
 	case errors.Is(err, exec.ErrNotFound):
 		return "", errNoAdmin
 	case ctx.Err() != nil:
-		return "", fmt.Errorf("iscsi: iscsiadm %s has not ended in time", strings.Join(args, " "))
+		return "", fmt.Errorf("iscsi: iscsiadm %s did not end in time: %w", strings.Join(args, " "), ctx.Err())
 	}
 	return "", fmt.Errorf("iscsi: iscsiadm %s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(string(said)))
 }
@@ -180,7 +180,7 @@ func (l *LUN) setIface(ctx context.Context, name, v string) error {
 
 // dropIface removes the volume's own interface when no session is left that uses it.
 func (d *Driver) dropIface(ctx context.Context, l *LUN) error {
-	if l.InitiatorName == "" || l.Iface != l.Portals[0]+":"+l.VolName {
+	if l.Iface != l.Portals[0]+":"+l.VolName {
 		return nil
 	}
 	if left, err := d.sessions(l); err != nil || len(left) > 0 {

@@ -183,15 +183,20 @@ func (d *Driver) drop(ctx context.Context, s *session, lun string) error {
 	return nil
 }
 
-// free makes sure that nobody has a device mounted or holds it otherwise.
+// free returns an error if a device is mounted or held by another device, or if that cannot be found out.
 func (d *Driver) free(name string) error {
 	path := filepath.Join(d.cfg.Dev, name)
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_EXCL|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	switch {
+	case err == nil:
+		return unix.Close(fd)
 	case errors.Is(err, unix.EBUSY):
 		return fmt.Errorf("iscsi: %s is still in use, mounted or held by another device: find out by whom with lsblk and findmnt", path)
-	case err != nil:
-		return nil // what cannot even be opened is in nobody's use
+	case slices.Contains(notThere, err):
+		return nil
 	}
-	return unix.Close(fd)
+	return fmt.Errorf("iscsi: find out whether %s is in use: %w", path, err)
 }
+
+// notThere are the errors of opening a device that is gone or whose session is dead.
+var notThere = []error{unix.ENOENT, unix.ENXIO, unix.ENODEV, unix.EIO, unix.ENOMEDIUM}

@@ -38,17 +38,40 @@ func (d *Driver) NodeStageVolume(ctx context.Context, in *csipb.NodeStageVolumeR
 	if err != nil || m == nil {
 		return done, err
 	}
-	lock, err := block.Lock(device)
+	return done, d.mount(ctx, l, device, staging, block.FileSystem{Type: m.FsType, Options: m.MountFlags, ReadOnly: l.ReadOnly})
+}
+
+// mount mounts a LUN's device.
+func (d *Driver) mount(ctx context.Context, l *LUN, path, target string, fs block.FileSystem) error {
+	device, err := block.Open(ctx, path)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	defer lock.Close()
-	return done, block.Device{Path: device, FSType: m.FsType, Options: m.MountFlags, ReadOnly: l.ReadOnly}.Mount(ctx, staging)
+	defer device.Close()
+	if err := d.stillDevice(l, path); err != nil { // from now on the name stays the device's
+		return err
+	}
+	return device.Mount(ctx, target, fs)
+}
+
+// stillDevice returns an error if a path is no longer a device of the LUN: its session may have ended, and its name be another disk's.
+func (d *Driver) stillDevice(l *LUN, path string) error {
+	sessions, err := d.sessions(l)
+	if err != nil {
+		return err
+	}
+	for _, s := range sessions {
+		name := s.block(l.Lun)
+		if want := filepath.Base(path); name != "" && (name == want || d.multipath(name) == want) {
+			return nil
+		}
+	}
+	return fmt.Errorf("iscsi: %s is no longer LUN %s of %s: its session has ended", path, l.Lun, l.Iqn)
 }
 
 // attach logs in at the LUN's portals and gives its device. One portal that answers is enough.
 func (d *Driver) attach(ctx context.Context, l *LUN, staging string, secrets map[string]string) (string, error) {
-	unlock, err := d.lock(ctx, l)
+	ctx, unlock, err := d.lockTarget(ctx, l)
 	if err != nil {
 		return "", err
 	}
@@ -128,7 +151,7 @@ func (d *Driver) NodeUnstageVolume(ctx context.Context, in *csipb.NodeUnstageVol
 	if err := unmount(staging); err != nil {
 		return nil, err
 	}
-	l, err := load(staging)
+	l, err := d.load(staging)
 	if err != nil {
 		return nil, err
 	}
@@ -142,7 +165,7 @@ func (d *Driver) NodeUnstageVolume(ctx context.Context, in *csipb.NodeUnstageVol
 
 // detach takes the LUN's devices away, and ends the sessions that no other device is in.
 func (d *Driver) detach(ctx context.Context, l *LUN, staging string) error {
-	unlock, err := d.lock(ctx, l)
+	ctx, unlock, err := d.lockTarget(ctx, l)
 	if err != nil {
 		return err
 	}
@@ -207,7 +230,7 @@ func (d *Driver) publishDevice(ctx context.Context, in *csipb.NodePublishVolumeR
 	if mounted(in.TargetPath) {
 		return nil
 	}
-	l, err := load(in.StagingTargetPath)
+	l, err := d.load(in.StagingTargetPath)
 	if err != nil {
 		return err
 	}

@@ -119,7 +119,7 @@ func (d *Driver) forget(l *LUN, portal string) error {
 
 // guess tells who made a session that nothing is noted of: a kubelet, where it has left the directory of a LUN of this target.
 func (d *Driver) guess(l *LUN, staging string) string {
-	if own, err := load(staging); err == nil && own != nil && own.By == "" || len(d.others(l, staging)) > 0 {
+	if own, err := d.load(staging); err == nil && own != nil && own.By == "" || len(d.others(l, staging)) > 0 {
 		return made
 	}
 	return foreign

@@ -1,0 +1,72 @@
+package iscsi
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	csipb "github.com/container-storage-interface/spec/lib/go/csi"
+
+	"github.com/nodelet/nodelet/internal/keylock"
+)
+
+// Plugin is the kubelet's name of this kind of volume.
+const Plugin = "kubernetes.io/iscsi"
+
+// Config says where things are. Empty fields mean the usual places.
+type Config struct {
+	Dir   string       // the plugin's directory below the agent's root directory; must be given
+	State string       // who has created which session; must not survive a reboot
+	Sys   string       // where sysfs is mounted
+	Dev   string       // the devices
+	DBs   []string     // where iscsiadm may keep its records of targets
+	Log   *slog.Logger // nil: nothing is logged
+	// Events opens a stream of events about new devices. Nil: the kernel's.
+	Events func() (Events, error)
+	// SessionTimeout bounds what is done with a target's sessions in one call. Zero: two minutes.
+	SessionTimeout time.Duration
+}
+
+// Driver is the node service for LUNs. Calls of the service that it lacks are never made.
+type Driver struct {
+	csipb.NodeClient
+	cfg     Config
+	write   func(file, text string) error // into sysfs
+	targets keylock.Keyed                 // by name of the target: who logs in, logs out, or counts devices
+}
+
+const sessionTimeout = 2 * time.Minute
+
+// New creates a driver. It does not look for iscsiadm yet.
+func New(cfg Config) *Driver {
+	for field, usual := range map[*string]string{&cfg.State: "/run/nodelet/iscsi", &cfg.Sys: "/sys", &cfg.Dev: "/dev"} {
+		if *field == "" {
+			*field = usual
+		}
+	}
+	if cfg.DBs == nil {
+		cfg.DBs = []string{"/etc/iscsi", "/var/lib/iscsi"}
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Events == nil {
+		cfg.Events = kernelEvents
+	}
+	if cfg.SessionTimeout == 0 {
+		cfg.SessionTimeout = sessionTimeout
+	}
+	return &Driver{cfg: cfg, write: write}
+}
+
+// lockTarget keeps other calls away from the sessions of a LUN's target, until unlock is called. The work in between
+// has a time limit.
+func (d *Driver) lockTarget(ctx context.Context, l *LUN) (bound context.Context, unlock func(), err error) {
+	bound, cancel := context.WithTimeout(ctx, d.cfg.SessionTimeout)
+	release, err := d.targets.Lock(bound, l.Iqn)
+	if err != nil {
+		cancel()
+		return nil, nil, err
+	}
+	return bound, func() { release(); cancel() }, nil
+}

@@ -1,0 +1,152 @@
+package iscsi
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// LUN is one LUN as a volume names it. Its JSON form is the kubelet's iscsi.json.
+type LUN struct {
+	VolName       string
+	Portals       []string
+	Iqn           string
+	Lun           string
+	InitIface     string
+	Iface         string
+	InitiatorName string
+	// By is the agent that wrote the note; the kubelet says nothing.
+	By string `json:",omitempty"`
+	// CHAP: the session needs a password. ReadOnly: nothing is written to the LUN, be it a journal.
+	CHAP     bool `json:",omitempty"`
+	ReadOnly bool `json:",omitempty"`
+}
+
+const byNodelet = "nodelet"
+
+// Of is the LUN of a pod's volume.
+func Of(name string, s *corev1.ISCSIVolumeSource) *LUN {
+	l := &LUN{
+		VolName:   name,
+		Portals:   portals(s.TargetPortal, s.Portals),
+		Iqn:       s.IQN,
+		Lun:       strconv.Itoa(int(s.Lun)),
+		InitIface: s.ISCSIInterface,
+		CHAP:      s.SessionCHAPAuth,
+		By:        byNodelet,
+	}
+	if s.InitiatorName != nil {
+		l.InitiatorName = *s.InitiatorName
+	}
+	if l.InitIface == "" {
+		l.InitIface = "default"
+	}
+	l.Iface = l.InitIface
+	if l.InitiatorName != "" { // an interface of its own, as the kubelet calls it
+		l.Iface = l.Portals[0] + ":" + name
+	}
+	return l
+}
+
+const defaultPort = "3260"
+
+func portals(first string, more []string) []string {
+	var all []string
+	seen := map[string]bool{}
+	for _, p := range append([]string{first}, more...) {
+		if !strings.Contains(p, ":") || strings.HasSuffix(p, "]") {
+			p += ":" + defaultPort
+		}
+		if !seen[p] {
+			seen[p] = true
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
+// Handle is the LUN's name on the node, as the kubelet has it in volumesInUse.
+func (l *LUN) Handle() string { return l.Portals[0] + ":" + l.Iqn + ":" + l.Lun }
+
+// Directory is where the LUN is staged, below the plugin's directory.
+func (l *LUN) Directory() string {
+	return filepath.Join("iface-"+l.Iface, l.Portals[0]+"-"+l.Iqn+"-lun-"+l.Lun)
+}
+
+// HandleOf returns the handle of the LUN that is staged in a directory.
+func HandleOf(directory string) (string, bool) {
+	l, ok := parseDirectory(directory)
+	return l.Handle(), ok
+}
+
+// parseDirectory is the inverse of Directory. It knows the first portal only.
+func parseDirectory(directory string) (l *LUN, ok bool) {
+	iface, name := filepath.Split(directory)
+	l = &LUN{Portals: []string{""}}
+	if l.Iface, ok = strings.CutPrefix(filepath.Clean(iface), "iface-"); !ok {
+		return l, false
+	}
+	l.InitIface = l.Iface
+	at := strings.LastIndex(name, "-lun-")
+	if at < 0 {
+		return l, false
+	}
+	l.Lun = name[at+len("-lun-"):]
+	for _, kind := range []string{"-iqn.", "-eui.", "-naa."} {
+		if portal, rest, ok := strings.Cut(name[:at], kind); ok {
+			l.Portals[0], l.Iqn = portal, kind[1:]+rest
+			l.VolName, _ = strings.CutPrefix(l.Iface, portal+":")
+			return l, true
+		}
+	}
+	return l, false
+}
+
+const attribute = "lun"
+
+// Attributes is the LUN as the csi room hands it to NodeStageVolume.
+func (l *LUN) Attributes() map[string]string {
+	text, err := json.Marshal(l)
+	if err != nil {
+		panic(err) // plain data
+	}
+	return map[string]string{attribute: string(text)}
+}
+
+// unsafe are characters that are in no name.
+const unsafe = "/ \t\n\x00"
+
+// check refuses what cannot be put into paths and arguments: names come from the API and from files on disk.
+func (l *LUN) check() error {
+	if len(l.Portals) == 0 {
+		return errors.New("iscsi: the volume names no portal")
+	}
+	for what, name := range map[string]string{
+		"iqn":               l.Iqn,
+		"iscsiInterface":    l.Iface,
+		"interface to copy": l.InitIface,
+	} {
+		if name == "" || strings.HasPrefix(name, "-") || strings.ContainsAny(name, unsafe) || strings.Contains(name, "..") {
+			return fmt.Errorf("iscsi: %s %q is not valid", what, name)
+		}
+	}
+	if strings.ContainsAny(l.InitiatorName, " \t\n\x00") {
+		return fmt.Errorf("iscsi: initiatorName %q is not valid", l.InitiatorName)
+	}
+	for _, p := range l.Portals {
+		host, port, err := net.SplitHostPort(p)
+		if err != nil || strings.ContainsAny(host+port, unsafe) || strings.HasPrefix(host, "-") {
+			return fmt.Errorf("iscsi: portal %q is not of the form host:port", p)
+		}
+	}
+	if n, err := strconv.Atoi(l.Lun); err != nil || n < 0 {
+		return fmt.Errorf("iscsi: lun %q is not a number", l.Lun)
+	}
+	return nil
+}
