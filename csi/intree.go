@@ -38,7 +38,7 @@ func checkDriver(name string) error {
 // admitKinds makes the kinds known, before anything else is.
 func (c *CSI) admitKinds() {
 	for _, k := range c.cfg.Kinds {
-		c.drivers[k.Plugin] = &driver{name: k.Plugin, node: k.Node, timeout: c.cfg.CallTimeout,
+		c.drivers[k.Plugin] = &driver{name: k.Plugin, node: k.Node,
 			can: map[csipb.NodeServiceCapability_RPC_Type]bool{csipb.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME: true}}
 	}
 }

@@ -22,8 +22,9 @@ const kindName = "kubernetes.io/fake"
 // kindNode is the node service of a kind of Kubernetes itself: volumes are directories and "devices" are files, below dir.
 type kindNode struct {
 	csipb.NodeClient
-	dir  string
-	fail error
+	dir     string
+	fail    error
+	limited bool // the last NodeStageVolume had a time limit
 }
 
 func (k *kindNode) kind() csi.Kind {
@@ -32,7 +33,8 @@ func (k *kindNode) kind() csi.Kind {
 	}}
 }
 
-func (k *kindNode) NodeStageVolume(_ context.Context, in *csipb.NodeStageVolumeRequest, _ ...grpc.CallOption) (*csipb.NodeStageVolumeResponse, error) {
+func (k *kindNode) NodeStageVolume(ctx context.Context, in *csipb.NodeStageVolumeRequest, _ ...grpc.CallOption) (*csipb.NodeStageVolumeResponse, error) {
+	_, k.limited = ctx.Deadline()
 	if in.VolumeCapability.GetBlock() != nil || k.fail != nil {
 		return nil, k.fail
 	}
@@ -52,6 +54,18 @@ func (k *kindNode) NodePublishVolume(_ context.Context, in *csipb.NodePublishVol
 
 func (k *kindNode) NodeUnpublishVolume(_ context.Context, in *csipb.NodeUnpublishVolumeRequest, _ ...grpc.CallOption) (*csipb.NodeUnpublishVolumeResponse, error) {
 	return nil, leave(in.TargetPath)
+}
+
+// The repair of a file system takes as long as it takes.
+func TestKindHasNoTimeLimit(t *testing.T) {
+	w, k := kindWorld(t)
+	v := kindVolume(false)
+	w.publish("pod-1", v)
+	if k.limited {
+		t.Error("got a call with a time limit, want none")
+	}
+	w.unpublish("pod-1", v)
+	w.nothingLeft()
 }
 
 func leave(path string) error {
