@@ -21,11 +21,11 @@ const module = "github.com/nodelet/nodelet/"
 const maxLines = 500
 
 // pure packages decide and build values. They import API types and small helpers, and nothing that does I/O.
-var pure = []string{"agent/plan", "agent/spec", "agent/eviction", "kube/pod"}
+var pure = []string{"agent/admission", "agent/plan", "agent/spec", "agent/eviction", "kube/pod"}
 
 var pureMayImport = []string{
 	"k8s.io/api/", "k8s.io/apimachinery/", "k8s.io/component-helpers/", "k8s.io/cri-api/", "k8s.io/utils/",
-	"google.golang.org/protobuf/", module + "kube/pod",
+	"google.golang.org/protobuf/", module + "agent/plan", module + "kube/pod",
 }
 
 // pureMustNot are the packages of the standard library with which a pure package could do I/O.
@@ -36,6 +36,7 @@ var pureMustNot = []string{"os", "net", "net/http", "os/exec", "syscall", "log",
 var mayImport = map[string][]string{
 	"cmd":                   {"agent", "cni", "config", "cri", "csi", "host", "internal", "kube", "metrics", "plugins", "probes", "systemd", "volumes"},
 	"agent":                 {"cri", "csi", "host", "internal", "kube", "metrics", "plugins", "probes", "volumes"},
+	"agent/admission":       {"agent/plan", "kube/pod"},
 	"agent/plan":            {"kube/pod"},
 	"agent/spec":            {"kube/pod"},
 	"agent/eviction":        {"kube/pod"},

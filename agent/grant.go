@@ -11,6 +11,7 @@ import (
 	resourcehelper "k8s.io/component-helpers/resource"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/nodelet/nodelet/agent/admission"
 	"github.com/nodelet/nodelet/agent/plan"
 	"github.com/nodelet/nodelet/agent/spec"
 	podutil "github.com/nodelet/nodelet/kube/pod"
@@ -177,9 +178,9 @@ func (s *Supervisor) resizes() {
 	}
 	slices.SortFunc(all, func(a, b *entry) int {
 		switch {
-		case plan.ResizeBefore(a.source, b.source, a.granted, b.granted):
+		case admission.ResizeBefore(a.source, b.source, a.granted, b.granted):
 			return -1
-		case plan.ResizeBefore(b.source, a.source, b.granted, a.granted):
+		case admission.ResizeBefore(b.source, a.source, b.granted, a.granted):
 			return 1
 		}
 		return 0
@@ -193,7 +194,7 @@ func (s *Supervisor) resizes() {
 func (s *Supervisor) resize(e *entry) {
 	pod, node := e.source, s.hands.Node()
 	swappable := func(pod *corev1.Pod, c *corev1.Container) bool { return spec.MaySwap(pod, c, node) }
-	pending := plan.AdmitResize(pod, e.granted, node.Allocatable, s.others(pod.UID), swappable)
+	pending := admission.AdmitResize(pod, e.granted, node.Allocatable, s.others(pod.UID), swappable)
 	old := e.order.Grant
 	if pending != nil && old.Pending != nil && *pending == *old.Pending {
 		return

@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodelet/nodelet/agent"
+	"github.com/nodelet/nodelet/agent/admission"
 	"github.com/nodelet/nodelet/agent/plan"
 	"github.com/nodelet/nodelet/agent/spec"
 	"github.com/nodelet/nodelet/cri"
@@ -136,7 +137,7 @@ func (w *world) begin() {
 		Node:    func() *spec.Node { return node }, RuntimeName: func() string { return "containerd" },
 		Pulled: func() {}, LogLinks: w.path("links"), Doomed: w.doomed,
 		Admit: func(pod *corev1.Pod, others []*corev1.Pod) *plan.Rejection {
-			return plan.Admit(pod, nil, node.Allocatable, others)
+			return admission.Admit(pod, admission.Node{Allocatable: node.Allocatable}, others).Rejection
 		},
 	}
 	hands.Handler = func(string) agent.Handler { return agent.Handler{UserNamespaces: !w.noUserNamespaces} }

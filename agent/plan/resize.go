@@ -5,8 +5,6 @@ import (
 	"maps"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	resourcehelper "k8s.io/component-helpers/resource"
 
 	podutil "github.com/nodelet/nodelet/kube/pod"
@@ -272,74 +270,6 @@ func (v *view) grantedResources(st *corev1.PodStatus) {
 	}
 	without(corev1.ResourceCPU, g.Pod.Quota)
 	without(corev1.ResourceMemory, g.Pod.Memory)
-}
-
-// AdmitResize decides about a pod that wants other resources than it was granted: nil lets it have them. wanted is the pod
-// as its source has it, granted the same with what it holds; others are the admitted pods with what they hold. swappable
-// tells of a container of the pod whether it may swap.
-func AdmitResize(wanted, granted *corev1.Pod, allocatable corev1.ResourceList, others []*corev1.Pod,
-	swappable func(*corev1.Pod, *corev1.Container) bool) *PendingResize {
-	if swapChanges(wanted, granted, swappable) {
-		return &PendingResize{wanted.Generation, corev1.PodReasonInfeasible, "In-place resize of containers with swap is not supported."}
-	}
-	if r := outOfResources(wanted, allocatable, others); r != nil {
-		return &PendingResize{wanted.Generation, corev1.PodReasonDeferred, r.Message}
-	}
-	return nil
-}
-
-// swapChanges: the memory of a container would change that may swap, by a share that follows from its memory.
-func swapChanges(wanted, granted *corev1.Pod, swappable func(*corev1.Pod, *corev1.Container) bool) bool {
-	changed := func(want, has []corev1.Container) bool {
-		for i := range want {
-			w, h := &want[i], &has[i]
-			before, after := h.Resources.Requests[corev1.ResourceMemory], w.Resources.Requests[corev1.ResourceMemory]
-			if before.Cmp(after) != 0 && !restartsFor(h, corev1.ResourceMemory) && (swappable(wanted, w) || swappable(granted, h)) {
-				return true
-			}
-		}
-		return false
-	}
-	return changed(wanted.Spec.Containers, granted.Spec.Containers) || changed(wanted.Spec.InitContainers, granted.Spec.InitContainers)
-}
-
-func restartsFor(c *corev1.Container, name corev1.ResourceName) bool {
-	for _, policy := range c.ResizePolicy {
-		if policy.ResourceName == name {
-			return policy.RestartPolicy == corev1.RestartContainer
-		}
-	}
-	return false
-}
-
-// ResizeBefore orders pods that wait for a resize: those first that want no more than they have, then by priority and class,
-// then those that have waited longest.
-func ResizeBefore(a, b, grantedA, grantedB *corev1.Pod) bool {
-	if upA, upB := wantsMore(a, grantedA), wantsMore(b, grantedB); upA != upB {
-		return upB
-	}
-	if priorityA, priorityB := podutil.Priority(a), podutil.Priority(b); priorityA != priorityB {
-		return priorityA > priorityB
-	}
-	if sureA, sureB := podutil.QOS(a) == corev1.PodQOSGuaranteed, podutil.QOS(b) == corev1.PodQOSGuaranteed; sureA != sureB {
-		return sureA
-	}
-	sinceA, sinceB := pendingSince(a), pendingSince(b)
-	return sinceA != nil && (sinceB == nil || sinceA.Before(sinceB))
-}
-
-func wantsMore(wanted, granted *corev1.Pod) bool {
-	want := resourcehelper.PodRequests(wanted, resourcehelper.PodResourcesOptions{})
-	has := resourcehelper.PodRequests(granted, resourcehelper.PodResourcesOptions{})
-	more := func(a, b *resource.Quantity) bool { return a.Cmp(*b) > 0 }
-	return more(want.Cpu(), has.Cpu()) || more(want.Memory(), has.Memory())
-}
-
-func pendingSince(pod *corev1.Pod) *metav1.Time {
-	if c := podutil.Condition(pod.Status.Conditions, corev1.PodResizePending); c != nil {
-		return &c.LastTransitionTime
-	}
-	return nil
 }
 
 // podResources shows what the pod holds as a whole. It is worked out once for each generation of the spec.

@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/nodelet/nodelet/agent"
+	"github.com/nodelet/nodelet/agent/admission"
 	"github.com/nodelet/nodelet/agent/plan"
 	"github.com/nodelet/nodelet/config"
 	"github.com/nodelet/nodelet/cri"
@@ -270,10 +271,10 @@ func (n *nodelet) admit(pod *corev1.Pod, others []*corev1.Pod) *plan.Rejection {
 			return &plan.Rejection{Reason: "UnexpectedAdmissionError", Message: err.Error()}
 		}
 	}
-	if r := plan.AdmitHost(pod, plan.Host{UnsafeSysctls: n.cfg.Pods.UnsafeSysctls, AppArmor: n.machine.appArmor}); r != nil {
+	if r := admission.AdmitHost(pod, admission.Host{UnsafeSysctls: n.cfg.Pods.UnsafeSysctls, AppArmor: n.machine.appArmor}); r != nil {
 		return r
 	}
-	return plan.Admit(pod, n.node.Node(), n.allocatable(), others)
+	return admission.Admit(pod, admission.Node{Object: n.node.Node(), Allocatable: n.allocatable()}, others).Rejection
 }
 
 // run lets all rooms work until ctx ends.

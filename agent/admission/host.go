@@ -1,4 +1,4 @@
-package plan
+package admission
 
 import (
 	"fmt"
@@ -7,24 +7,26 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/component-helpers/node/util/sysctl"
+
+	"github.com/nodelet/nodelet/agent/plan"
 )
 
-// Reasons of refusals for what the machine or its settings do not allow; they are the kubelet's.
+// Reasons of refusals for what the machine or its settings do not allow. They are the kubelet's.
 const (
 	reasonSysctlForbidden = "SysctlForbidden"
 	reasonAppArmor        = "AppArmor"
 )
 
-// Host is what admission needs to know of the machine and its settings beside the Node object.
+// Host is what AdmitHost needs to know of the machine and the settings of the agent.
 type Host struct {
 	// UnsafeSysctls are the sysctls that pods may set beyond the safe ones (KubeletConfiguration allowedUnsafeSysctls): names,
 	// or prefixes that end in *.
 	UnsafeSysctls []string
-	// AppArmor tells that the kernel enforces AppArmor profiles.
+	// AppArmor reports whether the kernel enforces AppArmor profiles.
 	AppArmor bool
 }
 
-// safeSysctls are namespaced, and what a pod sets there no other pod on the node feels.
+// safeSysctls belong to a namespace of the pod and do not affect other pods.
 var safeSysctls = []string{
 	"kernel.shm_rmid_forced",
 	"net.ipv4.ip_local_port_range",
@@ -40,29 +42,30 @@ var safeSysctls = []string{
 	"net.ipv4.tcp_wmem",
 }
 
-// AdmitHost refuses a pod that asks for what the machine cannot enforce or its settings do not allow.
-func AdmitHost(pod *corev1.Pod, host Host) *Rejection {
+// AdmitHost refuses a pod that needs what the machine cannot enforce or what its settings do not allow.
+func AdmitHost(pod *corev1.Pod, host Host) *plan.Rejection {
 	if sc := pod.Spec.SecurityContext; sc != nil {
 		for _, s := range sc.Sysctls {
 			if why := forbiddenSysctl(s.Name, &pod.Spec, host.UnsafeSysctls); why != "" {
-				return &Rejection{reasonSysctlForbidden, "forbidden sysctl: " + why}
+				return reject(reasonSysctlForbidden, "forbidden sysctl: "+why)
 			}
 		}
 	}
 	if !host.AppArmor && wantsAppArmor(pod) {
-		return &Rejection{reasonAppArmor, "Cannot enforce AppArmor: AppArmor is not enabled on the host"}
+		return reject(reasonAppArmor, "Cannot enforce AppArmor: AppArmor is not enabled on the host")
 	}
 	return nil
 }
 
-// forbiddenSysctl says why a pod may not set a sysctl; empty where it may. The node's own namespaces stay as they are.
+// forbiddenSysctl says why a pod may not set a sysctl; empty if it may. Pods that share a namespace with the host may not set
+// the sysctls of that namespace.
 func forbiddenSysctl(name string, spec *corev1.PodSpec, unsafe []string) string {
 	name = sysctl.NormalizeName(name)
 	for _, pattern := range slices.Concat(safeSysctls, unsafe) {
 		ns, start, open := sysctl.GetNamespace(pattern)
 		switch {
 		case start != name && !(open && strings.HasPrefix(name, start)), ns == sysctl.UnknownNamespace:
-			continue // what belongs to no namespace of the pod would change the node
+			continue // a sysctl without a namespace would change the node
 		case ns == sysctl.IPCNamespace && spec.HostIPC, ns == sysctl.NetNamespace && spec.HostNetwork:
 			return fmt.Sprintf("%q not allowed with host %s enabled", name, ns)
 		}
@@ -71,7 +74,7 @@ func forbiddenSysctl(name string, spec *corev1.PodSpec, unsafe []string) string 
 	return fmt.Sprintf("%q not allowlisted", name)
 }
 
-// wantsAppArmor: a profile of the pod or of any of its containers wants to be enforced.
+// wantsAppArmor reports whether the pod or one of its containers has an AppArmor profile that must be enforced.
 func wantsAppArmor(pod *corev1.Pod) bool {
 	asks := func(p *corev1.AppArmorProfile) bool {
 		return p != nil && p.Type != corev1.AppArmorProfileTypeUnconfined

@@ -1,11 +1,30 @@
-package plan
+package admission
 
 import (
 	"cmp"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/nodelet/nodelet/agent/plan"
 )
+
+// podOf makes a pod from YAML.
+func podOf(t testing.TB, text string) *corev1.Pod {
+	t.Helper()
+	pod := &corev1.Pod{}
+	pod.Name, pod.Namespace, pod.UID = "web", "default", "uid"
+	fromYAML(t, text, pod)
+	return pod
+}
+
+func fromYAML(t testing.TB, text string, into any) {
+	t.Helper()
+	if err := yaml.UnmarshalStrict([]byte(text), into); err != nil {
+		t.Fatalf("parse YAML: %v in:\n%s", err, text)
+	}
+}
 
 // admitNode gives away what the cases of the kubelet's own predicate tests count with.
 const (
@@ -24,79 +43,79 @@ func TestAdmit(t *testing.T) {
 		others []string
 		node   string // admitNode where empty
 		free   string // admitFree where empty
-		want   *Rejection
+		want   *plan.Rejection
 	}{
 		{name: "a pod that asks for nothing", pod: `{spec: {containers: [{name: app}]}}`},
 		{name: "fits beside another", pod: requests(`{cpu: 8m, memory: "10"}`), others: []string{requests(`{cpu: 2m, memory: "10"}`)}},
 		{
 			name: "cpu", pod: requests(`{cpu: 8m, memory: "10"}`), others: []string{requests(`{cpu: 5m, memory: "19"}`)},
-			want: &Rejection{"OutOfcpu", "Node didn't have enough resource: cpu, requested: 8, used: 5, capacity: 10"},
+			want: reject("OutOfcpu", "Node didn't have enough resource: cpu, requested: 8, used: 5, capacity: 10"),
 		},
 		{
 			name: "memory", pod: requests(`{cpu: 1m, memory: "2"}`), others: []string{requests(`{cpu: 5m, memory: "19"}`)},
-			want: &Rejection{"OutOfmemory", "Node didn't have enough resource: memory, requested: 2, used: 19, capacity: 20"},
+			want: reject("OutOfmemory", "Node didn't have enough resource: memory, requested: 2, used: 19, capacity: 20"),
 		},
 		{
-			name: "ephemeral storage", pod: requests(`{ephemeral-storage: "25"}`), want: &Rejection{"OutOfephemeral-storage",
-				"Node didn't have enough resource: ephemeral-storage, requested: 25, used: 0, capacity: 20"},
+			name: "ephemeral storage", pod: requests(`{ephemeral-storage: "25"}`), want: reject("OutOfephemeral-storage",
+				"Node didn't have enough resource: ephemeral-storage, requested: 25, used: 0, capacity: 20"),
 		},
 		{
 			name: "an extended resource", pod: requests(`{example.com/gpu: "3"}`), others: []string{requests(`{example.com/gpu: "3"}`)},
-			want: &Rejection{"OutOfexample.com/gpu", "Node didn't have enough resource: example.com/gpu, requested: 3, used: 3, capacity: 5"},
+			want: reject("OutOfexample.com/gpu", "Node didn't have enough resource: example.com/gpu, requested: 3, used: 3, capacity: 5"),
 		},
 		{name: "an extended resource that the node does not know is the cluster's", pod: requests(`{example.com/license: "1"}`)},
 		{
 			name: "huge pages", pod: requests(`{hugepages-2Mi: "6"}`),
-			want: &Rejection{"OutOfhugepages-2Mi", "Node didn't have enough resource: hugepages-2Mi, requested: 6, used: 0, capacity: 5"},
+			want: reject("OutOfhugepages-2Mi", "Node didn't have enough resource: hugepages-2Mi, requested: 6, used: 0, capacity: 5"),
 		},
 		{
 			name: "huge pages of a size that the node lacks", pod: requests(`{hugepages-1Gi: "1"}`),
-			want: &Rejection{"OutOfhugepages-1Gi", "Node didn't have enough resource: hugepages-1Gi, requested: 1, used: 0, capacity: 0"},
+			want: reject("OutOfhugepages-1Gi", "Node didn't have enough resource: hugepages-1Gi, requested: 1, used: 0, capacity: 0"),
 		},
 		{
 			name: "the number of pods", pod: `{spec: {containers: [{name: app}]}}`, others: []string{requests(`{}`)}, free: `{pods: "1"}`,
-			want: &Rejection{"OutOfpods", "Node didn't have enough resource: pods, requested: 1, used: 1, capacity: 1"},
+			want: reject("OutOfpods", "Node didn't have enough resource: pods, requested: 1, used: 1, capacity: 1"),
 		},
 		{
 			name: "an init container counts where it asks for more",
 			pod: `{spec: {initContainers: [{name: first, resources: {requests: {cpu: 11m}}}],
 				containers: [{name: app, resources: {requests: {cpu: 1m}}}]}}`,
-			want: &Rejection{"OutOfcpu", "Node didn't have enough resource: cpu, requested: 11, used: 0, capacity: 10"},
+			want: reject("OutOfcpu", "Node didn't have enough resource: cpu, requested: 11, used: 0, capacity: 10"),
 		},
 		{
 			name: "pod-level resources count for the pod",
 			pod:  `{spec: {resources: {requests: {cpu: 11m}}, containers: [{name: app, resources: {requests: {cpu: 1m}}}]}}`,
-			want: &Rejection{"OutOfcpu", "Node didn't have enough resource: cpu, requested: 11, used: 0, capacity: 10"},
+			want: reject("OutOfcpu", "Node didn't have enough resource: cpu, requested: 11, used: 0, capacity: 10"),
 		},
 		{
 			name: "overhead counts", pod: `{spec: {overhead: {cpu: 11m}, containers: [{name: app}]}}`,
-			want: &Rejection{"OutOfcpu", "Node didn't have enough resource: cpu, requested: 11, used: 0, capacity: 10"},
+			want: reject("OutOfcpu", "Node didn't have enough resource: cpu, requested: 11, used: 0, capacity: 10"),
 		},
 		{
 			name: "another node's name", pod: `{spec: {nodeName: machine2, containers: [{name: app}]}}`,
-			want: &Rejection{"NodeName", "Predicate NodeName failed: node(s) didn't match the requested node name"},
+			want: reject("NodeName", "Predicate NodeName failed: node(s) didn't match the requested node name"),
 		},
 		{
 			name: "node selector", pod: `{spec: {nodeSelector: {zone: b}, containers: [{name: app}]}}`,
-			want: &Rejection{"NodeAffinity", "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector"},
+			want: reject("NodeAffinity", "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector"),
 		},
 		{name: "node selector that fits", pod: `{spec: {nodeSelector: {zone: a}, containers: [{name: app}]}}`},
 		{
 			name: "node affinity",
 			pod: `{spec: {containers: [{name: app}], affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution:
 				{nodeSelectorTerms: [{matchExpressions: [{key: zone, operator: In, values: [b]}]}]}}}}}`,
-			want: &Rejection{"NodeAffinity", "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector"},
+			want: reject("NodeAffinity", "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector"),
 		},
 		{
 			name: "a static pod's selector counts too",
 			pod:  `{metadata: {annotations: {kubernetes.io/config.source: file}}, spec: {nodeSelector: {zone: b}, containers: [{name: app}]}}`,
-			want: &Rejection{"NodeAffinity", "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector"},
+			want: reject("NodeAffinity", "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector"),
 		},
 		{
 			name:   "a host port",
 			pod:    `{spec: {containers: [{name: app, ports: [{containerPort: 123, hostPort: 123}]}]}}`,
 			others: []string{`{spec: {containers: [{name: app, ports: [{containerPort: 123, hostPort: 123, protocol: TCP}]}]}}`},
-			want:   &Rejection{"NodePorts", "Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports"},
+			want:   reject("NodePorts", "Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports"),
 		},
 		{
 			name:   "the same port on another address and protocol",
@@ -107,12 +126,12 @@ func TestAdmit(t *testing.T) {
 			name:   "a sidecar's host port on all addresses",
 			pod:    `{spec: {containers: [{name: app, ports: [{containerPort: 1, hostPort: 123, hostIP: 127.0.0.1}]}]}}`,
 			others: []string{`{spec: {initContainers: [{name: mesh, restartPolicy: Always, ports: [{containerPort: 1, hostPort: 123}]}], containers: [{name: app}]}}`},
-			want:   &Rejection{"NodePorts", "Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports"},
+			want:   reject("NodePorts", "Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports"),
 		},
 		{
 			name: "a taint that drives pods out", pod: `{spec: {containers: [{name: app}]}}`,
 			node: `{metadata: {name: machine1}, spec: {taints: [{key: foo, value: bar, effect: NoExecute}]}}`,
-			want: &Rejection{"TaintToleration", "Predicate TaintToleration failed: node(s) had taints that the pod didn't tolerate"},
+			want: reject("TaintToleration", "Predicate TaintToleration failed: node(s) had taints that the pod didn't tolerate"),
 		},
 		{
 			name: "a taint that only keeps the scheduler away", pod: `{spec: {containers: [{name: app}]}}`,
@@ -129,7 +148,7 @@ func TestAdmit(t *testing.T) {
 		{
 			name: "a toleration of another value", pod: `{spec: {tolerations: [{key: foo, value: baz}], containers: [{name: app}]}}`,
 			node: `{metadata: {name: machine1}, spec: {taints: [{key: foo, value: bar, effect: NoExecute}]}}`,
-			want: &Rejection{"TaintToleration", "Predicate TaintToleration failed: node(s) had taints that the pod didn't tolerate"},
+			want: reject("TaintToleration", "Predicate TaintToleration failed: node(s) had taints that the pod didn't tolerate"),
 		},
 		{
 			name: "static pods stay on tainted nodes",
@@ -138,17 +157,17 @@ func TestAdmit(t *testing.T) {
 		},
 		{
 			name: "label for another OS", pod: `{metadata: {labels: {kubernetes.io/os: windows}}, spec: {containers: [{name: app}]}}`,
-			want: &Rejection{"PodOSSelectorNodeLabelDoesNotMatch", "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label"},
+			want: reject("PodOSSelectorNodeLabelDoesNotMatch", "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label"),
 		},
 		{
 			name: "another OS", pod: `{spec: {os: {name: windows}, containers: [{name: app}]}}`,
-			want: &Rejection{"PodOSNotSupported", "Failed to admit pod as the OS field doesn't match node OS"},
+			want: reject("PodOSNotSupported", "Failed to admit pod as the OS field doesn't match node OS"),
 		},
 		{name: "this OS", pod: `{metadata: {labels: {kubernetes.io/os: linux}}, spec: {os: {name: linux}, containers: [{name: app}]}}`},
 		{
 			name: "strict groups on a runtime without them",
 			pod:  `{spec: {securityContext: {supplementalGroupsPolicy: Strict}, containers: [{name: app}]}}`,
-			want: &Rejection{"SupplementalGroupsPolicyNotSupported", "SupplementalGroupsPolicy=Strict is not supported in this node"},
+			want: reject("SupplementalGroupsPolicyNotSupported", "SupplementalGroupsPolicy=Strict is not supported in this node"),
 		},
 		{
 			name: "strict groups on a runtime that has them",
@@ -157,7 +176,7 @@ func TestAdmit(t *testing.T) {
 		},
 		{
 			name: "gitRepo", pod: `{spec: {volumes: [{name: src, gitRepo: {repository: "x"}}], containers: [{name: app}]}}`,
-			want: &Rejection{"UnexpectedAdmissionError", `volume "src": gitRepo volumes are not supported; clone into an emptyDir from an init container instead`},
+			want: reject("UnexpectedAdmissionError", `volume "src": gitRepo volumes are not supported; clone into an emptyDir from an init container instead`),
 		},
 		{
 			name: "host process of Windows, which is for others to look at", pod: `{spec: {containers: [{name: app, securityContext: {windowsOptions: {hostProcess: true}}}]}}`,
@@ -174,8 +193,8 @@ func TestAdmit(t *testing.T) {
 		{
 			name: "an extended resource by the name of its device class, and no claim",
 			pod:  `{spec: {containers: [{name: app, resources: {requests: {deviceclass.resource.kubernetes.io/gpu: 1}}}]}}`,
-			want: &Rejection{"OutOfdeviceclass.resource.kubernetes.io/gpu",
-				"Node didn't have enough resource: deviceclass.resource.kubernetes.io/gpu, requested: 1, used: 0, capacity: 0"},
+			want: reject("OutOfdeviceclass.resource.kubernetes.io/gpu",
+				"Node didn't have enough resource: deviceclass.resource.kubernetes.io/gpu, requested: 1, used: 0, capacity: 0"),
 		},
 		{
 			name: "restart of all containers",
@@ -184,7 +203,7 @@ func TestAdmit(t *testing.T) {
 		},
 		{
 			name: "user namespace on the host's network", pod: `{spec: {hostNetwork: true, hostUsers: false, containers: [{name: app}]}}`,
-			want: &Rejection{"PodFeatureUnsupported", "Pod requires node features that are not available: UserNamespacesHostNetworkSupport"},
+			want: reject("PodFeatureUnsupported", "Pod requires node features that are not available: UserNamespacesHostNetworkSupport"),
 		},
 	}
 	for _, tt := range tests {
@@ -196,7 +215,7 @@ func TestAdmit(t *testing.T) {
 			for _, text := range tt.others {
 				others = append(others, podOf(t, text))
 			}
-			got := Admit(podOf(t, tt.pod), node, free, others)
+			got := Admit(podOf(t, tt.pod), Node{node, free}, others).Rejection
 			if (got == nil) != (tt.want == nil) || got != nil && *got != *tt.want {
 				t.Errorf("got  %+v\nwant %+v", got, tt.want)
 			}
@@ -207,7 +226,8 @@ func TestAdmit(t *testing.T) {
 func TestAdmitWithoutANode(t *testing.T) {
 	free := corev1.ResourceList{}
 	fromYAML(t, admitFree, &free)
-	if got := Admit(podOf(t, `{spec: {nodeSelector: {zone: b}, containers: [{name: app}]}}`), nil, free, nil); got != nil {
-		t.Errorf("refused for labels that nobody knows: %+v", got)
+	pod := podOf(t, `{spec: {nodeSelector: {zone: b}, containers: [{name: app}]}}`)
+	if got := Admit(pod, Node{Allocatable: free}, nil).Rejection; got != nil {
+		t.Errorf("got %+v for unknown labels, want admission", got)
 	}
 }

@@ -1,4 +1,4 @@
-package plan
+package admission
 
 import "testing"
 
@@ -56,7 +56,7 @@ func checkHost(t *testing.T, pod string, host Host, reason, want string) {
 	switch {
 	case want == "" && got != nil:
 		t.Errorf("refused: %v", *got)
-	case want != "" && (got == nil || *got != Rejection{reason, want}):
+	case want != "" && (got == nil || *got != *reject(reason, want)):
 		t.Errorf("got %v, want %s: %s", got, reason, want)
 	}
 }

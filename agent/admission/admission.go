@@ -1,0 +1,212 @@
+// Package admission decides whether a pod that is new on this node may run here.
+//
+// It is pure: it owns nothing and does no I/O. Refusals have the kubelet's reasons and messages and are looked at in the
+// kubelet's order; what this agent cannot do is refused instead of being left out silently. For a critical pod it also
+// chooses which other pods must end. The supervisor calls it once for each new pod; a crash leaves nothing behind.
+package admission
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+
+	"github.com/nodelet/nodelet/agent/plan"
+	podutil "github.com/nodelet/nodelet/kube/pod"
+)
+
+// Reasons of refusals. They are the kubelet's.
+const (
+	reasonUnexpected         = "UnexpectedAdmissionError"
+	reasonFeatureUnsupported = "PodFeatureUnsupported"
+	reasonOSSelector         = "PodOSSelectorNodeLabelDoesNotMatch"
+	reasonOSNotSupported     = "PodOSNotSupported"
+	reasonSupplementalGroups = "SupplementalGroupsPolicyNotSupported"
+	outOf                    = "OutOf"
+)
+
+// Node is what pods are judged against.
+type Node struct {
+	// Object is the Node object, or one made from the agent's own settings where there is no API server. Nil skips the
+	// checks that depend on it.
+	Object *corev1.Node
+	// Allocatable is what all pods together may request.
+	Allocatable corev1.ResourceList
+}
+
+// Verdict is the result of admission. The zero value admits the pod.
+type Verdict struct {
+	// Rejection says why the pod may not run here; nil if it may.
+	Rejection *plan.Rejection
+	// Preempt are the pods that must end before this critical pod can run: nil if it fits, or if Rejection is set.
+	Preempt []*corev1.Pod
+	// Short is the first resource that Preempt is to free.
+	Short corev1.ResourceName
+}
+
+// Admit judges a pod. others are the admitted pods that have not ended; pods that end already because of a preemption are
+// not among them.
+func Admit(pod *corev1.Pod, node Node, others []*corev1.Pod) Verdict {
+	for _, check := range []*plan.Rejection{unsupported(pod), wrongOS(pod), wrongGroupsPolicy(pod, node.Object)} {
+		if check != nil {
+			return Verdict{Rejection: check}
+		}
+	}
+	short := shortages(pod, node.Allocatable, others)
+	misfit := wrongNode(pod, node.Object, others)
+	switch {
+	case len(short) == 0 || podutil.IsCritical(pod) && misfit != nil:
+		return Verdict{Rejection: misfit}
+	case !podutil.IsCritical(pod):
+		return Verdict{Rejection: short[0].rejection()}
+	}
+	victims, missing := preempt(pod, short, others)
+	if len(missing) > 0 {
+		return Verdict{Rejection: cannotPreempt(missing)}
+	}
+	return Verdict{Preempt: victims, Short: short[0].name}
+}
+
+func reject(reason, message string) *plan.Rejection {
+	return &plan.Rejection{Reason: reason, Message: message}
+}
+
+// unsupported refuses what this agent cannot do.
+func unsupported(pod *corev1.Pod) *plan.Rejection {
+	spec := &pod.Spec
+	for i := range spec.Volumes {
+		if spec.Volumes[i].GitRepo != nil {
+			return reject(reasonUnexpected, fmt.Sprintf("volume %q: gitRepo volumes are not supported; "+
+				"clone into an emptyDir from an init container instead", spec.Volumes[i].Name))
+		}
+	}
+	var missing []string
+	if spec.HostNetwork && spec.HostUsers != nil && !*spec.HostUsers {
+		missing = append(missing, "UserNamespacesHostNetworkSupport")
+	}
+	if len(missing) > 0 {
+		return reject(reasonFeatureUnsupported,
+			"Pod requires node features that are not available: "+strings.Join(missing, ", "))
+	}
+	return nil
+}
+
+func wrongOS(pod *corev1.Pod) *plan.Rejection {
+	if os, set := pod.Labels[corev1.LabelOSStable]; set && os != string(corev1.Linux) {
+		return reject(reasonOSSelector, "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label")
+	}
+	if pod.Spec.OS != nil && pod.Spec.OS.Name != corev1.Linux {
+		return reject(reasonOSNotSupported, "Failed to admit pod as the OS field doesn't match node OS")
+	}
+	return nil
+}
+
+// wrongGroupsPolicy refuses a strict policy for supplementary groups where the node's status does not declare the feature.
+func wrongGroupsPolicy(pod *corev1.Pod, node *corev1.Node) *plan.Rejection {
+	sc := pod.Spec.SecurityContext
+	if node == nil || sc == nil || sc.SupplementalGroupsPolicy == nil || *sc.SupplementalGroupsPolicy != corev1.SupplementalGroupsPolicyStrict {
+		return nil
+	}
+	if f := node.Status.Features; f != nil && f.SupplementalGroupsPolicy != nil && *f.SupplementalGroupsPolicy {
+		return nil
+	}
+	return reject(reasonSupplementalGroups,
+		fmt.Sprintf("SupplementalGroupsPolicy=%s is not supported in this node", corev1.SupplementalGroupsPolicyStrict))
+}
+
+// wrongNode refuses a pod that is meant for another node, or that a port or a taint keeps away from this one.
+func wrongNode(pod *corev1.Pod, node *corev1.Node, others []*corev1.Pod) *plan.Rejection {
+	if node != nil {
+		if fits, _ := nodeaffinity.GetRequiredNodeAffinity(pod).Match(node); !fits {
+			return failed("NodeAffinity", "node(s) didn't match Pod's node affinity/selector")
+		}
+		if pod.Spec.NodeName != "" && pod.Spec.NodeName != node.Name {
+			return failed("NodeName", "node(s) didn't match the requested node name")
+		}
+	}
+	if portTaken(pod, others) {
+		return failed("NodePorts", "node(s) didn't have free ports for the requested pod ports")
+	}
+	if node != nil && !podutil.IsStatic(pod) && untolerated(pod, node) {
+		return failed("TaintToleration", "node(s) had taints that the pod didn't tolerate")
+	}
+	return nil
+}
+
+func failed(predicate, why string) *plan.Rejection {
+	return reject(predicate, fmt.Sprintf("Predicate %s failed: %s", predicate, why))
+}
+
+// hostPort is a port of the node that a pod uses.
+type hostPort struct {
+	ip       string
+	protocol corev1.Protocol
+	port     int32
+}
+
+// anyIP stands for all addresses of the node.
+const anyIP = "0.0.0.0"
+
+func (p hostPort) conflicts(q hostPort) bool {
+	return p.protocol == q.protocol && p.port == q.port && (p.ip == q.ip || p.ip == anyIP || q.ip == anyIP)
+}
+
+// hostPorts are the ports of a pod's containers, with its sidecars.
+func hostPorts(pod *corev1.Pod) []hostPort {
+	var all []hostPort
+	add := func(c *corev1.Container) {
+		for _, p := range c.Ports {
+			if p.HostPort > 0 {
+				all = append(all, hostPort{cmp.Or(p.HostIP, anyIP), cmp.Or(p.Protocol, corev1.ProtocolTCP), p.HostPort})
+			}
+		}
+	}
+	for i := range pod.Spec.Containers {
+		add(&pod.Spec.Containers[i])
+	}
+	for i := range pod.Spec.InitContainers {
+		if c := &pod.Spec.InitContainers[i]; podutil.IsSidecar(c) {
+			add(c)
+		}
+	}
+	return all
+}
+
+func portTaken(pod *corev1.Pod, others []*corev1.Pod) bool {
+	wants := hostPorts(pod)
+	if len(wants) == 0 {
+		return false
+	}
+	for _, other := range others {
+		for _, has := range hostPorts(other) {
+			if slices.ContainsFunc(wants, has.conflicts) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// untolerated reports whether the node has a taint that would evict the pod at once.
+func untolerated(pod *corev1.Pod, node *corev1.Node) bool {
+	return slices.ContainsFunc(node.Spec.Taints, func(taint corev1.Taint) bool {
+		return taint.Effect == corev1.TaintEffectNoExecute && !slices.ContainsFunc(pod.Spec.Tolerations,
+			func(t corev1.Toleration) bool { return tolerates(t, taint) })
+	})
+}
+
+func tolerates(t corev1.Toleration, taint corev1.Taint) bool {
+	if t.Effect != "" && t.Effect != taint.Effect || t.Key != "" && t.Key != taint.Key {
+		return false
+	}
+	switch t.Operator {
+	case corev1.TolerationOpExists:
+		return true
+	case "", corev1.TolerationOpEqual:
+		return t.Value == taint.Value
+	}
+	return false
+}

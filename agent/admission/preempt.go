@@ -1,0 +1,104 @@
+package admission
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nodelet/nodelet/agent/plan"
+	podutil "github.com/nodelet/nodelet/kube/pod"
+)
+
+// need is how much of one resource must still be freed.
+type need struct {
+	name   corev1.ResourceName
+	amount int64
+}
+
+// preempt chooses the pods that end so that a critical pod gets what is short. Pods of a higher QoS class end only for
+// what all pods of the lower classes together cannot free. Within a class as few pods as possible end. missing is what
+// cannot be freed; nothing ends then.
+func preempt(pod *corev1.Pod, short []shortage, others []*corev1.Pod) (victims []*corev1.Pod, missing []need) {
+	var needs []need
+	for _, s := range short {
+		needs = append(needs, need{s.name, s.missing()})
+	}
+	classes := map[corev1.PodQOSClass][]*corev1.Pod{}
+	for _, other := range others {
+		if preemptable(pod, other) {
+			class := podutil.QOS(other)
+			classes[class] = append(classes[class], other)
+		}
+	}
+	bestEffort, burstable := classes[corev1.PodQOSBestEffort], classes[corev1.PodQOSBurstable]
+	guaranteed := fewest(classes[corev1.PodQOSGuaranteed], without(needs, bestEffort, burstable))
+	if missing = without(needs, bestEffort, burstable, guaranteed); len(missing) > 0 {
+		return nil, missing
+	}
+	burstable = fewest(burstable, without(needs, bestEffort, guaranteed))
+	bestEffort = fewest(bestEffort, without(needs, burstable, guaranteed))
+	return slices.Concat(bestEffort, burstable, guaranteed), nil
+}
+
+// preemptable reports whether other may end for a critical pod.
+func preemptable(pod, other *corev1.Pod) bool {
+	if !podutil.IsCritical(other) {
+		return true
+	}
+	mine, its := pod.Spec.Priority, other.Spec.Priority
+	return mine != nil && its != nil && *mine > *its
+}
+
+// without is what remains of the needs when these pods have ended.
+func without(needs []need, lists ...[]*corev1.Pod) (left []need) {
+	for _, n := range needs {
+		for _, pod := range slices.Concat(lists...) {
+			n.amount -= requested(pod, n.name)
+		}
+		if n.amount > 0 {
+			left = append(left, n)
+		}
+	}
+	return left
+}
+
+// fewest chooses pods until the needs are met or no pod is left: each time the one that leaves least to be freed, or,
+// where several do, the one that requests less memory, then less CPU.
+func fewest(pods []*corev1.Pod, needs []need) (chosen []*corev1.Pod) {
+	pods = slices.Clone(pods)
+	for len(needs) > 0 && len(pods) > 0 {
+		best := slices.MinFunc(pods, func(a, b *corev1.Pod) int {
+			return cmp.Or(cmp.Compare(remainder(needs, a), remainder(needs, b)),
+				cmp.Compare(requested(a, corev1.ResourceMemory), requested(b, corev1.ResourceMemory)),
+				cmp.Compare(requested(a, corev1.ResourceCPU), requested(b, corev1.ResourceCPU)),
+				cmp.Compare(a.UID, b.UID))
+		})
+		chosen = append(chosen, best)
+		pods = slices.DeleteFunc(pods, func(p *corev1.Pod) bool { return p == best })
+		needs = without(needs, []*corev1.Pod{best})
+	}
+	return chosen
+}
+
+// remainder measures how much of the needs is left when a pod has ended. Each resource counts by the square of the
+// fraction that is left of it, so that its unit does not matter.
+func remainder(needs []need, pod *corev1.Pod) (sum float64) {
+	for _, n := range needs {
+		if left := float64(n.amount - requested(pod, n.name)); left > 0 {
+			sum += left / float64(n.amount) * left / float64(n.amount)
+		}
+	}
+	return sum
+}
+
+func cannotPreempt(missing []need) *plan.Rejection {
+	var list strings.Builder
+	for _, n := range missing {
+		fmt.Fprintf(&list, "(res: %s, q: %d), ", n.name, n.amount)
+	}
+	return reject(reasonUnexpected, "Unexpected error while attempting to recover from admission failure: "+
+		"preemption: error finding a set of pods to preempt: no set of running pods found to reclaim resources: ["+list.String()+"]")
+}

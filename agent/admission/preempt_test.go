@@ -1,0 +1,109 @@
+package admission
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Pods of the three QoS classes that request CPU in thousandths and memory in bytes.
+const (
+	guaranteed = `{spec: {containers: [{name: app, resources: {requests: {cpu: %[1]dm, memory: %[2]d}, limits: {cpu: %[1]dm, memory: %[2]d}}}]}}`
+	burstable  = `{spec: {containers: [{name: app, resources: {requests: {cpu: %dm, memory: %d}}}]}}`
+	bestEffort = `{spec: {containers: [{name: app}]}}`
+)
+
+func named(t *testing.T, name, text string, amounts ...any) *corev1.Pod {
+	pod := podOf(t, fmt.Sprintf(text, amounts...))
+	pod.Name, pod.UID = name, types.UID(name)
+	return pod
+}
+
+func withPriority(pod *corev1.Pod, p int32) *corev1.Pod {
+	pod.Spec.Priority = &p
+	return pod
+}
+
+func static0(pod *corev1.Pod) *corev1.Pod {
+	pod.Annotations = map[string]string{"kubernetes.io/config.source": "file"}
+	return pod
+}
+
+func TestPreempt(t *testing.T) {
+	const critical = 2_000_001_000
+	request := func(cpu, memory int) *corev1.Pod {
+		return withPriority(named(t, "critical", burstable, cpu, memory), critical)
+	}
+	small := []*corev1.Pod{
+		named(t, "g3", guaranteed, 3, 3), named(t, "g1", guaranteed, 1, 1),
+		named(t, "b3", burstable, 3, 3), named(t, "b1", burstable, 1, 1), named(t, "b1m", burstable, 1, 2),
+		named(t, "e", bestEffort),
+	} // 9 thousandths of 10 and 10 bytes of 20 are requested
+	cannot := "Unexpected error while attempting to recover from admission failure: preemption: error finding a set of pods to " +
+		"preempt: no set of running pods found to reclaim resources: "
+	for name, c := range map[string]struct {
+		pod    *corev1.Pod
+		others []*corev1.Pod
+		free   string
+		want   []string
+		short  corev1.ResourceName
+		reject string // reason and message
+	}{
+		"it fits":                        {pod: request(1, 1), others: small},
+		"the one that frees just enough": {pod: request(4, 1), others: small, want: []string{"b3"}, short: "cpu"},
+		"less memory where CPU is equal": {pod: request(2, 1), others: small, want: []string{"b1"}, short: "cpu"},
+		"all burstable, then the guaranteed one that is enough": {
+			pod: request(7, 1), others: small, want: []string{"b1", "b1m", "b3", "g1"}, short: "cpu",
+		},
+		"a guaranteed pod that makes a burstable one needless": {
+			pod: request(8, 1), others: small, want: []string{"b1", "b3", "g3"}, short: "cpu",
+		},
+		"two resources":          {pod: request(2, 13), others: small, want: []string{"b3"}, short: "cpu"},
+		"the number of pods":     {pod: request(1, 1), others: small, free: `{cpu: 10m, memory: 20, pods: 6}`, want: []string{"e"}, short: "pods"},
+		"not more than there is": {pod: request(11, 1), others: small, reject: reasonUnexpected + ": " + cannot + "[(res: cpu, q: 1), ]"},
+		"a pod that is not critical": {
+			pod: withPriority(request(4, 1), 1_000_000_000), others: small,
+			reject: "OutOfcpu: Node didn't have enough resource: cpu, requested: 4, used: 9, capacity: 10",
+		},
+		"a static pod": {pod: static0(named(t, "static", burstable, 2, 1)), others: small, want: []string{"b1"}, short: "cpu"},
+		"critical pods stay": {
+			pod: static0(named(t, "static", burstable, 2, 1)), others: []*corev1.Pod{withPriority(named(t, "other", burstable, 9, 1), critical)},
+			reject: reasonUnexpected + ": " + cannot + "[(res: cpu, q: 1), ]",
+		},
+		"critical pods of a lower priority go": {
+			pod: request(2, 1), others: []*corev1.Pod{withPriority(named(t, "other", burstable, 9, 1), critical-1)}, want: []string{"other"}, short: "cpu",
+		},
+		"nothing ends for a pod that does not match the node": {
+			pod: func() *corev1.Pod { p := request(4, 1); p.Spec.NodeSelector = map[string]string{"zone": "b"}; return p }(), others: small,
+			reject: "NodeAffinity: Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			node, free := &corev1.Node{}, corev1.ResourceList{}
+			fromYAML(t, admitNode, node)
+			if c.free == "" {
+				c.free = admitFree
+			}
+			fromYAML(t, c.free, &free)
+			v := Admit(c.pod, Node{node, free}, c.others)
+			var got []string
+			for _, pod := range v.Preempt {
+				got = append(got, pod.Name)
+			}
+			slices.Sort(got)
+			if !slices.Equal(got, c.want) || v.Short != c.short {
+				t.Errorf("got victims %v for %q, want %v for %q", got, v.Short, c.want, c.short)
+			}
+			reject := ""
+			if v.Rejection != nil {
+				reject = v.Rejection.Reason + ": " + v.Rejection.Message
+			}
+			if reject != c.reject {
+				t.Errorf("got rejection %q, want %q", reject, c.reject)
+			}
+		})
+	}
+}

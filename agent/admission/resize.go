@@ -1,0 +1,88 @@
+package admission
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	apiresource "k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/component-helpers/resource"
+
+	"github.com/nodelet/nodelet/agent/plan"
+	podutil "github.com/nodelet/nodelet/kube/pod"
+)
+
+// AdmitResize judges a pod whose spec asks for other resources than are allocated to it: nil allows the resize. wanted is
+// the pod as its source has it, allocated the same pod with its allocated resources; so are others, the admitted pods.
+// swappable reports whether a container of the pod may swap.
+func AdmitResize(wanted, allocated *corev1.Pod, allocatable corev1.ResourceList, others []*corev1.Pod,
+	swappable func(*corev1.Pod, *corev1.Container) bool) *plan.PendingResize {
+	if swapChanges(wanted, allocated, swappable) {
+		return &plan.PendingResize{
+			Generation: wanted.Generation,
+			Reason:     corev1.PodReasonInfeasible,
+			Message:    "In-place resize of containers with swap is not supported.",
+		}
+	}
+	if short := shortages(wanted, allocatable, others); len(short) > 0 {
+		return &plan.PendingResize{
+			Generation: wanted.Generation,
+			Reason:     corev1.PodReasonDeferred,
+			Message:    short[0].rejection().Message,
+		}
+	}
+	return nil
+}
+
+// swapChanges reports whether the memory of a container that may swap would change: its swap limit follows from that.
+func swapChanges(wanted, allocated *corev1.Pod, swappable func(*corev1.Pod, *corev1.Container) bool) bool {
+	changed := func(want, has []corev1.Container) bool {
+		for i := range want {
+			w, h := &want[i], &has[i]
+			before, after := h.Resources.Requests[corev1.ResourceMemory], w.Resources.Requests[corev1.ResourceMemory]
+			if before.Cmp(after) != 0 && !restartsFor(h, corev1.ResourceMemory) && (swappable(wanted, w) || swappable(allocated, h)) {
+				return true
+			}
+		}
+		return false
+	}
+	return changed(wanted.Spec.Containers, allocated.Spec.Containers) || changed(wanted.Spec.InitContainers, allocated.Spec.InitContainers)
+}
+
+// ResizeBefore reports whether the resize of a is judged before that of b: first the pods that ask for no more than they
+// have, then by priority and QoS class, then those that have waited longest.
+func ResizeBefore(a, b, allocatedA, allocatedB *corev1.Pod) bool {
+	if upA, upB := wantsMore(a, allocatedA), wantsMore(b, allocatedB); upA != upB {
+		return upB
+	}
+	if priorityA, priorityB := podutil.Priority(a), podutil.Priority(b); priorityA != priorityB {
+		return priorityA > priorityB
+	}
+	if sureA, sureB := podutil.QOS(a) == corev1.PodQOSGuaranteed, podutil.QOS(b) == corev1.PodQOSGuaranteed; sureA != sureB {
+		return sureA
+	}
+	sinceA, sinceB := pendingSince(a), pendingSince(b)
+	return sinceA != nil && (sinceB == nil || sinceA.Before(sinceB))
+}
+
+func wantsMore(wanted, allocated *corev1.Pod) bool {
+	want := resource.PodRequests(wanted, resource.PodResourcesOptions{})
+	has := resource.PodRequests(allocated, resource.PodResourcesOptions{})
+	more := func(a, b *apiresource.Quantity) bool { return a.Cmp(*b) > 0 }
+	return more(want.Cpu(), has.Cpu()) || more(want.Memory(), has.Memory())
+}
+
+func pendingSince(pod *corev1.Pod) *metav1.Time {
+	if c := podutil.Condition(pod.Status.Conditions, corev1.PodResizePending); c != nil {
+		return &c.LastTransitionTime
+	}
+	return nil
+}
+
+// restartsFor reports whether a container must be restarted to get another amount of the resource.
+func restartsFor(c *corev1.Container, name corev1.ResourceName) bool {
+	for _, policy := range c.ResizePolicy {
+		if policy.ResourceName == name {
+			return policy.RestartPolicy == corev1.RestartContainer
+		}
+	}
+	return false
+}

@@ -1,0 +1,74 @@
+package admission
+
+import (
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/nodelet/nodelet/agent/plan"
+)
+
+// sized is a request and limit of CPU in thousandths, and of memory in MiB.
+func sized(cpu, memory int64) corev1.ResourceRequirements {
+	list := corev1.ResourceList{
+		"cpu":    *resource.NewMilliQuantity(cpu, resource.DecimalSI),
+		"memory": *resource.NewQuantity(memory<<20, resource.BinarySI),
+	}
+	return corev1.ResourceRequirements{Requests: list, Limits: list}
+}
+
+func TestAdmitResize(t *testing.T) {
+	free := corev1.ResourceList{"cpu": resource.MustParse("1"), "memory": resource.MustParse("1Gi"), "pods": resource.MustParse("9")}
+	pod := func(cpu int64) *corev1.Pod {
+		p := podOf(t, `{metadata: {generation: 4}, spec: {containers: [{name: a}]}}`)
+		p.Spec.Containers[0].Resources = sized(cpu, cpu)
+		return p
+	}
+	never := func(*corev1.Pod, *corev1.Container) bool { return false }
+	others := []*corev1.Pod{pod(500)}
+	if got := AdmitResize(pod(500), pod(100), free, others, never); got != nil {
+		t.Errorf("a resize that fits: got %v, want nil", got)
+	}
+	want := plan.PendingResize{Generation: 4, Reason: "Deferred", Message: "Node didn't have enough resource: cpu, requested: 600, used: 500, capacity: 1000"}
+	if got := AdmitResize(pod(600), pod(100), free, others, never); got == nil || *got != want {
+		t.Errorf("too much: got %v, want %v", got, want)
+	}
+	want = plan.PendingResize{Generation: 4, Reason: "Infeasible", Message: "In-place resize of containers with swap is not supported."}
+	swaps := func(*corev1.Pod, *corev1.Container) bool { return true }
+	if got := AdmitResize(pod(200), pod(100), free, nil, swaps); got == nil || *got != want {
+		t.Errorf("with swap: got %v, want %v", got, want)
+	}
+	restarts := pod(100)
+	restarts.Spec.Containers[0].ResizePolicy = []corev1.ContainerResizePolicy{
+		{ResourceName: "memory", RestartPolicy: corev1.RestartContainer},
+	}
+	if got := AdmitResize(pod(200), restarts, free, nil, swaps); got != nil {
+		t.Errorf("with swap and a restart: got %v, want nil", got)
+	}
+}
+
+func TestResizeBefore(t *testing.T) {
+	make := func(name string, cpu int64, more string) *corev1.Pod {
+		p := podOf(t, more)
+		p.Name = name
+		p.Spec.Containers = []corev1.Container{{Name: "a", Resources: sized(cpu, 100)}}
+		return p
+	}
+	has := make("", 100, `{}`)
+	order := []*corev1.Pod{
+		make("less", 50, `{status: {qosClass: Burstable}}`),
+		make("important", 200, `{spec: {priority: 10}, status: {qosClass: Burstable}}`),
+		make("guaranteed", 200, `{status: {qosClass: Guaranteed}}`),
+		make("long", 200, `{status: {qosClass: Burstable, conditions: [{type: PodResizePending, lastTransitionTime: "2026-01-01T00:00:00Z"}]}}`),
+		make("later", 200, `{status: {qosClass: Burstable, conditions: [{type: PodResizePending, lastTransitionTime: "2026-01-02T00:00:00Z"}]}}`),
+		make("new", 200, `{status: {qosClass: Burstable}}`),
+	}
+	for i := range order {
+		for j := range order {
+			if got := ResizeBefore(order[i], order[j], has, has); got != (i < j) {
+				t.Errorf("%s before %s: got %v, want %v", order[i].Name, order[j].Name, got, i < j)
+			}
+		}
+	}
+}

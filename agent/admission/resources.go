@@ -1,0 +1,109 @@
+package admission
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apiresource "k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/component-helpers/resource"
+
+	"github.com/nodelet/nodelet/agent/plan"
+)
+
+// shortage is a resource of which a pod requests more than is left, in the unit of amount.
+type shortage struct {
+	name                      corev1.ResourceName
+	requested, used, capacity int64
+}
+
+// missing is how much more would have to be free.
+func (s shortage) missing() int64 { return s.requested - (s.capacity - s.used) }
+
+func (s shortage) rejection() *plan.Rejection {
+	return reject(outOf+string(s.name), fmt.Sprintf(
+		"Node didn't have enough resource: %s, requested: %d, used: %d, capacity: %d", s.name, s.requested, s.used, s.capacity))
+}
+
+// shortages lists the resources of which less is left than the pod requests, always in the same order.
+func shortages(pod *corev1.Pod, allocatable corev1.ResourceList, others []*corev1.Pod) (all []shortage) {
+	pods := shortage{corev1.ResourcePods, 1, int64(len(others)), allocatable.Pods().Value()}
+	if pods.missing() > 0 {
+		all = append(all, pods)
+	}
+	requests := requestsOf(pod)
+	names := slices.SortedFunc(maps.Keys(requests), func(a, b corev1.ResourceName) int {
+		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a, b))
+	})
+	for _, name := range names {
+		capacity, offered := allocatable[name]
+		if !counted(name) || extended(name) && !offered {
+			continue // an extended resource that the node does not offer belongs to the cluster
+		}
+		s := shortage{name: name, requested: amount(name, requests[name]), capacity: amount(name, capacity)}
+		for _, other := range others {
+			s.used += requested(other, name)
+		}
+		if s.requested > 0 && s.missing() > 0 {
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
+// requested is how much of a resource a pod requests, in the unit of amount.
+func requested(pod *corev1.Pod, name corev1.ResourceName) int64 {
+	if name == corev1.ResourcePods {
+		return 1
+	}
+	return amount(name, requestsOf(pod)[name])
+}
+
+// requestsOf is what a pod requests of the node: not the extended resources for which it has a ResourceClaim.
+func requestsOf(pod *corev1.Pod) corev1.ResourceList {
+	all := resource.PodRequests(pod, resource.PodResourcesOptions{})
+	if s := pod.Status.ExtendedResourceClaimStatus; s != nil {
+		for _, m := range s.RequestMappings {
+			delete(all, corev1.ResourceName(m.ResourceName))
+		}
+	}
+	return all
+}
+
+// rank orders the resources, so that the first shortage is always the same.
+func rank(name corev1.ResourceName) int {
+	switch name {
+	case corev1.ResourceCPU:
+		return 0
+	case corev1.ResourceMemory:
+		return 1
+	case corev1.ResourceEphemeralStorage:
+		return 2
+	}
+	return 3
+}
+
+// counted reports whether nodes have a capacity for the resource.
+func counted(name corev1.ResourceName) bool {
+	return rank(name) < 3 || extended(name) || strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix) ||
+		strings.Contains(string(name), corev1.ResourceDefaultNamespacePrefix) ||
+		strings.HasPrefix(string(name), corev1.ResourceAttachableVolumesPrefix)
+}
+
+// extended reports whether a resource is an extended one: outside the domain kubernetes.io, and not the name of a quota.
+func extended(name corev1.ResourceName) bool {
+	n := string(name)
+	return strings.Contains(n, "/") && !strings.Contains(n, corev1.ResourceDefaultNamespacePrefix) &&
+		!strings.HasPrefix(n, corev1.DefaultResourceRequestsPrefix)
+}
+
+// amount converts a quantity to the unit that the kubelet counts in: thousandths of a CPU, otherwise ones.
+func amount(name corev1.ResourceName, q apiresource.Quantity) int64 {
+	if name == corev1.ResourceCPU {
+		return q.MilliValue()
+	}
+	return q.Value()
+}
