@@ -38,8 +38,11 @@ func (w *worker) tell(p plan.Plan) {
 	}
 	w.explained.Store(explanation(&w.desired, p))
 	w.show(&p.Status)
-	if p.Released && !w.isReleased() {
+	if p.Released && !isClosed(w.released) {
 		close(w.released)
+	}
+	if p.Reclaimed && !isClosed(w.reclaimed) {
+		close(w.reclaimed)
 	}
 	w.deadlineEvent(&p.Status)
 	w.containersEnded(&p.Status)
@@ -49,9 +52,11 @@ func (w *worker) tell(p plan.Plan) {
 	}
 }
 
-func (w *worker) isReleased() bool {
+func (w *worker) isReleased() bool { return isClosed(w.released) }
+
+func isClosed(c <-chan struct{}) bool {
 	select {
-	case <-w.released:
+	case <-c:
 		return true
 	default:
 		return false

@@ -46,6 +46,8 @@ type worker struct {
 	gone chan struct{}
 	// released is closed when the pod, which is to end, has given back all that it held.
 	released chan struct{}
+	// reclaimed is closed when the runtime keeps nothing of the pod any more, see plan.Desired.Reclaim.
+	reclaimed chan struct{}
 
 	desired Order
 	memory  plan.Memory
@@ -75,7 +77,7 @@ func newWorker(hands *Hands, gates *gates, log *slog.Logger) *worker {
 	w := &worker{
 		hands: hands, log: log, gates: gates,
 		inbox: newMailbox[Order](), wake: make(chan struct{}, 1), results: make(chan outcome),
-		timer: time.NewTimer(time.Hour), gone: make(chan struct{}), released: make(chan struct{}),
+		timer: time.NewTimer(time.Hour), gone: make(chan struct{}), released: make(chan struct{}), reclaimed: make(chan struct{}),
 		memory: plan.NewMemory(), cancels: map[string]context.CancelFunc{},
 		mounts: map[string]volumes.Mounted{}, pulled: map[string]images.Image{},
 		facts: newRuntimeFacts(), stale: true, told: told{backoffs: map[string]string{}}, life: life{seen: time.Now()},

@@ -18,6 +18,8 @@ type Desired struct {
 	Grant *Grant
 	// Rejected says why admission refused the pod; nil for an admitted one.
 	Rejected *Rejection
+	// Reclaim: the node is short of disk, so what the runtime keeps of the pod is removed once the pod has ended.
+	Reclaim bool
 	// Stop is the one way to end a pod; nil while it should run. It can only become stricter.
 	Stop *Stop
 }

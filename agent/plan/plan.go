@@ -39,6 +39,8 @@ type Plan struct {
 	Wake time.Time
 	// Released: nothing of the pod runs any more and all it held is given back, so the API object may go.
 	Released bool
+	// Reclaimed: the runtime keeps nothing of the ended pod any more, as Desired.Reclaim asks.
+	Reclaimed bool
 	// Done: not a trace is left, so the worker may end.
 	Done bool
 }

@@ -94,6 +94,7 @@ var commands = map[string]func(*script){
 	"delete":  (*script).delete,  // the pod is deleted: delete grace=<seconds>
 	"gone":    (*script).gone,    // no source knows the pod any more: gone grace=<seconds>
 	"evict":   (*script).evict,   // evict <grace seconds> <reason> <message>
+	"reclaim": (*script).reclaim, // the node is short of disk
 	"reject":  (*script).reject,  // admission refuses the pod: reject <reason> <message>
 }
 
@@ -450,6 +451,11 @@ func (s *script) gone() { s.asks(StopOrphaned, s.number(s.arg(0)), "", "") }
 
 func (s *script) evict() {
 	s.asks(StopEvicted, s.number(s.arg(0)), s.arg(1), strings.Join(s.args[2:], " "))
+}
+
+func (s *script) reclaim() {
+	s.w.desired.Reclaim = true
+	s.turn()
 }
 
 func (s *script) reject() {

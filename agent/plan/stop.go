@@ -113,8 +113,12 @@ func (v *view) tearDown(p *Plan) {
 		held = true
 	}
 	p.Released = !held
-	if p.Released && v.stop.Cause == StopOrphaned {
+	switch {
+	case held:
+	case v.stop.Cause == StopOrphaned:
 		v.erase(p)
+	case v.d.Reclaim:
+		v.reclaim(p)
 	}
 }
 
@@ -222,6 +226,21 @@ func (v *view) sandboxHeld() bool {
 		}
 	}
 	return false
+}
+
+// reclaim removes what the runtime keeps of a pod that has ended: the containers with their logs, then the sandboxes. The
+// API object stays, and with it the status.
+func (v *view) reclaim(p *Plan) {
+	for i := range v.o.Containers {
+		v.step(p, RemoveContainer{ID: v.o.Containers[i].ID, Name: v.o.Containers[i].Name})
+	}
+	if len(v.o.Containers) > 0 {
+		return
+	}
+	for _, s := range v.sandboxes {
+		v.step(p, RemoveSandbox{ID: s.ID, Attempt: s.Attempt})
+	}
+	p.Reclaimed = len(v.sandboxes) == 0
 }
 
 // erase removes what the runtime and the disk still show of a pod that nobody knows any more.

@@ -1,0 +1,33 @@
+package agent
+
+import (
+	"context"
+
+	"github.com/nodelet/nodelet/agent/plan"
+)
+
+// RemoveEnded removes the containers, their logs and the sandboxes of pods that have ended, as the kubelet does when the
+// node is short of disk. It touches only pods whose end the API server shows, so that no status and no restart count is
+// lost. It returns when that is done or ctx ends.
+func (s *Supervisor) RemoveEnded(ctx context.Context) {
+	var ended []*worker
+	s.do(ctx, func() {
+		for _, e := range s.workers {
+			orphaned := e.order.stopCause() == plan.StopOrphaned
+			if e.order.Reclaim || orphaned || !e.worker.isReleased() || !finished(e.order.Pod) {
+				continue
+			}
+			e.order.Reclaim = true
+			e.worker.inbox.put(e.order)
+			ended = append(ended, e.worker)
+		}
+	})
+	for _, w := range ended {
+		select {
+		case <-w.reclaimed:
+		case <-w.gone:
+		case <-s.gone:
+		case <-ctx.Done():
+		}
+	}
+}

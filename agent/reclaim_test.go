@@ -1,0 +1,108 @@
+package agent_test
+
+import (
+	"log/slog"
+	"os"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nodelet/nodelet/cri/images"
+)
+
+// TestRemoveEnded: when the node is short of disk, containers, logs and sandboxes of ended pods go, and their images can
+// be removed. What the API server does not show yet stays, and so do static and running pods. No status is lost, in the
+// next run of the agent either.
+func TestRemoveEnded(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		job := apiPod("job", withRestart(corev1.RestartPolicyOnFailure))
+		manifest := staticPod("manifest", "0123", withRestart(corev1.RestartPolicyNever))
+		w.run(job, manifest, apiPod("web"))
+		w.sleep(time.Second)
+		exit := func(pod string, code int32) {
+			t.Helper()
+			for _, c := range w.runtime.Containers() {
+				if c.Labels["io.kubernetes.pod.name"] == pod && c.State == running {
+					w.runtime.ExitContainer(c.Id, code, "")
+				}
+			}
+		}
+		exit("job", 1)
+		w.sleep(time.Minute)
+		exit("job", 0)
+		exit("manifest", 0)
+		w.sleep(time.Minute)
+		left := func() int { return len(w.runtime.Containers()) + len(w.runtime.Sandboxes()) }
+		before := left()
+		w.life.RemoveEnded(t.Context())
+		if got := left(); got != before {
+			t.Errorf("before the API server shows the end: %d containers and sandboxes, want %d", got, before)
+		}
+		w.publish(w.life)
+		w.deliver()
+		w.sleep(time.Second)
+		w.life.RemoveEnded(t.Context())
+		pods := map[string]int{}
+		for _, c := range w.runtime.Containers() {
+			pods[c.Labels["io.kubernetes.pod.name"]]++
+		}
+		if len(pods) != 2 || pods["web"] != 1 || pods["manifest"] != 1 || len(w.runtime.Sandboxes()) != 2 {
+			t.Errorf("the runtime keeps containers of %v and %d sandboxes, want web's and manifest's alone",
+				pods, len(w.runtime.Sandboxes()))
+		}
+		if files, err := os.ReadDir(w.path("logs/default_job_" + string(job.UID) + "/app")); err == nil && len(files) > 0 {
+			t.Errorf("got %d log files of the ended pod, want none", len(files))
+		}
+		check := func(when string) {
+			t.Helper()
+			st := w.status(job)
+			c := shown(st, "app")
+			if st.Phase != corev1.PodSucceeded || c == nil || c.RestartCount != 1 || c.State.Terminated == nil {
+				t.Errorf("%s: got status %+v, want Succeeded after one restart", when, st)
+			}
+		}
+		check("after the removal")
+		w.sleep(5 * time.Minute)
+		w.restart()
+		w.sleep(5 * time.Minute)
+		check("after a restart of the agent")
+		w.checkRunning("web/app#0")
+	})
+}
+
+// TestImagesOfEndedPods: the image of a pod that has ended can be removed once the runtime keeps nothing of the pod.
+func TestImagesOfEndedPods(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		c := images.NewCollector(w.life.runtime, images.CollectorOptions{
+			HighPercent: 100,
+			Log:         slog.New(slog.NewTextHandler(t.Output(), nil)),
+		})
+		collect := func() int {
+			t.Helper()
+			if err := c.RemoveUnused(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			all, err := w.life.runtime.ListImages(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			return len(all)
+		}
+		job := apiPod("job", withRestart(corev1.RestartPolicyNever))
+		w.run(job)
+		w.sleep(time.Second)
+		w.runtime.ExitContainer(w.runtime.Containers()[0].Id, 0, "")
+		w.sleep(time.Hour)
+		w.publish(w.life)
+		w.deliver()
+		w.sleep(time.Hour)
+		if got := collect(); got != 1 {
+			t.Fatalf("got %d images while the runtime keeps the container, want 1", got)
+		}
+		w.life.RemoveEnded(t.Context())
+		if got := collect(); got != 0 {
+			t.Errorf("got %d images after the container's removal, want none", got)
+		}
+	})
+}
