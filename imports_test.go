@@ -50,7 +50,7 @@ var mayImport = map[string][]string{
 	"kube":                  {"kube/client", "kube/watch", "kube/pod", "kube/pods/manifest", "host/inotify", "host/atomicfile", "host/boundedfile"},
 	"kube/server/endpoints": {"kube/server"},
 	"metrics":               {},
-	"metrics/usage":         {"metrics"},
+	"metrics/usage":         {"metrics", "kube/pod"},
 	"plugins":               {"host/inotify"},
 	"plugins/devices":       {"plugins", "host/atomicfile", "host/boundedfile", "kube/pod"},
 	"plugins/dra":           {"plugins", "host/atomicfile", "host/boundedfile"},

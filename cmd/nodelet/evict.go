@@ -2,21 +2,20 @@ package main
 
 import (
 	"context"
-	"path/filepath"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodelet/nodelet/agent"
 	"github.com/nodelet/nodelet/agent/eviction"
 	"github.com/nodelet/nodelet/agent/plan"
-	"github.com/nodelet/nodelet/agent/spec"
 	"github.com/nodelet/nodelet/cri/images"
 	"github.com/nodelet/nodelet/host/cgroups"
 	"github.com/nodelet/nodelet/host/pressure"
 	"github.com/nodelet/nodelet/kube/node"
 	podutil "github.com/nodelet/nodelet/kube/pod"
+	"github.com/nodelet/nodelet/metrics/usage"
 )
 
 // makeCollector sets up what removes images that nobody uses.
@@ -32,12 +31,23 @@ func (n *nodelet) makeEvictor() {
 	e := n.cfg.Eviction
 	n.evictor = agent.NewEvictor(n.supervisor, agent.EvictorConfig{
 		Thresholds: n.thresholds(), Transition: e.TransitionPeriod, MaxGrace: e.MaxPodGrace,
-		Levels: g.levels, Use: g.use, Reclaim: n.collector.RemoveUnused, WatchMemory: g.proc.WatchMemory,
+		Levels: g.levels, Use: g.use, Reclaim: n.reclaim, WatchMemory: g.proc.WatchMemory,
 		Tell: func(p eviction.Pressure) {
 			n.node.SetPressure(node.Pressure{Memory: p.Memory, Disk: p.Disk, PID: p.PID})
 		},
 		Storage: n.limitedStorage(), Event: n.nodeEvent, Log: n.log,
 	})
+}
+
+// reclaimPatience is how long a reclaim waits for containers and sandboxes to be removed.
+const reclaimPatience = 2 * time.Minute
+
+// reclaim removes what ended pods have left, and then images that no container uses.
+func (n *nodelet) reclaim(ctx context.Context) error {
+	bounded, cancel := context.WithTimeout(ctx, reclaimPatience)
+	defer cancel()
+	n.supervisor.RemoveEnded(bounded)
+	return n.collector.RemoveUnused(ctx)
 }
 
 // thresholds are those of the configuration. Where the memory of all pods is bounded, the hard one of memory holds for what is
@@ -125,19 +135,12 @@ func (g *gauge) allocatable() (limit, used int64, ok bool) {
 
 // use measures what pods use of what a signal is about.
 func (g *gauge) use(ctx context.Context, signal string, pods []*corev1.Pod) []eviction.Pod {
-	layers := map[types.UID][2]int64{}
-	onNodeFS := signal == eviction.NodeFSAvailable || signal == eviction.NodeFSInodes
-	if eviction.OnDisk(signal) && (!onNodeFS || !g.ownImageFS) {
-		layers = g.layers(ctx)
-	}
 	all := make([]eviction.Pod, len(pods))
+	local, known := g.local(ctx, signal, pods)
 	for i, pod := range pods {
-		u := eviction.Usage{Known: true}
+		u := eviction.Usage{Known: known}
 		if eviction.OnDisk(signal) {
-			u.Disk, u.Inodes = layers[pod.UID][0], layers[pod.UID][1]
-			if onNodeFS || !g.ownImageFS {
-				g.files(ctx, pod, &u)
-			}
+			u.Disk, u.Inodes = int64(local[i].Bytes), int64(local[i].Inodes)
 		} else {
 			u.Memory, u.Processes, u.Known = g.tasks(pod)
 		}
@@ -145,6 +148,30 @@ func (g *gauge) use(ctx context.Context, signal string, pods []*corev1.Pod) []ev
 	}
 	return all
 }
+
+// local measures what pods take of the file system that a signal is about.
+func (g *gauge) local(ctx context.Context, signal string, pods []*corev1.Pod) (all []usage.Amount, known bool) {
+	all = make([]usage.Amount, len(pods))
+	if !eviction.OnDisk(signal) {
+		return all, false
+	}
+	onNodeFS := signal == eviction.NodeFSAvailable || signal == eviction.NodeFSInodes
+	layers := func(*corev1.Pod) bool { return !onNodeFS || !g.ownImageFS }
+	took, err := g.n.measured.stats.Local(ctx, pods, usePatience, layers)
+	if err != nil {
+		g.n.log.Warn("cannot tell what pods take of the disk", "signal", signal, "err", err)
+		return all, false
+	}
+	for i := range took {
+		if all[i] = took[i].Total(); g.ownImageFS && !onNodeFS {
+			all[i] = took[i].Layer()
+		}
+	}
+	return all, true
+}
+
+// usePatience is how long the eviction waits for what was never measured.
+const usePatience = time.Minute
 
 // tasks is what a pod's processes use.
 func (g *gauge) tasks(pod *corev1.Pod) (memory, processes int64, known bool) {
@@ -156,31 +183,4 @@ func (g *gauge) tasks(pod *corev1.Pod) (memory, processes int64, known bool) {
 	}
 	memory, processes, err = pressure.Cgroup{Memory: dir, Pids: pids}.Use()
 	return memory, processes, err == nil
-}
-
-// files adds what a pod has on the node's own disk: volumes and logs.
-func (g *gauge) files(ctx context.Context, pod *corev1.Pod, u *eviction.Usage) {
-	node := g.n.facts.spec()
-	for _, dir := range []string{filepath.Join(node.PodsDir, string(pod.UID)), node.PodLogDir(pod.Namespace, pod.Name, pod.UID)} {
-		bytes, inodes, _ := pressure.Tree(ctx, dir) // what is not there uses nothing
-		u.Disk += bytes
-		u.Inodes += inodes
-	}
-}
-
-// layers are the bytes and inodes that containers have written into their own file systems, by pod.
-func (g *gauge) layers(ctx context.Context) map[types.UID][2]int64 {
-	sum := map[types.UID][2]int64{}
-	all, err := g.n.runtime.ListContainerStats(ctx)
-	if err != nil {
-		g.n.log.Warn("cannot tell what containers have written", "err", err)
-	}
-	for _, c := range all {
-		uid := types.UID(c.GetAttributes().GetLabels()[spec.LabelPodUID])
-		s := sum[uid]
-		s[0] += int64(c.GetWritableLayer().GetUsedBytes().GetValue())
-		s[1] += int64(c.GetWritableLayer().GetInodesUsed().GetValue())
-		sum[uid] = s
-	}
-	return sum
 }

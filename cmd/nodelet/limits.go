@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -13,13 +14,16 @@ import (
 	"github.com/nodelet/nodelet/metrics/usage"
 )
 
+// limitsPatience is how long limits wait for what was never measured.
+const limitsPatience = 300 * time.Millisecond
+
 // limitedStorage measures what pods with limits of ephemeral storage take; nil where such limits do not count.
 func (n *nodelet) limitedStorage() func(context.Context, []*corev1.Pod) ([]eviction.Storage, error) {
 	if !n.cfg.Node.LocalStorageIsolation {
 		return nil
 	}
 	return func(ctx context.Context, pods []*corev1.Pod) ([]eviction.Storage, error) {
-		told, err := n.measured.stats.Local(ctx, pods, eviction.LimitsContainers)
+		told, err := n.measured.stats.Local(ctx, pods, limitsPatience, eviction.LimitsContainers)
 		if err != nil {
 			return nil, err
 		}
@@ -74,17 +78,17 @@ func (f *imageFS) find(ctx context.Context, runtime *cri.Client) (string, error)
 
 // storageOf is what a pod takes, as limits see it: with the layers apart, those count for the pod and not for the container.
 func storageOf(l *usage.Local, apart bool) eviction.Storage {
-	s := eviction.Storage{Pod: int64(l.Total()), Containers: map[string]int64{}, Volumes: map[string]int64{}}
-	for name, bytes := range l.Logs {
-		s.Containers[name] += int64(bytes)
+	s := eviction.Storage{Pod: int64(l.Total().Bytes), Containers: map[string]int64{}, Volumes: map[string]int64{}}
+	for name, a := range l.Logs {
+		s.Containers[name] += int64(a.Bytes)
 	}
 	if !apart {
-		for name, bytes := range l.Layers {
-			s.Containers[name] += int64(bytes)
+		for name, a := range l.Layers {
+			s.Containers[name] += int64(a.Bytes)
 		}
 	}
-	for name, bytes := range l.Volumes {
-		s.Volumes[name] = int64(bytes)
+	for name, a := range l.Volumes {
+		s.Volumes[name] = int64(a.Bytes)
 	}
 	return s
 }

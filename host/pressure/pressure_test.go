@@ -85,25 +85,6 @@ func TestCgroup(t *testing.T) {
 	}
 }
 
-func TestTree(t *testing.T) {
-	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "one"), make([]byte, 1<<20), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Link(filepath.Join(dir, "one"), filepath.Join(dir, "two")); err != nil {
-		t.Fatal(err)
-	}
-	bytes, inodes, err := Tree(t.Context(), dir)
-	if err != nil || bytes < 1<<20 || bytes > 1<<20+64<<10 || inodes != 2 {
-		t.Errorf("%d bytes, %d files, %v", bytes, inodes, err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if _, _, err := Tree(ctx, dir); !errors.Is(err, context.Canceled) {
-		t.Error(err)
-	}
-}
-
 // TestWatchMemoryEnds: the watch ends with its context, at once and whatever memory does.
 func TestWatchMemoryEnds(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())

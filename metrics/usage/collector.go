@@ -122,7 +122,7 @@ func (c *Collector) look(ctx context.Context, d Detail) ([]podUse, error) {
 		}
 	}
 	known, err := c.book.identify(ctx, c.cfg.Runtime, ids)
-	if err != nil && c.cfg.Log != nil {
+	if err != nil {
 		c.cfg.Log.Warn("cannot ask the runtime for the names of containers; their usage is left out", "err", err)
 	}
 	for i, pod := range pods {

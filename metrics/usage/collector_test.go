@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"log/slog"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -54,7 +55,7 @@ func (r *fakeRuntime) PodContainerStats(_ context.Context, pod string) ([]*runti
 		return nil, r.err
 	}
 	return []*runtimeapi.ContainerStats{{Attributes: &runtimeapi.ContainerAttributes{Id: appID, Metadata: &runtimeapi.ContainerMetadata{Name: "app"}},
-		WritableLayer: &runtimeapi.FilesystemUsage{UsedBytes: &runtimeapi.UInt64Value{Value: 4096}}}}, r.err
+		WritableLayer: &runtimeapi.FilesystemUsage{UsedBytes: &runtimeapi.UInt64Value{Value: 4096}, InodesUsed: &runtimeapi.UInt64Value{Value: 3}}}}, r.err
 }
 
 func (r *fakeRuntime) ImageFsInfo(context.Context) (*runtimeapi.ImageFsInfoResponse, error) {
@@ -153,7 +154,8 @@ func newWorld(t *testing.T, v2 bool) *world {
 		Pods: func(context.Context) ([]Pod, error) {
 			return []Pod{{Pod: pod, Cgroup: "/kubepods/pod1", Started: time.Unix(1e9, 0), Volumes: w.volumes}}, nil
 		},
-		RootDir: w.root, PodsDir: filepath.Join(w.root, "pods"), LogsDir: filepath.Join(w.root, "logs"), Boot: time.Unix(1e9, 0)})
+		RootDir: w.root, PodsDir: filepath.Join(w.root, "pods"), LogsDir: filepath.Join(w.root, "logs"), Boot: time.Unix(1e9, 0),
+		Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
 	return w
 }
 
@@ -344,12 +346,12 @@ func TestWalkStaysInside(t *testing.T) {
 	if err := os.Link(filepath.Join(data, "file"), filepath.Join(data, "twin")); err != nil {
 		t.Fatal(err)
 	}
-	bytes, inodes, err := walk(place{filepath.Join(w.root, "pods"), "u1/volumes/kubernetes.io~empty-dir/data"})
-	if err != nil || bytes > 1<<20 || inodes != 8 {
-		t.Errorf("got %d bytes, %d inodes, %v", bytes, inodes, err)
+	got, err := walkNow(filepath.Join(w.root, "pods"), "u1/volumes/kubernetes.io~empty-dir/data")
+	if err != nil || got.Bytes > 1<<20 || got.Inodes != 8 {
+		t.Errorf("got %+v, %v; want less than 1 MiB and 8 inodes", got, err)
 	}
 	for _, below := range []string{"u1/volumes/kubernetes.io~empty-dir/data/link", "../elsewhere", "/"} {
-		if _, _, err := walk(place{filepath.Join(w.root, "pods"), below}); err == nil {
+		if _, err := walkNow(filepath.Join(w.root, "pods"), below); err == nil {
 			t.Errorf("%s could be walked", below)
 		}
 	}

@@ -5,48 +5,105 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 )
 
+func walkNow(base, below string) (Amount, error) {
+	return walk(place{base: base, below: below}, time.Now().Add(walkTime))
+}
+
 // diskUse is what a tree takes, by the kernel's count of blocks.
-func diskUse(t *testing.T, base, below string) uint64 {
+func diskUse(t *testing.T, base, below string) Amount {
 	t.Helper()
-	bytes, _, err := walk(place{base, below})
+	a, err := walkNow(base, below)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return bytes
+	return a
 }
 
-// TestLocal: layers, logs and volumes on the disk add up; what is in memory does not count, and the runtime is asked only where
-// layers are wanted.
-func TestLocal(t *testing.T) {
-	w := newWorld(t, true)
+func yes(*corev1.Pod) bool { return true }
+
+// pod returns the pod of the world.
+func (w *world) pod(t *testing.T) *corev1.Pod {
+	t.Helper()
 	pods, err := w.cfg.Pods(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	pod := pods[0].Pod
+	return pods[0].Pod
+}
+
+// TestLocal: layers, logs and volumes on the disk add up; what is in memory does not count, and the runtime is asked only
+// for pods whose layers are wanted.
+func TestLocal(t *testing.T) {
+	w := newWorld(t, true)
+	pod := w.pod(t)
 	pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: "secret", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{}}})
 	if err := os.MkdirAll(filepath.Join(w.root, "pods/u1/volumes/kubernetes.io~secret/secret"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	got, err := w.Local(t.Context(), []*corev1.Pod{pod}, func(*corev1.Pod) bool { return true })
+	got, err := w.Local(t.Context(), []*corev1.Pod{pod}, time.Minute, yes)
 	if err != nil {
 		t.Fatal(err)
 	}
 	l := got[0]
 	data := diskUse(t, w.root, "pods/u1/volumes/kubernetes.io~empty-dir/data")
 	logs := diskUse(t, w.root, "logs/default_web_u1/app")
-	if l.Volumes["data"] != data || data < 10000 || len(l.Volumes) != 1 || l.Logs["app"] != logs || l.Layers["app"] != 4096 || l.Total() != data+logs+4096 {
-		t.Errorf("%+v, want %d of data and %d of logs", l, data, logs)
+	want := Amount{Bytes: data.Bytes + logs.Bytes + 4096, Inodes: data.Inodes + logs.Inodes + 3}
+	if l.Volumes["data"] != data || data.Bytes < 10000 || len(l.Volumes) != 1 || l.Logs["app"] != logs || l.Total() != want {
+		t.Errorf("got %+v, want %+v of data and %+v of logs", l, data, logs)
 	}
 	w.runtime.err = errors.New("no answer")
-	if _, err := w.Local(t.Context(), []*corev1.Pod{pod}, func(*corev1.Pod) bool { return true }); err == nil {
-		t.Error("a runtime that does not answer is no error")
+	if _, err := w.Local(t.Context(), []*corev1.Pod{pod}, 0, yes); err == nil {
+		t.Error("got no error from a runtime that does not answer")
 	}
-	if got, err = w.Local(t.Context(), []*corev1.Pod{pod}, func(*corev1.Pod) bool { return false }); err != nil || got[0].Layers != nil {
-		t.Errorf("layers that nobody wants: %+v, %v", got, err)
+	if got, err = w.Local(t.Context(), []*corev1.Pod{pod}, 0, nil); err != nil || got[0].Layers != nil {
+		t.Errorf("without layers: got %+v, %v", got, err)
+	}
+}
+
+// TestPodFilesCount: a pod cannot hide what it writes to /etc/hosts, to a termination log or to the log of an ephemeral
+// container; the mounts of its subPaths are not its own.
+func TestPodFilesCount(t *testing.T) {
+	w := newWorld(t, true)
+	pod := w.pod(t)
+	pod.Spec.EphemeralContainers = []corev1.EphemeralContainer{
+		{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "debug"}},
+	}
+	total := func() Amount {
+		all, err := w.Local(t.Context(), []*corev1.Pod{pod}, time.Minute, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return all[0].Total()
+	}
+	const large = 1 << 20
+	for _, c := range []struct {
+		file   string
+		counts bool
+	}{
+		{"pods/u1/etc-hosts", true},
+		{"pods/u1/containers/app/termination-0", true},
+		{"logs/default_web_u1/debug/0.log", true},
+		{"pods/u1/volume-subpaths/data/app/0/file", false},
+		{"pods/u1/volumes/kubernetes.io~nfs/share/file", false},
+		{"pods/u1/volumes/kubernetes.io~csi/pv/mount/file", false},
+	} {
+		before := total()
+		tree(t, w.root, map[string]string{c.file: string(make([]byte, large))})
+		w.disks.sizes = nil
+		if grown := total().Bytes - before.Bytes; grown >= large != c.counts {
+			t.Errorf("%s: the pod's use has grown by %d bytes, want it to count: %v", c.file, grown, c.counts)
+		}
+	}
+	s, err := w.Summary(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := *s.Pods[0].EphemeralStorage.UsedBytes, total().Bytes+4096; got != want {
+		t.Errorf("ephemeral-storage in the summary: got %d, want %d", got, want)
 	}
 }

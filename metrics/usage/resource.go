@@ -83,12 +83,12 @@ func (c *Collector) WriteVolumes(ctx context.Context, t *metrics.Text) {
 		return
 	}
 	t.Family("kubelet_container_log_filesystem_used_bytes", "[ALPHA] Bytes used by the container's logs on the filesystem.", metrics.KindGauge)
-	sizes := c.disks.sizesOf(c.places(pods))
+	sizes := c.sizesOf(pods)
 	for i := range pods {
 		p := &pods[i]
 		for j := range p.containers {
 			if s, ok := sizes[c.logPlace(p.Pod.Pod, p.containers[j].name)]; ok {
-				t.Sample(float64(s.bytes), "container", p.containers[j].name, "namespace", p.Namespace, "pod", p.Name, "uid", string(p.UID))
+				t.Sample(float64(s.Bytes), "container", p.containers[j].name, "namespace", p.Namespace, "pod", p.Name, "uid", string(p.UID))
 			}
 		}
 	}

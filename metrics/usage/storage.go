@@ -30,9 +30,9 @@ func readFileSystem(path string) fileSystem {
 		used: (s.Blocks - s.Bfree) * block, inodes: s.Files, inodesFree: s.Ffree, inodesUsed: s.Files - s.Ffree}
 }
 
-// holding is the file system as it is told for something on it, of which bytes and inodes are the own share.
-func (f fileSystem) holding(bytes, inodes uint64) fileSystem {
-	f.used, f.inodesUsed = bytes, inodes
+// holding returns the file system with what something on it takes as its use.
+func (f fileSystem) holding(a Amount) fileSystem {
+	f.used, f.inodesUsed = a.Bytes, a.Inodes
 	return f
 }
 
@@ -75,7 +75,7 @@ func ofRuntime(all []*runtimeapi.FilesystemUsage) fileSystem {
 		return fileSystem{}
 	}
 	f := readFileSystem(all[0].FsId.Mountpoint)
-	return f.holding(all[0].GetUsedBytes().GetValue(), all[0].GetInodesUsed().GetValue())
+	return f.holding(Amount{Bytes: all[0].GetUsedBytes().GetValue(), Inodes: all[0].GetInodesUsed().GetValue()})
 }
 
 // localPlugins are the directories of volumes that are plain directories below the pod's, and count as its ephemeral storage.
@@ -102,41 +102,45 @@ func inMemory(v *corev1.Volume) bool {
 }
 
 func (c *Collector) volumePlace(p *corev1.Pod, v *corev1.Volume) place {
-	return place{c.cfg.PodsDir, filepath.Join(string(p.UID), "volumes", localPlugin(v), v.Name)}
+	return place{
+		base:    c.cfg.PodsDir,
+		below:   filepath.Join(string(p.UID), "volumes", localPlugin(v), v.Name),
+		mounted: inMemory(v),
+	}
 }
 
-// places are all directories of the pods that must be walked to know their size.
-func (c *Collector) places(pods []podUse) (all []place) {
+// sizesOf returns the sizes of all that must be walked to know what the pods take.
+func (c *Collector) sizesOf(pods []podUse) map[place]size {
+	var all []place
 	for i := range pods {
-		p := &pods[i]
+		p := pods[i].Pod.Pod
+		local := c.parts(p)
+		all = append(all, local.places()...)
 		for j := range p.Spec.Volumes {
-			if v := &p.Spec.Volumes[j]; localPlugin(v) != "" {
-				all = append(all, c.volumePlace(p.Pod.Pod, v))
+			if v := &p.Spec.Volumes[j]; localPlugin(v) != "" && inMemory(v) {
+				all = append(all, c.volumePlace(p, v))
 			}
 		}
-		for j := range p.containers {
-			all = append(all, c.logPlace(p.Pod.Pod, p.containers[j].name))
-		}
 	}
-	return all
+	return c.disks.sizesOf(all, firstSizes)
 }
 
 // addStorage adds what a pod takes on disks.
 func (c *Collector) addStorage(out *api.PodStats, p *podUse, f fileSystems, sizes map[place]size) {
-	var bytes, inodes uint64
-	add := func(b, i uint64) { bytes, inodes = bytes+b, inodes+i }
+	parts := c.parts(p.Pod.Pod)
+	local := parts.local(sizes)
+	total := local.Directory()
 	for i := range p.containers {
 		one, s := &p.containers[i], &out.Containers[i]
 		s.Rootfs = f.container.stats()
 		if layer := f.layers[one.id]; layer != nil {
-			used, files := layer.GetUsedBytes().GetValue(), layer.GetInodesUsed().GetValue()
-			s.Rootfs = f.container.holding(used, files).stats()
-			add(used, files)
+			used := Amount{Bytes: layer.GetUsedBytes().GetValue(), Inodes: layer.GetInodesUsed().GetValue()}
+			s.Rootfs = f.container.holding(used).stats()
+			total.add(used)
 		}
-		if logs, ok := sizes[c.logPlace(p.Pod.Pod, one.name)]; ok {
-			files := less(logs.inodes, 1) // the directory is the node's
-			s.Logs = f.root.holding(logs.bytes, files).stats()
-			add(logs.bytes, files)
+		if logs, ok := local.Logs[one.name]; ok {
+			logs.Inodes = less(logs.Inodes, 1) // the directory is the node's
+			s.Logs = f.root.holding(logs).stats()
 		}
 	}
 	for i := range p.Spec.Volumes {
@@ -145,23 +149,22 @@ func (c *Collector) addStorage(out *api.PodStats, p *podUse, f fileSystems, size
 			c.addMounted(out, v, m)
 			continue
 		}
-		s, ok := sizes[c.volumePlace(p.Pod.Pod, v)]
+		at := c.volumePlace(p.Pod.Pod, v)
+		s, ok := sizes[at]
 		if localPlugin(v) == "" || !ok {
 			continue
 		}
-		at := f.root
+		on := f.root
 		if inMemory(v) {
-			at = readFileSystem(filepath.Join(c.cfg.PodsDir, c.volumePlace(p.Pod.Pod, v).below))
-		} else {
-			add(s.bytes, s.inodes)
+			on = readFileSystem(filepath.Join(at.base, at.below))
 		}
-		at = at.holding(s.bytes, s.inodes)
-		at.at = s.at
-		if told := at.stats(); told != nil {
-			out.VolumeStats = append(out.VolumeStats, api.VolumeStats{Name: v.Name, FsStats: *told})
+		on = on.holding(s.Amount)
+		on.at = s.at
+		if stats := on.stats(); stats != nil {
+			out.VolumeStats = append(out.VolumeStats, api.VolumeStats{Name: v.Name, FsStats: *stats})
 		}
 	}
-	out.EphemeralStorage = f.root.holding(bytes, inodes).stats()
+	out.EphemeralStorage = f.root.holding(total).stats()
 }
 
 // addMounted adds a volume that is a file system of its own.

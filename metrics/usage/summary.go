@@ -4,10 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
-	"path/filepath"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	api "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
@@ -40,7 +38,7 @@ func (c *Collector) Summary(ctx context.Context) (*api.Summary, error) {
 	}
 	c.waitForRates(pods)
 	f := c.fileSystems(ctx)
-	sizes := c.disks.sizesOf(c.places(pods))
+	sizes := c.sizesOf(pods)
 	s := &api.Summary{Node: c.nodeStats(Plain), Pods: []api.PodStats{}}
 	s.Node.Fs = f.root.stats()
 	s.Node.Runtime = &api.RuntimeStats{ImageFs: f.image.stats(), ContainerFs: f.container.stats()}
@@ -217,9 +215,4 @@ func networkStats(all []Interface, at time.Time) *api.NetworkStats {
 		n.Interfaces = append(n.Interfaces, s)
 	}
 	return n
-}
-
-// logPlace is where the logs of a container lie.
-func (c *Collector) logPlace(p *corev1.Pod, container string) place {
-	return place{c.cfg.LogsDir, filepath.Join(p.Namespace+"_"+p.Name+"_"+string(p.UID), container)}
 }

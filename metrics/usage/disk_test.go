@@ -1,0 +1,108 @@
+package usage
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+)
+
+// TestWalkLeavesMountsOut: what is mounted below a volume is not the pod's, also where it lies on the same device.
+func TestWalkLeavesMountsOut(t *testing.T) {
+	w := newWorld(t, true)
+	data := filepath.Join(w.root, "pods/u1/volumes/kubernetes.io~empty-dir/data")
+	mounted := filepath.Join(data, "below/mounted")
+	if err := os.Mkdir(mounted, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	want := diskUse(t, w.root, "pods/u1/volumes/kubernetes.io~empty-dir/data")
+	want.Inodes-- // the directory below the mount
+	if st, err := os.Stat(mounted); err == nil {
+		want.Bytes -= uint64(st.Sys().(*syscall.Stat_t).Blocks) * 512
+	}
+	if err := unix.Mount(filepath.Join(w.root, "elsewhere"), mounted, "", unix.MS_BIND, ""); err != nil {
+		t.Skip("cannot make a bind mount: ", err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(mounted, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	if got := diskUse(t, w.root, "pods/u1/volumes/kubernetes.io~empty-dir/data"); got != want {
+		t.Errorf("with a mounted directory: got %+v, want %+v", got, want)
+	}
+}
+
+// TestMeasuresWhatComesLater: a directory that was not there when it was first asked for is measured once it is there.
+func TestMeasuresWhatComesLater(t *testing.T) {
+	w := newWorld(t, true)
+	pod := w.pod(t)
+	pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: "late",
+		VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}})
+	synctest.Test(t, func(t *testing.T) {
+		late := func() uint64 {
+			all, err := w.Local(t.Context(), []*corev1.Pod{pod}, time.Second, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+			return all[0].Volumes["late"].Bytes
+		}
+		late()
+		tree(t, w.root, map[string]string{"pods/u1/volumes/kubernetes.io~empty-dir/late/file": strings.Repeat("x", 10000)})
+		time.Sleep(2 * time.Minute)
+		late()
+		if got := late(); got < 10000 {
+			t.Errorf("a directory that came later: got %d bytes, want at least 10000", got)
+		}
+	})
+}
+
+// TestWalkIsBounded: a walk ends when its time or its entries are used up, and files with too many names to remember
+// count for their parts.
+func TestWalkIsBounded(t *testing.T) {
+	root := t.TempDir()
+	for i := range 3 * walkChunk {
+		tree(t, root, map[string]string{fmt.Sprintf("dir/%04d", i): ""})
+	}
+	if got, err := walk(place{base: root, below: "dir"}, time.Now()); err != nil || got.Inodes != 1 {
+		t.Errorf("without any time: got %+v, %v; want the directory alone", got, err)
+	}
+	dir, err := os.Open(filepath.Join(root, "dir"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dir.Close()
+	st, err := statAt(int(dir.Fd()), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := walker{until: time.Now().Add(walkTime), left: 100, device: deviceOf(st), linked: map[uint64]bool{}}
+	if w.directory(int(dir.Fd()), "."); w.sum.Inodes != 100 {
+		t.Errorf("with 100 entries left: got %d inodes, want 100", w.sum.Inodes)
+	}
+}
+
+// TestCheapPlacesFirst: a place that took long to measure waits for those that did not.
+func TestCheapPlacesFirst(t *testing.T) {
+	slow, quick := place{below: "slow"}, place{below: "quick"}
+	d := disks{
+		sizes: map[place]size{slow: {took: time.Minute}, quick: {took: time.Millisecond}},
+		queue: map[place]bool{slow: true, quick: true},
+	}
+	for _, want := range []place{quick, slow} {
+		if got, more := d.next(); got != want || !more {
+			t.Errorf("got %+v, want %+v", got, want)
+		}
+	}
+	if got, more := d.next(); more {
+		t.Errorf("got %+v from an empty queue", got)
+	}
+}
