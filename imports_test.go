@@ -41,6 +41,7 @@ var mayImport = map[string][]string{
 	"agent/spec":            {"kube/pod"},
 	"agent/eviction":        {"kube/pod"},
 	"cni":                   {"host/inotify", "host/atomicfile", "host/boundedfile"},
+	"cni/manager":           {"cni"},
 	"cri":                   {},
 	"cri/images":            {"cri", "host/boundedfile"},
 	"cri/logs":              {"host/inotify"},

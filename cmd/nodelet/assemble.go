@@ -17,6 +17,7 @@ import (
 	"github.com/nodelet/nodelet/agent"
 	"github.com/nodelet/nodelet/agent/admission"
 	"github.com/nodelet/nodelet/agent/plan"
+	"github.com/nodelet/nodelet/cni/manager"
 	"github.com/nodelet/nodelet/config"
 	"github.com/nodelet/nodelet/cri"
 	"github.com/nodelet/nodelet/cri/images"
@@ -69,7 +70,7 @@ type nodelet struct {
 	monitor     *monitor.Monitor
 	cgroups     *cgroups.Tree
 	shutdown    *nodeShutdown
-	network     *network
+	network     *manager.Manager
 	// desk answers people's questions about pods.
 	desk    *agent.Desk
 	rotator *logs.Rotator
@@ -136,7 +137,7 @@ func (n *nodelet) makeNode() (err error) {
 	c.Changed = func(o *corev1.Node) {
 		n.facts.update(o, n.node.Allocatable())
 		n.nodeSeen(o)
-		n.network.nodeChanged(o)
+		n.network.SetPodCIDRs(podCIDRs(o))
 		n.podCIDR(strings.Join(o.Spec.PodCIDRs, ","))
 		if n.serving != nil {
 			n.serving.AddressesChanged()
@@ -227,7 +228,7 @@ func (n *nodelet) makeAgent() error {
 		Node: n.facts.spec, RuntimeName: n.monitor.RuntimeName, BackoffFirst: c.CrashLoop.Initial, BackoffMax: c.CrashLoop.Max, Pulled: n.monitor.ImagesChanged,
 	}
 	hands.Admit, hands.Meter = n.admit, &meter{m: &n.measured}
-	hands.NetworkProblem = func(uid types.UID) string { return n.network.podProblem(uid) }
+	hands.NetworkProblem = func(uid types.UID) string { return n.network.PodProblem(string(uid)) }
 	n.shutdown = newNodeShutdown(n)
 	hands.Doomed = n.shutdown.doomed
 	if n.mirrors != nil {
@@ -291,7 +292,7 @@ func (n *nodelet) run(ctx context.Context) error {
 	start(n.devices.Run)
 	start(n.dra.Run)
 	start(n.plugins.Run)
-	start(n.network.run)
+	start(n.network.Run)
 	start(n.prober.Run)
 	start(n.status.Run)
 	start(n.recorder.Run)

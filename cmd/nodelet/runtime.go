@@ -54,7 +54,7 @@ func (n *nodelet) withNetwork(c node.RuntimeCondition) node.RuntimeCondition {
 	if n.network == nil {
 		return c
 	}
-	err := n.network.problem(c.OK)
+	err := n.network.Problem(c.OK)
 	switch {
 	case err == nil:
 	case c.OK:

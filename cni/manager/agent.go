@@ -1,0 +1,196 @@
+package manager
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nodelet/nodelet/cni"
+)
+
+// agentMode is ModeAgent: nodelet is the runtime's network plugin.
+type agentMode struct {
+	*Manager
+	dirs    cni.Dirs
+	source  *cni.Source
+	driver  *cni.Driver
+	checker *cni.Checker
+	// failure is why nodelet cannot be the runtime's plugin; nil if it can.
+	failure     atomic.Pointer[error]
+	annotations *annotations
+
+	// releasing is held during a clean-up; clean requests one.
+	releasing sync.Mutex
+	clean     chan struct{}
+}
+
+func newAgentMode(ctx context.Context, m *Manager, dirs cni.Dirs) *agentMode {
+	a := &agentMode{
+		Manager:     m,
+		dirs:        dirs,
+		driver:      m.driver(dirs),
+		annotations: newAnnotations(m.cluster, m.cfg.Event),
+		clean:       make(chan struct{}, 1),
+	}
+	a.source = cni.NewSource(cni.SourceConfig{
+		Dir:     m.cfg.Dir,
+		Conf:    m.cfg.Conf,
+		BinDirs: dirs.Bins,
+		Forward: cni.DropsForwarded(ctx),
+		Changed: a.networkChanged,
+		Log:     m.log,
+	})
+	a.checker = cni.NewChecker(cni.CheckerConfig{
+		Driver: a.driver,
+		Period: m.cfg.CheckPeriod,
+		Found:  a.checked,
+		Log:    m.log,
+	})
+	return a
+}
+
+func (a *agentMode) problem(bool) error {
+	if _, err := a.source.Now(); err != nil {
+		return err
+	}
+	if err := a.failure.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+func (a *agentMode) podProblem(uid string) string { return a.checker.Problem(uid) }
+
+func (a *agentMode) setRanges(ranges []netip.Prefix) { a.source.SetRanges(ranges) }
+
+func (a *agentMode) run(ctx context.Context) {
+	server := cni.NewServer(cni.ServerConfig{
+		Socket:     a.socket(),
+		Driver:     a.driver,
+		Own:        a.source.Now,
+		Additional: a.additional,
+		Failed:     a.releaseRemoved,
+		Attached:   a.annotations.add,
+		Log:        a.log,
+	})
+	a.annotateAgain()
+	var all sync.WaitGroup
+	defer all.Wait()
+	all.Go(func() { a.source.Run(ctx) })
+	all.Go(func() { a.checker.Run(ctx) })
+	all.Go(func() { cni.WatchTrouble(ctx, a.log, a.checker.Soon) })
+	all.Go(func() { a.annotations.run(ctx) })
+	all.Go(func() { a.cleanUp(ctx) })
+	all.Go(func() { a.install(ctx) })
+	if err := server.Run(ctx); err != nil {
+		a.setFailure(err)
+		a.log.Error("CNI server failed; pods cannot get a network", "err", err)
+	}
+}
+
+// annotateAgain adds the pods of all records: an earlier process may have stopped before it annotated them.
+func (a *agentMode) annotateAgain() {
+	records, err := a.driver.Records()
+	if err != nil {
+		a.log.Warn("cannot read all records of pod networks", "err", err)
+	}
+	for _, r := range records {
+		if r.Whole {
+			a.annotations.add(r)
+		}
+	}
+}
+
+func (a *agentMode) setFailure(err error) {
+	if err == nil {
+		a.failure.Store(nil)
+	} else {
+		a.failure.Store(&err)
+	}
+	a.cfg.CheckSoon()
+}
+
+// networkChanged is called when the network configuration of the node has changed.
+func (a *agentMode) networkChanged() {
+	a.cfg.CheckSoon()
+	select {
+	case a.clean <- struct{}{}:
+	default:
+	}
+}
+
+// install makes nodelet the runtime's plugin, and repeats that whenever it is undone, until ctx ends.
+func (a *agentMode) install(ctx context.Context) {
+	program, err := os.Executable()
+	if err != nil {
+		a.setFailure(fmt.Errorf("find nodelet's own program, to install it as a network plugin: %w", err))
+		return
+	}
+	cni.KeepInstalled(ctx, cni.InstallConfig{
+		ConfDir: a.dirs.Conf,
+		BinDir:  a.dirs.Bins[0],
+		Program: program,
+		Socket:  a.socket(),
+		Dir:     a.cfg.Dir,
+		BinDirs: a.dirs.Bins,
+	}, a.log, a.setFailure)
+}
+
+// cleanUp releases the networks of removed sandboxes and repairs the masquerade rules: at the start, when the network
+// changes, and at intervals.
+func (a *agentMode) cleanUp(ctx context.Context) {
+	select {
+	case <-a.cfg.Answered:
+	case <-ctx.Done():
+		return
+	}
+	for {
+		a.releaseRemoved(ctx)
+		a.masquerade(ctx)
+		select {
+		case <-ctx.Done():
+			return
+		case <-a.clean:
+		case <-time.After(cleanupInterval):
+		}
+	}
+}
+
+// masquerade installs the rules by which pods reach other networks, unless the user configures the network.
+func (a *agentMode) masquerade(ctx context.Context) {
+	ranges := a.source.Ranges()
+	if a.cfg.Conf != "" || len(ranges) == 0 {
+		return
+	}
+	except := a.cfg.NonMasquerade
+	if len(except) == 0 && a.cfg.Core != nil {
+		except = cni.Private
+	}
+	if err := cni.Masquerade(ctx, ranges, except); err != nil && ctx.Err() == nil {
+		a.log.Warn("cannot set up masquerading; pods cannot reach other networks", "err", err, "retryIn", cleanupInterval)
+	}
+}
+
+// releaseRemoved releases the networks of removed sandboxes.
+func (a *agentMode) releaseRemoved(ctx context.Context) {
+	a.releasing.Lock()
+	defer a.releasing.Unlock()
+	own, _ := a.source.Now()
+	a.release(ctx, a.driver, cni.Alive{Own: own, Before: cni.Names(a.dirs.Conf)})
+}
+
+// checked reports the result of a check of a pod's network.
+func (a *agentMode) checked(pod cni.Pod, err error) {
+	a.cfg.PodChanged(pod.UID)
+	if err != nil {
+		a.cfg.Event(pod, corev1.EventTypeWarning, "NetworkCheckFailed", "Pod network check failed: "+err.Error())
+		return
+	}
+	a.cfg.Event(pod, corev1.EventTypeNormal, "NetworkCheckPassed", "Pod network check passed")
+}

@@ -1,0 +1,209 @@
+package manager
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodelet/nodelet/cni"
+	"github.com/nodelet/nodelet/kube/watch/apitest"
+)
+
+// annotated is a set of annotations that run against an API server.
+type annotated struct {
+	*annotations
+	t      *testing.T
+	server *apitest.Server
+	stop   func()
+
+	mu     sync.Mutex
+	events []string
+}
+
+func startAnnotations(t *testing.T) *annotated {
+	t.Helper()
+	server, client := apitest.New(t)
+	a := &annotated{t: t, server: server}
+	a.annotations = newAnnotations(apiServer{client.Core}, func(pod cni.Pod, eventType, reason, message string) {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.events = append(a.events, fmt.Sprintf("%s %s %s", pod.Name, eventType, reason))
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { a.run(ctx); close(done) }()
+	a.stop = func() { cancel(); <-done }
+	t.Cleanup(a.stop)
+	return a
+}
+
+// attach creates the pod name in the API server and adds the record of its networks.
+func (a *annotated) attach(name string) {
+	a.server.Put(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name)}})
+	a.add(record(name, "", "default/wide"))
+}
+
+// record is the record of a pod with a network for each label.
+func record(name string, labels ...string) *cni.Record {
+	rec := &cni.Record{Pod: cni.Pod{Namespace: "default", Name: name, UID: name}, Whole: true}
+	for i, label := range labels {
+		rec.Attachments = append(rec.Attachments, cni.Attachment{
+			Network: fmt.Sprint("net", i),
+			IfName:  fmt.Sprint("eth", i),
+			Label:   label,
+			Result:  json.RawMessage(`{"cniVersion":"1.0.0","ips":[{"address":"10.0.0.2/24"}]}`),
+		})
+	}
+	return rec
+}
+
+// check compares the pods that have been annotated, and the events, since the last check.
+func (a *annotated) check(pods, events []string) {
+	a.t.Helper()
+	synctest.Wait()
+	var got []string
+	for _, r := range a.server.Requests() {
+		if name, ok := strings.CutPrefix(r, "patch pods default/"); ok {
+			got = append(got, name)
+		}
+	}
+	slices.Sort(got)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !slices.Equal(got, pods) || !slices.Equal(a.events, events) {
+		a.t.Errorf("got patches of %q and events %q, want %q and %q", got, a.events, pods, events)
+	}
+	a.events = nil
+}
+
+func refusePatches(err *apierrors.StatusError) func(*http.Request) *apierrors.StatusError {
+	return func(r *http.Request) *apierrors.StatusError {
+		if r.Method == http.MethodPatch {
+			return err
+		}
+		return nil
+	}
+}
+
+// TestAnnotation checks that pods which have selected networks get the annotation, and no others.
+func TestAnnotation(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := startAnnotations(t)
+		a.add(record("plain", ""))
+		a.add(record("none"))
+		a.attach("web")
+		a.check([]string{"web"}, nil)
+		if got := a.server.Patches(); len(got) != 1 || !strings.Contains(got[0], cni.StatusAnnotation) ||
+			!strings.Contains(got[0], `"uid":"web"`) || !strings.Contains(got[0], "10.0.0.2") {
+			t.Errorf("got patches %q, want one with the address and the UID of the pod", got)
+		}
+		time.Sleep(time.Hour)
+		a.check(nil, nil)
+	})
+}
+
+// TestAnnotationIsRetried checks that a pod is annotated when the API server is back, however long it was away, and
+// that the tries become rare.
+func TestAnnotationIsRetried(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := startAnnotations(t)
+		a.server.Intercept(refusePatches(apierrors.NewInternalError(fmt.Errorf("etcd is away"))))
+		a.attach("web")
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if n := a.server.Count("patch pods"); n < 50 || n > 70 {
+			t.Errorf("got %d tries in an hour, want about one each minute", n)
+		}
+		a.server.Requests()
+		a.server.Intercept(nil)
+		time.Sleep(maxRetry)
+		a.check([]string{"web"}, nil)
+		time.Sleep(time.Hour)
+		a.check(nil, nil)
+	})
+}
+
+// TestAnnotationRefused checks that a pod gets an event, once, if the API server refuses the annotation.
+func TestAnnotationRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := startAnnotations(t)
+		a.server.Intercept(refusePatches(apierrors.NewForbidden(corev1.Resource("pods"), "web", nil)))
+		a.attach("web")
+		a.check([]string{"web"}, []string{"web Warning NetworkStatusFailed"})
+		broken := record("broken", "", "default/wide")
+		broken.Attachments[1].Result = nil
+		a.add(broken)
+		a.check(nil, []string{"broken Warning NetworkStatusFailed"})
+		time.Sleep(time.Hour)
+		a.check(nil, nil)
+	})
+}
+
+// TestAnnotationOfRemovedPod checks that a pod which was removed, or replaced, is not tried again and gets no event.
+func TestAnnotationOfRemovedPod(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := startAnnotations(t)
+		a.server.Intercept(refusePatches(apierrors.NewNotFound(corev1.Resource("pods"), "web")))
+		a.attach("web")
+		a.check([]string{"web"}, nil)
+		a.server.Intercept(refusePatches(apierrors.NewConflict(corev1.Resource("pods"), "web", nil)))
+		a.attach("web")
+		a.check([]string{"web"}, nil)
+		time.Sleep(time.Hour)
+		a.check(nil, nil)
+	})
+}
+
+// TestAnnotationsStop checks that run returns at once when the agent stops while the API server is away.
+func TestAnnotationsStop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := startAnnotations(t)
+		a.server.Intercept(refusePatches(apierrors.NewInternalError(fmt.Errorf("etcd is away"))))
+		a.attach("web")
+		time.Sleep(10 * time.Minute)
+		before := time.Now()
+		a.stop()
+		if took := time.Since(before); took != 0 {
+			t.Errorf("stopping took %s, want no time", took)
+		}
+	})
+}
+
+// TestAnnotationAfterRestart checks that a new process annotates the pods of the records that it finds.
+func TestAnnotationAfterRestart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := startAnnotations(t)
+		dir := t.TempDir()
+		for _, rec := range []*cni.Record{record("web", "", "default/wide"), record("plain", "")} {
+			rec.Sandbox = rec.Pod.Name
+			text, err := json.Marshal(rec)
+			if err == nil {
+				err = os.MkdirAll(filepath.Join(dir, "sandboxes", rec.Sandbox), 0o700)
+			}
+			if err == nil {
+				err = os.WriteFile(filepath.Join(dir, "sandboxes", rec.Sandbox, "record.json"), text, 0o600)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		m := New(Config{Dir: dir, Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
+		(&agentMode{Manager: m, driver: m.driver(cni.Dirs{}), annotations: a.annotations}).annotateAgain()
+		a.check([]string{"web"}, nil)
+	})
+}

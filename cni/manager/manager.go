@@ -1,0 +1,234 @@
+package manager
+
+import (
+	"context"
+	"log/slog"
+	"net/netip"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/nodelet/nodelet/cni"
+)
+
+// Where runtimes look for their network by default.
+const (
+	defaultConfDir = "/etc/cni/net.d"
+	defaultBinDir  = "/opt/cni/bin"
+)
+
+// The modes: which component sets up the networks of pods.
+const (
+	ModeRuntime = "runtime"
+	ModeAgent   = "agent"
+	// ModeAuto is ModeAgent on a node without an API server whose network is not configured, otherwise ModeRuntime.
+	ModeAuto = "auto"
+)
+
+// cleanupInterval is the time between two clean-ups if nothing happens.
+const cleanupInterval = 10 * time.Minute
+
+// Runtime is what the manager needs of the container runtime.
+type Runtime interface {
+	// Info returns the verbose part of the runtime's status.
+	Info(ctx context.Context) (map[string]string, error)
+	// SandboxIDs returns the IDs of all sandboxes.
+	SandboxIDs(ctx context.Context) (map[string]bool, error)
+}
+
+// Config is what a Manager needs. Fields without a remark are required.
+type Config struct {
+	Mode string
+	// Dir is where package cni keeps its records and its socket.
+	Dir string
+	// ConfDir and BinDirs are where the runtime looks for its network. Empty: what the runtime says, else its defaults.
+	ConfDir string
+	BinDirs []string
+	// Conf is the network configuration for ModeAgent; empty: one made from the pod CIDRs.
+	Conf string
+	// NetworksDir holds configurations of additional networks.
+	NetworksDir string
+	// PodCIDRs are the ranges of the node as long as SetPodCIDRs has not been called; may be empty.
+	PodCIDRs []netip.Prefix
+	// NonMasquerade are destinations to which pods keep their address. Empty: private ranges if there is an API server.
+	NonMasquerade []netip.Prefix
+	CallTimeout   time.Duration
+	// CheckPeriod is the time between two checks of a sandbox's network; 0: none.
+	CheckPeriod time.Duration
+
+	Runtime Runtime
+	// Answered is closed after the runtime's first answer. CheckSoon makes the agent ask the runtime for its status soon.
+	Answered  <-chan struct{}
+	CheckSoon func()
+	// Core speaks to the core API; nil on a node without an API server.
+	Core rest.Interface
+	// Event records an event about a pod. PodChanged is called when PodProblem may return something else.
+	Event      func(pod cni.Pod, eventType, reason, message string)
+	PodChanged func(uid string)
+	// Called and Released count the calls of plugins, and what was released of removed sandboxes.
+	Called   func(cni.Call)
+	Released func(cni.Reaped)
+	Log      *slog.Logger
+}
+
+// Manager runs the pod network of the node. Its methods may be called from any goroutine. Create it with New.
+type Manager struct {
+	cfg     Config
+	log     *slog.Logger
+	cluster cluster
+
+	mu     sync.Mutex
+	mode   mode
+	ranges []netip.Prefix
+}
+
+// mode is one way to set up the networks of pods.
+type mode interface {
+	// run works until ctx ends.
+	run(ctx context.Context)
+	// problem returns why pods get no network, as far as the runtime does not know it.
+	problem(runtimeReady bool) error
+	// podProblem returns what is wrong with the network of a pod, or "".
+	podProblem(uid string) string
+	setRanges(ranges []netip.Prefix)
+}
+
+// undecided is the mode until the directories of the runtime are known.
+type undecided struct{}
+
+func (undecided) run(context.Context)      {}
+func (undecided) problem(bool) error       { return nil }
+func (undecided) podProblem(string) string { return "" }
+func (undecided) setRanges([]netip.Prefix) {}
+
+// New returns a Manager; Run makes it work.
+func New(c Config) *Manager {
+	m := &Manager{cfg: c, log: c.Log, mode: undecided{}, ranges: c.PodCIDRs, cluster: standalone{}}
+	if c.Core != nil {
+		m.cluster = apiServer{c.Core}
+	}
+	return m
+}
+
+// Problem returns why pods get no network, as far as the runtime does not know it. runtimeReady is what the runtime
+// reports.
+func (m *Manager) Problem(runtimeReady bool) error { return m.current().problem(runtimeReady) }
+
+// PodProblem returns what is wrong with the network of a pod, or "".
+func (m *Manager) PodProblem(uid string) string { return m.current().podProblem(uid) }
+
+func (m *Manager) current() mode {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.mode
+}
+
+// SetPodCIDRs sets the ranges that the control plane has assigned to the node. Without a valid one nothing changes.
+func (m *Manager) SetPodCIDRs(cidrs []string) {
+	var ranges []netip.Prefix
+	for _, text := range cidrs {
+		if p, err := netip.ParsePrefix(text); err == nil {
+			ranges = append(ranges, p.Masked())
+		}
+	}
+	if len(ranges) == 0 {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.ranges = ranges
+	m.mode.setRanges(ranges)
+}
+
+// Run sets the network up in the configured mode and works until ctx ends.
+func (m *Manager) Run(ctx context.Context) {
+	dirs, ok := m.dirs(ctx)
+	if !ok {
+		return
+	}
+	name := m.cfg.Mode
+	if name == ModeAuto {
+		name = ModeRuntime
+		if m.cfg.Core == nil && cni.Vacant(dirs.Conf) {
+			name = ModeAgent
+		}
+	}
+	m.log.Info("pod network", "mode", name, "confDir", dirs.Conf, "binDirs", dirs.Bins)
+	var chosen mode
+	if name == ModeAgent {
+		chosen = newAgentMode(ctx, m, dirs)
+	} else {
+		chosen = newRuntimeMode(m, dirs)
+	}
+	m.mu.Lock()
+	m.mode = chosen
+	chosen.setRanges(m.ranges)
+	m.mu.Unlock()
+	chosen.run(ctx)
+}
+
+// dirs returns where the runtime looks for its network: what the configuration says, else the runtime, else the
+// defaults.
+func (m *Manager) dirs(ctx context.Context) (d cni.Dirs, ok bool) {
+	d = cni.Dirs{Conf: m.cfg.ConfDir, Bins: m.cfg.BinDirs}
+	if d.Conf != "" && len(d.Bins) > 0 {
+		return d, true
+	}
+	select {
+	case <-m.cfg.Answered:
+	case <-ctx.Done():
+		return d, false
+	}
+	info, err := m.cfg.Runtime.Info(ctx)
+	if err != nil {
+		m.log.Warn("cannot ask the runtime for its CNI directories; using the defaults", "err", err)
+	}
+	reported := cni.RuntimeDirs(info)
+	if d.Conf == "" {
+		d.Conf = reported.Conf
+	}
+	if len(d.Bins) == 0 {
+		d.Bins = reported.Bins
+	}
+	if d.Conf == "" {
+		d.Conf = defaultConfDir
+	}
+	if len(d.Bins) == 0 && m.cfg.Mode == ModeAgent {
+		d.Bins = []string{defaultBinDir}
+	}
+	return d, true
+}
+
+func (m *Manager) driver(dirs cni.Dirs) *cni.Driver {
+	return cni.NewDriver(cni.DriverConfig{
+		Dir:       m.cfg.Dir,
+		BinDirs:   dirs.Bins,
+		CallLimit: m.cfg.CallTimeout,
+		Observe:   m.cfg.Called,
+		Log:       m.log,
+	})
+}
+
+func (m *Manager) socket() string { return filepath.Join(m.cfg.Dir, "agent.sock") }
+
+// release frees the networks of removed sandboxes. alive describes the networks that are in use.
+func (m *Manager) release(ctx context.Context, driver *cni.Driver, alive cni.Alive) {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	defer cancel()
+	live, err := m.cfg.Runtime.SandboxIDs(ctx)
+	if err != nil {
+		return // without a list no sandbox counts as removed
+	}
+	alive.Sandboxes = live
+	r, err := driver.Reap(ctx, alive)
+	if len(r.Sandboxes)+len(r.Addresses)+len(r.Devices) > 0 {
+		m.cfg.Released(r)
+		m.log.Info("released networks of removed sandboxes",
+			"sandboxes", r.Sandboxes, "addresses", r.Addresses, "devices", r.Devices)
+	}
+	if err != nil && ctx.Err() == nil {
+		m.log.Warn("cannot release all networks of removed sandboxes; will try again", "err", err, "retryIn", cleanupInterval)
+	}
+}
