@@ -98,8 +98,8 @@ type Objects interface {
 	volumes.Objects
 	// Use names what a pod refers to from now on; nil when the pod is gone.
 	Use(pod types.UID, refs []objects.Ref)
-	// Prime readies, in the background, what the containers of a running pod would need to be started anew.
-	Prime(pod types.UID, namespace string)
+	// Prime reads, in the background, what a running pod needs to restart a container.
+	Prime(pod types.UID)
 	Services(ctx context.Context, namespace string) ([]*corev1.Service, error)
 	PullSecrets(ctx context.Context, pod *corev1.Pod) ([]*corev1.Secret, error)
 	RuntimeHandler(ctx context.Context, class string) (string, error)

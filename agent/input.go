@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -50,40 +51,51 @@ func (t *task) containerInput(ctx context.Context, s plan.CreateContainer) (*spe
 	return in, nil
 }
 
-// environment fetches the objects that the environment of a container refers to. A missing one is left out: whether that
-// is an error is for spec to say, which knows what is optional.
-func (t *task) environment(ctx context.Context, c *corev1.Container) (spec.Objects, error) {
-	out := spec.Objects{ConfigMaps: map[string]*corev1.ConfigMap{}, Secrets: map[string]*corev1.Secret{}}
-	for _, r := range environmentRefs(c) {
-		var err error
-		switch r.kind {
-		case objects.ConfigMap:
-			err = found(out.ConfigMaps, r.name)(t.hands.Objects(t.pod).ConfigMap(ctx, t.pod.Namespace, r.name))
-		case objects.Secret:
-			err = found(out.Secrets, r.name)(t.hands.Objects(t.pod).Secret(ctx, t.pod.Namespace, r.name))
-		}
-		if err != nil {
-			return out, fmt.Errorf("get %s %q: %w", r.kind, r.name, err)
+// environment reads the objects that the environment of a container refers to, side by side: an API server that does not
+// answer delays the container once, not once for each object. A missing object is left out: spec knows what is optional.
+func (t *task) environment(ctx context.Context, c *corev1.Container) (out spec.Objects, err error) {
+	refs := environmentRefs(c)
+	objs, errs := make([]any, len(refs)), make([]error, len(refs))
+	var noServices error
+	var reads sync.WaitGroup
+	for i, r := range refs {
+		reads.Go(func() { objs[i], errs[i] = t.object(ctx, r) })
+	}
+	reads.Go(func() { out.Services, noServices = t.podServices(ctx) })
+	reads.Wait()
+	if err := cmp.Or(errs...); err != nil {
+		return out, err
+	}
+	if noServices != nil {
+		return out, fmt.Errorf("list services for environment variables: %w", noServices)
+	}
+	out.ConfigMaps, out.Secrets = map[string]*corev1.ConfigMap{}, map[string]*corev1.Secret{}
+	for i, r := range refs {
+		switch obj := objs[i].(type) {
+		case *corev1.ConfigMap:
+			out.ConfigMaps[r.name] = obj
+		case *corev1.Secret:
+			out.Secrets[r.name] = obj
 		}
 	}
-	services, err := t.podServices(ctx)
-	if err != nil {
-		return out, fmt.Errorf("list services for environment variables: %w", err)
-	}
-	out.Services = services
 	out.EnvFiles, err = t.envFiles(c)
 	return out, err
 }
 
-// found puts an object that exists into a map; one that does not is no error.
-func found[T any](in map[string]*T, name string) func(*T, error) error {
-	return func(got *T, err error) error {
-		if apierrors.IsNotFound(err) {
-			return nil
-		}
-		in[name] = got
-		return err
+// object reads a ConfigMap or Secret of the pod's namespace; nil if it does not exist.
+func (t *task) object(ctx context.Context, r namedRef) (obj any, err error) {
+	if r.kind == objects.Secret {
+		obj, err = t.hands.Objects(t.pod).Secret(ctx, t.pod.Namespace, r.name)
+	} else {
+		obj, err = t.hands.Objects(t.pod).ConfigMap(ctx, t.pod.Namespace, r.name)
 	}
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("get %s %q: %w", r.kind, r.name, err)
+	}
+	return obj, nil
 }
 
 // volumeFacts are the mounted volumes as spec wants them.

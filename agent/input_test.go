@@ -2,22 +2,27 @@ package agent
 
 import (
 	"errors"
+	"log/slog"
 	"maps"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodelet/nodelet/agent/plan"
 	"github.com/nodelet/nodelet/agent/spec"
 	"github.com/nodelet/nodelet/kube/objects"
+	"github.com/nodelet/nodelet/kube/watch/apitest"
 	"github.com/nodelet/nodelet/volumes"
 )
 
@@ -125,6 +130,31 @@ func TestEnvironment(t *testing.T) {
 	if err != nil {
 		t.Errorf("%v in %v", err, slices.Sorted(maps.Keys(got)))
 	}
+}
+
+// An API server that answers late delays a container once, not once for each object of its environment.
+func TestEnvironmentIsReadSideBySide(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server, c := apitest.New(t)
+		server.Intercept(func(*http.Request) *apierrors.StatusError { time.Sleep(2 * time.Second); return nil })
+		api := objects.New(objects.Config{Core: c.Core, Node: c.Node, Log: slog.New(slog.DiscardHandler)})
+		defer api.Close()
+		task, app := envTask(t, nil, nil)
+		task.hands.Objects = func(*corev1.Pod) Objects { return api }
+		for _, name := range []string{"all", "b", "c", "d"} {
+			server.Put(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}})
+			app.EnvFrom = append(app.EnvFrom, corev1.EnvFromSource{ConfigMapRef: &corev1.ConfigMapEnvSource{LocalObjectReference: named(name)}})
+		}
+		server.Put(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "one"}})
+		began := time.Now()
+		got, err := task.environment(t.Context(), app)
+		if err != nil || len(got.ConfigMaps) != 4 || len(got.Secrets) != 1 {
+			t.Errorf("got %d ConfigMaps, %d Secrets, %v, want 4 and 1", len(got.ConfigMaps), len(got.Secrets), err)
+		}
+		if got, want := time.Since(began), 2*time.Second; got > want {
+			t.Errorf("it took %v, want %v", got, want)
+		}
+	})
 }
 
 // TestEnvironmentIsMissing: what is missing is named, with the kubelet's reason; what is optional may be missing.

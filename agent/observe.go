@@ -42,7 +42,7 @@ func (w *worker) observe(ctx context.Context) (plan.Observed, error) {
 			return plan.Observed{}, err
 		}
 		if w.known == nil && len(known.Containers) > 0 && w.desired.Stop == nil {
-			w.hands.Objects(w.desired.Pod).Prime(w.desired.Pod.UID, servicesNamespace(w.desired.Pod))
+			w.hands.Objects(w.desired.Pod).Prime(w.desired.Pod.UID)
 		}
 		w.known, w.stale = known, false
 		w.facts.read(known, w.log)

@@ -12,7 +12,7 @@ import (
 // in them.
 func refsOf(pod *corev1.Pod, lacking bool) []objects.Ref {
 	seen := map[objects.Ref]int{}
-	all := []objects.Ref{}
+	all := []objects.Ref{{Kind: objects.Services, Namespace: servicesNamespace(pod)}}
 	add := func(kind objects.Kind, name string, watch bool) {
 		r := objects.Ref{Kind: kind, Namespace: pod.Namespace, Name: name}
 		if kind == objects.TrustBundles {

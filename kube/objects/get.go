@@ -3,6 +3,7 @@ package objects
 import (
 	"context"
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -32,6 +33,7 @@ func (o *Objects) get(ctx context.Context, k key) (metav1.Object, error) {
 	o.mu.Lock()
 	e := o.entries[k]
 	fresh := e != nil && (e.stop != nil || immutable(e.obj))
+	known := e != nil && e.obj != nil
 	o.mu.Unlock()
 	switch {
 	case e == nil:
@@ -39,7 +41,7 @@ func (o *Objects) get(ctx context.Context, k key) (metav1.Object, error) {
 	case fresh:
 		return o.await(ctx, e)
 	}
-	obj, err := o.read(ctx, k)
+	obj, err := o.readAnew(ctx, k, known)
 	if ctx.Err() != nil {
 		return obj, err // a failure would say nothing about the object
 	}
@@ -53,6 +55,20 @@ func (o *Objects) get(ctx context.Context, k key) (metav1.Object, error) {
 	}
 	o.tend(e) // a missing object is watched for
 	return obj, err
+}
+
+// recallAfter is how long the API server has to answer where an earlier answer is known. Then that one is used: a container
+// starts a little later with what it had before, instead of much later.
+const recallAfter = 3 * time.Second
+
+// readAnew reads an object; where an earlier state is known, for recallAfter at most.
+func (o *Objects) readAnew(ctx context.Context, k key, known bool) (metav1.Object, error) {
+	if known {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, recallAfter)
+		defer cancel()
+	}
+	return o.read(ctx, k)
 }
 
 // noAnswer says that err is not the API server's word on the object: it could not be reached, or was not up to answering.

@@ -60,8 +60,11 @@ func (l *Local) Set(configMaps map[types.NamespacedName]*corev1.ConfigMap, secre
 	}
 }
 
-// Use says what a pod uses from now on; see Objects.Use.
+// Use says what a pod uses from now on; see Objects.Use. The services are those of the API server.
 func (l *Local) Use(pod types.UID, refs []Ref) {
+	if l.api != nil {
+		l.api.Use(pod, onlyServices(refs))
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(refs) == 0 {
@@ -151,5 +154,18 @@ func (l *Local) RuntimeHandler(ctx context.Context, name string) (string, error)
 	return l.api.RuntimeHandler(ctx, name)
 }
 
-// Prime does nothing: what the manifests hold is known.
-func (l *Local) Prime(types.UID, string) {}
+// Prime is as in Objects. What the manifests hold is known.
+func (l *Local) Prime(pod types.UID) {
+	if l.api != nil {
+		l.api.Prime(pod)
+	}
+}
+
+func onlyServices(refs []Ref) (services []Ref) {
+	for _, r := range refs {
+		if r.Kind == Services {
+			services = append(services, r)
+		}
+	}
+	return services
+}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -26,6 +25,9 @@ const (
 	Secret    Kind = "Secret"
 	// TrustBundles stands for all ClusterTrustBundles: which of them a volume shows is known from their labels alone.
 	TrustBundles Kind = "ClusterTrustBundles"
+	// Services stands for the services of a namespace, of which the containers of a pod are told by environment variables. They
+	// are remembered while a pod uses them, for the time when the API server does not answer.
+	Services Kind = "Services"
 )
 
 // Ref names an object which a pod uses.
@@ -124,7 +126,9 @@ func (o *Objects) Use(pod types.UID, refs []Ref) {
 	}
 	now := map[key]bool{} // value: whether to watch; one pod may name an object in several places
 	for _, r := range refs {
-		now[r.key()] = now[r.key()] || r.Watch
+		if r.Kind != Services {
+			now[r.key()] = now[r.key()] || r.Watch
+		}
 	}
 	for k, watch := range now {
 		e := o.entries[k]
@@ -144,6 +148,7 @@ func (o *Objects) Use(pod types.UID, refs []Ref) {
 			o.tend(e)
 		}
 	}
+	o.services.keepOnly(o.namespaces())
 }
 
 // tend starts e's watch if it is wanted, and arranges its end if it no longer is. The caller holds the lock.
@@ -183,15 +188,18 @@ func (o *Objects) part(e *entry) {
 	}
 	if len(e.users) == 0 && o.entries[e.key] == e {
 		delete(o.entries, e.key)
-		o.services.keepOnly(o.namespaces())
 	}
 }
 
-// namespaces are those of the objects in use. The caller holds the lock.
+// namespaces returns the namespaces whose services pods use. The caller holds the lock.
 func (o *Objects) namespaces() map[string]bool {
 	used := map[string]bool{}
-	for k := range maps.Keys(o.entries) {
-		used[k.namespace] = true
+	for _, refs := range o.pods {
+		for _, r := range refs {
+			if r.Kind == Services {
+				used[r.Namespace] = true
+			}
+		}
 	}
 	return used
 }

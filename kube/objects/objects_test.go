@@ -102,6 +102,15 @@ func ref(name string, watch bool) Ref {
 	return Ref{Kind: ConfigMap, Namespace: "ns", Name: name, Watch: watch}
 }
 
+// silent is an API server whose answers never arrive.
+func (b *bench) silent(r *http.Request) *apierrors.StatusError {
+	select {
+	case <-r.Context().Done():
+	case <-b.Context().Done():
+	}
+	return nil
+}
+
 func down(*http.Request) *apierrors.StatusError { return apierrors.NewServiceUnavailable("down") }
 
 // One read and one watch serve all pods that show an object, and end some time after the last.

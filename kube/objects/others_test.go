@@ -157,17 +157,78 @@ func TestServices(t *testing.T) {
 			b.Errorf("nobody uses the namespace, so nothing is kept of it: %v", err)
 		}
 		b.server.Intercept(nil)
-		b.o.Use("p", []Ref{ref("x", false)})
+		b.o.Use("p", []Ref{{Kind: Services, Namespace: "ns"}})
 		b.wantServices("ns", "ns/a ns/b default/kubernetes")
 		b.server.Intercept(down)
 		time.Sleep(time.Hour)
 		b.wantServices("ns", "ns/a ns/b default/kubernetes")
 		b.o.Use("p", nil)
-		time.Sleep(2 * linger)
-		synctest.Wait()
 		if _, ok := b.o.services.lists["ns"]; ok {
 			b.Error("the services of a namespace that nobody uses are kept")
 		}
+	})
+}
+
+// A pod that uses no object keeps the services of its namespace, as others do: its containers are restarted also while the
+// API server is away.
+func TestServicesOfPodWithoutObjects(t *testing.T) {
+	run(t, func(b *bench) {
+		b.server.Put(service("ns", "a", "10.0.0.2"))
+		b.server.Put(service("default", "kubernetes", "10.0.0.1"))
+		b.o.Use("p", []Ref{{Kind: Services, Namespace: "ns"}})
+		b.wantServices("ns", "ns/a default/kubernetes")
+		b.server.Intercept(down)
+		time.Sleep(time.Hour)
+		b.wantServices("ns", "ns/a default/kubernetes")
+		b.o.Use("p", nil)
+		if _, err := b.o.Services(b.Context(), "ns"); !apierrors.IsServiceUnavailable(err) {
+			b.Errorf("services of a namespace without pods: got error %v, want the API server's", err)
+		}
+	})
+}
+
+// A static pod is told of the services that were seen last.
+func TestServicesOfStaticPod(t *testing.T) {
+	run(t, func(b *bench) {
+		b.server.Put(service("ns", "a", "10.0.0.2"))
+		l := NewLocal(b.o, nil)
+		l.Use("static", []Ref{{Kind: Services, Namespace: "ns"}})
+		l.Prime("static")
+		synctest.Wait()
+		for name, answer := range map[string]func(*http.Request) *apierrors.StatusError{"down": down, "silent": b.silent} {
+			b.server.Intercept(answer)
+			if got, err := l.Services(b.Context(), "ns"); len(got) != 1 || err != nil {
+				b.Errorf("%s: got services %v, %v, want ns/a", name, got, err)
+			}
+		}
+		b.server.Intercept(nil)
+	})
+}
+
+// What is known is used soon where packets to the API server are dropped.
+func TestKnownWhileServerIsSilent(t *testing.T) {
+	run(t, func(b *bench) {
+		b.server.Put(configMap("env", "1"))
+		b.server.Put(service("ns", "a", "10.0.0.2"))
+		b.server.Put(service("default", "kubernetes", "10.0.0.1"))
+		b.o.Use("p", []Ref{ref("env", false), {Kind: Services, Namespace: "ns"}})
+		b.o.Prime("p")
+		synctest.Wait()
+		time.Sleep(2 * kubernetesFresh)
+		b.server.Intercept(b.silent)
+		for range 3 {
+			began := time.Now()
+			b.wantValue("env", "1")
+			if got := time.Since(began); got > recallAfter {
+				b.Errorf("the ConfigMap took %v, want at most %v", got, recallAfter)
+			}
+			began = time.Now()
+			b.wantServices("ns", "ns/a default/kubernetes")
+			if got := time.Since(began); got > recallAfter {
+				b.Errorf("the services took %v, want at most %v", got, recallAfter)
+			}
+		}
+		b.server.Intercept(nil)
 	})
 }
 
@@ -187,7 +248,7 @@ func TestServicesShareReads(t *testing.T) {
 			wg.Go(func() {
 				time.Sleep(time.Duration(i) * 200 * time.Millisecond)
 				mine := began.Add(1)
-				if got, err := s.read(t.Context(), "ns", 0, request); err != nil || len(got) < int(mine) {
+				if got, err := s.read(t.Context(), t.Context(), "ns", 0, request); err != nil || len(got) < int(mine) {
 					t.Errorf("call %d got a read that began after call %d (%v)", mine, len(got), err)
 				}
 			})
@@ -211,7 +272,7 @@ func TestLocalServices(t *testing.T) {
 		if all, err := l.Services(b.Context(), "ns"); all != nil || err != nil {
 			b.Errorf("without an API server the services are %v, %v", all, err)
 		}
-		b.server.Intercept(func(r *http.Request) *apierrors.StatusError { <-r.Context().Done(); return nil })
+		b.server.Intercept(b.silent)
 		began := time.Now()
 		if all, err := l.Services(b.Context(), "ns"); all != nil || err != nil || time.Since(began) > localPatience {
 			b.Errorf("with an API server that keeps silent the services are %v, %v after %v", all, err, time.Since(began))

@@ -4,38 +4,40 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Prime reads, in the background, what a pod that runs already would need to have a container started anew: a new life of the
-// agent has never read it, and the API server may be away when it is wanted. namespace is where the pod's services are. It
-// costs the reads that the making of the containers has cost before, one after the other.
-func (o *Objects) Prime(pod types.UID, namespace string) {
+// Prime reads, in the background, what a running pod would need to restart a container: after a restart of the agent nothing
+// has been read yet, and the API server may be away when it is needed. It costs the requests that creating the containers has
+// cost before, one after the other.
+func (o *Objects) Prime(pod types.UID) {
 	o.alive.Go(func() {
 		o.priming.Lock()
 		defer o.priming.Unlock()
-		if !o.services.knows(namespace) && o.ctx.Err() == nil {
-			_, _ = o.Services(o.ctx, namespace) // a failure is told when somebody needs them
-		}
 		for _, k := range o.unread(pod) {
-			if o.ctx.Err() != nil {
+			switch { // an error is reported to whoever needs the object
+			case o.ctx.Err() != nil:
 				return
+			case k.kind == Services:
+				_, _ = o.Services(o.ctx, k.namespace)
+			default:
+				_, _ = o.get(o.ctx, k)
 			}
-			_, _ = o.get(o.ctx, k)
 		}
 	})
 }
 
-// unread are the objects that the pod uses and that nobody has read yet, nor watches.
+// unread returns what the pod uses and is neither known nor watched.
 func (o *Objects) unread(pod types.UID) (keys []key) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, r := range o.pods[pod] {
-		if e := o.entries[r.key()]; e != nil && e.stop == nil && e.obj == nil && e.err == nil {
-			keys = append(keys, e.key)
+		e := o.entries[r.key()]
+		if r.Kind == Services && !o.services.knows(r.Namespace) || e != nil && e.stop == nil && e.obj == nil && e.err == nil {
+			keys = append(keys, r.key())
 		}
 	}
 	return keys
 }
 
-// knows tells whether the services of a namespace have been read.
+// knows reports whether the services of a namespace have been read.
 func (s *services) knows(namespace string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

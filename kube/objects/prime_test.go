@@ -12,12 +12,13 @@ func TestPrime(t *testing.T) {
 		b.server.Put(configMap("shown", "1"))
 		b.server.Put(service("ns", "a", "10.0.0.2"))
 		b.server.Put(service("default", "kubernetes", "10.0.0.1"))
-		b.o.Use("p1", []Ref{ref("env", false), ref("shown", true)})
-		b.o.Use("p2", []Ref{ref("env", false)})
+		services := Ref{Kind: Services, Namespace: "ns"}
+		b.o.Use("p1", []Ref{ref("env", false), ref("shown", true), services})
+		b.o.Use("p2", []Ref{ref("env", false), services})
 		b.wantRequests("list configmaps ns/", "watch configmaps ns/")
 		for range 2 {
-			b.o.Prime("p1", "ns")
-			b.o.Prime("p2", "ns")
+			b.o.Prime("p1")
+			b.o.Prime("p2")
 		}
 		b.wantRequests("list services ns/", "get services default/kubernetes", "get configmaps ns/env")
 		b.server.Intercept(down)
@@ -31,7 +32,7 @@ func TestPrimeInVain(t *testing.T) {
 	run(t, func(b *bench) {
 		b.server.Intercept(down)
 		b.o.Use("p1", []Ref{ref("env", false)})
-		b.o.Prime("p1", "ns")
+		b.o.Prime("p1")
 		synctest.Wait()
 		b.server.Intercept(nil)
 		b.server.Put(configMap("env", "1"))

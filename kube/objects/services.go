@@ -40,10 +40,12 @@ type reading struct {
 }
 
 // Services returns the services with a cluster IP of a namespace, and default/kubernetes, reduced to what environment
-// variables tell: name, cluster IP and ports. While the API server cannot be reached, what was last read for a namespace of
-// which pods use objects is returned.
+// variables tell: name, cluster IP and ports. While the API server does not answer, what was last read for a namespace which
+// pods use is returned.
 func (o *Objects) Services(ctx context.Context, namespace string) ([]*corev1.Service, error) {
-	all, err := o.services.read(ctx, namespace, 0, func() ([]*corev1.Service, error) {
+	recall, cancel := context.WithTimeout(ctx, recallAfter)
+	defer cancel()
+	all, err := o.services.read(ctx, recall, namespace, 0, func() ([]*corev1.Service, error) {
 		return listServices(o.ctx, o.cfg.Core, namespace)
 	})
 	o.mu.Lock()
@@ -55,7 +57,7 @@ func (o *Objects) Services(ctx context.Context, namespace string) ([]*corev1.Ser
 	if err != nil || namespace == metav1.NamespaceDefault {
 		return all, err
 	}
-	api, err := o.services.read(ctx, kubernetesService, kubernetesFresh, func() ([]*corev1.Service, error) {
+	api, err := o.services.read(ctx, recall, kubernetesService, kubernetesFresh, func() ([]*corev1.Service, error) {
 		return getKubernetes(o.ctx, o.cfg.Core)
 	})
 	if err != nil {
@@ -72,8 +74,9 @@ const (
 	kubernetesFresh = time.Minute
 )
 
-// read returns the result of a read that began after the call, or one that found something less than fresh ago.
-func (s *services) read(ctx context.Context, k string, fresh time.Duration,
+// read returns the result of a read that began after the call, or one that found something less than fresh ago. If neither is
+// there when recall ends, any earlier result is returned.
+func (s *services) read(ctx, recall context.Context, k string, fresh time.Duration,
 	request func() ([]*corev1.Service, error)) ([]*corev1.Service, error) {
 	s.mu.Lock()
 	if s.lists == nil {
@@ -84,10 +87,14 @@ func (s *services) read(ctx context.Context, k string, fresh time.Duration,
 		l = &serviceList{}
 		s.lists[k] = l
 	}
-	if len(l.last) > 0 && time.Since(l.at) < fresh {
-		last := l.last
+	last, patience := l.last, recall
+	if len(last) > 0 && time.Since(l.at) < fresh {
 		s.mu.Unlock()
 		return last, nil
+	}
+	known := !l.at.IsZero()
+	if !known {
+		patience = ctx
 	}
 	var mine *reading
 	switch {
@@ -105,7 +112,10 @@ func (s *services) read(ctx context.Context, k string, fresh time.Duration,
 	select {
 	case <-mine.done:
 		return mine.list, mine.err
-	case <-ctx.Done():
+	case <-patience.Done():
+		if known {
+			return last, nil
+		}
 		return nil, fmt.Errorf("list services: the API server has not answered: %w", ctx.Err())
 	}
 }
