@@ -73,6 +73,13 @@ differential: build ## the same pods on the kubelet and on nodelet, compared; ON
 load: ## 200 execs at once and 500 followed logs for a minute, and what they leave in memory
 	@$(MAKE) --no-print-directory e2e RUN='^TestLongLoad$$'
 
+DURATION ?= 1h
+SEED ?= 0
+.PHONY: soak
+soak: build ## pods come and go beside faults of all kinds; DURATION=1h, SEED=0 (from the clock), ONLY=faults, by name
+	@echo "==> soak test for $(DURATION) (one line a round; go run ./test/soak -list prints the faults)"
+	@go run ./test/soak -duration $(DURATION) -seed $(SEED) -only '$(ONLY)' -out bin/soak.json
+
 .PHONY: bench
 bench: build ## nodelet beside the kubelet and the bare runtime, in one run
 	@echo "==> benchmark: runtime floor, kubelet, nodelet (about 15 minutes)"

@@ -80,6 +80,15 @@ func (tb *Testbed) StopAPIServer() error {
 	return tb.stopRole(roleAPIServer, unix.SIGKILL, 10*time.Second)
 }
 
+// APIServerPID is the process ID of the API server, 0 if it does not run.
+func (tb *Testbed) APIServerPID() int {
+	p, err := tb.proc(roleAPIServer)
+	if err != nil || !p.Alive() {
+		return 0
+	}
+	return p.PID
+}
+
 // RestartScheduler starts the scheduler anew. One that has lived through a crash of the API server may end itself later, with
 // "scheduler cache is corrupted".
 func (tb *Testbed) RestartScheduler() error {

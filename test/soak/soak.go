@@ -1,0 +1,235 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nodelet/nodelet/kube/client"
+	"github.com/nodelet/nodelet/test/testbed"
+)
+
+const (
+	namespace = "default"
+	// settleLimit is how long after the end of a fault everything may take to be as it should: back-offs of crashes and of
+	// requests included, on a busy machine.
+	settleLimit = 4 * time.Minute
+	rootSize    = "size=192m,nr_inodes=40000"
+)
+
+// soak is one run: a node under test, what stands around it, and what was seen.
+type soak struct {
+	opts  options
+	rand  *rand.Rand
+	tb    *testbed.Testbed
+	node  *testbed.Node
+	api   *client.Client
+	calls *runtimeProxy
+	http  *apiProxy
+
+	churn    *churn
+	status   *statusWatch
+	steady   *steadyPods
+	baseline []string // of Node.Leftovers, with the steady pods alone
+	usage    agentUsage
+	order    []fault // the faults still to come before all have come once more
+	report   *report
+	// outDir is where pods write down that they ran; a hostPath.
+	outDir string
+}
+
+// start brings up the testbed with the proxies in place.
+func start(ctx context.Context, o options) (*soak, error) {
+	s := &soak{opts: o, rand: rand.New(rand.NewPCG(o.seed, 0)), report: newReport(o)}
+	if err := testbed.Down(ctx, o.name, os.Stderr); err != nil { // what an interrupted run has left
+		return nil, err
+	}
+	tb, err := testbed.Up(ctx, testbed.Options{
+		Name:        o.name,
+		Agent:       testbed.Nodelet,
+		NodeletBin:  o.nodelet,
+		Progress:    os.Stderr,
+		BeforeAgent: s.interpose,
+		AgentArgs:   []string{"-v=3"},
+	})
+	if err != nil {
+		return nil, errors.Join(err, s.closeProxies())
+	}
+	s.tb, s.node = tb, tb.Nodes[0]
+	cfg, err := client.LoadConfig(tb.Kubeconfig)
+	if err == nil {
+		s.api, err = client.New(cfg, 500, 500, "soak")
+	}
+	if err != nil {
+		return nil, errors.Join(err, s.stop())
+	}
+	return s, nil
+}
+
+// interpose puts the proxies between the agent and its partners, and a small file system under its root directory.
+func (s *soak) interpose(n *testbed.Node) (err error) {
+	if err := unix.Mount("tmpfs", n.RootDir, "tmpfs", 0, rootSize); err != nil {
+		return fmt.Errorf("mount the agent's root directory: %w", err)
+	}
+	dir := filepath.Dir(n.RootDir)
+	s.outDir = filepath.Join(dir, "soak-out")
+	if err := os.MkdirAll(s.outDir, 0o777); err != nil {
+		return err
+	}
+	socket := filepath.Join(dir, "soak.sock")
+	if s.calls, err = startRuntimeProxy(socket, n.RuntimeEndpoint); err != nil {
+		return fmt.Errorf("start the runtime proxy: %w", err)
+	}
+	if err := replaceLine(n.ConfigFile, "containerRuntimeEndpoint:", "containerRuntimeEndpoint: unix://"+socket); err != nil {
+		return err
+	}
+	if s.http, err = startAPIProxy(n.Kubeconfig, n.Netns); err != nil {
+		return fmt.Errorf("start the API server's proxy: %w", err)
+	}
+	return nil
+}
+
+// replaceLine replaces the one line of a file that begins with prefix.
+func replaceLine(file, prefix, line string) error {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	lines := strings.Split(string(text), "\n")
+	i := slices.IndexFunc(lines, func(l string) bool { return strings.HasPrefix(l, prefix) })
+	if i < 0 {
+		return fmt.Errorf("edit %s: no line begins with %q", file, prefix)
+	}
+	lines[i] = line
+	return os.WriteFile(file, []byte(strings.Join(lines, "\n")), 0o644)
+}
+
+// stop takes everything down, whatever has come up.
+func (s *soak) stop() error {
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+	defer cancel()
+	if s.churn != nil {
+		s.churn.stop()
+	}
+	if s.status != nil {
+		s.status.stop()
+	}
+	var errs []error
+	if s.tb != nil {
+		errs = append(errs, s.node.StopAgent(unix.SIGTERM), s.tb.Down(ctx))
+	}
+	return errors.Join(append(errs, s.closeProxies())...)
+}
+
+func (s *soak) closeProxies() error {
+	if s.calls != nil {
+		s.calls.close()
+	}
+	if s.http != nil {
+		return s.http.close()
+	}
+	return nil
+}
+
+// prepare starts the pods that are left alone and takes the baseline of what they have on the node.
+func (s *soak) prepare(ctx context.Context) (err error) {
+	if s.steady, err = startSteadyPods(ctx, s); err != nil {
+		return err
+	}
+	if s.baseline, err = s.node.Leftovers(ctx); err != nil {
+		return err
+	}
+	slices.Sort(s.baseline)
+	if s.usage, err = s.readUsage(); err != nil {
+		return err
+	}
+	s.status = watchStatuses(s.api, s.report)
+	s.churn = startChurn(s, s.opts.slots)
+	return nil
+}
+
+// round injects one fault beside the churn, ends it, lets everything settle, and checks the invariants.
+func (s *soak) round(ctx context.Context, n int) {
+	f := s.nextFault()
+	began := time.Now()
+	s.report.begin(n, f.name)
+	s.churn.resume()
+	s.wait(ctx, s.between(200*time.Millisecond, 3*time.Second))
+	if err := f.inject(ctx, s); err != nil && ctx.Err() == nil {
+		s.report.violate("inject: %v", err)
+	}
+	if err := s.heal(ctx); err != nil && ctx.Err() == nil {
+		s.report.violate("return to normal: %v", err)
+	}
+	if ctx.Err() != nil {
+		return
+	}
+	s.check(ctx)
+	fmt.Printf("round %d: %-18s %s, %d pods so far, %d kills, %d violations\n", n, f.name,
+		time.Since(began).Round(time.Second), s.churn.lives(), s.report.Kills, len(s.report.Violations))
+}
+
+// nextFault deals the faults like cards: all of them once in an order of chance, and again.
+func (s *soak) nextFault() fault {
+	if len(s.order) == 0 {
+		for _, f := range faults {
+			if len(s.opts.only) == 0 || slices.Contains(s.opts.only, f.name) {
+				s.order = append(s.order, f)
+			}
+		}
+		s.rand.Shuffle(len(s.order), func(i, j int) { s.order[i], s.order[j] = s.order[j], s.order[i] })
+	}
+	f := s.order[0]
+	s.order = s.order[1:]
+	return f
+}
+
+// heal ends whatever the fault has left: proxies pass everything on, and all processes run.
+func (s *soak) heal(ctx context.Context) error {
+	s.http.set(apiNormal)
+	s.calls.set(runtimeNormal)
+	var errs []error
+	if s.node.RuntimePID() == 0 {
+		errs = append(errs, s.node.StartRuntime(ctx))
+	}
+	if s.node.AgentPID() == 0 {
+		errs = append(errs, s.node.StartAgent(ctx, testbed.Nodelet))
+	}
+	return errors.Join(errs...)
+}
+
+// wait waits, or until ctx ends.
+func (s *soak) wait(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
+
+// between draws a duration.
+func (s *soak) between(least, most time.Duration) time.Duration {
+	return least + time.Duration(s.rand.Int64N(int64(most-least)))
+}
+
+// pick draws one of the values.
+func pick[T any](r *rand.Rand, values ...T) T { return values[r.IntN(len(values))] }
+
+// within polls look until it returns "", or the limit is over; then it returns what look said last.
+func within(ctx context.Context, limit time.Duration, look func() string) string {
+	deadline := time.Now().Add(limit)
+	for {
+		problem := look()
+		if problem == "" || time.Now().After(deadline) || ctx.Err() != nil {
+			return problem
+		}
+		time.Sleep(250 * time.Millisecond)
+	}
+}

@@ -1,0 +1,103 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodelet/nodelet/kube/client"
+)
+
+// statusWatch follows the pods' statuses in the API server and reports each that goes back.
+type statusWatch struct {
+	api    *client.Client
+	report *report
+	last   map[types.UID]*corev1.Pod
+	cancel context.CancelFunc
+	done   sync.WaitGroup
+}
+
+func watchStatuses(api *client.Client, r *report) *statusWatch {
+	ctx, cancel := context.WithCancel(context.Background())
+	w := &statusWatch{api: api, report: r, last: map[types.UID]*corev1.Pod{}, cancel: cancel}
+	w.done.Go(func() {
+		for ctx.Err() == nil {
+			_ = w.follow(ctx) // the API server's trouble is the test's own doing
+			select {
+			case <-ctx.Done():
+			case <-time.After(300 * time.Millisecond):
+			}
+		}
+	})
+	return w
+}
+
+func (w *statusWatch) stop() {
+	w.cancel()
+	w.done.Wait()
+}
+
+// follow lists the pods and watches them until something breaks.
+func (w *statusWatch) follow(ctx context.Context) error {
+	list := &corev1.PodList{}
+	bounded, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	if err := w.api.Core.Get().Namespace(namespace).Resource("pods").Do(bounded).Into(list); err != nil {
+		return err
+	}
+	for i := range list.Items {
+		w.see(&list.Items[i])
+	}
+	minute := int64(60)
+	events, err := w.api.Core.Get().Namespace(namespace).Resource("pods").VersionedParams(&metav1.ListOptions{
+		Watch:           true,
+		ResourceVersion: list.ResourceVersion,
+		TimeoutSeconds:  &minute,
+	}, client.Parameters).Watch(ctx)
+	if err != nil {
+		return err
+	}
+	defer events.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case e, open := <-events.ResultChan():
+			p, isPod := e.Object.(*corev1.Pod)
+			if !open || !isPod {
+				return fmt.Errorf("the watch has ended")
+			}
+			w.see(p)
+		}
+	}
+}
+
+// rank orders the phases.
+var rank = map[corev1.PodPhase]int{"": 0, corev1.PodPending: 0, corev1.PodRunning: 1, corev1.PodSucceeded: 2, corev1.PodFailed: 2}
+
+// see compares a pod with what it was. A static pod's mirror may start again; its UID is another then.
+func (w *statusWatch) see(p *corev1.Pod) {
+	was := w.last[p.UID]
+	w.last[p.UID] = p
+	if was == nil {
+		return
+	}
+	if rank[p.Status.Phase] < rank[was.Status.Phase] || rank[was.Status.Phase] == 2 && p.Status.Phase != was.Status.Phase {
+		w.report.violate("monotonic: pod %s went from phase %s to %s", p.Name, was.Status.Phase, p.Status.Phase)
+	}
+	counts := map[string]int32{}
+	for _, c := range append(was.Status.InitContainerStatuses, was.Status.ContainerStatuses...) {
+		counts[c.Name] = c.RestartCount
+	}
+	for _, c := range append(p.Status.InitContainerStatuses, p.Status.ContainerStatuses...) {
+		if c.RestartCount < counts[c.Name] {
+			w.report.violate("monotonic: restart count of container %s of pod %s went from %d to %d", c.Name, p.Name,
+				counts[c.Name], c.RestartCount)
+		}
+	}
+}
