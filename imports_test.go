@@ -39,6 +39,7 @@ var mayImport = map[string][]string{
 	"agent/admission":       {"agent/plan", "kube/pod"},
 	"agent/plan":            {"kube/pod"},
 	"agent/spec":            {"kube/pod"},
+	"agent/podapi":          {"agent", "agent/plan", "cri", "kube/pod", "kube/server"},
 	"agent/eviction":        {"kube/pod"},
 	"cni":                   {"host/inotify", "host/atomicfile", "host/boundedfile"},
 	"cni/manager":           {"cni"},

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 
 	corev1 "k8s.io/api/core/v1"
@@ -27,15 +28,11 @@ type Counted struct {
 
 // Census gives what is known of each pod that has a worker and has had a turn, in no order.
 func (s *Supervisor) Census(ctx context.Context) ([]*Counted, error) {
-	answer := make(chan []*Counted, 1)
-	select {
-	case s.asks <- func() { answer <- s.census() }:
-	case <-s.gone:
-		return nil, errEnding
-	case <-ctx.Done():
-		return nil, ctx.Err()
+	var all []*Counted
+	if !s.do(ctx, func() { all = s.census() }) {
+		return nil, cmp.Or(ctx.Err(), errEnding)
 	}
-	return <-answer, nil
+	return all, nil
 }
 
 // census runs in the supervisor's loop.

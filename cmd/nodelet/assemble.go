@@ -17,6 +17,7 @@ import (
 	"github.com/nodelet/nodelet/agent"
 	"github.com/nodelet/nodelet/agent/admission"
 	"github.com/nodelet/nodelet/agent/plan"
+	"github.com/nodelet/nodelet/agent/podapi"
 	"github.com/nodelet/nodelet/cni/manager"
 	"github.com/nodelet/nodelet/config"
 	"github.com/nodelet/nodelet/cri"
@@ -71,9 +72,8 @@ type nodelet struct {
 	cgroups     *cgroups.Tree
 	shutdown    *nodeShutdown
 	network     *manager.Manager
-	// desk answers people's questions about pods.
-	desk    *agent.Desk
-	rotator *logs.Rotator
+	podAPI      *podapi.Server
+	rotator     *logs.Rotator
 	// server is the node's API, nil where it is off. What is in mounts before makeServer is served beside pods and streams.
 	server  *server.Server
 	mounts  []server.Mount

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/nodelet/nodelet/agent"
+	"github.com/nodelet/nodelet/agent/podapi"
 	"github.com/nodelet/nodelet/config"
 	"github.com/nodelet/nodelet/cri/logs"
 	"github.com/nodelet/nodelet/kube/client"
@@ -20,22 +20,22 @@ import (
 // listenAgain is how soon the port of the node's API is tried again where another program holds it.
 const listenAgain = 5 * time.Second
 
-// makeDesk sets up what answers for pods, and the rotation of their logs.
-func (n *nodelet) makeDesk() {
+// makePodAPI makes what answers requests about pods, and the rotation of their logs.
+func (n *nodelet) makePodAPI() {
 	checkpoints := ""
 	if n.cfg.Gate("ContainerCheckpoint") {
 		checkpoints = filepath.Join(n.cfg.Paths.Root, "checkpoints")
 	}
 	dir := logs.New(n.cfg.Paths.PodLogs)
-	n.desk = agent.NewDesk(n.supervisor, dir, checkpoints)
+	n.podAPI = podapi.New(podapi.Config{Pods: n.supervisor, Runtime: n.runtime, Logs: dir, Checkpoints: checkpoints})
 	c := n.cfg.Logs
 	n.rotator = &logs.Rotator{Dir: dir, MaxBytes: c.MaxBytes, MaxFiles: c.MaxFiles, Workers: c.Workers, Interval: c.Interval,
-		List: n.desk.RunningLogs, Reopen: n.runtime.ReopenContainerLog, Log: n.log}
+		List: n.podAPI.RunningLogs, Reopen: n.runtime.ReopenContainerLog, Log: n.log}
 }
 
 // makeServer sets up the node's API at port 10250.
 func (n *nodelet) makeServer() (err error) {
-	n.makeDesk()
+	n.makePodAPI()
 	c := n.cfg.Server
 	if c.Port == 0 {
 		return nil
@@ -45,7 +45,7 @@ func (n *nodelet) makeServer() (err error) {
 		Certificate: n.serving.GetCertificate, MinVersion: c.MinTLSVersion, CipherSuites: c.CipherSuites, ClientCAFile: c.ClientCAFile,
 		TokenTTL: c.TokenTTL, Anonymous: c.Anonymous,
 		AlwaysAllow: c.AlwaysAllow, AllowedTTL: c.AllowedTTL, DeniedTTL: c.DeniedTTL,
-		Agent: n.desk,
+		Agent: n.podAPI,
 		Debug: c.DebugHandlers, StreamIdle: c.StreamIdle,
 		Mounts: slices.Concat(n.endpoints(), n.mounts), Log: n.log,
 	}

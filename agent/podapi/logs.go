@@ -1,4 +1,4 @@
-package agent
+package podapi
 
 import (
 	"context"
@@ -10,8 +10,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/nodelet/nodelet/agent"
 	"github.com/nodelet/nodelet/agent/plan"
 	"github.com/nodelet/nodelet/cri/logs"
 	podutil "github.com/nodelet/nodelet/kube/pod"
@@ -19,26 +19,40 @@ import (
 )
 
 // Logs writes the log of a container; see server.Agent.
-func (d *Desk) Logs(ctx context.Context, of server.Container, o *corev1.PodLogOptions, stdout, stderr io.Writer) error {
-	f, err := d.find(ctx, of)
+func (s *Server) Logs(
+	ctx context.Context, of server.Container, o *corev1.PodLogOptions, stdout, stderr io.Writer,
+) error {
+	v, err := s.find(ctx, of)
 	if err != nil {
 		return err
 	}
-	if !f.specifies(of.Name) {
+	if _, found := podutil.Container(&v.Pod.Spec, of.Name); found == nil {
 		return server.NotFound("container %q not found in pod %q", of.Name, of.Pod)
 	}
-	id, err := instanceToRead(&f.now.status, of.Pod, of.Name, o.Previous)
+	id, err := instanceToRead(&v.Status, of.Pod, of.Name, o.Previous)
 	if err != nil {
 		return server.Errorf(http.StatusBadRequest, "%v", err)
 	}
-	path := f.logPath(podutil.RuntimeID(id))
+	unavailable := func(cause any) error {
+		return server.Errorf(http.StatusBadRequest, "unable to retrieve container logs for %s: %v", id, cause)
+	}
+	path := logPath(v, podutil.RuntimeID(id))
 	if path == "" {
-		return server.Errorf(http.StatusBadRequest, "unable to retrieve container logs for %s: the runtime does not know it any more", id)
+		return unavailable("the runtime has removed the container")
 	}
-	options := logs.Options{Follow: o.Follow, Tail: -1, Limit: -1, Timestamps: o.Timestamps}
+	options := logOptions(o)
 	if o.Follow {
-		options.Ended = f.ended(of.Name, id)
+		options.Ended = ended(v, of.Name, id)
 	}
+	err = s.cfg.Logs.Read(ctx, path, options, stdout, stderr)
+	if errors.Is(err, os.ErrNotExist) {
+		err = unavailable(err)
+	}
+	return err
+}
+
+func logOptions(o *corev1.PodLogOptions) logs.Options {
+	options := logs.Options{Follow: o.Follow, Tail: -1, Limit: -1, Timestamps: o.Timestamps}
 	if o.TailLines != nil {
 		options.Tail = *o.TailLines
 	}
@@ -51,17 +65,13 @@ func (d *Desk) Logs(ctx context.Context, of server.Container, o *corev1.PodLogOp
 	case o.SinceTime != nil:
 		options.Since = o.SinceTime.Time
 	}
-	err = d.logs.Read(ctx, path, options, stdout, stderr)
-	if errors.Is(err, os.ErrNotExist) {
-		err = server.Errorf(http.StatusBadRequest, "unable to retrieve container logs for %s: %v", id, err)
-	}
-	return err
+	return options
 }
 
-// logPath is where the runtime writes the log of an instance; empty for one it does not know.
-func (f *file) logPath(id string) string {
-	if f.now.known != nil {
-		for _, c := range f.now.known.Containers {
+// logPath returns the log of a container instance, or "" if the runtime does not have the instance.
+func logPath(v agent.PodView, id string) string {
+	if v.Runtime != nil {
+		for _, c := range v.Runtime.Containers {
 			if c.Id == id {
 				return c.LogPath
 			}
@@ -70,8 +80,8 @@ func (f *file) logPath(id string) string {
 	return ""
 }
 
-// instanceToRead is the ID of the instance whose log is meant: the one that runs, else the last that ran; with previous the
-// one before. The errors are the kubelet's, which people and tests know.
+// instanceToRead returns the ID of the instance whose log is requested: the running one, else the last one that ran; with
+// previous the one before that. The errors are the kubelet's; users and tests know them.
 func instanceToRead(s *corev1.PodStatus, pod, name string, previous bool) (string, error) {
 	c := podutil.ContainerStatus(s, name)
 	if c == nil {
@@ -114,49 +124,29 @@ func waitingText(reason string) string {
 	return reason
 }
 
-// ended tells a follower whether the instance no longer runs, or nobody will tell any more; if not, when to ask again.
-func (f *file) ended(container, id string) func() (bool, <-chan struct{}) {
+// ended returns a function that reports whether the instance has ended, or the agent is stopping. If not, it returns a
+// channel that is closed when it should be asked again.
+func ended(v agent.PodView, container, id string) func() (bool, <-chan struct{}) {
 	return func() (bool, <-chan struct{}) {
-		if f.worker == nil {
-			return true, nil
-		}
-		now := f.worker.shown.Load()
-		c := podutil.ContainerStatus(&now.status, container)
-		if c == nil || c.State.Running == nil || c.ContainerID != id {
-			return true, nil
-		}
-		select {
-		case <-f.worker.gone:
-			return true, nil
-		default:
-			return false, now.over
-		}
+		now, changed := v.Latest()
+		c := podutil.ContainerStatus(&now.Status, container)
+		return changed == nil || c == nil || c.State.Running == nil || c.ContainerID != id, changed
 	}
 }
 
-// RunningLogs are the logs of all containers that run.
-func (d *Desk) RunningLogs(ctx context.Context) ([]logs.Log, error) {
-	files, err := d.files(ctx)
+// RunningLogs returns the logs of all running containers.
+func (s *Server) RunningLogs(ctx context.Context) ([]logs.Log, error) {
+	views, err := s.cfg.Pods.PodViews(ctx)
 	if err != nil {
 		return nil, err
 	}
 	var all []logs.Log
-	for _, f := range files {
-		if f.now.known == nil {
-			continue
-		}
-		for _, c := range f.now.known.Containers {
-			if c.State == runtimeapi.ContainerState_CONTAINER_RUNNING && c.LogPath != "" {
+	for _, v := range views {
+		for _, c := range running(v) {
+			if c.LogPath != "" {
 				all = append(all, logs.Log{ID: c.Id, Path: c.LogPath})
 			}
 		}
 	}
 	return all, nil
-}
-
-func makePrivateDir(dir string) error {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("make the directory of checkpoints: %w", err)
-	}
-	return nil
 }

@@ -12,13 +12,17 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/nodelet/nodelet/agent"
+	"github.com/nodelet/nodelet/agent/podapi"
 	"github.com/nodelet/nodelet/cri/logs"
 	"github.com/nodelet/nodelet/kube/server"
 )
 
-func (w *world) desk() *agent.Desk {
-	return agent.NewDesk(w.life.Supervisor, logs.New(w.path("logs")), "")
+func (w *world) podAPI() *podapi.Server {
+	return podapi.New(podapi.Config{
+		Pods:    w.life.Supervisor,
+		Runtime: w.life.runtime,
+		Logs:    logs.New(w.path("logs")),
+	})
 }
 
 // log puts lines into the log of the only container, as the runtime does.
@@ -35,8 +39,8 @@ func (w *world) log(lines string) {
 	}
 }
 
-// TestDeskFollows: a followed log goes on until its container has ended, and has all that was written by then.
-func TestDeskFollows(t *testing.T) {
+// TestPodAPIFollows: a followed log goes on until its container has ended, and has all that was written by then.
+func TestPodAPIFollows(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.run(apiPod("web", func(pod *corev1.Pod) { pod.Spec.RestartPolicy = corev1.RestartPolicyNever }))
 		synctest.Wait()
@@ -45,7 +49,7 @@ func TestDeskFollows(t *testing.T) {
 		var out bytes.Buffer
 		done := make(chan error, 1)
 		go func() {
-			done <- w.desk().Logs(t.Context(), server.Container{Namespace: "default", Pod: "web", Name: "app"},
+			done <- w.podAPI().Logs(t.Context(), server.Container{Namespace: "default", Pod: "web", Name: "app"},
 				&corev1.PodLogOptions{Follow: true}, &out, &out)
 		}()
 		w.log("2026-01-02T03:04:06.000000000Z stdout F last\n")
@@ -56,28 +60,28 @@ func TestDeskFollows(t *testing.T) {
 	})
 }
 
-// TestDeskFollowsToTheEnd: the end of the agent ends those who follow.
-func TestDeskFollowsToTheEnd(t *testing.T) {
+// TestPodAPIFollowsToTheEnd: the end of the agent ends those who follow.
+func TestPodAPIFollowsToTheEnd(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.run(apiPod("web"))
 		synctest.Wait()
 		w.log("2026-01-02T03:04:05.000000000Z stdout F only\n")
-		desk, done := w.desk(), make(chan error, 1)
+		api, done := w.podAPI(), make(chan error, 1)
 		var out bytes.Buffer
 		go func() {
-			done <- desk.Logs(t.Context(), server.Container{Namespace: "default", Pod: "web", Name: "app"},
+			done <- api.Logs(t.Context(), server.Container{Namespace: "default", Pod: "web", Name: "app"},
 				&corev1.PodLogOptions{Follow: true}, &out, &out)
 		}()
 		w.end()
-		if err := <-done; err != nil && !strings.Contains(err.Error(), "ask again") {
+		if err := <-done; err != nil && !strings.Contains(err.Error(), "try again") {
 			t.Error(err)
 		}
 		w.begin()
 	})
 }
 
-// TestDeskRefuses: what cannot be read is refused in the kubelet's words.
-func TestDeskRefuses(t *testing.T) {
+// TestPodAPIRefuses: what cannot be read is refused in the kubelet's words.
+func TestPodAPIRefuses(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		absent := container("absent")
 		absent.Image = "nothing:1"
@@ -97,7 +101,7 @@ func TestDeskRefuses(t *testing.T) {
 			{"web", "app", false, http.StatusBadRequest, "unable to retrieve container logs"}, // nothing has written one yet
 		} {
 			var out bytes.Buffer
-			err := w.desk().Logs(t.Context(), server.Container{Namespace: "default", Pod: c.pod, Name: c.name},
+			err := w.podAPI().Logs(t.Context(), server.Container{Namespace: "default", Pod: c.pod, Name: c.name},
 				&corev1.PodLogOptions{Previous: c.previous}, &out, &out)
 			var told *server.Error
 			if !errors.As(err, &told) || told.Code != c.code || !strings.Contains(told.Text, c.says) || out.Len() > 0 {
@@ -107,18 +111,18 @@ func TestDeskRefuses(t *testing.T) {
 	})
 }
 
-// TestDeskLists: the logs of running containers are listed for rotation, with their paths.
-func TestDeskLists(t *testing.T) {
+// TestPodAPILists: the logs of running containers are listed for rotation, with their paths.
+func TestPodAPILists(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.run(apiPod("web", func(pod *corev1.Pod) { pod.Spec.RestartPolicy = corev1.RestartPolicyNever }))
 		synctest.Wait()
-		all, err := w.desk().RunningLogs(t.Context())
+		all, err := w.podAPI().RunningLogs(t.Context())
 		if err != nil || len(all) != 1 || all[0].Path != w.runtime.Containers()[0].LogPath || filepath.Base(all[0].Path) != "0.log" {
 			t.Errorf("%v, %v", all, err)
 		}
 		w.runtime.ExitContainer(all[0].ID, 1, "")
 		synctest.Wait()
-		if all, err := w.desk().RunningLogs(t.Context()); err != nil || len(all) != 0 {
+		if all, err := w.podAPI().RunningLogs(t.Context()); err != nil || len(all) != 0 {
 			t.Errorf("after the end: %v, %v", all, err)
 		}
 	})

@@ -1,0 +1,276 @@
+package podapi
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodelet/nodelet/agent"
+	"github.com/nodelet/nodelet/cri"
+	"github.com/nodelet/nodelet/cri/logs"
+	podutil "github.com/nodelet/nodelet/kube/pod"
+	"github.com/nodelet/nodelet/kube/server"
+)
+
+// syncTimeout bounds the wait for the first sync of a pod after the start of the agent.
+const syncTimeout = 10 * time.Second
+
+// Pods returns all pods of the node; *agent.Supervisor is one.
+type Pods interface {
+	PodViews(ctx context.Context) ([]agent.PodView, error)
+}
+
+// Runtime is what the server needs of the container runtime; *cri.Client is one. The first three methods return the URL at
+// which the runtime serves a stream.
+type Runtime interface {
+	Exec(ctx context.Context, req *runtimeapi.ExecRequest) (url string, err error)
+	Attach(ctx context.Context, req *runtimeapi.AttachRequest) (url string, err error)
+	PortForward(ctx context.Context, req *runtimeapi.PortForwardRequest) (url string, err error)
+	ExecSync(ctx context.Context, id string, cmd []string, timeout time.Duration) (cri.ExecResult, error)
+	CheckpointContainer(ctx context.Context, id, location string, timeout time.Duration) error
+}
+
+// Config is what a Server needs. All fields but Checkpoints are required.
+type Config struct {
+	Pods    Pods
+	Runtime Runtime
+	// Logs is the directory of the containers' logs.
+	Logs *logs.Dir
+	// Checkpoints is the directory for checkpoints; empty: checkpoints are off.
+	Checkpoints string
+}
+
+// Server answers requests about pods. It implements server.Agent. Create it with New.
+type Server struct {
+	cfg Config
+	// checkpoint is held while a checkpoint is made: it is as big as the memory of its container.
+	checkpoint chan struct{}
+}
+
+var _ server.Agent = (*Server)(nil)
+
+// New returns a Server.
+func New(c Config) *Server { return &Server{cfg: c, checkpoint: make(chan struct{}, 1)} }
+
+// Pods returns the pods that a source has, with their newest status.
+func (s *Server) Pods(ctx context.Context) ([]*corev1.Pod, error) {
+	views, err := s.cfg.Pods.PodViews(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var all []*corev1.Pod
+	for _, v := range views {
+		if !v.Desired {
+			continue
+		}
+		pod := *v.Pod
+		pod.Status = v.Status
+		all = append(all, &pod)
+	}
+	return all, nil
+}
+
+// Running returns the pods of which a sandbox or a container runs: names and containers only.
+func (s *Server) Running(ctx context.Context) ([]*corev1.Pod, error) {
+	views, err := s.cfg.Pods.PodViews(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var all []*corev1.Pod
+	for _, v := range views {
+		meta := metav1.ObjectMeta{Namespace: v.Pod.Namespace, Name: v.Pod.Name, UID: v.Pod.UID}
+		pod := &corev1.Pod{ObjectMeta: meta}
+		for _, c := range running(v) {
+			pod.Spec.Containers = append(pod.Spec.Containers,
+				corev1.Container{Name: c.GetMetadata().GetName(), Image: c.GetImage().GetImage()})
+		}
+		if len(pod.Spec.Containers) > 0 || readySandbox(v) != "" {
+			all = append(all, pod)
+		}
+	}
+	return all, nil
+}
+
+// running returns the running containers of a pod.
+func running(v agent.PodView) []cri.Container {
+	if v.Runtime == nil {
+		return nil
+	}
+	var all []cri.Container
+	for _, c := range v.Runtime.Containers {
+		if c.State == runtimeapi.ContainerState_CONTAINER_RUNNING {
+			all = append(all, c)
+		}
+	}
+	return all
+}
+
+// readySandbox returns the ID of the pod's ready sandbox, or "".
+func readySandbox(v agent.PodView) string {
+	if v.Runtime == nil {
+		return ""
+	}
+	for _, s := range v.Runtime.Sandboxes { // the newest first
+		if s.State == runtimeapi.PodSandboxState_SANDBOX_READY {
+			return s.Id
+		}
+	}
+	return ""
+}
+
+// find returns the pod with the name, and the UID if one is given: the pod's own, or that of its mirror pod. If several pods
+// have the name, one that a source has is preferred to one that is being removed.
+func (s *Server) find(ctx context.Context, c server.Container) (agent.PodView, error) {
+	views, err := s.cfg.Pods.PodViews(ctx)
+	if err != nil {
+		return agent.PodView{}, err
+	}
+	var found agent.PodView
+	for _, v := range views {
+		if v.Pod.Namespace != c.Namespace || v.Pod.Name != c.Pod || !hasUID(v, c.UID) {
+			continue
+		}
+		if found.Pod == nil || v.Desired && !found.Desired ||
+			v.Pod.DeletionTimestamp == nil && found.Pod.DeletionTimestamp != nil {
+			found = v
+		}
+	}
+	if found.Pod == nil {
+		return found, server.NotFound("pod %q does not exist on this node", c.Namespace+"/"+c.Pod)
+	}
+	return synced(ctx, found)
+}
+
+// hasUID reports whether uid is empty, or that of the pod or its mirror pod.
+func hasUID(v agent.PodView, uid types.UID) bool {
+	return uid == "" || v.Pod.UID == uid || v.Mirror != nil && v.Mirror.UID == uid
+}
+
+// synced waits for the first sync of a pod and returns what is known then.
+func synced(ctx context.Context, v agent.PodView) (agent.PodView, error) {
+	v, changed := v.Latest()
+	if v.Runtime != nil || changed == nil {
+		return v, nil
+	}
+	timeout := time.NewTimer(syncTimeout)
+	defer timeout.Stop()
+	select {
+	case <-changed:
+	case <-timeout.C:
+		return v, fmt.Errorf("the container runtime does not show pod %s/%s yet", v.Pod.Namespace, v.Pod.Name)
+	case <-ctx.Done():
+		return v, ctx.Err()
+	}
+	v, _ = v.Latest()
+	return v, nil
+}
+
+// runningID returns the ID of container c, which must be running.
+func (s *Server) runningID(ctx context.Context, c server.Container) (string, error) {
+	v, err := s.find(ctx, c)
+	if err != nil {
+		return "", err
+	}
+	if _, found := podutil.Container(&v.Pod.Spec, c.Name); found == nil {
+		return "", server.NotFound("container not found (%q)", c.Name)
+	}
+	st := podutil.ContainerStatus(&v.Status, c.Name)
+	if st == nil || st.State.Running == nil {
+		return "", fmt.Errorf("container not found (%q): it is not running", c.Name)
+	}
+	return podutil.RuntimeID(st.ContainerID), nil
+}
+
+// Exec returns the URL at which the runtime serves a command.
+func (s *Server) Exec(
+	ctx context.Context, in server.Container, command []string, o server.StreamOptions,
+) (string, error) {
+	id, err := s.runningID(ctx, in)
+	if err != nil {
+		return "", err
+	}
+	return s.cfg.Runtime.Exec(ctx, &runtimeapi.ExecRequest{
+		ContainerId: id,
+		Cmd:         command,
+		Stdin:       o.Stdin,
+		Stdout:      o.Stdout,
+		Stderr:      o.Stderr,
+		Tty:         o.TTY,
+	})
+}
+
+// Attach returns the URL at which the runtime serves the streams of a container.
+func (s *Server) Attach(ctx context.Context, to server.Container, o server.StreamOptions) (string, error) {
+	id, err := s.runningID(ctx, to)
+	if err != nil {
+		return "", err
+	}
+	return s.cfg.Runtime.Attach(ctx, &runtimeapi.AttachRequest{
+		ContainerId: id,
+		Stdin:       o.Stdin,
+		Stdout:      o.Stdout,
+		Stderr:      o.Stderr,
+		Tty:         o.TTY,
+	})
+}
+
+// PortForward returns the URL at which the runtime serves ports of a pod.
+func (s *Server) PortForward(ctx context.Context, to server.Container, ports []int32) (string, error) {
+	v, err := s.find(ctx, to)
+	if err != nil {
+		return "", err
+	}
+	id := readySandbox(v)
+	if id == "" {
+		return "", fmt.Errorf("pod %s/%s has no ready sandbox", to.Namespace, to.Pod)
+	}
+	return s.cfg.Runtime.PortForward(ctx, &runtimeapi.PortForwardRequest{PodSandboxId: id, Port: ports})
+}
+
+// Run runs a command until it ends and returns its output.
+func (s *Server) Run(ctx context.Context, in server.Container, command []string) ([]byte, error) {
+	id, err := s.runningID(ctx, in)
+	if err != nil {
+		return nil, err
+	}
+	r, err := s.cfg.Runtime.ExecSync(ctx, id, command, 0)
+	out := append(r.Stdout, r.Stderr...)
+	if err == nil && r.ExitCode != 0 {
+		err = fmt.Errorf("command terminated with exit code %d: %s", r.ExitCode, out)
+	}
+	return out, err
+}
+
+// Checkpoint writes a checkpoint of a container to a file with the name that the kubelet would give it.
+func (s *Server) Checkpoint(ctx context.Context, of server.Container, timeout time.Duration) (string, error) {
+	if s.cfg.Checkpoints == "" {
+		return "", server.NotFound("checkpoints are off: turn on the feature gate ContainerCheckpoint")
+	}
+	id, err := s.runningID(ctx, of)
+	if err != nil {
+		return "", err
+	}
+	select {
+	case s.checkpoint <- struct{}{}:
+		defer func() { <-s.checkpoint }()
+	default:
+		return "", server.Errorf(http.StatusTooManyRequests, "another checkpoint is being made on this node")
+	}
+	if err := os.MkdirAll(s.cfg.Checkpoints, 0o700); err != nil {
+		return "", fmt.Errorf("make the directory for checkpoints: %w", err)
+	}
+	name := fmt.Sprintf("checkpoint-%s_%s-%s-%s.tar", of.Pod, of.Namespace, of.Name, time.Now().Format(time.RFC3339))
+	file := filepath.Join(s.cfg.Checkpoints, name)
+	if err := s.cfg.Runtime.CheckpointContainer(ctx, id, file, timeout); err != nil {
+		return "", fmt.Errorf("checkpointing of %s/%s/%s failed (%w)", of.Namespace, of.Pod, of.Name, err)
+	}
+	return file, nil
+}
