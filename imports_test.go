@@ -43,10 +43,11 @@ var mayImport = map[string][]string{
 	"agent/eviction":        {"kube/pod"},
 	"cni":                   {"host/inotify", "host/atomicfile", "host/boundedfile"},
 	"cni/manager":           {"cni"},
-	"cri":                   {},
+	"cri":                   {"kube/pod"},
 	"cri/images":            {"cri", "host/boundedfile"},
 	"cri/logs":              {"host/inotify"},
 	"cri/monitor":           {"cri"},
+	"host/cgroups":          {"kube/pod"},
 	"csi":                   {"plugins", "internal/keylock"},
 	"csi/fake":              {"csi/fake", "plugins/fake"},
 	"kube":                  {"kube/client", "kube/watch", "kube/pod", "kube/pods/manifest", "host/inotify", "host/atomicfile", "host/boundedfile"},
@@ -56,7 +57,7 @@ var mayImport = map[string][]string{
 	"plugins":               {"host/inotify"},
 	"plugins/devices":       {"plugins", "host/atomicfile", "host/boundedfile", "kube/pod"},
 	"plugins/dra":           {"plugins", "host/atomicfile", "host/boundedfile"},
-	"volumes":               {"internal/keylock", "host/atomicfile", "host/boundedfile"},
+	"volumes":               {"kube/pod", "internal/keylock", "host/atomicfile", "host/boundedfile"},
 	"volumes/iscsi":         {"volumes/block", "internal/keylock", "host/atomicfile"},
 	"test":                  {"."},
 }
@@ -205,5 +206,30 @@ func TestFilesStaySmall(t *testing.T) {
 		if s.lines > maxLines {
 			t.Errorf("%s has %d lines, more than %d: does it still hold one thing?", s.file, s.lines, maxLines)
 		}
+	}
+}
+
+// containerLists are the fields of a pod's spec that kube/pod alone looks into: a rule about containers goes through its
+// iterator, so that it forgets no role.
+var containerLists = []string{"InitContainers", "EphemeralContainers"}
+
+// mayListContainers are the packages that may use containerLists all the same.
+var mayListContainers = map[string]string{
+	"kube/pod":           "the iterator itself",
+	"kube/pods/manifest": "validation names each field by its path and has other rules for each list",
+}
+
+// TestContainersGoThroughOneIterator holds the product to containerLists.
+func TestContainersGoThroughOneIterator(t *testing.T) {
+	for _, s := range product(t) {
+		if mayListContainers[s.dir] != "" || s.isTest() {
+			continue
+		}
+		ast.Inspect(s.syntax, func(n ast.Node) bool {
+			if sel, ok := n.(*ast.SelectorExpr); ok && slices.Contains(containerLists, sel.Sel.Name) {
+				t.Errorf("%s uses spec.%s: go through pod.Containers of kube/pod instead", s.file, sel.Sel.Name)
+			}
+			return true
+		})
 	}
 }

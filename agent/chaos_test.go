@@ -11,7 +11,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodelet/nodelet/cri/fake"
-	"github.com/nodelet/nodelet/kube/pods"
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 // chaos does harm to a node at random, from a seed.
@@ -83,7 +83,7 @@ func (c *chaos) harm() {
 
 // takeAway ends a pod as its source does.
 func (c *chaos) takeAway(pod *corev1.Pod) {
-	if pods.IsStatic(pod) {
+	if podutil.IsStatic(pod) {
 		c.remove(pod.UID)
 	} else {
 		c.delete(pod, time.Duration(c.IntN(5))*time.Second)

@@ -244,16 +244,16 @@ func resizeSummary(pod *corev1.Pod, generation int64, trouble string) string {
 		Resources corev1.ResourceRequirements `json:"resources"`
 	}
 	var summary struct {
-		InitContainers []container `json:"initContainers,omitempty"`
-		Containers     []container `json:"containers,omitempty"`
-		Generation     int64       `json:"generation"`
-		Error          string      `json:"error,omitempty"`
+		Inits      []container `json:"initContainers,omitempty"`
+		Containers []container `json:"containers,omitempty"`
+		Generation int64       `json:"generation"`
+		Error      string      `json:"error,omitempty"`
 	}
 	summary.Generation, summary.Error = generation, trouble
 	for role, c := range podutil.Containers(&pod.Spec) {
 		switch role {
 		case podutil.RoleInit, podutil.RoleSidecar:
-			summary.InitContainers = append(summary.InitContainers, container{c.Name, c.Resources})
+			summary.Inits = append(summary.Inits, container{c.Name, c.Resources})
 		case podutil.RoleApp:
 			summary.Containers = append(summary.Containers, container{c.Name, c.Resources})
 		}

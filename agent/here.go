@@ -6,7 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/nodelet/nodelet/kube/pods"
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 // Ending says whether a pod of this name, other than the one with the UID now, still has something here, or may have: before the
@@ -50,7 +50,7 @@ func someLeft(before, now map[types.NamespacedName][]types.UID) bool {
 // nameBusy: an earlier static pod of the same full name has not ended, or it is not known yet whether there is one. Pods of the
 // API need not wait: the API server keeps their names apart.
 func (s *Supervisor) nameBusy(pod *corev1.Pod) bool {
-	if !pods.IsStatic(pod) {
+	if !podutil.IsStatic(pod) {
 		return false
 	}
 	if s.listed == nil {

@@ -104,7 +104,7 @@ func (s *Supervisor) superseded(old cri.PodSummary) bool {
 		return false
 	}
 	for _, pod := range s.set.Pods {
-		if pod.Name == old.Name && pod.Namespace == old.Namespace && pods.IsStatic(pod) {
+		if pod.Name == old.Name && pod.Namespace == old.Namespace && podutil.IsStatic(pod) {
 			return true
 		}
 	}

@@ -228,7 +228,7 @@ func (s *Supervisor) reject(e *entry, r *plan.Rejection) {
 }
 
 func finished(pod *corev1.Pod) bool {
-	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+	return podutil.IsTerminal(pod.Status.Phase)
 }
 
 func (s *Supervisor) begin(ctx context.Context, pod *corev1.Pod) *entry {
@@ -274,7 +274,7 @@ func (s *Supervisor) tell(e *entry, pod *corev1.Pod) {
 func (s *Supervisor) send(e *entry) {
 	e.burstable = burstableCPU(e.granted)
 	e.order.Pod, e.order.Publish = e.granted, e.source
-	if pods.IsStatic(e.source) {
+	if podutil.IsStatic(e.source) {
 		e.order.Pod, e.order.Publish = withStatus(e.granted, e.mirror), e.mirror
 	}
 	e.worker.inbox.put(e.order)

@@ -9,6 +9,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 // PodSummary is what a node-wide list tells of one pod.
@@ -41,7 +43,7 @@ func (c *Client) Relist(ctx context.Context) ([]PodSummary, error) {
 	}
 	for _, s := range sandboxes {
 		p := pod(s.Labels)
-		p.Source = cmp.Or(p.Source, s.Annotations[annotationSource])
+		p.Source = cmp.Or(p.Source, s.Annotations[podutil.AnnotationSource])
 		p.Sandboxes++
 		p.Fingerprint += sandboxPrint(s.Id, s.State)
 	}

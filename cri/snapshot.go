@@ -17,7 +17,6 @@ const (
 	labelPodUID       = "io.kubernetes.pod.uid"
 	labelPodName      = "io.kubernetes.pod.name"
 	labelPodNamespace = "io.kubernetes.pod.namespace"
-	annotationSource  = "kubernetes.io/config.source"
 )
 
 // Snapshot is what the runtime knows of one pod. It shares statuses with the snapshots before and after it: read only.

@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/apimachinery/pkg/util/validation"
+
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 func (v *Volumes) mountDownwardAPI(ctx context.Context, r Request, s *corev1.DownwardAPIVolumeSource) (Mounted, error) {
@@ -112,8 +114,8 @@ func formatMap(m map[string]string) string {
 // resourceField gives a container's request or limit in units of the divisor, rounded up. A limit that is not set
 // is what the node can allocate.
 func resourceField(pod *corev1.Pod, ref *corev1.ResourceFieldSelector, allocatable corev1.ResourceList) (string, error) {
-	c := findContainer(&pod.Spec, ref.ContainerName)
-	if c == nil {
+	role, c := podutil.Container(&pod.Spec, ref.ContainerName)
+	if c == nil || role == podutil.RoleEphemeral {
 		return "", fmt.Errorf("container %s not found", ref.ContainerName)
 	}
 	kind, name, _ := strings.Cut(ref.Resource, ".")
@@ -154,15 +156,4 @@ func inUnitsOf(divisor, q resource.Quantity, name corev1.ResourceName) string {
 		units++
 	}
 	return strconv.FormatInt(units, 10)
-}
-
-func findContainer(spec *corev1.PodSpec, name string) *corev1.Container {
-	for _, list := range [][]corev1.Container{spec.Containers, spec.InitContainers} {
-		for i := range list {
-			if list[i].Name == name {
-				return &list[i]
-			}
-		}
-	}
-	return nil
 }

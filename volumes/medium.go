@@ -8,6 +8,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	resourcehelper "k8s.io/component-helpers/resource"
+
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 const hugePagesPrefix = string(corev1.StorageMediumHugePagesPrefix)
@@ -105,10 +107,8 @@ func hugePageRequests(spec *corev1.PodSpec) func(yield func(int64) bool) {
 		if spec.Resources != nil {
 			lists = append(lists, spec.Resources.Requests)
 		}
-		for _, containers := range [][]corev1.Container{spec.InitContainers, spec.Containers} {
-			for i := range containers {
-				lists = append(lists, containers[i].Resources.Requests)
-			}
+		for _, c := range podutil.Containers(spec) {
+			lists = append(lists, c.Resources.Requests)
 		}
 		for _, list := range lists {
 			for name := range list {

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 // nestedMountPoints lists the directories, relative to the volume, where a container mounts other volumes inside
@@ -49,15 +51,8 @@ func outermostBelow(base string, paths []string) []string {
 // volumeMounts goes through all kinds of containers.
 func volumeMounts(spec *corev1.PodSpec) func(yield func([]corev1.VolumeMount) bool) {
 	return func(yield func([]corev1.VolumeMount) bool) {
-		for _, list := range [][]corev1.Container{spec.InitContainers, spec.Containers} {
-			for i := range list {
-				if !yield(list[i].VolumeMounts) {
-					return
-				}
-			}
-		}
-		for i := range spec.EphemeralContainers {
-			if !yield(spec.EphemeralContainers[i].VolumeMounts) {
+		for _, c := range podutil.Containers(spec) {
+			if !yield(c.VolumeMounts) {
 				return
 			}
 		}

@@ -9,6 +9,8 @@ import (
 
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
+
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 // maxDepth bounds the descriptors held while a tree is walked. No path that anybody can name is deeper.
@@ -166,15 +168,8 @@ func singleUser(pod *corev1.Pod) *int64 {
 // securityContexts goes through all kinds of containers.
 func securityContexts(spec *corev1.PodSpec) func(yield func(*corev1.SecurityContext) bool) {
 	return func(yield func(*corev1.SecurityContext) bool) {
-		for _, list := range [][]corev1.Container{spec.InitContainers, spec.Containers} {
-			for i := range list {
-				if !yield(list[i].SecurityContext) {
-					return
-				}
-			}
-		}
-		for i := range spec.EphemeralContainers {
-			if !yield(spec.EphemeralContainers[i].SecurityContext) {
+		for _, c := range podutil.Containers(spec) {
+			if !yield(c.SecurityContext) {
 				return
 			}
 		}

@@ -157,19 +157,14 @@ func (p hostPort) conflicts(q hostPort) bool {
 // hostPorts are the ports of a pod's containers, with its sidecars.
 func hostPorts(pod *corev1.Pod) []hostPort {
 	var all []hostPort
-	add := func(c *corev1.Container) {
+	for role, c := range podutil.Containers(&pod.Spec) {
+		if role != podutil.RoleApp && role != podutil.RoleSidecar {
+			continue
+		}
 		for _, p := range c.Ports {
 			if p.HostPort > 0 {
 				all = append(all, hostPort{cmp.Or(p.HostIP, anyIP), cmp.Or(p.Protocol, corev1.ProtocolTCP), p.HostPort})
 			}
-		}
-	}
-	for i := range pod.Spec.Containers {
-		add(&pod.Spec.Containers[i])
-	}
-	for i := range pod.Spec.InitContainers {
-		if c := &pod.Spec.InitContainers[i]; podutil.IsSidecar(c) {
-			add(c)
 		}
 	}
 	return all

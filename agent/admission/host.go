@@ -9,6 +9,7 @@ import (
 	"k8s.io/component-helpers/node/util/sysctl"
 
 	"github.com/nodelet/nodelet/agent/plan"
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 // Reasons of refusals for what the machine or its settings do not allow. They are the kubelet's.
@@ -82,14 +83,8 @@ func wantsAppArmor(pod *corev1.Pod) bool {
 	if sc := pod.Spec.SecurityContext; sc != nil && asks(sc.AppArmorProfile) {
 		return true
 	}
-	inContainer := func(sc *corev1.SecurityContext) bool { return sc != nil && asks(sc.AppArmorProfile) }
-	for i := range pod.Spec.EphemeralContainers {
-		if inContainer(pod.Spec.EphemeralContainers[i].SecurityContext) {
-			return true
-		}
-	}
-	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
-		if inContainer(c.SecurityContext) {
+	for _, c := range podutil.Containers(&pod.Spec) {
+		if sc := c.SecurityContext; sc != nil && asks(sc.AppArmorProfile) {
 			return true
 		}
 	}

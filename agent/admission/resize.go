@@ -34,17 +34,18 @@ func AdmitResize(wanted, allocated *corev1.Pod, allocatable corev1.ResourceList,
 
 // swapChanges reports whether the memory of a container that may swap would change: its swap limit follows from that.
 func swapChanges(wanted, allocated *corev1.Pod, swappable func(*corev1.Pod, *corev1.Container) bool) bool {
-	changed := func(want, has []corev1.Container) bool {
-		for i := range want {
-			w, h := &want[i], &has[i]
-			before, after := h.Resources.Requests[corev1.ResourceMemory], w.Resources.Requests[corev1.ResourceMemory]
-			if before.Cmp(after) != 0 && !restartsFor(h, corev1.ResourceMemory) && (swappable(wanted, w) || swappable(allocated, h)) {
-				return true
-			}
+	for role, c := range podutil.Containers(&wanted.Spec) {
+		_, has := podutil.Container(&allocated.Spec, c.Name)
+		if role == podutil.RoleEphemeral || has == nil {
+			continue
 		}
-		return false
+		before, after := has.Resources.Requests[corev1.ResourceMemory], c.Resources.Requests[corev1.ResourceMemory]
+		if before.Cmp(after) != 0 && !restartsFor(has, corev1.ResourceMemory) &&
+			(swappable(wanted, c) || swappable(allocated, has)) {
+			return true
+		}
 	}
-	return changed(wanted.Spec.Containers, allocated.Spec.Containers) || changed(wanted.Spec.InitContainers, allocated.Spec.InitContainers)
+	return false
 }
 
 // ResizeBefore reports whether the resize of a is judged before that of b: first the pods that ask for no more than they

@@ -4,6 +4,8 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
+
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 // Reason is the word for pods that have to go, or may not come, because the node runs short.
@@ -12,7 +14,7 @@ const Reason = "Evicted"
 // Refuse says why a pod may not come while the node runs short; empty where it may. With memory alone short only pods that
 // have not asked for any stay away, unless they tolerate that.
 func Refuse(pod *corev1.Pod, class corev1.PodQOSClass, p Pressure) string {
-	if !p.Any() || Critical(pod) {
+	if !p.Any() || podutil.IsCritical(pod) {
 		return ""
 	}
 	if !p.Disk && !p.PID && (class != corev1.PodQOSBestEffort || toleratesMemoryPressure(pod)) {

@@ -127,7 +127,7 @@ func TestRank(t *testing.T) {
 	static.Annotations["kubernetes.io/config.source"] = "file"
 	pods := []Pod{
 		use(podThat("modest", 0, 100), 90, 5), use(podThat("greedy", 0, 100), 300, 1), use(podThat("small", 0, 0), 50, 9),
-		use(podThat("precious", 9, 0), 900, 99), use(podThat("system", systemCritical, 0), 900, 1), use(static, 900, 1),
+		use(podThat("precious", 9, 0), 900, 99), use(podThat("system", 2_000_000_000, 0), 900, 1), use(static, 900, 1),
 	}
 	for signal, want := range map[string]string{
 		MemoryAvailable:      "greedy small precious modest",
@@ -167,7 +167,7 @@ func TestRefuse(t *testing.T) {
 		{tolerant, corev1.PodQOSBestEffort, short, ""},
 		{tolerant, corev1.PodQOSBurstable, full, "The node had condition: [MemoryPressure DiskPressure]. "},
 		{static, corev1.PodQOSBestEffort, full, ""},
-		{podThat("system", systemCritical, 0), corev1.PodQOSBestEffort, full, ""},
+		{podThat("system", 2_000_000_000, 0), corev1.PodQOSBestEffort, full, ""},
 	} {
 		if got := Refuse(c.pod, c.class, c.under); got != c.want {
 			t.Errorf("%s %s under %+v: %q, want %q", c.pod.Name, c.class, c.under, got, c.want)

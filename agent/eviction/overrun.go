@@ -6,6 +6,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	resourcehelper "k8s.io/component-helpers/resource"
+
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 // The signals of an overrun, which count among the evictions under the kubelet's names.
@@ -63,7 +65,7 @@ func limitedEmptyDirs(pod *corev1.Pod) (all []*corev1.Volume) {
 // Exceeded gives the limit that a pod has exceeded, nil where it keeps them all: those of its emptyDirs come first, then the sum of
 // its containers' limits, then each container's own. Critical pods may exceed them.
 func Exceeded(pod *corev1.Pod, use Storage) *Overrun {
-	if Critical(pod) {
+	if podutil.IsCritical(pod) {
 		return nil
 	}
 	for _, v := range limitedEmptyDirs(pod) {

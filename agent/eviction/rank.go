@@ -8,6 +8,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	resourcehelper "k8s.io/component-helpers/resource"
+
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 // Usage is what a pod uses of what may run short. It is only measured when a pod has to go.
@@ -26,13 +28,13 @@ type Pod struct {
 // processes, of which nobody asks for any), then those of lower priority, then those that use most beyond their request.
 // Critical pods are left out: they never go.
 func Rank(signal string, pods []Pod) []Pod {
-	all := slices.DeleteFunc(slices.Clone(pods), func(p Pod) bool { return Critical(p.Pod) })
+	all := slices.DeleteFunc(slices.Clone(pods), func(p Pod) bool { return podutil.IsCritical(p.Pod) })
 	slices.SortStableFunc(all, func(a, b Pod) int {
 		if signal == PIDAvailable {
-			return cmp.Or(cmp.Compare(priority(a.Pod), priority(b.Pod)), cmp.Compare(b.Processes, a.Processes))
+			return cmp.Or(cmp.Compare(podutil.Priority(a.Pod), podutil.Priority(b.Pod)), cmp.Compare(b.Processes, a.Processes))
 		}
 		return cmp.Or(trueFirst(!a.Known, !b.Known), trueFirst(a.beyond(signal) > 0, b.beyond(signal) > 0),
-			cmp.Compare(priority(a.Pod), priority(b.Pod)), cmp.Compare(b.beyond(signal), a.beyond(signal)))
+			cmp.Compare(podutil.Priority(a.Pod), podutil.Priority(b.Pod)), cmp.Compare(b.beyond(signal), a.beyond(signal)))
 	})
 	return all
 }
@@ -57,22 +59,6 @@ func trueFirst(a, b bool) int {
 		return -1
 	}
 	return 1
-}
-
-func priority(pod *corev1.Pod) int32 {
-	if pod.Spec.Priority == nil {
-		return 0
-	}
-	return *pod.Spec.Priority
-}
-
-// systemCritical is the priority from which on a pod is the cluster's own.
-const systemCritical = 2_000_000_000
-
-// Critical: the pod is static, or the cluster cannot do without it. It is neither evicted nor turned away.
-func Critical(pod *corev1.Pod) bool {
-	source := pod.Annotations["kubernetes.io/config.source"]
-	return source != "" && source != "api" || priority(pod) >= systemCritical
 }
 
 // Message tells people why a pod was evicted.

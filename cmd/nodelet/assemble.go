@@ -30,6 +30,7 @@ import (
 	"github.com/nodelet/nodelet/kube/client"
 	"github.com/nodelet/nodelet/kube/node"
 	"github.com/nodelet/nodelet/kube/objects"
+	podutil "github.com/nodelet/nodelet/kube/pod"
 	"github.com/nodelet/nodelet/kube/pods"
 	"github.com/nodelet/nodelet/kube/server"
 	"github.com/nodelet/nodelet/kube/server/endpoints"
@@ -251,7 +252,7 @@ func (n *nodelet) makeAgent() error {
 
 // objectsFor gives static pods the objects of the manifests, and all others those of the API server.
 func (n *nodelet) objectsFor(pod *corev1.Pod) agent.Objects {
-	if n.objects == nil || pods.IsStatic(pod) {
+	if n.objects == nil || podutil.IsStatic(pod) {
 		return n.local
 	}
 	return n.objects

@@ -19,7 +19,6 @@ import (
 	"github.com/nodelet/nodelet/config"
 	"github.com/nodelet/nodelet/host/cgroups"
 	podutil "github.com/nodelet/nodelet/kube/pod"
-	"github.com/nodelet/nodelet/kube/pods"
 	"github.com/nodelet/nodelet/kube/server"
 	"github.com/nodelet/nodelet/metrics"
 	"github.com/nodelet/nodelet/metrics/usage"
@@ -204,10 +203,10 @@ func count(all []*agent.Counted) counted {
 	c := counted{containers: map[plan.ContainerState]int{}, volumes: map[string][2]int{}}
 	for _, s := range all {
 		kind := 0
-		if pods.IsStatic(s.Pod) {
+		if podutil.IsStatic(s.Pod) {
 			kind = 1
 		}
-		ended := s.Status.Phase == corev1.PodSucceeded || s.Status.Phase == corev1.PodFailed
+		ended := podutil.IsTerminal(s.Status.Phase)
 		if s.Stop == nil || s.Stop.Cause != plan.StopOrphaned {
 			c.desired[kind]++
 		}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/nodelet/nodelet/agent"
 	"github.com/nodelet/nodelet/agent/plan"
+	podutil "github.com/nodelet/nodelet/kube/pod"
 	"github.com/nodelet/nodelet/metrics"
 	"github.com/nodelet/nodelet/probes"
 	"github.com/nodelet/nodelet/volumes/iscsi"
@@ -91,17 +92,13 @@ func plugin(pod *corev1.Pod, volume string) string {
 }
 
 func containerType(pod *corev1.Pod, name string) string {
-	for i := range pod.Spec.InitContainers {
-		if pod.Spec.InitContainers[i].Name == name {
-			return "init_container"
-		}
+	switch role, c := podutil.Container(&pod.Spec, name); {
+	case c == nil || role == podutil.RoleApp:
+		return "container"
+	case role == podutil.RoleEphemeral:
+		return "ephemeral_container"
 	}
-	for i := range pod.Spec.EphemeralContainers {
-		if pod.Spec.EphemeralContainers[i].Name == name {
-			return "ephemeral_container"
-		}
-	}
-	return "container"
+	return "init_container"
 }
 
 func (c *meter) Turn(kind string, took time.Duration) { c.m.agent.PodWorker.With(kind).Took(took) }

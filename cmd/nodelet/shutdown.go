@@ -15,7 +15,7 @@ import (
 	"github.com/nodelet/nodelet/agent"
 	"github.com/nodelet/nodelet/agent/plan"
 	"github.com/nodelet/nodelet/host/atomicfile"
-	"github.com/nodelet/nodelet/kube/pods"
+	podutil "github.com/nodelet/nodelet/kube/pod"
 	"github.com/nodelet/nodelet/systemd"
 )
 
@@ -58,7 +58,7 @@ func newNodeShutdown(n *nodelet) *nodeShutdown {
 // admit refuses what comes while the node goes down. The static pods that an agent finds which was started anew meanwhile are
 // no newcomers.
 func (s *nodeShutdown) admit(pod *corev1.Pod) *plan.Rejection {
-	if !s.down.Load() || s.resumed.Load() && pods.IsStatic(pod) {
+	if !s.down.Load() || s.resumed.Load() && podutil.IsStatic(pod) {
 		return nil
 	}
 	return plan.NodeGoesDown()

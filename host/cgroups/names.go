@@ -7,6 +7,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 const (
@@ -88,23 +90,10 @@ func (n name) check() error {
 
 // podName returns the cgroup of a pod: directly below kubepods for a guaranteed pod, else below its class.
 func (t *Tree) podName(p Pod) (name, error) {
-	if !validUID(p.UID) {
-		return nil, fmt.Errorf("pod UID %q cannot name a cgroup: it may only have letters, digits, dots and dashes", p.UID)
+	if !podutil.ValidUID(p.UID) {
+		return nil, fmt.Errorf("pod UID %q cannot name a cgroup: a UID must be %s", p.UID, podutil.UIDFormat)
 	}
 	return append(t.classRoot(p.QOS), podPrefix+string(p.UID)), nil
-}
-
-// validUID keeps UIDs, which a manifest may set to anything, from leading out of the tree, and to what the systemd
-// spelling gives back unchanged.
-func validUID(uid types.UID) bool {
-	for _, c := range uid {
-		switch {
-		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '.', c == '-':
-		default:
-			return false
-		}
-	}
-	return uid != ""
 }
 
 func (t *Tree) classRoot(qos corev1.PodQOSClass) name {

@@ -7,6 +7,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 // The names below were read from nodes with the kubelet.
@@ -68,7 +70,7 @@ func TestOthersCgroupsAreNotPods(t *testing.T) {
 	} {
 		tree := newTree(Config{Driver: driver}, true)
 		for _, name := range names {
-			if uid, ok := tree.uidOf(name); ok && validUID(uid) {
+			if uid, ok := tree.uidOf(name); ok && podutil.ValidUID(uid) {
 				t.Errorf("%s: %q taken for pod %q", driver, name, uid)
 			}
 		}

@@ -22,7 +22,7 @@ const (
 	AnnotationHash = "kubernetes.io/config.hash"
 	// AnnotationMirror marks a mirror pod. Its value is the AnnotationHash of its static pod.
 	AnnotationMirror = corev1.MirrorPodAnnotationKey
-	// AnnotationSeen is when the node agent first saw a pod.
+	// AnnotationSeen is when the node agent first saw a pod, in RFC 3339 with nanoseconds.
 	AnnotationSeen = "kubernetes.io/config.seen"
 )
 

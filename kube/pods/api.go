@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/rest"
 
-	"github.com/nodelet/nodelet/kube/pods/manifest"
+	podutil "github.com/nodelet/nodelet/kube/pod"
 	"github.com/nodelet/nodelet/kube/watch"
 )
 
@@ -73,10 +73,10 @@ func (s *apiSource) set(o metav1.Object, before *corev1.Pod) {
 	if pod.Annotations == nil {
 		pod.Annotations = map[string]string{}
 	}
-	pod.Annotations[manifest.AnnotationSource] = string(SourceAPI)
-	pod.Annotations[manifest.AnnotationSeen] = seenAt(time.Now())
+	pod.Annotations[podutil.AnnotationSource] = string(SourceAPI)
+	pod.Annotations[podutil.AnnotationSeen] = seenAt(time.Now())
 	if before != nil {
-		pod.Annotations[manifest.AnnotationSeen] = before.Annotations[manifest.AnnotationSeen]
+		pod.Annotations[podutil.AnnotationSeen] = before.Annotations[podutil.AnnotationSeen]
 	}
 	s.pods[pod.UID] = pod
 }
@@ -85,8 +85,8 @@ func seenAt(t time.Time) string { return t.Format(time.RFC3339Nano) }
 
 // checkIdentity makes sure that what names directories, cgroups and containers is fit to.
 func checkIdentity(pod *corev1.Pod) error {
-	if err := manifest.CheckUID(pod.UID); err != nil {
-		return err
+	if !podutil.ValidUID(pod.UID) {
+		return fmt.Errorf("UID %q: must be %s", pod.UID, podutil.UIDFormat)
 	}
 	if msgs := validation.IsDNS1123Label(pod.Namespace); len(msgs) > 0 {
 		return fmt.Errorf("namespace %q: %s", pod.Namespace, msgs[0])
@@ -100,7 +100,7 @@ func checkIdentity(pod *corev1.Pod) error {
 func (s *apiSource) deliver() {
 	d := delivery{source: SourceAPI, synced: s.synced, pods: make([]*corev1.Pod, 0, len(s.pods))}
 	for _, p := range s.pods {
-		if _, mirror := p.Annotations[manifest.AnnotationMirror]; mirror {
+		if _, mirror := p.Annotations[podutil.AnnotationMirror]; mirror {
 			d.mirrors = append(d.mirrors, p)
 		} else {
 			d.pods = append(d.pods, p)

@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/nodelet/nodelet/kube/pods/manifest"
+	podutil "github.com/nodelet/nodelet/kube/pod"
 	"github.com/nodelet/nodelet/kube/watch/apitest"
 )
 
@@ -59,7 +59,7 @@ func TestAPIPods(t *testing.T) {
 	withAPI(t, func(server *apitest.Server) {
 		server.Put(apiPod("a", "1"))
 		m := apiPod("s", "2")
-		m.Annotations = map[string]string{manifest.AnnotationMirror: "abc"}
+		m.Annotations = map[string]string{podutil.AnnotationMirror: "abc"}
 		server.Put(m)
 		other := apiPod("o", "3")
 		other.Spec.NodeName = "n2"
@@ -73,9 +73,9 @@ func TestAPIPods(t *testing.T) {
 		if SourceOf(a) != SourceAPI || a.ManagedFields != nil {
 			t.Errorf("the pod is from %q with managedFields %v", SourceOf(a), a.ManagedFields)
 		}
-		seen := a.Annotations[manifest.AnnotationSeen]
+		seen := a.Annotations[podutil.AnnotationSeen]
 		if _, err := time.Parse(time.RFC3339Nano, seen); err != nil {
-			t.Errorf("%s: %v", manifest.AnnotationSeen, err)
+			t.Errorf("%s: %v", podutil.AnnotationSeen, err)
 		}
 		if set.Mirrors[types.NamespacedName{Namespace: "ns", Name: "s"}].UID != "2" {
 			t.Errorf("mirror pods are %v", set.Mirrors)
@@ -86,7 +86,7 @@ func TestAPIPods(t *testing.T) {
 		for range 50 {
 			changed := apiPod("a", "1")
 			changed.Labels = map[string]string{"a": "b"}
-			changed.Annotations = map[string]string{manifest.AnnotationSource: "file"} // nobody else says where a pod is from
+			changed.Annotations = map[string]string{podutil.AnnotationSource: "file"} // nobody else says where a pod is from
 			server.Put(changed)
 		}
 		server.Put(apiPod("b", "4"))
@@ -95,7 +95,7 @@ func TestAPIPods(t *testing.T) {
 		if len(set.Pods) != 2 || len(set.Mirrors) != 0 || set.Pods["1"].Labels["a"] != "b" {
 			t.Errorf("after a burst there are %d pods and %d mirror pods, labels %v", len(set.Pods), len(set.Mirrors), set.Pods["1"].Labels)
 		}
-		if got := set.Pods["1"]; got.Annotations[manifest.AnnotationSeen] != seen || SourceOf(got) != SourceAPI {
+		if got := set.Pods["1"]; got.Annotations[podutil.AnnotationSeen] != seen || SourceOf(got) != SourceAPI {
 			t.Errorf("an update changed the annotations to %v, first seen at %s", got.Annotations, seen)
 		}
 		synctest.Wait()

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	podutil "github.com/nodelet/nodelet/kube/pod"
 	"github.com/nodelet/nodelet/kube/pods/manifest"
 )
 
@@ -69,14 +70,14 @@ func (d *directory) greet(f *file, known manifest.File, now time.Time) {
 		if slices.ContainsFunc(known.Pods, func(k manifest.Pod) bool { return k.Pod == p.Pod }) {
 			continue
 		}
-		p.Annotations[manifest.AnnotationSeen] = seenAt(now)
+		p.Annotations[podutil.AnnotationSeen] = seenAt(now)
 		if f.changed.IsZero() || string(p.UID) != p.Hash {
 			continue
 		}
 		r, runs := d.running[nameOf(p.Pod)]
-		if runs && f.changed.Before(r.Seen) && manifest.CheckUID(r.UID) == nil {
+		if runs && f.changed.Before(r.Seen) && podutil.ValidUID(r.UID) {
 			manifest.SetUID(p.Pod, r.UID)
-			p.Annotations[manifest.AnnotationSeen] = seenAt(r.Seen)
+			p.Annotations[podutil.AnnotationSeen] = seenAt(r.Seen)
 		}
 	}
 }

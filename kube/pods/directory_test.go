@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/nodelet/nodelet/kube/pods/manifest"
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 func podYAML(name, image string) string {
@@ -207,7 +207,7 @@ func TestUnchanged(t *testing.T) {
 	if first.pods[0] != second.pods[0] || first.pods[1].UID == second.pods[1].UID {
 		t.Error("want the same pod a, and another b")
 	}
-	if first.pods[0].Annotations[manifest.AnnotationSeen] == second.pods[1].Annotations[manifest.AnnotationSeen] {
+	if first.pods[0].Annotations[podutil.AnnotationSeen] == second.pods[1].Annotations[podutil.AnnotationSeen] {
 		t.Error("the new b was first seen when it was read")
 	}
 }
@@ -294,10 +294,10 @@ func TestAdopt(t *testing.T) {
 			if adopted := p.UID == c.uid; adopted != c.adopted {
 				t.Errorf("UID is %q, adopted %v, want %v", p.UID, adopted, c.adopted)
 			}
-			if p.Annotations[manifest.AnnotationHash] != string(p.UID) {
+			if p.Annotations[podutil.AnnotationHash] != string(p.UID) {
 				t.Errorf("annotations are %v for UID %q", p.Annotations, p.UID)
 			}
-			if c.adopted && p.Annotations[manifest.AnnotationSeen] != seenAt(seen) {
+			if c.adopted && p.Annotations[podutil.AnnotationSeen] != seenAt(seen) {
 				t.Error("an adopted pod was first seen when the other agent saw it")
 			}
 			// It stays so when only a comment changes.

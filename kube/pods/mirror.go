@@ -14,7 +14,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/nodelet/nodelet/kube/client"
-	"github.com/nodelet/nodelet/kube/pods/manifest"
+	podutil "github.com/nodelet/nodelet/kube/pod"
 	"github.com/nodelet/nodelet/kube/watch"
 )
 
@@ -157,7 +157,7 @@ func changesFor(set *Set, ending func(types.NamespacedName, types.UID) bool) map
 	}
 	wanted := map[types.NamespacedName]bool{}
 	for _, pod := range set.Pods {
-		if !IsStatic(pod) {
+		if !podutil.IsStatic(pod) {
 			continue
 		}
 		name := nameOf(pod)
@@ -230,7 +230,7 @@ func (m *Mirrors) reconcile(ctx context.Context, pod *corev1.Pod) error {
 		return fmt.Errorf("create mirror pod: read the pod that has its name: %w", err)
 	case mirrors(have, pod) && have.DeletionTimestamp == nil:
 		return nil
-	case have.Annotations[manifest.AnnotationMirror] == "" || have.Spec.NodeName != m.cfg.NodeName:
+	case have.Annotations[podutil.AnnotationMirror] == "" || have.Spec.NodeName != m.cfg.NodeName:
 		return fmt.Errorf("create mirror pod: a pod with its name is there (UID %s), which is not its mirror: "+
 			"rename the static pod or delete the other", have.UID)
 	}

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/yaml"
 
+	podutil "github.com/nodelet/nodelet/kube/pod"
 	"github.com/nodelet/nodelet/kube/pods/manifest"
 	"github.com/nodelet/nodelet/kube/watch/apitest"
 )
@@ -133,7 +134,7 @@ func (b *mirrorBench) wantHash(name, hash string) *corev1.Pod {
 	p := b.mirror(name)
 	got := ""
 	if p != nil {
-		got = p.Annotations[manifest.AnnotationMirror]
+		got = p.Annotations[podutil.AnnotationMirror]
 	}
 	if got != hash {
 		b.t.Fatalf("the mirror pod of %s has hash %q, want %q", name, got, hash)
@@ -212,7 +213,7 @@ func TestMirrorExists(t *testing.T) {
 				p := podOf(SourceAPI, "s", "x")
 				p.Spec.NodeName = c.node
 				if c.hash != "" {
-					p.Annotations[manifest.AnnotationMirror] = c.hash
+					p.Annotations[podutil.AnnotationMirror] = c.hash
 				}
 				server.Put(p)
 				// The watch is blind for it.
@@ -226,7 +227,7 @@ func TestMirrorExists(t *testing.T) {
 				b.static <- []*corev1.Pod{podOf(SourceFile, "s", "1")}
 				time.Sleep(5 * time.Second)
 				p := b.mirror("s")
-				if p == nil || p.Annotations[manifest.AnnotationMirror] != c.want {
+				if p == nil || p.Annotations[podutil.AnnotationMirror] != c.want {
 					t.Errorf("the pod is %v, want one with hash %q", p, c.want)
 				}
 			})
@@ -275,7 +276,7 @@ spec:
 	if got := m.Annotations[AnnotationManifestObjects]; got != "ConfigMap/c Secret/pull Secret/s" {
 		t.Errorf("%s is %q", AnnotationManifestObjects, got)
 	}
-	if m.Annotations[manifest.AnnotationMirror] != "h" || m.Labels["l"] != "m" {
+	if m.Annotations[podutil.AnnotationMirror] != "h" || m.Labels["l"] != "m" {
 		t.Errorf("metadata is %+v", m.ObjectMeta)
 	}
 	if refs := manifest.References(m); len(refs) != 0 {

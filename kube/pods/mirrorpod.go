@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	podutil "github.com/nodelet/nodelet/kube/pod"
 	"github.com/nodelet/nodelet/kube/pods/manifest"
 )
 
@@ -32,7 +33,7 @@ func mirrorOf(pod *corev1.Pod, node string, nodeUID types.UID) *corev1.Pod {
 		},
 		Spec: pod.Spec,
 	}
-	m.Annotations[manifest.AnnotationMirror] = pod.Annotations[manifest.AnnotationHash]
+	m.Annotations[podutil.AnnotationMirror] = pod.Annotations[podutil.AnnotationHash]
 	refs := manifest.References(pod)
 	if len(refs) == 0 {
 		return m
@@ -52,13 +53,11 @@ func mirrorOf(pod *corev1.Pod, node string, nodeUID types.UID) *corev1.Pod {
 // mounts name them.
 func withoutReferences(s *corev1.PodSpec) {
 	s.ImagePullSecrets = nil
-	for _, list := range [][]corev1.Container{s.InitContainers, s.Containers} {
-		for i := range list {
-			list[i].EnvFrom = nil
-			list[i].Env = slices.DeleteFunc(list[i].Env, func(e corev1.EnvVar) bool {
-				return e.ValueFrom != nil && (e.ValueFrom.ConfigMapKeyRef != nil || e.ValueFrom.SecretKeyRef != nil)
-			})
-		}
+	for _, c := range podutil.Containers(s) {
+		c.EnvFrom = nil
+		c.Env = slices.DeleteFunc(c.Env, func(e corev1.EnvVar) bool {
+			return e.ValueFrom != nil && (e.ValueFrom.ConfigMapKeyRef != nil || e.ValueFrom.SecretKeyRef != nil)
+		})
 	}
 	for i := range s.Volumes {
 		probe := corev1.Pod{Spec: corev1.PodSpec{Volumes: s.Volumes[i : i+1]}}

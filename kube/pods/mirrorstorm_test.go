@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodelet/nodelet/kube/client"
-	"github.com/nodelet/nodelet/kube/pods/manifest"
+	podutil "github.com/nodelet/nodelet/kube/pod"
 	"github.com/nodelet/nodelet/kube/watch/apitest"
 )
 
@@ -57,7 +57,7 @@ func (s *storm) strike(r *http.Request) *apierrors.StatusError {
 		pod.Namespace = "ns"
 		s.server.Put(pod)
 		s.mu.Lock()
-		s.made[pod.Annotations[manifest.AnnotationMirror]]++
+		s.made[pod.Annotations[podutil.AnnotationMirror]]++
 		s.mu.Unlock()
 		return apierrors.NewServiceUnavailable("the answer is lost")
 	}

@@ -5,7 +5,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/nodelet/nodelet/kube/pods/manifest"
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 // Running is a static pod that runs already: its UID, and when the agent that started it first saw its manifest.
@@ -16,9 +16,9 @@ type Running struct {
 
 // RunningOf reads the annotations of a sandbox. It tells whether they are those of a pod from a manifest directory.
 func RunningOf(annotations map[string]string) (Running, bool) {
-	uid := types.UID(annotations[manifest.AnnotationHash])
-	seen, err := time.Parse(time.RFC3339Nano, annotations[manifest.AnnotationSeen])
-	if err != nil || Source(annotations[manifest.AnnotationSource]) != SourceFile || manifest.CheckUID(uid) != nil {
+	uid := types.UID(annotations[podutil.AnnotationHash])
+	seen, err := time.Parse(time.RFC3339Nano, annotations[podutil.AnnotationSeen])
+	if err != nil || Source(annotations[podutil.AnnotationSource]) != SourceFile || !podutil.ValidUID(uid) {
 		return Running{}, false
 	}
 	return Running{UID: uid, Seen: seen}, true

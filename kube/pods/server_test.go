@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/nodelet/nodelet/kube/client"
+	podutil "github.com/nodelet/nodelet/kube/pod"
 	"github.com/nodelet/nodelet/kube/pods/manifest"
 )
 
@@ -85,7 +86,7 @@ func TestServer(t *testing.T) {
 	var static *corev1.Pod
 	mirrored := func(set *Set) bool {
 		for uid, p := range set.Pods {
-			if IsStatic(p) {
+			if podutil.IsStatic(p) {
 				static = p
 				_, ok := set.Mirror(uid)
 				return ok && set.Synced

@@ -8,7 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/nodelet/nodelet/kube/pods/manifest"
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 // Source is where a pod comes from; the values are those of the annotation kubernetes.io/config.source.
@@ -22,13 +22,10 @@ const (
 )
 
 // SourceOf says where a pod of a Set comes from.
-func SourceOf(pod *corev1.Pod) Source { return Source(pod.Annotations[manifest.AnnotationSource]) }
+func SourceOf(pod *corev1.Pod) Source { return Source(pod.Annotations[podutil.AnnotationSource]) }
 
 // Static says whether the pods of a source are static pods.
 func (s Source) Static() bool { return s == SourceFile || s == SourceHTTP }
-
-// IsStatic says whether a pod of a Set comes from a manifest.
-func IsStatic(pod *corev1.Pod) bool { return SourceOf(pod) != SourceAPI }
 
 // Set is all that should run on the node, from all sources. It is not changed any more once it is delivered, and the objects
 // it holds must not be changed either: later Sets share them.
@@ -71,7 +68,7 @@ func (p Problem) String() string {
 // deleted (DeletionTimestamp).
 func (s *Set) Mirror(uid types.UID) (*corev1.Pod, bool) {
 	pod, ok := s.Pods[uid]
-	if !ok || !IsStatic(pod) {
+	if !ok || !podutil.IsStatic(pod) {
 		return nil, false
 	}
 	m, ok := s.Mirrors[nameOf(pod)]
@@ -92,8 +89,8 @@ func nameOf(pod *corev1.Pod) types.NamespacedName {
 
 // mirrors says whether m is the mirror pod of the static pod as it is now.
 func mirrors(m, pod *corev1.Pod) bool {
-	hash, ok := m.Annotations[manifest.AnnotationMirror]
-	return ok && hash == pod.Annotations[manifest.AnnotationHash]
+	hash, ok := m.Annotations[podutil.AnnotationMirror]
+	return ok && hash == pod.Annotations[podutil.AnnotationHash]
 }
 
 // delivery is the state of one source.
@@ -159,7 +156,7 @@ func addFirst[V any](m map[types.NamespacedName]V, k types.NamespacedName, v V) 
 // node is named after them. Pods of the API server with one name are different generations, of which all may still run.
 func (s *Set) addPod(p *corev1.Pod, names map[types.NamespacedName]*corev1.Pod) {
 	taken := s.Pods[p.UID]
-	if taken == nil && IsStatic(p) {
+	if taken == nil && podutil.IsStatic(p) {
 		taken = names[nameOf(p)]
 	}
 	if taken != nil {
@@ -168,7 +165,7 @@ func (s *Set) addPod(p *corev1.Pod, names map[types.NamespacedName]*corev1.Pod) 
 		return
 	}
 	s.Pods[p.UID] = p
-	if IsStatic(p) {
+	if podutil.IsStatic(p) {
 		names[nameOf(p)] = p
 	}
 }

@@ -8,16 +8,16 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/nodelet/nodelet/kube/pods/manifest"
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 // podOf makes a pod as a source delivers it.
 func podOf(source Source, name string, uid types.UID) *corev1.Pod {
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: uid,
-		Annotations: map[string]string{manifest.AnnotationSource: string(source)}},
+		Annotations: map[string]string{podutil.AnnotationSource: string(source)}},
 		Spec: corev1.PodSpec{NodeName: "n1"}}
 	if source != SourceAPI {
-		p.Annotations[manifest.AnnotationHash] = string(uid)
+		p.Annotations[podutil.AnnotationHash] = string(uid)
 	}
 	return p
 }
@@ -25,7 +25,7 @@ func podOf(source Source, name string, uid types.UID) *corev1.Pod {
 // mirrorFor makes the mirror pod of a static pod with hash.
 func mirrorFor(name, hash string) *corev1.Pod {
 	p := podOf(SourceAPI, name, types.UID("mirror-of-"+hash))
-	p.Annotations[manifest.AnnotationMirror] = hash
+	p.Annotations[podutil.AnnotationMirror] = hash
 	return p
 }
 

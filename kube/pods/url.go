@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	podutil "github.com/nodelet/nodelet/kube/pod"
 	"github.com/nodelet/nodelet/kube/pods/manifest"
 )
 
@@ -93,7 +94,7 @@ func (u *urlSource) read(data []byte, now time.Time) []error {
 			got.Pods[i].Pod = old
 			continue
 		}
-		p.Annotations[manifest.AnnotationSeen] = seenAt(now)
+		p.Annotations[podutil.AnnotationSeen] = seenAt(now)
 	}
 	u.data, u.good, u.synced = data, got, true
 	return nil

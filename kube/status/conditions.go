@@ -3,6 +3,8 @@ package status
 import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 // conditionPatch is a condition as it is sent: all fields present, so that an emptied reason or message is emptied at the
@@ -28,7 +30,7 @@ func (p *patch) conditions(from, to *corev1.PodStatus) {
 	var list []any
 	for i := range to.Conditions {
 		c := sharedCondition(from, to, to.Conditions[i])
-		if c == nil || sameCondition(find(from.Conditions, c.Type), c) {
+		if c == nil || sameCondition(podutil.Condition(from.Conditions, c.Type), c) {
 			continue
 		}
 		p.differs = true
@@ -43,7 +45,7 @@ func (p *patch) conditions(from, to *corev1.PodStatus) {
 	}
 	for i := range from.Conditions {
 		t := from.Conditions[i].Type
-		if owned[t] && find(to.Conditions, t) == nil {
+		if owned[t] && podutil.Condition(to.Conditions, t) == nil {
 			list = append(list, conditionDelete{Patch: "delete", Type: t})
 		}
 	}
@@ -63,14 +65,14 @@ func sharedCondition(from, to *corev1.PodStatus, c corev1.PodCondition) *corev1.
 	case owned[c.Type]:
 		return &c
 	case c.Type == corev1.PodScheduled:
-		old := find(from.Conditions, c.Type)
+		old := podutil.Condition(from.Conditions, c.Type)
 		if old == nil {
 			return &c
 		}
 		scheduled := *old
 		scheduled.ObservedGeneration = max(c.ObservedGeneration, old.ObservedGeneration)
 		return &scheduled
-	case c.Type == corev1.DisruptionTarget && isTerminal(to.Phase) && !isTerminal(from.Phase):
+	case c.Type == corev1.DisruptionTarget && podutil.IsTerminal(to.Phase) && !podutil.IsTerminal(from.Phase):
 		return &c
 	}
 	return nil
@@ -82,15 +84,6 @@ func sameCondition(a, b *corev1.PodCondition) bool {
 		a.ObservedGeneration == b.ObservedGeneration
 }
 
-func find(conditions []corev1.PodCondition, t corev1.PodConditionType) *corev1.PodCondition {
-	for i := range conditions {
-		if conditions[i].Type == t {
-			return &conditions[i]
-		}
-	}
-	return nil
-}
-
 func orNull(s string) *string {
 	if s == "" {
 		return nil
@@ -98,13 +91,4 @@ func orNull(s string) *string {
 	return &s
 }
 
-func isTerminal(phase corev1.PodPhase) bool {
-	return phase == corev1.PodSucceeded || phase == corev1.PodFailed
-}
-
-func isReady(s *corev1.PodStatus) bool { return isTrue(s, corev1.PodReady) }
-
-func isTrue(s *corev1.PodStatus, t corev1.PodConditionType) bool {
-	c := find(s.Conditions, t)
-	return c != nil && c.Status == corev1.ConditionTrue
-}
+func isReady(s *corev1.PodStatus) bool { return podutil.IsTrue(s, corev1.PodReady) }

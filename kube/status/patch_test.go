@@ -15,6 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 // TestPatchesReachTheirAim draws pairs of statuses and asks the API server's own merge whether the patch from one to the
@@ -65,11 +67,11 @@ func TestPatchFromStaleBaseKeepsWhatItSends(t *testing.T) {
 			t.Fatalf("seed %d: %s: %v", seed, body, err)
 		}
 		for _, c := range to.Conditions {
-			if old := find(base.Conditions, c.Type); !owned[c.Type] || sameCondition(old, &c) {
+			if old := podutil.Condition(base.Conditions, c.Type); !owned[c.Type] || sameCondition(old, &c) {
 				continue
 			}
-			if !sameCondition(find(got.Status.Conditions, c.Type), &c) {
-				t.Fatalf("seed %d: condition %s is %+v after %s", seed, c.Type, find(got.Status.Conditions, c.Type), body)
+			if !sameCondition(podutil.Condition(got.Status.Conditions, c.Type), &c) {
+				t.Fatalf("seed %d: condition %s is %+v after %s", seed, c.Type, podutil.Condition(got.Status.Conditions, c.Type), body)
 			}
 		}
 		if !slices.Equal(base.PodIPs, to.PodIPs) && !slices.Equal(got.Status.PodIPs, to.PodIPs) {
@@ -126,12 +128,12 @@ func expected(from, to corev1.PodStatus) corev1.PodStatus {
 	}
 	want.Conditions = nil
 	for _, c := range from.Conditions {
-		if !owned[c.Type] && find(to.Conditions, c.Type) == nil {
+		if !owned[c.Type] && podutil.Condition(to.Conditions, c.Type) == nil {
 			want.Conditions = append(want.Conditions, c)
 		}
 	}
 	for _, c := range to.Conditions {
-		old := find(from.Conditions, c.Type)
+		old := podutil.Condition(from.Conditions, c.Type)
 		keep := sharedCondition(&from, &to, c)
 		switch {
 		case keep == nil && old == nil:

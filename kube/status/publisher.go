@@ -18,6 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/rest"
+
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 const (
@@ -132,7 +134,7 @@ func (p *Publisher) Set(pod *corev1.Pod, status corev1.PodStatus, opts Options) 
 	for _, problem := range problems {
 		p.cfg.Log.Error("status would step back, kept what was published", "pod", e.namespace+"/"+e.name, "err", problem)
 	}
-	if opts.Gone && !isMirror(pod) && !e.gone {
+	if opts.Gone && !podutil.IsMirror(pod) && !e.gone {
 		e.gone = true
 		finish(&settled)
 	}
@@ -155,8 +157,8 @@ func (p *Publisher) Set(pod *corev1.Pod, status corev1.PodStatus, opts Options) 
 // laneOf tells how urgent the change from last to next is: others wait for readiness and for the end. Who uses readiness
 // looks away from a pod that is being deleted anyhow. That all containers start anew may be over before a wait is, and must be seen.
 func laneOf(gone bool, pod *corev1.Pod, last, next *corev1.PodStatus) lane {
-	turns := isReady(last) != isReady(next) || isTerminal(last.Phase) != isTerminal(next.Phase)
-	resets := !isTrue(last, corev1.AllContainersRestarting) && isTrue(next, corev1.AllContainersRestarting)
+	turns := isReady(last) != isReady(next) || podutil.IsTerminal(last.Phase) != podutil.IsTerminal(next.Phase)
+	resets := !podutil.IsTrue(last, corev1.AllContainersRestarting) && podutil.IsTrue(next, corev1.AllContainersRestarting)
 	if gone || resets || (turns && pod.DeletionTimestamp == nil) {
 		return urgent
 	}

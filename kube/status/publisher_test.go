@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/nodelet/nodelet/kube/client"
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 // bench is a publisher that runs against a fake API server inside a synctest bubble.
@@ -61,7 +62,7 @@ func running(pod *corev1.Pod, ready bool) corev1.PodStatus {
 }
 
 func set(s *corev1.PodStatus, c corev1.PodCondition) {
-	if old := find(s.Conditions, c.Type); old != nil {
+	if old := podutil.Condition(s.Conditions, c.Type); old != nil {
 		*old = c
 		return
 	}

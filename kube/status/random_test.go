@@ -13,6 +13,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 // randomLife sets random statuses on a few pods while requests are slow, fail, or are answered after the work was done,
@@ -66,7 +68,7 @@ func randomLife(t *testing.T, seed uint64) {
 			t.Fatalf("seed %d: %s has %q ready=%v, want %q ready=%v", seed, got.Name, got.Status.Message,
 				isReady(&got.Status), want.Message, isReady(&want))
 		}
-		gate, before := find(got.Status.Conditions, "example.com/gate"), find(pods[i].Status.Conditions, "example.com/gate")
+		gate, before := podutil.Condition(got.Status.Conditions, "example.com/gate"), podutil.Condition(pods[i].Status.Conditions, "example.com/gate")
 		if before != nil && (gate == nil || gate.Message != before.Message) {
 			t.Fatalf("seed %d: another writer's condition was changed: %+v", seed, gate)
 		}

@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/nodelet/nodelet/kube/client"
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 // kubeconfigEnv names a kubeconfig of an administrator; with it the tests below run against a real API server.
@@ -110,7 +111,7 @@ func TestServerTakesALife(t *testing.T) {
 	status.PodIP = "10.1.0.9"
 	s.p.Set(pod, status, Options{})
 	got = <-s.seen
-	if find(got.Status.Conditions, corev1.PodResizePending) != nil || got.Status.PodIPs[0].IP != "10.1.0.9" || len(got.Status.PodIPs) != 2 {
+	if podutil.Condition(got.Status.Conditions, corev1.PodResizePending) != nil || got.Status.PodIPs[0].IP != "10.1.0.9" || len(got.Status.PodIPs) != 2 {
 		t.Errorf("conditions %v, podIPs %v", got.Status.Conditions, got.Status.PodIPs)
 	}
 	status.Phase = corev1.PodSucceeded

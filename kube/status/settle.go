@@ -23,7 +23,7 @@ var errPhaseBack = errors.New("a pod never leaves its terminal phase")
 // nothing steps back, and values have the form the API server gives them. What had to be kept from last is told as
 // problems. It changes neither argument.
 func settle(pod *corev1.Pod, last *corev1.PodStatus, want corev1.PodStatus, now time.Time) (corev1.PodStatus, []error) {
-	if isTerminal(last.Phase) && !isTerminal(want.Phase) {
+	if podutil.IsTerminal(last.Phase) && !podutil.IsTerminal(want.Phase) {
 		return *last, []error{fmt.Errorf("phase %s after %s: %w", want.Phase, last.Phase, errPhaseBack)}
 	}
 	out := *want.DeepCopy()
@@ -39,7 +39,7 @@ func settle(pod *corev1.Pod, last *corev1.PodStatus, want corev1.PodStatus, now 
 		out.ObservedGeneration = pod.Generation
 	}
 	out.ObservedGeneration = max(out.ObservedGeneration, last.ObservedGeneration)
-	if isTerminal(out.Phase) {
+	if podutil.IsTerminal(out.Phase) {
 		unready(&out)
 	}
 	for i := range out.Conditions {
@@ -52,7 +52,7 @@ func settle(pod *corev1.Pod, last *corev1.PodStatus, want corev1.PodStatus, now 
 // finish makes the phase terminal, for a pod of which nothing is left: what waits for the pod's end (Jobs, endpoints)
 // must see one before the pod disappears.
 func finish(s *corev1.PodStatus) {
-	if !isTerminal(s.Phase) {
+	if !podutil.IsTerminal(s.Phase) {
 		s.Phase = corev1.PodFailed
 		unready(s)
 	}
@@ -65,7 +65,7 @@ func unready(s *corev1.PodStatus) {
 		reason = "PodFailed"
 	}
 	for _, t := range []corev1.PodConditionType{corev1.PodReady, corev1.ContainersReady} {
-		if c := find(s.Conditions, t); c != nil && c.Status == corev1.ConditionTrue {
+		if c := podutil.Condition(s.Conditions, t); c != nil && c.Status == corev1.ConditionTrue {
 			c.Status, c.Reason, c.Message, c.LastTransitionTime = corev1.ConditionFalse, reason, "", metav1.Time{}
 		}
 	}
@@ -75,7 +75,7 @@ func unready(s *corev1.PodStatus) {
 // status is always True, the reason counts too) and fills in the generation it was observed at.
 func settleCondition(pod *corev1.Pod, last *corev1.PodStatus, c *corev1.PodCondition, stamp metav1.Time) {
 	resize := c.Type == corev1.PodResizePending || c.Type == corev1.PodResizeInProgress
-	old := find(last.Conditions, c.Type)
+	old := podutil.Condition(last.Conditions, c.Type)
 	switch {
 	case old != nil && old.Status == c.Status && (!resize || old.Reason == c.Reason) && !old.LastTransitionTime.IsZero():
 		c.LastTransitionTime = old.LastTransitionTime
@@ -95,59 +95,16 @@ func keepTerminated(pod *corev1.Pod, last, out *corev1.PodStatus) (problems []er
 	if pod.Spec.RestartPolicy == corev1.RestartPolicyAlways || podutil.RestartsAll(&pod.Spec) {
 		return nil
 	}
-	check := func(spec []corev1.Container, before, after []corev1.ContainerStatus, init bool) {
-		for i := range after {
-			was := containerStatus(before, after[i].Name)
-			if was == nil || was.State.Terminated == nil || after[i].State.Terminated != nil {
-				continue
-			}
-			if mayRestart(pod.Spec.RestartPolicy, spec, after[i].Name, was.State.Terminated.ExitCode, init) {
-				continue
-			}
-			after[i] = *was.DeepCopy()
-			problems = append(problems, fmt.Errorf("container %q has terminated and its restart policy allows no restart",
-				was.Name))
-		}
-	}
-	check(pod.Spec.Containers, last.ContainerStatuses, out.ContainerStatuses, false)
-	check(pod.Spec.InitContainers, last.InitContainerStatuses, out.InitContainerStatuses, true)
-	return problems
-}
-
-func containerStatus(list []corev1.ContainerStatus, name string) *corev1.ContainerStatus {
-	for i := range list {
-		if list[i].Name == name {
-			return &list[i]
-		}
-	}
-	return nil
-}
-
-// mayRestart tells whether the named container may run again after exiting with code, by its rules, its own policy, or
-// the pod's, in this order (KEP-5307). A container that the spec does not know (any more) is not judged.
-func mayRestart(policy corev1.RestartPolicy, spec []corev1.Container, name string, code int32, init bool) bool {
-	i := slices.IndexFunc(spec, func(c corev1.Container) bool { return c.Name == name })
-	if i < 0 {
-		return true
-	}
-	c := &spec[i]
-	own := c.RestartPolicy
-	if own == nil {
-		return policy != corev1.RestartPolicyNever && code != 0
-	}
-	if init && *own == corev1.ContainerRestartPolicyAlways { // a sidecar
-		return true
-	}
-	for _, rule := range c.RestartPolicyRules {
-		if rule.ExitCodes == nil {
+	for role, c := range podutil.Containers(&pod.Spec) {
+		before, now := podutil.ContainerStatus(last, c.Name), podutil.ContainerStatus(out, c.Name)
+		if role == podutil.RoleEphemeral || before == nil || now == nil || before.State.Terminated == nil ||
+			now.State.Terminated != nil || podutil.ShouldRestart(&pod.Spec, c, role, before.State.Terminated.ExitCode) {
 			continue
 		}
-		listed := slices.Contains(rule.ExitCodes.Values, code)
-		if listed == (rule.ExitCodes.Operator == corev1.ContainerRestartRuleOnExitCodesOpIn) {
-			return true
-		}
+		*now = *before.DeepCopy()
+		problems = append(problems, fmt.Errorf("container %q has terminated and its restart policy allows no restart", c.Name))
 	}
-	return *own == corev1.ContainerRestartPolicyAlways || (*own == corev1.ContainerRestartPolicyOnFailure && code != 0)
+	return problems
 }
 
 // normalize cuts times to the whole seconds the API keeps, bounds and repairs messages, and orders container statuses as
@@ -159,7 +116,7 @@ func normalize(pod *corev1.Pod, s *corev1.PodStatus) {
 		seconds(&s.Conditions[i].LastTransitionTime)
 	}
 	spec := &pod.Spec
-	limit := maxTerminationMessages / max(1, len(spec.Containers)+len(spec.InitContainers)+len(spec.EphemeralContainers))
+	limit := maxTerminationMessages / max(1, podutil.Count(spec))
 	for _, list := range [][]corev1.ContainerStatus{
 		s.ContainerStatuses, s.InitContainerStatuses, s.EphemeralContainerStatuses,
 	} {
@@ -171,11 +128,12 @@ func normalize(pod *corev1.Pod, s *corev1.PodStatus) {
 	byName := func(a, b corev1.ContainerStatus) int { return cmp.Compare(a.Name, b.Name) }
 	slices.SortStableFunc(s.ContainerStatuses, byName)
 	slices.SortStableFunc(s.EphemeralContainerStatuses, byName)
-	at := func(name string) int {
-		return slices.IndexFunc(spec.InitContainers, func(c corev1.Container) bool { return c.Name == name })
+	at := map[string]int{}
+	for _, c := range podutil.Containers(spec) {
+		at[c.Name] = len(at)
 	}
 	slices.SortStableFunc(s.InitContainerStatuses, func(a, b corev1.ContainerStatus) int {
-		return cmp.Compare(at(a.Name), at(b.Name))
+		return cmp.Compare(at[a.Name], at[b.Name])
 	})
 }
 
@@ -209,9 +167,4 @@ func truncate(s string, limit int) string {
 		limit--
 	}
 	return s[:limit]
-}
-
-func isMirror(pod *corev1.Pod) bool {
-	_, ok := pod.Annotations[corev1.MirrorPodAnnotationKey]
-	return ok
 }

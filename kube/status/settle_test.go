@@ -9,6 +9,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 var epoch = time.Date(2026, 1, 2, 3, 4, 5, 678, time.UTC)
@@ -95,14 +97,14 @@ func TestTransitionTimes(t *testing.T) {
 	for t2, at := range map[corev1.PodConditionType]metav1.Time{
 		corev1.PodReady: before, corev1.ContainersReady: now, corev1.PodResizePending: now,
 	} {
-		if c := find(got.Conditions, t2); !c.LastTransitionTime.Equal(&at) {
+		if c := podutil.Condition(got.Conditions, t2); !c.LastTransitionTime.Equal(&at) {
 			t.Errorf("%s moved at %v, want %v", t2, c.LastTransitionTime, at)
 		}
 	}
 	if !got.StartTime.Equal(&before) {
 		t.Errorf("start time moved to %v", got.StartTime)
 	}
-	if c := find(got.Conditions, corev1.PodReady); c.ObservedGeneration != 1 {
+	if c := podutil.Condition(got.Conditions, corev1.PodReady); c.ObservedGeneration != 1 {
 		t.Errorf("observed generation %d, want the pod's", c.ObservedGeneration)
 	}
 }
@@ -112,7 +114,7 @@ func TestTerminalPodIsNotReady(t *testing.T) {
 	want.Phase = corev1.PodFailed
 	got, _ := settle(testPod("a"), &corev1.PodStatus{}, want, epoch)
 	for _, c := range []corev1.PodConditionType{corev1.PodReady, corev1.ContainersReady} {
-		if got := find(got.Conditions, c); got.Status != corev1.ConditionFalse || got.Reason != "PodFailed" {
+		if got := podutil.Condition(got.Conditions, c); got.Status != corev1.ConditionFalse || got.Reason != "PodFailed" {
 			t.Errorf("%s is %+v", c, got)
 		}
 	}

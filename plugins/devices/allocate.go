@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	api "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
+	podutil "github.com/nodelet/nodelet/kube/pod"
 	"github.com/nodelet/nodelet/plugins/devices/checkpoint"
 )
 
@@ -38,8 +39,12 @@ func (d *Devices) free(spent func(types.UID) bool) {
 
 // asks: a container of the pod asks for devices of a plugin. mu is held.
 func (d *Devices) asks(pod *corev1.Pod) bool {
-	in := func(c corev1.Container) bool { return len(d.wanted(pod, &c)) > 0 }
-	return slices.ContainsFunc(pod.Spec.Containers, in) || slices.ContainsFunc(pod.Spec.InitContainers, in)
+	for role, c := range podutil.Containers(&pod.Spec) {
+		if role != podutil.RoleEphemeral && len(d.wanted(pod, c)) > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // wanted are the resources of plugins that a container asks for, sorted. Extended resources that no plugin has offered are the

@@ -73,7 +73,10 @@ func (d *Devices) podResources(pod *corev1.Pod) *podresources.PodResources {
 	out := &podresources.PodResources{Name: pod.Name, Namespace: pod.Namespace}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	see := func(c *corev1.Container) {
+	for role, c := range podutil.Containers(&pod.Spec) {
+		if role != podutil.RoleSidecar && role != podutil.RoleApp {
+			continue
+		}
 		one := &podresources.ContainerResources{Name: c.Name}
 		given := d.given[pod.UID][c.Name]
 		for _, name := range slices.Sorted(maps.Keys(given)) {
@@ -85,14 +88,6 @@ func (d *Devices) podResources(pod *corev1.Pod) *podresources.PodResources {
 			one.DynamicResources = d.cfg.Claims(pod, c)
 		}
 		out.Containers = append(out.Containers, one)
-	}
-	for i := range pod.Spec.InitContainers {
-		if c := &pod.Spec.InitContainers[i]; podutil.IsSidecar(c) {
-			see(c)
-		}
-	}
-	for i := range pod.Spec.Containers {
-		see(&pod.Spec.Containers[i])
 	}
 	return out
 }

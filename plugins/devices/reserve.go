@@ -110,14 +110,11 @@ func (d *Devices) unused(name string) ([]string, error) {
 // eachContainer goes through the containers of a pod in the order in which they run, until one fails. passesOn: it has ended when the next
 // begins.
 func eachContainer(pod *corev1.Pod, do func(c *corev1.Container, passesOn bool) error) error {
-	for i := range pod.Spec.InitContainers {
-		c := &pod.Spec.InitContainers[i]
-		if err := do(c, !podutil.IsSidecar(c)); err != nil {
-			return err
+	for role, c := range podutil.Containers(&pod.Spec) {
+		if role == podutil.RoleEphemeral {
+			continue
 		}
-	}
-	for i := range pod.Spec.Containers {
-		if err := do(&pod.Spec.Containers[i], false); err != nil {
+		if err := do(c, role == podutil.RoleInit); err != nil {
 			return err
 		}
 	}

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 var origin = Origin{NodeName: "node-1", Source: "file", Where: "/m/a.yaml"}
@@ -32,10 +34,10 @@ func TestStaticPod(t *testing.T) {
 	if p.Name != "web-node-1" || p.Namespace != "default" || p.Spec.NodeName != "node-1" || p.Status.Phase != corev1.PodPending {
 		t.Errorf("got %s/%s on %s, %s", p.Namespace, p.Name, p.Spec.NodeName, p.Status.Phase)
 	}
-	if len(p.UID) != 32 || string(p.UID) != p.Hash || p.Annotations[AnnotationHash] != p.Hash {
-		t.Errorf("UID %q, hash %q and annotation %q must be the same 32 digits", p.UID, p.Hash, p.Annotations[AnnotationHash])
+	if len(p.UID) != 32 || string(p.UID) != p.Hash || p.Annotations[podutil.AnnotationHash] != p.Hash {
+		t.Errorf("UID %q, hash %q and annotation %q must be the same 32 digits", p.UID, p.Hash, p.Annotations[podutil.AnnotationHash])
 	}
-	if p.Annotations[AnnotationSource] != "file" {
+	if p.Annotations[podutil.AnnotationSource] != "file" {
 		t.Errorf("annotations are %v", p.Annotations)
 	}
 	want := corev1.Toleration{Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute}
@@ -65,11 +67,11 @@ status: {phase: Running, podIP: 1.2.3.4}
 	if p.DeletionTimestamp != nil || p.OwnerReferences != nil || p.ResourceVersion != "" || p.Status.PodIP != "" {
 		t.Errorf("the server's fields were kept: %+v", p.ObjectMeta)
 	}
-	if _, mirror := p.Annotations[AnnotationMirror]; mirror || p.Annotations["keep"] != "me" {
+	if _, mirror := p.Annotations[podutil.AnnotationMirror]; mirror || p.Annotations["keep"] != "me" {
 		t.Errorf("annotations are %v", p.Annotations)
 	}
-	if p.UID != "6d2a5b2e-1111-2222-3333-444455556666" || p.Annotations[AnnotationHash] != string(p.UID) {
-		t.Errorf("UID is %q with hash annotation %q, want the manifest's", p.UID, p.Annotations[AnnotationHash])
+	if p.UID != "6d2a5b2e-1111-2222-3333-444455556666" || p.Annotations[podutil.AnnotationHash] != string(p.UID) {
+		t.Errorf("UID is %q with hash annotation %q, want the manifest's", p.UID, p.Annotations[podutil.AnnotationHash])
 	}
 }
 
@@ -170,7 +172,7 @@ func TestParseErrors(t *testing.T) {
 			[]string{"spec.containers[0].image: Required", "spec.containers[0].imagePullPolicy: Unsupported"}},
 		{"same name twice", podText + "---\n" + podText, []string{"document 2", `Pod "web"`, "in this file twice"}},
 		{"two bad documents", "a: b\n---\na: b\n", []string{"document 1", "document 2"}},
-		{"escaping UID", strings.ReplaceAll(podText, "{name: web}", `{name: web, uid: "../../etc"}`), []string{"metadata.uid", "letters, digits and dashes"}},
+		{"escaping UID", strings.ReplaceAll(podText, "{name: web}", `{name: web, uid: "../../etc"}`), []string{"metadata.uid", "letters, digits, hyphens and dots"}},
 		{"bad name", strings.ReplaceAll(podText, "{name: web}", "{name: we/b}"), []string{"metadata.name", "we/b"}},
 		{"bad item", "apiVersion: v1\nkind: PodList\nitems:\n- {metadata: {name: a}, spec: {x: y}}\n",
 			[]string{`items[0]: unknown field "spec.x"`}},
@@ -239,8 +241,8 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		for _, p := range file.Pods {
-			if err := CheckUID(p.UID); err != nil || p.Name == "" || p.Namespace == "" || len(p.Spec.Containers) == 0 {
-				t.Fatalf("accepted %s/%s %q (%v)", p.Namespace, p.Name, p.UID, err)
+			if !podutil.ValidUID(p.UID) || p.Name == "" || p.Namespace == "" || len(p.Spec.Containers) == 0 {
+				t.Fatalf("accepted %s/%s %q", p.Namespace, p.Name, p.UID)
 			}
 			if again, errs := Parse(data, origin); errs != nil || again.Pods[0].Hash != file.Pods[0].Hash {
 				t.Fatal("the hash is not stable")

@@ -7,6 +7,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	helpers "k8s.io/component-helpers/resource"
+
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 // SetDefaults sets what the API server sets in a new v1 Pod, so that the rest of nodelet sees static pods as it sees pods of
@@ -14,14 +16,14 @@ import (
 // Kubernetes 1.36 with its default feature gates; testdata/defaults holds pods and what a real API server makes of them.
 func SetDefaults(pod *corev1.Pod) {
 	spec := &pod.Spec
-	for c := range specContainers(spec) {
+	for _, c := range podutil.Containers(spec) {
 		requestsFromLimits(&c.Resources)
 	}
 	podLevelHugePages(pod)
 	podLevelRequests(pod)
 	def(&spec.EnableServiceLinks, corev1.DefaultEnableServiceLinks)
 	if spec.HostNetwork {
-		for c := range specContainers(spec) {
+		for _, c := range podutil.Containers(spec) {
 			for i := range c.Ports {
 				orElse(&c.Ports[i].HostPort, c.Ports[i].ContainerPort)
 			}
@@ -37,29 +39,13 @@ func SetDefaults(pod *corev1.Pod) {
 	for i := range spec.Volumes {
 		defaultVolume(&spec.Volumes[i].VolumeSource)
 	}
-	for c := range specContainers(spec) {
+	for _, c := range podutil.Containers(spec) {
 		defaultContainer(c)
-	}
-	for i := range spec.EphemeralContainers {
-		defaultContainer((*corev1.Container)(&spec.EphemeralContainers[i].EphemeralContainerCommon))
 	}
 	roundUp(spec.Overhead)
 	if spec.Resources != nil {
 		roundUp(spec.Resources.Limits)
 		roundUp(spec.Resources.Requests)
-	}
-}
-
-// specContainers yields init containers, then containers.
-func specContainers(spec *corev1.PodSpec) func(yield func(*corev1.Container) bool) {
-	return func(yield func(*corev1.Container) bool) {
-		for _, list := range [][]corev1.Container{spec.InitContainers, spec.Containers} {
-			for i := range list {
-				if !yield(&list[i]) {
-					return
-				}
-			}
-		}
 	}
 }
 

@@ -5,6 +5,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 // Reference is a ConfigMap or Secret which a pod names, in the pod's namespace.
@@ -23,13 +25,10 @@ func References(pod *corev1.Pod) []Reference {
 	for i, s := range pod.Spec.ImagePullSecrets {
 		add("Secret", s.Name, spec.Child("imagePullSecrets").Index(i))
 	}
-	for _, l := range []struct {
-		name string
-		list []corev1.Container
-	}{{"initContainers", pod.Spec.InitContainers}, {"containers", pod.Spec.Containers}} {
-		for i := range l.list {
-			containerReferences(&l.list[i], spec.Child(l.name).Index(i), add)
-		}
+	index := map[string]int{}
+	for role, c := range podutil.Containers(&pod.Spec) {
+		containerReferences(c, spec.Child(role.Field()).Index(index[role.Field()]), add)
+		index[role.Field()]++
 	}
 	for i := range pod.Spec.Volumes {
 		volumeReferences(&pod.Spec.Volumes[i].VolumeSource, spec.Child("volumes").Index(i), add)

@@ -2,22 +2,14 @@ package manifest
 
 import (
 	"errors"
-	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-)
 
-// The annotations that tell static pods, mirror pods and pods of the API server apart; the names are the kubelet's.
-const (
-	AnnotationSource = "kubernetes.io/config.source" // "api", "file" or "http"
-	AnnotationHash   = "kubernetes.io/config.hash"   // of a static pod: its UID
-	AnnotationMirror = "kubernetes.io/config.mirror" // of a mirror pod: the AnnotationHash of its static pod
-	AnnotationSeen   = "kubernetes.io/config.seen"   // RFC 3339 with nanoseconds: when this node first saw the pod
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 // makeStatic gives pod, whose defaults are set, the identity of a static pod, and validates it.
@@ -32,7 +24,7 @@ func (o Origin) makeStatic(pod *corev1.Pod, hash string) error {
 		pod.UID = types.UID(hash)
 	}
 	SetUID(pod, pod.UID)
-	pod.Annotations[AnnotationSource] = o.Source
+	pod.Annotations[podutil.AnnotationSource] = o.Source
 	pod.Spec.NodeName = o.NodeName
 	if o.Source == "file" {
 		tolerateNoExecute(pod)
@@ -44,7 +36,7 @@ func (o Origin) makeStatic(pod *corev1.Pod, hash string) error {
 // SetUID gives a static pod its UID, and the annotation that must say the same.
 func SetUID(pod *corev1.Pod, uid types.UID) {
 	pod.UID = uid
-	pod.Annotations[AnnotationHash] = string(uid)
+	pod.Annotations[podutil.AnnotationHash] = string(uid)
 }
 
 // clean drops what only a server sets, which exported manifests carry, and makes the namespace and annotations usable.
@@ -59,7 +51,7 @@ func clean(m metav1.ObjectMeta) metav1.ObjectMeta {
 	if c.Annotations == nil {
 		c.Annotations = map[string]string{}
 	}
-	for _, own := range []string{AnnotationSource, AnnotationHash, AnnotationMirror, AnnotationSeen} {
+	for _, own := range []string{podutil.AnnotationSource, podutil.AnnotationHash, podutil.AnnotationMirror, podutil.AnnotationSeen} {
 		delete(c.Annotations, own)
 	}
 	return c
@@ -71,14 +63,4 @@ func tolerateNoExecute(pod *corev1.Pod) {
 	if !slices.ContainsFunc(pod.Spec.Tolerations, func(have corev1.Toleration) bool { return t.MatchToleration(&have) }) {
 		pod.Spec.Tolerations = append(pod.Spec.Tolerations, t)
 	}
-}
-
-var safeUID = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9-]{0,63}$`)
-
-// CheckUID says whether uid may become the name of a directory and a cgroup.
-func CheckUID(uid types.UID) error {
-	if !safeUID.MatchString(string(uid)) {
-		return fmt.Errorf("UID %q: want 1 to 64 letters, digits and dashes", uid)
-	}
-	return nil
 }

@@ -13,6 +13,8 @@ import (
 	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 // Validate finds what would hurt in a static pod with defaults set. It accepts what the API server accepts, apart from what
@@ -96,8 +98,8 @@ func checkMeta(m *metav1.ObjectMeta) (errs field.ErrorList) {
 		errs = append(errs, field.Invalid(p.Child("namespace"), m.Namespace, msg))
 	}
 	if m.UID != "" {
-		if err := CheckUID(m.UID); err != nil {
-			errs = append(errs, field.Invalid(p.Child("uid"), m.UID, err.Error()))
+		if !podutil.ValidUID(m.UID) {
+			errs = append(errs, field.Invalid(p.Child("uid"), m.UID, "must be "+podutil.UIDFormat))
 		}
 	}
 	errs = append(errs, metavalidation.ValidateLabels(m.Labels, p.Child("labels"))...)
