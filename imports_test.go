@@ -44,7 +44,7 @@ var mayImport = map[string][]string{
 	"cni":                   {"host/inotify", "host/atomicfile", "host/boundedfile"},
 	"cni/manager":           {"cni"},
 	"cri":                   {"kube/pod"},
-	"cri/images":            {"cri", "host/boundedfile"},
+	"cri/images":            {"cri", "host/atomicfile", "host/boundedfile", "internal/keylock"},
 	"cri/logs":              {"host/inotify"},
 	"cri/monitor":           {"cri"},
 	"host/cgroups":          {"kube/pod"},

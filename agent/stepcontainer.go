@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodelet/nodelet/agent/plan"
 	"github.com/nodelet/nodelet/agent/spec"
@@ -26,18 +27,23 @@ const logLinks = "/var/log/containers"
 
 // ensureImage makes the image of a container or of an image volume present by its pull policy.
 func (t *task) ensureImage(ctx context.Context, s plan.EnsureImage) (images.Image, error) {
-	have, present, err := t.hands.Images.Present(ctx, s.Image)
-	if err != nil {
-		return images.Image{}, err
+	got, err := t.hands.Images.Ensure(ctx, images.Request{
+		Image:   s.Image,
+		Policy:  s.Policy,
+		Pod:     t.pod,
+		Secrets: t.pullSecrets,
+		Sandbox: func() (*runtimeapi.PodSandboxConfig, error) { return t.sandboxConfig(0) },
+		Event:   func(reason, message string) { t.imageEvent(s, reason, message) },
+	})
+	if err == nil && got.Pulled {
+		t.hands.Pulled()
+		t.hands.meter().Pulled(got.Size, got.Took)
 	}
-	switch {
-	case present && s.Policy != corev1.PullAlways:
-		t.imageEvent(s, "Pulled",
-			fmt.Sprintf("Container image %q already present on machine and can be accessed by the pod", s.Image))
-		return have, nil
-	case s.Policy == corev1.PullNever:
-		return images.Image{}, images.NeverPull(s.Image)
-	}
+	return got.Image, err
+}
+
+// pullSecrets reads the pod's pull secrets. Missing ones are an event: the image may be public.
+func (t *task) pullSecrets(ctx context.Context) []*corev1.Secret {
 	secrets, err := t.hands.Objects(t.pod).PullSecrets(ctx, t.pod)
 	if err != nil {
 		t.log.Info("pull secrets are missing", "err", err)
@@ -45,12 +51,7 @@ func (t *task) ensureImage(ctx context.Context, s plan.EnsureImage) (images.Imag
 			"Unable to retrieve some image pull secrets (%s); attempting to pull the image may not succeed.",
 			strings.Join(missingSecrets(t.pod, secrets), ", ")))
 	}
-	sandbox, err := t.sandboxConfig(0)
-	if err != nil {
-		return images.Image{}, err
-	}
-	t.imageEvent(s, "Pulling", fmt.Sprintf("Pulling image %q", s.Image))
-	return t.pull(ctx, s, images.PullRequest{Image: s.Image, Pod: t.pod, PullSecrets: secrets, Sandbox: sandbox})
+	return secrets
 }
 
 // missingSecrets names the pull secrets of a pod that were not found.
@@ -63,22 +64,7 @@ func missingSecrets(pod *corev1.Pod, found []*corev1.Secret) (names []string) {
 	return names
 }
 
-func (t *task) pull(ctx context.Context, s plan.EnsureImage, r images.PullRequest) (images.Image, error) {
-	began := time.Now()
-	got, err := t.hands.Images.Pull(ctx, r)
-	if err != nil {
-		return images.Image{}, err
-	}
-	t.hands.Pulled()
-	t.hands.meter().Pulled(got.Size, got.Took)
-	total := time.Since(began)
-	t.imageEvent(s, "Pulled", fmt.Sprintf(
-		"Successfully pulled image %q in %s (%s including waiting). Image size: %d bytes.",
-		s.Image, got.Took.Truncate(time.Millisecond), total.Truncate(time.Millisecond), got.Size))
-	return got.Image, nil
-}
-
-// imageEvent tells people of an image; a volume's is the pod's affair.
+// imageEvent records an event about an image: of the container that needs it, or of the pod for an image volume.
 func (t *task) imageEvent(s plan.EnsureImage, reason, message string) {
 	if s.Volume != "" {
 		t.event(corev1.EventTypeNormal, reason, message)

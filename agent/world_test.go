@@ -131,7 +131,7 @@ func (w *world) begin() {
 	l.status = status.New(status.Config{Log: log, Deleted: w.remove})
 	node := w.node()
 	hands := &agent.Hands{
-		Runtime: client, Images: images.New(client, images.Options{}), Volumes: vols, Status: l.status,
+		Runtime: client, Images: images.New(client, images.Config{}), Volumes: vols, Status: l.status,
 		Events:  status.NewRecorder(status.RecorderConfig{Log: log}),
 		Objects: func(*corev1.Pod) agent.Objects { return l.objects },
 		Node:    func() *spec.Node { return node }, RuntimeName: func() string { return "containerd" },

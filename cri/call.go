@@ -36,7 +36,7 @@ func do[Req, Resp any](ctx context.Context, c *Client, o op,
 		}
 		err = e
 	}
-	c.flight.end(id, answered(err))
+	c.flight.end(id, Answered(err))
 	if c.done != nil {
 		c.done(o.verb, took, err)
 	}

@@ -82,7 +82,8 @@ func IsNameReserved(err error) bool {
 		strings.Contains(text, "name is reserved")
 }
 
-// answered tells whether an error came from the runtime rather than from the way to it.
-func answered(err error) bool {
+// Answered reports whether the runtime has answered, be it with an error of its own. Otherwise it may have done the
+// work or not.
+func Answered(err error) bool {
 	return err == nil || !IsUnavailable(err) && !IsDeadline(err) && !IsCanceled(err)
 }

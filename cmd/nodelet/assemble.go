@@ -22,6 +22,7 @@ import (
 	"github.com/nodelet/nodelet/config"
 	"github.com/nodelet/nodelet/cri"
 	"github.com/nodelet/nodelet/cri/images"
+	"github.com/nodelet/nodelet/cri/images/records"
 	"github.com/nodelet/nodelet/cri/logs"
 	"github.com/nodelet/nodelet/cri/monitor"
 	"github.com/nodelet/nodelet/csi"
@@ -70,6 +71,7 @@ type nodelet struct {
 	mirrors     *pods.Mirrors
 	supervisor  *agent.Supervisor
 	monitor     *monitor.Monitor
+	records     *records.Store
 	cgroups     *cgroups.Tree
 	shutdown    *nodeShutdown
 	network     *manager.Manager
@@ -212,19 +214,14 @@ func (n *nodelet) makeAgent() error {
 	if err != nil {
 		return err
 	}
-	parallel := 0
-	if p := c.Kubelet.MaxParallelImagePulls; p != nil {
-		parallel = int(*p)
-	}
 	n.makeCollector()
-	providers, err := n.credentialProviders()
+	puller, err := n.makePuller()
 	if err != nil {
 		return err
 	}
 	hands := &agent.Hands{
 		Runtime: n.runtime,
-		Images: images.New(n.runtime, images.Options{MaxParallel: parallel, NodeConfigs: images.NodeConfigFiles(c.Paths.Root), Providers: providers,
-			Wanted: n.collector.Wanted, Log: n.log}),
+		Images:  puller,
 		Volumes: vols, CSI: n.csi, Storage: n.storage, Devices: n.devices, Claims: n.dra, Cgroups: n.cgroups, Objects: n.objectsFor, Status: n.status, Events: n.recorder,
 		Node: n.facts.spec, RuntimeName: n.monitor.RuntimeName, BackoffFirst: c.CrashLoop.Initial, BackoffMax: c.CrashLoop.Max, Pulled: n.monitor.ImagesChanged,
 	}

@@ -9,11 +9,42 @@ import (
 
 	"github.com/nodelet/nodelet/cri/images"
 	"github.com/nodelet/nodelet/cri/images/provider"
+	"github.com/nodelet/nodelet/cri/images/records"
 	"github.com/nodelet/nodelet/kube/objects"
 )
 
 // providerTokenSeconds is how long the tokens live that credential providers get: the API server's default.
 const providerTokenSeconds = 3600
+
+// makePuller sets up the pulls of images, and the records of who may use them.
+func (n *nodelet) makePuller() (*images.Puller, error) {
+	c := n.cfg
+	providers, err := n.credentialProviders()
+	if err != nil {
+		return nil, err
+	}
+	if c.Gate("KubeletEnsureSecretPulledImages") {
+		policy, err := records.NewPolicy(c.Images.CredentialPolicy, c.Images.PreloadedAllowed)
+		if err != nil {
+			return nil, err
+		}
+		if n.records, err = records.Open(c.Paths.Root, policy, n.log); err != nil {
+			return nil, err
+		}
+	}
+	parallel := 0 // serializeImagePulls has no effect: pulls of different images run side by side
+	if p := c.Kubelet.MaxParallelImagePulls; p != nil {
+		parallel = int(*p)
+	}
+	return images.New(n.runtime, images.Config{
+		MaxParallel: parallel,
+		NodeConfigs: images.NodeConfigFiles(c.Paths.Root),
+		Providers:   providers,
+		Records:     n.records,
+		Wanted:      n.collector.Wanted,
+		Log:         n.log,
+	}), nil
+}
 
 // credentialProviders sets up the programs that give logins to registries; nil where none are configured.
 func (n *nodelet) credentialProviders() (func(context.Context, *corev1.Pod, string) ([]images.Provided, []string), error) {

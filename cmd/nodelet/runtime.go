@@ -71,11 +71,16 @@ func (n *nodelet) handler(name string) agent.Handler {
 	return agent.Handler{RecursiveReadOnly: f.GetRecursiveReadOnlyMounts(), UserNamespaces: f.GetUserNamespaces()}
 }
 
-// reportImages passes the images to the node.
-func (n *nodelet) reportImages(all []*runtimeapi.Image, _ time.Time) {
+// reportImages passes the images to the node and forgets who pulled those that are gone.
+func (n *nodelet) reportImages(all []*runtimeapi.Image, requested time.Time) {
 	list := make([]node.Image, 0, len(all))
+	ids := make([]string, 0, len(all))
 	for _, i := range all {
 		list = append(list, node.Image{Digests: i.RepoDigests, Tags: i.RepoTags, Bytes: int64(i.Size)})
+		ids = append(ids, i.Id)
 	}
 	n.node.SetImages(list)
+	if n.records != nil {
+		n.records.Prune(ids, requested)
+	}
 }

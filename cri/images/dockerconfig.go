@@ -7,9 +7,13 @@ import (
 	"strings"
 )
 
-// Login is a name and a password for a registry. It is always held by pointer: then fmt prints an address, however deep in
-// other things it is, and for a login alone what String says. So it cannot get into a log by mistake.
-type Login struct{ Username, Password string }
+// Login is a name and a password for a registry. It is always held by pointer: then fmt prints an address if it is nested in
+// another value, and the result of String if it is alone. So it cannot get into a log by mistake.
+type Login struct {
+	Username, Password string
+	// Email is not sent to registries; the kubelet's hash of a login includes it.
+	Email string
+}
 
 func (Login) String() string { return "(credential)" }
 
@@ -60,13 +64,14 @@ func entry(text json.RawMessage) *Login {
 	var e struct {
 		Username string `json:"username"`
 		Password string `json:"password"`
+		Email    string `json:"email"`
 		Auth     string `json:"auth"`
 	}
 	if json.Unmarshal(text, &e) != nil {
 		return nil
 	}
 	if e.Auth == "" {
-		return &Login{e.Username, e.Password}
+		return &Login{Username: e.Username, Password: e.Password, Email: e.Email}
 	}
 	// Padding is in use with and without.
 	auth, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(strings.TrimSpace(e.Auth), "="))
@@ -77,5 +82,5 @@ func entry(text json.RawMessage) *Login {
 	if !ok {
 		return nil
 	}
-	return &Login{username, password}
+	return &Login{Username: username, Password: password, Email: e.Email}
 }

@@ -83,20 +83,20 @@ func TestDockerConfig(t *testing.T) {
 		want    map[string]Login
 		skipped int
 	}{
-		"plain":         {`{"r.io":{"username":"u","password":"p","email":"e"}}`, map[string]Login{"r.io": {"u", "p"}}, 0},
-		"auth":          {`{"r.io":{"auth":"` + auth("u", "p") + `"}}`, map[string]Login{"r.io": {"u", "p"}}, 0},
-		"auth wins":     {`{"r.io":{"username":"x","password":"y","auth":"` + auth("u", "p") + `"}}`, map[string]Login{"r.io": {"u", "p"}}, 0},
-		"unpadded":      {`{"r.io":{"auth":"` + strings.TrimRight(auth("u", "pw"), "=") + `"}}`, map[string]Login{"r.io": {"u", "pw"}}, 0},
-		"line break":    {`{"r.io":{"auth":"` + auth("u", "pw") + `\n"}}`, map[string]Login{"r.io": {"u", "pw"}}, 0},
-		"colons":        {`{"r.io":{"auth":"` + auth("u", "p:q:") + `"}}`, map[string]Login{"r.io": {"u", "p:q:"}}, 0},
-		"token only":    {`{"r.io":{"auth":"` + auth("", "t") + `"}}`, map[string]Login{"r.io": {"", "t"}}, 0},
+		"plain":         {`{"r.io":{"username":"u","password":"p","email":"e"}}`, map[string]Login{"r.io": {"u", "p", "e"}}, 0},
+		"auth":          {`{"r.io":{"auth":"` + auth("u", "p") + `"}}`, map[string]Login{"r.io": {"u", "p", ""}}, 0},
+		"auth wins":     {`{"r.io":{"username":"x","password":"y","auth":"` + auth("u", "p") + `"}}`, map[string]Login{"r.io": {"u", "p", ""}}, 0},
+		"unpadded":      {`{"r.io":{"auth":"` + strings.TrimRight(auth("u", "pw"), "=") + `"}}`, map[string]Login{"r.io": {"u", "pw", ""}}, 0},
+		"line break":    {`{"r.io":{"auth":"` + auth("u", "pw") + `\n"}}`, map[string]Login{"r.io": {"u", "pw", ""}}, 0},
+		"colons":        {`{"r.io":{"auth":"` + auth("u", "p:q:") + `"}}`, map[string]Login{"r.io": {"u", "p:q:", ""}}, 0},
+		"token only":    {`{"r.io":{"auth":"` + auth("", "t") + `"}}`, map[string]Login{"r.io": {"", "t", ""}}, 0},
 		"helper":        {`{"r.io":{}}`, map[string]Login{}, 0},
-		"one bad of 2":  {`{"a.io":{"auth":"!!"},"b.io":{"username":"u"}}`, map[string]Login{"b.io": {"u", ""}}, 1},
+		"one bad of 2":  {`{"a.io":{"auth":"!!"},"b.io":{"username":"u"}}`, map[string]Login{"b.io": {"u", "", ""}}, 1},
 		"no colon":      {`{"a.io":{"auth":"` + base64.StdEncoding.EncodeToString([]byte("u")) + `"}}`, map[string]Login{}, 1},
 		"wrong kind":    {`{"a.io":"x","b.io":{"username":7}}`, map[string]Login{}, 2},
 		"null":          {`null`, map[string]Login{}, 0},
 		"entry is null": {`{"r.io":null}`, map[string]Login{}, 0},
-		"unknown field": {`{"r.io":{"username":"u","identitytoken":"x"}}`, map[string]Login{"r.io": {"u", ""}}, 0},
+		"unknown field": {`{"r.io":{"username":"u","identitytoken":"x"}}`, map[string]Login{"r.io": {"u", "", ""}}, 0},
 	} {
 		for form, read := range map[string]func() (map[string]*Login, int, error){
 			"dockercfg":   func() (map[string]*Login, int, error) { return dockercfg([]byte(tc.text)) },
@@ -130,7 +130,7 @@ func TestSecretsStaySecret(t *testing.T) {
 		secret("half", corev1.SecretTypeDockerConfigJson, corev1.DockerConfigJsonKey, `{"auths":{"d.io":{"auth":"`+hidden+`"}}}`),
 		secret("opaque", corev1.SecretTypeOpaque, corev1.DockerConfigJsonKey, `{"auths":{"e.io":{"password":"`+hidden+`"}}}`),
 	})
-	if len(k) != 2 || *k.lookup("a.io/x")[0].login != (Login{"u", hidden}) || *k.lookup("b.io/x")[0].login != (Login{"u", hidden}) {
+	if len(k) != 2 || *k.lookup("a.io/x")[0].login != (Login{Username: "u", Password: hidden}) || *k.lookup("b.io/x")[0].login != (Login{Username: "u", Password: hidden}) {
 		t.Fatalf("got %d credentials", len(k))
 	}
 	if s := k.lookup("a.io/x")[0].source; s != (Source{UID: "uid-1", Namespace: "ns", Name: "good"}) {

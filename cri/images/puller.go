@@ -1,9 +1,7 @@
 package images
 
 import (
-	"cmp"
 	"context"
-	"crypto/sha256"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -15,65 +13,66 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodelet/nodelet/cri"
+	"github.com/nodelet/nodelet/cri/images/records"
 )
 
-// Options tune New. The zero value pulls all images side by side, without credentials of the node.
-type Options struct {
-	// Serial pulls one image after the other (KubeletConfiguration serializeImagePulls).
-	Serial bool
-	// MaxParallel bounds the pulls at a time (maxParallelImagePulls); 0 means no bound.
+// Config says how a Puller pulls. The zero value pulls all images side by side, without credentials of the node, and lets each
+// pod use each image that is present.
+type Config struct {
+	// MaxParallel bounds the number of pulls at a time (maxParallelImagePulls); 0 means no bound.
 	MaxParallel int
 	// NodeConfigs are files with the node's own credentials; see NodeConfigFiles. They are read for each pull.
 	NodeConfigs []string
 	// Providers asks the node's credential providers for logins to a repository's registry, on behalf of a pod; see package
-	// provider. It says in problems what it could not get, without any content. nil: there are none.
+	// provider. problems says what could not be had, without any content. nil: there are no providers.
 	Providers func(ctx context.Context, pod *corev1.Pod, repository string) (given []Provided, problems []string)
-	// Wanted is told the ID of each image that a pod has asked for and found, or pulled. May be nil.
+	// Records say which pod may use an image that is present. nil: every pod may (KubeletEnsureSecretPulledImages is off).
+	Records *records.Store
+	// Wanted receives the ID of each image that a pod is about to use. May be nil.
 	Wanted func(id string)
-	// Log hears of credentials that cannot be used; nil means nobody does.
+	// Log receives problems with credentials; nil discards them.
 	Log *slog.Logger
 }
 
-// Provided is what one credential provider has given: logins by docker's patterns of registries.
+// Provided is the answer of one credential provider: logins by docker's patterns of registries.
 type Provided struct {
 	// Source is the service account for whose token it was given, or zero: then the whole node may use it.
 	Source Source
 	Logins map[string]*Login
 }
 
-// Puller pulls images. It is safe for use by many goroutines. Make one with New.
+// Puller makes images present. It is safe for use by many goroutines. Create it with New.
 type Puller struct {
-	runtime   *cri.Client
-	nodes     []string
-	providers func(context.Context, *corev1.Pod, string) ([]Provided, []string)
-	log       *slog.Logger
-	wanted    func(id string)
-	// tokens bounds the pulls at a time; nil means no bound.
+	runtime *cri.Client
+	cfg     Config
+	log     *slog.Logger
+	// tokens bounds the number of pulls at a time; nil means no bound.
 	tokens chan struct{}
 
 	mu      sync.Mutex
 	flights map[string]*flight
+	// unresolved are images that may have been pulled without a record: the process or the runtime ended meanwhile.
+	unresolved []string
 }
 
-// New makes a puller for a runtime.
-func New(runtime *cri.Client, o Options) *Puller {
-	p := &Puller{runtime: runtime, nodes: o.NodeConfigs, providers: o.Providers, log: o.Log, wanted: o.Wanted,
-		flights: map[string]*flight{}}
+// New returns a Puller for a runtime.
+func New(runtime *cri.Client, cfg Config) *Puller {
+	p := &Puller{runtime: runtime, cfg: cfg, log: cfg.Log, flights: map[string]*flight{}}
 	if p.log == nil {
 		p.log = slog.New(slog.DiscardHandler)
 	}
-	switch {
-	case o.Serial:
-		p.tokens = make(chan struct{}, 1)
-	case o.MaxParallel > 0:
-		p.tokens = make(chan struct{}, o.MaxParallel)
+	if cfg.MaxParallel > 0 {
+		p.tokens = make(chan struct{}, cfg.MaxParallel)
+	}
+	if cfg.Records != nil {
+		p.unresolved = cfg.Records.Intents()
 	}
 	return p
 }
 
 // Image is an image on the node.
 type Image struct {
-	// Ref is what CreateContainer is given; ID is the runtime's name for it. Both are mostly the same.
+	// ID is the runtime's name for it, Ref the name for CreateContainer. Both are mostly the same.
 	Ref, ID string
 	// Size is in bytes.
 	Size uint64
@@ -82,14 +81,87 @@ type Image struct {
 	Username string
 }
 
-// Present finds an image on the node by the name that a pod gives. Its errors are a *Reason: InvalidImageName or
-// ImageInspectError.
-func (p *Puller) Present(ctx context.Context, image string) (found Image, ok bool, err error) {
-	n, err := parseName(image)
+// Request is an image that a pod needs.
+type Request struct {
+	// Image is the name as the pod gives it, and Policy when to pull it.
+	Image  string
+	Policy corev1.PullPolicy
+	// Pod is the pod; credential providers may be given a token of its service account.
+	Pod *corev1.Pod
+	// Secrets reads the pod's pull secrets, of type kubernetes.io/dockerconfigjson or kubernetes.io/dockercfg. It is called at
+	// most once, and only if credentials are needed.
+	Secrets func(context.Context) []*corev1.Secret
+	// Sandbox returns the configuration of the pod's sandbox, by which runtimes choose the snapshotter and check signatures. It
+	// is called at most once, and only before a pull.
+	Sandbox func() (*runtimeapi.PodSandboxConfig, error)
+	// Event receives the pod's events about the image: Pulling and Pulled.
+	Event func(reason, message string)
+}
+
+// Result is an image that a pod may use.
+type Result struct {
+	Image
+	// Pulled: the image was pulled for this request, in the time Took without waiting for other pulls to end.
+	Pulled bool
+	Took   time.Duration
+	// used is the index of the credential of the pull among those of the job; behind them is the pull without any.
+	used int
+}
+
+// Ensure makes an image present by its pull policy. An image that is present already counts only if the pod may use it.
+// Errors are a *Reason, ctx's own, or that of Request.Sandbox.
+func (p *Puller) Ensure(ctx context.Context, r Request) (Result, error) {
+	n, err := parseName(r.Image)
 	if err != nil {
+		return Result{}, err
+	}
+	lookUp := sync.OnceValues(func() ([]credential, []string) { return p.credentials(ctx, n, r) })
+	p.resolve(ctx)
+	if r.Policy != corev1.PullAlways {
+		found, usable, err := p.usable(ctx, n, r, lookUp)
+		if err != nil || usable {
+			return Result{Image: found}, err
+		}
+	}
+	if r.Policy == corev1.PullNever {
+		return Result{}, NeverPull(r.Image)
+	}
+	sandbox, err := r.Sandbox()
+	if err != nil {
+		return Result{}, err
+	}
+	r.Event("Pulling", fmt.Sprintf("Pulling image %q", r.Image))
+	began := time.Now()
+	j := job{image: r.Image, name: n, sandbox: sandbox}
+	j.credentials, j.problems = lookUp()
+	got, err := p.share(ctx, j)
+	if err != nil {
+		return Result{}, err
+	}
+	r.Event("Pulled", fmt.Sprintf("Successfully pulled image %q in %s (%s including waiting). Image size: %d bytes.",
+		r.Image, got.Took.Truncate(time.Millisecond), time.Since(began).Truncate(time.Millisecond), got.Size))
+	return got, nil
+}
+
+// usable looks for the image on the node and reports whether the pod may use it.
+func (p *Puller) usable(ctx context.Context, n name, r Request, lookUp func() ([]credential, []string)) (Image, bool, error) {
+	found, present, err := p.inspect(ctx, r.Image, &runtimeapi.ImageSpec{Image: n.pull})
+	if err != nil || !present {
 		return Image{}, false, err
 	}
-	return p.inspect(ctx, image, &runtimeapi.ImageSpec{Image: n.pull})
+	message := fmt.Sprintf("Container image %q already present on machine", r.Image)
+	if p.cfg.Records != nil {
+		ofPod := func() records.Credentials {
+			all, _ := lookUp()
+			return accessOfAll(all)
+		}
+		if !p.cfg.Records.Allowed(ctx, r.Image, found.ID, ofPod) {
+			return Image{}, false, nil
+		}
+		message += " and can be accessed by the pod"
+	}
+	r.Event("Pulled", message)
+	return found, true, nil
 }
 
 func (p *Puller) inspect(ctx context.Context, image string, spec *runtimeapi.ImageSpec) (Image, bool, error) {
@@ -100,8 +172,8 @@ func (p *Puller) inspect(ctx context.Context, image string, spec *runtimeapi.Ima
 	if got == nil {
 		return Image{}, false, nil
 	}
-	if p.wanted != nil {
-		p.wanted(got.Id)
+	if p.cfg.Wanted != nil {
+		p.cfg.Wanted(got.Id)
 	}
 	found := Image{Ref: got.Id, ID: got.Id, Size: got.Size, Username: got.Username}
 	if got.Uid != nil {
@@ -110,215 +182,74 @@ func (p *Puller) inspect(ctx context.Context, image string, spec *runtimeapi.Ima
 	return found, true, nil
 }
 
-// PullRequest says what to pull.
-type PullRequest struct {
-	// Image is the name as the pod gives it.
-	Image string
-	// Pod is for whom; credential providers may be given a token of its service account.
-	Pod *corev1.Pod
-	// PullSecrets are the pod's, of type kubernetes.io/dockerconfigjson or kubernetes.io/dockercfg.
-	PullSecrets []*corev1.Secret
-	// Sandbox is the configuration of the pod's sandbox; runtimes choose the snapshotter and check signatures by it.
-	Sandbox *runtimeapi.PodSandboxConfig
-	// RuntimeHandler is the pod's, where images are kept per runtime handler (KEP-4216); mostly empty.
-	RuntimeHandler string
-}
-
-// PullResult is a pulled image.
-type PullResult struct {
-	Image
-	// Took is how long the pull itself took, without waiting for others to end.
-	Took time.Duration
-	// Source is what the credential that did it came from.
-	Source Source
-}
-
-// Pull pulls an image, present or not. Requests for the same image with the same credentials share one pull; it is given up
-// when the last of them has gone. It tries the credentials that match the image, those of the pull secrets first, then the
-// node's, then those of credential providers, and then without any. Its errors are a *Reason, or ctx's own.
-func (p *Puller) Pull(ctx context.Context, r PullRequest) (PullResult, error) {
-	n, err := parseName(r.Image)
-	if err != nil {
-		return PullResult{}, err
-	}
-	j := job{request: r, name: n}
-	j.credentials, j.problems = p.credentials(ctx, n, r)
-	for _, problem := range j.problems {
-		p.log.Warn("pulling without some credentials", "image", r.Image, "problem", problem)
-	}
-	f := p.join(ctx, j)
-	select {
-	case <-f.done:
-		return f.result, f.err
-	case <-ctx.Done():
-		p.leave(j.key(), f)
-		return PullResult{}, fmt.Errorf("pull image %q: %w", r.Image, context.Cause(ctx))
-	}
-}
-
-func (p *Puller) credentials(ctx context.Context, n name, r PullRequest) ([]credential, []string) {
-	ofPod, problems := secretKeyring(r.PullSecrets)
-	ofNode, more := nodeKeyring(p.nodes)
+// credentials finds the credentials for an image: those of the pull secrets first, then the node's, then those of credential
+// providers.
+func (p *Puller) credentials(ctx context.Context, n name, r Request) ([]credential, []string) {
+	ofPod, problems := secretKeyring(r.Secrets(ctx))
+	ofNode, more := nodeKeyring(p.cfg.NodeConfigs)
 	problems = append(problems, more...)
 	var ofProviders keyring
-	if p.providers != nil {
-		given, more := p.providers(ctx, r.Pod, n.repository)
+	if p.cfg.Providers != nil {
+		given, more := p.cfg.Providers(ctx, r.Pod, n.repository)
 		problems = append(problems, more...)
 		for _, g := range given {
 			ofProviders.add(g.Source, g.Logins)
 		}
 		ofProviders.sort()
 	}
+	for _, problem := range problems {
+		p.log.Warn("some registry credentials cannot be used", "image", r.Image, "problem", problem)
+	}
 	return slices.Concat(ofPod.lookup(n.repository), ofNode.lookup(n.repository), ofProviders.lookup(n.repository)), problems
 }
 
 // job is one pull to be made.
 type job struct {
-	request     PullRequest
+	image       string
 	name        name
 	credentials []credential
 	problems    []string
-}
-
-// key is the same for jobs that may share a pull.
-func (j job) key() string {
-	h := sha256.New()
-	for _, c := range j.credentials {
-		fmt.Fprintf(h, "%q %q\n", c.login.Username, c.login.Password)
-	}
-	return fmt.Sprintf("%s\n%s\n%x", j.name.pull, j.request.RuntimeHandler, h.Sum(nil))
-}
-
-// flight is a pull under way, shared by those who wait for it.
-type flight struct {
-	// waiters and started are guarded by the puller's mutex.
-	waiters int
-	started bool
-	image   string
-	since   time.Time
-	cancel  context.CancelFunc
-	// done is closed when result and err are set.
-	done   chan struct{}
-	result PullResult
-	err    error
-}
-
-// join finds or starts the flight for a job.
-func (p *Puller) join(ctx context.Context, j job) *flight {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	key := j.key()
-	f := p.flights[key]
-	if f == nil {
-		f = &flight{image: j.request.Image, since: time.Now(), done: make(chan struct{})}
-		ctx, f.cancel = context.WithCancel(context.WithoutCancel(ctx))
-		p.flights[key] = f
-		go p.fly(ctx, key, f, j)
-	}
-	f.waiters++
-	return f
-}
-
-// leave takes one waiter off a flight; the last one ends it.
-func (p *Puller) leave(key string, f *flight) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if f.waiters--; f.waiters == 0 {
-		f.cancel()
-		p.forget(key, f)
-	}
-}
-
-// forget makes the next request start a flight of its own. p.mu is held.
-func (p *Puller) forget(key string, f *flight) {
-	if p.flights[key] == f {
-		delete(p.flights, key)
-	}
-}
-
-// fly waits for its turn and pulls.
-func (p *Puller) fly(ctx context.Context, key string, f *flight, j job) {
-	defer f.cancel()
-	if p.tokens != nil {
-		select {
-		case p.tokens <- struct{}{}:
-			defer func() { <-p.tokens }()
-		case <-ctx.Done():
-			return // nobody waits any more
-		}
-	}
-	p.mu.Lock()
-	f.started = true
-	p.mu.Unlock()
-	f.result, f.err = p.pull(ctx, j)
-	p.mu.Lock()
-	p.forget(key, f)
-	p.mu.Unlock()
-	close(f.done)
+	sandbox     *runtimeapi.PodSandboxConfig
 }
 
 // pull tries one credential after the other, and then none.
-func (p *Puller) pull(ctx context.Context, j job) (PullResult, error) {
+func (p *Puller) pull(ctx context.Context, j job) (Result, error) {
 	began := time.Now()
-	spec := &runtimeapi.ImageSpec{Image: j.name.pull, Annotations: j.request.Sandbox.GetAnnotations(),
-		RuntimeHandler: j.request.RuntimeHandler}
+	spec := &runtimeapi.ImageSpec{Image: j.name.pull, Annotations: j.sandbox.GetAnnotations()}
 	var errs []error
-	for _, c := range append(slices.Clip(j.credentials), credential{}) {
+	for used, c := range append(slices.Clip(j.credentials), credential{}) {
 		var auth *runtimeapi.AuthConfig
 		if c.login != nil {
 			auth = &runtimeapi.AuthConfig{Username: c.login.Username, Password: c.login.Password}
 		}
-		ref, err := p.runtime.PullImage(ctx, spec, auth, j.request.Sandbox)
+		ref, err := p.runtime.PullImage(ctx, spec, auth, j.sandbox)
 		if err == nil {
-			return p.pulled(ctx, j, spec, ref, PullResult{Took: time.Since(began), Source: c.source})
+			return p.pulled(ctx, j, spec, ref, Result{Pulled: true, Took: time.Since(began), used: used})
 		}
 		if auth != nil || len(errs) == 0 {
 			errs = append(errs, err)
 		}
 		if ctx.Err() != nil || cri.IsUnavailable(err) || cri.IsUnimplemented(err) {
-			break // it is not for the credential that this failed
+			break // another credential cannot help
 		}
 	}
-	err := pullFailed(j.request.Image, errs)
+	err := pullFailed(j.image, errs)
 	if r, ok := err.(*Reason); ok && len(j.problems) > 0 {
 		r.Message += "; " + strings.Join(j.problems, "; ")
 	}
-	return PullResult{}, err
+	return Result{}, err
 }
 
-// pulled looks at the image that was pulled: a container's user and size come from there.
-func (p *Puller) pulled(ctx context.Context, j job, spec *runtimeapi.ImageSpec, ref string, r PullResult) (PullResult, error) {
-	image := j.request.Image
-	found, ok, err := p.inspect(ctx, image, spec)
+// pulled inspects the image that was pulled: a container's user and size come from there.
+func (p *Puller) pulled(ctx context.Context, j job, spec *runtimeapi.ImageSpec, ref string, r Result) (Result, error) {
+	found, ok, err := p.inspect(ctx, j.image, spec)
 	switch {
 	case err != nil:
-		return PullResult{}, err
+		return Result{}, err
 	case !ok:
-		return PullResult{}, inspectFailed(image, fmt.Errorf("it was pulled as %s and is gone again", ref))
+		return Result{}, inspectFailed(j.image, fmt.Errorf("it was pulled as %s and is gone again", ref))
 	}
 	r.Image = found
 	r.Ref = ref
 	return r, nil
-}
-
-// Pulling is a pull under way.
-type Pulling struct {
-	Image string
-	Since time.Time
-	// Queued: it waits for others to end, by Options.Serial or MaxParallel.
-	Queued bool
-}
-
-// Pulls lists the pulls under way, the oldest first, so that a pod that waits for one can say so.
-func (p *Puller) Pulls() []Pulling {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	var all []Pulling
-	for _, f := range p.flights {
-		all = append(all, Pulling{Image: f.image, Since: f.since, Queued: !f.started})
-	}
-	slices.SortFunc(all, func(a, b Pulling) int {
-		return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Image, b.Image))
-	})
-	return all
 }

@@ -15,12 +15,13 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodelet/nodelet/cri"
 	"github.com/nodelet/nodelet/cri/fake"
 )
 
-func serve(t *testing.T, o Options) (*fake.Runtime, *Puller) {
+func serve(t *testing.T, o Config) (*fake.Runtime, *Puller) {
 	t.Helper()
 	rt := fake.New()
 	rt.Start()
@@ -40,9 +41,39 @@ func pullSecret(registry, user, password string) *corev1.Secret {
 		`{"auths":{"`+registry+`":{"auth":"`+auth(user, password)+`"}}}`)
 }
 
-func mustPull(t *testing.T, p *Puller, r PullRequest) PullResult {
+// pullRequest is what tests vary of a Request.
+type pullRequest struct {
+	Image       string
+	Policy      corev1.PullPolicy
+	Pod         *corev1.Pod
+	PullSecrets []*corev1.Secret
+}
+
+func (r pullRequest) request() Request {
+	return Request{
+		Image:   r.Image,
+		Policy:  r.Policy,
+		Pod:     r.Pod,
+		Secrets: func(context.Context) []*corev1.Secret { return r.PullSecrets },
+		Sandbox: func() (*runtimeapi.PodSandboxConfig, error) { return nil, nil },
+		Event:   func(string, string) {},
+	}
+}
+
+func pull(ctx context.Context, p *Puller, r pullRequest) (Result, error) {
+	r.Policy = corev1.PullAlways
+	return p.Ensure(ctx, r.request())
+}
+
+func present(t *testing.T, p *Puller, image string) (Image, error) {
 	t.Helper()
-	got, err := p.Pull(t.Context(), r)
+	got, err := p.Ensure(t.Context(), pullRequest{Image: image, Policy: corev1.PullNever}.request())
+	return got.Image, err
+}
+
+func mustPull(t *testing.T, p *Puller, r pullRequest) Result {
+	t.Helper()
+	got, err := pull(t.Context(), p, r)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,36 +90,34 @@ func wantReason(t *testing.T, err error, reason, message string) {
 
 func TestPresentAndPull(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		rt, p := serve(t, Options{})
+		rt, p := serve(t, Config{})
 		uid := int64(1000)
 		rt.Publish(fake.RemoteImage{Name: "app:1", ID: "sha256:1", Size: 42, UID: &uid, Takes: time.Minute})
 		rt.Publish(fake.RemoteImage{Name: "named", ID: "sha256:2", Username: "www"})
-		if _, ok, err := p.Present(t.Context(), "app:1"); ok || err != nil {
-			t.Errorf("before the pull: %t, %v", ok, err)
-		}
-		got := mustPull(t, p, PullRequest{Image: "app:1"})
-		if got.Took != time.Minute || got.ID != "sha256:1" || got.Ref != "sha256:1" || got.Size != 42 || *got.UID != 1000 || got.Source != (Source{}) {
+		_, err := present(t, p, "app:1")
+		wantReason(t, err, "ErrImageNeverPull", `Container image "app:1" is not present with pull policy of Never`)
+		got := mustPull(t, p, pullRequest{Image: "app:1"})
+		if got.Took != time.Minute || got.ID != "sha256:1" || got.Ref != "sha256:1" || got.Size != 42 || *got.UID != 1000 {
 			t.Errorf("got %+v", got)
 		}
-		have, ok, err := p.Present(t.Context(), "app:1")
-		if !ok || err != nil || have.ID != "sha256:1" || *have.UID != 1000 || have.Username != "" {
-			t.Errorf("after the pull: %+v, %t, %v", have, ok, err)
+		have, err := present(t, p, "app:1")
+		if err != nil || have.ID != "sha256:1" || *have.UID != 1000 || have.Username != "" {
+			t.Errorf("after the pull: %+v, %v", have, err)
 		}
-		mustPull(t, p, PullRequest{Image: "named"})
-		if have, _, _ := p.Present(t.Context(), "named:latest"); have.Username != "www" || have.UID != nil {
+		mustPull(t, p, pullRequest{Image: "named"})
+		if have, _ := present(t, p, "named:latest"); have.Username != "www" || have.UID != nil {
 			t.Errorf("got %+v", have)
 		}
 
-		_, _, err = p.Present(t.Context(), "UPPER")
+		_, err = present(t, p, "UPPER")
 		wantReason(t, err, "InvalidImageName", `Failed to apply default image tag "UPPER": couldn't parse image name "UPPER": `+
 			`invalid reference format: repository name (library/UPPER) must be lowercase`)
-		_, err = p.Pull(t.Context(), PullRequest{Image: "UPPER"})
+		_, err = pull(t.Context(), p, pullRequest{Image: "UPPER"})
 		if err == nil {
 			t.Error("pulled a name that is none")
 		}
-		wantReason(t, NeverPull("app:2"), "ErrImageNeverPull", `Container image "app:2" is not present with pull policy of Never`)
 		rt.Inject(&fake.Fault{Verb: "ImageStatus", Err: status.Error(codes.Internal, "boom"), Times: 1})
-		_, _, err = p.Present(t.Context(), "app:1")
+		_, err = present(t, p, "app:1")
 		wantReason(t, err, "ImageInspectError",
 			`Failed to inspect image "app:1": ImageStatus app:1: rpc error: code = Internal desc = boom`)
 	})
@@ -97,36 +126,36 @@ func TestPresentAndPull(t *testing.T) {
 // TestOnePullForAll: the same image with the same credentials is pulled once for all who wait, another time for others.
 func TestOnePullForAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		rt, p := serve(t, Options{})
+		rt, p := serve(t, Config{})
 		rt.Publish(fake.RemoteImage{Name: "app:1", Takes: time.Minute})
 		var all sync.WaitGroup
-		pull := func(r PullRequest) {
+		start := func(r pullRequest) {
 			all.Go(func() {
-				if _, err := p.Pull(t.Context(), r); err != nil {
+				if _, err := pull(t.Context(), p, r); err != nil {
 					t.Error(err)
 				}
 			})
 		}
 		for range 5 {
-			pull(PullRequest{Image: "app:1"})
+			start(pullRequest{Image: "app:1"})
 		}
 		for range 3 {
-			pull(PullRequest{Image: "app:1", PullSecrets: []*corev1.Secret{pullSecret("docker.io", "me", "pw")}})
+			start(pullRequest{Image: "app:1", PullSecrets: []*corev1.Secret{pullSecret("docker.io", "me", "pw")}})
 		}
-		pull(PullRequest{Image: "app:1", PullSecrets: []*corev1.Secret{pullSecret("docker.io", "me", "other")}})
-		pull(PullRequest{Image: "app:1", PullSecrets: []*corev1.Secret{pullSecret("quay.io", "me", "unrelated")}})
+		start(pullRequest{Image: "app:1", PullSecrets: []*corev1.Secret{pullSecret("docker.io", "me", "other")}})
+		start(pullRequest{Image: "app:1", PullSecrets: []*corev1.Secret{pullSecret("quay.io", "me", "unrelated")}})
 		synctest.Wait()
-		if n := len(p.Pulls()); n != 3 {
+		if n := len(p.flights); n != 3 {
 			t.Errorf("%d pulls under way, want 3", n)
 		}
 		all.Wait()
 		if n := rt.Verbs()["PullImage"]; n != 3 {
 			t.Errorf("%d pulls, want 3: without, with one and with another credential", n)
 		}
-		if n := len(p.Pulls()); n != 0 {
+		if n := len(p.flights); n != 0 {
 			t.Errorf("%d pulls are left", n)
 		}
-		mustPull(t, p, PullRequest{Image: "app:1"})
+		mustPull(t, p, pullRequest{Image: "app:1"})
 		if n := rt.Verbs()["PullImage"]; n != 4 {
 			t.Error("a pull after the end of another must be made")
 		}
@@ -136,17 +165,17 @@ func TestOnePullForAll(t *testing.T) {
 // TestWaitersLeave: one that goes does not take the pull from the others; when the last goes, the pull ends.
 func TestWaitersLeave(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		rt, p := serve(t, Options{})
+		rt, p := serve(t, Config{})
 		rt.Publish(fake.RemoteImage{Name: "app:1", Takes: time.Hour})
 		ctx, leave := context.WithCancel(t.Context())
 		first := make(chan error)
 		go func() {
-			_, err := p.Pull(ctx, PullRequest{Image: "app:1"})
+			_, err := pull(ctx, p, pullRequest{Image: "app:1"})
 			first <- err
 		}()
 		second := make(chan error)
 		go func() {
-			_, err := p.Pull(t.Context(), PullRequest{Image: "app:1"})
+			_, err := pull(t.Context(), p, pullRequest{Image: "app:1"})
 			second <- err
 		}()
 		synctest.Wait()
@@ -160,15 +189,15 @@ func TestWaitersLeave(t *testing.T) {
 
 		ctx, leave = context.WithTimeout(t.Context(), time.Minute)
 		defer leave()
-		if _, err := p.Pull(ctx, PullRequest{Image: "app:1"}); !errors.Is(err, context.DeadlineExceeded) {
+		if _, err := pull(ctx, p, pullRequest{Image: "app:1"}); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("got %v", err)
 		}
 		synctest.Wait()
-		if n := len(p.runtime.InFlight()) + len(p.Pulls()); n != 0 {
+		if n := len(p.runtime.InFlight()) + len(p.flights); n != 0 {
 			t.Errorf("the pull goes on for nobody: %d", n)
 		}
 		began := time.Now()
-		if got := mustPull(t, p, PullRequest{Image: "app:1"}); got.Took != time.Hour || time.Since(began) != time.Hour {
+		if got := mustPull(t, p, pullRequest{Image: "app:1"}); got.Took != time.Hour || time.Since(began) != time.Hour {
 			t.Errorf("the next pull took %s", got.Took)
 		}
 	})
@@ -177,37 +206,31 @@ func TestWaitersLeave(t *testing.T) {
 // TestParallel: how long three pulls of a minute take together.
 func TestParallel(t *testing.T) {
 	for name, tc := range map[string]struct {
-		options Options
-		want    time.Duration
-		queued  int
+		config Config
+		want   time.Duration
+		queued int
 	}{
-		"no bound": {Options{}, time.Minute, 0},
-		"two":      {Options{MaxParallel: 2}, 2 * time.Minute, 1},
-		"serial":   {Options{Serial: true, MaxParallel: 2}, 3 * time.Minute, 2},
+		"no bound": {Config{}, time.Minute, 0},
+		"two":      {Config{MaxParallel: 2}, 2 * time.Minute, 1},
+		"serial":   {Config{MaxParallel: 1}, 3 * time.Minute, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				rt, p := serve(t, tc.options)
+				rt, p := serve(t, tc.config)
 				began := time.Now()
 				var all sync.WaitGroup
 				for _, image := range []string{"a:1", "b:1", "c:1"} {
 					rt.Publish(fake.RemoteImage{Name: image, Takes: time.Minute})
 					all.Go(func() {
-						got, err := p.Pull(t.Context(), PullRequest{Image: image})
+						got, err := pull(t.Context(), p, pullRequest{Image: image})
 						if err != nil || got.Took != time.Minute {
 							t.Errorf("%s: took %s, %v; the wait for others must not count", image, got.Took, err)
 						}
 					})
 				}
 				synctest.Wait()
-				queued := 0
-				for _, pull := range p.Pulls() {
-					if pull.Queued {
-						queued++
-					}
-				}
-				if queued != tc.queued {
-					t.Errorf("%d are queued, want %d", queued, tc.queued)
+				if got := len(p.flights) - len(p.runtime.InFlight()); got != tc.queued {
+					t.Errorf("queued pulls: got %d, want %d", got, tc.queued)
 				}
 				all.Wait()
 				if took := time.Since(began); took != tc.want {
@@ -221,17 +244,17 @@ func TestParallel(t *testing.T) {
 // TestQueuedWaiterLeaves: who gives up in the queue does not keep its place.
 func TestQueuedWaiterLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		rt, p := serve(t, Options{Serial: true})
+		rt, p := serve(t, Config{MaxParallel: 1})
 		rt.Publish(fake.RemoteImage{Name: "a:1", Takes: time.Hour})
-		go p.Pull(t.Context(), PullRequest{Image: "a:1"})
+		go pull(t.Context(), p, pullRequest{Image: "a:1"})
 		synctest.Wait()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		if _, err := p.Pull(ctx, PullRequest{Image: "b:1"}); !errors.Is(err, context.DeadlineExceeded) {
+		if _, err := pull(ctx, p, pullRequest{Image: "b:1"}); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("got %v", err)
 		}
-		if pulls := p.Pulls(); len(pulls) != 1 || pulls[0].Image != "a:1" || pulls[0].Queued {
-			t.Errorf("under way: %+v", pulls)
+		if got := p.runtime.InFlight(); len(got) != 1 || got[0].Object != "a:1" || len(p.flights) != 1 {
+			t.Errorf("pulls: got %+v and %d flights, want that of a:1 alone", got, len(p.flights))
 		}
 		time.Sleep(2 * time.Hour)
 		if n := rt.Verbs()["PullImage"]; n != 1 {
@@ -254,26 +277,26 @@ func TestCredentials(t *testing.T) {
 		logins  map[string]string
 		secrets []*corev1.Secret
 		tries   int
-		source  string
+		used    int
 		message string
 	}{
-		"pod's":             {map[string]string{"pod": "pw", "node": "pw"}, []*corev1.Secret{pod}, 1, "s-pod", ""},
-		"node's":            {map[string]string{"node": "pw"}, nil, 1, "", ""},
-		"pod's then node's": {map[string]string{"node": "pw"}, []*corev1.Secret{pod}, 2, "", ""},
-		"public image":      {nil, []*corev1.Secret{pod}, 1, "s-pod", ""},
-		"none is right":     {map[string]string{"other": "pw"}, []*corev1.Secret{pod}, 3, "", denied},
+		"pod's":             {map[string]string{"pod": "pw", "node": "pw"}, []*corev1.Secret{pod}, 1, 0, ""},
+		"node's":            {map[string]string{"node": "pw"}, nil, 1, 0, ""},
+		"pod's then node's": {map[string]string{"node": "pw"}, []*corev1.Secret{pod}, 2, 1, ""},
+		"public image":      {nil, []*corev1.Secret{pod}, 1, 0, ""},
+		"none is right":     {map[string]string{"other": "pw"}, []*corev1.Secret{pod}, 3, 0, denied},
 		"a broken secret is named": {map[string]string{"other": "pw"},
-			[]*corev1.Secret{secret("bad", corev1.SecretTypeDockerConfigJson, corev1.DockerConfigJsonKey, "{")}, 2, "",
+			[]*corev1.Secret{secret("bad", corev1.SecretTypeDockerConfigJson, corev1.DockerConfigJsonKey, "{")}, 2, 0,
 			denied + "; pull secret ns/bad was not used: .dockerconfigjson holds no valid docker configuration"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				rt, p := serve(t, Options{NodeConfigs: []string{node}})
+				rt, p := serve(t, Config{NodeConfigs: []string{node}})
 				rt.Publish(fake.RemoteImage{Name: "r.io/app:1", Logins: tc.logins})
-				got, err := p.Pull(t.Context(), PullRequest{Image: "r.io/app:1", PullSecrets: tc.secrets})
+				got, err := pull(t.Context(), p, pullRequest{Image: "r.io/app:1", PullSecrets: tc.secrets})
 				if tc.message != "" {
 					wantReason(t, err, "ErrImagePull", tc.message)
-				} else if err != nil || got.Source.Name != tc.source {
+				} else if err != nil || got.used != tc.used {
 					t.Errorf("got %+v, %v", got, err)
 				}
 				if n := rt.Verbs()["PullImage"]; n != tc.tries {
@@ -302,26 +325,26 @@ func TestProvidedCredentials(t *testing.T) {
 		}, []string{"one is broken"}
 	}
 	synctest.Test(t, func(t *testing.T) {
-		rt, p := serve(t, Options{NodeConfigs: []string{node}, Providers: providers})
+		rt, p := serve(t, Config{NodeConfigs: []string{node}, Providers: providers})
 		n, err := parseName("r.io/team/app:1")
 		if err != nil {
 			t.Fatal(err)
 		}
-		found, problems := p.credentials(t.Context(), n, PullRequest{Pod: pod, PullSecrets: []*corev1.Secret{pullSecret("r.io", "pod", "pw")}})
+		found, problems := p.credentials(t.Context(), n, pullRequest{Pod: pod, PullSecrets: []*corev1.Secret{pullSecret("r.io", "pod", "pw")}}.request())
 		if got, want := users(found), []string{"pod", "node", "special", "wide", "second"}; !slices.Equal(got, want) {
 			t.Errorf("the order is %v, want %v", got, want)
 		}
 		if !slices.Equal(problems, []string{"one is broken"}) {
 			t.Errorf("problems %q", problems)
 		}
-		for user, source := range map[string]Source{"second": account, "wide": {}} {
+		for user, want := range map[string]int{"wide": 2, "second": 3} {
 			rt.Publish(fake.RemoteImage{Name: "r.io/team/app:1", Logins: map[string]string{user: ""}})
-			if got := mustPull(t, p, PullRequest{Image: "r.io/team/app:1", Pod: pod}); got.Source != source {
-				t.Errorf("pulled as %s: source %+v, want %+v", user, got.Source, source)
+			if got := mustPull(t, p, pullRequest{Image: "r.io/team/app:1", Pod: pod}); got.used != want {
+				t.Errorf("pulled as %s: got credential %d, want %d", user, got.used, want)
 			}
 		}
 		rt.Publish(fake.RemoteImage{Name: "r.io/team/app:1", Logins: map[string]string{"nobody": ""}})
-		if _, err := p.Pull(t.Context(), PullRequest{Image: "r.io/team/app:1", Pod: pod}); err == nil || !strings.HasSuffix(err.Error(), "; one is broken") {
+		if _, err := pull(t.Context(), p, pullRequest{Image: "r.io/team/app:1", Pod: pod}); err == nil || !strings.HasSuffix(err.Error(), "; one is broken") {
 			t.Errorf("the problem is not told: %v", err)
 		}
 	})
@@ -330,10 +353,10 @@ func TestProvidedCredentials(t *testing.T) {
 // TestStaleCredential: a credential that the registry refuses does not keep a public image away.
 func TestStaleCredential(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		rt, p := serve(t, Options{})
+		rt, p := serve(t, Config{})
 		rt.Publish(fake.RemoteImage{Name: "r.io/app:1"})
 		rt.Inject(&fake.Fault{Verb: "PullImage", Times: 1, Err: status.Error(codes.Unknown, "401 Unauthorized")})
-		mustPull(t, p, PullRequest{Image: "r.io/app:1", PullSecrets: []*corev1.Secret{pullSecret("r.io", "me", "old")}})
+		mustPull(t, p, pullRequest{Image: "r.io/app:1", PullSecrets: []*corev1.Secret{pullSecret("r.io", "me", "old")}})
 	})
 }
 
@@ -361,11 +384,11 @@ func TestPullErrors(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				rt, p := serve(t, Options{})
+				rt, p := serve(t, Config{})
 				for _, err := range tc.errs {
 					rt.Inject(&fake.Fault{Verb: "PullImage", Err: err, Times: 1})
 				}
-				_, err := p.Pull(t.Context(), PullRequest{Image: "r.io/app", PullSecrets: tc.secrets})
+				_, err := pull(t.Context(), p, pullRequest{Image: "r.io/app", PullSecrets: tc.secrets})
 				wantReason(t, err, tc.reason, tc.message)
 				if errors.Unwrap(err) == nil {
 					t.Error("what the runtime said is lost")
@@ -386,12 +409,12 @@ func TestPullErrors(t *testing.T) {
 // TestGoneAfterPull: an image that is removed between its pull and the look at it is a failure, not an image without user.
 func TestGoneAfterPull(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		rt, p := serve(t, Options{})
+		rt, p := serve(t, Config{})
 		rt.Publish(fake.RemoteImage{Name: "app:1", ID: "sha256:1"})
 		slow := rt.Inject(&fake.Fault{Verb: "ImageStatus", Hang: true})
 		got := make(chan error)
 		go func() {
-			_, err := p.Pull(t.Context(), PullRequest{Image: "app:1"})
+			_, err := pull(t.Context(), p, pullRequest{Image: "app:1"})
 			got <- err
 		}()
 		synctest.Wait()

@@ -29,9 +29,6 @@ type Reason struct {
 
 func (r *Reason) Error() string { return r.Message }
 
-// ReasonText gives Reason, for those who know this package only by its methods.
-func (r *Reason) ReasonText() string { return r.Reason }
-
 // Unwrap gives what the runtime said.
 func (r *Reason) Unwrap() error { return r.Err }
 
@@ -48,6 +45,14 @@ func invalidName(image string, err error) error {
 
 func inspectFailed(image string, err error) error {
 	return &Reason{Reason: ReasonImageInspect, Message: fmt.Sprintf("Failed to inspect image %q: %v", image, err), Err: err}
+}
+
+func recordFailed(image string, err error) error {
+	return &Reason{
+		Reason:  ReasonErrImagePull,
+		Message: fmt.Sprintf("Failed to record image pull intent for container image %q: %v", image, err),
+		Err:     err,
+	}
 }
 
 // pullFailed puts the failures of a pull, one for each credential tried, into the kubelet's words.

@@ -3,7 +3,6 @@
 package e2e
 
 import (
-	"context"
 	"fmt"
 	"net"
 	"net/http"
@@ -99,11 +98,7 @@ func TestCredentialProvider(t *testing.T) {
 			"terminationGracePeriodSeconds: 0, containers: [{name: app, image: '%s', imagePullPolicy: Always, command: [sleep, inf]}]}}\n", name, node().Name, image)
 	}
 	startWithProvider(t)
-	t.Cleanup(func() {
-		if err := node().ForgetNames(context.Background(), "nodelet.test"); err != nil {
-			t.Error(err)
-		}
-	})
+	forgetNames(t)
 	clean(t) // at the end all is given back before the agent is started anew
 	sameAgent(t)
 	apply(t, tokenAccount)

@@ -1,0 +1,230 @@
+package images
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nodelet/nodelet/cri"
+	"github.com/nodelet/nodelet/cri/fake"
+	"github.com/nodelet/nodelet/cri/images/records"
+)
+
+// recorded starts a puller with records below root.
+func recorded(t *testing.T, root, policy string, cfg Config) (*fake.Runtime, *Puller) {
+	t.Helper()
+	rt, p := serve(t, Config{})
+	return rt, again(t, root, policy, cfg, p.runtime)
+}
+
+// again returns the puller of the agent's next process.
+func again(t *testing.T, root, policy string, cfg Config, runtime *cri.Client) *Puller {
+	t.Helper()
+	po, err := records.NewPolicy(policy, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if cfg.Records, err = records.Open(root, po, slog.New(slog.NewTextHandler(t.Output(), nil))); err != nil {
+		t.Fatal(err)
+	}
+	return New(runtime, cfg)
+}
+
+const preloaded = "NeverVerifyPreloadedImages"
+
+// ensure asks for an image as a pod with the pull secrets, and returns the events.
+func ensure(t *testing.T, p *Puller, image string, policy corev1.PullPolicy, secrets ...*corev1.Secret) ([]string, error) {
+	t.Helper()
+	r := pullRequest{Image: image, Policy: policy, PullSecrets: secrets}.request()
+	var events []string
+	r.Event = func(reason, _ string) { events = append(events, reason) }
+	_, err := p.Ensure(t.Context(), r)
+	return events, err
+}
+
+const denied = `failed to pull and unpack image "r.io/app:1": failed to resolve image: pull access ` +
+	"denied, repository does not exist or may require authorization: authorization failed: no basic auth credentials"
+
+// TestPrivateImageOfAnotherPod: a pod without the credentials cannot use an image that was pulled with a secret.
+func TestPrivateImageOfAnotherPod(t *testing.T) {
+	const never = `Container image "r.io/app:1" is not present with pull policy of Never`
+	synctest.Test(t, func(t *testing.T) {
+		root := t.TempDir()
+		rt, p := recorded(t, root, preloaded, Config{})
+		rt.Publish(fake.RemoteImage{Name: "r.io/app:1", Logins: map[string]string{"me": "pw"}})
+		mine, other := pullSecret("r.io", "me", "pw"), pullSecret("r.io", "other", "pw")
+		check := func(when string, p *Puller, policy corev1.PullPolicy, s *corev1.Secret, want ...string) {
+			t.Helper()
+			got, err := ensure(t, p, "r.io/app:1", policy, s)
+			if !slices.Equal(got, want) || err != nil {
+				t.Errorf("%s: got events %q, %v, want %q", when, got, err, want)
+			}
+		}
+		check("first pod", p, corev1.PullIfNotPresent, mine, "Pulling", "Pulled")
+		for when, p := range map[string]*Puller{"same process": p, "next process": again(t, root, preloaded, Config{}, p.runtime)} {
+			check(when+", same secret", p, corev1.PullIfNotPresent, mine, "Pulled")
+			check(when+", same secret", p, corev1.PullNever, mine, "Pulled")
+			_, err := ensure(t, p, "r.io/app:1", corev1.PullNever, other)
+			wantReason(t, err, "ErrImageNeverPull", never)
+			_, err = ensure(t, p, "r.io/app:1", corev1.PullNever)
+			wantReason(t, err, "ErrImageNeverPull", never)
+			events, err := ensure(t, p, "r.io/app:1", corev1.PullIfNotPresent, other)
+			wantReason(t, err, "ErrImagePull", denied)
+			if !slices.Equal(events, []string{"Pulling"}) {
+				t.Errorf("%s, other secret: got events %q, want Pulling", when, events)
+			}
+		}
+		moved := pullSecret("r.io", "me", "pw")
+		moved.Namespace, moved.UID = "other", "9"
+		check("same login in another namespace", p, corev1.PullIfNotPresent, moved, "Pulled")
+		off := New(p.runtime, Config{})
+		check("gate is off", off, corev1.PullNever, other, "Pulled")
+	})
+}
+
+// TestImageForEveryPod: an image that was pulled without credentials or with the node's, or is preloaded, needs no proof.
+func TestImageForEveryPod(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rt, p := recorded(t, t.TempDir(), preloaded, Config{})
+		rt.Publish(fake.RemoteImage{Name: "r.io/public:1"})
+		rt.AddImage(fake.RemoteImage{Name: "r.io/preloaded:1"})
+		if _, err := ensure(t, p, "r.io/public:1", corev1.PullIfNotPresent); err != nil {
+			t.Fatal(err)
+		}
+		for _, image := range []string{"r.io/public:1", "r.io/preloaded:1"} {
+			r := pullRequest{Image: image, Policy: corev1.PullNever}.request()
+			r.Secrets = func(context.Context) []*corev1.Secret {
+				t.Errorf("%s: got a request for pull secrets, want none", image)
+				return nil
+			}
+			if _, err := p.Ensure(t.Context(), r); err != nil {
+				t.Errorf("%s: %v", image, err)
+			}
+		}
+		strict := again(t, t.TempDir(), "AlwaysVerify", Config{}, p.runtime)
+		_, err := ensure(t, strict, "r.io/preloaded:1", corev1.PullNever)
+		wantReason(t, err, "ErrImageNeverPull", `Container image "r.io/preloaded:1" is not present with pull policy of Never`)
+	})
+}
+
+// TestProvidedForAccount: an image that was pulled with a provider's login for a service account is that account's.
+func TestProvidedForAccount(t *testing.T) {
+	providers := func(_ context.Context, pod *corev1.Pod, _ string) ([]Provided, []string) {
+		source := Source{UID: pod.UID, Namespace: "ns", Name: pod.Spec.ServiceAccountName, ServiceAccount: true}
+		password := "pw"
+		if source.Name != "builder" {
+			password = "wrong"
+		}
+		return []Provided{{Source: source, Logins: map[string]*Login{"r.io": {Username: "u", Password: password}}}}, nil
+	}
+	synctest.Test(t, func(t *testing.T) {
+		rt, p := recorded(t, t.TempDir(), preloaded, Config{Providers: providers})
+		rt.Publish(fake.RemoteImage{Name: "r.io/app:1", Logins: map[string]string{"u": "pw"}})
+		for _, tc := range []struct {
+			account string
+			policy  corev1.PullPolicy
+			want    bool
+		}{
+			{"builder", corev1.PullIfNotPresent, true},
+			{"builder", corev1.PullNever, true},
+			{"visitor", corev1.PullNever, false},
+			{"visitor", corev1.PullIfNotPresent, false},
+		} {
+			pod := &corev1.Pod{Spec: corev1.PodSpec{ServiceAccountName: tc.account}}
+			_, err := p.Ensure(t.Context(), pullRequest{Image: "r.io/app:1", Policy: tc.policy, Pod: pod}.request())
+			if (err == nil) != tc.want {
+				t.Errorf("%s, %s: got %v, want success %t", tc.account, tc.policy, err, tc.want)
+			}
+		}
+	})
+}
+
+// TestSharedPullIsRecordedForAll: each pod that shared a pull is recorded with its own secret.
+func TestSharedPullIsRecordedForAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rt, p := recorded(t, t.TempDir(), preloaded, Config{})
+		rt.Publish(fake.RemoteImage{Name: "r.io/app:1", Logins: map[string]string{"me": "pw"}, Takes: time.Minute})
+		var all sync.WaitGroup
+		var secrets []*corev1.Secret
+		for _, namespace := range []string{"a", "b"} {
+			s := pullSecret("r.io", "me", "pw")
+			s.Namespace, s.UID = namespace, "uid-"+s.UID
+			secrets = append(secrets, s)
+			all.Go(func() {
+				if _, err := ensure(t, p, "r.io/app:1", corev1.PullIfNotPresent, s); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+		if got := rt.Verbs()["PullImage"]; got != 1 {
+			t.Errorf("pulls: got %d, want 1", got)
+		}
+		for _, s := range secrets {
+			rotated := pullSecret("r.io", "me", "new")
+			rotated.ObjectMeta = s.ObjectMeta
+			if _, err := ensure(t, p, "r.io/app:1", corev1.PullNever, rotated); err != nil {
+				t.Errorf("rotated secret of namespace %s: %v", s.Namespace, err)
+			}
+		}
+	})
+}
+
+// TestLostAnswerOfPull: an image whose pull ended without an answer does not look preloaded, under whatever name.
+func TestLostAnswerOfPull(t *testing.T) {
+	for name, fault := range map[string]*fake.Fault{
+		"connection broken":         {Verb: "PullImage", Lose: true, Times: 1},
+		"image cannot be inspected": {Verb: "ImageStatus", Err: status.Error(codes.Internal, "boom"), Times: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				root := t.TempDir()
+				rt, p := recorded(t, root, preloaded, Config{})
+				for _, image := range []string{"r.io/app:1", "r.io/alias:1"} {
+					rt.Publish(fake.RemoteImage{Name: image, ID: "sha256:1", Logins: map[string]string{"me": "pw"}})
+				}
+				rt.Inject(fault)
+				if _, err := ensure(t, p, "r.io/app:1", corev1.PullAlways, pullSecret("r.io", "me", "pw")); err == nil {
+					t.Fatal("got no error, want that of the lost answer")
+				}
+				rt.AddImage(fake.RemoteImage{Name: "r.io/alias:1", ID: "sha256:1"})
+				for when, p := range map[string]*Puller{"same process": p, "next process": again(t, root, preloaded, Config{}, p.runtime)} {
+					for _, image := range []string{"r.io/alias:1", "r.io/app:1"} {
+						if _, err := ensure(t, p, image, corev1.PullNever); err == nil {
+							t.Errorf("%s: %s is usable without credentials", when, image)
+						}
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestIntentCannotBeRecorded: nothing is pulled whose pull cannot be recorded.
+func TestIntentCannotBeRecorded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		root := t.TempDir()
+		rt, p := recorded(t, root, preloaded, Config{})
+		rt.Publish(fake.RemoteImage{Name: "app:1"})
+		if err := os.RemoveAll(filepath.Join(root, "image_manager")); err != nil {
+			t.Fatal(err)
+		}
+		_, err := ensure(t, p, "app:1", corev1.PullIfNotPresent)
+		if r, ok := err.(*Reason); !ok || r.Reason != ReasonErrImagePull {
+			t.Errorf("got %v, want reason %s", err, ReasonErrImagePull)
+		}
+		if got := rt.Verbs()["PullImage"]; got != 0 {
+			t.Errorf("pulls: got %d, want none", got)
+		}
+	})
+}

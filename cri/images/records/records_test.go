@@ -1,0 +1,297 @@
+package records
+
+import (
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+const preloaded = "NeverVerifyPreloadedImages"
+
+func open(t *testing.T, root, policy string, exempt ...string) *Store {
+	t.Helper()
+	p, err := NewPolicy(policy, exempt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := Open(root, p, slog.New(slog.NewTextHandler(t.Output(), nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func secret(namespace, name, uid, hash string) Credentials {
+	return Credentials{Secrets: []Secret{{UID: uid, Namespace: namespace, Name: name, CredentialHash: hash}}}
+}
+
+func account(namespace, name, uid string) Credentials {
+	return Credentials{ServiceAccounts: []ServiceAccount{{UID: uid, Namespace: namespace, Name: name}}}
+}
+
+// pulled records a pull from its beginning to its end.
+func pulled(t *testing.T, s *Store, image, ref string, c Credentials) {
+	t.Helper()
+	if err := s.Begin(t.Context(), image); err != nil {
+		t.Fatal(err)
+	}
+	s.Succeeded(t.Context(), image, ref, c)
+}
+
+func allowed(t *testing.T, s *Store, image, ref string, pod Credentials) bool {
+	t.Helper()
+	return s.Allowed(t.Context(), image, ref, func() Credentials { return pod })
+}
+
+// TestAllowed: which pods may use an image that was pulled, by what they have.
+func TestAllowed(t *testing.T) {
+	const image, ref = "r.io/app:1", "sha256:1"
+	for name, tc := range map[string]struct {
+		used, pod Credentials
+		image     string
+		want      bool
+	}{
+		"same secret":                  {used: secret("a", "s", "u", "h"), pod: secret("a", "s", "u", "h"), want: true},
+		"same login in another secret": {used: secret("a", "s", "u", "h"), pod: secret("b", "t", "v", "h"), want: true},
+		"rotated login, same object":   {used: secret("a", "s", "u", "h"), pod: secret("a", "s", "u", "new"), want: true},
+		"another secret":               {used: secret("a", "s", "u", "h"), pod: secret("b", "s", "v", "other")},
+		"made anew by the same name":   {used: secret("a", "s", "u", "h"), pod: secret("a", "s", "v", "other")},
+		"no hash on both sides":        {used: secret("a", "s", "u", ""), pod: secret("b", "t", "v", "")},
+		"no secret":                    {used: secret("a", "s", "u", "h")},
+		"without credentials":          {used: Credentials{EveryPod: true}, want: true},
+		"unknown credentials":          {pod: secret("a", "s", "u", "h")},
+		"same account":                 {used: account("a", "s", "u"), pod: account("a", "s", "u"), want: true},
+		"same account with new UID":    {used: account("a", "s", "u"), pod: account("a", "s", "v")},
+		"account of another namespace": {used: account("a", "s", "u"), pod: account("b", "s", "u")},
+		"another tag":                  {used: secret("a", "s", "u", "h"), pod: secret("a", "s", "u", "h"), image: "r.io/app:2", want: true},
+		"by digest": {used: secret("a", "s", "u", "h"), pod: secret("a", "s", "u", "h"),
+			image: "r.io/app@sha256:" + strings.Repeat("0", 64), want: true},
+		"another repository": {used: secret("a", "s", "u", "h"), pod: secret("a", "s", "u", "h"), image: "r.io/other:1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			root := t.TempDir()
+			s := open(t, root, preloaded)
+			pulled(t, s, image, ref, tc.used)
+			if tc.image == "" {
+				tc.image = image
+			}
+			if got := allowed(t, s, tc.image, ref, tc.pod); got != tc.want {
+				t.Errorf("got %t, want %t", got, tc.want)
+			}
+			if got := allowed(t, open(t, root, preloaded), tc.image, ref, tc.pod); got != tc.want {
+				t.Errorf("after a restart: got %t, want %t", got, tc.want)
+			}
+		})
+	}
+}
+
+// TestPolicies: when a pod without credentials may use an image, by policy.
+func TestPolicies(t *testing.T) {
+	exempt := []string{"r.io/free", "r.io/team/*"}
+	for _, tc := range []struct {
+		policy    string
+		image     string
+		preloaded bool
+		want      bool
+	}{
+		{"NeverVerify", "r.io/app", false, true},
+		{"NeverVerify", "r.io/app", true, true},
+		{preloaded, "r.io/app", false, false},
+		{preloaded, "r.io/app", true, true},
+		{"NeverVerifyAllowlistedImages", "r.io/app", true, false},
+		{"NeverVerifyAllowlistedImages", "r.io/free:1", true, true},
+		{"NeverVerifyAllowlistedImages", "r.io/free:1", false, true},
+		{"NeverVerifyAllowlistedImages", "r.io/freedom", true, false},
+		{"NeverVerifyAllowlistedImages", "r.io/team/a/b:1", true, true},
+		{"NeverVerifyAllowlistedImages", "r.io/teams", true, false},
+		{"AlwaysVerify", "r.io/app", true, false},
+		{"AlwaysVerify", "r.io/app", false, false},
+	} {
+		s := open(t, t.TempDir(), tc.policy, exempt...)
+		if !tc.preloaded {
+			pulled(t, s, tc.image, "sha256:1", secret("a", "s", "u", "h"))
+		}
+		if got := allowed(t, s, tc.image, "sha256:1", Credentials{}); got != tc.want {
+			t.Errorf("%s, %s, preloaded %t: got %t, want %t", tc.policy, tc.image, tc.preloaded, got, tc.want)
+		}
+	}
+}
+
+// TestPolicyPatterns: a pattern that can never match is an error.
+func TestPolicyPatterns(t *testing.T) {
+	for pattern, want := range map[string]bool{
+		"r.io/app": true, "app": true, "r.io/*": true, "r.io:5000/a/*": true,
+		"": false, " r.io/app": false, "*": false, "/*": false, "r.io*": false, "r.io/*/a": false, "r.io/app*": false, "*.io/*": false,
+		"r.io/app:1": false, "r.io/UPPER": false, "app@sha256:" + strings.Repeat("0", 64): false,
+	} {
+		if _, err := NewPolicy("NeverVerifyAllowlistedImages", []string{pattern}); (err == nil) != want {
+			t.Errorf("pattern %q: got error %v, want one: %t", pattern, err, !want)
+		}
+	}
+}
+
+// TestUnfinishedPull: an image whose pull has begun does not look preloaded, whatever happened then, until a pull has ended.
+func TestUnfinishedPull(t *testing.T) {
+	const image, ref = "r.io/app:1", "sha256:1"
+	root := t.TempDir()
+	s := open(t, root, preloaded)
+	check := func(when string, s *Store, want bool) {
+		t.Helper()
+		if got := allowed(t, s, image, ref, Credentials{}); got != want {
+			t.Errorf("%s: got allowed %t, want %t", when, got, want)
+		}
+	}
+	check("before", s, true)
+	for range 2 {
+		if err := s.Begin(t.Context(), image); err != nil {
+			t.Fatal(err)
+		}
+	}
+	check("two pulls under way", s, false)
+	s.Failed(image)
+	check("one pull under way", s, false)
+	check("after a crash", open(t, root, preloaded), false)
+	s.Failed(image)
+	check("both failed", s, true)
+
+	if err := s.Begin(t.Context(), image); err != nil {
+		t.Fatal(err)
+	}
+	s.Unknown(image)
+	check("lost answer", s, false)
+	s = open(t, root, preloaded)
+	if got, want := s.Intents(), []string{image}; !slices.Equal(got, want) {
+		t.Fatalf("intents after a restart: got %q, want %q", got, want)
+	}
+	s.Resolve(t.Context(), image, ref)
+	if got := s.Intents(); len(got) != 0 {
+		t.Errorf("intents after they were resolved: got %q, want none", got)
+	}
+	check("resolved", s, false)
+	if allowed(t, s, "r.io/other:1", ref, Credentials{}) {
+		t.Error("resolved, by another name: got allowed, want not")
+	}
+	pulled(t, s, image, ref, Credentials{EveryPod: true})
+	check("pulled without credentials", s, true)
+}
+
+// TestRecordCannotBeWritten: if the end of a pull cannot be recorded, its beginning stays recorded.
+func TestRecordCannotBeWritten(t *testing.T) {
+	root := t.TempDir()
+	s := open(t, root, preloaded)
+	if err := s.Begin(t.Context(), "app:1"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(s.pulled); err != nil {
+		t.Fatal(err)
+	}
+	s.Succeeded(t.Context(), "app:1", "sha256:1", Credentials{EveryPod: true})
+	if got := s.Intents(); !slices.Equal(got, []string{"app:1"}) {
+		t.Errorf("intents: got %q, want that of the pull", got)
+	}
+	if allowed(t, s, "app:1", "sha256:1", Credentials{}) {
+		t.Error("got allowed, want not")
+	}
+	if err := os.RemoveAll(s.pulling); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Begin(t.Context(), "app:1"); err == nil {
+		t.Error("Begin without its directory: got no error")
+	}
+}
+
+// TestDamagedRecord: a record that makes no sense means that credentials must be verified; the next pull replaces it.
+func TestDamagedRecord(t *testing.T) {
+	const image, ref = "app:1", "sha256:1"
+	for name, text := range map[string]string{
+		"empty":           "",
+		"cut off":         `{"kind":"ImagePulledRecord","apiVersion":"kubelet.config.k8s.io/v1beta1","imageRef":"sha256:1","cred`,
+		"no JSON":         "\x00\x00\x00",
+		"another image":   `{"kind":"ImagePulledRecord","apiVersion":"kubelet.config.k8s.io/v1beta1","lastUpdatedTime":null,"imageRef":"sha256:2","credentialMapping":{"app":{"nodePodsAccessible":true}}}`,
+		"another kind":    `{"kind":"ImagePullIntent","apiVersion":"kubelet.config.k8s.io/v1beta1","imageRef":"sha256:1"}`,
+		"another version": `{"kind":"ImagePulledRecord","apiVersion":"kubelet.config.k8s.io/v9","lastUpdatedTime":null,"imageRef":"sha256:1","credentialMapping":{"app":{"nodePodsAccessible":true}}}`,
+		"unknown field":   `{"kind":"ImagePulledRecord","apiVersion":"kubelet.config.k8s.io/v1beta1","lastUpdatedTime":null,"imageRef":"sha256:1","credentialMapping":{"app":{"nodePodsAccessible":true,"but":"not"}}}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := open(t, t.TempDir(), preloaded)
+			if err := os.WriteFile(s.recordFile(ref), []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if allowed(t, s, image, ref, Credentials{}) {
+				t.Error("got allowed, want not")
+			}
+			pulled(t, s, image, ref, secret("a", "s", "u", "h"))
+			if !allowed(t, s, image, ref, secret("a", "s", "u", "h")) || allowed(t, s, image, ref, Credentials{}) {
+				t.Error("after the next pull: want its secret allowed and no other pod")
+			}
+		})
+	}
+}
+
+// TestUnreadableRecord: a record that cannot be read just now is not taken for a damaged one and replaced.
+func TestUnreadableRecord(t *testing.T) {
+	const image, ref = "app:1", "sha256:1"
+	s := open(t, t.TempDir(), preloaded)
+	if err := os.Mkdir(s.recordFile(ref), 0o700); err != nil { // reading it fails with EISDIR
+		t.Fatal(err)
+	}
+	if allowed(t, s, image, ref, Credentials{}) {
+		t.Error("got allowed, want not")
+	}
+	if err := s.Add(t.Context(), image, ref, Credentials{EveryPod: true}); err == nil {
+		t.Error("Add: got no error, want the one of the read")
+	}
+}
+
+// TestPrune: the records of images that are gone go; one that was written after the list was requested stays.
+func TestPrune(t *testing.T) {
+	s := open(t, t.TempDir(), preloaded)
+	for _, ref := range []string{"sha256:1", "sha256:2"} {
+		pulled(t, s, "app:1", ref, Credentials{EveryPod: true})
+	}
+	damaged := filepath.Join(s.pulled, fileName("sha256:gone"))
+	if err := os.WriteFile(damaged, []byte("?"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	requested := time.Now()
+	pulled(t, s, "app:1", "sha256:3", Credentials{EveryPod: true})
+	s.Prune(nil, requested)
+	if got := len(s.list(s.pulled)); got != 4 {
+		t.Errorf("records after an empty list: got %d, want all 4", got)
+	}
+	s.Prune([]string{"sha256:1"}, requested)
+	want := []string{fileName("sha256:1"), fileName("sha256:3")}
+	slices.Sort(want)
+	if got := s.list(s.pulled); !slices.Equal(got, want) {
+		t.Errorf("records: got %q, want %q", got, want)
+	}
+	s.Prune([]string{"sha256:1"}, time.Now())
+	if got := s.list(s.pulled); !slices.Equal(got, []string{fileName("sha256:1")}) {
+		t.Errorf("records after the next list: got %q, want the one of sha256:1", got)
+	}
+}
+
+// TestLearnedSecretsAreBounded: secrets with a known login are added to the record, up to a limit, and are allowed beyond it.
+func TestLearnedSecretsAreBounded(t *testing.T) {
+	const image, ref = "app:1", "sha256:1"
+	s := open(t, t.TempDir(), preloaded)
+	var many Credentials
+	for i := range maxLearned - 1 {
+		many.Secrets = append(many.Secrets, secret("ns", "s", strconv.Itoa(i), "h").Secrets...)
+	}
+	pulled(t, s, image, ref, many)
+	for i := range 3 {
+		if !allowed(t, s, image, ref, secret("ns", "s", string(rune('a'+i)), "h")) {
+			t.Fatalf("secret %d: got not allowed", i)
+		}
+	}
+	r, err := s.get(ref)
+	if got := len(r.CredentialMapping["app"].Secrets); err != nil || got != maxLearned {
+		t.Errorf("secrets in the record: got %d, %v, want %d", got, err, maxLearned)
+	}
+}

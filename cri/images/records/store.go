@@ -1,0 +1,312 @@
+package records
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nodelet/nodelet/host/atomicfile"
+	"github.com/nodelet/nodelet/host/boundedfile"
+	"github.com/nodelet/nodelet/internal/keylock"
+)
+
+// maxLearned is how many secrets a record may have before matching secrets are no longer added to it, as with the kubelet:
+// otherwise a record would grow with each namespace that comes and goes.
+const maxLearned = 100
+
+// maxFile is the longest record that is read, in bytes; the largest that is written has some 100 KiB.
+const maxFile = 4 << 20
+
+// errDamaged is a file that was read and makes no sense.
+var errDamaged = errors.New("damaged file")
+
+// Store is the directory of the records. It is safe for use by many goroutines. Create it with Open.
+type Store struct {
+	pulling, pulled string
+	policy          Policy
+	log             *slog.Logger
+	// images and refs are held while the intent of an image or the record of an ID is read or written.
+	images, refs keylock.Keyed
+
+	// pruning is held for reading while a record is written, and for writing while records are removed.
+	pruning sync.RWMutex
+
+	mu sync.Mutex
+	// pulls is the number of pulls under way by image name.
+	pulls map[string]int
+	// written is when this process last wrote the record of an ID.
+	written map[string]time.Time
+}
+
+// Open creates the directories of the records below rootDir.
+func Open(rootDir string, policy Policy, log *slog.Logger) (*Store, error) {
+	dir := filepath.Join(rootDir, "image_manager")
+	s := &Store{
+		pulling: filepath.Join(dir, "pulling"),
+		pulled:  filepath.Join(dir, "pulled"),
+		policy:  policy,
+		log:     log,
+		pulls:   map[string]int{},
+		written: map[string]time.Time{},
+	}
+	for _, d := range []string{s.pulling, s.pulled} {
+		if err := os.MkdirAll(d, 0o700); err != nil {
+			return nil, fmt.Errorf("make the directory of image pull records: %w", err)
+		}
+	}
+	return s, nil
+}
+
+// Begin records that a pull of an image begins. Each Begin without an error is followed by one call of Succeeded, Failed or
+// Unknown.
+func (s *Store) Begin(ctx context.Context, image string) error {
+	unlock, err := s.images.Lock(ctx, image)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	text := encode(intent{typeMeta{intentKind, group + "v1beta1"}, image})
+	if err := atomicfile.WriteSynced(s.intentFile(image), text, 0o600); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.pulls[image]++
+	return nil
+}
+
+// Succeeded ends a pull that brought the image with the ID ref by the credentials. If that cannot be recorded, the intent stays.
+func (s *Store) Succeeded(ctx context.Context, image, ref string, c Credentials) {
+	if err := s.Add(ctx, image, ref, c); err != nil {
+		s.log.Warn("cannot record who pulled an image, pods have to prove again that they may use it", "image", image, "err", err)
+		s.Unknown(image)
+		return
+	}
+	s.Failed(image)
+}
+
+// Failed ends a pull that brought no image.
+func (s *Store) Failed(image string) {
+	unlock, _ := s.images.Lock(context.Background(), image) // held for the time of a file operation
+	defer unlock()
+	s.Unknown(image)
+	if s.underWay(image) {
+		return
+	}
+	if err := atomicfile.Remove(s.intentFile(image)); err != nil {
+		s.log.Warn("cannot remove the record of a pull", "image", image, "err", err)
+	}
+}
+
+// Unknown ends a pull of which nobody knows whether it brought the image: the intent stays.
+func (s *Store) Unknown(image string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.pulls[image]--; s.pulls[image] <= 0 {
+		delete(s.pulls, image)
+	}
+}
+
+func (s *Store) underWay(image string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.pulls[image] > 0
+}
+
+// Intents lists the images whose pulls have begun, and of which it is not known how they ended.
+func (s *Store) Intents() []string {
+	var all []string
+	for _, name := range s.list(s.pulling) {
+		var i intent
+		if err := s.read(filepath.Join(s.pulling, name), &i, &i.typeMeta, intentKind); err != nil {
+			s.log.Warn("cannot read the record of an unfinished pull", "err", err)
+		} else if !s.underWay(i.Image) {
+			all = append(all, i.Image)
+		}
+	}
+	return all
+}
+
+// Resolve ends an unfinished pull of an earlier process: the image is present with the ID ref. Who pulled it is not known.
+func (s *Store) Resolve(ctx context.Context, image, ref string) {
+	if err := s.Add(ctx, image, ref, Credentials{}); err != nil {
+		s.log.Warn("cannot record that an image was pulled", "image", image, "err", err)
+		return
+	}
+	s.mu.Lock()
+	s.pulls[image]++
+	s.mu.Unlock()
+	s.Failed(image)
+}
+
+// Add adds credentials to the record of the image with the ID ref. Empty ones say only that the image was pulled.
+func (s *Store) Add(ctx context.Context, image, ref string, c Credentials) error {
+	name, err := repository(image)
+	if err != nil {
+		return err
+	}
+	unlock, err := s.refs.Lock(ctx, ref)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	r, err := s.get(ref)
+	switch {
+	case errors.Is(err, errDamaged):
+		s.log.Warn("replacing a damaged record of an image, pods have to prove again that they may use it", "image", image, "err", err)
+	case err != nil:
+		return err
+	}
+	merged, changed := r.CredentialMapping[name].merge(c)
+	if r.ImageRef != "" && !changed {
+		return nil
+	}
+	if r.CredentialMapping == nil {
+		r.CredentialMapping = map[string]Credentials{}
+	}
+	if changed {
+		r.CredentialMapping[name] = merged
+	}
+	r.typeMeta, r.ImageRef, r.LastUpdatedTime = typeMeta{recordKind, group + "v1beta1"}, ref, metav1.Now()
+	return s.write(ref, r)
+}
+
+func (s *Store) write(ref string, r record) error {
+	s.pruning.RLock()
+	defer s.pruning.RUnlock()
+	s.mu.Lock()
+	s.written[ref] = time.Now()
+	s.mu.Unlock()
+	return atomicfile.WriteSynced(s.recordFile(ref), encode(r), 0o600)
+}
+
+// Allowed reports whether a pod may use an image that is present with the ID ref. credentials are the pod's; they are asked
+// for only if the answer depends on them.
+func (s *Store) Allowed(ctx context.Context, image, ref string, credentials func() Credentials) bool {
+	r, err := s.get(ref)
+	if err != nil {
+		s.log.Warn("cannot read the record of an image, the pod has to prove that it may use the image", "image", image, "err", err)
+	}
+	if !s.policy.requires(image, err != nil || r.ImageRef != "" || s.begun(image)) {
+		return true
+	}
+	name, err := repository(image)
+	if err != nil {
+		return false
+	}
+	known := r.CredentialMapping[name]
+	if known.EveryPod || len(known.Secrets)+len(known.ServiceAccounts) == 0 {
+		return known.EveryPod
+	}
+	pod := credentials()
+	secret, ok := known.secretOf(pod.Secrets)
+	if ok && len(known.Secrets) < maxLearned {
+		if err := s.Add(ctx, image, ref, Credentials{Secrets: []Secret{secret}}); err != nil {
+			s.log.Warn("cannot record the pull secret of a pod that may use an image", "image", image, "err", err)
+		}
+	}
+	return ok || known.accountOf(pod.ServiceAccounts)
+}
+
+// begun reports whether a pull of the image has begun and may have brought it.
+func (s *Store) begun(image string) bool {
+	if s.underWay(image) {
+		return true
+	}
+	_, err := os.Lstat(s.intentFile(image))
+	return !errors.Is(err, fs.ErrNotExist)
+}
+
+// Prune removes the records of images that are not among the IDs refs, which were listed at the time requested.
+func (s *Store) Prune(refs []string, requested time.Time) {
+	if len(refs) == 0 {
+		return // more likely a runtime that has not read its images yet; without records all would look preloaded
+	}
+	s.pruning.Lock()
+	defer s.pruning.Unlock()
+	keep := s.writtenSince(requested)
+	for _, ref := range refs {
+		keep[fileName(ref)] = true
+	}
+	for _, name := range s.list(s.pulled) {
+		if keep[name] {
+			continue
+		}
+		if err := os.Remove(filepath.Join(s.pulled, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			s.log.Warn("cannot remove the record of an image that is gone", "err", err)
+		}
+	}
+}
+
+// writtenSince returns the names of the records that this process has written after a time, and forgets the others.
+func (s *Store) writtenSince(since time.Time) map[string]bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	names := map[string]bool{}
+	for ref, at := range s.written {
+		if at.After(since) {
+			names[fileName(ref)] = true
+		} else {
+			delete(s.written, ref)
+		}
+	}
+	return names
+}
+
+func (s *Store) intentFile(image string) string { return filepath.Join(s.pulling, fileName(image)) }
+func (s *Store) recordFile(ref string) string   { return filepath.Join(s.pulled, fileName(ref)) }
+
+// get reads the record of an ID; the zero value where there is none. An error that is errDamaged comes with the zero value too.
+func (s *Store) get(ref string) (record, error) {
+	var r record
+	err := s.read(s.recordFile(ref), &r, &r.typeMeta, recordKind)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return record{}, nil
+	case err != nil:
+		return record{}, err
+	case r.ImageRef != ref:
+		return record{}, fmt.Errorf("%s: %w: it belongs to %q", s.recordFile(ref), errDamaged, r.ImageRef)
+	}
+	return r, nil
+}
+
+func (s *Store) read(path string, into any, meta *typeMeta, kind string) error {
+	text, err := boundedfile.Read(path, maxFile)
+	switch {
+	case errors.Is(err, boundedfile.ErrTooLarge):
+		return fmt.Errorf("%w: %w", errDamaged, err)
+	case err != nil:
+		return err
+	}
+	if err = decode(text, into); err == nil {
+		err = meta.check(kind)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w: %w", path, errDamaged, err)
+	}
+	return nil
+}
+
+// list returns the names of the records in a directory, without files under construction.
+func (s *Store) list(dir string) (names []string) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		s.log.Warn("cannot list the records of image pulls", "err", err)
+	}
+	for _, e := range entries {
+		if name := e.Name(); strings.HasPrefix(name, filePrefix) && !strings.HasSuffix(name, ".tmp") {
+			names = append(names, name)
+		}
+	}
+	return names
+}
