@@ -2,6 +2,7 @@ package manifest
 
 import (
 	"cmp"
+	_ "embed"
 	"encoding/hex"
 	"fmt"
 	"hash/fnv"
@@ -10,17 +11,20 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// uid is the UID that the kubelet gives a static pod, so that a node can change hands with its static pods running: 32
-// hexadecimal digits, the FNV-1a hash of the pod as the kubelet has it in memory, then of the node and the manifest's place.
+// uid returns the UID of a static pod: 32 hexadecimal digits, the FNV-1a hash of the pod, then of the node and the manifest's
+// place. It is the UID that the kubelet of v1.36 gives the pod, so that a node can change from one agent to the other while
+// its static pods run.
 //
-// The pod is the manifest's with defaults set, and not yet changed in any other way. The kubelet writes it out as go-spew's %#v
-// does, with the names and the order of fields of Kubernetes' internal types; those of v1.36 are known here. A kubelet whose
-// types have other fields gives other UIDs, to its own older pods as well.
+// The pod is the manifest's with defaults set, and not changed in any other way. The kubelet writes it out as go-spew's %#v
+// does, with all fields of Kubernetes' internal types. So every new field of the API changes the UIDs that a newer kubelet
+// gives. Here the fields are those of v1.36 for ever (fields.txt); a later one counts only where it is set. A default for a
+// later field must be set after this.
 func (o Origin) uid(pod *corev1.Pod) string {
 	p := *pod
 	p.TypeMeta = metav1.TypeMeta{} // objects in memory do not carry it
@@ -35,25 +39,22 @@ func (o Origin) uid(pod *corev1.Pod) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// internalFields are the fields of those internal types that differ from API version v1 in more than their package: what they
-// have, in their order. A name that the type of v1 lacks is a field of its pod spec.
-var internalFields = map[reflect.Type][]string{
-	reflect.TypeFor[corev1.PodSpec](): strings.Fields(`Volumes InitContainers Containers EphemeralContainers RestartPolicy
-		TerminationGracePeriodSeconds ActiveDeadlineSeconds DNSPolicy NodeSelector ServiceAccountName
-		AutomountServiceAccountToken NodeName SecurityContext ImagePullSecrets Hostname Subdomain SetHostnameAsFQDN Affinity
-		SchedulerName Tolerations HostAliases PriorityClassName Priority PreemptionPolicy DNSConfig ReadinessGates
-		RuntimeClassName Overhead EnableServiceLinks TopologySpreadConstraints OS SchedulingGates ResourceClaims Resources
-		HostnameOverride SchedulingGroup`),
-	reflect.TypeFor[corev1.PodSecurityContext](): strings.Fields(`HostNetwork HostPID HostIPC ShareProcessNamespace HostUsers
-		SELinuxOptions WindowsOptions RunAsUser RunAsGroup RunAsNonRoot SupplementalGroups SupplementalGroupsPolicy FSGroup
-		FSGroupChangePolicy Sysctls SeccompProfile AppArmorProfile SELinuxChangePolicy`),
-	reflect.TypeFor[corev1.VolumeSource](): strings.Fields(`HostPath EmptyDir GCEPersistentDisk AWSElasticBlockStore GitRepo
-		Secret NFS ISCSI Glusterfs PersistentVolumeClaim RBD Quobyte FlexVolume Cinder CephFS Flocker DownwardAPI FC AzureFile
-		ConfigMap VsphereVolume AzureDisk PhotonPersistentDisk Projected PortworxVolume ScaleIO StorageOS CSI Ephemeral Image`),
-	reflect.TypeFor[corev1.PodStatus](): strings.Fields(`ObservedGeneration Phase Conditions Message Reason NominatedNodeName
-		HostIP HostIPs PodIPs StartTime QOSClass InitContainerStatuses ContainerStatuses EphemeralContainerStatuses Resize
-		ResourceClaimStatuses ExtendedResourceClaimStatus AllocatedResources Resources NodeAllocatableResourceClaimStatuses`),
-}
+// fieldsText lists the fields of the internal types of v1.36 that a Pod consists of, in their order, a type in each line. A
+// name that the type of API version v1 lacks is a field of its pod spec. A minus marks a field of v1 that the internal type
+// does not have.
+//
+//go:embed fields.txt
+var fieldsText string
+
+// fieldsOf returns the table in fieldsText, by internalName.
+var fieldsOf = sync.OnceValue(func() map[string][]string {
+	table := map[string][]string{}
+	for line := range strings.Lines(fieldsText) {
+		name, fields, _ := strings.Cut(line, ":")
+		table[name] = strings.Fields(fields)
+	}
+	return table
+})
 
 // dump writes values of API version v1 as go-spew would write those of the internal types.
 type dump struct {
@@ -102,22 +103,29 @@ func (d dump) value(v reflect.Value, typed bool) {
 }
 
 func (d dump) fields(v reflect.Value) {
-	d.text("{")
-	names, differ := internalFields[v.Type()]
-	if !differ {
-		for _, f := range reflect.VisibleFields(v.Type()) {
-			if len(f.Index) == 1 {
-				names = append(names, f.Name)
-			}
-		}
+	known := fieldsOf()[internalName(v.Type())]
+	written := 0
+	write := func(name string, f reflect.Value) {
+		d.text(separator(written) + name + ":")
+		d.value(f, true)
+		written++
 	}
-	for i, name := range names {
-		d.text(separator(i) + name + ":")
+	d.text("{")
+	for _, name := range known {
 		f := v.FieldByName(name)
 		if !f.IsValid() {
 			f = d.spec.FieldByName(name)
 		}
-		d.value(f, true)
+		if !strings.HasPrefix(name, "-") {
+			write(name, f)
+		}
+	}
+	for i := range v.NumField() {
+		name := v.Type().Field(i).Name
+		later := !slices.Contains(known, name) && !slices.Contains(known, "-"+name)
+		if later && !v.Field(i).IsZero() {
+			write(name, v.Field(i))
+		}
 	}
 	d.text("}")
 }

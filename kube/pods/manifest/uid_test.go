@@ -1,11 +1,10 @@
 package manifest
 
 import (
-	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
-	"slices"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -29,29 +28,64 @@ func TestUIDIsTheKubelets(t *testing.T) {
 	}
 }
 
-// The table of internal fields has each field of v1, apart from those that the internal type does not have or has elsewhere. So
-// a field that a newer API adds cannot be forgotten.
-func TestInternalFieldsAreAll(t *testing.T) {
-	without := map[reflect.Type][]string{
-		reflect.TypeFor[corev1.PodSpec]():   {"DeprecatedServiceAccount", "HostNetwork", "HostPID", "HostIPC", "ShareProcessNamespace", "HostUsers"},
-		reflect.TypeFor[corev1.PodStatus](): {"PodIP"},
+// A field that a later version of the API adds does not change the UID of a pod that does not set it.
+func TestUIDDoesNotDependOnLaterFields(t *testing.T) {
+	type Container struct{ Name, Image, Later string }
+	fieldsOf()["manifest.Container"] = []string{"Name", "Image"}
+	defer delete(fieldsOf(), "manifest.Container")
+	text := func(c Container) string {
+		var b strings.Builder
+		dump{w: &b}.value(reflect.ValueOf(c), false)
+		return b.String()
 	}
-	extra := map[reflect.Type][]string{
-		reflect.TypeFor[corev1.PodSecurityContext](): {"HostNetwork", "HostPID", "HostIPC", "ShareProcessNamespace", "HostUsers"},
+	for _, c := range []struct {
+		of   Container
+		want string
+	}{
+		{Container{Name: "a", Image: "i"}, "{Name:(string)a Image:(string)i}"},
+		{Container{Name: "a", Image: "i", Later: "x"}, "{Name:(string)a Image:(string)i Later:(string)x}"},
+	} {
+		if got := text(c.of); got != c.want {
+			t.Errorf("got %s, want %s", got, c.want)
+		}
 	}
-	for typ, fields := range internalFields {
-		want := map[string]bool{}
-		for i := range typ.NumField() {
-			want[typ.Field(i).Name] = true
+}
+
+// The table has every type that a Pod consists of, and no field that exists nowhere.
+func TestFieldsAreComplete(t *testing.T) {
+	seen := map[reflect.Type]bool{}
+	var walk func(reflect.Type)
+	walk = func(typ reflect.Type) {
+		switch typ.Kind() {
+		case reflect.Map, reflect.Pointer, reflect.Slice:
+			walk(typ.Elem())
+		case reflect.Struct:
+			if seen[typ] {
+				return
+			}
+			seen[typ] = true
+			checkFields(t, typ)
+			for i := range typ.NumField() {
+				walk(typ.Field(i).Type)
+			}
 		}
-		for _, name := range without[typ] {
-			delete(want, name)
-		}
-		for _, name := range extra[typ] {
-			want[name] = true
-		}
-		if got := slices.Sorted(slices.Values(fields)); !slices.Equal(got, slices.Sorted(maps.Keys(want))) {
-			t.Errorf("%s: the table has %v\nwant %v", typ, got, slices.Sorted(maps.Keys(want)))
+	}
+	walk(reflect.TypeFor[corev1.Pod]())
+	if got, want := len(seen), len(fieldsOf()); got < want {
+		t.Errorf("a Pod consists of %d types, want the %d of fields.txt", got, want)
+	}
+}
+
+func checkFields(t *testing.T, typ reflect.Type) {
+	names, ok := fieldsOf()[internalName(typ)]
+	if !ok {
+		t.Errorf("fields.txt lacks %s: add it with the fields that it has now", internalName(typ))
+	}
+	for _, name := range names {
+		_, own := typ.FieldByName(strings.TrimPrefix(name, "-"))
+		_, inSpec := reflect.TypeFor[corev1.PodSpec]().FieldByName(name)
+		if !own && !inSpec {
+			t.Errorf("%s has no field %s any more, which fields.txt names", typ, name)
 		}
 	}
 }
