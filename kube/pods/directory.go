@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -19,18 +18,24 @@ import (
 type directory struct {
 	cfg   Config
 	files map[string]*file
-	// running are the static pods that an earlier agent has left running.
+	// running are the static pods that an earlier agent has left running, of all sources.
 	running map[types.NamespacedName]Running
 	// owner is the file that an object's name belongs to, by kind and name: where two files hold it, the first keeps it.
 	owner map[string]string
-	// delivered are the static pods of the last delivery, by UID: they go on when what they refer to goes away.
-	delivered map[types.UID]bool
-	synced    bool
-	last      *delivery
+	refs  references
+	// synced is set when the path has been read once.
+	synced bool
+	last   *delivery
 }
 
-func newDirectory(cfg Config) *directory {
-	return &directory{cfg: cfg, files: map[string]*file{}, owner: map[string]string{}}
+func newDirectory(cfg Config, running map[types.NamespacedName]Running) *directory {
+	return &directory{
+		cfg:     cfg,
+		files:   map[string]*file{},
+		running: running,
+		owner:   map[string]string{},
+		refs:    newReferences(cfg.API, running),
+	}
 }
 
 // scan reads what has changed and returns the state. again asks for another scan soon, since a file was being written.
@@ -75,7 +80,7 @@ func (d *directory) greet(f *file, known manifest.File, now time.Time) {
 			continue
 		}
 		r, runs := d.running[nameOf(p.Pod)]
-		if runs && f.changed.Before(r.Seen) && podutil.ValidUID(r.UID) {
+		if runs && r.Source == SourceFile && f.changed.Before(r.Seen) && podutil.ValidUID(r.UID) {
 			manifest.SetUID(p.Pod, r.UID)
 			p.Annotations[podutil.AnnotationSeen] = seenAt(r.Seen)
 		}
@@ -109,12 +114,7 @@ func (d *directory) assemble(state *delivery) {
 	}
 	d.owner = c.next
 	state.problems = append(state.problems, c.problems...)
-	d.admit(state, pods)
-}
-
-type filePod struct {
-	*corev1.Pod
-	path string
+	d.refs.admit(state, pods)
 }
 
 func (f *file) problem(path string, err error) Problem {
@@ -123,47 +123,6 @@ func (f *file) problem(path string, err error) Problem {
 		p.Message += " (its pods go on as they were before the change)"
 	}
 	return p
-}
-
-// admit adds the pods whose references hold. One that runs already goes on without.
-func (d *directory) admit(state *delivery, pods []filePod) {
-	delivered := map[types.UID]bool{}
-	for _, p := range pods {
-		errs := manifest.CheckReferences(p.Pod, referenceCheck(d.cfg.API, p.Namespace, state))
-		if err := errs.ToAggregate(); err != nil {
-			note := ""
-			if d.delivered[p.UID] {
-				note = " (it goes on with what it has)"
-			}
-			state.problems = append(state.problems, Problem{Source: SourceFile, File: p.path,
-				Message: fmt.Sprintf("pod %s: %v%s", p.Name, err, note)})
-			if note == "" {
-				continue
-			}
-		}
-		delivered[p.UID] = true
-		state.pods = append(state.pods, p.Pod)
-	}
-	d.delivered = delivered
-}
-
-// referenceCheck says how a pod's references to ConfigMaps and Secrets are checked. Beside an API server, where a name means
-// the API server's object to everybody, a static pod may only use names its own source has. Standalone there is no doubt, and
-// a pod may wait for an object as it would wait for the API server's.
-func referenceCheck(api bool, namespace string, state *delivery) func(kind, name string) bool {
-	if !api {
-		return nil
-	}
-	return func(kind, name string) bool {
-		if kind == "Secret" {
-			return has(state.secrets, namespace, name)
-		}
-		return has(state.configMaps, namespace, name)
-	}
-}
-
-func has[T metav1.Object](objs []T, namespace, name string) bool {
-	return slices.ContainsFunc(objs, func(o T) bool { return o.GetNamespace() == namespace && o.GetName() == name })
 }
 
 // claims settles which file an object's name belongs to, where several files have it.

@@ -41,7 +41,7 @@ func newBench(t *testing.T, change func(*Config)) *bench {
 	if change != nil {
 		change(&cfg)
 	}
-	return &bench{t, dir, newDirectory(cfg), time.Now().Add(time.Hour)}
+	return &bench{t, dir, newDirectory(cfg, nil), time.Now().Add(time.Hour)}
 }
 
 func (b *bench) write(name, text string) {
@@ -185,7 +185,29 @@ func TestReferences(t *testing.T) {
 	b.remove("s.yaml")
 	b.wantProblems(b.scan("a-n1:i"))
 	b.remove("c.yaml")
-	b.wantProblems(b.scan("a-n1:i"), "it goes on with what it has")
+	state = b.scan("a-n1:i")
+	b.wantProblems(state, "it keeps running with what it has")
+	running := map[types.NamespacedName]Running{}
+	for _, p := range state.pods {
+		running[nameOf(p)], _ = RunningOf(p.Annotations)
+	}
+
+	// It keeps running under the next agent, also if that one cannot read the manifests at first.
+	next := newDirectory(b.d.cfg, running)
+	restarted := &bench{t, b.dir, next, b.now}
+	broken := "a.yaml"
+	restarted.write(broken, "{")
+	if got, _ := next.scan(b.now); len(got.pods) != 0 || len(got.problems) != 1 || !got.problems[0].Unknown {
+		t.Errorf("with a broken manifest: got pods %v, problems %v, want no pod and an unknown file", got.pods, got.problems)
+	}
+	restarted.write(broken, podWithConfigMap("a", "c"))
+	for range 2 {
+		restarted.wantProblems(restarted.scan("a-n1:i"), "it keeps running with what it has")
+	}
+	restarted.remove(broken)
+	restarted.scan("")
+	restarted.write(broken, podWithConfigMap("a", "c"))
+	restarted.wantProblems(restarted.scan(""), "spec.volumes[0].configMap.name: Forbidden") // it ended when its manifest went
 
 	alone := newBench(t, nil)
 	alone.write("a.yaml", podWithConfigMap("a", "c"))
@@ -240,7 +262,7 @@ func TestUnreadable(t *testing.T) {
 	state := b.scan("a-n1:1")
 	b.wantProblems(state, "a.yaml: read "+filepath.Join(b.dir, "a.yaml")+": not a regular file")
 
-	d := newDirectory(Config{NodeName: "n1", Manifests: filepath.Join(b.dir, "a.yaml", "below")})
+	d := newDirectory(Config{NodeName: "n1", Manifests: filepath.Join(b.dir, "a.yaml", "below")}, nil)
 	state, _ = d.scan(b.now)
 	if state.synced || len(state.problems) != 1 || !state.problems[0].Unknown {
 		t.Errorf("a path that cannot be read is synced %v with %+v", state.synced, state.problems)
@@ -256,7 +278,7 @@ func TestSingleFileAndLinks(t *testing.T) {
 	if err := os.Symlink("nowhere", filepath.Join(b.dir, "broken.yaml")); err != nil {
 		t.Fatal(err)
 	}
-	d := newDirectory(Config{NodeName: "n1", Manifests: filepath.Join(b.dir, "link.yaml")})
+	d := newDirectory(Config{NodeName: "n1", Manifests: filepath.Join(b.dir, "link.yaml")}, nil)
 	if state, _ := d.scan(b.now); len(state.pods) != 1 || len(state.problems) != 0 {
 		t.Errorf("a linked file gives %d pods and %v", len(state.pods), state.problems)
 	}
@@ -281,7 +303,7 @@ func TestAdopt(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			seen := time.Now().Add(c.seen)
 			b := newBench(t, nil)
-			b.d.running = map[types.NamespacedName]Running{{Namespace: "default", Name: "a-n1"}: {c.uid, seen}}
+			b.d.running = map[types.NamespacedName]Running{{Namespace: "default", Name: "a-n1"}: {c.uid, SourceFile, seen}}
 			b.write(".real", podYAML("a", "1"))
 			place := os.Rename
 			if c.link {

@@ -25,9 +25,6 @@ func (d *directory) run(ctx context.Context, out mailbox) {
 	if period <= 0 {
 		period = defaultCheck
 	}
-	if d.cfg.Adopt != nil {
-		d.running = d.cfg.Adopt(ctx)
-	}
 	tick := time.NewTicker(period)
 	defer tick.Stop()
 	w := newPathWatch(d.cfg.Manifests)

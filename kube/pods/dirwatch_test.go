@@ -2,6 +2,7 @@ package pods
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -12,6 +13,9 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // start runs sources and returns a function that waits for the pods "name:image name:image".
@@ -169,4 +173,29 @@ func TestURL(t *testing.T) {
 	await("a-n1:i")
 	body.Store("")
 	await("")
+}
+
+// A pod from a URL keeps running, also under the next agent, when the URL no longer serves what the pod refers to.
+func TestURLReferences(t *testing.T) {
+	body := podWithConfigMap("a", "c") + "---\n" + configMapYAML("c")
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte(body)) }))
+	defer server.Close()
+	cfg := Config{NodeName: "n1", API: true, URL: server.URL}
+	u := newURLSource(cfg, nil)
+	check := func(want int, problem string) (pods []*corev1.Pod) {
+		t.Helper()
+		got := u.check(t.Context(), time.Now())
+		if len(got.pods) != want || !strings.Contains(fmt.Sprint(got.problems), problem) {
+			t.Errorf("got %d pods with problems %q, want %d with %q", len(got.pods), got.problems, want, problem)
+		}
+		return got.pods
+	}
+	pods := check(1, "")
+	body = podWithConfigMap("a", "c")
+	check(1, "it keeps running")
+	r, _ := RunningOf(pods[0].Annotations)
+	u = newURLSource(cfg, map[types.NamespacedName]Running{nameOf(pods[0]): r})
+	check(1, "it keeps running")
+	u = newURLSource(cfg, nil)
+	check(0, "Forbidden")
 }

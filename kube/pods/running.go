@@ -8,18 +8,20 @@ import (
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
-// Running is a static pod that runs already: its UID, and when the agent that started it first saw its manifest.
+// Running is a static pod that runs already: its UID and source, and when the agent that started it first saw its manifest.
 type Running struct {
-	UID  types.UID
-	Seen time.Time
+	UID    types.UID
+	Source Source
+	Seen   time.Time
 }
 
-// RunningOf reads the annotations of a sandbox. It tells whether they are those of a pod from a manifest directory.
+// RunningOf reads the annotations of a sandbox and reports whether they are those of a static pod.
 func RunningOf(annotations map[string]string) (Running, bool) {
-	uid := types.UID(annotations[podutil.AnnotationHash])
-	seen, err := time.Parse(time.RFC3339Nano, annotations[podutil.AnnotationSeen])
-	if err != nil || Source(annotations[podutil.AnnotationSource]) != SourceFile || !podutil.ValidUID(uid) {
+	r := Running{UID: types.UID(annotations[podutil.AnnotationHash]), Source: Source(annotations[podutil.AnnotationSource])}
+	var err error
+	r.Seen, err = time.Parse(time.RFC3339Nano, annotations[podutil.AnnotationSeen])
+	if err != nil || !r.Source.Static() || !podutil.ValidUID(r.UID) {
 		return Running{}, false
 	}
-	return Running{UID: uid, Seen: seen}, true
+	return r, true
 }

@@ -29,9 +29,10 @@ type Config struct {
 	URLHeader http.Header
 	// URLCheck is how often URL is read (httpCheckFrequency, 20 s by default).
 	URLCheck time.Duration
-	// Adopt finds the static pods that run on this node already. It is asked once, before the manifests are read, and may
-	// wait for the runtime. Where a manifest has not changed since it was seen, its pod keeps the UID that it runs under. So
-	// static pods survive a change of version: UIDs are hashes of the types of one Kubernetes version. Nil: none.
+	// Adopt returns the static pods that run on this node already. It is called once, before the manifests are read, and may
+	// wait for the runtime. They keep running if what they refer to is missing. If the file of a manifest has not changed
+	// since it was seen, its pod keeps the UID that it runs under, which an agent of another version may have chosen. Nil:
+	// none.
 	Adopt func(ctx context.Context) map[types.NamespacedName]Running
 	// Log receives problems when they come and go.
 	Log *slog.Logger
@@ -66,11 +67,17 @@ func (s *Sources) Updates() <-chan *Set { return s.updates }
 // Run reads the manifests and delivers Sets until ctx ends. FollowAPI adds the API server when there is a connection to it.
 func (s *Sources) Run(ctx context.Context) {
 	var wg sync.WaitGroup
+	running := sync.OnceValue(func() map[types.NamespacedName]Running {
+		if s.cfg.Adopt == nil {
+			return nil
+		}
+		return s.cfg.Adopt(ctx)
+	})
 	if s.cfg.Manifests != "" {
-		wg.Go(func() { newDirectory(s.cfg).run(ctx, s.inbox[SourceFile]) })
+		wg.Go(func() { newDirectory(s.cfg, running()).run(ctx, s.inbox[SourceFile]) })
 	}
 	if s.cfg.URL != "" {
-		wg.Go(func() { newURLSource(s.cfg).run(ctx, s.inbox[SourceHTTP]) })
+		wg.Go(func() { newURLSource(s.cfg, running()).run(ctx, s.inbox[SourceHTTP]) })
 	}
 	s.merge(ctx)
 	wg.Wait()

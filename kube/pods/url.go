@@ -10,6 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	podutil "github.com/nodelet/nodelet/kube/pod"
 	"github.com/nodelet/nodelet/kube/pods/manifest"
@@ -24,12 +25,17 @@ type urlSource struct {
 	client *http.Client
 	data   []byte // of the last answer that was read without errors
 	good   manifest.File
+	refs   references
 	synced bool
 	last   *delivery
 }
 
-func newURLSource(cfg Config) *urlSource {
-	return &urlSource{cfg: cfg, client: &http.Client{Timeout: urlTimeout}}
+func newURLSource(cfg Config, running map[types.NamespacedName]Running) *urlSource {
+	return &urlSource{
+		cfg:    cfg,
+		client: &http.Client{Timeout: urlTimeout},
+		refs:   newReferences(cfg.API, running),
+	}
 }
 
 func (u *urlSource) run(ctx context.Context, out mailbox) {
@@ -69,14 +75,11 @@ func (u *urlSource) check(ctx context.Context, now time.Time) delivery {
 	for _, err := range errs {
 		state.problems = append(state.problems, Problem{Source: SourceHTTP, File: where, Message: err.Error(), Unknown: !u.synced})
 	}
+	pods := make([]filePod, 0, len(u.good.Pods))
 	for _, p := range u.good.Pods {
-		check := manifest.CheckReferences(p.Pod, referenceCheck(u.cfg.API, p.Namespace, &state))
-		if err := check.ToAggregate(); err != nil {
-			state.problems = append(state.problems, Problem{Source: SourceHTTP, File: where, Message: fmt.Sprintf("pod %s: %v", p.Name, err)})
-			continue
-		}
-		state.pods = append(state.pods, p.Pod)
+		pods = append(pods, filePod{p.Pod, where})
 	}
+	u.refs.admit(&state, pods)
 	return state
 }
 
