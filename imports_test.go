@@ -1,8 +1,8 @@
-// Package nodelet_test guards the code base itself: which package may import which, and what every package must document.
+// Package nodelet_test guards the code base itself: which package may import which, how the code is written, and what the
+// documents promise.
 package nodelet_test
 
 import (
-	"bytes"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -17,9 +17,6 @@ import (
 
 const module = "github.com/nodelet/nodelet/"
 
-// maxLines is how long a file of the product may grow before it must be asked whether it still holds one thing.
-const maxLines = 500
-
 // pure packages decide and build values. They import API types and small helpers, and nothing that does I/O.
 var pure = []string{"agent/admission", "agent/plan", "agent/spec", "agent/eviction", "kube/pod"}
 
@@ -29,49 +26,53 @@ var pureMayImport = []string{
 }
 
 // pureMustNot are the packages of the standard library with which a pure package could do I/O.
-var pureMustNot = []string{"os", "net", "net/http", "os/exec", "syscall", "log", "log/slog", "context", "io/ioutil", "math/rand"}
-
-// mayImport lists for each directory the packages of this module, with those below them, that the packages in and below the
-// directory may import. The entry with the longest matching directory counts. A package may always import those below itself.
-var mayImport = map[string][]string{
-	"cmd":                   {"agent", "cni", "config", "cri", "csi", "host", "internal", "kube", "metrics", "plugins", "probes", "systemd", "volumes"},
-	"agent":                 {"cri", "csi", "host", "internal", "kube", "metrics", "plugins", "probes", "volumes"},
-	"agent/admission":       {"agent/plan", "kube/pod"},
-	"agent/plan":            {"kube/pod"},
-	"agent/spec":            {"kube/pod"},
-	"agent/podapi":          {"agent", "agent/plan", "cri", "kube/pod", "kube/server"},
-	"agent/eviction":        {"kube/pod"},
-	"cni":                   {"host/inotify", "host/atomicfile", "host/boundedfile"},
-	"cni/manager":           {"cni"},
-	"cri":                   {"kube/pod"},
-	"cri/images":            {"cri", "host/atomicfile", "host/boundedfile", "internal/keylock"},
-	"cri/logs":              {"host/inotify"},
-	"cri/monitor":           {"cri"},
-	"host/cgroups":          {"kube/pod"},
-	"csi":                   {"plugins", "internal/keylock"},
-	"csi/fake":              {"csi/fake", "plugins/fake"},
-	"kube":                  {"kube/client", "kube/watch", "kube/pod", "kube/pods/manifest", "host/inotify", "host/atomicfile", "host/boundedfile"},
-	"kube/server/endpoints": {"kube/server"},
-	"metrics":               {},
-	"metrics/usage":         {"metrics", "kube/pod"},
-	"plugins":               {"host/inotify"},
-	"plugins/devices":       {"plugins", "host/atomicfile", "host/boundedfile", "kube/pod"},
-	"plugins/dra":           {"plugins", "host/atomicfile", "host/boundedfile"},
-	"volumes":               {"kube/pod", "internal/keylock", "host/atomicfile", "host/boundedfile"},
-	"volumes/iscsi":         {"volumes/block", "internal/keylock", "host/atomicfile"},
-	"test":                  {"."},
+var pureMustNot = []string{
+	"os", "net", "net/http", "os/exec", "syscall", "log", "log/slog", "context", "io/ioutil", "math/rand",
 }
 
-// nobodyMayImport are modules whose weight or nature has no place in the product.
-var nobodyMayImport = []string{
-	"k8s.io/kubernetes", "k8s.io/component-base", "k8s.io/client-go/kubernetes", "k8s.io/client-go/informers", "k8s.io/cri-client",
-	"github.com/google/cadvisor", "github.com/spf13/cobra",
+// mayImport has a line for each directory: its name, then the packages of this module, with those below them, that the
+// packages in and below it may import. The longest matching directory counts. A package may always import those below
+// itself.
+const mayImport = `
+cmd: agent cni config cri csi host internal kube metrics plugins probes systemd volumes
+agent: cri csi host internal kube metrics plugins probes volumes
+agent/admission: agent/plan kube/pod
+agent/plan: kube/pod
+agent/spec: kube/pod
+agent/podapi: agent agent/plan cri kube/pod kube/server
+agent/eviction: kube/pod
+cni: host/inotify host/atomicfile host/boundedfile
+cni/manager: cni
+cri: kube/pod
+cri/images: cri host/atomicfile host/boundedfile internal/keylock
+cri/logs: host/inotify
+cri/monitor: cri
+host/cgroups: kube/pod
+csi: plugins internal/keylock
+csi/fake: csi/fake plugins/fake
+kube: kube/client kube/watch kube/pod kube/pods/manifest host/inotify host/atomicfile host/boundedfile
+kube/server/endpoints: kube/server
+metrics:
+metrics/usage: metrics kube/pod
+plugins: host/inotify
+plugins/devices: plugins host/atomicfile host/boundedfile kube/pod
+plugins/dra: plugins host/atomicfile host/boundedfile
+volumes: kube/pod internal/keylock host/atomicfile host/boundedfile
+volumes/iscsi: volumes/block internal/keylock host/atomicfile
+test: .
+`
+
+// forbidden are modules that the product must not import, because of their weight or nature.
+var forbidden = []string{
+	"k8s.io/kubernetes", "k8s.io/component-base", "k8s.io/client-go/kubernetes", "k8s.io/client-go/informers",
+	"k8s.io/cri-client", "github.com/google/cadvisor", "github.com/spf13/cobra",
 }
 
+// source is a Go file that is not a test.
 type source struct {
 	dir, file string
 	syntax    *ast.File
-	lines     int
+	text      string
 }
 
 func product(t *testing.T) []source {
@@ -97,7 +98,7 @@ func product(t *testing.T) []source {
 			return err
 		}
 		dir := path.Dir(p)
-		all = append(all, source{dir: dir, file: p, syntax: f, lines: bytes.Count(text, []byte("\n"))})
+		all = append(all, source{dir: dir, file: p, syntax: f, text: string(text)})
 		return nil
 	})
 	if err != nil {
@@ -124,7 +125,7 @@ func within(dir, parent string) bool {
 	return parent == "." || dir == parent || strings.HasPrefix(dir, parent+"/")
 }
 
-// TestImportDirection holds the code to mayImport, pure and nobodyMayImport.
+// TestImportDirection holds the code to mayImport, pure and forbidden.
 func TestImportDirection(t *testing.T) {
 	for _, s := range product(t) {
 		for _, imp := range imports(s) {
@@ -132,7 +133,7 @@ func TestImportDirection(t *testing.T) {
 			if slices.Contains(pure, s.dir) {
 				checkPure(t, s, imp)
 			}
-			for _, never := range nobodyMayImport {
+			for _, never := range forbidden {
 				if !s.isTest() && (imp == never || strings.HasPrefix(imp, never+"/")) {
 					t.Errorf("%s imports %s, which has no place in the product", s.file, imp)
 				}
@@ -141,15 +142,16 @@ func TestImportDirection(t *testing.T) {
 	}
 }
 
-// rule returns the longest key of mayImport that dir is within, or "".
-func rule(dir string) string {
-	longest := ""
-	for key := range mayImport {
+// rule returns the directories that the packages in dir may import from: the longest directory of mayImport counts.
+func rule(dir string) []string {
+	longest, allowed := "", []string(nil)
+	for line := range strings.Lines(mayImport) {
+		key, list, _ := strings.Cut(strings.TrimSpace(line), ":")
 		if within(dir, key) && len(key) > len(longest) {
-			longest = key
+			longest, allowed = key, strings.Fields(list)
 		}
 	}
-	return longest
+	return allowed
 }
 
 func checkDirection(t *testing.T, s source, imp string) {
@@ -158,7 +160,7 @@ func checkDirection(t *testing.T, s source, imp string) {
 	if !ours || within(other, s.dir) {
 		return
 	}
-	if !slices.ContainsFunc(mayImport[rule(s.dir)], func(dir string) bool { return within(other, dir) }) {
+	if !slices.ContainsFunc(rule(s.dir), func(dir string) bool { return within(other, dir) }) {
 		t.Errorf("%s: package %s must not import %s", s.file, s.dir, other)
 	}
 }
@@ -176,7 +178,7 @@ func checkPure(t *testing.T, s source, imp string) {
 	}
 }
 
-// TestShimStaysQuick: what the CNI plugin imports is initialised before it can end the process; see package shim.
+// TestShimStaysQuick checks what package shim imports: all of it is initialized before the CNI plugin can end the process.
 func TestShimStaysQuick(t *testing.T) {
 	for _, s := range product(t) {
 		for _, imp := range imports(s) {
@@ -184,52 +186,5 @@ func TestShimStaysQuick(t *testing.T) {
 				t.Errorf("%s imports %s; os and syscall alone are initialised early", s.file, imp)
 			}
 		}
-	}
-}
-
-// TestEveryPackageIsDocumented: a package comment says what it owns, never does, who calls it and what a crash leaves.
-func TestEveryPackageIsDocumented(t *testing.T) {
-	documented := map[string]bool{}
-	for _, s := range product(t) {
-		documented[s.dir] = documented[s.dir] || s.syntax.Doc != nil && len(s.syntax.Doc.Text()) > 40
-	}
-	for dir, ok := range documented {
-		if !ok {
-			t.Errorf("package %s has no package comment worth reading", dir)
-		}
-	}
-}
-
-// TestFilesStaySmall: a file holds one thing.
-func TestFilesStaySmall(t *testing.T) {
-	for _, s := range product(t) {
-		if s.lines > maxLines {
-			t.Errorf("%s has %d lines, more than %d: does it still hold one thing?", s.file, s.lines, maxLines)
-		}
-	}
-}
-
-// containerLists are the fields of a pod's spec that kube/pod alone looks into: a rule about containers goes through its
-// iterator, so that it forgets no role.
-var containerLists = []string{"InitContainers", "EphemeralContainers"}
-
-// mayListContainers are the packages that may use containerLists all the same.
-var mayListContainers = map[string]string{
-	"kube/pod":           "the iterator itself",
-	"kube/pods/manifest": "validation names each field by its path and has other rules for each list",
-}
-
-// TestContainersGoThroughOneIterator holds the product to containerLists.
-func TestContainersGoThroughOneIterator(t *testing.T) {
-	for _, s := range product(t) {
-		if mayListContainers[s.dir] != "" || s.isTest() {
-			continue
-		}
-		ast.Inspect(s.syntax, func(n ast.Node) bool {
-			if sel, ok := n.(*ast.SelectorExpr); ok && slices.Contains(containerLists, sel.Sel.Name) {
-				t.Errorf("%s uses spec.%s: go through pod.Containers of kube/pod instead", s.file, sel.Sel.Name)
-			}
-			return true
-		})
 	}
 }

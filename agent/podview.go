@@ -15,8 +15,8 @@ var errEnding = errors.New("the agent is stopping; try again when it is back")
 
 // PodView is what the agent knows of one pod at one time. It is read only: workers and readers share it.
 type PodView struct {
-	// Pod is the pod as its source has it, with the resources that it was admitted with. Mirror is the mirror pod that the API
-	// server has of a static pod, or nil.
+	// Pod is the pod as its source has it, with the resources that it was admitted with. Mirror is the mirror pod that the
+	// API server has of a static pod, or nil.
 	Pod, Mirror *corev1.Pod
 	// Desired is false for a pod that is being removed: no source has it any more.
 	Desired bool
@@ -58,8 +58,8 @@ func (s *Supervisor) podViews() []PodView {
 	return all
 }
 
-// Latest returns v with the newest status, and a channel that is closed when there is a newer one. The channel is nil if
-// there will be none.
+// Latest returns v with the newest status, and a channel that is closed when there is a newer one. The channel is nil
+// if there will be none.
 func (v PodView) Latest() (PodView, <-chan struct{}) {
 	if v.worker == nil {
 		return v, nil

@@ -56,8 +56,8 @@ func (s *Selection) label() string { return s.Namespace + "/" + s.Name }
 
 var objectName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$`)
 
-// ParseSelections reads the annotation NetworksAnnotation: a JSON list, or names as [NAMESPACE/]NAME[@INTERFACE] with commas
-// between. Interfaces without a name are net1, net2 and so on. namespace is the pod's.
+// ParseSelections reads the annotation NetworksAnnotation: a JSON list, or names as [NAMESPACE/]NAME[@INTERFACE] with
+// commas between. Interfaces without a name are net1, net2 and so on. namespace is the pod's.
 func ParseSelections(text, namespace string) ([]Selection, error) {
 	all, err := readSelections(text)
 	if err == nil {
@@ -69,8 +69,8 @@ func ParseSelections(text, namespace string) ([]Selection, error) {
 	return all, nil
 }
 
-// ParseDefaultNetwork reads the annotation DefaultNetworkAnnotation: one network, in the form of ParseSelections. It gives nil
-// for an empty text.
+// ParseDefaultNetwork reads the annotation DefaultNetworkAnnotation: one network, in the form of ParseSelections. It
+// gives nil for an empty text.
 func ParseDefaultNetwork(text string) (*Selection, error) {
 	all, err := readSelections(text)
 	if err == nil && len(all) > 1 {

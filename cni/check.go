@@ -22,8 +22,8 @@ type CheckerConfig struct {
 	Driver *Driver
 	// Period is how often each sandbox is checked; 0 is never.
 	Period time.Duration
-	// Found is told when the network of a pod fails its check, in other words than before, and with nil when it is well again.
-	// Problem gives the newest word.
+	// Found is told when the network of a pod fails its check, in other words than before, and with nil when it is well
+	// again. Problem gives the newest word.
 	Found func(Pod, error)
 	Log   *slog.Logger
 }
@@ -132,8 +132,8 @@ func (c *Checker) tell(rec *Record, err error) {
 	}
 }
 
-// WatchTrouble calls trouble when this node has lost an address, until ctx ends: whoever did that may have taken more. It
-// listens to the kernel (rtnetlink) and costs nothing while all is quiet.
+// WatchTrouble calls trouble when this node has lost an address, until ctx ends: whoever did that may have taken more.
+// It listens to the kernel (rtnetlink) and costs nothing while all is quiet.
 func WatchTrouble(ctx context.Context, log *slog.Logger, trouble func()) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
 	if err == nil {

@@ -14,9 +14,10 @@ import (
 	"github.com/containernetworking/cni/libcni"
 )
 
-// BenchmarkCost compares ADD and DEL of nodelet's default network as a runtime runs them: the chain of plugins by itself, as
-// in mode "runtime", and nodelet's plugin with the agent behind it, as in mode "agent". Both take turns, so that they see the
-// same machine, and medians are told. It runs a copy of itself in a network namespace of its own; see `make bench-network`.
+// BenchmarkCost compares ADD and DEL of nodelet's default network as a runtime runs them: the chain of plugins by
+// itself, as in mode "runtime", and nodelet's plugin with the agent behind it, as in mode "agent". Both take turns, so
+// that they see the same machine, and medians are told. It runs a copy of itself in a network namespace of its own; see
+// `make bench-network`.
 func BenchmarkCost(b *testing.B) {
 	if os.Getenv(pluginsEnv) == "" {
 		inNamespace(b)

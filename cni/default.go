@@ -16,8 +16,8 @@ const (
 )
 
 // Default makes the network of a node that has no other: a bridge with an address from each pod range, host ports and
-// bandwidth limits. Addresses are kept below dir. forward adds what lets pods' traffic through a node whose firewall drops
-// what it forwards.
+// bandwidth limits. Addresses are kept below dir. forward adds what lets pods' traffic through a node whose firewall
+// drops what it forwards.
 func Default(dir string, ranges []netip.Prefix, forward bool) ([]byte, error) {
 	if len(ranges) == 0 {
 		return nil, errors.New("the node has no pod range yet (spec.podCIDRs of the Node object, podCIDR of the configuration)")

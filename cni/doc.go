@@ -7,10 +7,11 @@
 //     from the user's configuration or one made from the node's pod ranges (Default).
 //
 // It owns the records of attachments below <root-dir>/cni, one directory for each sandbox, and what it wrote into the
-// runtime's directories. It never makes a network namespace, and removes but those of sandboxes that a runtime has forgotten
-// as it was killed. It knows pods only by the names that the runtime passes on. cmd wires it; the runtime calls it through the plugin.
+// runtime's directories. It never makes a network namespace, and removes but those of sandboxes that a runtime has
+// forgotten as it was killed. It knows pods only by the names that the runtime passes on. cmd wires it; the runtime
+// calls it through the plugin.
 //
-// A crash leaves records: one that was begun and not finished says what may have been set up, so the next DEL, or the clean-up
-// at the next start, gives it back. Records are not synced to disk, as nothing that they speak of survives the machine but
-// host-local's addresses, and those are held against the runtime's sandboxes.
+// A crash leaves records: one that was begun and not finished says what may have been set up, so the next DEL, or the
+// clean-up at the next start, gives it back. Records are not synced to disk, as nothing that they speak of survives the
+// machine but host-local's addresses, and those are held against the runtime's sandboxes.
 package cni

@@ -68,8 +68,8 @@ func (d *Driver) chain(sandbox string, r *runner) *libcni.CNIConfig {
 	return libcni.NewCNIConfigWithCacheDir(d.bins, d.store.path(sandbox), r)
 }
 
-// Attach attaches a sandbox to networks, in their order. The intent is written down first. When one fails, all are detached
-// again, and what could not be given back stays on record.
+// Attach attaches a sandbox to networks, in their order. The intent is written down first. When one fails, all are
+// detached again, and what could not be given back stays on record.
 func (d *Driver) Attach(ctx context.Context, rec *Record, wanted []Wanted) error {
 	unlock, err := d.store.lock(rec.Sandbox)
 	if err != nil {
@@ -149,8 +149,8 @@ func (d *Driver) undo(ctx context.Context, rec *Record, cause error) error {
 	return cause
 }
 
-// Detach takes a sandbox off all its networks, the last first, and forgets it. netns is empty when the namespace is gone.
-// Where there is no record of the sandbox, it is taken off the networks given; detaching twice is no error.
+// Detach takes a sandbox off all its networks, the last first, and forgets it. netns is empty when the namespace is
+// gone. Where there is no record of the sandbox, it is taken off the networks given; detaching twice is no error.
 func (d *Driver) Detach(ctx context.Context, sandbox, netns string, otherwise *Record) error {
 	unlock, err := d.store.lock(sandbox)
 	if err != nil {
@@ -213,8 +213,8 @@ func (d *Driver) detach(ctx context.Context, rec *Record, netns string) error {
 	return d.store.remove(rec.Sandbox)
 }
 
-// Check asks the plugins of a sandbox whether all is as they have made it. Networks whose version of CNI has no CHECK are
-// left out.
+// Check asks the plugins of a sandbox whether all is as they have made it. Networks whose version of CNI has no CHECK
+// are left out.
 func (d *Driver) Check(ctx context.Context, sandbox string) error {
 	unlock, err := d.store.lock(sandbox)
 	if err != nil {
@@ -243,13 +243,14 @@ func (d *Driver) Check(ctx context.Context, sandbox string) error {
 	return errors.Join(errs...)
 }
 
-// Status asks the plugins of a network whether they can attach sandboxes. Those of versions before 1.1.0 cannot be asked.
+// Status asks the plugins of a network whether they can attach sandboxes. Those of versions before 1.1.0 cannot be
+// asked.
 func (d *Driver) Status(ctx context.Context, n *Network) error {
 	return libcni.NewCNIConfig(d.bins, d.runner()).GetStatusNetworkList(ctx, n)
 }
 
-// GC tells the plugins of a network which attachments there are, so that they can give back all others. Those of versions
-// before 1.1.0 are not asked.
+// GC tells the plugins of a network which attachments there are, so that they can give back all others. Those of
+// versions before 1.1.0 are not asked.
 func (d *Driver) GC(ctx context.Context, n *Network, valid []types.GCAttachment) error {
 	// The directory holds nothing: libcni would detach by itself what it finds there, while the records know better.
 	chain := libcni.NewCNIConfigWithCacheDir(d.bins, filepath.Join(d.store.dir, ".none"), d.runner())

@@ -22,7 +22,8 @@ import (
 const (
 	// callLimit is how long one plugin may take for one call, unless the configuration says otherwise.
 	callLimit = time.Minute
-	// maxOutput bounds what a plugin may print as its result, and maxComplaint what is kept of its standard error, in bytes.
+	// maxOutput bounds what a plugin may print as its result, and maxComplaint what is kept of its standard error, in
+	// bytes.
 	maxOutput    = 1 << 20
 	maxComplaint = 4 << 10
 )

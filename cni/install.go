@@ -23,7 +23,8 @@ type InstallConfig struct {
 	ConfDir, BinDir string
 	// Program is the path of nodelet's own program.
 	Program string
-	// Socket is where the agent listens, Dir where the records are, BinDirs where the real plugins are: the plugin is told.
+	// Socket is where the agent listens, Dir where the records are, BinDirs where the real plugins are: the plugin is
+	// told.
 	Socket, Dir string
 	BinDirs     []string
 }
@@ -59,9 +60,9 @@ func Install(c InstallConfig) error {
 	return firstOf(c.ConfDir)
 }
 
-// KeepInstalled installs, and does so again whenever something in the runtime's directories changes, until ctx ends: whoever
-// takes nodelet's files away or puts a configuration before them is named, and what is missing is put back. told is told each
-// time what keeps nodelet from being the plugin, nil for nothing.
+// KeepInstalled installs, and does so again whenever something in the runtime's directories changes, until ctx ends:
+// whoever takes nodelet's files away or puts a configuration before them is named, and what is missing is put back.
+// told is told each time what keeps nodelet from being the plugin, nil for nothing.
 func KeepInstalled(ctx context.Context, c InstallConfig, log *slog.Logger, told func(error)) {
 	last := ""
 	install := func() {
@@ -102,8 +103,8 @@ func installed(c InstallConfig) map[string]any {
 	}
 }
 
-// Uninstall takes back what Install has written into the runtime's directory of configurations, if it is there: a node that
-// is in mode "runtime" again. The plugin stays, for sandboxes that it has attached.
+// Uninstall takes back what Install has written into the runtime's directory of configurations, if it is there: a node
+// that is in mode "runtime" again. The plugin stays, for sandboxes that it has attached.
 func Uninstall(confDir string) (removed bool, err error) {
 	path := filepath.Join(confDir, installedFile)
 	n, err := readNetwork(path)

@@ -14,15 +14,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What the reference plugins portmap and bandwidth have set up on the node outlives the sandbox's namespace. Where its record is
-// lost, only these traces tell of it.
+// What the reference plugins portmap and bandwidth have set up on the node outlives the sandbox's namespace. Where its
+// record is lost, only these traces tell of it.
 
-// hostPortRule finds the network and the sandbox in the comment by which portmap marks the rule that leads to a sandbox's host
-// ports, as iptables-save prints it.
+// hostPortRule finds the network and the sandbox in the comment by which portmap marks the rule that leads to a
+// sandbox's host ports, as iptables-save prints it.
 var hostPortRule = regexp.MustCompile(`--comment "dnat name: \\"([^"\\]+)\\" id: \\"([^"\\]+)\\"" .*-j CNI-DN-`)
 
-// hostPorts lists the sandboxes for which portmap has rules, with their networks. A family of addresses whose rules cannot be
-// listed has none that portmap could have made.
+// hostPorts lists the sandboxes for which portmap has rules, with their networks. A family of addresses whose rules
+// cannot be listed has none that portmap could have made.
 func hostPorts(ctx context.Context) (found [][2]string, err error) {
 	var errs []error
 	for _, tool := range []string{"iptables-save", "ip6tables-save"} {
@@ -45,8 +45,8 @@ func hostPorts(ctx context.Context) (found [][2]string, err error) {
 	return nil, errors.Join(errs...)
 }
 
-// reapHostPorts detaches sandboxes that are neither live nor on record and still have host ports in one of the networks. The
-// chain of plugins does that, so that whatever else they have left goes as well.
+// reapHostPorts detaches sandboxes that are neither live nor on record and still have host ports in one of the
+// networks. The chain of plugins does that, so that whatever else they have left goes as well.
 func (d *Driver) reapHostPorts(ctx context.Context, networks map[string]*Network, live map[string]bool) (gone []string, err error) {
 	found, err := hostPorts(ctx)
 	errs := []error{err}
@@ -83,7 +83,8 @@ func limiter(network, sandbox string) string {
 
 var limiterName = regexp.MustCompile(`^bwp[0-9a-f]{12}$`)
 
-// reapLimiters removes the devices of bandwidth limits that belong to no sandbox, live or on record, in any of the networks.
+// reapLimiters removes the devices of bandwidth limits that belong to no sandbox, live or on record, in any of the
+// networks.
 func (d *Driver) reapLimiters(networks []string, live map[string]bool) (gone []string, err error) {
 	devices, err := net.Interfaces()
 	if err != nil {

@@ -20,8 +20,8 @@ var Private = []netip.Prefix{
 }
 
 // Masquerade has traffic of the pod ranges leave the node under its own address, unless it goes to one of the ranges in
-// except, to pods of this node or to a multicast group. One rule for all pods takes the place of two for each. It may be
-// called again at any time.
+// except, to pods of this node or to a multicast group. One rule for all pods takes the place of two for each. It may
+// be called again at any time.
 func Masquerade(ctx context.Context, ranges, except []netip.Prefix) error {
 	var errs []error
 	for _, six := range []bool{false, true} {

@@ -23,8 +23,9 @@ type mode struct {
 	network *Network
 }
 
-// modes gives the same network in mode "runtime", where the runtime calls the plugins, and in mode "agent", where it calls
-// nodelet's plugin, which asks a server in this process. version is that of CNI which the runtime speaks with nodelet's plugin.
+// modes gives the same network in mode "runtime", where the runtime calls the plugins, and in mode "agent", where it
+// calls nodelet's plugin, which asks a server in this process. version is that of CNI which the runtime speaks with
+// nodelet's plugin.
 func modes(t testing.TB, dir, version, network string) map[string]mode {
 	t.Helper()
 	own, err := ParseNetwork([]byte(network))

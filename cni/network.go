@@ -27,8 +27,8 @@ var versions = []string{"0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1
 // extensions are those of files with network configurations, as runtimes take them.
 var extensions = []string{".conf", ".conflist", ".json"}
 
-// ParseNetwork reads a network configuration: a list of plugins ("conflist") or a single plugin's. The error says what is
-// wrong with it in words for the one who wrote it.
+// ParseNetwork reads a network configuration: a list of plugins ("conflist") or a single plugin's. The error says what
+// is wrong with it in words for the one who wrote it.
 func ParseNetwork(text []byte) (*Network, error) {
 	if len(text) > maxConfig {
 		return nil, fmt.Errorf("it has more than %d bytes", maxConfig)
@@ -116,8 +116,8 @@ func programs(n *Network) []string {
 	return all
 }
 
-// asked is a network without those plugins that want to run "onlyIfAsked" and for none of whose capabilities there is an
-// argument: each would be a process with nothing to do. The first plugin always runs, as it makes the interface.
+// asked is a network without those plugins that want to run "onlyIfAsked" and for none of whose capabilities there is
+// an argument: each would be a process with nothing to do. The first plugin always runs, as it makes the interface.
 func asked(n *Network, capabilities map[string]any) *Network {
 	some := *n
 	some.Plugins = nil
@@ -194,8 +194,8 @@ func configFiles(dir string) ([]string, error) {
 	return files, nil
 }
 
-// firstNetwork gives the configuration that runtimes take: the first one in the directory that can be read. The error says
-// of each file why it cannot, or that there is none.
+// firstNetwork gives the configuration that runtimes take: the first one in the directory that can be read. The error
+// says of each file why it cannot, or that there is none.
 func firstNetwork(dir string) (file string, n *Network, err error) {
 	files, err := configFiles(dir)
 	if err != nil {
@@ -216,7 +216,8 @@ func firstNetwork(dir string) (file string, n *Network, err error) {
 	return "", nil, errors.Join(wrong...)
 }
 
-// First gives the network that a runtime with this directory of configurations uses; nil if there is none that can be read.
+// First gives the network that a runtime with this directory of configurations uses; nil if there is none that can be
+// read.
 func First(confDir string) *Network {
 	_, n, _ := firstNetwork(confDir)
 	return n

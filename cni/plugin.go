@@ -22,8 +22,9 @@ type settings struct {
 	BinDirs    []string `json:"binDirs"`
 }
 
-// Plugin does a call that package shim has left to main, prints what the CNI specification wants, and gives the exit code.
-// It asks the agent once more. Where that is away, a sandbox can still be taken off its networks; nothing else can be done.
+// Plugin does a call that package shim has left to main, prints what the CNI specification wants, and gives the exit
+// code. It asks the agent once more. Where that is away, a sandbox can still be taken off its networks; nothing else
+// can be done.
 func Plugin(r *shim.Request, out io.Writer) int {
 	var s settings
 	if err := json.Unmarshal([]byte(r.Config), &s); err != nil || s.Socket == "" || s.Dir == "" {

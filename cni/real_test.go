@@ -15,10 +15,12 @@ import (
 	"github.com/nodelet/nodelet/test/testbed"
 )
 
-// pluginsEnv names the directory of the real plugins for a copy of this test that runs in a network namespace of its own.
+// pluginsEnv names the directory of the real plugins for a copy of this test that runs in a network namespace of its
+// own.
 const pluginsEnv = "NODELET_CNI_PLUGINS"
 
-// TestRealPlugins attaches sandboxes to the network that nodelet makes by itself, with the real plugins, on both families.
+// TestRealPlugins attaches sandboxes to the network that nodelet makes by itself, with the real plugins, on both
+// families.
 func TestRealPlugins(t *testing.T) {
 	if os.Getenv(pluginsEnv) != "" {
 		realPlugins(t)

@@ -20,8 +20,8 @@ import (
 )
 
 const (
-	// abandoned is how old a record must be to count as a leak only because the runtime does not know its sandbox: it shows
-	// a sandbox only once it is made.
+	// abandoned is how old a record must be to count as a leak only because the runtime does not know its sandbox: it
+	// shows a sandbox only once it is made.
 	abandoned = 10 * time.Minute
 	// hostLocalDir is where host-local keeps addresses unless told otherwise.
 	hostLocalDir = "/var/lib/cni/networks"
@@ -29,8 +29,8 @@ const (
 
 // Reaped is what Reap has found and given back.
 type Reaped struct {
-	// Sandboxes are those that were detached; Addresses and Devices (of bandwidth limits) those that were freed though nobody
-	// had a record of them.
+	// Sandboxes are those that were detached; Addresses and Devices (of bandwidth limits) those that were freed though
+	// nobody had a record of them.
 	Sandboxes, Addresses, Devices []string
 }
 
@@ -46,8 +46,8 @@ type Alive struct {
 	Before []string
 }
 
-// Reap gives back what sandboxes have left that are gone: the networks of records without a sandbox; and without either,
-// addresses of host-local, and where nodelet is the network, host ports of portmap and devices of bandwidth.
+// Reap gives back what sandboxes have left that are gone: the networks of records without a sandbox; and without
+// either, addresses of host-local, and where nodelet is the network, host ports of portmap and devices of bandwidth.
 func (d *Driver) Reap(ctx context.Context, alive Alive) (Reaped, error) {
 	var r Reaped
 	ids, err := d.store.list()
@@ -119,8 +119,8 @@ func (d *Driver) leaked(id string, rec *Record) bool {
 	return rec.Boot != BootID() || !isNamespace(rec.NetNS) || !rec.Runtime.alive() || time.Since(rec.Began) > abandoned
 }
 
-// removeNamespace removes the name of a network namespace that a runtime made for a sandbox and has forgotten, as it was killed
-// meanwhile. One that is a process's, rather than a name, ends with the process.
+// removeNamespace removes the name of a network namespace that a runtime made for a sandbox and has forgotten, as it
+// was killed meanwhile. One that is a process's, rather than a name, ends with the process.
 func removeNamespace(rec *Record) error {
 	if rec == nil || rec.Runtime.PID == 0 || rec.Runtime.alive() || rec.Boot != BootID() || !isNamespace(rec.NetNS) ||
 		strings.HasPrefix(rec.NetNS, "/proc/") {
@@ -132,8 +132,8 @@ func removeNamespace(rec *Record) error {
 	return os.Remove(rec.NetNS)
 }
 
-// freeAddresses frees the addresses of a network that belong to no sandbox and are at least so old. Whoever reserves one
-// through this room has a record by then, so there is nothing to wait for.
+// freeAddresses frees the addresses of a network that belong to no sandbox and are at least so old. Whoever reserves
+// one through this room has a record by then, so there is nothing to wait for.
 func (d *Driver) freeAddresses(n *Network, live map[string]bool, minAge time.Duration) ([]string, error) {
 	var freed []string
 	var errs []error

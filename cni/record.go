@@ -66,8 +66,8 @@ type store struct{ dir string }
 
 func (s store) path(sandbox string) string { return filepath.Join(s.dir, sandbox) }
 
-// lock makes the sandbox's directory and takes it for oneself: the agent, and plugins that work without it, may want the
-// same sandbox at a time. The kernel gives the lock back when the process ends, however it ends.
+// lock makes the sandbox's directory and takes it for oneself: the agent, and plugins that work without it, may want
+// the same sandbox at a time. The kernel gives the lock back when the process ends, however it ends.
 func (s store) lock(sandbox string) (unlock func(), err error) {
 	if err := utils.ValidateContainerID(sandbox); err != nil {
 		return nil, fmt.Errorf("sandbox %q: %w", sandbox, err)
@@ -104,8 +104,8 @@ func flock(f *os.File) error {
 	}
 }
 
-// read gives a sandbox's record, nil if there is none. A record that cannot be read is set aside and counts as none: the
-// files that libcni keeps beside it say the most of it as well.
+// read gives a sandbox's record, nil if there is none. A record that cannot be read is set aside and counts as none:
+// the files that libcni keeps beside it say the most of it as well.
 func (s store) read(sandbox string) (*Record, error) {
 	path := filepath.Join(s.path(sandbox), recordFile)
 	text, err := os.ReadFile(path)

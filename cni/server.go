@@ -226,8 +226,8 @@ func (s *Server) add(ctx context.Context, r *shim.Request) ([]byte, error) {
 	return out, nil
 }
 
-// wanted are the networks that a sandbox is to be attached to: the node's own or the one that the pod wants instead, and those
-// of the pod's annotation.
+// wanted are the networks that a sandbox is to be attached to: the node's own or the one that the pod wants instead,
+// and those of the pod's annotation.
 func (s *Server) wanted(ctx context.Context, r *shim.Request, in *input, pod Pod) ([]Wanted, error) {
 	annotations, _ := in.RuntimeConfig[podAnnotations].(map[string]any)
 	text, _ := annotations[DefaultNetworkAnnotation].(string)

@@ -275,7 +275,8 @@ func TestAdditionalNetworks(t *testing.T) {
 	}
 }
 
-// A pod may want another network in the place of the node's own; what it asks of a network must be taken by a plugin of it.
+// A pod may want another network in the place of the node's own; what it asks of a network must be taken by a plugin of
+// it.
 func TestDefaultNetwork(t *testing.T) {
 	s := newService(t)
 	s.ownErr = fmt.Errorf("the node has none")

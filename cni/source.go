@@ -22,8 +22,8 @@ import (
 // ownFile is where the node's own network is kept, for a DEL without the agent.
 const ownFile = "own.conflist"
 
-// rangesFile is where the node's pod ranges are kept: a JSON list. A node that starts while its API server is away would have no
-// network otherwise, and static pods, which may be the API server itself, would wait for it.
+// rangesFile is where the node's pod ranges are kept: a JSON list. A node that starts while its API server is away
+// would have no network otherwise, and static pods, which may be the API server itself, would wait for it.
 const rangesFile = "pod-ranges.json"
 
 // settle is how long the writer of a file gets to finish before it is read.
@@ -43,7 +43,8 @@ type Source struct {
 type SourceConfig struct {
 	// Dir is <root-dir>/cni.
 	Dir string
-	// Conf is the user's configuration: a file, or a directory of which the first is taken. Empty: made from the pod ranges.
+	// Conf is the user's configuration: a file, or a directory of which the first is taken. Empty: made from the pod
+	// ranges.
 	Conf string
 	// BinDirs are where plugins must be.
 	BinDirs []string
@@ -198,8 +199,8 @@ func (s *Source) keep(n *Network) {
 	}
 }
 
-// watchDirs calls changed after something in one of the directories or files has changed, until ctx ends. Of a directory that
-// does not exist the nearest one above is watched.
+// watchDirs calls changed after something in one of the directories or files has changed, until ctx ends. Of a
+// directory that does not exist the nearest one above is watched.
 func watchDirs(ctx context.Context, dirs []string, log *slog.Logger, changed func()) {
 	w, err := inotify.New()
 	if err != nil {

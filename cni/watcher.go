@@ -15,8 +15,8 @@ type Dirs struct {
 	Bins []string
 }
 
-// RuntimeDirs reads them from what containerd tells in a verbose CRI status: "config" with cni.confDir, cni.binDirs (binDir
-// before 2.2). Other runtimes tell nothing of the kind.
+// RuntimeDirs reads them from what containerd tells in a verbose CRI status: "config" with cni.confDir, cni.binDirs
+// (binDir before 2.2). Other runtimes tell nothing of the kind.
 func RuntimeDirs(info map[string]string) Dirs {
 	var c struct {
 		CNI struct {
@@ -42,7 +42,8 @@ type Watcher struct {
 
 	mu   sync.Mutex
 	dirs Dirs
-	// incomplete is a plugin that the runtime's configuration names and no directory holds; wrong is what else is in the way.
+	// incomplete is a plugin that the runtime's configuration names and no directory holds; wrong is what else is in the
+	// way.
 	incomplete, wrong error
 }
 
@@ -71,8 +72,8 @@ func (w *Watcher) SetDirs(d Dirs) {
 	}
 }
 
-// Problem says why the network does not work: nil where nothing speaks against it. runtimeReady is what the runtime says.
-// A runtime that is content has not looked for the plugins; of everything else it knows best.
+// Problem says why the network does not work: nil where nothing speaks against it. runtimeReady is what the runtime
+// says. A runtime that is content has not looked for the plugins; of everything else it knows best.
 func (w *Watcher) Problem(runtimeReady bool) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -150,8 +150,8 @@ func buildPods(k *KubeletConfiguration) Pods {
 	return p
 }
 
-// buildCrashLoop follows KEP-4603: the gate ReduceDefaultCrashLoopBackOffDecay makes the curve begin at 1 s, and a cap that is
-// set wins over all, also over the first wait.
+// buildCrashLoop follows KEP-4603: the gate ReduceDefaultCrashLoopBackOffDecay makes the curve begin at 1 s, and a cap
+// that is set wins over all, also over the first wait.
 func buildCrashLoop(k *KubeletConfiguration) BackOff {
 	b := BackOff{Initial: 10 * time.Second, Max: 5 * time.Minute}
 	if gateEnabled(k.FeatureGates, "ReduceDefaultCrashLoopBackOffDecay") {

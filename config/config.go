@@ -7,8 +7,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Config is everything a user has said, with the kubelet's defaults, checked and in plain Go types. Load makes it; nobody
-// writes to it afterwards. Rooms take the part they need, never the whole.
+// Config is everything a user has said, with the kubelet's defaults, checked and in plain Go types. Load makes it;
+// nobody writes to it afterwards. Rooms take the part they need, never the whole.
 type Config struct {
 	Paths      Paths
 	Node       Node
@@ -228,8 +228,8 @@ func (w Warning) String() string {
 	return w.Field + " " + w.Text
 }
 
-// A TextRequest is the error of Load when the user asked for text (--help, --help-all, --version) instead of a run: print it
-// and exit with 0.
+// A TextRequest is the error of Load when the user asked for text (--help, --help-all, --version) instead of a run:
+// print it and exit with 0.
 type TextRequest struct{ Text string }
 
 func (*TextRequest) Error() string { return "the user asked for text" }

@@ -1,10 +1,11 @@
-// Package config turns the kubelet's command line, its KubeletConfiguration file (kubelet.config.k8s.io/v1beta1) and the
-// drop-in files beside it into one immutable Config.
+// Package config turns the kubelet's command line, its KubeletConfiguration file (kubelet.config.k8s.io/v1beta1) and
+// the drop-in files beside it into one immutable Config.
 //
-// It owns the names, defaults and limits of every field and flag of the kubelet v1.36, and the one table (knobs) that says
-// which of them nodelet acts on. What a user sets and nodelet does not act on becomes a Warning; nothing is ignored in
-// silence. It never looks at the machine (cgroup version, swap, addresses are judged by the rooms that own those facts), logs
-// nothing and keeps no state, so a crash leaves nothing behind. cmd/nodelet calls Load once and hands parts of the Config on.
+// It owns the names, defaults and limits of every field and flag of the kubelet v1.36, and the one table (knobs) that
+// says which of them nodelet acts on. What a user sets and nodelet does not act on becomes a Warning; nothing is
+// ignored in silence. It never looks at the machine (cgroup version, swap, addresses are judged by the rooms that own
+// those facts), logs nothing and keeps no state, so a crash leaves nothing behind. cmd/nodelet calls Load once and
+// hands parts of the Config on.
 //
 // Precedence, weakest first: defaults, the file of --config, the *.conf files of --config-dir in lexical order, flags.
 //

@@ -8,8 +8,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// flagValues holds what the command line says, by flag name and in the shape which the flag's kind gives. Flags that were not
-// used, or were given a value that counts as "not set", are missing.
+// flagValues holds what the command line says, by flag name and in the shape which the flag's kind gives. Flags that
+// were not used, or were given a value that counts as "not set", are missing.
 type flagValues map[string]any
 
 // text gives the value of a flag that holds text, or its default.
@@ -133,7 +133,8 @@ func explainFlagError(fs *pflag.FlagSet, err error) error {
 	}
 }
 
-// applyFlags puts the values of flags into their fields, over whatever stood there. Feature gates alone are merged, by Load.
+// applyFlags puts the values of flags into their fields, over whatever stood there. Feature gates alone are merged, by
+// Load.
 func applyFlags(c *KubeletConfiguration, values flagValues) error {
 	for _, k := range knobs {
 		v, set := values[k.flag]

@@ -33,8 +33,8 @@ var gates = sync.OnceValue(func() map[string]gate {
 	return all
 })
 
-// gateEnabled says whether a gate is on, given the settings of the user. A gate's own setting wins over AllAlpha and AllBeta,
-// and nothing opens or closes a locked one.
+// gateEnabled says whether a gate is on, given the settings of the user. A gate's own setting wins over AllAlpha and
+// AllBeta, and nothing opens or closes a locked one.
 func gateEnabled(set map[string]bool, name string) bool {
 	g, known := gates()[name]
 	if g.locked {
@@ -50,8 +50,8 @@ func gateEnabled(set map[string]bool, name string) bool {
 	return g.on
 }
 
-// gateWarnings tells which settings change nothing: the kubelet's list of gates moves with every release, so that an unknown
-// one is no reason to leave a node without its agent.
+// gateWarnings tells which settings change nothing: the kubelet's list of gates moves with every release, so that an
+// unknown one is no reason to leave a node without its agent.
 func gateWarnings(set map[string]bool) []Warning {
 	var all []Warning
 	for _, name := range slices.Sorted(maps.Keys(set)) {

@@ -17,8 +17,9 @@ import (
 type kind struct {
 	typ   string // the type's name in the kubelet
 	shown string // what --help puts after the flag
-	// read gives the flag's new value, fit for encoding as JSON into the field behind the flag. prev is the value which earlier
-	// uses of the same flag gave, nil at first: lists and maps grow, the rest is replaced. A nil value counts as "not set".
+	// read gives the flag's new value, fit for encoding as JSON into the field behind the flag. prev is the value which
+	// earlier uses of the same flag gave, nil at first: lists and maps grow, the rest is replaced. A nil value counts as
+	// "not set".
 	read func(prev any, text string) (any, error)
 }
 

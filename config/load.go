@@ -19,9 +19,10 @@ func (e *UsageError) Error() string { return e.Err.Error() }
 
 func (e *UsageError) Unwrap() error { return e.Err }
 
-// Load reads the command line (without the name of the program) and the files it names. An error is written for the user: it
-// names the file or flag, the field, the value, and what is allowed; it lists all problems of one file. It is a *UsageError
-// if the command line is wrong, and a *TextRequest if the command line asks for --help, --help-all or --version.
+// Load reads the command line (without the name of the program) and the files it names. An error is written for the
+// user: it names the file or flag, the field, the value, and what is allowed; it lists all problems of one file. It is
+// a *UsageError if the command line is wrong, and a *TextRequest if the command line asks for --help, --help-all or
+// --version.
 func Load(args []string) (*Config, error) {
 	flags, err := parseFlags(args)
 	var text *TextRequest
@@ -138,8 +139,8 @@ func nodeIPs(text string) ([]netip.Addr, error) {
 	return ips, nil
 }
 
-// kubernetesLabels are the labels of Kubernetes' own domains which a node may give itself (the NodeRestriction admission of
-// the API server refuses the rest).
+// kubernetesLabels are the labels of Kubernetes' own domains which a node may give itself (the NodeRestriction
+// admission of the API server refuses the rest).
 var kubernetesLabels = []string{
 	"kubernetes.io/hostname", "kubernetes.io/os", "kubernetes.io/arch", "beta.kubernetes.io/os", "beta.kubernetes.io/arch",
 	"topology.kubernetes.io/zone", "topology.kubernetes.io/region", "failure-domain.beta.kubernetes.io/zone",

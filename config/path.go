@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// descend finds the object which holds the last name of a path such as "authentication.x509.clientCAFile". The object is nil
-// when something on the way is missing.
+// descend finds the object which holds the last name of a path such as "authentication.x509.clientCAFile". The object
+// is nil when something on the way is missing.
 func descend(tree map[string]any, path string) (parent map[string]any, name string) {
 	for {
 		first, rest, more := strings.Cut(path, ".")
@@ -26,8 +26,8 @@ func isSet(tree map[string]any, path string) bool {
 	return parent[name] != nil
 }
 
-// fieldAt gives the field of c at path. With make, pointers to structs on the way are filled; without, a nil pointer on the
-// way gives the zero Value.
+// fieldAt gives the field of c at path. With make, pointers to structs on the way are filled; without, a nil pointer on
+// the way gives the zero Value.
 func fieldAt(c *KubeletConfiguration, path string, make bool) reflect.Value {
 	v := reflect.ValueOf(c).Elem()
 	for name := range strings.SplitSeq(path, ".") {

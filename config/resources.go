@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// Threshold is one line at which pods are evicted: a signal falls below a value. Exactly one of Quantity and Percentage is
-// set. Lines at 0% and 100%, which the kubelet takes as "none", do not appear.
+// Threshold is one line at which pods are evicted: a signal falls below a value. Exactly one of Quantity and Percentage
+// is set. Lines at 0% and 100%, which the kubelet takes as "none", do not appear.
 type Threshold struct {
 	Signal      string             // such as "memory.available"
 	Quantity    *resource.Quantity // absolute

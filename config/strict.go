@@ -12,8 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// checkShape says everything that keeps tree (YAML or JSON as decoded into any, with json.Number) from being decoded into t:
-// unknown fields and values of the wrong type, each with the path of its field.
+// checkShape says everything that keeps tree (YAML or JSON as decoded into any, with json.Number) from being decoded
+// into t: unknown fields and values of the wrong type, each with the path of its field.
 func checkShape(tree any, t reflect.Type, path string) []error {
 	if tree == nil {
 		return nil // null is "not set"

@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// DidYouMean returns `; did you mean "name"?` for the known name that is most similar to written, or "" if none is similar.
+// DidYouMean returns `; did you mean "name"?` for the known name that is most similar to written, or "" if none is
+// similar.
 func DidYouMean(written string, known []string) string {
 	if near := nearest(written, known); near != "" {
 		return fmt.Sprintf("; did you mean %q?", near)
@@ -14,8 +15,8 @@ func DidYouMean(written string, known []string) string {
 	return ""
 }
 
-// nearest returns the known name with the smallest edit distance, ignoring case, dashes and underscores, or "" if none is
-// similar.
+// nearest returns the known name with the smallest edit distance, ignoring case, dashes and underscores, or "" if none
+// is similar.
 func nearest(written string, known []string) string {
 	plain := func(s string) string { return strings.NewReplacer("-", "", "_", "").Replace(strings.ToLower(s)) }
 	w := plain(written)

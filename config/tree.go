@@ -24,8 +24,8 @@ var pathFields = []string{
 	"podLogsDir",
 }
 
-// readTrees reads file and then each *.conf below dir in lexical order (either may be empty), and lays one over the other as
-// a JSON merge patch (RFC 7386) does: objects are merged, all else is replaced, null takes away.
+// readTrees reads file and then each *.conf below dir in lexical order (either may be empty), and lays one over the
+// other as a JSON merge patch (RFC 7386) does: objects are merged, all else is replaced, null takes away.
 func readTrees(file, dir string) (map[string]any, error) {
 	merged := map[string]any{}
 	var files []string

@@ -11,9 +11,9 @@ const (
 	Kind       = "KubeletConfiguration"
 )
 
-// KubeletConfiguration mirrors the type of that name in kubelet.config.k8s.io/v1beta1 (Kubernetes v1.36), field by field, with
-// the same JSON names and shapes. It is a copy because importing the original would bring cobra, prometheus and OpenTelemetry
-// into the binary. What a field means is said in the reference of Kubernetes
+// KubeletConfiguration mirrors the type of that name in kubelet.config.k8s.io/v1beta1 (Kubernetes v1.36), field by
+// field, with the same JSON names and shapes. It is a copy because importing the original would bring cobra, prometheus
+// and OpenTelemetry into the binary. What a field means is said in the reference of Kubernetes
 // (https://kubernetes.io/docs/reference/config-api/kubelet-config.v1beta1/) and, in plain Go types, at Config.
 //
 // A pointer tells "not set" from the zero value. After Load every field with a default holds one.

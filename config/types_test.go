@@ -11,8 +11,8 @@ import (
 	official "k8s.io/kubelet/config/v1beta1"
 )
 
-// TestTypesMirrorTheOfficialOnes walks both types side by side: a field that is missing, too many, or of another JSON shape
-// fails. Kubernetes' own types may be imported here, since tests are not part of the binary.
+// TestTypesMirrorTheOfficialOnes walks both types side by side: a field that is missing, too many, or of another JSON
+// shape fails. Kubernetes' own types may be imported here, since tests are not part of the binary.
 func TestTypesMirrorTheOfficialOnes(t *testing.T) {
 	sameShape(t, reflect.TypeFor[KubeletConfiguration](), reflect.TypeFor[official.KubeletConfiguration](), "")
 }

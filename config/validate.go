@@ -14,8 +14,8 @@ type checker struct {
 	errs []error
 }
 
-// validate checks a configuration with defaults against the limits of the kubelet v1.36. Each error names the field and its
-// flag, the value, and what is allowed.
+// validate checks a configuration with defaults against the limits of the kubelet v1.36. Each error names the field and
+// its flag, the value, and what is allowed.
 func validate(c *KubeletConfiguration) error {
 	v := &checker{c: c}
 	v.checkServers()

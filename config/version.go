@@ -16,8 +16,8 @@ func KubeletVersion() string {
 	return KubernetesVersion + "+nodelet." + buildPart(Version)
 }
 
-// VersionText is what --version prints, for example "Kubernetes v1.36.3+nodelet.0.1.0". kubeadm takes the last word of it as
-// a semantic version.
+// VersionText is what --version prints, for example "Kubernetes v1.36.3+nodelet.0.1.0". kubeadm takes the last word of
+// it as a semantic version.
 func VersionText() string { return fmt.Sprintf("Kubernetes %s\n", KubeletVersion()) }
 
 // buildPart makes s fit for the build part of a semantic version, which knows letters, digits, hyphens and dots.

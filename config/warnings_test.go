@@ -7,8 +7,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestRealFilesAreQuiet: the files that kubeadm and kind write say most things twice or as zero; only what differs from the
-// default and has no effect is worth a warning.
+// TestRealFilesAreQuiet: the files that kubeadm and kind write say most things twice or as zero; only what differs from
+// the default and has no effect is worth a warning.
 func TestRealFilesAreQuiet(t *testing.T) {
 	for file, flags := range map[string][]string{"testdata/kubeadm.yaml": nil, "testdata/kind.yaml": {"--node-ip=10.0.0.1", "--provider-id=kind://x"}} {
 		c, err := Load(append([]string{"--config", file, "--hostname-override=n"}, flags...))

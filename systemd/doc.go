@@ -1,11 +1,11 @@
-// Package systemd talks to systemd: the service manager, which starts and watches the agent, and logind, which shuts the
-// machine down.
+// Package systemd talks to systemd: the service manager, which starts and watches the agent, and logind, which shuts
+// the machine down.
 //
-// It owns the notification protocol (sd_notify(3): ready, stopping, watchdog, stored file descriptors), the inhibitor lock
-// that delays a shutdown until the pods have ended, the log format that journald reads best, the text of the unit files, and
-// their installation. It never decides which pods end when; that is up to agent/plan and agent. Without systemd the
-// notifications do nothing and Install refuses to run.
+// It owns the notification protocol (sd_notify(3): ready, stopping, watchdog, stored file descriptors), the inhibitor
+// lock that delays a shutdown until the pods have ended, the log format that journald reads best, the text of the unit
+// files, and their installation. It never decides which pods end when; that is up to agent/plan and agent. Without
+// systemd the notifications do nothing and Install refuses to run.
 //
-// cmd/nodelet and the agent call it. Its only state is a logind drop-in (99-nodelet.conf) that allows a long enough delay,
-// and what Install writes. After a crash systemd restarts the agent and passes the inhibitor lock back to it.
+// cmd/nodelet and the agent call it. Its only state is a logind drop-in (99-nodelet.conf) that allows a long enough
+// delay, and what Install writes. After a crash systemd restarts the agent and passes the inhibitor lock back to it.
 package systemd

@@ -20,7 +20,8 @@ func ToJournal(f *os.File) bool {
 	return unix.Fstat(int(f.Fd()), &st) == nil && uint64(st.Dev) == dev && st.Ino == ino
 }
 
-// journal writes records as journald reads them best: a priority in front, without time and level, which the journal has.
+// journal writes records as journald reads them best: a priority in front, without time and level, which the journal
+// has.
 type journal struct{ byLevel [4]slog.Handler } // debug, info, warn, error
 
 // JournalHandler makes a handler for a log that goes to the journal.

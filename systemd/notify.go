@@ -21,8 +21,8 @@ const (
 // Status is a state with a line for `systemctl status`.
 func Status(line string) string { return "STATUS=" + strings.ReplaceAll(line, "\n", " ") }
 
-// Notify sends state to the socket named by NOTIFY_SOCKET, a path or, with a leading "@", a name in the abstract namespace.
-// Without that variable nobody listens, and nothing happens.
+// Notify sends state to the socket named by NOTIFY_SOCKET, a path or, with a leading "@", a name in the abstract
+// namespace. Without that variable nobody listens, and nothing happens.
 func Notify(state string) error {
 	name := os.Getenv("NOTIFY_SOCKET")
 	if name == "" {
@@ -42,8 +42,8 @@ func Notify(state string) error {
 	return nil
 }
 
-// WatchdogInterval says how often Alive must be sent: half of WatchdogSec of the unit. 0 means that systemd does not wait for
-// it, or waits for another process (WATCHDOG_PID).
+// WatchdogInterval says how often Alive must be sent: half of WatchdogSec of the unit. 0 means that systemd does not
+// wait for it, or waits for another process (WATCHDOG_PID).
 func WatchdogInterval() (time.Duration, error) {
 	text := os.Getenv("WATCHDOG_USEC")
 	if text == "" {
@@ -59,8 +59,9 @@ func WatchdogInterval() (time.Duration, error) {
 	return time.Duration(usec) * time.Microsecond / 2, nil
 }
 
-// Watch sends Alive at each interval for as long as healthy returns nil, until ctx ends. When the agent is not well it keeps
-// silent, and systemd restarts it. failed is told each error, of healthy and of the sending. An interval of 0 returns at once.
+// Watch sends Alive at each interval for as long as healthy returns nil, until ctx ends. When the agent is not well it
+// keeps silent, and systemd restarts it. failed is told each error, of healthy and of the sending. An interval of 0
+// returns at once.
 func Watch(ctx context.Context, interval time.Duration, healthy func() error, failed func(error)) {
 	if interval <= 0 {
 		return

@@ -21,8 +21,8 @@ func Unit(program string) string {
 	return fill(unitText, program)
 }
 
-// KubeletUnit is the text of kubelet.service for a machine where nodelet is installed as the kubelet, at this path. kubeadm's own
-// drop-in (10-kubeadm.conf) replaces its command and leaves the rest.
+// KubeletUnit is the text of kubelet.service for a machine where nodelet is installed as the kubelet, at this path.
+// kubeadm's own drop-in (10-kubeadm.conf) replaces its command and leaves the rest.
 func KubeletUnit(program string) string {
 	return fill(kubeletText, program)
 }
@@ -31,9 +31,9 @@ func fill(text, program string) string {
 	return strings.NewReplacer("{{.Program}}", program, "{{.Service}}", serviceText).Replace(text)
 }
 
-// TakeOver is the text of a drop-in that puts program into kubelet.service in the place of the kubelet, with the arguments,
-// environment and everything else as they are: who takes the drop-in away has the kubelet back. shown is what `systemctl cat
-// kubelet.service` prints.
+// TakeOver is the text of a drop-in that puts program into kubelet.service in the place of the kubelet, with the
+// arguments, environment and everything else as they are: who takes the drop-in away has the kubelet back. shown is
+// what `systemctl cat kubelet.service` prints.
 func TakeOver(shown, program string) (string, error) {
 	command, err := execStart(shown)
 	if err != nil {

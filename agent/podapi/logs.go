@@ -80,8 +80,8 @@ func logPath(v agent.PodView, id string) string {
 	return ""
 }
 
-// instanceToRead returns the ID of the instance whose log is requested: the running one, else the last one that ran; with
-// previous the one before that. The errors are the kubelet's; users and tests know them.
+// instanceToRead returns the ID of the instance whose log is requested: the running one, else the last one that ran;
+// with previous the one before that. The errors are the kubelet's; users and tests know them.
 func instanceToRead(s *corev1.PodStatus, pod, name string, previous bool) (string, error) {
 	c := podutil.ContainerStatus(s, name)
 	if c == nil {

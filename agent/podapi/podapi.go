@@ -28,8 +28,8 @@ type Pods interface {
 	PodViews(ctx context.Context) ([]agent.PodView, error)
 }
 
-// Runtime is what the server needs of the container runtime; *cri.Client is one. The first three methods return the URL at
-// which the runtime serves a stream.
+// Runtime is what the server needs of the container runtime; *cri.Client is one. The first three methods return the URL
+// at which the runtime serves a stream.
 type Runtime interface {
 	Exec(ctx context.Context, req *runtimeapi.ExecRequest) (url string, err error)
 	Attach(ctx context.Context, req *runtimeapi.AttachRequest) (url string, err error)
@@ -126,8 +126,8 @@ func readySandbox(v agent.PodView) string {
 	return ""
 }
 
-// find returns the pod with the name, and the UID if one is given: the pod's own, or that of its mirror pod. If several pods
-// have the name, one that a source has is preferred to one that is being removed.
+// find returns the pod with the name, and the UID if one is given: the pod's own, or that of its mirror pod. If several
+// pods have the name, one that a source has is preferred to one that is being removed.
 func (s *Server) find(ctx context.Context, c server.Container) (agent.PodView, error) {
 	views, err := s.cfg.Pods.PodViews(ctx)
 	if err != nil {

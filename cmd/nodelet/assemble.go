@@ -44,8 +44,8 @@ import (
 	"github.com/nodelet/nodelet/volumes"
 )
 
-// statusHold is how long a change of a pod's status waits for what follows at once, unless it is one of readiness or of the
-// pod's end.
+// statusHold is how long a change of a pod's status waits for what follows at once, unless it is one of readiness or of
+// the pod's end.
 const statusHold = 250 * time.Millisecond
 
 // nodelet is the rooms of one agent, wired together.
@@ -77,7 +77,8 @@ type nodelet struct {
 	network     *manager.Manager
 	podAPI      *podapi.Server
 	rotator     *logs.Rotator
-	// server is the node's API, nil where it is off. What is in mounts before makeServer is served beside pods and streams.
+	// server is the node's API, nil where it is off. What is in mounts before makeServer is served beside pods and
+	// streams.
 	server  *server.Server
 	mounts  []server.Mount
 	machine machine

@@ -43,8 +43,9 @@ func selinuxEnabled() bool {
 	return unix.Statfs("/sys/fs/selinux", &fs) == nil && fs.Type == unix.SELINUX_MAGIC
 }
 
-// selinuxFileLabel is the label of containers' files. As for the runtime, the file of the package container-selinux has the first word, then
-// the policy that the file config in a directory names; it has a directory of its own beside that file.
+// selinuxFileLabel is the label of containers' files. As for the runtime, the file of the package container-selinux has
+// the first word, then the policy that the file config in a directory names; it has a directory of its own beside that
+// file.
 func selinuxFileLabel(contexts, policies string) (string, error) {
 	text, err := os.ReadFile(contexts)
 	if errors.Is(err, os.ErrNotExist) {

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// The label of containers' files comes from the package for containers, else from the configured policy, and from nowhere else.
+// The label of containers' files comes from the package for containers, else from the configured policy, and from
+// nowhere else.
 func TestSELinuxFileLabel(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

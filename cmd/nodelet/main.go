@@ -46,8 +46,8 @@ func main() {
 	exit(serve(cfg))
 }
 
-// exit ends the process: 0 without an error, 2 if the command line is wrong, 1 for any other error. `systemctl status` shows
-// the error too.
+// exit ends the process: 0 without an error, 2 if the command line is wrong, 1 for any other error. `systemctl status`
+// shows the error too.
 func exit(err error) {
 	if err == nil {
 		os.Exit(0)
@@ -120,8 +120,8 @@ func cure(err error) string {
 	return ""
 }
 
-// lockRoot makes sure that no other agent works in the same root directory. The kernel gives the lock back when the process
-// ends, however it ends.
+// lockRoot makes sure that no other agent works in the same root directory. The kernel gives the lock back when the
+// process ends, however it ends.
 func lockRoot(root string) (unlock func(), err error) {
 	if err := os.MkdirAll(root, 0o750); err != nil {
 		return nil, fmt.Errorf("make root directory: %w%s", err, cure(err))

@@ -8,8 +8,8 @@ import (
 	"github.com/nodelet/nodelet/kube/pods"
 )
 
-// tellProblems tells people of each new problem with a manifest by an event about the node, beside the log. What is wrong with the
-// API server's own pods is no manifest's fault.
+// tellProblems tells people of each new problem with a manifest by an event about the node, beside the log. What is
+// wrong with the API server's own pods is no manifest's fault.
 func (n *nodelet) tellProblems(before, now []pods.Problem) {
 	for _, p := range now {
 		if p.Source != pods.SourceAPI && !slices.Contains(before, p) {

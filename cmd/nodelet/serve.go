@@ -34,7 +34,8 @@ func (n *nodelet) serveHealthz(ctx context.Context) {
 	}
 }
 
-// checks leave the API server out: while it is away the node goes on, and a restart of the agent would not bring it back.
+// checks leave the API server out: while it is away the node goes on, and a restart of the agent would not bring it
+// back.
 func (n *nodelet) checks() []node.Check {
 	return []node.Check{
 		{Name: "ping", Run: func() error { return nil }},
@@ -55,14 +56,15 @@ func (n *nodelet) runtimeHealth() error {
 	return nil
 }
 
-// networkWait is how long the agent counts as starting while the runtime's network is not ready. It may never be before the
-// agent runs the pods that set it up, and kubeadm waits for the unit before it installs them.
+// networkWait is how long the agent counts as starting while the runtime's network is not ready. It may never be before
+// the agent runs the pods that set it up, and kubeadm waits for the unit before it installs them.
 const networkWait = 10 * time.Second
 
 // aliveLimit is how long the supervisor may be busy with one thing before the watchdog is not fed.
 const aliveLimit = 10 * time.Second
 
-// notify tells systemd that the agent is ready once the runtime can run pods, then that it is alive as long as it is well.
+// notify tells systemd that the agent is ready once the runtime can run pods, then that it is alive as long as it is
+// well.
 func (n *nodelet) notify(ctx context.Context) {
 	if !n.awaitUsable(ctx) {
 		return

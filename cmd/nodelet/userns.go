@@ -34,8 +34,8 @@ func (n *nodelet) makeUserNS(vols *volumes.Volumes) (*userns.Table, error) {
 	return table, err
 }
 
-// subordinateIDs are the IDs set aside for the user kubelet, as getsubids(1) tells them; none where there is no such user or
-// no such program, as with the kubelet: then all IDs but the host's own serve.
+// subordinateIDs are the IDs set aside for the user kubelet, as getsubids(1) tells them; none where there is no such
+// user or no such program, as with the kubelet: then all IDs but the host's own serve.
 func subordinateIDs() (userns.Range, error) {
 	const name = "kubelet"
 	var unknown user.UnknownUserError

@@ -51,8 +51,8 @@ func (n *nodelet) runtimeAnswered(ctx context.Context) bool {
 	}
 }
 
-// cgroupDriver is the driver that the runtime uses, which has to be the agent's too (KEP-4033). A runtime that does not tell
-// leaves it to the configuration. It fails only when ctx ends.
+// cgroupDriver is the driver that the runtime uses, which has to be the agent's too (KEP-4033). A runtime that does not
+// tell leaves it to the configuration. It fails only when ctx ends.
 func (n *nodelet) cgroupDriver(ctx context.Context) (string, error) {
 	own := n.cfg.Cgroups.Driver
 	for {
@@ -78,7 +78,8 @@ func (n *nodelet) cgroupDriver(ctx context.Context) (string, error) {
 	}
 }
 
-// running are the static pods that an earlier agent, nodelet or the kubelet, has left running. It waits for the runtime.
+// running are the static pods that an earlier agent, nodelet or the kubelet, has left running. It waits for the
+// runtime.
 func (n *nodelet) running(ctx context.Context) map[types.NamespacedName]pods.Running {
 	for n.runtimeAnswered(ctx) {
 		all, err := n.runtime.ReadySandboxes(ctx)
@@ -108,7 +109,8 @@ func (n *nodelet) podCIDR(cidr string) {
 	n.monitor.SetPodCIDR(cidr)
 }
 
-// shareRoot has mounts below the root directory, which CSI drivers and pods with mountPropagation make, reach both sides.
+// shareRoot has mounts below the root directory, which CSI drivers and pods with mountPropagation make, reach both
+// sides.
 func (n *nodelet) shareRoot() {
 	if err := volumes.ShareMounts(n.cfg.Paths.Root); err != nil {
 		n.log.Warn("mounts below the root directory do not spread: pods with mountPropagation, as CSI drivers are, will not work", "err", err)

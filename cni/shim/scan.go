@@ -1,8 +1,8 @@
 package shim
 
-// Socket finds the value of the field "socket" at the top of a JSON object. Fields of that name further down, which a pod's
-// annotations may hold, are not it. It gives nothing for text of another shape, or with escapes in the value: main, which has
-// a real reader of JSON, sees to that.
+// Socket finds the value of the field "socket" at the top of a JSON object. Fields of that name further down, which a
+// pod's annotations may hold, are not it. It gives nothing for text of another shape, or with escapes in the value:
+// main, which has a real reader of JSON, sees to that.
 func Socket(text string) string {
 	depth, found := 0, ""
 	for i := 0; i < len(text); i++ {

@@ -1,10 +1,10 @@
 // Package shim is the quick way in for nodelet's program where the runtime runs it as a CNI plugin, under the name
 // nodelet-cni: it hands the call to the agent over a unix socket, prints the answer, and ends the process.
 //
-// It owns nothing and decides nothing. Its init runs before that of the agent's many packages, which would take longer than
-// the call; for this it imports nothing but os and syscall, and house_test.go holds it to that. Whatever is out of the
-// ordinary (no agent, a call it cannot read) it leaves to main, which asks Pending. The runtime calls it; a crash leaves
-// nothing of its own behind.
+// It owns nothing and decides nothing. Its init runs before that of the agent's many packages, which would take longer
+// than the call; for this it imports nothing but os and syscall, and house_test.go holds it to that. Whatever is out of
+// the ordinary (no agent, a call it cannot read) it leaves to main, which asks Pending. The runtime calls it; a crash
+// leaves nothing of its own behind.
 package shim
 
 import (
@@ -41,8 +41,8 @@ func (r *Request) Fields() []*string {
 	return []*string{&r.Command, &r.ContainerID, &r.NetNS, &r.IfName, &r.Args, &r.Config, &r.Parent}
 }
 
-// Encode writes a request as its length, then each field with its length before it; lengths have four bytes, the highest
-// first.
+// Encode writes a request as its length, then each field with its length before it; lengths have four bytes, the
+// highest first.
 func (r *Request) Encode() []byte {
 	body := make([]byte, 4, 4096)
 	for _, f := range r.Fields() {
@@ -119,8 +119,8 @@ func quick() (r *Request, code int) {
 	return r, int(answer[0])
 }
 
-// Ask puts a request to the agent; the answer is empty where there is none. The connection stays open until it is here: the
-// agent takes its end for the end of the caller, and undoes what nobody waits for any more.
+// Ask puts a request to the agent; the answer is empty where there is none. The connection stays open until it is here:
+// the agent takes its end for the end of the caller, and undoes what nobody waits for any more.
 func Ask(socket string, r *Request) []byte {
 	request := r.Encode()
 	fd, err := syscall.Socket(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)

@@ -11,14 +11,15 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Agent answers for the pods of the node. An error that is an *Error says with which HTTP status it is told; any other is a 500.
+// Agent answers for the pods of the node. An error that is an *Error says with which HTTP status it is told; any other
+// is a 500.
 type Agent interface {
 	// Pods are the pods that are wanted here, with their newest status.
 	Pods(ctx context.Context) ([]*corev1.Pod, error)
 	// Running are the pods that the runtime runs, whoever wants them: names and containers, no more.
 	Running(ctx context.Context) ([]*corev1.Pod, error)
-	// Logs writes the log of a container. It makes no write that is empty but the first, by which the reader is known to be
-	// served. A nil writer is a stream that is not wanted.
+	// Logs writes the log of a container. It makes no write that is empty but the first, by which the reader is known to
+	// be served. A nil writer is a stream that is not wanted.
 	Logs(ctx context.Context, of Container, o *corev1.PodLogOptions, stdout, stderr io.Writer) error
 	// Exec, Attach and PortForward give the URL at which the runtime serves the stream.
 	Exec(ctx context.Context, in Container, command []string, o StreamOptions) (url string, err error)
@@ -30,8 +31,8 @@ type Agent interface {
 	Checkpoint(ctx context.Context, of Container, timeout time.Duration) (file string, err error)
 }
 
-// A Container is named as the path of a request names it. UID may be empty; of a static pod it is that of the mirror pod.
-// For a port-forward there is no Name.
+// A Container is named as the path of a request names it. UID may be empty; of a static pod it is that of the mirror
+// pod. For a port-forward there is no Name.
 type Container struct {
 	Namespace, Pod string
 	UID            types.UID

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// watched is a value made from files, made anew when one of them has changed. Nobody watches the files: they are looked at
-// when the value is asked for.
+// watched is a value made from files, made anew when one of them has changed. Nobody watches the files: they are looked
+// at when the value is asked for.
 type watched[V any] struct {
 	files []string
 	read  func() (V, error)

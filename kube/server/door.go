@@ -15,8 +15,9 @@ type door struct {
 	refusals *refusals
 }
 
-// pass tells whether a request may go on to its route. One that may not has had its answer: 401 where it is not known who
-// asks, 403 where they may not, 500 where the API server could not be asked. The connection of one that is refused is closed.
+// pass tells whether a request may go on to its route. One that may not has had its answer: 401 where it is not known
+// who asks, 403 where they may not, 500 where the API server could not be asked. The connection of one that is refused
+// is closed.
 func (d *door) pass(w http.ResponseWriter, r *http.Request, to found) bool {
 	who, err := d.who.identify(r)
 	if err != nil {

@@ -175,7 +175,8 @@ func TestAllowedIsNotFound(t *testing.T) {
 	}
 }
 
-// TestAnswersAreRemembered: the API server is asked once about each token and each right, good or bad, and errors are not kept.
+// TestAnswersAreRemembered: the API server is asked once about each token and each right, good or bad, and errors are
+// not kept.
 func TestAnswersAreRemembered(t *testing.T) {
 	s := newStand(t, nil)
 	s.cluster.tokens = map[string]string{"good": "prom"}

@@ -36,8 +36,8 @@ func FuzzRequest(f *testing.F) {
 	})
 }
 
-// FuzzAllowed: somebody who may everything gets an answer to everything, and a path reaches the agent only by its own rights:
-// what may be read with "get" on one sub-resource never leads to an exec.
+// FuzzAllowed: somebody who may everything gets an answer to everything, and a path reaches the agent only by its own
+// rights: what may be read with "get" on one sub-resource never leads to an exec.
 func FuzzAllowed(f *testing.F) {
 	for _, path := range []string{"/pods", "/exec/ns/pod/app", "/metrics/../exec/ns/pod/app", "/exec//pod/app", "/containerLogs/a/b/c", "/portForward/a/b", "/checkpoint/a/b/c"} {
 		f.Add("GET", path, "output=1&tailLines=1&port=1")

@@ -74,8 +74,8 @@ func (i *identifier) identify(r *http.Request) (*identity, error) {
 	return &identity{Name: nameUnknown, Groups: []string{groupUnknown}}, nil
 }
 
-// certificate is who a client certificate names: the user is its common name, the groups are its organizations. Both are nil
-// where there is no certificate.
+// certificate is who a client certificate names: the user is its common name, the groups are its organizations. Both
+// are nil where there is no certificate.
 func (i *identifier) certificate(state *tls.ConnectionState) (*identity, error) {
 	if state == nil || len(state.PeerCertificates) == 0 {
 		return nil, nil

@@ -103,8 +103,8 @@ func boolean(q url.Values, name string) bool {
 	return v != "0" && v != "false"
 }
 
-// flushed is where a log goes. Lines gather until the reader of the log has no more for now and flushes. Somebody who takes
-// nothing for as long as a stream may be idle is given up.
+// flushed is where a log goes. Lines gather until the reader of the log has no more for now and flushes. Somebody who
+// takes nothing for as long as a stream may be idle is given up.
 type flushed struct {
 	w     http.ResponseWriter
 	c     *http.ResponseController

@@ -27,17 +27,17 @@ const (
 	chunk     = 16 << 10
 )
 
-// pipe joins a client that upgrades its connection with the runtime's streaming server. SPDY and WebSocket pass through as
-// bytes: half-closed streams, resizes and exit codes are frames inside.
+// pipe joins a client that upgrades its connection with the runtime's streaming server. SPDY and WebSocket pass through
+// as bytes: half-closed streams, resizes and exit codes are frames inside.
 type pipe struct {
 	target *url.URL
 	idle   time.Duration // 0: for ever
 	log    *slog.Logger
 }
 
-// serve passes the upgrade on and then all bytes, until both sides have ended. An error is for the client, which has had no
-// answer then. A runtime that does not upgrade never leads to a tunnel (CVE-2018-1002105), nor a redirect of it to anywhere
-// (CVE-2018-1002102).
+// serve passes the upgrade on and then all bytes, until both sides have ended. An error is for the client, which has
+// had no answer then. A runtime that does not upgrade never leads to a tunnel (CVE-2018-1002105), nor a redirect of it
+// to anywhere (CVE-2018-1002102).
 func (p *pipe) serve(w http.ResponseWriter, r *http.Request) error {
 	backend, err := p.dial(r.Context())
 	if err != nil {
@@ -90,7 +90,8 @@ func (p *pipe) dial(ctx context.Context) (net.Conn, error) {
 	return nil, fmt.Errorf("the runtime serves streams at %q, which is neither http nor https", p.target.Scheme)
 }
 
-// upgrade sends the client's request on, to the runtime's path and without what let the client in, and reads the answer.
+// upgrade sends the client's request on, to the runtime's path and without what let the client in, and reads the
+// answer.
 func (p *pipe) upgrade(r *http.Request, backend net.Conn) (*http.Response, *bufio.Reader, error) {
 	out := &http.Request{Method: r.Method, URL: p.target, Host: p.target.Host, Header: r.Header.Clone(),
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1}
@@ -124,8 +125,8 @@ type side struct {
 
 var chunks = sync.Pool{New: func() any { return new([chunk]byte) }}
 
-// join copies both ways until both have ended, or one of them has and the other does not follow, or nothing moves for too
-// long, or ctx ends. It gives the bytes copied.
+// join copies both ways until both have ended, or one of them has and the other does not follow, or nothing moves for
+// too long, or ctx ends. It gives the bytes copied.
 func (p *pipe) join(ctx context.Context, client, backend side) (up, down int64) {
 	cut := func() { _ = client.Close(); _ = backend.Close() }
 	defer context.AfterFunc(ctx, cut)()

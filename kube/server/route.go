@@ -13,8 +13,8 @@ type route struct {
 	prefix string
 	// access are sub-resources of nodes, any of which is enough.
 	access []string
-	// verb, if set, is what the caller must be allowed whatever the method is: a WebSocket handshake is a GET, but an exec is
-	// no reading.
+	// verb, if set, is what the caller must be allowed whatever the method is: a WebSocket handshake is a GET, but an exec
+	// is no reading.
 	verb     string
 	methods  []string
 	debug    bool
@@ -84,8 +84,8 @@ func (s *Server) find(r *http.Request) found {
 	return nowhere
 }
 
-// plainPath is the path of a request, if it is written in the one way in which paths are: no empty or dotted segments and
-// nothing escaped that need not be. The right to one path must never lead to another.
+// plainPath is the path of a request, if it is written in the one way in which paths are: no empty or dotted segments
+// and nothing escaped that need not be. The right to one path must never lead to another.
 func plainPath(r *http.Request) (string, bool) {
 	p := r.URL.Path
 	switch {
@@ -97,8 +97,8 @@ func plainPath(r *http.Request) (string, bool) {
 	return p, path.Clean(p) == strings.TrimSuffix(p, "/")
 }
 
-// readPlace reads namespace/pod[/uid]/container, for port-forward namespace/pod[/uid]. Of another number of segments nothing
-// is read; the handlers refuse an empty name.
+// readPlace reads namespace/pod[/uid]/container, for port-forward namespace/pod[/uid]. Of another number of segments
+// nothing is read; the handlers refuse an empty name.
 func readPlace(prefix, rest string) place {
 	seg := strings.Split(rest, "/")
 	if prefix == "/portForward/" {

@@ -138,7 +138,8 @@ func (s *Server) runReadOnly(ctx context.Context) {
 	}
 }
 
-// httpServer has no limit for a whole request, since streams and followed logs last; what is short is bounded in limits.
+// httpServer has no limit for a whole request, since streams and followed logs last; what is short is bounded in
+// limits.
 func (s *Server) httpServer(ctx context.Context, h http.Handler) *http.Server {
 	return &http.Server{
 		Handler: h, ReadHeaderTimeout: headerTime, IdleTimeout: idleTime, MaxHeaderBytes: maxHeader,
@@ -147,8 +148,8 @@ func (s *Server) httpServer(ctx context.Context, h http.Handler) *http.Server {
 	}
 }
 
-// limits bound what a caller may send and how slowly an answer may be read. They hold for everybody, before it is known who
-// asks.
+// limits bound what a caller may send and how slowly an answer may be read. They hold for everybody, before it is known
+// who asks.
 func limits(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c := http.NewResponseController(w)

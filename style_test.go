@@ -1,0 +1,228 @@
+package nodelet_test
+
+import (
+	"go/ast"
+	"io/fs"
+	"maps"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"unicode/utf8"
+)
+
+const (
+	// maxLines is the length of a file at which it has to be split.
+	maxLines = 500
+	// maxColumns is the length of a line in characters; a tab counts as one.
+	maxColumns = 120
+)
+
+// longLines has the number of lines over maxColumns that a directory still has. It must never grow: shorten lines, also those
+// of files that you move to another directory, and lower the number. maxLongTestLines is the same for all tests together.
+const longLines = `
+agent: 131
+agent/admission: 12
+agent/eviction: 15
+agent/plan: 73
+agent/spec: 47
+cmd/nodelet: 53
+cni: 27
+cni/shim: 1
+config: 45
+cri: 47
+cri/fake: 26
+cri/images: 29
+cri/images/provider: 25
+cri/images/records: 14
+cri/logs: 22
+cri/monitor: 5
+csi: 54
+csi/fake: 35
+csi/fake/cmd/hostdriver: 1
+host/atomicfile: 4
+host/boundedfile: 2
+host/cgroups: 18
+host/inotify: 8
+host/pressure: 4
+host/userns: 10
+internal/keylock: 1
+kube/certs: 27
+kube/claims: 3
+kube/client: 11
+kube/node: 46
+kube/objects: 84
+kube/pods: 37
+kube/pods/manifest: 37
+kube/server: 8
+kube/status: 27
+kube/storage: 34
+kube/watch: 24
+kube/watch/apitest: 8
+metrics: 58
+metrics/usage: 94
+plugins: 12
+plugins/devices: 49
+plugins/devices/checkpoint: 5
+plugins/devices/fake: 10
+plugins/dra: 23
+plugins/dra/checkpoint: 2
+plugins/dra/fake: 7
+plugins/fake: 3
+probes: 19
+systemd: 11
+test/bench: 45
+test/conformance: 12
+test/differential: 25
+test/kind: 35
+test/known: 3
+test/ownmounts: 2
+test/registry: 2
+test/soak: 24
+test/testbed: 56
+test/vm: 103
+volumes: 34
+volumes/iscsi: 31
+`
+
+const maxLongTestLines = 1539
+
+// docWithCode lists the doc.go files that still hold more than the package comment. Move the code to a file with its name.
+var docWithCode = []string{
+	"csi/doc.go", "csi/fake/doc.go", "kube/storage/doc.go", "plugins/devices/doc.go", "plugins/doc.go", "plugins/dra/doc.go",
+}
+
+// sleeps lists the files that still call time.Sleep.
+var sleeps = []string{"metrics/usage/summary.go"}
+
+// reportsWhether lists the directories in which the doc comments of all functions with one boolean result have to say
+// "reports whether". Add a directory when its language has been edited.
+var reportsWhether = []string{"agent/podapi", "cni/manager", "kube/server/endpoints"}
+
+// TestEveryPackageIsDocumented checks that each package has a comment.
+func TestEveryPackageIsDocumented(t *testing.T) {
+	documented := map[string]bool{}
+	for _, s := range product(t) {
+		documented[s.dir] = documented[s.dir] || s.syntax.Doc != nil && len(s.syntax.Doc.Text()) > 40
+	}
+	for dir, ok := range documented {
+		if !ok {
+			t.Errorf("package %s has no package comment: what does it own, what does it never do, who calls it, "+
+				"what does a crash leave behind?", dir)
+		}
+	}
+}
+
+// TestFilesStaySmall checks that no file has more than maxLines.
+func TestFilesStaySmall(t *testing.T) {
+	for _, s := range product(t) {
+		if n := strings.Count(s.text, "\n"); n > maxLines {
+			t.Errorf("%s has %d lines, more than %d: split it", s.file, n, maxLines)
+		}
+	}
+}
+
+// long returns the numbers of the lines over maxColumns.
+func long(text string) []string {
+	var all []string
+	number := 0
+	for line := range strings.Lines(text) {
+		number++
+		if utf8.RuneCountInString(strings.TrimSuffix(line, "\n")) > maxColumns {
+			all = append(all, strconv.Itoa(number))
+		}
+	}
+	return all
+}
+
+// TestLinesStayShort checks that the number of long lines does not grow in any directory.
+func TestLinesStayShort(t *testing.T) {
+	allowed := map[string]int{}
+	for line := range strings.Lines(longLines) {
+		if dir, n, ok := strings.Cut(strings.TrimSpace(line), ": "); ok {
+			allowed[dir], _ = strconv.Atoi(n)
+		}
+	}
+	found, where := map[string]int{}, map[string][]string{}
+	for _, s := range product(t) {
+		if lines := long(s.text); len(lines) > 0 {
+			found[s.dir] += len(lines)
+			where[s.dir] = append(where[s.dir], path.Base(s.file)+":"+strings.Join(lines, ","))
+		}
+	}
+	for _, dir := range slices.Sorted(maps.Keys(found)) {
+		if found[dir] > allowed[dir] {
+			t.Errorf("%s: got %d lines over %d columns, want at most %d: %s",
+				dir, found[dir], maxColumns, allowed[dir], strings.Join(where[dir], " "))
+		}
+	}
+}
+
+// TestLinesOfTestsStayShort checks that the number of long lines in tests does not grow.
+func TestLinesOfTestsStayShort(t *testing.T) {
+	found := 0
+	err := filepath.WalkDir(".", func(p string, d fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(p, "_test.go") {
+			return err
+		}
+		text, err := os.ReadFile(p)
+		found += len(long(string(text)))
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if found > maxLongTestLines {
+		t.Errorf("got %d lines over %d columns in tests, want at most %d", found, maxColumns, maxLongTestLines)
+	}
+}
+
+// TestDocFilesHoldNoCode checks that a doc.go holds the package comment only.
+func TestDocFilesHoldNoCode(t *testing.T) {
+	for _, s := range product(t) {
+		if path.Base(s.file) == "doc.go" && len(s.syntax.Decls) > 0 && !slices.Contains(docWithCode, s.file) {
+			t.Errorf("%s holds more than the package comment", s.file)
+		}
+	}
+}
+
+// TestNothingSleeps checks that no product code calls time.Sleep: it ignores the end of its context.
+func TestNothingSleeps(t *testing.T) {
+	for _, s := range product(t) {
+		if s.isTest() || slices.Contains(sleeps, s.file) {
+			continue
+		}
+		ast.Inspect(s.syntax, func(n ast.Node) bool {
+			sel, ok := n.(*ast.SelectorExpr)
+			if !ok || sel.Sel.Name != "Sleep" {
+				return true
+			}
+			if x, ok := sel.X.(*ast.Ident); ok && x.Name == "time" {
+				t.Errorf("%s calls time.Sleep; use a timer and the context", s.file)
+			}
+			return true
+		})
+	}
+}
+
+// TestBoolFunctionsReport checks the doc comments of functions with one boolean result.
+func TestBoolFunctionsReport(t *testing.T) {
+	for _, s := range product(t) {
+		if !slices.Contains(reportsWhether, s.dir) {
+			continue
+		}
+		for _, d := range s.syntax.Decls {
+			f, ok := d.(*ast.FuncDecl)
+			if !ok || f.Doc == nil || f.Type.Results.NumFields() != 1 {
+				continue
+			}
+			result, ok := f.Type.Results.List[0].Type.(*ast.Ident)
+			if ok && result.Name == "bool" && !strings.Contains(strings.ReplaceAll(f.Doc.Text(), "\n", " "), "reports whether") {
+				t.Errorf("%s: the comment of %s does not say what it \"reports whether\"", s.file, f.Name.Name)
+			}
+		}
+	}
+}
