@@ -46,7 +46,7 @@ func TestPrivateImage(t *testing.T) {
 		start(when+"-pull", "", corev1.PullIfNotPresent)
 		start(when+"-secret", "{name: private-login}", corev1.PullNever)
 		waitPod(t, 20*time.Second, "private-"+when+"-never", "is refused", waitingFor("app", "ErrImageNeverPull"))
-		waitPod(t, 20*time.Second, "private-"+when+"-pull", "is refused", noImage("401 Unauthorized"))
+		waitPod(t, 20*time.Second, "private-"+when+"-pull", "is refused", noImage("pull access denied"))
 		waitReady(t, 20*time.Second, "private-"+when+"-secret")
 		if when == "first" {
 			killAgent(t)

@@ -295,3 +295,62 @@ func TestLearnedSecretsAreBounded(t *testing.T) {
 		t.Errorf("secrets in the record: got %d, %v, want %d", got, err, maxLearned)
 	}
 }
+
+// TestKubeletsFiles: records that the kubelet has written are read, and what nodelet writes is the same to the byte.
+func TestKubeletsFiles(t *testing.T) {
+	hash := HashLogin("us<er", "p&w", "e@x")
+	s := open(t, t.TempDir(), preloaded)
+	if err := os.CopyFS(filepath.Dir(s.pulled), os.DirFS("testdata/kubelet/image_manager")); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := s.Intents(), []string{"r.io/app:1"}; !slices.Equal(got, want) {
+		t.Errorf("intents: got %q, want %q", got, want)
+	}
+	for _, tc := range []struct {
+		image string
+		pod   Credentials
+		want  bool
+	}{
+		{"r.io/app:2", secret("other", "o", "o", hash), true},
+		{"r.io/app:2", account("ns", "builder", "a"), true},
+		{"r.io/app:2", Credentials{}, false},
+		{"r.io/open:1", Credentials{}, true},
+	} {
+		if got := allowed(t, s, tc.image, "sha256:1", tc.pod); got != tc.want {
+			t.Errorf("%s with %+v: got %t, want %t", tc.image, tc.pod, got, tc.want)
+		}
+	}
+	own := open(t, t.TempDir(), preloaded)
+	if err := own.Begin(t.Context(), "r.io/app:1"); err != nil {
+		t.Fatal(err)
+	}
+	both := secret("ns", "s", "u", hash)
+	both.ServiceAccounts = account("ns", "builder", "a").ServiceAccounts
+	for image, c := range map[string]Credentials{"r.io/app:1": both, "r.io/open": {EveryPod: true}} {
+		if err := own.Add(t.Context(), image, "sha256:1", c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r, err := own.get("sha256:1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.LastUpdatedTime.Time = time.Unix(1761000000, 0).UTC()
+	for file, got := range map[string]string{
+		"pulling/" + fileName("r.io/app:1"): read(t, own.intentFile("r.io/app:1")),
+		"pulled/" + fileName("sha256:1"):    string(encode(r)),
+	} {
+		if want := read(t, "testdata/kubelet/image_manager/"+file); got != want {
+			t.Errorf("%s:\ngot  %s\nwant %s", file, got, want)
+		}
+	}
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
