@@ -12,6 +12,8 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodelet/nodelet/csi"
 )
 
 // mutating are the calls that change something on the node, in the order of a pod's life.
@@ -229,6 +231,22 @@ func TestDamagedRecord(t *testing.T) {
 		t.Error("the damaged record is not kept aside: ", err)
 	}
 	w.nothingLeft()
+}
+
+// TestUnreadableRecord: a record that cannot be read just now is not taken for a damaged one and renamed.
+func TestUnreadableRecord(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	record := filepath.Join(root, "nodelet/csi/volume.json")
+	if err := os.MkdirAll(record, 0o700); err != nil { // it cannot be read as a file, like one on a bad disk
+		t.Fatal(err)
+	}
+	if _, err := csi.New(csi.Config{Root: root}); err == nil {
+		t.Error("got no error, want that of the read")
+	}
+	if _, err := os.Lstat(record); err != nil {
+		t.Errorf("record after New: got %v, want it in its place", err)
+	}
 }
 
 // A volume that pods come to and leave for long has a journal that does not grow for ever, and it says the truth after a crash.

@@ -76,7 +76,8 @@ func (f files) forget(k key) error {
 	return f.sync(recordsDir)
 }
 
-// records reads all records. One that cannot be read is set aside: the kubelet's files say most of it too.
+// records reads all records. A damaged one is renamed: the kubelet's files have most of it too. One that cannot be read
+// just now is an error: its volume may be in use.
 func (f files) records(trouble func(path string, err error)) ([]*record, error) {
 	names, err := f.names(recordsDir)
 	if err != nil {
@@ -94,7 +95,11 @@ func (f files) records(trouble func(path string, err error)) ([]*record, error) 
 		case !strings.HasSuffix(name, ".json"):
 			continue
 		}
-		r, err := f.record(path)
+		text, err := f.root.ReadFile(path)
+		if err != nil {
+			return nil, fmt.Errorf("read a CSI record (move the file away to start without it): %w", err)
+		}
+		r, err := parseJournal(text)
 		if err != nil {
 			trouble(f.abs(path), errors.Join(err, f.root.Rename(path, path+".bad")))
 			continue

@@ -111,8 +111,7 @@ func New(cfg Config) (*DRA, error) {
 		waiting: map[string]map[types.UID]bool{}, withdrawals: map[string]context.CancelFunc{},
 		claims: map[types.NamespacedName]*claim{}, busy: map[types.NamespacedName]chan struct{}{}}
 	d.ctx, d.cancel = context.WithCancel(context.Background())
-	d.load()
-	return d, nil
+	return d, d.load()
 }
 
 // Run watches over the drivers until ctx ends; they are forgotten then.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -16,6 +17,7 @@ import (
 	api "k8s.io/kubelet/pkg/apis/dra/v1"
 	"k8s.io/kubelet/pkg/apis/dra/v1beta1"
 
+	"github.com/nodelet/nodelet/plugins/dra"
 	"github.com/nodelet/nodelet/plugins/dra/fake"
 )
 
@@ -324,6 +326,22 @@ func TestDamagedFile(t *testing.T) {
 	}
 	w.prepare(p)
 	w.has(p, "nodelet.test/fake=uid-gpu")
+}
+
+// TestUnreadableFile: a file that cannot be read just now is not taken for a damaged one and moved away.
+func TestUnreadableFile(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	file := filepath.Join(root, "dra_manager_state")
+	if err := os.Mkdir(file, 0o700); err != nil { // it cannot be read as a file, like one on a bad disk
+		t.Fatal(err)
+	}
+	if _, err := dra.New(dra.Config{Root: root}); err == nil {
+		t.Error("got no error, want that of the read")
+	}
+	if _, err := os.Lstat(file); err != nil {
+		t.Errorf("file after New: got %v, want it in its place", err)
+	}
 }
 
 // A container has the devices of the claims and requests that it names, also by alternatives and by extended resources.

@@ -17,23 +17,26 @@ import (
 )
 
 const (
-	// fileName is the kubelet's; a file that cannot be read is kept beside it, for people.
+	// fileName is the kubelet's name. A damaged file is kept beside it for the administrator.
 	fileName    = "dra_manager_state"
 	damagedName = fileName + ".damaged"
 )
 
-// load reads the file. One that cannot be read is set aside: pods that run have their claims prepared once more, which notes them anew.
-func (d *DRA) load() {
-	claims, err := read(d.path)
-	if errors.Is(err, os.ErrNotExist) {
-		return
+// load reads the checkpoint. A damaged one is moved aside: running pods have their claims prepared again, which records
+// them. A file that cannot be read just now is an error: its claims may still be in use.
+func (d *DRA) load() error {
+	text, err := boundedfile.Read(d.path, checkpoint.MaxSize)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return nil
+	case errors.Is(err, boundedfile.ErrTooLarge):
+		return d.setAside(err)
+	case err != nil:
+		return fmt.Errorf("read which resource claims are prepared (move the file away to start without it): %w", err)
 	}
+	claims, err := checkpoint.Unmarshal(text)
 	if err != nil {
-		aside := filepath.Join(d.cfg.Root, damagedName)
-		d.log.Error("cannot read which resource claims are prepared; claims of pods that are here are prepared once more, those of pods "+
-			"that have gone meanwhile stay prepared until their drivers are restarted", "file", d.path, "kept", aside,
-			"err", errors.Join(err, os.Rename(d.path, aside)))
-		return
+		return d.setAside(err)
 	}
 	for _, c := range claims {
 		if c.PodUIDs == nil {
@@ -44,14 +47,19 @@ func (d *DRA) load() {
 		}
 		d.claims[types.NamespacedName{Namespace: c.Namespace, Name: c.ClaimName}] = &claim{Claim: c}
 	}
+	return nil
 }
 
-func read(path string) ([]checkpoint.Claim, error) {
-	text, err := boundedfile.Read(path, checkpoint.MaxSize)
-	if err != nil {
-		return nil, err
+// setAside moves a damaged checkpoint away.
+func (d *DRA) setAside(damage error) error {
+	aside := filepath.Join(d.cfg.Root, damagedName)
+	d.log.Error("checkpoint of prepared resource claims is damaged, moving it aside; claims of running pods are prepared "+
+		"again, those of pods that have gone stay prepared until their drivers restart",
+		"file", d.path, "movedTo", aside, "err", damage)
+	if err := os.Rename(d.path, aside); err != nil {
+		return fmt.Errorf("move the damaged checkpoint of resource claims aside: %w", err)
 	}
-	return checkpoint.Unmarshal(text)
+	return nil
 }
 
 // save writes the file, surely on the disk.
