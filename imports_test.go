@@ -40,6 +40,8 @@ agent/admission: agent/plan kube/pod
 agent/plan: kube/pod
 agent/spec: kube/pod
 agent/podapi: agent agent/plan cri kube/pod kube/server
+agent/nodefacts: agent/spec
+agent/allocatable: agent/spec host/cgroups
 agent/eviction: kube/pod
 cni: host/inotify host/atomicfile host/boundedfile
 cni/manager: cni

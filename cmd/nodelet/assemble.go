@@ -16,6 +16,8 @@ import (
 
 	"github.com/nodelet/nodelet/agent"
 	"github.com/nodelet/nodelet/agent/admission"
+	"github.com/nodelet/nodelet/agent/allocatable"
+	"github.com/nodelet/nodelet/agent/nodefacts"
 	"github.com/nodelet/nodelet/agent/plan"
 	"github.com/nodelet/nodelet/agent/podapi"
 	"github.com/nodelet/nodelet/cni/manager"
@@ -61,7 +63,8 @@ type nodelet struct {
 	serving     *certs.Serving // of the node's own server; nil without one
 	runtime     *cri.Client
 	node        *node.Reporter
-	facts       *facts
+	facts       *nodefacts.Facts
+	allocatable *allocatable.Enforcer
 	status      *status.Publisher
 	recorder    *status.Recorder
 	prober      *probes.Prober
@@ -79,9 +82,8 @@ type nodelet struct {
 	rotator     *logs.Rotator
 	// server is the node's API, nil where it is off. What is in mounts before makeServer is served beside pods and
 	// streams.
-	server  *server.Server
-	mounts  []server.Mount
-	machine machine
+	server *server.Server
+	mounts []server.Mount
 	// measured is what /metrics and /stats tell.
 	measured  measured
 	csi       *csi.CSI
@@ -139,7 +141,7 @@ func (n *nodelet) makeNode() (err error) {
 	c.Log = n.log
 	c.Event = n.nodeEvent
 	c.Changed = func(o *corev1.Node) {
-		n.facts.update(o, n.node.Allocatable())
+		n.facts.Update(o, n.node.Allocatable())
 		n.nodeSeen(o)
 		n.network.SetPodCIDRs(podCIDRs(o))
 		n.podCIDR(strings.Join(o.Spec.PodCIDRs, ","))
@@ -151,15 +153,30 @@ func (n *nodelet) makeNode() (err error) {
 	if n.identity != nil {
 		heartbeats = n.identity.HeartbeatConfig()
 	}
-	n.facts = newFacts(n.cfg, n.log)
 	if n.node, err = node.New(c, n.api, heartbeats); err != nil {
 		return err
 	}
 	if n.cgroups, err = cgroups.New(cgroups.Config{Root: n.cfg.Cgroups.Root, Driver: n.cfg.Cgroups.Driver}); err != nil {
 		return err
 	}
-	n.machine = lookAtMachine(n.cgroups.Version() == 2, n.cgroups.BoundsSwap())
-	n.facts.begin(n.node.Node(), n.node.Capacity(), n.node.Allocatable(), n.machine)
+	settings := nodeSettings(n.cfg)
+	settings.CgroupV2 = n.cgroups.Version() == 2
+	settings.Swap.Controller = n.cgroups.BoundsSwap()
+	settings.Capacity = n.node.Capacity()
+	n.facts = nodefacts.New(settings, n.cfg.Paths.ResolvConf, n.log)
+	n.facts.Update(n.node.Node(), n.node.Allocatable())
+	reserved := n.cfg.Reserved
+	n.allocatable = allocatable.New(allocatable.Config{
+		Tree:     n.cgroups,
+		PerQOS:   n.cfg.Cgroups.PerQOS,
+		Enforce:  n.cfg.Cgroups.Enforce,
+		System:   allocatable.Reservation{Resources: reserved.System, Cgroup: reserved.SystemCgroup},
+		Kube:     allocatable.Reservation{Resources: reserved.Kube, Cgroup: reserved.KubeCgroup},
+		Capacity: n.node.Capacity,
+		Systemd:  func() bool { return n.facts.Spec().Cgroups.Systemd },
+		Event:    n.nodeEvent,
+		Log:      n.log,
+	})
 	n.makeMonitor()
 	return nil
 }
@@ -224,7 +241,7 @@ func (n *nodelet) makeAgent() error {
 		Runtime: n.runtime,
 		Images:  puller,
 		Volumes: vols, CSI: n.csi, Storage: n.storage, Devices: n.devices, Claims: n.dra, Cgroups: n.cgroups, Objects: n.objectsFor, Status: n.status, Events: n.recorder,
-		Node: n.facts.spec, RuntimeName: n.monitor.RuntimeName, BackoffFirst: c.CrashLoop.Initial, BackoffMax: c.CrashLoop.Max, Pulled: n.monitor.ImagesChanged,
+		Node: n.facts.Spec, RuntimeName: n.monitor.RuntimeName, BackoffFirst: c.CrashLoop.Initial, BackoffMax: c.CrashLoop.Max, Pulled: n.monitor.ImagesChanged,
 	}
 	hands.Admit, hands.Meter = n.admit, &meter{m: &n.measured}
 	hands.NetworkProblem = func(uid types.UID) string { return n.network.PodProblem(string(uid)) }
@@ -271,10 +288,10 @@ func (n *nodelet) admit(pod *corev1.Pod, others []*corev1.Pod) *plan.Rejection {
 			return &plan.Rejection{Reason: "UnexpectedAdmissionError", Message: err.Error()}
 		}
 	}
-	if r := admission.AdmitHost(pod, admission.Host{UnsafeSysctls: n.cfg.Pods.UnsafeSysctls, AppArmor: n.machine.appArmor}); r != nil {
+	if r := admission.AdmitHost(pod, admission.Host{UnsafeSysctls: n.cfg.Pods.UnsafeSysctls, AppArmor: n.facts.AppArmor()}); r != nil {
 		return r
 	}
-	return admission.Admit(pod, admission.Node{Object: n.node.Node(), Allocatable: n.allocatable()}, others).Rejection
+	return admission.Admit(pod, admission.Node{Object: n.node.Node(), Allocatable: n.podAllocatable()}, others).Rejection
 }
 
 // run lets all rooms work until ctx ends.

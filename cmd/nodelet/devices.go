@@ -52,9 +52,9 @@ func (n *nodelet) activePods(ctx context.Context) (active []*corev1.Pod, err err
 	return active, err
 }
 
-// allocatable is what the node can give away in sum, without devices: whether there are enough of those is seen where each is
+// podAllocatable is what the node can give away in sum, without devices: whether there are enough of those is seen where each is
 // given out, and a pod that has some is not refused because their plugin is away.
-func (n *nodelet) allocatable() corev1.ResourceList {
+func (n *nodelet) podAllocatable() corev1.ResourceList {
 	list := n.node.Allocatable()
 	maps.DeleteFunc(list, func(name corev1.ResourceName, _ resource.Quantity) bool { return n.devices.Known(string(name)) })
 	return list

@@ -119,7 +119,7 @@ func (g *gauge) levels(ctx context.Context) map[string]eviction.Level {
 	return all
 }
 
-// allocatable is how much memory all pods together may use, and use.
+// podAllocatable is how much memory all pods together may use, and use.
 func (g *gauge) allocatable() (limit, used int64, ok bool) {
 	dir, err := g.n.cgroups.Dir("memory")
 	if err != nil {

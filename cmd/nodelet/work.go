@@ -12,6 +12,7 @@ import (
 	"github.com/nodelet/nodelet/agent/spec"
 	"github.com/nodelet/nodelet/cri"
 	"github.com/nodelet/nodelet/cri/monitor"
+	"github.com/nodelet/nodelet/host/cgroups"
 	"github.com/nodelet/nodelet/kube/pods"
 	"github.com/nodelet/nodelet/kube/watch"
 	"github.com/nodelet/nodelet/volumes"
@@ -29,12 +30,12 @@ func (n *nodelet) work(ctx context.Context) error {
 	if err := n.cgroups.Use(driver); err != nil {
 		return err
 	}
-	n.facts.useDriver(driver)
-	if err := n.makeTree(); err != nil {
+	n.facts.UseSystemd(driver == cgroups.DriverSystemd)
+	if err := n.allocatable.Setup(); err != nil {
 		return err
 	}
 	var enforcing sync.WaitGroup
-	enforcing.Go(func() { n.enforce(ctx) })
+	enforcing.Go(func() { n.allocatable.Run(ctx) })
 	enforcing.Go(func() { n.evictor.Run(ctx) })
 	defer enforcing.Wait()
 	n.supervisor.Run(ctx)

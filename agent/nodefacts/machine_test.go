@@ -1,4 +1,4 @@
-package main
+package nodefacts
 
 import (
 	"os"
@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// The label of containers' files comes from the package for containers, else from the configured policy, and from
+// TestSELinuxFileLabel checks that the label comes from the package for containers, else from the configured policy.
 // nowhere else.
 func TestSELinuxFileLabel(t *testing.T) {
 	t.Parallel()

@@ -1,0 +1,192 @@
+package allocatable
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/nodelet/nodelet/agent/spec"
+	"github.com/nodelet/nodelet/host/cgroups"
+)
+
+// pids is the name with which kubeReserved and systemReserved reserve processes.
+const pids corev1.ResourceName = "pid"
+
+// retryInterval is the time between two tries of a limit that the kernel refuses because more is in use.
+const retryInterval = time.Minute
+
+// Tree is what the package needs of the cgroups; *cgroups.Tree is one.
+type Tree interface {
+	// Ensure makes the cgroups of all pods with these limits.
+	Ensure(cgroups.Resources) error
+	// Limit changes the limits of the cgroup of all pods.
+	Limit(cgroups.Resources) error
+	// Enforce sets the limits of any other cgroup.
+	Enforce(cgroup string, r cgroups.Resources) error
+}
+
+// Reservation is what is reserved for a part of the system, and the cgroup that this part runs in.
+type Reservation struct {
+	Resources corev1.ResourceList
+	Cgroup    string
+}
+
+// Config is what an Enforcer needs. All fields are required.
+type Config struct {
+	Tree Tree
+	// PerQOS makes cgroups for all pods together and for the QoS classes. Without it pods have no common limit.
+	PerQOS bool
+	// Enforce is KubeletConfiguration enforceNodeAllocatable.
+	Enforce []string
+	// System and Kube are KubeletConfiguration systemReserved and kubeReserved.
+	System, Kube Reservation
+	// Capacity returns the resources of the machine.
+	Capacity func() corev1.ResourceList
+	// Systemd reports whether systemd is the cgroup driver.
+	Systemd func() bool
+	// Event records an event about the node.
+	Event func(eventType, reason, message string)
+	Log   *slog.Logger
+}
+
+// Enforcer enforces Node Allocatable. Create it with New.
+type Enforcer struct{ cfg Config }
+
+// New returns an Enforcer.
+func New(c Config) *Enforcer { return &Enforcer{c} }
+
+// Setup makes the cgroups that pods live in and limits the reserved cgroups. It sets no memory limit for all pods,
+// because the kernel may refuse one while they use more: Run does that.
+func (e *Enforcer) Setup() error {
+	if e.cfg.PerQOS {
+		limits := e.podLimits()
+		limits.Memory = 0
+		if err := e.cfg.Tree.Ensure(limits); err != nil {
+			return fmt.Errorf("make the cgroups of pods: %w", err)
+		}
+	}
+	if err := e.limit("system-reserved", e.cfg.System); err != nil {
+		return err
+	}
+	return e.limit("kube-reserved", e.cfg.Kube)
+}
+
+// limit limits a reserved cgroup if the configuration enforces key.
+func (e *Enforcer) limit(key string, r Reservation) error {
+	var limits cgroups.Resources
+	switch {
+	case e.enforces(key):
+		limits = limitsFor(r.Resources)
+	case e.enforces(key + "-compressible"):
+		limits.CPUShares = limitsFor(r.Resources).CPUShares
+	default:
+		return nil
+	}
+	if err := e.cfg.Tree.Enforce(r.Cgroup, limits); err != nil {
+		return fmt.Errorf("enforceNodeAllocatable %s: %w", key, err)
+	}
+	return nil
+}
+
+// enforces reports whether the configuration enforces the limits of key.
+func (e *Enforcer) enforces(key string) bool { return slices.Contains(e.cfg.Enforce, key) }
+
+// Run limits the memory of all pods as soon as the kernel accepts it.
+func (e *Enforcer) Run(ctx context.Context) {
+	memory := e.podLimits().Memory
+	if !e.cfg.PerQOS || memory <= 0 {
+		return
+	}
+	retry := time.NewTimer(0)
+	defer retry.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-retry.C:
+		}
+		err := e.cfg.Tree.Limit(cgroups.Resources{Memory: memory})
+		if err == nil {
+			e.cfg.Event(corev1.EventTypeNormal, "NodeAllocatableEnforced", "Updated Node Allocatable limit across pods")
+			return
+		}
+		e.cfg.Event(corev1.EventTypeWarning, "FailedNodeAllocatableEnforcement", err.Error())
+		e.cfg.Log.Warn("cannot limit the memory of all pods", "err", err, "retryIn", retryInterval)
+		retry.Reset(retryInterval)
+	}
+}
+
+// podLimits returns the limits of all pods together: what the reservations leave of the machine. If
+// enforceNodeAllocatable leaves pods out, the limits are the machine itself, because the kernel's default CPU weight
+// would starve them.
+func (e *Enforcer) podLimits() cgroups.Resources {
+	list := maps.Clone(e.cfg.Capacity())
+	if all := maxProcesses(); all > 0 {
+		list[pids] = *resource.NewQuantity(all, resource.DecimalSI)
+	}
+	if e.enforces("pods") {
+		for name, all := range list {
+			left := all.DeepCopy()
+			left.Sub(e.cfg.Kube.Resources[name])
+			left.Sub(e.cfg.System.Resources[name])
+			if left.Sign() < 0 {
+				left.Set(0)
+			}
+			list[name] = left
+		}
+	}
+	limits := limitsFor(list)
+	if e.cfg.Systemd() {
+		limits.CPUSet = onlineCPUs()
+	}
+	return limits
+}
+
+// limitsFor returns the cgroup limits for an amount of resources.
+func limitsFor(list corev1.ResourceList) cgroups.Resources {
+	r := cgroups.Resources{Memory: list.Memory().Value()}
+	if cpu, ok := list[corev1.ResourceCPU]; ok {
+		r.CPUShares = cgroups.Shares(cpu.MilliValue())
+	}
+	if q, ok := list[pids]; ok {
+		r.Pids = q.Value()
+	}
+	for name, q := range list {
+		if size, ok := spec.HugepageSize(name); ok {
+			if r.HugePages == nil {
+				r.HugePages = map[int64]int64{}
+			}
+			r.HugePages[size] = q.Value()
+		}
+	}
+	return r
+}
+
+// onlineCPUs returns a list such as 0-3, or "" if the kernel does not say.
+func onlineCPUs() string {
+	text, _ := os.ReadFile("/sys/devices/system/cpu/online")
+	return strings.TrimSpace(string(text))
+}
+
+// maxProcesses returns how many processes and threads the kernel allows at a time, 0 if it does not say.
+func maxProcesses() int64 {
+	least := int64(0)
+	for _, file := range []string{"/proc/sys/kernel/pid_max", "/proc/sys/kernel/threads-max"} {
+		text, _ := os.ReadFile(file)
+		n, err := strconv.ParseInt(string(bytes.TrimSpace(text)), 10, 64)
+		if err == nil && (least == 0 || n < least) {
+			least = n
+		}
+	}
+	return least
+}

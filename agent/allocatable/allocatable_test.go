@@ -1,0 +1,119 @@
+package allocatable
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/nodelet/nodelet/host/cgroups"
+)
+
+// tree records the calls that set limits. refuse is how often it refuses a memory limit.
+type tree struct {
+	calls  []string
+	refuse int
+}
+
+func (t *tree) record(verb string, r cgroups.Resources) {
+	t.calls = append(t.calls, fmt.Sprintf("%s memory=%d shares=%d hugepages=%v", verb, r.Memory, r.CPUShares, r.HugePages))
+}
+
+func (t *tree) Ensure(r cgroups.Resources) error {
+	t.record("ensure", r)
+	return nil
+}
+
+func (t *tree) Limit(r cgroups.Resources) error {
+	t.record("limit", r)
+	if t.refuse > 0 {
+		t.refuse--
+		return errors.New("device or resource busy")
+	}
+	return nil
+}
+
+func (t *tree) Enforce(cgroup string, r cgroups.Resources) error {
+	t.record("enforce "+cgroup, r)
+	return nil
+}
+
+func list(cpu, memory string) corev1.ResourceList {
+	return corev1.ResourceList{
+		corev1.ResourceCPU:    resource.MustParse(cpu),
+		corev1.ResourceMemory: resource.MustParse(memory),
+	}
+}
+
+func (t *tree) enforcer(log *slog.Logger, events *[]string, enforce ...string) *Enforcer {
+	return New(Config{
+		Tree:    t,
+		PerQOS:  true,
+		Enforce: enforce,
+		System:  Reservation{list("500m", "1000"), "/system"},
+		Kube:    Reservation{list("250m", "2000"), "/kube"},
+		Capacity: func() corev1.ResourceList {
+			all := list("4", "10000")
+			all["hugepages-2Mi"] = resource.MustParse("4Mi")
+			return all
+		},
+		Systemd: func() bool { return false },
+		Event:   func(_, reason, _ string) { *events = append(*events, reason) },
+		Log:     log,
+	})
+}
+
+// TestSetup checks which cgroups are limited, and to what.
+func TestSetup(t *testing.T) {
+	for _, c := range []struct {
+		enforce []string
+		want    []string
+	}{
+		{nil, []string{"ensure memory=0 shares=4096 hugepages=map[2097152:4194304]"}},
+		{[]string{"pods"}, []string{"ensure memory=0 shares=3328 hugepages=map[2097152:4194304]"}},
+		{[]string{"pods", "system-reserved", "kube-reserved-compressible"}, []string{
+			"ensure memory=0 shares=3328 hugepages=map[2097152:4194304]",
+			"enforce /system memory=1000 shares=512 hugepages=map[]",
+			"enforce /kube memory=0 shares=256 hugepages=map[]",
+		}},
+	} {
+		tree, events := &tree{}, []string(nil)
+		if err := tree.enforcer(slog.Default(), &events, c.enforce...).Setup(); err != nil {
+			t.Errorf("%v: got error %v, want none", c.enforce, err)
+		}
+		if !slices.Equal(tree.calls, c.want) {
+			t.Errorf("%v: got %q, want %q", c.enforce, tree.calls, c.want)
+		}
+	}
+}
+
+// TestRun checks that the memory limit is tried until the kernel accepts it.
+func TestRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tree, events := &tree{refuse: 2}, []string(nil)
+		e := tree.enforcer(slog.New(slog.NewTextHandler(t.Output(), nil)), &events, "pods")
+		before := time.Now()
+		e.Run(t.Context())
+		want := []string{"FailedNodeAllocatableEnforcement", "FailedNodeAllocatableEnforcement", "NodeAllocatableEnforced"}
+		if !slices.Equal(events, want) || time.Since(before) != 2*retryInterval {
+			t.Errorf("got events %q after %s, want %q after %s", events, time.Since(before), want, 2*retryInterval)
+		}
+		if got := tree.calls[0]; got != "limit memory=7000 shares=0 hugepages=map[]" {
+			t.Errorf("got %q, want a limit of 7000 bytes", got)
+		}
+		tree.refuse = 100
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(time.Hour, cancel)
+		e.Run(ctx)
+		if tree.refuse > 50 {
+			t.Errorf("got %d refusals left after an hour, want fewer than 50", tree.refuse)
+		}
+	})
+}
