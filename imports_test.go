@@ -18,7 +18,7 @@ import (
 const module = "github.com/nodelet/nodelet/"
 
 // pure packages decide and build values. They import API types and small helpers, and nothing that does I/O.
-var pure = []string{"agent/admission", "agent/plan", "agent/spec", "agent/eviction", "kube/pod"}
+var pure = []string{"agent/admission", "agent/plan", "agent/spec", "agent/eviction/policy", "kube/pod"}
 
 var pureMayImport = []string{
 	"k8s.io/api/", "k8s.io/apimachinery/", "k8s.io/component-helpers/", "k8s.io/cri-api/", "k8s.io/utils/",
@@ -42,7 +42,8 @@ agent/spec: kube/pod
 agent/podapi: agent agent/plan cri kube/pod kube/server
 agent/nodefacts: agent/spec
 agent/allocatable: agent/spec host/cgroups
-agent/eviction: kube/pod
+agent/eviction: agent host/cgroups host/pressure kube/pod metrics/usage
+agent/eviction/policy: kube/pod
 cni: host/inotify host/atomicfile host/boundedfile
 cni/manager: cni
 cri: kube/pod

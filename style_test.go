@@ -26,7 +26,6 @@ const (
 const longLines = `
 agent: 131
 agent/admission: 12
-agent/eviction: 15
 agent/plan: 73
 agent/spec: 47
 cmd/nodelet: 48

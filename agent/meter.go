@@ -26,8 +26,6 @@ type Meter interface {
 	Relisted(began time.Time, took time.Duration)
 	// Rejected a pod at admission.
 	Rejected(reason string)
-	// Evicted a pod because of a signal.
-	Evicted(signal string)
 	// SELinux: a volume was judged for being mounted with an SELinux label. applies is false where its access mode keeps it from that,
 	// so that a verdict is only a warning.
 	SELinux(verdict SELinuxVerdict, driver, accessMode string, applies bool)
@@ -54,7 +52,6 @@ func (deaf) Relisted(time.Time, time.Duration)                           {}
 func (deaf) Rejected(string)                                             {}
 func (deaf) Gone(*corev1.Pod)                                            {}
 func (deaf) SELinux(SELinuxVerdict, string, string, bool)                {}
-func (deaf) Evicted(string)                                              {}
 
 // life is what a worker remembers to tell how long its pod's start took.
 type life struct {

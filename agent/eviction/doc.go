@@ -1,9 +1,11 @@
-// Package eviction decides when the node runs short of memory, disk or processes, which pod has to go for it, and which pod takes
-// more of the node's disk than it may.
+// Package eviction ends pods when the node runs short of memory, disk or processes, and pods that take more of the
+// node's disk than their limits allow.
 //
-// It is pure: levels, thresholds, pods, what they take and what was remembered go in; pressure, the threshold to act on, an order
-// of pods and the words for people come out. It never reads the node, evicts nothing and knows no clock but the one it is given.
+// It owns the loop that reads levels, frees what no pod needs, and chooses and ends pods. Which levels are too low,
+// which pod goes and what its status says is decided by package policy, which is pure. It never ends a pod itself:
+// the supervisor does. It publishes no conditions: the node's reporter does.
 //
-// The agent's evictor calls it. It keeps nothing: what it remembers (State) is handed back to the caller, and losing that in
-// a crash costs the grace period of soft thresholds and the transition period of conditions, which begin anew.
+// cmd makes one Evictor and runs it beside the supervisor; admission asks it about new pods. It keeps nothing on
+// disk. A crash loses how long thresholds have been crossed, so grace and transition periods start again; a pod whose
+// eviction had begun is not evicted again unless the node is still short.
 package eviction

@@ -17,6 +17,7 @@ import (
 	"github.com/nodelet/nodelet/agent"
 	"github.com/nodelet/nodelet/agent/admission"
 	"github.com/nodelet/nodelet/agent/allocatable"
+	"github.com/nodelet/nodelet/agent/eviction"
 	"github.com/nodelet/nodelet/agent/nodefacts"
 	"github.com/nodelet/nodelet/agent/plan"
 	"github.com/nodelet/nodelet/agent/podapi"
@@ -92,15 +93,14 @@ type nodelet struct {
 	plugins   *plugins.Registry
 	storage   *storage.Storage
 	collector *images.Collector
-	evictor   *agent.Evictor
-	imageFS   imageFS
+	evictor   *eviction.Evictor
 }
 
 // assemble makes the rooms and hands each what it needs of the others. Nothing runs yet.
 func assemble(cfg *config.Config, log *slog.Logger, level *endpoints.Verbosity) (*nodelet, error) {
 	n := &nodelet{cfg: cfg, log: log, verbosity: level}
 	steps := []func() error{n.makeMeasured, n.makeRuntime, n.makeIdentity, n.makeAPI, n.makeNode, n.makeServing, n.makePods,
-		n.makeStorage, n.makePlugins, n.makeAgent, n.makeNetwork, n.makeStats, n.makeServer}
+		n.makeStorage, n.makePlugins, n.makeAgent, n.makeNetwork, n.makeStats, n.makeEvictor, n.makeServer}
 	for _, step := range steps {
 		if err := step(); err != nil {
 			return nil, err
@@ -261,7 +261,6 @@ func (n *nodelet) makeAgent() error {
 	})
 	hands.Probes = n.prober
 	n.supervisor = agent.NewSupervisor(hands, n.log)
-	n.makeEvictor()
 	return nil
 }
 
@@ -278,7 +277,7 @@ func (n *nodelet) admit(pod *corev1.Pod, others []*corev1.Pod) *plan.Rejection {
 	if r := n.shutdown.admit(pod); r != nil {
 		return r
 	}
-	if r := n.tooShort(pod); r != nil {
+	if r := n.evictor.Admit(pod); r != nil {
 		return r
 	}
 	for i := range pod.Spec.Volumes {

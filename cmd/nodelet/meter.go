@@ -134,8 +134,6 @@ func (c *meter) Relisted(began time.Time, took time.Duration) {
 
 func (c *meter) Rejected(reason string) { c.m.agent.Admission.With(reason).Inc() }
 
-func (c *meter) Evicted(signal string) { c.m.agent.Evictions.With(signal).Inc() }
-
 func (c *meter) SELinux(verdict agent.SELinuxVerdict, driver, accessMode string, applies bool) {
 	s, plugin := c.m.agent.SELinux, driver
 	if driver != iscsi.Plugin {

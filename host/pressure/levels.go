@@ -25,8 +25,8 @@ func (p Proc) path(parts ...string) string {
 	return filepath.Join(append([]string{string(p)}, parts...)...)
 }
 
-// Memory is what is left for use: free memory and what the page cache can give up at once (inactive files), as the kubelet
-// counts it.
+// Memory is what is left for use: free memory and what the page cache can give up at once (inactive files), as the
+// kubelet counts it.
 func (p Proc) Memory() (Level, error) {
 	text, err := os.ReadFile(p.path("meminfo"))
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 // stall asks to be told when tasks have waited for memory for 150 ms within a second, in microseconds.
 const stall = "some 150000 1000000"
 
-// WatchMemory calls back each time the kernel says that tasks wait for memory (pressure stall information), at most once a
-// second, until ctx ends. A kernel without it makes an error at once.
+// WatchMemory calls back each time the kernel says that tasks wait for memory (pressure stall information), at most
+// once a second, until ctx ends. A kernel without it makes an error at once.
 func (p Proc) WatchMemory(ctx context.Context, short func()) error {
 	f, err := os.OpenFile(p.path("pressure/memory"), os.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {

@@ -20,8 +20,9 @@ type group struct {
 	network []Interface
 }
 
-// WriteCadvisor writes what /metrics/cadvisor exposes: the node, agent and runtime, kubepods with its classes, each pod, each sandbox (with the
-// pod's network) and each container. Names and labels are cAdvisor's. There are no timestamps: all is read at the scrape.
+// WriteCadvisor writes what /metrics/cadvisor exposes: the node, agent and runtime, kubepods with its classes, each
+// pod, each sandbox (with the pod's network) and each container. Names and labels are cAdvisor's. There are no
+// timestamps: all is read at the scrape.
 func (c *Collector) WriteCadvisor(ctx context.Context, t *metrics.Text) {
 	pods, err := c.look(ctx, Full)
 	failed := 0.0

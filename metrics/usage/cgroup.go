@@ -62,8 +62,8 @@ type PressureLine struct {
 // Detail says how much of a cgroup is read.
 type Detail int
 
-// The details: None reads nothing; Basic is CPU, memory and swap, as /metrics/resource needs them; Plain adds the number of
-// processes and the pressures, for /stats/summary; Full is all.
+// The details: None reads nothing; Basic is CPU, memory and swap, as /metrics/resource needs them; Plain adds the
+// number of processes and the pressures, for /stats/summary; Full is all.
 const (
 	None Detail = iota
 	Basic

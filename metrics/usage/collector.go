@@ -41,8 +41,8 @@ type Volume struct {
 	Dir string
 	// Claim is the name of the PersistentVolumeClaim; empty for one that is written into the pod.
 	Claim string
-	// Ask asks the driver for the figures; ok is false where it gives none, and those of the mount point count. What it says of the
-	// volume's health counts in either case. May be nil.
+	// Ask asks the driver for the figures; ok is false where it gives none, and those of the mount point count. What it
+	// says of the volume's health counts in either case. May be nil.
 	Ask func(ctx context.Context) (f Figures, ok bool)
 }
 
@@ -152,7 +152,8 @@ func (c *Collector) look(ctx context.Context, d Detail) ([]podUse, error) {
 	return all, nil
 }
 
-// process is one of the pod's, 0 if none runs. A sandbox of CRI-O has no process unless the containers share one's PIDs.
+// process is one of the pod's, 0 if none runs. A sandbox of CRI-O has no process unless the containers share one's
+// PIDs.
 func (c *Collector) process(p *podUse) int {
 	if p.sandbox != nil {
 		if pid := c.cfg.Hierarchy.process(p.sandbox.cgroup); pid != 0 {
@@ -182,9 +183,9 @@ func (c *Collector) containerDirs(cgroup string) []string {
 	return kept
 }
 
-// containerID reads the ID of a container from the name of its cgroup. With the cgroupfs driver that is the ID itself with
-// containerd, "crio-ID" with CRI-O; with systemd "cri-containerd-ID.scope", "crio-ID.scope" or the like. What else a pod's
-// cgroup may hold has none, such as CRI-O's monitor of a container.
+// containerID reads the ID of a container from the name of its cgroup. With the cgroupfs driver that is the ID itself
+// with containerd, "crio-ID" with CRI-O; with systemd "cri-containerd-ID.scope", "crio-ID.scope" or the like. What
+// else a pod's cgroup may hold has none, such as CRI-O's monitor of a container.
 func containerID(dir string) string {
 	if strings.HasPrefix(dir, "crio-conmon-") {
 		return ""

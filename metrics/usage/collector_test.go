@@ -237,8 +237,8 @@ func TestResource(t *testing.T) {
 	})
 }
 
-// TestRuntimeIsAskedOnce: names do not change, so only what is new is asked about; and a runtime that hangs or fails does not
-// keep what is known from being measured.
+// TestRuntimeIsAskedOnce: names do not change, so only what is new is asked about; and a runtime that hangs or fails
+// does not keep what is known from being measured.
 func TestRuntimeIsAskedOnce(t *testing.T) {
 	w := newWorld(t, true)
 	if err := os.RemoveAll(filepath.Join(w.root, "cgroup/kubepods/pod1", strayID)); err != nil {

@@ -7,8 +7,8 @@ import (
 	"github.com/nodelet/nodelet/metrics"
 )
 
-// families are what cAdvisor exposes of a cgroup with the kubelet's settings, without what would cost a walk through the
-// open files of every process, and what is always zero there.
+// families are what cAdvisor exposes of a cgroup with the kubelet's settings, without what would cost a walk through
+// the open files of every process, and what is always zero there.
 var families = []family{
 	cpuTime("container_cpu_user_seconds_total", "Cumulative user cpu time consumed in seconds.", func(u *Usage) uint64 { return u.User }),
 	cpuTime("container_cpu_system_seconds_total", "Cumulative system cpu time consumed in seconds.", func(u *Usage) uint64 { return u.System }),

@@ -12,8 +12,8 @@ const farPatience = 200 * time.Millisecond
 // farLimit is how long a driver may take to answer.
 const farLimit = 30 * time.Second
 
-// faraway measures file systems that may hang, such as a network share whose server is gone: each in a goroutine of its own,
-// never two for one, and nobody waits long.
+// faraway measures file systems that may hang, such as a network share whose server is gone: each in a goroutine of
+// its own, never two for one, and nobody waits long.
 type faraway struct {
 	mu  sync.Mutex
 	all map[string]*far

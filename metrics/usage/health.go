@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// WatchHealth has the drivers of all volumes asked every one to two minutes, until ctx ends, also while nobody wants to know how full
-// they are: a volume that is not well shall be told of.
+// WatchHealth has the drivers of all volumes asked every one to two minutes, until ctx ends, also while nobody wants
+// to know how full they are: a volume that is not well shall be told of.
 func (c *Collector) WatchHealth(ctx context.Context) {
 	for {
 		pause := time.NewTimer(sizeFresh + rand.N(sizeFresh))

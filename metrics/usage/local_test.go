@@ -36,12 +36,13 @@ func (w *world) pod(t *testing.T) *corev1.Pod {
 	return pods[0].Pod
 }
 
-// TestLocal: layers, logs and volumes on the disk add up; what is in memory does not count, and the runtime is asked only
-// for pods whose layers are wanted.
+// TestLocal: layers, logs and volumes on the disk add up; what is in memory does not count, and the runtime is asked
+// only for pods whose layers are wanted.
 func TestLocal(t *testing.T) {
 	w := newWorld(t, true)
 	pod := w.pod(t)
-	pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: "secret", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{}}})
+	secret := corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{}}
+	pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: "secret", VolumeSource: secret})
 	if err := os.MkdirAll(filepath.Join(w.root, "pods/u1/volumes/kubernetes.io~secret/secret"), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -53,7 +54,8 @@ func TestLocal(t *testing.T) {
 	data := diskUse(t, w.root, "pods/u1/volumes/kubernetes.io~empty-dir/data")
 	logs := diskUse(t, w.root, "logs/default_web_u1/app")
 	want := Amount{Bytes: data.Bytes + logs.Bytes + 4096, Inodes: data.Inodes + logs.Inodes + 3}
-	if l.Volumes["data"] != data || data.Bytes < 10000 || len(l.Volumes) != 1 || l.Logs["app"] != logs || l.Total() != want {
+	if l.Volumes["data"] != data || data.Bytes < 10000 || len(l.Volumes) != 1 || l.Logs["app"] != logs ||
+		l.Total() != want {
 		t.Errorf("got %+v, want %+v of data and %+v of logs", l, data, logs)
 	}
 	w.runtime.err = errors.New("no answer")

@@ -52,8 +52,8 @@ func (c *Collector) machineUse(d Detail) (Usage, memory, bool) {
 	return u, m, ok
 }
 
-// processLimits are the largest PID and the number of processes and threads, as /proc/sys/kernel/pid_max (and threads-max,
-// if that is less) and /proc/loadavg have them.
+// processLimits are the largest PID and the number of processes and threads, as /proc/sys/kernel/pid_max (and
+// threads-max, if that is less) and /proc/loadavg have them.
 func processLimits() (limit, running int64, ok bool) {
 	most, ok := readUint("/proc/sys/kernel/pid_max")
 	if threads, there := readUint("/proc/sys/kernel/threads-max"); there && threads < most {

@@ -23,8 +23,8 @@ func interfacesOf(pid int) (all []Interface) {
 	return all
 }
 
-// parseNetDev takes /proc/PID/net/dev: two lines of heads, then "eth0: " and sixteen numbers a line. Interfaces that only
-// lead to others of the node are left out, as the kubelet's reports do.
+// parseNetDev takes /proc/PID/net/dev: two lines of heads, then "eth0: " and sixteen numbers a line. Interfaces that
+// only lead to others of the node are left out, as the kubelet's reports do.
 func parseNetDev(text []byte) (all []Interface) {
 	for line := range bytes.Lines(text) {
 		name, numbers, ok := bytes.Cut(line, []byte{':'})

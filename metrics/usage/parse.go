@@ -17,8 +17,8 @@ const unlimited = uint64(1 << 62)
 // buffers keep the memory that small files of the kernel are read into.
 var buffers = sync.Pool{New: func() any { b := make([]byte, 0, 8<<10); return &b }}
 
-// withFile reads a small file of the kernel and hands its text to use, which must not keep it. A file that is not there is
-// empty: kernels and controllers differ.
+// withFile reads a small file of the kernel and hands its text to use, which must not keep it. A file that is not
+// there is empty: kernels and controllers differ.
 func withFile(path string, use func(text []byte)) error {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0) // os.Open would ask the poller about each of thousands
 	if errors.Is(err, unix.ENOENT) {
@@ -93,7 +93,8 @@ func parseKeyed(text []byte, use func(key string, value uint64)) {
 	}
 }
 
-// parsePressure reads a PSI file, whose lines are "some avg10=0.00 avg60=0.00 avg300=0.00 total=0". Totals are microseconds.
+// parsePressure reads a PSI file, whose lines are "some avg10=0.00 avg60=0.00 avg300=0.00 total=0". Totals are
+// microseconds.
 func parsePressure(text []byte) *Pressure {
 	p := &Pressure{}
 	found := false

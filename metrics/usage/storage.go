@@ -51,7 +51,8 @@ type fileSystems struct {
 	layers map[string]*runtimeapi.FilesystemUsage
 }
 
-// fileSystems asks the runtime where images and containers lie and how large they are. What it does not answer is left out.
+// fileSystems asks the runtime where images and containers lie and how large they are. What it does not answer is
+// left out.
 func (c *Collector) fileSystems(ctx context.Context) fileSystems {
 	f := fileSystems{root: readFileSystem(c.cfg.RootDir), layers: map[string]*runtimeapi.FilesystemUsage{}}
 	info, err := c.cfg.Runtime.ImageFsInfo(ctx)
@@ -78,7 +79,8 @@ func ofRuntime(all []*runtimeapi.FilesystemUsage) fileSystem {
 	return f.holding(Amount{Bytes: all[0].GetUsedBytes().GetValue(), Inodes: all[0].GetInodesUsed().GetValue()})
 }
 
-// localPlugins are the directories of volumes that are plain directories below the pod's, and count as its ephemeral storage.
+// localPlugins are the directories of volumes that are plain directories below the pod's, and count as its ephemeral
+// storage.
 func localPlugin(v *corev1.Volume) string {
 	switch {
 	case v.EmptyDir != nil:

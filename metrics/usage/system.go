@@ -10,8 +10,8 @@ import (
 // system is a cgroup that serves the node rather than one pod.
 type system struct{ name, cgroup string }
 
-// systems are the system containers, by the names that /stats/summary has for them. The agent's is named as the kubelet's: who
-// watches the one will watch the other.
+// systems are the system containers, by the names that /stats/summary has for them. The agent's is named as the
+// kubelet's: who watches the one will watch the other.
 func (c *Collector) systems() (all []system) {
 	for _, s := range []system{
 		{api.SystemContainerKubelet, c.cfg.AgentCgroup}, {api.SystemContainerRuntime, c.cfg.RuntimeCgroup},
@@ -33,8 +33,8 @@ func OwnCgroup() string {
 	return accountedIn(string(text))
 }
 
-// accountedIn reads what the kernel says of a process's cgroups. The root is no answer, for it is the machine, and neither are two
-// cgroups, one for the CPU and one for memory.
+// accountedIn reads what the kernel says of a process's cgroups. The root is no answer, for it is the machine, and
+// neither are two cgroups, one for the CPU and one for memory.
 func accountedIn(text string) string {
 	in := map[string]string{}
 	for _, line := range strings.Split(text, "\n") {

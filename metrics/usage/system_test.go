@@ -24,8 +24,8 @@ func TestAccountedIn(t *testing.T) {
 	}
 }
 
-// TestSystemContainers: agent and runtime are told of beside the pods' cgroup, each with a rate at the first question, and where
-// one's cgroup is gone it is left out.
+// TestSystemContainers: agent and runtime are told of beside the pods' cgroup, each with a rate at the first
+// question, and where one's cgroup is gone it is left out.
 func TestSystemContainers(t *testing.T) {
 	bothVersions(t, func(t *testing.T, w *world, v2 bool) {
 		for _, dir := range []string{"system.slice/agent", "system.slice/runtime"} {

@@ -1,4 +1,4 @@
-package eviction
+package policy
 
 import (
 	"time"
@@ -19,13 +19,13 @@ const (
 	PIDAvailable         = "pid.available"
 )
 
-// Amount is absolute, or a share of the capacity in percent where Quantity is nil.
+// Amount is absolute, or a percentage of the capacity if Quantity is nil.
 type Amount struct {
 	Quantity   *resource.Quantity
 	Percentage float64
 }
 
-// of is the amount in the unit of the level.
+// of returns the amount in the unit of the level.
 func (a Amount) of(capacity int64) int64 {
 	if a.Quantity != nil {
 		return a.Quantity.Value()
@@ -33,13 +33,13 @@ func (a Amount) of(capacity int64) int64 {
 	return int64(float64(capacity) * float64(float32(a.Percentage)/100)) // in the kubelet's precision
 }
 
-// Threshold is a line below which pods are evicted.
+// Threshold is a level below which pods are evicted.
 type Threshold struct {
 	Signal string
 	Value  Amount
-	// Grace is how long the level must have been below the line; 0 for a hard threshold.
+	// Grace is how long the level must have been below it; 0 for a hard threshold.
 	Grace time.Duration
-	// Reclaim is how far above the line the level must come before that is over.
+	// Reclaim is how far the level must rise above it before evictions end.
 	Reclaim Amount
 }
 
@@ -49,19 +49,24 @@ type Level struct {
 	Available, Capacity int64
 }
 
-// below: the level is under the line; with over, under the line and what is to be reclaimed beyond it.
-func (t *Threshold) below(l Level, over bool) bool {
-	line := t.Value.of(l.Capacity)
-	if over {
-		line += t.Reclaim.of(l.Capacity)
+// below reports whether the level is below the threshold; with reclaim, below the threshold and the minimum reclaim.
+func (t *Threshold) below(l Level, reclaim bool) bool {
+	value := t.Value.of(l.Capacity)
+	if reclaim {
+		value += t.Reclaim.of(l.Capacity)
 	}
-	return l.Available < line
+	return l.Available < value
 }
 
 // Pressure says which resources run short.
 type Pressure struct{ Memory, Disk, PID bool }
 
-// Any: something runs short.
+// Or returns the conditions of both.
+func (p Pressure) Or(q Pressure) Pressure {
+	return Pressure{Memory: p.Memory || q.Memory, Disk: p.Disk || q.Disk, PID: p.PID || q.PID}
+}
+
+// Any reports whether any resource runs short.
 func (p Pressure) Any() bool { return p.Memory || p.Disk || p.PID }
 
 // condition is which part of Pressure a signal belongs to.
@@ -84,7 +89,7 @@ func conditionOf(signal string) condition {
 	return diskPressure
 }
 
-// resourceOf is what people call that which runs short.
+// resourceOf is the resource of a signal, as messages name it.
 func resourceOf(signal string) string {
 	switch signal {
 	case MemoryAvailable, AllocatableAvailable:
@@ -97,5 +102,23 @@ func resourceOf(signal string) string {
 	return "ephemeral-storage"
 }
 
-// OnDisk: the signal is about a file system, so that images that nobody uses can help.
+// WithAllocatable adds to each hard threshold of the node's memory the same for the memory of all pods together. It
+// holds where that is bounded.
+func WithAllocatable(all []Threshold) []Threshold {
+	for _, t := range all {
+		if t.Signal == MemoryAvailable && t.Grace == 0 {
+			t.Signal = AllocatableAvailable
+			all = append(all, t)
+		}
+	}
+	return all
+}
+
+// OnMemory reports whether the signal is about memory.
+func OnMemory(signal string) bool { return conditionOf(signal) == memoryPressure }
+
+// OnNodeFS reports whether the signal is about the file system of the agent's directory.
+func OnNodeFS(signal string) bool { return signal == NodeFSAvailable || signal == NodeFSInodes }
+
+// OnDisk reports whether the signal is about a file system.
 func OnDisk(signal string) bool { return conditionOf(signal) == diskPressure }

@@ -1,4 +1,4 @@
-package eviction
+package policy
 
 import (
 	"fmt"
@@ -10,16 +10,16 @@ import (
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
-// The signals of an overrun, which count among the evictions under the kubelet's names.
+// The signals of limits; evictions are counted by these names of the kubelet.
 const (
 	EmptyDirLimit  = "emptydirfs.limit"
 	PodLimit       = "ephemeralpodfs.limit"
 	ContainerLimit = "ephemeralcontainerfs.limit"
 )
 
-// Storage is what a pod takes of the node's disk, in bytes. What has not been measured yet is left out.
+// Storage is what a pod takes of the node's disk, in bytes. What has not been measured yet is missing.
 type Storage struct {
-	// Pod is everything: the layers and logs of its containers, and its volumes on the disk.
+	// Pod is the total: layers and logs of the containers, volumes on the disk, and the files that the agent makes for it.
 	Pod int64
 	// Containers is the log of each container and, where it lies on the same file system, its writable layer.
 	Containers map[string]int64
@@ -31,16 +31,18 @@ type Storage struct {
 type Overrun struct {
 	// Signal is one of EmptyDirLimit, PodLimit and ContainerLimit.
 	Signal string
-	// Message is for people, in the kubelet's words.
+	// Message is the status message, in the kubelet's words.
 	Message string
 }
 
-// LimitsStorage: the pod, or a volume of it, has a limit that must be watched. An emptyDir in memory has one that the kernel keeps.
+// LimitsStorage reports whether the pod or one of its volumes has a limit of local storage. The kernel enforces that of
+// an emptyDir in memory.
 func LimitsStorage(pod *corev1.Pod) bool {
 	return len(limitedEmptyDirs(pod)) > 0 || LimitsContainers(pod)
 }
 
-// LimitsContainers: a container of the pod has a limit of ephemeral storage, so that layers and logs must be measured.
+// LimitsContainers reports whether a container of the pod has a limit of ephemeral storage, so that layers must be
+// measured.
 func LimitsContainers(pod *corev1.Pod) bool {
 	_, limited := podLimit(pod)
 	return limited
@@ -55,32 +57,41 @@ func podLimit(pod *corev1.Pod) (limit resource.Quantity, limited bool) {
 func limitedEmptyDirs(pod *corev1.Pod) (all []*corev1.Volume) {
 	for i := range pod.Spec.Volumes {
 		v := &pod.Spec.Volumes[i]
-		if e := v.EmptyDir; e != nil && e.Medium == corev1.StorageMediumDefault && e.SizeLimit != nil && e.SizeLimit.Sign() > 0 {
+		e := v.EmptyDir
+		onDisk := e != nil && e.Medium == corev1.StorageMediumDefault
+		if onDisk && e.SizeLimit != nil && e.SizeLimit.Sign() > 0 {
 			all = append(all, v)
 		}
 	}
 	return all
 }
 
-// Exceeded gives the limit that a pod has exceeded, nil where it keeps them all: those of its emptyDirs come first, then the sum of
-// its containers' limits, then each container's own. Critical pods may exceed them.
+// Exceeded returns the limit that a pod exceeds; nil if it exceeds none. The limits of its emptyDirs come first, then
+// the sum of its containers' limits, then that of each container. Critical pods may exceed theirs.
 func Exceeded(pod *corev1.Pod, use Storage) *Overrun {
 	if podutil.IsCritical(pod) {
 		return nil
 	}
 	for _, v := range limitedEmptyDirs(pod) {
 		if limit := v.EmptyDir.SizeLimit; use.Volumes[v.Name] > limit.Value() {
-			return &Overrun{EmptyDirLimit, fmt.Sprintf("Usage of EmptyDir volume %q exceeds the limit %q. ", v.Name, limit.String())}
+			return overrun(EmptyDirLimit, "Usage of EmptyDir volume %q exceeds the limit %q. ", v.Name, limit.String())
 		}
 	}
 	if limit, limited := podLimit(pod); limited && use.Pod > limit.Value() {
-		return &Overrun{PodLimit, fmt.Sprintf("Pod ephemeral local storage usage exceeds the total limit of containers %s. ", limit.String())}
+		return overrun(PodLimit, "Pod ephemeral local storage usage exceeds the total limit of containers %s. ",
+			limit.String())
 	}
 	for i := range pod.Spec.Containers {
 		c := &pod.Spec.Containers[i]
-		if limit := c.Resources.Limits.StorageEphemeral(); !limit.IsZero() && use.Containers[c.Name] > limit.Value() {
-			return &Overrun{ContainerLimit, fmt.Sprintf("Container %s exceeded its local ephemeral storage limit %q. ", c.Name, limit.String())}
+		limit := c.Resources.Limits.StorageEphemeral()
+		if !limit.IsZero() && use.Containers[c.Name] > limit.Value() {
+			return overrun(ContainerLimit, "Container %s exceeded its local ephemeral storage limit %q. ",
+				c.Name, limit.String())
 		}
 	}
 	return nil
+}
+
+func overrun(signal, format string, args ...any) *Overrun {
+	return &Overrun{Signal: signal, Message: fmt.Sprintf(format, args...)}
 }

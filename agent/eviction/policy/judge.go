@@ -1,31 +1,32 @@
-package eviction
+package policy
 
 import (
 	"time"
 )
 
-// State is what must be remembered from one judgement to the next. The zero value is the beginning.
+// State is what must be remembered from one call of Judge to the next. The zero value is the start.
 type State struct {
-	// since is when each threshold was first found below its line in this spell, by its place in the list.
+	// since is when each threshold was first found crossed without interruption, by its index in the list.
 	since map[int]time.Time
-	// acted are the thresholds that have been acted on and whose minimum reclaim has not been reached yet.
+	// acted are the thresholds that have been acted on and whose minimum reclaim is not reached yet, by index.
 	acted map[int]bool
-	// last is when each condition was last found.
+	// last is when each condition last had a cause.
 	last [conditions]time.Time
 }
 
 // Verdict is what follows from the levels.
 type Verdict struct {
-	// Pressure is what the node's conditions tell; it outlives its cause by the transition period.
+	// Pressure says which conditions of the node hold; each outlives its cause by the transition period.
 	Pressure Pressure
-	// Act is the threshold for which something has to be freed now; nil for none.
+	// Act is the threshold for which resources must be freed now; nil for none.
 	Act *Threshold
-	// Again is when to judge again though no level has moved: a grace or transition period ends then. Zero for never.
+	// Again is when to judge again even if no level has changed: a grace or transition period ends then. Zero for never.
 	Again time.Time
 }
 
-// Judge holds levels against thresholds. A level that is not known is left as it was: out of the judgement.
-func Judge(all []Threshold, levels map[string]Level, s State, transition time.Duration, now time.Time) (Verdict, State) {
+// Judge compares levels with thresholds. A threshold whose level is not known is not crossed.
+func Judge(all []Threshold, levels map[string]Level, s State,
+	transition time.Duration, now time.Time) (Verdict, State) {
 	next := State{since: map[int]time.Time{}, acted: map[int]bool{}, last: s.last}
 	var v Verdict
 	for i := range all {
@@ -34,8 +35,8 @@ func Judge(all []Threshold, levels map[string]Level, s State, transition time.Du
 		if !known || !t.below(l, s.acted[i]) {
 			continue
 		}
-		since, spell := s.since[i]
-		if !spell {
+		since, crossed := s.since[i]
+		if !crossed {
 			since = now
 		}
 		next.since[i] = since
@@ -61,17 +62,17 @@ func Judge(all []Threshold, levels map[string]Level, s State, transition time.Du
 	return v, next
 }
 
-// again notes when to look again at the latest.
+// again moves Again to an earlier time.
 func (v *Verdict) again(at time.Time) {
 	if v.Again.IsZero() || at.Before(v.Again) {
 		v.Again = at
 	}
 }
 
-// first: memory comes before all else, for nothing can be compressed or waited for there.
+// first reports whether a threshold is acted on before others: one of memory, which cannot wait.
 func first(t *Threshold) bool { return conditionOf(t.Signal) == memoryPressure }
 
-// Over tells whether the level of a threshold has come far enough above its line.
+// Over reports whether the level of a threshold is above it by at least the minimum reclaim.
 func Over(t *Threshold, levels map[string]Level) bool {
 	l, known := levels[t.Signal]
 	return !known || !t.below(l, true)

@@ -1,4 +1,4 @@
-package eviction
+package policy
 
 import (
 	"cmp"
@@ -12,10 +12,11 @@ import (
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
-// Usage is what a pod uses of what may run short. It is only measured when a pod has to go.
+// Usage is what a pod uses. Known: it could be measured.
 type Usage struct {
-	Known                           bool
-	Memory, Disk, Inodes, Processes int64 // bytes, bytes, files, processes and threads
+	Known bool
+	// Memory and Disk are in bytes, Inodes counts files, Processes counts processes and threads.
+	Memory, Disk, Inodes, Processes int64
 }
 
 // Pod is a pod with what it uses.
@@ -24,22 +25,28 @@ type Pod struct {
 	Usage
 }
 
-// Rank puts the pods into the order in which they go for a signal: those that use more than they have asked for first (not for
-// processes, of which nobody asks for any), then those of lower priority, then those that use most beyond their request.
-// Critical pods are left out: they never go.
+// Rank returns the pods in the order in which they are evicted for a signal: those that use more than they request
+// first (not for processes, which cannot be requested), then those of lower priority, then those that use most beyond
+// their request. Critical pods are left out: they are never evicted.
 func Rank(signal string, pods []Pod) []Pod {
 	all := slices.DeleteFunc(slices.Clone(pods), func(p Pod) bool { return podutil.IsCritical(p.Pod) })
 	slices.SortStableFunc(all, func(a, b Pod) int {
+		priority := cmp.Compare(podutil.Priority(a.Pod), podutil.Priority(b.Pod))
 		if signal == PIDAvailable {
-			return cmp.Or(cmp.Compare(podutil.Priority(a.Pod), podutil.Priority(b.Pod)), cmp.Compare(b.Processes, a.Processes))
+			return cmp.Or(priority, cmp.Compare(b.Processes, a.Processes))
 		}
-		return cmp.Or(trueFirst(!a.Known, !b.Known), trueFirst(a.beyond(signal) > 0, b.beyond(signal) > 0),
-			cmp.Compare(podutil.Priority(a.Pod), podutil.Priority(b.Pod)), cmp.Compare(b.beyond(signal), a.beyond(signal)))
+		moreA, moreB := a.beyond(signal), b.beyond(signal)
+		return cmp.Or(
+			trueFirst(!a.Known, !b.Known),
+			trueFirst(moreA > 0, moreB > 0),
+			priority,
+			cmp.Compare(moreB, moreA),
+		)
 	})
 	return all
 }
 
-// beyond is how much more than its request a pod uses of what a signal is about.
+// beyond returns how much more than its request a pod uses of the resource of a signal.
 func (p *Pod) beyond(signal string) int64 {
 	requests := resourcehelper.PodRequests(p.Pod, resourcehelper.PodResourcesOptions{})
 	switch resourceOf(signal) {
@@ -61,21 +68,22 @@ func trueFirst(a, b bool) int {
 	return 1
 }
 
-// Message tells people why a pod was evicted.
+// Message is the status message of an evicted pod.
 func Message(t *Threshold, levels map[string]Level, p Pod) string {
 	text := fmt.Sprintf("The node was low on resource: %s. ", resourceOf(t.Signal))
 	if l, known := levels[t.Signal]; known {
-		text += fmt.Sprintf("Threshold quantity: %s, available: %s. ", spell(t.Signal, t.Value.of(l.Capacity)), spell(t.Signal, l.Available))
+		text += fmt.Sprintf("Threshold quantity: %s, available: %s. ",
+			quantity(t.Signal, t.Value.of(l.Capacity)), quantity(t.Signal, l.Available))
 	}
 	if p.Known && resourceOf(t.Signal) == "memory" {
 		requests := resourcehelper.PodRequests(p.Pod, resourcehelper.PodResourcesOptions{})
-		text += fmt.Sprintf("The pod was using %s, request is %s. ", spell(t.Signal, p.Memory), requests.Memory())
+		text += fmt.Sprintf("The pod was using %s, request is %s. ", quantity(t.Signal, p.Memory), requests.Memory())
 	}
 	return text
 }
 
-// spell writes an amount of what a signal is about: bytes in powers of two as the kubelet does.
-func spell(signal string, n int64) string {
+// quantity formats an amount of the resource of a signal as the kubelet does.
+func quantity(signal string, n int64) string {
 	switch resourceOf(signal) {
 	case "inodes", "pids":
 		return resource.NewQuantity(n, resource.DecimalSI).String()
@@ -85,5 +93,5 @@ func spell(signal string, n int64) string {
 	return resource.NewQuantity(n, resource.BinarySI).String()
 }
 
-// Attempt tells people that something is being freed.
+// Attempt is the message of the event that resources are being freed.
 func Attempt(t *Threshold) string { return "Attempting to reclaim " + resourceOf(t.Signal) }

@@ -1,4 +1,4 @@
-package eviction
+package policy
 
 import (
 	"fmt"
@@ -30,8 +30,8 @@ func at(levels string) map[string]Level {
 	return all
 }
 
-// TestJudge goes through levels one after the other. A step is seconds, levels, and what is to come of them: the pressures,
-// then the signal to act on, with a bang for one that has a grace.
+// TestJudge goes through levels one after the other. A step is seconds, levels, and what is to come of them: the
+// pressures, then the signal to act on, with a bang for one that has a grace.
 func TestJudge(t *testing.T) {
 	hard := Threshold{Signal: MemoryAvailable, Value: bytes("10")}
 	soft := Threshold{Signal: MemoryAvailable, Value: Amount{Percentage: 20}, Grace: 30 * time.Second}
@@ -153,24 +153,26 @@ func TestRank(t *testing.T) {
 func TestRefuse(t *testing.T) {
 	plain, static, tolerant := podThat("plain", 0, 0), podThat("static", 0, 0), podThat("tolerant", 0, 0)
 	static.Annotations["kubernetes.io/config.source"] = "file"
-	tolerant.Spec.Tolerations = []corev1.Toleration{{Key: corev1.TaintNodeMemoryPressure, Operator: corev1.TolerationOpExists}}
+	tolerant.Spec.Tolerations = []corev1.Toleration{
+		{Key: corev1.TaintNodeMemoryPressure, Operator: corev1.TolerationOpExists},
+	}
+	burstable := podThat("burstable", 0, 1)
 	short, full := Pressure{Memory: true}, Pressure{Memory: true, Disk: true}
 	for _, c := range []struct {
 		pod   *corev1.Pod
-		class corev1.PodQOSClass
 		under Pressure
 		want  string
 	}{
-		{plain, corev1.PodQOSBestEffort, Pressure{}, ""},
-		{plain, corev1.PodQOSBestEffort, short, "The node had condition: [MemoryPressure]. "},
-		{plain, corev1.PodQOSBurstable, short, ""},
-		{tolerant, corev1.PodQOSBestEffort, short, ""},
-		{tolerant, corev1.PodQOSBurstable, full, "The node had condition: [MemoryPressure DiskPressure]. "},
-		{static, corev1.PodQOSBestEffort, full, ""},
-		{podThat("system", 2_000_000_000, 0), corev1.PodQOSBestEffort, full, ""},
+		{plain, Pressure{}, ""},
+		{plain, short, "The node had condition: [MemoryPressure]. "},
+		{burstable, short, ""},
+		{tolerant, short, ""},
+		{tolerant, full, "The node had condition: [MemoryPressure DiskPressure]. "},
+		{static, full, ""},
+		{podThat("system", 2_000_000_000, 0), full, ""},
 	} {
-		if got := Refuse(c.pod, c.class, c.under); got != c.want {
-			t.Errorf("%s %s under %+v: %q, want %q", c.pod.Name, c.class, c.under, got, c.want)
+		if got := Refuse(c.pod, c.under); got != c.want {
+			t.Errorf("%s under %+v: got %q, want %q", c.pod.Name, c.under, got, c.want)
 		}
 	}
 }

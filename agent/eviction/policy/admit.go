@@ -1,4 +1,4 @@
-package eviction
+package policy
 
 import (
 	"fmt"
@@ -8,16 +8,16 @@ import (
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
-// Reason is the word for pods that have to go, or may not come, because the node runs short.
+// Reason is the status reason of pods that are evicted or refused because the node runs short.
 const Reason = "Evicted"
 
-// Refuse says why a pod may not come while the node runs short; empty where it may. With memory alone short only pods that
-// have not asked for any stay away, unless they tolerate that.
-func Refuse(pod *corev1.Pod, class corev1.PodQOSClass, p Pressure) string {
+// Refuse returns why a new pod is refused while the node runs short; empty if it is not. If only memory is short, only
+// BestEffort pods that do not tolerate that are refused.
+func Refuse(pod *corev1.Pod, p Pressure) string {
 	if !p.Any() || podutil.IsCritical(pod) {
 		return ""
 	}
-	if !p.Disk && !p.PID && (class != corev1.PodQOSBestEffort || toleratesMemoryPressure(pod)) {
+	if !p.Disk && !p.PID && (podutil.QOS(pod) != corev1.PodQOSBestEffort || toleratesMemoryPressure(pod)) {
 		return ""
 	}
 	return fmt.Sprintf("The node had condition: %v. ", p.names())

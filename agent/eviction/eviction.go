@@ -1,0 +1,162 @@
+package eviction
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodelet/nodelet/agent"
+	"github.com/nodelet/nodelet/agent/eviction/policy"
+	"github.com/nodelet/nodelet/agent/plan"
+)
+
+// levelsEvery is how often levels are read without a notification of the kernel, as by the kubelet.
+const levelsEvery = 10 * time.Second
+
+// Pods are the pods of the node: the agent's supervisor, where each method is described.
+type Pods interface {
+	Active(ctx context.Context) []*corev1.Pod
+	Staying(ctx context.Context) []*corev1.Pod
+	Evict(ctx context.Context, pod types.UID, e agent.Eviction) (released <-chan struct{})
+	RemoveEnded(ctx context.Context)
+}
+
+// Node measures the node and what pods use of it. *Machine is the real one.
+type Node interface {
+	// Levels reads how much memory and how many processes are left, by signal; what cannot be read is left out.
+	Levels() map[string]policy.Level
+	// WatchMemory calls short each time memory runs short, until ctx ends. It returns an error at once where the kernel
+	// does not notify.
+	WatchMemory(ctx context.Context, short func()) error
+	// DiskLevels reads how much is left of the file systems, by signal. It may have to wait for the runtime.
+	DiskLevels(ctx context.Context) map[string]policy.Level
+	// Frees reports whether the removal of images helps against a signal.
+	Frees(ctx context.Context, signal string) bool
+	// Use measures what pods use of what a signal is about, in their order. For disks it may take minutes.
+	Use(ctx context.Context, signal string, pods []*corev1.Pod) []policy.Pod
+	// Storage measures what these pods take of the node's disk, in their order.
+	Storage(ctx context.Context, pods []*corev1.Pod) ([]policy.Storage, error)
+}
+
+// Images removes images that no container uses: *images.Collector.
+type Images interface {
+	RemoveUnused(ctx context.Context) error
+}
+
+// Reporter publishes what the evictor finds and does.
+type Reporter interface {
+	// SetPressure takes which conditions hold; it is called when they have changed.
+	SetPressure(p policy.Pressure)
+	NodeEvent(eventType, reason, message string)
+	PodEvent(pod *corev1.Pod, eventType, reason, message string)
+	// Evicted counts the eviction of a pod because of a signal.
+	Evicted(signal string)
+}
+
+// Config is what an Evictor needs. All of it is required.
+type Config struct {
+	Thresholds []policy.Threshold
+	// Transition is how long a condition outlives its cause.
+	Transition time.Duration
+	// MaxGrace caps the grace period of pods at a soft threshold; a negative value means no cap.
+	MaxGrace time.Duration
+	// EnforceLimits: pods that exceed their limits of local storage are evicted (localStorageCapacityIsolation).
+	EnforceLimits bool
+
+	Pods     Pods
+	Node     Node
+	Images   Images
+	Reporter Reporter
+	Log      *slog.Logger
+}
+
+// Evictor evicts pods. Make one with New.
+type Evictor struct {
+	cfg Config
+	// watches are those with thresholds. Disks have a goroutine of their own: measuring them, and what a runtime frees
+	// there, may take long, and memory cannot wait.
+	watches []*watch
+
+	mu       sync.Mutex
+	pressure policy.Pressure
+}
+
+// New makes an evictor; Run lets it work.
+func New(cfg Config) *Evictor {
+	e := &Evictor{cfg: cfg}
+	memory := &watch{Evictor: e, levels: func(context.Context) map[string]policy.Level { return cfg.Node.Levels() }}
+	disk := &watch{Evictor: e, levels: cfg.Node.DiskLevels}
+	for _, t := range cfg.Thresholds {
+		w := memory
+		if policy.OnDisk(t.Signal) {
+			w = disk
+		}
+		w.thresholds = append(w.thresholds, t)
+	}
+	for _, w := range []*watch{memory, disk} {
+		if len(w.thresholds) > 0 {
+			e.watches = append(e.watches, w)
+		}
+	}
+	return e
+}
+
+// Pressure returns what the node runs short of now. It is safe for use by many goroutines.
+func (e *Evictor) Pressure() policy.Pressure {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.pressure
+}
+
+// Admit returns why a new pod is refused while the node runs short; nil if it is not.
+func (e *Evictor) Admit(pod *corev1.Pod) *plan.Rejection {
+	if why := policy.Refuse(pod, e.Pressure()); why != "" {
+		return &plan.Rejection{Reason: policy.Reason, Message: why}
+	}
+	return nil
+}
+
+// Run works until ctx ends. Without thresholds it reads no levels.
+func (e *Evictor) Run(ctx context.Context) {
+	var all sync.WaitGroup
+	defer all.Wait()
+	if e.cfg.EnforceLimits {
+		all.Go(func() { e.watchLimits(ctx) })
+	}
+	for _, w := range e.watches {
+		all.Go(func() { w.run(ctx) })
+	}
+}
+
+// publish takes what a watch has found, and reports the pressure of all of them if it has changed.
+func (e *Evictor) publish(w *watch, found policy.Pressure) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	w.pressure = found
+	var sum policy.Pressure
+	for _, w := range e.watches {
+		sum = sum.Or(w.pressure)
+	}
+	if sum == e.pressure {
+		return
+	}
+	e.pressure = sum
+	e.cfg.Log.Info("node pressure has changed", "memory", sum.Memory, "disk", sum.Disk, "pid", sum.PID)
+	e.cfg.Reporter.SetPressure(sum)
+}
+
+// evict begins to end a pod, with an event and a count.
+func (e *Evictor) evict(ctx context.Context, pod *corev1.Pod, signal string,
+	why agent.Eviction) (released <-chan struct{}) {
+	e.cfg.Log.Warn("evicting pod", "pod", podName(pod), "podUID", pod.UID, "signal", signal,
+		"reason", why.Message, "grace", why.Grace)
+	e.cfg.Reporter.PodEvent(pod, corev1.EventTypeWarning, why.Reason, why.Message)
+	e.cfg.Reporter.Evicted(signal)
+	return e.cfg.Pods.Evict(ctx, pod.UID, why)
+}
+
+func podName(pod *corev1.Pod) string { return pod.Namespace + "/" + pod.Name }

@@ -1,0 +1,247 @@
+package eviction
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodelet/nodelet/agent/eviction/policy"
+	"github.com/nodelet/nodelet/host/cgroups"
+	"github.com/nodelet/nodelet/host/pressure"
+	podutil "github.com/nodelet/nodelet/kube/pod"
+	"github.com/nodelet/nodelet/metrics/usage"
+)
+
+const (
+	// limitsPatience is how long limits wait for directories that have never been measured.
+	limitsPatience = 300 * time.Millisecond
+	// usePatience is how long an eviction for disk waits for them: an order of pods needs all figures.
+	usePatience = time.Minute
+)
+
+// Runtime says where the container runtime keeps images.
+type Runtime interface {
+	ImageFsInfo(ctx context.Context) (*runtimeapi.ImageFsInfoResponse, error)
+}
+
+// MachineConfig is what a Machine reads. All of it is required.
+type MachineConfig struct {
+	// RootDir is the agent's directory, which lies on the node's file system.
+	RootDir string
+	Cgroups *cgroups.Tree
+	Usage   *usage.Collector
+	Runtime Runtime
+	Log     *slog.Logger
+}
+
+// Machine measures the machine that the agent runs on. It is safe for use by many goroutines.
+type Machine struct {
+	cfg  MachineConfig
+	proc pressure.Proc
+
+	mu sync.Mutex
+	// imageDir is where the runtime keeps images; empty until it has answered.
+	imageDir string
+	// unread is the last error by each signal that cannot be read.
+	unread map[string]string
+}
+
+// NewMachine makes a Machine. Nothing is read yet.
+func NewMachine(cfg MachineConfig) *Machine { return &Machine{cfg: cfg, unread: map[string]string{}} }
+
+// levels collects levels and logs once what cannot be read.
+type levels struct {
+	*Machine
+	all map[string]policy.Level
+}
+
+func (l *levels) put(signal string, level pressure.Level, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case err == nil:
+		delete(l.unread, signal)
+		if level.Capacity > 0 {
+			l.all[signal] = policy.Level(level)
+		}
+	case l.unread[signal] != err.Error():
+		l.unread[signal] = err.Error()
+		l.cfg.Log.Warn("eviction signal cannot be read, its thresholds have no effect", "signal", signal, "err", err)
+	}
+}
+
+// Levels implements Node.
+func (m *Machine) Levels() map[string]policy.Level {
+	all := levels{m, map[string]policy.Level{}}
+	memory, err := m.proc.Memory()
+	all.put(policy.MemoryAvailable, memory, err)
+	processes, err := m.proc.Processes()
+	all.put(policy.PIDAvailable, processes, err)
+	if dir, err := m.cfg.Cgroups.Dir("memory"); err == nil {
+		pods := pressure.Cgroup{Memory: dir, Pids: dir}
+		used, _, err := pods.Use()
+		if limit, limited := pods.Limit(); limited && (used > 0 || err == nil) {
+			all.put(policy.AllocatableAvailable, pressure.Level{Available: limit - used, Capacity: limit}, nil)
+		}
+	}
+	return all.all
+}
+
+// WatchMemory implements Node.
+func (m *Machine) WatchMemory(ctx context.Context, short func()) error {
+	return m.proc.WatchMemory(ctx, short)
+}
+
+// DiskLevels implements Node.
+func (m *Machine) DiskLevels(ctx context.Context) map[string]policy.Level {
+	all := levels{m, map[string]policy.Level{}}
+	bytes, inodes, _, err := pressure.Disk(m.cfg.RootDir)
+	all.put(policy.NodeFSAvailable, bytes, err)
+	all.put(policy.NodeFSInodes, inodes, err)
+	dir, err := m.imagesAt(ctx)
+	if err == nil && dir != "" {
+		bytes, inodes, _, err = pressure.Disk(dir)
+	}
+	if dir == "" && err == nil {
+		return all.all // the runtime has no file system to speak of
+	}
+	for _, signal := range []string{policy.ImageFSAvailable, policy.ContainerFSAvailable} {
+		all.put(signal, bytes, err)
+	}
+	for _, signal := range []string{policy.ImageFSInodes, policy.ContainerFSInodes} {
+		all.put(signal, inodes, err)
+	}
+	return all.all
+}
+
+// imagesAt returns where the runtime keeps images; empty if it does not say.
+func (m *Machine) imagesAt(ctx context.Context) (string, error) {
+	m.mu.Lock()
+	dir := m.imageDir
+	m.mu.Unlock()
+	if dir != "" {
+		return dir, nil
+	}
+	info, err := m.cfg.Runtime.ImageFsInfo(ctx)
+	if err != nil {
+		return "", fmt.Errorf("ask the runtime where it keeps images: %w", err)
+	}
+	if all := info.GetImageFilesystems(); len(all) > 0 {
+		dir = all[0].GetFsId().GetMountpoint()
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.imageDir = dir
+	return dir, nil
+}
+
+// imagesApart reports whether the runtime keeps images and layers on another file system than the node's.
+func (m *Machine) imagesApart(ctx context.Context) (bool, error) {
+	dir, err := m.imagesAt(ctx)
+	if err != nil || dir == "" {
+		return false, err
+	}
+	_, _, node, errNode := pressure.Disk(m.cfg.RootDir)
+	_, _, images, errImages := pressure.Disk(dir)
+	err = errors.Join(errNode, errImages)
+	return err == nil && images != node, err
+}
+
+// Frees implements Node.
+func (m *Machine) Frees(ctx context.Context, signal string) bool {
+	apart, err := m.imagesApart(ctx)
+	return err != nil || !apart || !policy.OnNodeFS(signal)
+}
+
+// Use implements Node.
+func (m *Machine) Use(ctx context.Context, signal string, pods []*corev1.Pod) []policy.Pod {
+	all := make([]policy.Pod, len(pods))
+	for i, pod := range pods {
+		all[i].Pod = pod
+	}
+	if policy.OnDisk(signal) {
+		if err := m.disk(ctx, signal, pods, all); err != nil {
+			m.cfg.Log.Warn("disk usage of the pods is unknown", "signal", signal, "err", err)
+		}
+		return all
+	}
+	for i := range all {
+		m.processes(&all[i])
+	}
+	return all
+}
+
+// disk measures what pods take of the file system that a signal is about.
+func (m *Machine) disk(ctx context.Context, signal string, pods []*corev1.Pod, all []policy.Pod) error {
+	apart, err := m.imagesApart(ctx)
+	if err != nil {
+		return err
+	}
+	layers := func(*corev1.Pod) bool { return !apart || !policy.OnNodeFS(signal) }
+	local, err := m.cfg.Usage.Local(ctx, pods, usePatience, layers)
+	for i := range local {
+		sum := local[i].Total()
+		if apart && !policy.OnNodeFS(signal) {
+			sum = local[i].Layer()
+		}
+		all[i].Usage = policy.Usage{Known: true, Disk: int64(sum.Bytes), Inodes: int64(sum.Inodes)}
+	}
+	return err
+}
+
+// processes measures what a pod's processes use.
+func (m *Machine) processes(p *policy.Pod) {
+	pod := cgroups.Pod{UID: p.UID, QOS: podutil.QOS(p.Pod)}
+	memory, err := m.cfg.Cgroups.PodDir(pod, "memory")
+	pids, errPids := m.cfg.Cgroups.PodDir(pod, "pids")
+	if err != nil || errPids != nil {
+		return
+	}
+	p.Memory, p.Processes, err = pressure.Cgroup{Memory: memory, Pids: pids}.Use()
+	p.Known = err == nil
+}
+
+// Storage implements Node.
+func (m *Machine) Storage(ctx context.Context, pods []*corev1.Pod) ([]policy.Storage, error) {
+	local, err := m.cfg.Usage.Local(ctx, pods, limitsPatience, policy.LimitsContainers)
+	if err != nil {
+		return nil, err
+	}
+	apart, err := m.imagesApart(ctx)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]policy.Storage, len(local))
+	for i := range local {
+		all[i] = storageOf(&local[i], apart)
+	}
+	return all, nil
+}
+
+// storageOf returns what a pod takes as limits see it: layers on another file system count for the pod and not for the
+// container.
+func storageOf(l *usage.Local, apart bool) policy.Storage {
+	s := policy.Storage{
+		Pod:        int64(l.Total().Bytes),
+		Containers: map[string]int64{},
+		Volumes:    map[string]int64{},
+	}
+	for name, log := range l.Logs {
+		s.Containers[name] += int64(log.Bytes)
+	}
+	if !apart {
+		for name, layer := range l.Layers {
+			s.Containers[name] += int64(layer.Bytes)
+		}
+	}
+	for name, volume := range l.Volumes {
+		s.Volumes[name] = int64(volume.Bytes)
+	}
+	return s
+}

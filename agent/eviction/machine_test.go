@@ -1,0 +1,119 @@
+package eviction
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodelet/nodelet/agent/eviction/policy"
+	"github.com/nodelet/nodelet/host/cgroups"
+	"github.com/nodelet/nodelet/metrics/usage"
+)
+
+// runtimeStub is a runtime that keeps images in a directory and has no containers.
+type runtimeStub struct {
+	usage.Runtime
+	dir string
+}
+
+func (r *runtimeStub) ImageFsInfo(context.Context) (*runtimeapi.ImageFsInfoResponse, error) {
+	if r.dir == "" {
+		return nil, errors.New("no answer")
+	}
+	return &runtimeapi.ImageFsInfoResponse{ImageFilesystems: []*runtimeapi.FilesystemUsage{
+		{FsId: &runtimeapi.FilesystemIdentifier{Mountpoint: r.dir}},
+	}}, nil
+}
+
+func (r *runtimeStub) PodContainerStats(context.Context, string) ([]*runtimeapi.ContainerStats, error) {
+	return nil, nil
+}
+
+// newMachine makes a Machine whose directories are below root.
+func newMachine(t *testing.T, root, images string) *Machine {
+	t.Helper()
+	log := slog.New(slog.NewTextHandler(t.Output(), nil))
+	tree, err := cgroups.New(cgroups.Config{Driver: "cgroupfs"})
+	if err != nil {
+		t.Skip("cgroups cannot be read: ", err)
+	}
+	runtime := &runtimeStub{dir: images}
+	return NewMachine(MachineConfig{
+		RootDir: root,
+		Cgroups: tree,
+		Usage: usage.New(usage.Config{
+			Runtime: runtime,
+			RootDir: root,
+			PodsDir: filepath.Join(root, "pods"),
+			LogsDir: filepath.Join(root, "logs"),
+			Log:     log,
+		}),
+		Runtime: runtime,
+		Log:     log,
+	})
+}
+
+// TestHostsFileCountsAgainstLimit: a pod that writes more into /etc/hosts than its limit of ephemeral storage allows
+// has exceeded that limit (CVE-2020-8557), and is charged for it when the disk is short.
+func TestHostsFileCountsAgainstLimit(t *testing.T) {
+	root := t.TempDir()
+	m := newMachine(t, root, root)
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", UID: "u1"}}
+	pod.Spec.Containers = []corev1.Container{{Name: "app", Resources: corev1.ResourceRequirements{
+		Limits: corev1.ResourceList{corev1.ResourceEphemeralStorage: resource.MustParse("1Mi")},
+	}}}
+	if err := os.MkdirAll(filepath.Join(root, "pods/u1"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(root, "pods/u1/etc-hosts"), make([]byte, 2<<20), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	used := m.Use(t.Context(), policy.NodeFSAvailable, []*corev1.Pod{pod})
+	if got := used[0].Disk; got < 2<<20 || !used[0].Known {
+		t.Errorf("use of the disk: got %+v, want at least 2 MiB", used[0].Usage)
+	}
+	all, err := m.Storage(t.Context(), []*corev1.Pod{pod})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if over := policy.Exceeded(pod, all[0]); over == nil || over.Signal != policy.PodLimit {
+		t.Errorf("got %+v for %+v, want the pod's limit exceeded", over, all[0])
+	}
+}
+
+// TestMachine reads the machine that the test runs on: all levels with a runtime, and those of the node's own file
+// system without one. Images on the node's file system help against its signals, images elsewhere do not.
+func TestMachine(t *testing.T) {
+	root := t.TempDir()
+	m := newMachine(t, root, root)
+	levels := m.Levels()
+	for signal, level := range m.DiskLevels(t.Context()) {
+		levels[signal] = level
+	}
+	for _, signal := range []string{
+		policy.MemoryAvailable, policy.PIDAvailable, policy.NodeFSAvailable, policy.ImageFSAvailable,
+	} {
+		if l := levels[signal]; l.Capacity <= 0 || l.Available > l.Capacity {
+			t.Errorf("%s: got %+v", signal, l)
+		}
+	}
+	if !m.Frees(t.Context(), policy.NodeFSAvailable) {
+		t.Error("images on the node's file system do not help against nodefs.available, want that they do")
+	}
+	apart := newMachine(t, root, "/proc")
+	if apart.Frees(t.Context(), policy.NodeFSAvailable) || !apart.Frees(t.Context(), policy.ImageFSAvailable) {
+		t.Error("images on another file system: want them to help against imagefs.available alone")
+	}
+	silent := newMachine(t, root, "").DiskLevels(t.Context())
+	if _, known := silent[policy.ImageFSAvailable]; known || silent[policy.NodeFSAvailable].Capacity <= 0 {
+		t.Errorf("without an answer of the runtime: got %+v, want the node's file system alone", silent)
+	}
+}

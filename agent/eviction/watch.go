@@ -1,0 +1,166 @@
+package eviction
+
+import (
+	"context"
+	"math"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodelet/nodelet/agent"
+	"github.com/nodelet/nodelet/agent/eviction/policy"
+	podutil "github.com/nodelet/nodelet/kube/pod"
+)
+
+const (
+	// hardGrace is the grace period of a pod that is evicted at a hard threshold or for its own excess.
+	hardGrace = time.Second
+	// releasePatience is how long the next eviction waits for an evicted pod to release its resources.
+	releasePatience = 30 * time.Second
+	// reclaimPatience is how long an eviction for disk waits for the containers of ended pods to be removed.
+	reclaimPatience = 2 * time.Minute
+)
+
+// watch judges the thresholds of one kind and acts on them, in a goroutine of its own.
+type watch struct {
+	*Evictor
+	thresholds []policy.Threshold
+	levels     func(context.Context) map[string]policy.Level
+	state      policy.State
+	// stuck are the pods that were evicted at a hard threshold and have not released their resources in time: the next
+	// eviction does not choose them again.
+	stuck map[types.UID]bool
+	// pressure is what this watch has found; Evictor.mu guards it.
+	pressure policy.Pressure
+}
+
+func (w *watch) run(ctx context.Context) {
+	short := make(chan struct{}, 1)
+	if w.onMemory() {
+		go w.watchMemory(ctx, short)
+	}
+	for {
+		again, evicted := w.look(ctx)
+		if evicted {
+			continue // the levels have moved
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-short:
+		case <-time.After(again):
+		}
+	}
+}
+
+func (w *watch) onMemory() bool {
+	for i := range w.thresholds {
+		if policy.OnMemory(w.thresholds[i].Signal) {
+			return true
+		}
+	}
+	return false
+}
+
+// watchMemory signals when the kernel says that memory runs short.
+func (w *watch) watchMemory(ctx context.Context, short chan<- struct{}) {
+	err := w.cfg.Node.WatchMemory(ctx, func() {
+		select {
+		case short <- struct{}{}:
+		default:
+		}
+	})
+	if ctx.Err() == nil {
+		w.cfg.Log.Info("the kernel does not notify of memory pressure, reading the level at intervals",
+			"err", err, "every", levelsEvery)
+	}
+}
+
+// look judges the levels once and acts on them. It returns when to look again, and whether a pod has been evicted.
+func (w *watch) look(ctx context.Context) (again time.Duration, evicted bool) {
+	levels := w.levels(ctx)
+	now := time.Now()
+	var v policy.Verdict
+	v, w.state = policy.Judge(w.thresholds, levels, w.state, w.cfg.Transition, now)
+	w.publish(w, v.Pressure)
+	again = levelsEvery
+	if !v.Again.IsZero() {
+		again = min(again, max(0, v.Again.Sub(now)))
+	}
+	return again, v.Act != nil && w.free(ctx, v.Act, levels)
+}
+
+// free brings a level up: on disks by removing what no pod needs, and where that is not enough by evicting one pod. It
+// reports whether a pod has been evicted.
+func (w *watch) free(ctx context.Context, t *policy.Threshold, levels map[string]policy.Level) bool {
+	l := levels[t.Signal]
+	w.cfg.Log.Warn("eviction threshold met, reclaiming resources",
+		"signal", t.Signal, "available", l.Available, "capacity", l.Capacity)
+	w.cfg.Reporter.NodeEvent(corev1.EventTypeWarning, "EvictionThresholdMet", policy.Attempt(t))
+	if policy.OnDisk(t.Signal) {
+		w.reclaim(ctx, t.Signal)
+		if levels = w.levels(ctx); policy.Over(t, levels) {
+			return false
+		}
+	}
+	ranked := policy.Rank(t.Signal, w.cfg.Node.Use(ctx, t.Signal, w.candidates(ctx)))
+	if len(ranked) == 0 || ctx.Err() != nil {
+		w.cfg.Log.Warn("eviction threshold met and no pod can be evicted", "signal", t.Signal)
+		return false
+	}
+	w.evictFor(ctx, t, levels, ranked[0])
+	return true
+}
+
+// reclaim removes what ended pods have left, and then images that no container uses.
+func (w *watch) reclaim(ctx context.Context, signal string) {
+	bounded, cancel := context.WithTimeout(ctx, reclaimPatience)
+	defer cancel()
+	w.cfg.Pods.RemoveEnded(bounded)
+	if !w.cfg.Node.Frees(ctx, signal) {
+		return
+	}
+	if err := w.cfg.Images.RemoveUnused(ctx); err != nil {
+		w.cfg.Log.Warn("some unused images could not be removed", "err", err)
+	}
+}
+
+// candidates are the pods whose end would give something back.
+func (w *watch) candidates(ctx context.Context) (all []*corev1.Pod) {
+	stuck := map[types.UID]bool{}
+	for _, pod := range w.cfg.Pods.Active(ctx) {
+		switch {
+		case w.stuck[pod.UID]:
+			stuck[pod.UID] = true
+		case pod.DeletionTimestamp == nil && len(pod.Spec.Containers) > 0 && !podutil.IsTerminal(pod.Status.Phase):
+			all = append(all, pod)
+		}
+	}
+	w.stuck = stuck
+	return all
+}
+
+// evictFor evicts a pod for a threshold and waits until it has released its resources.
+func (w *watch) evictFor(ctx context.Context, t *policy.Threshold, levels map[string]policy.Level, pod policy.Pod) {
+	grace := hardGrace
+	if t.Grace > 0 {
+		if grace = w.cfg.MaxGrace; grace < 0 {
+			grace = math.MaxInt64
+		}
+	}
+	released := w.evict(ctx, pod.Pod, t.Signal, agent.Eviction{
+		Reason:  policy.Reason,
+		Message: policy.Message(t, levels, pod),
+		Grace:   grace,
+	})
+	select {
+	case <-released:
+	case <-time.After(releasePatience):
+		w.cfg.Log.Warn("evicted pod has not released its resources", "pod", podName(pod.Pod), "after", releasePatience)
+		if t.Grace == 0 {
+			w.stuck[pod.UID] = true
+		}
+	case <-ctx.Done():
+	}
+}

@@ -1,0 +1,297 @@
+package agent_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/nodelet/nodelet/agent/eviction"
+	"github.com/nodelet/nodelet/agent/eviction/policy"
+	"github.com/nodelet/nodelet/cri/fake"
+)
+
+// shortage is a node whose disk and memory hold as many of 10 units as no pod of the world has.
+type shortage struct {
+	*eviction.Evictor
+	w       *world
+	garbage atomic.Int64 // units that no pod needs
+	disk    atomic.Int64 // units of the disks that nothing frees
+	looks   atomic.Int64
+	// signals are those with a threshold.
+	signals []string
+	short   func()
+	// measuring is called before disks are measured.
+	measuring func()
+	storage   func(pods []*corev1.Pod) ([]policy.Storage, error)
+
+	mu        sync.Mutex
+	pressures []policy.Pressure
+	events    []string
+}
+
+// newShortage begins to evict when less than two units of the signals are left.
+func newShortage(w *world, signals ...string) *shortage {
+	two := resource.MustParse("2")
+	s := &shortage{w: w, signals: signals, short: func() {}, measuring: func() {}}
+	cfg := eviction.Config{
+		Transition:    time.Minute,
+		EnforceLimits: len(signals) == 0,
+		Pods:          w.life.Supervisor,
+		Node:          s,
+		Images:        s,
+		Reporter:      s,
+		Log:           slog.New(slog.NewTextHandler(w.t.Output(), nil)),
+	}
+	for _, signal := range signals {
+		cfg.Thresholds = append(cfg.Thresholds, policy.Threshold{Signal: signal, Value: policy.Amount{Quantity: &two}})
+	}
+	s.Evictor = eviction.New(cfg)
+	return s
+}
+
+func (s *shortage) left(disk bool) map[string]policy.Level {
+	s.looks.Add(1)
+	all := map[string]policy.Level{}
+	for _, signal := range s.signals {
+		available := 10 - int64(len(s.w.running())) - s.garbage.Load()
+		if disk {
+			available -= s.disk.Load()
+		}
+		if policy.OnDisk(signal) == disk {
+			all[signal] = policy.Level{Available: available, Capacity: 10}
+		}
+	}
+	return all
+}
+
+func (s *shortage) Levels() map[string]policy.Level { return s.left(false) }
+
+func (s *shortage) DiskLevels(context.Context) map[string]policy.Level { return s.left(true) }
+
+func (s *shortage) WatchMemory(ctx context.Context, short func()) error {
+	s.short = short
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func (s *shortage) Frees(context.Context, string) bool { return true }
+
+func (s *shortage) Use(_ context.Context, signal string, pods []*corev1.Pod) (all []policy.Pod) {
+	if policy.OnDisk(signal) {
+		s.measuring()
+	}
+	for _, p := range pods {
+		use := policy.Usage{Known: true, Memory: int64(len(p.Name)), Disk: int64(len(p.Name))}
+		all = append(all, policy.Pod{Pod: p, Usage: use})
+	}
+	return all
+}
+
+func (s *shortage) Storage(_ context.Context, pods []*corev1.Pod) ([]policy.Storage, error) {
+	return s.storage(pods)
+}
+
+func (s *shortage) RemoveUnused(context.Context) error {
+	s.garbage.Store(0)
+	return nil
+}
+
+func (s *shortage) SetPressure(p policy.Pressure) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.pressures = append(s.pressures, p)
+}
+
+func (s *shortage) NodeEvent(_, reason, message string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.events = append(s.events, reason+": "+message)
+}
+
+func (s *shortage) PodEvent(pod *corev1.Pod, _, reason, message string) {
+	s.NodeEvent("", reason, pod.Name+": "+message)
+}
+
+func (s *shortage) Evicted(string) {}
+
+// evictions returns the events about evicted pods.
+func (s *shortage) evictions() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(s.events), func(e string) bool { return !strings.HasPrefix(e, "Evicted: ") })
+}
+
+// begin lets the evictor work until the returned function is called.
+func (s *shortage) begin() (end func()) {
+	ctx, cancel := context.WithCancel(s.w.t.Context())
+	done := make(chan struct{})
+	go func() { s.Run(ctx); close(done) }()
+	synctest.Wait()
+	return func() { cancel(); <-done }
+}
+
+// TestEvictor: one pod goes after the other, those first that use most, until there is enough; each says why it went,
+// and the condition outlives its cause by the transition period.
+func TestEvictor(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		s := newShortage(w, policy.MemoryAvailable)
+		defer s.begin()()
+		var all []*corev1.Pod
+		for _, name := range []string{"a", "bb", "ccc", "dddd", "eeeee", "ffffff", "ggggggg", "hhhhhhhh"} {
+			all = append(all, apiPod(name))
+		}
+		w.run(all...)
+		w.sleep(time.Minute)
+		if n := len(w.running()); n != 8 || s.Pressure().Any() {
+			t.Fatalf("%d pods run, pressure %+v", n, s.Pressure())
+		}
+		w.run(apiPod("iiiiiiiii"), apiPod("jjjjjjjjjj"))
+		w.sleep(time.Second)
+		s.short()
+		w.sleep(10 * time.Second)
+		got := w.running()
+		slices.Sort(got)
+		want := []string{"a/app#0", "bb/app#0", "ccc/app#0", "dddd/app#0",
+			"eeeee/app#0", "ffffff/app#0", "ggggggg/app#0", "hhhhhhhh/app#0"}
+		if !slices.Equal(got, want) {
+			t.Errorf("running: got %v, want %v", got, want)
+		}
+		st := w.status(apiPod("jjjjjjjjjj"))
+		const message = "The node was low on resource: memory. Threshold quantity: "
+		if st.Phase != corev1.PodFailed || st.Reason != "Evicted" || !strings.HasPrefix(st.Message, message) {
+			t.Errorf("got status %+v, want Failed, Evicted, %q", st, message)
+		}
+		if n := len(s.evictions()); n != 2 {
+			t.Errorf("%d events about evictions", n)
+		}
+		w.sleep(2 * time.Minute)
+		if want := []policy.Pressure{{Memory: true}, {}}; !slices.Equal(s.pressures, want) {
+			t.Errorf("pressures: %+v", s.pressures)
+		}
+		s.looks.Store(0)
+		w.sleep(time.Hour)
+		if n := s.looks.Load(); n != 360 {
+			t.Errorf("at rest the levels are read %d times an hour", n)
+		}
+	})
+}
+
+// TestEvictorSpares: where it helps to remove what nobody needs, no pod goes.
+func TestEvictorSpares(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		s := newShortage(w, policy.ImageFSAvailable)
+		s.garbage.Store(9)
+		defer s.begin()()
+		w.run(apiPod("web"))
+		w.sleep(time.Minute)
+		w.checkRunning("web/app#0")
+		if !slices.Equal(s.events, []string{"EvictionThresholdMet: Attempting to reclaim ephemeral-storage"}) {
+			t.Errorf("events: %q", s.events)
+		}
+	})
+}
+
+// TestEvictorSparesCritical: where only critical pods are left, none goes.
+func TestEvictorSparesCritical(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		s := newShortage(w, policy.PIDAvailable)
+		s.garbage.Store(9)
+		defer s.begin()()
+		w.run(staticPod("web", "0123"))
+		w.sleep(time.Minute)
+		w.checkRunning("web/app#0")
+		if !s.Pressure().PID {
+			t.Error("got no pressure of processes")
+		}
+	})
+}
+
+// TestNoThresholds: without thresholds nothing is read at all.
+func TestNoThresholds(t *testing.T) {
+	s := &shortage{}
+	eviction.New(eviction.Config{Node: s}).Run(t.Context())
+	if n := s.looks.Load(); n != 0 {
+		t.Errorf("levels are read %d times, want never", n)
+	}
+}
+
+// TestDiskDoesNotDelayMemory: while disks are measured, however long that takes, a pod goes for memory.
+func TestDiskDoesNotDelayMemory(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		s := newShortage(w, policy.NodeFSAvailable, policy.MemoryAvailable)
+		measured := make(chan struct{})
+		s.measuring = func() { <-measured }
+		var all []*corev1.Pod
+		for i := range 9 {
+			all = append(all, apiPod(fmt.Sprint("pod", i)))
+		}
+		w.run(all[:8]...)
+		w.sleep(time.Minute)
+		s.disk.Store(1)
+		end := s.begin()
+		w.run(all...)
+		w.sleep(time.Minute)
+		if got := len(w.running()); got != 8 {
+			t.Errorf("while disks are measured %d pods run, want 8", got)
+		}
+		if got, want := s.Pressure(), (policy.Pressure{Memory: true, Disk: true}); got != want {
+			t.Errorf("pressure: got %+v, want %+v", got, want)
+		}
+		close(measured)
+		end()
+	})
+}
+
+// TestStuckPodIsPassedOver: a pod that does not end does not keep the next from being evicted.
+func TestStuckPodIsPassedOver(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		s := newShortage(w, policy.MemoryAvailable)
+		s.garbage.Store(6)
+		w.run(apiPod("stuck-pod"), apiPod("b"), apiPod("c"))
+		w.sleep(time.Minute)
+		w.runtime.Inject(&fake.Fault{Verb: "StopContainer", Hang: true})
+		defer s.begin()()
+		w.sleep(3 * time.Minute)
+		for _, name := range []string{"stuck-pod", "b", "c"} {
+			evicted := func(e string) bool { return strings.HasPrefix(e, "Evicted: "+name+":") }
+			if !slices.ContainsFunc(s.evictions(), evicted) {
+				t.Errorf("%s is not evicted: got %q", name, s.evictions())
+			}
+		}
+	})
+}
+
+// TestEndedPodsGoFirst: for disk, what ended pods have left is removed before a running pod is evicted.
+func TestEndedPodsGoFirst(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		s := newShortage(w, policy.NodeFSAvailable)
+		w.run(apiPod("job", withRestart(corev1.RestartPolicyNever)), apiPod("web"))
+		w.sleep(time.Second)
+		for _, c := range w.runtime.Containers() {
+			if c.Labels["io.kubernetes.pod.name"] == "job" {
+				w.runtime.ExitContainer(c.Id, 0, "")
+			}
+		}
+		w.sleep(time.Minute)
+		w.publish(w.life)
+		w.deliver()
+		w.sleep(time.Second)
+		s.garbage.Store(9) // RemoveUnused frees it
+		defer s.begin()()
+		w.sleep(time.Minute)
+		w.checkRunning("web/app#0")
+		if got := len(w.runtime.Containers()); got != 1 {
+			t.Errorf("the runtime has %d containers, want web's alone", got)
+		}
+	})
+}

@@ -1,0 +1,75 @@
+package agent_test
+
+import (
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/nodelet/nodelet/agent/eviction/policy"
+)
+
+// scratchPod has an emptyDir of one MiB at most.
+func scratchPod(name string) *corev1.Pod {
+	p := apiPod(name)
+	limit := resource.MustParse("1Mi")
+	source := corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{SizeLimit: &limit}}
+	p.Spec.Volumes = []corev1.Volume{{Name: "scratch", VolumeSource: source}}
+	return p
+}
+
+// TestOverrun: only pods with a limit are measured; one that exceeds it is evicted once, for its own fault, beside a
+// neighbour that does the same without a limit; what cannot be measured ends nobody.
+func TestOverrun(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		var measured, held atomic.Int64
+		var unknown atomic.Bool
+		s := newShortage(w)
+		s.storage = func(pods []*corev1.Pod) (all []policy.Storage, err error) {
+			measured.Add(1)
+			for _, p := range pods {
+				if p.Name != "limited" {
+					t.Errorf("%s is measured", p.Name)
+				}
+				all = append(all, policy.Storage{Volumes: map[string]int64{"scratch": held.Load()}})
+			}
+			if unknown.Load() {
+				return nil, errors.New("the runtime does not answer")
+			}
+			return all, nil
+		}
+		defer s.begin()()
+
+		w.run(apiPod("free"))
+		w.sleep(time.Minute)
+		if n := measured.Load(); n != 0 {
+			t.Errorf("measured %d times where no pod has a limit", n)
+		}
+		w.run(apiPod("free"), scratchPod("limited"))
+		held.Store(1 << 20)
+		w.sleep(time.Minute)
+		unknown.Store(true)
+		held.Store(1<<20 + 1)
+		w.sleep(time.Minute)
+		w.checkRunning("free/app#0", "limited/app#0")
+		unknown.Store(false)
+		w.sleep(time.Minute)
+		w.checkRunning("free/app#0")
+		st := w.status(scratchPod("limited"))
+		const message = `Usage of EmptyDir volume "scratch" exceeds the limit "1Mi". `
+		if st.Phase != corev1.PodFailed || st.Reason != "Evicted" || st.Message != message {
+			t.Errorf("got status %+v, want Failed, Evicted, %q", st, message)
+		}
+		for _, c := range st.Conditions {
+			if c.Type == corev1.DisruptionTarget {
+				t.Error("its own fault is told as a disruption")
+			}
+		}
+		if n := len(s.evictions()); n != 1 {
+			t.Errorf("%d events about evictions", n)
+		}
+	})
+}
