@@ -80,7 +80,6 @@ test/kind: 35
 test/known: 3
 test/ownmounts: 2
 test/registry: 2
-test/soak: 24
 test/testbed: 56
 test/vm: 103
 volumes: 34

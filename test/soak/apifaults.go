@@ -181,5 +181,5 @@ func answer(r *http.Request, code int, contentType, body string) *http.Response 
 // statusObject is a Status object of the API.
 func statusObject(code int, reason string) string {
 	return strings.NewReplacer("CODE", strconv.Itoa(code), "REASON", reason).Replace(
-		`{"kind":"Status","apiVersion":"v1","status":"Failure","message":"made by the soak test","reason":"REASON","code":CODE}`)
+		`{"kind":"Status","apiVersion":"v1","status":"Failure","message":"soak test","reason":"REASON","code":CODE}`)
 }

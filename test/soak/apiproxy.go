@@ -33,8 +33,8 @@ type apiProxy struct {
 	server   *http.Server
 }
 
-// startAPIProxy listens in the node's network namespace and rewrites the agent's kubeconfig so that it connects there. The
-// proxy authenticates to the API server as the agent does.
+// startAPIProxy listens in the node's network namespace and rewrites the agent's kubeconfig so that it connects
+// there. The proxy authenticates to the API server as the agent does.
 func startAPIProxy(kubeconfig, netns string) (*apiProxy, error) {
 	file, err := clientcmd.LoadFromFile(kubeconfig)
 	if err != nil {
@@ -90,7 +90,8 @@ func listenIn(netns string) (net.Listener, error) {
 	}
 	done := make(chan answer)
 	go func() {
-		runtime.LockOSThread() // never unlocked: the thread belongs to another namespace and must not serve other goroutines
+		// Never unlocked: the thread is in another namespace and must not run other goroutines.
+		runtime.LockOSThread()
 		fd, err := unix.Open(filepath.Join("/run/netns", netns), unix.O_RDONLY|unix.O_CLOEXEC, 0)
 		if err == nil {
 			err = unix.Setns(fd, unix.CLONE_NEWNET)
@@ -158,8 +159,8 @@ type apiFaults struct {
 	stale   map[string]*recorded // of apiLags: old lists by URL
 }
 
-// set changes the mode. Connections of before are reset where the change asks for it: after dropped bytes a TLS stream is
-// useless, and a proxy that refuses has none.
+// set changes the mode. Connections of before are reset where the change asks for it: after dropped bytes a TLS
+// stream is useless, and a proxy that refuses has none.
 func (f *apiFaults) set(m apiMode) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -60,7 +60,8 @@ func (s *soak) undisturbed(ctx context.Context) string {
 		return err.Error()
 	}
 	if !slices.Equal(now, s.steady.instances) {
-		return fmt.Sprintf("containers were\n%s\nand are\n%s", strings.Join(s.steady.instances, "\n"), strings.Join(now, "\n"))
+		was, is := strings.Join(s.steady.instances, "\n"), strings.Join(now, "\n")
+		return fmt.Sprintf("containers were\n%s\nand are\n%s", was, is)
 	}
 	for file, want := range s.steady.tokens {
 		if got, err := os.ReadFile(file); err != nil || string(got) != want {
@@ -97,7 +98,8 @@ func (s *soak) clean(ctx context.Context) string {
 	return ""
 }
 
-// checkTrace compares what a pod of the churn wrote down with what it should have run; last is the last status seen, or nil.
+// checkTrace compares what a pod of the churn wrote down with what it should have run; last is the last status seen,
+// or nil.
 func (s *soak) checkTrace(uid types.UID, k kind, last *corev1.Pod) {
 	file := filepath.Join(s.outDir, string(uid))
 	text, err := os.ReadFile(file)

@@ -35,8 +35,8 @@ func filesDamaged(ctx context.Context, s *soak) error {
 	return nil
 }
 
-// damage changes one of the agent's own files and says which and how. Volumes belong to the pods, and keys to the node's
-// administrator: those are left alone.
+// damage changes one of the agent's own files and says which and how. Volumes belong to the pods, and keys to the
+// node's administrator: those are left alone.
 func (s *soak) damage() (string, error) {
 	var files []string
 	err := filepath.WalkDir(s.node.RootDir, func(path string, d fs.DirEntry, err error) error {
@@ -69,7 +69,8 @@ func (s *soak) damage() (string, error) {
 	case "garbage":
 		text = []byte("\x00\x01 not what it was \xff")
 	case "newer":
-		text = []byte(strings.Replace(string(text), "{", `{"apiVersion":"from.the.future/v99","unknown":{"field":[1,2,3]},`, 1))
+		const more = `{"apiVersion":"from.the.future/v99","unknown":{"field":[1,2,3]},`
+		text = []byte(strings.Replace(string(text), "{", more, 1))
 	}
 	return fmt.Sprintf("%s (%s)", strings.TrimPrefix(file, s.node.RootDir+"/"), how), os.WriteFile(file, text, 0o600)
 }

@@ -1,20 +1,22 @@
-// Command soak looks for faults of nodelet by itself, for as long as it is given: pods of many kinds come and go on a real
-// runtime and a real API server while one thing after the other goes wrong, and after each round it checks that nothing was
-// lost, doubled, left behind or disturbed.
+// Command soak looks for faults of nodelet by itself, for as long as it is given: pods of many kinds come and go on a
+// real runtime and a real API server while one thing after the other goes wrong, and after each round it checks that
+// nothing was lost, doubled, left behind or disturbed.
 //
 //	go run ./test/soak -duration 1h -seed 7
 //	go run ./test/soak -list
 //	go run ./test/soak -only agent-kills,api-lags
 //
-// It owns one testbed, two proxies (between the agent and the API server, between the agent and the runtime) and a small file
-// system for the agent's root directory. It never touches a process or a file outside of them. All choices come from the seed,
-// so a run with the same seed makes the same faults in the same order; what the machine makes of their timing is its own.
+// It owns one testbed, two proxies (between the agent and the API server, between the agent and the runtime) and a
+// small file system for the agent's root directory. It never touches a process or a file outside of them. All choices
+// come from the seed, so a run with the same seed makes the same faults in the same order; what the machine makes of
+// their timing is its own.
 //
 // The invariants, checked after each round when the fault is gone and all pods that came and went have been deleted:
 //
-//   - Undisturbed: the pods that were there before the round run in the same containers, with their files, and are Ready.
-//   - Once: a pod with restartPolicy Never has run each of its containers exactly once if it succeeded, at most once if not,
-//     and its init containers in order.
+//   - Undisturbed: the pods that were there before the round run in the same containers, with their files, and are
+//     Ready.
+//   - Once: a pod with restartPolicy Never has run each of its containers exactly once if it succeeded, at most once
+//     if not, and its init containers in order.
 //   - Monotonic: no phase of a pod went back, no restart count fell, and no pod left Succeeded or Failed.
 //   - Alive: the agent runs, the node is Ready, and each pod reached the state it should reach, and went when deleted.
 //   - Clean: nothing of the pods that have gone is left: containers, mounts, files, cgroups, interfaces, addresses.

@@ -47,7 +47,7 @@ var faults = []fault{
 	{"api-lags", "an API server without WatchList answers lists from an old cache", withAPI(apiLags)},
 	{"disk-full", "the file system of the root directory is full", diskFull},
 	{"inodes-full", "the file system of the root directory has no inode left", inodesFull},
-	{"files-damaged", "one of the agent's files is emptied, cut, replaced by garbage or by a newer version, thrice", filesDamaged},
+	{"files-damaged", "one of the agent's files is emptied, cut, garbage or newer; three times", filesDamaged},
 }
 
 // hold lets a fault last, and kills the agent in the midst of it in half of the rounds.

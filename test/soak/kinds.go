@@ -38,9 +38,9 @@ func (e expectation) holds(p *corev1.Pod) bool {
 	return false
 }
 
-// notStarted reports whether the pod failed because the runtime could not start a container: one that is killed between the
-// creation and the start of a container cannot, and with restartPolicy Never that is the end of the pod. Nothing of the
-// container ran, which the pod's trace shows.
+// notStarted reports whether the pod failed because the runtime could not start a container: one that is killed
+// between the creation and the start of a container cannot, and with restartPolicy Never that is the end of the pod.
+// Nothing of the container ran, which the pod's trace shows.
 func notStarted(p *corev1.Pod) bool {
 	for _, c := range append(p.Status.InitContainerStatuses, p.Status.ContainerStatuses...) {
 		if c.State.Terminated != nil && c.State.Terminated.Reason == "StartError" {
@@ -88,7 +88,8 @@ func (k kind) pod(s *soak, name string) *corev1.Pod {
 			}},
 			Volumes: []corev1.Volume{
 				{Name: "scratch", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
-				{Name: "out", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: s.outDir}}},
+				{Name: "out", VolumeSource: corev1.VolumeSource{
+					HostPath: &corev1.HostPathVolumeSource{Path: s.outDir}}},
 			},
 		},
 	}
@@ -135,7 +136,8 @@ func probed(p *corev1.Pod) {
 	c := &p.Spec.Containers[0]
 	c.Image, c.Command = testbed.AgnhostImage, []string{"/agnhost", "netexec", "--http-port=8080"}
 	c.ReadinessProbe = &corev1.Probe{
-		ProbeHandler:     corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/healthz", Port: intstr.FromInt32(8080)}},
+		ProbeHandler: corev1.ProbeHandler{
+			HTTPGet: &corev1.HTTPGetAction{Path: "/healthz", Port: intstr.FromInt32(8080)}},
 		PeriodSeconds:    1,
 		TimeoutSeconds:   5,
 		FailureThreshold: 10,

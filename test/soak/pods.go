@@ -13,7 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// churn is a number of slots, each of which makes one pod after the other, awaits what is to come of it, and deletes it.
+// churn is a number of slots, each of which makes one pod after the other, awaits what is to come of it, and deletes
+// it.
 type churn struct {
 	soak  *soak
 	slots sync.WaitGroup
@@ -52,7 +53,8 @@ func (c *churn) resume() {
 	c.changed.Broadcast()
 }
 
-// pause lets no slot make another pod, and waits until all that were made have gone. It returns "" or what is still there.
+// pause lets no slot make another pod, and waits until all that were made have gone. It returns "" or what is still
+// there.
 func (c *churn) pause(ctx context.Context) string {
 	c.mu.Lock()
 	c.paused = true
@@ -95,7 +97,8 @@ func (c *churn) run(slot int, r *rand.Rand) {
 	c.leave()
 }
 
-// one is the whole way of a pod. What goes wrong is a violation; requests of the test's own are repeated until they get through.
+// one is the whole way of a pod. What goes wrong is a violation; requests of the test's own are repeated until they
+// get through.
 func (c *churn) one(name string, r *rand.Rand) {
 	kind := kinds[r.IntN(len(kinds))]
 	early, grace := r.IntN(3) == 0, int64(r.IntN(3))
@@ -117,7 +120,8 @@ func (c *churn) one(name string, r *rand.Rand) {
 	c.soak.checkTrace(made.UID, kind, last)
 }
 
-// insist repeats a request until it succeeds or the churn ends: the test's own connection shares the API server's trouble.
+// insist repeats a request until it succeeds or the churn ends: the test's own connection shares the API server's
+// trouble.
 func (c *churn) insist(do func(context.Context) error) {
 	for c.ctx.Err() == nil {
 		ctx, cancel := context.WithTimeout(c.ctx, 10*time.Second)

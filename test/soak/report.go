@@ -76,7 +76,7 @@ func (r *report) usage(u agentUsage) {
 func (r *report) print() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	fmt.Printf("soak: seed %d: %d rounds in %s, %d pods came and went, %d processes killed, %d violations\n", r.Seed, r.Rounds,
+	fmt.Printf("soak: seed %d: %d rounds in %s, %d pods, %d processes killed, %d violations\n", r.Seed, r.Rounds,
 		time.Since(r.Began).Round(time.Second), r.Pods, r.Kills, len(r.Violations))
 	var names []string
 	for name := range r.Faults {
@@ -86,8 +86,8 @@ func (r *report) print() {
 	for _, name := range names {
 		fmt.Printf("  %-18s %d rounds\n", name, r.Faults[name])
 	}
-	fmt.Printf("  agent: goroutines %d then %d, open files %d then %d, private memory %d then %d KiB\n", r.First.Goroutines,
-		r.Last.Goroutines, r.First.Files, r.Last.Files, r.First.PrivateKiB, r.Last.PrivateKiB)
+	fmt.Printf("  agent: goroutines %d then %d, open files %d then %d, private memory %d then %d KiB\n",
+		r.First.Goroutines, r.Last.Goroutines, r.First.Files, r.Last.Files, r.First.PrivateKiB, r.Last.PrivateKiB)
 	for _, v := range r.Violations {
 		fmt.Println("  VIOLATION", v)
 	}

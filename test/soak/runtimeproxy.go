@@ -70,7 +70,8 @@ func startRuntimeProxy(socket, runtime string) (*runtimeProxy, error) {
 		return nil, err
 	}
 	p := &runtimeProxy{conn: conn, mode: runtimeNormal, changed: make(chan struct{})}
-	p.server = grpc.NewServer(grpc.ForceServerCodecV2(raw{}), grpc.UnknownServiceHandler(p.handle), grpc.MaxRecvMsgSize(16<<20))
+	p.server = grpc.NewServer(grpc.ForceServerCodecV2(raw{}), grpc.UnknownServiceHandler(p.handle),
+		grpc.MaxRecvMsgSize(16<<20))
 	go func() { _ = p.server.Serve(listener) }()
 	return p, nil
 }

@@ -19,8 +19,8 @@ import (
 
 const (
 	namespace = "default"
-	// settleLimit is how long after the end of a fault everything may take to be as it should: back-offs of crashes and of
-	// requests included, on a busy machine.
+	// settleLimit is how long after the end of a fault everything may take to be as it should: back-offs of crashes
+	// and of requests included, on a busy machine.
 	settleLimit = 4 * time.Minute
 	rootSize    = "size=192m,nr_inodes=40000"
 )
@@ -88,7 +88,8 @@ func (s *soak) interpose(n *testbed.Node) (err error) {
 	if s.calls, err = startRuntimeProxy(socket, n.RuntimeEndpoint); err != nil {
 		return fmt.Errorf("start the runtime proxy: %w", err)
 	}
-	if err := replaceLine(n.ConfigFile, "containerRuntimeEndpoint:", "containerRuntimeEndpoint: unix://"+socket); err != nil {
+	const field = "containerRuntimeEndpoint:"
+	if err := replaceLine(n.ConfigFile, field, field+" unix://"+socket); err != nil {
 		return err
 	}
 	if s.http, err = startAPIProxy(n.Kubeconfig, n.Netns); err != nil {

@@ -29,7 +29,10 @@ type steadyPods struct {
 
 // startSteadyPods starts them and waits until they are Ready.
 func startSteadyPods(ctx context.Context, s *soak) (*steadyPods, error) {
-	config := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: configName}, Data: map[string]string{"SOAK": "value"}}
+	config := &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Name: configName},
+		Data:       map[string]string{"SOAK": "value"},
+	}
 	err := s.api.Core.Post().Namespace(namespace).Resource("configmaps").Body(config).Do(ctx).Error()
 	if err != nil {
 		return nil, err

@@ -78,7 +78,13 @@ func (w *statusWatch) follow(ctx context.Context) error {
 }
 
 // rank orders the phases.
-var rank = map[corev1.PodPhase]int{"": 0, corev1.PodPending: 0, corev1.PodRunning: 1, corev1.PodSucceeded: 2, corev1.PodFailed: 2}
+var rank = map[corev1.PodPhase]int{
+	"":                  0,
+	corev1.PodPending:   0,
+	corev1.PodRunning:   1,
+	corev1.PodSucceeded: 2,
+	corev1.PodFailed:    2,
+}
 
 // see compares a pod with what it was. A static pod's mirror may start again; its UID is another then.
 func (w *statusWatch) see(p *corev1.Pod) {
@@ -87,8 +93,9 @@ func (w *statusWatch) see(p *corev1.Pod) {
 	if was == nil {
 		return
 	}
-	if rank[p.Status.Phase] < rank[was.Status.Phase] || rank[was.Status.Phase] == 2 && p.Status.Phase != was.Status.Phase {
-		w.report.violate("monotonic: pod %s went from phase %s to %s", p.Name, was.Status.Phase, p.Status.Phase)
+	old, now := was.Status.Phase, p.Status.Phase
+	if rank[now] < rank[old] || rank[old] == 2 && now != old {
+		w.report.violate("monotonic: pod %s went from phase %s to %s", p.Name, old, now)
 	}
 	counts := map[string]int32{}
 	for _, c := range append(was.Status.InitContainerStatuses, was.Status.ContainerStatuses...) {
