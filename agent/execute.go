@@ -30,8 +30,8 @@ type task struct {
 	// mounts are the mounted volumes by name and image the container's image, for CreateContainer.
 	mounts map[string]volumes.Mounted
 	image  images.Image
-	// pulled are the images made present, by what they are for, for CreateContainer.
-	pulled map[string]images.Image
+	// pulled are the images made present, by the keys of their steps, for CreateContainer.
+	pulled map[plan.Key]images.Image
 	// services are those read while the sandbox was made, for CreateContainer.
 	services *serviceRead
 	// made is how the container was made, for StopContainer.
@@ -83,7 +83,7 @@ func (t *task) execute(ctx context.Context) (out outcome) {
 	case plan.RemoveSandbox:
 		err = t.gates.remove.pass(ctx, func() error { return t.hands.Runtime.RemovePodSandbox(ctx, s.ID) })
 	case plan.Resize:
-		err = t.resize(ctx, s)
+		out.Resources, err = t.resize(ctx, s)
 	case plan.ResizePod:
 		err = t.resizePod(ctx, s)
 	case plan.Unmount:

@@ -78,7 +78,7 @@ func (w *worker) explainLook(err error) {
 		look.Why, look.Next = err.Error(), new(time.Now().Add(observeRetry))
 	}
 	e.Waits = append(e.Waits, look)
-	for _, key := range slices.Sorted(maps.Keys(w.memory.InFlight)) {
+	for _, key := range slices.SortedFunc(maps.Keys(w.memory.InFlight), plan.Key.Compare) {
 		e.Waits = append(e.Waits, inProgress(w.memory.InFlight[key].String()))
 	}
 	w.explained.Store(e)

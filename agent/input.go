@@ -104,7 +104,7 @@ func (t *task) volumeFacts() map[string]spec.Volume {
 	for i := range t.pod.Spec.Volumes {
 		vol := &t.pod.Spec.Volumes[i]
 		if vol.Image != nil {
-			if image, ok := t.pulled[plan.EnsureImage{Volume: vol.Name}.For()]; ok {
+			if image, ok := t.pulled[plan.EnsureImage{Volume: vol.Name}.Key()]; ok {
 				out[vol.Name] = spec.Volume{Image: &runtimeapi.ImageSpec{Image: image.Ref, UserSpecifiedImage: vol.Image.Reference}}
 			}
 			continue

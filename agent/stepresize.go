@@ -18,16 +18,16 @@ import (
 // noBound lifts a bound; the CRI and the kernel take 0 for "as it is".
 const noBound = -1
 
-// resize gives a running container other resources.
-func (t *task) resize(ctx context.Context, s plan.Resize) error {
+// resize gives a running container the resources that its spec asks for, and returns what they are.
+func (t *task) resize(ctx context.Context, s plan.Resize) (now corev1.ResourceRequirements, err error) {
 	_, c := podutil.Container(&t.pod.Spec, s.Name)
 	if c == nil {
-		return fmt.Errorf("container %q is not in the pod's spec any more", s.Name)
+		return now, fmt.Errorf("container %q is not in the pod's spec any more", s.Name)
 	}
 	r := spec.ContainerResources(t.pod, c, t.hands.Node(), false)
 	if s.LowersMemory {
 		if err := t.memoryFits(ctx, s.ID, fmt.Sprintf("container %q", s.Name), r.MemoryLimitInBytes); err != nil {
-			return err
+			return now, err
 		}
 	}
 	if r.MemoryLimitInBytes == 0 {
@@ -36,7 +36,7 @@ func (t *task) resize(ctx context.Context, s plan.Resize) error {
 	if r.CpuQuota == 0 {
 		r.CpuQuota = noBound
 	}
-	return t.hands.Runtime.UpdateContainerResources(ctx, s.ID, r)
+	return spec.EffectiveResources(t.pod, c), t.hands.Runtime.UpdateContainerResources(ctx, s.ID, r)
 }
 
 // resizePod gives the pod's cgroup another size. The runtime is told first, so that its plugins may refuse.

@@ -51,11 +51,11 @@ type worker struct {
 
 	desired Order
 	memory  plan.Memory
-	cancels map[string]context.CancelFunc
+	cancels map[plan.Key]context.CancelFunc
 	// mounts are the mounted volumes and pulled the images made present, by volume name and by what they are for; onDisk is what the
 	// pod's end must take down.
 	mounts map[string]volumes.Mounted
-	pulled map[string]images.Image
+	pulled map[plan.Key]images.Image
 	// services are those that were read while the sandbox was made.
 	services *serviceRead
 	onDisk   map[string]volumes.OnDisk
@@ -78,8 +78,8 @@ func newWorker(hands *Hands, gates *gates, log *slog.Logger) *worker {
 		hands: hands, log: log, gates: gates,
 		inbox: newMailbox[Order](), wake: make(chan struct{}, 1), results: make(chan outcome),
 		timer: time.NewTimer(time.Hour), gone: make(chan struct{}), released: make(chan struct{}), reclaimed: make(chan struct{}),
-		memory: plan.NewMemory(), cancels: map[string]context.CancelFunc{},
-		mounts: map[string]volumes.Mounted{}, pulled: map[string]images.Image{},
+		memory: plan.NewMemory(), cancels: map[plan.Key]context.CancelFunc{},
+		mounts: map[string]volumes.Mounted{}, pulled: map[plan.Key]images.Image{},
 		facts: newRuntimeFacts(), stale: true, told: told{backoffs: map[string]string{}}, life: life{seen: time.Now()},
 	}
 	w.timer.Stop()
@@ -173,7 +173,7 @@ func (w *worker) ended(r outcome) {
 			w.mounts[s.Volume] = r.mounted
 		}
 	case plan.EnsureImage:
-		w.pulled[s.For()] = r.image
+		w.pulled[s.Key()] = r.image
 		w.life.pulling += r.took // next to nothing where the image is there
 	case plan.CreateSandbox, plan.StopSandbox, plan.RemoveSandbox,
 		plan.CreateContainer, plan.StartContainer, plan.StopContainer, plan.RemoveContainer, plan.Resize:
@@ -253,7 +253,7 @@ func (w *worker) task(step plan.Step) *task {
 	}
 	switch s := step.(type) {
 	case plan.CreateContainer:
-		t.mounts, t.image, t.services = maps.Clone(w.mounts), w.pulled[s.Name], w.services
+		t.mounts, t.image, t.services = maps.Clone(w.mounts), w.pulled[plan.EnsureImage{Container: s.Name}.Key()], w.services
 		t.pulled = maps.Clone(w.pulled)
 	case plan.StopContainer:
 		t.made = w.facts.made[s.ID]

@@ -286,7 +286,7 @@ func (v *view) hookFailure(s *slot) (reason, message string) {
 // failure is the last failure on the way to the next instance.
 func (v *view) failure(s *slot) (reason, message string) {
 	if s.last != nil {
-		if f, failed := v.o.Memory.Failures["start "+s.last.ID]; failed {
+		if f, failed := v.o.Memory.Failures[StartContainer{ID: s.last.ID}.Key()]; failed {
 			return cmp.Or(f.Reason, ReasonRunContainer), f.Message
 		}
 		if s.last.State == ContainerExited {
@@ -298,7 +298,7 @@ func (v *view) failure(s *slot) (reason, message string) {
 	if s.last != nil && s.last.State == ContainerCreated {
 		return "", ""
 	}
-	if f, failed := v.o.Memory.Failures["create "+s.spec.Name]; failed {
+	if f, failed := v.o.Memory.Failures[CreateContainer{Name: s.spec.Name}.Key()]; failed {
 		return cmp.Or(f.Reason, ReasonCreateContainer), f.Message
 	}
 	if f, failed := v.o.Memory.FailedImage(v.d.Pod, s.spec); failed {

@@ -2,7 +2,6 @@ package plan
 
 import (
 	"maps"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -16,13 +15,13 @@ type Memory struct {
 	// ClaimsPrepared: the pod's resource claims have been prepared.
 	ClaimsPrepared bool
 	// InFlight holds the running steps by key.
-	InFlight map[string]Step
+	InFlight map[Key]Step
 	// Failures holds the last failure of each step key that has not succeeded since.
-	Failures map[string]Failure
+	Failures map[Key]Failure
 	// Volumes are the mounted volumes by name.
 	Volumes map[string]Volume
-	// Images are the images made present, by what they are for (EnsureImage.For).
-	Images map[string]Image
+	// Images are the images made present, by the keys of EnsureImage.
+	Images map[Key]Image
 	// Started marks the containers, by ID, that this life of the agent has started: only those get a postStart hook.
 	Started map[string]bool
 	// Hooks holds the outcome of finished postStart hooks by container ID.
@@ -34,21 +33,21 @@ type Memory struct {
 	// Killed holds, by container ID, how the agent itself stopped a container.
 	Killed map[string]StopContainer
 	// Late marks the steps in flight, by key, that began before an object which they may have read has changed.
-	Late map[string]bool
+	Late map[Key]bool
 	// PodSize is the size that the pod's cgroup was last seen or made to have; nil where it has none or it is not known.
 	PodSize *Size
 	// Resized holds, by container ID, what instances were last resized to.
-	Resized map[string]ContainerGrant
+	Resized map[string]corev1.ResourceRequirements
 	// Told is the status that was handed on last: the API may be behind it. Nil at first.
 	Told *corev1.PodStatus
 	// Done holds, by step key, what has succeeded a moment ago.
-	Done map[string]Deed
+	Done map[Key]Completed
 }
 
-// Deed is a step that has succeeded. What is its String: the same step is not repeated at once though the facts may still
-// call for it.
-type Deed struct {
-	What string
+// Completed is a step that has succeeded. The same step is not repeated at once though the facts may still call for it.
+type Completed struct {
+	// Step is the identity of the step.
+	Step Step
 	At   time.Time
 }
 
@@ -64,8 +63,8 @@ type Failure struct {
 	Message string
 	// Image is the image that could not be made present; empty for other steps.
 	Image string
-	// What is the step.
-	What string
+	// Step is the identity of the step.
+	Step Step
 }
 
 // holds tells whether the failure counts against a step of its key: trouble with one image or size says nothing about another.
@@ -74,7 +73,7 @@ func (f Failure) holds(s Step) bool {
 	case EnsureImage:
 		return next.Image == f.Image
 	case Resize, ResizePod:
-		return next.String() == f.What
+		return identity(next) == f.Step
 	}
 	return true
 }
@@ -114,6 +113,8 @@ type Result struct {
 	RefreshAt time.Time
 	// PodSize is set by Prepare: the size that the pod's cgroup has.
 	PodSize *Size
+	// Resources is set by Resize: what the container may use now, CPU and memory alone.
+	Resources corev1.ResourceRequirements
 }
 
 // Problem says what went wrong in terms that people see.
@@ -127,10 +128,10 @@ type Problem struct {
 // NewMemory is the memory of a worker that has just begun.
 func NewMemory() Memory {
 	return Memory{
-		InFlight: map[string]Step{}, Failures: map[string]Failure{}, Volumes: map[string]Volume{}, Images: map[string]Image{},
+		InFlight: map[Key]Step{}, Failures: map[Key]Failure{}, Volumes: map[string]Volume{}, Images: map[Key]Image{},
 		Started: map[string]bool{}, Hooks: map[string]Hook{}, Restarts: map[Instance]time.Duration{},
-		StoppedSandboxes: map[string]bool{}, Killed: map[string]StopContainer{}, Late: map[string]bool{}, Done: map[string]Deed{},
-		Resized: map[string]ContainerGrant{},
+		StoppedSandboxes: map[string]bool{}, Killed: map[string]StopContainer{}, Late: map[Key]bool{}, Done: map[Key]Completed{},
+		Resized: map[string]corev1.ResourceRequirements{},
 	}
 }
 
@@ -173,20 +174,20 @@ func (m *Memory) Ended(r Result, now time.Time) {
 		return
 	}
 	delete(m.Failures, key)
-	maps.DeleteFunc(m.Done, func(_ string, d Deed) bool { return now.Sub(d.At) >= stepRetryFirst })
+	maps.DeleteFunc(m.Done, func(_ Key, d Completed) bool { return now.Sub(d.At) >= stepRetryFirst })
 	if !late {
-		m.Done[key] = Deed{What: r.Step.String(), At: now}
+		m.Done[key] = Completed{Step: identity(r.Step), At: now}
 	}
 	m.succeed(r, late)
 }
 
-func (m *Memory) fail(key string, r Result, now time.Time, late bool) {
+func (m *Memory) fail(key Key, r Result, now time.Time, late bool) {
 	f := m.Failures[key]
 	if !f.holds(r.Step) {
 		f = Failure{}
 	}
 	f.Count++
-	f.At, f.Reason, f.Message, f.What = now, r.Problem.Reason, r.Problem.Message, r.Step.String()
+	f.At, f.Reason, f.Message, f.Step = now, r.Problem.Reason, r.Problem.Message, identity(r.Step)
 	f.Delay = retryDelay(r.Step, f.Count)
 	if late && waitsForObjects(key, f) {
 		f.Delay = 0
@@ -202,7 +203,7 @@ func (m *Memory) fail(key string, r Result, now time.Time, late bool) {
 
 // forgetImageVolumes: an image that a volume needs may have been removed since; it is looked for once more.
 func (m *Memory) forgetImageVolumes() {
-	maps.DeleteFunc(m.Images, func(what string, _ Image) bool { return strings.HasPrefix(what, imageVolume("")) })
+	maps.DeleteFunc(m.Images, func(key Key, _ Image) bool { return key.Kind == KindEnsureVolumeImage })
 }
 
 func (m *Memory) succeed(r Result, late bool) {
@@ -216,7 +217,7 @@ func (m *Memory) succeed(r Result, late bool) {
 	case Mount:
 		m.Volumes[s.Volume] = Volume{RefreshAt: r.RefreshAt, Stale: late}
 	case EnsureImage:
-		m.Images[s.For()] = Image{Attempt: s.Attempt, Image: s.Image}
+		m.Images[s.Key()] = Image{Attempt: s.Attempt, Image: s.Image}
 	case PostStart:
 		m.Hooks[s.ID] = Hook{}
 	case StopSandbox:
@@ -228,12 +229,12 @@ func (m *Memory) succeed(r Result, late bool) {
 		delete(m.Hooks, s.ID)
 		delete(m.Killed, s.ID)
 		delete(m.Resized, s.ID)
-		delete(m.Done, "create "+s.Name) // the same attempt may have to be made anew
-		for _, about := range []string{"start ", "stop ", "poststart ", "resize "} {
-			delete(m.Failures, about+s.ID)
+		delete(m.Done, CreateContainer{Name: s.Name}.Key()) // the same attempt may have to be created again
+		for _, kind := range []Kind{KindStartContainer, KindStopContainer, KindPostStart, KindResize} {
+			delete(m.Failures, Key{kind, s.ID})
 		}
 	case Resize:
-		m.Resized[s.ID] = ContainerGrant{Size: s.To, Resources: *s.Resources}
+		m.Resized[s.ID] = r.Resources
 	case ResizePod:
 		m.PodSize = &s.To
 	case Unmount:
@@ -282,9 +283,13 @@ func (m *Memory) FailedImage(pod *corev1.Pod, c *corev1.Container) (f Failure, f
 	return Failure{}, false
 }
 
-func waitsForObjects(key string, f Failure) bool {
-	return f.Reason == ReasonCreateContainerConfig || strings.HasPrefix(key, "mount ") || strings.HasPrefix(key, "unmount ") ||
-		key == keyPrepareClaims || key == keyUnprepareClaims
+// waitsForObjects reports whether a change of an object can make the failed step succeed.
+func waitsForObjects(key Key, f Failure) bool {
+	switch key.Kind {
+	case KindMount, KindUnmount, KindPrepareClaims, KindUnprepareClaims:
+		return true
+	}
+	return f.Reason == ReasonCreateContainerConfig
 }
 
 const (

@@ -154,8 +154,8 @@ var mutants = map[string]decision{
 			slices.Reverse(d.Pod.Spec.InitContainers)
 		}
 	}),
-	"steps on their way are forgotten": factsChanged(func(o *Observed) { o.Memory.InFlight = map[string]Step{} }),
-	"failed steps are tried at once":   factsChanged(func(o *Observed) { o.Memory.Failures = map[string]Failure{} }),
+	"steps on their way are forgotten": factsChanged(func(o *Observed) { o.Memory.InFlight = map[Key]Step{} }),
+	"failed steps are tried at once":   factsChanged(func(o *Observed) { o.Memory.Failures = map[Key]Failure{} }),
 	"hooks are not run":                factsChanged(func(o *Observed) { o.Memory.Started = map[string]bool{} }),
 	"liveness does not matter": factsChanged(func(o *Observed) {
 		verdicts := map[string]Verdict{}
@@ -239,7 +239,7 @@ var mutants = map[string]decision{
 			d.Grant = &g
 		}
 	}),
-	"what is resized is resized again": factsChanged(func(o *Observed) { o.Memory.Resized = map[string]ContainerGrant{} }),
+	"what is resized is resized again": factsChanged(func(o *Observed) { o.Memory.Resized = map[string]corev1.ResourceRequirements{} }),
 	"nobody wakes":                     planChanged(func(_ Desired, _ Observed, p *Plan) { p.Wake = time.Time{} }),
 	"wakes all the time": planChanged(func(_ Desired, o Observed, p *Plan) {
 		if !p.Wake.IsZero() {

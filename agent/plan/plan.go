@@ -28,7 +28,7 @@ type Plan struct {
 	// Steps may all run now, side by side.
 	Steps []Step
 	// Cancel holds the keys of steps in flight that nobody wants any more.
-	Cancel []string
+	Cancel []Key
 	// Probes are the containers to probe from now on.
 	Probes []ProbeTarget
 	// Status is the pod's status as it should be published.

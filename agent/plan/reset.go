@@ -88,7 +88,7 @@ func (v *view) reset(p *Plan) {
 		switch {
 		case !alive(c) && v.inFlight(StartContainer{ID: c.ID}): // it is not removed while it may come up
 		case alive(c):
-			v.step(p, StopContainer{ID: c.ID, Name: c.Name, Deadline: v.o.Now, Reason: "Container " + c.Name +
+			v.step(p, StopContainer{ID: c.ID, Name: c.Name, Deadline: v.o.Now, Cause: CauseReset, Reason: "Container " + c.Name +
 				" will be restarted with all containers of the pod"})
 			waiting = true
 		case asksForReset(spec, c):
@@ -134,7 +134,7 @@ func (v *view) resetUntold(s slot) bool {
 // giveUpContainers cancels the steps in flight that make containers, and waits for those that start them; what they come to
 // must be seen first.
 func (v *view) giveUpContainers(p *Plan) (waiting bool) {
-	for _, key := range slices.Sorted(maps.Keys(v.o.Memory.InFlight)) {
+	for _, key := range slices.SortedFunc(maps.Keys(v.o.Memory.InFlight), Key.Compare) {
 		step := v.o.Memory.InFlight[key]
 		switch step.(type) {
 		case StartContainer:

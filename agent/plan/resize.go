@@ -90,7 +90,7 @@ func (v *view) resize(p *Plan) {
 	for i := range v.slots {
 		if s := &v.slots[i]; v.resizesInPlace(s) {
 			g := v.d.Grant.Containers[s.spec.Name]
-			v.step(p, Resize{ID: s.last.ID, Name: s.spec.Name, To: g.Size, Resources: &g.Resources, LowersMemory: v.lowersMemory(s)})
+			v.step(p, Resize{ID: s.last.ID, Name: s.spec.Name, To: g.Size, LowersMemory: v.lowersMemory(s)})
 		}
 	}
 	if pod := v.o.Memory.PodSize; !v.containersChange() && pod != nil && pod.normal() != v.d.Grant.Pod.normal() {
@@ -137,7 +137,7 @@ func (v *view) grantOf(s *slot) (ContainerGrant, bool) {
 // actual are the resources that an instance was made with or last resized to; nil where that is not known.
 func (v *view) actual(s *slot) *corev1.ResourceRequirements {
 	if r, ok := v.o.Memory.Resized[s.last.ID]; ok {
-		return &r.Resources
+		return &r
 	}
 	return s.last.Made
 }

@@ -73,7 +73,11 @@ func (r *resized) do(p Plan) {
 				}
 			}
 		}
-		r.o.Memory.Ended(Result{Step: s}, r.o.Now)
+		result := Result{Step: s}
+		if s, ok := s.(Resize); ok {
+			result.Resources = r.d.Grant.Containers[s.Name].Resources
+		}
+		r.o.Memory.Ended(result, r.o.Now)
 	}
 }
 

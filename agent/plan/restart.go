@@ -14,7 +14,7 @@ const (
 
 // crashDelay is the delay after the end of the newest instance of s before the next may be made. A changed spec starts anew.
 func (v *view) crashDelay(s *slot) time.Duration {
-	if v.changed(s) || v.o.Memory.Killed[s.last.ID].Replace || s.last.Reason == ReasonRestartingAll {
+	if v.changed(s) || v.o.Memory.Killed[s.last.ID].Replaces() || s.last.Reason == ReasonRestartingAll {
 		return 0
 	}
 	return backoff(*s.last, v.o)
@@ -24,7 +24,7 @@ func (v *view) crashDelay(s *slot) time.Duration {
 // end by itself (a probe has ended it, or it went with its sandbox, as in a reboot) and ran for at least as long.
 func (v *view) restartWait(s *slot) time.Duration {
 	delay := v.crashDelay(s)
-	if (v.o.Memory.Killed[s.last.ID].Unhealthy || !s.here) && ran(*s.last) >= delay {
+	if (v.o.Memory.Killed[s.last.ID].Unhealthy() || !s.here) && ran(*s.last) >= delay {
 		return 0
 	}
 	return delay
@@ -39,7 +39,7 @@ func (v *view) nextDelay(s *slot) time.Duration {
 	if s.last == nil || v.changed(s) {
 		return 0
 	}
-	if killed := v.o.Memory.Killed[s.last.ID]; killed.Replace || killed.Unhealthy && s.last.Attempt == 0 {
+	if killed := v.o.Memory.Killed[s.last.ID]; killed.Replaces() || killed.Unhealthy() && s.last.Attempt == 0 {
 		return 0
 	}
 	return min(max(firstBackoff(v.o), 2*v.crashDelay(s)), backoffMax(v.o))

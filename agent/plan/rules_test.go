@@ -29,7 +29,7 @@ type rules struct {
 	// delays are the crash-loop back-offs that this life of the agent must keep, as name.attempt.
 	delays map[string]time.Duration
 	// failed are the failed steps that must not be tried again at once, by key.
-	failed map[string]failedAt
+	failed map[Key]failedAt
 	// hooked are the containers whose postStart hook is through; unhooked those it was never seen for, by ID.
 	hooked, unhooked map[string]bool
 	// forgotten marks the containers of which the runtime has forgotten an instance.
@@ -56,13 +56,13 @@ type instanceFact struct {
 }
 
 type failedAt struct {
-	what string
+	what Step
 	at   time.Duration
 }
 
 func newRules(l *life) *rules {
 	ru := &rules{l: l, last: map[string]*instanceFact{}, ran: map[string]string{}, initDone: map[string]bool{}, sidecarUp: map[string]bool{},
-		delays: map[string]time.Duration{}, failed: map[string]failedAt{}, hooked: map[string]bool{}, unhooked: map[string]bool{},
+		delays: map[string]time.Duration{}, failed: map[Key]failedAt{}, hooked: map[string]bool{}, unhooked: map[string]bool{},
 		forgotten: map[string]bool{}, replaced: map[string]bool{}, unhealthy: map[string]bool{},
 		owed: map[string]bool{}}
 	ru.knowPod(l.desired.Pod)
@@ -97,7 +97,7 @@ func (ru *rules) knowPod(pod *corev1.Pod) {
 func (ru *rules) mono() time.Duration { return ru.l.now.Sub(ru.l.birth) }
 
 func (ru *rules) agentKilled() {
-	ru.delays, ru.failed = map[string]time.Duration{}, map[string]failedAt{}
+	ru.delays, ru.failed = map[string]time.Duration{}, map[Key]failedAt{}
 	ru.replaced, ru.unhealthy = map[string]bool{}, map[string]bool{}
 	for _, c := range ru.l.containers {
 		ru.unhooked[c.ID] = true
@@ -204,7 +204,7 @@ func (ru *rules) answered(c *call) {
 		return
 	}
 	if _, hook := c.step.(PostStart); !hook && !c.late {
-		ru.failed[key] = failedAt{c.step.String(), ru.mono()}
+		ru.failed[key] = failedAt{identity(c.step), ru.mono()}
 	}
 }
 
@@ -213,7 +213,7 @@ func (ru *rules) beginning(w *world, s Step) {
 	if running, busy := w.memory.InFlight[s.Key()]; busy && !Overtakes(s, running) {
 		ru.breaks("%s begins while %s is on its way", s, running)
 	}
-	if f, failed := ru.failed[s.Key()]; failed && f.what == s.String() && ru.mono() < f.at+stepRetryFirst {
+	if f, failed := ru.failed[s.Key()]; failed && f.what == identity(s) && ru.mono() < f.at+stepRetryFirst {
 		ru.breaks("%s is tried again %s after it failed", s, ru.mono()-f.at)
 	}
 	switch s := s.(type) {
@@ -377,11 +377,11 @@ func (ru *rules) asked(s RemoveContainer) {
 
 // stoppingOne: sidecars outlive the app containers, and stop in reverse order; nobody gets more time than the stop allows.
 func (ru *rules) stoppingOne(s StopContainer) {
-	if s.Replace {
+	if s.Replaces() {
 		ru.replacedForReason(s)
 		ru.replaced[s.ID] = true
 	}
-	ru.unhealthy[s.ID] = s.Unhealthy
+	ru.unhealthy[s.ID] = s.Unhealthy()
 	stop := ru.l.desired.Stop
 	if stop == nil {
 		return

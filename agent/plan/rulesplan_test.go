@@ -16,7 +16,7 @@ func (ru *rules) planned(w *world, p *Plan) {
 	ru.neverBack(w, p)
 	ru.freed(w, p)
 	ru.goesOn(w, p)
-	keys := map[string]bool{}
+	keys := map[Key]bool{}
 	for _, s := range p.Steps {
 		if keys[s.Key()] {
 			ru.breaks("two steps with the key %q in one plan", s.Key())

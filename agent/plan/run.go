@@ -2,7 +2,6 @@ package plan
 
 import (
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -78,7 +77,7 @@ func (v *view) sandbox(p *Plan, ground bool) {
 	held := v.stopStrangers(p)
 	for i := range v.slots {
 		if s := &v.slots[i]; alive(s.last) {
-			v.stopInstance(p, s.last, "Pod sandbox changed, it will be killed and re-created.")
+			v.stopInstance(p, s.last, CauseSandbox, "Pod sandbox changed, it will be killed and re-created.")
 			held = true
 		}
 	}
@@ -96,10 +95,8 @@ func (v *view) sandbox(p *Plan, ground bool) {
 // volumesFail: a volume could not be mounted. A first mount does not hold the sandbox up: the two go side by side.
 func (v *view) volumesFail() bool {
 	for key := range v.o.Memory.Failures {
-		if name, mount := strings.CutPrefix(key, "mount "); mount {
-			if _, mounted := v.o.Memory.Volumes[name]; !mounted {
-				return true
-			}
+		if _, mounted := v.o.Memory.Volumes[key.ID]; key.Kind == KindMount && !mounted {
+			return true
 		}
 	}
 	return false
@@ -114,7 +111,7 @@ func (v *view) sweep(p *Plan) {
 		switch {
 		case v.slotOf(c) != nil, v.previous(c):
 		case alive(c):
-			v.stopInstance(p, c, stoppingReason(c.Name))
+			v.stopInstance(p, c, CauseEnd, stoppingReason(c.Name))
 		default:
 			v.step(p, RemoveContainer{ID: c.ID, Name: c.Name})
 		}
@@ -195,13 +192,13 @@ func (v *view) next(p *Plan, s *slot, ground bool) {
 		v.start(p, s)
 	case !s.here:
 		// It lives on in another sandbox, so it is none of this one's.
-		v.stopInstance(p, s.last, stoppingReason(s.spec.Name))
+		v.stopInstance(p, s.last, CauseEnd, stoppingReason(s.spec.Name))
 	case s.last.State == ContainerExited:
 		if v.restarts(s) {
 			v.create(p, s, ground)
 		}
 	case s.last.State == ContainerUnknown:
-		v.stopInstance(p, s.last, `Container is in "unknown" state, try killing it before restart`)
+		v.stopInstance(p, s.last, CauseUnknown, `Container is in "unknown" state, try killing it before restart`)
 	default:
 		v.tend(p, s)
 	}
@@ -248,14 +245,15 @@ func (v *view) create(p *Plan, s *slot, ground bool) {
 // images sees to the image of a container and those of the image volumes that it mounts. It tells whether all are there.
 func (v *view) images(p *Plan, s *slot, attempt uint32) bool {
 	all := true
-	have := v.o.Memory.Images[s.spec.Name]
+	ensure := EnsureImage{Container: s.spec.Name, Attempt: attempt, Image: s.spec.Image, Policy: s.spec.ImagePullPolicy}
+	have := v.o.Memory.Images[ensure.Key()]
 	if have.Attempt != attempt || have.Image != s.spec.Image {
 		all = false
-		v.step(p, EnsureImage{Container: s.spec.Name, Attempt: attempt, Image: s.spec.Image, Policy: s.spec.ImagePullPolicy})
+		v.step(p, ensure)
 	}
 	for vol := range imageVolumes(v.d.Pod, s.spec) {
 		ensure := EnsureImage{Volume: vol.Name, Image: vol.Image.Reference, Policy: vol.Image.PullPolicy}
-		if v.o.Memory.Images[ensure.For()].Image == ensure.Image {
+		if v.o.Memory.Images[ensure.Key()].Image == ensure.Image {
 			continue
 		}
 		all = false
@@ -316,15 +314,15 @@ func (v *view) tend(p *Plan, s *slot) {
 	hook := v.o.Memory.Hooks[s.last.ID]
 	switch {
 	case v.outdated(s):
-		v.replace(p, s, "Container "+s.spec.Name+" definition changed, will be restarted", nil)
+		v.replace(p, s, CauseSpec, "Container "+s.spec.Name+" definition changed, will be restarted", nil)
 	case v.resizeRestarts(s):
-		v.replace(p, s, "Container "+s.spec.Name+" resize requires restart", nil)
+		v.replace(p, s, CauseResize, "Container "+s.spec.Name+" resize requires restart", nil)
 	case hook.Failure != "":
-		v.replace(p, s, "FailedPostStartHook", nil)
+		v.replace(p, s, CauseHook, "FailedPostStartHook", nil)
 	case verdict.Startup == ProbeFailure:
-		v.replace(p, s, v.failedProbe(s, "startup"), s.spec.StartupProbe)
+		v.replace(p, s, CauseProbe, v.failedProbe(s, "startup"), s.spec.StartupProbe)
 	case verdict.Liveness == ProbeFailure:
-		v.replace(p, s, v.failedProbe(s, "liveness"), s.spec.LivenessProbe)
+		v.replace(p, s, CauseProbe, v.failedProbe(s, "liveness"), s.spec.LivenessProbe)
 	case v.hookDue(s):
 		v.step(p, PostStart{ID: s.last.ID, Name: s.spec.Name})
 	}
@@ -361,17 +359,17 @@ func (v *view) changed(s *slot) bool {
 }
 
 // replace stops a running container so that policy can make the next one. A probe may set a grace of its own.
-func (v *view) replace(p *Plan, s *slot, reason string, probe *corev1.Probe) {
+func (v *view) replace(p *Plan, s *slot, cause Cause, reason string, probe *corev1.Probe) {
 	limit := podutil.GracePeriod(v.d.Pod)
 	if probe != nil && probe.TerminationGracePeriodSeconds != nil {
 		limit = time.Duration(*probe.TerminationGracePeriodSeconds) * time.Second
 	}
-	if running, stopping := v.o.Memory.InFlight["stop "+s.last.ID]; stopping {
+	stop := StopContainer{ID: s.last.ID, Name: s.spec.Name, Deadline: v.o.Now.Add(limit), Cause: cause, Reason: reason}
+	if running, stopping := v.o.Memory.InFlight[stop.Key()]; stopping {
 		v.awaits(p, running)
 		return
 	}
-	v.step(p, StopContainer{ID: s.last.ID, Name: s.spec.Name, Deadline: v.o.Now.Add(limit), Reason: reason,
-		Replace: v.outdated(s) || v.resizeRestarts(s), Unhealthy: probe != nil})
+	v.step(p, stop)
 }
 
 // step adds a step that may run now; one in flight or in back-off becomes a wait instead.
@@ -388,7 +386,7 @@ func (v *view) step(p *Plan, s Step) {
 		v.later(p, s, f.Message, f.Retry())
 		return
 	}
-	if d, done := v.o.Memory.Done[key]; done && d.What == s.String() && v.o.Now.Before(d.At.Add(stepRetryFirst)) {
+	if d, done := v.o.Memory.Done[key]; done && d.Step == identity(s) && v.o.Now.Before(d.At.Add(stepRetryFirst)) {
 		v.later(p, s, "it was done, but what calls for it is still there", d.At.Add(stepRetryFirst))
 		return
 	}
@@ -414,5 +412,5 @@ func (v *view) wakeAt(p *Plan, at time.Time) {
 
 // collect brings the plan into the one order that its readers can rely on.
 func (v *view) collect(p *Plan) {
-	slices.Sort(p.Cancel)
+	slices.SortFunc(p.Cancel, Key.Compare)
 }

@@ -193,7 +193,7 @@ func (s *script) until(at time.Time) string {
 func (s *script) terms(step Step) string {
 	switch step := step.(type) {
 	case StopContainer:
-		return fmt.Sprintf(", within %s%s", step.Deadline.Sub(s.w.now), map[bool]string{true: ", then replace it"}[step.Replace])
+		return fmt.Sprintf(", within %s%s", step.Deadline.Sub(s.w.now), map[bool]string{true: ", then replace it"}[step.Replaces()])
 	case CreateContainer:
 		if step.Backoff > 0 {
 			return fmt.Sprintf(", back-off after it %s", step.Backoff)

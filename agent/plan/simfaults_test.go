@@ -60,7 +60,7 @@ func (l *life) fate(c *call) {
 }
 
 // notesClaims: the agent notes for itself what it does with resource claims, before its answer or never.
-func notesClaims(s Step) bool { return s.Key() == keyPrepareClaims || s.Key() == keyUnprepareClaims }
+func notesClaims(s Step) bool { return s == PrepareClaims{} || s == UnprepareClaims{} }
 
 // stopFate: the container ends by itself, or is killed at its deadline.
 func (l *life) stopFate(c *call, stop StopContainer) {
@@ -206,7 +206,7 @@ func (l *life) fault() {
 	case 11:
 		l.note("objects change")
 		l.memory.Stale()
-		l.failed = map[string]failedAt{}
+		l.failed = map[Key]failedAt{}
 		for _, c := range l.calls {
 			c.late = true
 		}

@@ -221,7 +221,7 @@ func (v *view) countApp(t *tally, s *slot, c *corev1.ContainerStatus) {
 
 // restartsAfter is restarts for an exit code that a status shows.
 func (v *view) restartsAfter(s *slot, exitCode int32) bool {
-	replaced := s.last != nil && (v.o.Memory.Killed[s.last.ID].Replace || s.last.Reason == ReasonRestartingAll)
+	replaced := s.last != nil && (v.o.Memory.Killed[s.last.ID].Replaces() || s.last.Reason == ReasonRestartingAll)
 	return replaced || v.resetting && s.role != podutil.RoleEphemeral || podutil.ShouldRestart(&v.d.Pod.Spec, s.spec, s.role, exitCode)
 }
 

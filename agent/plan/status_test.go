@@ -39,7 +39,7 @@ const unready = "!PodReadyToStartContainers Initialized !Ready(ContainersNotRead
 
 // TestContainerStates is about what containers show; the first two lines of the text, phase and conditions, are left out.
 func TestContainerStates(t *testing.T) {
-	failing := func(key string, f Failure) func(*Memory) { return func(m *Memory) { m.Failures[key] = f } }
+	failing := func(key Key, f Failure) func(*Memory) { return func(m *Memory) { m.Failures[key] = f } }
 	tests := []struct {
 		name   string
 		pod    string
@@ -80,28 +80,28 @@ func TestContainerStates(t *testing.T) {
 				lastState: {terminated: {exitCode: 3, reason: Error}}}]}`,
 			want: "app: running, ready, started, restarts 1, last exit 3 Error"},
 
-		{name: "first pull failed", pod: oneApp, memory: failing("image app", Failure{Count: 1, Image: "a", Reason: "ErrImagePull", Message: "no such image"}),
+		{name: "first pull failed", pod: oneApp, memory: failing(Key{KindEnsureImage, "app"}, Failure{Count: 1, Image: "a", Reason: "ErrImagePull", Message: "no such image"}),
 			want: "app: waiting ErrImagePull \"no such image\""},
-		{name: "second pull failed", pod: oneApp, memory: failing("image app", Failure{Count: 2, Image: "a", Reason: "ErrImagePull", Message: "no such image"}),
+		{name: "second pull failed", pod: oneApp, memory: failing(Key{KindEnsureImage, "app"}, Failure{Count: 2, Image: "a", Reason: "ErrImagePull", Message: "no such image"}),
 			want: `app: waiting ImagePullBackOff "Back-off pulling image \"a\": ErrImagePull: no such image"`},
-		{name: "signature does not fit", pod: oneApp, memory: failing("image app", Failure{Count: 2, Image: "a", Reason: "SignatureValidationFailed", Message: "bad"}),
+		{name: "signature does not fit", pod: oneApp, memory: failing(Key{KindEnsureImage, "app"}, Failure{Count: 2, Image: "a", Reason: "SignatureValidationFailed", Message: "bad"}),
 			want: `app: waiting ImagePullBackOff "Back-off pulling image \"a\": SignatureValidationFailed: bad"`},
-		{name: "another image failed", pod: oneApp, memory: failing("image app", Failure{Count: 2, Image: "b", Reason: "ErrImagePull"}),
+		{name: "another image failed", pod: oneApp, memory: failing(Key{KindEnsureImage, "app"}, Failure{Count: 2, Image: "b", Reason: "ErrImagePull"}),
 			want: "app: waiting ContainerCreating"},
-		{name: "image is never pulled", pod: oneApp, memory: failing("image app", Failure{Count: 5, Image: "a", Reason: "ErrImageNeverPull",
+		{name: "image is never pulled", pod: oneApp, memory: failing(Key{KindEnsureImage, "app"}, Failure{Count: 5, Image: "a", Reason: "ErrImageNeverPull",
 			Message: `Container image "a" is not present with pull policy of Never`}),
 			want: `app: waiting ErrImageNeverPull "Container image \"a\" is not present with pull policy of Never"`},
-		{name: "image name is none", pod: oneApp, memory: failing("image app", Failure{Count: 5, Image: "a", Reason: "InvalidImageName", Message: "m"}),
+		{name: "image name is none", pod: oneApp, memory: failing(Key{KindEnsureImage, "app"}, Failure{Count: 5, Image: "a", Reason: "InvalidImageName", Message: "m"}),
 			want: `app: waiting InvalidImageName "m"`},
-		{name: "config error", pod: oneApp, memory: failing("create app", Failure{Count: 1, Reason: "CreateContainerConfigError", Message: `secret "x" not found`}),
+		{name: "config error", pod: oneApp, memory: failing(Key{KindCreateContainer, "app"}, Failure{Count: 1, Reason: "CreateContainerConfigError", Message: `secret "x" not found`}),
 			want: `app: waiting CreateContainerConfigError "secret \"x\" not found"`},
-		{name: "create error", pod: oneApp, memory: failing("create app", Failure{Count: 1, Message: "no space"}),
+		{name: "create error", pod: oneApp, memory: failing(Key{KindCreateContainer, "app"}, Failure{Count: 1, Message: "no space"}),
 			want: `app: waiting CreateContainerError "no space"`},
 		{name: "start error", pod: oneApp, facts: []Container{instance("app", 0, ContainerExited, 128)},
-			memory: failing("start app0", Failure{Count: 1, Message: "no such file"}),
+			memory: failing(Key{KindStartContainer, "app0"}, Failure{Count: 1, Message: "no such file"}),
 			want:   `app: waiting RunContainerError "no such file", last exit 128 Error`},
 		{name: "start error of a pod that runs once", pod: neverIt, facts: []Container{instance("app", 0, ContainerExited, 128)},
-			memory: failing("start app0", Failure{Count: 1, Message: "no such file"}), want: "app: exit 128 Error"},
+			memory: failing(Key{KindStartContainer, "app0"}, Failure{Count: 1, Message: "no such file"}), want: "app: exit 128 Error"},
 		{name: "hook runs", pod: hookApp, facts: []Container{instance("app", 0, ContainerRunning, 0)},
 			memory: func(m *Memory) { m.Started["app0"] = true }, want: "app: waiting ContainerCreating"},
 		{name: "hook is through", pod: hookApp, facts: []Container{instance("app", 0, ContainerRunning, 0)},

@@ -10,10 +10,9 @@ import (
 // Step is one act on the world. The set of steps is closed: agent/execute.go maps each to a hand in one type switch.
 type Step interface {
 	// Key names what the step acts on. While a step is in flight no other with its key starts; failures are remembered by it.
-	Key() string
+	Key() Key
 	// String reads well in logs and golden files.
 	String() string
-	sealed()
 }
 
 type (
@@ -51,12 +50,9 @@ type (
 	StopContainer struct {
 		ID, Name string
 		Deadline time.Time
-		// Reason tells people why, and becomes the Killing event.
+		Cause    Cause
+		// Reason is the message of the Killing event. Nothing is decided by it.
 		Reason string
-		// Replace: a new instance follows whatever the restart policy says, for its spec has changed.
-		Replace bool
-		// Unhealthy: its startup or liveness probe has failed.
-		Unhealthy bool
 	}
 	// RemoveContainer removes a dead container that nobody needs (CRI RemoveContainer).
 	RemoveContainer struct {
@@ -80,8 +76,6 @@ type (
 	Resize struct {
 		ID, Name string
 		To       Size
-		// Resources are what To follows from.
-		Resources *corev1.ResourceRequirements
 		// LowersMemory: the new limit must not be below what the container uses.
 		LowersMemory bool
 	}
@@ -99,26 +93,6 @@ type (
 	// RemoveDir removes the pod's directory and, where the pod is gone for good, its logs.
 	RemoveDir struct{}
 )
-
-func (Prepare) Key() string           { return "prepare" }
-func (PrepareClaims) Key() string     { return keyPrepareClaims }
-func (s Mount) Key() string           { return "mount " + s.Volume }
-func (CreateSandbox) Key() string     { return "create sandbox" }
-func (s EnsureImage) Key() string     { return "image " + s.For() }
-func (s CreateContainer) Key() string { return "create " + s.Name }
-func (s StartContainer) Key() string  { return "start " + s.ID }
-func (s PostStart) Key() string       { return "poststart " + s.ID }
-func (s StopContainer) Key() string   { return "stop " + s.ID }
-func (s RemoveContainer) Key() string { return "remove " + s.ID }
-func (NoteReset) Key() string         { return "note reset" }
-func (s StopSandbox) Key() string     { return "stop " + s.ID }
-func (s RemoveSandbox) Key() string   { return "remove " + s.ID }
-func (s Resize) Key() string          { return "resize " + s.ID }
-func (ResizePod) Key() string         { return "resize pod" }
-func (s Unmount) Key() string         { return "unmount " + s.Volume }
-func (UnprepareClaims) Key() string   { return keyUnprepareClaims }
-func (RemoveCgroup) Key() string      { return "remove cgroup" }
-func (RemoveDir) Key() string         { return "remove dir" }
 
 func (Prepare) String() string         { return "prepare directories and cgroup" }
 func (PrepareClaims) String() string   { return "prepare resource claims" }
@@ -166,41 +140,33 @@ func (UnprepareClaims) String() string {
 func (RemoveCgroup) String() string { return "remove cgroup" }
 func (RemoveDir) String() string    { return "remove pod directory" }
 
-// The keys of steps that wait for what others bring.
+// Cause is why a container is stopped.
+type Cause uint8
+
 const (
-	keyPrepareClaims   = "prepare claims"
-	keyUnprepareClaims = "unprepare claims"
+	// CauseEnd: the pod ends, or the instance is not the one that should run.
+	CauseEnd Cause = iota
+	// CauseSpec: the instance was created from another spec.
+	CauseSpec
+	// CauseResize: the resize policy asks for a new instance.
+	CauseResize
+	// CauseProbe: the startup or liveness probe has failed.
+	CauseProbe
+	// CauseHook: the postStart hook has failed.
+	CauseHook
+	// CauseUnknown: the runtime has lost track of the instance.
+	CauseUnknown
+	// CauseSandbox: the instance runs in a sandbox that cannot be used any more.
+	CauseSandbox
+	// CauseReset: all containers of the pod restart.
+	CauseReset
 )
 
-// For names what the image is for: the container, or the volume in a form that no container is called by.
-func (s EnsureImage) For() string {
-	if s.Volume != "" {
-		return imageVolume(s.Volume)
-	}
-	return s.Container
-}
+// Replaces reports whether a new instance follows whatever the restart policy says.
+func (s StopContainer) Replaces() bool { return s.Cause == CauseSpec || s.Cause == CauseResize }
 
-func imageVolume(name string) string { return "volume " + name }
-
-func (Prepare) sealed()         {}
-func (PrepareClaims) sealed()   {}
-func (Mount) sealed()           {}
-func (CreateSandbox) sealed()   {}
-func (EnsureImage) sealed()     {}
-func (CreateContainer) sealed() {}
-func (StartContainer) sealed()  {}
-func (PostStart) sealed()       {}
-func (StopContainer) sealed()   {}
-func (RemoveContainer) sealed() {}
-func (NoteReset) sealed()       {}
-func (StopSandbox) sealed()     {}
-func (RemoveSandbox) sealed()   {}
-func (Resize) sealed()          {}
-func (ResizePod) sealed()       {}
-func (Unmount) sealed()         {}
-func (UnprepareClaims) sealed() {}
-func (RemoveCgroup) sealed()    {}
-func (RemoveDir) sealed()       {}
+// Unhealthy reports whether a failed probe is the cause.
+func (s StopContainer) Unhealthy() bool { return s.Cause == CauseProbe }
 
 // outdates tells whether running, of the same key as next, works for something that nobody wants any more.
 func outdates(next, running Step) bool {

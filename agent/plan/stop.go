@@ -41,7 +41,7 @@ func (v *view) ending() *Stop {
 			continue
 		}
 		told, stopped := v.o.Memory.Killed[s.last.ID]
-		if stopped && told.Reason == stoppingReason(s.spec.Name) && told.Deadline.Before(deadline) {
+		if stopped && told.Cause == CauseEnd && told.Deadline.Before(deadline) {
 			deadline = told.Deadline
 		}
 	}
@@ -84,7 +84,7 @@ func (v *view) over(s *slot) bool {
 
 // restarts: a container that has ended is to be run again, by its policy or because the agent ended it for that.
 func (v *view) restarts(s *slot) bool {
-	return v.resetting && s.role != podutil.RoleEphemeral || s.last.Reason == ReasonRestartingAll || v.o.Memory.Killed[s.last.ID].Replace ||
+	return v.resetting && s.role != podutil.RoleEphemeral || s.last.Reason == ReasonRestartingAll || v.o.Memory.Killed[s.last.ID].Replaces() ||
 		podutil.ShouldRestart(&v.d.Pod.Spec, s.spec, s.role, s.last.ExitCode)
 }
 
@@ -134,7 +134,7 @@ func starts(s Step) bool {
 // container is cut short only when it does not end by itself: a runtime that is interrupted there says that the container
 // has failed.
 func (v *view) giveUp(p *Plan) (waiting bool) {
-	for _, key := range slices.Sorted(maps.Keys(v.o.Memory.InFlight)) {
+	for _, key := range slices.SortedFunc(maps.Keys(v.o.Memory.InFlight), Key.Compare) {
 		step := v.o.Memory.InFlight[key]
 		if patience := v.stop.Deadline.Add(startPatience); starts(step) && v.o.Now.Before(patience) {
 			v.wakeAt(p, patience)
@@ -158,7 +158,7 @@ func (v *view) stopContainers(p *Plan) bool {
 	for i := range v.slots {
 		s := &v.slots[i]
 		if s.role != podutil.RoleSidecar && alive(s.last) {
-			v.stopInstance(p, s.last, stoppingReason(s.spec.Name))
+			v.stopInstance(p, s.last, CauseEnd, stoppingReason(s.spec.Name))
 			busy = true
 		}
 		if s.spec.ReadinessProbe != nil && alive(s.last) {
@@ -167,7 +167,7 @@ func (v *view) stopContainers(p *Plan) bool {
 	}
 	for i := len(v.slots) - 1; i >= 0 && !busy; i-- {
 		if s := &v.slots[i]; s.role == podutil.RoleSidecar && alive(s.last) {
-			v.stopInstance(p, s.last, stoppingReason(s.spec.Name))
+			v.stopInstance(p, s.last, CauseEnd, stoppingReason(s.spec.Name))
 			busy = true
 		}
 	}
@@ -179,7 +179,7 @@ func (v *view) stopStrangers(p *Plan) (busy bool) {
 	for i := range v.o.Containers {
 		c := &v.o.Containers[i]
 		if alive(c) && v.slotOf(c) == nil {
-			v.stopInstance(p, c, stoppingReason(c.Name))
+			v.stopInstance(p, c, CauseEnd, stoppingReason(c.Name))
 			busy = true
 		}
 	}
@@ -196,15 +196,15 @@ func (v *view) slotOf(c *Container) *slot {
 	return nil
 }
 
-func (v *view) stopInstance(p *Plan, c *Container, reason string) {
+func (v *view) stopInstance(p *Plan, c *Container, cause Cause, reason string) {
 	deadline := v.o.Now.Add(podutil.GracePeriod(v.d.Pod))
 	if v.stop != nil {
 		deadline = v.stop.Deadline
 	}
-	if running, ok := v.o.Memory.InFlight["stop "+c.ID].(StopContainer); ok && v.stop == nil {
+	if running, ok := v.o.Memory.InFlight[StopContainer{ID: c.ID}.Key()].(StopContainer); ok && v.stop == nil {
 		deadline = running.Deadline
 	}
-	v.step(p, StopContainer{ID: c.ID, Name: c.Name, Deadline: deadline, Reason: reason})
+	v.step(p, StopContainer{ID: c.ID, Name: c.Name, Deadline: deadline, Cause: cause, Reason: reason})
 }
 
 // stopSandboxes gives the network of the sandboxes back. A sandbox that is not ready may hold an address still, so each

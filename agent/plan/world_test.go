@@ -130,7 +130,11 @@ func (w *world) begin(s Step) *call {
 func (w *world) finish(c *call, refreshAt time.Time) {
 	w.calls = slices.DeleteFunc(w.calls, func(other *call) bool { return other == c })
 	if !c.ghost {
-		w.memory.Ended(Result{Step: c.step, Problem: c.problem, RefreshAt: refreshAt, PodSize: w.podSize}, w.now)
+		result := Result{Step: c.step, Problem: c.problem, RefreshAt: refreshAt, PodSize: w.podSize}
+		if s, ok := c.step.(Resize); ok {
+			result.Resources = c.grant.Containers[s.Name].Resources
+		}
+		w.memory.Ended(result, w.now)
 	}
 }
 
