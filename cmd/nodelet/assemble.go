@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/netip"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -313,9 +314,14 @@ func (n *nodelet) run(ctx context.Context) error {
 	start(n.recorder.Run)
 	start(n.sources.Run)
 	start(n.deliver)
-	start(n.serveHealthz)
-	start(n.serveExplain)
-	start(n.serveAPI)
+	start(func(ctx context.Context) {
+		addr := netip.AddrPortFrom(n.cfg.Healthz.Addr, n.cfg.Healthz.Port)
+		endpoints.ServeHealthz(ctx, addr, n.healthz(), n.log)
+	})
+	start(func(ctx context.Context) { podapi.ServeExplain(ctx, n.cfg.Paths.Root, n.explainPods, n.log) })
+	if n.server != nil {
+		start(n.server.ListenAndRun)
+	}
 	start(n.rotator.Run)
 	start(n.notify)
 	start(trim)

@@ -1,67 +1,18 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-	"net"
-	"net/http"
-	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
 
 	"github.com/nodelet/nodelet/agent"
+	"github.com/nodelet/nodelet/agent/podapi"
 )
-
-// explainSocket is where the agent says what its pods wait for; only root can ask.
-const explainSocket = "nodelet.sock"
-
-// serveExplain answers `nodelet explain` until ctx ends.
-func (n *nodelet) serveExplain(ctx context.Context) {
-	path := filepath.Join(n.cfg.Paths.Root, explainSocket)
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		n.log.Warn("cannot serve explain", "err", err)
-		return
-	}
-	listener, err := net.Listen("unix", path)
-	if err == nil {
-		err = os.Chmod(path, 0o600)
-	}
-	if err != nil {
-		n.log.Warn("cannot serve explain", "err", err)
-		return
-	}
-	server := &http.Server{ReadHeaderTimeout: 5 * time.Second, Handler: explainHandler(n.supervisor, n.waitingForRuntime)}
-	context.AfterFunc(ctx, func() { _ = server.Close() })
-	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-		n.log.Warn("explain is not served any more", "err", err)
-	}
-}
-
-// explainHandler asks the supervisor, unless waiting tells why that does not work yet.
-func explainHandler(s *agent.Supervisor, waiting func() error) http.Handler {
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /explain", func(w http.ResponseWriter, r *http.Request) {
-		if err := waiting(); err != nil {
-			http.Error(w, err.Error(), http.StatusServiceUnavailable)
-			return
-		}
-		all, err := s.Explain(r.Context())
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusServiceUnavailable)
-			return
-		}
-		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(all)
-	})
-	return mux
-}
 
 const explainUsage = `usage: nodelet explain [--root-dir DIR] [--json] [NAMESPACE/POD | POD]...
 
@@ -80,7 +31,7 @@ func explain(args []string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	all, err := askExplain(filepath.Join(*rootDir, explainSocket))
+	all, err := podapi.Explain(context.Background(), *rootDir)
 	if err != nil {
 		return err
 	}
@@ -96,28 +47,7 @@ func explain(args []string, out io.Writer) error {
 	return nil
 }
 
-func askExplain(socket string) ([]*agent.Explanation, error) {
-	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			var d net.Dialer
-			return d.DialContext(ctx, "unix", socket)
-		}}}
-	resp, err := client.Get("http://nodelet/explain")
-	if err != nil {
-		return nil, fmt.Errorf("ask the agent at %s: %w (is nodelet running with this --root-dir?)", socket, errors.Unwrap(err))
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		why, _ := io.ReadAll(io.LimitReader(resp.Body, 4<<10))
-		return nil, fmt.Errorf("ask the agent at %s: %s", socket, cmp.Or(strings.TrimSpace(string(why)), resp.Status))
-	}
-	var all []*agent.Explanation
-	if err := json.NewDecoder(resp.Body).Decode(&all); err != nil {
-		return nil, fmt.Errorf("read the agent's answer: %w", err)
-	}
-	return all, nil
-}
-
+// named returns the explanations of the pods with these names, with or without their namespaces.
 func named(all []*agent.Explanation, names []string) []*agent.Explanation {
 	var kept []*agent.Explanation
 	for _, e := range all {
@@ -128,4 +58,16 @@ func named(all []*agent.Explanation, names []string) []*agent.Explanation {
 		}
 	}
 	return kept
+}
+
+// explainPods returns what the pods are waiting for, or an error as long as the runtime has not answered.
+func (n *nodelet) explainPods(ctx context.Context) ([]*agent.Explanation, error) {
+	select {
+	case <-n.monitor.Answered():
+		return n.supervisor.Explain(ctx)
+	default:
+		since := time.Since(n.monitor.Created()).Round(time.Second)
+		return nil, fmt.Errorf("waiting for the container runtime at %s (%s so far); no pod is managed until it answers",
+			n.cfg.Runtime.Endpoint, since)
+	}
 }

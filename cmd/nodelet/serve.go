@@ -3,57 +3,19 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
-	"net"
 	"net/http"
-	"net/netip"
 	"time"
 
 	"github.com/nodelet/nodelet/kube/node"
 	"github.com/nodelet/nodelet/systemd"
 )
 
-// stuckCall is how long a call to the runtime may go unanswered before the agent counts as unwell.
-const stuckCall = 5 * time.Minute
-
-// serveHealthz answers at the healthz port until ctx ends.
-func (n *nodelet) serveHealthz(ctx context.Context) {
-	if n.cfg.Healthz.Port == 0 {
-		return
-	}
-	addr := netip.AddrPortFrom(n.cfg.Healthz.Addr, n.cfg.Healthz.Port).String()
-	mux := http.NewServeMux()
-	healthz := node.HealthzHandler(n.checks())
-	mux.Handle("/healthz", healthz)
-	mux.Handle("/healthz/", healthz)
-	server := &http.Server{Addr: addr, Handler: mux, ReadHeaderTimeout: 5 * time.Second, WriteTimeout: 10 * time.Second,
-		MaxHeaderBytes: 8 << 10, BaseContext: func(net.Listener) context.Context { return ctx }}
-	context.AfterFunc(ctx, func() { _ = server.Close() })
-	if err := server.ListenAndServe(); !errors.Is(err, http.ErrServerClosed) {
-		n.log.Error("healthz is not served; set healthzPort to a free one, or to 0", "addr", addr, "err", err)
-	}
-}
-
-// checks leave the API server out: while it is away the node goes on, and a restart of the agent would not bring it
-// back.
-func (n *nodelet) checks() []node.Check {
-	return []node.Check{
+// healthz checks the agent itself. It leaves the API server out: a restart of the agent would not bring it back.
+func (n *nodelet) healthz() http.Handler {
+	return node.HealthzHandler([]node.Check{
 		{Name: "ping", Run: func() error { return nil }},
-		{Name: "runtime", Run: n.runtimeHealth},
-	}
-}
-
-// runtimeHealth is an error while a call to the runtime goes unanswered for too long; it says which, and on what.
-func (n *nodelet) runtimeHealth() error {
-	now := time.Now()
-	for _, c := range n.runtime.InFlight() {
-		// Pulls, stops with a long grace and execs may take their time.
-		long := c.Verb == "PullImage" || c.Verb == "StopContainer" || c.Verb == "ExecSync" || c.Verb == "GetContainerEvents"
-		if took := now.Sub(c.Since); took > stuckCall && !long {
-			return fmt.Errorf("%s of %s has not been answered for %s", c.Verb, c.Object, took.Round(time.Second))
-		}
-	}
-	return nil
+		{Name: "runtime", Run: n.monitor.Health},
+	})
 }
 
 // networkWait is how long the agent counts as starting while the runtime's network is not ready. It may never be before
@@ -107,5 +69,5 @@ func (n *nodelet) awaitUsable(ctx context.Context) bool {
 func (n *nodelet) alive(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, aliveLimit)
 	defer cancel()
-	return errors.Join(n.runtimeHealth(), n.supervisor.Alive(ctx))
+	return errors.Join(n.monitor.Health(), n.supervisor.Alive(ctx))
 }

@@ -1,24 +1,17 @@
 package main
 
 import (
-	"context"
-	"fmt"
 	"net/netip"
 	"path/filepath"
 	"slices"
-	"time"
 
 	"github.com/nodelet/nodelet/agent/podapi"
 	"github.com/nodelet/nodelet/config"
 	"github.com/nodelet/nodelet/cri/logs"
 	"github.com/nodelet/nodelet/kube/client"
-	"github.com/nodelet/nodelet/kube/node"
 	"github.com/nodelet/nodelet/kube/server"
 	"github.com/nodelet/nodelet/kube/server/endpoints"
 )
-
-// listenAgain is how soon the port of the node's API is tried again where another program holds it.
-const listenAgain = 5 * time.Second
 
 // makePodAPI makes what answers requests about pods, and the rotation of their logs.
 func (n *nodelet) makePodAPI() {
@@ -73,7 +66,7 @@ func (n *nodelet) makeServer() (err error) {
 func (n *nodelet) endpoints() []server.Mount {
 	c := n.cfg.Server
 	return endpoints.Mounts(endpoints.Config{
-		Healthz:        node.HealthzHandler(n.checks()),
+		Healthz:        n.healthz(),
 		Configuration:  n.cfg.Kubelet.Masked(),
 		SystemLogs:     c.SystemLogs,
 		SystemLogQuery: c.SystemLogsQuery,
@@ -86,29 +79,4 @@ func (n *nodelet) endpoints() []server.Mount {
 		Statusz:        n.cfg.Gate("ComponentStatusz"),
 		Version:        config.KubeletVersion(),
 	}, n.mounts)
-}
-
-// serveAPI serves the node's API until ctx ends. Pods do not depend on it, so a port that is taken stops nothing else.
-func (n *nodelet) serveAPI(ctx context.Context) {
-	if n.server == nil {
-		return
-	}
-	for told := false; ; told = true {
-		err := n.server.Listen()
-		if err == nil {
-			break
-		}
-		if !told {
-			n.log.Error("logs, exec and metrics are not served; trying again", "err", err, "every", listenAgain)
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(listenAgain):
-		}
-	}
-	n.log.Info("the node's API is served", "addr", fmt.Sprint(n.server.Addr()))
-	if err := n.server.Run(ctx); err != nil {
-		n.log.Error("logs, exec and metrics are not served any more", "err", err)
-	}
 }

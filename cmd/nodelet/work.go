@@ -3,14 +3,11 @@ package main
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"sync"
-	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodelet/nodelet/agent/spec"
-	"github.com/nodelet/nodelet/cri"
 	"github.com/nodelet/nodelet/cri/monitor"
 	"github.com/nodelet/nodelet/host/cgroups"
 	"github.com/nodelet/nodelet/kube/pods"
@@ -20,10 +17,10 @@ import (
 
 // work runs pods from when the container runtime has answered: what they live in depends on what it says.
 func (n *nodelet) work(ctx context.Context) error {
-	if !n.runtimeAnswered(ctx) {
+	if !n.monitor.AwaitAnswer(ctx) {
 		return nil
 	}
-	driver, err := n.cgroupDriver(ctx)
+	driver, err := n.monitor.CgroupDriver(ctx, n.cfg.Cgroups.Driver)
 	if err != nil {
 		return nil // the agent ends
 	}
@@ -42,47 +39,10 @@ func (n *nodelet) work(ctx context.Context) error {
 	return nil
 }
 
-// runtimeAnswered waits for the runtime's first answer and tells whether there was one before ctx ended.
-func (n *nodelet) runtimeAnswered(ctx context.Context) bool {
-	select {
-	case <-n.monitor.Answered():
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
-// cgroupDriver is the driver that the runtime uses, which has to be the agent's too (KEP-4033). A runtime that does not
-// tell leaves it to the configuration. It fails only when ctx ends.
-func (n *nodelet) cgroupDriver(ctx context.Context) (string, error) {
-	own := n.cfg.Cgroups.Driver
-	for {
-		answer, err := n.runtime.RuntimeConfig(ctx)
-		switch {
-		case cri.IsUnimplemented(err):
-			n.log.Info("the runtime does not tell its cgroup driver; taking that of the configuration", "driver", own)
-			return own, nil
-		case err != nil:
-			if !watch.Sleep(ctx, monitor.RetryInterval) {
-				return "", ctx.Err()
-			}
-			continue
-		}
-		driver := own
-		if linux := answer.GetLinux(); linux != nil {
-			driver = cri.CgroupDriver(linux)
-		}
-		if driver != own {
-			n.log.Info("the runtime's cgroup driver counts, not that of the configuration", "driver", driver, "configured", own)
-		}
-		return driver, nil
-	}
-}
-
 // running are the static pods that an earlier agent, nodelet or the kubelet, has left running. It waits for the
 // runtime.
 func (n *nodelet) running(ctx context.Context) map[types.NamespacedName]pods.Running {
-	for n.runtimeAnswered(ctx) {
+	for n.monitor.AwaitAnswer(ctx) {
 		all, err := n.runtime.ReadySandboxes(ctx)
 		if err == nil {
 			found := map[types.NamespacedName]pods.Running{}
@@ -115,17 +75,5 @@ func (n *nodelet) podCIDR(cidr string) {
 func (n *nodelet) shareRoot() {
 	if err := volumes.ShareMounts(n.cfg.Paths.Root); err != nil {
 		n.log.Warn("mounts below the root directory do not spread: pods with mountPropagation, as CSI drivers are, will not work", "err", err)
-	}
-}
-
-// waitingForRuntime is an error, for people, as long as the runtime has not answered.
-func (n *nodelet) waitingForRuntime() error {
-	select {
-	case <-n.monitor.Answered():
-		return nil
-	default:
-		since := time.Since(n.monitor.Created()).Round(time.Second)
-		return fmt.Errorf("the container runtime at %s has not answered in the %s since the start; until it does, no pod is looked at",
-			n.cfg.Runtime.Endpoint, since)
 	}
 }

@@ -23,8 +23,10 @@ const (
 	maxHeader = 1 << 20
 	// writeTime is how long an answer that is no stream may take to be read.
 	writeTime = 5 * time.Minute
-	// idleTime closes connections that nobody uses.
+	// idleTime closes connections without requests.
 	idleTime = 90 * time.Second
+	// listenRetry is the time between two tries to open the port.
+	listenRetry = 5 * time.Second
 )
 
 // Config says where and to whom the API is served.
@@ -107,6 +109,28 @@ func (s *Server) Listen() error {
 	}
 	s.listener = l
 	return nil
+}
+
+// ListenAndRun serves until ctx ends. While the port cannot be opened, because another program has it, it tries again.
+func (s *Server) ListenAndRun(ctx context.Context) {
+	for failed := false; ; failed = true {
+		err := s.Listen()
+		if err == nil {
+			break
+		}
+		if !failed {
+			s.log.Error("cannot serve the node's API: no logs, exec and metrics", "err", err, "retryIn", listenRetry)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(listenRetry):
+		}
+	}
+	s.log.Info("serving the node's API", "addr", s.Addr().String())
+	if err := s.Run(ctx); err != nil {
+		s.log.Error("stopped serving the node's API: no logs, exec and metrics", "err", err)
+	}
 }
 
 // Addr is where the server listens.
