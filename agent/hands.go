@@ -12,6 +12,7 @@ import (
 	"github.com/nodelet/nodelet/agent/spec"
 	"github.com/nodelet/nodelet/cri"
 	"github.com/nodelet/nodelet/cri/images"
+	"github.com/nodelet/nodelet/cri/logs"
 	"github.com/nodelet/nodelet/csi"
 	"github.com/nodelet/nodelet/host/cgroups"
 	"github.com/nodelet/nodelet/host/userns"
@@ -65,8 +66,8 @@ type Hands struct {
 	BackoffFirst, BackoffMax time.Duration
 	// Meter counts what the agent does; nil: nobody does.
 	Meter Meter
-	// LogLinks is where log collectors look for links to the containers' logs; empty means /var/log/containers.
-	LogLinks string
+	// Logs makes and removes the pods' log directories and the links to their logs.
+	Logs *logs.Tree
 }
 
 // Devices gives the devices of device plugins to containers. It is *devices.Devices, where each method is described.

@@ -163,7 +163,7 @@ func (t *task) target(ephemeral string) string {
 // containerFiles makes what an instance mounts from its pod's directory: hosts file, termination message, log directory.
 func (t *task) containerFiles(s plan.CreateContainer) error {
 	node := t.hands.Node()
-	if err := os.MkdirAll(filepath.Join(node.PodLogDir(t.pod.Namespace, t.pod.Name, t.pod.UID), s.Name), 0o755); err != nil {
+	if err := t.hands.Logs.Make(filepath.Dir(t.logPath(s.Name, s.Attempt))); err != nil {
 		return fmt.Errorf("make log directory: %w", err)
 	}
 	var own []byte

@@ -1,10 +1,8 @@
 package agent
 
 import (
-	"cmp"
 	"context"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -21,9 +19,6 @@ import (
 
 // minStop is the least time a container gets between SIGTERM and SIGKILL, whatever its hook has used up.
 const minStop = 2 * time.Second
-
-// logLinks is where log collectors look for links to the containers' logs, unless Hands.LogLinks says otherwise.
-const logLinks = "/var/log/containers"
 
 // ensureImage makes the image of a container or of an image volume present by its pull policy.
 func (t *task) ensureImage(ctx context.Context, s plan.EnsureImage) (images.Image, error) {
@@ -106,32 +101,30 @@ func (t *task) startContainer(ctx context.Context, s plan.StartContainer) error 
 	return nil
 }
 
-// linkLog puts the link that log collectors follow; its name tells them all they need to know of the container.
+// linkLog makes the link that log collectors follow; its name tells them which container it is.
 func (t *task) linkLog(s plan.StartContainer) {
 	c := t.instance(s.ID)
 	if c == nil {
 		return
 	}
-	target := filepath.Join(t.hands.Node().PodLogDir(t.pod.Namespace, t.pod.Name, t.pod.UID), spec.LogPath(s.Name, c.Attempt))
-	link := t.logLink(s.Name, s.ID)
-	err := os.MkdirAll(filepath.Dir(link), 0o755)
-	if err == nil {
-		err = os.Symlink(target, link)
-	}
-	if err != nil && !os.IsExist(err) {
-		t.log.Warn("cannot link the log for collectors", "link", link, "err", err)
+	if err := t.hands.Logs.Link(t.logPath(s.Name, c.Attempt), t.linkName(s.Name, s.ID)); err != nil {
+		t.log.Warn("cannot link the log of a container for log collectors", "container", s.Name, "err", err)
 	}
 }
 
-// logLink is the link to the log of one instance, by the name that log collectors take apart. Where that is too long for a
-// file, its end is cut off, as the kubelet does.
-func (t *task) logLink(container, id string) string {
+// logPath returns the path of the log of one instance.
+func (t *task) logPath(container string, attempt uint32) string {
+	dir := t.hands.Node().PodLogDir(t.pod.Namespace, t.pod.Name, t.pod.UID)
+	return filepath.Join(dir, spec.LogPath(container, attempt))
+}
+
+// linkName returns the name of the link to the log of one instance. A name that is too long for a file is cut, as the kubelet
+// does.
+func (t *task) linkName(container, id string) string {
 	const end = ".log"
 	name := fmt.Sprintf("%s_%s_%s-%s", t.pod.Name, t.pod.Namespace, container, id)
-	return filepath.Join(t.hands.logLinks(), name[:min(len(name), unix.NAME_MAX-len(end))]+end)
+	return name[:min(len(name), unix.NAME_MAX-len(end))] + end
 }
-
-func (h *Hands) logLinks() string { return cmp.Or(h.LogLinks, logLinks) }
 
 func (t *task) instance(id string) *plan.Container {
 	for i := range t.instances {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 
 	corev1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -37,7 +36,7 @@ func (t *task) createSandbox(ctx context.Context, s plan.CreateSandbox) error {
 	if ownUsers(t.pod) && !t.hands.handlerOf(&plan.Sandbox{Handler: handler}).UserNamespaces {
 		return noUserNamespaces(handler)
 	}
-	if err := os.MkdirAll(cfg.LogDirectory, 0o755); err != nil {
+	if err := t.hands.Logs.Make(cfg.LogDirectory); err != nil {
 		return fmt.Errorf("make log directory: %w", err)
 	}
 	return t.gates.create.pass(ctx, func() error {

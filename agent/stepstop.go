@@ -2,18 +2,12 @@ package agent
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodelet/nodelet/agent/plan"
-	"github.com/nodelet/nodelet/agent/spec"
 	podutil "github.com/nodelet/nodelet/kube/pod"
 	"github.com/nodelet/nodelet/probes"
 )
@@ -85,15 +79,10 @@ func (t *task) removeContainer(ctx context.Context, s plan.RemoveContainer) erro
 	if c == nil || s.KeepLog {
 		return nil
 	}
-	log := filepath.Join(t.hands.Node().PodLogDir(t.pod.Namespace, t.pod.Name, t.pod.UID), spec.LogPath(s.Name, c.Attempt))
-	rotated, _ := filepath.Glob(log + ".*")
-	var errs []error
-	for _, p := range append(rotated, log, t.logLink(s.Name, s.ID)) {
-		if err := os.Remove(p); err != nil && !errors.Is(err, os.ErrNotExist) {
-			errs = append(errs, fmt.Errorf("remove log: %w", err))
-		}
+	if err := t.hands.Logs.RemoveLog(t.logPath(s.Name, c.Attempt), t.linkName(s.Name, s.ID)); err != nil {
+		return fmt.Errorf("remove log: %w", err)
 	}
-	return errors.Join(errs...)
+	return nil
 }
 
 // noteReset notes that all containers of the pod are to start anew, or that this is over.
@@ -107,14 +96,8 @@ func (t *task) noteReset(s plan.NoteReset) error {
 // removeDir removes what the disk still shows of a pod that is gone. Its directory goes last: by that a later life of the agent
 // would find the rest.
 func (t *task) removeDir(ctx context.Context) error {
-	logs, err := logDirs(t.hands.Node().PodLogsDir, t.pod.UID)
-	if err != nil {
+	if err := t.hands.Logs.RemovePod(string(t.pod.UID)); err != nil {
 		return err
-	}
-	for _, dir := range logs {
-		if err := t.removeLogs(dir); err != nil {
-			return err
-		}
 	}
 	if err := t.hands.Volumes.RemovePodDir(ctx, t.pod.UID); err != nil {
 		return err
@@ -124,34 +107,6 @@ func (t *task) removeDir(ctx context.Context) error {
 	}
 	if t.hands.Devices != nil {
 		t.hands.Devices.Release(t.pod.UID)
-	}
-	return nil
-}
-
-// logDirs are the log directories of a pod of which perhaps nothing but the UID is known: <namespace>_<name>_<uid>.
-func logDirs(all string, pod types.UID) (dirs []string, err error) {
-	entries, err := os.ReadDir(all)
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("list log directories: %w", err)
-	}
-	for _, e := range entries {
-		if parts := strings.SplitN(e.Name(), "_", 3); len(parts) == 3 && parts[2] == string(pod) {
-			dirs = append(dirs, filepath.Join(all, e.Name()))
-		}
-	}
-	return dirs, nil
-}
-
-// removeLogs removes the log directory of a pod with the collectors' links into it.
-func (t *task) removeLogs(dir string) error {
-	links, _ := filepath.Glob(filepath.Join(t.hands.logLinks(), "*.log"))
-	for _, link := range links {
-		if target, err := os.Readlink(link); err == nil && filepath.Dir(filepath.Dir(target)) == dir {
-			_ = os.Remove(link)
-		}
-	}
-	if err := os.RemoveAll(dir); err != nil {
-		return fmt.Errorf("remove log directory: %w", err)
 	}
 	return nil
 }

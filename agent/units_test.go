@@ -2,7 +2,6 @@ package agent
 
 import (
 	"log/slog"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -52,15 +51,15 @@ func TestNudgesAddUp(t *testing.T) {
 	}
 }
 
-// TestLogLink: the name of the link is what log collectors take apart, and never too long for a file.
-func TestLogLink(t *testing.T) {
-	task := &task{hands: &Hands{}, pod: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default"}}}
-	if got := task.logLink("app", "c0de"); got != "/var/log/containers/web_default_app-c0de.log" {
-		t.Error(got)
+// TestLinkName: log collectors take the name of the link apart, and it is never too long for a file.
+func TestLinkName(t *testing.T) {
+	task := &task{pod: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default"}}}
+	if got, want := task.linkName("app", "c0de"), "web_default_app-c0de.log"; got != want {
+		t.Errorf("got %q, want %q", got, want)
 	}
 	task.pod.Name = strings.Repeat("w", 253)
-	if name := filepath.Base(task.logLink("app", "c0de")); len(name) != 255 || !strings.HasSuffix(name, "w.log") {
-		t.Errorf("%d bytes: %s", len(name), name)
+	if got := task.linkName("app", "c0de"); len(got) != 255 || !strings.HasSuffix(got, "w.log") {
+		t.Errorf("got %d bytes, %q, want 255 that end in w.log", len(got), got)
 	}
 }
 

@@ -27,6 +27,7 @@ import (
 	"github.com/nodelet/nodelet/cri"
 	"github.com/nodelet/nodelet/cri/fake"
 	"github.com/nodelet/nodelet/cri/images"
+	"github.com/nodelet/nodelet/cri/logs"
 	"github.com/nodelet/nodelet/host/userns"
 	"github.com/nodelet/nodelet/kube/objects"
 	"github.com/nodelet/nodelet/kube/pods"
@@ -130,12 +131,16 @@ func (w *world) begin() {
 	})
 	l.status = status.New(status.Config{Log: log, Deleted: w.remove})
 	node := w.node()
+	tree, err := logs.NewTree(w.path("logs"), w.path("links"))
+	if err != nil {
+		w.t.Fatal(err)
+	}
 	hands := &agent.Hands{
 		Runtime: client, Images: images.New(client, images.Config{}), Volumes: vols, Status: l.status,
 		Events:  status.NewRecorder(status.RecorderConfig{Log: log}),
 		Objects: func(*corev1.Pod) agent.Objects { return l.objects },
 		Node:    func() *spec.Node { return node }, RuntimeName: func() string { return "containerd" },
-		Pulled: func() {}, LogLinks: w.path("links"), Doomed: w.doomed,
+		Pulled: func() {}, Logs: tree, Doomed: w.doomed,
 		Admit: func(pod *corev1.Pod, others []*corev1.Pod) *plan.Rejection {
 			return admission.Admit(pod, admission.Node{Allocatable: node.Allocatable}, others).Rejection
 		},

@@ -52,6 +52,9 @@ import (
 // the pod's end.
 const statusHold = 250 * time.Millisecond
 
+// logLinks is where log collectors look for links to the logs of containers.
+const logLinks = "/var/log/containers"
+
 // nodelet is the rooms of one agent, wired together.
 type nodelet struct {
 	cfg *config.Config
@@ -233,6 +236,10 @@ func (n *nodelet) makeAgent() error {
 	if err != nil {
 		return err
 	}
+	tree, err := logs.NewTree(c.Paths.PodLogs, logLinks)
+	if err != nil {
+		return err
+	}
 	n.makeCollector()
 	puller, err := n.makePuller()
 	if err != nil {
@@ -241,6 +248,7 @@ func (n *nodelet) makeAgent() error {
 	hands := &agent.Hands{
 		Runtime: n.runtime,
 		Images:  puller,
+		Logs:    tree,
 		Volumes: vols, CSI: n.csi, Storage: n.storage, Devices: n.devices, Claims: n.dra, Cgroups: n.cgroups, Objects: n.objectsFor, Status: n.status, Events: n.recorder,
 		Node: n.facts.Spec, RuntimeName: n.monitor.RuntimeName, BackoffFirst: c.CrashLoop.Initial, BackoffMax: c.CrashLoop.Max, Pulled: n.monitor.ImagesChanged,
 	}

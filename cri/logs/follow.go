@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// keepOld is how long a file is looked at after the runtime has opened the next one: it may have a line under way, since it
-// changes over one stream after the other.
+// keepOld is how long a file is looked at after the runtime has opened the next one: it may have a line under way,
+// since it changes over one stream after the other.
 const keepOld = 5 * time.Second
 
 // follow reads what is there, then what comes, through each rotation, until the container has ended or ctx does.
@@ -209,7 +209,8 @@ func (r *reading) rotated() ([]string, error) {
 	return rotatedOf(r.name, entries), nil
 }
 
-// rotatedOf picks the files that a log was rotated to, the oldest first; of one that is just being compressed the original.
+// rotatedOf picks the files that a log was rotated to, the oldest first; of one that is just being compressed the
+// original.
 func rotatedOf(name string, entries []fs.DirEntry) []string {
 	var all []string
 	for _, e := range entries {
@@ -241,8 +242,8 @@ func (r *reading) place(rotated []string) (int, error) {
 	return r.placeByTime(rotated)
 }
 
-// placeByTime serves a reader so slow that its file has been rotated and compressed behind its back: what it has not read
-// begins with the first file whose lines are all newer than those it has, and than its own beginning.
+// placeByTime serves a reader so slow that its file has been rotated and compressed behind its back: what it has not
+// read begins with the first file whose lines are all newer than those it has, and than its own beginning.
 func (r *reading) placeByTime(rotated []string) (int, error) {
 	for i, name := range rotated {
 		at, err := r.firstTime(name)

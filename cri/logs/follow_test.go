@@ -123,8 +123,8 @@ func follow(d *Dir, path string, ended <-chan struct{}, w *reader) <-chan error 
 	return done
 }
 
-// TestFollowThroughRotations: a follower gets each line once and in order, however often the log is rotated, whatever the
-// runtime does late, and however slow it is.
+// TestFollowThroughRotations: a follower gets each line once and in order, however often the log is rotated, whatever
+// the runtime does late, and however slow it is.
 func TestFollowThroughRotations(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -191,7 +191,8 @@ func TestLateLine(t *testing.T) {
 	}
 }
 
-// TestFollowBehindTheCollector: a follower that is held up while its file is compressed, with others behind it, still gets all.
+// TestFollowBehindTheCollector: a follower that is held up while its file is compressed, with others behind it, still
+// gets all.
 func TestFollowBehindTheCollector(t *testing.T) {
 	d, ctr := newContainer(t)
 	r := &reader{hold: make(chan struct{})}

@@ -26,8 +26,8 @@ var errFormat = errors.New("neither a line of the CRI's log format nor of Docker
 // maxHead is more than the head of any line takes.
 const maxHead = 256
 
-// parseCRI reads the head of "2016-10-06T00:17:09.669794202Z stdout P content" (CRI logging format; tags are separated by
-// colons, the first is P or F). n is where the content begins.
+// parseCRI reads the head of "2016-10-06T00:17:09.669794202Z stdout P content" (CRI logging format; tags are separated
+// by colons, the first is P or F). n is where the content begins.
 func parseCRI(line []byte) (h head, n int, err error) {
 	if h.at, line, n, err = cutTime(line); err != nil {
 		return h, 0, err

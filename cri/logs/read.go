@@ -14,12 +14,12 @@ import (
 
 // Options say what of a log is wanted.
 type Options struct {
-	// Follow goes on until the container has Ended and all that was written by then is read, or the context ends. Where it has not
-	// ended, the channel is closed when that may have changed. Nil: it never ends.
+	// Follow goes on until the container has Ended and all that was written by then is read, or the context ends. Where it
+	// has not ended, the channel is closed when that may have changed. Nil: it never ends.
 	Follow bool
 	Ended  func() (ended bool, moved <-chan struct{})
-	// Tail is how many of the newest lines to begin with; negative: all of the newest file. Without Follow it is also the most
-	// that is read.
+	// Tail is how many of the newest lines to begin with; negative: all of the newest file. Without Follow it is also the
+	// most that is read.
 	Tail int64
 	// Limit is the most bytes to write; negative: no limit.
 	Limit int64
@@ -41,9 +41,9 @@ var buffers = sync.Pool{New: func() any { return bufio.NewReaderSize(nil, buffer
 // errEnough ends a reading whose limit is reached.
 var errEnough = errors.New("enough")
 
-// Read writes the log at path, as the CRI names it, to stdout and stderr; a nil writer is a stream that is not wanted. The log
-// that was rotated last is not read, except by a reader that was already in it. Once the file is open, and before its content,
-// it makes one empty write, so that a reader of a quiet log knows that it is served.
+// Read writes the log at path, as the CRI names it, to stdout and stderr; a nil writer is a stream that is not wanted.
+// The log that was rotated last is not read, except by a reader that was already in it. Once the file is open, and
+// before its content, it makes one empty write, so that a reader of a quiet log knows that it is served.
 func (d *Dir) Read(ctx context.Context, path string, o Options, stdout, stderr io.Writer) error {
 	dir, err := d.open(filepath.Dir(path), os.O_RDONLY)
 	if err != nil {

@@ -168,7 +168,8 @@ type failing struct{ err error }
 
 func (f failing) Write([]byte) (int, error) { return 0, f.err }
 
-// FuzzRead: whatever stands in a log, a reading ends, writes little more than there is (a bad byte in JSON becomes three) and keeps its limit.
+// FuzzRead: whatever stands in a log, a reading ends, writes little more than there is (a bad byte in JSON becomes
+// three) and keeps its limit.
 func FuzzRead(f *testing.F) {
 	f.Add([]byte(sample), int64(-1), int64(-1))
 	f.Add([]byte(`{"log":"one\n","stream":"stdout","time":"2026-01-02T03:04:05.1Z"}`+"\n"), int64(2), int64(5))

@@ -35,7 +35,8 @@ type Log struct {
 // Rotator rotates the logs of running containers.
 type Rotator struct {
 	Dir *Dir
-	// MaxBytes is the size from which on a log is rotated; negative: never. MaxFiles counts the newest and the rotated ones.
+	// MaxBytes is the size from which on a log is rotated; negative: never. MaxFiles counts the newest and the rotated
+	// ones.
 	MaxBytes int64
 	MaxFiles int
 	// Workers bounds how many logs are rotated at once; Interval is how often their sizes are looked at.
@@ -110,8 +111,8 @@ func (r *Rotator) due(l Log) (bool, error) {
 	return err == nil && info.Mode().IsRegular() && info.Size() >= r.MaxBytes, err
 }
 
-// rotate gives a container a new log. The order is the kubelet's: first room is made and what is older is compressed, so that
-// the file that was written last stays plain for a while, for collectors that read on in it.
+// rotate gives a container a new log. The order is the kubelet's: first room is made and what is older is compressed,
+// so that the file that was written last stays plain for a while, for collectors that read on in it.
 func (r *Rotator) rotate(ctx context.Context, l Log) error {
 	path, err := r.Dir.open(filepath.Dir(l.Path), os.O_RDONLY)
 	if errors.Is(err, unix.ENOENT) {
@@ -238,8 +239,8 @@ func (r untilDone) Read(b []byte) (int, error) {
 	return r.Reader.Read(b)
 }
 
-// swap renames the log and has the runtime open a new one. Where it does not, the name is given back, so that collectors still
-// find the log.
+// swap renames the log and has the runtime open a new one. Where it does not, the name is given back, so that
+// collectors still find the log.
 func (d *rotation) swap(now time.Time, reopen func() error) error {
 	rotated := d.name + "." + now.Format(rotatedAt)
 	if d.has(rotated) || d.has(rotated+gz) {

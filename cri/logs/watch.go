@@ -9,8 +9,8 @@ import (
 	"github.com/nodelet/nodelet/host/inotify"
 )
 
-// watcher tells readers that something in a directory has changed. All share one inotify instance, of which the kernel gives
-// a user few; it is there only while somebody follows.
+// watcher tells readers that something in a directory has changed. All share one inotify instance, of which the kernel
+// gives a user few; it is there only while somebody follows.
 type watcher struct {
 	mu       sync.Mutex
 	instance *inotify.Instance

@@ -1,0 +1,33 @@
+package agent_test
+
+import (
+	"os"
+	"testing"
+	"time"
+)
+
+// TestLogDirectoriesAreNotFollowed: a pod that can write to /var/log may replace directories there by links. The agent
+// must not make, link or remove anything at their targets.
+func TestLogDirectoriesAreNotFollowed(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		first := apiPod("first")
+		w.run(first)
+		w.sleep(10 * time.Second)
+		w.checkRunning("first/app#0")
+		outside := t.TempDir()
+		for _, dir := range []string{"logs", "links"} {
+			if err := os.Rename(w.path(dir), w.path(dir)+".moved"); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Symlink(outside, w.path(dir)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w.run(first, apiPod("second"))
+		w.sleep(10 * time.Second)
+		found, err := os.ReadDir(outside)
+		if err != nil || len(found) > 0 {
+			t.Errorf("outside of the log directories: got %v, %v, want nothing", found, err)
+		}
+	})
+}

@@ -1,0 +1,151 @@
+package logs
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Tree makes and removes the log directories of pods, and the links to their logs for log collectors. Pods may be able
+// to write there, so nothing outside of the two directories is touched, and neither of them is replaced by a link while
+// the agent runs. Create it with NewTree.
+type Tree struct {
+	// pods and links are the paths as configured, realPods and realLinks those without symbolic links.
+	pods, links         string
+	realPods, realLinks string
+}
+
+// NewTree returns the log directories of pods below pods, normally /var/log/pods, and the links in links, normally
+// /var/log/containers. It makes both; either may be a symbolic link of the administrator.
+func NewTree(pods, links string) (*Tree, error) {
+	t := &Tree{pods: filepath.Clean(pods), links: filepath.Clean(links)}
+	for path, resolved := range map[string]*string{t.pods: &t.realPods, t.links: &t.realLinks} {
+		if err := os.MkdirAll(path, 0o755); err != nil {
+			return nil, fmt.Errorf("make log directory: %w", err)
+		}
+		var err error
+		if *resolved, err = filepath.EvalSymlinks(path); err != nil {
+			return nil, fmt.Errorf("find log directory: %w", err)
+		}
+	}
+	return t, nil
+}
+
+// root opens one of the two directories.
+func root(path string) (*os.Root, error) {
+	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS}
+	fd, err := unix.Openat2(unix.AT_FDCWD, path, &how)
+	if errors.Is(err, unix.ELOOP) {
+		return nil, fmt.Errorf("%s was replaced by a symbolic link, remove the link", path)
+	}
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	defer unix.Close(fd)
+	return os.OpenRoot(fmt.Sprintf("/proc/self/fd/%d", fd))
+}
+
+// Make makes a directory, and those above it, below the log directories of pods.
+func (t *Tree) Make(dir string) error {
+	name, err := filepath.Rel(t.pods, dir)
+	if err != nil {
+		return err
+	}
+	r, err := root(t.realPods)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	return r.MkdirAll(name, 0o755)
+}
+
+// Link makes a link by which log collectors find the log of a container. It may be there already.
+func (t *Tree) Link(log, name string) error {
+	r, err := root(t.realLinks)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	if err := r.Symlink(log, name); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return nil
+}
+
+// RemoveLog removes the log of a container, its rotated logs and the link to it.
+func (t *Tree) RemoveLog(log, link string) error {
+	name, err := filepath.Rel(t.pods, log)
+	if err != nil {
+		return err
+	}
+	pods, err := root(t.realPods)
+	if err != nil {
+		return err
+	}
+	defer pods.Close()
+	rotated, _ := fs.Glob(pods.FS(), name+".*") // the pattern is a good one
+	var errs []error
+	for _, n := range append(rotated, name) {
+		errs = append(errs, ignoreMissing(pods.Remove(n)))
+	}
+	links, err := root(t.realLinks)
+	if err != nil {
+		return errors.Join(append(errs, err)...)
+	}
+	defer links.Close()
+	return errors.Join(append(errs, ignoreMissing(links.Remove(link)))...)
+}
+
+// RemovePod removes the log directories of a pod, of which perhaps nothing but the UID is known, and the links to its
+// logs. The directories are called <namespace>_<name>_<uid>.
+func (t *Tree) RemovePod(uid string) error {
+	pods, err := root(t.realPods)
+	if err != nil {
+		return err
+	}
+	defer pods.Close()
+	all, err := fs.ReadDir(pods.FS(), ".")
+	if err != nil {
+		return fmt.Errorf("list log directories: %w", err)
+	}
+	for _, e := range all {
+		if parts := strings.SplitN(e.Name(), "_", 3); len(parts) != 3 || parts[2] != uid {
+			continue
+		}
+		if err := t.removeLinks(filepath.Join(t.pods, e.Name())); err != nil {
+			return err
+		}
+		if err := pods.RemoveAll(e.Name()); err != nil {
+			return fmt.Errorf("remove log directory: %w", err)
+		}
+	}
+	return nil
+}
+
+// removeLinks removes the links to logs in a pod's directory.
+func (t *Tree) removeLinks(dir string) error {
+	r, err := root(t.realLinks)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	names, _ := fs.Glob(r.FS(), "*.log") // the pattern is a good one
+	for _, name := range names {
+		if target, err := r.Readlink(name); err == nil && filepath.Dir(filepath.Dir(target)) == dir {
+			_ = r.Remove(name) // log collectors skip a link without its log
+		}
+	}
+	return nil
+}
+
+func ignoreMissing(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,150 @@
+package logs
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+)
+
+// treeWorld is a Tree with a pod's log, and a directory outside of it that looks like the pod's.
+type treeWorld struct {
+	*Tree
+	t       *testing.T
+	outside string
+}
+
+func newTree(t *testing.T) *treeWorld {
+	t.Helper()
+	root := t.TempDir()
+	tree, err := NewTree(filepath.Join(root, "pods"), filepath.Join(root, "containers"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &treeWorld{Tree: tree, t: t, outside: filepath.Join(root, "outside")}
+	for _, dir := range []string{w.outside, w.log("")} {
+		w.put(filepath.Join(dir, "0.log"))
+		w.put(filepath.Join(dir, "0.log.20260101-000000"))
+		w.put(filepath.Join(dir, "1.log"))
+	}
+	if err := w.Link(w.log("0.log"), "link.log"); err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+func (w *treeWorld) log(name string) string { return filepath.Join(w.pods, "ns_web_uid/app", name) }
+
+func (w *treeWorld) put(path string) {
+	w.t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		w.t.Fatal(err)
+	}
+	if err := os.WriteFile(path, nil, 0o644); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// replace puts a link to the directory outside in the place of another one.
+func (w *treeWorld) replace(dir string) {
+	w.t.Helper()
+	if err := os.RemoveAll(dir); err != nil {
+		w.t.Fatal(err)
+	}
+	if err := os.Symlink(w.outside, dir); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *treeWorld) checkFiles(dir string, want ...string) {
+	w.t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	var got []string
+	for _, e := range entries {
+		got = append(got, e.Name())
+	}
+	if !slices.Equal(got, want) {
+		w.t.Errorf("%s: got %q, want %q", dir, got, want)
+	}
+}
+
+// TestTree: a log goes with its rotated logs and its link, a pod with all its directories and links.
+func TestTree(t *testing.T) {
+	w := newTree(t)
+	if err := w.Link(w.log("0.log"), "link.log"); err != nil {
+		t.Errorf("a link that is there: %v", err)
+	}
+	for range 2 {
+		if err := w.RemoveLog(w.log("0.log"), "link.log"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.checkFiles(w.log(""), "1.log")
+	w.checkFiles(w.links)
+	for _, dir := range []string{"ns_other_uid", "ns_web_uid-2"} {
+		if err := w.Make(filepath.Join(w.pods, dir, "app")); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.Link(filepath.Join(w.pods, dir, "app/0.log"), dir+".log"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 2 {
+		if err := w.RemovePod("uid"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.checkFiles(w.pods, "ns_web_uid-2")
+	w.checkFiles(w.links, "ns_web_uid-2.log")
+}
+
+// TestTreeStaysInside: whatever a pod replaces by a link, nothing outside is made or removed.
+func TestTreeStaysInside(t *testing.T) {
+	for name, dir := range map[string]func(w *treeWorld) string{
+		"container directory": func(w *treeWorld) string { return w.log("") },
+		"pod directory":       func(w *treeWorld) string { return filepath.Dir(w.log("")) },
+		"pods directory":      func(w *treeWorld) string { return w.pods },
+		"links directory":     func(w *treeWorld) string { return w.links },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newTree(t)
+			w.put(filepath.Join(w.outside, "link.log"))
+			w.replace(dir(w))
+			for what, err := range map[string]error{
+				"make":       w.Make(w.log("more")),
+				"link":       w.Link(w.log("0.log"), "second.log"),
+				"remove log": w.RemoveLog(w.log("0.log"), "link.log"),
+				"remove pod": w.RemovePod("uid"),
+			} {
+				t.Logf("%s: %v", what, err)
+			}
+			w.checkFiles(w.outside, "0.log", "0.log.20260101-000000", "1.log", "link.log")
+		})
+	}
+}
+
+// TestTreeBehindLinks: the administrator may have put the directories elsewhere.
+func TestTreeBehindLinks(t *testing.T) {
+	root := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(root, "data/containers"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for link, target := range map[string]string{"log": "data", "containers": "data/containers"} {
+		if err := os.Symlink(filepath.Join(root, target), filepath.Join(root, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tree, err := NewTree(filepath.Join(root, "log/pods"), filepath.Join(root, "containers"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := tree.Make(filepath.Join(root, "log/pods/ns_web_uid/app")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(root, "data/pods/ns_web_uid/app")); err != nil {
+		t.Error(err)
+	}
+}
