@@ -18,49 +18,29 @@ import (
 	"github.com/nodelet/nodelet/cri"
 )
 
-// allocated is what the plugins have come to that were asked for a pod.
-type allocated struct {
-	e   *entry
-	err error
-}
-
-// reserveDevices sets the devices aside that a pod asks for which is new on the node. It runs in the supervisor's loop, so that devices go
-// to pods in the order in which those come. The plugins are asked aside: until they have answered the pod waits, and no other does.
-func (s *Supervisor) reserveDevices(ctx context.Context, e *entry) *plan.Rejection {
+// reserveDevices reserves the devices that a newly admitted pod requests. It runs in the supervisor's loop, so that
+// pods are served in order. The plugins are called in a goroutine, and only this pod waits for them.
+func (s *Supervisor) reserveDevices(ctx context.Context, e *entry) {
 	if s.hands.Devices == nil {
-		return nil
+		return
 	}
 	allocate, err := s.hands.Devices.Reserve(e.order.Pod, s.spent)
 	if err != nil {
-		return withoutDevices(err)
+		s.reject(e, withoutDevices(err))
+		return
 	}
 	if allocate == nil {
-		return nil
+		return
 	}
-	ctx, e.asking = context.WithCancel(ctx)
-	s.alive.Go(func() {
-		err := allocate(ctx)
-		select {
-		case s.allocated <- allocated{e, err}:
-		case <-s.gone:
+	wait := Wait{For: "its devices", Why: "device plugins are asked to make them ready"}
+	s.finishAdmission(ctx, e, wait, allocate, func(err error) {
+		if err != nil {
+			s.reject(e, withoutDevices(err))
 		}
 	})
-	return nil
 }
 
-// devicesAnswered lets a pod in whose plugins have answered, or refuses it.
-func (s *Supervisor) devicesAnswered(ctx context.Context, a allocated) {
-	if a.e.asking == nil || ctx.Err() != nil {
-		return // the pod is to end, or the agent, which may be all that is wrong
-	}
-	a.e.stopAsking()
-	if a.err != nil {
-		s.reject(a.e, withoutDevices(a.err))
-	}
-	s.reconcile(ctx)
-}
-
-// stopAsking: the pod no longer waits for the answer of a device plugin.
+// stopAsking gives up the rest of the pod's admission.
 func (e *entry) stopAsking() {
 	if e.asking != nil {
 		e.asking()
@@ -70,11 +50,15 @@ func (e *entry) stopAsking() {
 
 // withoutDevices refuses a pod in the kubelet's words.
 func withoutDevices(err error) *plan.Rejection {
-	return &plan.Rejection{Reason: "UnexpectedAdmissionError", Message: fmt.Sprintf("Allocate failed due to %v, which is unexpected", err)}
+	return &plan.Rejection{
+		Reason:  "UnexpectedAdmissionError",
+		Message: fmt.Sprintf("Allocate failed due to %v, which is unexpected", err),
+	}
 }
 
-// spent: no process of the pod can use a device any more. A pod that is being evicted is shown as Failed while it still runs;
-// of one that has ended the rest, such as its volumes, is not waited for: its devices are already counted as free elsewhere.
+// spent: no process of the pod can use a device any more. A pod that is being evicted is shown as Failed while it
+// still runs; of one that has ended the rest, such as its volumes, is not waited for: its devices are already counted
+// as free elsewhere.
 func (s *Supervisor) spent(pod types.UID) bool {
 	if e := s.workers[pod]; e != nil {
 		return e.worker.isReleased() || finished(e.order.Pod) && e.worker.still()

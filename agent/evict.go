@@ -12,8 +12,8 @@ import (
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
-// Eviction ends a pod that its source still wants: the node needs its place, or goes down. The API object stays, with phase
-// Failed and these words.
+// Eviction ends a pod that its source still wants: the node needs its place, or goes down. The API object stays, with
+// phase Failed and these words.
 type Eviction struct {
 	Reason, Message string
 	// Grace is how long the containers get; the pod's own grace if that is shorter.
@@ -26,36 +26,43 @@ func (e *Eviction) stop(pod *corev1.Pod) *plan.Stop {
 	return &plan.Stop{Cause: plan.StopEvicted, Deadline: time.Now().Add(min(e.Grace, podutil.GracePeriod(pod))), Reason: e.Reason, Message: e.Message, Own: e.Own}
 }
 
-// Evict ends a pod. released is closed when all that the pod held is given back, at once for a pod that has no worker or when
-// ctx ends before the supervisor has heard of it. An eviction is not remembered after the end of this life of the agent.
+// Evict ends a pod. released is closed when the pod has given back all that it held: at once for a pod that has no
+// worker, or if ctx ends before the supervisor has taken the eviction. An eviction is not remembered after a restart
+// of the agent.
 func (s *Supervisor) Evict(ctx context.Context, pod types.UID, e Eviction) (released <-chan struct{}) {
+	s.do(ctx, func() {
+		if entry := s.workers[pod]; entry != nil && entry.order.Rejected == nil {
+			released = s.evict(entry, e)
+		}
+	})
+	if released == nil {
+		return closed
+	}
+	return released
+}
+
+// closed is a closed channel.
+var closed = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
+
+// evict is Evict in the supervisor's goroutine.
+func (s *Supervisor) evict(e *entry, eviction Eviction) (released <-chan struct{}) {
+	if stop := e.order.Stop.Stricter(eviction.stop(e.order.Pod)); stop != e.order.Stop {
+		e.order.Stop = stop
+		if e.asking != nil {
+			s.tell(e, e.order.Pod) // it has no order yet
+		} else {
+			e.worker.inbox.put(e.order)
+		}
+	}
 	done := make(chan struct{})
-	ended := func(entry *entry) {
-		if entry == nil || entry.order.Rejected != nil {
-			close(done)
-			return
+	go func() {
+		defer close(done)
+		select {
+		case <-e.worker.released:
+		case <-e.worker.gone:
+		case <-s.gone:
 		}
-		stop := entry.order.Stop.Stricter(e.stop(entry.order.Pod))
-		if entry.order.Stop != stop {
-			entry.order.Stop = stop
-			if entry.asking != nil {
-				s.tell(entry, entry.order.Pod) // it has no order yet
-			} else {
-				entry.worker.inbox.put(entry.order)
-			}
-		}
-		go func() {
-			defer close(done)
-			select {
-			case <-entry.worker.released:
-			case <-entry.worker.gone:
-			case <-s.gone:
-			}
-		}()
-	}
-	if !s.do(ctx, func() { ended(s.workers[pod]) }) {
-		close(done)
-	}
+	}()
 	return done
 }
 
@@ -80,7 +87,8 @@ func (s *Supervisor) active(ctx context.Context, wanted func(*plan.Stop) bool) (
 	return all
 }
 
-// Alive is nil while the supervisor's goroutine goes round, or has not begun to; an error when it does not answer before ctx ends.
+// Alive is nil while the supervisor's goroutine goes round, or has not begun to; an error when it does not answer
+// before ctx ends.
 func (s *Supervisor) Alive(ctx context.Context) error {
 	select {
 	case <-s.began:
@@ -108,11 +116,11 @@ func (s *Supervisor) do(ctx context.Context, f func()) bool {
 	}
 }
 
-// EndInWaves ends all pods in waves of rising priority when the node goes down: each wave gets its time, or less when all its
-// pods have given back what they held. begun is told the index of each wave before it begins; waves before the one numbered
-// first have passed in an earlier life, whatever is left of them ends at once with the first. An agent that has just been started
-// first hears of its pods: without them a wave would be over at once. For a source that is silent it does not wait longer than the
-// first wave may take.
+// EndInWaves ends all pods in waves of rising priority when the node goes down: each wave gets its time, or less when
+// all its pods have given back what they held. begun is told the index of each wave before it begins; waves before
+// the one numbered first have passed in an earlier life, whatever is left of them ends at once with the first. An
+// agent that has just been started first hears of its pods: without them a wave would be over at once. For a source
+// that is silent it does not wait longer than the first wave may take.
 func (s *Supervisor) EndInWaves(ctx context.Context, times []plan.WaveTime, first int, begun func(wave int)) {
 	if first < len(times) {
 		s.awaitSources(ctx, times[first].Grace)

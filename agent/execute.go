@@ -16,7 +16,8 @@ import (
 	"github.com/nodelet/nodelet/volumes"
 )
 
-// task is a step with all it needs to know of the pod, taken at the moment it starts, so that it can run beside the worker.
+// task is a step with all it needs to know of the pod, taken at the moment it starts, so that it can run beside the
+// worker.
 type task struct {
 	hands *Hands
 	log   *slog.Logger
@@ -99,8 +100,8 @@ func (t *task) execute(ctx context.Context) (out outcome) {
 	return out
 }
 
-// problem is an error in the words that people see in statuses and events. The step gives the reason where the error has
-// none of its own.
+// problem is an error in the words that people see in statuses and events. The step gives the reason where the error
+// has none of its own.
 func problem(ctx context.Context, step plan.Step, err error) *plan.Problem {
 	if err == nil {
 		return nil

@@ -66,8 +66,8 @@ func (o *Order) explanation() *Explanation {
 
 func inProgress(what string) Wait { return Wait{For: what, Why: "in progress"} }
 
-// explainLook says that the pod waits for the runtime to show it, beside the steps under way: the runtime may take its time
-// for that too. err is why it has not done so, if it was asked already.
+// explainLook says that the pod waits for the runtime to show it, beside the steps under way: the runtime may take
+// its time for that too. err is why it has not done so, if it was asked already.
 func (w *worker) explainLook(err error) {
 	e := w.desired.explanation()
 	if before := w.explained.Load(); before != nil {
@@ -106,23 +106,21 @@ func (s *Supervisor) explanations() []*Explanation {
 		if x := e.worker.explained.Load(); x != nil {
 			all = append(all, x)
 		} else if e.asking != nil {
-			all = append(all, e.order.waitsFor("its devices", "device plugins are asked to make them ready"))
+			all = append(all, e.order.waiting(e.awaited))
 		}
 	}
-	why := "an earlier static pod of this name has to end first"
-	if s.listed == nil {
-		why = "an earlier static pod of this name may still run; the container runtime has not listed its pods yet"
-	}
-	for _, pod := range s.newcomers() {
-		all = append(all, (&Order{Desired: plan.Desired{Pod: pod}}).waitsFor("its name", why))
+	for _, pod := range s.pendingPods() {
+		if wait := s.waitsFor(pod); wait != nil {
+			all = append(all, (&Order{Desired: plan.Desired{Pod: pod}}).waiting(*wait))
+		}
 	}
 	return all
 }
 
-// waitsFor explains a pod that has not begun.
-func (o *Order) waitsFor(what, why string) *Explanation {
+// waiting explains a pod that has not begun.
+func (o *Order) waiting(w Wait) *Explanation {
 	x := o.explanation()
-	x.Phase, x.Waits = corev1.PodPending, []Wait{{For: what, Why: why}}
+	x.Phase, x.Waits = corev1.PodPending, []Wait{w}
 	return x
 }
 

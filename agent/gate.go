@@ -9,27 +9,28 @@ import (
 )
 
 const (
-	// sandboxesPerCPU is how many sandboxes are made, and how many stopped, at a time for each CPU: more of them only get in
-	// each other's way.
+	// sandboxesPerCPU is how many sandboxes are made, and how many stopped, at a time for each CPU: more of them only
+	// get in each other's way.
 	sandboxesPerCPU = 4
-	// gatePatience is how long a call counts. One that takes longer waits for something else than the CPUs, and must not keep
-	// other pods from starting.
+	// gatePatience is how long a call counts. One that takes longer waits for something else than the CPUs, and must not
+	// keep other pods from starting.
 	gatePatience = 2 * time.Second
 	// aheadPatience is the same for a light volume that goes ahead: on a busy node many of them take longer than one.
 	aheadPatience = 5 * time.Second
-	// claimPatience is the same for one behind a claim: light where its disk is attached and its driver has little to do, and
-	// else soon no longer counted.
+	// claimPatience is the same for one behind a claim: light where its disk is attached and its driver has little to
+	// do, and else soon no longer counted.
 	claimPatience = 500 * time.Millisecond
-	// publishesPerCPU is how many volumes are handed to CSI drivers at a time for each CPU, and publishPatience how long one
-	// counts: a driver may well be slow, and another's volumes must hardly notice.
+	// publishesPerCPU is how many volumes are handed to CSI drivers at a time for each CPU, and publishPatience how long
+	// one counts: a driver may well be slow, and another's volumes must hardly notice.
 	publishesPerCPU = 2
 	publishPatience = 100 * time.Millisecond
 )
 
 // gates keep many pods that come or go at once from slowing each other down. All workers share them.
 type gates struct {
-	// create and stop are for RunPodSandbox and StopPodSandbox. Volumes go ahead of create: they are light, and containers wait
-	// for both. One sandbox for two CPUs is made meanwhile, so that nothing lies idle while the API server is waited for.
+	// create and stop are for RunPodSandbox and StopPodSandbox. Volumes go ahead of create: they are light, and
+	// containers wait for both. One sandbox for two CPUs is made meanwhile, so that nothing lies idle while the API
+	// server is waited for.
 	create, stop *gate
 	// publish is for volumes of CSI drivers.
 	publish *gate
@@ -44,8 +45,8 @@ func newGates() *gates {
 		publish: newGate(publishesPerCPU*cpus, publishesPerCPU*cpus, publishPatience), remove: newGate(1, 1, gatePatience)}
 }
 
-// gate lets a number of heavy calls run side by side, in the order in which they come. When many pods start at once, the
-// first are ready long before the last, and none later than without it.
+// gate lets a number of heavy calls run side by side, in the order in which they come. When many pods start at once,
+// the first are ready long before the last, and none later than without it.
 type gate struct {
 	// wide is how many calls run at a time, narrow how many while lighter ones that go ahead of them are under way.
 	wide, narrow int

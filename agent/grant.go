@@ -17,7 +17,8 @@ import (
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
-// grantFile is the file in a pod's directory that keeps what the pod holds, once that may differ from what its spec wants.
+// grantFile is the file in a pod's directory that keeps what the pod holds, once that may differ from what its spec
+// wants.
 const grantFile = "granted-resources"
 
 // holding is what a pod holds of the node's CPU and memory. It is the wish of its spec at some generation.
@@ -106,8 +107,8 @@ func merged(r, has corev1.ResourceRequirements) corev1.ResourceRequirements {
 	return r
 }
 
-// heldAtFirst is what a pod holds of which this life of the agent has heard for the first time. An earlier life has kept it
-// where it may differ from the spec; else the API shows it, if the spec has changed while no agent was there.
+// heldAtFirst is what a pod holds of which this life of the agent has heard for the first time. An earlier life has
+// kept it where it may differ from the spec; else the API shows it, if the spec has changed while no agent was there.
 func (s *Supervisor) heldAtFirst(pod *corev1.Pod) *holding {
 	if pod.Status.StartTime == nil {
 		return wishOf(pod)
@@ -221,12 +222,13 @@ func (s *Supervisor) keep(pod *corev1.Pod, h *holding) {
 	}
 }
 
-// others are the admitted pods that have not ended, with what they hold. One that no source knows any more does not count, though it
-// may still be ending: the scheduler has given away what it held, and who comes in its place would be refused for good.
+// others are the admitted pods that have not ended, with what they hold. Orphaned pods are excluded even while they
+// end: the scheduler has already given away what they held, and to refuse the replacement would be final. So are
+// preempted pods, whose place a critical pod has.
 func (s *Supervisor) others(but types.UID) []*corev1.Pod {
 	var all []*corev1.Pod
 	for uid, e := range s.workers {
-		if uid != but && s.set.Pods[uid] != nil && e.order.Rejected == nil && !finished(e.order.Pod) {
+		if uid != but && s.set.Pods[uid] != nil && e.order.Rejected == nil && !e.preempted && !finished(e.order.Pod) {
 			all = append(all, e.order.Pod)
 		}
 	}

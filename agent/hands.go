@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	deviceplugin "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
+	"github.com/nodelet/nodelet/agent/admission"
 	"github.com/nodelet/nodelet/agent/plan"
 	"github.com/nodelet/nodelet/agent/spec"
 	"github.com/nodelet/nodelet/cri"
@@ -23,7 +24,8 @@ import (
 	"github.com/nodelet/nodelet/volumes"
 )
 
-// Hands are the rooms that act on the world, and the facts of the node that they share. Set up once in cmd, then only read.
+// Hands are the rooms that act on the world, and the facts of the node that they share. Set up once in cmd, then only
+// read.
 type Hands struct {
 	Runtime *cri.Client
 	Images  *images.Puller
@@ -44,19 +46,22 @@ type Hands struct {
 	Events  *status.Recorder
 	// Node gives the node's facts as spec needs them.
 	Node func() *spec.Node
-	// Admit decides about a pod that is new on the node, beside the pods already admitted.
-	Admit func(pod *corev1.Pod, others []*corev1.Pod) *plan.Rejection
-	// Doomed tells of a pod that is new to this life of the agent whether an earlier one has begun to end it; nil for nobody.
+	// Admit judges a pod that is new on the node, beside the pods already admitted.
+	Admit func(pod *corev1.Pod, others []*corev1.Pod) admission.Verdict
+	// NodeSeen is closed when the Node object is known: before that no pod of the API server is admitted.
+	NodeSeen <-chan struct{}
+	// Doomed tells of a pod that is new to this life of the agent whether an earlier one has begun to end it; nil for
+	// nobody.
 	Doomed func(pod *corev1.Pod) *Eviction
-	// RuntimeName is how the runtime calls itself, for example containerd; it prefixes container IDs in statuses. It is known
-	// before the supervisor runs, and stays while the runtime is away.
+	// RuntimeName is how the runtime calls itself, for example containerd; it prefixes container IDs in statuses. It is
+	// known before the supervisor runs, and stays while the runtime is away.
 	RuntimeName func() string
 	// Handler tells what a runtime handler can do, by its name; the default one has none.
 	Handler func(name string) Handler
 	// UserNS sets IDs aside for pods with a user namespace of their own.
 	UserNS *userns.Table
-	// NetworkProblem says what is wrong with a pod's network, empty for nothing; nil where nobody looks. A change is told to
-	// the supervisor (VerdictChanged).
+	// NetworkProblem says what is wrong with a pod's network, empty for nothing; nil where nobody looks. A change is
+	// told to the supervisor (VerdictChanged).
 	NetworkProblem func(pod types.UID) string
 	// Pulled is told when a pull has brought an image.
 	Pulled func()

@@ -5,12 +5,11 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-
-	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
-// Ending says whether a pod of this name, other than the one with the UID now, still has something here, or may have: before the
-// runtime has listed its pods nobody knows. Anybody may ask. Hands.Gone is called when that may have changed to no.
+// Ending says whether a pod of this name, other than the one with the UID now, still has something here, or may have:
+// before the runtime has listed its pods nobody knows. Anybody may ask. Hands.Gone is called when that may have
+// changed to no.
 func (s *Supervisor) Ending(name types.NamespacedName, now types.UID) bool {
 	here := s.here.Load()
 	return here == nil || slices.ContainsFunc((*here)[name], func(uid types.UID) bool { return uid != now })
@@ -47,15 +46,9 @@ func someLeft(before, now map[types.NamespacedName][]types.UID) bool {
 	return false
 }
 
-// nameBusy: an earlier static pod of the same full name has not ended, or it is not known yet whether there is one. Pods of the
-// API need not wait: the API server keeps their names apart.
+// nameBusy reports whether an earlier static pod of the same full name has not ended yet. Pods of the API need not
+// wait: the API server keeps their names apart.
 func (s *Supervisor) nameBusy(pod *corev1.Pod) bool {
-	if !podutil.IsStatic(pod) {
-		return false
-	}
-	if s.listed == nil {
-		return true
-	}
 	for _, e := range s.workers {
 		if p := e.order.Pod; p.Name == pod.Name && p.Namespace == pod.Namespace && p.UID != pod.UID {
 			return true

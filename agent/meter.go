@@ -26,8 +26,10 @@ type Meter interface {
 	Relisted(began time.Time, took time.Duration)
 	// Rejected a pod at admission.
 	Rejected(reason string)
-	// SELinux: a volume was judged for being mounted with an SELinux label. applies is false where its access mode keeps it from that,
-	// so that a verdict is only a warning.
+	// Preempted a pod to free a resource for a critical one.
+	Preempted(resource string)
+	// SELinux: a volume was judged for being mounted with an SELinux label. applies is false where its access mode keeps
+	// it from that, so that a verdict is only a warning.
 	SELinux(verdict SELinuxVerdict, driver, accessMode string, applies bool)
 	// Gone: the last trace of a pod has gone.
 	Gone(pod *corev1.Pod)
@@ -52,6 +54,7 @@ func (deaf) Relisted(time.Time, time.Duration)                           {}
 func (deaf) Rejected(string)                                             {}
 func (deaf) Gone(*corev1.Pod)                                            {}
 func (deaf) SELinux(SELinuxVerdict, string, string, bool)                {}
+func (deaf) Preempted(string)                                            {}
 
 // life is what a worker remembers to tell how long its pod's start took.
 type life struct {
@@ -74,7 +77,8 @@ func (w *worker) turned(began time.Time) {
 	w.hands.meter().Turn(kind, time.Since(began))
 }
 
-// containersEnded tells the meter of the containers that have ended since the last status, or the one that the API showed at first.
+// containersEnded tells the meter of the containers that have ended since the last status, or the one that the API
+// showed at first.
 func (w *worker) containersEnded(now *corev1.PodStatus) {
 	before := w.memory.Told
 	if before == nil {

@@ -52,7 +52,7 @@ func (s *Supervisor) podViews() []PodView {
 		v, _ := PodView{Pod: e.order.Pod, Mirror: e.mirror, Desired: desired, worker: e.worker}.Latest()
 		all = append(all, v)
 	}
-	for _, pod := range s.newcomers() {
+	for _, pod := range s.pendingPods() {
 		all = append(all, PodView{Pod: pod, Desired: true, Status: pod.Status})
 	}
 	return all

@@ -7,9 +7,9 @@ import (
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
-// refsOf lists the ConfigMaps and Secrets that a pod refers to, never nil. Those that its volumes show are kept fresh; what only the
-// environment needs is read when a container is made, and watched while a container cannot be made for the lack of something
-// in them.
+// refsOf lists the ConfigMaps and Secrets that a pod refers to, never nil. Those that its volumes show are kept
+// fresh; what only the environment needs is read when a container is made, and watched while a container cannot be
+// made for the lack of something in them.
 func refsOf(pod *corev1.Pod, lacking bool) []objects.Ref {
 	seen := map[objects.Ref]int{}
 	all := []objects.Ref{{Kind: objects.Services, Namespace: servicesNamespace(pod)}}

@@ -14,8 +14,8 @@ import (
 	"github.com/nodelet/nodelet/kube/pods"
 )
 
-// watchRuntime passes the runtime's events on as hints, and lists all its pods at each new connection and now and then; often until
-// that has succeeded once, for static pods wait for it.
+// watchRuntime passes the runtime's events on as hints, and lists all its pods at each new connection and now and
+// then; often until that has succeeded once, for static pods wait for it.
 func (s *Supervisor) watchRuntime(ctx context.Context) {
 	every, wait := relistEvery, relistBlind
 	blind := make(chan struct{})
@@ -67,7 +67,8 @@ func (s *Supervisor) list(ctx context.Context) bool {
 	return true
 }
 
-// compare wakes the workers whose facts have moved since the last relist, and gives pods that have to go a worker that ends them.
+// compare wakes the workers whose facts have moved since the last relist, and gives pods that have to go a worker
+// that ends them.
 func (s *Supervisor) compare(ctx context.Context, all []cri.PodSummary) {
 	before := s.listed
 	s.listed = make(map[types.UID]cri.PodSummary, len(all))
@@ -79,26 +80,29 @@ func (s *Supervisor) compare(ctx context.Context, all []cri.PodSummary) {
 			e.worker.nudge(hintRuntime)
 		}
 	}
+	s.discardFitting() // what is refused may fit now, by whatever has changed
 	if before == nil {
-		s.reconcile(ctx) // static pods have waited for this
+		s.reconcile(ctx) // all pods have waited for this
 	}
 	s.adoptListed(ctx)
 	s.adoptFromDisk(ctx)
 	s.tellHere()
 }
 
-// adoptListed gives pods of the runtime that have to go a worker that ends them: those that nobody wants, and static pods of which
-// another has the name by now.
+// adoptListed gives pods of the runtime that have to go a worker that ends them: those that nobody wants, and static
+// pods of which another has the name by now.
 func (s *Supervisor) adoptListed(ctx context.Context) {
 	for uid, pod := range s.listed {
 		if s.workers[uid] == nil && (s.unwanted(uid) || s.superseded(pod)) {
-			s.adopt(ctx, stranger(uid, pod.Namespace, pod.Name))
+			orphan := unknownPod(uid, pod.Namespace, pod.Name)
+			orphan.Spec.TerminationGracePeriodSeconds = pod.Grace
+			s.adopt(ctx, orphan)
 		}
 	}
 }
 
-// superseded: the manifest of a static pod has changed while the agent was away. Its own source says so; for the others, of which
-// one may be what the new pod has to serve, nobody waits.
+// superseded: the manifest of a static pod has changed while the agent was away. Its own source says so; for the
+// others, of which one may be what the new pod has to serve, nobody waits.
 func (s *Supervisor) superseded(old cri.PodSummary) bool {
 	if _, wanted := s.set.Pods[old.UID]; wanted || !pods.Source(old.Source).Static() {
 		return false
@@ -111,8 +115,8 @@ func (s *Supervisor) superseded(old cri.PodSummary) bool {
 	return false
 }
 
-// adoptFromDisk gives pods that left only a directory, a cgroup, a claim on a volume or a prepared resource claim behind a worker that
-// cleans up.
+// adoptFromDisk gives pods that left only a directory, a cgroup, a claim on a volume or a prepared resource claim
+// behind a worker that cleans up.
 func (s *Supervisor) adoptFromDisk(ctx context.Context) {
 	dirs, err := s.hands.Volumes.Pods()
 	if err != nil {
@@ -133,13 +137,13 @@ func (s *Supervisor) adoptFromDisk(ctx context.Context) {
 	}
 	for _, uid := range dirs {
 		if s.workers[uid] == nil && s.unwanted(uid) {
-			s.adopt(ctx, stranger(uid, "", ""))
+			s.adopt(ctx, unknownPod(uid, "", ""))
 		}
 	}
 }
 
-// unwanted: every source has spoken and none knows the pod. While a manifest cannot be read since the start, any pod may be
-// one of its own, so all are spared.
+// unwanted: every source has spoken and none knows the pod. While a manifest cannot be read since the start, any pod
+// may be one of its own, so all are spared.
 func (s *Supervisor) unwanted(uid types.UID) bool {
 	_, wanted := s.set.Pods[uid]
 	return s.set.Synced && !s.set.Unknown() && !wanted
@@ -154,7 +158,7 @@ func (s *Supervisor) adopt(ctx context.Context, pod *corev1.Pod) {
 	s.tellHere()
 }
 
-// stranger is all that is known of a pod from its traces.
-func stranger(uid types.UID, namespace, name string) *corev1.Pod {
+// unknownPod is what the traces of a pod say of it.
+func unknownPod(uid types.UID, namespace, name string) *corev1.Pod {
 	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: uid, Namespace: namespace, Name: name}}
 }

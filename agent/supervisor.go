@@ -1,8 +1,10 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
+	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -18,8 +20,8 @@ import (
 	"github.com/nodelet/nodelet/kube/pods"
 )
 
-// relistEvery is how often the runtime is asked about all pods although its events say nothing. Events are hints; this is
-// the net below them.
+// relistEvery is how often the runtime is asked about all pods although its events say nothing. Events are hints;
+// this is the net below them.
 const relistEvery = time.Minute
 
 // relistBlind is how often while the runtime has no event stream.
@@ -37,15 +39,15 @@ type Supervisor struct {
 	attempts chan probeEvent
 	relist   chan []cri.PodSummary
 	ended    chan types.UID
-	// allocated are the answers of device plugins.
-	allocated chan allocated
-	explain   chan chan<- []*Explanation
+	explain  chan chan<- []*Explanation
 	// asks are questions that are answered in the loop, between two events.
 	asks chan func()
 	// began is closed when the loop has begun.
 	began chan struct{}
 	// known is closed when every source has spoken once.
 	known chan struct{}
+	// nodeSeen is closed when the Node object is known.
+	nodeSeen <-chan struct{}
 
 	workers map[types.UID]*entry
 	// set is the newest full set of the sources.
@@ -53,9 +55,11 @@ type Supervisor struct {
 	// again asks for a relist now; gone is closed when the loop has ended.
 	again chan struct{}
 	gone  chan struct{}
-	// listed are the runtime's pods as the last list had them, but for those that have gone since; nil before the first list.
+	// listed are the runtime's pods as the last list had them, but for those that have gone since; nil before the first
+	// list.
 	listed map[types.UID]cri.PodSummary
-	// here are the pods that have something on the node, by name, for those who ask from outside; nil: it is not known yet.
+	// here are the pods that have something on the node, by name, for those who ask from outside; nil: it is not known
+	// yet.
 	here atomic.Pointer[map[types.NamespacedName][]types.UID]
 	// shares carries what burstable pods request, in thousandths of a CPU; shared was put there last.
 	shares mailbox[int64]
@@ -75,15 +79,23 @@ type entry struct {
 	wants   bool
 	// burstable is what the pod counts for in the CPU shares of its class.
 	burstable int64
-	// asking ends the calls to device plugins on whose answer it depends whether the pod is let in: until then its worker has no order.
-	// Nil: none is awaited.
-	asking context.CancelFunc
+	// asking cancels the rest of the pod's admission: pods that end for it, or device plugins that have not answered.
+	// Until that is over its worker has no order. Nil: it is over. awaited is what explain says of it.
+	asking  context.CancelFunc
+	awaited Wait
+	// preempted: the pod ends for a critical one, which already counts in its place.
+	preempted bool
+	// retry: the pod was refused, and is judged again when something has changed. discard ends its worker for that;
+	// nothing of the pod is on the node.
+	retry   bool
+	discard context.CancelFunc
 }
 
 // Order is what a worker is told: what is wanted, and which API object shows its status.
 type Order struct {
 	plan.Desired
-	// Publish is the API object whose status this pod's is: the pod itself, or a static pod's mirror. Nil where there is none.
+	// Publish is the API object whose status this pod's is: the pod itself, or a static pod's mirror. Nil where there is
+	// none.
 	Publish *corev1.Pod
 }
 
@@ -97,9 +109,9 @@ func NewSupervisor(hands *Hands, log *slog.Logger) *Supervisor {
 	return &Supervisor{
 		hands: hands, log: log, gates: newGates(),
 		sets: newMailbox[*pods.Set](), nudges: make(chan nudge, 128), attempts: make(chan probeEvent, 16), relist: make(chan []cri.PodSummary, 1),
-		ended: make(chan types.UID, 16), allocated: make(chan allocated), explain: make(chan chan<- []*Explanation), asks: make(chan func()), began: make(chan struct{}), known: make(chan struct{}),
+		ended: make(chan types.UID, 16), explain: make(chan chan<- []*Explanation), asks: make(chan func()), began: make(chan struct{}), known: make(chan struct{}),
 		set: &pods.Set{}, workers: map[types.UID]*entry{},
-		again: make(chan struct{}, 1), gone: make(chan struct{}), shares: newMailbox[int64](),
+		nodeSeen: hands.NodeSeen, again: make(chan struct{}, 1), gone: make(chan struct{}), shares: newMailbox[int64](),
 	}
 }
 
@@ -129,10 +141,14 @@ func (s *Supervisor) Run(ctx context.Context) {
 	close(s.began)
 	go s.watchRuntime(ctx)
 	s.alive.Go(func() { s.keepShares(ctx) })
+	nodeSeen := s.nodeSeen
 	for {
 		select {
 		case <-ctx.Done():
 			return
+		case <-nodeSeen:
+			nodeSeen = nil
+			s.reconcile(ctx) // pods of the API server have waited for this
 		case set := <-s.sets:
 			if set.Synced && !s.set.Synced {
 				s.lookAgain() // what nobody wants can be told only now
@@ -152,8 +168,6 @@ func (s *Supervisor) Run(ctx context.Context) {
 			s.tellAttempt(a)
 		case all := <-s.relist:
 			s.compare(ctx, all)
-		case a := <-s.allocated:
-			s.devicesAnswered(ctx, a)
 		case q := <-s.explain:
 			q <- s.explanations()
 		case ask := <-s.asks:
@@ -174,13 +188,10 @@ func (s *Supervisor) knowAll() {
 // reconcile brings the workers in line with the newest set.
 func (s *Supervisor) reconcile(ctx context.Context) {
 	s.adoptListed(ctx)
-	for _, pod := range s.newcomers() {
-		if s.nameBusy(pod) {
-			continue // the earlier pod of this name goes first; its end, or the first list, brings us back here
-		}
-		e := s.begin(ctx, pod)
-		if r := s.admit(ctx, e); r != nil {
-			s.reject(e, r)
+	s.discardFitting()
+	for _, pod := range s.pendingPods() {
+		if s.waitsFor(pod) == nil {
+			s.admit(ctx, s.begin(ctx, pod))
 		}
 	}
 	for uid, e := range s.workers {
@@ -195,29 +206,57 @@ func (s *Supervisor) reconcile(ctx context.Context) {
 	s.share()
 }
 
-// newcomers are the pods without a worker, the oldest first, so that admission is fair.
-func (s *Supervisor) newcomers() []*corev1.Pod {
+// pendingPods are the pods without a worker, in the order of admission: first those that an earlier run of the agent
+// has admitted, then static pods, then by age.
+func (s *Supervisor) pendingPods() []*corev1.Pod {
 	var found []*corev1.Pod
+	rank := map[types.UID]int{}
 	for uid, pod := range s.set.Pods {
-		if s.workers[uid] == nil {
-			found = append(found, pod)
+		if s.workers[uid] != nil {
+			continue
+		}
+		found = append(found, pod)
+		switch {
+		case s.admittedBefore(pod):
+			rank[uid] = 0
+		case podutil.IsStatic(pod):
+			rank[uid] = 1
+		default:
+			rank[uid] = 2
 		}
 	}
-	slices.SortFunc(found, func(a, b *corev1.Pod) int { return a.CreationTimestamp.Compare(b.CreationTimestamp.Time) })
+	slices.SortFunc(found, func(a, b *corev1.Pod) int {
+		return cmp.Or(cmp.Compare(rank[a.UID], rank[b.UID]), a.CreationTimestamp.Compare(b.CreationTimestamp.Time))
+	})
 	return found
 }
 
-// admit decides about a pod that is new to this life of the agent. One that an earlier life has let in stays in: its start
-// time is in the status.
-func (s *Supervisor) admit(ctx context.Context, e *entry) *plan.Rejection {
+// admittedBefore reports whether an earlier run of the agent has admitted the pod. What is on the node says so: the
+// status in the API can be written by others, and a static pod has none of its own.
+func (s *Supervisor) admittedBefore(pod *corev1.Pod) bool {
+	if _, inRuntime := s.listed[pod.UID]; inRuntime {
+		return true
+	}
+	_, err := os.Lstat(s.hands.Node().PodDir(pod.UID))
+	return err == nil
+}
+
+// admit decides about a pod that is new to this run of the agent.
+func (s *Supervisor) admit(ctx context.Context, e *entry) {
 	pod := e.order.Pod
-	if pod.Status.StartTime != nil || pod.DeletionTimestamp != nil {
-		return nil
+	if pod.DeletionTimestamp != nil || finished(pod) || s.admittedBefore(pod) {
+		return
 	}
-	if r := s.hands.Admit(pod, s.others(pod.UID)); r != nil {
-		return r
+	v := s.hands.Admit(pod, s.others(pod.UID))
+	switch {
+	case v.Rejection != nil:
+		e.retry = podutil.IsStatic(pod)
+		s.reject(e, v.Rejection)
+	case len(v.Preempt) > 0:
+		s.preempt(ctx, e, v)
+	default:
+		s.reserveDevices(ctx, e)
 	}
-	return s.reserveDevices(ctx, e)
 }
 
 // reject keeps a pod from running, and tells people.
@@ -241,8 +280,11 @@ func (s *Supervisor) begin(ctx context.Context, pod *corev1.Pod) *entry {
 		}
 	}
 	e.worker = newWorker(s.hands, s.gates, s.log)
+	running, discard := context.WithCancel(ctx)
+	e.discard = discard
 	s.alive.Go(func() {
-		e.worker.run(ctx)
+		e.worker.run(running)
+		discard()
 		select {
 		case s.ended <- uid:
 		case <-ctx.Done():

@@ -30,8 +30,8 @@ const (
 // observeRetry is how soon a worker asks again when the runtime did not answer.
 const observeRetry = time.Second
 
-// worker runs one pod: it looks, plans and starts steps, one turn for each thing that happens. All it knows of the pod is
-// its own, so it needs no lock; the others reach it through its mailbox, hints and results.
+// worker runs one pod: it looks, plans and starts steps, one turn for each thing that happens. All it knows of the
+// pod is its own, so it needs no lock; the others reach it through its mailbox, hints and results.
 type worker struct {
 	hands *Hands
 	log   *slog.Logger
@@ -52,8 +52,8 @@ type worker struct {
 	desired Order
 	memory  plan.Memory
 	cancels map[plan.Key]context.CancelFunc
-	// mounts are the mounted volumes and pulled the images made present, by volume name and by what they are for; onDisk is what the
-	// pod's end must take down.
+	// mounts are the mounted volumes and pulled the images made present, by volume name and by what they are for; onDisk
+	// is what the pod's end must take down.
 	mounts map[string]volumes.Mounted
 	pulled map[plan.Key]images.Image
 	// services are those that were read while the sandbox was made.
@@ -96,8 +96,8 @@ func (w *worker) nudge(h hint) {
 	}
 }
 
-// run lives as long as the pod does, or until ctx ends; then its steps are given up and what they did is seen by the next
-// life of the agent.
+// run lives as long as the pod does, or until ctx ends; then its steps are given up and what they did is seen by the
+// next life of the agent.
 func (w *worker) run(ctx context.Context) {
 	defer func() { close(w.shown.Load().over) }() // after gone, for those who wait look at that then
 	defer close(w.gone)

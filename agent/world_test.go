@@ -22,7 +22,6 @@ import (
 
 	"github.com/nodelet/nodelet/agent"
 	"github.com/nodelet/nodelet/agent/admission"
-	"github.com/nodelet/nodelet/agent/plan"
 	"github.com/nodelet/nodelet/agent/spec"
 	"github.com/nodelet/nodelet/cri"
 	"github.com/nodelet/nodelet/cri/fake"
@@ -59,6 +58,11 @@ type world struct {
 	events []string
 	// logged is everything that was logged, at all levels.
 	logged strings.Builder
+	// nodeObject is the Node object; nil for none. nodeSeen is closed when it is known.
+	nodeObject func() *corev1.Node
+	nodeSeen   <-chan struct{}
+	// allocatable is what the node can give away.
+	allocatable corev1.ResourceList
 	// doomed is Hands.Doomed of the next life.
 	doomed func(*corev1.Pod) *agent.Eviction
 }
@@ -86,6 +90,12 @@ func inWorld(t *testing.T, test func(t *testing.T, w *world)) {
 // newWorld makes a node with an idle runtime that has the image busybox:1.
 func newWorld(t *testing.T) *world {
 	w := &world{t: t, runtime: fake.New(), root: t.TempDir()}
+	seen := make(chan struct{})
+	close(seen)
+	w.nodeObject, w.nodeSeen = func() *corev1.Node { return nil }, seen
+	w.allocatable = corev1.ResourceList{
+		"cpu": resource.MustParse("4"), "memory": resource.MustParse("4Gi"), "pods": resource.MustParse("110"),
+	}
 	w.set = pods.Set{Pods: map[types.UID]*corev1.Pod{}, Synced: true}
 	w.runtime.AddImage(fake.RemoteImage{Name: "busybox:1"})
 	w.runtime.Start()
@@ -122,7 +132,7 @@ func (w *world) begin() {
 	if err != nil {
 		w.t.Skip("volumes cannot work here: ", err)
 	}
-	log := slog.New(logbook{slog.NewTextHandler(w.t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug}), w})
+	log := w.newLog()
 	l := &life{runtime: client}
 	l.objects = objects.NewLocal(nil, func(uids []types.UID) {
 		for _, uid := range uids {
@@ -141,9 +151,10 @@ func (w *world) begin() {
 		Objects: func(*corev1.Pod) agent.Objects { return l.objects },
 		Node:    func() *spec.Node { return node }, RuntimeName: func() string { return "containerd" },
 		Pulled: func() {}, Logs: tree, Doomed: w.doomed,
-		Admit: func(pod *corev1.Pod, others []*corev1.Pod) *plan.Rejection {
-			return admission.Admit(pod, admission.Node{Allocatable: node.Allocatable}, others).Rejection
+		Admit: func(pod *corev1.Pod, others []*corev1.Pod) admission.Verdict {
+			return admission.Admit(pod, admission.Node{Object: w.nodeObject(), Allocatable: node.Allocatable}, others)
 		},
+		NodeSeen: w.nodeSeen,
 	}
 	hands.Handler = func(string) agent.Handler { return agent.Handler{UserNamespaces: !w.noUserNamespaces} }
 	hands.UserNS = w.userNS(vols)
@@ -168,6 +179,10 @@ func (w *world) begin() {
 	synctest.Wait()
 }
 
+func (w *world) newLog() *slog.Logger {
+	return slog.New(logbook{slog.NewTextHandler(w.t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug}), w})
+}
+
 // userNS is the table of user namespaces, with what an earlier life of the agent has given away.
 func (w *world) userNS(vols *volumes.Volumes) *userns.Table {
 	uids, err := vols.Pods()
@@ -188,8 +203,7 @@ func (w *world) node() *spec.Node {
 	return &spec.Node{
 		Name: "node", HostIPs: []string{"192.0.2.1"}, PodLogsDir: w.path("logs"), PodsDir: w.path("pods"), NoResolvConf: true,
 		Cgroups: spec.Cgroups{Flat: true}, CPUCFSQuota: true,
-		Allocatable: corev1.ResourceList{"cpu": resource.MustParse("4"), "memory": resource.MustParse("4Gi"),
-			"pods": resource.MustParse("110")},
+		Allocatable: w.allocatable,
 	}
 }
 

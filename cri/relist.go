@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -21,8 +22,11 @@ type PodSummary struct {
 	Source string
 	// Sandboxes and Containers count the instances in any state; a pod may have containers left and no sandbox.
 	Sandboxes, Containers int
-	// Fingerprint stands for the set of the instances and their states. Where it differs from the last one, or from that of
-	// the pod's Snapshot, something has moved.
+	// Grace is the longest termination grace period, in seconds, that one of the containers was made with; nil if none is
+	// known.
+	Grace *int64
+	// Fingerprint stands for the set of the instances and their states. Where it differs from the last one, or from that
+	// of the pod's Snapshot, something has moved.
 	Fingerprint uint64
 }
 
@@ -50,6 +54,10 @@ func (c *Client) Relist(ctx context.Context) ([]PodSummary, error) {
 	for _, ctr := range containers {
 		p := pod(ctr.Labels)
 		p.Containers++
+		grace, err := strconv.ParseInt(ctr.Annotations[annotationGrace], 10, 64)
+		if err == nil && (p.Grace == nil || grace > *p.Grace) {
+			p.Grace = &grace
+		}
 		p.Fingerprint += containerPrint(ctr.Id, ctr.State)
 	}
 	delete(pods, "")

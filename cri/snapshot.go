@@ -17,6 +17,7 @@ const (
 	labelPodUID       = "io.kubernetes.pod.uid"
 	labelPodName      = "io.kubernetes.pod.name"
 	labelPodNamespace = "io.kubernetes.pod.namespace"
+	annotationGrace   = "io.kubernetes.pod.terminationGracePeriod"
 )
 
 // Snapshot is what the runtime knows of one pod. It shares statuses with the snapshots before and after it: read only.

@@ -57,6 +57,7 @@ type Agent struct {
 	ImagePull                                          *Vec[*Histogram] // by image_size_in_bytes, see ImageSize
 	Storage                                            *Vec[*Histogram] // by migrated, operation_name, status, volume_plugin
 	Evictions                                          *Vec[*Counter]   // by eviction_signal
+	Preemptions                                        *Vec[*Counter]   // by preemption_signal
 	SELinux                                            SELinux
 
 	restTotal *Vec[*Counter]   // by code, host, method
@@ -99,9 +100,11 @@ func NewAgent(r *Registry, node string) *Agent {
 		ImagePull:                   r.Histograms("kubelet_image_pull_duration_seconds", "[ALPHA] Duration in seconds to pull an image.", pullBuckets, "image_size_in_bytes"),
 		Storage:                     r.Histograms("storage_operation_duration_seconds", "[ALPHA] Storage operation duration", storageBuckets, "migrated", "operation_name", "status", "volume_plugin"),
 		Evictions:                   r.Counters("kubelet_evictions", "[ALPHA] Cumulative number of pod evictions by eviction signal", "eviction_signal"),
-		restTotal:                   r.Counters("rest_client_requests_total", "[ALPHA] Number of HTTP requests, partitioned by status code, method, and host.", "code", "host", "method"),
-		SELinux:                     newSELinux(r),
-		restTook:                    r.Histograms("rest_client_request_duration_seconds", "[ALPHA] Request latency in seconds. Broken down by verb, and host.", restBuckets, "host", "verb"),
+		Preemptions: r.Counters("kubelet_preemptions",
+			"[ALPHA] Cumulative number of pod preemptions by preemption resource", "preemption_signal"),
+		restTotal: r.Counters("rest_client_requests_total", "[ALPHA] Number of HTTP requests, partitioned by status code, method, and host.", "code", "host", "method"),
+		SELinux:   newSELinux(r),
+		restTook:  r.Histograms("rest_client_request_duration_seconds", "[ALPHA] Request latency in seconds. Broken down by verb, and host.", restBuckets, "host", "verb"),
 	}
 	return a
 }

@@ -1,8 +1,9 @@
 // Package admission decides whether a pod that is new on this node may run here.
 //
-// It is pure: it owns nothing and does no I/O. Refusals have the kubelet's reasons and messages and are looked at in the
-// kubelet's order; what this agent cannot do is refused instead of being left out silently. For a critical pod it also
-// chooses which other pods must end. The supervisor calls it once for each new pod; a crash leaves nothing behind.
+// It is pure: it owns nothing and does no I/O. Refusals have the kubelet's reasons and messages and are looked at in
+// the kubelet's order; what this agent cannot do is refused instead of being left out silently. For a critical pod it
+// also chooses which other pods must end. The supervisor calls it once for each new pod; a crash leaves nothing
+// behind.
 package admission
 
 import (
@@ -47,8 +48,8 @@ type Verdict struct {
 	Short corev1.ResourceName
 }
 
-// Admit judges a pod. others are the admitted pods that have not ended; pods that end already because of a preemption are
-// not among them.
+// Admit judges a pod. others are the admitted pods that have not ended; pods that end already because of a preemption
+// are not among them.
 func Admit(pod *corev1.Pod, node Node, others []*corev1.Pod) Verdict {
 	for _, check := range []*plan.Rejection{unsupported(pod), wrongOS(pod), wrongGroupsPolicy(pod, node.Object)} {
 		if check != nil {
@@ -104,10 +105,12 @@ func wrongOS(pod *corev1.Pod) *plan.Rejection {
 	return nil
 }
 
-// wrongGroupsPolicy refuses a strict policy for supplementary groups where the node's status does not declare the feature.
+// wrongGroupsPolicy refuses a strict policy for supplementary groups where the node's status does not declare the
+// feature.
 func wrongGroupsPolicy(pod *corev1.Pod, node *corev1.Node) *plan.Rejection {
 	sc := pod.Spec.SecurityContext
-	if node == nil || sc == nil || sc.SupplementalGroupsPolicy == nil || *sc.SupplementalGroupsPolicy != corev1.SupplementalGroupsPolicyStrict {
+	if node == nil || sc == nil || sc.SupplementalGroupsPolicy == nil ||
+		*sc.SupplementalGroupsPolicy != corev1.SupplementalGroupsPolicyStrict {
 		return nil
 	}
 	if f := node.Status.Features; f != nil && f.SupplementalGroupsPolicy != nil && *f.SupplementalGroupsPolicy {

@@ -20,8 +20,8 @@ const (
 
 // Host is what AdmitHost needs to know of the machine and the settings of the agent.
 type Host struct {
-	// UnsafeSysctls are the sysctls that pods may set beyond the safe ones (KubeletConfiguration allowedUnsafeSysctls): names,
-	// or prefixes that end in *.
+	// UnsafeSysctls are the sysctls that pods may set beyond the safe ones (KubeletConfiguration allowedUnsafeSysctls):
+	// names, or prefixes that end in *.
 	UnsafeSysctls []string
 	// AppArmor reports whether the kernel enforces AppArmor profiles.
 	AppArmor bool
@@ -58,8 +58,8 @@ func AdmitHost(pod *corev1.Pod, host Host) *plan.Rejection {
 	return nil
 }
 
-// forbiddenSysctl says why a pod may not set a sysctl; empty if it may. Pods that share a namespace with the host may not set
-// the sysctls of that namespace.
+// forbiddenSysctl says why a pod may not set a sysctl; empty if it may. Pods that share a namespace with the host may
+// not set the sysctls of that namespace.
 func forbiddenSysctl(name string, spec *corev1.PodSpec, unsafe []string) string {
 	name = sysctl.NormalizeName(name)
 	for _, pattern := range slices.Concat(safeSysctls, unsafe) {

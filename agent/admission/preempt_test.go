@@ -11,7 +11,7 @@ import (
 
 // Pods of the three QoS classes that request CPU in thousandths and memory in bytes.
 const (
-	guaranteed = `{spec: {containers: [{name: app, resources: {requests: {cpu: %[1]dm, memory: %[2]d}, limits: {cpu: %[1]dm, memory: %[2]d}}}]}}`
+	guaranteed = `{spec: {containers: [{name: app, resources: {limits: &r {cpu: %dm, memory: %d}, requests: *r}}]}}`
 	burstable  = `{spec: {containers: [{name: app, resources: {requests: {cpu: %dm, memory: %d}}}]}}`
 	bestEffort = `{spec: {containers: [{name: app}]}}`
 )
@@ -27,7 +27,7 @@ func withPriority(pod *corev1.Pod, p int32) *corev1.Pod {
 	return pod
 }
 
-func static0(pod *corev1.Pod) *corev1.Pod {
+func static(pod *corev1.Pod) *corev1.Pod {
 	pod.Annotations = map[string]string{"kubernetes.io/config.source": "file"}
 	return pod
 }
@@ -42,8 +42,11 @@ func TestPreempt(t *testing.T) {
 		named(t, "b3", burstable, 3, 3), named(t, "b1", burstable, 1, 1), named(t, "b1m", burstable, 1, 2),
 		named(t, "e", bestEffort),
 	} // 9 thousandths of 10 and 10 bytes of 20 are requested
-	cannot := "Unexpected error while attempting to recover from admission failure: preemption: error finding a set of pods to " +
-		"preempt: no set of running pods found to reclaim resources: "
+	cannot := reasonUnexpected + ": Unexpected error while attempting to recover from admission failure: preemption: " +
+		"error finding a set of pods to preempt: no set of running pods found to reclaim resources: [(res: cpu, q: 1), ]"
+	other := func(p int32) []*corev1.Pod { return []*corev1.Pod{withPriority(named(t, "other", burstable, 9, 1), p)} }
+	zoned := request(4, 1)
+	zoned.Spec.NodeSelector = map[string]string{"zone": "b"}
 	for name, c := range map[string]struct {
 		pod    *corev1.Pod
 		others []*corev1.Pod
@@ -61,23 +64,26 @@ func TestPreempt(t *testing.T) {
 		"a guaranteed pod that makes a burstable one needless": {
 			pod: request(8, 1), others: small, want: []string{"b1", "b3", "g3"}, short: "cpu",
 		},
-		"two resources":          {pod: request(2, 13), others: small, want: []string{"b3"}, short: "cpu"},
-		"the number of pods":     {pod: request(1, 1), others: small, free: `{cpu: 10m, memory: 20, pods: 6}`, want: []string{"e"}, short: "pods"},
-		"not more than there is": {pod: request(11, 1), others: small, reject: reasonUnexpected + ": " + cannot + "[(res: cpu, q: 1), ]"},
+		"two resources": {pod: request(2, 13), others: small, want: []string{"b3"}, short: "cpu"},
+		"the number of pods": {
+			pod: request(1, 1), others: small, free: `{cpu: 10m, memory: 20, pods: 6}`, want: []string{"e"}, short: "pods",
+		},
+		"not more than there is": {pod: request(11, 1), others: small, reject: cannot},
 		"a pod that is not critical": {
 			pod: withPriority(request(4, 1), 1_000_000_000), others: small,
 			reject: "OutOfcpu: Node didn't have enough resource: cpu, requested: 4, used: 9, capacity: 10",
 		},
-		"a static pod": {pod: static0(named(t, "static", burstable, 2, 1)), others: small, want: []string{"b1"}, short: "cpu"},
+		"a static pod": {
+			pod: static(named(t, "static", burstable, 2, 1)), others: small, want: []string{"b1"}, short: "cpu",
+		},
 		"critical pods stay": {
-			pod: static0(named(t, "static", burstable, 2, 1)), others: []*corev1.Pod{withPriority(named(t, "other", burstable, 9, 1), critical)},
-			reject: reasonUnexpected + ": " + cannot + "[(res: cpu, q: 1), ]",
+			pod: static(named(t, "static", burstable, 2, 1)), others: other(critical), reject: cannot,
 		},
 		"critical pods of a lower priority go": {
-			pod: request(2, 1), others: []*corev1.Pod{withPriority(named(t, "other", burstable, 9, 1), critical-1)}, want: []string{"other"}, short: "cpu",
+			pod: request(2, 1), others: other(critical - 1), want: []string{"other"}, short: "cpu",
 		},
 		"nothing ends for a pod that does not match the node": {
-			pod: func() *corev1.Pod { p := request(4, 1); p.Spec.NodeSelector = map[string]string{"zone": "b"}; return p }(), others: small,
+			pod: zoned, others: small,
 			reject: "NodeAffinity: Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector",
 		},
 	} {

@@ -10,9 +10,9 @@ import (
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
-// AdmitResize judges a pod whose spec asks for other resources than are allocated to it: nil allows the resize. wanted is
-// the pod as its source has it, allocated the same pod with its allocated resources; so are others, the admitted pods.
-// swappable reports whether a container of the pod may swap.
+// AdmitResize judges a pod whose spec asks for other resources than are allocated to it: nil allows the resize.
+// wanted is the pod as its source has it, allocated the same pod with its allocated resources; so are others, the
+// admitted pods. swappable reports whether a container of the pod may swap.
 func AdmitResize(wanted, allocated *corev1.Pod, allocatable corev1.ResourceList, others []*corev1.Pod,
 	swappable func(*corev1.Pod, *corev1.Container) bool) *plan.PendingResize {
 	if swapChanges(wanted, allocated, swappable) {
@@ -48,8 +48,8 @@ func swapChanges(wanted, allocated *corev1.Pod, swappable func(*corev1.Pod, *cor
 	return false
 }
 
-// ResizeBefore reports whether the resize of a is judged before that of b: first the pods that ask for no more than they
-// have, then by priority and QoS class, then those that have waited longest.
+// ResizeBefore reports whether the resize of a is judged before that of b: first the pods that ask for no more than
+// they have, then by priority and QoS class, then those that have waited longest.
 func ResizeBefore(a, b, allocatedA, allocatedB *corev1.Pod) bool {
 	if upA, upB := wantsMore(a, allocatedA), wantsMore(b, allocatedB); upA != upB {
 		return upB
@@ -57,7 +57,8 @@ func ResizeBefore(a, b, allocatedA, allocatedB *corev1.Pod) bool {
 	if priorityA, priorityB := podutil.Priority(a), podutil.Priority(b); priorityA != priorityB {
 		return priorityA > priorityB
 	}
-	if sureA, sureB := podutil.QOS(a) == corev1.PodQOSGuaranteed, podutil.QOS(b) == corev1.PodQOSGuaranteed; sureA != sureB {
+	sureA, sureB := podutil.QOS(a) == corev1.PodQOSGuaranteed, podutil.QOS(b) == corev1.PodQOSGuaranteed
+	if sureA != sureB {
 		return sureA
 	}
 	sinceA, sinceB := pendingSince(a), pendingSince(b)

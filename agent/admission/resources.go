@@ -24,8 +24,8 @@ type shortage struct {
 func (s shortage) missing() int64 { return s.requested - (s.capacity - s.used) }
 
 func (s shortage) rejection() *plan.Rejection {
-	return reject(outOf+string(s.name), fmt.Sprintf(
-		"Node didn't have enough resource: %s, requested: %d, used: %d, capacity: %d", s.name, s.requested, s.used, s.capacity))
+	return reject(outOf+string(s.name), fmt.Sprintf("Node didn't have enough resource: %s, requested: %d, used: %d, capacity: %d",
+		s.name, s.requested, s.used, s.capacity))
 }
 
 // shortages lists the resources of which less is left than the pod requests, always in the same order.
@@ -93,7 +93,8 @@ func counted(name corev1.ResourceName) bool {
 		strings.HasPrefix(string(name), corev1.ResourceAttachableVolumesPrefix)
 }
 
-// extended reports whether a resource is an extended one: outside the domain kubernetes.io, and not the name of a quota.
+// extended reports whether a resource is an extended one: outside the domain kubernetes.io, and not the name of a
+// quota.
 func extended(name corev1.ResourceName) bool {
 	n := string(name)
 	return strings.Contains(n, "/") && !strings.Contains(n, corev1.ResourceDefaultNamespacePrefix) &&

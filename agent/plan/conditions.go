@@ -70,8 +70,12 @@ func (v *view) disruption(st *corev1.PodStatus) {
 	if stop == nil || stop.Reason == "" || stop.Own {
 		return
 	}
+	message := stop.Message
+	if stop.Reason == ReasonPreempting {
+		message = messageDisrupted
+	}
 	c := v.dated(corev1.PodCondition{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue,
-		Reason: corev1.PodReasonTerminationByKubelet, Message: stop.Message})
+		Reason: corev1.PodReasonTerminationByKubelet, Message: message})
 	for i := range st.Conditions {
 		if st.Conditions[i].Type == c.Type {
 			st.Conditions[i] = c

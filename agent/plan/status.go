@@ -113,6 +113,8 @@ func (v *view) phase(st *corev1.PodStatus, calm, released bool) (phase corev1.Po
 		phase = shown.Phase
 	case v.d.Rejected != nil:
 		return corev1.PodFailed, v.d.Rejected.Reason, rejectedMessage(v.d.Rejected)
+	case v.stop != nil && v.stop.Reason == ReasonPreempting && phase == corev1.PodSucceeded:
+		return phase, "", "" // its containers have done their work, or ended well when they were told to
 	case v.stop != nil && v.stop.Reason != "":
 		return corev1.PodFailed, v.stop.Reason, v.stop.Message
 	case released && !podutil.IsTerminal(phase) && !podutil.IsStatic(v.d.Pod):

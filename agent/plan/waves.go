@@ -8,6 +8,13 @@ import (
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
+// What is said of pods that end for a critical one. The texts are the kubelet's.
+const (
+	ReasonPreempting = "Preempting"
+	MessagePreempted = "Preempted in order to admit critical pod"
+	messageDisrupted = "Pod was preempted by Kubelet to accommodate a critical pod."
+)
+
 // What is said of pods when the node goes down; the words are the kubelet's.
 const (
 	ReasonTerminated     = "Terminated"

@@ -252,7 +252,7 @@ func (n *nodelet) makeAgent() error {
 		Volumes: vols, CSI: n.csi, Storage: n.storage, Devices: n.devices, Claims: n.dra, Cgroups: n.cgroups, Objects: n.objectsFor, Status: n.status, Events: n.recorder,
 		Node: n.facts.Spec, RuntimeName: n.monitor.RuntimeName, BackoffFirst: c.CrashLoop.Initial, BackoffMax: c.CrashLoop.Max, Pulled: n.monitor.ImagesChanged,
 	}
-	hands.Admit, hands.Meter = n.admit, &meter{m: &n.measured}
+	hands.Admit, hands.NodeSeen, hands.Meter = n.admit, n.node.Seen(), &meter{m: &n.measured}
 	hands.NetworkProblem = func(uid types.UID) string { return n.network.PodProblem(string(uid)) }
 	n.shutdown = newNodeShutdown(n)
 	hands.Doomed = n.shutdown.doomed
@@ -282,7 +282,15 @@ func (n *nodelet) objectsFor(pod *corev1.Pod) agent.Objects {
 }
 
 // admit decides about a pod that is new on the node.
-func (n *nodelet) admit(pod *corev1.Pod, others []*corev1.Pod) *plan.Rejection {
+func (n *nodelet) admit(pod *corev1.Pod, others []*corev1.Pod) admission.Verdict {
+	if r := n.refused(pod); r != nil {
+		return admission.Verdict{Rejection: r}
+	}
+	return admission.Admit(pod, admission.Node{Object: n.node.Node(), Allocatable: n.podAllocatable()}, others)
+}
+
+// refused says why the pod cannot run here whatever else runs; nil if it can.
+func (n *nodelet) refused(pod *corev1.Pod) *plan.Rejection {
 	if r := n.shutdown.admit(pod); r != nil {
 		return r
 	}
@@ -296,10 +304,7 @@ func (n *nodelet) admit(pod *corev1.Pod, others []*corev1.Pod) *plan.Rejection {
 			return &plan.Rejection{Reason: "UnexpectedAdmissionError", Message: err.Error()}
 		}
 	}
-	if r := admission.AdmitHost(pod, admission.Host{UnsafeSysctls: n.cfg.Pods.UnsafeSysctls, AppArmor: n.facts.AppArmor()}); r != nil {
-		return r
-	}
-	return admission.Admit(pod, admission.Node{Object: n.node.Node(), Allocatable: n.podAllocatable()}, others).Rejection
+	return admission.AdmitHost(pod, admission.Host{UnsafeSysctls: n.cfg.Pods.UnsafeSysctls, AppArmor: n.facts.AppArmor()})
 }
 
 // run lets all rooms work until ctx ends.

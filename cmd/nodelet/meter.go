@@ -134,6 +134,8 @@ func (c *meter) Relisted(began time.Time, took time.Duration) {
 
 func (c *meter) Rejected(reason string) { c.m.agent.Admission.With(reason).Inc() }
 
+func (c *meter) Preempted(resource string) { c.m.agent.Preemptions.With(resource).Inc() }
+
 func (c *meter) SELinux(verdict agent.SELinuxVerdict, driver, accessMode string, applies bool) {
 	s, plugin := c.m.agent.SELinux, driver
 	if driver != iscsi.Plugin {

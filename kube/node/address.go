@@ -14,9 +14,9 @@ import (
 // lookupLimit bounds the question after the node's own name, which no DNS server may know.
 const lookupLimit = 2 * time.Second
 
-// findIPs gives the node's addresses: those of --node-ip when they are usable here; else the node's name read as an address;
-// else what the name resolves to; else the address of the interface with the default route. wanted may hold one unspecified
-// address, which chooses the family.
+// findIPs gives the node's addresses: those of --node-ip when they are usable here; else the node's name read as an
+// address; else what the name resolves to; else the address of the interface with the default route. wanted may hold
+// one unspecified address, which chooses the family.
 func findIPs(ctx context.Context, name string, wanted []netip.Addr) ([]netip.Addr, error) {
 	if len(wanted) > 0 && !wanted[0].IsUnspecified() {
 		for _, ip := range wanted {

@@ -13,9 +13,10 @@ import (
 	"github.com/nodelet/nodelet/kube/client"
 )
 
-// beat is the connection for heartbeats. client-go shares one HTTP/2 connection between all clients of one configuration; a
-// connection that is half dead (packets vanish, nobody says so) would then take the lease with it, and the node would be
-// given up although it is well. So heartbeats have a connection of their own, which is thrown away when it does not work.
+// beat is the connection for heartbeats. client-go shares one HTTP/2 connection between all clients of one
+// configuration; a connection that is half dead (packets vanish, nobody says so) would then take the lease with it,
+// and the node would be given up although it is well. So heartbeats have a connection of their own, which is thrown
+// away when it does not work.
 type beat struct {
 	config    *rest.Config
 	userAgent string

@@ -16,8 +16,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// cuttable is a TCP proxy that can go silent on the connections it has, the way a lost firewall state does: no reset, no
-// packets. New connections work.
+// cuttable is a TCP proxy that can go silent on the connections it has, the way a lost firewall state does: no reset,
+// no packets. New connections work.
 type cuttable struct {
 	net.Listener
 	backend string

@@ -35,8 +35,8 @@ func capacity(m Machine, disk int64, maxPods, podsPerCore int) corev1.ResourceLi
 	return list
 }
 
-// allocatable gives what of the capacity pods may use: without what is reserved, without what eviction holds back and, for
-// memory, without huge pages. Nothing falls below zero.
+// allocatable gives what of the capacity pods may use: without what is reserved, without what eviction holds back
+// and, for memory, without huge pages. Nothing falls below zero.
 func allocatable(capacity corev1.ResourceList, reserved []corev1.ResourceList, held []HoldBack) corev1.ResourceList {
 	list := corev1.ResourceList{}
 	for name, total := range capacity {

@@ -99,8 +99,8 @@ var pressures = []struct {
 		verdict{"KubeletHasSufficientPID", "kubelet has sufficient PID available", "NodeHasSufficientPID"}},
 }
 
-// conditions gives the four conditions with the kubelet's reasons and messages, Ready last, and the events that belong to the
-// changes against old. keepReady leaves a Ready condition that is True as it is: see Reporter.
+// conditions gives the four conditions with the kubelet's reasons and messages, Ready last, and the events that
+// belong to the changes against old. keepReady leaves a Ready condition that is True as it is: see Reporter.
 func conditions(name string, old []corev1.NodeCondition, h health, keepReady bool, now time.Time) ([]corev1.NodeCondition, []nodeEvent) {
 	var list []corev1.NodeCondition
 	var events []nodeEvent

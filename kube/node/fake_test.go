@@ -28,8 +28,8 @@ import (
 
 const testNode = "192.0.2.7" // a name that is an address: no DNS, no routes
 
-// fakeAPI holds one Node and its lease and answers as the API server does, without a network, so that it also serves inside
-// synctest bubbles. Patches are applied with the API server's own strategic merge.
+// fakeAPI holds one Node and its lease and answers as the API server does, without a network, so that it also serves
+// inside synctest bubbles. Patches are applied with the API server's own strategic merge.
 type fakeAPI struct {
 	mu       sync.Mutex
 	node     *corev1.Node

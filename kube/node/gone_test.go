@@ -30,8 +30,8 @@ func (j *journal) count(words string) int {
 	return strings.Count(j.text.String(), words)
 }
 
-// TestDeletedNode: an object that somebody deletes is not registered again before the next start, and people are told so;
-// an object that somebody makes in its place is taken over.
+// TestDeletedNode: an object that somebody deletes is not registered again before the next start, and people are told
+// so; an object that somebody makes in its place is taken over.
 func TestDeletedNode(t *testing.T) {
 	const told = "the Node object was deleted; restart the agent"
 	synctest.Test(t, func(t *testing.T) {

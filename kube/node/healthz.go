@@ -13,9 +13,10 @@ type Check struct {
 	Run  func() error // nil: well. It must answer at once.
 }
 
-// HealthzHandler serves /healthz, and /healthz/NAME for one check: 200 with "ok", or 500 with the names of the checks that
-// fail. ?verbose lists all of them, ?exclude=NAME leaves one out. The reasons are for the log of the agent: whoever can reach
-// the port may see them, so they stay out. There is nothing else here, no profiles above all (CVE-2019-11248).
+// HealthzHandler serves /healthz, and /healthz/NAME for one check: 200 with "ok", or 500 with the names of the checks
+// that fail. ?verbose lists all of them, ?exclude=NAME leaves one out. The reasons are for the log of the agent:
+// whoever can reach the port may see them, so they stay out. There is nothing else here, no profiles above all
+// (CVE-2019-11248).
 func HealthzHandler(checks []Check) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, req *http.Request) {

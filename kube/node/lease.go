@@ -20,8 +20,8 @@ import (
 // connectionFailures in a row make the lease throw its connection away.
 const connectionFailures = 2
 
-// lease keeps kube-node-lease/NAME fresh: the sign of life that the control plane looks at. It is renewed each quarter of its
-// duration (10 s of 40 s).
+// lease keeps kube-node-lease/NAME fresh: the sign of life that the control plane looks at. It is renewed each
+// quarter of its duration (10 s of 40 s).
 type lease struct {
 	name     string
 	duration time.Duration
@@ -65,8 +65,8 @@ func (l *lease) run(ctx context.Context) {
 
 func (l *lease) interval() time.Duration { return l.duration / 4 }
 
-// pause is a quarter of the duration, give or take 4 %, so that nodes that started together drift apart. After a failure it
-// is short: half a second, then twice as long each time, up to a sixteenth of the duration.
+// pause is a quarter of the duration, give or take 4 %, so that nodes that started together drift apart. After a
+// failure it is short: half a second, then twice as long each time, up to a sixteenth of the duration.
 func (l *lease) pause(err error) time.Duration {
 	if err == nil {
 		return time.Duration(float64(l.interval()) * (0.96 + 0.08*rand.Float64()))
@@ -96,8 +96,8 @@ func (l *lease) note(err error) {
 	l.remember(err)
 }
 
-// mayBeConnection says whether a new connection could help: not where the server answered, except that it no longer takes the
-// certificate which the connection was opened with.
+// mayBeConnection says whether a new connection could help: not where the server answered, except that it no longer
+// takes the certificate which the connection was opened with.
 func mayBeConnection(err error) bool {
 	var answered apierrors.APIStatus
 	return !errors.As(err, &answered) || apierrors.IsUnauthorized(err)

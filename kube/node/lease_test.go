@@ -53,8 +53,8 @@ func TestLeaseSurvivesOthers(t *testing.T) {
 	})
 }
 
-// TestHalfDeadConnection: requests hang for ever, and nobody says so. A new connection must come well before the lease runs
-// out (40 s), and Health must tell when it does not help.
+// TestHalfDeadConnection: requests hang for ever, and nobody says so. A new connection must come well before the
+// lease runs out (40 s), and Health must tell when it does not help.
 func TestHalfDeadConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := &fakeAPI{}
@@ -90,8 +90,8 @@ func TestHalfDeadConnection(t *testing.T) {
 	})
 }
 
-// TestAnswersDoNotRenewTheConnection: a server that answers with errors is reached; only a refused certificate needs a new
-// connection.
+// TestAnswersDoNotRenewTheConnection: a server that answers with errors is reached; only a refused certificate needs
+// a new connection.
 func TestAnswersDoNotRenewTheConnection(t *testing.T) {
 	for name, c := range map[string]struct {
 		err  error

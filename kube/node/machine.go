@@ -24,8 +24,8 @@ type Machine struct {
 	MachineID, SystemUUID, BootID, Kernel, OSImage string
 }
 
-// ReadMachine reads /proc, /sys and /etc below root, which is "/" outside tests. CPUs and memory must be found; an identity
-// that is missing stays empty.
+// ReadMachine reads /proc, /sys and /etc below root, which is "/" outside tests. CPUs and memory must be found; an
+// identity that is missing stays empty.
 func ReadMachine(root string) (Machine, error) {
 	var m Machine
 	at := func(path string) string { return filepath.Join(root, path) }

@@ -8,9 +8,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// statusPatch gives the strategic merge patch for the subresource "status" that makes old's labels, annotations and status
-// those of wanted. Nothing else is ever in it. It is built by hand, since the library's builder brings an OpenAPI parser into
-// the binary and gets the addresses wrong (they are declared as merged by type, of which there may be two).
+// statusPatch gives the strategic merge patch for the subresource "status" that makes old's labels, annotations and
+// status those of wanted. Nothing else is ever in it. It is built by hand, since the library's builder brings an
+// OpenAPI parser into the binary and gets the addresses wrong (they are declared as merged by type, of which there
+// may be two).
 //
 // own are the conditions this agent writes; they are always in the patch, because each patch is a heartbeat.
 func statusPatch(old, wanted *corev1.Node, own []corev1.NodeCondition) ([]byte, error) {
@@ -57,7 +58,8 @@ func patchable(n *corev1.Node) (map[string]any, error) {
 	return tree, nil
 }
 
-// difference gives what must be laid over before to get after: objects by their parts, all else whole, null for what went.
+// difference gives what must be laid over before to get after: objects by their parts, all else whole, null for what
+// went.
 func difference(before, after map[string]any) map[string]any {
 	diff := map[string]any{}
 	for k := range before {

@@ -37,8 +37,8 @@ func (r *Reporter) initialNode() *corev1.Node {
 	return n
 }
 
-// showLocal builds the object as it would be registered now and, when it changed, shows it to those who ask for the node
-// while there is no other.
+// showLocal builds the object as it would be registered now and, when it changed, shows it to those who ask for the
+// node while there is no other.
 func (r *Reporter) showLocal(ctx context.Context, now time.Time) *corev1.Node {
 	before := r.local.Load()
 	n := r.initialNode()
@@ -76,15 +76,16 @@ func (c *Config) defaultLabels() map[string]string {
 	}
 }
 
-// reconciledLabels are those which an object that exists is brought up to date with at the start; all others a user may have
-// changed since.
+// reconciledLabels are those which an object that exists is brought up to date with at the start; all others a user
+// may have changed since.
 var reconciledLabels = []string{
 	corev1.LabelHostname, corev1.LabelTopologyZone, corev1.LabelTopologyRegion, corev1.LabelFailureDomainBetaZone,
 	corev1.LabelFailureDomainBetaRegion, corev1.LabelInstanceTypeStable, corev1.LabelInstanceType, corev1.LabelOSStable,
 	corev1.LabelArchStable, betaOS, betaArch,
 }
 
-// reconcile changes labels of n that this agent owns: all reconciledLabels at the start, later only what must never be wrong.
+// reconcile changes labels of n that this agent owns: all reconciledLabels at the start, later only what must never
+// be wrong.
 func (r *Reporter) reconcile(n *corev1.Node, atStart bool) {
 	n.Labels, n.Annotations = maps.Clone(n.Labels), maps.Clone(n.Annotations)
 	if n.Labels == nil {
@@ -131,8 +132,8 @@ func (c *Config) annotate(n *corev1.Node) {
 	set(providedIPAnnotation, provided)
 }
 
-// register makes sure that there is a Node object and gives it: created, found, or, where another registers it, awaited. It
-// tries again until ctx ends, and then gives nil.
+// register makes sure that there is a Node object and gives it: created, found, or, where another registers it,
+// awaited. It tries again until ctx ends, and then gives nil.
 func (r *Reporter) register(ctx context.Context) *corev1.Node {
 	for wait, failed := 200*time.Millisecond, 0; ; wait = min(2*wait, 7*time.Second) {
 		n, err := r.tryRegister(ctx)

@@ -52,7 +52,8 @@ func TestNewNodeIsBornReady(t *testing.T) {
 	})
 }
 
-// TestSilentRuntime: a new node registers after a moment although the runtime says nothing, and then says why it is not Ready.
+// TestSilentRuntime: a new node registers after a moment although the runtime says nothing, and then says why it is
+// not Ready.
 func TestSilentRuntime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := start(t, &fakeAPI{}, nil)

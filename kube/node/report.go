@@ -97,8 +97,8 @@ func (r *Reporter) awaitFirstWord(ctx context.Context) {
 	}
 }
 
-// take makes n the newest version, unless a newer one is here already (the answer to a patch and the watch overtake each
-// other).
+// take makes n the newest version, unless a newer one is here already (the answer to a patch and the watch overtake
+// each other).
 func (r *Reporter) take(n *corev1.Node) {
 	before := r.newest.Load()
 	if before != nil && before.UID == n.UID {
@@ -155,8 +155,8 @@ func (r *Reporter) sync(ctx context.Context, now time.Time) {
 	r.take(updated)
 }
 
-// scheduleReport spreads the reports of many nodes that changed together: the next one comes after half to one and a half of
-// the interval, the following ones each interval.
+// scheduleReport spreads the reports of many nodes that changed together: the next one comes after half to one and a
+// half of the interval, the following ones each interval.
 func (r *Reporter) scheduleReport(now time.Time, changed bool) {
 	wait := r.cfg.ReportInterval
 	if changed || r.state.nextReport.IsZero() {
@@ -228,8 +228,8 @@ func (r *Reporter) gather(ctx context.Context, now time.Time) facts {
 	}
 }
 
-// refreshIPs looks for the node's addresses where they are unknown or no longer on this machine. On an error the old ones
-// stay: better an address that may come back than none.
+// refreshIPs looks for the node's addresses where they are unknown or no longer on this machine. On an error the old
+// ones stay: better an address that may come back than none.
 func (r *Reporter) refreshIPs(ctx context.Context) {
 	if len(r.state.ips) > 0 && !slices.ContainsFunc(r.state.ips, func(ip netip.Addr) bool { return local(ip) != nil }) {
 		return

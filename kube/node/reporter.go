@@ -64,7 +64,8 @@ type Config struct {
 	Log     *slog.Logger
 }
 
-// A Reporter keeps the Node object and the lease. One goroutine, report, is the only writer of the object's newest version.
+// A Reporter keeps the Node object and the lease. One goroutine, report, is the only writer of the object's newest
+// version.
 type Reporter struct {
 	cfg   Config
 	api   *client.Client // for the watch
@@ -75,7 +76,7 @@ type Reporter struct {
 	newest   atomic.Pointer[corev1.Node] // nil before the object was seen; written by report alone
 	local    atomic.Pointer[corev1.Node] // the object as it would be registered; written by report alone
 	machine  atomic.Pointer[machineFacts]
-	appeared chan struct{} // closed with the first version
+	appeared chan struct{} // closed with the first version; from the start without an API server
 	seen     chan *corev1.Node
 	gone     chan struct{}
 	wake     chan struct{}
@@ -101,8 +102,8 @@ type inputs struct {
 	devices, healthy corev1.ResourceList
 }
 
-// New reads the machine and prepares the connections; it sends nothing. Without an API server (api is nil) the Reporter keeps
-// the facts of the node for those who ask, and tells nobody else.
+// New reads the machine and prepares the connections; it sends nothing. Without an API server (api is nil) the
+// Reporter keeps the facts of the node for those who ask, and tells nobody else.
 func New(cfg Config, api *client.Client, heartbeats *rest.Config) (*Reporter, error) {
 	if cfg.MachineRoot == "" {
 		cfg.MachineRoot = "/"
@@ -116,6 +117,7 @@ func New(cfg Config, api *client.Client, heartbeats *rest.Config) (*Reporter, er
 	}
 	r.local.Store(r.initialNode())
 	if api == nil {
+		close(r.appeared)
 		return r, nil
 	}
 	b, err := newBeat(heartbeats, cfg.UserAgent)
@@ -170,8 +172,8 @@ func (r *Reporter) SetShutdown(err error) {
 	r.set(func(in *inputs) bool { in.health.shutdown = err; return true })
 }
 
-// SetImages tells all images on the node: at the start, when one came or went, and now and then in between. Before the first
-// call the object's own list stays.
+// SetImages tells all images on the node: at the start, when one came or went, and now and then in between. Before
+// the first call the object's own list stays.
 func (r *Reporter) SetImages(images []Image) {
 	list := imageList(images, r.cfg.MaxImages)
 	r.set(func(in *inputs) bool {
@@ -181,8 +183,8 @@ func (r *Reporter) SetImages(images []Image) {
 	})
 }
 
-// SetVolumesInUse tells which attachable volumes pods here use or may still use, sorted. Before the first call the object's
-// own list stays. The controller manager does not detach a volume that stands there.
+// SetVolumesInUse tells which attachable volumes pods here use or may still use, sorted. Before the first call the
+// object's own list stays. The controller manager does not detach a volume that stands there.
 func (r *Reporter) SetVolumesInUse(v []corev1.UniqueVolumeName) {
 	v = append([]corev1.UniqueVolumeName{}, v...)
 	r.set(func(in *inputs) bool {
@@ -192,7 +194,8 @@ func (r *Reporter) SetVolumesInUse(v []corev1.UniqueVolumeName) {
 	})
 }
 
-// SetDevices tells how many devices the node has by resource, and how many of them pods may use. A change is sent at once.
+// SetDevices tells how many devices the node has by resource, and how many of them pods may use. A change is sent at
+// once.
 func (r *Reporter) SetDevices(all, healthy corev1.ResourceList) {
 	r.set(func(in *inputs) bool {
 		changed := !equality.Semantic.DeepEqual(in.devices, all) || !equality.Semantic.DeepEqual(in.healthy, healthy)
@@ -224,14 +227,18 @@ func (r *Reporter) poke() {
 	}
 }
 
-// Node gives the newest version of the Node object that was seen; before the API server was reached, the object as this agent
-// would register it (without a UID), so that pods can be judged offline. The caller must not change it.
+// Node gives the newest version of the Node object that was seen; before the API server was reached, the object as
+// this agent would register it (without a UID), so that pods can be judged offline. The caller must not change it.
 func (r *Reporter) Node() *corev1.Node {
 	if n := r.newest.Load(); n != nil {
 		return n
 	}
 	return r.local.Load()
 }
+
+// Seen is closed when Node gives the object as the API server has it. Without an API server it is closed from the
+// start.
+func (r *Reporter) Seen() <-chan struct{} { return r.appeared }
 
 // Capacity gives what the machine has. The caller must not change it.
 func (r *Reporter) Capacity() corev1.ResourceList { return r.machine.Load().capacity }

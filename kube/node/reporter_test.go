@@ -74,7 +74,8 @@ func TestQuiet(t *testing.T) {
 	})
 }
 
-// TestRuntimeGoesAway: 30 s of silence, as with the kubelet, then NotReady; a word of the runtime brings it back at once.
+// TestRuntimeGoesAway: 30 s of silence, as with the kubelet, then NotReady; a word of the runtime brings it back at
+// once.
 func TestRuntimeGoesAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := start(t, &fakeAPI{}, nil)

@@ -14,7 +14,8 @@ import (
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
-// maxTerminationMessages is what the termination messages of a pod may hold together, in bytes, as the kubelet bounds it.
+// maxTerminationMessages is what the termination messages of a pod may hold together, in bytes, as the kubelet bounds
+// it.
 const maxTerminationMessages = 12 * 1024
 
 var errPhaseBack = errors.New("a pod never leaves its terminal phase")
@@ -23,7 +24,8 @@ var errPhaseBack = errors.New("a pod never leaves its terminal phase")
 // nothing steps back, and values have the form the API server gives them. What had to be kept from last is told as
 // problems. It changes neither argument.
 func settle(pod *corev1.Pod, last *corev1.PodStatus, want corev1.PodStatus, now time.Time) (corev1.PodStatus, []error) {
-	if podutil.IsTerminal(last.Phase) && !podutil.IsTerminal(want.Phase) {
+	mayRunAgain := podutil.IsMirror(pod) // a static pod that was refused or ended by the node
+	if podutil.IsTerminal(last.Phase) && !podutil.IsTerminal(want.Phase) && !mayRunAgain {
 		return *last, []error{fmt.Errorf("phase %s after %s: %w", want.Phase, last.Phase, errPhaseBack)}
 	}
 	out := *want.DeepCopy()
@@ -71,8 +73,8 @@ func unready(s *corev1.PodStatus) {
 	}
 }
 
-// settleCondition keeps the transition time of a condition whose status did not change (for the resize conditions, whose
-// status is always True, the reason counts too) and fills in the generation it was observed at.
+// settleCondition keeps the transition time of a condition whose status did not change (for the resize conditions,
+// whose status is always True, the reason counts too) and fills in the generation it was observed at.
 func settleCondition(pod *corev1.Pod, last *corev1.PodStatus, c *corev1.PodCondition, stamp metav1.Time) {
 	resize := c.Type == corev1.PodResizePending || c.Type == corev1.PodResizeInProgress
 	old := podutil.Condition(last.Conditions, c.Type)
@@ -107,8 +109,8 @@ func keepTerminated(pod *corev1.Pod, last, out *corev1.PodStatus) (problems []er
 	return problems
 }
 
-// normalize cuts times to the whole seconds the API keeps, bounds and repairs messages, and orders container statuses as
-// the kubelet does: by name, init containers as in the spec.
+// normalize cuts times to the whole seconds the API keeps, bounds and repairs messages, and orders container statuses
+// as the kubelet does: by name, init containers as in the spec.
 func normalize(pod *corev1.Pod, s *corev1.PodStatus) {
 	seconds(s.StartTime)
 	for i := range s.Conditions {
@@ -157,8 +159,8 @@ func seconds(t *metav1.Time) {
 	}
 }
 
-// truncate cuts s to at most limit bytes without splitting a character. Broken UTF-8 would come back from the API server
-// changed, and so look like a difference for ever.
+// truncate cuts s to at most limit bytes without splitting a character. Broken UTF-8 would come back from the API
+// server changed, and so look like a difference for ever.
 func truncate(s string, limit int) string {
 	if len(s) <= limit {
 		return s

@@ -23,6 +23,17 @@ func TestPhaseNeverStepsBack(t *testing.T) {
 	}
 }
 
+// TestMirrorPodRunsAgain: a static pod that the node refused or ended runs again, and its mirror shows that.
+func TestMirrorPodRunsAgain(t *testing.T) {
+	mirror := testPod("a")
+	mirror.Annotations = map[string]string{"kubernetes.io/config.mirror": "0123"}
+	last := corev1.PodStatus{Phase: corev1.PodFailed, Reason: "OutOfcpu"}
+	got, problems := settle(mirror, &last, corev1.PodStatus{Phase: corev1.PodRunning}, epoch)
+	if got.Phase != corev1.PodRunning || got.Reason != "" || len(problems) != 0 {
+		t.Errorf("got %s %q and problems %v, want Running", got.Phase, got.Reason, problems)
+	}
+}
+
 func TestTerminatedContainersStayTerminated(t *testing.T) {
 	always, never, onFailure := corev1.ContainerRestartPolicyAlways, corev1.ContainerRestartPolicyNever,
 		corev1.ContainerRestartPolicyOnFailure

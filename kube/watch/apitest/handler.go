@@ -117,7 +117,7 @@ func (s *Server) get(w http.ResponseWriter, k key) {
 
 func (s *Server) list(w http.ResponseWriter, r *http.Request, k key) {
 	objs, version := s.state(r, k)
-	lists := map[string]runtime.Object{"pods": &corev1.PodList{}, "services": &corev1.ServiceList{}, "configmaps": &corev1.ConfigMapList{},
+	lists := map[string]runtime.Object{"pods": &corev1.PodList{}, "nodes": &corev1.NodeList{}, "services": &corev1.ServiceList{}, "configmaps": &corev1.ConfigMapList{},
 		"secrets": &corev1.SecretList{}, "resourceslices": &resourcev1.ResourceSliceList{}}
 	l := lists[k.resource]
 	if l == nil {
@@ -412,6 +412,8 @@ func bookmark(resource string, version int64) Object {
 	switch resource {
 	case "pods":
 		return &corev1.Pod{ObjectMeta: m}
+	case "nodes":
+		return &corev1.Node{ObjectMeta: m}
 	case "configmaps":
 		return &corev1.ConfigMap{ObjectMeta: m}
 	case "secrets":

@@ -67,6 +67,7 @@ type Server struct {
 	cut      chan struct{} // closed and replaced by CutWatches
 	watches  int
 	requests []string
+	dial     func(ctx context.Context, network, address string) (net.Conn, error)
 	patches  []string
 }
 
@@ -77,6 +78,7 @@ func New(t testing.TB) (*Server, *client.Client) {
 	ln := newPipeListener()
 	hs := &http.Server{Handler: s}
 	go hs.Serve(ln)
+	s.dial = ln.dial
 	c, err := client.New(&rest.Config{Host: "http://apitest", Dial: ln.dial}, 10000, 10000, "apitest")
 	if err != nil {
 		t.Fatal(err)
@@ -86,6 +88,13 @@ func New(t testing.TB) (*Server, *client.Client) {
 		c.Core.(*rest.RESTClient).Client.CloseIdleConnections()
 	})
 	return s, c
+}
+
+// Config connects one more client to the server, for the time of the test.
+func (s *Server) Config(t testing.TB) *rest.Config {
+	transport := &http.Transport{DialContext: s.dial}
+	t.Cleanup(transport.CloseIdleConnections)
+	return &rest.Config{Host: "http://apitest", Transport: transport}
 }
 
 // NoWatchList makes the server refuse sendInitialEvents, as one without that feature does.

@@ -1,0 +1,114 @@
+package agent
+
+import (
+	"context"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nodelet/nodelet/agent/admission"
+	"github.com/nodelet/nodelet/agent/plan"
+	podutil "github.com/nodelet/nodelet/kube/pod"
+)
+
+// minPreemption is how long a critical pod waits at least for the pods that end for it, as with the kubelet.
+const minPreemption = 10 * time.Second
+
+const notListed = "the container runtime has not listed its pods yet"
+
+// waitsFor is what a pod without a worker waits for; nil if it can be judged.
+func (s *Supervisor) waitsFor(pod *corev1.Pod) *Wait {
+	switch static := podutil.IsStatic(pod); {
+	case s.listed == nil && static:
+		return &Wait{For: "its name", Why: "an earlier static pod of this name may still run; " + notListed}
+	case s.listed == nil:
+		return &Wait{For: "its admission", Why: notListed}
+	case static && s.nameBusy(pod):
+		return &Wait{For: "its name", Why: "an earlier static pod of this name has to end first"}
+	case static || s.admittedBefore(pod):
+		return nil
+	}
+	select {
+	case <-s.nodeSeen:
+		return nil
+	default:
+		return &Wait{For: "its admission", Why: "the Node object has not been read from the API server yet"}
+	}
+}
+
+// preempt ends pods so that a critical one can run. The critical pod counts as admitted from now on, the others no
+// longer. It gets its first order when they have given back all that they held, or at the latest half again as long
+// after their grace: a pod that cannot be ended does not keep a critical one from running.
+func (s *Supervisor) preempt(ctx context.Context, e *entry, v admission.Verdict) {
+	limit := minPreemption
+	var ending []<-chan struct{}
+	for _, pod := range v.Preempt {
+		victim := s.workers[pod.UID]
+		grace := podutil.GracePeriod(pod)
+		s.log.Info("preempting pod to admit a critical pod", "pod", pod.Namespace+"/"+pod.Name, "podUID", pod.UID,
+			"resource", v.Short, "for", e.order.Pod.Namespace+"/"+e.order.Pod.Name)
+		s.hands.Events.Event(podReference(pod, ""), corev1.EventTypeWarning, plan.ReasonPreempting, plan.MessagePreempted)
+		s.hands.meter().Preempted(string(v.Short))
+		victim.preempted = true
+		ending = append(ending, s.evict(victim, Eviction{
+			Reason:  plan.ReasonPreempting,
+			Message: plan.MessagePreempted,
+			Grace:   grace,
+		}))
+		limit = max(limit, grace*3/2)
+	}
+	wait := Wait{For: "pods that end for it", Why: "pods of lower priority were told to end to free " + string(v.Short)}
+	s.finishAdmission(ctx, e, wait, func(ctx context.Context) error {
+		awaitAll(ctx, ending, limit)
+		return nil
+	}, func(error) { s.reserveDevices(ctx, e) })
+}
+
+// awaitAll waits until all channels are closed, until ctx ends, or for limit.
+func awaitAll(ctx context.Context, all []<-chan struct{}, limit time.Duration) {
+	timeout := time.After(limit)
+	for _, done := range all {
+		select {
+		case <-done:
+		case <-timeout:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// finishAdmission runs f beside the supervisor, and then calls then in its goroutine, unless the pod is to end by
+// then. The pod waits for that, and no other.
+func (s *Supervisor) finishAdmission(ctx context.Context, e *entry, awaited Wait,
+	f func(context.Context) error, then func(error)) {
+	calling, cancel := context.WithCancel(ctx)
+	e.asking, e.awaited = cancel, awaited
+	s.alive.Go(func() {
+		err := f(calling)
+		s.do(ctx, func() {
+			if calling.Err() != nil {
+				return // the pod is to end, or the agent, which may be all that is wrong
+			}
+			e.stopAsking()
+			then(err)
+			s.reconcile(ctx)
+		})
+	})
+}
+
+// discardFitting ends the workers of static pods that were refused and could be admitted now. Without a worker they are
+// judged again. No controller replaces a static pod that has failed.
+func (s *Supervisor) discardFitting() {
+	for uid, e := range s.workers {
+		if !e.retry || e.order.Stop != nil || s.set.Pods[uid] == nil {
+			continue
+		}
+		if s.hands.Admit(e.order.Pod, s.others(uid)).Rejection == nil {
+			s.log.Info("refused static pod fits now, admitting it",
+				"pod", e.order.Pod.Namespace+"/"+e.order.Pod.Name, "podUID", uid)
+			e.retry = false
+			e.discard()
+		}
+	}
+}
