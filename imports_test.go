@@ -44,7 +44,7 @@ agent/nodefacts: agent/spec
 agent/allocatable: agent/spec host/cgroups
 agent/eviction: agent host/cgroups host/pressure kube/pod metrics/usage
 agent/eviction/policy: kube/pod
-cni: host/inotify host/atomicfile host/boundedfile
+cni: host/inotify host/atomicfile host/boundedfile internal/backoff
 cni/manager: cni
 cri: kube/pod
 cri/images: cri host/atomicfile host/boundedfile internal/keylock
@@ -53,13 +53,14 @@ cri/monitor: cri
 host/cgroups: kube/pod
 csi: plugins internal/keylock
 csi/fake: csi/fake plugins/fake
-kube: kube/client kube/watch kube/pod kube/pods/manifest host/inotify host/atomicfile host/boundedfile
+kube: kube/client kube/watch kube/pod kube/pods/manifest host/inotify host/atomicfile host/boundedfile internal/backoff
 kube/server/endpoints: kube/server
 metrics:
 metrics/usage: metrics kube/pod
 plugins: host/inotify
 plugins/devices: plugins host/atomicfile host/boundedfile kube/pod
-plugins/dra: plugins host/atomicfile host/boundedfile
+plugins/dra: plugins host/atomicfile host/boundedfile internal/backoff
+probes: internal/backoff
 volumes: kube/pod internal/keylock host/atomicfile host/boundedfile
 volumes/iscsi: volumes/block internal/keylock host/atomicfile
 test: .

@@ -44,7 +44,6 @@ csi: 54
 csi/fake: 35
 csi/fake/cmd/hostdriver: 1
 host/atomicfile: 4
-host/boundedfile: 2
 host/cgroups: 18
 host/inotify: 8
 host/pressure: 1
@@ -60,7 +59,7 @@ kube/pods/manifest: 37
 kube/server: 8
 kube/status: 27
 kube/storage: 34
-kube/watch: 24
+kube/watch: 21
 kube/watch/apitest: 8
 metrics: 58
 metrics/usage: 72

@@ -17,6 +17,8 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 	"github.com/containernetworking/cni/pkg/version"
 	"golang.org/x/sys/unix"
+
+	"github.com/nodelet/nodelet/internal/backoff"
 )
 
 const (
@@ -86,7 +88,7 @@ func (r *runner) run(ctx context.Context, path string, stdin []byte, environ []s
 		stdout, stderr = &bounded{limit: maxOutput}, &bounded{limit: maxComplaint, forgiving: true}
 		cmd := command(timed, path, stdin, environ, stdout, stderr)
 		// A program that is just being written cannot be run: its installer is not finished.
-		if err = cmd.Run(); !errors.Is(err, unix.ETXTBSY) || try == 20 || !pause(timed, 100*time.Millisecond) {
+		if err = cmd.Run(); !errors.Is(err, unix.ETXTBSY) || try == 20 || !backoff.Sleep(timed, 100*time.Millisecond) {
 			break
 		}
 	}
@@ -113,15 +115,6 @@ func command(ctx context.Context, path string, stdin []byte, environ []string, s
 	cmd.Cancel = func() error { return unix.Kill(-cmd.Process.Pid, unix.SIGKILL) }
 	cmd.WaitDelay = 2 * time.Second // somebody outside of the group may hold the pipes
 	return cmd
-}
-
-func pause(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-ctx.Done():
-		return false
-	case <-time.After(d):
-		return true
-	}
 }
 
 func verbOf(environ []string) string {

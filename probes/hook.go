@@ -9,6 +9,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nodelet/nodelet/internal/backoff"
 )
 
 // HookTarget is the container that a lifecycle hook is for.
@@ -36,7 +38,10 @@ func RunHook(ctx context.Context, h *corev1.LifecycleHandler, t HookTarget) erro
 		}
 		return nil
 	case h.Sleep != nil:
-		return sleep(ctx, time.Duration(h.Sleep.Seconds)*time.Second)
+		if !backoff.Sleep(ctx, time.Duration(h.Sleep.Seconds)*time.Second) {
+			return errors.New("container terminated before sleep hook finished")
+		}
+		return nil
 	case h.TCPSocket != nil:
 		return errors.New("lifecycle hook: tcpSocket is not supported; use exec, httpGet or sleep")
 	}
@@ -89,15 +94,4 @@ func do(req *http.Request) error {
 	defer resp.Body.Close()
 	_, _ = io.CopyN(io.Discard, resp.Body, maxOutput)
 	return nil
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return errors.New("container terminated before sleep hook finished")
-	}
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/nodelet/nodelet/agent/spec"
 	"github.com/nodelet/nodelet/cri/monitor"
 	"github.com/nodelet/nodelet/host/cgroups"
+	"github.com/nodelet/nodelet/internal/backoff"
 	"github.com/nodelet/nodelet/kube/pods"
-	"github.com/nodelet/nodelet/kube/watch"
 	"github.com/nodelet/nodelet/volumes"
 )
 
@@ -55,7 +55,7 @@ func (n *nodelet) running(ctx context.Context) map[types.NamespacedName]pods.Run
 			return found
 		}
 		n.log.Warn("cannot see which static pods run already; trying again", "err", err, "every", monitor.RetryInterval)
-		if !watch.Sleep(ctx, monitor.RetryInterval) {
+		if !backoff.Sleep(ctx, monitor.RetryInterval) {
 			break
 		}
 	}

@@ -1,7 +1,8 @@
 // Package boundedfile reads files of bounded size that others have written.
 //
-// It owns no file and never writes. Packages call it for files that users, other programs or containers can put anything in:
-// a huge file must not fill the memory of the agent, and a named pipe must not block it. A crash leaves nothing behind.
+// It owns no file and never writes. Packages call it for files that users, other programs or containers can put
+// anything in: a huge file must not fill the memory of the agent, and a named pipe must not block it. A crash leaves
+// nothing behind.
 package boundedfile
 
 import (
@@ -17,8 +18,8 @@ import (
 // ErrTooLarge is the cause of an error about a file that is larger than its limit.
 var ErrTooLarge = errors.New("file is too large")
 
-// Read returns the content of the regular file at path, symbolic links followed. A file of more than limit bytes is an error
-// that wraps ErrTooLarge, one that does not exist an error that wraps fs.ErrNotExist.
+// Read returns the content of the regular file at path, symbolic links followed. A file of more than limit bytes is an
+// error that wraps ErrTooLarge, one that does not exist an error that wraps fs.ErrNotExist.
 func Read(path string, limit int64) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {

@@ -20,6 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
+	"github.com/nodelet/nodelet/internal/backoff"
 	"github.com/nodelet/nodelet/kube/client"
 	"github.com/nodelet/nodelet/kube/watch"
 )
@@ -136,14 +137,14 @@ func submit(ctx context.Context, api rest.Interface, csr *certificatesv1.Certifi
 // await watches the request until it is answered.
 func await(ctx context.Context, api rest.Interface, name string) ([]byte, error) {
 	target := watch.Target{Client: api, Resource: "certificatesigningrequests", FieldSelector: "metadata.name=" + name}
-	var pause watch.Backoff
+	var pause backoff.Backoff
 	for {
 		began := time.Now()
 		answer, err := awaitOnce(ctx, api, target, name)
 		if answer != nil || err != nil && !transient(err) {
 			return answer, err
 		}
-		if !watch.Sleep(ctx, pause.Next(time.Since(began))) {
+		if !backoff.Sleep(ctx, pause.Next(time.Since(began))) {
 			return nil, errors.Join(context.Cause(ctx), err)
 		}
 	}

@@ -14,7 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/nodelet/nodelet/kube/watch"
+	"github.com/nodelet/nodelet/internal/backoff"
 )
 
 // connectionFailures in a row make the lease throw its connection away.
@@ -57,7 +57,7 @@ func (l *lease) run(ctx context.Context) {
 			continue
 		}
 		l.note(err)
-		if !watch.Sleep(ctx, l.pause(err)) {
+		if !backoff.Sleep(ctx, l.pause(err)) {
 			return
 		}
 	}

@@ -12,8 +12,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/nodelet/nodelet/internal/backoff"
 	"github.com/nodelet/nodelet/kube/client"
-	"github.com/nodelet/nodelet/kube/watch"
 )
 
 const (
@@ -144,7 +144,7 @@ func (r *Reporter) register(ctx context.Context) *corev1.Node {
 		if failed++; failed == 1 {
 			r.log.Warn("register node; will retry", "node", r.cfg.Name, "err", err)
 		}
-		if !watch.Sleep(ctx, wait) {
+		if !backoff.Sleep(ctx, wait) {
 			return nil
 		}
 	}

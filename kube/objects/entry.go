@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	apiwatch "k8s.io/apimachinery/pkg/watch"
 
+	"github.com/nodelet/nodelet/internal/backoff"
 	"github.com/nodelet/nodelet/kube/watch"
 )
 
@@ -67,7 +68,7 @@ func (o *Objects) follow(ctx context.Context, e *entry) {
 		o.trustBundles().Follow(ctx, &bundleSink{ctx, o, e})
 		return
 	}
-	var backoff watch.Backoff
+	var pause backoff.Backoff
 	for failures := 0; ; {
 		start := time.Now()
 		err := o.followOnce(ctx, e)
@@ -79,7 +80,7 @@ func (o *Objects) follow(ctx context.Context, e *entry) {
 		} else if failures++; failures == 2 { // once is what a fresh binding may cost
 			o.complain(ctx, e.key, err)
 		}
-		if !watch.Sleep(ctx, backoff.Next(time.Since(start))) {
+		if !backoff.Sleep(ctx, pause.Next(time.Since(start))) {
 			return
 		}
 	}

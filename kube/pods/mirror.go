@@ -13,9 +13,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
+	"github.com/nodelet/nodelet/internal/backoff"
 	"github.com/nodelet/nodelet/kube/client"
 	podutil "github.com/nodelet/nodelet/kube/pod"
-	"github.com/nodelet/nodelet/kube/watch"
 )
 
 // settled is how long a mirror pod that was just made or deleted is left alone, until the watch tells of it.
@@ -85,7 +85,7 @@ func (m *Mirrors) Run(ctx context.Context) {
 // try remembers what was last done about a mirror pod, and when to do more.
 type try struct {
 	about   types.UID // of the pod that was, or should have been, mirrored or removed
-	backoff watch.Backoff
+	backoff backoff.Backoff
 	failing bool
 	next    time.Time
 }

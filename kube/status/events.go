@@ -13,6 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
+
+	"github.com/nodelet/nodelet/internal/backoff"
 )
 
 const (
@@ -162,7 +164,7 @@ func (r *Recorder) write(ctx context.Context, event *corev1.Event, again bool) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(jitter(wait)):
+		case <-time.After(backoff.Jitter(wait)):
 		}
 	}
 }

@@ -2,7 +2,6 @@ package status
 
 import (
 	"context"
-	"math/rand/v2"
 	"sync"
 	"time"
 )
@@ -126,9 +125,4 @@ func (p *Publisher) tellIdle() {
 		close(done)
 	}
 	p.idle = nil
-}
-
-// jitter spreads d over [d/2, d), so that the nodes of a cluster don't return all at once.
-func jitter(d time.Duration) time.Duration {
-	return d/2 + rand.N(d/2)
 }

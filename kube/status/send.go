@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nodelet/nodelet/internal/backoff"
 	"github.com/nodelet/nodelet/kube/client"
 )
 
@@ -193,7 +194,7 @@ func (p *Publisher) noteServer(err error) {
 		wait = max(wait, time.Duration(seconds)*time.Second)
 	}
 	p.failures++
-	p.resume = time.Now().Add(jitter(wait))
+	p.resume = time.Now().Add(backoff.Jitter(wait))
 }
 
 // retryLater keeps e for another try: at once after an outage, with its own back-off if the server refused just this.
@@ -208,7 +209,7 @@ func (p *Publisher) retryLater(e *entry, j job, err error) {
 		return
 	}
 	e.retry = min(podRetryMax, max(podRetryFirst, 2*e.retry))
-	e.notBefore, e.held = time.Now().Add(jitter(e.retry)), false
+	e.notBefore, e.held = time.Now().Add(backoff.Jitter(e.retry)), false
 	p.delayed[e] = struct{}{}
 }
 

@@ -17,8 +17,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nodelet/nodelet/internal/backoff"
 	"github.com/nodelet/nodelet/kube/client"
-	"github.com/nodelet/nodelet/kube/watch"
 )
 
 const (
@@ -41,13 +41,13 @@ type NodeDriver struct {
 
 // Run keeps the CSINode there, owned by the Node as it is now, until ctx ends.
 func (s *Storage) Run(ctx context.Context) {
-	var backoff watch.Backoff
+	var pause backoff.Backoff
 	for owner := types.UID(""); ; {
 		seen := s.next()
 		if n := s.cfg.Node(); n.UID != "" && n.UID != owner {
 			if err := s.writeCSINode(ctx, func(*storagev1.CSINode) {}); err != nil {
 				s.cfg.Log.Warn("cannot make this node's CSINode, trying again", "err", err)
-				if !watch.Sleep(ctx, backoff.Next(0)) {
+				if !backoff.Sleep(ctx, pause.Next(0)) {
 					return
 				}
 				continue
@@ -119,11 +119,11 @@ func (d NodeDriver) entry() storagev1.CSINodeDriver {
 func (s *Storage) writeCSINode(ctx context.Context, change func(*storagev1.CSINode)) error {
 	s.csiNode.Lock()
 	defer s.csiNode.Unlock()
-	var backoff watch.Backoff
+	var pause backoff.Backoff
 	for try := 1; ; try++ {
 		err := s.tryCSINode(ctx, change)
 		retry := apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || errors.Is(err, errStaleOwner)
-		if err == nil || !retry || try == writeTries || !watch.Sleep(ctx, backoff.Next(0)) {
+		if err == nil || !retry || try == writeTries || !backoff.Sleep(ctx, pause.Next(0)) {
 			return err
 		}
 	}

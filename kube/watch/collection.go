@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apiwatch "k8s.io/apimachinery/pkg/watch"
 
+	"github.com/nodelet/nodelet/internal/backoff"
 	"github.com/nodelet/nodelet/kube/client"
 )
 
@@ -48,7 +49,7 @@ func (t Target) Follow(ctx context.Context, sink Sink) {
 			f.troubled = true
 			sink.Trouble(err)
 		}
-		if !Sleep(ctx, f.backoff.Next(worked)) {
+		if !backoff.Sleep(ctx, f.backoff.Next(worked)) {
 			return
 		}
 	}
@@ -57,7 +58,7 @@ func (t Target) Follow(ctx context.Context, sink Sink) {
 type follower struct {
 	target   Target
 	sink     Sink
-	backoff  Backoff
+	backoff  backoff.Backoff
 	version  string // where to resume; empty: the state is not known
 	troubled bool
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -79,21 +78,4 @@ func FuzzNext(f *testing.F) {
 			}
 		}
 	})
-}
-
-func TestBackoff(t *testing.T) {
-	var b Backoff
-	var total time.Duration
-	for range 10 {
-		total += b.Next(0)
-	}
-	if total < 45*time.Second || total > 142*time.Second {
-		t.Errorf("ten failures in a row wait %s, want 0.2 s doubling to 30 s, less up to a half", total)
-	}
-	if d := b.Next(time.Minute); d < lastDelay/2 {
-		t.Errorf("after working for only two delays the wait is %s, want still the longest", d)
-	}
-	if d := b.Next(10 * time.Minute); d > firstDelay {
-		t.Errorf("after working for long the wait is %s, want the first", d)
-	}
 }

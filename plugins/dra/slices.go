@@ -3,6 +3,8 @@ package dra
 import (
 	"context"
 	"time"
+
+	"github.com/nodelet/nodelet/internal/backoff"
 )
 
 const (
@@ -46,7 +48,7 @@ func (d *DRA) sync(name string) {
 
 // withdraw deletes the ResourceSlices of a driver, unless it comes back in time.
 func (d *DRA) withdraw(ctx context.Context, name string) {
-	if !sleep(ctx, d.cfg.Grace) {
+	if !backoff.Sleep(ctx, d.cfg.Grace) {
 		return
 	}
 	d.log.Info("DRA driver is away; its ResourceSlices for this node are deleted", "driver", name)
@@ -61,18 +63,8 @@ func (d *DRA) persist(ctx context.Context, what string, do func() error) {
 			return
 		}
 		d.log.Warn("cannot "+what+", trying again", "err", err, "after", wait)
-		if !sleep(ctx, wait) {
+		if !backoff.Sleep(ctx, wait) {
 			return
 		}
-	}
-}
-
-// sleep tells whether the time has passed before ctx ended.
-func sleep(ctx context.Context, t time.Duration) bool {
-	select {
-	case <-ctx.Done():
-		return false
-	case <-time.After(t):
-		return true
 	}
 }
