@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -13,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -22,6 +24,7 @@ func (s *soak) check(ctx context.Context) {
 	if problem := s.churn.pause(ctx); problem != "" {
 		s.report.violate("alive: %s", problem)
 	}
+	s.forgottenTasks(ctx)
 	for _, c := range []struct {
 		name string
 		look func(context.Context) string
@@ -34,6 +37,31 @@ func (s *soak) check(ctx context.Context) {
 		if problem := within(ctx, settleLimit, func() string { return c.look(ctx) }); problem != "" && ctx.Err() == nil {
 			s.report.violate("%s: %s", c.name, problem)
 		}
+	}
+}
+
+// forgottenTasks restarts the runtime if it cannot remove a container that has ended. containerd forgets the task of
+// a container when the caller of StartContainer is killed at a certain moment, and then refuses to remove the
+// container ("cannot delete running task") until it starts again. No agent can repair that; that the agent cleans up
+// afterwards is checked.
+func (s *soak) forgottenTasks(ctx context.Context) {
+	ended := func() string {
+		left := s.clean(ctx)
+		if !strings.Contains(left, "CONTAINER_EXITED") {
+			return ""
+		}
+		return left
+	}
+	if within(ctx, time.Minute, ended) == "" || ctx.Err() != nil {
+		return
+	}
+	log, err := os.ReadFile(s.node.AgentLog())
+	if err != nil || !bytes.Contains(log[s.logged:], []byte("cannot delete running task")) {
+		return
+	}
+	s.report.forgot()
+	if err := errors.Join(s.node.StopRuntime(unix.SIGKILL), s.node.StartRuntime(ctx)); err != nil {
+		s.report.violate("restart the runtime: %v", err)
 	}
 }
 

@@ -42,6 +42,7 @@ type soak struct {
 	usage    agentUsage
 	order    []fault // the faults still to come before all have come once more
 	report   *report
+	logged   int64 // size of the agent's log when the round began
 	// outDir is where pods write down that they ran; a hostPath.
 	outDir string
 }
@@ -161,6 +162,9 @@ func (s *soak) prepare(ctx context.Context) (err error) {
 func (s *soak) round(ctx context.Context, n int) {
 	f := s.nextFault()
 	began := time.Now()
+	if info, err := os.Stat(s.node.AgentLog()); err == nil {
+		s.logged = info.Size()
+	}
 	s.report.begin(n, f.name)
 	s.churn.resume()
 	s.wait(ctx, s.between(200*time.Millisecond, 3*time.Second))
