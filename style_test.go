@@ -93,9 +93,6 @@ var docWithCode = []string{
 	"csi/doc.go", "csi/fake/doc.go", "kube/storage/doc.go", "plugins/devices/doc.go", "plugins/doc.go", "plugins/dra/doc.go",
 }
 
-// sleeps lists the files that still call time.Sleep.
-var sleeps = []string{"metrics/usage/summary.go"}
-
 // reportsWhether lists the directories in which the doc comments of all functions with one boolean result have to say
 // "reports whether". Add a directory when its language has been edited.
 var reportsWhether = []string{
@@ -192,7 +189,7 @@ func TestDocFilesHoldNoCode(t *testing.T) {
 // TestNothingSleeps checks that no product code calls time.Sleep: it ignores the end of its context.
 func TestNothingSleeps(t *testing.T) {
 	for _, s := range product(t) {
-		if s.isTest() || slices.Contains(sleeps, s.file) {
+		if s.isTest() {
 			continue
 		}
 		ast.Inspect(s.syntax, func(n ast.Node) bool {

@@ -2,6 +2,7 @@ package usage
 
 import (
 	"context"
+	"maps"
 	"sync"
 	"time"
 )
@@ -25,41 +26,41 @@ type identity struct {
 
 // book keeps the identities of what runs, so that the runtime is asked only when something new appears.
 type book struct {
-	mu    sync.Mutex
+	mu sync.Mutex
+	// known is replaced and never written: callers keep reading it.
 	known map[string]identity
 }
 
-// identify gives the identities of these IDs, as far as the runtime knows them, and forgets all others.
+// identify returns the identities of these IDs as far as the runtime knows them, with an error those that were known
+// before. It forgets all others.
 func (b *book) identify(ctx context.Context, r Runtime, ids []string) (map[string]identity, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	kept := make(map[string]identity, len(ids))
-	missing := map[string]bool{}
+	before := b.read()
+	kept, missing := make(map[string]identity, len(ids)), map[string]bool{}
 	for _, id := range ids {
-		if who, ok := b.known[id]; ok {
+		if who, ok := before[id]; ok {
 			kept[id] = who
 		} else {
 			missing[id] = true
 		}
 	}
+	var err error
+	if len(missing) > 0 {
+		ctx, cancel := context.WithTimeout(ctx, runtimePatience)
+		defer cancel()
+		var found map[string]identity
+		found, err = askRuntime(ctx, r, missing) // not under the lock: it may take long
+		maps.Copy(kept, found)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	b.known = kept
-	if len(missing) == 0 {
-		return kept, nil
-	}
-	fresh, err := askRuntime(ctx, r, missing)
-	if err != nil {
-		return kept, err
-	}
-	// The map handed out is never written again: others may be reading it.
-	next := make(map[string]identity, len(ids))
-	for id, who := range kept {
-		next[id] = who
-	}
-	for id, who := range fresh {
-		next[id] = who
-	}
-	b.known = next
-	return next, nil
+	return kept, err
+}
+
+func (b *book) read() map[string]identity {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.known
 }
 
 // askRuntime asks the runtime who these are.

@@ -11,6 +11,10 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
+// runtimePatience is how long figures wait for an answer of the runtime: without it they lack what only the runtime
+// knows.
+const runtimePatience = 4 * time.Second
+
 // Runtime answers for the container runtime.
 type Runtime interface {
 	// List lists all sandboxes and containers.
@@ -123,7 +127,7 @@ func (c *Collector) look(ctx context.Context, d Detail) ([]podUse, error) {
 	}
 	known, err := c.book.identify(ctx, c.cfg.Runtime, ids)
 	if err != nil {
-		c.cfg.Log.Warn("cannot ask the runtime for the names of containers; their usage is left out", "err", err)
+		c.cfg.Log.Warn("the runtime does not name its containers, their usage is left out", "err", err)
 	}
 	for i, pod := range pods {
 		p := podUse{Pod: pod}

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -28,39 +29,50 @@ const (
 	strayID   = "cccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccc"
 )
 
-// runtime answers for one pod with one container, and counts how often it is asked.
+// fakeRuntime answers for one pod with one container, and counts how often it is asked.
 type fakeRuntime struct {
 	lists int
 	err   error
+	// hangs: it answers no question before the caller gives up.
+	hangs bool
 }
 
-func (r *fakeRuntime) List(context.Context) ([]*runtimeapi.PodSandbox, []*runtimeapi.Container, error) {
+// answer returns the error of a call, after what the call waits for.
+func (r *fakeRuntime) answer(ctx context.Context) error {
+	if r.hangs {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	return r.err
+}
+
+func (r *fakeRuntime) List(ctx context.Context) ([]*runtimeapi.PodSandbox, []*runtimeapi.Container, error) {
 	r.lists++
 	labels := map[string]string{labelPodName: "web", labelPodNamespace: "default", labelContainerName: "app"}
 	return []*runtimeapi.PodSandbox{{Id: sandboxID, Labels: labels, CreatedAt: 1e18}},
-		[]*runtimeapi.Container{{Id: appID, Labels: labels, CreatedAt: 1e18, Image: &runtimeapi.ImageSpec{Image: "sha256:1", UserSpecifiedImage: "example.com/app:1"}}}, r.err
+		[]*runtimeapi.Container{{Id: appID, Labels: labels, CreatedAt: 1e18, Image: &runtimeapi.ImageSpec{Image: "sha256:1", UserSpecifiedImage: "example.com/app:1"}}}, r.answer(ctx)
 }
 
 func (r *fakeRuntime) SandboxImage(context.Context, string) (string, error) {
 	return "example.com/pause:1", nil
 }
 
-func (r *fakeRuntime) ListContainerStats(context.Context) ([]*runtimeapi.ContainerStats, error) {
+func (r *fakeRuntime) ListContainerStats(ctx context.Context) ([]*runtimeapi.ContainerStats, error) {
 	return []*runtimeapi.ContainerStats{{Attributes: &runtimeapi.ContainerAttributes{Id: appID},
-		WritableLayer: &runtimeapi.FilesystemUsage{UsedBytes: &runtimeapi.UInt64Value{Value: 4096}, InodesUsed: &runtimeapi.UInt64Value{Value: 3}}}}, r.err
+		WritableLayer: &runtimeapi.FilesystemUsage{UsedBytes: &runtimeapi.UInt64Value{Value: 4096}, InodesUsed: &runtimeapi.UInt64Value{Value: 3}}}}, r.answer(ctx)
 }
 
-func (r *fakeRuntime) PodContainerStats(_ context.Context, pod string) ([]*runtimeapi.ContainerStats, error) {
+func (r *fakeRuntime) PodContainerStats(ctx context.Context, pod string) ([]*runtimeapi.ContainerStats, error) {
 	if pod != "u1" {
-		return nil, r.err
+		return nil, r.answer(ctx)
 	}
 	return []*runtimeapi.ContainerStats{{Attributes: &runtimeapi.ContainerAttributes{Id: appID, Metadata: &runtimeapi.ContainerMetadata{Name: "app"}},
-		WritableLayer: &runtimeapi.FilesystemUsage{UsedBytes: &runtimeapi.UInt64Value{Value: 4096}, InodesUsed: &runtimeapi.UInt64Value{Value: 3}}}}, r.err
+		WritableLayer: &runtimeapi.FilesystemUsage{UsedBytes: &runtimeapi.UInt64Value{Value: 4096}, InodesUsed: &runtimeapi.UInt64Value{Value: 3}}}}, r.answer(ctx)
 }
 
-func (r *fakeRuntime) ImageFsInfo(context.Context) (*runtimeapi.ImageFsInfoResponse, error) {
+func (r *fakeRuntime) ImageFsInfo(ctx context.Context) (*runtimeapi.ImageFsInfoResponse, error) {
 	return &runtimeapi.ImageFsInfoResponse{ImageFilesystems: []*runtimeapi.FilesystemUsage{{
-		FsId: &runtimeapi.FilesystemIdentifier{Mountpoint: "/"}, UsedBytes: &runtimeapi.UInt64Value{Value: 1 << 20}}}}, r.err
+		FsId: &runtimeapi.FilesystemIdentifier{Mountpoint: "/"}, UsedBytes: &runtimeapi.UInt64Value{Value: 1 << 20}}}}, r.answer(ctx)
 }
 
 // tree writes files below a directory.
@@ -405,4 +417,26 @@ func TestDriverThatHangs(t *testing.T) {
 	if got := f.read(v); got.capacity != 10 || got.used != 4 || len(asked) != 1 {
 		t.Errorf("got %+v after %d questions", got, len(asked))
 	}
+}
+
+// TestRuntimeThatHangs: what is known without the runtime is told although it does not answer.
+func TestRuntimeThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, true)
+		if _, err := w.Summary(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		w.runtime.hangs = true
+		began := time.Now()
+		s, err := w.Summary(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(began); took > 10*time.Second {
+			t.Errorf("the summary took %s, want at most 10s", took)
+		}
+		if len(s.Pods) != 1 || len(s.Pods[0].Containers) != 1 || s.Node.Fs == nil {
+			t.Errorf("got %+v, want the pod with its container and the node's file system", s)
+		}
+	})
 }

@@ -55,6 +55,8 @@ type fileSystems struct {
 // left out.
 func (c *Collector) fileSystems(ctx context.Context) fileSystems {
 	f := fileSystems{root: readFileSystem(c.cfg.RootDir), layers: map[string]*runtimeapi.FilesystemUsage{}}
+	ctx, cancel := context.WithTimeout(ctx, runtimePatience)
+	defer cancel()
 	info, err := c.cfg.Runtime.ImageFsInfo(ctx)
 	if err == nil {
 		f.image = ofRuntime(info.GetImageFilesystems())

@@ -36,7 +36,7 @@ func (c *Collector) Summary(ctx context.Context) (*api.Summary, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.waitForRates(pods)
+	c.waitForRates(ctx, pods)
 	f := c.fileSystems(ctx)
 	sizes := c.sizesOf(pods)
 	s := &api.Summary{Node: c.nodeStats(Plain), Pods: []api.PodStats{}}
@@ -64,7 +64,7 @@ func (c *Collector) basicSummary(ctx context.Context) (*api.Summary, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.waitForRates(pods)
+	c.waitForRates(ctx, pods)
 	s := &api.Summary{Node: c.nodeStats(Basic), Pods: []api.PodStats{}}
 	for i := range pods {
 		s.Pods = append(s.Pods, c.podStats(&pods[i], Basic))
@@ -73,7 +73,7 @@ func (c *Collector) basicSummary(ctx context.Context) (*api.Summary, error) {
 }
 
 // waitForRates takes a first sample of what was never asked about, so that the second, a moment later, makes a rate.
-func (c *Collector) waitForRates(pods []podUse) {
+func (c *Collector) waitForRates(ctx context.Context, pods []podUse) {
 	root, _, _ := c.machineUse(Basic)
 	_, ok := c.rates.note("/", &root)
 	for _, system := range c.systems() {
@@ -96,7 +96,13 @@ func (c *Collector) waitForRates(pods []podUse) {
 	if ok {
 		return
 	}
-	time.Sleep(firstRate)
+	timer := time.NewTimer(firstRate)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+		return
+	}
 	again := func(cgroup string, u *Usage) {
 		if fresh, there := c.cfg.Hierarchy.read(cgroup, Basic); there {
 			u.At, u.CPU = fresh.At, fresh.CPU
