@@ -24,21 +24,21 @@ const (
 // longLines has the number of lines over maxColumns that a directory still has. It must never grow: shorten lines, also those
 // of files that you move to another directory, and lower the number. maxLongTestLines is the same for all tests together.
 const longLines = `
-agent: 122
-agent/admission: 12
+agent: 65
+agent/admission: 1
 agent/plan: 72
 agent/podapi: 1
 agent/spec: 47
-cmd/nodelet: 39
+cmd/nodelet: 38
 cni: 27
 cni/shim: 1
 config: 45
-cri: 47
+cri: 46
 cri/fake: 26
 cri/images: 29
 cri/images/provider: 25
 cri/images/records: 14
-cri/logs: 22
+cri/logs: 5
 cri/monitor: 5
 csi: 54
 csi/fake: 35
@@ -52,12 +52,11 @@ internal/keylock: 1
 kube/certs: 27
 kube/claims: 3
 kube/client: 11
-kube/node: 46
+kube/node: 13
 kube/objects: 84
 kube/pods: 37
 kube/pods/manifest: 37
-kube/server: 8
-kube/status: 27
+kube/status: 23
 kube/storage: 34
 kube/watch: 21
 kube/watch/apitest: 8
@@ -86,7 +85,7 @@ volumes: 34
 volumes/iscsi: 31
 `
 
-const maxLongTestLines = 1527
+const maxLongTestLines = 1510
 
 // docWithCode lists the doc.go files that still hold more than the package comment. Move the code to a file with its name.
 var docWithCode = []string{
@@ -96,7 +95,7 @@ var docWithCode = []string{
 // reportsWhether lists the directories in which the doc comments of all functions with one boolean result have to say
 // "reports whether". Add a directory when its language has been edited.
 var reportsWhether = []string{
-	"agent/allocatable", "agent/nodefacts", "agent/podapi", "cni/manager", "kube/server/endpoints",
+	"agent/allocatable", "agent/nodefacts", "agent/podapi", "cni/manager", "kube/server", "kube/server/endpoints",
 }
 
 // TestEveryPackageIsDocumented checks that each package has a comment.

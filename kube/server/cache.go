@@ -9,15 +9,15 @@ import (
 )
 
 const (
-	// maxRemembered bounds the answers kept of each kind, whoever asks.
+	// maxRemembered bounds the cached answers of each kind.
 	maxRemembered = 2048
-	// maxAsking bounds the questions to the API server under way: callers nobody knows cause them too.
+	// maxAsking bounds the concurrent requests to the API server: unauthenticated callers cause them too.
 	maxAsking = 32
 	// askTime is how long the API server may take.
 	askTime = 10 * time.Second
 )
 
-// memory remembers answers of the API server for a while. Equal questions at the same time are asked once.
+// memory caches answers of the API server. Equal questions at the same time are asked once.
 type memory[V any] struct {
 	asking  singleflight.Group
 	places  chan struct{}
@@ -34,9 +34,11 @@ func newMemory[V any]() *memory[V] {
 	return &memory[V]{answers: map[string]answer[V]{}, places: make(chan struct{}, maxAsking)}
 }
 
-// get gives the answer to a question, from memory or by ask, which says how long its answer holds. Errors are not
-// remembered. The question outlives a caller that goes, for others may wait for it.
-func (m *memory[V]) get(ctx context.Context, key string, ask func(context.Context) (V, time.Duration, error)) (V, error) {
+// get returns the answer to a question from the cache or from ask, which also returns how long its answer is valid.
+// Errors are not cached. A request goes on if its caller leaves, because others may wait for it.
+func (m *memory[V]) get(
+	ctx context.Context, key string, ask func(context.Context) (V, time.Duration, error),
+) (V, error) {
 	if v, ok := m.known(key); ok {
 		return v, nil
 	}
@@ -88,7 +90,8 @@ func (m *memory[V]) remember(key string, a answer[V]) {
 	m.answers[key] = a
 }
 
-// forget makes room: what no longer holds goes, and where that is not enough, any half of the rest. m.mu is held.
+// forget removes answers that have expired and, if more than half are left, any others until half are left. m.mu is
+// held.
 func (m *memory[V]) forget() {
 	now := time.Now()
 	for k, a := range m.answers {

@@ -16,7 +16,7 @@ import (
 	"github.com/nodelet/nodelet/kube/server"
 )
 
-// FuzzRequest: whatever a stranger sends, nothing but 401 comes back, and the agent hears nothing of it.
+// FuzzRequest checks that an unauthenticated request gets 401 and does not reach the agent.
 func FuzzRequest(f *testing.F) {
 	for _, path := range []string{"/pods", "/exec/ns/pod/app", "//exec/../pods", "/metrics/%2e%2e", "*", "", "/logs/", "/containerLogs/a/b/c"} {
 		f.Add("GET", path, "output=1&tailLines=1", "Bearer x")
@@ -36,8 +36,8 @@ func FuzzRequest(f *testing.F) {
 	})
 }
 
-// FuzzAllowed: somebody who may everything gets an answer to everything, and a path reaches the agent only by its own
-// rights: what may be read with "get" on one sub-resource never leads to an exec.
+// FuzzAllowed checks that every request of a caller with all permissions is answered, and that the permission to get
+// one subresource never leads to an exec.
 func FuzzAllowed(f *testing.F) {
 	for _, path := range []string{"/pods", "/exec/ns/pod/app", "/metrics/../exec/ns/pod/app", "/exec//pod/app", "/containerLogs/a/b/c", "/portForward/a/b", "/checkpoint/a/b/c"} {
 		f.Add("GET", path, "output=1&tailLines=1&port=1")

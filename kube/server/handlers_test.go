@@ -23,7 +23,7 @@ func rooted(t *testing.T, change func(*server.Config)) (*stand, *http.Client) {
 	return s, s.client(s.ca.issue(t, "root", []string{"system:masters"}, nil))
 }
 
-// TestLogOptions: what of a query reaches the agent, and what is refused.
+// TestLogOptions checks which options reach the agent, and which are refused.
 func TestLogOptions(t *testing.T) {
 	s, c := rooted(t, nil)
 	for _, q := range []struct {
@@ -61,7 +61,7 @@ func TestLogOptions(t *testing.T) {
 	}
 }
 
-// TestLogErrors: before the first byte an error is a status of its own; after it, a line.
+// TestLogErrors checks that an error is a status before the first byte, and a line after it.
 func TestLogErrors(t *testing.T) {
 	s, c := rooted(t, nil)
 	for _, e := range []struct {
@@ -82,7 +82,7 @@ func TestLogErrors(t *testing.T) {
 	}
 }
 
-// TestFollowedLogArrives: the header and each line come at once, and the agent hears when the reader goes.
+// TestFollowedLogArrives checks that the header and each line arrive at once, and that the call ends with the client.
 func TestFollowedLogArrives(t *testing.T) {
 	s, c := rooted(t, nil)
 	say, gone := make(chan string), make(chan struct{})
@@ -122,7 +122,7 @@ func TestFollowedLogArrives(t *testing.T) {
 	<-gone
 }
 
-// TestPods: the list is a PodList.
+// TestPods checks that the answer is a PodList.
 func TestPods(t *testing.T) {
 	s, c := rooted(t, nil)
 	for _, names := range [][]string{nil, {"a"}, {"a", "b"}} {
@@ -138,7 +138,7 @@ func TestPods(t *testing.T) {
 	}
 }
 
-// TestRunAndCheckpoint: what their paths and queries mean.
+// TestRunAndCheckpoint checks the meaning of paths and queries.
 func TestRunAndCheckpoint(t *testing.T) {
 	s, c := rooted(t, nil)
 	if code, body := s.ask(c, "POST", "/run/ns/pod/app?cmd=ls%20-l", nil); code != 200 || body != "ran" {
@@ -155,7 +155,7 @@ func TestRunAndCheckpoint(t *testing.T) {
 	}
 }
 
-// TestReadOnlyPort: pods and what is marked for it are there for everybody, and nothing else is.
+// TestReadOnlyPort checks that it serves pods and the mounts for it, and nothing else.
 func TestReadOnlyPort(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -184,7 +184,7 @@ func TestReadOnlyPort(t *testing.T) {
 	}
 }
 
-// waitFor waits until somebody listens.
+// waitFor waits until the port is open.
 func waitFor(t *testing.T, addr netip.AddrPort) {
 	t.Helper()
 	for t.Context().Err() == nil {

@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// serveLogs is GET /containerLogs/namespace/pod/container with the options of PodLogOptions as query.
+// serveLogs serves GET /containerLogs/namespace/pod/container with the fields of PodLogOptions as query.
 func (s *Server) serveLogs(w http.ResponseWriter, r *http.Request, at place) {
 	of, err := at.named()
 	if at.uid != "" {
@@ -31,23 +31,23 @@ func (s *Server) serveLogs(w http.ResponseWriter, r *http.Request, at place) {
 	err = s.cfg.Agent.Logs(r.Context(), of, o, stdout, stderr)
 	switch {
 	case err == nil || r.Context().Err() != nil:
-	case out.began: // there is no other way left to tell
+	case out.began: // the header has been sent
 		_, _ = out.Write([]byte(err.Error() + "\n"))
 	default:
 		s.failLog(w, err)
 	}
 }
 
-// failLog tells of logs that cannot be had as 400, as the kubelet does, unless the error knows better.
+// failLog answers with 400, as the kubelet does, unless the error has a status.
 func (s *Server) failLog(w http.ResponseWriter, err error) {
-	var told *Error
-	if !errors.As(err, &told) {
+	var status *Error
+	if !errors.As(err, &status) {
 		err = Errorf(http.StatusBadRequest, "%v", err)
 	}
 	s.fail(w, err)
 }
 
-// logOptions reads the query of a log request and refuses what the API server would refuse (PodLogOptions).
+// logOptions parses the query of a log request and refuses what the API server refuses (PodLogOptions).
 func logOptions(q url.Values) (*corev1.PodLogOptions, error) {
 	o := &corev1.PodLogOptions{Container: q.Get("container")}
 	all := corev1.LogStreamAll
@@ -94,7 +94,8 @@ func logOptions(q url.Values) (*corev1.PodLogOptions, error) {
 	return o, nil
 }
 
-// boolean reads a flag as the API does: there without a value is true, and so is all but "0" and "false".
+// boolean reports whether a flag is set, as the API defines it: present without a value, or with one other than "0" and
+// "false".
 func boolean(q url.Values, name string) bool {
 	if !q.Has(name) {
 		return false
@@ -103,8 +104,8 @@ func boolean(q url.Values, name string) bool {
 	return v != "0" && v != "false"
 }
 
-// flushed is where a log goes. Lines gather until the reader of the log has no more for now and flushes. Somebody who
-// takes nothing for as long as a stream may be idle is given up.
+// flushed writes a log to the client. Lines are buffered until Flush. A client that receives nothing for the idle time
+// is disconnected.
 type flushed struct {
 	w     http.ResponseWriter
 	c     *http.ResponseController
@@ -115,19 +116,19 @@ type flushed struct {
 func (f *flushed) Write(b []byte) (int, error) {
 	if !f.began {
 		f.began = true
-		f.patience()
+		f.extend()
 	}
 	return f.w.Write(b)
 }
 
-// Flush sends on what has gathered.
+// Flush sends what is buffered.
 func (f *flushed) Flush() error {
-	f.patience()
+	f.extend()
 	return f.c.Flush()
 }
 
-// patience gives the other side time again.
-func (f *flushed) patience() {
+// extend moves the write deadline.
+func (f *flushed) extend() {
 	until := time.Time{}
 	if f.idle > 0 {
 		until = time.Now().Add(f.idle)
@@ -135,7 +136,7 @@ func (f *flushed) patience() {
 	_ = f.c.SetWriteDeadline(until)
 }
 
-// unless is the writer, or a nil that tells that the stream is not wanted.
+// unless returns f, or nil if the stream is not requested.
 func (f *flushed) unless(not bool) io.Writer {
 	if not {
 		return nil

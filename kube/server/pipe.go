@@ -17,34 +17,34 @@ import (
 )
 
 const (
-	// dialTime is how long the runtime's streaming server may take to accept, and to answer the upgrade.
+	// dialTime bounds the connection to the runtime's streaming server, answerTime its answer to the upgrade.
 	dialTime   = 30 * time.Second
 	answerTime = 30 * time.Second
-	// lingerTime is how long one direction of a stream may go on when the other has ended: time for what is under way.
+	// lingerTime is how long one direction of a stream may continue after the other has ended.
 	lingerTime = 10 * time.Second
-	// maxAnswer bounds the runtime's answer where it does not upgrade.
+	// maxAnswer bounds the runtime's answer if it does not upgrade, in bytes.
 	maxAnswer = 64 << 10
 	chunk     = 16 << 10
 )
 
-// pipe joins a client that upgrades its connection with the runtime's streaming server. SPDY and WebSocket pass through
-// as bytes: half-closed streams, resizes and exit codes are frames inside.
+// pipe connects a client that upgrades its connection with the runtime's streaming server. It copies bytes and does not
+// parse SPDY or WebSocket: half-closed streams, resizes and exit codes are frames of these protocols.
 type pipe struct {
 	target *url.URL
-	idle   time.Duration // 0: for ever
+	idle   time.Duration // 0: no limit
 	log    *slog.Logger
 }
 
-// serve passes the upgrade on and then all bytes, until both sides have ended. An error is for the client, which has
-// had no answer then. A runtime that does not upgrade never leads to a tunnel (CVE-2018-1002105), nor a redirect of it
-// to anywhere (CVE-2018-1002102).
+// serve forwards the upgrade and then all bytes, until both sides have ended. If it returns an error, the client has
+// had no answer yet. Without an upgrade of the runtime there is no tunnel (CVE-2018-1002105), and redirects are not
+// followed (CVE-2018-1002102).
 func (p *pipe) serve(w http.ResponseWriter, r *http.Request) error {
 	backend, err := p.dial(r.Context())
 	if err != nil {
-		return fmt.Errorf("reach the container runtime's streaming server: %w", err)
+		return fmt.Errorf("connect to the container runtime's streaming server: %w", err)
 	}
 	defer backend.Close()
-	// Until the bytes flow, a client that goes ends it all.
+	// Until the upgrade, a client that disconnects ends the call.
 	release := context.AfterFunc(r.Context(), func() { _ = backend.Close() })
 	answer, reader, err := p.upgrade(r, backend)
 	if !release() || err != nil {
@@ -55,18 +55,18 @@ func (p *pipe) serve(w http.ResponseWriter, r *http.Request) error {
 	}
 	client, buffered, err := http.NewResponseController(w).Hijack()
 	if err != nil {
-		return fmt.Errorf("take the connection over: %w", err)
+		return fmt.Errorf("take over the connection: %w", err)
 	}
 	defer client.Close()
 	_ = client.SetWriteDeadline(time.Now().Add(answerTime))
 	if err := answer.Write(client); err != nil {
-		return nil // nobody is there to be told
+		return nil // the client is gone
 	}
 	_ = client.SetDeadline(time.Time{})
 	_ = backend.SetDeadline(time.Time{})
 	began := time.Now()
 	up, down := p.join(r.Context(), side{client, buffered.Reader}, side{backend, reader})
-	p.log.Debug("a stream has ended", "path", r.URL.Path, "took", time.Since(began), "sent", up, "received", down)
+	p.log.Debug("stream ended", "path", r.URL.Path, "took", time.Since(began), "sent", up, "received", down)
 	return nil
 }
 
@@ -83,15 +83,15 @@ func (p *pipe) dial(ctx context.Context) (net.Conn, error) {
 		if p.target.Port() == "" {
 			host = net.JoinHostPort(p.target.Hostname(), "443")
 		}
-		// The runtime signs its certificate itself; its address came over its own socket, with a token for this one stream.
+		// The runtime's certificate is self-signed. The runtime returned this address over its socket, with a token for this
+		// stream only.
 		t := &tls.Dialer{NetDialer: d, Config: &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"http/1.1"}}}
 		return t.DialContext(ctx, "tcp", host)
 	}
 	return nil, fmt.Errorf("the runtime serves streams at %q, which is neither http nor https", p.target.Scheme)
 }
 
-// upgrade sends the client's request on, to the runtime's path and without what let the client in, and reads the
-// answer.
+// upgrade forwards the client's request to the runtime's path, without credentials, and reads the answer.
 func (p *pipe) upgrade(r *http.Request, backend net.Conn) (*http.Response, *bufio.Reader, error) {
 	out := &http.Request{Method: r.Method, URL: p.target, Host: p.target.Host, Header: r.Header.Clone(),
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1}
@@ -107,17 +107,17 @@ func (p *pipe) upgrade(r *http.Request, backend net.Conn) (*http.Response, *bufi
 	return answer, reader, err
 }
 
-// refused is what the client is told when the runtime did not upgrade.
+// refused is the error for the client if the runtime did not upgrade.
 func refused(answer *http.Response) error {
 	text, _ := io.ReadAll(io.LimitReader(answer.Body, maxAnswer))
 	code := answer.StatusCode
 	if code < 400 || code > 599 {
-		return Errorf(http.StatusBadGateway, "the container runtime answered %s where an upgrade was asked for", answer.Status)
+		return Errorf(http.StatusBadGateway, "the container runtime answered %s to an upgrade request", answer.Status)
 	}
 	return Errorf(code, "%s", text)
 }
 
-// side is one end of a joined stream; reader holds what was read of it already.
+// side is one end of a stream. reader may hold bytes that were read already.
 type side struct {
 	net.Conn
 	reader *bufio.Reader
@@ -125,8 +125,8 @@ type side struct {
 
 var chunks = sync.Pool{New: func() any { return new([chunk]byte) }}
 
-// join copies both ways until both have ended, or one of them has and the other does not follow, or nothing moves for
-// too long, or ctx ends. It gives the bytes copied.
+// join copies in both directions until both have ended, lingerTime after one has ended, when no byte has moved for the
+// idle time, or until ctx ends. It returns the numbers of bytes.
 func (p *pipe) join(ctx context.Context, client, backend side) (up, down int64) {
 	cut := func() { _ = client.Close(); _ = backend.Close() }
 	defer context.AfterFunc(ctx, cut)()
@@ -169,7 +169,7 @@ func copyAll(to io.Writer, from side, moved *atomic.Int64) (n int64) {
 	}
 }
 
-// read empties the buffer first and then reads from the connection itself.
+// read empties the buffer before it reads from the connection.
 func (s side) read(b []byte) (int, error) {
 	if s.reader.Buffered() > 0 {
 		return s.reader.Read(b[:min(len(b), s.reader.Buffered())])
@@ -177,7 +177,7 @@ func (s side) read(b []byte) (int, error) {
 	return s.Conn.Read(b)
 }
 
-// watchIdle calls cut when nothing has moved for as long as idle.
+// watchIdle calls cut when no byte has moved for the idle time.
 func watchIdle(idle time.Duration, moved *atomic.Int64, cut func()) (stop func()) {
 	var mu sync.Mutex
 	mu.Lock()

@@ -138,7 +138,8 @@ func TestStreamPassesBytes(t *testing.T) {
 	}
 }
 
-// TestStreamNeedsUpgrade: a runtime that does not upgrade leads to no tunnel and no redirect; its error is passed on.
+// TestStreamNeedsUpgrade checks that there is no tunnel and no redirect without an upgrade by the runtime, and that the
+// client gets its error.
 func TestStreamNeedsUpgrade(t *testing.T) {
 	r := newRuntime(t, nil)
 	s := newStand(t, nil)
@@ -163,9 +164,9 @@ func TestStreamNeedsUpgrade(t *testing.T) {
 	if code, body := s.ask(s.client(root), "GET", "/exec/ns/pod/app?output=1", nil); code != 400 || !strings.Contains(body, "Upgrade request required") {
 		t.Errorf("%d %q", code, body)
 	}
-	s.agent.stream = "http://127.0.0.1:1/nobody"
+	s.agent.stream = "http://127.0.0.1:1/closed"
 	if resp, _, _ := s.dial("/attach/ns/pod/app?output=1", "", root); resp.StatusCode != 500 {
-		t.Errorf("nobody listens: %s", resp.Status)
+		t.Errorf("port without a server: got status %s", resp.Status)
 	}
 	s.agent.err = server.NotFound("no such pod")
 	if resp, _, _ := s.dial("/portForward/ns/pod", "", root); resp.StatusCode != 404 {
@@ -173,7 +174,7 @@ func TestStreamNeedsUpgrade(t *testing.T) {
 	}
 }
 
-// TestStreamsEnd: with the client, with the runtime, and with the server; nothing of them stays.
+// TestStreamsEnd checks that streams end with the client, the runtime and the server, and leave nothing behind.
 func TestStreamsEnd(t *testing.T) {
 	gone := make(chan struct{}, 10)
 	r := newRuntime(t, func(c *net.TCPConn, in *bufio.Reader) {
@@ -238,7 +239,7 @@ func TestThousandsOfStreams(t *testing.T) {
 	}
 }
 
-// TestIdleStreamEnds: a stream in which nothing moves is ended after the configured time, one that moves is not.
+// TestIdleStreamEnds checks that a stream without bytes ends after the configured time, and no other does.
 func TestIdleStreamEnds(t *testing.T) {
 	r := newRuntime(t, func(c *net.TCPConn, in *bufio.Reader) { _, _ = io.Copy(c, in) })
 	s := newStand(t, func(c *server.Config) { c.StreamIdle = 50 * time.Millisecond })
@@ -250,7 +251,7 @@ func TestIdleStreamEnds(t *testing.T) {
 	}
 }
 
-// TestPortOptions: over WebSocket the ports stand in the query.
+// TestPortOptions checks that the ports of a WebSocket are in the query.
 func TestPortOptions(t *testing.T) {
 	r := newRuntime(t, nil)
 	r.answer = "HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n"

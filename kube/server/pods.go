@@ -23,7 +23,7 @@ func (s *Server) serveRunning(w http.ResponseWriter, r *http.Request, _ place) {
 	s.writePods(w, all, err)
 }
 
-// writePods writes a PodList, pod by pod, so that a full node costs the memory of one pod.
+// writePods encodes a PodList pod by pod, so that it needs the memory of one pod only.
 func (s *Server) writePods(w http.ResponseWriter, all []*corev1.Pod, err error) {
 	if err != nil {
 		s.fail(w, err)
@@ -45,7 +45,7 @@ func (s *Server) writePods(w http.ResponseWriter, all []*corev1.Pod, err error) 
 	}
 }
 
-// serveRun is the plainest exec: POST /run/namespace/pod[/uid]/container?cmd=WORDS answers with the command's output.
+// serveRun serves POST /run/namespace/pod[/uid]/container?cmd=COMMAND, which answers with the output of the command.
 func (s *Server) serveRun(w http.ResponseWriter, r *http.Request, at place) {
 	in, err := at.named()
 	var out []byte
@@ -80,16 +80,16 @@ func (s *Server) serveCheckpoint(w http.ResponseWriter, r *http.Request, at plac
 	_ = json.NewEncoder(w).Encode(map[string][]string{"items": {file}})
 }
 
-// named is the container that a path names.
+// named returns the container that a path names.
 func (p place) named() (Container, error) {
 	c, err := p.pods()
 	if err == nil && p.container == "" {
-		err = Errorf(http.StatusBadRequest, "the path names no container")
+		err = Errorf(http.StatusBadRequest, "the path must name a container")
 	}
 	return c, err
 }
 
-// pods is the pod that a path names, with the container if there is one.
+// pods returns the pod that a path names, with the container if there is one.
 func (p place) pods() (Container, error) {
 	if p.namespace == "" || p.pod == "" {
 		return Container{}, NotFound("the path must name namespace and pod")
@@ -100,10 +100,10 @@ func (p place) pods() (Container, error) {
 // fail answers with an error.
 func (s *Server) fail(w http.ResponseWriter, err error) {
 	code := http.StatusInternalServerError
-	var told *Error
-	if errors.As(err, &told) {
-		code = told.Code
+	var status *Error
+	if errors.As(err, &status) {
+		code = status.Code
 	}
-	s.log.Debug("a request to the node's API failed", "code", code, "err", err)
+	s.log.Debug("request to the node's API failed", "code", code, "err", err)
 	http.Error(w, err.Error(), code)
 }

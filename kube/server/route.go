@@ -7,14 +7,14 @@ import (
 	"strings"
 )
 
-// A route is what a path leads to, and the rights that it takes.
+// route is the handler of a path and the permissions that it needs.
 type route struct {
-	// prefix is the path, or with a slash at the end what the path begins with.
+	// prefix is the path or, if it ends with a slash, the beginning of the path.
 	prefix string
-	// access are sub-resources of nodes, any of which is enough.
+	// access are subresources of nodes. Permission for one of them is enough.
 	access []string
-	// verb, if set, is what the caller must be allowed whatever the method is: a WebSocket handshake is a GET, but an exec
-	// is no reading.
+	// verb, if set, is the verb that the caller must be allowed to use, whatever the method is: a WebSocket handshake is a
+	// GET, but exec needs create.
 	verb     string
 	methods  []string
 	debug    bool
@@ -22,7 +22,7 @@ type route struct {
 	handler  func(w http.ResponseWriter, r *http.Request, at place)
 }
 
-// A place is what the segments of a path name.
+// place is the pod and container that a path names.
 type place struct{ namespace, pod, uid, container string }
 
 const proxy = "proxy"
@@ -33,7 +33,7 @@ var (
 	acting  = []string{http.MethodPost}
 )
 
-// table is all that is served, the more special path first.
+// table returns all routes, the longest prefix first.
 func (s *Server) table() []route {
 	pods := []string{"pods", proxy}
 	all := []route{
@@ -56,15 +56,16 @@ func (s *Server) table() []route {
 	return all
 }
 
-// found is the route of one request, with what its path names.
+// found is the route of a request, with what its path names.
 type found struct {
 	route
 	at place
-	// off: it is a route that the configuration has turned off.
+	// off is set if the configuration has turned the route off.
 	off bool
 }
 
-// find looks a request up. What is in no table takes the right to everything (proxy), and is then not found.
+// find returns the route of a request. A path that is not in the table needs the permission proxy, and is then not
+// found.
 func (s *Server) find(r *http.Request) found {
 	nowhere := found{route: route{access: []string{proxy}, handler: missing}}
 	p, plain := plainPath(r)
@@ -84,8 +85,8 @@ func (s *Server) find(r *http.Request) found {
 	return nowhere
 }
 
-// plainPath is the path of a request, if it is written in the one way in which paths are: no empty or dotted segments
-// and nothing escaped that need not be. The right to one path must never lead to another.
+// plainPath returns the path of a request and whether it is in canonical form: without empty or dotted segments and
+// needless escapes. The permission for one path must never lead to another.
 func plainPath(r *http.Request) (string, bool) {
 	p := r.URL.Path
 	switch {
@@ -97,8 +98,8 @@ func plainPath(r *http.Request) (string, bool) {
 	return p, path.Clean(p) == strings.TrimSuffix(p, "/")
 }
 
-// readPlace reads namespace/pod[/uid]/container, for port-forward namespace/pod[/uid]. Of another number of segments
-// nothing is read; the handlers refuse an empty name.
+// readPlace parses namespace/pod[/uid]/container, for port-forward namespace/pod[/uid]. It is empty for any other
+// number of segments; the handlers refuse an empty name.
 func readPlace(prefix, rest string) place {
 	seg := strings.Split(rest, "/")
 	if prefix == "/portForward/" {
@@ -113,7 +114,7 @@ func readPlace(prefix, rest string) place {
 	return place{}
 }
 
-// handle serves a request that has been let in.
+// handle serves an authorized request.
 func (f *found) handle(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case f.off:

@@ -14,14 +14,14 @@ import (
 )
 
 const (
-	// headerTime is how long a caller may take for the TLS handshake, and again for the headers of a request.
+	// headerTime bounds the TLS handshake, and again the headers of a request.
 	headerTime = 10 * time.Second
-	// bodyTime and maxBody bound what a request may carry; no handler here wants any.
+	// bodyTime and maxBody bound the body of a request.
 	bodyTime = 30 * time.Second
 	maxBody  = 1 << 20
-	// maxHeader is the kubelet's: the command of an exec stands in the URL.
+	// maxHeader is the kubelet's: the URL contains the command of an exec.
 	maxHeader = 1 << 20
-	// writeTime is how long an answer that is no stream may take to be read.
+	// writeTime bounds the writing of an answer that is not a stream.
 	writeTime = 5 * time.Minute
 	// idleTime closes connections without requests.
 	idleTime = 90 * time.Second
@@ -29,53 +29,54 @@ const (
 	listenRetry = 5 * time.Second
 )
 
-// Config says where and to whom the API is served.
+// Config is what a Server needs.
 type Config struct {
-	// Listen is where; port 0 takes any free one (see Addr).
+	// Listen is the address; port 0 means any free one (see Addr).
 	Listen netip.AddrPort
-	// ReadOnly, unless it is zero, is served without TLS and to everybody, with the mounts for that and /pods.
+	// ReadOnly, if its port is not 0, is served without TLS and without authentication: /pods and the mounts for it.
 	ReadOnly netip.AddrPort
-	// Node is the node's name, which permissions are for.
+	// Node is the name of the node; permissions refer to it.
 	Node string
 
-	// Certificate gives the serving certificate of each connection.
+	// Certificate returns the serving certificate of a connection.
 	Certificate  func(*tls.ClientHelloInfo) (*tls.Certificate, error)
 	MinVersion   uint16
 	CipherSuites []uint16
-	// ClientCAFile holds the authorities (PEM) whose client certificates count; it is read again when it changes.
-	// Empty: none counts.
+	// ClientCAFile contains the CAs (PEM) of client certificates; it is read again when it changes. Empty: client
+	// certificates are not accepted.
 	ClientCAFile string
-	// Tokens speaks to authentication.k8s.io/v1 about bearer tokens; nil: none counts.
+	// Tokens is a client of authentication.k8s.io/v1 for bearer tokens; nil: they are not accepted. TokenTTL is how long
+	// an answer is cached.
 	Tokens   rest.Interface
 	TokenTTL time.Duration
-	// Anonymous lets in who shows nothing, as system:anonymous.
+	// Anonymous accepts callers without credentials, as system:anonymous.
 	Anonymous bool
-	// Access speaks to authorization.k8s.io/v1; nil: nobody may anything.
+	// Access is a client of authorization.k8s.io/v1; nil: every request is refused.
 	Access rest.Interface
-	// AlwaysAllow asks nobody: whoever is known may everything.
+	// AlwaysAllow allows everything to authenticated callers. AllowedTTL and DeniedTTL are how long answers are cached.
 	AlwaysAllow           bool
 	AllowedTTL, DeniedTTL time.Duration
 
-	// Agent answers for pods.
+	// Agent answers requests about pods.
 	Agent Agent
-	// Debug serves exec, attach, port-forward, run, container logs and the mounts marked so.
+	// Debug turns on exec, attach, port-forward, run, container logs and the mounts with Debug.
 	Debug bool
-	// StreamIdle ends streams in which nothing moves for so long; 0: never.
+	// StreamIdle is how long a stream may be idle; 0: no limit.
 	StreamIdle time.Duration
-	// Mounts are handlers of other rooms.
+	// Mounts are handlers of other packages.
 	Mounts []Mount
 	Log    *slog.Logger
 }
 
-// A Mount is a handler of another room.
+// Mount is a handler of another package.
 type Mount struct {
-	// Path is the one path it serves, or with a slash at the end all below it too.
+	// Path is the path; if it ends with a slash, also all paths below it.
 	Path string
-	// Access are sub-resources of nodes, such as "metrics": the right to any one of them is enough. Empty: "proxy".
+	// Access are subresources of nodes, such as "metrics". Permission for one of them is enough. Empty: "proxy".
 	Access []string
-	// Debug: it is served with Config.Debug alone.
+	// Debug mounts are served only if Config.Debug is set.
 	Debug bool
-	// ReadOnly: it is served at Config.ReadOnly as well.
+	// ReadOnly mounts are served at Config.ReadOnly too.
 	ReadOnly bool
 	Handler  http.Handler
 }
@@ -84,28 +85,28 @@ type Mount struct {
 type Server struct {
 	cfg      Config
 	log      *slog.Logger
-	door     *door
+	auth     *authFilter
 	routes   []route
 	listener net.Listener
 }
 
-// New makes a server. Nothing listens yet.
+// New returns a Server; Listen opens its port.
 func New(cfg Config) (*Server, error) {
 	s := &Server{cfg: cfg, log: cfg.Log}
-	known, err := newIdentifier(&cfg)
+	authn, err := newAuthenticator(&cfg)
 	if err != nil {
 		return nil, err
 	}
-	s.door = &door{who: known, may: newJudge(&cfg), refusals: newRefusals(cfg.Log)}
+	s.auth = &authFilter{authn: authn, authz: newAuthorizer(&cfg), refusals: newRefusals(cfg.Log)}
 	s.routes = s.table()
 	return s, nil
 }
 
-// Listen opens the port; from then on callers wait until Run serves them.
+// Listen opens the port. Callers can connect from then on; Run serves them.
 func (s *Server) Listen() error {
 	l, err := net.Listen("tcp", s.cfg.Listen.String())
 	if err != nil {
-		return fmt.Errorf("listen for the node's API: %w; set port and address to what is free", err)
+		return fmt.Errorf("listen for the node's API: %w; set port and address to free ones", err)
 	}
 	s.listener = l
 	return nil
@@ -133,15 +134,15 @@ func (s *Server) ListenAndRun(ctx context.Context) {
 	}
 }
 
-// Addr is where the server listens.
+// Addr returns the address on which the server listens.
 func (s *Server) Addr() netip.AddrPort { return s.listener.Addr().(*net.TCPAddr).AddrPort() }
 
-// Run serves until ctx ends; streams that are open break then. Listen comes before it.
+// Run serves until ctx ends, which breaks open streams. Call Listen first.
 func (s *Server) Run(ctx context.Context) error {
 	srv := s.httpServer(ctx, s.Handler())
 	srv.TLSConfig = &tls.Config{
 		GetCertificate: s.cfg.Certificate, MinVersion: s.cfg.MinVersion, CipherSuites: s.cfg.CipherSuites,
-		ClientAuth: tls.RequestClientCert, // judged at the door, so that the refusal can be told
+		ClientAuth: tls.RequestClientCert, // the authFilter verifies it, so that refusals are logged
 	}
 	defer context.AfterFunc(ctx, func() { _ = srv.Close() })()
 	if s.cfg.ReadOnly.Port() != 0 {
@@ -158,12 +159,11 @@ func (s *Server) runReadOnly(ctx context.Context) {
 	srv.Addr = s.cfg.ReadOnly.String()
 	defer context.AfterFunc(ctx, func() { _ = srv.Close() })()
 	if err := srv.ListenAndServe(); ctx.Err() == nil {
-		s.log.Error("the read-only port is not served; set readOnlyPort to a free one, or to 0", "addr", srv.Addr, "err", err)
+		s.log.Error("cannot serve the read-only port; set readOnlyPort to a free port, or to 0", "addr", srv.Addr, "err", err)
 	}
 }
 
-// httpServer has no limit for a whole request, since streams and followed logs last; what is short is bounded in
-// limits.
+// httpServer sets no time limit for a whole request, because streams and followed logs last; limits bounds the others.
 func (s *Server) httpServer(ctx context.Context, h http.Handler) *http.Server {
 	return &http.Server{
 		Handler: h, ReadHeaderTimeout: headerTime, IdleTimeout: idleTime, MaxHeaderBytes: maxHeader,
@@ -172,8 +172,7 @@ func (s *Server) httpServer(ctx context.Context, h http.Handler) *http.Server {
 	}
 }
 
-// limits bound what a caller may send and how slowly an answer may be read. They hold for everybody, before it is known
-// who asks.
+// limits bounds what a caller may send and how slowly it may read. It comes before the authentication.
 func limits(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c := http.NewResponseController(w)
@@ -186,15 +185,15 @@ func limits(next http.Handler) http.Handler {
 	})
 }
 
-// serve is one request: who asks, for what, may they, then the handler.
+// serve finds the route of a request, authenticates and authorizes it, and runs the handler.
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	to := s.find(r)
-	if s.door.pass(w, r, to) {
+	if s.auth.pass(w, r, to) {
 		to.handle(w, r)
 	}
 }
 
-// serveReadOnly serves everybody what is meant for everybody.
+// serveReadOnly serves the routes that need no authentication.
 func (s *Server) serveReadOnly(w http.ResponseWriter, r *http.Request) {
 	to := s.find(r)
 	if !to.readOnly || r.Method != http.MethodGet && r.Method != http.MethodHead {
@@ -204,5 +203,5 @@ func (s *Server) serveReadOnly(w http.ResponseWriter, r *http.Request) {
 	to.handle(w, r)
 }
 
-// Handler is what Run serves: who asks, for what, may they, then the answer.
+// Handler returns what Run serves.
 func (s *Server) Handler() http.Handler { return limits(http.HandlerFunc(s.serve)) }

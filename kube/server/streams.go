@@ -47,7 +47,7 @@ func (s *Server) servePortForward(w http.ResponseWriter, r *http.Request, at pla
 	s.stream(w, r, to, err)
 }
 
-// stream joins the client and the runtime at to, or tells the error.
+// stream connects the client with the runtime at to, or answers with the error.
 func (s *Server) stream(w http.ResponseWriter, r *http.Request, to string, err error) {
 	if err == nil && !upgrades(r) {
 		err = Errorf(http.StatusBadRequest, "Upgrade request required")
@@ -66,7 +66,7 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, to string, err e
 	}
 }
 
-// streamOptions reads which streams are wanted. With a terminal there is no stderr of its own.
+// streamOptions parses which streams are requested. A terminal has no separate stderr.
 func streamOptions(q url.Values) (StreamOptions, error) {
 	on := func(name string) bool { return q.Get(name) == "1" || q.Get(name) == "true" }
 	o := StreamOptions{Stdin: on("input"), Stdout: on("output"), Stderr: on("error"), TTY: on("tty")}
@@ -79,7 +79,7 @@ func streamOptions(q url.Values) (StreamOptions, error) {
 	return o, nil
 }
 
-// portOptions reads the ports of a port-forward over WebSocket; over SPDY each stream names its own.
+// portOptions parses the ports of a port-forward over WebSocket; over SPDY each stream names its port.
 func portOptions(r *http.Request) ([]int32, error) {
 	if !strings.EqualFold(strings.TrimSpace(r.Header.Get("Upgrade")), "websocket") {
 		return nil, nil
@@ -100,7 +100,7 @@ func portOptions(r *http.Request) ([]int32, error) {
 	return ports, nil
 }
 
-// upgrades tells whether a request asks for another protocol: SPDY or WebSocket.
+// upgrades reports whether a request upgrades to another protocol: SPDY or WebSocket.
 func upgrades(r *http.Request) bool {
 	if r.ProtoMajor != 1 || r.Header.Get("Upgrade") == "" {
 		return false

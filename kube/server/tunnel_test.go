@@ -29,7 +29,7 @@ func TestRefusedUpgradeLeavesNoTunnel(t *testing.T) {
 			asked++
 			for _, h := range []string{"Authorization", "Cookie"} {
 				if r.Header.Get(h) != "" {
-					t.Errorf("the runtime is told %s", h)
+					t.Errorf("the runtime received the header %s", h)
 				}
 			}
 			w.Header().Set("Location", "https://192.0.2.1/elsewhere")
@@ -61,7 +61,7 @@ func TestRefusedUpgradeLeavesNoTunnel(t *testing.T) {
 				resp.Header.Get("Location"), asked)
 		}
 		if c.want != http.StatusBadGateway && !strings.Contains(string(body), c.text) {
-			t.Errorf("the client is told %q", body)
+			t.Errorf("the client received %q", body)
 		}
 		node.Close()
 		runtime.Close()

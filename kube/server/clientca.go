@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// watched is a value made from files, made anew when one of them has changed. Nobody watches the files: they are looked
-// at when the value is asked for.
+// watched is a value that is read from files, and read again after one of them has changed. The files are checked each
+// time the value is needed.
 type watched[V any] struct {
 	files []string
 	read  func() (V, error)
@@ -25,7 +25,7 @@ type stamp struct {
 	inode os.FileInfo
 }
 
-// now gives the value as the files are now. While they cannot be read, the last good one goes on.
+// now returns the current value. While the files cannot be read it returns the last valid one.
 func (w *watched[V]) now() (V, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -71,27 +71,27 @@ func (w *watched[V]) same(now []stamp) bool {
 	return true
 }
 
-// authorities are those whose client certificates count.
-type authorities = watched[*x509.CertPool]
+// clientCAs are the certificate authorities that sign client certificates.
+type clientCAs = watched[*x509.CertPool]
 
-// newAuthorities reads the file once, so that a bad one is known at the start; nil for no file.
-func newAuthorities(file string) (*authorities, error) {
+// newClientCAs reads the file once, so that an invalid file is an error at the start. It returns nil if file is empty.
+func newClientCAs(file string) (*clientCAs, error) {
 	if file == "" {
 		return nil, nil
 	}
-	a := &authorities{files: []string{file}, read: func() (*x509.CertPool, error) {
+	a := &clientCAs{files: []string{file}, read: func() (*x509.CertPool, error) {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			return nil, err
 		}
 		pool := x509.NewCertPool()
 		if !pool.AppendCertsFromPEM(text) {
-			return nil, fmt.Errorf("%s holds no PEM certificate", file)
+			return nil, fmt.Errorf("%s contains no PEM certificate", file)
 		}
 		return pool, nil
 	}}
 	if _, err := a.now(); err != nil {
-		return nil, fmt.Errorf("read the authorities of client certificates (authentication.x509.clientCAFile): %w", err)
+		return nil, fmt.Errorf("read the client CAs (authentication.x509.clientCAFile): %w", err)
 	}
 	return a, nil
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/nodelet/nodelet/kube/server"
 )
 
-// TestWhoIsKnown: which credentials count, and that all others get 401 with a reason in the log.
-func TestWhoIsKnown(t *testing.T) {
+// TestAuthentication checks which credentials are accepted, and that all others get 401 and a reason in the log.
+func TestAuthentication(t *testing.T) {
 	s := newStand(t, nil)
 	s.cluster.tokens = map[string]string{"good": "prom"}
 	s.cluster.rights = []string{"prom get metrics", "alice get metrics"}
@@ -34,17 +34,17 @@ func TestWhoIsKnown(t *testing.T) {
 		{"certificate of another authority", s.client(other.issue(t, "alice", nil, nil)), nil, 401, "unknown authority"},
 		{"expired certificate", s.client(expired), nil, 401, "expired"},
 		{"certificate for servers", s.client(serving), nil, 401, "incompatible key usage"},
-		{"certificate of nobody", s.client(s.ca.issue(t, "", nil, nil)), nil, 401, "names nobody"},
+		{"certificate without a name", s.client(s.ca.issue(t, "", nil, nil)), nil, 401, "has no common name"},
 		{"token", none, map[string]string{"Authorization": "Bearer good"}, 200, ""},
 		{"token in lower case", none, map[string]string{"Authorization": "bearer good"}, 200, ""},
 		{"bad token", none, map[string]string{"Authorization": "Bearer s3cr3t-bad"}, 401, "not valid"},
-		{"empty token", none, map[string]string{"Authorization": "Bearer "}, 401, "no good bearer token"},
-		{"endless token", none, map[string]string{"Authorization": "Bearer " + strings.Repeat("x", 70000)}, 401, "no good bearer token"},
+		{"empty token", none, map[string]string{"Authorization": "Bearer "}, 401, "no valid bearer token"},
+		{"endless token", none, map[string]string{"Authorization": "Bearer " + strings.Repeat("x", 70000)}, 401, "no valid bearer token"},
 		{"password", none, map[string]string{"Authorization": "Basic czNjcjN0OmJhZA=="}, 401, "no credentials"},
 		{"bad certificate, good token", s.client(expired), map[string]string{"Authorization": "Bearer good"}, 200, ""},
 		{"good certificate, bad token", s.client(s.ca.issue(t, "alice", nil, nil)), map[string]string{"Authorization": "Bearer s3cr3t-bad"}, 200, ""},
 		{"token as sub-protocol", none, map[string]string{"Sec-WebSocket-Protocol": "v4.channel.k8s.io, " + protocol}, 200, ""},
-		{"token as the only sub-protocol", none, map[string]string{"Sec-WebSocket-Protocol": protocol}, 401, "another sub-protocol"},
+		{"token as the only sub-protocol", none, map[string]string{"Sec-WebSocket-Protocol": protocol}, 401, "another subprotocol"},
 	} {
 		before := len(s.log.String())
 		code, body := s.ask(c.client, "GET", "/metrics", c.header)
@@ -66,7 +66,8 @@ func TestWhoIsKnown(t *testing.T) {
 	}
 }
 
-// TestAnonymous: who shows nothing is system:anonymous where that is allowed; who shows something bad is not.
+// TestAnonymous checks that callers without credentials are system:anonymous if that is allowed, and callers with
+// invalid credentials are not.
 func TestAnonymous(t *testing.T) {
 	s := newStand(t, func(c *server.Config) { c.Anonymous = true })
 	s.cluster.rights = []string{"system:anonymous get healthz"}
@@ -82,8 +83,8 @@ func TestAnonymous(t *testing.T) {
 	}
 }
 
-// TestWhoMayWhat: each path takes the right to one of its sub-resources and no other right helps.
-func TestWhoMayWhat(t *testing.T) {
+// TestAuthorization checks that each path needs permission for one of its subresources, and no other helps.
+func TestAuthorization(t *testing.T) {
 	s := newStand(t, func(c *server.Config) { c.AllowedTTL, c.DeniedTTL = 0, 0 })
 	c := s.client(s.ca.issue(t, "alice", nil, nil))
 	subs := []string{"metrics", "stats", "log", "pods", "healthz", "configz", "checkpoint", "proxy"}
@@ -154,8 +155,8 @@ func TestWhoMayWhat(t *testing.T) {
 	}
 }
 
-// TestAllowedIsNotFound: with all rights a path that is written in another way than its own still leads nowhere.
-func TestAllowedIsNotFound(t *testing.T) {
+// TestCanonicalPaths checks that a path in another form is not found, even with all permissions.
+func TestCanonicalPaths(t *testing.T) {
 	s := newStand(t, nil)
 	c := s.client(s.ca.issue(t, "root", []string{"system:masters"}, nil))
 	for _, path := range []string{"/nowhere", "/", "//metrics", "/metrics/../pods", "/metrics/%2e%2e/pods", "/pods%2f", "/exec%2fns/pod/app",
@@ -175,9 +176,9 @@ func TestAllowedIsNotFound(t *testing.T) {
 	}
 }
 
-// TestAnswersAreRemembered: the API server is asked once about each token and each right, good or bad, and errors are
-// not kept.
-func TestAnswersAreRemembered(t *testing.T) {
+// TestAnswersAreCached: the API server is asked once about each token and each permission, granted or not, and errors
+// are not kept.
+func TestAnswersAreCached(t *testing.T) {
 	s := newStand(t, nil)
 	s.cluster.tokens = map[string]string{"good": "prom"}
 	s.cluster.rights = []string{"prom get metrics"}
@@ -207,7 +208,7 @@ func TestAnswersAreRemembered(t *testing.T) {
 	ask("/pods", "good", 403)
 }
 
-// TestDebugOff: without enableDebuggingHandlers there is no exec, and the rest is served.
+// TestDebugOff checks that enableDebuggingHandlers turns off exec only, not metrics.
 func TestDebugOff(t *testing.T) {
 	s := newStand(t, func(c *server.Config) { c.Debug = false })
 	c := s.client(s.ca.issue(t, "root", []string{"system:masters"}, nil))
@@ -219,8 +220,8 @@ func TestDebugOff(t *testing.T) {
 	}
 }
 
-// TestAuthoritiesAreReread: a new file of authorities counts from the next request on, a broken one does not.
-func TestAuthoritiesAreReread(t *testing.T) {
+// TestClientCAsAreReread checks that a new CA file is used from the next request on, and a broken one is not.
+func TestClientCAsAreReread(t *testing.T) {
 	s := newStand(t, nil)
 	next := newAuthority(t, "next-ca")
 	old, other := s.client(s.ca.issue(t, "root", []string{"system:masters"}, nil)), s.client(next.issue(t, "root", []string{"system:masters"}, nil))
@@ -239,7 +240,7 @@ func TestAuthoritiesAreReread(t *testing.T) {
 	check("after, old", old, 401)
 }
 
-// TestAlwaysAllow: nobody is asked, but one must still be known.
+// TestAlwaysAllow checks that the API server is not asked, but callers must still be authenticated.
 func TestAlwaysAllow(t *testing.T) {
 	s := newStand(t, func(c *server.Config) { c.AlwaysAllow, c.Access, c.Tokens = true, nil, nil })
 	for _, c := range []struct {
@@ -253,7 +254,7 @@ func TestAlwaysAllow(t *testing.T) {
 	}
 }
 
-// TestFewRefusalsAreLogged: who hammers at the door does not fill the log.
+// TestFewRefusalsAreLogged checks that many refused requests do not fill the log.
 func TestFewRefusalsAreLogged(t *testing.T) {
 	s := newStand(t, nil)
 	c := s.client(nil)
