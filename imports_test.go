@@ -58,8 +58,8 @@ kube/server/endpoints: kube/server
 metrics:
 metrics/usage: metrics kube/pod
 plugins: host/inotify
-plugins/devices: plugins host/atomicfile host/boundedfile kube/pod
-plugins/dra: plugins host/atomicfile host/boundedfile internal/backoff
+plugins/devices: plugins host/atomicfile host/boundedfile internal/keylock kube/pod
+plugins/dra: plugins host/atomicfile host/boundedfile internal/backoff internal/keylock
 probes: internal/backoff
 volumes: kube/pod internal/keylock host/atomicfile host/boundedfile
 volumes/iscsi: volumes/block internal/keylock host/atomicfile

@@ -89,7 +89,7 @@ const maxLongTestLines = 1510
 
 // docWithCode lists the doc.go files that still hold more than the package comment. Move the code to a file with its name.
 var docWithCode = []string{
-	"csi/doc.go", "csi/fake/doc.go", "kube/storage/doc.go", "plugins/devices/doc.go", "plugins/doc.go", "plugins/dra/doc.go",
+	"csi/doc.go", "csi/fake/doc.go", "kube/storage/doc.go",
 }
 
 // reportsWhether lists the directories in which the doc comments of all functions with one boolean result have to say

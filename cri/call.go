@@ -36,7 +36,7 @@ func do[Req, Resp any](ctx context.Context, c *Client, o op,
 		}
 		err = e
 	}
-	c.flight.end(id, Answered(err))
+	c.flight.end(id)
 	if c.done != nil {
 		c.done(o.verb, took, err)
 	}
@@ -56,10 +56,9 @@ type Call struct {
 
 // flight is the table of the calls in flight.
 type flight struct {
-	mu         sync.Mutex
-	next       uint64
-	calls      map[uint64]Call
-	lastAnswer time.Time
+	mu    sync.Mutex
+	next  uint64
+	calls map[uint64]Call
 }
 
 func (f *flight) begin(c Call) uint64 {
@@ -73,13 +72,10 @@ func (f *flight) begin(c Call) uint64 {
 	return f.next
 }
 
-func (f *flight) end(id uint64, answered bool) {
+func (f *flight) end(id uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	delete(f.calls, id)
-	if answered {
-		f.lastAnswer = time.Now()
-	}
 }
 
 // InFlight lists the calls that wait for an answer, the oldest first: when the runtime hangs, they say on what.
@@ -94,12 +90,4 @@ func (c *Client) InFlight() []Call {
 		return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Verb, b.Verb), cmp.Compare(a.Object, b.Object))
 	})
 	return calls
-}
-
-// LastAnswer is when the runtime last answered a call, with a result or with an error of its own: it was alive then. It is
-// zero before the first answer.
-func (c *Client) LastAnswer() time.Time {
-	c.flight.mu.Lock()
-	defer c.flight.mu.Unlock()
-	return c.flight.lastAnswer
 }

@@ -225,15 +225,15 @@ func TestConformanceStrangers(t *testing.T) {
 func TestConformanceNames(t *testing.T) {
 	onEachRuntime(t, func(w *world) {
 		sandbox := w.run(0)
-		if _, err := w.c.RunPodSandbox(w.Context(), w.sandbox(0), ""); !cri.IsNameReserved(err) {
+		if _, err := w.c.RunPodSandbox(w.Context(), w.sandbox(0), ""); !nameReserved(err) {
 			w.Errorf("same sandbox twice: %v", err)
 		}
 		app := w.start(sandbox, "app", "sleep 1000", fake.Script{})
-		if _, err := w.create(sandbox, "app", 0, "sleep 1000", fake.Script{}); !cri.IsNameReserved(err) {
+		if _, err := w.create(sandbox, "app", 0, "sleep 1000", fake.Script{}); !nameReserved(err) {
 			w.Errorf("same container twice: %v", err)
 		}
 		check(w.T, w.c.StopContainer(w.Context(), app, 0))
-		if _, err := w.create(sandbox, "app", 0, "sleep 1000", fake.Script{}); !cri.IsNameReserved(err) {
+		if _, err := w.create(sandbox, "app", 0, "sleep 1000", fake.Script{}); !nameReserved(err) {
 			w.Errorf("same container beside its exited self: %v", err)
 		}
 		check(w.T, w.c.RemoveContainer(w.Context(), app))
@@ -259,7 +259,7 @@ func TestConformanceGivenUpSandbox(t *testing.T) {
 			id := ""
 			for tries := 0; id == "" && tries < 100; tries++ {
 				id, err = w.c.RunPodSandbox(w.Context(), w.sandbox(uint32(attempt)), "")
-				if err != nil && !cri.IsNameReserved(err) {
+				if err != nil && !nameReserved(err) {
 					w.Fatal(err)
 				}
 				time.Sleep(50 * time.Millisecond)

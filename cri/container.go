@@ -14,13 +14,12 @@ var (
 	errNoStatus = errors.New("the container runtime gave no status")
 )
 
-// execMargin is what ExecSync gives the runtime beyond the command's own time to start it, to kill it and to answer. It is
-// generous, since a busy node starts processes slowly and a probe must not fail for that.
+// execMargin is what ExecSync gives the runtime beyond the command's own time to start it, to kill it and to answer. It
+// is generous, since a busy node starts processes slowly and a probe must not fail for that.
 const execMargin = 30 * time.Second
 
-// CreateContainer makes a container in a sandbox and gives its ID. sandbox is the configuration the sandbox was made from.
-// After an error the container may exist nevertheless; with the same attempt in cfg a second call then fails
-// (IsNameReserved).
+// CreateContainer makes a container in a sandbox and gives its ID. sandbox is the configuration the sandbox was made
+// from. After an error the container may exist nevertheless; with the same attempt in cfg a second call then fails .
 func (c *Client) CreateContainer(ctx context.Context, sandboxID string, cfg *runtimeapi.ContainerConfig,
 	sandbox *runtimeapi.PodSandboxConfig) (string, error) {
 	pod, container := sandbox.GetMetadata(), cfg.GetMetadata()
@@ -42,17 +41,17 @@ func (c *Client) StartContainer(ctx context.Context, id string) error {
 }
 
 // StopContainer sends the stop signal and, when grace has passed, SIGKILL; it returns when the container has ended. A
-// grace of 0 kills at once; fractions of a second are rounded up. It has grace and the usual time. It may be called again,
-// also while another call with a longer grace waits for the same container, and for a container that is gone. When ctx
-// ends first, nobody sends SIGKILL any more: the caller must call again.
+// grace of 0 kills at once; fractions of a second are rounded up. It has grace and the usual time. It may be called
+// again, also while another call with a longer grace waits for the same container, and for a container that is gone.
+// When ctx ends first, nobody sends SIGKILL any more: the caller must call again.
 func (c *Client) StopContainer(ctx context.Context, id string, grace time.Duration) error {
 	_, err := do(ctx, c, op{"StopContainer", id, grace + c.timeout}, c.runtime.StopContainer,
 		&runtimeapi.StopContainerRequest{ContainerId: id, Timeout: wholeSeconds(grace)})
 	return err
 }
 
-// RemoveContainer removes a container; one that still runs is killed. It may be called again and for a container that is
-// gone.
+// RemoveContainer removes a container; one that still runs is killed. It may be called again and for a container that
+// is gone.
 func (c *Client) RemoveContainer(ctx context.Context, id string) error {
 	_, err := do(ctx, c, op{"RemoveContainer", id, c.timeout}, c.runtime.RemoveContainer,
 		&runtimeapi.RemoveContainerRequest{ContainerId: id})
@@ -93,10 +92,10 @@ type ExecResult struct {
 	ExitCode int32
 }
 
-// ExecSync runs a command in a container and waits for its end. With a timeout (rounded up to seconds) the runtime kills
-// the command when it is over; the error is then one that IsDeadline knows, as it is when the command ended but left a
-// child that holds its output open for longer than a margin. A timeout of 0 means as long as ctx. Output of more than
-// 16 MiB in all makes an error, as with the kubelet.
+// ExecSync runs a command in a container and waits for its end. With a timeout (rounded up to seconds) the runtime
+// kills the command when it is over; the error is then one that IsDeadline knows, as it is when the command ended but
+// left a child that holds its output open for longer than a margin. A timeout of 0 means as long as ctx. Output of more
+// than 16 MiB in all makes an error, as with the kubelet.
 func (c *Client) ExecSync(ctx context.Context, id string, cmd []string, timeout time.Duration) (ExecResult, error) {
 	o := op{verb: "ExecSync", object: id}
 	if timeout > 0 {

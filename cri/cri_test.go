@@ -212,9 +212,6 @@ func TestHangIsNamed(t *testing.T) {
 		if calls := c.InFlight(); len(calls) != 0 {
 			t.Errorf("in flight after the end: %+v", calls)
 		}
-		if !c.LastAnswer().IsZero() {
-			t.Error("a runtime that never answered has a last answer")
-		}
 	})
 }
 
@@ -276,7 +273,7 @@ func TestLostAnswerAndReservedName(t *testing.T) {
 			t.Fatalf("first call: %v, want unavailable", err)
 		}
 		_, err := c.RunPodSandbox(t.Context(), sandboxConfig("web", 0), "")
-		if !cri.IsNameReserved(err) || !strings.Contains(err.Error(), `failed to reserve sandbox name "web_default_uid-web_0"`) {
+		if !nameReserved(err) || !strings.Contains(err.Error(), `failed to reserve sandbox name "web_default_uid-web_0"`) {
 			t.Fatalf("second call: %v, want a reserved name", err)
 		}
 		s, err := c.Snapshot(t.Context(), "uid-web", nil)
@@ -296,7 +293,7 @@ func TestStuckWorkKeepsTheName(t *testing.T) {
 		if _, err := c.RunPodSandbox(t.Context(), sandboxConfig("web", 0), ""); !cri.IsDeadline(err) {
 			t.Fatalf("first call: %v", err)
 		}
-		if _, err := c.RunPodSandbox(t.Context(), sandboxConfig("web", 0), ""); !cri.IsNameReserved(err) {
+		if _, err := c.RunPodSandbox(t.Context(), sandboxConfig("web", 0), ""); !nameReserved(err) {
 			t.Fatalf("second call: %v", err)
 		}
 		rt.Release(stuck)
@@ -404,7 +401,7 @@ func TestErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, c := serve(t, cri.Options{})
 		err := c.StartContainer(t.Context(), "nope")
-		if !cri.IsNotFound(err) || cri.IsUnavailable(err) || cri.IsDeadline(err) || cri.IsNameReserved(err) {
+		if !cri.IsNotFound(err) || cri.IsUnavailable(err) || cri.IsDeadline(err) || nameReserved(err) {
 			t.Errorf("classes of %v are wrong", err)
 		}
 		text := `an error occurred when try to find container "nope": not found`
@@ -414,15 +411,15 @@ func TestErrors(t *testing.T) {
 		if cri.Message(err) != text {
 			t.Errorf("message %q", cri.Message(err))
 		}
-		if c.LastAnswer().IsZero() {
-			t.Error("an error from the runtime is an answer too")
+		if !cri.Answered(err) || !cri.Answered(nil) {
+			t.Error("Answered: got false for an error from the runtime or for none, want true")
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		if _, err := c.Version(ctx); !cri.IsCanceled(err) {
-			t.Errorf("cancelled call: %v", err)
+		if _, err := c.Version(ctx); !cri.IsCanceled(err) || cri.Answered(err) {
+			t.Errorf("cancelled call: got %v, want one that was canceled and not answered", err)
 		}
-		if cri.IsNotFound(nil) || cri.IsNameReserved(nil) || cri.IsDeadline(nil) || cri.IsUnimplemented(nil) {
+		if cri.IsNotFound(nil) || nameReserved(nil) || cri.IsDeadline(nil) || cri.IsUnimplemented(nil) {
 			t.Error("nil has a class")
 		}
 	})

@@ -54,9 +54,9 @@ type Client struct {
 	updates atomic.Uint64
 }
 
-// Dial makes a client for the runtime at endpoint, unix:///path/to/socket or, as the kubelet takes it, the bare absolute
-// path. It does not wait for the runtime: the first call connects, and a lost connection is made again with a back-off of
-// up to 3 s, during which calls fail at once with an error that IsUnavailable knows.
+// Dial makes a client for the runtime at endpoint, unix:///path/to/socket or, as the kubelet takes it, the bare
+// absolute path. It does not wait for the runtime: the first call connects, and a lost connection is made again with a
+// back-off of up to 3 s, during which calls fail at once with an error that IsUnavailable knows.
 func Dial(endpoint string, o Options) (*Client, error) {
 	c := &Client{timeout: o.Timeout, done: o.Done, log: o.Log}
 	if c.timeout == 0 {
@@ -111,8 +111,8 @@ func dialUnix(ctx context.Context, path string) (net.Conn, error) {
 	return (&net.Dialer{}).DialContext(ctx, "unix", path)
 }
 
-// dialOptions keep a connection small and quiet: it goes to one local process, so there is no name to resolve, no service
-// configuration, no proxy and no bandwidth to probe, and buffers are given back between calls.
+// dialOptions keep a connection small and quiet: it goes to one local process, so there is no name to resolve, no
+// service configuration, no proxy and no bandwidth to probe, and buffers are given back between calls.
 func dialOptions() []grpc.DialOption {
 	return []grpc.DialOption{
 		grpc.WithTransportCredentials(insecure.NewCredentials()),

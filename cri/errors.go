@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -69,18 +68,6 @@ func IsDeadline(err error) bool {
 
 // IsCanceled: the caller gave the call up, or the client was closed.
 func IsCanceled(err error) bool { return is(err, codes.Canceled) || errors.Is(err, context.Canceled) }
-
-// IsNameReserved: a sandbox or container of the same name and attempt is there already or is just being made. CRI has no
-// code for it; these are the words of containerd and of CRI-O. The caller looks again and finds what holds the name.
-func IsNameReserved(err error) bool {
-	if err == nil {
-		return false
-	}
-	text := err.Error()
-	return strings.Contains(text, "failed to reserve sandbox name") ||
-		strings.Contains(text, "failed to reserve container name") ||
-		strings.Contains(text, "name is reserved")
-}
 
 // Answered reports whether the runtime has answered, be it with an error of its own. Otherwise it may have done the
 // work or not.

@@ -19,9 +19,9 @@ func (c *Client) ImageStatus(ctx context.Context, spec *runtimeapi.ImageSpec) (*
 	return resp.GetImage(), err
 }
 
-// PullImage pulls an image and gives the reference by which the runtime knows it. It takes as long as it takes, unless ctx
-// ends; the CRI tells nothing of the progress, but runtimes give up a pull that makes none. auth is nil for an anonymous
-// pull.
+// PullImage pulls an image and gives the reference by which the runtime knows it. It takes as long as it takes, unless
+// ctx ends; the CRI tells nothing of the progress, but runtimes give up a pull that makes none. auth is nil for an
+// anonymous pull.
 func (c *Client) PullImage(ctx context.Context, spec *runtimeapi.ImageSpec, auth *runtimeapi.AuthConfig,
 	sandbox *runtimeapi.PodSandboxConfig) (string, error) {
 	resp, err := do(ctx, c, op{"PullImage", spec.GetImage(), 0}, c.image.PullImage,
@@ -44,8 +44,8 @@ func (c *Client) ImageFsInfo(ctx context.Context) (*runtimeapi.ImageFsInfoRespon
 	return do(ctx, c, op{"ImageFsInfo", "", c.timeout}, c.image.ImageFsInfo, &runtimeapi.ImageFsInfoRequest{})
 }
 
-// ImagesInUse gives the images that containers were made from, dead ones included: by ID and by each name that a container
-// has for its image.
+// ImagesInUse gives the images that containers were made from, dead ones included: by ID and by each name that a
+// container has for its image.
 func (c *Client) ImagesInUse(ctx context.Context) (map[string]bool, error) {
 	containers, err := c.listContainers(ctx, "", nil)
 	if err != nil {

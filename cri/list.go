@@ -12,8 +12,8 @@ func (c *Client) List(ctx context.Context) ([]*runtimeapi.PodSandbox, []*runtime
 	return c.list(ctx, "", nil)
 }
 
-// SandboxImage is the image that a sandbox was made from, as containerd and CRI-O tell it in the verbose status; empty where
-// the runtime does not.
+// SandboxImage is the image that a sandbox was made from, as containerd and CRI-O tell it in the verbose status; empty
+// where the runtime does not.
 func (c *Client) SandboxImage(ctx context.Context, id string) (string, error) {
 	resp, err := do(ctx, c, op{"PodSandboxStatus", id, c.timeout}, c.runtime.PodSandboxStatus,
 		&runtimeapi.PodSandboxStatusRequest{PodSandboxId: id, Verbose: true})

@@ -17,7 +17,8 @@ func (c *Client) Status(ctx context.Context) (*runtimeapi.StatusResponse, error)
 	return do(ctx, c, op{"Status", "", c.timeout}, c.runtime.Status, &runtimeapi.StatusRequest{})
 }
 
-// Info gives what the runtime tells of itself beyond the CRI's fields: of containerd, its configuration as JSON in "config".
+// Info gives what the runtime tells of itself beyond the CRI's fields: of containerd, its configuration as JSON in
+// "config".
 func (c *Client) Info(ctx context.Context) (map[string]string, error) {
 	s, err := do(ctx, c, op{"Status", "verbose", c.timeout}, c.runtime.Status, &runtimeapi.StatusRequest{Verbose: true})
 	return s.GetInfo(), err
@@ -38,8 +39,8 @@ func (c *Client) UpdateRuntimeConfig(ctx context.Context, podCIDR string) error 
 	return err
 }
 
-// RunPodSandbox makes and starts a pod sandbox and gives its ID. It has twice the usual time, as with the kubelet. After
-// an error the sandbox may exist nevertheless; with the same attempt in cfg a second call then fails (IsNameReserved).
+// RunPodSandbox makes and starts a pod sandbox and gives its ID. It has twice the usual time, as with the kubelet.
+// After an error the sandbox may exist nevertheless; with the same attempt in cfg a second call then fails.
 func (c *Client) RunPodSandbox(ctx context.Context, cfg *runtimeapi.PodSandboxConfig, handler string) (string, error) {
 	resp, err := do(ctx, c, op{"RunPodSandbox", podObject(cfg.GetMetadata()), 2 * c.timeout}, c.runtime.RunPodSandbox,
 		&runtimeapi.RunPodSandboxRequest{Config: cfg, RuntimeHandler: handler})
@@ -49,8 +50,8 @@ func (c *Client) RunPodSandbox(ctx context.Context, cfg *runtimeapi.PodSandboxCo
 	return resp.GetPodSandboxId(), err
 }
 
-// StopPodSandbox kills what still runs in a sandbox and takes its network down. It may be called again and for a sandbox
-// that is gone.
+// StopPodSandbox kills what still runs in a sandbox and takes its network down. It may be called again and for a
+// sandbox that is gone.
 func (c *Client) StopPodSandbox(ctx context.Context, id string) error {
 	_, err := do(ctx, c, op{"StopPodSandbox", id, c.timeout}, c.runtime.StopPodSandbox,
 		&runtimeapi.StopPodSandboxRequest{PodSandboxId: id})

@@ -23,10 +23,10 @@ const (
 // Snapshot is what the runtime knows of one pod. It shares statuses with the snapshots before and after it: read only.
 type Snapshot struct {
 	UID types.UID
-	// Sandboxes and Containers are all instances, the highest attempt first. Containerd, killed while it makes a sandbox, may
-	// later show it beside a second one of the same attempt: the ready one then comes first. Such a half-made sandbox has a
-	// creation time that is nonsense. The addresses of a sandbox that is not ready are those of the last look at it; its
-	// network may have been taken down since.
+	// Sandboxes and Containers are all instances, the highest attempt first. Containerd, killed while it makes a sandbox,
+	// may later show it beside a second one of the same attempt: the ready one then comes first. Such a half-made sandbox
+	// has a creation time that is nonsense. The addresses of a sandbox that is not ready are those of the last look at it;
+	// its network may have been taken down since.
 	Sandboxes  []*runtimeapi.PodSandboxStatus
 	Containers []Container
 
@@ -44,9 +44,10 @@ type Container struct {
 	settled bool
 }
 
-// Snapshot asks the runtime for all sandboxes and containers of a pod, found by the label io.kubernetes.pod.uid. It costs
-// two lists, filtered by the runtime and asked side by side, and one status for each instance whose status may have moved
-// since prev, the pod's last snapshot (nil: there is none). What vanishes between list and status is left out.
+// Snapshot asks the runtime for all sandboxes and containers of a pod, found by the label io.kubernetes.pod.uid. It
+// costs two lists, filtered by the runtime and asked side by side, and one status for each instance whose status may
+// have moved since prev, the pod's last snapshot (nil: there is none). What vanishes between list and status is left
+// out.
 func (c *Client) Snapshot(ctx context.Context, uid types.UID, prev *Snapshot) (*Snapshot, error) {
 	if uid == "" {
 		return nil, errors.New("take snapshot of pod: the pod has no UID")
@@ -101,8 +102,8 @@ func (c *Client) list(ctx context.Context, object string, labels map[string]stri
 	return sandboxes, containers, err
 }
 
-// sameSandbox is the known status of a listed sandbox, nil where it may have moved. A sandbox's addresses are there before
-// it is first listed as ready and stay while it is, and those of one that is not ready are of no use.
+// sameSandbox is the known status of a listed sandbox, nil where it may have moved. A sandbox's addresses are there
+// before it is first listed as ready and stay while it is, and those of one that is not ready are of no use.
 func (s *Snapshot) sameSandbox(listed *runtimeapi.PodSandbox) *runtimeapi.PodSandboxStatus {
 	for _, known := range s.Sandboxes {
 		if known.Id != listed.Id || known.State != listed.State {
@@ -116,9 +117,10 @@ func (s *Snapshot) sameSandbox(listed *runtimeapi.PodSandbox) *runtimeapi.PodSan
 	return nil
 }
 
-// sameContainer is a listed container with its known status, without one where it may have moved. While its state stays,
-// a container's status changes in two ways only: its resources by UpdateContainerResources, and the reason of its exit,
-// which containerd may correct to OOMKilled a moment after the exit. So an exit counts as final when it was read twice.
+// sameContainer is a listed container with its known status, without one where it may have moved. While its state
+// stays, a container's status changes in two ways only: its resources by UpdateContainerResources, and the reason of
+// its exit, which containerd may correct to OOMKilled a moment after the exit. So an exit counts as final when it was
+// read twice.
 func (s *Snapshot) sameContainer(listed *runtimeapi.Container, updates uint64) Container {
 	fresh := Container{SandboxID: listed.PodSandboxId}
 	for _, known := range s.Containers {

@@ -145,11 +145,11 @@ func TestSnapshotHalfMade(t *testing.T) {
 		if len(s.Sandboxes) != 3 || s.Sandboxes[0].Id != late || s.Sandboxes[1].Id != ready || s.Sandboxes[2].Id != half {
 			t.Errorf("got %v", s.Sandboxes)
 		}
-		if _, err := c.RunPodSandbox(t.Context(), sandboxConfig("web", 1), ""); !cri.IsNameReserved(err) {
+		if _, err := c.RunPodSandbox(t.Context(), sandboxConfig("web", 1), ""); !nameReserved(err) {
 			t.Errorf("the name of the one made late is free: %v", err)
 		}
 		check(t, c.RemovePodSandbox(t.Context(), half))
-		if _, err := c.RunPodSandbox(t.Context(), sandboxConfig("web", 0), ""); !cri.IsNameReserved(err) {
+		if _, err := c.RunPodSandbox(t.Context(), sandboxConfig("web", 0), ""); !nameReserved(err) {
 			t.Errorf("removing the half-made one freed the name of the ready one: %v", err)
 		}
 	})

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -28,8 +29,53 @@ const (
 	registerMax   = 2 * time.Minute
 )
 
-// Run follows the sockets by which plugins register, until ctx ends. Where changes cannot be followed, for want of an inotify instance
-// as a rule, it looks now and then, and tries again.
+// Info is what a plugin says of itself, and where it is reached.
+type Info struct {
+	Type, Name string
+	// Versions are those of the interface that its type stands for.
+	Versions []string
+	// Endpoint is the path of the socket on which it serves that interface.
+	Endpoint string
+}
+
+// Handler serves the plugins of one type.
+type Handler interface {
+	// Accept makes a plugin known, or says why it cannot be; the plugin is told that. What it returns is called once when
+	// the plugin's socket has gone; its ctx ends with the agent.
+	Accept(ctx context.Context, p Info) (dismiss func(ctx context.Context), err error)
+}
+
+// Config says where plugins register and who serves them.
+type Config struct {
+	Root     string // the agent's root directory
+	Handlers map[string]Handler
+	Log      *slog.Logger // nil: nothing is logged
+	// LookEvery is how often it is looked for plugins where their coming and going cannot be followed; zero means five
+	// seconds.
+	LookEvery time.Duration
+}
+
+// Registry registers plugins.
+type Registry struct {
+	dir       string
+	handlers  map[string]Handler
+	log       *slog.Logger
+	lookEvery time.Duration
+}
+
+// New makes a registry; nothing is called before Run.
+func New(cfg Config) *Registry {
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.LookEvery == 0 {
+		cfg.LookEvery = 5 * time.Second
+	}
+	return &Registry{dir: filepath.Join(cfg.Root, pluginsDir), handlers: cfg.Handlers, log: cfg.Log, lookEvery: cfg.LookEvery}
+}
+
+// Run follows the sockets by which plugins register, until ctx ends. Where changes cannot be followed, for want of an
+// inotify instance as a rule, it looks now and then, and tries again.
 func (r *Registry) Run(ctx context.Context) {
 	known := map[string]*plugin{}
 	defer func() {
@@ -55,8 +101,8 @@ func (r *Registry) Run(ctx context.Context) {
 	}
 }
 
-// follow looks for plugins at each change below the directory: a look at all of it, for there are few sockets. It ends with ctx, or at
-// once, after one look, where changes cannot be followed.
+// follow looks for plugins at each change below the directory: a look at all of it, for there are few sockets. It ends
+// with ctx, or at once, after one look, where changes cannot be followed.
 func (r *Registry) follow(ctx context.Context, known map[string]*plugin) error {
 	if err := os.MkdirAll(r.dir, 0o755); err != nil {
 		return err
@@ -92,8 +138,8 @@ func settle(ctx context.Context, watcher *inotify.Watcher) bool {
 	}
 }
 
-// sockets finds all sockets below dir, with what tells one socket from a later one at the same path, and has the directories watched.
-// Hidden ones are no plugins.
+// sockets finds all sockets below dir, with what tells one socket from a later one at the same path, and has the
+// directories watched. Hidden ones are no plugins.
 func sockets(dir string, watch func(dir string) error, trouble func(error)) map[string]string {
 	found := map[string]string{}
 	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {

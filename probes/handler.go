@@ -120,8 +120,8 @@ func dialer() *net.Dialer {
 	}}
 }
 
-// resolvePort finds the number of a port that is given by number, by the name of one of the container's, or by a number in
-// a string.
+// resolvePort finds the number of a port that is given by number, by the name of one of the container's, or by a number
+// in a string.
 func resolvePort(port intstr.IntOrString, c *corev1.Container) (int, error) {
 	n := port.IntValue() // of a string: the number in it, else 0
 	if port.Type == intstr.String {

@@ -25,9 +25,9 @@ type HookTarget struct {
 	Warn func(reason, message string)
 }
 
-// RunHook runs a postStart or preStop handler and returns when it is done; ctx bounds it (a preStop hook by the pod's grace
-// period). HTTP hooks succeed with any answer, whatever its status, and fall back to plain HTTP where the server does not
-// speak HTTPS, both as with the kubelet. tcpSocket is in the API for old objects only and always fails.
+// RunHook runs a postStart or preStop handler and returns when it is done; ctx bounds it (a preStop hook by the pod's
+// grace period). HTTP hooks succeed with any answer, whatever its status, and fall back to plain HTTP where the server
+// does not speak HTTPS, both as with the kubelet. tcpSocket is in the API for old objects only and always fails.
 func RunHook(ctx context.Context, h *corev1.LifecycleHandler, t HookTarget) error {
 	switch {
 	case h.Exec != nil:

@@ -18,8 +18,8 @@ import (
 const maxRedirects = 10
 
 // transport is shared by all HTTP probes and hooks. It has no state worth speaking of: each request has a connection of
-// its own, for a container must be found healthy by new clients too. Certificates of containers are not checked, as nobody
-// gives them one for their pod's address, and the node's proxy is not for its own pods.
+// its own, for a container must be found healthy by new clients too. Certificates of containers are not checked, as
+// nobody gives them one for their pod's address, and the node's proxy is not for its own pods.
 var transport = &http.Transport{
 	TLSClientConfig:     &tls.Config{InsecureSkipVerify: true},
 	TLSHandshakeTimeout: 10 * time.Second,
@@ -29,8 +29,8 @@ var transport = &http.Transport{
 	DialContext:         dialer().DialContext,
 }
 
-// newRequest makes the request of an httpGet action. Headers are sent as given; Host, User-Agent and Accept have defaults,
-// and an Accept that is given but empty is left out.
+// newRequest makes the request of an httpGet action. Headers are sent as given; Host, User-Agent and Accept have
+// defaults, and an Accept that is given but empty is left out.
 func newRequest(ctx context.Context, get *corev1.HTTPGetAction, c *corev1.Container, podIP, agent string) (*http.Request, error) {
 	u, err := urlFor(get, c, podIP)
 	if err != nil {
@@ -55,8 +55,8 @@ func newRequest(ctx context.Context, get *corev1.HTTPGetAction, c *corev1.Contai
 	return req, nil
 }
 
-// urlFor puts the URL of an httpGet action together. A path may carry a query; one that is no URL is taken literally. Host
-// and port are always those of the action, whatever the path says.
+// urlFor puts the URL of an httpGet action together. A path may carry a query; one that is no URL is taken literally.
+// Host and port are always those of the action, whatever the path says.
 func urlFor(get *corev1.HTTPGetAction, c *corev1.Container, podIP string) (*url.URL, error) {
 	port, err := resolvePort(get.Port, c)
 	if err != nil {
@@ -91,8 +91,8 @@ func checkRedirect(req *http.Request, via []*http.Request) error {
 	return nil
 }
 
-// tryHTTP succeeds with a status from 200 to 399. The message of a failure never has the body in it, which may hold what
-// readers of events must not see.
+// tryHTTP succeeds with a status from 200 to 399. The message of a failure never has the body in it, which may hold
+// what readers of events must not see.
 func tryHTTP(req *http.Request, limit time.Duration) (Outcome, string) {
 	resp, err := newClient(limit).Do(req)
 	if err != nil {

@@ -1,10 +1,10 @@
 // Package probes asks containers how they are, and runs their lifecycle hooks.
 //
-// It owns the schedule of all startup, liveness and readiness probes of the node, the runs of successes and failures that
-// turn attempts into verdicts, and the HTTP, TCP, gRPC and exec handlers. It never decides what follows from a verdict: the
-// agent says which containers to probe (Set), is told of verdicts that change, and emits the events that attempts call for.
-// Nothing is kept on disk. After a crash the agent tells what the API last showed (Target.Known), and probing goes on in
-// the rhythm that the container's start gave it.
+// It owns the schedule of all startup, liveness and readiness probes of the node, the runs of successes and failures
+// that turn attempts into verdicts, and the HTTP, TCP, gRPC and exec handlers. It never decides what follows from a
+// verdict: the agent says which containers to probe (Set), is told of verdicts that change, and emits the events that
+// attempts call for. Nothing is kept on disk. After a crash the agent tells what the API last showed (Target.Known),
+// and probing goes on in the rhythm that the container's start gave it.
 package probes
 
 import (
@@ -40,9 +40,9 @@ func (r Result) String() string {
 	return [...]string{"unknown", "success", "failure"}[r]
 }
 
-// Exec runs a command in a container and returns its output (standard output, then standard error) and exit code. With a
-// timeout of 0 it may take as long as ctx. An error that wraps context.DeadlineExceeded, or carries that gRPC code, says that
-// the command was ended by the timeout; any other that it could not be run.
+// Exec runs a command in a container and returns its output (standard output, then standard error) and exit code. With
+// a timeout of 0 it may take as long as ctx. An error that wraps context.DeadlineExceeded, or carries that gRPC code,
+// says that the command was ended by the timeout; any other that it could not be run.
 type Exec func(ctx context.Context, containerID string, cmd []string, timeout time.Duration) (output []byte, exitCode int32, err error)
 
 // Target is one probe of one running container.
@@ -141,8 +141,8 @@ func New(cfg Config) *Prober {
 	return &Prober{cfg: cfg, wake: make(chan struct{}, 1), pods: map[types.UID][]*probe{}, slots: cfg.Parallel}
 }
 
-// Set replaces what is probed of a pod; nil ends it. A target that was there before (same container ID and kind) goes on
-// with its rhythm and its counts, under the new settings. Attempts of those taken away are cut short and forgotten.
+// Set replaces what is probed of a pod; nil ends it. A target that was there before (same container ID and kind) goes
+// on with its rhythm and its counts, under the new settings. Attempts of those taken away are cut short and forgotten.
 func (p *Prober) Set(pod types.UID, targets []Target) {
 	now := time.Now()
 	p.mu.Lock()

@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// slotTime is how long an attempt counts against Config.Parallel. What takes longer waits for somebody else's answer, and
-// costs nothing meanwhile.
+// slotTime is how long an attempt counts against Config.Parallel. What takes longer waits for somebody else's answer,
+// and costs nothing meanwhile.
 const slotTime = 200 * time.Millisecond
 
 // together: attempts that are due within this time of each other start at once, for a processor that sleeps longer.

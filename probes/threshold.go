@@ -59,8 +59,9 @@ func seconds(v, otherwise int32) time.Duration {
 func period(p *corev1.Probe) time.Duration  { return seconds(p.PeriodSeconds, 10) }
 func timeout(p *corev1.Probe) time.Duration { return seconds(p.TimeoutSeconds, 1) }
 
-// firstWait returns how long after now a container is first probed. A new one is probed when its initial delay is over. One
-// whose state an earlier life of the agent had known keeps its rhythm; of any other it is time to learn something now.
+// firstWait returns how long after now a container is first probed. A new one is probed when its initial delay is over.
+// One whose state an earlier life of the agent had known keeps its rhythm; of any other it is time to learn something
+// now.
 func firstWait(t *Target, now time.Time) time.Duration {
 	delay := time.Duration(t.Probe.InitialDelaySeconds) * time.Second
 	wait := min(delay, t.StartedAt.Add(delay).Sub(now)) // min: a wall clock set back must not make it longer

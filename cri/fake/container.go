@@ -180,7 +180,8 @@ func (r *Runtime) ExitContainer(id string, code int32, reason string) {
 	}
 }
 
-// SetReason corrects the reason of a container after its exit and tells nobody, as containerd does for a late OOM event.
+// SetReason corrects the reason of a container after its exit and tells nobody, as containerd does for a late OOM
+// event.
 func (r *Runtime) SetReason(id, reason string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -189,8 +190,8 @@ func (r *Runtime) SetReason(id, reason string) {
 	}
 }
 
-// StopContainer sends SIGTERM, once however often it is called, and SIGKILL after the grace of this call. When the client
-// goes before, it sends no SIGKILL.
+// StopContainer sends SIGTERM, once however often it is called, and SIGKILL after the grace of this call. When the
+// client goes before, it sends no SIGKILL.
 func (r *Runtime) StopContainer(ctx context.Context, req *pb.StopContainerRequest) (*pb.StopContainerResponse, error) {
 	r.mu.Lock()
 	c := r.containers[req.ContainerId]

@@ -13,8 +13,8 @@ import (
 	pb "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Runtime is a container runtime in memory. Make one with New, set its fields and scripts, call Start or Listen, and Close at
-// the end.
+// Runtime is a container runtime in memory. Make one with New, set its fields and scripts, call Start or Listen, and
+// Close at the end.
 type Runtime struct {
 	// RuntimeName and RuntimeVersion are what the Version call tells; containerd v2.4.2 where empty.
 	RuntimeName, RuntimeVersion string

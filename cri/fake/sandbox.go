@@ -27,8 +27,8 @@ func sandboxName(m *pb.PodSandboxMetadata) string {
 	return strings.Join([]string{m.Name, m.Namespace, m.Uid, attempt(m.Attempt)}, "_")
 }
 
-// RunPodSandbox reserves the name, works and makes a ready sandbox. When the client goes meanwhile it gives up and frees
-// the name.
+// RunPodSandbox reserves the name, works and makes a ready sandbox. When the client goes meanwhile it gives up and
+// frees the name.
 func (r *Runtime) RunPodSandbox(ctx context.Context, req *pb.RunPodSandboxRequest) (*pb.RunPodSandboxResponse, error) {
 	meta := req.GetConfig().GetMetadata()
 	if meta == nil {
@@ -75,8 +75,8 @@ func (r *Runtime) addSandbox(id, name string, req *pb.RunPodSandboxRequest) {
 }
 
 // HalfMade enters what containerd shows after it was killed during RunPodSandbox: a sandbox that is not ready, with no
-// address and a creation time that is nonsense. Killed early, its name is free again, so that the same attempt can be run
-// once more beside it; killed late, the name is reserved.
+// address and a creation time that is nonsense. Killed early, its name is free again, so that the same attempt can be
+// run once more beside it; killed late, the name is reserved.
 func (r *Runtime) HalfMade(cfg *pb.PodSandboxConfig, late bool) (id string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

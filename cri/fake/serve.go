@@ -13,8 +13,8 @@ import (
 	pb "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Connect gives a connection to the runtime through an in-process pipe; it is of the type of cri.Options.Connect. The path
-// is ignored. While the runtime is down it fails like a socket nobody listens on.
+// Connect gives a connection to the runtime through an in-process pipe; it is of the type of cri.Options.Connect. The
+// path is ignored. While the runtime is down it fails like a socket nobody listens on.
 func (r *Runtime) Connect(ctx context.Context, _ string) (net.Conn, error) {
 	r.mu.Lock()
 	pipe := r.pipe

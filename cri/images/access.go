@@ -56,7 +56,8 @@ func (p *Puller) learn(ctx context.Context, j job, r Result) {
 	}
 }
 
-// resolve records the images whose pull has ended without a record, so that they do not count as preloaded under any name.
+// resolve records the images whose pull has ended without a record, so that they do not count as preloaded under any
+// name.
 func (p *Puller) resolve(ctx context.Context) {
 	p.mu.Lock()
 	all := slices.Clone(p.unresolved)

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Login is a name and a password for a registry. It is always held by pointer: then fmt prints an address if it is nested in
-// another value, and the result of String if it is alone. So it cannot get into a log by mistake.
+// Login is a name and a password for a registry. It is always held by pointer: then fmt prints an address if it is
+// nested in another value, and the result of String if it is alone. So it cannot get into a log by mistake.
 type Login struct {
 	Username, Password string
 	// Email is not sent to registries; the kubelet's hash of a login includes it.
@@ -23,8 +23,8 @@ func (l Login) GoString() string { return l.String() }
 // errNotDockerConfig says nothing of what was read: the text of JSON errors may quote it.
 var errNotDockerConfig = errors.New("holds no valid docker configuration")
 
-// dockerConfigJSON reads the content of a .docker/config.json: {"auths": {"registry": {...}}}. skipped counts entries that
-// make no sense.
+// dockerConfigJSON reads the content of a .docker/config.json: {"auths": {"registry": {...}}}. skipped counts entries
+// that make no sense.
 func dockerConfigJSON(text []byte) (logins map[string]*Login, skipped int, err error) {
 	var config struct {
 		Auths map[string]json.RawMessage `json:"auths"`

@@ -29,8 +29,8 @@ func (j job) key() string {
 	return fmt.Sprintf("%s\n%x", j.name.pull, h.Sum(nil))
 }
 
-// share pulls an image, or waits for a pull of the same image with the same credentials. A pull is cancelled when the last
-// request that waits for it has ended.
+// share pulls an image, or waits for a pull of the same image with the same credentials. A pull is cancelled when the
+// last request that waits for it has ended.
 func (p *Puller) share(ctx context.Context, j job) (Result, error) {
 	f := p.join(ctx, j)
 	select {

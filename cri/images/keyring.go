@@ -16,8 +16,8 @@ import (
 	"github.com/nodelet/nodelet/host/boundedfile"
 )
 
-// Source is what a credential came from: a pull secret, or a service account for whose token a provider gave it. The zero value
-// means that the whole node has it, by its own files or a provider, or that there was none.
+// Source is what a credential came from: a pull secret, or a service account for whose token a provider gave it. The
+// zero value means that the whole node has it, by its own files or a provider, or that there was none.
 type Source struct {
 	UID             types.UID
 	Namespace, Name string
@@ -32,7 +32,8 @@ type credential struct {
 	source Source
 }
 
-// keyring finds the credentials for an image. The longer and more special patterns come first, as the kubelet sorts them.
+// keyring finds the credentials for an image. The longer and more special patterns come first, as the kubelet sorts
+// them.
 type keyring []credential
 
 // add takes the logins of one source.
@@ -48,8 +49,8 @@ func (k keyring) sort() {
 	slices.SortStableFunc(k, func(a, b credential) int { return cmp.Compare(b.text, a.text) })
 }
 
-// lookup gives the credentials for a repository with its registry, for example docker.io/library/busybox. The ones under
-// Docker Hub's old name, index.docker.io, count where no other matches.
+// lookup gives the credentials for a repository with its registry, for example docker.io/library/busybox. The ones
+// under Docker Hub's old name, index.docker.io, count where no other matches.
 func (k keyring) lookup(repository string) []credential {
 	onHub := strings.HasPrefix(repository, "docker.io/")
 	var found, hub []credential
@@ -99,8 +100,8 @@ func secretKeyring(secrets []*corev1.Secret) (k keyring, problems []string) {
 	return k, problems
 }
 
-// NodeConfigFiles are the files in which the kubelet looks for the node's own registry credentials, in its order: the first
-// that can be read counts.
+// NodeConfigFiles are the files in which the kubelet looks for the node's own registry credentials, in its order: the
+// first that can be read counts.
 func NodeConfigFiles(rootDir string) []string {
 	home, err := os.UserHomeDir()
 	if err != nil {

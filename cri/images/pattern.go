@@ -54,8 +54,8 @@ func dockerPattern(registry string) (Pattern, bool) {
 	return p, true
 }
 
-// Matches says whether a repository with its registry, for example docker.io/library/busybox, is meant. It compares host
-// names part by part, so that * never covers a dot.
+// Matches says whether a repository with its registry, for example docker.io/library/busybox, is meant. It compares
+// host names part by part, so that * never covers a dot.
 func (p Pattern) Matches(repository string) bool {
 	host, repo, _ := strings.Cut(repository, "/")
 	host, port, _ := strings.Cut(host, ":")

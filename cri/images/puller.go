@@ -16,15 +16,15 @@ import (
 	"github.com/nodelet/nodelet/cri/images/records"
 )
 
-// Config says how a Puller pulls. The zero value pulls all images side by side, without credentials of the node, and lets each
-// pod use each image that is present.
+// Config says how a Puller pulls. The zero value pulls all images side by side, without credentials of the node, and
+// lets each pod use each image that is present.
 type Config struct {
 	// MaxParallel bounds the number of pulls at a time (maxParallelImagePulls); 0 means no bound.
 	MaxParallel int
 	// NodeConfigs are files with the node's own credentials; see NodeConfigFiles. They are read for each pull.
 	NodeConfigs []string
-	// Providers asks the node's credential providers for logins to a repository's registry, on behalf of a pod; see package
-	// provider. problems says what could not be had, without any content. nil: there are no providers.
+	// Providers asks the node's credential providers for logins to a repository's registry, on behalf of a pod; see
+	// package provider. problems says what could not be had, without any content. nil: there are no providers.
 	Providers func(ctx context.Context, pod *corev1.Pod, repository string) (given []Provided, problems []string)
 	// Records say which pod may use an image that is present. nil: every pod may (KubeletEnsureSecretPulledImages is off).
 	Records *records.Store
@@ -88,11 +88,11 @@ type Request struct {
 	Policy corev1.PullPolicy
 	// Pod is the pod; credential providers may be given a token of its service account.
 	Pod *corev1.Pod
-	// Secrets reads the pod's pull secrets, of type kubernetes.io/dockerconfigjson or kubernetes.io/dockercfg. It is called at
-	// most once, and only if credentials are needed.
+	// Secrets reads the pod's pull secrets, of type kubernetes.io/dockerconfigjson or kubernetes.io/dockercfg. It is
+	// called at most once, and only if credentials are needed.
 	Secrets func(context.Context) []*corev1.Secret
-	// Sandbox returns the configuration of the pod's sandbox, by which runtimes choose the snapshotter and check signatures. It
-	// is called at most once, and only before a pull.
+	// Sandbox returns the configuration of the pod's sandbox, by which runtimes choose the snapshotter and check
+	// signatures. It is called at most once, and only before a pull.
 	Sandbox func() (*runtimeapi.PodSandboxConfig, error)
 	// Event receives the pod's events about the image: Pulling and Pulled.
 	Event func(reason, message string)
@@ -182,8 +182,8 @@ func (p *Puller) inspect(ctx context.Context, image string, spec *runtimeapi.Ima
 	return found, true, nil
 }
 
-// credentials finds the credentials for an image: those of the pull secrets first, then the node's, then those of credential
-// providers.
+// credentials finds the credentials for an image: those of the pull secrets first, then the node's, then those of
+// credential providers.
 func (p *Puller) credentials(ctx context.Context, n name, r Request) ([]credential, []string) {
 	ofPod, problems := secretKeyring(r.Secrets(ctx))
 	ofNode, more := nodeKeyring(p.cfg.NodeConfigs)

@@ -13,14 +13,15 @@ import (
 )
 
 const (
-	// statusInterval is the time between two status calls; RetryInterval while the runtime does not answer or is not ready.
+	// statusInterval is the time between two status calls; RetryInterval while the runtime does not answer or is not
+	// ready.
 	statusInterval = 10 * time.Second
 	// RetryInterval is the time between two calls to a runtime that is not ready.
 	RetryInterval = time.Second
 	// imagesInterval is the time between two lists of the images if nothing is known to have changed.
 	imagesInterval = 5 * time.Minute
-	// quickChecks is the number of status calls after CheckSoon. The first follows after quickFirst, each other after twice
-	// the time of the one before: all within about three seconds.
+	// quickChecks is the number of status calls after CheckSoon. The first follows after quickFirst, each other after
+	// twice the time of the one before: all within about three seconds.
 	quickChecks = 6
 	quickFirst  = 50 * time.Millisecond
 )

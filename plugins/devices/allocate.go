@@ -21,7 +21,6 @@ func (d *Devices) Release(pod types.UID) {
 	_, has := d.given[pod]
 	delete(d.given, pod)
 	delete(d.reserved, pod)
-	delete(d.turns, string(pod))
 	d.mu.Unlock()
 	if has {
 		d.keep()
@@ -47,8 +46,8 @@ func (d *Devices) asks(pod *corev1.Pod) bool {
 	return false
 }
 
-// wanted are the resources of plugins that a container asks for, sorted. Extended resources that no plugin has offered are the
-// cluster's affair, and those for which the pod has a resource claim are given out by that. mu is held.
+// wanted are the resources of plugins that a container asks for, sorted. Extended resources that no plugin has offered
+// are the cluster's affair, and those for which the pod has a resource claim are given out by that. mu is held.
 func (d *Devices) wanted(pod *corev1.Pod, c *corev1.Container) (names []string) {
 	for name, q := range c.Resources.Limits {
 		if q.Sign() > 0 && d.known(string(name)) && !claimed(pod, c, string(name)) {
@@ -123,7 +122,8 @@ func (d *Devices) allocate(ctx context.Context, r *reservation) error {
 // set is a number of devices.
 type set map[string]bool
 
-// allocateAll goes through the containers. What an init container has is free for those after it, unless it is a sidecar.
+// allocateAll goes through the containers. What an init container has is free for those after it, unless it is a
+// sidecar.
 func (d *Devices) allocateAll(ctx context.Context, r *reservation) error {
 	reusable := map[string]set{}
 	return eachContainer(r.pod, func(c *corev1.Container, passesOn bool) error {
@@ -131,8 +131,8 @@ func (d *Devices) allocateAll(ctx context.Context, r *reservation) error {
 	})
 }
 
-// allocateContainer gives a container its devices; those of one that passes them on become reusable, those of any other cease
-// to be.
+// allocateContainer gives a container its devices; those of one that passes them on become reusable, those of any other
+// cease to be.
 func (d *Devices) allocateContainer(ctx context.Context, r *reservation, c *corev1.Container, reusable map[string]set, passesOn bool) error {
 	d.mu.Lock()
 	names := d.wanted(r.pod, c)
@@ -158,7 +158,7 @@ func (d *Devices) allocateContainer(ctx context.Context, r *reservation, c *core
 
 // allocateResource gives a container its devices of one resource, or tells which it has already.
 func (d *Devices) allocateResource(ctx context.Context, r *reservation, c *corev1.Container, name string, reusable set) ([]string, error) {
-	leave, err := d.turn(ctx, name)
+	leave, err := d.asked.Lock(ctx, name)
 	if err != nil {
 		return nil, err
 	}
@@ -199,8 +199,8 @@ func (d *Devices) byNUMA(name string, ids []string) checkpoint.DevicesPerNUMA {
 	return sorted
 }
 
-// choose gives a container healthy devices: those that an earlier container of the pod passes on, then those that the plugin prefers, then
-// any. The plugin has still to be asked for them.
+// choose gives a container healthy devices: those that an earlier container of the pod passes on, then those that the
+// plugin prefers, then any. The plugin has still to be asked for them.
 func (d *Devices) choose(ctx context.Context, r *reservation, c *corev1.Container, name string, reusable set) (*allocation, error) {
 	n := wants(c, name)
 	d.mu.Lock()
@@ -235,7 +235,8 @@ func (d *Devices) choose(ctx context.Context, r *reservation, c *corev1.Containe
 	return a, nil
 }
 
-// candidates are the devices that a container has for sure, and the free ones among which the rest is chosen. mu is held.
+// candidates are the devices that a container has for sure, and the free ones among which the rest is chosen. mu is
+// held.
 func (d *Devices) candidates(pod types.UID, name string, n int, reusable set) (chosen, free []string, err error) {
 	if free, err = d.unused(name); err != nil {
 		return nil, nil, err

@@ -11,9 +11,9 @@ import (
 	api "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 )
 
-// Container gives what plugins add to a container that is about to be made, after those of them that ask for it have made its
-// devices ready; nil for a container without devices. It gives devices to one that was let in without: its plugin came later,
-// or the checkpoint was lost.
+// Container gives what plugins add to a container that is about to be made, after those of them that ask for it have
+// made its devices ready; nil for a container without devices. It gives devices to one that was let in without: its
+// plugin came later, or the checkpoint was lost.
 func (d *Devices) Container(ctx context.Context, pod *corev1.Pod, c *corev1.Container) (*api.ContainerAllocateResponse, error) {
 	d.mu.Lock()
 	names := d.wanted(pod, c)
@@ -41,7 +41,7 @@ func (d *Devices) Container(ctx context.Context, pod *corev1.Pod, c *corev1.Cont
 
 // makeUp gives devices to a pod that was let in without. Its containers may come for them side by side.
 func (d *Devices) makeUp(ctx context.Context, pod *corev1.Pod) error {
-	leave, err := d.turn(ctx, string(pod.UID))
+	leave, err := d.pods.Lock(ctx, string(pod.UID))
 	if err != nil {
 		return err
 	}
@@ -73,15 +73,13 @@ func (d *Devices) wait(pod types.UID, names []string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, name := range names {
-		if d.waiting[name] == nil {
-			d.waiting[name] = map[types.UID]bool{}
-		}
-		d.waiting[name][pod] = true
+		d.waiting.Add(name, pod)
 	}
 }
 
-// preStart has the plugin prepare devices right before a container starts, if it wants that. Of a plugin that has not registered
-// in this life of the agent that is not known: the container waits for it, for a device that was not reset may be worse.
+// preStart has the plugin prepare devices right before a container starts, if it wants that. Of a plugin that has not
+// registered in this life of the agent that is not known: the container waits for it, for a device that was not reset
+// may be worse.
 func (d *Devices) preStart(ctx context.Context, pod types.UID, name string, ids []string) error {
 	d.mu.Lock()
 	r := d.resources[name]
@@ -105,8 +103,8 @@ func (d *Devices) preStart(ctx context.Context, pod types.UID, name string, ids 
 	return nil
 }
 
-// merge puts the answers of several plugins together. Where two say something of the same thing, the first by the resource's
-// name counts.
+// merge puts the answers of several plugins together. Where two say something of the same thing, the first by the
+// resource's name counts.
 func (d *Devices) merge(container string, given map[string]*allocation) *api.ContainerAllocateResponse {
 	all := &api.ContainerAllocateResponse{Envs: map[string]string{}, Annotations: map[string]string{}}
 	seen := map[string]string{}

@@ -17,8 +17,8 @@ import (
 	"github.com/nodelet/nodelet/plugins/devices/fake"
 )
 
-// A container gets its devices with all that the plugin says of them, each device goes to one container, and who comes too late
-// is refused in the kubelet's words.
+// A container gets its devices with all that the plugin says of them, each device goes to one container, and who comes
+// too late is refused in the kubelet's words.
 func TestDevicesGoRound(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -175,8 +175,8 @@ func TestPreStart(t *testing.T) {
 	}
 }
 
-// What was given out stays so through the death of the agent, without a call to the plugin; devices are offered again when the
-// plugin has registered, and who waits for that is woken.
+// What was given out stays so through the death of the agent, without a call to the plugin; devices are offered again
+// when the plugin has registered, and who waits for that is woken.
 func TestAgentKilled(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -209,7 +209,8 @@ func TestAgentKilled(t *testing.T) {
 	})
 }
 
-// TestKilledAtEachStep: wherever the agent dies while a pod is let in, the next life gives the pod its devices, and nobody else.
+// TestKilledAtEachStep: wherever the agent dies while a pod is let in, the next life gives the pod its devices, and
+// nobody else.
 func TestKilledAtEachStep(t *testing.T) {
 	t.Parallel()
 	for step, cut := range map[string]func(w *world, p *fake.Plugin, one *corev1.Pod){

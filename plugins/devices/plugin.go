@@ -86,7 +86,7 @@ func (d *Devices) connect(ctx context.Context, name, socket string) (*plugin, er
 func (d *Devices) install(p *plugin, options *api.DevicePluginOptions) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.ctx.Err() != nil {
+	if d.background.Ended() {
 		return errors.New("the node agent ends")
 	}
 	r := d.resources[p.resource]
@@ -100,9 +100,9 @@ func (d *Devices) install(p *plugin, options *api.DevicePluginOptions) error {
 		r.plugin.cancel()
 	}
 	var own context.Context
-	own, p.cancel = context.WithCancel(d.ctx)
+	own, p.cancel = context.WithCancel(d.background.Context())
 	r.plugin, r.options = p, options
-	d.alive.Go(func() { d.follow(own, p) })
+	d.background.Go(func() { d.follow(own, p) })
 	return nil
 }
 
@@ -138,8 +138,7 @@ func (d *Devices) listed(p *plugin, list []*api.Device) {
 	same := maps.EqualFunc(r.devices, next, device.equal)
 	r.devices = next
 	healthy := len(r.healthy())
-	woken := slices.Collect(maps.Keys(d.waiting[p.resource]))
-	delete(d.waiting, p.resource)
+	woken := d.waiting.Take(p.resource)
 	d.mu.Unlock()
 	if !same {
 		d.log.Info("a device plugin tells of its devices", "resource", p.resource, "all", len(next), "healthy", healthy)
@@ -159,7 +158,7 @@ func (d *Devices) wake(pods []types.UID) {
 func (d *Devices) lost(p *plugin, why error) {
 	d.mu.Lock()
 	r := d.resources[p.resource]
-	if d.ctx.Err() != nil || r == nil || r.plugin != p {
+	if d.background.Ended() || r == nil || r.plugin != p {
 		d.mu.Unlock()
 		return
 	}
@@ -193,7 +192,7 @@ func (d *Devices) await(name string, r *resource) {
 // withdraw forgets a resource whose plugin has not come back.
 func (d *Devices) withdraw(name string, r *resource) {
 	d.mu.Lock()
-	if d.ctx.Err() != nil || d.resources[name] != r || r.plugin != nil {
+	if d.background.Ended() || d.resources[name] != r || r.plugin != nil {
 		d.mu.Unlock()
 		return
 	}
@@ -213,8 +212,8 @@ func (d *Devices) tell() {
 	}
 }
 
-// Capacity gives how many devices the node has of each resource, and how many of them are healthy. A resource whose plugin has
-// gone for good stays with none of either.
+// Capacity gives how many devices the node has of each resource, and how many of them are healthy. A resource whose
+// plugin has gone for good stays with none of either.
 func (d *Devices) Capacity() (capacity, allocatable corev1.ResourceList) {
 	capacity, allocatable = corev1.ResourceList{}, corev1.ResourceList{}
 	d.mu.Lock()

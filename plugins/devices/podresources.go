@@ -15,8 +15,8 @@ import (
 	"github.com/nodelet/nodelet/plugins/devices/checkpoint"
 )
 
-// lister tells exporters of metrics and the like which container has which devices. Of CPUs and memory it has nothing to tell:
-// no container has any for its own.
+// lister tells exporters of metrics and the like which container has which devices. Of CPUs and memory it has nothing
+// to tell: no container has any for its own.
 type lister struct {
 	podresources.UnimplementedPodResourcesListerServer
 	d *Devices

@@ -17,15 +17,15 @@ import (
 	"github.com/nodelet/nodelet/plugins/devices/checkpoint"
 )
 
-// checkpointName is the kubelet's name of the file. What a write that was cut off leaves beside it is hidden, which the kubelet takes for
-// no checkpoint.
+// checkpointName is the kubelet's name of the file. What a write that was cut off leaves beside it is hidden, which the
+// kubelet takes for no checkpoint.
 const checkpointName = "kubelet_internal_checkpoint"
 
 // allocation is what a container has of one resource.
 type allocation struct {
 	ids checkpoint.DevicesPerNUMA
-	// answer is the plugin's; nil while it is asked, and where what was kept of it, unread, cannot be read, so that it has to be asked
-	// again.
+	// answer is the plugin's; nil while it is asked, and where what was kept of it, unread, cannot be read, so that it has
+	// to be asked again.
 	answer *api.ContainerAllocateResponse
 	unread []byte
 }

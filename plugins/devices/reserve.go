@@ -18,11 +18,12 @@ type reservation struct {
 	need map[string]int
 }
 
-// Reserve sets the devices aside that the containers of a pod ask for, or says why the pod cannot have them. It calls no plugin, so
-// that who comes first is served first and nobody waits. spent tells of which pods the devices may be taken.
+// Reserve sets the devices aside that the containers of a pod ask for, or says why the pod cannot have them. It calls
+// no plugin, so that who comes first is served first and nobody waits. spent tells of which pods the devices may be
+// taken.
 //
-// What it returns has the plugins make the devices ready; nil where the pod has all that it asks for. When it returns, that is kept on
-// the disk, or the pod has what it had before.
+// What it returns has the plugins make the devices ready; nil where the pod has all that it asks for. When it returns,
+// that is kept on the disk, or the pod has what it had before.
 func (d *Devices) Reserve(pod *corev1.Pod, spent func(types.UID) bool) (allocate func(context.Context) error, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -107,8 +108,8 @@ func (d *Devices) unused(name string) ([]string, error) {
 	return slices.DeleteFunc(healthy, func(id string) bool { return taken[id] }), nil
 }
 
-// eachContainer goes through the containers of a pod in the order in which they run, until one fails. passesOn: it has ended when the next
-// begins.
+// eachContainer goes through the containers of a pod in the order in which they run, until one fails. passesOn: it has
+// ended when the next begins.
 func eachContainer(pod *corev1.Pod, do func(c *corev1.Container, passesOn bool) error) error {
 	for role, c := range podutil.Containers(&pod.Spec) {
 		if role == podutil.RoleEphemeral {
@@ -125,22 +126,4 @@ func eachContainer(pod *corev1.Pod, do func(c *corev1.Container, passesOn bool) 
 func wants(c *corev1.Container, name string) int {
 	q := c.Resources.Limits[corev1.ResourceName(name)]
 	return int(q.Value())
-}
-
-// turn waits until nobody else is at what key names: the devices of a pod, by its UID, or a plugin, by its resource. Plugins are used to
-// one call at a time from the kubelet, and containers of a pod may start side by side.
-func (d *Devices) turn(ctx context.Context, key string) (leave func(), err error) {
-	d.mu.Lock()
-	t := d.turns[key]
-	if t == nil {
-		t = make(chan struct{}, 1)
-		d.turns[key] = t
-	}
-	d.mu.Unlock()
-	select {
-	case t <- struct{}{}:
-		return func() { <-t }, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
 }

@@ -30,11 +30,11 @@ func (d *Devices) serve(server *grpc.Server, dir string) {
 		d.log.Error("nobody can speak to the agent about devices there; remove what is in the way and restart it", "dir", dir, "err", err)
 		return
 	}
-	d.alive.Go(func() { _ = server.Serve(listener) }) // its end is Stop
+	d.background.Go(func() { _ = server.Serve(listener) }) // its end is Stop
 }
 
-// listen opens the agent's socket in a directory. The sockets that are there go first: that is how plugins learn that they have
-// to register anew.
+// listen opens the agent's socket in a directory. The sockets that are there go first: that is how plugins learn that
+// they have to register anew.
 func listen(dir string) (net.Listener, error) {
 	if err := os.MkdirAll(dir, dirMode); err != nil {
 		return nil, err

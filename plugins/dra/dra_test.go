@@ -276,7 +276,8 @@ func TestServices(t *testing.T) {
 	})
 }
 
-// ResourceSlices of drivers that are away go, those of drivers that have not come back after the start too; others stay.
+// ResourceSlices of drivers that are away go, those of drivers that have not come back after the start too; others
+// stay.
 func TestSlices(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

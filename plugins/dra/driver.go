@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"sync"
 
@@ -37,7 +36,7 @@ func (d *DRA) Accept(_ context.Context, info plugins.Info) (dismiss func(context
 		return nil, err
 	}
 	p := &driver{name: info.Name, endpoint: info.Endpoint, conn: conn}
-	following, cancel := context.WithCancel(d.ctx)
+	following, cancel := context.WithCancel(d.background.Context())
 	if p.client, err = clientFor(conn, info.Versions); err == nil {
 		err = d.admit(following, p)
 	}
@@ -70,7 +69,7 @@ func clientFor(conn *grpc.ClientConn, services []string) (api.DRAPluginClient, e
 func (d *DRA) admit(ctx context.Context, p *driver) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.ctx.Err() != nil {
+	if d.background.Ended() {
 		return errors.New("the node agent ends")
 	}
 	if slices.ContainsFunc(d.drivers[p.name], func(other *driver) bool { return other.endpoint == p.endpoint }) {
@@ -78,7 +77,7 @@ func (d *DRA) admit(ctx context.Context, p *driver) error {
 	}
 	d.drivers[p.name] = append(d.drivers[p.name], p)
 	d.sync(p.name)
-	d.alive.Go(func() { d.follow(ctx, p) })
+	d.background.Go(func() { d.follow(ctx, p) })
 	return nil
 }
 
@@ -108,8 +107,7 @@ func (d *DRA) connected(p *driver, up bool) {
 	d.sync(p.name)
 	var pods []types.UID
 	if up {
-		pods = slices.Collect(maps.Keys(d.waiting[p.name]))
-		delete(d.waiting, p.name)
+		pods = d.waiting.Take(p.name)
 	}
 	d.mu.Unlock()
 	if len(pods) > 0 && d.cfg.Wake != nil {
@@ -140,23 +138,20 @@ func (d *DRA) usable(name string) bool {
 	return slices.ContainsFunc(d.drivers[name], func(p *driver) bool { return p.up })
 }
 
-// use finds the instance that serves a driver: the newest that is connected, or else the newest. Where there is none the pod is
-// woken when one has come. The connection stays until done is called.
+// use finds the instance that serves a driver: the newest that is connected, or else the newest. Where there is none
+// the pod is woken when one has come. The connection stays until done is called.
 func (d *DRA) use(name string, pod types.UID) (p *driver, done func(), err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if !d.usable(name) {
-		if d.waiting[name] == nil {
-			d.waiting[name] = map[types.UID]bool{}
-		}
-		d.waiting[name][pod] = true
+		d.waiting.Add(name, pod)
 	}
 	for _, one := range d.drivers[name] {
 		if p == nil || one.up || !p.up {
 			p = one
 		}
 	}
-	if p == nil || d.ctx.Err() != nil {
+	if p == nil || d.background.Ended() {
 		return nil, nil, fmt.Errorf("DRA driver %s is not registered", name)
 	}
 	p.calls.Add(1)

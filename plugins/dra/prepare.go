@@ -38,19 +38,19 @@ func (d *DRA) prepare(ctx context.Context, pod *corev1.Pod) error {
 	for i := range all {
 		keys[i] = all[i].key
 	}
-	leave, err := d.enter(ctx, keys)
+	unlock, err := d.lock(ctx, keys)
 	if err != nil {
 		return err
 	}
-	defer leave()
+	defer unlock()
 	if err := d.note(pod.UID, all); err != nil {
 		return err
 	}
 	return d.prepareNoted(ctx, pod.UID, keys)
 }
 
-// readAll reads the claims of a pod, and checks that it may use them. Nothing is noted before all of this has gone well, so that a
-// pod that cannot have its claims can go without its drivers.
+// readAll reads the claims of a pod, and checks that it may use them. Nothing is noted before all of this has gone
+// well, so that a pod that cannot have its claims can go without its drivers.
 func (d *DRA) readAll(ctx context.Context, pod *corev1.Pod) (all []wanted, err error) {
 	refs, err := references(pod)
 	if err != nil {

@@ -110,8 +110,8 @@ func extendedDemands(pod *corev1.Pod, c *corev1.Container) (all []demand) {
 	return all
 }
 
-// serves tells whether a device that is there for some requests serves one of them. A request with alternatives is named without
-// the one that was chosen.
+// serves tells whether a device that is there for some requests serves one of them. A request with alternatives is
+// named without the one that was chosen.
 func serves(requests []string, request string) bool {
 	return request == "" || len(requests) == 0 || slices.ContainsFunc(requests, func(r string) bool {
 		base, _, _ := strings.Cut(r, "/")

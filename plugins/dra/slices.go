@@ -12,11 +12,11 @@ const (
 	withdrawMax   = 5 * time.Minute
 )
 
-// awaitDrivers looks once which drivers have ResourceSlices for this node: those that do not come back after the start are as gone as
-// those that go later.
+// awaitDrivers looks once which drivers have ResourceSlices for this node: those that do not come back after the start
+// are as gone as those that go later.
 func (d *DRA) awaitDrivers() {
-	d.persist(d.ctx, "look which DRA drivers have ResourceSlices", func() error {
-		names, err := d.cfg.Slices.Drivers(d.ctx)
+	d.persist(d.background.Context(), "look which DRA drivers have ResourceSlices", func() error {
+		names, err := d.cfg.Slices.Drivers(d.background.Context())
 		if err != nil {
 			return err
 		}
@@ -29,8 +29,8 @@ func (d *DRA) awaitDrivers() {
 	})
 }
 
-// sync has the ResourceSlices of a driver deleted that is away for longer than the grace: otherwise pods would be sent here that cannot
-// run. mu is held.
+// sync has the ResourceSlices of a driver deleted that is away for longer than the grace: otherwise pods would be sent
+// here that cannot run. mu is held.
 func (d *DRA) sync(name string) {
 	end, away := d.withdrawals[name]
 	switch {
@@ -39,10 +39,10 @@ func (d *DRA) sync(name string) {
 			end()
 			delete(d.withdrawals, name)
 		}
-	case !away && d.cfg.Slices != nil && d.ctx.Err() == nil:
-		ctx, cancel := context.WithCancel(d.ctx)
+	case !away && d.cfg.Slices != nil && !d.background.Ended():
+		ctx, cancel := context.WithCancel(d.background.Context())
 		d.withdrawals[name] = cancel
-		d.alive.Go(func() { d.withdraw(ctx, name) })
+		d.background.Go(func() { d.withdraw(ctx, name) })
 	}
 }
 

@@ -26,11 +26,11 @@ func (d *DRA) unprepare(ctx context.Context, pod types.UID) error {
 	if len(keys) == 0 {
 		return nil
 	}
-	leave, err := d.enter(ctx, keys)
+	unlock, err := d.lock(ctx, keys)
 	if err != nil {
 		return err
 	}
-	defer leave()
+	defer unlock()
 	d.mu.Lock()
 	keys = slices.DeleteFunc(keys, func(key types.NamespacedName) bool { return d.letGo(key, pod) })
 	d.mu.Unlock()

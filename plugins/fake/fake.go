@@ -1,5 +1,6 @@
-// Package fake is the plugin's side of the registration in plugins_registry, for the fakes of what plugins serve: the sockets of a
-// plugin, and what it says and hears at the one by which it registers. It knows no interface of plugins. Only tests call it.
+// Package fake is the plugin's side of the registration in plugins_registry, for the fakes of what plugins serve: the
+// sockets of a plugin, and what it says and hears at the one by which it registers. It knows no interface of plugins.
+// Only tests call it.
 package fake
 
 import (

@@ -19,10 +19,12 @@ import (
 // maxConfig bounds what is read of one file.
 const maxConfig = 4 << 20
 
-// configVersions are those of CredentialProviderConfig. All have the same fields, but for tokenAttributes, which v1 has alone.
+// configVersions are those of CredentialProviderConfig. All have the same fields, but for tokenAttributes, which v1 has
+// alone.
 var configVersions = []string{"kubelet.config.k8s.io/v1", "kubelet.config.k8s.io/v1beta1", "kubelet.config.k8s.io/v1alpha1"}
 
-// read reads a file, or the *.json, *.yaml and *.yml files of a directory in lexical order, and checks what they say together.
+// read reads a file, or the *.json, *.yaml and *.yml files of a directory in lexical order, and checks what they say
+// together.
 func read(path string, tokens bool) ([]config.CredentialProvider, error) {
 	if path == "" {
 		return nil, errors.New("it is not set, but --image-credential-provider-bin-dir is; set both or none")

@@ -22,8 +22,8 @@ type identity struct {
 	key string
 }
 
-// identify finds out for whom a provider is asked. It is not wanted for a pod without the service account or the annotations
-// that it requires.
+// identify finds out for whom a provider is asked. It is not wanted for a pod without the service account or the
+// annotations that it requires.
 func (p *provider) identify(ctx context.Context, pod *corev1.Pod) (who identity, wanted bool, err error) {
 	t := p.tokens
 	if t == nil {

@@ -112,8 +112,8 @@ func parse(text []byte, apiVersion string) (*api.CredentialProviderResponse, err
 	return answer, nil
 }
 
-// bounded keeps the first limit bytes. Of more, overflow is told, and the rest is taken and forgotten. The buffer is not
-// embedded: its ReadFrom would go past the bound.
+// bounded keeps the first limit bytes. Of more, overflow is told, and the rest is taken and forgotten. The buffer is
+// not embedded: its ReadFrom would go past the bound.
 type bounded struct {
 	kept     []byte
 	limit    int

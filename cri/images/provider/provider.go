@@ -23,8 +23,8 @@ type Options struct {
 	Config, BinDir string
 	// Tokens lets providers have tokenAttributes: the feature gate KubeletServiceAccountTokenForCredentialProviders.
 	Tokens bool
-	// Account reads a pod's service account, and Token asks for a token of it that is bound to the pod. Only providers with
-	// tokenAttributes need them.
+	// Account reads a pod's service account, and Token asks for a token of it that is bound to the pod. Only providers
+	// with tokenAttributes need them.
 	Account func(ctx context.Context, pod *corev1.Pod) (*corev1.ServiceAccount, error)
 	Token   func(ctx context.Context, pod *corev1.Pod, audience string) (token string, expires time.Time, err error)
 	// Log hears why a provider gave no login; nil means nobody does.
@@ -64,8 +64,8 @@ func New(o Options) (*Providers, error) {
 }
 
 // Ask gives the logins of the providers that are meant for a repository with its registry, such as
-// registry.example.com/team/app, in the order of the configuration. A provider that fails gives none: the log has the reason,
-// and problems, which people may see who know nothing of the node, its name.
+// registry.example.com/team/app, in the order of the configuration. A provider that fails gives none: the log has the
+// reason, and problems, which people may see who know nothing of the node, its name.
 func (p *Providers) Ask(ctx context.Context, pod *corev1.Pod, repository string) (given []images.Provided, problems []string) {
 	for _, one := range p.all {
 		if !one.serves(repository) {

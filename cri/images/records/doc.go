@@ -3,10 +3,10 @@
 //	<root-dir>/image_manager/pulling/sha256-<hash of the image name>   ImagePullIntent: a pull has begun
 //	<root-dir>/image_manager/pulled/sha256-<hash of the image ID>      ImagePulledRecord: who may use the image
 //
-// It owns these files, so that the kubelet and nodelet can replace each other. It never pulls, never asks the runtime and never
-// stores a password: of a pull secret it stores the coordinates and a hash.
+// It owns these files, so that the kubelet and nodelet can replace each other. It never pulls, never asks the runtime
+// and never stores a password: of a pull secret it stores the coordinates and a hash.
 //
-// Package images calls it around each pull and before a pod uses an image that is present. An intent is on the disk before the
-// pull begins and stays until the record is on the disk, so a crash or a power cut cannot make a pulled image look preloaded.
-// A damaged file counts as the trace of a pull with unknown credentials.
+// Package images calls it around each pull and before a pod uses an image that is present. An intent is on the disk
+// before the pull begins and stays until the record is on the disk, so a crash or a power cut cannot make a pulled
+// image look preloaded. A damaged file counts as the trace of a pull with unknown credentials.
 package records

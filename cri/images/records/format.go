@@ -109,7 +109,8 @@ func (s Secret) sameObject(o Secret) bool {
 	return s == o
 }
 
-// secretOf returns the first of a pod's secrets with which the image may be used: c has the same object or the same login.
+// secretOf returns the first of a pod's secrets with which the image may be used: c has the same object or the same
+// login.
 func (c Credentials) secretOf(pod []Secret) (Secret, bool) {
 	for _, p := range pod {
 		if slices.ContainsFunc(c.Secrets, func(s Secret) bool { return s.sameObject(p) || s.sameLogin(p) }) {

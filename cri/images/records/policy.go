@@ -14,8 +14,8 @@ type Policy struct {
 	prefixes []string
 }
 
-// NewPolicy returns a policy by its name in KubeletConfiguration. exempt is preloadedImagesVerificationAllowlist: image names
-// without tag and digest, or prefixes that end in "/*".
+// NewPolicy returns a policy by its name in KubeletConfiguration. exempt is preloadedImagesVerificationAllowlist: image
+// names without tag and digest, or prefixes that end in "/*".
 func NewPolicy(name string, exempt []string) (Policy, error) {
 	p := Policy{name: name}
 	for _, pattern := range exempt {

@@ -19,8 +19,8 @@ import (
 	"github.com/nodelet/nodelet/internal/keylock"
 )
 
-// maxLearned is how many secrets a record may have before matching secrets are no longer added to it, as with the kubelet:
-// otherwise a record would grow with each namespace that comes and goes.
+// maxLearned is how many secrets a record may have before matching secrets are no longer added to it, as with the
+// kubelet: otherwise a record would grow with each namespace that comes and goes.
 const maxLearned = 100
 
 // maxFile is the longest record that is read, in bytes; the largest that is written has some 100 KiB.
@@ -66,8 +66,8 @@ func Open(rootDir string, policy Policy, log *slog.Logger) (*Store, error) {
 	return s, nil
 }
 
-// Begin records that a pull of an image begins. Each Begin without an error is followed by one call of Succeeded, Failed or
-// Unknown.
+// Begin records that a pull of an image begins. Each Begin without an error is followed by one call of Succeeded,
+// Failed or Unknown.
 func (s *Store) Begin(ctx context.Context, image string) error {
 	unlock, err := s.images.Lock(ctx, image)
 	if err != nil {
@@ -84,7 +84,8 @@ func (s *Store) Begin(ctx context.Context, image string) error {
 	return nil
 }
 
-// Succeeded ends a pull that brought the image with the ID ref by the credentials. If that cannot be recorded, the intent stays.
+// Succeeded ends a pull that brought the image with the ID ref by the credentials. If that cannot be recorded, the
+// intent stays.
 func (s *Store) Succeeded(ctx context.Context, image, ref string, c Credentials) {
 	if err := s.Add(ctx, image, ref, c); err != nil {
 		s.log.Warn("cannot record who pulled an image, pods have to prove again that they may use it", "image", image, "err", err)
@@ -136,7 +137,8 @@ func (s *Store) Intents() []string {
 	return all
 }
 
-// Resolve ends an unfinished pull of an earlier process: the image is present with the ID ref. Who pulled it is not known.
+// Resolve ends an unfinished pull of an earlier process: the image is present with the ID ref. Who pulled it is not
+// known.
 func (s *Store) Resolve(ctx context.Context, image, ref string) {
 	if err := s.Add(ctx, image, ref, Credentials{}); err != nil {
 		s.log.Warn("cannot record that an image was pulled", "image", image, "err", err)
@@ -189,8 +191,8 @@ func (s *Store) write(ref string, r record) error {
 	return atomicfile.WriteSynced(s.recordFile(ref), encode(r), 0o600)
 }
 
-// Allowed reports whether a pod may use an image that is present with the ID ref. credentials are the pod's; they are asked
-// for only if the answer depends on them.
+// Allowed reports whether a pod may use an image that is present with the ID ref. credentials are the pod's; they are
+// asked for only if the answer depends on them.
 func (s *Store) Allowed(ctx context.Context, image, ref string, credentials func() Credentials) bool {
 	r, err := s.get(ref)
 	if err != nil {
@@ -265,7 +267,8 @@ func (s *Store) writtenSince(since time.Time) map[string]bool {
 func (s *Store) intentFile(image string) string { return filepath.Join(s.pulling, fileName(image)) }
 func (s *Store) recordFile(ref string) string   { return filepath.Join(s.pulled, fileName(ref)) }
 
-// get reads the record of an ID; the zero value where there is none. An error that is errDamaged comes with the zero value too.
+// get reads the record of an ID; the zero value where there is none. An error that is errDamaged comes with the zero
+// value too.
 func (s *Store) get(ref string) (record, error) {
 	var r record
 	err := s.read(s.recordFile(ref), &r, &r.typeMeta, recordKind)

@@ -1,9 +1,9 @@
-// Package checkpoint reads and writes the file in which the kubelet keeps which container has which devices, in the kubelet's
-// form, so that a node can be handed over with its devices given out, and back.
+// Package checkpoint reads and writes the file in which the kubelet keeps which container has which devices, in the
+// kubelet's form, so that a node can be handed over with its devices given out, and back.
 //
-// The checksum of that file is over a text that holds the names of the Go types which the kubelet keeps its data in. So those
-// here have the same names and fields, and this package has the name of theirs. It never looks at the disk: package devices,
-// which alone calls it, does. A crash leaves nothing of it behind.
+// The checksum of that file is over a text that holds the names of the Go types which the kubelet keeps its data in. So
+// those here have the same names and fields, and this package has the name of theirs. It never looks at the disk:
+// package devices, which alone calls it, does. A crash leaves nothing of it behind.
 package checkpoint
 
 import (
@@ -55,8 +55,8 @@ func Marshal(entries []PodDevicesEntry, registered map[string][]string) ([]byte,
 	return json.Marshal(f)
 }
 
-// ErrChecksum says that the content is not what was written. What of it could be read is given all the same: better a device
-// that is taken for given out though it is not than the other way round.
+// ErrChecksum says that the content is not what was written. What of it could be read is given all the same: better a
+// device that is taken for given out though it is not than the other way round.
 var ErrChecksum = errors.New("the checksum does not fit the content")
 
 // Unmarshal reads the file's content. Entries that name no container or no resource are left out, with an error.

@@ -1,6 +1,7 @@
-// Package fake is a device plugin for tests: small, but real. It serves the device plugin interface over gRPC, registers at the
-// agent's socket or by a socket of its own as plugins do, and hands out devices that are names and no more: a container gets an
-// environment variable with them, /dev/null under the name of each, and a mount where there is a directory to mount.
+// Package fake is a device plugin for tests: small, but real. It serves the device plugin interface over gRPC,
+// registers at the agent's socket or by a socket of its own as plugins do, and hands out devices that are names and no
+// more: a container gets an environment variable with them, /dev/null under the name of each, and a mount where there
+// is a directory to mount.
 //
 // All it is asked is on record. Only tests call it.
 package fake
@@ -112,8 +113,8 @@ func (p *Plugin) Fail(err error) {
 	p.failure = err
 }
 
-// Hold has all calls that choose or act wait from now on, each after its name was sent to waiting, until release or until their caller has
-// gone.
+// Hold has all calls that choose or act wait from now on, each after its name was sent to waiting, until release or
+// until their caller has gone.
 func (p *Plugin) Hold() (waiting <-chan string, release func()) {
 	h := &hold{waiting: make(chan string, 100), released: make(chan struct{})}
 	p.mu.Lock()
@@ -165,7 +166,8 @@ func (p *Plugin) GetDevicePluginOptions(context.Context, *api.Empty) (*api.Devic
 	return &api.DevicePluginOptions{PreStartRequired: p.cfg.PreStart, GetPreferredAllocationAvailable: p.cfg.Prefer}, nil
 }
 
-// ListAndWatch tells of the devices, the first at NUMA node 0 and the others at none, and again when their health changes.
+// ListAndWatch tells of the devices, the first at NUMA node 0 and the others at none, and again when their health
+// changes.
 func (p *Plugin) ListAndWatch(_ *api.Empty, stream grpc.ServerStreamingServer[api.ListAndWatchResponse]) error {
 	for {
 		list := &api.ListAndWatchResponse{}

@@ -1,8 +1,8 @@
-// Package checkpoint reads and writes the file in which the kubelet keeps which resource claims are prepared for which pods, in the
-// kubelet's form, so that a node can be handed over with its claims prepared, and back.
+// Package checkpoint reads and writes the file in which the kubelet keeps which resource claims are prepared for which
+// pods, in the kubelet's form, so that a node can be handed over with its claims prepared, and back.
 //
-// The names of the fields are the file's. It never looks at the disk: package dra, which alone calls it, does. A crash leaves
-// nothing of it behind.
+// The names of the fields are the file's. It never looks at the disk: package dra, which alone calls it, does. A crash
+// leaves nothing of it behind.
 package checkpoint
 
 import (

@@ -1,6 +1,6 @@
-// Package fake is a DRA driver for tests: small, but real. It serves the interface of DRA drivers over gRPC, registers as drivers do,
-// and prepares claims whose devices are names and no more: a container gets an environment variable for each claim by a CDI
-// file, where there is a directory for those.
+// Package fake is a DRA driver for tests: small, but real. It serves the interface of DRA drivers over gRPC, registers
+// as drivers do, and prepares claims whose devices are names and no more: a container gets an environment variable for
+// each claim by a CDI file, where there is a directory for those.
 //
 // All it is asked is on record. Only tests call it.
 package fake
@@ -92,7 +92,8 @@ func (d *Driver) Fail(why string) {
 	d.failure = why
 }
 
-// Hold has all calls wait from now on, each after its name was sent to waiting, until release or until their caller has gone.
+// Hold has all calls wait from now on, each after its name was sent to waiting, until release or until their caller has
+// gone.
 func (d *Driver) Hold() (waiting <-chan string, release func()) {
 	h := &hold{waiting: make(chan string, 100), released: make(chan struct{})}
 	d.mu.Lock()

@@ -1,0 +1,34 @@
+package plugins
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/credentials/insecure"
+)
+
+// maxMessage bounds what a plugin may answer.
+const maxMessage = 4 << 20
+
+// Dial prepares a connection to a plugin's socket; it is made by the first call.
+func Dial(path string) (*grpc.ClientConn, error) {
+	conn, err := grpc.NewClient("passthrough:///"+path,
+		grpc.WithContextDialer(func(ctx context.Context, path string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", path)
+		}),
+		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithAuthority("localhost"),
+		grpc.WithDisableServiceConfig(), grpc.WithDisableHealthCheck(), grpc.WithNoProxy(), grpc.WithDisableRetry(),
+		grpc.WithReadBufferSize(8<<10), grpc.WithWriteBufferSize(8<<10),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)),
+		grpc.WithConnectParams(grpc.ConnectParams{MinConnectTimeout: 5 * time.Second,
+			Backoff: backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 3 * time.Second}}),
+	)
+	if err != nil {
+		return nil, fmt.Errorf("socket %s: %w", path, err)
+	}
+	return conn, nil
+}

@@ -1,0 +1,171 @@
+package dra
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodelet/nodelet/internal/keylock"
+	"github.com/nodelet/nodelet/plugins"
+	"github.com/nodelet/nodelet/plugins/dra/checkpoint"
+)
+
+const (
+	// PluginType is how drivers call their type where they register.
+	PluginType = "DRAPlugin"
+
+	// callTimeout bounds a call to a driver, as the kubelet does.
+	callTimeout = 45 * time.Second
+	// goneGrace is how long a driver may be away before its ResourceSlices are deleted.
+	goneGrace = 30 * time.Second
+)
+
+// Config says where the file lies and what the API server knows. The functions may take their time, but for Wake.
+type Config struct {
+	Root string       // the agent's root directory, absolute
+	Log  *slog.Logger // nil: nothing is logged
+	// CallTimeout bounds one call to a driver, and Grace is how long a driver may be away before its ResourceSlices are
+	// deleted; zero means the kubelet's 45 and 30 seconds.
+	CallTimeout, Grace time.Duration
+	// Claim reads a claim; nil: there is no API server.
+	Claim func(ctx context.Context, namespace, name string) (*resourcev1.ResourceClaim, error)
+	// Slices are the ResourceSlices of this node; nil: there is no API server.
+	Slices Slices
+	// Wake is told the pods whose steps may succeed now.
+	Wake func(pods []types.UID)
+}
+
+// Slices are the ResourceSlices of this node.
+type Slices interface {
+	// Drivers are those that have some.
+	Drivers(ctx context.Context) ([]string, error)
+	// Delete deletes those of a driver.
+	Delete(ctx context.Context, driver string) error
+}
+
+// DRA knows the drivers and what they have prepared. It is safe for concurrent use.
+type DRA struct {
+	cfg        Config
+	log        *slog.Logger
+	path       string
+	background *plugins.Background
+	// working are held while drivers prepare or unprepare claims, by namespace/name.
+	working keylock.Keyed
+
+	saving sync.Mutex // held while the file is written; taken before mu
+
+	mu sync.Mutex
+	// drivers are the registered instances by name, in the order in which they came.
+	drivers map[string][]*driver
+	// waiting are the pods that wait for a driver, by its name.
+	waiting plugins.Waiters
+	// withdrawals are the drivers that are away: each ends the deletion of its ResourceSlices.
+	withdrawals map[string]context.CancelFunc
+	claims      map[types.NamespacedName]*claim
+}
+
+// claim is a claim that is noted for pods.
+type claim struct {
+	checkpoint.Claim
+	// prepared: all drivers have said in this life that it is.
+	prepared bool
+}
+
+// New reads what earlier lives, or the kubelet, have left. Nothing is called before Run.
+func New(cfg Config) (*DRA, error) {
+	if !filepath.IsAbs(cfg.Root) {
+		return nil, fmt.Errorf("root directory %q must be an absolute path", cfg.Root)
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.CallTimeout == 0 {
+		cfg.CallTimeout = callTimeout
+	}
+	if cfg.Grace == 0 {
+		cfg.Grace = goneGrace
+	}
+	d := &DRA{
+		cfg:         cfg,
+		log:         cfg.Log,
+		path:        filepath.Join(cfg.Root, fileName),
+		drivers:     map[string][]*driver{},
+		withdrawals: map[string]context.CancelFunc{},
+		claims:      map[types.NamespacedName]*claim{},
+	}
+	d.background = plugins.NewBackground(&d.mu)
+	return d, d.load()
+}
+
+// Run follows the drivers until ctx ends.
+func (d *DRA) Run(ctx context.Context) {
+	if d.cfg.Slices != nil {
+		d.background.Go(d.awaitDrivers)
+	}
+	d.background.Wait(ctx, nil)
+}
+
+// Holds tells whether claims are noted for a pod.
+func (d *DRA) Holds(pod types.UID) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return len(d.heldBy(pod)) > 0
+}
+
+// Pods are the pods for which claims are noted, in no order.
+func (d *DRA) Pods() (all []types.UID) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	seen := map[string]bool{}
+	for _, c := range d.claims {
+		for uid := range c.PodUIDs {
+			if !seen[uid] {
+				seen[uid] = true
+				all = append(all, types.UID(uid))
+			}
+		}
+	}
+	return all
+}
+
+// heldBy are the claims that are noted for a pod. mu is held.
+func (d *DRA) heldBy(pod types.UID) (keys []types.NamespacedName) {
+	for key, c := range d.claims {
+		if _, has := c.PodUIDs[string(pod)]; has {
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}
+
+// lock waits until no other call works on any of the claims. It locks them in order, so that two calls cannot wait for
+// each other.
+func (d *DRA) lock(ctx context.Context, keys []types.NamespacedName) (unlock func(), err error) {
+	var unlocks []func()
+	unlock = func() {
+		for _, u := range unlocks {
+			u()
+		}
+	}
+	names := make([]string, len(keys))
+	for i, key := range keys {
+		names[i] = key.String()
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		u, err := d.working.Lock(ctx, name)
+		if err != nil {
+			unlock()
+			return nil, err
+		}
+		unlocks = append(unlocks, u)
+	}
+	return unlock, nil
+}

@@ -1,0 +1,69 @@
+package plugins
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Background is the work that the handler of a plugin type does beside its callers. Create it with NewBackground.
+type Background struct {
+	mu     sync.Locker
+	ctx    context.Context
+	cancel context.CancelFunc
+	work   sync.WaitGroup
+}
+
+// NewBackground returns work that may begin at once. mu guards the state of the handler.
+func NewBackground(mu sync.Locker) *Background {
+	b := &Background{mu: mu}
+	b.ctx, b.cancel = context.WithCancel(context.Background())
+	return b
+}
+
+// Context ends when the work has to end.
+func (b *Background) Context() context.Context { return b.ctx }
+
+// Ended reports whether the work has to end. Nothing may begin then.
+func (b *Background) Ended() bool { return b.ctx.Err() != nil }
+
+// Go runs f. The caller has found, holding mu, that the work has not ended.
+func (b *Background) Go(f func()) { b.work.Go(f) }
+
+// Wait waits for ctx to end, and then for all work. Between the two it calls finish, which may be nil, without mu.
+func (b *Background) Wait(ctx context.Context, finish func()) {
+	<-ctx.Done()
+	b.mu.Lock() // nothing begins after this
+	b.cancel()
+	b.mu.Unlock()
+	if finish != nil {
+		finish()
+	}
+	b.work.Wait()
+}
+
+// Waiters are the pods that wait for a plugin, by the name of the plugin or of its resource. The zero value is ready.
+// It is not safe for concurrent use.
+type Waiters struct {
+	pods map[string]map[types.UID]bool
+}
+
+// Add adds a pod to those that wait.
+func (w *Waiters) Add(name string, pod types.UID) {
+	if w.pods == nil {
+		w.pods = map[string]map[types.UID]bool{}
+	}
+	if w.pods[name] == nil {
+		w.pods[name] = map[types.UID]bool{}
+	}
+	w.pods[name][pod] = true
+}
+
+// Take returns the pods that wait, and forgets them.
+func (w *Waiters) Take(name string) []types.UID {
+	defer delete(w.pods, name)
+	return slices.Collect(maps.Keys(w.pods[name]))
+}
