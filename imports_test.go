@@ -35,7 +35,7 @@ var pureMustNot = []string{
 // itself.
 const mayImport = `
 cmd: agent cni config cri csi host internal kube metrics plugins probes systemd volumes
-agent: cri csi host internal kube metrics plugins probes volumes
+agent: cri host internal kube metrics plugins probes volumes
 agent/admission: agent/plan kube/pod
 agent/plan: kube/pod
 agent/spec: kube/pod
@@ -61,8 +61,10 @@ plugins: host/inotify
 plugins/devices: plugins host/atomicfile host/boundedfile internal/keylock kube/pod
 plugins/dra: plugins host/atomicfile host/boundedfile internal/backoff internal/keylock
 probes: internal/backoff
-volumes: kube/pod internal/keylock host/atomicfile host/boundedfile
+volumes: csi kube/pod kube/storage metrics/usage plugins
+volumes/block:
 volumes/iscsi: volumes/block internal/keylock host/atomicfile
+volumes/podfs: volumes/block kube/pod host/atomicfile host/boundedfile
 test: .
 `
 

@@ -81,7 +81,6 @@ test/ownmounts: 2
 test/registry: 2
 test/testbed: 56
 test/vm: 103
-volumes: 34
 volumes/iscsi: 31
 `
 

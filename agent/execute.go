@@ -88,7 +88,7 @@ func (t *task) execute(ctx context.Context) (out outcome) {
 	case plan.ResizePod:
 		err = t.resizePod(ctx, s)
 	case plan.Unmount:
-		err = t.unmount(ctx)
+		err = t.hands.Volumes.Unmount(ctx, t.pod.UID, t.onDisk)
 	case plan.RemoveCgroup:
 		err = t.removeCgroup(ctx)
 	case plan.RemoveDir:

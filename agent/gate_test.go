@@ -3,7 +3,6 @@ package agent
 import (
 	"context"
 	"errors"
-	"net/http"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -11,14 +10,10 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nodelet/nodelet/agent/plan"
 	"github.com/nodelet/nodelet/agent/spec"
-	"github.com/nodelet/nodelet/csi"
-	"github.com/nodelet/nodelet/kube/storage"
-	"github.com/nodelet/nodelet/kube/watch/apitest"
 	"github.com/nodelet/nodelet/volumes"
 )
 
@@ -65,27 +60,15 @@ func TestGate(t *testing.T) {
 	})
 }
 
-// slowObjects answers after a while.
-type slowObjects struct {
-	Objects
+// slowVolumes mounts nothing, and takes its time.
+type slowVolumes struct {
+	Volumes
 	after time.Duration
 }
 
-func (o slowObjects) ConfigMap(context.Context, string, string) (*corev1.ConfigMap, error) {
-	time.Sleep(o.after)
-	return nil, errors.New("nothing")
-}
-
-// slowClaims are in an API server that answers after a while.
-func slowClaims(t *testing.T, after time.Duration) *storage.Storage {
-	server, api := apitest.New(t)
-	server.Intercept(func(*http.Request) *apierrors.StatusError {
-		time.Sleep(after)
-		return apierrors.NewBadRequest("nothing")
-	})
-	s := storage.New(storage.Config{Core: api.Core, Storage: api.Storage, NodeName: "node"})
-	t.Cleanup(s.Close)
-	return s
+func (v slowVolumes) Mount(context.Context, volumes.Request, volumes.Objects) (volumes.Mounted, error) {
+	time.Sleep(v.after)
+	return volumes.Mounted{}, errors.New("nothing")
 }
 
 // TestVolumesGoAhead: while a volume is being mounted fewer sandboxes are made at a time, but never none, and a sandbox that takes
@@ -107,16 +90,19 @@ func TestVolumesGoAhead(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "uid"},
 					Spec: corev1.PodSpec{Volumes: []corev1.Volume{{Name: "v", VolumeSource: c.volume}}}}
-				hands := &Hands{Volumes: &volumes.Volumes{}, Node: func() *spec.Node { return &spec.Node{} },
-					Objects: func(*corev1.Pod) Objects { return slowObjects{after: c.after} },
-					Storage: slowClaims(t, c.after), CSI: &csi.CSI{}}
-				mount := &task{hands: hands, gates: &gates{create: newGate(3, 1, gatePatience)}, pod: pod, step: plan.Mount{Volume: "v"}}
+				hands := &Hands{
+					Volumes: slowVolumes{after: c.after},
+					Node:    func() *spec.Node { return &spec.Node{} },
+					Objects: func(*corev1.Pod) Objects { return nil },
+				}
+				limits := &gates{create: newGate(3, 1, gatePatience), publish: newGate(1, 1, gatePatience)}
+				mount := &task{hands: hands, gates: limits, pod: pod, step: plan.Mount{Volume: "v"}}
 				began := time.Now()
 				go mount.execute(t.Context())
 				synctest.Wait()
 				begun := make([]time.Duration, len(c.want))
 				for i := range begun {
-					go mount.gates.create.pass(t.Context(), func() error {
+					go limits.create.pass(t.Context(), func() error {
 						begun[i] = time.Since(began)
 						time.Sleep(time.Hour)
 						return nil

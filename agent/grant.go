@@ -113,7 +113,7 @@ func (s *Supervisor) heldAtFirst(pod *corev1.Pod) *holding {
 	if pod.Status.StartTime == nil {
 		return wishOf(pod)
 	}
-	content, err := s.hands.Volumes.ReadPodFile(pod.UID, grantFile)
+	content, err := s.hands.PodFS.ReadPodFile(pod.UID, grantFile)
 	if err == nil {
 		h := &holding{}
 		if err = json.Unmarshal(content, h); err == nil && len(h.Containers) > 0 {
@@ -215,7 +215,7 @@ func (s *Supervisor) resize(e *entry) {
 func (s *Supervisor) keep(pod *corev1.Pod, h *holding) {
 	content, err := json.Marshal(h)
 	if err == nil {
-		err = s.hands.Volumes.WritePodFile(pod.UID, grantFile, content)
+		err = s.hands.PodFS.WritePodFile(pod.UID, grantFile, content)
 	}
 	if err != nil {
 		s.log.Warn("cannot keep what was granted to a pod; after a restart its status tells", "pod", pod.Namespace+"/"+pod.Name, "err", err)

@@ -14,14 +14,13 @@ import (
 	"github.com/nodelet/nodelet/cri"
 	"github.com/nodelet/nodelet/cri/images"
 	"github.com/nodelet/nodelet/cri/logs"
-	"github.com/nodelet/nodelet/csi"
 	"github.com/nodelet/nodelet/host/cgroups"
 	"github.com/nodelet/nodelet/host/userns"
 	"github.com/nodelet/nodelet/kube/objects"
 	"github.com/nodelet/nodelet/kube/status"
-	"github.com/nodelet/nodelet/kube/storage"
 	"github.com/nodelet/nodelet/probes"
 	"github.com/nodelet/nodelet/volumes"
+	"github.com/nodelet/nodelet/volumes/podfs"
 )
 
 // Hands are the rooms that act on the world, and the facts of the node that they share. Set up once in cmd, then only
@@ -29,11 +28,9 @@ import (
 type Hands struct {
 	Runtime *cri.Client
 	Images  *images.Puller
-	Volumes *volumes.Volumes
-	// CSI drives the volumes of CSI drivers; nil on a node without them.
-	CSI *csi.CSI
-	// Storage reads claims; nil on a node without an API server.
-	Storage *storage.Storage
+	Volumes Volumes
+	// PodFS keeps the agent's own files in the pods' directories.
+	PodFS *podfs.FS
 	// Devices gives the devices of device plugins to containers; nil: there are none.
 	Devices Devices
 	// Claims has resource claims prepared; nil: there are none.

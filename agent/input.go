@@ -18,7 +18,7 @@ import (
 	"github.com/nodelet/nodelet/agent/spec"
 	"github.com/nodelet/nodelet/kube/objects"
 	podutil "github.com/nodelet/nodelet/kube/pod"
-	"github.com/nodelet/nodelet/volumes"
+	"github.com/nodelet/nodelet/volumes/podfs"
 )
 
 // containerInput gathers what a container's configuration is made from: objects, mounted volumes, sub-paths, addresses.
@@ -136,7 +136,7 @@ func (t *task) subPaths(ctx context.Context, in *spec.ContainerInput) (map[int]s
 	out := make(map[int]string, len(wanted))
 	for _, w := range wanted {
 		m := t.mounts[w.Volume]
-		p, err := t.hands.Volumes.Subpath(ctx, volumes.SubPath{PodUID: t.pod.UID, Container: in.Container.Name,
+		p, err := t.hands.PodFS.Subpath(ctx, podfs.SubPath{PodUID: t.pod.UID, Container: in.Container.Name,
 			Volume: cmp.Or(m.Name, w.Volume), Mount: w.Volume, Index: w.Index, HostPath: m.HostPath, Path: w.Path})
 		if err != nil {
 			return nil, err
@@ -178,10 +178,10 @@ func (t *task) containerFiles(s plan.CreateContainer) error {
 	if err != nil {
 		return err
 	}
-	if _, err := t.hands.Volumes.WriteHosts(t.pod.UID, hosts); err != nil {
+	if _, err := t.hands.PodFS.WriteHosts(t.pod.UID, hosts); err != nil {
 		return err
 	}
 	log := filepath.Base(node.TerminationLogPath(t.pod.UID, s.Name, s.Attempt))
-	_, err = t.hands.Volumes.TerminationLog(t.pod.UID, s.Name, log)
+	_, err = t.hands.PodFS.TerminationLog(t.pod.UID, s.Name, log)
 	return err
 }

@@ -28,9 +28,6 @@ type Meter interface {
 	Rejected(reason string)
 	// Preempted a pod to free a resource for a critical one.
 	Preempted(resource string)
-	// SELinux: a volume was judged for being mounted with an SELinux label. applies is false where its access mode keeps
-	// it from that, so that a verdict is only a warning.
-	SELinux(verdict SELinuxVerdict, driver, accessMode string, applies bool)
 	// Gone: the last trace of a pod has gone.
 	Gone(pod *corev1.Pod)
 }
@@ -53,7 +50,6 @@ func (deaf) Ended(*corev1.Pod, string, *corev1.ContainerStateTerminated) {}
 func (deaf) Relisted(time.Time, time.Duration)                           {}
 func (deaf) Rejected(string)                                             {}
 func (deaf) Gone(*corev1.Pod)                                            {}
-func (deaf) SELinux(SELinuxVerdict, string, string, bool)                {}
 func (deaf) Preempted(string)                                            {}
 
 // life is what a worker remembers to tell how long its pod's start took.

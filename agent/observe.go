@@ -60,7 +60,7 @@ func (w *worker) observe(ctx context.Context) (plan.Observed, error) {
 	}
 	if podutil.RestartsAll(&w.desired.Pod.Spec) {
 		var err error
-		if o.ResetNoted, err = w.hands.Volumes.ResetNoted(w.desired.Pod.UID); err != nil {
+		if o.ResetNoted, err = w.hands.PodFS.ResetNoted(w.desired.Pod.UID); err != nil {
 			return o, err
 		}
 	}
@@ -78,7 +78,7 @@ func (w *worker) observeDisk(o *plan.Observed) error {
 		return err
 	}
 	w.onDisk = map[string]volumes.OnDisk{}
-	for _, v := range w.hands.withClaims(pod.UID, onDisk) {
+	for _, v := range onDisk {
 		name := v.Name
 		if _, taken := w.onDisk[name]; taken {
 			name = v.Plugin + " " + v.Name // a PersistentVolume may be called as one of the pod's volumes

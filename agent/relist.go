@@ -120,7 +120,7 @@ func (s *Supervisor) superseded(old cri.PodSummary) bool {
 func (s *Supervisor) adoptFromDisk(ctx context.Context) {
 	dirs, err := s.hands.Volumes.Pods()
 	if err != nil {
-		s.log.Warn("cannot list the pod directories", "err", err)
+		s.log.Warn("cannot list the pods with directories or volumes", "err", err)
 	}
 	groups, err := s.hands.podCgroups()
 	if err != nil {
@@ -128,9 +128,6 @@ func (s *Supervisor) adoptFromDisk(ctx context.Context) {
 	}
 	for _, pod := range groups {
 		dirs = append(dirs, pod.UID)
-	}
-	if s.hands.CSI != nil {
-		dirs = append(dirs, s.hands.CSI.Pods()...)
 	}
 	if s.hands.Claims != nil {
 		dirs = append(dirs, s.hands.Claims.Pods()...)

@@ -14,7 +14,7 @@ import (
 
 // prepare makes the pod's directories and its cgroup.
 func (t *task) prepare() (*plan.Size, error) {
-	if err := t.hands.Volumes.MakePodDir(t.pod.UID); err != nil {
+	if err := t.hands.PodFS.MakePodDir(t.pod.UID); err != nil {
 		return nil, fmt.Errorf("make pod directory: %w", err)
 	}
 	return t.preparePodCgroup()

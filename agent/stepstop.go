@@ -88,9 +88,9 @@ func (t *task) removeContainer(ctx context.Context, s plan.RemoveContainer) erro
 // noteReset notes that all containers of the pod are to start anew, or that this is over.
 func (t *task) noteReset(s plan.NoteReset) error {
 	if s.Over {
-		return t.hands.Volumes.ForgetReset(t.pod.UID)
+		return t.hands.PodFS.ForgetReset(t.pod.UID)
 	}
-	return t.hands.Volumes.NoteReset(t.pod.UID)
+	return t.hands.PodFS.NoteReset(t.pod.UID)
 }
 
 // removeDir removes what the disk still shows of a pod that is gone. Its directory goes last: by that a later life of the agent
@@ -99,7 +99,7 @@ func (t *task) removeDir(ctx context.Context) error {
 	if err := t.hands.Logs.RemovePod(string(t.pod.UID)); err != nil {
 		return err
 	}
-	if err := t.hands.Volumes.RemovePodDir(ctx, t.pod.UID); err != nil {
+	if err := t.hands.PodFS.RemovePodDir(ctx, t.pod.UID); err != nil {
 		return err
 	}
 	if t.hands.UserNS != nil {

@@ -87,7 +87,8 @@ func TestRefsOf(t *testing.T) {
 			{Name: "b", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "volume"}}},
 			{Name: "c", VolumeSource: corev1.VolumeSource{Projected: projected}},
 			{Name: "d", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
-			*lunOf("chap"),
+			{Name: "e", VolumeSource: corev1.VolumeSource{ISCSI: &corev1.ISCSIVolumeSource{
+				SessionCHAPAuth: true, SecretRef: &corev1.LocalObjectReference{Name: "chap"}}}},
 		}}}
 	ref := func(kind objects.Kind, name string, watch bool) objects.Ref {
 		return objects.Ref{Kind: kind, Namespace: "default", Name: name, Watch: watch}

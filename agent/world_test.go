@@ -34,6 +34,7 @@ import (
 	"github.com/nodelet/nodelet/plugins/devices"
 	"github.com/nodelet/nodelet/probes"
 	"github.com/nodelet/nodelet/volumes"
+	"github.com/nodelet/nodelet/volumes/podfs"
 )
 
 // world is a node in a synctest bubble: a container runtime and a disk, which outlive the agent, the pods that its sources
@@ -128,11 +129,21 @@ func (w *world) begin() {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	vols, err := volumes.New(volumes.Config{PodsDir: w.path("pods")})
+	log := w.newLog()
+	dirs, err := podfs.New(podfs.Config{PodsDir: w.path("pods")})
 	if err != nil {
 		w.t.Skip("volumes cannot work here: ", err)
 	}
-	log := w.newLog()
+	mounts, err := volumes.New(volumes.Config{
+		Root:     w.root,
+		NodeName: "node",
+		Log:      log,
+		Pods:     dirs,
+		InUse:    func([]corev1.UniqueVolumeName) {},
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
 	l := &life{runtime: client}
 	l.objects = objects.NewLocal(nil, func(uids []types.UID) {
 		for _, uid := range uids {
@@ -146,7 +157,7 @@ func (w *world) begin() {
 		w.t.Fatal(err)
 	}
 	hands := &agent.Hands{
-		Runtime: client, Images: images.New(client, images.Config{}), Volumes: vols, Status: l.status,
+		Runtime: client, Images: images.New(client, images.Config{}), Volumes: mounts, PodFS: dirs, Status: l.status,
 		Events:  status.NewRecorder(status.RecorderConfig{Log: log}),
 		Objects: func(*corev1.Pod) agent.Objects { return l.objects },
 		Node:    func() *spec.Node { return node }, RuntimeName: func() string { return "containerd" },
@@ -157,7 +168,7 @@ func (w *world) begin() {
 		NodeSeen: w.nodeSeen,
 	}
 	hands.Handler = func(string) agent.Handler { return agent.Handler{UserNamespaces: !w.noUserNamespaces} }
-	hands.UserNS = w.userNS(vols)
+	hands.UserNS = w.userNS(dirs)
 	if hands.Devices = w.devices; w.devices == nil {
 		if hands.Devices, err = devices.New(devices.Config{Root: w.root}); err != nil {
 			w.t.Fatal(err)
@@ -184,14 +195,14 @@ func (w *world) newLog() *slog.Logger {
 }
 
 // userNS is the table of user namespaces, with what an earlier life of the agent has given away.
-func (w *world) userNS(vols *volumes.Volumes) *userns.Table {
-	uids, err := vols.Pods()
+func (w *world) userNS(dirs *podfs.FS) *userns.Table {
+	uids, err := dirs.Pods()
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	table, bad, err := userns.New(userns.Config{IDsPerPod: userns.Unit,
-		Read:  func(pod types.UID) ([]byte, error) { return vols.ReadPodFile(pod, userns.File) },
-		Write: func(pod types.UID, content []byte) error { return vols.WritePodFile(pod, userns.File, content) },
+		Read:  func(pod types.UID) ([]byte, error) { return dirs.ReadPodFile(pod, userns.File) },
+		Write: func(pod types.UID, content []byte) error { return dirs.WritePodFile(pod, userns.File, content) },
 	}, uids)
 	if err != nil || len(bad) > 0 {
 		w.t.Fatal(err, bad)

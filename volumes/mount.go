@@ -1,179 +1,126 @@
 package volumes
 
 import (
-	"errors"
+	"context"
 	"fmt"
-	"os"
-	"path/filepath"
-	"strings"
+	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"time"
 
-	"github.com/moby/sys/mountinfo"
-	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nodelet/nodelet/kube/pod"
+	"github.com/nodelet/nodelet/kube/storage"
+	"github.com/nodelet/nodelet/volumes/podfs"
 )
 
-// tmpfsNoswap asks the kernel, without mounting anything, whether a tmpfs can be kept out of swap (Linux 6.4, and
-// not from within a user namespace).
-func tmpfsNoswap() bool {
-	fd, err := unix.Fsopen("tmpfs", unix.FSOPEN_CLOEXEC)
+// refreshInterval is about how often a mounted volume is checked for a new size of its claim and for whether it is
+// still attached, and published again if its driver requires that. A node may not watch claims; the kubelet checks as
+// often.
+const refreshInterval = time.Minute
+
+// Request names one volume of one pod.
+type Request struct {
+	Pod    *corev1.Pod
+	Volume *corev1.Volume
+	// Allocatable is the node's: the default limit of resourceFieldRef, and of the size of a tmpfs.
+	Allocatable corev1.ResourceList
+	Now         time.Time // the wall clock, for the expiry of tokens
+	SELinux     SELinux
+	// Limit runs a call that mounts, when few enough of them run.
+	Limit func(ctx context.Context, call func() error) error
+}
+
+// External reports whether a volume needs more than this node's own files: a claim, a CSI driver or an iSCSI target.
+func External(v *corev1.Volume) bool { return podfs.External(v) }
+
+// mounting is one call of Mount.
+type mounting struct {
+	*Manager
+	Request
+	objects Objects
+}
+
+// Mount mounts a volume, or refreshes its contents. Its errors are worded like the kubelet's FailedMount events.
+func (m *Manager) Mount(ctx context.Context, r Request, objects Objects) (Mounted, error) {
+	if !External(r.Volume) {
+		content := podfs.Request{Pod: r.Pod, Volume: r.Volume, Allocatable: r.Allocatable, Now: r.Now}
+		return m.cfg.Pods.Mount(ctx, content, objects)
+	}
+	return (&mounting{m, r, objects}).mount(ctx)
+}
+
+func (m *mounting) mount(ctx context.Context) (Mounted, error) {
+	v := m.Volume
+	switch {
+	case v.ISCSI != nil:
+		return m.mountPodISCSI(ctx)
+	case v.CSI != nil:
+		return m.mountInline(ctx)
+	}
+	claim, err := m.cfg.Cluster.Claim(ctx, m.Pod, v)
 	if err != nil {
-		return false
+		return Mounted{}, fmt.Errorf("MountVolume.SetUp failed for volume %q : %w", v.Name, err)
 	}
-	defer unix.Close(fd)
-	return unix.FsconfigSetFlag(fd, "noswap") == nil
+	if err := m.checkClaim(claim); err != nil {
+		return Mounted{}, err
+	}
+	readOnly := v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ReadOnly
+	switch {
+	case claim.PV.Spec.CSI != nil:
+		return m.mountCSI(ctx, claim, readOnly)
+	case claim.PV.Spec.ISCSI != nil:
+		return m.mountISCSI(ctx, claim, readOnly)
+	}
+	return m.mountPersistent(ctx, claim, readOnly)
 }
 
-// tmpfsOptions gives the mount options of a tmpfs of at most size bytes; 0 leaves the kernel's limit, half of the
-// memory.
-func (v *Volumes) tmpfsOptions(size int64) string {
-	var options []string
-	if size > 0 {
-		options = append(options, fmt.Sprintf("size=%d", size))
+// checkClaim returns an error if the pod must not use a claim, or not in the way its containers do.
+func (m *mounting) checkClaim(claim *storage.Claim) error {
+	if claim.PVC.DeletionTimestamp != nil && !slices.Contains(m.csi.Used(m.Pod.UID), claim.PV.Name) {
+		return fmt.Errorf("volume %q: PVC %s is being deleted", m.Volume.Name, claim.PVC.Name)
 	}
-	if v.noswap {
-		options = append(options, "noswap")
-	}
-	return strings.Join(options, ",")
-}
-
-// memoryFS is a file system that lives in memory and vanishes with its mount.
-type memoryFS struct {
-	fstype   string // "tmpfs" or "hugetlbfs"
-	magic    int64  // what statfs calls it
-	options  string
-	pageSize int64 // of hugetlbfs; 0: any
-}
-
-// makeMounted makes the directory at path below a pod's, mounts fs on it unless that is done, and opens what is
-// mounted.
-func makeMounted(pod *os.File, path string, fs memoryFS) (dir *os.File, mounted bool, err error) {
-	dir, err = makeDir(pod, path, privateDir)
-	if err != nil {
-		return nil, false, err
-	}
-	ready, err := fs.isOn(dir)
-	if ready {
-		return dir, false, nil
-	}
-	defer dir.Close() // it is what the mount covers
-	if err != nil {
-		return nil, false, err
-	}
-	if err := setMode(dir, 0o777); err != nil {
-		return nil, false, err
-	}
-	if err := unix.Mount(fs.fstype, fdPath(dir), fs.fstype, 0, fs.options); err != nil {
-		return nil, false, fmt.Errorf("mount %s with options %q on %s: %w", fs.fstype, fs.options, dir.Name(), err)
-	}
-	top, err := openDir(pod, path)
-	return top, true, err
-}
-
-// isOn says whether the open directory is the top of such a file system. It is an error if something else is
-// mounted there.
-func (fs memoryFS) isOn(dir *os.File) (bool, error) {
-	st, err := stat(dir)
-	if err != nil || !isMountRoot(st) {
-		return false, err
-	}
-	var sfs unix.Statfs_t
-	if err := unix.Fstatfs(int(dir.Fd()), &sfs); err != nil {
-		return false, pathError("statfs", dir, "", err)
-	}
-	if int64(sfs.Type) != fs.magic || fs.pageSize != 0 && int64(sfs.Bsize) != fs.pageSize {
-		return false, fmt.Errorf("something else than the wanted %s (%s) is mounted on %s: unmount it first",
-			fs.fstype, fs.options, dir.Name())
-	}
-	return true, nil
-}
-
-// setMode gives a directory at least these permissions, whatever the umask took away.
-func setMode(dir *os.File, mode uint32) error {
-	st, err := stat(dir)
-	if err != nil {
-		return err
-	}
-	old := uint32(st.Mode) & 0o7777
-	if old&mode == mode {
-		return nil
-	}
-	if err := unix.Fchmod(int(dir.Fd()), old|mode); err != nil {
-		return pathError("chmod", dir, "", err)
+	mounts, devices := usedAs(m.Pod, m.Volume.Name)
+	switch {
+	case mounts && claim.Block():
+		return fmt.Errorf("volume %q has volumeMode Block, but is specified in volumeMounts", m.Volume.Name)
+	case devices && !claim.Block():
+		return fmt.Errorf("volume %q has volumeMode Filesystem, but is specified in volumeDevices", m.Volume.Name)
 	}
 	return nil
 }
 
-// maxStacked bounds the mounts on top of each other that unmount takes away.
-const maxStacked = 32
-
-// unmount takes away everything that is mounted on the entry name of dir; nothing mounted, or no such entry, is
-// fine. It does not look at the mount first: that would fail on one whose server is gone.
-func unmount(dir *os.File, name string) error {
-	for range maxStacked {
-		err := unmountTop(dir, name)
-		if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) {
-			return nil // not a mount point
-		}
-		if err != nil {
-			return err
-		}
+// usedAs reports whether containers of the pod mount a volume, and whether they use it as a device.
+func usedAs(p *corev1.Pod, volume string) (mounts, devices bool) {
+	for _, c := range pod.Containers(&p.Spec) {
+		mounts = mounts ||
+			slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == volume })
+		devices = devices ||
+			slices.ContainsFunc(c.VolumeDevices, func(d corev1.VolumeDevice) bool { return d.Name == volume })
 	}
-	return fmt.Errorf("unmount %s: more than %d mounts on top of each other",
-		filepath.Join(dir.Name(), name), maxStacked)
+	return mounts, devices
 }
 
-// unmountTop takes the uppermost mount away. One in memory that is in use is detached: there is nothing to write
-// back, and a forgotten process shall not keep the pod from going. Other busy ones stay, because their device may
-// be taken away next.
-func unmountTop(dir *os.File, name string) error {
-	target := filepath.Join(fdPath(dir), name)
-	err := unix.Unmount(target, unix.UMOUNT_NOFOLLOW)
-	if !errors.Is(err, unix.EBUSY) {
-		return unmountError(dir, name, err)
+// mountPersistent mounts a PersistentVolume that no driver mounts.
+func (m *mounting) mountPersistent(ctx context.Context, claim *storage.Claim, readOnly bool) (Mounted, error) {
+	p := podfs.Persistent{
+		Pod:      m.Pod,
+		PV:       claim.PV,
+		ReadOnly: readOnly,
+		Block:    claim.Block(),
+		Grow:     claim.Growth() != nil,
 	}
-	if below := mountsBelow(dir, name); len(below) > 0 {
-		return fmt.Errorf("unmount %s: busy, because of mounts below it: %s: unmount them first",
-			filepath.Join(dir.Name(), name), strings.Join(below, ", "))
+	mounted, err := m.cfg.Pods.MountPersistent(ctx, p)
+	if err != nil || claim.PV.Spec.Local == nil {
+		return mounted, err
 	}
-	if !inMemory(dir, name) {
-		return unmountError(dir, name, err)
-	}
-	return unmountError(dir, name, unix.Unmount(target, unix.UMOUNT_NOFOLLOW|unix.MNT_DETACH))
+	mounted.RefreshAt = refreshAt()
+	return mounted, m.expandLocal(ctx, claim, p)
 }
 
-func unmountError(dir *os.File, name string, err error) error {
-	if err == nil {
-		return nil
-	}
-	return pathError("unmount", dir, name, err)
-}
+func refreshAt() time.Time { return time.Now().Add(refreshInterval + rand.N(refreshInterval/2)) }
 
-func inMemory(dir *os.File, name string) bool {
-	f, err := openBeneath(dir, name, unix.O_PATH, noLinks)
-	if err != nil {
-		return false
-	}
-	defer f.Close()
-	var sfs unix.Statfs_t
-	err = unix.Fstatfs(int(f.Fd()), &sfs)
-	return err == nil && (int64(sfs.Type) == unix.TMPFS_MAGIC || int64(sfs.Type) == unix.HUGETLBFS_MAGIC)
-}
-
-// mountsBelow lists what is mounted below an entry of dir. It reads the whole mount table, so it is for
-// explaining errors.
-func mountsBelow(dir *os.File, name string) []string {
-	parent, err := os.Readlink(fdPath(dir))
-	if err != nil {
-		return nil
-	}
-	mounts, err := mountinfo.GetMounts(mountinfo.PrefixFilter(filepath.Join(parent, name)))
-	if err != nil {
-		return nil
-	}
-	var below []string
-	for _, m := range mounts {
-		if m.Mountpoint != filepath.Join(parent, name) {
-			below = append(below, m.Mountpoint)
-		}
-	}
-	return below
+func (m *mounting) log() *slog.Logger {
+	return m.cfg.Log.With("pod", m.Pod.Namespace+"/"+m.Pod.Name, "podUID", m.Pod.UID)
 }

@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/netip"
-	"path/filepath"
 	"strings"
 	"sync"
 	"time"
@@ -29,7 +28,6 @@ import (
 	"github.com/nodelet/nodelet/cri/images/records"
 	"github.com/nodelet/nodelet/cri/logs"
 	"github.com/nodelet/nodelet/cri/monitor"
-	"github.com/nodelet/nodelet/csi"
 	"github.com/nodelet/nodelet/host/cgroups"
 	"github.com/nodelet/nodelet/kube/certs"
 	"github.com/nodelet/nodelet/kube/client"
@@ -46,6 +44,7 @@ import (
 	"github.com/nodelet/nodelet/plugins/dra"
 	"github.com/nodelet/nodelet/probes"
 	"github.com/nodelet/nodelet/volumes"
+	"github.com/nodelet/nodelet/volumes/podfs"
 )
 
 // statusHold is how long a change of a pod's status waits for what follows at once, unless it is one of readiness or of
@@ -91,7 +90,8 @@ type nodelet struct {
 	mounts []server.Mount
 	// measured is what /metrics and /stats tell.
 	measured  measured
-	csi       *csi.CSI
+	volumes   *volumes.Manager
+	podFS     *podfs.FS
 	devices   *devices.Devices
 	dra       *dra.DRA
 	plugins   *plugins.Registry
@@ -232,10 +232,6 @@ func (n *nodelet) nodeUID(context.Context) (types.UID, error) {
 
 func (n *nodelet) makeAgent() error {
 	c := n.cfg
-	vols, err := volumes.New(volumes.Config{PodsDir: filepath.Join(c.Paths.Root, "pods"), Log: n.log})
-	if err != nil {
-		return err
-	}
 	tree, err := logs.NewTree(c.Paths.PodLogs, logLinks)
 	if err != nil {
 		return err
@@ -249,7 +245,7 @@ func (n *nodelet) makeAgent() error {
 		Runtime: n.runtime,
 		Images:  puller,
 		Logs:    tree,
-		Volumes: vols, CSI: n.csi, Storage: n.storage, Devices: n.devices, Claims: n.dra, Cgroups: n.cgroups, Objects: n.objectsFor, Status: n.status, Events: n.recorder,
+		Volumes: n.volumes, PodFS: n.podFS, Devices: n.devices, Claims: n.dra, Cgroups: n.cgroups, Objects: n.objectsFor, Status: n.status, Events: n.recorder,
 		Node: n.facts.Spec, RuntimeName: n.monitor.RuntimeName, BackoffFirst: c.CrashLoop.Initial, BackoffMax: c.CrashLoop.Max, Pulled: n.monitor.ImagesChanged,
 	}
 	hands.Admit, hands.NodeSeen, hands.Meter = n.admit, n.node.Seen(), &meter{m: &n.measured}
@@ -260,7 +256,7 @@ func (n *nodelet) makeAgent() error {
 		hands.Gone = n.mirrors.Wake
 	}
 	hands.Handler = n.handler
-	if hands.UserNS, err = n.makeUserNS(vols); err != nil {
+	if hands.UserNS, err = n.makeUserNS(); err != nil {
 		return err
 	}
 	n.prober = probes.New(probes.Config{
@@ -299,7 +295,7 @@ func (n *nodelet) refused(pod *corev1.Pod) *plan.Rejection {
 	}
 	for i := range pod.Spec.Volumes {
 		v := &pod.Spec.Volumes[i]
-		err := volumes.Supported(v)
+		err := podfs.Supported(v)
 		if err != nil {
 			return &plan.Rejection{Reason: "UnexpectedAdmissionError", Message: err.Error()}
 		}

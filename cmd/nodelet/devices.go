@@ -22,7 +22,7 @@ func (n *nodelet) makePlugins() (err error) {
 	n.devices, err = devices.New(devices.Config{Root: n.cfg.Paths.Root, Log: n.log, Wake: n.wake, Changed: n.devicesChanged,
 		Pods: n.activePods, Claims: n.dra.Resources})
 	n.plugins = plugins.New(plugins.Config{Root: n.cfg.Paths.Root, Log: n.log,
-		Handlers: map[string]plugins.Handler{csi.PluginType: n.csi, devices.PluginType: n.devices, dra.PluginType: n.dra}})
+		Handlers: map[string]plugins.Handler{csi.PluginType: n.volumes.Plugins(), devices.PluginType: n.devices, dra.PluginType: n.dra}})
 	return err
 }
 

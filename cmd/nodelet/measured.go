@@ -100,7 +100,7 @@ func (n *nodelet) statsPods(ctx context.Context) ([]usage.Pod, error) {
 		if !s.Sandbox || s.Rejected {
 			continue
 		}
-		p := usage.Pod{Pod: s.Pod, Volumes: n.statsVolumes(s)}
+		p := usage.Pod{Pod: s.Pod, Volumes: n.volumes.Usage(s.Pod, s.Mounted)}
 		if s.Status.StartTime != nil {
 			p.Started = s.Status.StartTime.Time
 		}

@@ -7,11 +7,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/nodelet/nodelet/agent"
 	"github.com/nodelet/nodelet/agent/plan"
 	podutil "github.com/nodelet/nodelet/kube/pod"
 	"github.com/nodelet/nodelet/metrics"
 	"github.com/nodelet/nodelet/probes"
+	"github.com/nodelet/nodelet/volumes"
 	"github.com/nodelet/nodelet/volumes/iscsi"
 )
 
@@ -136,7 +136,7 @@ func (c *meter) Rejected(reason string) { c.m.agent.Admission.With(reason).Inc()
 
 func (c *meter) Preempted(resource string) { c.m.agent.Preemptions.With(resource).Inc() }
 
-func (c *meter) SELinux(verdict agent.SELinuxVerdict, driver, accessMode string, applies bool) {
+func (c *meter) SELinux(verdict volumes.SELinuxResult, driver, accessMode string, applies bool) {
 	s, plugin := c.m.agent.SELinux, driver
 	if driver != iscsi.Plugin {
 		plugin = "kubernetes.io/csi/" + driver
@@ -148,13 +148,13 @@ func (c *meter) SELinux(verdict agent.SELinuxVerdict, driver, accessMode string,
 		return warnings
 	}
 	switch verdict {
-	case agent.SELinuxMounted:
+	case volumes.SELinuxMounted:
 		s.Admitted.With(plugin, accessMode).Add(1)
-	case agent.SELinuxUnknown:
+	case volumes.SELinuxUnknown:
 		of(s.ContainerErrors, s.ContainerWarnings).With(accessMode).Add(1)
-	case agent.SELinuxMixed:
+	case volumes.SELinuxMixed:
 		of(s.PodErrors, s.PodWarnings).With(accessMode).Add(1)
-	case agent.SELinuxTaken:
+	case volumes.SELinuxConflict:
 		s.VolumeErrors.With(plugin, accessMode).Add(1)
 	}
 }

@@ -4,23 +4,22 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodelet/nodelet/host/userns"
-	"github.com/nodelet/nodelet/volumes"
 )
 
 // makeUserNS makes the table of the user namespaces of pods, with what the pods on the disk have.
-func (n *nodelet) makeUserNS(vols *volumes.Volumes) (*userns.Table, error) {
+func (n *nodelet) makeUserNS() (*userns.Table, error) {
 	pool, err := userns.SubordinateIDs()
 	if err != nil {
 		return nil, err
 	}
-	uids, err := vols.Pods()
+	uids, err := n.podFS.Pods()
 	if err != nil {
 		return nil, err
 	}
 	table, bad, err := userns.New(userns.Config{
 		IDsPerPod: uint32(n.cfg.Pods.UserNamespaceSize), Pool: pool, MaxPods: n.cfg.Node.MaxPods,
-		Read:  func(pod types.UID) ([]byte, error) { return vols.ReadPodFile(pod, userns.File) },
-		Write: func(pod types.UID, content []byte) error { return vols.WritePodFile(pod, userns.File, content) },
+		Read:  func(pod types.UID) ([]byte, error) { return n.podFS.ReadPodFile(pod, userns.File) },
+		Write: func(pod types.UID, content []byte) error { return n.podFS.WritePodFile(pod, userns.File, content) },
 	}, uids)
 	for _, trouble := range bad {
 		n.log.Warn("cannot read a pod's user namespace; its containers keep running, but no new ones start", "err", trouble)

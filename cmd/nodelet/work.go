@@ -12,7 +12,7 @@ import (
 	"github.com/nodelet/nodelet/host/cgroups"
 	"github.com/nodelet/nodelet/internal/backoff"
 	"github.com/nodelet/nodelet/kube/pods"
-	"github.com/nodelet/nodelet/volumes"
+	"github.com/nodelet/nodelet/volumes/podfs"
 )
 
 // work runs pods from when the container runtime has answered: what they live in depends on what it says.
@@ -73,7 +73,7 @@ func (n *nodelet) podCIDR(cidr string) {
 // shareRoot has mounts below the root directory, which CSI drivers and pods with mountPropagation make, reach both
 // sides.
 func (n *nodelet) shareRoot() {
-	if err := volumes.ShareMounts(n.cfg.Paths.Root); err != nil {
+	if err := podfs.ShareMounts(n.cfg.Paths.Root); err != nil {
 		n.log.Warn("mounts below the root directory do not spread: pods with mountPropagation, as CSI drivers are, will not work", "err", err)
 	}
 }

@@ -1,0 +1,125 @@
+package volumes
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+
+	"github.com/nodelet/nodelet/csi"
+	"github.com/nodelet/nodelet/kube/storage"
+)
+
+// mountCSI mounts a PersistentVolume of a CSI driver.
+func (m *mounting) mountCSI(ctx context.Context, claim *storage.Claim, readOnly bool) (Mounted, error) {
+	s := claim.PV.Spec.CSI
+	driver, err := m.cfg.Cluster.Driver(ctx, s.Driver)
+	if err != nil {
+		return Mounted{}, err
+	}
+	if !slices.Contains(driver.Spec.VolumeLifecycleModes, storagev1.VolumeLifecyclePersistent) {
+		return Mounted{}, fmt.Errorf("volume %q: CSI driver %s does not serve persistent volumes "+
+			"(CSIDriver volumeLifecycleModes)", claim.PV.Name, s.Driver)
+	}
+	d := &driven{mounting: m, driver: driver, volume: persistentVolume(claim, driver, readOnly), pv: claim.PV}
+	d.prepare = d.prepareCSI
+	mounted, p, err := d.mount(ctx)
+	if err != nil {
+		return Mounted{}, err
+	}
+	if p.Expands || d.volume.Attachable {
+		mounted.RefreshAt = refreshAt()
+	}
+	if p.Expands {
+		err = d.expandCSI(ctx, claim)
+	}
+	return mounted, err
+}
+
+// persistentVolume describes a PersistentVolume to csi.
+func persistentVolume(claim *storage.Claim, driver *storagev1.CSIDriver, readOnly bool) *csi.Volume {
+	pv, s := claim.PV, claim.PV.Spec.CSI
+	return &csi.Volume{
+		Driver:       s.Driver,
+		Handle:       s.VolumeHandle,
+		Name:         pv.Name,
+		Block:        claim.Block(),
+		Attachable:   *driver.Spec.AttachRequired,
+		FSType:       s.FSType,
+		MountOptions: pv.Spec.MountOptions,
+		AccessMode:   accessMode(pv),
+		ReadOnly:     readOnly,
+		Attributes:   s.VolumeAttributes,
+	}
+}
+
+func accessMode(pv *corev1.PersistentVolume) corev1.PersistentVolumeAccessMode {
+	if len(pv.Spec.AccessModes) > 0 {
+		return pv.Spec.AccessModes[0]
+	}
+	return corev1.ReadWriteOnce
+}
+
+// prepareCSI records the use of the volume, waits until it is attached, and reads the secrets for its driver.
+func (d *driven) prepareCSI(ctx context.Context) (err error) {
+	v, s := d.volume, d.pv.Spec.CSI
+	if v.Attachable {
+		if err := d.csi.Claim(ctx, d.Pod.UID, v); err != nil {
+			return err
+		}
+		name := csi.UniqueName(v.Driver, v.Handle)
+		v.PublishContext, err = d.cfg.Cluster.Attached(ctx, d.Pod.UID, name, v.Driver, v.Handle)
+		if err != nil {
+			return fmt.Errorf("MountVolume.WaitForAttach failed for volume %q : %w", v.Name, err)
+		}
+	}
+	if v.StageSecrets, err = d.secret(ctx, s.NodeStageSecretRef); err != nil {
+		return err
+	}
+	v.PublishSecrets, err = d.secret(ctx, s.NodePublishSecretRef)
+	return err
+}
+
+// secret reads a Secret that a PersistentVolume refers to, if any.
+func (m *mounting) secret(ctx context.Context, ref *corev1.SecretReference) (map[string]string, error) {
+	if ref == nil {
+		return nil, nil
+	}
+	return m.cfg.Cluster.Secret(ctx, ref.Namespace, ref.Name)
+}
+
+// mountInline mounts an inline CSI volume, which exists as long as the pod.
+func (m *mounting) mountInline(ctx context.Context) (Mounted, error) {
+	s, name := m.Volume.CSI, m.Volume.Name
+	driver, err := m.cfg.Cluster.Driver(ctx, s.Driver)
+	if err != nil {
+		return Mounted{}, err
+	}
+	if !slices.Contains(driver.Spec.VolumeLifecycleModes, storagev1.VolumeLifecycleEphemeral) {
+		return Mounted{}, fmt.Errorf("volume %q: CSI driver %s does not serve inline volumes "+
+			"(CSIDriver volumeLifecycleModes)", name, s.Driver)
+	}
+	v := &csi.Volume{
+		Driver:     s.Driver,
+		Handle:     csi.InlineHandle(m.Pod.UID, name),
+		Name:       name,
+		Ephemeral:  true,
+		AccessMode: corev1.ReadWriteOnce,
+		Attributes: s.VolumeAttributes,
+		ReadOnly:   s.ReadOnly != nil && *s.ReadOnly,
+	}
+	if s.FSType != nil {
+		v.FSType = *s.FSType
+	}
+	d := &driven{mounting: m, driver: driver, volume: v}
+	d.prepare = func(ctx context.Context) (err error) {
+		if ref := s.NodePublishSecretRef; ref != nil {
+			v.PublishSecrets, err = m.cfg.Cluster.Secret(ctx, m.Pod.Namespace, ref.Name)
+		}
+		return err
+	}
+	mounted, _, err := d.mount(ctx)
+	return mounted, err
+}

@@ -1,0 +1,156 @@
+package volumes
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+
+	"github.com/nodelet/nodelet/csi"
+	"github.com/nodelet/nodelet/volumes/podfs"
+)
+
+// driven is a volume that a driver mounts: a CSI driver, or an in-tree one that csi drives in the same way.
+type driven struct {
+	*mounting
+	driver *storagev1.CSIDriver
+	volume *csi.Volume
+	pv     *corev1.PersistentVolume // nil: a volume of the pod itself
+	// prepare waits for the attachment and reads the secrets. It is called if the driver has to be called.
+	prepare func(ctx context.Context) error
+}
+
+// mount has the driver mount the volume, unless that is done.
+func (d *driven) mount(ctx context.Context) (mounted Mounted, p csi.Published, err error) {
+	v := d.volume
+	if d.pv != nil && !d.csi.Has(d.Pod.UID, v) { // a mounted volume keeps its label
+		if v.SELinuxLabel, err = d.seLinuxLabel(); err != nil {
+			return mounted, p, err
+		}
+	}
+	p, err = d.publish(ctx)
+	if d.pv != nil {
+		d.countSELinux(p, err)
+	}
+	if err != nil {
+		return mounted, p, err
+	}
+	mounted = Mounted{
+		HostPath:       p.Path,
+		ReadOnly:       v.ReadOnly,
+		SELinuxRelabel: !p.Labelled && !v.ReadOnly,
+		Changed:        p.Changed,
+		Name:           v.Name,
+	}
+	if v.Block {
+		mounted.HostPath, mounted.Device = "", p.Path
+	}
+	if d.pv != nil {
+		mounted.ExtraGroup = podfs.ExtraGroup(d.pv)
+	}
+	if v.Republish {
+		mounted.RefreshAt = refreshAt()
+	}
+	return mounted, p, nil
+}
+
+// publish gives the volume to csi, with what its driver needs to know of the pod.
+func (d *driven) publish(ctx context.Context) (p csi.Published, err error) {
+	v, spec := d.volume, d.driver.Spec
+	v.Republish = *spec.RequiresRepublish
+	v.PublishAttributes = map[string]string{}
+	if *spec.PodInfoOnMount {
+		v.PublishAttributes = podInfo(d.Pod, v.Ephemeral)
+	}
+	if v.Republish || !d.csi.Has(d.Pod.UID, v) { // else the driver is not called
+		if err := d.prepare(ctx); err != nil {
+			return p, err
+		}
+		if err := d.addTokens(ctx); err != nil {
+			return p, fmt.Errorf("volume %q: %w", v.Name, err)
+		}
+	}
+	if sc := d.Pod.Spec.SecurityContext; sc != nil && sc.FSGroup != nil {
+		v.FSGroup = sc.FSGroup
+		if setsGroup(v, *spec.FSGroupPolicy) {
+			v.Prepare = func(ctx context.Context, path string) error { return d.cfg.Pods.Own(ctx, d.Pod, path) }
+		}
+	}
+	err = d.Limit(ctx, func() (err error) {
+		p, err = d.csi.Publish(ctx, d.Pod.UID, v)
+		return err
+	})
+	return p, err
+}
+
+// setsGroup reports whether the agent gives the files of a volume to the pod's fsGroup, by the policy of its driver.
+func setsGroup(v *csi.Volume, policy storagev1.FSGroupPolicy) bool {
+	switch {
+	case v.ReadOnly, v.Block, policy == storagev1.NoneFSGroupPolicy:
+		return false
+	case policy == storagev1.FileFSGroupPolicy:
+		return true
+	}
+	oneNode := v.AccessMode == corev1.ReadWriteOnce || v.AccessMode == corev1.ReadWriteOncePod
+	return v.FSType != "" && oneNode
+}
+
+// podInfo returns the attributes for a driver with podInfoOnMount.
+func podInfo(pod *corev1.Pod, ephemeral bool) map[string]string {
+	return map[string]string{
+		"csi.storage.k8s.io/pod.name":            pod.Name,
+		"csi.storage.k8s.io/pod.namespace":       pod.Namespace,
+		"csi.storage.k8s.io/pod.uid":             string(pod.UID),
+		"csi.storage.k8s.io/serviceAccount.name": pod.Spec.ServiceAccountName,
+		"csi.storage.k8s.io/ephemeral":           strconv.FormatBool(ephemeral),
+	}
+}
+
+// tokenStatus is a token in the form that drivers read: the status of a TokenRequest.
+type tokenStatus struct {
+	Token               string    `json:"token"`
+	ExpirationTimestamp time.Time `json:"expirationTimestamp"`
+}
+
+const (
+	tokensKey = "csi.storage.k8s.io/serviceAccount.tokens"
+	// tokenSeconds is the lifetime of a token whose driver names none.
+	tokenSeconds = 3600
+)
+
+// addTokens adds the service account tokens that the driver asks for. Each call gets new ones.
+func (d *driven) addTokens(ctx context.Context) error {
+	if len(d.driver.Spec.TokenRequests) == 0 {
+		return nil
+	}
+	all := map[string]tokenStatus{}
+	for _, r := range d.driver.Spec.TokenRequests {
+		seconds := int64(tokenSeconds)
+		if r.ExpirationSeconds != nil {
+			seconds = *r.ExpirationSeconds
+		}
+		token, expires, err := d.objects.Token(ctx, d.Pod, r.Audience, seconds)
+		if err != nil {
+			return fmt.Errorf("get the service account token that CSI driver %s asks for: %w", d.driver.Name, err)
+		}
+		all[r.Audience] = tokenStatus{token, expires.UTC()}
+	}
+	text, err := json.Marshal(all)
+	if err != nil {
+		return err
+	}
+	to := &d.volume.PublishAttributes
+	if *d.driver.Spec.ServiceAccountTokenInSecrets {
+		to = &d.volume.PublishSecrets
+	}
+	added := map[string]string{}
+	maps.Copy(added, *to)
+	added[tokensKey] = string(text)
+	*to = added
+	return nil
+}

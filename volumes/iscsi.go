@@ -1,0 +1,137 @@
+package volumes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nodelet/nodelet/csi"
+	"github.com/nodelet/nodelet/kube/storage"
+	"github.com/nodelet/nodelet/volumes/iscsi"
+	"github.com/nodelet/nodelet/volumes/podfs"
+)
+
+// secretReader reads the Secret of an iSCSI volume by its name.
+type secretReader func(ctx context.Context, name string) (map[string]string, error)
+
+// mountPodISCSI mounts a LUN that the pod itself names.
+func (m *mounting) mountPodISCSI(ctx context.Context) (Mounted, error) {
+	s := m.Volume.ISCSI
+	mounted, _, err := m.iscsi(iscsiVolume(m.Volume.Name, s, s.ReadOnly), nil, s, m.podSecret).mount(ctx)
+	return mounted, err
+}
+
+// mountISCSI mounts the LUN of a PersistentVolume.
+func (m *mounting) mountISCSI(ctx context.Context, claim *storage.Claim, readOnly bool) (Mounted, error) {
+	pv := claim.PV
+	s := iscsiSource(pv.Spec.ISCSI)
+	v := iscsiVolume(pv.Name, s, readOnly || s.ReadOnly)
+	v.Block, v.MountOptions, v.AccessMode = claim.Block(), podfs.MountOptions(pv), accessMode(pv)
+	secret := func(ctx context.Context, name string) (map[string]string, error) {
+		ref := corev1.SecretReference{Namespace: m.Pod.Namespace, Name: name}
+		if own := pv.Spec.ISCSI.SecretRef; own.Namespace != "" {
+			ref.Namespace = own.Namespace
+		}
+		return m.secret(ctx, &ref)
+	}
+	mounted, _, err := m.iscsi(v, pv, s, secret).mount(ctx)
+	return mounted, err
+}
+
+// iscsi has the in-tree driver mount a LUN.
+func (m *mounting) iscsi(
+	v *csi.Volume, pv *corev1.PersistentVolume, s *corev1.ISCSIVolumeSource, secret secretReader) *driven {
+	d := &driven{mounting: m, driver: iscsiDriver(), volume: v, pv: pv}
+	d.prepare = func(ctx context.Context) error { return d.prepareISCSI(ctx, s, secret) }
+	return d
+}
+
+// iscsiSource describes a PersistentVolume's LUN as a pod would.
+func iscsiSource(s *corev1.ISCSIPersistentVolumeSource) *corev1.ISCSIVolumeSource {
+	out := &corev1.ISCSIVolumeSource{
+		TargetPortal:      s.TargetPortal,
+		IQN:               s.IQN,
+		Lun:               s.Lun,
+		ISCSIInterface:    s.ISCSIInterface,
+		FSType:            s.FSType,
+		ReadOnly:          s.ReadOnly,
+		Portals:           s.Portals,
+		DiscoveryCHAPAuth: s.DiscoveryCHAPAuth,
+		SessionCHAPAuth:   s.SessionCHAPAuth,
+		InitiatorName:     s.InitiatorName,
+	}
+	if s.SecretRef != nil {
+		out.SecretRef = &corev1.LocalObjectReference{Name: s.SecretRef.Name}
+	}
+	return out
+}
+
+// iscsiVolume describes a LUN to csi.
+func iscsiVolume(name string, s *corev1.ISCSIVolumeSource, readOnly bool) *csi.Volume {
+	lun := iscsi.Of(name, s)
+	lun.ReadOnly = readOnly
+	return &csi.Volume{
+		Driver:     iscsi.Plugin,
+		Handle:     lun.Handle(),
+		Directory:  lun.Directory(),
+		Name:       name,
+		FSType:     s.FSType,
+		ReadOnly:   readOnly,
+		Attachable: true,
+		AccessMode: corev1.ReadWriteOnce,
+		Attributes: lun.Attributes(),
+	}
+}
+
+// iscsiDriver is the CSIDriver that iscsi would have: the agent sets the fsGroup, and volumes are mounted with SELinux
+// labels.
+func iscsiDriver() *storagev1.CSIDriver {
+	yes, no, file := true, false, storagev1.FileFSGroupPolicy
+	return &storagev1.CSIDriver{
+		ObjectMeta: metav1.ObjectMeta{Name: iscsi.Plugin},
+		Spec: storagev1.CSIDriverSpec{
+			AttachRequired:               &yes,
+			PodInfoOnMount:               &no,
+			RequiresRepublish:            &no,
+			SELinuxMount:                 &yes,
+			ServiceAccountTokenInSecrets: &no,
+			FSGroupPolicy:                &file,
+		},
+	}
+}
+
+// prepareISCSI records the use of the LUN, waits until no other node has it, and reads the password of its sessions.
+func (d *driven) prepareISCSI(ctx context.Context, s *corev1.ISCSIVolumeSource, secret secretReader) (err error) {
+	v := d.volume
+	if err := d.csi.Claim(ctx, d.Pod.UID, v); err != nil {
+		return err
+	}
+	if err := d.cfg.Cluster.AttachedInTree(ctx, d.Pod.UID, csi.UniqueName(v.Driver, v.Handle)); err != nil {
+		return fmt.Errorf("MountVolume.WaitForAttach failed for volume %q : %w", v.Name, err)
+	}
+	if !s.SessionCHAPAuth {
+		return nil
+	}
+	if s.SecretRef == nil {
+		return errors.New("chapAuthSession is set, but no secretRef")
+	}
+	v.StageSecrets, err = secret(ctx, s.SecretRef.Name)
+	return err
+}
+
+// podSecret reads a Secret of the pod's namespace.
+func (m *mounting) podSecret(ctx context.Context, name string) (map[string]string, error) {
+	got, err := m.objects.Secret(ctx, m.Pod.Namespace, name)
+	if err != nil {
+		return nil, fmt.Errorf("couldn't get secret %s/%s: %w", m.Pod.Namespace, name, err)
+	}
+	values := make(map[string]string, len(got.Data))
+	for k, v := range got.Data {
+		values[k] = string(v)
+	}
+	return values, nil
+}

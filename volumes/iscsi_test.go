@@ -1,0 +1,157 @@
+package volumes
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	csipb "github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nodelet/nodelet/kube/storage"
+	"github.com/nodelet/nodelet/volumes/iscsi"
+)
+
+// lunNode takes down what it is asked for, and mounts nothing.
+type lunNode struct {
+	csipb.NodeClient
+	mu        sync.Mutex
+	staged    *csipb.NodeStageVolumeRequest
+	published *csipb.NodePublishVolumeRequest
+	taken     []string
+}
+
+func (n *lunNode) NodeStageVolume(_ context.Context, in *csipb.NodeStageVolumeRequest, _ ...grpc.CallOption) (*csipb.NodeStageVolumeResponse, error) {
+	n.staged = in
+	return nil, nil
+}
+
+func (n *lunNode) NodePublishVolume(_ context.Context, in *csipb.NodePublishVolumeRequest, _ ...grpc.CallOption) (*csipb.NodePublishVolumeResponse, error) {
+	n.published = in
+	return nil, nil
+}
+
+func (n *lunNode) NodeUnpublishVolume(_ context.Context, in *csipb.NodeUnpublishVolumeRequest, _ ...grpc.CallOption) (*csipb.NodeUnpublishVolumeResponse, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.taken = append(n.taken, in.TargetPath)
+	return nil, nil
+}
+
+func (n *lunNode) NodeUnstageVolume(context.Context, *csipb.NodeUnstageVolumeRequest, ...grpc.CallOption) (*csipb.NodeUnstageVolumeResponse, error) {
+	return nil, nil
+}
+
+// chapSecrets has the one Secret that is asked for.
+type chapSecrets struct{ Objects }
+
+func (chapSecrets) Secret(_ context.Context, namespace, name string) (*corev1.Secret, error) {
+	if namespace+"/"+name != "team/chap" {
+		return nil, errors.New("no such secret")
+	}
+	return &corev1.Secret{Data: map[string][]byte{"node.session.auth.password": []byte("p")}}, nil
+}
+
+// lunManager is a node without an API server whose driver for LUNs is a lunNode.
+func lunManager(t *testing.T, cluster Cluster) (*Manager, *lunNode, string) {
+	t.Helper()
+	root, node := t.TempDir(), &lunNode{}
+	return newTestManager(t, Config{Root: root, Cluster: cluster}, node), node, root
+}
+
+// lunRequest is for a volume of the pod team/pod.
+func lunRequest(v *corev1.Volume) Request {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "pod", UID: "uid"}}
+	return Request{Pod: pod, Volume: v, Limit: noLimit}
+}
+
+func lunOf(secret string) *corev1.Volume {
+	return &corev1.Volume{Name: "data", VolumeSource: corev1.VolumeSource{ISCSI: &corev1.ISCSIVolumeSource{TargetPortal: "10.0.0.1",
+		IQN: "iqn.2026-01.test:a", Lun: 2, FSType: "xfs", SessionCHAPAuth: true, SecretRef: &corev1.LocalObjectReference{Name: secret}}}}
+}
+
+// A LUN that a pod names: claimed, staged with its password, published at the kubelet's path, found there and taken
+// down.
+func TestPodISCSI(t *testing.T) {
+	t.Parallel()
+	manager, node, root := lunManager(t, nil)
+	m, err := manager.Mount(t.Context(), lunRequest(lunOf("chap")), chapSecrets{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := filepath.Join(root, "pods/uid/volumes/kubernetes.io~iscsi/data"); m.HostPath != want || !m.SELinuxRelabel || m.ReadOnly {
+		t.Errorf("mounted %+v, want %s", m, want)
+	}
+	in := node.staged
+	if in.Secrets["node.session.auth.password"] != "p" || in.VolumeCapability.GetMount().GetFsType() != "xfs" ||
+		!strings.Contains(in.VolumeContext["lun"], `"Portals":["10.0.0.1:3260"],"Iqn":"iqn.2026-01.test:a","Lun":"2"`) || node.published.Secrets != nil ||
+		in.StagingTargetPath != filepath.Join(root, "plugins/kubernetes.io/iscsi/iface-default/10.0.0.1:3260-iqn.2026-01.test:a-lun-2") {
+		t.Errorf("staged %v", in)
+	}
+	if in := manager.csi.InUse(); len(in) != 1 || in[0] != "kubernetes.io/iscsi/10.0.0.1:3260:iqn.2026-01.test:a:2" {
+		t.Errorf("in use: %q", in)
+	}
+	disk, err := manager.List("uid")
+	if err != nil || len(disk) != 1 || disk[0] != (OnDisk{Plugin: iscsi.Plugin, Name: "data"}) {
+		t.Fatalf("on disk %v, %v", disk, err)
+	}
+	if err := manager.Unmount(t.Context(), "uid", disk[0]); err != nil {
+		t.Error(err)
+	}
+	if len(node.taken) != 1 || len(manager.csi.Used("uid")) != 0 {
+		t.Errorf("taken down %q, used %q", node.taken, manager.csi.Used("uid"))
+	}
+}
+
+// Without its password nothing is staged.
+func TestPodISCSISecret(t *testing.T) {
+	t.Parallel()
+	manager, node, _ := lunManager(t, nil)
+	if _, err := manager.Mount(t.Context(), lunRequest(lunOf("other")), chapSecrets{}); err == nil || !strings.Contains(err.Error(), "couldn't get secret team/other") {
+		t.Errorf("error %v", err)
+	}
+	vol := lunOf("")
+	vol.ISCSI.SecretRef = nil
+	if _, err := manager.Mount(t.Context(), lunRequest(vol), chapSecrets{}); err == nil || !strings.Contains(err.Error(), "no secretRef") {
+		t.Errorf("error %v", err)
+	}
+	if node.staged != nil {
+		t.Errorf("staged %v", node.staged)
+	}
+}
+
+// The LUN of a PersistentVolume, as a device and as a file system that the pod only reads.
+func TestPersistentISCSI(t *testing.T) {
+	t.Parallel()
+	initiator, block, annotated := "iqn.2026-01.test:me", corev1.PersistentVolumeBlock, "noatime,sync"
+	cluster := &oneVolume{}
+	manager, node, root := lunManager(t, cluster)
+	pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv", Annotations: map[string]string{corev1.MountOptionAnnotation: annotated}},
+		Spec: corev1.PersistentVolumeSpec{AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadOnlyMany}, PersistentVolumeSource: corev1.PersistentVolumeSource{
+			ISCSI: &corev1.ISCSIPersistentVolumeSource{TargetPortal: "10.0.0.1:3261", IQN: "iqn.2026-01.test:a", Portals: []string{"10.0.0.2"}, InitiatorName: &initiator}}}}
+	cluster.claim = &storage.Claim{PVC: &corev1.PersistentVolumeClaim{}, PV: pv}
+	readOnly := claimVolume.DeepCopy()
+	readOnly.PersistentVolumeClaim.ReadOnly = true
+	m, err := manager.Mount(t.Context(), lunRequest(readOnly), chapSecrets{})
+	if err != nil || m.HostPath != filepath.Join(root, "pods/uid/volumes/kubernetes.io~iscsi/pv") || m.Name != "pv" || !m.ReadOnly {
+		t.Errorf("mounted %+v, %v", m, err)
+	}
+	if got := node.staged.VolumeCapability.GetMount().GetMountFlags(); strings.Join(got, ",") != annotated || !node.published.Readonly {
+		t.Errorf("flags %q, read-only %t", got, node.published.Readonly)
+	}
+	for _, want := range []string{`"VolName":"pv"`, `"Portals":["10.0.0.1:3261","10.0.0.2:3260"]`, `"Iface":"10.0.0.1:3261:pv"`, `"InitiatorName":"` + initiator, `"ReadOnly":true`} {
+		if !strings.Contains(node.staged.VolumeContext["lun"], want) {
+			t.Errorf("%s is not in %s", want, node.staged.VolumeContext["lun"])
+		}
+	}
+	pv.Name, pv.Spec.VolumeMode, pv.Spec.ISCSI.Lun = "raw", &block, 1
+	m, err = manager.Mount(t.Context(), lunRequest(claimVolume), chapSecrets{})
+	if err != nil || m.HostPath != "" || m.Device == "" || m.Device != node.published.TargetPath || node.published.VolumeCapability.GetBlock() == nil {
+		t.Errorf("mounted %+v, %v", m, err)
+	}
+}

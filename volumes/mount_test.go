@@ -1,0 +1,94 @@
+package volumes
+
+import (
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nodelet/nodelet/csi"
+	"github.com/nodelet/nodelet/kube/storage"
+)
+
+// Who gives the files of a CSI volume to the pod's fsGroup, by the policy of its CSIDriver.
+func TestSetsGroup(t *testing.T) {
+	t.Parallel()
+	const none, file, byType = storagev1.NoneFSGroupPolicy, storagev1.FileFSGroupPolicy, storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy
+	for _, c := range []struct {
+		volume csi.Volume
+		policy storagev1.FSGroupPolicy
+		want   bool
+	}{
+		{csi.Volume{FSType: "ext4", AccessMode: corev1.ReadWriteOnce}, byType, true},
+		{csi.Volume{FSType: "ext4", AccessMode: corev1.ReadWriteOncePod}, byType, true},
+		{csi.Volume{FSType: "ext4", AccessMode: corev1.ReadWriteMany}, byType, false},
+		{csi.Volume{AccessMode: corev1.ReadWriteOnce}, byType, false},
+		{csi.Volume{FSType: "ext4", AccessMode: corev1.ReadWriteOnce, Ephemeral: true}, byType, true},
+		{csi.Volume{AccessMode: corev1.ReadWriteMany}, file, true},
+		{csi.Volume{AccessMode: corev1.ReadWriteMany, ReadOnly: true}, file, false},
+		{csi.Volume{AccessMode: corev1.ReadWriteOnce, Block: true}, file, false},
+		{csi.Volume{FSType: "ext4", AccessMode: corev1.ReadWriteOnce}, none, false},
+	} {
+		if got := setsGroup(&c.volume, c.policy); got != c.want {
+			t.Errorf("%+v with policy %s: %t, want %t", c.volume, c.policy, got, c.want)
+		}
+	}
+}
+
+func TestPersistentVolume(t *testing.T) {
+	t.Parallel()
+	yes, block := true, corev1.PersistentVolumeBlock
+	claim := &storage.Claim{
+		PVC: &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "data"}},
+		PV: &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv"}, Spec: corev1.PersistentVolumeSpec{
+			VolumeMode: &block, AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany}, MountOptions: []string{"noatime"},
+			PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{
+				Driver: "d", VolumeHandle: "h", FSType: "xfs", VolumeAttributes: map[string]string{"a": "b"}}}}},
+	}
+	v := persistentVolume(claim, &storagev1.CSIDriver{Spec: storagev1.CSIDriverSpec{AttachRequired: &yes}}, true)
+	if v.Name != "pv" || v.Driver != "d" || v.Handle != "h" || !v.Block || !v.Attachable || !v.ReadOnly ||
+		v.FSType != "xfs" || v.AccessMode != corev1.ReadWriteMany || v.MountOptions[0] != "noatime" || v.Attributes["a"] != "b" {
+		t.Errorf("got %+v", v)
+	}
+}
+
+// A volume must be used as what it is, by containers of every kind.
+func TestUsedAs(t *testing.T) {
+	t.Parallel()
+	pod := &corev1.Pod{Spec: corev1.PodSpec{
+		InitContainers:      []corev1.Container{{VolumeDevices: []corev1.VolumeDevice{{Name: "raw"}}}},
+		Containers:          []corev1.Container{{VolumeMounts: []corev1.VolumeMount{{Name: "data"}}}},
+		EphemeralContainers: []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{VolumeMounts: []corev1.VolumeMount{{Name: "late"}}}}},
+	}}
+	for name, want := range map[string][2]bool{"raw": {false, true}, "data": {true, false}, "late": {true, false}, "unused": {false, false}} {
+		if mounts, devices := usedAs(pod, name); [2]bool{mounts, devices} != want {
+			t.Errorf("%s: %t, %t", name, mounts, devices)
+		}
+	}
+	block := corev1.PersistentVolumeBlock
+	claim := &storage.Claim{PVC: &corev1.PersistentVolumeClaim{}, PV: &corev1.PersistentVolume{Spec: corev1.PersistentVolumeSpec{VolumeMode: &block}}}
+	check := func(volume string) error {
+		m := &mounting{&Manager{}, Request{Pod: pod, Volume: &corev1.Volume{Name: volume}}, nil}
+		return m.checkClaim(claim)
+	}
+	if err := check("data"); err == nil || !strings.Contains(err.Error(), "volumeMode Block") {
+		t.Errorf("got %v", err)
+	}
+	claim.PV.Spec.VolumeMode = nil
+	if err := check("raw"); err == nil || !strings.Contains(err.Error(), "volumeMode Filesystem") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestPodInfo(t *testing.T) {
+	t.Parallel()
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web-0", Namespace: "shop", UID: "u"}, Spec: corev1.PodSpec{ServiceAccountName: "robot"}}
+	got := podInfo(pod, true)
+	for k, want := range map[string]string{"pod.name": "web-0", "pod.namespace": "shop", "pod.uid": "u", "serviceAccount.name": "robot", "ephemeral": "true"} {
+		if got["csi.storage.k8s.io/"+k] != want {
+			t.Errorf("%s is %q", k, got["csi.storage.k8s.io/"+k])
+		}
+	}
+}

@@ -1,0 +1,290 @@
+package podfs
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// The layout of a volume whose files change all at once:
+//
+//	key             -> ..data/key       what containers open
+//	dir             -> ..data/dir       one link for each first path element
+//	..data          -> ..2026_01_02_15_04_05.123456789
+//	..2026_01_02_15_04_05.123456789/    the files
+//
+// An update fills a new timestamped directory and renames a new link over "..data". Applications watch "..data".
+const (
+	dataLink    = "..data"
+	newDataLink = "..data_tmp"
+	stampLayout = "..2006_01_02_15_04_05."
+)
+
+// atomicDir is an open volume directory with that layout.
+type atomicDir struct {
+	dir  *os.File // for the calls os.Root does not have
+	root *os.Root // the same directory
+}
+
+func openAtomic(dir *os.File) (atomicDir, error) {
+	root, err := os.OpenRoot(fdPath(dir))
+	if err != nil {
+		return atomicDir{}, fmt.Errorf("open volume directory: %w", err)
+	}
+	return atomicDir{dir, root}, nil
+}
+
+// write makes the volume show want, and says whether that changed its content. own gives the files their owner
+// before they can be seen. What an earlier crash left behind is put right even if the content is up to date.
+func (a atomicDir) write(ctx context.Context, want payload, now time.Time, own func() error) (changed bool, err error) {
+	if err := want.checkTree(); err != nil {
+		return false, err
+	}
+	current := a.current()
+	if current == "" || !a.holds(current, want) {
+		changed = true
+		if current, err = a.publish(want, now, own); err != nil {
+			return false, err
+		}
+	}
+	if err := a.link(want); err != nil {
+		return false, err
+	}
+	return changed, a.sweep(ctx, want, current)
+}
+
+// current names the directory that "..data" leads to, or nothing if there is none to be trusted.
+func (a atomicDir) current() string {
+	name, err := a.root.Readlink(dataLink)
+	if err != nil || !isStamp(name) {
+		return ""
+	}
+	if info, err := a.root.Lstat(name); err != nil || !info.IsDir() {
+		return ""
+	}
+	return name
+}
+
+// isStamp recognises the timestamped directories of this package and of the kubelet.
+func isStamp(name string) bool {
+	rest, ok := strings.CutPrefix(name, "..")
+	return ok && rest != "" && rest[0] >= '0' && rest[0] <= '9' && !strings.Contains(name, "/")
+}
+
+// holds says whether the directory has exactly the wanted files. Any doubt is a no: then it is written anew.
+func (a atomicDir) holds(stamp string, want payload) bool {
+	dir, err := openDir(a.dir, stamp)
+	if err != nil {
+		return false
+	}
+	defer dir.Close()
+	found, err := countSame(dir, "", want)
+	return err == nil && found == len(want)
+}
+
+var errDiffers = errors.New("content differs")
+
+// countSame counts the files below dir; the first one that is not as wanted is an error.
+func countSame(dir *os.File, prefix string, want payload) (found int, err error) {
+	names, err := dir.Readdirnames(-1)
+	if err != nil {
+		return 0, err
+	}
+	for _, name := range names {
+		n, err := countSameAt(dir, name, filepath.Join(prefix, name), want)
+		if err != nil {
+			return 0, err
+		}
+		found += n
+	}
+	return found, nil
+}
+
+func countSameAt(dir *os.File, name, path string, want payload) (int, error) {
+	f, err := openBeneath(dir, name, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW, noLinks)
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return 0, err
+	}
+	if info.IsDir() {
+		return countSame(f, path, want)
+	}
+	wanted, ok := want[path]
+	if !ok {
+		return 0, errDiffers
+	}
+	got, err := readAll(f, info, int64(len(wanted.data)))
+	if err != nil || !bytes.Equal(got, wanted.data) {
+		return 0, errDiffers
+	}
+	return 1, nil
+}
+
+// readAll reads an open file that must be a regular one, and no longer than limit.
+func readAll(f *os.File, info fs.FileInfo, limit int64) ([]byte, error) {
+	if !info.Mode().IsRegular() || info.Size() > limit {
+		return nil, fmt.Errorf("%s is no regular file of at most %d bytes", f.Name(), limit)
+	}
+	raw := make([]byte, info.Size())
+	_, err := io.ReadFull(f, raw)
+	return raw, err
+}
+
+// publish writes the files to a new directory and lets "..data" lead to it.
+func (a atomicDir) publish(want payload, now time.Time, own func() error) (stamp string, err error) {
+	stamp = now.UTC().Format(stampLayout) + fmt.Sprintf("%09d", rand.Uint32N(1e9))
+	dir, err := makeDir(a.dir, stamp, contentDir)
+	if err != nil {
+		return "", err
+	}
+	dir.Close()
+	err = a.writeFiles(stamp, want)
+	if err == nil {
+		err = own()
+	}
+	if err == nil {
+		err = a.switchTo(stamp)
+	}
+	if err != nil {
+		// Leave no secret behind; should this fail too, the next write sweeps it.
+		_ = removeTree(context.Background(), a.dir, stamp)
+		return "", err
+	}
+	return stamp, nil
+}
+
+func (a atomicDir) writeFiles(stamp string, want payload) error {
+	for path, f := range want {
+		if err := a.writeFile(stamp, path, f); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// switchTo lets "..data" lead to the directory.
+func (a atomicDir) switchTo(stamp string) error {
+	if err := removeTree(context.Background(), a.dir, newDataLink); err != nil {
+		return err
+	}
+	if err := a.root.Symlink(stamp, newDataLink); err != nil {
+		return err
+	}
+	if err := a.clearDataLink(); err != nil {
+		return err
+	}
+	return a.root.Rename(newDataLink, dataLink)
+}
+
+// clearDataLink removes a "..data" that is a directory, over which no link can be renamed.
+func (a atomicDir) clearDataLink() error {
+	info, err := a.root.Lstat(dataLink)
+	if err != nil || !info.IsDir() {
+		return nil
+	}
+	return removeTree(context.Background(), a.dir, dataLink)
+}
+
+func (a atomicDir) writeFile(stamp, path string, f file) error {
+	dir, err := makeDir(a.dir, filepath.Join(stamp, filepath.Dir(path)), contentDir)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	out, err := openFile(dir, filepath.Base(path), unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL)
+	if err != nil {
+		return err
+	}
+	_, err = out.Write(f.data)
+	if err == nil && f.uid != nil {
+		err = out.Chown(int(*f.uid), -1)
+	}
+	if err == nil {
+		err = out.Chmod(fs.FileMode(f.mode))
+	}
+	writeNote(out, f.note)
+	return errors.Join(err, out.Close())
+}
+
+// link makes the links which containers see. A directory in the place of one stays: another volume is mounted there.
+func (a atomicDir) link(want payload) error {
+	done := map[string]bool{}
+	for path, f := range want {
+		name, _, _ := strings.Cut(path, "/")
+		if done[name] {
+			continue
+		}
+		done[name] = true
+		if err := a.linkOne(name, f.uid); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a atomicDir) linkOne(name string, uid *int64) error {
+	info, err := a.root.Lstat(name)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+	case err != nil:
+		return err
+	case info.IsDir():
+		return nil
+	default:
+		if target, err := a.root.Readlink(name); err == nil && target == filepath.Join(dataLink, name) {
+			return nil
+		}
+		if err := a.root.Remove(name); err != nil {
+			return err
+		}
+	}
+	if err := a.root.Symlink(filepath.Join(dataLink, name), name); err != nil {
+		return err
+	}
+	if uid == nil {
+		return nil
+	}
+	return a.root.Lchown(name, int(*uid), -1)
+}
+
+// sweep removes links to files that are gone, and what updates left behind.
+func (a atomicDir) sweep(ctx context.Context, want payload, current string) error {
+	keep := map[string]bool{}
+	for path := range want {
+		name, _, _ := strings.Cut(path, "/")
+		keep[name] = true
+	}
+	entries, err := fs.ReadDir(a.root.FS(), ".")
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		name := e.Name()
+		stale := name == newDataLink || isStamp(name) && name != current
+		if !stale && !keep[name] && e.Type() == fs.ModeSymlink {
+			target, _ := a.root.Readlink(name)
+			stale = target == filepath.Join(dataLink, name)
+		}
+		if !stale {
+			continue
+		}
+		if err := removeTree(ctx, a.dir, name); err != nil {
+			return err
+		}
+	}
+	return nil
+}

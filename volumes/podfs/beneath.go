@@ -1,0 +1,191 @@
+package podfs
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// How far a path below a held directory may lead.
+const (
+	// noLinks: only real directories, mounts included. For the tree that only this agent writes.
+	noLinks = unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS
+	// linksInside: symbolic links too, as long as every step stays below the directory. For content of a volume.
+	linksInside = unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS
+	// sameMount: neither links nor mount points. For deleting.
+	sameMount = noLinks | unix.RESOLVE_NO_XDEV
+)
+
+// maxRaces bounds how often a lookup is repeated which the kernel gave up because of a rename or mount at the
+// same moment.
+const maxRaces = 256
+
+// openBeneath opens path below dir; flags are open(2)'s, resolve is one of the constants above.
+func openBeneath(dir *os.File, path string, flags int, resolve uint64) (*os.File, error) {
+	how := unix.OpenHow{Flags: uint64(flags) | unix.O_CLOEXEC, Resolve: resolve}
+	for race := 0; ; race++ {
+		fd, err := unix.Openat2(int(dir.Fd()), path, &how)
+		if err == nil {
+			return os.NewFile(uintptr(fd), filepath.Join(dir.Name(), path)), nil
+		}
+		if errors.Is(err, unix.EINTR) || errors.Is(err, unix.EAGAIN) && race < maxRaces {
+			continue
+		}
+		return nil, pathError("open", dir, path, err)
+	}
+}
+
+// openDir opens a directory of the tree that only this agent writes.
+func openDir(dir *os.File, path string) (*os.File, error) {
+	f, err := openBeneath(dir, path, unix.O_RDONLY|unix.O_DIRECTORY, noLinks)
+	if errors.Is(err, unix.ELOOP) {
+		return nil, fmt.Errorf("%w: a symbolic link does not belong there, remove it", err)
+	}
+	return f, err
+}
+
+// Modes of directories which this package makes.
+const (
+	privateDir = 0o750 // of the tree down to the volumes
+	contentDir = 0o755 // in a volume
+)
+
+// makeDir makes the directories of path below dir where they are missing, with this mode whatever the umask is,
+// and opens the last one.
+func makeDir(dir *os.File, path string, mode uint32) (*os.File, error) {
+	f, err := openDir(dir, path)
+	if !errors.Is(err, unix.ENOENT) {
+		return f, err
+	}
+	for name := range strings.SplitSeq(path, "/") {
+		sub, err := makeOneDir(dir, name, mode)
+		if f != nil {
+			f.Close()
+		}
+		if err != nil {
+			return nil, err
+		}
+		dir, f = sub, sub
+	}
+	return f, nil
+}
+
+func makeOneDir(dir *os.File, name string, mode uint32) (*os.File, error) {
+	err := unix.Mkdirat(int(dir.Fd()), name, mode&0o777)
+	if err != nil && !errors.Is(err, unix.EEXIST) {
+		return nil, pathError("mkdir", dir, name, err)
+	}
+	made := err == nil
+	f, err := openDir(dir, name)
+	if err != nil || !made {
+		return f, err
+	}
+	// The umask may have taken bits away, and mkdir does not give set-id bits.
+	if err := unix.Fchmod(int(f.Fd()), mode); err != nil {
+		f.Close()
+		return nil, pathError("chmod", dir, name, err)
+	}
+	return f, nil
+}
+
+// fdPath reaches an open file again, whatever has happened to its path since. It serves system calls that take no
+// descriptor.
+func fdPath(f *os.File) string {
+	return "/proc/self/fd/" + strconv.Itoa(int(f.Fd()))
+}
+
+// stat looks at an open file.
+func stat(f *os.File) (unix.Statx_t, error) {
+	return statAt(f, "", unix.AT_EMPTY_PATH)
+}
+
+// statChild looks at an entry of a directory; it follows no link but sees the top of what is mounted there.
+func statChild(dir *os.File, name string) (unix.Statx_t, error) {
+	return statAt(dir, name, 0)
+}
+
+func statAt(dir *os.File, name string, flags int) (unix.Statx_t, error) {
+	var st unix.Statx_t
+	flags |= unix.AT_SYMLINK_NOFOLLOW | unix.AT_NO_AUTOMOUNT
+	if err := unix.Statx(int(dir.Fd()), name, flags, unix.STATX_BASIC_STATS, &st); err != nil {
+		return st, pathError("stat", dir, name, err)
+	}
+	return st, nil
+}
+
+func isMountRoot(st unix.Statx_t) bool { return st.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0 }
+
+func fileType(st unix.Statx_t) uint32 { return uint32(st.Mode) & unix.S_IFMT }
+
+func sameFile(a, b unix.Statx_t) bool {
+	return a.Ino == b.Ino && a.Dev_major == b.Dev_major && a.Dev_minor == b.Dev_minor
+}
+
+func pathError(op string, dir *os.File, path string, err error) error {
+	return &os.PathError{Op: op, Path: filepath.Join(dir.Name(), path), Err: err}
+}
+
+// checkKernel fails on a kernel where mount points would go unseen.
+func (v *FS) checkKernel() error {
+	pods, err := os.Open(v.podsDir)
+	if err != nil {
+		return fmt.Errorf("open pods directory: %w", err)
+	}
+	defer pods.Close()
+	st, err := stat(pods)
+	if err != nil {
+		return fmt.Errorf("look at pods directory: %w", err)
+	}
+	if st.Attributes_mask&unix.STATX_ATTR_MOUNT_ROOT == 0 {
+		return errors.New("this kernel does not tell mount points through statx: Linux 5.8 or newer is needed")
+	}
+	self, err := openDir(pods, ".")
+	if err != nil {
+		return fmt.Errorf("openat2 does not work, Linux 5.8 or newer without a seccomp filter on it is needed: %w", err)
+	}
+	return self.Close()
+}
+
+// openPod opens the directory of a pod.
+func (v *FS) openPod(uid types.UID) (*os.File, error) {
+	if err := checkName("pod UID", string(uid)); err != nil {
+		return nil, err
+	}
+	pods, err := os.Open(v.podsDir)
+	if err != nil {
+		return nil, err
+	}
+	defer pods.Close()
+	return openDir(pods, string(uid))
+}
+
+// makePod does the same, and makes it if it is missing.
+func (v *FS) makePod(uid types.UID) (*os.File, error) {
+	if err := checkName("pod UID", string(uid)); err != nil {
+		return nil, err
+	}
+	pods, err := os.Open(v.podsDir)
+	if err != nil {
+		return nil, err
+	}
+	defer pods.Close()
+	return makeDir(pods, string(uid), privateDir)
+}
+
+// checkName refuses what is no single path element: UIDs and names come from manifests and from names on disk.
+func checkName(what, name string) error {
+	if name == "" || name == "." || name == ".." || len(name) > maxFileName || strings.ContainsAny(name, "/\x00") {
+		return fmt.Errorf("%s %q cannot be the name of a directory", what, name)
+	}
+	return nil
+}
+
+// escapePlugin and unescapePlugin turn "kubernetes.io/secret" into the directory "kubernetes.io~secret" and back.
+func escapePlugin(name string) string   { return strings.ReplaceAll(name, "/", "~") }
+func unescapePlugin(name string) string { return strings.ReplaceAll(name, "~", "/") }

@@ -1,0 +1,117 @@
+package podfs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+)
+
+func (v *FS) mountConfigMap(
+	ctx context.Context, r Request, s *corev1.ConfigMapVolumeSource, o Objects,
+) (Mounted, error) {
+	files, err := configMapFiles(ctx, o, r.Pod.Namespace, keysOf(s.Name, s.Items, s.DefaultMode, s.Optional))
+	if err != nil {
+		return Mounted{}, err
+	}
+	return v.show(ctx, r, pluginConfigMap, files)
+}
+
+func (v *FS) mountSecret(
+	ctx context.Context, r Request, s *corev1.SecretVolumeSource, o Objects,
+) (Mounted, error) {
+	files, err := secretFiles(ctx, o, r.Pod.Namespace, keysOf(s.SecretName, s.Items, s.DefaultMode, s.Optional))
+	if err != nil {
+		return Mounted{}, err
+	}
+	return v.show(ctx, r, pluginSecret, files)
+}
+
+// keys says which keys of an object become files: the items, or all if there are none.
+type keys struct {
+	name     string
+	items    []corev1.KeyToPath
+	mode     uint32
+	optional bool // neither the object nor an item's key has to be there
+}
+
+func keysOf(name string, items []corev1.KeyToPath, defaultMode *int32, optional *bool) keys {
+	return keys{name: name, items: items, mode: fileMode(defaultMode), optional: optional != nil && *optional}
+}
+
+func configMapFiles(ctx context.Context, o Objects, namespace string, k keys) (payload, error) {
+	cm, err := o.ConfigMap(ctx, namespace, k.name)
+	if apierrors.IsNotFound(err) {
+		if k.optional {
+			return payload{}, nil
+		}
+		return nil, apierrors.NewNotFound(corev1.Resource("configmap"), k.name)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("get configmap %q: %w", k.name, err)
+	}
+	data := make(map[string][]byte, len(cm.Data)+len(cm.BinaryData))
+	for key, value := range cm.BinaryData {
+		data[key] = value
+	}
+	for key, value := range cm.Data {
+		data[key] = []byte(value)
+	}
+	return k.files(data, func(key string) error {
+		return fmt.Errorf("configmap references non-existent config key: %s", key)
+	})
+}
+
+func secretFiles(ctx context.Context, o Objects, namespace string, k keys) (payload, error) {
+	secret, err := o.Secret(ctx, namespace, k.name)
+	if apierrors.IsNotFound(err) {
+		if k.optional {
+			return payload{}, nil
+		}
+		return nil, apierrors.NewNotFound(corev1.Resource("secret"), k.name)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("get secret %q: %w", k.name, err)
+	}
+	return k.files(secret.Data, func(key string) error {
+		return fmt.Errorf("references non-existent secret key: %s", key)
+	})
+}
+
+func (k keys) files(data map[string][]byte, missing func(key string) error) (payload, error) {
+	files := payload{}
+	if len(k.items) == 0 {
+		var errs []error
+		for key, value := range data {
+			errs = append(errs, files.set(key, file{data: value, mode: k.mode}))
+		}
+		return files, errors.Join(errs...)
+	}
+	for _, item := range k.items {
+		value, ok := data[item.Key]
+		if !ok {
+			if k.optional {
+				continue
+			}
+			return nil, missing(item.Key)
+		}
+		f := file{data: value, mode: k.mode}
+		if item.Mode != nil {
+			f.mode = uint32(*item.Mode)
+		}
+		if err := files.set(item.Path, f); err != nil {
+			return nil, err
+		}
+	}
+	return files, nil
+}
+
+// fileMode gives a volume's defaultMode. The API server fills it in; a manifest may come without.
+func fileMode(mode *int32) uint32 {
+	if mode == nil {
+		return uint32(corev1.ConfigMapVolumeSourceDefaultMode)
+	}
+	return uint32(*mode)
+}

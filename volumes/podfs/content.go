@@ -1,0 +1,94 @@
+package podfs
+
+import (
+	"context"
+	"fmt"
+	"os"
+)
+
+// show makes a read-only volume consist of the given files. Every plugin but configMap keeps them in a tmpfs:
+// secrets shall not reach a disk.
+func (v *FS) show(ctx context.Context, r Request, plugin string, files payload) (Mounted, error) {
+	nested, err := nestedMountPoints(r.Volume.Name, &r.Pod.Spec)
+	if err != nil {
+		return Mounted{}, err
+	}
+	leave, err := v.enter(ctx)
+	if err != nil {
+		return Mounted{}, err
+	}
+	defer leave()
+	pod, err := v.makePod(r.Pod.UID)
+	if err != nil {
+		return Mounted{}, err
+	}
+	defer pod.Close()
+	on := OnDisk{Plugin: plugin, Name: r.Volume.Name}
+	dir, err := v.openContent(pod, on, r)
+	if err != nil {
+		return Mounted{}, err
+	}
+	defer dir.Close()
+	changed, err := fill(ctx, r, dir, files, nested)
+	if err != nil {
+		return Mounted{}, fmt.Errorf("write files: %w", err)
+	}
+	return Mounted{HostPath: v.hostPath(r.Pod.UID, on), ReadOnly: true, SELinuxRelabel: true, Changed: changed}, nil
+}
+
+// writersPerCPU is how many volumes are filled at a time for each CPU. It is work for the CPUs: more at a time would
+// all end late.
+const writersPerCPU = 2
+
+// enter waits for a place to fill a volume, in the order in which their contents have come.
+func (v *FS) enter(ctx context.Context) (leave func(), err error) {
+	select {
+	case v.writers <- struct{}{}:
+		return func() { <-v.writers }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func (v *FS) openContent(pod *os.File, on OnDisk, r Request) (*os.File, error) {
+	if on.Plugin != pluginConfigMap {
+		dir, _, err := makeMounted(pod, on.path(), *v.tmpfs(memorySize(r.Pod, r.Allocatable, nil)))
+		return dir, err
+	}
+	dir, err := makeDir(pod, on.path(), privateDir)
+	if err != nil {
+		return nil, err
+	}
+	if err := setMode(dir, 0o777); err != nil {
+		dir.Close()
+		return nil, err
+	}
+	return dir, nil
+}
+
+func fill(ctx context.Context, r Request, dir *os.File, files payload, nested []string) (changed bool, err error) {
+	a, err := openAtomic(dir)
+	if err != nil {
+		return false, err
+	}
+	defer a.root.Close()
+	for _, path := range nested {
+		if _, err := a.root.Stat(path); err == nil {
+			continue
+		}
+		if err := a.root.MkdirAll(path, 0o755); err != nil {
+			return false, fmt.Errorf("make mount point for another volume: %w", err)
+		}
+	}
+	own := func() error {
+		again, err := openDir(dir, ".") // a directory can be listed once
+		if err != nil {
+			return err
+		}
+		defer again.Close()
+		owner := ownerOf(r.Pod, true)
+		owner.skip = false // the files are new, whatever the root looks like
+		return owner.apply(ctx, again)
+	}
+	return a.write(ctx, files, r.Now, own)
+}

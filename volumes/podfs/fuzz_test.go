@@ -1,0 +1,113 @@
+package podfs
+
+import (
+	"bytes"
+	"encoding/pem"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Whatever path an object or manifest gives: it is refused, or the file is in the volume and nowhere else.
+func FuzzPath(f *testing.F) {
+	for _, seed := range []string{
+		"a", "a/b", "../a", "a/../b", "/a", "", ".", "./a", "a/.", "..data", "..data/a", "./..data", "..2020_", "...", ".. ",
+		"a//b", "a/", "\x00", "a\nb", strings.Repeat("x", 255), strings.Repeat("x", 256), strings.Repeat("a/", 2048), "..\\a",
+	} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, path string) {
+		p := payload{}
+		if p.set(path, file{data: []byte("x"), mode: 0o644}) != nil {
+			return
+		}
+		if !filepath.IsLocal(path) {
+			t.Fatalf("%q leads out", path)
+		}
+		a, root := openTestDir(t)
+		if _, err := a.write(t.Context(), p, testNow, ownNothing); err != nil {
+			if len(path) < 4000 { // the directory above counts towards the kernel's limit
+				t.Fatalf("%q: %v", path, err)
+			}
+			return
+		}
+		if raw, err := a.root.ReadFile(filepath.Clean(path)); err != nil || string(raw) != "x" {
+			t.Fatalf("%q is not in the volume: %q, %v", path, raw, err)
+		}
+		if changed := a.mustWrite(t, p); changed {
+			t.Fatalf("%q changes each time", path)
+		}
+		a.mustWrite(t, payload{})
+		wantFiles(t, root, nil)
+	})
+}
+
+func FuzzToken(f *testing.F) {
+	token, _, _ := issueAt(func() time.Time { return testNow })(testPod(), "", 3607)
+	f.Add(token)
+	for _, claims := range []map[string]any{
+		{}, {"aud": "one", "iat": 1, "exp": 2}, {"aud": []string{}, "iat": 1, "exp": 1e300}, {"iat": -1, "exp": 1e18},
+		{"iat": 1, "exp": 253402300799, "kubernetes.io": map[string]any{"warnafter": 5}},
+		{"iat": 1.5, "exp": 2.5, "aud": nil, "kubernetes.io": nil}, {"iat": "1", "exp": 2}, {"aud": 7, "iat": 1, "exp": 2},
+	} {
+		f.Add(makeToken(claims))
+	}
+	for _, raw := range []string{"", ".", "..", "a.b.c", "...", "e30.e30.e30", token + ".x", token[:40]} {
+		f.Add(raw)
+	}
+	f.Fuzz(func(t *testing.T, raw string) {
+		c, err := parseClaims(raw)
+		if err != nil {
+			if len(raw) > 40 && strings.Contains(err.Error(), raw) {
+				t.Fatalf("error tells the token: %v", err)
+			}
+			return
+		}
+		if !c.expires.After(c.issued) && c.expires.Unix() != c.issued.Unix() || c.expires.Year() > 9999 {
+			t.Fatalf("issued %v, expires %v", c.issued, c.expires)
+		}
+		for _, now := range []time.Time{testNow, c.issued, c.expires} {
+			at := c.refreshAt(now, time.Second)
+			if at.Before(now.Add(tokenRetry)) || at.After(now.Add(tokenMaxAge)) && at.After(now.Add(tokenRetry)) {
+				t.Fatalf("refresh at %v, now %v, token %+v", at, now, c)
+			}
+		}
+	})
+}
+
+// Whatever bundles hold, what containers get is a series of plain certificates, each once, that does not depend on the
+// order of the bundles.
+func FuzzTrustBundle(f *testing.F) {
+	one, two := encodeCertificates([][]byte{{1}}), encodeCertificates([][]byte{{2}, {1}})
+	f.Add(string(one), string(two))
+	f.Add("text\n"+string(one)+"text", "-----BEGIN CERTIFICATE-----\nHeader: x\n\nAQ==\n-----END CERTIFICATE-----\n")
+	f.Add("-----BEGIN PRIVATE KEY-----\nAQ==\n-----END PRIVATE KEY-----\n", "-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n")
+	f.Add("-----BEGIN CERTIFICATE-----", "-----BEGIN CERTIFICATE-----\nA\n-----END CERTIFICATE-----\r\n")
+	f.Fuzz(func(t *testing.T, a, b string) {
+		join := func(all ...string) []byte {
+			var ders [][]byte
+			for _, text := range all {
+				ders = append(ders, certificates([]byte(text))...)
+			}
+			return encodeCertificates(shuffled(ders, "seed"))
+		}
+		got := join(a, b)
+		if !bytes.Equal(got, join(b, a, b)) {
+			t.Fatal("the order or number of the bundles shows")
+		}
+		seen, rest := map[string]bool{}, got
+		for len(rest) > 0 {
+			block, after := pem.Decode(rest)
+			if block == nil || block.Type != "CERTIFICATE" || len(block.Headers) > 0 || seen[string(block.Bytes)] {
+				t.Fatalf("block %+v in %q", block, got)
+			}
+			seen[string(block.Bytes)], rest = true, after
+		}
+		for _, der := range append(certificates([]byte(a)), certificates([]byte(b))...) {
+			if !seen[string(der)] {
+				t.Fatalf("%x is lost", der)
+			}
+		}
+	})
+}

@@ -1,0 +1,25 @@
+package podfs
+
+import (
+	"context"
+
+	"github.com/nodelet/nodelet/volumes/block"
+)
+
+// Grow brings the file system of a local device, which is mounted for the pod, to the size of its device. A directory,
+// and a device that the pod has as such, have no file system of their own: nothing is done for them.
+func (v *FS) Grow(ctx context.Context, p Persistent) error {
+	s := p.PV.Spec.Local
+	if s == nil || p.Block {
+		return nil
+	}
+	if isDevice, err := isDevice(s.Path); err != nil || !isDevice {
+		return err
+	}
+	device, err := block.Open(ctx, s.Path)
+	if err != nil {
+		return err
+	}
+	defer device.Close()
+	return device.Grow(ctx, v.hostPath(p.Pod.UID, OnDisk{pluginLocal, p.PV.Name}))
+}

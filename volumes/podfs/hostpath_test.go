@@ -1,0 +1,87 @@
+package podfs
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+)
+
+func TestHostPath(t *testing.T) {
+	t.Parallel()
+	v := newVolumes(t)
+	dir := t.TempDir()
+	at := func(name string) string { return filepath.Join(dir, name) }
+	if err := os.Mkdir(at("dir"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(at("file"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("dir", at("link")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("nowhere", at("dangling")); err != nil {
+		t.Fatal(err)
+	}
+	listener, err := net.Listen("unix", at("sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	if err := unix.Mknod(at("blk"), unix.S_IFBLK|0o600, int(unix.Mkdev(7, 0))); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mknod(at("chr"), unix.S_IFCHR|0o600, int(unix.Mkdev(1, 3))); err != nil {
+		t.Fatal(err)
+	}
+	failed := func(path, what string) string { return "hostPath type check failed: " + path + " is not " + what }
+	tests := []struct {
+		kind corev1.HostPathType
+		path string
+		err  string
+		made bool
+	}{
+		{"", at("not-there"), "", false},
+		{"", "/a/../b", "invalid HostPath `/a/../b`: must not contain '..'", false},
+		{corev1.HostPathDirectory, at("dir"), "", false},
+		{corev1.HostPathDirectory, at("link"), "", false},
+		{corev1.HostPathDirectory, at("file"), failed(at("file"), "a directory"), false},
+		{corev1.HostPathDirectory, at("none"), failed(at("none"), "a directory"), false},
+		{corev1.HostPathDirectoryOrCreate, at("new/deep"), "", true},
+		{corev1.HostPathDirectoryOrCreate, at("new/deep"), "", false},
+		{corev1.HostPathDirectoryOrCreate, at("file"), failed(at("file"), "a directory"), false},
+		{corev1.HostPathFile, at("file"), "", false},
+		{corev1.HostPathFile, at("dir"), failed(at("dir"), "a file"), false},
+		{corev1.HostPathFileOrCreate, at("newfile"), "", true},
+		{corev1.HostPathFileOrCreate, at("newfile"), "", false},
+		{corev1.HostPathFileOrCreate, at("dir"), failed(at("dir"), "a file"), false},
+		{corev1.HostPathSocket, at("sock"), "", false},
+		{corev1.HostPathSocket, at("file"), failed(at("file"), "a socket file"), false},
+		{corev1.HostPathCharDev, at("chr"), "", false},
+		{corev1.HostPathCharDev, at("blk"), failed(at("blk"), "a character device"), false},
+		{corev1.HostPathBlockDev, at("blk"), "", false},
+		{corev1.HostPathBlockDev, at("chr"), failed(at("chr"), "a block device"), false},
+		{corev1.HostPathBlockDev, at("dangling"), failed(at("dangling"), "a block device"), false},
+		{"Tape", at("file"), "Tape is an invalid volume type", false},
+	}
+	for _, tt := range tests {
+		source := corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: tt.path, Type: &tt.kind}}
+		m, err := v.Mount(t.Context(), request(testPod(), "host", source), nil)
+		if tt.err != "" {
+			if want := `MountVolume.SetUp failed for volume "host" : ` + tt.err; err == nil || err.Error() != want {
+				t.Errorf("%s %s: got %v, want %s", tt.kind, tt.path, err, want)
+			}
+			continue
+		}
+		if want := (Mounted{HostPath: tt.path, Changed: tt.made}); err != nil || m != want {
+			t.Errorf("%s %s: got %+v, %v, want %+v", tt.kind, tt.path, m, err, want)
+		}
+	}
+	if uids, err := v.Pods(); err != nil || len(uids) != 0 {
+		t.Errorf("hostPath left %v, %v in the pods directory", uids, err)
+	}
+}

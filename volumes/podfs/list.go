@@ -1,0 +1,64 @@
+package podfs
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// List says which volumes of a pod there are on disk, also those of plugins that other rooms look after. hostPath
+// and image volumes leave nothing there.
+func (v *FS) List(uid types.UID) ([]OnDisk, error) {
+	pod, err := v.openPod(uid)
+	if errors.Is(err, unix.ENOENT) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list volumes: %w", err)
+	}
+	defer pod.Close()
+	var found []OnDisk
+	err = eachDir(pod, volumesDir, func(_, plugin *os.File, pluginName string) error {
+		names, err := plugin.Readdirnames(-1)
+		for _, name := range names {
+			found = append(found, OnDisk{Plugin: unescapePlugin(pluginName), Name: name})
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list volumes: %w", err)
+	}
+	return found, nil
+}
+
+// eachDir opens every entry of the directory at path, all of which must be directories, and hands both to do. A
+// missing directory has none.
+func eachDir(parent *os.File, path string, do func(dir, sub *os.File, name string) error) error {
+	dir, err := openDir(parent, path)
+	if errors.Is(err, unix.ENOENT) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	names, err := dir.Readdirnames(-1)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		sub, err := openDir(dir, name)
+		if err != nil {
+			return err
+		}
+		err = do(dir, sub, name)
+		sub.Close()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

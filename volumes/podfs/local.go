@@ -1,0 +1,118 @@
+package podfs
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/moby/sys/mountinfo"
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nodelet/nodelet/volumes/block"
+)
+
+// mountLocal binds a directory of the node, or mounts a device of it, which is formatted if it is blank. The group of
+// the files is changed for the first pod that uses the volume.
+func (v *FS) mountLocal(ctx context.Context, p Persistent, s *corev1.LocalVolumeSource) (Mounted, error) {
+	on := OnDisk{pluginLocal, p.PV.Name}
+	mount, first, release, err := v.localMount(ctx, p, s)
+	if err != nil {
+		return Mounted{}, err
+	}
+	defer release()
+	dir, changed, err := v.makePoint(p.Pod, on, mount)
+	if err != nil {
+		return Mounted{}, err
+	}
+	defer dir.Close()
+	if first && !p.ReadOnly {
+		if err := ownerOf(p.Pod, false).apply(ctx, dir); err != nil {
+			return Mounted{}, err
+		}
+	}
+	return Mounted{HostPath: v.hostPath(p.Pod.UID, on), SELinuxRelabel: true, Changed: changed}, nil
+}
+
+// localMount finds out how to mount a local volume. first reports whether no other pod has it. The caller calls release
+// once the mount is made: until then a device stays locked.
+func (v *FS) localMount(ctx context.Context, p Persistent, s *corev1.LocalVolumeSource) (
+	mount func(*os.File) error, first bool, release func(), err error) {
+	isDevice, err := isDevice(s.Path)
+	if err != nil {
+		return nil, false, nil, err
+	}
+	on := OnDisk{pluginLocal, p.PV.Name}
+	release = func() {}
+	var device *block.Device
+	if isDevice {
+		if device, err = block.Open(ctx, s.Path); err != nil {
+			return nil, false, nil, err
+		}
+		release = func() { _ = device.Close() } // it was only read
+	}
+	other, err := v.elsewhere(on, p.Pod)
+	switch {
+	case err != nil:
+		release()
+		return nil, false, nil, err
+	case device == nil:
+		mount = func(dir *os.File) error { return bindDir(s.Path, dir) }
+	case other != "": // a mounted device is neither formatted nor repaired
+		mount = func(dir *os.File) error { return bindDir(other, dir) }
+	default:
+		fs := block.FileSystem{Options: MountOptions(p.PV), ReadOnly: p.ReadOnly, Grow: p.Grow}
+		if s.FSType != nil {
+			fs.Type = *s.FSType
+		}
+		mount = func(*os.File) error { return device.Mount(ctx, v.hostPath(p.Pod.UID, on), fs) }
+	}
+	return mount, other == "", release, nil
+}
+
+// isDevice tells a local volume that is a block device from one that is a directory; it can be nothing else.
+func isDevice(path string) (bool, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return false, err
+	}
+	if m := info.Mode(); m&os.ModeDevice != 0 && m&os.ModeCharDevice == 0 {
+		return true, nil
+	}
+	if !info.IsDir() {
+		return false, fmt.Errorf("path %s is neither a directory nor a block device", path)
+	}
+	return false, nil
+}
+
+func bindDir(path string, dir *os.File) error {
+	source, err := os.OpenFile(path, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer source.Close()
+	if err := unix.Mount(fdPath(source), fdPath(dir), "", unix.MS_BIND, ""); err != nil {
+		return fmt.Errorf("bind mount %s: %w", path, err)
+	}
+	return nil
+}
+
+// elsewhere is where another pod has a volume mounted; empty where none has.
+func (v *FS) elsewhere(on OnDisk, pod *corev1.Pod) (string, error) {
+	pods, err := filepath.EvalSymlinks(v.podsDir)
+	if err != nil {
+		return "", err
+	}
+	own := filepath.Join(pods, string(pod.UID), on.path())
+	found, err := mountinfo.GetMounts(func(m *mountinfo.Info) (skip, stop bool) {
+		hit := m.Mountpoint != own &&
+			strings.HasPrefix(m.Mountpoint, pods+"/") && strings.HasSuffix(m.Mountpoint, "/"+on.path())
+		return !hit, hit
+	})
+	if err != nil || len(found) == 0 {
+		return "", err
+	}
+	return found[0].Mountpoint, nil
+}

@@ -1,0 +1,128 @@
+package podfs
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// loopDevice is a blank device of the node for the time of the test.
+func loopDevice(t *testing.T) string {
+	t.Helper()
+	image := filepath.Join(t.TempDir(), "image")
+	if err := os.WriteFile(image, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(image, 32<<20); err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.Command("losetup", "--find", "--show", image).CombinedOutput()
+	if err != nil {
+		t.Fatalf("losetup: %v: %s", err, out)
+	}
+	device := strings.TrimSpace(string(out))
+	t.Cleanup(func() {
+		if out, err := exec.Command("losetup", "--detach", device).CombinedOutput(); err != nil {
+			t.Errorf("losetup: %v: %s", err, out)
+		}
+	})
+	return device
+}
+
+func localOf(device string, fstype *string) corev1.PersistentVolumeSource {
+	return corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: device, FSType: fstype}}
+}
+
+// A blank device is formatted once, however many pods want it at the same time; all see the same files, which outlive
+// them.
+func TestLocalDevice(t *testing.T) {
+	t.Parallel()
+	v := newVolumes(t)
+	source := localOf(loopDevice(t), nil)
+	pods := make([]*corev1.Pod, 4)
+	dirs := make([]string, len(pods))
+	var all sync.WaitGroup
+	for i := range pods {
+		pods[i] = testPod()
+		pods[i].UID = types.UID(strings.Repeat(string(rune('a'+i)), 8))
+		pods[i].Spec.SecurityContext = &corev1.PodSecurityContext{FSGroup: ptr(int64(4321))}
+		all.Go(func() {
+			m, err := v.MountPersistent(t.Context(), persistent(pods[i], source))
+			if err != nil {
+				t.Error(err)
+			}
+			dirs[i] = m.HostPath
+		})
+	}
+	all.Wait()
+	if t.Failed() {
+		return
+	}
+	var st unix.Statfs_t
+	if err := unix.Statfs(dirs[0], &st); err != nil || st.Type != unix.EXT4_SUPER_MAGIC {
+		t.Errorf("the file system is of type %x, %v, want ext4", st.Type, err)
+	}
+	if err := os.WriteFile(filepath.Join(dirs[0], "data"), []byte("precious"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range dirs {
+		if text, err := os.ReadFile(filepath.Join(dir, "data")); err != nil || string(text) != "precious" || statPath(t, dir).Gid != 4321 {
+			t.Errorf("%s holds %q, %v, and has group %d", dir, text, err, statPath(t, dir).Gid)
+		}
+	}
+	for i := range pods {
+		if err := v.Unmount(t.Context(), pods[i].UID, OnDisk{pluginLocal, "pv"}); err != nil {
+			t.Error(err)
+		}
+	}
+	m, err := v.MountPersistent(t.Context(), persistent(pods[0], source))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text, err := os.ReadFile(filepath.Join(m.HostPath, "data")); err != nil || string(text) != "precious" {
+		t.Errorf("after all pods had gone the data is %q, %v", text, err)
+	}
+	if err := v.Unmount(t.Context(), pods[0].UID, OnDisk{pluginLocal, "pv"}); err != nil {
+		t.Error(err)
+	}
+}
+
+// What a device holds is never written over, and a blank one is not formatted for who may only read.
+func TestLocalDeviceKept(t *testing.T) {
+	t.Parallel()
+	v := newVolumes(t)
+	device := loopDevice(t)
+	refused := func(p Persistent, words string) {
+		t.Helper()
+		if _, err := v.MountPersistent(t.Context(), p); err == nil || !strings.Contains(err.Error(), words) {
+			t.Errorf("got %v, want %q", err, words)
+		}
+		if err := v.Unmount(t.Context(), p.Pod.UID, OnDisk{pluginLocal, "pv"}); err != nil {
+			t.Error(err)
+		}
+	}
+	p := persistent(testPod(), localOf(device, nil))
+	p.ReadOnly = true
+	refused(p, "is not formatted")
+	if out, err := exec.Command("mkfs.ext4", "-q", device).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	refused(persistent(testPod(), localOf(device, ptr("xfs"))), "it holds ext4")
+	table := append(make([]byte, 446), make([]byte, 66)...)
+	table[446+4], table[446+8], table[446+12], table[510], table[511] = 0x83, 1, 100, 0x55, 0xaa // one partition
+	disk := loopDevice(t)
+	if err := os.WriteFile(disk, table, 0); err != nil {
+		t.Fatal(err)
+	}
+	refused(persistent(testPod(), localOf(disk, nil)), "a partition table (dos)")
+	if got, err := os.ReadFile(disk); err != nil || string(got[:512]) != string(table) {
+		t.Errorf("the partition table was written over, or: %v", err)
+	}
+}

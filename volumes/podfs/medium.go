@@ -1,0 +1,123 @@
+package podfs
+
+import (
+	"fmt"
+	"strings"
+
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	resourcehelper "k8s.io/component-helpers/resource"
+
+	podutil "github.com/nodelet/nodelet/kube/pod"
+)
+
+const hugePagesPrefix = string(corev1.StorageMediumHugePagesPrefix)
+
+// mediumFS gives the file system of the medium; nil is a plain directory on the node's disk.
+func (v *FS) mediumFS(r Request, s *corev1.EmptyDirVolumeSource) (*memoryFS, error) {
+	switch {
+	case s.Medium == corev1.StorageMediumDefault:
+		return nil, nil
+	case s.Medium == corev1.StorageMediumMemory:
+		return v.tmpfs(memorySize(r.Pod, r.Allocatable, s.SizeLimit)), nil
+	case s.Medium == corev1.StorageMediumHugePages, strings.HasPrefix(string(s.Medium), hugePagesPrefix):
+		size, err := hugePageSize(s.Medium, &r.Pod.Spec)
+		if err != nil {
+			return nil, err
+		}
+		return &memoryFS{
+			fstype:   "hugetlbfs",
+			magic:    unix.HUGETLBFS_MAGIC,
+			options:  fmt.Sprintf("pagesize=%d", size),
+			pageSize: size,
+		}, nil
+	}
+	return nil, fmt.Errorf("unknown storage medium %q", s.Medium)
+}
+
+func (v *FS) tmpfs(size int64) *memoryFS {
+	return &memoryFS{fstype: "tmpfs", magic: unix.TMPFS_MAGIC, options: v.tmpfsOptions(size)}
+}
+
+// memorySize gives the size of a tmpfs in bytes: the smallest of what the node can allocate, the pod's memory
+// limit, and the volume's sizeLimit. 0 means that nothing bounds it.
+func memorySize(pod *corev1.Pod, allocatable corev1.ResourceList, sizeLimit *resource.Quantity) int64 {
+	size := allocatable.Memory().Value()
+	bound := func(limit int64) {
+		if limit > 0 && (size <= 0 || limit < size) {
+			size = limit
+		}
+	}
+	bound(podMemoryLimit(pod))
+	if sizeLimit != nil {
+		bound(sizeLimit.Value())
+	}
+	return max(size, 0)
+}
+
+// podMemoryLimit is the limit of the pod's memory cgroup, or 0 when some container has none.
+func podMemoryLimit(pod *corev1.Pod) int64 {
+	all := true
+	limits := resourcehelper.PodLimits(pod, resourcehelper.PodResourcesOptions{
+		ContainerFn: func(limits corev1.ResourceList, _ resourcehelper.ContainerType) {
+			all = all && !limits.Memory().IsZero()
+		},
+	})
+	if pod.Spec.Resources != nil && !pod.Spec.Resources.Limits.Memory().IsZero() {
+		all = true
+	}
+	if !all {
+		return 0
+	}
+	return limits.Memory().Value()
+}
+
+// hugePageSize finds the page size in bytes which a pod's requests and the medium agree on.
+func hugePageSize(medium corev1.StorageMedium, spec *corev1.PodSpec) (int64, error) {
+	want := int64(0) // any
+	if suffix, ok := strings.CutPrefix(string(medium), hugePagesPrefix); ok {
+		q, err := resource.ParseQuantity(suffix)
+		if err != nil || q.Value() <= 0 {
+			return 0, fmt.Errorf("medium %q does not name a page size such as HugePages-2Mi", medium)
+		}
+		want = q.Value()
+	}
+	found := int64(0)
+	for size := range hugePageRequests(spec) {
+		if want != 0 && size != want {
+			continue
+		}
+		if found != 0 && found != size {
+			return 0, fmt.Errorf("medium %q is ambiguous, because the pod requests huge pages of several sizes: "+
+				"name one, such as HugePages-2Mi", medium)
+		}
+		found = size
+	}
+	if found == 0 {
+		return 0, fmt.Errorf("medium %q needs a request of huge pages in some container of the pod", medium)
+	}
+	return found, nil
+}
+
+// hugePageRequests goes through the page sizes that a pod requests.
+func hugePageRequests(spec *corev1.PodSpec) func(yield func(int64) bool) {
+	return func(yield func(int64) bool) {
+		var lists []corev1.ResourceList
+		if spec.Resources != nil {
+			lists = append(lists, spec.Resources.Requests)
+		}
+		for _, c := range podutil.Containers(spec) {
+			lists = append(lists, c.Resources.Requests)
+		}
+		for _, list := range lists {
+			for name := range list {
+				suffix, ok := strings.CutPrefix(string(name), corev1.ResourceHugePagesPrefix)
+				q, err := resource.ParseQuantity(suffix)
+				if ok && err == nil && !yield(q.Value()) {
+					return
+				}
+			}
+		}
+	}
+}

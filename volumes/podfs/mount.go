@@ -1,0 +1,179 @@
+package podfs
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/moby/sys/mountinfo"
+	"golang.org/x/sys/unix"
+)
+
+// tmpfsNoswap asks the kernel, without mounting anything, whether a tmpfs can be kept out of swap (Linux 6.4, and
+// not from within a user namespace).
+func tmpfsNoswap() bool {
+	fd, err := unix.Fsopen("tmpfs", unix.FSOPEN_CLOEXEC)
+	if err != nil {
+		return false
+	}
+	defer unix.Close(fd)
+	return unix.FsconfigSetFlag(fd, "noswap") == nil
+}
+
+// tmpfsOptions gives the mount options of a tmpfs of at most size bytes; 0 leaves the kernel's limit, half of the
+// memory.
+func (v *FS) tmpfsOptions(size int64) string {
+	var options []string
+	if size > 0 {
+		options = append(options, fmt.Sprintf("size=%d", size))
+	}
+	if v.noswap {
+		options = append(options, "noswap")
+	}
+	return strings.Join(options, ",")
+}
+
+// memoryFS is a file system that lives in memory and vanishes with its mount.
+type memoryFS struct {
+	fstype   string // "tmpfs" or "hugetlbfs"
+	magic    int64  // what statfs calls it
+	options  string
+	pageSize int64 // of hugetlbfs; 0: any
+}
+
+// makeMounted makes the directory at path below a pod's, mounts fs on it unless that is done, and opens what is
+// mounted.
+func makeMounted(pod *os.File, path string, fs memoryFS) (dir *os.File, mounted bool, err error) {
+	dir, err = makeDir(pod, path, privateDir)
+	if err != nil {
+		return nil, false, err
+	}
+	ready, err := fs.isOn(dir)
+	if ready {
+		return dir, false, nil
+	}
+	defer dir.Close() // it is what the mount covers
+	if err != nil {
+		return nil, false, err
+	}
+	if err := setMode(dir, 0o777); err != nil {
+		return nil, false, err
+	}
+	if err := unix.Mount(fs.fstype, fdPath(dir), fs.fstype, 0, fs.options); err != nil {
+		return nil, false, fmt.Errorf("mount %s with options %q on %s: %w", fs.fstype, fs.options, dir.Name(), err)
+	}
+	top, err := openDir(pod, path)
+	return top, true, err
+}
+
+// isOn says whether the open directory is the top of such a file system. It is an error if something else is
+// mounted there.
+func (fs memoryFS) isOn(dir *os.File) (bool, error) {
+	st, err := stat(dir)
+	if err != nil || !isMountRoot(st) {
+		return false, err
+	}
+	var sfs unix.Statfs_t
+	if err := unix.Fstatfs(int(dir.Fd()), &sfs); err != nil {
+		return false, pathError("statfs", dir, "", err)
+	}
+	if int64(sfs.Type) != fs.magic || fs.pageSize != 0 && int64(sfs.Bsize) != fs.pageSize {
+		return false, fmt.Errorf("something else than the wanted %s (%s) is mounted on %s: unmount it first",
+			fs.fstype, fs.options, dir.Name())
+	}
+	return true, nil
+}
+
+// setMode gives a directory at least these permissions, whatever the umask took away.
+func setMode(dir *os.File, mode uint32) error {
+	st, err := stat(dir)
+	if err != nil {
+		return err
+	}
+	old := uint32(st.Mode) & 0o7777
+	if old&mode == mode {
+		return nil
+	}
+	if err := unix.Fchmod(int(dir.Fd()), old|mode); err != nil {
+		return pathError("chmod", dir, "", err)
+	}
+	return nil
+}
+
+// maxStacked bounds the mounts on top of each other that unmount takes away.
+const maxStacked = 32
+
+// unmount takes away everything that is mounted on the entry name of dir; nothing mounted, or no such entry, is
+// fine. It does not look at the mount first: that would fail on one whose server is gone.
+func unmount(dir *os.File, name string) error {
+	for range maxStacked {
+		err := unmountTop(dir, name)
+		if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) {
+			return nil // not a mount point
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("unmount %s: more than %d mounts on top of each other",
+		filepath.Join(dir.Name(), name), maxStacked)
+}
+
+// unmountTop takes the uppermost mount away. One in memory that is in use is detached: there is nothing to write
+// back, and a forgotten process shall not keep the pod from going. Other busy ones stay, because their device may
+// be taken away next.
+func unmountTop(dir *os.File, name string) error {
+	target := filepath.Join(fdPath(dir), name)
+	err := unix.Unmount(target, unix.UMOUNT_NOFOLLOW)
+	if !errors.Is(err, unix.EBUSY) {
+		return unmountError(dir, name, err)
+	}
+	if below := mountsBelow(dir, name); len(below) > 0 {
+		return fmt.Errorf("unmount %s: busy, because of mounts below it: %s: unmount them first",
+			filepath.Join(dir.Name(), name), strings.Join(below, ", "))
+	}
+	if !inMemory(dir, name) {
+		return unmountError(dir, name, err)
+	}
+	return unmountError(dir, name, unix.Unmount(target, unix.UMOUNT_NOFOLLOW|unix.MNT_DETACH))
+}
+
+func unmountError(dir *os.File, name string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return pathError("unmount", dir, name, err)
+}
+
+func inMemory(dir *os.File, name string) bool {
+	f, err := openBeneath(dir, name, unix.O_PATH, noLinks)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	var sfs unix.Statfs_t
+	err = unix.Fstatfs(int(f.Fd()), &sfs)
+	return err == nil && (int64(sfs.Type) == unix.TMPFS_MAGIC || int64(sfs.Type) == unix.HUGETLBFS_MAGIC)
+}
+
+// mountsBelow lists what is mounted below an entry of dir. It reads the whole mount table, so it is for
+// explaining errors.
+func mountsBelow(dir *os.File, name string) []string {
+	parent, err := os.Readlink(fdPath(dir))
+	if err != nil {
+		return nil
+	}
+	mounts, err := mountinfo.GetMounts(mountinfo.PrefixFilter(filepath.Join(parent, name)))
+	if err != nil {
+		return nil
+	}
+	var below []string
+	for _, m := range mounts {
+		if m.Mountpoint != filepath.Join(parent, name) {
+			below = append(below, m.Mountpoint)
+		}
+	}
+	return below
+}

@@ -1,0 +1,60 @@
+package podfs
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	podutil "github.com/nodelet/nodelet/kube/pod"
+)
+
+// nestedMountPoints lists the directories, relative to the volume, where a container mounts other volumes inside
+// this one. They must be there before, because a read-only volume takes none later.
+func nestedMountPoints(volume string, spec *corev1.PodSpec) ([]string, error) {
+	var nested []string
+	for mounts := range volumeMounts(spec) {
+		var all, mine []string
+		for _, m := range mounts {
+			path := filepath.Clean(m.MountPath)
+			all = append(all, path)
+			if m.Name == volume {
+				mine = append(mine, path)
+			}
+		}
+		slices.Sort(all)
+		for _, base := range mine {
+			if strings.HasPrefix(base, "../") {
+				return nil, fmt.Errorf("invalid container mount point %v", base)
+			}
+			nested = append(nested, outermostBelow(base, all)...)
+		}
+	}
+	return nested, nil
+}
+
+// outermostBelow gives the sorted paths that lie below base, relative to it, without those below another one of them.
+func outermostBelow(base string, paths []string) []string {
+	var found []string
+	for _, path := range paths {
+		rel, ok := strings.CutPrefix(path, base+"/")
+		below := slices.ContainsFunc(found, func(f string) bool { return strings.HasPrefix(rel, f+"/") })
+		if ok && !below {
+			found = append(found, rel)
+		}
+	}
+	return found
+}
+
+// volumeMounts goes through all kinds of containers.
+func volumeMounts(spec *corev1.PodSpec) func(yield func([]corev1.VolumeMount) bool) {
+	return func(yield func([]corev1.VolumeMount) bool) {
+		for _, c := range podutil.Containers(spec) {
+			if !yield(c.VolumeMounts) {
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,177 @@
+package podfs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+
+	podutil "github.com/nodelet/nodelet/kube/pod"
+)
+
+// maxDepth bounds the descriptors held while a tree is walked. No path that anybody can name is deeper.
+const maxDepth = 2048
+
+// groupOwner gives a volume to the pod's fsGroup (securityContext.fsGroup), as the kubelet does: the group of
+// everything becomes fsGroup, the group may read (and write and enter), and new files inherit the group.
+type groupOwner struct {
+	gid      *int64 // nil: nothing to do
+	readOnly bool   // containers only read the volume: no write bit for the group
+	skip     bool   // fsGroupChangePolicy OnRootMismatch: leave the tree alone if its root is right
+}
+
+func ownerOf(pod *corev1.Pod, readOnly bool) groupOwner {
+	sc := pod.Spec.SecurityContext
+	if sc == nil {
+		return groupOwner{}
+	}
+	policy := sc.FSGroupChangePolicy
+	return groupOwner{
+		gid:      sc.FSGroup,
+		readOnly: readOnly,
+		skip:     policy != nil && *policy == corev1.FSGroupChangeOnRootMismatch,
+	}
+}
+
+// apply changes dir and everything below it. The root is changed last: if it is right, so was everything when
+// this ended. Links are not followed, wherever a container puts them meanwhile.
+func (o groupOwner) apply(ctx context.Context, dir *os.File) error {
+	if o.gid == nil {
+		return nil
+	}
+	st, err := stat(dir)
+	if err != nil {
+		return err
+	}
+	if o.skip && o.right(st) {
+		return nil
+	}
+	if err := o.applyBelow(ctx, dir, 0); err != nil {
+		return fmt.Errorf("give volume to fsGroup %d: %w", *o.gid, err)
+	}
+	return o.change(dir, st)
+}
+
+func (o groupOwner) applyBelow(ctx context.Context, dir *os.File, depth int) error {
+	if depth == maxDepth {
+		return fmt.Errorf("%s is nested too deep, more than %d directories", dir.Name(), maxDepth)
+	}
+	for {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		names, err := dir.Readdirnames(readBatch)
+		for _, name := range names {
+			if err := o.applyTo(ctx, dir, name, depth); err != nil && !errors.Is(err, unix.ENOENT) {
+				return err
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+func (o groupOwner) applyTo(ctx context.Context, dir *os.File, name string, depth int) error {
+	f, err := openBeneath(dir, name, unix.O_PATH|unix.O_NOFOLLOW, sameMount)
+	if errors.Is(err, unix.EXDEV) {
+		return nil // mounted there by somebody else: not part of the volume
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	st, err := stat(f)
+	if err != nil {
+		return err
+	}
+	if fileType(st) == unix.S_IFDIR {
+		sub, err := openDir(f, ".")
+		if err != nil {
+			return err
+		}
+		defer sub.Close()
+		if err := o.applyBelow(ctx, sub, depth+1); err != nil {
+			return err
+		}
+	}
+	return o.change(f, st)
+}
+
+// change sets group and mode of one open file. A change of the group takes the set-id bits away, so the mode
+// comes second.
+func (o groupOwner) change(f *os.File, st unix.Statx_t) error {
+	gid, chowned := int(*o.gid), false
+	if int(st.Gid) != gid {
+		if err := unix.Fchownat(int(f.Fd()), "", -1, gid, unix.AT_EMPTY_PATH); err != nil {
+			return pathError("chown", f, "", err)
+		}
+		chowned = true
+	}
+	if fileType(st) == unix.S_IFLNK {
+		return nil // its mode means nothing
+	}
+	old := uint32(st.Mode) & 0o7777
+	mode := old | o.mask(fileType(st))
+	if mode == old && !(chowned && old&(unix.S_ISUID|unix.S_ISGID) != 0) {
+		return nil
+	}
+	if err := unix.Chmod(fdPath(f), mode); err != nil {
+		return pathError("chmod", f, "", err)
+	}
+	return nil
+}
+
+func (o groupOwner) mask(fileType uint32) uint32 {
+	mask := uint32(0o660)
+	if o.readOnly {
+		mask = 0o440
+	}
+	if fileType == unix.S_IFDIR {
+		mask |= unix.S_ISGID | 0o110
+	}
+	return mask
+}
+
+// right says whether the root of a volume has the group and at least the mode that apply gives it.
+func (o groupOwner) right(st unix.Statx_t) bool {
+	mask := o.mask(unix.S_IFDIR)
+	return fileType(st) == unix.S_IFDIR && int64(st.Gid) == *o.gid && uint32(st.Mode)&mask == mask
+}
+
+// singleUser gives the one user that all containers of a pod run as, or nil. It owns the pod's tokens (KEP-2451).
+func singleUser(pod *corev1.Pod) *int64 {
+	var podUser, user *int64
+	if sc := pod.Spec.SecurityContext; sc != nil {
+		podUser = sc.RunAsUser
+	}
+	for sc := range securityContexts(&pod.Spec) {
+		effective := podUser
+		if sc != nil && sc.RunAsUser != nil {
+			effective = sc.RunAsUser
+		}
+		if effective == nil || user != nil && *user != *effective {
+			return nil
+		}
+		user = effective
+	}
+	return user
+}
+
+// securityContexts goes through all kinds of containers.
+func securityContexts(spec *corev1.PodSpec) func(yield func(*corev1.SecurityContext) bool) {
+	return func(yield func(*corev1.SecurityContext) bool) {
+		for _, c := range podutil.Containers(spec) {
+			if !yield(c.SecurityContext) {
+				return
+			}
+		}
+	}
+}

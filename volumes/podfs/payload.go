@@ -1,0 +1,83 @@
+package podfs
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+)
+
+const (
+	maxFileName = 255
+	maxPath     = 4096
+)
+
+// file is one file to be seen in a volume.
+type file struct {
+	data []byte
+	mode uint32 // permission bits only
+	uid  *int64 // owner; nil: root
+	note string // kept beside the content, where containers do not see it
+}
+
+// payload is the content of a volume by clean relative path.
+type payload map[string]file
+
+// set adds a file. A later file takes the place of an earlier one with the same path, as in the kubelet's
+// projected volumes.
+func (p payload) set(path string, f file) error {
+	if err := checkPath(path); err != nil {
+		return err
+	}
+	f.mode &= 0o777
+	p[filepath.Clean(path)] = f
+	return nil
+}
+
+// merge adds the files of q, which take the place of those that are there.
+func (p payload) merge(q payload) {
+	for path, f := range q {
+		p[path] = f
+	}
+}
+
+// checkTree refuses a file that another file needs as a directory.
+func (p payload) checkTree() error {
+	for path := range p {
+		for dir := filepath.Dir(path); dir != "."; dir = filepath.Dir(dir) {
+			if _, ok := p[dir]; ok {
+				return fmt.Errorf("invalid path: %s is needed both as a file and as the directory of %s", dir, path)
+			}
+		}
+	}
+	return nil
+}
+
+// checkPath refuses what would lead out of the volume, what the file system cannot hold, and names beginning with
+// "..", which are reserved for atomic updates.
+func checkPath(path string) error {
+	switch {
+	case path == "":
+		return fmt.Errorf("invalid path: must not be empty: %q", path)
+	case strings.HasPrefix(path, "/"):
+		return fmt.Errorf("invalid path: must be relative path: %s", path)
+	case len(path) > maxPath:
+		return fmt.Errorf("invalid path: must be less than or equal to %d characters", maxPath)
+	case strings.ContainsRune(path, 0):
+		return fmt.Errorf("invalid path: must not contain a NUL character: %q", path)
+	case filepath.Clean(path) == ".":
+		return fmt.Errorf("invalid path: must name a file: %s", path)
+	}
+	for element := range strings.SplitSeq(path, "/") {
+		if element == ".." {
+			return fmt.Errorf("invalid path: must not contain '..': %s", path)
+		}
+		if len(element) > maxFileName {
+			return fmt.Errorf("invalid path: filenames must be less than or equal to %d characters", maxFileName)
+		}
+	}
+	// Clean first: "./..data" begins with "..", too.
+	if strings.HasPrefix(filepath.Clean(path), "..") {
+		return fmt.Errorf("invalid path: must not start with '..': %s", path)
+	}
+	return nil
+}

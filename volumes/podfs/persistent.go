@@ -1,0 +1,174 @@
+package podfs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nodelet/nodelet/volumes/block"
+)
+
+// gidAnnotation names a group that all users of a PersistentVolume shall be in.
+const gidAnnotation = "pv.beta.kubernetes.io/gid"
+
+// Persistent names a PersistentVolume, other than a CSI driver's, that a pod uses.
+type Persistent struct {
+	Pod      *corev1.Pod
+	PV       *corev1.PersistentVolume
+	ReadOnly bool // the pod asks for no more
+	Block    bool // the pod gets the device itself
+	Grow     bool // its claim has been expanded: what is easier before the mount may be done then
+}
+
+// MountPersistent sets a PersistentVolume up for a pod: local, hostPath, nfs.
+func (v *FS) MountPersistent(ctx context.Context, p Persistent) (Mounted, error) {
+	m, err := v.mountPersistent(ctx, p)
+	if err != nil {
+		return Mounted{}, fmt.Errorf("MountVolume.SetUp failed for volume %q : %w", p.PV.Name, err)
+	}
+	m.Name, m.ReadOnly = p.PV.Name, m.ReadOnly || p.ReadOnly
+	m.SELinuxRelabel = m.SELinuxRelabel && !m.ReadOnly
+	m.ExtraGroup = ExtraGroup(p.PV)
+	return m, nil
+}
+
+func (v *FS) mountPersistent(ctx context.Context, p Persistent) (Mounted, error) {
+	if err := errors.Join(checkName("pod UID", string(p.Pod.UID)), checkName("PersistentVolume", p.PV.Name)); err != nil {
+		return Mounted{}, err
+	}
+	switch s := p.PV.Spec.PersistentVolumeSource; {
+	case s.Local != nil && p.Block:
+		return blockDevice(s.Local.Path)
+	case s.Local != nil:
+		return v.mountLocal(ctx, p, s.Local)
+	case p.Block:
+		return Mounted{}, fmt.Errorf("kind %s cannot be used as a block device", fieldSet(s))
+	case s.HostPath != nil:
+		return mountHostPath(s.HostPath)
+	case s.NFS != nil:
+		return v.mountNFS(ctx, p.Pod, p.PV.Name, s.NFS, MountOptions(p.PV), s.NFS.ReadOnly || p.ReadOnly)
+	default:
+		return Mounted{}, unsupported(s)
+	}
+}
+
+// ExtraGroup is the group that a PersistentVolume asks its users to be in, if any.
+func ExtraGroup(pv *corev1.PersistentVolume) *int64 {
+	gid, err := strconv.ParseInt(pv.Annotations[gidAnnotation], 10, 64)
+	if err != nil || gid < 0 {
+		return nil
+	}
+	return &gid
+}
+
+// MountOptions are those that a PersistentVolume asks for. The annotation, which is older, has the first word. CSI
+// drivers never hear of it, from the kubelet neither.
+func MountOptions(pv *corev1.PersistentVolume) []string {
+	if text, ok := pv.Annotations[corev1.MountOptionAnnotation]; ok {
+		return strings.FieldsFunc(text, func(r rune) bool { return r == ',' })
+	}
+	return pv.Spec.MountOptions
+}
+
+// blockDevice looks for a device of the node; links are followed, as in names below /dev/disk.
+func blockDevice(path string) (Mounted, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return Mounted{}, err
+	}
+	if m := info.Mode(); m&os.ModeDevice == 0 || m&os.ModeCharDevice != 0 {
+		return Mounted{}, fmt.Errorf("%s is not a block device", path)
+	}
+	return Mounted{Device: path}, nil
+}
+
+// makePoint makes a volume's directory, has something mounted on it unless that is done, and opens what is mounted.
+func (v *FS) makePoint(owner *corev1.Pod, on OnDisk, mount func(dir *os.File) error) (
+	top *os.File, changed bool, err error) {
+	pod, err := v.makePod(owner.UID)
+	if err != nil {
+		return nil, false, err
+	}
+	defer pod.Close()
+	dir, err := makeDir(pod, on.path(), privateDir)
+	if err != nil {
+		return nil, false, err
+	}
+	st, err := stat(dir)
+	if err == nil && isMountRoot(st) {
+		return dir, false, nil
+	}
+	defer dir.Close()
+	if err == nil {
+		err = mount(dir)
+	}
+	if err != nil {
+		return nil, false, err
+	}
+	top, err = openDir(pod, on.path())
+	return top, true, err
+}
+
+// mountNFS has the node's own tools mount an export: they know the versions, the security flavours and the helpers that
+// the file system needs.
+func (v *FS) mountNFS(ctx context.Context, pod *corev1.Pod, name string, s *corev1.NFSVolumeSource,
+	options []string, readOnly bool) (Mounted, error) {
+	on := OnDisk{pluginNFS, name}
+	dir, changed, err := v.makePoint(pod, on, func(dir *os.File) error {
+		if readOnly {
+			options = append([]string{"ro"}, options...)
+		}
+		return needsHelper(block.Mount(ctx, "nfs", nfsSource(s), v.hostPath(pod.UID, on), options), "/sbin/mount.nfs")
+	})
+	if err != nil {
+		return Mounted{}, err
+	}
+	return Mounted{HostPath: v.hostPath(pod.UID, on), ReadOnly: s.ReadOnly, Changed: changed}, dir.Close()
+}
+
+// needsHelper adds to what mount said of a failure that it has no helper for nfs, which it says in words that are no
+// help.
+func needsHelper(err error, helper string) error {
+	if _, missing := os.Stat(helper); err == nil || !errors.Is(missing, os.ErrNotExist) {
+		return err
+	}
+	return fmt.Errorf("%w; there is no %s on this node: install nfs-common (nfs-utils)", err, helper)
+}
+
+// nfsSource is an export as mount wants it: an IPv6 address in brackets.
+func nfsSource(s *corev1.NFSVolumeSource) string {
+	server := s.Server
+	if strings.Contains(server, ":") && !strings.HasPrefix(server, "[") {
+		server = "[" + server + "]"
+	}
+	return server + ":" + s.Path
+}
+
+// Own gives a mounted volume to its pod's fsGroup. hostPath is below the pod's directory.
+func (v *FS) Own(ctx context.Context, pod *corev1.Pod, hostPath string) error {
+	dir, err := v.openVolumeDir(hostPath)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	return ownerOf(pod, false).apply(ctx, dir)
+}
+
+func (v *FS) openVolumeDir(hostPath string) (*os.File, error) {
+	rel, err := filepath.Rel(v.podsDir, hostPath)
+	if err != nil || !filepath.IsLocal(rel) {
+		return nil, fmt.Errorf("volume %s does not lie below %s", hostPath, v.podsDir)
+	}
+	pods, err := os.Open(v.podsDir)
+	if err != nil {
+		return nil, err
+	}
+	defer pods.Close()
+	return openDir(pods, rel)
+}

@@ -1,0 +1,164 @@
+package podfs
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+func persistent(pod *corev1.Pod, source corev1.PersistentVolumeSource) Persistent {
+	return Persistent{Pod: pod, PV: &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv"},
+		Spec: corev1.PersistentVolumeSpec{PersistentVolumeSource: source}}}
+}
+
+// A local volume is bound into each pod that uses it; the group of its files is the first pod's, and its files outlive
+// all.
+func TestLocal(t *testing.T) {
+	t.Parallel()
+	v := newVolumes(t)
+	disk := t.TempDir()
+	if err := os.WriteFile(filepath.Join(disk, "data"), []byte("precious"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	source := corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: disk}}
+	one, two := testPod(), testPod()
+	two.UID = "99999999-2222-3333-4444-555555555555"
+	one.Spec.SecurityContext = &corev1.PodSecurityContext{FSGroup: ptr(int64(4321))}
+	two.Spec.SecurityContext = &corev1.PodSecurityContext{FSGroup: ptr(int64(1234))}
+	p := persistent(one, source)
+	p.PV.Annotations = map[string]string{"pv.beta.kubernetes.io/gid": "777"}
+	m, err := v.MountPersistent(t.Context(), p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := filepath.Join(v.podsDir, string(one.UID), "volumes/kubernetes.io~local-volume/pv")
+	if m.HostPath != want || m.Name != "pv" || !m.Changed || m.ExtraGroup == nil || *m.ExtraGroup != 777 || !isMountPoint(t, want) {
+		t.Errorf("got %+v", m)
+	}
+	if _, err := v.MountPersistent(t.Context(), persistent(two, source)); err != nil {
+		t.Fatal(err)
+	}
+	if gid := statPath(t, filepath.Join(disk, "data")).Gid; gid != 4321 {
+		t.Errorf("the files belong to group %d, want the first pod's 4321", gid)
+	}
+	if again, err := v.MountPersistent(t.Context(), p); err != nil || again.Changed {
+		t.Errorf("again: %+v, %v", again, err)
+	}
+	for _, pod := range []*corev1.Pod{one, two} {
+		found, err := v.List(pod.UID)
+		if err != nil || len(found) != 1 {
+			t.Fatalf("%+v, %v", found, err)
+		}
+		if err := v.Unmount(t.Context(), pod.UID, found[0]); err != nil {
+			t.Error(err)
+		}
+	}
+	if text, err := os.ReadFile(filepath.Join(disk, "data")); err != nil || string(text) != "precious" {
+		t.Errorf("the data is %q, %v", text, err)
+	}
+}
+
+// What cannot be set up is refused in words that say why.
+func TestPersistentRefused(t *testing.T) {
+	t.Parallel()
+	v := newVolumes(t)
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		source corev1.PersistentVolumeSource
+		block  bool
+		want   string
+	}{
+		"local file":      {corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: file}}, false, "is neither a directory nor a block device"},
+		"local missing":   {corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: file + "x"}}, false, "no such file"},
+		"no block device": {corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: file}}, true, "is not a block device"},
+		"nfs as block":    {corev1.PersistentVolumeSource{NFS: &corev1.NFSVolumeSource{}}, true, "cannot be used as a block device"},
+		"in-tree cloud": {corev1.PersistentVolumeSource{GCEPersistentDisk: &corev1.GCEPersistentDiskVolumeSource{}}, false,
+			"use a PersistentVolume of CSI driver pd.csi.storage.gke.io"},
+		"fc": {corev1.PersistentVolumeSource{FC: &corev1.FCVolumeSource{FSType: "xfs"}}, false, "kind fc is unsupported by this node agent"},
+		"hostPath type": {corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: file, Type: ptr(corev1.HostPathDirectory)}}, false,
+			"is not a directory"},
+	} {
+		p := persistent(testPod(), c.source)
+		p.Block = c.block
+		if _, err := v.MountPersistent(t.Context(), p); err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), `"pv"`) {
+			t.Errorf("%s: got %v, want %q", name, err, c.want)
+		}
+	}
+}
+
+// The annotation for mount options has the word before the field, as it came first.
+func TestMountOptions(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		annotation *string
+		want       []string
+	}{"field": {nil, []string{"noatime"}}, "annotation": {ptr("ro,vers=4.1,"), []string{"ro", "vers=4.1"}}, "empty annotation": {ptr(""), nil}} {
+		pv := &corev1.PersistentVolume{Spec: corev1.PersistentVolumeSpec{MountOptions: []string{"noatime"}}}
+		if c.annotation != nil {
+			pv.Annotations = map[string]string{"volume.beta.kubernetes.io/mount-options": *c.annotation}
+		}
+		if got := MountOptions(pv); !slices.Equal(got, c.want) {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+}
+
+// Own stays below the pods directory and follows no link.
+func TestOwn(t *testing.T) {
+	t.Parallel()
+	v := newVolumes(t)
+	pod := testPod()
+	pod.Spec.SecurityContext = &corev1.PodSecurityContext{FSGroup: ptr(int64(4321))}
+	outside := t.TempDir()
+	mount := filepath.Join(v.podsDir, string(pod.UID), "volumes/kubernetes.io~csi/pv/mount")
+	if err := os.MkdirAll(mount, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(outside, filepath.Join(mount, "link")); err != nil {
+		t.Fatal(err)
+	}
+	if err := v.Own(t.Context(), pod, mount); err != nil {
+		t.Fatal(err)
+	}
+	if statPath(t, mount).Gid != 4321 || statPath(t, outside).Gid == 4321 {
+		t.Error("the group of the wrong directory was changed")
+	}
+	for _, path := range []string{outside, filepath.Join(mount, "link"), filepath.Join(v.podsDir, "..")} {
+		if err := v.Own(t.Context(), pod, path); err == nil {
+			t.Errorf("%s was given away", path)
+		}
+	}
+}
+
+// A node that lacks the helper for nfs says which package to install; other failures stay as they are.
+func TestNeedsHelper(t *testing.T) {
+	t.Parallel()
+	failed, here := errors.New("bad option"), os.Args[0]
+	if err := needsHelper(failed, here); err != failed {
+		t.Errorf("with the helper: %v", err)
+	}
+	if err := needsHelper(nil, "/nowhere"); err != nil {
+		t.Errorf("without a failure: %v", err)
+	}
+	if err := needsHelper(failed, "/nowhere"); !errors.Is(err, failed) || !strings.Contains(err.Error(), "install nfs-common") {
+		t.Errorf("without the helper: %v", err)
+	}
+}
+
+func TestNFSSource(t *testing.T) {
+	t.Parallel()
+	for server, want := range map[string]string{"fs.example.com": "fs.example.com:/e", "2001:db8::1": "[2001:db8::1]:/e", "[2001:db8::1]": "[2001:db8::1]:/e"} {
+		if got := nfsSource(&corev1.NFSVolumeSource{Server: server, Path: "/e"}); got != want {
+			t.Errorf("%s: %s, want %s", server, got, want)
+		}
+	}
+}

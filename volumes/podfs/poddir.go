@@ -1,0 +1,172 @@
+package podfs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// What is below a pod's directory.
+const (
+	volumesDir    = "volumes"         // <plugin>/<volume>
+	pluginsDir    = "plugins"         // what a plugin notes about a volume: <plugin>/<volume>
+	containersDir = "containers"      // <container>/<termination log>
+	subpathsDir   = "volume-subpaths" // <volume>/<container>/<index of the volumeMount>
+	hostsFile     = "etc-hosts"
+)
+
+// Pods lists the pods that have a directory, also those that no longer exist otherwise.
+func (v *FS) Pods() ([]types.UID, error) {
+	entries, err := os.ReadDir(v.podsDir)
+	if err != nil {
+		return nil, fmt.Errorf("list pod directories: %w", err)
+	}
+	var uids []types.UID
+	for _, e := range entries {
+		if e.IsDir() {
+			uids = append(uids, types.UID(e.Name()))
+		}
+	}
+	return uids, nil
+}
+
+// MakePodDir makes the directory of a pod. What is in it is made when there is something to put there: a directory
+// costs, above all on a file system from which many files have just gone.
+func (v *FS) MakePodDir(uid types.UID) error {
+	pod, err := v.makePod(uid)
+	if err != nil {
+		return fmt.Errorf("make pod directory: %w", err)
+	}
+	return pod.Close()
+}
+
+// WriteHosts writes the file that containers of a pod see as /etc/hosts, and returns its path. It is written in
+// place, since running containers have this very file mounted.
+func (v *FS) WriteHosts(uid types.UID, content []byte) (path string, err error) {
+	pod, err := v.makePod(uid)
+	if err != nil {
+		return "", fmt.Errorf("write hosts file: %w", err)
+	}
+	defer pod.Close()
+	if err := writeInPlace(pod, hostsFile, content, 0o644); err != nil {
+		return "", fmt.Errorf("write hosts file: %w", err)
+	}
+	return filepath.Join(v.podsDir, string(uid), hostsFile), nil
+}
+
+// TerminationLog makes the empty file that a container may write its termination message to, and returns its
+// path. The name is the caller's choice, one for each start of a container; a file that is there already keeps
+// its content.
+func (v *FS) TerminationLog(uid types.UID, container, name string) (path string, err error) {
+	if err := errors.Join(checkName("container", container), checkName("termination log", name)); err != nil {
+		return "", err
+	}
+	pod, err := v.makePod(uid)
+	if err != nil {
+		return "", fmt.Errorf("make termination log: %w", err)
+	}
+	defer pod.Close()
+	dir, err := makeDir(pod, filepath.Join(containersDir, container), privateDir)
+	if err != nil {
+		return "", fmt.Errorf("make termination log: %w", err)
+	}
+	defer dir.Close()
+	f, err := openFile(dir, name, unix.O_WRONLY|unix.O_CREAT)
+	if err != nil {
+		return "", fmt.Errorf("make termination log: %w", err)
+	}
+	defer f.Close()
+	if err := f.Chmod(0o666); err != nil { // whoever the container runs as
+		return "", fmt.Errorf("make termination log: %w", err)
+	}
+	return filepath.Join(v.podsDir, string(uid), containersDir, container, name), nil
+}
+
+func writeInPlace(dir *os.File, name string, content []byte, mode os.FileMode) error {
+	f, err := openFile(dir, name, unix.O_WRONLY|unix.O_CREAT)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(content)
+	// Cut what was longer afterwards, so that nobody sees an empty file.
+	return errors.Join(err, f.Truncate(int64(len(content))), f.Chmod(mode), f.Close())
+}
+
+// openFile opens or creates a file of the tree that only this agent writes.
+func openFile(dir *os.File, name string, flags int) (*os.File, error) {
+	how := unix.OpenHow{Flags: uint64(flags) | unix.O_NONBLOCK | unix.O_CLOEXEC, Mode: 0o600, Resolve: noLinks}
+	fd, err := unix.Openat2(int(dir.Fd()), name, &how)
+	if err != nil {
+		return nil, pathError("open", dir, name, err)
+	}
+	return os.NewFile(uintptr(fd), filepath.Join(dir.Name(), name)), nil
+}
+
+// RemovePodDir removes the directory of a pod whose volumes are unmounted. A volume that is still there stops it
+// before anything is removed, whoever's it is; so does anything that is mounted below.
+func (v *FS) RemovePodDir(ctx context.Context, uid types.UID) error {
+	err := v.removePodDir(ctx, uid)
+	if err != nil {
+		return fmt.Errorf("remove directory of pod %s: %w", uid, err)
+	}
+	return nil
+}
+
+func (v *FS) removePodDir(ctx context.Context, uid types.UID) error {
+	pod, err := v.openPod(uid)
+	if errors.Is(err, unix.ENOENT) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer pod.Close()
+	if err := removeEmptyVolumes(pod); err != nil {
+		return err
+	}
+	if err := unmountSubpaths(ctx, pod, ""); err != nil {
+		return err
+	}
+	pods, err := os.Open(v.podsDir)
+	if err != nil {
+		return err
+	}
+	defer pods.Close()
+	return removeTree(ctx, pods, string(uid))
+}
+
+// removeEmptyVolumes removes the volumes directory of a pod if no volume in it holds anything. It knows only
+// rmdir: what is in a volume may be somebody's data.
+func removeEmptyVolumes(pod *os.File) error {
+	err := eachDir(pod, volumesDir, func(volumes, plugin *os.File, pluginName string) error {
+		names, err := plugin.Readdirnames(-1)
+		if err != nil {
+			return err
+		}
+		for _, name := range names {
+			if err := rmdir(plugin, name); err != nil {
+				return fmt.Errorf("volume %q of %s is still there, unmount it first: %w",
+					name, unescapePlugin(pluginName), err)
+			}
+		}
+		return rmdir(volumes, pluginName)
+	})
+	if err != nil {
+		return err
+	}
+	return rmdir(pod, volumesDir)
+}
+
+// rmdir removes an empty directory; a missing one is fine.
+func rmdir(dir *os.File, name string) error {
+	err := unix.Unlinkat(int(dir.Fd()), name, unix.AT_REMOVEDIR)
+	if err != nil && !errors.Is(err, unix.ENOENT) {
+		return pathError("rmdir", dir, name, err)
+	}
+	return nil
+}

@@ -1,0 +1,258 @@
+package podfs
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+func TestPodDirectory(t *testing.T) {
+	t.Parallel()
+	v, pod := newVolumes(t), testPod()
+	for range 2 {
+		if err := v.MakePodDir(pod.UID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	root := filepath.Join(v.podsDir, string(pod.UID))
+	if st := statPath(t, root); st.Mode != unix.S_IFDIR|0o750 {
+		t.Errorf("it has mode %o", st.Mode)
+	}
+	hosts, err := v.WriteHosts(pod.UID, []byte("127.0.0.1 localhost and more\n"))
+	if err != nil || hosts != filepath.Join(root, "etc-hosts") {
+		t.Fatal(hosts, err)
+	}
+	before := statPath(t, hosts)
+	if _, err := v.WriteHosts(pod.UID, []byte("127.0.0.1 localhost\n")); err != nil {
+		t.Fatal(err)
+	}
+	after := statPath(t, hosts)
+	if raw, _ := os.ReadFile(hosts); string(raw) != "127.0.0.1 localhost\n" || after.Ino != before.Ino || after.Mode&0o777 != 0o644 {
+		t.Errorf("%q, same file: %v, mode %o", raw, after.Ino == before.Ino, after.Mode)
+	}
+	log, err := v.TerminationLog(pod.UID, "main", "0badcafe")
+	if err != nil || log != filepath.Join(root, "containers/main/0badcafe") {
+		t.Fatal(log, err)
+	}
+	if err := os.WriteFile(log, []byte("last words"), 0); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := v.TerminationLog(pod.UID, "main", "0badcafe"); err != nil {
+		t.Fatal(err)
+	}
+	if raw, _ := os.ReadFile(log); string(raw) != "last words" || statPath(t, log).Mode&0o777 != 0o666 {
+		t.Errorf("termination log is %q, mode %o", raw, statPath(t, log).Mode)
+	}
+	for _, name := range []string{"..", "a/b", ""} {
+		if _, err := v.TerminationLog(pod.UID, name, "x"); err == nil {
+			t.Errorf("container %q was taken", name)
+		}
+		if _, err := v.TerminationLog(pod.UID, "main", name); err == nil {
+			t.Errorf("log %q was taken", name)
+		}
+	}
+	if uids, err := v.Pods(); err != nil || !slices.Equal(uids, []types.UID{pod.UID}) {
+		t.Errorf("Pods: %v, %v", uids, err)
+	}
+	for range 2 {
+		if err := v.RemovePodDir(t.Context(), pod.UID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if uids, err := v.Pods(); err != nil || len(uids) != 0 {
+		t.Errorf("Pods: %v, %v", uids, err)
+	}
+}
+
+func TestHostsFileThatIsALinkIsRefused(t *testing.T) {
+	t.Parallel()
+	v, pod := newVolumes(t), testPod()
+	if err := v.MakePodDir(pod.UID); err != nil {
+		t.Fatal(err)
+	}
+	precious := filepath.Join(t.TempDir(), "precious")
+	if err := os.WriteFile(precious, []byte("data"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(precious, filepath.Join(v.podsDir, string(pod.UID), "etc-hosts")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := v.WriteHosts(pod.UID, []byte("x")); err == nil {
+		t.Error("a link was written through")
+	}
+	if raw, _ := os.ReadFile(precious); string(raw) != "data" {
+		t.Errorf("now holds %q", raw)
+	}
+}
+
+func TestListUnmountRemove(t *testing.T) {
+	t.Parallel()
+	v, pod, o := newVolumes(t), testPod(), testObjects()
+	if found, err := v.List(pod.UID); err != nil || len(found) != 0 {
+		t.Errorf("List of a pod without directory: %v, %v", found, err)
+	}
+	mustMount(t, v, request(pod, "cfg", configMapVolume("cfg")), o)
+	mustMount(t, v, request(pod, "cred", corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "cred"}}), o)
+	mustMount(t, v, request(pod, "tmp", emptyDir("")), o)
+	mustMount(t, v, request(pod, "mem", emptyDir(corev1.StorageMediumMemory)), o)
+	pvc := filepath.Join(v.podsDir, string(pod.UID), "volumes/kubernetes.io~csi/pvc-1/mount")
+	if err := os.MkdirAll(pvc, 0o750); err != nil {
+		t.Fatal(err)
+	}
+	found, err := v.List(pod.UID)
+	want := []OnDisk{
+		{"kubernetes.io/configmap", "cfg"}, {"kubernetes.io/csi", "pvc-1"}, {"kubernetes.io/empty-dir", "mem"},
+		{"kubernetes.io/empty-dir", "tmp"}, {"kubernetes.io/secret", "cred"},
+	}
+	slices.SortFunc(found, func(a, b OnDisk) int { return strings.Compare(a.path(), b.path()) })
+	if err != nil || !slices.Equal(found, want) {
+		t.Fatalf("List: %v, %v\nwant %v", found, err, want)
+	}
+	if err := v.Unmount(t.Context(), pod.UID, OnDisk{"kubernetes.io/csi", "pvc-1"}); !errors.Is(err, ErrUnsupported) {
+		t.Errorf("Unmount of another room's volume: %v", err)
+	}
+	err = v.RemovePodDir(t.Context(), pod.UID)
+	if err == nil || !strings.Contains(err.Error(), "is still there, unmount it first") {
+		t.Errorf("RemovePodDir with volumes: %v", err)
+	}
+	for range 2 {
+		for _, on := range want {
+			if on.Plugin == "kubernetes.io/csi" {
+				continue
+			}
+			if err := v.Unmount(t.Context(), pod.UID, on); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	err = v.RemovePodDir(t.Context(), pod.UID)
+	if err == nil || !strings.Contains(err.Error(), `volume "pvc-1" of kubernetes.io/csi is still there`) {
+		t.Errorf("RemovePodDir: %v", err)
+	}
+	if _, err := os.Stat(pvc); err != nil {
+		t.Errorf("the claim's directory is gone: %v", err)
+	}
+	if err := os.RemoveAll(filepath.Dir(pvc)); err != nil {
+		t.Fatal(err)
+	}
+	if err := v.RemovePodDir(t.Context(), pod.UID); err != nil {
+		t.Error(err)
+	}
+}
+
+// Data of others that is mounted below a volume survives, whoever forgot to unmount it.
+func TestUnmountStopsAtMountsBelow(t *testing.T) {
+	t.Parallel()
+	for _, medium := range []corev1.StorageMedium{corev1.StorageMediumDefault, corev1.StorageMediumMemory} {
+		t.Run("medium "+string(medium), func(t *testing.T) {
+			t.Parallel()
+			v, pod := newVolumes(t), testPod()
+			host := t.TempDir()
+			if err := os.WriteFile(filepath.Join(host, "precious"), []byte("data"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			m := mustMount(t, v, request(pod, "vol", emptyDir(medium)), nil)
+			below := filepath.Join(m.HostPath, "a/mnt")
+			if err := os.MkdirAll(below, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			bindMount(t, host, below)
+			for range 2 {
+				err := v.Unmount(t.Context(), pod.UID, OnDisk{pluginEmptyDir, "vol"})
+				if err == nil || !strings.Contains(err.Error(), "a/mnt") {
+					t.Errorf("got %v, want an error naming the mount", err)
+				}
+				if err := v.RemovePodDir(t.Context(), pod.UID); err == nil {
+					t.Error("RemovePodDir did not see the volume")
+				}
+			}
+			wantFiles(t, host, map[string]string{"precious": "data"})
+			if err := unix.Unmount(below, 0); err != nil {
+				t.Fatal(err)
+			}
+			if err := v.Unmount(t.Context(), pod.UID, OnDisk{pluginEmptyDir, "vol"}); err != nil {
+				t.Error(err)
+			}
+			if err := v.RemovePodDir(t.Context(), pod.UID); err != nil {
+				t.Error(err)
+			}
+			wantFiles(t, host, map[string]string{"precious": "data"})
+		})
+	}
+}
+
+// A process that sits in a secret does not keep the pod from going.
+func TestUnmountOfBusyTmpfs(t *testing.T) {
+	t.Parallel()
+	v, pod := newVolumes(t), testPod()
+	r := request(pod, "cred", corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "cred"}})
+	m := mustMount(t, v, r, testObjects())
+	held, err := os.Open(filepath.Join(m.HostPath, "user"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer held.Close()
+	if err := v.Unmount(t.Context(), pod.UID, OnDisk{pluginSecret, "cred"}); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Lstat(m.HostPath); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("still there: %v", err)
+	}
+}
+
+// Mounts that lie on top of each other, as two set-ups at the same time would leave them, all go.
+func TestUnmountOfStackedMounts(t *testing.T) {
+	t.Parallel()
+	v, pod := newVolumes(t), testPod()
+	m := mustMount(t, v, request(pod, "mem", emptyDir(corev1.StorageMediumMemory)), nil)
+	if err := unix.Mount("tmpfs", m.HostPath, "tmpfs", 0, ""); err != nil {
+		t.Fatal(err)
+	}
+	if err := v.Unmount(t.Context(), pod.UID, OnDisk{pluginEmptyDir, "mem"}); err != nil {
+		t.Error(err)
+	}
+	if err := v.RemovePodDir(t.Context(), pod.UID); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestForeignMountOnVolumeIsNotTakenForIt(t *testing.T) {
+	t.Parallel()
+	v, pod := newVolumes(t), testPod()
+	target := filepath.Join(v.podsDir, string(pod.UID), OnDisk{pluginSecret, "cred"}.path())
+	if err := os.MkdirAll(target, 0o750); err != nil {
+		t.Fatal(err)
+	}
+	bindMount(t, t.TempDir(), target)
+	r := request(pod, "cred", corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "cred"}})
+	_, err := v.Mount(t.Context(), r, testObjects())
+	if err == nil || !strings.Contains(err.Error(), "unmount it first") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestNew(t *testing.T) {
+	t.Parallel()
+	if _, err := New(Config{PodsDir: "relative/pods"}); err == nil {
+		t.Error("relative path was taken")
+	}
+	dir := t.TempDir()
+	if err := os.Symlink(t.TempDir(), filepath.Join(dir, "kubelet")); err != nil {
+		t.Fatal(err)
+	}
+	v, err := New(Config{PodsDir: filepath.Join(dir, "kubelet/pods")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The pods directory itself may be reached through a link.
+	if err := v.MakePodDir("uid"); err != nil {
+		t.Error(err)
+	}
+}

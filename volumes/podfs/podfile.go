@@ -1,0 +1,58 @@
+package podfs
+
+import (
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodelet/nodelet/host/boundedfile"
+)
+
+// podFileMax bounds a file that ReadPodFile reads.
+const podFileMax = 1 << 20
+
+// WritePodFile keeps a small fact about a pod in its directory, so that it outlives the agent. Whoever reads sees the
+// old content or the new one, whole, also after a power cut.
+func (v *FS) WritePodFile(uid types.UID, name string, content []byte) error {
+	if err := checkName("file of a pod", name); err != nil {
+		return err
+	}
+	pod, err := v.makePod(uid)
+	if err != nil {
+		return fmt.Errorf("write %s of pod %s: %w", name, uid, err)
+	}
+	defer pod.Close()
+	next := "." + name + ".new"
+	f, err := openFile(pod, next, unix.O_WRONLY|unix.O_CREAT|unix.O_TRUNC)
+	if err != nil {
+		return fmt.Errorf("write %s of pod %s: %w", name, uid, err)
+	}
+	_, err = f.Write(content)
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return fmt.Errorf("write %s of pod %s: %w", name, uid, err)
+	}
+	if err := unix.Renameat(int(pod.Fd()), next, int(pod.Fd()), name); err != nil {
+		return pathError("rename", pod, name, err)
+	}
+	return nil
+}
+
+// ReadPodFile reads what WritePodFile has kept; the error is os.ErrNotExist where there is nothing.
+func (v *FS) ReadPodFile(uid types.UID, name string) ([]byte, error) {
+	if err := checkName("file of a pod", name); err != nil {
+		return nil, err
+	}
+	pod, err := v.openPod(uid)
+	if err != nil {
+		return nil, err
+	}
+	defer pod.Close()
+	f, err := openBeneath(pod, name, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW, noLinks)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return boundedfile.ReadAll(f, podFileMax)
+}

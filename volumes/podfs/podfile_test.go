@@ -1,0 +1,59 @@
+package podfs
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestPodFile(t *testing.T) {
+	t.Parallel()
+	v, pod := newVolumes(t), testPod()
+	if _, err := v.ReadPodFile(pod.UID, "fact"); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("of a pod without a directory: %v", err)
+	}
+	for _, text := range []string{"a longer fact", "short"} {
+		if err := v.WritePodFile(pod.UID, "fact", []byte(text)); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := v.ReadPodFile(pod.UID, "fact"); string(got) != text || err != nil {
+			t.Errorf("got %q, %v", got, err)
+		}
+	}
+	if _, err := v.ReadPodFile(pod.UID, "none"); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a missing file: %v", err)
+	}
+	for _, name := range []string{"", "..", "a/b"} {
+		if err := v.WritePodFile(pod.UID, name, nil); err == nil {
+			t.Errorf("%q was written", name)
+		}
+	}
+	left, err := os.ReadDir(filepath.Join(v.podsDir, string(pod.UID)))
+	if err != nil || len(left) != 1 {
+		t.Errorf("in the directory: %v, %v", left, err)
+	}
+	if err := v.RemovePodDir(t.Context(), pod.UID); err != nil {
+		t.Error(err)
+	}
+}
+
+// A link in place of the file leads nowhere, and a pipe holds nobody up.
+func TestPodFileIsAFile(t *testing.T) {
+	t.Parallel()
+	v, pod := newVolumes(t), testPod()
+	if err := v.MakePodDir(pod.UID); err != nil {
+		t.Fatal(err)
+	}
+	secret := filepath.Join(t.TempDir(), "secret")
+	if err := os.WriteFile(secret, []byte("secret"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(secret, filepath.Join(v.podsDir, string(pod.UID), "fact")); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := v.ReadPodFile(pod.UID, "fact"); err == nil || strings.Contains(string(got), "secret") {
+		t.Errorf("read through a link: %q", got)
+	}
+}

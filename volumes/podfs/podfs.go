@@ -1,0 +1,187 @@
+// Package volumes sets up and tears down the volumes of one pod on this node's disk.
+//
+// It owns what lies below the pod directories, <root-dir>/pods/<uid>: the volumes themselves, their tmpfs mounts, the
+// bind mounts of subPaths, etc-hosts, termination logs. The layout is the kubelet's, so that a node can be taken over
+// with its pods running and handed back.
+//
+// It never decides when a volume is needed, never talks to the API server or the runtime (content comes through
+// Objects), never keeps anything in memory between two calls, and never deletes across a mount point.
+//
+// The agent calls it, each step in its own goroutine. Calls for different pods share nothing but the places to fill
+// volumes at, and may run at the same time; for one volume of one pod the caller runs one call at a time. Every call
+// may be repeated.
+//
+// A crash leaves a volume that is missing, empty, complete, or complete with leftovers of an unfinished update (a
+// "..<timestamp>" directory, a "..data_tmp" link). The next Mount completes it and removes the leftovers; Unmount
+// removes all of it. There is no state file: the directories, the mounts, the tokens and certificates in them are the
+// state.
+package podfs
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Config says where the pods live.
+type Config struct {
+	PodsDir string       // <root-dir>/pods, absolute; may itself be reached through symbolic links
+	Log     *slog.Logger // nil: nothing is logged
+}
+
+// FS works below one PodsDir. It is safe for concurrent use.
+type FS struct {
+	podsDir string
+	log     *slog.Logger
+	noswap  bool // this kernel's tmpfs can be kept out of swap
+	writers chan struct{}
+}
+
+// New makes PodsDir and checks that the kernel can do what this package relies on: openat2 (Linux 5.6) and mount
+// points seen by statx (Linux 5.8).
+func New(cfg Config) (*FS, error) {
+	if !filepath.IsAbs(cfg.PodsDir) {
+		return nil, fmt.Errorf("pods directory %q must be an absolute path", cfg.PodsDir)
+	}
+	if err := os.MkdirAll(cfg.PodsDir, 0o750); err != nil {
+		return nil, fmt.Errorf("make pods directory: %w", err)
+	}
+	v := &FS{podsDir: filepath.Clean(cfg.PodsDir), log: cfg.Log, noswap: tmpfsNoswap(),
+		writers: make(chan struct{}, writersPerCPU*runtime.NumCPU())}
+	if v.log == nil {
+		v.log = slog.New(slog.DiscardHandler)
+	}
+	if err := v.checkKernel(); err != nil {
+		return nil, err
+	}
+	return v, nil
+}
+
+// Objects gives what a volume's content comes from. A missing object must be recognisable with apierrors.IsNotFound.
+type Objects interface {
+	ConfigMap(ctx context.Context, namespace, name string) (*corev1.ConfigMap, error)
+	Secret(ctx context.Context, namespace, name string) (*corev1.Secret, error)
+	// Token requests a new token of the pod's service account, bound to the pod. An empty audience means the API
+	// server's own. Volumes asks only when the token on disk is missing or due: no cache is needed behind it.
+	Token(ctx context.Context, pod *corev1.Pod, audience string, expirationSeconds int64) (string, time.Time, error)
+	// TrustBundles gives, as PEM, the ClusterTrustBundles that a source names; none is no error where it names a
+	// signer.
+	TrustBundles(ctx context.Context, s *corev1.ClusterTrustBundleProjection) ([]string, error)
+	// PodCertificate gives the certificate that a podCertificate source is to show, with its key, and when to ask
+	// again. shown is what the volume shows now, nil for nothing that could be read, and renew what was said of it
+	// then; zero: not known.
+	PodCertificate(ctx context.Context, pod *corev1.Pod, volume string, source int,
+		shown *tls.Certificate, renew time.Time) (*tls.Certificate, time.Time, error)
+}
+
+// Request names one volume of one pod.
+type Request struct {
+	Pod         *corev1.Pod
+	Volume      *corev1.Volume
+	Allocatable corev1.ResourceList // the node's; the default of limits in resourceFieldRef and of the size of a tmpfs
+	Now         time.Time           // the wall clock, which tokens are measured by
+}
+
+// Mounted is a volume that containers can use.
+type Mounted struct {
+	// HostPath is what to mount into the container; empty for image volumes, which the runtime resolves.
+	HostPath string
+	// Device is the device of a volume with volumeMode Block, in place of HostPath.
+	Device string
+	// Name is the volume's directory if it is not called like the pod's volume: the name of the PersistentVolume.
+	Name string
+	// ExtraGroup is a group that a PersistentVolume asks its users to be in.
+	ExtraGroup *int64
+	// ReadOnly: containers get no write access, whatever their volumeMount says.
+	ReadOnly bool
+	// SELinuxRelabel: the runtime may relabel the content.
+	SELinuxRelabel bool
+	// RefreshAt is when to call Mount again, because a token or certificate is due for renewal; zero: never.
+	RefreshAt time.Time
+	// Changed: this call created or changed the content.
+	Changed bool
+}
+
+// Mount sets a volume up, or refreshes its content: the files are switched to the new content at once, and only if it
+// differs. An error is worded like the kubelet's FailedMount event and names the volume.
+func (v *FS) Mount(ctx context.Context, r Request, objects Objects) (Mounted, error) {
+	m, err := v.mount(ctx, r, objects)
+	if err != nil {
+		return Mounted{}, fmt.Errorf("MountVolume.SetUp failed for volume %q : %w", r.Volume.Name, err)
+	}
+	return m, nil
+}
+
+func (v *FS) mount(ctx context.Context, r Request, objects Objects) (Mounted, error) {
+	if err := ctx.Err(); err != nil {
+		return Mounted{}, err
+	}
+	if err := errors.Join(checkName("pod UID", string(r.Pod.UID)), checkName("volume", r.Volume.Name)); err != nil {
+		return Mounted{}, err
+	}
+	if err := supported(r.Volume.VolumeSource); err != nil {
+		return Mounted{}, err
+	}
+	if External(r.Volume) {
+		return Mounted{}, errors.New("the PersistentVolume or CSI driver behind it is needed to mount it")
+	}
+	switch s := r.Volume.VolumeSource; {
+	case s.EmptyDir != nil:
+		return v.mountEmptyDir(ctx, r, s.EmptyDir)
+	case s.HostPath != nil:
+		return mountHostPath(s.HostPath)
+	case s.NFS != nil:
+		return v.mountNFS(ctx, r.Pod, r.Volume.Name, s.NFS, nil, s.NFS.ReadOnly)
+	case s.Image != nil:
+		return Mounted{ReadOnly: true, SELinuxRelabel: true}, nil
+	case s.ConfigMap != nil:
+		return v.mountConfigMap(ctx, r, s.ConfigMap, objects)
+	case s.Secret != nil:
+		return v.mountSecret(ctx, r, s.Secret, objects)
+	case s.DownwardAPI != nil:
+		return v.mountDownwardAPI(ctx, r, s.DownwardAPI)
+	default: // supported left nothing else
+		return v.mountProjected(ctx, r, s.Projected, objects)
+	}
+}
+
+// The plugins which leave something below a pod's volumes directory, as the kubelet calls them.
+const (
+	pluginConfigMap   = "kubernetes.io/configmap"
+	pluginSecret      = "kubernetes.io/secret"
+	pluginProjected   = "kubernetes.io/projected"
+	pluginDownwardAPI = "kubernetes.io/downward-api"
+	pluginEmptyDir    = "kubernetes.io/empty-dir"
+	pluginLocal       = "kubernetes.io/local-volume"
+	pluginNFS         = "kubernetes.io/nfs"
+	pluginISCSI       = "kubernetes.io/iscsi"    // made by others, but what is left of it is removed
+	pluginGitRepo     = "kubernetes.io/git-repo" // never made, but removed: a kubelet may have been here before
+)
+
+// PluginCSI has its directories beside those of this package, but is the csi room's.
+const PluginCSI = "kubernetes.io/csi"
+
+// OnDisk is one directory below pods/<uid>/volumes.
+type OnDisk struct {
+	Plugin string // such as "kubernetes.io/secret"; those that this package cannot unmount are listed too
+	Name   string // the name of the volume, or of the PersistentVolume
+}
+
+// path says where the directory is, relative to the pod's.
+func (o OnDisk) path() string {
+	return filepath.Join(volumesDir, escapePlugin(o.Plugin), o.Name)
+}
+
+// hostPath is the same as the host sees it.
+func (v *FS) hostPath(uid types.UID, o OnDisk) string {
+	return filepath.Join(v.podsDir, string(uid), o.path())
+}

@@ -1,0 +1,133 @@
+package podfs
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+)
+
+func (v *FS) mountProjected(
+	ctx context.Context, r Request, s *corev1.ProjectedVolumeSource, o Objects,
+) (Mounted, error) {
+	perSource, err := v.projectedObjects(ctx, r, s, o)
+	if err != nil {
+		return Mounted{}, err
+	}
+	// What is issued comes after what must be there, and tokens last: while another source is missing, each retry would
+	// request new ones for nothing.
+	current := v.openCurrent(r)
+	if current != nil {
+		defer current.Close()
+	}
+	renew, err := projectedCertificates(ctx, r, s, o, current, perSource)
+	if err != nil {
+		return Mounted{}, err
+	}
+	refresh, err := v.projectedTokens(ctx, r, s, o, current, perSource)
+	if err != nil {
+		return Mounted{}, err
+	}
+	files := payload{}
+	for _, p := range perSource {
+		files.merge(p) // a later source wins
+	}
+	m, err := v.show(ctx, r, pluginProjected, files)
+	m.RefreshAt = earlier(refresh, renew)
+	return m, err
+}
+
+// earlier of two times, of which a zero one is never.
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// projectedObjects gives the files of each source but certificates and tokens.
+func (v *FS) projectedObjects(
+	ctx context.Context, r Request, s *corev1.ProjectedVolumeSource, o Objects,
+) ([]payload, error) {
+	perSource := make([]payload, len(s.Sources))
+	var errs []error
+	for i, source := range s.Sources {
+		var err error
+		switch {
+		case source.Secret != nil:
+			p := source.Secret
+			perSource[i], err = secretFiles(ctx, o, r.Pod.Namespace, keysOf(p.Name, p.Items, s.DefaultMode, p.Optional))
+		case source.ConfigMap != nil:
+			p := source.ConfigMap
+			perSource[i], err = configMapFiles(ctx, o, r.Pod.Namespace, keysOf(p.Name, p.Items, s.DefaultMode, p.Optional))
+		case source.DownwardAPI != nil:
+			perSource[i], err = downwardFiles(r, source.DownwardAPI.Items, fileMode(s.DefaultMode))
+		case source.ClusterTrustBundle != nil:
+			perSource[i], err = bundleFiles(ctx, r, source.ClusterTrustBundle, o, fileMode(s.DefaultMode))
+			err = inSource(i, "clusterTrustBundle", err)
+		}
+		if err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return perSource, utilerrors.NewAggregate(errs)
+}
+
+// projectedTokens adds the files of the token sources, and says when the first token is due.
+func (v *FS) projectedTokens(
+	ctx context.Context, r Request, s *corev1.ProjectedVolumeSource, o Objects, current *os.File, perSource []payload,
+) (refresh time.Time, err error) {
+	var errs []error
+	for i, source := range s.Sources {
+		if source.ServiceAccountToken == nil {
+			continue
+		}
+		token, due, err := v.token(ctx, r, source.ServiceAccountToken, o, current)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		refresh = earlier(refresh, due)
+		perSource[i] = payload{}
+		f := ownFile(r.Pod, []byte(token), fileMode(s.DefaultMode))
+		if err := perSource[i].set(source.ServiceAccountToken.Path, f); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return refresh, utilerrors.NewAggregate(errs)
+}
+
+// ownFile: the user whom all containers run as owns a token, a certificate or a trust bundle, and nobody else reads it.
+// With an fsGroup its group may read it, too (it is given 0640 with the rest of the volume).
+func ownFile(pod *corev1.Pod, data []byte, mode uint32) file {
+	user := singleUser(pod)
+	if sc := pod.Spec.SecurityContext; user != nil || sc != nil && sc.FSGroup != nil {
+		mode = 0o600
+	}
+	return file{data: data, mode: mode, uid: user}
+}
+
+// inSource says which source of a projected volume an error is about.
+func inSource(index int, kind string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("sources[%d].%s: %w", index, kind, err)
+}
+
+// openCurrent opens the volume as it is on disk, or returns nil when there is none yet.
+func (v *FS) openCurrent(r Request) *os.File {
+	pod, err := v.openPod(r.Pod.UID)
+	if err != nil {
+		return nil
+	}
+	defer pod.Close()
+	dir, err := openDir(pod, OnDisk{Plugin: pluginProjected, Name: r.Volume.Name}.path())
+	if err != nil {
+		return nil
+	}
+	return dir
+}

@@ -1,0 +1,326 @@
+package podfs
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// apiAccess is the volume that every pod gets.
+func apiAccess() corev1.VolumeSource {
+	return corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{
+		DefaultMode: ptr(int32(0o644)),
+		Sources: []corev1.VolumeProjection{
+			{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "token", ExpirationSeconds: ptr(int64(3607))}},
+			{ConfigMap: &corev1.ConfigMapProjection{LocalObjectReference: corev1.LocalObjectReference{Name: "kube-root-ca.crt"},
+				Items: []corev1.KeyToPath{{Key: "ca.crt", Path: "ca.crt"}}}},
+			{DownwardAPI: &corev1.DownwardAPIProjection{Items: []corev1.DownwardAPIVolumeFile{
+				{Path: "namespace", FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: "metadata.namespace"}}}}},
+		},
+	}}
+}
+
+func accessObjects(now func() time.Time) *objects {
+	o := testObjects()
+	o.configMaps["shop/kube-root-ca.crt"] = &corev1.ConfigMap{Data: map[string]string{"ca.crt": "CA"}}
+	o.issue = issueAt(now)
+	return o
+}
+
+func TestProjected(t *testing.T) {
+	t.Parallel()
+	v, pod := newVolumes(t), testPod()
+	o := accessObjects(func() time.Time { return testNow })
+	r := request(pod, "kube-api-access", apiAccess())
+	m := mustMount(t, v, r, o)
+	token, _, _ := o.issue(pod, "", 3607)
+	wantFiles(t, m.HostPath, map[string]string{"token": token, "ca.crt": "CA", "namespace": "shop"})
+	if !isTmpfs(t, m.HostPath) || !m.ReadOnly || !m.SELinuxRelabel || !m.Changed {
+		t.Errorf("got %+v on tmpfs: %v", m, isTmpfs(t, m.HostPath))
+	}
+	if got := m.RefreshAt.Sub(testNow); got > 2886*time.Second || got < 2875*time.Second {
+		t.Errorf("refresh after %v, want 80%% of 3607 s, less 10 s at most", got)
+	}
+}
+
+func TestLaterSourceWins(t *testing.T) {
+	t.Parallel()
+	v, o := newVolumes(t), testObjects()
+	secret := corev1.VolumeProjection{Secret: &corev1.SecretProjection{
+		LocalObjectReference: corev1.LocalObjectReference{Name: "cred"},
+		Items:                []corev1.KeyToPath{{Key: "user", Path: "x/y"}}}}
+	cm := corev1.VolumeProjection{ConfigMap: &corev1.ConfigMapProjection{
+		LocalObjectReference: corev1.LocalObjectReference{Name: "cfg"},
+		Items:                []corev1.KeyToPath{{Key: "a.conf", Path: "x//y"}}}}
+	for want, sources := range map[string][]corev1.VolumeProjection{"A": {secret, cm}, "me": {cm, secret}} {
+		r := request(testPod(), "p"+want[:1], corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: sources}})
+		r.Volume.Name = strings.ToLower(r.Volume.Name)
+		wantFiles(t, mustMount(t, v, r, o).HostPath, map[string]string{"x/y": want})
+	}
+}
+
+func TestProjectedErrorsAreCollected(t *testing.T) {
+	t.Parallel()
+	v, o := newVolumes(t), accessObjects(func() time.Time { return testNow })
+	delete(o.configMaps, "shop/kube-root-ca.crt")
+	r := request(testPod(), "p", apiAccess())
+	r.Volume.Projected.Sources[2].DownwardAPI.Items[0].FieldRef.FieldPath = "status.podIP"
+	_, err := v.Mount(t.Context(), r, o)
+	want := `MountVolume.SetUp failed for volume "p" : ` +
+		`[configmap "kube-root-ca.crt" not found, unsupported fieldPath: status.podIP]`
+	if err == nil || err.Error() != want {
+		t.Errorf("got %v\nwant %s", err, want)
+	}
+	if o.tokens != 0 {
+		t.Error("a token was requested though another source was missing")
+	}
+	if uids, _ := v.Pods(); len(uids) != 0 {
+		t.Errorf("failed before anything was to be written, but left %v", uids)
+	}
+}
+
+func TestTokenOwner(t *testing.T) {
+	t.Parallel()
+	user := func(uid int64) *corev1.SecurityContext { return &corev1.SecurityContext{RunAsUser: &uid} }
+	tests := map[string]struct {
+		pod        *corev1.PodSecurityContext
+		containers []*corev1.SecurityContext
+		uid, gid   uint32
+		mode       uint32
+	}{
+		"nothing set":       {nil, []*corev1.SecurityContext{nil}, 0, 0, 0o644},
+		"user of pod":       {&corev1.PodSecurityContext{RunAsUser: ptr(int64(7))}, []*corev1.SecurityContext{nil, {}}, 7, 0, 0o600},
+		"user of all":       {nil, []*corev1.SecurityContext{user(8), user(8)}, 8, 0, 0o600},
+		"user of some":      {nil, []*corev1.SecurityContext{user(8), nil}, 0, 0, 0o644},
+		"different users":   {nil, []*corev1.SecurityContext{user(8), user(9)}, 0, 0, 0o644},
+		"one overrides":     {&corev1.PodSecurityContext{RunAsUser: ptr(int64(7))}, []*corev1.SecurityContext{user(8), nil}, 0, 0, 0o644},
+		"fsGroup":           {&corev1.PodSecurityContext{FSGroup: ptr(int64(5))}, []*corev1.SecurityContext{nil}, 0, 5, 0o640},
+		"fsGroup with user": {&corev1.PodSecurityContext{FSGroup: ptr(int64(5))}, []*corev1.SecurityContext{user(8)}, 8, 5, 0o640},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			v, pod := newVolumes(t), testPod()
+			pod.Spec.SecurityContext = tt.pod
+			pod.Spec.Containers = nil
+			for i, sc := range tt.containers {
+				if i == 0 {
+					pod.Spec.InitContainers = []corev1.Container{{Name: "init", SecurityContext: sc}}
+					pod.Spec.EphemeralContainers = []corev1.EphemeralContainer{{
+						EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "e", SecurityContext: sc}}}
+				}
+				pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{SecurityContext: sc})
+			}
+			m := mustMount(t, v, request(pod, "p", apiAccess()), accessObjects(func() time.Time { return testNow }))
+			st := statPath(t, filepath.Join(m.HostPath, "..data", "token"))
+			if st.Uid != tt.uid || st.Gid != tt.gid || st.Mode&0o7777 != tt.mode {
+				t.Errorf("token belongs to %d:%d with mode %o, want %d:%d %o",
+					st.Uid, st.Gid, st.Mode&0o7777, tt.uid, tt.gid, tt.mode)
+			}
+			ca := statPath(t, filepath.Join(m.HostPath, "..data", "ca.crt"))
+			if ca.Uid != 0 || ca.Mode&0o7777 != 0o644 {
+				t.Errorf("certificate belongs to %d with mode %o, want 0 644", ca.Uid, ca.Mode&0o7777)
+			}
+		})
+	}
+}
+
+// A new agent, with nothing in memory, keeps the token on disk until it is due.
+func TestTokenSurvivesRestart(t *testing.T) {
+	t.Parallel()
+	v, pod, now := newVolumes(t), testPod(), testNow
+	o := accessObjects(func() time.Time { return now })
+	r := request(pod, "p", apiAccess())
+	first := mustMount(t, v, r, o)
+
+	restarted, err := New(Config{PodsDir: v.podsDir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	mount := func(at time.Time, tokens int, changed bool) Mounted {
+		t.Helper()
+		now, r.Now = at, at
+		m := mustMount(t, restarted, r, o)
+		if o.tokens != tokens || m.Changed != changed {
+			t.Errorf("%v later: %d tokens were requested, changed %v; want %d, %v", at.Sub(testNow), o.tokens, m.Changed, tokens, changed)
+		}
+		return m
+	}
+	if m := mount(testNow.Add(time.Minute), 1, false); m.RefreshAt != first.RefreshAt {
+		t.Errorf("refresh at %v, want %v as before", m.RefreshAt, first.RefreshAt)
+	}
+	// Other content is refreshed without a new token.
+	o.configMaps["shop/kube-root-ca.crt"].Data["ca.crt"] = "CA 2"
+	mount(testNow.Add(2*time.Minute), 1, true)
+	mount(first.RefreshAt.Add(-time.Second), 1, false)
+	m := mount(first.RefreshAt, 2, true)
+	if life := m.RefreshAt.Sub(now); life < 2875*time.Second {
+		t.Errorf("new token is due after %v", life)
+	}
+	// A clock set back far: what the token says cannot be trusted.
+	mount(testNow.Add(-time.Hour), 3, true)
+}
+
+func TestTokenOfOtherPodOrAudienceIsNotKept(t *testing.T) {
+	t.Parallel()
+	tests := map[string]func(r *Request){
+		"recreated pod":   func(r *Request) { r.Pod.UID = "other" },
+		"service account": func(r *Request) { r.Pod.Spec.ServiceAccountName = "other" },
+		"namespace":       func(r *Request) { r.Pod.Namespace = "other" },
+		"audience":        func(r *Request) { r.Volume.Projected.Sources[0].ServiceAccountToken.Audience = "vault" },
+	}
+	for name, change := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			v := newVolumes(t)
+			o := accessObjects(func() time.Time { return testNow })
+			r := request(testPod(), "p", apiAccess())
+			m := mustMount(t, v, r, o)
+			changed := request(testPod(), "p", apiAccess())
+			change(&changed)
+			o.configMaps["other/kube-root-ca.crt"] = o.configMaps["shop/kube-root-ca.crt"]
+			other := filepath.Join(v.podsDir, string(changed.Pod.UID))
+			if changed.Pod.UID != r.Pod.UID { // somebody puts the token of one pod below another
+				target := filepath.Join(other, OnDisk{pluginProjected, "p"}.path())
+				if err := os.MkdirAll(target, 0o750); err != nil {
+					t.Fatal(err)
+				}
+				bindMount(t, m.HostPath, target)
+			}
+			mustMount(t, v, changed, o)
+			if o.tokens != 2 {
+				t.Errorf("%d tokens were requested, want 2", o.tokens)
+			}
+		})
+	}
+}
+
+func TestTokenAPIFails(t *testing.T) {
+	t.Parallel()
+	v, pod, now := newVolumes(t), testPod(), testNow
+	o := accessObjects(func() time.Time { return now })
+	issue := o.issue
+	down := errors.New("connection refused")
+	o.issue = func(*corev1.Pod, string, int64) (string, time.Time, error) { return "", time.Time{}, down }
+	r := request(pod, "p", apiAccess())
+	if _, err := v.Mount(t.Context(), r, o); !errors.Is(err, down) || !strings.Contains(err.Error(), "failed to fetch token") {
+		t.Errorf("got %v", err)
+	}
+	o.issue = issue
+	m := mustMount(t, v, r, o)
+
+	o.issue = func(*corev1.Pod, string, int64) (string, time.Time, error) { return "", time.Time{}, down }
+	r.Now = m.RefreshAt
+	kept := mustMount(t, v, r, o)
+	if kept.Changed || kept.RefreshAt != r.Now.Add(time.Minute) {
+		t.Errorf("got %+v, want the old token and another try in a minute", kept)
+	}
+	r.Now = testNow.Add(3607 * time.Second)
+	if _, err := v.Mount(t.Context(), r, o); !errors.Is(err, down) || !strings.Contains(err.Error(), "expired") {
+		t.Errorf("got %v, want an error about the expired token", err)
+	}
+	if o.tokens != 4 {
+		t.Errorf("%d requests, want 4", o.tokens)
+	}
+}
+
+// A token that says nothing about itself is renewed by what came with it.
+func TestOpaqueToken(t *testing.T) {
+	t.Parallel()
+	v, o := newVolumes(t), accessObjects(nil)
+	o.issue = func(_ *corev1.Pod, _ string, seconds int64) (string, time.Time, error) {
+		return "opaque", testNow.Add(time.Duration(seconds) * time.Second), nil
+	}
+	m := mustMount(t, v, request(testPod(), "p", apiAccess()), o)
+	if got := m.RefreshAt.Sub(testNow); got > 2886*time.Second || got < 2875*time.Second {
+		t.Errorf("refresh after %v", got)
+	}
+}
+
+func TestRenewal(t *testing.T) {
+	t.Parallel()
+	iat := testNow
+	claim := func(expires, warn time.Duration) claims {
+		c := claims{issued: iat, expires: iat.Add(expires)}
+		if warn != 0 {
+			c.warnAfter = iat.Add(warn)
+		}
+		return c
+	}
+	const h = time.Hour
+	tests := map[string]struct {
+		c    claims
+		now  time.Duration // after iat
+		due  bool
+		next time.Duration // after now
+	}{
+		"fresh":                        {claim(h, 0), 0, false, 48 * time.Minute},
+		"shortly before":               {claim(h, 0), 47*time.Minute + 59*time.Second, false, time.Minute},
+		"at 80 %":                      {claim(h, 0), 48 * time.Minute, true, time.Minute},
+		"extended beyond its warning":  {claim(365*24*h, h), 0, false, 48 * time.Minute},
+		"extended, due":                {claim(365*24*h, h), 50 * time.Minute, true, time.Minute},
+		"long-lived":                   {claim(30*24*h, 0), 0, false, 24 * h},
+		"clock behind a little":        {claim(h, 0), -5 * time.Minute, false, 48 * time.Minute},
+		"clock set back":               {claim(h, 0), -11 * time.Minute, true, 48 * time.Minute},
+		"clock ahead: no hectic rate":  {claim(h, 0), 5 * h, true, time.Minute},
+		"life shorter than the jitter": {claim(10*time.Second, 0), 0, false, time.Minute},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			now := iat.Add(tt.now)
+			if got := tt.c.due(now, 0); got != tt.due {
+				t.Errorf("due is %v", got)
+			}
+			if got := tt.c.refreshAt(now, 0).Sub(now); got != tt.next {
+				t.Errorf("refresh after %v, want %v", got, tt.next)
+			}
+		})
+	}
+	if got := claim(h, 0).renewal(7 * time.Second); got != iat.Add(48*time.Minute-7*time.Second) {
+		t.Errorf("renewal with jitter at %v", got.Sub(iat))
+	}
+}
+
+func TestCancelled(t *testing.T) {
+	t.Parallel()
+	v := newVolumes(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := v.Mount(ctx, request(testPod(), "p", apiAccess()), accessObjects(nil)); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestUnsupported(t *testing.T) {
+	t.Parallel()
+	v := newVolumes(t)
+	projected := func(p corev1.VolumeProjection) corev1.VolumeSource {
+		return corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{p}}}
+	}
+	tests := map[string]corev1.VolumeSource{
+		"gitRepo":                    {GitRepo: &corev1.GitRepoVolumeSource{}},
+		"kind fc":                    {FC: &corev1.FCVolumeSource{}},
+		"CSI driver ebs.csi.aws.com": {AWSElasticBlockStore: &corev1.AWSElasticBlockStoreVolumeSource{}},
+		"kind (none known":           {},
+		"source 0: kind (none known": projected(corev1.VolumeProjection{}),
+	}
+	for want, source := range tests {
+		_, err := v.Mount(t.Context(), request(testPod(), "vol", source), testObjects())
+		if !errors.Is(err, ErrUnsupported) || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), `"vol"`) {
+			t.Errorf("got %v, want unsupported %s", err, want)
+		}
+		if err := Supported(&corev1.Volume{Name: "vol", VolumeSource: source}); !errors.Is(err, ErrUnsupported) {
+			t.Errorf("Supported(%s) = %v", want, err)
+		}
+	}
+	if m, err := v.Mount(t.Context(), request(testPod(), "img", corev1.VolumeSource{
+		Image: &corev1.ImageVolumeSource{}}), nil); err != nil || !m.ReadOnly || m.HostPath != "" {
+		t.Errorf("image volume: %+v, %v", m, err)
+	}
+}

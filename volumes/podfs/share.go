@@ -1,0 +1,64 @@
+package podfs
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"github.com/moby/sys/mountinfo"
+	"golang.org/x/sys/unix"
+)
+
+// ShareMounts has mounts below dir spread between the node and its containers (mount propagation "shared"), as CSI
+// drivers and pods with mountPropagation need it. Where dir is not on a shared mount it becomes one: bound to itself
+// and shared, with what is mounted below. It may be called again; that mount stays when the agent ends, like the pods'
+// own.
+func ShareMounts(dir string) error {
+	dir, err := filepath.EvalSymlinks(dir)
+	if err != nil {
+		return err
+	}
+	on, err := mountOf(dir)
+	if err != nil {
+		return err
+	}
+	if shared(on) {
+		return nil
+	}
+	if on.Mountpoint != dir {
+		if err := unix.Mount(dir, dir, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
+			return fmt.Errorf("bind %s to itself: %w", dir, err)
+		}
+	}
+	if err := unix.Mount("", dir, "", unix.MS_SHARED|unix.MS_REC, ""); err != nil {
+		return fmt.Errorf("share the mounts below %s: %w", dir, err)
+	}
+	return nil
+}
+
+// mountOf is the mount that dir is on: of those with the longest mount point the last one, which lies on top.
+func mountOf(dir string) (*mountinfo.Info, error) {
+	all, err := mountinfo.GetMounts(mountinfo.ParentsFilter(dir))
+	if err != nil {
+		return nil, fmt.Errorf("find the mount of %s: %w", dir, err)
+	}
+	var on *mountinfo.Info
+	for _, m := range all {
+		if on == nil || len(m.Mountpoint) >= len(on.Mountpoint) {
+			on = m
+		}
+	}
+	if on == nil {
+		return nil, fmt.Errorf("find the mount of %s: it is below none", dir)
+	}
+	return on, nil
+}
+
+func shared(m *mountinfo.Info) bool {
+	for field := range strings.FieldsSeq(m.Optional) {
+		if strings.HasPrefix(field, "shared:") {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,202 @@
+package podfs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// SubPath names a part of a volume which a container mounts instead of the whole.
+type SubPath struct {
+	PodUID    types.UID
+	Container string
+	Volume    string // for the path on disk: the name of the volume, or of the PersistentVolume behind a claim
+	Mount     string // for messages: the volumeMount's name
+	Index     int    // of the volumeMount in the container
+	HostPath  string // of the volume, from Mounted
+	Path      string // the volumeMount's subPath; variables of subPathExpr expanded
+}
+
+// Subpath makes a part of a volume available at a path which nobody can change any more, and returns that path.
+// Missing directories are made with the mode of the volume's root. Links are followed as long as they stay inside
+// the volume; absolute links lead out of it. Another part that was mounted there for an earlier start of the
+// container is exchanged.
+//
+// Its errors do not say what is found where on the node, as the pod's author reads them; the log does.
+func (v *FS) Subpath(ctx context.Context, s SubPath) (hostPath string, err error) {
+	if err := ctx.Err(); err != nil {
+		return "", err
+	}
+	if filepath.IsAbs(s.Path) {
+		return "", fmt.Errorf("error SubPath `%s` must not be an absolute path", s.Path)
+	}
+	if slices.Contains(strings.Split(s.Path, "/"), "..") {
+		return "", fmt.Errorf("unable to provision SubPath `%s`: must not contain '..'", s.Path)
+	}
+	if err := errors.Join(checkName("container", s.Container), checkName("volume", s.Volume)); err != nil {
+		return "", err
+	}
+	if err := v.subpath(s); err != nil {
+		v.log.Error("cannot mount subPath", "pod", s.PodUID, "container", s.Container, "volume", s.Volume, "err", err)
+		doing := "prepare subPath"
+		if errors.Is(err, errMakeSubpath) {
+			doing = "create subPath directory"
+		}
+		return "", fmt.Errorf("failed to %s for volumeMount %q of container %q", doing, s.Mount, s.Container)
+	}
+	return filepath.Join(v.podsDir, string(s.PodUID), s.dir(), s.index()), nil
+}
+
+func (v *FS) subpath(s SubPath) error {
+	part, err := v.openSubpath(s)
+	if err != nil {
+		return err
+	}
+	defer part.Close()
+	return v.bindSubpath(s, part)
+}
+
+var errMakeSubpath = errors.New("make missing directories")
+
+// dir is where the container's parts of the volume are mounted, relative to the pod's directory.
+func (s SubPath) dir() string { return filepath.Join(subpathsDir, s.Volume, s.Container) }
+
+func (s SubPath) index() string { return strconv.Itoa(s.Index) }
+
+// openSubpath opens the part, and makes it a directory if it is not there. All that follows goes through the open
+// file: whoever can write to the volume may exchange any name in it at any moment.
+func (v *FS) openSubpath(s SubPath) (*os.File, error) {
+	root, err := v.openVolume(s.HostPath)
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	path := filepath.Clean(s.Path)
+	part, err := openPart(root, path)
+	if !errors.Is(err, unix.ENOENT) {
+		return part, err
+	}
+	if err := makeMissing(root, path); err != nil {
+		return nil, fmt.Errorf("%w: %w", errMakeSubpath, err)
+	}
+	return openPart(root, path)
+}
+
+// openVolume opens the root of a volume. Below the pods directory no link may be on the way; a hostPath is the
+// administrator's own.
+func (v *FS) openVolume(hostPath string) (*os.File, error) {
+	rel, err := filepath.Rel(v.podsDir, hostPath)
+	if err != nil || !filepath.IsLocal(rel) {
+		return os.OpenFile(hostPath, unix.O_PATH|unix.O_DIRECTORY, 0)
+	}
+	pods, err := os.Open(v.podsDir)
+	if err != nil {
+		return nil, err
+	}
+	defer pods.Close()
+	return openDir(pods, rel)
+}
+
+// openPart opens a file of any type without touching it. Asking for a directory first lets an automount happen.
+func openPart(root *os.File, path string) (*os.File, error) {
+	part, err := openBeneath(root, path, unix.O_PATH|unix.O_DIRECTORY, linksInside)
+	if errors.Is(err, unix.ENOTDIR) {
+		return openBeneath(root, path, unix.O_PATH, linksInside)
+	}
+	return part, err
+}
+
+// makeMissing makes the missing directories of path. If somebody else makes one meanwhile its mode is left alone,
+// and a link is refused.
+func makeMissing(root *os.File, path string) error {
+	st, err := stat(root)
+	if err != nil {
+		return err
+	}
+	elements := strings.Split(path, "/")
+	parent, made, err := openExisting(root, elements)
+	if err != nil {
+		return err
+	}
+	for _, name := range elements[made:] {
+		sub, err := makeOneDir(parent, name, uint32(st.Mode)&0o7777)
+		parent.Close()
+		if err != nil {
+			return err
+		}
+		parent = sub
+	}
+	return parent.Close()
+}
+
+// openExisting opens the longest existing part of a path, and says how many of its elements that is.
+func openExisting(root *os.File, elements []string) (*os.File, int, error) {
+	for n := len(elements) - 1; n > 0; n-- {
+		f, err := openBeneath(root, filepath.Join(elements[:n]...), unix.O_PATH|unix.O_DIRECTORY, linksInside)
+		if !errors.Is(err, unix.ENOENT) {
+			return f, n, err
+		}
+	}
+	f, err := openBeneath(root, ".", unix.O_PATH|unix.O_DIRECTORY, linksInside)
+	return f, 0, err
+}
+
+// bindSubpath mounts the open part on its place below the pod's directory, unless it is there already.
+func (v *FS) bindSubpath(s SubPath, part *os.File) error {
+	want, err := stat(part)
+	if err != nil {
+		return err
+	}
+	pod, err := v.makePod(s.PodUID)
+	if err != nil {
+		return err
+	}
+	defer pod.Close()
+	dir, err := makeDir(pod, s.dir(), privateDir)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	if got, err := statChild(dir, s.index()); err == nil && isMountRoot(got) && sameFile(got, want) {
+		return nil
+	}
+	if err := unmount(dir, s.index()); err != nil {
+		return err
+	}
+	target, err := makeTarget(dir, s.index(), fileType(want) == unix.S_IFDIR)
+	if err != nil {
+		return err
+	}
+	defer target.Close()
+	if err := unix.Mount(fdPath(part), fdPath(target), "", unix.MS_BIND, ""); err != nil {
+		return fmt.Errorf("bind mount %s on %s: %w", part.Name(), target.Name(), err)
+	}
+	return nil
+}
+
+// makeTarget makes and opens what to mount on: a directory for a directory, an empty file for anything else.
+func makeTarget(dir *os.File, name string, isDir bool) (*os.File, error) {
+	if err := unlink(dir, name); err != nil { // of the wrong type, perhaps
+		return nil, err
+	}
+	if isDir {
+		if err := unix.Mkdirat(int(dir.Fd()), name, 0o750); err != nil {
+			return nil, pathError("mkdir", dir, name, err)
+		}
+	} else {
+		f, err := openFile(dir, name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL)
+		if err != nil {
+			return nil, err
+		}
+		f.Close()
+	}
+	return openBeneath(dir, name, unix.O_PATH|unix.O_NOFOLLOW, sameMount)
+}

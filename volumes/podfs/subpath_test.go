@@ -1,0 +1,298 @@
+package podfs
+
+import (
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+)
+
+// hostDir is a directory outside the pods directory, to which containers want to get.
+func hostDir(v *FS) string { return filepath.Join(filepath.Dir(v.podsDir), "host") }
+
+// volumeWithParts gives an emptyDir with something in it.
+func volumeWithParts(t testing.TB, v *FS, pod *corev1.Pod) SubPath {
+	t.Helper()
+	m := mustMount(t, v, request(pod, "data", emptyDir("")), nil)
+	at := func(p string) string { return filepath.Join(m.HostPath, p) }
+	if err := errors.Join(
+		os.MkdirAll(filepath.Join(hostDir(v), "sub"), 0o755),
+		os.WriteFile(filepath.Join(hostDir(v), "sub/secret"), nil, 0o600),
+		os.MkdirAll(at("dir/sub"), 0o755),
+		os.WriteFile(at("dir/sub/f"), []byte("inside"), 0o644),
+		os.Symlink("dir", at("in")),
+		os.Symlink("../dir/sub", at("dir/updown")),
+		os.Symlink("..data/x", at("dangling")),
+		os.Symlink("/", at("abs")),
+		os.Symlink(hostDir(v), at("out")),
+		os.Symlink("../../../../../host", at("up")),
+		os.Symlink("/proc/self/root", at("magic")),
+		os.Symlink("loop", at("loop")),
+		unix.Mkfifo(at("fifo"), 0o600),
+	); err != nil {
+		t.Fatal(err)
+	}
+	return SubPath{PodUID: pod.UID, Container: "main", Volume: "data", Mount: "data", HostPath: m.HostPath}
+}
+
+func TestSubpath(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		path string
+		same string // the part of the volume that must come out
+		err  string
+	}{
+		"directory":              {path: "dir/sub", same: "dir/sub"},
+		"file":                   {path: "dir/sub/f", same: "dir/sub/f"},
+		"fifo":                   {path: "fifo", same: "fifo"},
+		"socket":                 {path: "sock", same: "sock"},
+		"whole volume":           {path: ".", same: "."},
+		"link inside":            {path: "in/sub", same: "dir/sub"},
+		"link up and down":       {path: "in/updown/f", same: "dir/sub/f"},
+		"missing":                {path: "new/deep/est", same: "new/deep/est"},
+		"missing below link":     {path: "in/updown/new", same: "dir/sub/new"},
+		"dots":                   {path: "dir/../../x", err: "unable to provision SubPath `dir/../../x`: must not contain '..'"},
+		"absolute":               {path: "/etc", err: "error SubPath `/etc` must not be an absolute path"},
+		"link to root":           {path: "abs", err: "prepare"},
+		"below link to root":     {path: "abs/proc", err: "prepare"},
+		"link out":               {path: "out", err: "prepare"},
+		"below link out":         {path: "out/sub/secret", err: "prepare"},
+		"link up":                {path: "up", err: "prepare"},
+		"below link up":          {path: "up/sub/secret", err: "prepare"},
+		"magic link":             {path: "magic/proc", err: "prepare"},
+		"link loop":              {path: "loop", err: "prepare"},
+		"dangling link":          {path: "dangling", err: "create"},
+		"missing below file":     {path: "dir/sub/f/x", err: "prepare"},
+		"new below link out":     {path: "out/new", err: "prepare"},
+		"new below link up":      {path: "up/new", err: "prepare"},
+		"new below dangling one": {path: "dangling/x/y", err: "create"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			v, pod := newVolumes(t), testPod()
+			s := volumeWithParts(t, v, pod)
+			listenIn(t, s.HostPath, "sock")
+			s.Path, s.Index = tt.path, 3
+			got, err := v.Subpath(t.Context(), s)
+			wantFiles(t, hostDir(v), map[string]string{"sub/secret": ""})
+			if _, err := os.Lstat(filepath.Join(hostDir(v), "new")); err == nil {
+				t.Error("a directory was made outside the volume")
+			}
+			if tt.err != "" {
+				want := tt.err
+				switch want {
+				case "prepare":
+					want = `failed to prepare subPath for volumeMount "data" of container "main"`
+				case "create":
+					want = `failed to create subPath directory for volumeMount "data" of container "main"`
+				}
+				if err == nil || err.Error() != want {
+					t.Errorf("got %q, %v\nwant %s", got, err, want)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if want := filepath.Join(v.podsDir, string(pod.UID), "volume-subpaths/data/main/3"); got != want {
+				t.Errorf("path %s, want %s", got, want)
+			}
+			if a, b := statPath(t, got), statPath(t, filepath.Join(s.HostPath, tt.same)); a.Ino != b.Ino || a.Dev != b.Dev {
+				t.Error("something else is mounted")
+			}
+			again, err := v.Subpath(t.Context(), s)
+			if err != nil || again != got || countMounts(t, got) != 1 {
+				t.Errorf("again: %s, %v, %d mounts", again, err, countMounts(t, got))
+			}
+			if err := v.Unmount(t.Context(), pod.UID, OnDisk{pluginEmptyDir, "data"}); err != nil {
+				t.Error(err)
+			}
+			if _, err := os.Lstat(got); !errors.Is(err, os.ErrNotExist) {
+				t.Errorf("the part is still mounted after its volume is gone: %v", err)
+			}
+			if err := v.RemovePodDir(t.Context(), pod.UID); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func listenIn(t testing.TB, dir, name string) {
+	t.Helper()
+	// The path of a socket is short: bind it elsewhere, and move it.
+	short := filepath.Join(t.TempDir(), "s")
+	l, err := net.Listen("unix", short)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	if err := os.Rename(short, filepath.Join(dir, name)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func countMounts(t testing.TB, path string) int {
+	t.Helper()
+	raw, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Count(string(raw), " "+path+" ")
+}
+
+func TestSubpathDirectoriesHaveModeOfRoot(t *testing.T) {
+	t.Parallel()
+	v, pod := newVolumes(t), testPod()
+	pod.Spec.SecurityContext = &corev1.PodSecurityContext{FSGroup: ptr(int64(3000))}
+	s := volumeWithParts(t, v, pod)
+	s.Path = "new/deep"
+	got, err := v.Subpath(t.Context(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{filepath.Join(s.HostPath, "new"), got} {
+		if st := statPath(t, path); st.Mode&0o7777 != 0o2777 || st.Gid != 3000 {
+			t.Errorf("%s: mode %o group %d, want 2777 3000", path, st.Mode&0o7777, st.Gid)
+		}
+	}
+	if st := statPath(t, filepath.Join(s.HostPath, "dir")); st.Mode&0o7777 == 0o2777 {
+		t.Error("the mode of a directory that was there has been changed")
+	}
+}
+
+func TestSubpathOfSecretAndHostPath(t *testing.T) {
+	t.Parallel()
+	v, pod := newVolumes(t), testPod()
+	m := mustMount(t, v, request(pod, "cred", corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "cred"}}), testObjects())
+	got, err := v.Subpath(t.Context(), SubPath{
+		PodUID: pod.UID, Container: "main", Volume: "cred", Mount: "cred", HostPath: m.HostPath, Path: "user"})
+	if raw, _ := os.ReadFile(got); err != nil || string(raw) != "me" {
+		t.Errorf("%q, %v", raw, err)
+	}
+	host := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(host, "real/x"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("real", filepath.Join(host, "link")); err != nil {
+		t.Fatal(err)
+	}
+	got, err = v.Subpath(t.Context(), SubPath{ // links on the way to a hostPath are the administrator's
+		PodUID: pod.UID, Container: "main", Volume: "host", Mount: "host", HostPath: filepath.Join(host, "link"), Path: "x"})
+	if err != nil || statPath(t, got).Ino != statPath(t, filepath.Join(host, "real/x")).Ino {
+		t.Errorf("%s, %v", got, err)
+	}
+	if _, err := v.Subpath(t.Context(), SubPath{
+		PodUID: pod.UID, Container: "main", Volume: "f", Mount: "f", HostPath: m.HostPath + "/user", Path: "x"}); err == nil {
+		t.Error("a part of a file was mounted")
+	}
+}
+
+// The next start of a container may find something else under the same name: a new secret, a file for a directory.
+func TestSubpathIsExchanged(t *testing.T) {
+	t.Parallel()
+	v, pod := newVolumes(t), testPod()
+	s := volumeWithParts(t, v, pod)
+	for _, path := range []string{"dir/sub", "dir/sub/f", "fifo", "dir", "dir"} {
+		s.Path = path
+		got, err := v.Subpath(t.Context(), s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if statPath(t, got).Ino != statPath(t, filepath.Join(s.HostPath, path)).Ino || countMounts(t, got) != 1 {
+			t.Errorf("%s: wrong part, or %d mounts", path, countMounts(t, got))
+		}
+	}
+}
+
+// A crash leaves a target without mount, of either type.
+func TestSubpathAfterCrash(t *testing.T) {
+	t.Parallel()
+	v, pod := newVolumes(t), testPod()
+	s := volumeWithParts(t, v, pod)
+	target := filepath.Join(v.podsDir, string(pod.UID), "volume-subpaths/data/main")
+	if err := os.MkdirAll(filepath.Join(target, "0"), 0o750); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(target, "1"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for index, path := range []string{"dir/sub/f", "dir/sub"} {
+		s.Index, s.Path = index, path
+		if _, err := v.Subpath(t.Context(), s); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := unix.Unmount(filepath.Join(target, "0"), 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := v.UnmountSubpaths(t.Context(), pod.UID, ""); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Lstat(filepath.Join(v.podsDir, string(pod.UID), "volume-subpaths")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("still there: %v", err)
+	}
+	wantFiles(t, filepath.Join(s.HostPath, "dir"), map[string]string{"sub/f": "inside", "updown/f": "inside"})
+}
+
+func TestUnmountSubpathsOfOneVolume(t *testing.T) {
+	t.Parallel()
+	v, pod := newVolumes(t), testPod()
+	s := volumeWithParts(t, v, pod)
+	s.Path = "dir"
+	for _, volume := range []string{"data", "pvc-1"} {
+		for _, container := range []string{"main", "side"} {
+			s.Volume, s.Container = volume, container
+			if _, err := v.Subpath(t.Context(), s); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for range 2 {
+		if err := v.UnmountSubpaths(t.Context(), pod.UID, "pvc-1"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	left, err := filepath.Glob(filepath.Join(v.podsDir, string(pod.UID), "volume-subpaths/*/*/*"))
+	if err != nil || len(left) != 2 || !strings.Contains(left[0], "/data/") {
+		t.Errorf("left are %v, %v", left, err)
+	}
+	if err := v.UnmountSubpaths(t.Context(), pod.UID, "../volumes"); err == nil {
+		t.Error("a path was taken for a volume")
+	}
+}
+
+// The attack of CVE-2021-25741: a container exchanges a directory and a link out of the volume while it is being
+// mounted.
+func TestSubpathUnderSwap(t *testing.T) {
+	t.Parallel()
+	v, pod := newVolumes(t), testPod()
+	s := volumeWithParts(t, v, pod)
+	defer swap(filepath.Join(s.HostPath, "dir"), filepath.Join(s.HostPath, "out"))()
+	mounted, refused := 0, 0
+	for i := range 2000 {
+		s.Path, s.Index = []string{"dir/sub", "dir", "out/sub", "dir/new/er"}[i%4], i%4
+		got, err := v.Subpath(t.Context(), s)
+		if err != nil {
+			refused++
+			continue
+		}
+		mounted++
+		for _, outside := range []string{"secret", "sub/secret"} {
+			if _, err := os.Lstat(filepath.Join(got, outside)); err == nil {
+				t.Fatalf("%s shows the host's files", s.Path)
+			}
+		}
+	}
+	if entries, err := os.ReadDir(hostDir(v)); err != nil || len(entries) != 1 {
+		t.Errorf("host directory holds %v, %v", entries, err)
+	}
+	if mounted == 0 || refused == 0 {
+		t.Errorf("%d mounted, %d refused: the attack never met the mount", mounted, refused)
+	}
+}

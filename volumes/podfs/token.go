@@ -1,0 +1,221 @@
+package podfs
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+)
+
+const (
+	tokenMaxAge      = 24 * time.Hour
+	tokenMaxJitter   = 10 * time.Second
+	tokenRetry       = time.Minute      // between two renewals; also after one that failed while the old token is good
+	tokenMaxSkew     = 10 * time.Minute // a token issued later than this from now says that the clock has been set back
+	tokenMaxSize     = 1 << 16
+	tokenDefaultLife = 3600 // seconds, as the API server fills in
+)
+
+// token gives the content of a token source, and when to ask for the next one. The token on disk is kept until it
+// is due, so that a restart of this agent requests none.
+func (v *FS) token(
+	ctx context.Context, r Request, s *corev1.ServiceAccountTokenProjection, o Objects, current *os.File,
+) (token string, refresh time.Time, err error) {
+	jitter := jitterOf(r, s)
+	old, oldToken := currentToken(current, s.Path)
+	fits := old.fits(r.Pod, s.Audience)
+	if fits && !old.due(r.Now, jitter) {
+		return oldToken, old.refreshAt(r.Now, jitter), nil
+	}
+	seconds := int64(tokenDefaultLife)
+	if s.ExpirationSeconds != nil {
+		seconds = *s.ExpirationSeconds
+	}
+	fresh, expires, err := o.Token(ctx, r.Pod, s.Audience, seconds)
+	switch {
+	case err == nil:
+		return fresh, newClaims(fresh, expires, seconds).refreshAt(r.Now, jitter), nil
+	case !fits:
+		return "", time.Time{}, fmt.Errorf("failed to fetch token: %w", err)
+	case !r.Now.Before(old.expires):
+		return "", time.Time{}, fmt.Errorf("token expired and refresh failed: %w", err)
+	}
+	v.log.Warn("keep the old service account token, because it could not be renewed",
+		"pod", r.Pod.Namespace+"/"+r.Pod.Name, "volume", r.Volume.Name, "expires", old.expires, "err", err)
+	return oldToken, r.Now.Add(tokenRetry), nil
+}
+
+// claims is what a service account token says about itself.
+type claims struct {
+	audiences      []string
+	issued         time.Time
+	expires        time.Time // the API server refuses it from then on
+	warnAfter      time.Time // when it should have been renewed, if it is accepted for longer; or zero
+	namespace      string
+	serviceAccount string
+	podUID         string
+}
+
+// currentToken reads the token which the volume shows at path. Without one the claims fit nothing.
+func currentToken(dir *os.File, path string) (claims, string) {
+	raw, _, err := readCurrent(dir, path, tokenMaxSize)
+	if err != nil {
+		return claims{}, ""
+	}
+	c, err := parseClaims(string(raw))
+	if err != nil {
+		return claims{}, ""
+	}
+	return c, string(raw)
+}
+
+// readCurrent reads a file that the volume shows, with the note beside it. dir may be nil, for a volume that is not
+// there yet.
+func readCurrent(dir *os.File, path string, limit int64) (raw []byte, note string, err error) {
+	if dir == nil {
+		return nil, "", os.ErrNotExist
+	}
+	if err := checkPath(path); err != nil {
+		return nil, "", err
+	}
+	f, err := openBeneath(dir, filepath.Join(dataLink, path), unix.O_RDONLY|unix.O_NONBLOCK, linksInside)
+	if err != nil {
+		return nil, "", err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, "", err
+	}
+	raw, err = readAll(f, info, limit)
+	return raw, readNote(f), err
+}
+
+// newClaims gives the times of a token just received; what it does not say itself comes from the answer that
+// brought it.
+func newClaims(token string, expires time.Time, seconds int64) claims {
+	c, err := parseClaims(token)
+	if err != nil {
+		return claims{issued: expires.Add(-time.Duration(seconds) * time.Second), expires: expires}
+	}
+	return c
+}
+
+// parseClaims reads the claims of a JSON web token. It does not check the signature: whoever can write the file
+// needs no forged token.
+func parseClaims(token string) (claims, error) {
+	parts := strings.Split(token, ".")
+	if len(parts) != 3 {
+		return claims{}, errors.New("a token has three parts")
+	}
+	raw, err := base64.RawURLEncoding.DecodeString(parts[1])
+	if err != nil {
+		return claims{}, errors.New("claims of token are not base64")
+	}
+	var c struct {
+		Audience   audiences `json:"aud"`
+		Issued     float64   `json:"iat"`
+		Expires    float64   `json:"exp"`
+		Kubernetes struct {
+			Namespace      string                `json:"namespace"`
+			Pod            struct{ UID string }  `json:"pod"`
+			ServiceAccount struct{ Name string } `json:"serviceaccount"`
+			WarnAfter      float64               `json:"warnafter"`
+		} `json:"kubernetes.io"`
+	}
+	if err := json.Unmarshal(raw, &c); err != nil {
+		return claims{}, errors.New("claims of token are not the expected JSON") // the error would quote them
+	}
+	if c.Issued <= 0 || c.Expires <= c.Issued || c.Expires > maxUnix {
+		return claims{}, errors.New("token has no sensible iat and exp")
+	}
+	parsed := claims{
+		audiences:      c.Audience,
+		issued:         time.Unix(int64(c.Issued), 0),
+		expires:        time.Unix(int64(c.Expires), 0),
+		namespace:      c.Kubernetes.Namespace,
+		serviceAccount: c.Kubernetes.ServiceAccount.Name,
+		podUID:         c.Kubernetes.Pod.UID,
+	}
+	if w := c.Kubernetes.WarnAfter; w > c.Issued && w < c.Expires {
+		parsed.warnAfter = time.Unix(int64(w), 0)
+	}
+	return parsed, nil
+}
+
+// maxUnix is in the year 9999; times beyond cannot be told apart from nonsense.
+const maxUnix = 253402300799
+
+// audiences is one string or a list of them (RFC 7519, section 4.1.3).
+type audiences []string
+
+func (a *audiences) UnmarshalJSON(raw []byte) error {
+	var one string
+	if json.Unmarshal(raw, &one) == nil {
+		*a = audiences{one}
+		return nil
+	}
+	return json.Unmarshal(raw, (*[]string)(a))
+}
+
+// fits says whether the token is this pod's, for this audience. The API server's own audience has a name that only it
+// knows; there the place of the file has to do.
+func (c claims) fits(pod *corev1.Pod, audience string) bool {
+	if c.podUID == "" || c.podUID != string(pod.UID) || c.namespace != pod.Namespace {
+		return false
+	}
+	if c.serviceAccount != pod.Spec.ServiceAccountName {
+		return false
+	}
+	return audience == "" || slices.Equal(c.audiences, []string{audience})
+}
+
+// renewal is when the token has lived 80 % of its time or a day, whichever comes first; a little earlier by
+// jitter, so that pods started together do not renew together.
+func (c claims) renewal(jitter time.Duration) time.Time {
+	end := c.expires
+	if !c.warnAfter.IsZero() {
+		end = c.warnAfter
+	}
+	at := end.Add(-end.Sub(c.issued) / 5)
+	if day := c.issued.Add(tokenMaxAge); day.Before(at) {
+		at = day
+	}
+	return at.Add(-jitter)
+}
+
+// due says whether to ask for a new token. A token from the future says that the clock has been set back, so that
+// the rest of its life is unknown.
+func (c claims) due(now time.Time, jitter time.Duration) bool {
+	return !now.Before(c.renewal(jitter)) || c.issued.Sub(now) > tokenMaxSkew
+}
+
+// refreshAt is the renewal as a time to wait for, with this clock and the issuer's apart: never later than for a
+// token that was issued now, and never at once, which would request token after token.
+func (c claims) refreshAt(now time.Time, jitter time.Duration) time.Time {
+	at := c.renewal(jitter)
+	if latest := now.Add(at.Sub(c.issued)); latest.Before(at) {
+		at = latest
+	}
+	if earliest := now.Add(tokenRetry); at.Before(earliest) {
+		at = earliest
+	}
+	return at
+}
+
+// jitterOf is the same at each call for the same token, so that RefreshAt stays where it is.
+func jitterOf(r Request, s *corev1.ServiceAccountTokenProjection) time.Duration {
+	h := fnv.New64a()
+	fmt.Fprintf(h, "%s/%s/%s", r.Pod.UID, r.Volume.Name, s.Path)
+	return time.Duration(h.Sum64() % uint64(tokenMaxJitter))
+}

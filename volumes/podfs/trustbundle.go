@@ -1,0 +1,65 @@
+package podfs
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/pem"
+	"errors"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+)
+
+// bundleFiles is the file of a clusterTrustBundle source: each certificate of the bundles once, and nothing else of
+// them. An optional source without a bundle gives an empty file.
+func bundleFiles(
+	ctx context.Context, r Request, s *corev1.ClusterTrustBundleProjection, o Objects, mode uint32,
+) (payload, error) {
+	optional := s.Optional != nil && *s.Optional
+	bundles, err := o.TrustBundles(ctx, s)
+	switch {
+	case err != nil && !(optional && apierrors.IsNotFound(err)):
+		return nil, err
+	case len(bundles) == 0 && !optional:
+		return nil, errors.New("combination of signerName and labelSelector matched zero ClusterTrustBundles")
+	}
+	var anchors [][]byte
+	for _, b := range bundles {
+		anchors = append(anchors, certificates([]byte(b))...)
+	}
+	anchors = shuffled(anchors, string(r.Pod.UID)+"/"+r.Volume.Name+"/"+s.Path)
+	files := payload{}
+	return files, files.set(s.Path, ownFile(r.Pod, encodeCertificates(anchors), mode))
+}
+
+// shuffled gives each certificate once, in an order that follows from the seed alone: nothing can be read from it or
+// depend on it, and it stays, so that the same bundles give the same file.
+func shuffled(all [][]byte, seed string) [][]byte {
+	rank := func(der []byte) [sha256.Size]byte { return sha256.Sum256(append([]byte(seed+"/"), der...)) }
+	slices.SortFunc(all, func(a, b []byte) int {
+		ra, rb := rank(a), rank(b)
+		return bytes.Compare(ra[:], rb[:])
+	})
+	return slices.CompactFunc(all, bytes.Equal)
+}
+
+// certificates are the contents of the CERTIFICATE blocks in text. Other blocks, headers and what stands between is
+// left out.
+func certificates(text []byte) (all [][]byte) {
+	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
+		if block.Type == pemCertificate {
+			all = append(all, block.Bytes)
+		}
+	}
+	return all
+}
+
+func encodeCertificates(all [][]byte) []byte {
+	var out []byte
+	for _, der := range all {
+		out = append(out, pem.EncodeToMemory(&pem.Block{Type: pemCertificate, Bytes: der})...)
+	}
+	return out
+}

@@ -1,0 +1,149 @@
+package podfs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Unmount takes a volume that List gave away again: first the bind mounts of its subPaths, then what is mounted
+// on it, then its content. It deletes nothing that lies on a mount below the volume; such a mount is named in the
+// error. The containers of the pod must have ended.
+func (v *FS) Unmount(ctx context.Context, uid types.UID, on OnDisk) error {
+	if err := v.unmount(ctx, uid, on); err != nil {
+		return fmt.Errorf("unmount volume %q: %w", on.Name, err)
+	}
+	return nil
+}
+
+func (v *FS) unmount(ctx context.Context, uid types.UID, on OnDisk) error {
+	if err := checkName("volume", on.Name); err != nil {
+		return err
+	}
+	switch on.Plugin {
+	case pluginConfigMap, pluginSecret, pluginProjected, pluginDownwardAPI, pluginEmptyDir, pluginGitRepo,
+		pluginLocal, pluginNFS, pluginISCSI:
+	default:
+		return fmt.Errorf("plugin %q is %w by this node agent", on.Plugin, ErrUnsupported)
+	}
+	pod, err := v.openPod(uid)
+	if errors.Is(err, unix.ENOENT) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer pod.Close()
+	if err := unmountSubpaths(ctx, pod, on.Name); err != nil {
+		return err
+	}
+	if err := forgetReady(ctx, pod, on); err != nil {
+		return err
+	}
+	plugin, err := openDir(pod, filepath.Dir(on.path()))
+	if errors.Is(err, unix.ENOENT) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer plugin.Close()
+	if err := unmount(plugin, on.Name); err != nil {
+		return err
+	}
+	return removeTree(ctx, plugin, on.Name)
+}
+
+// forgetReady removes the note that a volume has been set up. The kubelet also leaves one for the emptyDir which
+// it wraps in its other plugins.
+func forgetReady(ctx context.Context, pod *os.File, on OnDisk) error {
+	volume := on.Name
+	if on.Plugin != pluginEmptyDir {
+		volume = "wrapped_" + on.Name
+	}
+	dir, err := openDir(pod, filepath.Dir(readyDir(volume)))
+	if errors.Is(err, unix.ENOENT) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	return removeTree(ctx, dir, volume)
+}
+
+// UnmountSubpaths takes the bind mounts of a volume's subPaths away, or those of all volumes of the pod if volume
+// is empty. Unmount does it for its own volume; other kinds of volumes, such as claims, need it before they are
+// unmounted. volume is the name that Subpath was given.
+func (v *FS) UnmountSubpaths(ctx context.Context, uid types.UID, volume string) error {
+	pod, err := v.openPod(uid)
+	if errors.Is(err, unix.ENOENT) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("unmount subPaths: %w", err)
+	}
+	defer pod.Close()
+	return unmountSubpaths(ctx, pod, volume)
+}
+
+func unmountSubpaths(ctx context.Context, pod *os.File, volume string) error {
+	subpaths, err := openDir(pod, subpathsDir)
+	if errors.Is(err, unix.ENOENT) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("unmount subPaths: %w", err)
+	}
+	defer subpaths.Close()
+	volumes := []string{volume}
+	if volume == "" {
+		if volumes, err = subpaths.Readdirnames(-1); err != nil {
+			return fmt.Errorf("unmount subPaths: %w", err)
+		}
+	}
+	for _, name := range volumes {
+		if err := unmountSubpathsOf(ctx, subpaths, name); err != nil {
+			return fmt.Errorf("unmount subPaths of volume %q: %w", name, err)
+		}
+	}
+	if err := rmdir(pod, subpathsDir); err != nil && !errors.Is(err, unix.ENOTEMPTY) {
+		return fmt.Errorf("unmount subPaths: %w", err)
+	}
+	return nil
+}
+
+// unmountSubpathsOf leaves alone what is not empty after the unmount, and reports it: it is nothing this agent
+// put there.
+func unmountSubpathsOf(ctx context.Context, subpaths *os.File, volume string) error {
+	if err := checkName("volume", volume); err != nil {
+		return err
+	}
+	err := eachDir(subpaths, volume, func(dir, container *os.File, name string) error {
+		indices, err := container.Readdirnames(-1)
+		if err != nil {
+			return err
+		}
+		for _, index := range indices {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			if err := unmount(container, index); err != nil {
+				return err
+			}
+			if err := unlink(container, index); err != nil {
+				return err
+			}
+		}
+		return rmdir(dir, name)
+	})
+	if err != nil {
+		return err
+	}
+	return rmdir(subpaths, volume)
+}

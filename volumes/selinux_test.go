@@ -1,0 +1,220 @@
+package volumes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/moby/sys/mountinfo"
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodelet/nodelet/agent/spec"
+	"github.com/nodelet/nodelet/csi"
+	"github.com/nodelet/nodelet/csi/fake"
+	"github.com/nodelet/nodelet/kube/storage"
+	"github.com/nodelet/nodelet/plugins"
+	"github.com/nodelet/nodelet/volumes/podfs"
+)
+
+const (
+	policyLabel = "system_u:object_r:container_file_t:s0"
+	labelOne    = policyLabel + ":c1,c2"
+)
+
+// verdicts hears what is counted of SELinux labels.
+type verdicts struct {
+	heard []string
+}
+
+func (v *verdicts) SELinux(verdict SELinuxResult, driver, mode string, applies bool) {
+	text := string(verdict) + " " + driver + " " + mode
+	if !applies {
+		text += " warning"
+	}
+	v.heard = append(v.heard, text)
+}
+
+// levelPod has one container with the volume data for each level.
+func levelPod(uid types.UID, levels ...string) *corev1.Pod {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: string(uid), Namespace: "default", UID: uid}}
+	for _, level := range levels {
+		pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{Name: "app", VolumeMounts: []corev1.VolumeMount{{Name: "data"}},
+			SecurityContext: &corev1.SecurityContext{SELinuxOptions: &corev1.SELinuxOptions{Level: level}}})
+	}
+	return pod
+}
+
+func recursively(pod *corev1.Pod) *corev1.Pod {
+	policy := corev1.SELinuxChangePolicyRecursive
+	pod.Spec.SecurityContext = &corev1.PodSecurityContext{SELinuxChangePolicy: &policy}
+	return pod
+}
+
+func modes(all ...corev1.PersistentVolumeAccessMode) *corev1.PersistentVolume {
+	return &corev1.PersistentVolume{Spec: corev1.PersistentVolumeSpec{AccessModes: all}}
+}
+
+func labelDriver(name string, mounts bool) *storagev1.CSIDriver {
+	yes, no, policy := true, false, storagev1.NoneFSGroupPolicy
+	return &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: storagev1.CSIDriverSpec{AttachRequired: &no, PodInfoOnMount: &no,
+		RequiresRepublish: &no, ServiceAccountTokenInSecrets: &no, VolumeLifecycleModes: []storagev1.VolumeLifecycleMode{storagev1.VolumeLifecyclePersistent},
+		SELinuxMount: map[bool]*bool{true: &yes, false: &no}[mounts], FSGroupPolicy: &policy}}
+}
+
+var dataVolume = &corev1.Volume{Name: "data"}
+
+// labelsOf is what the agent puts into a Request.
+func labelsOf(node *spec.Node, pod *corev1.Pod) SELinux {
+	return SELinux{
+		Enabled:   node.SELinux,
+		EveryMode: node.SELinuxMount,
+		Labels:    func() ([]string, error) { return spec.VolumeLabels(node, pod, "data") },
+	}
+}
+
+// When a volume is mounted with the label of its pod, and when that is counted or refused.
+func TestSELinuxLabel(t *testing.T) {
+	t.Parallel()
+	const pod1, rwo, rwx = corev1.ReadWriteOncePod, corev1.ReadWriteOnce, corev1.ReadWriteMany
+	on, gate := spec.Node{SELinux: true, SELinuxFileLabel: policyLabel}, spec.Node{SELinux: true, SELinuxFileLabel: policyLabel, SELinuxMount: true}
+	one, mixed := levelPod("p", "s0:c1,c2"), levelPod("p", "s0:c1,c2", "s0:c3,c4")
+	mounts, not := labelDriver("d", true), labelDriver("d", false)
+	for _, c := range []struct {
+		name   string
+		node   spec.Node
+		pod    *corev1.Pod
+		pv     *corev1.PersistentVolume
+		driver *storagev1.CSIDriver
+		want   string // the label, or what is in the error
+		heard  string
+	}{
+		{"one pod's volume", on, one, modes(pod1), mounts, labelOne, ""},
+		{"no SELinux", spec.Node{SELinuxFileLabel: policyLabel}, one, modes(pod1), mounts, "", ""},
+		{"a driver that cannot", on, one, modes(pod1), not, "", ""},
+		{"a volume for more pods", on, one, modes(rwo), mounts, "", ""},
+		{"a mode beside it", on, one, modes(pod1, rwx), mounts, "", ""},
+		{"the gate", gate, one, modes(rwx), mounts, labelOne, ""},
+		{"the pod wants it file by file", gate, recursively(levelPod("p", "s0:c1,c2")), modes(pod1), mounts, "", ""},
+		{"nobody asks", gate, levelPod("p"), modes(pod1), mounts, "", ""},
+		{"the runtime makes the level up", gate, levelPod("p", ""), modes(pod1), mounts, "", ""},
+		{"two labels", on, mixed, modes(pod1), mounts, "multiple SELinux labels found", "mixed d RWOP"},
+		{"two labels, which do no harm", on, mixed, modes(rwo, rwx), mounts, "", "mixed d RWX warning"},
+		{"two labels, file by file", on, recursively(levelPod("p", "s0:c1,c2", "s0")), modes(pod1), mounts, "", ""},
+		{"no policy", spec.Node{SELinux: true}, one, modes(pod1), mounts, "install a policy", "unknown d RWOP"},
+		{"no policy, which does no harm", spec.Node{SELinux: true}, one, modes(corev1.ReadOnlyMany), mounts, "", "unknown d ROX warning"},
+	} {
+		ear := &verdicts{}
+		m := &mounting{
+			Manager: &Manager{cfg: Config{Metrics: ear}},
+			Request: Request{Pod: c.pod, Volume: dataVolume, SELinux: labelsOf(&c.node, c.pod)},
+		}
+		got, err := (&driven{mounting: m, driver: c.driver, pv: c.pv}).seLinuxLabel()
+		if err != nil {
+			got = err.Error()
+		}
+		if !strings.Contains(got, c.want) || c.want == "" && got != "" || strings.Join(ear.heard, ";") != c.heard {
+			t.Errorf("%s: got %q, %v, counted %q", c.name, got, err, ear.heard)
+		}
+	}
+}
+
+// From a pod's options to the flags that its driver gets, and to a volume that the runtime leaves as it is.
+func TestSELinuxMount(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: the driver mounts")
+	}
+	dir, err := os.MkdirTemp("", "selinux") // short: a socket's path has at most 107 characters
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		left, err := mountinfo.GetMounts(mountinfo.PrefixFilter(dir))
+		for _, m := range left {
+			err = errors.Join(err, fmt.Errorf("left mounted: %s", m.Mountpoint), unix.Unmount(m.Mountpoint, unix.MNT_DETACH))
+		}
+		if err = errors.Join(err, os.RemoveAll(dir)); err != nil {
+			t.Error(err)
+		}
+	})
+	image := filepath.Join(dir, "state", "volumes", "vol.img")
+	if err := os.MkdirAll(image, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "state", "volumes", "vol.json"), []byte(`{"ID":"vol","Name":"vol"}`), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	driver, err := fake.Start(fake.Config{Name: "d", NodeID: "node", State: filepath.Join(dir, "state"), Socket: filepath.Join(dir, "csi.sock"),
+		Registry: filepath.Join(dir, "plugins_registry")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(driver.Close)
+	heard := &verdicts{}
+	cluster := &oneVolume{driver: labelDriver("d", true)}
+	manager := newTestManager(t, Config{Root: dir, Metrics: heard, Cluster: cluster}, nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	registry := plugins.New(plugins.Config{Root: dir, Handlers: map[string]plugins.Handler{csi.PluginType: manager.Plugins()}})
+	var running sync.WaitGroup
+	running.Go(func() { manager.Run(ctx) })
+	running.Go(func() { registry.Run(ctx) })
+	t.Cleanup(func() { cancel(); running.Wait() })
+
+	node := spec.Node{SELinux: true, SELinuxFileLabel: policyLabel, SELinuxMount: true}
+	pv := modes(corev1.ReadWriteMany)
+	pv.Name, pv.Spec.MountOptions = "pv", []string{"noatime"}
+	pv.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: "d", VolumeHandle: "vol"}
+	cluster.claim = &storage.Claim{PVC: &corev1.PersistentVolumeClaim{}, PV: pv}
+	mount := func(pod *corev1.Pod) (Mounted, error) {
+		return manager.Mount(t.Context(), Request{Pod: pod, Volume: claimVolume, SELinux: labelsOf(&node, pod), Limit: noLimit}, nil)
+	}
+	if m, err := mount(levelPod("pod-1", "s0:c1,c2")); err != nil || m.SELinuxRelabel {
+		t.Errorf("mounted %+v, %v", m, err)
+	}
+	for _, method := range []string{"NodeStageVolume", "NodePublishVolume"} {
+		if got := driver.MountFlags(method, "vol"); !slices.Equal(got, []string{"noatime", `context="` + labelOne + `"`}) {
+			t.Errorf("%s got the flags %q", method, got)
+		}
+	}
+	if _, err := mount(levelPod("pod-2", "s0:c3,c4")); err == nil || !strings.Contains(err.Error(), "conflicting SELinux labels of volume pv") {
+		t.Errorf("a pod with another label: %v", err)
+	}
+	if m, err := mount(levelPod("pod-1", "s0:c1,c2", "s0:c9")); err != nil || m.SELinuxRelabel {
+		t.Errorf("a container that joins later: %+v, %v", m, err)
+	}
+	if want := []string{"mounted d RWX", "conflict d RWX"}; !slices.Equal(heard.heard, want) {
+		t.Errorf("counted %q, want %q", heard.heard, want)
+	}
+	if err := manager.Unmount(t.Context(), "pod-1", OnDisk{Plugin: podfs.PluginCSI, Name: "pv"}); err != nil {
+		t.Error(err)
+	}
+	if m, err := mount(recursively(levelPod("pod-3", "s0:c3,c4"))); err != nil || !m.SELinuxRelabel {
+		t.Errorf("file by file: %+v, %v", m, err)
+	}
+	if got := driver.MountFlags("NodeStageVolume", "vol"); !slices.Equal(got, pv.Spec.MountOptions) {
+		t.Errorf("staged anew with the flags %q", got)
+	}
+	if err := manager.Unmount(t.Context(), "pod-3", OnDisk{Plugin: podfs.PluginCSI, Name: "pv"}); err != nil {
+		t.Error(err)
+	}
+	for limit := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) { // it is unstaged behind the pod's back
+		records, err := os.ReadDir(filepath.Join(dir, "nodelet", "csi"))
+		if err == nil && len(records) == 0 {
+			return
+		}
+		if time.Now().After(limit) {
+			t.Fatalf("never unstaged: %v, %v", records, err)
+		}
+	}
+}

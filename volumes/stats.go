@@ -1,0 +1,80 @@
+package volumes
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nodelet/nodelet/csi"
+	"github.com/nodelet/nodelet/kube/storage"
+	"github.com/nodelet/nodelet/metrics/usage"
+)
+
+// Usage returns the volumes of a pod that are file systems of their own. mounted is where they are mounted, by name.
+func (m *Manager) Usage(pod *corev1.Pod, mounted map[string]string) map[string]usage.Volume {
+	all := map[string]usage.Volume{}
+	for i := range pod.Spec.Volumes {
+		v := &pod.Spec.Volumes[i]
+		dir := mounted[v.Name]
+		own, byDriver := ownFileSystem(dir)
+		if !own {
+			continue
+		}
+		u := usage.Volume{Dir: dir, Claim: storage.ClaimName(pod, v)}
+		if byDriver {
+			directory := filepath.Base(filepath.Dir(dir))
+			u.Ask = func(ctx context.Context) (usage.Figures, bool) { return m.figures(ctx, pod, v.Name, directory) }
+		}
+		all[v.Name] = u
+	}
+	return all
+}
+
+// ownFileSystem reports by a volume's path whether it is a file system of its own, and whether a CSI driver, which
+// knows its usage, has mounted it. Block devices are elsewhere.
+func ownFileSystem(path string) (own, byDriver bool) {
+	dir := filepath.Dir(path)
+	switch filepath.Base(dir) {
+	case "kubernetes.io~iscsi", "kubernetes.io~nfs", "kubernetes.io~local-volume":
+		return true, false
+	}
+	byDriver = filepath.Base(path) == "mount" && filepath.Base(filepath.Dir(dir)) == "kubernetes.io~csi"
+	return byDriver, byDriver
+}
+
+// figures asks the driver of a volume for its usage. directory is the name of the volume's directory. ok is false if
+// the driver does not know it.
+func (m *Manager) figures(ctx context.Context, pod *corev1.Pod, volume, directory string) (f usage.Figures, ok bool) {
+	s, ok, err := m.csi.Stats(ctx, pod.UID, directory)
+	if err != nil || !ok {
+		return f, false
+	}
+	f.Abnormal = m.abnormal(pod, volume, s.Condition)
+	if s.Bytes.Total == nil {
+		return f, false
+	}
+	f.Capacity, f.Available, f.Used = number(s.Bytes.Total), number(s.Bytes.Available), number(s.Bytes.Used)
+	f.Inodes, f.InodesFree, f.InodesUsed = number(s.Inodes.Total), number(s.Inodes.Available), number(s.Inodes.Used)
+	return f, true
+}
+
+func number(v *int64) uint64 {
+	if v == nil {
+		return 0
+	}
+	return uint64(max(0, *v))
+}
+
+// abnormal records an event about a volume whose driver reports it as abnormal. It returns nil if nothing is known.
+func (m *Manager) abnormal(pod *corev1.Pod, volume string, c *csi.Condition) *bool {
+	if c == nil {
+		return nil
+	}
+	if c.Abnormal {
+		m.cfg.Event(pod, corev1.EventTypeWarning, "VolumeConditionAbnormal",
+			fmt.Sprintf("Volume %s: %s", volume, c.Message))
+	}
+	return &c.Abnormal
+}
