@@ -44,6 +44,7 @@ agent/nodefacts: agent/spec
 agent/allocatable: agent/spec host/cgroups
 agent/eviction: agent host/cgroups host/pressure kube/pod metrics/usage
 agent/eviction/policy: kube/pod
+agent/shutdown: agent agent/plan host/atomicfile kube/pod
 cni: host/inotify host/atomicfile host/boundedfile internal/backoff
 cni/manager: cni
 cri: kube/pod

@@ -116,58 +116,14 @@ func (s *Supervisor) do(ctx context.Context, f func()) bool {
 	}
 }
 
-// EndInWaves ends all pods in waves of rising priority when the node goes down: each wave gets its time, or less when
-// all its pods have given back what they held. begun is told the index of each wave before it begins; waves before
-// the one numbered first have passed in an earlier life, whatever is left of them ends at once with the first. An
-// agent that has just been started first hears of its pods: without them a wave would be over at once. For a source
-// that is silent it does not wait longer than the first wave may take.
-func (s *Supervisor) EndInWaves(ctx context.Context, times []plan.WaveTime, first int, begun func(wave int)) {
-	if first < len(times) {
-		s.awaitSources(ctx, times[first].Grace)
-	}
-	for i := first; i < len(times); i++ {
-		begun(i)
-		var pods []*corev1.Pod
-		for _, pod := range s.Active(ctx) {
-			if plan.WaveOf(times, pod) <= i {
-				pods = append(pods, pod)
-			}
-		}
-		s.endWave(ctx, times[i], pods)
-	}
-}
-
-func (s *Supervisor) awaitSources(ctx context.Context, limit time.Duration) {
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
+// AwaitSources waits until every source of pods has synced, so that all pods are known. It reports false if ctx ends or
+// the supervisor returns before.
+func (s *Supervisor) AwaitSources(ctx context.Context) bool {
 	select {
 	case <-s.known:
+		return true
 	case <-s.gone:
 	case <-ctx.Done():
-		s.log.Warn("shutdown ends the pods that are known; not every source of pods has spoken", "waited", limit)
 	}
-}
-
-func (s *Supervisor) endWave(ctx context.Context, t plan.WaveTime, pods []*corev1.Pod) {
-	if len(pods) == 0 {
-		return
-	}
-	began := time.Now()
-	s.log.Info("shutdown ends pods", "priority", t.Priority, "pods", len(pods), "grace", t.Grace)
-	ctx, cancel := context.WithTimeout(ctx, t.Grace)
-	defer cancel()
-	var all []<-chan struct{}
-	for _, pod := range pods {
-		all = append(all, s.Evict(ctx, pod.UID, Eviction{Reason: plan.ReasonTerminated, Message: plan.MessageTerminated, Grace: t.Grace}))
-	}
-	for i, released := range all {
-		select {
-		case <-released:
-		case <-ctx.Done():
-			s.log.Warn("shutdown waits no longer for the pods of this priority", "priority", t.Priority, "took", time.Since(began),
-				"first", pods[i].Namespace+"/"+pods[i].Name)
-			return
-		}
-	}
-	s.log.Info("shutdown has ended the pods of this priority", "priority", t.Priority, "took", time.Since(began))
+	return false
 }

@@ -1,16 +1,14 @@
 package agent_test
 
 import (
-	"slices"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nodelet/nodelet/agent"
-	"github.com/nodelet/nodelet/agent/plan"
+	"github.com/nodelet/nodelet/agent/shutdown"
 	"github.com/nodelet/nodelet/cri/fake"
-	"github.com/nodelet/nodelet/kube/pods"
 )
 
 func withPriority(p int32) func(*corev1.Pod) { return func(pod *corev1.Pod) { pod.Spec.Priority = &p } }
@@ -40,67 +38,6 @@ func TestEvict(t *testing.T) {
 	})
 }
 
-// TestWaves: lower priorities end first, a wave that is done early lets the next begin, one that takes too long as well.
-func TestWaves(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		w.runtime.Script("app", fake.Script{TermTakes: 3 * time.Second})
-		low, high, critical := apiPod("low"), apiPod("high", withPriority(1000)), apiPod("critical", withPriority(2000000000))
-		w.run(low, high, critical)
-		w.sleep(time.Second)
-		times := []plan.WaveTime{{Priority: 0, Grace: time.Minute}, {Priority: 500, Grace: time.Minute}, {Priority: 1000, Grace: 2 * time.Second},
-			{Priority: 2000000000, Grace: time.Minute}}
-		began := time.Now()
-		var begun []time.Duration
-		w.life.EndInWaves(t.Context(), times, 0, func(int) { begun = append(begun, time.Since(began)) })
-		want := []time.Duration{0, 3 * time.Second, 3 * time.Second, 5 * time.Second}
-		for i := range want {
-			if begun[i] != want[i] {
-				t.Errorf("wave %d began after %s, want %s", i, begun[i], want[i])
-			}
-		}
-		if took := time.Since(began); took != 8*time.Second {
-			t.Errorf("all waves took %s", took)
-		}
-		w.checkRunning()
-		for _, pod := range []*corev1.Pod{low, high, critical} {
-			if st := w.status(pod); st.Phase != corev1.PodFailed || st.Reason != plan.ReasonTerminated || st.Message != plan.MessageTerminated {
-				t.Errorf("%s: %s %s %q", pod.Name, st.Phase, st.Reason, st.Message)
-			}
-		}
-	})
-}
-
-// TestWavesOfANewLife: an agent that is started anew in the middle of a shutdown does not take a wave for over because it has not
-// heard of its pods yet; a source that stays silent does not hold the shutdown up for good.
-func TestWavesOfANewLife(t *testing.T) {
-	times := []plan.WaveTime{{Priority: 0, Grace: time.Minute}, {Priority: 1000, Grace: time.Minute}}
-	for name, after := range map[string]time.Duration{"heard soon": 5 * time.Second, "never heard": time.Hour} {
-		t.Run(name, func(t *testing.T) {
-			inWorld(t, func(t *testing.T, w *world) {
-				w.runtime.Script("app", fake.Script{TermTakes: 3 * time.Second})
-				low, high := apiPod("low"), apiPod("high", withPriority(1000))
-				w.run(low, high)
-				w.sleep(time.Second)
-				w.set.Synced = false
-				w.restart()
-				began := time.Now()
-				go func() {
-					time.Sleep(after)
-					w.change(func(set *pods.Set) { set.Synced = true })
-				}()
-				var begun []time.Duration
-				w.life.EndInWaves(t.Context(), times, 0, func(int) { begun = append(begun, time.Since(began)) })
-				first := min(after, times[0].Grace)
-				if want := []time.Duration{first, first + 3*time.Second}; !slices.Equal(begun, want) {
-					t.Errorf("the waves began after %s, want %s", begun, want)
-				}
-				w.checkRunning()
-				time.Sleep(after)
-			})
-		})
-	}
-}
-
 // TestDoomed: an agent that is started anew in the middle of a shutdown brings no ended pod back.
 func TestDoomed(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
@@ -111,12 +48,12 @@ func TestDoomed(t *testing.T) {
 			if pod.Name != "low" {
 				return nil
 			}
-			return &agent.Eviction{Reason: plan.ReasonTerminated, Message: plan.MessageTerminated, Grace: time.Minute}
+			return &agent.Eviction{Reason: shutdown.Reason, Message: shutdown.Message, Grace: time.Minute}
 		}
 		w.restart()
 		w.sleep(time.Minute)
 		w.checkRunning("high/app#0")
-		if st := w.status(low); st.Phase != corev1.PodFailed || st.Reason != plan.ReasonTerminated {
+		if st := w.status(low); st.Phase != corev1.PodFailed || st.Reason != shutdown.Reason {
 			t.Errorf("status %s %s", st.Phase, st.Reason)
 		}
 	})

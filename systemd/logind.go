@@ -52,8 +52,8 @@ func (l *Logind) Close() { _ = l.conn.Close() }
 
 func (l *Logind) object() dbus.BusObject { return l.conn.Object(logind, logindPath) }
 
-// Next waits for the next word about a shutdown: true when it begins, false when it was called off. It returns an error when
-// the connection or ctx ends.
+// Next waits for the next word about a shutdown: true when it begins, false when it was called off. It returns an
+// error when the connection or ctx ends.
 func (l *Logind) Next(ctx context.Context) (down bool, err error) {
 	for {
 		select {
@@ -73,32 +73,39 @@ func (l *Logind) Next(ctx context.Context) (down bool, err error) {
 	}
 }
 
-// ShuttingDown tells whether a shutdown has begun already.
-func (l *Logind) ShuttingDown() (bool, error) {
-	v, err := l.object().GetProperty(logindManager + ".PreparingForShutdown")
-	if err != nil {
-		return false, fmt.Errorf("ask logind whether the machine goes down: %w", err)
+// ShuttingDown reports whether a shutdown has begun already.
+func (l *Logind) ShuttingDown(ctx context.Context) (bool, error) {
+	v, err := l.property(ctx, "PreparingForShutdown")
+	down, _ := v.(bool)
+	return down, err
+}
+
+// property reads a property of logind's manager.
+func (l *Logind) property(ctx context.Context, name string) (any, error) {
+	var v dbus.Variant
+	call := l.object().CallWithContext(ctx, "org.freedesktop.DBus.Properties.Get", 0, logindManager, name)
+	if err := call.Store(&v); err != nil {
+		return nil, fmt.Errorf("read property %s of logind: %w", name, err)
 	}
-	down, _ := v.Value().(bool)
-	return down, nil
+	return v.Value(), nil
 }
 
 // longestDelay is how long logind lets a lock delay a shutdown (InhibitDelayMaxSec of logind.conf; 5 s unless set).
-func (l *Logind) longestDelay() (time.Duration, error) {
-	v, err := l.object().GetProperty(logindManager + ".InhibitDelayMaxUSec")
+func (l *Logind) longestDelay(ctx context.Context) (time.Duration, error) {
+	v, err := l.property(ctx, "InhibitDelayMaxUSec")
 	if err != nil {
-		return 0, fmt.Errorf("ask logind how long a shutdown may be delayed: %w", err)
+		return 0, err
 	}
-	usec, ok := v.Value().(uint64)
+	usec, ok := v.(uint64)
 	if !ok {
-		return 0, errors.New("ask logind how long a shutdown may be delayed: the answer is no number")
+		return 0, fmt.Errorf("read property InhibitDelayMaxUSec of logind: got %T, want a number", v)
 	}
 	return time.Duration(usec) * time.Microsecond, nil
 }
 
 // AllowDelay makes logind let a shutdown be delayed for at least d, by a drop-in of its configuration where needed.
 func (l *Logind) AllowDelay(ctx context.Context, d time.Duration) error {
-	now, err := l.longestDelay()
+	now, err := l.longestDelay(ctx)
 	if err != nil || now >= d {
 		return err
 	}
@@ -115,7 +122,7 @@ func (l *Logind) AllowDelay(ctx context.Context, d time.Duration) error {
 		return fmt.Errorf("make logind read its configuration: %w", call.Err)
 	}
 	for range delayLooks { // logind says nothing when it has read it
-		if now, err = l.longestDelay(); err != nil || now >= d {
+		if now, err = l.longestDelay(ctx); err != nil || now >= d {
 			return err
 		}
 		select {
@@ -127,8 +134,8 @@ func (l *Logind) AllowDelay(ctx context.Context, d time.Duration) error {
 	return fmt.Errorf("logind delays a shutdown for %s at most though %s/%s asks for %s: is a later file there?", now, logindConfDir, logindConfFile, d)
 }
 
-// Delay takes the lock that delays a shutdown until Release, and has systemd keep a copy of it, so that the shutdown also waits
-// while a crashed agent is started anew. A lock that an earlier life has left with systemd is taken up.
+// Delay takes the lock that delays a shutdown until Release, and has systemd keep a copy of it, so that the shutdown
+// also waits while a crashed agent is started anew. A lock that an earlier life has left with systemd is taken up.
 func (l *Logind) Delay(ctx context.Context) error {
 	if l.lock != nil {
 		return nil

@@ -63,6 +63,13 @@ func (v *view) conditions(st *corev1.PodStatus, calm bool) {
 	}
 }
 
+// What is said of pods that end for a critical one. The texts are the kubelet's.
+const (
+	ReasonPreempting = "Preempting"
+	MessagePreempted = "Preempted in order to admit critical pod"
+	messageDisrupted = "Pod was preempted by Kubelet to accommodate a critical pod."
+)
+
 // disruption notes that the node ended the pod: by eviction, preemption or shutdown, and not by its own deadline or for its own
 // fault.
 func (v *view) disruption(st *corev1.PodStatus) {

@@ -21,6 +21,7 @@ import (
 	"github.com/nodelet/nodelet/agent/nodefacts"
 	"github.com/nodelet/nodelet/agent/plan"
 	"github.com/nodelet/nodelet/agent/podapi"
+	"github.com/nodelet/nodelet/agent/shutdown"
 	"github.com/nodelet/nodelet/cni/manager"
 	"github.com/nodelet/nodelet/config"
 	"github.com/nodelet/nodelet/cri"
@@ -80,7 +81,7 @@ type nodelet struct {
 	monitor     *monitor.Monitor
 	records     *records.Store
 	cgroups     *cgroups.Tree
-	shutdown    *nodeShutdown
+	shutdown    *shutdown.Shutdown
 	network     *manager.Manager
 	podAPI      *podapi.Server
 	rotator     *logs.Rotator
@@ -104,7 +105,7 @@ type nodelet struct {
 func assemble(cfg *config.Config, log *slog.Logger, level *endpoints.Verbosity) (*nodelet, error) {
 	n := &nodelet{cfg: cfg, log: log, verbosity: level}
 	steps := []func() error{n.makeMeasured, n.makeRuntime, n.makeIdentity, n.makeAPI, n.makeNode, n.makeServing, n.makePods,
-		n.makeStorage, n.makePlugins, n.makeAgent, n.makeNetwork, n.makeStats, n.makeEvictor, n.makeServer}
+		n.makeStorage, n.makePlugins, n.makeAgent, n.makeNetwork, n.makeStats, n.makeEvictor, n.makeShutdown, n.makeServer}
 	for _, step := range steps {
 		if err := step(); err != nil {
 			return nil, err
@@ -250,8 +251,7 @@ func (n *nodelet) makeAgent() error {
 	}
 	hands.Admit, hands.NodeSeen, hands.Meter = n.admit, n.node.Seen(), &meter{m: &n.measured}
 	hands.NetworkProblem = func(uid types.UID) string { return n.network.PodProblem(string(uid)) }
-	n.shutdown = newNodeShutdown(n)
-	hands.Doomed = n.shutdown.doomed
+	hands.Doomed = func(pod *corev1.Pod) *agent.Eviction { return n.shutdown.Interrupted(pod) }
 	if n.mirrors != nil {
 		hands.Gone = n.mirrors.Wake
 	}
@@ -287,7 +287,7 @@ func (n *nodelet) admit(pod *corev1.Pod, others []*corev1.Pod) admission.Verdict
 
 // refused says why the pod cannot run here whatever else runs; nil if it can.
 func (n *nodelet) refused(pod *corev1.Pod) *plan.Rejection {
-	if r := n.shutdown.admit(pod); r != nil {
+	if r := n.shutdown.Admit(pod); r != nil {
 		return r
 	}
 	if r := n.evictor.Admit(pod); r != nil {
@@ -310,8 +310,8 @@ func (n *nodelet) run(ctx context.Context) error {
 	defer giveUp()
 	var rooms sync.WaitGroup
 	start := func(room func(context.Context)) { rooms.Go(func() { room(ctx) }) }
-	n.shutdown.look(ctx)
-	start(n.shutdown.run)
+	n.shutdown.Resume(ctx)
+	start(n.shutdown.Run)
 	start(n.monitor.Run)
 	defer n.runStorage(start)()
 	start(n.devices.Run)

@@ -1,14 +1,17 @@
 package main
 
 import (
+	"context"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nodelet/nodelet/agent/eviction"
 	"github.com/nodelet/nodelet/agent/eviction/policy"
+	"github.com/nodelet/nodelet/agent/shutdown"
 	"github.com/nodelet/nodelet/cri/images"
 	"github.com/nodelet/nodelet/kube/node"
+	"github.com/nodelet/nodelet/systemd"
 )
 
 // makeCollector makes what removes images that no container uses.
@@ -42,7 +45,7 @@ func (n *nodelet) makeEvictor() error {
 			Log:     n.log,
 		}),
 		Images:   n.collector,
-		Reporter: evictions{n},
+		Reporter: reporter{n},
 		Log:      n.log,
 	})
 	return nil
@@ -64,17 +67,36 @@ func (n *nodelet) thresholds() (all []policy.Threshold) {
 	return all
 }
 
-// evictions publishes what the evictor finds and does.
-type evictions struct{ *nodelet }
-
-func (e evictions) SetPressure(p policy.Pressure) { e.node.SetPressure(node.Pressure(p)) }
-
-func (e evictions) NodeEvent(eventType, reason, message string) {
-	e.nodeEvent(eventType, reason, message)
+// makeShutdown makes what ends pods before the machine goes down.
+func (n *nodelet) makeShutdown() error {
+	var groups []shutdown.Group
+	for _, p := range n.cfg.Shutdown.ByPriority {
+		groups = append(groups, shutdown.Group{Priority: p.Priority, Grace: p.Grace})
+	}
+	n.shutdown = shutdown.New(shutdown.Config{
+		Groups:   groups,
+		RootDir:  n.cfg.Paths.Root,
+		Pods:     n.supervisor,
+		Connect:  func(ctx context.Context) (shutdown.Bus, error) { return systemd.OpenLogind(ctx) },
+		Reporter: reporter{n},
+		Log:      n.log,
+	})
+	return nil
 }
 
-func (e evictions) PodEvent(pod *corev1.Pod, eventType, reason, message string) {
-	e.podEvent(pod, eventType, reason, message)
+// reporter publishes what is found and done about the node as a whole.
+type reporter struct{ *nodelet }
+
+func (r reporter) SetPressure(p policy.Pressure) { r.node.SetPressure(node.Pressure(p)) }
+
+func (r reporter) SetShutdown(reason error) { r.node.SetShutdown(reason) }
+
+func (r reporter) NodeEvent(eventType, reason, message string) {
+	r.nodeEvent(eventType, reason, message)
 }
 
-func (e evictions) Evicted(signal string) { e.measured.agent.Evictions.With(signal).Inc() }
+func (r reporter) PodEvent(pod *corev1.Pod, eventType, reason, message string) {
+	r.podEvent(pod, eventType, reason, message)
+}
+
+func (r reporter) Evicted(signal string) { r.measured.agent.Evictions.With(signal).Inc() }

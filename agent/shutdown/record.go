@@ -1,0 +1,42 @@
+package shutdown
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/nodelet/nodelet/host/atomicfile"
+)
+
+// stateFile is the kubelet's name of the file, below the root directory.
+const stateFile = "graceful_node_shutdown_state"
+
+// record is what is kept of a shutdown: the kubelet's two fields, and the index of the last group that has begun.
+type record struct {
+	StartTime time.Time `json:"startTime"`
+	EndTime   time.Time `json:"endTime"`
+	Group     int32     `json:"wave"`
+}
+
+func (s *Shutdown) path() string { return filepath.Join(s.cfg.RootDir, stateFile) }
+
+// load returns what an earlier run has kept; one without a group if there is nothing that can be read.
+func (s *Shutdown) load() (r record) {
+	text, err := os.ReadFile(s.path())
+	if err != nil || json.Unmarshal(text, &r) != nil {
+		return record{Group: -1}
+	}
+	return r
+}
+
+func (s *Shutdown) save(r record) {
+	text, err := json.Marshal(r)
+	if err == nil {
+		err = atomicfile.Write(s.path(), text, 0o644)
+	}
+	if err != nil {
+		s.cfg.Log.Warn("state of the node shutdown cannot be kept, an agent that restarts begins with the first group",
+			"err", err)
+	}
+}

@@ -1,0 +1,233 @@
+package shutdown
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodelet/nodelet/agent"
+	"github.com/nodelet/nodelet/agent/plan"
+	podutil "github.com/nodelet/nodelet/kube/pod"
+)
+
+const (
+	// busRetry is how soon the system bus is tried again after it has hung up.
+	busRetry = time.Second
+	// busPatience is how long the start of the agent waits for logind.
+	busPatience = 5 * time.Second
+	// statusDelay is how long the last statuses get to reach the API server.
+	statusDelay = time.Second
+)
+
+// errDown is the reason why the node is not ready, in the kubelet's words.
+var errDown = errors.New("node is shutting down")
+
+// Pods are the pods of the node: the agent's supervisor, where each method is described.
+type Pods interface {
+	AwaitSources(ctx context.Context) bool
+	Active(ctx context.Context) []*corev1.Pod
+	Evict(ctx context.Context, pod types.UID, e agent.Eviction) (released <-chan struct{})
+}
+
+// Bus is a connection to logind: *systemd.Logind, where each method is described.
+type Bus interface {
+	ShuttingDown(ctx context.Context) (bool, error)
+	AllowDelay(ctx context.Context, d time.Duration) error
+	Delay(ctx context.Context) error
+	Next(ctx context.Context) (down bool, err error)
+	Release() error
+	Close()
+}
+
+// Reporter publishes that the node goes down.
+type Reporter interface {
+	// SetShutdown makes the node not ready with a reason, or withdraws that with nil.
+	SetShutdown(reason error)
+	NodeEvent(eventType, reason, message string)
+}
+
+// Config is what a Shutdown needs. All of it is required; without groups a Shutdown does nothing.
+type Config struct {
+	// Groups are sorted by priority.
+	Groups []Group
+	// RootDir is the agent's directory, where it keeps how far a shutdown has come.
+	RootDir string
+	Pods    Pods
+	// Connect connects to logind.
+	Connect  func(context.Context) (Bus, error)
+	Reporter Reporter
+	Log      *slog.Logger
+}
+
+// Shutdown ends the pods when the machine goes down. Its one goroutine does all; Admit and Interrupted only read.
+type Shutdown struct {
+	cfg Config
+	// down: the machine goes down; resumed: an earlier run of the agent has seen that begin.
+	down, resumed atomic.Bool
+	// group is the index of the last group that has begun, -1 for none.
+	group atomic.Int32
+}
+
+// New makes a Shutdown; Run lets it work.
+func New(cfg Config) *Shutdown {
+	s := &Shutdown{cfg: cfg}
+	s.group.Store(-1)
+	return s
+}
+
+// Admit returns why a new pod is refused while the node goes down; nil if it is not. The static pods that a restarted
+// agent finds are not new.
+func (s *Shutdown) Admit(pod *corev1.Pod) *plan.Rejection {
+	if !s.down.Load() || s.resumed.Load() && podutil.IsStatic(pod) {
+		return nil
+	}
+	return &plan.Rejection{Reason: refusedReason, Message: refusedMessage}
+}
+
+// Interrupted returns the eviction of a pod whose group an earlier run of the agent has begun to end; nil for other
+// pods.
+func (s *Shutdown) Interrupted(pod *corev1.Pod) *agent.Eviction {
+	if !s.down.Load() {
+		return nil
+	}
+	i := groupOf(s.cfg.Groups, pod)
+	if i > int(s.group.Load()) {
+		return nil
+	}
+	return s.eviction(i)
+}
+
+func (s *Shutdown) eviction(group int) *agent.Eviction {
+	return &agent.Eviction{Reason: Reason, Message: Message, Grace: s.cfg.Groups[group].Grace}
+}
+
+func (s *Shutdown) total() (sum time.Duration) {
+	for _, g := range s.cfg.Groups {
+		sum += g.Grace
+	}
+	return sum
+}
+
+// Resume finds out whether an earlier run of the agent has seen a shutdown begin. It comes before any pod is
+// admitted, and does not wait long for a logind that does not answer.
+func (s *Shutdown) Resume(ctx context.Context) {
+	if len(s.cfg.Groups) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, busPatience)
+	defer cancel()
+	bus, err := s.cfg.Connect(ctx)
+	if err != nil {
+		return // Run logs it
+	}
+	defer bus.Close()
+	if down, err := bus.ShuttingDown(ctx); err != nil || !down {
+		return
+	}
+	s.down.Store(true)
+	s.resumed.Store(true)
+	if r := s.load(); r.EndTime.IsZero() {
+		s.group.Store(r.Group)
+	}
+	s.cfg.Reporter.SetShutdown(errDown)
+}
+
+// Run holds the lock that delays shutdowns, and ends the pods when one begins, until ctx ends.
+func (s *Shutdown) Run(ctx context.Context) {
+	if len(s.cfg.Groups) == 0 {
+		return
+	}
+	for logged := false; ctx.Err() == nil; {
+		err := s.follow(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		if !logged {
+			s.cfg.Log.Warn("a node shutdown will not wait for the pods, trying again", "err", err, "retryIn", busRetry)
+			logged = true
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(busRetry):
+		}
+	}
+}
+
+// follow does so for one connection to the system bus.
+func (s *Shutdown) follow(ctx context.Context) error {
+	bus, err := s.cfg.Connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer bus.Close()
+	if err := bus.AllowDelay(ctx, s.total()); err != nil {
+		s.cfg.Log.Warn("logind may cut a node shutdown short", "wanted", s.total(), "err", err)
+	}
+	if err := bus.Delay(ctx); err != nil && !s.down.Load() {
+		return err
+	}
+	defer func() { _ = bus.Release() }() // at an orderly end; a crash leaves the lock with systemd
+	if s.down.Load() {
+		s.end(ctx, bus)
+	}
+	for {
+		down, err := bus.Next(ctx)
+		switch {
+		case err != nil:
+			return err
+		case down:
+			s.report(beginMessage)
+			s.down.Store(true)
+			s.cfg.Reporter.SetShutdown(errDown)
+			s.end(ctx, bus)
+		default:
+			s.report(cancelMessage)
+			s.down.Store(false)
+			s.resumed.Store(false)
+			s.group.Store(-1)
+			s.cfg.Reporter.SetShutdown(nil)
+			if err := bus.Delay(ctx); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+func (s *Shutdown) report(message string) {
+	s.cfg.Log.Info(message)
+	s.cfg.Reporter.NodeEvent(corev1.EventTypeNormal, refusedReason, message)
+}
+
+// end ends the groups that are left and lets the machine go down.
+func (s *Shutdown) end(ctx context.Context, bus Bus) {
+	kept := record{StartTime: time.Now()}
+	first := 0
+	if old := s.load(); s.resumed.Load() && old.EndTime.IsZero() {
+		kept, first = old, max(0, int(old.Group))
+	}
+	bounded, cancel := context.WithTimeout(ctx, s.total())
+	defer cancel()
+	s.endGroups(bounded, first, func(group int) {
+		s.group.Store(int32(group))
+		kept.Group = int32(group)
+		s.save(kept)
+	})
+	if ctx.Err() != nil {
+		return
+	}
+	kept.EndTime = time.Now()
+	s.save(kept)
+	select {
+	case <-ctx.Done():
+	case <-time.After(statusDelay):
+	}
+	s.cfg.Log.Info("pods have ended, letting the machine shut down", "took", kept.EndTime.Sub(kept.StartTime))
+	if err := bus.Release(); err != nil {
+		s.cfg.Log.Warn("delay lock cannot be released", "err", err)
+	}
+}

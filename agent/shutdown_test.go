@@ -1,0 +1,296 @@
+package agent_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nodelet/nodelet/agent/shutdown"
+	"github.com/nodelet/nodelet/cri/fake"
+	"github.com/nodelet/nodelet/kube/pods"
+)
+
+// fakeLogind is a logind whose shutdowns the test begins and calls off.
+type fakeLogind struct {
+	signals chan bool
+	// silent: it does not answer.
+	silent bool
+
+	mu           sync.Mutex
+	down, locked bool
+	releases     int
+}
+
+func newLogind() *fakeLogind { return &fakeLogind{signals: make(chan bool, 4)} }
+
+func (l *fakeLogind) ShuttingDown(ctx context.Context) (bool, error) {
+	if l.silent {
+		<-ctx.Done()
+		return false, ctx.Err()
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.down, nil
+}
+
+func (l *fakeLogind) AllowDelay(context.Context, time.Duration) error { return nil }
+
+func (l *fakeLogind) Delay(context.Context) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.locked = true
+	return nil
+}
+
+func (l *fakeLogind) Next(ctx context.Context) (bool, error) {
+	select {
+	case down := <-l.signals:
+		return down, nil
+	case <-ctx.Done():
+		return false, ctx.Err()
+	}
+}
+
+func (l *fakeLogind) Release() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.locked {
+		l.locked = false
+		l.releases++
+	}
+	return nil
+}
+
+func (l *fakeLogind) Close() {}
+
+// isLocked reports whether the agent delays the shutdown.
+func (l *fakeLogind) isLocked() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.locked
+}
+
+// signal begins a shutdown or calls it off.
+func (l *fakeLogind) signal(down bool) {
+	l.mu.Lock()
+	l.down = down
+	l.mu.Unlock()
+	l.signals <- down
+	synctest.Wait()
+}
+
+// shutdowns is the Shutdown of one run of the agent, with what it reports.
+type shutdowns struct {
+	*shutdown.Shutdown
+	mu      sync.Mutex
+	reasons []error
+	events  []string
+}
+
+func (s *shutdowns) SetShutdown(reason error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.reasons = append(s.reasons, reason)
+}
+
+func (s *shutdowns) NodeEvent(_, reason, message string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.events = append(s.events, reason+": "+message)
+}
+
+// reported returns what the node says of a shutdown; nil for nothing.
+func (s *shutdowns) reported() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.reasons) == 0 {
+		return nil
+	}
+	return s.reasons[len(s.reasons)-1]
+}
+
+// watchShutdowns begins to watch for shutdowns until the returned function is called.
+func (w *world) watchShutdowns(bus *fakeLogind, groups []shutdown.Group) (s *shutdowns, end func()) {
+	s = &shutdowns{}
+	s.Shutdown = shutdown.New(shutdown.Config{
+		Groups:   groups,
+		RootDir:  w.root,
+		Pods:     w.life.Supervisor,
+		Connect:  func(context.Context) (shutdown.Bus, error) { return bus, nil },
+		Reporter: s,
+		Log:      slog.New(slog.NewTextHandler(w.t.Output(), nil)),
+	})
+	ctx, cancel := context.WithCancel(w.t.Context())
+	s.Resume(ctx)
+	done := make(chan struct{})
+	go func() { s.Run(ctx); close(done) }()
+	synctest.Wait()
+	return s, func() { cancel(); <-done }
+}
+
+// TestShutdownGroups: lower priorities end first, a group that is done early lets the next begin, one that takes too
+// long as well; then the machine may go down. New pods are refused meanwhile.
+func TestShutdownGroups(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.runtime.Script("app", fake.Script{TermTakes: 3 * time.Second})
+		low, high := apiPod("low"), apiPod("high", withPriority(1000))
+		critical := apiPod("critical", withPriority(2000000000))
+		w.run(low, high, critical)
+		w.sleep(time.Second)
+		bus := newLogind()
+		s, end := w.watchShutdowns(bus, []shutdown.Group{
+			{Priority: 0, Grace: time.Minute},
+			{Priority: 500, Grace: time.Minute},
+			{Priority: 1000, Grace: 2 * time.Second},
+			{Priority: 2000000000, Grace: time.Minute},
+		})
+		defer end()
+		if s.Admit(low) != nil {
+			t.Error("a pod is refused before the shutdown")
+		}
+		began := time.Now()
+		bus.signal(true)
+		if r := s.Admit(low); r == nil || r.Reason != "NodeShutdown" {
+			t.Errorf("a new pod during the shutdown: got %+v, want NodeShutdown", r)
+		}
+		for _, step := range []struct {
+			at      time.Duration
+			running []string
+		}{
+			{2900 * time.Millisecond, []string{"critical/app#0", "high/app#0", "low/app#0"}},
+			{3100 * time.Millisecond, []string{"critical/app#0", "high/app#0"}},
+			{5100 * time.Millisecond, []string{"critical/app#0"}}, // high has had its 2 s and was killed
+			{8100 * time.Millisecond, nil},
+		} {
+			w.sleep(step.at - time.Since(began))
+			got := w.running()
+			if slices.Sort(got); !slices.Equal(got, step.running) {
+				t.Errorf("after %s: got %v running, want %v", step.at, got, step.running)
+			}
+		}
+		if !bus.isLocked() {
+			t.Error("the machine may go down before the last statuses are sent")
+		}
+		w.sleep(2 * time.Second)
+		if bus.isLocked() {
+			t.Error("the machine may not go down after all pods have ended")
+		}
+		for _, pod := range []*corev1.Pod{low, high, critical} {
+			st := w.status(pod)
+			if st.Phase != corev1.PodFailed || st.Reason != shutdown.Reason || st.Message != shutdown.Message {
+				t.Errorf("%s: got %s %s %q", pod.Name, st.Phase, st.Reason, st.Message)
+			}
+		}
+		if got := s.reported(); got == nil || got.Error() != "node is shutting down" {
+			t.Errorf("the node reports %v, want that it is shutting down", got)
+		}
+	})
+}
+
+// TestShutdownCalledOff: pods are admitted again, and the lock is held for the next shutdown.
+func TestShutdownCalledOff(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		bus := newLogind()
+		s, end := w.watchShutdowns(bus, []shutdown.Group{{Grace: time.Minute}})
+		defer end()
+		bus.signal(true)
+		w.sleep(2 * time.Second)
+		bus.signal(false)
+		if r := s.Admit(apiPod("web")); r != nil || !bus.isLocked() || s.reported() != nil {
+			t.Errorf("got refusal %+v, locked %v, reason %v", r, bus.isLocked(), s.reported())
+		}
+		want := []string{
+			"NodeShutdown: Shutdown manager detected shutdown event",
+			"NodeShutdown: Shutdown manager detected shutdown cancellation",
+		}
+		if !slices.Equal(s.events, want) {
+			t.Errorf("events: got %q, want %q", s.events, want)
+		}
+	})
+}
+
+// TestShutdownGoesOn: an agent that restarts in the middle of a shutdown goes on with the same group. It waits for its
+// pods, and not for ever for a source that stays silent; it brings no ended pod back.
+func TestShutdownGoesOn(t *testing.T) {
+	groups := []shutdown.Group{{Priority: 0, Grace: time.Minute}, {Priority: 1000, Grace: time.Minute}}
+	for name, after := range map[string]time.Duration{"synced soon": 5 * time.Second, "never synced": time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				w.runtime.Script("app", fake.Script{TermTakes: 3 * time.Second})
+				low, high := apiPod("low"), apiPod("high", withPriority(1000))
+				w.run(low, high)
+				w.sleep(time.Second)
+				bus := newLogind()
+				_, end := w.watchShutdowns(bus, groups)
+				bus.signal(true)
+				w.sleep(4 * time.Second)
+				w.checkRunning("high/app#0")
+				end()
+				w.set.Synced = false
+				w.restart()
+				s, end := w.watchShutdowns(bus, groups)
+				defer end()
+				if s.Interrupted(low) == nil || s.Admit(apiPod("new")) == nil || s.Admit(staticPod("static", "0123")) != nil {
+					t.Error("want the first group interrupted, new pods refused and running static pods let in")
+				}
+				go func() {
+					time.Sleep(after)
+					w.change(func(set *pods.Set) { set.Synced = true })
+				}()
+				w.sleep(min(after, groups[1].Grace) + 5*time.Second)
+				w.checkRunning()
+				time.Sleep(after)
+			})
+		})
+	}
+}
+
+// TestSilentLogind: a logind that does not answer does not keep the agent from its work.
+func TestSilentLogind(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		bus := newLogind()
+		bus.silent = true
+		began := time.Now()
+		s, end := w.watchShutdowns(bus, []shutdown.Group{{Grace: time.Minute}})
+		defer end()
+		if took := time.Since(began); took > 10*time.Second || s.Admit(apiPod("web")) != nil {
+			t.Errorf("the start took %s, want at most 10s, and no refused pod", took)
+		}
+	})
+}
+
+// TestNoBus: where there is no system bus, it is tried again until there is one.
+func TestNoBus(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		bus, tries := newLogind(), 0
+		s := shutdown.New(shutdown.Config{
+			Groups:  []shutdown.Group{{Grace: time.Minute}},
+			RootDir: w.root,
+			Pods:    w.life.Supervisor,
+			Connect: func(context.Context) (shutdown.Bus, error) {
+				if tries++; tries < 5 {
+					return nil, errors.New("no such file")
+				}
+				return bus, nil
+			},
+			Reporter: &shutdowns{},
+			Log:      slog.New(slog.NewTextHandler(t.Output(), nil)),
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { s.Run(ctx); close(done) }()
+		w.sleep(time.Minute)
+		if !bus.isLocked() {
+			t.Errorf("the lock is not taken after %d tries", tries)
+		}
+		cancel()
+		<-done
+	})
+}
