@@ -125,14 +125,11 @@ func process(t *testing.T) {
 // limits looks into the cgroups of the pod and its main container.
 func limits(t *testing.T, p *corev1.Pod) {
 	_, id, _ := strings.Cut(containerStatus(p, "main").ContainerID, "://")
-	if node().RuntimeName == "cri-o" {
-		id = "crio-" + id
-	}
-	pod := filepath.Join(node().CgroupRoot, "kubepods/burstable", "pod"+string(p.UID))
+	pod, main := node().PodCgroup(corev1.PodQOSBurstable, p.UID), node().ContainerCgroup(corev1.PodQOSBurstable, p.UID, id)
 	for _, c := range []struct{ v1, v2, cgroup, want1, want2 string }{
-		{"memory/memory.limit_in_bytes", "memory.max", filepath.Join(pod, id), strconv.Itoa(64 << 20), strconv.Itoa(64 << 20)},
-		{"cpu/cpu.cfs_quota_us", "cpu.max", filepath.Join(pod, id), "50000", "50000 100000"},
-		{"cpu/cpu.shares", "", filepath.Join(pod, id), "102", ""},
+		{"memory/memory.limit_in_bytes", "memory.max", main, strconv.Itoa(64 << 20), strconv.Itoa(64 << 20)},
+		{"cpu/cpu.cfs_quota_us", "cpu.max", main, "50000", "50000 100000"},
+		{"cpu/cpu.shares", "", main, "102", ""},
 		{"cpu/cpu.shares", "", pod, "102", ""},
 	} {
 		controller, file := filepath.Split(c.v1)

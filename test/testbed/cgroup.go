@@ -1,6 +1,8 @@
 package testbed
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -11,7 +13,79 @@ import (
 
 	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
+
+// The cgroup drivers.
+const (
+	DriverCgroupfs = "cgroupfs"
+	DriverSystemd  = "systemd"
+)
+
+// DriverEnv names the cgroup driver of testbeds whose options name none.
+const DriverEnv = "NODELET_TESTBED_CGROUP_DRIVER"
+
+// cgroupPath spells the path of a cgroup as a driver does. A systemd slice carries the names of those above it, and "_" for
+// each dash within a name.
+func cgroupPath(driver string, names ...string) string {
+	if driver != DriverSystemd {
+		return "/" + strings.Join(names, "/")
+	}
+	path, full := "", ""
+	for _, name := range names {
+		full += strings.ReplaceAll(name, "-", "_")
+		path += "/" + full + ".slice"
+		full += "-"
+	}
+	return path
+}
+
+// makeNodeCgroup makes the cgroup that the agent's cgroupRoot names.
+func (n *Node) makeNodeCgroup(ctx context.Context) error {
+	if n.tb.opts.CgroupDriver == DriverSystemd {
+		_, err := run(ctx, "systemctl", "start", filepath.Base(n.cgroup()))
+		return err
+	}
+	_, err := MakeCgroup(n.CgroupRoot)
+	return err
+}
+
+// cgroup is the path of a cgroup below the node's.
+func (n *Node) cgroup(names ...string) string {
+	root := strings.Split(strings.Trim(n.CgroupRoot, "/"), "/")
+	return cgroupPath(n.tb.opts.CgroupDriver, append(root, names...)...)
+}
+
+// PodCgroup is the path of a pod's cgroup below each cgroup mount.
+func (n *Node) PodCgroup(class corev1.PodQOSClass, uid types.UID) string {
+	names := []string{"kubepods"}
+	if class != corev1.PodQOSGuaranteed {
+		names = append(names, strings.ToLower(string(class)))
+	}
+	return n.cgroup(append(names, "pod"+string(uid))...)
+}
+
+// ContainerCgroup is the path of a container's cgroup, by its ID in the runtime.
+func (n *Node) ContainerCgroup(class corev1.PodQOSClass, uid types.UID, id string) string {
+	name, prefix := id, ""
+	if n.tb.opts.crio() {
+		prefix = "crio-"
+	}
+	if n.tb.opts.CgroupDriver == DriverSystemd {
+		prefix, name = cmp.Or(prefix, "cri-containerd-"), id+".scope"
+	}
+	return filepath.Join(n.PodCgroup(class, uid), prefix+name)
+}
+
+// stopSlice ends the testbed's slice with all slices below it, where the systemd driver made one.
+func (n names) stopSlice(ctx context.Context) error {
+	if dirs, err := cgroupDirs(n.slice()); err != nil || len(dirs) == 0 {
+		return err
+	}
+	_, err := run(ctx, "systemctl", "stop", filepath.Base(n.slice()))
+	return err
+}
 
 // cgroupMounts lists where cgroup hierarchies are mounted: one place on cgroup v2, many on v1.
 func cgroupMounts() ([]*mountinfo.Info, error) {

@@ -54,7 +54,9 @@ func Down(ctx context.Context, name string, progress io.Writer) error {
 		err,
 		n.unmount(),
 		n.removeNetwork(ctx),
+		n.stopSlice(ctx),
 		RemoveCgroup(n.cgroup(), 5*time.Second),
+		RemoveCgroup(n.slice(), 5*time.Second),
 		n.removeFiles(),
 	)
 	left, err2 := n.remains(s)

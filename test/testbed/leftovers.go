@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/moby/sys/mountinfo"
@@ -129,12 +130,11 @@ func logLinks(dir string) ([]string, error) {
 
 // cgroupLeftovers lists the topmost cgroups below the node's which are not those of the node itself and the QoS classes.
 func (n *Node) cgroupLeftovers(context.Context) ([]string, error) {
-	dirs, err := cgroupDirs(n.CgroupRoot)
+	dirs, err := cgroupDirs(n.cgroup())
+	own := []string{n.cgroup(), n.cgroup("kubepods"), n.cgroup("kubepods", "burstable"), n.cgroup("kubepods", "besteffort")}
 	var left []string
 	for _, d := range dirs {
-		_, name, _ := strings.Cut(d, n.CgroupRoot)
-		switch name {
-		case "", "/kubepods", "/kubepods/burstable", "/kubepods/besteffort":
+		if slices.ContainsFunc(own, func(path string) bool { return strings.HasSuffix(d, path) }) {
 			continue
 		}
 		if len(left) == 0 || !strings.HasPrefix("cgroup "+d, left[len(left)-1]+"/") {

@@ -71,6 +71,7 @@ func (n names) nodeNetns(i int) string  { return n.netns() + "." + strconv.Itoa(
 func (n names) nodeDir(i int) string    { return filepath.Join(n.dir(), "n"+strconv.Itoa(i)) }
 func (n names) nodeName(i int) string   { return n.name + "-" + strconv.Itoa(i) }
 func (n names) cgroup() string          { return "/" + prefix + n.name }
+func (n names) slice() string           { return cgroupPath(DriverSystemd, prefix+n.name) }
 func (n names) nodeCgroup(i int) string { return n.cgroup() + "/n" + strconv.Itoa(i) }
 func (n names) cniNetwork(i int) string { return n.nodeNetns(i) }
 

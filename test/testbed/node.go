@@ -25,7 +25,7 @@ type Node struct {
 	RuntimeEndpoint, RuntimeName string
 	// RootDir is the agent's --root-dir.
 	RootDir string
-	// CgroupRoot is the agent's cgroupRoot: a path below each cgroup mount.
+	// CgroupRoot is the agent's cgroupRoot: a path below each cgroup mount, as the cgroupfs driver spells it.
 	CgroupRoot string
 	// PodLogsDir is the agent's podLogsDir, ManifestDir its staticPodPath.
 	PodLogsDir, ManifestDir string
@@ -96,6 +96,8 @@ func (n *Node) values() map[string]string {
 		"Ranges":      n.ranges(),
 		"ClientCA":    n.tb.pki("ca.crt"),
 		"Cgroup":      n.CgroupRoot,
+		"Driver":      n.tb.opts.CgroupDriver,
+		"Systemd":     strconv.FormatBool(n.tb.opts.CgroupDriver == DriverSystemd),
 		"DNS":         serviceDNS,
 		"Domain":      clusterDomain,
 		"PodLogs":     n.PodLogsDir,
@@ -116,7 +118,7 @@ func (n *Node) setup(ctx context.Context) error {
 	if err := n.tb.setupNodeNetwork(ctx, n.tb.x, n.index, n.tb.opts); err != nil {
 		return err
 	}
-	if _, err := MakeCgroup(n.CgroupRoot); err != nil {
+	if err := n.makeNodeCgroup(ctx); err != nil {
 		return err
 	}
 	for _, d := range []string{n.RootDir, n.PodLogsDir, n.ManifestDir, n.CNIConfDir, n.CNIBinDir, n.tb.shimSockets(n.index)} {

@@ -73,7 +73,7 @@ func (n names) inside(s state) ([]foundProc, error) {
 func (n names) contained(pid int) bool {
 	b, _ := os.ReadFile(procFile(pid, "cgroup"))
 	for line := range strings.Lines(string(b)) {
-		if f := strings.SplitN(strings.TrimSpace(line), ":", 3); len(f) == 3 && below(f[2], n.cgroup()) {
+		if f := strings.SplitN(strings.TrimSpace(line), ":", 3); len(f) == 3 && (below(f[2], n.cgroup()) || below(f[2], n.slice())) {
 			return true
 		}
 	}
@@ -126,13 +126,14 @@ func (n names) remains(s state) ([]string, error) {
 	spaces, err3 := n.allNetns()
 	add("network namespace", spaces...)
 	groups, err4 := cgroupDirs(n.cgroup())
-	add("cgroup", groups...)
-	files, err5 := n.outsideFiles()
+	inSlice, err5 := cgroupDirs(n.slice())
+	add("cgroup", append(groups, inSlice...)...)
+	files, err6 := n.outsideFiles()
 	add("file", files...)
 	for _, p := range []string{n.dir(), n.runDir(), "/sys/class/net/" + n.hostLink()} {
 		if _, err := os.Lstat(p); !errors.Is(err, fs.ErrNotExist) {
 			add("path", p)
 		}
 	}
-	return left, errors.Join(err, err2, err3, err4, err5)
+	return left, errors.Join(err, err2, err3, err4, err5, err6)
 }

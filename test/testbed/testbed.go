@@ -12,6 +12,7 @@
 package testbed
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -63,6 +64,9 @@ type Options struct {
 	ProxyMode string `json:"proxyMode,omitempty"`
 	// DNS starts a CoreDNS beside the control plane, at the address that pods are told. It needs KubeProxy.
 	DNS bool `json:"dns,omitempty"`
+	// CgroupDriver is DriverCgroupfs or DriverSystemd, which needs a machine with systemd as PID 1. Empty means what DriverEnv
+	// says, or else DriverCgroupfs.
+	CgroupDriver string `json:"cgroupDriver,omitempty"`
 	// DualStack gives nodes, pods and services an IPv6 address beside that of IPv4.
 	DualStack bool `json:"dualStack,omitempty"`
 	// OwnMounts gives each node a mount namespace of its own, whose mounts are shared as on a machine with systemd. Without it
@@ -84,6 +88,7 @@ func (o Options) withDefaults() (Options, error) {
 	if o.NodeletBin == "" {
 		o.NodeletBin = "bin/nodelet"
 	}
+	o.CgroupDriver = cmp.Or(o.CgroupDriver, os.Getenv(DriverEnv), DriverCgroupfs)
 	o.Nodes = max(o.Nodes, 1)
 	if o.Progress == nil {
 		o.Progress = io.Discard
@@ -106,6 +111,9 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	if !slices.Contains([]string{"", roleContainerd, roleCRIO}, o.Runtime) || o.crio() && o.OwnMounts {
 		return o, fmt.Errorf("runtime %q: use %s, or %s without mounts of its own", o.Runtime, roleContainerd, roleCRIO)
+	}
+	if !slices.Contains([]string{DriverCgroupfs, DriverSystemd}, o.CgroupDriver) {
+		return o, fmt.Errorf("cgroup driver %q: use %s or %s", o.CgroupDriver, DriverCgroupfs, DriverSystemd)
 	}
 	if o.Nodes > maxNodes {
 		return o, fmt.Errorf("%d nodes: a testbed has at most %d", o.Nodes, maxNodes)

@@ -342,3 +342,19 @@ func TestLookOnly(t *testing.T) {
 		t.Errorf("looking into an empty cache: %v", err)
 	}
 }
+
+func TestCgroupPath(t *testing.T) {
+	for _, c := range []struct {
+		driver string
+		names  []string
+		want   string
+	}{
+		{DriverCgroupfs, []string{"nodelet-tb-x", "n0"}, "/nodelet-tb-x/n0"},
+		{DriverSystemd, []string{"nodelet-tb-x", "n0"}, "/nodelet_tb_x.slice/nodelet_tb_x-n0.slice"},
+		{DriverSystemd, []string{"kubepods", "pod1-2"}, "/kubepods.slice/kubepods-pod1_2.slice"},
+	} {
+		if got := cgroupPath(c.driver, c.names...); got != c.want {
+			t.Errorf("cgroupPath(%s, %q): got %s, want %s", c.driver, c.names, got, c.want)
+		}
+	}
+}

@@ -1,9 +1,7 @@
 package main
 
 import (
-	"bufio"
 	"context"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"net"
@@ -21,9 +19,7 @@ type machine struct {
 	dir     string // of this run; goes with it
 	payload string // a file system that the machine sees at /payload
 	cmd     *exec.Cmd
-	control net.Conn
-	lines   *bufio.Reader
-	boot    string // the kernel's boot ID
+	*control
 }
 
 // newMachine makes the disks. payload is a directory whose content the machine gets.
@@ -36,7 +32,17 @@ func newMachine(ctx context.Context, p *parts, dir, payload string) (*machine, e
 	return m, err
 }
 
-func (m *machine) disk() string    { return filepath.Join(m.dir, "disk.img") }
+func (m *machine) disk() string { return filepath.Join(m.dir, "disk.img") }
+
+// connect keeps the boot ID of before, so that the next boot is not taken for it.
+func (m *machine) connect(c net.Conn) {
+	next := newControl(c, m.console())
+	if m.control != nil {
+		next.boot = m.boot
+	}
+	m.control = next
+}
+
 func (m *machine) console() string { return filepath.Join(m.dir, "console.log") }
 
 // start switches the machine on and waits until it obeys. The emulator dies with this process. It does not wait for the disk of
@@ -57,7 +63,7 @@ func (m *machine) start(limit time.Duration) error {
 	for end := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) {
 		c, err := net.Dial("unix", socket)
 		if err == nil {
-			m.control, m.lines = c, bufio.NewReader(c)
+			m.connect(c)
 			break
 		}
 		if time.Now().After(end) {
@@ -65,58 +71,6 @@ func (m *machine) start(limit time.Duration) error {
 		}
 	}
 	return m.awaitBoot(limit)
-}
-
-// awaitBoot waits until the machine has booted (again) and obeys.
-func (m *machine) awaitBoot(limit time.Duration) error {
-	if err := m.control.SetReadDeadline(time.Now().Add(limit)); err != nil {
-		return err
-	}
-	for {
-		line, err := m.lines.ReadString('\n')
-		if err != nil {
-			return fmt.Errorf("wait for the machine to boot: %w\n%s", err, tail(m.console(), 30))
-		}
-		if _, id, ok := strings.Cut(strings.TrimSpace(line), "READY "); ok && id != m.boot {
-			m.boot = id
-			return nil
-		}
-	}
-}
-
-// sh runs a command in the machine and gives its output.
-func (m *machine) sh(limit time.Duration, command string) (string, error) {
-	if err := m.control.SetDeadline(time.Now().Add(limit)); err != nil {
-		return "", err
-	}
-	if _, err := fmt.Fprintf(m.control, "%s\n", base64.StdEncoding.EncodeToString([]byte(command))); err != nil {
-		return "", err
-	}
-	for {
-		line, err := m.lines.ReadString('\n')
-		if err != nil {
-			return "", fmt.Errorf("wait for %q in the machine: %w", command, err)
-		}
-		var code int
-		var text string
-		if n, _ := fmt.Sscanf(strings.TrimSpace(line), "R %d %s", &code, &text); n == 0 {
-			continue
-		}
-		out, err := base64.StdEncoding.DecodeString(text)
-		if err != nil {
-			return "", fmt.Errorf("read the answer to %q: %w", command, err)
-		}
-		if code != 0 {
-			return string(out), fmt.Errorf("%q in the machine: exit code %d: %s", command, code, out)
-		}
-		return string(out), nil
-	}
-}
-
-// order sends a command without waiting for an answer.
-func (m *machine) order(command string) error {
-	_, err := fmt.Fprintf(m.control, "%s\n", base64.StdEncoding.EncodeToString([]byte(command)))
-	return err
 }
 
 // cut takes the power away.
@@ -127,7 +81,7 @@ func (m *machine) cut() {
 	_ = m.cmd.Process.Kill()
 	_ = m.cmd.Wait()
 	if m.control != nil {
-		_ = m.control.Close()
+		m.control.close()
 	}
 	m.cmd = nil
 }

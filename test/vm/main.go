@@ -1,9 +1,10 @@
 // Command vm proves the Debian packages in a booted machine: systemd as PID 1, the systemd cgroup driver, containerd.
 //
-// A machine is one of two kinds. qemu's is emulated, with cgroup v2, without a network: slow, but all of it is real, and it can lose
-// its power. One of namespaces starts the same disk on this machine's kernel: fast, and several can be joined by a cable. `make vm`
+// A machine is one of three kinds. qemu's is emulated, with cgroup v2, without a network: slow, but all of it is real, and it can
+// lose its power. One of namespaces starts the same disk on this machine's kernel: fast, and several can be joined by a cable. One of
+// User-Mode Linux has a kernel of its own with cgroup v2, which runs as a process of this machine: it boots in seconds. `make vm`
 // proves the service on the first kind, `make vm-storage` volumes that need a server, `make kubeadm` a cluster of two machines of the
-// second.
+// second, `make vm2` a node on cgroup v2 on the third; `make vm2 T=root` runs the tests on real parts there.
 //
 // It owns its machines, which die with it, and the parts that they are built from, which stay in the user's cache. It never touches
 // the machine it runs on but for that cache and Debian packages that it needs. A crash leaves a directory in the temporary
@@ -13,6 +14,7 @@ package main
 import (
 	"context"
 	"embed"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -34,22 +36,63 @@ var guest embed.FS
 func main() {
 	runtime.LockOSThread() // the machines die with the thread that started them
 	deb := flag.String("deb", "bin/nodelet.deb", "the package to prove; beside it lies NAME-kubelet.deb")
-	kind := flag.String("machine", "qemu", "the machine's kind: qemu or namespaces")
-	kubeadm := flag.Bool("kubeadm", false, "prove a cluster that kubeadm makes, on machines of namespaces")
-	storage := flag.Bool("storage", false, "prove volumes of nfs and iscsi, on qemu's machine")
-	skip := flag.String("skip", "", "a regular expression: steps to leave out")
+	var o options
+	flag.StringVar(&o.machine, "machine", "qemu", "the machine's kind: qemu, namespaces or uml")
+	flag.BoolVar(&o.kubeadm, "kubeadm", false, "prove a cluster that kubeadm makes, on machines of namespaces")
+	flag.BoolVar(&o.storage, "storage", false, "prove volumes of nfs and iscsi, on qemu's machine")
+	flag.BoolVar(&o.v2, "v2", false, "prove a node on cgroup v2, on a machine of User-Mode Linux")
+	flag.StringVar(&o.root, "root", "", "run the root tests that match this expression in a machine of User-Mode Linux")
+	skip := flag.String("skip", "", "a regular expression: steps, or with -root tests, to leave out")
 	flag.Parse()
-	if err := prove(*deb, *kind, *kubeadm, *storage, *skip); err != nil {
+	if o.v2 || o.root != "" {
+		o.machine = "uml"
+	}
+	o.deb, o.skip = *deb, *skip
+	if err := prove(o); err != nil {
 		fmt.Println("FAIL:", err)
 		os.Exit(1)
 	}
 	fmt.Println("PASS")
 }
 
-func prove(deb, kind string, kubeadm, storage bool, skip string) error {
+// options say what is proved, and in which kind of machine.
+type options struct {
+	deb, machine, root, skip string
+	kubeadm, storage, v2     bool
+}
+
+func (o options) parts(ctx context.Context) (*parts, error) {
+	if o.machine == "uml" {
+		return getUMLParts(ctx)
+	}
+	kind := ""
+	if o.storage {
+		kind = "storage"
+	}
+	return getParts(ctx, kind)
+}
+
+// files returns what gathers the files of the machine's payload.
+func (o options) files(dir string) func(context.Context, *testbed.Cache) ([]string, error) {
+	switch {
+	case o.kubeadm:
+		return clusterFiles
+	case o.storage:
+		return func(ctx context.Context, cache *testbed.Cache) ([]string, error) {
+			return storageFiles(ctx, cache, dir)
+		}
+	case o.root != "":
+		return func(ctx context.Context, cache *testbed.Cache) ([]string, error) { return rootFiles(ctx, cache, dir) }
+	case o.v2:
+		return v2Files
+	}
+	return serviceFiles
+}
+
+func prove(o options) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	p, err := getParts(ctx, storage)
+	p, err := o.parts(ctx)
 	if err != nil {
 		return err
 	}
@@ -58,26 +101,15 @@ func prove(deb, kind string, kubeadm, storage bool, skip string) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	var skipped *regexp.Regexp
-	if skip != "" {
-		if skipped, err = regexp.Compile(skip); err != nil {
-			return err
-		}
-	}
-	gather := serviceFiles
-	switch {
-	case kubeadm:
-		gather = clusterFiles
-	case storage:
-		gather = func(ctx context.Context, cache *testbed.Cache) ([]string, error) {
-			return storageFiles(ctx, cache, dir)
-		}
-	}
-	payload, err := makePayload(ctx, dir, deb, gather)
+	skipped, err := pattern(o.skip)
 	if err != nil {
 		return err
 	}
-	machines, err := newMachines(ctx, p, kind, kubeadm, dir, payload)
+	payload, err := makePayload(ctx, dir, o.deb, o.files(dir))
+	if err != nil {
+		return err
+	}
+	machines, err := newMachines(ctx, p, o, dir, payload)
 	if err != nil {
 		return err
 	}
@@ -99,38 +131,59 @@ func prove(deb, kind string, kubeadm, storage bool, skip string) error {
 		case <-ended:
 		}
 	}()
-	if kubeadm {
+	if o.kubeadm {
 		return newCluster(ctx, machines, skipped).prove()
 	}
-	s := &scenario{m: machines[0], began: time.Now(), patience: 5 * time.Second, skip: skipped}
-	if storage {
+	s := &scenario{m: machines[0], began: time.Now(), patience: 5 * time.Second, skip: skipped, staying: len(pods)}
+	switch {
+	case o.storage:
 		return (&storageScenario{scenario: s}).prove()
+	case o.root != "":
+		return (&rootScenario{scenario: s, uml: machines[0].(*umlMachine), run: o.root, leaveOut: o.skip}).prove()
+	case o.v2:
+		s.staying = len(v2Limits)
+		return (&v2Scenario{scenario: s, uml: machines[0].(*umlMachine)}).prove()
 	}
 	return s.prove()
 }
 
+// pattern compiles an expression; nil stands for none.
+func pattern(expression string) (*regexp.Regexp, error) {
+	if expression == "" {
+		return nil, nil
+	}
+	return regexp.Compile(expression)
+}
+
 // newMachines makes the machines, switched off: one, or two for a cluster.
-func newMachines(ctx context.Context, p *parts, kind string, kubeadm bool, dir, payload string) ([]box, error) {
+func newMachines(ctx context.Context, p *parts, o options, dir, payload string) ([]box, error) {
 	switch {
-	case kubeadm:
+	case o.kubeadm:
 		one, err := newNSMachine(p, "one", dir, payload)
 		if err != nil {
 			return nil, err
 		}
 		two, err := newNSMachine(p, "two", dir, payload)
 		return []box{one, two}, err
-	case kind == "namespaces":
+	case o.machine == "namespaces":
 		m, err := newNSMachine(p, "vm", dir, payload)
 		if err != nil {
 			return nil, err
 		}
 		m.address = addrOne
 		return []box{m}, nil
-	case kind == "qemu":
+	case o.machine == "qemu":
 		m, err := newMachine(ctx, p, dir, payload)
 		return []box{m}, err
+	case o.machine == "uml":
+		m := &umlMachine{kernel: p.kernel, disk: p.disk, dir: dir, memory: "2G"}
+		if o.root == "" {
+			return []box{m}, nil
+		}
+		m.memory = "8G" // a control plane and its etcd as well
+		return []box{m}, errors.Join(os.Mkdir(m.hostView(), 0o755), os.Mkdir(filepath.Join(dir, "out"), 0o755))
 	}
-	return nil, fmt.Errorf("-machine %q: say qemu or namespaces", kind)
+	return nil, fmt.Errorf("-machine %q: use qemu, namespaces or uml", o.machine)
 }
 
 // makePayload makes the directory of what the machines get beside Debian and the runtime.
@@ -152,7 +205,8 @@ func makePayload(ctx context.Context, dir, deb string, gather func(context.Conte
 			return "", err
 		}
 	}
-	for _, name := range []string{"config.yaml", "pod.yaml", "storage.yaml", "kubelet.service", "10-kubeadm.conf", "kubeadm.yaml"} {
+	for _, name := range []string{"config.yaml", "pod.yaml", "storage.yaml", "kubelet.service", "10-kubeadm.conf", "kubeadm.yaml",
+		"v2.yaml", "v2-pods.yaml"} {
 		text, err := guest.ReadFile("guest/" + name)
 		if err != nil {
 			return "", err

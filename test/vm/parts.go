@@ -2,18 +2,18 @@ package main
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/nodelet/nodelet/test/testbed"
 )
-
-// revision names the disk's content: another one builds it anew.
-const revision = "r1"
 
 // debian is what must be installed here to build and run the machine: a program and its package.
 var debian = map[string]string{
@@ -39,10 +39,27 @@ for m in %s; do /bin/busybox insmod /$m.ko 2>/dev/null; done
 exec /bin/busybox switch_root /root /lib/systemd/systemd
 `
 
+// insideUML is what a machine of User-Mode Linux has besides: what a testbed needs that runs in it.
+const insideUML = ",nftables,e2fsprogs,ca-certificates,curl,iputils-ping,conntrack,util-linux"
+
+// debianUML is what must be installed here to build and run a machine of User-Mode Linux.
+var debianUML = map[string]string{
+	"debootstrap": "debootstrap",
+	"mke2fs":      "e2fsprogs",
+	"dpkg-deb":    "dpkg",
+	"ethtool":     "ethtool",
+	"gcc":         "gcc",
+	"make":        "make",
+	"flex":        "flex",
+	"bison":       "bison",
+	"bc":          "bc",
+	"xz":          "xz-utils",
+}
+
 // parts are the files that machines start from, kept outside of the tree.
 type parts struct {
 	dir, disk, kernel, initrd string
-	storage                   bool // with what volumes need
+	kind                      string // of disk: "", "storage" with what volumes need, or "uml"
 }
 
 func run(ctx context.Context, dir, name string, args ...string) error {
@@ -54,42 +71,93 @@ func run(ctx context.Context, dir, name string, args ...string) error {
 	return nil
 }
 
-// getParts builds what is missing.
-func getParts(ctx context.Context, storage bool) (*parts, error) {
-	cache, err := os.UserCacheDir()
+// getParts builds what is missing of the parts of qemu's machine.
+func getParts(ctx context.Context, kind string) (*parts, error) {
+	p, err := newParts(ctx, kind, debian)
 	if err != nil {
 		return nil, err
 	}
-	dir := filepath.Join(cache, "nodelet-vm")
-	p := &parts{dir: dir, kernel: filepath.Join(dir, "vmlinuz"), initrd: filepath.Join(dir, "initrd"), storage: storage}
-	p.disk = filepath.Join(dir, "disk-"+p.suffix()+revision+".img")
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return nil, err
-	}
-	if err := testbed.InstallDebian(ctx, os.Stdout, debian); err != nil {
-		return nil, err
-	}
+	p.kernel, p.initrd = filepath.Join(p.dir, "vmlinuz"), filepath.Join(p.dir, "initrd")
 	for _, build := range []struct {
 		file string
 		make func(context.Context) error
 	}{{p.kernel, p.makeKernel}, {p.initrd, p.makeInitrd}, {p.disk, p.makeDisk}} {
-		if _, err := os.Stat(build.file); err == nil {
-			continue
-		}
-		fmt.Println("building", build.file)
-		if err := build.make(ctx); err != nil {
+		if err := buildOnce(ctx, build.file, build.make); err != nil {
 			return nil, err
 		}
 	}
 	return p, nil
 }
 
-// suffix tells the files of one kind of machine from those of the other.
-func (p *parts) suffix() string {
-	if p.storage {
-		return "storage-"
+// getUMLParts builds what is missing of the parts of a machine of User-Mode Linux.
+func getUMLParts(ctx context.Context) (*parts, error) {
+	p, err := newParts(ctx, "uml", debianUML)
+	if err != nil {
+		return nil, err
 	}
-	return ""
+	if p.kernel, err = umlKernel(ctx, p.dir); err != nil {
+		return nil, err
+	}
+	return p, buildOnce(ctx, p.disk, p.makeDisk)
+}
+
+func newParts(ctx context.Context, kind string, needs map[string]string) (*parts, error) {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return nil, err
+	}
+	p := &parts{dir: filepath.Join(cache, "nodelet-vm"), kind: kind}
+	if err := os.MkdirAll(p.dir, 0o755); err != nil {
+		return nil, err
+	}
+	if err := testbed.InstallDebian(ctx, os.Stdout, needs); err != nil {
+		return nil, err
+	}
+	sum, err := p.diskSum(ctx)
+	p.disk = filepath.Join(p.dir, "disk-"+p.prefix()+sum+".img")
+	return p, err
+}
+
+// diskSum is a hash of all that chooses the disk's content. The directories of programs carry their versions.
+func (p *parts) diskSum(ctx context.Context) (string, error) {
+	all, err := programs(ctx)
+	if err != nil {
+		return "", err
+	}
+	h := sha256.New()
+	fmt.Fprint(h, p.packages(), furnishScript, furnishUML)
+	for _, into := range slices.Sorted(maps.Keys(all)) {
+		fmt.Fprintln(h, into, all[into])
+	}
+	for _, name := range slices.Sorted(maps.Keys(filesInside)) {
+		text, err := guest.ReadFile("guest/" + name)
+		if err != nil {
+			return "", err
+		}
+		fmt.Fprintf(h, "%s %s\n", name, text)
+	}
+	return fmt.Sprintf("%x", h.Sum(nil)[:6]), nil
+}
+
+// packages are what the machine has installed, as debootstrap takes them.
+func (p *parts) packages() string {
+	return insideDebian + map[string]string{"storage": insideStorage, "uml": insideUML}[p.kind]
+}
+
+func buildOnce(ctx context.Context, file string, build func(context.Context) error) error {
+	if _, err := os.Stat(file); err == nil {
+		return nil
+	}
+	fmt.Println("building", file)
+	return build(ctx)
+}
+
+// prefix distinguishes the files of one kind of disk from those of another.
+func (p *parts) prefix() string {
+	if p.kind == "" {
+		return ""
+	}
+	return p.kind + "-"
 }
 
 func (p *parts) modulesDir() (string, error) {
@@ -176,10 +244,9 @@ func (p *parts) makeInitrd(ctx context.Context) error {
 
 // makeDisk builds Debian with a runtime, as a file system.
 func (p *parts) makeDisk(ctx context.Context) error {
-	base, include := filepath.Join(p.dir, "debian"), insideDebian
-	if p.storage {
-		base, include = base+"-storage", include+insideStorage
-	}
+	include := p.packages()
+	sum := sha256.Sum256([]byte(include))
+	base := filepath.Join(p.dir, fmt.Sprintf("debian-%x", sum[:6]))
 	if _, err := os.Stat(filepath.Join(base, "lib/systemd/systemd")); err != nil {
 		if err := errors.Join(os.RemoveAll(base), run(ctx, "", "debootstrap", "--variant=minbase", "--include="+include, "bookworm", base)); err != nil {
 			return err
@@ -204,49 +271,93 @@ func (p *parts) makeDisk(ctx context.Context) error {
 	return os.Rename(next, p.disk)
 }
 
-func (p *parts) furnish(ctx context.Context, root string) error {
+// programsInside are the directories of the machine and the modules whose programs go there.
+var programsInside = map[string][]string{
+	"usr/local/bin": {"containerd", "runc", "cri-tools"},
+	"opt/cni/bin":   {"cni"},
+}
+
+// programs returns the directories of built programs by the machine's directory that gets them.
+func programs(ctx context.Context) (map[string][]string, error) {
 	cache, err := testbed.OpenCache(os.Stdout)
+	if err != nil {
+		return nil, err
+	}
+	all := map[string][]string{}
+	for into, modules := range programsInside {
+		for _, module := range modules {
+			var names []string // all
+			if module == "cri-tools" {
+				names = []string{"crictl"}
+			}
+			dir, err := cache.Programs(ctx, module, names...)
+			if err != nil {
+				return nil, err
+			}
+			all[into] = append(all[into], dir)
+		}
+	}
+	return all, nil
+}
+
+// furnishScript runs in the root of the machine's file system, after its files are there.
+const furnishScript = `set -e
+mkdir -p etc/kubernetes/manifests payload host var/log/journal
+echo vm > etc/hostname; echo 127.0.0.1 localhost vm > etc/hosts; : > etc/fstab; : > etc/machine-id
+rm -f etc/resolv.conf; echo nameserver 192.0.2.53 > etc/resolv.conf
+chroot . passwd -q -d root
+for u in lab-net containerd vmctl; do
+  ln -sf /etc/systemd/system/$u.service etc/systemd/system/multi-user.target.wants/$u.service
+done
+ln -sf /dev/null etc/systemd/system/systemd-networkd-wait-online.service
+`
+
+// furnishUML takes away what a machine of User-Mode Linux has no use for: consoles, and timers that would run at its boot.
+const furnishUML = `
+for u in getty.target apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer e2scrub_all.timer fstrim.timer \
+    systemd-timesyncd.service e2scrub_reap.service nftables.service; do
+  ln -sf /dev/null etc/systemd/system/$u
+done
+`
+
+func (p *parts) furnish(ctx context.Context, root string) error {
+	all, err := programs(ctx)
 	if err != nil {
 		return err
 	}
-	for module, into := range map[string]string{"containerd": "usr/local/bin", "runc": "usr/local/bin", "cri-tools": "usr/local/bin", "cni": "opt/cni/bin"} {
-		var programs []string // all
-		if module == "cri-tools" {
-			programs = []string{"crictl"}
+	for into, dirs := range all {
+		for _, dir := range dirs {
+			if err := run(ctx, root, "sh", "-c", fmt.Sprintf("mkdir -p %s && cp %s/* %[1]s/", into, dir)); err != nil {
+				return err
+			}
 		}
-		dir, err := cache.Programs(ctx, module, programs...)
-		if err != nil {
-			return err
-		}
-		if err := run(ctx, "", "sh", "-c", fmt.Sprintf("mkdir -p %s/%s && cp %s/* %s/%s/", root, into, dir, root, into)); err != nil {
-			return err
-		}
+	}
+	if err := p.guestFiles(root); err != nil {
+		return err
+	}
+	if p.kind == "uml" { // its kernel has everything built in
+		return run(ctx, root, "sh", "-c", furnishScript+furnishUML)
 	}
 	from, err := p.modulesDir()
 	if err != nil {
 		return err
 	}
-	version := filepath.Base(from)
-	script := fmt.Sprintf(`set -e; cd %s
-mkdir -p lib/modules etc/containerd etc/cni/net.d etc/kubernetes/manifests payload var/log/journal
-cp -a %s lib/modules/
-chroot . depmod %s
-echo vm > etc/hostname; echo 127.0.0.1 localhost vm > etc/hosts; : > etc/fstab; : > etc/machine-id
-rm -f etc/resolv.conf; echo nameserver 192.0.2.53 > etc/resolv.conf
-chroot . passwd -q -d root
-for u in lab-net containerd vmctl; do ln -sf /etc/systemd/system/$u.service etc/systemd/system/multi-user.target.wants/$u.service; done
-ln -sf /dev/null etc/systemd/system/systemd-networkd-wait-online.service`, root, from, version)
-	if err := p.guestFiles(root); err != nil {
-		return err
-	}
-	return run(ctx, "", "sh", "-c", script)
+	modules := fmt.Sprintf("mkdir -p lib/modules; cp -a %s lib/modules/; chroot . depmod %s\n", from, filepath.Base(from))
+	return run(ctx, root, "sh", "-c", furnishScript+modules)
+}
+
+// filesInside are the machine's own files, by their name in guest.
+var filesInside = map[string]string{
+	"vmctl":              "usr/local/bin/vmctl",
+	"vmctl.service":      "etc/systemd/system/vmctl.service",
+	"lab-net.service":    "etc/systemd/system/lab-net.service",
+	"containerd.service": "etc/systemd/system/containerd.service",
+	"containerd.toml":    "etc/containerd/config.toml",
+	"cni.conflist":       "etc/cni/net.d/10-lab.conflist",
 }
 
 func (p *parts) guestFiles(root string) error {
-	for name, into := range map[string]string{
-		"vmctl": "usr/local/bin/vmctl", "vmctl.service": "etc/systemd/system/vmctl.service", "lab-net.service": "etc/systemd/system/lab-net.service",
-		"containerd.service": "etc/systemd/system/containerd.service", "containerd.toml": "etc/containerd/config.toml", "cni.conflist": "etc/cni/net.d/10-lab.conflist",
-	} {
+	for name, into := range filesInside {
 		text, err := guest.ReadFile("guest/" + name)
 		if err != nil {
 			return err

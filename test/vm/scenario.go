@@ -45,33 +45,54 @@ type scenario struct {
 	// patience is how long the same containers must go on to count as the same.
 	patience time.Duration
 	skip     *regexp.Regexp // steps to leave out; nil: none
+	staying  int            // how many pods run as long as the machine
 }
 
 func (s *scenario) say(format string, args ...any) {
 	fmt.Printf("%7.1fs  %s\n", time.Since(s.began).Seconds(), fmt.Sprintf(format, args...))
 }
 
-func (s *scenario) all() error {
-	for _, step := range []struct {
-		name string
-		do   func() error
-	}{
-		{"boot", s.boot}, {"install the package", s.install}, {"the service and its pods", s.service}, {"cgroups", s.cgroups},
-		{"systemctl restart", s.restart}, {"kill -9", s.kill}, {"watchdog", s.watchdog}, {"bad input", s.badInput},
-		{"reboot in waves", s.reboot}, {"power cut", s.powerCut}, {"a crash while the machine goes down", s.crashInShutdown},
-		{"the kubelet runs the node", s.toKubelet}, {"nodelet takes over", s.toNodelet}, {"and gives back", s.giveBack}, {"the node's own unit again", s.ownAgain},
-		{"remove the package", s.remove},
-	} {
+// step is one thing that is proved.
+type step struct {
+	name string
+	do   func() error
+}
+
+// inOrder runs steps until one fails, and prints how long each took.
+func (s *scenario) inOrder(steps []step) error {
+	for _, step := range steps {
 		if s.skip != nil && s.skip.MatchString(step.name) {
 			s.say("left out: %s", step.name)
 			continue
 		}
+		began := time.Now()
 		if err := step.do(); err != nil {
 			return fmt.Errorf("%s: %w", step.name, err)
 		}
-		s.say("ok: %s", step.name)
+		s.say("ok: %s (%.1f s)", step.name, time.Since(began).Seconds())
 	}
 	return nil
+}
+
+func (s *scenario) all() error {
+	return s.inOrder([]step{
+		{"boot", s.boot},
+		{"install the package", s.install},
+		{"the service and its pods", s.service},
+		{"cgroups", s.cgroups},
+		{"systemctl restart", s.restart},
+		{"kill -9", s.kill},
+		{"watchdog", s.watchdog},
+		{"bad input", s.badInput},
+		{"reboot in waves", s.reboot},
+		{"power cut", s.powerCut},
+		{"a crash while the machine goes down", s.crashInShutdown},
+		{"the kubelet runs the node", s.toKubelet},
+		{"nodelet takes over", s.toNodelet},
+		{"and gives back", s.giveBack},
+		{"the node's own unit again", s.ownAgain},
+		{"remove the package", s.remove},
+	})
 }
 
 // prove runs the scenario; of a failure it prints what helps to understand it.
@@ -108,16 +129,25 @@ func (s *scenario) need(commands ...string) error {
 	return nil
 }
 
-// mountPayload makes the payload seen; it is not mounted at boot.
-const mountPayload = "mountpoint -q /payload || mount -o ro /dev/vdb /payload"
+// mountPayload mounts the payload, which no machine does at boot. User-Mode Linux sees it as a directory of its host.
+const mountPayload = "mountpoint -q /payload || if [ -e /dev/vdb ]; then mount -o ro /dev/vdb /payload; " +
+	"else mount -r -t hostfs none /payload -o /payload; fi"
 
 func (s *scenario) boot() error {
 	if err := s.m.start(bootLimit); err != nil {
 		return err
 	}
-	return s.need(mountPayload,
+	return s.runtime()
+}
+
+// runtime waits for containerd and gives it the images.
+func (s *scenario) runtime() error {
+	return s.need(
+		mountPayload,
 		"printf 'runtime-endpoint: unix:///run/containerd/containerd.sock\\ntimeout: 60\\n' > /etc/crictl.yaml",
-		"until ctr version >/dev/null 2>&1; do sleep 0.2; done", "for f in /payload/*.tar; do ctr -n k8s.io images import --local $f; done")
+		"until ctr version >/dev/null 2>&1; do sleep 0.2; done",
+		"for f in /payload/*.tar; do ctr -n k8s.io images import --local $f; done",
+	)
 }
 
 func (s *scenario) install() error {
@@ -191,7 +221,7 @@ func (s *scenario) running() error {
 		if errors.Is(err, errTwice) {
 			return err
 		}
-		if err == nil && len(all) == len(pods) {
+		if err == nil && len(all) == s.staying {
 			s.ids = all
 			return nil
 		}

@@ -16,25 +16,24 @@ const (
 )
 
 func (s *storageScenario) prove() error {
-	for _, step := range []struct {
-		name string
-		do   func() error
-	}{
-		{"boot", s.boot}, {"targets and an export", s.serve}, {"the driver on its own", s.driver}, {"install the package", s.install},
-		{"pods write", s.write}, {"kill -9 leaves them alone", s.killIdle}, {"a pod goes and its target stays", s.one}, {"the pod is back with its data", s.back},
-		{"kill -9 while a pod starts", s.killStart}, {"kill -9 while a pod goes", s.killStop}, {"power cut", s.powerCut}, {"nothing is left", s.nothing},
-	} {
-		if s.skip != nil && s.skip.MatchString(step.name) {
-			s.say("left out: %s", step.name)
-			continue
-		}
-		if err := step.do(); err != nil {
-			s.show()
-			return fmt.Errorf("%s: %w", step.name, err)
-		}
-		s.say("ok: %s", step.name)
+	err := s.inOrder([]step{
+		{"boot", s.boot},
+		{"targets and an export", s.serve},
+		{"the driver on its own", s.driver},
+		{"install the package", s.install},
+		{"pods write", s.write},
+		{"kill -9 leaves them alone", s.killIdle},
+		{"a pod goes and its target stays", s.one},
+		{"the pod is back with its data", s.back},
+		{"kill -9 while a pod starts", s.killStart},
+		{"kill -9 while a pod goes", s.killStop},
+		{"power cut", s.powerCut},
+		{"nothing is left", s.nothing},
+	})
+	if err != nil {
+		s.show()
 	}
-	return nil
+	return err
 }
 
 func (s *storageScenario) show() {
