@@ -26,8 +26,8 @@ const (
 // DriverEnv names the cgroup driver of testbeds whose options name none.
 const DriverEnv = "NODELET_TESTBED_CGROUP_DRIVER"
 
-// cgroupPath spells the path of a cgroup as a driver does. A systemd slice carries the names of those above it, and "_" for
-// each dash within a name.
+// cgroupPath spells the path of a cgroup as a driver does. A systemd slice carries the names of those above it, and "_"
+// for each dash within a name.
 func cgroupPath(driver string, names ...string) string {
 	if driver != DriverSystemd {
 		return "/" + strings.Join(names, "/")

@@ -128,10 +128,13 @@ func logLinks(dir string) ([]string, error) {
 	return links, nil
 }
 
-// cgroupLeftovers lists the topmost cgroups below the node's which are not those of the node itself and the QoS classes.
+// cgroupLeftovers lists the topmost cgroups below the node's, except those of the node itself and the QoS classes.
 func (n *Node) cgroupLeftovers(context.Context) ([]string, error) {
 	dirs, err := cgroupDirs(n.cgroup())
-	own := []string{n.cgroup(), n.cgroup("kubepods"), n.cgroup("kubepods", "burstable"), n.cgroup("kubepods", "besteffort")}
+	own := []string{n.cgroup(), n.cgroup("kubepods")}
+	for _, class := range []string{"burstable", "besteffort"} {
+		own = append(own, n.cgroup("kubepods", class))
+	}
 	var left []string
 	for _, d := range dirs {
 		if slices.ContainsFunc(own, func(path string) bool { return strings.HasSuffix(d, path) }) {

@@ -73,7 +73,8 @@ func (n names) inside(s state) ([]foundProc, error) {
 func (n names) contained(pid int) bool {
 	b, _ := os.ReadFile(procFile(pid, "cgroup"))
 	for line := range strings.Lines(string(b)) {
-		if f := strings.SplitN(strings.TrimSpace(line), ":", 3); len(f) == 3 && (below(f[2], n.cgroup()) || below(f[2], n.slice())) {
+		f := strings.SplitN(strings.TrimSpace(line), ":", 3)
+		if len(f) == 3 && (below(f[2], n.cgroup()) || below(f[2], n.slice())) {
 			return true
 		}
 	}

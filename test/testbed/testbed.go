@@ -64,8 +64,8 @@ type Options struct {
 	ProxyMode string `json:"proxyMode,omitempty"`
 	// DNS starts a CoreDNS beside the control plane, at the address that pods are told. It needs KubeProxy.
 	DNS bool `json:"dns,omitempty"`
-	// CgroupDriver is DriverCgroupfs or DriverSystemd, which needs a machine with systemd as PID 1. Empty means what DriverEnv
-	// says, or else DriverCgroupfs.
+	// CgroupDriver is DriverCgroupfs or DriverSystemd, which needs a machine with systemd as PID 1. Empty means what
+	// DriverEnv says, or else DriverCgroupfs.
 	CgroupDriver string `json:"cgroupDriver,omitempty"`
 	// DualStack gives nodes, pods and services an IPv6 address beside that of IPv4.
 	DualStack bool `json:"dualStack,omitempty"`

@@ -1,10 +1,11 @@
 // Command vm proves the Debian packages in a booted machine: systemd as PID 1, the systemd cgroup driver, containerd.
 //
-// A machine is one of three kinds. qemu's is emulated, with cgroup v2, without a network: slow, but all of it is real, and it can
-// lose its power. One of namespaces starts the same disk on this machine's kernel: fast, and several can be joined by a cable. One of
-// User-Mode Linux has a kernel of its own with cgroup v2, which runs as a process of this machine: it boots in seconds. `make vm`
-// proves the service on the first kind, `make vm-storage` volumes that need a server, `make kubeadm` a cluster of two machines of the
-// second, `make vm2` a node on cgroup v2 on the third; `make vm2 T=root` runs the tests on real parts there.
+// A machine is one of three kinds. qemu's is emulated, with cgroup v2, without a network: slow, but all of it is real,
+// and it can lose its power. One of namespaces starts the same disk on this machine's kernel: fast, and several can be
+// joined by a cable. One of User-Mode Linux has a kernel of its own with cgroup v2, which runs as a process of this
+// machine: it boots in seconds. `make vm` proves the service on the first kind, `make vm-storage` volumes that need a
+// server, `make kubeadm` a cluster of two machines of the second, `make vm2` a node on cgroup v2 on the third;
+// `make vm2 T=root` runs the tests on real parts there.
 //
 // It owns its machines, which die with it, and the parts that they are built from, which stay in the user's cache. It never touches
 // the machine it runs on but for that cache and Debian packages that it needs. A crash leaves a directory in the temporary
@@ -72,8 +73,11 @@ func (o options) parts(ctx context.Context) (*parts, error) {
 	return getParts(ctx, kind)
 }
 
+// gatherer returns the files that one kind of proof needs.
+type gatherer func(context.Context, *testbed.Cache) ([]string, error)
+
 // files returns what gathers the files of the machine's payload.
-func (o options) files(dir string) func(context.Context, *testbed.Cache) ([]string, error) {
+func (o options) files(dir string) gatherer {
 	switch {
 	case o.kubeadm:
 		return clusterFiles
@@ -187,7 +191,7 @@ func newMachines(ctx context.Context, p *parts, o options, dir, payload string) 
 }
 
 // makePayload makes the directory of what the machines get beside Debian and the runtime.
-func makePayload(ctx context.Context, dir, deb string, gather func(context.Context, *testbed.Cache) ([]string, error)) (string, error) {
+func makePayload(ctx context.Context, dir, deb string, gather gatherer) (string, error) {
 	payload := filepath.Join(dir, "payload")
 	if err := os.Mkdir(payload, 0o755); err != nil {
 		return "", err
@@ -205,8 +209,10 @@ func makePayload(ctx context.Context, dir, deb string, gather func(context.Conte
 			return "", err
 		}
 	}
-	for _, name := range []string{"config.yaml", "pod.yaml", "storage.yaml", "kubelet.service", "10-kubeadm.conf", "kubeadm.yaml",
-		"v2.yaml", "v2-pods.yaml"} {
+	for _, name := range []string{
+		"config.yaml", "pod.yaml", "storage.yaml", "kubelet.service", "10-kubeadm.conf", "kubeadm.yaml", "v2.yaml",
+		"v2-pods.yaml",
+	} {
 		text, err := guest.ReadFile("guest/" + name)
 		if err != nil {
 			return "", err
@@ -218,6 +224,9 @@ func makePayload(ctx context.Context, dir, deb string, gather func(context.Conte
 	return payload, nil
 }
 
+// isAgnhost reports whether a file is the archive of agnhost, which the machines' pods do not need, and which is large.
+func isAgnhost(file string) bool { return strings.HasPrefix(filepath.Base(file), "agnhost-") }
+
 // serviceFiles are for one machine: the real kubelet, and the images of its pods.
 func serviceFiles(ctx context.Context, cache *testbed.Cache) ([]string, error) {
 	kubelet, err := cache.Program(ctx, "kubernetes", "kubelet")
@@ -225,8 +234,7 @@ func serviceFiles(ctx context.Context, cache *testbed.Cache) ([]string, error) {
 		return nil, err
 	}
 	images, err := cache.Images(ctx)
-	// The last one is not needed, and large.
-	return append(slices.DeleteFunc(images, func(f string) bool { return strings.HasPrefix(filepath.Base(f), "agnhost-") }), kubelet), err
+	return append(slices.DeleteFunc(images, isAgnhost), kubelet), err
 }
 
 // storageFiles are the images of its pods, and the tests of a driver that need a target.
@@ -236,7 +244,7 @@ func storageFiles(ctx context.Context, cache *testbed.Cache, dir string) ([]stri
 		return nil, err
 	}
 	images, err := cache.Images(ctx)
-	return append(slices.DeleteFunc(images, func(f string) bool { return strings.HasPrefix(filepath.Base(f), "agnhost-") }), tests), err
+	return append(slices.DeleteFunc(images, isAgnhost), tests), err
 }
 
 // clusterFiles are for machines that kubeadm makes a cluster of.
@@ -253,5 +261,5 @@ func clusterFiles(ctx context.Context, cache *testbed.Cache) ([]string, error) {
 		}
 		files = append(files, images...)
 	}
-	return slices.DeleteFunc(files, func(f string) bool { return strings.HasPrefix(filepath.Base(f), "agnhost-") }), nil
+	return slices.DeleteFunc(files, isAgnhost), nil
 }

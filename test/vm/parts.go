@@ -248,7 +248,10 @@ func (p *parts) makeDisk(ctx context.Context) error {
 	sum := sha256.Sum256([]byte(include))
 	base := filepath.Join(p.dir, fmt.Sprintf("debian-%x", sum[:6]))
 	if _, err := os.Stat(filepath.Join(base, "lib/systemd/systemd")); err != nil {
-		if err := errors.Join(os.RemoveAll(base), run(ctx, "", "debootstrap", "--variant=minbase", "--include="+include, "bookworm", base)); err != nil {
+		if err := os.RemoveAll(base); err != nil {
+			return err
+		}
+		if err := run(ctx, "", "debootstrap", "--variant=minbase", "--include="+include, "bookworm", base); err != nil {
 			return err
 		}
 	}
@@ -312,7 +315,7 @@ done
 ln -sf /dev/null etc/systemd/system/systemd-networkd-wait-online.service
 `
 
-// furnishUML takes away what a machine of User-Mode Linux has no use for: consoles, and timers that would run at its boot.
+// furnishUML masks what a machine of User-Mode Linux has no use for: consoles, and timers that would run at its boot.
 const furnishUML = `
 for u in getty.target apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer e2scrub_all.timer fstrim.timer \
     systemd-timesyncd.service e2scrub_reap.service nftables.service; do
@@ -342,8 +345,8 @@ func (p *parts) furnish(ctx context.Context, root string) error {
 	if err != nil {
 		return err
 	}
-	modules := fmt.Sprintf("mkdir -p lib/modules; cp -a %s lib/modules/; chroot . depmod %s\n", from, filepath.Base(from))
-	return run(ctx, root, "sh", "-c", furnishScript+modules)
+	install := fmt.Sprintf("mkdir -p lib/modules; cp -a %s lib/modules/; chroot . depmod %s\n", from, filepath.Base(from))
+	return run(ctx, root, "sh", "-c", furnishScript+install)
 }
 
 // filesInside are the machine's own files, by their name in guest.

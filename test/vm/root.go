@@ -15,12 +15,13 @@ import (
 )
 
 // rootScenario runs the tests on real parts (test/e2e) in a machine with cgroup v2 and systemd: their testbed, with its
-// control plane, is started in the machine. The machine sees this machine's source tree, built programs and Go modules at
-// the same places, below layers of its own, so that nothing is written to this machine.
+// control plane, is started in the machine. The machine sees this machine's source tree, built programs and Go modules
+// at the same places, below layers of its own, so that nothing is written to this machine.
 type rootScenario struct {
 	*scenario
 	uml           *umlMachine
 	run, leaveOut string // which tests
+	goCommand     string
 }
 
 const rootLimit = 50 * time.Minute
@@ -49,6 +50,7 @@ func (s *rootScenario) files() error {
 	if err != nil {
 		return fmt.Errorf("ask the go command for its directories: %w", err)
 	}
+	s.goCommand = filepath.Join(strings.Fields(string(out))[0], "bin/go")
 	cache, err := os.UserCacheDir()
 	if err != nil {
 		return err
@@ -57,11 +59,15 @@ func (s *rootScenario) files() error {
 	if err != nil {
 		return err
 	}
-	dirs := append(strings.Fields(string(out)), tree, cmp.Or(os.Getenv(testbed.CacheEnv), filepath.Join(cache, "nodelet-testbed")))
-	commands := []string{mountPayload, "mkdir -p /host /var/lib/layers && mount -r -t hostfs none /host -o /host", "systemctl stop containerd"}
-	for i, dir := range dirs {
-		commands = append(commands, fmt.Sprintf("mkdir -p %[1]s /var/lib/layers/%[2]d/{upper,work} && "+
-			"mount -t overlay overlay %[1]s -o lowerdir=/host%[1]s,upperdir=/var/lib/layers/%[2]d/upper,workdir=/var/lib/layers/%[2]d/work", dir, i))
+	built := cmp.Or(os.Getenv(testbed.CacheEnv), filepath.Join(cache, "nodelet-testbed"))
+	commands := []string{
+		mountPayload,
+		"mkdir -p /host && mount -r -t hostfs none /host -o /host",
+		"systemctl stop containerd",
+	}
+	for _, dir := range append(strings.Fields(string(out)), tree, built) {
+		commands = append(commands, "d="+dir+" l=/var/lib/layers/$d; mkdir -p $d $l/upper $l/work && "+
+			"mount -t overlay overlay $d -o lowerdir=/host$d,upperdir=$l/upper,workdir=$l/work")
 	}
 	return s.need(commands...)
 }
@@ -82,9 +88,11 @@ func (s *rootScenario) tests() error {
 	if s.leaveOut != "" {
 		skip += "|" + s.leaveOut
 	}
-	_, err = s.m.sh(rootLimit, fmt.Sprintf("cd %s/test/e2e && export HOME=/root PATH=$PATH:/usr/local/go/bin GOFLAGS=-mod=mod GOPROXY=off %s=%s && "+
-		"/payload/e2e.test -test.v -test.timeout %s -test.run '%s' -test.skip '%s' >/out/tests.log 2>&1",
-		tree, testbed.DriverEnv, testbed.DriverSystemd, rootLimit, s.run, skip))
+	environment := fmt.Sprintf("HOME=/root PATH=$PATH:%s GOPROXY=off %s=%s",
+		filepath.Dir(s.goCommand), testbed.DriverEnv, testbed.DriverSystemd)
+	_, err = s.m.sh(rootLimit, fmt.Sprintf("cd %s/test/e2e && env %s /payload/e2e.test "+
+		"-test.v -test.timeout %s -test.run '%s' -test.skip '%s' >/out/tests.log 2>&1",
+		tree, environment, rootLimit, s.run, skip))
 	return err
 }
 

@@ -14,8 +14,8 @@ import (
 	"strings"
 )
 
-// kernelSuite is the Debian suite with the kernel source. It only has to be new: the source does not depend on the rest of
-// the suite.
+// kernelSuite is the Debian suite with the kernel source. It only has to be new: the source does not depend on the rest
+// of the suite.
 const kernelSuite = "trixie-backports"
 
 // kernelSource matches the packages of kernel sources; the newest is taken.
@@ -26,8 +26,8 @@ var kernelSource = regexp.MustCompile(`(?m)^linux-source-\d+\.\d+\b`)
 //go:embed uml/kernel.config
 var kernelConfig string
 
-// umlKernel returns User-Mode Linux, which is built on the first call: about ten minutes on two cores. The name of the file
-// holds a hash of all that chooses its content.
+// umlKernel returns User-Mode Linux, which is built on the first call: about ten minutes on two cores. The name of the
+// file holds a hash of all that chooses its content.
 func umlKernel(ctx context.Context, dir string) (string, error) {
 	sum := sha256.Sum256([]byte(kernelSuite + "\n" + kernelConfig))
 	kernel := filepath.Join(dir, fmt.Sprintf("linux-%x", sum[:6]))
@@ -78,7 +78,7 @@ func getKernelSource(ctx context.Context, dir, source string) error {
 	return os.Rename(filepath.Join(work, "tree"), source)
 }
 
-// buildKernel fails where the configuration did not take a line of the fragment: an option's name or needs have changed.
+// buildKernel fails where the configuration did not take a line of the fragment: the option's name or needs have changed.
 func buildKernel(ctx context.Context, source, kernel string) error {
 	fragment := filepath.Join(source, "nodelet.config")
 	if err := os.WriteFile(fragment, []byte(kernelConfig), 0o644); err != nil {
@@ -100,7 +100,8 @@ func buildKernel(ctx context.Context, source, kernel string) error {
 	if missing := missingOptions(kernelConfig, string(config)); len(missing) > 0 {
 		return fmt.Errorf("the kernel's configuration lacks %s", strings.Join(missing, ", "))
 	}
-	if err := run(ctx, source, "nice", "make", "-s", fmt.Sprintf("-j%d", runtime.NumCPU()), "ARCH=um", "linux"); err != nil {
+	jobs := fmt.Sprintf("-j%d", runtime.NumCPU())
+	if err := run(ctx, source, "nice", "make", "-s", jobs, "ARCH=um", "linux"); err != nil {
 		return err
 	}
 	if err := run(ctx, source, "strip", "-o", kernel+".new", "linux"); err != nil {
@@ -124,7 +125,7 @@ func missingOptions(fragment, config string) []string {
 	return missing
 }
 
-// newestVersion returns the name with the highest numbers at its end, such as linux-source-7.10 of that and linux-source-7.9.
+// newestVersion returns the name with the highest numbers at its end: 7.10 is newer than 7.9.
 func newestVersion(names []string) string {
 	newest, major, minor := "", -1, -1
 	for _, name := range names {
@@ -137,12 +138,13 @@ func newestVersion(names []string) string {
 	return newest
 }
 
-// privateApt is apt with lists of its own, for one suite, from the mirror that this machine uses for Debian. The machine's
-// own lists and sources stay as they are.
+// privateApt is apt with lists of its own, for one suite, from the mirror that this machine uses for Debian. The
+// machine's own lists and sources stay as they are.
 type privateApt struct{ options []string }
 
 func newPrivateApt(ctx context.Context, dir, suite string) (*privateApt, error) {
-	out, err := exec.CommandContext(ctx, "apt-get", "indextargets", "--format", "$(SITE) $(ORIGIN) $(COMPONENT)", "Created-By: Packages").Output()
+	args := []string{"indextargets", "--format", "$(SITE) $(ORIGIN) $(COMPONENT)", "Created-By: Packages"}
+	out, err := exec.CommandContext(ctx, "apt-get", args...).Output()
 	if err != nil {
 		return nil, fmt.Errorf("ask apt for its sources: %w", err)
 	}

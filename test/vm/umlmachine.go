@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// umlMachine is a machine of User-Mode Linux: a kernel of its own that runs as a process of this machine. It has cgroup v2
-// with all controllers and systemd as PID 1, and computes as fast as this machine does. It lives in a network, PID and
+// umlMachine is a machine of User-Mode Linux: a kernel of its own that runs as a process of this machine. It has cgroup
+// v2 with all controllers and systemd as PID 1, and computes as fast as this machine does. It lives in a network, PID and
 // mount namespace that end with it; its memory is a deleted file in /dev/shm, its disk a copy-on-write layer in dir.
 type umlMachine struct {
 	*control
@@ -129,7 +129,8 @@ func (m *umlMachine) outside(limit time.Duration, command string) (string, error
 	if err != nil {
 		return "", fmt.Errorf("find the machine's process: %w", err)
 	}
-	out, err := exec.CommandContext(ctx, "nsenter", "-t", strconv.Itoa(inside), "--net", "bash", "-c", command).CombinedOutput()
+	enter := []string{"-t", strconv.Itoa(inside), "--net", "bash", "-c", command}
+	out, err := exec.CommandContext(ctx, "nsenter", enter...).CombinedOutput()
 	if err != nil {
 		return string(out), fmt.Errorf("%q beside the machine: %w: %s", command, err, out)
 	}

@@ -32,7 +32,7 @@ const (
 // v2Files are the images of its pods.
 func v2Files(ctx context.Context, cache *testbed.Cache) ([]string, error) {
 	images, err := cache.Images(ctx)
-	return slices.DeleteFunc(images, func(f string) bool { return strings.HasPrefix(filepath.Base(f), "agnhost-") }), err
+	return slices.DeleteFunc(images, isAgnhost), err
 }
 
 func (s *v2Scenario) prove() error {
@@ -140,10 +140,11 @@ func podReady(p corev1.Pod) bool {
 
 // network reaches the agent's port from outside of the machine, and a pod from the node.
 func (s *v2Scenario) network() error {
-	if out, err := s.uml.outside(time.Minute, "curl -sf http://192.0.2.10:10255/healthz"); err != nil || strings.TrimSpace(out) != "ok" {
-		return fmt.Errorf("/healthz from outside says %q, %w", out, err)
+	out, err := s.uml.outside(time.Minute, "curl -sf http://192.0.2.10:10255/healthz")
+	if err != nil || strings.TrimSpace(out) != "ok" {
+		return fmt.Errorf("/healthz from outside: got %q, %w, want ok", out, err)
 	}
-	out, err := s.sh("curl -sf http://%s:8080/", s.pods["burstable"].Status.PodIP)
+	out, err = s.sh("curl -sf http://%s:8080/", s.pods["burstable"].Status.PodIP)
 	if err == nil && out != "served" {
 		err = fmt.Errorf("the pod answers %q, want served", out)
 	}
@@ -187,7 +188,8 @@ func (s *v2Scenario) limits() error {
 	for _, name := range slices.Sorted(maps.Keys(v2Limits)) {
 		dir, _ := s.slice(name)
 		container := filepath.Join(dir, "cri-containerd-"+ids[name]+".scope")
-		if err := errors.Join(s.cgroupFiles(dir, v2Limits[name].pod), s.cgroupFiles(container, v2Limits[name].container)); err != nil {
+		err := errors.Join(s.cgroupFiles(dir, v2Limits[name].pod), s.cgroupFiles(container, v2Limits[name].container))
+		if err != nil {
 			return fmt.Errorf("pod %s: %w", name, err)
 		}
 	}
@@ -218,8 +220,9 @@ func (s *v2Scenario) units() error {
 		guaranteed:                  "CPUQuotaPerSecUSec=500ms\nMemoryMax=67108864\nTasksMax=100",
 		burstable:                   "CPUQuotaPerSecUSec=200ms\nMemoryMax=50331648\nTasksMax=100",
 	} {
-		got, err := s.sh("systemctl is-active %[1]s >&2 && systemctl show %[1]s -p CPUQuotaPerSecUSec -p MemoryMax -p TasksMax 2>/dev/null | sort", unit)
-		if got = strings.TrimPrefix(got, "active\n"); err == nil && want != "" && got != want {
+		got, err := s.sh("systemctl is-active -q %[1]s && "+
+			"systemctl show %[1]s -p CPUQuotaPerSecUSec -p MemoryMax -p TasksMax | sort", unit)
+		if err == nil && want != "" && got != want {
 			err = fmt.Errorf("unit %s: got %q, want %q", unit, got, want)
 		}
 		if err != nil {
