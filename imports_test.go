@@ -49,23 +49,23 @@ cni: host/inotify host/atomicfile host/boundedfile internal/backoff
 cni/manager: cni
 cri: kube/pod
 cri/images: cri host/atomicfile host/boundedfile internal/keylock
-cri/logs: host/inotify
+cri/logs: host/beneath host/inotify
 cri/monitor: cri
 host/cgroups: kube/pod
-csi: plugins internal/keylock
+csi: plugins host/mounts internal/keylock
 csi/fake: csi/fake plugins/fake
 kube: kube/client kube/watch kube/pod kube/pods/manifest host/inotify host/atomicfile host/boundedfile internal/backoff
 kube/server/endpoints: kube/server
 metrics:
-metrics/usage: metrics kube/pod
+metrics/usage: metrics kube/pod host/beneath host/mounts
 plugins: host/inotify
 plugins/devices: plugins host/atomicfile host/boundedfile internal/keylock kube/pod
 plugins/dra: plugins host/atomicfile host/boundedfile internal/backoff internal/keylock
 probes: internal/backoff
 volumes: csi kube/pod kube/storage metrics/usage plugins
 volumes/block:
-volumes/iscsi: volumes/block internal/keylock host/atomicfile
-volumes/podfs: volumes/block kube/pod host/atomicfile host/boundedfile
+volumes/iscsi: volumes/block internal/keylock host/atomicfile host/mounts
+volumes/podfs: volumes/block kube/pod host/atomicfile host/beneath host/boundedfile host/mounts
 test: .
 `
 

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/nodelet/nodelet/host/mounts"
 )
 
 // Where things are, below the root directory. All but the records is the kubelet's layout.
@@ -151,21 +153,14 @@ func (f files) names(dir string) ([]string, error) {
 	return d.Readdirnames(-1)
 }
 
-// mounted says whether a path is the top of a mount. What cannot be looked at any more, such as the mount of a daemon that
-// is gone, is one.
+// mounted reports whether something is mounted on a path, as mounts.On does.
 func (f files) mounted(path string) bool {
 	parent, err := f.root.OpenFile(filepath.Dir(path), unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err != nil {
 		return false
 	}
 	defer parent.Close()
-	var st unix.Statx_t
-	flags := unix.AT_SYMLINK_NOFOLLOW | unix.AT_NO_AUTOMOUNT | unix.AT_STATX_DONT_SYNC
-	err = unix.Statx(int(parent.Fd()), filepath.Base(path), flags, unix.STATX_TYPE, &st)
-	if err != nil {
-		return !errors.Is(err, unix.ENOENT)
-	}
-	return st.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0
+	return mounts.On(parent, filepath.Base(path))
 }
 
 // exists says whether there is anything at a path.

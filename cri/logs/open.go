@@ -9,6 +9,8 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/nodelet/nodelet/host/beneath"
 )
 
 // Dir is a directory below which logs are opened.
@@ -26,11 +28,6 @@ func New(path string) *Dir { return &Dir{path: filepath.Clean(path)} }
 func (d *Dir) Open(name string) (*os.File, error) {
 	return d.open(filepath.Join(d.path, name), unix.O_RDONLY)
 }
-
-const beneath = unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS
-
-// maxRaces bounds how often a lookup is repeated which the kernel gave up because of a rename at the same moment.
-const maxRaces = 256
 
 // errOutside is of a path that is not below the directory.
 var errOutside = errors.New("is not below the directory of logs")
@@ -63,20 +60,11 @@ func openAt(dir *os.File, rel string, flags int) (*os.File, error) {
 	if flags&unix.O_PATH == 0 {
 		flags |= unix.O_NONBLOCK // a pipe must hold nobody up
 	}
-	how := unix.OpenHow{Flags: uint64(flags) | unix.O_CLOEXEC, Resolve: beneath}
-	for race := 0; ; race++ {
-		fd, err := unix.Openat2(int(dir.Fd()), rel, &how)
-		if err == nil {
-			return os.NewFile(uintptr(fd), filepath.Join(dir.Name(), rel)), nil
-		}
-		if errors.Is(err, unix.EINTR) || errors.Is(err, unix.EAGAIN) && race < maxRaces {
-			continue
-		}
-		if errors.Is(err, unix.ELOOP) {
-			err = fmt.Errorf("%w (a symbolic link does not belong there)", err)
-		}
-		return nil, &os.PathError{Op: "open", Path: filepath.Join(dir.Name(), rel), Err: err}
+	f, err := beneath.Open(dir, rel, flags, beneath.NoLinks)
+	if errors.Is(err, unix.ELOOP) {
+		return nil, fmt.Errorf("%w (a symbolic link does not belong there)", err)
 	}
+	return f, err
 }
 
 // regular opens a log for reading: a regular file and nothing else, a pipe above all, on which a read would hang.

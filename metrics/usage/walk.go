@@ -5,6 +5,9 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/nodelet/nodelet/host/beneath"
+	"github.com/nodelet/nodelet/host/mounts"
 )
 
 const (
@@ -43,19 +46,16 @@ func walk(p place, until time.Time) (Amount, error) {
 		return Amount{}, err
 	}
 	defer base.Close()
-	how := unix.OpenHow{
-		Flags:   unix.O_PATH | unix.O_CLOEXEC,
-		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS,
+	resolve := beneath.SameMount
+	if p.mounted {
+		resolve = beneath.NoLinks
 	}
-	if !p.mounted {
-		how.Resolve |= unix.RESOLVE_NO_XDEV
-	}
-	top, err := unix.Openat2(int(base.Fd()), p.below, &how)
+	top, err := beneath.Open(base, p.below, unix.O_PATH, resolve)
 	if err != nil {
 		return Amount{}, err
 	}
-	defer unix.Close(top)
-	st, err := statAt(top, "")
+	defer top.Close()
+	st, err := statAt(int(top.Fd()), "")
 	if err != nil {
 		return Amount{}, err
 	}
@@ -82,25 +82,21 @@ func (w *walker) count(st *unix.Statx_t, shares uint32) {
 }
 
 // directory counts the content of a directory.
-func (w *walker) directory(parent int, name string) {
+func (w *walker) directory(parent *os.File, name string) {
 	if w.depth == walkDepth {
 		return
 	}
-	fd, err := unix.Openat2(parent, name, &unix.OpenHow{
-		Flags:   unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC,
-		Resolve: unix.RESOLVE_NO_XDEV | unix.RESOLVE_NO_SYMLINKS,
-	})
+	dir, err := beneath.Open(parent, name, unix.O_RDONLY|unix.O_DIRECTORY, beneath.SameMount)
 	if err != nil {
 		return // it has gone, or something has been mounted there
 	}
-	dir := os.NewFile(uintptr(fd), name)
 	defer dir.Close()
 	w.depth++
 	defer func() { w.depth-- }()
 	for w.left > 0 && time.Now().Before(w.until) {
 		names, err := dir.Readdirnames(walkChunk)
 		for _, name := range names {
-			w.entry(fd, name)
+			w.entry(dir, name)
 		}
 		if err != nil {
 			return
@@ -109,13 +105,13 @@ func (w *walker) directory(parent int, name string) {
 }
 
 // entry counts one name in a directory.
-func (w *walker) entry(parent int, name string) {
+func (w *walker) entry(parent *os.File, name string) {
 	if w.left == 0 {
 		return
 	}
 	w.left--
-	st, err := statAt(parent, name)
-	if err != nil || st.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0 || deviceOf(st) != w.device {
+	st, err := statAt(int(parent.Fd()), name)
+	if err != nil || mounts.IsRoot(st) || deviceOf(st) != w.device {
 		return
 	}
 	switch {

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/nodelet/nodelet/host/atomicfile"
+	"github.com/nodelet/nodelet/host/mounts"
 	"github.com/nodelet/nodelet/volumes/block"
 )
 
@@ -31,7 +32,7 @@ func (d *Driver) NodeStageVolume(ctx context.Context, in *csipb.NodeStageVolumeR
 		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
 	m := in.VolumeCapability.GetMount()
-	if m != nil && mounted(staging) {
+	if m != nil && mounts.At(staging) {
 		return done, nil
 	}
 	device, err := d.attach(ctx, l, staging, in.Secrets)
@@ -202,7 +203,7 @@ func (d *Driver) NodePublishVolume(ctx context.Context, in *csipb.NodePublishVol
 
 func (d *Driver) publishMount(_ context.Context, in *csipb.NodePublishVolumeRequest) error {
 	staging, target := in.StagingTargetPath, in.TargetPath
-	if !mounted(staging) {
+	if !mounts.At(staging) {
 		return fmt.Errorf("iscsi: nothing is mounted at %s any more", staging)
 	}
 	var fs unix.Statfs_t
@@ -212,7 +213,7 @@ func (d *Driver) publishMount(_ context.Context, in *csipb.NodePublishVolumeRequ
 	if fs.Flags&unix.ST_RDONLY != 0 && !in.Readonly {
 		return errors.New("iscsi: the LUN is mounted read-only on this node, for a pod that asked for that: it cannot be written to until that pod has gone")
 	}
-	if !mounted(target) {
+	if !mounts.At(target) {
 		if err := unix.Mount(staging, target, "", unix.MS_BIND, ""); err != nil {
 			return fmt.Errorf("iscsi: bind mount %s: %w", staging, err)
 		}
@@ -227,7 +228,7 @@ func (d *Driver) publishMount(_ context.Context, in *csipb.NodePublishVolumeRequ
 
 // publishDevice binds the device to a file, which keeps it apart from another device that may get its name.
 func (d *Driver) publishDevice(ctx context.Context, in *csipb.NodePublishVolumeRequest) error {
-	if mounted(in.TargetPath) {
+	if mounts.At(in.TargetPath) {
 		return nil
 	}
 	l, err := d.load(in.StagingTargetPath)
@@ -298,13 +299,6 @@ func (d *Driver) dropLoops(path string) error {
 		}
 	}
 	return nil
-}
-
-// mounted says whether a path is the top of a mount.
-func mounted(path string) bool {
-	var st unix.Statx_t
-	err := unix.Statx(unix.AT_FDCWD, path, unix.AT_SYMLINK_NOFOLLOW|unix.AT_NO_AUTOMOUNT, unix.STATX_TYPE, &st)
-	return err == nil && st.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0
 }
 
 // maxStacked bounds the mounts on top of each other that unmount takes away.

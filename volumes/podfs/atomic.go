@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/nodelet/nodelet/host/beneath"
 )
 
 // The layout of a volume whose files change all at once:
@@ -111,7 +113,7 @@ func countSame(dir *os.File, prefix string, want payload) (found int, err error)
 }
 
 func countSameAt(dir *os.File, name, path string, want payload) (int, error) {
-	f, err := openBeneath(dir, name, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW, noLinks)
+	f, err := beneath.Open(dir, name, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW, beneath.NoLinks)
 	if err != nil {
 		return 0, err
 	}

@@ -11,6 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodelet/nodelet/host/beneath"
 )
 
 // openTestDir opens a fresh directory as an atomicDir.
@@ -142,7 +144,7 @@ func readVersion(path string) error {
 	defer data.Close()
 	var versions []string
 	for _, name := range []string{"a", "b", "dir/c"} {
-		f, err := openBeneath(data, name, unix.O_RDONLY, linksInside)
+		f, err := beneath.Open(data, name, unix.O_RDONLY, beneath.LinksInside)
 		if err != nil {
 			return nil // removed
 		}

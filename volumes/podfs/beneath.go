@@ -10,40 +10,13 @@ import (
 
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodelet/nodelet/host/beneath"
 )
-
-// How far a path below a held directory may lead.
-const (
-	// noLinks: only real directories, mounts included. For the tree that only this agent writes.
-	noLinks = unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS
-	// linksInside: symbolic links too, as long as every step stays below the directory. For content of a volume.
-	linksInside = unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS
-	// sameMount: neither links nor mount points. For deleting.
-	sameMount = noLinks | unix.RESOLVE_NO_XDEV
-)
-
-// maxRaces bounds how often a lookup is repeated which the kernel gave up because of a rename or mount at the
-// same moment.
-const maxRaces = 256
-
-// openBeneath opens path below dir; flags are open(2)'s, resolve is one of the constants above.
-func openBeneath(dir *os.File, path string, flags int, resolve uint64) (*os.File, error) {
-	how := unix.OpenHow{Flags: uint64(flags) | unix.O_CLOEXEC, Resolve: resolve}
-	for race := 0; ; race++ {
-		fd, err := unix.Openat2(int(dir.Fd()), path, &how)
-		if err == nil {
-			return os.NewFile(uintptr(fd), filepath.Join(dir.Name(), path)), nil
-		}
-		if errors.Is(err, unix.EINTR) || errors.Is(err, unix.EAGAIN) && race < maxRaces {
-			continue
-		}
-		return nil, pathError("open", dir, path, err)
-	}
-}
 
 // openDir opens a directory of the tree that only this agent writes.
 func openDir(dir *os.File, path string) (*os.File, error) {
-	f, err := openBeneath(dir, path, unix.O_RDONLY|unix.O_DIRECTORY, noLinks)
+	f, err := beneath.Open(dir, path, unix.O_RDONLY|unix.O_DIRECTORY, beneath.NoLinks)
 	if errors.Is(err, unix.ELOOP) {
 		return nil, fmt.Errorf("%w: a symbolic link does not belong there, remove it", err)
 	}
@@ -118,8 +91,6 @@ func statAt(dir *os.File, name string, flags int) (unix.Statx_t, error) {
 	}
 	return st, nil
 }
-
-func isMountRoot(st unix.Statx_t) bool { return st.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0 }
 
 func fileType(st unix.Statx_t) uint32 { return uint32(st.Mode) & unix.S_IFMT }
 

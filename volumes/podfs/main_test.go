@@ -16,6 +16,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/nodelet/nodelet/host/mounts"
 	"github.com/nodelet/nodelet/test/ownmounts"
 )
 
@@ -179,7 +180,7 @@ func isMountPoint(t testing.TB, path string) bool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return isMountRoot(st)
+	return mounts.IsRoot(&st)
 }
 
 func bindMount(t testing.TB, source, target string) {

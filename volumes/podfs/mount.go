@@ -9,6 +9,9 @@ import (
 
 	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
+
+	"github.com/nodelet/nodelet/host/beneath"
+	"github.com/nodelet/nodelet/host/mounts"
 )
 
 // tmpfsNoswap asks the kernel, without mounting anything, whether a tmpfs can be kept out of swap (Linux 6.4, and
@@ -72,7 +75,7 @@ func makeMounted(pod *os.File, path string, fs memoryFS) (dir *os.File, mounted 
 // mounted there.
 func (fs memoryFS) isOn(dir *os.File) (bool, error) {
 	st, err := stat(dir)
-	if err != nil || !isMountRoot(st) {
+	if err != nil || !mounts.IsRoot(&st) {
 		return false, err
 	}
 	var sfs unix.Statfs_t
@@ -148,7 +151,7 @@ func unmountError(dir *os.File, name string, err error) error {
 }
 
 func inMemory(dir *os.File, name string) bool {
-	f, err := openBeneath(dir, name, unix.O_PATH, noLinks)
+	f, err := beneath.Open(dir, name, unix.O_PATH, beneath.NoLinks)
 	if err != nil {
 		return false
 	}

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/nodelet/nodelet/host/beneath"
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
@@ -80,7 +81,7 @@ func (o groupOwner) applyBelow(ctx context.Context, dir *os.File, depth int) err
 }
 
 func (o groupOwner) applyTo(ctx context.Context, dir *os.File, name string, depth int) error {
-	f, err := openBeneath(dir, name, unix.O_PATH|unix.O_NOFOLLOW, sameMount)
+	f, err := beneath.Open(dir, name, unix.O_PATH|unix.O_NOFOLLOW, beneath.SameMount)
 	if errors.Is(err, unix.EXDEV) {
 		return nil // mounted there by somebody else: not part of the volume
 	}

@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/nodelet/nodelet/host/mounts"
 	"github.com/nodelet/nodelet/volumes/block"
 )
 
@@ -101,7 +102,7 @@ func (v *FS) makePoint(owner *corev1.Pod, on OnDisk, mount func(dir *os.File) er
 		return nil, false, err
 	}
 	st, err := stat(dir)
-	if err == nil && isMountRoot(st) {
+	if err == nil && mounts.IsRoot(&st) {
 		return dir, false, nil
 	}
 	defer dir.Close()

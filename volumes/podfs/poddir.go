@@ -9,6 +9,8 @@ import (
 
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodelet/nodelet/host/beneath"
 )
 
 // What is below a pod's directory.
@@ -99,12 +101,7 @@ func writeInPlace(dir *os.File, name string, content []byte, mode os.FileMode) e
 
 // openFile opens or creates a file of the tree that only this agent writes.
 func openFile(dir *os.File, name string, flags int) (*os.File, error) {
-	how := unix.OpenHow{Flags: uint64(flags) | unix.O_NONBLOCK | unix.O_CLOEXEC, Mode: 0o600, Resolve: noLinks}
-	fd, err := unix.Openat2(int(dir.Fd()), name, &how)
-	if err != nil {
-		return nil, pathError("open", dir, name, err)
-	}
-	return os.NewFile(uintptr(fd), filepath.Join(dir.Name(), name)), nil
+	return beneath.Create(dir, name, flags|unix.O_NONBLOCK, 0o600, beneath.NoLinks)
 }
 
 // RemovePodDir removes the directory of a pod whose volumes are unmounted. A volume that is still there stops it

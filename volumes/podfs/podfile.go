@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nodelet/nodelet/host/beneath"
 	"github.com/nodelet/nodelet/host/boundedfile"
 )
 
@@ -49,7 +50,7 @@ func (v *FS) ReadPodFile(uid types.UID, name string) ([]byte, error) {
 		return nil, err
 	}
 	defer pod.Close()
-	f, err := openBeneath(pod, name, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW, noLinks)
+	f, err := beneath.Open(pod, name, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW, beneath.NoLinks)
 	if err != nil {
 		return nil, err
 	}

@@ -8,6 +8,8 @@ import (
 	"strconv"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/nodelet/nodelet/host/beneath"
 )
 
 const (
@@ -64,7 +66,7 @@ func (r *remover) remove(ctx context.Context, dir *os.File, name string, depth i
 
 // empty removes what is in a directory, as far as it can, and returns the first error.
 func (r *remover) empty(ctx context.Context, dir *os.File, name string, depth int) (done int, first error) {
-	sub, err := openBeneath(dir, name, unix.O_RDONLY|unix.O_DIRECTORY, sameMount)
+	sub, err := beneath.Open(dir, name, unix.O_RDONLY|unix.O_DIRECTORY, beneath.SameMount)
 	switch {
 	case errors.Is(err, unix.EXDEV):
 		return 0, mountError(dir, name)

@@ -12,6 +12,9 @@ import (
 
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodelet/nodelet/host/beneath"
+	"github.com/nodelet/nodelet/host/mounts"
 )
 
 // SubPath names a part of a volume which a container mounts instead of the whole.
@@ -107,9 +110,9 @@ func (v *FS) openVolume(hostPath string) (*os.File, error) {
 
 // openPart opens a file of any type without touching it. Asking for a directory first lets an automount happen.
 func openPart(root *os.File, path string) (*os.File, error) {
-	part, err := openBeneath(root, path, unix.O_PATH|unix.O_DIRECTORY, linksInside)
+	part, err := beneath.Open(root, path, unix.O_PATH|unix.O_DIRECTORY, beneath.LinksInside)
 	if errors.Is(err, unix.ENOTDIR) {
-		return openBeneath(root, path, unix.O_PATH, linksInside)
+		return beneath.Open(root, path, unix.O_PATH, beneath.LinksInside)
 	}
 	return part, err
 }
@@ -140,12 +143,12 @@ func makeMissing(root *os.File, path string) error {
 // openExisting opens the longest existing part of a path, and says how many of its elements that is.
 func openExisting(root *os.File, elements []string) (*os.File, int, error) {
 	for n := len(elements) - 1; n > 0; n-- {
-		f, err := openBeneath(root, filepath.Join(elements[:n]...), unix.O_PATH|unix.O_DIRECTORY, linksInside)
+		f, err := beneath.Open(root, filepath.Join(elements[:n]...), unix.O_PATH|unix.O_DIRECTORY, beneath.LinksInside)
 		if !errors.Is(err, unix.ENOENT) {
 			return f, n, err
 		}
 	}
-	f, err := openBeneath(root, ".", unix.O_PATH|unix.O_DIRECTORY, linksInside)
+	f, err := beneath.Open(root, ".", unix.O_PATH|unix.O_DIRECTORY, beneath.LinksInside)
 	return f, 0, err
 }
 
@@ -165,7 +168,7 @@ func (v *FS) bindSubpath(s SubPath, part *os.File) error {
 		return err
 	}
 	defer dir.Close()
-	if got, err := statChild(dir, s.index()); err == nil && isMountRoot(got) && sameFile(got, want) {
+	if got, err := statChild(dir, s.index()); err == nil && mounts.IsRoot(&got) && sameFile(got, want) {
 		return nil
 	}
 	if err := unmount(dir, s.index()); err != nil {
@@ -198,5 +201,5 @@ func makeTarget(dir *os.File, name string, isDir bool) (*os.File, error) {
 		}
 		f.Close()
 	}
-	return openBeneath(dir, name, unix.O_PATH|unix.O_NOFOLLOW, sameMount)
+	return beneath.Open(dir, name, unix.O_PATH|unix.O_NOFOLLOW, beneath.SameMount)
 }

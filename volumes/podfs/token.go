@@ -15,6 +15,8 @@ import (
 
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nodelet/nodelet/host/beneath"
 )
 
 const (
@@ -88,7 +90,7 @@ func readCurrent(dir *os.File, path string, limit int64) (raw []byte, note strin
 	if err := checkPath(path); err != nil {
 		return nil, "", err
 	}
-	f, err := openBeneath(dir, filepath.Join(dataLink, path), unix.O_RDONLY|unix.O_NONBLOCK, linksInside)
+	f, err := beneath.Open(dir, filepath.Join(dataLink, path), unix.O_RDONLY|unix.O_NONBLOCK, beneath.LinksInside)
 	if err != nil {
 		return nil, "", err
 	}

@@ -1,0 +1,81 @@
+package beneath
+
+import (
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestOpen(t *testing.T) {
+	base := t.TempDir()
+	for path, text := range map[string]string{"secret": "out", "top/file": "in", "top/sub/file": "in"} {
+		path = filepath.Join(base, path)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for link, target := range map[string]string{
+		"inside": "sub/file", "dir": "sub", "outside": "../secret", "absolute": "/", "magic": "/proc/self/root",
+	} {
+		if err := os.Symlink(target, filepath.Join(base, "top", link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	top, err := os.Open(filepath.Join(base, "top"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer top.Close()
+	for _, c := range []struct {
+		path    string
+		resolve Resolve
+		want    error
+	}{
+		{"file", NoLinks, nil},
+		{"sub/../file", NoLinks, nil},
+		{"../secret", NoLinks, unix.EXDEV},
+		{"../secret", LinksInside, unix.EXDEV},
+		{filepath.Join(base, "secret"), LinksInside, unix.EXDEV},
+		{"inside", NoLinks, unix.ELOOP},
+		{"inside", SameMount, unix.ELOOP},
+		{"dir/file", NoLinks, unix.ELOOP},
+		{"inside", LinksInside, nil},
+		{"dir/file", LinksInside, nil},
+		{"outside", LinksInside, unix.EXDEV},
+		{"absolute", LinksInside, unix.EXDEV},
+		{"magic", LinksInside, unix.EXDEV},
+		{"missing", NoLinks, unix.ENOENT},
+	} {
+		f, err := Open(top, c.path, unix.O_RDONLY, c.resolve)
+		if !errors.Is(err, c.want) {
+			t.Errorf("%s: got error %v, want %v", c.path, err, c.want)
+		}
+		if err != nil {
+			continue
+		}
+		if got, err := io.ReadAll(f); string(got) != "in" {
+			t.Errorf("%s: got %q, %v, want %q", c.path, got, err, "in")
+		}
+		f.Close()
+	}
+}
+
+func TestCreate(t *testing.T) {
+	dir, err := os.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dir.Close()
+	f, err := Create(dir, "new", unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL, 0o600, NoLinks)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err != nil || info.Mode() != 0o600 || f.Name() != filepath.Join(dir.Name(), "new") {
+		t.Errorf("got %s with mode %v, %v, want new with mode 0600", f.Name(), info.Mode(), err)
+	}
+}

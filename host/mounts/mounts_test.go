@@ -1,0 +1,39 @@
+package mounts
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nodelet/nodelet/test/ownmounts"
+)
+
+func TestMain(m *testing.M) { ownmounts.Main(m) }
+
+func TestAt(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: mounts")
+	}
+	dir := t.TempDir()
+	for _, name := range []string{"mounted", "plain"} {
+		if err := os.Mkdir(filepath.Join(dir, name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := unix.Mount("tmpfs", filepath.Join(dir, "mounted"), "tmpfs", 0, ""); err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Unmount(filepath.Join(dir, "mounted"), unix.MNT_DETACH)
+	if err := os.Symlink("mounted", filepath.Join(dir, "link")); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]bool{
+		"mounted": true, "plain": false, "link": false, "missing": false, "missing/below": false,
+	} {
+		if got := At(filepath.Join(dir, name)); got != want {
+			t.Errorf("%s: got %t, want %t", name, got, want)
+		}
+	}
+}
