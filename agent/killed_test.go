@@ -30,7 +30,7 @@ func (w *world) exit(name string, code int32) {
 // TestKilledWhileRestartingAll: wherever the agent dies of a reset, its next life finishes it though the API has heard nothing: each
 // container starts anew, once, and the init container before the others.
 func TestKilledWhileRestartingAll(t *testing.T) {
-	atEachCall(t, func(t *testing.T, w *world, die func()) {
+	atEachCall(t, []string{"RemoveContainer", "CreateContainer", "StartContainer"}, func(t *testing.T, w *world, die func()) {
 		w.runtime.Script("setup", fake.Script{RunsFor: time.Second})
 		w.begin()
 		pod := apiPod("web", withInit("setup"), withSidecar("proxy"), withJudge, withRestart(corev1.RestartPolicyNever))
@@ -60,7 +60,7 @@ func TestKilledWhileRestartingAll(t *testing.T) {
 // TestKilledWhileResizingWithRestart: wherever the agent dies of a resize that wants a new instance, its next life makes one, and no
 // second.
 func TestKilledWhileResizingWithRestart(t *testing.T) {
-	atEachCall(t, func(t *testing.T, w *world, die func()) {
+	atEachCall(t, []string{"StopContainer", "CreateContainer", "StartContainer"}, func(t *testing.T, w *world, die func()) {
 		w.begin()
 		pod := apiPod("web", wants("1", "1Gi"), func(pod *corev1.Pod) {
 			pod.Spec.Containers[0].ResizePolicy = []corev1.ContainerResizePolicy{{ResourceName: "memory", RestartPolicy: corev1.RestartContainer}}

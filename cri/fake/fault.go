@@ -2,6 +2,7 @@ package fake
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -36,7 +37,7 @@ type Fault struct {
 	Err error
 
 	mu       sync.Mutex
-	hits     int
+	struck   []string // the verbs of the calls it has struck
 	released chan struct{}
 	once     sync.Once
 }
@@ -74,7 +75,14 @@ func (f *Fault) release() { f.once.Do(func() { close(f.released) }) }
 func (f *Fault) Hits() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.hits
+	return len(f.struck)
+}
+
+// Verbs returns the verbs of the calls that the fault has struck, in their order.
+func (f *Fault) Verbs() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.struck)
 }
 
 func (f *Fault) takes(verb, object string) bool {
@@ -83,10 +91,10 @@ func (f *Fault) takes(verb, object string) bool {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.Times > 0 && f.hits >= f.Times {
+	if f.Times > 0 && len(f.struck) >= f.Times {
 		return false
 	}
-	f.hits++
+	f.struck = append(f.struck, verb)
 	return true
 }
 
