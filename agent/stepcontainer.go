@@ -118,8 +118,8 @@ func (t *task) logPath(container string, attempt uint32) string {
 	return filepath.Join(dir, spec.LogPath(container, attempt))
 }
 
-// linkName returns the name of the link to the log of one instance. A name that is too long for a file is cut, as the kubelet
-// does.
+// linkName returns the name of the link to the log of one instance. A name that is too long for a file is cut, as the
+// kubelet does.
 func (t *task) linkName(container, id string) string {
 	const end = ".log"
 	name := fmt.Sprintf("%s_%s_%s-%s", t.pod.Name, t.pod.Namespace, container, id)

@@ -65,8 +65,8 @@ func (t *task) resizePod(ctx context.Context, s plan.ResizePod) error {
 	return t.hands.Cgroups.UpdatePod(cgroups.Pod{UID: t.pod.UID, QOS: podutil.QOS(t.pod)}, r)
 }
 
-// memoryFits makes sure that a container, or the pod where id is empty, uses less than its new limit: the kernel would kill
-// processes to keep it.
+// memoryFits makes sure that a container, or the pod where id is empty, uses less than its new limit: the kernel would
+// kill processes to keep it.
 func (t *task) memoryFits(ctx context.Context, id, what string, limit int64) error {
 	if t.sandbox == nil || limit <= 0 {
 		return nil
@@ -94,8 +94,8 @@ func (t *task) memoryFits(ctx context.Context, id, what string, limit int64) err
 	return nil
 }
 
-// preparePodCgroup makes the pod's cgroup, or leaves the size that an earlier life of the agent has given it: a change of that has
-// an order of its own.
+// preparePodCgroup makes the pod's cgroup, or leaves the size that an earlier life of the agent has given it: a change
+// of that has an order of its own.
 func (t *task) preparePodCgroup() (*plan.Size, error) {
 	node := t.hands.Node()
 	if node.Cgroups.Flat {

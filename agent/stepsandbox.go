@@ -20,8 +20,8 @@ func (t *task) prepare() (*plan.Size, error) {
 	return t.preparePodCgroup()
 }
 
-// createSandbox runs the pod's sandbox. After a lost answer the same attempt collides with itself in the runtime, and the
-// next look finds what became of it.
+// createSandbox runs the pod's sandbox. After a lost answer the same attempt collides with itself in the runtime, and
+// the next look finds what became of it.
 func (t *task) createSandbox(ctx context.Context, s plan.CreateSandbox) error {
 	cfg, err := t.sandboxConfig(s.Attempt)
 	if err != nil {
@@ -50,7 +50,8 @@ func (t *task) sandboxConfig(attempt uint32) (*runtimeapi.PodSandboxConfig, erro
 	if err != nil {
 		return nil, err
 	}
-	cfg, warnings, err := spec.Sandbox(&spec.SandboxInput{Pod: t.pod, Attempt: attempt, Node: t.hands.Node(), UserNS: userNS})
+	cfg, warnings, err := spec.Sandbox(&spec.SandboxInput{Pod: t.pod, Attempt: attempt, Node: t.hands.Node(),
+		UserNS: userNS})
 	if err != nil {
 		return nil, err
 	}
@@ -66,7 +67,8 @@ func ownUsers(pod *corev1.Pod) bool { return pod.Spec.HostUsers != nil && !*pod.
 // noUserNamespaces says what a pod waits for that the runtime cannot serve.
 func noUserNamespaces(handler string) error {
 	if handler != "" {
-		return fmt.Errorf("can't set `spec.hostUsers: false`, RuntimeClass handler %q does not support user namespaces", handler)
+		return fmt.Errorf("can't set `spec.hostUsers: false`, RuntimeClass handler %q does not support user namespaces",
+			handler)
 	}
 	return errors.New("can't set `spec.hostUsers: false`, runtime does not support user namespaces")
 }

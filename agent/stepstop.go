@@ -42,8 +42,8 @@ func (t *task) stopContainer(ctx context.Context, s plan.StopContainer) error {
 	return t.hands.Runtime.StopContainer(ctx, s.ID, left)
 }
 
-// preStop is the hook of a running container: from its spec, or from the runtime's annotations where no source knows the
-// pod any more.
+// preStop is the hook of a running container: from its spec, or from the runtime's annotations where no source knows
+// the pod any more.
 func (t *task) preStop(s plan.StopContainer) *corev1.LifecycleHandler {
 	if i := t.instance(s.ID); i == nil || i.State != plan.ContainerRunning {
 		return nil
@@ -93,8 +93,8 @@ func (t *task) noteReset(s plan.NoteReset) error {
 	return t.hands.PodFS.NoteReset(t.pod.UID)
 }
 
-// removeDir removes what the disk still shows of a pod that is gone. Its directory goes last: by that a later life of the agent
-// would find the rest.
+// removeDir removes what the disk still shows of a pod that is gone. Its directory goes last: by that a later life of
+// the agent would find the rest.
 func (t *task) removeDir(ctx context.Context) error {
 	if err := t.hands.Logs.RemovePod(string(t.pod.UID)); err != nil {
 		return err

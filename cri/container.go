@@ -59,7 +59,8 @@ func (c *Client) RemoveContainer(ctx context.Context, id string) error {
 }
 
 // UpdateContainerResources changes the resources of a container in place.
-func (c *Client) UpdateContainerResources(ctx context.Context, id string, resources *runtimeapi.LinuxContainerResources) error {
+func (c *Client) UpdateContainerResources(ctx context.Context, id string,
+	resources *runtimeapi.LinuxContainerResources) error {
 	defer c.updates.Add(1)
 	_, err := do(ctx, c, op{"UpdateContainerResources", id, c.timeout}, c.runtime.UpdateContainerResources,
 		&runtimeapi.UpdateContainerResourcesRequest{ContainerId: id, Linux: resources})
@@ -118,7 +119,8 @@ func (c *Client) Attach(ctx context.Context, req *runtimeapi.AttachRequest) (str
 	return resp.GetUrl(), err
 }
 
-func (c *Client) listContainers(ctx context.Context, object string, labels map[string]string) ([]*runtimeapi.Container, error) {
+func (c *Client) listContainers(ctx context.Context, object string,
+	labels map[string]string) ([]*runtimeapi.Container, error) {
 	resp, err := do(ctx, c, op{"ListContainers", object, c.timeout}, c.runtime.ListContainers,
 		&runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{LabelSelector: labels}})
 	return resp.GetContainers(), err

@@ -150,7 +150,8 @@ func socketPath(endpoint string) (string, error) {
 	case u.Scheme != "unix":
 		return "", fmt.Errorf("%q: only unix sockets are served; write unix:///path/to/the.sock", endpoint)
 	case u.Host != "" || !filepath.IsAbs(u.Path):
-		return "", fmt.Errorf("%q: the path of the socket must be absolute; write three slashes, unix:///path/to/the.sock", endpoint)
+		return "", fmt.Errorf("%q: the path of the socket must be absolute; write three slashes, unix:///path/to/the.sock",
+			endpoint)
 	}
 	return u.Path, nil
 }

@@ -62,7 +62,8 @@ func (c *Client) Relist(ctx context.Context) ([]PodSummary, error) {
 	}
 	delete(pods, "")
 	all := make([]PodSummary, 0, len(pods))
-	for _, p := range slices.SortedFunc(maps.Values(pods), func(a, b *PodSummary) int { return cmp.Compare(a.UID, b.UID) }) {
+	for _, p := range slices.SortedFunc(maps.Values(pods),
+		func(a, b *PodSummary) int { return cmp.Compare(a.UID, b.UID) }) {
 		all = append(all, *p)
 	}
 	return all, nil
@@ -103,5 +104,6 @@ func fingerprint(kind byte, id string, state byte) uint64 {
 // ReadySandboxes lists the sandboxes that run, with labels and annotations.
 func (c *Client) ReadySandboxes(ctx context.Context) ([]*runtimeapi.PodSandbox, error) {
 	all, err := c.listSandboxes(ctx, "", nil)
-	return slices.DeleteFunc(all, func(s *runtimeapi.PodSandbox) bool { return s.State != runtimeapi.PodSandboxState_SANDBOX_READY }), err
+	return slices.DeleteFunc(all,
+		func(s *runtimeapi.PodSandbox) bool { return s.State != runtimeapi.PodSandboxState_SANDBOX_READY }), err
 }

@@ -66,8 +66,10 @@ func (c *Client) RemovePodSandbox(ctx context.Context, id string) error {
 }
 
 // UpdatePodSandboxResources tells the runtime (and its plugins) the sum of a pod's resources after a resize.
-func (c *Client) UpdatePodSandboxResources(ctx context.Context, req *runtimeapi.UpdatePodSandboxResourcesRequest) error {
-	_, err := do(ctx, c, op{"UpdatePodSandboxResources", req.PodSandboxId, c.timeout}, c.runtime.UpdatePodSandboxResources, req)
+func (c *Client) UpdatePodSandboxResources(ctx context.Context,
+	req *runtimeapi.UpdatePodSandboxResourcesRequest) error {
+	_, err := do(ctx, c, op{"UpdatePodSandboxResources", req.PodSandboxId, c.timeout},
+		c.runtime.UpdatePodSandboxResources, req)
 	return err
 }
 
@@ -87,7 +89,8 @@ func (c *Client) SandboxIDs(ctx context.Context) (map[string]bool, error) {
 	return ids, err
 }
 
-func (c *Client) listSandboxes(ctx context.Context, object string, labels map[string]string) ([]*runtimeapi.PodSandbox, error) {
+func (c *Client) listSandboxes(ctx context.Context, object string,
+	labels map[string]string) ([]*runtimeapi.PodSandbox, error) {
 	resp, err := do(ctx, c, op{"ListPodSandbox", object, c.timeout}, c.runtime.ListPodSandbox,
 		&runtimeapi.ListPodSandboxRequest{Filter: &runtimeapi.PodSandboxFilter{LabelSelector: labels}})
 	return resp.GetItems(), err

@@ -31,7 +31,9 @@ func (c *Client) ListContainerStats(ctx context.Context) ([]*runtimeapi.Containe
 // PodContainerStats gives the usage of the containers of the pod with this UID, whichever of its sandboxes they are in.
 func (c *Client) PodContainerStats(ctx context.Context, pod string) ([]*runtimeapi.ContainerStats, error) {
 	resp, err := do(ctx, c, op{"ListContainerStats", "", c.timeout}, c.runtime.ListContainerStats,
-		&runtimeapi.ListContainerStatsRequest{Filter: &runtimeapi.ContainerStatsFilter{LabelSelector: map[string]string{labelPodUID: pod}}})
+		&runtimeapi.ListContainerStatsRequest{Filter: &runtimeapi.ContainerStatsFilter{
+			LabelSelector: map[string]string{labelPodUID: pod},
+		}})
 	return resp.GetStats(), err
 }
 

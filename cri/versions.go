@@ -41,7 +41,8 @@ func VersionWarnings(name, ver string) []string {
 	for _, f := range flaws {
 		if fix, bad := f.hits(name, v); bad {
 			warnings = append(warnings, fmt.Sprintf("%s %s has the known flaw %s (%s): "+
-				"upgrade to %d.%d.%d or later, unless your distribution has mended it", name, ver, f.id, f.effect, fix[0], fix[1], fix[2]))
+				"upgrade to %d.%d.%d or later, unless your distribution has fixed it",
+				name, ver, f.id, f.effect, fix[0], fix[1], fix[2]))
 		}
 	}
 	return warnings

@@ -20,8 +20,8 @@ const (
 )
 
 // errNoEvents is what becomes of a runtime that takes the call and has nothing to tell.
-var errNoEvents = errors.New("GetContainerEvents: the container runtime ends each stream at once; CRI-O does so unless its " +
-	"configuration has enable_pod_events = true in [crio.runtime]")
+var errNoEvents = errors.New("GetContainerEvents: the container runtime ends each stream at once; " +
+	"CRI-O does so unless its configuration has enable_pod_events = true in [crio.runtime]")
 
 // Watch follows the runtime's container events until ctx ends and then returns its error. An event is a hint that the
 // facts of a pod may have moved, nothing more: onPod gets the UID and takes a new Snapshot when it likes. Only the end

@@ -71,7 +71,8 @@ func New(cfg Config) *Registry {
 	if cfg.LookEvery == 0 {
 		cfg.LookEvery = 5 * time.Second
 	}
-	return &Registry{dir: filepath.Join(cfg.Root, pluginsDir), handlers: cfg.Handlers, log: cfg.Log, lookEvery: cfg.LookEvery}
+	return &Registry{dir: filepath.Join(cfg.Root, pluginsDir), handlers: cfg.Handlers, log: cfg.Log,
+		lookEvery: cfg.LookEvery}
 }
 
 // Run follows the sockets by which plugins register, until ctx ends. Where changes cannot be followed, for want of an
@@ -89,8 +90,9 @@ func (r *Registry) Run(ctx context.Context) {
 			return
 		}
 		if err.Error() != last {
-			r.log.Error("cannot follow how plugins come and go; they are looked for now and then (fs.inotify.max_user_instances may be too low)",
-				"dir", r.dir, "err", err, "every", r.lookEvery)
+			r.log.Error("cannot watch the directory of plugins, polling it "+
+				"(is the sysctl fs.inotify.max_user_instances too low?)",
+				"dir", r.dir, "err", err, "interval", r.lookEvery)
 			last = err.Error()
 		}
 		select {
@@ -254,11 +256,13 @@ func (r *Registry) register(ctx context.Context, socket string) (dismiss func(co
 }
 
 // accept hands a plugin to the room that serves its type.
-func (r *Registry) accept(ctx context.Context, info *registration.PluginInfo, socket string) (func(context.Context), error) {
+func (r *Registry) accept(ctx context.Context, info *registration.PluginInfo,
+	socket string) (func(context.Context), error) {
 	handler := r.handlers[info.Type]
 	if handler == nil {
 		return nil, fmt.Errorf("plugins of type %q are not served by this node agent", info.Type)
 	}
 	endpoint := strings.TrimPrefix(cmp.Or(info.Endpoint, socket), "unix://")
-	return handler.Accept(ctx, Info{Type: info.Type, Name: info.Name, Versions: info.SupportedVersions, Endpoint: endpoint})
+	return handler.Accept(ctx, Info{Type: info.Type, Name: info.Name, Versions: info.SupportedVersions,
+		Endpoint: endpoint})
 }

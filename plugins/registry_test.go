@@ -342,7 +342,7 @@ func TestNoDirectory(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.begin()
-	w.until("the log says so", func() bool { return strings.Contains(w.logged(), "cannot follow how plugins come and go") })
+	w.until("the log says so", func() bool { return strings.Contains(w.logged(), "cannot watch the directory of plugins") })
 	if err := os.Remove(filepath.Join(w.root, "plugins_registry")); err != nil {
 		t.Fatal(err)
 	}

@@ -31,7 +31,8 @@ var transport = &http.Transport{
 
 // newRequest makes the request of an httpGet action. Headers are sent as given; Host, User-Agent and Accept have
 // defaults, and an Accept that is given but empty is left out.
-func newRequest(ctx context.Context, get *corev1.HTTPGetAction, c *corev1.Container, podIP, agent string) (*http.Request, error) {
+func newRequest(ctx context.Context, get *corev1.HTTPGetAction, c *corev1.Container,
+	podIP, agent string) (*http.Request, error) {
 	u, err := urlFor(get, c, podIP)
 	if err != nil {
 		return nil, err

@@ -43,7 +43,8 @@ func (r Result) String() string {
 // Exec runs a command in a container and returns its output (standard output, then standard error) and exit code. With
 // a timeout of 0 it may take as long as ctx. An error that wraps context.DeadlineExceeded, or carries that gRPC code,
 // says that the command was ended by the timeout; any other that it could not be run.
-type Exec func(ctx context.Context, containerID string, cmd []string, timeout time.Duration) (output []byte, exitCode int32, err error)
+type Exec func(ctx context.Context, containerID string, cmd []string,
+	timeout time.Duration) (output []byte, exitCode int32, err error)
 
 // Target is one probe of one running container.
 type Target struct {

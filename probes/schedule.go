@@ -30,8 +30,8 @@ type probe struct {
 }
 
 func newProbe(pod types.UID, t Target, now time.Time) *probe {
-	pr := &probe{pod: pod, index: -1, verdict: Verdict{ContainerID: t.ContainerID, Container: t.Container.Name, Kind: t.Kind,
-		Result: initial(t.Kind, t.Known), At: now}}
+	pr := &probe{pod: pod, index: -1, verdict: Verdict{ContainerID: t.ContainerID, Container: t.Container.Name,
+		Kind: t.Kind, Result: initial(t.Kind, t.Known), At: now}}
 	pr.count.held = t.Kind == Startup && t.Known == Success
 	return pr
 }

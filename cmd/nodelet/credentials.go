@@ -47,13 +47,16 @@ func (n *nodelet) makePuller() (*images.Puller, error) {
 }
 
 // credentialProviders sets up the programs that give logins to registries; nil where none are configured.
-func (n *nodelet) credentialProviders() (func(context.Context, *corev1.Pod, string) ([]images.Provided, []string), error) {
+func (n *nodelet) credentialProviders() (func(context.Context, *corev1.Pod, string) ([]images.Provided, []string),
+	error) {
 	i := n.cfg.Images
 	if i.ProviderConfig == "" && i.ProviderBinaries == "" {
 		return nil, nil
 	}
 	p, err := provider.New(provider.Options{
-		Config: i.ProviderConfig, BinDir: i.ProviderBinaries, Tokens: n.cfg.Gate("KubeletServiceAccountTokenForCredentialProviders"),
+		Config:  i.ProviderConfig,
+		BinDir:  i.ProviderBinaries,
+		Tokens:  n.cfg.Gate("KubeletServiceAccountTokenForCredentialProviders"),
 		Account: n.serviceAccount,
 		Token: func(ctx context.Context, pod *corev1.Pod, audience string) (string, time.Time, error) {
 			return n.objectsFor(pod).Token(ctx, pod, audience, providerTokenSeconds)

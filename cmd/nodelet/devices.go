@@ -14,20 +14,22 @@ import (
 	"github.com/nodelet/nodelet/plugins/dra"
 )
 
-// makePlugins sets up what device plugins and DRA drivers give, and the registration by which they and CSI drivers are found.
+// makePlugins sets up what device plugins and DRA drivers give, and the registration by which they and CSI drivers are
+// found.
 func (n *nodelet) makePlugins() (err error) {
 	if err = n.makeClaims(); err != nil {
 		return err
 	}
-	n.devices, err = devices.New(devices.Config{Root: n.cfg.Paths.Root, Log: n.log, Wake: n.wake, Changed: n.devicesChanged,
-		Pods: n.activePods, Claims: n.dra.Resources})
+	n.devices, err = devices.New(devices.Config{Root: n.cfg.Paths.Root, Log: n.log, Wake: n.wake,
+		Changed: n.devicesChanged,
+		Pods:    n.activePods, Claims: n.dra.Resources})
 	n.plugins = plugins.New(plugins.Config{Root: n.cfg.Paths.Root, Log: n.log,
 		Handlers: map[string]plugins.Handler{csi.PluginType: n.volumes.Plugins(), devices.PluginType: n.devices, dra.PluginType: n.dra}})
 	return err
 }
 
-// makeClaims sets up what prepares resource claims. Without an API server there are none; what an earlier life has prepared is still
-// given back.
+// makeClaims sets up what prepares resource claims. Without an API server there are none; what an earlier life has
+// prepared is still given back.
 func (n *nodelet) makeClaims() (err error) {
 	c := dra.Config{Root: n.cfg.Paths.Root, Log: n.log, Wake: n.wake}
 	if n.api != nil {
@@ -52,10 +54,11 @@ func (n *nodelet) activePods(ctx context.Context) (active []*corev1.Pod, err err
 	return active, err
 }
 
-// podAllocatable is what the node can give away in sum, without devices: whether there are enough of those is seen where each is
-// given out, and a pod that has some is not refused because their plugin is away.
+// podAllocatable is what the node can give away in sum, without devices: whether there are enough of those is seen
+// where each is given out, and a pod that has some is not refused because their plugin is away.
 func (n *nodelet) podAllocatable() corev1.ResourceList {
 	list := n.node.Allocatable()
-	maps.DeleteFunc(list, func(name corev1.ResourceName, _ resource.Quantity) bool { return n.devices.Known(string(name)) })
+	maps.DeleteFunc(list,
+		func(name corev1.ResourceName, _ resource.Quantity) bool { return n.devices.Known(string(name)) })
 	return list
 }

@@ -61,7 +61,8 @@ func (r *Runtime) Script(container string, s Script) {
 }
 
 // CreateContainer reserves the name and makes a container in a ready sandbox.
-func (r *Runtime) CreateContainer(ctx context.Context, req *pb.CreateContainerRequest) (*pb.CreateContainerResponse, error) {
+func (r *Runtime) CreateContainer(ctx context.Context,
+	req *pb.CreateContainerRequest) (*pb.CreateContainerResponse, error) {
 	meta, pod := req.GetConfig().GetMetadata(), req.GetSandboxConfig().GetMetadata()
 	if meta == nil || pod == nil {
 		return nil, errors.New("container config and sandbox config must include metadata")
@@ -103,7 +104,8 @@ func (r *Runtime) addContainer(id, name string, req *pb.CreateContainerRequest, 
 	r.containers[id] = &container{name: name, sandboxID: req.PodSandboxId, stopped: make(chan struct{}),
 		status: &pb.ContainerStatus{Id: id, Metadata: cfg.Metadata, State: pb.ContainerState_CONTAINER_CREATED,
 			CreatedAt: time.Now().UnixNano(), Image: cfg.Image, ImageRef: imageRef(image), ImageId: image.Id, Labels: cfg.Labels,
-			Annotations: cfg.Annotations, Mounts: cfg.Mounts, LogPath: req.GetSandboxConfig().GetLogDirectory() + "/" + cfg.LogPath,
+			Annotations: cfg.Annotations, Mounts: cfg.Mounts, LogPath: req.GetSandboxConfig().GetLogDirectory() +
+				"/" + cfg.LogPath,
 			Resources: &pb.ContainerResources{Linux: cfg.GetLinux().GetResources()}}}
 	r.publish(id, req.PodSandboxId, pb.ContainerEventType_CONTAINER_CREATED_EVENT)
 }
@@ -166,7 +168,8 @@ func (r *Runtime) exit(c *container, code int32, reason string) {
 			reason = "Completed"
 		}
 	}
-	st.State, st.FinishedAt, st.ExitCode, st.Reason = pb.ContainerState_CONTAINER_EXITED, time.Now().UnixNano(), code, reason
+	st.State, st.FinishedAt = pb.ContainerState_CONTAINER_EXITED, time.Now().UnixNano()
+	st.ExitCode, st.Reason = code, reason
 	close(c.stopped)
 	r.publish(st.Id, c.sandboxID, pb.ContainerEventType_CONTAINER_STOPPED_EVENT)
 }
@@ -244,7 +247,8 @@ func (r *Runtime) term(c *container) {
 }
 
 // RemoveContainer kills and removes a container.
-func (r *Runtime) RemoveContainer(_ context.Context, req *pb.RemoveContainerRequest) (*pb.RemoveContainerResponse, error) {
+func (r *Runtime) RemoveContainer(_ context.Context,
+	req *pb.RemoveContainerRequest) (*pb.RemoveContainerResponse, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if c := r.containers[req.ContainerId]; c != nil {
@@ -282,7 +286,8 @@ func (r *Runtime) ListContainers(_ context.Context, req *pb.ListContainersReques
 }
 
 // ContainerStatus gives the status of a container.
-func (r *Runtime) ContainerStatus(_ context.Context, req *pb.ContainerStatusRequest) (*pb.ContainerStatusResponse, error) {
+func (r *Runtime) ContainerStatus(_ context.Context,
+	req *pb.ContainerStatusRequest) (*pb.ContainerStatusResponse, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	c, err := r.find(req.ContainerId)
@@ -293,7 +298,8 @@ func (r *Runtime) ContainerStatus(_ context.Context, req *pb.ContainerStatusRequ
 }
 
 // UpdateContainerResources replaces the resources of a container.
-func (r *Runtime) UpdateContainerResources(_ context.Context, req *pb.UpdateContainerResourcesRequest) (*pb.UpdateContainerResourcesResponse, error) {
+func (r *Runtime) UpdateContainerResources(_ context.Context,
+	req *pb.UpdateContainerResourcesRequest) (*pb.UpdateContainerResourcesResponse, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	c, err := r.find(req.ContainerId)
@@ -305,7 +311,8 @@ func (r *Runtime) UpdateContainerResources(_ context.Context, req *pb.UpdateCont
 }
 
 // ReopenContainerLog succeeds for a running container.
-func (r *Runtime) ReopenContainerLog(_ context.Context, req *pb.ReopenContainerLogRequest) (*pb.ReopenContainerLogResponse, error) {
+func (r *Runtime) ReopenContainerLog(_ context.Context,
+	req *pb.ReopenContainerLogRequest) (*pb.ReopenContainerLogResponse, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	c, err := r.find(req.ContainerId)

@@ -123,7 +123,8 @@ func (r *Runtime) PullImage(ctx context.Context, req *pb.PullImageRequest) (*pb.
 	password, known := img.Logins[req.GetAuth().GetUsername()]
 	if len(img.Logins) > 0 && (!known || password != req.GetAuth().GetPassword()) {
 		return nil, status.Errorf(codes.Unknown, "failed to pull and unpack image %q: failed to resolve image: pull access "+
-			"denied, repository does not exist or may require authorization: authorization failed: no basic auth credentials", name)
+			"denied, repository does not exist or may require authorization: authorization failed: "+
+			"no basic auth credentials", name)
 	}
 	if img.Err != nil {
 		return nil, img.Err

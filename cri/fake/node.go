@@ -49,24 +49,28 @@ func (r *Runtime) RuntimeConfig(context.Context, *pb.RuntimeConfigRequest) (*pb.
 }
 
 // UpdateRuntimeConfig takes anything.
-func (r *Runtime) UpdateRuntimeConfig(context.Context, *pb.UpdateRuntimeConfigRequest) (*pb.UpdateRuntimeConfigResponse, error) {
+func (r *Runtime) UpdateRuntimeConfig(context.Context,
+	*pb.UpdateRuntimeConfigRequest) (*pb.UpdateRuntimeConfigResponse, error) {
 	return &pb.UpdateRuntimeConfigResponse{}, nil
 }
 
 // UpdatePodSandboxResources takes anything.
-func (r *Runtime) UpdatePodSandboxResources(context.Context, *pb.UpdatePodSandboxResourcesRequest) (*pb.UpdatePodSandboxResourcesResponse, error) {
+func (r *Runtime) UpdatePodSandboxResources(context.Context,
+	*pb.UpdatePodSandboxResourcesRequest) (*pb.UpdatePodSandboxResourcesResponse, error) {
 	return &pb.UpdatePodSandboxResourcesResponse{}, nil
 }
 
 // ListContainerStats gives the usage of the running containers.
-func (r *Runtime) ListContainerStats(context.Context, *pb.ListContainerStatsRequest) (*pb.ListContainerStatsResponse, error) {
+func (r *Runtime) ListContainerStats(context.Context,
+	*pb.ListContainerStatsRequest) (*pb.ListContainerStatsResponse, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return &pb.ListContainerStatsResponse{Stats: r.stats("")}, nil
 }
 
 // PodSandboxStats gives the usage of one sandbox.
-func (r *Runtime) PodSandboxStats(_ context.Context, req *pb.PodSandboxStatsRequest) (*pb.PodSandboxStatsResponse, error) {
+func (r *Runtime) PodSandboxStats(_ context.Context,
+	req *pb.PodSandboxStatsRequest) (*pb.PodSandboxStatsResponse, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s, err := r.findSandbox(req.PodSandboxId)
@@ -77,7 +81,8 @@ func (r *Runtime) PodSandboxStats(_ context.Context, req *pb.PodSandboxStatsRequ
 }
 
 // ListPodSandboxStats gives the usage of all ready sandboxes.
-func (r *Runtime) ListPodSandboxStats(context.Context, *pb.ListPodSandboxStatsRequest) (*pb.ListPodSandboxStatsResponse, error) {
+func (r *Runtime) ListPodSandboxStats(context.Context,
+	*pb.ListPodSandboxStatsRequest) (*pb.ListPodSandboxStatsResponse, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	resp := &pb.ListPodSandboxStatsResponse{}
@@ -86,7 +91,9 @@ func (r *Runtime) ListPodSandboxStats(context.Context, *pb.ListPodSandboxStatsRe
 			resp.Stats = append(resp.Stats, r.sandboxStats(s))
 		}
 	}
-	slices.SortFunc(resp.Stats, func(a, b *pb.PodSandboxStats) int { return cmp.Compare(a.Attributes.Id, b.Attributes.Id) })
+	slices.SortFunc(resp.Stats, func(a, b *pb.PodSandboxStats) int {
+		return cmp.Compare(a.Attributes.Id, b.Attributes.Id)
+	})
 	return resp, nil
 }
 

@@ -86,7 +86,8 @@ func (r *Runtime) newIP() string {
 // reserve takes a name, as containerd does before it works on a sandbox or container. r.mu is held.
 func (r *Runtime) reserve(what, name, id string) error {
 	if holder, taken := r.names[name]; taken {
-		return status.Errorf(codes.FailedPrecondition, "failed to reserve %s name %q: name %q is reserved for %q", what, name, name, holder)
+		return status.Errorf(codes.FailedPrecondition, "failed to reserve %s name %q: name %q is reserved for %q", what,
+			name, name, holder)
 	}
 	r.names[name] = id
 	return nil

@@ -167,7 +167,8 @@ func (r *Runtime) StopPodSandbox(_ context.Context, req *pb.StopPodSandboxReques
 }
 
 // RemovePodSandbox stops the sandbox and removes it with its containers.
-func (r *Runtime) RemovePodSandbox(_ context.Context, req *pb.RemovePodSandboxRequest) (*pb.RemovePodSandboxResponse, error) {
+func (r *Runtime) RemovePodSandbox(_ context.Context,
+	req *pb.RemovePodSandboxRequest) (*pb.RemovePodSandboxResponse, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s := r.sandboxes[req.PodSandboxId]
@@ -207,7 +208,8 @@ func (r *Runtime) ListPodSandbox(_ context.Context, req *pb.ListPodSandboxReques
 }
 
 // PodSandboxStatus gives the status of a sandbox.
-func (r *Runtime) PodSandboxStatus(_ context.Context, req *pb.PodSandboxStatusRequest) (*pb.PodSandboxStatusResponse, error) {
+func (r *Runtime) PodSandboxStatus(_ context.Context,
+	req *pb.PodSandboxStatusRequest) (*pb.PodSandboxStatusResponse, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s, err := r.findSandbox(req.PodSandboxId)

@@ -107,7 +107,8 @@ func (r *Runtime) Close() {
 }
 
 // unary records a call and lets the fault that waits for it do its work.
-func (r *Runtime) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+func (r *Runtime) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo,
+	handler grpc.UnaryHandler) (any, error) {
 	verb, object := path.Base(info.FullMethod), objectOf(req)
 	fault := r.arrive(verb, object)
 	if fault == nil {

@@ -52,7 +52,8 @@ func (p *Puller) learn(ctx context.Context, j job, r Result) {
 		return
 	}
 	if err := p.cfg.Records.Add(ctx, j.image, r.ID, j.access(r)); err != nil {
-		p.log.Warn("cannot record who pulled an image, its pods have to prove again that they may use it", "image", j.image, "err", err)
+		p.log.Warn("cannot record who pulled an image, its pods have to prove again that they may use it", "image", j.image,
+			"err", err)
 	}
 }
 

@@ -27,7 +27,8 @@ func ParsePattern(text string) (Pattern, error) {
 		err = errors.New("it names no host")
 	}
 	if err != nil {
-		return Pattern{}, fmt.Errorf("%q is no pattern of images such as *.example.com or registry.example.com:5000/team: %w", text, err)
+		return Pattern{}, fmt.Errorf("%q is not a pattern of images (want one such as *.example.com or "+
+			"registry.example.com:5000/team): %w", text, err)
 	}
 	return Pattern{text: u.Host + u.Path, host: u.Hostname(), port: u.Port(), path: u.Path}, nil
 }

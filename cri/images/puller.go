@@ -144,7 +144,8 @@ func (p *Puller) Ensure(ctx context.Context, r Request) (Result, error) {
 }
 
 // usable looks for the image on the node and reports whether the pod may use it.
-func (p *Puller) usable(ctx context.Context, n name, r Request, lookUp func() ([]credential, []string)) (Image, bool, error) {
+func (p *Puller) usable(ctx context.Context, n name, r Request,
+	lookUp func() ([]credential, []string)) (Image, bool, error) {
 	found, present, err := p.inspect(ctx, r.Image, &runtimeapi.ImageSpec{Image: n.pull})
 	if err != nil || !present {
 		return Image{}, false, err
@@ -200,7 +201,8 @@ func (p *Puller) credentials(ctx context.Context, n name, r Request) ([]credenti
 	for _, problem := range problems {
 		p.log.Warn("some registry credentials cannot be used", "image", r.Image, "problem", problem)
 	}
-	return slices.Concat(ofPod.lookup(n.repository), ofNode.lookup(n.repository), ofProviders.lookup(n.repository)), problems
+	return slices.Concat(ofPod.lookup(n.repository), ofNode.lookup(n.repository),
+		ofProviders.lookup(n.repository)), problems
 }
 
 // job is one pull to be made.

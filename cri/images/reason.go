@@ -44,7 +44,8 @@ func invalidName(image string, err error) error {
 }
 
 func inspectFailed(image string, err error) error {
-	return &Reason{Reason: ReasonImageInspect, Message: fmt.Sprintf("Failed to inspect image %q: %v", image, err), Err: err}
+	return &Reason{Reason: ReasonImageInspect, Message: fmt.Sprintf("Failed to inspect image %q: %v", image, err),
+		Err: err}
 }
 
 func recordFailed(image string, err error) error {

@@ -233,7 +233,9 @@ func (r *reading) place(rotated []string) (int, error) {
 	}
 	if r.key != "" {
 		stem := strings.TrimSuffix(r.key, gz)
-		i, found := slices.BinarySearchFunc(rotated, stem, func(a, b string) int { return strings.Compare(strings.TrimSuffix(a, gz), b) })
+		i, found := slices.BinarySearchFunc(rotated, stem, func(a, b string) int {
+			return strings.Compare(strings.TrimSuffix(a, gz), b)
+		})
 		if found {
 			i++
 		}

@@ -50,7 +50,8 @@ func (d *Dir) Read(ctx context.Context, path string, o Options, stdout, stderr i
 		return fmt.Errorf("read log: %w", err)
 	}
 	defer dir.Close()
-	r := &reading{dir: dir, name: filepath.Base(path), o: o, out: newOutput(&o, stdout, stderr), watch: &d.watch, moving: &d.moving, began: time.Now()}
+	r := &reading{dir: dir, name: filepath.Base(path), o: o, out: newOutput(&o, stdout, stderr), watch: &d.watch,
+		moving: &d.moving, began: time.Now()}
 	defer r.close()
 	if err := r.begin(); err != nil {
 		return fmt.Errorf("read log: %w", err)

@@ -89,7 +89,8 @@ func (r *Rotator) Round(ctx context.Context) {
 				err = r.rotate(ctx, l)
 			}
 			if err != nil && ctx.Err() == nil {
-				r.Log.Warn("cannot rotate the log of a container; trying again", "container", l.ID, "log", l.Path, "err", err, "every", r.Interval)
+				r.Log.Warn("cannot rotate the log of a container; trying again", "container", l.ID, "log", l.Path, "err", err,
+					"every", r.Interval)
 			}
 			return nil
 		})
@@ -207,7 +208,8 @@ func (d *rotation) compress(ctx context.Context, name string) (err error) {
 		return err
 	}
 	defer from.Close()
-	fd, err := unix.Openat(d.fd(), name+tmp, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, uint32(info.Mode().Perm()))
+	fd, err := unix.Openat(d.fd(), name+tmp, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC,
+		uint32(info.Mode().Perm()))
 	if err != nil {
 		return fmt.Errorf("compress log %s: %w", from.Name(), err)
 	}

@@ -32,7 +32,8 @@ func (w *watcher) add(dir *os.File) (changes <-chan struct{}, stop func(), err e
 		if w.count == 0 {
 			w.end()
 		}
-		return nil, nil, fmt.Errorf("follow the logs in %s: %w (sysctl fs.inotify.max_user_watches bounds how many)", dir.Name(), err)
+		return nil, nil, fmt.Errorf("follow the logs in %s: %w (sysctl fs.inotify.max_user_watches bounds how many)",
+			dir.Name(), err)
 	}
 	c := make(chan struct{}, 1)
 	if w.dirs[wd] == nil {

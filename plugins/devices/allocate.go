@@ -3,19 +3,35 @@ package devices
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	api "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
-
-	podutil "github.com/nodelet/nodelet/kube/pod"
-	"github.com/nodelet/nodelet/plugins/devices/checkpoint"
 )
 
-// Release takes back what a pod has that is gone.
+// Reserve reserves the devices that the containers of a pod request, or returns why the pod cannot have them. It calls
+// no plugin, so that pods are served in order and none waits for another. finished reports whether the devices of a pod
+// may be released.
+//
+// The returned function calls the plugins. When it returns, the allocation is on the disk, or the pod has what it had
+// before. It is nil if the pod has everything that it requests.
+func (d *Devices) Reserve(pod *corev1.Pod,
+	finished func(types.UID) bool) (allocate func(context.Context) error, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.asks(pod) {
+		return nil, nil
+	}
+	d.free(finished)
+	r, err := d.reserve(pod)
+	if err != nil || r == nil {
+		return nil, err
+	}
+	return func(ctx context.Context) error { return d.allocate(ctx, r) }, nil
+}
+
+// Release releases the devices of a pod that is gone.
 func (d *Devices) Release(pod types.UID) {
 	d.mu.Lock()
 	_, has := d.given[pod]
@@ -27,71 +43,17 @@ func (d *Devices) Release(pod types.UID) {
 	}
 }
 
-// free takes back what pods have that are spent. mu is held.
-func (d *Devices) free(spent func(types.UID) bool) {
-	for pod := range d.given {
-		if spent(pod) {
-			delete(d.given, pod)
-		}
-	}
-}
-
-// asks: a container of the pod asks for devices of a plugin. mu is held.
-func (d *Devices) asks(pod *corev1.Pod) bool {
-	for role, c := range podutil.Containers(&pod.Spec) {
-		if role != podutil.RoleEphemeral && len(d.wanted(pod, c)) > 0 {
-			return true
-		}
-	}
-	return false
-}
-
-// wanted are the resources of plugins that a container asks for, sorted. Extended resources that no plugin has offered
-// are the cluster's affair, and those for which the pod has a resource claim are given out by that. mu is held.
-func (d *Devices) wanted(pod *corev1.Pod, c *corev1.Container) (names []string) {
-	for name, q := range c.Resources.Limits {
-		if q.Sign() > 0 && d.known(string(name)) && !claimed(pod, c, string(name)) {
-			names = append(names, string(name))
-		}
-	}
-	slices.Sort(names)
-	return names
-}
-
-// claimed: the pod has a resource claim for what its container wants of a resource.
-func claimed(pod *corev1.Pod, c *corev1.Container, name string) bool {
-	s := pod.Status.ExtendedResourceClaimStatus
-	return s != nil && slices.ContainsFunc(s.RequestMappings, func(m corev1.ContainerExtendedResourceRequest) bool {
-		return m.ContainerName == c.Name && m.ResourceName == name
-	})
-}
-
-// Known tells whether a resource is that of a plugin: its devices are counted here, one by one, and nowhere else.
+// Known reports whether a resource belongs to a plugin: then its devices are allocated here and counted nowhere else.
 func (d *Devices) Known(name string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.known(name)
 }
 
-// known: a plugin offers the resource, or has given some of it out. mu is held.
-func (d *Devices) known(name string) bool {
-	if d.resources[name] != nil {
-		return true
-	}
-	for _, pod := range d.given {
-		for _, of := range pod {
-			if of[name] != nil {
-				return true
-			}
-		}
-	}
-	return false
-}
+// errTakenBack is the error for a pod that is gone while its plugins were called.
+var errTakenBack = errors.New("the devices of the pod were released; the pod is being removed")
 
-// errTakenBack is what is heard of a pod that is gone while plugins were asked.
-var errTakenBack = errors.New("the pod's devices have been taken back; it is about to go")
-
-// allocate gives a pod what is reserved for it, all of it or nothing.
+// allocate allocates everything that is reserved for a pod, or nothing.
 func (d *Devices) allocate(ctx context.Context, r *reservation) error {
 	pod := r.pod.UID
 	d.mu.Lock()
@@ -119,11 +81,8 @@ func (d *Devices) allocate(ctx context.Context, r *reservation) error {
 	return err
 }
 
-// set is a number of devices.
-type set map[string]bool
-
-// allocateAll goes through the containers. What an init container has is free for those after it, unless it is a
-// sidecar.
+// allocateAll serves the containers in order. The devices of an init container are free for those after it, unless it
+// is a sidecar.
 func (d *Devices) allocateAll(ctx context.Context, r *reservation) error {
 	reusable := map[string]set{}
 	return eachContainer(r.pod, func(c *corev1.Container, passesOn bool) error {
@@ -131,9 +90,9 @@ func (d *Devices) allocateAll(ctx context.Context, r *reservation) error {
 	})
 }
 
-// allocateContainer gives a container its devices; those of one that passes them on become reusable, those of any other
-// cease to be.
-func (d *Devices) allocateContainer(ctx context.Context, r *reservation, c *corev1.Container, reusable map[string]set, passesOn bool) error {
+// allocateContainer allocates the devices of one container and updates those that later containers may reuse.
+func (d *Devices) allocateContainer(ctx context.Context, r *reservation, c *corev1.Container, reusable map[string]set,
+	passesOn bool) error {
 	d.mu.Lock()
 	names := d.wanted(r.pod, c)
 	d.mu.Unlock()
@@ -156,8 +115,9 @@ func (d *Devices) allocateContainer(ctx context.Context, r *reservation, c *core
 	return nil
 }
 
-// allocateResource gives a container its devices of one resource, or tells which it has already.
-func (d *Devices) allocateResource(ctx context.Context, r *reservation, c *corev1.Container, name string, reusable set) ([]string, error) {
+// allocateResource allocates the devices of one resource to a container, or returns those that it has.
+func (d *Devices) allocateResource(ctx context.Context, r *reservation, c *corev1.Container, name string,
+	reusable set) ([]string, error) {
 	leave, err := d.asked.Lock(ctx, name)
 	if err != nil {
 		return nil, err
@@ -175,7 +135,11 @@ func (d *Devices) allocateResource(ctx context.Context, r *reservation, c *corev
 	if has.answer != nil {
 		return ids, nil
 	}
-	answer, err := d.askFor(ctx, name, ids)
+	p, _ := d.pluginOf(name)
+	if p == nil {
+		return nil, errGone
+	}
+	answer, err := p.allocate(ctx, ids)
 	if err != nil {
 		return nil, err
 	}
@@ -184,37 +148,20 @@ func (d *Devices) allocateResource(ctx context.Context, r *reservation, c *corev
 	return ids, d.insert(r, c.Name, name, &allocation{ids: has.ids, answer: answer})
 }
 
-// byNUMA sorts devices by what they are near to. mu is held.
-func (d *Devices) byNUMA(name string, ids []string) checkpoint.DevicesPerNUMA {
-	sorted := checkpoint.DevicesPerNUMA{}
-	for _, id := range ids {
-		nodes := []int64{checkpoint.WithoutNUMA}
-		if r := d.resources[name]; r != nil && len(r.devices[id].numa) > 0 {
-			nodes = r.devices[id].numa
-		}
-		for _, node := range nodes {
-			sorted[node] = append(sorted[node], id)
-		}
-	}
-	return sorted
-}
-
-// choose gives a container healthy devices: those that an earlier container of the pod passes on, then those that the
-// plugin prefers, then any. The plugin has still to be asked for them.
-func (d *Devices) choose(ctx context.Context, r *reservation, c *corev1.Container, name string, reusable set) (*allocation, error) {
+// choose selects healthy devices for a container: those that an earlier container of the pod passes on, then those that
+// the plugin prefers, then any. The plugin is not asked to allocate them yet.
+func (d *Devices) choose(ctx context.Context, r *reservation, c *corev1.Container, name string,
+	reusable set) (*allocation, error) {
 	n := wants(c, name)
 	d.mu.Lock()
 	chosen, free, err := d.candidates(r.pod.UID, name, n, reusable)
-	of := d.resources[name]
 	d.mu.Unlock()
 	if err != nil {
 		return nil, err
 	}
-	var preferred []string
-	if len(chosen) < n {
-		if preferred, err = d.preferred(ctx, of, chosen, free, n); err != nil {
-			return nil, err
-		}
+	preferred, err := d.preferred(ctx, name, chosen, free, n)
+	if err != nil {
+		return nil, err
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -235,88 +182,14 @@ func (d *Devices) choose(ctx context.Context, r *reservation, c *corev1.Containe
 	return a, nil
 }
 
-// candidates are the devices that a container has for sure, and the free ones among which the rest is chosen. mu is
-// held.
-func (d *Devices) candidates(pod types.UID, name string, n int, reusable set) (chosen, free []string, err error) {
-	if free, err = d.unused(name); err != nil {
-		return nil, nil, err
-	}
-	for _, id := range d.resources[name].healthy() {
-		if reusable[id] && len(chosen) < n {
-			chosen = append(chosen, id)
-		}
-	}
-	return chosen, free, d.enough(pod, name, 0, n-len(chosen))
-}
-
-// taken are the devices of a resource that are given out. mu is held.
-func (d *Devices) taken(name string) set {
-	taken := set{}
-	for _, pod := range d.given {
-		for _, of := range pod {
-			if a := of[name]; a != nil {
-				for _, id := range a.all() {
-					taken[id] = true
-				}
-			}
-		}
-	}
-	return taken
-}
-
-// preferred asks the plugin which devices it would take, if it has an opinion.
-func (d *Devices) preferred(ctx context.Context, r *resource, chosen, free []string, n int) ([]string, error) {
-	p, options := d.pluginOf(r)
-	if !options.GetGetPreferredAllocationAvailable() {
+// preferred returns the devices that the plugin prefers; none if it has no preference or nothing is left to choose.
+func (d *Devices) preferred(ctx context.Context, name string, chosen, free []string, n int) ([]string, error) {
+	p, options := d.pluginOf(name)
+	switch {
+	case len(chosen) >= n, !options.GetGetPreferredAllocationAvailable():
 		return nil, nil
+	case p == nil:
+		return nil, errGone
 	}
-	if p == nil {
-		return nil, errStopped
-	}
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
-	defer cancel()
-	answer, err := p.client.GetPreferredAllocation(ctx, &api.PreferredAllocationRequest{
-		ContainerRequests: []*api.ContainerPreferredAllocationRequest{{AvailableDeviceIDs: append(slices.Clone(chosen), free...),
-			MustIncludeDeviceIDs: chosen, AllocationSize: int32(n)}}})
-	if err != nil {
-		return nil, fmt.Errorf("device plugin GetPreferredAllocation rpc failed with err: %w", err)
-	}
-	if len(answer.ContainerResponses) == 0 {
-		return nil, nil
-	}
-	return answer.ContainerResponses[0].DeviceIDs, nil
-}
-
-// errStopped is what a pod hears whose plugin has gone while it was asked.
-var errStopped = errors.New("the device plugin has gone; is its pod running?")
-
-// pluginOf is the plugin of a resource, and what it has said of itself; nil for what is not there.
-func (d *Devices) pluginOf(r *resource) (*plugin, *api.DevicePluginOptions) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if r == nil {
-		return nil, nil
-	}
-	return r.plugin, r.options
-}
-
-// askFor has the plugin make devices ready for a container.
-func (d *Devices) askFor(ctx context.Context, name string, ids []string) (*api.ContainerAllocateResponse, error) {
-	d.mu.Lock()
-	r := d.resources[name]
-	d.mu.Unlock()
-	p, _ := d.pluginOf(r)
-	if p == nil {
-		return nil, errStopped
-	}
-	ctx, cancel := context.WithTimeout(ctx, actTimeout)
-	defer cancel()
-	answer, err := p.client.Allocate(ctx, &api.AllocateRequest{ContainerRequests: []*api.ContainerAllocateRequest{{DevicesIds: ids}}})
-	if err != nil {
-		return nil, err
-	}
-	if len(answer.ContainerResponses) == 0 {
-		return nil, fmt.Errorf("no containers return in allocation response %v", answer)
-	}
-	return answer.ContainerResponses[0], nil
+	return p.prefer(ctx, chosen, free, n)
 }

@@ -11,10 +11,11 @@ import (
 	api "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 )
 
-// Container gives what plugins add to a container that is about to be made, after those of them that ask for it have
-// made its devices ready; nil for a container without devices. It gives devices to one that was let in without: its
-// plugin came later, or the checkpoint was lost.
-func (d *Devices) Container(ctx context.Context, pod *corev1.Pod, c *corev1.Container) (*api.ContainerAllocateResponse, error) {
+// Container returns what plugins add to a container that is about to be created, nil for a container without devices.
+// It calls PreStartContainer of the plugins that want it. It also allocates devices to a container that was admitted
+// without: its plugin registered later, or the checkpoint was lost.
+func (d *Devices) Container(ctx context.Context, pod *corev1.Pod,
+	c *corev1.Container) (*api.ContainerAllocateResponse, error) {
 	d.mu.Lock()
 	names := d.wanted(pod, c)
 	d.mu.Unlock()
@@ -22,7 +23,7 @@ func (d *Devices) Container(ctx context.Context, pod *corev1.Pod, c *corev1.Cont
 		return nil, nil
 	}
 	if d.of(pod.UID, c.Name, names) == nil {
-		if err := d.makeUp(ctx, pod); err != nil {
+		if err := d.allocateLate(ctx, pod); err != nil {
 			d.wait(pod.UID, names)
 			return nil, err
 		}
@@ -39,8 +40,8 @@ func (d *Devices) Container(ctx context.Context, pod *corev1.Pod, c *corev1.Cont
 	return d.merge(c.Name, given), nil
 }
 
-// makeUp gives devices to a pod that was let in without. Its containers may come for them side by side.
-func (d *Devices) makeUp(ctx context.Context, pod *corev1.Pod) error {
+// allocateLate allocates devices to a pod that was admitted without them. Its containers may call it concurrently.
+func (d *Devices) allocateLate(ctx context.Context, pod *corev1.Pod) error {
 	leave, err := d.pods.Lock(ctx, string(pod.UID))
 	if err != nil {
 		return err
@@ -53,7 +54,7 @@ func (d *Devices) makeUp(ctx context.Context, pod *corev1.Pod) error {
 	return allocate(ctx)
 }
 
-// of is what a container has, by resource; nil if it lacks any of names.
+// of returns the allocations of a container by resource; nil if it lacks one of names.
 func (d *Devices) of(pod types.UID, container string, names []string) map[string]*allocation {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -68,7 +69,7 @@ func (d *Devices) of(pod types.UID, container string, names []string) map[string
 	return has
 }
 
-// wait has a pod woken when a plugin of one of the resources has come.
+// wait wakes a pod when a plugin of one of the resources registers.
 func (d *Devices) wait(pod types.UID, names []string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -77,41 +78,34 @@ func (d *Devices) wait(pod types.UID, names []string) {
 	}
 }
 
-// preStart has the plugin prepare devices right before a container starts, if it wants that. Of a plugin that has not
-// registered in this life of the agent that is not known: the container waits for it, for a device that was not reset
-// may be worse.
+// preStart asks the plugin to prepare devices right before a container starts, if the plugin wants that. If the plugin
+// has not registered in this process, that is not known and the container waits: a device that was not reset may be
+// worse.
 func (d *Devices) preStart(ctx context.Context, pod types.UID, name string, ids []string) error {
-	d.mu.Lock()
-	r := d.resources[name]
-	d.mu.Unlock()
-	p, options := d.pluginOf(r)
+	p, options := d.pluginOf(name)
 	switch {
 	case options == nil:
 		d.wait(pod, []string{name})
-		return fmt.Errorf("the device plugin of %s has not registered since the node agent started; is its pod running?", name)
+		return fmt.Errorf("the device plugin of %s has not registered since the node agent started; is its pod running?",
+			name)
 	case !options.PreStartRequired:
 		return nil
 	case p == nil:
 		d.wait(pod, []string{name})
-		return fmt.Errorf("%s: %w", name, errStopped)
+		return fmt.Errorf("%s: %w", name, errGone)
 	}
-	ctx, cancel := context.WithTimeout(ctx, actTimeout)
-	defer cancel()
-	if _, err := p.client.PreStartContainer(ctx, &api.PreStartContainerRequest{DevicesIds: ids}); err != nil {
-		return fmt.Errorf("device plugin PreStartContainer rpc failed with err: %w", err)
-	}
-	return nil
+	return p.preStart(ctx, ids)
 }
 
-// merge puts the answers of several plugins together. Where two say something of the same thing, the first by the
-// resource's name counts.
+// merge merges the answers of several plugins. If two disagree, the one whose resource comes first by name counts.
 func (d *Devices) merge(container string, given map[string]*allocation) *api.ContainerAllocateResponse {
 	all := &api.ContainerAllocateResponse{Envs: map[string]string{}, Annotations: map[string]string{}}
 	seen := map[string]string{}
 	first := func(kind, key, value string) bool {
 		before, twice := seen[kind+" "+key]
 		if twice && before != value {
-			d.log.Warn("device plugins disagree; the first counts", "container", container, kind, key, "first", before, "other", value)
+			d.log.Warn("device plugins disagree, using the first", "container", container, kind, key, "first", before, "other",
+				value)
 		}
 		if !twice {
 			seen[kind+" "+key] = value
@@ -124,7 +118,7 @@ func (d *Devices) merge(container string, given map[string]*allocation) *api.Con
 	return all
 }
 
-// add adds to an answer what of another is the first of its kind.
+// add adds what first accepts of an answer to all.
 func add(all, one *api.ContainerAllocateResponse, first func(kind, key, value string) bool) {
 	for key, value := range one.Envs {
 		if first("env", key, value) {

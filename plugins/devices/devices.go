@@ -19,63 +19,55 @@ import (
 )
 
 const (
-	// PluginType is how device plugins call their type where they register by a socket of their own.
+	// PluginType is the type of device plugins that register by a socket of their own.
 	PluginType = "DevicePlugin"
 
 	dirName      = "device-plugins"
 	resourcesDir = "pod-resources"
-	// goneGrace is how long a resource is shown with its capacity after its plugin has gone.
+	// goneGrace is how long a resource keeps its capacity after its plugin is gone.
 	goneGrace = 5 * time.Minute
-	// askTimeout bounds the calls that ask a plugin something, actTimeout those that have it do something.
+	// askTimeout bounds the calls that only ask a plugin, actTimeout those that make it work.
 	askTimeout = 10 * time.Second
 	actTimeout = 30 * time.Second
 )
 
-// Config says where plugins register and who hears of them. The functions must not block.
+// Config says where plugins register and who is notified. The functions must not block.
 type Config struct {
 	Root string       // the agent's root directory, absolute
-	Log  *slog.Logger // nil: nothing is logged
-	// Grace is how long a resource is shown after its plugin has gone; zero means the kubelet's five minutes.
+	Log  *slog.Logger // nil discards
+	// Grace is how long a resource is reported after its plugin is gone; zero means the kubelet's five minutes.
 	Grace time.Duration
-	// Pods gives the pods on the node that have not ended; it may take its time. Nil: nobody knows.
+	// Pods returns the pods of the node that have not terminated. It may block. nil: they are not known.
 	Pods func(ctx context.Context) ([]*corev1.Pod, error)
-	// Claims tells what a container has by resource claims; it must not call back. Nil: nothing.
+	// Claims returns what a container has by ResourceClaims. It must not call back. nil: nothing.
 	Claims func(pod *corev1.Pod, c *corev1.Container) []*podresources.DynamicResource
-	// Changed is told that Capacity has changed; one call at a time, so that whoever passes it on ends with the newest.
+	// Changed is called after Capacity has changed, one call at a time.
 	Changed func()
-	// Wake is told the pods whose steps may succeed now.
+	// Wake receives the pods whose steps may succeed now.
 	Wake func(pods []types.UID)
 }
 
-// Devices knows the plugins and who has their devices. It is safe for concurrent use.
+// Devices knows the plugins, their devices and the allocations. It is safe for concurrent use.
 type Devices struct {
 	cfg        Config
 	log        *slog.Logger
 	dir        string
 	background *plugins.Background
-	// pods and asked are held while a pod that was let in without devices gets them, and while a plugin is asked: plugins
-	// are used to one call at a time from the kubelet, and containers of a pod may start side by side.
+	// pods and asked are held while a pod that was admitted without devices gets them, and while a plugin is called: the
+	// kubelet calls a plugin once at a time, and containers of a pod may start concurrently.
 	pods, asked keylock.Keyed
 
-	// telling is held while Changed is called, saving while the checkpoint is written. They are taken in this order, and
+	// notifying is held while Changed is called, saving while the checkpoint is written. They are taken in this order, and
 	// mu last.
-	telling, saving sync.Mutex
+	notifying, saving sync.Mutex
 
-	mu        sync.Mutex
-	resources map[string]*resource
-	// withdrawn are resources whose plugins have been gone for longer than the grace.
-	withdrawn map[string]bool
-	given     map[types.UID]containers
-	// reserved are the pods for which plugins are asked; no other is given anything.
-	reserved map[types.UID]*reservation
+	mu sync.Mutex
+	inventory
 	// waiting are the pods that wait for a plugin, by resource.
 	waiting plugins.Waiters
 }
 
-// containers are the devices of a pod, by container and resource.
-type containers map[string]map[string]*allocation
-
-// New reads what earlier lives, or the kubelet, have given out. Nothing is called before Run.
+// New reads the checkpoint of an earlier process or of the kubelet. Nothing is called before Run.
 func New(cfg Config) (*Devices, error) {
 	if !filepath.IsAbs(cfg.Root) {
 		return nil, fmt.Errorf("root directory %q must be an absolute path", cfg.Root)
@@ -87,13 +79,15 @@ func New(cfg Config) (*Devices, error) {
 		cfg.Grace = goneGrace
 	}
 	d := &Devices{
-		cfg:       cfg,
-		log:       cfg.Log,
-		dir:       filepath.Join(cfg.Root, dirName),
-		resources: map[string]*resource{},
-		withdrawn: map[string]bool{},
-		given:     map[types.UID]containers{},
-		reserved:  map[types.UID]*reservation{},
+		cfg: cfg,
+		log: cfg.Log,
+		dir: filepath.Join(cfg.Root, dirName),
+		inventory: inventory{
+			resources: map[string]*resource{},
+			withdrawn: map[string]bool{},
+			given:     map[types.UID]containers{},
+			reserved:  map[types.UID]*reservation{},
+		},
 	}
 	d.background = plugins.NewBackground(&d.mu)
 	return d, d.load()

@@ -17,20 +17,20 @@ import (
 	"github.com/nodelet/nodelet/plugins"
 )
 
-// resource is what is known of the devices of one kind.
+// resource is the devices of one resource name.
 type resource struct {
 	// plugin is nil while none is connected.
 	plugin *plugin
-	// options are those of the last plugin; nil: none has registered in this life of the agent.
+	// options are those of the last plugin; nil if none has registered in this process.
 	options *api.DevicePluginOptions
 	devices map[string]device
-	// timer ends the grace after the plugin has gone; nil while there is one.
+	// timer ends the grace period of a plugin that is gone; nil while there is a plugin.
 	timer *time.Timer
 }
 
 type device struct {
 	healthy bool
-	// numa are the NUMA nodes that it is near to.
+	// numa are the NUMA nodes of the device.
 	numa []int64
 }
 
@@ -43,7 +43,7 @@ func (r *resource) stopTimer() {
 	}
 }
 
-// healthy are the IDs of the devices that may be given out, sorted.
+// healthy returns the IDs of the healthy devices, sorted.
 func (r *resource) healthy() []string {
 	ids := []string{}
 	for id, d := range r.devices {
@@ -63,7 +63,7 @@ type plugin struct {
 	cancel   context.CancelFunc
 }
 
-// connect takes up a plugin, in place of an earlier one for the same resource.
+// connect connects to a plugin. It replaces an earlier plugin of the same resource.
 func (d *Devices) connect(ctx context.Context, name, socket string) (*plugin, error) {
 	conn, err := plugins.Dial(socket)
 	if err != nil {
@@ -87,7 +87,7 @@ func (d *Devices) install(p *plugin, options *api.DevicePluginOptions) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.background.Ended() {
-		return errors.New("the node agent ends")
+		return errors.New("the node agent is shutting down")
 	}
 	r := d.resources[p.resource]
 	if r == nil {
@@ -106,7 +106,7 @@ func (d *Devices) install(p *plugin, options *api.DevicePluginOptions) error {
 	return nil
 }
 
-// follow hears what a plugin says of its devices until it ends, is dismissed, or another takes its place.
+// follow receives the plugin's lists of devices until the plugin ends, is dismissed, or is replaced.
 func (d *Devices) follow(ctx context.Context, p *plugin) {
 	defer p.conn.Close()
 	stream, err := p.client.ListAndWatch(ctx, &api.Empty{})
@@ -119,7 +119,7 @@ func (d *Devices) follow(ctx context.Context, p *plugin) {
 	d.lost(p, err)
 }
 
-// listed takes over what a plugin says of its devices.
+// listed stores a plugin's list of devices.
 func (d *Devices) listed(p *plugin, list []*api.Device) {
 	next := make(map[string]device, len(list))
 	for _, l := range list {
@@ -141,9 +141,9 @@ func (d *Devices) listed(p *plugin, list []*api.Device) {
 	woken := d.waiting.Take(p.resource)
 	d.mu.Unlock()
 	if !same {
-		d.log.Info("a device plugin tells of its devices", "resource", p.resource, "all", len(next), "healthy", healthy)
+		d.log.Info("device plugin has sent its devices", "resource", p.resource, "all", len(next), "healthy", healthy)
 		d.keep()
-		d.tell()
+		d.notify()
 	}
 	d.wake(woken)
 }
@@ -154,7 +154,7 @@ func (d *Devices) wake(pods []types.UID) {
 	}
 }
 
-// lost notes that a plugin is gone: none of its devices is healthy any more.
+// lost records that a plugin is gone: none of its devices is healthy any more.
 func (d *Devices) lost(p *plugin, why error) {
 	d.mu.Lock()
 	r := d.resources[p.resource]
@@ -169,27 +169,28 @@ func (d *Devices) lost(p *plugin, why error) {
 	}
 	d.await(p.resource, r)
 	d.mu.Unlock()
-	d.log.Warn("a device plugin has gone; its devices are not given out until it registers again", "resource", p.resource, "err", why)
+	d.log.Warn("device plugin is gone, its devices are not allocated until it registers again",
+		"resource", p.resource, "err", why)
 	d.keep()
-	d.tell()
+	d.notify()
 }
 
-// awaitAll begins the grace of the plugins that were there in an earlier life.
+// awaitAll starts the grace period of the plugins of an earlier process.
 func (d *Devices) awaitAll() {
 	d.mu.Lock()
 	for name, r := range d.resources {
 		d.await(name, r)
 	}
 	d.mu.Unlock()
-	d.tell()
+	d.notify()
 }
 
-// await begins the grace within which a plugin may come back. mu is held.
+// await starts the grace period within which a plugin may register again. mu is held.
 func (d *Devices) await(name string, r *resource) {
 	r.timer = time.AfterFunc(d.cfg.Grace, func() { d.withdraw(name, r) })
 }
 
-// withdraw forgets a resource whose plugin has not come back.
+// withdraw removes a resource whose plugin has not registered again.
 func (d *Devices) withdraw(name string, r *resource) {
 	d.mu.Lock()
 	if d.background.Ended() || d.resources[name] != r || r.plugin != nil {
@@ -199,21 +200,22 @@ func (d *Devices) withdraw(name string, r *resource) {
 	delete(d.resources, name)
 	d.withdrawn[name] = true
 	d.mu.Unlock()
-	d.log.Warn("a device plugin has not come back; the node no longer has its devices", "resource", name, "grace", d.cfg.Grace)
+	d.log.Warn("device plugin has not registered again, its devices are removed from the node",
+		"resource", name, "grace", d.cfg.Grace)
 	d.keep()
-	d.tell()
+	d.notify()
 }
 
-func (d *Devices) tell() {
-	d.telling.Lock()
-	defer d.telling.Unlock()
+func (d *Devices) notify() {
+	d.notifying.Lock()
+	defer d.notifying.Unlock()
 	if d.cfg.Changed != nil {
 		d.cfg.Changed()
 	}
 }
 
-// Capacity gives how many devices the node has of each resource, and how many of them are healthy. A resource whose
-// plugin has gone for good stays with none of either.
+// Capacity returns the number of devices of each resource, and how many of them are healthy. Both are zero for a
+// resource whose plugin has not registered again.
 func (d *Devices) Capacity() (capacity, allocatable corev1.ResourceList) {
 	capacity, allocatable = corev1.ResourceList{}, corev1.ResourceList{}
 	d.mu.Lock()

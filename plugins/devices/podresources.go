@@ -15,15 +15,15 @@ import (
 	"github.com/nodelet/nodelet/plugins/devices/checkpoint"
 )
 
-// lister tells exporters of metrics and the like which container has which devices. Of CPUs and memory it has nothing
-// to tell: no container has any for its own.
+// lister serves the pod resources API. It has no CPUs and no memory to report: no container has any exclusively.
 type lister struct {
 	podresources.UnimplementedPodResourcesListerServer
 	d *Devices
 }
 
-// List tells of all pods that have not ended.
-func (l *lister) List(ctx context.Context, _ *podresources.ListPodResourcesRequest) (*podresources.ListPodResourcesResponse, error) {
+// List returns all pods that have not terminated.
+func (l *lister) List(ctx context.Context,
+	_ *podresources.ListPodResourcesRequest) (*podresources.ListPodResourcesResponse, error) {
 	pods, err := l.pods(ctx)
 	if err != nil {
 		return nil, err
@@ -35,8 +35,9 @@ func (l *lister) List(ctx context.Context, _ *podresources.ListPodResourcesReque
 	return out, nil
 }
 
-// Get tells of one pod.
-func (l *lister) Get(ctx context.Context, q *podresources.GetPodResourcesRequest) (*podresources.GetPodResourcesResponse, error) {
+// Get returns one pod.
+func (l *lister) Get(ctx context.Context,
+	q *podresources.GetPodResourcesRequest) (*podresources.GetPodResourcesResponse, error) {
 	pods, err := l.pods(ctx)
 	if err != nil {
 		return nil, err
@@ -49,8 +50,9 @@ func (l *lister) Get(ctx context.Context, q *podresources.GetPodResourcesRequest
 	return nil, fmt.Errorf("pod %s in namespace %s not found", q.PodName, q.PodNamespace)
 }
 
-// GetAllocatableResources tells of all healthy devices, given out or not.
-func (l *lister) GetAllocatableResources(context.Context, *podresources.AllocatableResourcesRequest) (*podresources.AllocatableResourcesResponse, error) {
+// GetAllocatableResources returns all healthy devices, allocated or not.
+func (l *lister) GetAllocatableResources(context.Context,
+	*podresources.AllocatableResourcesRequest) (*podresources.AllocatableResourcesResponse, error) {
 	out := &podresources.AllocatableResourcesResponse{}
 	l.d.mu.Lock()
 	defer l.d.mu.Unlock()
@@ -63,12 +65,12 @@ func (l *lister) GetAllocatableResources(context.Context, *podresources.Allocata
 
 func (l *lister) pods(ctx context.Context) ([]*corev1.Pod, error) {
 	if l.d.cfg.Pods == nil {
-		return nil, status.Error(codes.Unavailable, "nobody knows the pods of the node")
+		return nil, status.Error(codes.Unavailable, "the pods of the node are not known yet")
 	}
 	return l.d.cfg.Pods(ctx)
 }
 
-// podResources is what the containers of a pod have that run beside each other; those of init containers pass on.
+// podResources returns what the containers of a pod have; init containers pass their devices on.
 func (d *Devices) podResources(pod *corev1.Pod) *podresources.PodResources {
 	out := &podresources.PodResources{Name: pod.Name, Namespace: pod.Namespace}
 	d.mu.Lock()
@@ -92,7 +94,7 @@ func (d *Devices) podResources(pod *corev1.Pod) *podresources.PodResources {
 	return out
 }
 
-// containerDevices is one entry a device and NUMA node, as the kubelet has it.
+// containerDevices returns one entry for each device and NUMA node, as the kubelet does.
 func containerDevices(name string, ids checkpoint.DevicesPerNUMA) (out []*podresources.ContainerDevices) {
 	for _, node := range slices.Sorted(maps.Keys(ids)) {
 		for _, id := range slices.Sorted(slices.Values(ids[node])) {

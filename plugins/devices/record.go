@@ -17,33 +17,33 @@ import (
 	"github.com/nodelet/nodelet/plugins/devices/checkpoint"
 )
 
-// checkpointName is the kubelet's name of the file. What a write that was cut off leaves beside it is hidden, which the
-// kubelet takes for no checkpoint.
+// checkpointName is the kubelet's name of the file. An interrupted write leaves a hidden file, which the kubelet
+// ignores.
 const checkpointName = "kubelet_internal_checkpoint"
 
-// allocation is what a container has of one resource.
+// allocation is the devices of one resource that a container has.
 type allocation struct {
 	ids checkpoint.DevicesPerNUMA
-	// answer is the plugin's; nil while it is asked, and where what was kept of it, unread, cannot be read, so that it has
-	// to be asked again.
+	// answer is the plugin's answer; nil while the plugin is called, and if the stored answer, unread, cannot be decoded:
+	// then the plugin is called again.
 	answer *api.ContainerAllocateResponse
 	unread []byte
 }
 
-// settled: a plugin has answered, in this life of the agent or an earlier one.
+// settled reports whether a plugin has answered, in this process or an earlier one.
 func (a *allocation) settled() bool { return a.answer != nil || a.unread != nil }
 
-// all are the IDs of its devices, sorted.
+// all returns the IDs of the devices, sorted.
 func (a *allocation) all() []string {
 	var ids []string
 	for _, of := range a.ids {
 		ids = append(ids, of...)
 	}
 	slices.Sort(ids)
-	return slices.Compact(ids) // a device may be near to several NUMA nodes
+	return slices.Compact(ids) // a device may have several NUMA nodes
 }
 
-// wire is the plugin's answer as it is kept.
+// wire returns the plugin's answer as it is stored.
 func (a *allocation) wire() ([]byte, error) {
 	if a.answer == nil {
 		return a.unread, nil
@@ -51,24 +51,24 @@ func (a *allocation) wire() ([]byte, error) {
 	return proto.Marshal(a.answer)
 }
 
-// load reads the checkpoint. Trouble with it is logged, and what can be read of it counts.
+// load reads the checkpoint. Damage is logged, and what can be decoded counts.
 func (d *Devices) load() error {
 	text, err := boundedfile.Read(filepath.Join(d.dir, checkpointName), checkpoint.MaxSize)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("read which devices are given out: %w", err)
+		return fmt.Errorf("read the checkpoint of device allocations (move the file away to start without it): %w", err)
 	}
 	entries, registered, err := checkpoint.Unmarshal(text)
 	if err != nil {
-		d.log.Error("not all that was kept of the devices given out can be read; a device may be given out twice until the pods "+
-			"that have devices are made anew", "file", filepath.Join(d.dir, checkpointName), "err", err)
+		d.log.Error("checkpoint of device allocations is damaged; a device may be allocated twice until the pods that have "+
+			"devices are recreated", "file", filepath.Join(d.dir, checkpointName), "err", err)
 	}
 	for _, e := range entries {
 		a := &allocation{ids: e.DeviceIDs, answer: &api.ContainerAllocateResponse{}}
 		if err := proto.Unmarshal(e.AllocResp, a.answer); err != nil {
-			d.log.Warn("a device plugin's answer cannot be read; it is asked again when the container starts anew",
+			d.log.Warn("stored answer of a device plugin cannot be decoded, calling it again when the container restarts",
 				"pod", e.PodUID, "container", e.ContainerName, "resource", e.ResourceName, "err", err)
 			a.answer, a.unread = nil, e.AllocResp
 		}
@@ -84,33 +84,14 @@ func (d *Devices) load() error {
 	return nil
 }
 
-// insert notes what a container has of a resource, if the pod is not gone. mu is held.
-func (d *Devices) insert(r *reservation, container, resource string, a *allocation) error {
-	if d.reserved[r.pod.UID] != r {
-		return errTakenBack
-	}
-	d.note(r.pod.UID, container, resource, a)
-	return nil
-}
-
-func (d *Devices) note(pod types.UID, container, resource string, a *allocation) {
-	if d.given[pod] == nil {
-		d.given[pod] = containers{}
-	}
-	if d.given[pod][container] == nil {
-		d.given[pod][container] = map[string]*allocation{}
-	}
-	d.given[pod][container][resource] = a
-}
-
-// keep writes the checkpoint where nobody waits for it.
+// keep writes the checkpoint for callers that cannot handle an error.
 func (d *Devices) keep() {
 	if err := d.save(); err != nil {
-		d.log.Warn("cannot keep which devices are given out", "err", err)
+		d.log.Warn("cannot write the checkpoint of device allocations", "err", err)
 	}
 }
 
-// save writes the checkpoint, surely on the disk.
+// save writes the checkpoint and syncs it to the disk.
 func (d *Devices) save() error {
 	d.saving.Lock()
 	defer d.saving.Unlock()
@@ -136,14 +117,15 @@ func (d *Devices) marshal() ([]byte, error) {
 			of := d.given[pod][container]
 			for _, name := range slices.Sorted(maps.Keys(of)) {
 				if !of[name].settled() {
-					continue // after a crash the pod is new once more
+					continue // after a crash the pod is admitted again
 				}
 				answer, err := of[name].wire()
 				if err != nil {
 					return nil, err
 				}
-				entries = append(entries, checkpoint.PodDevicesEntry{PodUID: string(pod), ContainerName: container, ResourceName: name,
-					DeviceIDs: of[name].ids, AllocResp: answer})
+				entries = append(entries, checkpoint.PodDevicesEntry{PodUID: string(pod), ContainerName: container,
+					ResourceName: name,
+					DeviceIDs:    of[name].ids, AllocResp: answer})
 			}
 		}
 	}

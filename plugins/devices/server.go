@@ -23,18 +23,18 @@ const (
 	dirMode    = 0o750
 )
 
-// serve serves at the socket of a directory.
+// serve serves at the socket of a directory until Stop.
 func (d *Devices) serve(server *grpc.Server, dir string) {
 	listener, err := listen(dir)
 	if err != nil {
-		d.log.Error("nobody can speak to the agent about devices there; remove what is in the way and restart it", "dir", dir, "err", err)
+		d.log.Error("cannot serve a socket for devices; remove what is in the way and restart nodelet",
+			"dir", dir, "err", err)
 		return
 	}
-	d.background.Go(func() { _ = server.Serve(listener) }) // its end is Stop
+	d.background.Go(func() { _ = server.Serve(listener) })
 }
 
-// listen opens the agent's socket in a directory. The sockets that are there go first: that is how plugins learn that
-// they have to register anew.
+// listen opens the socket in a directory. It removes the sockets of plugins, so that they register again.
 func listen(dir string) (net.Listener, error) {
 	if err := os.MkdirAll(dir, dirMode); err != nil {
 		return nil, err
@@ -48,7 +48,7 @@ func listen(dir string) (net.Listener, error) {
 			continue
 		}
 		if err := os.Remove(filepath.Join(dir, e.Name())); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return nil, fmt.Errorf("remove an old socket: %w", err)
+			return nil, fmt.Errorf("remove old socket: %w", err)
 		}
 	}
 	return net.Listen("unix", filepath.Join(dir, socketName))
@@ -60,20 +60,20 @@ type registrar struct {
 	d *Devices
 }
 
-// Register takes up a plugin. It is answered when the plugin has been reached.
+// Register connects to a plugin and answers when it has been reached.
 func (r *registrar) Register(ctx context.Context, q *api.RegisterRequest) (*api.Empty, error) {
 	err := check(q.ResourceName, q.Version)
 	if err == nil {
 		_, err = r.d.connect(ctx, q.ResourceName, filepath.Join(r.d.dir, q.Endpoint))
 	}
 	if err != nil {
-		r.d.log.Warn("refused a device plugin", "resource", q.ResourceName, "endpoint", q.Endpoint, "err", err)
+		r.d.log.Warn("device plugin refused", "resource", q.ResourceName, "endpoint", q.Endpoint, "err", err)
 		return nil, err
 	}
 	return &api.Empty{}, nil
 }
 
-// Accept takes up a plugin that has registered by a socket of its own; its name is its resource.
+// Accept connects to a plugin that has registered by a socket of its own; its name is its resource.
 func (d *Devices) Accept(ctx context.Context, info plugins.Info) (dismiss func(context.Context), err error) {
 	if err := check(info.Name, info.Versions...); err != nil {
 		return nil, err
@@ -85,10 +85,11 @@ func (d *Devices) Accept(ctx context.Context, info plugins.Info) (dismiss func(c
 	return func(context.Context) { p.cancel() }, nil
 }
 
-// check refuses plugins of another interface, and resources that are no extended ones.
+// check refuses plugins of another API version, and resources that are no extended resources.
 func check(resource string, versions ...string) error {
 	if !slices.ContainsFunc(versions, func(v string) bool { return slices.Contains(api.SupportedVersions[:], v) }) {
-		return fmt.Errorf("requested API version %q is not supported by kubelet. Supported version is %q", versions, api.SupportedVersions)
+		return fmt.Errorf("requested API version %q is not supported by kubelet. Supported version is %q", versions,
+			api.SupportedVersions)
 	}
 	native := !strings.Contains(resource, "/") || strings.Contains(resource, corev1.ResourceDefaultNamespacePrefix)
 	quota := corev1.DefaultResourceRequestsPrefix

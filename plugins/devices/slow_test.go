@@ -77,7 +77,7 @@ func TestReservationEnds(t *testing.T) {
 		"the pod goes": {func(w *world, _ *fake.Plugin, _, release func()) {
 			w.devices.Release("one")
 			release()
-		}, "taken back"},
+		}, "were released"},
 		"the pod comes anew": {func(w *world, _ *fake.Plugin, _, release func()) {
 			w.devices.Release("one")
 			second := w.reserve(w.t.Context(), pod("one", "app 1"))
@@ -87,7 +87,7 @@ func TestReservationEnds(t *testing.T) {
 			}
 			w.has(pod("one", "app 1"), "app", "d1")
 			w.devices.Release("one")
-		}, "taken back"},
+		}, "were released"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -159,7 +159,8 @@ func (d *DRA) use(name string, pod types.UID) (p *driver, done func(), err error
 }
 
 // call makes one call to a driver, within the time that it has.
-func (d *DRA) call(ctx context.Context, name string, pod types.UID, do func(context.Context, api.DRAPluginClient) error) error {
+func (d *DRA) call(ctx context.Context, name string, pod types.UID,
+	do func(context.Context, api.DRAPluginClient) error) error {
 	p, done, err := d.use(name, pod)
 	if err != nil {
 		return err

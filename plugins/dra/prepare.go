@@ -97,7 +97,8 @@ func (d *DRA) insert(pod types.UID, all []wanted) error {
 	defer d.mu.Unlock()
 	for _, w := range all {
 		if c := d.claims[w.key]; c != nil && c.ClaimUID != w.uid {
-			return fmt.Errorf("old ResourceClaim with same name %s and different UID %s still exists (previous pod force-deleted?!)",
+			return fmt.Errorf("old ResourceClaim with same name %s and different UID %s still exists "+
+				"(previous pod force-deleted?!)",
 				w.key.Name, c.ClaimUID)
 		}
 	}
@@ -167,7 +168,8 @@ func keyOf(r *api.Claim) types.NamespacedName {
 	return types.NamespacedName{Namespace: r.Namespace, Name: r.Name}
 }
 
-func (d *DRA) askPrepare(ctx context.Context, name string, pod types.UID, claims []*api.Claim) (map[string]*api.NodePrepareResourceResponse, error) {
+func (d *DRA) askPrepare(ctx context.Context, name string, pod types.UID,
+	claims []*api.Claim) (map[string]*api.NodePrepareResourceResponse, error) {
 	var answer *api.NodePrepareResourcesResponse
 	err := d.call(ctx, name, pod, func(ctx context.Context, c api.DRAPluginClient) (err error) {
 		answer, err = c.NodePrepareResources(ctx, &api.NodePrepareResourcesRequest{Claims: claims})
@@ -199,7 +201,8 @@ func judge[A answer](verb string, asked []*api.Claim, answers map[string]A) erro
 // stateOf is a driver's answer as it is kept.
 func stateOf(a *api.NodePrepareResourceResponse) (s checkpoint.DriverState) {
 	for _, one := range a.GetDevices() {
-		device := checkpoint.Device{PoolName: one.PoolName, DeviceName: one.DeviceName, RequestNames: one.RequestNames, CDIDeviceIDs: one.CdiDeviceIds}
+		device := checkpoint.Device{PoolName: one.PoolName, DeviceName: one.DeviceName, RequestNames: one.RequestNames,
+			CDIDeviceIDs: one.CdiDeviceIds}
 		if one.ShareId != nil {
 			device.ShareID = new(types.UID(*one.ShareId))
 		}

@@ -53,9 +53,11 @@ func resolve(pod *corev1.Pod, entry *corev1.PodResourceClaim) (reference, error)
 // check refuses a claim that a pod may not use, in the kubelet's words.
 func check(pod *corev1.Pod, r reference, c *resourcev1.ResourceClaim) error {
 	if r.owned && !metav1.IsControlledBy(c, pod) {
-		return fmt.Errorf("ResourceClaim %s/%s was not created for Pod %s/%s (Pod is not owner)", c.Namespace, c.Name, pod.Namespace, pod.Name)
+		return fmt.Errorf("ResourceClaim %s/%s was not created for Pod %s/%s (Pod is not owner)", c.Namespace, c.Name,
+			pod.Namespace, pod.Name)
 	}
-	if !slices.ContainsFunc(c.Status.ReservedFor, func(user resourcev1.ResourceClaimConsumerReference) bool { return user.UID == pod.UID }) {
+	if !slices.ContainsFunc(c.Status.ReservedFor,
+		func(user resourcev1.ResourceClaimConsumerReference) bool { return user.UID == pod.UID }) {
 		return fmt.Errorf("pod %s (%s) is not allowed to use ResourceClaim %s (%s)", pod.Name, pod.UID, c.Name, c.UID)
 	}
 	if c.Status.Allocation == nil {

@@ -52,7 +52,8 @@ func (d *DRA) withdraw(ctx context.Context, name string) {
 		return
 	}
 	d.log.Info("DRA driver is away; its ResourceSlices for this node are deleted", "driver", name)
-	d.persist(ctx, "delete the ResourceSlices of a DRA driver that is away", func() error { return d.cfg.Slices.Delete(ctx, name) })
+	d.persist(ctx, "delete the ResourceSlices of a DRA driver that is away",
+		func() error { return d.cfg.Slices.Delete(ctx, name) })
 }
 
 // persist does something until it succeeds or ctx ends.

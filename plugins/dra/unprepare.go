@@ -49,7 +49,9 @@ func (d *DRA) unprepare(ctx context.Context, pod types.UID) error {
 		}
 	}
 	d.mu.Lock()
-	maps.DeleteFunc(d.claims, func(key types.NamespacedName, _ *claim) bool { return slices.Contains(keys, key) && !failed[key] })
+	maps.DeleteFunc(d.claims, func(key types.NamespacedName, _ *claim) bool {
+		return slices.Contains(keys, key) && !failed[key]
+	})
 	d.mu.Unlock()
 	return errors.Join(append(errs, d.save())...)
 }

@@ -75,7 +75,8 @@ func (p *Plugin) GetInfo(context.Context, *registration.InfoRequest) (*registrat
 }
 
 // NotifyRegistrationStatus is the registration's last call.
-func (p *Plugin) NotifyRegistrationStatus(_ context.Context, s *registration.RegistrationStatus) (*registration.RegistrationStatusResponse, error) {
+func (p *Plugin) NotifyRegistrationStatus(_ context.Context,
+	s *registration.RegistrationStatus) (*registration.RegistrationStatusResponse, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.told = append(p.told, s)

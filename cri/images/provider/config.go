@@ -21,7 +21,8 @@ const maxConfig = 4 << 20
 
 // configVersions are those of CredentialProviderConfig. All have the same fields, but for tokenAttributes, which v1 has
 // alone.
-var configVersions = []string{"kubelet.config.k8s.io/v1", "kubelet.config.k8s.io/v1beta1", "kubelet.config.k8s.io/v1alpha1"}
+var configVersions = []string{"kubelet.config.k8s.io/v1", "kubelet.config.k8s.io/v1beta1",
+	"kubelet.config.k8s.io/v1alpha1"}
 
 // read reads a file, or the *.json, *.yaml and *.yml files of a directory in lexical order, and checks what they say
 // together.
@@ -98,7 +99,8 @@ func decode(text []byte, tokens bool) ([]config.CredentialProvider, error) {
 	case len(text) > maxConfig:
 		return nil, fmt.Errorf("it has more than %d MiB; that is no CredentialProviderConfig", maxConfig>>20)
 	case len(bytes.TrimSpace(text)) == 0:
-		return nil, fmt.Errorf("it is empty; it needs apiVersion: %s, kind: CredentialProviderConfig and providers", configVersions[0])
+		return nil, fmt.Errorf("it is empty; it needs apiVersion: %s, kind: CredentialProviderConfig and providers",
+			configVersions[0])
 	case secondDocument.Match(text):
 		return nil, errors.New(`it holds more than one document ("---"); put each into a file of its own, in a directory`)
 	}

@@ -38,7 +38,7 @@ type program struct {
 // find looks for a provider's program.
 func find(dir string, c config.CredentialProvider) (*program, error) {
 	if dir == "" {
-		return nil, errors.New("it is not set; it names the directory with the programs of --image-credential-provider-config")
+		return nil, errors.New("it is not set; set it to the directory with the programs of credential providers")
 	}
 	dir, err := filepath.Abs(dir)
 	if err != nil {
@@ -46,7 +46,8 @@ func find(dir string, c config.CredentialProvider) (*program, error) {
 	}
 	path, err := exec.LookPath(filepath.Join(dir, c.Name))
 	if err != nil {
-		return nil, fmt.Errorf("credential provider %s has no program there that can be run: %w; install it or take the provider "+
+		return nil, fmt.Errorf("credential provider %s has no program there that can be run: %w; "+
+			"install it or take the provider "+
 			"out of the configuration", c.Name, err)
 	}
 	p := &program{name: c.Name, path: path, apiVersion: c.APIVersion, args: c.Args, limit: runTime}
@@ -57,17 +58,22 @@ func find(dir string, c config.CredentialProvider) (*program, error) {
 }
 
 // run asks the program one thing. Its error holds what the program wrote to standard error, and nothing of its answer.
-func (p *program) run(ctx context.Context, request api.CredentialProviderRequest) (*api.CredentialProviderResponse, error) {
+func (p *program) run(ctx context.Context,
+	request api.CredentialProviderRequest) (*api.CredentialProviderResponse, error) {
 	request.TypeMeta = metav1.TypeMeta{APIVersion: p.apiVersion, Kind: "CredentialProviderRequest"}
 	question, err := json.Marshal(request)
 	if err != nil {
 		return nil, fmt.Errorf("encode the request: %w", err)
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, p.limit, fmt.Errorf("it did not answer within %s and was killed", p.limit))
+	ctx, cancel := context.WithTimeoutCause(ctx, p.limit, fmt.Errorf("it did not answer within %s and was killed",
+		p.limit))
 	defer cancel()
 	ctx, kill := context.WithCancelCause(ctx)
 	defer kill(nil)
-	stdout := &bounded{limit: maxAnswer, overflow: func() { kill(fmt.Errorf("its answer is longer than %d bytes", maxAnswer)) }}
+	stdout := &bounded{limit: maxAnswer, overflow: func() {
+		kill(fmt.Errorf("its answer is longer than %d bytes",
+			maxAnswer))
+	}}
 	stderr := &bounded{limit: maxComplaint}
 	cmd := exec.CommandContext(ctx, p.path, p.args...)
 	cmd.Env = append(os.Environ(), p.env...)
@@ -105,7 +111,8 @@ func parse(text []byte, apiVersion string) (*api.CredentialProviderResponse, err
 	case err != nil:
 		return nil, errors.New("its answer is no CredentialProviderResponse in JSON")
 	case answer.APIVersion != apiVersion || answer.Kind != "CredentialProviderResponse":
-		return nil, fmt.Errorf("its answer is not of kind CredentialProviderResponse and apiVersion %s, as its request was", apiVersion)
+		return nil, fmt.Errorf("its answer is not of kind CredentialProviderResponse and apiVersion %s, as its request was",
+			apiVersion)
 	case len(strict) > 0:
 		return nil, errors.New("its answer has fields that CredentialProviderResponse does not have, or twice")
 	}

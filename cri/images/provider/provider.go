@@ -66,7 +66,8 @@ func New(o Options) (*Providers, error) {
 // Ask gives the logins of the providers that are meant for a repository with its registry, such as
 // registry.example.com/team/app, in the order of the configuration. A provider that fails gives none: the log has the
 // reason, and problems, which people may see who know nothing of the node, its name.
-func (p *Providers) Ask(ctx context.Context, pod *corev1.Pod, repository string) (given []images.Provided, problems []string) {
+func (p *Providers) Ask(ctx context.Context, pod *corev1.Pod,
+	repository string) (given []images.Provided, problems []string) {
 	for _, one := range p.all {
 		if !one.serves(repository) {
 			continue
@@ -74,7 +75,8 @@ func (p *Providers) Ask(ctx context.Context, pod *corev1.Pod, repository string)
 		answer, err := one.ask(ctx, pod, repository)
 		if err != nil {
 			p.log.Warn("a credential provider gave no login", "provider", one.program.name, "repository", repository, "err", err)
-			problems = append(problems, fmt.Sprintf("credential provider %s gave no login; the log of the node agent says why", one.program.name))
+			problems = append(problems, fmt.Sprintf("credential provider %s gave no login; the log of the node agent says why",
+				one.program.name))
 			continue
 		}
 		given = append(given, answer)
@@ -136,7 +138,8 @@ func (p *provider) fetch(ctx context.Context, who identity, repository string) (
 	var expires time.Time
 	if who.pod != nil {
 		var err error
-		if request.ServiceAccountToken, expires, err = p.token(ctx, who.pod, p.tokens.ServiceAccountTokenAudience); err != nil {
+		if request.ServiceAccountToken, expires, err = p.token(ctx, who.pod,
+			p.tokens.ServiceAccountTokenAudience); err != nil {
 			return nil, err
 		}
 	}
@@ -151,7 +154,8 @@ func (p *provider) fetch(ctx context.Context, who identity, repository string) (
 	logins := make(map[string]*images.Login, len(answer.Auth))
 	for registry, a := range answer.Auth {
 		if who.pod != nil && !who.own && a.Password == request.ServiceAccountToken {
-			return nil, errors.New(`it gave the service account's token back as the password; that needs tokenAttributes.cacheType: "Token"`)
+			return nil, errors.New("it returned the service account's token as the password; " +
+				`that needs tokenAttributes.cacheType: "Token"`)
 		}
 		if a != (api.AuthConfig{}) {
 			logins[registry] = &images.Login{Username: a.Username, Password: a.Password}

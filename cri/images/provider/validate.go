@@ -87,7 +87,8 @@ func (v *checker) provider(field string, p *config.CredentialProvider) {
 	}
 	for i, e := range p.Env {
 		if e.Name == "" || strings.ContainsAny(e.Name, "=\x00") || strings.Contains(e.Value, "\x00") {
-			v.bad(fmt.Sprintf("%s.env[%d]", field, i), "%q cannot be the name of an environment variable, or its value has a zero byte", e.Name)
+			v.bad(fmt.Sprintf("%s.env[%d]", field, i),
+				"%q cannot be the name of an environment variable, or its value has a zero byte", e.Name)
 		}
 	}
 	for i, a := range p.Args {
@@ -101,7 +102,8 @@ func (v *checker) tokens(field string, t *config.ServiceAccountTokenAttributes) 
 	if t.ServiceAccountTokenAudience == "" {
 		v.bad(field+".serviceAccountTokenAudience", "it is missing")
 	}
-	types := []config.ServiceAccountTokenCacheType{config.ServiceAccountServiceAccountTokenCacheType, config.TokenServiceAccountTokenCacheType}
+	types := []config.ServiceAccountTokenCacheType{config.ServiceAccountServiceAccountTokenCacheType,
+		config.TokenServiceAccountTokenCacheType}
 	if !slices.Contains(types, t.CacheType) {
 		v.bad(field+".cacheType", "%q is neither ServiceAccount nor Token", t.CacheType)
 	}

@@ -88,7 +88,8 @@ func (s *Store) Begin(ctx context.Context, image string) error {
 // intent stays.
 func (s *Store) Succeeded(ctx context.Context, image, ref string, c Credentials) {
 	if err := s.Add(ctx, image, ref, c); err != nil {
-		s.log.Warn("cannot record who pulled an image, pods have to prove again that they may use it", "image", image, "err", err)
+		s.log.Warn("cannot record who pulled an image, pods have to prove again that they may use it", "image", image, "err",
+			err)
 		s.Unknown(image)
 		return
 	}
@@ -164,7 +165,8 @@ func (s *Store) Add(ctx context.Context, image, ref string, c Credentials) error
 	r, err := s.get(ref)
 	switch {
 	case errors.Is(err, errDamaged):
-		s.log.Warn("replacing a damaged record of an image, pods have to prove again that they may use it", "image", image, "err", err)
+		s.log.Warn("replacing a damaged record of an image, pods have to prove again that they may use it", "image", image,
+			"err", err)
 	case err != nil:
 		return err
 	}
@@ -196,7 +198,8 @@ func (s *Store) write(ref string, r record) error {
 func (s *Store) Allowed(ctx context.Context, image, ref string, credentials func() Credentials) bool {
 	r, err := s.get(ref)
 	if err != nil {
-		s.log.Warn("cannot read the record of an image, the pod has to prove that it may use the image", "image", image, "err", err)
+		s.log.Warn("cannot read the record of an image, the pod has to prove that it may use the image", "image", image,
+			"err", err)
 	}
 	if !s.policy.requires(image, err != nil || r.ImageRef != "" || s.begun(image)) {
 		return true

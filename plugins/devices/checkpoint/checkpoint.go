@@ -73,7 +73,8 @@ func Unmarshal(text []byte) (entries []PodDevicesEntry, registered map[string][]
 	}
 	for _, e := range f.Data.PodDeviceEntries {
 		if e.PodUID == "" || e.ContainerName == "" || e.ResourceName == "" {
-			err = errors.Join(err, fmt.Errorf("an entry names no container: %q %q %q", e.PodUID, e.ContainerName, e.ResourceName))
+			err = errors.Join(err, fmt.Errorf("an entry names no container: %q %q %q", e.PodUID, e.ContainerName,
+				e.ResourceName))
 			continue
 		}
 		entries = append(entries, e)

@@ -70,7 +70,8 @@ func Start(cfg Config) (*Plugin, error) {
 		return nil, err
 	}
 	return p, p.plugin.Register(filepath.Join(cfg.Root, "plugins_registry", p.socket()),
-		&registration.PluginInfo{Type: registration.DevicePlugin, Name: cfg.Resource, Endpoint: p.endpoint(), SupportedVersions: []string{api.Version}})
+		&registration.PluginInfo{Type: registration.DevicePlugin, Name: cfg.Resource, Endpoint: p.endpoint(),
+			SupportedVersions: []string{api.Version}})
 }
 
 func (p *Plugin) socket() string { return strings.ReplaceAll(p.cfg.Resource, "/", "-") + ".sock" }
@@ -85,12 +86,14 @@ func (p *Plugin) Told() []*registration.RegistrationStatus { return p.plugin.Tol
 
 // Register registers the plugin at the agent's socket, waiting for that until ctx ends.
 func (p *Plugin) Register(ctx context.Context) error {
-	return Register(ctx, p.cfg.Root, &api.RegisterRequest{Version: api.Version, Endpoint: p.socket(), ResourceName: p.cfg.Resource})
+	return Register(ctx, p.cfg.Root, &api.RegisterRequest{Version: api.Version, Endpoint: p.socket(),
+		ResourceName: p.cfg.Resource})
 }
 
 // Register sends a registration to the agent's socket, waiting for that until ctx ends.
 func Register(ctx context.Context, root string, r *api.RegisterRequest) error {
-	conn, err := grpc.NewClient("unix://"+filepath.Join(root, "device-plugins", "kubelet.sock"), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient("unix://"+filepath.Join(root, "device-plugins", "kubelet.sock"),
+		grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		return err
 	}
@@ -196,7 +199,8 @@ func (p *Plugin) ListAndWatch(_ *api.Empty, stream grpc.ServerStreamingServer[ap
 }
 
 // GetPreferredAllocation prefers the last devices.
-func (p *Plugin) GetPreferredAllocation(ctx context.Context, q *api.PreferredAllocationRequest) (*api.PreferredAllocationResponse, error) {
+func (p *Plugin) GetPreferredAllocation(ctx context.Context,
+	q *api.PreferredAllocationRequest) (*api.PreferredAllocationResponse, error) {
 	if err := p.wait(ctx, "GetPreferredAllocation"); err != nil {
 		return nil, err
 	}
@@ -221,7 +225,8 @@ func (p *Plugin) Allocate(ctx context.Context, q *api.AllocateRequest) (*api.All
 		}
 		one := &api.ContainerAllocateResponse{Envs: map[string]string{Variable: strings.Join(c.DevicesIds, ",")}}
 		for _, id := range c.DevicesIds {
-			one.Devices = append(one.Devices, &api.DeviceSpec{ContainerPath: "/dev/" + id, HostPath: "/dev/null", Permissions: "rw"})
+			one.Devices = append(one.Devices, &api.DeviceSpec{ContainerPath: "/dev/" + id, HostPath: "/dev/null",
+				Permissions: "rw"})
 		}
 		if p.cfg.Mount != "" {
 			one.Mounts = append(one.Mounts, &api.Mount{ContainerPath: "/fake", HostPath: p.cfg.Mount, ReadOnly: true})
@@ -232,7 +237,8 @@ func (p *Plugin) Allocate(ctx context.Context, q *api.AllocateRequest) (*api.All
 }
 
 // PreStartContainer is on record, no more.
-func (p *Plugin) PreStartContainer(ctx context.Context, q *api.PreStartContainerRequest) (*api.PreStartContainerResponse, error) {
+func (p *Plugin) PreStartContainer(ctx context.Context,
+	q *api.PreStartContainerRequest) (*api.PreStartContainerResponse, error) {
 	if err := p.wait(ctx, "PreStartContainer"); err != nil {
 		return nil, err
 	}

@@ -69,7 +69,8 @@ func Start(cfg Config) (*Driver, error) {
 		return nil, err
 	}
 	return d, d.plugin.Register(filepath.Join(cfg.Root, "plugins_registry", cfg.Name+cfg.Instance+".sock"),
-		&registration.PluginInfo{Type: registration.DRAPlugin, Name: cfg.Name, Endpoint: endpoint, SupportedVersions: cfg.Services})
+		&registration.PluginInfo{Type: registration.DRAPlugin, Name: cfg.Name, Endpoint: endpoint,
+			SupportedVersions: cfg.Services})
 }
 
 // Close ends the driver at once, calls and all.
@@ -132,7 +133,8 @@ func (d *Driver) begin(ctx context.Context, verb string, claims []*api.Claim) (f
 }
 
 // NodePrepareResources prepares claims.
-func (d *Driver) NodePrepareResources(ctx context.Context, q *api.NodePrepareResourcesRequest) (*api.NodePrepareResourcesResponse, error) {
+func (d *Driver) NodePrepareResources(ctx context.Context,
+	q *api.NodePrepareResourcesRequest) (*api.NodePrepareResourcesResponse, error) {
 	failure, err := d.begin(ctx, "prepare", q.Claims)
 	if err != nil {
 		return nil, err
@@ -156,7 +158,8 @@ func (d *Driver) devices(c *api.Claim) []*api.Device {
 	if d.cfg.Devices != nil {
 		return d.cfg.Devices(c)
 	}
-	return []*api.Device{{PoolName: "pool", DeviceName: "device-" + c.Name, CdiDeviceIds: []string{d.kind() + "=" + c.Uid}}}
+	return []*api.Device{{PoolName: "pool", DeviceName: "device-" + c.Name,
+		CdiDeviceIds: []string{d.kind() + "=" + c.Uid}}}
 }
 
 // kind is that of the driver's CDI devices.
@@ -202,7 +205,8 @@ func (d *Driver) cdiFile(c *api.Claim) string {
 }
 
 // NodeUnprepareResources unprepares claims.
-func (d *Driver) NodeUnprepareResources(ctx context.Context, q *api.NodeUnprepareResourcesRequest) (*api.NodeUnprepareResourcesResponse, error) {
+func (d *Driver) NodeUnprepareResources(ctx context.Context,
+	q *api.NodeUnprepareResourcesRequest) (*api.NodeUnprepareResourcesResponse, error) {
 	failure, err := d.begin(ctx, "unprepare", q.Claims)
 	if err != nil {
 		return nil, err

@@ -1,0 +1,246 @@
+package devices
+
+import (
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	podutil "github.com/nodelet/nodelet/kube/pod"
+	"github.com/nodelet/nodelet/plugins/devices/checkpoint"
+)
+
+// inventory is the state of the node's devices and their allocations. It calls no plugin and reads no file. Devices.mu
+// guards it.
+type inventory struct {
+	resources map[string]*resource
+	// withdrawn are resources whose plugins have been gone for longer than the grace period.
+	withdrawn map[string]bool
+	given     map[types.UID]containers
+	// reserved are the pods whose plugins are being called.
+	reserved map[types.UID]*reservation
+}
+
+// containers are the allocations of a pod, by container and resource.
+type containers map[string]map[string]*allocation
+
+// set is a set of device IDs.
+type set map[string]bool
+
+// reservation is what is kept for a pod while its plugins are being called.
+type reservation struct {
+	pod *corev1.Pod
+	// need is the number of free devices, by resource, that no other pod may have.
+	need map[string]int
+}
+
+// known reports whether a plugin offers the resource, or a container has some of it. mu is held.
+func (v *inventory) known(name string) bool {
+	if v.resources[name] != nil {
+		return true
+	}
+	for _, pod := range v.given {
+		for _, of := range pod {
+			if of[name] != nil {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// wanted returns the resources of plugins that a container requests, sorted. It leaves out extended resources that no
+// plugin has offered, and those that the pod has by a ResourceClaim. mu is held.
+func (v *inventory) wanted(pod *corev1.Pod, c *corev1.Container) (names []string) {
+	for name, q := range c.Resources.Limits {
+		if q.Sign() > 0 && v.known(string(name)) && !claimed(pod, c, string(name)) {
+			names = append(names, string(name))
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// asks reports whether a container of the pod requests devices of a plugin. mu is held.
+func (v *inventory) asks(pod *corev1.Pod) bool {
+	for role, c := range podutil.Containers(&pod.Spec) {
+		if role != podutil.RoleEphemeral && len(v.wanted(pod, c)) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// reserve reserves as many devices as a pod lacks; it returns nil if it lacks none. mu is held.
+func (v *inventory) reserve(pod *corev1.Pod) (*reservation, error) {
+	need, passed := map[string]int{}, map[string]int{} // passed: devices of init containers, free for the next
+	lacks := false
+	err := eachContainer(pod, func(c *corev1.Container, passesOn bool) error {
+		for _, name := range v.wanted(pod, c) {
+			n, has := wants(c, name), v.given[pod.UID][c.Name][name]
+			switch {
+			case has == nil:
+				fresh := max(0, n-passed[name])
+				if err := v.enough(pod.UID, name, need[name], fresh); err != nil {
+					return err
+				}
+				need[name] += fresh
+			case len(has.all()) != n:
+				return fmt.Errorf("pod %q container %q changed request for resource %q from %d to %d", pod.UID, c.Name, name,
+					len(has.all()), n)
+			}
+			lacks = lacks || has == nil || has.answer == nil
+			if passesOn {
+				passed[name] = max(passed[name], n)
+			} else {
+				passed[name] = max(0, passed[name]-n)
+			}
+		}
+		return nil
+	})
+	if err != nil || !lacks {
+		return nil, err
+	}
+	r := &reservation{pod: pod, need: need}
+	v.reserved[pod.UID] = r
+	return r, nil
+}
+
+// enough returns an error unless more devices are free beside those reserved, already for this pod or for others. mu is
+// held.
+func (v *inventory) enough(pod types.UID, name string, already, more int) error {
+	free, err := v.unused(name)
+	if err != nil {
+		return err
+	}
+	if available := len(free) - v.othersReserve(pod, name) - already; more > 0 && available < more {
+		return fmt.Errorf("requested number of devices unavailable for %s. Requested: %d, Available: %d", name, more,
+			max(0, available))
+	}
+	return nil
+}
+
+// othersReserve returns the number of devices that are reserved for other pods. mu is held.
+func (v *inventory) othersReserve(pod types.UID, name string) (sum int) {
+	for other, r := range v.reserved {
+		if other != pod {
+			sum += r.need[name]
+		}
+	}
+	return sum
+}
+
+// unused returns the healthy devices of a resource that are not allocated, sorted. mu is held.
+func (v *inventory) unused(name string) ([]string, error) {
+	r := v.resources[name]
+	if r == nil {
+		return nil, fmt.Errorf("cannot allocate unregistered device %s", name)
+	}
+	healthy := r.healthy()
+	if len(healthy) == 0 {
+		return nil, fmt.Errorf("no healthy devices present; cannot allocate unhealthy devices %s", name)
+	}
+	taken := v.taken(name)
+	return slices.DeleteFunc(healthy, func(id string) bool { return taken[id] }), nil
+}
+
+// candidates returns the devices that a container takes over from an earlier one, and the free ones among which the
+// others are chosen. mu is held.
+func (v *inventory) candidates(pod types.UID, name string, n int, reusable set) (chosen, free []string, err error) {
+	if free, err = v.unused(name); err != nil {
+		return nil, nil, err
+	}
+	for _, id := range v.resources[name].healthy() {
+		if reusable[id] && len(chosen) < n {
+			chosen = append(chosen, id)
+		}
+	}
+	return chosen, free, v.enough(pod, name, 0, n-len(chosen))
+}
+
+// taken returns the allocated devices of a resource. mu is held.
+func (v *inventory) taken(name string) set {
+	taken := set{}
+	for _, pod := range v.given {
+		for _, of := range pod {
+			if a := of[name]; a != nil {
+				for _, id := range a.all() {
+					taken[id] = true
+				}
+			}
+		}
+	}
+	return taken
+}
+
+// byNUMA groups devices by NUMA node. mu is held.
+func (v *inventory) byNUMA(name string, ids []string) checkpoint.DevicesPerNUMA {
+	sorted := checkpoint.DevicesPerNUMA{}
+	for _, id := range ids {
+		nodes := []int64{checkpoint.WithoutNUMA}
+		if r := v.resources[name]; r != nil && len(r.devices[id].numa) > 0 {
+			nodes = r.devices[id].numa
+		}
+		for _, node := range nodes {
+			sorted[node] = append(sorted[node], id)
+		}
+	}
+	return sorted
+}
+
+// insert records what a container has of a resource, if the pod still exists. mu is held.
+func (v *inventory) insert(r *reservation, container, resource string, a *allocation) error {
+	if v.reserved[r.pod.UID] != r {
+		return errTakenBack
+	}
+	v.note(r.pod.UID, container, resource, a)
+	return nil
+}
+
+func (v *inventory) note(pod types.UID, container, resource string, a *allocation) {
+	if v.given[pod] == nil {
+		v.given[pod] = containers{}
+	}
+	if v.given[pod][container] == nil {
+		v.given[pod][container] = map[string]*allocation{}
+	}
+	v.given[pod][container][resource] = a
+}
+
+// free releases the devices of the pods that are finished. mu is held.
+func (v *inventory) free(finished func(types.UID) bool) {
+	for pod := range v.given {
+		if finished(pod) {
+			delete(v.given, pod)
+		}
+	}
+}
+
+// claimed reports whether the pod has a ResourceClaim for what its container requests of a resource.
+func claimed(pod *corev1.Pod, c *corev1.Container, name string) bool {
+	s := pod.Status.ExtendedResourceClaimStatus
+	return s != nil && slices.ContainsFunc(s.RequestMappings, func(m corev1.ContainerExtendedResourceRequest) bool {
+		return m.ContainerName == c.Name && m.ResourceName == name
+	})
+}
+
+// wants returns the number of devices of a resource that a container requests.
+func wants(c *corev1.Container, name string) int {
+	q := c.Resources.Limits[corev1.ResourceName(name)]
+	return int(q.Value())
+}
+
+// eachContainer calls do for the containers of a pod in the order in which they run, until one call fails. passesOn:
+// the container has terminated when the next starts.
+func eachContainer(pod *corev1.Pod, do func(c *corev1.Container, passesOn bool) error) error {
+	for role, c := range podutil.Containers(&pod.Spec) {
+		if role == podutil.RoleEphemeral {
+			continue
+		}
+		if err := do(c, role == podutil.RoleInit); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,69 @@
+package devices
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	api "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+)
+
+// errGone is the error of a call to a plugin that is not connected.
+var errGone = errors.New("the device plugin is gone; is its pod running?")
+
+// pluginOf returns the plugin of a resource and its options; nil for what is not known.
+func (d *Devices) pluginOf(name string) (*plugin, *api.DevicePluginOptions) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if r := d.resources[name]; r != nil {
+		return r.plugin, r.options
+	}
+	return nil, nil
+}
+
+// prefer asks the plugin which n devices it prefers: all that are chosen already, the others of the free ones.
+func (p *plugin) prefer(ctx context.Context, chosen, free []string, n int) ([]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	answer, err := p.client.GetPreferredAllocation(ctx, &api.PreferredAllocationRequest{
+		ContainerRequests: []*api.ContainerPreferredAllocationRequest{{
+			AvailableDeviceIDs:   append(slices.Clone(chosen), free...),
+			MustIncludeDeviceIDs: chosen,
+			AllocationSize:       int32(n),
+		}},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("device plugin GetPreferredAllocation rpc failed with err: %w", err)
+	}
+	if len(answer.ContainerResponses) == 0 {
+		return nil, nil
+	}
+	return answer.ContainerResponses[0].DeviceIDs, nil
+}
+
+// allocate asks the plugin to make devices ready for a container.
+func (p *plugin) allocate(ctx context.Context, ids []string) (*api.ContainerAllocateResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, actTimeout)
+	defer cancel()
+	answer, err := p.client.Allocate(ctx, &api.AllocateRequest{
+		ContainerRequests: []*api.ContainerAllocateRequest{{DevicesIds: ids}},
+	})
+	if err != nil {
+		return nil, err
+	}
+	if len(answer.ContainerResponses) == 0 {
+		return nil, fmt.Errorf("no containers return in allocation response %v", answer)
+	}
+	return answer.ContainerResponses[0], nil
+}
+
+// preStart asks the plugin to prepare devices right before a container starts.
+func (p *plugin) preStart(ctx context.Context, ids []string) error {
+	ctx, cancel := context.WithTimeout(ctx, actTimeout)
+	defer cancel()
+	if _, err := p.client.PreStartContainer(ctx, &api.PreStartContainerRequest{DevicesIds: ids}); err != nil {
+		return fmt.Errorf("device plugin PreStartContainer rpc failed with err: %w", err)
+	}
+	return nil
+}
