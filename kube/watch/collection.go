@@ -16,28 +16,29 @@ import (
 )
 
 const (
-	// collectionLife is the shortest life asked for a stream of Follow. With bookmarks a stream is taken up where it ended.
-	collectionLife = 5 * time.Minute
+	// collectionTimeout is the shortest timeoutSeconds asked for a stream of Follow. Bookmarks let the next stream
+	// resume where one ended.
+	collectionTimeout = 5 * time.Minute
 	// initialStateLimit bounds the wait for the end of a streamed initial state, before a plain list is tried.
 	initialStateLimit = 30 * time.Second
 )
 
-// Sink is told the state of what is followed. All calls come from one goroutine, in order.
+// Sink receives the state of what is followed. All calls come from one goroutine, in order.
 type Sink interface {
-	// Replace is the whole state: after the start, and whenever the server no longer knows where this side was.
+	// Replace receives the whole state: after the start, and whenever the server has expired the version to resume from.
 	Replace(objs []metav1.Object)
-	// Set is an object that was added or changed.
+	// Set receives an object that was added or changed.
 	Set(obj metav1.Object)
-	// Delete is an object that went away, in its last state.
+	// Delete receives an object that was deleted, in its last state.
 	Delete(obj metav1.Object)
-	// Trouble is called with an error when the state can no longer be followed, and with nil when it can again: once for
-	// each spell, not for each attempt. A connection that is cut, and back with the next attempt, is none.
+	// Trouble receives an error when the state can no longer be followed, and nil when it can again: once for each outage,
+	// not for each attempt. A connection that is lost and back with the next attempt is no outage.
 	Trouble(err error)
 }
 
-// Follow lists and watches t until ctx ends, and tells sink. The initial state is streamed (WatchList) or, where the server
-// cannot do that, listed. A cut connection resumes at the last resource version seen; only a server that forgot that version
-// is asked for everything again. Attempts back off with jitter and never stop.
+// Follow lists and watches t until ctx ends, and passes what it reads to sink. The initial state is streamed
+// (WatchList) or, if the server cannot do that, listed. A lost connection resumes at the last resource version seen;
+// only if the server has expired that version is everything read again. Attempts back off with jitter and never stop.
 func (t Target) Follow(ctx context.Context, sink Sink) {
 	f := follower{target: t, sink: sink}
 	for {
@@ -59,12 +60,12 @@ type follower struct {
 	target   Target
 	sink     Sink
 	backoff  backoff.Backoff
-	version  string // where to resume; empty: the state is not known
+	version  string // where to resume; empty while the state is not known
 	troubled bool
 }
 
-// attempt opens one stream and follows it to its end. It returns how long it worked, and an error unless the stream ended
-// as agreed.
+// attempt opens one stream and follows it to its end. It returns how long it worked, and an error unless the stream
+// ended as agreed.
 func (f *follower) attempt(ctx context.Context) (worked time.Duration, err error) {
 	var start time.Time
 	defer func() {
@@ -72,7 +73,7 @@ func (f *follower) attempt(ctx context.Context) (worked time.Duration, err error
 			worked = time.Since(start)
 		}
 		if Forgotten(err) {
-			f.version, err = "", nil // not trouble: the next attempt starts from the whole state
+			f.version, err = "", nil // no outage: the next attempt reads the whole state
 		}
 	}()
 	s, err := f.begin(ctx)
@@ -85,12 +86,13 @@ func (f *follower) attempt(ctx context.Context) (worked time.Duration, err error
 	return 0, f.events(s)
 }
 
-// begin opens a stream that continues from a known state. The whole state is streamed or, where the server does not do that
-// now, listed.
+// begin opens a stream that continues from a known state. The whole state is streamed or, where the server does not do
+// that now, listed.
 //
-// Either way the state is consistent: at least as new as the request. resourceVersion=0 would allow a server that lags behind
-// etcd to answer with an older state, in which pods are missing that run on this node, and they would be ended as orphans. A
-// consistent list is cheap: since Kubernetes 1.31 the server answers it from its cache, once that is new enough.
+// Either way the state is consistent: at least as new as the request. resourceVersion=0 would allow a server that lags
+// behind etcd to answer with an older state, in which pods are missing that run on this node, and they would be ended
+// as orphans. A consistent list is cheap: since Kubernetes 1.31 the server answers it from its cache, once that is new
+// enough.
 func (f *follower) begin(ctx context.Context) (*Stream, error) {
 	if f.version != "" {
 		return f.open(ctx)
@@ -114,16 +116,16 @@ func (f *follower) begin(ctx context.Context) (*Stream, error) {
 // errInitialState says that a streamed initial state did not end in time.
 var errInitialState = fmt.Errorf("the server did not send the whole state within %s", initialStateLimit)
 
-// refused reports whether err, from streaming the initial state, leaves hope for a list: the server answered, but does not
-// know WatchList, cannot do it with its etcd, or its cache lags behind. The answer counts for one attempt only.
+// refused reports whether err, from streaming the initial state, leaves hope for a list: the server answered, but does
+// not know WatchList, cannot do it with its etcd, or its cache lags behind. The answer counts for one attempt only.
 func refused(err error) bool {
 	var status apierrors.APIStatus
 	return errors.Is(err, errInitialState) || errors.As(err, &status) && !apierrors.IsUnauthorized(err) &&
 		!apierrors.IsForbidden(err) && !apierrors.IsTooManyRequests(err) && !apierrors.IsServiceUnavailable(err)
 }
 
-// Forgotten says that the server does not know the version asked for: too old, or, after a restore of etcd, too new. The state is
-// to be listed again.
+// Forgotten reports whether err says that the server does not have the requested version: it is too old or, after a
+// restore of etcd, too new. The caller has to read the whole state again.
 func Forgotten(err error) bool {
 	return apierrors.IsResourceExpired(err) || apierrors.IsGone(err) ||
 		apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge)
@@ -142,7 +144,7 @@ func (f *follower) open(ctx context.Context) (*Stream, error) {
 		yes := true
 		opts.SendInitialEvents, opts.ResourceVersionMatch = &yes, metav1.ResourceVersionMatchNotOlderThan
 	}
-	return f.target.Open(ctx, opts, collectionLife)
+	return f.target.Open(ctx, opts, collectionTimeout)
 }
 
 // initialState reads the streamed state up to the bookmark that ends it.

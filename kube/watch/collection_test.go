@@ -19,7 +19,7 @@ import (
 	"github.com/nodelet/nodelet/kube/watch/apitest"
 )
 
-// state is a Sink that keeps what it is told.
+// state is a Sink that keeps what it receives.
 type state struct {
 	mu       sync.Mutex
 	objs     map[string]metav1.Object
@@ -60,7 +60,7 @@ func (s *state) Trouble(err error) {
 	s.troubles = append(s.troubles, err)
 }
 
-// counts returns the number of replacements, and the troubles as a row of "error" and "nil".
+// counts returns the number of replacements, and the calls of Trouble in the form "error nil ".
 func (s *state) counts() (replaces int, troubles string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -118,7 +118,7 @@ func want(t *testing.T, st *state, names string) {
 	t.Helper()
 	synctest.Wait()
 	if got := st.names(); got != names {
-		t.Fatalf("followed pods are %q, want %q", got, names)
+		t.Fatalf("got pods %q, want %q", got, names)
 	}
 }
 
@@ -139,18 +139,18 @@ func TestFollow(t *testing.T) {
 				server.Delete("pods", "ns", "a")
 				want(t, st, "b d")
 				if n, _ := st.counts(); n != 1 {
-					t.Errorf("the state was replaced %d times, want once", n)
+					t.Errorf("got %d replacements of the state, want 1", n)
 				}
 			})
 		})
 	}
 }
 
-// A cut resumes where it was: what happened meanwhile is seen, and nothing is listed again.
-func TestFollowResumesAfterCut(t *testing.T) {
+// A broken connection resumes at the last version: no change is missed, and nothing is listed again.
+func TestFollowResumesAfterBrokenConnection(t *testing.T) {
 	follow(t, nil, func(t *testing.T, server *apitest.Server, st *state) {
 		server.Compact()
-		server.Bookmark() // moves the resume point past what was forgotten
+		server.Bookmark() // moves the version to resume from past what has expired
 		synctest.Wait()
 		server.Requests()
 		for range 5 {
@@ -163,16 +163,16 @@ func TestFollowResumesAfterCut(t *testing.T) {
 			want(t, st, "b d")
 		}
 		if got := server.Requests(); len(got) != 5 {
-			t.Errorf("five cuts cost the requests %q, want one watch each", got)
+			t.Errorf("requests for five broken connections: got %q, want one watch each", got)
 		}
 		if n, troubles := st.counts(); n != 1 || troubles != "" {
-			t.Errorf("the state was replaced %d times with troubles %q, want once and none", n, troubles)
+			t.Errorf("got %d replacements with troubles %q, want 1 without", n, troubles)
 		}
 	})
 }
 
-// When the server forgot the version, the whole state is asked for once, and lost deletions are noticed.
-func TestFollowExpired(t *testing.T) {
+// When the version has expired, the whole state is read once, and missed deletions are noticed.
+func TestFollowReadsAllAfterExpiry(t *testing.T) {
 	follow(t, nil, func(t *testing.T, server *apitest.Server, st *state) {
 		time.Sleep(time.Minute)
 		server.Intercept(down)
@@ -186,50 +186,50 @@ func TestFollowExpired(t *testing.T) {
 		time.Sleep(time.Minute)
 		want(t, st, "b d")
 		if got := server.Requests(); len(got) > 2 {
-			t.Errorf("catching up cost the requests %q, want a refused watch and a streamed one", got)
+			t.Errorf("got the requests %q, want a refused watch and a streamed state", got)
 		}
 		if n, troubles := st.counts(); n != 2 || troubles != "error nil " {
-			t.Errorf("the state was replaced %d times with troubles %q, want twice, one error and one nil", n, troubles)
+			t.Errorf("got %d replacements with troubles %q, want 2 with one error and one nil", n, troubles)
 		}
 	})
 }
 
-// A server that is down for long is asked ever more rarely, and never forgotten.
+// A server that is down is asked less and less often, and never given up.
 func TestFollowBacksOff(t *testing.T) {
 	follow(t, func(s *apitest.Server) { s.Intercept(down) }, func(t *testing.T, server *apitest.Server, st *state) {
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()
 		if n := len(server.Requests()); n < 20 || n > 60 {
-			t.Errorf("%d requests in ten minutes of outage, want one each 15 to 30 s", n)
+			t.Errorf("got %d requests in ten minutes of outage, want one each 15 to 30 s", n)
 		}
 		if n, troubles := st.counts(); n != 0 || troubles != "error " {
-			t.Errorf("%d states and troubles %q, want no state and one trouble", n, troubles)
+			t.Errorf("got %d states and troubles %q, want no state and one trouble", n, troubles)
 		}
 		server.Intercept(nil)
 		time.Sleep(30 * time.Second)
 		want(t, st, "a b")
 		if _, troubles := st.counts(); troubles != "error nil " {
-			t.Errorf("troubles are %q, want them ended", troubles)
+			t.Errorf("got troubles %q, want them ended", troubles)
 		}
 	})
 }
 
-// At rest, streams are renewed at their agreed end: 5 to 10 minutes, without a list.
+// At rest, streams are renewed after their timeout of 5 to 10 minutes, without a list.
 func TestFollowAtRest(t *testing.T) {
 	follow(t, nil, func(t *testing.T, server *apitest.Server, st *state) {
 		server.Requests()
 		time.Sleep(2 * time.Hour)
 		synctest.Wait()
 		if n := len(server.Requests()); n < 10 || n > 25 {
-			t.Errorf("%d requests in two hours of rest, want 12 to 24", n)
+			t.Errorf("got %d requests in two hours of rest, want 12 to 24", n)
 		}
 		if n, troubles := st.counts(); n != 1 || troubles != "" {
-			t.Errorf("%d states and troubles %q, want one state and no trouble", n, troubles)
+			t.Errorf("got %d states and troubles %q, want one state and no trouble", n, troubles)
 		}
 	})
 }
 
-// A single object read and watched with Open needs no list: version 0 brings its present state first.
+// A watch of a single object with Open needs no list: version 0 brings its present state first.
 func TestOpenSingleObject(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server, c := apitest.New(t)
@@ -249,7 +249,7 @@ func TestOpenSingleObject(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got := string(ev.Type) + " " + ev.Object.GetName(); got != want {
-				t.Errorf("event %q, want %q", got, want)
+				t.Errorf("got event %q, want %q", got, want)
 			}
 		}
 	})
@@ -271,7 +271,7 @@ func TestFollowNeverGoesBack(t *testing.T) {
 		time.Sleep(time.Minute)
 		want(t, st, "a b d e")
 		if got, _ := st.counts(); got != 2 {
-			t.Errorf("the state was replaced %d times, want 2", got)
+			t.Errorf("got %d replacements of the state, want 2", got)
 		}
 		if st.shrank {
 			t.Error("a replacement lacked objects that existed")

@@ -21,10 +21,10 @@ import (
 
 const (
 	mediaProtobuf = "application/vnd.kubernetes.protobuf"
-	// maxFrame bounds one watch event. etcd refuses objects above 1.5 MiB by default; the rest is head room.
+	// maxFrame bounds one watch event. etcd refuses objects above 1.5 MiB by default; the rest is a reserve.
 	maxFrame = 16 << 20
-	// graceAfterTimeout is how much longer than the agreed timeoutSeconds a stream may live before this side cuts it: a server
-	// or a proxy that forgot the stream must not leave the agent deaf.
+	// graceAfterTimeout is how much longer than its timeoutSeconds a stream may stay open before the agent closes it.
+	// If the server or a proxy has lost the stream, the agent would otherwise wait for events for ever.
 	graceAfterTimeout = 30 * time.Second
 )
 
@@ -58,7 +58,7 @@ type Event struct {
 	Object metav1.Object
 }
 
-// Stream is one open watch. It has no goroutine of its own: Next reads and decodes in the caller's.
+// Stream is one open watch. It has no goroutine of its own: Next reads and decodes in that of its caller.
 type Stream struct {
 	body   io.ReadCloser
 	cancel context.CancelFunc
@@ -66,9 +66,10 @@ type Stream struct {
 	object runtime.Decoder // what the frame wraps
 }
 
-// List gives the objects of t, and the resource version from which a watch tells all that comes after them. atLeast is how new
-// they must be, as resourceVersion of a request: empty for the state in etcd, "0" for any that the API server has in memory. The
-// objects belong to the caller; managedFields are already dropped. The rate limiter does not count it, as it does not count Open.
+// List returns the objects of t, and the resource version from which a watch brings all later changes. atLeast is how
+// new they must be, as resourceVersion of a request: empty for the state in etcd, "0" for any state that the API
+// server has in memory. The objects belong to the caller; managedFields are already dropped. Like Open, it is not
+// subject to the rate limiter.
 func (t Target) List(ctx context.Context, atLeast string) (objs []metav1.Object, version string, err error) {
 	opts := metav1.ListOptions{ResourceVersion: atLeast, FieldSelector: t.FieldSelector}
 	obj, err := t.Client.Get().Throttle(nil).Namespace(t.Namespace).Resource(t.Resource).
@@ -93,20 +94,20 @@ func (t Target) List(ctx context.Context, atLeast string) (objs []metav1.Object,
 	return objs, l.GetResourceVersion(), err
 }
 
-// Open starts a watch at opts.ResourceVersion. The field selector comes from t, and opts.TimeoutSeconds is set to a random
-// value between life and twice life, so that the watches of many nodes do not end together. Errors are those of the API
-// server (k8s.io/apimachinery/pkg/api/errors) or of the connection.
-func (t Target) Open(ctx context.Context, opts metav1.ListOptions, life time.Duration) (*Stream, error) {
-	life += rand.N(life)
-	seconds := int64(life / time.Second)
+// Open starts a watch at opts.ResourceVersion. The field selector comes from t, and opts.TimeoutSeconds is set to a
+// random value between timeout and twice that, so that the watches of many nodes do not end together. Errors are those
+// of the API server (k8s.io/apimachinery/pkg/api/errors) or of the connection.
+func (t Target) Open(ctx context.Context, opts metav1.ListOptions, timeout time.Duration) (*Stream, error) {
+	timeout += rand.N(timeout)
+	seconds := int64(timeout / time.Second)
 	opts.Watch, opts.FieldSelector, opts.TimeoutSeconds = true, t.FieldSelector, &seconds
-	ctx, cancel := context.WithTimeout(ctx, life+graceAfterTimeout)
+	ctx, cancel := context.WithTimeout(ctx, timeout+graceAfterTimeout)
 	body, err := t.Client.Get().
 		Namespace(t.Namespace).Resource(t.Resource).
 		VersionedParams(&opts, client.Parameters).
 		SetHeader("Accept", mediaProtobuf).
-		// As in client-go's own watches: the rate limiter protects the server from requests, not from long waits, and
-		// hundreds of watches after a cut must not hold status updates up. Retry-After comes back as an error, for the
+		// As in client-go's own watches, the rate limiter does not count them: it protects the server from many requests, and
+		// hundreds of watches after an outage must not delay status updates. Retry-After is returned as an error, for the
 		// caller's back-off.
 		Throttle(nil).MaxRetries(0).
 		Stream(ctx)
@@ -122,8 +123,9 @@ func (t Target) Open(ctx context.Context, opts metav1.ListOptions, life time.Dur
 	return &Stream{body: body, cancel: cancel, events: info.StreamSerializer.Serializer, object: info.Serializer}, nil
 }
 
-// Next waits for the next event. It returns io.EOF when the server ended the stream at its time, an API status error when
-// the server says why it cannot go on (apierrors.IsResourceExpired, IsGone: list again), else a connection error.
+// Next waits for the next event. It returns io.EOF when the server ended the stream at its timeout, an API status
+// error when the server says why it cannot continue (if Forgotten reports true, list again), or else a connection
+// error.
 func (s *Stream) Next() (Event, error) {
 	frame, err := s.frame()
 	if err != nil {
@@ -152,8 +154,8 @@ func (s *Stream) Next() (Event, error) {
 	}
 }
 
-// frame reads one event: a big-endian length and as many bytes. The buffer is not kept between events, since most streams
-// wait for hours and a Secret may have a megabyte.
+// frame reads one event: a big-endian length, then as many bytes. The buffer is not kept between events: most streams
+// wait for hours, and a Secret may have a megabyte.
 func (s *Stream) frame() ([]byte, error) {
 	var head [4]byte
 	if _, err := io.ReadFull(s.body, head[:]); err != nil {
@@ -176,5 +178,5 @@ func (s *Stream) frame() ([]byte, error) {
 // Close ends the watch; a Next that waits returns an error.
 func (s *Stream) Close() {
 	s.cancel()
-	s.body.Close() // nothing is lost: the stream is only read
+	s.body.Close() // its error does not matter: the stream is only read
 }

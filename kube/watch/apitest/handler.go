@@ -30,7 +30,7 @@ import (
 
 const protobuf = "application/vnd.kubernetes.protobuf"
 
-// groupVersions is where each resource lives.
+// groupVersions are the group and version of each resource.
 var groupVersions = map[string]schema.GroupVersion{
 	"pods": corev1.SchemeGroupVersion, "configmaps": corev1.SchemeGroupVersion, "secrets": corev1.SchemeGroupVersion,
 	"services": corev1.SchemeGroupVersion, "serviceaccounts": corev1.SchemeGroupVersion,
@@ -91,7 +91,7 @@ func verb(method string, k key, watch bool) string {
 	return "list"
 }
 
-// parse takes /api/v1/... and /apis/GROUP/VERSION/... apart.
+// parse splits /api/v1/... and /apis/GROUP/VERSION/...
 func parse(path string) (k key, sub string) {
 	p := strings.Split(strings.Trim(path, "/"), "/")
 	if p[0] == "apis" {
@@ -157,7 +157,7 @@ func matching(all map[key]Object, r *http.Request, k key) []Object {
 	return objs
 }
 
-// selects says whether a request for the collection k wants the object o under ok.
+// selects reports whether a request for the collection k selects the object o under ok.
 func selects(r *http.Request, k, ok key, o Object) bool {
 	sel, err := fields.ParseSelector(r.URL.Query().Get("fieldSelector"))
 	if err != nil || k.resource != ok.resource || (k.namespace != "" && k.namespace != ok.namespace) {
@@ -228,7 +228,7 @@ func (s *Server) replace(w http.ResponseWriter, r *http.Request, k key) {
 	}
 }
 
-// patch keeps a patch for Patches and leaves the object as it is.
+// patch records a patch for Patches and does not change the object.
 func (s *Server) patch(w http.ResponseWriter, r *http.Request, k key) {
 	body, _ := io.ReadAll(r.Body)
 	s.mu.Lock()
@@ -237,7 +237,7 @@ func (s *Server) patch(w http.ResponseWriter, r *http.Request, k key) {
 	s.get(w, k)
 }
 
-// Patches are the bodies of the patches that came in. They have no effect.
+// Patches returns the bodies of the patches received. They have no effect.
 func (s *Server) Patches() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -280,7 +280,7 @@ func (s *Server) removeAll(w http.ResponseWriter, r *http.Request, k key) {
 
 var errPrecondition = apierrors.NewBadRequest("the UID in the precondition does not match")
 
-// token answers a TokenRequest with a token that tells what was asked.
+// token answers a TokenRequest with a token that contains the request.
 func (s *Server) token(w http.ResponseWriter, r *http.Request, k key) {
 	body, _ := io.ReadAll(r.Body)
 	obj, err := runtime.Decode(client.Codecs.UniversalDeserializer(), body)
@@ -376,7 +376,7 @@ type eventWriter struct {
 	queue     []event
 }
 
-// flush writes the queue and the headers; false means that the peer has gone.
+// flush writes the queue and the headers, and reports whether the client still reads.
 func (o *eventWriter) flush(resource string) bool {
 	for _, e := range o.queue {
 		if e.kind == apiwatch.Bookmark {
@@ -403,7 +403,7 @@ func (o *eventWriter) flush(resource string) bool {
 	return http.NewResponseController(o.w).Flush() == nil
 }
 
-// bookmark makes one; a negative version asks for the one that ends the initial state.
+// bookmark returns a bookmark; one with a negative version ends the initial state.
 func bookmark(resource string, version int64) Object {
 	m := metav1.ObjectMeta{ResourceVersion: strconv.FormatInt(max(version, -version), 10)}
 	if version < 0 {

@@ -1,6 +1,7 @@
-// Package apitest is an API server for tests: a small one that speaks the real protocol (HTTP, protobuf, resource versions,
-// watches with bookmarks and streamed initial state, expiry) over connections in memory, so that it also runs inside a
-// testing/synctest bubble. It can be told to fail, to forget its history and to cut its watches. Only tests import it.
+// Package apitest is an API server for tests: a small one that speaks the real protocol (HTTP, protobuf, resource
+// versions, watches with bookmarks and streamed initial state, expiry) over connections in memory, so that it also
+// runs inside a testing/synctest bubble. It can fail, lag behind etcd, expire its history and break its watches. Only
+// tests import it.
 package apitest
 
 import (
@@ -104,7 +105,8 @@ func (s *Server) NoWatchList() {
 	s.noWatchList = true
 }
 
-// Intercept lets f answer requests in the server's place: it returns an API error, or nil to go on. A nil f ends that.
+// Intercept lets f answer requests in place of the server: it returns an API error, or nil to let the server answer. A
+// nil f removes an earlier one.
 func (s *Server) Intercept(f func(r *http.Request) *apierrors.StatusError) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -176,7 +178,7 @@ func (s *Server) put(o Object) {
 	s.record(event{s.version, kind, keyOf(o), o})
 }
 
-// Delete removes an object and says whether it was there.
+// Delete removes an object and reports whether it existed.
 func (s *Server) Delete(resource, namespace, name string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -213,7 +215,7 @@ func (s *Server) Get(resource, namespace, name string) Object {
 	return o.DeepCopyObject().(Object)
 }
 
-// Bookmark lets time pass for watches: the version moves on, and every watch that wants bookmarks gets one.
+// Bookmark increases the version and sends it to every watch that wants bookmarks.
 func (s *Server) Bookmark() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -221,7 +223,7 @@ func (s *Server) Bookmark() {
 	s.record(event{version: s.version, kind: apiwatch.Bookmark})
 }
 
-// Compact forgets all history: a watch from any version before now is answered with 410 Gone.
+// Compact expires all history: a watch from any version before this one is answered with 410 Gone.
 func (s *Server) Compact() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -229,15 +231,15 @@ func (s *Server) Compact() {
 	s.oldest = s.version
 }
 
-// Lag cuts the server's cache off from etcd: from now on lists with resourceVersion 0 return the state of this moment, while
-// lists without a version, which are consistent reads, return the newest.
+// Lag cuts the server's cache off from etcd: from now on lists with resourceVersion 0 return the state of this moment,
+// while lists without a version, which are consistent reads, return the newest.
 func (s *Server) Lag() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.cache = &cache{version: s.version, objects: maps.Clone(s.objects)}
 }
 
-// CutWatches ends every open watch the hard way: its connection breaks.
+// CutWatches breaks the connection of every open watch.
 func (s *Server) CutWatches() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -245,7 +247,7 @@ func (s *Server) CutWatches() {
 	s.cut = make(chan struct{})
 }
 
-// Watches is the number of watches open now.
+// Watches returns the number of open watches.
 func (s *Server) Watches() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -261,7 +263,7 @@ func (s *Server) Requests() []string {
 	return r
 }
 
-// Count is the number of requests since the last call of Requests that begin with prefix.
+// Count returns the number of requests since the last call of Requests that begin with prefix.
 func (s *Server) Count(prefix string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -286,10 +288,10 @@ func newPipeListener() *pipeListener {
 }
 
 func (l *pipeListener) dial(ctx context.Context, _, _ string) (net.Conn, error) {
-	here, there := net.Pipe()
+	client, server := net.Pipe()
 	select {
-	case l.conns <- there:
-		return here, nil
+	case l.conns <- server:
+		return client, nil
 	case <-l.done:
 		return nil, net.ErrClosed
 	case <-ctx.Done():
