@@ -25,8 +25,8 @@ import (
 	"github.com/nodelet/nodelet/kube/client"
 )
 
-// fakeAPI answers as the API server does, without a network, so that it also serves inside synctest bubbles. Patches are
-// applied with the API server's own strategic merge.
+// fakeAPI answers as the API server does, without a network, so that it also serves inside synctest bubbles. Patches
+// are applied with the API server's own strategic merge.
 type fakeAPI struct {
 	mu       sync.Mutex
 	pods     map[string]*corev1.Pod   // by namespace/name

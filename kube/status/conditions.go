@@ -7,8 +7,8 @@ import (
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
-// conditionPatch is a condition as it is sent: all fields present, so that an emptied reason or message is emptied at the
-// server too, whatever it held.
+// conditionPatch is a condition as it is sent: with all fields, so that the server clears a reason or message that is
+// empty now.
 type conditionPatch struct {
 	Type               corev1.PodConditionType `json:"type"`
 	Status             corev1.ConditionStatus  `json:"status"`
@@ -54,10 +54,10 @@ func (p *patch) conditions(from, to *corev1.PodStatus) {
 	}
 }
 
-// sharedCondition returns what of c may be sent: c itself if a node agent owns it, nil if somebody else does. Two are
-// written jointly, as the kubelet does:
-//   - PodScheduled is the scheduler's. A node agent adds it where nobody scheduled (mirror pods) and keeps its observed
-//     generation up to date.
+// sharedCondition returns the part of c that may be sent: c itself if a node agent owns it, nil if another component
+// does. Two are written jointly, as the kubelet does:
+//   - PodScheduled belongs to the scheduler. A node agent adds it to pods that were not scheduled (mirror pods) and keeps its
+//     observed generation up to date.
 //   - DisruptionTarget is added together with a terminal phase (eviction, preemption, node shutdown) and not touched
 //     otherwise.
 func sharedCondition(from, to *corev1.PodStatus, c corev1.PodCondition) *corev1.PodCondition {
@@ -78,7 +78,7 @@ func sharedCondition(from, to *corev1.PodStatus, c corev1.PodCondition) *corev1.
 	return nil
 }
 
-// sameCondition ignores the times: they alone are no reason for a request.
+// sameCondition reports whether two conditions differ at most in their times, which are no reason for a request.
 func sameCondition(a, b *corev1.PodCondition) bool {
 	return a != nil && a.Status == b.Status && a.Reason == b.Reason && a.Message == b.Message &&
 		a.ObservedGeneration == b.ObservedGeneration

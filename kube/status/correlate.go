@@ -9,19 +9,19 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// The bounds below are those every user of `kubectl describe` knows from the kubelet.
+// The limits of the kubelet.
 const (
-	similarLimit  = 10               // so many different messages of one reason …
+	similarLimit  = 10               // this many different messages of one reason …
 	similarWindow = 10 * time.Minute // … with no longer pause between them are combined into one event
 	spamBurst     = 25               // events about one object at once
-	spamRefill    = 5 * time.Minute  // for one more
+	spamRefill    = 5 * time.Minute  // until one more is allowed
 	maxEventName  = 253
-	memoryKeys    = 2048 // keys remembered at most, in each of three memories
+	memoryKeys    = 2048 // keys that each of three memories has at most
 )
 
 const combinedPrefix = "(combined from similar events): "
 
-// occurrence is one thing that happened, before it is known whether it makes an event of its own.
+// occurrence is one call of Recorder.Event, which may or may not become an event of its own.
 type occurrence struct {
 	ref             Ref
 	kind            string // Normal or Warning
@@ -29,8 +29,8 @@ type occurrence struct {
 	at              time.Time
 }
 
-// correlator decides what becomes of occurrences: a new event, one more count on an old one, or nothing. It has no lock:
-// Recorder.Run owns it.
+// correlator decides whether an occurrence becomes a new event, increases the count of an earlier one, or is dropped.
+// It has no lock: Recorder.Run owns it.
 type correlator struct {
 	node     string
 	similar  memory[similarity]
@@ -44,7 +44,7 @@ type similarity struct {
 	last     time.Time
 }
 
-// sent is an event that the API server has, or is about to have.
+// sent is an event that was sent to the API server, or is about to be.
 type sent struct {
 	name  string
 	first time.Time
@@ -57,8 +57,8 @@ type bucket struct {
 	at     time.Time
 }
 
-// observe returns the event to write, and whether it counts up one that was written before; nil if the object has used up
-// its budget.
+// observe returns the event to write, and whether it was written before with a lower count; nil if the object has used
+// up its budget.
 func (c *correlator) observe(o occurrence) (event *corev1.Event, again bool) {
 	object := strings.Join([]string{o.ref.Kind, o.ref.Namespace, o.ref.Name, string(o.ref.UID), o.kind}, "\x00")
 	key := strings.Join([]string{object, o.reason, o.ref.FieldPath, o.message}, "\x00")
@@ -77,7 +77,8 @@ func (c *correlator) observe(o occurrence) (event *corev1.Event, again bool) {
 	return c.event(o, s), known
 }
 
-// combine reports whether o is one of so many with the same reason and other messages that they share one event.
+// combine reports whether there are so many occurrences with the reason of o and other messages that they share one
+// event.
 func (c *correlator) combine(group string, o occurrence) bool {
 	s, ok := c.similar.get(group)
 	if !ok || o.at.Sub(s.last) > similarWindow {
@@ -93,7 +94,7 @@ func (c *correlator) combine(group string, o occurrence) bool {
 	return many
 }
 
-// spend takes one token of the object's budget, and reports false if there is none.
+// spend takes one token of the object's budget, and reports whether there was one.
 func (c *correlator) spend(object string, now time.Time) bool {
 	b, ok := c.budget.get(object)
 	if !ok {
@@ -109,13 +110,13 @@ func (c *correlator) spend(object string, now time.Time) bool {
 	return enough
 }
 
-// name makes a name that no earlier event of this process has: the object's name and a time.
+// name returns a name that no earlier event of this process has: the object's name and a time.
 func (c *correlator) name(o occurrence) string {
 	c.lastName = max(o.at.UnixNano(), c.lastName+1)
 	suffix := fmt.Sprintf(".%x", c.lastName)
 	name := o.ref.Name
-	if room := maxEventName - len(suffix); len(name) > room {
-		name = strings.TrimRight(name[:room], "-.")
+	if limit := maxEventName - len(suffix); len(name) > limit {
+		name = strings.TrimRight(name[:limit], "-.")
 	}
 	return name + suffix
 }
@@ -128,18 +129,27 @@ func (c *correlator) event(o occurrence, s sent) *corev1.Event {
 	return &corev1.Event{
 		ObjectMeta: metav1.ObjectMeta{Name: s.name, Namespace: namespace},
 		InvolvedObject: corev1.ObjectReference{
-			Kind: o.ref.Kind, APIVersion: "v1", Namespace: o.ref.Namespace, Name: o.ref.Name, UID: o.ref.UID,
-			FieldPath: o.ref.FieldPath,
+			Kind:       o.ref.Kind,
+			APIVersion: "v1",
+			Namespace:  o.ref.Namespace,
+			Name:       o.ref.Name,
+			UID:        o.ref.UID,
+			FieldPath:  o.ref.FieldPath,
 		},
-		Type: o.kind, Reason: o.reason, Message: o.message, Count: s.count,
-		FirstTimestamp: metav1.NewTime(s.first), LastTimestamp: metav1.NewTime(o.at),
+		Type:                o.kind,
+		Reason:              o.reason,
+		Message:             o.message,
+		Count:               s.count,
+		FirstTimestamp:      metav1.NewTime(s.first),
+		LastTimestamp:       metav1.NewTime(o.at),
 		Source:              corev1.EventSource{Component: component, Host: c.node},
-		ReportingController: component, ReportingInstance: c.node,
+		ReportingController: component,
+		ReportingInstance:   c.node,
 	}
 }
 
-// memory is a map that forgets what was not used for long, so that it stays bounded: two generations of at most
-// memoryKeys/2 keys.
+// memory is a map that drops what has not been used for long, so that it stays bounded: it has two generations of at
+// most memoryKeys/2 keys.
 type memory[V any] struct{ young, old map[string]V }
 
 func (m *memory[V]) get(key string) (V, bool) {

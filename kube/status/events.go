@@ -18,16 +18,16 @@ import (
 )
 
 const (
-	component     = "kubelet" // what dashboards and alerts select events by
+	component     = "kubelet" // dashboards and alerts select events by it
 	eventQueue    = 1000
 	eventRetryMax = 10 * time.Second
-	// eventHold is how long an event waits for others: nobody waits for it, and the pod that it tells of is just about to start.
+	// eventHold is how long an event waits for others. An event is not urgent, and its pod is often just starting.
 	eventHold = time.Second
-	// eventBatch is how many events are held at most; more are written at once.
+	// eventBatch is how many events are held at most; then they are written without more delay.
 	eventBatch = 100
-	// eventLast bounds the writing of what is held when the agent ends.
+	// eventLast bounds the writing of the held events when the agent ends.
 	eventLast     = 2 * time.Second
-	eventLifetime = time.Hour // the API server's own; an older event helps nobody
+	eventLifetime = time.Hour // as in the API server; an older event is of no use
 )
 
 // Ref names the object an event is about.
@@ -35,7 +35,7 @@ type Ref struct {
 	Kind      string // Pod or Node
 	Namespace string // empty for a Node
 	Name      string
-	UID       types.UID // of a static pod: the UID the node gave it; of a Node: its name
+	UID       types.UID // of a static pod: the UID that the node gave it; of a Node: its name
 	FieldPath string    // which part of the object, like spec.containers{app}; may be empty
 }
 
@@ -46,15 +46,15 @@ type RecorderConfig struct {
 	Client rest.Interface
 	// Node is the node's name, the source host of each event.
 	Node string
-	// Log gets each event: as info in standalone mode, else as debug.
+	// Log receives each event: at level info in standalone mode, otherwise at level debug.
 	Log *slog.Logger
 }
 
-// Recorder writes core/v1 events. Repeats of an event count up the first one, many similar ones are combined, and an
-// object that causes too many is throttled, all as users know it from the kubelet. Safe for concurrent use.
+// Recorder writes core/v1 events. A repeated event increases the count of the first one, many similar ones are
+// combined, and an object that causes too many is throttled, all as in the kubelet. Safe for concurrent use.
 type Recorder struct {
 	cfg RecorderConfig
-	// queue holds pointers, for its room is there from the start and events are few.
+	// queue holds pointers: its memory is allocated at once, and events are few.
 	queue   chan *occurrence
 	dropped atomic.Int64
 }
@@ -67,8 +67,8 @@ func NewRecorder(cfg RecorderConfig) *Recorder {
 	return &Recorder{cfg: cfg, queue: make(chan *occurrence, eventQueue)}
 }
 
-// Event says that something happened to ref. eventType is corev1.EventTypeNormal or EventTypeWarning; reason is one of
-// the kubelet's CamelCase reasons. It never blocks: if 1000 events wait already, this one is dropped and counted.
+// Event records that something happened to ref. eventType is corev1.EventTypeNormal or EventTypeWarning; reason is one
+// of the kubelet's CamelCase reasons. It never blocks: if 1000 events wait already, it is dropped and counted.
 func (r *Recorder) Event(ref Ref, eventType, reason, message string) {
 	level := slog.LevelDebug
 	if r.cfg.Client == nil {
@@ -86,11 +86,13 @@ func (r *Recorder) Event(ref Ref, eventType, reason, message string) {
 	}
 }
 
-// Dropped returns how many events were lost because too many waited, or because the API server was away for an hour.
+// Dropped returns how many events were lost because too many waited, or because the API server was unreachable for an
+// hour.
 func (r *Recorder) Dropped() int64 { return r.dropped.Load() }
 
-// Run writes events, one after the other, until ctx ends. An event is written up to a second after what it tells of, with what
-// happened meanwhile: repeats of it cost no request of their own, and no request of this kind meets the start of its pod.
+// Run writes events, one after the other, until ctx ends. An event is written up to a second after it happened,
+// together with those that followed: its repetitions cost no request of their own, and its request does not compete
+// with the start of its pod.
 func (r *Recorder) Run(ctx context.Context) {
 	c := &correlator{node: r.cfg.Node}
 	var held batch
@@ -116,14 +118,14 @@ func (r *Recorder) Run(ctx context.Context) {
 	}
 }
 
-// batch is events that wait to be written, in order, each once.
+// batch holds the events that wait to be written, in order, each once.
 type batch struct {
 	events []*corev1.Event
-	// again tells of each whether it counts up one that the API server has.
+	// again says of each whether the API server has it already, with a lower count.
 	again []bool
 }
 
-// add takes an event; a repeat of one that waits takes its place.
+// add appends an event; a repetition of one that waits replaces it.
 func (b *batch) add(event *corev1.Event, again bool) {
 	if event == nil {
 		return
@@ -146,7 +148,7 @@ func (r *Recorder) writeAll(ctx context.Context, b *batch) {
 	*b = batch{}
 }
 
-// write brings one event to the API server, and waits as long as there is none.
+// write sends one event to the API server, and retries during an outage.
 func (r *Recorder) write(ctx context.Context, event *corev1.Event, again bool) {
 	for wait := time.Second; ; wait = min(2*wait, eventRetryMax) {
 		err := r.try(ctx, event, again)
@@ -169,7 +171,7 @@ func (r *Recorder) write(ctx context.Context, event *corev1.Event, again bool) {
 	}
 }
 
-// try makes one attempt. An event to count up that has expired at the API server is written anew.
+// try makes one attempt. A repeated event that has expired at the API server is created again.
 func (r *Recorder) try(ctx context.Context, event *corev1.Event, again bool) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -195,12 +197,12 @@ func (r *Recorder) countUp(ctx context.Context, event *corev1.Event) error {
 		Name(event.Name).Body(body).MaxRetries(0).Do(ctx).Error()
 }
 
-// refused tells of an event that the API server will never take. Two reasons are nobody's fault: its namespace is being
-// deleted, or an earlier try had arrived and only the answer was lost.
+// refused logs an event that the API server will never accept. Two reasons are normal: its namespace is being deleted,
+// or an earlier attempt had succeeded and only its answer was lost.
 func (r *Recorder) refused(event *corev1.Event, err error) {
 	if apierrors.IsAlreadyExists(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
 		return
 	}
-	r.cfg.Log.Warn("event refused by the API server", "object", event.InvolvedObject.Kind+" "+
+	r.cfg.Log.Warn("API server refused an event, dropping it", "object", event.InvolvedObject.Kind+" "+
 		event.InvolvedObject.Namespace+"/"+event.InvolvedObject.Name, "reason", event.Reason, "err", err)
 }

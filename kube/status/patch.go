@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// owned are the pod conditions a node agent writes and clears. All others belong to the scheduler, to controllers and to
-// readiness gates, and are never part of a patch; see sharedCondition for the two that are written jointly.
+// owned are the pod conditions that a node agent writes and clears. All others belong to the scheduler, to controllers
+// and to readiness gates, and are never part of a patch; see sharedCondition for the two that are written jointly.
 var owned = map[corev1.PodConditionType]bool{
 	"nodelet.dev/NetworkIntact":      true, // plan.NetworkIntact
 	corev1.PodReady:                  true,
@@ -22,9 +22,9 @@ var owned = map[corev1.PodConditionType]bool{
 	corev1.AllContainersRestarting:   true,
 }
 
-// patchFor returns the strategic merge patch that brings the status from to to, with the UID as precondition, or nil if
-// they don't differ in anything a node agent owns. The lists of container statuses have no merge key in the API and are
-// sent whole; conditions merge by type; address lists are replaced, because their order counts.
+// patchFor returns the strategic merge patch that changes the status from into to, with the UID as precondition, or
+// nil if they do not differ in anything that a node agent owns. The lists of container statuses have no merge key in
+// the API and are sent whole; conditions merge by type; address lists are replaced, because their order counts.
 func patchFor(uid types.UID, from, to *corev1.PodStatus) ([]byte, error) {
 	p := &patch{}
 	p.status(from, to)
@@ -56,7 +56,7 @@ type patch struct {
 	err         error
 }
 
-// set adds one member. v is what json.Marshal makes the value from; nil removes the field.
+// set adds a member with the JSON of v; nil removes the field.
 func (p *patch) set(field string, v any) {
 	p.differs = true
 	if p.compareOnly || p.err != nil {
@@ -125,8 +125,8 @@ func (p *patch) containers(field string, from, to []corev1.ContainerStatus) {
 	p.set(field, to)
 }
 
-// sameContainer compares as the API server would see it: by the wire form, which has whole seconds, canonical quantities
-// and no difference between absent and empty.
+// sameContainer reports whether a and b are the same to the API server: in the wire format, which has whole seconds,
+// canonical quantities and no difference between absent and empty.
 func sameContainer(a, b corev1.ContainerStatus) bool {
 	if a.Name != b.Name || a.ContainerID != b.ContainerID || a.Ready != b.Ready || a.RestartCount != b.RestartCount {
 		return false
@@ -136,7 +136,7 @@ func sameContainer(a, b corev1.ContainerStatus) bool {
 	return aErr == nil && bErr == nil && bytes.Equal(aWire, bWire)
 }
 
-// replaceList makes a list that takes the place of the server's one as a whole.
+// replaceList returns a list that replaces that of the server as a whole.
 func replaceList[T any](items []T) []any {
 	list := make([]any, 0, len(items)+1)
 	list = append(list, map[string]string{"$patch": "replace"})
@@ -170,8 +170,8 @@ func (p *patch) resources(from, to *corev1.ResourceRequirements) {
 	}
 }
 
-// quantities returns the members of a resource list that differ, with null for those to remove; null for the whole if
-// nothing is to remain.
+// quantities returns the members of a resource list that differ, with null for those to remove; null for the whole
+// list if none remains.
 func quantities(from, to corev1.ResourceList) (any, bool) {
 	if len(to) == 0 {
 		return nil, len(from) > 0

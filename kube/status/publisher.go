@@ -1,11 +1,11 @@
 // Package status publishes what happens to pods: their status, their final deletion, and events about them.
 //
-// It owns the newest status wanted for each pod, the status last known to be at the API server, and the queue between the
-// two. It never decides what a status says (agent/plan does) and never reads a pod before it writes one: a patch is made
-// against the last known status, which the watch and the answers to earlier patches keep fresh. It reads one only to learn
-// what a conflict means. agent calls Set for each
-// pod whose status may have moved and Event for what users should see. Nothing is kept on disk: after a crash the agent
-// observes its pods again and calls Set again, and what is already at the server costs no request.
+// It owns the newest status wanted for each pod, the status that the API server is known to have, and the queue
+// between the two. It never decides what a status says (agent/plan does) and never reads a pod before it writes one: a
+// patch is made against the last known status, which the watch and the answers to earlier patches keep up to date. It
+// reads a pod only to learn what a conflict means. agent calls Set for each pod whose status may have changed, and
+// Event for what users should see. Nothing is kept on disk: after a crash the agent observes its pods and calls Set
+// again. A status that the server has already costs no request.
 package status
 
 import (
@@ -30,30 +30,32 @@ const (
 	outageMax       = 10 * time.Second
 )
 
-// Config says how a Publisher reaches the API server and whom it tells.
+// Config says how a Publisher reaches the API server and what it reports to its caller.
 type Config struct {
 	// Client speaks to /api/v1 (kube/client's Core). Nil means there is no API server (standalone): statuses are then
 	// only kept, for Newest, and a final delete is done as soon as it is asked for.
 	Client rest.Interface
-	// Log gets one line for a failed request and for a status that would step back.
+	// Log receives a line for a failed request and for a status that would take back a final state.
 	Log *slog.Logger
 	// Parallel bounds the requests in flight; 0 means 8. A pod never has two.
 	Parallel int
-	// Hold is how long a change waits that is neither of readiness nor terminal, so that what follows at once goes with it:
-	// a pod that starts or ends quickly then costs one request. 0 means no wait.
+	// Hold is how long a change waits that concerns neither readiness nor the end of the pod, so that the next changes are
+	// sent with it: a pod that starts or ends quickly then costs one request. 0 means no wait.
 	Hold time.Duration
-	// Published, if set, is called after each accepted patch with the pod as the API server returned it and the time from
-	// the first Set that asked for the change. It is called without locks held, from several goroutines, and must not block.
+	// Published, if set, is called after each accepted patch with the pod as the API server returned it and the time
+	// from the first Set that asked for the change. It is called without locks held, from several goroutines, and must
+	// not block.
 	Published func(pod *corev1.Pod, took time.Duration)
-	// Deleted, if set, is called once when a pod is known to be gone from the API server for good: the final delete was
-	// accepted, or the server answered that the UID does not exist any more. Same rules as for Published.
+	// Deleted, if set, is called once when the API server no longer has the pod: it accepted the final delete, or answered
+	// that the UID does not exist. Same rules as for Published.
 	Deleted func(uid types.UID)
 }
 
 // Options qualify one Set.
 type Options struct {
-	// Gone says that nothing of the pod is left on the node: after its terminal status is published the pod is deleted from
-	// the API server with a grace period of 0 and its UID as precondition. It sticks. It is ignored for mirror pods.
+	// Gone is true when nothing of the pod is left on the node: after its terminal status is published, the pod is
+	// deleted from the API server with a grace period of 0 and its UID as precondition. It cannot be taken back, and
+	// is ignored for mirror pods.
 	Gone bool
 }
 
@@ -65,40 +67,40 @@ type Publisher struct {
 
 	mu       sync.Mutex
 	pods     map[types.UID]*entry
-	queues   [2][]*entry // urgent, then the rest; an entry may be listed twice, entry.queued tells which one counts
+	queues   [2][]*entry // by priority; an entry may be in both, and entry.queued says which one counts
 	delayed  map[*entry]struct{}
 	inFlight int
-	failures int       // requests in a row that met no working API server
+	failures int       // consecutive requests that reached no working API server
 	resume   time.Time // no request before this after a failure
 	idle     []chan struct{}
 }
 
-type lane int8
+type priority int8
 
 const (
-	urgent lane = iota
+	urgent priority = iota
 	normal
 	none
 )
 
-// entry is what is known and wanted of one pod.
+// entry is the known and the wanted status of one pod.
 type entry struct {
 	uid             types.UID
 	namespace, name string
 	node            string // spec.nodeName
 
-	base    corev1.PodStatus // last known to be at the server
+	base    corev1.PodStatus // last known at the server
 	version string           // its resource version
 	want    *corev1.PodStatus
-	since   time.Time // of the oldest Set that is not part of a request yet
+	since   time.Time // of the oldest Set that no request contains yet
 	gen     uint64    // counts changes of want and gone
 	gone    bool
 	sending bool
 
-	queued    lane
+	queued    priority
 	retry     time.Duration
 	notBefore time.Time
-	held      bool // notBefore is Config.Hold's, not an error's
+	held      bool // notBefore comes from Config.Hold, not from an error
 }
 
 // New returns a Publisher that sends nothing before Run.
@@ -115,11 +117,11 @@ func New(cfg Config) *Publisher {
 	}
 }
 
-// Set replaces the status wanted for pod. pod gives the identity (namespace, name, UID), what the API server is last
-// known to hold (status and resource version), and the spec that tells which containers may restart; for a static pod
-// pass its mirror pod. Only what a node agent owns is ever sent: conditions of other owners, claim statuses and the
-// nominated node stay as they are. Neither argument may be changed after the call. Set never blocks on the network, and
-// a status that equals the known one costs no request.
+// Set replaces the status wanted for pod. pod has the identity (namespace, name, UID), what the API server is last
+// known to have (status and resource version), and the spec, which determines which containers may restart; for a
+// static pod pass its mirror pod. Only what a node agent owns is ever sent: conditions of other owners, claim statuses
+// and the nominated node stay as they are. Neither argument may be changed after the call. Set never blocks on the
+// network, and a status that equals the known one costs no request.
 func (p *Publisher) Set(pod *corev1.Pod, status corev1.PodStatus, opts Options) {
 	now := time.Now()
 	p.mu.Lock()
@@ -132,13 +134,14 @@ func (p *Publisher) Set(pod *corev1.Pod, status corev1.PodStatus, opts Options) 
 	}
 	settled, problems := settle(pod, last, status, now)
 	for _, problem := range problems {
-		p.cfg.Log.Error("status would step back, kept what was published", "pod", e.namespace+"/"+e.name, "err", problem)
+		p.cfg.Log.Error("new pod status contradicts the published one, keeping the published one",
+			"pod", e.namespace+"/"+e.name, "podUID", e.uid, "err", problem)
 	}
 	if opts.Gone && !podutil.IsMirror(pod) && !e.gone {
 		e.gone = true
 		finish(&settled)
 	}
-	l := laneOf(e.gone, pod, last, &settled)
+	l := priorityOf(e.gone, pod, last, &settled)
 	e.want = &settled
 	e.gen++
 	switch {
@@ -154,9 +157,10 @@ func (p *Publisher) Set(pod *corev1.Pod, status corev1.PodStatus, opts Options) 
 	}
 }
 
-// laneOf tells how urgent the change from last to next is: others wait for readiness and for the end. Who uses readiness
-// looks away from a pod that is being deleted anyhow. That all containers start anew may be over before a wait is, and must be seen.
-func laneOf(gone bool, pod *corev1.Pod, last, next *corev1.PodStatus) lane {
+// priorityOf returns how urgent the change from last to next is. Controllers wait for readiness and for the end; those
+// that use readiness ignore a pod that is being deleted anyway. A restart of all containers must be seen, and could be
+// over before a held change is sent.
+func priorityOf(gone bool, pod *corev1.Pod, last, next *corev1.PodStatus) priority {
 	turns := isReady(last) != isReady(next) || podutil.IsTerminal(last.Phase) != podutil.IsTerminal(next.Phase)
 	resets := !podutil.IsTrue(last, corev1.AllContainersRestarting) && podutil.IsTrue(next, corev1.AllContainersRestarting)
 	if gone || resets || (turns && pod.DeletionTimestamp == nil) {
@@ -165,7 +169,7 @@ func laneOf(gone bool, pod *corev1.Pod, last, next *corev1.PodStatus) lane {
 	return normal
 }
 
-// Newest returns the status last asked for, whether or not the API server has it yet; false for an unknown pod. The
+// Newest returns the status of the last Set, whether or not the API server has it yet; false for an unknown pod. The
 // caller must not change it.
 func (p *Publisher) Newest(uid types.UID) (corev1.PodStatus, bool) {
 	p.mu.Lock()
@@ -192,8 +196,8 @@ func (p *Publisher) Published(uid types.UID) (corev1.PodStatus, bool) {
 	return e.base, true
 }
 
-// Forget drops all that is known of a pod, and what is not yet sent. Call it when the pod has left the API server by
-// somebody else's hand.
+// Forget drops the known status of a pod, and what is not yet sent. Call it when another client has deleted the pod
+// from the API server.
 func (p *Publisher) Forget(uid types.UID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -202,7 +206,8 @@ func (p *Publisher) Forget(uid types.UID) {
 	}
 }
 
-// Run sends until ctx ends, then waits for the requests in flight, which end with ctx. What was not sent stays wanted.
+// Run sends until ctx ends, then waits for the requests in flight, which end with ctx. What was not sent remains
+// queued.
 func (p *Publisher) Run(ctx context.Context) {
 	var senders sync.WaitGroup
 	defer senders.Wait()
@@ -224,8 +229,8 @@ func (p *Publisher) Run(ctx context.Context) {
 	}
 }
 
-// Flush waits until every status asked for is at the API server (or its pod is gone), or ctx ends. It is for the node's
-// shutdown; Run must be running.
+// Flush waits until the API server has every status of a Set (or no longer has its pod), or ctx ends. It is for the
+// shutdown of the node; Run must be running.
 func (p *Publisher) Flush(ctx context.Context) error {
 	p.mu.Lock()
 	if p.settled() {
@@ -260,7 +265,7 @@ func (p *Publisher) entryOf(pod *corev1.Pod) *entry {
 	return e
 }
 
-// see takes over what the API server holds if pod is newer than what is known.
+// see takes over the status in pod if pod is newer than what is known.
 func (e *entry) see(pod *corev1.Pod) {
 	if pod.ResourceVersion == e.version {
 		return
@@ -271,7 +276,7 @@ func (e *entry) see(pod *corev1.Pod) {
 	e.base, e.version = pod.Status, pod.ResourceVersion
 }
 
-// keepOnly is Set's end without an API server: there is nobody to tell.
+// keepOnly stores the wanted status as the published one: there is no API server.
 func (p *Publisher) keepOnly(e *entry) {
 	e.base, e.want = *e.want, nil
 	if e.gone {
@@ -289,9 +294,9 @@ func (p *Publisher) drop(e *entry) {
 	p.settleDown(e)
 }
 
-// settleDown takes e off all lists: nothing is to be sent.
+// settleDown removes e from all lists: nothing is to be sent.
 func (p *Publisher) settleDown(e *entry) {
 	e.want, e.queued, e.since = nil, none, time.Time{}
 	delete(p.delayed, e)
-	p.tellIdle()
+	p.notifyIdle()
 }

@@ -336,8 +336,8 @@ func BenchmarkSetUnchanged(b *testing.B) {
 	}
 }
 
-// BenchmarkPublish measures one status from Set to the answer, against an API server that costs next to nothing: it answers
-// in protobuf with what it is told to.
+// BenchmarkPublish measures one status from Set to the answer, against an API server that costs next to nothing: it
+// answers in protobuf with what it is told to.
 func BenchmarkPublish(b *testing.B) {
 	pod := testPod("a")
 	pod.ResourceVersion, pod.Status = "1000000000", fullStatus(2)

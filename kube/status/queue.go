@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// enqueue lists e for sending, earlier than before if l is more urgent. An entry in flight is listed when it returns, one
-// that waits after an error when its time has come.
-func (p *Publisher) enqueue(e *entry, l lane, now time.Time) {
+// enqueue queues e for sending, earlier than before if l is more urgent. An entry in flight is queued when its request
+// ends, one that waits after an error when its back-off ends.
+func (p *Publisher) enqueue(e *entry, l priority, now time.Time) {
 	if l >= e.queued {
 		return
 	}
@@ -23,8 +23,7 @@ func (p *Publisher) enqueue(e *entry, l lane, now time.Time) {
 	p.kick()
 }
 
-// list puts e, which is not in flight, where its lane says: an urgent one among those to send now, another among those that
-// wait for more to come.
+// list queues e, which is not in flight, by its priority: an urgent one is sent now, another waits for more changes.
 func (p *Publisher) list(e *entry, now time.Time) {
 	if e.queued == normal && p.cfg.Hold > 0 {
 		e.notBefore, e.held = now.Add(p.cfg.Hold), true
@@ -43,7 +42,8 @@ func (p *Publisher) kick() {
 	}
 }
 
-// dispatch starts as many requests as may run now and returns how long until there may be more to start without a wake.
+// dispatch starts as many requests as may run now, and returns after how long there may be more to start without a
+// wake-up.
 func (p *Publisher) dispatch(ctx context.Context, senders *sync.WaitGroup) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -54,7 +54,7 @@ func (p *Publisher) dispatch(ctx context.Context, senders *sync.WaitGroup) time.
 	}
 	limit := p.cfg.Parallel
 	if p.failures > 0 {
-		limit = 1 // one request finds out whether the API server is back
+		limit = 1 // one request is enough to find out whether the API server is back
 	}
 	for p.inFlight < limit {
 		e := p.pop()
@@ -66,11 +66,11 @@ func (p *Publisher) dispatch(ctx context.Context, senders *sync.WaitGroup) time.
 		job := e.job()
 		senders.Go(func() { p.send(ctx, e, job) })
 	}
-	p.tellIdle()
+	p.notifyIdle()
 	return next
 }
 
-// release lists the entries whose time after an error has come, and returns how long until the next one's.
+// release queues the entries whose wait is over, and returns how long the next one still waits.
 func (p *Publisher) release(now time.Time) time.Duration {
 	next := time.Hour
 	for e := range p.delayed {
@@ -87,15 +87,15 @@ func (p *Publisher) release(now time.Time) time.Duration {
 	return next
 }
 
-// pop takes the next entry to send, nil if there is none. An entry that was listed again as urgent leaves its first
-// listing behind, which is skipped here.
+// pop returns the next entry to send, nil if there is none. The place of an entry that has become urgent is left in
+// the other queue, and skipped here.
 func (p *Publisher) pop() *entry {
 	for l := range p.queues {
 		for len(p.queues[l]) > 0 {
 			e := p.queues[l][0]
 			p.queues[l][0] = nil
 			p.queues[l] = p.queues[l][1:]
-			if e.queued == lane(l) && !e.sending {
+			if e.queued == priority(l) && !e.sending {
 				e.queued = none
 				return e
 			}
@@ -104,7 +104,7 @@ func (p *Publisher) pop() *entry {
 	return nil
 }
 
-// settled reports whether nothing is wanted that is not at the server.
+// settled reports whether the server has every wanted status.
 func (p *Publisher) settled() bool {
 	if p.inFlight > 0 || len(p.delayed) > 0 {
 		return false
@@ -117,7 +117,7 @@ func (p *Publisher) settled() bool {
 	return true
 }
 
-func (p *Publisher) tellIdle() {
+func (p *Publisher) notifyIdle() {
 	if len(p.idle) == 0 || !p.settled() {
 		return
 	}

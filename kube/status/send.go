@@ -21,10 +21,10 @@ import (
 // requestTimeout bounds one patch or delete.
 const requestTimeout = 30 * time.Second
 
-// errPodGone says that the API server does not know the pod's UID any more.
+// errPodGone is the cause of an error that says that the API server no longer has the pod's UID.
 var errPodGone = errors.New("pod is gone")
 
-// job is a copy of what one request needs, so that Set may go on while it runs.
+// job is a copy of what one request needs, so that Set may change the entry meanwhile.
 type job struct {
 	uid             types.UID
 	namespace, name string
@@ -35,7 +35,7 @@ type job struct {
 	since           time.Time
 }
 
-// job takes the work to do for e now.
+// job returns what is to be sent for e now.
 func (e *entry) job() job {
 	j := job{
 		uid:       e.uid,
@@ -55,7 +55,7 @@ func (e *entry) job() job {
 	return j
 }
 
-// send does one job: patch if the status differs, then delete if the pod is gone from the node.
+// send sends one job: a patch if the status differs, then a delete if nothing of the pod is left on the node.
 func (p *Publisher) send(ctx context.Context, e *entry, j job) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -68,8 +68,8 @@ func (p *Publisher) send(ctx context.Context, e *entry, j job) {
 		err = fmt.Errorf("%w: %w", errPodGone, err)
 	}
 	if err != nil && !errors.Is(err, errPodGone) && !errors.Is(ctx.Err(), context.Canceled) {
-		p.cfg.Log.Warn("publish pod status, will retry", "pod", j.namespace+"/"+j.name, "step", "status",
-			"took", time.Since(start), "err", err)
+		p.cfg.Log.Warn("cannot publish pod status, retrying",
+			"pod", j.namespace+"/"+j.name, "podUID", j.uid, "took", time.Since(start), "err", err)
 	}
 	deleted := p.finished(e, j, pod, err)
 	if pod != nil && p.cfg.Published != nil {
@@ -80,7 +80,7 @@ func (p *Publisher) send(ctx context.Context, e *entry, j job) {
 	}
 }
 
-// patch brings the status of j to the API server and returns the pod as it is there now; nil if nothing differed.
+// patch sends the status of j and returns the pod as the API server has it then; nil if nothing differed.
 func (p *Publisher) patch(ctx context.Context, j job) (*corev1.Pod, error) {
 	body, err := patchFor(j.uid, &j.from, &j.to)
 	if err != nil {
@@ -98,7 +98,7 @@ func (p *Publisher) patch(ctx context.Context, j job) (*corev1.Pod, error) {
 	return pod, nil
 }
 
-// delete removes the pod from the API server at once, unless a new pod of the same name has taken its place.
+// delete removes the pod from the API server immediately, unless a new pod of the same name has replaced it.
 func (p *Publisher) delete(ctx context.Context, j job) error {
 	now := int64(0)
 	uid := j.uid
@@ -111,9 +111,9 @@ func (p *Publisher) delete(ctx context.Context, j job) error {
 	return nil
 }
 
-// goneOr turns the API server's answers that say that a UID does not exist into errPodGone. A changed UID is an attempt to
-// change an immutable field for a patch, or a conflict: see replaced. A 404 that does not come from the API server (but from
-// a proxy or load balancer, while the server behind it restarts) says nothing.
+// goneOr turns the API server's answers that say that a UID does not exist into errPodGone. A changed UID is an
+// attempt to change an immutable field for a patch, or a conflict: see replaced. A 404 that does not come from the API
+// server (but from a proxy or load balancer, while the server behind it restarts) says nothing.
 func goneOr(err error) error {
 	_, otherUID := metadataUIDCause(err)
 	notFound := apierrors.IsNotFound(err) && !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
@@ -123,9 +123,9 @@ func goneOr(err error) error {
 	return err
 }
 
-// replaced reports whether the API server no longer has the pod of j, after a conflict. Only the text of a conflict says
-// whether it is about the UID or about something else, and that text contains names that users choose, so the pod is read. A
-// list is allowed to a node whichever node a new pod of this name is bound to.
+// replaced reports whether the API server no longer has the pod of j, after a conflict. Only the text of a conflict
+// says whether it is about the UID or about something else, and that text contains names that users choose, so the pod
+// is read. A list is allowed to a node whichever node a new pod of this name is bound to.
 func (p *Publisher) replaced(ctx context.Context, j job) bool {
 	selector := fields.Set{"metadata.name": j.name, "spec.nodeName": j.node}.AsSelector()
 	found := &corev1.PodList{}
@@ -148,7 +148,8 @@ func metadataUIDCause(err error) (metav1.StatusCause, bool) {
 	return metav1.StatusCause{}, false
 }
 
-// finished records the outcome of j and lists e again if there is more to do. It reports whether the pod is gone.
+// finished records the result of j and queues e again if there is more to send. It reports whether the API server no
+// longer has the pod.
 func (p *Publisher) finished(e *entry, j job, pod *corev1.Pod, err error) (deleted bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -175,15 +176,14 @@ func (p *Publisher) finished(e *entry, j job, pod *corev1.Pod, err error) (delet
 	switch {
 	case e.gen == j.gen:
 		e.want = nil
-	case e.queued != none: // something newer came while this was under way
+	case e.queued != none: // there was another Set during the request
 		p.list(e, time.Now())
 	}
-	p.tellIdle()
+	p.notifyIdle()
 	return false
 }
 
-// noteServer slows all requests down while no request reaches a working API server, and ends that with the first that
-// does.
+// noteServer delays all requests while none reaches a working API server, until one does.
 func (p *Publisher) noteServer(err error) {
 	if !isOutage(err) {
 		p.failures, p.resume = 0, time.Time{}
@@ -197,7 +197,8 @@ func (p *Publisher) noteServer(err error) {
 	p.resume = time.Now().Add(backoff.Jitter(wait))
 }
 
-// retryLater keeps e for another try: at once after an outage, with its own back-off if the server refused just this.
+// retryLater queues e for another attempt: without delay after an outage, with its own back-off if the server refused
+// just this request.
 func (p *Publisher) retryLater(e *entry, j job, err error) {
 	l := min(e.queued, normal)
 	if j.delete {
@@ -213,7 +214,8 @@ func (p *Publisher) retryLater(e *entry, j job, err error) {
 	p.delayed[e] = struct{}{}
 }
 
-// isOutage tells an API server that does not work (or does not know us) from one that refused this very request.
+// isOutage reports whether err says that the API server does not work, or does not accept the node's identity.
+// Otherwise it refused just this request.
 func isOutage(err error) bool {
 	if err == nil {
 		return false
