@@ -47,13 +47,12 @@ kube/certs: 27
 kube/claims: 3
 kube/client: 11
 kube/node: 13
-kube/objects: 84
+kube/objects: 5
 kube/pods: 37
 kube/pods/manifest: 37
-kube/status: 23
+kube/status: 2
 kube/storage: 34
-kube/watch: 21
-kube/watch/apitest: 8
+kube/watch/apitest: 6
 metrics: 58
 metrics/usage: 72
 systemd: 11

@@ -17,8 +17,9 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// BenchmarkIdle measures what a watched ConfigMap of 1 KiB costs at rest, on a real API server: here, and with a Reflector
-// and its store for each object, as the kubelet has. An operation is one object; run it with -benchtime 300x.
+// BenchmarkIdle measures what a watched ConfigMap of 1 KiB costs at rest, on a real API server: here, and with a
+// Reflector and its store for each object, as the kubelet has. An operation is one object; run it with -benchtime
+// 300x.
 func BenchmarkIdle(b *testing.B) {
 	for name, start := range map[string]func(*testing.B, rest.Interface, string, []string) func(){
 		"objects": startObjects, "reflectors": startReflectors,

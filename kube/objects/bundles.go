@@ -20,19 +20,20 @@ import (
 // maxSelector bounds the label selector of a trust bundle source, as the kubelet does.
 const maxSelector = 100 << 10
 
-// trustBundle is what is kept of a ClusterTrustBundle.
+// trustBundle is the part of a ClusterTrustBundle that is kept.
 type trustBundle struct {
 	version, signer string
 	labels          labels.Set
 	pem             string
 }
 
-// TrustBundles returns what the ClusterTrustBundles hold that s names: one, or all of a signer that have its labels, which may
-// be none. An error satisfies apierrors.IsNotFound if the one does not exist, or if the API server has no such objects at all.
-// They are followed from the first pod that shows some until a while after the last; the call only waits for the first answer.
+// TrustBundles returns the content of the ClusterTrustBundles that s names: one, or all of a signer that have its
+// labels, which may be none. An error satisfies apierrors.IsNotFound if the one does not exist, or if the API server
+// does not serve them. They are watched from the first pod that shows some until a while after the last; the call only
+// waits for the first answer.
 func (o *Objects) TrustBundles(ctx context.Context, s *corev1.ClusterTrustBundleProjection) ([]string, error) {
 	if !o.cfg.TrustBundles {
-		return nil, switchedOff("ClusterTrustBundle and ClusterTrustBundleProjection")
+		return nil, gateOff("ClusterTrustBundle and ClusterTrustBundleProjection")
 	}
 	selector, err := bundleSelector(s)
 	if err != nil {
@@ -58,7 +59,8 @@ func (o *Objects) TrustBundles(ctx context.Context, s *corev1.ClusterTrustBundle
 	return found, nil
 }
 
-// bundleSelector is nil for a source that names its bundle. No selector selects nothing, an empty one all.
+// bundleSelector returns the selector of a source, nil if the source names its bundle. No selector selects nothing, an
+// empty one selects all.
 func bundleSelector(s *corev1.ClusterTrustBundleProjection) (labels.Selector, error) {
 	if s.Name != nil {
 		return nil, nil
@@ -76,13 +78,13 @@ func bundleSelector(s *corev1.ClusterTrustBundleProjection) (labels.Selector, er
 	return selector, nil
 }
 
-// knownBundles are all bundles there are. The map is not changed any more.
+// knownBundles returns all bundles. The map is never changed.
 func (o *Objects) knownBundles(ctx context.Context) (map[string]*trustBundle, error) {
 	o.mu.Lock()
 	e := o.entries[key{kind: TrustBundles}]
 	o.mu.Unlock()
 	if e == nil {
-		return nil, fmt.Errorf("no pod in use shows ClusterTrustBundles")
+		return nil, fmt.Errorf("no pod shows ClusterTrustBundles")
 	}
 	if _, err := o.await(ctx, e); err != nil {
 		return nil, err
@@ -96,7 +98,7 @@ func (o *Objects) trustBundles() watch.Target {
 	return watch.Target{Client: o.cfg.CertificatesBeta, Resource: "clustertrustbundles"}
 }
 
-// bundleSink takes in what is followed for e.
+// bundleSink stores what is watched for e.
 type bundleSink struct {
 	ctx context.Context
 	o   *Objects
@@ -133,7 +135,7 @@ func (s *bundleSink) Delete(obj metav1.Object) {
 	})
 }
 
-// Trouble tells pods that wait for bundles why there are none. Those that are known stay.
+// Trouble stores the error for pods that wait for bundles. Known bundles stay.
 func (s *bundleSink) Trouble(err error) {
 	if err == nil {
 		return
@@ -141,7 +143,7 @@ func (s *bundleSink) Trouble(err error) {
 	if err = s.o.bundleTrouble(s.ctx, err); s.ctx.Err() != nil {
 		return
 	}
-	s.o.complain(s.ctx, s.e.key, err)
+	s.o.logTrouble(s.ctx, s.e.key, err)
 	s.o.mu.Lock()
 	defer s.o.mu.Unlock()
 	if s.e.bundles != nil {
@@ -153,33 +155,39 @@ func (s *bundleSink) Trouble(err error) {
 	}
 }
 
-// store takes the next state and tells the users of e if that is news.
+// store stores the next state, and notifies the users of e if it differs.
 func (s *bundleSink) store(change func(now map[string]*trustBundle) map[string]*trustBundle) {
 	s.o.mu.Lock()
 	if s.ctx.Err() != nil {
 		s.o.mu.Unlock()
 		return
 	}
-	before, news := s.e.bundles, s.e.answered()
+	before, known := s.e.bundles, s.e.answered()
 	s.e.bundles, s.e.err = change(before), nil
-	if !news {
+	if !known {
 		close(s.e.known)
 	}
-	news = news && (before == nil || !maps.EqualFunc(before, s.e.bundles, sameBundle))
+	changed := known && (before == nil || !maps.EqualFunc(before, s.e.bundles, sameBundle))
 	users := slices.Collect(maps.Keys(s.e.users))
 	s.o.mu.Unlock()
-	if news {
-		s.o.tell(users)
+	if changed {
+		s.o.notify(users)
 	}
 }
 
 func sameBundle(a, b *trustBundle) bool { return a.version == b.version }
 
 func slimBundle(b *certificatesv1beta1.ClusterTrustBundle) *trustBundle {
-	return &trustBundle{version: b.ResourceVersion, signer: b.Spec.SignerName, labels: b.Labels, pem: b.Spec.TrustBundle}
+	return &trustBundle{
+		version: b.ResourceVersion,
+		signer:  b.Spec.SignerName,
+		labels:  b.Labels,
+		pem:     b.Spec.TrustBundle,
+	}
 }
 
-// bundleTrouble says so where the API server has no bundles at all: nodes are then told that they are forbidden, or not found.
+// bundleTrouble returns an error that says so if the API server does not serve bundles at all: it answers nodes with
+// Forbidden or NotFound then.
 func (o *Objects) bundleTrouble(ctx context.Context, err error) error {
 	if !apierrors.IsForbidden(err) && !apierrors.IsNotFound(err) {
 		return err
@@ -188,30 +196,35 @@ func (o *Objects) bundleTrouble(ctx context.Context, err error) error {
 	if served || unknown != nil {
 		return err
 	}
-	return &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Reason: metav1.StatusReasonNotFound,
+	return &apierrors.StatusError{ErrStatus: metav1.Status{
+		Status: metav1.StatusFailure,
+		Reason: metav1.StatusReasonNotFound,
 		Message: "the API server does not serve clustertrustbundles of " + certificatesv1beta1.SchemeGroupVersion.String() +
-			": turn its feature gate ClusterTrustBundle on and enable the API with --runtime-config"}}
+			": enable its feature gate ClusterTrustBundle, and the API with --runtime-config",
+	}}
 }
 
-// serves asks the API server whether it serves a resource of certificates.k8s.io/v1beta1.
+// serves reports whether the API server serves a resource of certificates.k8s.io/v1beta1.
 func (o *Objects) serves(ctx context.Context, resource string) (bool, error) {
 	list := &metav1.APIResourceList{}
 	err := client.Bounded(ctx, func(ctx context.Context) error {
-		return o.cfg.CertificatesBeta.Get().AbsPath("/apis", certificatesv1beta1.SchemeGroupVersion.String()).Do(ctx).Into(list)
+		return o.cfg.CertificatesBeta.Get().AbsPath("/apis", certificatesv1beta1.SchemeGroupVersion.String()).
+			Do(ctx).Into(list)
 	})
 	if apierrors.IsNotFound(err) {
 		return false, nil
 	}
-	return slices.ContainsFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Name == resource }), err
+	named := func(r metav1.APIResource) bool { return r.Name == resource }
+	return slices.ContainsFunc(list.APIResources, named), err
 }
 
-// tell passes news on to the pods they are for.
-func (o *Objects) tell(pods []types.UID) {
+// notify calls OnChange.
+func (o *Objects) notify(pods []types.UID) {
 	if len(pods) > 0 && o.cfg.OnChange != nil {
 		o.cfg.OnChange(pods)
 	}
 }
 
-func switchedOff(gates string) error {
-	return fmt.Errorf("switched off on this node: set %s to true in the featureGates of its configuration", gates)
+func gateOff(gates string) error {
+	return fmt.Errorf("disabled on this node: set %s to true in featureGates of its configuration", gates)
 }

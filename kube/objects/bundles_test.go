@@ -75,7 +75,7 @@ func manyValues(length int) (all []string) {
 	return append(all, all...)
 }
 
-// One watch serves all pods, from the first to a while after the last, and each change is told to all of them.
+// One watch serves all pods, from the first to a while after the last, and each change notifies all of them.
 func TestTrustBundlesFollowed(t *testing.T) {
 	run(t, func(b *bench) {
 		b.wantRequests()
@@ -133,7 +133,8 @@ func TestTrustBundlesWhileAway(t *testing.T) {
 	})
 }
 
-// A node is forbidden what the API server does not have: that is told as what it is, and satisfies a source that is optional.
+// The API server forbids what it does not serve: the error says so, and satisfies a source that is
+// optional.
 func TestTrustBundlesNotServed(t *testing.T) {
 	run(t, func(b *bench) {
 		b.server.Intercept(func(r *http.Request) *apierrors.StatusError {

@@ -20,9 +20,10 @@ import (
 	"github.com/nodelet/nodelet/kube/watch"
 )
 
-// ask makes a request for c unless one is under way. For a source that shows nothing yet it waits a little for the answer.
-func (o *Objects) ask(ctx context.Context, c *podCertificate, s *corev1.PodCertificateProjection) error {
-	r, err := o.certificates.begin(c, s)
+// ensureRequest creates a request for c unless one is pending. If the source shows no certificate yet, it waits a
+// little for the answer.
+func (o *Objects) ensureRequest(ctx context.Context, c *podCertificate, s *corev1.PodCertificateProjection) error {
+	r, err := o.certificates.newRequest(c, s)
 	if err != nil || r.created {
 		return err
 	}
@@ -30,7 +31,7 @@ func (o *Objects) ask(ctx context.Context, c *podCertificate, s *corev1.PodCerti
 	if err := o.create(ctx, c, r, s); err != nil {
 		return err
 	}
-	if !o.certificates.createdNow(c, r) {
+	if !o.certificates.markCreated(c, r) {
 		return nil
 	}
 	select {
@@ -38,13 +39,13 @@ func (o *Objects) ask(ctx context.Context, c *podCertificate, s *corev1.PodCerti
 	case <-time.After(signerPatience):
 	case <-ctx.Done():
 	}
-	o.certificates.waitsNoMore(r)
+	o.certificates.stopWaiting(r)
 	return nil
 }
 
-// begin returns the request of c that is under way. A new one gets its key, and its name: the watch may tell of it before the
-// answer to its creation comes in, which may also be lost.
-func (p *podCertificates) begin(c *podCertificate, s *corev1.PodCertificateProjection) (*certRequest, error) {
+// newRequest returns the pending request of c, or a new one with a key and a name. The name is chosen here because the
+// watch may bring the request before the answer to its creation arrives, and that answer may be lost.
+func (p *podCertificates) newRequest(c *podCertificate, s *corev1.PodCertificateProjection) (*certRequest, error) {
 	p.mu.Lock()
 	r := c.request
 	p.mu.Unlock()
@@ -55,7 +56,12 @@ func (p *podCertificates) begin(c *podCertificate, s *corev1.PodCertificateProje
 	if err != nil {
 		return nil, err
 	}
-	r = &certRequest{namespace: c.pod.Namespace, name: "req-" + strings.ToLower(rand.Text()[:12]), key: key, answered: make(chan struct{})}
+	r = &certRequest{
+		namespace: c.pod.Namespace,
+		name:      "req-" + strings.ToLower(rand.Text()[:12]),
+		key:       key,
+		answered:  make(chan struct{}),
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.sources[c.source] != c {
@@ -65,43 +71,44 @@ func (p *podCertificates) begin(c *podCertificate, s *corev1.PodCertificateProje
 	return r, nil
 }
 
-// createdNow notes that the request exists, and tells whether its answer is to be waited for.
-func (p *podCertificates) createdNow(c *podCertificate, r *certRequest) bool {
+// markCreated notes that the request exists, and reports whether to wait for its answer.
+func (p *podCertificates) markCreated(c *podCertificate, r *certRequest) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	r.created, r.waiting = true, c.shown == nil
 	return r.waiting
 }
 
-func (p *podCertificates) waitsNoMore(r *certRequest) {
+func (p *podCertificates) stopWaiting(r *certRequest) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	r.waiting = false
 }
 
-// create makes the request on the API server. One of this name is ours: an earlier attempt whose answer was lost.
+// create creates the request on the API server. One of this name is from an earlier attempt whose answer was lost.
 func (o *Objects) create(ctx context.Context, c *podCertificate, r *certRequest, s *corev1.PodCertificateProjection) error {
 	body, err := o.requestBody(ctx, c.pod, r, s)
 	if err != nil {
 		return err
 	}
-	err = o.rush.read(ctx, o.rush.tokens, func(ctx context.Context) error {
-		return o.cfg.CertificatesBeta.Post().Throttle(nil).Namespace(r.namespace).Resource("podcertificaterequests").Body(body).Do(ctx).Error()
+	err = o.limiter.read(ctx, o.limiter.tokens, func(ctx context.Context) error {
+		return o.cfg.CertificatesBeta.Post().Throttle(nil).Namespace(r.namespace).Resource("podcertificaterequests").
+			Body(body).Do(ctx).Error()
 	})
 	switch {
 	case err == nil, apierrors.IsAlreadyExists(err):
 		return nil
 	case apierrors.IsForbidden(err) || apierrors.IsNotFound(err):
 		if served, unknown := o.serves(ctx, "podcertificaterequests"); !served && unknown == nil {
-			return fmt.Errorf("the API server does not serve podcertificaterequests of %s: turn its feature gate PodCertificateRequest on "+
-				"and enable the API with --runtime-config", certificatesv1beta1.SchemeGroupVersion)
+			return fmt.Errorf("the API server does not serve podcertificaterequests of %s: enable its feature gate "+
+				"PodCertificateRequest, and the API with --runtime-config", certificatesv1beta1.SchemeGroupVersion)
 		}
 	}
 	return fmt.Errorf("create PodCertificateRequest: %w", err)
 }
 
-// requestBody names pod, service account and node with their UIDs, all of which the API server checks. The stub of a PKCS #10
-// request proves that the key is ours.
+// requestBody returns the request, with the pod, service account and node and their UIDs, which the API server checks.
+// The stub of a PKCS #10 request proves the possession of the key.
 func (o *Objects) requestBody(ctx context.Context, pod *corev1.Pod, r *certRequest, s *corev1.PodCertificateProjection) (
 	*certificatesv1beta1.PodCertificateRequest, error) {
 	stub, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{}, r.key)
@@ -117,17 +124,27 @@ func (o *Objects) requestBody(ctx context.Context, pod *corev1.Pod, r *certReque
 		return nil, err
 	}
 	return &certificatesv1beta1.PodCertificateRequest{
-		ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: r.name,
-			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID}}},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace:       pod.Namespace,
+			Name:            r.name,
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID}},
+		},
 		Spec: certificatesv1beta1.PodCertificateRequestSpec{
-			SignerName: s.SignerName, MaxExpirationSeconds: s.MaxExpirationSeconds, UnverifiedUserAnnotations: s.UserAnnotations,
-			PodName: pod.Name, PodUID: pod.UID, ServiceAccountName: account.Name, ServiceAccountUID: account.UID,
-			NodeName: types.NodeName(o.cfg.NodeName), NodeUID: node, StubPKCS10Request: stub,
+			SignerName:                s.SignerName,
+			MaxExpirationSeconds:      s.MaxExpirationSeconds,
+			UnverifiedUserAnnotations: s.UserAnnotations,
+			PodName:                   pod.Name,
+			PodUID:                    pod.UID,
+			ServiceAccountName:        account.Name,
+			ServiceAccountUID:         account.UID,
+			NodeName:                  types.NodeName(o.cfg.NodeName),
+			NodeUID:                   node,
+			StubPKCS10Request:         stub,
 		},
 	}, nil
 }
 
-// followRequests begins to watch the node's requests, all that a node may watch, unless that is done already.
+// followRequests starts the watch of the node's requests, unless it runs. A node may watch no narrower set.
 func (o *Objects) followRequests() {
 	p := &o.certificates
 	p.mu.Lock()
@@ -142,41 +159,42 @@ func (o *Objects) followRequests() {
 	o.alive.Go(func() { target.Follow(ctx, &requestSink{ctx, o}) })
 }
 
-// requestSink takes in what becomes of the node's requests.
+// requestSink handles the changes of the node's requests.
 type requestSink struct {
 	ctx context.Context
 	o   *Objects
 }
 
-// Replace looks at those of ours that are missing, too: the state may be older than they are.
+// Replace also reads the pending requests that are missing: the state may be older than they are.
 func (s *requestSink) Replace(objs []metav1.Object) {
-	there := map[types.NamespacedName]bool{}
+	found := map[types.NamespacedName]bool{}
 	for _, obj := range objs {
-		there[types.NamespacedName{Namespace: obj.GetNamespace(), Name: obj.GetName()}] = true
+		found[types.NamespacedName{Namespace: obj.GetNamespace(), Name: obj.GetName()}] = true
 		s.Set(obj)
 	}
 	for _, n := range s.o.certificates.pending() {
-		if !there[n] {
-			s.look(n)
+		if !found[n] {
+			s.read(n)
 		}
 	}
 }
 
-// look reads a request of ours. Where that fails, the watch has the last word.
-func (s *requestSink) look(n types.NamespacedName) {
+// read reads a pending request. If that fails, the watch will bring its state.
+func (s *requestSink) read(n types.NamespacedName) {
 	pcr := &certificatesv1beta1.PodCertificateRequest{}
 	err := client.Bounded(s.ctx, func(ctx context.Context) error {
-		return s.o.cfg.CertificatesBeta.Get().Namespace(n.Namespace).Resource("podcertificaterequests").Name(n.Name).Do(ctx).Into(pcr)
+		return s.o.cfg.CertificatesBeta.Get().Namespace(n.Namespace).Resource("podcertificaterequests").Name(n.Name).
+			Do(ctx).Into(pcr)
 	})
 	switch {
 	case err == nil:
-		s.o.settle(pcr)
+		s.o.handle(pcr)
 	case apierrors.IsNotFound(err):
 		s.Delete(&metav1.ObjectMeta{Namespace: n.Namespace, Name: n.Name})
 	}
 }
 
-// pending are the requests that exist and have no answer.
+// pending returns the requests that exist and have no answer.
 func (p *podCertificates) pending() (all []types.NamespacedName) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -190,11 +208,11 @@ func (p *podCertificates) pending() (all []types.NamespacedName) {
 
 func (s *requestSink) Set(obj metav1.Object) {
 	if pcr, ok := obj.(*certificatesv1beta1.PodCertificateRequest); ok {
-		s.o.settle(pcr)
+		s.o.handle(pcr)
 	}
 }
 
-// Delete ends a request without an answer: its pod asks anew.
+// Delete ends a request without an answer: its pod creates a new one.
 func (s *requestSink) Delete(obj metav1.Object) {
 	s.o.finish(obj, func(*podCertificate) {})
 }

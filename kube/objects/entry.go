@@ -21,30 +21,30 @@ import (
 	"github.com/nodelet/nodelet/kube/watch"
 )
 
-// streamLife is the shortest life asked for a watch of one object, as long as the kubelet's: each renewal is a request.
-const streamLife = 30 * time.Minute
+// streamTimeout is the shortest timeout asked for a watch of one object, as in the kubelet: each renewal is a request.
+const streamTimeout = 30 * time.Minute
 
 // entry is one object in use. Objects.mu guards all of it.
 type entry struct {
 	key   key
-	users map[types.UID]bool // pods, and whether they want news
+	users map[types.UID]bool // pods, and whether they want to learn of changes
 
-	obj   metav1.Object // *corev1.ConfigMap or *corev1.Secret; nil while it does not exist or is not known
-	err   error         // why obj is nil: a NotFound error, or what went wrong
+	obj   metav1.Object // *corev1.ConfigMap or *corev1.Secret; nil if it does not exist or is not known
+	err   error         // why obj is nil: a NotFound error, or why it cannot be read
 	known chan struct{} // closed when obj, bundles or err has been set
 
-	bundles map[string]*trustBundle // of TrustBundles, by name; nil while they are not known
+	bundles map[string]*trustBundle // of TrustBundles, by name; nil if they are not known
 
-	stop    context.CancelFunc // of the watch; nil without one
-	parting *time.Timer        // ends what is no longer wanted
+	stop   context.CancelFunc // of the watch; nil without one
+	expiry *time.Timer        // removes what is no longer used
 }
 
 func newEntry(k key) *entry {
 	return &entry{key: k, users: map[types.UID]bool{}, known: make(chan struct{})}
 }
 
-// wantsWatch says whether news about the object matter: a volume shows it, or somebody waits for it to be created. An object
-// that says it will never change is not watched.
+// wantsWatch reports whether changes of the object matter: a volume shows it, or a pod waits for its creation. An
+// immutable object is not watched.
 func (e *entry) wantsWatch() bool {
 	if len(e.users) == 0 || immutable(e.obj) {
 		return false
@@ -62,7 +62,7 @@ func immutable(o metav1.Object) bool {
 	return false
 }
 
-// follow keeps e fresh until ctx ends or nobody wants news any more.
+// follow keeps e up to date until ctx ends or no pod wants to learn of changes.
 func (o *Objects) follow(ctx context.Context, e *entry) {
 	if e.key.kind == TrustBundles {
 		o.trustBundles().Follow(ctx, &bundleSink{ctx, o, e})
@@ -77,8 +77,8 @@ func (o *Objects) follow(ctx context.Context, e *entry) {
 		}
 		if err == nil {
 			failures = 0
-		} else if failures++; failures == 2 { // once is what a fresh binding may cost
-			o.complain(ctx, e.key, err)
+		} else if failures++; failures == 2 { // a first one is normal for a pod that has just been bound
+			o.logTrouble(ctx, e.key, err)
 		}
 		if !backoff.Sleep(ctx, pause.Next(time.Since(start))) {
 			return
@@ -86,12 +86,12 @@ func (o *Objects) follow(ctx context.Context, e *entry) {
 	}
 }
 
-// stillWanted gives the watch of e up, atomically with the decision, when it is not.
+// stillWanted reports whether e is to be watched. If not, it ends the watch, atomically with the decision.
 func (o *Objects) stillWanted(ctx context.Context, e *entry) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if ctx.Err() != nil {
-		return false // given up by others, and perhaps begun anew
+		return false // another goroutine ended the watch, and may have started a new one
 	}
 	if e.wantsWatch() {
 		return true
@@ -103,40 +103,41 @@ func (o *Objects) stillWanted(ctx context.Context, e *entry) bool {
 
 // followOnce reads the object, opens a watch from there on, and follows it to its end.
 //
-// The object is read as a list of one, for a list tells the version of the whole: nothing is missed, and a watch may begin from it
-// later than at once. What is read first may be what the API server has in memory, as it has the pod that names the object: when
-// many pods come at once, reads of etcd wait for its writes.
+// The object is read as a list of one, because the version of a list is that of the whole collection: the watch may
+// start from it later and misses nothing. The first read may be answered from the memory of the API server: if many
+// pods start at once, reads of etcd wait for its writes.
 func (o *Objects) followOnce(ctx context.Context, e *entry) error {
 	target := watch.Target{
 		Client: o.cfg.Core, Resource: e.key.kind.resource(), Namespace: e.key.namespace,
 		FieldSelector: fields.OneTermEqualSelector("metadata.name", e.key.name).String(),
 	}
-	atLeast := newest // than what is known already
+	atLeast := newest // not older than what is known
 	if !e.answered() {
 		atLeast = fromMemory
 	}
 	obj, version, err := o.list(ctx, e.key, target, atLeast)
-	if atLeast != newest && apierrors.IsNotFound(err) { // it may have been created a moment ago
+	if atLeast != newest && apierrors.IsNotFound(err) { // it may have been created just now
 		obj, version, err = o.list(ctx, e.key, target, newest)
 	}
 	o.set(ctx, e, obj, err)
 	if err != nil && !apierrors.IsNotFound(err) {
 		return err
 	}
-	if !o.wanted(e) || !o.rush.over(ctx) {
+	if !o.wanted(e) || !o.limiter.awaitIdle(ctx) {
 		return nil
 	}
-	stream, err := o.rush.open(ctx, target, version)
+	stream, err := o.limiter.open(ctx, target, version)
 	if err != nil {
 		return err
 	}
 	defer stream.Close()
-	return o.take(ctx, e, stream)
+	return o.readStream(ctx, e, stream)
 }
 
-// list reads the object of k, which target selects, and the version from which a watch tells what comes after.
-func (o *Objects) list(ctx context.Context, k key, target watch.Target, atLeast string) (obj metav1.Object, version string, err error) {
-	err = o.rush.read(ctx, o.rush.reads, func(ctx context.Context) error {
+// list reads the object of k, which target selects, and the version from which a watch brings later changes.
+func (o *Objects) list(ctx context.Context, k key, target watch.Target, atLeast string) (
+	obj metav1.Object, version string, err error) {
+	err = o.limiter.read(ctx, o.limiter.reads, func(ctx context.Context) error {
 		all, v, err := target.List(ctx, atLeast)
 		obj, version = nil, v
 		if len(all) > 0 {
@@ -153,8 +154,8 @@ func (o *Objects) list(ctx context.Context, k key, target watch.Target, atLeast 
 	return obj, version, nil
 }
 
-// take follows a watch to its end, or until nobody wants it.
-func (o *Objects) take(ctx context.Context, e *entry, stream *watch.Stream) error {
+// readStream reads a watch to its end, or until no pod wants it.
+func (o *Objects) readStream(ctx context.Context, e *entry, stream *watch.Stream) error {
 	for {
 		ev, err := stream.Next()
 		if errors.Is(err, io.EOF) || watch.Forgotten(err) {
@@ -185,24 +186,24 @@ func (o *Objects) apply(ctx context.Context, e *entry, ev watch.Event) {
 	}
 }
 
-// set stores what a watch knows of e now and tells its users if that is news. An object that is known stays, when it can
-// only not be read just now. A watch that was ended says nothing any more.
+// set stores the state of e that a watch has read, and notifies the users of e if it differs. A known object stays if
+// it just cannot be read now. A watch that was ended changes nothing.
 func (o *Objects) set(ctx context.Context, e *entry, obj metav1.Object, err error) {
 	o.mu.Lock()
 	if ctx.Err() != nil {
 		o.mu.Unlock()
 		return
 	}
-	news := e.answered() && (version(obj) != version(e.obj) || (obj == nil) != (e.obj == nil))
+	changed := e.answered() && (version(obj) != version(e.obj) || (obj == nil) != (e.obj == nil))
 	kept := !e.store(obj, err)
 	users := slices.Collect(maps.Keys(e.users))
 	o.mu.Unlock()
-	if news && !kept {
-		o.tell(users)
+	if changed && !kept {
+		o.notify(users)
 	}
 }
 
-// answered says whether anything has been stored yet.
+// answered reports whether anything has been stored.
 func (e *entry) answered() bool {
 	select {
 	case <-e.known:
@@ -212,7 +213,8 @@ func (e *entry) answered() bool {
 	}
 }
 
-// store notes the object or why there is none. It is refused if an object is known and the error does not say that it is gone.
+// store stores the object, or why there is none. It reports false and keeps a known object if err does not say that it
+// was deleted.
 func (e *entry) store(obj metav1.Object, err error) bool {
 	if !e.answered() {
 		close(e.known)
@@ -231,11 +233,12 @@ func version(o metav1.Object) string {
 	return o.GetResourceVersion()
 }
 
-// complain logs that an object cannot be kept fresh where the API server says why. A connection that fails is told by
-// whoever follows the pods, once for all.
-func (o *Objects) complain(ctx context.Context, k key, err error) {
+// logTrouble logs that an object cannot be kept up to date if the API server says why. A failing connection is
+// reported once, by the watch of the pods.
+func (o *Objects) logTrouble(ctx context.Context, k key, err error) {
 	if apierrors.ReasonForError(err) != metav1.StatusReasonUnknown {
-		o.cfg.Log.WarnContext(ctx, "keep an object of pods fresh", "kind", k.kind, "namespace", k.namespace, "name", k.name, "error", err)
+		o.cfg.Log.WarnContext(ctx, "cannot watch an object that pods use, retrying",
+			"kind", k.kind, "namespace", k.namespace, "name", k.name, "err", err)
 	}
 }
 
@@ -251,13 +254,18 @@ func notFound(k key) error {
 	return apierrors.NewNotFound(corev1.Resource(strings.ToLower(string(k.kind))), k.name)
 }
 
-// slim reduces metadata to the identity: managers and the last applied configuration are often larger than the data, and
-// hold it a second time.
+// slim reduces metadata to the identity: managed fields and the last applied configuration are often larger than the
+// data, and contain it a second time.
 func slim(o metav1.Object) metav1.Object {
 	if o == nil {
 		return nil
 	}
-	m := metav1.ObjectMeta{Namespace: o.GetNamespace(), Name: o.GetName(), UID: o.GetUID(), ResourceVersion: o.GetResourceVersion()}
+	m := metav1.ObjectMeta{
+		Namespace:       o.GetNamespace(),
+		Name:            o.GetName(),
+		UID:             o.GetUID(),
+		ResourceVersion: o.GetResourceVersion(),
+	}
 	switch o := o.(type) {
 	case *corev1.ConfigMap:
 		o.ObjectMeta = m
@@ -267,7 +275,7 @@ func slim(o metav1.Object) metav1.Object {
 	return o
 }
 
-// as turns what is known into the type that was asked for.
+// as converts a known object to its type.
 func as[T metav1.Object](k key, obj metav1.Object, err error) (T, error) {
 	var none T
 	if err != nil {

@@ -13,9 +13,9 @@ import (
 	"github.com/nodelet/nodelet/kube/client"
 )
 
-// ConfigMap returns a ConfigMap as it is now. Where it is watched for a pod, that is the newest state seen, and the call only
-// waits for the first; otherwise it is read. An error satisfies apierrors.IsNotFound if it does not exist. While the API
-// server cannot be reached, what was last read for a pod that uses it is returned.
+// ConfigMap returns a ConfigMap. If it is watched for a pod, that is the newest state seen, and the call only waits
+// for the first one; otherwise it is read. An error satisfies apierrors.IsNotFound if it does not exist. While the API
+// server does not answer, the state last read for a pod that uses it is returned.
 func (o *Objects) ConfigMap(ctx context.Context, namespace, name string) (*corev1.ConfigMap, error) {
 	k := key{ConfigMap, namespace, name}
 	obj, err := o.get(ctx, k)
@@ -41,28 +41,27 @@ func (o *Objects) get(ctx context.Context, k key) (metav1.Object, error) {
 	case fresh:
 		return o.await(ctx, e)
 	}
-	obj, err := o.readAnew(ctx, k, known)
+	obj, err := o.readBounded(ctx, k, known)
 	if ctx.Err() != nil {
-		return obj, err // a failure would say nothing about the object
+		return obj, err // the error says nothing about the object
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if e.stop != nil { // a watch began meanwhile, and knows better from now on
+	if e.stop != nil { // a watch has started meanwhile, and is newer
 		return obj, err
 	}
 	if !e.store(obj, err) && noAnswer(err) {
 		return e.obj, nil
 	}
-	o.tend(e) // a missing object is watched for
+	o.updateWatch(e) // a missing object is watched for
 	return obj, err
 }
 
-// recallAfter is how long the API server has to answer where an earlier answer is known. Then that one is used: a container
-// starts a little later with what it had before, instead of much later.
+// recallAfter is how long the API server has to answer if an earlier answer is known. Then that one is used.
 const recallAfter = 3 * time.Second
 
-// readAnew reads an object; where an earlier state is known, for recallAfter at most.
-func (o *Objects) readAnew(ctx context.Context, k key, known bool) (metav1.Object, error) {
+// readBounded reads an object. If an earlier state is known, it takes recallAfter at most.
+func (o *Objects) readBounded(ctx context.Context, k key, known bool) (metav1.Object, error) {
 	if known {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, recallAfter)
@@ -71,13 +70,14 @@ func (o *Objects) readAnew(ctx context.Context, k key, known bool) (metav1.Objec
 	return o.read(ctx, k)
 }
 
-// noAnswer says that err is not the API server's word on the object: it could not be reached, or was not up to answering.
+// noAnswer reports whether err says nothing about the object: the API server could not be reached, or could not answer.
 func noAnswer(err error) bool {
 	return apierrors.ReasonForError(err) == metav1.StatusReasonUnknown || apierrors.IsServiceUnavailable(err) ||
-		apierrors.IsInternalError(err) || apierrors.IsTooManyRequests(err) || apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err)
+		apierrors.IsInternalError(err) || apierrors.IsTooManyRequests(err) ||
+		apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err)
 }
 
-// await returns what is known of an entry that is watched, waiting until something is.
+// await returns the state of an entry that is watched. It waits until one is known.
 func (o *Objects) await(ctx context.Context, e *entry) (metav1.Object, error) {
 	ctx, cancel := context.WithTimeout(ctx, client.RequestTimeout)
 	defer cancel()
@@ -93,11 +93,11 @@ func (o *Objects) await(ctx context.Context, e *entry) (metav1.Object, error) {
 
 // How new an object must be, as resourceVersion of a read.
 const (
-	newest     = ""  // as it is in etcd
-	fromMemory = "0" // as the API server's watches have it
+	newest     = ""  // as in etcd
+	fromMemory = "0" // any state that the API server has in memory
 )
 
-// read gets the object from the API server as it is now.
+// read reads the object from the API server.
 func (o *Objects) read(ctx context.Context, k key) (metav1.Object, error) {
 	var obj interface {
 		metav1.Object
@@ -106,8 +106,9 @@ func (o *Objects) read(ctx context.Context, k key) (metav1.Object, error) {
 	if k.kind == Secret {
 		obj = &corev1.Secret{}
 	}
-	err := o.rush.read(ctx, o.rush.reads, func(ctx context.Context) error {
-		return o.cfg.Core.Get().Throttle(nil).Namespace(k.namespace).Resource(k.kind.resource()).Name(k.name).Do(ctx).Into(obj)
+	err := o.limiter.read(ctx, o.limiter.reads, func(ctx context.Context) error {
+		return o.cfg.Core.Get().Throttle(nil).Namespace(k.namespace).Resource(k.kind.resource()).Name(k.name).
+			Do(ctx).Into(obj)
 	})
 	if apierrors.IsNotFound(err) {
 		return nil, notFound(k)

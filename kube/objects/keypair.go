@@ -15,7 +15,7 @@ import (
 	"fmt"
 )
 
-// newKey makes a key of a type that podCertificate sources name.
+// newKey generates a key of a type that podCertificate sources name.
 func newKey(keyType string) (crypto.Signer, error) {
 	switch keyType {
 	case "RSA3072":
@@ -32,10 +32,10 @@ func newKey(keyType string) (crypto.Signer, error) {
 		_, key, err := ed25519.GenerateKey(rand.Reader)
 		return key, err
 	}
-	return nil, fmt.Errorf("keyType %q is unknown to this node agent", keyType)
+	return nil, fmt.Errorf("keyType %q is not supported by this node agent", keyType)
 }
 
-// pair puts a key and the chain that was issued to it together.
+// pair returns a key with the certificate chain that was issued for it.
 func pair(key crypto.Signer, chain string) (*tls.Certificate, error) {
 	c := &tls.Certificate{PrivateKey: key}
 	for block, rest := pem.Decode([]byte(chain)); block != nil; block, rest = pem.Decode(rest) {
@@ -46,20 +46,20 @@ func pair(key crypto.Signer, chain string) (*tls.Certificate, error) {
 	return c, checkPair(c)
 }
 
-// checkPair parses the leaf, which must be the key's.
+// checkPair parses the leaf certificate and checks that it is for the key.
 func checkPair(c *tls.Certificate) (err error) {
 	key, ok := c.PrivateKey.(crypto.Signer)
 	if !ok || len(c.Certificate) == 0 {
-		return errors.New("there is no key or no certificate")
+		return errors.New("key or certificate is missing")
 	}
 	if c.Leaf, err = x509.ParseCertificate(c.Certificate[0]); err != nil {
 		return err
 	}
-	mine, err := x509.MarshalPKIXPublicKey(key.Public())
+	public, err := x509.MarshalPKIXPublicKey(key.Public())
 	if err != nil {
 		return err
 	}
-	if !bytes.Equal(mine, c.Leaf.RawSubjectPublicKeyInfo) {
+	if !bytes.Equal(public, c.Leaf.RawSubjectPublicKeyInfo) {
 		return errors.New("the certificate is for another key")
 	}
 	return nil

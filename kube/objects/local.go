@@ -20,7 +20,7 @@ import (
 // ErrNoAPI is the error for what only an API server has.
 var ErrNoAPI = errors.New("the node runs without an API server")
 
-// Local gives static pods the ConfigMaps and Secrets of the manifests. Its methods may be called concurrently.
+// Local provides static pods with the ConfigMaps and Secrets of the manifests. Its methods may be called concurrently.
 type Local struct {
 	api      *Objects
 	onChange func(pods []types.UID)
@@ -31,14 +31,15 @@ type Local struct {
 	pods       map[types.UID][]Ref
 }
 
-// NewLocal makes a Local without objects. Services and runtime classes, which static pods share with all, come from api; a
-// nil api means a standalone node. onChange is as in Config.
+// NewLocal returns a Local without objects. Services and runtime classes, which static pods share with all others,
+// come from api; a nil api means a standalone node. onChange is as in Config.
 func NewLocal(api *Objects, onChange func(pods []types.UID)) *Local {
 	return &Local{api: api, onChange: onChange, pods: map[types.UID][]Ref{}}
 }
 
-// Set takes the objects of the manifests, in place of those before. Objects that did not change must be the same pointers.
-func (l *Local) Set(configMaps map[types.NamespacedName]*corev1.ConfigMap, secrets map[types.NamespacedName]*corev1.Secret) {
+// Set replaces the objects of the manifests. Objects that did not change must be the same pointers.
+func (l *Local) Set(
+	configMaps map[types.NamespacedName]*corev1.ConfigMap, secrets map[types.NamespacedName]*corev1.Secret) {
 	l.mu.Lock()
 	changed := func(r Ref) bool {
 		n := types.NamespacedName{Namespace: r.Namespace, Name: r.Name}
@@ -47,20 +48,20 @@ func (l *Local) Set(configMaps map[types.NamespacedName]*corev1.ConfigMap, secre
 		}
 		return l.configMaps[n] != configMaps[n]
 	}
-	var concerned []types.UID
+	var affected []types.UID
 	for pod, refs := range l.pods {
 		if slices.ContainsFunc(refs, changed) {
-			concerned = append(concerned, pod)
+			affected = append(affected, pod)
 		}
 	}
 	l.configMaps, l.secrets = maps.Clone(configMaps), maps.Clone(secrets)
 	l.mu.Unlock()
-	if len(concerned) > 0 && l.onChange != nil {
-		l.onChange(concerned)
+	if len(affected) > 0 && l.onChange != nil {
+		l.onChange(affected)
 	}
 }
 
-// Use says what a pod uses from now on; see Objects.Use. The services are those of the API server.
+// Use sets what a pod uses from now on; see Objects.Use. The services are those of the API server.
 func (l *Local) Use(pod types.UID, refs []Ref) {
 	if l.api != nil {
 		l.api.Use(pod, onlyServices(refs))
@@ -96,8 +97,11 @@ func (l *Local) Secret(_ context.Context, namespace, name string) (*corev1.Secre
 
 func noManifest(k key) error {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
-		Status: metav1.StatusFailure, Code: http.StatusNotFound, Reason: metav1.StatusReasonNotFound,
-		Message: fmt.Sprintf("%s %q of namespace %s is in no manifest: add it to the manifest directory", k.kind, k.name, k.namespace),
+		Status: metav1.StatusFailure,
+		Code:   http.StatusNotFound,
+		Reason: metav1.StatusReasonNotFound,
+		Message: fmt.Sprintf("%s %q of namespace %s is in no manifest: add it to the manifest directory",
+			k.kind, k.name, k.namespace),
 		Details: &metav1.StatusDetails{Kind: k.kind.resource(), Name: k.name},
 	}}
 }
@@ -107,29 +111,31 @@ func (l *Local) PullSecrets(ctx context.Context, pod *corev1.Pod) ([]*corev1.Sec
 	return pullSecrets(ctx, pod, l.Secret)
 }
 
-// Token is an error: a static pod has no service account.
+// Token returns an error: a static pod has no service account.
 func (l *Local) Token(_ context.Context, pod *corev1.Pod, _ string, _ int64) (string, time.Time, error) {
 	if l.api == nil {
 		return "", time.Time{}, fmt.Errorf("request a token for pod %s/%s: %w", pod.Namespace, pod.Name, ErrNoAPI)
 	}
-	return "", time.Time{}, fmt.Errorf("request a token for pod %s/%s: a static pod has no service account", pod.Namespace, pod.Name)
+	return "", time.Time{}, fmt.Errorf("request a token for pod %s/%s: a static pod has no service account",
+		pod.Namespace, pod.Name)
 }
 
-// TrustBundles is an error: a static pod does not depend on what the cluster holds.
+// TrustBundles returns an error: a static pod does not depend on objects of the cluster.
 func (l *Local) TrustBundles(context.Context, *corev1.ClusterTrustBundleProjection) ([]string, error) {
 	return nil, errors.New("static pods may not use ClusterTrustBundle projected volume sources")
 }
 
-// PodCertificate is an error: a static pod has no service account.
-func (l *Local) PodCertificate(context.Context, *corev1.Pod, string, int, *tls.Certificate, time.Time) (*tls.Certificate, time.Time, error) {
+// PodCertificate returns an error: a static pod has no service account.
+func (l *Local) PodCertificate(context.Context, *corev1.Pod, string, int, *tls.Certificate, time.Time) (
+	*tls.Certificate, time.Time, error) {
 	return nil, time.Time{}, errors.New("static pods may not use podCertificate projected volume sources")
 }
 
-// localPatience is how long a static pod waits for the API server to name the services: the API server may be what the pod
-// is to run.
+// localPatience is how long a static pod waits for the services: the pod may be the API server itself.
 const localPatience = time.Second
 
-// Services are those of the API server. A standalone node has none, and neither has one whose API server does not tell them.
+// Services returns the services of the API server. There are none on a standalone node, or if the API server does not
+// answer.
 func (l *Local) Services(ctx context.Context, namespace string) ([]*corev1.Service, error) {
 	if l.api == nil {
 		return nil, nil
@@ -143,7 +149,7 @@ func (l *Local) Services(ctx context.Context, namespace string) ([]*corev1.Servi
 	return all, err
 }
 
-// RuntimeHandler is as in Objects; a standalone node knows the default class alone.
+// RuntimeHandler is as in Objects. A standalone node has only the default class.
 func (l *Local) RuntimeHandler(ctx context.Context, name string) (string, error) {
 	switch {
 	case name == "":
@@ -154,7 +160,7 @@ func (l *Local) RuntimeHandler(ctx context.Context, name string) (string, error)
 	return l.api.RuntimeHandler(ctx, name)
 }
 
-// Prime is as in Objects. What the manifests hold is known.
+// Prime is as in Objects.
 func (l *Local) Prime(pod types.UID) {
 	if l.api != nil {
 		l.api.Prime(pod)

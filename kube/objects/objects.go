@@ -13,7 +13,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// linger is how long an object is kept and watched after its last user went: CronJobs and rollouts come back.
+// linger is how long an object is kept and watched after its last user: CronJobs and rollouts soon use it again.
 const linger = time.Minute
 
 // Kind is a kind of object that pods refer to by name.
@@ -23,10 +23,10 @@ type Kind string
 const (
 	ConfigMap Kind = "ConfigMap"
 	Secret    Kind = "Secret"
-	// TrustBundles stands for all ClusterTrustBundles: which of them a volume shows is known from their labels alone.
+	// TrustBundles stands for all ClusterTrustBundles: a volume selects those that it shows by label.
 	TrustBundles Kind = "ClusterTrustBundles"
-	// Services stands for the services of a namespace, of which the containers of a pod are told by environment variables. They
-	// are remembered while a pod uses them, for the time when the API server does not answer.
+	// Services stands for the services of a namespace, of which the containers of a pod are told by environment
+	// variables. They are remembered while a pod uses them, for the time when the API server does not answer.
 	Services Kind = "Services"
 )
 
@@ -34,8 +34,8 @@ const (
 type Ref struct {
 	Kind            Kind
 	Namespace, Name string
-	// Watch asks for news: a volume shows the object. Without it the object is read each time it is asked for, as an
-	// environment needs it.
+	// Watch is true if changes matter: a volume shows the object. Otherwise it is read for each start of a container,
+	// for the environment.
 	Watch bool
 }
 
@@ -45,7 +45,7 @@ type key struct {
 }
 
 func (k key) String() string {
-	if k.name == "" { // all there are
+	if k.name == "" { // all of the kind
 		return string(k.kind)
 	}
 	return fmt.Sprintf("%s %s/%s", k.kind, k.namespace, k.name)
@@ -53,39 +53,40 @@ func (k key) String() string {
 
 func (r Ref) key() key { return key{r.Kind, r.Namespace, r.Name} }
 
-// Config says where objects come from.
+// Config is the configuration of an Objects.
 type Config struct {
 	// Core and Node speak to /api/v1 and /apis/node.k8s.io/v1.
 	Core, Node rest.Interface
 	// CertificatesBeta speaks to /apis/certificates.k8s.io/v1beta1.
 	CertificatesBeta rest.Interface
-	// TrustBundles and PodCertificates say whether volumes may show ClusterTrustBundles and certificates of pods: the feature gates.
+	// TrustBundles and PodCertificates are the feature gates for volumes that show ClusterTrustBundles and certificates of
+	// pods.
 	TrustBundles, PodCertificates bool
-	// NodeName and NodeUID are this node's, as requests for certificates of pods name it.
+	// NodeName and NodeUID identify this node in PodCertificateRequests.
 	NodeName string
 	NodeUID  func(ctx context.Context) (types.UID, error)
-	// Event tells people something about a pod.
+	// Event writes an event about a pod.
 	Event func(pod *corev1.Pod, eventType, reason, message string)
-	// OnChange is told the UIDs of pods which use an object that came, changed or went. It must not block.
+	// OnChange receives the UIDs of pods that use an object which was created, changed or deleted. It must not block.
 	OnChange func(pods []types.UID)
-	// Log receives why an object cannot be kept fresh.
+	// Log receives why an object cannot be kept up to date.
 	Log *slog.Logger
 }
 
-// Objects gives out objects of the API server. Its methods may be called concurrently. What they return is shared: it must
-// not be changed. Of the metadata of ConfigMaps and Secrets only the identity is kept.
+// Objects provides objects of the API server. Its methods may be called concurrently. What they return is shared and
+// must not be changed. Of the metadata of ConfigMaps and Secrets only the identity is kept.
 type Objects struct {
-	cfg    Config
-	ctx    context.Context // of the watches; ended by Close
-	cancel context.CancelFunc
-	alive  sync.WaitGroup
-	rush   *rush
+	cfg     Config
+	ctx     context.Context // of the watches; ended by Close
+	cancel  context.CancelFunc
+	alive   sync.WaitGroup
+	limiter *limiter
 
 	mu      sync.Mutex
 	entries map[key]*entry
 	pods    map[types.UID][]Ref
 
-	// priming is held while what running pods need is read, so that it is read one after the other.
+	// priming is held during Prime, so that objects are read one after the other.
 	priming  sync.Mutex
 	services services
 	classes  classes
@@ -93,9 +94,9 @@ type Objects struct {
 	certificates podCertificates
 }
 
-// New makes an Objects that holds nothing. Close ends it.
+// New returns an Objects without objects. Close ends it.
 func New(cfg Config) *Objects {
-	o := &Objects{cfg: cfg, rush: newRush(), entries: map[key]*entry{}, pods: map[types.UID][]Ref{}}
+	o := &Objects{cfg: cfg, limiter: newLimiter(), entries: map[key]*entry{}, pods: map[types.UID][]Ref{}}
 	o.ctx, o.cancel = context.WithCancel(context.Background())
 	return o
 }
@@ -106,9 +107,9 @@ func (o *Objects) Close() {
 	o.alive.Wait()
 }
 
-// Use says what a pod uses from now on, in place of what was said before. Nil says that the pod is gone.
+// Use sets what a pod uses from now on, in place of an earlier call. Nil means that the pod is gone.
 //
-// It returns at once. Objects with Watch begin to be read and watched now, so that they are there when asked for.
+// It returns at once. Objects with Watch are read and watched from now on, so that they are known when they are needed.
 func (o *Objects) Use(pod types.UID, refs []Ref) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -124,7 +125,7 @@ func (o *Objects) Use(pod types.UID, refs []Ref) {
 	} else {
 		o.pods[pod] = slices.Clone(refs)
 	}
-	now := map[key]bool{} // value: whether to watch; one pod may name an object in several places
+	now := map[key]bool{} // value: whether to watch. A pod may name an object in several places.
 	for _, r := range refs {
 		if r.Kind != Services {
 			now[r.key()] = now[r.key()] || r.Watch
@@ -137,7 +138,7 @@ func (o *Objects) Use(pod types.UID, refs []Ref) {
 			o.entries[k] = e
 		}
 		e.users[pod] = watch
-		o.tend(e)
+		o.updateWatch(e)
 	}
 	for _, r := range before {
 		if _, still := now[r.key()]; still {
@@ -145,19 +146,20 @@ func (o *Objects) Use(pod types.UID, refs []Ref) {
 		}
 		if e := o.entries[r.key()]; e != nil {
 			delete(e.users, pod)
-			o.tend(e)
+			o.updateWatch(e)
 		}
 	}
 	o.services.keepOnly(o.namespaces())
 }
 
-// tend starts e's watch if it is wanted, and arranges its end if it no longer is. The caller holds the lock.
-func (o *Objects) tend(e *entry) {
+// updateWatch starts the watch of e if it is wanted, and a timer for its end if it no longer is. The caller holds the
+// lock.
+func (o *Objects) updateWatch(e *entry) {
 	switch {
 	case e.wantsWatch():
-		if e.parting != nil {
-			e.parting.Stop()
-			e.parting = nil
+		if e.expiry != nil {
+			e.expiry.Stop()
+			e.expiry = nil
 		}
 		if e.stop == nil {
 			var ctx context.Context
@@ -165,20 +167,20 @@ func (o *Objects) tend(e *entry) {
 			o.alive.Go(func() { o.follow(ctx, e) })
 		}
 	case len(e.users) > 0 && e.stop == nil:
-		if e.parting != nil {
-			e.parting.Stop()
-			e.parting = nil
+		if e.expiry != nil {
+			e.expiry.Stop()
+			e.expiry = nil
 		}
-	case e.parting == nil:
-		e.parting = time.AfterFunc(linger, func() { o.part(e) })
+	case e.expiry == nil:
+		e.expiry = time.AfterFunc(linger, func() { o.expire(e) })
 	}
 }
 
-// part ends the watch of an entry that has not been wanted for a while, and forgets the entry if nobody uses it.
-func (o *Objects) part(e *entry) {
+// expire ends the watch of an entry that has not been wanted for a while, and removes the entry if no pod uses it.
+func (o *Objects) expire(e *entry) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	e.parting = nil
+	e.expiry = nil
 	if e.wantsWatch() {
 		return
 	}

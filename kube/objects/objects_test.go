@@ -28,17 +28,26 @@ type bench struct {
 	o      *Objects
 
 	mu      sync.Mutex
-	changes []string // the UIDs OnChange was told, sorted and joined, call by call
-	events  []string // what people were told, as "UID reason: message"
+	changes []string // the UIDs of each call of OnChange, sorted
+	events  []string // as "UID reason: message"
 }
 
 func run(t *testing.T, test func(*bench)) {
 	synctest.Test(t, func(t *testing.T) {
 		server, c := apitest.New(t)
 		b := &bench{T: t, server: server}
-		b.o = New(Config{Core: c.Core, Node: c.Node, CertificatesBeta: c.CertificatesBeta, TrustBundles: true, PodCertificates: true,
-			NodeName: "node", NodeUID: func(context.Context) (types.UID, error) { return "node-uid", nil }, Event: b.event,
-			OnChange: b.changed, Log: slog.New(slog.DiscardHandler)})
+		b.o = New(Config{
+			Core:             c.Core,
+			Node:             c.Node,
+			CertificatesBeta: c.CertificatesBeta,
+			TrustBundles:     true,
+			PodCertificates:  true,
+			NodeName:         "node",
+			NodeUID:          func(context.Context) (types.UID, error) { return "node-uid", nil },
+			Event:            b.event,
+			OnChange:         b.changed,
+			Log:              slog.New(slog.DiscardHandler),
+		})
 		defer b.o.Close()
 		test(b)
 	})
@@ -57,14 +66,14 @@ func (b *bench) event(pod *corev1.Pod, _, reason, message string) {
 	b.events = append(b.events, string(pod.UID)+" "+reason+": "+message)
 }
 
-// wantChanges checks and forgets what OnChange was told.
+// wantChanges checks and clears the calls of OnChange.
 func (b *bench) wantChanges(want ...string) {
 	b.Helper()
 	synctest.Wait()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if !slices.Equal(b.changes, want) {
-		b.Errorf("told of changes %v, want %v", b.changes, want)
+		b.Errorf("got changes %v, want %v", b.changes, want)
 	}
 	b.changes = nil
 }
@@ -114,7 +123,7 @@ func (b *bench) silent(r *http.Request) *apierrors.StatusError {
 func down(*http.Request) *apierrors.StatusError { return apierrors.NewServiceUnavailable("down") }
 
 // One read and one watch serve all pods that show an object, and end some time after the last.
-func TestWatched(t *testing.T) {
+func TestVolumeObjectIsWatched(t *testing.T) {
 	run(t, func(b *bench) {
 		b.server.Put(configMap("a", "1"))
 		b.o.Use("p1", []Ref{ref("a", true)})
@@ -175,7 +184,7 @@ func TestUseReplaces(t *testing.T) {
 }
 
 // What only an environment needs is read each time, and not watched.
-func TestNotWatched(t *testing.T) {
+func TestEnvironmentObjectIsNotWatched(t *testing.T) {
 	run(t, func(b *bench) {
 		b.server.Put(configMap("a", "1"))
 		b.o.Use("p", []Ref{ref("a", false)})
@@ -199,7 +208,7 @@ func TestNotWatched(t *testing.T) {
 }
 
 // A missing object is waited for, whatever needs it, and its creation wakes the pod at once.
-func TestMissing(t *testing.T) {
+func TestMissingObjectIsWatched(t *testing.T) {
 	for _, watched := range []bool{true, false} {
 		run(t, func(b *bench) {
 			b.o.Use("p", []Ref{ref("a", watched)})
@@ -228,7 +237,7 @@ func TestMissing(t *testing.T) {
 	}
 }
 
-func TestImmutable(t *testing.T) {
+func TestImmutableObjectIsNotWatched(t *testing.T) {
 	run(t, func(b *bench) {
 		yes := true
 		a := configMap("a", "1")
@@ -258,7 +267,7 @@ func TestImmutable(t *testing.T) {
 }
 
 // A cut watch is taken up, and what changed or went meanwhile is noticed.
-func TestCut(t *testing.T) {
+func TestWatchResumesAfterBrokenConnection(t *testing.T) {
 	run(t, func(b *bench) {
 		b.server.Put(configMap("a", "1"))
 		b.server.Put(configMap("b", "1"))
@@ -284,7 +293,7 @@ func TestCut(t *testing.T) {
 	})
 }
 
-// What changes between the read and the beginning of the watch is told, also when watches stood back.
+// A change between the read and the start of the watch is noticed, also if the watch was delayed.
 func TestChangedBeforeWatch(t *testing.T) {
 	for what, want := range map[string]string{"changed": "2", "deleted": ""} {
 		run(t, func(b *bench) {
@@ -312,7 +321,7 @@ func TestChangedBeforeWatch(t *testing.T) {
 }
 
 // The API server's memory may lag behind: an object that it lacks is read from etcd as well.
-func TestMemoryLags(t *testing.T) {
+func TestFirstReadMayBeFromMemory(t *testing.T) {
 	run(t, func(b *bench) {
 		b.server.Intercept(func(r *http.Request) *apierrors.StatusError {
 			if r.URL.Query().Get("resourceVersion") == "" {
@@ -327,7 +336,7 @@ func TestMemoryLags(t *testing.T) {
 }
 
 // What is known is never taken back to something older: after a cut the object is read from etcd.
-func TestCutReadsNewest(t *testing.T) {
+func TestReadAfterBrokenConnectionIsConsistent(t *testing.T) {
 	run(t, func(b *bench) {
 		b.server.Put(configMap("a", "1"))
 		b.o.Use("p", []Ref{ref("a", true)})
@@ -347,7 +356,7 @@ func TestCutReadsNewest(t *testing.T) {
 }
 
 // An environment is not refreshed, so it gets what is in etcd now.
-func TestEnvironmentIsNew(t *testing.T) {
+func TestEnvironmentIsReadForEachStart(t *testing.T) {
 	run(t, func(b *bench) {
 		b.server.Put(configMap("a", "1"))
 		b.server.Intercept(func(r *http.Request) *apierrors.StatusError {
@@ -406,7 +415,7 @@ func TestForbiddenForEver(t *testing.T) {
 }
 
 // A server that does not answer is named, before the caller's time is up and after.
-func TestNoAnswer(t *testing.T) {
+func TestSilentServer(t *testing.T) {
 	run(t, func(b *bench) {
 		hang := make(chan struct{})
 		defer close(hang)
@@ -427,7 +436,7 @@ func TestNoAnswer(t *testing.T) {
 }
 
 // At rest an object costs two requests in half an hour or more.
-func TestRest(t *testing.T) {
+func TestRequestsAtRest(t *testing.T) {
 	run(t, func(b *bench) {
 		b.server.Put(configMap("a", "1"))
 		b.o.Use("p", []Ref{ref("a", true)})

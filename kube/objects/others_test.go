@@ -154,7 +154,7 @@ func TestServices(t *testing.T) {
 
 		b.server.Intercept(down)
 		if _, err := b.o.Services(b.Context(), "ns"); !apierrors.IsServiceUnavailable(err) {
-			b.Errorf("nobody uses the namespace, so nothing is kept of it: %v", err)
+			b.Errorf("services of a namespace without pods: got error %v, want the API server's", err)
 		}
 		b.server.Intercept(nil)
 		b.o.Use("p", []Ref{{Kind: Services, Namespace: "ns"}})
@@ -164,13 +164,13 @@ func TestServices(t *testing.T) {
 		b.wantServices("ns", "ns/a ns/b default/kubernetes")
 		b.o.Use("p", nil)
 		if _, ok := b.o.services.lists["ns"]; ok {
-			b.Error("the services of a namespace that nobody uses are kept")
+			b.Error("the services of a namespace without pods are kept")
 		}
 	})
 }
 
-// A pod that uses no object keeps the services of its namespace, as others do: its containers are restarted also while the
-// API server is away.
+// A pod that uses no object keeps the services of its namespace, as others do: its containers are restarted also while
+// the API server is away.
 func TestServicesOfPodWithoutObjects(t *testing.T) {
 	run(t, func(b *bench) {
 		b.server.Put(service("ns", "a", "10.0.0.2"))
@@ -187,7 +187,7 @@ func TestServicesOfPodWithoutObjects(t *testing.T) {
 	})
 }
 
-// A static pod is told of the services that were seen last.
+// A static pod gets the services that were read last.
 func TestServicesOfStaticPod(t *testing.T) {
 	run(t, func(b *bench) {
 		b.server.Put(service("ns", "a", "10.0.0.2"))
@@ -211,11 +211,19 @@ func TestKnownWhileServerIsSilent(t *testing.T) {
 		b.server.Put(configMap("env", "1"))
 		b.server.Put(service("ns", "a", "10.0.0.2"))
 		b.server.Put(service("default", "kubernetes", "10.0.0.1"))
+		b.server.Put(&nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: "kata"}, Handler: "kata-qemu"})
 		b.o.Use("p", []Ref{ref("env", false), {Kind: Services, Namespace: "ns"}})
 		b.o.Prime("p")
 		synctest.Wait()
+		if _, err := b.o.RuntimeHandler(b.Context(), "kata"); err != nil {
+			b.Fatal(err)
+		}
 		time.Sleep(2 * kubernetesFresh)
 		b.server.Intercept(b.silent)
+		began := time.Now()
+		if got, err := b.o.RuntimeHandler(b.Context(), "kata"); got != "kata-qemu" || time.Since(began) > recallAfter {
+			b.Errorf("got handler %q, %v after %v, want kata-qemu within %v", got, err, time.Since(began), recallAfter)
+		}
 		for range 3 {
 			began := time.Now()
 			b.wantValue("env", "1")
@@ -282,8 +290,8 @@ func TestLocalServices(t *testing.T) {
 }
 
 func TestLocal(t *testing.T) {
-	var told []types.UID
-	l := NewLocal(nil, func(pods []types.UID) { told = append(told, pods...) })
+	var notified []types.UID
+	l := NewLocal(nil, func(pods []types.UID) { notified = append(notified, pods...) })
 	a, s := configMap("a", "1"), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "s"}}
 	name := func(n string) types.NamespacedName { return types.NamespacedName{Namespace: "ns", Name: n} }
 	configMaps := map[types.NamespacedName]*corev1.ConfigMap{name("a"): a}
@@ -293,17 +301,17 @@ func TestLocal(t *testing.T) {
 	l.Use("gone", []Ref{ref("a", true)})
 	l.Use("gone", nil)
 	l.Set(configMaps, secrets)
-	if len(told) != 2 {
-		t.Errorf("told %v, want p and q", told)
+	if len(notified) != 2 {
+		t.Errorf("notified %v, want p and q", notified)
 	}
-	told = nil
+	notified = nil
 	l.Set(configMaps, secrets)
-	if told != nil {
-		t.Errorf("told %v of nothing", told)
+	if notified != nil {
+		t.Errorf("notified %v of nothing", notified)
 	}
 	l.Set(map[types.NamespacedName]*corev1.ConfigMap{name("a"): configMap("a", "2")}, secrets)
-	if len(told) != 1 || told[0] != "p" {
-		t.Errorf("told %v, want p", told)
+	if len(notified) != 1 || notified[0] != "p" {
+		t.Errorf("notified %v, want p", notified)
 	}
 	if c, err := l.ConfigMap(t.Context(), "ns", "a"); err != nil || c.Data["k"] != "2" {
 		t.Errorf("got %v, %v", c, err)

@@ -18,11 +18,12 @@ import (
 )
 
 const (
-	// signerPatience is how long a pod's first certificate is waited for before the volume fails for now: most signers are quick.
+	// signerPatience is how long to wait for the first certificate of a pod before the volume fails for now. Most
+	// signers are quick.
 	signerPatience = 2 * time.Second
 	// renewJitter spreads the renewals of certificates that were issued together.
 	renewJitter = 5 * time.Minute
-	// renewOverdue is how long after the time to renew people are told that it has not come to pass.
+	// renewOverdue is how long after the time of renewal an event says that it has not succeeded.
 	renewOverdue = 10 * time.Minute
 )
 
@@ -31,7 +32,7 @@ type podCertificates struct {
 	mu      sync.Mutex
 	sources map[certSource]*podCertificate
 	stop    context.CancelFunc // of the watch; nil without one
-	trouble error              // why the requests cannot be followed just now
+	trouble error              // why the requests cannot be watched now
 }
 
 // certSource is one source of a projected volume.
@@ -41,52 +42,53 @@ type certSource struct {
 	index  int
 }
 
-// podCertificate is what there is for one source. podCertificates.mu guards what can change.
+// podCertificate is the certificate of one source. podCertificates.mu guards what can change.
 type podCertificate struct {
 	source certSource
 	pod    *corev1.Pod
 
-	shown   *tls.Certificate // nil: there has been none
-	renew   time.Time        // when the next one is asked for
-	request *certRequest     // under way; nil: none
-	refused error            // the signer's last word, and
+	shown   *tls.Certificate // nil before the first one
+	renew   time.Time        // when to request the next one
+	request *certRequest     // the pending one, or nil
+	refused error            // the final answer of the signer, and
 	how     string           // what it was: denied or failed
 
-	toldOverdue, toldExpired bool
+	reportedOverdue, reportedExpired bool
 }
 
-// certRequest is a PodCertificateRequest of ours.
+// certRequest is a PodCertificateRequest of this agent.
 type certRequest struct {
 	namespace, name string
 	key             crypto.Signer
 	created         bool
-	waiting         bool          // somebody waits for the answer
-	answered        chan struct{} // closed when the request has come to its end
+	waiting         bool          // a call waits for the answer
+	answered        chan struct{} // closed when the request has ended
 }
 
-// PodCertificate returns the certificate that source index of a projected volume is to show, and when it is renewed. Until there
-// is one it is an error, and OnChange tells when to ask again. shown is what the volume shows now, nil for nothing, and renew when
-// that was to be renewed, zero if this is not known: a new life of the agent goes on from there. Requests under way are of this
-// life alone, with their keys.
-func (o *Objects) PodCertificate(ctx context.Context, pod *corev1.Pod, volume string, index int, shown *tls.Certificate, renew time.Time) (
+// PodCertificate returns the certificate that source index of a projected volume is to show, and when it is renewed.
+// Before the first one is issued it returns an error, and OnChange says when to call again. shown is what the volume
+// shows now, nil for nothing, and renew when that was to be renewed, zero if unknown: after a restart the agent
+// continues with it. Pending requests and their keys are lost with the process.
+func (o *Objects) PodCertificate(
+	ctx context.Context, pod *corev1.Pod, volume string, index int, shown *tls.Certificate, renew time.Time) (
 	*tls.Certificate, time.Time, error) {
 	if !o.cfg.PodCertificates {
-		return nil, time.Time{}, switchedOff("PodCertificateRequest")
+		return nil, time.Time{}, gateOff("PodCertificateRequest")
 	}
 	s := projection(pod, volume, index)
 	if s == nil {
 		return nil, time.Time{}, fmt.Errorf("volume %q has no podCertificate source %d", volume, index)
 	}
-	c := o.certificates.of(pod, certSource{pod.UID, volume, index}, shown, renew)
+	c := o.certificates.get(pod, certSource{pod.UID, volume, index}, shown, renew)
 	if !o.certificates.wantsRequest(c) {
 		return o.certificates.state(c, nil)
 	}
-	err := o.ask(ctx, c, s)
+	err := o.ensureRequest(ctx, c, s)
 	if err != nil && shown != nil {
-		o.cfg.Log.WarnContext(ctx, "keep the old certificate of a pod, because it could not be renewed",
-			"pod", pod.Namespace+"/"+pod.Name, "volume", volume, "err", err)
+		o.cfg.Log.WarnContext(ctx, "cannot renew the certificate of a pod, keeping the old one",
+			"pod", pod.Namespace+"/"+pod.Name, "podUID", pod.UID, "volume", volume, "err", err)
 	}
-	o.remind(c)
+	o.reportLate(c)
 	return o.certificates.state(c, err)
 }
 
@@ -100,8 +102,8 @@ func projection(pod *corev1.Pod, volume string, index int) *corev1.PodCertificat
 	return nil
 }
 
-// of returns what there is for a source. What its volume shows counts where nothing is known.
-func (p *podCertificates) of(pod *corev1.Pod, source certSource, shown *tls.Certificate, renew time.Time) *podCertificate {
+// get returns the certificate of a source. If none is known, it is what the volume shows.
+func (p *podCertificates) get(pod *corev1.Pod, source certSource, shown *tls.Certificate, renew time.Time) *podCertificate {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if c := p.sources[source]; c != nil {
@@ -121,12 +123,12 @@ func (p *podCertificates) of(pod *corev1.Pod, source certSource, shown *tls.Cert
 	return c
 }
 
-// forget drops what there is for a pod that is gone.
+// forget drops the certificates of a pod that is gone.
 func (p *podCertificates) forget(pod types.UID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	maps.DeleteFunc(p.sources, func(s certSource, _ *podCertificate) bool { return s.pod == pod })
-	p.rest()
+	p.stopIfIdle()
 }
 
 func (p *podCertificates) wantsRequest(c *podCertificate) bool {
@@ -135,8 +137,8 @@ func (p *podCertificates) wantsRequest(c *podCertificate) bool {
 	return c.refused == nil && (c.shown == nil || !time.Now().Before(c.renew))
 }
 
-// state is what the volume is to show. An old certificate is better than none, unless the signer has refused to renew it and it
-// has expired. err is why no request could be made.
+// state returns what the volume is to show. An old certificate is better than none, unless the signer has refused to
+// renew it and it has expired. err is why no request could be created.
 func (p *podCertificates) state(c *podCertificate, err error) (*tls.Certificate, time.Time, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -151,24 +153,25 @@ func (p *podCertificates) state(c *podCertificate, err error) (*tls.Certificate,
 	case err != nil:
 		return nil, time.Time{}, err
 	case c.request == nil:
-		return nil, time.Time{}, errors.New("credential bundle is not issued yet: the PodCertificateRequest has been deleted, and is made anew")
+		return nil, time.Time{}, errors.New(
+			"credential bundle is not issued yet: the PodCertificateRequest was deleted, creating another one")
 	}
-	err = fmt.Errorf("credential bundle is not issued yet: PodCertificateRequest %s/%s waits for signer %s", c.request.namespace, c.request.name,
-		c.signer())
+	err = fmt.Errorf("credential bundle is not issued yet: PodCertificateRequest %s/%s waits for signer %s",
+		c.request.namespace, c.request.name, c.signer())
 	if p.trouble != nil {
-		err = fmt.Errorf("%w (and cannot be followed: %w)", err, p.trouble)
+		err = fmt.Errorf("%w (and cannot be watched: %w)", err, p.trouble)
 	}
 	return nil, time.Time{}, err
 }
 
-// remind tells people, once each, that a renewal is overdue and that a certificate has expired.
-func (o *Objects) remind(c *podCertificate) {
+// reportLate writes an event, once each, that a renewal is overdue and that a certificate has expired.
+func (o *Objects) reportLate(c *podCertificate) {
 	p := &o.certificates
 	p.mu.Lock()
 	now := time.Now()
-	overdue := c.shown != nil && !c.toldOverdue && now.After(c.renew.Add(renewOverdue))
-	expired := c.shown != nil && !c.toldExpired && now.After(c.shown.Leaf.NotAfter)
-	c.toldOverdue, c.toldExpired = c.toldOverdue || overdue, c.toldExpired || expired
+	overdue := c.shown != nil && !c.reportedOverdue && now.After(c.renew.Add(renewOverdue))
+	expired := c.shown != nil && !c.reportedExpired && now.After(c.shown.Leaf.NotAfter)
+	c.reportedOverdue, c.reportedExpired = c.reportedOverdue || overdue, c.reportedExpired || expired
 	p.mu.Unlock()
 	if overdue {
 		o.warn(c, "CertificateOverdueForRefresh", "PodCertificate refresh overdue")
@@ -184,8 +187,8 @@ func (o *Objects) warn(c *podCertificate, reason, message string) {
 	}
 }
 
-// settle takes in what has become of a request: its answer, or nothing while there is none.
-func (o *Objects) settle(pcr *certificatesv1beta1.PodCertificateRequest) {
+// handle handles the answer to a request, if it has one.
+func (o *Objects) handle(pcr *certificatesv1beta1.PodCertificateRequest) {
 	for i := range pcr.Status.Conditions {
 		cond := &pcr.Status.Conditions[i]
 		name := pcr.Namespace + "/" + pcr.Name
@@ -195,24 +198,26 @@ func (o *Objects) settle(pcr *certificatesv1beta1.PodCertificateRequest) {
 		case certificatesv1beta1.PodCertificateRequestConditionTypeDenied:
 			c := o.finish(pcr, func(c *podCertificate) { c.refuse("denied", cond) })
 			if c != nil {
-				o.warn(c, cond.Type, fmt.Sprintf("PodCertificateRequest %s was denied, reason=%q, message=%q", name, cond.Reason, cond.Message))
+				o.warn(c, cond.Type, fmt.Sprintf("PodCertificateRequest %s was denied, reason=%q, message=%q",
+					name, cond.Reason, cond.Message))
 			}
 		case certificatesv1beta1.PodCertificateRequestConditionTypeFailed:
 			c := o.finish(pcr, func(c *podCertificate) { c.refuse("failed", cond) })
 			if c != nil {
-				o.warn(c, cond.Type, fmt.Sprintf("PodCertificateRequest %s failed, reason=%q, message=%q", name, cond.Reason, cond.Message))
+				o.warn(c, cond.Type, fmt.Sprintf("PodCertificateRequest %s failed, reason=%q, message=%q",
+					name, cond.Reason, cond.Message))
 			}
 		}
 	}
 }
 
-// refuse notes the signer's last word, worded as the kubelet's.
+// refuse records the final answer of the signer, with the message of the kubelet.
 func (c *podCertificate) refuse(how string, cond *metav1.Condition) {
 	c.how = how
 	c.refused = fmt.Errorf("PodCertificateRequest was permanently %s: reason=%q message=%q", how, cond.Reason, cond.Message)
 }
 
-// issued takes the certificate of an answer over.
+// issued stores the certificate of an answer.
 func (c *podCertificate) issued(pcr *certificatesv1beta1.PodCertificateRequest) {
 	cert, err := pair(c.request.key, pcr.Status.CertificateChain)
 	if err != nil {
@@ -221,7 +226,7 @@ func (c *podCertificate) issued(pcr *certificatesv1beta1.PodCertificateRequest) 
 			pcr.Spec.SignerName, pcr.Namespace, pcr.Name, err)
 		return
 	}
-	c.shown, c.toldOverdue, c.toldExpired = cert, false, false
+	c.shown, c.reportedOverdue, c.reportedExpired = cert, false, false
 	c.renew = cert.Leaf.NotAfter
 	if at := pcr.Status.BeginRefreshAt; at != nil {
 		c.renew = at.Add(c.source.jitter())
@@ -235,7 +240,7 @@ func (s certSource) jitter() time.Duration {
 	return time.Duration(h.Sum64() % uint64(renewJitter))
 }
 
-// CertificateState is where a certificate of a pod stands, in the kubelet's words.
+// CertificateState is a signer and the state of a certificate, with the values of the kubelet's metric.
 type CertificateState struct{ Signer, State string }
 
 // CertificateStates counts the certificates of pods.
@@ -245,12 +250,12 @@ func (o *Objects) CertificateStates() map[CertificateState]int {
 	defer p.mu.Unlock()
 	all, now := map[CertificateState]int{}, time.Now()
 	for _, c := range p.sources {
-		all[CertificateState{c.signer(), c.stands(now)}]++
+		all[CertificateState{c.signer(), c.phase(now)}]++
 	}
 	return all
 }
 
-func (c *podCertificate) stands(now time.Time) string {
+func (c *podCertificate) phase(now time.Time) string {
 	switch {
 	case c.refused != nil:
 		return c.how
@@ -268,7 +273,8 @@ func (c *podCertificate) signer() string {
 	return projection(c.pod, c.source.volume, c.source.index).SignerName
 }
 
-// finish ends the request of ours that pcr is, if it is one, and wakes the pod. It returns whose it was.
+// finish ends the pending request pcr and wakes its pod. It returns the certificate it was for, nil if this agent did
+// not create pcr.
 func (o *Objects) finish(pcr metav1.Object, note func(*podCertificate)) *podCertificate {
 	p := &o.certificates
 	p.mu.Lock()
@@ -281,10 +287,10 @@ func (o *Objects) finish(pcr metav1.Object, note func(*podCertificate)) *podCert
 	waiting := c.request.waiting
 	close(c.request.answered)
 	c.request = nil
-	p.rest()
+	p.stopIfIdle()
 	p.mu.Unlock()
 	if !waiting {
-		o.tell([]types.UID{c.source.pod})
+		o.notify([]types.UID{c.source.pod})
 	}
 	return c
 }
@@ -298,8 +304,8 @@ func (p *podCertificates) byRequest(namespace, name string) *podCertificate {
 	return nil
 }
 
-// rest ends the watch when no request is under way. The caller holds the lock.
-func (p *podCertificates) rest() {
+// stopIfIdle ends the watch if no request is pending. The caller holds the lock.
+func (p *podCertificates) stopIfIdle() {
 	for _, c := range p.sources {
 		if c.request != nil {
 			return

@@ -80,7 +80,7 @@ func (b *certBench) condition(pcr *certificatesv1beta1.PodCertificateRequest, ki
 	b.server.Put(pcr)
 }
 
-// issue answers a request; the renewal is wanted after half of the certificate's life.
+// issue answers a request. The certificate is to be renewed after half of its validity.
 func (b *certBench) issue(pcr *certificatesv1beta1.PodCertificateRequest) {
 	b.Helper()
 	stub, err := x509.ParseCertificateRequest(pcr.Spec.StubPKCS10Request)
@@ -125,7 +125,7 @@ func (b *certBench) wantEvents(want ...string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if !slices.EqualFunc(b.events, want, strings.HasPrefix) {
-		b.Errorf("people were told %q, want %q", b.events, want)
+		b.Errorf("got events %q, want %q", b.events, want)
 	}
 	b.events = nil
 }
@@ -260,7 +260,7 @@ func TestPodCertificateRenewalRefused(t *testing.T) {
 	})
 }
 
-// A new life of the agent goes on with what the volume shows.
+// After a restart the agent continues with what the volume shows.
 func TestPodCertificateTakenOver(t *testing.T) {
 	runCert(t, func(b *certBench) {
 		key, err := newKey("ED25519")
@@ -288,7 +288,7 @@ func TestPodCertificateTakenOver(t *testing.T) {
 	})
 }
 
-// A request that is deleted is made anew, also if that happened while nobody could watch.
+// A deleted request is created again, also if the watch missed the deletion.
 func TestPodCertificateRequestDeleted(t *testing.T) {
 	runCert(t, func(b *certBench) {
 		b.wantError("waits")
@@ -302,7 +302,7 @@ func TestPodCertificateRequestDeleted(t *testing.T) {
 		b.server.Delete("podcertificaterequests", "ns", second)
 		b.server.Compact()
 		time.Sleep(time.Minute)
-		b.wantError("cannot be followed")
+		b.wantError("cannot be watched")
 		b.server.Intercept(nil)
 		time.Sleep(time.Minute)
 		b.wantChanges("[uid]")
@@ -350,7 +350,7 @@ func TestPodCertificateOfAnotherKey(t *testing.T) {
 	})
 }
 
-// What a pod that is gone has asked for is nobody's, and the watch ends.
+// The request of a pod that is gone is ignored, and the watch ends.
 func TestPodCertificateForgotten(t *testing.T) {
 	runCert(t, func(b *certBench) {
 		b.o.Use("uid", []Ref{})

@@ -4,9 +4,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Prime reads, in the background, what a running pod would need to restart a container: after a restart of the agent nothing
-// has been read yet, and the API server may be away when it is needed. It costs the requests that creating the containers has
-// cost before, one after the other.
+// Prime reads, in the background, what a running pod would need to restart a container: after a restart of the agent
+// nothing has been read yet, and the API server may be away when it is needed. It costs the requests that creating the
+// containers has cost before, one after the other.
 func (o *Objects) Prime(pod types.UID) {
 	o.alive.Go(func() {
 		o.priming.Lock()

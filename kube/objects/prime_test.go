@@ -5,7 +5,8 @@ import (
 	"testing/synctest"
 )
 
-// TestPrime: what running pods would need again is read once for all of them, and is there when the API server goes away.
+// TestPrime: what running pods would need again is read once for all of them, and is there when the API server goes
+// away.
 func TestPrime(t *testing.T) {
 	run(t, func(b *bench) {
 		b.server.Put(configMap("env", "1"))
@@ -27,8 +28,8 @@ func TestPrime(t *testing.T) {
 	})
 }
 
-// TestPrimeInVain: an API server that is away costs an attempt, and nobody anything else.
-func TestPrimeInVain(t *testing.T) {
+// An API server that is away costs an attempt, and has no other effect.
+func TestPrimeWithoutServer(t *testing.T) {
 	run(t, func(b *bench) {
 		b.server.Intercept(down)
 		b.o.Use("p1", []Ref{ref("env", false)})

@@ -7,8 +7,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// PullSecrets returns the Secrets of the pod's imagePullSecrets which can be had, in their order. An error names the others;
-// it is no reason not to pull, since the image may be public.
+// PullSecrets returns those Secrets of the pod's imagePullSecrets that can be read, in their order. The error names
+// the others. It is no reason not to pull: the image may be public.
 func (o *Objects) PullSecrets(ctx context.Context, pod *corev1.Pod) ([]*corev1.Secret, error) {
 	return pullSecrets(ctx, pod, o.Secret)
 }
@@ -17,7 +17,7 @@ func pullSecrets(ctx context.Context, pod *corev1.Pod,
 	get func(ctx context.Context, namespace, name string) (*corev1.Secret, error)) (found []*corev1.Secret, err error) {
 	for _, ref := range pod.Spec.ImagePullSecrets {
 		if ref.Name == "" {
-			continue // old manifests have such
+			continue // allowed in old manifests
 		}
 		s, e := get(ctx, pod.Namespace, ref.Name)
 		if e != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/nodelet/nodelet/kube/client"
 )
 
-// classFresh is how long a runtime class is not asked about again. Its handler cannot change while it exists.
+// classFresh is how long a runtime class is not read again. Its handler cannot change while it exists.
 const classFresh = time.Minute
 
 // classes remembers the handlers of runtime classes by name.
@@ -26,9 +26,9 @@ type class struct {
 	read    time.Time
 }
 
-// RuntimeHandler returns the handler of a runtime class, which the runtime knows it by. The empty name is the default class,
-// whose handler is empty. A class that does not exist is an error that satisfies apierrors.IsNotFound, worded as the
-// kubelet's. While the API server cannot be reached, what was last read is returned.
+// RuntimeHandler returns the handler of a RuntimeClass, the name by which the runtime knows it. The empty name is the
+// default class, whose handler is empty. If the class does not exist, the error satisfies apierrors.IsNotFound and has
+// the text of the kubelet's. While the API server does not answer, what was last read is returned.
 func (o *Objects) RuntimeHandler(ctx context.Context, name string) (string, error) {
 	if name == "" {
 		return "", nil
@@ -39,8 +39,13 @@ func (o *Objects) RuntimeHandler(ctx context.Context, name string) (string, erro
 	if ok && time.Since(known.read) < classFresh {
 		return known.handler, nil
 	}
+	bound, cancel := ctx, context.CancelFunc(func() {})
+	if ok {
+		bound, cancel = context.WithTimeout(ctx, recallAfter)
+	}
+	defer cancel()
 	got := &nodev1.RuntimeClass{}
-	err := client.Bounded(ctx, func(ctx context.Context) error {
+	err := client.Bounded(bound, func(ctx context.Context) error {
 		return o.cfg.Node.Get().Resource("runtimeclasses").Name(name).Do(ctx).Into(got)
 	})
 	switch {

@@ -84,7 +84,7 @@ func awaitServiceAccount(t testing.TB, c *client.Client, namespace string) {
 	t.Fatal("the namespace got no default service account")
 }
 
-func TestServer(t *testing.T) {
+func TestRealServer(t *testing.T) {
 	admin, node, ns := realServer(t)
 	awaitServiceAccount(t, admin, ns)
 	changes := make(chan []types.UID, 10)
@@ -134,7 +134,7 @@ func TestServer(t *testing.T) {
 	}
 }
 
-func TestServerToken(t *testing.T) {
+func TestRealServerToken(t *testing.T) {
 	admin, node, ns := realServer(t)
 	awaitServiceAccount(t, admin, ns)
 	o := New(Config{Core: node.Core, Node: node.Node, Log: slog.New(slog.DiscardHandler)})

@@ -15,21 +15,21 @@ import (
 	"github.com/nodelet/nodelet/kube/client"
 )
 
-// services are read when a container is made, from the API server's cache, and not watched. A watch of all services, which
-// the kubelet has, costs every node the memory of every service and the traffic of each change, for variables that are only
-// set at the start of a container; a read of one namespace costs that start some milliseconds. Reads of one namespace are
-// shared: who comes while one is under way waits for the next, which begins after its call, and so sees every service that
-// was there before.
+// services are read when a container is created, from the cache of the API server, and not watched. A watch of all
+// services, as in the kubelet, costs every node the memory of every service and the traffic of each change, for
+// variables that are only set when a container starts; reading one namespace costs that start some milliseconds. Reads
+// of one namespace are shared: a call during a read waits for the next one, which begins after the call and so sees
+// every service that existed before.
 type services struct {
 	mu    sync.Mutex
 	lists map[string]*serviceList // by namespace
 }
 
-// serviceList is what was last read of a namespace.
+// serviceList has the services last read of a namespace.
 type serviceList struct {
 	running, next *reading
 	last          []*corev1.Service
-	at            time.Time // of last; zero: nothing was read yet
+	at            time.Time // of last; zero before the first read
 }
 
 // reading is one read; the result is set when done is closed.
@@ -40,8 +40,8 @@ type reading struct {
 }
 
 // Services returns the services with a cluster IP of a namespace, and default/kubernetes, reduced to what environment
-// variables tell: name, cluster IP and ports. While the API server does not answer, what was last read for a namespace which
-// pods use is returned.
+// variables need: name, cluster IP and ports. While the API server does not answer, what was last read for a namespace
+// which pods use is returned.
 func (o *Objects) Services(ctx context.Context, namespace string) ([]*corev1.Service, error) {
 	recall, cancel := context.WithTimeout(ctx, recallAfter)
 	defer cancel()
@@ -67,15 +67,15 @@ func (o *Objects) Services(ctx context.Context, namespace string) ([]*corev1.Ser
 }
 
 const (
-	// kubernetesService is the key of default/kubernetes among the lists; no namespace is called so.
+	// kubernetesService is the key of default/kubernetes among the lists; no namespace has this name.
 	kubernetesService = "default/kubernetes"
-	// kubernetesFresh is how long default/kubernetes, which every container is told of, is not read again. Its address does
-	// not change.
+	// kubernetesFresh is how long default/kubernetes, which every container has in its environment, is not read again. Its
+	// address does not change.
 	kubernetesFresh = time.Minute
 )
 
-// read returns the result of a read that began after the call, or one that found something less than fresh ago. If neither is
-// there when recall ends, any earlier result is returned.
+// read returns the result of a read that began after the call, or of one that ended less than fresh ago and found
+// something. If there is neither when recall ends, it returns an earlier result.
 func (s *services) read(ctx, recall context.Context, k string, fresh time.Duration,
 	request func() ([]*corev1.Service, error)) ([]*corev1.Service, error) {
 	s.mu.Lock()
@@ -120,7 +120,7 @@ func (s *services) read(ctx, recall context.Context, k string, fresh time.Durati
 	}
 }
 
-// run reads l, again and again while somebody waits for a newer result.
+// run reads l, and again as long as a call waits for a newer result.
 func (s *services) run(l *serviceList, request func() ([]*corev1.Service, error)) {
 	for {
 		list, err := request()
@@ -143,7 +143,7 @@ func (s *services) run(l *serviceList, request func() ([]*corev1.Service, error)
 	}
 }
 
-// keepOnly forgets the services of namespaces that are not in use.
+// keepOnly drops the services of namespaces that no pod uses.
 func (s *services) keepOnly(used map[string]bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -185,9 +185,10 @@ func getKubernetes(ctx context.Context, core rest.Interface) ([]*corev1.Service,
 	return []*corev1.Service{slimService(got)}, nil
 }
 
-// slimService returns what environment variables tell of a service, or nil if they tell nothing.
+// slimService returns the part of a service that environment variables need, or nil if it has none.
 func slimService(s *corev1.Service) *corev1.Service {
-	if s.Spec.ClusterIP == "" || s.Spec.ClusterIP == corev1.ClusterIPNone || s.Spec.Type == corev1.ServiceTypeExternalName {
+	noAddress := s.Spec.ClusterIP == "" || s.Spec.ClusterIP == corev1.ClusterIPNone
+	if noAddress || s.Spec.Type == corev1.ServiceTypeExternalName {
 		return nil
 	}
 	return &corev1.Service{

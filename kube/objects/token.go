@@ -9,9 +9,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Token requests a token of the pod's service account for audience, bound to the pod: it dies with it. An empty audience is
-// the API server's own. The API server may grant another life than the expirationSeconds asked for; expires says which. The
-// token is not kept here.
+// Token requests a token of the pod's service account for audience, bound to the pod: it is valid no longer than the
+// pod exists. An empty audience is that of the API server. The API server may grant another lifetime than
+// expirationSeconds; expires is the granted one. The token is not stored.
 func (o *Objects) Token(ctx context.Context, pod *corev1.Pod, audience string, expirationSeconds int64) (
 	token string, expires time.Time, err error) {
 	r := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
@@ -22,15 +22,16 @@ func (o *Objects) Token(ctx context.Context, pod *corev1.Pod, audience string, e
 		r.Spec.Audiences = []string{audience}
 	}
 	got := &authenticationv1.TokenRequest{}
-	err = o.rush.read(ctx, o.rush.tokens, func(ctx context.Context) error {
-		return o.cfg.Core.Post().Throttle(nil).Namespace(pod.Namespace).Resource("serviceaccounts").Name(pod.Spec.ServiceAccountName).
-			SubResource("token").Body(r).Do(ctx).Into(got)
+	err = o.limiter.read(ctx, o.limiter.tokens, func(ctx context.Context) error {
+		return o.cfg.Core.Post().Throttle(nil).Namespace(pod.Namespace).Resource("serviceaccounts").
+			Name(pod.Spec.ServiceAccountName).SubResource("token").Body(r).Do(ctx).Into(got)
 	})
 	if err != nil {
-		return "", time.Time{}, fmt.Errorf("request a token of service account %s/%s: %w", pod.Namespace, pod.Spec.ServiceAccountName, err)
+		return "", time.Time{}, fmt.Errorf("request a token of service account %s/%s: %w",
+			pod.Namespace, pod.Spec.ServiceAccountName, err)
 	}
 	if got.Status.Token == "" {
-		return "", time.Time{}, fmt.Errorf("request a token of service account %s/%s: the API server gave an empty one",
+		return "", time.Time{}, fmt.Errorf("request a token of service account %s/%s: the API server returned an empty one",
 			pod.Namespace, pod.Spec.ServiceAccountName)
 	}
 	return got.Status.Token, got.Status.ExpirationTimestamp.Time, nil
@@ -39,8 +40,9 @@ func (o *Objects) Token(ctx context.Context, pod *corev1.Pod, audience string, e
 // ServiceAccount reads the pod's service account.
 func (o *Objects) ServiceAccount(ctx context.Context, pod *corev1.Pod) (*corev1.ServiceAccount, error) {
 	account := &corev1.ServiceAccount{}
-	err := o.rush.read(ctx, o.rush.reads, func(ctx context.Context) error {
-		return o.cfg.Core.Get().Throttle(nil).Namespace(pod.Namespace).Resource("serviceaccounts").Name(pod.Spec.ServiceAccountName).Do(ctx).Into(account)
+	err := o.limiter.read(ctx, o.limiter.reads, func(ctx context.Context) error {
+		return o.cfg.Core.Get().Throttle(nil).Namespace(pod.Namespace).Resource("serviceaccounts").
+			Name(pod.Spec.ServiceAccountName).Do(ctx).Into(account)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("get service account %s/%s: %w", pod.Namespace, pod.Spec.ServiceAccountName, err)

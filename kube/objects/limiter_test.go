@@ -12,9 +12,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// TestRush: when many objects are wanted at once, reads have bounded places and watches wait until the last of them has ended; then
-// few are opened at a time.
-func TestRush(t *testing.T) {
+// TestReadsGoBeforeWatches: when many objects are wanted at once, reads have bounded places and watches wait until the last of them
+// has ended; then few are opened at a time.
+func TestReadsGoBeforeWatches(t *testing.T) {
 	run(t, func(b *bench) {
 		const many = 3 * readsAtOnce
 		var reads, opens, mostReads, mostOpens, read atomic.Int32
@@ -42,7 +42,8 @@ func TestRush(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if mostReads.Load() != readsAtOnce || mostOpens.Load() != opensAtOnce {
-			b.Errorf("at most %d reads and %d openings at a time, want %d and %d", mostReads.Load(), mostOpens.Load(), readsAtOnce, opensAtOnce)
+			b.Errorf("got at most %d reads and %d openings at a time, want %d and %d",
+				mostReads.Load(), mostOpens.Load(), readsAtOnce, opensAtOnce)
 		}
 		if n := b.server.Watches(); n != many {
 			b.Errorf("%d watches, want %d", n, many)
@@ -50,8 +51,8 @@ func TestRush(t *testing.T) {
 	})
 }
 
-// TestRushLimit: a read that hangs keeps watches back for a while only.
-func TestRushLimit(t *testing.T) {
+// TestHangingReadDelaysWatchesBriefly: a read that hangs keeps watches back for a while only.
+func TestHangingReadDelaysWatchesBriefly(t *testing.T) {
 	run(t, func(b *bench) {
 		hang := make(chan struct{})
 		defer close(hang)
@@ -73,10 +74,10 @@ func TestRushLimit(t *testing.T) {
 		if n := b.server.Watches(); n != 0 {
 			b.Errorf("%d watches while an object is being read, want none", n)
 		}
-		time.Sleep(rushLimit)
+		time.Sleep(idleLimit)
 		synctest.Wait()
 		if n := b.server.Watches(); n != 1 {
-			b.Errorf("%d watches after %s, want 1", n, rushLimit)
+			b.Errorf("%d watches after %s, want 1", n, idleLimit)
 		}
 	})
 }
