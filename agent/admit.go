@@ -46,9 +46,9 @@ func (s *Supervisor) preempt(ctx context.Context, e *entry, v admission.Verdict)
 		victim := s.workers[pod.UID]
 		grace := podutil.GracePeriod(pod)
 		s.log.Info("preempting pod to admit a critical pod", "pod", pod.Namespace+"/"+pod.Name, "podUID", pod.UID,
-			"resource", v.Short, "for", e.order.Pod.Namespace+"/"+e.order.Pod.Name)
+			"resource", v.Short, "for", e.source.Namespace+"/"+e.source.Name)
 		s.hands.Events.Event(podReference(pod, ""), corev1.EventTypeWarning, plan.ReasonPreempting, plan.MessagePreempted)
-		s.hands.meter().Preempted(string(v.Short))
+		s.hands.Metrics.Preempted(string(v.Short))
 		victim.preempted = true
 		ending = append(ending, s.evict(victim, Eviction{
 			Reason:  plan.ReasonPreempting,
@@ -86,7 +86,7 @@ func (s *Supervisor) finishAdmission(ctx context.Context, e *entry, awaited Wait
 	e.asking, e.awaited = cancel, awaited
 	s.alive.Go(func() {
 		err := f(calling)
-		s.do(ctx, func() {
+		s.post(func() {
 			if calling.Err() != nil {
 				return // the pod is to end, or the agent, which may be all that is wrong
 			}
@@ -101,12 +101,12 @@ func (s *Supervisor) finishAdmission(ctx context.Context, e *entry, awaited Wait
 // judged again. No controller replaces a static pod that has failed.
 func (s *Supervisor) discardFitting() {
 	for uid, e := range s.workers {
-		if !e.retry || e.order.Stop != nil || s.set.Pods[uid] == nil {
+		if !e.retry || e.stop != nil || s.set.Pods[uid] == nil {
 			continue
 		}
-		if s.hands.Admit(e.order.Pod, s.others(uid)).Rejection == nil {
+		if s.hands.Admit(e.pod(), s.others(uid)).Rejection == nil {
 			s.log.Info("refused static pod fits now, admitting it",
-				"pod", e.order.Pod.Namespace+"/"+e.order.Pod.Name, "podUID", uid)
+				"pod", e.source.Namespace+"/"+e.source.Name, "podUID", uid)
 			e.retry = false
 			e.discard()
 		}

@@ -43,7 +43,7 @@ func (s *Supervisor) census() []*Counted {
 		if now.known == nil {
 			continue
 		}
-		c := &Counted{Pod: e.order.Pod, Status: &now.status, Stop: e.order.Stop, Rejected: e.order.Rejected != nil,
+		c := &Counted{Pod: e.pod(), Status: &now.status, Stop: e.stop, Rejected: e.rejected != nil,
 			Containers: map[plan.ContainerState]int{}, Mounted: now.mounted}
 		for _, sandbox := range now.known.Sandboxes {
 			c.Sandbox = c.Sandbox || sandbox.State == runtimeapi.PodSandboxState_SANDBOX_READY

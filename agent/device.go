@@ -21,10 +21,7 @@ import (
 // reserveDevices reserves the devices that a newly admitted pod requests. It runs in the supervisor's loop, so that
 // pods are served in order. The plugins are called in a goroutine, and only this pod waits for them.
 func (s *Supervisor) reserveDevices(ctx context.Context, e *entry) {
-	if s.hands.Devices == nil {
-		return
-	}
-	allocate, err := s.hands.Devices.Reserve(e.order.Pod, s.spent)
+	allocate, err := s.hands.Devices.Reserve(e.source, s.spent)
 	if err != nil {
 		s.reject(e, withoutDevices(err))
 		return
@@ -61,7 +58,7 @@ func withoutDevices(err error) *plan.Rejection {
 // as free elsewhere.
 func (s *Supervisor) spent(pod types.UID) bool {
 	if e := s.workers[pod]; e != nil {
-		return e.worker.isReleased() || finished(e.order.Pod) && e.worker.still()
+		return e.worker.isReleased() || finished(e.pod()) && e.worker.still()
 	}
 	if _, runs := s.listed[pod]; runs || s.listed == nil || !s.unwanted(pod) {
 		return false
@@ -80,10 +77,7 @@ func (w *worker) still() bool {
 
 // devices is what device plugins and resource claims add to a container that is about to be made.
 func (t *task) devices(ctx context.Context, c *corev1.Container) (out spec.Devices, err error) {
-	if t.hands.Devices != nil {
-		out, err = t.pluginDevices(ctx, c)
-	}
-	if err != nil || t.hands.Claims == nil {
+	if out, err = t.pluginDevices(ctx, c); err != nil {
 		return out, err
 	}
 	claimed, err := t.hands.Claims.Devices(t.pod, c)

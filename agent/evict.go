@@ -31,7 +31,7 @@ func (e *Eviction) stop(pod *corev1.Pod) *plan.Stop {
 // of the agent.
 func (s *Supervisor) Evict(ctx context.Context, pod types.UID, e Eviction) (released <-chan struct{}) {
 	s.do(ctx, func() {
-		if entry := s.workers[pod]; entry != nil && entry.order.Rejected == nil {
+		if entry := s.workers[pod]; entry != nil && entry.rejected == nil {
 			released = s.evict(entry, e)
 		}
 	})
@@ -46,13 +46,13 @@ var closed = func() chan struct{} { c := make(chan struct{}); close(c); return c
 
 // evict is Evict in the supervisor's goroutine.
 func (s *Supervisor) evict(e *entry, eviction Eviction) (released <-chan struct{}) {
-	if stop := e.order.Stop.Stricter(eviction.stop(e.order.Pod)); stop != e.order.Stop {
-		e.order.Stop = stop
-		if e.asking != nil {
-			s.tell(e, e.order.Pod) // it has no order yet
-		} else {
-			e.worker.inbox.put(e.order)
+	if stop := e.stop.Stricter(eviction.stop(e.source)); stop != e.stop {
+		e.stop = stop
+		e.stopAsking()
+		if e.resources.allocated == nil {
+			s.updateResources(e, e.source)
 		}
+		s.send(e)
 	}
 	done := make(chan struct{})
 	go func() {
@@ -79,8 +79,8 @@ func (s *Supervisor) Staying(ctx context.Context) []*corev1.Pod {
 func (s *Supervisor) active(ctx context.Context, wanted func(*plan.Stop) bool) (all []*corev1.Pod) {
 	s.do(ctx, func() {
 		for _, e := range s.workers {
-			if e.order.Rejected == nil && !e.worker.isReleased() && wanted(e.order.Stop) {
-				all = append(all, e.order.Pod)
+			if e.rejected == nil && !e.worker.isReleased() && wanted(e.stop) {
+				all = append(all, e.pod())
 			}
 		}
 	})
@@ -102,25 +102,11 @@ func (s *Supervisor) Alive(ctx context.Context) error {
 	return nil
 }
 
-// do runs f in the supervisor's goroutine and waits for it; false where that has ended, or is not free before ctx ends.
-func (s *Supervisor) do(ctx context.Context, f func()) bool {
-	ran := make(chan struct{})
-	select {
-	case s.asks <- func() { f(); close(ran) }:
-		<-ran
-		return true
-	case <-s.gone:
-		return false
-	case <-ctx.Done():
-		return false
-	}
-}
-
 // AwaitSources waits until every source of pods has synced, so that all pods are known. It reports false if ctx ends or
 // the supervisor returns before.
 func (s *Supervisor) AwaitSources(ctx context.Context) bool {
 	select {
-	case <-s.known:
+	case <-s.synced:
 		return true
 	case <-s.gone:
 	case <-ctx.Done():

@@ -3,7 +3,6 @@ package agent
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -86,16 +85,13 @@ func (w *worker) explainLook(err error) {
 
 // Explain tells of all pods what they wait for, in the order of their names.
 func (s *Supervisor) Explain(ctx context.Context) ([]*Explanation, error) {
-	answer := make(chan []*Explanation, 1)
-	select {
-	case s.explain <- answer:
-	case <-s.gone:
-		return nil, errors.New("the agent is ending; ask again when it is back")
-	case <-ctx.Done():
-		return nil, ctx.Err()
+	var all []*Explanation
+	if !s.do(ctx, func() { all = s.explanations() }) {
+		return nil, cmp.Or(ctx.Err(), errEnding)
 	}
-	all := <-answer
-	slices.SortFunc(all, func(a, b *Explanation) int { return cmp.Or(cmp.Compare(a.Pod, b.Pod), cmp.Compare(a.UID, b.UID)) })
+	slices.SortFunc(all, func(a, b *Explanation) int {
+		return cmp.Or(cmp.Compare(a.Pod, b.Pod), cmp.Compare(a.UID, b.UID))
+	})
 	return all, nil
 }
 
@@ -106,20 +102,20 @@ func (s *Supervisor) explanations() []*Explanation {
 		if x := e.worker.explained.Load(); x != nil {
 			all = append(all, x)
 		} else if e.asking != nil {
-			all = append(all, e.order.waiting(e.awaited))
+			all = append(all, waiting(e.pod(), e.awaited))
 		}
 	}
 	for _, pod := range s.pendingPods() {
 		if wait := s.waitsFor(pod); wait != nil {
-			all = append(all, (&Order{Desired: plan.Desired{Pod: pod}}).waiting(*wait))
+			all = append(all, waiting(pod, *wait))
 		}
 	}
 	return all
 }
 
 // waiting explains a pod that has not begun.
-func (o *Order) waiting(w Wait) *Explanation {
-	x := o.explanation()
+func waiting(pod *corev1.Pod, w Wait) *Explanation {
+	x := (&Order{Desired: plan.Desired{Pod: pod}}).explanation()
 	x.Phase, x.Waits = corev1.PodPending, []Wait{w}
 	return x
 }

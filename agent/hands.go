@@ -31,9 +31,9 @@ type Hands struct {
 	Volumes Volumes
 	// PodFS keeps the agent's own files in the pods' directories.
 	PodFS *podfs.FS
-	// Devices gives the devices of device plugins to containers; nil: there are none.
+	// Devices gives the devices of device plugins to containers; nil if there are none.
 	Devices Devices
-	// Claims has resource claims prepared; nil: there are none.
+	// Claims prepares resource claims; nil if there are none.
 	Claims  Claims
 	Cgroups *cgroups.Tree
 	Probes  *probes.Prober
@@ -66,8 +66,8 @@ type Hands struct {
 	Gone func()
 	// BackoffFirst and BackoffMax bound the crash-loop back-off; zero means the kubelet's 10 s and five minutes.
 	BackoffFirst, BackoffMax time.Duration
-	// Meter counts what the agent does; nil: nobody does.
-	Meter Meter
+	// Metrics counts what the agent does; nil for no metrics.
+	Metrics Metrics
 	// Logs makes and removes the pods' log directories and the links to their logs.
 	Logs *logs.Tree
 }
@@ -114,12 +114,6 @@ func (h *Hands) Exec(ctx context.Context, id string, cmd []string, timeout time.
 	return append(r.Stdout, r.Stderr...), r.ExitCode, err
 }
 
-func (h *Hands) gone() {
-	if h.Gone != nil {
-		h.Gone()
-	}
-}
-
 // planNode are the node's facts as plan wants them.
 func (h *Hands) planNode(s *plan.Sandbox) plan.Node {
 	return plan.Node{HostIPs: h.Node().HostIPs, BackoffFirst: h.BackoffFirst, BackoffMax: h.BackoffMax,
@@ -131,9 +125,6 @@ func (h *Hands) handlerOf(s *plan.Sandbox) Handler {
 	name := ""
 	if s != nil {
 		name = s.Handler
-	}
-	if h.Handler == nil {
-		return Handler{}
 	}
 	return h.Handler(name)
 }

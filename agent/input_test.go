@@ -94,8 +94,8 @@ func envTask(t *testing.T, configMaps, secrets []string) (*task, *corev1.Contain
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default", UID: "uid"}, Spec: corev1.PodSpec{
 		Containers: []corev1.Container{app}, EnableServiceLinks: new(bool),
 		Volumes: []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}}}
-	hands := &Hands{Objects: func(*corev1.Pod) Objects { return local },
-		Node: func() *spec.Node { return &spec.Node{PodsDir: "/pods", Cgroups: spec.Cgroups{Flat: true}} }}
+	hands := (&Hands{Objects: func(*corev1.Pod) Objects { return local },
+		Node: func() *spec.Node { return &spec.Node{PodsDir: "/pods", Cgroups: spec.Cgroups{Flat: true}} }}).complete()
 	return &task{hands: hands, pod: pod, sandbox: &plan.Sandbox{IPs: []string{"10.0.0.1"}},
 		mounts: map[string]volumes.Mounted{"data": {HostPath: dir}}}, &pod.Spec.Containers[0]
 }

@@ -54,10 +54,8 @@ func (w *worker) observe(ctx context.Context) (plan.Observed, error) {
 		Memory:   w.memory,
 		Node:     w.hands.planNode(newestReady(w.facts.sandboxes)),
 	}
-	o.ClaimsHeld = w.hands.Claims != nil && w.hands.Claims.Holds(w.desired.Pod.UID)
-	if w.hands.NetworkProblem != nil {
-		o.NetworkProblem = w.hands.NetworkProblem(w.desired.Pod.UID)
-	}
+	o.ClaimsHeld = w.hands.Claims.Holds(w.desired.Pod.UID)
+	o.NetworkProblem = w.hands.NetworkProblem(w.desired.Pod.UID)
 	if podutil.RestartsAll(&w.desired.Pod.Spec) {
 		var err error
 		if o.ResetNoted, err = w.hands.PodFS.ResetNoted(w.desired.Pod.UID); err != nil {

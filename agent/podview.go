@@ -49,7 +49,7 @@ func (s *Supervisor) podViews() []PodView {
 	all := make([]PodView, 0, len(s.workers))
 	for uid, e := range s.workers {
 		_, desired := s.set.Pods[uid]
-		v, _ := PodView{Pod: e.order.Pod, Mirror: e.mirror, Desired: desired, worker: e.worker}.Latest()
+		v, _ := PodView{Pod: e.pod(), Mirror: e.mirror, Desired: desired, worker: e.worker}.Latest()
 		all = append(all, v)
 	}
 	for _, pod := range s.pendingPods() {

@@ -81,28 +81,17 @@ func result(r probes.Result) plan.ProbeResult {
 	return plan.ProbeUnknown
 }
 
-// ProbeAttempted takes word of a probe that has run; people are told where there is something to tell.
+// ProbeAttempted takes the result of one run of a probe, which may be worth an event.
 func (s *Supervisor) ProbeAttempted(pod types.UID, a probes.Attempt) {
 	if a.Reason == "" {
 		return
 	}
-	select {
-	case s.attempts <- probeEvent{pod, a}:
-	case <-s.gone:
-	}
-}
-
-// probeEvent is an attempt that people should know of.
-type probeEvent struct {
-	pod types.UID
-	probes.Attempt
-}
-
-func (s *Supervisor) tellAttempt(a probeEvent) {
-	if e := s.workers[a.pod]; e != nil {
-		pod := e.order.Pod
-		s.hands.Events.Event(podReference(pod, fieldPath(pod, a.Container)), corev1.EventTypeWarning, a.Reason, a.Message)
-	}
+	s.post(func() {
+		if e := s.workers[pod]; e != nil {
+			ref := podReference(e.source, fieldPath(e.source, a.Container))
+			s.hands.Events.Event(ref, corev1.EventTypeWarning, a.Reason, a.Message)
+		}
+	})
 }
 
 // hostIP is the node's primary address, empty before it is known.

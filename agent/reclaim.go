@@ -1,10 +1,6 @@
 package agent
 
-import (
-	"context"
-
-	"github.com/nodelet/nodelet/agent/plan"
-)
+import "context"
 
 // RemoveEnded removes the containers, their logs and the sandboxes of pods that have ended, as the kubelet does when the
 // node is short of disk. It touches only pods whose end the API server shows, so that no status and no restart count is
@@ -13,12 +9,11 @@ func (s *Supervisor) RemoveEnded(ctx context.Context) {
 	var ended []*worker
 	s.do(ctx, func() {
 		for _, e := range s.workers {
-			orphaned := e.order.stopCause() == plan.StopOrphaned
-			if e.order.Reclaim || orphaned || !e.worker.isReleased() || !finished(e.order.Pod) {
+			if e.reclaim || e.orphaned() || !e.worker.isReleased() || !finished(e.pod()) {
 				continue
 			}
-			e.order.Reclaim = true
-			e.worker.inbox.put(e.order)
+			e.reclaim = true
+			s.send(e)
 			ended = append(ended, e.worker)
 		}
 	})

@@ -8,7 +8,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/nodelet/nodelet/agent/plan"
 	"github.com/nodelet/nodelet/cri"
 	podutil "github.com/nodelet/nodelet/kube/pod"
 	"github.com/nodelet/nodelet/kube/pods"
@@ -20,7 +19,7 @@ func (s *Supervisor) watchRuntime(ctx context.Context) {
 	every, wait := relistEvery, relistBlind
 	blind := make(chan struct{})
 	go func() {
-		err := s.hands.Runtime.Watch(ctx, s.RuntimeChanged, s.lookAgain)
+		err := s.hands.Runtime.Watch(ctx, s.RuntimeChanged, s.relist.Set)
 		if ctx.Err() == nil {
 			s.log.Warn("the runtime gives no events, so its pods are listed often", "err", err, "every", relistBlind)
 			close(blind)
@@ -32,7 +31,7 @@ func (s *Supervisor) watchRuntime(ctx context.Context) {
 			return
 		case <-blind:
 			every, wait, blind = relistBlind, relistBlind, nil
-		case <-s.again:
+		case <-s.relist:
 		case <-time.After(wait):
 		}
 		if s.list(ctx) {
@@ -41,29 +40,18 @@ func (s *Supervisor) watchRuntime(ctx context.Context) {
 	}
 }
 
-// lookAgain asks for a relist now.
-func (s *Supervisor) lookAgain() {
-	select {
-	case s.again <- struct{}{}:
-	default:
-	}
-}
-
 // list hands the runtime's pods to the supervisor's loop. It tells whether the runtime has listed them.
 func (s *Supervisor) list(ctx context.Context) bool {
 	began := time.Now()
 	all, err := s.hands.Runtime.Relist(ctx)
-	s.hands.meter().Relisted(began, time.Since(began))
+	s.hands.Metrics.Relisted(began, time.Since(began))
 	if err != nil {
 		if ctx.Err() == nil {
 			s.log.Warn("cannot list the runtime's pods", "err", err)
 		}
 		return false
 	}
-	select {
-	case s.relist <- all:
-	case <-ctx.Done():
-	}
+	s.post(func() { s.compare(ctx, all) })
 	return true
 }
 
@@ -77,7 +65,7 @@ func (s *Supervisor) compare(ctx context.Context, all []cri.PodSummary) {
 	}
 	for uid, e := range s.workers {
 		if s.listed[uid].Fingerprint != before[uid].Fingerprint {
-			e.worker.nudge(hintRuntime)
+			e.worker.notify(hintRuntime)
 		}
 	}
 	s.discardFitting() // what is refused may fit now, by whatever has changed
@@ -86,7 +74,7 @@ func (s *Supervisor) compare(ctx context.Context, all []cri.PodSummary) {
 	}
 	s.adoptListed(ctx)
 	s.adoptFromDisk(ctx)
-	s.tellHere()
+	s.publishPresent()
 }
 
 // adoptListed gives pods of the runtime that have to go a worker that ends them: those that nobody wants, and static
@@ -129,9 +117,7 @@ func (s *Supervisor) adoptFromDisk(ctx context.Context) {
 	for _, pod := range groups {
 		dirs = append(dirs, pod.UID)
 	}
-	if s.hands.Claims != nil {
-		dirs = append(dirs, s.hands.Claims.Pods()...)
-	}
+	dirs = append(dirs, s.hands.Claims.Pods()...)
 	for _, uid := range dirs {
 		if s.workers[uid] == nil && s.unwanted(uid) {
 			s.adopt(ctx, unknownPod(uid, "", ""))
@@ -148,11 +134,9 @@ func (s *Supervisor) unwanted(uid types.UID) bool {
 
 // adopt gives a pod that no source knows a worker whose only task is to end it.
 func (s *Supervisor) adopt(ctx context.Context, pod *corev1.Pod) {
-	s.log.Info("found a pod that no source knows; it goes", "pod", pod.Namespace+"/"+pod.Name, "uid", pod.UID)
-	e := s.begin(ctx, pod)
-	e.order.Stop = &plan.Stop{Cause: plan.StopOrphaned, Deadline: time.Now().Add(podutil.GracePeriod(pod))}
-	e.worker.inbox.put(e.order)
-	s.tellHere()
+	s.log.Info("orphaned pod found, removing it", "pod", pod.Namespace+"/"+pod.Name, "podUID", pod.UID)
+	s.orphan(s.begin(ctx, pod))
+	s.publishPresent()
 }
 
 // unknownPod is what the traces of a pod say of it.

@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"errors"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -10,9 +9,6 @@ import (
 
 // prepareClaims prepares the pod's resource claims.
 func (t *task) prepareClaims(ctx context.Context) error {
-	if t.hands.Claims == nil {
-		return errors.New("this node agent has nothing that prepares resource claims")
-	}
 	return t.hands.Claims.Prepare(ctx, t.pod)
 }
 

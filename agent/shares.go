@@ -30,13 +30,13 @@ func (s *Supervisor) keepShares(ctx context.Context) {
 func (s *Supervisor) share() {
 	sum := int64(0)
 	for _, e := range s.workers {
-		if e.order.Rejected == nil && !finished(e.order.Pod) {
-			sum += e.burstable
+		if e.active() {
+			sum += e.resources.burstable
 		}
 	}
 	if s.shared == nil || *s.shared != sum {
 		s.shared = &sum
-		s.shares.put(sum)
+		s.shares.Put(sum)
 	}
 }
 

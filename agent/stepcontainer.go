@@ -32,7 +32,7 @@ func (t *task) ensureImage(ctx context.Context, s plan.EnsureImage) (images.Imag
 	})
 	if err == nil && got.Pulled {
 		t.hands.Pulled()
-		t.hands.meter().Pulled(got.Size, got.Took)
+		t.hands.Metrics.Pulled(got.Size, got.Took)
 	}
 	return got.Image, err
 }

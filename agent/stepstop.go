@@ -105,8 +105,6 @@ func (t *task) removeDir(ctx context.Context) error {
 	if t.hands.UserNS != nil {
 		t.hands.UserNS.Release(t.pod.UID)
 	}
-	if t.hands.Devices != nil {
-		t.hands.Devices.Release(t.pod.UID)
-	}
+	t.hands.Devices.Release(t.pod.UID)
 	return nil
 }

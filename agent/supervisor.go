@@ -14,8 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodelet/nodelet/agent/plan"
-	"github.com/nodelet/nodelet/agent/spec"
 	"github.com/nodelet/nodelet/cri"
+	"github.com/nodelet/nodelet/internal/latest"
 	podutil "github.com/nodelet/nodelet/kube/pod"
 	"github.com/nodelet/nodelet/kube/pods"
 )
@@ -27,110 +27,107 @@ const relistEvery = time.Minute
 // relistBlind is how often while the runtime has no event stream.
 const relistBlind = time.Second
 
-// Supervisor keeps one worker for each pod that the sources or the runtime know. Its one goroutine owns the set of
-// workers; everybody else sends it values.
+// Supervisor keeps one worker for each pod that the sources or the runtime know. One goroutine, its loop, owns the
+// set of workers; other goroutines send it the newest set of pods and functions to call.
 type Supervisor struct {
 	hands *Hands
 	log   *slog.Logger
 	gates *gates
 
-	sets     mailbox[*pods.Set]
-	nudges   chan nudge
-	attempts chan probeEvent
-	relist   chan []cri.PodSummary
-	ended    chan types.UID
-	explain  chan chan<- []*Explanation
-	// asks are questions that are answered in the loop, between two events.
-	asks chan func()
-	// began is closed when the loop has begun.
-	began chan struct{}
-	// known is closed when every source has spoken once.
-	known chan struct{}
-	// nodeSeen is closed when the Node object is known.
-	nodeSeen <-chan struct{}
+	// sets brings the newest set of pods, calls what the loop is to call between two events; see post and do.
+	sets  latest.Value[*pods.Set]
+	calls chan func()
+	// began is closed when the loop has begun, synced when every source has synced once, nodeSeen when the Node object is
+	// known, gone when the loop has ended.
+	began, synced, gone chan struct{}
+	nodeSeen            <-chan struct{}
 
 	workers map[types.UID]*entry
 	// set is the newest full set of the sources.
 	set *pods.Set
-	// again asks for a relist now; gone is closed when the loop has ended.
-	again chan struct{}
-	gone  chan struct{}
-	// listed are the runtime's pods as the last list had them, but for those that have gone since; nil before the first
-	// list.
+	// relist asks for a list of the runtime's pods now. listed are those of the last list that have not gone since; nil
+	// before the first list.
+	relist latest.Signal
 	listed map[types.UID]cri.PodSummary
-	// here are the pods that have something on the node, by name, for those who ask from outside; nil: it is not known
-	// yet.
-	here atomic.Pointer[map[types.NamespacedName][]types.UID]
-	// shares carries what burstable pods request, in thousandths of a CPU; shared was put there last.
-	shares mailbox[int64]
+	// present are the pods that have something on the node, by name, for other goroutines; nil before the first list.
+	present atomic.Pointer[map[types.NamespacedName][]types.UID]
+	// shares brings what burstable pods request, in thousandths of a CPU; shared is what was put there last.
+	shares latest.Value[int64]
 	shared *int64
 	alive  sync.WaitGroup
-}
-
-// entry is what the supervisor knows of one worker.
-type entry struct {
-	worker *worker
-	order  Order
-	// source and mirror are the objects that order was made from.
-	source, mirror *corev1.Pod
-	// held is what the pod holds, granted the pod with that in its spec; wants: it wants something else.
-	held    *holding
-	granted *corev1.Pod
-	wants   bool
-	// burstable is what the pod counts for in the CPU shares of its class.
-	burstable int64
-	// asking cancels the rest of the pod's admission: pods that end for it, or device plugins that have not answered.
-	// Until that is over its worker has no order. Nil: it is over. awaited is what explain says of it.
-	asking  context.CancelFunc
-	awaited Wait
-	// preempted: the pod ends for a critical one, which already counts in its place.
-	preempted bool
-	// retry: the pod was refused, and is judged again when something has changed. discard ends its worker for that;
-	// nothing of the pod is on the node.
-	retry   bool
-	discard context.CancelFunc
-}
-
-// Order is what a worker is told: what is wanted, and which API object shows its status.
-type Order struct {
-	plan.Desired
-	// Publish is the API object whose status this pod's is: the pod itself, or a static pod's mirror. Nil where there is
-	// none.
-	Publish *corev1.Pod
-}
-
-type nudge struct {
-	pod  types.UID
-	hint hint
 }
 
 // NewSupervisor makes a supervisor that acts through hands.
 func NewSupervisor(hands *Hands, log *slog.Logger) *Supervisor {
 	return &Supervisor{
-		hands: hands, log: log, gates: newGates(),
-		sets: newMailbox[*pods.Set](), nudges: make(chan nudge, 128), attempts: make(chan probeEvent, 16), relist: make(chan []cri.PodSummary, 1),
-		ended: make(chan types.UID, 16), explain: make(chan chan<- []*Explanation), asks: make(chan func()), began: make(chan struct{}), known: make(chan struct{}),
-		set: &pods.Set{}, workers: map[types.UID]*entry{},
-		nodeSeen: hands.NodeSeen, again: make(chan struct{}, 1), gone: make(chan struct{}), shares: newMailbox[int64](),
+		hands:    hands.complete(),
+		log:      log,
+		gates:    newGates(),
+		sets:     latest.NewValue[*pods.Set](),
+		calls:    make(chan func(), 128),
+		began:    make(chan struct{}),
+		synced:   make(chan struct{}),
+		gone:     make(chan struct{}),
+		nodeSeen: hands.NodeSeen,
+		workers:  map[types.UID]*entry{},
+		set:      &pods.Set{},
+		relist:   latest.NewSignal(),
+		shares:   latest.NewValue[int64](),
 	}
 }
 
 // Want takes the newest full set of pods. It has one caller: the merge of the sources.
-func (s *Supervisor) Want(set *pods.Set) { s.sets.put(set) }
+func (s *Supervisor) Want(set *pods.Set) { s.sets.Put(set) }
 
-// RuntimeChanged says that the runtime's view of a pod may have moved.
-func (s *Supervisor) RuntimeChanged(pod types.UID) { s.nudge(pod, hintRuntime) }
+// RuntimeChanged tells the pod's worker to ask the runtime again.
+func (s *Supervisor) RuntimeChanged(pod types.UID) { s.notify(pod, hintRuntime) }
 
-// ObjectsChanged says that an object which the pod uses has changed.
-func (s *Supervisor) ObjectsChanged(pod types.UID) { s.nudge(pod, hintObjects) }
+// ObjectsChanged tells the pod's worker that an object which the pod uses has changed.
+func (s *Supervisor) ObjectsChanged(pod types.UID) { s.notify(pod, hintObjects) }
 
-// VerdictChanged says that a probe of the pod has come to another verdict.
-func (s *Supervisor) VerdictChanged(pod types.UID) { s.nudge(pod, hintVerdict) }
+// VerdictChanged tells the pod's worker that a probe has another result.
+func (s *Supervisor) VerdictChanged(pod types.UID) { s.notify(pod, hintVerdict) }
 
-func (s *Supervisor) nudge(pod types.UID, h hint) {
+func (s *Supervisor) notify(pod types.UID, h hint) {
+	s.post(func() {
+		if e := s.workers[pod]; e != nil {
+			e.worker.notify(h)
+		}
+	})
+}
+
+// post has the loop call f. It waits for a place in the queue, and reports whether there was one before the loop ended.
+func (s *Supervisor) post(f func()) bool {
 	select {
-	case s.nudges <- nudge{pod, h}:
+	case s.calls <- f:
+		return true
 	case <-s.gone:
+		return false
+	}
+}
+
+// do has the loop call f and waits for that. It reports false if the loop has ended, or is not free before ctx ends:
+// f may still be called later then.
+func (s *Supervisor) do(ctx context.Context, f func()) bool {
+	done := make(chan struct{})
+	select {
+	case s.calls <- func() { f(); close(done) }:
+	case <-s.gone:
+		return false
+	case <-ctx.Done():
+		return false
+	}
+	select {
+	case <-done:
+		return true
+	case <-s.gone:
+	case <-ctx.Done():
+	}
+	select {
+	case <-done:
+		return true
+	default:
+		return false
 	}
 }
 
@@ -150,39 +147,25 @@ func (s *Supervisor) Run(ctx context.Context) {
 			nodeSeen = nil
 			s.reconcile(ctx) // pods of the API server have waited for this
 		case set := <-s.sets:
-			if set.Synced && !s.set.Synced {
-				s.lookAgain() // what nobody wants can be told only now
-				s.knowAll()
-			}
-			s.set = set
-			s.reconcile(ctx)
-		case uid := <-s.ended:
-			delete(s.workers, uid)
-			delete(s.listed, uid)
-			s.reconcile(ctx)
-		case n := <-s.nudges:
-			if e := s.workers[n.pod]; e != nil {
-				e.worker.nudge(n.hint)
-			}
-		case a := <-s.attempts:
-			s.tellAttempt(a)
-		case all := <-s.relist:
-			s.compare(ctx, all)
-		case q := <-s.explain:
-			q <- s.explanations()
-		case ask := <-s.asks:
-			ask()
+			s.take(ctx, set)
+		case call := <-s.calls:
+			call()
 		}
 	}
 }
 
-// knowAll notes that every source has spoken. A source may fall silent and speak again.
-func (s *Supervisor) knowAll() {
-	select {
-	case <-s.known:
-	default:
-		close(s.known)
+// take makes set the newest one.
+func (s *Supervisor) take(ctx context.Context, set *pods.Set) {
+	if set.Synced && !s.set.Synced {
+		s.relist.Set() // orphans can be recognized only now
+		select {
+		case <-s.synced: // it was before: a source may fail and recover
+		default:
+			close(s.synced)
+		}
 	}
+	s.set = set
+	s.reconcile(ctx)
 }
 
 // reconcile brings the workers in line with the newest set.
@@ -196,13 +179,13 @@ func (s *Supervisor) reconcile(ctx context.Context) {
 	}
 	for uid, e := range s.workers {
 		if pod, wanted := s.set.Pods[uid]; wanted {
-			s.tell(e, pod)
+			s.update(e, pod)
 		} else {
-			s.orphan(e) // its own source took it back: the others, of which one may need the place, are not waited for
+			s.orphan(e) // its own source has removed it; the other sources need not be synced for that
 		}
 	}
 	s.resizes()
-	s.tellHere()
+	s.publishPresent()
 	s.share()
 }
 
@@ -243,7 +226,7 @@ func (s *Supervisor) admittedBefore(pod *corev1.Pod) bool {
 
 // admit decides about a pod that is new to this run of the agent.
 func (s *Supervisor) admit(ctx context.Context, e *entry) {
-	pod := e.order.Pod
+	pod := e.source
 	if pod.DeletionTimestamp != nil || finished(pod) || s.admittedBefore(pod) {
 		return
 	}
@@ -259,108 +242,66 @@ func (s *Supervisor) admit(ctx context.Context, e *entry) {
 	}
 }
 
-// reject keeps a pod from running, and tells people.
+// reject refuses a pod, with an event.
 func (s *Supervisor) reject(e *entry, r *plan.Rejection) {
-	e.order.Rejected = r
-	s.hands.meter().Rejected(r.Reason)
-	s.hands.Events.Event(podReference(e.order.Pod, ""), corev1.EventTypeWarning, r.Reason, r.Message)
+	e.rejected = r
+	s.hands.Metrics.Rejected(r.Reason)
+	s.hands.Events.Event(podReference(e.pod(), ""), corev1.EventTypeWarning, r.Reason, r.Message)
 }
 
-func finished(pod *corev1.Pod) bool {
-	return podutil.IsTerminal(pod.Status.Phase)
-}
-
+// begin starts a worker for a pod. It does nothing before it gets its first order.
 func (s *Supervisor) begin(ctx context.Context, pod *corev1.Pod) *entry {
-	e := &entry{order: Order{Desired: plan.Desired{Pod: pod}}}
-	uid := pod.UID
-	s.workers[uid] = e
-	if s.hands.Doomed != nil {
-		if eviction := s.hands.Doomed(pod); eviction != nil {
-			e.order.Stop = eviction.stop(pod)
-		}
+	e := &entry{source: pod, worker: newWorker(s.hands, s.gates, s.log)}
+	s.workers[pod.UID] = e
+	if eviction := s.hands.Doomed(pod); eviction != nil {
+		e.stop = eviction.stop(pod)
 	}
-	e.worker = newWorker(s.hands, s.gates, s.log)
 	running, discard := context.WithCancel(ctx)
 	e.discard = discard
 	s.alive.Go(func() {
 		e.worker.run(running)
 		discard()
-		select {
-		case s.ended <- uid:
-		case <-ctx.Done():
-		}
+		s.post(func() {
+			delete(s.workers, pod.UID)
+			delete(s.listed, pod.UID)
+			s.reconcile(ctx)
+		})
 	})
 	return e
 }
 
-// tell gives a worker its newest order, if anything about it is new, and the pod is let in or is to end.
-func (s *Supervisor) tell(e *entry, pod *corev1.Pod) {
+// update takes over the newest objects of a pod, and sends its worker an order if something is new.
+func (s *Supervisor) update(e *entry, pod *corev1.Pod) {
 	mirror, _ := s.set.Mirror(pod.UID)
-	stop := e.order.Stop.Stricter(stopOf(pod))
-	if e.source == pod && e.mirror == mirror && e.order.Stop == stop {
+	stop := e.stop.Stricter(stopOf(pod))
+	if e.ordered && e.source == pod && e.mirror == mirror && e.stop == stop {
 		return
 	}
 	if e.asking != nil && stop == nil {
 		return
 	}
 	e.stopAsking()
-	if e.source != pod {
-		s.grantTo(e, pod)
+	if e.resources.allocated == nil || e.source != pod {
+		s.updateResources(e, pod)
 	}
-	e.source, e.mirror = pod, mirror
-	e.order.Stop, e.order.Hashes = stop, hashes(pod)
+	e.source, e.mirror, e.stop = pod, mirror, stop
 	s.send(e)
 }
 
-// send hands a worker its order, with the pod as it was granted.
+// send hands the worker its newest order.
 func (s *Supervisor) send(e *entry) {
-	e.burstable = burstableCPU(e.granted)
-	e.order.Pod, e.order.Publish = e.granted, e.source
-	if podutil.IsStatic(e.source) {
-		e.order.Pod, e.order.Publish = withStatus(e.granted, e.mirror), e.mirror
-	}
-	e.worker.inbox.put(e.order)
-}
-
-// withStatus is a static pod as its mirror shows it.
-func withStatus(pod, mirror *corev1.Pod) *corev1.Pod {
-	if mirror == nil {
-		return pod
-	}
-	shown := *pod
-	shown.Status = mirror.Status
-	if finished(mirror) {
-		// The node ended it, as when it went down: a static pod comes again. What its containers came to stays.
-		shown.Status.Phase, shown.Status.Reason, shown.Status.Message = "", "", ""
-	}
-	return &shown
+	e.ordered = true
+	e.worker.inbox.Put(e.order(s.hands.Node()))
 }
 
 // orphan ends a pod that no source knows any more.
 func (s *Supervisor) orphan(e *entry) {
-	stop := e.order.Stop.Stricter(&plan.Stop{Cause: plan.StopOrphaned, Deadline: time.Now().Add(podutil.GracePeriod(e.order.Pod))})
-	if e.order.Stop == stop {
+	deadline := time.Now().Add(podutil.GracePeriod(e.source))
+	stop := e.stop.Stricter(&plan.Stop{Cause: plan.StopOrphaned, Deadline: deadline})
+	if e.ordered && e.stop == stop {
 		return
 	}
 	e.stopAsking()
-	e.order.Stop, e.order.Publish, e.wants = stop, nil, false
-	e.worker.inbox.put(e.order)
-}
-
-// stopOf is the stop that the object itself asks for. The deadline counts from when the agent first sees the wish; a
-// later, shorter grace brings it nearer.
-func stopOf(pod *corev1.Pod) *plan.Stop {
-	if pod.DeletionTimestamp == nil {
-		return nil
-	}
-	return &plan.Stop{Cause: plan.StopDeleted, Deadline: time.Now().Add(podutil.GracePeriod(pod))}
-}
-
-// hashes are the hashes of the pod's container specs.
-func hashes(pod *corev1.Pod) map[string]string {
-	all := make(map[string]string, len(pod.Spec.Containers))
-	for _, c := range podutil.Containers(&pod.Spec) {
-		all[c.Name] = spec.ContainerHash(c)
-	}
-	return all
+	e.stop, e.resources.resizing = stop, false
+	s.send(e)
 }

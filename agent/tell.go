@@ -69,7 +69,7 @@ func (w *worker) leave() {
 	w.hands.Probes.Set(uid, nil)
 	w.hands.Objects(w.desired.Pod).Use(uid, nil)
 	w.forget("")
-	w.hands.meter().Gone(w.desired.Pod)
+	w.hands.Metrics.Gone(w.desired.Pod)
 }
 
 // forget drops the status of the object that was published before, if next is another: a mirror pod may be made anew.

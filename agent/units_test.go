@@ -16,31 +16,15 @@ import (
 
 func discard() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
-// TestMailbox: putting never blocks, and the newest value is what is read.
-func TestMailbox(t *testing.T) {
-	m := newMailbox[int]()
-	for i := range 1000 {
-		m.put(i)
-	}
-	if got := <-m; got != 999 {
-		t.Errorf("got %d", got)
-	}
-	select {
-	case got := <-m:
-		t.Errorf("there is a second value, %d", got)
-	default:
-	}
-}
-
 // TestNudgesAddUp: hints that come while the worker is busy are all there when it looks, and hold nobody up.
 func TestNudgesAddUp(t *testing.T) {
-	w := newWorker(&Hands{}, newGates(), discard())
+	w := newWorker((&Hands{}).complete(), newGates(), discard())
 	w.stale = false
 	w.memory.Volumes["data"] = plan.Volume{}
 	for range 1000 {
-		w.nudge(hintObjects)
-		w.nudge(hintRuntime)
-		w.nudge(hintVerdict)
+		w.notify(hintObjects)
+		w.notify(hintRuntime)
+		w.notify(hintVerdict)
 	}
 	if len(w.wake) != 1 {
 		t.Errorf("%d wake-ups wait", len(w.wake))
@@ -171,7 +155,7 @@ func (claimed) Devices(*corev1.Pod, *corev1.Container) ([]string, error) {
 
 // TestClaimedDevices: a container is made with the devices of its resource claims.
 func TestClaimedDevices(t *testing.T) {
-	task := &task{hands: &Hands{Claims: claimed{}}, pod: &corev1.Pod{}}
+	task := &task{hands: (&Hands{Claims: claimed{}}).complete(), pod: &corev1.Pod{}}
 	got, err := task.devices(t.Context(), &corev1.Container{Name: "app"})
 	if err != nil || !slices.Equal(got.CDI, []string{"x.com/y=1"}) {
 		t.Errorf("got %+v, %v", got, err)

@@ -12,6 +12,7 @@ import (
 	"github.com/nodelet/nodelet/agent/plan"
 	"github.com/nodelet/nodelet/cri"
 	"github.com/nodelet/nodelet/cri/images"
+	"github.com/nodelet/nodelet/internal/latest"
 	"github.com/nodelet/nodelet/volumes"
 )
 
@@ -37,9 +38,9 @@ type worker struct {
 	log   *slog.Logger
 	gates *gates
 
-	inbox   mailbox[Order]
+	inbox   latest.Value[Order]
 	hints   atomic.Uint32
-	wake    chan struct{}
+	wake    latest.Signal
 	results chan outcome
 	timer   *time.Timer
 	// gone is closed when the worker returns: results that come later are for nobody.
@@ -76,7 +77,7 @@ type worker struct {
 func newWorker(hands *Hands, gates *gates, log *slog.Logger) *worker {
 	w := &worker{
 		hands: hands, log: log, gates: gates,
-		inbox: newMailbox[Order](), wake: make(chan struct{}, 1), results: make(chan outcome),
+		inbox: latest.NewValue[Order](), wake: latest.NewSignal(), results: make(chan outcome),
 		timer: time.NewTimer(time.Hour), gone: make(chan struct{}), released: make(chan struct{}), reclaimed: make(chan struct{}),
 		memory: plan.NewMemory(), cancels: map[plan.Key]context.CancelFunc{},
 		mounts: map[string]volumes.Mounted{}, pulled: map[plan.Key]images.Image{},
@@ -87,13 +88,10 @@ func newWorker(hands *Hands, gates *gates, log *slog.Logger) *worker {
 	return w
 }
 
-// nudge tells the worker that something may have changed. It never blocks.
-func (w *worker) nudge(h hint) {
+// notify tells the worker that something may have changed. It never blocks.
+func (w *worker) notify(h hint) {
 	w.hints.Or(uint32(h))
-	select {
-	case w.wake <- struct{}{}:
-	default:
-	}
+	w.wake.Set()
 }
 
 // run lives as long as the pod does, or until ctx ends; then its steps are given up and what they did is seen by the
@@ -237,7 +235,7 @@ func (w *worker) start(ctx context.Context, step plan.Step) {
 		out := t.execute(ctx)
 		out.took = time.Since(began)
 		t.report(out, out.took)
-		w.hands.meter().Step(t.pod, step, out.took, out.Problem)
+		w.hands.Metrics.Step(t.pod, step, out.took, out.Problem)
 		select {
 		case w.results <- out:
 		case <-w.gone:

@@ -249,7 +249,7 @@ func (n *nodelet) makeAgent() error {
 		Volumes: n.volumes, PodFS: n.podFS, Devices: n.devices, Claims: n.dra, Cgroups: n.cgroups, Objects: n.objectsFor, Status: n.status, Events: n.recorder,
 		Node: n.facts.Spec, RuntimeName: n.monitor.RuntimeName, BackoffFirst: c.CrashLoop.Initial, BackoffMax: c.CrashLoop.Max, Pulled: n.monitor.ImagesChanged,
 	}
-	hands.Admit, hands.NodeSeen, hands.Meter = n.admit, n.node.Seen(), &meter{m: &n.measured}
+	hands.Admit, hands.NodeSeen, hands.Metrics = n.admit, n.node.Seen(), &meter{m: &n.measured}
 	hands.NetworkProblem = func(uid types.UID) string { return n.network.PodProblem(string(uid)) }
 	hands.Doomed = func(pod *corev1.Pod) *agent.Eviction { return n.shutdown.Interrupted(pod) }
 	if n.mirrors != nil {

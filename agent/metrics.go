@@ -9,8 +9,8 @@ import (
 	"github.com/nodelet/nodelet/agent/plan"
 )
 
-// Meter hears what the agent does, to count it. It is called from many goroutines and must not block.
-type Meter interface {
+// Metrics counts what the agent does. It is called from many goroutines and must not block.
+type Metrics interface {
 	// Step has ended; p is nil where it has done what it should.
 	Step(pod *corev1.Pod, s plan.Step, took time.Duration, p *plan.Problem)
 	// Turn of a worker: "create" for its first, "terminate" when the pod is to end, else "sync".
@@ -32,26 +32,6 @@ type Meter interface {
 	Gone(pod *corev1.Pod)
 }
 
-// meter is who counts; nobody unless cmd says who.
-func (h *Hands) meter() Meter {
-	if h.Meter == nil {
-		return deaf{}
-	}
-	return h.Meter
-}
-
-type deaf struct{}
-
-func (deaf) Step(*corev1.Pod, plan.Step, time.Duration, *plan.Problem)   {}
-func (deaf) Turn(string, time.Duration)                                  {}
-func (deaf) Pulled(uint64, time.Duration)                                {}
-func (deaf) Running(*corev1.Pod, time.Time, time.Duration)               {}
-func (deaf) Ended(*corev1.Pod, string, *corev1.ContainerStateTerminated) {}
-func (deaf) Relisted(time.Time, time.Duration)                           {}
-func (deaf) Rejected(string)                                             {}
-func (deaf) Gone(*corev1.Pod)                                            {}
-func (deaf) Preempted(string)                                            {}
-
 // life is what a worker remembers to tell how long its pod's start took.
 type life struct {
 	seen time.Time
@@ -60,7 +40,7 @@ type life struct {
 	pulling       time.Duration
 }
 
-// turned tells the meter of a turn that began at a time.
+// turned reports a sync that began at a time.
 func (w *worker) turned(began time.Time) {
 	kind := "sync"
 	switch {
@@ -70,10 +50,10 @@ func (w *worker) turned(began time.Time) {
 		kind = "create"
 	}
 	w.life.turned = true
-	w.hands.meter().Turn(kind, time.Since(began))
+	w.hands.Metrics.Turn(kind, time.Since(began))
 }
 
-// containersEnded tells the meter of the containers that have ended since the last status, or the one that the API
+// containersEnded reports the containers that have ended since the last status, or the one that the API
 // showed at first.
 func (w *worker) containersEnded(now *corev1.PodStatus) {
 	before := w.memory.Told
@@ -89,19 +69,19 @@ func (w *worker) containersEnded(now *corev1.PodStatus) {
 				return old.Name == c.Name && old.State.Terminated != nil
 			})
 			if c.State.Terminated != nil && !had {
-				w.hands.meter().Ended(w.desired.Pod, c.Name, c.State.Terminated)
+				w.hands.Metrics.Ended(w.desired.Pod, c.Name, c.State.Terminated)
 			}
 		}
 	}
 }
 
-// ran tells the meter of the first time that the pod runs.
+// ran reports the first time that the pod runs.
 func (w *worker) ran(phase corev1.PodPhase) {
 	if !w.life.fresh || phase == corev1.PodPending {
 		return
 	}
 	w.life.fresh = false
 	if phase == corev1.PodRunning || phase == corev1.PodSucceeded {
-		w.hands.meter().Running(w.desired.Pod, w.life.seen, w.life.pulling)
+		w.hands.Metrics.Running(w.desired.Pod, w.life.seen, w.life.pulling)
 	}
 }

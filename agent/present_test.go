@@ -33,9 +33,9 @@ func TestShare(t *testing.T) {
 	over := podOf("over", "2")
 	over.Status.Phase = corev1.PodSucceeded
 	for _, pod := range []*corev1.Pod{podOf("one", "250m"), podOf("two", "1"), podOf("effortless", ""), guaranteed, over, podOf("refused", "8")} {
-		e := &entry{order: Order{Desired: plan.Desired{Pod: pod}}, burstable: burstableCPU(pod)}
+		e := &entry{source: pod, resources: podResources{burstable: burstableCPU(pod)}}
 		if pod.Name == "refused" {
-			e.order.Rejected = &plan.Rejection{}
+			e.rejected = &plan.Rejection{}
 		}
 		s.workers[pod.UID] = e
 	}
@@ -60,32 +60,32 @@ func TestEnding(t *testing.T) {
 	told := 0
 	s := NewSupervisor(&Hands{Gone: func() { told++ }}, discard())
 	name := types.NamespacedName{Namespace: "default", Name: "web"}
-	s.tellHere()
+	s.publishPresent()
 	if !s.Ending(name, "new") || told != 0 {
 		t.Error("nobody ends, though nobody knows")
 	}
 	s.listed = map[types.UID]cri.PodSummary{"left": {UID: "left", Namespace: "default", Name: "web"}}
-	s.tellHere()
+	s.publishPresent()
 	if !s.Ending(name, "new") || s.Ending(name, "left") || told != 1 {
-		t.Errorf("here: %v, told %d times", *s.here.Load(), told)
+		t.Errorf("here: %v, told %d times", *s.present.Load(), told)
 	}
 	s.listed = map[types.UID]cri.PodSummary{}
-	s.tellHere()
+	s.publishPresent()
 	if s.Ending(name, "new") || told != 2 {
-		t.Errorf("here: %v, told %d times", *s.here.Load(), told)
+		t.Errorf("here: %v, told %d times", *s.present.Load(), told)
 	}
 	old := podOf("web", "")
 	old.UID = "old"
-	s.workers["old"] = &entry{order: Order{Desired: plan.Desired{Pod: old, Stop: &plan.Stop{Deadline: time.Now()}}}}
-	s.tellHere()
+	s.workers["old"] = &entry{source: old, stop: &plan.Stop{Deadline: time.Now()}}
+	s.publishPresent()
 	if !s.Ending(name, "new") || !s.Ending(name, "") || s.Ending(name, "old") || s.Ending(types.NamespacedName{Name: "web"}, "") {
-		t.Errorf("here: %v", *s.here.Load())
+		t.Errorf("here: %v", *s.present.Load())
 	}
 	if told != 2 {
 		t.Error("nobody has left")
 	}
 	delete(s.workers, "old")
-	s.tellHere()
+	s.publishPresent()
 	if s.Ending(name, "new") || told != 3 {
 		t.Errorf("it has ended; told %d times", told)
 	}

@@ -7,36 +7,36 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Ending says whether a pod of this name, other than the one with the UID now, still has something here, or may have:
+// Ending says whether a pod of this name, other than the one with the UID now, still has something present, or may have:
 // before the runtime has listed its pods nobody knows. Anybody may ask. Hands.Gone is called when that may have
 // changed to no.
 func (s *Supervisor) Ending(name types.NamespacedName, now types.UID) bool {
-	here := s.here.Load()
-	return here == nil || slices.ContainsFunc((*here)[name], func(uid types.UID) bool { return uid != now })
+	present := s.present.Load()
+	return present == nil || slices.ContainsFunc((*present)[name], func(uid types.UID) bool { return uid != now })
 }
 
-// tellHere shows others which pods have a worker, or something in the runtime.
-func (s *Supervisor) tellHere() {
+// publishPresent shows others which pods have a worker, or something in the runtime.
+func (s *Supervisor) publishPresent() {
 	if s.listed == nil {
 		return
 	}
-	here := make(map[types.NamespacedName][]types.UID, len(s.workers))
+	present := make(map[types.NamespacedName][]types.UID, len(s.workers))
 	for uid, e := range s.workers {
-		name := types.NamespacedName{Namespace: e.order.Pod.Namespace, Name: e.order.Pod.Name}
-		here[name] = append(here[name], uid)
+		name := types.NamespacedName{Namespace: e.source.Namespace, Name: e.source.Name}
+		present[name] = append(present[name], uid)
 	}
 	for uid, pod := range s.listed {
 		if s.workers[uid] == nil {
 			name := types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}
-			here[name] = append(here[name], uid)
+			present[name] = append(present[name], uid)
 		}
 	}
-	if before := s.here.Swap(&here); before == nil || someLeft(*before, here) {
-		s.hands.gone()
+	if before := s.present.Swap(&present); before == nil || someLeft(*before, present) {
+		s.hands.Gone()
 	}
 }
 
-// someLeft: of those who were here before, not all are now.
+// someLeft: of those who were present before, not all are now.
 func someLeft(before, now map[types.NamespacedName][]types.UID) bool {
 	for name, uids := range before {
 		if slices.ContainsFunc(uids, func(uid types.UID) bool { return !slices.Contains(now[name], uid) }) {
@@ -50,7 +50,7 @@ func someLeft(before, now map[types.NamespacedName][]types.UID) bool {
 // wait: the API server keeps their names apart.
 func (s *Supervisor) nameBusy(pod *corev1.Pod) bool {
 	for _, e := range s.workers {
-		if p := e.order.Pod; p.Name == pod.Name && p.Namespace == pod.Namespace && p.UID != pod.UID {
+		if p := e.source; p.Name == pod.Name && p.Namespace == pod.Namespace && p.UID != pod.UID {
 			return true
 		}
 	}

@@ -1,0 +1,120 @@
+package agent
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	podutil "github.com/nodelet/nodelet/kube/pod"
+)
+
+// allocation is how much of the node's CPU and memory a pod holds: what its spec asked for at some generation.
+type allocation struct {
+	Generation int64                                  `json:"generation"`
+	Containers map[string]corev1.ResourceRequirements `json:"containers"`
+	// Pod are the resources of the pod as a whole (KEP-2837); nil if it has none.
+	Pod *corev1.ResourceRequirements `json:"pod,omitempty"`
+}
+
+// desiredResources returns what the spec of a pod asks for.
+func desiredResources(pod *corev1.Pod) *allocation {
+	a := &allocation{Generation: pod.Generation, Containers: map[string]corev1.ResourceRequirements{}}
+	for role, c := range podutil.Containers(&pod.Spec) {
+		if role != podutil.RoleEphemeral {
+			a.Containers[c.Name] = only(c.Resources)
+		}
+	}
+	if r := pod.Spec.Resources; r != nil {
+		all := only(*r)
+		a.Pod = &all
+	}
+	return a
+}
+
+// allocationOf returns what the status of a pod shows of its allocation.
+func allocationOf(pod *corev1.Pod) *allocation {
+	a := desiredResources(pod)
+	if pod.Status.ObservedGeneration >= pod.Generation {
+		return a // the agent has seen this very spec
+	}
+	a.Generation = pod.Status.ObservedGeneration
+	for _, list := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
+		for i := range list {
+			if c := &list[i]; c.Resources != nil && c.State.Running != nil {
+				a.Containers[c.Name] = only(*c.Resources)
+			}
+		}
+	}
+	if shown := pod.Status.Resources; a.Pod != nil && shown != nil {
+		for name := range a.Pod.Requests {
+			a.Pod.Requests[name] = shown.Requests[name]
+		}
+		for name := range a.Pod.Limits {
+			a.Pod.Limits[name] = shown.Limits[name]
+		}
+	}
+	return a
+}
+
+// only keeps CPU and memory.
+func only(r corev1.ResourceRequirements) corev1.ResourceRequirements {
+	return corev1.ResourceRequirements{Requests: onlyList(r.Requests), Limits: onlyList(r.Limits)}
+}
+
+func onlyList(list corev1.ResourceList) corev1.ResourceList {
+	var out corev1.ResourceList
+	for _, name := range podutil.ComputeResources {
+		if q, ok := list[name]; ok {
+			if out == nil {
+				out = corev1.ResourceList{}
+			}
+			out[name] = q
+		}
+	}
+	return out
+}
+
+// apply returns the pod with the allocated resources in its spec; the pod itself if they are the same.
+func (a *allocation) apply(pod *corev1.Pod) *corev1.Pod {
+	out := pod
+	own := func() *corev1.PodSpec {
+		if out == pod {
+			shallow := *pod
+			shallow.Spec = podutil.CloneContainers(&pod.Spec)
+			out = &shallow
+		}
+		return &out.Spec
+	}
+	for _, c := range podutil.Containers(&pod.Spec) {
+		if has, ok := a.Containers[c.Name]; ok && !podutil.SameResources(has, c.Resources) {
+			_, changed := podutil.Container(own(), c.Name)
+			changed.Resources = merged(c.Resources, has)
+		}
+	}
+	if r := pod.Spec.Resources; r != nil && a.Pod != nil && !podutil.SameResources(*a.Pod, *r) {
+		all := merged(*r, *a.Pod)
+		own().Resources = &all
+	}
+	return out
+}
+
+// merged returns r with the CPU and memory of has.
+func merged(r, has corev1.ResourceRequirements) corev1.ResourceRequirements {
+	put := func(list, has corev1.ResourceList) corev1.ResourceList {
+		out := corev1.ResourceList{}
+		for name, q := range list {
+			if !slices.Contains(podutil.ComputeResources[:], name) {
+				out[name] = q
+			}
+		}
+		for name, q := range has {
+			out[name] = q
+		}
+		if len(out) == 0 {
+			return nil
+		}
+		return out
+	}
+	r.Requests, r.Limits = put(r.Requests, has.Requests), put(r.Limits, has.Limits)
+	return r
+}
