@@ -11,10 +11,10 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 )
 
-// maxMessage bounds what a plugin may answer.
+// maxMessage bounds the answer of a plugin, in bytes.
 const maxMessage = 4 << 20
 
-// Dial prepares a connection to a plugin's socket; it is made by the first call.
+// Dial returns a connection to the socket of a plugin. The first call connects.
 func Dial(path string) (*grpc.ClientConn, error) {
 	conn, err := grpc.NewClient("passthrough:///"+path,
 		grpc.WithContextDialer(func(ctx context.Context, path string) (net.Conn, error) {

@@ -22,26 +22,26 @@ import (
 
 const (
 	pluginsDir = "plugins_registry"
-	// infoTimeout bounds the two calls of the registration itself.
+	// infoTimeout bounds each of the two calls of the registration.
 	infoTimeout = 10 * time.Second
-	// A plugin that could not be registered is tried again while its socket is there.
+	// registerFirst and registerMax bound the time between two attempts to register a plugin.
 	registerFirst = 500 * time.Millisecond
 	registerMax   = 2 * time.Minute
 )
 
-// Info is what a plugin says of itself, and where it is reached.
+// Info is what a plugin has registered with.
 type Info struct {
 	Type, Name string
-	// Versions are those of the interface that its type stands for.
+	// Versions are the supported versions of the API of its type.
 	Versions []string
-	// Endpoint is the path of the socket on which it serves that interface.
+	// Endpoint is the path of the socket on which it serves that API.
 	Endpoint string
 }
 
 // Handler serves the plugins of one type.
 type Handler interface {
-	// Accept makes a plugin known, or says why it cannot be; the plugin is told that. What it returns is called once when
-	// the plugin's socket has gone; its ctx ends with the agent.
+	// Accept makes a plugin known or returns why it cannot be, which is reported to the plugin. dismiss is called once
+	// after the plugin's socket is gone; its ctx ends with the agent.
 	Accept(ctx context.Context, p Info) (dismiss func(ctx context.Context), err error)
 }
 
@@ -49,34 +49,33 @@ type Handler interface {
 type Config struct {
 	Root     string // the agent's root directory
 	Handlers map[string]Handler
-	Log      *slog.Logger // nil: nothing is logged
-	// LookEvery is how often it is looked for plugins where their coming and going cannot be followed; zero means five
-	// seconds.
-	LookEvery time.Duration
+	Log      *slog.Logger // nil discards
+	// PollInterval is the time between two looks at the directory while it cannot be watched; zero means five seconds.
+	PollInterval time.Duration
 }
 
 // Registry registers plugins.
 type Registry struct {
-	dir       string
-	handlers  map[string]Handler
-	log       *slog.Logger
-	lookEvery time.Duration
+	dir          string
+	handlers     map[string]Handler
+	log          *slog.Logger
+	pollInterval time.Duration
 }
 
-// New makes a registry; nothing is called before Run.
+// New returns a registry. Nothing is called before Run.
 func New(cfg Config) *Registry {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	if cfg.LookEvery == 0 {
-		cfg.LookEvery = 5 * time.Second
+	if cfg.PollInterval == 0 {
+		cfg.PollInterval = 5 * time.Second
 	}
 	return &Registry{dir: filepath.Join(cfg.Root, pluginsDir), handlers: cfg.Handlers, log: cfg.Log,
-		lookEvery: cfg.LookEvery}
+		pollInterval: cfg.PollInterval}
 }
 
-// Run follows the sockets by which plugins register, until ctx ends. Where changes cannot be followed, for want of an
-// inotify instance as a rule, it looks now and then, and tries again.
+// Run registers and dismisses plugins until ctx ends. While it cannot watch the directory, normally for want of an
+// inotify instance, it polls and tries to watch again.
 func (r *Registry) Run(ctx context.Context) {
 	known := map[string]*plugin{}
 	defer func() {
@@ -92,19 +91,19 @@ func (r *Registry) Run(ctx context.Context) {
 		if err.Error() != last {
 			r.log.Error("cannot watch the directory of plugins, polling it "+
 				"(is the sysctl fs.inotify.max_user_instances too low?)",
-				"dir", r.dir, "err", err, "interval", r.lookEvery)
+				"dir", r.dir, "err", err, "interval", r.pollInterval)
 			last = err.Error()
 		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(r.lookEvery):
+		case <-time.After(r.pollInterval):
 		}
 	}
 }
 
-// follow looks for plugins at each change below the directory: a look at all of it, for there are few sockets. It ends
-// with ctx, or at once, after one look, where changes cannot be followed.
+// follow looks for plugins at each change below the directory. It reads all of it, for there are few sockets. It
+// returns when ctx ends, or after one look if the directory cannot be watched.
 func (r *Registry) follow(ctx context.Context, known map[string]*plugin) error {
 	if err := os.MkdirAll(r.dir, 0o755); err != nil {
 		return err
@@ -123,10 +122,10 @@ func (r *Registry) follow(ctx context.Context, known map[string]*plugin) error {
 	}
 }
 
-// look brings the registrations in line with the sockets that there are.
+// look registers the plugins of new sockets and dismisses those whose sockets are gone.
 func (r *Registry) look(ctx context.Context, known map[string]*plugin, watch func(dir string) error) {
 	r.compare(ctx, known, sockets(r.dir, watch, func(err error) {
-		r.log.Warn("cannot look for plugins everywhere", "dir", r.dir, "err", err)
+		r.log.Warn("cannot read all directories of plugins", "dir", r.dir, "err", err)
 	}))
 }
 
@@ -140,14 +139,14 @@ func settle(ctx context.Context, watcher *inotify.Watcher) bool {
 	}
 }
 
-// sockets finds all sockets below dir, with what tells one socket from a later one at the same path, and has the
-// directories watched. Hidden ones are no plugins.
+// sockets returns all sockets below dir with the identity of each, which tells it from a later socket at the same path.
+// It calls watch for each directory. Hidden sockets are not plugins.
 func sockets(dir string, watch func(dir string) error, trouble func(error)) map[string]string {
 	found := map[string]string{}
 	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
-			return nil // it went while we looked
+			return nil // removed meanwhile
 		case err != nil:
 			return err
 		case path != dir && strings.HasPrefix(e.Name(), "."):
@@ -184,7 +183,7 @@ func (p *plugin) end() {
 	<-p.gone
 }
 
-// compare begins with new sockets and ends with those that have gone or have been made anew.
+// compare registers new sockets and dismisses those that are gone or were replaced.
 func (r *Registry) compare(ctx context.Context, known map[string]*plugin, found map[string]string) {
 	for socket, p := range known {
 		if found[socket] != p.identity {
@@ -207,19 +206,19 @@ func (r *Registry) compare(ctx context.Context, known map[string]*plugin, found 
 	}
 }
 
-// keep registers the plugin at a socket and holds it until ctx ends; life is the agent's.
-func (r *Registry) keep(ctx, life context.Context, socket string) {
+// keep registers the plugin at a socket and keeps it until ctx ends. agent ends with the agent.
+func (r *Registry) keep(ctx, agent context.Context, socket string) {
 	for wait := registerFirst; ; wait = min(2*wait, registerMax) {
 		dismiss, err := r.register(ctx, socket)
 		if err == nil {
 			<-ctx.Done()
-			dismiss(life)
+			dismiss(agent)
 			return
 		}
 		if ctx.Err() != nil {
 			return
 		}
-		r.log.Warn("cannot register a plugin, trying again", "socket", socket, "err", err, "after", wait)
+		r.log.Warn("cannot register a plugin, trying again", "socket", socket, "err", err, "retryIn", wait)
 		select {
 		case <-ctx.Done():
 			return
@@ -228,7 +227,7 @@ func (r *Registry) keep(ctx, life context.Context, socket string) {
 	}
 }
 
-// register speaks the registration protocol once.
+// register makes the two calls of the registration.
 func (r *Registry) register(ctx context.Context, socket string) (dismiss func(context.Context), err error) {
 	conn, err := Dial(socket)
 	if err != nil {
@@ -240,22 +239,22 @@ func (r *Registry) register(ctx context.Context, socket string) (dismiss func(co
 	defer cancel()
 	info, err := client.GetInfo(asking, &registration.InfoRequest{}, grpc.WaitForReady(true))
 	if err != nil {
-		return nil, fmt.Errorf("ask the plugin who it is: %w", err)
+		return nil, fmt.Errorf("get info of the plugin: %w", err)
 	}
 	dismiss, err = r.accept(ctx, info, socket)
 	s := &registration.RegistrationStatus{PluginRegistered: err == nil}
 	if err != nil {
 		s.Error = err.Error()
 	}
-	telling, cancel := context.WithTimeout(ctx, infoTimeout)
+	notifying, cancel := context.WithTimeout(ctx, infoTimeout)
 	defer cancel()
-	if _, tellErr := client.NotifyRegistrationStatus(telling, s); tellErr != nil && err == nil {
-		r.log.Warn("the plugin did not take the news that it is registered", "plugin", info.Name, "err", tellErr)
+	if _, notifyErr := client.NotifyRegistrationStatus(notifying, s); notifyErr != nil && err == nil {
+		r.log.Warn("cannot notify a plugin that it is registered", "plugin", info.Name, "err", notifyErr)
 	}
 	return dismiss, err
 }
 
-// accept hands a plugin to the room that serves its type.
+// accept passes a plugin to the handler of its type.
 func (r *Registry) accept(ctx context.Context, info *registration.PluginInfo,
 	socket string) (func(context.Context), error) {
 	handler := r.handlers[info.Type]

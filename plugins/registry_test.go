@@ -58,7 +58,7 @@ func newWorld(t *testing.T) *world {
 // begin starts a life of the registry.
 func (w *world) begin() {
 	ctx, cancel := context.WithCancel(context.Background())
-	r := plugins.New(plugins.Config{Root: w.root, Handlers: map[string]plugins.Handler{pluginType: w}, Log: slog.New(slog.NewTextHandler(w, nil)), LookEvery: 20 * time.Millisecond})
+	r := plugins.New(plugins.Config{Root: w.root, Handlers: map[string]plugins.Handler{pluginType: w}, Log: slog.New(slog.NewTextHandler(w, nil)), PollInterval: 20 * time.Millisecond})
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -147,7 +147,8 @@ func (w *world) registered(name string) int {
 	return w.count[name]
 }
 
-// untilTold waits until a plugin has heard so many words of its registration, of which the last is why it was refused; "" that it was not.
+// untilTold waits until a plugin has heard so many words of its registration, of which the last is why it was refused;
+// "" that it was not.
 func (w *world) untilTold(p *fake.Plugin, n int, why string) {
 	w.t.Helper()
 	w.until("the plugin hears what became of it", func() bool { return len(p.Told()) >= n })
@@ -157,8 +158,8 @@ func (w *world) untilTold(p *fake.Plugin, n int, why string) {
 	}
 }
 
-// TestRegistered: a plugin that is there when the agent starts, and one that comes later, are handed over with what they say of themselves,
-// and hear that they are registered. One without an endpoint is reached where it registers.
+// TestRegistered: a plugin that is there when the agent starts, and one that comes later, are handed over with what
+// they say of themselves, and hear that they are registered. One without an endpoint is reached where it registers.
 func TestRegistered(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -181,7 +182,8 @@ func TestRegistered(t *testing.T) {
 	}
 }
 
-// TestRefused: a plugin that the room refuses hears why, and is asked again, by and by; so does one of a type that nobody serves.
+// TestRefused: a plugin that the room refuses hears why, and is asked again, by and by; so does one of a type that
+// nobody serves.
 func TestRefused(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -228,8 +230,8 @@ func TestDirectoryGone(t *testing.T) {
 	w.untilKnown("a")
 }
 
-// TestRestarted: a plugin that comes back at its path, perhaps without the agent having seen that it was gone, is dismissed and registered
-// anew.
+// TestRestarted: a plugin that comes back at its path, perhaps without the agent having seen that it was gone, is
+// dismissed and registered anew.
 func TestRestarted(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -304,8 +306,8 @@ func (s *silent) GetInfo(ctx context.Context, _ *registration.InfoRequest) (*reg
 	return nil, errors.New("too late")
 }
 
-// TestSilentPlugin: a plugin that does not answer, and a socket on which nobody listens any more, hold up no other plugin, and not the
-// agent's end.
+// TestSilentPlugin: a plugin that does not answer, and a socket on which nobody listens any more, hold up no other
+// plugin, and not the agent's end.
 func TestSilentPlugin(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

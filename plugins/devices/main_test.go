@@ -52,7 +52,8 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// begin starts a life of devices, and waits until plugins can register: those that came earlier would lose their sockets.
+// begin starts a life of devices, and waits until plugins can register: those that came earlier would lose their
+// sockets.
 func (w *world) begin() {
 	w.t.Helper()
 	d, err := devices.New(devices.Config{Root: w.root, Grace: w.grace, Wake: func(pods []types.UID) {
@@ -150,7 +151,8 @@ func (w *world) until(what string, ok func() bool) {
 	}
 }
 
-// pod makes a pod whose containers ask for devices: "init 2", "sidecar 1", "app 2"; the first word says of which kind it is.
+// pod makes a pod whose containers ask for devices: "init 2", "sidecar 1", "app 2"; the first word says of which kind
+// it is.
 func pod(uid string, ask ...string) *corev1.Pod {
 	p := &corev1.Pod{}
 	p.UID = types.UID(uid)

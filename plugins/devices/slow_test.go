@@ -25,8 +25,8 @@ func (w *world) reserve(ctx context.Context, p *corev1.Pod) <-chan error {
 	return answer
 }
 
-// While a plugin does not answer, devices are set aside for those who come, in order; pods with devices of another plugin get theirs;
-// and what no plugin has agreed to is not kept.
+// While a plugin does not answer, devices are set aside for those who come, in order; pods with devices of another
+// plugin get theirs; and what no plugin has agreed to is not kept.
 func TestSlowPlugin(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -62,7 +62,8 @@ func TestSlowPlugin(t *testing.T) {
 	w.refused(pod("four", "app 1"), "Requested: 1, Available: 0")
 }
 
-// What is set aside for a pod is free again when the plugin refuses it, and when the pod goes before the plugin has answered.
+// What is set aside for a pod is free again when the plugin refuses it, and when the pod goes before the plugin has
+// answered.
 func TestReservationEnds(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -112,7 +113,8 @@ func TestReservationEnds(t *testing.T) {
 	}
 }
 
-// A plugin that does not say which devices it prefers holds up nobody else; what it prefers is taken although others have come meanwhile.
+// A plugin that does not say which devices it prefers holds up nobody else; what it prefers is taken although others
+// have come meanwhile.
 func TestSlowPreference(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -133,7 +135,8 @@ func TestSlowPreference(t *testing.T) {
 	w.has(two, "app", "d2")
 }
 
-// The containers of a pod that was let in without devices come for them side by side: the plugin is asked once for each.
+// The containers of a pod that was let in without devices come for them side by side: the plugin is asked once for
+// each.
 func TestLateDevicesSideBySide(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

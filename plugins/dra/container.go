@@ -10,7 +10,7 @@ import (
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 )
 
-// Devices are the CDI devices that a container of a pod has by its claims, each once.
+// Devices returns the CDI devices that a container of a pod has by its ResourceClaims, each once.
 func (d *DRA) Devices(pod *corev1.Pod, c *corev1.Container) (names []string, err error) {
 	all, err := demands(pod, c)
 	if err != nil {
@@ -34,7 +34,7 @@ func (d *DRA) Devices(pod *corev1.Pod, c *corev1.Container) (names []string, err
 	return distinct(names), nil
 }
 
-// distinct leaves out what has been there before.
+// distinct returns names without repetitions.
 func distinct(names []string) (out []string) {
 	for _, name := range names {
 		if !slices.Contains(out, name) {
@@ -44,7 +44,7 @@ func distinct(names []string) (out []string) {
 	return out
 }
 
-// Resources tells exporters of metrics and the like which claims a container has, with all their devices.
+// Resources returns the ResourceClaims of a container with all their devices, for the pod resources API.
 func (d *DRA) Resources(pod *corev1.Pod, c *corev1.Container) (out []*podresources.DynamicResource) {
 	all, err := demands(pod, c)
 	if err != nil {

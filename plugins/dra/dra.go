@@ -18,35 +18,35 @@ import (
 )
 
 const (
-	// PluginType is how drivers call their type where they register.
+	// PluginType is the type with which drivers register.
 	PluginType = "DRAPlugin"
 
-	// callTimeout bounds a call to a driver, as the kubelet does.
+	// callTimeout bounds a call to a driver; the kubelet has the same bound.
 	callTimeout = 45 * time.Second
-	// goneGrace is how long a driver may be away before its ResourceSlices are deleted.
+	// goneGrace is how long a driver may be gone before its ResourceSlices are deleted.
 	goneGrace = 30 * time.Second
 )
 
-// Config says where the file lies and what the API server knows. The functions may take their time, but for Wake.
+// Config says where the file is and how to reach the API server. Only Wake must not block.
 type Config struct {
 	Root string       // the agent's root directory, absolute
-	Log  *slog.Logger // nil: nothing is logged
-	// CallTimeout bounds one call to a driver, and Grace is how long a driver may be away before its ResourceSlices are
-	// deleted; zero means the kubelet's 45 and 30 seconds.
+	Log  *slog.Logger // nil discards
+	// CallTimeout bounds one call to a driver. Grace is how long a driver may be gone before its ResourceSlices are
+	// deleted. Zero means the kubelet's 45 and 30 seconds.
 	CallTimeout, Grace time.Duration
-	// Claim reads a claim; nil: there is no API server.
+	// Claim reads a ResourceClaim; nil: there is no API server.
 	Claim func(ctx context.Context, namespace, name string) (*resourcev1.ResourceClaim, error)
 	// Slices are the ResourceSlices of this node; nil: there is no API server.
 	Slices Slices
-	// Wake is told the pods whose steps may succeed now.
+	// Wake receives the pods whose steps may succeed now.
 	Wake func(pods []types.UID)
 }
 
 // Slices are the ResourceSlices of this node.
 type Slices interface {
-	// Drivers are those that have some.
+	// Drivers returns the drivers that have ResourceSlices for this node.
 	Drivers(ctx context.Context) ([]string, error)
-	// Delete deletes those of a driver.
+	// Delete deletes the ResourceSlices of a driver.
 	Delete(ctx context.Context, driver string) error
 }
 
@@ -56,29 +56,29 @@ type DRA struct {
 	log        *slog.Logger
 	path       string
 	background *plugins.Background
-	// working are held while drivers prepare or unprepare claims, by namespace/name.
+	// working are held while drivers prepare or unprepare ResourceClaims, by namespace/name.
 	working keylock.Keyed
 
 	saving sync.Mutex // held while the file is written; taken before mu
 
 	mu sync.Mutex
-	// drivers are the registered instances by name, in the order in which they came.
+	// drivers are the registered instances by name, in the order of their registration.
 	drivers map[string][]*driver
 	// waiting are the pods that wait for a driver, by its name.
 	waiting plugins.Waiters
-	// withdrawals are the drivers that are away: each ends the deletion of its ResourceSlices.
+	// withdrawals are the drivers that are gone; each function cancels the deletion of its ResourceSlices.
 	withdrawals map[string]context.CancelFunc
 	claims      map[types.NamespacedName]*claim
 }
 
-// claim is a claim that is noted for pods.
+// claim is a ResourceClaim that is recorded for pods.
 type claim struct {
 	checkpoint.Claim
-	// prepared: all drivers have said in this life that it is.
+	// prepared: all drivers have prepared it in this process.
 	prepared bool
 }
 
-// New reads what earlier lives, or the kubelet, have left. Nothing is called before Run.
+// New reads the file of an earlier process or of the kubelet. Nothing is called before Run.
 func New(cfg Config) (*DRA, error) {
 	if !filepath.IsAbs(cfg.Root) {
 		return nil, fmt.Errorf("root directory %q must be an absolute path", cfg.Root)
@@ -112,14 +112,14 @@ func (d *DRA) Run(ctx context.Context) {
 	d.background.Wait(ctx, nil)
 }
 
-// Holds tells whether claims are noted for a pod.
+// Holds reports whether ResourceClaims are recorded for a pod.
 func (d *DRA) Holds(pod types.UID) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return len(d.heldBy(pod)) > 0
 }
 
-// Pods are the pods for which claims are noted, in no order.
+// Pods returns the pods for which ResourceClaims are recorded, in no order.
 func (d *DRA) Pods() (all []types.UID) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -135,7 +135,7 @@ func (d *DRA) Pods() (all []types.UID) {
 	return all
 }
 
-// heldBy are the claims that are noted for a pod. mu is held.
+// heldBy returns the ResourceClaims that are recorded for a pod. mu is held.
 func (d *DRA) heldBy(pod types.UID) (keys []types.NamespacedName) {
 	for key, c := range d.claims {
 		if _, has := c.PodUIDs[string(pod)]; has {

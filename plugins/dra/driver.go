@@ -16,20 +16,20 @@ import (
 	"github.com/nodelet/nodelet/plugins"
 )
 
-// driver is one instance of a registered driver; while a driver is being updated there are two.
+// driver is one instance of a registered driver. While a driver is being updated it has two.
 type driver struct {
 	name, endpoint string
 	conn           *grpc.ClientConn
 	client         api.DRAPluginClient
 	calls          sync.WaitGroup
-	// up: it is connected. The room's mu guards it.
+	// up: the instance is connected. DRA.mu guards it.
 	up bool
 }
 
-// Accept makes a driver known that has registered.
+// Accept connects to a driver that has registered.
 func (d *DRA) Accept(_ context.Context, info plugins.Info) (dismiss func(context.Context), err error) {
 	if info.Name == "" {
-		return nil, errors.New("the DRA driver has no name")
+		return nil, errors.New("the DRA driver has registered without a name")
 	}
 	conn, err := plugins.Dial(info.Endpoint)
 	if err != nil {
@@ -51,7 +51,7 @@ func (d *DRA) Accept(_ context.Context, info plugins.Info) (dismiss func(context
 	}, nil
 }
 
-// clientFor speaks the first interface of the driver's list that this agent knows.
+// clientFor returns a client for the first API version of the driver's list that nodelet supports.
 func clientFor(conn *grpc.ClientConn, services []string) (api.DRAPluginClient, error) {
 	for _, s := range services {
 		switch s {
@@ -61,19 +61,19 @@ func clientFor(conn *grpc.ClientConn, services []string) (api.DRAPluginClient, e
 			return v1beta1.V1Beta1ClientWrapper{DRAPluginClient: v1beta1.NewDRAPluginClient(conn)}, nil
 		}
 	}
-	return nil, fmt.Errorf("it serves %q, of which this node agent knows none; it knows %q", services,
+	return nil, fmt.Errorf("it serves %q; nodelet supports only %q", services,
 		[]string{api.DRAPluginService, v1beta1.DRAPluginService})
 }
 
-// admit adds an instance to those of its driver, and follows it until ctx ends.
+// admit adds an instance to those of its driver and follows its connection until ctx ends.
 func (d *DRA) admit(ctx context.Context, p *driver) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.background.Ended() {
-		return errors.New("the node agent ends")
+		return errors.New("the node agent is shutting down")
 	}
 	if slices.ContainsFunc(d.drivers[p.name], func(other *driver) bool { return other.endpoint == p.endpoint }) {
-		return errors.New("another instance of it has registered with this endpoint")
+		return errors.New("another instance has registered with this endpoint")
 	}
 	d.drivers[p.name] = append(d.drivers[p.name], p)
 	d.sync(p.name)
@@ -81,7 +81,7 @@ func (d *DRA) admit(ctx context.Context, p *driver) error {
 	return nil
 }
 
-// follow keeps an instance connected, and notes whether it is, until ctx ends.
+// follow keeps an instance connected, and records whether it is, until ctx ends.
 func (d *DRA) follow(ctx context.Context, p *driver) {
 	defer p.retire()
 	for {
@@ -96,7 +96,7 @@ func (d *DRA) follow(ctx context.Context, p *driver) {
 	}
 }
 
-// connected notes whether an instance is connected, and wakes the pods that wait for its driver.
+// connected records whether an instance is connected, and wakes the pods that wait for its driver.
 func (d *DRA) connected(p *driver, up bool) {
 	d.mu.Lock()
 	if p.up == up {
@@ -115,7 +115,7 @@ func (d *DRA) connected(p *driver, up bool) {
 	}
 }
 
-// dismiss forgets an instance.
+// dismiss removes an instance.
 func (d *DRA) dismiss(p *driver) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -123,23 +123,23 @@ func (d *DRA) dismiss(p *driver) {
 	if d.drivers[p.name] = left; len(left) == 0 {
 		delete(d.drivers, p.name)
 	}
-	d.log.Info("DRA driver has withdrawn", "driver", p.name, "endpoint", p.endpoint)
+	d.log.Info("DRA driver is no longer registered", "driver", p.name, "endpoint", p.endpoint)
 	d.sync(p.name)
 }
 
-// retire closes the connection when its calls have ended.
+// retire closes the connection after the calls on it have ended.
 func (p *driver) retire() {
 	p.calls.Wait()
 	_ = p.conn.Close() // nothing is sent any more
 }
 
-// usable: an instance of the driver is connected. mu is held.
+// usable reports whether an instance of the driver is connected. mu is held.
 func (d *DRA) usable(name string) bool {
 	return slices.ContainsFunc(d.drivers[name], func(p *driver) bool { return p.up })
 }
 
-// use finds the instance that serves a driver: the newest that is connected, or else the newest. Where there is none
-// the pod is woken when one has come. The connection stays until done is called.
+// use returns the instance that serves a driver: the newest connected one, or else the newest. If none is connected the
+// pod is woken when one connects. The connection stays open until done is called.
 func (d *DRA) use(name string, pod types.UID) (p *driver, done func(), err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -158,7 +158,7 @@ func (d *DRA) use(name string, pod types.UID) (p *driver, done func(), err error
 	return p, p.calls.Done, nil
 }
 
-// call makes one call to a driver, within the time that it has.
+// call makes one call to a driver, within Config.CallTimeout.
 func (d *DRA) call(ctx context.Context, name string, pod types.UID,
 	do func(context.Context, api.DRAPluginClient) error) error {
 	p, done, err := d.use(name, pod)

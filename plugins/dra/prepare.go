@@ -14,14 +14,15 @@ import (
 	"github.com/nodelet/nodelet/plugins/dra/checkpoint"
 )
 
-// wanted is a claim that a pod wants prepared.
+// wanted is a ResourceClaim that a pod needs.
 type wanted struct {
 	key     types.NamespacedName
 	uid     types.UID
 	drivers []string
 }
 
-// Prepare prepares all claims of a pod. Those that are prepared for another pod already are noted for this one too.
+// Prepare prepares all ResourceClaims of a pod. One that is prepared for another pod already is recorded for this pod
+// too.
 func (d *DRA) Prepare(ctx context.Context, pod *corev1.Pod) error {
 	if err := d.prepare(ctx, pod); err != nil {
 		return fmt.Errorf("prepare dynamic resources: %w", err)
@@ -43,14 +44,14 @@ func (d *DRA) prepare(ctx context.Context, pod *corev1.Pod) error {
 		return err
 	}
 	defer unlock()
-	if err := d.note(pod.UID, all); err != nil {
+	if err := d.record(pod.UID, all); err != nil {
 		return err
 	}
-	return d.prepareNoted(ctx, pod.UID, keys)
+	return d.prepareRecorded(ctx, pod.UID, keys)
 }
 
-// readAll reads the claims of a pod, and checks that it may use them. Nothing is noted before all of this has gone
-// well, so that a pod that cannot have its claims can go without its drivers.
+// readAll reads the ResourceClaims of a pod and checks that the pod may use them. Nothing is recorded before, so that a
+// pod that cannot have its ResourceClaims can be removed without their drivers.
 func (d *DRA) readAll(ctx context.Context, pod *corev1.Pod) (all []wanted, err error) {
 	refs, err := references(pod)
 	if err != nil {
@@ -58,7 +59,7 @@ func (d *DRA) readAll(ctx context.Context, pod *corev1.Pod) (all []wanted, err e
 	}
 	for _, r := range refs {
 		if d.cfg.Claim == nil {
-			return nil, errors.New("resource claims need an API server, which this node does not have")
+			return nil, errors.New("ResourceClaims need an API server, and this node has none")
 		}
 		c, err := d.cfg.Claim(ctx, pod.Namespace, r.name)
 		if err != nil {
@@ -75,8 +76,8 @@ func (d *DRA) readAll(ctx context.Context, pod *corev1.Pod) (all []wanted, err e
 	return all, nil
 }
 
-// note notes the claims for the pod, if all their drivers are there.
-func (d *DRA) note(pod types.UID, all []wanted) error {
+// record records the ResourceClaims for the pod, if all their drivers are registered.
+func (d *DRA) record(pod types.UID, all []wanted) error {
 	for _, w := range all {
 		for _, name := range w.drivers {
 			_, done, err := d.use(name, pod)
@@ -119,8 +120,8 @@ func (d *DRA) insert(pod types.UID, all []wanted) error {
 	return nil
 }
 
-// prepareNoted has the drivers prepare what is not prepared yet.
-func (d *DRA) prepareNoted(ctx context.Context, pod types.UID, keys []types.NamespacedName) error {
+// prepareRecorded asks the drivers to prepare what is not prepared yet.
+func (d *DRA) prepareRecorded(ctx context.Context, pod types.UID, keys []types.NamespacedName) error {
 	requests := d.requests(keys, func(c *claim) bool { return !c.prepared })
 	if len(requests) == 0 {
 		return nil
@@ -147,7 +148,7 @@ func (d *DRA) prepareNoted(ctx context.Context, pod types.UID, keys []types.Name
 	return nil
 }
 
-// requests are what to ask the drivers of those claims for which it is due, by their names.
+// requests returns what to ask of which driver, for the ResourceClaims for which due returns true.
 func (d *DRA) requests(keys []types.NamespacedName, due func(*claim) bool) map[string][]*api.Claim {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -178,14 +179,14 @@ func (d *DRA) askPrepare(ctx context.Context, name string, pod types.UID,
 	if err != nil {
 		return nil, fmt.Errorf("NodePrepareResources of DRA driver %s: %w", name, err)
 	}
-	return answer.GetClaims(), judge("NodePrepareResources", claims, answer.GetClaims())
+	return answer.GetClaims(), checkAnswers("NodePrepareResources", claims, answer.GetClaims())
 }
 
-// answer is a driver's answer for one claim.
+// answer is the answer of a driver for one ResourceClaim.
 type answer interface{ GetError() string }
 
-// judge finds what a driver has not done of what it was asked for, in the kubelet's words.
-func judge[A answer](verb string, asked []*api.Claim, answers map[string]A) error {
+// checkAnswers returns an error, with the kubelet's message, if a driver has not done what it was asked for.
+func checkAnswers[A answer](verb string, asked []*api.Claim, answers map[string]A) error {
 	for _, r := range asked {
 		a, answered := answers[r.Uid]
 		if !answered {
@@ -198,7 +199,7 @@ func judge[A answer](verb string, asked []*api.Claim, answers map[string]A) erro
 	return nil
 }
 
-// stateOf is a driver's answer as it is kept.
+// stateOf returns the answer of a driver as it is stored.
 func stateOf(a *api.NodePrepareResourceResponse) (s checkpoint.DriverState) {
 	for _, one := range a.GetDevices() {
 		device := checkpoint.Device{PoolName: one.PoolName, DeviceName: one.DeviceName, RequestNames: one.RequestNames,

@@ -62,7 +62,7 @@ func (d *DRA) setAside(damage error) error {
 	return nil
 }
 
-// save writes the file, surely on the disk.
+// save writes the file and syncs it to the disk.
 func (d *DRA) save() error {
 	d.saving.Lock()
 	defer d.saving.Unlock()

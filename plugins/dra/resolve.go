@@ -10,14 +10,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// reference is a claim that a pod refers to.
+// reference is a ResourceClaim that a pod refers to.
 type reference struct {
 	name string
-	// owned: it was made for this pod.
+	// owned: it was created for this pod.
 	owned bool
 }
 
-// references are the claims that a pod refers to, by the names of the objects.
+// references returns the ResourceClaims that a pod refers to.
 func references(pod *corev1.Pod) (all []reference, err error) {
 	for i := range pod.Spec.ResourceClaims {
 		r, err := resolve(pod, &pod.Spec.ResourceClaims[i])
@@ -34,7 +34,7 @@ func references(pod *corev1.Pod) (all []reference, err error) {
 	return all, nil
 }
 
-// resolve finds the object that an entry of spec.resourceClaims stands for. No name: the pod needs none.
+// resolve returns the object that an entry of spec.resourceClaims stands for; without a name if the pod needs none.
 func resolve(pod *corev1.Pod, entry *corev1.PodResourceClaim) (reference, error) {
 	if entry.ResourceClaimName != nil {
 		return reference{name: *entry.ResourceClaimName}, nil
@@ -50,7 +50,7 @@ func resolve(pod *corev1.Pod, entry *corev1.PodResourceClaim) (reference, error)
 	return reference{}, fmt.Errorf("pod %q: ResourceClaim not created yet for %s", pod.Namespace+"/"+pod.Name, entry.Name)
 }
 
-// check refuses a claim that a pod may not use, in the kubelet's words.
+// check refuses a ResourceClaim that a pod may not use, with the kubelet's message.
 func check(pod *corev1.Pod, r reference, c *resourcev1.ResourceClaim) error {
 	if r.owned && !metav1.IsControlledBy(c, pod) {
 		return fmt.Errorf("ResourceClaim %s/%s was not created for Pod %s/%s (Pod is not owner)", c.Namespace, c.Name,
@@ -66,7 +66,7 @@ func check(pod *corev1.Pod, r reference, c *resourcev1.ResourceClaim) error {
 	return nil
 }
 
-// driversOf are the drivers that have devices in a claim.
+// driversOf returns the drivers that have devices in a ResourceClaim.
 func driversOf(c *resourcev1.ResourceClaim) (names []string) {
 	for _, r := range c.Status.Allocation.Devices.Results {
 		names = append(names, r.Driver)
@@ -75,10 +75,10 @@ func driversOf(c *resourcev1.ResourceClaim) (names []string) {
 	return slices.Compact(names)
 }
 
-// demand is what a container wants of a claim: a request of it, or all of it where that is empty.
+// demand is what a container needs of a ResourceClaim: one request, or everything if request is empty.
 type demand struct{ claim, request string }
 
-// demands are what a container wants, as the pod has it.
+// demands returns what a container needs by its spec.
 func demands(pod *corev1.Pod, c *corev1.Container) (all []demand, err error) {
 	for i := range pod.Spec.ResourceClaims {
 		entry := &pod.Spec.ResourceClaims[i]
@@ -98,7 +98,7 @@ func demands(pod *corev1.Pod, c *corev1.Container) (all []demand, err error) {
 	return append(all, extendedDemands(pod, c)...), nil
 }
 
-// extendedDemands are those of extended resources that the scheduler has turned into requests of a claim.
+// extendedDemands returns the extended resources that the scheduler has turned into requests of a ResourceClaim.
 func extendedDemands(pod *corev1.Pod, c *corev1.Container) (all []demand) {
 	s := pod.Status.ExtendedResourceClaimStatus
 	if s == nil {
@@ -112,8 +112,8 @@ func extendedDemands(pod *corev1.Pod, c *corev1.Container) (all []demand) {
 	return all
 }
 
-// serves tells whether a device that is there for some requests serves one of them. A request with alternatives is
-// named without the one that was chosen.
+// serves reports whether a device with these requests serves one of them. A request with alternatives is named without
+// the alternative that was chosen.
 func serves(requests []string, request string) bool {
 	return request == "" || len(requests) == 0 || slices.ContainsFunc(requests, func(r string) bool {
 		base, _, _ := strings.Cut(r, "/")

@@ -12,10 +12,10 @@ const (
 	withdrawMax   = 5 * time.Minute
 )
 
-// awaitDrivers looks once which drivers have ResourceSlices for this node: those that do not come back after the start
-// are as gone as those that go later.
+// awaitDrivers finds once, at the start, which drivers have ResourceSlices for this node: those that do not register
+// again are treated like those that go later.
 func (d *DRA) awaitDrivers() {
-	d.persist(d.background.Context(), "look which DRA drivers have ResourceSlices", func() error {
+	d.persist(d.background.Context(), "list the ResourceSlices of DRA drivers", func() error {
 		names, err := d.cfg.Slices.Drivers(d.background.Context())
 		if err != nil {
 			return err
@@ -29,8 +29,8 @@ func (d *DRA) awaitDrivers() {
 	})
 }
 
-// sync has the ResourceSlices of a driver deleted that is away for longer than the grace: otherwise pods would be sent
-// here that cannot run. mu is held.
+// sync deletes the ResourceSlices of a driver that is gone for longer than the grace period: otherwise the scheduler
+// would send pods that cannot run. mu is held.
 func (d *DRA) sync(name string) {
 	end, away := d.withdrawals[name]
 	switch {
@@ -46,24 +46,24 @@ func (d *DRA) sync(name string) {
 	}
 }
 
-// withdraw deletes the ResourceSlices of a driver, unless it comes back in time.
+// withdraw deletes the ResourceSlices of a driver, unless the driver registers in time.
 func (d *DRA) withdraw(ctx context.Context, name string) {
 	if !backoff.Sleep(ctx, d.cfg.Grace) {
 		return
 	}
-	d.log.Info("DRA driver is away; its ResourceSlices for this node are deleted", "driver", name)
-	d.persist(ctx, "delete the ResourceSlices of a DRA driver that is away",
+	d.log.Info("DRA driver is gone, deleting its ResourceSlices for this node", "driver", name)
+	d.persist(ctx, "delete the ResourceSlices of a DRA driver that is gone",
 		func() error { return d.cfg.Slices.Delete(ctx, name) })
 }
 
-// persist does something until it succeeds or ctx ends.
+// persist calls do until it succeeds or ctx ends.
 func (d *DRA) persist(ctx context.Context, what string, do func() error) {
 	for wait := withdrawFirst; ; wait = min(2*wait, withdrawMax) {
 		err := do()
 		if err == nil || ctx.Err() != nil {
 			return
 		}
-		d.log.Warn("cannot "+what+", trying again", "err", err, "after", wait)
+		d.log.Warn("cannot "+what+", trying again", "err", err, "retryIn", wait)
 		if !backoff.Sleep(ctx, wait) {
 			return
 		}

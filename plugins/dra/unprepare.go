@@ -11,7 +11,7 @@ import (
 	api "k8s.io/kubelet/pkg/apis/dra/v1"
 )
 
-// Unprepare has the drivers unprepare what is noted for a pod and for no other.
+// Unprepare asks the drivers to unprepare what is recorded for this pod alone.
 func (d *DRA) Unprepare(ctx context.Context, pod types.UID) error {
 	if err := d.unprepare(ctx, pod); err != nil {
 		return fmt.Errorf("unprepare dynamic resources: %w", err)
@@ -32,10 +32,10 @@ func (d *DRA) unprepare(ctx context.Context, pod types.UID) error {
 	}
 	defer unlock()
 	d.mu.Lock()
-	keys = slices.DeleteFunc(keys, func(key types.NamespacedName) bool { return d.letGo(key, pod) })
+	keys = slices.DeleteFunc(keys, func(key types.NamespacedName) bool { return d.drop(key, pod) })
 	d.mu.Unlock()
 	requests := d.requests(keys, func(c *claim) bool {
-		c.prepared = false // whatever comes of it, it must not be used any more
+		c.prepared = false // whatever the drivers answer, it must not be used any more
 		return true
 	})
 	failed := map[types.NamespacedName]bool{}
@@ -56,8 +56,9 @@ func (d *DRA) unprepare(ctx context.Context, pod types.UID) error {
 	return errors.Join(append(errs, d.save())...)
 }
 
-// letGo takes a claim from a pod that other pods have too, and tells whether nothing is left to do for it. mu is held.
-func (d *DRA) letGo(key types.NamespacedName, pod types.UID) bool {
+// drop removes the pod from a ResourceClaim that other pods have too, and reports whether the drivers need not be
+// called. mu is held.
+func (d *DRA) drop(key types.NamespacedName, pod types.UID) bool {
 	c := d.claims[key]
 	if c == nil || len(c.PodUIDs) <= 1 {
 		return c == nil
@@ -75,5 +76,5 @@ func (d *DRA) askUnprepare(ctx context.Context, name string, pod types.UID, clai
 	if err != nil {
 		return fmt.Errorf("NodeUnprepareResources of DRA driver %s: %w", name, err)
 	}
-	return judge("NodeUnprepareResources", claims, answer.GetClaims())
+	return checkAnswers("NodeUnprepareResources", claims, answer.GetClaims())
 }

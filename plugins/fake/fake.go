@@ -34,7 +34,7 @@ func (p *Plugin) Serve(server *grpc.Server, path string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) { // of an earlier life that was killed
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) { // of an earlier process that was killed
 		return err
 	}
 	l, err := net.Listen("unix", path)
@@ -42,11 +42,11 @@ func (p *Plugin) Serve(server *grpc.Server, path string) error {
 		return fmt.Errorf("serve: %w", err)
 	}
 	p.servers = append(p.servers, server)
-	p.serving.Go(func() { _ = server.Serve(l) }) // its end is Close
+	p.serving.Go(func() { _ = server.Serve(l) })
 	return nil
 }
 
-// Register serves the registration at a socket, where the plugin says of itself what info is.
+// Register serves the registration at a socket with info as the plugin.
 func (p *Plugin) Register(path string, info *registration.PluginInfo) error {
 	p.info = info
 	server := grpc.NewServer()
@@ -54,7 +54,7 @@ func (p *Plugin) Register(path string, info *registration.PluginInfo) error {
 	return p.Serve(server, path)
 }
 
-// Close ends the plugin at once, calls and all.
+// Close ends the plugin and its calls at once.
 func (p *Plugin) Close() {
 	for _, s := range p.servers {
 		s.Stop()

@@ -48,7 +48,7 @@ type file struct {
 	Checksum uint64
 }
 
-// Marshal makes the file's content.
+// Marshal returns the content of the file.
 func Marshal(entries []PodDevicesEntry, registered map[string][]string) ([]byte, error) {
 	f := file{Data: checkpointData{PodDeviceEntries: entries, RegisteredDevices: registered}}
 	f.Checksum = checksum(f.Data)
@@ -57,7 +57,7 @@ func Marshal(entries []PodDevicesEntry, registered map[string][]string) ([]byte,
 
 // ErrChecksum says that the content is not what was written. What of it could be read is given all the same: better a
 // device that is taken for given out though it is not than the other way round.
-var ErrChecksum = errors.New("the checksum does not fit the content")
+var ErrChecksum = errors.New("checksum does not match the content")
 
 // Unmarshal reads the file's content. Entries that name no container or no resource are left out, with an error.
 func Unmarshal(text []byte) (entries []PodDevicesEntry, registered map[string][]string, err error) {
@@ -66,7 +66,7 @@ func Unmarshal(text []byte) (entries []PodDevicesEntry, registered map[string][]
 	}
 	var f file
 	if err := json.NewDecoder(bytes.NewReader(text)).Decode(&f); err != nil {
-		return nil, nil, fmt.Errorf("no JSON of the kubelet's form: %w", err)
+		return nil, nil, fmt.Errorf("decode the checkpoint: %w", err)
 	}
 	if f.Checksum != checksum(f.Data) {
 		err = ErrChecksum

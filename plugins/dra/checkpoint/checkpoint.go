@@ -58,7 +58,7 @@ type file struct {
 	Checksum uint32
 }
 
-// Marshal makes the file's content.
+// Marshal returns the content of the file.
 func Marshal(claims []Claim) ([]byte, error) {
 	text, err := json.Marshal(data{metav1.TypeMeta{Kind: kind, APIVersion: apiVersion}, claims})
 	if err != nil {
@@ -68,7 +68,7 @@ func Marshal(claims []Claim) ([]byte, error) {
 }
 
 // ErrChecksum says that the content is not what was written.
-var ErrChecksum = errors.New("the checksum does not fit the content")
+var ErrChecksum = errors.New("checksum does not match the content")
 
 // Unmarshal reads the file's content: all of it, or nothing with an error.
 func Unmarshal(text []byte) ([]Claim, error) {
@@ -77,7 +77,7 @@ func Unmarshal(text []byte) ([]Claim, error) {
 	}
 	var f file
 	if err := json.Unmarshal(text, &f); err != nil {
-		return nil, fmt.Errorf("no JSON of the kubelet's form: %w", err)
+		return nil, fmt.Errorf("decode the checkpoint: %w", err)
 	}
 	if f.Checksum != crc32.ChecksumIEEE([]byte(f.Data)) {
 		return nil, ErrChecksum
