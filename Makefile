@@ -119,7 +119,7 @@ vm-storage: deb ## test NFS and iSCSI volumes in a virtual machine with Debian t
 .PHONY: vm2
 vm2: deb ## a node on cgroup v2 with the systemd driver, in a machine of User-Mode Linux; T=root: the tests of `make root` in it
 	@echo "==> a machine of User-Mode Linux (the first time builds its kernel and its disk: about 15 minutes)"
-	@go run ./test/vm -deb bin/nodelet.deb $(if $(filter root,$(T)),-root '$(or $(TESTS),.)' -skip '$(SKIP)',-v2)
+	@go run ./test/vm -deb bin/nodelet.deb $(if $(filter root,$(T)),-root '$(or $(TESTS),.)' -skip '$(or $(SKIP),^TestLong)',-v2)
 
 .PHONY: kubeadm
 kubeadm: deb ## test kubeadm with nodelet as the kubelet: init, join, upgrade, reset, on two machines made of namespaces

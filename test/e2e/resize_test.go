@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/opencontainers/cgroups"
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 
@@ -113,6 +114,13 @@ func resized(t *testing.T, container, cpu, memory string) {
 // kernelHas looks at the cgroup of a container from within.
 func kernelHas(t *testing.T, container string, shares, quota, memory int64) {
 	t.Helper()
-	expect(t, "resize", container, "cd /sys/fs/cgroup; cat cpu/cpu.shares cpu/cpu.cfs_quota_us memory/memory.limit_in_bytes | tr '\\n' ' '",
+	if cgroups.IsCgroup2UnifiedMode() {
+		weight := cgroups.ConvertCPUSharesToCgroupV2Value(uint64(shares))
+		expect(t, "resize", container, "cd /sys/fs/cgroup; cat cpu.weight cpu.max memory.max | tr '\\n' ' '",
+			fmt.Sprintf("%d %d 100000 %d", weight, quota, memory))
+		return
+	}
+	files := "cpu/cpu.shares cpu/cpu.cfs_quota_us memory/memory.limit_in_bytes"
+	expect(t, "resize", container, "cd /sys/fs/cgroup; cat "+files+" | tr '\\n' ' '",
 		fmt.Sprintf("%d %d %d", shares, quota, memory))
 }

@@ -57,8 +57,8 @@ func (tb *Testbed) StartAPIServer(ctx context.Context) error {
 	roots.AppendCertsFromPEM(ca)
 	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}}
 	defer transport.CloseIdleConnections()
-	client := &http.Client{Transport: transport, Timeout: 2 * time.Second}
-	return tb.await(ctx, roleAPIServer, time.Minute, func(ctx context.Context) error {
+	client := &http.Client{Transport: transport, Timeout: 10 * time.Second}
+	return tb.await(ctx, roleAPIServer, startLimit, func(ctx context.Context) error {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, tb.apiURL()+"/readyz", nil)
 		if err != nil {
 			return err

@@ -60,8 +60,8 @@ func (tb *Testbed) startDNS(ctx context.Context) error {
 		var d net.Dialer
 		return d.DialContext(ctx, "udp", net.JoinHostPort(tb.apiIP(), "53"))
 	}}
-	return tb.await(ctx, roleDNS, 30*time.Second, func(ctx context.Context) error {
-		ctx, cancel := context.WithTimeout(ctx, time.Second)
+	return tb.await(ctx, roleDNS, startLimit, func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 		defer cancel()
 		_, err := asked.LookupHost(ctx, "kubernetes.default.svc."+clusterDomain+".")
 		return err

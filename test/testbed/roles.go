@@ -64,6 +64,9 @@ func (tb *Testbed) stopRole(role string, sig unix.Signal, grace time.Duration) e
 	return tb.updateState(func(s *state) { delete(s.Procs, role) })
 }
 
+// startLimit is how long a process may take to serve, and a node to be Ready: a few seconds on an idle machine.
+const startLimit = 5 * time.Minute
+
 // await tries probe until it succeeds, the process ends, or the limit is over; then the error carries the log's tail.
 func (tb *Testbed) await(ctx context.Context, role string, limit time.Duration, probe func(context.Context) error) error {
 	tb.mu.Lock()

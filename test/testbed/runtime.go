@@ -68,8 +68,8 @@ func (n *Node) StartRuntime(ctx context.Context) error {
 		return err
 	}
 	defer hangUp()
-	return n.tb.await(ctx, n.runtimeRole(), 30*time.Second, func(ctx context.Context) error {
-		ctx, cancel := context.WithTimeout(ctx, time.Second)
+	return n.tb.await(ctx, n.runtimeRole(), startLimit, func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 		defer cancel()
 		_, err := client.Version(ctx, &runtimeapi.VersionRequest{}, grpc.WaitForReady(true))
 		return err

@@ -357,7 +357,7 @@ func (tb *Testbed) startAgents(ctx context.Context) error {
 			return err
 		}
 		for _, what := range []string{"create", "jsonpath={.spec.podCIDR}"} {
-			if err := n.waitFor(ctx, time.Minute, what); err != nil {
+			if err := n.waitFor(ctx, startLimit, what); err != nil {
 				return err
 			}
 		}
@@ -366,7 +366,7 @@ func (tb *Testbed) startAgents(ctx context.Context) error {
 		return nil
 	}
 	for _, n := range tb.Nodes {
-		if err := n.WaitReady(ctx, time.Minute); err != nil {
+		if err := n.WaitReady(ctx, startLimit); err != nil {
 			return err
 		}
 	}

@@ -211,7 +211,7 @@ func makePayload(ctx context.Context, dir, deb string, gather gatherer) (string,
 	}
 	for _, name := range []string{
 		"config.yaml", "pod.yaml", "storage.yaml", "kubelet.service", "10-kubeadm.conf", "kubeadm.yaml", "v2.yaml",
-		"v2-pods.yaml",
+		"v2-pods.yaml", "v2-reserved.yaml", "v2-later.yaml",
 	} {
 		text, err := guest.ReadFile("guest/" + name)
 		if err != nil {

@@ -84,15 +84,11 @@ func (s *rootScenario) tests() error {
 	}
 	stop := follow(log, os.Stdout)
 	defer stop()
-	skip := "^TestLong"
-	if s.leaveOut != "" {
-		skip += "|" + s.leaveOut
-	}
 	environment := fmt.Sprintf("HOME=/root PATH=$PATH:%s GOPROXY=off %s=%s",
 		filepath.Dir(s.goCommand), testbed.DriverEnv, testbed.DriverSystemd)
 	_, err = s.m.sh(rootLimit, fmt.Sprintf("cd %s/test/e2e && env %s /payload/e2e.test "+
 		"-test.v -test.timeout %s -test.run '%s' -test.skip '%s' >/out/tests.log 2>&1",
-		tree, environment, rootLimit, s.run, skip))
+		tree, environment, rootLimit, s.run, s.leaveOut))
 	return err
 }
 

@@ -50,6 +50,7 @@ func (s *v2Scenario) prove() error {
 		{"the kernel kills the whole container", s.oomKill},
 		{"kill -9", s.kill},
 		{"systemctl restart", s.restart},
+		{"reserved cgroups, memory QoS, no swap for a static pod", s.reserved},
 		{"power-off", s.uml.powerOff},
 	})
 	if err != nil {
@@ -122,14 +123,16 @@ func (s *v2Scenario) await(check func() error) error {
 }
 
 func (s *v2Scenario) ready() error {
-	return s.await(func() error {
-		for _, name := range []string{"guaranteed", "burstable"} {
-			if p := s.pods[name]; !podReady(p) {
-				return fmt.Errorf("pod %s is not Ready: %+v", name, p.Status.Conditions)
-			}
+	return errors.Join(s.await(s.podIsReady("guaranteed")), s.await(s.podIsReady("burstable")))
+}
+
+func (s *v2Scenario) podIsReady(name string) func() error {
+	return func() error {
+		if p := s.pods[name]; !podReady(p) {
+			return fmt.Errorf("pod %s is not Ready: %+v", name, p.Status.Conditions)
 		}
 		return nil
-	})
+	}
 }
 
 func podReady(p corev1.Pod) bool {
