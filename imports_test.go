@@ -58,6 +58,7 @@ kube: kube/client kube/watch kube/pod kube/pods/manifest host/inotify host/atomi
 kube/server/endpoints: kube/server
 metrics:
 metrics/usage: metrics kube/pod host/beneath host/mounts
+metrics/exporter: agent cni config kube/objects kube/pod kube/server metrics probes volumes
 plugins: host/inotify
 plugins/devices: plugins host/atomicfile host/boundedfile internal/keylock kube/pod
 plugins/dra: plugins host/atomicfile host/boundedfile internal/backoff internal/keylock

@@ -40,6 +40,8 @@ import (
 	"github.com/nodelet/nodelet/kube/server/endpoints"
 	"github.com/nodelet/nodelet/kube/status"
 	"github.com/nodelet/nodelet/kube/storage"
+	"github.com/nodelet/nodelet/metrics/exporter"
+	"github.com/nodelet/nodelet/metrics/usage"
 	"github.com/nodelet/nodelet/plugins"
 	"github.com/nodelet/nodelet/plugins/devices"
 	"github.com/nodelet/nodelet/plugins/dra"
@@ -87,10 +89,11 @@ type nodelet struct {
 	rotator     *logs.Rotator
 	// server is the node's API, nil where it is off. What is in mounts before makeServer is served beside pods and
 	// streams.
-	server *server.Server
-	mounts []server.Mount
-	// measured is what /metrics and /stats tell.
-	measured  measured
+	server    *server.Server
+	mounts    []server.Mount
+	metrics   *exporter.Exporter
+	meter     *exporter.Meter
+	usage     *usage.Collector
 	volumes   *volumes.Manager
 	podFS     *podfs.FS
 	devices   *devices.Devices
@@ -104,8 +107,8 @@ type nodelet struct {
 // assemble makes the rooms and hands each what it needs of the others. Nothing runs yet.
 func assemble(cfg *config.Config, log *slog.Logger, level *endpoints.Verbosity) (*nodelet, error) {
 	n := &nodelet{cfg: cfg, log: log, verbosity: level}
-	steps := []func() error{n.makeMeasured, n.makeRuntime, n.makeIdentity, n.makeAPI, n.makeNode, n.makeServing, n.makePods,
-		n.makeStorage, n.makePlugins, n.makeAgent, n.makeNetwork, n.makeStats, n.makeEvictor, n.makeShutdown, n.makeServer}
+	steps := []func() error{n.makeMetrics, n.makeRuntime, n.makeIdentity, n.makeAPI, n.makeNode, n.makeServing, n.makePods,
+		n.makeStorage, n.makePlugins, n.makeAgent, n.makeNetwork, n.makeUsage, n.makeEvictor, n.makeShutdown, n.makeServer}
 	for _, step := range steps {
 		if err := step(); err != nil {
 			return nil, err
@@ -117,7 +120,7 @@ func assemble(cfg *config.Config, log *slog.Logger, level *endpoints.Verbosity) 
 func (n *nodelet) makeRuntime() (err error) {
 	r := n.cfg.Runtime
 	n.runtime, err = cri.Dial(r.Endpoint, cri.Options{ImageEndpoint: r.ImageEndpoint, Timeout: r.RequestTimeout, Log: n.log,
-		Done: n.measured.agent.RuntimeCall})
+		Done: n.metrics.Agent.RuntimeCall})
 	return err
 }
 
@@ -249,7 +252,7 @@ func (n *nodelet) makeAgent() error {
 		Volumes: n.volumes, PodFS: n.podFS, Devices: n.devices, Claims: n.dra, Cgroups: n.cgroups, Objects: n.objectsFor, Status: n.status, Events: n.recorder,
 		Node: n.facts.Spec, RuntimeName: n.monitor.RuntimeName, BackoffFirst: c.CrashLoop.Initial, BackoffMax: c.CrashLoop.Max, Pulled: n.monitor.ImagesChanged,
 	}
-	hands.Admit, hands.NodeSeen, hands.Metrics = n.admit, n.node.Seen(), &meter{m: &n.measured}
+	hands.Admit, hands.NodeSeen, hands.Metrics = n.admit, n.node.Seen(), n.meter
 	hands.NetworkProblem = func(uid types.UID) string { return n.network.PodProblem(string(uid)) }
 	hands.Doomed = func(pod *corev1.Pod) *agent.Eviction { return n.shutdown.Interrupted(pod) }
 	if n.mirrors != nil {
@@ -262,7 +265,10 @@ func (n *nodelet) makeAgent() error {
 	n.prober = probes.New(probes.Config{
 		Exec:    hands.Exec,
 		Verdict: func(pod types.UID, _ probes.Verdict) { n.supervisor.VerdictChanged(pod) },
-		Attempt: n.probed,
+		Attempt: func(pod types.UID, a probes.Attempt) {
+			n.metrics.ProbeAttempted(pod, a)
+			n.supervisor.ProbeAttempted(pod, a)
+		},
 	})
 	hands.Probes = n.prober
 	n.supervisor = agent.NewSupervisor(hands, n.log)
@@ -336,7 +342,7 @@ func (n *nodelet) run(ctx context.Context) error {
 	start(trim)
 	start(n.collector.Run)
 	if n.cfg.Gate("CSIVolumeHealth") {
-		start(n.measured.stats.WatchHealth)
+		start(n.usage.WatchHealth)
 	}
 	start(n.node.Run)
 	if n.identity != nil {

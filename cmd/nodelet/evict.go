@@ -40,7 +40,7 @@ func (n *nodelet) makeEvictor() error {
 		Node: eviction.NewMachine(eviction.MachineConfig{
 			RootDir: n.cfg.Paths.Root,
 			Cgroups: n.cgroups,
-			Usage:   n.measured.stats,
+			Usage:   n.usage,
 			Runtime: n.runtime,
 			Log:     n.log,
 		}),
@@ -99,4 +99,4 @@ func (r reporter) PodEvent(pod *corev1.Pod, eventType, reason, message string) {
 	r.podEvent(pod, eventType, reason, message)
 }
 
-func (r reporter) Evicted(signal string) { r.measured.agent.Evictions.With(signal).Inc() }
+func (r reporter) Evicted(signal string) { r.metrics.Agent.Evictions.With(signal).Inc() }

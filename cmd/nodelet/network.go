@@ -13,8 +13,7 @@ import (
 
 func (n *nodelet) makeNetwork() error {
 	c := n.cfg.Network
-	meter := &networkMeter{}
-	meter.add(&n.measured.main)
+	meter := n.metrics.AddNetwork()
 	config := manager.Config{
 		Mode:          c.Mode,
 		Dir:           filepath.Join(n.cfg.Paths.Root, "cni"),
@@ -31,8 +30,8 @@ func (n *nodelet) makeNetwork() error {
 		CheckSoon:     n.monitor.CheckSoon,
 		Event:         n.networkEvent,
 		PodChanged:    func(uid string) { n.supervisor.VerdictChanged(types.UID(uid)) },
-		Called:        meter.call,
-		Released:      meter.reaped,
+		Called:        meter.Called,
+		Released:      meter.Released,
 		Log:           n.log,
 	}
 	if n.api != nil {

@@ -24,7 +24,7 @@ func (n *nodelet) makeStorage() (err error) {
 		Log:      n.log,
 		Pods:     n.podFS,
 		Health:   n.cfg.Gate("CSIVolumeHealth"),
-		Metrics:  &meter{m: &n.measured},
+		Metrics:  n.meter,
 		Event:    n.podEvent,
 		InUse:    n.node.SetVolumesInUse,
 		Wake:     n.wake,

@@ -1,28 +1,32 @@
-package main
+package exporter
 
 import (
 	"strconv"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodelet/nodelet/agent/plan"
 	podutil "github.com/nodelet/nodelet/kube/pod"
 	"github.com/nodelet/nodelet/metrics"
-	"github.com/nodelet/nodelet/probes"
 	"github.com/nodelet/nodelet/volumes"
 	"github.com/nodelet/nodelet/volumes/iscsi"
 )
 
-// meter counts what the agent does.
-type meter struct {
-	m    *measured
-	last time.Time // begin of the last relist; the supervisor's own goroutine alone relists
+// Meter counts what the agent and its volumes do: it implements agent.Metrics and volumes.Metrics, where each method is
+// described.
+type Meter struct {
+	*Exporter
+	// relisted is when the last relist began; only the supervisor's goroutine relists.
+	relisted time.Time
 }
 
-func (c *meter) Step(pod *corev1.Pod, s plan.Step, took time.Duration, p *plan.Problem) {
-	a := c.m.agent
+// Meter returns what counts in the instruments of the agent. It is made once.
+func (e *Exporter) Meter() *Meter { return &Meter{Exporter: e} }
+
+// Step implements agent.Metrics.
+func (m *Meter) Step(pod *corev1.Pod, s plan.Step, took time.Duration, p *plan.Problem) {
+	a := m.Agent
 	if p != nil && p.Cancelled {
 		return
 	}
@@ -55,12 +59,12 @@ func (c *meter) Step(pod *corev1.Pod, s plan.Step, took time.Duration, p *plan.P
 		}
 	case plan.CreateContainer:
 		if p != nil {
-			c.userNamespaceFailed(pod)
+			m.userNamespaceFailed(pod)
 			a.StartedContainersErrors.With(p.Reason, containerType(pod, s.Name)).Inc()
 		}
 	case plan.StartContainer:
 		if p != nil {
-			c.userNamespaceFailed(pod)
+			m.userNamespaceFailed(pod)
 			a.StartedContainersErrors.With(p.Reason, containerType(pod, s.Name)).Inc()
 		} else {
 			a.StartedContainers.With(containerType(pod, s.Name)).Inc()
@@ -68,10 +72,10 @@ func (c *meter) Step(pod *corev1.Pod, s plan.Step, took time.Duration, p *plan.P
 	}
 }
 
-// userNamespaceFailed counts what went wrong in a pod with a user namespace: mostly that shows when a container is made.
-func (c *meter) userNamespaceFailed(pod *corev1.Pod) {
+// userNamespaceFailed counts a failure of a pod with a user namespace; most show when a container is created.
+func (m *Meter) userNamespaceFailed(pod *corev1.Pod) {
 	if pod.Spec.HostUsers != nil && !*pod.Spec.HostUsers {
-		c.m.agent.StartedUserNamespacedErrors.Inc()
+		m.Agent.StartedUserNamespacedErrors.Inc()
 	}
 }
 
@@ -101,14 +105,17 @@ func containerType(pod *corev1.Pod, name string) string {
 	return "init_container"
 }
 
-func (c *meter) Turn(kind string, took time.Duration) { c.m.agent.PodWorker.With(kind).Took(took) }
+// Turn implements agent.Metrics.
+func (m *Meter) Turn(kind string, took time.Duration) { m.Agent.PodWorker.With(kind).Took(took) }
 
-func (c *meter) Pulled(bytes uint64, took time.Duration) {
-	c.m.agent.ImagePull.With(metrics.ImageSize(bytes)).Took(took)
+// Pulled implements agent.Metrics.
+func (m *Meter) Pulled(bytes uint64, took time.Duration) {
+	m.Agent.ImagePull.With(metrics.ImageSize(bytes)).Took(took)
 }
 
-func (c *meter) Running(pod *corev1.Pod, seen time.Time, pulling time.Duration) {
-	a, now := c.m.agent, time.Now()
+// Running implements agent.Metrics.
+func (m *Meter) Running(pod *corev1.Pod, seen time.Time, pulling time.Duration) {
+	a, now := m.Agent, time.Now()
 	a.PodStart.Took(now.Sub(seen))
 	if pod.CreationTimestamp.IsZero() {
 		return
@@ -118,26 +125,31 @@ func (c *meter) Running(pod *corev1.Pod, seen time.Time, pulling time.Duration) 
 	a.PodStartSLI.Took(max(0, total-pulling))
 }
 
-func (c *meter) Ended(pod *corev1.Pod, container string, end *corev1.ContainerStateTerminated) {
-	c.m.agent.TerminatedContainers.With(containerType(pod, container), strconv.Itoa(int(end.ExitCode)), end.Reason).Inc()
+// Ended implements agent.Metrics.
+func (m *Meter) Ended(pod *corev1.Pod, container string, end *corev1.ContainerStateTerminated) {
+	m.Agent.TerminatedContainers.With(containerType(pod, container), strconv.Itoa(int(end.ExitCode)), end.Reason).Inc()
 }
 
-func (c *meter) Relisted(began time.Time, took time.Duration) {
-	a := c.m.agent
+// Relisted implements agent.Metrics.
+func (m *Meter) Relisted(began time.Time, took time.Duration) {
+	a := m.Agent
 	a.Relist.Took(took)
-	if !c.last.IsZero() {
-		a.RelistInterval.Took(began.Sub(c.last))
+	if !m.relisted.IsZero() {
+		a.RelistInterval.Took(began.Sub(m.relisted))
 	}
-	c.last = began
+	m.relisted = began
 	a.RelistLast.Set(float64(began.Unix()))
 }
 
-func (c *meter) Rejected(reason string) { c.m.agent.Admission.With(reason).Inc() }
+// Rejected implements agent.Metrics.
+func (m *Meter) Rejected(reason string) { m.Agent.Admission.With(reason).Inc() }
 
-func (c *meter) Preempted(resource string) { c.m.agent.Preemptions.With(resource).Inc() }
+// Preempted implements agent.Metrics.
+func (m *Meter) Preempted(resource string) { m.Agent.Preemptions.With(resource).Inc() }
 
-func (c *meter) SELinux(verdict volumes.SELinuxResult, driver, accessMode string, applies bool) {
-	s, plugin := c.m.agent.SELinux, driver
+// SELinux implements volumes.Metrics.
+func (m *Meter) SELinux(verdict volumes.SELinuxResult, driver, accessMode string, applies bool) {
+	s, plugin := m.Agent.SELinux, driver
 	if driver != iscsi.Plugin {
 		plugin = "kubernetes.io/csi/" + driver
 	}
@@ -159,12 +171,7 @@ func (c *meter) SELinux(verdict volumes.SELinuxResult, driver, accessMode string
 	}
 }
 
-func (c *meter) Gone(pod *corev1.Pod) {
-	c.m.probes.Forget(pod.Namespace, pod.Name, string(pod.UID))
-}
-
-// probed counts an attempt of a probe, and passes it on.
-func (n *nodelet) probed(pod types.UID, a probes.Attempt) {
-	n.measured.probes.Attempt(a.Namespace, a.Pod, string(pod), a.Container, string(a.Kind), string(a.Outcome), a.Took)
-	n.supervisor.ProbeAttempted(pod, a)
+// Gone implements agent.Metrics.
+func (m *Meter) Gone(pod *corev1.Pod) {
+	m.probes.Forget(pod.Namespace, pod.Name, string(pod.UID))
 }

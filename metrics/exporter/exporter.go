@@ -1,0 +1,85 @@
+package exporter
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	clientmetrics "k8s.io/client-go/tools/metrics"
+
+	"github.com/nodelet/nodelet/kube/server"
+	"github.com/nodelet/nodelet/metrics"
+	"github.com/nodelet/nodelet/metrics/usage"
+	"github.com/nodelet/nodelet/probes"
+)
+
+// Exporter holds the registries of the endpoints with the instruments in them. Make one with New.
+type Exporter struct {
+	// Agent are the instruments of the agent.
+	Agent *metrics.Agent
+
+	probes                            *metrics.Probes
+	main, cadvisor, resource, probing metrics.Registry
+	mounts                            []server.Mount
+}
+
+// New makes the instruments, and has client-go count its requests in them.
+func New(node string) *Exporter {
+	e := &Exporter{}
+	e.Agent = metrics.NewAgent(&e.main, node)
+	e.probes = metrics.NewProbes(&e.probing)
+	metrics.AddProcessStart(&e.probing)
+	metrics.AddProcess(&e.main)
+	clientmetrics.Register(clientmetrics.RegisterOpts{
+		RequestResult:  requestResult{e.Agent},
+		RequestLatency: requestLatency{e.Agent},
+	})
+	e.main.Func(writeBuild)
+	e.scraped("/metrics", &e.main)
+	e.scraped("/metrics/cadvisor", &e.cadvisor)
+	e.scraped("/metrics/resource", &e.resource)
+	e.scraped("/metrics/probes", &e.probing)
+	return e
+}
+
+func (e *Exporter) scraped(path string, r *metrics.Registry) {
+	e.mount(path, "metrics", r.Handler())
+}
+
+func (e *Exporter) mount(path, access string, h http.Handler) {
+	e.mounts = append(e.mounts, server.Mount{Path: path, Access: []string{access}, ReadOnly: true, Handler: h})
+}
+
+// AddUsage adds what a collector measures.
+func (e *Exporter) AddUsage(c *usage.Collector) {
+	e.main.Func(c.WriteVolumes)
+	e.cadvisor.Func(c.WriteCadvisor)
+	e.resource.Func(c.WriteResource)
+	e.mount("/stats/summary", "stats", c.SummaryHandler())
+}
+
+// Mounts returns the paths of the node's API that serve all this.
+func (e *Exporter) Mounts() []server.Mount { return e.mounts }
+
+// ProbeAttempted counts an attempt of a probe.
+func (e *Exporter) ProbeAttempted(pod types.UID, a probes.Attempt) {
+	e.probes.Attempt(a.Namespace, a.Pod, string(pod), a.Container, string(a.Kind), string(a.Outcome), a.Took)
+}
+
+// requestResult and requestLatency count the requests that client-go sends to the API server.
+type (
+	requestResult  struct{ a *metrics.Agent }
+	requestLatency struct{ a *metrics.Agent }
+)
+
+// Increment counts one answer.
+func (r requestResult) Increment(_ context.Context, code, method, host string) {
+	r.a.Request(code, method, host)
+}
+
+// Observe counts how long one request took.
+func (r requestLatency) Observe(_ context.Context, verb string, u url.URL, took time.Duration) {
+	r.a.RequestTook(u.Host, verb, took)
+}

@@ -1,0 +1,81 @@
+package exporter
+
+import (
+	"context"
+	"math"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/nodelet/nodelet/config"
+	"github.com/nodelet/nodelet/kube/objects"
+	"github.com/nodelet/nodelet/metrics"
+)
+
+// Certificate is a certificate that is renewed.
+type Certificate interface {
+	// Expires is the end of its validity; zero where there is none.
+	Expires() time.Time
+	// Failures counts the failed renewals.
+	Failures() uint64
+}
+
+// AddClientCertificate adds the certificate with which the node speaks to the API server.
+func (e *Exporter) AddClientCertificate(c Certificate) {
+	e.addCertificate(c, "kubelet_certificate_manager_client_ttl_seconds",
+		"kubelet_certificate_manager_client_expiration_renew_errors")
+}
+
+// AddServingCertificate adds the certificate of the node's API.
+func (e *Exporter) AddServingCertificate(c Certificate) {
+	e.addCertificate(c, "kubelet_certificate_manager_server_ttl_seconds", "kubelet_server_expiration_renew_errors")
+}
+
+func (e *Exporter) addCertificate(c Certificate, ttl, failures string) {
+	e.main.Func(func(_ context.Context, t *metrics.Text) {
+		left := math.Inf(1) // the kubelet's value where there is no certificate
+		if at := c.Expires(); !at.IsZero() {
+			left = time.Until(at).Seconds()
+		}
+		t.Family(ttl, "[ALPHA] Gauge of the shortest TTL (time-to-live) of the Kubelet's certificate. "+
+			"The value is in seconds until certificate expiry (negative if already expired).", metrics.KindGauge)
+		t.Sample(left)
+		t.Family(failures, "[ALPHA] Counter of certificate renewal errors.", metrics.KindCounter)
+		t.Sample(float64(c.Failures()))
+	})
+}
+
+// AddPodCertificates adds how many certificates pods have, by signer and state.
+func (e *Exporter) AddPodCertificates(o *objects.Objects) {
+	e.main.Func(func(_ context.Context, t *metrics.Text) {
+		t.Family("kubelet_podcertificate_states", "[ALPHA] Gauge vector reporting the number of pod certificate "+
+			"projected volume sources, faceted by signer_name and state.", metrics.KindGauge)
+		for s, count := range o.CertificateStates() {
+			t.Sample(float64(count), "signer_name", s.Signer, "state", s.State)
+		}
+	})
+}
+
+// writeBuild writes which program this is.
+func writeBuild(_ context.Context, t *metrics.Text) {
+	t.Family("kubernetes_build_info", "[BETA] A metric with a constant '1' value labeled by major, minor, git version, "+
+		"git commit, git tree state, build date, Go version, and compiler from which Kubernetes was built, "+
+		"and platform on which it is running.", metrics.KindGauge)
+	major, minor, _ := strings.Cut(strings.TrimPrefix(config.KubernetesVersion, "v"), ".")
+	minor, _, _ = strings.Cut(minor, ".")
+	t.Sample(1,
+		"build_date", "",
+		"compiler", runtime.Compiler,
+		"git_commit", "",
+		"git_tree_state", "",
+		"git_version", config.KubeletVersion(),
+		"go_version", runtime.Version(),
+		"major", major,
+		"minor", minor,
+		"platform", runtime.GOOS+"/"+runtime.GOARCH,
+	)
+	// The agent does not start with a configuration that it cannot use.
+	t.Family("kubelet_node_config_error", "[ALPHA] This metric is true (1) if the node is experiencing a "+
+		"configuration-related error, false (0) otherwise.", metrics.KindGauge)
+	t.Sample(0)
+}

@@ -1,0 +1,136 @@
+package exporter
+
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nodelet/nodelet/agent"
+	"github.com/nodelet/nodelet/agent/plan"
+	podutil "github.com/nodelet/nodelet/kube/pod"
+	"github.com/nodelet/nodelet/metrics"
+	"github.com/nodelet/nodelet/volumes/iscsi"
+)
+
+// Pods are the pods of the node: the agent's supervisor.
+type Pods interface {
+	Census(ctx context.Context) ([]*agent.Counted, error)
+}
+
+// AddPods adds how many pods, containers and volumes there are, and the version of the cgroup hierarchy.
+func (e *Exporter) AddPods(pods Pods, cgroupVersion int) {
+	e.main.Func(func(ctx context.Context, t *metrics.Text) {
+		if all, err := pods.Census(ctx); err == nil {
+			c := count(all)
+			c.write(t)
+		}
+		gauge(t, "kubelet_cgroup_version", "[ALPHA] cgroup version on the hosts.", float64(cgroupVersion))
+	})
+}
+
+func gauge(t *metrics.Text, name, help string, value float64) {
+	t.Family(name, help, metrics.KindGauge)
+	t.Sample(value)
+}
+
+func gaugeByStatic(t *metrics.Text, name, help string, value [2]int) {
+	t.Family(name, help, metrics.KindGauge)
+	t.Sample(float64(value[0]), "static", "")
+	t.Sample(float64(value[1]), "static", "true")
+}
+
+// counted is how many there are: of pods, those of the API server first, then static ones; of volumes, those that are
+// mounted first, then those that should be.
+type counted struct {
+	active, desired [2]int
+	running         int
+	containers      map[plan.ContainerState]int
+	volumes         map[string][2]int
+}
+
+// containerStates are the kubelet's names of the states of containers.
+var containerStates = map[plan.ContainerState]string{
+	plan.ContainerCreated: "created",
+	plan.ContainerRunning: "running",
+	plan.ContainerExited:  "exited",
+	plan.ContainerUnknown: "unknown",
+}
+
+func (c *counted) write(t *metrics.Text) {
+	gaugeByStatic(t, "kubelet_active_pods", "[ALPHA] The number of pods the kubelet considers active and which are "+
+		"being considered when admitting new pods.", c.active)
+	gaugeByStatic(t, "kubelet_desired_pods", "[ALPHA] The number of pods the kubelet is being instructed to run.",
+		c.desired)
+	gauge(t, "kubelet_mirror_pods", "[ALPHA] The number of mirror pods the kubelet will try to create "+
+		"(one per admitted static pod)", float64(c.desired[1]))
+	gauge(t, "kubelet_running_pods", "[BETA] Number of pods that have a running pod sandbox", float64(c.running))
+	t.Family("kubelet_running_containers", "[BETA] Number of containers currently running", metrics.KindGauge)
+	for state, name := range containerStates {
+		if n := c.containers[state]; n > 0 || state == plan.ContainerRunning {
+			t.Sample(float64(n), "container_state", name)
+		}
+	}
+	t.Family("volume_manager_total_volumes", "[ALPHA] Number of volumes in Volume Manager", metrics.KindGauge)
+	for plugin, of := range c.volumes {
+		t.Sample(float64(of[0]), "plugin_name", plugin, "state", "actual_state_of_world")
+		t.Sample(float64(of[1]), "plugin_name", plugin, "state", "desired_state_of_world")
+	}
+}
+
+func count(all []*agent.Counted) counted {
+	c := counted{containers: map[plan.ContainerState]int{}, volumes: map[string][2]int{}}
+	for _, s := range all {
+		kind := 0
+		if podutil.IsStatic(s.Pod) {
+			kind = 1
+		}
+		ended := podutil.IsTerminal(s.Status.Phase)
+		if s.Stop == nil || s.Stop.Cause != plan.StopOrphaned {
+			c.desired[kind]++
+		}
+		if !s.Rejected && !ended {
+			c.active[kind]++
+		}
+		if s.Sandbox {
+			c.running++
+		}
+		for state, k := range s.Containers {
+			c.containers[state] += k
+		}
+		for i := range s.Pod.Spec.Volumes {
+			v := &s.Pod.Spec.Volumes[i]
+			of := c.volumes[volumePlugin(v)]
+			if !ended && !s.Rejected {
+				of[1]++
+			}
+			if _, mounted := s.Mounted[v.Name]; mounted {
+				of[0]++
+			}
+			c.volumes[volumePlugin(v)] = of
+		}
+	}
+	return c
+}
+
+// volumePlugin is the kubelet's name of the plugin that a volume is of.
+func volumePlugin(v *corev1.Volume) string {
+	switch {
+	case v.EmptyDir != nil:
+		return "kubernetes.io/empty-dir"
+	case v.ConfigMap != nil:
+		return "kubernetes.io/configmap"
+	case v.Secret != nil:
+		return "kubernetes.io/secret"
+	case v.DownwardAPI != nil:
+		return "kubernetes.io/downward-api"
+	case v.Projected != nil:
+		return "kubernetes.io/projected"
+	case v.HostPath != nil:
+		return "kubernetes.io/host-path"
+	case v.Image != nil:
+		return "kubernetes.io/image"
+	case v.ISCSI != nil:
+		return iscsi.Plugin
+	}
+	return "kubernetes.io/csi"
+}
