@@ -22,19 +22,19 @@ const (
 	StatusAnnotation   = "k8s.v1.cni.cncf.io/network-status"
 )
 
-// DefaultNetworkAnnotation is Multus' annotation by which a pod gets another network than the node's own as its first.
+// DefaultNetworkAnnotation is Multus' annotation that selects another first network than the node's own.
 const DefaultNetworkAnnotation = "v1.multus-cni.io/default-network"
 
-// defaultNetworkSpace is where a default network is looked for if the annotation names no namespace, as with Multus.
+// defaultNetworkSpace is the namespace of a default network if the annotation has none, as with Multus.
 const defaultNetworkSpace = "kube-system"
 
-// firstInterface is a pod's interface in its first network.
+// firstInterface is the interface of a pod in its first network.
 const firstInterface = "eth0"
 
 // maxNetworks bounds the additional networks of a pod.
 const maxNetworks = 32
 
-// Selection is one additional network that a pod asks for.
+// Selection is an additional network that a pod selects.
 type Selection struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
@@ -47,17 +47,17 @@ type Selection struct {
 	Bandwidth      map[string]any   `json:"bandwidth"`
 	DeviceID       string           `json:"deviceID"`
 	CNIArgs        map[string]any   `json:"cni-args"`
-	// DefaultRoute moves the pod's default route here, which is refused: the plugins' CHECK would take it for damage.
+	// DefaultRoute moves the pod's default route to this network. It is refused, because CHECK of the plugins would fail.
 	DefaultRoute []string `json:"default-route"`
 }
 
-// label is how people know the network.
+// label names the network as users do.
 func (s *Selection) label() string { return s.Namespace + "/" + s.Name }
 
 var objectName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$`)
 
-// ParseSelections reads the annotation NetworksAnnotation: a JSON list, or names as [NAMESPACE/]NAME[@INTERFACE] with
-// commas between. Interfaces without a name are net1, net2 and so on. namespace is the pod's.
+// ParseSelections parses the annotation NetworksAnnotation: a JSON list, or [NAMESPACE/]NAME[@INTERFACE] separated by
+// commas. Interfaces without a name are net1, net2 and so on. namespace is that of the pod.
 func ParseSelections(text, namespace string) ([]Selection, error) {
 	all, err := readSelections(text)
 	if err == nil {
@@ -69,15 +69,15 @@ func ParseSelections(text, namespace string) ([]Selection, error) {
 	return all, nil
 }
 
-// ParseDefaultNetwork reads the annotation DefaultNetworkAnnotation: one network, in the form of ParseSelections. It
-// gives nil for an empty text.
+// ParseDefaultNetwork parses the annotation DefaultNetworkAnnotation: one network, in the form of ParseSelections. It
+// returns nil for an empty text.
 func ParseDefaultNetwork(text string) (*Selection, error) {
 	all, err := readSelections(text)
 	if err == nil && len(all) > 1 {
-		err = fmt.Errorf("it names %d networks, want one", len(all))
+		err = fmt.Errorf("got %d networks, want one", len(all))
 	}
 	if err == nil && len(all) == 1 && all[0].IfName != "" && all[0].IfName != firstInterface {
-		err = fmt.Errorf("its interface is always %s, not %q", firstInterface, all[0].IfName)
+		err = fmt.Errorf("the interface must be %s, not %q", firstInterface, all[0].IfName)
 	}
 	if err == nil && len(all) == 1 {
 		all[0].IfName = ""
@@ -93,7 +93,7 @@ func ParseDefaultNetwork(text string) (*Selection, error) {
 	return &all[0], nil
 }
 
-// readSelections reads a list of networks in either of its forms.
+// readSelections parses a list of networks in either form.
 func readSelections(text string) (all []Selection, err error) {
 	text = strings.TrimSpace(text)
 	if text == "" {
@@ -101,12 +101,12 @@ func readSelections(text string) (all []Selection, err error) {
 	}
 	if strings.HasPrefix(text, "[") {
 		d := json.NewDecoder(strings.NewReader(text))
-		d.DisallowUnknownFields() // what is not understood must not be left out silently
+		d.DisallowUnknownFields() // an unknown field must not be ignored
 		if err := d.Decode(&all); err != nil {
-			return nil, fmt.Errorf("it is no list of networks: %w", err)
+			return nil, fmt.Errorf("not a list of networks: %w", err)
 		}
 		if d.More() {
-			return nil, errors.New("there is something behind the list")
+			return nil, errors.New("unexpected text after the list")
 		}
 	} else {
 		for part := range strings.SplitSeq(text, ",") {
@@ -114,7 +114,7 @@ func readSelections(text string) (all []Selection, err error) {
 		}
 	}
 	if len(all) > maxNetworks {
-		return nil, fmt.Errorf("it names %d networks, at most %d are possible", len(all), maxNetworks)
+		return nil, fmt.Errorf("got %d networks, the limit is %d", len(all), maxNetworks)
 	}
 	return all, nil
 }
@@ -130,7 +130,7 @@ func parseName(text string) Selection {
 	return s
 }
 
-// complete fills in what is left out and checks the rest.
+// complete sets defaults and checks the rest.
 func complete(all []Selection, namespace string) error {
 	taken := map[string]bool{"lo": true, firstInterface: true}
 	for i := range all {
@@ -142,10 +142,10 @@ func complete(all []Selection, namespace string) error {
 			s.IfName = fmt.Sprintf("net%d", i+1)
 		}
 		if !objectName.MatchString(s.Namespace) || !objectName.MatchString(s.Name) {
-			return fmt.Errorf("%q is no name of a network; want [NAMESPACE/]NAME[@INTERFACE]", s.label())
+			return fmt.Errorf("%q is not a valid network; want [NAMESPACE/]NAME[@INTERFACE]", s.label())
 		}
 		if taken[s.IfName] {
-			return fmt.Errorf("interface %q of network %s is taken", s.IfName, s.label())
+			return fmt.Errorf("interface %q of network %s is already used", s.IfName, s.label())
 		}
 		if err := s.check(); err != nil {
 			return fmt.Errorf("network %s: %w", s.label(), err)
@@ -155,41 +155,41 @@ func complete(all []Selection, namespace string) error {
 	return nil
 }
 
-// check finds what no plugin could do, so that the pod's event says it in the annotation's terms.
+// check returns what no plugin can do, in the terms of the annotation, for the event of the pod.
 func (s *Selection) check() error {
 	if len(s.DefaultRoute) > 0 {
-		return errors.New("default-route is not supported; give the network's own configuration a route, or make it the pod's " +
-			"default network by the annotation " + DefaultNetworkAnnotation)
+		return errors.New("default-route is not supported; add a route to the configuration of the network, " +
+			"or make it the default network of the pod with the annotation " + DefaultNetworkAnnotation)
 	}
 	if e := utils.ValidateInterfaceName(s.IfName); e != nil {
 		return fmt.Errorf("interface %q: %s", s.IfName, e.Details)
 	}
 	if s.MAC != "" {
 		if _, err := net.ParseMAC(s.MAC); err != nil {
-			return fmt.Errorf("mac %q is no address such as 0a:58:0a:00:00:07", s.MAC)
+			return fmt.Errorf("mac %q is not an address such as 0a:58:0a:00:00:07", s.MAC)
 		}
 	}
 	for _, ip := range s.IPs {
 		_, addrErr := netip.ParseAddr(ip)
 		if _, err := netip.ParsePrefix(ip); err != nil && addrErr != nil {
-			return fmt.Errorf("ips: %q is no address such as 10.0.0.7 or 10.0.0.7/24", ip)
+			return fmt.Errorf("ips: %q is not an address such as 10.0.0.7 or 10.0.0.7/24", ip)
 		}
 	}
 	return nil
 }
 
-// taken says what the selection asks for and no plugin of the network takes; nil if there is nothing.
+// taken returns an error if the selection has arguments that no plugin of the network accepts.
 func (s *Selection) taken(n *Network) error {
 	for name := range s.capabilities() {
 		declared := func(p *libcni.PluginConfig) bool { return p.Network.Capabilities[name] }
 		if !slices.ContainsFunc(n.Plugins, declared) {
-			return fmt.Errorf("no plugin of it has the capability %q, which the pod asks for", name)
+			return fmt.Errorf("none of its plugins has the capability %q, which the pod requests", name)
 		}
 	}
 	return nil
 }
 
-// capabilities are the selection's capability arguments, by the names that CNI's conventions give them.
+// capabilities returns the capability arguments of the selection, by the names in the CNI conventions.
 func (s *Selection) capabilities() map[string]any {
 	all := map[string]any{}
 	if s.MAC != "" {
@@ -229,7 +229,7 @@ type networkStatus struct {
 	Gateway []string `json:"gateway,omitempty"`
 }
 
-// StatusText gives the value of the annotation StatusAnnotation for a sandbox's networks.
+// StatusText returns the value of the annotation StatusAnnotation for the networks of a sandbox.
 func (r *Record) StatusText() (string, error) {
 	var all []networkStatus
 	for i := range r.Attachments {
@@ -265,7 +265,7 @@ func (s *networkStatus) fill(result *current.Result, ifName string) {
 	s.DNS.Nameservers, s.DNS.Domain, s.DNS.Search = result.DNS.Nameservers, result.DNS.Domain, result.DNS.Search
 }
 
-// result is what the chain gave, in the newest version.
+// result returns the result of the chain, in the newest version.
 func (a *Attachment) result() (*current.Result, error) {
 	r, err := create.CreateFromBytes(a.Result)
 	if err == nil {

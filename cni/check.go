@@ -11,39 +11,43 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// checkLimit is how long the check of one sandbox may take: its end would have to wait.
+// checkLimit bounds the check of one sandbox: a DEL has to wait for it.
 const checkLimit = 15 * time.Second
 
-// calm is how long the node's network must have been quiet before sandboxes are checked after trouble.
-const calm = 2 * time.Second
+// quietTime is the time without further changes of the node's network after which sandboxes are checked.
+const quietTime = 2 * time.Second
 
 // CheckerConfig is what a Checker needs.
 type CheckerConfig struct {
 	Driver *Driver
-	// Period is how often each sandbox is checked; 0 is never.
+	// Period is the time between two checks of a sandbox; 0 turns checks off.
 	Period time.Duration
-	// Found is told when the network of a pod fails its check, in other words than before, and with nil when it is well
-	// again. Problem gives the newest word.
+	// Found is called when the check of a pod fails with another error than before, and with nil when it passes again.
 	Found func(Pod, error)
 	Log   *slog.Logger
 }
 
-// Checker has the plugins look, at a slow pace, whether the sandboxes' networks are still as they made them.
+// Checker runs CHECK of the plugins for each sandbox at long intervals.
 type Checker struct {
 	CheckerConfig
 	soon chan struct{}
 
 	mu sync.Mutex
-	// failed holds what was last found, by sandbox; problems the same by the pod's UID.
+	// failed holds the last error by sandbox, problems by the UID of the pod.
 	failed, problems map[string]string
 }
 
-// NewChecker makes a checker.
+// NewChecker returns a Checker; Run makes it work.
 func NewChecker(c CheckerConfig) *Checker {
-	return &Checker{CheckerConfig: c, soon: make(chan struct{}, 1), failed: map[string]string{}, problems: map[string]string{}}
+	return &Checker{
+		CheckerConfig: c,
+		soon:          make(chan struct{}, 1),
+		failed:        map[string]string{},
+		problems:      map[string]string{},
+	}
 }
 
-// Soon has all sandboxes checked soon: something has happened to the node's network.
+// Soon makes Run check all sandboxes soon, after a change of the node's network.
 func (c *Checker) Soon() {
 	select {
 	case c.soon <- struct{}{}:
@@ -62,7 +66,7 @@ func (c *Checker) Run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-c.soon:
-			next.Reset(calm)
+			next.Reset(quietTime)
 			continue
 		case <-next.C:
 		}
@@ -71,7 +75,7 @@ func (c *Checker) Run(ctx context.Context) {
 	}
 }
 
-// round checks all sandboxes, one after the other.
+// round checks all sandboxes one after the other.
 func (c *Checker) round(ctx context.Context) {
 	records, err := c.Driver.Records()
 	if err != nil {
@@ -84,7 +88,7 @@ func (c *Checker) round(ctx context.Context) {
 			return
 		}
 		if !rec.Whole || rec.Boot != BootID() || !isNamespace(rec.NetNS) {
-			continue // being made, or ending
+			continue // an ADD or DEL is in progress
 		}
 		limited, cancel := context.WithTimeout(ctx, checkLimit)
 		c.tell(rec, c.Driver.Check(limited, rec.Sandbox))
@@ -104,7 +108,7 @@ func (c *Checker) round(ctx context.Context) {
 	}
 }
 
-// Problem says what the last check of a pod's network has found wrong, empty for nothing.
+// Problem returns the error of the last check of a pod's network, or "".
 func (c *Checker) Problem(uid string) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -113,7 +117,7 @@ func (c *Checker) Problem(uid string) string {
 
 func (c *Checker) tell(rec *Record, err error) {
 	if err != nil && !isNamespace(rec.NetNS) {
-		return // it has ended meanwhile
+		return // the sandbox has been removed meanwhile
 	}
 	text := ""
 	if err != nil {
@@ -132,20 +136,23 @@ func (c *Checker) tell(rec *Record, err error) {
 	}
 }
 
-// WatchTrouble calls trouble when this node has lost an address, until ctx ends: whoever did that may have taken more.
-// It listens to the kernel (rtnetlink) and costs nothing while all is quiet.
+// WatchTrouble calls trouble whenever the node loses an address, until ctx ends: other parts of the network may be lost
+// too. It waits for messages of the kernel (rtnetlink).
 func WatchTrouble(ctx context.Context, log *slog.Logger, trouble func()) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
 	if err == nil {
 		defer unix.Close(fd)
-		err = unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: unix.RTMGRP_IPV4_IFADDR | unix.RTMGRP_IPV6_IFADDR})
+		err = unix.Bind(fd, &unix.SockaddrNetlink{
+			Family: unix.AF_NETLINK,
+			Groups: unix.RTMGRP_IPV4_IFADDR | unix.RTMGRP_IPV6_IFADDR,
+		})
 	}
 	var end [2]int
 	if err == nil {
 		err = unix.Pipe2(end[:], unix.O_CLOEXEC)
 	}
 	if err != nil {
-		log.Warn("cannot listen for trouble of the node's network", "err", err)
+		log.Warn("cannot watch the addresses of the node; lost pod networks are found by periodic checks only", "err", err)
 		return
 	}
 	defer unix.Close(end[0])
@@ -162,14 +169,14 @@ func WatchTrouble(ctx context.Context, log *slog.Logger, trouble func()) {
 			return
 		}
 		n, _, err := unix.Recvfrom(fd, buffer, unix.MSG_DONTWAIT)
-		if err == unix.ENOBUFS || err == nil && lostAddress(buffer[:n]) { // ENOBUFS: there was more than could be kept
+		if err == unix.ENOBUFS || err == nil && lostAddress(buffer[:n]) { // ENOBUFS: messages were lost
 			trouble()
 		}
 	}
 }
 
-// lostAddress looks for RTM_DELADDR among netlink messages: each begins with its length (4 bytes) and type (2), in the
-// machine's byte order, and ends at a multiple of 4.
+// lostAddress reports whether netlink messages contain RTM_DELADDR. Each begins with its length (4 bytes) and type (2
+// bytes) in the byte order of the machine, and is padded to a multiple of 4.
 func lostAddress(b []byte) bool {
 	for len(b) >= unix.NLMSG_HDRLEN {
 		size := int(binary.NativeEndian.Uint32(b))

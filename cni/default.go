@@ -9,24 +9,26 @@ import (
 )
 
 const (
-	// OwnName is the name of the network that is made where the user names none, and of what nodelet tells the runtime.
+	// OwnName is the name of the generated network, and of the network in the configuration for the runtime.
 	OwnName = "nodelet"
-	// ownBridge is its bridge on the node.
+	// ownBridge is the bridge of the generated network.
 	ownBridge = "nodelet0"
 )
 
-// Default makes the network of a node that has no other: a bridge with an address from each pod range, host ports and
-// bandwidth limits. Addresses are kept below dir. forward adds what lets pods' traffic through a node whose firewall
-// drops what it forwards.
+// Default generates the network of a node without a configuration: a bridge with an address from each pod range, host
+// ports and bandwidth limits. host-local stores addresses below dir. forward adds rules for a firewall that drops
+// forwarded packets.
 func Default(dir string, ranges []netip.Prefix, forward bool) ([]byte, error) {
 	if len(ranges) == 0 {
-		return nil, errors.New("the node has no pod range yet (spec.podCIDRs of the Node object, podCIDR of the configuration)")
+		return nil, errors.New("the node has no pod range yet " +
+			"(spec.podCIDRs of the Node object, podCIDR of the configuration)")
 	}
 	var sets []any
 	var routes []any
 	for _, r := range ranges {
 		if r != r.Masked() || !usable(r) {
-			return nil, fmt.Errorf("pod range %s is none: want a network of at least four addresses, such as 10.244.0.0/24", r)
+			return nil, fmt.Errorf("pod range %s is not usable: "+
+				"want a network of at least four addresses, such as 10.244.0.0/24", r)
 		}
 		sets = append(sets, []any{map[string]any{"subnet": r.String()}})
 		to := "0.0.0.0/0"
@@ -38,9 +40,19 @@ func Default(dir string, ranges []netip.Prefix, forward bool) ([]byte, error) {
 	plugins := []any{
 		map[string]any{
 			"type": "bridge", "bridge": ownBridge, "isGateway": true, "hairpinMode": true,
-			"ipam": map[string]any{"type": "host-local", "dataDir": filepath.Join(dir, "addresses"), "ranges": sets, "routes": routes},
+			"ipam": map[string]any{
+				"type":    "host-local",
+				"dataDir": filepath.Join(dir, "addresses"),
+				"ranges":  sets,
+				"routes":  routes,
+			},
 		},
-		map[string]any{"type": "portmap", "snat": true, "capabilities": map[string]bool{"portMappings": true}, "onlyIfAsked": true},
+		map[string]any{
+			"type":         "portmap",
+			"snat":         true,
+			"capabilities": map[string]bool{"portMappings": true},
+			"onlyIfAsked":  true,
+		},
 		map[string]any{"type": "bandwidth", "capabilities": map[string]bool{"bandwidth": true}, "onlyIfAsked": true},
 	}
 	if forward {
@@ -49,5 +61,5 @@ func Default(dir string, ranges []netip.Prefix, forward bool) ([]byte, error) {
 	return json.Marshal(map[string]any{"cniVersion": "1.0.0", "name": OwnName, "plugins": plugins})
 }
 
-// usable: host-local needs a network, a gateway, a pod's and a broadcast address.
+// usable reports whether a range has addresses for the network, the gateway, one pod and the broadcast.
 func usable(r netip.Prefix) bool { return r.IsValid() && r.Addr().BitLen()-r.Bits() >= 2 }

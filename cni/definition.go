@@ -7,7 +7,7 @@ import (
 	"io/fs"
 )
 
-// NetworkFile reads a file with an additional network; without an error it gives nil where there is none.
+// NetworkFile reads the file of an additional network. It returns nil if the file does not exist.
 func NetworkFile(path string) (*Network, error) {
 	n, err := readNetwork(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -16,8 +16,8 @@ func NetworkFile(path string) (*Network, error) {
 	return n, err
 }
 
-// ParseDefinition reads a NetworkAttachmentDefinition (k8s.cni.cncf.io/v1) as JSON. Its spec.config is a network
-// configuration; one without a name gets the object's.
+// ParseDefinition parses a NetworkAttachmentDefinition (k8s.cni.cncf.io/v1) in JSON. Its spec.config is a network
+// configuration; one without a name gets that of the object.
 func ParseDefinition(text []byte) (*Network, error) {
 	var d struct {
 		Kind     string `json:"kind"`
@@ -30,7 +30,7 @@ func ParseDefinition(text []byte) (*Network, error) {
 		} `json:"spec"`
 	}
 	if err := json.Unmarshal(text, &d); err != nil {
-		return nil, fmt.Errorf("read the NetworkAttachmentDefinition: %w", err)
+		return nil, fmt.Errorf("parse the NetworkAttachmentDefinition: %w", err)
 	}
 	what := fmt.Sprintf("spec.config of NetworkAttachmentDefinition %s/%s", d.Metadata.Namespace, d.Metadata.Name)
 	if d.Spec.Config == "" {
@@ -38,7 +38,7 @@ func ParseDefinition(text []byte) (*Network, error) {
 	}
 	config := map[string]json.RawMessage{}
 	if err := json.Unmarshal([]byte(d.Spec.Config), &config); err != nil {
-		return nil, fmt.Errorf("%s is no JSON object: %w", what, err)
+		return nil, fmt.Errorf("%s is not a JSON object: %w", what, err)
 	}
 	if _, named := config["name"]; !named {
 		config["name"], _ = json.Marshal(d.Metadata.Name)

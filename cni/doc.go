@@ -1,17 +1,17 @@
-// Package cni is the node's pod network, as far as the agent has to do with it. It has two ways of working:
+// Package cni sets up the pod network of the node, or watches the runtime doing so. It has two modes:
 //
-//   - Mode "runtime": the runtime calls the plugins of the node's network configuration, as everywhere. This room watches the
-//     configuration and the plugins and says in words what is missing (Watcher).
-//   - Mode "agent": the agent is the network. It installs itself as the runtime's one plugin (Install, package shim), takes
-//     ADD, CHECK, DEL, STATUS and GC over a unix socket (Server), and runs the real chain of plugins through libcni (Driver),
-//     from the user's configuration or one made from the node's pod ranges (Default).
+//   - Mode "runtime": the runtime runs the plugins of the node's network configuration, as usual. Watcher checks the
+//     configuration and the plugins and reports what is missing.
+//   - Mode "agent": the agent is the runtime's only plugin (Install, package shim). It serves ADD, CHECK, DEL, STATUS
+//     and GC on a unix socket (Server) and runs the real chain of plugins through libcni (Driver), with the user's
+//     configuration or one generated from the node's pod ranges (Default).
 //
-// It owns the records of attachments below <root-dir>/cni, one directory for each sandbox, and what it wrote into the
-// runtime's directories. It never makes a network namespace, and removes but those of sandboxes that a runtime has
-// forgotten as it was killed. It knows pods only by the names that the runtime passes on. cmd wires it; the runtime
-// calls it through the plugin.
+// It owns the records of attachments below <root-dir>/cni, one directory for each sandbox, and what it writes into the
+// runtime's directories. It never makes a network namespace, and removes only those of sandboxes that a killed runtime
+// has lost. It knows pods only by the names that the runtime passes. cni/manager calls it; the runtime calls it through
+// the plugin.
 //
-// A crash leaves records: one that was begun and not finished says what may have been set up, so the next DEL, or the
-// clean-up at the next start, gives it back. Records are not synced to disk, as nothing that they speak of survives the
-// machine but host-local's addresses, and those are held against the runtime's sandboxes.
+// After a crash an unfinished record lists what may have been set up; the next DEL or clean-up releases it. Records are
+// not synced to disk: nothing that they describe survives a reboot except host-local's addresses, and those are
+// compared with the runtime's sandboxes.
 package cni

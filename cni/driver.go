@@ -15,61 +15,67 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 )
 
-// undoLimit is how long it may take to give back what a failed ADD has taken.
+// undoLimit bounds the undoing of a failed ADD.
 const undoLimit = 2 * time.Minute
 
-// Driver attaches sandboxes to networks by running chains of plugins, and keeps a record of each.
+// Driver attaches sandboxes to networks by running chains of plugins, and keeps a record of each sandbox.
 type Driver struct {
 	store store
 	bins  []string
 	limit time.Duration
-	// observe is told of each run of a plugin; nil for nobody.
+	// observe is called after each run of a plugin; may be nil.
 	observe func(Call)
 	log     *slog.Logger
 }
 
 // DriverConfig is what a Driver needs.
 type DriverConfig struct {
-	// Dir is where the records are: <root-dir>/cni.
+	// Dir contains the records: <root-dir>/cni.
 	Dir string
-	// BinDirs are where the plugins are, searched in this order.
+	// BinDirs are the directories of plugins, searched in this order.
 	BinDirs []string
-	// CallLimit is how long one plugin may take for one call; 0 means a minute.
+	// CallLimit bounds one call of a plugin; 0 means a minute.
 	CallLimit time.Duration
-	// Observe is told of each run of a plugin, for metrics; nil for nobody.
+	// Observe is called after each run of a plugin, for metrics; may be nil.
 	Observe func(Call)
 	Log     *slog.Logger
 }
 
-// NewDriver makes a driver.
+// NewDriver returns a Driver.
 func NewDriver(c DriverConfig) *Driver {
-	return &Driver{store: store{filepath.Join(c.Dir, "sandboxes")}, bins: c.BinDirs, limit: c.CallLimit, observe: c.Observe, log: c.Log}
+	return &Driver{
+		store:   store{filepath.Join(c.Dir, "sandboxes")},
+		bins:    c.BinDirs,
+		limit:   c.CallLimit,
+		observe: c.Observe,
+		log:     c.Log,
+	}
 }
 
-// Wanted is a network that a sandbox is to be attached to.
+// Wanted is a network that a sandbox should be attached to.
 type Wanted struct {
 	Network *Network
 	IfName  string
-	// Label is how the pod's annotation names it, NAMESPACE/NAME; empty for the node's own network.
+	// Label is the network's name in the pod's annotation, NAMESPACE/NAME; empty for the node's own network.
 	Label string
-	// Capabilities are the capability arguments, such as portMappings: plugins get those that they declare.
+	// Capabilities are capability arguments such as portMappings; plugins get those that they declare.
 	Capabilities map[string]any
 	// Args become args.cni of the configuration.
 	Args map[string]any
 }
 
-// Records gives the records of all sandboxes.
+// Records returns the records of all sandboxes.
 func (d *Driver) Records() ([]*Record, error) { return d.store.all() }
 
 func (d *Driver) runner() *runner { return &runner{limit: d.limit, observe: d.observe} }
 
-// chain drives the plugins for one sandbox. libcni keeps its files in the sandbox's directory.
+// chain runs plugins for one sandbox. libcni keeps its cache in the sandbox's directory.
 func (d *Driver) chain(sandbox string, r *runner) *libcni.CNIConfig {
 	return libcni.NewCNIConfigWithCacheDir(d.bins, d.store.path(sandbox), r)
 }
 
-// Attach attaches a sandbox to networks, in their order. The intent is written down first. When one fails, all are
-// detached again, and what could not be given back stays on record.
+// Attach attaches a sandbox to networks, in their order. It writes the record first. If one network fails, it detaches
+// all; what cannot be detached stays on record.
 func (d *Driver) Attach(ctx context.Context, rec *Record, wanted []Wanted) error {
 	unlock, err := d.store.lock(rec.Sandbox)
 	if err != nil {
@@ -79,7 +85,7 @@ func (d *Driver) Attach(ctx context.Context, rec *Record, wanted []Wanted) error
 	if old, err := d.store.read(rec.Sandbox); err != nil {
 		return err
 	} else if old != nil {
-		// An ADD that nobody has undone: the same container may not be added twice.
+		// an earlier ADD was not undone; the same container must not be added twice
 		if err := d.detach(ctx, old, rec.NetNS); err != nil {
 			return fmt.Errorf("undo an earlier ADD of sandbox %s: %w", rec.Sandbox, err)
 		}
@@ -124,9 +130,9 @@ func (d *Driver) add(ctx context.Context, rec *Record, a *Attachment) (err error
 	if err != nil {
 		return err
 	}
-	defer func() { // libcni trusts what plugins print further than one may
+	defer func() { // libcni may panic on the output of plugins
 		if p := recover(); p != nil {
-			err = fmt.Errorf("a plugin's result cannot be used: %v", p)
+			err = fmt.Errorf("invalid result of a plugin: %v", p)
 		}
 	}()
 	r := d.runner()
@@ -139,18 +145,19 @@ func (d *Driver) add(ctx context.Context, rec *Record, a *Attachment) (err error
 	return err
 }
 
-// undo gives back what a failed ADD has taken and returns its error. The caller may be gone: this is done in any case.
+// undo detaches after a failed ADD and returns its error. It ignores the end of ctx: the networks must be released.
 func (d *Driver) undo(ctx context.Context, rec *Record, cause error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoLimit)
 	defer cancel()
 	if err := d.detach(ctx, rec, rec.NetNS); err != nil {
-		return fmt.Errorf("%w (and giving it back failed too, it will be tried again: %w)", cause, err)
+		return fmt.Errorf("%w (detaching failed too and will be tried again: %w)", cause, err)
 	}
 	return cause
 }
 
-// Detach takes a sandbox off all its networks, the last first, and forgets it. netns is empty when the namespace is
-// gone. Where there is no record of the sandbox, it is taken off the networks given; detaching twice is no error.
+// Detach detaches a sandbox from all its networks, the last one first, and removes its record. netns is empty if the
+// namespace does not exist any more. Without a record, the networks of otherwise are detached. Detaching twice is not
+// an error.
 func (d *Driver) Detach(ctx context.Context, sandbox, netns string, otherwise *Record) error {
 	unlock, err := d.store.lock(sandbox)
 	if err != nil {
@@ -173,7 +180,7 @@ func (d *Driver) Detach(ctx context.Context, sandbox, netns string, otherwise *R
 	return d.detach(ctx, rec, netns)
 }
 
-// fromCache rebuilds a lost record from the files that libcni keeps; nil if there are none.
+// fromCache rebuilds a lost record from the cache of libcni. It returns nil if that is empty.
 func (d *Driver) fromCache(sandbox string) *Record {
 	all, err := d.chain(sandbox, d.runner()).GetCachedAttachments(sandbox)
 	if err != nil || len(all) == 0 {
@@ -181,13 +188,18 @@ func (d *Driver) fromCache(sandbox string) *Record {
 	}
 	rec := &Record{Sandbox: sandbox, NetNS: all[0].NetNS, Args: all[0].CniArgs}
 	for _, a := range all {
-		rec.Attachments = append(rec.Attachments, Attachment{Network: a.Network, IfName: a.IfName, Config: a.Config, Capabilities: a.CapabilityArgs})
+		rec.Attachments = append(rec.Attachments, Attachment{
+			Network:      a.Network,
+			IfName:       a.IfName,
+			Config:       a.Config,
+			Capabilities: a.CapabilityArgs,
+		})
 	}
 	slices.SortStableFunc(rec.Attachments, func(a, b Attachment) int { return strings.Compare(a.IfName, b.IfName) })
 	return rec
 }
 
-// detach goes through all networks even if one fails. The caller holds the sandbox's lock.
+// detach tries all networks even if one fails. The caller holds the sandbox's lock.
 func (d *Driver) detach(ctx context.Context, rec *Record, netns string) error {
 	if !isNamespace(netns) {
 		netns = rec.NetNS
@@ -213,8 +225,7 @@ func (d *Driver) detach(ctx context.Context, rec *Record, netns string) error {
 	return d.store.remove(rec.Sandbox)
 }
 
-// Check asks the plugins of a sandbox whether all is as they have made it. Networks whose version of CNI has no CHECK
-// are left out.
+// Check runs CHECK of the plugins of a sandbox. It skips networks whose CNI version has no CHECK.
 func (d *Driver) Check(ctx context.Context, sandbox string) error {
 	unlock, err := d.store.lock(sandbox)
 	if err != nil {
@@ -226,7 +237,7 @@ func (d *Driver) Check(ctx context.Context, sandbox string) error {
 		return err
 	}
 	if rec == nil {
-		_ = d.store.remove(sandbox) // the lock has made it
+		_ = d.store.remove(sandbox) // lock has created it
 		return fmt.Errorf("no record of sandbox %s", sandbox)
 	}
 	var errs []error
@@ -243,25 +254,30 @@ func (d *Driver) Check(ctx context.Context, sandbox string) error {
 	return errors.Join(errs...)
 }
 
-// Status asks the plugins of a network whether they can attach sandboxes. Those of versions before 1.1.0 cannot be
-// asked.
+// Status asks the plugins of a network whether they can attach sandboxes. It skips CNI versions before 1.1.0.
 func (d *Driver) Status(ctx context.Context, n *Network) error {
 	return libcni.NewCNIConfig(d.bins, d.runner()).GetStatusNetworkList(ctx, n)
 }
 
-// GC tells the plugins of a network which attachments there are, so that they can give back all others. Those of
-// versions before 1.1.0 are not asked.
+// GC passes all valid attachments to the plugins of a network, so that they release all others. It skips CNI versions
+// before 1.1.0.
 func (d *Driver) GC(ctx context.Context, n *Network, valid []types.GCAttachment) error {
-	// The directory holds nothing: libcni would detach by itself what it finds there, while the records know better.
+	// An empty directory: libcni would detach what it finds in its cache by itself, but the records decide that.
 	chain := libcni.NewCNIConfigWithCacheDir(d.bins, filepath.Join(d.store.dir, ".none"), d.runner())
 	return chain.GCNetworkList(ctx, n, &libcni.GCArgs{ValidAttachments: valid})
 }
 
 func (r *Record) runtimeConf(a *Attachment, netns string) *libcni.RuntimeConf {
-	return &libcni.RuntimeConf{ContainerID: r.Sandbox, NetNS: netns, IfName: a.IfName, Args: r.Args, CapabilityArgs: a.Capabilities}
+	return &libcni.RuntimeConf{
+		ContainerID:    r.Sandbox,
+		NetNS:          netns,
+		IfName:         a.IfName,
+		Args:           r.Args,
+		CapabilityArgs: a.Capabilities,
+	}
 }
 
-// name is the network's name as people know it.
+// name returns the network's name as users know it.
 func (a *Attachment) name() string {
 	if a.Label != "" {
 		return a.Label
@@ -281,7 +297,12 @@ func flatten(n *Network, args map[string]any) (json.RawMessage, error) {
 		}
 		plugins = append(plugins, p.Bytes)
 	}
-	return json.Marshal(map[string]any{"cniVersion": n.CNIVersion, "name": n.Name, "disableCheck": n.DisableCheck, "plugins": plugins})
+	return json.Marshal(map[string]any{
+		"cniVersion":   n.CNIVersion,
+		"name":         n.Name,
+		"disableCheck": n.DisableCheck,
+		"plugins":      plugins,
+	})
 }
 
 func withArgs(p *libcni.PluginConfig, args map[string]any) (*libcni.PluginConfig, error) {

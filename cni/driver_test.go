@@ -156,8 +156,8 @@ func TestCallerGivesUp(t *testing.T) {
 
 func TestHostileOutput(t *testing.T) {
 	for name, c := range map[string]struct{ body, want string }{
-		"garbage":        {"echo 'all went well!'", "printed what is no JSON"},
-		"nothing":        {"exit 0", "printed what is no JSON"},
+		"garbage":        {"echo 'all went well!'", "is not JSON"},
+		"nothing":        {"exit 0", "is not JSON"},
 		"null":           {"echo null", ""},
 		"a list":         {"echo '[]'", "cannot unmarshal"},
 		"a number":       {"echo 7", "cannot unmarshal"},

@@ -22,10 +22,9 @@ import (
 )
 
 const (
-	// callLimit is how long one plugin may take for one call, unless the configuration says otherwise.
+	// callLimit is the default limit of one call of a plugin.
 	callLimit = time.Minute
-	// maxOutput bounds what a plugin may print as its result, and maxComplaint what is kept of its standard error, in
-	// bytes.
+	// maxOutput bounds the result of a plugin, and maxComplaint the part of its standard error that is kept, in bytes.
 	maxOutput    = 1 << 20
 	maxComplaint = 4 << 10
 )
@@ -38,11 +37,11 @@ type Call struct {
 	Err    string        `json:"err,omitempty"`
 }
 
-// runner runs plugins for libcni, and keeps account of the calls.
+// runner runs plugins for libcni and records the calls.
 type runner struct {
 	version.PluginDecoder
 	limit time.Duration
-	// observe is told of each call; nil for nobody.
+	// observe is called after each call; may be nil.
 	observe func(Call)
 
 	mu    sync.Mutex
@@ -56,8 +55,8 @@ func (r *runner) FindInPath(plugin string, paths []string) (string, error) {
 	return invoke.FindInPath(plugin, paths)
 }
 
-// ExecPlugin runs a plugin in a process group of its own. When its time is over, the whole group is killed: plugins run
-// others, such as host-local, as children.
+// ExecPlugin runs a plugin in a process group of its own. After the time limit it kills the whole group, because
+// plugins run others, such as host-local, as children.
 func (r *runner) ExecPlugin(ctx context.Context, path string, stdin []byte, environ []string) ([]byte, error) {
 	call := Call{Plugin: filepath.Base(path), Verb: verbOf(environ)}
 	began := time.Now()
@@ -87,7 +86,7 @@ func (r *runner) run(ctx context.Context, path string, stdin []byte, environ []s
 	for try := 0; ; try++ {
 		stdout, stderr = &bounded{limit: maxOutput}, &bounded{limit: maxComplaint, forgiving: true}
 		cmd := command(timed, path, stdin, environ, stdout, stderr)
-		// A program that is just being written cannot be run: its installer is not finished.
+		// A program that is being written cannot be run (ETXTBSY): its installer has not finished.
 		if err = cmd.Run(); !errors.Is(err, unix.ETXTBSY) || try == 20 || !backoff.Sleep(timed, 100*time.Millisecond) {
 			break
 		}
@@ -103,7 +102,7 @@ func (r *runner) run(ctx context.Context, path string, stdin []byte, environ []s
 	case err != nil:
 		return nil, pluginError(call, err, stdout, stderr)
 	case call.Verb == "ADD" && !json.Valid(stdout.Bytes()):
-		return nil, fmt.Errorf("plugin %s printed what is no JSON as its result: %s", call.Plugin, excerpt(stdout.Bytes()))
+		return nil, fmt.Errorf("result of plugin %s is not JSON: %s", call.Plugin, excerpt(stdout.Bytes()))
 	}
 	return stdout.Bytes(), nil
 }
@@ -113,7 +112,7 @@ func command(ctx context.Context, path string, stdin []byte, environ []string, s
 	cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr = environ, bytes.NewReader(stdin), stdout, stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return unix.Kill(-cmd.Process.Pid, unix.SIGKILL) }
-	cmd.WaitDelay = 2 * time.Second // somebody outside of the group may hold the pipes
+	cmd.WaitDelay = 2 * time.Second // a process outside of the group may hold the pipes
 	return cmd
 }
 
@@ -126,7 +125,7 @@ func verbOf(environ []string) string {
 	return ""
 }
 
-// pluginError is what a failed plugin says of itself: an error of the CNI specification, or whatever it printed.
+// pluginError returns the error that a failed plugin has printed: one of the CNI specification, or any text.
 func pluginError(call *Call, err error, stdout, stderr *bounded) error {
 	said := &types.Error{}
 	if json.Unmarshal(stdout.Bytes(), said) == nil && said.Msg != "" {
@@ -146,7 +145,7 @@ func complaint(stderr *bounded) string {
 	return "; it complained: " + excerpt(stderr.Bytes())
 }
 
-// excerpt quotes the beginning of a stranger's words.
+// excerpt quotes the beginning of untrusted text.
 func excerpt(b []byte) string {
 	b = bytes.TrimSpace(b)
 	if len(b) > 300 {
@@ -155,8 +154,8 @@ func excerpt(b []byte) string {
 	return fmt.Sprintf("%q", b)
 }
 
-// bounded keeps the first limit bytes. The writer learns of more by an error, unless it is forgiving. The buffer is not
-// embedded: its ReadFrom would go past the bound.
+// bounded keeps the first limit bytes. More bytes are an error, unless it is forgiving. The buffer is not embedded
+// because its ReadFrom would ignore the limit.
 type bounded struct {
 	kept                 []byte
 	limit                int

@@ -14,23 +14,23 @@ import (
 	"github.com/nodelet/nodelet/host/atomicfile"
 )
 
-// installedFile is nodelet's configuration among the runtime's. Runtimes take the first one by name.
+// installedFile is nodelet's configuration for the runtime. Runtimes use the first file by name.
 const installedFile = "00-nodelet.conflist"
 
 // InstallConfig says where the runtime looks for its network.
 type InstallConfig struct {
-	// ConfDir is where the runtime looks for configurations, BinDir where for plugins.
+	// ConfDir is the runtime's directory for configurations, BinDir that for plugins.
 	ConfDir, BinDir string
-	// Program is the path of nodelet's own program.
+	// Program is the path of the nodelet program.
 	Program string
-	// Socket is where the agent listens, Dir where the records are, BinDirs where the real plugins are: the plugin is
-	// told.
+	// The configuration tells the plugin where the agent listens (Socket), where the records are (Dir), and where the real
+	// plugins are (BinDirs).
 	Socket, Dir string
 	BinDirs     []string
 }
 
-// Install makes nodelet the runtime's network plugin. It changes nothing where all is in place, so that the runtime has
-// nothing to load anew.
+// Install makes nodelet the runtime's network plugin. It does not write a file that is up to date, so that the runtime
+// does not reload it.
 func Install(c InstallConfig) error {
 	if err := os.MkdirAll(c.BinDir, 0o755); err != nil {
 		return fmt.Errorf("make directory for plugins: %w", err)
@@ -60,51 +60,64 @@ func Install(c InstallConfig) error {
 	return firstOf(c.ConfDir)
 }
 
-// KeepInstalled installs, and does so again whenever something in the runtime's directories changes, until ctx ends:
-// whoever takes nodelet's files away or puts a configuration before them is named, and what is missing is put back.
-// told is told each time what keeps nodelet from being the plugin, nil for nothing.
-func KeepInstalled(ctx context.Context, c InstallConfig, log *slog.Logger, told func(error)) {
+// KeepInstalled installs, and installs again whenever something in the runtime's directories changes, until ctx ends.
+// changed is called with the reason why nodelet cannot be the plugin, nil if it is, whenever that changes.
+func KeepInstalled(ctx context.Context, c InstallConfig, log *slog.Logger, changed func(error)) {
 	last := ""
 	install := func() {
 		err := Install(c)
 		if err != nil {
-			err = fmt.Errorf("nodelet cannot be the network: %w", err)
+			err = fmt.Errorf("nodelet cannot provide the pod network: %w", err)
 		}
 		if text := fmt.Sprint(err); text != last {
 			if last = text; err != nil {
 				log.Error(text)
 			}
-			told(err)
+			changed(err)
 		}
 	}
 	install()
 	watchDirs(ctx, []string{c.ConfDir, c.BinDir}, log, install)
 }
 
-// firstOf is an error where the runtime would take another configuration.
+// firstOf returns an error if the runtime would use another configuration.
 func firstOf(dir string) error {
 	files, err := configFiles(dir)
 	if err != nil || len(files) == 0 || filepath.Base(files[0]) == installedFile {
 		return err
 	}
-	return fmt.Errorf("the runtime takes %s before %s, as it comes first by name: move it away, or give it to nodelet by --cni-conf",
-		files[0], installedFile)
+	return fmt.Errorf("the runtime uses %s instead of %s, because it is the first by name: "+
+		"remove it, or pass it to nodelet with --cni-conf", files[0], installedFile)
 }
 
-// installed is a configuration of version 1.0.0: of later ones containerd runs STATUS every few seconds.
+// installed returns a configuration of version 1.0.0: for later ones containerd runs STATUS every few seconds.
 func installed(c InstallConfig) map[string]any {
 	return map[string]any{
-		"cniVersion": "1.0.0", "name": OwnName,
+		"cniVersion": "1.0.0",
+		"name":       OwnName,
 		"plugins": []any{map[string]any{
-			"type": shim.Name, "socket": c.Socket, "dir": c.Dir, "binDirs": c.BinDirs,
-			"capabilities": map[string]bool{"portMappings": true, "bandwidth": true, "dns": true, "ipRanges": true, "mac": true, "ips": true,
-				"infinibandGUID": true, "deviceID": true, "cgroupPath": true, podAnnotations: true},
+			"type":    shim.Name,
+			"socket":  c.Socket,
+			"dir":     c.Dir,
+			"binDirs": c.BinDirs,
+			"capabilities": map[string]bool{
+				"portMappings":   true,
+				"bandwidth":      true,
+				"dns":            true,
+				"ipRanges":       true,
+				"mac":            true,
+				"ips":            true,
+				"infinibandGUID": true,
+				"deviceID":       true,
+				"cgroupPath":     true,
+				podAnnotations:   true,
+			},
 		}},
 	}
 }
 
-// Uninstall takes back what Install has written into the runtime's directory of configurations, if it is there: a node
-// that is in mode "runtime" again. The plugin stays, for sandboxes that it has attached.
+// Uninstall removes the configuration that Install has written, and reports whether there was one. The program stays,
+// because sandboxes that it has attached need it for DEL.
 func Uninstall(confDir string) (removed bool, err error) {
 	path := filepath.Join(confDir, installedFile)
 	n, err := readNetwork(path)
@@ -117,7 +130,7 @@ func Uninstall(confDir string) (removed bool, err error) {
 	return true, os.Remove(path)
 }
 
-// Vacant says whether the runtime has no network configuration but nodelet's own.
+// Vacant reports whether the runtime has no network configuration except nodelet's.
 func Vacant(confDir string) bool {
 	files, err := configFiles(confDir)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -14,22 +14,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What the reference plugins portmap and bandwidth have set up on the node outlives the sandbox's namespace. Where its
-// record is lost, only these traces tell of it.
+// The reference plugins portmap and bandwidth set up rules and devices on the node that outlive the sandbox's
+// namespace. If the record is lost, these traces are all that is left.
 
-// hostPortRule finds the network and the sandbox in the comment by which portmap marks the rule that leads to a
-// sandbox's host ports, as iptables-save prints it.
+// hostPortRule matches portmap's comment on the rule for the host ports of a sandbox, in the output of iptables-save.
+// It contains the network and the sandbox.
 var hostPortRule = regexp.MustCompile(`--comment "dnat name: \\"([^"\\]+)\\" id: \\"([^"\\]+)\\"" .*-j CNI-DN-`)
 
-// hostPorts lists the sandboxes for which portmap has rules, with their networks. A family of addresses whose rules
-// cannot be listed has none that portmap could have made.
+// hostPorts returns the sandboxes for which portmap has rules, with their networks. If the rules of an address family
+// cannot be listed for lack of iptables, portmap cannot have made any.
 func hostPorts(ctx context.Context) (found [][2]string, err error) {
 	var errs []error
 	for _, tool := range []string{"iptables-save", "ip6tables-save"} {
 		out, err := exec.CommandContext(ctx, tool, "-t", "nat").Output()
 		if err != nil {
 			if !errors.Is(err, exec.ErrNotFound) {
-				errs = append(errs, fmt.Errorf("look for rules of host ports: %s: %w", tool, err))
+				errs = append(errs, fmt.Errorf("list rules of host ports: %s: %w", tool, err))
 			}
 			continue
 		}
@@ -45,12 +45,14 @@ func hostPorts(ctx context.Context) (found [][2]string, err error) {
 	return nil, errors.Join(errs...)
 }
 
-// reapHostPorts detaches sandboxes that are neither live nor on record and still have host ports in one of the
-// networks. The chain of plugins does that, so that whatever else they have left goes as well.
-func (d *Driver) reapHostPorts(ctx context.Context, networks map[string]*Network, live map[string]bool) (gone []string, err error) {
+// reapHostPorts detaches sandboxes that are neither live nor on record but still have host ports in one of the
+// networks. It runs the whole chain of plugins, which releases the rest as well.
+func (d *Driver) reapHostPorts(
+	ctx context.Context, networks map[string]*Network, live map[string]bool,
+) (gone []string, err error) {
 	found, err := hostPorts(ctx)
 	errs := []error{err}
-	recorded, err := d.store.list() // after the rules: who makes some has a record before
+	recorded, err := d.store.list() // after the rules: a record is written before them
 	if err != nil {
 		return nil, err
 	}
@@ -62,13 +64,13 @@ func (d *Driver) reapHostPorts(ctx context.Context, networks map[string]*Network
 		}
 		config, err := flatten(n, nil)
 		if err == nil {
-			// portmap looks for nothing unless it is told of a port; which one does not matter to it.
+			// portmap does nothing without a port mapping; any one will do.
 			ports := map[string]any{"portMappings": []map[string]any{{"hostPort": 1, "containerPort": 1, "protocol": "tcp"}}}
 			err = d.Detach(ctx, id, "", &Record{Sandbox: id, Attachments: []Attachment{
 				{Network: name, IfName: firstInterface, Config: config, Capabilities: ports}}})
 		}
 		if err != nil {
-			errs = append(errs, fmt.Errorf("host ports of sandbox %s, which is gone: %w", id, err))
+			errs = append(errs, fmt.Errorf("host ports of removed sandbox %s: %w", id, err))
 			continue
 		}
 		gone = append(gone, id)
@@ -76,26 +78,26 @@ func (d *Driver) reapHostPorts(ctx context.Context, networks map[string]*Network
 	return gone, errors.Join(errs...)
 }
 
-// limiter is the device by which the plugin bandwidth limits what a sandbox sends: "bwp" and a part of a hash.
+// limiter returns the name of the device with which the plugin bandwidth limits a sandbox: "bwp" and a part of a hash.
 func limiter(network, sandbox string) string {
 	return fmt.Sprintf("bwp%x", sha512.Sum512([]byte(network+sandbox)))[:15]
 }
 
 var limiterName = regexp.MustCompile(`^bwp[0-9a-f]{12}$`)
 
-// reapLimiters removes the devices of bandwidth limits that belong to no sandbox, live or on record, in any of the
-// networks.
+// reapLimiters removes the devices of bandwidth limits that belong to no sandbox in any of the networks, live or on
+// record.
 func (d *Driver) reapLimiters(networks []string, live map[string]bool) (gone []string, err error) {
 	devices, err := net.Interfaces()
 	if err != nil {
-		return nil, fmt.Errorf("look for devices of bandwidth limits: %w", err)
+		return nil, fmt.Errorf("list devices of bandwidth limits: %w", err)
 	}
 	devices = slices.DeleteFunc(devices, func(i net.Interface) bool { return !limiterName.MatchString(i.Name) })
 	if len(devices) == 0 {
 		return nil, nil
 	}
 	used := map[string]bool{}
-	recorded, err := d.store.list() // after the devices: who makes one has a record before
+	recorded, err := d.store.list() // after the devices: a record is written before them
 	if err != nil {
 		return nil, err
 	}
@@ -121,14 +123,14 @@ func (d *Driver) reapLimiters(networks []string, live map[string]bool) (gone []s
 	return gone, errors.Join(errs...)
 }
 
-// deleteLink removes a network device (RTM_DELLINK of rtnetlink). One that is gone already is no error.
+// deleteLink removes a network device (RTM_DELLINK of rtnetlink). A device that does not exist is not an error.
 func deleteLink(index int) error {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
 	if err != nil {
 		return err
 	}
 	defer unix.Close(fd)
-	// The header of 16 bytes (length, type, flags), then ifinfomsg with the device's index four bytes in.
+	// A header of 16 bytes (length, type, flags), then ifinfomsg with the index of the device at offset 4.
 	b := make([]byte, unix.NLMSG_HDRLEN+unix.SizeofIfInfomsg)
 	order := binary.NativeEndian
 	order.PutUint32(b, uint32(len(b)))
@@ -144,7 +146,7 @@ func deleteLink(index int) error {
 		return err
 	}
 	if n < unix.NLMSG_HDRLEN+4 || order.Uint16(answer[4:]) != unix.NLMSG_ERROR {
-		return errors.New("the kernel's answer is none")
+		return errors.New("unexpected answer of the kernel")
 	}
 	if e := unix.Errno(-int32(order.Uint32(answer[unix.NLMSG_HDRLEN:]))); e != 0 && e != unix.ENODEV {
 		return e

@@ -9,19 +9,18 @@ import (
 	"strings"
 )
 
-// masqueradeChain holds the rules that give pods' traffic to the outside the node's own address.
+// masqueradeChain contains the rules that give packets of pods to other networks the address of the node.
 const masqueradeChain = "NODELET-MASQ"
 
-// Private are the ranges in which addresses of pods are usually known to others: RFC 1918, 6598, 3927, 4193 and 4291.
+// Private are the ranges in which pod addresses are usually routable: RFC 1918, 6598, 3927, 4193 and 4291.
 var Private = []netip.Prefix{
 	netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("172.16.0.0/12"), netip.MustParsePrefix("192.168.0.0/16"),
 	netip.MustParsePrefix("100.64.0.0/10"), netip.MustParsePrefix("169.254.0.0/16"),
 	netip.MustParsePrefix("fc00::/7"), netip.MustParsePrefix("fe80::/10"),
 }
 
-// Masquerade has traffic of the pod ranges leave the node under its own address, unless it goes to one of the ranges in
-// except, to pods of this node or to a multicast group. One rule for all pods takes the place of two for each. It may
-// be called again at any time.
+// Masquerade gives packets from the pod ranges the address of the node, unless they go to one of the ranges in except,
+// to pods of this node or to a multicast group. One rule for all pods replaces two for each. It is idempotent.
 func Masquerade(ctx context.Context, ranges, except []netip.Prefix) error {
 	var errs []error
 	for _, six := range []bool{false, true} {
@@ -40,7 +39,7 @@ func masquerade(ctx context.Context, six bool, ranges, except []netip.Prefix) er
 		tool, multicast = "ip6tables", "ff00::/8"
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "*nat\n:%s - [0:0]\n", masqueradeChain) // made, or emptied
+	fmt.Fprintf(&b, "*nat\n:%s - [0:0]\n", masqueradeChain) // creates or empties it
 	for _, r := range append(append([]netip.Prefix{}, ranges...), except...) {
 		fmt.Fprintf(&b, "-A %s -d %s -j RETURN\n", masqueradeChain, r)
 	}
@@ -49,7 +48,8 @@ func masquerade(ctx context.Context, six bool, ranges, except []netip.Prefix) er
 		return err
 	}
 	for _, r := range ranges {
-		rule := []string{"POSTROUTING", "-s", r.String(), "-m", "comment", "--comment", "nodelet: pods to the outside", "-j", masqueradeChain}
+		rule := []string{"POSTROUTING", "-s", r.String(), "-m", "comment", "--comment", "nodelet: pods to the outside",
+			"-j", masqueradeChain}
 		if iptables(ctx, "", tool, append([]string{"-w", "10", "-t", "nat", "-C"}, rule...)...) == nil {
 			continue
 		}
@@ -75,15 +75,16 @@ func iptables(ctx context.Context, stdin, tool string, args ...string) error {
 	cmd.Stdin = strings.NewReader(stdin)
 	out, err := cmd.CombinedOutput()
 	if errors.Is(err, exec.ErrNotFound) {
-		return fmt.Errorf("masquerade pods' traffic: %w; install iptables, or name a network of your own by --cni-conf", err)
+		return fmt.Errorf("masquerade packets of pods: %w; install iptables, or configure your own network with --cni-conf",
+			err)
 	}
 	if err != nil {
-		return fmt.Errorf("masquerade pods' traffic: %s: %w: %s", tool, err, excerpt(out))
+		return fmt.Errorf("masquerade packets of pods: %s: %w: %s", tool, err, excerpt(out))
 	}
 	return nil
 }
 
-// DropsForwarded says whether the node's firewall drops what it forwards, unless a rule lets it through.
+// DropsForwarded reports whether the node's firewall drops forwarded packets by default.
 func DropsForwarded(ctx context.Context) bool {
 	out, err := exec.CommandContext(ctx, "iptables", "-w", "10", "-S", "FORWARD").Output()
 	return err == nil && strings.HasPrefix(string(out), "-P FORWARD DROP")

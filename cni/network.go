@@ -21,17 +21,17 @@ const maxConfig = 1 << 20
 // Network is a network that sandboxes can be attached to: a chain of plugins.
 type Network = libcni.NetworkConfigList
 
-// versions are those of the CNI specification that libcni speaks; the first two are history.
+// versions are the versions of the CNI specification that libcni supports; the first two are obsolete.
 var versions = []string{"0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"}
 
-// extensions are those of files with network configurations, as runtimes take them.
+// extensions are the file name extensions of network configurations, as runtimes define them.
 var extensions = []string{".conf", ".conflist", ".json"}
 
-// ParseNetwork reads a network configuration: a list of plugins ("conflist") or a single plugin's. The error says what
-// is wrong with it in words for the one who wrote it.
+// ParseNetwork parses a network configuration: a list of plugins ("conflist") or a single plugin. The error is written
+// for the author of the configuration.
 func ParseNetwork(text []byte) (*Network, error) {
 	if len(text) > maxConfig {
-		return nil, fmt.Errorf("it has more than %d bytes", maxConfig)
+		return nil, fmt.Errorf("larger than %d bytes", maxConfig)
 	}
 	if err := checkShape(text); err != nil {
 		return nil, err
@@ -43,7 +43,7 @@ func ParseNetwork(text []byte) (*Network, error) {
 	return list, checkNetwork(list)
 }
 
-// checkShape finds what libcni would read past or report in terms of Go.
+// checkShape returns errors that libcni ignores or reports in terms of Go.
 func checkShape(text []byte) error {
 	var shape struct {
 		CNIVersion any               `json:"cniVersion"`
@@ -53,20 +53,20 @@ func checkShape(text []byte) error {
 	if err := json.Unmarshal(text, &shape); err != nil {
 		var syntax *json.SyntaxError
 		if errors.As(err, &syntax) {
-			return fmt.Errorf("it is no JSON: %w, at byte %d", err, syntax.Offset)
+			return fmt.Errorf("not JSON: %w, at byte %d", err, syntax.Offset)
 		}
-		return fmt.Errorf("it is no network configuration: %w", err)
+		return fmt.Errorf("not a network configuration: %w", err)
 	}
 	if len(shape.Plugins) == 0 && shape.Type == nil {
-		return errors.New(`it names no plugin: want "plugins" with at least one, or "type"`)
+		return errors.New(`no plugin: want "plugins" with at least one, or "type"`)
 	}
 	return nil
 }
 
 func parseList(text []byte) (list *Network, err error) {
-	defer func() { // libcni asserts types of what it has not looked at
+	defer func() { // libcni panics on unexpected types
 		if p := recover(); p != nil {
-			list, err = nil, fmt.Errorf("it is no network configuration: %v", p)
+			list, err = nil, fmt.Errorf("not a network configuration: %v", p)
 		}
 	}()
 	var single struct {
@@ -85,23 +85,23 @@ func parseList(text []byte) (list *Network, err error) {
 
 func checkNetwork(n *Network) error {
 	if err := utils.ValidateNetworkName(n.Name); err != nil {
-		return fmt.Errorf(`its "name" %q is none that a network may have: %s`, n.Name, err.Details)
+		return fmt.Errorf(`"name" %q is not a valid network name: %s`, n.Name, err.Details)
 	}
 	if n.CNIVersion != "" && !slices.Contains(versions, n.CNIVersion) {
-		return fmt.Errorf(`its "cniVersion" %q is not known; want one of %s`, n.CNIVersion, strings.Join(versions[2:], ", "))
+		return fmt.Errorf(`unknown "cniVersion" %q; want one of %s`, n.CNIVersion, strings.Join(versions[2:], ", "))
 	}
 	if len(n.Plugins) == 0 {
-		return errors.New("it names no plugin")
+		return errors.New("no plugin")
 	}
 	for i, p := range n.Plugins {
-		if p.Network.Type == "" || strings.ContainsAny(p.Network.Type, "/\x00") || p.Network.Type == "." || p.Network.Type == ".." {
-			return fmt.Errorf(`its plugin number %d has the "type" %q, which names no program`, i, p.Network.Type)
+		if t := p.Network.Type; t == "" || t == "." || t == ".." || strings.ContainsAny(t, "/\x00") {
+			return fmt.Errorf(`plugin number %d has "type" %q, which is not the name of a program`, i, p.Network.Type)
 		}
 	}
 	return nil
 }
 
-// programs are the plugins that a network needs, address management among them, each once.
+// programs returns the plugins that a network needs, with those for address management, each once.
 func programs(n *Network) []string {
 	var all []string
 	add := func(name string) {
@@ -116,8 +116,8 @@ func programs(n *Network) []string {
 	return all
 }
 
-// asked is a network without those plugins that want to run "onlyIfAsked" and for none of whose capabilities there is
-// an argument: each would be a process with nothing to do. The first plugin always runs, as it makes the interface.
+// asked returns the network without the plugins that have "onlyIfAsked" set and for whose capabilities there is no
+// argument: they would have nothing to do. The first plugin always runs, because it makes the interface.
 func asked(n *Network, capabilities map[string]any) *Network {
 	some := *n
 	some.Plugins = nil
@@ -129,7 +129,7 @@ func asked(n *Network, capabilities map[string]any) *Network {
 	return &some
 }
 
-// onlyIfAsked reads nodelet's own field of a plugin's configuration. Plugins read past it.
+// onlyIfAsked reports whether the plugin has nodelet's own field onlyIfAsked set. Plugins ignore that field.
 func onlyIfAsked(p *libcni.PluginConfig) bool {
 	var c struct {
 		OnlyIfAsked bool `json:"onlyIfAsked"`
@@ -147,7 +147,7 @@ func asksFor(p *libcni.PluginConfig, capabilities map[string]any) bool {
 	return false
 }
 
-// missing names the plugins of a network that no directory holds.
+// missing returns the plugins of a network that are in none of the directories.
 func missing(n *Network, dirs []string) []string {
 	var none []string
 	for _, name := range programs(n) {
@@ -179,7 +179,7 @@ func readNetwork(path string) (*Network, error) {
 	return nil, fmt.Errorf("network configuration %s: %w", path, err)
 }
 
-// configFiles lists the files with network configurations in a directory, in the order in which runtimes look at them.
+// configFiles returns the network configurations in a directory, in the order in which runtimes read them.
 func configFiles(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir) // sorted by name
 	if err != nil {
@@ -194,12 +194,12 @@ func configFiles(dir string) ([]string, error) {
 	return files, nil
 }
 
-// firstNetwork gives the configuration that runtimes take: the first one in the directory that can be read. The error
-// says of each file why it cannot, or that there is none.
+// firstNetwork returns the configuration that runtimes use: the first valid one in the directory. The error says what
+// is wrong with each file, or that there is none.
 func firstNetwork(dir string) (file string, n *Network, err error) {
 	files, err := configFiles(dir)
 	if err != nil {
-		return "", nil, fmt.Errorf("look for a network configuration: %w", err)
+		return "", nil, fmt.Errorf("list network configurations: %w", err)
 	}
 	var wrong []error
 	for _, f := range files {
@@ -210,20 +210,20 @@ func firstNetwork(dir string) (file string, n *Network, err error) {
 		}
 	}
 	if len(wrong) == 0 {
-		wrong = append(wrong, fmt.Errorf("no network configuration (*.conflist, *.conf, *.json) is in %s: install a network add-on, "+
+		wrong = append(wrong, fmt.Errorf("no network configuration (*.conflist, *.conf, *.json) in %s: "+
+			"install a network add-on, "+
 			"or let nodelet be the network by --network=agent", dir))
 	}
 	return "", nil, errors.Join(wrong...)
 }
 
-// First gives the network that a runtime with this directory of configurations uses; nil if there is none that can be
-// read.
+// First returns the network that a runtime with this configuration directory uses, or nil.
 func First(confDir string) *Network {
 	_, n, _ := firstNetwork(confDir)
 	return n
 }
 
-// Names gives the names of all networks in a runtime's directory of configurations, as far as they can be read.
+// Names returns the names of all valid networks in a configuration directory of a runtime.
 func Names(confDir string) []string {
 	files, _ := configFiles(confDir)
 	var names []string

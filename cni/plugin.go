@@ -14,7 +14,7 @@ import (
 	"github.com/nodelet/nodelet/cni/shim"
 )
 
-// settings are the fields of nodelet's own configuration among the runtime's; see Install.
+// settings are the fields of the configuration that Install writes.
 type settings struct {
 	CNIVersion string   `json:"cniVersion"`
 	Socket     string   `json:"socket"`
@@ -22,14 +22,14 @@ type settings struct {
 	BinDirs    []string `json:"binDirs"`
 }
 
-// Plugin does a call that package shim has left to main, prints what the CNI specification wants, and gives the exit
-// code. It asks the agent once more. Where that is away, a sandbox can still be taken off its networks; nothing else
-// can be done.
+// Plugin handles a call that package shim has left to main. It prints what the CNI specification demands and returns
+// the exit code. It asks the agent once more. Without the agent only DEL works.
 func Plugin(r *shim.Request, out io.Writer) int {
 	var s settings
 	if err := json.Unmarshal([]byte(r.Config), &s); err != nil || s.Socket == "" || s.Dir == "" {
 		return fail(out, s.CNIVersion, types.NewError(types.ErrInvalidNetworkConfig,
-			fmt.Sprintf(`the network configuration on standard input must be a JSON object with nodelet's "socket" and "dir": %v`, err), ""))
+			fmt.Sprintf("the network configuration on standard input must be a JSON object "+
+				`with nodelet's "socket" and "dir": %v`, err), ""))
 	}
 	if !slices.Contains([]string{"ADD", "CHECK", "DEL", "STATUS", "GC"}, r.Command) {
 		return fail(out, s.CNIVersion, types.NewError(types.ErrInvalidEnvironmentVariables,
@@ -49,10 +49,11 @@ func Plugin(r *shim.Request, out io.Writer) int {
 	if r.Command == "STATUS" {
 		code = codeNotAvailable
 	}
-	return fail(out, s.CNIVersion, types.NewError(code, fmt.Sprintf("nodelet does not answer at %s: is the agent running?", s.Socket), ""))
+	return fail(out, s.CNIVersion, types.NewError(code,
+		fmt.Sprintf("nodelet does not answer at %s: is the agent running?", s.Socket), ""))
 }
 
-// offline does a DEL from the record of the sandbox, or else as the node's own network was last.
+// offline runs DEL with the record of the sandbox, else with the last known network of the node.
 func offline(r *shim.Request, s *settings) error {
 	d := NewDriver(DriverConfig{Dir: s.Dir, BinDirs: s.BinDirs, Log: slog.New(slog.DiscardHandler)})
 	own, _ := readNetwork(filepath.Join(s.Dir, ownFile))

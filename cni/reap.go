@@ -20,34 +20,34 @@ import (
 )
 
 const (
-	// abandoned is how old a record must be to count as a leak only because the runtime does not know its sandbox: it
-	// shows a sandbox only once it is made.
+	// abandoned is the age from which a record counts as a leak if the runtime does not list its sandbox. The runtime
+	// lists a sandbox only after ADD.
 	abandoned = 10 * time.Minute
-	// hostLocalDir is where host-local keeps addresses unless told otherwise.
+	// hostLocalDir is the default directory of host-local for addresses.
 	hostLocalDir = "/var/lib/cni/networks"
 )
 
-// Reaped is what Reap has found and given back.
+// Reaped is what Reap has released.
 type Reaped struct {
-	// Sandboxes are those that were detached; Addresses and Devices (of bandwidth limits) those that were freed though
-	// nobody had a record of them.
+	// Sandboxes are those that were detached. Addresses and Devices (of bandwidth limits) are those that were released
+	// without a record.
 	Sandboxes, Addresses, Devices []string
 }
 
-// Alive is what Reap leaves alone.
+// Alive describes what is in use.
 type Alive struct {
-	// Sandboxes are those that the runtime knows, in any state, listed before the call.
+	// Sandboxes are all sandboxes of the runtime, in any state, listed before the call.
 	Sandboxes map[string]bool
-	// Own is the network that nodelet attaches sandboxes to: all of them have records. Nil in mode "runtime".
+	// Own is the network to which nodelet attaches sandboxes, all with records. Nil in mode "runtime".
 	Own *Network
-	// Foreign is the network that the runtime attaches sandboxes to by itself, without records. Nil in mode "agent".
+	// Foreign is the network to which the runtime attaches sandboxes, without records. Nil in mode "agent".
 	Foreign *Network
-	// Before are the names of networks to which the runtime may have attached sandboxes before nodelet became its network.
+	// Before are the networks to which the runtime may have attached sandboxes before nodelet became its plugin.
 	Before []string
 }
 
-// Reap gives back what sandboxes have left that are gone: the networks of records without a sandbox; and without
-// either, addresses of host-local, and where nodelet is the network, host ports of portmap and devices of bandwidth.
+// Reap releases what removed sandboxes have left: the networks of records without a sandbox; addresses of host-local
+// without either; and, if nodelet is the plugin, host ports of portmap and devices of bandwidth without either.
 func (d *Driver) Reap(ctx context.Context, alive Alive) (Reaped, error) {
 	var r Reaped
 	ids, err := d.store.list()
@@ -64,7 +64,7 @@ func (d *Driver) Reap(ctx context.Context, alive Alive) (Reaped, error) {
 			continue
 		}
 		if err := d.Detach(ctx, id, "", nil); err != nil {
-			errs = append(errs, fmt.Errorf("sandbox %s, which is gone: %w", id, err))
+			errs = append(errs, fmt.Errorf("removed sandbox %s: %w", id, err))
 			continue
 		}
 		r.Sandboxes = append(r.Sandboxes, id)
@@ -88,11 +88,12 @@ func (d *Driver) Reap(ctx context.Context, alive Alive) (Reaped, error) {
 	return r, errors.Join(errs...)
 }
 
-// reapUnrecorded gives back what plugins have set up on the node for sandboxes of which there is no record.
+// reapUnrecorded releases what plugins have set up on the node for sandboxes without a record.
 func (d *Driver) reapUnrecorded(ctx context.Context, r *Reaped, networks map[string]*Network, alive Alive) error {
 	gone, err := d.reapHostPorts(ctx, networks, alive.Sandboxes)
 	r.Sandboxes = append(r.Sandboxes, gone...)
-	devices, deviceErr := d.reapLimiters(slices.AppendSeq(slices.Clone(alive.Before), maps.Keys(networks)), alive.Sandboxes)
+	devices, deviceErr := d.reapLimiters(slices.AppendSeq(slices.Clone(alive.Before), maps.Keys(networks)),
+		alive.Sandboxes)
 	r.Devices = devices
 	return errors.Join(err, deviceErr)
 }
@@ -110,17 +111,17 @@ func (d *Driver) collect(networks map[string]*Network, rec *Record) {
 	}
 }
 
-// leaked says of a sandbox that the runtime does not know whether it is gone, rather than being made.
+// leaked reports whether a sandbox that the runtime does not list was removed, rather than being created.
 func (d *Driver) leaked(id string, rec *Record) bool {
-	if rec == nil { // the record is lost, or about to be written
+	if rec == nil { // the record is lost, or will be written soon
 		fi, err := os.Stat(d.store.path(id))
 		return err == nil && time.Since(fi.ModTime()) > abandoned
 	}
 	return rec.Boot != BootID() || !isNamespace(rec.NetNS) || !rec.Runtime.alive() || time.Since(rec.Began) > abandoned
 }
 
-// removeNamespace removes the name of a network namespace that a runtime made for a sandbox and has forgotten, as it
-// was killed meanwhile. One that is a process's, rather than a name, ends with the process.
+// removeNamespace removes a named network namespace that a runtime made for a sandbox and lost when it was killed. The
+// namespace of a process ends with the process.
 func removeNamespace(rec *Record) error {
 	if rec == nil || rec.Runtime.PID == 0 || rec.Runtime.alive() || rec.Boot != BootID() || !isNamespace(rec.NetNS) ||
 		strings.HasPrefix(rec.NetNS, "/proc/") {
@@ -132,8 +133,8 @@ func removeNamespace(rec *Record) error {
 	return os.Remove(rec.NetNS)
 }
 
-// freeAddresses frees the addresses of a network that belong to no sandbox and are at least so old. Whoever reserves
-// one through this room has a record by then, so there is nothing to wait for.
+// freeAddresses frees the addresses of a network that belong to no sandbox and are older than the given age. This
+// package writes a record before it reserves an address, so no age is needed for its own.
 func (d *Driver) freeAddresses(n *Network, live map[string]bool, minAge time.Duration) ([]string, error) {
 	var freed []string
 	var errs []error
@@ -160,7 +161,8 @@ func (d *Driver) freeAddresses(n *Network, live map[string]bool, minAge time.Dur
 	return freed, errors.Join(errs...)
 }
 
-// addressDir is where host-local keeps a plugin's addresses; empty if it is not the one that manages them.
+// addressDir returns the directory of host-local for the addresses of a plugin, or "" if host-local does not manage
+// them.
 func addressDir(network string, plugin []byte) string {
 	var c struct {
 		IPAM struct {
@@ -177,15 +179,15 @@ func addressDir(network string, plugin []byte) string {
 	return filepath.Join(c.IPAM.DataDir, network)
 }
 
-// eachAddress goes through host-local's reservations: a file named by the address, which holds the sandbox's ID and the
-// interface, on a line each. It holds host-local's own lock meanwhile.
+// eachAddress calls each for the reservations of host-local: files named by the address that contain the sandbox ID and
+// the interface, one per line. It holds host-local's lock.
 func eachAddress(dir string, each func(file, sandbox string) error) error {
 	lock, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR, 0)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil // nothing was ever reserved
+		return nil // no address was ever reserved
 	}
 	if err != nil {
-		return fmt.Errorf("look through addresses: %w", err)
+		return fmt.Errorf("list addresses: %w", err)
 	}
 	defer lock.Close()
 	if err := flock(lock); err != nil {

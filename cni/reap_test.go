@@ -173,7 +173,7 @@ func TestSourceFollowsItsFile(t *testing.T) {
 	step(`needs the plugin "one"`, write(conf, `{"cniVersion":"1.0.0","name":"a","type":"one"}`, 0o644))
 	step("=a", write(filepath.Join(bin, "one"), "x", 0o755))
 	step("=b", write(conf, `{"cniVersion":"1.0.0","name":"b","type":"one"}`, 0o644))
-	step("it is no JSON", write(conf, `{"cniVersion":`, 0o644))
+	step("not JSON", write(conf, `{"cniVersion":`, 0o644))
 	step("=c", write(conf, `{"cniVersion":"1.0.0","name":"c","type":"one"}`, 0o644))
 	step(`needs the plugin "one"`, func() error { return os.Remove(filepath.Join(bin, "one")) })
 	if n, err := readNetwork(filepath.Join(dir, "state", ownFile)); err != nil || n.Name != "c" {
@@ -218,11 +218,11 @@ func TestWatcherNamesWhatIsMissing(t *testing.T) {
 		file, text     string
 		ready, unready string // what Problem says when the runtime is ready, and when not
 	}{
-		{"", "", "", "look for a network configuration: open " + d.Conf},
+		{"", "", "", "list network configurations: open " + d.Conf},
 		{"net.d/README", "x", "", "no network configuration"},
-		{"net.d/20-b.conflist", chain("flannel"), `plugin "flannel", which is in none of`, `plugin "flannel"`},
-		{"net.d/10-a.conf", "oops", `plugin "flannel", which is in none of`, "10-a.conf: it is no JSON"},
-		{"bin/flannel", "x", "", "10-a.conf: it is no JSON"},
+		{"net.d/20-b.conflist", chain("flannel"), `plugin "flannel", which is not in`, `plugin "flannel"`},
+		{"net.d/10-a.conf", "oops", `plugin "flannel", which is not in`, "10-a.conf: not JSON"},
+		{"bin/flannel", "x", "", "10-a.conf: not JSON"},
 		{"net.d/10-a.conf", `{"name":"a","type":"flannel","ipam":{"type":"dhcp"}}`, `plugin "dhcp"`, `plugin "dhcp"`},
 		{"bin/dhcp", "x", "", ""},
 	} {
@@ -278,7 +278,7 @@ func TestInstall(t *testing.T) {
 	if err := os.WriteFile(other, []byte(chain("x")), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if err := Install(c); err == nil || !strings.Contains(err.Error(), "00-a.conflist before 00-nodelet.conflist") {
+	if err := Install(c); err == nil || !strings.Contains(err.Error(), "00-a.conflist instead of 00-nodelet.conflist") {
 		t.Errorf("with another configuration first: %v", err)
 	}
 	if Vacant(c.ConfDir) {

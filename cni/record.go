@@ -16,30 +16,30 @@ import (
 	"github.com/nodelet/nodelet/host/atomicfile"
 )
 
-// Record is what is kept of a sandbox's networks, in <dir>/sandboxes/<container ID>/record.json.
+// Record describes the networks of a sandbox; it is kept in <dir>/sandboxes/<container ID>/record.json.
 type Record struct {
-	Sandbox string      `json:"sandbox"` // the runtime's ID of it
+	Sandbox string      `json:"sandbox"` // the ID in the runtime
 	NetNS   string      `json:"netns"`
 	Pod     Pod         `json:"pod"`
 	Args    [][2]string `json:"args,omitempty"` // CNI_ARGS
-	// Boot is the boot of the machine in which it was made: its namespace ends with that.
+	// Boot identifies the boot of the machine: namespaces do not survive a reboot.
 	Boot string `json:"boot"`
-	// Runtime is the process that asked for it.
+	// Runtime is the process that requested ADD.
 	Runtime Process   `json:"runtime"`
 	Began   time.Time `json:"began"`
-	// Whole says that all networks were attached and the runtime has been told so.
+	// Whole is set after all networks were attached.
 	Whole       bool         `json:"whole"`
 	Attachments []Attachment `json:"attachments"`
 }
 
-// Pod is the pod of a sandbox, as the runtime named it.
+// Pod is the pod of a sandbox, according to the runtime.
 type Pod struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
 	UID       string `json:"uid"`
 }
 
-// Process is a process that can be told from a later one with its number.
+// Process identifies a process, also after its number was reused.
 type Process struct {
 	PID   int    `json:"pid"`
 	Start string `json:"start"` // in clock ticks since the boot: field 22 of /proc/PID/stat
@@ -49,12 +49,12 @@ type Process struct {
 type Attachment struct {
 	Network string `json:"network"`
 	IfName  string `json:"ifName"`
-	// Label is how the pod's annotation names the network, as NAMESPACE/NAME; empty for the node's own network.
+	// Label is the network's name in the pod's annotation, NAMESPACE/NAME; empty for the node's own network.
 	Label string `json:"label,omitempty"`
 	// Config is the network's configuration at the time of ADD.
 	Config       json.RawMessage `json:"config"`
 	Capabilities map[string]any  `json:"capabilities,omitempty"`
-	// Result is the last plugin's, in the configuration's version; empty before all plugins have run.
+	// Result is that of the last plugin, in the version of the configuration; empty before all plugins have run.
 	Result json.RawMessage `json:"result,omitempty"`
 	Calls  []Call          `json:"calls,omitempty"`
 }
@@ -66,8 +66,8 @@ type store struct{ dir string }
 
 func (s store) path(sandbox string) string { return filepath.Join(s.dir, sandbox) }
 
-// lock makes the sandbox's directory and takes it for oneself: the agent, and plugins that work without it, may want
-// the same sandbox at a time. The kernel gives the lock back when the process ends, however it ends.
+// lock creates the sandbox's directory and locks it: the agent and a plugin that works without it may handle the same
+// sandbox at the same time. The kernel releases the lock when the process ends.
 func (s store) lock(sandbox string) (unlock func(), err error) {
 	if err := utils.ValidateContainerID(sandbox); err != nil {
 		return nil, fmt.Errorf("sandbox %q: %w", sandbox, err)
@@ -78,7 +78,7 @@ func (s store) lock(sandbox string) (unlock func(), err error) {
 		}
 		f, err := os.Open(s.path(sandbox))
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // removed by the one before us
+			continue // the previous holder has removed it
 		}
 		if err != nil {
 			return nil, err
@@ -104,8 +104,8 @@ func flock(f *os.File) error {
 	}
 }
 
-// read gives a sandbox's record, nil if there is none. A record that cannot be read is set aside and counts as none:
-// the files that libcni keeps beside it say the most of it as well.
+// read returns the record of a sandbox, nil if there is none. An invalid record is renamed and counts as none: the
+// cache of libcni beside it has most of it.
 func (s store) read(sandbox string) (*Record, error) {
 	path := filepath.Join(s.path(sandbox), recordFile)
 	text, err := os.ReadFile(path)
@@ -122,7 +122,7 @@ func (s store) read(sandbox string) (*Record, error) {
 	return r, nil
 }
 
-// write replaces a sandbox's record; a reader sees the old or the new one, whole.
+// write replaces the record of a sandbox atomically.
 func (s store) write(r *Record) error {
 	text, err := json.Marshal(r)
 	if err == nil {
@@ -134,10 +134,10 @@ func (s store) write(r *Record) error {
 	return nil
 }
 
-// remove forgets a sandbox. The caller holds its lock.
+// remove removes the record of a sandbox. The caller holds its lock.
 func (s store) remove(sandbox string) error { return os.RemoveAll(s.path(sandbox)) }
 
-// list gives the IDs of all sandboxes with a directory.
+// list returns the IDs of all sandboxes with a directory.
 func (s store) list() ([]string, error) {
 	entries, err := os.ReadDir(s.dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -155,7 +155,7 @@ func (s store) list() ([]string, error) {
 	return all, nil
 }
 
-// all reads all records that can be read.
+// all returns all valid records.
 func (s store) all() ([]*Record, error) {
 	ids, err := s.list()
 	var records []*Record
@@ -167,19 +167,19 @@ func (s store) all() ([]*Record, error) {
 	return records, err
 }
 
-// BootID names this boot of the machine.
+// BootID identifies this boot of the machine.
 func BootID() string {
 	b, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	return strings.TrimSpace(string(b))
 }
 
-// processOf describes a running process; the zero value if there is none.
+// processOf identifies a running process; it is the zero value if there is none.
 func processOf(pid int) Process {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return Process{}
 	}
-	after := string(b)[strings.LastIndexByte(string(b), ')')+1:] // the name before it may hold anything
+	after := string(b)[strings.LastIndexByte(string(b), ')')+1:] // the process name before it may contain any character
 	fields := strings.Fields(after)
 	if len(fields) < 20 {
 		return Process{}
@@ -187,10 +187,10 @@ func processOf(pid int) Process {
 	return Process{PID: pid, Start: fields[19]}
 }
 
-// alive says whether the process still runs.
+// alive reports whether the process still runs.
 func (p Process) alive() bool { return p.PID > 0 && processOf(p.PID) == p }
 
-// isNamespace says whether a network namespace is at the path.
+// isNamespace reports whether path is a network namespace.
 func isNamespace(path string) bool {
 	if path == "" {
 		return false

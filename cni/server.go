@@ -26,10 +26,10 @@ import (
 	"github.com/nodelet/nodelet/cni/shim"
 )
 
-// podAnnotations is the capability by which containerd and CRI-O hand over the pod's annotations.
+// podAnnotations is the capability with which containerd and CRI-O pass the annotations of a pod.
 const podAnnotations = "io.kubernetes.cri.pod-annotations"
 
-// noAddresses is what host-local says when a range has run out.
+// noAddresses is the error of host-local if a range is exhausted.
 const noAddresses = "no IP addresses available in range set"
 
 // codeNotAvailable is STATUS's "the plugin cannot serve ADD"; codeInternal is any other failure.
@@ -40,31 +40,31 @@ const (
 
 // ServerConfig is what a Server needs.
 type ServerConfig struct {
-	// Socket is where it listens; only root can reach it.
+	// Socket is the path on which it listens; only root can connect.
 	Socket string
 	Driver *Driver
-	// Own gives the node's own network, or says why there is none.
+	// Own returns the node's own network, or why there is none.
 	Own func() (*Network, error)
-	// Additional finds a network that a pod's annotation names.
+	// Additional returns a network that a pod's annotation selects.
 	Additional func(ctx context.Context, s *Selection) (*Network, error)
-	// Failed is told of an ADD that failed: something may be left of it. It gives back what can be given back; then, where
-	// the node had run out of addresses, the ADD is tried once more.
+	// Failed is called after a failed ADD and releases what removed sandboxes have left. If the ADD failed for lack of
+	// addresses, it is then tried once more.
 	Failed func(context.Context)
-	// Attached is told of a sandbox that has just been attached to its networks.
+	// Attached is called after a sandbox was attached to its networks. It must not block.
 	Attached func(*Record)
 	Log      *slog.Logger
 }
 
-// Server takes the runtime's calls.
+// Server serves the runtime's calls.
 type Server struct {
 	ServerConfig
 	calls sync.WaitGroup
 }
 
-// NewServer makes a server.
+// NewServer returns a Server; Run makes it work.
 func NewServer(c ServerConfig) *Server { return &Server{ServerConfig: c} }
 
-// Run serves until ctx ends and the calls under way are done.
+// Run serves until ctx ends and all calls have finished.
 func (s *Server) Run(ctx context.Context) error {
 	listener, err := listen(s.Socket)
 	if err != nil {
@@ -102,7 +102,7 @@ func listen(socket string) (net.Listener, error) {
 	return listener, os.Chmod(socket, 0o600)
 }
 
-// serve answers one request. An ADD that nobody waits for any more is stopped, and undone.
+// serve answers one request. An ADD whose caller has gone is stopped and undone.
 func (s *Server) serve(ctx context.Context, conn net.Conn) {
 	defer conn.Close()
 	r, err := receive(conn)
@@ -114,7 +114,7 @@ func (s *Server) serve(ctx context.Context, conn net.Conn) {
 	defer cancel(nil)
 	go func() {
 		_, _ = io.Copy(io.Discard, conn)
-		cancel(errors.New("the runtime waits no longer"))
+		cancel(errors.New("the runtime has cancelled the call"))
 	}()
 	began := time.Now()
 	out, err := s.answer(ctx, r)
@@ -124,13 +124,13 @@ func (s *Server) serve(ctx context.Context, conn net.Conn) {
 		log.Warn("CNI call failed", "err", err)
 		first, out = shim.Failed, failure(versionOf(r.Config), err)
 	} else if r.Command != "STATUS" {
-		log.Debug("CNI call done")
+		log.Debug("CNI call succeeded")
 	}
 	reply := binary.BigEndian.AppendUint32(nil, uint32(1+len(out)))
 	_, _ = conn.Write(append(append(reply, first), out...))
 }
 
-// receive reads a request, as shim.Request.Encode writes it.
+// receive reads a request that shim.Request.Encode has written.
 func receive(conn net.Conn) (*shim.Request, error) {
 	_ = conn.SetReadDeadline(time.Now().Add(10 * time.Second))
 	var head [4]byte
@@ -139,7 +139,7 @@ func receive(conn net.Conn) (*shim.Request, error) {
 	}
 	n := shim.Length(head[:])
 	if n > 2*shim.MaxRequest {
-		return nil, fmt.Errorf("it would have %d bytes", n)
+		return nil, fmt.Errorf("request of %d bytes exceeds the limit", n)
 	}
 	body := make([]byte, n)
 	if _, err := io.ReadFull(conn, body); err != nil {
@@ -147,15 +147,15 @@ func receive(conn net.Conn) (*shim.Request, error) {
 	}
 	r := &shim.Request{}
 	if !r.Decode(body) {
-		return nil, errors.New("its lengths do not fit")
+		return nil, errors.New("malformed request: lengths do not match")
 	}
 	return r, conn.SetReadDeadline(time.Time{})
 }
 
 func (s *Server) answer(ctx context.Context, r *shim.Request) (out []byte, err error) {
-	defer func() { // a stranger's words led somewhere unforeseen: this call fails, the agent goes on
+	defer func() { // untrusted input caused a panic: only this call fails
 		if p := recover(); p != nil {
-			err = fmt.Errorf("%s of sandbox %q ended in a panic: %v", r.Command, r.ContainerID, p)
+			err = fmt.Errorf("%s of sandbox %q panicked: %v", r.Command, r.ContainerID, p)
 		}
 	}()
 	if r.Command == "ADD" || r.Command == "CHECK" || r.Command == "DEL" {
@@ -170,17 +170,18 @@ func (s *Server) answer(ctx context.Context, r *shim.Request) (out []byte, err e
 		return nil, s.Driver.Check(ctx, r.ContainerID)
 	case "DEL":
 		own, _ := s.Own() // for a sandbox without a record
-		// What was begun goes on though the runtime gives up: it would only have to be done again.
+		// DEL goes on if the runtime cancels it: it would have to be repeated.
 		return nil, s.Driver.Detach(context.WithoutCancel(ctx), r.ContainerID, r.NetNS, unrecorded(r, own))
 	case "STATUS":
 		return nil, s.status(ctx)
 	case "GC":
 		return nil, s.gc(ctx, r)
 	}
-	return nil, types.NewError(types.ErrInvalidEnvironmentVariables, fmt.Sprintf("CNI_COMMAND %q is not known", r.Command), "")
+	return nil, types.NewError(types.ErrInvalidEnvironmentVariables,
+		fmt.Sprintf("CNI_COMMAND %q is not known", r.Command), "")
 }
 
-// input is the part of the runtime's configuration that changes from call to call.
+// input is the part of the runtime's configuration that differs between calls.
 type input struct {
 	CNIVersion       string               `json:"cniVersion"`
 	RuntimeConfig    map[string]any       `json:"runtimeConfig"`
@@ -226,7 +227,7 @@ func (s *Server) add(ctx context.Context, r *shim.Request) ([]byte, error) {
 	return out, nil
 }
 
-// wanted are the networks that a sandbox is to be attached to: the node's own or the one that the pod wants instead,
+// wanted returns the networks that a sandbox should be attached to: the node's own or the default network of the pod,
 // and those of the pod's annotation.
 func (s *Server) wanted(ctx context.Context, r *shim.Request, in *input, pod Pod) ([]Wanted, error) {
 	annotations, _ := in.RuntimeConfig[podAnnotations].(map[string]any)
@@ -249,7 +250,7 @@ func (s *Server) wanted(ctx context.Context, r *shim.Request, in *input, pod Pod
 		return nil, err
 	} else {
 		first.IfName = r.IfName
-		maps.Copy(first.Capabilities, in.RuntimeConfig) // host ports are asked of a pod's first network, whichever it is
+		maps.Copy(first.Capabilities, in.RuntimeConfig) // host ports belong to the first network, whichever it is
 		maps.Copy(first.Capabilities, instead.capabilities())
 	}
 	all := []Wanted{first}
@@ -263,16 +264,23 @@ func (s *Server) wanted(ctx context.Context, r *shim.Request, in *input, pod Pod
 	return all, nil
 }
 
-// selected finds a network that an annotation of the pod names.
+// selected returns a network that an annotation of the pod selects.
 func (s *Server) selected(ctx context.Context, sel *Selection, annotation string) (Wanted, error) {
 	n, err := s.Additional(ctx, sel)
 	if err == nil {
 		err = sel.taken(n)
 	}
 	if err != nil {
-		return Wanted{}, types.NewError(types.ErrInvalidNetworkConfig, fmt.Sprintf("annotation %s: network %s: %v", annotation, sel.label(), err), "")
+		return Wanted{}, types.NewError(types.ErrInvalidNetworkConfig,
+			fmt.Sprintf("annotation %s: network %s: %v", annotation, sel.label(), err), "")
 	}
-	return Wanted{Network: n, IfName: sel.IfName, Label: sel.label(), Capabilities: sel.capabilities(), Args: sel.CNIArgs}, nil
+	return Wanted{
+		Network:      n,
+		IfName:       sel.IfName,
+		Label:        sel.label(),
+		Capabilities: sel.capabilities(),
+		Args:         sel.CNIArgs,
+	}, nil
 }
 
 func (s *Server) status(ctx context.Context) error {
@@ -290,7 +298,7 @@ func (s *Server) status(ctx context.Context) error {
 	return types.NewError(codeNotAvailable, err.Error(), "")
 }
 
-// gc detaches what the runtime does not know, and tells the plugins.
+// gc detaches sandboxes that the runtime does not know, and runs GC of the plugins.
 func (s *Server) gc(ctx context.Context, r *shim.Request) error {
 	var in input
 	if err := json.Unmarshal([]byte(r.Config), &in); err != nil {
@@ -319,12 +327,18 @@ func (s *Server) gc(ctx context.Context, r *shim.Request) error {
 }
 
 func atoi(text string) int {
-	n, _ := strconv.Atoi(text) // what is no number is no process
+	n, _ := strconv.Atoi(text) // 0 for invalid text: no process
 	return n
 }
 
 func newRecord(r *shim.Request) *Record {
-	rec := &Record{Sandbox: r.ContainerID, NetNS: r.NetNS, Boot: BootID(), Runtime: processOf(atoi(r.Parent)), Began: time.Now()}
+	rec := &Record{
+		Sandbox: r.ContainerID,
+		NetNS:   r.NetNS,
+		Boot:    BootID(),
+		Runtime: processOf(atoi(r.Parent)),
+		Began:   time.Now(),
+	}
 	for pair := range strings.SplitSeq(r.Args, ";") {
 		k, v, ok := strings.Cut(pair, "=")
 		if !ok {
@@ -343,7 +357,7 @@ func newRecord(r *shim.Request) *Record {
 	return rec
 }
 
-// unrecorded is what is taken back from a sandbox without a record: whatever the node's own network may have given it.
+// unrecorded returns a record for a sandbox without one: attached to the node's own network.
 func unrecorded(r *shim.Request, own *Network) *Record {
 	if own == nil {
 		return nil
@@ -359,28 +373,28 @@ func unrecorded(r *shim.Request, own *Network) *Record {
 	return rec
 }
 
-// convert writes a result in the version that the runtime asks for.
+// convert converts a result to the version that the runtime requests.
 func convert(result json.RawMessage, version string) ([]byte, error) {
 	r, err := create.CreateFromBytes(result)
 	if err != nil {
 		return nil, err
 	}
 	if r, err = r.GetAsVersion(version); err != nil {
-		return nil, fmt.Errorf("write the result in version %q of CNI: %w", version, err)
+		return nil, fmt.Errorf("convert the result to CNI version %q: %w", version, err)
 	}
 	var b bytes.Buffer
 	err = r.PrintTo(&b)
 	return b.Bytes(), err
 }
 
-// failure writes an error in the form of the CNI specification.
+// failure encodes an error as the CNI specification demands.
 func failure(version string, err error) []byte {
 	var b bytes.Buffer
 	code, said := uint(codeInternal), (*types.Error)(nil)
 	if errors.As(err, &said) && said.Code != 0 {
 		code = said.Code
 	}
-	// containerd takes a failed DEL whose message holds these words for a success, and the network would leak.
+	// containerd treats a failed DEL with these words in its message as a success, and the network would leak.
 	message := strings.ReplaceAll(err.Error(), "not found", "nowhere to be seen")
 	if version == "" {
 		version = "1.0.0"

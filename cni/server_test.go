@@ -114,7 +114,8 @@ func (s *service) call(verb, sandbox string, inject map[string]any) (map[string]
 func (s *service) raw(verb, sandbox string, stdin []byte) (map[string]any, error) {
 	s.t.Helper()
 	cmd := exec.Command(filepath.Join(s.bin, shim.Name))
-	cmd.Env = append(os.Environ(), "CNI_COMMAND="+verb, "CNI_CONTAINERID="+sandbox, "CNI_NETNS=/proc/self/ns/net", "CNI_IFNAME=eth0",
+	cmd.Env = append(os.Environ(), "CNI_COMMAND="+verb, "CNI_CONTAINERID="+sandbox, "CNI_NETNS=/proc/self/ns/net",
+		"CNI_IFNAME=eth0",
 		"CNI_PATH="+s.bin, "CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE=space;K8S_POD_NAME=pod;K8S_POD_UID=uid-1;K8S_POD_INFRA_CONTAINER_ID="+sandbox)
 	cmd.Stdin = bytes.NewReader(stdin)
 	out, err := cmd.Output()
@@ -136,11 +137,16 @@ func TestCallsThroughThePlugin(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if ips, _ := json.Marshal(result["ips"]); !strings.Contains(string(ips), "10.9.0.2/24") || result["cniVersion"] != "1.0.0" {
+	if ips, _ := json.Marshal(result["ips"]); !strings.Contains(string(ips),
+		"10.9.0.2/24") || result["cniVersion"] != "1.0.0" {
 		t.Errorf("result %v", result)
 	}
 	rec, err := s.store.read("s1")
-	if err != nil || !rec.Whole || rec.Pod != (Pod{Namespace: "space", Name: "pod", UID: "uid-1"}) || rec.Runtime.PID != os.Getpid() {
+	if err != nil || !rec.Whole || rec.Pod != (Pod{
+		Namespace: "space",
+		Name:      "pod",
+		UID:       "uid-1",
+	}) || rec.Runtime.PID != os.Getpid() {
 		t.Errorf("record %+v, %v", rec, err)
 	}
 	if _, err := s.call("CHECK", "s1", nil); err != nil {
@@ -207,15 +213,16 @@ func TestRefusedCalls(t *testing.T) {
 		inject        map[string]any
 		want          string
 	}{
-		"sandbox":     {"ADD", "../../etc", nil, "invalid characters"},
-		"no sandbox":  {"DEL", "", nil, "missing containerID"},
-		"verb":        {"DANCE", "s1", nil, `CNI_COMMAND "DANCE" is not known`},
-		"unrecorded":  {"CHECK", "s1", nil, "no record of sandbox s1"},
-		"annotation":  {"ADD", "s1", annotated("a/b/c"), "is no name of a network"},
-		"unknown":     {"ADD", "s1", annotated("blue"), "annotation k8s.v1.cni.cncf.io/networks: network space/blue: there is no such network"},
-		"taken":       {"ADD", "s1", annotated("blue@eth0"), `interface "eth0" of network space/blue is taken`},
-		"bad list":    {"ADD", "s1", annotated(`[{"name":"blue","nmae":1}]`), "unknown field"},
-		"wrong shape": {"ADD", "s1", map[string]any{"runtimeConfig": "x"}, "read the network configuration"},
+		"sandbox":    {"ADD", "../../etc", nil, "invalid characters"},
+		"no sandbox": {"DEL", "", nil, "missing containerID"},
+		"verb":       {"DANCE", "s1", nil, `CNI_COMMAND "DANCE" is not known`},
+		"unrecorded": {"CHECK", "s1", nil, "no record of sandbox s1"},
+		"annotation": {"ADD", "s1", annotated("a/b/c"), "is not a valid network"},
+		"unknown": {"ADD", "s1", annotated("blue"),
+			"annotation k8s.v1.cni.cncf.io/networks: network space/blue: there is no such network"},
+		"already used": {"ADD", "s1", annotated("blue@eth0"), `interface "eth0" of network space/blue is already used`},
+		"bad list":     {"ADD", "s1", annotated(`[{"name":"blue","nmae":1}]`), "unknown field"},
+		"wrong shape":  {"ADD", "s1", map[string]any{"runtimeConfig": "x"}, "read the network configuration"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			result, err := s.call(c.verb, c.sandbox, c.inject)
@@ -230,7 +237,8 @@ func TestRefusedCalls(t *testing.T) {
 		}
 	}
 	s.ownErr = fmt.Errorf("no pod range yet")
-	if result, err := s.call("ADD", "s1", nil); err == nil || result["code"] != float64(11) || !strings.Contains(err.Error(), "no pod range yet") {
+	if result, err := s.call("ADD", "s1", nil); err == nil || result["code"] != float64(11) ||
+		!strings.Contains(err.Error(), "no pod range yet") {
 		t.Errorf("not ready: %v, %v", result, err)
 	}
 	if result, err := s.call("STATUS", "", nil); err == nil || result["code"] != float64(50) {
@@ -256,7 +264,14 @@ func TestAdditionalNetworks(t *testing.T) {
 	if _, err := s.call("DEL", "s1", nil); err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"ADD first s1 eth0", "ADD other s1 net1", "ADD other s1 eth7", "DEL other s1 eth7", "DEL other s1 net1", "DEL first s1 eth0"}
+	want := []string{
+		"ADD first s1 eth0",
+		"ADD other s1 net1",
+		"ADD other s1 eth7",
+		"DEL other s1 eth7",
+		"DEL other s1 net1",
+		"DEL first s1 eth0",
+	}
 	if got := s.calls(); !slices.Equal(got, want) {
 		t.Errorf("calls %q, want %q", got, want)
 	}
@@ -270,7 +285,8 @@ func TestAdditionalNetworks(t *testing.T) {
 	}
 	if len(all) != 3 || all[0].Name != "net" || !all[0].Default || all[0].IPs[0] != "10.9.0.2" ||
 		all[1].Name != "space/blue" || all[1].Default || all[1].Interface != "net1" || all[1].IPs[0] != "10.8.0.2" ||
-		all[1].MAC != "0a:00:00:00:00:01" || all[1].Gateway[0] != "10.8.0.1" || all[2].Name != "far/green" || all[2].Interface != "eth7" {
+		all[1].MAC != "0a:00:00:00:00:01" || all[1].Gateway[0] != "10.8.0.1" || all[2].Name != "far/green" ||
+		all[2].Interface != "eth7" {
 		t.Errorf("status annotation:\n%s", text)
 	}
 }
@@ -287,7 +303,8 @@ func TestDefaultNetwork(t *testing.T) {
 			podAnnotations: map[string]string{DefaultNetworkAnnotation: text}}}
 	}
 	_, err := s.call("ADD", "s1", ask(`[{"name":"blue","mac":"0a:58:0a:00:00:07"}]`))
-	if err == nil || !strings.Contains(err.Error(), `annotation v1.multus-cni.io/default-network: network kube-system/blue: no plugin of it has the capability "mac"`) {
+	if err == nil || !strings.Contains(err.Error(),
+		`annotation v1.multus-cni.io/default-network: network kube-system/blue: none of its plugins has the capability "mac"`) {
 		t.Errorf("a request that no plugin takes: %v", err)
 	}
 	if _, err := s.call("ADD", "s1", ask(`[{"name":"blue","ips":["10.9.0.2/24"]}]`)); err != nil {

@@ -19,17 +19,18 @@ import (
 	"github.com/nodelet/nodelet/host/inotify"
 )
 
-// ownFile is where the node's own network is kept, for a DEL without the agent.
+// ownFile contains the node's own network, for a DEL without the agent.
 const ownFile = "own.conflist"
 
-// rangesFile is where the node's pod ranges are kept: a JSON list. A node that starts while its API server is away
-// would have no network otherwise, and static pods, which may be the API server itself, would wait for it.
+// rangesFile contains the node's pod ranges as a JSON list. Without it, a node that starts while its API server is away
+// would have no network, and static pods, which may be the API server itself, would wait for one.
 const rangesFile = "pod-ranges.json"
 
-// settle is how long the writer of a file gets to finish before it is read.
+// settle is the time between a change of a file and reading it, so that the writer can finish.
 const settle = 100 * time.Millisecond
 
-// Source knows the node's own network: the user's configuration, or one made from the pod ranges. It follows both.
+// Source provides the node's own network: the user's configuration, or one generated from the pod ranges. It follows
+// changes of both.
 type Source struct {
 	SourceConfig
 
@@ -43,19 +44,19 @@ type Source struct {
 type SourceConfig struct {
 	// Dir is <root-dir>/cni.
 	Dir string
-	// Conf is the user's configuration: a file, or a directory of which the first is taken. Empty: made from the pod
-	// ranges.
+	// Conf is the user's configuration: a file, or a directory whose first configuration is used. Empty: generated from
+	// the pod ranges.
 	Conf string
-	// BinDirs are where plugins must be.
+	// BinDirs are the directories of plugins.
 	BinDirs []string
-	// Forward says whether pods' traffic needs help through the node's firewall; see Default.
+	// Forward is set if the firewall of the node drops forwarded packets; see Default.
 	Forward bool
-	// Changed is told whenever Now gives something else.
+	// Changed is called whenever Now returns something else.
 	Changed func()
 	Log     *slog.Logger
 }
 
-// NewSource makes a source and looks once, with the pod ranges that were last known.
+// NewSource returns a Source with the pod ranges that were last known.
 func NewSource(c SourceConfig) *Source {
 	s := &Source{SourceConfig: c}
 	s.ranges = s.keptRanges()
@@ -63,14 +64,15 @@ func NewSource(c SourceConfig) *Source {
 	return s
 }
 
-// Now gives the node's own network, or says what keeps it from being one.
+// Now returns the node's own network, or why there is none.
 func (s *Source) Now() (*Network, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.now, s.err
 }
 
-// SetRanges takes the node's pod ranges, and keeps them for the next start. None at all are not known yet.
+// SetRanges sets the node's pod ranges and stores them for the next start. It ignores an empty list: the ranges are not
+// known yet.
 func (s *Source) SetRanges(ranges []netip.Prefix) {
 	s.mu.Lock()
 	same := len(ranges) == 0 || slices.Equal(s.ranges, ranges)
@@ -87,7 +89,7 @@ func (s *Source) SetRanges(ranges []netip.Prefix) {
 	s.refresh()
 }
 
-// Ranges gives the node's pod ranges, as far as they are known.
+// Ranges returns the node's pod ranges, or nil.
 func (s *Source) Ranges() []netip.Prefix {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -105,7 +107,7 @@ func (s *Source) keepRanges(ranges []netip.Prefix) error {
 	return err
 }
 
-// keptRanges are those of an earlier life; what cannot be read is as good as none.
+// keptRanges returns the ranges that an earlier process has stored, or nil.
 func (s *Source) keptRanges() []netip.Prefix {
 	text, err := boundedfile.Read(filepath.Join(s.Dir, rangesFile), maxConfig)
 	var ranges []netip.Prefix
@@ -121,7 +123,7 @@ func (s *Source) keptRanges() []netip.Prefix {
 	return ranges
 }
 
-// Run follows the user's configuration and the plugins until ctx ends.
+// Run follows changes of the user's configuration and of the plugins until ctx ends.
 func (s *Source) Run(ctx context.Context) {
 	dirs := slices.Clone(s.BinDirs)
 	if s.Conf != "" {
@@ -133,14 +135,15 @@ func (s *Source) Run(ctx context.Context) {
 	watchDirs(ctx, dirs, s.Log, s.refresh)
 }
 
-// refresh looks again.
+// refresh reads the configuration again.
 func (s *Source) refresh() {
 	s.mu.Lock()
 	n, err := s.look()
 	before, beforeErr := s.now, s.err
-	same := before != nil && n != nil && string(before.Bytes) == string(n.Bytes) || before == nil && n == nil && s.err != nil && err.Error() == s.err.Error()
+	same := before != nil && n != nil && string(before.Bytes) == string(n.Bytes) ||
+		before == nil && n == nil && s.err != nil && err.Error() == s.err.Error()
 	if n != nil && !same {
-		s.keep(n) // before anything is attached to it
+		s.keep(n) // before any sandbox is attached to it
 	}
 	s.now, s.err = n, err
 	s.mu.Unlock()
@@ -182,10 +185,10 @@ func (s *Source) look() (n *Network, err error) {
 }
 
 func missingError(n *Network, none, dirs []string) error {
-	return fmt.Errorf("network %s needs the plugin %q, which is in none of %q: install it there", n.Name, none[0], dirs)
+	return fmt.Errorf("network %s needs the plugin %q, which is not in %q: install it there", n.Name, none[0], dirs)
 }
 
-// keep writes the network down for plugins that work without the agent.
+// keep stores the network for plugins that work without the agent.
 func (s *Source) keep(n *Network) {
 	text, err := flatten(n, nil)
 	if err == nil {
@@ -199,8 +202,8 @@ func (s *Source) keep(n *Network) {
 	}
 }
 
-// watchDirs calls changed after something in one of the directories or files has changed, until ctx ends. Of a
-// directory that does not exist the nearest one above is watched.
+// watchDirs calls changed after each change in one of the directories or files, until ctx ends. For a directory that
+// does not exist it watches the nearest existing one above.
 func watchDirs(ctx context.Context, dirs []string, log *slog.Logger, changed func()) {
 	w, err := inotify.New()
 	if err != nil {

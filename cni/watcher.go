@@ -9,14 +9,14 @@ import (
 	"sync"
 )
 
-// Dirs are where a runtime looks for its network. Empty means unknown.
+// Dirs are the CNI directories of a runtime. Empty means unknown.
 type Dirs struct {
 	Conf string
 	Bins []string
 }
 
-// RuntimeDirs reads them from what containerd tells in a verbose CRI status: "config" with cni.confDir, cni.binDirs
-// (binDir before 2.2). Other runtimes tell nothing of the kind.
+// RuntimeDirs returns the directories in the verbose CRI status of containerd: "config" with cni.confDir, cni.binDirs
+// (binDir before 2.2). Other runtimes do not report them.
 func RuntimeDirs(info map[string]string) Dirs {
 	var c struct {
 		CNI struct {
@@ -25,7 +25,7 @@ func RuntimeDirs(info map[string]string) Dirs {
 			BinDirs []string `json:"binDirs"`
 		} `json:"cni"`
 	}
-	_ = json.Unmarshal([]byte(info["config"]), &c) // what cannot be read is not known
+	_ = json.Unmarshal([]byte(info["config"]), &c) // unknown if invalid
 	d := Dirs{Conf: c.CNI.ConfDir, Bins: c.CNI.BinDirs}
 	if len(d.Bins) == 0 && c.CNI.BinDir != "" {
 		d.Bins = []string{c.CNI.BinDir}
@@ -33,26 +33,25 @@ func RuntimeDirs(info map[string]string) Dirs {
 	return d
 }
 
-// Watcher looks, in mode "runtime", at what the runtime's network is made of, and names what is missing.
+// Watcher checks, in mode "runtime", the network configuration and the plugins of the runtime.
 type Watcher struct {
 	log *slog.Logger
-	// changed is told when something in the directories has changed.
+	// changed is called when something in the directories has changed.
 	changed func()
 	moved   chan struct{}
 
 	mu   sync.Mutex
 	dirs Dirs
-	// incomplete is a plugin that the runtime's configuration names and no directory holds; wrong is what else is in the
-	// way.
+	// incomplete is an error if a plugin of the configuration is not installed; wrong is any other problem.
 	incomplete, wrong error
 }
 
-// NewWatcher makes a watcher. changed is called after something in the directories has changed.
+// NewWatcher returns a Watcher. changed is called after something in the directories has changed.
 func NewWatcher(changed func(), log *slog.Logger) *Watcher {
 	return &Watcher{log: log, changed: changed, moved: make(chan struct{}, 1)}
 }
 
-// SetDirs says where to look. What is unknown stays as it was.
+// SetDirs sets the directories. Unknown ones stay as they were.
 func (w *Watcher) SetDirs(d Dirs) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -72,8 +71,8 @@ func (w *Watcher) SetDirs(d Dirs) {
 	}
 }
 
-// Problem says why the network does not work: nil where nothing speaks against it. runtimeReady is what the runtime
-// says. A runtime that is content has not looked for the plugins; of everything else it knows best.
+// Problem returns why the network does not work, or nil. runtimeReady is the runtime's own report: it does not check
+// plugins, but is right about everything else.
 func (w *Watcher) Problem(runtimeReady bool) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ToJournal tells whether f goes to the journal (JOURNAL_STREAM, see systemd.exec(5)).
+// ToJournal reports whether f is connected to the journal (JOURNAL_STREAM, see systemd.exec(5)).
 func ToJournal(f *os.File) bool {
 	var dev, ino uint64
 	if n, err := fmt.Sscanf(os.Getenv("JOURNAL_STREAM"), "%d:%d", &dev, &ino); n != 2 || err != nil {
@@ -20,11 +20,11 @@ func ToJournal(f *os.File) bool {
 	return unix.Fstat(int(f.Fd()), &st) == nil && uint64(st.Dev) == dev && st.Ino == ino
 }
 
-// journal writes records as journald reads them best: a priority in front, without time and level, which the journal
-// has.
+// journal writes records in the form that journald reads best: with a priority prefix, and without time and level,
+// which the journal adds itself.
 type journal struct{ byLevel [4]slog.Handler } // debug, info, warn, error
 
-// JournalHandler makes a handler for a log that goes to the journal.
+// JournalHandler returns a handler for a log that is written to the journal.
 func JournalHandler(w io.Writer, level slog.Leveler) slog.Handler {
 	plain := func(_ []string, a slog.Attr) slog.Attr {
 		if a.Key == slog.TimeKey || a.Key == slog.LevelKey {
@@ -39,7 +39,7 @@ func JournalHandler(w io.Writer, level slog.Leveler) slog.Handler {
 	return j
 }
 
-// prefixed puts a priority before each record, in the same write.
+// prefixed writes a priority and the record in one write.
 type prefixed struct {
 	w        io.Writer
 	priority string
@@ -64,7 +64,7 @@ func (j journal) of(l slog.Level) slog.Handler {
 	return j.byLevel[3]
 }
 
-// Enabled is part of slog.Handler.
+// Enabled reports whether records of the level are logged.
 func (j journal) Enabled(ctx context.Context, l slog.Level) bool { return j.of(l).Enabled(ctx, l) }
 
 // Handle is part of slog.Handler.

@@ -11,29 +11,30 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// firstDescriptor is the number of the first one that systemd hands over (SD_LISTEN_FDS_START).
+// firstDescriptor is the number of the first descriptor that systemd passes (SD_LISTEN_FDS_START).
 const firstDescriptor = 3
 
-// Keep hands a copy of f to systemd, which keeps it while the agent is not there and gives it to its next life
-// (FileDescriptorStoreMax of the unit). Without systemd nothing happens.
+// Keep stores a copy of f with systemd, which passes it to the next process of the unit (FileDescriptorStoreMax).
+// Without systemd it does nothing.
 func Keep(name string, f *os.File) error {
 	addr := os.Getenv("NOTIFY_SOCKET")
 	if addr == "" {
 		return nil
 	}
-	// net.UnixConn sends no descriptors over a connected datagram socket.
+	// net.UnixConn cannot send descriptors over a connected datagram socket.
 	sock, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err == nil {
-		err = errors.Join(unix.Sendmsg(sock, []byte("FDSTORE=1\nFDNAME="+name), unix.UnixRights(int(f.Fd())), &unix.SockaddrUnix{Name: addr}, 0),
+		err = errors.Join(unix.Sendmsg(sock, []byte("FDSTORE=1\nFDNAME="+name), unix.UnixRights(int(f.Fd())),
+			&unix.SockaddrUnix{Name: addr}, 0),
 			unix.Close(sock))
 	}
 	if err != nil {
-		return fmt.Errorf("hand %s to systemd: %w", name, err)
+		return fmt.Errorf("store descriptor %s with systemd: %w", name, err)
 	}
 	return nil
 }
 
-// kept are the descriptors that systemd has handed over, by name. Each can be taken once.
+// kept returns the descriptors that systemd has passed, by name. Each can be taken once.
 var kept = sync.OnceValue(func() map[string]*os.File {
 	all := map[string]*os.File{}
 	if os.Getenv("LISTEN_PID") != strconv.Itoa(os.Getpid()) {
@@ -52,7 +53,7 @@ var kept = sync.OnceValue(func() map[string]*os.File {
 			name = names[i]
 		}
 		if all[name] != nil {
-			_ = unix.Close(fd) // one of a name is enough
+			_ = unix.Close(fd) // one of each name is enough
 			continue
 		}
 		all[name] = os.NewFile(uintptr(fd), name)
@@ -60,7 +61,7 @@ var kept = sync.OnceValue(func() map[string]*os.File {
 	return all
 })
 
-// KeptDescriptor gives the descriptor that an earlier life has handed to systemd under name; nil where there is none.
+// KeptDescriptor returns the descriptor that an earlier process has stored under name, or nil.
 func KeptDescriptor(name string) *os.File {
 	f := kept()[name]
 	delete(kept(), name)

@@ -11,18 +11,18 @@ import (
 	"time"
 )
 
-// The states to tell systemd. Several go together, one a line.
+// States for Notify. Several can be joined with newlines.
 const (
-	Ready    = "READY=1"    // the start is over
-	Stopping = "STOPPING=1" // the end has begun
-	Alive    = "WATCHDOG=1" // still alive: see WatchdogInterval
+	Ready    = "READY=1"    // startup has finished
+	Stopping = "STOPPING=1" // shutdown has begun
+	Alive    = "WATCHDOG=1" // keep-alive: see WatchdogInterval
 )
 
-// Status is a state with a line for `systemctl status`.
+// Status returns a state that shows a line in `systemctl status`.
 func Status(line string) string { return "STATUS=" + strings.ReplaceAll(line, "\n", " ") }
 
-// Notify sends state to the socket named by NOTIFY_SOCKET, a path or, with a leading "@", a name in the abstract
-// namespace. Without that variable nobody listens, and nothing happens.
+// Notify sends state to the socket NOTIFY_SOCKET, a path or, with a leading "@", a name in the abstract namespace.
+// Without that variable it does nothing.
 func Notify(state string) error {
 	name := os.Getenv("NOTIFY_SOCKET")
 	if name == "" {
@@ -42,8 +42,8 @@ func Notify(state string) error {
 	return nil
 }
 
-// WatchdogInterval says how often Alive must be sent: half of WatchdogSec of the unit. 0 means that systemd does not
-// wait for it, or waits for another process (WATCHDOG_PID).
+// WatchdogInterval returns how often Alive has to be sent: half of WatchdogSec of the unit. 0 means that systemd does
+// not watch this process.
 func WatchdogInterval() (time.Duration, error) {
 	text := os.Getenv("WATCHDOG_USEC")
 	if text == "" {
@@ -59,9 +59,9 @@ func WatchdogInterval() (time.Duration, error) {
 	return time.Duration(usec) * time.Microsecond / 2, nil
 }
 
-// Watch sends Alive at each interval for as long as healthy returns nil, until ctx ends. When the agent is not well it
-// keeps silent, and systemd restarts it. failed is told each error, of healthy and of the sending. An interval of 0
-// returns at once.
+// Watch sends Alive at each interval while healthy returns nil, until ctx ends. If healthy returns an error it sends
+// nothing, and systemd restarts the agent. failed is called with each error of healthy and of the sending. With an
+// interval of 0 Watch returns at once.
 func Watch(ctx context.Context, interval time.Duration, healthy func() error, failed func(error)) {
 	if interval <= 0 {
 		return

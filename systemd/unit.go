@@ -16,13 +16,13 @@ var kubeletText string
 //go:embed service.conf
 var serviceText string
 
-// Unit is the text of nodelet.service for the program at this path.
+// Unit returns the text of nodelet.service for the program at this path.
 func Unit(program string) string {
 	return fill(unitText, program)
 }
 
-// KubeletUnit is the text of kubelet.service for a machine where nodelet is installed as the kubelet, at this path.
-// kubeadm's own drop-in (10-kubeadm.conf) replaces its command and leaves the rest.
+// KubeletUnit returns the text of kubelet.service for a machine where nodelet is installed as the kubelet, at this
+// path. kubeadm's own drop-in (10-kubeadm.conf) replaces its command and keeps the rest.
 func KubeletUnit(program string) string {
 	return fill(kubeletText, program)
 }
@@ -31,9 +31,9 @@ func fill(text, program string) string {
 	return strings.NewReplacer("{{.Program}}", program, "{{.Service}}", serviceText).Replace(text)
 }
 
-// TakeOver is the text of a drop-in that puts program into kubelet.service in the place of the kubelet, with the
-// arguments, environment and everything else as they are: who takes the drop-in away has the kubelet back. shown is
-// what `systemctl cat kubelet.service` prints.
+// TakeOver returns the text of a drop-in that replaces the kubelet by program in kubelet.service, and keeps arguments,
+// environment and everything else. Removing the drop-in restores the kubelet. shown is the output of `systemctl cat
+// kubelet.service`.
 func TakeOver(shown, program string) (string, error) {
 	command, err := execStart(shown)
 	if err != nil {
@@ -41,14 +41,19 @@ func TakeOver(shown, program string) (string, error) {
 	}
 	prefix := command[:len(command)-len(strings.TrimLeft(command, "-@:+!"))]
 	if strings.Contains(prefix, "@") {
-		return "", errors.New("kubelet.service starts its program under another name (ExecStart=@…): take the node over by hand")
+		return "", errors.New("kubelet.service starts its program under another name (ExecStart=@…): replace it by hand")
 	}
 	_, args, _ := strings.Cut(strings.TrimLeft(command, "-@:+!"), " ")
-	return fmt.Sprintf("# Written by `nodelet systemd install`; `nodelet systemd uninstall` takes it away and brings the kubelet back.\n"+
-		"[Unit]\nStartLimitIntervalSec=0\n[Service]\nExecStart=\nExecStart=%s%s %s\n%s", prefix, program, strings.TrimSpace(args), serviceText), nil
+	return fmt.Sprintf(`# Written by "nodelet systemd install"; "nodelet systemd uninstall" removes it and restores the kubelet.
+[Unit]
+StartLimitIntervalSec=0
+[Service]
+ExecStart=
+ExecStart=%s%s %s
+%s`, prefix, program, strings.TrimSpace(args), serviceText), nil
 }
 
-// execStart is the command of a unit, as systemd would start it: the last one, after the last that was taken back.
+// execStart returns the command that systemd would start: an empty ExecStart= resets all before it.
 func execStart(shown string) (string, error) {
 	var found []string
 	lines := strings.Split(strings.ReplaceAll(shown, "\\\n", " "), "\n")
@@ -69,5 +74,5 @@ func execStart(shown string) (string, error) {
 	case 1:
 		return found[0], nil
 	}
-	return "", fmt.Errorf("kubelet.service starts %d programs, not one: take the node over by hand", len(found))
+	return "", fmt.Errorf("kubelet.service starts %d programs, not one: replace it by hand", len(found))
 }

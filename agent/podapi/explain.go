@@ -77,7 +77,8 @@ func Explain(ctx context.Context, rootDir string) ([]*agent.Explanation, error) 
 	}
 	resp, err := client.Do(req)
 	if err != nil {
-		return nil, fmt.Errorf("ask the agent at %s: %w (is nodelet running with this --root-dir?)", socket, errors.Unwrap(err))
+		return nil, fmt.Errorf("ask the agent at %s: %w (is nodelet running with this --root-dir?)",
+			socket, errors.Unwrap(err))
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {

@@ -1,8 +1,8 @@
 package shim
 
-// Socket finds the value of the field "socket" at the top of a JSON object. Fields of that name further down, which a
-// pod's annotations may hold, are not it. It gives nothing for text of another shape, or with escapes in the value:
-// main, which has a real reader of JSON, sees to that.
+// Socket returns the value of the field "socket" at the top level of a JSON object. Nested fields of that name, which a
+// pod's annotations may contain, do not count. It returns "" for text of another form, or with escapes in the value:
+// main, which has a JSON parser, handles those.
 func Socket(text string) string {
 	depth, found := 0, ""
 	for i := 0; i < len(text); i++ {
@@ -19,7 +19,7 @@ func Socket(text string) string {
 			i = end
 			next := skipSpace(text, end+1)
 			if depth != 1 || next >= len(text) || text[next] != ':' {
-				continue // a value, or further down
+				continue // a value, or nested
 			}
 			if word == "socket" {
 				if found != "" {
@@ -33,7 +33,7 @@ func Socket(text string) string {
 					return ""
 				}
 			} else {
-				for j := range word { // a name with escapes could be any
+				for j := range word { // an escaped name could be any name
 					if word[j] == '\\' {
 						return ""
 					}
@@ -49,7 +49,7 @@ func Socket(text string) string {
 	return found
 }
 
-// quoted gives what stands between the quote at start and the next one, and where that is; -1 if there is none.
+// quoted returns the text between the quote at start and the next one, and the position of that one, or -1.
 func quoted(text string, start int) (word string, end int) {
 	for i := start + 1; i < len(text); i++ {
 		switch text[i] {

@@ -1,10 +1,10 @@
-// Package shim is the quick way in for nodelet's program where the runtime runs it as a CNI plugin, under the name
-// nodelet-cni: it hands the call to the agent over a unix socket, prints the answer, and ends the process.
+// Package shim is the fast path of the nodelet program when the runtime runs it as a CNI plugin, under the name
+// nodelet-cni: it passes the call to the agent over a unix socket, prints the answer, and ends the process.
 //
-// It owns nothing and decides nothing. Its init runs before that of the agent's many packages, which would take longer
-// than the call; for this it imports nothing but os and syscall, and house_test.go holds it to that. Whatever is out of
-// the ordinary (no agent, a call it cannot read) it leaves to main, which asks Pending. The runtime calls it; a crash
-// leaves nothing of its own behind.
+// It owns nothing and decides nothing. Its init runs before those of the agent's many packages, which would take longer
+// than the call. For this it imports nothing except os and syscall; imports_test.go checks that. It leaves unusual
+// cases (no agent, a call that it cannot parse) to main, which asks Pending. The runtime calls it; a crash leaves
+// nothing behind.
 package shim
 
 import (
@@ -12,37 +12,36 @@ import (
 	"syscall"
 )
 
-// Name is the name under which the program is a CNI plugin.
+// Name is the name of the program as a CNI plugin.
 const Name = "nodelet-cni"
 
-// VersionText answers the verb VERSION.
+// VersionText is the answer to the verb VERSION.
 const VersionText = `{"cniVersion":"1.1.0","supportedVersions":["0.3.0","0.3.1","0.4.0","1.0.0","1.1.0"]}` + "\n"
 
-// Bounds of what goes over the socket, in bytes.
+// Limits of messages on the socket, in bytes.
 const (
 	MaxRequest = 4 << 20
 	MaxAnswer  = 4 << 20
 )
 
-// patience is how many seconds the agent may take for a call; each plugin that it runs has a shorter time of its own.
+// patience is the time limit of a call in seconds; each plugin that the agent runs has a shorter one.
 const patience = 600
 
 // Request is a call of the plugin.
 type Request struct {
 	Command, ContainerID, NetNS, IfName, Args string // CNI_…
-	// Config is the standard input: the network's configuration.
+	// Config is the standard input: the configuration of the network.
 	Config string
-	// Parent is the number of the process that asks: the runtime.
+	// Parent is the process ID of the caller: the runtime.
 	Parent string
 }
 
-// Fields gives the parts of a request in the order in which they go over the socket.
+// Fields returns the parts of a request in the order in which they are sent.
 func (r *Request) Fields() []*string {
 	return []*string{&r.Command, &r.ContainerID, &r.NetNS, &r.IfName, &r.Args, &r.Config, &r.Parent}
 }
 
-// Encode writes a request as its length, then each field with its length before it; lengths have four bytes, the
-// highest first.
+// Encode returns a request as its length, then each field preceded by its length. Lengths are 4 bytes, big-endian.
 func (r *Request) Encode() []byte {
 	body := make([]byte, 4, 4096)
 	for _, f := range r.Fields() {
@@ -52,7 +51,7 @@ func (r *Request) Encode() []byte {
 	return body
 }
 
-// Decode reads what Encode has written behind the first length; false if it is something else.
+// Decode parses what Encode has written after the first length, and reports whether it is valid.
 func (r *Request) Decode(body []byte) bool {
 	for _, f := range r.Fields() {
 		if len(body) < 4 {
@@ -71,10 +70,10 @@ func appendLength(b []byte, n int) []byte {
 	return append(b, byte(n>>24), byte(n>>16), byte(n>>8), byte(n))
 }
 
-// Length reads a length of four bytes.
+// Length decodes a length.
 func Length(b []byte) int { return int(b[0])<<24 | int(b[1])<<16 | int(b[2])<<8 | int(b[3]) }
 
-// First bytes of an answer. What follows goes to standard output: a result, or an error. They are exit codes as well.
+// First bytes of an answer, which are exit codes as well. The rest is for standard output: a result or an error.
 const (
 	Done   = 0
 	Failed = 1
@@ -82,7 +81,7 @@ const (
 
 var pending *Request
 
-// Pending gives the call that is left for main; nil where the program was not started as a plugin.
+// Pending returns the call that is left to main; nil if the program was not started as a plugin.
 func Pending() *Request { return pending }
 
 func init() {
@@ -96,10 +95,16 @@ func init() {
 	}
 }
 
-// quick does a call. Exit code -1 leaves it to main.
+// quick handles a call. Exit code -1 leaves it to main.
 func quick() (r *Request, code int) {
-	r = &Request{Command: os.Getenv("CNI_COMMAND"), ContainerID: os.Getenv("CNI_CONTAINERID"), NetNS: os.Getenv("CNI_NETNS"),
-		IfName: os.Getenv("CNI_IFNAME"), Args: os.Getenv("CNI_ARGS"), Parent: decimal(os.Getppid())}
+	r = &Request{
+		Command:     os.Getenv("CNI_COMMAND"),
+		ContainerID: os.Getenv("CNI_CONTAINERID"),
+		NetNS:       os.Getenv("CNI_NETNS"),
+		IfName:      os.Getenv("CNI_IFNAME"),
+		Args:        os.Getenv("CNI_ARGS"),
+		Parent:      decimal(os.Getppid()),
+	}
 	if r.Command == "VERSION" {
 		_, _ = os.Stdout.WriteString(VersionText)
 		return r, 0
@@ -119,8 +124,8 @@ func quick() (r *Request, code int) {
 	return r, int(answer[0])
 }
 
-// Ask puts a request to the agent; the answer is empty where there is none. The connection stays open until it is here:
-// the agent takes its end for the end of the caller, and undoes what nobody waits for any more.
+// Ask sends a request to the agent and returns its answer, or nothing. The connection stays open until then: the agent
+// undoes an ADD when the connection closes.
 func Ask(socket string, r *Request) []byte {
 	request := r.Encode()
 	fd, err := syscall.Socket(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
@@ -149,7 +154,7 @@ func Ask(socket string, r *Request) []byte {
 	return readFull(fd, Length(head))
 }
 
-// readFull reads exactly n bytes; nothing if there are fewer.
+// readFull reads exactly n bytes, or returns nothing.
 func readFull(fd, n int) []byte {
 	b := make([]byte, n)
 	for have := 0; have < n; {
@@ -165,7 +170,7 @@ func readFull(fd, n int) []byte {
 	return b
 }
 
-// readAll reads to the end, or somewhat more than limit.
+// readAll reads until the end, or somewhat more than limit.
 func readAll(fd, limit int) []byte {
 	var all []byte
 	b := make([]byte, 64<<10)

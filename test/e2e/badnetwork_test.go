@@ -62,10 +62,10 @@ func TestLongBadNetwork(t *testing.T) {
 	bin := node().CNIBinDir
 
 	for _, bad := range []struct{ text, want string }{
-		{`{"cniVersion": "1.0.0", "name"`, "it is no JSON"},
+		{`{"cniVersion": "1.0.0", "name"`, "not JSON"},
 		{strings.Replace(good, "1.0.0", "9.9.9", 1), `"cniVersion" "9.9.9" is not known`},
-		{strings.Replace(good, `"type": "portmap"`, `"type": "prtmap"`, 1), `needs the plugin "prtmap", which is in none of`},
-		{`{"cniVersion": "1.0.0", "name": "empty", "plugins": []}`, "it names no plugin"},
+		{strings.Replace(good, `"type": "portmap"`, `"type": "prtmap"`, 1), `needs the plugin "prtmap", which is not in`},
+		{`{"cniVersion": "1.0.0", "name": "empty", "plugins": []}`, "no plugin"},
 	} {
 		write(bad.text)
 		waitNode(t, 30*time.Second, corev1.ConditionFalse, bad.want)
@@ -84,7 +84,7 @@ func TestLongBadNetwork(t *testing.T) {
 
 	// Plugins that do as they like: an event says what, and the pod runs once they are put right.
 	for name, c := range map[string]struct{ body, want string }{
-		"garbage": {"echo all is fine", "printed what is no JSON"},
+		"garbage": {"echo all is fine", "is not JSON"},
 		"hang":    {"sleep 600", "did not finish ADD within 2s and was killed"},
 		"silent":  {"exit 7", "exit status 7"},
 	} {
@@ -104,7 +104,7 @@ func TestLongBadNetwork(t *testing.T) {
 	apply(t, sleeper("unknown", "blue"))
 	waitEvent(t, 30*time.Second, "unknown", "FailedCreatePodSandBox", "annotation k8s.v1.cni.cncf.io/networks: network default/blue", "blue.conflist")
 	apply(t, sleeper("unreadable", `[{"nmae": 1}]`))
-	waitEvent(t, 30*time.Second, "unreadable", "FailedCreatePodSandBox", "is no list of networks")
+	waitEvent(t, 30*time.Second, "unreadable", "FailedCreatePodSandBox", "not a list of networks")
 
 	// Another configuration that the runtime takes first.
 	other := filepath.Join(node().CNIConfDir, "00-a.conflist")
@@ -146,7 +146,7 @@ func TestLongBadRuntimeNetwork(t *testing.T) {
 	if err := os.WriteFile(conf, text[:len(text)/2], 0o644); err != nil {
 		t.Fatal(err)
 	}
-	waitNode(t, 30*time.Second, corev1.ConditionFalse, "10-testbed.conflist: it is no JSON")
+	waitNode(t, 30*time.Second, corev1.ConditionFalse, "10-testbed.conflist: not JSON")
 	restore()
 	if err := os.Rename(plugin, plugin+".away"); err != nil {
 		t.Fatal(err)

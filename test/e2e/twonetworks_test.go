@@ -139,7 +139,7 @@ func instead(t *testing.T) {
 	kubectl(t, "delete", "pod", "instead", "--wait=true")
 	apply(t, strings.NewReplacer("instead", "beyond", `"mac": "0a:58:cb:00:71:0a"`, `"ips": ["203.0.113.77"]`).Replace(insteadYAML))
 	waitEvent(t, 30*time.Second, "beyond", "FailedCreatePodSandBox", "annotation v1.multus-cni.io/default-network: network kube-system/second",
-		`no plugin of it has the capability "ips"`)
+		`none of its plugins has the capability "ips"`)
 	kubectl(t, "delete", "pod", "beyond", "--wait=true")
 	metrics := scrape(t, "metrics")
 	for _, plugin := range []string{"bridge", "macvlan"} {
