@@ -351,7 +351,7 @@ func TestNoDirectory(t *testing.T) {
 	w.until("the directory is there", func() bool { _, err := os.Stat(w.path("")); return err == nil })
 	w.plugin("good.sock", "good", nil)
 	w.untilKnown("good")
-	if n := strings.Count(w.logged(), "cannot follow"); n != 1 {
-		t.Errorf("the log says %d times that plugins cannot be followed:\n%s", n, w.logged())
+	if n := strings.Count(w.logged(), "cannot watch"); n != 1 {
+		t.Errorf("lines about plugins that cannot be watched: got %d, want 1:\n%s", n, w.logged())
 	}
 }
