@@ -19,8 +19,8 @@ import (
 // mutating are the calls that change something on the node, in the order of a pod's life.
 var mutating = []string{"NodeStageVolume", "NodePublishVolume", "NodeUnpublishVolume", "NodeUnstageVolume"}
 
-// The agent is killed in each call, before or after it has its effect, and the mounts are kept or, by a reboot, gone. The
-// next life ends with the pod served, then with nothing left, whatever the pod's fate was.
+// The agent is killed in each call, before or after it has its effect, and the mounts are kept or, by a reboot, gone.
+// The next life ends with the pod served, then with nothing left, whatever the pod's fate was.
 func TestCrashInEachCall(t *testing.T) {
 	t.Parallel()
 	for _, method := range mutating {
@@ -169,7 +169,7 @@ func TestSlowVolume(t *testing.T) {
 	w.nothingLeft()
 }
 
-// An unanswered call is given up by its time, and the error says that the driver may still be at it.
+// A call without an answer ends after its timeout, and the error says that the driver may still be working on it.
 func TestTimeout(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -179,7 +179,7 @@ func TestTimeout(t *testing.T) {
 	w.begin()
 	w.fail("NodePublishVolume", "hang", 0)
 	_, err := w.csi.Publish(t.Context(), "pod-1", v)
-	if err == nil || !strings.Contains(err.Error(), "has not answered NodePublishVolume within 2s") {
+	if err == nil || !strings.Contains(err.Error(), "did not answer NodePublishVolume within 2s") {
 		t.Errorf("got %v", err)
 	}
 	w.heal("NodePublishVolume")
@@ -191,8 +191,8 @@ func TestTimeout(t *testing.T) {
 	w.nothingLeft()
 }
 
-// The mounts vanish while the agent is away, as no reboot would do it: they are made again, and no pod writes to the disk
-// below a mount point.
+// The mounts vanish while the agent is away, as no reboot would do it: they are made again, and no pod writes to the
+// disk below a mount point.
 func TestMountsVanish(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -210,7 +210,7 @@ func TestMountsVanish(t *testing.T) {
 	w.nothingLeft()
 }
 
-// A damaged record is set aside; the kubelet's files say enough.
+// A damaged record is renamed; the kubelet's files contain enough.
 func TestDamagedRecord(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -249,7 +249,8 @@ func TestUnreadableRecord(t *testing.T) {
 	}
 }
 
-// A volume that pods come to and leave for long has a journal that does not grow for ever, and it says the truth after a crash.
+// A volume that pods come to and leave for long has a journal that does not grow for ever, and it says the truth after
+// a crash.
 func TestJournalEnds(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -310,7 +311,7 @@ func TestClaimAlone(t *testing.T) {
 	w := newWorld(t, nil)
 	v := w.volume("a")
 	for _, crash := range []bool{false, true} {
-		if err := w.csi.Claim(t.Context(), "pod-1", v); err != nil {
+		if err := w.csi.Use(t.Context(), "pod-1", v); err != nil {
 			t.Fatal(err)
 		}
 		if n := len(w.journals()); n != 0 {

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// ExpandError is a driver's last word on an expansion.
+// ExpandError is a driver's refusal to expand a volume.
 type ExpandError struct {
 	// InUse: not while the volume is in use. Never: not to this size.
 	InUse, Never bool
@@ -21,10 +21,10 @@ func (e *ExpandError) Error() string { return e.err.Error() }
 
 func (e *ExpandError) Unwrap() error { return e.err }
 
-// Expand has a driver bring a published volume to a size in bytes. A *ExpandError is the driver's last word; after other
-// errors it may have happened or not.
+// Expand has a driver grow a published volume to a size in bytes. After an error other than *ExpandError the volume may
+// have grown or not.
 func (c *CSI) Expand(ctx context.Context, pod types.UID, v *Volume, size int64, secrets map[string]string) error {
-	d, done, err := c.use(ctx, v.Driver, pod)
+	d, done, err := c.drivers.get(ctx, v.Driver, pod)
 	if err != nil {
 		return err
 	}
@@ -34,13 +34,16 @@ func (c *CSI) Expand(ctx context.Context, pod types.UID, v *Volume, size int64, 
 		return err
 	}
 	defer unlock()
-	rec := c.look(v.key())
+	rec := c.records.get(v.key())
 	if rec == nil || rec.Uses[useID(pod, v.Name)] == nil {
 		return fmt.Errorf("pod %s has no CSI volume %q", pod, v.Name)
 	}
 	r := &csipb.NodeExpandVolumeRequest{
-		VolumeId: v.Handle, VolumePath: c.target(pod, v), CapacityRange: &csipb.CapacityRange{RequiredBytes: size},
-		VolumeCapability: d.capability(v, ""), Secrets: secrets,
+		VolumeId:         v.Handle,
+		VolumePath:       c.target(pod, v),
+		CapacityRange:    &csipb.CapacityRange{RequiredBytes: size},
+		VolumeCapability: d.capability(v, ""),
+		Secrets:          secrets,
 	}
 	if rec.Stage != none {
 		r.StagingTargetPath = c.files.abs(rec.Staging)

@@ -13,7 +13,7 @@ import (
 	"github.com/nodelet/nodelet/host/mounts"
 )
 
-// Where things are, below the root directory. All but the records is the kubelet's layout.
+// Paths below the root directory. All but recordsDir are the kubelet's.
 const (
 	recordsDir = "nodelet/csi"
 	pluginDir  = "plugins/" + PluginName
@@ -22,12 +22,12 @@ const (
 	globalDir  = "globalmount"
 )
 
-// PluginName is how the kubelet calls what drives CSI drivers.
+// PluginName is the kubelet's name of the plugin that drives CSI drivers.
 const PluginName = "kubernetes.io/csi"
 
 const dirMode = 0o750
 
-// volData is what the kubelet keeps beside a volume, to know it again without the API server.
+// volData is the kubelet's file beside a volume, from which it recovers the volume without the API server.
 type volData struct {
 	SpecVolID    string `json:"specVolID,omitempty"`
 	Handle       string `json:"volumeHandle"`
@@ -38,7 +38,7 @@ type volData struct {
 	SELinux      string `json:"seLinuxMountContext,omitempty"`
 }
 
-// files works below the root directory; no path leads out of it. Paths are relative to it.
+// files reads and writes below the root directory; no path leads out of it. Paths are relative to it.
 type files struct {
 	root *os.Root
 	path string
@@ -51,36 +51,36 @@ func openFiles(path string) (files, error) {
 	}
 	f := files{root: root, path: filepath.Clean(path)}
 	if err := root.MkdirAll(recordsDir, 0o700); err != nil {
-		return files{}, errors.Join(fmt.Errorf("make the directory of CSI records: %w", err), root.Close())
+		return files{}, errors.Join(fmt.Errorf("create the directory of CSI records: %w", err), root.Close())
 	}
 	return f, nil
 }
 
-// abs is a path as drivers see it.
+// abs returns a path as drivers see it.
 func (f files) abs(path string) string { return filepath.Join(f.path, path) }
 
 func (f files) mkdir(path string) error {
 	if err := f.root.MkdirAll(path, dirMode); err != nil {
-		return fmt.Errorf("make directory: %w", err)
+		return fmt.Errorf("create directory: %w", err)
 	}
 	return nil
 }
 
-// remove removes a file or an empty directory; a missing one is fine.
+// remove removes a file or an empty directory; a missing one is no error.
 func (f files) remove(path string) error {
 	err := f.root.Remove(path)
 	switch {
 	case err == nil, errors.Is(err, fs.ErrNotExist):
 		return nil
 	case errors.Is(err, unix.ENOTEMPTY), errors.Is(err, unix.EEXIST):
-		return fmt.Errorf("%s is not empty though its volume is gone: look at what is there and remove it", f.abs(path))
+		return fmt.Errorf("%s is not empty although its volume is gone: check what is in it and remove it", f.abs(path))
 	case errors.Is(err, unix.EBUSY):
-		return fmt.Errorf("%s is still mounted though its driver says that the volume is gone: unmount it", f.abs(path))
+		return fmt.Errorf("%s is still mounted although its driver has taken the volume down: unmount it", f.abs(path))
 	}
 	return err
 }
 
-// writeData leaves a vol_data.json beside a volume. It speaks of mounts, so it need not survive what they do not.
+// writeData writes vol_data.json beside a volume. It describes mounts, so it need not survive a power failure either.
 func (f files) writeData(dir string, d volData) error {
 	if err := f.mkdir(dir); err != nil {
 		return err
@@ -98,13 +98,13 @@ func (f files) readData(dir string) (d volData, err error) {
 		return d, err
 	}
 	if err := json.Unmarshal(text, &d); err != nil || d.Driver == "" || d.Handle == "" {
-		return d, fmt.Errorf("%s names no driver and handle: %w", f.abs(filepath.Join(dir, dataFile)), err)
+		return d, fmt.Errorf("%s does not name a driver and a handle: %w", f.abs(filepath.Join(dir, dataFile)), err)
 	}
 	return d, nil
 }
 
-// replace puts a file into place at once. One that is synced first is surely on the disk then; another may be found empty after a power
-// cut.
+// replace replaces a file atomically. With sync it survives a power failure; without, the file may be found empty after
+// one.
 func (f files) replace(path string, text []byte, mode fs.FileMode, sync bool) error {
 	tmp := path + ".new"
 	err := f.write(tmp, os.O_CREATE|os.O_TRUNC, text, mode, sync)
@@ -140,7 +140,7 @@ func (f files) sync(dir string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// names lists a directory; a missing one is empty.
+// names returns the entries of a directory; a missing one has none.
 func (f files) names(dir string) ([]string, error) {
 	d, err := f.root.Open(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -163,7 +163,7 @@ func (f files) mounted(path string) bool {
 	return mounts.On(parent, filepath.Base(path))
 }
 
-// exists says whether there is anything at a path.
+// exists reports whether there is anything at a path.
 func (f files) exists(path string) bool {
 	_, err := f.root.Lstat(path)
 	return err == nil

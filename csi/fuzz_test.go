@@ -31,7 +31,8 @@ func FuzzRecord(f *testing.F) {
 	})
 }
 
-// FuzzVolData: what lies where the kubelet keeps its notes makes no start fail, and no volume of it outside of the root.
+// FuzzVolData: what lies where the kubelet keeps its notes makes no start fail, and no volume of it outside of the
+// root.
 func FuzzVolData(f *testing.F) {
 	f.Add([]byte(`{"driverName":"d","volumeHandle":"h","specVolID":"pv"}`))
 	f.Add([]byte(`{"driverName":"../x","volumeHandle":"h"}`))
@@ -51,7 +52,7 @@ func FuzzVolData(f *testing.F) {
 			t.Fatal(err)
 		}
 		defer c.Close()
-		for k, v := range c.volumes {
+		for k, v := range c.records.volumes {
 			if !filepath.IsLocal(v.rec.Staging) || strings.Contains(k.driver, "/") {
 				t.Errorf("%q gave %+v", text, v.rec)
 			}

@@ -9,35 +9,40 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// Drivers of CSI before 1.13 tell the condition of a volume beside its figures: by this capability, in this field of
-// NodeGetVolumeStatsResponse. CSI 1.13 has taken both away and keeps their numbers reserved. Drivers that have them are in use, and
+// Drivers for CSI before 1.13 report the condition of a volume with its usage: with this capability, in this field of
+// NodeGetVolumeStatsResponse. CSI 1.13 has removed both and reserves their numbers. Such drivers are in use, and
 // Kubernetes 1.36 reads nothing else.
 const (
 	volumeCondition      csipb.NodeServiceCapability_RPC_Type = 4
 	volumeConditionField protowire.Number                     = 2
 )
 
-// Condition is whether a volume is well.
+// Condition is a driver's judgement of a volume.
 type Condition struct {
 	Abnormal bool
 	Message  string
 }
 
-// condition is what a driver says of a volume that it has given figures for, nil where it does not watch its volumes.
-func (d *driver) condition(ctx context.Context, figures *csipb.NodeGetVolumeStatsRequest, got *csipb.NodeGetVolumeStatsResponse) (*Condition, error) {
+// condition returns the condition of a volume whose usage its driver has reported, nil if the driver does not report
+// it.
+func (d *driver) condition(ctx context.Context, asked *csipb.NodeGetVolumeStatsRequest,
+	got *csipb.NodeGetVolumeStatsResponse) (*Condition, error) {
 	switch {
 	case d.can[csipb.NodeServiceCapability_RPC_GET_VOLUME_HEALTH]:
-		return d.health(ctx, figures)
+		return d.health(ctx, asked)
 	case d.can[volumeCondition]:
 		return parseCondition(got.ProtoReflect().GetUnknown())
 	}
 	return nil, nil
 }
 
-// health asks a driver of CSI 1.13. A volume is well when nothing is known against it.
-func (d *driver) health(ctx context.Context, figures *csipb.NodeGetVolumeStatsRequest) (*Condition, error) {
-	r := &csipb.NodeGetVolumeHealthRequest{VolumeId: figures.VolumeId, VolumePublishPath: figures.VolumePath,
-		StagingTargetPath: figures.StagingTargetPath}
+// health asks a driver for CSI 1.13. A volume without a reported problem is healthy.
+func (d *driver) health(ctx context.Context, asked *csipb.NodeGetVolumeStatsRequest) (*Condition, error) {
+	r := &csipb.NodeGetVolumeHealthRequest{
+		VolumeId:          asked.VolumeId,
+		VolumePublishPath: asked.VolumePath,
+		StagingTargetPath: asked.StagingTargetPath,
+	}
 	var got *csipb.NodeGetVolumeHealthResponse
 	err := d.call(ctx, "NodeGetVolumeHealth", func(ctx context.Context) (err error) {
 		got, err = d.node.NodeGetVolumeHealth(ctx, r)
@@ -57,7 +62,8 @@ func (d *driver) health(ctx context.Context, figures *csipb.NodeGetVolumeStatsRe
 	return &Condition{Abnormal: len(all) > 0, Message: strings.Join(all, "; ")}, nil
 }
 
-// parseCondition reads VolumeCondition of CSI 1.12, which has two fields: 1, a bool, and 2, a string. Without one the volume is well.
+// parseCondition reads VolumeCondition of CSI 1.12, which has two fields: 1, a bool, and 2, a string. Without one the
+// volume is healthy.
 func parseCondition(unknown []byte) (*Condition, error) {
 	c := &Condition{}
 	err := eachField(unknown, func(n protowire.Number, raw []byte, _ uint64) error {

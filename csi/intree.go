@@ -12,61 +12,53 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Kind is a kind of volume of Kubernetes itself that works as a CSI driver does: staged once on the node, published for each pod.
-// It is part of this process and always there. The name of its plugin, such as kubernetes.io/iscsi, is the driver's.
-type Kind struct {
-	Plugin string
+// InTreeDriver mounts an in-tree kind of volumes as a CSI driver does: staged once on the node, published for each pod.
+// It is part of this process and always registered. It limits the duration of its calls itself.
+type InTreeDriver struct {
+	Plugin string           // its name, such as kubernetes.io/iscsi
 	Node   csipb.NodeClient // stage, unstage, publish, unpublish; nothing else is called
-	// Handle tells a volume's handle from the name of its directory, as the kubelet and Volume.Directory have it.
+	// Handle returns the handle of the volume that is staged in a directory, which is named like Volume.Directory.
 	Handle func(directory string) (handle string, ok bool)
 }
 
-// inTree: no name of a CSI driver has a slash in it.
+// inTree reports whether a driver is an in-tree one: names of CSI drivers contain no slash.
 func inTree(driver string) bool { return strings.Contains(driver, "/") }
 
-// escape makes one element of a path from the name of a plugin.
+// escape returns the name of a plugin as one element of a path.
 func escape(plugin string) string { return strings.ReplaceAll(plugin, "/", "~") }
 
-// checkDriver refuses what cannot be the name of a driver, or of one of the kinds of Kubernetes itself.
+// checkDriver returns an error for what cannot be the name of a driver.
 func checkDriver(name string) error {
 	if kind, ok := strings.CutPrefix(name, "kubernetes.io/"); ok {
-		return checkName("kind of volume", kind)
+		return checkName("in-tree driver", kind)
 	}
 	return checkName("CSI driver", name)
 }
 
-// admitKinds makes the kinds known, before anything else is.
-func (c *CSI) admitKinds() {
-	for _, k := range c.cfg.Kinds {
-		c.drivers[k.Plugin] = &driver{name: k.Plugin, node: k.Node,
-			can: map[csipb.NodeServiceCapability_RPC_Type]bool{csipb.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME: true}}
-	}
-}
+// inTreeLayout is the layout of volumes of in-tree drivers, which write the files around them themselves.
+type inTreeLayout struct{}
 
-// kinds is the layout of volumes of Kubernetes' own kinds. They keep their notes themselves.
-type kinds struct{}
+const inTreeDevices = "volumeDevices"
 
-const kindDevices = "volumeDevices"
-
-func (kinds) staging(v *Volume) string {
+func (inTreeLayout) staging(v *Volume) string {
 	if v.Block {
-		return filepath.Join("plugins", v.Driver, kindDevices, v.Directory)
+		return filepath.Join("plugins", v.Driver, inTreeDevices, v.Directory)
 	}
 	return filepath.Join("plugins", v.Driver, v.Directory)
 }
 
-func (kinds) target(pod types.UID, v *Volume, staging string) string {
+func (inTreeLayout) target(pod types.UID, v *Volume, staging string) string {
 	if v.Block {
 		return filepath.Join(staging, string(pod))
 	}
 	return filepath.Join("pods", string(pod), "volumes", escape(v.Driver), v.Name)
 }
 
-func (kinds) beforeStage(f files, rec *record, _ *Volume, _ string) error {
+func (inTreeLayout) beforeStage(f files, rec *record, _ *Volume, _ string) error {
 	return f.mkdir(rec.Staging)
 }
 
-func (kinds) beforePublish(f files, rec *record, u *use, v *Volume, _ string) error {
+func (inTreeLayout) beforePublish(f files, rec *record, u *use, v *Volume, _ string) error {
 	if v.Block {
 		return f.linkDevice(rec.Driver, u)
 	}
@@ -76,22 +68,22 @@ func (kinds) beforePublish(f files, rec *record, u *use, v *Volume, _ string) er
 	return f.mkdir(u.Target)
 }
 
-func (kinds) aroundTarget(rec *record, u *use) []string {
+func (inTreeLayout) aroundTarget(rec *record, u *use) []string {
 	if rec.Block {
 		return []string{u.Target, deviceLink(rec.Driver, u.Pod, u.Name)}
 	}
 	return []string{u.Target}
 }
 
-func (kinds) aroundStaging(rec *record) []string { return []string{rec.Staging} }
+func (inTreeLayout) aroundStaging(rec *record) []string { return []string{rec.Staging} }
 
-// recoverInTree finds the volumes of Kubernetes' own kinds that a kubelet has staged: plugins/<plugin>/<directory>, and
+// findInTree finds the volumes of in-tree drivers that a kubelet has staged: plugins/<plugin>/<directory>, and
 // plugins/<plugin>/volumeDevices/<directory>.
-func (c *CSI) recoverInTree() error {
-	if len(c.cfg.Kinds) == 0 {
+func (r *recovery) findInTree() error {
+	if len(r.drivers) == 0 {
 		return nil
 	}
-	root, err := filepath.EvalSymlinks(c.files.path)
+	root, err := filepath.EvalSymlinks(r.files.path)
 	if err != nil {
 		return err
 	}
@@ -100,34 +92,46 @@ func (c *CSI) recoverInTree() error {
 		return fmt.Errorf("read the mounts: %w", err)
 	}
 	known := map[string]bool{}
-	for _, v := range c.volumes {
+	for _, v := range r.volumes {
 		known[v.rec.Staging] = true
 	}
-	for _, kind := range c.cfg.Kinds {
-		for _, top := range []string{filepath.Join("plugins", kind.Plugin), filepath.Join("plugins", kind.Plugin, kindDevices)} {
-			err = errors.Join(err, c.eachStaged(top, func(directory, staging string) {
-				handle, ok := kind.Handle(directory)
+	for _, driver := range r.drivers {
+		top := filepath.Join("plugins", driver.Plugin)
+		for _, block := range []bool{false, true} {
+			if block {
+				top = filepath.Join(top, inTreeDevices)
+			}
+			err = errors.Join(err, r.eachStaged(top, func(directory, staging string) {
+				handle, ok := driver.Handle(directory)
 				if !ok || known[staging] {
 					return
 				}
-				c.recoverKind(&record{Driver: kind.Plugin, Handle: handle, Attachable: true, Staging: staging, Stage: intent, Boot: c.cfg.BootID,
-					Block: strings.HasSuffix(top, kindDevices), Uses: map[string]*use{}}, root, mounts)
+				r.addInTree(&record{
+					Driver:     driver.Plugin,
+					Handle:     handle,
+					Attachable: true,
+					Staging:    staging,
+					Stage:      intent,
+					Boot:       r.boot,
+					Block:      block,
+					Uses:       map[string]*use{},
+				}, root, mounts)
 			}))
 		}
 	}
 	return err
 }
 
-// eachStaged goes through the directories of staged volumes, which are two names deep.
-func (c *CSI) eachStaged(top string, do func(directory, staging string)) error {
-	outer, err := c.files.names(top)
+// eachStaged calls do for each directory of a staged volume, which is two names deep.
+func (r *recovery) eachStaged(top string, do func(directory, staging string)) error {
+	outer, err := r.files.names(top)
 	if err != nil {
 		return err
 	}
 	for _, first := range outer {
-		inner, err := c.files.names(filepath.Join(top, first))
-		if err != nil || first == kindDevices {
-			continue // no directory, so no volume
+		inner, err := r.files.names(filepath.Join(top, first))
+		if err != nil || first == inTreeDevices {
+			continue // not a directory, so not a volume
 		}
 		for _, second := range inner {
 			do(filepath.Join(first, second), filepath.Join(top, first, second))
@@ -136,69 +140,78 @@ func (c *CSI) eachStaged(top string, do func(directory, staging string)) error {
 	return nil
 }
 
-// recoverKind makes a record of a volume that was found, with the pods that use it, unless one of that name is known.
-func (c *CSI) recoverKind(r *record, root string, mounts []*mountinfo.Info) {
-	if c.volumes[r.key()] != nil {
-		c.log.Warn("a volume is staged at two places; this one is left alone", "volume", r.Handle, "dir", c.files.abs(r.Staging))
+// addInTree adds the record of a volume, with the pods that use it, unless there is another one of the same handle.
+func (r *recovery) addInTree(rec *record, root string, mounts []*mountinfo.Info) {
+	if r.volumes[rec.key()] != nil {
+		r.log.Warn("volume is staged in two directories, ignoring this one",
+			"volume", rec.Handle, "dir", r.files.abs(rec.Staging))
 		return
 	}
-	if r.Block {
-		c.devicesOf(r)
+	if rec.Block {
+		r.addDevices(rec)
 	} else {
-		mountsOf(r, root, mounts)
+		addMounts(rec, root, mounts)
 	}
-	c.volumes[r.key()] = &volume{rec: r}
+	r.volumes[rec.key()] = &volume{rec: rec}
 }
 
-// mountsOf adds the pods that have what is mounted at a staging path.
-func mountsOf(r *record, root string, mounts []*mountinfo.Info) {
+// addMounts adds the pods in which the file system of a staging path is mounted.
+func addMounts(rec *record, root string, mounts []*mountinfo.Info) {
 	var staged *mountinfo.Info
 	for _, m := range mounts {
-		if m.Mountpoint == filepath.Join(root, r.Staging) {
+		if m.Mountpoint == filepath.Join(root, rec.Staging) {
 			staged = m
 		}
 	}
 	if staged == nil {
 		return
 	}
-	r.Stage, r.StageMounted = done, true
+	rec.Stage, rec.StageMounted = done, true
 	for _, m := range mounts {
-		parts := strings.Split(strings.TrimPrefix(m.Mountpoint, root+"/"), "/") // pods/<uid>/volumes/<plugin>/<name>
-		if m.Major != staged.Major || m.Minor != staged.Minor || len(parts) != 5 || parts[0] != "pods" || parts[3] != escape(r.Driver) {
+		// pods/<uid>/volumes/<plugin>/<name>
+		parts := strings.Split(strings.TrimPrefix(m.Mountpoint, root+"/"), "/")
+		if m.Major != staged.Major || m.Minor != staged.Minor ||
+			len(parts) != 5 || parts[0] != "pods" || parts[3] != escape(rec.Driver) {
 			continue
 		}
-		u := &use{Pod: types.UID(parts[1]), Name: parts[4], Target: filepath.Join(parts...), Publish: done, Mounted: true}
-		r.Uses[useID(u.Pod, u.Name)] = u
+		rec.addMounted(types.UID(parts[1]), parts[4], filepath.Join(parts...))
 	}
 }
 
-// devicesOf adds the pods that have a device in a staging directory; their links say by which name.
-func (c *CSI) devicesOf(r *record) {
-	pods, err := c.files.names(r.Staging)
+// addMounted adds the use of a pod for which the volume is mounted.
+func (r *record) addMounted(pod types.UID, name, target string) {
+	r.Uses[useID(pod, name)] = &use{Pod: pod, Name: name, Target: target, Publish: done, Mounted: true}
+}
+
+// addDevices adds the pods that have a device in a staging directory. Links in their directories have the volume's
+// name.
+func (r *recovery) addDevices(rec *record) {
+	pods, err := r.files.names(rec.Staging)
 	if err != nil {
 		return
 	}
 	for _, pod := range pods {
-		target := filepath.Join(r.Staging, pod)
-		links := filepath.Dir(deviceLink(r.Driver, types.UID(pod), "any"))
-		names, err := c.files.names(links)
-		if err != nil || !c.files.mounted(target) {
+		target := filepath.Join(rec.Staging, pod)
+		links := filepath.Dir(deviceLink(rec.Driver, types.UID(pod), "any"))
+		names, err := r.files.names(links)
+		if err != nil || !r.files.mounted(target) {
 			continue
 		}
 		for _, name := range names {
-			if sameDevice(c.files.abs(target), c.files.abs(filepath.Join(links, name))) {
-				r.Uses[useID(types.UID(pod), name)] = &use{Pod: types.UID(pod), Name: name, Target: target, Publish: done, Mounted: true}
+			if sameDevice(r.files.abs(target), r.files.abs(filepath.Join(links, name))) {
+				rec.addMounted(types.UID(pod), name, target)
 			}
 		}
 	}
 }
 
+// sameDevice reports whether two paths lead to the same block device.
 func sameDevice(a, b string) bool {
 	one, two := deviceNumber(a), deviceNumber(b)
 	return one != 0 && one == two
 }
 
-// deviceNumber is that of a device, links followed; 0 of anything else.
+// deviceNumber returns the number of a block device, links followed; 0 for anything else.
 func deviceNumber(path string) uint64 {
 	var st unix.Stat_t
 	if err := unix.Stat(path, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFBLK {

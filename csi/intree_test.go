@@ -19,7 +19,8 @@ import (
 
 const kindName = "kubernetes.io/fake"
 
-// kindNode is the node service of a kind of Kubernetes itself: volumes are directories and "devices" are files, below dir.
+// kindNode is the node service of a kind of Kubernetes itself: volumes are directories and "devices" are files, below
+// dir.
 type kindNode struct {
 	csipb.NodeClient
 	dir     string
@@ -27,8 +28,8 @@ type kindNode struct {
 	limited bool // the last NodeStageVolume had a time limit
 }
 
-func (k *kindNode) kind() csi.Kind {
-	return csi.Kind{Plugin: kindName, Node: k, Handle: func(directory string) (string, bool) {
+func (k *kindNode) kind() csi.InTreeDriver {
+	return csi.InTreeDriver{Plugin: kindName, Node: k, Handle: func(directory string) (string, bool) {
 		return filepath.Base(directory), strings.HasPrefix(directory, "by-test/")
 	}}
 }
@@ -87,7 +88,7 @@ func kindWorld(t *testing.T) (*world, *kindNode) {
 		t.Fatal(err)
 	}
 	w.kill()
-	w.kinds = []csi.Kind{k.kind()}
+	w.kinds = []csi.InTreeDriver{k.kind()}
 	w.begin()
 	return w, k
 }
@@ -116,7 +117,8 @@ func gone(t *testing.T, w *world, paths ...string) {
 	w.nothingLeft()
 }
 
-// A volume of a kind of Kubernetes itself is staged once and published for each pod, at the kubelet's paths, in several lives.
+// A volume of a kind of Kubernetes itself is staged once and published for each pod, at the kubelet's paths, in several
+// lives.
 func TestKind(t *testing.T) {
 	t.Parallel()
 	for _, block := range []bool{false, true} {
@@ -151,7 +153,8 @@ func TestKind(t *testing.T) {
 	}
 }
 
-// Without a word from the kind that staging failed for good it may have happened, and is taken down; its error is not wrapped in talk of CSI.
+// Without a word from the kind that staging failed for good it may have happened, and is taken down; its error is not
+// wrapped in talk of CSI.
 func TestKindFails(t *testing.T) {
 	t.Parallel()
 	w, k := kindWorld(t)

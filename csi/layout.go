@@ -8,32 +8,33 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// layout says where the volumes of a driver are below the root directory, and what lies around them: the kubelet's ways.
+// layout says where the volumes of a driver are below the root directory, and which files are around them, as in a
+// kubelet.
 type layout interface {
 	staging(v *Volume) string
 	target(pod types.UID, v *Volume, staging string) string
-	// beforeStage and beforePublish make what a driver finds when it is called, and the kubelet's notes.
+	// beforeStage and beforePublish create what a driver finds when it is called, and the kubelet's files.
 	beforeStage(f files, rec *record, v *Volume, node string) error
 	beforePublish(f files, rec *record, u *use, v *Volume, node string) error
-	// aroundStaging and aroundTarget list what is removed when the driver has done its part, in this order.
+	// aroundStaging and aroundTarget return what to remove after the driver has taken the volume down, in this order.
 	aroundStaging(rec *record) []string
 	aroundTarget(rec *record, u *use) []string
 }
 
-// layoutOf is where the volumes of a driver are, or of a kind of volume of Kubernetes itself.
+// layoutOf returns the layout of a driver's volumes.
 func layoutOf(driver string) layout {
 	if inTree(driver) {
-		return kinds{}
+		return inTreeLayout{}
 	}
-	return drivers{}
+	return csiLayout{}
 }
 
-// deviceLink is the link by which a pod's directory names its block volume.
+// deviceLink is the link in a pod's directory to its block volume.
 func deviceLink(plugin string, pod types.UID, name string) string {
 	return filepath.Join("pods", string(pod), "volumeDevices", escape(plugin), name)
 }
 
-// linkDevice leaves that link: the kubelet, and this agent's list of volumes, know by it that a pod has a device.
+// linkDevice creates that link: the kubelet, and this agent's list of volumes, find the pod's device by it.
 func (f files) linkDevice(plugin string, u *use) error {
 	link := deviceLink(plugin, u.Pod, u.Name)
 	if f.exists(link) {
@@ -45,17 +46,17 @@ func (f files) linkDevice(plugin string, u *use) error {
 	return f.root.Symlink(f.abs(u.Target), link)
 }
 
-// drivers is the layout of volumes of CSI drivers.
-type drivers struct{}
+// csiLayout is the layout of volumes of CSI drivers.
+type csiLayout struct{}
 
-func (drivers) staging(v *Volume) string {
+func (csiLayout) staging(v *Volume) string {
 	if v.Block {
 		return filepath.Join(devicesDir, "staging", v.Name)
 	}
 	return filepath.Join(pluginDir, v.Driver, fmt.Sprintf("%x", sha256.Sum256([]byte(v.Handle))), globalDir)
 }
 
-func (drivers) target(pod types.UID, v *Volume, _ string) string {
+func (csiLayout) target(pod types.UID, v *Volume, _ string) string {
 	if v.Block {
 		return filepath.Join(devicesDir, "publish", v.Name, string(pod))
 	}
@@ -66,7 +67,7 @@ func podVolumeDir(pod types.UID, name string) string {
 	return filepath.Join("pods", string(pod), "volumes", escape(PluginName), name)
 }
 
-func (drivers) beforeStage(f files, rec *record, v *Volume, node string) error {
+func (csiLayout) beforeStage(f files, rec *record, v *Volume, node string) error {
 	if err := f.mkdir(rec.Staging); err != nil {
 		return err
 	}
@@ -76,14 +77,20 @@ func (drivers) beforeStage(f files, rec *record, v *Volume, node string) error {
 	return f.writeData(filepath.Dir(rec.Staging), volData{Handle: v.Handle, Driver: v.Driver, SELinux: rec.SELinux})
 }
 
-// writeDeviceData leaves the kubelet's note of a block volume.
+// writeDeviceData writes the kubelet's file about a block volume.
 func (f files) writeDeviceData(v *Volume, node, selinux string) error {
-	return f.writeData(filepath.Join(devicesDir, v.Name, "data"), volData{SpecVolID: v.Name, Handle: v.Handle, Driver: v.Driver, NodeName: node,
-		AttachmentID: AttachmentName(v.Driver, v.Handle, node), SELinux: selinux})
+	return f.writeData(filepath.Join(devicesDir, v.Name, "data"), volData{
+		SpecVolID:    v.Name,
+		Handle:       v.Handle,
+		Driver:       v.Driver,
+		NodeName:     node,
+		AttachmentID: AttachmentName(v.Driver, v.Handle, node),
+		SELinux:      selinux,
+	})
 }
 
-// beforePublish makes the directories around a target, which its driver makes itself.
-func (drivers) beforePublish(f files, rec *record, u *use, v *Volume, node string) error {
+// beforePublish creates the directories around a target; the driver creates the target itself.
+func (csiLayout) beforePublish(f files, rec *record, u *use, v *Volume, node string) error {
 	around := filepath.Dir(u.Target)
 	if v.Block {
 		if err := f.mkdir(around); err != nil {
@@ -98,11 +105,18 @@ func (drivers) beforePublish(f files, rec *record, u *use, v *Volume, node strin
 	if v.Ephemeral {
 		lifecycle = "Ephemeral"
 	}
-	return f.writeData(around, volData{SpecVolID: v.Name, Handle: v.Handle, Driver: v.Driver, NodeName: node,
-		AttachmentID: AttachmentName(v.Driver, v.Handle, node), Lifecycle: lifecycle, SELinux: rec.SELinux})
+	return f.writeData(around, volData{
+		SpecVolID:    v.Name,
+		Handle:       v.Handle,
+		Driver:       v.Driver,
+		NodeName:     node,
+		AttachmentID: AttachmentName(v.Driver, v.Handle, node),
+		Lifecycle:    lifecycle,
+		SELinux:      rec.SELinux,
+	})
 }
 
-func (drivers) aroundTarget(rec *record, u *use) []string {
+func (csiLayout) aroundTarget(rec *record, u *use) []string {
 	if rec.Block {
 		return []string{u.Target, deviceLink(PluginName, u.Pod, u.Name)}
 	}
@@ -110,7 +124,7 @@ func (drivers) aroundTarget(rec *record, u *use) []string {
 	return []string{u.Target, filepath.Join(dir, dataFile), dir}
 }
 
-func (drivers) aroundStaging(rec *record) []string {
+func (csiLayout) aroundStaging(rec *record) []string {
 	dir := filepath.Dir(rec.Staging)
 	if !rec.Block {
 		return []string{rec.Staging, filepath.Join(dir, dataFile), dir}

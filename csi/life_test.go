@@ -49,8 +49,8 @@ func TestTwoPodsOneVolume(t *testing.T) {
 	}
 }
 
-// A volume in use whose driver is declared anew as one without attachments keeps running, and leaves volumesInUse, so that it can
-// be detached. The word survives the agent.
+// A volume in use whose driver is declared anew as one without attachments keeps running, and leaves volumesInUse, so
+// that it can be detached. The word survives the agent.
 func TestNoLongerAttachable(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)

@@ -39,7 +39,7 @@ type world struct {
 
 	timeout time.Duration // of calls
 	health  bool          // drivers are asked for it
-	kinds   []csi.Kind
+	kinds   []csi.InTreeDriver
 
 	log   bytes.Buffer // to be read when no csi lives
 	csi   *csi.CSI
@@ -106,7 +106,7 @@ func (w *world) stopDriver() {
 func (w *world) begin() {
 	w.t.Helper()
 	c, err := csi.New(csi.Config{
-		Root: w.root, NodeName: "node", BootID: w.boot, CallTimeout: w.timeout, Health: w.health, Kinds: w.kinds,
+		Root: w.root, NodeName: "node", BootID: w.boot, CallTimeout: w.timeout, Health: w.health, InTree: w.kinds,
 		Log: slog.New(slog.NewTextHandler(&w.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		Registered: func(_ context.Context, d csi.DriverInfo) error {
 			w.mu.Lock()
@@ -174,7 +174,8 @@ func (w *world) journals() []string {
 	return all
 }
 
-// cut leaves half a line of what was added to a journal after the last call was announced. The first line is always synced.
+// cut leaves half a line of what was added to a journal after the last call was announced. The first line is always
+// synced.
 func cut(t *testing.T, journal string) {
 	t.Helper()
 	lines := strings.SplitAfter(strings.TrimSuffix(read(t, journal), "\n"), "\n")

@@ -10,18 +10,19 @@ import (
 	"github.com/nodelet/nodelet/plugins"
 )
 
-// PluginType is how CSI drivers call their type where they register.
+// PluginType is the type under which CSI drivers register.
 const PluginType = "CSIPlugin"
 
-// Accept makes a plugin known that has registered, if it is a driver that this agent can work with.
+// Accept registers a CSI driver, if it speaks a version of CSI that this agent knows.
 func (c *CSI) Accept(ctx context.Context, p plugins.Info) (dismiss func(context.Context), err error) {
 	if err := checkName("CSI driver", p.Name); err != nil {
 		return nil, err
 	}
 	if !slices.ContainsFunc(p.Versions, isVersion1) {
-		return nil, fmt.Errorf("CSI driver %s speaks versions %q of the CSI specification; 1.x is needed", p.Name, p.Versions)
+		return nil, fmt.Errorf("CSI driver %s supports versions %q of the CSI specification; 1.x is needed",
+			p.Name, p.Versions)
 	}
-	d, err := c.connect(ctx, p.Name, p.Endpoint)
+	d, err := connect(ctx, p.Name, p.Endpoint, c.cfg.CallTimeout)
 	if err != nil {
 		return nil, err
 	}
@@ -30,14 +31,30 @@ func (c *CSI) Accept(ctx context.Context, p plugins.Info) (dismiss func(context.
 			return nil, errors.Join(err, d.conn.Close())
 		}
 	}
-	if err := c.admit(d); err != nil {
+	pods, err := c.drivers.add(d)
+	if err != nil {
 		return nil, errors.Join(err, d.conn.Close())
 	}
-	c.log.Info("CSI driver is registered", "driver", d.name, "node", d.info.NodeID)
+	c.log.Info("CSI driver registered", "driver", d.name, "nodeID", d.info.NodeID)
+	if len(pods) > 0 && c.cfg.Wake != nil {
+		c.cfg.Wake(pods)
+	}
+	c.unstageUnused()
 	return func(ctx context.Context) { c.dismiss(ctx, d) }, nil
 }
 
-// isVersion1: a version of the form 1.x or 1.x.y, with or without a v before it.
+// dismiss unregisters a driver, unless another of its name has replaced it.
+func (c *CSI) dismiss(ctx context.Context, d *driver) {
+	if !c.drivers.remove(d) {
+		return
+	}
+	c.log.Info("CSI driver unregistered", "driver", d.name)
+	if c.cfg.Gone != nil && ctx.Err() == nil {
+		c.cfg.Gone(ctx, d.name)
+	}
+}
+
+// isVersion1 reports whether a version has the form 1, 1.x or 1.x.y, with or without a v in front.
 func isVersion1(v string) bool {
 	v = strings.TrimPrefix(v, "v")
 	return v == "1" || strings.HasPrefix(v, "1.")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 
@@ -12,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Publish claims a volume, stages it if its driver wants that, and publishes it for a pod. What is there already stays as
-// it is. It may be repeated; Unpublish takes back whatever it came to.
+// Publish records the use of a volume, stages the volume if its driver supports that, and publishes it for a pod. What
+// is already done is not repeated. Unpublish undoes whatever Publish has done, even if it failed.
 func (c *CSI) Publish(ctx context.Context, pod types.UID, v *Volume) (Published, error) {
 	if err := v.check(pod); err != nil {
 		return Published{}, err
@@ -23,47 +24,51 @@ func (c *CSI) Publish(ctx context.Context, pod types.UID, v *Volume) (Published,
 		return Published{}, err
 	}
 	defer unlock()
-	there := c.Has(pod, v)
-	if there && !v.Republish {
-		p := Published{Path: c.target(pod, v), Expands: c.mayExpand(v.Driver), Labelled: c.look(v.key()).SELinux != ""}
-		return p, c.Claim(ctx, pod, v)
+	published := c.Has(pod, v)
+	if published && !v.Republish {
+		p := Published{
+			Path:     c.target(pod, v),
+			Expands:  c.drivers.mayExpand(v.Driver),
+			Labelled: c.records.get(v.key()).SELinux != "",
+		}
+		return p, c.Use(ctx, pod, v)
 	}
-	d, done, err := c.use(ctx, v.Driver, pod)
+	d, done, err := c.drivers.get(ctx, v.Driver, pod)
 	if err != nil {
 		return Published{}, err
 	}
 	defer done()
-	if err := c.Claim(ctx, pod, v); err != nil {
+	if err := c.Use(ctx, pod, v); err != nil {
 		return Published{}, err
 	}
 	p := Published{Path: c.target(pod, v), Expands: d.can[csipb.NodeServiceCapability_RPC_EXPAND_VOLUME]}
-	if !there {
+	if !published {
 		if err := c.stage(ctx, d, v); err != nil {
 			return Published{}, fmt.Errorf("MountVolume.MountDevice failed for volume %q : %w", v.Name, err)
 		}
 	}
-	if err := c.publish(ctx, d, pod, v, there); err != nil {
+	if err := c.publish(ctx, d, pod, v, published); err != nil {
 		return Published{}, fmt.Errorf("MountVolume.SetUp failed for volume %q : %w", v.Name, err)
 	}
-	p.Changed, p.Labelled = !there, c.look(v.key()).SELinux != ""
+	p.Changed, p.Labelled = !published, c.records.get(v.key()).SELinux != ""
 	return p, nil
 }
 
-// target is where a volume that is claimed for a pod is published.
+// target returns where a volume is published for a pod that uses it.
 func (c *CSI) target(pod types.UID, v *Volume) string {
-	return c.files.abs(c.look(v.key()).Uses[useID(pod, v.Name)].Target)
+	return c.files.abs(c.records.get(v.key()).Uses[useID(pod, v.Name)].Target)
 }
 
-// Has says whether a volume is surely published for a pod: then Publish needs no secrets, no attachment and no driver, unless
-// the driver wants to be asked again.
+// Has reports whether a volume is certainly published for a pod: then Publish needs no secrets, no attachment and no
+// driver, unless the driver requires republishing.
 func (c *CSI) Has(pod types.UID, v *Volume) bool {
-	rec := c.look(v.key())
+	rec := c.records.get(v.key())
 	return rec != nil && rec.Uses[useID(pod, v.Name)] != nil && c.published(pod, v)
 }
 
-// published says whether a pod has the volume, by the record and, where there is a mount, by the kernel's word.
+// published reports whether a volume is published for a pod: by the record and, if there is a mount, by the kernel.
 func (c *CSI) published(pod types.UID, v *Volume) bool {
-	rec := c.look(v.key())
+	rec := c.records.get(v.key())
 	u := rec.Uses[useID(pod, v.Name)]
 	if u.Publish != done || rec.Boot != c.cfg.BootID {
 		return false
@@ -74,7 +79,7 @@ func (c *CSI) published(pod types.UID, v *Volume) bool {
 	return c.files.exists(u.Target)
 }
 
-// stage makes a volume present on the node once for all pods that use it.
+// stage stages a volume, once for all pods that use it.
 func (c *CSI) stage(ctx context.Context, d *driver, v *Volume) error {
 	if v.Ephemeral || !d.can[csipb.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME] {
 		return nil
@@ -85,7 +90,7 @@ func (c *CSI) stage(ctx context.Context, d *driver, v *Volume) error {
 		return err
 	}
 	defer unlock()
-	rec := c.look(k)
+	rec := c.records.get(k)
 	if c.staged(k) {
 		return nil
 	}
@@ -95,39 +100,43 @@ func (c *CSI) stage(ctx context.Context, d *driver, v *Volume) error {
 		}
 	}
 	before := rec.Stage
-	if err := c.update(k, overPowerCut, func(r *record) { r.Stage, r.StageMounted, r.Boot = intent, false, c.cfg.BootID }); err != nil {
+	err = c.records.update(k, survivePowerLoss, func(r *record) {
+		r.Stage, r.StageMounted, r.Boot = intent, false, c.cfg.BootID
+	})
+	if err != nil {
 		return err
 	}
 	err = d.call(ctx, "NodeStageVolume", func(ctx context.Context) error {
 		_, err := d.node.NodeStageVolume(ctx, &csipb.NodeStageVolumeRequest{
-			VolumeId: v.Handle, PublishContext: v.PublishContext, StagingTargetPath: c.files.abs(rec.Staging),
-			VolumeCapability: d.capability(v, rec.SELinux), Secrets: v.StageSecrets, VolumeContext: v.Attributes,
+			VolumeId:          v.Handle,
+			PublishContext:    v.PublishContext,
+			StagingTargetPath: c.files.abs(rec.Staging),
+			VolumeCapability:  d.capability(v, rec.SELinux),
+			Secrets:           v.StageSecrets,
+			VolumeContext:     v.Attributes,
 		})
 		return err
 	})
 	mounted := c.files.mounted(rec.Staging)
 	if err != nil {
 		if before == none && final(err) && !mounted {
-			return errors.Join(err, c.removeStaging(rec), c.update(k, overCrash, func(r *record) { r.Stage = none }))
+			undo := func(r *record) { r.Stage = none }
+			return errors.Join(err, c.removeStaging(rec), c.records.update(k, surviveCrash, undo))
 		}
 		return err
 	}
-	if err := c.update(k, overCrash, func(r *record) { r.Stage, r.StageMounted = done, mounted }); err != nil {
+	err = c.records.update(k, surviveCrash, func(r *record) { r.Stage, r.StageMounted = done, mounted })
+	if err != nil {
 		return err
 	}
-	c.mu.Lock()
-	c.volumes[k].fresh = true
-	c.mu.Unlock()
+	c.records.markFresh(k)
 	return nil
 }
 
-// staged says whether a volume is surely staged. What an earlier life has staged without a mount to show for it is asked for
-// again before it is published.
+// staged reports whether a volume is certainly staged. Without a mount that shows it, a volume that an earlier process
+// has staged is staged again before it is published.
 func (c *CSI) staged(k key) bool {
-	c.mu.Lock()
-	v := c.volumes[k]
-	rec, fresh := v.rec, v.fresh
-	c.mu.Unlock()
+	rec, fresh := c.records.state(k)
 	if rec.Stage != done || rec.Boot != c.cfg.BootID {
 		return false
 	}
@@ -137,10 +146,10 @@ func (c *CSI) staged(k key) bool {
 	return fresh
 }
 
-// publish shows the volume to one pod.
+// publish publishes the volume for one pod.
 func (c *CSI) publish(ctx context.Context, d *driver, pod types.UID, v *Volume, again bool) error {
 	k, id := v.key(), useID(pod, v.Name)
-	rec := c.look(k)
+	rec := c.records.get(k)
 	if err := layoutOf(v.Driver).beforePublish(c.files, rec, rec.Uses[id], v, c.cfg.NodeName); err != nil {
 		return err
 	}
@@ -171,44 +180,48 @@ func (c *CSI) publish(ctx context.Context, d *driver, pod types.UID, v *Volume, 
 	return c.mark(ctx, k, id, done)
 }
 
-func (c *CSI) publishRequest(d *driver, rec *record, target string, v *Volume) *csipb.NodePublishVolumeRequest {
+func (c *CSI) publishRequest(
+	d *driver, rec *record, target string, v *Volume) *csipb.NodePublishVolumeRequest {
 	r := &csipb.NodePublishVolumeRequest{
-		VolumeId: v.Handle, PublishContext: v.PublishContext, TargetPath: c.files.abs(target), VolumeCapability: d.capability(v, rec.SELinux),
-		Readonly: v.ReadOnly, Secrets: v.PublishSecrets, VolumeContext: map[string]string{},
+		VolumeId:         v.Handle,
+		PublishContext:   v.PublishContext,
+		TargetPath:       c.files.abs(target),
+		VolumeCapability: d.capability(v, rec.SELinux),
+		Readonly:         v.ReadOnly,
+		Secrets:          v.PublishSecrets,
+		VolumeContext:    map[string]string{},
 	}
 	if !v.Ephemeral && d.can[csipb.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME] {
 		r.StagingTargetPath = c.files.abs(rec.Staging)
 	}
-	for _, attributes := range []map[string]string{v.Attributes, v.PublishAttributes} {
-		for name, value := range attributes {
-			r.VolumeContext[name] = value
-		}
-	}
+	maps.Copy(r.VolumeContext, v.Attributes)
+	maps.Copy(r.VolumeContext, v.PublishAttributes)
 	return r
 }
 
-// mark notes how far the publishing for one pod has come.
+// mark records the progress of publishing for one pod.
 func (c *CSI) mark(ctx context.Context, k key, id string, s state) error {
-	// A step that is given up still notes what it has done.
+	// A step that is cancelled still records what it has done.
 	unlock, err := c.locks.Lock(context.WithoutCancel(ctx), k.String())
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	must := overCrash
+	must := surviveCrash
 	if s == intent {
-		must = overPowerCut
+		must = survivePowerLoss
 	}
-	return c.update(k, must, func(r *record) {
+	return c.records.update(k, must, func(r *record) {
 		u := r.Uses[id]
 		u.Publish, u.Mounted = s, s == done && c.files.mounted(u.Target)
 		r.Boot = c.cfg.BootID
 	})
 }
 
-// capability is what a call asks of the volume, which is mounted with an SELinux label if there is one.
+// capability describes the volume in a call. It is mounted with an SELinux label if there is one.
 func (d *driver) capability(v *Volume, selinux string) *csipb.VolumeCapability {
-	out := &csipb.VolumeCapability{AccessMode: &csipb.VolumeCapability_AccessMode{Mode: d.accessMode(v.AccessMode)}}
+	mode := &csipb.VolumeCapability_AccessMode{Mode: d.accessMode(v.AccessMode)}
+	out := &csipb.VolumeCapability{AccessMode: mode}
 	if v.Block {
 		out.AccessType = &csipb.VolumeCapability_Block{Block: &csipb.VolumeCapability_BlockVolume{}}
 		return out
@@ -224,7 +237,7 @@ func (d *driver) capability(v *Volume, selinux string) *csipb.VolumeCapability {
 	return out
 }
 
-// accessMode is the CSI mode for a mode of the API. Drivers which do not know the finer modes get the older one.
+// accessMode returns the CSI mode for a mode of the API. Drivers that lack the finer modes get the older one.
 func (d *driver) accessMode(m corev1.PersistentVolumeAccessMode) csipb.VolumeCapability_AccessMode_Mode {
 	fine := d.can[csipb.NodeServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER]
 	switch {

@@ -8,24 +8,31 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// recover learns from the records and the kubelet's files what earlier lives, of this agent or of a kubelet, have left.
-func (c *CSI) recover() error {
-	all, err := c.files.records(func(path string, err error) {
-		c.log.Error("a CSI record cannot be read; it is set aside, and the volume is known by the kubelet's files", "record", path, "err", err)
+// recovery fills a store at the start of the process with what earlier ones, of this agent or a kubelet, have left.
+type recovery struct {
+	*store
+	drivers []InTreeDriver
+}
+
+// run reads the journals, then the kubelet's files.
+func (r *recovery) run() error {
+	all, err := r.files.records(func(path string, err error) {
+		r.log.Error("CSI record is damaged, renaming it and using the kubelet's files instead", "file", path, "err", err)
 	})
 	if err != nil {
 		return err
 	}
-	for _, r := range all {
-		if r.Boot != c.cfg.BootID {
-			r.distrust()
+	for _, rec := range all {
+		if rec.Boot != r.boot {
+			rec.distrust()
 		}
-		c.volumes[r.key()] = &volume{rec: r}
+		r.volumes[rec.key()] = &volume{rec: rec}
 	}
-	return errors.Join(c.recoverStaged(), c.recoverPods(), c.recoverDevices(), c.recoverInTree())
+	return errors.Join(r.findStaged(), r.findPublished(), r.findDevices(), r.findInTree())
 }
 
-// distrust: after a reboot no mount is left, but a driver may hold what it does not mount.
+// distrust marks as uncertain what a reboot may have undone: mounts are gone, but a driver may keep what it does not
+// mount.
 func (r *record) distrust() {
 	if r.Stage == done {
 		r.Stage = intent
@@ -37,34 +44,41 @@ func (r *record) distrust() {
 	}
 }
 
-// recovered gives the record of a volume that the kubelet's files speak of.
-func (c *CSI) recovered(d volData) *record {
+// record returns the record of a volume that a file of the kubelet describes.
+func (r *recovery) record(d volData) *record {
 	k := key{d.Driver, d.Handle}
-	v := c.volumes[k]
+	v := r.volumes[k]
 	if v == nil {
 		// Attachable is not in the files: in doubt, the volume counts as in use.
-		v = &volume{rec: &record{Driver: d.Driver, Handle: d.Handle, Boot: c.cfg.BootID, Attachable: d.Lifecycle != "Ephemeral", SELinux: d.SELinux,
-			Uses: map[string]*use{}, Staging: drivers{}.staging(&Volume{Driver: d.Driver, Handle: d.Handle})}}
-		c.volumes[k] = v
+		v = &volume{rec: &record{
+			Driver:     d.Driver,
+			Handle:     d.Handle,
+			Boot:       r.boot,
+			Attachable: d.Lifecycle != "Ephemeral",
+			SELinux:    d.SELinux,
+			Uses:       map[string]*use{},
+			Staging:    csiLayout{}.staging(&Volume{Driver: d.Driver, Handle: d.Handle}),
+		}}
+		r.volumes[k] = v
 	}
 	return v.rec
 }
 
-// data reads a kubelet's note. One that is missing or damaged is told of; nothing can be done by it.
-func (c *CSI) data(dir string) (volData, bool) {
-	d, err := c.files.readData(dir)
+// data reads a file of the kubelet. A damaged one is logged and ignored.
+func (r *recovery) data(dir string) (volData, bool) {
+	d, err := r.files.readData(dir)
 	if err == nil {
 		err = checkName("CSI driver", d.Driver)
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		c.log.Warn("cannot tell whose volume this is", "dir", c.files.abs(dir), "err", err)
+		r.log.Warn("vol_data.json is damaged, ignoring the volume", "dir", r.files.abs(dir), "err", err)
 	}
 	return d, err == nil
 }
 
-// recoverStaged finds staged volumes: plugins/kubernetes.io/csi/<driver>/<hash>/vol_data.json.
-func (c *CSI) recoverStaged() error {
-	drivers, err := c.files.names(pluginDir)
+// findStaged finds staged volumes: plugins/kubernetes.io/csi/<driver>/<hash>/vol_data.json.
+func (r *recovery) findStaged() error {
+	drivers, err := r.files.names(pluginDir)
 	if err != nil {
 		return err
 	}
@@ -72,68 +86,69 @@ func (c *CSI) recoverStaged() error {
 		if driver == filepath.Base(devicesDir) {
 			continue
 		}
-		hashes, err := c.files.names(filepath.Join(pluginDir, driver))
+		hashes, err := r.files.names(filepath.Join(pluginDir, driver))
 		if err != nil {
-			continue // no directory, so none of the kubelet's
+			continue // not a directory, so not the kubelet's
 		}
 		for _, hash := range hashes {
 			dir := filepath.Join(pluginDir, driver, hash)
-			d, ok := c.data(dir)
+			d, ok := r.data(dir)
 			if !ok {
 				continue
 			}
-			r := c.recovered(d)
-			if r.Stage == none {
-				r.Stage, r.Staging = intent, filepath.Join(dir, globalDir)
+			rec := r.record(d)
+			if rec.Stage == none {
+				rec.Stage, rec.Staging = intent, filepath.Join(dir, globalDir)
 			}
 		}
 	}
 	return nil
 }
 
-// recoverPods finds published volumes: pods/<uid>/volumes/kubernetes.io~csi/<name>/vol_data.json.
-func (c *CSI) recoverPods() error {
-	pods, err := c.files.names("pods")
+// findPublished finds published volumes: pods/<uid>/volumes/kubernetes.io~csi/<name>/vol_data.json.
+func (r *recovery) findPublished() error {
+	pods, err := r.files.names("pods")
 	if err != nil {
 		return err
 	}
 	for _, pod := range pods {
-		names, err := c.files.names(filepath.Join("pods", pod, "volumes", escape(PluginName)))
+		names, err := r.files.names(filepath.Join("pods", pod, "volumes", escape(PluginName)))
 		if err != nil {
 			continue
 		}
 		for _, name := range names {
 			uid := types.UID(pod)
-			d, ok := c.data(podVolumeDir(uid, name))
+			d, ok := r.data(podVolumeDir(uid, name))
 			if !ok {
 				continue
 			}
-			c.recoverUse(d, uid, &Volume{Name: name, Driver: d.Driver, Handle: d.Handle})
+			r.addUse(d, uid, &Volume{Name: name, Driver: d.Driver, Handle: d.Handle})
 		}
 	}
 	return nil
 }
 
-func (c *CSI) recoverUse(d volData, pod types.UID, v *Volume) {
-	r := c.recovered(d)
-	r.Block = r.Block || v.Block
-	if r.Uses[useID(pod, v.Name)] != nil {
+// addUse adds a pod's use of a volume that a file of the kubelet describes.
+func (r *recovery) addUse(d volData, pod types.UID, v *Volume) {
+	rec := r.record(d)
+	rec.Block = rec.Block || v.Block
+	if rec.Uses[useID(pod, v.Name)] != nil {
 		return
 	}
-	u := &use{Pod: pod, Name: v.Name, Target: layoutOf(d.Driver).target(pod, v, r.Staging), Publish: intent}
-	if c.files.mounted(u.Target) {
+	u := &use{Pod: pod, Name: v.Name, Target: layoutOf(d.Driver).target(pod, v, rec.Staging), Publish: intent}
+	if r.files.mounted(u.Target) {
 		u.Publish, u.Mounted = done, true
 	}
-	r.Uses[useID(pod, v.Name)] = u
+	rec.Uses[useID(pod, v.Name)] = u
 }
 
-// recoverDevices finds block volumes: volumeDevices/<name>/data/vol_data.json, and pods/<uid>/volumeDevices/…/<name>.
-func (c *CSI) recoverDevices() error {
-	names, err := c.files.names(devicesDir)
+// findDevices finds block volumes: volumeDevices/<name>/data/vol_data.json, and pods/<uid>/volumeDevices/…/<name>.
+func (r *recovery) findDevices() error {
+	names, err := r.files.names(devicesDir)
 	if err != nil {
 		return err
 	}
-	pods, err := c.files.names("pods")
+	pods, err := r.files.names("pods")
 	if err != nil {
 		return err
 	}
@@ -141,18 +156,18 @@ func (c *CSI) recoverDevices() error {
 		if name == "staging" || name == "publish" {
 			continue
 		}
-		d, ok := c.data(filepath.Join(devicesDir, name, "data"))
+		d, ok := r.data(filepath.Join(devicesDir, name, "data"))
 		if !ok {
 			continue
 		}
 		v := &Volume{Name: name, Block: true, Driver: d.Driver, Handle: d.Handle}
-		r := c.recovered(d)
-		if r.Stage == none && c.files.exists(drivers{}.staging(v)) {
-			r.Stage, r.Staging, r.Block = intent, drivers{}.staging(v), true
+		rec := r.record(d)
+		if rec.Stage == none && r.files.exists(csiLayout{}.staging(v)) {
+			rec.Stage, rec.Staging, rec.Block = intent, csiLayout{}.staging(v), true
 		}
 		for _, pod := range pods {
-			if c.files.exists(deviceLink(PluginName, types.UID(pod), name)) {
-				c.recoverUse(d, types.UID(pod), v)
+			if r.files.exists(deviceLink(PluginName, types.UID(pod), name)) {
+				r.addUse(d, types.UID(pod), v)
 			}
 		}
 	}

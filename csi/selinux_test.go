@@ -76,7 +76,8 @@ func TestSELinuxLabel(t *testing.T) {
 	w.nothingLeft()
 }
 
-// A volume has one label at a time. Who wants another is refused while it is in use, and gets it staged anew afterwards.
+// A volume has one label at a time. Who wants another is refused while it is in use, and gets it staged anew
+// afterwards.
 func TestSELinuxLabelsConflict(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)

@@ -7,7 +7,8 @@ import (
 	"github.com/nodelet/nodelet/csi/fake"
 )
 
-// A driver's word on a volume comes with its figures, in the way of CSI 1.12 and in that of 1.13, where somebody wants to know.
+// A driver's word on a volume comes with its figures, in the way of CSI 1.12 and in that of 1.13, where somebody wants
+// to know.
 func TestCondition(t *testing.T) {
 	t.Parallel()
 	const sickness = "the disk is on fire"

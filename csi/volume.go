@@ -14,11 +14,12 @@ type Volume struct {
 	Driver, Handle string
 	// Name is the PersistentVolume's, or that of the pod's volume for an inline one: the name of its directories.
 	Name string
-	// Directory is where a volume of a Kind is staged, below the plugin's own; two names deep. CSI drivers have none.
+	// Directory is where an in-tree driver stages the volume, below the plugin's own directory; two names deep. Volumes
+	// of CSI drivers have none.
 	Directory string
 	// Block: the pod gets the device itself, not a file system.
 	Block bool
-	// Ephemeral: an inline volume, which lives and dies with its pod and is never staged.
+	// Ephemeral: an inline volume, which exists as long as its pod and is never staged.
 	Ephemeral bool
 	// Attachable: the controller manager attaches it, and must not detach it while it is in use here.
 	Attachable   bool
@@ -26,35 +27,35 @@ type Volume struct {
 	MountOptions []string
 	AccessMode   corev1.PersistentVolumeAccessMode
 	ReadOnly     bool
-	// SELinuxLabel is what the files of the volume are to be labelled as by its mount. It counts for the first claim: as long as the
+	// SELinuxLabel is the label that the mount gives to the files of the volume. The first use decides: as long as the
 	// volume is in use it keeps its label.
 	SELinuxLabel string
 	// Attributes are the volume context; PublishAttributes are added to them for NodePublishVolume alone.
 	Attributes, PublishAttributes map[string]string
-	// PublishContext is what the controller's attach call gave back.
+	// PublishContext is what the controller's attach call returned.
 	PublishContext map[string]string
 	// Secrets are never logged and never written to disk.
 	StageSecrets, PublishSecrets map[string]string
-	// FSGroup is handed to drivers that set the group by themselves (VOLUME_MOUNT_GROUP).
+	// FSGroup is for drivers that set the group themselves (VOLUME_MOUNT_GROUP).
 	FSGroup *int64
-	// Republish calls NodePublishVolume though the volume is published: its driver wants to be asked now and then.
+	// Republish calls NodePublishVolume even if the volume is published (requiresRepublish of its CSIDriver).
 	Republish bool
-	// Prepare makes a freshly published volume fit for containers; path is where it is published. Nil: nothing to do. It
-	// is not called for drivers that were given FSGroup.
+	// Prepare prepares a newly published volume for containers; path is where it is published. Nil: nothing to do. It
+	// is not called for drivers that set FSGroup themselves.
 	Prepare func(ctx context.Context, path string) error
 }
 
 // Published is a volume that a pod can use.
 type Published struct {
 	Path    string // the directory, or the device of a block volume
-	Changed bool   // it was not there before
-	// Expands: the driver can grow the volume while it is here.
+	Changed bool   // it was not published before
+	// Expands: the driver can grow the volume on the node.
 	Expands bool
 	// Labelled: its mount gives the files their SELinux label.
 	Labelled bool
 }
 
-// LabelError refuses a volume that other pods use with another SELinux label.
+// LabelError is the error for a volume that other pods use with another SELinux label.
 type LabelError struct{ Volume, Has, Wanted string }
 
 func (e *LabelError) Error() string {
@@ -81,12 +82,12 @@ func AttachmentName(driver, handle, node string) string {
 	return fmt.Sprintf("csi-%x", sha256.Sum256([]byte(handle+driver+node)))
 }
 
-// InlineHandle is the handle of a pod's inline volume, the same in every life of the agent.
+// InlineHandle is the handle of a pod's inline volume, the same after a restart of the agent.
 func InlineHandle(pod types.UID, volume string) string {
 	return fmt.Sprintf("csi-%x", sha256.Sum256([]byte(string(pod)+volume)))
 }
 
-// check refuses what cannot be put into paths and calls.
+// check returns an error for names that cannot be used in paths and calls.
 func (v *Volume) check(pod types.UID) error {
 	if err := checkName("pod UID", string(pod)); err != nil {
 		return err

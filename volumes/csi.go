@@ -66,7 +66,7 @@ func accessMode(pv *corev1.PersistentVolume) corev1.PersistentVolumeAccessMode {
 func (d *driven) prepareCSI(ctx context.Context) (err error) {
 	v, s := d.volume, d.pv.Spec.CSI
 	if v.Attachable {
-		if err := d.csi.Claim(ctx, d.Pod.UID, v); err != nil {
+		if err := d.csi.Use(ctx, d.Pod.UID, v); err != nil {
 			return err
 		}
 		name := csi.UniqueName(v.Driver, v.Handle)

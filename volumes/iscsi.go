@@ -107,7 +107,7 @@ func iscsiDriver() *storagev1.CSIDriver {
 // prepareISCSI records the use of the LUN, waits until no other node has it, and reads the password of its sessions.
 func (d *driven) prepareISCSI(ctx context.Context, s *corev1.ISCSIVolumeSource, secret secretReader) (err error) {
 	v := d.volume
-	if err := d.csi.Claim(ctx, d.Pod.UID, v); err != nil {
+	if err := d.csi.Use(ctx, d.Pod.UID, v); err != nil {
 		return err
 	}
 	if err := d.cfg.Cluster.AttachedInTree(ctx, d.Pod.UID, csi.UniqueName(v.Driver, v.Handle)); err != nil {

@@ -29,7 +29,7 @@ func newTestManager(t *testing.T, cfg Config, lun csipb.NodeClient) *Manager {
 	}
 	cfg.NodeName, cfg.Log, cfg.Pods = "node", slog.New(slog.DiscardHandler), pods
 	cfg.InUse, cfg.Wake = func([]corev1.UniqueVolumeName) {}, func([]types.UID) {}
-	m, err := newManager(cfg, csi.Kind{Plugin: iscsi.Plugin, Node: lun, Handle: iscsi.HandleOf})
+	m, err := newManager(cfg, csi.InTreeDriver{Plugin: iscsi.Plugin, Node: lun, Handle: iscsi.HandleOf})
 	if err != nil {
 		t.Fatal(err)
 	}

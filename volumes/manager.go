@@ -55,10 +55,10 @@ type Manager struct {
 // New reads the records of volumes that are on the node. Run starts the work.
 func New(cfg Config) (*Manager, error) {
 	node := iscsi.New(iscsi.Config{Dir: filepath.Join(cfg.Root, "plugins", iscsi.Plugin), Log: cfg.Log})
-	return newManager(cfg, csi.Kind{Plugin: iscsi.Plugin, Node: node, Handle: iscsi.HandleOf})
+	return newManager(cfg, csi.InTreeDriver{Plugin: iscsi.Plugin, Node: node, Handle: iscsi.HandleOf})
 }
 
-func newManager(cfg Config, inTree csi.Kind) (*Manager, error) {
+func newManager(cfg Config, inTree csi.InTreeDriver) (*Manager, error) {
 	if cfg.Cluster == nil {
 		cfg.Cluster = noCluster{}
 	}
@@ -72,7 +72,7 @@ func newManager(cfg Config, inTree csi.Kind) (*Manager, error) {
 		Log:      cfg.Log,
 		Wake:     cfg.Wake,
 		Health:   cfg.Health,
-		Kinds:    []csi.Kind{inTree},
+		InTree:   []csi.InTreeDriver{inTree},
 		Changed:  func() { cfg.InUse(m.csi.InUse()) },
 		Registered: func(ctx context.Context, d csi.DriverInfo) error {
 			return cfg.Cluster.SetDriver(ctx, storage.NodeDriver(d))

@@ -1,0 +1,138 @@
+package csi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodelet/nodelet/internal/keylock"
+	"github.com/nodelet/nodelet/plugins"
+)
+
+// Config says where the volumes are and whom to notify. The functions must not block.
+type Config struct {
+	Root     string // the agent's root directory, absolute
+	NodeName string
+	Log      *slog.Logger // nil: nothing is logged
+	// CallTimeout bounds one call to a CSI driver; zero means the kubelet's two minutes.
+	CallTimeout time.Duration
+	// Health asks drivers for the condition of volumes beside their usage.
+	Health bool
+	// InTree are the drivers of in-tree kinds of volumes.
+	InTree []InTreeDriver
+	// BootID identifies this boot of the machine; empty means the kernel's.
+	BootID string
+
+	// Registered receives what a driver says of the node before the driver is told that it is registered. An error is
+	// passed to the driver, and the registration is repeated. It may block. Nil: not called.
+	Registered func(ctx context.Context, d DriverInfo) error
+	// Gone receives the name of a driver that has unregistered. It may block. Nil: not called.
+	Gone func(ctx context.Context, driver string)
+	// Changed is called when InUse has changed, one call at a time: a caller that publishes InUse in it ends with the
+	// newest.
+	Changed func()
+	// Wake receives the pods whose failed steps may succeed now.
+	Wake func(pods []types.UID)
+}
+
+// CSI stages, publishes and takes down volumes. It is safe for concurrent use.
+type CSI struct {
+	cfg     Config
+	log     *slog.Logger
+	files   files
+	records *store
+	drivers *drivers
+	locks   keylock.Keyed // of volumes (key.String) and of uses (useID)
+
+	mu sync.Mutex
+	// unstaging are the volumes that a background goroutine unstages.
+	unstaging  map[key]bool
+	background *plugins.Background
+}
+
+// New reads the records that earlier processes have left. It calls no driver before Run.
+func New(cfg Config) (*CSI, error) {
+	if !filepath.IsAbs(cfg.Root) {
+		return nil, fmt.Errorf("root directory %q must be an absolute path", cfg.Root)
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.CallTimeout == 0 {
+		cfg.CallTimeout = callTimeout
+	}
+	if cfg.BootID == "" {
+		id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+		if err != nil {
+			return nil, fmt.Errorf("read the boot ID: %w", err)
+		}
+		cfg.BootID = strings.TrimSpace(string(id))
+	}
+	f, err := openFiles(cfg.Root)
+	if err != nil {
+		return nil, err
+	}
+	records := &store{
+		files:   f,
+		log:     cfg.Log,
+		boot:    cfg.BootID,
+		changed: cfg.Changed,
+		volumes: map[key]*volume{},
+	}
+	if err := (&recovery{records, cfg.InTree}).run(); err != nil {
+		return nil, errors.Join(err, f.root.Close())
+	}
+	c := &CSI{
+		cfg:       cfg,
+		log:       cfg.Log,
+		files:     f,
+		records:   records,
+		drivers:   newDrivers(cfg.InTree),
+		unstaging: map[key]bool{},
+	}
+	c.background = plugins.NewBackground(&c.mu)
+	return c, nil
+}
+
+// Run unstages volumes that no pod uses, until ctx is done; then it closes the connections to drivers.
+func (c *CSI) Run(ctx context.Context) {
+	c.unstageUnused()
+	c.background.Wait(ctx, nil)
+	c.drivers.close()
+}
+
+// Close ends the work of a CSI on which Run was not called, and closes its directory.
+func (c *CSI) Close() error {
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	c.background.Wait(ended, nil)
+	c.drivers.close()
+	return c.files.root.Close()
+}
+
+// InUse returns the attachable volumes that are, or may be, in use on this node, sorted: volumesInUse of the Node's
+// status.
+func (c *CSI) InUse() []corev1.UniqueVolumeName { return c.records.inUse() }
+
+// Pods returns the pods that have a use, including those that no longer exist.
+func (c *CSI) Pods() []types.UID { return c.records.pods() }
+
+// Used returns the names of the volumes that a pod uses, sorted.
+func (c *CSI) Used(pod types.UID) []string { return c.records.used(pod) }
+
+// checkName returns an error for anything but a single path element: names come from the API and from files on disk.
+func checkName(what, name string) error {
+	if name == "" || name == "." || name == ".." || len(name) > 255 || strings.ContainsAny(name, "/\x00") {
+		return fmt.Errorf("%s %q cannot be the name of a directory", what, name)
+	}
+	return nil
+}

@@ -1,0 +1,158 @@
+package csi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	csipb "github.com/container-storage-interface/spec/lib/go/csi"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodelet/nodelet/plugins"
+)
+
+// registrationPatience is how long a step waits for its driver to register before it fails with what it waits for.
+const registrationPatience = 5 * time.Second
+
+// errNoDriver is in the chain of errors about drivers that are not registered.
+var errNoDriver = errors.New("is not registered")
+
+// drivers are the registered drivers and the pods that wait for others.
+type drivers struct {
+	mu     sync.Mutex
+	byName map[string]*driver
+	// registered is closed, and replaced, when a driver registers.
+	registered chan struct{}
+	waiting    plugins.Waiters
+	closed     bool
+}
+
+// newDrivers returns the in-tree drivers, which are always registered.
+func newDrivers(inTree []InTreeDriver) *drivers {
+	all := &drivers{byName: map[string]*driver{}, registered: make(chan struct{})}
+	for _, d := range inTree {
+		can := map[csipb.NodeServiceCapability_RPC_Type]bool{csipb.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME: true}
+		all.byName[d.Plugin] = &driver{name: d.Plugin, node: d.Node, can: can}
+	}
+	return all
+}
+
+// get returns a driver for a pod. It waits a while for one that is not registered; after that the pod is woken when it
+// registers. The connection stays open until done is called.
+func (a *drivers) get(ctx context.Context, name string, pod types.UID) (d *driver, done func(), err error) {
+	patience := time.NewTimer(registrationPatience)
+	defer patience.Stop()
+	for {
+		a.mu.Lock()
+		d, registered := a.byName[name], a.registered
+		switch {
+		case d != nil:
+			d.calls.Add(1)
+		case pod != "":
+			a.waiting.Add(name, pod)
+		}
+		a.mu.Unlock()
+		if d != nil {
+			return d, d.calls.Done, nil
+		}
+		select {
+		case <-registered:
+			continue
+		case <-ctx.Done():
+			return nil, nil, ctx.Err()
+		case <-patience.C:
+		}
+		return nil, nil, fmt.Errorf("CSI driver %s %w on this node: is its node plugin running?", name, errNoDriver)
+	}
+}
+
+// now returns a driver, nil if it is not registered. done is as in get.
+func (a *drivers) now(name string) (d *driver, done func()) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if d = a.byName[name]; d == nil {
+		return nil, func() {}
+	}
+	d.calls.Add(1)
+	return d, d.calls.Done
+}
+
+// add registers a driver, in place of an earlier one of its name. It returns the pods that wait for it.
+func (a *drivers) add(d *driver) ([]types.UID, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.closed {
+		return nil, errors.New("the node agent is shutting down")
+	}
+	a.byName[d.name].retire()
+	a.byName[d.name] = d
+	close(a.registered)
+	a.registered = make(chan struct{})
+	return a.waiting.Take(d.name), nil
+}
+
+// remove unregisters a driver. It reports whether it was still registered: another of its name may have replaced it.
+func (a *drivers) remove(d *driver) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.byName[d.name] != d {
+		return false
+	}
+	delete(a.byName, d.name)
+	d.retire()
+	return true
+}
+
+// retire closes a driver's connection when its calls have ended.
+func (d *driver) retire() {
+	if d == nil {
+		return
+	}
+	go func() {
+		d.calls.Wait()
+		_ = d.conn.Close() // nothing is sent any more
+	}()
+}
+
+// close closes all connections. No driver can register any more.
+func (a *drivers) close() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.closed = true
+	for name, d := range a.byName {
+		if d.conn != nil {
+			_ = d.conn.Close() // the process ends
+		}
+		delete(a.byName, name)
+	}
+}
+
+// registration returns a channel that is closed when a driver registers, and whether the named one is registered now.
+func (a *drivers) registration(name string) (next <-chan struct{}, registered bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.registered, a.byName[name] != nil
+}
+
+// mayExpand reports whether a driver can grow volumes. For one that is not registered that is not known: it may.
+func (a *drivers) mayExpand(name string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	d := a.byName[name]
+	return d == nil || d.can[csipb.NodeServiceCapability_RPC_EXPAND_VOLUME]
+}
+
+// Drivers returns the registered CSI drivers, in no order.
+func (c *CSI) Drivers() []DriverInfo {
+	c.drivers.mu.Lock()
+	defer c.drivers.mu.Unlock()
+	var all []DriverInfo
+	for _, d := range c.drivers.byName {
+		if !inTree(d.name) {
+			all = append(all, d.info)
+		}
+	}
+	return all
+}

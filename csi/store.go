@@ -1,0 +1,173 @@
+package csi
+
+import (
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// store holds the records of all volumes, in memory and in their journals. Each change is made under the lock of its
+// volume.
+type store struct {
+	files   files
+	log     *slog.Logger
+	boot    string     // the ID of this boot
+	changed func()     // nil: not called
+	calling sync.Mutex // held while changed is called
+
+	mu      sync.Mutex
+	volumes map[key]*volume
+}
+
+// volume is a record in use. store.mu guards rec and fresh; rec is replaced, never written through.
+type volume struct {
+	rec *record
+	// fresh: staged by this process.
+	fresh bool
+	// lines of the journal that this process has written; the volume's lock guards it.
+	lines int
+}
+
+// get returns a volume's record, nil if there is none. The caller must not change it.
+func (s *store) get(k key) *record {
+	rec, _ := s.state(k)
+	return rec
+}
+
+// state returns a volume's record, and whether this process has staged the volume.
+func (s *store) state(k key) (rec *record, fresh bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if v := s.volumes[k]; v != nil {
+		return v.rec, v.fresh
+	}
+	return nil, false
+}
+
+// update changes a record: first on disk, if it must survive anything, then in memory. The caller holds the volume's
+// lock. A record without content is removed.
+func (s *store) update(k key, must durability, change func(*record)) error {
+	s.mu.Lock()
+	v := s.volumes[k]
+	s.mu.Unlock()
+	if v == nil {
+		v = &volume{rec: &record{Driver: k.driver, Handle: k.handle, Boot: s.boot}}
+	}
+	old, next := v.rec, v.rec.clone()
+	change(next)
+	if err := s.write(v, next, must); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	v.rec, s.volumes[k] = next, v
+	if next.empty() {
+		delete(s.volumes, k)
+	}
+	s.mu.Unlock()
+	if inUse(old) != inUse(next) && s.changed != nil {
+		s.calling.Lock()
+		defer s.calling.Unlock()
+		s.changed()
+	}
+	return nil
+}
+
+// write puts a record on disk. Failures to persist a change that a power failure may lose are only logged: a stale
+// record makes the agent repeat an idempotent call, and a full disk must not keep pods from terminating.
+func (s *store) write(v *volume, next *record, must durability) (err error) {
+	if next.empty() {
+		return s.files.forget(next.key())
+	}
+	if must == memoryOnly {
+		return nil
+	}
+	v.lines, err = s.files.append(next, v.lines, must)
+	if err != nil && must == surviveCrash {
+		s.log.Warn("cannot write the record of a CSI volume; after a restart its driver is called again",
+			"volume", next.key(), "err", err)
+		return nil
+	}
+	return err
+}
+
+// markFresh notes that this process has staged a volume.
+func (s *store) markFresh(k key) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.volumes[k].fresh = true
+}
+
+// unused returns the volumes that no pod uses.
+func (s *store) unused() []key {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var all []key
+	for k, v := range s.volumes {
+		if len(v.rec.Uses) == 0 {
+			all = append(all, k)
+		}
+	}
+	return all
+}
+
+// isUnused reports whether there is a record of a volume and no pod uses it.
+func (s *store) isUnused(k key) bool {
+	rec := s.get(k)
+	return rec != nil && len(rec.Uses) == 0
+}
+
+func inUse(r *record) bool { return r.Attachable && !r.empty() }
+
+func (s *store) inUse() []corev1.UniqueVolumeName {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	names := []corev1.UniqueVolumeName{}
+	for k, v := range s.volumes {
+		if inUse(v.rec) {
+			names = append(names, UniqueName(k.driver, k.handle))
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+func (s *store) pods() []types.UID {
+	found := map[types.UID]bool{}
+	s.eachUse(func(_ key, u *use) { found[u.Pod] = true })
+	return slices.Sorted(maps.Keys(found))
+}
+
+func (s *store) used(pod types.UID) []string {
+	var names []string
+	s.eachUse(func(_ key, u *use) {
+		if u.Pod == pod {
+			names = append(names, u.Name)
+		}
+	})
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// find returns the volume that a pod uses by a name.
+func (s *store) find(pod types.UID, name string) (k key, found bool) {
+	s.eachUse(func(at key, u *use) {
+		if u.Pod == pod && u.Name == name {
+			k, found = at, true
+		}
+	})
+	return k, found
+}
+
+func (s *store) eachUse(do func(key, *use)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for k, v := range s.volumes {
+		for _, u := range v.rec.Uses {
+			do(k, u)
+		}
+	}
+}

@@ -1,0 +1,74 @@
+package csi
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Use records that a pod is going to use a volume. From then on the volume counts as in use and is not unstaged;
+// Unpublish ends the use. The record reaches the disk with the first call to the driver. For an existing use only
+// Attachable is updated.
+func (c *CSI) Use(ctx context.Context, pod types.UID, v *Volume) error {
+	if err := v.check(pod); err != nil {
+		return err
+	}
+	unlock, err := c.locks.Lock(ctx, v.key().String())
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	rec, id := c.records.get(v.key()), useID(pod, v.Name)
+	if rec != nil && rec.Uses[id] != nil {
+		return c.setAttachable(v)
+	}
+	onePod := v.AccessMode == corev1.ReadWriteOncePod
+	if rec != nil && (onePod || rec.OnePod) && rec.usedByOther(pod) {
+		return fmt.Errorf("volume %q uses the ReadWriteOncePod access mode "+
+			"and is already in use by another pod on this node", v.Name)
+	}
+	stage, err := c.checkMode(ctx, rec, v)
+	if err != nil {
+		return err
+	}
+	return c.records.update(v.key(), memoryOnly, func(r *record) {
+		r.Block, r.Attachable, r.OnePod = v.Block, v.Attachable, onePod
+		r.SELinux, r.Stage = v.SELinuxLabel, stage
+		if r.Staging == "" || len(r.Uses) == 0 && stage == none { // the handle may have moved to another PersistentVolume
+			r.Staging = layoutOf(v.Driver).staging(v)
+		}
+		r.Uses[id] = &use{Pod: pod, Name: v.Name, Target: layoutOf(v.Driver).target(pod, v, r.Staging)}
+	})
+}
+
+// setAttachable updates whether a volume in use has to be attached: its CSIDriver may have been replaced, and the
+// controller manager detaches nothing that is in volumesInUse. The caller holds the volume's lock.
+func (c *CSI) setAttachable(v *Volume) error {
+	if c.records.get(v.key()).Attachable == v.Attachable {
+		return nil
+	}
+	return c.records.update(v.key(), surviveCrash, func(r *record) { r.Attachable = v.Attachable })
+}
+
+// checkMode returns the progress of staging for a new use, which needs the volume with its SELinux label and
+// volumeMode. The label is a mount option: a volume that is staged with another one is unstaged first, unless it is in
+// use. The caller holds the volume's lock.
+func (c *CSI) checkMode(ctx context.Context, rec *record, v *Volume) (state, error) {
+	switch {
+	case rec == nil:
+		return none, nil
+	case rec.SELinux == v.SELinuxLabel && rec.Block == v.Block:
+		return rec.Stage, nil
+	case len(rec.Uses) > 0 && rec.Block != v.Block:
+		return none, fmt.Errorf("volume %q is in use with another volumeMode on this node", v.Name)
+	case len(rec.Uses) > 0:
+		return none, &LabelError{v.Name, rec.SELinux, v.SELinuxLabel}
+	}
+	if err := c.takeDown(ctx, rec); err != nil {
+		return none, fmt.Errorf("waiting for unmount of volume %q, because it is mounted "+
+			"with another SELinux label or volumeMode: %w", v.Name, err)
+	}
+	return none, nil
+}
