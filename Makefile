@@ -135,6 +135,11 @@ kind: deb ## test clusters made by kind: nodelet as an additional node, and as t
 fuzz: ## run each fuzz target for 20 s
 	@test/fuzz-all 20s
 
+.PHONY: mutants
+mutants: ## take each security rule out of the code and check that its test fails
+	@echo "==> mutants of the rules in docs/security.md (about 10 minutes)"
+	@go run ./test/mutants
+
 .PHONY: clean
 clean: ## remove build output
 	@rm -rf bin

@@ -25,6 +25,7 @@ func (s *soak) check(ctx context.Context) {
 		s.report.violate("alive: %s", problem)
 	}
 	s.forgottenTasks(ctx)
+	s.forgottenNamespaces(ctx)
 	for _, c := range []struct {
 		name string
 		look func(context.Context) string
@@ -62,6 +63,30 @@ func (s *soak) forgottenTasks(ctx context.Context) {
 	s.report.forgot()
 	if err := errors.Join(s.node.StopRuntime(unix.SIGKILL), s.node.StartRuntime(ctx)); err != nil {
 		s.report.violate("restart the runtime: %v", err)
+	}
+}
+
+// forgottenNamespaces unmounts the network namespaces that a killed runtime made and did not write down. Only the
+// runtime knows their names, so no agent can remove them; without a sandbox they hold no process.
+func (s *soak) forgottenNamespaces(ctx context.Context) {
+	if s.report.fault != "runtime-killed" {
+		return
+	}
+	if within(ctx, time.Minute, func() string { return s.clean(ctx) }) == "" {
+		return
+	}
+	left, err := s.node.Leftovers(ctx)
+	if err != nil {
+		return // the check that follows reports it
+	}
+	for _, line := range left {
+		_, path, mount := strings.Cut(line, ": mount ")
+		if mount && strings.Contains(path, "/netns/cni-") && !slices.Contains(s.baseline, line) {
+			s.report.forgot()
+			if err := unix.Unmount(path, unix.MNT_DETACH); err != nil {
+				s.report.violate("unmount a namespace that the runtime forgot: %v", err)
+			}
+		}
 	}
 }
 

@@ -22,7 +22,8 @@ type report struct {
 	Pods       int64
 	Faults     map[string]int
 	Violations []string
-	// Forgotten counts tasks that the runtime forgot; see forgottenTasks.
+	// Forgotten counts tasks and network namespaces that the runtime forgot; see forgottenTasks and
+	// forgottenNamespaces.
 	Forgotten int
 	// First and Last are what the agent held after the first and the last round.
 	First, Last agentUsage
@@ -64,12 +65,12 @@ func (r *report) violate(format string, args ...any) {
 	fmt.Println(time.Now().Format(time.TimeOnly), "VIOLATION", text)
 }
 
-// forgot notes that the runtime forgot a task.
+// forgot notes that the runtime forgot something.
 func (r *report) forgot() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.Forgotten++
-	fmt.Printf("round %d (%s): the runtime cannot remove a container and is restarted\n", r.round, r.fault)
+	fmt.Printf("round %d (%s): the runtime forgot something that it made\n", r.round, r.fault)
 }
 
 // usage notes what the agent holds after a round.
@@ -98,7 +99,7 @@ func (r *report) print() {
 	}
 	fmt.Printf("  agent: goroutines %d then %d, open files %d then %d, private memory %d then %d KiB\n",
 		r.First.Goroutines, r.Last.Goroutines, r.First.Files, r.Last.Files, r.First.PrivateKiB, r.Last.PrivateKiB)
-	fmt.Printf("  runtime: forgot the tasks of containers in %d rounds\n", r.Forgotten)
+	fmt.Printf("  runtime: forgot %d tasks or network namespaces\n", r.Forgotten)
 	for _, v := range r.Violations {
 		fmt.Println("  VIOLATION", v)
 	}
