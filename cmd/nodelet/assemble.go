@@ -50,24 +50,24 @@ import (
 	"github.com/nodelet/nodelet/volumes/podfs"
 )
 
-// statusHold is how long a change of a pod's status waits for what follows at once, unless it is one of readiness or of
-// the pod's end.
+// statusHold is how long a change of a pod's status waits for further changes, unless readiness changes or the pod
+// ends.
 const statusHold = 250 * time.Millisecond
 
-// logLinks is where log collectors look for links to the logs of containers.
+// logLinks is where log collectors expect links to the logs of containers.
 const logLinks = "/var/log/containers"
 
-// nodelet is the rooms of one agent, wired together.
+// nodelet holds the parts of one agent while they are wired together.
 type nodelet struct {
 	cfg *config.Config
 	log *slog.Logger
-	// verbosity is that of log.
+	// verbosity is the level of log.
 	verbosity *endpoints.Verbosity
 
-	// api and events speak to the API server, each with a rate of its own; nil on a node without one.
+	// api and events are clients of the API server with separate rate limits; nil on a node without one.
 	api, events *client.Client
-	identity    *certs.Client  // towards the API server; nil without one
-	serving     *certs.Serving // of the node's own server; nil without one
+	identity    *certs.Client  // for the API server; nil without one
+	serving     *certs.Serving // for the node's own server; nil if it is off
 	runtime     *cri.Client
 	node        *node.Reporter
 	facts       *nodefacts.Facts
@@ -87,8 +87,7 @@ type nodelet struct {
 	network     *manager.Manager
 	podAPI      *podapi.Server
 	rotator     *logs.Rotator
-	// server is the node's API, nil where it is off. What is in mounts before makeServer is served beside pods and
-	// streams.
+	// server is the node's API; nil if it is off. mounts are its handlers of other packages.
 	server    *server.Server
 	mounts    []server.Mount
 	metrics   *exporter.Exporter
@@ -104,7 +103,7 @@ type nodelet struct {
 	evictor   *eviction.Evictor
 }
 
-// assemble makes the rooms and hands each what it needs of the others. Nothing runs yet.
+// assemble creates all parts and connects them. Nothing runs yet.
 func assemble(cfg *config.Config, log *slog.Logger, level *endpoints.Verbosity) (*nodelet, error) {
 	n := &nodelet{cfg: cfg, log: log, verbosity: level}
 	steps := []func() error{n.makeMetrics, n.makeRuntime, n.makeIdentity, n.makeAPI, n.makeNode, n.makeServing, n.makePods,
@@ -119,12 +118,16 @@ func assemble(cfg *config.Config, log *slog.Logger, level *endpoints.Verbosity) 
 
 func (n *nodelet) makeRuntime() (err error) {
 	r := n.cfg.Runtime
-	n.runtime, err = cri.Dial(r.Endpoint, cri.Options{ImageEndpoint: r.ImageEndpoint, Timeout: r.RequestTimeout, Log: n.log,
-		Done: n.metrics.Agent.RuntimeCall})
+	n.runtime, err = cri.Dial(r.Endpoint, cri.Options{
+		ImageEndpoint: r.ImageEndpoint,
+		Timeout:       r.RequestTimeout,
+		Log:           n.log,
+		Done:          n.metrics.Agent.RuntimeCall,
+	})
 	return err
 }
 
-// makeAPI sets up the connections to the API server; without a kubeconfig the node stands alone.
+// makeAPI creates the clients of the API server. Without a kubeconfig there are none.
 func (n *nodelet) makeAPI() error {
 	var core, events rest.Interface
 	if n.identity != nil {
@@ -195,37 +198,62 @@ func (n *nodelet) nodeEvent(eventType, reason, message string) {
 }
 
 func (n *nodelet) podEvent(pod *corev1.Pod, eventType, reason, message string) {
-	n.recorder.Event(status.Ref{Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}, eventType, reason, message)
+	n.recorder.Event(status.Ref{
+		Kind:      "Pod",
+		Namespace: pod.Namespace,
+		Name:      pod.Name,
+		UID:       pod.UID,
+	}, eventType, reason, message)
 }
 
-// makePods sets up what pods come from and what they refer to.
+// makePods creates the sources of pods and of the objects that they refer to.
 func (n *nodelet) makePods() error {
 	c := n.cfg
 	n.sources = pods.New(pods.Config{
-		NodeName: c.Node.Name, API: n.api != nil, Manifests: c.Paths.StaticPods, FileCheck: c.Pods.FileInterval,
-		URL: c.Pods.StaticURL, URLHeader: http.Header(c.Pods.StaticURLHeader), URLCheck: c.Pods.HTTPInterval, Adopt: n.running, Log: n.log,
+		NodeName:  c.Node.Name,
+		API:       n.api != nil,
+		Manifests: c.Paths.StaticPods,
+		FileCheck: c.Pods.FileInterval,
+		URL:       c.Pods.StaticURL,
+		URLHeader: http.Header(c.Pods.StaticURLHeader),
+		URLCheck:  c.Pods.HTTPInterval,
+		Adopt:     n.running,
+		Log:       n.log,
 	})
 	changed := n.wake
 	if n.api != nil {
-		n.objects = objects.New(objects.Config{Core: n.api.Core, Node: n.api.Node, CertificatesBeta: n.api.CertificatesBeta,
-			TrustBundles:    c.Gate("ClusterTrustBundle") && c.Gate("ClusterTrustBundleProjection"),
-			PodCertificates: c.Gate("PodCertificateRequest"), NodeName: c.Node.Name, NodeUID: n.nodeUID, Event: n.podEvent,
-			OnChange: changed, Log: n.log})
-		n.mirrors = pods.NewMirrors(pods.MirrorConfig{API: n.api.Core, NodeName: c.Node.Name, NodeUID: n.nodeUID, Log: n.log,
-			Ending: func(name types.NamespacedName, now types.UID) bool { return n.supervisor.Ending(name, now) }})
+		n.objects = objects.New(objects.Config{
+			Core:             n.api.Core,
+			Node:             n.api.Node,
+			CertificatesBeta: n.api.CertificatesBeta,
+			TrustBundles:     c.Gate("ClusterTrustBundle") && c.Gate("ClusterTrustBundleProjection"),
+			PodCertificates:  c.Gate("PodCertificateRequest"),
+			NodeName:         c.Node.Name,
+			NodeUID:          n.nodeUID,
+			Event:            n.podEvent,
+			OnChange:         changed,
+			Log:              n.log,
+		})
+		n.mirrors = pods.NewMirrors(pods.MirrorConfig{
+			API:      n.api.Core,
+			NodeName: c.Node.Name,
+			NodeUID:  n.nodeUID,
+			Log:      n.log,
+			Ending:   func(name types.NamespacedName, now types.UID) bool { return n.supervisor.Ending(name, now) },
+		})
 	}
 	n.local = objects.NewLocal(n.objects, changed)
 	return nil
 }
 
-// wake has workers look again at what they wait for.
+// wake makes the workers of these pods sync again.
 func (n *nodelet) wake(uids []types.UID) {
 	for _, uid := range uids {
 		n.supervisor.ObjectsChanged(uid)
 	}
 }
 
-// nodeUID is the UID of the Node object, which owns mirror pods.
+// nodeUID returns the UID of the Node object, which owns mirror pods.
 func (n *nodelet) nodeUID(context.Context) (types.UID, error) {
 	o := n.node.Node()
 	if o.UID == "" || o.DeletionTimestamp != nil {
@@ -246,11 +274,22 @@ func (n *nodelet) makeAgent() error {
 		return err
 	}
 	hands := &agent.Hands{
-		Runtime: n.runtime,
-		Images:  puller,
-		Logs:    tree,
-		Volumes: n.volumes, PodFS: n.podFS, Devices: n.devices, Claims: n.dra, Cgroups: n.cgroups, Objects: n.objectsFor, Status: n.status, Events: n.recorder,
-		Node: n.facts.Spec, RuntimeName: n.monitor.RuntimeName, BackoffFirst: c.CrashLoop.Initial, BackoffMax: c.CrashLoop.Max, Pulled: n.monitor.ImagesChanged,
+		Runtime:      n.runtime,
+		Images:       puller,
+		Logs:         tree,
+		Volumes:      n.volumes,
+		PodFS:        n.podFS,
+		Devices:      n.devices,
+		Claims:       n.dra,
+		Cgroups:      n.cgroups,
+		Objects:      n.objectsFor,
+		Status:       n.status,
+		Events:       n.recorder,
+		Node:         n.facts.Spec,
+		RuntimeName:  n.monitor.RuntimeName,
+		BackoffFirst: c.CrashLoop.Initial,
+		BackoffMax:   c.CrashLoop.Max,
+		Pulled:       n.monitor.ImagesChanged,
 	}
 	hands.Admit, hands.NodeSeen, hands.Metrics = n.admit, n.node.Seen(), n.meter
 	hands.NetworkProblem = func(uid types.UID) string { return n.network.PodProblem(string(uid)) }
@@ -275,7 +314,7 @@ func (n *nodelet) makeAgent() error {
 	return nil
 }
 
-// objectsFor gives static pods the objects of the manifests, and all others those of the API server.
+// objectsFor returns the objects of the manifests for static pods, and those of the API server for all others.
 func (n *nodelet) objectsFor(pod *corev1.Pod) agent.Objects {
 	if n.objects == nil || podutil.IsStatic(pod) {
 		return n.local
@@ -283,7 +322,7 @@ func (n *nodelet) objectsFor(pod *corev1.Pod) agent.Objects {
 	return n.objects
 }
 
-// admit decides about a pod that is new on the node.
+// admit decides whether a pod that is new on the node may run.
 func (n *nodelet) admit(pod *corev1.Pod, others []*corev1.Pod) admission.Verdict {
 	if r := n.refused(pod); r != nil {
 		return admission.Verdict{Rejection: r}
@@ -291,7 +330,7 @@ func (n *nodelet) admit(pod *corev1.Pod, others []*corev1.Pod) admission.Verdict
 	return admission.Admit(pod, admission.Node{Object: n.node.Node(), Allocatable: n.podAllocatable()}, others)
 }
 
-// refused says why the pod cannot run here whatever else runs; nil if it can.
+// refused returns why the pod cannot run on this node, whatever else runs; nil if it can.
 func (n *nodelet) refused(pod *corev1.Pod) *plan.Rejection {
 	if r := n.shutdown.Admit(pod); r != nil {
 		return r
@@ -309,13 +348,13 @@ func (n *nodelet) refused(pod *corev1.Pod) *plan.Rejection {
 	return admission.AdmitHost(pod, admission.Host{UnsafeSysctls: n.cfg.Pods.UnsafeSysctls, AppArmor: n.facts.AppArmor()})
 }
 
-// run lets all rooms work until ctx ends.
+// run runs all parts until ctx ends.
 func (n *nodelet) run(ctx context.Context) error {
 	n.shareRoot()
 	ctx, giveUp := context.WithCancel(ctx)
 	defer giveUp()
-	var rooms sync.WaitGroup
-	start := func(room func(context.Context)) { rooms.Go(func() { room(ctx) }) }
+	var parts sync.WaitGroup
+	start := func(run func(context.Context)) { parts.Go(func() { run(ctx) }) }
 	n.shutdown.Resume(ctx)
 	start(n.shutdown.Run)
 	start(n.monitor.Run)
@@ -363,11 +402,11 @@ func (n *nodelet) run(ctx context.Context) error {
 		}
 	})
 	<-ctx.Done()
-	rooms.Wait()
+	parts.Wait()
 	return failure
 }
 
-// deliver hands each new set of pods to those who live by it.
+// deliver passes each new set of pods to the parts that use it.
 func (n *nodelet) deliver(ctx context.Context) {
 	var problems []pods.Problem
 	for {
@@ -375,7 +414,7 @@ func (n *nodelet) deliver(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case set := <-n.sources.Updates():
-			n.tellProblems(problems, set.Problems)
+			n.reportProblems(problems, set.Problems)
 			problems = set.Problems
 			n.local.Set(set.ConfigMaps, set.Secrets)
 			n.supervisor.Want(set)

@@ -2,14 +2,13 @@ package main
 
 import "golang.org/x/sys/unix"
 
-// openFiles is how many files the agent opens before the kernel's table of them has to grow: some for each followed log
-// and each stream.
+// openFiles is the number of files that the agent can open before the kernel has to grow the file table: some for each
+// followed log and each stream.
 const openFiles = 1024
 
-// growFileTable has the kernel make room for openFiles. While that table grows, whoever needs a place in it waits until
-// all CPUs have taken notice; in a burst of logs, streams or pods many do, each with an OS thread that the process
-// never loses again. It takes some milliseconds, for which nothing needs to wait. Where the limit of open files is
-// lower nothing happens.
+// growFileTable makes the kernel grow the file table to openFiles. While it grows, every open() waits for an RCU grace
+// period; in a burst of logs, streams or pods many threads would wait, and the process would keep them for ever. It
+// takes some milliseconds; nothing has to wait for it. If the limit of open files is lower, it does nothing.
 func growFileTable() {
 	if fd, err := unix.FcntlInt(0, unix.F_DUPFD_CLOEXEC, openFiles-1); err == nil {
 		_ = unix.Close(fd)

@@ -10,12 +10,13 @@ import (
 	"github.com/nodelet/nodelet/systemd"
 )
 
-// makeIdentity reads the node's certificates, or prepares to ask for them; without a kubeconfig the node stands alone.
+// makeIdentity reads the node's certificates or prepares to request them. Without a kubeconfig there are none.
 func (n *nodelet) makeIdentity() (err error) {
 	p := n.cfg.Paths
 	if p.Kubeconfig == "" {
 		if p.BootstrapKubeconfig != "" {
-			return errors.New("--bootstrap-kubeconfig needs --kubeconfig: the file that is written when the node has its certificate")
+			return errors.New("--bootstrap-kubeconfig needs --kubeconfig: " +
+				"the file that is written when the node has its certificate")
 		}
 		return nil
 	}
@@ -27,14 +28,18 @@ func (n *nodelet) makeIdentity() (err error) {
 	return err
 }
 
-// makeServing makes the certificate of the node's own server.
+// makeServing provides the certificate of the node's own server.
 func (n *nodelet) makeServing() (err error) {
 	if n.cfg.Server.Port == 0 {
 		return nil
 	}
 	s := n.cfg.Server
 	c := certs.ServingConfig{
-		CertFile: s.CertFile, KeyFile: s.KeyFile, Bootstrap: s.TLSBootstrap, Dir: n.cfg.Paths.Certificates, Node: n.cfg.Node.Name,
+		CertFile:  s.CertFile,
+		KeyFile:   s.KeyFile,
+		Bootstrap: s.TLSBootstrap,
+		Dir:       n.cfg.Paths.Certificates,
+		Node:      n.cfg.Node.Name,
 		Addresses: func() []corev1.NodeAddress { return n.node.Node().Status.Addresses }, Log: n.log,
 	}
 	if n.api != nil {

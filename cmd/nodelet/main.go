@@ -1,8 +1,8 @@
 // Command nodelet is a node agent for Kubernetes: a drop-in replacement for the kubelet.
 //
-// It owns the process: reading the configuration, wiring the rooms together by hand, signals and exit codes. It decides
-// nothing about pods. It is started by systemd or by hand; `nodelet explain` asks a running one what its pods wait for.
-// When it ends or crashes, pods keep running and the next start goes on from what it sees.
+// It owns the process: flags, the wiring of the packages, signals and exit codes. It never decides about pods. systemd
+// or a user starts it; `nodelet explain` asks a running agent what its pods are waiting for. When it stops or crashes,
+// pods keep running, and the next start rebuilds its state from the runtime and the disk.
 package main
 
 import (
@@ -27,7 +27,7 @@ import (
 )
 
 func main() {
-	if call := shim.Pending(); call != nil { // the runtime runs us as its network plugin, and no agent answers
+	if call := shim.Pending(); call != nil { // the runtime runs this program as its network plugin, and no agent answers
 		os.Exit(cni.Plugin(call, os.Stdout))
 	}
 	args := os.Args[1:]
@@ -72,7 +72,7 @@ func serve(cfg *config.Config) error {
 	level := &endpoints.Verbosity{}
 	log := logger(cfg.Logging, level)
 	for _, w := range cfg.Warnings {
-		log.Warn("setting without effect", "field", w.Field, "flag", w.Flag, "why", w.Text)
+		log.Warn("setting has no effect", "field", w.Field, "flag", w.Flag, "reason", w.Text)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGTERM, unix.SIGINT)
 	defer stop()
@@ -85,13 +85,13 @@ func serve(cfg *config.Config) error {
 	if err != nil {
 		return err
 	}
-	log.Info("nodelet starts", "version", config.KubeletVersion(), "node", cfg.Node.Name, "root", cfg.Paths.Root)
+	log.Info("nodelet started", "version", config.KubeletVersion(), "node", cfg.Node.Name, "root", cfg.Paths.Root)
 	err = n.run(ctx)
-	log.Info("nodelet ends; pods keep running")
+	log.Info("nodelet stopped; pods keep running")
 	return err
 }
 
-// logger writes to standard error, where journald reads, as much as level says.
+// logger returns a log to standard error, which journald reads.
 func logger(s config.LogSettings, level *endpoints.Verbosity) *slog.Logger {
 	level.SetVerbosity(uint64(s.Verbosity))
 	o := &slog.HandlerOptions{Level: level}
@@ -107,7 +107,7 @@ func logger(s config.LogSettings, level *endpoints.Verbosity) *slog.Logger {
 	return log
 }
 
-// cure says what to do about an error of writing below the root directory.
+// cure returns advice for an error of writing below the root directory.
 func cure(err error) string {
 	switch {
 	case errors.Is(err, unix.EROFS):
@@ -115,13 +115,12 @@ func cure(err error) string {
 	case errors.Is(err, fs.ErrPermission) && os.Geteuid() != 0:
 		return ": nodelet needs root"
 	case errors.Is(err, unix.ENOSPC):
-		return ": make room there"
+		return ": free some space"
 	}
 	return ""
 }
 
-// lockRoot makes sure that no other agent works in the same root directory. The kernel gives the lock back when the
-// process ends, however it ends.
+// lockRoot ensures that no other agent uses the root directory. The kernel releases the lock when the process ends.
 func lockRoot(root string) (unlock func(), err error) {
 	if err := os.MkdirAll(root, 0o750); err != nil {
 		return nil, fmt.Errorf("make root directory: %w%s", err, cure(err))

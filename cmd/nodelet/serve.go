@@ -18,15 +18,15 @@ func (n *nodelet) healthz() http.Handler {
 	})
 }
 
-// networkWait is how long the agent counts as starting while the runtime's network is not ready. It may never be before
-// the agent runs the pods that set it up, and kubeadm waits for the unit before it installs them.
+// networkWait bounds the wait for the runtime's network at startup. The network may need pods that only this agent can
+// run, and kubeadm waits for the unit before it installs them.
 const networkWait = 10 * time.Second
 
-// aliveLimit is how long the supervisor may be busy with one thing before the watchdog is not fed.
+// aliveLimit bounds the health check for the watchdog.
 const aliveLimit = 10 * time.Second
 
-// notify tells systemd that the agent is ready once the runtime can run pods, then that it is alive as long as it is
-// well.
+// notify reports to systemd that the agent is ready when the runtime can run pods, and then that it is alive while it
+// is healthy.
 func (n *nodelet) notify(ctx context.Context) {
 	if !n.awaitUsable(ctx) {
 		return
@@ -36,15 +36,16 @@ func (n *nodelet) notify(ctx context.Context) {
 		err = systemd.Notify(systemd.Ready)
 	}
 	if err != nil {
-		n.log.Warn("cannot tell systemd how the agent is", "err", err)
+		n.log.Warn("cannot notify systemd", "err", err)
 	}
 	systemd.Watch(ctx, interval, func() error { return n.alive(ctx) },
-		func(err error) { n.log.Error("not well, systemd is not told otherwise", "err", err) })
+		func(err error) { n.log.Error("health check failed; not notifying the systemd watchdog", "err", err) })
 	<-ctx.Done()
 	_ = systemd.Notify(systemd.Stopping)
 }
 
-// awaitUsable waits for a runtime that can run pods; one without a network can run those of the host's, after a while.
+// awaitUsable waits for a runtime that can run pods, at most networkWait for its network. It reports whether ctx has
+// not ended.
 func (n *nodelet) awaitUsable(ctx context.Context) bool {
 	_ = systemd.Notify(systemd.Status("waiting for the container runtime at " + n.cfg.Runtime.Endpoint))
 	select {
@@ -65,7 +66,7 @@ func (n *nodelet) awaitUsable(ctx context.Context) bool {
 	return true
 }
 
-// alive is the health that the watchdog looks at.
+// alive is the health check for the watchdog.
 func (n *nodelet) alive(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, aliveLimit)
 	defer cancel()

@@ -20,13 +20,26 @@ func (n *nodelet) makePodAPI() {
 		checkpoints = filepath.Join(n.cfg.Paths.Root, "checkpoints")
 	}
 	dir := logs.New(n.cfg.Paths.PodLogs)
-	n.podAPI = podapi.New(podapi.Config{Pods: n.supervisor, Runtime: n.runtime, Logs: dir, Checkpoints: checkpoints})
+	n.podAPI = podapi.New(podapi.Config{
+		Pods:        n.supervisor,
+		Runtime:     n.runtime,
+		Logs:        dir,
+		Checkpoints: checkpoints,
+	})
 	c := n.cfg.Logs
-	n.rotator = &logs.Rotator{Dir: dir, MaxBytes: c.MaxBytes, MaxFiles: c.MaxFiles, Workers: c.Workers, Interval: c.Interval,
-		List: n.podAPI.RunningLogs, Reopen: n.runtime.ReopenContainerLog, Log: n.log}
+	n.rotator = &logs.Rotator{
+		Dir:      dir,
+		MaxBytes: c.MaxBytes,
+		MaxFiles: c.MaxFiles,
+		Workers:  c.Workers,
+		Interval: c.Interval,
+		List:     n.podAPI.RunningLogs,
+		Reopen:   n.runtime.ReopenContainerLog,
+		Log:      n.log,
+	}
 }
 
-// makeServer sets up the node's API at port 10250.
+// makeServer creates the server of the node's API at port 10250.
 func (n *nodelet) makeServer() (err error) {
 	n.makePodAPI()
 	c := n.cfg.Server
@@ -34,29 +47,39 @@ func (n *nodelet) makeServer() (err error) {
 		return nil
 	}
 	cfg := server.Config{
-		Listen: netip.AddrPortFrom(c.Addr, c.Port), Node: n.cfg.Node.Name,
-		Certificate: n.serving.GetCertificate, MinVersion: c.MinTLSVersion, CipherSuites: c.CipherSuites, ClientCAFile: c.ClientCAFile,
-		TokenTTL: c.TokenTTL, Anonymous: c.Anonymous,
-		AlwaysAllow: c.AlwaysAllow, AllowedTTL: c.AllowedTTL, DeniedTTL: c.DeniedTTL,
-		Agent: n.podAPI,
-		Debug: c.DebugHandlers, StreamIdle: c.StreamIdle,
-		Mounts: slices.Concat(n.endpoints(), n.mounts), Log: n.log,
+		Listen:       netip.AddrPortFrom(c.Addr, c.Port),
+		Node:         n.cfg.Node.Name,
+		Certificate:  n.serving.GetCertificate,
+		MinVersion:   c.MinTLSVersion,
+		CipherSuites: c.CipherSuites,
+		ClientCAFile: c.ClientCAFile,
+		TokenTTL:     c.TokenTTL,
+		Anonymous:    c.Anonymous,
+		AlwaysAllow:  c.AlwaysAllow,
+		AllowedTTL:   c.AllowedTTL,
+		DeniedTTL:    c.DeniedTTL,
+		Agent:        n.podAPI,
+		Debug:        c.DebugHandlers,
+		StreamIdle:   c.StreamIdle,
+		Mounts:       slices.Concat(n.endpoints(), n.mounts),
+		Log:          n.log,
 	}
 	if port := n.cfg.Kubelet.ReadOnlyPort; port != 0 {
 		cfg.ReadOnly = netip.AddrPortFrom(c.Addr, uint16(port))
 	}
 	if n.api != nil {
-		// Who may come in must not wait behind what the agent asks for itself, so these questions have no rate of their own.
-		doors, err := client.New(n.identity.Config(), -1, 0, "nodelet-doors/"+config.KubeletVersion())
+		// Requests to authenticate and authorize callers have no rate limit, so that they never wait for those of the agent.
+		auth, err := client.New(n.identity.Config(), -1, 0, "nodelet-auth/"+config.KubeletVersion())
 		if err != nil {
 			return err
 		}
-		cfg.Access = doors.Authorization
+		cfg.Access = auth.Authorization
 		if c.Webhook {
-			cfg.Tokens = doors.Authentication
+			cfg.Tokens = auth.Authentication
 		}
 	} else if !c.AlwaysAllow {
-		n.log.Warn("without an API server nobody can be allowed to use the node's API; authorization.mode AlwaysAllow allows all who are known")
+		n.log.Warn("no API server to authorize requests: the node's API rejects all of them " +
+			"(authorization.mode AlwaysAllow accepts all authenticated clients)")
 	}
 	n.server, err = server.New(cfg)
 	return err

@@ -6,7 +6,7 @@ import (
 	"github.com/nodelet/nodelet/host/userns"
 )
 
-// makeUserNS makes the table of the user namespaces of pods, with what the pods on the disk have.
+// makeUserNS builds the table of user namespaces from the files of the pods on disk.
 func (n *nodelet) makeUserNS() (*userns.Table, error) {
 	pool, err := userns.SubordinateIDs()
 	if err != nil {

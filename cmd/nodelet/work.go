@@ -15,14 +15,14 @@ import (
 	"github.com/nodelet/nodelet/volumes/podfs"
 )
 
-// work runs pods from when the container runtime has answered: what they live in depends on what it says.
+// work runs pods after the runtime's first answer, because their cgroups depend on the runtime's cgroup driver.
 func (n *nodelet) work(ctx context.Context) error {
 	if !n.monitor.AwaitAnswer(ctx) {
 		return nil
 	}
 	driver, err := n.monitor.CgroupDriver(ctx, n.cfg.Cgroups.Driver)
 	if err != nil {
-		return nil // the agent ends
+		return nil // ctx has ended
 	}
 	if err := n.cgroups.Use(driver); err != nil {
 		return err
@@ -39,7 +39,7 @@ func (n *nodelet) work(ctx context.Context) error {
 	return nil
 }
 
-// running are the static pods that an earlier agent, nodelet or the kubelet, has left running. It waits for the
+// running returns the static pods that an earlier agent, nodelet or the kubelet, has left running. It waits for the
 // runtime.
 func (n *nodelet) running(ctx context.Context) map[types.NamespacedName]pods.Running {
 	for n.monitor.AwaitAnswer(ctx) {
@@ -54,7 +54,7 @@ func (n *nodelet) running(ctx context.Context) map[types.NamespacedName]pods.Run
 			}
 			return found
 		}
-		n.log.Warn("cannot see which static pods run already; trying again", "err", err, "every", monitor.RetryInterval)
+		n.log.Warn("cannot list the running static pods", "err", err, "retryIn", monitor.RetryInterval)
 		if !backoff.Sleep(ctx, monitor.RetryInterval) {
 			break
 		}
@@ -62,7 +62,7 @@ func (n *nodelet) running(ctx context.Context) map[types.NamespacedName]pods.Run
 	return nil
 }
 
-// podCIDR hands the node's pod addresses on to the runtime, which may make a network configuration of them.
+// podCIDR passes the node's pod CIDR to the runtime, which may generate its network configuration from it.
 func (n *nodelet) podCIDR(cidr string) {
 	if n.api == nil {
 		cidr = cmp.Or(cidr, n.cfg.Kubelet.PodCIDR)
@@ -70,10 +70,10 @@ func (n *nodelet) podCIDR(cidr string) {
 	n.monitor.SetPodCIDR(cidr)
 }
 
-// shareRoot has mounts below the root directory, which CSI drivers and pods with mountPropagation make, reach both
-// sides.
+// shareRoot makes the root directory a shared mount, so that mounts of CSI drivers and of pods with mountPropagation
+// reach the host and the containers.
 func (n *nodelet) shareRoot() {
 	if err := podfs.ShareMounts(n.cfg.Paths.Root); err != nil {
-		n.log.Warn("mounts below the root directory do not spread: pods with mountPropagation, as CSI drivers are, will not work", "err", err)
+		n.log.Warn("root directory is not a shared mount; mountPropagation (needed by CSI drivers) will not work", "err", err)
 	}
 }

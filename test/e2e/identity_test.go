@@ -143,7 +143,7 @@ func TestLongIdentity(t *testing.T) {
 	})
 	if bad := regexp.MustCompile(`(?m)^.*level=(WARN|ERROR).*$`).FindAllString(logOf(t, n)[from:], -1); len(bad) > 0 {
 		for _, line := range bad {
-			if !strings.Contains(line, "setting without effect") {
+			if !strings.Contains(line, "setting has no effect") {
 				t.Errorf("the agent had trouble: %s", line)
 			}
 		}

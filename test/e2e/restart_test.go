@@ -162,7 +162,7 @@ func TestJob(t *testing.T) {
 	}
 	mark := markLog(t)
 	killAgent(t)
-	mark.waitLine(t, 10*time.Second, "nodelet starts")
+	mark.waitLine(t, 10*time.Second, "nodelet started")
 	apply(t, endingPod(corev1.RestartPolicyNever, 0)) // when the new agent has run this, it has seen the others
 	waitPod(t, 30*time.Second, "never-0", "has ended", func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodSucceeded })
 	if after := phases(); after != before {
