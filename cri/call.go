@@ -10,14 +10,14 @@ import (
 	"google.golang.org/grpc"
 )
 
-// op is one call to be made: the CRI's name for it, what it is about in words for people, and how long it may take
-// (0: as long as the caller's context).
+// op is one call: the CRI's name of it, its object for messages, and how long it may take (0: as long as the caller's
+// context).
 type op struct {
 	verb, object string
 	limit        time.Duration
 }
 
-// do makes a call, within its limit and with a place in the table of calls in flight.
+// do makes a call within its limit and lists it among the calls in flight.
 func do[Req, Resp any](ctx context.Context, c *Client, o op,
 	call func(context.Context, Req, ...grpc.CallOption) (Resp, error), req Req) (Resp, error) {
 	if o.limit > 0 {
@@ -47,10 +47,10 @@ func do[Req, Resp any](ctx context.Context, c *Client, o op,
 type Call struct {
 	// Verb is the CRI's name, for example RunPodSandbox.
 	Verb string
-	// Object says what it is about: "default/web#0" (pod and attempt), "default/web/app#2" (container and attempt), a
+	// Object is the object of the call: "default/web#0" (pod and attempt), "default/web/app#2" (container and attempt), a
 	// container, sandbox or image.
 	Object string
-	// Since is when the call was made, with a monotonic reading.
+	// Since is when the call began, with a monotonic reading.
 	Since time.Time
 }
 
@@ -78,7 +78,7 @@ func (f *flight) end(id uint64) {
 	delete(f.calls, id)
 }
 
-// InFlight lists the calls that wait for an answer, the oldest first: when the runtime hangs, they say on what.
+// InFlight lists the calls that the runtime has not answered yet, the oldest first.
 func (c *Client) InFlight() []Call {
 	c.flight.mu.Lock()
 	calls := make([]Call, 0, len(c.flight.calls))

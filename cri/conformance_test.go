@@ -17,10 +17,10 @@ import (
 	"github.com/nodelet/nodelet/cri/fake"
 )
 
-// The tests of this file hold for any runtime that nodelet works with. They always run on the fake, in a bubble of virtual
-// time. With NODELET_TEST_CRI=unix:///run/containerd/containerd.sock they also run on that runtime, as root, with pods of
-// their own that they remove; it must have the image NODELET_TEST_CRI_IMAGE with a shell. So the fake is held to what real
-// runtimes do.
+// The tests of this file hold for any runtime that nodelet works with. They always run on the fake, in a bubble of
+// virtual time. With NODELET_TEST_CRI=unix:///run/containerd/containerd.sock they also run on that runtime, as root,
+// with pods of their own that they remove; it must have the image NODELET_TEST_CRI_IMAGE with a shell. So the fake is
+// held to what real runtimes do.
 
 const conformanceImage = "registry.k8s.io/e2e-test-images/busybox:1.37.0-1"
 
@@ -245,8 +245,8 @@ func TestConformanceNames(t *testing.T) {
 	})
 }
 
-// TestConformanceGivenUpSandbox: a RunPodSandbox whose client goes is undone. Meanwhile its name is reserved though no list
-// shows it; then the same attempt goes through, and there is one sandbox.
+// TestConformanceGivenUpSandbox: a RunPodSandbox whose client goes is undone. Meanwhile its name is reserved though no
+// list shows it; then the same attempt goes through, and there is one sandbox.
 func TestConformanceGivenUpSandbox(t *testing.T) {
 	onEachRuntime(t, func(w *world) {
 		for attempt, patience := range []time.Duration{5 * time.Millisecond, 30 * time.Millisecond, 60 * time.Millisecond} {
@@ -301,7 +301,8 @@ func TestConformanceExits(t *testing.T) {
 	})
 }
 
-// TestConformanceStop: a stop overtakes one with a longer grace; the signal is sent once; without a client nobody kills.
+// TestConformanceStop: a stop overtakes one with a longer grace; the signal is sent once; without a client nobody
+// kills.
 func TestConformanceStop(t *testing.T) {
 	onEachRuntime(t, func(w *world) {
 		sandbox := w.run(0)

@@ -14,12 +14,13 @@ var (
 	errNoStatus = errors.New("the container runtime gave no status")
 )
 
-// execMargin is what ExecSync gives the runtime beyond the command's own time to start it, to kill it and to answer. It
-// is generous, since a busy node starts processes slowly and a probe must not fail for that.
+// execMargin is the time that ExecSync gives the runtime beyond the command's own, to start it, kill it and answer. It
+// is long because a busy node starts processes slowly, and a probe must not fail for that.
 const execMargin = 30 * time.Second
 
-// CreateContainer makes a container in a sandbox and gives its ID. sandbox is the configuration the sandbox was made
-// from. After an error the container may exist nevertheless; with the same attempt in cfg a second call then fails .
+// CreateContainer creates a container in a sandbox and returns its ID. sandbox is the configuration that the sandbox
+// was created with. After an error the container may exist nevertheless; a second call with the same attempt in cfg
+// then fails.
 func (c *Client) CreateContainer(ctx context.Context, sandboxID string, cfg *runtimeapi.ContainerConfig,
 	sandbox *runtimeapi.PodSandboxConfig) (string, error) {
 	pod, container := sandbox.GetMetadata(), cfg.GetMetadata()
@@ -32,18 +33,18 @@ func (c *Client) CreateContainer(ctx context.Context, sandboxID string, cfg *run
 	return resp.GetContainerId(), err
 }
 
-// StartContainer starts a created container. A container that failed to start is exited with the reason StartError and
-// cannot be started again.
+// StartContainer starts a created container. A container that failed to start is exited, with the reason StartError,
+// and cannot be started again.
 func (c *Client) StartContainer(ctx context.Context, id string) error {
 	_, err := do(ctx, c, op{"StartContainer", id, c.timeout}, c.runtime.StartContainer,
 		&runtimeapi.StartContainerRequest{ContainerId: id})
 	return err
 }
 
-// StopContainer sends the stop signal and, when grace has passed, SIGKILL; it returns when the container has ended. A
-// grace of 0 kills at once; fractions of a second are rounded up. It has grace and the usual time. It may be called
-// again, also while another call with a longer grace waits for the same container, and for a container that is gone.
-// When ctx ends first, nobody sends SIGKILL any more: the caller must call again.
+// StopContainer sends the stop signal and, after grace, SIGKILL. It returns when the container has terminated. A grace
+// of 0 kills at once; fractions of a second are rounded up. The call is bounded by grace and the usual time. It may be
+// repeated, also while another call with a longer grace waits for the same container, and for a container that is gone.
+// If ctx ends first, no SIGKILL follows: the caller must call again.
 func (c *Client) StopContainer(ctx context.Context, id string, grace time.Duration) error {
 	_, err := do(ctx, c, op{"StopContainer", id, grace + c.timeout}, c.runtime.StopContainer,
 		&runtimeapi.StopContainerRequest{ContainerId: id, Timeout: wholeSeconds(grace)})
@@ -67,7 +68,7 @@ func (c *Client) UpdateContainerResources(ctx context.Context, id string,
 	return err
 }
 
-// ReopenContainerLog makes the runtime open the container's log file anew, after a rotation.
+// ReopenContainerLog makes the runtime reopen the log file of a container after a rotation.
 func (c *Client) ReopenContainerLog(ctx context.Context, id string) error {
 	_, err := do(ctx, c, op{"ReopenContainerLog", id, c.timeout}, c.runtime.ReopenContainerLog,
 		&runtimeapi.ReopenContainerLogRequest{ContainerId: id})
@@ -85,18 +86,18 @@ func (c *Client) CheckpointContainer(ctx context.Context, id, location string, t
 	return err
 }
 
-// ExecResult is what a command in a container came to.
+// ExecResult is the result of a command in a container.
 type ExecResult struct {
 	// Stdout and Stderr are the command's output; runtimes cut it off at 16 MiB.
 	Stdout, Stderr []byte
-	// ExitCode is the command's; a code other than 0 is no error.
+	// ExitCode is the exit code of the command; a code other than 0 is not an error.
 	ExitCode int32
 }
 
-// ExecSync runs a command in a container and waits for its end. With a timeout (rounded up to seconds) the runtime
-// kills the command when it is over; the error is then one that IsDeadline knows, as it is when the command ended but
-// left a child that holds its output open for longer than a margin. A timeout of 0 means as long as ctx. Output of more
-// than 16 MiB in all makes an error, as with the kubelet.
+// ExecSync runs a command in a container and waits for its end. After timeout (rounded up to seconds) the runtime kills
+// the command; IsDeadline reports that error, also if the command has exited but a child holds its output open for
+// longer than a margin. A timeout of 0 means as long as ctx. More than 16 MiB of output is an error, as with the
+// kubelet.
 func (c *Client) ExecSync(ctx context.Context, id string, cmd []string, timeout time.Duration) (ExecResult, error) {
 	o := op{verb: "ExecSync", object: id}
 	if timeout > 0 {
@@ -107,13 +108,13 @@ func (c *Client) ExecSync(ctx context.Context, id string, cmd []string, timeout 
 	return ExecResult{Stdout: resp.GetStdout(), Stderr: resp.GetStderr(), ExitCode: resp.GetExitCode()}, err
 }
 
-// Exec gives the URL at which the runtime serves a stream for a command in a container.
+// Exec returns the URL at which the runtime serves a stream for a command in a container.
 func (c *Client) Exec(ctx context.Context, req *runtimeapi.ExecRequest) (string, error) {
 	resp, err := do(ctx, c, op{"Exec", req.ContainerId, c.timeout}, c.runtime.Exec, req)
 	return resp.GetUrl(), err
 }
 
-// Attach gives the URL at which the runtime serves a stream to a container's main process.
+// Attach returns the URL at which the runtime serves a stream to a container's main process.
 func (c *Client) Attach(ctx context.Context, req *runtimeapi.AttachRequest) (string, error) {
 	resp, err := do(ctx, c, op{"Attach", req.ContainerId, c.timeout}, c.runtime.Attach, req)
 	return resp.GetUrl(), err

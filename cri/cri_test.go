@@ -185,7 +185,8 @@ func check(t *testing.T, err error) {
 	}
 }
 
-// TestHangIsNamed: a call on a hung runtime is listed while it waits and ends with an error that says what it was about.
+// TestHangIsNamed: a call on a hung runtime is listed while it waits and ends with an error that says what it was
+// about.
 func TestHangIsNamed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rt, c := serve(t, cri.Options{})
@@ -263,8 +264,8 @@ func TestDeadlines(t *testing.T) {
 	}
 }
 
-// TestLostAnswerAndReservedName: after a lost answer the same attempt collides with itself, and the snapshot finds what the
-// first call made.
+// TestLostAnswerAndReservedName: after a lost answer the same attempt collides with itself, and the snapshot finds what
+// the first call made.
 func TestLostAnswerAndReservedName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rt, c := serve(t, cri.Options{})
@@ -284,7 +285,8 @@ func TestLostAnswerAndReservedName(t *testing.T) {
 	})
 }
 
-// TestStuckWorkKeepsTheName: work that is stuck in the kernel keeps its name when its client has gone, and frees it later.
+// TestStuckWorkKeepsTheName: work that is stuck in the kernel keeps its name when its client has gone, and frees it
+// later.
 func TestStuckWorkKeepsTheName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rt, c := serve(t, cri.Options{Timeout: time.Second})
@@ -433,7 +435,7 @@ func TestDialRefusesOtherEndpoints(t *testing.T) {
 		"run/containerd.sock":      "only unix sockets",
 		"unix://run/containerd":    "must be absolute",
 		"unix:run/containerd.sock": "must be absolute",
-		"unix:// /x":               "is no URL",
+		"unix:// /x":               "is not a URL",
 	} {
 		_, err := cri.Dial(endpoint, cri.Options{})
 		if err == nil || !strings.Contains(err.Error(), want) || !strings.HasPrefix(err.Error(), "container runtime endpoint: ") {

@@ -21,27 +21,27 @@ const (
 	// DefaultTimeout bounds a call where Options.Timeout is not set; it is the default of the KubeletConfiguration's
 	// runtimeRequestTimeout.
 	DefaultTimeout = 2 * time.Minute
-	// maxMessage is the longest message taken from the runtime, as the kubelet's.
+	// maxMessage is the longest message that is accepted from the runtime; the kubelet has the same bound.
 	maxMessage = 16 << 20
 )
 
-// Options tune Dial. The zero value is what a kubelet without configuration does.
+// Options configure Dial. The zero value is what a kubelet without configuration does.
 type Options struct {
 	// ImageEndpoint is where the image service listens (KubeletConfiguration imageServiceEndpoint); empty means with the
 	// runtime.
 	ImageEndpoint string
 	// Timeout bounds one call (KubeletConfiguration runtimeRequestTimeout); 0 means DefaultTimeout.
 	Timeout time.Duration
-	// Done, if set, is told of every finished call: its CRI name, how long it took and its error. It is
-	// called from many goroutines and must not block.
+	// Done, if set, receives the CRI name, duration and error of every finished call. Many goroutines call it; it must not
+	// block.
 	Done func(verb string, took time.Duration, err error)
 	// Connect replaces the dialing of the socket at path, for tests; nil means a unix socket.
 	Connect func(ctx context.Context, path string) (net.Conn, error)
-	// Log hears when the event stream is lost and found; nil means nobody does.
+	// Log receives a line when the event stream is lost or restored; nil discards them.
 	Log *slog.Logger
 }
 
-// Client calls one container runtime. It is safe for use by many goroutines. Make one with Dial.
+// Client calls one container runtime. It is safe for use by many goroutines. Create it with Dial.
 type Client struct {
 	runtime runtimeapi.RuntimeServiceClient
 	image   runtimeapi.ImageServiceClient
@@ -54,9 +54,9 @@ type Client struct {
 	updates atomic.Uint64
 }
 
-// Dial makes a client for the runtime at endpoint, unix:///path/to/socket or, as the kubelet takes it, the bare
-// absolute path. It does not wait for the runtime: the first call connects, and a lost connection is made again with a
-// back-off of up to 3 s, during which calls fail at once with an error that IsUnavailable knows.
+// Dial returns a client for the runtime at endpoint, unix:///path/to/socket or, as the kubelet accepts it, the bare
+// absolute path. It does not wait for the runtime: the first call connects. A lost connection is restored with a
+// back-off of up to 3 s, during which calls fail at once; IsUnavailable reports these errors.
 func Dial(endpoint string, o Options) (*Client, error) {
 	c := &Client{timeout: o.Timeout, done: o.Done, log: o.Log}
 	if c.timeout == 0 {
@@ -80,7 +80,7 @@ func Dial(endpoint string, o Options) (*Client, error) {
 	return c, nil
 }
 
-// Close ends the connections; calls in flight fail with an error that IsCanceled knows.
+// Close closes the connections. Calls in flight fail with an error that IsCanceled reports.
 func (c *Client) Close() error {
 	var errs []error
 	for _, conn := range c.conns {
@@ -111,8 +111,8 @@ func dialUnix(ctx context.Context, path string) (net.Conn, error) {
 	return (&net.Dialer{}).DialContext(ctx, "unix", path)
 }
 
-// dialOptions keep a connection small and quiet: it goes to one local process, so there is no name to resolve, no
-// service configuration, no proxy and no bandwidth to probe, and buffers are given back between calls.
+// dialOptions returns options for one local process: there is no name to resolve, no service configuration, no proxy
+// and no bandwidth to probe, and buffers are returned between calls.
 func dialOptions() []grpc.DialOption {
 	return []grpc.DialOption{
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
@@ -136,7 +136,7 @@ func dialOptions() []grpc.DialOption {
 	}
 }
 
-// socketPath is the path of the unix socket that an endpoint names.
+// socketPath returns the path of the unix socket of an endpoint.
 func socketPath(endpoint string) (string, error) {
 	if filepath.IsAbs(endpoint) {
 		return endpoint, nil
@@ -144,13 +144,13 @@ func socketPath(endpoint string) (string, error) {
 	u, err := url.Parse(endpoint)
 	switch {
 	case endpoint == "":
-		return "", errors.New("is empty; name the runtime's socket, for example unix:///run/containerd/containerd.sock")
+		return "", errors.New("is empty; set it to the socket of the runtime, such as unix:///run/containerd/containerd.sock")
 	case err != nil:
-		return "", fmt.Errorf("is no URL: %w", err)
+		return "", fmt.Errorf("is not a URL: %w", err)
 	case u.Scheme != "unix":
-		return "", fmt.Errorf("%q: only unix sockets are served; write unix:///path/to/the.sock", endpoint)
+		return "", fmt.Errorf("%q: only unix sockets are supported; use unix:///path/to/the.sock", endpoint)
 	case u.Host != "" || !filepath.IsAbs(u.Path):
-		return "", fmt.Errorf("%q: the path of the socket must be absolute; write three slashes, unix:///path/to/the.sock",
+		return "", fmt.Errorf("%q: the path of the socket must be absolute; use three slashes, unix:///path/to/the.sock",
 			endpoint)
 	}
 	return u.Path, nil

@@ -10,12 +10,12 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Error is a call that failed. The gRPC status is reachable with status.FromError and the predicates of this package.
+// Error is a call that failed. status.FromError and the predicates of this package find its gRPC status.
 type Error struct {
 	// Verb and Object are those of Call.
 	Verb, Object string
-	// NoAnswer is how long the runtime kept silent when the call was given up for that, 0 otherwise. Whether the call took
-	// effect is then unknown.
+	// NoAnswer is how long the runtime did not answer before the call timed out, 0 otherwise. Whether the call took effect
+	// is unknown then.
 	NoAnswer time.Duration
 	// Err is what gRPC returned.
 	Err error
@@ -32,10 +32,10 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("%s: %v", what, e.Err)
 }
 
-// Unwrap gives the error of gRPC.
+// Unwrap returns the error of gRPC.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Message is the runtime's own text, without the call and without gRPC's "rpc error: code = …" before it.
+// Message returns the runtime's own text, without the call and without gRPC's prefix "rpc error: code = …".
 func Message(err error) string {
 	var e *Error
 	if errors.As(err, &e) {
@@ -52,25 +52,26 @@ func is(err error, code codes.Code) bool {
 	return err != nil && ok && s.Code() == code
 }
 
-// IsNotFound: the runtime knows no such sandbox, container or image.
+// IsNotFound reports whether the runtime knows no such sandbox, container or image.
 func IsNotFound(err error) bool { return is(err, codes.NotFound) }
 
-// IsUnavailable: there is no connection to the runtime, or it broke during the call.
+// IsUnavailable reports whether there was no connection to the runtime, or it broke during the call.
 func IsUnavailable(err error) bool { return is(err, codes.Unavailable) }
 
-// IsUnimplemented: the runtime does not know the call.
+// IsUnimplemented reports whether the runtime does not support the call.
 func IsUnimplemented(err error) bool { return is(err, codes.Unimplemented) }
 
-// IsDeadline: the time was up, the caller's, the call's or, for ExecSync, the command's.
+// IsDeadline reports whether the call timed out: by the caller's context, by its own limit or, for ExecSync, by that of
+// the command.
 func IsDeadline(err error) bool {
 	return is(err, codes.DeadlineExceeded) || errors.Is(err, context.DeadlineExceeded)
 }
 
-// IsCanceled: the caller gave the call up, or the client was closed.
+// IsCanceled reports whether the caller has cancelled the call, or the client was closed.
 func IsCanceled(err error) bool { return is(err, codes.Canceled) || errors.Is(err, context.Canceled) }
 
-// Answered reports whether the runtime has answered, be it with an error of its own. Otherwise it may have done the
-// work or not.
+// Answered reports whether the runtime has answered, if only with an error. Otherwise the call may have taken effect or
+// not.
 func Answered(err error) bool {
 	return err == nil || !IsUnavailable(err) && !IsDeadline(err) && !IsCanceled(err)
 }

@@ -12,16 +12,15 @@ func (c *Client) ListImages(ctx context.Context) ([]*runtimeapi.Image, error) {
 	return resp.GetImages(), err
 }
 
-// ImageStatus gives the image that spec names, nil where the node does not have it.
+// ImageStatus returns the image that spec names, nil if it is not on the node.
 func (c *Client) ImageStatus(ctx context.Context, spec *runtimeapi.ImageSpec) (*runtimeapi.Image, error) {
 	resp, err := do(ctx, c, op{"ImageStatus", spec.GetImage(), c.timeout}, c.image.ImageStatus,
 		&runtimeapi.ImageStatusRequest{Image: spec})
 	return resp.GetImage(), err
 }
 
-// PullImage pulls an image and gives the reference by which the runtime knows it. It takes as long as it takes, unless
-// ctx ends; the CRI tells nothing of the progress, but runtimes give up a pull that makes none. auth is nil for an
-// anonymous pull.
+// PullImage pulls an image and returns the runtime's reference to it. It has no time limit but ctx; the CRI reports no
+// progress, but runtimes cancel a pull that makes none. auth is nil for an anonymous pull.
 func (c *Client) PullImage(ctx context.Context, spec *runtimeapi.ImageSpec, auth *runtimeapi.AuthConfig,
 	sandbox *runtimeapi.PodSandboxConfig) (string, error) {
 	resp, err := do(ctx, c, op{"PullImage", spec.GetImage(), 0}, c.image.PullImage,
@@ -39,13 +38,13 @@ func (c *Client) RemoveImage(ctx context.Context, image string) error {
 	return err
 }
 
-// ImageFsInfo gives the file systems that hold images and containers, and how much of them is used.
+// ImageFsInfo returns the file systems of images and containers and their usage.
 func (c *Client) ImageFsInfo(ctx context.Context) (*runtimeapi.ImageFsInfoResponse, error) {
 	return do(ctx, c, op{"ImageFsInfo", "", c.timeout}, c.image.ImageFsInfo, &runtimeapi.ImageFsInfoRequest{})
 }
 
-// ImagesInUse gives the images that containers were made from, dead ones included: by ID and by each name that a
-// container has for its image.
+// ImagesInUse returns the images of all containers, exited ones included: by ID and by each name that a container has
+// for its image.
 func (c *Client) ImagesInUse(ctx context.Context) (map[string]bool, error) {
 	containers, err := c.listContainers(ctx, "", nil)
 	if err != nil {

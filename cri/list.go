@@ -7,13 +7,13 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// List lists all sandboxes and containers of the node, with two calls side by side.
+// List lists all sandboxes and containers of the node, by two concurrent calls.
 func (c *Client) List(ctx context.Context) ([]*runtimeapi.PodSandbox, []*runtimeapi.Container, error) {
 	return c.list(ctx, "", nil)
 }
 
-// SandboxImage is the image that a sandbox was made from, as containerd and CRI-O tell it in the verbose status; empty
-// where the runtime does not.
+// SandboxImage returns the image of a sandbox, as containerd and CRI-O report it in the verbose status; empty for other
+// runtimes.
 func (c *Client) SandboxImage(ctx context.Context, id string) (string, error) {
 	resp, err := do(ctx, c, op{"PodSandboxStatus", id, c.timeout}, c.runtime.PodSandboxStatus,
 		&runtimeapi.PodSandboxStatusRequest{PodSandboxId: id, Verbose: true})

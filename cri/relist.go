@@ -14,24 +14,24 @@ import (
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
-// PodSummary is what a node-wide list tells of one pod.
+// PodSummary is what a list of the whole node says about one pod.
 type PodSummary struct {
 	UID             types.UID
 	Namespace, Name string
-	// Source is where the pod came from, as its sandbox is annotated; empty where none is.
+	// Source is the source of the pod by the annotation of its sandbox; empty without one.
 	Source string
 	// Sandboxes and Containers count the instances in any state; a pod may have containers left and no sandbox.
 	Sandboxes, Containers int
 	// Grace is the longest termination grace period, in seconds, that one of the containers was made with; nil if none is
 	// known.
 	Grace *int64
-	// Fingerprint stands for the set of the instances and their states. Where it differs from the last one, or from that
-	// of the pod's Snapshot, something has moved.
+	// Fingerprint identifies the set of the instances and their states. If it differs from the last one, or from that of
+	// the pod's Snapshot, something has changed.
 	Fingerprint uint64
 }
 
-// Relist lists the pods that have sandboxes or containers, by UID, with two calls for the whole node. Sandboxes and
-// containers without the label io.kubernetes.pod.uid were made by others and are left out.
+// Relist lists the pods that have sandboxes or containers, by UID, with two calls for the whole node. It leaves out
+// sandboxes and containers without the label io.kubernetes.pod.uid: they belong to other programs.
 func (c *Client) Relist(ctx context.Context) ([]PodSummary, error) {
 	sandboxes, containers, err := c.list(ctx, "", nil)
 	if err != nil {
@@ -69,7 +69,7 @@ func (c *Client) Relist(ctx context.Context) ([]PodSummary, error) {
 	return all, nil
 }
 
-// Fingerprint is the one that Relist gives a pod in the same state.
+// Fingerprint returns the fingerprint that Relist computes for a pod in the same state.
 func (s *Snapshot) Fingerprint() uint64 {
 	var sum uint64
 	for _, sandbox := range s.Sandboxes {
@@ -89,7 +89,7 @@ func containerPrint(id string, state runtimeapi.ContainerState) uint64 {
 	return fingerprint('c', id, byte(state))
 }
 
-// fingerprint is FNV-1a over kind, state and id. Instances are summed up, so that their order does not matter.
+// fingerprint is FNV-1a over kind, state and ID. Those of the instances are added, so that their order does not matter.
 func fingerprint(kind byte, id string, state byte) uint64 {
 	const prime = 1099511628211
 	h := uint64(14695981039346656037)
@@ -101,7 +101,7 @@ func fingerprint(kind byte, id string, state byte) uint64 {
 	return h
 }
 
-// ReadySandboxes lists the sandboxes that run, with labels and annotations.
+// ReadySandboxes lists the ready sandboxes with labels and annotations.
 func (c *Client) ReadySandboxes(ctx context.Context) ([]*runtimeapi.PodSandbox, error) {
 	all, err := c.listSandboxes(ctx, "", nil)
 	return slices.DeleteFunc(all,

@@ -2,8 +2,8 @@ package cri_test
 
 import "strings"
 
-// nameReserved reports whether a sandbox or container of the same name and attempt exists or is being made. CRI has no code for
-// it; these are the messages of containerd and of CRI-O.
+// nameReserved reports whether a sandbox or container of the same name and attempt exists or is being made. CRI has no
+// code for it; these are the messages of containerd and of CRI-O.
 func nameReserved(err error) bool {
 	if err == nil {
 		return false

@@ -7,30 +7,29 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Version gives the runtime's name and version; see VersionWarnings.
+// Version returns the runtime's name and version; see VersionWarnings.
 func (c *Client) Version(ctx context.Context) (*runtimeapi.VersionResponse, error) {
 	return do(ctx, c, op{"Version", "", c.timeout}, c.runtime.Version, &runtimeapi.VersionRequest{})
 }
 
-// Status gives the runtime's conditions (RuntimeReady, NetworkReady), its runtime handlers and its features.
+// Status returns the runtime's conditions (RuntimeReady, NetworkReady), its runtime handlers and its features.
 func (c *Client) Status(ctx context.Context) (*runtimeapi.StatusResponse, error) {
 	return do(ctx, c, op{"Status", "", c.timeout}, c.runtime.Status, &runtimeapi.StatusRequest{})
 }
 
-// Info gives what the runtime tells of itself beyond the CRI's fields: of containerd, its configuration as JSON in
-// "config".
+// Info returns what the runtime reports beyond the CRI's fields: for containerd, its configuration as JSON in "config".
 func (c *Client) Info(ctx context.Context) (map[string]string, error) {
 	s, err := do(ctx, c, op{"Status", "verbose", c.timeout}, c.runtime.Status, &runtimeapi.StatusRequest{Verbose: true})
 	return s.GetInfo(), err
 }
 
-// RuntimeConfig gives the cgroup driver the runtime uses. Runtimes older than this call answer with an error that
-// IsUnimplemented knows.
+// RuntimeConfig returns the cgroup driver of the runtime. Runtimes older than this call answer with an error that
+// IsUnimplemented reports.
 func (c *Client) RuntimeConfig(ctx context.Context) (*runtimeapi.RuntimeConfigResponse, error) {
 	return do(ctx, c, op{"RuntimeConfig", "", c.timeout}, c.runtime.RuntimeConfig, &runtimeapi.RuntimeConfigRequest{})
 }
 
-// UpdateRuntimeConfig tells the runtime the node's pod CIDR.
+// UpdateRuntimeConfig passes the node's pod CIDR to the runtime.
 func (c *Client) UpdateRuntimeConfig(ctx context.Context, podCIDR string) error {
 	_, err := do(ctx, c, op{"UpdateRuntimeConfig", podCIDR, c.timeout}, c.runtime.UpdateRuntimeConfig,
 		&runtimeapi.UpdateRuntimeConfigRequest{RuntimeConfig: &runtimeapi.RuntimeConfig{
@@ -39,8 +38,8 @@ func (c *Client) UpdateRuntimeConfig(ctx context.Context, podCIDR string) error 
 	return err
 }
 
-// RunPodSandbox makes and starts a pod sandbox and gives its ID. It has twice the usual time, as with the kubelet.
-// After an error the sandbox may exist nevertheless; with the same attempt in cfg a second call then fails.
+// RunPodSandbox creates and starts a pod sandbox and returns its ID. It has twice the usual time, as with the kubelet.
+// After an error the sandbox may exist nevertheless; a second call with the same attempt in cfg then fails.
 func (c *Client) RunPodSandbox(ctx context.Context, cfg *runtimeapi.PodSandboxConfig, handler string) (string, error) {
 	resp, err := do(ctx, c, op{"RunPodSandbox", podObject(cfg.GetMetadata()), 2 * c.timeout}, c.runtime.RunPodSandbox,
 		&runtimeapi.RunPodSandboxRequest{Config: cfg, RuntimeHandler: handler})
@@ -50,7 +49,7 @@ func (c *Client) RunPodSandbox(ctx context.Context, cfg *runtimeapi.PodSandboxCo
 	return resp.GetPodSandboxId(), err
 }
 
-// StopPodSandbox kills what still runs in a sandbox and takes its network down. It may be called again and for a
+// StopPodSandbox kills what still runs in a sandbox and removes its network. It may be repeated, and be called for a
 // sandbox that is gone.
 func (c *Client) StopPodSandbox(ctx context.Context, id string) error {
 	_, err := do(ctx, c, op{"StopPodSandbox", id, c.timeout}, c.runtime.StopPodSandbox,
@@ -58,14 +57,14 @@ func (c *Client) StopPodSandbox(ctx context.Context, id string) error {
 	return err
 }
 
-// RemovePodSandbox removes a sandbox and all containers in it. It may be called again and for a sandbox that is gone.
+// RemovePodSandbox removes a sandbox and its containers. It may be repeated, and be called for a sandbox that is gone.
 func (c *Client) RemovePodSandbox(ctx context.Context, id string) error {
 	_, err := do(ctx, c, op{"RemovePodSandbox", id, c.timeout}, c.runtime.RemovePodSandbox,
 		&runtimeapi.RemovePodSandboxRequest{PodSandboxId: id})
 	return err
 }
 
-// UpdatePodSandboxResources tells the runtime (and its plugins) the sum of a pod's resources after a resize.
+// UpdatePodSandboxResources passes the sum of a pod's resources to the runtime and its plugins after a resize.
 func (c *Client) UpdatePodSandboxResources(ctx context.Context,
 	req *runtimeapi.UpdatePodSandboxResourcesRequest) error {
 	_, err := do(ctx, c, op{"UpdatePodSandboxResources", req.PodSandboxId, c.timeout},
@@ -73,13 +72,13 @@ func (c *Client) UpdatePodSandboxResources(ctx context.Context,
 	return err
 }
 
-// PortForward gives the URL at which the runtime serves a port-forward stream.
+// PortForward returns the URL at which the runtime serves a port-forward stream.
 func (c *Client) PortForward(ctx context.Context, req *runtimeapi.PortForwardRequest) (string, error) {
 	resp, err := do(ctx, c, op{"PortForward", req.PodSandboxId, c.timeout}, c.runtime.PortForward, req)
 	return resp.GetUrl(), err
 }
 
-// SandboxIDs lists the sandboxes in any state, by ID, and whether each is ready.
+// SandboxIDs returns the IDs of all sandboxes in any state, and whether each is ready.
 func (c *Client) SandboxIDs(ctx context.Context) (map[string]bool, error) {
 	all, err := c.listSandboxes(ctx, "", nil)
 	ids := make(map[string]bool, len(all))
@@ -105,12 +104,12 @@ func (c *Client) sandboxStatus(ctx context.Context, id string) (*runtimeapi.PodS
 	return resp.GetStatus(), err
 }
 
-// podObject names a sandbox to be made, for people.
+// podObject returns the name of a sandbox for messages.
 func podObject(m *runtimeapi.PodSandboxMetadata) string {
 	return fmt.Sprintf("%s/%s#%d", m.GetNamespace(), m.GetName(), m.GetAttempt())
 }
 
-// CgroupDriver is the driver that a runtime names, as KubeletConfiguration's cgroupDriver spells it.
+// CgroupDriver returns the runtime's driver in the spelling of KubeletConfiguration's cgroupDriver.
 func CgroupDriver(c *runtimeapi.LinuxRuntimeConfiguration) string {
 	if c.GetCgroupDriver() == runtimeapi.CgroupDriver_CGROUPFS {
 		return "cgroupfs"

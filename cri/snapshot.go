@@ -20,13 +20,14 @@ const (
 	annotationGrace   = "io.kubernetes.pod.terminationGracePeriod"
 )
 
-// Snapshot is what the runtime knows of one pod. It shares statuses with the snapshots before and after it: read only.
+// Snapshot is the state of one pod in the runtime. It shares statuses with the snapshots before and after it: do not
+// change it.
 type Snapshot struct {
 	UID types.UID
-	// Sandboxes and Containers are all instances, the highest attempt first. Containerd, killed while it makes a sandbox,
-	// may later show it beside a second one of the same attempt: the ready one then comes first. Such a half-made sandbox
-	// has a creation time that is nonsense. The addresses of a sandbox that is not ready are those of the last look at it;
-	// its network may have been taken down since.
+	// Sandboxes and Containers are all instances, the highest attempt first. After containerd was killed while it created
+	// a sandbox, it may report this sandbox beside a second one of the same attempt: the ready one comes first then. The
+	// creation time of the other is meaningless. The addresses of a sandbox that is not ready are those of the last
+	// snapshot; its network may have been removed since.
 	Sandboxes  []*runtimeapi.PodSandboxStatus
 	Containers []Container
 
@@ -37,7 +38,7 @@ type Snapshot struct {
 // Container is one container of a pod.
 type Container struct {
 	*runtimeapi.ContainerStatus
-	// SandboxID is the sandbox it was made in; that may be gone.
+	// SandboxID is the sandbox that it was created in, which may be gone.
 	SandboxID string
 
 	// settled: the exit has been read twice; see sameContainer.
@@ -45,9 +46,8 @@ type Container struct {
 }
 
 // Snapshot asks the runtime for all sandboxes and containers of a pod, found by the label io.kubernetes.pod.uid. It
-// costs two lists, filtered by the runtime and asked side by side, and one status for each instance whose status may
-// have moved since prev, the pod's last snapshot (nil: there is none). What vanishes between list and status is left
-// out.
+// costs two concurrent lists, filtered by the runtime, and one status for each instance that may have changed since
+// prev, the pod's last snapshot (nil: none). What disappears between list and status is left out.
 func (c *Client) Snapshot(ctx context.Context, uid types.UID, prev *Snapshot) (*Snapshot, error) {
 	if uid == "" {
 		return nil, errors.New("take snapshot of pod: the pod has no UID")
@@ -87,7 +87,7 @@ func (c *Client) Snapshot(ctx context.Context, uid types.UID, prev *Snapshot) (*
 	return s, nil
 }
 
-// list asks for sandboxes and containers side by side.
+// list lists sandboxes and containers concurrently.
 func (c *Client) list(ctx context.Context, object string, labels map[string]string) (
 	sandboxes []*runtimeapi.PodSandbox, containers []*runtimeapi.Container, err error) {
 	g, ctx := errgroup.WithContext(ctx)
@@ -102,7 +102,7 @@ func (c *Client) list(ctx context.Context, object string, labels map[string]stri
 	return sandboxes, containers, err
 }
 
-// sameSandbox is the known status of a listed sandbox, nil where it may have moved. A sandbox's addresses are there
+// sameSandbox returns the known status of a listed sandbox, nil if it may have changed. A sandbox's addresses are there
 // before it is first listed as ready and stay while it is, and those of one that is not ready are of no use.
 func (s *Snapshot) sameSandbox(listed *runtimeapi.PodSandbox) *runtimeapi.PodSandboxStatus {
 	for _, known := range s.Sandboxes {
@@ -117,10 +117,10 @@ func (s *Snapshot) sameSandbox(listed *runtimeapi.PodSandbox) *runtimeapi.PodSan
 	return nil
 }
 
-// sameContainer is a listed container with its known status, without one where it may have moved. While its state
-// stays, a container's status changes in two ways only: its resources by UpdateContainerResources, and the reason of
-// its exit, which containerd may correct to OOMKilled a moment after the exit. So an exit counts as final when it was
-// read twice.
+// sameContainer returns a listed container with its known status, without a status if it may have changed. While its
+// state stays, a container's status changes in two ways only: its resources by UpdateContainerResources, and the reason
+// of its exit, which containerd may correct to OOMKilled a moment after the exit. So an exit counts as final when it
+// was read twice.
 func (s *Snapshot) sameContainer(listed *runtimeapi.Container, updates uint64) Container {
 	fresh := Container{SandboxID: listed.PodSandboxId}
 	for _, known := range s.Containers {
@@ -142,7 +142,7 @@ func (s *Snapshot) sameContainer(listed *runtimeapi.Container, updates uint64) C
 	return fresh
 }
 
-// orGone turns not-found into no status at all.
+// orGone returns no status and no error for an instance that is not found.
 func orGone[T any](status *T, err error) (*T, error) {
 	if IsNotFound(err) {
 		return nil, nil
@@ -150,7 +150,7 @@ func orGone[T any](status *T, err error) (*T, error) {
 	return status, err
 }
 
-// tidy leaves out what vanished and puts the rest in order.
+// tidy removes what has disappeared and sorts the rest.
 func (s *Snapshot) tidy() {
 	s.Sandboxes = slices.DeleteFunc(s.Sandboxes, func(p *runtimeapi.PodSandboxStatus) bool { return p == nil })
 	slices.SortFunc(s.Sandboxes, func(a, b *runtimeapi.PodSandboxStatus) int {

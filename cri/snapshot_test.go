@@ -191,7 +191,8 @@ func TestSnapshotVanishing(t *testing.T) {
 	})
 }
 
-// TestRelist: pods are found by sandbox or by container alone, strangers are left out, and fingerprints move with states.
+// TestRelist: pods are found by sandbox or by container alone, strangers are left out, and fingerprints move with
+// states.
 func TestRelist(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rt, c := serve(t, cri.Options{})

@@ -6,11 +6,11 @@ import (
 	"strings"
 )
 
-// flaw is a known flaw of a runtime that a node agent's ordinary calls reach.
+// flaw is a known flaw of a runtime that the ordinary calls of a node agent reach.
 type flaw struct {
 	runtime, id, effect string
-	// fixed are the first good versions, one a release branch, ascending. Branches in between got no fix; branches above
-	// the last are good.
+	// fixed are the first good versions, one for each release branch, ascending. Branches in between got no fix; branches
+	// above the last are good.
 	fixed []version
 }
 
@@ -30,8 +30,8 @@ var flaws = []flaw{
 		[]version{{1, 7, 35}, {2, 0, 12}, {2, 2, 8}, {2, 3, 5}}},
 }
 
-// VersionWarnings lists, in words for the log, the known flaws of a runtime by name and version as Version gives them
-// (RuntimeName, RuntimeVersion). It is empty for good versions, and for runtimes and versions it does not know.
+// VersionWarnings lists, as texts for the log, the known flaws of a runtime by name and version as Version returns
+// them. It is empty for good versions, and for unknown runtimes and versions.
 func VersionWarnings(name, ver string) []string {
 	v, ok := parseVersion(ver)
 	if !ok {
@@ -48,7 +48,7 @@ func VersionWarnings(name, ver string) []string {
 	return warnings
 }
 
-// hits tells whether v has the flaw, and the nearest version without.
+// hits reports whether v has the flaw, and returns the nearest version without it.
 func (f flaw) hits(name string, v version) (fix version, bad bool) {
 	if f.runtime != name {
 		return version{}, false

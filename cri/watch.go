@@ -15,31 +15,30 @@ import (
 const (
 	minReopen = 100 * time.Millisecond
 	maxReopen = 10 * time.Second
-	// atOnce is how soon a stream ends that was never to carry anything.
+	// atOnce is the time within which a stream ends if the runtime never sends events.
 	atOnce = time.Second
 )
 
-// errNoEvents is what becomes of a runtime that takes the call and has nothing to tell.
+// errNoEvents is the error for a runtime that accepts the call but sends no events.
 var errNoEvents = errors.New("GetContainerEvents: the container runtime ends each stream at once; " +
 	"CRI-O does so unless its configuration has enable_pod_events = true in [crio.runtime]")
 
-// Watch follows the runtime's container events until ctx ends and then returns its error. An event is a hint that the
-// facts of a pod may have moved, nothing more: onPod gets the UID and takes a new Snapshot when it likes. Only the end
-// of a container or sandbox is such a hint: that one was created, started or removed is what the answer to the caller's
-// own call says at the same moment, and two looks for one change hold up the next step.
+// Watch follows the runtime's container events until ctx ends and then returns its error. An event is only a hint that
+// the state of a pod may have changed: onPod receives the UID, and the pod takes a new Snapshot when it likes. Only the
+// end of a container or sandbox is such a hint. That one was created, started or removed is also the answer to the
+// caller's own call, and two snapshots for one change would delay the next step.
 //
-// onConnect is called whenever hints may have been missed, so that the caller relists: at each new stream (the runtime
-// does not confirm that it has subscribed us, so an event within that moment may still be lost: a slow relist stays
-// necessary), and for events that name no pod.
+// onConnect is called whenever hints may have been missed, so that the caller relists: for each new stream, and for
+// events that name no pod. The runtime does not confirm a subscription, so that an event in this moment may still be
+// lost: a slow relist remains necessary.
 //
-// Both are called from one goroutine and must return at once: containerd holds up its containers' starts and exits for
-// a reader that lags. To the first stream after a while without any, containerd sends the events of the last five
-// minutes in one burst, so an event may be about a pod that is long gone: nothing may be concluded from it but that a
-// look is due.
+// Both are called from one goroutine and must return at once: containerd delays starts and exits of containers for a
+// slow reader. In the first stream after a while without one, containerd sends the events of the last five minutes at
+// once, so an event may be about a pod that is long gone. Conclude nothing from an event but that a snapshot is due.
 //
-// A runtime that has no events makes Watch return an error while ctx goes on; the caller then relists more often. Such
-// a runtime does not know the call, or ends each stream at once without an error. One such end may as well be a runtime
-// that is just shutting down, two in a row are not.
+// If the runtime has no events, Watch returns an error before ctx ends; the caller then relists more often. Such a
+// runtime does not support the call, or ends each stream at once without an error. One such end may also be a runtime
+// that is shutting down, two in a row are not.
 func (c *Client) Watch(ctx context.Context, onPod func(uid types.UID), onConnect func()) error {
 	wait, empty := minReopen, 0
 	for {
@@ -73,7 +72,7 @@ func (c *Client) Watch(ctx context.Context, onPod func(uid types.UID), onConnect
 	}
 }
 
-// follow reads one stream to its end and tells whether it carried any event. Opening it waits for a connection, which
+// follow reads one stream to its end and reports whether it had any event. Opening it waits for a connection, which
 // gRPC makes with its own back-off.
 func (c *Client) follow(ctx context.Context, onPod func(types.UID), onConnect func()) (events bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
@@ -100,7 +99,7 @@ func (c *Client) follow(ctx context.Context, onPod func(types.UID), onConnect fu
 	}
 }
 
-// eventPod is the pod an event is about, empty where the event does not tell: containerd leaves the sandbox out when
+// eventPod returns the pod of an event, empty if the event does not name it: containerd leaves the sandbox out when
 // that is gone already.
 func eventPod(e *runtimeapi.ContainerEventResponse) types.UID {
 	if uid := e.GetPodSandboxStatus().GetMetadata().GetUid(); uid != "" {

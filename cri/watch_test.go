@@ -56,7 +56,8 @@ func (w *watcher) take() (pods []types.UID, connects int) {
 	return pods, connects
 }
 
-// TestWatch: events name their pods; a cut stream and a restarted runtime are followed again, each with a call to relist.
+// TestWatch: events name their pods; a cut stream and a restarted runtime are followed again, each with a call to
+// relist.
 func TestWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rt, c := serve(t, cri.Options{})

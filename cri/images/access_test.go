@@ -92,7 +92,8 @@ func TestPrivateImageOfAnotherPod(t *testing.T) {
 	})
 }
 
-// TestImageForEveryPod: an image that was pulled without credentials or with the node's, or is preloaded, needs no proof.
+// TestImageForEveryPod: an image that was pulled without credentials or with the node's, or is preloaded, needs no
+// proof.
 func TestImageForEveryPod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rt, p := recorded(t, t.TempDir(), preloaded, Config{})

@@ -20,11 +20,11 @@ func (Login) String() string { return "(credential)" }
 // GoString is String for %#v.
 func (l Login) GoString() string { return l.String() }
 
-// errNotDockerConfig says nothing of what was read: the text of JSON errors may quote it.
-var errNotDockerConfig = errors.New("holds no valid docker configuration")
+// errNotDockerConfig does not quote what was read, as JSON errors might.
+var errNotDockerConfig = errors.New("has no valid docker configuration")
 
 // dockerConfigJSON reads the content of a .docker/config.json: {"auths": {"registry": {...}}}. skipped counts entries
-// that make no sense.
+// that cannot be used.
 func dockerConfigJSON(text []byte) (logins map[string]*Login, skipped int, err error) {
 	var config struct {
 		Auths map[string]json.RawMessage `json:"auths"`
@@ -52,14 +52,14 @@ func entries(raw map[string]json.RawMessage) (logins map[string]*Login, skipped 
 		switch l := entry(text); {
 		case l == nil:
 			skipped++
-		case *l != Login{}: // an empty entry, as credential helpers leave it, is no login
+		case *l != Login{}: // credential helpers leave an empty entry
 			logins[registry] = l
 		}
 	}
 	return logins, skipped
 }
 
-// entry reads one registry's login: username and password, or both in auth. It is nil where that makes no sense.
+// entry reads one registry's login: username and password, or both in auth. It returns nil if the entry cannot be used.
 func entry(text json.RawMessage) *Login {
 	var e struct {
 		Username string `json:"username"`
@@ -73,7 +73,7 @@ func entry(text json.RawMessage) *Login {
 	if e.Auth == "" {
 		return &Login{Username: e.Username, Password: e.Password, Email: e.Email}
 	}
-	// Padding is in use with and without.
+	// Both forms are in use, with and without padding.
 	auth, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(strings.TrimSpace(e.Auth), "="))
 	if err != nil {
 		return nil

@@ -16,8 +16,8 @@ import (
 	"github.com/nodelet/nodelet/host/boundedfile"
 )
 
-// Source is what a credential came from: a pull secret, or a service account for whose token a provider gave it. The
-// zero value means that the whole node has it, by its own files or a provider, or that there was none.
+// Source is the origin of a credential: a pull secret, or a service account for whose token a provider gave it. The
+// zero value is the node itself, or no credential.
 type Source struct {
 	UID             types.UID
 	Namespace, Name string
@@ -36,7 +36,7 @@ type credential struct {
 // them.
 type keyring []credential
 
-// add takes the logins of one source.
+// add adds the logins of one source.
 func (k *keyring) add(source Source, logins map[string]*Login) {
 	for _, registry := range slices.Sorted(maps.Keys(logins)) {
 		if p, ok := dockerPattern(registry); ok {
@@ -49,8 +49,8 @@ func (k keyring) sort() {
 	slices.SortStableFunc(k, func(a, b credential) int { return cmp.Compare(b.text, a.text) })
 }
 
-// lookup gives the credentials for a repository with its registry, for example docker.io/library/busybox. The ones
-// under Docker Hub's old name, index.docker.io, count where no other matches.
+// lookup returns the credentials for a repository with its registry, such as docker.io/library/busybox. Those under
+// Docker Hub's old name, index.docker.io, count if no other matches.
 func (k keyring) lookup(repository string) []credential {
 	onHub := strings.HasPrefix(repository, "docker.io/")
 	var found, hub []credential
@@ -68,7 +68,7 @@ func (k keyring) lookup(repository string) []credential {
 	return hub
 }
 
-// secretKeyring reads pull secrets. It leaves out what it cannot read and says so in problems, without any content.
+// secretKeyring reads pull secrets. problems says which ones cannot be used and why, without any content.
 func secretKeyring(secrets []*corev1.Secret) (k keyring, problems []string) {
 	for _, s := range secrets {
 		var logins map[string]*Login
@@ -100,8 +100,8 @@ func secretKeyring(secrets []*corev1.Secret) (k keyring, problems []string) {
 	return k, problems
 }
 
-// NodeConfigFiles are the files in which the kubelet looks for the node's own registry credentials, in its order: the
-// first that can be read counts.
+// NodeConfigFiles returns the files in which the kubelet looks for the node's own registry credentials, in its order.
+// The first readable one counts.
 func NodeConfigFiles(rootDir string) []string {
 	home, err := os.UserHomeDir()
 	if err != nil {
@@ -113,10 +113,10 @@ func NodeConfigFiles(rootDir string) []string {
 	}
 }
 
-// maxConfig is the longest node configuration that is read; a secret cannot be longer either.
+// maxConfig is the size limit of a node configuration in bytes; a secret has the same limit.
 const maxConfig = 1 << 20
 
-// nodeKeyring reads the first of files that is there and makes sense.
+// nodeKeyring reads the first of files that exists and is valid.
 func nodeKeyring(files []string) (k keyring, problems []string) {
 	for _, file := range files {
 		logins, skipped, err := readConfig(file)

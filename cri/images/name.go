@@ -7,16 +7,16 @@ import (
 	"github.com/distribution/reference"
 )
 
-// name is an image name as a pod gives it, understood.
+// name is a parsed image name.
 type name struct {
-	// pull is what the runtime is asked for: the name as given, with the tag latest where it has neither tag nor digest. A
-	// short name stays short: the runtime knows its own default registry.
+	// pull is the name for the runtime: as the pod gives it, with the tag latest if it has neither tag nor digest. A short
+	// name stays short: the runtime has its own default registry.
 	pull string
-	// repository is registry and path, both complete, without tag and digest: what credentials are looked up by.
+	// repository is registry and path, both complete, without tag and digest: the key for credentials.
 	repository string
 }
 
-// parseName understands an image name. Its error is a *Reason.
+// parseName parses an image name. Its error is a *Reason.
 func parseName(image string) (name, error) {
 	named, err := reference.ParseNormalizedNamed(image)
 	if err != nil {

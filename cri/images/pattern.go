@@ -8,23 +8,23 @@ import (
 	"strings"
 )
 
-// Pattern says which repositories a login or a credential provider is for, such as *.example.com:5000/team.
+// Pattern matches the repositories of a login or a credential provider, such as *.example.com:5000/team.
 type Pattern struct {
-	// text is host, port and path in one, for the order.
+	// text is host, port and path together, for sorting.
 	text string
-	// host may hold * in each of its dot-separated parts; path is a prefix.
+	// host may have * in each of its dot-separated parts; path is a prefix.
 	host, port, path string
 }
 
-// ParsePattern reads a pattern: a host, maybe a port and a path.
+// ParsePattern parses a pattern: a host, optionally a port and a path.
 func ParsePattern(text string) (Pattern, error) {
 	u, err := url.Parse("https://" + text)
 	var wrong *url.Error
 	if errors.As(err, &wrong) {
-		err = wrong.Err // without the scheme, which nobody wrote
+		err = wrong.Err // without the scheme that was added for parsing
 	}
 	if err == nil && u.Host == "" {
-		err = errors.New("it names no host")
+		err = errors.New("it has no host")
 	}
 	if err != nil {
 		return Pattern{}, fmt.Errorf("%q is not a pattern of images (want one such as *.example.com or "+
@@ -34,7 +34,7 @@ func ParsePattern(text string) (Pattern, error) {
 }
 
 // dockerPattern reads a registry as docker configurations name it: a pattern, maybe with a scheme, such as
-// https://index.docker.io/v1/. The version at the head of the path is of the registry's protocol and says nothing.
+// https://index.docker.io/v1/. The version at the start of the path belongs to the registry's protocol and is ignored.
 func dockerPattern(registry string) (Pattern, bool) {
 	registry, secure := strings.CutPrefix(registry, "https://")
 	if !secure {
@@ -55,8 +55,8 @@ func dockerPattern(registry string) (Pattern, bool) {
 	return p, true
 }
 
-// Matches says whether a repository with its registry, for example docker.io/library/busybox, is meant. It compares
-// host names part by part, so that * never covers a dot.
+// Matches reports whether the pattern matches a repository with its registry, such as docker.io/library/busybox. It
+// compares host names part by part, so that * never matches a dot.
 func (p Pattern) Matches(repository string) bool {
 	host, repo, _ := strings.Cut(repository, "/")
 	host, port, _ := strings.Cut(host, ":")

@@ -287,7 +287,7 @@ func TestCredentials(t *testing.T) {
 		"none is right":     {map[string]string{"other": "pw"}, []*corev1.Secret{pod}, 3, 0, denied},
 		"a broken secret is named": {map[string]string{"other": "pw"},
 			[]*corev1.Secret{secret("bad", corev1.SecretTypeDockerConfigJson, corev1.DockerConfigJsonKey, "{")}, 2, 0,
-			denied + "; pull secret ns/bad was not used: .dockerconfigjson holds no valid docker configuration"},
+			denied + "; pull secret ns/bad was not used: .dockerconfigjson has no valid docker configuration"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -406,7 +406,8 @@ func TestPullErrors(t *testing.T) {
 	}
 }
 
-// TestGoneAfterPull: an image that is removed between its pull and the look at it is a failure, not an image without user.
+// TestGoneAfterPull: an image that is removed between its pull and the look at it is a failure, not an image without
+// user.
 func TestGoneAfterPull(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rt, p := serve(t, Config{})

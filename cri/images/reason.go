@@ -20,19 +20,19 @@ const (
 	ReasonSignatureValidationFailed = "SignatureValidationFailed"
 )
 
-// Reason is why there is no image. Reason and Message go into the waiting state of the container.
+// Reason is why there is no image. Reason and Message become the waiting state of the container.
 type Reason struct {
 	Reason, Message string
-	// Err is what the runtime said, nil where it was not asked.
+	// Err is the error of the runtime; nil if it was not called.
 	Err error
 }
 
 func (r *Reason) Error() string { return r.Message }
 
-// Unwrap gives what the runtime said.
+// Unwrap returns the error of the runtime.
 func (r *Reason) Unwrap() error { return r.Err }
 
-// NeverPull is the error for an image that is not there and must not be pulled.
+// NeverPull returns the error for an image that is not present, or that the pod may not use, and must not be pulled.
 func NeverPull(image string) error {
 	return &Reason{Reason: ReasonErrImageNeverPull,
 		Message: fmt.Sprintf("Container image %q is not present with pull policy of Never", image)}
@@ -56,7 +56,7 @@ func recordFailed(image string, err error) error {
 	}
 }
 
-// pullFailed puts the failures of a pull, one for each credential tried, into the kubelet's words.
+// pullFailed turns the errors of a pull, one for each credential tried, into a Reason with the kubelet's message.
 func pullFailed(image string, errs []error) error {
 	last := errs[len(errs)-1]
 	for _, err := range errs {
@@ -77,7 +77,7 @@ func pullFailed(image string, errs []error) error {
 	return &Reason{Reason: ReasonErrImagePull, Message: message, Err: last}
 }
 
-// classify recognises the failures for which the CRI has agreed upon a first word; nil where it is none of them.
+// classify recognizes the failures for which the CRI has defined a prefix; it returns nil for others.
 func classify(image string, err error) error {
 	text := cri.Message(err)
 	if detail, ok := strings.CutPrefix(text, ReasonRegistryUnavailable); ok {
@@ -91,7 +91,7 @@ func classify(image string, err error) error {
 	return nil
 }
 
-// pullText is an error as the kubelet shows it: with its code, unless that says nothing.
+// pullText returns the text of an error as the kubelet shows it: with its code, unless the code is Unknown.
 func pullText(err error) string {
 	if s, ok := status.FromError(err); ok && s.Code() != codes.Unknown {
 		return fmt.Sprintf("rpc error: code = %s desc = %s", s.Code(), cri.Message(err))

@@ -8,7 +8,7 @@ import (
 	"github.com/nodelet/nodelet/cri/images"
 )
 
-// cache keeps the answers of one provider until they expire. The zero value is empty.
+// cache has the answers of one provider until they expire. The zero value is empty.
 type cache struct {
 	mu      sync.Mutex
 	answers map[string]answer
@@ -19,10 +19,10 @@ type answer struct {
 	until  time.Time // by the monotonic clock
 }
 
-// key names an answer by what it counts for and whose it is.
+// key identifies an answer by its scope and its identity.
 func key(scope string, who identity) string { return scope + "\n" + who.key }
 
-// find looks for an answer that counts for a repository, the most special first.
+// find returns an answer for a repository, the most specific first.
 func (c *cache) find(who identity, repository string) (map[string]*images.Login, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -34,7 +34,7 @@ func (c *cache) find(who identity, repository string) (map[string]*images.Login,
 	return nil, false
 }
 
-// keep takes an answer in and lets go of those that have expired.
+// keep adds an answer and removes those that have expired.
 func (c *cache) keep(key string, logins map[string]*images.Login, hold time.Duration) {
 	if hold <= 0 {
 		return

@@ -16,7 +16,7 @@ import (
 	"github.com/nodelet/nodelet/host/boundedfile"
 )
 
-// maxConfig bounds what is read of one file.
+// maxConfig is the size limit of a file in bytes.
 const maxConfig = 4 << 20
 
 // configVersions are those of CredentialProviderConfig. All have the same fields, but for tokenAttributes, which v1 has
@@ -24,8 +24,7 @@ const maxConfig = 4 << 20
 var configVersions = []string{"kubelet.config.k8s.io/v1", "kubelet.config.k8s.io/v1beta1",
 	"kubelet.config.k8s.io/v1alpha1"}
 
-// read reads a file, or the *.json, *.yaml and *.yml files of a directory in lexical order, and checks what they say
-// together.
+// read reads and checks a file, or the *.json, *.yaml and *.yml files of a directory in lexical order.
 func read(path string, tokens bool) ([]config.CredentialProvider, error) {
 	if path == "" {
 		return nil, errors.New("it is not set, but --image-credential-provider-bin-dir is; set both or none")
@@ -43,14 +42,14 @@ func read(path string, tokens bool) ([]config.CredentialProvider, error) {
 		}
 		for _, p := range some {
 			if first, twice := from[p.Name]; twice {
-				return nil, fmt.Errorf("%s: provider %q is already in %s; each name may be there once", file, p.Name, first)
+				return nil, fmt.Errorf("%s: provider %q is already in %s; use each name once", file, p.Name, first)
 			}
 			from[p.Name] = file
 			all = append(all, p)
 		}
 	}
 	if len(all) == 0 {
-		return nil, fmt.Errorf("%s: providers: there is none; name one, or leave the flag away", path)
+		return nil, fmt.Errorf("%s: providers: the list is empty; add a provider or remove the flag", path)
 	}
 	return all, nil
 }
@@ -90,19 +89,19 @@ func readFile(file string, tokens bool) ([]config.CredentialProvider, error) {
 	return decode(text, tokens)
 }
 
-// secondDocument finds "---" after something else than comments and blank lines.
+// secondDocument matches "---" after anything but comments and blank lines.
 var secondDocument = regexp.MustCompile(`(?m)^[^#\s-](?s:.*?)^---(\s|$)`)
 
 // decode reads and checks one file.
 func decode(text []byte, tokens bool) ([]config.CredentialProvider, error) {
 	switch {
 	case len(text) > maxConfig:
-		return nil, fmt.Errorf("it has more than %d MiB; that is no CredentialProviderConfig", maxConfig>>20)
+		return nil, fmt.Errorf("it has more than %d MiB; this is not a CredentialProviderConfig", maxConfig>>20)
 	case len(bytes.TrimSpace(text)) == 0:
 		return nil, fmt.Errorf("it is empty; it needs apiVersion: %s, kind: CredentialProviderConfig and providers",
 			configVersions[0])
 	case secondDocument.Match(text):
-		return nil, errors.New(`it holds more than one document ("---"); put each into a file of its own, in a directory`)
+		return nil, errors.New(`it has more than one document ("---"); put each into a file of its own, in a directory`)
 	}
 	asJSON, err := yaml.YAMLToJSONStrict(text)
 	if err != nil {
@@ -110,7 +109,7 @@ func decode(text []byte, tokens bool) ([]config.CredentialProvider, error) {
 	}
 	var head metav1.TypeMeta
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(asJSON, &head); err != nil {
-		return nil, fmt.Errorf("it is no CredentialProviderConfig: %w", err)
+		return nil, fmt.Errorf("it is not a CredentialProviderConfig: %w", err)
 	}
 	if err := checkHead(head); err != nil {
 		return nil, err

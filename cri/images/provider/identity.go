@@ -10,20 +10,20 @@ import (
 	"github.com/nodelet/nodelet/cri/images"
 )
 
-// identity is for whom a provider is asked; the zero value is the node.
+// identity is on whose behalf a provider is called; the zero value is the node.
 type identity struct {
 	// pod has the service account whose token the provider gets; nil for no token.
 	pod         *corev1.Pod
 	source      images.Source
 	annotations map[string]string
-	// own: the answer is the pod's own, for it counts no longer than the token.
+	// own: the answer is for this pod alone, because it is valid only as long as the token.
 	own bool
-	// key is the same for those who may share an answer.
+	// key is the same for identities that may share an answer.
 	key string
 }
 
-// identify finds out for whom a provider is asked. It is not wanted for a pod without the service account or the
-// annotations that it requires.
+// identify returns on whose behalf the provider is called. It is not called for a pod without the service account or
+// the annotations that it requires.
 func (p *provider) identify(ctx context.Context, pod *corev1.Pod) (who identity, wanted bool, err error) {
 	t := p.tokens
 	if t == nil {
@@ -49,7 +49,7 @@ func (p *provider) identify(ctx context.Context, pod *corev1.Pod) (who identity,
 	return who, true, nil
 }
 
-// choose picks the annotations that a provider wants to see; not complete without those that it requires.
+// choose returns the annotations that a provider wants; complete is false if a required one is missing.
 func choose(all map[string]string, t *config.ServiceAccountTokenAttributes) (chosen map[string]string, complete bool) {
 	chosen = map[string]string{}
 	for _, k := range t.RequiredServiceAccountAnnotationKeys {

@@ -53,7 +53,8 @@ func tokenFields(cacheType, more string) string {
 
 const bothKeys = "requireServiceAccount: true, requiredServiceAccountAnnotationKeys: [r/role], optionalServiceAccountAnnotationKeys: [o/zone, o/none]"
 
-// TestToken: a provider gets a token and the annotations that it wants to see, and its logins are the service account's.
+// TestToken: a provider gets a token and the annotations that it wants to see, and its logins are the service
+// account's.
 func TestToken(t *testing.T) {
 	w, c := newWorld(t, answering("Image", ""), tokenFields("ServiceAccount", bothKeys)), newCluster()
 	c.serve(&w.options)
@@ -77,7 +78,8 @@ func TestToken(t *testing.T) {
 	}
 }
 
-// TestWhoSharesAnAnswer: pods of one service account do, unless the answer is bound to the token; other accounts never do.
+// TestWhoSharesAnAnswer: pods of one service account do, unless the answer is bound to the token; other accounts never
+// do.
 func TestWhoSharesAnAnswer(t *testing.T) {
 	for name, tc := range map[string]struct {
 		cacheType string

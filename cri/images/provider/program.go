@@ -35,7 +35,7 @@ type program struct {
 	limit                  time.Duration
 }
 
-// find looks for a provider's program.
+// find finds the program of a provider.
 func find(dir string, c config.CredentialProvider) (*program, error) {
 	if dir == "" {
 		return nil, errors.New("it is not set; set it to the directory with the programs of credential providers")
@@ -57,7 +57,8 @@ func find(dir string, c config.CredentialProvider) (*program, error) {
 	return p, nil
 }
 
-// run asks the program one thing. Its error holds what the program wrote to standard error, and nothing of its answer.
+// run makes one request to the program. Its error has what the program wrote to standard error, and nothing of the
+// answer.
 func (p *program) run(ctx context.Context,
 	request api.CredentialProviderRequest) (*api.CredentialProviderResponse, error) {
 	request.TypeMeta = metav1.TypeMeta{APIVersion: p.apiVersion, Kind: "CredentialProviderRequest"}
@@ -80,7 +81,7 @@ func (p *program) run(ctx context.Context,
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(question), stdout, stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return unix.Kill(-cmd.Process.Pid, unix.SIGKILL) }
-	cmd.WaitDelay = 2 * time.Second // somebody outside of the group may hold the pipes
+	cmd.WaitDelay = 2 * time.Second // a process outside of the group may hold the pipes
 	err = cmd.Run()
 	if cause := context.Cause(ctx); cause != nil {
 		err = cause
@@ -91,7 +92,7 @@ func (p *program) run(ctx context.Context,
 	return parse(stdout.kept, p.apiVersion)
 }
 
-// complaint quotes a program's standard error, in which a token has no place.
+// complaint quotes a program's standard error without a token.
 func complaint(said []byte, token string) string {
 	text := strings.TrimSpace(string(said))
 	if token != "" {
@@ -103,24 +104,24 @@ func complaint(said []byte, token string) string {
 	return fmt.Sprintf("; its standard error: %q", text)
 }
 
-// parse reads an answer. What is wrong with it is not quoted: it may hold passwords.
+// parse parses an answer. Errors do not quote it, because it may contain passwords.
 func parse(text []byte, apiVersion string) (*api.CredentialProviderResponse, error) {
 	answer := &api.CredentialProviderResponse{}
 	strict, err := kjson.UnmarshalStrict(text, answer)
 	switch {
 	case err != nil:
-		return nil, errors.New("its answer is no CredentialProviderResponse in JSON")
+		return nil, errors.New("its answer is not a CredentialProviderResponse in JSON")
 	case answer.APIVersion != apiVersion || answer.Kind != "CredentialProviderResponse":
 		return nil, fmt.Errorf("its answer is not of kind CredentialProviderResponse and apiVersion %s, as its request was",
 			apiVersion)
 	case len(strict) > 0:
-		return nil, errors.New("its answer has fields that CredentialProviderResponse does not have, or twice")
+		return nil, errors.New("its answer has unknown or duplicate fields")
 	}
 	return answer, nil
 }
 
-// bounded keeps the first limit bytes. Of more, overflow is told, and the rest is taken and forgotten. The buffer is
-// not embedded: its ReadFrom would go past the bound.
+// bounded keeps the first limit bytes and discards the others, after a call of overflow. The buffer is not embedded:
+// its ReadFrom would exceed the limit.
 type bounded struct {
 	kept     []byte
 	limit    int

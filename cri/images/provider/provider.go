@@ -17,7 +17,7 @@ import (
 	"github.com/nodelet/nodelet/cri/images"
 )
 
-// Options say which credential providers there are.
+// Options configure the credential providers.
 type Options struct {
 	// Config is a CredentialProviderConfig, or a directory of them; BinDir is where the programs are.
 	Config, BinDir string
@@ -27,17 +27,17 @@ type Options struct {
 	// with tokenAttributes need them.
 	Account func(ctx context.Context, pod *corev1.Pod) (*corev1.ServiceAccount, error)
 	Token   func(ctx context.Context, pod *corev1.Pod, audience string) (token string, expires time.Time, err error)
-	// Log hears why a provider gave no login; nil means nobody does.
+	// Log receives the reason why a provider gave no login; nil discards it.
 	Log *slog.Logger
 }
 
-// Providers are the node's credential providers. They are safe for use by many goroutines. Make them with New.
+// Providers are the node's credential providers. They are safe for use by many goroutines. Create them with New.
 type Providers struct {
 	all []*provider
 	log *slog.Logger
 }
 
-// New reads the configuration and looks for the programs. Its error is written for the administrator.
+// New reads the configuration and finds the programs. Its error is for the administrator.
 func New(o Options) (*Providers, error) {
 	configured, err := read(o.Config, o.Tokens)
 	if err != nil {
@@ -63,9 +63,9 @@ func New(o Options) (*Providers, error) {
 	return p, nil
 }
 
-// Ask gives the logins of the providers that are meant for a repository with its registry, such as
-// registry.example.com/team/app, in the order of the configuration. A provider that fails gives none: the log has the
-// reason, and problems, which people may see who know nothing of the node, its name.
+// Ask returns the logins of the providers for a repository with its registry, such as registry.example.com/team/app, in
+// the order of the configuration. A provider that fails gives none: the log has the reason, and problems, which users
+// of the cluster may see, only the name of the provider.
 func (p *Providers) Ask(ctx context.Context, pod *corev1.Pod,
 	repository string) (given []images.Provided, problems []string) {
 	for _, one := range p.all {
@@ -74,7 +74,7 @@ func (p *Providers) Ask(ctx context.Context, pod *corev1.Pod,
 		}
 		answer, err := one.ask(ctx, pod, repository)
 		if err != nil {
-			p.log.Warn("a credential provider gave no login", "provider", one.program.name, "repository", repository, "err", err)
+			p.log.Warn("credential provider failed", "provider", one.program.name, "repository", repository, "err", err)
 			problems = append(problems, fmt.Sprintf("credential provider %s gave no login; the log of the node agent says why",
 				one.program.name))
 			continue
@@ -88,9 +88,9 @@ func (p *Providers) Ask(ctx context.Context, pod *corev1.Pod,
 type provider struct {
 	program  *program
 	patterns []images.Pattern
-	// defaultHold is how long an answer that does not say is kept.
+	// defaultHold is how long an answer without a duration is cached.
 	defaultHold time.Duration
-	// tokens is nil for a provider that wants no token.
+	// tokens is nil for a provider that needs no token.
 	tokens  *config.ServiceAccountTokenAttributes
 	account func(context.Context, *corev1.Pod) (*corev1.ServiceAccount, error)
 	token   func(context.Context, *corev1.Pod, string) (string, time.Time, error)
@@ -108,7 +108,7 @@ func (p *provider) serves(repository string) bool {
 	return false
 }
 
-// ask gives what is kept, or else runs the program.
+// ask returns the cached answer, or else runs the program.
 func (p *provider) ask(ctx context.Context, pod *corev1.Pod, repository string) (images.Provided, error) {
 	who, wanted, err := p.identify(ctx, pod)
 	if err != nil || !wanted {
@@ -119,7 +119,7 @@ func (p *provider) ask(ctx context.Context, pod *corev1.Pod, repository string) 
 		given.Logins = logins
 		return given, nil
 	}
-	// Who goes away leaves the program running for the others who wait for it.
+	// If this request is cancelled, the program goes on for the others that wait for it.
 	answer := p.asking.DoChan(key(repository, who), func() (any, error) {
 		return p.fetch(context.WithoutCancel(ctx), who, repository)
 	})
@@ -132,7 +132,7 @@ func (p *provider) ask(ctx context.Context, pod *corev1.Pod, repository string) 
 	}
 }
 
-// fetch runs the program and keeps its answer.
+// fetch runs the program and caches its answer.
 func (p *provider) fetch(ctx context.Context, who identity, repository string) (map[string]*images.Login, error) {
 	request := api.CredentialProviderRequest{Image: repository, ServiceAccountAnnotations: who.annotations}
 	var expires time.Time
@@ -172,10 +172,10 @@ func (p *provider) fetch(ctx context.Context, who identity, repository string) (
 	return logins, nil
 }
 
-// everywhere is the scope of an answer for all registries; no repository is called so.
+// everywhere is the scope of an answer for all registries; it cannot be the name of a repository.
 const everywhere = "<global>"
 
-// scopeOf is what an answer counts for.
+// scopeOf returns the scope of an answer.
 func scopeOf(t api.PluginCacheKeyType, repository string) (string, error) {
 	switch t {
 	case api.ImagePluginCacheKeyType:
@@ -185,7 +185,7 @@ func scopeOf(t api.PluginCacheKeyType, repository string) (string, error) {
 	case api.GlobalPluginCacheKeyType:
 		return everywhere, nil
 	}
-	return "", errors.New("its answer has a cacheKeyType that is not Image, Registry or Global")
+	return "", errors.New("its answer has a cacheKeyType other than Image, Registry and Global")
 }
 
 func registryOf(repository string) string {

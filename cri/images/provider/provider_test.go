@@ -208,8 +208,8 @@ func TestOneRunForAll(t *testing.T) {
 	}
 }
 
-// TestBadProgramsTellNothing: what is wrong with a program and its answers is in the log, without what it answered, and those
-// who see the pod hear its name alone.
+// TestBadProgramsTellNothing: what is wrong with a program and its answers is in the log, without what it answered, and
+// those who see the pod hear its name alone.
 func TestBadProgramsTellNothing(t *testing.T) {
 	good := answering("Image", "")
 	for name, tc := range map[string]struct{ script, want string }{
@@ -217,14 +217,14 @@ func TestBadProgramsTellNothing(t *testing.T) {
 		"flood":         {"exec yes " + hidden, "its answer is longer than 1048576 bytes"},
 		"complains":     {"yes complaint | head -c 100000 >&2; exit 1", `its standard error: \"complaint`},
 		"hangs":         {"echo waiting >&2; sleep 600 & echo $! > $0.child; sleep 600", `and was killed; its standard error: \"waiting\"`},
-		"nothing":       {"", "no CredentialProviderResponse"},
-		"no JSON":       {"echo " + hidden, "no CredentialProviderResponse"},
-		"cut off":       {`echo '{"auth":{"r":{"password":"` + hidden + `"'`, "no CredentialProviderResponse"},
-		"two":           {good + ";" + good, "no CredentialProviderResponse"},
+		"nothing":       {"", "not a CredentialProviderResponse"},
+		"no JSON":       {"echo " + hidden, "not a CredentialProviderResponse"},
+		"cut off":       {`echo '{"auth":{"r":{"password":"` + hidden + `"'`, "not a CredentialProviderResponse"},
+		"two":           {good + ";" + good, "not a CredentialProviderResponse"},
 		"old":           {strings.Replace(good, v1, v1+"beta1", 1), "apiVersion " + v1},
 		"wrong kind":    {strings.Replace(good, "Response", hidden, 1), "kind CredentialProviderResponse"},
-		"unknown field": {strings.Replace(good, `"auth"`, `"`+hidden+`":1,"auth"`, 1), "fields that CredentialProviderResponse does not have"},
-		"wrong case":    {strings.Replace(good, `"auth"`, `"Auth"`, 1), "fields that CredentialProviderResponse does not have"},
+		"unknown field": {strings.Replace(good, `"auth"`, `"`+hidden+`":1,"auth"`, 1), "unknown or duplicate fields"},
+		"wrong case":    {strings.Replace(good, `"auth"`, `"Auth"`, 1), "unknown or duplicate fields"},
 		"no scope":      {strings.Replace(good, `"cacheKeyType":"Image"`, `"cacheKeyType":"`+hidden+`"`, 1), "cacheKeyType"},
 	} {
 		t.Run(name, func(t *testing.T) {

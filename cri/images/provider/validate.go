@@ -29,14 +29,14 @@ func checkHead(head metav1.TypeMeta) error {
 	return nil
 }
 
-// checker gathers what is wrong, each with the path of its field.
+// checker collects errors with the paths of their fields.
 type checker struct{ errs []error }
 
 func (c *checker) bad(field, format string, args ...any) {
 	c.errs = append(c.errs, fmt.Errorf("%s: %s", field, fmt.Sprintf(format, args...)))
 }
 
-// validate checks one file. An empty list is not wrong in itself: other files may name providers.
+// validate checks one file. An empty list is valid: other files may have providers.
 func validate(c *config.CredentialProviderConfig, tokens bool) error {
 	v := &checker{}
 	for i := range c.Providers {
