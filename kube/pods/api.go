@@ -16,13 +16,13 @@ import (
 	"github.com/nodelet/nodelet/kube/watch"
 )
 
-// apiSource is the state of the pods the API server has for this node. It is a watch.Sink.
+// apiSource has the pods that are bound to this node in the API server. It is a watch.Sink.
 type apiSource struct {
 	pods   map[types.UID]*corev1.Pod
 	synced bool
-	// trouble is why the API server cannot be followed now, or nil.
+	// trouble is why the pods cannot be watched now, or nil.
 	trouble error
-	// bad are pods whose identity must not reach the node's file system.
+	// bad are pods whose identity must not become a path on the node.
 	bad map[types.UID]Problem
 	out mailbox
 }
@@ -60,14 +60,14 @@ func (s *apiSource) Trouble(err error) {
 	s.deliver()
 }
 
-// set stores a pod with the annotations this node adds. before is its older state, or nil.
+// set stores a pod with the annotations that this node adds. before is its earlier state, or nil.
 func (s *apiSource) set(o metav1.Object, before *corev1.Pod) {
 	pod, ok := o.(*corev1.Pod)
 	if !ok {
-		return // a watch of pods brings nothing else
+		return // never: it is a watch of pods
 	}
 	if err := checkIdentity(pod); err != nil {
-		s.bad[pod.UID] = Problem{Source: SourceAPI, Message: fmt.Sprintf("pod %s is not run: %v", nameOf(pod), err)}
+		s.bad[pod.UID] = Problem{Source: SourceAPI, Message: fmt.Sprintf("pod %s is rejected: %v", nameOf(pod), err)}
 		return
 	}
 	if pod.Annotations == nil {
@@ -83,7 +83,7 @@ func (s *apiSource) set(o metav1.Object, before *corev1.Pod) {
 
 func seenAt(t time.Time) string { return t.Format(time.RFC3339Nano) }
 
-// checkIdentity makes sure that what names directories, cgroups and containers is fit to.
+// checkIdentity checks the names that become those of directories, cgroups and containers.
 func checkIdentity(pod *corev1.Pod) error {
 	if !podutil.ValidUID(pod.UID) {
 		return fmt.Errorf("UID %q: must be %s", pod.UID, podutil.UIDFormat)

@@ -115,9 +115,9 @@ func TestAPIPodWithDangerousIdentity(t *testing.T) {
 	}, func(t *testing.T, server *apitest.Server, s *Sources) {
 		set := newest(t, s)
 		if len(set.Pods) != 1 || set.Pods["2"] == nil {
-			t.Errorf("pods are %v, want b alone", set.Pods)
+			t.Errorf("got pods %v, want b alone", set.Pods)
 		}
-		if len(set.Problems) != 1 || !strings.Contains(set.Problems[0].Message, "pod ns/a is not run: UID") {
+		if len(set.Problems) != 1 || !strings.Contains(set.Problems[0].Message, "pod ns/a is rejected: UID") {
 			t.Errorf("problems are %v", set.Problems)
 		}
 	})

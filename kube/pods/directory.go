@@ -20,7 +20,7 @@ type directory struct {
 	files map[string]*file
 	// running are the static pods that an earlier agent has left running, of all sources.
 	running map[types.NamespacedName]Running
-	// owner is the file that an object's name belongs to, by kind and name: where two files hold it, the first keeps it.
+	// owner is the file that owns the name of an object, by kind and name. If two files have it, the first one owns it.
 	owner map[string]string
 	refs  references
 	// synced is set when the path has been read once.
@@ -38,16 +38,18 @@ func newDirectory(cfg Config, running map[types.NamespacedName]Running) *directo
 	}
 }
 
-// scan reads what has changed and returns the state. again asks for another scan soon, since a file was being written.
+// scan reads what has changed and returns the state. If again is true, a file was being written, and the caller is to
+// scan again soon.
 //
-// A file that was good and is bad now counts as it was when it was good. A file that is gone takes its objects with it.
+// A file that was valid and is invalid now counts with its last valid content. The objects of a file that was removed
+// are removed.
 func (d *directory) scan(now time.Time) (state delivery, again bool) {
 	state = delivery{source: SourceFile, synced: d.synced}
 	paths, problems, err := listFiles(d.cfg.Manifests)
 	if err != nil {
 		d.assemble(&state)
 		state.problems = append(state.problems, Problem{Source: SourceFile, File: d.cfg.Manifests, Unknown: !d.synced,
-			Message: fmt.Sprintf("it cannot be read, its pods go on as they are: %v", err)})
+			Message: fmt.Sprintf("cannot read the manifests, their pods keep running: %v", err)})
 		return state, false
 	}
 	maps.DeleteFunc(d.files, func(path string, _ *file) bool { return !slices.Contains(paths, path) })
@@ -61,7 +63,7 @@ func (d *directory) scan(now time.Time) (state delivery, again bool) {
 		if f.load(path, manifest.Origin{NodeName: d.cfg.NodeName, Source: string(SourceFile), Where: path}, now) {
 			again = true
 		}
-		d.greet(f, known, now)
+		d.adopt(f, known, now)
 	}
 	d.synced, state.synced = true, true
 	state.problems = problems
@@ -69,8 +71,8 @@ func (d *directory) scan(now time.Time) (state delivery, again bool) {
 	return state, again
 }
 
-// greet notes when new pods of f were first seen, and gives those which run already the UID they run under.
-func (d *directory) greet(f *file, known manifest.File, now time.Time) {
+// adopt records when new pods of f were first seen. Pods that run already keep the UID that they run under.
+func (d *directory) adopt(f *file, known manifest.File, now time.Time) {
 	for _, p := range f.good.Pods {
 		if slices.ContainsFunc(known.Pods, func(k manifest.Pod) bool { return k.Pod == p.Pod }) {
 			continue
@@ -87,9 +89,9 @@ func (d *directory) greet(f *file, known manifest.File, now time.Time) {
 	}
 }
 
-// assemble fills state with the good objects of all files, and with the problems of all.
+// assemble fills state with the valid objects of all files, and with the problems of all.
 func (d *directory) assemble(state *delivery) {
-	c := claims{owner: d.owner, next: map[string]string{}}
+	c := owners{owner: d.owner, next: map[string]string{}}
 	var pods []filePod
 	for _, path := range slices.Sorted(maps.Keys(d.files)) {
 		f := d.files[path]
@@ -97,17 +99,17 @@ func (d *directory) assemble(state *delivery) {
 			state.problems = append(state.problems, f.problem(path, err))
 		}
 		for _, p := range f.good.Pods {
-			if c.claim("Pod", p, path, d.files) {
+			if c.owns("Pod", p, path, d.files) {
 				pods = append(pods, filePod{p.Pod, path})
 			}
 		}
 		for _, o := range f.good.ConfigMaps {
-			if c.claim("ConfigMap", o, path, d.files) {
+			if c.owns("ConfigMap", o, path, d.files) {
 				state.configMaps = append(state.configMaps, o)
 			}
 		}
 		for _, o := range f.good.Secrets {
-			if c.claim("Secret", o, path, d.files) {
+			if c.owns("Secret", o, path, d.files) {
 				state.secrets = append(state.secrets, o)
 			}
 		}
@@ -120,19 +122,19 @@ func (d *directory) assemble(state *delivery) {
 func (f *file) problem(path string, err error) Problem {
 	p := Problem{Source: SourceFile, File: path, Message: err.Error(), Unknown: !f.everOK}
 	if f.everOK && len(f.good.Pods) > 0 {
-		p.Message += " (its pods go on as they were before the change)"
+		p.Message += " (its pods keep running as before the change)"
 	}
 	return p
 }
 
-// claims settles which file an object's name belongs to, where several files have it.
-type claims struct {
+// owners decides which file owns the name of an object if several files have it.
+type owners struct {
 	owner, next map[string]string
 	problems    []Problem
 }
 
-// claim says whether path is the file which kind and name belong to: the file that had them before, else the first.
-func (c *claims) claim(kind string, o metav1.Object, path string, files map[string]*file) bool {
+// owns reports whether path is the file that owns kind and name: the one that owned them before, or else the first.
+func (c *owners) owns(kind string, o metav1.Object, path string, files map[string]*file) bool {
 	key := kind + "/" + o.GetNamespace() + "/" + o.GetName()
 	holder, ok := c.next[key]
 	if !ok {
@@ -144,12 +146,12 @@ func (c *claims) claim(kind string, o metav1.Object, path string, files map[stri
 	}
 	if holder != path {
 		c.problems = append(c.problems, Problem{Source: SourceFile, File: path, Message: fmt.Sprintf(
-			"%s %s/%s is in %s already, and that one counts: rename or remove one of them", kind, o.GetNamespace(), o.GetName(), holder)})
+			"%s %s/%s is also in %s, which is used: rename or remove one of them", kind, o.GetNamespace(), o.GetName(), holder)})
 	}
 	return holder == path
 }
 
-// holds says whether the good content of f has the object.
+// holds reports whether the valid content of f has the object.
 func (f *file) holds(key string) bool {
 	kind, name, _ := strings.Cut(key, "/")
 	ns, name, _ := strings.Cut(name, "/")

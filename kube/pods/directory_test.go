@@ -115,7 +115,7 @@ func TestDirectory(t *testing.T) {
 	b.wantProblems(b.scan(""))
 }
 
-func TestIgnoredFilesAreTold(t *testing.T) {
+func TestIgnoredFilesAreReported(t *testing.T) {
 	b := newBench(t, nil)
 	b.write("a.yaml.bak", podYAML("a", "1"))
 	b.write("b.yaml~", podYAML("a", "1"))
@@ -123,7 +123,7 @@ func TestIgnoredFilesAreTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	state := b.scan("")
-	b.wantProblems(state, "a.yaml.bak: it is ignored", "b.yaml~: it is ignored", "sub: it is ignored: it is a directory")
+	b.wantProblems(state, "a.yaml.bak: ignored", "b.yaml~: ignored", "sub: ignored: it is a directory")
 }
 
 // A bad file takes nothing from others, and nothing from itself as it was.
@@ -148,7 +148,7 @@ func TestBadFile(t *testing.T) {
 		if state.pods[0].UID != uid && state.pods[1].UID != uid {
 			t.Errorf("%s: the pod got another UID", name)
 		}
-		if len(state.problems) != 1 || state.problems[0].Unknown || !strings.Contains(state.problems[0].Message, "go on as they were") {
+		if len(state.problems) != 1 || state.problems[0].Unknown || !strings.Contains(state.problems[0].Message, "keep running as before") {
 			t.Errorf("%s: problems are %+v", name, state.problems)
 		}
 	}
@@ -162,7 +162,7 @@ func TestDuplicateNames(t *testing.T) {
 	b.write("m.yaml", podYAML("a", "m"))
 	b.scan("a-n1:m")
 	b.write("b.yaml", podYAML("a", "b"))
-	b.wantProblems(b.scan("a-n1:m"), "b.yaml: Pod default/a-n1 is in "+filepath.Join(b.dir, "m.yaml"))
+	b.wantProblems(b.scan("a-n1:m"), "b.yaml: Pod default/a-n1 is also in "+filepath.Join(b.dir, "m.yaml"))
 	b.write("m.yaml", "apiVersion: [\n") // bad, so it counts as it was
 	b.wantProblems(b.scan("a-n1:m"), "b.yaml: Pod default/a-n1", "m.yaml: ")
 	b.remove("m.yaml")
@@ -171,7 +171,7 @@ func TestDuplicateNames(t *testing.T) {
 	fresh := newBench(t, nil)
 	fresh.write("2.yaml", podYAML("a", "2")+"---\n"+configMapYAML("c"))
 	fresh.write("1.yaml", podYAML("a", "1")+"---\n"+configMapYAML("c"))
-	fresh.wantProblems(fresh.scan("a-n1:1"), "2.yaml: ConfigMap default/c is in", "2.yaml: Pod default/a-n1 is in")
+	fresh.wantProblems(fresh.scan("a-n1:1"), "2.yaml: ConfigMap default/c is also in", "2.yaml: Pod default/a-n1 is also in")
 }
 
 // Beside an API server a static pod uses the ConfigMaps that are manifests, and no others.

@@ -13,13 +13,13 @@ import (
 
 const (
 	defaultCheck = 20 * time.Second
-	// quiet is how long nothing must have happened before files are read: writers open, write and close a file in steps.
+	// quiet is how long no change may happen before files are read: programs open, write and close a file in steps.
 	quiet = 100 * time.Millisecond
-	// restless bounds the wait for quiet.
-	restless = time.Second
+	// quietLimit bounds the wait for quiet.
+	quietLimit = time.Second
 )
 
-// run scans at once, when inotify tells of a change, and every FileCheck, until ctx ends.
+// run scans at once, after each change that inotify reports, and every FileCheck, until ctx ends.
 func (d *directory) run(ctx context.Context, out mailbox) {
 	period := d.cfg.FileCheck
 	if period <= 0 {
@@ -36,7 +36,7 @@ func (d *directory) run(ctx context.Context, out mailbox) {
 		if settle == nil {
 			since = time.Now()
 		}
-		settle = time.After(max(0, min(quiet, restless-time.Since(since))))
+		settle = time.After(max(0, min(quiet, quietLimit-time.Since(since))))
 	}
 	for scan := true; ; {
 		if scan && d.look(w, out) {
@@ -58,9 +58,9 @@ func (d *directory) run(ctx context.Context, out mailbox) {
 	}
 }
 
-// look scans and delivers what is new. It reports whether to look again soon.
+// look scans and delivers a changed state. It reports whether to look again soon.
 func (d *directory) look(w *pathWatch, out mailbox) (again bool) {
-	w.renew() // before the scan, so that no change falls between
+	w.renew() // before the scan, so that no change is missed
 	state, again := d.scan(time.Now())
 	if w.failure != "" {
 		state.problems = append(state.problems, Problem{Source: SourceFile, File: d.cfg.Manifests, Message: w.failure})
@@ -72,38 +72,38 @@ func (d *directory) look(w *pathWatch, out mailbox) (again bool) {
 	return again
 }
 
-// pathWatch tells of changes at a path, a directory or a file, which need not exist. It also watches the directory the path
-// is in, since files are replaced, and directories come and go.
+// pathWatch reports changes at a path, a directory or a file, which need not exist. It also watches the parent
+// directory: files are replaced, directories are removed and created.
 type pathWatch struct {
 	path    string
 	w       *inotify.Watcher
-	failure string // why changes are only seen by looking now and then
+	failure string // why changes are only noticed by FileCheck
 }
 
 func newPathWatch(path string) *pathWatch {
 	p := &pathWatch{path: filepath.Clean(path)}
 	var err error
 	if p.w, err = inotify.New(); err != nil {
-		p.failure = "changes are noticed late, since inotify cannot be used: " + err.Error()
+		p.failure = "cannot use inotify, so changes are noticed late: " + err.Error()
 	}
 	return p
 }
 
-// renew watches what exists now. It does nothing for what is watched already.
+// renew watches what exists now. It does nothing for a path that is watched already.
 func (p *pathWatch) renew() {
 	if p.w == nil {
 		return
 	}
 	p.failure = ""
-	_ = p.w.Add(filepath.Dir(p.path)) // helps with a path that comes later; it may be forbidden, and the path is what counts
+	_ = p.w.Add(filepath.Dir(p.path)) // for a path that is created later; it may be forbidden, which does not matter
 	if err := p.w.Add(p.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		p.failure = "changes are noticed late, since inotify cannot watch it: " + err.Error()
+		p.failure = "cannot watch it with inotify, so changes are noticed late: " + err.Error()
 	}
 }
 
-// concerns says whether a change is one of the path itself or of a file in it that is not hidden, or may be, for changes were
-// lost. A hidden name may be the link behind visible ones (..data of a mounted ConfigMap), so only editors' swap files are left
-// out.
+// concerns reports whether a change may be one of the path itself or of a file in it. An empty name means that changes
+// were lost. A hidden name may be the link behind visible ones (..data of a mounted ConfigMap), so only names with a
+// single leading dot, as of the swap files of editors, are left out.
 func (p *pathWatch) concerns(changed string) bool {
 	if changed == p.path || changed == "" {
 		return true

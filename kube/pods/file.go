@@ -16,20 +16,20 @@ import (
 	"github.com/nodelet/nodelet/kube/pods/manifest"
 )
 
-// racy is how young a file may be to change again without a new time stamp, on file systems with coarse ones.
+// racy is the age up to which a file may change again without a new time stamp, on file systems with coarse ones.
 const racy = 2 * time.Second
 
-// readable are the endings of manifest files. The kubelet reads every file; here backups which editors and people leave
-// behind (web.yaml.bak, web.yaml~) do not become pods, but a problem that says so.
-var readable = []string{"", ".yaml", ".yml", ".json", ".manifest"}
+// extensions are those of manifest files. Unlike in the kubelet, which reads every file, backup files (web.yaml.bak,
+// web.yaml~) do not become pods; a problem says that they are ignored.
+var extensions = []string{"", ".yaml", ".yml", ".json", ".manifest"}
 
-// stamp tells whether a file may have changed. The zero stamp is that of no file.
+// stamp identifies a version of a file: if it is the same, the file has not changed. No file has the zero stamp.
 type stamp struct {
 	dev, ino, size int64
 	mtime, ctime   unix.Timespec
 }
 
-// file is one manifest file: what it last held when it was good, and what is wrong with it now.
+// file is one manifest file: its last valid content, and what is wrong with it now.
 type file struct {
 	stamp   stamp
 	good    manifest.File
@@ -39,8 +39,8 @@ type file struct {
 	changed time.Time // ctime, in the kernel's wall clock; zero where links make it meaningless
 }
 
-// listFiles returns the manifest files at path, a directory or a file, and problems with what else is there. Hidden files
-// are left out. A path that does not exist holds no files.
+// listFiles returns the manifest files at path, a directory or a file, and problems with its other entries. Hidden
+// files are left out. A path that does not exist has no files.
 func listFiles(path string) (files []string, problems []Problem, err error) {
 	fi, err := os.Stat(path)
 	switch {
@@ -56,7 +56,7 @@ func listFiles(path string) (files []string, problems []Problem, err error) {
 		return nil, nil, err
 	}
 	ignore := func(file, why string) {
-		problems = append(problems, Problem{Source: SourceFile, File: file, Message: "it is ignored: " + why})
+		problems = append(problems, Problem{Source: SourceFile, File: file, Message: "ignored: " + why})
 	}
 	for _, e := range entries {
 		file := filepath.Join(path, e.Name())
@@ -65,14 +65,14 @@ func listFiles(path string) (files []string, problems []Problem, err error) {
 		}
 		fi, err := os.Stat(file)
 		switch {
-		case errors.Is(err, fs.ErrNotExist): // went away just now, or a link to nothing
+		case errors.Is(err, fs.ErrNotExist): // removed just now, or a dangling link
 			continue
 		case err != nil:
-			files = append(files, file) // reading it will say why
+			files = append(files, file) // reading it returns the error
 		case fi.IsDir():
 			ignore(file, "it is a directory")
-		case !slices.Contains(readable, strings.ToLower(filepath.Ext(file))):
-			ignore(file, "its name ends neither in .yaml, .yml, .json nor .manifest")
+		case !slices.Contains(extensions, strings.ToLower(filepath.Ext(file))):
+			ignore(file, "its name does not end in .yaml, .yml, .json or .manifest")
 		default:
 			files = append(files, file)
 		}
@@ -80,7 +80,7 @@ func listFiles(path string) (files []string, problems []Problem, err error) {
 	return files, problems, nil
 }
 
-// stampOf returns the stamp of the file at path, links followed, and when it last changed in any way.
+// stampOf returns the stamp of the file at path, links followed, and the time of its last change (ctime).
 func stampOf(path string) (stamp, time.Time, error) {
 	var st, link unix.Stat_t
 	if err := unix.Stat(path, &st); err != nil {
@@ -88,12 +88,12 @@ func stampOf(path string) (stamp, time.Time, error) {
 	}
 	s := stamp{int64(st.Dev), int64(st.Ino), st.Size, st.Mtim, st.Ctim}
 	if err := unix.Lstat(path, &link); err != nil || link.Mode&unix.S_IFMT == unix.S_IFLNK {
-		return s, time.Time{}, nil // a link may have been turned to another file, of any age
+		return s, time.Time{}, nil // a link may have been changed to another file of any age
 	}
 	return s, time.Unix(st.Ctim.Unix()), nil
 }
 
-// load brings f up to date with the file at path. It does not read a file that has not changed. It reports whether the file
+// load updates f from the file at path. It does not read a file that has not changed. It reports whether the file
 // changed while it was read: then it must be read again soon, and f stays as it was.
 func (f *file) load(path string, o manifest.Origin, now time.Time) (again bool) {
 	s, changed, err := stampOf(path)
@@ -126,8 +126,8 @@ func (f *file) load(path string, o manifest.Origin, now time.Time) (again bool) 
 	return false
 }
 
-// keepSame returns got, with the pods whose manifests say what they said before replaced by those from before: they keep
-// their UIDs, and when they were seen first.
+// keepSame returns got with those of the earlier pods whose manifests have not changed: they keep their UIDs and the
+// time when they were first seen.
 func (f *file) keepSame(got manifest.File) manifest.File {
 	for i, p := range got.Pods {
 		for _, old := range f.good.Pods {

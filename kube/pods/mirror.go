@@ -18,33 +18,34 @@ import (
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
-// settled is how long a mirror pod that was just made or deleted is left alone, until the watch tells of it.
-const settled = 10 * time.Second
+// watchLag is how long a mirror pod that was just created or deleted is not touched, until the watch reports it.
+const watchLag = 10 * time.Second
 
-// MirrorConfig says how mirror pods are kept.
+// MirrorConfig is the configuration of Mirrors.
 type MirrorConfig struct {
 	// API speaks to /api/v1.
 	API rest.Interface
 	// NodeName is the node's name.
 	NodeName string
-	// NodeUID returns the UID of the Node object, which owns the mirror pods. An error puts their creation off: the Node does
-	// not exist yet, or is being deleted.
+	// NodeUID returns the UID of the Node object, which owns the mirror pods. An error delays their creation: the Node
+	// does not exist yet, or is being deleted.
 	NodeUID func(ctx context.Context) (types.UID, error)
-	// Ending says whether a pod of this name other than now, the static pod in the Set (empty: there is none), is still here:
-	// one that was removed or changed. Its mirror pod stays until it has ended. Call Wake when it has. Nil: none.
+	// Ending reports whether a pod of this name other than now, the static pod in the Set (empty: there is none),
+	// still exists on the node: one whose manifest was removed or changed. Its mirror pod stays until it has ended.
+	// Call Wake then. Nil: none.
 	Ending func(name types.NamespacedName, now types.UID) bool
-	// Log receives failures, each spell once.
+	// Log receives failures, once for each pod until its mirror pod is up to date again.
 	Log *slog.Logger
 }
 
-// Mirrors keeps a mirror pod in the API server for each static pod, and none else.
+// Mirrors maintains a mirror pod in the API server for each static pod, and deletes all others of the node.
 type Mirrors struct {
 	cfg  MirrorConfig
 	sets chan *Set
 	wake chan struct{}
 }
 
-// NewMirrors prepares the keeping of mirror pods; Run does it.
+// NewMirrors returns a Mirrors that does nothing before Run.
 func NewMirrors(cfg MirrorConfig) *Mirrors {
 	if cfg.Ending == nil {
 		cfg.Ending = func(types.NamespacedName, types.UID) bool { return false }
@@ -52,10 +53,10 @@ func NewMirrors(cfg MirrorConfig) *Mirrors {
 	return &Mirrors{cfg: cfg, sets: make(chan *Set, 1), wake: make(chan struct{}, 1)}
 }
 
-// Keep tells the newest Set. It does not wait. Only one goroutine may call it.
+// Keep passes the newest Set to Run. It does not block. Only one goroutine may call it.
 func (m *Mirrors) Keep(s *Set) { putNewest(m.sets, s) }
 
-// Wake has Run ask Ending again.
+// Wake makes Run call Ending again.
 func (m *Mirrors) Wake() {
 	select {
 	case m.wake <- struct{}{}:
@@ -63,7 +64,7 @@ func (m *Mirrors) Wake() {
 	}
 }
 
-// Run creates and deletes mirror pods until ctx ends. What fails is tried again with back-off.
+// Run creates and deletes mirror pods until ctx ends. Failures are retried with back-off.
 func (m *Mirrors) Run(ctx context.Context) {
 	tries := map[types.NamespacedName]*try{}
 	var set *Set
@@ -82,7 +83,7 @@ func (m *Mirrors) Run(ctx context.Context) {
 	}
 }
 
-// try remembers what was last done about a mirror pod, and when to do more.
+// try is the last attempt for a mirror pod, and the time of the next.
 type try struct {
 	about   types.UID // of the pod that was, or should have been, mirrored or removed
 	backoff backoff.Backoff
@@ -90,7 +91,7 @@ type try struct {
 	next    time.Time
 }
 
-// round does what is to be done now, and returns when to look again.
+// round makes the changes that are due, and returns when to run again.
 func (m *Mirrors) round(ctx context.Context, set *Set, tries map[types.NamespacedName]*try) <-chan time.Time {
 	changes := changesFor(set, m.cfg.Ending)
 	for name := range tries {
@@ -101,7 +102,7 @@ func (m *Mirrors) round(ctx context.Context, set *Set, tries map[types.Namespace
 	var next time.Time
 	for name, c := range changes {
 		t := tries[name]
-		if t == nil || t.about != c.about() { // a change of mind does not wait
+		if t == nil || t.about != c.about() { // another change does not wait for the back-off of this one
 			t = &try{about: c.about()}
 			tries[name] = t
 		}
@@ -121,19 +122,19 @@ func (m *Mirrors) round(ctx context.Context, set *Set, tries map[types.Namespace
 func (t *try) done(err error, log *slog.Logger) {
 	if err == nil {
 		if t.failing {
-			log.Info("mirror pod is in order again")
+			log.Info("mirror pod is up to date again")
 		}
-		*t = try{about: t.about, next: time.Now().Add(settled)}
+		*t = try{about: t.about, next: time.Now().Add(watchLag)}
 		return
 	}
 	if !t.failing {
-		log.Warn("keep mirror pod", "error", err)
+		log.Warn("cannot update mirror pod, retrying", "err", err)
 	}
 	t.failing = true
 	t.next = time.Now().Add(t.backoff.Next(0))
 }
 
-// change is what to do about the mirror pod of one name: delete the one that is there, create one, or one after the other.
+// change is what to do with the mirror pod of one name: delete it, create it, or first one, then the other.
 type change struct {
 	remove *corev1.Pod // the mirror pod as the API server has it
 	create *corev1.Pod // the static pod
@@ -146,8 +147,8 @@ func (c change) about() types.UID {
 	return c.remove.UID
 }
 
-// changesFor compares static pods with the mirror pods seen. Before all sources are known, no mirror pod is an orphan; before
-// the API server's pods are known, none is missing.
+// changesFor compares static pods with the known mirror pods. Before all sources are synced no mirror pod is an
+// orphan; before the pods of the API server are known none is missing.
 func changesFor(set *Set, ending func(types.NamespacedName, types.UID) bool) map[types.NamespacedName]change {
 	changes := map[types.NamespacedName]change{}
 	for _, source := range set.Waiting {
@@ -193,13 +194,13 @@ func (m *Mirrors) apply(ctx context.Context, c change) error {
 	return nil
 }
 
-// remove deletes a mirror pod at once, and nothing but the one that was seen.
+// remove deletes a mirror pod immediately, if it is still the one with this UID.
 func (m *Mirrors) remove(ctx context.Context, pod *corev1.Pod) error {
 	now := int64(0)
 	err := m.cfg.API.Delete().Namespace(pod.Namespace).Resource("pods").Name(pod.Name).
 		Body(&metav1.DeleteOptions{GracePeriodSeconds: &now, Preconditions: &metav1.Preconditions{UID: &pod.UID}}).
 		Do(ctx).Error()
-	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) { // a conflict: it is another pod already
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) { // a conflict: another pod has the name now
 		return fmt.Errorf("delete mirror pod: %w", err)
 	}
 	return nil
@@ -208,9 +209,10 @@ func (m *Mirrors) remove(ctx context.Context, pod *corev1.Pod) error {
 func (m *Mirrors) create(ctx context.Context, pod *corev1.Pod) error {
 	node, err := m.cfg.NodeUID(ctx)
 	if err != nil {
-		return fmt.Errorf("create mirror pod: find its owner, the node: %w", err)
+		return fmt.Errorf("create mirror pod: get the UID of the node, its owner: %w", err)
 	}
-	err = m.cfg.API.Post().Namespace(pod.Namespace).Resource("pods").Body(mirrorOf(pod, m.cfg.NodeName, node)).Do(ctx).Error()
+	mirror := mirrorOf(pod, m.cfg.NodeName, node)
+	err = m.cfg.API.Post().Namespace(pod.Namespace).Resource("pods").Body(mirror).Do(ctx).Error()
 	if apierrors.IsAlreadyExists(err) {
 		return m.reconcile(ctx, pod)
 	}
@@ -220,8 +222,8 @@ func (m *Mirrors) create(ctx context.Context, pod *corev1.Pod) error {
 	return nil
 }
 
-// reconcile finds out which pod has the mirror pod's name. One that mirrors the static pod is what was wanted: the answer to
-// an earlier request was lost, or the watch is late.
+// reconcile reads the pod that has the name of the mirror pod. It may be the wanted one: the answer to an earlier
+// request was lost, or the watch is late.
 func (m *Mirrors) reconcile(ctx context.Context, pod *corev1.Pod) error {
 	have := &corev1.Pod{}
 	err := m.cfg.API.Get().Namespace(pod.Namespace).Resource("pods").Name(pod.Name).Do(ctx).Into(have)
@@ -231,11 +233,11 @@ func (m *Mirrors) reconcile(ctx context.Context, pod *corev1.Pod) error {
 	case mirrors(have, pod) && have.DeletionTimestamp == nil:
 		return nil
 	case have.Annotations[podutil.AnnotationMirror] == "" || have.Spec.NodeName != m.cfg.NodeName:
-		return fmt.Errorf("create mirror pod: a pod with its name is there (UID %s), which is not its mirror: "+
-			"rename the static pod or delete the other", have.UID)
+		return fmt.Errorf("create mirror pod: another pod (UID %s) has its name: "+
+			"rename the static pod or delete the other pod", have.UID)
 	}
 	if err := m.remove(ctx, have); err != nil {
 		return err
 	}
-	return errors.New("create mirror pod: an older one was in its place and is deleted now")
+	return errors.New("create mirror pod: an older one existed and was deleted, creating the new one with the next attempt")
 }

@@ -13,22 +13,30 @@ import (
 	"github.com/nodelet/nodelet/kube/pods/manifest"
 )
 
-// AnnotationManifestObjects lists, on a mirror pod, the ConfigMaps and Secrets of the manifests which its static pod uses, as
-// "ConfigMap/a Secret/b". The mirror pod itself does not name them: see mirrorOf.
+// AnnotationManifestObjects lists, on a mirror pod, the ConfigMaps and Secrets of the manifests that its static pod
+// uses, in the form "ConfigMap/a Secret/b". The spec of the mirror pod does not name them: see mirrorOf.
 const AnnotationManifestObjects = "nodelet.dev/manifest-objects"
 
-// mirrorOf makes the mirror pod of a static pod: a copy with the hash of its manifest, owned by the node.
+// mirrorOf returns the mirror pod of a static pod: a copy with the hash of its manifest, owned by the node.
 //
-// ConfigMaps and Secrets of the manifests are left out of the copy. In the API server their names would mean other objects,
-// and its NodeRestriction admission, which lets no node read Secrets by making pods that name them, would refuse the pod.
+// ConfigMaps and Secrets of the manifests are left out of the copy. In the API server their names would mean other
+// objects, and its NodeRestriction admission would reject the pod: it prevents nodes from reading Secrets by creating
+// pods that name them.
 func mirrorOf(pod *corev1.Pod, node string, nodeUID types.UID) *corev1.Pod {
 	controller := true
 	m := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: pod.Name, Namespace: pod.Namespace, Labels: pod.Labels, Annotations: maps.Clone(pod.Annotations),
-			Finalizers: pod.Finalizers,
+			Name:        pod.Name,
+			Namespace:   pod.Namespace,
+			Labels:      pod.Labels,
+			Annotations: maps.Clone(pod.Annotations),
+			Finalizers:  pod.Finalizers,
 			OwnerReferences: []metav1.OwnerReference{{
-				APIVersion: "v1", Kind: "Node", Name: node, UID: nodeUID, Controller: &controller,
+				APIVersion: "v1",
+				Kind:       "Node",
+				Name:       node,
+				UID:        nodeUID,
+				Controller: &controller,
 			}},
 		},
 		Spec: pod.Spec,
@@ -49,8 +57,8 @@ func mirrorOf(pod *corev1.Pod, node string, nodeUID types.UID) *corev1.Pod {
 	return m
 }
 
-// withoutReferences takes the names of ConfigMaps and Secrets out of a spec and leaves it valid: volumes become empty, since
-// mounts name them.
+// withoutReferences removes the names of ConfigMaps and Secrets from a spec and keeps it valid: volumes become
+// emptyDirs, because mounts refer to them.
 func withoutReferences(s *corev1.PodSpec) {
 	s.ImagePullSecrets = nil
 	for _, c := range podutil.Containers(s) {

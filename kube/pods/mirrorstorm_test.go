@@ -27,7 +27,8 @@ type storm struct {
 	calm   bool
 
 	mu sync.Mutex
-	// made counts the mirror pods that were made, by the hash of their manifest; taken the reasons there were to make one anew.
+	// made counts the mirror pods that were made, by the hash of their manifest; taken the reasons there were to make
+	// one anew.
 	made, taken map[string]int
 }
 
@@ -90,8 +91,8 @@ func (s *storm) deletedByHand(hash string) {
 	}
 }
 
-// TestMirrorStorm: through refused and lost requests, cut watches, changes of the manifest and people who delete mirror pods, in any order,
-// no mirror pod is taken away that is in order, and in the end the right one is there.
+// TestMirrorStorm: through refused and lost requests, cut watches, changes of the manifest and people who delete
+// mirror pods, in any order, no mirror pod is taken away that is in order, and in the end the right one is there.
 func TestMirrorStorm(t *testing.T) {
 	for seed := range uint64(30) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {

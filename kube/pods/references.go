@@ -14,8 +14,8 @@ import (
 
 // references decides which static pods of one source are delivered, by the ConfigMaps and Secrets that they refer to.
 //
-// Beside an API server a static pod may use only objects of its own source: for everybody else such a name means the API
-// server's object. Standalone there is no doubt, and a pod may wait for an object as it would wait for the API server's.
+// On a node with an API server a static pod may use only objects of its own source: to users such a name means the
+// object of the API server. A standalone node has no other objects, so a pod may wait for one that does not exist yet.
 type references struct {
 	api bool
 	// running are the static pods of the last delivery and, until all manifests are known, those that an earlier agent has
@@ -37,7 +37,7 @@ type filePod struct {
 	path string
 }
 
-// admit adds to state the pods whose references hold, and those that run. The objects of state are complete.
+// admit adds to state the pods whose references are valid, and those that run. The objects of state are complete.
 func (r *references) admit(state *delivery, pods []filePod) {
 	delivered := map[types.UID]bool{}
 	for _, p := range pods {

@@ -8,7 +8,8 @@ import (
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
-// Running is a static pod that runs already: its UID and source, and when the agent that started it first saw its manifest.
+// Running is a static pod that runs already: its UID and source, and when the agent that started it first saw its
+// manifest.
 type Running struct {
 	UID    types.UID
 	Source Source

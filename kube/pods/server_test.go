@@ -45,8 +45,8 @@ func realServer(t *testing.T) (admin, node *client.Client, uid types.UID) {
 	return admin, node, n.UID
 }
 
-// A static pod that uses a ConfigMap of the manifests, its mirror pod, and a pod of the API, on a real API server with the
-// Node authorizer and NodeRestriction.
+// A static pod that uses a ConfigMap of the manifests, its mirror pod, and a pod of the API, on a real API server with
+// the Node authorizer and NodeRestriction.
 func TestServer(t *testing.T) {
 	admin, node, uid := realServer(t)
 	dir := t.TempDir()

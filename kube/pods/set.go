@@ -11,7 +11,7 @@ import (
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
-// Source is where a pod comes from; the values are those of the annotation kubernetes.io/config.source.
+// Source is where a pod comes from, with the values of the annotation kubernetes.io/config.source.
 type Source string
 
 // The sources.
@@ -21,39 +21,39 @@ const (
 	SourceHTTP Source = "http"
 )
 
-// SourceOf says where a pod of a Set comes from.
+// SourceOf returns where a pod of a Set comes from.
 func SourceOf(pod *corev1.Pod) Source { return Source(pod.Annotations[podutil.AnnotationSource]) }
 
-// Static says whether the pods of a source are static pods.
+// Static reports whether the pods of a source are static pods.
 func (s Source) Static() bool { return s == SourceFile || s == SourceHTTP }
 
-// Set is all that should run on the node, from all sources. It is not changed any more once it is delivered, and the objects
-// it holds must not be changed either: later Sets share them.
+// Set is the set of all pods that should run on the node, from all sources. A delivered Set is immutable, and so are
+// its objects: later Sets share them.
 type Set struct {
 	// Pods holds the pods by UID, without mirror pods. Each has the annotations config.source and config.seen.
 	Pods map[types.UID]*corev1.Pod
 	// Mirrors holds the mirror pods of this node that the API server has.
 	Mirrors map[types.NamespacedName]*corev1.Pod
-	// ConfigMaps and Secrets are those of the manifests. They are for static pods alone.
+	// ConfigMaps and Secrets are those of the manifests. Only static pods use them.
 	ConfigMaps map[types.NamespacedName]*corev1.ConfigMap
 	Secrets    map[types.NamespacedName]*corev1.Secret
 	// Problems are what is wrong with sources now, in a stable order.
 	Problems []Problem
 	// Waiting are the sources that have not delivered since the start.
 	Waiting []Source
-	// Synced says that every source has delivered: what is not in Pods should not run. See also Problem.Unknown.
+	// Synced is true when every source has delivered: a pod that is not in Pods should not run. See also Problem.Unknown.
 	Synced bool
 }
 
-// Problem is something a person must know about a source. Problems are comparable.
+// Problem is an error of a source that users should see. Problems are comparable.
 type Problem struct {
 	Source Source
 	// File is the path or URL; empty for the API server.
 	File string
-	// Message says what is wrong and where in the file.
+	// Message is the error and its place in the file.
 	Message string
-	// Unknown says that the file has been bad since this start, so that its pods are not known: a running static pod that is
-	// in no Set may be one of them.
+	// Unknown is true if the file has been invalid since the agent started, so that its pods are unknown: a running
+	// static pod that is in no Set may be one of them.
 	Unknown bool
 }
 
@@ -64,8 +64,8 @@ func (p Problem) String() string {
 	return p.File + ": " + p.Message
 }
 
-// Mirror returns the mirror pod of the static pod uid. A mirror of an older manifest does not count. It may be about to be
-// deleted (DeletionTimestamp).
+// Mirror returns the mirror pod of the static pod uid, which may be terminating. A mirror pod of an older manifest
+// does not count.
 func (s *Set) Mirror(uid types.UID) (*corev1.Pod, bool) {
 	pod, ok := s.Pods[uid]
 	if !ok || !podutil.IsStatic(pod) {
@@ -78,7 +78,7 @@ func (s *Set) Mirror(uid types.UID) (*corev1.Pod, bool) {
 	return m, true
 }
 
-// Unknown says whether there may be static pods which are in no Set: see Problem.Unknown.
+// Unknown reports whether there may be static pods that are in no Set: see Problem.Unknown.
 func (s *Set) Unknown() bool {
 	return slices.ContainsFunc(s.Problems, func(p Problem) bool { return p.Unknown })
 }
@@ -87,7 +87,7 @@ func nameOf(pod *corev1.Pod) types.NamespacedName {
 	return types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}
 }
 
-// mirrors says whether m is the mirror pod of the static pod as it is now.
+// mirrors reports whether m is the mirror pod of the current version of the static pod.
 func mirrors(m, pod *corev1.Pod) bool {
 	hash, ok := m.Annotations[podutil.AnnotationMirror]
 	return ok && hash == pod.Annotations[podutil.AnnotationHash]
@@ -101,18 +101,19 @@ type delivery struct {
 	configMaps []*corev1.ConfigMap
 	secrets    []*corev1.Secret
 	problems   []Problem
-	// synced says that the other fields are the source's state; without it, only problems are known.
+	// synced is true if the other fields are the state of the source; otherwise only problems are known.
 	synced bool
 }
 
-// same says whether a delivery has nothing new: objects that did not change are the same pointers.
+// same reports whether two deliveries are equal. Objects that did not change are the same pointers.
 func (d delivery) same(e delivery) bool {
 	return d.synced == e.synced && slices.Equal(d.pods, e.pods) && slices.Equal(d.mirrors, e.mirrors) &&
-		slices.Equal(d.configMaps, e.configMaps) && slices.Equal(d.secrets, e.secrets) && slices.Equal(d.problems, e.problems)
+		slices.Equal(d.configMaps, e.configMaps) && slices.Equal(d.secrets, e.secrets) &&
+		slices.Equal(d.problems, e.problems)
 }
 
-// merge makes one Set of the newest deliveries, which come in the order of their precedence. A source that is expected but
-// has not delivered is a zero delivery.
+// merge merges the newest deliveries, in the order of their precedence, into a Set. A source that has not delivered
+// yet is a zero delivery.
 func merge(deliveries []delivery) *Set {
 	s := &Set{
 		Pods:       map[types.UID]*corev1.Pod{},
@@ -152,16 +153,20 @@ func addFirst[V any](m map[types.NamespacedName]V, k types.NamespacedName, v V) 
 	}
 }
 
-// addPod refuses a second pod with the same UID, and a static pod with the name of another static pod: everything on the
-// node is named after them. Pods of the API server with one name are different generations, of which all may still run.
+// addPod rejects a second pod with the same UID, and a static pod with the name of another static pod: directories,
+// cgroups and containers are named after them. Pods of the API server with the same name are successive pods, which
+// may all still run.
 func (s *Set) addPod(p *corev1.Pod, names map[types.NamespacedName]*corev1.Pod) {
 	taken := s.Pods[p.UID]
 	if taken == nil && podutil.IsStatic(p) {
 		taken = names[nameOf(p)]
 	}
 	if taken != nil {
-		s.Problems = append(s.Problems, Problem{Source: SourceOf(p), Message: fmt.Sprintf(
-			"pod %s (UID %s) is not run: pod %s from source %q has the same name or UID", nameOf(p), p.UID, nameOf(taken), SourceOf(taken))})
+		s.Problems = append(s.Problems, Problem{
+			Source: SourceOf(p),
+			Message: fmt.Sprintf("pod %s (UID %s) is rejected: pod %s from source %q has the same name or UID",
+				nameOf(p), p.UID, nameOf(taken), SourceOf(taken)),
+		})
 		return
 	}
 	s.Pods[p.UID] = p

@@ -47,8 +47,8 @@ func TestMerge(t *testing.T) {
 	if got := strings.Join(uids, " "); got != "1 2 3 5 6" || !s.Synced {
 		t.Errorf("pods are %q, synced %v; want two generations of a, and no pod with the UID or static name of another", got, s.Synced)
 	}
-	if len(s.Problems) != 2 || !strings.Contains(s.Problems[0].Message, `pod ns/u (UID 3) is not run: pod ns/c from source "api"`) ||
-		!strings.Contains(s.Problems[1].Message, `pod ns/s (UID 7) is not run: pod ns/s from source "file"`) {
+	if len(s.Problems) != 2 || !strings.Contains(s.Problems[0].Message, `pod ns/u (UID 3) is rejected: pod ns/c from source "api"`) ||
+		!strings.Contains(s.Problems[1].Message, `pod ns/s (UID 7) is rejected: pod ns/s from source "file"`) {
 		t.Errorf("problems are %v", s.Problems)
 	}
 	if SourceOf(s.Pods["3"]) != SourceAPI {

@@ -12,16 +12,16 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Config says where pods come from. A node has at least one source.
+// Config names the sources of pods. A node has at least one.
 type Config struct {
 	// NodeName is the node's name.
 	NodeName string
-	// API says that there is an API server: static pods may not use its objects, and Sets are not Synced before FollowAPI
-	// has delivered. Without it the node is standalone.
+	// API is true if there is an API server: static pods may not use its objects, and Sets are not Synced before
+	// FollowAPI has delivered. Otherwise the node is standalone.
 	API bool
 	// Manifests is a directory of manifests, or one file (staticPodPath). Empty for none.
 	Manifests string
-	// FileCheck is how often Manifests is read without being told to by inotify (fileCheckFrequency, 20 s by default).
+	// FileCheck is how often Manifests is read without an event of inotify (fileCheckFrequency, 20 s by default).
 	FileCheck time.Duration
 	// URL serves manifests (staticPodURL). Empty for none.
 	URL string
@@ -29,12 +29,12 @@ type Config struct {
 	URLHeader http.Header
 	// URLCheck is how often URL is read (httpCheckFrequency, 20 s by default).
 	URLCheck time.Duration
-	// Adopt returns the static pods that run on this node already. It is called once, before the manifests are read, and may
-	// wait for the runtime. They keep running if what they refer to is missing. If the file of a manifest has not changed
-	// since it was seen, its pod keeps the UID that it runs under, which an agent of another version may have chosen. Nil:
-	// none.
+	// Adopt returns the static pods that run on this node already. It is called once, before the manifests are read,
+	// and may wait for the runtime. They keep running if what they refer to is missing. If the file of a manifest has
+	// not changed since it was seen, its pod keeps the UID that it runs under, which an agent of another version may
+	// have chosen. Nil: none.
 	Adopt func(ctx context.Context) map[types.NamespacedName]Running
-	// Log receives problems when they come and go.
+	// Log receives problems when they appear and when they are solved.
 	Log *slog.Logger
 }
 
@@ -45,10 +45,10 @@ type Sources struct {
 	inbox   map[Source]mailbox
 }
 
-// order is that of precedence, for pods that exclude each other.
+// order is the precedence of the sources, for pods that exclude each other.
 var order = []Source{SourceAPI, SourceFile, SourceHTTP}
 
-// New prepares the sources of cfg; Run starts them.
+// New returns the sources of cfg; Run starts them.
 func New(cfg Config) *Sources {
 	s := &Sources{cfg: cfg, updates: make(chan *Set, 1), inbox: map[Source]mailbox{}}
 	for source, wanted := range map[Source]bool{
@@ -64,7 +64,8 @@ func New(cfg Config) *Sources {
 // Updates delivers Sets. Only the newest waits to be received: a slow receiver misses those between.
 func (s *Sources) Updates() <-chan *Set { return s.updates }
 
-// Run reads the manifests and delivers Sets until ctx ends. FollowAPI adds the API server when there is a connection to it.
+// Run reads the manifests and delivers Sets until ctx ends. FollowAPI adds the API server when there is a connection
+// to it.
 func (s *Sources) Run(ctx context.Context) {
 	var wg sync.WaitGroup
 	running := sync.OnceValue(func() map[types.NamespacedName]Running {
@@ -83,19 +84,19 @@ func (s *Sources) Run(ctx context.Context) {
 	wg.Wait()
 }
 
-// FollowAPI follows the pods that core has for this node, until ctx ends. It is apart from Run since static pods must not
-// wait for credentials, and may be what the API server itself runs in. Config.API must be set.
+// FollowAPI watches the pods that are bound to this node until ctx ends. It is separate from Run because static pods
+// must not wait for credentials, and may be the API server itself. Config.API must be set.
 func (s *Sources) FollowAPI(ctx context.Context, core rest.Interface) {
 	followAPI(ctx, core, s.cfg.NodeName, s.inbox[SourceAPI])
 }
 
-// merge joins the newest delivery of each source.
+// merge merges the newest delivery of each source and delivers the Set.
 func (s *Sources) merge(ctx context.Context) {
 	newest := map[Source]delivery{}
 	var known []Problem
 	for {
 		var d delivery
-		select { // a nil channel, of a source that is not wanted, is never ready
+		select { // the channel of a source that is not configured is nil and never ready
 		case d = <-s.inbox[SourceAPI]:
 		case d = <-s.inbox[SourceFile]:
 		case d = <-s.inbox[SourceHTTP]:
@@ -119,16 +120,16 @@ func (s *Sources) merge(ctx context.Context) {
 	}
 }
 
-// logProblems logs what came and what went, so that a problem is logged once.
+// logProblems logs new and solved problems, each once.
 func (s *Sources) logProblems(before, now []Problem) {
 	for _, p := range now {
 		if !slices.Contains(before, p) {
-			s.cfg.Log.Warn("problem with a source of pods", "source", p.Source, "file", p.File, "problem", p.Message)
+			s.cfg.Log.Warn("problem with a pod source", "source", p.Source, "file", p.File, "err", p.Message)
 		}
 	}
 	for _, p := range before {
 		if !slices.Contains(now, p) {
-			s.cfg.Log.Info("problem with a source of pods is gone", "source", p.Source, "file", p.File, "problem", p.Message)
+			s.cfg.Log.Info("problem with a pod source solved", "source", p.Source, "file", p.File, "err", p.Message)
 		}
 	}
 }

@@ -23,7 +23,7 @@ const urlTimeout = 10 * time.Second
 type urlSource struct {
 	cfg    Config
 	client *http.Client
-	data   []byte // of the last answer that was read without errors
+	data   []byte // of the last valid answer
 	good   manifest.File
 	refs   references
 	synced bool
@@ -58,14 +58,14 @@ func (u *urlSource) run(ctx context.Context, out mailbox) {
 	}
 }
 
-// check reads the URL and returns the state. While it cannot be read, or holds what is no manifest, the pods go on.
+// check reads the URL and returns the state. While it cannot be read, or has no valid manifest, the pods keep running.
 func (u *urlSource) check(ctx context.Context, now time.Time) delivery {
 	var errs []error
 	data, err := u.get(ctx)
 	switch {
 	case err != nil:
 		errs = []error{err}
-	case len(data) == 0: // as in the kubelet: no pods, rather than a mistake
+	case len(data) == 0: // no pods, as in the kubelet
 		u.data, u.good, u.synced = nil, manifest.File{}, true
 	case !bytes.Equal(data, u.data) || !u.synced:
 		errs = u.read(data, now)
@@ -73,7 +73,12 @@ func (u *urlSource) check(ctx context.Context, now time.Time) delivery {
 	state := delivery{source: SourceHTTP, synced: u.synced, configMaps: u.good.ConfigMaps, secrets: u.good.Secrets}
 	where := redacted(u.cfg.URL)
 	for _, err := range errs {
-		state.problems = append(state.problems, Problem{Source: SourceHTTP, File: where, Message: err.Error(), Unknown: !u.synced})
+		state.problems = append(state.problems, Problem{
+			Source:  SourceHTTP,
+			File:    where,
+			Message: err.Error(),
+			Unknown: !u.synced,
+		})
 	}
 	pods := make([]filePod, 0, len(u.good.Pods))
 	for _, p := range u.good.Pods {
@@ -84,7 +89,8 @@ func (u *urlSource) check(ctx context.Context, now time.Time) delivery {
 }
 
 func (u *urlSource) read(data []byte, now time.Time) []error {
-	got, errs := manifest.Parse(data, manifest.Origin{NodeName: u.cfg.NodeName, Source: string(SourceHTTP), Where: u.cfg.URL})
+	origin := manifest.Origin{NodeName: u.cfg.NodeName, Source: string(SourceHTTP), Where: u.cfg.URL}
+	got, errs := manifest.Parse(data, origin)
 	if len(errs) > 0 {
 		return errs
 	}
@@ -117,12 +123,12 @@ func (u *urlSource) get(ctx context.Context) ([]byte, error) {
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("the server answers %s", resp.Status)
+		return nil, fmt.Errorf("the server answered %s", resp.Status)
 	}
 	return io.ReadAll(io.LimitReader(resp.Body, manifest.MaxSize+1))
 }
 
-// redacted leaves the password out of a URL.
+// redacted returns a URL without its password.
 func redacted(s string) string {
 	u, err := url.Parse(s)
 	if err != nil {
