@@ -13,24 +13,24 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// MaxSize is how large a manifest may be, in bytes; as in the kubelet.
+// MaxSize is the largest size of a manifest, in bytes, as in the kubelet.
 const MaxSize = 10 << 20
 
-// File is what a manifest file holds.
+// File is the content of a manifest file.
 type File struct {
 	Pods       []Pod
 	ConfigMaps []*corev1.ConfigMap
 	Secrets    []*corev1.Secret
 }
 
-// Pod is a static pod as read. Its Hash is the UID that the kubelet gives it, and tells whether its manifest says something
-// else than before; the pod has it as UID, unless the manifest gave one of its own.
+// Pod is a static pod of a manifest. Its Hash is the UID that the kubelet gives it, and changes with the manifest. The
+// pod has it as UID, unless the manifest has one.
 type Pod struct {
 	*corev1.Pod
 	Hash string
 }
 
-// Origin says where a manifest comes from. All of it goes into the UIDs of the pods.
+// Origin is where a manifest comes from. The UIDs of the pods depend on it.
 type Origin struct {
 	// NodeName is the node's name; pods get it as a suffix.
 	NodeName string
@@ -41,16 +41,16 @@ type Origin struct {
 }
 
 // Parse reads YAML or JSON, one document or many. Each document is a v1 Pod, ConfigMap or Secret, or a list of them
-// (PodList, List). With an error, nothing of the file counts: there is an error for each bad document, which names the
-// document where there are several, its kind and name, and the field.
+// (PodList, List). If there is an error, nothing of the file counts. There is an error for each invalid document,
+// which names the document if there are several, its kind and name, and the field.
 func Parse(data []byte, o Origin) (File, []error) {
 	p := parser{origin: o, seen: map[string]bool{}}
 	if len(data) > MaxSize {
-		return File{}, []error{fmt.Errorf("it has more than %d MiB", MaxSize>>20)}
+		return File{}, []error{fmt.Errorf("file is larger than %d MiB", MaxSize>>20)}
 	}
 	chunks := split(data)
 	if len(chunks) == 0 {
-		return File{}, []error{errors.New("it is empty: remove the file to stop its pods")}
+		return File{}, []error{errors.New("file is empty: remove it to stop its pods")}
 	}
 	for i, c := range chunks {
 		if err := p.chunk(c); err != nil {
@@ -81,7 +81,7 @@ func (p *parser) chunk(c chunk) error {
 	return p.object(data)
 }
 
-// toJSON takes JSON as it is: as YAML, its tabs would be errors.
+// toJSON returns JSON unchanged: in YAML its tabs would be errors.
 func toJSON(text []byte) ([]byte, error) {
 	if t := bytes.TrimSpace(text); len(t) > 0 && t[0] == '{' && json.Valid(t) {
 		return t, nil
@@ -97,7 +97,7 @@ func (p *parser) object(data []byte) error {
 		} `json:"metadata"`
 	}
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(data, &head); err != nil {
-		return errors.New("it is not an API object: " + strings.TrimPrefix(err.Error(), "json: "))
+		return errors.New("not an API object: " + strings.TrimPrefix(err.Error(), "json: "))
 	}
 	switch gvk := head.APIVersion + " " + head.Kind; gvk {
 	case "v1 Pod", "v1 ConfigMap", "v1 Secret":
@@ -110,7 +110,7 @@ func (p *parser) object(data []byte) error {
 	case " ":
 		return errors.New("apiVersion and kind are missing, want apiVersion: v1 and kind: Pod")
 	default:
-		return fmt.Errorf("apiVersion %q with kind %q cannot be used here: a manifest takes v1 Pods, ConfigMaps and Secrets",
+		return fmt.Errorf("apiVersion %q with kind %q is not supported: a manifest may have v1 Pods, ConfigMaps and Secrets",
 			head.APIVersion, head.Kind)
 	}
 }
@@ -127,7 +127,7 @@ func (p *parser) list(kind string, data []byte) error {
 	for i, item := range l.Items {
 		read := p.object
 		if kind == "PodList" {
-			read = func(data []byte) error { return p.item("Pod", data) } // items have no kind of their own there
+			read = func(data []byte) error { return p.item("Pod", data) } // its items have no kind
 		}
 		if err := read(item); err != nil {
 			return fmt.Errorf("%s: items[%d]: %w", kind, i, err)
@@ -176,14 +176,14 @@ func (p *parser) item(kind string, data []byte) error {
 func (p *parser) once(kind string, o metav1.Object) error {
 	k := kind + "/" + o.GetNamespace() + "/" + o.GetName()
 	if p.seen[k] {
-		return fmt.Errorf("it is in this file twice (namespace %s)", o.GetNamespace())
+		return fmt.Errorf("duplicate object in this file (namespace %s)", o.GetNamespace())
 	}
 	p.seen[k] = true
 	return nil
 }
 
-// decodeStrict decodes JSON into a typed object. Unknown and doubled fields are errors, and so is a value of the wrong type;
-// the error names the path of the field.
+// decodeStrict decodes JSON into a typed object. Unknown and duplicate fields are errors, and so is a value of the
+// wrong type; the error names the path of the field.
 func decodeStrict(data []byte, into any) error {
 	strict, err := kjson.UnmarshalStrict(data, into)
 	if err != nil {
@@ -202,12 +202,12 @@ func decodeStrict(data []byte, into any) error {
 	return nil
 }
 
-// redact keeps the values of a Secret out of errors: the path of the field is enough to find it.
+// redact removes the values of a Secret from errors: the path of the field is enough to find it.
 func redact(err error) error {
 	var v *valueError
 	if errors.As(err, &v) {
 		path, _, _ := strings.Cut(err.Error(), ": ")
-		return fmt.Errorf("%s: the value does not fit (not shown, since it is a Secret's)", path)
+		return fmt.Errorf("%s: invalid value (not shown, because it is that of a Secret)", path)
 	}
 	return err
 }

@@ -147,8 +147,8 @@ func TestParseErrors(t *testing.T) {
 		name, text string
 		want       []string // each must be in the errors
 	}{
-		{"empty", "", []string{"it is empty"}},
-		{"only comments", "# x\n---\n# y\n", []string{"it is empty"}},
+		{"empty", "", []string{"file is empty"}},
+		{"only comments", "# x\n---\n# y\n", []string{"file is empty"}},
 		{"no object", "- a\n- b\n", []string{"not an API object"}},
 		{"no kind", "a: b\n", []string{"apiVersion and kind are missing"}},
 		{"other kind", "apiVersion: apps/v1\nkind: Deployment\n", []string{`"apps/v1"`, `"Deployment"`, "Pods, ConfigMaps and Secrets"}},
@@ -167,10 +167,10 @@ func TestParseErrors(t *testing.T) {
 			[]string{"spec.activeDeadlineSeconds", `want a whole number, got the text "soon"`}},
 		{"quantity", strings.ReplaceAll(podText, "image: w:1", "image: w:1\n    resources: {limits: {cpu: 1core}}"),
 			[]string{"spec.containers[0].resources.limits[cpu]", `"1core"`}},
-		{"no name", strings.ReplaceAll(podText, "name: web}", "namespace: x}"), []string{"metadata.name: it is missing"}},
+		{"no name", strings.ReplaceAll(podText, "name: web}", "namespace: x}"), []string{"metadata.name: Required value"}},
 		{"invalid", strings.ReplaceAll(podText, "image: w:1", "imagePullPolicy: Sometimes"),
 			[]string{"spec.containers[0].image: Required", "spec.containers[0].imagePullPolicy: Unsupported"}},
-		{"same name twice", podText + "---\n" + podText, []string{"document 2", `Pod "web"`, "in this file twice"}},
+		{"same name twice", podText + "---\n" + podText, []string{"document 2", `Pod "web"`, "duplicate object in this file"}},
 		{"two bad documents", "a: b\n---\na: b\n", []string{"document 1", "document 2"}},
 		{"escaping UID", strings.ReplaceAll(podText, "{name: web}", `{name: web, uid: "../../etc"}`), []string{"metadata.uid", "letters, digits, hyphens and dots"}},
 		{"bad name", strings.ReplaceAll(podText, "{name: web}", "{name: we/b}"), []string{"metadata.name", "we/b"}},

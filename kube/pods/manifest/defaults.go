@@ -11,9 +11,10 @@ import (
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
-// SetDefaults sets what the API server sets in a new v1 Pod, so that the rest of nodelet sees static pods as it sees pods of
-// the API server. It does nothing where a value is set, and nothing when called again. Facts: the defaults of API group v1 in
-// Kubernetes 1.36 with its default feature gates; testdata/defaults holds pods and what a real API server makes of them.
+// SetDefaults sets the defaults that the API server sets in a new v1 Pod, so that other packages see no difference
+// between static pods and pods of the API server. It changes no value that is set, and a second call changes nothing.
+// The defaults are those of API group v1 in Kubernetes 1.36 with its default feature gates; testdata/defaults has pods
+// and the results of a real API server.
 func SetDefaults(pod *corev1.Pod) {
 	spec := &pod.Spec
 	for _, c := range podutil.Containers(spec) {
@@ -49,14 +50,14 @@ func SetDefaults(pod *corev1.Pod) {
 	}
 }
 
-// def sets a pointer that is nil.
+// def sets a nil pointer.
 func def[T any](p **T, v T) {
 	if *p == nil {
 		*p = &v
 	}
 }
 
-// orElse sets a value that is zero.
+// orElse sets a zero value.
 func orElse[T comparable](p *T, v T) {
 	var zero T
 	if *p == zero {
@@ -119,7 +120,7 @@ func defaultFieldRef(f *corev1.ObjectFieldSelector) {
 	}
 }
 
-// pullPolicyFor is Always for the tag "latest" and for a name without tag and digest, which means that tag.
+// pullPolicyFor returns Always for the tag "latest", and for a name without tag and digest, which means that tag.
 func pullPolicyFor(image string) corev1.PullPolicy {
 	name, _, digested := strings.Cut(image, "@")
 	last := name[strings.LastIndex(name, "/")+1:]
@@ -140,7 +141,7 @@ func requestsFromLimits(r *corev1.ResourceRequirements) {
 	addMissing(r.Requests, r.Limits, func(corev1.ResourceName) bool { return true })
 }
 
-// addMissing copies the entries of from that to lacks and wanted accepts.
+// addMissing copies those entries of from that are not in to and that wanted accepts.
 func addMissing(to, from corev1.ResourceList, wanted func(corev1.ResourceName) bool) {
 	for name, q := range from {
 		if _, has := to[name]; !has && wanted(name) {
@@ -149,7 +150,8 @@ func addMissing(to, from corev1.ResourceList, wanted func(corev1.ResourceName) b
 	}
 }
 
-// podLevelHugePages gives a pod with resources of its own the huge pages its containers may use (KEP-2837).
+// podLevelHugePages sets the huge pages of a pod with pod-level resources: those that its containers may use
+// (KEP-2837).
 func podLevelHugePages(pod *corev1.Pod) {
 	r := pod.Spec.Resources
 	if r == nil || len(r.Limits) == 0 && len(r.Requests) == 0 {
@@ -168,7 +170,8 @@ func podLevelHugePages(pod *corev1.Pod) {
 	}
 }
 
-// podLevelRequests gives a pod with limits of its own requests: the sum of its containers', else its limits (KEP-2837).
+// podLevelRequests sets the requests of a pod with pod-level limits: the sum over its containers, or else its limits
+// (KEP-2837).
 func podLevelRequests(pod *corev1.Pod) {
 	r := pod.Spec.Resources
 	if r == nil || len(r.Limits) == 0 {
@@ -191,7 +194,7 @@ func isHugePages(n corev1.ResourceName) bool {
 	return strings.HasPrefix(string(n), corev1.ResourceHugePagesPrefix)
 }
 
-// roundUp leaves no resource finer than a thousandth.
+// roundUp rounds all resources up to thousandths.
 func roundUp(list corev1.ResourceList) {
 	for name, q := range list {
 		q.RoundUp(resource.Milli)

@@ -4,7 +4,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// tokenExpirySeconds is the life of a projected service account token that names none.
+// tokenExpirySeconds is the default lifetime of a projected service account token.
 const tokenExpirySeconds = 3600
 
 func defaultVolume(v *corev1.VolumeSource) {
@@ -57,7 +57,7 @@ func defaultDownwardFiles(files []corev1.DownwardAPIVolumeFile) {
 	}
 }
 
-// defaultNetworkVolume fills the volume kinds of old which still have defaults in the API.
+// defaultNetworkVolume sets the defaults of the in-tree network volumes.
 func defaultNetworkVolume(v *corev1.VolumeSource) {
 	if v.ISCSI != nil {
 		orElse(&v.ISCSI.ISCSIInterface, "default")

@@ -9,13 +9,14 @@ import (
 	"strings"
 )
 
-// valueError says why a value does not fit its field. Its text holds the value.
+// valueError is why a value does not fit its field. Its text contains the value.
 type valueError struct{ text string }
 
 func (e *valueError) Error() string { return e.text }
 
-// locate finds the first value in data that does not fit the type of into, and returns its path (spec.containers[0].ports)
-// and the reason. JSON decoders name no path, or one without indices, when a type decodes itself (quantities, ports, times).
+// locate returns the path (spec.containers[0].ports) of the first value in data that does not fit the type of into,
+// and the reason. JSON decoders return no path, or one without indices, for types that decode themselves (quantities,
+// ports, times).
 func locate(data []byte, into any) (path string, cause error) {
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.UseNumber()
@@ -94,12 +95,12 @@ func leaf(v any, t reflect.Type, path string) (string, error) {
 	}
 	text := fmt.Sprintf("want %s, got %s", describeType(t), describeValue(v))
 	if t.Kind() == reflect.String {
-		text += ": put it in quotes" // YAML reads 8080, 1.10, yes and on as numbers and truths
+		text += ": put it in quotes" // YAML reads 8080, 1.10, yes and on as numbers and booleans
 	}
 	return path, &valueError{text}
 }
 
-// fieldOf is the type of the field that has name in JSON, also in embedded structs.
+// fieldOf returns the type of the field with this name in JSON, also in embedded structs.
 func fieldOf(t reflect.Type, name string) (reflect.Type, bool) {
 	for i := range t.NumField() {
 		f := t.Field(i)

@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// prepareConfigMap makes a ConfigMap of a manifest what the API server would have stored.
+// prepareConfigMap changes a ConfigMap of a manifest into what the API server would store.
 func prepareConfigMap(c *corev1.ConfigMap) error {
 	c.TypeMeta, c.ObjectMeta = metav1.TypeMeta{}, clean(c.ObjectMeta)
 	errs := checkMeta(&c.ObjectMeta)
@@ -24,7 +24,7 @@ func prepareConfigMap(c *corev1.ConfigMap) error {
 	return errs.ToAggregate()
 }
 
-// prepareSecret makes a Secret of a manifest what the API server would have stored: stringData goes into data.
+// prepareSecret changes a Secret of a manifest into what the API server would store: stringData is moved into data.
 func prepareSecret(s *corev1.Secret) error {
 	s.TypeMeta, s.ObjectMeta = metav1.TypeMeta{}, clean(s.ObjectMeta)
 	if s.Type == "" {
@@ -44,7 +44,7 @@ func prepareSecret(s *corev1.Secret) error {
 	return errs.ToAggregate()
 }
 
-// checkDataKey keeps keys fit to be file names.
+// checkDataKey checks that a key can be a file name.
 func checkDataKey(key string, path *field.Path) (errs field.ErrorList) {
 	for _, msg := range validation.IsConfigMapKey(key) {
 		errs = append(errs, field.Invalid(path.Key(key), key, msg))

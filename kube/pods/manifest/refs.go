@@ -9,7 +9,7 @@ import (
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
-// Reference is a ConfigMap or Secret which a pod names, in the pod's namespace.
+// Reference is a ConfigMap or Secret that a pod names, in the namespace of the pod.
 type Reference struct {
 	// Kind is "ConfigMap" or "Secret".
 	Kind, Name string
@@ -79,7 +79,7 @@ func volumeReferences(v *corev1.VolumeSource, p *field.Path, add func(string, st
 	networkVolumeReferences(v, func(source, secret string) { add("Secret", secret, p.Child(source, "secretRef", "name")) })
 }
 
-// networkVolumeReferences adds the Secrets of the volume kinds of old.
+// networkVolumeReferences adds the Secrets of the in-tree network volumes.
 func networkVolumeReferences(v *corev1.VolumeSource, add func(source, secret string)) {
 	local := func(source string, ref *corev1.LocalObjectReference) {
 		if ref != nil {
@@ -104,8 +104,8 @@ func networkVolumeReferences(v *corev1.VolumeSource, add func(source, secret str
 	}
 }
 
-// CheckReferences refuses what a static pod may not use, since only an API server has it, with or without one. has says
-// whether a ConfigMap or Secret stands beside the pod in its source; a nil has leaves that question open.
+// CheckReferences rejects references of a static pod to objects that only an API server has. has reports whether the
+// source of the pod has a ConfigMap or Secret; a nil has allows all of them.
 func CheckReferences(pod *corev1.Pod, has func(kind, name string) bool) field.ErrorList {
 	var errs field.ErrorList
 	refuse := func(p *field.Path, what string) {

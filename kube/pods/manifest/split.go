@@ -13,8 +13,8 @@ type chunk struct {
 	line int // of the file, of the first line of text; counts from 1
 }
 
-// split cuts a YAML stream into its documents. The marker lines become empty, so that lines keep their numbers. Documents
-// without content (blank lines, comments, directives) are left out.
+// split splits a YAML stream into its documents. The marker lines become empty, so that lines keep their numbers.
+// Documents without content (blank lines, comments, directives) are left out.
 func split(data []byte) []chunk {
 	data = bytes.TrimPrefix(data, []byte("\xef\xbb\xbf"))
 	var all []chunk
@@ -57,7 +57,7 @@ func hasContent(text []byte) bool {
 
 var lineNumber = regexp.MustCompile(`\bline (\d+)\b`)
 
-// shiftLines turns the line numbers of an error about a chunk into those of the file.
+// shiftLines changes the line numbers in an error about a chunk to those of the file.
 func (c chunk) shiftLines(message string) string {
 	return lineNumber.ReplaceAllStringFunc(message, func(m string) string {
 		n, err := strconv.Atoi(m[len("line "):])

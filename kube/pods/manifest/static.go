@@ -12,10 +12,10 @@ import (
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
-// makeStatic gives pod, whose defaults are set, the identity of a static pod, and validates it.
+// makeStatic sets the identity of a static pod in pod, whose defaults are set, and validates it.
 func (o Origin) makeStatic(pod *corev1.Pod, hash string) error {
 	if pod.Name == "" {
-		return errors.New("metadata.name: it is missing")
+		return errors.New("metadata.name: Required value")
 	}
 	pod.TypeMeta = metav1.TypeMeta{}
 	pod.ObjectMeta = clean(pod.ObjectMeta)
@@ -33,13 +33,14 @@ func (o Origin) makeStatic(pod *corev1.Pod, hash string) error {
 	return Validate(pod).ToAggregate()
 }
 
-// SetUID gives a static pod its UID, and the annotation that must say the same.
+// SetUID sets the UID of a static pod, and the annotation that repeats it.
 func SetUID(pod *corev1.Pod, uid types.UID) {
 	pod.UID = uid
 	pod.Annotations[podutil.AnnotationHash] = string(uid)
 }
 
-// clean drops what only a server sets, which exported manifests carry, and makes the namespace and annotations usable.
+// clean removes what only an API server sets, and exported manifests contain, and sets an empty namespace and nil
+// annotations.
 func clean(m metav1.ObjectMeta) metav1.ObjectMeta {
 	c := metav1.ObjectMeta{
 		Name: m.Name, Namespace: m.Namespace, UID: m.UID,
@@ -51,13 +52,15 @@ func clean(m metav1.ObjectMeta) metav1.ObjectMeta {
 	if c.Annotations == nil {
 		c.Annotations = map[string]string{}
 	}
-	for _, own := range []string{podutil.AnnotationSource, podutil.AnnotationHash, podutil.AnnotationMirror, podutil.AnnotationSeen} {
+	for _, own := range []string{
+		podutil.AnnotationSource, podutil.AnnotationHash, podutil.AnnotationMirror, podutil.AnnotationSeen,
+	} {
 		delete(c.Annotations, own)
 	}
 	return c
 }
 
-// tolerateNoExecute keeps a static pod on its node whatever the node's taints are.
+// tolerateNoExecute adds a toleration of all NoExecute taints, so that no taint evicts a static pod.
 func tolerateNoExecute(pod *corev1.Pod) {
 	t := corev1.Toleration{Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute}
 	if !slices.ContainsFunc(pod.Spec.Tolerations, func(have corev1.Toleration) bool { return t.MatchToleration(&have) }) {

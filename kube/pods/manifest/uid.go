@@ -17,14 +17,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// uid returns the UID of a static pod: 32 hexadecimal digits, the FNV-1a hash of the pod, then of the node and the manifest's
-// place. It is the UID that the kubelet of v1.36 gives the pod, so that a node can change from one agent to the other while
-// its static pods run.
+// uid returns the UID of a static pod: 32 hexadecimal digits, the FNV-1a hash of the pod, then of the node and the
+// manifest's place. It is the UID that the kubelet of v1.36 gives the pod, so that a node can change from one agent to
+// the other while its static pods run.
 //
-// The pod is the manifest's with defaults set, and not changed in any other way. The kubelet writes it out as go-spew's %#v
-// does, with all fields of Kubernetes' internal types. So every new field of the API changes the UIDs that a newer kubelet
-// gives. Here the fields are those of v1.36 for ever (fields.txt); a later one counts only where it is set. A default for a
-// later field must be set after this.
+// The pod is the manifest's with defaults set, and not changed in any other way. The kubelet writes it out as
+// go-spew's %#v does, with all fields of Kubernetes' internal types. So every new field of the API changes the UIDs
+// that a newer kubelet gives. Here the fields are those of v1.36 for ever (fields.txt); a later one counts only where
+// it is set. A default for a later field must be set after this.
 func (o Origin) uid(pod *corev1.Pod) string {
 	p := *pod
 	p.TypeMeta = metav1.TypeMeta{} // objects in memory do not carry it
@@ -39,9 +39,9 @@ func (o Origin) uid(pod *corev1.Pod) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// fieldsText lists the fields of the internal types of v1.36 that a Pod consists of, in their order, a type in each line. A
-// name that the type of API version v1 lacks is a field of its pod spec. A minus marks a field of v1 that the internal type
-// does not have.
+// fieldsText lists the fields of the internal types of v1.36 that a Pod consists of, in their order, a type in each
+// line. A name that the type of API version v1 lacks is a field of its pod spec. A minus marks a field of v1 that the
+// internal type does not have.
 //
 //go:embed fields.txt
 var fieldsText string
@@ -62,9 +62,10 @@ type dump struct {
 	spec reflect.Value
 }
 
-func (d dump) text(s string) { _, _ = io.WriteString(d.w, s) } // a hash takes everything
+func (d dump) text(s string) { _, _ = io.WriteString(d.w, s) } // a hash never fails
 
-// value writes v, after its type where typed says so: elements of slices and maps, and what a pointer points to, have none.
+// value writes v, after its type if typed is true: elements of slices and maps, and values of pointers, are written
+// without.
 func (d dump) value(v reflect.Value, typed bool) {
 	if typed {
 		d.text("(" + internalName(v.Type()) + ")")
@@ -97,7 +98,7 @@ func (d dump) value(v reflect.Value, typed bool) {
 		d.text(strconv.FormatBool(v.Bool()))
 	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
 		d.text(strconv.FormatInt(v.Int(), 10))
-	default: // bytes, and the words of large quantities
+	default: // bytes, and the words of large numbers
 		d.text(strconv.FormatUint(v.Uint(), 10))
 	}
 }
@@ -136,7 +137,8 @@ func (d dump) entries(v reflect.Value) {
 		return
 	}
 	d.text("map[")
-	for i, key := range slices.SortedFunc(slices.Values(v.MapKeys()), func(a, b reflect.Value) int { return cmp.Compare(a.String(), b.String()) }) {
+	byName := func(a, b reflect.Value) int { return cmp.Compare(a.String(), b.String()) }
+	for i, key := range slices.SortedFunc(slices.Values(v.MapKeys()), byName) {
 		d.text(separator(i) + key.String() + ":")
 		d.value(v.MapIndex(key), false)
 	}
@@ -150,7 +152,7 @@ func separator(i int) string {
 	return ""
 }
 
-// internalName is the name of the internal type: that of API group core is in a package of another name.
+// internalName returns the name of the internal type. The types of API group core are in a package of another name.
 func internalName(t reflect.Type) string {
 	switch {
 	case t.PkgPath() == "k8s.io/api/core/v1":

@@ -17,10 +17,10 @@ import (
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
-// Validate finds what would hurt in a static pod with defaults set. It accepts what the API server accepts, apart from what
-// could never run on this node (a UID that is no file name, a pod for another operating system, a host address that is none,
-// a ConfigMap or Secret whose name cannot exist), and refuses less than the API server where a mistake is harmless to the
-// node, such as in affinity terms. Each error names the path of the field.
+// Validate returns what is invalid in a static pod with defaults set. It accepts what the API server accepts, except
+// what could never run on this node (a UID that is no file name, a pod for another operating system, an invalid host
+// address, a ConfigMap or Secret whose name cannot exist), and also accepts mistakes that do not affect the node, as
+// in affinity terms. Each error names the path of the field.
 func Validate(pod *corev1.Pod) field.ErrorList {
 	c := &checker{pod: pod}
 	c.errs = checkMeta(&pod.ObjectMeta)
@@ -36,11 +36,11 @@ func Validate(pod *corev1.Pod) field.ErrorList {
 	return c.errs
 }
 
-// checker gathers the errors of one pod.
+// checker collects the errors of one pod.
 type checker struct {
 	pod  *corev1.Pod
 	errs field.ErrorList
-	// volume holds the volumes by name.
+	// volume has the volumes by name.
 	volume map[string]*corev1.Volume
 }
 
@@ -53,14 +53,14 @@ func (c *checker) texts(p *field.Path, value any, msgs []string) {
 	}
 }
 
-// oneOf refuses a value that is not listed.
+// oneOf rejects a value that is not listed.
 func oneOf[T ~string](c *checker, p *field.Path, value T, listed ...T) {
 	if !slices.Contains(listed, value) {
 		c.add(field.NotSupported(p, value, listed))
 	}
 }
 
-// between refuses a number outside [low, high].
+// between rejects a number outside [low, high].
 func (c *checker) between(p *field.Path, n, low, high int64) {
 	if n < low || n > high {
 		c.add(field.Invalid(p, n, validation.InclusiveRangeError(int(low), int(high))))
@@ -80,7 +80,7 @@ func (c *checker) required(p *field.Path, value string) bool {
 	return value != ""
 }
 
-// subdomain refuses an optional name that is not a DNS subdomain.
+// subdomain rejects an optional name that is not a DNS subdomain.
 func (c *checker) subdomain(p *field.Path, name string) {
 	if name != "" {
 		c.texts(p, name, validation.IsDNS1123Subdomain(name))
@@ -117,7 +117,7 @@ func (c *checker) lifetime(p *field.Path) {
 		c.add(field.Invalid(p.Child("terminationGracePeriodSeconds"), *g, "must not be negative"))
 	}
 	if len(s.EphemeralContainers) > 0 {
-		c.add(field.Forbidden(p.Child("ephemeralContainers"), "they can only be added to a pod that runs"))
+		c.add(field.Forbidden(p.Child("ephemeralContainers"), "can only be added to a running pod"))
 	}
 }
 
@@ -153,7 +153,7 @@ func (c *checker) identity(p *field.Path) {
 	}
 }
 
-// address accepts what net.ParseIP accepts, as the API does for the fields of old: leading zeros are left to the user.
+// address accepts what net.ParseIP accepts, as the API does for older fields: leading zeros are allowed.
 func (c *checker) address(p *field.Path, ip string) {
 	if len(validation.IsValidIPForLegacyField(p, ip, false, nil)) > 0 {
 		c.add(field.Invalid(p, ip, "must be an IPv4 or IPv6 address"))
@@ -206,7 +206,7 @@ func (c *checker) placement(p *field.Path) {
 		c.add(field.NotSupported(p.Child("os", "name"), s.OS.Name, []corev1.OSName{corev1.Linux}))
 	}
 	if len(s.SchedulingGates) > 0 {
-		c.add(field.Forbidden(p.Child("schedulingGates"), "a static pod is on its node already"))
+		c.add(field.Forbidden(p.Child("schedulingGates"), "a static pod is not scheduled"))
 	}
 	c.errs = append(c.errs, metavalidation.ValidateLabels(s.NodeSelector, p.Child("nodeSelector"))...)
 	for i, t := range s.Tolerations {
@@ -243,7 +243,7 @@ func (c *checker) toleration(p *field.Path, t *corev1.Toleration) {
 		"", corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule, corev1.TaintEffectNoExecute)
 }
 
-// hostIP refuses the host address of a port that is no IP address: the runtime would fail on it late.
+// hostIP rejects a host address of a port that is no IP address: the runtime would only fail later.
 func (c *checker) hostIP(p *field.Path, ip string) {
 	if _, err := netip.ParseAddr(ip); ip != "" && err != nil {
 		c.add(field.Invalid(p, ip, "must be an IP address"))

@@ -34,7 +34,7 @@ func (c *checker) allContainers(spec *field.Path) {
 
 func (c *checker) initContainer(p *field.Path, ct *corev1.Container, names map[string]bool) {
 	c.container(p, ct, names)
-	c.hostPorts(p.Child("ports"), ct.Ports, map[string]bool{}) // they run one after the other
+	c.hostPorts(p.Child("ports"), ct.Ports, map[string]bool{}) // init containers run one after the other
 	c.restartRules(p, ct)
 	if podutil.IsSidecar(ct) {
 		c.startAndStop(p, ct)
@@ -50,7 +50,7 @@ func (c *checker) initContainer(p *field.Path, ct *corev1.Container, names map[s
 	}
 }
 
-// container checks what containers of every kind have in common.
+// container checks the fields that containers of all kinds have.
 func (c *checker) container(p *field.Path, ct *corev1.Container, names map[string]bool) {
 	if c.required(p.Child("name"), ct.Name) {
 		c.texts(p.Child("name"), ct.Name, validation.IsDNS1123Label(ct.Name))
@@ -173,7 +173,7 @@ func (c *checker) envSource(p *field.Path, e *corev1.EnvVar) {
 	}
 }
 
-// objectName refuses a name that cannot be a ConfigMap's or Secret's.
+// objectName rejects a name that no ConfigMap or Secret can have.
 func (c *checker) objectName(p *field.Path, name string) {
 	if c.required(p, name) {
 		c.subdomain(p, name)
@@ -233,7 +233,8 @@ func (c *checker) devices(p *field.Path, ct *corev1.Container) {
 		case !ok:
 			c.add(field.NotFound(dp.Child("name"), d.Name))
 		case v.PersistentVolumeClaim == nil && v.Ephemeral == nil:
-			c.add(field.Invalid(dp.Child("name"), d.Name, "only a persistentVolumeClaim or ephemeral volume can be a block device"))
+			c.add(field.Invalid(dp.Child("name"), d.Name,
+				"only a persistentVolumeClaim or ephemeral volume can be a block device"))
 		}
 		if c.required(dp.Child("devicePath"), d.DevicePath) {
 			c.noBacksteps(dp.Child("devicePath"), d.DevicePath)
@@ -241,7 +242,7 @@ func (c *checker) devices(p *field.Path, ct *corev1.Container) {
 	}
 }
 
-// below refuses an optional path that is absolute or leads upwards.
+// below rejects an optional path that is absolute or contains "..".
 func (c *checker) below(p *field.Path, file string) {
 	if path.IsAbs(file) {
 		c.add(field.Invalid(p, file, "must be a relative path"))

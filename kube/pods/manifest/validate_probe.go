@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// countSet is the number of pointer fields of a struct that are set: for API types of which one field is to be chosen.
+// countSet returns the number of non-nil pointer fields of a struct: for API types of which one field must be set.
 func countSet(v any) (n int) {
 	rv := reflect.ValueOf(v)
 	for i := range rv.NumField() {
@@ -38,7 +38,7 @@ func (c *checker) startAndStop(p *field.Path, ct *corev1.Container) {
 	}
 }
 
-// probe checks a probe that may be nil. Where the first success decides, more cannot be asked for.
+// probe checks a probe that may be nil. If the first success decides, successThreshold must be 1.
 func (c *checker) probe(p *field.Path, pr *corev1.Probe, firstSuccessDecides bool) {
 	if pr == nil {
 		return
@@ -71,14 +71,16 @@ func (c *checker) handler(p *field.Path, h *corev1.LifecycleHandler) {
 		c.add(field.Required(p, "must have one of exec, httpGet, sleep and tcpSocket"))
 	}
 	c.actions(p, h.Exec, h.HTTPGet, h.TCPSocket)
-	if g := c.pod.Spec.TerminationGracePeriodSeconds; h.Sleep != nil && g != nil && (h.Sleep.Seconds < 0 || h.Sleep.Seconds > *g) {
+	g := c.pod.Spec.TerminationGracePeriodSeconds
+	if h.Sleep != nil && g != nil && (h.Sleep.Seconds < 0 || h.Sleep.Seconds > *g) {
 		c.add(field.Invalid(p.Child("sleep", "seconds"), h.Sleep.Seconds,
 			fmt.Sprintf("must be from 0 to terminationGracePeriodSeconds (%d)", *g)))
 	}
 }
 
-// actions checks those of the kinds of action which are not nil.
-func (c *checker) actions(p *field.Path, exec *corev1.ExecAction, get *corev1.HTTPGetAction, tcp *corev1.TCPSocketAction) {
+// actions checks the actions that are not nil.
+func (c *checker) actions(
+	p *field.Path, exec *corev1.ExecAction, get *corev1.HTTPGetAction, tcp *corev1.TCPSocketAction) {
 	if exec != nil && len(exec.Command) == 0 {
 		c.add(field.Required(p.Child("exec", "command"), ""))
 	}
@@ -96,7 +98,7 @@ func (c *checker) actions(p *field.Path, exec *corev1.ExecAction, get *corev1.HT
 	}
 }
 
-// port accepts a number, or a name a port may have; whether a container has it is seen when the probe runs.
+// port accepts a number, or a valid name of a port. A name that the container does not have fails when the probe runs.
 func (c *checker) port(p *field.Path, port intstr.IntOrString) {
 	if port.Type == intstr.Int {
 		c.between(p, int64(port.IntVal), 1, 65535)

@@ -55,13 +55,14 @@ func (c *checker) resizePolicy(p *field.Path, policies []corev1.ContainerResizeP
 		}
 		seen[r.ResourceName] = true
 		if c.pod.Spec.RestartPolicy == corev1.RestartPolicyNever && r.RestartPolicy == corev1.RestartContainer {
-			c.add(field.Invalid(pp.Child("restartPolicy"), r.RestartPolicy, "must be NotRequired in a pod with restartPolicy: Never"))
+			c.add(field.Invalid(pp.Child("restartPolicy"), r.RestartPolicy,
+				"must be NotRequired in a pod with restartPolicy: Never"))
 		}
 	}
 }
 
-// overcommits says whether more of a resource may be used than was asked for: so it is with those of Kubernetes, apart from
-// huge pages, and with none of others.
+// overcommits reports whether the limit of a resource may be larger than its request: only for those of Kubernetes,
+// except huge pages.
 func overcommits(name corev1.ResourceName) bool {
 	n := string(name)
 	native := !strings.Contains(n, "/") || strings.Contains(n, corev1.ResourceDefaultNamespacePrefix)

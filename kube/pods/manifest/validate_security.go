@@ -16,7 +16,7 @@ func (c *checker) podSecurity(p *field.Path) {
 		c.add(field.Invalid(p.Child("shareProcessNamespace"), true, "shareProcessNamespace and hostPID exclude each other"))
 	}
 	if s.HostUsers != nil && !*s.HostUsers && (s.HostNetwork || s.HostPID || s.HostIPC) {
-		c.add(field.Forbidden(p.Child("hostUsers"), "false is not for pods with a network, PID or IPC namespace of the host"))
+		c.add(field.Forbidden(p.Child("hostUsers"), "false excludes the network, PID and IPC namespaces of the host"))
 	}
 	sc := s.SecurityContext
 	if sc == nil {
@@ -35,7 +35,8 @@ func (c *checker) podSecurity(p *field.Path) {
 		oneOf(c, sp.Child("fsGroupChangePolicy"), *f, corev1.FSGroupChangeOnRootMismatch, corev1.FSGroupChangeAlways)
 	}
 	if g := sc.SupplementalGroupsPolicy; g != nil {
-		oneOf(c, sp.Child("supplementalGroupsPolicy"), *g, corev1.SupplementalGroupsPolicyMerge, corev1.SupplementalGroupsPolicyStrict)
+		oneOf(c, sp.Child("supplementalGroupsPolicy"), *g,
+			corev1.SupplementalGroupsPolicyMerge, corev1.SupplementalGroupsPolicyStrict)
 	}
 	if sc.WindowsOptions != nil && isTrue(sc.WindowsOptions.HostProcess) {
 		c.add(field.Forbidden(sp.Child("windowsOptions", "hostProcess"), "this node runs Linux"))
@@ -44,10 +45,10 @@ func (c *checker) podSecurity(p *field.Path) {
 
 var sysctlName = regexp.MustCompile(`^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$`)
 
-// ipcSysctl are those of an IPC namespace.
+// ipcSysctl are the sysctls of an IPC namespace.
 var ipcSysctl = regexp.MustCompile(`^(kernel\.(shm|msg|sem)|fs\.mqueue\.)`)
 
-// sysctls refuses settings that would change the host: those of a namespace which the pod shares with it.
+// sysctls rejects those that would change the host: sysctls of a namespace that the pod shares with it.
 func (c *checker) sysctls(p *field.Path, sysctls []corev1.Sysctl) {
 	seen := map[string]bool{}
 	for i, s := range sysctls {
@@ -55,7 +56,7 @@ func (c *checker) sysctls(p *field.Path, sysctls []corev1.Sysctl) {
 		switch name := strings.ReplaceAll(s.Name, "/", "."); {
 		case !c.required(np, s.Name):
 		case len(s.Name) > 253 || !sysctlName.MatchString(s.Name):
-			c.add(field.Invalid(np, s.Name, "is not a name of a sysctl"))
+			c.add(field.Invalid(np, s.Name, "is not a valid sysctl name"))
 		case seen[name]:
 			c.add(field.Duplicate(np, s.Name))
 		case c.pod.Spec.HostNetwork && strings.HasPrefix(name, "net."):
@@ -100,14 +101,14 @@ func (c *checker) containerSecurity(p *field.Path, sc *corev1.SecurityContext) {
 
 func privileged(sc *corev1.SecurityContext) bool { return sc != nil && isTrue(sc.Privileged) }
 
-// id refuses a user or group ID the kernel does not know.
+// id rejects a user or group ID that the kernel does not support.
 func (c *checker) id(p *field.Path, id *int64) {
 	if id != nil {
 		c.between(p, *id, 0, math.MaxInt32)
 	}
 }
 
-// seccomp refuses a profile that names none or too many: such a container must not run unconfined by mistake.
+// seccomp rejects a profile without a type or with too many fields: the container must not run unconfined by mistake.
 func (c *checker) seccomp(p *field.Path, s *corev1.SeccompProfile) {
 	if s == nil {
 		return

@@ -65,7 +65,8 @@ func (c *checker) hostPath(p *field.Path, h *corev1.HostPathVolumeSource) {
 	}
 	if h.Type != nil {
 		oneOf(c, p.Child("type"), *h.Type, corev1.HostPathUnset, corev1.HostPathDirectoryOrCreate, corev1.HostPathDirectory,
-			corev1.HostPathFileOrCreate, corev1.HostPathFile, corev1.HostPathSocket, corev1.HostPathCharDev, corev1.HostPathBlockDev)
+			corev1.HostPathFileOrCreate, corev1.HostPathFile, corev1.HostPathSocket,
+			corev1.HostPathCharDev, corev1.HostPathBlockDev)
 	}
 }
 
@@ -91,7 +92,7 @@ func (c *checker) projected(p *field.Path, v *corev1.ProjectedVolumeSource) {
 	c.pathsOnce(p.Child("sources"), v.Sources)
 }
 
-// pathsOnce refuses two sources that would write the same file.
+// pathsOnce rejects two sources that would write the same file.
 func (c *checker) pathsOnce(p *field.Path, sources []corev1.VolumeProjection) {
 	seen := map[string]bool{}
 	once := func(i int, file string) {
@@ -144,8 +145,8 @@ func (c *checker) downwardFiles(p *field.Path, files []corev1.DownwardAPIVolumeF
 	}
 }
 
-// payloadPath refuses a file name that would leave its volume, or would meddle with how the volume is written: a first
-// element that starts with "..".
+// payloadPath rejects a file name that would leave its volume, or would conflict with the files that the volume is
+// written with: a first element that starts with "..".
 func (c *checker) payloadPath(p *field.Path, file string) {
 	if !c.required(p, file) {
 		return
@@ -163,7 +164,7 @@ func (c *checker) mode(p *field.Path, mode *int32) {
 }
 
 var (
-	// fileFields and envFields are what a fieldRef may name; labels and annotations may also be asked for by key.
+	// fileFields and envFields are the paths that a fieldRef may have; labels and annotations may also have a key.
 	fileFields = []string{"metadata.name", "metadata.namespace", "metadata.labels", "metadata.annotations", "metadata.uid"}
 	envFields  = []string{"metadata.name", "metadata.namespace", "metadata.uid", "spec.nodeName", "spec.serviceAccountName",
 		"status.hostIP", "status.hostIPs", "status.podIP", "status.podIPs"}
