@@ -42,13 +42,10 @@ host/inotify: 8
 host/pressure: 1
 host/userns: 10
 internal/keylock: 1
-kube/certs: 27
-kube/claims: 3
-kube/client: 11
 kube/node: 13
 kube/objects: 5
-kube/pods: 37
-kube/pods/manifest: 37
+kube/pods: 2
+kube/pods/manifest: 6
 kube/status: 2
 kube/storage: 34
 kube/watch/apitest: 6

@@ -19,20 +19,21 @@ import (
 	"github.com/nodelet/nodelet/kube/client"
 )
 
-// ClientConfig is what a Client needs to know.
+// ClientConfig is the configuration of a Client.
 type ClientConfig struct {
-	Kubeconfig string // how to reach the API server
-	Bootstrap  string // the kubeconfig to ask for a first certificate with; empty: Kubeconfig must do
+	Kubeconfig string // path of the kubeconfig
+	Bootstrap  string // path of the bootstrap kubeconfig; empty: Kubeconfig must have credentials
 	Dir        string // cert-dir
 	Node       string // name of the Node object
 	Rotate     bool   // renew the certificate before it expires
 	UserAgent  string
-	// Say is told in a line what the node waits for, "" when it waits no more. It is called by one goroutine; may be nil.
+	// Say receives a line that says what the node waits for, "" for nothing. It is called by one goroutine, and may be
+	// nil.
 	Say func(string)
 	Log *slog.Logger
 }
 
-// A Client is the node's identity towards the API server. The goroutine of Run is its only writer.
+// Client is the identity of the node for the API server. The goroutine of Run is its only writer.
 type Client struct {
 	cfg   ClientConfig
 	store store
@@ -40,31 +41,37 @@ type Client struct {
 	host  string // of the API server when the agent started
 
 	main, beats *client.Transport
-	leaf        atomic.Pointer[x509.Certificate] // the one shown; nil for none
+	leaf        atomic.Pointer[x509.Certificate] // the one in use; nil for none
 	failures    atomic.Uint64
 
-	pending bool // there is no identity yet: only the bootstrap credentials
+	pending bool // there is no identity yet, only the bootstrap credentials
 	used    [32]byte
 	due     time.Time // when the certificate is renewed; zero: never
 	lastErr string
 }
 
-// NewClient reads the files and decides whether the node has an identity or must ask for one. It sends nothing; the connections
-// made from Config and HeartbeatConfig wait until Run has an identity. The error says what is wrong with which file.
+// NewClient reads the files and determines whether the node has an identity or must request one. It sends nothing:
+// connections of Config and HeartbeatConfig wait until Run has an identity. The error says which file is wrong, and
+// why.
 func NewClient(cfg ClientConfig) (*Client, error) {
 	if cfg.Say == nil {
 		cfg.Say = func(string) {}
 	}
-	c := &Client{cfg: cfg, store: store{cfg.Dir, "kubelet-client"}, log: cfg.Log,
-		main: client.NewTransport(30 * time.Second), beats: client.NewTransport(5 * time.Second)}
+	c := &Client{
+		cfg:   cfg,
+		store: store{cfg.Dir, "kubelet-client"},
+		log:   cfg.Log,
+		main:  client.NewTransport(30 * time.Second),
+		beats: client.NewTransport(5 * time.Second),
+	}
 	if err := os.MkdirAll(cfg.Dir, 0o755); err != nil {
-		return nil, fmt.Errorf("make --cert-dir: %w", err)
+		return nil, fmt.Errorf("create --cert-dir: %w", err)
 	}
 	now := time.Now()
 	rc, leaf, err := c.load(now)
 	if err == nil {
-		if err := c.keep(rc, leaf, now); err != nil {
-			return nil, fmt.Errorf("keep the certificate of kubeconfig %s: %w", cfg.Kubeconfig, err)
+		if err := c.importCert(rc, leaf, now); err != nil {
+			return nil, fmt.Errorf("store the certificate of kubeconfig %s: %w", cfg.Kubeconfig, err)
 		}
 		c.host = rc.Host
 		return c, c.use(rc, leaf, now)
@@ -74,24 +81,24 @@ func NewClient(cfg ClientConfig) (*Client, error) {
 	}
 	boot, bootErr := client.LoadConfig(cfg.Bootstrap)
 	if bootErr != nil {
-		return nil, fmt.Errorf("the node has no identity (%w) and cannot ask for one: %w", err, bootErr)
+		return nil, fmt.Errorf("the node has no client certificate (%w) and cannot request one: %w", err, bootErr)
 	}
-	c.log.Info("the node has no identity yet and asks for one", "why", err, "with", cfg.Bootstrap)
+	c.log.Info("node has no client certificate, requesting one", "bootstrapKubeconfig", cfg.Bootstrap, "err", err)
 	c.host, c.pending = boot.Host, true
 	c.await("waiting for the node's client certificate")
 	return c, nil
 }
 
-// Config is the configuration for the agent's clients.
+// Config returns the configuration for the clients of the agent.
 func (c *Client) Config() *rest.Config { return c.main.Config(c.host) }
 
-// HeartbeatConfig is the configuration for heartbeats, which have connections of their own.
+// HeartbeatConfig returns the configuration for heartbeats, which have connections of their own.
 func (c *Client) HeartbeatConfig() *rest.Config { return c.beats.Config(c.host) }
 
-// Expires is when the certificate that is shown runs out; zero where there is none.
+// Expires returns when the certificate in use expires; zero if there is none.
 func (c *Client) Expires() time.Time { return expires(&c.leaf) }
 
-// Failures counts the requests for a certificate that came to nothing.
+// Failures returns the number of failed requests for a certificate.
 func (c *Client) Failures() uint64 { return c.failures.Load() }
 
 func expires(leaf *atomic.Pointer[x509.Certificate]) time.Time {
@@ -107,8 +114,8 @@ func (c *Client) await(why string) {
 	c.cfg.Say(why)
 }
 
-// load gives the configuration to use and its certificate, nil where it has none. With Rotate the certificate below cert-dir
-// is taken where it was written later than the kubeconfig: one that holds its certificate itself is not written anew.
+// load returns the configuration to use and its certificate, nil if it has none. With Rotate the certificate in
+// cert-dir is used if it was written after the kubeconfig: a kubeconfig that contains its certificate is not updated.
 func (c *Client) load(now time.Time) (*rest.Config, *x509.Certificate, error) {
 	rc, err := client.LoadConfig(c.cfg.Kubeconfig)
 	if err != nil {
@@ -121,7 +128,7 @@ func (c *Client) load(now time.Time) (*rest.Config, *x509.Certificate, error) {
 		leaf, err = pair.Leaf, nil
 	}
 	if err == nil && c.cfg.Bootstrap != "" {
-		err = counts(leaf, now)
+		err = checkValid(leaf, now)
 	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("kubeconfig %s: %w", c.cfg.Kubeconfig, err)
@@ -129,11 +136,11 @@ func (c *Client) load(now time.Time) (*rest.Config, *x509.Certificate, error) {
 	return rc, leaf, nil
 }
 
-// keep stores the certificate that the kubeconfig brings as the current one where cert-dir has none that counts. It does so before
-// anything is asked of the API server: kubeadm looks for the file as soon as the control plane answers, and names it in the
-// kubeconfig from then on. A first certificate of the node's own is asked for all the same.
-func (c *Client) keep(rc *rest.Config, leaf *x509.Certificate, now time.Time) error {
-	if !c.cfg.Rotate || leaf == nil || leaf.Subject.CommonName != c.user() || counts(leaf, now) != nil {
+// importCert copies the certificate of the kubeconfig into cert-dir if there is no valid one. It does so before the
+// first request: kubeadm looks for the file as soon as the control plane answers, and names it in the kubeconfig from
+// then on. The node still requests its own certificate.
+func (c *Client) importCert(rc *rest.Config, leaf *x509.Certificate, now time.Time) error {
+	if !c.cfg.Rotate || leaf == nil || leaf.Subject.CommonName != c.user() || checkValid(leaf, now) != nil {
 		return nil
 	}
 	if stored, err := c.store.load(); err == nil && !now.After(stored.Leaf.NotAfter) {
@@ -151,7 +158,7 @@ func (c *Client) keep(rc *rest.Config, leaf *x509.Certificate, now time.Time) er
 	return err
 }
 
-// prefers: the stored certificate goes before the one that the kubeconfig names.
+// prefers reports whether to use the stored certificate instead of the one that the kubeconfig names.
 func (c *Client) prefers(stored, named *x509.Certificate, now time.Time) bool {
 	if stored.Subject.CommonName != c.user() || now.After(stored.NotAfter) {
 		return false
@@ -163,7 +170,7 @@ func (c *Client) prefers(stored, named *x509.Certificate, now time.Time) bool {
 
 func (c *Client) user() string { return "system:node:" + c.cfg.Node }
 
-// use makes rc the identity.
+// use makes rc the identity of the node.
 func (c *Client) use(rc *rest.Config, leaf *x509.Certificate, now time.Time) error {
 	if err := errors.Join(c.main.Use(rc), c.beats.Use(rc)); err != nil {
 		return err
@@ -173,15 +180,17 @@ func (c *Client) use(rc *rest.Config, leaf *x509.Certificate, now time.Time) err
 	c.due = time.Time{}
 	switch {
 	case !c.cfg.Rotate:
-	case leaf == nil, leaf.Subject.CommonName != c.user(), filepath.Clean(rc.TLSClientConfig.CertFile) != filepath.Clean(c.store.current()):
-		c.due = now // it cannot be renewed where it is: a first one of the node's own
+	case leaf == nil, leaf.Subject.CommonName != c.user(),
+		filepath.Clean(rc.TLSClientConfig.CertFile) != filepath.Clean(c.store.current()):
+		c.due = now // it cannot be renewed in its file: request the first one for cert-dir
 	default:
 		c.due = renewAt(leaf)
 	}
-	if err := counts(leaf, now); leaf != nil && err != nil {
-		c.log.Error("the API server will not accept the node's certificate", "kubeconfig", c.cfg.Kubeconfig, "err", err)
+	if err := checkValid(leaf, now); leaf != nil && err != nil {
+		c.log.Error("client certificate is not valid, the API server will reject it",
+			"kubeconfig", c.cfg.Kubeconfig, "err", err)
 	} else if leaf != nil {
-		c.log.Info("client certificate in use", "expires", stamp(leaf.NotAfter), "renewal", c.renewal())
+		c.log.Info("using client certificate", "expires", stamp(leaf.NotAfter), "renewal", c.renewal())
 	}
 	return nil
 }
@@ -193,7 +202,7 @@ func (c *Client) renewal() string {
 	return stamp(c.due)
 }
 
-// files are what the identity is made of.
+// files returns the files that the identity is read from.
 func (c *Client) files() []string {
 	all := []string{c.cfg.Kubeconfig, c.store.current()}
 	if c.cfg.Bootstrap != "" {
@@ -213,7 +222,8 @@ func (c *Client) files() []string {
 	return slices.Compact(all)
 }
 
-// Run obtains what is missing, renews what expires and takes over what others write, until ctx ends.
+// Run requests a missing certificate, renews one that expires and reloads files that other programs change, until ctx
+// ends.
 func (c *Client) Run(ctx context.Context) {
 	failed := 0
 	for ctx.Err() == nil {
@@ -242,7 +252,7 @@ func (c *Client) Run(ctx context.Context) {
 	}
 }
 
-// follow tells changes of the files until stopped.
+// follow watches the files until stop is called.
 func (c *Client) follow(ctx context.Context) (changed chan struct{}, stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	changed, done := make(chan struct{}, 1), make(chan struct{})
@@ -263,12 +273,12 @@ func (c *Client) follow(ctx context.Context) (changed chan struct{}, stop func()
 	return changed, func() { cancel(); <-done }
 }
 
-// wanting: there is something to ask for now.
+// wanting reports whether to request a certificate now.
 func (c *Client) wanting(now time.Time) bool {
 	return c.pending || !c.due.IsZero() && !now.Before(c.due)
 }
 
-// pause is how long nothing is to be done.
+// pause returns how long to wait before the next request.
 func (c *Client) pause(failed int, now time.Time) time.Duration {
 	switch {
 	case failed > 0:
@@ -276,12 +286,12 @@ func (c *Client) pause(failed int, now time.Time) time.Duration {
 	case c.pending:
 		return 0
 	case c.due.IsZero():
-		return clockLook
+		return clockCheck
 	}
 	return untilRenewal(c.due, now)
 }
 
-// reload takes over files that changed. What cannot be read is left for later: the old identity stays.
+// reload reads the files that changed. If they cannot be used, the old identity stays.
 func (c *Client) reload() {
 	if !c.pending && digest(c.files()) == c.used {
 		return
@@ -292,15 +302,15 @@ func (c *Client) reload() {
 	}
 	switch {
 	case err == nil:
-		c.log.Info("identity reloaded", "kubeconfig", c.cfg.Kubeconfig)
+		c.log.Info("kubeconfig and client certificate reloaded", "kubeconfig", c.cfg.Kubeconfig)
 		c.cfg.Say("")
 	case !c.pending:
 		c.used = digest(c.files())
-		c.log.Warn("the changed identity cannot be used, the old one stays", "err", err)
+		c.log.Warn("cannot use the changed kubeconfig or client certificate, keeping the old one", "err", err)
 	}
 }
 
-// obtain asks for a certificate, with the present one as long as it counts, else with the bootstrap credentials.
+// obtain requests a certificate, with the present one if it is valid, or else with the bootstrap credentials.
 func (c *Client) obtain(ctx context.Context) error {
 	rc, with := c.Config(), c.cfg.Kubeconfig
 	if leaf := c.leaf.Load(); c.cfg.Bootstrap != "" && (c.pending || leaf != nil && time.Now().After(leaf.NotAfter)) {
@@ -315,7 +325,7 @@ func (c *Client) obtain(ctx context.Context) error {
 		return err
 	}
 	pair, err := c.store.obtain(ctx, api.Certificates, c.order(), func(name string) {
-		c.log.Info("certificate requested", "csr", name)
+		c.log.Info("client certificate requested", "csr", name)
 		if c.pending {
 			c.await("waiting for the node's client certificate: kubectl certificate approve " + name)
 		}
@@ -336,14 +346,14 @@ func (c *Client) obtain(ctx context.Context) error {
 	return nil
 }
 
-// adopt takes over the certificate that was just stored.
+// adopt starts to use the certificate that was just stored.
 func (c *Client) adopt() error {
 	now := time.Now()
 	rc, leaf, err := c.load(now)
 	if err != nil {
 		return err
 	}
-	if pair, err := c.store.load(); err == nil { // also where a kubeconfig names a newer one
+	if pair, err := c.store.load(); err == nil { // also if the kubeconfig names a newer one
 		rc.TLSClientConfig.CertData, rc.TLSClientConfig.KeyData = nil, nil
 		rc.TLSClientConfig.CertFile, rc.TLSClientConfig.KeyFile = c.store.current(), c.store.current()
 		leaf = pair.Leaf
@@ -352,11 +362,16 @@ func (c *Client) adopt() error {
 }
 
 func (c *Client) order() order {
-	return order{signer: certificatesv1.KubeAPIServerClientKubeletSignerName, usage: certificatesv1.UsageClientAuth,
-		request: x509.CertificateRequest{Subject: pkix.Name{CommonName: c.user(), Organization: []string{"system:nodes"}}}}
+	return order{
+		signer: certificatesv1.KubeAPIServerClientKubeletSignerName,
+		usage:  certificatesv1.UsageClientAuth,
+		request: x509.CertificateRequest{
+			Subject: pkix.Name{CommonName: c.user(), Organization: []string{"system:nodes"}},
+		},
+	}
 }
 
-// fail tells of a failure, each once.
+// fail counts and logs a failure; the same one is logged once.
 func (c *Client) fail(err error, failed int) {
 	c.failures.Add(1)
 	if c.pending {
@@ -364,14 +379,14 @@ func (c *Client) fail(err error, failed int) {
 	}
 	if text := err.Error(); text != c.lastErr {
 		c.lastErr = text
-		c.log.Error("the node's client certificate could not be obtained; will retry", "err", err, "in", retry(failed))
+		c.log.Error("cannot get a client certificate, retrying", "err", err, "retryIn", retry(failed))
 	}
 }
 
-// errChanged ends a request when its files have changed.
+// errChanged is the error of a request that ended because its files changed.
 var errChanged = errors.New("the files have changed")
 
-// interruptible does do until changed says that it should begin anew.
+// interruptible runs do until changed says that it has to start again.
 func interruptible(ctx context.Context, changed chan struct{}, do func(context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -382,7 +397,7 @@ func interruptible(ctx context.Context, changed chan struct{}, do func(context.C
 		return err
 	case <-changed:
 		select {
-		case changed <- struct{}{}: // for the one who reloads
+		case changed <- struct{}{}: // for Run, which reloads
 		default:
 		}
 		cancel(errChanged)

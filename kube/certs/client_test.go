@@ -18,8 +18,8 @@ import (
 
 func token(t string) clientcmdapi.AuthInfo { return clientcmdapi.AuthInfo{Token: t} }
 
-// TestBootstrap: a node with nothing but a token gets its certificate; requests made before wait for it; the files are the
-// kubelet's.
+// TestBootstrap: a node with nothing but a token gets its certificate; requests made before wait for it; the files are
+// the kubelet's.
 func TestBootstrap(t *testing.T) {
 	c := newCluster(t)
 	cfg := c.config()
@@ -78,8 +78,8 @@ func TestBootstrapTrouble(t *testing.T) {
 	}{
 		"expired token":          {user: token("old"), ca: c.caPEM(), want: "kubeadm token create"},
 		"wrong CA":               {user: token(goodToken), ca: other.caPEM(), want: "put the cluster's CA there"},
-		"clock two hours behind": {user: token(goodToken), ca: c.caPEM(), from: now.Add(2 * time.Hour), to: now.Add(3 * time.Hour), want: "this machine's clock says"},
-		"clock two hours ahead":  {user: token(goodToken), ca: c.caPEM(), from: now.Add(-3 * time.Hour), to: now.Add(-2 * time.Hour), want: "this machine's clock says"},
+		"clock two hours behind": {user: token(goodToken), ca: c.caPEM(), from: now.Add(2 * time.Hour), to: now.Add(3 * time.Hour), want: "the clock of this machine says"},
+		"clock two hours ahead":  {user: token(goodToken), ca: c.caPEM(), from: now.Add(-3 * time.Hour), to: now.Add(-2 * time.Hour), want: "the clock of this machine says"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cfg := c.config()
@@ -139,7 +139,8 @@ func TestDenied(t *testing.T) {
 	}
 }
 
-// TestRotate: a certificate at the end of its life is replaced, also for the clients that were made before; no request fails.
+// TestRotate: a certificate at the end of its life is replaced, also for the clients that were made before; no request
+// fails.
 func TestRotate(t *testing.T) {
 	c := newCluster(t)
 	cfg := c.config()
@@ -185,8 +186,8 @@ func TestRotate(t *testing.T) {
 	}
 }
 
-// TestKeep: kubeadm writes the first certificate into the kubeconfig, and looks for it in cert-dir before the cluster can sign
-// another. One that is of somebody else is not kept, nor one beside a certificate that counts.
+// TestKeep: kubeadm writes the first certificate into the kubeconfig, and looks for it in cert-dir before the cluster
+// can sign another. One that is of somebody else is not kept, nor one beside a certificate that counts.
 func TestKeep(t *testing.T) {
 	c := newCluster(t)
 	cfg := c.config()
@@ -259,7 +260,7 @@ func TestNewClientErrors(t *testing.T) {
 		t.Errorf("no bootstrap kubeconfig: %v", err)
 	}
 	c.kubeconfig("kubelet.conf", c.embedded(nodeUser, time.Now().Add(-2*time.Hour), time.Now().Add(-time.Hour)), c.caPEM())
-	if _, err := NewClient(cfg); err == nil || !strings.Contains(err.Error(), "has expired at") {
+	if _, err := NewClient(cfg); err == nil || !strings.Contains(err.Error(), "expired at") {
 		t.Errorf("expired: %v", err)
 	}
 }
@@ -315,7 +316,7 @@ func TestExplainClock(t *testing.T) {
 	now := time.Now()
 	err := explain(x509.CertificateInvalidError{Cert: &x509.Certificate{NotBefore: now.Add(time.Hour), NotAfter: now.Add(2 * time.Hour)},
 		Reason: x509.Expired}, "kubelet.conf", now)
-	if !strings.Contains(err.Error(), "this machine's clock says "+stamp(now)) {
+	if !strings.Contains(err.Error(), "the clock of this machine says "+stamp(now)) {
 		t.Error(err)
 	}
 }

@@ -37,8 +37,8 @@ const (
 	nodeUser  = "system:node:n1"
 )
 
-// cluster is an API server over TLS with an authority of its own, which lets in its own certificates and one token, and a
-// signer that the test holds the hand of.
+// cluster is an API server over TLS with an authority of its own, which lets in its own certificates and one token,
+// and a signer that the test holds the hand of.
 type cluster struct {
 	t    *testing.T
 	ca   *x509.Certificate

@@ -1,10 +1,10 @@
-// Package certs keeps the identity of the node: the client certificate that it shows to the API server, the kubeconfig that
-// names it, and the certificate that its own server on port 10250 shows.
+// Package certs manages the identity of the node: its client certificate for the API server, the kubeconfig that names
+// it, and the certificate of its own server on port 10250.
 //
-// It owns <cert-dir> and, where there is a bootstrap kubeconfig, the kubeconfig; names and formats are the kubelet's, so that
-// either agent goes on with the other's files. It asks for certificates (CertificateSigningRequest), waits for them by watch,
-// renews them before they expire, and notices when somebody else changes its files. It never approves anything and knows no
-// other resource. cmd/nodelet makes it first of all rooms below kube and hands its connections to the others; kube/server takes
-// its serving certificate. A crash in the middle of a request leaves the key in <cert-dir>; the next life asks again under the
-// same name and gets the same answer.
+// It owns <cert-dir> and, if there is a bootstrap kubeconfig, the kubeconfig; names and formats are those of the
+// kubelet, so that either agent can use the files of the other. It requests certificates (CertificateSigningRequest),
+// watches for the answer, renews them before they expire, and notices when other programs change its files. It never
+// approves a request and uses no other resource. cmd/nodelet creates it before the other packages below kube, which
+// use its connections; kube/server uses its serving certificate. A crash during a request leaves the key in
+// <cert-dir>: after the restart the same request is found by its name.
 package certs

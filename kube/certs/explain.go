@@ -10,7 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// explain adds to an error of speaking to the API server what to do about it. with says which credentials were used.
+// explain adds to an error of a request to the API server what to do about it. with is the file of the credentials.
 func explain(err error, with string, now time.Time) error {
 	var unknown x509.UnknownAuthorityError
 	var invalid x509.CertificateInvalidError
@@ -18,17 +18,17 @@ func explain(err error, with string, now time.Time) error {
 	case err == nil:
 		return nil
 	case errors.As(err, &unknown):
-		return fmt.Errorf("%w; the authority in %s is not the one that signed the API server's certificate: put the cluster's CA there",
-			err, with)
+		return fmt.Errorf("%w; the CA in %s did not sign the API server's certificate: put the cluster's CA there", err, with)
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
-		return fmt.Errorf("%w; the API server's certificate counts from %s to %s and this machine's clock says %s: set whichever is off",
+		return fmt.Errorf("%w; the API server's certificate is valid from %s to %s, and the clock of this machine says %s: "+
+			"renew the certificate or set the clock",
 			err, stamp(invalid.Cert.NotBefore), stamp(invalid.Cert.NotAfter), stamp(now))
 	case apierrors.IsUnauthorized(err):
 		return fmt.Errorf("%w; the API server does not accept the credentials in %s: a bootstrap token may have expired "+
 			"(kubeadm token create makes another), a certificate may be of another cluster", err, with)
 	case apierrors.IsForbidden(err):
-		return fmt.Errorf("%w; the credentials in %s may not ask for certificates: bind the cluster role system:node-bootstrapper to them",
-			err, with)
+		return fmt.Errorf("%w; the credentials in %s may not request certificates: "+
+			"bind the cluster role system:node-bootstrapper to them", err, with)
 	case errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("%w; run the agent as root", err)
 	}

@@ -12,15 +12,16 @@ import (
 	"github.com/nodelet/nodelet/host/inotify"
 )
 
-// settle is how long files are left alone after a change before they are read: who writes several writes them at once.
+// settle is how long to wait after a change before the files are read: programs write several files one after the
+// other.
 const settle = 200 * time.Millisecond
 
-// follow calls changed when the files hold something else than last, their digest as the caller knows it, until ctx ends. The directories are watched, not
-// the files: most are replaced by a rename, some are links that are turned.
+// follow calls changed when the digest of the files differs from last, until ctx ends. It watches their directories,
+// because most files are replaced by a rename, and some are links that change.
 func follow(ctx context.Context, files []string, last [sha256.Size]byte, log *slog.Logger, changed func()) {
 	w, err := inotify.New()
 	if err != nil {
-		log.Warn("changes of certificate files will not be seen before the next start", "err", err)
+		log.Warn("cannot watch certificate files, changes take effect with the next restart", "err", err)
 		return
 	}
 	defer w.Close()
@@ -29,11 +30,12 @@ func follow(ctx context.Context, files []string, last [sha256.Size]byte, log *sl
 		if d := filepath.Dir(f); !slices.Contains(dirs, d) {
 			dirs = append(dirs, d)
 			if err := w.Add(d); err != nil {
-				log.Warn("changes of a certificate file will not be seen before the next start", "directory", d, "err", err)
+				log.Warn("cannot watch a certificate file, its changes take effect with the next restart",
+					"directory", d, "err", err)
 			}
 		}
 	}
-	timer := time.NewTimer(0) // what changed before the watch began
+	timer := time.NewTimer(0) // for changes before the watch
 	defer timer.Stop()
 	for {
 		select {
@@ -50,7 +52,7 @@ func follow(ctx context.Context, files []string, last [sha256.Size]byte, log *sl
 	}
 }
 
-// digest is what the files hold. A file that cannot be read holds nothing.
+// digest returns a digest of the contents of the files. A file that cannot be read counts as empty.
 func digest(files []string) [sha256.Size]byte {
 	h := sha256.New()
 	for _, f := range files {

@@ -17,16 +17,21 @@ import (
 )
 
 // writeKubeconfig writes what the kubelet writes after a bootstrap: the cluster of the bootstrap kubeconfig and the
-// certificate below cert-dir.
+// certificate in cert-dir.
 func writeKubeconfig(path string, from *rest.Config, pem string) error {
-	cluster := &clientcmdapi.Cluster{Server: from.Host, InsecureSkipTLSVerify: from.Insecure, CertificateAuthority: from.CAFile}
+	cluster := &clientcmdapi.Cluster{
+		Server:                from.Host,
+		InsecureSkipTLSVerify: from.Insecure,
+		CertificateAuthority:  from.CAFile,
+	}
 	if from.CAFile == "" {
 		cluster.CertificateAuthorityData = from.CAData
 	}
+	inContext := &clientcmdapi.Context{Cluster: "default-cluster", AuthInfo: "default-auth", Namespace: "default"}
 	text, err := clientcmd.Write(clientcmdapi.Config{
 		Clusters:       map[string]*clientcmdapi.Cluster{"default-cluster": cluster},
 		AuthInfos:      map[string]*clientcmdapi.AuthInfo{"default-auth": {ClientCertificate: pem, ClientKey: pem}},
-		Contexts:       map[string]*clientcmdapi.Context{"default-context": {Cluster: "default-cluster", AuthInfo: "default-auth", Namespace: "default"}},
+		Contexts:       map[string]*clientcmdapi.Context{"default-context": inContext},
 		CurrentContext: "default-context",
 	})
 	if err == nil {
@@ -41,7 +46,7 @@ func writeKubeconfig(path string, from *rest.Config, pem string) error {
 	return nil
 }
 
-// certificateOf is the client certificate that a configuration names; nil where it names none.
+// certificateOf returns the client certificate that a configuration names; nil if it names none.
 func certificateOf(rc *rest.Config) (*x509.Certificate, error) {
 	var pair tls.Certificate
 	var err error
@@ -59,13 +64,14 @@ func certificateOf(rc *rest.Config) (*x509.Certificate, error) {
 	return pair.Leaf, nil
 }
 
-// counts tells whether the certificate is good at this time, and why not.
-func counts(c *x509.Certificate, now time.Time) error {
+// checkValid returns why the client certificate is not valid at this time, nil if it is.
+func checkValid(c *x509.Certificate, now time.Time) error {
 	switch {
 	case c == nil:
-		return errors.New("there is no client certificate in it")
+		return errors.New("it has no client certificate")
 	case now.After(c.NotAfter):
-		return fmt.Errorf("its client certificate has expired at %s and this machine's clock says %s", stamp(c.NotAfter), stamp(now))
+		return fmt.Errorf("its client certificate expired at %s, and the clock of this machine says %s",
+			stamp(c.NotAfter), stamp(now))
 	}
 	return nil
 }

@@ -6,20 +6,21 @@ import (
 	"time"
 )
 
-// clockLook is the longest wait between two looks at the wall clock: a timer does not see the clock being set, nor a machine
-// that slept.
-const clockLook = time.Hour
+// clockCheck is the longest wait between two checks of the wall clock: a timer does not notice that the clock was set
+// or that the machine was suspended.
+const clockCheck = time.Hour
 
-// renewAt is when a certificate is to be renewed: after 70 to 90 % of its life, so that nodes that joined together spread.
+// renewAt returns when to renew a certificate: after 70 to 90 % of its validity, so that nodes that joined together do
+// not renew together.
 func renewAt(c *x509.Certificate) time.Time {
-	life := c.NotAfter.Sub(c.NotBefore)
-	return c.NotBefore.Add(life*7/10 + time.Duration(rand.Float64()*0.2*float64(life)))
+	validity := c.NotAfter.Sub(c.NotBefore)
+	return c.NotBefore.Add(validity*7/10 + time.Duration(rand.Float64()*0.2*float64(validity)))
 }
 
-// untilRenewal is how long to wait before the next look whether at has come.
-func untilRenewal(at, now time.Time) time.Duration { return max(0, min(clockLook, at.Sub(now))) }
+// untilRenewal returns how long to wait before the next check whether the time is at.
+func untilRenewal(at, now time.Time) time.Duration { return max(0, min(clockCheck, at.Sub(now))) }
 
-// retry is the wait after failed requests in a row: 2 s, doubled each time up to 5 minutes.
+// retry returns the wait after failed consecutive failures: 2 s, doubled each time up to 5 minutes.
 func retry(failed int) time.Duration {
 	return min(2*time.Second<<min(failed-1, 10), 5*time.Minute)
 }

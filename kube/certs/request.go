@@ -25,27 +25,29 @@ import (
 	"github.com/nodelet/nodelet/kube/watch"
 )
 
-// answerLife is how long one watch for the answer to a request lives, and how long an answer is waited for before the agent
-// looks whether it still wants the same.
 const (
-	watchLife  = 5 * time.Minute
-	answerLife = 15 * time.Minute
+	// watchTimeout is the shortest timeout of a watch for the answer to a request.
+	watchTimeout = 5 * time.Minute
+	// answerTimeout is how long to wait for an answer before the agent checks whether it still needs the same certificate.
+	answerTimeout = 15 * time.Minute
 )
 
-// order is a certificate to ask for.
+// order is a certificate to request.
 type order struct {
 	signer  string // certificatesv1.KubeAPIServerClientKubeletSignerName or KubeletServingSignerName
 	usage   certificatesv1.KeyUsage
 	request x509.CertificateRequest
 }
 
-// refusedError says that a request came to nothing for good: the next one needs another key, and so another name.
+// refusedError is the error of a request that will never be answered with a certificate: the next one needs another
+// key, and so has another name.
 type refusedError struct{ text string }
 
 func (e *refusedError) Error() string { return e.text }
 
-// obtain asks for the certificate and waits for it. waiting is told the name of the request once it is made.
-func (s store) obtain(ctx context.Context, api rest.Interface, o order, waiting func(name string)) (*tls.Certificate, error) {
+// obtain requests the certificate and waits for it. It calls waiting with the name of the created request.
+func (s store) obtain(
+	ctx context.Context, api rest.Interface, o order, waiting func(name string)) (*tls.Certificate, error) {
 	key, err := s.requestKey()
 	if err != nil {
 		return nil, err
@@ -58,8 +60,9 @@ func (s store) obtain(ctx context.Context, api rest.Interface, o order, waiting 
 		return nil, err
 	}
 	waiting(csr.Name)
-	ctx, cancel := context.WithTimeoutCause(ctx, answerLife,
-		fmt.Errorf("certificate request %s is still not approved after %s: kubectl certificate approve %[1]s", csr.Name, answerLife))
+	late := fmt.Errorf("certificate request %s is still not approved after %s: kubectl certificate approve %[1]s",
+		csr.Name, answerTimeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, answerTimeout, late)
 	defer cancel()
 	answer, err := await(ctx, api, csr.Name)
 	if err == nil {
@@ -75,11 +78,12 @@ func (s store) obtain(ctx context.Context, api rest.Interface, o order, waiting 
 	return s.save(answer, key, time.Now())
 }
 
-// csr is the object to create. Its name is made from what it asks for, so that asking again finds the first request.
+// csr returns the object to create. Its name is derived from its content, so that another attempt finds the first
+// request.
 func (o order) csr(key crypto.Signer) (*certificatesv1.CertificateSigningRequest, error) {
 	der, err := x509.CreateCertificateRequest(rand.Reader, &o.request, key)
 	if err != nil {
-		return nil, fmt.Errorf("make certificate request: %w", err)
+		return nil, fmt.Errorf("create certificate request: %w", err)
 	}
 	usages := []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, o.usage}
 	if _, ok := key.(*rsa.PrivateKey); ok {
@@ -93,12 +97,14 @@ func (o order) csr(key crypto.Signer) (*certificatesv1.CertificateSigningRequest
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: certificatesv1.CertificateSigningRequestSpec{
 			Request:    pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}),
-			SignerName: o.signer, Usages: usages,
+			SignerName: o.signer,
+			Usages:     usages,
 		},
 	}, nil
 }
 
-// name is node-csr- and a digest of key, subject, usages and, for servers, addresses. For clients it is the kubelet's.
+// name returns node-csr- and a digest of key, subject, usages and, for servers, addresses. For clients it is the same
+// as in the kubelet.
 func (o order) name(key crypto.Signer, usages []certificatesv1.KeyUsage) (string, error) {
 	public, err := x509.MarshalPKIXPublicKey(key.Public())
 	if err != nil {
@@ -123,7 +129,7 @@ func (o order) name(key crypto.Signer, usages []certificatesv1.KeyUsage) (string
 	return "node-csr-" + encode(h.Sum(nil)), nil
 }
 
-// submit creates the request. One of this name is ours: the name is a digest of our key.
+// submit creates the request. An existing one of this name was created by this node: the name is a digest of its key.
 func submit(ctx context.Context, api rest.Interface, csr *certificatesv1.CertificateSigningRequest) error {
 	ctx, cancel := context.WithTimeout(ctx, client.RequestTimeout)
 	defer cancel()
@@ -164,7 +170,7 @@ func awaitOnce(ctx context.Context, api rest.Interface, target watch.Target, nam
 	if answer, err := answerOf(now); answer != nil || err != nil {
 		return answer, err
 	}
-	s, err := target.Open(ctx, metav1.ListOptions{ResourceVersion: now.ResourceVersion}, watchLife)
+	s, err := target.Open(ctx, metav1.ListOptions{ResourceVersion: now.ResourceVersion}, watchTimeout)
 	if err != nil {
 		return nil, err
 	}
@@ -172,7 +178,7 @@ func awaitOnce(ctx context.Context, api rest.Interface, target watch.Target, nam
 	for {
 		e, err := s.Next()
 		if err != nil {
-			return nil, nil //nolint:nilerr // the stream has ended: look again
+			return nil, nil //nolint:nilerr // the stream has ended: read again
 		}
 		if csr, ok := e.Object.(*certificatesv1.CertificateSigningRequest); ok {
 			if answer, err := answerOf(csr); answer != nil || err != nil {
@@ -185,25 +191,25 @@ func awaitOnce(ctx context.Context, api rest.Interface, target watch.Target, nam
 	}
 }
 
-// transient: waiting may help. A refusal does not go away by itself.
+// transient reports whether another attempt may succeed.
 func transient(err error) bool {
 	var refused *refusedError
 	return !errors.As(err, &refused) && !apierrors.IsUnauthorized(err) && !apierrors.IsForbidden(err)
 }
 
-// answerOf is the certificate, nil while there is no answer, or why there will be none.
+// answerOf returns the certificate, nil while there is no answer, or why there will be none.
 func answerOf(csr *certificatesv1.CertificateSigningRequest) ([]byte, error) {
 	approved := false
 	for _, c := range csr.Status.Conditions {
-		says := c.Reason
+		reason := c.Reason
 		if c.Message != "" {
-			says += ": " + c.Message
+			reason += ": " + c.Message
 		}
 		switch {
 		case c.Type == certificatesv1.CertificateDenied:
-			return nil, &refusedError{fmt.Sprintf("certificate request %s was denied (%s)", csr.Name, says)}
+			return nil, &refusedError{fmt.Sprintf("certificate request %s was denied (%s)", csr.Name, reason)}
 		case c.Type == certificatesv1.CertificateFailed && c.Status != corev1.ConditionFalse:
-			return nil, &refusedError{fmt.Sprintf("certificate request %s was approved but not signed (%s)", csr.Name, says)}
+			return nil, &refusedError{fmt.Sprintf("certificate request %s was approved but not signed (%s)", csr.Name, reason)}
 		case c.Type == certificatesv1.CertificateApproved:
 			approved = true
 		}
@@ -214,7 +220,7 @@ func answerOf(csr *certificatesv1.CertificateSigningRequest) ([]byte, error) {
 	return csr.Status.Certificate, nil
 }
 
-// usable: a certificate that does not count now says that a clock is off, here or at the signer.
+// usable checks a signed certificate. If it is not valid now, the clock of this machine or of the signer is wrong.
 func usable(text []byte, now time.Time) error {
 	block, _ := pem.Decode(text)
 	if block == nil {
@@ -225,7 +231,8 @@ func usable(text []byte, now time.Time) error {
 		return &refusedError{"the signed certificate cannot be read: " + err.Error()}
 	}
 	if now.Before(c.NotBefore) || now.After(c.NotAfter) {
-		return &refusedError{fmt.Sprintf("the signed certificate counts from %s to %s, but this machine's clock says %s: set the clock",
+		return &refusedError{fmt.Sprintf(
+			"the signed certificate is valid from %s to %s, but the clock of this machine says %s: set the clock",
 			stamp(c.NotBefore), stamp(c.NotAfter), stamp(now))}
 	}
 	return nil

@@ -28,21 +28,21 @@ import (
 	"github.com/nodelet/nodelet/host/atomicfile"
 )
 
-// ServingConfig is what a Serving needs to know.
+// ServingConfig is the configuration of a Serving.
 type ServingConfig struct {
 	CertFile, KeyFile string // given by the user; empty for none
-	Bootstrap         bool   // ask the API server (serverTLSBootstrap)
+	Bootstrap         bool   // request it from the API server (serverTLSBootstrap)
 	Dir               string // cert-dir
 	Node              string // name of the Node object
-	// API speaks to certificates.k8s.io; nil on a node without an API server, which then signs its certificate itself.
+	// API speaks to certificates.k8s.io; nil on a node without an API server, which signs its certificate itself.
 	API rest.Interface
-	// Addresses are those of the Node object, for which a certificate is asked. None: not yet.
+	// Addresses returns those of the Node object, for which the certificate is requested; none if they are not known yet.
 	Addresses func() []corev1.NodeAddress
 	Log       *slog.Logger
 }
 
-// A Serving keeps the certificate of the node's own server: given by the user, signed by the cluster, or by itself. The
-// goroutine of Run is its only writer.
+// Serving is the certificate of the node's own server: configured by the user, signed by the cluster, or by the node
+// itself. The goroutine of Run is its only writer.
 type Serving struct {
 	cfg      ServingConfig
 	store    store
@@ -51,11 +51,11 @@ type Serving struct {
 	leaf     atomic.Pointer[x509.Certificate]
 	failures atomic.Uint64
 	moved    chan struct{} // the addresses may have changed
-	due      time.Time     // of the certificate in use; zero: as soon as there are addresses
+	due      time.Time     // when to renew the certificate; zero: as soon as there are addresses
 	lastErr  string
 }
 
-// NewServing loads the certificate, or makes one where it signs itself.
+// NewServing loads the certificate, or signs one.
 func NewServing(cfg ServingConfig) (*Serving, error) {
 	s := &Serving{cfg: cfg, store: store{cfg.Dir, "kubelet-server"}, log: cfg.Log, moved: make(chan struct{}, 1)}
 	switch {
@@ -77,12 +77,12 @@ func (s *Serving) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error)
 	case p == nil:
 		return nil, errors.New("the node has no serving certificate yet: its request waits for approval (kubectl get csr)")
 	case time.Now().After(p.Leaf.NotAfter):
-		return nil, fmt.Errorf("the node's serving certificate has expired at %s", stamp(p.Leaf.NotAfter))
+		return nil, fmt.Errorf("the node's serving certificate expired at %s", stamp(p.Leaf.NotAfter))
 	}
 	return p, nil
 }
 
-// AddressesChanged says that the node may have other addresses. It never blocks.
+// AddressesChanged makes Run compare the certificate with the addresses of the node. It never blocks.
 func (s *Serving) AddressesChanged() {
 	select {
 	case s.moved <- struct{}{}:
@@ -90,10 +90,10 @@ func (s *Serving) AddressesChanged() {
 	}
 }
 
-// Expires is when the certificate runs out; zero where there is none.
+// Expires returns when the certificate expires; zero if there is none.
 func (s *Serving) Expires() time.Time { return expires(&s.leaf) }
 
-// Failures counts the requests for a certificate that came to nothing.
+// Failures returns the number of failed requests for a certificate.
 func (s *Serving) Failures() uint64 { return s.failures.Load() }
 
 func (s *Serving) take(pair *tls.Certificate) {
@@ -102,14 +102,14 @@ func (s *Serving) take(pair *tls.Certificate) {
 	s.due = renewAt(pair.Leaf)
 }
 
-// Run keeps the certificate good until ctx ends.
+// Run keeps the certificate valid until ctx ends.
 func (s *Serving) Run(ctx context.Context) {
 	switch {
 	case s.cfg.CertFile != "":
 		files := []string{s.cfg.CertFile, s.cfg.KeyFile}
 		follow(ctx, files, digest(files), s.log, func() {
 			if err := s.loadFiles(); err != nil {
-				s.log.Warn("the changed serving certificate cannot be used, the old one stays", "err", err)
+				s.log.Warn("cannot use the changed serving certificate, keeping the old one", "err", err)
 			}
 		})
 	case s.cfg.Bootstrap && s.cfg.API != nil:
@@ -129,7 +129,8 @@ func (s *Serving) loadFiles() error {
 	return nil
 }
 
-// rotate asks for a certificate when there is none, when it is to be renewed, and when the node's addresses are others.
+// rotate requests a certificate when there is none, when it is to be renewed, and when the addresses of the node have
+// changed.
 func (s *Serving) rotate(ctx context.Context) {
 	failed := 0
 	timer := time.NewTimer(0)
@@ -154,7 +155,7 @@ func (s *Serving) rotate(ctx context.Context) {
 				s.fail(err, failed)
 			}
 		}
-		wait := clockLook // without addresses: until they come
+		wait := clockCheck
 		if failed > 0 {
 			wait = retry(failed)
 		} else if s.pair.Load() != nil {
@@ -164,7 +165,7 @@ func (s *Serving) rotate(ctx context.Context) {
 	}
 }
 
-// wanting: a certificate is to be asked for, and it is known for which addresses.
+// wanting reports whether to request a certificate, and the addresses for it are known.
 func (s *Serving) wanting(now time.Time) bool {
 	names, ips := sorted(s.cfg.Addresses())
 	if len(ips) == 0 {
@@ -190,10 +191,17 @@ func covers(leaf *x509.Certificate, names []string, ips []net.IP) bool {
 
 func (s *Serving) obtain(ctx context.Context) error {
 	names, ips := sorted(s.cfg.Addresses())
-	o := order{signer: certificatesv1.KubeletServingSignerName, usage: certificatesv1.UsageServerAuth,
-		request: x509.CertificateRequest{DNSNames: names, IPAddresses: ips,
-			Subject: pkix.Name{CommonName: "system:node:" + s.cfg.Node, Organization: []string{"system:nodes"}}}}
-	pair, err := s.store.obtain(ctx, s.cfg.API, o, func(name string) { s.log.Info("serving certificate requested", "csr", name) })
+	o := order{
+		signer: certificatesv1.KubeletServingSignerName,
+		usage:  certificatesv1.UsageServerAuth,
+		request: x509.CertificateRequest{
+			DNSNames:    names,
+			IPAddresses: ips,
+			Subject:     pkix.Name{CommonName: "system:node:" + s.cfg.Node, Organization: []string{"system:nodes"}},
+		},
+	}
+	waiting := func(name string) { s.log.Info("serving certificate requested", "csr", name) }
+	pair, err := s.store.obtain(ctx, s.cfg.API, o, waiting)
 	if err != nil {
 		return explain(err, "the node's kubeconfig", time.Now())
 	}
@@ -206,18 +214,19 @@ func (s *Serving) fail(err error, failed int) {
 	s.failures.Add(1)
 	if text := err.Error(); text != s.lastErr {
 		s.lastErr = text
-		s.log.Error("the node's serving certificate could not be obtained; will retry", "err", err, "in", retry(failed))
+		s.log.Error("cannot get a serving certificate, retrying", "err", err, "retryIn", retry(failed))
 	}
 }
 
-// sorted gives the names and IPs of addresses, each once, in a stable order.
+// sorted returns the names and IPs of addresses, each once, in a stable order.
 func sorted(all []corev1.NodeAddress) (names []string, ips []net.IP) {
 	for _, a := range all {
 		ip := net.ParseIP(a.Address)
 		switch {
 		case ip != nil && a.Type != corev1.NodeInternalDNS && a.Type != corev1.NodeExternalDNS:
 			ips = append(ips, ip)
-		case a.Address != "" && (a.Type == corev1.NodeHostName || a.Type == corev1.NodeInternalDNS || a.Type == corev1.NodeExternalDNS):
+		case a.Address != "" &&
+			(a.Type == corev1.NodeHostName || a.Type == corev1.NodeInternalDNS || a.Type == corev1.NodeExternalDNS):
 			names = append(names, a.Address)
 		}
 	}
@@ -226,10 +235,10 @@ func sorted(all []corev1.NodeAddress) (names []string, ips []net.IP) {
 	return slices.Compact(names), slices.CompactFunc(ips, net.IP.Equal)
 }
 
-// selfLife is how long a certificate that the node signs itself counts, as the kubelet's.
-const selfLife = 365 * 24 * time.Hour
+// selfValidity is how long a certificate that the node signs itself is valid, as in the kubelet.
+const selfValidity = 365 * 24 * time.Hour
 
-// signSelf loads kubelet.crt and kubelet.key of cert-dir, or makes them where they are missing or run out.
+// signSelf loads kubelet.crt and kubelet.key of cert-dir, or creates them if they are missing or expire soon.
 func (s *Serving) signSelf(now time.Time) error {
 	crt, key := filepath.Join(s.cfg.Dir, "kubelet.crt"), filepath.Join(s.cfg.Dir, "kubelet.key")
 	if pair, err := loadPair(crt, key); err == nil && now.Before(renewAt(pair.Leaf)) {
@@ -244,18 +253,18 @@ func (s *Serving) signSelf(now time.Time) error {
 		err = errors.Join(atomicfile.WriteSynced(key, keyText, 0o600), atomicfile.WriteSynced(crt, certText, 0o644))
 	}
 	if err != nil {
-		return fmt.Errorf("make the node's own serving certificate: %w", err)
+		return fmt.Errorf("create the node's own serving certificate: %w", err)
 	}
 	pair, err := loadPair(crt, key)
 	if err != nil {
 		return err
 	}
 	s.take(pair)
-	s.log.Info("serving certificate signed by the node itself", "file", crt, "expires", stamp(pair.Leaf.NotAfter))
+	s.log.Info("self-signed serving certificate created", "file", crt, "expires", stamp(pair.Leaf.NotAfter))
 	return nil
 }
 
-// resign makes a new one before the old one runs out.
+// resign signs a new certificate before the old one expires.
 func (s *Serving) resign(ctx context.Context) {
 	for {
 		select {
@@ -283,10 +292,14 @@ func selfSigned(node string, now time.Time) (certText, keyText []byte, err error
 		return nil, nil, err
 	}
 	t := &x509.Certificate{
-		SerialNumber: serial, Subject: pkix.Name{CommonName: fmt.Sprintf("%s@%d", node, now.Unix())},
-		NotBefore: now.Add(-time.Hour), NotAfter: now.Add(selfLife),
-		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-		BasicConstraintsValid: true, DNSNames: []string{node},
+		SerialNumber:          serial,
+		Subject:               pkix.Name{CommonName: fmt.Sprintf("%s@%d", node, now.Unix())},
+		NotBefore:             now.Add(-time.Hour),
+		NotAfter:              now.Add(selfValidity),
+		KeyUsage:              x509.KeyUsageDigitalSignature,
+		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		BasicConstraintsValid: true,
+		DNSNames:              []string{node},
 	}
 	der, err := x509.CreateCertificate(rand.Reader, t, t, key.Public(), key)
 	if err != nil {

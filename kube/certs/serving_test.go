@@ -31,7 +31,7 @@ func TestSelfSigned(t *testing.T) {
 	if info, err := os.Stat(filepath.Join(cfg.Dir, "kubelet.key")); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("%v %v", info, err)
 	}
-	if err := again.signSelf(time.Now().Add(selfLife)); err != nil || again.pair.Load().Leaf.Equal(pair.Leaf) {
+	if err := again.signSelf(time.Now().Add(selfValidity)); err != nil || again.pair.Load().Leaf.Equal(pair.Leaf) {
 		t.Errorf("an expired one is kept: %v", err)
 	}
 }

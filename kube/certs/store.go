@@ -19,8 +19,8 @@ import (
 	"github.com/nodelet/nodelet/host/atomicfile"
 )
 
-// store keeps the certificates of one purpose below dir as the kubelet does: NAME-<date>.pem holds a certificate with its key,
-// NAME-current.pem is a link to the newest, NAME.key.tmp the key of a request that has no answer yet.
+// store stores the certificates for one purpose in dir as the kubelet does: NAME-<date>.pem has a certificate and its
+// key, NAME-current.pem is a link to the newest, NAME.key.tmp is the key of a pending request.
 type store struct {
 	dir, name string // name: kubelet-client or kubelet-server
 }
@@ -28,7 +28,7 @@ type store struct {
 func (s store) current() string { return filepath.Join(s.dir, s.name+"-current.pem") }
 func (s store) keyFile() string { return filepath.Join(s.dir, s.name+".key.tmp") }
 
-// load gives the current certificate; fs.ErrNotExist where there is none.
+// load returns the current certificate; the error wraps fs.ErrNotExist if there is none.
 func (s store) load() (*tls.Certificate, error) { return loadPair(s.current(), s.current()) }
 
 func loadPair(certFile, keyFile string) (*tls.Certificate, error) {
@@ -39,13 +39,13 @@ func loadPair(certFile, keyFile string) (*tls.Certificate, error) {
 	return &c, nil // Leaf is filled since Go 1.23
 }
 
-// requestKey gives the key of the request under way, or a new one, which is on the disk before anybody hears of it.
+// requestKey returns the key of the pending request, or a new one, which is on disk before it is used.
 func (s store) requestKey() (crypto.Signer, error) {
 	text, err := os.ReadFile(s.keyFile())
 	if err == nil {
 		if key, err := parseKey(text); err == nil {
 			return key, nil
-		} // a file that broke off: make another
+		} // an incomplete file: generate another key
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("read the key of the certificate request: %w", err)
 	}
@@ -57,7 +57,7 @@ func (s store) requestKey() (crypto.Signer, error) {
 		return nil, err
 	}
 	if err := os.MkdirAll(s.dir, 0o755); err != nil {
-		return nil, fmt.Errorf("make the directory of certificates: %w", err)
+		return nil, fmt.Errorf("create the directory of certificates: %w", err)
 	}
 	if err := atomicfile.WriteSynced(s.keyFile(), text, 0o600); err != nil {
 		return nil, fmt.Errorf("write the key of the certificate request: %w", err)
@@ -65,10 +65,10 @@ func (s store) requestKey() (crypto.Signer, error) {
 	return key, nil
 }
 
-// dropKey gives a request up.
+// dropKey removes the key of a request that has ended.
 func (s store) dropKey() { _ = os.Remove(s.keyFile()) }
 
-// save makes a certificate (PEM, the leaf first) with its key the current one.
+// save stores a certificate (PEM, the leaf first) with its key as the current one.
 func (s store) save(certs []byte, key crypto.Signer, now time.Time) (*tls.Certificate, error) {
 	text, err := keyPEM(key)
 	if err != nil {
@@ -77,10 +77,10 @@ func (s store) save(certs []byte, key crypto.Signer, now time.Time) (*tls.Certif
 	all := append(bytes.Clone(certs), text...)
 	pair, err := tls.X509KeyPair(all, all)
 	if err != nil {
-		return nil, fmt.Errorf("the certificate does not fit the key: %w", err)
+		return nil, fmt.Errorf("certificate and key do not match: %w", err)
 	}
 	if err := os.MkdirAll(s.dir, 0o755); err != nil {
-		return nil, fmt.Errorf("make the directory of certificates: %w", err)
+		return nil, fmt.Errorf("create the directory of certificates: %w", err)
 	}
 	path, err := filepath.Abs(filepath.Join(s.dir, s.name+"-"+now.Format("2006-01-02-15-04-05")+".pem"))
 	if err != nil {
@@ -96,10 +96,10 @@ func (s store) save(certs []byte, key crypto.Signer, now time.Time) (*tls.Certif
 	return &pair, nil
 }
 
-// point makes NAME-current.pem a link to path. The rename is atomic: there is always a current one.
+// point changes NAME-current.pem to a link to path. The rename is atomic: there is always a current certificate.
 func (s store) point(path string) error {
 	if at, err := os.Lstat(s.current()); err == nil && at.Mode()&fs.ModeSymlink == 0 {
-		return fmt.Errorf("%s must be a link to the newest certificate but is a file: move it away", s.current())
+		return fmt.Errorf("%s must be a link to the newest certificate, but is a file: move it away", s.current())
 	}
 	next := filepath.Join(s.dir, s.name+"-updated.pem")
 	_ = os.Remove(next)
@@ -130,7 +130,7 @@ func parseKey(text []byte) (crypto.Signer, error) {
 			return signer, nil
 		}
 	}
-	return nil, errors.New("there is no private key in it")
+	return nil, errors.New("no private key found")
 }
 
 func keyPEM(key crypto.Signer) ([]byte, error) {

@@ -1,7 +1,9 @@
-// Package claims reads resource claims, and deletes the ResourceSlices of drivers that have left this node (resource.k8s.io/v1).
+// Package claims reads ResourceClaims, and deletes the ResourceSlices of drivers that were removed from this node
+// (resource.k8s.io/v1).
 //
-// A node may read claims only one by one, and only those of its pods, and ResourceSlices that are its own. It never decides
-// which claim a pod may use. Package dra calls it, wired by cmd/nodelet. It keeps nothing that a crash could lose.
+// A node may only read single ResourceClaims of its pods, and its own ResourceSlices. This package never decides which
+// ResourceClaim a pod may use. Package plugins/dra calls it; cmd/nodelet connects the two. It keeps no state, so a
+// crash leaves nothing behind.
 package claims
 
 import (
@@ -25,7 +27,7 @@ type Claims struct {
 
 const slicesResource = "resourceslices"
 
-// Claim reads a claim as it is now.
+// Claim reads a ResourceClaim.
 func (c *Claims) Claim(ctx context.Context, namespace, name string) (*resourcev1.ResourceClaim, error) {
 	got := &resourcev1.ResourceClaim{}
 	err := client.Patiently(ctx, func(ctx context.Context) error {
@@ -34,7 +36,7 @@ func (c *Claims) Claim(ctx context.Context, namespace, name string) (*resourcev1
 	return got, err
 }
 
-// Drivers are the drivers that have ResourceSlices for this node, sorted.
+// Drivers returns the drivers that have ResourceSlices for this node, sorted.
 func (c *Claims) Drivers(ctx context.Context) (names []string, err error) {
 	list := &resourcev1.ResourceSliceList{}
 	err = client.Bounded(ctx, func(ctx context.Context) error {
@@ -51,7 +53,8 @@ func (c *Claims) Drivers(ctx context.Context) (names []string, err error) {
 func (c *Claims) Delete(ctx context.Context, driver string) error {
 	err := client.Bounded(ctx, func(ctx context.Context) error {
 		of := c.own(fields.Set{resourcev1.ResourceSliceSelectorDriver: driver})
-		return c.Resource.Delete().Resource(slicesResource).VersionedParams(of, client.Parameters).Body(&metav1.DeleteOptions{}).Do(ctx).Error()
+		return c.Resource.Delete().Resource(slicesResource).VersionedParams(of, client.Parameters).
+			Body(&metav1.DeleteOptions{}).Do(ctx).Error()
 	})
 	if apierrors.IsNotFound(err) {
 		return nil
@@ -59,7 +62,7 @@ func (c *Claims) Delete(ctx context.Context, driver string) error {
 	return err
 }
 
-// own selects what is this node's, of what also fits others.
+// own selects the ResourceSlices of this node that match others.
 func (c *Claims) own(others fields.Set) *metav1.ListOptions {
 	of := fields.Set{resourcev1.ResourceSliceSelectorNodeName: c.NodeName}
 	for field, value := range others {

@@ -1,9 +1,9 @@
-// Package client builds the connections to the API server that the kube rooms share.
+// Package client builds the connections to the API server that the packages below kube share.
 //
 // It owns the scheme (only the API groups that a node agent speaks, so that the binary and its memory stay small), the
-// codecs (protobuf on the wire), the reading of a kubeconfig, and how long one request may take and when a forbidden one is
-// made again. It never decides what to ask: the rooms below kube/ do that with the REST interfaces found here. It keeps no
-// state, so a crash leaves nothing behind.
+// codecs (protobuf on the wire), the reading of a kubeconfig, the time limit of one request, and the retries of a
+// forbidden one. It never decides what to request: the packages below kube/ do that with its REST interfaces. It keeps
+// no state on disk, so a crash leaves nothing behind.
 package client
 
 import (
@@ -34,8 +34,8 @@ const (
 	acceptProtobuf  = "application/vnd.kubernetes.protobuf,application/json"
 )
 
-// RequestTimeout bounds one request that is not a watch: callers put it into their context. A dead connection is noticed
-// earlier, by HTTP/2 pings.
+// RequestTimeout bounds one request that is not a watch: callers put it into their context. A dead connection is
+// noticed earlier, by HTTP/2 pings.
 const RequestTimeout = 30 * time.Second
 
 // Scheme knows the API types a node agent exchanges with the API server, and no others.
@@ -52,14 +52,15 @@ func newScheme() *runtime.Scheme {
 	metav1.AddToGroupVersion(s, schema.GroupVersion{Version: "v1"})
 	for _, add := range []func(*runtime.Scheme) error{
 		corev1.AddToScheme, certificatesv1.AddToScheme, certificatesv1beta1.AddToScheme, coordinationv1.AddToScheme,
-		authenticationv1.AddToScheme, authorizationv1.AddToScheme, nodev1.AddToScheme, resourcev1.AddToScheme, storagev1.AddToScheme,
+		authenticationv1.AddToScheme, authorizationv1.AddToScheme, nodev1.AddToScheme, resourcev1.AddToScheme,
+		storagev1.AddToScheme,
 	} {
 		utilruntime.Must(add(s))
 	}
 	return s
 }
 
-// Client holds one REST interface an API group. All share one HTTP transport.
+// Client has a REST interface for each API group. All share one HTTP transport.
 type Client struct {
 	// Core speaks to /api/v1: pods, nodes, configmaps, secrets, services, events, serviceaccounts.
 	Core rest.Interface
@@ -81,7 +82,7 @@ type Client struct {
 	Resource rest.Interface
 }
 
-// LoadConfig reads the kubeconfig file at path. The error names the file, and the field where one is wrong.
+// LoadConfig reads the kubeconfig file at path. The error names the file and an invalid field.
 func LoadConfig(path string) (*rest.Config, error) {
 	cfg, err := clientcmd.BuildConfigFromFlags("", path)
 	if err != nil {
@@ -90,8 +91,8 @@ func LoadConfig(path string) (*rest.Config, error) {
 	return cfg, nil
 }
 
-// New makes the REST interfaces for cfg. qps and burst bound the requests a second as kubeAPIQPS and kubeAPIBurst of
-// KubeletConfiguration do; userAgent is what the API server's audit log shows.
+// New returns the REST interfaces for cfg. qps and burst are kubeAPIQPS and kubeAPIBurst of KubeletConfiguration;
+// userAgent appears in the audit log of the API server.
 func New(cfg *rest.Config, qps float32, burst int, userAgent string) (*Client, error) {
 	base := rest.CopyConfig(cfg)
 	base.ContentType, base.AcceptContentTypes = contentProtobuf, acceptProtobuf

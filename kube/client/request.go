@@ -10,13 +10,15 @@ import (
 )
 
 const (
-	// AuthorizerLag is how long the API server's checks of nodes may need to learn which pods are bound to the node: until then
-	// it forbids the node what those pods refer to, and knows no pod to bind a token to.
+	// AuthorizerLag is how long the Node authorizer of the API server may need to learn which pods are bound to the
+	// node. Until then it forbids the objects that those pods refer to, and the API server finds no pod to bind a
+	// token to.
 	AuthorizerLag = 3 * time.Second
 	firstPatience = 20 * time.Millisecond
 )
 
-// Patiently makes a request, each attempt Bounded, and repeats it for up to AuthorizerLag as long as the API server seems to lag.
+// Patiently makes a request, each attempt Bounded, and repeats it for up to AuthorizerLag while the API server seems
+// to lag.
 func Patiently(ctx context.Context, request func(context.Context) error) error {
 	start := time.Now()
 	for delay := firstPatience; ; delay *= 2 {
@@ -32,8 +34,8 @@ func Patiently(ctx context.Context, request func(context.Context) error) error {
 	}
 }
 
-// lags: the answer may be another when the API server has heard of a new pod. It calls the kind by either number: its storage says
-// pods, its caches say pod.
+// lags reports whether the answer may change when the API server has learned of a new pod. Its storage calls the kind
+// pods, its caches pod.
 func lags(err error) bool {
 	var answer apierrors.APIStatus
 	if apierrors.IsNotFound(err) && errors.As(err, &answer) && answer.Status().Details != nil {
@@ -43,7 +45,7 @@ func lags(err error) bool {
 	return apierrors.IsForbidden(err)
 }
 
-// Bounded makes a request that ends after RequestTimeout at the latest; the error then says so.
+// Bounded makes a request with a time limit of RequestTimeout; the error says so if it is exceeded.
 func Bounded(ctx context.Context, request func(context.Context) error) error {
 	bound, cancel := context.WithTimeout(ctx, RequestTimeout)
 	defer cancel()

@@ -14,13 +14,13 @@ import (
 	"k8s.io/client-go/util/connrotation"
 )
 
-// drainTime is how long requests that were under way when the identity changed may go on over their old connections. What is
-// still open then are watches: they are cut, and taken up where they were.
+// drainTime is how long requests that are in flight when the identity changes may use their old connections. What is
+// open after that are watches: they are closed, and resume on new connections.
 const drainTime = RequestTimeout + 5*time.Second
 
-// Transport is the way to the API server of the clients that live as long as the agent. It outlives changes of certificates,
-// authorities and address: Use gives it another configuration, requests from then on go over new connections. Before the
-// first Use requests wait, so that a node may start its work before it has an identity.
+// Transport connects clients to the API server for as long as the agent runs. Use changes its configuration
+// (certificates, CA, address): later requests use new connections. Before the first Use requests wait, so that a node
+// can start its work before it has an identity.
 type Transport struct {
 	dial func(ctx context.Context, network, addr string) (net.Conn, error)
 
@@ -30,22 +30,22 @@ type Transport struct {
 	why  string        // what requests wait for before that
 }
 
-// route is what one configuration made.
+// route is the result of one configuration.
 type route struct {
 	config *rest.Config
 	base   *url.URL
 	rt     http.RoundTripper
-	dialer *connrotation.Dialer // nil where client-go keeps the connections
+	dialer *connrotation.Dialer // nil if client-go manages the connections
 	idle   func()
 }
 
-// NewTransport makes a Transport without a configuration. dialTimeout bounds the opening of a connection.
+// NewTransport returns a Transport without a configuration. dialTimeout limits the opening of a connection.
 func NewTransport(dialTimeout time.Duration) *Transport {
 	d := &net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second}
-	return &Transport{dial: d.DialContext, open: make(chan struct{}), why: "there is no identity yet"}
+	return &Transport{dial: d.DialContext, open: make(chan struct{}), why: "the node has no client certificate yet"}
 }
 
-// Config is what clients are made from. host is the API server's address where no configuration was given yet.
+// Config returns the configuration for clients. host is the address of the API server before the first Use.
 func (t *Transport) Config(host string) *rest.Config {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -55,14 +55,14 @@ func (t *Transport) Config(host string) *rest.Config {
 	return &rest.Config{Host: host, Transport: t}
 }
 
-// WaitFor says what requests wait for as long as there is no configuration; it is part of their error when they end.
+// WaitFor sets what requests wait for before the first Use; their errors contain it.
 func (t *Transport) WaitFor(why string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.why = why
 }
 
-// Use makes requests take rc from now on. Files that rc names are read now. On an error the old configuration stays.
+// Use makes later requests use rc. It reads the files that rc names. On an error the old configuration stays.
 func (t *Transport) Use(rc *rest.Config) error {
 	next, err := t.route(rc)
 	if err != nil {
@@ -83,7 +83,7 @@ func (t *Transport) Use(rc *rest.Config) error {
 	return nil
 }
 
-// Renew makes the next requests use new connections, with the files as they are now.
+// Renew makes later requests use new connections, with the present content of the files.
 func (t *Transport) Renew() error {
 	t.mu.Lock()
 	now := t.now
@@ -98,10 +98,10 @@ func (t *Transport) route(rc *rest.Config) (*route, error) {
 	rc = rest.CopyConfig(rc)
 	base, _, err := rest.DefaultServerUrlFor(rc)
 	if err != nil {
-		return nil, fmt.Errorf("read the API server's address %q: %w", rc.Host, err)
+		return nil, fmt.Errorf("parse the address of the API server %q: %w", rc.Host, err)
 	}
 	if rc.ExecProvider != nil || rc.AuthProvider != nil || rc.Transport != nil {
-		rt, err := rest.TransportFor(rc) // client-go knows how to ask the plugin
+		rt, err := rest.TransportFor(rc) // client-go calls the plugin
 		if err != nil {
 			return nil, fmt.Errorf("set up the connection to %s: %w", rc.Host, err)
 		}
@@ -117,10 +117,15 @@ func (t *Transport) route(rc *rest.Config) (*route, error) {
 	}
 	dialer := connrotation.NewDialer(dial)
 	h := utilnet.SetTransportDefaults(&http.Transport{
-		Proxy: rc.Proxy, DialContext: dialer.DialContext, TLSClientConfig: tlsConfig, DisableCompression: rc.DisableCompression,
-		TLSHandshakeTimeout: 10 * time.Second, MaxIdleConnsPerHost: 25, IdleConnTimeout: 90 * time.Second,
+		Proxy:               rc.Proxy,
+		DialContext:         dialer.DialContext,
+		TLSClientConfig:     tlsConfig,
+		DisableCompression:  rc.DisableCompression,
+		TLSHandshakeTimeout: 10 * time.Second,
+		MaxIdleConnsPerHost: 25,
+		IdleConnTimeout:     90 * time.Second,
 	})
-	plain := rest.CopyConfig(rc) // what is left are headers: tokens, impersonation
+	plain := rest.CopyConfig(rc) // what remains are headers: tokens, impersonation
 	plain.TLSClientConfig = rest.TLSClientConfig{}
 	rt, err := rest.HTTPWrappersForConfig(plain, h)
 	if err != nil {
@@ -129,7 +134,7 @@ func (t *Transport) route(rc *rest.Config) (*route, error) {
 	return &route{config: rc, base: base, rt: rt, dialer: dialer, idle: h.CloseIdleConnections}, nil
 }
 
-// RoundTrip is part of http.RoundTripper.
+// RoundTrip implements http.RoundTripper.
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	r, err := t.current(req.Context())
 	if err != nil {
@@ -138,14 +143,14 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		}
 		return nil, err
 	}
-	if req.URL.Host != r.base.Host || req.URL.Scheme != r.base.Scheme { // the API server has moved
+	if req.URL.Host != r.base.Host || req.URL.Scheme != r.base.Scheme { // the address of the API server has changed
 		req = req.Clone(req.Context())
 		req.URL.Scheme, req.URL.Host, req.Host = r.base.Scheme, r.base.Host, ""
 	}
 	return r.rt.RoundTrip(req)
 }
 
-// CloseIdleConnections lets http.Client do so.
+// CloseIdleConnections closes idle connections. http.Client calls it.
 func (t *Transport) CloseIdleConnections() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -154,7 +159,7 @@ func (t *Transport) CloseIdleConnections() {
 	}
 }
 
-// current waits for the first configuration where there is none.
+// current returns the present route. It waits for the first Use.
 func (t *Transport) current(ctx context.Context) (*route, error) {
 	t.mu.Lock()
 	now, why := t.now, t.why
