@@ -8,23 +8,25 @@ import (
 	"testing"
 )
 
-// TestSecurityTable: the tests that docs/security.md names for each rule exist.
-func TestSecurityTable(t *testing.T) {
-	text, err := os.ReadFile("docs/security.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	named := regexp.MustCompile("`([a-z./]+): (Test[A-Za-z0-9]+)`").FindAllStringSubmatch(string(text), -1)
-	if len(named) < 20 {
-		t.Fatalf("found %d tests in docs/security.md", len(named))
-	}
-	for _, n := range named {
-		files, err := filepath.Glob(filepath.Join(n[1], "*_test.go"))
+// TestNamedTestsExist checks that the tests that a page names exist.
+func TestNamedTestsExist(t *testing.T) {
+	for _, page := range []string{"docs/security.md", "docs/robustness.md"} {
+		text, err := os.ReadFile(page)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !anyContains(t, files, "func "+n[2]+"(") {
-			t.Errorf("docs/security.md names %s in %s, which does not exist", n[2], n[1])
+		named := regexp.MustCompile("`([a-z0-9./]+): (Test[A-Za-z0-9]+)`").FindAllStringSubmatch(string(text), -1)
+		if len(named) < 20 {
+			t.Fatalf("got %d tests named in %s, want at least 20", len(named), page)
+		}
+		for _, n := range named {
+			files, err := filepath.Glob(filepath.Join(n[1], "*_test.go"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !anyContains(t, files, "func "+n[2]+"(") {
+				t.Errorf("%s names %s in %s, which does not exist", page, n[2], n[1])
+			}
 		}
 	}
 }
