@@ -18,11 +18,13 @@ import (
 const module = "github.com/nodelet/nodelet/"
 
 // pure packages decide and build values. They import API types and small helpers, and nothing that does I/O.
-var pure = []string{"agent/admission", "agent/plan", "agent/spec", "agent/eviction/policy", "kube/pod"}
+var pure = []string{
+	"agent/admission", "agent/plan", "agent/podstate", "agent/podstatus", "agent/spec", "agent/eviction/policy", "kube/pod",
+}
 
 var pureMayImport = []string{
 	"k8s.io/api/", "k8s.io/apimachinery/", "k8s.io/component-helpers/", "k8s.io/cri-api/", "k8s.io/utils/",
-	"google.golang.org/protobuf/", module + "agent/plan", module + "kube/pod",
+	"google.golang.org/protobuf/", module + "agent/podstate", module + "agent/podstatus", module + "kube/pod",
 }
 
 // pureMustNot are the packages of the standard library with which a pure package could do I/O.
@@ -36,15 +38,17 @@ var pureMustNot = []string{
 const mayImport = `
 cmd: agent cni config cri csi host internal kube metrics plugins probes systemd volumes
 agent: cri host internal kube metrics plugins probes volumes
-agent/admission: agent/plan kube/pod
-agent/plan: kube/pod
+agent/admission: agent/podstate kube/pod
+agent/plan: agent/podstate agent/podstatus kube/pod
+agent/podstate: kube/pod
+agent/podstatus: agent/podstate kube/pod
 agent/spec: kube/pod
-agent/podapi: agent agent/plan cri kube/pod kube/server
+agent/podapi: agent agent/podstate cri kube/pod kube/server
 agent/nodefacts: agent/spec
 agent/allocatable: agent/spec host/cgroups
 agent/eviction: agent host/cgroups host/pressure kube/pod metrics/usage
 agent/eviction/policy: kube/pod
-agent/shutdown: agent agent/plan host/atomicfile kube/pod
+agent/shutdown: agent agent/podstate host/atomicfile kube/pod
 cni: host/inotify host/atomicfile host/boundedfile internal/backoff
 cni/manager: cni
 cri: kube/pod

@@ -26,7 +26,6 @@ const (
 const longLines = `
 agent: 65
 agent/admission: 1
-agent/plan: 72
 agent/podapi: 1
 agent/spec: 47
 cmd/nodelet: 38

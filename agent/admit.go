@@ -7,7 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nodelet/nodelet/agent/admission"
-	"github.com/nodelet/nodelet/agent/plan"
+	"github.com/nodelet/nodelet/agent/podstate"
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
@@ -47,12 +47,12 @@ func (s *Supervisor) preempt(ctx context.Context, e *entry, v admission.Verdict)
 		grace := podutil.GracePeriod(pod)
 		s.log.Info("preempting pod to admit a critical pod", "pod", pod.Namespace+"/"+pod.Name, "podUID", pod.UID,
 			"resource", v.Short, "for", e.source.Namespace+"/"+e.source.Name)
-		s.hands.Events.Event(podReference(pod, ""), corev1.EventTypeWarning, plan.ReasonPreempting, plan.MessagePreempted)
+		s.hands.Events.Event(podReference(pod, ""), corev1.EventTypeWarning, podstate.ReasonPreempting, podstate.MessagePreempted)
 		s.hands.Metrics.Preempted(string(v.Short))
 		victim.preempted = true
 		ending = append(ending, s.evict(victim, Eviction{
-			Reason:  plan.ReasonPreempting,
-			Message: plan.MessagePreempted,
+			Reason:  podstate.ReasonPreempting,
+			Message: podstate.MessagePreempted,
 			Grace:   grace,
 		}))
 		limit = max(limit, grace*3/2)

@@ -7,7 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/nodelet/nodelet/agent/plan"
+	"github.com/nodelet/nodelet/agent/podstate"
 )
 
 // Counted is what is known of one pod, for those who count and measure. Read only: workers and readers share it.
@@ -16,12 +16,12 @@ type Counted struct {
 	Pod    *corev1.Pod
 	Status *corev1.PodStatus
 	// Stop is the way in which it is being ended, nil if it is not; Rejected, that it was never let in.
-	Stop     *plan.Stop
+	Stop     *podstate.Stop
 	Rejected bool
 	// Sandbox: it has a sandbox that is ready.
 	Sandbox bool
 	// Containers are its instances in the runtime by their states.
-	Containers map[plan.ContainerState]int
+	Containers map[podstate.ContainerState]int
 	// Mounted is where the volumes that are set up lie, by their names.
 	Mounted map[string]string
 }
@@ -44,7 +44,7 @@ func (s *Supervisor) census() []*Counted {
 			continue
 		}
 		c := &Counted{Pod: e.pod(), Status: &now.status, Stop: e.stop, Rejected: e.rejected != nil,
-			Containers: map[plan.ContainerState]int{}, Mounted: now.mounted}
+			Containers: map[podstate.ContainerState]int{}, Mounted: now.mounted}
 		for _, sandbox := range now.known.Sandboxes {
 			c.Sandbox = c.Sandbox || sandbox.State == runtimeapi.PodSandboxState_SANDBOX_READY
 		}

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/nodelet/nodelet/agent/plan"
+	"github.com/nodelet/nodelet/agent/podstate"
 	"github.com/nodelet/nodelet/agent/spec"
 	"github.com/nodelet/nodelet/cri"
 )
@@ -46,8 +46,8 @@ func (e *entry) stopAsking() {
 }
 
 // withoutDevices refuses a pod in the kubelet's words.
-func withoutDevices(err error) *plan.Rejection {
-	return &plan.Rejection{
+func withoutDevices(err error) *podstate.Rejection {
+	return &podstate.Rejection{
 		Reason:  "UnexpectedAdmissionError",
 		Message: fmt.Sprintf("Allocate failed due to %v, which is unexpected", err),
 	}

@@ -6,7 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/nodelet/nodelet/agent/plan"
+	"github.com/nodelet/nodelet/agent/podstate"
 	"github.com/nodelet/nodelet/agent/spec"
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
@@ -19,8 +19,8 @@ type entry struct {
 	source, mirror *corev1.Pod
 	resources      podResources
 	// rejected says why the pod was refused, stop how it is to end; nil: not so.
-	rejected *plan.Rejection
-	stop     *plan.Stop
+	rejected *podstate.Rejection
+	stop     *podstate.Stop
 	// reclaim: what is left of the ended pod is to be removed.
 	reclaim bool
 	// ordered: the worker has got an order.
@@ -39,7 +39,7 @@ type entry struct {
 
 // Order tells a worker what is desired, and which API object shows the pod's status. It is never changed.
 type Order struct {
-	plan.Desired
+	podstate.Desired
 	// Publish is the API object whose status this pod's is: the pod itself, or a static pod's mirror. Nil if there is
 	// none.
 	Publish *corev1.Pod
@@ -47,7 +47,7 @@ type Order struct {
 
 // order computes the worker's order. It follows from the entry and the node's facts alone.
 func (e *entry) order(node *spec.Node) Order {
-	o := Order{Desired: plan.Desired{Pod: e.pod(), Rejected: e.rejected, Stop: e.stop, Reclaim: e.reclaim}}
+	o := Order{Desired: podstate.Desired{Pod: e.pod(), Rejected: e.rejected, Stop: e.stop, Reclaim: e.reclaim}}
 	if e.resources.allocated != nil {
 		o.Grant, o.Hashes = e.resources.grant(node), hashes(e.source)
 	}
@@ -80,7 +80,7 @@ func (e *entry) pod() *corev1.Pod {
 }
 
 // orphaned reports whether no source knows the pod any more.
-func (e *entry) orphaned() bool { return e.stop != nil && e.stop.Cause == plan.StopOrphaned }
+func (e *entry) orphaned() bool { return e.stop != nil && e.stop.Cause == podstate.StopOrphaned }
 
 // active reports whether the pod was admitted and has not ended.
 func (e *entry) active() bool { return e.rejected == nil && !finished(e.pod()) }
@@ -90,11 +90,11 @@ func finished(pod *corev1.Pod) bool { return podutil.IsTerminal(pod.Status.Phase
 
 // stopOf is the stop that the object itself asks for. The deadline counts from when the agent first sees the
 // deletion; a later, shorter grace brings it nearer.
-func stopOf(pod *corev1.Pod) *plan.Stop {
+func stopOf(pod *corev1.Pod) *podstate.Stop {
 	if pod.DeletionTimestamp == nil {
 		return nil
 	}
-	return &plan.Stop{Cause: plan.StopDeleted, Deadline: time.Now().Add(podutil.GracePeriod(pod))}
+	return &podstate.Stop{Cause: podstate.StopDeleted, Deadline: time.Now().Add(podutil.GracePeriod(pod))}
 }
 
 // hashes are the hashes of the pod's container specs, by name.

@@ -5,7 +5,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/nodelet/nodelet/agent/plan"
+	"github.com/nodelet/nodelet/agent/podstate"
 	podutil "github.com/nodelet/nodelet/kube/pod"
 	"github.com/nodelet/nodelet/kube/status"
 )
@@ -34,36 +34,36 @@ func fieldPath(pod *corev1.Pod, container string) string {
 }
 
 // failureEvent tells people that a step has failed, in the kubelet's words.
-func (t *task) failureEvent(p *plan.Problem) {
+func (t *task) failureEvent(p *podstate.Problem) {
 	const warning = corev1.EventTypeWarning
 	switch s := t.step.(type) {
-	case plan.Prepare:
+	case podstate.Prepare:
 		t.event(warning, "FailedCreatePodContainer", "unable to ensure pod container exists: "+p.Message)
-	case plan.PrepareClaims:
+	case podstate.PrepareClaims:
 		t.event(warning, "FailedPrepareDynamicResources", "Failed to prepare dynamic resources: "+p.Message)
-	case plan.Mount:
+	case podstate.Mount:
 		t.event(warning, "FailedMount", p.Message)
-	case plan.CreateSandbox:
+	case podstate.CreateSandbox:
 		t.event(warning, "FailedCreatePodSandBox", "Failed to create pod sandbox: "+p.Message)
-	case plan.EnsureImage:
+	case podstate.EnsureImage:
 		t.imageFailure(s, p)
-	case plan.CreateContainer:
+	case podstate.CreateContainer:
 		t.containerEvent(s.Name, warning, "Failed", "Error: "+p.Message)
-	case plan.StartContainer:
+	case podstate.StartContainer:
 		t.containerEvent(s.Name, warning, "Failed", "Error: "+p.Message)
-	case plan.PostStart:
+	case podstate.PostStart:
 		t.containerEvent(s.Name, warning, "FailedPostStartHook", "PostStartHook failed")
-	case plan.StopContainer, plan.StopSandbox, plan.Unmount, plan.UnprepareClaims, plan.RemoveCgroup:
+	case podstate.StopContainer, podstate.StopSandbox, podstate.Unmount, podstate.UnprepareClaims, podstate.RemoveCgroup:
 		t.event(warning, "FailedKillPod", "error killing pod: "+p.Message)
 	}
 }
 
-func (t *task) imageFailure(s plan.EnsureImage, p *plan.Problem) {
+func (t *task) imageFailure(s podstate.EnsureImage, p *podstate.Problem) {
 	const warning = corev1.EventTypeWarning
 	switch p.Reason {
-	case plan.ReasonErrImageNeverPull:
+	case podstate.ReasonErrImageNeverPull:
 		t.containerEvent(s.Container, warning, p.Reason, p.Message)
-	case plan.ReasonInvalidImageName:
+	case podstate.ReasonInvalidImageName:
 		t.containerEvent(s.Container, warning, "InspectFailed", p.Message)
 	default:
 		t.containerEvent(s.Container, warning, "Failed", fmt.Sprintf("Failed to pull image %q: %s", s.Image, p.Message))

@@ -8,7 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/nodelet/nodelet/agent/plan"
+	"github.com/nodelet/nodelet/agent/podstate"
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
@@ -18,12 +18,12 @@ type Eviction struct {
 	Reason, Message string
 	// Grace is how long the containers get; the pod's own grace if that is shorter.
 	Grace time.Duration
-	// Own: the pod has brought it upon itself, see plan.Stop.
+	// Own: the pod has brought it upon itself, see podstate.Stop.
 	Own bool
 }
 
-func (e *Eviction) stop(pod *corev1.Pod) *plan.Stop {
-	return &plan.Stop{Cause: plan.StopEvicted, Deadline: time.Now().Add(min(e.Grace, podutil.GracePeriod(pod))), Reason: e.Reason, Message: e.Message, Own: e.Own}
+func (e *Eviction) stop(pod *corev1.Pod) *podstate.Stop {
+	return &podstate.Stop{Cause: podstate.StopEvicted, Deadline: time.Now().Add(min(e.Grace, podutil.GracePeriod(pod))), Reason: e.Reason, Message: e.Message, Own: e.Own}
 }
 
 // Evict ends a pod. released is closed when the pod has given back all that it held: at once for a pod that has no
@@ -68,15 +68,15 @@ func (s *Supervisor) evict(e *entry, eviction Eviction) (released <-chan struct{
 
 // Active are the pods that hold something of the node, or soon will.
 func (s *Supervisor) Active(ctx context.Context) []*corev1.Pod {
-	return s.active(ctx, func(*plan.Stop) bool { return true })
+	return s.active(ctx, func(*podstate.Stop) bool { return true })
 }
 
 // Staying are the active pods that nothing has told to end.
 func (s *Supervisor) Staying(ctx context.Context) []*corev1.Pod {
-	return s.active(ctx, func(stop *plan.Stop) bool { return stop == nil })
+	return s.active(ctx, func(stop *podstate.Stop) bool { return stop == nil })
 }
 
-func (s *Supervisor) active(ctx context.Context, wanted func(*plan.Stop) bool) (all []*corev1.Pod) {
+func (s *Supervisor) active(ctx context.Context, wanted func(*podstate.Stop) bool) (all []*corev1.Pod) {
 	s.do(ctx, func() {
 		for _, e := range s.workers {
 			if e.rejected == nil && !e.worker.isReleased() && wanted(e.stop) {

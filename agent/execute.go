@@ -9,7 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/nodelet/nodelet/agent/plan"
+	"github.com/nodelet/nodelet/agent/podstate"
 	"github.com/nodelet/nodelet/agent/spec"
 	"github.com/nodelet/nodelet/cri"
 	"github.com/nodelet/nodelet/cri/images"
@@ -22,17 +22,17 @@ type task struct {
 	hands *Hands
 	log   *slog.Logger
 	gates *gates
-	step  plan.Step
+	step  podstate.Step
 	pod   *corev1.Pod
 	// sandbox is the pod's current sandbox, nil where there is none.
-	sandbox *plan.Sandbox
+	sandbox *podstate.Sandbox
 	// instances are the pod's containers in the runtime.
-	instances []plan.Container
+	instances []podstate.Container
 	// mounts are the mounted volumes by name and image the container's image, for CreateContainer.
 	mounts map[string]volumes.Mounted
 	image  images.Image
 	// pulled are the images made present, by the keys of their steps, for CreateContainer.
-	pulled map[plan.Key]images.Image
+	pulled map[podstate.Key]images.Image
 	// services are those read while the sandbox was made, for CreateContainer.
 	services *serviceRead
 	// made is how the container was made, for StopContainer.
@@ -43,7 +43,7 @@ type task struct {
 
 // outcome is what a step came to, with what only the worker must remember of it.
 type outcome struct {
-	plan.Result
+	podstate.Result
 	mounted volumes.Mounted
 	image   images.Image
 	took    time.Duration
@@ -54,44 +54,44 @@ func (t *task) execute(ctx context.Context) (out outcome) {
 	out.Step = t.step
 	var err error
 	switch s := t.step.(type) {
-	case plan.Prepare:
+	case podstate.Prepare:
 		out.PodSize, err = t.prepare()
-	case plan.PrepareClaims:
+	case podstate.PrepareClaims:
 		err = t.prepareClaims(ctx)
-	case plan.UnprepareClaims:
+	case podstate.UnprepareClaims:
 		err = t.hands.Claims.Unprepare(ctx, t.pod.UID)
-	case plan.Mount:
+	case podstate.Mount:
 		out.mounted, err = t.mount(ctx, s)
 		out.RefreshAt = out.mounted.RefreshAt
-	case plan.CreateSandbox:
+	case podstate.CreateSandbox:
 		err = t.createSandbox(ctx, s)
-	case plan.EnsureImage:
+	case podstate.EnsureImage:
 		out.image, err = t.ensureImage(ctx, s)
-	case plan.CreateContainer:
+	case podstate.CreateContainer:
 		err = t.createContainer(ctx, s)
-	case plan.StartContainer:
+	case podstate.StartContainer:
 		err = t.startContainer(ctx, s)
-	case plan.PostStart:
+	case podstate.PostStart:
 		err = t.postStart(ctx, s)
-	case plan.StopContainer:
+	case podstate.StopContainer:
 		err = t.stopContainer(ctx, s)
-	case plan.RemoveContainer:
+	case podstate.RemoveContainer:
 		err = t.removeContainer(ctx, s)
-	case plan.NoteReset:
+	case podstate.NoteReset:
 		err = t.noteReset(s)
-	case plan.StopSandbox:
+	case podstate.StopSandbox:
 		err = t.gates.stop.pass(ctx, func() error { return t.hands.Runtime.StopPodSandbox(ctx, s.ID) })
-	case plan.RemoveSandbox:
+	case podstate.RemoveSandbox:
 		err = t.gates.remove.pass(ctx, func() error { return t.hands.Runtime.RemovePodSandbox(ctx, s.ID) })
-	case plan.Resize:
+	case podstate.Resize:
 		out.Resources, err = t.resize(ctx, s)
-	case plan.ResizePod:
+	case podstate.ResizePod:
 		err = t.resizePod(ctx, s)
-	case plan.Unmount:
+	case podstate.Unmount:
 		err = t.hands.Volumes.Unmount(ctx, t.pod.UID, t.onDisk)
-	case plan.RemoveCgroup:
+	case podstate.RemoveCgroup:
 		err = t.removeCgroup(ctx)
-	case plan.RemoveDir:
+	case podstate.RemoveDir:
 		err = t.removeDir(ctx)
 	default:
 		panic(fmt.Sprintf("no hand for step %T", t.step))
@@ -102,11 +102,11 @@ func (t *task) execute(ctx context.Context) (out outcome) {
 
 // problem is an error in the words that people see in statuses and events. The step gives the reason where the error
 // has none of its own.
-func problem(ctx context.Context, step plan.Step, err error) *plan.Problem {
+func problem(ctx context.Context, step podstate.Step, err error) *podstate.Problem {
 	if err == nil {
 		return nil
 	}
-	p := &plan.Problem{Reason: defaultReason(step), Message: words(step, err), Cancelled: ctx.Err() != nil}
+	p := &podstate.Problem{Reason: defaultReason(step), Message: words(step, err), Cancelled: ctx.Err() != nil}
 	var config *spec.Reason
 	var image *images.Reason
 	switch {
@@ -119,10 +119,10 @@ func problem(ctx context.Context, step plan.Step, err error) *plan.Problem {
 }
 
 // words are the text of an error. Of a container people see what the runtime says, without the call around it.
-func words(step plan.Step, err error) string {
+func words(step podstate.Step, err error) string {
 	var call *cri.Error
 	switch step.(type) {
-	case plan.CreateContainer, plan.StartContainer:
+	case podstate.CreateContainer, podstate.StartContainer:
 		if errors.As(err, &call) && call.NoAnswer == 0 {
 			return cri.Message(err)
 		}
@@ -130,14 +130,14 @@ func words(step plan.Step, err error) string {
 	return err.Error()
 }
 
-func defaultReason(step plan.Step) string {
+func defaultReason(step podstate.Step) string {
 	switch step.(type) {
-	case plan.EnsureImage:
-		return plan.ReasonErrImagePull
-	case plan.CreateContainer:
-		return plan.ReasonCreateContainer
-	case plan.StartContainer:
-		return plan.ReasonRunContainer
+	case podstate.EnsureImage:
+		return podstate.ReasonErrImagePull
+	case podstate.CreateContainer:
+		return podstate.ReasonCreateContainer
+	case podstate.StartContainer:
+		return podstate.ReasonRunContainer
 	}
 	return ""
 }

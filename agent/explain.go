@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nodelet/nodelet/agent/plan"
+	"github.com/nodelet/nodelet/agent/podstate"
 )
 
 // Explanation says what a pod is doing and what it waits for.
@@ -77,7 +78,7 @@ func (w *worker) explainLook(err error) {
 		look.Why, look.Next = err.Error(), new(time.Now().Add(observeRetry))
 	}
 	e.Waits = append(e.Waits, look)
-	for _, key := range slices.SortedFunc(maps.Keys(w.memory.InFlight), plan.Key.Compare) {
+	for _, key := range slices.SortedFunc(maps.Keys(w.memory.InFlight), podstate.Key.Compare) {
 		e.Waits = append(e.Waits, inProgress(w.memory.InFlight[key].String()))
 	}
 	w.explained.Store(e)
@@ -115,7 +116,7 @@ func (s *Supervisor) explanations() []*Explanation {
 
 // waiting explains a pod that has not begun.
 func waiting(pod *corev1.Pod, w Wait) *Explanation {
-	x := (&Order{Desired: plan.Desired{Pod: pod}}).explanation()
+	x := (&Order{Desired: podstate.Desired{Pod: pod}}).explanation()
 	x.Phase, x.Waits = corev1.PodPending, []Wait{w}
 	return x
 }

@@ -12,7 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/nodelet/nodelet/agent/plan"
+	"github.com/nodelet/nodelet/agent/podstate"
 	"github.com/nodelet/nodelet/agent/spec"
 	"github.com/nodelet/nodelet/volumes"
 )
@@ -96,7 +96,7 @@ func TestVolumesGoAhead(t *testing.T) {
 					Objects: func(*corev1.Pod) Objects { return nil },
 				}
 				limits := &gates{create: newGate(3, 1, gatePatience), publish: newGate(1, 1, gatePatience)}
-				mount := &task{hands: hands, gates: limits, pod: pod, step: plan.Mount{Volume: "v"}}
+				mount := &task{hands: hands, gates: limits, pod: pod, step: podstate.Mount{Volume: "v"}}
 				began := time.Now()
 				go mount.execute(t.Context())
 				synctest.Wait()

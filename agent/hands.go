@@ -9,7 +9,7 @@ import (
 	deviceplugin "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"github.com/nodelet/nodelet/agent/admission"
-	"github.com/nodelet/nodelet/agent/plan"
+	"github.com/nodelet/nodelet/agent/podstate"
 	"github.com/nodelet/nodelet/agent/spec"
 	"github.com/nodelet/nodelet/cri"
 	"github.com/nodelet/nodelet/cri/images"
@@ -115,13 +115,13 @@ func (h *Hands) Exec(ctx context.Context, id string, cmd []string, timeout time.
 }
 
 // planNode are the node's facts as plan wants them.
-func (h *Hands) planNode(s *plan.Sandbox) plan.Node {
-	return plan.Node{HostIPs: h.Node().HostIPs, BackoffFirst: h.BackoffFirst, BackoffMax: h.BackoffMax,
+func (h *Hands) planNode(s *podstate.Sandbox) podstate.Node {
+	return podstate.Node{HostIPs: h.Node().HostIPs, BackoffFirst: h.BackoffFirst, BackoffMax: h.BackoffMax,
 		RuntimeName: h.RuntimeName(), RecursiveReadOnly: h.handlerOf(s).RecursiveReadOnly}
 }
 
 // handlerOf is what the handler of a sandbox can do; that of the default one where there is no sandbox yet.
-func (h *Hands) handlerOf(s *plan.Sandbox) Handler {
+func (h *Hands) handlerOf(s *podstate.Sandbox) Handler {
 	name := ""
 	if s != nil {
 		name = s.Handler

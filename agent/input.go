@@ -14,7 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/nodelet/nodelet/agent/plan"
+	"github.com/nodelet/nodelet/agent/podstate"
 	"github.com/nodelet/nodelet/agent/spec"
 	"github.com/nodelet/nodelet/kube/objects"
 	podutil "github.com/nodelet/nodelet/kube/pod"
@@ -22,7 +22,7 @@ import (
 )
 
 // containerInput gathers what a container's configuration is made from: objects, mounted volumes, sub-paths, addresses.
-func (t *task) containerInput(ctx context.Context, s plan.CreateContainer) (*spec.ContainerInput, error) {
+func (t *task) containerInput(ctx context.Context, s podstate.CreateContainer) (*spec.ContainerInput, error) {
 	_, c := podutil.Container(&t.pod.Spec, s.Name)
 	if c == nil {
 		return nil, fmt.Errorf("container %q is not in the pod's spec any more", s.Name)
@@ -104,7 +104,7 @@ func (t *task) volumeFacts() map[string]spec.Volume {
 	for i := range t.pod.Spec.Volumes {
 		vol := &t.pod.Spec.Volumes[i]
 		if vol.Image != nil {
-			if image, ok := t.pulled[plan.EnsureImage{Volume: vol.Name}.Key()]; ok {
+			if image, ok := t.pulled[podstate.EnsureImage{Volume: vol.Name}.Key()]; ok {
 				out[vol.Name] = spec.Volume{Image: &runtimeapi.ImageSpec{Image: image.Ref, UserSpecifiedImage: vol.Image.Reference}}
 			}
 			continue
@@ -153,7 +153,7 @@ func (t *task) target(ephemeral string) string {
 		return ""
 	}
 	for _, c := range t.instances {
-		if c.Name == target && c.State == plan.ContainerRunning {
+		if c.Name == target && c.State == podstate.ContainerRunning {
 			return c.ID
 		}
 	}
@@ -161,7 +161,7 @@ func (t *task) target(ephemeral string) string {
 }
 
 // containerFiles makes what an instance mounts from its pod's directory: hosts file, termination message, log directory.
-func (t *task) containerFiles(s plan.CreateContainer) error {
+func (t *task) containerFiles(s podstate.CreateContainer) error {
 	node := t.hands.Node()
 	if err := t.hands.Logs.Make(filepath.Dir(t.logPath(s.Name, s.Attempt))); err != nil {
 		return fmt.Errorf("make log directory: %w", err)

@@ -19,7 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/nodelet/nodelet/agent/plan"
+	"github.com/nodelet/nodelet/agent/podstate"
 	"github.com/nodelet/nodelet/agent/spec"
 	"github.com/nodelet/nodelet/kube/objects"
 	"github.com/nodelet/nodelet/kube/watch/apitest"
@@ -96,13 +96,13 @@ func envTask(t *testing.T, configMaps, secrets []string) (*task, *corev1.Contain
 		Volumes: []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}}}
 	hands := (&Hands{Objects: func(*corev1.Pod) Objects { return local },
 		Node: func() *spec.Node { return &spec.Node{PodsDir: "/pods", Cgroups: spec.Cgroups{Flat: true}} }}).complete()
-	return &task{hands: hands, pod: pod, sandbox: &plan.Sandbox{IPs: []string{"10.0.0.1"}},
+	return &task{hands: hands, pod: pod, sandbox: &podstate.Sandbox{IPs: []string{"10.0.0.1"}},
 		mounts: map[string]volumes.Mounted{"data": {HostPath: dir}}}, &pod.Spec.Containers[0]
 }
 
 // env is the environment that the container would get.
 func (t *task) env(test *testing.T) (map[string]string, error) {
-	in, err := t.containerInput(test.Context(), plan.CreateContainer{Name: "app"})
+	in, err := t.containerInput(test.Context(), podstate.CreateContainer{Name: "app"})
 	if err != nil {
 		return nil, err
 	}
@@ -186,7 +186,7 @@ func TestEnvironmentIsMissing(t *testing.T) {
 			switch {
 			case c.want == "" && err != nil:
 				t.Error(err)
-			case c.want != "" && (!errors.As(err, &reason) || reason.Reason != plan.ReasonCreateContainerConfig || !strings.Contains(err.Error(), c.want)):
+			case c.want != "" && (!errors.As(err, &reason) || reason.Reason != podstate.ReasonCreateContainerConfig || !strings.Contains(err.Error(), c.want)):
 				t.Errorf("%v, want %s", err, c.want)
 			}
 		})
@@ -198,8 +198,8 @@ func TestEphemeralTarget(t *testing.T) {
 	task := &task{pod: &corev1.Pod{Spec: corev1.PodSpec{EphemeralContainers: []corev1.EphemeralContainer{
 		{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "debug"}, TargetContainerName: "app"},
 		{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "alone"}}}}},
-		instances: []plan.Container{{ID: "old", Name: "app", State: plan.ContainerExited}, {ID: "new", Name: "app", State: plan.ContainerRunning},
-			{ID: "other", Name: "other", State: plan.ContainerRunning}}}
+		instances: []podstate.Container{{ID: "old", Name: "app", State: podstate.ContainerExited}, {ID: "new", Name: "app", State: podstate.ContainerRunning},
+			{ID: "other", Name: "other", State: podstate.ContainerRunning}}}
 	for name, want := range map[string]string{"debug": "new", "alone": "", "app": ""} {
 		if got := task.target(name); got != want {
 			t.Errorf("%s looks at %q, want %q", name, got, want)

@@ -6,13 +6,13 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/nodelet/nodelet/agent/plan"
+	"github.com/nodelet/nodelet/agent/podstate"
 )
 
 // Metrics counts what the agent does. It is called from many goroutines and must not block.
 type Metrics interface {
 	// Step has ended; p is nil where it has done what it should.
-	Step(pod *corev1.Pod, s plan.Step, took time.Duration, p *plan.Problem)
+	Step(pod *corev1.Pod, s podstate.Step, took time.Duration, p *podstate.Problem)
 	// Turn of a worker: "create" for its first, "terminate" when the pod is to end, else "sync".
 	Turn(kind string, took time.Duration)
 	// Pulled an image.
@@ -56,7 +56,7 @@ func (w *worker) turned(began time.Time) {
 // containersEnded reports the containers that have ended since the last status, or the one that the API
 // showed at first.
 func (w *worker) containersEnded(now *corev1.PodStatus) {
-	before := w.memory.Told
+	before := w.memory.Reported
 	if before == nil {
 		before = &w.desired.Pod.Status
 	}

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	deviceplugin "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
-	"github.com/nodelet/nodelet/agent/plan"
+	"github.com/nodelet/nodelet/agent/podstate"
 )
 
 // complete puts implementations that do nothing in place of what a node does not have.
@@ -70,12 +70,12 @@ func (noResourceClaims) Devices(*corev1.Pod, *corev1.Container) ([]string, error
 // noMetrics counts nothing.
 type noMetrics struct{}
 
-func (noMetrics) Step(*corev1.Pod, plan.Step, time.Duration, *plan.Problem)   {}
-func (noMetrics) Turn(string, time.Duration)                                  {}
-func (noMetrics) Pulled(uint64, time.Duration)                                {}
-func (noMetrics) Running(*corev1.Pod, time.Time, time.Duration)               {}
-func (noMetrics) Ended(*corev1.Pod, string, *corev1.ContainerStateTerminated) {}
-func (noMetrics) Relisted(time.Time, time.Duration)                           {}
-func (noMetrics) Rejected(string)                                             {}
-func (noMetrics) Preempted(string)                                            {}
-func (noMetrics) Gone(*corev1.Pod)                                            {}
+func (noMetrics) Step(*corev1.Pod, podstate.Step, time.Duration, *podstate.Problem) {}
+func (noMetrics) Turn(string, time.Duration)                                        {}
+func (noMetrics) Pulled(uint64, time.Duration)                                      {}
+func (noMetrics) Running(*corev1.Pod, time.Time, time.Duration)                     {}
+func (noMetrics) Ended(*corev1.Pod, string, *corev1.ContainerStateTerminated)       {}
+func (noMetrics) Relisted(time.Time, time.Duration)                                 {}
+func (noMetrics) Rejected(string)                                                   {}
+func (noMetrics) Preempted(string)                                                  {}
+func (noMetrics) Gone(*corev1.Pod)                                                  {}

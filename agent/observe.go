@@ -12,6 +12,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodelet/nodelet/agent/plan"
+	"github.com/nodelet/nodelet/agent/podstate"
 	"github.com/nodelet/nodelet/agent/spec"
 	"github.com/nodelet/nodelet/cri"
 	podutil "github.com/nodelet/nodelet/kube/pod"
@@ -20,8 +21,8 @@ import (
 
 // runtimeFacts are the runtime's facts about one pod as plan wants them, with what was read once and does not change.
 type runtimeFacts struct {
-	sandboxes  []plan.Sandbox
-	containers []plan.Container
+	sandboxes  []podstate.Sandbox
+	containers []podstate.Container
 	// made is how each instance was made, by ID; messages are the termination messages of exited ones.
 	made     map[string]spec.ContainerFacts
 	messages map[string]string
@@ -34,12 +35,12 @@ func newRuntimeFacts() runtimeFacts {
 }
 
 // observe gathers all facts about the pod. The runtime is asked only if something may have moved since it last was.
-func (w *worker) observe(ctx context.Context) (plan.Observed, error) {
+func (w *worker) observe(ctx context.Context) (podstate.Observed, error) {
 	if w.stale {
 		w.explainLook(nil)
 		known, err := w.hands.Runtime.Snapshot(ctx, w.desired.Pod.UID, w.known)
 		if err != nil {
-			return plan.Observed{}, err
+			return podstate.Observed{}, err
 		}
 		if w.known == nil && len(known.Containers) > 0 && w.desired.Stop == nil {
 			w.hands.Objects(w.desired.Pod).Prime(w.desired.Pod.UID)
@@ -47,11 +48,11 @@ func (w *worker) observe(ctx context.Context) (plan.Observed, error) {
 		w.known, w.stale = known, false
 		w.facts.read(known, w.log)
 	}
-	o := plan.Observed{
+	o := podstate.Observed{
 		Now:       time.Now(),
 		Sandboxes: w.facts.sandboxes, Containers: w.facts.containers,
 		Verdicts: w.verdicts(),
-		Memory:   w.memory,
+		Memory:   w.memory.Recall(),
 		Node:     w.hands.planNode(newestReady(w.facts.sandboxes)),
 	}
 	o.ClaimsHeld = w.hands.Claims.Holds(w.desired.Pod.UID)
@@ -69,7 +70,7 @@ func (w *worker) observe(ctx context.Context) (plan.Observed, error) {
 }
 
 // observeDisk adds what the pod has on the disk and in the cgroup tree; only its end asks for that.
-func (w *worker) observeDisk(o *plan.Observed) error {
+func (w *worker) observeDisk(o *podstate.Observed) error {
 	pod := w.desired.Pod
 	onDisk, err := w.hands.Volumes.List(pod.UID)
 	if err != nil && !errors.Is(err, os.ErrNotExist) { // the directory may be just going
@@ -92,11 +93,11 @@ func (w *worker) observeDisk(o *plan.Observed) error {
 
 // read turns a snapshot into facts.
 func (f *runtimeFacts) read(s *cri.Snapshot, log interface{ Warn(string, ...any) }) {
-	f.sandboxes = make([]plan.Sandbox, len(s.Sandboxes))
+	f.sandboxes = make([]podstate.Sandbox, len(s.Sandboxes))
 	for i, box := range s.Sandboxes {
 		f.sandboxes[i] = sandboxFact(box)
 	}
-	f.containers = make([]plan.Container, 0, len(s.Containers))
+	f.containers = make([]podstate.Container, 0, len(s.Containers))
 	for _, c := range s.Containers {
 		made, known := f.made[c.Id]
 		if !known {
@@ -120,8 +121,8 @@ func forget[V any](read map[string]V, all []cri.Container) {
 	})
 }
 
-func sandboxFact(s *runtimeapi.PodSandboxStatus) plan.Sandbox {
-	out := plan.Sandbox{
+func sandboxFact(s *runtimeapi.PodSandboxStatus) podstate.Sandbox {
+	out := podstate.Sandbox{
 		ID: s.Id, Attempt: s.GetMetadata().GetAttempt(), CreatedAt: time.Unix(0, s.CreatedAt),
 		Ready: s.State == runtimeapi.PodSandboxState_SANDBOX_READY, Handler: s.RuntimeHandler,
 	}
@@ -134,8 +135,8 @@ func sandboxFact(s *runtimeapi.PodSandboxStatus) plan.Sandbox {
 	return out
 }
 
-func (f *runtimeFacts) container(c cri.Container, made spec.ContainerFacts) plan.Container {
-	out := plan.Container{
+func (f *runtimeFacts) container(c cri.Container, made spec.ContainerFacts) podstate.Container {
+	out := podstate.Container{
 		ID: c.Id, Name: made.Name, SandboxID: c.SandboxID, Attempt: c.GetMetadata().GetAttempt(), State: stateFact(c.State),
 		CreatedAt: moment(c.CreatedAt), StartedAt: moment(c.StartedAt), FinishedAt: moment(c.FinishedAt),
 		ExitCode: c.ExitCode, Reason: c.Reason, Message: c.Message,
@@ -151,7 +152,7 @@ func (f *runtimeFacts) container(c cri.Container, made spec.ContainerFacts) plan
 	if u := c.GetUser().GetLinux(); u != nil {
 		out.User = &corev1.ContainerUser{Linux: &corev1.LinuxContainerUser{UID: u.Uid, GID: u.Gid, SupplementalGroups: u.SupplementalGroups}}
 	}
-	if out.State == plan.ContainerExited {
+	if out.State == podstate.ContainerExited {
 		out.Message = f.message(c, made)
 		out.EndedAt = f.ended(c.Id, out.FinishedAt)
 	}
@@ -169,16 +170,16 @@ func (f *runtimeFacts) ended(id string, finished time.Time) time.Time {
 	return at
 }
 
-func stateFact(s runtimeapi.ContainerState) plan.ContainerState {
+func stateFact(s runtimeapi.ContainerState) podstate.ContainerState {
 	switch s {
 	case runtimeapi.ContainerState_CONTAINER_CREATED:
-		return plan.ContainerCreated
+		return podstate.ContainerCreated
 	case runtimeapi.ContainerState_CONTAINER_RUNNING:
-		return plan.ContainerRunning
+		return podstate.ContainerRunning
 	case runtimeapi.ContainerState_CONTAINER_EXITED:
-		return plan.ContainerExited
+		return podstate.ContainerExited
 	}
-	return plan.ContainerUnknown
+	return podstate.ContainerUnknown
 }
 
 // moment is a CRI time, nanoseconds since the epoch with 0 for never.

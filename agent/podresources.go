@@ -12,7 +12,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodelet/nodelet/agent/admission"
-	"github.com/nodelet/nodelet/agent/plan"
+	"github.com/nodelet/nodelet/agent/podstate"
 	"github.com/nodelet/nodelet/agent/spec"
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
@@ -27,7 +27,7 @@ type podResources struct {
 	pod       *corev1.Pod
 	// resizing: the spec asks for something else. pending says why the pod has not got that yet; nil if it was not judged.
 	resizing bool
-	pending  *plan.PendingResize
+	pending  *podstate.PendingResize
 	// burstable is what the pod counts for in the CPU shares of its class, in thousandths of a CPU.
 	burstable int64
 }
@@ -51,18 +51,18 @@ func (r *podResources) resize(pod *corev1.Pod) {
 }
 
 // grant converts the allocation to what plan needs to know.
-func (r *podResources) grant(node *spec.Node) *plan.Grant {
-	g := &plan.Grant{
+func (r *podResources) grant(node *spec.Node) *podstate.Grant {
+	g := &podstate.Grant{
 		Generation: r.allocated.Generation,
 		Pending:    r.pending,
 		Pod:        podSize(r.pod, node),
-		Containers: make(map[string]plan.ContainerGrant, len(r.pod.Spec.Containers)),
+		Containers: make(map[string]podstate.ContainerGrant, len(r.pod.Spec.Containers)),
 		Requests:   resourcehelper.PodRequests(r.pod, resourcehelper.PodResourcesOptions{}),
 		Limits:     resourcehelper.PodLimits(r.pod, resourcehelper.PodResourcesOptions{}),
 	}
 	for role, c := range podutil.Containers(&r.pod.Spec) {
 		if role != podutil.RoleEphemeral {
-			g.Containers[c.Name] = plan.ContainerGrant{
+			g.Containers[c.Name] = podstate.ContainerGrant{
 				Size:      sizeOf(spec.ContainerResources(r.pod, c, node, false)),
 				Resources: spec.EffectiveResources(r.pod, c),
 			}
@@ -194,8 +194,8 @@ func resizeSummary(pod *corev1.Pod, generation int64, trouble string) string {
 	return string(text)
 }
 
-func sizeOf(r *runtimeapi.LinuxContainerResources) plan.Size {
-	return plan.Size{
+func sizeOf(r *runtimeapi.LinuxContainerResources) podstate.Size {
+	return podstate.Size{
 		Shares: r.GetCpuShares(),
 		Quota:  r.GetCpuQuota(),
 		Period: r.GetCpuPeriod(),
@@ -204,9 +204,9 @@ func sizeOf(r *runtimeapi.LinuxContainerResources) plan.Size {
 }
 
 // podSize is the size of the pod's own cgroup.
-func podSize(pod *corev1.Pod, node *spec.Node) plan.Size {
+func podSize(pod *corev1.Pod, node *spec.Node) podstate.Size {
 	want := spec.PodCgroup(pod, node, false)
-	size := plan.Size{Shares: want.CPUShares}
+	size := podstate.Size{Shares: want.CPUShares}
 	if want.CPUQuota != nil {
 		size.Quota, size.Period = *want.CPUQuota, *want.CPUPeriod
 	}

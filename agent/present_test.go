@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/nodelet/nodelet/agent/plan"
+	"github.com/nodelet/nodelet/agent/podstate"
 	"github.com/nodelet/nodelet/cri"
 )
 
@@ -35,7 +35,7 @@ func TestShare(t *testing.T) {
 	for _, pod := range []*corev1.Pod{podOf("one", "250m"), podOf("two", "1"), podOf("effortless", ""), guaranteed, over, podOf("refused", "8")} {
 		e := &entry{source: pod, resources: podResources{burstable: burstableCPU(pod)}}
 		if pod.Name == "refused" {
-			e.rejected = &plan.Rejection{}
+			e.rejected = &podstate.Rejection{}
 		}
 		s.workers[pod.UID] = e
 	}
@@ -76,7 +76,7 @@ func TestEnding(t *testing.T) {
 	}
 	old := podOf("web", "")
 	old.UID = "old"
-	s.workers["old"] = &entry{source: old, stop: &plan.Stop{Deadline: time.Now()}}
+	s.workers["old"] = &entry{source: old, stop: &podstate.Stop{Deadline: time.Now()}}
 	s.publishPresent()
 	if !s.Ending(name, "new") || !s.Ending(name, "") || s.Ending(name, "old") || s.Ending(types.NamespacedName{Name: "web"}, "") {
 		t.Errorf("here: %v", *s.present.Load())

@@ -5,6 +5,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodelet/nodelet/agent/plan"
+	"github.com/nodelet/nodelet/agent/podstate"
 	"github.com/nodelet/nodelet/agent/spec"
 	"github.com/nodelet/nodelet/probes"
 )
@@ -51,11 +52,11 @@ func staticCommand(command []string, c *corev1.Container) []string {
 }
 
 // verdicts are what the probes say of the pod's containers now.
-func (w *worker) verdicts() map[string]plan.Verdict {
+func (w *worker) verdicts() map[string]podstate.Verdict {
 	if len(w.told.probed) == 0 {
 		return nil
 	}
-	all := map[string]plan.Verdict{}
+	all := map[string]podstate.Verdict{}
 	for _, v := range w.hands.Probes.Verdicts(w.desired.Pod.UID) {
 		of := all[v.ContainerID]
 		switch v.Kind {
@@ -71,14 +72,14 @@ func (w *worker) verdicts() map[string]plan.Verdict {
 	return all
 }
 
-func result(r probes.Result) plan.ProbeResult {
+func result(r probes.Result) podstate.ProbeResult {
 	switch r {
 	case probes.Success:
-		return plan.ProbeSuccess
+		return podstate.ProbeSuccess
 	case probes.Failure:
-		return plan.ProbeFailure
+		return podstate.ProbeFailure
 	}
-	return plan.ProbeUnknown
+	return podstate.ProbeUnknown
 }
 
 // ProbeAttempted takes the result of one run of a probe, which may be worth an event.
@@ -103,7 +104,7 @@ func (h *Hands) hostIP() string {
 }
 
 // podAddress is where a pod's containers are reached by probes and hooks.
-func (h *Hands) podAddress(pod *corev1.Pod, sandbox *plan.Sandbox) string {
+func (h *Hands) podAddress(pod *corev1.Pod, sandbox *podstate.Sandbox) string {
 	switch {
 	case pod.Spec.HostNetwork:
 		return h.hostIP()

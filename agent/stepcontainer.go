@@ -12,7 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/nodelet/nodelet/agent/plan"
+	"github.com/nodelet/nodelet/agent/podstate"
 	"github.com/nodelet/nodelet/agent/spec"
 	"github.com/nodelet/nodelet/cri/images"
 )
@@ -21,7 +21,7 @@ import (
 const minStop = 2 * time.Second
 
 // ensureImage makes the image of a container or of an image volume present by its pull policy.
-func (t *task) ensureImage(ctx context.Context, s plan.EnsureImage) (images.Image, error) {
+func (t *task) ensureImage(ctx context.Context, s podstate.EnsureImage) (images.Image, error) {
 	got, err := t.hands.Images.Ensure(ctx, images.Request{
 		Image:   s.Image,
 		Policy:  s.Policy,
@@ -60,7 +60,7 @@ func missingSecrets(pod *corev1.Pod, found []*corev1.Secret) (names []string) {
 }
 
 // imageEvent records an event about an image: of the container that needs it, or of the pod for an image volume.
-func (t *task) imageEvent(s plan.EnsureImage, reason, message string) {
+func (t *task) imageEvent(s podstate.EnsureImage, reason, message string) {
 	if s.Volume != "" {
 		t.event(corev1.EventTypeNormal, reason, message)
 		return
@@ -69,7 +69,7 @@ func (t *task) imageEvent(s plan.EnsureImage, reason, message string) {
 }
 
 // createContainer makes an instance of a container.
-func (t *task) createContainer(ctx context.Context, s plan.CreateContainer) error {
+func (t *task) createContainer(ctx context.Context, s podstate.CreateContainer) error {
 	in, err := t.containerInput(ctx, s)
 	if err != nil {
 		return err
@@ -92,7 +92,7 @@ func (t *task) createContainer(ctx context.Context, s plan.CreateContainer) erro
 	return nil
 }
 
-func (t *task) startContainer(ctx context.Context, s plan.StartContainer) error {
+func (t *task) startContainer(ctx context.Context, s podstate.StartContainer) error {
 	if err := t.hands.Runtime.StartContainer(ctx, s.ID); err != nil {
 		return err
 	}
@@ -102,7 +102,7 @@ func (t *task) startContainer(ctx context.Context, s plan.StartContainer) error 
 }
 
 // linkLog makes the link that log collectors follow; its name tells them which container it is.
-func (t *task) linkLog(s plan.StartContainer) {
+func (t *task) linkLog(s podstate.StartContainer) {
 	c := t.instance(s.ID)
 	if c == nil {
 		return
@@ -126,7 +126,7 @@ func (t *task) linkName(container, id string) string {
 	return name[:min(len(name), unix.NAME_MAX-len(end))] + end
 }
 
-func (t *task) instance(id string) *plan.Container {
+func (t *task) instance(id string) *podstate.Container {
 	for i := range t.instances {
 		if t.instances[i].ID == id {
 			return &t.instances[i]

@@ -8,7 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/nodelet/nodelet/agent/plan"
+	"github.com/nodelet/nodelet/agent/podstate"
 	"github.com/nodelet/nodelet/agent/spec"
 	"github.com/nodelet/nodelet/cri"
 	"github.com/nodelet/nodelet/host/cgroups"
@@ -19,7 +19,7 @@ import (
 const noBound = -1
 
 // resize gives a running container the resources that its spec asks for, and returns what they are.
-func (t *task) resize(ctx context.Context, s plan.Resize) (now corev1.ResourceRequirements, err error) {
+func (t *task) resize(ctx context.Context, s podstate.Resize) (now corev1.ResourceRequirements, err error) {
 	_, c := podutil.Container(&t.pod.Spec, s.Name)
 	if c == nil {
 		return now, fmt.Errorf("container %q is not in the pod's spec any more", s.Name)
@@ -40,7 +40,7 @@ func (t *task) resize(ctx context.Context, s plan.Resize) (now corev1.ResourceRe
 }
 
 // resizePod gives the pod's cgroup another size. The runtime is told first, so that its plugins may refuse.
-func (t *task) resizePod(ctx context.Context, s plan.ResizePod) error {
+func (t *task) resizePod(ctx context.Context, s podstate.ResizePod) error {
 	if s.LowersMemory {
 		if err := t.memoryFits(ctx, "", "pod", s.To.Memory); err != nil {
 			return err
@@ -96,7 +96,7 @@ func (t *task) memoryFits(ctx context.Context, id, what string, limit int64) err
 
 // preparePodCgroup makes the pod's cgroup, or leaves the size that an earlier life of the agent has given it: a change
 // of that has an order of its own.
-func (t *task) preparePodCgroup() (*plan.Size, error) {
+func (t *task) preparePodCgroup() (*podstate.Size, error) {
 	node := t.hands.Node()
 	if node.Cgroups.Flat {
 		return nil, nil
@@ -123,16 +123,16 @@ func (t *task) preparePodCgroup() (*plan.Size, error) {
 		return &size, err
 	}
 	rest := cgroups.Resources{HugePages: r.HugePages, Pids: r.Pids, Unified: r.Unified}
-	size := &plan.Size{Shares: int64(has.CPUShares), Quota: has.CPUQuota, Period: int64(has.CPUPeriod), Memory: has.Memory}
+	size := &podstate.Size{Shares: int64(has.CPUShares), Quota: has.CPUQuota, Period: int64(has.CPUPeriod), Memory: has.Memory}
 	return size, t.hands.Cgroups.UpdatePod(pod, rest)
 }
 
 // resizeEvents tells people that a resize is through, or that it has failed.
 func (w *worker) resizeEvents(st *corev1.PodStatus) {
-	if w.memory.Told == nil || w.desired.Stop != nil || w.desired.Grant == nil {
+	if w.memory.Reported == nil || w.desired.Stop != nil || w.desired.Grant == nil {
 		return
 	}
-	before, now := resizeCondition(w.memory.Told), resizeCondition(st)
+	before, now := resizeCondition(w.memory.Reported), resizeCondition(st)
 	tell := func(eventType, reason, what, trouble string, generation int64) {
 		pod := w.desired.Pod
 		w.hands.Events.Event(podReference(pod, ""), eventType, reason, what+": "+resizeSummary(pod, generation, trouble))

@@ -8,12 +8,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/nodelet/nodelet/agent/plan"
+	"github.com/nodelet/nodelet/agent/podstate"
 	"github.com/nodelet/nodelet/agent/spec"
 )
 
 // prepare makes the pod's directories and its cgroup.
-func (t *task) prepare() (*plan.Size, error) {
+func (t *task) prepare() (*podstate.Size, error) {
 	if err := t.hands.PodFS.MakePodDir(t.pod.UID); err != nil {
 		return nil, fmt.Errorf("make pod directory: %w", err)
 	}
@@ -22,7 +22,7 @@ func (t *task) prepare() (*plan.Size, error) {
 
 // createSandbox runs the pod's sandbox. After a lost answer the same attempt collides with itself in the runtime, and
 // the next look finds what became of it.
-func (t *task) createSandbox(ctx context.Context, s plan.CreateSandbox) error {
+func (t *task) createSandbox(ctx context.Context, s podstate.CreateSandbox) error {
 	cfg, err := t.sandboxConfig(s.Attempt)
 	if err != nil {
 		return err
@@ -33,7 +33,7 @@ func (t *task) createSandbox(ctx context.Context, s plan.CreateSandbox) error {
 			return err
 		}
 	}
-	if ownUsers(t.pod) && !t.hands.handlerOf(&plan.Sandbox{Handler: handler}).UserNamespaces {
+	if ownUsers(t.pod) && !t.hands.handlerOf(&podstate.Sandbox{Handler: handler}).UserNamespaces {
 		return noUserNamespaces(handler)
 	}
 	if err := t.hands.Logs.Make(cfg.LogDirectory); err != nil {

@@ -7,13 +7,13 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/nodelet/nodelet/agent/plan"
+	"github.com/nodelet/nodelet/agent/podstate"
 	podutil "github.com/nodelet/nodelet/kube/pod"
 	"github.com/nodelet/nodelet/probes"
 )
 
 // postStart runs the hook of a container that has just been started.
-func (t *task) postStart(ctx context.Context, s plan.PostStart) error {
+func (t *task) postStart(ctx context.Context, s podstate.PostStart) error {
 	_, c := podutil.Container(&t.pod.Spec, s.Name)
 	if c == nil || c.Lifecycle == nil || c.Lifecycle.PostStart == nil {
 		return nil
@@ -29,7 +29,7 @@ func (t *task) hook(ctx context.Context, id string, c *corev1.Container, h *core
 }
 
 // stopContainer runs the preStop hook within the grace and then stops the container with what is left of it.
-func (t *task) stopContainer(ctx context.Context, s plan.StopContainer) error {
+func (t *task) stopContainer(ctx context.Context, s podstate.StopContainer) error {
 	t.containerEvent(s.Name, corev1.EventTypeNormal, "Killing", s.Reason)
 	if h := t.preStop(s); h != nil && time.Until(s.Deadline) > 0 {
 		t.runPreStop(ctx, s, h)
@@ -44,8 +44,8 @@ func (t *task) stopContainer(ctx context.Context, s plan.StopContainer) error {
 
 // preStop is the hook of a running container: from its spec, or from the runtime's annotations where no source knows
 // the pod any more.
-func (t *task) preStop(s plan.StopContainer) *corev1.LifecycleHandler {
-	if i := t.instance(s.ID); i == nil || i.State != plan.ContainerRunning {
+func (t *task) preStop(s podstate.StopContainer) *corev1.LifecycleHandler {
+	if i := t.instance(s.ID); i == nil || i.State != podstate.ContainerRunning {
 		return nil
 	}
 	if _, c := podutil.Container(&t.pod.Spec, s.Name); c != nil {
@@ -57,7 +57,7 @@ func (t *task) preStop(s plan.StopContainer) *corev1.LifecycleHandler {
 	return t.made.PreStop
 }
 
-func (t *task) runPreStop(ctx context.Context, s plan.StopContainer, h *corev1.LifecycleHandler) {
+func (t *task) runPreStop(ctx context.Context, s podstate.StopContainer, h *corev1.LifecycleHandler) {
 	ctx, cancel := context.WithDeadline(ctx, s.Deadline)
 	defer cancel()
 	_, c := podutil.Container(&t.pod.Spec, s.Name)
@@ -71,7 +71,7 @@ func (t *task) runPreStop(ctx context.Context, s plan.StopContainer, h *corev1.L
 }
 
 // removeContainer removes a dead instance and, where it is not to stay, its log and the collectors' link to it.
-func (t *task) removeContainer(ctx context.Context, s plan.RemoveContainer) error {
+func (t *task) removeContainer(ctx context.Context, s podstate.RemoveContainer) error {
 	if err := t.hands.Runtime.RemoveContainer(ctx, s.ID); err != nil {
 		return err
 	}
@@ -86,7 +86,7 @@ func (t *task) removeContainer(ctx context.Context, s plan.RemoveContainer) erro
 }
 
 // noteReset notes that all containers of the pod are to start anew, or that this is over.
-func (t *task) noteReset(s plan.NoteReset) error {
+func (t *task) noteReset(s podstate.NoteReset) error {
 	if s.Over {
 		return t.hands.PodFS.ForgetReset(t.pod.UID)
 	}

@@ -8,7 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/nodelet/nodelet/agent/plan"
+	"github.com/nodelet/nodelet/agent/podstate"
 	"github.com/nodelet/nodelet/agent/spec"
 	"github.com/nodelet/nodelet/volumes"
 )
@@ -23,7 +23,7 @@ type Volumes interface {
 
 // mount mounts one of the pod's volumes, or refreshes its contents. Fewer sandboxes are created meanwhile. An external volume
 // counts for a shorter time: its disk may first have to be attached or provisioned, which does not load this node.
-func (t *task) mount(ctx context.Context, s plan.Mount) (m volumes.Mounted, err error) {
+func (t *task) mount(ctx context.Context, s podstate.Mount) (m volumes.Mounted, err error) {
 	v := volumeOf(t.pod, s.Volume)
 	if v == nil {
 		return m, fmt.Errorf("volume %q is not in the pod's spec any more", s.Volume)

@@ -13,7 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/nodelet/nodelet/agent/plan"
+	"github.com/nodelet/nodelet/agent/podstate"
 	"github.com/nodelet/nodelet/cri"
 	"github.com/nodelet/nodelet/internal/latest"
 	podutil "github.com/nodelet/nodelet/kube/pod"
@@ -243,7 +243,7 @@ func (s *Supervisor) admit(ctx context.Context, e *entry) {
 }
 
 // reject refuses a pod, with an event.
-func (s *Supervisor) reject(e *entry, r *plan.Rejection) {
+func (s *Supervisor) reject(e *entry, r *podstate.Rejection) {
 	e.rejected = r
 	s.hands.Metrics.Rejected(r.Reason)
 	s.hands.Events.Event(podReference(e.pod(), ""), corev1.EventTypeWarning, r.Reason, r.Message)
@@ -297,7 +297,7 @@ func (s *Supervisor) send(e *entry) {
 // orphan ends a pod that no source knows any more.
 func (s *Supervisor) orphan(e *entry) {
 	deadline := time.Now().Add(podutil.GracePeriod(e.source))
-	stop := e.stop.Stricter(&plan.Stop{Cause: plan.StopOrphaned, Deadline: deadline})
+	stop := e.stop.Stricter(&podstate.Stop{Cause: podstate.StopOrphaned, Deadline: deadline})
 	if e.ordered && e.stop == stop {
 		return
 	}

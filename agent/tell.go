@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodelet/nodelet/agent/plan"
+	"github.com/nodelet/nodelet/agent/podstate"
 	podutil "github.com/nodelet/nodelet/kube/pod"
 	"github.com/nodelet/nodelet/kube/status"
 	"github.com/nodelet/nodelet/probes"
@@ -32,9 +33,9 @@ func (w *worker) tell(p plan.Plan) {
 	w.probe(p.Probes)
 	w.backoffEvents(&p.Status)
 	w.resizeEvents(&p.Status)
-	if publish := w.desired.Publish; publish != nil && w.desired.stopCause() != plan.StopOrphaned {
+	if publish := w.desired.Publish; publish != nil && w.desired.stopCause() != podstate.StopOrphaned {
 		w.forget(publish.UID)
-		w.hands.Status.Set(publish, p.Status, status.Options{Gone: p.Released && w.desired.stopCause() == plan.StopDeleted})
+		w.hands.Status.Set(publish, p.Status, status.Options{Gone: p.Released && w.desired.stopCause() == podstate.StopDeleted})
 	}
 	w.explained.Store(explanation(&w.desired, p))
 	w.show(&p.Status)
@@ -80,9 +81,9 @@ func (w *worker) forget(next types.UID) {
 	w.told.published = next
 }
 
-func (o *Order) stopCause() plan.StopCause {
+func (o *Order) stopCause() podstate.StopCause {
 	if o.Stop == nil {
-		return plan.StopEvicted
+		return podstate.StopEvicted
 	}
 	return o.Stop.Cause
 }
@@ -127,10 +128,10 @@ func (w *worker) probe(targets []plan.ProbeTarget) {
 // deadlineEvent tells people that the pod has ended because its time was over.
 func (w *worker) deadlineEvent(st *corev1.PodStatus) {
 	before := &w.desired.Pod.Status
-	if w.memory.Told != nil {
-		before = w.memory.Told
+	if w.memory.Reported != nil {
+		before = w.memory.Reported
 	}
-	if st.Reason == plan.ReasonDeadlineExceeded && before.Reason != st.Reason {
+	if st.Reason == podstate.ReasonDeadlineExceeded && before.Reason != st.Reason {
 		w.hands.Events.Event(podReference(w.desired.Pod, ""), corev1.EventTypeNormal, st.Reason, st.Message)
 	}
 }
@@ -139,7 +140,7 @@ func (w *worker) deadlineEvent(st *corev1.PodStatus) {
 func (w *worker) imageBackoffEvent(c *corev1.ContainerStatus) {
 	pod, image, part := w.desired.Pod, c.Image, fieldPath(w.desired.Pod, c.Name)
 	if _, of := podutil.Container(&pod.Spec, c.Name); of != nil {
-		if f, failed := w.memory.FailedImage(pod, of); failed && f.Image != of.Image {
+		if f, failed := w.memory.Recall().FailedImage(pod, of); failed && f.Image != of.Image {
 			image, part = f.Image, ""
 		}
 	}
@@ -163,10 +164,10 @@ func (w *worker) backoffEvents(st *corev1.PodStatus) {
 			w.told.backoffs[c.Name] = key
 			pod := w.desired.Pod
 			switch waiting.Reason {
-			case plan.ReasonCrashLoopBackOff:
+			case podstate.ReasonCrashLoopBackOff:
 				w.hands.Events.Event(podReference(pod, fieldPath(pod, c.Name)), corev1.EventTypeWarning, "BackOff",
 					fmt.Sprintf("Back-off restarting failed container %s in pod %s_%s(%s)", c.Name, pod.Name, pod.Namespace, pod.UID))
-			case plan.ReasonImagePullBackOff:
+			case podstate.ReasonImagePullBackOff:
 				w.imageBackoffEvent(c)
 				w.hands.Events.Event(podReference(pod, fieldPath(pod, c.Name)), corev1.EventTypeWarning, "Failed", "Error: "+waiting.Reason)
 			}

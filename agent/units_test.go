@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nodelet/nodelet/agent/plan"
+	"github.com/nodelet/nodelet/agent/podstate"
 	"github.com/nodelet/nodelet/kube/objects"
 	"github.com/nodelet/nodelet/probes"
 )
@@ -20,7 +21,7 @@ func discard() *slog.Logger { return slog.New(slog.DiscardHandler) }
 func TestNudgesAddUp(t *testing.T) {
 	w := newWorker((&Hands{}).complete(), newGates(), discard())
 	w.stale = false
-	w.memory.Volumes["data"] = plan.Volume{}
+	w.memory.Volumes["data"] = podstate.Volume{}
 	for range 1000 {
 		w.notify(hintObjects)
 		w.notify(hintRuntime)

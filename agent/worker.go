@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nodelet/nodelet/agent/plan"
+	"github.com/nodelet/nodelet/agent/podstate"
 	"github.com/nodelet/nodelet/cri"
 	"github.com/nodelet/nodelet/cri/images"
 	"github.com/nodelet/nodelet/internal/latest"
@@ -47,16 +48,16 @@ type worker struct {
 	gone chan struct{}
 	// released is closed when the pod, which is to end, has given back all that it held.
 	released chan struct{}
-	// reclaimed is closed when the runtime keeps nothing of the pod any more, see plan.Desired.Reclaim.
+	// reclaimed is closed when the runtime keeps nothing of the pod any more, see podstate.Desired.Reclaim.
 	reclaimed chan struct{}
 
 	desired Order
-	memory  plan.Memory
-	cancels map[plan.Key]context.CancelFunc
+	memory  podstate.Memory
+	cancels map[podstate.Key]context.CancelFunc
 	// mounts are the mounted volumes and pulled the images made present, by volume name and by what they are for; onDisk
 	// is what the pod's end must take down.
 	mounts map[string]volumes.Mounted
-	pulled map[plan.Key]images.Image
+	pulled map[podstate.Key]images.Image
 	// services are those that were read while the sandbox was made.
 	services *serviceRead
 	onDisk   map[string]volumes.OnDisk
@@ -79,8 +80,8 @@ func newWorker(hands *Hands, gates *gates, log *slog.Logger) *worker {
 		hands: hands, log: log, gates: gates,
 		inbox: latest.NewValue[Order](), wake: latest.NewSignal(), results: make(chan outcome),
 		timer: time.NewTimer(time.Hour), gone: make(chan struct{}), released: make(chan struct{}), reclaimed: make(chan struct{}),
-		memory: plan.NewMemory(), cancels: map[plan.Key]context.CancelFunc{},
-		mounts: map[string]volumes.Mounted{}, pulled: map[plan.Key]images.Image{},
+		memory: podstate.NewMemory(), cancels: map[podstate.Key]context.CancelFunc{},
+		mounts: map[string]volumes.Mounted{}, pulled: map[podstate.Key]images.Image{},
 		facts: newRuntimeFacts(), stale: true, told: told{backoffs: map[string]string{}}, life: life{seen: time.Now()},
 	}
 	w.timer.Stop()
@@ -162,19 +163,19 @@ func (w *worker) ended(r outcome) {
 		delete(w.cancels, key)
 	}
 	w.memory.Ended(r.Result, time.Now())
-	if _, made := r.Step.(plan.CreateContainer); made {
+	if _, made := r.Step.(podstate.CreateContainer); made {
 		w.use()
 	}
 	switch s := r.Step.(type) {
-	case plan.Mount:
+	case podstate.Mount:
 		if r.Problem == nil {
 			w.mounts[s.Volume] = r.mounted
 		}
-	case plan.EnsureImage:
+	case podstate.EnsureImage:
 		w.pulled[s.Key()] = r.image
 		w.life.pulling += r.took // next to nothing where the image is there
-	case plan.CreateSandbox, plan.StopSandbox, plan.RemoveSandbox,
-		plan.CreateContainer, plan.StartContainer, plan.StopContainer, plan.RemoveContainer, plan.Resize:
+	case podstate.CreateSandbox, podstate.StopSandbox, podstate.RemoveSandbox,
+		podstate.CreateContainer, podstate.StartContainer, podstate.StopContainer, podstate.RemoveContainer, podstate.Resize:
 		w.stale = true
 	}
 }
@@ -190,7 +191,7 @@ func (w *worker) turn(ctx context.Context) (done bool) {
 	w.blind = false
 	p := plan.Pod(w.desired.Desired, o)
 	w.tell(p)
-	w.memory.Tell(&p)
+	w.memory.Report(&p.Status)
 	for _, key := range p.Cancel {
 		if cancel := w.cancels[key]; cancel != nil {
 			cancel()
@@ -217,9 +218,9 @@ func (w *worker) lookAgain(err error) {
 }
 
 // start sends a step on its way; its result comes back to the loop.
-func (w *worker) start(ctx context.Context, step plan.Step) {
+func (w *worker) start(ctx context.Context, step podstate.Step) {
 	key := step.Key()
-	if _, sandbox := step.(plan.CreateSandbox); sandbox {
+	if _, sandbox := step.(podstate.CreateSandbox); sandbox {
 		w.services = readServices(ctx, w.hands, w.desired.Pod)
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -244,26 +245,26 @@ func (w *worker) start(ctx context.Context, step plan.Step) {
 }
 
 // task is a step with the worker's facts as they are now. The maps are copied: the worker goes on while the step runs.
-func (w *worker) task(step plan.Step) *task {
+func (w *worker) task(step podstate.Step) *task {
 	t := &task{hands: w.hands, log: w.log, gates: w.gates, step: step, pod: w.desired.Pod, instances: w.facts.containers}
 	if s := newestReady(w.facts.sandboxes); s != nil {
 		t.sandbox = s
 	}
 	switch s := step.(type) {
-	case plan.CreateContainer:
-		t.mounts, t.image, t.services = maps.Clone(w.mounts), w.pulled[plan.EnsureImage{Container: s.Name}.Key()], w.services
+	case podstate.CreateContainer:
+		t.mounts, t.image, t.services = maps.Clone(w.mounts), w.pulled[podstate.EnsureImage{Container: s.Name}.Key()], w.services
 		t.pulled = maps.Clone(w.pulled)
-	case plan.StopContainer:
+	case podstate.StopContainer:
 		t.made = w.facts.made[s.ID]
-	case plan.Unmount:
+	case podstate.Unmount:
 		t.onDisk = w.onDisk[s.Volume]
 	}
 	return t
 }
 
 // newestReady is the sandbox that containers live in; nil where there is none.
-func newestReady(all []plan.Sandbox) *plan.Sandbox {
-	var found *plan.Sandbox
+func newestReady(all []podstate.Sandbox) *podstate.Sandbox {
+	var found *podstate.Sandbox
 	for i := range all {
 		if s := &all[i]; s.Ready && (found == nil || s.Attempt > found.Attempt) {
 			found = s

@@ -15,7 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 
-	"github.com/nodelet/nodelet/agent/plan"
+	"github.com/nodelet/nodelet/agent/podstate"
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
@@ -41,7 +41,7 @@ type Node struct {
 // Verdict is the result of admission. The zero value admits the pod.
 type Verdict struct {
 	// Rejection says why the pod may not run here; nil if it may.
-	Rejection *plan.Rejection
+	Rejection *podstate.Rejection
 	// Preempt are the pods that must end before this critical pod can run: nil if it fits, or if Rejection is set.
 	Preempt []*corev1.Pod
 	// Short is the first resource that Preempt is to free.
@@ -51,7 +51,7 @@ type Verdict struct {
 // Admit judges a pod. others are the admitted pods that have not ended; pods that end already because of a preemption
 // are not among them.
 func Admit(pod *corev1.Pod, node Node, others []*corev1.Pod) Verdict {
-	for _, check := range []*plan.Rejection{unsupported(pod), wrongOS(pod), wrongGroupsPolicy(pod, node.Object)} {
+	for _, check := range []*podstate.Rejection{unsupported(pod), wrongOS(pod), wrongGroupsPolicy(pod, node.Object)} {
 		if check != nil {
 			return Verdict{Rejection: check}
 		}
@@ -71,12 +71,12 @@ func Admit(pod *corev1.Pod, node Node, others []*corev1.Pod) Verdict {
 	return Verdict{Preempt: victims, Short: short[0].name}
 }
 
-func reject(reason, message string) *plan.Rejection {
-	return &plan.Rejection{Reason: reason, Message: message}
+func reject(reason, message string) *podstate.Rejection {
+	return &podstate.Rejection{Reason: reason, Message: message}
 }
 
 // unsupported refuses what this agent cannot do.
-func unsupported(pod *corev1.Pod) *plan.Rejection {
+func unsupported(pod *corev1.Pod) *podstate.Rejection {
 	spec := &pod.Spec
 	for i := range spec.Volumes {
 		if spec.Volumes[i].GitRepo != nil {
@@ -95,7 +95,7 @@ func unsupported(pod *corev1.Pod) *plan.Rejection {
 	return nil
 }
 
-func wrongOS(pod *corev1.Pod) *plan.Rejection {
+func wrongOS(pod *corev1.Pod) *podstate.Rejection {
 	if os, set := pod.Labels[corev1.LabelOSStable]; set && os != string(corev1.Linux) {
 		return reject(reasonOSSelector, "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label")
 	}
@@ -107,7 +107,7 @@ func wrongOS(pod *corev1.Pod) *plan.Rejection {
 
 // wrongGroupsPolicy refuses a strict policy for supplementary groups where the node's status does not declare the
 // feature.
-func wrongGroupsPolicy(pod *corev1.Pod, node *corev1.Node) *plan.Rejection {
+func wrongGroupsPolicy(pod *corev1.Pod, node *corev1.Node) *podstate.Rejection {
 	sc := pod.Spec.SecurityContext
 	if node == nil || sc == nil || sc.SupplementalGroupsPolicy == nil ||
 		*sc.SupplementalGroupsPolicy != corev1.SupplementalGroupsPolicyStrict {
@@ -121,7 +121,7 @@ func wrongGroupsPolicy(pod *corev1.Pod, node *corev1.Node) *plan.Rejection {
 }
 
 // wrongNode refuses a pod that is meant for another node, or that a port or a taint keeps away from this one.
-func wrongNode(pod *corev1.Pod, node *corev1.Node, others []*corev1.Pod) *plan.Rejection {
+func wrongNode(pod *corev1.Pod, node *corev1.Node, others []*corev1.Pod) *podstate.Rejection {
 	if node != nil {
 		if fits, _ := nodeaffinity.GetRequiredNodeAffinity(pod).Match(node); !fits {
 			return failed("NodeAffinity", "node(s) didn't match Pod's node affinity/selector")
@@ -139,7 +139,7 @@ func wrongNode(pod *corev1.Pod, node *corev1.Node, others []*corev1.Pod) *plan.R
 	return nil
 }
 
-func failed(predicate, why string) *plan.Rejection {
+func failed(predicate, why string) *podstate.Rejection {
 	return reject(predicate, fmt.Sprintf("Predicate %s failed: %s", predicate, why))
 }
 

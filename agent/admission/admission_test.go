@@ -7,7 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
-	"github.com/nodelet/nodelet/agent/plan"
+	"github.com/nodelet/nodelet/agent/podstate"
 )
 
 // podOf makes a pod from YAML.
@@ -43,7 +43,7 @@ func TestAdmit(t *testing.T) {
 		others []string
 		node   string // admitNode where empty
 		free   string // admitFree where empty
-		want   *plan.Rejection
+		want   *podstate.Rejection
 	}{
 		{name: "a pod that asks for nothing", pod: `{spec: {containers: [{name: app}]}}`},
 		{name: "fits beside another", pod: requests(`{cpu: 8m, memory: "10"}`), others: []string{requests(`{cpu: 2m, memory: "10"}`)}},

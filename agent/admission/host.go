@@ -8,7 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/component-helpers/node/util/sysctl"
 
-	"github.com/nodelet/nodelet/agent/plan"
+	"github.com/nodelet/nodelet/agent/podstate"
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
@@ -44,7 +44,7 @@ var safeSysctls = []string{
 }
 
 // AdmitHost refuses a pod that needs what the machine cannot enforce or what its settings do not allow.
-func AdmitHost(pod *corev1.Pod, host Host) *plan.Rejection {
+func AdmitHost(pod *corev1.Pod, host Host) *podstate.Rejection {
 	if sc := pod.Spec.SecurityContext; sc != nil {
 		for _, s := range sc.Sysctls {
 			if why := forbiddenSysctl(s.Name, &pod.Spec, host.UnsafeSysctls); why != "" {

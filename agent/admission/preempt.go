@@ -8,7 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/nodelet/nodelet/agent/plan"
+	"github.com/nodelet/nodelet/agent/podstate"
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
@@ -94,7 +94,7 @@ func remainder(needs []need, pod *corev1.Pod) (sum float64) {
 	return sum
 }
 
-func cannotPreempt(missing []need) *plan.Rejection {
+func cannotPreempt(missing []need) *podstate.Rejection {
 	var list strings.Builder
 	for _, n := range missing {
 		fmt.Fprintf(&list, "(res: %s, q: %d), ", n.name, n.amount)

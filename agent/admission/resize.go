@@ -6,7 +6,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/component-helpers/resource"
 
-	"github.com/nodelet/nodelet/agent/plan"
+	"github.com/nodelet/nodelet/agent/podstate"
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
@@ -14,16 +14,16 @@ import (
 // wanted is the pod as its source has it, allocated the same pod with its allocated resources; so are others, the
 // admitted pods. swappable reports whether a container of the pod may swap.
 func AdmitResize(wanted, allocated *corev1.Pod, allocatable corev1.ResourceList, others []*corev1.Pod,
-	swappable func(*corev1.Pod, *corev1.Container) bool) *plan.PendingResize {
+	swappable func(*corev1.Pod, *corev1.Container) bool) *podstate.PendingResize {
 	if swapChanges(wanted, allocated, swappable) {
-		return &plan.PendingResize{
+		return &podstate.PendingResize{
 			Generation: wanted.Generation,
 			Reason:     corev1.PodReasonInfeasible,
 			Message:    "In-place resize of containers with swap is not supported.",
 		}
 	}
 	if short := shortages(wanted, allocatable, others); len(short) > 0 {
-		return &plan.PendingResize{
+		return &podstate.PendingResize{
 			Generation: wanted.Generation,
 			Reason:     corev1.PodReasonDeferred,
 			Message:    short[0].rejection().Message,

@@ -6,7 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
-	"github.com/nodelet/nodelet/agent/plan"
+	"github.com/nodelet/nodelet/agent/podstate"
 )
 
 // sized is a request and limit of CPU in thousandths, and of memory in MiB.
@@ -30,11 +30,11 @@ func TestAdmitResize(t *testing.T) {
 	if got := AdmitResize(pod(500), pod(100), free, others, never); got != nil {
 		t.Errorf("a resize that fits: got %v, want nil", got)
 	}
-	want := plan.PendingResize{Generation: 4, Reason: "Deferred", Message: "Node didn't have enough resource: cpu, requested: 600, used: 500, capacity: 1000"}
+	want := podstate.PendingResize{Generation: 4, Reason: "Deferred", Message: "Node didn't have enough resource: cpu, requested: 600, used: 500, capacity: 1000"}
 	if got := AdmitResize(pod(600), pod(100), free, others, never); got == nil || *got != want {
 		t.Errorf("too much: got %v, want %v", got, want)
 	}
-	want = plan.PendingResize{Generation: 4, Reason: "Infeasible", Message: "In-place resize of containers with swap is not supported."}
+	want = podstate.PendingResize{Generation: 4, Reason: "Infeasible", Message: "In-place resize of containers with swap is not supported."}
 	swaps := func(*corev1.Pod, *corev1.Container) bool { return true }
 	if got := AdmitResize(pod(200), pod(100), free, nil, swaps); got == nil || *got != want {
 		t.Errorf("with swap: got %v, want %v", got, want)

@@ -11,7 +11,7 @@ import (
 	apiresource "k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/component-helpers/resource"
 
-	"github.com/nodelet/nodelet/agent/plan"
+	"github.com/nodelet/nodelet/agent/podstate"
 )
 
 // shortage is a resource of which a pod requests more than is left, in the unit of amount.
@@ -23,7 +23,7 @@ type shortage struct {
 // missing is how much more would have to be free.
 func (s shortage) missing() int64 { return s.requested - (s.capacity - s.used) }
 
-func (s shortage) rejection() *plan.Rejection {
+func (s shortage) rejection() *podstate.Rejection {
 	return reject(outOf+string(s.name), fmt.Sprintf("Node didn't have enough resource: %s, requested: %d, used: %d, capacity: %d",
 		s.name, s.requested, s.used, s.capacity))
 }

@@ -11,7 +11,7 @@ import (
 
 	"github.com/nodelet/nodelet/agent"
 	"github.com/nodelet/nodelet/agent/eviction/policy"
-	"github.com/nodelet/nodelet/agent/plan"
+	"github.com/nodelet/nodelet/agent/podstate"
 )
 
 // levelsEvery is how often levels are read without a notification of the kernel, as by the kubelet.
@@ -113,9 +113,9 @@ func (e *Evictor) Pressure() policy.Pressure {
 }
 
 // Admit returns why a new pod is refused while the node runs short; nil if it is not.
-func (e *Evictor) Admit(pod *corev1.Pod) *plan.Rejection {
+func (e *Evictor) Admit(pod *corev1.Pod) *podstate.Rejection {
 	if why := policy.Refuse(pod, e.Pressure()); why != "" {
-		return &plan.Rejection{Reason: policy.Reason, Message: why}
+		return &podstate.Rejection{Reason: policy.Reason, Message: why}
 	}
 	return nil
 }

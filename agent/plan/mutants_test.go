@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/nodelet/nodelet/agent/podstate"
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
@@ -20,7 +21,8 @@ func TestMutants(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			for seed := uint64(1); seed <= mutantLives; seed++ {
-				l := newLife(seed, mutate)
+				l := newLife(seed, mutate.decide)
+				l.bend = mutate.bend
 				l.run()
 				if l.broken != "" {
 					t.Logf("noticed in life %d: %s", seed, l.broken)
@@ -34,7 +36,13 @@ func TestMutants(t *testing.T) {
 
 type decision = func(Desired, Observed) Plan
 
-var mutants = map[string]decision{
+// mutant is a wrong rule: a decision that is bent, or facts that are missing.
+type mutant struct {
+	decide decision
+	bend   func(*Observed, *Memory)
+}
+
+var mutants = map[string]mutant{
 	"what must never restart restarts": podChanged(func(d *Desired) {
 		d.Pod.Spec.RestartPolicy = corev1.RestartPolicyAlways
 		for i := range d.Pod.Spec.Containers {
@@ -75,15 +83,15 @@ var mutants = map[string]decision{
 		r, is := s.(RemoveContainer)
 		return is && r.KeepLog
 	}),
-	"what asked for a reset goes before the node notes it": func(d Desired, o Observed) Plan {
-		noted := o
-		noted.ResetNoted = noted.ResetNoted || o.Memory.Told != nil
-		return Pod(d, noted)
-	},
-	"the note of a reset is not read": factsChanged(func(o *Observed) { o.ResetNoted = o.ResetNoted && o.Memory.Told != nil }),
+	"what asked for a reset goes before the node notes it": factsChanged(func(o *Observed) {
+		o.ResetNoted = o.ResetNoted || o.Memory.Reported() != nil
+	}),
+	"the note of a reset is not read": factsChanged(func(o *Observed) {
+		o.ResetNoted = o.ResetNoted && o.Memory.Reported() != nil
+	}),
 	"the back-off never grows": stepsChanged(func(s Step) Step {
 		if c, ok := s.(CreateContainer); ok {
-			c.Backoff = backoffFirst
+			c.Backoff = podstate.DefaultBackoffFirst
 			return c
 		}
 		return s
@@ -114,10 +122,10 @@ var mutants = map[string]decision{
 	"volumes stay mounted":                  stepsDropped(func(s Step) bool { _, is := s.(Unmount); return is }),
 	"volumes are not mounted":               stepsDropped(func(s Step) bool { _, is := s.(Mount); return is }),
 	"claims stay prepared":                  stepsDropped(func(s Step) bool { _, is := s.(UnprepareClaims); return is }),
-	"claims are not prepared":               factsChanged(func(o *Observed) { o.Memory.ClaimsPrepared = true }),
+	"claims are not prepared":               forgotten(func(_ *Observed, m *Memory) { m.ClaimsPrepared = true }),
 	"that claims are prepared is not known": factsChanged(func(o *Observed) { o.ClaimsHeld = false }),
 	"claims go before the containers": planChanged(func(d Desired, o Observed, p *Plan) {
-		if Stopping(d, o) && o.ClaimsHeld && len(o.Memory.InFlight) == 0 {
+		if Stopping(d, o) && o.ClaimsHeld && len(o.Memory.Running()) == 0 {
 			p.Steps = []Step{UnprepareClaims{}}
 		}
 	}),
@@ -130,15 +138,15 @@ var mutants = map[string]decision{
 	"done with traces left": planChanged(func(d Desired, _ Observed, p *Plan) {
 		p.Done = p.Done || p.Released && d.Stop != nil && d.Stop.Cause == StopOrphaned
 	}),
-	"a dead sandbox keeps its network": factsChanged(func(o *Observed) {
+	"a dead sandbox keeps its network": forgotten(func(o *Observed, m *Memory) {
 		all := map[string]bool{}
 		for _, box := range o.Sandboxes {
 			all[box.ID] = true
 		}
-		o.Memory.StoppedSandboxes = all
+		m.StoppedSandboxes = all
 	}),
 	"the sandbox goes before its containers": planChanged(func(d Desired, o Observed, p *Plan) {
-		if Stopping(d, o) && len(o.Sandboxes) > 0 && len(o.Memory.InFlight) == 0 && len(p.Steps) > 0 {
+		if Stopping(d, o) && len(o.Sandboxes) > 0 && len(o.Memory.Running()) == 0 && len(p.Steps) > 0 {
 			p.Steps = []Step{StopSandbox{ID: o.Sandboxes[0].ID}}
 		}
 	}),
@@ -154,9 +162,9 @@ var mutants = map[string]decision{
 			slices.Reverse(d.Pod.Spec.InitContainers)
 		}
 	}),
-	"steps on their way are forgotten": factsChanged(func(o *Observed) { o.Memory.InFlight = map[Key]Step{} }),
-	"failed steps are tried at once":   factsChanged(func(o *Observed) { o.Memory.Failures = map[Key]Failure{} }),
-	"hooks are not run":                factsChanged(func(o *Observed) { o.Memory.Started = map[string]bool{} }),
+	"steps on their way are forgotten": forgotten(func(_ *Observed, m *Memory) { m.InFlight = nil }),
+	"failed steps are tried at once":   forgotten(func(_ *Observed, m *Memory) { m.Failures = nil }),
+	"hooks are not run":                forgotten(func(_ *Observed, m *Memory) { m.Started = nil }),
 	"liveness does not matter": factsChanged(func(o *Observed) {
 		verdicts := map[string]Verdict{}
 		for id, v := range o.Verdicts {
@@ -166,9 +174,9 @@ var mutants = map[string]decision{
 		o.Verdicts = verdicts
 	}),
 	"a changed spec does not matter": desiredChanged(func(d *Desired) { d.Hashes = nil }),
-	"what the status tells is not read": func(d Desired, o Observed) Plan {
-		o.Memory.Told = nil
-		return podChanged(func(d *Desired) { d.Pod.Status.ContainerStatuses = nil })(d, o)
+	"what the status tells is not read": {
+		decide: podChanged(func(d *Desired) { d.Pod.Status.ContainerStatuses = nil }).decide,
+		bend:   func(_ *Observed, m *Memory) { m.Reported = nil },
 	},
 	"running containers are not seen": factsChanged(func(o *Observed) {
 		o.Containers = slices.DeleteFunc(slices.Clone(o.Containers), func(c Container) bool { return c.State == ContainerRunning })
@@ -206,7 +214,7 @@ var mutants = map[string]decision{
 		}
 		return s
 	}),
-	"nobody waits for the pod's cgroup to grow": factsChanged(func(o *Observed) { o.Memory.PodSize = nil }),
+	"nobody waits for the pod's cgroup to grow": forgotten(func(_ *Observed, m *Memory) { m.PodSize = nil }),
 	"a resize never restarts": podChanged(func(d *Desired) {
 		for _, list := range [][]corev1.Container{d.Pod.Spec.InitContainers, d.Pod.Spec.Containers} {
 			for i := range list {
@@ -239,7 +247,7 @@ var mutants = map[string]decision{
 			d.Grant = &g
 		}
 	}),
-	"what is resized is resized again": factsChanged(func(o *Observed) { o.Memory.Resized = map[string]corev1.ResourceRequirements{} }),
+	"what is resized is resized again": forgotten(func(_ *Observed, m *Memory) { m.Resized = nil }),
 	"nobody wakes":                     planChanged(func(_ Desired, _ Observed, p *Plan) { p.Wake = time.Time{} }),
 	"wakes all the time": planChanged(func(_ Desired, o Observed, p *Plan) {
 		if !p.Wake.IsZero() {
@@ -249,37 +257,40 @@ var mutants = map[string]decision{
 	"steps twice": planChanged(func(_ Desired, _ Observed, p *Plan) { p.Steps = append(p.Steps, p.Steps...) }),
 }
 
-func desiredChanged(change func(*Desired)) decision {
-	return func(d Desired, o Observed) Plan {
+func desiredChanged(change func(*Desired)) mutant {
+	return mutant{decide: func(d Desired, o Observed) Plan {
 		change(&d)
 		return Pod(d, o)
-	}
+	}}
 }
 
 // podChanged plans for a copy of the pod with a changed spec.
-func podChanged(change func(*Desired)) decision {
+func podChanged(change func(*Desired)) mutant {
 	return desiredChanged(func(d *Desired) {
 		d.Pod = d.Pod.DeepCopy()
 		change(d)
 	})
 }
 
-func factsChanged(change func(*Observed)) decision {
-	return func(d Desired, o Observed) Plan {
+func factsChanged(change func(*Observed)) mutant {
+	return mutant{decide: func(d Desired, o Observed) Plan {
 		change(&o)
 		return Pod(d, o)
-	}
+	}}
 }
 
-func planChanged(change func(Desired, Observed, *Plan)) decision {
-	return func(d Desired, o Observed) Plan {
+// forgotten plans with a changed memory.
+func forgotten(change func(*Observed, *Memory)) mutant { return mutant{decide: Pod, bend: change} }
+
+func planChanged(change func(Desired, Observed, *Plan)) mutant {
+	return mutant{decide: func(d Desired, o Observed) Plan {
 		p := Pod(d, o)
 		change(d, o, &p)
 		return p
-	}
+	}}
 }
 
-func stepsChanged(change func(Step) Step) decision {
+func stepsChanged(change func(Step) Step) mutant {
 	return planChanged(func(_ Desired, _ Observed, p *Plan) {
 		for i := range p.Steps {
 			p.Steps[i] = change(p.Steps[i])
@@ -287,6 +298,6 @@ func stepsChanged(change func(Step) Step) decision {
 	})
 }
 
-func stepsDropped(drop func(Step) bool) decision {
+func stepsDropped(drop func(Step) bool) mutant {
 	return planChanged(func(_ Desired, _ Observed, p *Plan) { p.Steps = slices.DeleteFunc(p.Steps, drop) })
 }

@@ -1,47 +1,34 @@
 package plan
 
 import (
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nodelet/nodelet/agent/podstate"
+	"github.com/nodelet/nodelet/agent/podstatus"
 )
 
-// Reasons that people see in container states and events; the words are the kubelet's.
-const (
-	ReasonContainerCreating     = "ContainerCreating"
-	ReasonPodInitializing       = "PodInitializing"
-	ReasonCrashLoopBackOff      = "CrashLoopBackOff"
-	ReasonErrImagePull          = "ErrImagePull"
-	ReasonImagePullBackOff      = "ImagePullBackOff"
-	ReasonErrImageNeverPull     = "ErrImageNeverPull"
-	ReasonInvalidImageName      = "InvalidImageName"
-	ReasonCreateContainerConfig = "CreateContainerConfigError"
-	ReasonCreateContainer       = "CreateContainerError"
-	ReasonRunContainer          = "RunContainerError"
-	ReasonPostStartHook         = "PostStartHookError"
-	ReasonDeadlineExceeded      = "DeadlineExceeded"
-	ReasonStatusUnknown         = "ContainerStatusUnknown"
-)
-
-// Plan is what follows from the facts.
+// Plan is what follows from the facts about one pod.
 type Plan struct {
-	// Steps may all run now, side by side.
-	Steps []Step
-	// Cancel holds the keys of steps in flight that nobody wants any more.
-	Cancel []Key
+	// Steps may all run now, at the same time.
+	Steps []podstate.Step
+	// Cancel holds the keys of steps in flight that are not wanted any more.
+	Cancel []podstate.Key
 	// Probes are the containers to probe from now on.
 	Probes []ProbeTarget
 	// Status is the pod's status as it should be published.
 	Status corev1.PodStatus
-	// Waits says what the pod is waiting for, in the order in which it matters; empty when it waits for nothing.
+	// Waits says what the pod is waiting for, most important first; empty when it waits for nothing.
 	Waits []Wait
 	// Wake is when to plan again though nothing has happened; zero for never.
 	Wake time.Time
-	// Released: nothing of the pod runs any more and all it held is given back, so the API object may go.
+	// Released: nothing of the pod runs any more and all it held is released, so the API object may be deleted.
 	Released bool
 	// Reclaimed: the runtime keeps nothing of the ended pod any more, as Desired.Reclaim asks.
 	Reclaimed bool
-	// Done: not a trace is left, so the worker may end.
+	// Done: no trace is left, so the worker may end.
 	Done bool
 }
 
@@ -51,10 +38,10 @@ type ProbeTarget struct {
 	// Container is its spec. Never modified.
 	Container *corev1.Container
 	StartedAt time.Time
-	// Started and Ready are what the API last showed: what a probe finds counts only once it is known.
+	// Started and Ready are what the API last showed: a probe result counts only once there is one.
 	Started bool
 	Ready   bool
-	// ReadinessOnly: the pod is ending, so that its startup and liveness no longer count.
+	// ReadinessOnly: the pod is ending, so that startup and liveness no longer count.
 	ReadinessOnly bool
 }
 
@@ -68,15 +55,70 @@ type Wait struct {
 	Until time.Time
 }
 
-// Stopping tells whether the pod is to be torn down, for which the disk must be observed too.
-func Stopping(d Desired, o Observed) bool { return look(d, o).stop != nil }
+// Stopping reports whether the pod is to be torn down, for which the disk must be observed too.
+func Stopping(d podstate.Desired, o podstate.Observed) bool { return podstate.New(d, o).Stop != nil }
 
 // Pod decides what the pod needs next.
-func Pod(d Desired, o Observed) Plan {
-	v := look(d, o)
-	p := Plan{}
-	v.decide(&p)
-	v.collect(&p)
-	p.Status = v.status(&p)
-	return p
+func Pod(d podstate.Desired, o podstate.Observed) Plan {
+	p := &planner{State: podstate.New(d, o)}
+	if p.Stop != nil {
+		p.tearDown()
+	} else {
+		p.syncRunning()
+	}
+	slices.SortFunc(p.plan.Cancel, podstate.Key.Compare)
+	p.plan.Status = podstatus.Build(p.State, podstatus.Progress{
+		Cancelling: len(p.plan.Cancel) > 0,
+		Released:   p.plan.Released,
+	})
+	return p.plan
+}
+
+// planner makes the plan that follows from a state.
+type planner struct {
+	*podstate.State
+	plan Plan
+}
+
+// step adds a step that may begin now. One in flight, in back-off or just completed becomes a wait instead.
+func (p *planner) step(s podstate.Step) {
+	if running := p.Memory.InFlight(s); running != nil && !podstate.Overtakes(s, running) {
+		if _, image := s.(podstate.EnsureImage); image && s != running {
+			p.plan.Cancel = append(p.plan.Cancel, s.Key()) // it ensures an image that is not needed any more
+		}
+		p.inProgress(running)
+		return
+	}
+	if f, failed := p.Memory.Failure(s); failed && f.Holds(s) && p.Now.Before(f.Retry()) {
+		p.later(s, f.Message, f.Retry())
+		return
+	}
+	if at, done := p.Memory.Done(s); done && p.Now.Before(at.Add(podstate.StepRetryFirst)) {
+		p.later(s, "it was done, but what calls for it is still there", at.Add(podstate.StepRetryFirst))
+		return
+	}
+	p.plan.Steps = append(p.plan.Steps, s)
+}
+
+// later makes a step that must not begin yet into a wait.
+func (p *planner) later(s podstate.Step, why string, until time.Time) {
+	p.wakeAt(until)
+	p.wait(Wait{For: s.String(), Why: why, Until: until})
+}
+
+func (p *planner) inProgress(s podstate.Step) { p.wait(Wait{For: s.String(), Why: "in progress"}) }
+
+// cancel gives up a step in flight; its outcome must be seen first.
+func (p *planner) cancel(s podstate.Step) {
+	p.plan.Cancel = append(p.plan.Cancel, s.Key())
+	p.wait(Wait{For: s.String(), Why: "being given up"})
+}
+
+func (p *planner) wait(w Wait) { p.plan.Waits = append(p.plan.Waits, w) }
+
+// wakeAt brings the next wake-up forward to at; zero means nothing.
+func (p *planner) wakeAt(at time.Time) {
+	if !at.IsZero() && (p.plan.Wake.IsZero() || at.Before(p.plan.Wake)) {
+		p.plan.Wake = at
+	}
 }

@@ -25,16 +25,18 @@ func sizeFor(cpu, memory int64) Size {
 
 // resized is a running pod with the containers a and b, each made with 100m and 100 MiB, which is granted other sizes.
 type resized struct {
-	d Desired
-	o Observed
+	d      Desired
+	o      Observed
+	memory Memory
 }
 
 func newResized(t *testing.T, a, b [2]int64) *resized {
 	pod := podOf(t, `{spec: {restartPolicy: Always, containers: [
 		{name: a, image: x}, {name: b, image: x, resizePolicy: [{resourceName: memory, restartPolicy: RestartContainer}]}]}}`)
-	r := &resized{d: Desired{Pod: pod}, o: Observed{Now: time.Unix(1000, 0), Memory: NewMemory(), Node: Node{RuntimeName: "cri"}}}
-	r.o.Memory.Prepared = true
-	r.o.Memory.PodSize = ptr(sizeFor(200, 200))
+	r := &resized{d: Desired{Pod: pod}, o: Observed{Now: time.Unix(1000, 0), Node: Node{RuntimeName: "cri"}}, memory: NewMemory()}
+	r.o.Memory = r.memory.Recall()
+	r.memory.Prepared = true
+	r.memory.PodSize = ptr(sizeFor(200, 200))
 	r.o.Sandboxes = []Sandbox{{ID: "sandbox", Ready: true, IPs: []string{"10.0.0.1"}}}
 	for _, name := range []string{"a", "b"} {
 		r.o.Containers = append(r.o.Containers, Container{ID: name + ".0", Name: name, SandboxID: "sandbox", State: ContainerRunning,
@@ -51,13 +53,13 @@ func (r *resized) grant(generation int64, a, b [2]int64) {
 	r.d.Pod.Spec.Containers[0].Resources, r.d.Pod.Spec.Containers[1].Resources = sized(a[0], a[1]), sized(b[0], b[1])
 	both := sized(a[0]+b[0], a[1]+b[1])
 	r.d.Grant = &Grant{Generation: generation, Pod: sizeFor(a[0]+b[0], a[1]+b[1]), Requests: both.Requests, Limits: both.Limits,
-		Containers: map[string]ContainerGrant{"a": {sizeFor(a[0], a[1]), sized(a[0], a[1])}, "b": {sizeFor(b[0], b[1]), sized(b[0], b[1])}}}
+		Containers: map[string]ContainerGrant{"a": {Size: sizeFor(a[0], a[1]), Resources: sized(a[0], a[1])}, "b": {Size: sizeFor(b[0], b[1]), Resources: sized(b[0], b[1])}}}
 }
 
 // plan is the next plan, with the status told.
 func (r *resized) plan() Plan {
 	p := Pod(r.d, r.o)
-	r.o.Memory.Tell(&p)
+	r.memory.Report(&p.Status)
 	r.d.Pod.Status = p.Status
 	return p
 }
@@ -65,7 +67,7 @@ func (r *resized) plan() Plan {
 // do carries the steps out.
 func (r *resized) do(p Plan) {
 	for _, s := range p.Steps {
-		r.o.Memory.Began(s)
+		r.memory.Began(s)
 		if s, ok := s.(Resize); ok {
 			for i := range r.o.Containers {
 				if r.o.Containers[i].ID == s.ID {
@@ -77,7 +79,7 @@ func (r *resized) do(p Plan) {
 		if s, ok := s.(Resize); ok {
 			result.Resources = r.d.Grant.Containers[s.Name].Resources
 		}
-		r.o.Memory.Ended(result, r.o.Now)
+		r.memory.Ended(result, r.o.Now)
 	}
 }
 
@@ -194,8 +196,8 @@ func TestResizeFails(t *testing.T) {
 	if s := p.Steps[0].(Resize); !s.LowersMemory {
 		t.Error("nobody looks whether the memory is in use")
 	}
-	r.o.Memory.Began(p.Steps[0])
-	r.o.Memory.Ended(Result{Step: p.Steps[0], Problem: &Problem{Message: "in use"}}, r.o.Now)
+	r.memory.Began(p.Steps[0])
+	r.memory.Ended(Result{Step: p.Steps[0], Problem: &Problem{Message: "in use"}}, r.o.Now)
 	p = r.check(t)
 	c := condition(&p.Status, corev1.PodResizeInProgress)
 	if c == nil || c.Reason != corev1.PodReasonError || c.Message != "in use" || p.Wake != r.o.Now.Add(time.Second) {
@@ -239,10 +241,10 @@ func TestWider(t *testing.T) {
 		{Size{Quota: 10, Period: 100}, Size{Quota: -1, Period: 200}, Size{}},
 		{Size{Shares: 2}, Size{Shares: 3, Memory: 1}, Size{Shares: 3}},
 	} {
-		if got := c.a.wider(c.b); got != c.want {
+		if got := c.a.Wider(c.b); got != c.want {
 			t.Errorf("%v and %v: %v, want %v", c.a, c.b, got, c.want)
 		}
-		if got := c.b.wider(c.a); got != c.want {
+		if got := c.b.Wider(c.a); got != c.want {
 			t.Errorf("%v and %v: %v, want %v", c.b, c.a, got, c.want)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/nodelet/nodelet/agent/podstate"
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
@@ -148,13 +149,13 @@ func (ru *rules) mayRunAgain(name string, code int32) bool {
 
 // stopping: the pod is known to have to end.
 func (ru *rules) stopping() bool {
-	told := ru.l.memory.Told
+	told := ru.l.memory.Reported
 	return ru.l.desired.Stop != nil || ru.l.desired.Rejected != nil || podutil.IsTerminal(ru.l.desired.Pod.Status.Phase) || told != nil && podutil.IsTerminal(told.Phase)
 }
 
 func (ru *rules) someAlive(in func(*Container) bool) *Container {
 	for i := range ru.l.containers {
-		if c := &ru.l.containers[i]; alive(c) && in(c) {
+		if c := &ru.l.containers[i]; c.Alive() && in(c) {
 			return c
 		}
 	}
@@ -183,7 +184,7 @@ func (ru *rules) ended(w *world, c *Container) {
 	if f := ru.last[c.Name]; f != nil && f.id == c.ID {
 		f.ended, f.endedAt, f.code = true, ru.mono(), c.ExitCode
 		f.ranFor = c.FinishedAt.Sub(c.StartedAt)
-		f.long = f.ranFor >= backoffReset
+		f.long = f.ranFor >= podstate.BackoffReset
 	}
 	if spec := ru.specs[c.Name]; spec != nil {
 		for _, rule := range spec.RestartPolicyRules {
@@ -213,7 +214,7 @@ func (ru *rules) beginning(w *world, s Step) {
 	if running, busy := w.memory.InFlight[s.Key()]; busy && !Overtakes(s, running) {
 		ru.breaks("%s begins while %s is on its way", s, running)
 	}
-	if f, failed := ru.failed[s.Key()]; failed && f.what == identity(s) && ru.mono() < f.at+stepRetryFirst {
+	if f, failed := ru.failed[s.Key()]; failed && f.what == identity(s) && ru.mono() < f.at+podstate.StepRetryFirst {
 		ru.breaks("%s is tried again %s after it failed", s, ru.mono()-f.at)
 	}
 	switch s := s.(type) {
@@ -332,7 +333,7 @@ func (ru *rules) backoffKept(s CreateContainer, last *instanceFact, changed bool
 		delay = 0
 	case !known:
 		delay = s.Backoff / 2
-		if s.Backoff == backoffFirst {
+		if s.Backoff == podstate.DefaultBackoffFirst {
 			delay = 0
 		}
 	}
@@ -341,14 +342,14 @@ func (ru *rules) backoffKept(s CreateContainer, last *instanceFact, changed bool
 	if waited := ru.mono() - last.endedAt; known && waited < delay && !(outside && last.ranFor >= delay) {
 		ru.breaks("%s %s after %s has ended; its back-off is %s", s, waited, last.id, delay)
 	}
-	want := min(max(backoffFirst, 2*delay), DefaultBackoffMax)
+	want := min(max(podstate.DefaultBackoffFirst, 2*delay), podstate.DefaultBackoffMax)
 	if probed && last.attempt == 0 {
 		want = 0
 	}
 	if known && s.Backoff != want {
 		ru.breaks("%s sets a back-off of %s, want %s", s, s.Backoff, want)
 	}
-	if s.Backoff < backoffFirst && want > 0 || s.Backoff > DefaultBackoffMax {
+	if s.Backoff < podstate.DefaultBackoffFirst && want > 0 || s.Backoff > podstate.DefaultBackoffMax {
 		ru.breaks("%s sets a back-off of %s", s, s.Backoff)
 	}
 	ru.delays[this] = s.Backoff

@@ -5,6 +5,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/nodelet/nodelet/agent/podstate"
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
@@ -57,11 +58,11 @@ func (ru *rules) statusTrue(w *world, p *Plan) {
 			}
 		}
 	}
-	said := w.memory.Told != nil && podutil.IsTerminal(w.memory.Told.Phase) || podutil.IsTerminal(w.desired.Pod.Status.Phase)
+	said := w.memory.Reported != nil && podutil.IsTerminal(w.memory.Reported.Phase) || podutil.IsTerminal(w.desired.Pod.Status.Phase)
 	if !podutil.IsTerminal(p.Status.Phase) || said {
 		return
 	}
-	if p.Status.Reason == ReasonDeadlineExceeded && !ru.pastDeadline() {
+	if p.Status.Reason == podstate.ReasonDeadlineExceeded && !ru.pastDeadline() {
 		ru.breaks("the pod is called %s before its deadline", p.Status.Reason)
 	}
 	if c := ru.someAlive(func(*Container) bool { return true }); c != nil {
@@ -79,14 +80,14 @@ func (ru *rules) statusTrue(w *world, p *Plan) {
 
 // neverBack: the end of a pod is final, and restart counts only grow.
 func (ru *rules) neverBack(w *world, p *Plan) {
-	for _, before := range []*corev1.PodStatus{&w.desired.Pod.Status, w.memory.Told} {
+	for _, before := range []*corev1.PodStatus{&w.desired.Pod.Status, w.memory.Reported} {
 		if before == nil {
 			continue
 		}
 		if podutil.IsTerminal(before.Phase) && (p.Status.Phase != before.Phase || p.Status.Reason != before.Reason) {
 			ru.breaks("the pod was %s %s and is now called %s %s", before.Phase, before.Reason, p.Status.Phase, p.Status.Reason)
 		}
-		if before.StartTime != nil && !before.StartTime.Equal(p.Status.StartTime) && w.memory.Told != nil {
+		if before.StartTime != nil && !before.StartTime.Equal(p.Status.StartTime) && w.memory.Reported != nil {
 			ru.breaks("the start time moves from %s to %s", before.StartTime, p.Status.StartTime)
 		}
 		for _, old := range before.ContainerStatuses {

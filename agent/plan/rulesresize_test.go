@@ -30,14 +30,14 @@ func (ru *rules) beginningResize(w *world, s Step) {
 		ru.podHasRoom(w, s)
 	case ResizePod:
 		known := w.memory.PodSize // behind the truth where an answer was lost
-		if s.To != w.podSize.wider(g.Pod) && s.To != g.Pod.normal() && (known == nil || s.To != known.wider(g.Pod)) {
+		if s.To != w.podSize.Wider(g.Pod) && s.To != g.Pod.Normal() && (known == nil || s.To != known.Wider(g.Pod)) {
 			ru.breaks("%s, but it was granted %s and has %s", s, g.Pod, w.podSize)
 		}
-		if s.To.wider(*w.podSize) == s.To {
+		if s.To.Wider(*w.podSize) == s.To {
 			return
 		}
 		for name := range g.Containers {
-			if c := newest(w.containers, name); ru.running(c) && c.Size.normal() != g.Containers[name].Size.normal() {
+			if c := newest(w.containers, name); ru.running(c) && c.Size.Normal() != g.Containers[name].Size.Normal() {
 				ru.breaks("%s before %s has what it was granted", s, c.ID)
 			}
 		}
@@ -46,7 +46,7 @@ func (ru *rules) beginningResize(w *world, s Step) {
 
 // podHasRoom: the pod's cgroup has at least the size that was granted to it.
 func (ru *rules) podHasRoom(w *world, s Step) {
-	if g := w.desired.Grant; g != nil && w.podSize != nil && w.podSize.wider(g.Pod) != w.podSize.normal() {
+	if g := w.desired.Grant; g != nil && w.podSize != nil && w.podSize.Wider(g.Pod) != w.podSize.Normal() {
 		ru.breaks("%s while the pod's cgroup is smaller than granted: %s", s, w.podSize)
 	}
 }
@@ -89,7 +89,7 @@ func (ru *rules) resourcesTrue(w *world, p *Plan) {
 	for _, list := range [][]corev1.ContainerStatus{p.Status.InitContainerStatuses, p.Status.ContainerStatuses} {
 		for i := range list {
 			st, c, want := &list[i], newest(w.containers, list[i].Name), g.Containers[list[i].Name]
-			if !ru.running(c) || st.State.Running == nil || st.Resources == nil || c.Size.normal() == want.Size.normal() {
+			if !ru.running(c) || st.State.Running == nil || st.Resources == nil || c.Size.Normal() == want.Size.Normal() {
 				continue
 			}
 			if podutil.SameResources(*st.Resources, want.Resources) && !ru.saidBefore(st) {
@@ -103,7 +103,7 @@ func (ru *rules) resourcesTrue(w *world, p *Plan) {
 // resources since, for an agent that is gone.
 func (ru *rules) saidBefore(st *corev1.ContainerStatus) bool {
 	before := &ru.l.desired.Pod.Status
-	if told := ru.l.memory.Told; told != nil {
+	if told := ru.l.memory.Reported; told != nil {
 		before = told
 	}
 	old := podutil.ContainerStatus(before, st.Name)
@@ -120,11 +120,11 @@ func (ru *rules) resizedAtRest() {
 		return
 	}
 	for name, want := range g.Containers {
-		if c := newest(l.containers, name); ru.running(c) && c.Size.normal() != want.Size.normal() {
+		if c := newest(l.containers, name); ru.running(c) && c.Size.Normal() != want.Size.Normal() {
 			ru.breaks("at rest, and %s has %s, not %s as granted", c.ID, c.Size, want.Size)
 		}
 	}
-	if has := l.podSize; has == nil || *has != g.Pod.normal() {
+	if has := l.podSize; has == nil || *has != g.Pod.Normal() {
 		ru.breaks("at rest, and the pod's cgroup has %v, not %s as granted", has, g.Pod)
 	}
 	said := map[corev1.PodConditionType]string{}

@@ -6,411 +6,330 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/nodelet/nodelet/agent/podstate"
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
-// decide fills in the steps: either towards running, or towards the end.
-func (v *view) decide(p *Plan) {
-	if v.stop != nil {
-		v.tearDown(p)
+// syncRunning plans what leads towards a running pod.
+func (p *planner) syncRunning() {
+	p.wakeAt(p.ActiveDeadline())
+	volumesReady := p.prepare()
+	if p.Resetting {
+		p.reset()
 		return
 	}
-	v.wakeAt(p, v.activeDeadline())
-	ground := v.prepare(p)
-	if v.resetting {
-		v.reset(p)
-		return
-	}
-	v.forgetReset(p)
-	if v.current == nil {
-		v.sandbox(p, ground)
+	p.forgetReset()
+	if p.Current == nil {
+		p.createSandbox()
 	} else {
-		v.sweep(p)
+		p.removeOld()
 	}
-	if _, grows := v.podGrows(); grows {
-		ground = false
+	if _, grows := p.PodGrows(); grows {
+		volumesReady = false
 	}
-	v.containers(p, ground)
-	v.resize(p)
+	p.syncContainers(volumesReady)
+	p.resize()
 }
 
-// prepare makes what a sandbox and containers stand on. It tells whether all volumes and claims are there.
-func (v *view) prepare(p *Plan) (ground bool) {
-	if !v.o.Memory.Prepared {
-		v.step(p, Prepare{})
+// prepare makes what a sandbox and containers need. It reports whether all volumes are mounted and all
+// resource claims prepared.
+func (p *planner) prepare() (volumesReady bool) {
+	if !p.Memory.Prepared() {
+		p.step(podstate.Prepare{})
 		return false
 	}
-	ground = v.claims(p)
-	for i := range v.d.Pod.Spec.Volumes {
-		if v.d.Pod.Spec.Volumes[i].Image != nil {
+	volumesReady = p.prepareClaims()
+	for i := range p.Pod.Spec.Volumes {
+		if p.Pod.Spec.Volumes[i].Image != nil {
 			continue // its image comes with those of the containers that mount it
 		}
-		name := v.d.Pod.Spec.Volumes[i].Name
-		m, mounted := v.o.Memory.Volumes[name]
-		ground = ground && mounted
-		if mounted && !m.Stale && (m.RefreshAt.IsZero() || v.o.Now.Before(m.RefreshAt)) {
-			v.wakeAt(p, m.RefreshAt)
+		name := p.Pod.Spec.Volumes[i].Name
+		v, mounted := p.Memory.Volume(name)
+		volumesReady = volumesReady && mounted
+		if mounted && !v.Stale && (v.RefreshAt.IsZero() || p.Now.Before(v.RefreshAt)) {
+			p.wakeAt(v.RefreshAt)
 			continue
 		}
-		v.step(p, Mount{Volume: name})
+		p.step(podstate.Mount{Volume: name})
 	}
-	return ground
+	return volumesReady
 }
 
-// claims has the pod's resource claims prepared, and tells whether they are. No sandbox is made before, so where there is one they have
-// been prepared, in an earlier life of the agent or by another agent, unless what was noted of that is lost.
-func (v *view) claims(p *Plan) bool {
-	if !wantsClaims(v.d.Pod) || v.o.Memory.ClaimsPrepared || v.current != nil && v.o.ClaimsHeld {
+// prepareClaims plans the pod's resource claims and reports whether they are prepared. The sandbox is
+// created only after that, so where there is one they have been prepared by an earlier run of the agent or
+// by another agent, unless the record of that is lost.
+func (p *planner) prepareClaims() bool {
+	if !p.hasClaims() || p.Memory.ClaimsPrepared() || p.Current != nil && p.ClaimsHeld {
 		return true
 	}
-	v.step(p, PrepareClaims{})
+	p.step(podstate.PrepareClaims{})
 	return false
 }
 
-// wantsClaims: the pod refers to resource claims, by itself or through extended resources that the scheduler has made a claim of.
-func wantsClaims(pod *corev1.Pod) bool {
-	return len(pod.Spec.ResourceClaims) > 0 || pod.Status.ExtendedResourceClaimStatus != nil
+// hasClaims reports whether the pod refers to resource claims, by itself or through extended resources for which the
+// scheduler has made a claim.
+func (p *planner) hasClaims() bool {
+	return len(p.Pod.Spec.ResourceClaims) > 0 || p.Pod.Status.ExtendedResourceClaimStatus != nil
 }
 
-// sandbox plans a new sandbox. What lived in earlier ones must have ended, and their networks must be back.
-func (v *view) sandbox(p *Plan, ground bool) {
-	held := v.stopStrangers(p)
-	for i := range v.slots {
-		if s := &v.slots[i]; alive(s.last) {
-			v.stopInstance(p, s.last, CauseSandbox, "Pod sandbox changed, it will be killed and re-created.")
+// createSandbox plans a new sandbox. What ran in earlier ones must have ended, and their networks must be
+// released. The first mount of a volume does not hold the sandbox up: the two run at the same time.
+func (p *planner) createSandbox() {
+	held := p.stopUnknown()
+	for _, slot := range p.Slots {
+		if slot.Alive() {
+			p.stopInstance(slot.Last, podstate.CauseSandbox, "Pod sandbox changed, it will be killed and re-created.")
 			held = true
 		}
 	}
-	claimed := v.o.Memory.ClaimsPrepared || !wantsClaims(v.d.Pod)
-	if held || v.stopSandboxes(p, v.sandboxes) || !v.o.Memory.Prepared || !claimed || v.volumesFail() {
+	claimsReady := p.Memory.ClaimsPrepared() || !p.hasClaims()
+	if held || p.stopSandboxes(p.Sandboxes) || !p.Memory.Prepared() || !claimsReady || p.Memory.MountFails() {
 		return
 	}
 	attempt := uint32(0)
-	if len(v.sandboxes) > 0 {
-		attempt = v.sandboxes[0].Attempt + 1
+	if len(p.Sandboxes) > 0 {
+		attempt = p.Sandboxes[0].Attempt + 1
 	}
-	v.step(p, CreateSandbox{Attempt: attempt})
+	p.step(podstate.CreateSandbox{Attempt: attempt})
 }
 
-// volumesFail: a volume could not be mounted. A first mount does not hold the sandbox up: the two go side by side.
-func (v *view) volumesFail() bool {
-	for key := range v.o.Memory.Failures {
-		if _, mounted := v.o.Memory.Volumes[key.ID]; key.Kind == KindMount && !mounted {
-			return true
-		}
-	}
-	return false
-}
-
-// sweep removes what the pod has left behind: old dead instances, then sandboxes that hold nothing any more.
-func (v *view) sweep(p *Plan) {
-	kept := map[string]bool{v.current.ID: true}
-	for i := range v.o.Containers {
-		c := &v.o.Containers[i]
+// removeOld removes what the pod has left behind: exited instances, then sandboxes that hold nothing any more.
+func (p *planner) removeOld() {
+	kept := map[string]bool{p.Current.ID: true}
+	for i := range p.Containers {
+		c := &p.Containers[i]
 		kept[c.SandboxID] = true
 		switch {
-		case v.slotOf(c) != nil, v.previous(c):
-		case alive(c):
-			v.stopInstance(p, c, CauseEnd, stoppingReason(c.Name))
+		case p.SlotOf(c) != nil, p.keepsPrevious(c):
+		case c.Alive():
+			p.stopInstance(c, podstate.CauseEnd, stoppingReason(c.Name))
 		default:
-			v.step(p, RemoveContainer{ID: c.ID, Name: c.Name})
+			p.step(podstate.RemoveContainer{ID: c.ID, Name: c.Name})
 		}
 	}
-	for _, s := range v.sandboxes {
-		if kept[s.ID] {
-			continue
-		}
-		if !v.stopSandboxes(p, []Sandbox{s}) {
-			v.step(p, RemoveSandbox{ID: s.ID, Attempt: s.Attempt})
+	for _, box := range p.Sandboxes {
+		if !kept[box.ID] && !p.stopSandboxes([]podstate.Sandbox{box}) {
+			p.step(podstate.RemoveSandbox{ID: box.ID, Attempt: box.Attempt})
 		}
 	}
 }
 
-// previous: c is the newest dead instance of a container whose newest instance is not dead. It is kept for its log and its
-// end, which the status shows.
-func (v *view) previous(c *Container) bool {
-	for i := range v.slots {
-		if s := &v.slots[i]; s.spec.Name == c.Name && s.last != nil && s.last.State != ContainerExited {
-			b := v.before(s)
-			return b != nil && b.ID == c.ID && c.State == ContainerExited
+// keepsPrevious reports whether c is the newest exited instance of a container whose newest instance has
+// not exited. It is kept for its log and its end, which the status shows.
+func (p *planner) keepsPrevious(c *podstate.Container) bool {
+	for _, slot := range p.Slots {
+		if slot.Spec.Name == c.Name && slot.Last != nil && slot.Last.State != podstate.ContainerExited {
+			before := slot.Previous()
+			return before != nil && before.ID == c.ID && c.State == podstate.ContainerExited
 		}
 	}
 	return false
 }
 
-// containers plans the containers whose turn it is: ephemeral ones at any time, init containers one after the other with
-// sidecars among them, then all the others at the same time.
-func (v *view) containers(p *Plan, ground bool) {
+// syncContainers plans the containers whose turn it is: ephemeral ones at any time, init containers one
+// after the other with sidecars among them, then all the others at the same time.
+func (p *planner) syncContainers(volumesReady bool) {
 	held := false
-	for i := range v.slots {
-		s := &v.slots[i]
-		switch s.role {
+	for _, slot := range p.Slots {
+		switch slot.Role {
 		case podutil.RoleEphemeral:
-			if v.current != nil && (s.last == nil || s.last.State != ContainerExited) {
-				v.next(p, s, ground)
+			if p.Current != nil && (slot.Last == nil || slot.Last.State != podstate.ContainerExited) {
+				p.next(slot, volumesReady)
 			}
 		case podutil.RoleInit:
-			if v.initialized {
-				// The runtime forgot it while what comes after it was already on its way.
-				v.heldUpBy(p, s, "runs once more beside the containers that come after it")
-			} else if !held && !v.initDone(s) {
-				v.next(p, s, ground)
-				v.heldUpBy(p, s, "runs, and what comes after it waits for its end")
+			if p.Initialized {
+				// The runtime forgot it while what comes after it had already begun.
+				p.heldUpBy(slot, "runs once more beside the containers that come after it")
+			} else if !held && !slot.InitDone() {
+				p.next(slot, volumesReady)
+				p.heldUpBy(slot, "runs, and what comes after it waits for its end")
 				held = true
 			}
 		case podutil.RoleSidecar:
 			if !held {
-				v.next(p, s, ground)
-				if held = !v.initialized && !v.initDone(s); held {
-					v.heldUpBy(p, s, "runs, and what comes after it waits until it has started")
+				p.next(slot, volumesReady)
+				if held = !p.Initialized && !slot.InitDone(); held {
+					p.heldUpBy(slot, "runs, and what comes after it waits until it has started")
 				}
 			}
 		case podutil.RoleApp:
-			if v.initialized || !held && v.current == nil && !v.hasInit() {
-				v.next(p, s, ground)
+			if p.Initialized || !held && p.Current == nil && !p.HasInit() {
+				p.next(slot, volumesReady)
 			}
 		}
 	}
 }
 
 // heldUpBy names a running container that others wait for.
-func (v *view) heldUpBy(p *Plan, s *slot, why string) {
-	if s.here && s.last.State == ContainerRunning {
-		p.Waits = append(p.Waits, Wait{For: "container " + s.spec.Name, Why: why})
+func (p *planner) heldUpBy(slot *podstate.Slot, why string) {
+	if slot.Running() {
+		p.wait(Wait{For: "container " + slot.Spec.Name, Why: why})
 	}
 }
-
-// hasInit: the pod has containers that come before the app containers.
-func (v *view) hasInit() bool { return len(v.slots) > 0 && v.slots[0].role <= podutil.RoleSidecar }
 
 // next plans the one next step of a container.
-func (v *view) next(p *Plan, s *slot, ground bool) {
+func (p *planner) next(slot *podstate.Slot, volumesReady bool) {
+	last := slot.Last
 	switch {
-	case s.last == nil || !s.here && s.last.State == ContainerExited:
-		v.create(p, s, ground)
-	case s.last.State == ContainerCreated:
-		v.start(p, s)
-	case !s.here:
-		// It lives on in another sandbox, so it is none of this one's.
-		v.stopInstance(p, s.last, CauseEnd, stoppingReason(s.spec.Name))
-	case s.last.State == ContainerExited:
-		if v.restarts(s) {
-			v.create(p, s, ground)
+	case last == nil || !slot.InCurrentSandbox && last.State == podstate.ContainerExited:
+		p.create(slot, volumesReady)
+	case last.State == podstate.ContainerCreated:
+		p.start(slot)
+	case !slot.InCurrentSandbox:
+		p.stopInstance(last, podstate.CauseEnd, stoppingReason(slot.Spec.Name))
+	case last.State == podstate.ContainerExited:
+		if slot.Restarts() {
+			p.create(slot, volumesReady)
 		}
-	case s.last.State == ContainerUnknown:
-		v.stopInstance(p, s.last, CauseUnknown, `Container is in "unknown" state, try killing it before restart`)
+	case last.State == podstate.ContainerUnknown:
+		p.stopInstance(last, podstate.CauseUnknown, `Container is in "unknown" state, try killing it before restart`)
 	default:
-		v.tend(p, s)
+		p.syncContainer(slot)
 	}
 }
 
-// start plans the start of a created container, or its removal where it is not what is wanted: then the attempt, which
-// has never run, is made anew.
-func (v *view) start(p *Plan, s *slot) {
-	start := StartContainer{ID: s.last.ID, Name: s.spec.Name}
-	if s.here && !v.outdated(s) {
-		if !v.strangerAlive(s.spec.Name) {
-			v.step(p, start)
+// start plans the start of a created container, or its removal where it is not what should run: then its
+// attempt, which has never run, is created again.
+func (p *planner) start(slot *podstate.Slot) {
+	start := podstate.StartContainer{ID: slot.Last.ID, Name: slot.Spec.Name}
+	switch {
+	case slot.InCurrentSandbox && !slot.Outdated():
+		if !p.unknownAlive(slot.Spec.Name) {
+			p.step(start)
 		}
-		return
+	case p.Memory.InFlight(start) != nil:
+		p.inProgress(start)
+	default:
+		p.step(podstate.RemoveContainer{ID: slot.Last.ID, Name: slot.Spec.Name})
 	}
-	if v.inFlight(start) {
-		v.awaits(p, start)
-		return
-	}
-	v.step(p, RemoveContainer{ID: s.last.ID, Name: s.spec.Name})
 }
 
-// create plans the next instance of a container: its image at once, the instance when all it stands on is there.
-func (v *view) create(p *Plan, s *slot, ground bool) {
-	if v.strangerAlive(s.spec.Name) {
+// create plans the next instance of a container: its images at once, the instance when all that it needs is there.
+func (p *planner) create(slot *podstate.Slot, volumesReady bool) {
+	if p.unknownAlive(slot.Spec.Name) {
 		return // it is being stopped, and there must never be two
 	}
-	attempt := s.nextAttempt()
-	if s.last != nil {
-		if !v.mayRestart(s) {
+	if slot.Last != nil {
+		if !runsAgain(slot) {
 			return
 		}
-		if until := v.restartAt(s); v.o.Now.Before(until) {
-			v.wakeAt(p, until)
-			p.Waits = append(p.Waits, Wait{For: "container " + s.spec.Name, Why: v.backoffMessage(s), Until: until})
+		if until := slot.RestartAt(); p.Now.Before(until) {
+			p.wakeAt(until)
+			p.wait(Wait{For: "container " + slot.Spec.Name, Why: slot.BackoffMessage(), Until: until})
 			return
 		}
 	}
-	if v.images(p, s, attempt) && ground && v.current != nil {
-		v.step(p, CreateContainer{Name: s.spec.Name, Attempt: attempt, SandboxID: v.current.ID, Backoff: v.nextDelay(s)})
+	attempt := slot.NextAttempt()
+	if p.ensureImages(slot, attempt) && volumesReady && p.Current != nil {
+		p.step(podstate.CreateContainer{
+			Name:      slot.Spec.Name,
+			Attempt:   attempt,
+			SandboxID: p.Current.ID,
+			Backoff:   slot.NextDelay(),
+		})
 	}
 }
 
-// images sees to the image of a container and those of the image volumes that it mounts. It tells whether all are there.
-func (v *view) images(p *Plan, s *slot, attempt uint32) bool {
-	all := true
-	ensure := EnsureImage{Container: s.spec.Name, Attempt: attempt, Image: s.spec.Image, Policy: s.spec.ImagePullPolicy}
-	have := v.o.Memory.Images[ensure.Key()]
-	if have.Attempt != attempt || have.Image != s.spec.Image {
+// ensureImages plans the image of a container and those of the image volumes that it mounts, and reports
+// whether all are there.
+func (p *planner) ensureImages(slot *podstate.Slot, attempt uint32) bool {
+	c, all := slot.Spec, true
+	own := podstate.EnsureImage{Container: c.Name, Attempt: attempt, Image: c.Image, Policy: c.ImagePullPolicy}
+	if have := p.Memory.Image(own); have.Attempt != attempt || have.Image != c.Image {
 		all = false
-		v.step(p, ensure)
+		p.step(own)
 	}
-	for vol := range imageVolumes(v.d.Pod, s.spec) {
-		ensure := EnsureImage{Volume: vol.Name, Image: vol.Image.Reference, Policy: vol.Image.PullPolicy}
-		if v.o.Memory.Images[ensure.Key()].Image == ensure.Image {
+	for vol := range podstate.ImageVolumes(p.Pod, c) {
+		ensure := podstate.EnsureImage{Volume: vol.Name, Image: vol.Image.Reference, Policy: vol.Image.PullPolicy}
+		if p.Memory.Image(ensure).Image == ensure.Image {
 			continue
 		}
 		all = false
-		if !slices.Contains(p.Steps, Step(ensure)) { // another container may mount it too
-			v.step(p, ensure)
+		if !slices.Contains(p.plan.Steps, podstate.Step(ensure)) { // another container may mount it too
+			p.step(ensure)
 		}
 	}
 	return all
 }
 
-// imageVolumes yields the volumes that a container mounts and that are images.
-func imageVolumes(pod *corev1.Pod, c *corev1.Container) func(yield func(*corev1.Volume) bool) {
-	return func(yield func(*corev1.Volume) bool) {
-		for i := range pod.Spec.Volumes {
-			vol := &pod.Spec.Volumes[i]
-			mounted := func(m corev1.VolumeMount) bool { return m.Name == vol.Name }
-			if vol.Image != nil && slices.ContainsFunc(c.VolumeMounts, mounted) && !yield(vol) {
-				return
-			}
-		}
-	}
+// unknownAlive reports whether an instance of a container that is not the newest has processes.
+func (p *planner) unknownAlive(name string) bool {
+	return slices.ContainsFunc(p.Containers, func(c podstate.Container) bool {
+		return c.Name == name && c.Alive() && p.SlotOf(&c) == nil
+	})
 }
 
-// nextAttempt follows the newest instance. The status may count further, where it has seen an instance come that never ran.
-func (s *slot) nextAttempt() uint32 {
-	next := uint32(0)
-	if s.last != nil {
-		next = s.last.Attempt + 1
-	}
-	if s.shown != nil && s.shown.RestartCount > 0 {
-		next = max(next, uint32(s.shown.RestartCount))
-	}
-	return next
-}
-
-// strangerAlive: an instance that is not the newest has processes.
-func (v *view) strangerAlive(name string) bool {
-	for i := range v.o.Containers {
-		if c := &v.o.Containers[i]; c.Name == name && alive(c) && v.slotOf(c) == nil {
-			return true
-		}
-	}
-	return false
-}
-
-// mayRestart: policy lets the container run after its newest instance has ended. In a new sandbox a finished init container
-// is run once more, for what it did went with the old one.
-func (v *view) mayRestart(s *slot) bool {
-	if s.role == podutil.RoleInit && !s.here && s.last.ExitCode == 0 {
+// runsAgain reports whether the container may run after its newest instance has ended. In a new sandbox a
+// finished init container runs once more, since its work went with the old one.
+func runsAgain(slot *podstate.Slot) bool {
+	if slot.Role == podutil.RoleInit && !slot.InCurrentSandbox && slot.Last.ExitCode == 0 {
 		return true
 	}
-	return v.restarts(s)
+	return slot.Restarts()
 }
 
-// tend plans what a running container needs: its hook, and its end where it has become useless.
-func (v *view) tend(p *Plan, s *slot) {
-	verdict := v.o.Verdicts[s.last.ID]
-	hook := v.o.Memory.Hooks[s.last.ID]
+// syncContainer plans what a running container needs: its hook, and its end where another instance must
+// take its place.
+func (p *planner) syncContainer(slot *podstate.Slot) {
+	name, verdict := slot.Spec.Name, slot.Verdict()
+	hook, _ := p.Memory.Hook(slot.Last.ID)
 	switch {
-	case v.outdated(s):
-		v.replace(p, s, CauseSpec, "Container "+s.spec.Name+" definition changed, will be restarted", nil)
-	case v.resizeRestarts(s):
-		v.replace(p, s, CauseResize, "Container "+s.spec.Name+" resize requires restart", nil)
+	case slot.Outdated():
+		p.replace(slot, podstate.CauseSpec, "Container "+name+" definition changed, will be restarted", nil)
+	case slot.ResizeRestarts():
+		p.replace(slot, podstate.CauseResize, "Container "+name+" resize requires restart", nil)
 	case hook.Failure != "":
-		v.replace(p, s, CauseHook, "FailedPostStartHook", nil)
-	case verdict.Startup == ProbeFailure:
-		v.replace(p, s, CauseProbe, v.failedProbe(s, "startup"), s.spec.StartupProbe)
-	case verdict.Liveness == ProbeFailure:
-		v.replace(p, s, CauseProbe, v.failedProbe(s, "liveness"), s.spec.LivenessProbe)
-	case v.hookDue(s):
-		v.step(p, PostStart{ID: s.last.ID, Name: s.spec.Name})
+		p.replace(slot, podstate.CauseHook, "FailedPostStartHook", nil)
+	case verdict.Startup == podstate.ProbeFailure:
+		p.replace(slot, podstate.CauseProbe, p.failedProbe(slot, "startup"), slot.Spec.StartupProbe)
+	case verdict.Liveness == podstate.ProbeFailure:
+		p.replace(slot, podstate.CauseProbe, p.failedProbe(slot, "liveness"), slot.Spec.LivenessProbe)
+	case slot.HookDue():
+		p.step(podstate.PostStart{ID: slot.Last.ID, Name: name})
 	}
-	if !v.hookDue(s) && (s.spec.StartupProbe != nil || s.spec.LivenessProbe != nil || s.spec.ReadinessProbe != nil) {
-		v.probe(p, s, false)
+	c := slot.Spec
+	if !slot.HookDue() && (c.StartupProbe != nil || c.LivenessProbe != nil || c.ReadinessProbe != nil) {
+		p.probe(slot, false)
 	}
 }
 
 // probe adds a running container to those that are probed.
-func (v *view) probe(p *Plan, s *slot, readinessOnly bool) {
-	shown := v.shown(s)
-	p.Probes = append(p.Probes, ProbeTarget{ContainerID: s.last.ID, Container: s.spec, StartedAt: s.last.StartedAt,
-		Started: shown.started, Ready: shown.ready, ReadinessOnly: readinessOnly})
+func (p *planner) probe(slot *podstate.Slot, readinessOnly bool) {
+	p.plan.Probes = append(p.plan.Probes, ProbeTarget{
+		ContainerID:   slot.Last.ID,
+		Container:     slot.Spec,
+		StartedAt:     slot.Last.StartedAt,
+		Started:       slot.ShownStarted(),
+		Ready:         slot.ShownReady(),
+		ReadinessOnly: readinessOnly,
+	})
 }
 
-// failedProbe is what people are told of a container that a probe ends.
-func (v *view) failedProbe(s *slot, probe string) string {
-	reason := "Container " + s.spec.Name + " failed " + probe + " probe"
-	if podutil.RestartPolicy(&v.d.Pod.Spec, s.spec, s.role) == corev1.RestartPolicyNever {
+// failedProbe is the message for a container that a probe ends.
+func (p *planner) failedProbe(slot *podstate.Slot, probe string) string {
+	reason := "Container " + slot.Spec.Name + " failed " + probe + " probe"
+	if podutil.RestartPolicy(&p.Pod.Spec, slot.Spec, slot.Role) == corev1.RestartPolicyNever {
 		return reason
 	}
 	return reason + ", will be restarted"
 }
 
-// outdated: the container was made from another spec than the pod now has.
-func (v *view) outdated(s *slot) bool {
-	return v.changed(s) && s.role != podutil.RoleInit && s.role != podutil.RoleEphemeral
-}
-
-// changed: the newest instance was made from another spec than the pod now has, as far as can be told.
-func (v *view) changed(s *slot) bool {
-	want := v.d.Hashes[s.spec.Name]
-	return want != "" && s.last.Hash != "" && s.last.Hash != want
-}
-
-// replace stops a running container so that policy can make the next one. A probe may set a grace of its own.
-func (v *view) replace(p *Plan, s *slot, cause Cause, reason string, probe *corev1.Probe) {
-	limit := podutil.GracePeriod(v.d.Pod)
+// replace stops a running container so that the next instance can follow. A probe may have a grace period of its own.
+func (p *planner) replace(slot *podstate.Slot, cause podstate.Cause, reason string, probe *corev1.Probe) {
+	grace := podutil.GracePeriod(p.Pod)
 	if probe != nil && probe.TerminationGracePeriodSeconds != nil {
-		limit = time.Duration(*probe.TerminationGracePeriodSeconds) * time.Second
+		grace = time.Duration(*probe.TerminationGracePeriodSeconds) * time.Second
 	}
-	stop := StopContainer{ID: s.last.ID, Name: s.spec.Name, Deadline: v.o.Now.Add(limit), Cause: cause, Reason: reason}
-	if running, stopping := v.o.Memory.InFlight[stop.Key()]; stopping {
-		v.awaits(p, running)
+	stop := podstate.StopContainer{
+		ID:       slot.Last.ID,
+		Name:     slot.Spec.Name,
+		Deadline: p.Now.Add(grace),
+		Cause:    cause,
+		Reason:   reason,
+	}
+	if running := p.Memory.InFlight(stop); running != nil {
+		p.inProgress(running)
 		return
 	}
-	v.step(p, stop)
-}
-
-// step adds a step that may run now; one in flight or in back-off becomes a wait instead.
-func (v *view) step(p *Plan, s Step) {
-	key := s.Key()
-	if running, busy := v.o.Memory.InFlight[key]; busy && !Overtakes(s, running) {
-		if outdates(s, running) {
-			p.Cancel = append(p.Cancel, key)
-		}
-		v.awaits(p, running)
-		return
-	}
-	if f, failed := v.o.Memory.Failures[key]; failed && f.holds(s) && v.o.Now.Before(f.Retry()) {
-		v.later(p, s, f.Message, f.Retry())
-		return
-	}
-	if d, done := v.o.Memory.Done[key]; done && d.Step == identity(s) && v.o.Now.Before(d.At.Add(stepRetryFirst)) {
-		v.later(p, s, "it was done, but what calls for it is still there", d.At.Add(stepRetryFirst))
-		return
-	}
-	p.Steps = append(p.Steps, s)
-}
-
-// later makes a step that must not run yet into a wait.
-func (v *view) later(p *Plan, s Step, why string, until time.Time) {
-	v.wakeAt(p, until)
-	p.Waits = append(p.Waits, Wait{For: s.String(), Why: why, Until: until})
-}
-
-func (v *view) awaits(p *Plan, s Step) {
-	p.Waits = append(p.Waits, Wait{For: s.String(), Why: "in progress"})
-}
-
-// wakeAt brings the next wake-up forward to at; zero means nothing.
-func (v *view) wakeAt(p *Plan, at time.Time) {
-	if !at.IsZero() && (p.Wake.IsZero() || at.Before(p.Wake)) {
-		p.Wake = at
-	}
-}
-
-// collect brings the plan into the one order that its readers can rely on.
-func (v *view) collect(p *Plan) {
-	slices.SortFunc(p.Cancel, Key.Compare)
+	p.step(stop)
 }

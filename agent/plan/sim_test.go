@@ -284,7 +284,7 @@ func (l *life) happen() {
 		if e := l.exits[i]; due(e.at) {
 			l.exits = append(l.exits[:i], l.exits[i+1:]...)
 			i--
-			if n := l.index(e.id); n >= 0 && alive(&l.containers[n]) {
+			if n := l.index(e.id); n >= 0 && l.containers[n].Alive() {
 				l.note("%s exits with %d", e.id, e.code)
 				l.exit(e.id, e.code)
 				l.troubleInReset(&l.containers[n])

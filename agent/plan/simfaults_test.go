@@ -6,6 +6,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/nodelet/nodelet/agent/podstate"
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
@@ -39,7 +40,7 @@ func (l *life) fate(c *call) {
 	case 0, 1, 2: // fails
 		c.effectAt, c.problem = time.Time{}, &Problem{Message: "it failed"}
 		if _, image := c.step.(EnsureImage); image {
-			c.problem.Reason = pick(l.r, ReasonErrImagePull, ReasonErrImageNeverPull)
+			c.problem.Reason = pick(l.r, podstate.ReasonErrImagePull, podstate.ReasonErrImageNeverPull)
 		}
 	case 3, 4: // the work is done, the answer is lost
 		c.problem = &Problem{Message: "no answer in time"}
@@ -368,12 +369,12 @@ func (l *life) jumpMemory(d time.Duration, stops func(Step) Step) {
 		f.At = f.At.Add(d)
 		m.Failures[key] = f
 	}
-	for key, done := range m.Done {
+	for key, done := range m.Completed {
 		done.At = done.At.Add(d)
-		m.Done[key] = done
+		m.Completed[key] = done
 	}
-	for id, s := range m.Killed {
-		m.Killed[id] = stops(s).(StopContainer)
+	for id, s := range m.Stopped {
+		m.Stopped[id] = stops(s).(StopContainer)
 	}
 	for name, v := range m.Volumes {
 		if !v.RefreshAt.IsZero() {

@@ -123,7 +123,7 @@ func (w *world) resizeEffect(c *call) *Problem {
 		if !w.cgroup {
 			return &Problem{Message: "no such cgroup"}
 		}
-		w.podSize = ptr(s.To.normal())
+		w.podSize = ptr(s.To.Normal())
 	case Resize:
 		i := w.index(s.ID)
 		if i < 0 || w.containers[i].State != ContainerRunning {
@@ -138,7 +138,7 @@ func (w *world) resizeEffect(c *call) *Problem {
 func (w *world) prepareEffect(c *call) {
 	w.dir, w.cgroup = true, true
 	if w.podSize == nil && c.grant != nil {
-		w.podSize = ptr(c.grant.Pod.normal())
+		w.podSize = ptr(c.grant.Pod.Normal())
 	}
 }
 

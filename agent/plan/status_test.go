@@ -65,7 +65,7 @@ func TestContainerStates(t *testing.T) {
 		{name: "ended, next at once", pod: oneApp, facts: []Container{instance("app", 0, ContainerExited, 1)}, want: "app: exit 1 Error"},
 		{name: "ended for good", pod: neverIt, facts: []Container{instance("app", 0, ContainerExited, 1)}, want: "app: exit 1 Error"},
 		{name: "crash loop", pod: oneApp, facts: []Container{instance("app", 2, ContainerExited, 1)},
-			memory: func(m *Memory) { m.Restarts[Instance{"app", 2}] = 40 * time.Second },
+			memory: func(m *Memory) { m.Restarts[Instance{Name: "app", Attempt: 2}] = 40 * time.Second },
 			want:   "app: waiting CrashLoopBackOff \"back-off 40s restarting failed container=app pod=web_default(uid)\", restarts 2, last exit 1 Error"},
 		{name: "crash loop over five minutes", pod: oneApp, facts: []Container{instance("app", 9, ContainerExited, 1)},
 			want: "app: waiting CrashLoopBackOff \"back-off 5m0s restarting failed container=app pod=web_default(uid)\", restarts 9, last exit 1 Error"},
@@ -80,36 +80,36 @@ func TestContainerStates(t *testing.T) {
 				lastState: {terminated: {exitCode: 3, reason: Error}}}]}`,
 			want: "app: running, ready, started, restarts 1, last exit 3 Error"},
 
-		{name: "first pull failed", pod: oneApp, memory: failing(Key{KindEnsureImage, "app"}, Failure{Count: 1, Image: "a", Reason: "ErrImagePull", Message: "no such image"}),
+		{name: "first pull failed", pod: oneApp, memory: failing(EnsureImage{Container: "app"}.Key(), Failure{Count: 1, Image: "a", Reason: "ErrImagePull", Message: "no such image"}),
 			want: "app: waiting ErrImagePull \"no such image\""},
-		{name: "second pull failed", pod: oneApp, memory: failing(Key{KindEnsureImage, "app"}, Failure{Count: 2, Image: "a", Reason: "ErrImagePull", Message: "no such image"}),
+		{name: "second pull failed", pod: oneApp, memory: failing(EnsureImage{Container: "app"}.Key(), Failure{Count: 2, Image: "a", Reason: "ErrImagePull", Message: "no such image"}),
 			want: `app: waiting ImagePullBackOff "Back-off pulling image \"a\": ErrImagePull: no such image"`},
-		{name: "signature does not fit", pod: oneApp, memory: failing(Key{KindEnsureImage, "app"}, Failure{Count: 2, Image: "a", Reason: "SignatureValidationFailed", Message: "bad"}),
+		{name: "signature does not fit", pod: oneApp, memory: failing(EnsureImage{Container: "app"}.Key(), Failure{Count: 2, Image: "a", Reason: "SignatureValidationFailed", Message: "bad"}),
 			want: `app: waiting ImagePullBackOff "Back-off pulling image \"a\": SignatureValidationFailed: bad"`},
-		{name: "another image failed", pod: oneApp, memory: failing(Key{KindEnsureImage, "app"}, Failure{Count: 2, Image: "b", Reason: "ErrImagePull"}),
+		{name: "another image failed", pod: oneApp, memory: failing(EnsureImage{Container: "app"}.Key(), Failure{Count: 2, Image: "b", Reason: "ErrImagePull"}),
 			want: "app: waiting ContainerCreating"},
-		{name: "image is never pulled", pod: oneApp, memory: failing(Key{KindEnsureImage, "app"}, Failure{Count: 5, Image: "a", Reason: "ErrImageNeverPull",
+		{name: "image is never pulled", pod: oneApp, memory: failing(EnsureImage{Container: "app"}.Key(), Failure{Count: 5, Image: "a", Reason: "ErrImageNeverPull",
 			Message: `Container image "a" is not present with pull policy of Never`}),
 			want: `app: waiting ErrImageNeverPull "Container image \"a\" is not present with pull policy of Never"`},
-		{name: "image name is none", pod: oneApp, memory: failing(Key{KindEnsureImage, "app"}, Failure{Count: 5, Image: "a", Reason: "InvalidImageName", Message: "m"}),
+		{name: "image name is none", pod: oneApp, memory: failing(EnsureImage{Container: "app"}.Key(), Failure{Count: 5, Image: "a", Reason: "InvalidImageName", Message: "m"}),
 			want: `app: waiting InvalidImageName "m"`},
-		{name: "config error", pod: oneApp, memory: failing(Key{KindCreateContainer, "app"}, Failure{Count: 1, Reason: "CreateContainerConfigError", Message: `secret "x" not found`}),
+		{name: "config error", pod: oneApp, memory: failing(CreateContainer{Name: "app"}.Key(), Failure{Count: 1, Reason: "CreateContainerConfigError", Message: `secret "x" not found`}),
 			want: `app: waiting CreateContainerConfigError "secret \"x\" not found"`},
-		{name: "create error", pod: oneApp, memory: failing(Key{KindCreateContainer, "app"}, Failure{Count: 1, Message: "no space"}),
+		{name: "create error", pod: oneApp, memory: failing(CreateContainer{Name: "app"}.Key(), Failure{Count: 1, Message: "no space"}),
 			want: `app: waiting CreateContainerError "no space"`},
 		{name: "start error", pod: oneApp, facts: []Container{instance("app", 0, ContainerExited, 128)},
-			memory: failing(Key{KindStartContainer, "app0"}, Failure{Count: 1, Message: "no such file"}),
+			memory: failing(StartContainer{ID: "app0"}.Key(), Failure{Count: 1, Message: "no such file"}),
 			want:   `app: waiting RunContainerError "no such file", last exit 128 Error`},
 		{name: "start error of a pod that runs once", pod: neverIt, facts: []Container{instance("app", 0, ContainerExited, 128)},
-			memory: failing(Key{KindStartContainer, "app0"}, Failure{Count: 1, Message: "no such file"}), want: "app: exit 128 Error"},
+			memory: failing(StartContainer{ID: "app0"}.Key(), Failure{Count: 1, Message: "no such file"}), want: "app: exit 128 Error"},
 		{name: "hook runs", pod: hookApp, facts: []Container{instance("app", 0, ContainerRunning, 0)},
 			memory: func(m *Memory) { m.Started["app0"] = true }, want: "app: waiting ContainerCreating"},
 		{name: "hook is through", pod: hookApp, facts: []Container{instance("app", 0, ContainerRunning, 0)},
 			memory: func(m *Memory) { m.Started["app0"] = true; m.Hooks["app0"] = Hook{} }, want: "app: running, ready, started"},
 		{name: "hook failed", pod: hookApp, facts: []Container{instance("app", 0, ContainerRunning, 0)},
-			memory: func(m *Memory) { m.Started["app0"] = true; m.Hooks["app0"] = Hook{"exit 1"} }, want: `app: waiting PostStartHookError "exit 1"`},
+			memory: func(m *Memory) { m.Started["app0"] = true; m.Hooks["app0"] = Hook{Failure: "exit 1"} }, want: `app: waiting PostStartHookError "exit 1"`},
 		{name: "hook failed, container killed", pod: hookApp, facts: []Container{instance("app", 0, ContainerExited, 137)},
-			memory: func(m *Memory) { m.Started["app0"] = true; m.Hooks["app0"] = Hook{"exit 1"} },
+			memory: func(m *Memory) { m.Started["app0"] = true; m.Hooks["app0"] = Hook{Failure: "exit 1"} },
 			want:   `app: waiting PostStartHookError "exit 1", last exit 137 Error`},
 
 		{name: "was running, the runtime knows nothing", pod: oneApp,
@@ -144,7 +144,7 @@ func TestContainerStates(t *testing.T) {
 			if tt.memory != nil {
 				tt.memory(&m)
 			}
-			o := Observed{Now: epoch.Add(time.Second), Sandboxes: inHere, Containers: tt.facts, Memory: m, Node: Node{RuntimeName: "cri"}}
+			o := Observed{Now: epoch.Add(time.Second), Sandboxes: inHere, Containers: tt.facts, Memory: m.Recall(), Node: Node{RuntimeName: "cri"}}
 			lines := strings.SplitN(statusText(Pod(Desired{Pod: pod}, o).Status), "\n", 3)
 			if lines[2] != tt.want {
 				t.Errorf("got\n%s\nwant\n%s", lines[2], tt.want)
@@ -212,7 +212,7 @@ func TestEnds(t *testing.T) {
 		{name: "a static pod has no end", desired: Desired{Stop: deleted}, shown: `{phase: Running}`, sandboxes: dead,
 			pod:   `{metadata: {annotations: {kubernetes.io/config.source: file}}, spec: {restartPolicy: Always, containers: [{name: app}]}}`,
 			facts: []Container{instance("app", 0, ContainerExited, 137)}, want: "Running\n" + unready + "\napp: exit 137 Error"},
-		{name: "rejected", pod: oneApp, desired: Desired{Rejected: &Rejection{"OutOfcpu", "Node didn't have enough resource: cpu"}},
+		{name: "rejected", pod: oneApp, desired: Desired{Rejected: &Rejection{Reason: "OutOfcpu", Message: "Node didn't have enough resource: cpu"}},
 			shown: `{phase: Pending, conditions: [{type: PodScheduled, status: "True"}, {type: mine, status: "True"}]}`,
 			want:  "Failed OutOfcpu \"Pod was rejected: Node didn't have enough resource: cpu\"\nmine"},
 		{name: "what has succeeded stays so", pod: oneApp, shown: `{phase: Succeeded, reason: Test, message: test,
@@ -234,7 +234,7 @@ func TestEnds(t *testing.T) {
 			for _, s := range tt.sandboxes {
 				m.StoppedSandboxes[s.ID] = !s.Ready
 			}
-			o := Observed{Now: epoch, Sandboxes: tt.sandboxes, Containers: tt.facts, Memory: m, Node: Node{RuntimeName: "cri"}}
+			o := Observed{Now: epoch, Sandboxes: tt.sandboxes, Containers: tt.facts, Memory: m.Recall(), Node: Node{RuntimeName: "cri"}}
 			if got := statusText(Pod(tt.desired, o).Status); got != tt.want {
 				t.Errorf("got\n%s\nwant\n%s", got, tt.want)
 			}
@@ -265,7 +265,7 @@ func TestAddresses(t *testing.T) {
 			if tt.shown != "" {
 				fromYAML(t, tt.shown, &pod.Status)
 			}
-			st := Pod(Desired{Pod: pod}, Observed{Now: epoch, Sandboxes: []Sandbox{tt.sandbox}, Memory: NewMemory(), Node: Node{HostIPs: tt.node}}).Status
+			st := Pod(Desired{Pod: pod}, Observed{Now: epoch, Sandboxes: []Sandbox{tt.sandbox}, Node: Node{HostIPs: tt.node}}).Status
 			var all []string
 			for _, ip := range st.PodIPs {
 				all = append(all, ip.IP)
@@ -287,7 +287,7 @@ func TestStatusKeepsAndBounds(t *testing.T) {
 	pod.Status.StartTime, pod.Status.ObservedGeneration = &then, 6
 	long := instance("app", 0, ContainerExited, 1)
 	long.Message = strings.Repeat("x", 20<<10)
-	o := Observed{Now: epoch, Sandboxes: inHere, Containers: []Container{long}, Memory: NewMemory(), Node: Node{RuntimeName: "cri", RecursiveReadOnly: true}}
+	o := Observed{Now: epoch, Sandboxes: inHere, Containers: []Container{long}, Node: Node{RuntimeName: "cri", RecursiveReadOnly: true}}
 	st := Pod(Desired{Pod: pod}, o).Status
 	if !st.StartTime.Equal(&then) || st.ObservedGeneration != 7 || st.QOSClass != corev1.PodQOSBestEffort {
 		t.Errorf("start %v, generation %d, class %s", st.StartTime, st.ObservedGeneration, st.QOSClass)

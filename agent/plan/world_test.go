@@ -35,6 +35,8 @@ type world struct {
 
 	decide func(Desired, Observed) Plan
 	plan   Plan
+	// bend, if set, takes from what plan may know of the agent's memory.
+	bend func(*Observed, *Memory)
 	// apiBehind: what the agent tells of the pod does not get through to the API.
 	apiBehind bool
 	// watch, if set, hears of what happens before it does.
@@ -77,7 +79,7 @@ func newWorld(desired Desired, now time.Time) *world {
 func (w *world) observe() Observed {
 	o := Observed{Now: w.now, Sandboxes: w.sandboxes, Containers: slices.Clone(w.containers), DirOnDisk: w.dir, CgroupExists: w.cgroup,
 		ResetNoted: w.resetNoted, ClaimsHeld: w.claims,
-		Verdicts: w.verdicts, Memory: w.memory, Node: w.node}
+		Verdicts: w.verdicts, Memory: w.memory.Recall(), Node: w.node}
 	for name := range w.volumes {
 		o.VolumesOnDisk = append(o.VolumesOnDisk, name)
 	}
@@ -90,6 +92,11 @@ func (w *world) observe() Observed {
 			c.EndedAt = w.ends[c.ID]
 		}
 	}
+	if w.bend != nil {
+		remembered := w.memory
+		w.bend(&o, &remembered)
+		o.Memory = remembered.Recall()
+	}
 	return o
 }
 
@@ -100,7 +107,7 @@ func (w *world) turn() {
 	if w.watch != nil {
 		w.watch.planned(w, &w.plan)
 	}
-	w.memory.Tell(&plan)
+	w.memory.Report(&plan.Status)
 	if !w.apiBehind {
 		w.publish()
 	}
@@ -108,8 +115,8 @@ func (w *world) turn() {
 
 // publish brings the API up to what the agent has said last.
 func (w *world) publish() {
-	if w.memory.Told != nil {
-		w.desired.Pod.Status = *w.memory.Told
+	if w.memory.Reported != nil {
+		w.desired.Pod.Status = *w.memory.Reported
 	}
 }
 
@@ -238,7 +245,7 @@ func (w *world) killSandbox(box *Sandbox) {
 	box = w.sandbox(id)
 	box.Ready, box.IPs = false, nil
 	for i := range w.containers {
-		if c := &w.containers[i]; c.SandboxID == id && alive(c) {
+		if c := &w.containers[i]; c.SandboxID == id && c.Alive() {
 			w.exit(c.ID, 137)
 		}
 	}
@@ -291,7 +298,7 @@ func (w *world) startContainer(s StartContainer) *Problem {
 // exit ends a container, if it has not ended.
 func (w *world) exit(id string, code int32) {
 	i := w.index(id)
-	if i < 0 || !alive(&w.containers[i]) {
+	if i < 0 || !w.containers[i].Alive() {
 		return
 	}
 	c := &w.containers[i]

@@ -12,7 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nodelet/nodelet/agent"
-	"github.com/nodelet/nodelet/agent/plan"
+	"github.com/nodelet/nodelet/agent/podstate"
 	"github.com/nodelet/nodelet/cri/logs"
 	podutil "github.com/nodelet/nodelet/kube/pod"
 	"github.com/nodelet/nodelet/kube/server"
@@ -116,9 +116,9 @@ func instanceToRead(s *corev1.PodStatus, pod, name string, previous bool) (strin
 
 func waitingText(reason string) string {
 	switch reason {
-	case plan.ReasonErrImagePull:
+	case podstate.ReasonErrImagePull:
 		return "image can't be pulled"
-	case plan.ReasonImagePullBackOff:
+	case podstate.ReasonImagePullBackOff:
 		return "trying and failing to pull image"
 	}
 	return reason

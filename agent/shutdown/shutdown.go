@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodelet/nodelet/agent"
-	"github.com/nodelet/nodelet/agent/plan"
+	"github.com/nodelet/nodelet/agent/podstate"
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
@@ -82,11 +82,11 @@ func New(cfg Config) *Shutdown {
 
 // Admit returns why a new pod is refused while the node goes down; nil if it is not. The static pods that a restarted
 // agent finds are not new.
-func (s *Shutdown) Admit(pod *corev1.Pod) *plan.Rejection {
+func (s *Shutdown) Admit(pod *corev1.Pod) *podstate.Rejection {
 	if !s.down.Load() || s.resumed.Load() && podutil.IsStatic(pod) {
 		return nil
 	}
-	return &plan.Rejection{Reason: refusedReason, Message: refusedMessage}
+	return &podstate.Rejection{Reason: refusedReason, Message: refusedMessage}
 }
 
 // Interrupted returns the eviction of a pod whose group an earlier run of the agent has begun to end; nil for other

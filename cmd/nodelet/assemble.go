@@ -19,8 +19,8 @@ import (
 	"github.com/nodelet/nodelet/agent/allocatable"
 	"github.com/nodelet/nodelet/agent/eviction"
 	"github.com/nodelet/nodelet/agent/nodefacts"
-	"github.com/nodelet/nodelet/agent/plan"
 	"github.com/nodelet/nodelet/agent/podapi"
+	"github.com/nodelet/nodelet/agent/podstate"
 	"github.com/nodelet/nodelet/agent/shutdown"
 	"github.com/nodelet/nodelet/cni/manager"
 	"github.com/nodelet/nodelet/config"
@@ -331,7 +331,7 @@ func (n *nodelet) admit(pod *corev1.Pod, others []*corev1.Pod) admission.Verdict
 }
 
 // refused returns why the pod cannot run on this node, whatever else runs; nil if it can.
-func (n *nodelet) refused(pod *corev1.Pod) *plan.Rejection {
+func (n *nodelet) refused(pod *corev1.Pod) *podstate.Rejection {
 	if r := n.shutdown.Admit(pod); r != nil {
 		return r
 	}
@@ -342,7 +342,7 @@ func (n *nodelet) refused(pod *corev1.Pod) *plan.Rejection {
 		v := &pod.Spec.Volumes[i]
 		err := podfs.Supported(v)
 		if err != nil {
-			return &plan.Rejection{Reason: "UnexpectedAdmissionError", Message: err.Error()}
+			return &podstate.Rejection{Reason: "UnexpectedAdmissionError", Message: err.Error()}
 		}
 	}
 	return admission.AdmitHost(pod, admission.Host{UnsafeSysctls: n.cfg.Pods.UnsafeSysctls, AppArmor: n.facts.AppArmor()})

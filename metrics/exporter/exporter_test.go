@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nodelet/nodelet/agent"
-	"github.com/nodelet/nodelet/agent/plan"
+	"github.com/nodelet/nodelet/agent/podstate"
 )
 
 // census are pods that do not change.
@@ -48,9 +48,9 @@ func TestMetrics(t *testing.T) {
 	}}}
 	running := &corev1.PodStatus{Phase: corev1.PodRunning}
 	e.AddPods(census{
-		{Pod: static, Status: running, Sandbox: true, Containers: map[plan.ContainerState]int{plan.ContainerRunning: 2}},
+		{Pod: static, Status: running, Sandbox: true, Containers: map[podstate.ContainerState]int{podstate.ContainerRunning: 2}},
 		{Pod: pod, Status: running, Mounted: map[string]string{"data": "/data"}},
-		{Pod: pod, Status: &corev1.PodStatus{Phase: corev1.PodFailed}, Stop: &plan.Stop{Cause: plan.StopOrphaned}},
+		{Pod: pod, Status: &corev1.PodStatus{Phase: corev1.PodFailed}, Stop: &podstate.Stop{Cause: podstate.StopOrphaned}},
 	}, 2)
 	e.AddClientCertificate(noCertificate{})
 	e.Meter().Rejected("OutOfcpu")

@@ -6,7 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/nodelet/nodelet/agent/plan"
+	"github.com/nodelet/nodelet/agent/podstate"
 	podutil "github.com/nodelet/nodelet/kube/pod"
 	"github.com/nodelet/nodelet/metrics"
 	"github.com/nodelet/nodelet/volumes"
@@ -25,21 +25,21 @@ type Meter struct {
 func (e *Exporter) Meter() *Meter { return &Meter{Exporter: e} }
 
 // Step implements agent.Metrics.
-func (m *Meter) Step(pod *corev1.Pod, s plan.Step, took time.Duration, p *plan.Problem) {
+func (m *Meter) Step(pod *corev1.Pod, s podstate.Step, took time.Duration, p *podstate.Problem) {
 	a := m.Agent
 	if p != nil && p.Cancelled {
 		return
 	}
 	switch s := s.(type) {
-	case plan.Prepare:
+	case podstate.Prepare:
 		a.Cgroups.With("create").Took(took)
-	case plan.RemoveCgroup:
+	case podstate.RemoveCgroup:
 		a.Cgroups.With("destroy").Took(took)
-	case plan.Mount:
+	case podstate.Mount:
 		a.Storage.With("false", "volume_mount", outcomeOf(p), plugin(pod, s.Volume)).Took(took)
-	case plan.Unmount:
+	case podstate.Unmount:
 		a.Storage.With("false", "volume_unmount", outcomeOf(p), plugin(pod, s.Volume)).Took(took)
-	case plan.CreateSandbox:
+	case podstate.CreateSandbox:
 		handler := "" // the kubelet's label is the handler, which is mostly named as the class
 		if class := pod.Spec.RuntimeClassName; class != nil {
 			handler = *class
@@ -57,12 +57,12 @@ func (m *Meter) Step(pod *corev1.Pod, s plan.Step, took time.Duration, p *plan.P
 		} else {
 			a.StartedPods.Inc()
 		}
-	case plan.CreateContainer:
+	case podstate.CreateContainer:
 		if p != nil {
 			m.userNamespaceFailed(pod)
 			a.StartedContainersErrors.With(p.Reason, containerType(pod, s.Name)).Inc()
 		}
-	case plan.StartContainer:
+	case podstate.StartContainer:
 		if p != nil {
 			m.userNamespaceFailed(pod)
 			a.StartedContainersErrors.With(p.Reason, containerType(pod, s.Name)).Inc()
@@ -79,7 +79,7 @@ func (m *Meter) userNamespaceFailed(pod *corev1.Pod) {
 	}
 }
 
-func outcomeOf(p *plan.Problem) string {
+func outcomeOf(p *podstate.Problem) string {
 	if p != nil {
 		return "fail-unknown"
 	}

@@ -6,7 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nodelet/nodelet/agent"
-	"github.com/nodelet/nodelet/agent/plan"
+	"github.com/nodelet/nodelet/agent/podstate"
 	podutil "github.com/nodelet/nodelet/kube/pod"
 	"github.com/nodelet/nodelet/metrics"
 	"github.com/nodelet/nodelet/volumes/iscsi"
@@ -44,16 +44,16 @@ func gaugeByStatic(t *metrics.Text, name, help string, value [2]int) {
 type counted struct {
 	active, desired [2]int
 	running         int
-	containers      map[plan.ContainerState]int
+	containers      map[podstate.ContainerState]int
 	volumes         map[string][2]int
 }
 
 // containerStates are the kubelet's names of the states of containers.
-var containerStates = map[plan.ContainerState]string{
-	plan.ContainerCreated: "created",
-	plan.ContainerRunning: "running",
-	plan.ContainerExited:  "exited",
-	plan.ContainerUnknown: "unknown",
+var containerStates = map[podstate.ContainerState]string{
+	podstate.ContainerCreated: "created",
+	podstate.ContainerRunning: "running",
+	podstate.ContainerExited:  "exited",
+	podstate.ContainerUnknown: "unknown",
 }
 
 func (c *counted) write(t *metrics.Text) {
@@ -66,7 +66,7 @@ func (c *counted) write(t *metrics.Text) {
 	gauge(t, "kubelet_running_pods", "[BETA] Number of pods that have a running pod sandbox", float64(c.running))
 	t.Family("kubelet_running_containers", "[BETA] Number of containers currently running", metrics.KindGauge)
 	for state, name := range containerStates {
-		if n := c.containers[state]; n > 0 || state == plan.ContainerRunning {
+		if n := c.containers[state]; n > 0 || state == podstate.ContainerRunning {
 			t.Sample(float64(n), "container_state", name)
 		}
 	}
@@ -78,14 +78,14 @@ func (c *counted) write(t *metrics.Text) {
 }
 
 func count(all []*agent.Counted) counted {
-	c := counted{containers: map[plan.ContainerState]int{}, volumes: map[string][2]int{}}
+	c := counted{containers: map[podstate.ContainerState]int{}, volumes: map[string][2]int{}}
 	for _, s := range all {
 		kind := 0
 		if podutil.IsStatic(s.Pod) {
 			kind = 1
 		}
 		ended := podutil.IsTerminal(s.Status.Phase)
-		if s.Stop == nil || s.Stop.Cause != plan.StopOrphaned {
+		if s.Stop == nil || s.Stop.Cause != podstate.StopOrphaned {
 			c.desired[kind]++
 		}
 		if !s.Rejected && !ended {

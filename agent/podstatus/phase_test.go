@@ -1,4 +1,4 @@
-package plan
+package podstatus
 
 import (
 	"fmt"
@@ -7,11 +7,12 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/nodelet/nodelet/agent/podstate"
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
-// inState makes a container status from a word: run, up (running and started), ok, fail (ended), wait, wait/ok, wait/fail
-// (waiting after an end).
+// inState makes a container status from a word: run, up (running and started), ok, fail (ended), wait,
+// wait/ok, wait/fail (waiting after an end).
 func inState(name, word string) corev1.ContainerStatus {
 	st := corev1.ContainerStatus{Name: name}
 	ended := func(word string) *corev1.ContainerStateTerminated {
@@ -34,6 +35,13 @@ func inState(name, word string) corev1.ContainerStatus {
 		st.LastTerminationState.Terminated = ended(before)
 	}
 	return st
+}
+
+func ptr[T any](v T) *T { return &v }
+
+// build is a builder for a pod and what is observed of it.
+func build(pod *corev1.Pod, o podstate.Observed) *builder {
+	return &builder{State: podstate.New(podstate.Desired{Pod: pod}, o)}
 }
 
 // phasePod is a pod with containers in given states: init containers "init=ok", sidecars "side=up", all others apps.
@@ -61,8 +69,9 @@ func phasePod(policy, containers string) (*corev1.Pod, *corev1.PodStatus) {
 	return pod, st
 }
 
-// TestPhase holds the cases of the kubelet's phase tables (its kubelet_pods_test.go). "begun" is said where an app
-// container has been made in the current sandbox, "calm" where the pod is to end and nothing of it runs any more.
+// TestPhase holds the cases of the kubelet's phase tables (its kubelet_pods_test.go). "begun" stands for
+// pods of which an app container was created in the current sandbox, "quiescent" where the pod is to end
+// and nothing of it runs any more.
 func TestPhase(t *testing.T) {
 	tests := []struct {
 		policy, containers, facts string
@@ -71,13 +80,13 @@ func TestPhase(t *testing.T) {
 		{"Always", "app=wait app=wait", "", corev1.PodPending},
 		{"Always", "app=run app=run", "", corev1.PodRunning},
 		{"Always", "app=ok app=ok", "", corev1.PodRunning},
-		{"Always", "app=ok app=ok", "calm", corev1.PodSucceeded},
-		{"Always", "app=ok app=fail", "calm", corev1.PodFailed},
-		{"Always", "app=ok app=fail", "calm static", corev1.PodRunning},
+		{"Always", "app=ok app=ok", "quiescent", corev1.PodSucceeded},
+		{"Always", "app=ok app=fail", "quiescent", corev1.PodFailed},
+		{"Always", "app=ok app=fail", "quiescent static", corev1.PodRunning},
 		{"Always", "app=run app=ok", "", corev1.PodRunning},
 		{"Always", "app=run app=wait", "", corev1.PodPending},
 		{"Always", "app=run app=wait/ok", "", corev1.PodRunning},
-		{"Always", "app=wait app=wait", "calm", corev1.PodPending},
+		{"Always", "app=wait app=wait", "quiescent", corev1.PodPending},
 
 		{"Always", "init=wait app=wait", "", corev1.PodPending},
 		{"Always", "init=run app=wait", "", corev1.PodPending},
@@ -97,8 +106,8 @@ func TestPhase(t *testing.T) {
 		{"Always", "side=run app=run app=run", "begun", corev1.PodRunning},
 		{"Always", "side=fail app=run app=run", "begun", corev1.PodRunning},
 		{"Always", "side=wait/fail app=run app=run", "begun", corev1.PodRunning},
-		{"Always", "side=fail app=ok app=ok", "begun calm", corev1.PodSucceeded},
-		{"Always", "side=ok app=ok app=ok", "begun calm", corev1.PodSucceeded},
+		{"Always", "side=fail app=ok app=ok", "begun quiescent", corev1.PodSucceeded},
+		{"Always", "side=ok app=ok app=ok", "begun quiescent", corev1.PodSucceeded},
 		{"Always", "side=run app=run app=run", "", corev1.PodPending}, // in a new sandbox
 
 		{"Always", "init=run side=run app=run", "", corev1.PodPending},
@@ -151,11 +160,12 @@ func TestPhase(t *testing.T) {
 			if strings.Contains(tt.facts, "static") {
 				pod.Annotations = map[string]string{"kubernetes.io/config.source": "file"}
 			}
-			v := look(Desired{Pod: pod}, Observed{})
-			for i := range v.slots {
-				v.slots[i].here = v.slots[i].role == podutil.RoleApp && strings.Contains(tt.facts, "begun")
+			b := build(pod, podstate.Observed{})
+			b.st, b.quiescent = *st, strings.Contains(tt.facts, "quiescent")
+			for _, slot := range b.Slots {
+				slot.InCurrentSandbox = slot.Role == podutil.RoleApp && strings.Contains(tt.facts, "begun")
 			}
-			if got := v.phaseByContainers(st, strings.Contains(tt.facts, "calm")); got != tt.want {
+			if got := b.phaseByContainers(); got != tt.want {
 				t.Errorf("got %s, want %s", got, tt.want)
 			}
 		})

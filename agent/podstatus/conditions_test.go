@@ -1,11 +1,13 @@
-package plan
+package podstatus
 
 import (
+	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/nodelet/nodelet/agent/podstate"
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
@@ -98,8 +100,10 @@ func TestConditions(t *testing.T) {
 					}
 				}
 			}
-			look(Desired{Pod: pod}, Observed{}).conditions(st, false)
-			if got := conditionsText(st.Conditions); got != tt.want {
+			b := build(pod, podstate.Observed{})
+			b.st = *st
+			b.conditions()
+			if got := conditionsText(b.st.Conditions); got != tt.want {
 				t.Errorf("got  %s\nwant %s", got, tt.want)
 			}
 		})
@@ -108,26 +112,26 @@ func TestConditions(t *testing.T) {
 
 // TestReadyToStart holds the kubelet's cases of PodReadyToStartContainers.
 func TestReadyToStart(t *testing.T) {
-	ready := Sandbox{ID: "s0", Ready: true, IPs: []string{"10.0.0.1"}}
+	ready := podstate.Sandbox{ID: "s0", Ready: true, IPs: []string{"10.0.0.1"}}
 	tests := []struct {
 		name      string
-		sandboxes []Sandbox
+		sandboxes []podstate.Sandbox
 		host      bool
 		want      corev1.ConditionStatus
 	}{
 		{name: "no sandbox", want: corev1.ConditionFalse},
-		{name: "ready", sandboxes: []Sandbox{ready}, want: corev1.ConditionTrue},
-		{name: "not ready", sandboxes: []Sandbox{{ID: "s0"}}, want: corev1.ConditionFalse},
-		{name: "ready, after one that is not", sandboxes: []Sandbox{{ID: "s0"}, {ID: "s1", Attempt: 1, Ready: true, IPs: []string{"10.0.0.1"}}}, want: corev1.ConditionTrue},
-		{name: "two ready", sandboxes: []Sandbox{ready, {ID: "s1", Attempt: 1, Ready: true, IPs: []string{"10.0.0.2"}}}, want: corev1.ConditionFalse},
-		{name: "the newest not ready", sandboxes: []Sandbox{ready, {ID: "s1", Attempt: 1}}, want: corev1.ConditionFalse},
-		{name: "no address", sandboxes: []Sandbox{{ID: "s0", Ready: true}}, want: corev1.ConditionFalse},
-		{name: "no address on the host's network", sandboxes: []Sandbox{{ID: "s0", Ready: true}}, host: true, want: corev1.ConditionTrue},
+		{name: "ready", sandboxes: []podstate.Sandbox{ready}, want: corev1.ConditionTrue},
+		{name: "not ready", sandboxes: []podstate.Sandbox{{ID: "s0"}}, want: corev1.ConditionFalse},
+		{name: "ready, after one that is not", sandboxes: []podstate.Sandbox{{ID: "s0"}, {ID: "s1", Attempt: 1, Ready: true, IPs: []string{"10.0.0.1"}}}, want: corev1.ConditionTrue},
+		{name: "two ready", sandboxes: []podstate.Sandbox{ready, {ID: "s1", Attempt: 1, Ready: true, IPs: []string{"10.0.0.2"}}}, want: corev1.ConditionFalse},
+		{name: "the newest not ready", sandboxes: []podstate.Sandbox{ready, {ID: "s1", Attempt: 1}}, want: corev1.ConditionFalse},
+		{name: "no address", sandboxes: []podstate.Sandbox{{ID: "s0", Ready: true}}, want: corev1.ConditionFalse},
+		{name: "no address on the host's network", sandboxes: []podstate.Sandbox{{ID: "s0", Ready: true}}, host: true, want: corev1.ConditionTrue},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			pod := &corev1.Pod{Spec: corev1.PodSpec{HostNetwork: tt.host}}
-			if got := look(Desired{Pod: pod}, Observed{Sandboxes: tt.sandboxes}).readyToStart(); got != tt.want {
+			if got := build(pod, podstate.Observed{Sandboxes: tt.sandboxes}).readyToStart(); got != tt.want {
 				t.Errorf("got %s, want %s", got, tt.want)
 			}
 		})
@@ -139,11 +143,27 @@ func TestTransitionTimes(t *testing.T) {
 	pod := &corev1.Pod{}
 	pod.Generation = 3
 	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: seconds(then)}}
-	v := look(Desired{Pod: pod}, Observed{Now: now})
+	b := build(pod, podstate.Observed{Now: now})
 	for status, want := range map[corev1.ConditionStatus]time.Time{corev1.ConditionTrue: then, corev1.ConditionFalse: time.Unix(2000, 0)} {
-		c := v.dated(corev1.PodCondition{Type: corev1.PodReady, Status: status})
+		c := b.dated(corev1.PodCondition{Type: corev1.PodReady, Status: status})
 		if !c.LastTransitionTime.Time.Equal(want) || c.ObservedGeneration != 3 {
 			t.Errorf("%s since %v, generation %d; want %v, generation 3", status, c.LastTransitionTime, c.ObservedGeneration, want)
 		}
 	}
+}
+
+// conditionsText is the conditions in one line: those that are true by name, the others with a "!" and their reason.
+func conditionsText(all []corev1.PodCondition) string {
+	var words []string
+	for _, c := range all {
+		word := string(c.Type)
+		if c.Status != corev1.ConditionTrue {
+			word = "!" + word
+		}
+		if c.Reason != "" {
+			word += "(" + strings.TrimSuffix(c.Reason+": "+c.Message, ": ") + ")"
+		}
+		words = append(words, word)
+	}
+	return strings.Join(words, " ")
 }

@@ -1,4 +1,4 @@
-package plan
+package podstate
 
 import (
 	"time"
@@ -11,8 +11,8 @@ type Desired struct {
 	// Pod is the newest object a source has delivered. It is never modified. Its Status is what the API server last
 	// showed; a static pod's is its mirror's, or empty.
 	Pod *corev1.Pod
-	// Hashes are the hashes of the container specs by name, as agent/spec makes them: a running container made from another
-	// spec is replaced.
+	// Hashes are the hashes of the container specs by name, as agent/spec makes them: a running container
+	// made from another spec is replaced.
 	Hashes map[string]string
 	// Grant is what of its resources the pod may use; nil where nothing is to be changed while it runs.
 	Grant *Grant
@@ -67,8 +67,8 @@ type Stop struct {
 	Own bool
 }
 
-// Stricter merges a later stop into an earlier one: the cause only grows, the deadline only comes nearer. It returns s
-// itself where next asks for no more.
+// Stricter merges a later stop into an earlier one: the cause only grows, the deadline only comes nearer.
+// It returns s itself where next asks for no more.
 func (s *Stop) Stricter(next *Stop) *Stop {
 	switch {
 	case s == nil:

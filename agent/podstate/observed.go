@@ -1,4 +1,4 @@
-package plan
+package podstate
 
 import (
 	"time"
@@ -6,21 +6,22 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Observed is what is true about one pod on this node now. It is filled in one place (agent/observe.go) and holds flat
-// values only.
+// Observed is what is true about one pod on this node now. It is filled in one place (agent/observe.go) and
+// holds flat values only.
 type Observed struct {
 	Now time.Time
 	// Sandboxes and Containers are all instances the runtime knows, in any order.
 	Sandboxes  []Sandbox
 	Containers []Container
-	// VolumesOnDisk are the names of the volumes that have a directory below the pod's. Filled when the pod is to be torn
-	// down; nil otherwise.
+	// VolumesOnDisk are the names of the volumes that have a directory below the pod's. Filled when the pod
+	// is to be torn down; nil otherwise.
 	VolumesOnDisk []string
-	// DirOnDisk and CgroupExists tell whether the pod's directory and cgroup are still there. Filled like VolumesOnDisk.
+	// DirOnDisk and CgroupExists tell whether the pod's directory and cgroup are still there. Filled like
+	// VolumesOnDisk.
 	DirOnDisk    bool
 	CgroupExists bool
-	// ResetNoted: the pod's directory notes that its containers have gone so that all can start anew. Filled for a pod in which
-	// that may be (RestartsAll).
+	// ResetNoted: the pod's directory notes that its containers have gone so that all can start anew.
+	// Filled for a pod in which that may be (RestartsAll).
 	ResetNoted bool
 	// ClaimsHeld: resource claims are prepared for the pod, or may be.
 	ClaimsHeld bool
@@ -28,15 +29,15 @@ type Observed struct {
 	Verdicts map[string]Verdict
 	// NetworkProblem is what the network plugins find wrong with the pod's network; empty for nothing.
 	NetworkProblem string
-	// Memory is what this life of the agent remembers of the pod.
-	Memory Memory
+	// Memory is what this run of the agent remembers of the pod.
+	Memory Recall
 	Node   Node
 }
 
 // Node is what decisions need to know of the node.
 type Node struct {
-	// RuntimeName is how the runtime calls itself (CRI VersionResponse.runtime_name), such as containerd; container IDs
-	// in statuses begin with it.
+	// RuntimeName is how the runtime calls itself (CRI VersionResponse.runtime_name), such as containerd;
+	// container IDs in statuses begin with it.
 	RuntimeName string
 	// RecursiveReadOnly tells whether the pod's runtime handler can make read-only mounts recursive.
 	RecursiveReadOnly bool
@@ -44,8 +45,8 @@ type Node struct {
 	HostIPs []string
 	// BackoffFirst is the first crash-loop back-off; zero means the kubelet's 10 s.
 	BackoffFirst time.Duration
-	// BackoffMax bounds the crash-loop back-off (KubeletConfiguration crashLoopBackOff.maxContainerRestartPeriod); zero
-	// means DefaultBackoffMax.
+	// BackoffMax bounds the crash-loop back-off (KubeletConfiguration
+	// crashLoopBackOff.maxContainerRestartPeriod); zero means DefaultBackoffMax.
 	BackoffMax time.Duration
 }
 
@@ -85,8 +86,8 @@ type Container struct {
 	CreatedAt  time.Time
 	StartedAt  time.Time
 	FinishedAt time.Time
-	// EndedAt is FinishedAt as far as the agent's own monotonic clock can tell: back-offs count from it, so that a jump of
-	// the wall clock neither skips nor stretches them. Zero stands for FinishedAt.
+	// EndedAt is FinishedAt as far as the agent's own monotonic clock can tell: back-offs count from it, so
+	// that a jump of the wall clock neither skips nor stretches them. Zero stands for FinishedAt.
 	EndedAt  time.Time
 	ExitCode int32
 	// Signal is the signal that ended the container, 0 where unknown.
@@ -95,8 +96,8 @@ type Container struct {
 	// container left one.
 	Reason  string
 	Message string
-	// Image is the image's name as the runtime has it, ImageID the reference it resolved to (CRI ContainerStatus.image and
-	// image_ref).
+	// Image is the image's name as the runtime has it, ImageID the reference it resolved to (CRI
+	// ContainerStatus.image and image_ref).
 	Image   string
 	ImageID string
 	// User is the user that the runtime started it with; nil where the runtime does not tell.
@@ -105,8 +106,8 @@ type Container struct {
 	Size *Size
 	// Made are the resources it was made with, CPU and memory alone; nil where that is not known.
 	Made *corev1.ResourceRequirements
-	// Hash is the hash of the container spec it was made from; empty where the label is missing or not understood, which
-	// never causes a restart.
+	// Hash is the hash of the container spec it was made from; empty where the label is missing or not
+	// understood, which never causes a restart.
 	Hash string
 }
 

@@ -1,4 +1,4 @@
-package plan
+package podstate
 
 import (
 	"maps"
@@ -7,8 +7,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Memory is what one life of the agent remembers of a pod. The worker owns it and changes it through its methods alone;
-// losing it (an agent crash) costs repeated idempotent work, never correctness.
+// Memory is what one run of the agent remembers of a pod. The pod's worker owns it and changes it through
+// its methods; everything else reads it through a Recall. Losing it (an agent crash) costs repeated
+// idempotent work, never correctness.
 type Memory struct {
 	// Prepared: the pod's directories and cgroup have been made.
 	Prepared bool
@@ -22,29 +23,31 @@ type Memory struct {
 	Volumes map[string]Volume
 	// Images are the images made present, by the keys of EnsureImage.
 	Images map[Key]Image
-	// Started marks the containers, by ID, that this life of the agent has started: only those get a postStart hook.
+	// Started marks the containers, by ID, that this run of the agent has started: only those get a postStart hook.
 	Started map[string]bool
 	// Hooks holds the outcome of finished postStart hooks by container ID.
 	Hooks map[string]Hook
 	// Restarts holds the crash-loop back-offs: how long after the end of an instance the next may be made.
 	Restarts map[Instance]time.Duration
-	// StoppedSandboxes marks the sandboxes, by ID, whose network has been given back.
+	// StoppedSandboxes marks the sandboxes, by ID, whose network has been released.
 	StoppedSandboxes map[string]bool
-	// Killed holds, by container ID, how the agent itself stopped a container.
-	Killed map[string]StopContainer
-	// Late marks the steps in flight, by key, that began before an object which they may have read has changed.
+	// Stopped holds, by container ID, the last stop by which the agent itself ended a container.
+	Stopped map[string]StopContainer
+	// Late marks the steps in flight, by key, that began before the change of an object which they may have read.
 	Late map[Key]bool
-	// PodSize is the size that the pod's cgroup was last seen or made to have; nil where it has none or it is not known.
+	// PodSize is the size that the pod's cgroup was last seen or made to have; nil where it has none or it
+	// is not known.
 	PodSize *Size
 	// Resized holds, by container ID, what instances were last resized to.
 	Resized map[string]corev1.ResourceRequirements
-	// Told is the status that was handed on last: the API may be behind it. Nil at first.
-	Told *corev1.PodStatus
-	// Done holds, by step key, what has succeeded a moment ago.
-	Done map[Key]Completed
+	// Reported is the status that was published last; the API may be behind it. Nil at first.
+	Reported *corev1.PodStatus
+	// Completed holds, by step key, what has succeeded a moment ago.
+	Completed map[Key]Completed
 }
 
-// Completed is a step that has succeeded. The same step is not repeated at once though the facts may still call for it.
+// Completed is a step that has succeeded. The same step is not repeated at once though the facts may still
+// call for it.
 type Completed struct {
 	// Step is the identity of the step.
 	Step Step
@@ -58,7 +61,7 @@ type Failure struct {
 	At    time.Time
 	// Delay is how long after At it may run again.
 	Delay time.Duration
-	// Reason is the kubelet's word for it where it has one, such as ErrImagePull; Message says what failed on what.
+	// Reason is the kubelet's reason where it has one, such as ErrImagePull; Message says what failed.
 	Reason  string
 	Message string
 	// Image is the image that could not be made present; empty for other steps.
@@ -67,13 +70,14 @@ type Failure struct {
 	Step Step
 }
 
-// holds tells whether the failure counts against a step of its key: trouble with one image or size says nothing about another.
-func (f Failure) holds(s Step) bool {
+// Holds reports whether the failure counts against a step of its key: trouble with one image or size says
+// nothing about another.
+func (f Failure) Holds(s Step) bool {
 	switch next := s.(type) {
 	case EnsureImage:
 		return next.Image == f.Image
 	case Resize, ResizePod:
-		return identity(next) == f.Step
+		return Identity(next) == f.Step
 	}
 	return true
 }
@@ -83,7 +87,7 @@ func (f Failure) Retry() time.Time { return f.At.Add(f.Delay) }
 
 // Volume is a mounted volume.
 type Volume struct {
-	// RefreshAt is when its content wants a look again, as a token before it expires; zero for never.
+	// RefreshAt is when its content must be refreshed, such as a token before it expires; zero for never.
 	RefreshAt time.Time
 	// Stale: an object its content comes from has changed.
 	Stale bool
@@ -104,7 +108,7 @@ type Instance struct {
 	Attempt uint32
 }
 
-// Result is what a step came to.
+// Result is the outcome of a step.
 type Result struct {
 	Step Step
 	// Problem is nil on success.
@@ -117,26 +121,34 @@ type Result struct {
 	Resources corev1.ResourceRequirements
 }
 
-// Problem says what went wrong in terms that people see.
+// Problem says what went wrong, in the terms of statuses and events.
 type Problem struct {
 	Reason  string
 	Message string
-	// Cancelled: the worker gave the step up by itself; nothing is held against it.
+	// Cancelled: the worker itself cancelled the step; it does not count as a failure.
 	Cancelled bool
 }
 
-// NewMemory is the memory of a worker that has just begun.
+// NewMemory is the memory of a worker that begins.
 func NewMemory() Memory {
 	return Memory{
-		InFlight: map[Key]Step{}, Failures: map[Key]Failure{}, Volumes: map[string]Volume{}, Images: map[Key]Image{},
-		Started: map[string]bool{}, Hooks: map[string]Hook{}, Restarts: map[Instance]time.Duration{},
-		StoppedSandboxes: map[string]bool{}, Killed: map[string]StopContainer{}, Late: map[Key]bool{}, Done: map[Key]Completed{},
-		Resized: map[string]corev1.ResourceRequirements{},
+		InFlight:         map[Key]Step{},
+		Failures:         map[Key]Failure{},
+		Volumes:          map[string]Volume{},
+		Images:           map[Key]Image{},
+		Started:          map[string]bool{},
+		Hooks:            map[string]Hook{},
+		Restarts:         map[Instance]time.Duration{},
+		StoppedSandboxes: map[string]bool{},
+		Stopped:          map[string]StopContainer{},
+		Late:             map[Key]bool{},
+		Resized:          map[string]corev1.ResourceRequirements{},
+		Completed:        map[Key]Completed{},
 	}
 }
 
-// Tell notes that a plan's status has been handed on to be published.
-func (m *Memory) Tell(p *Plan) { m.Told = &p.Status }
+// Report notes that a status was published.
+func (m *Memory) Report(st *corev1.PodStatus) { m.Reported = st }
 
 // Began notes that step is in flight.
 func (m *Memory) Began(step Step) {
@@ -146,17 +158,19 @@ func (m *Memory) Began(step Step) {
 	switch s := step.(type) {
 	case CreateContainer:
 		m.Restarts[Instance{s.Name, s.Attempt}] = s.Backoff
-		// Those just before stay, for this attempt may have to be made again.
-		maps.DeleteFunc(m.Restarts, func(i Instance, _ time.Duration) bool { return i.Name == s.Name && i.Attempt+4 < s.Attempt })
+		// Those just before stay: this attempt may have to be created again.
+		maps.DeleteFunc(m.Restarts, func(i Instance, _ time.Duration) bool {
+			return i.Name == s.Name && i.Attempt+4 < s.Attempt
+		})
 	case StopContainer:
-		m.Killed[s.ID] = s
+		m.Stopped[s.ID] = s
 	case StartContainer:
 		m.Started[s.ID] = true
 	}
 }
 
-// Ended notes what a step came to. A result of a step that has been overtaken by another of the same key only counts
-// when the other has ended too.
+// Ended notes the outcome of a step. The result of a step that another of its key has overtaken counts only
+// once the other has ended too.
 func (m *Memory) Ended(r Result, now time.Time) {
 	key := r.Step.Key()
 	late := m.Late[key]
@@ -174,20 +188,20 @@ func (m *Memory) Ended(r Result, now time.Time) {
 		return
 	}
 	delete(m.Failures, key)
-	maps.DeleteFunc(m.Done, func(_ Key, d Completed) bool { return now.Sub(d.At) >= stepRetryFirst })
+	maps.DeleteFunc(m.Completed, func(_ Key, d Completed) bool { return now.Sub(d.At) >= StepRetryFirst })
 	if !late {
-		m.Done[key] = Completed{Step: identity(r.Step), At: now}
+		m.Completed[key] = Completed{Step: Identity(r.Step), At: now}
 	}
 	m.succeed(r, late)
 }
 
 func (m *Memory) fail(key Key, r Result, now time.Time, late bool) {
 	f := m.Failures[key]
-	if !f.holds(r.Step) {
+	if !f.Holds(r.Step) {
 		f = Failure{}
 	}
 	f.Count++
-	f.At, f.Reason, f.Message, f.Step = now, r.Problem.Reason, r.Problem.Message, identity(r.Step)
+	f.At, f.Reason, f.Message, f.Step = now, r.Problem.Reason, r.Problem.Message, Identity(r.Step)
 	f.Delay = retryDelay(r.Step, f.Count)
 	if late && waitsForObjects(key, f) {
 		f.Delay = 0
@@ -201,7 +215,7 @@ func (m *Memory) fail(key Key, r Result, now time.Time, late bool) {
 	}
 }
 
-// forgetImageVolumes: an image that a volume needs may have been removed since; it is looked for once more.
+// forgetImageVolumes makes the images of volumes be ensured again: they may have been removed since.
 func (m *Memory) forgetImageVolumes() {
 	maps.DeleteFunc(m.Images, func(key Key, _ Image) bool { return key.Kind == KindEnsureVolumeImage })
 }
@@ -227,9 +241,9 @@ func (m *Memory) succeed(r Result, late bool) {
 	case RemoveContainer:
 		delete(m.Started, s.ID)
 		delete(m.Hooks, s.ID)
-		delete(m.Killed, s.ID)
+		delete(m.Stopped, s.ID)
 		delete(m.Resized, s.ID)
-		delete(m.Done, CreateContainer{Name: s.Name}.Key()) // the same attempt may have to be created again
+		delete(m.Completed, CreateContainer{Name: s.Name}.Key()) // the same attempt may have to be created again
 		for _, kind := range []Kind{KindStartContainer, KindStopContainer, KindPostStart, KindResize} {
 			delete(m.Failures, Key{kind, s.ID})
 		}
@@ -244,21 +258,22 @@ func (m *Memory) succeed(r Result, late bool) {
 	}
 }
 
-// Stale notes that objects the pod uses, or its own metadata, have changed: its volumes want a look, and steps that failed
-// for want of an object may run at once.
+// Stale notes that objects the pod uses, or its own metadata, have changed: its volumes are refreshed, and steps that
+// failed for lack of an object may run at once.
 func (m *Memory) Stale() {
 	for name, v := range m.Volumes {
 		v.Stale = true
 		m.Volumes[name] = v
 	}
 	maps.DeleteFunc(m.Failures, waitsForObjects)
-	clear(m.Done)
+	clear(m.Completed)
 	for key := range m.InFlight {
 		m.Late[key] = true
 	}
 }
 
-// LacksObjects: a container cannot be made for what its configuration lacks, as a key of a ConfigMap.
+// LacksObjects reports whether a container cannot be created because of what its configuration lacks, such
+// as a key of a ConfigMap.
 func (m *Memory) LacksObjects() bool {
 	for _, f := range m.Failures {
 		if f.Reason == ReasonCreateContainerConfig {
@@ -266,21 +281,6 @@ func (m *Memory) LacksObjects() bool {
 		}
 	}
 	return false
-}
-
-// FailedImage is the failure of the image for want of which a container cannot be made: its own, or that of a volume it mounts.
-func (m *Memory) FailedImage(pod *corev1.Pod, c *corev1.Container) (f Failure, failed bool) {
-	own := EnsureImage{Container: c.Name}
-	if f, failed = m.Failures[own.Key()]; failed && f.Image == c.Image {
-		return f, true
-	}
-	for vol := range imageVolumes(pod, c) {
-		ensure := EnsureImage{Volume: vol.Name}
-		if f, failed = m.Failures[ensure.Key()]; failed && f.Image == vol.Image.Reference {
-			return f, true
-		}
-	}
-	return Failure{}, false
 }
 
 // waitsForObjects reports whether a change of an object can make the failed step succeed.
@@ -295,16 +295,17 @@ func waitsForObjects(key Key, f Failure) bool {
 const (
 	imageRetryFirst = 10 * time.Second
 	imageRetryMax   = 5 * time.Minute
-	stepRetryFirst  = time.Second
-	stepRetryMax    = time.Minute
+	// StepRetryFirst is the first back-off of a failed step.
+	StepRetryFirst = time.Second
+	stepRetryMax   = time.Minute
 )
 
-// retryDelay is the back-off of a failed step: the kubelet's curve for images, a steeper one for the rest.
+// retryDelay is the back-off of a failed step: the kubelet's for images, a shorter one for the rest.
 func retryDelay(step Step, count int) time.Duration {
 	if _, image := step.(EnsureImage); image {
 		return doubled(imageRetryFirst, count-1, imageRetryMax)
 	}
-	return doubled(stepRetryFirst, count-1, stepRetryMax)
+	return doubled(StepRetryFirst, count-1, stepRetryMax)
 }
 
 // doubled is first, doubled n times, at most limit.

@@ -1,4 +1,4 @@
-package plan
+package podstate
 
 import (
 	"fmt"
@@ -7,11 +7,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Step is one act on the world. The set of steps is closed: agent/execute.go maps each to a hand in one type switch.
+// Step is one action on the node. The set of steps is closed: agent/execute.go has one type switch over all
+// of them. Steps are comparable values.
 type Step interface {
-	// Key names what the step acts on. While a step is in flight no other with its key starts; failures are remembered by it.
+	// Key identifies what the step acts on. While a step is in flight no other one with its key begins; failures are
+	// remembered by it.
 	Key() Key
-	// String reads well in logs and golden files.
+	// String describes the step for logs and golden files. Nothing is decided by it.
 	String() string
 }
 
@@ -24,8 +26,8 @@ type (
 	Mount struct{ Volume string }
 	// CreateSandbox runs the pod's sandbox (CRI RunPodSandbox).
 	CreateSandbox struct{ Attempt uint32 }
-	// EnsureImage makes an image present, by its pull policy: that of a container, or that of an image volume, which has a
-	// Volume and no Container.
+	// EnsureImage makes an image present, by its pull policy: the image of a container, or that of an image
+	// volume, which has a Volume and no Container.
 	EnsureImage struct {
 		Container string
 		Volume    string
@@ -33,20 +35,20 @@ type (
 		Image     string
 		Policy    corev1.PullPolicy
 	}
-	// CreateContainer makes an instance of a container (CRI CreateContainer).
+	// CreateContainer creates an instance of a container (CRI CreateContainer).
 	CreateContainer struct {
 		Name    string
 		Attempt uint32
 		// SandboxID is the sandbox it belongs to.
 		SandboxID string
-		// Backoff is how long after this instance has ended the next may be made.
+		// Backoff is how long after the end of this instance the next may be created.
 		Backoff time.Duration
 	}
 	// StartContainer starts a created container (CRI StartContainer).
 	StartContainer struct{ ID, Name string }
 	// PostStart runs the postStart hook of a container that has just been started.
 	PostStart struct{ ID, Name string }
-	// StopContainer runs the preStop hook and stops the container (CRI StopContainer). What is alive at Deadline is killed.
+	// StopContainer runs the preStop hook and stops the container (CRI StopContainer). It is killed at Deadline.
 	StopContainer struct {
 		ID, Name string
 		Deadline time.Time
@@ -54,15 +56,16 @@ type (
 		// Reason is the message of the Killing event. Nothing is decided by it.
 		Reason string
 	}
-	// RemoveContainer removes a dead container that nobody needs (CRI RemoveContainer).
+	// RemoveContainer removes an exited container that is not needed any more (CRI RemoveContainer).
 	RemoveContainer struct {
 		ID, Name string
-		// KeepLog leaves its log until the pod goes.
+		// KeepLog leaves its log until the pod is removed.
 		KeepLog bool
 	}
-	// NoteReset notes in the pod's directory that its containers go so that all can start anew, or takes the note away.
+	// NoteReset writes the marker file of a reset (RestartAllContainers) to the pod's directory, or with
+	// Over removes it.
 	NoteReset struct{ Over bool }
-	// StopSandbox stops a sandbox and returns its network (CRI StopPodSandbox).
+	// StopSandbox stops a sandbox and releases its network (CRI StopPodSandbox).
 	StopSandbox struct {
 		ID      string
 		Attempt uint32
@@ -72,25 +75,25 @@ type (
 		ID      string
 		Attempt uint32
 	}
-	// Resize gives a running container other resources (CRI UpdateContainerResources).
+	// Resize changes the resources of a running container (CRI UpdateContainerResources).
 	Resize struct {
 		ID, Name string
 		To       Size
-		// LowersMemory: the new limit must not be below what the container uses.
+		// LowersMemory: the new limit is lower, so it must not be below what the container uses.
 		LowersMemory bool
 	}
-	// ResizePod gives the pod's cgroup another size.
+	// ResizePod changes the size of the pod's cgroup.
 	ResizePod struct {
 		To           Size
 		LowersMemory bool
 	}
-	// Unmount takes down one volume.
+	// Unmount unmounts one volume.
 	Unmount struct{ Volume string }
-	// UnprepareClaims gives the pod's resource claims back.
+	// UnprepareClaims releases the pod's resource claims.
 	UnprepareClaims struct{}
 	// RemoveCgroup removes the pod's cgroup.
 	RemoveCgroup struct{}
-	// RemoveDir removes the pod's directory and, where the pod is gone for good, its logs.
+	// RemoveDir removes the pod's directory and its logs.
 	RemoveDir struct{}
 )
 
@@ -168,14 +171,8 @@ func (s StopContainer) Replaces() bool { return s.Cause == CauseSpec || s.Cause 
 // Unhealthy reports whether a failed probe is the cause.
 func (s StopContainer) Unhealthy() bool { return s.Cause == CauseProbe }
 
-// outdates tells whether running, of the same key as next, works for something that nobody wants any more.
-func outdates(next, running Step) bool {
-	_, image := next.(EnsureImage)
-	return image && next != running
-}
-
-// Overtakes tells whether step may start although running, which has the same key, is in flight. Only a stop with a nearer
-// deadline may.
+// Overtakes reports whether step may begin although running, which has the same key, is in flight. Only a
+// stop with an earlier deadline may.
 func Overtakes(step, running Step) bool {
 	next, ok := step.(StopContainer)
 	if !ok {

@@ -1,4 +1,4 @@
-package plan
+package podstate
 
 import (
 	"cmp"
@@ -57,11 +57,12 @@ var kindNames = [...]string{
 
 func (k Kind) String() string { return kindNames[k] }
 
-// Key identifies what a step acts on, so that two steps with one key never run at the same time, but for a stricter stop
-// (Overtakes). Keys are comparable.
+// Key identifies what a step acts on, so that two steps with one key never run at the same time, but for a
+// stricter stop (Overtakes). Keys are comparable.
 type Key struct {
 	Kind Kind
-	// ID is the ID of a sandbox or container, or the name of a volume or container; empty where the pod has one of the kind.
+	// ID is the ID of a sandbox or container, or the name of a volume or container; empty where the pod has
+	// one of the kind.
 	ID string
 }
 
@@ -101,9 +102,9 @@ func (s EnsureImage) Key() Key {
 	return Key{KindEnsureImage, s.Container}
 }
 
-// identity returns the step without what may differ between two plans that want the same: deadlines, back-offs and what
-// the step notes of its cause. Two steps with the same identity are the same step.
-func identity(step Step) Step {
+// Identity returns the step without what may differ between two plans that want the same: deadlines,
+// back-offs and what the step notes of its cause. Two steps with the same identity are the same step.
+func Identity(step Step) Step {
 	switch s := step.(type) {
 	case CreateContainer:
 		s.Backoff = 0

@@ -1,0 +1,25 @@
+package podstate
+
+// Reasons of container states, statuses and events. They are the kubelet's.
+const (
+	ReasonContainerCreating     = "ContainerCreating"
+	ReasonPodInitializing       = "PodInitializing"
+	ReasonCrashLoopBackOff      = "CrashLoopBackOff"
+	ReasonErrImagePull          = "ErrImagePull"
+	ReasonImagePullBackOff      = "ImagePullBackOff"
+	ReasonErrImageNeverPull     = "ErrImageNeverPull"
+	ReasonInvalidImageName      = "InvalidImageName"
+	ReasonCreateContainerConfig = "CreateContainerConfigError"
+	ReasonCreateContainer       = "CreateContainerError"
+	ReasonRunContainer          = "RunContainerError"
+	ReasonPostStartHook         = "PostStartHookError"
+	ReasonDeadlineExceeded      = "DeadlineExceeded"
+	ReasonStatusUnknown         = "ContainerStatusUnknown"
+	// ReasonPreempting and MessagePreempted are for a pod that ends to make room for a critical one.
+	ReasonPreempting = "Preempting"
+	MessagePreempted = "Preempted in order to admit critical pod"
+	// ReasonRestartingAll is the end of a container that a reset has removed.
+	ReasonRestartingAll = "RestartingAllContainers"
+	// MessageRestartingAll goes with ReasonRestartingAll.
+	MessageRestartingAll = "The container is removed because RestartAllContainers in place"
+)

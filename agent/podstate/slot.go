@@ -1,0 +1,223 @@
+package podstate
+
+import (
+	"cmp"
+
+	corev1 "k8s.io/api/core/v1"
+
+	podutil "github.com/nodelet/nodelet/kube/pod"
+)
+
+// Slot is one container of the spec with what became of it.
+type Slot struct {
+	Spec *corev1.Container
+	Role podutil.Role
+	// Last is the newest instance; nil where there never was one.
+	Last *Container
+	// InCurrentSandbox: Last was created in the current sandbox.
+	InCurrentSandbox bool
+	// Lost: the runtime has forgotten Last; it is rebuilt from what the API showed.
+	Lost bool
+	// Reset: Last was removed so that all containers can restart, which the API does not show yet.
+	Reset bool
+	// Shown is what the reported status says of the container; nil for nothing.
+	Shown *corev1.ContainerStatus
+
+	memory Recall
+	state  *State
+}
+
+// findLost looks for an instance that only the status knows: one newer than all that the runtime has is the newest.
+func (s *Slot) findLost(all []Container) {
+	if s.Shown == nil || s.Last != nil && podutil.RuntimeID(s.Shown.ContainerID) == s.Last.ID {
+		return
+	}
+	gone := Lost(s.Shown)
+	if gone != nil && !contains(all, gone.ID) && (s.Last == nil || s.Last.Attempt <= gone.Attempt) {
+		s.Last, s.Lost = gone, true
+	}
+}
+
+func contains(all []Container, id string) bool {
+	for i := range all {
+		if id != "" && all[i].ID == id {
+			return true
+		}
+	}
+	return false
+}
+
+// MessageNotLocated is the kubelet's message for a container whose end was not seen.
+const MessageNotLocated = "The container could not be located when the pod was terminated"
+
+// ExitUnknown is the exit code of a container whose end was not seen, as if it had been killed.
+const ExitUnknown = 137
+
+// Lost rebuilds the newest instance of a container from what the API shows of it; nil where it never had
+// one. If it was running then, its end was not seen.
+func Lost(shown *corev1.ContainerStatus) *Container {
+	if shown == nil {
+		return nil
+	}
+	ended := shown.State.Terminated
+	if ended == nil && shown.State.Waiting != nil {
+		ended = shown.LastTerminationState.Terminated
+		if ended != nil && shown.ContainerID != "" && ended.ContainerID != "" && ended.ContainerID != shown.ContainerID {
+			ended = nil // that was the instance before
+		}
+	}
+	if shown.ContainerID == "" && ended == nil && shown.RestartCount == 0 {
+		return nil
+	}
+	c := &Container{
+		Name:    shown.Name,
+		ID:      podutil.RuntimeID(shown.ContainerID),
+		Attempt: uint32(max(shown.RestartCount, 0)),
+		State:   ContainerExited,
+		Image:   shown.Image,
+		ImageID: shown.ImageID,
+	}
+	if shown.ContainerID == "" && c.Attempt > 0 {
+		c.Attempt-- // the status of a container that has vanished counts its next instance already
+	}
+	if ended != nil {
+		c.ID = cmp.Or(c.ID, podutil.RuntimeID(ended.ContainerID))
+		c.StartedAt, c.FinishedAt = ended.StartedAt.Time, ended.FinishedAt.Time
+		c.ExitCode, c.Signal, c.Reason, c.Message = ended.ExitCode, ended.Signal, ended.Reason, ended.Message
+		return c
+	}
+	if shown.State.Running != nil {
+		c.StartedAt = shown.State.Running.StartedAt.Time
+	}
+	c.ExitCode, c.Reason, c.Message = ExitUnknown, ReasonStatusUnknown, MessageNotLocated
+	return c
+}
+
+// Previous is the instance before the newest; nil where the runtime has none.
+func (s *Slot) Previous() *Container {
+	var found *Container
+	for i := range s.state.Containers {
+		c := &s.state.Containers[i]
+		if c.Name == s.Spec.Name && c.Attempt < s.Last.Attempt && (found == nil || c.Attempt > found.Attempt) {
+			found = c
+		}
+	}
+	return found
+}
+
+// Instance is the slot as it would be if c, an instance of its container, were the newest.
+func (s *Slot) Instance(c *Container) *Slot {
+	other := *s
+	other.Last, other.InCurrentSandbox = c, s.state.Current != nil && c.SandboxID == s.state.Current.ID
+	return &other
+}
+
+// NextAttempt is the attempt number that follows the newest instance. The status may count further, where
+// it has counted an instance that never ran.
+func (s *Slot) NextAttempt() uint32 {
+	next := uint32(0)
+	if s.Last != nil {
+		next = s.Last.Attempt + 1
+	}
+	if s.Shown != nil && s.Shown.RestartCount > 0 {
+		next = max(next, uint32(s.Shown.RestartCount))
+	}
+	return next
+}
+
+// Alive reports whether the newest instance may have processes.
+func (s *Slot) Alive() bool { return s.Last != nil && s.Last.Alive() }
+
+// Running reports whether the newest instance runs in the current sandbox.
+func (s *Slot) Running() bool { return s.InCurrentSandbox && s.Last.State == ContainerRunning }
+
+// InitDone reports whether the slot holds up no container that comes after it.
+func (s *Slot) InitDone() bool {
+	switch s.Role {
+	case podutil.RoleInit:
+		return s.InCurrentSandbox && s.Last.State == ContainerExited && s.Last.ExitCode == 0
+	case podutil.RoleSidecar:
+		return s.Running() && s.Started()
+	}
+	return true
+}
+
+// Started reports whether the newest instance runs and has passed its postStart hook and startup probe.
+func (s *Slot) Started() bool {
+	if s.Last == nil || s.Last.State != ContainerRunning || s.HookDue() {
+		return false
+	}
+	if s.Spec.StartupProbe == nil {
+		return true
+	}
+	return passed(s.Verdict().Startup, s.ShownStarted())
+}
+
+// Ready reports whether a started instance passes its readiness probe.
+func (s *Slot) Ready() bool {
+	return s.Started() && (s.Spec.ReadinessProbe == nil || passed(s.Verdict().Readiness, s.ShownReady()))
+}
+
+// passed is the result of a probe; until it has one, what was shown last.
+func passed(r ProbeResult, shown bool) bool { return r == ProbeSuccess || r != ProbeFailure && shown }
+
+// Verdict is what the probes say of the newest instance.
+func (s *Slot) Verdict() Verdict { return s.state.Verdicts[s.Last.ID] }
+
+// ShownStarted reports whether the status shows the newest instance as started.
+func (s *Slot) ShownStarted() bool {
+	return s.shownRunning() && s.Shown.Started != nil && *s.Shown.Started
+}
+
+// ShownReady reports whether the status shows the newest instance as ready.
+func (s *Slot) ShownReady() bool { return s.shownRunning() && s.Shown.Ready }
+
+func (s *Slot) shownRunning() bool {
+	return s.Shown != nil && s.Shown.State.Running != nil && podutil.RuntimeID(s.Shown.ContainerID) == s.Last.ID
+}
+
+// HookDue reports whether the newest instance was started in this run of the agent and its postStart hook has not
+// succeeded.
+func (s *Slot) HookDue() bool {
+	if s.Spec.Lifecycle == nil || s.Spec.Lifecycle.PostStart == nil || !s.memory.Started(s.Last.ID) {
+		return false
+	}
+	h, ended := s.memory.Hook(s.Last.ID)
+	return !ended || h.Failure != ""
+}
+
+// finished reports whether the container has exited and does not restart.
+func (s *Slot) finished() bool {
+	return s.Last != nil && s.Last.State == ContainerExited && !s.Restarts()
+}
+
+// Restarts reports whether a container that has exited is to run again: by its policy, or because the agent
+// stopped it for that.
+func (s *Slot) Restarts() bool { return s.RestartsAfter(s.Last.ExitCode) }
+
+// RestartsAfter is Restarts for an exit code that a status shows.
+func (s *Slot) RestartsAfter(exitCode int32) bool {
+	if s.state.Resetting && s.Role != podutil.RoleEphemeral || s.Last != nil && (s.replaced() || s.removedForReset()) {
+		return true
+	}
+	return podutil.ShouldRestart(&s.state.Pod.Spec, s.Spec, s.Role, exitCode)
+}
+
+// replaced reports whether the agent has stopped the newest instance so that another one takes its place.
+func (s *Slot) replaced() bool {
+	stop, _ := s.memory.Stopped(s.Last.ID)
+	return stop.Replaces()
+}
+
+func (s *Slot) removedForReset() bool { return s.Last.Reason == ReasonRestartingAll }
+
+// Changed reports whether the newest instance was created from another spec than the pod now has, as far as is known.
+func (s *Slot) Changed() bool {
+	want := s.state.Hashes[s.Spec.Name]
+	return want != "" && s.Last.Hash != "" && s.Last.Hash != want
+}
+
+// Outdated reports whether a changed spec asks for another instance.
+func (s *Slot) Outdated() bool {
+	return s.Changed() && s.Role != podutil.RoleInit && s.Role != podutil.RoleEphemeral
+}

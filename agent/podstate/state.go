@@ -1,0 +1,220 @@
+package podstate
+
+import (
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	podutil "github.com/nodelet/nodelet/kube/pod"
+)
+
+// State is what follows from the facts about one pod: everything that the planner and the status ask more
+// than once. It answers questions and changes nothing; nobody changes its fields once New has returned.
+type State struct {
+	Desired
+	Observed
+	// Sandboxes are all sandboxes, newest first. Current is the one to run in; nil where none can be used.
+	Sandboxes []Sandbox
+	Current   *Sandbox
+	// Slots are the containers of the spec: init containers with sidecars, then app, then ephemeral containers.
+	Slots []*Slot
+	// Initialized: the init containers of the current sandbox have done their part.
+	Initialized bool
+	// Stop is why the pod must not run any more; nil while it should. Unlike Desired.Stop it also has the causes that
+	// follow from the facts: the pod has completed, is past its deadline, was rejected.
+	Stop *Stop
+	// Resetting: all containers are to restart (KEP-5532), and instances are left that must be removed first.
+	Resetting bool
+	// resetAsked: one of the instances that are left has asked for the reset.
+	resetAsked bool
+	// Reported is the status to build on: the one that this run of the agent has published last, else what
+	// the API shows.
+	Reported *corev1.PodStatus
+}
+
+// New sorts the facts about one pod. It keeps d and o, and changes neither.
+func New(d Desired, o Observed) *State {
+	s := &State{Desired: d, Observed: o, Sandboxes: slices.Clone(o.Sandboxes), Reported: &d.Pod.Status}
+	if own := o.Memory.Reported(); own != nil &&
+		(podutil.IsTerminal(own.Phase) || !podutil.IsTerminal(d.Pod.Status.Phase)) {
+		s.Reported = own
+	}
+	slices.SortFunc(s.Sandboxes, func(a, b Sandbox) int { return int(b.Attempt) - int(a.Attempt) })
+	s.Current = s.usableSandbox()
+	s.fillSlots()
+	s.Initialized = s.pastInit()
+	s.findReset()
+	s.Stop = s.effectiveStop()
+	s.Resetting = s.Resetting && s.Stop == nil
+	return s
+}
+
+// usableSandbox is the newest sandbox if containers can run in it; nil otherwise.
+func (s *State) usableSandbox() *Sandbox {
+	if len(s.Sandboxes) == 0 {
+		return nil
+	}
+	box := &s.Sandboxes[0]
+	if !box.Ready || !s.Pod.Spec.HostNetwork && len(box.IPs) == 0 {
+		return nil
+	}
+	return box
+}
+
+func (s *State) fillSlots() {
+	s.Slots = make([]*Slot, 0, podutil.Count(&s.Pod.Spec))
+	for role, c := range podutil.Containers(&s.Pod.Spec) {
+		slot := &Slot{
+			Spec:   c,
+			Role:   role,
+			Last:   Newest(s.Containers, c.Name),
+			Shown:  podutil.ContainerStatus(s.Reported, c.Name),
+			state:  s,
+			memory: s.Memory,
+		}
+		slot.findLost(s.Containers)
+		slot.InCurrentSandbox = slot.Last != nil && s.Current != nil && slot.Last.SandboxID == s.Current.ID
+		s.Slots = append(s.Slots, slot)
+	}
+}
+
+// Newest is the newest instance of the named container; nil where there is none.
+func Newest(all []Container, name string) *Container {
+	var found *Container
+	for i := range all {
+		if c := &all[i]; c.Name == name && (found == nil || c.Attempt > found.Attempt) {
+			found = c
+		}
+	}
+	return found
+}
+
+// HasInit reports whether the pod has containers that come before the app containers.
+func (s *State) HasInit() bool { return len(s.Slots) > 0 && s.Slots[0].Role <= podutil.RoleSidecar }
+
+// pastInit reports whether the init containers are done in the current sandbox: an app container has been
+// started in it, or is being started, or every init container has done its part there. An app container
+// that was only created does not count: its CreateContainer may have completed after a reset.
+func (s *State) pastInit() bool {
+	if s.Current == nil {
+		return false
+	}
+	for _, slot := range s.Slots {
+		if slot.Role == podutil.RoleApp && slot.InCurrentSandbox && s.startedInCurrent(slot.Spec.Name) {
+			return true
+		}
+	}
+	return !slices.ContainsFunc(s.Slots, func(slot *Slot) bool { return !slot.InitDone() })
+}
+
+// startedInCurrent reports whether an instance of a container was started in the current sandbox, or is
+// being started.
+func (s *State) startedInCurrent(name string) bool {
+	return slices.ContainsFunc(s.Containers, func(c Container) bool {
+		return c.Name == name && c.SandboxID == s.Current.ID &&
+			(c.State != ContainerCreated || s.Memory.InFlight(StartContainer{ID: c.ID}) != nil)
+	})
+}
+
+// SlotOf is the slot whose newest instance c is; nil for any other instance.
+func (s *State) SlotOf(c *Container) *Slot {
+	for _, slot := range s.Slots {
+		if slot.Last != nil && slot.Last.ID == c.ID {
+			return slot
+		}
+	}
+	return nil
+}
+
+// SandboxHeld reports whether a sandbox may still hold its network. One that is not ready may, so each is
+// stopped once in a run of the agent.
+func (s *State) SandboxHeld() bool { return slices.ContainsFunc(s.Sandboxes, s.Holds) }
+
+// Holds reports whether that sandbox may still hold its network.
+func (s *State) Holds(box Sandbox) bool { return box.Ready || !s.Memory.SandboxStopped(box.ID) }
+
+// EverRan reports whether there is or was an instance of one of the pod's containers.
+func (s *State) EverRan() bool {
+	return slices.ContainsFunc(s.Slots, func(slot *Slot) bool { return slot.Last != nil })
+}
+
+// Quiescent reports whether the pod is to end and nothing of it runs, can still start, or holds its network
+// or resource claims.
+func (s *State) Quiescent() bool {
+	if s.Stop == nil || s.SandboxHeld() || s.ClaimsHeld {
+		return false
+	}
+	for _, step := range s.Memory.Running() {
+		if step.Key().Kind == KindStartContainer {
+			return false
+		}
+	}
+	return !slices.ContainsFunc(s.Containers, func(c Container) bool { return c.Alive() })
+}
+
+// effectiveStop is why the pod must not run any more; nil while it should. What the sources want comes
+// first, then what follows from the facts.
+func (s *State) effectiveStop() *Stop {
+	if s.Desired.Stop != nil && s.Desired.Stop.Cause > StopEvicted {
+		return s.Desired.Stop
+	}
+	if podutil.IsTerminal(s.Reported.Phase) || s.Rejected != nil {
+		return s.ownStop()
+	}
+	if s.Desired.Stop != nil {
+		return s.Desired.Stop
+	}
+	if at := s.ActiveDeadline(); !at.IsZero() && !s.Now.Before(at) {
+		stop := s.ownStop()
+		stop.Reason, stop.Message = ReasonDeadlineExceeded, "Pod was active on the node longer than the specified deadline"
+		return stop
+	}
+	if s.completed() {
+		return s.ownStop()
+	}
+	return nil
+}
+
+// ownStop stops what is left of a pod that ends by itself: its containers share one grace period, which
+// begins when the first of them is stopped.
+func (s *State) ownStop() *Stop {
+	deadline := s.Now.Add(podutil.GracePeriod(s.Pod))
+	for _, slot := range s.Slots {
+		if slot.Last == nil {
+			continue
+		}
+		stop, stopped := s.Memory.Stopped(slot.Last.ID)
+		if stopped && stop.Cause == CauseEnd && stop.Deadline.Before(deadline) {
+			deadline = stop.Deadline
+		}
+	}
+	return &Stop{Cause: StopEvicted, Deadline: deadline}
+}
+
+// ActiveDeadline is when the pod must have ended by spec.activeDeadlineSeconds; zero for never.
+func (s *State) ActiveDeadline() time.Time {
+	limit, start := s.Pod.Spec.ActiveDeadlineSeconds, s.Reported.StartTime
+	if limit == nil || start == nil {
+		return time.Time{}
+	}
+	return start.Add(time.Duration(*limit) * time.Second)
+}
+
+// completed reports whether no container of the pod has anything left to do, or an init container has
+// failed for good.
+func (s *State) completed() bool {
+	for _, slot := range s.Slots {
+		switch slot.Role {
+		case podutil.RoleInit:
+			if slot.finished() && slot.Last.ExitCode != 0 {
+				return true
+			}
+		case podutil.RoleApp:
+			if !slot.finished() {
+				return false
+			}
+		}
+	}
+	return len(s.Pod.Spec.Containers) > 0
+}

@@ -1,0 +1,69 @@
+package podstatus
+
+import (
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// addresses fills in the addresses of the pod and its node. A pod without a ready sandbox keeps the address it had.
+func (b *builder) addresses() {
+	st, old := &b.st, b.Reported
+	st.HostIP, st.HostIPs = old.HostIP, old.HostIPs
+	if ips := b.Node.HostIPs; len(ips) > 0 {
+		st.HostIP, st.HostIPs = ips[0], nil
+		for _, ip := range ips[:min(2, len(ips))] {
+			st.HostIPs = append(st.HostIPs, corev1.HostIP{IP: ip})
+		}
+	}
+	if b.Pod.Spec.HostNetwork {
+		b.hostAddresses()
+		return
+	}
+	if len(b.Sandboxes) > 0 && b.Sandboxes[0].Ready {
+		for _, ip := range b.podIPs(b.Sandboxes[0].IPs) {
+			st.PodIPs = append(st.PodIPs, corev1.PodIP{IP: ip})
+		}
+	} else {
+		st.PodIPs = old.PodIPs
+	}
+	if len(st.PodIPs) > 0 {
+		st.PodIP = st.PodIPs[0].IP
+	}
+}
+
+// hostAddresses fills in the node's addresses for a pod on the host's network. The first stays once it is known; the
+// second may come later.
+func (b *builder) hostAddresses() {
+	st := &b.st
+	st.PodIP, st.PodIPs = b.Reported.PodIP, b.Reported.PodIPs
+	ips := b.Node.HostIPs
+	if st.PodIP == "" && len(ips) > 0 {
+		st.PodIP, st.PodIPs = ips[0], []corev1.PodIP{{IP: ips[0]}}
+	}
+	if len(ips) == 2 && len(st.PodIPs) == 1 && ipv6(st.PodIPs[0].IP) != ipv6(ips[1]) {
+		st.PodIPs = append(slices.Clip(st.PodIPs), corev1.PodIP{IP: ips[1]})
+	}
+}
+
+// podIPs are the runtime's addresses in the order of the node's IP families, one of each, in their usual form.
+func (b *builder) podIPs(all []string) []string {
+	first6 := len(b.Node.HostIPs) > 0 && ipv6(b.Node.HostIPs[0])
+	var found []string
+	for _, want6 := range []bool{first6, !first6} {
+		for _, ip := range all {
+			if a, err := netip.ParseAddr(ip); err == nil && ipv6(ip) == want6 {
+				found = append(found, a.Unmap().String())
+				break
+			}
+		}
+	}
+	return found
+}
+
+// ipv6 reports whether an address is one of IPv6.
+func ipv6(ip string) bool {
+	a, err := netip.ParseAddr(ip)
+	return err == nil && a.Unmap().Is6()
+}

@@ -1,0 +1,229 @@
+package podstatus
+
+import (
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nodelet/nodelet/agent/podstate"
+	podutil "github.com/nodelet/nodelet/kube/pod"
+)
+
+// Reasons of pod conditions. They are the kubelet's.
+const (
+	reasonContainersNotReady       = "ContainersNotReady"
+	reasonContainersNotInitialized = "ContainersNotInitialized"
+	reasonReadinessGatesNotReady   = "ReadinessGatesNotReady"
+	reasonPodCompleted             = "PodCompleted"
+	reasonPodFailed                = "PodFailed"
+	reasonResetStarted             = "RestartAllContainersStarted"
+	messageResetStarted            = "container exited with restart policy rule"
+	messagePreempted               = "Pod was preempted by Kubelet to accommodate a critical pod."
+)
+
+// NetworkIntact is nodelet's own: False while the network plugins find the pod's network not as they made
+// it, and missing otherwise.
+const NetworkIntact corev1.PodConditionType = "nodelet.dev/NetworkIntact"
+
+// ours reports whether the node agent owns a condition. It shares DisruptionTarget with the eviction API and others.
+func ours(t corev1.PodConditionType) bool {
+	switch t {
+	case corev1.PodScheduled, corev1.PodReady, corev1.PodInitialized, corev1.ContainersReady,
+		corev1.PodReadyToStartContainers, corev1.PodResizePending, corev1.PodResizeInProgress,
+		corev1.AllContainersRestarting, NetworkIntact:
+		return true
+	}
+	return false
+}
+
+// foreignConditions takes over the conditions of other owners as they are.
+func (b *builder) foreignConditions() {
+	for _, c := range b.Pod.Status.Conditions {
+		if !ours(c.Type) {
+			b.st.Conditions = append(b.st.Conditions, c)
+		}
+	}
+}
+
+// conditions fills in the pod's conditions, for the phase that the status has already. Those of other
+// owners come first.
+func (b *builder) conditions() {
+	b.st.Conditions = make([]corev1.PodCondition, 0, max(6, len(b.Pod.Status.Conditions)))
+	b.foreignConditions()
+	if b.quiescent && !podutil.IsTerminal(b.Pod.Status.Phase) {
+		b.disruption()
+	}
+	gates := b.st.Conditions
+	b.resizeConditions()
+	ready := b.containersReady()
+	b.add(corev1.PodCondition{Type: corev1.PodReadyToStartContainers, Status: b.readyToStart()})
+	b.add(b.initialized())
+	b.add(b.podReady(ready, gates))
+	b.add(ready)
+	b.add(corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionTrue})
+	if b.NetworkProblem != "" {
+		b.add(corev1.PodCondition{
+			Type:    NetworkIntact,
+			Status:  corev1.ConditionFalse,
+			Reason:  "NetworkCheckFailed",
+			Message: b.NetworkProblem,
+		})
+	}
+	if podutil.RestartsAll(&b.Pod.Spec) {
+		b.add(b.restartingAll())
+	}
+}
+
+func (b *builder) add(c corev1.PodCondition) { b.st.Conditions = append(b.st.Conditions, b.dated(c)) }
+
+// dated completes a condition: with the generation it was made for, and since when it has had its status.
+func (b *builder) dated(c corev1.PodCondition) corev1.PodCondition {
+	c.ObservedGeneration = b.Pod.Generation
+	c.LastTransitionTime = seconds(b.Now)
+	if old := podutil.Condition(b.Reported.Conditions, c.Type); old != nil && old.Status == c.Status {
+		c.LastTransitionTime = old.LastTransitionTime
+	}
+	return c
+}
+
+// disruption notes that the node ended the pod: by eviction, preemption or shutdown, and not because of its
+// own deadline or by its own fault.
+func (b *builder) disruption() {
+	stop := b.Desired.Stop
+	if stop == nil || stop.Reason == "" || stop.Own {
+		return
+	}
+	message := stop.Message
+	if stop.Reason == podstate.ReasonPreempting {
+		message = messagePreempted
+	}
+	c := b.dated(corev1.PodCondition{
+		Type:    corev1.DisruptionTarget,
+		Status:  corev1.ConditionTrue,
+		Reason:  corev1.PodReasonTerminationByKubelet,
+		Message: message,
+	})
+	if old := podutil.Condition(b.st.Conditions, c.Type); old != nil {
+		*old = c
+		return
+	}
+	b.st.Conditions = append(b.st.Conditions, c)
+}
+
+// readyToStart is whether there is exactly one ready sandbox with its network, and it is the newest.
+func (b *builder) readyToStart() corev1.ConditionStatus {
+	ready := 0
+	for _, box := range b.Sandboxes {
+		if box.Ready {
+			ready++
+		}
+	}
+	if b.Current != nil && ready == 1 {
+		return corev1.ConditionTrue
+	}
+	return corev1.ConditionFalse
+}
+
+func (b *builder) initialized() corev1.PodCondition {
+	c := corev1.PodCondition{Type: corev1.PodInitialized, Status: corev1.ConditionTrue}
+	if b.st.Phase == corev1.PodSucceeded {
+		c.Reason = reasonPodCompleted
+		return c
+	}
+	for i := range b.st.ContainerStatuses {
+		if state := &b.st.ContainerStatuses[i].State; state.Running != nil || state.Terminated != nil {
+			return c
+		}
+	}
+	var incomplete []string
+	for _, slot := range b.Slots {
+		status := podutil.ContainerStatus(&b.st, slot.Spec.Name)
+		done := slot.Role > podutil.RoleSidecar || slot.Role == podutil.RoleInit && status.Ready ||
+			slot.Role == podutil.RoleSidecar && status.Started != nil && *status.Started
+		if !done {
+			incomplete = append(incomplete, slot.Spec.Name)
+		}
+	}
+	// Once initialized, a pod stays so.
+	if len(incomplete) > 0 && !podutil.IsTrue(b.Reported, corev1.PodInitialized) {
+		c.Status, c.Reason = corev1.ConditionFalse, reasonContainersNotInitialized
+		c.Message = fmt.Sprintf("containers with incomplete status: %s", incomplete)
+	}
+	return c
+}
+
+func (b *builder) containersReady() corev1.PodCondition {
+	c := corev1.PodCondition{Type: corev1.ContainersReady, Status: corev1.ConditionFalse}
+	switch b.st.Phase {
+	case corev1.PodSucceeded:
+		c.Reason = reasonPodCompleted
+		return c
+	case corev1.PodFailed:
+		c.Reason = reasonPodFailed
+		// What was reported of a pod as it ended stays.
+		old := podutil.Condition(b.Reported.Conditions, c.Type)
+		if podutil.IsTerminal(b.Reported.Phase) && old != nil && old.Status == c.Status {
+			c.Reason, c.Message = old.Reason, old.Message
+		}
+		return c
+	}
+	var unready []string
+	for _, slot := range b.Slots {
+		status := podutil.ContainerStatus(&b.st, slot.Spec.Name)
+		counts := slot.Role == podutil.RoleSidecar || slot.Role == podutil.RoleApp
+		if counts && status != nil && !status.Ready {
+			unready = append(unready, slot.Spec.Name)
+		}
+	}
+	if len(unready) == 0 {
+		c.Status = corev1.ConditionTrue
+		return c
+	}
+	c.Reason, c.Message = reasonContainersNotReady, fmt.Sprintf("containers with unready status: %s", unready)
+	return c
+}
+
+// podReady is ContainersReady, and the readiness gates that others answer.
+func (b *builder) podReady(containers corev1.PodCondition, gates []corev1.PodCondition) corev1.PodCondition {
+	c := containers
+	c.Type = corev1.PodReady
+	if c.Status != corev1.ConditionTrue {
+		return c
+	}
+	var unready []string
+	for _, gate := range b.Pod.Spec.ReadinessGates {
+		if why := gateUnready(gate.ConditionType, gates); why != "" {
+			unready = append(unready, why)
+		}
+	}
+	if len(unready) > 0 {
+		c.Status, c.Reason, c.Message = corev1.ConditionFalse, reasonReadinessGatesNotReady, strings.Join(unready, ", ")
+	}
+	return c
+}
+
+// gateUnready says why a readiness gate is closed; empty for an open one.
+func gateUnready(gate corev1.PodConditionType, all []corev1.PodCondition) string {
+	switch c := podutil.Condition(all, gate); {
+	case c == nil:
+		return fmt.Sprintf("corresponding condition of pod readiness gate %q does not exist.", string(gate))
+	case c.Status != corev1.ConditionTrue:
+		return fmt.Sprintf("the status of pod readiness gate %q is not \"True\", but %v", string(gate), c.Status)
+	}
+	return ""
+}
+
+// restartingAll is the condition of a pod whose restart rules can restart all containers (KEP-5532).
+func (b *builder) restartingAll() corev1.PodCondition {
+	c := corev1.PodCondition{Type: corev1.AllContainersRestarting, Status: corev1.ConditionFalse}
+	switch {
+	case b.st.Phase == corev1.PodSucceeded:
+		c.Reason = reasonPodCompleted
+	case b.st.Phase == corev1.PodFailed:
+		c.Reason = reasonPodFailed
+	case b.Resetting:
+		c.Status, c.Reason, c.Message = corev1.ConditionTrue, reasonResetStarted, messageResetStarted
+	}
+	return c
+}

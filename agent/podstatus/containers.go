@@ -1,0 +1,303 @@
+package podstatus
+
+import (
+	"cmp"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nodelet/nodelet/agent/podstate"
+	podutil "github.com/nodelet/nodelet/kube/pod"
+)
+
+// containerStatuses fills in one status for each container of the spec: init containers in the spec's
+// order, the others by name.
+func (b *builder) containerStatuses() {
+	st := &b.st
+	for _, slot := range b.Slots {
+		one := b.containerStatus(slot)
+		switch slot.Role {
+		case podutil.RoleApp:
+			st.ContainerStatuses = append(st.ContainerStatuses, one)
+		case podutil.RoleEphemeral:
+			st.EphemeralContainerStatuses = append(st.EphemeralContainerStatuses, one)
+		default:
+			st.InitContainerStatuses = append(st.InitContainerStatuses, one)
+		}
+	}
+	sortByName(st.ContainerStatuses)
+	sortByName(st.EphemeralContainerStatuses)
+}
+
+func sortByName(all []corev1.ContainerStatus) {
+	slices.SortFunc(all, func(a, b corev1.ContainerStatus) int { return cmp.Compare(a.Name, b.Name) })
+}
+
+func (b *builder) containerStatus(slot *podstate.Slot) corev1.ContainerStatus {
+	if podutil.IsTerminal(b.Reported.Phase) && slot.Shown != nil && slot.Shown.State.Terminated != nil {
+		return *slot.Shown // the pod has ended, and so has this
+	}
+	slot = b.reportedInstance(slot)
+	st := corev1.ContainerStatus{Name: slot.Spec.Name, Image: slot.Spec.Image, VolumeMounts: b.volumeMounts(slot)}
+	switch {
+	case slot.Last != nil && !slot.Lost:
+		b.seen(&st, slot)
+	case slot.Reset:
+		removedForReset(&st, slot.Shown)
+	case slot.Shown != nil:
+		st.State = b.notYet()
+		b.vanished(&st, slot)
+	default:
+		st.State = b.notYet()
+	}
+	if st.State.Waiting != nil && slot.Role == podutil.RoleInit && slot.Last == nil && b.appCreated() {
+		st.State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
+			Reason: "Completed",
+			Message: "Unable to get init container status from container runtime and pod has been initialized, " +
+				"treat it as exited normally",
+		}}
+	}
+	b.explainWaiting(&st, slot)
+	probed(&st, slot)
+	b.normalize(&st.State)
+	b.normalize(&st.LastTerminationState)
+	return st
+}
+
+// reportedInstance is the slot that the status is about: where the newest instance is only created yet,
+// that of the one before. An instance counts as a restart when it starts, or fails to. Once it has been
+// counted, the status does not go back to the one before.
+func (b *builder) reportedInstance(slot *podstate.Slot) *podstate.Slot {
+	if slot.Last == nil || slot.Lost || slot.Last.State != podstate.ContainerCreated {
+		return slot
+	}
+	_, failed := b.Memory.Failure(podstate.StartContainer{ID: slot.Last.ID})
+	counted := slot.Shown != nil && slot.Shown.RestartCount >= int32(slot.Last.Attempt)
+	before := slot.Previous()
+	if failed || counted || before == nil || before.State != podstate.ContainerExited {
+		return slot
+	}
+	return slot.Instance(before)
+}
+
+// notYet is the state of a container whose turn has not come.
+func (b *builder) notYet() corev1.ContainerState {
+	reason := podstate.ReasonContainerCreating
+	if b.HasInit() {
+		reason = podstate.ReasonPodInitializing
+	}
+	return corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason}}
+}
+
+func (b *builder) volumeMounts(slot *podstate.Slot) []corev1.VolumeMountStatus {
+	if slot.Shown != nil && slot.Shown.VolumeMounts != nil {
+		return slot.Shown.VolumeMounts
+	}
+	if len(slot.Spec.VolumeMounts) == 0 {
+		return nil
+	}
+	all := make([]corev1.VolumeMountStatus, 0, len(slot.Spec.VolumeMounts))
+	for _, m := range slot.Spec.VolumeMounts {
+		one := corev1.VolumeMountStatus{Name: m.Name, MountPath: m.MountPath, ReadOnly: m.ReadOnly}
+		if m.ReadOnly {
+			one.RecursiveReadOnly = b.recursiveReadOnly(m)
+		}
+		all = append(all, one)
+	}
+	return all
+}
+
+func (b *builder) recursiveReadOnly(m corev1.VolumeMount) *corev1.RecursiveReadOnlyMode {
+	mode := corev1.RecursiveReadOnlyDisabled
+	if m.RecursiveReadOnly != nil && *m.RecursiveReadOnly != mode && b.Node.RecursiveReadOnly &&
+		(m.MountPropagation == nil || *m.MountPropagation == corev1.MountPropagationNone) {
+		mode = corev1.RecursiveReadOnlyEnabled
+	}
+	return &mode
+}
+
+// appCreated reports whether the runtime has an instance of an app container.
+func (b *builder) appCreated() bool {
+	return slices.ContainsFunc(b.Slots, func(slot *podstate.Slot) bool {
+		return slot.Role == podutil.RoleApp && slot.Last != nil && !slot.Lost
+	})
+}
+
+// seen fills in what the runtime says of the newest instance, and of the one before.
+func (b *builder) seen(st *corev1.ContainerStatus, slot *podstate.Slot) {
+	c := slot.Last
+	id := podutil.ContainerID(b.Node.RuntimeName, c.ID)
+	st.Image, st.ImageID, st.RestartCount, st.User = c.Image, c.ImageID, int32(c.Attempt), c.User
+	if c.State != podstate.ContainerCreated {
+		st.ContainerID = id
+	}
+	st.Resources = slot.ShownResources()
+	st.AllocatedResources = slot.Spec.Resources.Requests
+	st.State = b.state(slot)
+	if old := slot.Shown; old != nil {
+		st.RestartCount = max(st.RestartCount, old.RestartCount)
+		st.LastTerminationState.Terminated = old.LastTerminationState.Terminated
+		if old.State.Terminated != nil && old.ContainerID != id {
+			st.LastTerminationState.Terminated = old.State.Terminated
+		}
+		if last := st.LastTerminationState.Terminated; last != nil && last.ContainerID == id {
+			st.LastTerminationState.Terminated = nil // it was reported while the container waited for its next start
+		}
+		keepMessage(&st.State, old.State)
+		keepMessage(&st.State, old.LastTerminationState)
+	}
+	before, known := slot.Previous(), st.LastTerminationState.Terminated != nil
+	if before != nil && before.State == podstate.ContainerExited && (before.Attempt+1 == c.Attempt || !known) {
+		last := corev1.ContainerState{Terminated: b.terminated(before)}
+		keepMessage(&last, st.LastTerminationState)
+		st.LastTerminationState = last
+	}
+}
+
+// keepMessage takes over the message of the same instance: the file that held it may be gone from the disk.
+func keepMessage(state *corev1.ContainerState, old corev1.ContainerState) {
+	now, then := state.Terminated, old.Terminated
+	if now != nil && then != nil && now.Message == "" && now.ContainerID == then.ContainerID {
+		now.Message = then.Message
+	}
+}
+
+func (b *builder) state(slot *podstate.Slot) corev1.ContainerState {
+	c := slot.Last
+	switch c.State {
+	case podstate.ContainerRunning:
+		if slot.HookDue() {
+			return b.notYet() // a container is reported as running once its postStart hook has succeeded
+		}
+		return corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: seconds(c.StartedAt)}}
+	case podstate.ContainerExited:
+		return corev1.ContainerState{Terminated: b.terminated(c)}
+	case podstate.ContainerUnknown:
+		if slot.Shown != nil && slot.Shown.State.Waiting == nil {
+			return corev1.ContainerState{Terminated: unknownEnd(podstate.MessageNotLocated)}
+		}
+	}
+	return b.notYet()
+}
+
+func (b *builder) terminated(c *podstate.Container) *corev1.ContainerStateTerminated {
+	return &corev1.ContainerStateTerminated{
+		ExitCode:    c.ExitCode,
+		Signal:      c.Signal,
+		Reason:      c.Reason,
+		Message:     c.Message,
+		StartedAt:   seconds(c.StartedAt),
+		FinishedAt:  seconds(c.FinishedAt),
+		ContainerID: podutil.ContainerID(b.Node.RuntimeName, c.ID),
+	}
+}
+
+func unknownEnd(message string) *corev1.ContainerStateTerminated {
+	return &corev1.ContainerStateTerminated{
+		Reason:   podstate.ReasonStatusUnknown,
+		Message:  message,
+		ExitCode: podstate.ExitUnknown,
+	}
+}
+
+// vanished fills in what the API showed of a container that the runtime no longer has. Its container ID
+// stays as long as the status is about that instance: the next attempt is counted from it.
+func (b *builder) vanished(st *corev1.ContainerStatus, slot *podstate.Slot) {
+	old := slot.Shown
+	ran := old.State.Running != nil || old.State.Waiting != nil && old.ContainerID != "" && lastEnd(old) == nil
+	if old.State.Terminated != nil {
+		*st = *old
+		return
+	}
+	st.RestartCount, st.LastTerminationState = old.RestartCount, old.LastTerminationState
+	if !ran {
+		st.ContainerID, st.ImageID = old.ContainerID, old.ImageID
+		return
+	}
+	st.LastTerminationState = corev1.ContainerState{Terminated: unknownEnd(
+		"The container could not be located when the pod was deleted.  The container used to be Running")}
+	if b.Pod.DeletionTimestamp == nil {
+		st.RestartCount++ // of the instance that follows
+	}
+}
+
+// lastEnd is the end of the very instance that a waiting status names.
+func lastEnd(old *corev1.ContainerStatus) *corev1.ContainerStateTerminated {
+	if t := old.LastTerminationState.Terminated; t != nil && (t.ContainerID == "" || t.ContainerID == old.ContainerID) {
+		return t
+	}
+	return nil
+}
+
+// removedForReset fills in the status of a container whose instances were removed so that it can restart.
+func removedForReset(st *corev1.ContainerStatus, old *corev1.ContainerStatus) {
+	st.State = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{
+		Reason:  podstate.ReasonRestartingAll,
+		Message: podstate.MessageRestartingAll,
+	}}
+	st.LastTerminationState = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
+		Reason:   podstate.ReasonRestartingAll,
+		Message:  podstate.MessageRestartingAll,
+		ExitCode: podstate.ExitUnknown,
+	}}
+	st.RestartCount = old.RestartCount + 1
+}
+
+// probed fills in what probes and the end of an init container say: started and ready.
+func probed(st *corev1.ContainerStatus, slot *podstate.Slot) {
+	if slot.Role == podutil.RoleEphemeral {
+		return
+	}
+	started := st.State.Running != nil
+	if slot.Role == podutil.RoleInit {
+		st.Ready = st.State.Terminated != nil && st.State.Terminated.ExitCode == 0
+	} else {
+		started = started && slot.Started()
+		st.Ready = started && slot.Ready()
+	}
+	st.Started = &started
+}
+
+// closeContainers ends the statuses of a pod that has ended: what was expected to run, and did not, has failed.
+func (b *builder) closeContainers() {
+	st := &b.st
+	if b.wasInitialized() {
+		closeAll(st.ContainerStatuses)
+	}
+	begun := 0
+	for i := range st.InitContainerStatuses {
+		c := &st.InitContainerStatuses[i]
+		if i == 0 || c.State.Waiting == nil || c.LastTerminationState.Terminated != nil {
+			begun = i + 1
+		}
+	}
+	closeAll(st.InitContainerStatuses[:begun])
+}
+
+func closeAll(all []corev1.ContainerStatus) {
+	for i := range all {
+		if c := &all[i]; c.State.Terminated == nil {
+			c.State = corev1.ContainerState{Terminated: unknownEnd(podstate.MessageNotLocated)}
+		}
+	}
+}
+
+// wasInitialized reports whether the statuses show that the pod was initialized at some time.
+func (b *builder) wasInitialized() bool {
+	if !b.HasInit() {
+		return true
+	}
+	for i := range b.st.ContainerStatuses {
+		c := &b.st.ContainerStatuses[i]
+		if c.State.Waiting == nil || c.LastTerminationState.Terminated != nil {
+			return true
+		}
+	}
+	last := len(b.st.InitContainerStatuses) - 1
+	c := &b.st.InitContainerStatuses[last]
+	if b.Slots[last].Role == podutil.RoleSidecar {
+		return c.State.Running != nil && c.Started != nil && *c.Started
+	}
+	end := endOf(c)
+	return end != nil && end.ExitCode == 0
+}

@@ -1,0 +1,100 @@
+package podstatus
+
+import (
+	"maps"
+
+	corev1 "k8s.io/api/core/v1"
+	resourcehelper "k8s.io/component-helpers/resource"
+
+	"github.com/nodelet/nodelet/agent/podstate"
+	podutil "github.com/nodelet/nodelet/kube/pod"
+)
+
+// resources fills in what the pod holds as a whole. It is worked out once for each generation of the spec.
+func (b *builder) resources() {
+	st := &b.st
+	if b.Grant != nil {
+		b.grantedResources()
+		return
+	}
+	own := b.Memory.Reported()
+	if own != nil && own.ObservedGeneration == b.Pod.Generation && own.Resources != nil {
+		st.AllocatedResources, st.Resources = own.AllocatedResources, own.Resources
+		return
+	}
+	requests := resourcehelper.PodRequests(b.Pod, resourcehelper.PodResourcesOptions{})
+	limits := resourcehelper.PodLimits(b.Pod, resourcehelper.PodResourcesOptions{})
+	st.AllocatedResources = requests
+	st.Resources = &corev1.ResourceRequirements{Requests: requests, Limits: limits}
+}
+
+// grantedResources fills in what was granted. The limits of a running pod are those that its cgroup has.
+func (b *builder) grantedResources() {
+	st, g := &b.st, b.Grant
+	st.AllocatedResources = g.Requests
+	st.Resources = &corev1.ResourceRequirements{Requests: g.Requests, Limits: g.Limits}
+	if b.Reported.Phase != corev1.PodRunning {
+		return
+	}
+	if b.Resizing() && b.Reported.Resources != nil {
+		st.Resources = b.Reported.Resources
+		return
+	}
+	without := func(name corev1.ResourceName, bound int64) {
+		if _, has := st.Resources.Limits[name]; has && bound <= 0 {
+			st.Resources.Limits = maps.Clone(st.Resources.Limits)
+			delete(st.Resources.Limits, name)
+		}
+	}
+	without(corev1.ResourceCPU, g.Pod.Quota)
+	without(corev1.ResourceMemory, g.Pod.Memory)
+}
+
+// resizeConditions adds conditions for a resize that waits and for one in progress. There are none otherwise.
+func (b *builder) resizeConditions() {
+	if b.Grant == nil || podutil.IsTerminal(b.st.Phase) || b.Stop != nil {
+		return
+	}
+	if w := b.Grant.Pending; w != nil {
+		b.resizeCondition(corev1.PodResizePending, w.Generation, w.Reason, w.Message)
+	}
+	if b.Resizing() {
+		reason, message := "", b.resizeFailure()
+		if message != "" {
+			reason = corev1.PodReasonError
+		}
+		b.resizeCondition(corev1.PodResizeInProgress, b.Grant.Generation, reason, message)
+	}
+}
+
+// resizeCondition adds a condition about a resize. Its status is always True, so its reason decides since
+// when it holds.
+func (b *builder) resizeCondition(t corev1.PodConditionType, generation int64, reason, message string) {
+	c := corev1.PodCondition{
+		Type:               t,
+		Status:             corev1.ConditionTrue,
+		ObservedGeneration: generation,
+		Reason:             reason,
+		Message:            message,
+		LastTransitionTime: seconds(b.Now),
+	}
+	if old := podutil.Condition(b.Reported.Conditions, t); old != nil && old.Reason == reason {
+		c.LastTransitionTime = old.LastTransitionTime
+	}
+	b.st.Conditions = append(b.st.Conditions, c)
+}
+
+// resizeFailure is the message of the last resize that failed; empty where none has.
+func (b *builder) resizeFailure() string {
+	if f, failed := b.Memory.Failure(podstate.ResizePod{}); failed {
+		return f.Message
+	}
+	for _, slot := range b.Slots {
+		if slot.Last != nil {
+			if f, failed := b.Memory.Failure(podstate.Resize{ID: slot.Last.ID}); failed {
+				return f.Message
+			}
+		}
+	}
+	return ""
+}

@@ -1,0 +1,208 @@
+package podstatus
+
+import (
+	"cmp"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nodelet/nodelet/agent/podstate"
+	podutil "github.com/nodelet/nodelet/kube/pod"
+)
+
+// Progress is what the plan for the pod says of its end.
+type Progress struct {
+	// Cancelling: steps in flight are being given up, so that something may still start.
+	Cancelling bool
+	// Released: nothing of the pod runs any more and all it held is released.
+	Released bool
+}
+
+// Build is the pod's status as it should be published. It may share values with the facts that s was made
+// of, so neither may be changed.
+func Build(s *podstate.State, progress Progress) corev1.PodStatus {
+	b := &builder{State: s, released: progress.Released, quiescent: !progress.Cancelling && s.Quiescent()}
+	api := &s.Pod.Status
+	b.st = corev1.PodStatus{
+		ObservedGeneration:                   max(s.Pod.Generation, s.Reported.ObservedGeneration),
+		StartTime:                            b.startTime(),
+		QOSClass:                             podutil.QOS(s.Pod),
+		NominatedNodeName:                    api.NominatedNodeName,
+		ResourceClaimStatuses:                api.ResourceClaimStatuses,
+		ExtendedResourceClaimStatus:          api.ExtendedResourceClaimStatus,
+		NodeAllocatableResourceClaimStatuses: api.NodeAllocatableResourceClaimStatuses,
+	}
+	if s.Rejected != nil && !s.EverRan() {
+		b.rejected()
+	} else {
+		b.admitted()
+	}
+	return b.st
+}
+
+// builder makes the status that follows from a state.
+type builder struct {
+	*podstate.State
+	st                  corev1.PodStatus
+	quiescent, released bool
+}
+
+func (b *builder) startTime() *metav1.Time {
+	if t := b.Reported.StartTime; !t.IsZero() {
+		return t
+	}
+	t := seconds(b.Now)
+	return &t
+}
+
+// seconds is a time as the API keeps it.
+func seconds(t time.Time) metav1.Time {
+	if t.IsZero() {
+		return metav1.Time{}
+	}
+	return metav1.NewTime(t.Truncate(time.Second))
+}
+
+// rejected is the whole status of a pod that admission refused.
+func (b *builder) rejected() {
+	b.st.Phase, b.st.Reason, b.st.Message = corev1.PodFailed, b.Rejected.Reason, rejectedMessage(b.Rejected)
+	b.foreignConditions()
+}
+
+func rejectedMessage(r *podstate.Rejection) string { return "Pod was rejected: " + r.Message }
+
+// admitted is the status of any other pod. A terminal phase is published only when no container can run,
+// the network is released and no resource claim is prepared: the control plane reuses what the pod held as
+// soon as it sees the phase.
+func (b *builder) admitted() {
+	b.containerStatuses()
+	b.addresses()
+	b.resources()
+	b.st.Phase, _, _ = b.phase(false)
+	b.conditions()
+	if b.released {
+		b.closeContainers()
+	}
+	phase, reason, message := b.phase(b.released)
+	if old := b.Reported; !b.quiescent && podutil.IsTerminal(phase) && !podutil.IsTerminal(old.Phase) {
+		phase, reason, message = old.Phase, old.Reason, old.Message
+	}
+	b.st.Phase, b.st.Reason, b.st.Message = cmp.Or(phase, corev1.PodPending), reason, message
+}
+
+// phase is the pod's phase, with the reason and message that belong to it.
+func (b *builder) phase(released bool) (phase corev1.PodPhase, reason, message string) {
+	old := b.Reported
+	phase = b.phaseByContainers()
+	switch {
+	case podutil.IsTerminal(old.Phase):
+		phase = old.Phase
+	case b.Rejected != nil:
+		return corev1.PodFailed, b.Rejected.Reason, rejectedMessage(b.Rejected)
+	case b.Stop != nil && b.Stop.Reason == podstate.ReasonPreempting && phase == corev1.PodSucceeded:
+		return phase, "", "" // its containers had done their work, or ended well when they were stopped
+	case b.Stop != nil && b.Stop.Reason != "":
+		return corev1.PodFailed, b.Stop.Reason, b.Stop.Message
+	case released && !podutil.IsTerminal(phase) && !podutil.IsStatic(b.Pod):
+		phase = corev1.PodFailed
+	case b.Stop == nil && podutil.IsTerminal(phase):
+		phase = old.Phase // the pod goes on, whatever the container statuses look like
+	}
+	if phase == old.Phase {
+		return phase, old.Reason, old.Message
+	}
+	return phase, "", ""
+}
+
+// tally counts the container statuses that decide about the phase.
+type tally struct {
+	running, waiting, stopped, succeeded, final int
+	pendingInit, pendingSidecar, failedInit     int
+}
+
+// phaseByContainers derives the phase from the containers' statuses, as the kubelet does.
+func (b *builder) phaseByContainers() corev1.PodPhase {
+	t, initialized := b.count()
+	switch {
+	case t.failedInit > 0:
+		return corev1.PodFailed
+	case t.pendingInit > 0, t.pendingSidecar > 0 && !initialized, t.waiting > 0:
+		return corev1.PodPending
+	case t.running > 0:
+		return corev1.PodRunning
+	case t.stopped == 0:
+		return corev1.PodPending
+	case t.stopped != t.final && (!b.quiescent || podutil.IsStatic(b.Pod)): // the mirror of a static pod never ends
+		return corev1.PodRunning
+	case t.stopped == t.succeeded:
+		return corev1.PodSucceeded
+	}
+	return corev1.PodFailed
+}
+
+// count sums up the statuses. initialized: an app container was created in the current sandbox.
+func (b *builder) count() (t tally, initialized bool) {
+	for _, slot := range b.Slots {
+		switch c := podutil.ContainerStatus(&b.st, slot.Spec.Name); slot.Role {
+		case podutil.RoleInit:
+			t.countInit(slot, c)
+		case podutil.RoleSidecar:
+			t.countSidecar(c)
+		case podutil.RoleApp:
+			t.countApp(slot, c)
+			initialized = initialized || slot.InCurrentSandbox
+		}
+	}
+	return t, initialized
+}
+
+// endOf is how a container ended that does not run now; nil for one that runs or never ran.
+func endOf(c *corev1.ContainerStatus) *corev1.ContainerStateTerminated {
+	if c.State.Waiting != nil {
+		return c.LastTerminationState.Terminated
+	}
+	return c.State.Terminated
+}
+
+func (t *tally) countInit(slot *podstate.Slot, c *corev1.ContainerStatus) {
+	end := endOf(c)
+	switch {
+	case end == nil:
+		t.pendingInit++
+	case end.ExitCode != 0 && !slot.RestartsAfter(end.ExitCode):
+		t.failedInit++
+	}
+}
+
+func (t *tally) countSidecar(c *corev1.ContainerStatus) {
+	switch {
+	case c.State.Running != nil:
+		t.running++
+		if c.Started == nil || !*c.Started {
+			t.pendingSidecar++
+		}
+	case endOf(c) == nil:
+		t.pendingSidecar++
+		t.waiting++
+	}
+}
+
+func (t *tally) countApp(slot *podstate.Slot, c *corev1.ContainerStatus) {
+	end := endOf(c)
+	switch {
+	case c.State.Running != nil:
+		t.running++
+		return
+	case end == nil:
+		t.waiting++
+		return
+	}
+	t.stopped++
+	if !slot.RestartsAfter(end.ExitCode) {
+		t.final++
+	}
+	if c.State.Terminated != nil && end.ExitCode == 0 {
+		t.succeeded++
+	}
+}

@@ -1,0 +1,99 @@
+package podstatus
+
+import (
+	"cmp"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nodelet/nodelet/agent/podstate"
+	podutil "github.com/nodelet/nodelet/kube/pod"
+)
+
+// explainWaiting turns the state of a container that should run, but cannot yet, into the reason why.
+func (b *builder) explainWaiting(st *corev1.ContainerStatus, slot *podstate.Slot) {
+	reason, message := b.heldUp(slot)
+	if reason == "" {
+		return
+	}
+	if st.State.Terminated != nil {
+		st.LastTerminationState = st.State
+	}
+	st.State = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: message}}
+}
+
+// heldUp is what keeps a container from running that should; empty where nothing has failed.
+func (b *builder) heldUp(slot *podstate.Slot) (reason, message string) {
+	if b.Stop != nil || b.Resetting || b.Pod.DeletionTimestamp != nil {
+		return "", ""
+	}
+	if slot.Last != nil {
+		switch slot.Last.State {
+		case podstate.ContainerRunning:
+			return b.hookFailure(slot)
+		case podstate.ContainerUnknown:
+			return "", ""
+		case podstate.ContainerExited:
+			if slot.Role == podutil.RoleInit && slot.Last.ExitCode == 0 || !slot.Restarts() {
+				return "", ""
+			}
+		}
+		if backingOff(slot) && b.Now.Before(slot.RestartAt()) {
+			return podstate.ReasonCrashLoopBackOff, slot.BackoffMessage()
+		}
+	}
+	if reason, message = b.failure(slot); reason == "" && slot.Last != nil && backingOff(slot) {
+		return podstate.ReasonCrashLoopBackOff, slot.BackoffMessage()
+	}
+	return reason, message
+}
+
+// backingOff reports whether the next instance has, or had, to wait for a crash-loop back-off.
+func backingOff(slot *podstate.Slot) bool {
+	return slot.Last.State == podstate.ContainerExited && !slot.Lost && slot.RestartDelay() > 0
+}
+
+func (b *builder) hookFailure(slot *podstate.Slot) (reason, message string) {
+	if h, _ := b.Memory.Hook(slot.Last.ID); h.Failure != "" {
+		return podstate.ReasonPostStartHook, h.Failure
+	}
+	return "", ""
+}
+
+// failure is the last failure on the way to the next instance.
+func (b *builder) failure(slot *podstate.Slot) (reason, message string) {
+	if last := slot.Last; last != nil {
+		if f, failed := b.Memory.Failure(podstate.StartContainer{ID: last.ID}); failed {
+			return cmp.Or(f.Reason, podstate.ReasonRunContainer), f.Message
+		}
+		switch last.State {
+		case podstate.ContainerCreated:
+			return "", ""
+		case podstate.ContainerExited:
+			if reason, message = b.hookFailure(slot); reason != "" {
+				return reason, message
+			}
+		}
+	}
+	if f, failed := b.Memory.Failure(podstate.CreateContainer{Name: slot.Spec.Name}); failed {
+		return cmp.Or(f.Reason, podstate.ReasonCreateContainer), f.Message
+	}
+	if f, failed := b.Memory.FailedImage(b.Pod, slot.Spec); failed {
+		return imageFailure(f)
+	}
+	return "", ""
+}
+
+// imageFailure is the reason for a failed pull: the first failure itself, later that the next pull has to wait.
+func imageFailure(f podstate.Failure) (reason, message string) {
+	reason = cmp.Or(f.Reason, podstate.ReasonErrImagePull)
+	switch reason {
+	case podstate.ReasonErrImageNeverPull, podstate.ReasonInvalidImageName, "ImageInspectError":
+		return reason, f.Message
+	}
+	if f.Count < 2 {
+		return reason, f.Message
+	}
+	message = fmt.Sprintf("Back-off pulling image %q: %s: %s", f.Image, reason, f.Message)
+	return podstate.ReasonImagePullBackOff, message
+}
