@@ -104,10 +104,10 @@ func TestRuntimeComesLate(t *testing.T) {
 	startAgent(t)
 	sameAgent(t)
 	apply(t, crashing("late"))
-	mark.waitLine(t, 10*time.Second, "the container runtime does not answer", filepath.Base(node().RuntimeEndpoint))
+	mark.waitLine(t, 10*time.Second, "container runtime does not answer", filepath.Base(node().RuntimeEndpoint))
 	eventually(t, 10*time.Second, "explain says that the runtime is awaited", func() (string, bool) {
 		out, _ := explain(t)
-		return out, strings.Contains(out, "the container runtime at "+node().RuntimeEndpoint+" has not answered")
+		return out, strings.Contains(out, "waiting for the container runtime at "+node().RuntimeEndpoint)
 	})
 	if err := node().StartRuntime(t.Context()); err != nil {
 		t.Fatal(err)
