@@ -9,9 +9,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// ContainerHash is the value of the annotation io.kubernetes.container.hash: what of a container's spec a running
-// instance cannot change. Since v1.31 the kubelet takes name and image alone, and holds the recipe fixed so that its own
-// upgrades restart nothing; so does this: FNV-1a (32 bit) over the JSON of both, written as the text of a byte slice.
+// ContainerHash is the value of the annotation io.kubernetes.container.hash: what of a container's spec a
+// running instance cannot change. Since v1.31 the kubelet takes name and image alone, and holds the recipe
+// fixed so that its own upgrades restart nothing; so does this: FNV-1a (32 bit) over the JSON of both,
+// written as the text of a byte slice.
 func ContainerHash(c *corev1.Container) string {
 	// A map of strings has its keys sorted and always encodes.
 	encoded, _ := json.Marshal(map[string]string{"name": c.Name, "image": c.Image})
@@ -20,11 +21,11 @@ func ContainerHash(c *corev1.Container) string {
 	return strconv.FormatUint(uint64(h.Sum32()), 16)
 }
 
-// HashChanged tells whether a container made with the hash recorded no longer fits the spec c and has to be made again. A
-// recorded value that is missing or no such hash comes from an agent with another recipe: its container is adopted.
-func HashChanged(recorded string, c *corev1.Container) bool {
-	if _, err := strconv.ParseUint(recorded, 16, 32); err != nil {
-		return false
+// recordedHash is a recorded ContainerHash; empty where it is missing or no such hash. An agent with
+// another recipe has recorded that: its containers are adopted, not restarted.
+func recordedHash(text string) string {
+	if _, err := strconv.ParseUint(text, 16, 32); err != nil {
+		return ""
 	}
-	return recorded != ContainerHash(c)
+	return text
 }

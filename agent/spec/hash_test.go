@@ -23,17 +23,23 @@ func TestContainerHash(t *testing.T) {
 	}
 }
 
-func TestHashChanged(t *testing.T) {
-	c := &corev1.Container{Name: "app", Image: "registry.k8s.io/pause:3.10"}
-	for recorded, want := range map[string]bool{
-		"ed432b69":         false,
-		"edd67cc4":         true,
-		"":                 false, // made by an agent that records none
-		"v2:whatever":      false, // made by an agent with a newer recipe
-		"123456789abcdef0": false, // more bits than this recipe has
+// TestUnknownHash: a container whose hash another agent has recorded in another form is adopted, not restarted.
+func TestUnknownHash(t *testing.T) {
+	labels := map[string]string{
+		LabelPodName:       "p",
+		LabelPodNamespace:  "n",
+		LabelPodUID:        "u",
+		LabelContainerName: "app",
+	}
+	for recorded, want := range map[string]string{
+		"ed432b69":         "ed432b69",
+		"":                 "", // of an agent that records none
+		"v2:whatever":      "", // of an agent with a newer recipe
+		"123456789abcdef0": "", // more bits than this recipe has
 	} {
-		if got := HashChanged(recorded, c); got != want {
-			t.Errorf("recorded %q: changed is %v, want %v", recorded, got, want)
+		facts, ok, err := ParseContainer(labels, map[string]string{AnnotationHash: recorded})
+		if !ok || err != nil || facts.Hash != want {
+			t.Errorf("recorded %q: got %q (%v, %v), want %q", recorded, facts.Hash, ok, err, want)
 		}
 	}
 }

@@ -21,11 +21,11 @@ type PodRef struct {
 type ContainerFacts struct {
 	Pod  PodRef
 	Name string
-	// Hash is the recorded ContainerHash; empty where there is none. See HashChanged.
+	// Hash is the recorded ContainerHash; empty where there is none, or one of an agent with another recipe.
 	Hash         string
 	RestartCount uint32
-	// DeletionGrace and TerminationGrace are in seconds: deletionGracePeriodSeconds and terminationGracePeriodSeconds of
-	// the pod when the container was made; nil where the pod had none.
+	// DeletionGrace and TerminationGrace are in seconds: deletionGracePeriodSeconds and
+	// terminationGracePeriodSeconds of the pod when the container was made; nil where the pod had none.
 	DeletionGrace            *int64
 	TerminationGrace         *int64
 	TerminationMessagePath   string
@@ -37,8 +37,8 @@ type ContainerFacts struct {
 	Resources *corev1.ResourceRequirements
 }
 
-// ParsePodLabels reads a sandbox's or container's labels. It fails on labels that do not name a pod: such an instance was
-// not made for a pod, and is none of the agent's business.
+// ParsePodLabels reads a sandbox's or container's labels. It fails on labels that do not name a pod: such
+// an instance was not made for a pod, and is none of the agent's business.
 func ParsePodLabels(labels map[string]string) (PodRef, error) {
 	ref := PodRef{
 		Namespace: labels[LabelPodNamespace],
@@ -70,7 +70,7 @@ func ParseContainer(labels, annotations map[string]string) (facts ContainerFacts
 	facts = ContainerFacts{
 		Pod:                      pod,
 		Name:                     name,
-		Hash:                     annotations[AnnotationHash],
+		Hash:                     recordedHash(annotations[AnnotationHash]),
 		RestartCount:             r.count(AnnotationRestartCount),
 		DeletionGrace:            r.seconds(AnnotationDeletionGracePeriod),
 		TerminationGrace:         r.seconds(AnnotationTerminationGracePeriod),
