@@ -21,12 +21,6 @@ type Cgroups struct {
 
 const podCgroupPrefix = "pod"
 
-// Kubepods is the cgroup all pods are below, as a path in the cgroup file system: /kubepods or /kubepods.slice.
-func (c Cgroups) Kubepods() string { return c.name(c.kubepods()) }
-
-// Class is the cgroup the pods of a class are below. Guaranteed pods have none of their own and lie below Kubepods.
-func (c Cgroups) Class(class corev1.PodQOSClass) string { return c.name(c.class(class)) }
-
 // Pod is the pod's cgroup, which is the CRI cgroup_parent of its sandbox: with cgroupfs
 // /kubepods/burstable/pod<uid>, with systemd /kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod<uid>.slice
 // where each - of the UID is a _. It is empty where pods have no cgroup.

@@ -13,8 +13,8 @@ import (
 
 // Objects are the API objects and files a pod's environment is made from.
 type Objects struct {
-	// ConfigMaps and Secrets are those of the pod's namespace, by name. One that is not there does not exist; the caller
-	// waits for objects it has not asked for yet.
+	// ConfigMaps and Secrets are those of the pod's namespace, by name. One that is not there does not
+	// exist; the caller waits for objects it has not asked for yet.
 	ConfigMaps map[string]*corev1.ConfigMap
 	Secrets    map[string]*corev1.Secret
 	// Services are those of the pod's namespace, and default/kubernetes.
@@ -36,17 +36,9 @@ func (e *environment) set(name, value string) {
 	e.values[name] = value
 }
 
-// Environment returns the container's environment: what device plugins set, envFrom, env, and last the variables of
-// services that no other source has set. Within one source the order is that of the spec; maps are sorted by key. A
-// failure is a *Reason.
-func Environment(in *ContainerInput) ([]*runtimeapi.KeyValue, error) {
-	vars, err := variables(in)
-	if err != nil {
-		return nil, containerError(err)
-	}
-	return vars, nil
-}
-
+// variables returns the container's environment: what device plugins set, envFrom, env, and last the
+// variables of services that no other source has set. Within one source the order is that of the spec; maps
+// are sorted by key.
 func variables(in *ContainerInput) ([]*runtimeapi.KeyValue, error) {
 	links := serviceVariables(in.Pod, in.Objects.Services)
 	env := &environment{values: map[string]string{}}

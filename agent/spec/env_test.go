@@ -87,9 +87,7 @@ func TestEnvironmentErrors(t *testing.T) {
 	} {
 		in := testInput()
 		env(in, c.v)
-		_, err := Environment(in)
-		wantReason(t, name, err, "CreateContainerConfigError", c.text)
-		_, err = Container(in)
+		_, err := Container(in)
 		wantReason(t, name, err, "CreateContainerConfigError", c.text)
 		_, err = SubPaths(in)
 		wantReason(t, name, err, "CreateContainerConfigError", c.text)
@@ -100,10 +98,10 @@ func TestEnvironmentFromErrors(t *testing.T) {
 	ref := corev1.LocalObjectReference{Name: "gone"}
 	in := testInput()
 	in.Container.EnvFrom = []corev1.EnvFromSource{{ConfigMapRef: &corev1.ConfigMapEnvSource{LocalObjectReference: ref}}}
-	_, err := Environment(in)
+	_, err := Container(in)
 	wantReason(t, "ConfigMap", err, "CreateContainerConfigError", `configmap "gone" not found`)
 	in.Container.EnvFrom = []corev1.EnvFromSource{{SecretRef: &corev1.SecretEnvSource{LocalObjectReference: ref}}}
-	_, err = Environment(in)
+	_, err = Container(in)
 	wantReason(t, "Secret", err, "CreateContainerConfigError", `secret "gone" not found`)
 }
 
@@ -112,7 +110,7 @@ func TestHostIPUnknown(t *testing.T) {
 		in := testInput()
 		in.Node.HostIPs = nil
 		env(in, corev1.EnvVar{Name: "X", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: path}}})
-		_, err := Environment(in)
+		_, err := Container(in)
 		wantReason(t, path, err, "CreateContainerConfigError", "host IP unknown")
 	}
 }
@@ -153,7 +151,7 @@ func TestEnvironmentOptional(t *testing.T) {
 		corev1.EnvVar{Name: "X", ValueFrom: &corev1.EnvVarSource{FileKeyRef: &corev1.FileKeySelector{VolumeName: "vol", Path: "gone", Key: "K", Optional: &yes}}},
 		corev1.EnvVar{Name: "E", ValueFrom: &corev1.EnvVarSource{FileKeyRef: &corev1.FileKeySelector{VolumeName: "vol", Path: "f", Key: "E"}}},
 	)
-	got, err := Environment(in)
+	got, err := variables(in)
 	if err != nil || len(got) != 2 || string(got[0].Value) != "kept" || got[1].Key != "E" || len(got[1].Value) != 0 {
 		t.Errorf("%v %v", got, err)
 	}

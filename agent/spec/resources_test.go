@@ -263,29 +263,18 @@ func TestCgroups(t *testing.T) {
 	const uid = "01234567-89ab-cdef-0123-456789abcdef"
 	for name, c := range map[string]struct {
 		cgroups               Cgroups
-		kubepods, class       string
 		guaranteed, burstable string
 	}{
-		"cgroupfs": {Cgroups{Root: "/"}, "/kubepods", "/kubepods/besteffort",
-			"/kubepods/pod" + uid, "/kubepods/burstable/pod" + uid},
-		"cgroupfs below": {Cgroups{Root: "/a-b/c/"}, "/a-b/c/kubepods", "/a-b/c/kubepods/besteffort",
-			"/a-b/c/kubepods/pod" + uid, "/a-b/c/kubepods/burstable/pod" + uid},
-		"systemd": {Cgroups{Systemd: true}, "/kubepods.slice", "/kubepods.slice/kubepods-besteffort.slice",
-			"/kubepods.slice/kubepods-pod01234567_89ab_cdef_0123_456789abcdef.slice",
+		"cgroupfs":       {Cgroups{Root: "/"}, "/kubepods/pod" + uid, "/kubepods/burstable/pod" + uid},
+		"cgroupfs below": {Cgroups{Root: "/a-b/c/"}, "/a-b/c/kubepods/pod" + uid, "/a-b/c/kubepods/burstable/pod" + uid},
+		"systemd": {Cgroups{Systemd: true}, "/kubepods.slice/kubepods-pod01234567_89ab_cdef_0123_456789abcdef.slice",
 			"/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod01234567_89ab_cdef_0123_456789abcdef.slice"},
-		"systemd below": {Cgroups{Systemd: true, Root: "/kube-let"}, "/kube_let.slice/kube_let-kubepods.slice",
-			"/kube_let.slice/kube_let-kubepods.slice/kube_let-kubepods-besteffort.slice",
+		"systemd below": {Cgroups{Systemd: true, Root: "/kube-let"},
 			"/kube_let.slice/kube_let-kubepods.slice/kube_let-kubepods-pod01234567_89ab_cdef_0123_456789abcdef.slice",
 			"/kube_let.slice/kube_let-kubepods.slice/kube_let-kubepods-burstable.slice/kube_let-kubepods-burstable-pod01234567_89ab_cdef_0123_456789abcdef.slice"},
-		"flat":         {Cgroups{Flat: true}, "/", "/", "", ""},
-		"flat systemd": {Cgroups{Flat: true, Systemd: true, Root: "/"}, "/", "/", "", ""},
+		"flat":         {Cgroups{Flat: true}, "", ""},
+		"flat systemd": {Cgroups{Flat: true, Systemd: true, Root: "/"}, "", ""},
 	} {
-		if got := c.cgroups.Kubepods(); got != c.kubepods {
-			t.Errorf("%s: %s", name, got)
-		}
-		if got := c.cgroups.Class(corev1.PodQOSBestEffort); got != c.class {
-			t.Errorf("%s: %s", name, got)
-		}
 		for class, want := range map[corev1.PodQOSClass]string{corev1.PodQOSGuaranteed: c.guaranteed, corev1.PodQOSBurstable: c.burstable} {
 			got, err := c.cgroups.Pod(uid, class)
 			if err != nil || got != want {
@@ -298,7 +287,10 @@ func TestCgroups(t *testing.T) {
 				t.Errorf("%s: %s is of pod %s", name, got, back)
 			}
 		}
-		for _, other := range []string{c.kubepods, c.class, "", "/", "/kubepods/pod", "/kubepods-pod.slice", "/x/pod..", "/podx.slice/y.service"} {
+		for _, other := range []string{
+			"", "/", "/kubepods", "/kubepods.slice", "/kubepods/besteffort", "/kubepods.slice/kubepods-besteffort.slice",
+			"/kubepods/pod", "/kubepods-pod.slice", "/x/pod..", "/podx.slice/y.service",
+		} {
 			if uid, ok := c.cgroups.PodUID(other); ok {
 				t.Errorf("%s: %q is of pod %q", name, other, uid)
 			}
