@@ -136,7 +136,7 @@ func (c *CSI) unstageUntilDone(k key) {
 	}
 }
 
-// unstagingEnded reports, after an attempt, whether the background work on a volume ends: the volume is gone or in use,
+// unstagingEnded reports whether, after an attempt, the background work on a volume ends: the volume is gone or in use,
 // or the process ends. A use that came and went in between has left the unstaging to this goroutine.
 func (c *CSI) unstagingEnded(k key) bool {
 	c.mu.Lock()

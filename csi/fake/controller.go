@@ -119,7 +119,8 @@ func (d *Driver) DeleteVolume(_ context.Context, r *csipb.DeleteVolumeRequest) (
 }
 
 // ControllerPublishVolume attaches a volume to one node at a time.
-func (d *Driver) ControllerPublishVolume(_ context.Context, r *csipb.ControllerPublishVolumeRequest) (*csipb.ControllerPublishVolumeResponse, error) {
+func (d *Driver) ControllerPublishVolume(_ context.Context, r *csipb.ControllerPublishVolumeRequest) (
+	*csipb.ControllerPublishVolumeResponse, error) {
 	if r.VolumeId == "" || r.NodeId == "" || r.VolumeCapability == nil {
 		return nil, status.Error(codes.InvalidArgument, "volume ID, node or capability are missing")
 	}
@@ -144,7 +145,8 @@ func attachment(r *csipb.ControllerPublishVolumeRequest) string {
 }
 
 // ControllerUnpublishVolume detaches a volume.
-func (d *Driver) ControllerUnpublishVolume(_ context.Context, r *csipb.ControllerUnpublishVolumeRequest) (*csipb.ControllerUnpublishVolumeResponse, error) {
+func (d *Driver) ControllerUnpublishVolume(_ context.Context, r *csipb.ControllerUnpublishVolumeRequest) (
+	*csipb.ControllerUnpublishVolumeResponse, error) {
 	if r.VolumeId == "" {
 		return nil, status.Error(codes.InvalidArgument, "volume ID is missing")
 	}
@@ -159,7 +161,8 @@ func (d *Driver) ControllerUnpublishVolume(_ context.Context, r *csipb.Controlle
 }
 
 // ValidateVolumeCapabilities confirms what is asked for.
-func (d *Driver) ValidateVolumeCapabilities(_ context.Context, r *csipb.ValidateVolumeCapabilitiesRequest) (*csipb.ValidateVolumeCapabilitiesResponse, error) {
+func (d *Driver) ValidateVolumeCapabilities(_ context.Context, r *csipb.ValidateVolumeCapabilitiesRequest) (
+	*csipb.ValidateVolumeCapabilitiesResponse, error) {
 	if r.VolumeId == "" || len(r.VolumeCapabilities) == 0 {
 		return nil, status.Error(codes.InvalidArgument, "volume ID or capabilities are missing")
 	}
@@ -171,7 +174,8 @@ func (d *Driver) ValidateVolumeCapabilities(_ context.Context, r *csipb.Validate
 }
 
 // ControllerExpandVolume makes a volume larger; its file system follows on the node.
-func (d *Driver) ControllerExpandVolume(_ context.Context, r *csipb.ControllerExpandVolumeRequest) (*csipb.ControllerExpandVolumeResponse, error) {
+func (d *Driver) ControllerExpandVolume(_ context.Context, r *csipb.ControllerExpandVolumeRequest) (
+	*csipb.ControllerExpandVolumeResponse, error) {
 	if r.VolumeId == "" || r.CapacityRange == nil {
 		return nil, status.Error(codes.InvalidArgument, "volume ID or capacity are missing")
 	}
@@ -193,7 +197,8 @@ func (d *Driver) ControllerExpandVolume(_ context.Context, r *csipb.ControllerEx
 }
 
 // ControllerGetCapabilities says what the controller does.
-func (d *Driver) ControllerGetCapabilities(context.Context, *csipb.ControllerGetCapabilitiesRequest) (*csipb.ControllerGetCapabilitiesResponse, error) {
+func (d *Driver) ControllerGetCapabilities(context.Context, *csipb.ControllerGetCapabilitiesRequest) (
+	*csipb.ControllerGetCapabilitiesResponse, error) {
 	r := &csipb.ControllerGetCapabilitiesResponse{}
 	for _, t := range []csipb.ControllerServiceCapability_RPC_Type{
 		csipb.ControllerServiceCapability_RPC_CREATE_DELETE_VOLUME, csipb.ControllerServiceCapability_RPC_PUBLISH_UNPUBLISH_VOLUME,

@@ -123,7 +123,8 @@ func (d *Driver) GetPluginInfo(context.Context, *csipb.GetPluginInfoRequest) (*c
 
 // GetPluginCapabilities says that there is a controller, that volumes are reached from some nodes only, and that they grow
 // while they are in use.
-func (d *Driver) GetPluginCapabilities(context.Context, *csipb.GetPluginCapabilitiesRequest) (*csipb.GetPluginCapabilitiesResponse, error) {
+func (d *Driver) GetPluginCapabilities(context.Context, *csipb.GetPluginCapabilitiesRequest) (
+	*csipb.GetPluginCapabilitiesResponse, error) {
 	service := func(t csipb.PluginCapability_Service_Type) *csipb.PluginCapability {
 		return &csipb.PluginCapability{Type: &csipb.PluginCapability_Service_{Service: &csipb.PluginCapability_Service{Type: t}}}
 	}

@@ -43,7 +43,8 @@ func Heal(state, method string) error {
 }
 
 // intercept notes calls, refuses a second one for a volume that is being worked on, and lets failpoints act.
-func (d *Driver) intercept(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+func (d *Driver) intercept(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (
+	any, error) {
 	method := path.Base(info.FullMethod)
 	id := volumeOf(req)
 	if id != "" {

@@ -18,7 +18,8 @@ import (
 )
 
 // NodeStageVolume puts the volume's device, or its file system, at the staging path.
-func (d *Driver) NodeStageVolume(_ context.Context, r *csipb.NodeStageVolumeRequest) (*csipb.NodeStageVolumeResponse, error) {
+func (d *Driver) NodeStageVolume(_ context.Context, r *csipb.NodeStageVolumeRequest) (
+	*csipb.NodeStageVolumeResponse, error) {
 	if r.VolumeId == "" || r.StagingTargetPath == "" || r.VolumeCapability == nil {
 		return nil, status.Error(codes.InvalidArgument, "volume ID, staging path or capability are missing")
 	}
@@ -58,7 +59,8 @@ func (d *Driver) mountVolume(v *volume, target string, m *csipb.VolumeCapability
 }
 
 // NodeUnstageVolume takes away what NodeStageVolume has put there.
-func (d *Driver) NodeUnstageVolume(_ context.Context, r *csipb.NodeUnstageVolumeRequest) (*csipb.NodeUnstageVolumeResponse, error) {
+func (d *Driver) NodeUnstageVolume(_ context.Context, r *csipb.NodeUnstageVolumeRequest) (
+	*csipb.NodeUnstageVolumeResponse, error) {
 	if r.VolumeId == "" || r.StagingTargetPath == "" {
 		return nil, status.Error(codes.InvalidArgument, "volume ID or staging path are missing")
 	}
@@ -66,7 +68,8 @@ func (d *Driver) NodeUnstageVolume(_ context.Context, r *csipb.NodeUnstageVolume
 }
 
 // NodePublishVolume shows a staged volume at the target, or makes an inline one there.
-func (d *Driver) NodePublishVolume(_ context.Context, r *csipb.NodePublishVolumeRequest) (*csipb.NodePublishVolumeResponse, error) {
+func (d *Driver) NodePublishVolume(_ context.Context, r *csipb.NodePublishVolumeRequest) (
+	*csipb.NodePublishVolumeResponse, error) {
 	if r.VolumeId == "" || r.TargetPath == "" || r.VolumeCapability == nil {
 		return nil, status.Error(codes.InvalidArgument, "volume ID, target path or capability are missing")
 	}
@@ -155,7 +158,8 @@ func (d *Driver) publishInline(r *csipb.NodePublishVolumeRequest) error {
 }
 
 // NodeUnpublishVolume takes a target away.
-func (d *Driver) NodeUnpublishVolume(_ context.Context, r *csipb.NodeUnpublishVolumeRequest) (*csipb.NodeUnpublishVolumeResponse, error) {
+func (d *Driver) NodeUnpublishVolume(_ context.Context, r *csipb.NodeUnpublishVolumeRequest) (
+	*csipb.NodeUnpublishVolumeResponse, error) {
 	if r.VolumeId == "" || r.TargetPath == "" {
 		return nil, status.Error(codes.InvalidArgument, "volume ID or target path are missing")
 	}
@@ -175,7 +179,8 @@ func (d *Driver) NodeUnpublishVolume(_ context.Context, r *csipb.NodeUnpublishVo
 }
 
 // NodeExpandVolume lets device and file system have the size that the controller gave the image.
-func (d *Driver) NodeExpandVolume(_ context.Context, r *csipb.NodeExpandVolumeRequest) (*csipb.NodeExpandVolumeResponse, error) {
+func (d *Driver) NodeExpandVolume(_ context.Context, r *csipb.NodeExpandVolumeRequest) (
+	*csipb.NodeExpandVolumeResponse, error) {
 	if r.VolumeId == "" || r.VolumePath == "" {
 		return nil, status.Error(codes.InvalidArgument, "volume ID or path are missing")
 	}
@@ -193,7 +198,8 @@ func (d *Driver) NodeExpandVolume(_ context.Context, r *csipb.NodeExpandVolumeRe
 }
 
 // NodeGetVolumeStats gives the figures of a published volume.
-func (d *Driver) NodeGetVolumeStats(_ context.Context, r *csipb.NodeGetVolumeStatsRequest) (*csipb.NodeGetVolumeStatsResponse, error) {
+func (d *Driver) NodeGetVolumeStats(_ context.Context, r *csipb.NodeGetVolumeStatsRequest) (
+	*csipb.NodeGetVolumeStatsResponse, error) {
 	if r.VolumeId == "" || r.VolumePath == "" {
 		return nil, status.Error(codes.InvalidArgument, "volume ID or path are missing")
 	}
@@ -256,7 +262,8 @@ func (d *Driver) withCondition(v *volume, r *csipb.NodeGetVolumeStatsResponse) *
 }
 
 // NodeGetVolumeHealth says what a volume suffers from.
-func (d *Driver) NodeGetVolumeHealth(_ context.Context, r *csipb.NodeGetVolumeHealthRequest) (*csipb.NodeGetVolumeHealthResponse, error) {
+func (d *Driver) NodeGetVolumeHealth(_ context.Context, r *csipb.NodeGetVolumeHealthRequest) (
+	*csipb.NodeGetVolumeHealthResponse, error) {
 	v, err := d.load(r.VolumeId)
 	if err != nil {
 		return nil, err
@@ -269,7 +276,8 @@ func (d *Driver) NodeGetVolumeHealth(_ context.Context, r *csipb.NodeGetVolumeHe
 }
 
 // NodeGetCapabilities says what the node service does.
-func (d *Driver) NodeGetCapabilities(context.Context, *csipb.NodeGetCapabilitiesRequest) (*csipb.NodeGetCapabilitiesResponse, error) {
+func (d *Driver) NodeGetCapabilities(context.Context, *csipb.NodeGetCapabilitiesRequest) (
+	*csipb.NodeGetCapabilitiesResponse, error) {
 	all := []csipb.NodeServiceCapability_RPC_Type{csipb.NodeServiceCapability_RPC_EXPAND_VOLUME,
 		csipb.NodeServiceCapability_RPC_GET_VOLUME_STATS, csipb.NodeServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER}
 	if !d.cfg.NoStage {

@@ -1,8 +1,8 @@
-// Package atomicfile replaces files in one step: whoever reads a file, at any time and after any crash of the agent, sees the content of
-// before or the new one, whole.
+// Package atomicfile replaces files in one step: readers see either the old content or the new, at any time and after
+// any crash of the agent.
 //
-// It owns no file. The rooms that keep something on the disk call it, with one writer to a path at a time. A crash may leave a hidden
-// file, .NAME.new, which the next writer to NAME replaces.
+// It owns no file. Packages that keep state on disk call it, with one writer to a path at a time. A crash may leave a
+// hidden file, .NAME.new, which the next write to NAME replaces.
 package atomicfile
 
 import (
@@ -12,14 +12,14 @@ import (
 	"path/filepath"
 )
 
-// Write replaces a file. After a power cut it may have the content of before, the new one, or none: it is for what is worth nothing then,
-// or can be made anew.
+// Write is atomic but not durable: after a power failure the file may have the old content, the new one, or none. Use
+// WriteSynced for data that must survive.
 func Write(path string, content []byte, mode fs.FileMode) error {
 	return write(path, content, mode, func(*os.File) error { return nil })
 }
 
-// WriteSynced replaces a file, surely on the disk: once it has returned, the new content outlives a power cut. A power cut before leaves
-// one of the two, whole.
+// WriteSynced is atomic and durable: when it returns, the new content survives a power failure. A power failure before
+// leaves the old content or the new.
 func WriteSynced(path string, content []byte, mode fs.FileMode) error {
 	if err := write(path, content, mode, (*os.File).Sync); err != nil {
 		return err
@@ -31,7 +31,7 @@ func WriteSynced(path string, content []byte, mode fs.FileMode) error {
 	return errors.Join(dir.Sync(), dir.Close())
 }
 
-// Remove removes a file, if it is there, and what a crash has left of a write to it.
+// Remove removes a file, if it exists, and what a crash has left of a write to it.
 func Remove(path string) error {
 	for _, p := range []string{nextTo(path), path} {
 		if err := os.Remove(p); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -41,7 +41,7 @@ func Remove(path string) error {
 	return nil
 }
 
-// nextTo is where the new content is written.
+// nextTo returns the path at which the new content is written.
 func nextTo(path string) string {
 	return filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".new")
 }

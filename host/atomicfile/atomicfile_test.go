@@ -55,7 +55,8 @@ func TestReplaces(t *testing.T) {
 	})
 }
 
-// What a crash has left in the middle of a write is in nobody's way, and lends the new file neither its content nor its mode.
+// What a crash has left in the middle of a write is in nobody's way, and lends the new file neither its content nor its
+// mode.
 func TestAfterACrash(t *testing.T) {
 	each(t, func(t *testing.T, write writer, path string) {
 		left := filepath.Join(filepath.Dir(path), ".file.new")

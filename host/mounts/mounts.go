@@ -23,7 +23,7 @@ func On(dir *os.File, name string) bool {
 	return IsRoot(&st)
 }
 
-// At is On for a path. A path in a directory that cannot be opened is not mounted.
+// At reports whether something is mounted on a path, as On does. Nothing is if its directory cannot be opened.
 func At(path string) bool {
 	dir, err := os.OpenFile(filepath.Dir(path), unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err != nil {

@@ -1,7 +1,7 @@
-// Package keylock has locks by name.
+// Package keylock provides locks by name.
 //
-// It owns nothing but them, and never decides who needs one. The rooms call it whose work on one thing must wait for the work on the
-// same thing alone. A crash leaves nothing behind.
+// It never decides who needs one. Packages call it whose work on one object must be serialized, but not the work on
+// different objects. A crash leaves nothing behind.
 package keylock
 
 import (
@@ -9,7 +9,7 @@ import (
 	"sync"
 )
 
-// Keyed are locks by name. One that nobody holds or waits for takes no memory. The zero value is ready.
+// Keyed is a set of locks by name. A lock without holder and waiters takes no memory. The zero value is ready.
 type Keyed struct {
 	mu   sync.Mutex
 	held map[string]*lock
@@ -20,7 +20,7 @@ type lock struct {
 	users int
 }
 
-// Lock waits for the named lock, or for the end of ctx.
+// Lock waits for the named lock, or until ctx is done.
 func (k *Keyed) Lock(ctx context.Context, name string) (unlock func(), err error) {
 	l := k.join(name)
 	select {

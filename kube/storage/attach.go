@@ -13,10 +13,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// attachPatience is how long a step waits for an attachment before it says what it waits for.
+// attachPatience is how long a step waits for an attachment before it fails with what it waits for.
 const attachPatience = 15 * time.Second
 
-// NodeSeen says that there is a new version of the Node object.
+// NodeSeen wakes those who wait for a change of the Node object, of which n is the new version.
 func (s *Storage) NodeSeen(n *corev1.Node) {
 	s.mu.Lock()
 	close(s.seen)
@@ -43,16 +43,18 @@ func (s *Storage) next() <-chan struct{} {
 	return s.seen
 }
 
-// isAttached: the controller manager has attached the volume, and knows that it is in use, so that it will not detach it.
+// isAttached reports whether the controller manager has attached the volume and knows that it is in use, so that it
+// does not detach it.
 func isAttached(n *corev1.Node, name corev1.UniqueVolumeName) bool {
 	return slices.Contains(n.Status.VolumesInUse, name) &&
 		slices.ContainsFunc(n.Status.VolumesAttached, func(a corev1.AttachedVolume) bool { return a.Name == name })
 }
 
-// Attached waits until a volume is attached to this node, and gives what the driver's controller said of it. name is the
-// volume's in the Node's status; it must have been told as in use before. After a while the wait ends with an error that
-// says how far it is; the pod is woken when there is news.
-func (s *Storage) Attached(ctx context.Context, pod types.UID, name corev1.UniqueVolumeName, driver, handle string) (map[string]string, error) {
+// Attached waits until a volume is attached to this node, and returns its publish context. name is the volume's name in
+// the Node's status; it must already be in use. After a while the wait ends with an error that says what is missing;
+// the pod is woken when the volume is attached.
+func (s *Storage) Attached(ctx context.Context, pod types.UID, name corev1.UniqueVolumeName, driver, handle string) (
+	map[string]string, error) {
 	shown, err := s.shown(ctx, pod, name)
 	switch {
 	case err != nil:
@@ -63,21 +65,22 @@ func (s *Storage) Attached(ctx context.Context, pod types.UID, name corev1.Uniqu
 	return nil, s.notAttached(ctx, driver, handle)
 }
 
-// AttachedInTree does the same for a volume of a kind of Kubernetes itself, whose attachment is nothing but a word of the controller
-// manager in the Node's status: no other node has it that must not.
+// AttachedInTree does the same for a volume of an in-tree driver. It has no VolumeAttachment: the controller manager
+// lists it in the Node's status when no other node has it.
 func (s *Storage) AttachedInTree(ctx context.Context, pod types.UID, name corev1.UniqueVolumeName) error {
 	if !s.cfg.ControllerAttaches {
 		return nil
 	}
 	shown, err := s.shown(ctx, pod, name)
 	if err == nil && !shown {
-		err = fmt.Errorf("volume %s is not attached to this node: the attach/detach controller has not added it to volumesAttached of the Node's "+
-			"status yet, perhaps because another node has it", name)
+		err = fmt.Errorf("volume %s is not attached to this node: the attach/detach controller has not added it "+
+			"to volumesAttached of the Node's status yet, perhaps because another node has it", name)
 	}
 	return err
 }
 
-// shown waits a while until the Node's status shows a volume as attached. Later the pod is woken for it.
+// shown waits a while until the Node's status shows a volume as attached. It reports whether it does; if not, the pod
+// is woken later.
 func (s *Storage) shown(ctx context.Context, pod types.UID, name corev1.UniqueVolumeName) (bool, error) {
 	patience := time.NewTimer(attachPatience)
 	defer patience.Stop()
@@ -103,7 +106,7 @@ func (s *Storage) shown(ctx context.Context, pod types.UID, name corev1.UniqueVo
 	}
 }
 
-// attachment is the name of the VolumeAttachment of a volume on this node.
+// attachment returns the name of the VolumeAttachment of a volume on this node.
 func (s *Storage) attachment(driver, handle string) string {
 	return fmt.Sprintf("csi-%x", sha256.Sum256([]byte(handle+driver+s.cfg.NodeName)))
 }
@@ -122,38 +125,39 @@ func (s *Storage) publishContext(ctx context.Context, driver, handle string) (ma
 	return va.Status.AttachmentMetadata, nil
 }
 
-// notAttached says how far the attachment is.
+// notAttached returns an error that says what the attachment waits for.
 func (s *Storage) notAttached(ctx context.Context, driver, handle string) error {
 	va, name := &storagev1.VolumeAttachment{}, s.attachment(driver, handle)
 	err := s.get(ctx, s.cfg.Storage, "volumeattachments", "", name, va)
 	switch {
 	case apierrors.IsNotFound(err), apierrors.IsForbidden(err):
-		return fmt.Errorf("volume %s of CSI driver %s is not attached to this node: the attach/detach controller has not asked for it yet "+
-			"(there is no VolumeAttachment %s)", handle, driver, name)
+		return fmt.Errorf("volume %s of CSI driver %s is not attached to this node: the attach/detach controller "+
+			"has not requested it yet (there is no VolumeAttachment %s)", handle, driver, name)
 	case err != nil:
 		return fmt.Errorf("volume %s has GET error for volume attachment %s: %w", handle, name, err)
 	case va.DeletionTimestamp != nil:
 		return detaching(va, handle)
 	case va.Status.Attached:
-		return fmt.Errorf("volume %s is attached, but the Node's status does not show it in volumesInUse and volumesAttached yet", handle)
+		return fmt.Errorf("volume %s is attached, but the Node's status does not show it "+
+			"in volumesInUse and volumesAttached yet", handle)
 	}
 	return unattached(va, handle)
 }
 
-// detaching says that an earlier attachment is still going, and of the last failure in that.
+// detaching returns an error for a volume that is still being detached, with the last failure of that.
 func detaching(va *storagev1.VolumeAttachment, handle string) error {
-	why := "external-attacher of " + va.Spec.Attacher + " CSI driver is awaited"
+	why := "waiting for the external-attacher of CSI driver " + va.Spec.Attacher
 	if e := va.Status.DetachError; e != nil {
 		why = va.Spec.Attacher + " failed: " + e.Message
 	}
-	return fmt.Errorf("volume %s is still being detached from this node before it can be attached again: %s (VolumeAttachment %s)",
-		handle, why, va.Name)
+	return fmt.Errorf("volume %s has to be detached from this node before it can be attached again: %s "+
+		"(VolumeAttachment %s)", handle, why, va.Name)
 }
 
 func unattached(va *storagev1.VolumeAttachment, handle string) error {
 	if e := va.Status.AttachError; e != nil {
 		return fmt.Errorf("volume %s is not attached to this node, %s failed: %s", handle, va.Spec.Attacher, e.Message)
 	}
-	return fmt.Errorf("volume %s is not attached to this node yet: external-attacher of %s CSI driver is awaited (VolumeAttachment %s)",
-		handle, va.Spec.Attacher, va.Name)
+	return fmt.Errorf("volume %s is not attached to this node yet: waiting for the external-attacher of CSI driver %s "+
+		"(VolumeAttachment %s)", handle, va.Spec.Attacher, va.Name)
 }

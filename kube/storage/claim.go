@@ -10,18 +10,18 @@ import (
 	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
 )
 
-// Claim is a claim with the volume that it is bound to.
+// Claim is a PersistentVolumeClaim with the PersistentVolume that it is bound to.
 type Claim struct {
 	PVC *corev1.PersistentVolumeClaim
 	PV  *corev1.PersistentVolume
 }
 
-// Block says whether pods get the device itself.
+// Block reports whether pods get the device itself.
 func (c *Claim) Block() bool {
 	return c.PV.Spec.VolumeMode != nil && *c.PV.Spec.VolumeMode == corev1.PersistentVolumeBlock
 }
 
-// ClaimName is the claim that a pod's volume stands for; empty for other kinds of volumes.
+// ClaimName returns the name of the claim of a pod's volume; empty for other kinds of volumes.
 func ClaimName(pod *corev1.Pod, v *corev1.Volume) string {
 	switch {
 	case v.PersistentVolumeClaim != nil:
@@ -32,7 +32,8 @@ func ClaimName(pod *corev1.Pod, v *corev1.Volume) string {
 	return ""
 }
 
-// Claim reads the claim of a pod's volume and the PersistentVolume bound to it. The words of its errors are the kubelet's.
+// Claim reads the claim of a pod's volume and the PersistentVolume bound to it. Its errors are worded like the
+// kubelet's.
 func (s *Storage) Claim(ctx context.Context, pod *corev1.Pod, v *corev1.Volume) (_ *Claim, err error) {
 	name := ClaimName(pod, v)
 	c := &Claim{PVC: &corev1.PersistentVolumeClaim{}}
@@ -40,10 +41,12 @@ func (s *Storage) Claim(ctx context.Context, pod *corev1.Pod, v *corev1.Volume) 
 		return nil, fmt.Errorf("failed to fetch PVC from API server: %w", err)
 	}
 	if v.Ephemeral != nil && !metav1.IsControlledBy(c.PVC, pod) {
-		return nil, fmt.Errorf("PVC %s/%s was not created for pod %s/%s (pod is not owner)", pod.Namespace, name, pod.Namespace, pod.Name)
+		return nil, fmt.Errorf("PVC %s/%s was not created for pod %s/%s (pod is not owner)",
+			pod.Namespace, name, pod.Namespace, pod.Name)
 	}
 	if c.PVC.Status.Phase != corev1.ClaimBound || c.PVC.Spec.VolumeName == "" {
-		return nil, fmt.Errorf("PVC %s/%s is not bound to a PersistentVolume yet: its phase is %q", pod.Namespace, name, c.PVC.Status.Phase)
+		return nil, fmt.Errorf("PVC %s/%s is not bound to a PersistentVolume yet: its phase is %q",
+			pod.Namespace, name, c.PVC.Status.Phase)
 	}
 	if c.PV, err = s.volumeOf(ctx, c.PVC); err != nil {
 		return nil, err
@@ -55,8 +58,8 @@ func (s *Storage) Claim(ctx context.Context, pod *corev1.Pod, v *corev1.Volume) 
 	return c, nil
 }
 
-// volumeOf reads the PersistentVolume that a claim is bound to. What the API server remembers will do, as it costs etcd nothing, where
-// it is this claim's volume; but not while the claim grows, when its size matters.
+// volumeOf reads the PersistentVolume that a claim is bound to. A version from the API server's cache, which is no load
+// for etcd, is enough if it is bound to this claim; but not while the claim is expanded, when its size matters.
 func (s *Storage) volumeOf(ctx context.Context, claim *corev1.PersistentVolumeClaim) (*corev1.PersistentVolume, error) {
 	name := claim.Spec.VolumeName
 	if len(claim.Status.AllocatedResourceStatuses) == 0 {
@@ -71,7 +74,8 @@ func (s *Storage) volumeOf(ctx context.Context, claim *corev1.PersistentVolumeCl
 		return nil, fmt.Errorf("failed to get PersistentVolume %q of PVC %s/%s: %w", name, claim.Namespace, claim.Name, err)
 	}
 	if !boundTo(pv, claim) {
-		return nil, fmt.Errorf("PersistentVolume %q is not bound to PVC %s/%s: its claimRef names another claim", name, claim.Namespace, claim.Name)
+		return nil, fmt.Errorf("PersistentVolume %q is not bound to PVC %s/%s: its claimRef names another claim",
+			name, claim.Namespace, claim.Name)
 	}
 	return pv, nil
 }
@@ -80,7 +84,7 @@ func boundTo(pv *corev1.PersistentVolume, claim *corev1.PersistentVolumeClaim) b
 	return pv.Spec.ClaimRef != nil && pv.Spec.ClaimRef.UID == claim.UID
 }
 
-// checkAffinity refuses a volume that cannot be reached from this node.
+// checkAffinity returns an error for a volume that this node cannot access.
 func (s *Storage) checkAffinity(pv *corev1.PersistentVolume) error {
 	if pv.Spec.NodeAffinity == nil || pv.Spec.NodeAffinity.Required == nil {
 		return nil

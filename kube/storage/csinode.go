@@ -28,25 +28,27 @@ const (
 	writeTries   = 5
 )
 
-// migrated are the in-tree plugins that the control plane hands over to CSI drivers for this node.
-var migrated = []string{"kubernetes.io/aws-ebs", "kubernetes.io/azure-disk", "kubernetes.io/azure-file", "kubernetes.io/cinder",
-	"kubernetes.io/gce-pd", "kubernetes.io/portworx-volume", "kubernetes.io/vsphere-volume"}
+// migrated are the in-tree plugins that CSI drivers replace on this node.
+var migrated = []string{
+	"kubernetes.io/aws-ebs", "kubernetes.io/azure-disk", "kubernetes.io/azure-file", "kubernetes.io/cinder",
+	"kubernetes.io/gce-pd", "kubernetes.io/portworx-volume", "kubernetes.io/vsphere-volume",
+}
 
-// NodeDriver is what a CSI driver says of this node.
+// NodeDriver is what a CSI driver says about this node.
 type NodeDriver struct {
 	Name, NodeID string
 	MaxVolumes   int64 // 0: no limit
 	Topology     map[string]string
 }
 
-// Run keeps the CSINode there, owned by the Node as it is now, until ctx ends.
+// Run creates the CSINode, owned by the current Node object, and again after the Node was replaced, until ctx is done.
 func (s *Storage) Run(ctx context.Context) {
 	var pause backoff.Backoff
 	for owner := types.UID(""); ; {
 		seen := s.next()
 		if n := s.cfg.Node(); n.UID != "" && n.UID != owner {
 			if err := s.writeCSINode(ctx, func(*storagev1.CSINode) {}); err != nil {
-				s.cfg.Log.Warn("cannot make this node's CSINode, trying again", "err", err)
+				s.cfg.Log.Warn("cannot create this node's CSINode, retrying", "err", err)
 				if !backoff.Sleep(ctx, pause.Next(0)) {
 					return
 				}
@@ -62,7 +64,7 @@ func (s *Storage) Run(ctx context.Context) {
 	}
 }
 
-// SetDriver shows a driver in the CSINode, and its topology in the labels of the Node.
+// SetDriver adds a driver to the CSINode, and its topology to the labels of the Node.
 func (s *Storage) SetDriver(ctx context.Context, d NodeDriver) error {
 	ctx, cancel := context.WithTimeout(ctx, registerTime)
 	defer cancel()
@@ -73,8 +75,7 @@ func (s *Storage) SetDriver(ctx context.Context, d NodeDriver) error {
 		return fmt.Errorf("error updating Node object with CSI driver node info: %w", err)
 	}
 	err := s.writeCSINode(ctx, func(n *storagev1.CSINode) {
-		n.Spec.Drivers = slices.DeleteFunc(n.Spec.Drivers, func(old storagev1.CSINodeDriver) bool { return old.Name == d.Name })
-		n.Spec.Drivers = append(n.Spec.Drivers, d.entry())
+		n.Spec.Drivers = append(without(n.Spec.Drivers, d.Name), d.entry())
 	})
 	if err != nil {
 		return fmt.Errorf("error updating CSINode object with CSI driver node info: %w", err)
@@ -82,7 +83,7 @@ func (s *Storage) SetDriver(ctx context.Context, d NodeDriver) error {
 	return nil
 }
 
-// awaitNode waits until the Node is registered: drivers that are there already register while the agent starts.
+// awaitNode waits until the Node is registered: running drivers register while the agent starts.
 func (s *Storage) awaitNode(ctx context.Context) error {
 	for {
 		seen := s.next()
@@ -97,13 +98,17 @@ func (s *Storage) awaitNode(ctx context.Context) error {
 	}
 }
 
-// RemoveDriver takes a driver out of the CSINode.
+// RemoveDriver removes a driver from the CSINode.
 func (s *Storage) RemoveDriver(ctx context.Context, name string) error {
 	ctx, cancel := context.WithTimeout(ctx, registerTime)
 	defer cancel()
 	return s.writeCSINode(ctx, func(n *storagev1.CSINode) {
-		n.Spec.Drivers = slices.DeleteFunc(n.Spec.Drivers, func(old storagev1.CSINodeDriver) bool { return old.Name == name })
+		n.Spec.Drivers = without(n.Spec.Drivers, name)
 	})
+}
+
+func without(all []storagev1.CSINodeDriver, name string) []storagev1.CSINodeDriver {
+	return slices.DeleteFunc(all, func(d storagev1.CSINodeDriver) bool { return d.Name == name })
 }
 
 func (d NodeDriver) entry() storagev1.CSINodeDriver {
@@ -115,7 +120,7 @@ func (d NodeDriver) entry() storagev1.CSINodeDriver {
 	return e
 }
 
-// writeCSINode makes or changes the CSINode. One that belongs to an earlier Node of this name is made anew.
+// writeCSINode creates or changes the CSINode. One that belongs to an earlier Node of this name is replaced.
 func (s *Storage) writeCSINode(ctx context.Context, change func(*storagev1.CSINode)) error {
 	s.csiNode.Lock()
 	defer s.csiNode.Unlock()
@@ -151,7 +156,8 @@ func (s *Storage) tryCSINode(ctx context.Context, change func(*storagev1.CSINode
 	if err != nil {
 		return err
 	}
-	if !slices.ContainsFunc(old.OwnerReferences, func(o metav1.OwnerReference) bool { return o.Kind == "Node" && o.UID == node.UID }) {
+	owns := func(o metav1.OwnerReference) bool { return o.Kind == "Node" && o.UID == node.UID }
+	if !slices.ContainsFunc(old.OwnerReferences, owns) {
 		err := client.Bounded(ctx, func(ctx context.Context) error {
 			return s.cfg.Storage.Delete().Resource("csinodes").Name(name).Do(ctx).Error()
 		})
@@ -175,7 +181,7 @@ func annotate(n *storagev1.CSINode) {
 	n.Annotations[corev1.MigratedPluginsAnnotationKey] = strings.Join(migrated, ",")
 }
 
-// same compares what this agent writes, in any order.
+// same reports whether two versions are equal in what this agent writes, in any order.
 func same(a, b *storagev1.CSINode) bool {
 	text := func(n *storagev1.CSINode) string {
 		var parts []string
@@ -192,8 +198,8 @@ func same(a, b *storagev1.CSINode) bool {
 	return text(a) == text(b)
 }
 
-// labelNode puts a driver's topology into the Node's labels and its ID into an annotation. A label with another value is
-// not overwritten: volumes may rely on it.
+// labelNode adds a driver's topology to the Node's labels and its node ID to an annotation. A label with another value
+// is an error: volumes may rely on it.
 func (s *Storage) labelNode(ctx context.Context, d NodeDriver) error {
 	s.csiNode.Lock() // two drivers that register at once write one annotation
 	defer s.csiNode.Unlock()
@@ -205,7 +211,8 @@ func (s *Storage) labelNode(ctx context.Context, d NodeDriver) error {
 	for k, v := range d.Topology {
 		old, there := node.Labels[k]
 		if there && old != v {
-			return fmt.Errorf("detected topology value collision: driver reported %q:%q but existing label is %q:%q", k, v, k, old)
+			return fmt.Errorf("detected topology value collision: driver reported %q:%q but existing label is %q:%q",
+				k, v, k, old)
 		}
 		if !there {
 			labels[k] = v
@@ -214,7 +221,7 @@ func (s *Storage) labelNode(ctx context.Context, d NodeDriver) error {
 	ids := map[string]string{}
 	if text := node.Annotations[nodeIDAnnotation]; text != "" {
 		if err := json.Unmarshal([]byte(text), &ids); err != nil {
-			return fmt.Errorf("annotation %s of the Node is no JSON map: %w", nodeIDAnnotation, err)
+			return fmt.Errorf("annotation %s of the Node is not a JSON map: %w", nodeIDAnnotation, err)
 		}
 	}
 	if len(labels) == 0 && ids[d.Name] == d.NodeID {

@@ -12,7 +12,7 @@ import (
 	"github.com/nodelet/nodelet/kube/watch"
 )
 
-// driversPatience is how long a step waits for the first word on CSIDrivers.
+// driversPatience is how long a step waits for the first list of CSIDrivers.
 const driversPatience = 15 * time.Second
 
 // drivers are the CSIDriver objects; a cluster has few.
@@ -21,11 +21,11 @@ type drivers struct {
 	known chan struct{} // closed when byName holds the state
 	// byName is guarded by Storage.mu.
 	byName map[string]*storagev1.CSIDriver
-	err    error // why they cannot be followed, if so
+	err    error // of the last attempt to watch them
 }
 
-// Driver gives a CSIDriver, with the defaults of the API for fields that were not set; one that does not exist has nothing
-// but defaults.
+// Driver returns a CSIDriver, with the API's defaults for fields that are not set; one that does not exist has only
+// defaults.
 func (s *Storage) Driver(ctx context.Context, name string) (*storagev1.CSIDriver, error) {
 	s.drivers.begin.Do(func() {
 		s.alive.Go(func() {
@@ -41,7 +41,7 @@ func (s *Storage) Driver(ctx context.Context, name string) (*storagev1.CSIDriver
 	case <-patience.C:
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		return nil, fmt.Errorf("cannot read CSIDriver %s: the API server has not told of CSI drivers: %w", name, s.drivers.err)
+		return nil, fmt.Errorf("cannot read CSIDriver %s: CSIDrivers are not listed yet: %w", name, s.drivers.err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -51,13 +51,15 @@ func (s *Storage) Driver(ctx context.Context, name string) (*storagev1.CSIDriver
 	return withDefaults(&storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: name}}), nil
 }
 
-// withDefaults fills in what the API server fills in for a CSIDriver.
+// withDefaults sets the fields that the API server would default in a CSIDriver.
 func withDefaults(d *storagev1.CSIDriver) *storagev1.CSIDriver {
 	yes, no, policy := true, false, storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy
 	if d.Spec.AttachRequired == nil {
 		d.Spec.AttachRequired = &yes
 	}
-	for _, flag := range []**bool{&d.Spec.PodInfoOnMount, &d.Spec.RequiresRepublish, &d.Spec.SELinuxMount, &d.Spec.ServiceAccountTokenInSecrets} {
+	for _, flag := range []**bool{
+		&d.Spec.PodInfoOnMount, &d.Spec.RequiresRepublish, &d.Spec.SELinuxMount, &d.Spec.ServiceAccountTokenInSecrets,
+	} {
 		if *flag == nil {
 			*flag = &no
 		}
@@ -108,6 +110,6 @@ func (k driverSink) Trouble(err error) {
 	k.s.drivers.err = err
 	k.s.mu.Unlock()
 	if err != nil {
-		k.s.cfg.Log.Info("CSIDrivers cannot be followed; will retry", "err", err)
+		k.s.cfg.Log.Info("cannot watch CSIDrivers, retrying", "err", err)
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/nodelet/nodelet/kube/client"
 )
 
-// Growth is the size that a claim's volume is to have on this node, or nil where nothing is asked of the node.
+// Growth returns the size to which this node has to expand a claim's volume, nil if it does not have to.
 func (c *Claim) Growth() *resource.Quantity {
 	want := c.PV.Spec.Capacity[corev1.ResourceStorage]
 	switch c.PVC.Status.AllocatedResourceStatuses[corev1.ResourceStorage] {
@@ -24,16 +24,16 @@ func (c *Claim) Growth() *resource.Quantity {
 	return nil
 }
 
-// Growing notes in a claim that this node makes its volume larger.
+// Growing writes to a claim's status that this node expands its volume.
 func (s *Storage) Growing(ctx context.Context, c *Claim) error {
-	if c.PVC.Status.AllocatedResourceStatuses[corev1.ResourceStorage] == corev1.PersistentVolumeClaimNodeResizeInProgress {
+	const inProgress = corev1.PersistentVolumeClaimNodeResizeInProgress
+	if c.PVC.Status.AllocatedResourceStatuses[corev1.ResourceStorage] == inProgress {
 		return nil
 	}
-	return s.patchClaim(ctx, c, map[string]any{"allocatedResourceStatuses": map[string]any{
-		"storage": corev1.PersistentVolumeClaimNodeResizeInProgress}})
+	return s.patchClaim(ctx, c, map[string]any{"allocatedResourceStatuses": map[string]any{"storage": inProgress}})
 }
 
-// Grown notes in a claim that its volume has the new size.
+// Grown writes to a claim's status that its volume has the new size.
 func (s *Storage) Grown(ctx context.Context, c *Claim, size resource.Quantity) error {
 	status := map[string]any{"capacity": map[string]string{"storage": size.String()},
 		"allocatedResourceStatuses": map[string]any{"storage": nil}}
@@ -51,27 +51,30 @@ func (s *Storage) Grown(ctx context.Context, c *Claim, size resource.Quantity) e
 	return s.patchClaim(ctx, c, status)
 }
 
-// NotGrown notes in a claim that its volume could not be made larger here; for good where the driver says that it never can, or
-// where people want another size by now: the control plane takes up their newest wish only once the node has given up this one.
-func (s *Storage) NotGrown(ctx context.Context, c *Claim, cause error, forGood bool) error {
+// NotGrown writes to a claim's status that its volume could not be expanded. never marks the expansion as infeasible,
+// as does a claim that requests another size: the control plane acts on a new request only after the node has given up
+// the old one.
+func (s *Storage) NotGrown(ctx context.Context, c *Claim, cause error, never bool) error {
 	status := map[string]any{"conditions": []any{map[string]any{
 		"type": corev1.PersistentVolumeClaimNodeResizeError, "status": corev1.ConditionTrue, "message": cause.Error(),
 		"lastTransitionTime": metav1.NewTime(time.Now()),
 	}}}
-	if forGood || c.overtaken() {
+	if never || c.overtaken() {
 		status["allocatedResourceStatuses"] = map[string]any{"storage": corev1.PersistentVolumeClaimNodeResizeInfeasible}
 	}
 	return s.patchClaim(ctx, c, status)
 }
 
-// overtaken: the claim asks for another size than the one that is on the way.
+// overtaken reports whether the claim requests another size than the one of the expansion in progress.
 func (c *Claim) overtaken() bool {
 	return !c.PVC.Spec.Resources.Requests[corev1.ResourceStorage].Equal(c.PV.Spec.Capacity[corev1.ResourceStorage])
 }
 
 func (s *Storage) patchClaim(ctx context.Context, c *Claim, status map[string]any) error {
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"resourceVersion": c.PVC.ResourceVersion, "uid": c.PVC.UID},
-		"status": status})
+	patch, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"resourceVersion": c.PVC.ResourceVersion, "uid": c.PVC.UID},
+		"status":   status,
+	})
 	if err != nil {
 		return err
 	}
@@ -81,7 +84,7 @@ func (s *Storage) patchClaim(ctx context.Context, c *Claim, status map[string]an
 			Name(c.PVC.Name).SubResource("status").Body(patch).Do(ctx).Into(got)
 	})
 	if err != nil {
-		return fmt.Errorf("note the size of PVC %s/%s: %w", c.PVC.Namespace, c.PVC.Name, err)
+		return fmt.Errorf("update the status of PVC %s/%s: %w", c.PVC.Namespace, c.PVC.Name, err)
 	}
 	c.PVC = got
 	return nil

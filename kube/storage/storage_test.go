@@ -119,8 +119,8 @@ func TestClaim(t *testing.T) {
 	}
 }
 
-// What the API server has in memory of a PersistentVolume may lag: it will do only where it is the claim's volume, and never while the
-// claim grows.
+// What the API server has in memory of a PersistentVolume may lag: it will do only where it is the claim's volume, and
+// never while the claim grows.
 func TestVolumeFromMemory(t *testing.T) {
 	other := types.UID("other")
 	for name, c := range map[string]struct {
@@ -238,7 +238,8 @@ func TestAttached(t *testing.T) {
 	})
 }
 
-// A volume of Kubernetes' own kinds is attached when the Node's status shows it; on a node that attaches by itself nobody waits for that.
+// A volume of Kubernetes' own kinds is attached when the Node's status shows it; on a node that attaches by itself
+// nobody waits for that.
 func TestAttachedInTree(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		const lun = corev1.UniqueVolumeName("kubernetes.io/iscsi/a:b:0")
@@ -264,7 +265,7 @@ var vaName = "csi-c3173d6146dad00a11dc0cc97bf3f9d53fe2743a19ca8f50ed43a7744d957e
 func TestAttachTakesLong(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		_, err := w.Attached(t.Context(), "pod-uid", unique, driver, handle)
-		if err == nil || !strings.Contains(err.Error(), "the attach/detach controller has not asked for it yet") {
+		if err == nil || !strings.Contains(err.Error(), "the attach/detach controller has not requested it yet") {
 			t.Errorf("got %v", err)
 		}
 		w.server.Put(&storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: vaName},
@@ -380,8 +381,8 @@ func TestGrowth(t *testing.T) {
 	})
 }
 
-// A growth that failed is tried again as long as the claim still asks for that size; where people ask for another one, the node
-// gives it up, so that the control plane can take up the new one.
+// A growth that failed is tried again as long as the claim still asks for that size; where people ask for another one,
+// the node gives it up, so that the control plane can take up the new one.
 func TestNotGrown(t *testing.T) {
 	for _, c := range []struct {
 		asked   string

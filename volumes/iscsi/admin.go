@@ -21,7 +21,7 @@ const (
 
 var errNoAdmin = errors.New("iscsi: there is no iscsiadm on this node: install open-iscsi (iscsi-initiator-utils)")
 
-// tidy runs iscsiadm to remove what it keeps. Where there is no iscsiadm it keeps nothing.
+// tidy runs iscsiadm to remove one of its records. Without iscsiadm there are none.
 func tidy(ctx context.Context, fine []int, args ...string) error {
 	if err := admin(ctx, fine, args...); !errors.Is(err, errNoAdmin) {
 		return err
@@ -29,17 +29,17 @@ func tidy(ctx context.Context, fine []int, args ...string) error {
 	return nil
 }
 
-// admin runs iscsiadm. Some exit codes may be fine as well as 0.
+// admin runs iscsiadm. The exit codes in fine are no error.
 func admin(ctx context.Context, fine []int, args ...string) error {
-	_, err := adminSays(ctx, args...)
+	_, err := adminOutput(ctx, args...)
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && slices.Contains(fine, exit.ExitCode()) {
 		return nil
 	}
 	return err
 }
 
-// adminSays runs iscsiadm and gives its output, in which it hides passwords.
-func adminSays(ctx context.Context, args ...string) (string, error) {
+// adminOutput runs iscsiadm and returns its output, in which it hides passwords.
+func adminOutput(ctx context.Context, args ...string) (string, error) {
 	said, err := exec.CommandContext(ctx, "iscsiadm", args...).CombinedOutput()
 	switch {
 	case err == nil:
@@ -52,12 +52,12 @@ func adminSays(ctx context.Context, args ...string) (string, error) {
 	return "", fmt.Errorf("iscsi: iscsiadm %s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(string(said)))
 }
 
-// node are the arguments for a command about the target's record of a portal.
+// node returns the arguments of a command about the target's record of a portal.
 func (l *LUN) node(portal string, command ...string) []string {
 	return append([]string{"-m", "node", "-T", l.Iqn, "-p", portal, "-I", l.Iface}, command...)
 }
 
-// record makes the record that a login goes by.
+// record creates the record that a login uses.
 func (d *Driver) record(ctx context.Context, l *LUN, portal string, secrets map[string]string) error {
 	settings := map[string]string{
 		"node.session.scan": "manual",                                   // only the LUN that is asked for
@@ -65,7 +65,8 @@ func (d *Driver) record(ctx context.Context, l *LUN, portal string, secrets map[
 	}
 	if l.CHAP {
 		if secrets["node.session.auth.username"] == "" || secrets["node.session.auth.password"] == "" {
-			return errors.New("iscsi: chapAuthSession is set, but the volume's secret lacks node.session.auth.username or node.session.auth.password")
+			return errors.New("iscsi: chapAuthSession is set, but the volume's secret lacks " +
+				"node.session.auth.username or node.session.auth.password")
 		}
 		settings["node.session.auth.authmethod"] = "CHAP"
 		for _, name := range []string{"username", "password", "username_in", "password_in"} {
@@ -85,8 +86,8 @@ func (d *Driver) record(ctx context.Context, l *LUN, portal string, secrets map[
 	return d.configure(l, portal, settings)
 }
 
-// configure writes settings into the record that iscsiadm has made. Everybody on the node can read the arguments of a process, so a
-// password is not given to iscsiadm but to its file.
+// configure writes settings into the record that iscsiadm has created. Every process on the node can read the arguments
+// of another, so passwords are not passed to iscsiadm but written to its file.
 func (d *Driver) configure(l *LUN, portal string, settings map[string]string) error {
 	file, err := d.recordFile(l, portal)
 	if err != nil {
@@ -127,7 +128,8 @@ func setLines(text string, settings map[string]string) string {
 	return out.String() + end.String()
 }
 
-// recordFile finds the record of a portal: <address>,<port>, or <address>,<port>,<tag>/<interface> where a target was found by discovery.
+// recordFile finds the record of a portal: <address>,<port>, or <address>,<port>,<tag>/<interface> if the target was
+// found by discovery.
 func (d *Driver) recordFile(l *LUN, portal string) (string, error) {
 	host, port, err := net.SplitHostPort(portal)
 	if err != nil {
@@ -150,12 +152,13 @@ func (d *Driver) recordFile(l *LUN, portal string) (string, error) {
 			}
 		}
 	}
-	return "", fmt.Errorf("iscsi: iscsiadm keeps no record of %s at %s below %s: where does it?", l.Iqn, portal, strings.Join(d.cfg.DBs, " or "))
+	return "", fmt.Errorf("iscsi: iscsiadm has no record of %s at %s below %s: does it keep them elsewhere?",
+		l.Iqn, portal, strings.Join(d.cfg.DBs, " or "))
 }
 
-// cloneIface makes the volume's own interface: the one that it names, with another initiator name.
+// cloneIface creates the volume's own interface: a copy of the one that it names, with another initiator name.
 func (l *LUN) cloneIface(ctx context.Context) error {
-	said, err := adminSays(ctx, "-m", "iface", "-I", l.InitIface, "-o", "show")
+	said, err := adminOutput(ctx, "-m", "iface", "-I", l.InitIface, "-o", "show")
 	if err != nil {
 		return err
 	}
@@ -164,7 +167,8 @@ func (l *LUN) cloneIface(ctx context.Context) error {
 	}
 	for line := range strings.Lines(said) {
 		name, v, ok := strings.Cut(strings.TrimSpace(line), " = ")
-		if !ok || !strings.HasPrefix(name, "iface.") || v == "<empty>" || name == "iface.iscsi_ifacename" || name == "iface.initiatorname" {
+		if !ok || !strings.HasPrefix(name, "iface.") || v == "<empty>" ||
+			name == "iface.iscsi_ifacename" || name == "iface.initiatorname" {
 			continue
 		}
 		if err := l.setIface(ctx, name, v); err != nil {
@@ -178,7 +182,7 @@ func (l *LUN) setIface(ctx context.Context, name, v string) error {
 	return admin(ctx, nil, "-m", "iface", "-I", l.Iface, "-o", "update", "-n", name, "-v", v)
 }
 
-// dropIface removes the volume's own interface when no session is left that uses it.
+// dropIface removes the volume's own interface if no session uses it.
 func (d *Driver) dropIface(ctx context.Context, l *LUN) error {
 	if l.Iface != l.Portals[0]+":"+l.VolName {
 		return nil

@@ -15,15 +15,15 @@ import (
 )
 
 const (
-	// devicePatience is how long a LUN may take to become a device after the kernel was told to look for it.
+	// devicePatience is how long a LUN may take to become a device after the kernel was told to scan for it.
 	devicePatience = 30 * time.Second
-	// lookAgain is how long it takes at most to see what no event told of.
+	// lookAgain bounds how late a change is seen without an event.
 	lookAgain = 2 * time.Second
 	// multipathPatience is how long multipathd may take to join the paths of a LUN.
 	multipathPatience = 10 * time.Second
 )
 
-// block is the name of the block device that a LUN is in a session, such as sdb; empty where it is none yet.
+// block returns the name of a LUN's block device in a session, such as sdb; empty if there is none yet.
 func (s *session) block(lun string) string {
 	found, _ := filepath.Glob(filepath.Join(s.device, "target*", "*:"+lun, "block", "*"))
 	if len(found) == 0 {
@@ -32,21 +32,22 @@ func (s *session) block(lun string) string {
 	return filepath.Base(found[0])
 }
 
-// controllers are the SCSI types of what targets show beside their disks: controllers and enclosures. Nobody uses them.
+// controllers are the SCSI types of what targets show beside their disks: controllers and enclosures. They are never in
+// use.
 var controllers = []string{"12", "13"}
 
-// othersThan are the devices in a session besides one LUN's.
+// othersThan returns the devices in a session besides one LUN's.
 func (s *session) othersThan(lun string) (all []string, err error) {
 	found, err := filepath.Glob(filepath.Join(s.device, "target*", "*:*:*:*"))
 	for _, dir := range found {
-		if !strings.HasSuffix(dir, ":"+lun) && !slices.Contains(controllers, word(filepath.Join(dir, "type"))) {
+		if !strings.HasSuffix(dir, ":"+lun) && !slices.Contains(controllers, value(filepath.Join(dir, "type"))) {
 			all = append(all, filepath.Base(dir))
 		}
 	}
 	return all, err
 }
 
-// awaitDevice has the kernel look for the LUN in a session and waits for the device.
+// awaitDevice has the kernel scan a session for the LUN, waits for its device and returns its name.
 func (d *Driver) awaitDevice(ctx context.Context, s *session, lun string) (string, error) {
 	events, err := d.cfg.Events()
 	if err != nil {
@@ -65,12 +66,13 @@ func (d *Driver) awaitDevice(ctx context.Context, s *session, lun string) (strin
 		return ""
 	})
 	if err == nil && name == "" {
-		err = fmt.Errorf("iscsi: LUN %s has not become a device within %s: does the target have it, and show it to this node?", lun, devicePatience)
+		err = fmt.Errorf("iscsi: LUN %s did not become a device within %s: "+
+			"check that the target has it and exports it to this node", lun, devicePatience)
 	}
 	return name, err
 }
 
-// opens: a device can be used. Its node below /dev is there a little earlier.
+// opens reports whether a device can be opened. Its node in /dev exists a little earlier.
 func (d *Driver) opens(name string) bool {
 	fd, err := unix.Open(filepath.Join(d.cfg.Dev, name), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err == nil {
@@ -79,16 +81,16 @@ func (d *Driver) opens(name string) bool {
 	return err == nil
 }
 
-// scan tells the kernel to look for one LUN. Channel and target of a session are 0.
+// scan has the kernel scan for one LUN. Channel and target of a session are 0.
 func (d *Driver) scan(s *session, lun string) error {
 	file := filepath.Join(d.cfg.Sys, "class/scsi_host", s.host, "scan")
 	if err := d.write(file, "0 0 "+lun); err != nil {
-		return fmt.Errorf("iscsi: look for LUN %s: %w", lun, err)
+		return fmt.Errorf("iscsi: scan for LUN %s: %w", lun, err)
 	}
 	return nil
 }
 
-// write writes into a file of sysfs, which is there already.
+// write writes into an existing file of sysfs.
 func write(file, text string) error {
 	f, err := os.OpenFile(file, os.O_WRONLY, 0)
 	if err != nil {
@@ -98,7 +100,8 @@ func write(file, text string) error {
 	return errors.Join(err, f.Close())
 }
 
-// await looks again at each event until look gives something, or patience ends; then it gives nothing. Below the events there is a net.
+// await calls look at each event, and now and then without one, until look returns a name or patience ends; then it
+// returns none.
 func await(ctx context.Context, events Events, patience time.Duration, look func() string) (string, error) {
 	bound, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -119,19 +122,19 @@ func await(ctx context.Context, events Events, patience time.Duration, look func
 	}
 }
 
-// multipath is the device that multipathd has made of a path, such as dm-0; empty where it has made none.
+// multipath returns the device that multipathd has made of a path, such as dm-0; empty if there is none.
 func (d *Driver) multipath(name string) string {
 	holders, _ := os.ReadDir(filepath.Join(d.cfg.Sys, "class/block", name, "holders"))
 	for _, h := range holders {
-		if strings.HasPrefix(word(filepath.Join(d.cfg.Sys, "class/block", h.Name(), "dm/uuid")), "mpath-") {
+		if strings.HasPrefix(value(filepath.Join(d.cfg.Sys, "class/block", h.Name(), "dm/uuid")), "mpath-") {
 			return h.Name()
 		}
 	}
 	return ""
 }
 
-// joined is the device to use for a LUN with these paths: what multipathd makes of them, or else the first. Where several portals were
-// asked for and there is a multipathd to join them, it gets the time for that.
+// joined returns the device to use for a LUN with these paths: the one that multipathd makes of them, or else the
+// first. If the volume has several portals and the node has multipathd, it waits for that.
 func (d *Driver) joined(ctx context.Context, l *LUN, names []string) (string, error) {
 	look := func() string {
 		for _, name := range names {
@@ -158,7 +161,7 @@ func (d *Driver) joined(ctx context.Context, l *LUN, names []string) (string, er
 	return filepath.Join(d.cfg.Dev, found), nil
 }
 
-// drop takes the device of a LUN out of a session. One that is in use stays.
+// drop removes the device of a LUN from a session, unless it is in use.
 func (d *Driver) drop(ctx context.Context, s *session, lun string) error {
 	name := s.block(lun)
 	if name == "" {
@@ -178,7 +181,7 @@ func (d *Driver) drop(ctx context.Context, s *session, lun string) error {
 	}
 	err := d.write(filepath.Join(d.cfg.Sys, "class/block", name, "device/delete"), "1")
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("iscsi: take device %s away: %w", name, err)
+		return fmt.Errorf("iscsi: remove device %s: %w", name, err)
 	}
 	return nil
 }
@@ -191,7 +194,7 @@ func (d *Driver) free(name string) error {
 	case err == nil:
 		return unix.Close(fd)
 	case errors.Is(err, unix.EBUSY):
-		return fmt.Errorf("iscsi: %s is still in use, mounted or held by another device: find out by whom with lsblk and findmnt", path)
+		return fmt.Errorf("iscsi: %s is still in use, mounted or part of another device: see lsblk and findmnt", path)
 	case slices.Contains(notThere, err):
 		return nil
 	}

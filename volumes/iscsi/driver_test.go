@@ -20,7 +20,8 @@ func (w *world) calls() []string {
 	return slices.DeleteFunc(strings.Split(string(text), "\n"), func(l string) bool { return l == "" })
 }
 
-// TestSecretsStay: no password is on a command line, in a note or in an error; it is in iscsiadm's record as long as the session lasts.
+// TestSecretsStay: no password is on a command line, in a note or in an error; it is in iscsiadm's record as long as
+// the session lasts.
 func TestSecretsStay(t *testing.T) {
 	w := newWorld(t)
 	l := w.lun(w.luns[0], nil)
@@ -67,7 +68,7 @@ func TestKubelets(t *testing.T) {
 	one, two := w.lun(w.luns[0], nil), w.lun(w.luns[1], nil)
 	w.stage(one, true)
 	w.must(os.RemoveAll(filepath.Join(w.dir, "state")))
-	w.must(os.WriteFile(filepath.Join(w.staging(one, true), noteFile),
+	w.must(os.WriteFile(filepath.Join(w.staging(one, true), stateFile),
 		[]byte(`{"VolName":"vol3","Portals":["127.0.0.1:3260"],"Iqn":"`+w.target+`","Lun":"3","InitIface":"default","Iface":"default","InitiatorName":"","MetricsProvider":null}`), 0o600))
 	w.stage(two, false)
 	w.unstage(two, false)
@@ -94,7 +95,8 @@ func TestPortals(t *testing.T) {
 	w.nothing()
 }
 
-// TestMultipath: where multipathd has joined the paths of a LUN, its device is used; other holders are not taken for one.
+// TestMultipath: where multipathd has joined the paths of a LUN, its device is used; other holders are not taken for
+// one.
 func TestMultipath(t *testing.T) {
 	w := newWorld(t)
 	l := w.lun(w.luns[0], nil)
@@ -160,7 +162,8 @@ func TestMissing(t *testing.T) {
 	w.nothing()
 }
 
-// TestReadOnly: a volume that is read-only for one pod is not written to for another, and a blank LUN is not formatted for it.
+// TestReadOnly: a volume that is read-only for one pod is not written to for another, and a blank LUN is not formatted
+// for it.
 func TestReadOnly(t *testing.T) {
 	w := newWorld(t)
 	l := w.lun(w.luns[0], nil)

@@ -9,21 +9,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Events tells that devices may have come or gone.
+// Events is a stream of hints that devices may have been added or removed.
 type Events interface {
 	// Next waits for the next event, or for the end of ctx.
 	Next(ctx context.Context) error
 	Close() error
 }
 
-// uevents are the kernel's own words about devices. They come after the node below /dev was made, and need no udev.
+// uevents are the kernel's own messages about devices. They come after the node in /dev was created, and need no udev.
 type uevents struct{ file *os.File }
 
 // maxEvent is larger than any of the kernel's messages.
 const maxEvent = 16 << 10
 
 func kernelEvents() (Events, error) {
-	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_KOBJECT_UEVENT)
+	const kind = unix.SOCK_RAW | unix.SOCK_CLOEXEC | unix.SOCK_NONBLOCK
+	fd, err := unix.Socket(unix.AF_NETLINK, kind, unix.NETLINK_KOBJECT_UEVENT)
 	if err != nil {
 		return nil, os.NewSyscallError("socket", err)
 	}
@@ -45,7 +46,7 @@ func (u *uevents) Next(ctx context.Context) error {
 	switch {
 	case ctx.Err() != nil:
 		return ctx.Err()
-	case errors.Is(err, unix.ENOBUFS), errors.Is(err, os.ErrDeadlineExceeded): // some were lost, or the last wait's end came late: look
+	case errors.Is(err, unix.ENOBUFS), errors.Is(err, os.ErrDeadlineExceeded): // some were lost
 		return nil
 	}
 	return err

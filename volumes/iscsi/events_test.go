@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// TestKernelEvents: the kernel tells of a device; a wait ends with its context, and the next one is none the worse for it.
+// TestKernelEvents: the kernel tells of a device; a wait ends with its context, and the next one is none the worse for
+// it.
 func TestKernelEvents(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: a device is made")

@@ -21,16 +21,16 @@ type LUN struct {
 	InitIface     string
 	Iface         string
 	InitiatorName string
-	// By is the agent that wrote the note; the kubelet says nothing.
+	// By is the agent that wrote the state file; empty for a kubelet.
 	By string `json:",omitempty"`
-	// CHAP: the session needs a password. ReadOnly: nothing is written to the LUN, be it a journal.
+	// CHAP: the session needs a password. ReadOnly: nothing is written to the LUN, not even its journal.
 	CHAP     bool `json:",omitempty"`
 	ReadOnly bool `json:",omitempty"`
 }
 
 const byNodelet = "nodelet"
 
-// Of is the LUN of a pod's volume.
+// Of returns the LUN of a pod's volume.
 func Of(name string, s *corev1.ISCSIVolumeSource) *LUN {
 	l := &LUN{
 		VolName:   name,
@@ -48,7 +48,7 @@ func Of(name string, s *corev1.ISCSIVolumeSource) *LUN {
 		l.InitIface = "default"
 	}
 	l.Iface = l.InitIface
-	if l.InitiatorName != "" { // an interface of its own, as the kubelet calls it
+	if l.InitiatorName != "" { // an interface of its own, with the kubelet's name
 		l.Iface = l.Portals[0] + ":" + name
 	}
 	return l
@@ -110,7 +110,7 @@ func parseDirectory(directory string) (l *LUN, ok bool) {
 
 const attribute = "lun"
 
-// Attributes is the LUN as the csi room hands it to NodeStageVolume.
+// Attributes returns the LUN as package csi passes it to NodeStageVolume.
 func (l *LUN) Attributes() map[string]string {
 	text, err := json.Marshal(l)
 	if err != nil {
@@ -119,10 +119,11 @@ func (l *LUN) Attributes() map[string]string {
 	return map[string]string{attribute: string(text)}
 }
 
-// unsafe are characters that are in no name.
+// unsafe are characters that no name may contain.
 const unsafe = "/ \t\n\x00"
 
-// check refuses what cannot be put into paths and arguments: names come from the API and from files on disk.
+// check returns an error for names that cannot be used in paths and arguments: they come from the API and from files on
+// disk.
 func (l *LUN) check() error {
 	if len(l.Portals) == 0 {
 		return errors.New("iscsi: the volume names no portal")

@@ -196,7 +196,7 @@ func (w *world) unpublish(target string) {
 func (w *world) sessions() (n int) {
 	all, _ := filepath.Glob(filepath.Join(w.d.cfg.Sys, "class/iscsi_session/*/targetname"))
 	for _, file := range all {
-		if word(file) == w.target {
+		if value(file) == w.target {
 			n++
 		}
 	}

@@ -20,8 +20,9 @@ import (
 	"github.com/nodelet/nodelet/volumes/block"
 )
 
-// NodeStageVolume makes a LUN a device of this node and, unless it is wanted as such, mounts it.
-func (d *Driver) NodeStageVolume(ctx context.Context, in *csipb.NodeStageVolumeRequest, _ ...grpc.CallOption) (*csipb.NodeStageVolumeResponse, error) {
+// NodeStageVolume attaches a LUN to this node and mounts it, unless pods want the device itself.
+func (d *Driver) NodeStageVolume(ctx context.Context, in *csipb.NodeStageVolumeRequest, _ ...grpc.CallOption) (
+	*csipb.NodeStageVolumeResponse, error) {
 	done, staging := &csipb.NodeStageVolumeResponse{}, in.StagingTargetPath
 	l := &LUN{}
 	err := json.Unmarshal([]byte(in.VolumeContext[attribute]), l)
@@ -39,7 +40,8 @@ func (d *Driver) NodeStageVolume(ctx context.Context, in *csipb.NodeStageVolumeR
 	if err != nil || m == nil {
 		return done, err
 	}
-	return done, d.mount(ctx, l, device, staging, block.FileSystem{Type: m.FsType, Options: m.MountFlags, ReadOnly: l.ReadOnly})
+	fs := block.FileSystem{Type: m.FsType, Options: m.MountFlags, ReadOnly: l.ReadOnly}
+	return done, d.mount(ctx, l, device, staging, fs)
 }
 
 // mount mounts a LUN's device.
@@ -49,13 +51,14 @@ func (d *Driver) mount(ctx context.Context, l *LUN, path, target string, fs bloc
 		return err
 	}
 	defer device.Close()
-	if err := d.stillDevice(l, path); err != nil { // from now on the name stays the device's
+	if err := d.stillDevice(l, path); err != nil { // the open device keeps its name from now on
 		return err
 	}
 	return device.Mount(ctx, target, fs)
 }
 
-// stillDevice returns an error if a path is no longer a device of the LUN: its session may have ended, and its name be another disk's.
+// stillDevice returns an error if a path is no longer a device of the LUN: its session may have ended, and another disk
+// may have its name.
 func (d *Driver) stillDevice(l *LUN, path string) error {
 	sessions, err := d.sessions(l)
 	if err != nil {
@@ -70,19 +73,19 @@ func (d *Driver) stillDevice(l *LUN, path string) error {
 	return fmt.Errorf("iscsi: %s is no longer LUN %s of %s: its session has ended", path, l.Lun, l.Iqn)
 }
 
-// attach logs in at the LUN's portals and gives its device. One portal that answers is enough.
+// attach logs in at the LUN's portals and returns its device. One portal that answers is enough.
 func (d *Driver) attach(ctx context.Context, l *LUN, staging string, secrets map[string]string) (string, error) {
 	ctx, unlock, err := d.lockTarget(ctx, l)
 	if err != nil {
 		return "", err
 	}
 	defer unlock()
-	sessions, err := d.known(l, staging)
+	sessions, err := d.recordedSessions(l, staging)
 	if err != nil {
 		return "", err
 	}
 	if err := l.save(staging); err != nil {
-		return "", fmt.Errorf("iscsi: note which LUN it is: %w", err)
+		return "", fmt.Errorf("iscsi: write the LUN's state file: %w", err)
 	}
 	if l.InitiatorName != "" && len(sessions) == 0 {
 		if err := l.cloneIface(ctx); err != nil {
@@ -92,31 +95,32 @@ func (d *Driver) attach(ctx context.Context, l *LUN, staging string, secrets map
 	names := make([]string, len(l.Portals))
 	errs := make([]error, len(l.Portals))
 	var all sync.WaitGroup
-	for i, portal := range l.Portals { // side by side: one that is dead takes minutes to say so
+	for i, portal := range l.Portals { // concurrently: one that does not answer takes minutes
 		all.Go(func() { names[i], errs[i] = d.path(ctx, l, portal, sessions[portal], secrets) })
 	}
 	all.Wait()
 	return d.choose(ctx, l, names, errs)
 }
 
-// known are the sessions that are there, each with a note of who has made it. It must be asked before the LUN's own note is written.
-func (d *Driver) known(l *LUN, staging string) (map[string]*session, error) {
+// recordedSessions returns the existing sessions, and records the creator of each. Call it before saving the LUN's
+// state file.
+func (d *Driver) recordedSessions(l *LUN, staging string) (map[string]*session, error) {
 	sessions, err := d.sessions(l)
 	if err != nil {
 		return nil, err
 	}
 	for _, portal := range l.Portals {
-		if sessions[portal] == nil || d.noted(l, portal) != "" {
+		if sessions[portal] == nil || d.creator(l, portal) != "" {
 			continue
 		}
-		if err := d.note(l, portal, d.guess(l, staging)); err != nil {
+		if err := d.setCreator(l, portal, d.guess(l, staging)); err != nil {
 			return nil, err
 		}
 	}
 	return sessions, nil
 }
 
-// choose gives the device to use of those found at each portal.
+// choose returns the device to use, given the one found at each portal or the error.
 func (d *Driver) choose(ctx context.Context, l *LUN, names []string, errs []error) (string, error) {
 	var found []string
 	for i, name := range names {
@@ -129,14 +133,16 @@ func (d *Driver) choose(ctx context.Context, l *LUN, names []string, errs []erro
 	}
 	for i, err := range errs {
 		if err != nil {
-			d.cfg.Log.Warn("iscsi: a portal of a LUN is not in use", "portal", l.Portals[i], "target", l.Iqn, "lun", l.Lun, "err", err)
+			d.cfg.Log.Warn("iSCSI portal is not used",
+				"portal", l.Portals[i], "target", l.Iqn, "lun", l.Lun, "err", err)
 		}
 	}
 	return d.joined(ctx, l, found)
 }
 
-// path gives the device of the LUN behind one portal.
-func (d *Driver) path(ctx context.Context, l *LUN, portal string, s *session, secrets map[string]string) (string, error) {
+// path returns the LUN's device behind one portal.
+func (d *Driver) path(ctx context.Context, l *LUN, portal string, s *session, secrets map[string]string) (
+	string, error) {
 	if s == nil {
 		var err error
 		if s, err = d.login(ctx, l, portal, secrets); err != nil {
@@ -146,8 +152,9 @@ func (d *Driver) path(ctx context.Context, l *LUN, portal string, s *session, se
 	return d.awaitDevice(ctx, s, l.Lun)
 }
 
-// NodeUnstageVolume takes back what NodeStageVolume has done, or a kubelet in its place.
-func (d *Driver) NodeUnstageVolume(ctx context.Context, in *csipb.NodeUnstageVolumeRequest, _ ...grpc.CallOption) (*csipb.NodeUnstageVolumeResponse, error) {
+// NodeUnstageVolume undoes what NodeStageVolume or a kubelet has done.
+func (d *Driver) NodeUnstageVolume(ctx context.Context, in *csipb.NodeUnstageVolumeRequest, _ ...grpc.CallOption) (
+	*csipb.NodeUnstageVolumeResponse, error) {
 	staging := in.StagingTargetPath
 	if err := unmount(staging); err != nil {
 		return nil, err
@@ -156,15 +163,15 @@ func (d *Driver) NodeUnstageVolume(ctx context.Context, in *csipb.NodeUnstageVol
 	if err != nil {
 		return nil, err
 	}
-	if l != nil { // else nothing was begun
+	if l != nil { // else nothing was attached
 		if err := d.detach(ctx, l, staging); err != nil {
 			return nil, err
 		}
 	}
-	return &csipb.NodeUnstageVolumeResponse{}, atomicfile.Remove(filepath.Join(staging, noteFile))
+	return &csipb.NodeUnstageVolumeResponse{}, atomicfile.Remove(filepath.Join(staging, stateFile))
 }
 
-// detach takes the LUN's devices away, and ends the sessions that no other device is in.
+// detach removes the LUN's devices, and ends the sessions that have no other device.
 func (d *Driver) detach(ctx context.Context, l *LUN, staging string) error {
 	ctx, unlock, err := d.lockTarget(ctx, l)
 	if err != nil {
@@ -192,8 +199,9 @@ func (d *Driver) detach(ctx context.Context, l *LUN, staging string) error {
 	return d.dropIface(ctx, l)
 }
 
-// NodePublishVolume shows a staged LUN to a pod.
-func (d *Driver) NodePublishVolume(ctx context.Context, in *csipb.NodePublishVolumeRequest, _ ...grpc.CallOption) (*csipb.NodePublishVolumeResponse, error) {
+// NodePublishVolume mounts a staged LUN for a pod.
+func (d *Driver) NodePublishVolume(ctx context.Context, in *csipb.NodePublishVolumeRequest, _ ...grpc.CallOption) (
+	*csipb.NodePublishVolumeResponse, error) {
 	publish := d.publishMount
 	if in.VolumeCapability.GetBlock() != nil {
 		publish = d.publishDevice
@@ -208,10 +216,11 @@ func (d *Driver) publishMount(_ context.Context, in *csipb.NodePublishVolumeRequ
 	}
 	var fs unix.Statfs_t
 	if err := unix.Statfs(staging, &fs); err != nil {
-		return fmt.Errorf("iscsi: look at %s: %w", staging, err)
+		return fmt.Errorf("iscsi: statfs %s: %w", staging, err)
 	}
 	if fs.Flags&unix.ST_RDONLY != 0 && !in.Readonly {
-		return errors.New("iscsi: the LUN is mounted read-only on this node, for a pod that asked for that: it cannot be written to until that pod has gone")
+		return errors.New("iscsi: the LUN is mounted read-only on this node for another pod: " +
+			"it can be mounted for writing when that pod has terminated")
 	}
 	if !mounts.At(target) {
 		if err := unix.Mount(staging, target, "", unix.MS_BIND, ""); err != nil {
@@ -226,7 +235,7 @@ func (d *Driver) publishMount(_ context.Context, in *csipb.NodePublishVolumeRequ
 	return nil
 }
 
-// publishDevice binds the device to a file, which keeps it apart from another device that may get its name.
+// publishDevice bind mounts the device on a file: that file stays this device even if another one gets its name.
 func (d *Driver) publishDevice(ctx context.Context, in *csipb.NodePublishVolumeRequest) error {
 	if mounts.At(in.TargetPath) {
 		return nil
@@ -236,7 +245,7 @@ func (d *Driver) publishDevice(ctx context.Context, in *csipb.NodePublishVolumeR
 		return err
 	}
 	if l == nil {
-		return fmt.Errorf("iscsi: no LUN is noted at %s any more", in.StagingTargetPath)
+		return fmt.Errorf("iscsi: the state file in %s is missing", in.StagingTargetPath)
 	}
 	device, err := d.device(ctx, l)
 	if err != nil {
@@ -255,7 +264,7 @@ func (d *Driver) publishDevice(ctx context.Context, in *csipb.NodePublishVolumeR
 	return nil
 }
 
-// device is the device of a LUN that is there.
+// device returns the device of an attached LUN.
 func (d *Driver) device(ctx context.Context, l *LUN) (string, error) {
 	sessions, err := d.sessions(l)
 	if err != nil {
@@ -268,24 +277,25 @@ func (d *Driver) device(ctx context.Context, l *LUN) (string, error) {
 		}
 	}
 	if len(names) == 0 {
-		return "", fmt.Errorf("iscsi: LUN %s of %s is no device of this node any more", l.Lun, l.Iqn)
+		return "", fmt.Errorf("iscsi: LUN %s of %s is no longer attached to this node", l.Lun, l.Iqn)
 	}
 	return d.joined(ctx, l, names)
 }
 
-// NodeUnpublishVolume takes a LUN from a pod.
-func (d *Driver) NodeUnpublishVolume(_ context.Context, in *csipb.NodeUnpublishVolumeRequest, _ ...grpc.CallOption) (*csipb.NodeUnpublishVolumeResponse, error) {
+// NodeUnpublishVolume unmounts a LUN for a pod.
+func (d *Driver) NodeUnpublishVolume(_ context.Context, in *csipb.NodeUnpublishVolumeRequest, _ ...grpc.CallOption) (
+	*csipb.NodeUnpublishVolumeResponse, error) {
 	if err := d.dropLoops(in.TargetPath); err != nil {
 		return nil, err
 	}
 	return &csipb.NodeUnpublishVolumeResponse{}, unmount(in.TargetPath)
 }
 
-// dropLoops ends the loop devices by which a kubelet holds on to a device that it has given to a pod.
+// dropLoops detaches the loop devices by which a kubelet holds a device that it has published.
 func (d *Driver) dropLoops(path string) error {
 	files, _ := filepath.Glob(filepath.Join(d.cfg.Sys, "block/loop*/loop/backing_file"))
 	for _, file := range files {
-		if word(file) != path {
+		if value(file) != path {
 			continue
 		}
 		name := filepath.Base(filepath.Dir(filepath.Dir(file)))
@@ -295,16 +305,16 @@ func (d *Driver) dropLoops(path string) error {
 		}
 		_, err = unix.IoctlRetInt(int(loop.Fd()), unix.LOOP_CLR_FD)
 		if err = errors.Join(err, loop.Close()); err != nil {
-			return fmt.Errorf("iscsi: end loop device %s: %w", name, err)
+			return fmt.Errorf("iscsi: detach loop device %s: %w", name, err)
 		}
 	}
 	return nil
 }
 
-// maxStacked bounds the mounts on top of each other that unmount takes away.
+// maxStacked bounds the number of mounts on top of each other that unmount removes.
 const maxStacked = 32
 
-// unmount takes away what is mounted at a path; nothing is fine.
+// unmount unmounts everything that is mounted at a path.
 func unmount(path string) error {
 	for range maxStacked {
 		err := unix.Unmount(path, unix.UMOUNT_NOFOLLOW)

@@ -25,7 +25,7 @@ func TestDamagedStateFile(t *testing.T) {
 				w := newWorld(t)
 				l := w.lun(w.luns[0], change)
 				w.stage(l, true)
-				w.must(os.WriteFile(filepath.Join(w.staging(l, true), noteFile), []byte(text), 0o600))
+				w.must(os.WriteFile(filepath.Join(w.staging(l, true), stateFile), []byte(text), 0o600))
 				w.begin()
 				w.unstage(l, true)
 				w.nothing()
@@ -40,7 +40,7 @@ func TestDamagedStateFileOfForeignSession(t *testing.T) {
 	l := w.lun(w.luns[0], nil)
 	w.stage(l, true)
 	w.must(os.RemoveAll(filepath.Join(w.dir, "state")))
-	w.must(os.WriteFile(filepath.Join(w.staging(l, true), noteFile), nil, 0o600))
+	w.must(os.WriteFile(filepath.Join(w.staging(l, true), stateFile), nil, 0o600))
 	w.unstage(l, true)
 	if got := w.sessions(); got != 1 {
 		t.Errorf("got %d sessions, want 1", got)

@@ -13,7 +13,8 @@ import (
 
 // The tests of this file also run with a real target: see test/vm.
 
-// TestTargetMount: a blank LUN is formatted once; what a pod writes is there for the next one, also after all was taken down.
+// TestTargetMount: a blank LUN is formatted once; what a pod writes is there for the next one, also after all was taken
+// down.
 func TestTargetMount(t *testing.T) {
 	w := newWorld(t)
 	l := w.lun(w.luns[0], nil)
@@ -84,7 +85,8 @@ func TestTargetBlock(t *testing.T) {
 	w.nothing()
 }
 
-// TestTargetShared: two LUNs of a target share its session, which ends with the second; agents that were killed meanwhile matter not.
+// TestTargetShared: two LUNs of a target share its session, which ends with the second; agents that were killed
+// meanwhile matter not.
 func TestTargetShared(t *testing.T) {
 	w := newWorld(t)
 	one, two := w.lun(w.luns[0], nil), w.lun(w.luns[1], nil)
@@ -106,7 +108,8 @@ func TestTargetShared(t *testing.T) {
 	w.nothing()
 }
 
-// TestTargetInitiator: volumes with an initiator name of their own have sessions of their own, on interfaces that go with them.
+// TestTargetInitiator: volumes with an initiator name of their own have sessions of their own, on interfaces that go
+// with them.
 func TestTargetInitiator(t *testing.T) {
 	w := newWorld(t)
 	named := func(name string) func(*corev1.ISCSIVolumeSource) {
@@ -120,7 +123,7 @@ func TestTargetInitiator(t *testing.T) {
 	}
 	names, _ := filepath.Glob(filepath.Join(w.d.cfg.Sys, "class/iscsi_session/*/initiatorname"))
 	for _, file := range names { // of the real thing
-		if name := word(file); !strings.Contains(name, ":pod") {
+		if name := value(file); !strings.Contains(name, ":pod") {
 			t.Errorf("a session of initiator %q", name)
 		}
 	}
@@ -158,7 +161,8 @@ func (w *world) session(l *LUN) *session {
 	return s
 }
 
-// TestTargetPassword: a wrong password is an error that does not tell it, and leaves nothing when the volume is given up.
+// TestTargetPassword: a wrong password is an error that does not tell it, and leaves nothing when the volume is given
+// up.
 func TestTargetPassword(t *testing.T) {
 	w := newWorld(t)
 	l := w.lun(w.luns[0], nil)

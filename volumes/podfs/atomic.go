@@ -46,7 +46,7 @@ func openAtomic(dir *os.File) (atomicDir, error) {
 	return atomicDir{dir, root}, nil
 }
 
-// write makes the volume show want, and says whether that changed its content. own gives the files their owner
+// write sets the content of the volume to want, and reports whether that changed it. own gives the files their owner
 // before they can be seen. What an earlier crash left behind is put right even if the content is up to date.
 func (a atomicDir) write(ctx context.Context, want payload, now time.Time, own func() error) (changed bool, err error) {
 	if err := want.checkTree(); err != nil {
@@ -77,13 +77,13 @@ func (a atomicDir) current() string {
 	return name
 }
 
-// isStamp recognises the timestamped directories of this package and of the kubelet.
+// isStamp reports whether a name is that of a timestamped directory of this package or of the kubelet.
 func isStamp(name string) bool {
 	rest, ok := strings.CutPrefix(name, "..")
 	return ok && rest != "" && rest[0] >= '0' && rest[0] <= '9' && !strings.Contains(name, "/")
 }
 
-// holds says whether the directory has exactly the wanted files. Any doubt is a no: then it is written anew.
+// holds reports whether the directory has exactly the wanted files. In doubt it does not: then it is written again.
 func (a atomicDir) holds(stamp string, want payload) bool {
 	dir, err := openDir(a.dir, stamp)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// List says which volumes of a pod there are on disk, also those of plugins that other rooms look after. hostPath
+// List returns the volumes of a pod that are on disk, including those of plugins that other packages own. hostPath
 // and image volumes leave nothing there.
 func (v *FS) List(uid types.UID) ([]OnDisk, error) {
 	pod, err := v.openPod(uid)

@@ -72,7 +72,7 @@ func (v *FS) localMount(ctx context.Context, p Persistent, s *corev1.LocalVolume
 	return mount, other == "", release, nil
 }
 
-// isDevice tells a local volume that is a block device from one that is a directory; it can be nothing else.
+// isDevice reports whether a local volume is a block device. Otherwise it is a directory; anything else is an error.
 func isDevice(path string) (bool, error) {
 	info, err := os.Stat(path)
 	if err != nil {

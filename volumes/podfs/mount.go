@@ -14,8 +14,8 @@ import (
 	"github.com/nodelet/nodelet/host/mounts"
 )
 
-// tmpfsNoswap asks the kernel, without mounting anything, whether a tmpfs can be kept out of swap (Linux 6.4, and
-// not from within a user namespace).
+// tmpfsNoswap reports whether a tmpfs can be kept out of swap (Linux 6.4, and not within a user namespace). It mounts
+// nothing.
 func tmpfsNoswap() bool {
 	fd, err := unix.Fsopen("tmpfs", unix.FSOPEN_CLOEXEC)
 	if err != nil {
@@ -38,7 +38,7 @@ func (v *FS) tmpfsOptions(size int64) string {
 	return strings.Join(options, ",")
 }
 
-// memoryFS is a file system that lives in memory and vanishes with its mount.
+// memoryFS is a file system in memory, which disappears with its mount.
 type memoryFS struct {
 	fstype   string // "tmpfs" or "hugetlbfs"
 	magic    int64  // what statfs calls it
@@ -71,7 +71,7 @@ func makeMounted(pod *os.File, path string, fs memoryFS) (dir *os.File, mounted 
 	return top, true, err
 }
 
-// isOn says whether the open directory is the top of such a file system. It is an error if something else is
+// isOn reports whether the open directory is the root of such a file system. It is an error if something else is
 // mounted there.
 func (fs memoryFS) isOn(dir *os.File) (bool, error) {
 	st, err := stat(dir)

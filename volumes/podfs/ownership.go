@@ -83,7 +83,7 @@ func (o groupOwner) applyBelow(ctx context.Context, dir *os.File, depth int) err
 func (o groupOwner) applyTo(ctx context.Context, dir *os.File, name string, depth int) error {
 	f, err := beneath.Open(dir, name, unix.O_PATH|unix.O_NOFOLLOW, beneath.SameMount)
 	if errors.Is(err, unix.EXDEV) {
-		return nil // mounted there by somebody else: not part of the volume
+		return nil // another mount: not part of the volume
 	}
 	if err != nil {
 		return err
@@ -141,7 +141,7 @@ func (o groupOwner) mask(fileType uint32) uint32 {
 	return mask
 }
 
-// right says whether the root of a volume has the group and at least the mode that apply gives it.
+// right reports whether the root of a volume has the group and at least the mode that apply gives it.
 func (o groupOwner) right(st unix.Statx_t) bool {
 	mask := o.mask(unix.S_IFDIR)
 	return fileType(st) == unix.S_IFDIR && int64(st.Gid) == *o.gid && uint32(st.Mode)&mask == mask

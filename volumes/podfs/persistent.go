@@ -68,7 +68,7 @@ func ExtraGroup(pv *corev1.PersistentVolume) *int64 {
 	return &gid
 }
 
-// MountOptions are those that a PersistentVolume asks for. The annotation, which is older, has the first word. CSI
+// MountOptions are those that a PersistentVolume asks for. The annotation, which is older, takes precedence. CSI
 // drivers never hear of it, from the kubelet neither.
 func MountOptions(pv *corev1.PersistentVolume) []string {
 	if text, ok := pv.Annotations[corev1.MountOptionAnnotation]; ok {

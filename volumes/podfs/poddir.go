@@ -83,7 +83,7 @@ func (v *FS) TerminationLog(uid types.UID, container, name string) (path string,
 		return "", fmt.Errorf("make termination log: %w", err)
 	}
 	defer f.Close()
-	if err := f.Chmod(0o666); err != nil { // whoever the container runs as
+	if err := f.Chmod(0o666); err != nil { // for every user of the container
 		return "", fmt.Errorf("make termination log: %w", err)
 	}
 	return filepath.Join(v.podsDir, string(uid), containersDir, container, name), nil
@@ -95,7 +95,7 @@ func writeInPlace(dir *os.File, name string, content []byte, mode os.FileMode) e
 		return err
 	}
 	_, err = f.Write(content)
-	// Cut what was longer afterwards, so that nobody sees an empty file.
+	// Cut what was longer afterwards, so that no reader sees an empty file.
 	return errors.Join(err, f.Truncate(int64(len(content))), f.Chmod(mode), f.Close())
 }
 

@@ -14,8 +14,8 @@ import (
 // podFileMax bounds a file that ReadPodFile reads.
 const podFileMax = 1 << 20
 
-// WritePodFile keeps a small fact about a pod in its directory, so that it outlives the agent. Whoever reads sees the
-// old content or the new one, whole, also after a power cut.
+// WritePodFile writes a small file into a pod's directory, which survives a restart of the agent. Whoever reads sees
+// the old content or the new one, whole, also after a power cut.
 func (v *FS) WritePodFile(uid types.UID, name string, content []byte) error {
 	if err := checkName("file of a pod", name); err != nil {
 		return err

@@ -1,20 +1,3 @@
-// Package volumes sets up and tears down the volumes of one pod on this node's disk.
-//
-// It owns what lies below the pod directories, <root-dir>/pods/<uid>: the volumes themselves, their tmpfs mounts, the
-// bind mounts of subPaths, etc-hosts, termination logs. The layout is the kubelet's, so that a node can be taken over
-// with its pods running and handed back.
-//
-// It never decides when a volume is needed, never talks to the API server or the runtime (content comes through
-// Objects), never keeps anything in memory between two calls, and never deletes across a mount point.
-//
-// The agent calls it, each step in its own goroutine. Calls for different pods share nothing but the places to fill
-// volumes at, and may run at the same time; for one volume of one pod the caller runs one call at a time. Every call
-// may be repeated.
-//
-// A crash leaves a volume that is missing, empty, complete, or complete with leftovers of an unfinished update (a
-// "..<timestamp>" directory, a "..data_tmp" link). The next Mount completes it and removes the leftovers; Unmount
-// removes all of it. There is no state file: the directories, the mounts, the tokens and certificates in them are the
-// state.
 package podfs
 
 import (
@@ -46,8 +29,8 @@ type FS struct {
 	writers chan struct{}
 }
 
-// New makes PodsDir and checks that the kernel can do what this package relies on: openat2 (Linux 5.6) and mount
-// points seen by statx (Linux 5.8).
+// New creates PodsDir and checks that the kernel has what this package needs: openat2 (Linux 5.6) and mount points in
+// statx (Linux 5.8).
 func New(cfg Config) (*FS, error) {
 	if !filepath.IsAbs(cfg.PodsDir) {
 		return nil, fmt.Errorf("pods directory %q must be an absolute path", cfg.PodsDir)
@@ -66,12 +49,13 @@ func New(cfg Config) (*FS, error) {
 	return v, nil
 }
 
-// Objects gives what a volume's content comes from. A missing object must be recognisable with apierrors.IsNotFound.
+// Objects returns the API objects that volumes are made of. The error for a missing object satisfies
+// apierrors.IsNotFound.
 type Objects interface {
 	ConfigMap(ctx context.Context, namespace, name string) (*corev1.ConfigMap, error)
 	Secret(ctx context.Context, namespace, name string) (*corev1.Secret, error)
 	// Token requests a new token of the pod's service account, bound to the pod. An empty audience means the API
-	// server's own. Volumes asks only when the token on disk is missing or due: no cache is needed behind it.
+	// server's own. It is called only if the token on disk is missing or due, so it needs no cache.
 	Token(ctx context.Context, pod *corev1.Pod, audience string, expirationSeconds int64) (string, time.Time, error)
 	// TrustBundles gives, as PEM, the ClusterTrustBundles that a source names; none is no error where it names a
 	// signer.
@@ -163,11 +147,11 @@ const (
 	pluginEmptyDir    = "kubernetes.io/empty-dir"
 	pluginLocal       = "kubernetes.io/local-volume"
 	pluginNFS         = "kubernetes.io/nfs"
-	pluginISCSI       = "kubernetes.io/iscsi"    // made by others, but what is left of it is removed
-	pluginGitRepo     = "kubernetes.io/git-repo" // never made, but removed: a kubelet may have been here before
+	pluginISCSI       = "kubernetes.io/iscsi"    // created by package csi, but leftovers are removed here
+	pluginGitRepo     = "kubernetes.io/git-repo" // never created, but removed: a kubelet may have left it
 )
 
-// PluginCSI has its directories beside those of this package, but is the csi room's.
+// PluginCSI is the plugin of CSI volumes. Package csi owns its directories.
 const PluginCSI = "kubernetes.io/csi"
 
 // OnDisk is one directory below pods/<uid>/volumes.

@@ -34,7 +34,7 @@ type remover struct {
 	lifted int
 }
 
-// remove removes one entry. done counts what has been removed or lifted out of it, to tell progress from standstill.
+// remove removes one entry. done counts what has been removed or lifted out of it, to detect progress.
 func (r *remover) remove(ctx context.Context, dir *os.File, name string, depth int) (done int, err error) {
 	for still := 0; ; {
 		err := unlink(dir, name)

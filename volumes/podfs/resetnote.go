@@ -13,7 +13,7 @@ import (
 // resetNote is the file of a pod's directory that notes a reset. It is empty.
 const resetNote = "nodelet-reset"
 
-// NoteReset notes on the disk that the pod's containers go so that all can start anew.
+// NoteReset writes the marker file of a pod reset: the pod's containers are removed so that all start again.
 func (v *FS) NoteReset(uid types.UID) error {
 	pod, err := v.openPod(uid)
 	if err != nil {
@@ -46,7 +46,7 @@ func (v *FS) ForgetReset(uid types.UID) error {
 	return nil
 }
 
-// ResetNoted tells whether the pod's directory notes a reset.
+// ResetNoted reports whether the pod's directory has the marker file of a reset.
 func (v *FS) ResetNoted(uid types.UID) (bool, error) {
 	_, err := os.Lstat(filepath.Join(v.podsDir, string(uid), resetNote))
 	if errors.Is(err, os.ErrNotExist) {

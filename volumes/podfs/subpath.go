@@ -28,7 +28,7 @@ type SubPath struct {
 	Path      string // the volumeMount's subPath; variables of subPathExpr expanded
 }
 
-// Subpath makes a part of a volume available at a path which nobody can change any more, and returns that path.
+// Subpath makes a part of a volume available at a path that no pod can change any more, and returns that path.
 // Missing directories are made with the mode of the volume's root. Links are followed as long as they stay inside
 // the volume; absolute links lead out of it. Another part that was mounted there for an earlier start of the
 // container is exchanged.
@@ -75,7 +75,7 @@ func (s SubPath) dir() string { return filepath.Join(subpathsDir, s.Volume, s.Co
 func (s SubPath) index() string { return strconv.Itoa(s.Index) }
 
 // openSubpath opens the part, and makes it a directory if it is not there. All that follows goes through the open
-// file: whoever can write to the volume may exchange any name in it at any moment.
+// file: any process that can write to the volume may exchange any name in it at any moment.
 func (v *FS) openSubpath(s SubPath) (*os.File, error) {
 	root, err := v.openVolume(s.HostPath)
 	if err != nil {
@@ -117,7 +117,7 @@ func openPart(root *os.File, path string) (*os.File, error) {
 	return part, err
 }
 
-// makeMissing makes the missing directories of path. If somebody else makes one meanwhile its mode is left alone,
+// makeMissing makes the missing directories of path. If another process creates one meanwhile its mode is left alone,
 // and a link is refused.
 func makeMissing(root *os.File, path string) error {
 	st, err := stat(root)

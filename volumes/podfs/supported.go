@@ -13,7 +13,7 @@ import (
 // again does not help.
 var ErrUnsupported = errors.New("unsupported")
 
-// Supported says whether Mount can set up this kind of volume. It looks at nothing but the volume.
+// Supported returns an error if this agent cannot mount this kind of volume. It looks at nothing but the volume.
 func Supported(vol *corev1.Volume) error {
 	if err := supported(vol.VolumeSource); err != nil {
 		return fmt.Errorf("volume %q: %w", vol.Name, err)

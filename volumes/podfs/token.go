@@ -113,7 +113,7 @@ func newClaims(token string, expires time.Time, seconds int64) claims {
 	return c
 }
 
-// parseClaims reads the claims of a JSON web token. It does not check the signature: whoever can write the file
+// parseClaims reads the claims of a JSON web token. It does not check the signature: a process that can write the file
 // needs no forged token.
 func parseClaims(token string) (claims, error) {
 	parts := strings.Split(token, ".")
@@ -155,7 +155,7 @@ func parseClaims(token string) (claims, error) {
 	return parsed, nil
 }
 
-// maxUnix is in the year 9999; times beyond cannot be told apart from nonsense.
+// maxUnix is in the year 9999; times beyond are nonsense.
 const maxUnix = 253402300799
 
 // audiences is one string or a list of them (RFC 7519, section 4.1.3).
@@ -170,8 +170,8 @@ func (a *audiences) UnmarshalJSON(raw []byte) error {
 	return json.Unmarshal(raw, (*[]string)(a))
 }
 
-// fits says whether the token is this pod's, for this audience. The API server's own audience has a name that only it
-// knows; there the place of the file has to do.
+// fits reports whether the token is this pod's, for this audience. The API server's own audience has a name that only
+// it knows; there the place of the file has to do.
 func (c claims) fits(pod *corev1.Pod, audience string) bool {
 	if c.podUID == "" || c.podUID != string(pod.UID) || c.namespace != pod.Namespace {
 		return false
@@ -196,8 +196,8 @@ func (c claims) renewal(jitter time.Duration) time.Time {
 	return at.Add(-jitter)
 }
 
-// due says whether to ask for a new token. A token from the future says that the clock has been set back, so that
-// the rest of its life is unknown.
+// due reports whether to request a new token. A token from the future means that the clock was set back, so that
+// the remaining lifetime is unknown.
 func (c claims) due(now time.Time, jitter time.Duration) bool {
 	return !now.Before(c.renewal(jitter)) || c.issued.Sub(now) > tokenMaxSkew
 }

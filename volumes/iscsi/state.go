@@ -12,7 +12,7 @@ import (
 	"github.com/nodelet/nodelet/host/atomicfile"
 )
 
-const noteFile = "iscsi.json"
+const stateFile = "iscsi.json"
 
 // save writes the LUN's state file, where the kubelet looks for it too.
 func (l *LUN) save(staging string) error {
@@ -20,13 +20,13 @@ func (l *LUN) save(staging string) error {
 	if err != nil {
 		return err
 	}
-	return atomicfile.WriteSynced(filepath.Join(staging, noteFile), text, 0o600)
+	return atomicfile.WriteSynced(filepath.Join(staging, stateFile), text, 0o600)
 }
 
 // load reads the state file of a staging directory. It returns nil if there is none. If the file is damaged, the LUN is
 // that which the directory is named after.
 func (d *Driver) load(staging string) (*LUN, error) {
-	path := filepath.Join(staging, noteFile)
+	path := filepath.Join(staging, stateFile)
 	text, err := os.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
