@@ -10,7 +10,7 @@ import (
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
-// removeCgroup removes the pod's cgroup with whatever still runs in it.
+// removeCgroup removes the cgroup of the pod and kills what still runs in it.
 func (t *task) removeCgroup(ctx context.Context) error {
 	var errs []error
 	for _, class := range classes(t.pod) {
@@ -19,7 +19,7 @@ func (t *task) removeCgroup(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// cgroupExists tells whether the pod has a cgroup.
+// cgroupExists reports whether the pod has a cgroup.
 func (h *Hands) cgroupExists(pod *corev1.Pod) (bool, error) {
 	if h.Node().Cgroups.Flat {
 		return false, nil
@@ -32,7 +32,7 @@ func (h *Hands) cgroupExists(pod *corev1.Pod) (bool, error) {
 	return false, nil
 }
 
-// podCgroups lists the pods that have a cgroup. Without a cgroup for each pod there are none of the agent's making.
+// podCgroups lists the pods that have a cgroup; none if the agent does not create cgroups for pods.
 func (h *Hands) podCgroups() ([]cgroups.Pod, error) {
 	if h.Node().Cgroups.Flat {
 		return nil, nil
@@ -40,7 +40,7 @@ func (h *Hands) podCgroups() ([]cgroups.Pod, error) {
 	return h.Cgroups.Pods()
 }
 
-// classes are the QoS classes that the pod's cgroup may be in: all of them where only its UID is known.
+// classes returns the QoS classes in which the pod's cgroup may be: all of them if only its UID is known.
 func classes(pod *corev1.Pod) []corev1.PodQOSClass {
 	if len(pod.Spec.Containers) > 0 {
 		return []corev1.PodQOSClass{podutil.QOS(pod)}

@@ -17,7 +17,7 @@ import (
 	"github.com/nodelet/nodelet/cri/images"
 )
 
-// minStop is the least time a container gets between SIGTERM and SIGKILL, whatever its hook has used up.
+// minStop is the shortest time between SIGTERM and SIGKILL, however long the preStop hook took.
 const minStop = 2 * time.Second
 
 // ensureImage makes the image of a container or of an image volume present by its pull policy.
@@ -41,7 +41,7 @@ func (t *task) ensureImage(ctx context.Context, s podstate.EnsureImage) (images.
 func (t *task) pullSecrets(ctx context.Context) []*corev1.Secret {
 	secrets, err := t.hands.Objects(t.pod).PullSecrets(ctx, t.pod)
 	if err != nil {
-		t.log.Info("pull secrets are missing", "err", err)
+		t.log.Info("cannot read all pull secrets", "err", err)
 		t.event(corev1.EventTypeWarning, "FailedToRetrieveImagePullSecret", fmt.Sprintf(
 			"Unable to retrieve some image pull secrets (%s); attempting to pull the image may not succeed.",
 			strings.Join(missingSecrets(t.pod, secrets), ", ")))
@@ -49,7 +49,7 @@ func (t *task) pullSecrets(ctx context.Context) []*corev1.Secret {
 	return secrets
 }
 
-// missingSecrets names the pull secrets of a pod that were not found.
+// missingSecrets returns the names of the pull secrets that were not found.
 func missingSecrets(pod *corev1.Pod, found []*corev1.Secret) (names []string) {
 	for _, ref := range pod.Spec.ImagePullSecrets {
 		if ref.Name != "" && !slices.ContainsFunc(found, func(s *corev1.Secret) bool { return s.Name == ref.Name }) {
@@ -68,7 +68,7 @@ func (t *task) imageEvent(s podstate.EnsureImage, reason, message string) {
 	t.containerEvent(s.Container, corev1.EventTypeNormal, reason, message)
 }
 
-// createContainer makes an instance of a container.
+// createContainer creates an instance of a container.
 func (t *task) createContainer(ctx context.Context, s podstate.CreateContainer) error {
 	in, err := t.containerInput(ctx, s)
 	if err != nil {
@@ -101,7 +101,7 @@ func (t *task) startContainer(ctx context.Context, s podstate.StartContainer) er
 	return nil
 }
 
-// linkLog makes the link that log collectors follow; its name tells them which container it is.
+// linkLog links the log of a container for log collectors; the name of the link identifies the container.
 func (t *task) linkLog(s podstate.StartContainer) {
 	c := t.instance(s.ID)
 	if c == nil {

@@ -15,14 +15,14 @@ import (
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
-// noBound lifts a bound; the CRI and the kernel take 0 for "as it is".
+// noBound removes a limit; for the CRI and the kernel, 0 means no change.
 const noBound = -1
 
-// resize gives a running container the resources that its spec asks for, and returns what they are.
+// resize applies the resources of the spec to a running container and returns them.
 func (t *task) resize(ctx context.Context, s podstate.Resize) (now corev1.ResourceRequirements, err error) {
 	_, c := podutil.Container(&t.pod.Spec, s.Name)
 	if c == nil {
-		return now, fmt.Errorf("container %q is not in the pod's spec any more", s.Name)
+		return now, fmt.Errorf("container %q is no longer in the pod spec", s.Name)
 	}
 	r := spec.ContainerResources(t.pod, c, t.hands.Node(), false)
 	if s.LowersMemory {
@@ -39,7 +39,7 @@ func (t *task) resize(ctx context.Context, s podstate.Resize) (now corev1.Resour
 	return spec.EffectiveResources(t.pod, c), t.hands.Runtime.UpdateContainerResources(ctx, s.ID, r)
 }
 
-// resizePod gives the pod's cgroup another size. The runtime is told first, so that its plugins may refuse.
+// resizePod resizes the pod's cgroup. The runtime is called first, so that its plugins may refuse.
 func (t *task) resizePod(ctx context.Context, s podstate.ResizePod) error {
 	if s.LowersMemory {
 		if err := t.memoryFits(ctx, "", "pod", s.To.Memory); err != nil {
@@ -65,8 +65,8 @@ func (t *task) resizePod(ctx context.Context, s podstate.ResizePod) error {
 	return t.hands.Cgroups.UpdatePod(cgroups.Pod{UID: t.pod.UID, QOS: podutil.QOS(t.pod)}, r)
 }
 
-// memoryFits makes sure that a container, or the pod where id is empty, uses less than its new limit: the kernel would
-// kill processes to keep it.
+// memoryFits returns an error unless a container, or the pod if id is empty, uses less memory than its new limit:
+// otherwise the kernel would kill processes.
 func (t *task) memoryFits(ctx context.Context, id, what string, limit int64) error {
 	if t.sandbox == nil || limit <= 0 {
 		return nil
@@ -94,8 +94,8 @@ func (t *task) memoryFits(ctx context.Context, id, what string, limit int64) err
 	return nil
 }
 
-// preparePodCgroup makes the pod's cgroup, or leaves the size that an earlier life of the agent has given it: a change
-// of that has an order of its own.
+// preparePodCgroup creates the pod's cgroup. It keeps the size of an existing cgroup, because resizes have their own
+// order.
 func (t *task) preparePodCgroup() (*podstate.Size, error) {
 	node := t.hands.Node()
 	if node.Cgroups.Flat {
@@ -127,21 +127,21 @@ func (t *task) preparePodCgroup() (*podstate.Size, error) {
 	return size, t.hands.Cgroups.UpdatePod(pod, rest)
 }
 
-// resizeEvents tells people that a resize is through, or that it has failed.
+// resizeEvents records an event when a resize has completed or failed.
 func (w *worker) resizeEvents(st *corev1.PodStatus) {
 	if w.memory.Reported == nil || w.desired.Stop != nil || w.desired.Grant == nil {
 		return
 	}
 	before, now := resizeCondition(w.memory.Reported), resizeCondition(st)
-	tell := func(eventType, reason, what, trouble string, generation int64) {
+	record := func(eventType, reason, what, trouble string, generation int64) {
 		pod := w.desired.Pod
 		w.hands.Events.Event(podReference(pod, ""), eventType, reason, what+": "+resizeSummary(pod, generation, trouble))
 	}
 	switch {
 	case before != nil && now == nil:
-		tell(corev1.EventTypeNormal, "ResizeCompleted", "Pod resize completed", "", before.ObservedGeneration)
+		record(corev1.EventTypeNormal, "ResizeCompleted", "Pod resize completed", "", before.ObservedGeneration)
 	case now != nil && now.Reason == corev1.PodReasonError && (before == nil || before.Message != now.Message):
-		tell(corev1.EventTypeWarning, "ResizeError", "Pod resize error", now.Message, now.ObservedGeneration)
+		record(corev1.EventTypeWarning, "ResizeError", "Pod resize error", now.Message, now.ObservedGeneration)
 	}
 }
 

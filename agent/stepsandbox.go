@@ -12,7 +12,7 @@ import (
 	"github.com/nodelet/nodelet/agent/spec"
 )
 
-// prepare makes the pod's directories and its cgroup.
+// prepare creates the pod's directories and its cgroup.
 func (t *task) prepare() (*podstate.Size, error) {
 	if err := t.hands.PodFS.MakePodDir(t.pod.UID); err != nil {
 		return nil, fmt.Errorf("make pod directory: %w", err)
@@ -20,8 +20,8 @@ func (t *task) prepare() (*podstate.Size, error) {
 	return t.preparePodCgroup()
 }
 
-// createSandbox runs the pod's sandbox. After a lost answer the same attempt collides with itself in the runtime, and
-// the next look finds what became of it.
+// createSandbox runs the pod's sandbox. If the answer is lost, the same attempt collides with itself in the runtime,
+// and the next snapshot shows the result.
 func (t *task) createSandbox(ctx context.Context, s podstate.CreateSandbox) error {
 	cfg, err := t.sandboxConfig(s.Attempt)
 	if err != nil {
@@ -61,10 +61,10 @@ func (t *task) sandboxConfig(attempt uint32) (*runtimeapi.PodSandboxConfig, erro
 	return cfg, nil
 }
 
-// ownUsers: the pod wants a user namespace of its own.
+// ownUsers reports whether the pod has a user namespace of its own.
 func ownUsers(pod *corev1.Pod) bool { return pod.Spec.HostUsers != nil && !*pod.Spec.HostUsers }
 
-// noUserNamespaces says what a pod waits for that the runtime cannot serve.
+// noUserNamespaces returns the error for a pod that needs a user namespace on a runtime without support for them.
 func noUserNamespaces(handler string) error {
 	if handler != "" {
 		return fmt.Errorf("can't set `spec.hostUsers: false`, RuntimeClass handler %q does not support user namespaces",
@@ -73,7 +73,7 @@ func noUserNamespaces(handler string) error {
 	return errors.New("can't set `spec.hostUsers: false`, runtime does not support user namespaces")
 }
 
-// userNS is the pod's range of user and group IDs on the host; nil where it shares those of the node.
+// userNS returns the pod's range of user and group IDs on the host; nil if it shares those of the node.
 func (t *task) userNS() ([]spec.IDMapping, error) {
 	if !ownUsers(t.pod) {
 		return nil, nil

@@ -12,7 +12,7 @@ import (
 	"github.com/nodelet/nodelet/probes"
 )
 
-// postStart runs the hook of a container that has just been started.
+// postStart runs the postStart hook of a container that has just been started.
 func (t *task) postStart(ctx context.Context, s podstate.PostStart) error {
 	_, c := podutil.Container(&t.pod.Spec, s.Name)
 	if c == nil || c.Lifecycle == nil || c.Lifecycle.PostStart == nil {
@@ -21,20 +21,20 @@ func (t *task) postStart(ctx context.Context, s podstate.PostStart) error {
 	return t.hook(ctx, s.ID, c, c.Lifecycle.PostStart)
 }
 
-// hook runs a lifecycle handler against a container instance.
+// hook runs a lifecycle handler for a container instance.
 func (t *task) hook(ctx context.Context, id string, c *corev1.Container, h *corev1.LifecycleHandler) error {
 	warn := func(reason, message string) { t.containerEvent(c.Name, corev1.EventTypeWarning, reason, message) }
 	return probes.RunHook(ctx, h, probes.HookTarget{ContainerID: id, Container: c, Exec: t.hands.Exec, Warn: warn,
 		PodIP: t.hands.podAddress(t.pod, t.sandbox)})
 }
 
-// stopContainer runs the preStop hook within the grace and then stops the container with what is left of it.
+// stopContainer runs the preStop hook within the grace period and then stops the container with the time that is left.
 func (t *task) stopContainer(ctx context.Context, s podstate.StopContainer) error {
 	t.containerEvent(s.Name, corev1.EventTypeNormal, "Killing", s.Reason)
 	if h := t.preStop(s); h != nil && time.Until(s.Deadline) > 0 {
 		t.runPreStop(ctx, s, h)
 	}
-	// Not even a pod with no grace at all is denied the time that a process needs to see the signal.
+	// Even without a grace period a process gets the time that it needs to handle the signal.
 	left := max(time.Until(s.Deadline), minStop)
 	if err := ctx.Err(); err != nil {
 		return err
@@ -42,8 +42,8 @@ func (t *task) stopContainer(ctx context.Context, s podstate.StopContainer) erro
 	return t.hands.Runtime.StopContainer(ctx, s.ID, left)
 }
 
-// preStop is the hook of a running container: from its spec, or from the runtime's annotations where no source knows
-// the pod any more.
+// preStop returns the preStop hook of a running container: from its spec, or from the runtime's annotations for an
+// orphan.
 func (t *task) preStop(s podstate.StopContainer) *corev1.LifecycleHandler {
 	if i := t.instance(s.ID); i == nil || i.State != podstate.ContainerRunning {
 		return nil
@@ -70,7 +70,7 @@ func (t *task) runPreStop(ctx context.Context, s podstate.StopContainer, h *core
 	}
 }
 
-// removeContainer removes a dead instance and, where it is not to stay, its log and the collectors' link to it.
+// removeContainer removes an exited instance and, unless its log is kept, the log and the link to it.
 func (t *task) removeContainer(ctx context.Context, s podstate.RemoveContainer) error {
 	if err := t.hands.Runtime.RemoveContainer(ctx, s.ID); err != nil {
 		return err
@@ -85,7 +85,7 @@ func (t *task) removeContainer(ctx context.Context, s podstate.RemoveContainer) 
 	return nil
 }
 
-// noteReset notes that all containers of the pod are to start anew, or that this is over.
+// noteReset records that all containers of the pod are to restart, or that they have restarted.
 func (t *task) noteReset(s podstate.NoteReset) error {
 	if s.Over {
 		return t.hands.PodFS.ForgetReset(t.pod.UID)
@@ -93,8 +93,8 @@ func (t *task) noteReset(s podstate.NoteReset) error {
 	return t.hands.PodFS.NoteReset(t.pod.UID)
 }
 
-// removeDir removes what the disk still shows of a pod that is gone. Its directory goes last: by that a later life of
-// the agent would find the rest.
+// removeDir removes what is left on the disk of a pod that is gone. The pod directory goes last, because by it a later
+// process finds the rest.
 func (t *task) removeDir(ctx context.Context) error {
 	if err := t.hands.Logs.RemovePod(string(t.pod.UID)); err != nil {
 		return err

@@ -45,7 +45,7 @@ func tryGRPC(ctx context.Context, addr, service string, limit time.Duration) (Ou
 	return Succeeded, "service healthy"
 }
 
-// connect waits until there is a connection; a server that is not there yet has until ctx ends to come.
+// connect waits for a connection until ctx ends, also for a server that does not listen yet.
 func connect(ctx context.Context, conn *grpc.ClientConn) error {
 	conn.Connect()
 	for s := conn.GetState(); s != connectivity.Ready; s = conn.GetState() {

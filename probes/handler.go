@@ -18,9 +18,9 @@ import (
 )
 
 const (
-	maxOutput  = 10 << 10 // bytes of an answer or of a command's output that are looked at
+	maxOutput  = 10 << 10 // bytes of an answer or of a command's output that are read
 	maxErrored = 3        // tries of a handler that cannot be run at all
-	version    = "1.36"   // of the kubelet that we are taken for; servers see kube-probe/1.36
+	version    = "1.36"   // of Kubernetes; servers see kube-probe/1.36
 )
 
 // try runs the handler of t. A handler that could not be run is tried again at once, as the kubelet does.
@@ -61,7 +61,7 @@ func (p *Prober) tryOnce(ctx context.Context, t *Target) (Outcome, string) {
 	return Errored, "probe has no handler that is known: set exec, httpGet, tcpSocket or grpc"
 }
 
-// describe makes the event for an attempt, in the kubelet's words.
+// describe returns the event for an attempt, with the kubelet's message.
 func describe(kind Kind, outcome Outcome, text string) (reason, message string) {
 	switch outcome {
 	case Warned:
@@ -91,7 +91,7 @@ func (p *Prober) tryExec(ctx context.Context, t *Target, limit time.Duration) (O
 	return Succeeded, text(output)
 }
 
-// text is the beginning of what a stranger sent, fit for an event.
+// text returns the beginning of an answer, in a form fit for an event.
 func text(raw []byte) string {
 	return string(bytes.ToValidUTF8(raw[:min(len(raw), maxOutput)], []byte("\uFFFD")))
 }
@@ -111,7 +111,8 @@ func tryTCP(ctx context.Context, addr string, limit time.Duration) (Outcome, str
 	return Succeeded, ""
 }
 
-// dialer makes connections that linger for a second only: each probe would else keep a port in TIME_WAIT for a minute.
+// dialer makes connections that linger for a second only: otherwise each probe would keep a port in TIME_WAIT for a
+// minute.
 func dialer() *net.Dialer {
 	return &net.Dialer{Control: func(_, _ string, c syscall.RawConn) error {
 		return c.Control(func(fd uintptr) {
@@ -120,8 +121,8 @@ func dialer() *net.Dialer {
 	}}
 }
 
-// resolvePort finds the number of a port that is given by number, by the name of one of the container's, or by a number
-// in a string.
+// resolvePort returns the number of a port that is given by number, by the name of one of the container's, or by a
+// number in a string.
 func resolvePort(port intstr.IntOrString, c *corev1.Container) (int, error) {
 	n := port.IntValue() // of a string: the number in it, else 0
 	if port.Type == intstr.String {

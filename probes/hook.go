@@ -17,11 +17,11 @@ import (
 type HookTarget struct {
 	ContainerID string
 	Container   *corev1.Container // for its name and the names of its ports
-	// PodIP is called where the hook names no host.
+	// PodIP is called if the hook has no host.
 	PodIP string
 	// Exec runs the command of an exec hook.
 	Exec Exec
-	// Warn, if set, is told what deserves a Warning event though the hook succeeded.
+	// Warn, if set, receives Warning events about a hook that succeeded.
 	Warn func(reason, message string)
 }
 
@@ -45,7 +45,7 @@ func RunHook(ctx context.Context, h *corev1.LifecycleHandler, t HookTarget) erro
 	case h.TCPSocket != nil:
 		return errors.New("lifecycle hook: tcpSocket is not supported; use exec, httpGet or sleep")
 	}
-	return errors.New("lifecycle hook has no handler that is known: set exec, httpGet or sleep")
+	return errors.New("lifecycle hook has no known handler: set exec, httpGet or sleep")
 }
 
 func (t *HookTarget) runExec(ctx context.Context, cmd []string) error {
@@ -74,7 +74,7 @@ func (t *HookTarget) runHTTP(ctx context.Context, get *corev1.HTTPGetAction) err
 	}
 	plain := req.Clone(ctx)
 	plain.URL.Scheme = "http"
-	plain.Header.Del("Authorization") // was meant for a connection that nobody listens in on
+	plain.Header.Del("Authorization") // was meant for an encrypted connection
 	if do(plain) != nil {
 		return err
 	}

@@ -17,9 +17,9 @@ import (
 // maxRedirects is how many redirects to the same host are followed.
 const maxRedirects = 10
 
-// transport is shared by all HTTP probes and hooks. It has no state worth speaking of: each request has a connection of
-// its own, for a container must be found healthy by new clients too. Certificates of containers are not checked, as
-// nobody gives them one for their pod's address, and the node's proxy is not for its own pods.
+// transport is shared by all HTTP probes and hooks. It keeps no connections: each request has its own, because a
+// healthy container must accept new clients. Certificates of containers are not verified, because they are not issued
+// for pod addresses, and the node's proxy is not used for its own pods.
 var transport = &http.Transport{
 	TLSClientConfig:     &tls.Config{InsecureSkipVerify: true},
 	TLSHandshakeTimeout: 10 * time.Second,
@@ -29,7 +29,7 @@ var transport = &http.Transport{
 	DialContext:         dialer().DialContext,
 }
 
-// newRequest makes the request of an httpGet action. Headers are sent as given; Host, User-Agent and Accept have
+// newRequest returns the request of an httpGet action. Headers are sent as given; Host, User-Agent and Accept have
 // defaults, and an Accept that is given but empty is left out.
 func newRequest(ctx context.Context, get *corev1.HTTPGetAction, c *corev1.Container,
 	podIP, agent string) (*http.Request, error) {
@@ -56,7 +56,7 @@ func newRequest(ctx context.Context, get *corev1.HTTPGetAction, c *corev1.Contai
 	return req, nil
 }
 
-// urlFor puts the URL of an httpGet action together. A path may carry a query; one that is no URL is taken literally.
+// urlFor returns the URL of an httpGet action. A path may have a query; a path that is not a URL is taken literally.
 // Host and port are always those of the action, whatever the path says.
 func urlFor(get *corev1.HTTPGetAction, c *corev1.Container, podIP string) (*url.URL, error) {
 	port, err := resolvePort(get.Port, c)
@@ -75,13 +75,13 @@ func urlFor(get *corev1.HTTPGetAction, c *corev1.Container, podIP string) (*url.
 	return u, nil
 }
 
-// newClient makes a client for one request.
+// newClient returns a client for one request.
 func newClient(limit time.Duration) *http.Client {
 	return &http.Client{Timeout: limit, Transport: transport, CheckRedirect: checkRedirect}
 }
 
-// checkRedirect follows redirects within a host. One to another host is an answer: what some other server says is of no
-// use, and the node must not be sent around by a container.
+// checkRedirect follows redirects within a host. A redirect to another host counts as the answer: a container must not
+// make the node send requests to other hosts.
 func checkRedirect(req *http.Request, via []*http.Request) error {
 	if req.URL.Hostname() != via[0].URL.Hostname() {
 		return http.ErrUseLastResponse
@@ -92,7 +92,7 @@ func checkRedirect(req *http.Request, via []*http.Request) error {
 	return nil
 }
 
-// tryHTTP succeeds with a status from 200 to 399. The message of a failure never has the body in it, which may hold
+// tryHTTP succeeds with a status from 200 to 399. The message of a failure never includes the body, which may contain
 // what readers of events must not see.
 func tryHTTP(req *http.Request, limit time.Duration) (Outcome, string) {
 	resp, err := newClient(limit).Do(req)

@@ -1,10 +1,11 @@
-// Package probes asks containers how they are, and runs their lifecycle hooks.
+// Package probes runs the startup, liveness and readiness probes of containers, and their lifecycle hooks.
 //
-// It owns the schedule of all startup, liveness and readiness probes of the node, the runs of successes and failures
-// that turn attempts into verdicts, and the HTTP, TCP, gRPC and exec handlers. It never decides what follows from a
-// verdict: the agent says which containers to probe (Set), is told of verdicts that change, and emits the events that
-// attempts call for. Nothing is kept on disk. After a crash the agent tells what the API last showed (Target.Known),
-// and probing goes on in the rhythm that the container's start gave it.
+// It owns the schedule of all probes of the node, the counts of consecutive successes and failures that turn attempts
+// into results, and the HTTP, TCP, gRPC and exec handlers. It never decides what follows from a result.
+//
+// The agent calls Set with the containers to probe, receives changed results, and emits the events for attempts.
+// Nothing is stored on disk. After a crash the agent passes the last published result (Target.Known), and probing
+// continues in the rhythm given by the start of the container.
 package probes
 
 import (
@@ -16,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Kind is what a probe is for. Its text is how events begin.
+// Kind is the kind of a probe. Its text is the first word of events.
 type Kind string
 
 // The kinds of probes. While a container has a startup probe that has not succeeded, its other probes wait.
@@ -26,10 +27,10 @@ const (
 	Readiness Kind = "Readiness"
 )
 
-// Result is what a probe says of its container, thresholds included.
+// Result is the result of a probe with its thresholds applied.
 type Result int8
 
-// The results. A probe begins as the kubelet has it: readiness as failed, liveness as succeeded, startup as unknown.
+// The results. A probe begins as with the kubelet: readiness as failed, liveness as succeeded, startup as unknown.
 const (
 	Unknown Result = iota
 	Success
@@ -42,7 +43,7 @@ func (r Result) String() string {
 
 // Exec runs a command in a container and returns its output (standard output, then standard error) and exit code. With
 // a timeout of 0 it may take as long as ctx. An error that wraps context.DeadlineExceeded, or carries that gRPC code,
-// says that the command was ended by the timeout; any other that it could not be run.
+// means that the command was killed by the timeout, any other that it could not be run.
 type Exec func(ctx context.Context, containerID string, cmd []string,
 	timeout time.Duration) (output []byte, exitCode int32, err error)
 
@@ -57,24 +58,24 @@ type Target struct {
 	// Command is the exec probe's command with references to the container's own environment resolved; nil means as
 	// the probe has it.
 	Command []string
-	// PodIP is probed where the handler names no host: the node's own for a pod in the host's network.
+	// PodIP is probed if the handler has no host. It is the node's address for a pod in the host network.
 	PodIP string
 	// StartedAt is when the container started; InitialDelaySeconds counts from here.
 	StartedAt time.Time
-	// Known is what an earlier life of the agent had found, as the API shows it; it stands until a real verdict. Unknown
-	// for a container that is new.
+	// Known is the result of an earlier process, as the API shows it. It is valid until the first result of this process.
+	// Unknown for a new container.
 	Known Result
 }
 
-// Verdict is what a probe has come to.
+// Verdict is a result of a probe.
 type Verdict struct {
 	ContainerID string
 	Container   string // name
 	Kind        Kind
 	Result      Result
-	// Message is that of the last attempt that counted; empty before one.
+	// Message is that of the last attempt that counted; empty before the first.
 	Message string
-	// At is when the result became what it is.
+	// At is when the result changed last.
 	At time.Time
 }
 
@@ -98,22 +99,22 @@ type Attempt struct {
 	Kind           Kind
 	Outcome        Outcome
 	// Reason and Message are for a Warning event about the container, in the kubelet's words; Reason is empty if there is
-	// nothing to tell.
+	// no event.
 	Reason, Message string
 	Took            time.Duration
 }
 
-// Config says what a Prober needs of others.
+// Config configures a Prober.
 type Config struct {
 	// Exec runs commands in containers.
 	Exec Exec
-	// Verdict is told of each result that changes, Attempt of each attempt, always before the verdict it led to. Both are
+	// Verdict receives each result that changes, Attempt each attempt, always before the result that it caused. Both are
 	// called without locks held, from several goroutines (for one target from one at a time), and must not block. A
-	// call may still come just after its target was taken away.
+	// call may still come just after its target was removed.
 	Verdict func(pod types.UID, v Verdict)
 	Attempt func(pod types.UID, a Attempt)
-	// Parallel bounds how many attempts are begun at once; 0 means 32. An attempt that takes long stops counting, so that
-	// containers that hang don't keep others from being probed.
+	// Parallel bounds the number of concurrent attempts; 0 means 32. A long attempt stops counting, so that containers
+	// that hang do not delay the probes of others.
 	Parallel int
 }
 
@@ -142,8 +143,8 @@ func New(cfg Config) *Prober {
 	return &Prober{cfg: cfg, wake: make(chan struct{}, 1), pods: map[types.UID][]*probe{}, slots: cfg.Parallel}
 }
 
-// Set replaces what is probed of a pod; nil ends it. A target that was there before (same container ID and kind) goes
-// on with its rhythm and its counts, under the new settings. Attempts of those taken away are cut short and forgotten.
+// Set replaces what is probed of a pod; nil ends it. A target that was there before (same container ID and kind)
+// keeps its rhythm and its counts, with the new settings. Attempts of removed targets are cancelled and do not count.
 func (p *Prober) Set(pod types.UID, targets []Target) {
 	now := time.Now()
 	p.mu.Lock()
@@ -173,7 +174,7 @@ func (p *Prober) Set(pod types.UID, targets []Target) {
 	}
 }
 
-// Verdicts returns what all probes of a pod say now.
+// Verdicts returns the present results of all probes of a pod.
 func (p *Prober) Verdicts(pod types.UID) []Verdict {
 	p.mu.Lock()
 	defer p.mu.Unlock()

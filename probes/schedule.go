@@ -9,11 +9,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// slotTime is how long an attempt counts against Config.Parallel. What takes longer waits for somebody else's answer,
-// and costs nothing meanwhile.
+// slotTime is how long an attempt counts against Config.Parallel. A longer attempt waits for an answer and costs
+// nothing meanwhile.
 const slotTime = 200 * time.Millisecond
 
-// together: attempts that are due within this time of each other start at once, for a processor that sleeps longer.
+// together: attempts that are due within this time of each other start together, so that the processor can sleep
+// longer.
 const together = 10 * time.Millisecond
 
 // probe is a target with its state. Prober.mu guards it.
@@ -45,7 +46,7 @@ func (p *Prober) begin(pr *probe, now time.Time) {
 	p.schedule(pr, now.Add(firstWait(&pr.target, now)))
 }
 
-// gated: the container has a startup probe that has not succeeded yet.
+// gated reports whether the container has a startup probe that has not succeeded yet.
 func (p *Prober) gated(pr *probe) bool {
 	if pr.target.Kind == Startup {
 		return false
@@ -62,7 +63,7 @@ func (p *Prober) schedule(pr *probe, at time.Time) {
 	}
 }
 
-// end takes a probe out of the schedule for good. An attempt under way learns of it by its context.
+// end removes a probe from the schedule and cancels its attempt.
 func (p *Prober) end(pr *probe) {
 	if pr.index >= 0 {
 		heap.Remove(&p.due, pr.index)
@@ -79,7 +80,7 @@ func (p *Prober) kick() {
 	}
 }
 
-// Run probes until ctx ends, then waits for the attempts under way, which are cut short.
+// Run probes until ctx ends, then cancels the attempts under way and waits for them.
 func (p *Prober) Run(ctx context.Context) {
 	var attempts sync.WaitGroup
 	defer attempts.Wait()
@@ -96,7 +97,7 @@ func (p *Prober) Run(ctx context.Context) {
 	}
 }
 
-// dispatch starts what is due and returns how long until something else is.
+// dispatch starts the attempts that are due and returns the time until the next one.
 func (p *Prober) dispatch(ctx context.Context, attempts *sync.WaitGroup) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -120,7 +121,7 @@ func (p *Prober) dispatch(ctx context.Context, attempts *sync.WaitGroup) time.Du
 	return time.Hour
 }
 
-// attempt runs one probe and records what it found.
+// attempt runs one probe and records its outcome.
 func (p *Prober) attempt(ctx context.Context, pr *probe, t *Target) {
 	slot := time.AfterFunc(slotTime, p.freeSlot)
 	start := time.Now()
@@ -144,10 +145,10 @@ func (p *Prober) freeSlot() {
 	}
 }
 
-// finish counts an attempt, tells of it, and schedules the next.
+// finish counts an attempt, reports it, and schedules the next.
 func (p *Prober) finish(ctx context.Context, pr *probe, a Attempt) {
 	p.mu.Lock()
-	cut := ctx.Err() != nil // the target was taken away, or Run ends
+	cut := ctx.Err() != nil // the target was removed, or Run ends
 	pr.cancel()
 	pr.cancel = nil
 	if cut {
@@ -174,7 +175,7 @@ func (p *Prober) finish(ctx context.Context, pr *probe, a Attempt) {
 	}
 }
 
-// learn brings the verdict up to date and reports whether its result changed.
+// learn updates the verdict and reports whether its result changed.
 func (p *Prober) learn(pr *probe, a Attempt, now time.Time) bool {
 	var found Result
 	switch a.Outcome {
@@ -202,7 +203,7 @@ func following(last time.Time, period time.Duration, now time.Time) time.Time {
 	return last.Add((late/period + 1) * period)
 }
 
-// queue is a heap of probes by when they are due.
+// queue is a heap of probes by the time at which they are due.
 type queue []*probe
 
 func (q queue) Len() int           { return len(q) }

@@ -293,8 +293,8 @@ func TestExecOutcomes(t *testing.T) {
 	})
 }
 
-// BenchmarkAtRest runs 10,000 exec probes with a period of 10 s, answered at once, and reports the CPU time that goes into
-// a second of it.
+// BenchmarkAtRest runs 10,000 exec probes with a period of 10 s, answered at once, and reports the CPU time that goes
+// into a second of it.
 func BenchmarkAtRest(b *testing.B) {
 	const pods, each, period = 1000, 10, 10
 	var attempts atomic.Int64

@@ -6,11 +6,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// count turns attempts into a result: it changes when as many attempts in a row as the threshold asks for agree.
+// count turns attempts into a result: the result changes after as many equal attempts in a row as the threshold says.
 type count struct {
 	last Result
 	run  int32
-	// held: nothing more can be learned of this instance of the container. A startup probe has come to an end, or a
+	// held: the result cannot change any more for this instance of the container. A startup probe has come to an end, or a
 	// liveness probe has failed, so that the container will be replaced.
 	held bool
 }
@@ -32,7 +32,7 @@ func (c *count) add(kind Kind, probe *corev1.Probe, now, attempt Result) Result 
 	return attempt
 }
 
-// initial is the result of a probe that has not been tried.
+// initial returns the result of a probe before its first attempt.
 func initial(kind Kind, known Result) Result {
 	switch {
 	case known != Unknown:
@@ -60,8 +60,8 @@ func period(p *corev1.Probe) time.Duration  { return seconds(p.PeriodSeconds, 10
 func timeout(p *corev1.Probe) time.Duration { return seconds(p.TimeoutSeconds, 1) }
 
 // firstWait returns how long after now a container is first probed. A new one is probed when its initial delay is over.
-// One whose state an earlier life of the agent had known keeps its rhythm; of any other it is time to learn something
-// now.
+// One whose result an earlier process knew keeps its rhythm; any other is
+// probed now.
 func firstWait(t *Target, now time.Time) time.Duration {
 	delay := time.Duration(t.Probe.InitialDelaySeconds) * time.Second
 	wait := min(delay, t.StartedAt.Add(delay).Sub(now)) // min: a wall clock set back must not make it longer

@@ -13,7 +13,7 @@ import (
 	"github.com/nodelet/nodelet/kube/objects"
 )
 
-// providerTokenSeconds is how long the tokens live that credential providers get: the API server's default.
+// providerTokenSeconds is the lifetime of tokens for credential providers: the API server's default.
 const providerTokenSeconds = 3600
 
 // makePuller sets up the pulls of images, and the records of who may use them.
@@ -46,7 +46,7 @@ func (n *nodelet) makePuller() (*images.Puller, error) {
 	}), nil
 }
 
-// credentialProviders sets up the programs that give logins to registries; nil where none are configured.
+// credentialProviders sets up the credential providers; nil if none are configured.
 func (n *nodelet) credentialProviders() (func(context.Context, *corev1.Pod, string) ([]images.Provided, []string),
 	error) {
 	i := n.cfg.Images

@@ -14,8 +14,7 @@ import (
 	"github.com/nodelet/nodelet/plugins/dra"
 )
 
-// makePlugins sets up what device plugins and DRA drivers give, and the registration by which they and CSI drivers are
-// found.
+// makePlugins sets up device plugins, DRA drivers, and the registration of plugins.
 func (n *nodelet) makePlugins() (err error) {
 	if err = n.makeClaims(); err != nil {
 		return err
@@ -28,8 +27,8 @@ func (n *nodelet) makePlugins() (err error) {
 	return err
 }
 
-// makeClaims sets up what prepares resource claims. Without an API server there are none; what an earlier life has
-// prepared is still given back.
+// makeClaims sets up Dynamic Resource Allocation. Without an API server no ResourceClaim can be prepared, but those of
+// an earlier process are unprepared.
 func (n *nodelet) makeClaims() (err error) {
 	c := dra.Config{Root: n.cfg.Paths.Root, Log: n.log, Wake: n.wake}
 	if n.api != nil {
@@ -40,7 +39,7 @@ func (n *nodelet) makeClaims() (err error) {
 	return err
 }
 
-// devicesChanged shows in the Node's status which devices there are.
+// devicesChanged reports the devices in the Node's status.
 func (n *nodelet) devicesChanged() { n.node.SetDevices(n.devices.Capacity()) }
 
 // activePods are the pods on the node that have not ended.
@@ -54,8 +53,8 @@ func (n *nodelet) activePods(ctx context.Context) (active []*corev1.Pod, err err
 	return active, err
 }
 
-// podAllocatable is what the node can give away in sum, without devices: whether there are enough of those is seen
-// where each is given out, and a pod that has some is not refused because their plugin is away.
+// podAllocatable returns the allocatable resources without devices: these are counted when they are allocated, and a
+// pod that has some is not refused because their plugin is gone.
 func (n *nodelet) podAllocatable() corev1.ResourceList {
 	list := n.node.Allocatable()
 	maps.DeleteFunc(list,

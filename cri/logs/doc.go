@@ -1,12 +1,15 @@
-// Package logs reads and rotates the log files of containers.
+// Package logs reads, follows, rotates and removes the log files of containers.
 //
-// It owns how the files below podLogsDir are read: the CRI's log format and Docker's JSON, the last lines, since when,
-// which stream, and following a log across rotations without losing or repeating a line. It owns rotation too: when a
-// log has grown beyond its size it is renamed to NAME.YYYYMMDD-HHMMSS, the runtime is asked to open a new one, older
-// ones are compressed and the oldest are removed. The names are the kubelet's.
+// It owns the files below podLogsDir: the parsing of the CRI's log format and of Docker's JSON, the last lines, lines
+// since a time, one stream, and following a log across rotations without losing or repeating a line. A log that has
+// grown beyond its size is renamed to NAME.YYYYMMDD-HHMMSS, the runtime opens a new one, older files are compressed and
+// the oldest are removed. The names are the kubelet's. It also makes and removes the directories of pods and the links
+// for log collectors (Tree).
 //
-// Pods may be able to write below the directory, so every path is opened beneath it, no symbolic link is followed and
-// only regular files are read. It never decides which container is meant (agent does), speaks no HTTP, and does nothing
-// while nobody reads and no log grows. agent calls Read, cmd/nodelet runs the Rotator. A crash in the middle of a
-// rotation leaves a renamed file that the runtime still writes to; the next round opens a new one.
+// Pods may be able to write below the directory, so every path is resolved beneath it, no symbolic link is followed and
+// only regular files are read. The package never decides which container is meant, speaks no HTTP, and does nothing
+// while no log is read or grows.
+//
+// agent/podapi calls Read, the agent's steps use the Tree, cmd/nodelet runs the Rotator. A crash during a rotation
+// leaves a renamed file that the runtime still writes to; the next round lets it open a new one.
 package logs

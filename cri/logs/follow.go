@@ -16,11 +16,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// keepOld is how long a file is looked at after the runtime has opened the next one: it may have a line under way,
-// since it changes over one stream after the other.
+// keepOld is how long a file is read after the runtime has opened the next one: a line may be incomplete, because the
+// runtime switches one stream after the other.
 const keepOld = 5 * time.Second
 
-// follow reads what is there, then what comes, through each rotation, until the container has ended or ctx does.
+// follow reads what is there, then what is added, through each rotation, until the container has terminated or ctx
+// ends.
 func (r *reading) follow(ctx context.Context) error {
 	changes, stop, err := r.watch.add(r.dir)
 	if err != nil {
@@ -51,7 +52,7 @@ func (r *reading) ended() (bool, <-chan struct{}) {
 	return r.o.Ended()
 }
 
-// round reads to the end of the newest file. last: nothing will be written any more.
+// round reads to the end of the newest file. last: nothing more will be written.
 func (r *reading) round(ctx context.Context, last bool) error {
 	for {
 		if err := r.drainOld(ctx, last || time.Since(r.left) > keepOld); err != nil {
@@ -80,7 +81,7 @@ func (r *reading) round(ctx context.Context, last bool) error {
 	}
 }
 
-// finish takes a line without an end as it is, when there will be no more.
+// finish writes a line without an end as it is, because nothing more follows.
 func (r *reading) finish(ctx context.Context, last bool) error {
 	if !last {
 		return nil
@@ -88,7 +89,7 @@ func (r *reading) finish(ctx context.Context, last bool) error {
 	return r.drain(ctx, true)
 }
 
-// drainOld reads what has still come to the file before, and lets go of it when nothing can come any more.
+// drainOld reads what was still added to the previous file, and closes it when nothing more can follow.
 func (r *reading) drainOld(ctx context.Context, over bool) error {
 	if r.old == nil {
 		return nil
@@ -101,7 +102,7 @@ func (r *reading) drainOld(ctx context.Context, over bool) error {
 	return err
 }
 
-// opened is a file to go on with.
+// opened is the file to continue with.
 type opened struct {
 	file     *os.File
 	info     os.FileInfo
@@ -109,7 +110,7 @@ type opened struct {
 	unpacked io.Reader
 }
 
-// change goes on with the next file. The one before is kept for a moment.
+// change continues with the next file. The previous one is kept for a moment.
 func (r *reading) change(next *opened) {
 	before := &reading{file: r.file, info: r.info, at: r.at, inside: r.inside, out: r.out, lines: r.lines}
 	if r.unpacked != nil { // it was complete
@@ -123,7 +124,7 @@ func (r *reading) change(next *opened) {
 	}
 }
 
-// renamed tells whether the present file is no longer the newest. It notices too when somebody has emptied it.
+// renamed reports whether the present file is no longer the newest. It also notices when the file was truncated.
 func (r *reading) renamed() (bool, error) {
 	live, err := r.stat(r.name)
 	switch {
@@ -175,7 +176,7 @@ func (r *reading) successor() (*opened, error) {
 	return next, nil
 }
 
-// unpack reads a compressed file; nil for one that is not.
+// unpack reads a compressed file; it returns nil for one that is not compressed.
 func unpack(f *os.File, name string) (io.Reader, error) {
 	if !strings.HasSuffix(name, gz) {
 		return nil, nil
@@ -187,7 +188,7 @@ func unpack(f *os.File, name string) (io.Reader, error) {
 	return z, nil
 }
 
-// stat looks at an entry of the directory, nil where there is none.
+// stat returns the state of an entry of the directory, nil if there is none.
 func (r *reading) stat(name string) (os.FileInfo, error) {
 	f, err := openAt(r.dir, name, unix.O_PATH)
 	if err != nil {
@@ -197,7 +198,7 @@ func (r *reading) stat(name string) (os.FileInfo, error) {
 	return f.Stat()
 }
 
-// rotated are the files that the log was rotated to, the oldest first.
+// rotated returns the files that the log was rotated to, the oldest first.
 func (r *reading) rotated() ([]string, error) {
 	entries, err := r.dir.ReadDir(-1)
 	if _, seek := r.dir.Seek(0, 0); err == nil {
@@ -222,7 +223,7 @@ func rotatedOf(name string, entries []fs.DirEntry) []string {
 	return slices.CompactFunc(all, func(a, b string) bool { return a+gz == b })
 }
 
-// place is the index of the rotated file that follows the present one.
+// place returns the index of the rotated file that follows the present one.
 func (r *reading) place(rotated []string) (int, error) {
 	if r.key == "" {
 		for _, name := range rotated {
@@ -244,7 +245,7 @@ func (r *reading) place(rotated []string) (int, error) {
 	return r.placeByTime(rotated)
 }
 
-// placeByTime serves a reader so slow that its file has been rotated and compressed behind its back: what it has not
+// placeByTime serves a slow reader whose file has been rotated and compressed meanwhile: what it has not
 // read begins with the first file whose lines are all newer than those it has, and than its own beginning.
 func (r *reading) placeByTime(rotated []string) (int, error) {
 	for i, name := range rotated {
@@ -259,7 +260,7 @@ func (r *reading) placeByTime(rotated []string) (int, error) {
 	return len(rotated), nil
 }
 
-// firstTime is the time of the first line of a rotated file, zero where it has none.
+// firstTime returns the time of the first line of a rotated file, zero if it has none.
 func (r *reading) firstTime(name string) (time.Time, error) {
 	f, info, err := regular(r.dir, name)
 	if err != nil {

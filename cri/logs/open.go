@@ -17,11 +17,11 @@ import (
 type Dir struct {
 	path  string
 	watch watcher
-	// moving is held while files get other names, and shared by readers who look for the file that follows theirs.
+	// moving is held while files are renamed, and for reading while a reader looks for the next file.
 	moving sync.RWMutex
 }
 
-// New gives the logs below path, normally /var/log/pods. The directory may be missing until a log is read.
+// New returns the logs below path, normally /var/log/pods. The directory may be missing until a log is read.
 func New(path string) *Dir { return &Dir{path: filepath.Clean(path)} }
 
 // Open opens the file or directory name, a path relative to d. It follows no symbolic link.
@@ -29,10 +29,10 @@ func (d *Dir) Open(name string) (*os.File, error) {
 	return d.open(filepath.Join(d.path, name), unix.O_RDONLY)
 }
 
-// errOutside is of a path that is not below the directory.
+// errOutside is the error for a path that is not below the directory.
 var errOutside = errors.New("is not below the directory of logs")
 
-// below is path relative to the directory.
+// below returns path relative to the directory.
 func (d *Dir) below(path string) (string, error) {
 	rel, err := filepath.Rel(d.path, path)
 	if err != nil || rel == ".." || strings.HasPrefix(rel, "../") {
@@ -58,16 +58,16 @@ func (d *Dir) open(path string, flags int) (*os.File, error) {
 // openAt opens a path below an open directory.
 func openAt(dir *os.File, rel string, flags int) (*os.File, error) {
 	if flags&unix.O_PATH == 0 {
-		flags |= unix.O_NONBLOCK // a pipe must hold nobody up
+		flags |= unix.O_NONBLOCK // opening a named pipe must not block
 	}
 	f, err := beneath.Open(dir, rel, flags, beneath.NoLinks)
 	if errors.Is(err, unix.ELOOP) {
-		return nil, fmt.Errorf("%w (a symbolic link does not belong there)", err)
+		return nil, fmt.Errorf("%w (symbolic links are not followed)", err)
 	}
 	return f, err
 }
 
-// regular opens a log for reading: a regular file and nothing else, a pipe above all, on which a read would hang.
+// regular opens a log for reading. It must be a regular file: reading a named pipe would block.
 func regular(dir *os.File, name string) (*os.File, os.FileInfo, error) {
 	f, err := openAt(dir, name, unix.O_RDONLY)
 	if err != nil {
@@ -75,7 +75,7 @@ func regular(dir *os.File, name string) (*os.File, os.FileInfo, error) {
 	}
 	info, err := f.Stat()
 	if err == nil && !info.Mode().IsRegular() {
-		err = fmt.Errorf("%s is no regular file", f.Name())
+		err = fmt.Errorf("%s is not a regular file", f.Name())
 	}
 	if err != nil {
 		f.Close()

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// Options say what of a log is wanted.
+// Options select what to read of a log.
 type Options struct {
 	// Follow goes on until the container has Ended and all that was written by then is read, or the context ends. Where it
 	// has not ended, the channel is closed when that may have changed. Nil: it never ends.
@@ -38,7 +38,7 @@ const (
 
 var buffers = sync.Pool{New: func() any { return bufio.NewReaderSize(nil, bufferSize) }}
 
-// errEnough ends a reading whose limit is reached.
+// errEnough ends a read whose limit is reached.
 var errEnough = errors.New("enough")
 
 // Read writes the log at path, as the CRI names it, to stdout and stderr; a nil writer is a stream that is not wanted.
@@ -76,7 +76,7 @@ func hello(writers ...io.Writer) error {
 	return nil
 }
 
-// reading is one reader's way through a log and what it is rotated to.
+// reading is one reader's position in a log and the files that it is rotated to.
 type reading struct {
 	dir   *os.File
 	name  string
@@ -93,7 +93,7 @@ type reading struct {
 	// old is the file before this one, kept for a moment after it was left: see follow.
 	old  *reading
 	left time.Time
-	// began is when the reading did.
+	// began is when the reading began.
 	began  time.Time
 	moving *sync.RWMutex
 	// at is the place in the file up to which lines are done.
@@ -180,7 +180,7 @@ func (r *reading) source() io.Reader {
 	return io.NewSectionReader(r.file, r.at, 1<<62-r.at)
 }
 
-// whole reads the rest of a line of Docker's format. One that is too long to be true ends the reading.
+// whole reads the rest of a line of Docker's format. A line longer than maxJSON ends the reading.
 func (r *reading) whole(b *bufio.Reader, piece []byte) ([]byte, error) {
 	line := append([]byte(nil), piece...)
 	for {
@@ -280,10 +280,10 @@ func (w *output) write(h *head, content []byte) error {
 	return err
 }
 
-// flush sends on what writers have gathered.
+// flush flushes the writers.
 func (w *output) flush() error { return errors.Join(flush(w.stdout), flush(w.stderr)) }
 
-// flush sends on what a writer may have gathered.
+// flush flushes a writer that buffers.
 func flush(w io.Writer) error {
 	if f, ok := w.(interface{ Flush() error }); ok {
 		return f.Flush()
@@ -291,7 +291,7 @@ func flush(w io.Writer) error {
 	return nil
 }
 
-// tailStart is where the last n lines begin.
+// tailStart returns the offset at which the last n lines begin.
 func tailStart(f *os.File, n int64) (int64, error) {
 	end, err := f.Seek(0, io.SeekEnd)
 	if err != nil || n == 0 {

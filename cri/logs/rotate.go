@@ -39,19 +39,19 @@ type Rotator struct {
 	// ones.
 	MaxBytes int64
 	MaxFiles int
-	// Workers bounds how many logs are rotated at once; Interval is how often their sizes are looked at.
+	// Workers bounds how many logs are rotated at once; Interval is the time between two checks of their sizes.
 	Workers  int
 	Interval time.Duration
-	// List names the logs of the running containers.
+	// List returns the logs of the running containers.
 	List func(context.Context) ([]Log, error)
-	// Reopen asks the runtime to open the log of a container anew.
+	// Reopen asks the runtime to reopen the log of a container.
 	Reopen func(ctx context.Context, id string) error
 	Log    *slog.Logger
-	// now is time.Now, but in tests.
+	// now is time.Now, except in tests.
 	now func() time.Time
 }
 
-// Run looks at the logs until ctx ends.
+// Run rotates logs until ctx ends.
 func (r *Rotator) Run(ctx context.Context) {
 	if r.MaxBytes < 0 {
 		return
@@ -68,12 +68,12 @@ func (r *Rotator) Run(ctx context.Context) {
 	}
 }
 
-// Round looks at all logs once and rotates those that have grown too big.
+// Round checks all logs once and rotates those that are too large.
 func (r *Rotator) Round(ctx context.Context) {
 	all, err := r.List(ctx)
 	if err != nil {
 		if ctx.Err() == nil {
-			r.Log.Warn("cannot look at the sizes of container logs", "err", err)
+			r.Log.Warn("cannot list container logs for rotation", "err", err)
 		}
 		return
 	}
@@ -89,8 +89,8 @@ func (r *Rotator) Round(ctx context.Context) {
 				err = r.rotate(ctx, l)
 			}
 			if err != nil && ctx.Err() == nil {
-				r.Log.Warn("cannot rotate the log of a container; trying again", "container", l.ID, "log", l.Path, "err", err,
-					"every", r.Interval)
+				r.Log.Warn("cannot rotate a container log, trying again", "container", l.ID, "log", l.Path, "err", err,
+					"retryIn", r.Interval)
 			}
 			return nil
 		})
@@ -98,7 +98,7 @@ func (r *Rotator) Round(ctx context.Context) {
 	_ = g.Wait()
 }
 
-// due tells whether a log has to be rotated, or is missing.
+// due reports whether a log has to be rotated, or is missing.
 func (r *Rotator) due(l Log) (bool, error) {
 	f, err := r.Dir.open(l.Path, unix.O_PATH)
 	if errors.Is(err, unix.ENOENT) {
@@ -112,8 +112,8 @@ func (r *Rotator) due(l Log) (bool, error) {
 	return err == nil && info.Mode().IsRegular() && info.Size() >= r.MaxBytes, err
 }
 
-// rotate gives a container a new log. The order is the kubelet's: first room is made and what is older is compressed,
-// so that the file that was written last stays plain for a while, for collectors that read on in it.
+// rotate gives a container a new log. The order is the kubelet's: first old files are removed and compressed, so that
+// the file that was written last stays uncompressed for a while, for collectors that still read it.
 func (r *Rotator) rotate(ctx context.Context, l Log) error {
 	path, err := r.Dir.open(filepath.Dir(l.Path), os.O_RDONLY)
 	if errors.Is(err, unix.ENOENT) {
@@ -164,7 +164,8 @@ func (d *rotation) remove(name string) error {
 	return nil
 }
 
-// tidy removes what an interrupted round has left and all rotated logs but the newest few; it gives those that stay.
+// tidy removes what an interrupted round has left and all rotated logs except the newest few, and returns those that
+// stay.
 func (d *rotation) tidy(keep int) ([]string, error) {
 	d.moving.Lock()
 	defer d.moving.Unlock()
@@ -241,8 +242,8 @@ func (r untilDone) Read(b []byte) (int, error) {
 	return r.Reader.Read(b)
 }
 
-// swap renames the log and has the runtime open a new one. Where it does not, the name is given back, so that
-// collectors still find the log.
+// swap renames the log and lets the runtime open a new one. If the runtime fails, the log gets its name back, so that
+// collectors still find it.
 func (d *rotation) swap(now time.Time, reopen func() error) error {
 	rotated := d.name + "." + now.Format(rotatedAt)
 	if d.has(rotated) || d.has(rotated+gz) {

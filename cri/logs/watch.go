@@ -9,8 +9,8 @@ import (
 	"github.com/nodelet/nodelet/host/inotify"
 )
 
-// watcher tells readers that something in a directory has changed. All share one inotify instance, of which the kernel
-// gives a user few; it is there only while somebody follows.
+// watcher notifies readers of changes in a directory. All share one inotify instance, because the kernel allows a user
+// only few; it is open only while a log is followed.
 type watcher struct {
 	mu       sync.Mutex
 	instance *inotify.Instance
@@ -77,7 +77,7 @@ func (w *watcher) remove(wd int32, c chan struct{}) {
 	}
 }
 
-// wake tells an event's readers. w.mu is held.
+// wake notifies the readers of an event. w.mu is held.
 func (w *watcher) wake(e inotify.Event) {
 	if !e.Lost {
 		nudge(w.dirs[e.Watch])
