@@ -58,7 +58,7 @@ cri/monitor: cri
 host/cgroups: kube/pod
 csi: plugins host/mounts internal/keylock
 csi/fake: csi/fake plugins/fake
-kube: kube/client kube/watch kube/pod kube/pods/manifest host/inotify host/atomicfile host/boundedfile internal/backoff
+kube: kube/client kube/watch kube/pod kube/pods/manifest host/inotify host/atomicfile host/boundedfile internal/backoff internal/latest
 kube/server/endpoints: kube/server
 metrics:
 metrics/usage: metrics kube/pod host/beneath host/mounts

@@ -12,8 +12,9 @@ import (
 	"github.com/nodelet/nodelet/host/boundedfile"
 )
 
-// envFiles reads the files in volumes that the container's environment refers to. Each is opened beneath the root of its
-// volume, so symbolic links cannot lead outside. A file that does not exist is left out: spec knows whether it is optional.
+// envFiles reads the files in volumes that the container's environment refers to. Each is opened beneath the root of
+// its volume, so symbolic links cannot lead outside. A file that does not exist is left out: spec knows whether it is
+// optional.
 func (t *task) envFiles(c *corev1.Container) (map[spec.EnvFile][]byte, error) {
 	wanted := spec.EnvFiles(c)
 	if len(wanted) == 0 {

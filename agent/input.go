@@ -21,21 +21,26 @@ import (
 	"github.com/nodelet/nodelet/volumes/podfs"
 )
 
-// containerInput gathers what a container's configuration is made from: objects, mounted volumes, sub-paths, addresses.
+// containerInput collects the input of a container's configuration: objects, mounted volumes, sub-paths, addresses.
 func (t *task) containerInput(ctx context.Context, s podstate.CreateContainer) (*spec.ContainerInput, error) {
 	_, c := podutil.Container(&t.pod.Spec, s.Name)
 	if c == nil {
-		return nil, fmt.Errorf("container %q is not in the pod's spec any more", s.Name)
+		return nil, fmt.Errorf("container %q is no longer in the spec of the pod", s.Name)
 	}
 	objs, err := t.environment(ctx, c)
 	if err != nil {
 		return nil, err
 	}
 	in := &spec.ContainerInput{
-		Node: t.hands.Node(), Pod: t.pod, Container: c, Attempt: s.Attempt,
-		Image:   spec.Image{Ref: t.image.ID, UID: t.image.UID, Username: t.image.Username},
-		PodIPs:  t.sandbox.IPs,
-		Objects: objs, Volumes: t.volumeFacts(), TargetID: t.target(c.Name),
+		Node:        t.hands.Node(),
+		Pod:         t.pod,
+		Container:   c,
+		Attempt:     s.Attempt,
+		Image:       spec.Image{Ref: t.image.ID, UID: t.image.UID, Username: t.image.Username},
+		PodIPs:      t.sandbox.IPs,
+		Objects:     objs,
+		Volumes:     t.volumeFacts(),
+		TargetID:    t.target(c.Name),
 		ExtraGroups: t.extraGroups(),
 	}
 	in.RecursiveReadOnly = t.hands.handlerOf(t.sandbox).RecursiveReadOnly
@@ -51,8 +56,9 @@ func (t *task) containerInput(ctx context.Context, s podstate.CreateContainer) (
 	return in, nil
 }
 
-// environment reads the objects that the environment of a container refers to, side by side: an API server that does not
-// answer delays the container once, not once for each object. A missing object is left out: spec knows what is optional.
+// environment reads the objects that the environment of a container refers to, side by side: an API server that does
+// not answer delays the container once, not once for each object. A missing object is left out: spec knows what is
+// optional.
 func (t *task) environment(ctx context.Context, c *corev1.Container) (out spec.Objects, err error) {
 	refs := environmentRefs(c)
 	objs, errs := make([]any, len(refs)), make([]error, len(refs))
@@ -98,7 +104,7 @@ func (t *task) object(ctx context.Context, r namedRef) (obj any, err error) {
 	return obj, nil
 }
 
-// volumeFacts are the mounted volumes as spec wants them.
+// volumeFacts returns the mounted volumes in the form of package spec.
 func (t *task) volumeFacts() map[string]spec.Volume {
 	out := make(map[string]spec.Volume, len(t.mounts))
 	for i := range t.pod.Spec.Volumes {
@@ -116,7 +122,7 @@ func (t *task) volumeFacts() map[string]spec.Volume {
 	return out
 }
 
-// extraGroups are the groups that the pod's PersistentVolumes ask for.
+// extraGroups returns the supplemental groups of the pod's PersistentVolumes.
 func (t *task) extraGroups() (groups []int64) {
 	for _, m := range t.mounts {
 		if m.ExtraGroup != nil && !slices.Contains(groups, *m.ExtraGroup) {
@@ -146,7 +152,7 @@ func (t *task) subPaths(ctx context.Context, in *spec.ContainerInput) (map[int]s
 	return out, nil
 }
 
-// target is the running instance whose processes an ephemeral container wants to see.
+// target returns the ID of the running instance of the target of an ephemeral container.
 func (t *task) target(ephemeral string) string {
 	target := podutil.Target(&t.pod.Spec, ephemeral)
 	if target == "" {
@@ -160,7 +166,8 @@ func (t *task) target(ephemeral string) string {
 	return ""
 }
 
-// containerFiles makes what an instance mounts from its pod's directory: hosts file, termination message, log directory.
+// containerFiles creates the files of an instance in its pod's directory, the hosts file and the termination message,
+// and the log directory.
 func (t *task) containerFiles(s podstate.CreateContainer) error {
 	node := t.hands.Node()
 	if err := t.hands.Logs.Make(filepath.Dir(t.logPath(s.Name, s.Attempt))); err != nil {

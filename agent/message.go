@@ -14,18 +14,18 @@ import (
 	"github.com/nodelet/nodelet/cri"
 )
 
-// What is shown of a container's last words; the bounds are the kubelet's.
+// The limits of a termination message, as in the kubelet.
 const (
 	maxTerminationMessage = 4096
 	maxTerminationLog     = 2048
 	maxTerminationLines   = 80
 )
 
-// logRead is how much is read from the end of a log: more than a line, which the runtimes cut at 16 KiB.
+// logRead is how many bytes are read from the end of a log: more than a line, which the runtimes split at 16 KiB.
 const logRead = 32 << 10
 
-// message is what is said of the end of a container: the runtime's own words, then what the container has left in its
-// termination message file, or the end of its log where its policy asks for that and it failed.
+// message returns the message of a terminated container: that of the runtime, then the content of the termination
+// message file, or the end of the log if the container failed and its policy asks for that.
 func (f *runtimeFacts) message(c cri.Container, made spec.ContainerFacts) string {
 	if m, read := f.messages[c.Id]; read {
 		return m
@@ -43,8 +43,8 @@ func (f *runtimeFacts) message(c cri.Container, made spec.ContainerFacts) string
 	return m
 }
 
-// terminationFile returns the path on the host of the container's termination message, empty if there is none. The path in
-// the pod's spec may be relative; agents and runtimes differ in whether they report the mount so.
+// terminationFile returns the path on the host of the container's termination message, empty if there is none. The
+// path in the pod's spec may be relative; agents and runtimes differ in whether they report the mount so.
 func terminationFile(c cri.Container, made spec.ContainerFacts) string {
 	if made.TerminationMessagePath == "" {
 		return ""
@@ -57,7 +57,7 @@ func terminationFile(c cri.Container, made spec.ContainerFacts) string {
 	return ""
 }
 
-// logTail is the end of a CRI log without its time stamps.
+// logTail returns the end of a CRI log without time stamps.
 func logTail(path string) string {
 	text, cut := readTail(path, logRead)
 	if cut {
@@ -68,12 +68,12 @@ func logTail(path string) string {
 	for _, line := range lines[max(0, len(lines)-maxTerminationLines):] {
 		out.WriteString(logContent(line))
 	}
-	said := out.String()
-	return said[max(0, len(said)-maxTerminationLog):]
+	content := out.String()
+	return content[max(0, len(content)-maxTerminationLog):]
 }
 
-// logContent is what a container has written, from a line of a CRI log: time stamp, stream, tags, content. The tag P says
-// that its line goes on in the next. A line that is none of a log's says nothing.
+// logContent returns what a container has written, from a line of a CRI log: time stamp, stream, tags, content. The
+// tag P means that the line continues in the next one. It returns nothing for a line in another format.
 func logContent(line string) string {
 	parts := strings.SplitN(line, " ", 4)
 	if len(parts) < 4 {
@@ -85,8 +85,8 @@ func logContent(line string) string {
 	return parts[3]
 }
 
-// readTail reads the last bytes of a file and tells whether there are more before them. The container may have put anything
-// there, so links, pipes and devices are not followed; what cannot be read says nothing.
+// readTail reads the last bytes of a file, and reports whether there are more before them. The container may have put
+// anything there, so links, pipes and devices are not opened. It returns nothing for a file that cannot be read.
 func readTail(path string, limit int64) (text string, cut bool) {
 	if path == "" {
 		return "", false

@@ -16,6 +16,7 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 	"k8s.io/client-go/rest"
 
+	"github.com/nodelet/nodelet/internal/latest"
 	"github.com/nodelet/nodelet/kube/client"
 )
 
@@ -253,9 +254,9 @@ func (c *Client) Run(ctx context.Context) {
 }
 
 // follow watches the files until stop is called.
-func (c *Client) follow(ctx context.Context) (changed chan struct{}, stop func()) {
+func (c *Client) follow(ctx context.Context) (changed latest.Signal, stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
-	changed, done := make(chan struct{}, 1), make(chan struct{})
+	changed, done := latest.NewSignal(), make(chan struct{})
 	files := c.files()
 	last := digest(files)
 	if !c.pending {
@@ -263,12 +264,7 @@ func (c *Client) follow(ctx context.Context) (changed chan struct{}, stop func()
 	}
 	go func() {
 		defer close(done)
-		follow(ctx, files, last, c.log, func() {
-			select {
-			case changed <- struct{}{}:
-			default:
-			}
-		})
+		follow(ctx, files, last, c.log, changed.Set)
 	}()
 	return changed, func() { cancel(); <-done }
 }
@@ -387,7 +383,7 @@ func (c *Client) fail(err error, failed int) {
 var errChanged = errors.New("the files have changed")
 
 // interruptible runs do until changed says that it has to start again.
-func interruptible(ctx context.Context, changed chan struct{}, do func(context.Context) error) error {
+func interruptible(ctx context.Context, changed latest.Signal, do func(context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	done := make(chan error, 1)
@@ -396,10 +392,7 @@ func interruptible(ctx context.Context, changed chan struct{}, do func(context.C
 	case err := <-done:
 		return err
 	case <-changed:
-		select {
-		case changed <- struct{}{}: // for Run, which reloads
-		default:
-		}
+		changed.Set() // for Run, which reloads
 		cancel(errChanged)
 	case <-ctx.Done():
 	}

@@ -26,6 +26,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/nodelet/nodelet/host/atomicfile"
+	"github.com/nodelet/nodelet/internal/latest"
 )
 
 // ServingConfig is the configuration of a Serving.
@@ -50,14 +51,14 @@ type Serving struct {
 	pair     atomic.Pointer[tls.Certificate]
 	leaf     atomic.Pointer[x509.Certificate]
 	failures atomic.Uint64
-	moved    chan struct{} // the addresses may have changed
+	moved    latest.Signal // the addresses may have changed
 	due      time.Time     // when to renew the certificate; zero: as soon as there are addresses
 	lastErr  string
 }
 
 // NewServing loads the certificate, or signs one.
 func NewServing(cfg ServingConfig) (*Serving, error) {
-	s := &Serving{cfg: cfg, store: store{cfg.Dir, "kubelet-server"}, log: cfg.Log, moved: make(chan struct{}, 1)}
+	s := &Serving{cfg: cfg, store: store{cfg.Dir, "kubelet-server"}, log: cfg.Log, moved: latest.NewSignal()}
 	switch {
 	case cfg.CertFile != "":
 		return s, s.loadFiles()
@@ -83,12 +84,7 @@ func (s *Serving) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error)
 }
 
 // AddressesChanged makes Run compare the certificate with the addresses of the node. It never blocks.
-func (s *Serving) AddressesChanged() {
-	select {
-	case s.moved <- struct{}{}:
-	default:
-	}
-}
+func (s *Serving) AddressesChanged() { s.moved.Set() }
 
 // Expires returns when the certificate expires; zero if there is none.
 func (s *Serving) Expires() time.Time { return expires(&s.leaf) }

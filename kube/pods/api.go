@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/rest"
 
+	"github.com/nodelet/nodelet/internal/latest"
 	podutil "github.com/nodelet/nodelet/kube/pod"
 	"github.com/nodelet/nodelet/kube/watch"
 )
@@ -24,10 +25,10 @@ type apiSource struct {
 	trouble error
 	// bad are pods whose identity must not become a path on the node.
 	bad map[types.UID]Problem
-	out mailbox
+	out latest.Value[delivery]
 }
 
-func followAPI(ctx context.Context, core rest.Interface, node string, out mailbox) {
+func followAPI(ctx context.Context, core rest.Interface, node string, out latest.Value[delivery]) {
 	s := &apiSource{pods: map[types.UID]*corev1.Pod{}, bad: map[types.UID]Problem{}, out: out}
 	watch.Target{
 		Client: core, Resource: "pods",
@@ -112,5 +113,5 @@ func (s *apiSource) deliver() {
 	if s.trouble != nil {
 		d.problems = append(d.problems, Problem{Source: SourceAPI, Message: s.trouble.Error()})
 	}
-	s.out.put(d)
+	s.out.Put(d)
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nodelet/nodelet/host/inotify"
+	"github.com/nodelet/nodelet/internal/latest"
 )
 
 const (
@@ -20,7 +21,7 @@ const (
 )
 
 // run scans at once, after each change that inotify reports, and every FileCheck, until ctx ends.
-func (d *directory) run(ctx context.Context, out mailbox) {
+func (d *directory) run(ctx context.Context, out latest.Value[delivery]) {
 	period := d.cfg.FileCheck
 	if period <= 0 {
 		period = defaultCheck
@@ -59,7 +60,7 @@ func (d *directory) run(ctx context.Context, out mailbox) {
 }
 
 // look scans and delivers a changed state. It reports whether to look again soon.
-func (d *directory) look(w *pathWatch, out mailbox) (again bool) {
+func (d *directory) look(w *pathWatch, out latest.Value[delivery]) (again bool) {
 	w.renew() // before the scan, so that no change is missed
 	state, again := d.scan(time.Now())
 	if w.failure != "" {
@@ -67,7 +68,7 @@ func (d *directory) look(w *pathWatch, out mailbox) (again bool) {
 	}
 	if d.last == nil || !d.last.same(state) {
 		d.last = &state
-		out.put(state)
+		out.Put(state)
 	}
 	return again
 }

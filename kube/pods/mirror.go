@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/nodelet/nodelet/internal/backoff"
+	"github.com/nodelet/nodelet/internal/latest"
 	"github.com/nodelet/nodelet/kube/client"
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
@@ -41,8 +42,8 @@ type MirrorConfig struct {
 // Mirrors maintains a mirror pod in the API server for each static pod, and deletes all others of the node.
 type Mirrors struct {
 	cfg  MirrorConfig
-	sets chan *Set
-	wake chan struct{}
+	sets latest.Value[*Set]
+	wake latest.Signal
 }
 
 // NewMirrors returns a Mirrors that does nothing before Run.
@@ -50,19 +51,14 @@ func NewMirrors(cfg MirrorConfig) *Mirrors {
 	if cfg.Ending == nil {
 		cfg.Ending = func(types.NamespacedName, types.UID) bool { return false }
 	}
-	return &Mirrors{cfg: cfg, sets: make(chan *Set, 1), wake: make(chan struct{}, 1)}
+	return &Mirrors{cfg: cfg, sets: latest.NewValue[*Set](), wake: latest.NewSignal()}
 }
 
 // Keep passes the newest Set to Run. It does not block. Only one goroutine may call it.
-func (m *Mirrors) Keep(s *Set) { putNewest(m.sets, s) }
+func (m *Mirrors) Keep(s *Set) { m.sets.Put(s) }
 
 // Wake makes Run call Ending again.
-func (m *Mirrors) Wake() {
-	select {
-	case m.wake <- struct{}{}:
-	default:
-	}
-}
+func (m *Mirrors) Wake() { m.wake.Set() }
 
 // Run creates and deletes mirror pods until ctx ends. Failures are retried with back-off.
 func (m *Mirrors) Run(ctx context.Context) {

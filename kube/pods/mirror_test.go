@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/yaml"
 
+	"github.com/nodelet/nodelet/internal/latest"
 	podutil "github.com/nodelet/nodelet/kube/pod"
 	"github.com/nodelet/nodelet/kube/pods/manifest"
 	"github.com/nodelet/nodelet/kube/watch/apitest"
@@ -95,7 +96,7 @@ func withMirrors(t *testing.T, setup func(*apitest.Server), test func(*mirrorBen
 				return "node-uid", nil
 			}})
 		ctx, cancel := context.WithCancel(t.Context())
-		in := make(mailbox, 1)
+		in := latest.NewValue[delivery]()
 		ended := make(chan struct{}, 3)
 		go func() { followAPI(ctx, c.Core, "n1", in); ended <- struct{}{} }()
 		go func() { b.mirrors.Run(ctx); ended <- struct{}{} }()
@@ -109,7 +110,7 @@ func withMirrors(t *testing.T, setup func(*apitest.Server), test func(*mirrorBen
 }
 
 // feed merges what the server has with the static pods of the test.
-func (b *mirrorBench) feed(ctx context.Context, in mailbox) {
+func (b *mirrorBench) feed(ctx context.Context, in latest.Value[delivery]) {
 	files, api := delivery{source: SourceFile, synced: true}, delivery{source: SourceAPI}
 	for {
 		select {

@@ -10,6 +10,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
+
+	"github.com/nodelet/nodelet/internal/latest"
 )
 
 // Config names the sources of pods. A node has at least one.
@@ -41,8 +43,8 @@ type Config struct {
 // Sources reads all sources and delivers the full set of pods whenever it changes.
 type Sources struct {
 	cfg     Config
-	updates chan *Set
-	inbox   map[Source]mailbox
+	updates latest.Value[*Set]
+	inbox   map[Source]latest.Value[delivery]
 }
 
 // order is the precedence of the sources, for pods that exclude each other.
@@ -50,12 +52,12 @@ var order = []Source{SourceAPI, SourceFile, SourceHTTP}
 
 // New returns the sources of cfg; Run starts them.
 func New(cfg Config) *Sources {
-	s := &Sources{cfg: cfg, updates: make(chan *Set, 1), inbox: map[Source]mailbox{}}
+	s := &Sources{cfg: cfg, updates: latest.NewValue[*Set](), inbox: map[Source]latest.Value[delivery]{}}
 	for source, wanted := range map[Source]bool{
 		SourceAPI: cfg.API, SourceFile: cfg.Manifests != "", SourceHTTP: cfg.URL != "",
 	} {
 		if wanted {
-			s.inbox[source] = make(mailbox, 1)
+			s.inbox[source] = latest.NewValue[delivery]()
 		}
 	}
 	return s
@@ -116,7 +118,7 @@ func (s *Sources) merge(ctx context.Context) {
 		set := merge(all)
 		s.logProblems(known, set.Problems)
 		known = set.Problems
-		putNewest(s.updates, set)
+		s.updates.Put(set)
 	}
 }
 
@@ -132,18 +134,4 @@ func (s *Sources) logProblems(before, now []Problem) {
 			s.cfg.Log.Info("problem with a pod source solved", "source", p.Source, "file", p.File, "err", p.Message)
 		}
 	}
-}
-
-// mailbox has one slot, for the newest delivery of one source. It has one sender.
-type mailbox chan delivery
-
-func (m mailbox) put(d delivery) { putNewest(m, d) }
-
-// putNewest puts v into a channel with one slot, in place of what may wait there. Only one goroutine may send to c.
-func putNewest[T any](c chan T, v T) {
-	select {
-	case <-c:
-	default:
-	}
-	c <- v
 }

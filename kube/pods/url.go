@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nodelet/nodelet/internal/latest"
 	podutil "github.com/nodelet/nodelet/kube/pod"
 	"github.com/nodelet/nodelet/kube/pods/manifest"
 )
@@ -38,7 +39,7 @@ func newURLSource(cfg Config, running map[types.NamespacedName]Running) *urlSour
 	}
 }
 
-func (u *urlSource) run(ctx context.Context, out mailbox) {
+func (u *urlSource) run(ctx context.Context, out latest.Value[delivery]) {
 	period := u.cfg.URLCheck
 	if period <= 0 {
 		period = defaultCheck
@@ -48,7 +49,7 @@ func (u *urlSource) run(ctx context.Context, out mailbox) {
 	for {
 		if state := u.check(ctx, time.Now()); u.last == nil || !u.last.same(state) {
 			u.last = &state
-			out.put(state)
+			out.Put(state)
 		}
 		select {
 		case <-ctx.Done():

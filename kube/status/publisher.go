@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/rest"
 
+	"github.com/nodelet/nodelet/internal/latest"
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
@@ -63,7 +64,7 @@ type Options struct {
 // changes of readiness and terminal states first. Safe for concurrent use. Set only remembers; Run does the work.
 type Publisher struct {
 	cfg  Config
-	wake chan struct{} // capacity 1
+	wake latest.Signal
 
 	mu       sync.Mutex
 	pods     map[types.UID]*entry
@@ -112,7 +113,7 @@ func New(cfg Config) *Publisher {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	return &Publisher{
-		cfg: cfg, wake: make(chan struct{}, 1),
+		cfg: cfg, wake: latest.NewSignal(),
 		pods: map[types.UID]*entry{}, delayed: map[*entry]struct{}{},
 	}
 }

@@ -20,7 +20,7 @@ func (p *Publisher) enqueue(e *entry, l priority, now time.Time) {
 		return
 	}
 	p.list(e, now)
-	p.kick()
+	p.wake.Set()
 }
 
 // list queues e, which is not in flight, by its priority: an urgent one is sent now, another waits for more changes.
@@ -33,13 +33,6 @@ func (p *Publisher) list(e *entry, now time.Time) {
 	delete(p.delayed, e)
 	e.held = false
 	p.queues[e.queued] = append(p.queues[e.queued], e)
-}
-
-func (p *Publisher) kick() {
-	select {
-	case p.wake <- struct{}{}:
-	default:
-	}
 }
 
 // dispatch starts as many requests as may run now, and returns after how long there may be more to start without a

@@ -153,7 +153,7 @@ func metadataUIDCause(err error) (metav1.StatusCause, bool) {
 func (p *Publisher) finished(e *entry, j job, pod *corev1.Pod, err error) (deleted bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	defer p.kick()
+	defer p.wake.Set()
 	p.inFlight--
 	e.sending = false
 	if pod != nil {
