@@ -19,12 +19,14 @@ const module = "github.com/nodelet/nodelet/"
 
 // pure packages decide and build values. They import API types and small helpers, and nothing that does I/O.
 var pure = []string{
-	"agent/admission", "agent/plan", "agent/podstate", "agent/podstatus", "agent/spec", "agent/eviction/policy", "kube/pod",
+	"agent/admission", "agent/plan", "agent/podstate", "agent/podstatus", "agent/spec", "agent/eviction/policy",
+	"host/cgroups/names", "kube/pod",
 }
 
 var pureMayImport = []string{
 	"k8s.io/api/", "k8s.io/apimachinery/", "k8s.io/component-helpers/", "k8s.io/cri-api/", "k8s.io/utils/",
-	"google.golang.org/protobuf/", module + "agent/podstate", module + "agent/podstatus", module + "kube/pod",
+	"google.golang.org/protobuf/", module + "agent/podstate", module + "agent/podstatus",
+	module + "host/cgroups/names", module + "kube/pod",
 }
 
 // pureMustNot are the packages of the standard library with which a pure package could do I/O.
@@ -42,7 +44,7 @@ agent/admission: agent/podstate kube/pod
 agent/plan: agent/podstate agent/podstatus kube/pod
 agent/podstate: kube/pod
 agent/podstatus: agent/podstate kube/pod
-agent/spec: kube/pod
+agent/spec: host/cgroups/names kube/pod
 agent/podapi: agent agent/podstate cri kube/pod kube/server
 agent/nodefacts: agent/spec
 agent/allocatable: agent/spec host/cgroups

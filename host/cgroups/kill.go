@@ -19,8 +19,9 @@ const (
 	killMost  = 256         // processes killed in one round: each costs a file descriptor
 )
 
-// killAll ends every process in the cgroups at dirs and below (on v1: the same cgroup in several controllers), and returns
-// when none is left or ctx ends. New processes are kept from coming by a limit of 0 where there is a pids controller.
+// killAll ends every process in the cgroups at dirs and below (on v1: the same cgroup in several controllers), and
+// returns when none is left or ctx ends. New processes are kept from coming by a limit of 0 where there is a pids
+// controller.
 func killAll(ctx context.Context, dirs []string) error {
 	for {
 		pids, err := processes(dirs)
@@ -40,8 +41,8 @@ func killAll(ctx context.Context, dirs []string) error {
 	}
 }
 
-// killRoundOf kills pids and waits until they have ended, at most killRound. A process is killed through a pidfd that was
-// opened while the process was in the cgroup, so that a reused PID never hits a stranger.
+// killRoundOf kills pids and waits until they have ended, at most killRound. A process is killed through a pidfd that
+// was opened while the process was in the cgroup, so that a reused PID never hits a stranger.
 func killRoundOf(ctx context.Context, dirs []string, pids map[int]bool) error {
 	handles := make([]unix.PollFd, 0, len(pids))
 	defer func() {

@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nodelet/nodelet/host/cgroups/names"
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
@@ -34,43 +35,20 @@ func TestPodParentIsTheKubelets(t *testing.T) {
 		if err != nil || got != c.want {
 			t.Errorf("root %q, %s, %s: %s, %v; want %s", c.root, c.driver, c.qos, got, err, c.want)
 		}
-		if back, ok := tree.uidOf(path.Base(got)); !ok || back != uid {
+		if back, ok := names.UID(path.Base(got), tree.systemd.Load()); !ok || back != uid {
 			t.Errorf("%s read back as %q, %v", got, back, ok)
 		}
 	}
 }
 
-func TestUnit(t *testing.T) {
-	for _, c := range []struct{ cgroup, parent, unit string }{
-		{"/kubepods", "-.slice", "kubepods.slice"},
-		{"/kubepods/burstable", "kubepods.slice", "kubepods-burstable.slice"},
-		{"/a-b/kubepods", "a_b.slice", "a_b-kubepods.slice"},
-	} {
-		if parent, unit := parseName(c.cgroup).unit(); parent != c.parent || unit != c.unit {
-			t.Errorf("%s: %s in %s, want %s in %s", c.cgroup, unit, parent, c.unit, c.parent)
-		}
-	}
-}
-
-func TestParseName(t *testing.T) {
-	for in, want := range map[string]string{
-		"": "/", "/": "/", "/kubelet": "/kubelet", "kubelet/": "/kubelet", "//a//b": "/a/b",
-		"/kube.slice/kube-reserved_x.slice": "/kube/reserved-x", "system.slice": "/system",
-	} {
-		if got := parseName(in).cgroupfs(); got != want {
-			t.Errorf("%q is %s, want %s", in, got, want)
-		}
-	}
-}
-
 func TestOthersCgroupsAreNotPods(t *testing.T) {
-	for driver, names := range map[string][]string{
+	for driver, others := range map[string][]string{
 		"cgroupfs": {"burstable", "pod", "podx.slice/..", "init.scope"},
 		"systemd":  {"kubepods-burstable.slice", "podabc", "kubepods-pod.slice", "cri-containerd-1.scope"},
 	} {
 		tree := newTree(Config{Driver: driver}, true)
-		for _, name := range names {
-			if uid, ok := tree.uidOf(name); ok && podutil.ValidUID(uid) {
+		for _, name := range others {
+			if uid, ok := names.UID(name, tree.systemd.Load()); ok && podutil.ValidUID(uid) {
 				t.Errorf("%s: %q taken for pod %q", driver, name, uid)
 			}
 		}
@@ -94,11 +72,11 @@ func FuzzPodNames(f *testing.F) {
 		if err != nil {
 			return
 		}
-		class := tree.spell(tree.classRoot(p.QOS))
+		class := tree.spell(tree.pods.Class(p.QOS))
 		if path.Clean(got) != got || path.Dir(got) != class || strings.ContainsAny(path.Base(got), "\x00\n") {
 			t.Fatalf("UID %q leads to %q", uid, got)
 		}
-		if back, ok := tree.uidOf(path.Base(got)); !ok || string(back) != uid {
+		if back, ok := names.UID(path.Base(got), tree.systemd.Load()); !ok || string(back) != uid {
 			t.Fatalf("UID %q came back as %q from %s", uid, back, got)
 		}
 	})

@@ -7,13 +7,22 @@ import (
 
 	"github.com/opencontainers/cgroups"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodelet/nodelet/host/cgroups/names"
 )
 
-// CreatePod makes the cgroup of a pod, or brings an existing one to the given limits, and returns its path below the root
-// of the hierarchy: the cgroup_parent for the CRI sandbox config. Ensure must have been called. Page sizes that
+// Pod names the cgroup of one pod.
+type Pod struct {
+	UID types.UID
+	QOS corev1.PodQOSClass
+}
+
+// CreatePod makes the cgroup of a pod, or brings an existing one to the given limits, and returns its path below the
+// root of the hierarchy: the cgroup_parent for the CRI sandbox config. Ensure must have been called. Page sizes that
 // HugePages does not name are limited to 0.
 func (t *Tree) CreatePod(p Pod, r Resources) (parent string, err error) {
-	n, err := t.podName(p)
+	n, err := t.pods.Pod(p.UID, p.QOS)
 	if err != nil {
 		return "", err
 	}
@@ -28,7 +37,7 @@ func (t *Tree) CreatePod(p Pod, r Resources) (parent string, err error) {
 
 // UpdatePod changes limits of a pod's cgroup; zero fields stay as they are.
 func (t *Tree) UpdatePod(p Pod, r Resources) error {
-	n, err := t.podName(p)
+	n, err := t.pods.Pod(p.UID, p.QOS)
 	if err != nil {
 		return err
 	}
@@ -40,17 +49,17 @@ func (t *Tree) UpdatePod(p Pod, r Resources) error {
 
 // PodParent returns what CreatePod returns, without making anything.
 func (t *Tree) PodParent(p Pod) (string, error) {
-	n, err := t.podName(p)
+	n, err := t.pods.Pod(p.UID, p.QOS)
 	if err != nil {
 		return "", err
 	}
 	return t.spell(n), nil
 }
 
-// PodExists reports whether anything of the pod's cgroup is there, in whichever controller: on cgroup v1 a crash may leave it in
-// some of them.
+// PodExists reports whether anything of the pod's cgroup is there, in whichever controller: on cgroup v1 a crash may
+// leave it in some of them.
 func (t *Tree) PodExists(p Pod) (bool, error) {
-	n, err := t.podName(p)
+	n, err := t.pods.Pod(p.UID, p.QOS)
 	if err != nil {
 		return false, err
 	}
@@ -62,11 +71,11 @@ func (t *Tree) PodExists(p Pod) (bool, error) {
 	return false, nil
 }
 
-// RemovePod kills what is left in the pod's cgroup, waits for it to end, and removes the cgroup with all below it. It is
-// done when there is none. ctx bounds the wait; processes that cannot be killed (stuck in the kernel) are named in the
-// error.
+// RemovePod kills what is left in the pod's cgroup, waits for it to end, and removes the cgroup with all below it. It
+// is done when there is none. ctx bounds the wait; processes that cannot be killed (stuck in the kernel) are named in
+// the error.
 func (t *Tree) RemovePod(ctx context.Context, p Pod) error {
-	n, err := t.podName(p)
+	n, err := t.pods.Pod(p.UID, p.QOS)
 	if err != nil {
 		return err
 	}
@@ -89,7 +98,7 @@ func (t *Tree) RemovePod(ctx context.Context, p Pod) error {
 }
 
 // destroy removes n with all below it.
-func (t *Tree) destroy(n name) error {
+func (t *Tree) destroy(n names.Name) error {
 	defer t.change()()
 	m, err := t.manager(n, &cgroups.Resources{SkipDevices: true})
 	if err != nil {
@@ -103,13 +112,13 @@ func (t *Tree) Pods() ([]Pod, error) {
 	seen := map[Pod]bool{}
 	var pods []Pod
 	for _, qos := range []corev1.PodQOSClass{corev1.PodQOSGuaranteed, corev1.PodQOSBurstable, corev1.PodQOSBestEffort} {
-		for _, dir := range t.dirs(t.classRoot(qos)) {
+		for _, dir := range t.dirs(t.pods.Class(qos)) {
 			entries, err := os.ReadDir(dir)
 			if err != nil && !os.IsNotExist(err) {
 				return nil, fmt.Errorf("list the cgroups of pods: %w", err)
 			}
 			for _, e := range entries {
-				uid, ok := t.uidOf(e.Name())
+				uid, ok := names.UID(e.Name(), t.systemd.Load())
 				if p := (Pod{UID: uid, QOS: qos}); ok && e.IsDir() && !seen[p] {
 					seen[p] = true
 					pods = append(pods, p)
@@ -126,14 +135,14 @@ func (t *Tree) Dir(controller string) (string, error) { return t.dir(t.pods, con
 // PodDir returns the directory of a pod's cgroup in one controller ("memory", "cpu", …; any for cgroup v2), for reading
 // its use. An error if that controller is not mounted.
 func (t *Tree) PodDir(p Pod, controller string) (string, error) {
-	n, err := t.podName(p)
+	n, err := t.pods.Pod(p.UID, p.QOS)
 	if err != nil {
 		return "", err
 	}
 	return t.dir(n, controller)
 }
 
-func (t *Tree) dir(n name, controller string) (string, error) {
+func (t *Tree) dir(n names.Name, controller string) (string, error) {
 	if t.v2 {
 		controller = ""
 	}
@@ -144,10 +153,10 @@ func (t *Tree) dir(n name, controller string) (string, error) {
 	return dir, nil
 }
 
-// PodSize reads the CPU and memory limits of a pod's cgroup; false where it is not there in every controller that matters.
-// Numbers that the kernel or systemd has only rounded are given as want has them. 0 is no limit.
+// PodSize reads the CPU and memory limits of a pod's cgroup; false where it is not there in every controller that
+// matters. Numbers that the kernel or systemd has only rounded are given as want has them. 0 is no limit.
 func (t *Tree) PodSize(p Pod, want Resources) (has Resources, there bool, err error) {
-	n, err := t.podName(p)
+	n, err := t.pods.Pod(p.UID, p.QOS)
 	if err != nil {
 		return Resources{}, false, err
 	}

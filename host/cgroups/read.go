@@ -11,7 +11,7 @@ func (t *Tree) PodsCgroup() string { return t.spell(t.pods) }
 
 // ClassCgroups are those of the classes burstable and besteffort.
 func (t *Tree) ClassCgroups() []string {
-	return []string{t.spell(t.classRoot(corev1.PodQOSBurstable)), t.spell(t.classRoot(corev1.PodQOSBestEffort))}
+	return []string{t.spell(t.pods.Class(corev1.PodQOSBurstable)), t.spell(t.pods.Class(corev1.PodQOSBestEffort))}
 }
 
 // Mounts are the directories in which the controllers of cgroup v1 are mounted; nil on v2.

@@ -102,8 +102,8 @@ func sharesOf(w uint64) uint64 {
 	return minShares + ((w-1)*262142+9998)/9999
 }
 
-// asIn gives numbers that differ from want by rounding alone as want has them: memory is kept in whole pages, and systemd
-// keeps a CPU quota in hundredths of a CPU.
+// asIn gives numbers that differ from want by rounding alone as want has them: memory is kept in whole pages, and
+// systemd keeps a CPU quota in hundredths of a CPU.
 func (r Resources) asIn(want Resources, systemd bool) Resources {
 	if page := int64(os.Getpagesize()); want.Memory > 0 && want.Memory/page == r.Memory/page {
 		r.Memory = want.Memory

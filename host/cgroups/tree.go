@@ -1,10 +1,10 @@
-// Package cgroups keeps the cgroups that pods live in: kubepods with its classes burstable and besteffort, and one cgroup
-// a pod, named as the kubelet names them on cgroup v1 and v2, with the cgroupfs and the systemd driver.
+// Package cgroups keeps the cgroups that pods live in: kubepods with its classes burstable and besteffort, and one
+// cgroup a pod, named as the kubelet names them on cgroup v1 and v2, with the cgroupfs and the systemd driver.
 //
-// It owns everything below its kubepods cgroup down to the pods' own; the cgroups of containers belong to the runtime. It
-// never decides a limit (the agent says them), never moves a process, and never touches a cgroup outside kubepods, save
-// those that Enforce is told to limit. The agent calls it. A crash leaves cgroups behind, which Pods lists at the next
-// start; every call can be repeated.
+// It owns everything below its kubepods cgroup down to the pods' own; the cgroups of containers belong to the
+// runtime. It never decides a limit (the agent says them), never moves a process, and never touches a cgroup outside
+// kubepods, save those that Enforce is told to limit. The agent calls it. A crash leaves cgroups behind, which Pods
+// lists at the next start; every call can be repeated.
 package cgroups
 
 import (
@@ -21,10 +21,12 @@ import (
 	"github.com/opencontainers/cgroups/fs2"
 	"github.com/opencontainers/cgroups/systemd"
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nodelet/nodelet/host/cgroups/names"
 )
 
-// atOnce is how many calls may change the hierarchy at a time. The kernel has one lock for it, so more of them would only wait
-// there, each with a thread that the process never loses again.
+// atOnce is how many calls may change the hierarchy at a time. The kernel has one lock for it, so more of them would
+// only wait there, each with a thread that the process never loses again.
 const atOnce = 2
 
 const unifiedMount = "/sys/fs/cgroup"
@@ -47,7 +49,7 @@ type Config struct {
 
 // Tree is the pods' part of the cgroup hierarchy. Safe for concurrent use for different pods.
 type Tree struct {
-	pods      name              // kubepods
+	pods      names.Name        // kubepods
 	mounts    map[string]string // v1: where each controller is mounted
 	systemd   atomic.Bool       // the driver in use
 	v2        bool
@@ -66,7 +68,7 @@ func New(cfg Config) (*Tree, error) {
 		return nil, err
 	}
 	t := newTree(cfg, cgroups.IsCgroup2UnifiedMode())
-	if err := t.pods.check(); err != nil {
+	if err := t.pods.Check(); err != nil {
 		return nil, fmt.Errorf("cgroupRoot %q: %w", cfg.Root, err)
 	}
 	if err := t.look(); err != nil {
@@ -76,7 +78,7 @@ func New(cfg Config) (*Tree, error) {
 }
 
 func newTree(cfg Config, v2 bool) *Tree {
-	t := &Tree{pods: parseName(cfg.Root).below(podsRoot), v2: v2, changing: make(chan struct{}, atOnce)}
+	t := &Tree{pods: names.Pods(cfg.Root), v2: v2, changing: make(chan struct{}, atOnce)}
 	t.systemd.Store(cfg.Driver == DriverSystemd)
 	return t
 }
@@ -88,8 +90,8 @@ func known(driver string) error {
 	return nil
 }
 
-// Use settles the driver: the one that the runtime names (CRI RuntimeConfig), or that of the configuration where the runtime
-// names none. It is called once, before anything is made.
+// Use settles the driver: the one that the runtime names (CRI RuntimeConfig), or that of the configuration where the
+// runtime names none. It is called once, before anything is made.
 func (t *Tree) Use(driver string) error {
 	if err := known(driver); err != nil {
 		return err
@@ -127,11 +129,11 @@ func (t *Tree) Version() int {
 	return 1
 }
 
-// Ensure makes kubepods with the given limits (what of the node pods may use: shares, memory, pids, huge pages) and the two
-// classes below it: besteffort with the least shares, burstable with those last set by SetBurstableCPU, both without a
-// limit of huge pages. Before the first SetBurstableCPU of this life a burstable class that exists keeps its shares: its pods
-// must not notice that the agent starts. It may be called again when the limits change. Lowering memory below what is in use fails on
-// cgroup v1; the caller tries again when evictions have freed some.
+// Ensure makes kubepods with the given limits (what of the node pods may use: shares, memory, pids, huge pages) and
+// the two classes below it: besteffort with the least shares, burstable with those last set by SetBurstableCPU, both
+// without a limit of huge pages. Before the first SetBurstableCPU of this life a burstable class that exists keeps
+// its shares: its pods must not notice that the agent starts. It may be called again when the limits change. Lowering
+// memory below what is in use fails on cgroup v1; the caller tries again when evictions have freed some.
 func (t *Tree) Ensure(limits Resources) error {
 	if err := t.create(t.pods, limits); err != nil {
 		return fmt.Errorf("set up cgroup %s: %w", t.spell(t.pods), err)
@@ -139,14 +141,14 @@ func (t *Tree) Ensure(limits Resources) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	burstable := t.burstableShares
-	if burstable == 0 && !t.exists(t.classRoot(corev1.PodQOSBurstable)) {
+	if burstable == 0 && !t.exists(t.pods.Class(corev1.PodQOSBurstable)) {
 		burstable = minShares
 	}
 	for _, class := range []struct {
 		qos    corev1.PodQOSClass
 		shares uint64 // 0: as they are
 	}{{corev1.PodQOSBurstable, burstable}, {corev1.PodQOSBestEffort, minShares}} {
-		n := t.classRoot(class.qos)
+		n := t.pods.Class(class.qos)
 		if err := t.create(n, Resources{CPUShares: class.shares, HugePages: t.unlimitedPages()}); err != nil {
 			return fmt.Errorf("set up cgroup %s: %w", t.spell(n), err)
 		}
@@ -174,7 +176,7 @@ func (t *Tree) BoundsSwap() bool {
 }
 
 // exists: n is there in a controller that pods' limits are written to.
-func (t *Tree) exists(n name) bool {
+func (t *Tree) exists(n names.Name) bool {
 	for controller, dir := range t.dirs(n) {
 		if _, err := os.Stat(dir); err == nil && t.kept(controller) {
 			return true
@@ -192,7 +194,7 @@ func (t *Tree) SetBurstableCPU(milliCPU int64) error {
 	if shares == t.burstableShares {
 		return nil
 	}
-	n := t.classRoot(corev1.PodQOSBurstable)
+	n := t.pods.Class(corev1.PodQOSBurstable)
 	if err := t.set(n, Resources{CPUShares: shares}); err != nil {
 		return fmt.Errorf("set the CPU shares of cgroup %s: %w", t.spell(n), err)
 	}
@@ -203,7 +205,7 @@ func (t *Tree) SetBurstableCPU(milliCPU int64) error {
 // Enforce limits a cgroup outside the tree that somebody else keeps: KubeletConfiguration's kubeReservedCgroup or
 // systemReservedCgroup. It must exist.
 func (t *Tree) Enforce(cgroup string, limits Resources) error {
-	n := parseName(cgroup)
+	n := names.Parse(cgroup)
 	for controller, dir := range t.dirs(n) {
 		if _, err := os.Stat(dir); err != nil && t.kept(controller) {
 			return fmt.Errorf("limit cgroup %s: %w; create it before the agent starts, or take it out of enforceNodeAllocatable",
@@ -216,8 +218,8 @@ func (t *Tree) Enforce(cgroup string, limits Resources) error {
 	return nil
 }
 
-// kept tells the controllers that limits are written to. "" is cgroup v2's only path; on a machine with both hierarchies it is
-// the one that has no controller.
+// kept tells the controllers that limits are written to. "" is cgroup v2's only path; on a machine with both
+// hierarchies it is the one that has no controller.
 func (t *Tree) kept(controller string) bool {
 	switch controller {
 	case "":
@@ -228,16 +230,11 @@ func (t *Tree) kept(controller string) bool {
 	return false
 }
 
-// spell writes n as the driver in use does.
-func (t *Tree) spell(n name) string {
-	if t.systemd.Load() {
-		return n.systemd()
-	}
-	return n.cgroupfs()
-}
+// spell returns the path of n as the driver in use spells it.
+func (t *Tree) spell(n names.Name) string { return n.Spell(t.systemd.Load()) }
 
 // dirs returns the directories of n, one a mounted controller on v1, one with the key "" on v2.
-func (t *Tree) dirs(n name) map[string]string {
+func (t *Tree) dirs(n names.Name) map[string]string {
 	if t.v2 {
 		return map[string]string{"": filepath.Join(unifiedMount, t.spell(n))}
 	}
@@ -249,12 +246,12 @@ func (t *Tree) dirs(n name) map[string]string {
 }
 
 // manager is the library's handle on n.
-func (t *Tree) manager(n name, r *cgroups.Resources) (cgroups.Manager, error) {
+func (t *Tree) manager(n names.Name, r *cgroups.Resources) (cgroups.Manager, error) {
 	c := &cgroups.Cgroup{Resources: r, Systemd: t.systemd.Load()}
 	dirs := t.dirs(n)
 	switch {
 	case t.systemd.Load():
-		c.Parent, c.Name = n.unit()
+		c.Parent, c.Name = n.Unit()
 		if t.v2 {
 			return systemd.NewUnifiedManager(c, dirs[""])
 		}
@@ -262,12 +259,12 @@ func (t *Tree) manager(n name, r *cgroups.Resources) (cgroups.Manager, error) {
 	case t.v2:
 		return fs2.NewManager(c, dirs[""])
 	}
-	c.Path = n.cgroupfs()
+	c.Path = n.Spell(false)
 	return fs.NewManager(c, dirs)
 }
 
 // create makes n, where it is not there, in every controller that is mounted, and sets r.
-func (t *Tree) create(n name, r Resources) error {
+func (t *Tree) create(n names.Name, r Resources) error {
 	defer t.change()()
 	spec := t.spec(r)
 	m, err := t.manager(n, spec)
@@ -286,7 +283,7 @@ func (t *Tree) change() (done func()) {
 	return func() { <-t.changing }
 }
 
-func (t *Tree) set(n name, r Resources) error {
+func (t *Tree) set(n names.Name, r Resources) error {
 	spec := t.spec(r)
 	m, err := t.manager(n, spec)
 	if err != nil {

@@ -19,6 +19,8 @@ import (
 	"github.com/opencontainers/cgroups/systemd"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodelet/nodelet/host/cgroups/names"
 )
 
 // onEachDriver runs a test on a real tree, once with each driver that the machine has.
@@ -44,11 +46,11 @@ func newRealTree(t testing.TB, driver string) *Tree {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		dirs := slices.Collect(maps.Values(tree.dirs(parseName(root))))
+		dirs := slices.Collect(maps.Values(tree.dirs(names.Parse(root))))
 		if err := killAll(context.Background(), dirs); err != nil {
 			t.Error(err)
 		}
-		destroy(t, tree, parseName(root))
+		destroy(t, tree, names.Parse(root))
 		for _, dir := range dirs {
 			if _, err := os.Stat(dir); !os.IsNotExist(err) {
 				t.Errorf("%s is left behind: %v", dir, err)
@@ -59,17 +61,17 @@ func newRealTree(t testing.TB, driver string) *Tree {
 }
 
 // destroy removes n with all below it; systemd wants to be told of each slice.
-func destroy(t testing.TB, tree *Tree, n name) {
+func destroy(t testing.TB, tree *Tree, n names.Name) {
 	t.Helper()
 	if tree.systemd.Load() {
 		for _, qos := range []corev1.PodQOSClass{"Burstable", "BestEffort", "Guaranteed"} {
-			destroyOne(t, tree, tree.classRoot(qos)) // Guaranteed's is kubepods itself
+			destroyOne(t, tree, tree.pods.Class(qos)) // Guaranteed's is kubepods itself
 		}
 	}
 	destroyOne(t, tree, n)
 }
 
-func destroyOne(t testing.TB, tree *Tree, n name) {
+func destroyOne(t testing.TB, tree *Tree, n names.Name) {
 	t.Helper()
 	m, err := tree.manager(n, &cgroups.Resources{SkipDevices: true})
 	if err != nil {
@@ -88,7 +90,7 @@ func ensure(t testing.TB, tree *Tree) {
 }
 
 // file reads a setting of a cgroup; names are cgroup v1's and v2's.
-func file(t *testing.T, tree *Tree, n name, controller, v1, v2 string) string {
+func file(t *testing.T, tree *Tree, n names.Name, controller, v1, v2 string) string {
 	t.Helper()
 	path := filepath.Join(tree.dirs(n)[controller], v1)
 	if tree.v2 {
@@ -116,11 +118,11 @@ func testEnsure(t *testing.T, tree *Tree) {
 	ensure(t, tree)
 	ensure(t, tree) // again, as after a restart
 	for _, c := range []struct {
-		n      name
+		n      names.Name
 		shares uint64
-	}{{tree.pods, 2048}, {tree.classRoot("Burstable"), 2}, {tree.classRoot("BestEffort"), 2}} {
+	}{{tree.pods, 2048}, {tree.pods.Class("Burstable"), 2}, {tree.pods.Class("BestEffort"), 2}} {
 		if got := file(t, tree, c.n, "cpu", "cpu.shares", "cpu.weight"); got != shares(tree, c.shares) {
-			t.Errorf("%s has %s CPU shares, want %s", c.n.cgroupfs(), got, shares(tree, c.shares))
+			t.Errorf("%s has %s CPU shares, want %s", c.n.Spell(false), got, shares(tree, c.shares))
 		}
 	}
 	if got := file(t, tree, tree.pods, "memory", "memory.limit_in_bytes", "memory.max"); got != "1073741824" {
@@ -133,14 +135,14 @@ func testEnsure(t *testing.T, tree *Tree) {
 		t.Fatal(err)
 	}
 	ensure(t, tree)
-	if got := file(t, tree, tree.classRoot("Burstable"), "cpu", "cpu.shares", "cpu.weight"); got != shares(tree, 1536) {
+	if got := file(t, tree, tree.pods.Class("Burstable"), "cpu", "cpu.shares", "cpu.weight"); got != shares(tree, 1536) {
 		t.Errorf("burstable has %s CPU shares, want %s", got, shares(tree, 1536))
 	}
 	next := newTree(Config{Driver: DriverCgroupfs}, tree.v2) // the next life of the agent
 	next.pods, next.mounts, next.pageSizes, next.hugetlb = tree.pods, tree.mounts, tree.pageSizes, tree.hugetlb
 	next.systemd.Store(tree.systemd.Load())
 	ensure(t, next)
-	if got := file(t, tree, tree.classRoot("Burstable"), "cpu", "cpu.shares", "cpu.weight"); got != shares(tree, 1536) {
+	if got := file(t, tree, tree.pods.Class("Burstable"), "cpu", "cpu.shares", "cpu.weight"); got != shares(tree, 1536) {
 		t.Errorf("burstable has %s CPU shares after a new start, want %s still", got, shares(tree, 1536))
 	}
 }
@@ -178,7 +180,7 @@ func testPodsLife(t *testing.T, tree *Tree) {
 			t.Fatalf("CreatePod: %q, %v", parent, err)
 		}
 	}
-	n, _ := tree.podName(p)
+	n, _ := tree.pods.Pod(p.UID, p.QOS)
 	if got := file(t, tree, n, "memory", "memory.limit_in_bytes", "memory.max"); got != strconv.Itoa(64<<20) {
 		t.Errorf("memory limit %s", got)
 	}
@@ -204,7 +206,8 @@ func testPodsLife(t *testing.T, tree *Tree) {
 	}
 }
 
-// A crash in the middle of a removal leaves the cgroup in some controllers of cgroup v1: each of them alone is found and removed.
+// A crash in the middle of a removal leaves the cgroup in some controllers of cgroup v1: each of them alone is found
+// and removed.
 func TestPodHalfRemoved(t *testing.T) {
 	onEachDriver(t, testPodHalfRemoved)
 }
@@ -212,7 +215,7 @@ func TestPodHalfRemoved(t *testing.T) {
 func testPodHalfRemoved(t *testing.T, tree *Tree) {
 	ensure(t, tree)
 	p := Pod{UID: "half", QOS: "BestEffort"}
-	n, _ := tree.podName(p)
+	n, _ := tree.pods.Pod(p.UID, p.QOS)
 	for controller, dir := range tree.dirs(n) {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			t.Fatal(err)
@@ -241,7 +244,7 @@ func testPodsListsOnlyPods(t *testing.T, tree *Tree) {
 			t.Fatal(err)
 		}
 	}
-	if err := tree.create(tree.pods.below("stranger"), Resources{}); err != nil {
+	if err := tree.create(tree.pods.Below("stranger"), Resources{}); err != nil {
 		t.Fatal(err)
 	}
 	got, err := tree.Pods()
@@ -261,9 +264,9 @@ func testRemovePodKills(t *testing.T, tree *Tree) {
 	if _, err := tree.CreatePod(p, Resources{Pids: 200}); err != nil {
 		t.Fatal(err)
 	}
-	n, _ := tree.podName(p)
-	inner, other := n.below("container", "deep"), n.below("other")
-	for _, container := range []name{inner, other} {
+	n, _ := tree.pods.Pod(p.UID, p.QOS)
+	inner, other := n.Below("container", "deep"), n.Below("other")
+	for _, container := range []names.Name{inner, other} {
 		if err := tree.create(container, Resources{}); err != nil {
 			t.Fatal(err)
 		}
@@ -302,7 +305,7 @@ func testRemovePodKills(t *testing.T, tree *Tree) {
 }
 
 // start runs a shell script in a cgroup (nil: where the test is) and returns once it runs there.
-func start(t *testing.T, tree *Tree, n name, script string) *exec.Cmd {
+func start(t *testing.T, tree *Tree, n names.Name, script string) *exec.Cmd {
 	t.Helper()
 	ready, tell, err := os.Pipe()
 	if err != nil {
@@ -338,7 +341,7 @@ func testKillGivesUpWithNames(t *testing.T, tree *Tree) {
 	if _, err := tree.CreatePod(p, Resources{}); err != nil {
 		t.Fatal(err)
 	}
-	n, _ := tree.podName(p)
+	n, _ := tree.pods.Pod(p.UID, p.QOS)
 	cmd := start(t, tree, n, "exec sleep 1000")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -354,7 +357,7 @@ func TestEnforceNeedsAnExistingCgroup(t *testing.T) {
 
 func testEnforceNeedsAnExistingCgroup(t *testing.T, tree *Tree) {
 	ensure(t, tree)
-	n := tree.pods.below("reserved")
+	n := tree.pods.Below("reserved")
 	err := tree.Enforce(tree.spell(n), Resources{CPUShares: 512})
 	if !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), "enforceNodeAllocatable") {
 		t.Errorf("error %v for a missing cgroup", err)
