@@ -1,11 +1,8 @@
 package status
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -14,15 +11,11 @@ import (
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
-// maxTerminationMessages is what the termination messages of a pod may hold together, in bytes, as the kubelet bounds
-// it.
-const maxTerminationMessages = 12 * 1024
-
 var errPhaseBack = errors.New("a pod never leaves its terminal phase")
 
-// settle returns want as it may be published after last: times that tell of a transition are kept where there was none,
-// nothing steps back, and values have the form the API server gives them. What had to be kept from last is told as
-// problems. It changes neither argument.
+// settle returns want as it may be published after last: times that tell of a transition are kept where
+// there was none, and nothing steps back. The values have the form of the API server already. What had to
+// be kept from last is returned as problems. It changes neither argument.
 func settle(pod *corev1.Pod, last *corev1.PodStatus, want corev1.PodStatus, now time.Time) (corev1.PodStatus, []error) {
 	mayRunAgain := podutil.IsMirror(pod) // a static pod that was refused or ended by the node
 	if podutil.IsTerminal(last.Phase) && !podutil.IsTerminal(want.Phase) && !mayRunAgain {
@@ -47,7 +40,6 @@ func settle(pod *corev1.Pod, last *corev1.PodStatus, want corev1.PodStatus, now 
 	for i := range out.Conditions {
 		settleCondition(pod, last, &out.Conditions[i], stamp)
 	}
-	normalize(pod, &out)
 	return out, problems
 }
 
@@ -107,66 +99,4 @@ func keepTerminated(pod *corev1.Pod, last, out *corev1.PodStatus) (problems []er
 		problems = append(problems, fmt.Errorf("container %q has terminated and its restart policy allows no restart", c.Name))
 	}
 	return problems
-}
-
-// normalize cuts times to the whole seconds the API keeps, bounds and repairs messages, and orders container statuses
-// as the kubelet does: by name, init containers as in the spec.
-func normalize(pod *corev1.Pod, s *corev1.PodStatus) {
-	seconds(s.StartTime)
-	for i := range s.Conditions {
-		seconds(&s.Conditions[i].LastProbeTime)
-		seconds(&s.Conditions[i].LastTransitionTime)
-	}
-	spec := &pod.Spec
-	limit := maxTerminationMessages / max(1, podutil.Count(spec))
-	for _, list := range [][]corev1.ContainerStatus{
-		s.ContainerStatuses, s.InitContainerStatuses, s.EphemeralContainerStatuses,
-	} {
-		for i := range list {
-			normalizeState(&list[i].State, limit)
-			normalizeState(&list[i].LastTerminationState, limit)
-		}
-	}
-	byName := func(a, b corev1.ContainerStatus) int { return cmp.Compare(a.Name, b.Name) }
-	slices.SortStableFunc(s.ContainerStatuses, byName)
-	slices.SortStableFunc(s.EphemeralContainerStatuses, byName)
-	at := map[string]int{}
-	for _, c := range podutil.Containers(spec) {
-		at[c.Name] = len(at)
-	}
-	slices.SortStableFunc(s.InitContainerStatuses, func(a, b corev1.ContainerStatus) int {
-		return cmp.Compare(at[a.Name], at[b.Name])
-	})
-}
-
-func normalizeState(s *corev1.ContainerState, limit int) {
-	if s.Running != nil {
-		seconds(&s.Running.StartedAt)
-	}
-	if s.Waiting != nil {
-		s.Waiting.Message = strings.ToValidUTF8(s.Waiting.Message, "\uFFFD")
-	}
-	if t := s.Terminated; t != nil {
-		seconds(&t.StartedAt)
-		seconds(&t.FinishedAt)
-		t.Message = truncate(strings.ToValidUTF8(t.Message, "\uFFFD"), limit)
-	}
-}
-
-func seconds(t *metav1.Time) {
-	if t != nil && !t.IsZero() {
-		*t = metav1.Unix(t.Unix(), 0)
-	}
-}
-
-// truncate cuts s to at most limit bytes without splitting a character. Broken UTF-8 would come back from the API
-// server changed, and so look like a difference for ever.
-func truncate(s string, limit int) string {
-	if len(s) <= limit {
-		return s
-	}
-	for limit > 0 && s[limit]&0xC0 == 0x80 {
-		limit--
-	}
-	return s[:limit]
 }

@@ -2,10 +2,8 @@ package status
 
 import (
 	"errors"
-	"strings"
 	"testing"
 	"time"
-	"unicode/utf8"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -128,32 +126,5 @@ func TestTerminalPodIsNotReady(t *testing.T) {
 		if got := podutil.Condition(got.Conditions, c); got.Status != corev1.ConditionFalse || got.Reason != "PodFailed" {
 			t.Errorf("%s is %+v", c, got)
 		}
-	}
-}
-
-func TestNormalize(t *testing.T) {
-	pod := testPod("a")
-	pod.Spec.InitContainers = []corev1.Container{{Name: "z"}, {Name: "b"}}
-	pod.Spec.Containers = []corev1.Container{{Name: "one"}, {Name: "app"}}
-	end := metav1.NewTime(epoch)
-	message := strings.Repeat("é", maxTerminationMessages) + "\xff"
-	want := corev1.PodStatus{
-		InitContainerStatuses: []corev1.ContainerStatus{{Name: "b"}, {Name: "z"}},
-		ContainerStatuses: []corev1.ContainerStatus{{Name: "one"}, {Name: "app", State: corev1.ContainerState{
-			Terminated: &corev1.ContainerStateTerminated{FinishedAt: end, Message: message}}}},
-	}
-	got, _ := settle(pod, &corev1.PodStatus{}, want, epoch)
-	if got.ContainerStatuses[0].Name != "app" || got.InitContainerStatuses[0].Name != "z" {
-		t.Errorf("order %v %v", got.ContainerStatuses, got.InitContainerStatuses)
-	}
-	terminated := got.ContainerStatuses[0].State.Terminated
-	if n := len(terminated.Message); n > maxTerminationMessages/4 || n < maxTerminationMessages/4-1 || !utf8.ValidString(terminated.Message) {
-		t.Errorf("message of %d bytes, valid %v", n, utf8.ValidString(terminated.Message))
-	}
-	if terminated.FinishedAt.Nanosecond() != 0 {
-		t.Errorf("finished at %v, want whole seconds", terminated.FinishedAt)
-	}
-	if settled, _ := settle(pod, &corev1.PodStatus{}, got, epoch); !unchanged(&settled, &got) {
-		t.Error("settling twice differs from once")
 	}
 }
