@@ -6,17 +6,17 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Desired is what the sources want of one pod.
+// Desired is what the sources of pods ask for.
 type Desired struct {
 	// Pod is the newest object a source has delivered. It is never modified. Its Status is what the API server last
 	// showed; a static pod's is its mirror's, or empty.
 	Pod *corev1.Pod
 	// Hashes are the hashes of the container specs by name, as agent/spec makes them: a running container
-	// made from another spec is replaced.
+	// created from another spec is replaced.
 	Hashes map[string]string
-	// Grant is what of its resources the pod may use; nil where nothing is to be changed while it runs.
+	// Grant is what is allocated to the pod; nil where nothing changes while it runs.
 	Grant *Grant
-	// Rejected says why admission refused the pod; nil for an admitted one.
+	// Rejected is why admission refused the pod; nil for an admitted one.
 	Rejected *Rejection
 	// Reclaim: the node is short of disk, so what the runtime keeps of the pod is removed once the pod has ended.
 	Reclaim bool
@@ -24,8 +24,8 @@ type Desired struct {
 	Stop *Stop
 }
 
-// Rejection is an admission verdict. Reason and Message go into the status of the pod as the kubelet writes them, for
-// example OutOfcpu or NodeAffinity.
+// Rejection is why admission refuses a pod. Reason and Message go into the status of the pod as the kubelet
+// writes them, for example OutOfcpu or NodeAffinity.
 type Rejection struct {
 	Reason  string
 	Message string
@@ -37,9 +37,9 @@ type StopCause int
 const (
 	// StopEvicted: the node, its shutdown or a preemption ends the pod; the API object stays, with phase Failed.
 	StopEvicted StopCause = iota
-	// StopDeleted: the API object carries a deletion timestamp; it goes when all is torn down.
+	// StopDeleted: the API object has a deletion timestamp; it is deleted once the pod is torn down.
 	StopDeleted
-	// StopOrphaned: no source knows the pod any more, so all its traces go.
+	// StopOrphaned: no source has the pod any more, so all its traces are removed.
 	StopOrphaned
 )
 
@@ -63,7 +63,7 @@ type Stop struct {
 	// Reason and Message go into the pod status where the cause is StopEvicted, for example Evicted or Terminated.
 	Reason  string
 	Message string
-	// Own: the pod has brought it upon itself, so that its end is no disruption by the node.
+	// Own: the pod itself is the cause, so that its end is no disruption by the node.
 	Own bool
 }
 

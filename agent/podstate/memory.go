@@ -11,7 +11,7 @@ import (
 // its methods; everything else reads it through a Recall. Losing it (an agent crash) costs repeated
 // idempotent work, never correctness.
 type Memory struct {
-	// Prepared: the pod's directories and cgroup have been made.
+	// Prepared: the pod's directories and cgroup exist.
 	Prepared bool
 	// ClaimsPrepared: the pod's resource claims have been prepared.
 	ClaimsPrepared bool
@@ -27,7 +27,7 @@ type Memory struct {
 	Started map[string]bool
 	// Hooks holds the outcome of finished postStart hooks by container ID.
 	Hooks map[string]Hook
-	// Restarts holds the crash-loop back-offs: how long after the end of an instance the next may be made.
+	// Restarts holds the crash-loop back-offs: how long after the end of an instance the next may be created.
 	Restarts map[Instance]time.Duration
 	// StoppedSandboxes marks the sandboxes, by ID, whose network has been released.
 	StoppedSandboxes map[string]bool

@@ -7,21 +7,20 @@ import (
 )
 
 // Observed is what is true about one pod on this node now. It is filled in one place (agent/observe.go) and
-// holds flat values only.
+// is never modified.
 type Observed struct {
 	Now time.Time
-	// Sandboxes and Containers are all instances the runtime knows, in any order.
+	// Sandboxes and Containers are all instances that the runtime has, in any order.
 	Sandboxes  []Sandbox
 	Containers []Container
 	// VolumesOnDisk are the names of the volumes that have a directory below the pod's. Filled when the pod
 	// is to be torn down; nil otherwise.
 	VolumesOnDisk []string
-	// DirOnDisk and CgroupExists tell whether the pod's directory and cgroup are still there. Filled like
-	// VolumesOnDisk.
+	// DirOnDisk and CgroupExists: the pod's directory and cgroup still exist. Filled like VolumesOnDisk.
 	DirOnDisk    bool
 	CgroupExists bool
-	// ResetNoted: the pod's directory notes that its containers have gone so that all can start anew.
-	// Filled for a pod in which that may be (RestartsAll).
+	// ResetNoted: the pod's directory has the marker file of a reset (RestartAllContainers). Filled for a pod
+	// whose restart rules can ask for one.
 	ResetNoted bool
 	// ClaimsHeld: resource claims are prepared for the pod, or may be.
 	ClaimsHeld bool
@@ -36,10 +35,10 @@ type Observed struct {
 
 // Node is what decisions need to know of the node.
 type Node struct {
-	// RuntimeName is how the runtime calls itself (CRI VersionResponse.runtime_name), such as containerd;
+	// RuntimeName is the name of the runtime (CRI VersionResponse.runtime_name), such as containerd;
 	// container IDs in statuses begin with it.
 	RuntimeName string
-	// RecursiveReadOnly tells whether the pod's runtime handler can make read-only mounts recursive.
+	// RecursiveReadOnly: the pod's runtime handler can make read-only mounts recursive.
 	RecursiveReadOnly bool
 	// HostIPs are the node's addresses, the primary one first.
 	HostIPs []string
@@ -59,7 +58,7 @@ type Sandbox struct {
 	CreatedAt time.Time
 	// IPs are the pod's addresses, the primary one first; empty on the host's network.
 	IPs []string
-	// Handler is the runtime handler it was made with; empty for the default one.
+	// Handler is the runtime handler it was created with; empty for the default one.
 	Handler string
 }
 
@@ -104,9 +103,9 @@ type Container struct {
 	User *corev1.ContainerUser
 	// Size is what the runtime says of its resources; nil where it does not tell.
 	Size *Size
-	// Made are the resources it was made with, CPU and memory alone; nil where that is not known.
+	// Made are the resources it was created with, CPU and memory alone; nil where that is not known.
 	Made *corev1.ResourceRequirements
-	// Hash is the hash of the container spec it was made from; empty where the label is missing or not
+	// Hash is the hash of the container spec it was created from; empty where the label is missing or not
 	// understood, which never causes a restart.
 	Hash string
 }

@@ -6,7 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Size is what the kernel is told of CPU and memory, in the terms of the CRI's LinuxContainerResources. 0
+// Size is a setting of CPU and memory for the kernel, in the terms of the CRI's LinuxContainerResources. 0
 // is no bound.
 type Size struct {
 	Shares int64 // CPU weight, 1024 a CPU

@@ -10,7 +10,7 @@ import (
 )
 
 // State is what follows from the facts about one pod: everything that the planner and the status ask more
-// than once. It answers questions and changes nothing; nobody changes its fields once New has returned.
+// than once. It answers questions and changes nothing; its fields do not change once New has returned.
 type State struct {
 	Desired
 	Observed

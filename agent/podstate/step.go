@@ -122,9 +122,9 @@ func (s RemoveContainer) String() string {
 }
 func (s NoteReset) String() string {
 	if s.Over {
-		return "forget that all containers were to start anew"
+		return "remove the marker file of the reset"
 	}
-	return "note that all containers start anew"
+	return "write the marker file of the reset"
 }
 func (s StopSandbox) String() string {
 	return fmt.Sprintf("stop sandbox attempt %d (%s)", s.Attempt, s.ID)

@@ -1,0 +1,66 @@
+package podstate
+
+import (
+	"testing"
+	"time"
+)
+
+// TestKeys: steps that act on different things have different keys, though IDs and names are the same.
+func TestKeys(t *testing.T) {
+	seen := map[Key]Step{}
+	for _, s := range []Step{
+		Prepare{}, PrepareClaims{}, Mount{Volume: "x"}, CreateSandbox{}, EnsureImage{Container: "x"},
+		EnsureImage{Volume: "x"}, CreateContainer{Name: "x"}, StartContainer{ID: "x"}, PostStart{ID: "x"},
+		StopContainer{ID: "x"}, RemoveContainer{ID: "x"}, NoteReset{}, StopSandbox{ID: "x"}, RemoveSandbox{ID: "x"},
+		Resize{ID: "x"}, ResizePod{}, Unmount{Volume: "x"}, UnprepareClaims{}, RemoveCgroup{}, RemoveDir{},
+	} {
+		if other := seen[s.Key()]; other != nil {
+			t.Errorf("%v and %v: got the same key %v", s, other, s.Key())
+		}
+		seen[s.Key()] = s
+	}
+	if len(seen) != len(kindNames) {
+		t.Errorf("got %d keys, want one for each of %d kinds", len(seen), len(kindNames))
+	}
+}
+
+// TestIdentity: two plans that want the same step are recognized, whatever time has passed between them.
+func TestIdentity(t *testing.T) {
+	stop := StopContainer{ID: "x", Cause: CauseProbe, Reason: "unhealthy", Deadline: time.Unix(1, 0)}
+	later, other := stop, stop
+	later.Deadline = time.Unix(2, 0)
+	other.Cause = CauseEnd
+	if Identity(stop) != Identity(later) {
+		t.Error("stops with other deadlines: got different steps, want the same")
+	}
+	if Identity(stop) == Identity(other) {
+		t.Error("stops for other causes: got the same step, want different ones")
+	}
+	up, down := Resize{ID: "x", To: Size{Memory: 2}}, Resize{ID: "x", To: Size{Memory: 1}, LowersMemory: true}
+	if Identity(up) == Identity(down) {
+		t.Error("resizes to other sizes: got the same step, want different ones")
+	}
+}
+
+func TestOvertakes(t *testing.T) {
+	slow, fast := StopContainer{ID: "x", Deadline: time.Unix(9, 0)}, StopContainer{ID: "x", Deadline: time.Unix(1, 0)}
+	for _, c := range []struct {
+		step, running Step
+		want          bool
+	}{
+		{fast, slow, true}, {slow, fast, false}, {slow, slow, false}, {Prepare{}, Prepare{}, false}, {fast, Prepare{}, false},
+	} {
+		if got := Overtakes(c.step, c.running); got != c.want {
+			t.Errorf("%v over %v: got %v, want %v", c.step, c.running, got, c.want)
+		}
+	}
+}
+
+// TestEmptyRecall: a worker that begins remembers nothing, and can be asked all the same.
+func TestEmptyRecall(t *testing.T) {
+	var r Recall
+	if _, failed := r.Failure(Prepare{}); failed || r.Prepared() || r.InFlight(Prepare{}) != nil || r.Reported() != nil ||
+		len(r.Running()) > 0 || r.MountFails() || r.ReportedContainer("app") != nil {
+		t.Error("got something from an empty memory, want nothing")
+	}
+}
