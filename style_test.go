@@ -33,8 +33,6 @@ cni: 27
 cni/shim: 1
 config: 45
 cri/images: 5
-csi/fake: 35
-csi/fake/cmd/hostdriver: 1
 host/cgroups: 18
 host/inotify: 8
 host/pressure: 1
@@ -62,9 +60,7 @@ test/vm: 103
 const maxLongTestLines = 1510
 
 // docWithCode lists the doc.go files that still hold more than the package comment. Move the code to a file with its name.
-var docWithCode = []string{
-	"csi/fake/doc.go",
-}
+var docWithCode = []string{}
 
 // reportsWhether lists the directories in which the doc comments of all functions with one boolean result have to say
 // "reports whether". Add a directory when its language has been edited.

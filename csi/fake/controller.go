@@ -88,8 +88,12 @@ func (d *Driver) CreateVolume(_ context.Context, r *csipb.CreateVolumeRequest) (
 			return nil, err
 		}
 	}
-	return &csipb.CreateVolumeResponse{Volume: &csipb.Volume{VolumeId: id, CapacityBytes: v.Size, VolumeContext: map[string]string{"name": r.Name},
-		AccessibleTopology: []*csipb.Topology{{Segments: map[string]string{TopologyKey: d.cfg.NodeID}}}}}, nil
+	return &csipb.CreateVolumeResponse{Volume: &csipb.Volume{
+		VolumeId:           id,
+		CapacityBytes:      v.Size,
+		VolumeContext:      map[string]string{"name": r.Name},
+		AccessibleTopology: []*csipb.Topology{{Segments: map[string]string{TopologyKey: d.cfg.NodeID}}},
+	}}, nil
 }
 
 func (d *Driver) makeVolume(v *volume) error {
@@ -115,7 +119,8 @@ func (d *Driver) DeleteVolume(_ context.Context, r *csipb.DeleteVolumeRequest) (
 	if _, err := os.Stat(d.path("attached", v.ID)); err == nil {
 		return nil, status.Errorf(codes.FailedPrecondition, "volume %s is attached", v.ID)
 	}
-	return &csipb.DeleteVolumeResponse{}, errors.Join(os.RemoveAll(d.image(v.ID)), os.Remove(d.path("volumes", v.ID+".json")))
+	err = errors.Join(os.RemoveAll(d.image(v.ID)), os.Remove(d.path("volumes", v.ID+".json")))
+	return &csipb.DeleteVolumeResponse{}, err
 }
 
 // ControllerPublishVolume attaches a volume to one node at a time.
@@ -201,11 +206,13 @@ func (d *Driver) ControllerGetCapabilities(context.Context, *csipb.ControllerGet
 	*csipb.ControllerGetCapabilitiesResponse, error) {
 	r := &csipb.ControllerGetCapabilitiesResponse{}
 	for _, t := range []csipb.ControllerServiceCapability_RPC_Type{
-		csipb.ControllerServiceCapability_RPC_CREATE_DELETE_VOLUME, csipb.ControllerServiceCapability_RPC_PUBLISH_UNPUBLISH_VOLUME,
-		csipb.ControllerServiceCapability_RPC_EXPAND_VOLUME, csipb.ControllerServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER,
+		csipb.ControllerServiceCapability_RPC_CREATE_DELETE_VOLUME,
+		csipb.ControllerServiceCapability_RPC_PUBLISH_UNPUBLISH_VOLUME,
+		csipb.ControllerServiceCapability_RPC_EXPAND_VOLUME,
+		csipb.ControllerServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER,
 	} {
-		r.Capabilities = append(r.Capabilities, &csipb.ControllerServiceCapability{Type: &csipb.ControllerServiceCapability_Rpc{
-			Rpc: &csipb.ControllerServiceCapability_RPC{Type: t}}})
+		rpc := &csipb.ControllerServiceCapability_Rpc{Rpc: &csipb.ControllerServiceCapability_RPC{Type: t}}
+		r.Capabilities = append(r.Capabilities, &csipb.ControllerServiceCapability{Type: rpc})
 	}
 	return r, nil
 }

@@ -18,8 +18,8 @@ import (
 )
 
 // A failpoint is a file fail/<method> in the state directory: "WHAT" or "WHAT TIMES". WHAT is the name of a gRPC code
-// ("Internal"), "hang" until the file is gone or the caller gives up, or "die" to end the process; with "after:" before it,
-// it happens when the call has had its effect. Without TIMES it stays until the file is removed.
+// ("Internal"), "hang" until the file is gone or the caller gives up, or "die" to end the process; with "after:" before
+// it, it happens when the call has had its effect. Without TIMES it stays until the file is removed.
 
 // Fail sets a failpoint; times 0 is until Heal.
 func Fail(state, method, what string, times int) error {

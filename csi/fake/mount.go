@@ -153,10 +153,12 @@ func unmount(path string) error {
 	return nil
 }
 
-// mountedFrom says whether a device is mounted, as far as this process can see. The device itself says nothing: it lingers
-// as long as any mount namespace of the machine has a copy of the mount.
+// mountedFrom says whether a device is mounted, as far as this process can see. The device itself says nothing: it
+// lingers as long as any mount namespace of the machine has a copy of the mount.
 func mountedFrom(device string) bool {
-	found, err := mountinfo.GetMounts(func(m *mountinfo.Info) (skip, stop bool) { return m.Source != device, m.Source == device })
+	found, err := mountinfo.GetMounts(func(m *mountinfo.Info) (skip, stop bool) {
+		return m.Source != device, m.Source == device
+	})
 	return device != "" && (err != nil || len(found) > 0)
 }
 

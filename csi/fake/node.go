@@ -221,8 +221,18 @@ func (d *Driver) NodeGetVolumeStats(_ context.Context, r *csipb.NodeGetVolumeSta
 	}
 	block := fs.Bsize
 	return d.withCondition(v, &csipb.NodeGetVolumeStatsResponse{Usage: []*csipb.VolumeUsage{
-		{Unit: csipb.VolumeUsage_BYTES, Total: int64(fs.Blocks) * block, Available: int64(fs.Bavail) * block, Used: int64(fs.Blocks-fs.Bfree) * block},
-		{Unit: csipb.VolumeUsage_INODES, Total: int64(fs.Files), Available: int64(fs.Ffree), Used: int64(fs.Files - fs.Ffree)},
+		{
+			Unit:      csipb.VolumeUsage_BYTES,
+			Total:     int64(fs.Blocks) * block,
+			Available: int64(fs.Bavail) * block,
+			Used:      int64(fs.Blocks-fs.Bfree) * block,
+		},
+		{
+			Unit:      csipb.VolumeUsage_INODES,
+			Total:     int64(fs.Files),
+			Available: int64(fs.Ffree),
+			Used:      int64(fs.Files - fs.Ffree),
+		},
 	}}), nil
 }
 
@@ -257,7 +267,8 @@ func (d *Driver) withCondition(v *volume, r *csipb.NodeGetVolumeStatsResponse) *
 		c = protowire.AppendVarint(protowire.AppendTag(nil, 1, protowire.VarintType), 1)
 	}
 	c = protowire.AppendString(protowire.AppendTag(c, 2, protowire.BytesType), cmp.Or(text, "as good as new"))
-	r.ProtoReflect().SetUnknown(protowire.AppendBytes(protowire.AppendTag(nil, volumeConditionField, protowire.BytesType), c))
+	tag := protowire.AppendTag(nil, volumeConditionField, protowire.BytesType)
+	r.ProtoReflect().SetUnknown(protowire.AppendBytes(tag, c))
 	return r
 }
 
@@ -270,7 +281,11 @@ func (d *Driver) NodeGetVolumeHealth(_ context.Context, r *csipb.NodeGetVolumeHe
 	}
 	health := &csipb.VolumeHealth{VolumeId: v.ID}
 	if text := d.sickness(v); text != "" {
-		health.HealthStatuses = []*csipb.VolumeHealth_VolumeHealthEntry{{Status: csipb.VolumeHealthErrorType_DEGRADED, Reason: "Sick", Message: text}}
+		health.HealthStatuses = []*csipb.VolumeHealth_VolumeHealthEntry{{
+			Status:  csipb.VolumeHealthErrorType_DEGRADED,
+			Reason:  "Sick",
+			Message: text,
+		}}
 	}
 	return &csipb.NodeGetVolumeHealthResponse{VolumeHealth: health}, nil
 }

@@ -1,5 +1,5 @@
-// Command hostdriver runs the CSI driver of package fake, for tests with a real node. It ends with SIGTERM or SIGINT, or is
-// killed; its volumes stay as they are.
+// Command hostdriver runs the CSI driver of package fake, for tests with a real node. It ends with SIGTERM or SIGINT,
+// or is killed; its volumes stay as they are.
 package main
 
 import (
