@@ -38,7 +38,7 @@ func TestBootstrap(t *testing.T) {
 		t.Error(err)
 	}
 	if c.users[nodeUser] == 0 {
-		t.Errorf("nobody came as %s: %v", nodeUser, c.users)
+		t.Errorf("got requests of users %v, want one of %s", c.users, nodeUser)
 	}
 	text, err := os.ReadFile(cfg.Kubeconfig)
 	current := filepath.Join(cfg.Dir, "kubelet-client-current.pem")
@@ -55,7 +55,7 @@ func TestBootstrap(t *testing.T) {
 	if exists(filepath.Join(cfg.Dir, "kubelet-client.key.tmp")) {
 		t.Error("the key of the answered request is still there")
 	}
-	// A second life needs no token.
+	// A restart needs no token.
 	cfg.Bootstrap = c.kubeconfig("bootstrap.conf", token("gone"), c.caPEM())
 	again, err := NewClient(cfg)
 	if err != nil {
@@ -73,7 +73,7 @@ func TestBootstrapTrouble(t *testing.T) {
 	for name, bad := range map[string]struct {
 		user     clientcmdapi.AuthInfo
 		ca       []byte
-		from, to time.Time // the life of the API server's certificate
+		from, to time.Time // validity of the API server's certificate
 		want     string
 	}{
 		"expired token":          {user: token("old"), ca: c.caPEM(), want: "kubeadm token create"},
@@ -111,8 +111,8 @@ func TestBootstrapTrouble(t *testing.T) {
 	}
 }
 
-// TestDenied: the reason is told, and the next request is another one.
-func TestDenied(t *testing.T) {
+// The error has the reason of a denied request, and the next request is another one.
+func TestDeniedRequest(t *testing.T) {
 	c := newCluster(t)
 	denied := 0
 	c.judge = func(*certificatesv1.CertificateSigningRequest) string {
@@ -135,11 +135,11 @@ func TestDenied(t *testing.T) {
 		t.Errorf("requests %v", seen)
 	}
 	if !strings.Contains(id.lastErr, "denied (No: not this one)") {
-		t.Errorf("told %q", id.lastErr)
+		t.Errorf("got error %q, want the reason", id.lastErr)
 	}
 }
 
-// TestRotate: a certificate at the end of its life is replaced, also for the clients that were made before; no request
+// A certificate that expires soon is replaced, also for existing clients; no request
 // fails.
 func TestRotate(t *testing.T) {
 	c := newCluster(t)
@@ -151,7 +151,7 @@ func TestRotate(t *testing.T) {
 		}
 		return time.Now()
 	}
-	c.life = 100 * time.Second
+	c.validity = 100 * time.Second
 	c.kubeconfig("kubelet.conf", c.embedded(nodeUser, time.Now().Add(-time.Hour), time.Now().Add(time.Hour)), c.caPEM())
 	id, err := NewClient(cfg)
 	if err != nil {
@@ -176,26 +176,26 @@ func TestRotate(t *testing.T) {
 		defer c.mu.Unlock()
 		return c.conns[leaf.SerialNumber.String()] && time.Until(leaf.NotAfter) > 90*time.Second
 	})
-	// The kubeconfig still holds the first one; the next life takes the stored one.
+	// The kubeconfig still has the first one; after a restart the stored one is used.
 	again, err := NewClient(cfg)
 	if err != nil || !again.leaf.Load().Equal(id.leaf.Load()) {
-		t.Errorf("the next life has %v, %v", again.Expires(), err)
+		t.Errorf("after a restart the certificate expires at %v, %v", again.Expires(), err)
 	}
 	if !again.due.After(time.Now()) {
-		t.Error("the next life renews at once")
+		t.Error("after a restart the certificate is renewed at once")
 	}
 }
 
-// TestKeep: kubeadm writes the first certificate into the kubeconfig, and looks for it in cert-dir before the cluster
-// can sign another. One that is of somebody else is not kept, nor one beside a certificate that counts.
-func TestKeep(t *testing.T) {
+// TestCertificateOfKubeconfigIsStored: kubeadm writes the first certificate into the kubeconfig, and looks for it in
+// cert-dir before the cluster can sign another. One of another user is not stored, nor one beside a valid certificate.
+func TestCertificateOfKubeconfigIsStored(t *testing.T) {
 	c := newCluster(t)
 	cfg := c.config()
 	current := filepath.Join(cfg.Dir, "kubelet-client-current.pem")
 	from, to := time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
 	c.kubeconfig("kubelet.conf", c.embedded("admin", from, to), c.caPEM())
 	if _, err := NewClient(cfg); err != nil || exists(current) {
-		t.Errorf("somebody else's certificate: kept: %v, %v", exists(current), err)
+		t.Errorf("certificate of another user: stored: %v, %v", exists(current), err)
 	}
 	c.kubeconfig("kubelet.conf", c.embedded(nodeUser, from, to), c.caPEM())
 	id, err := NewClient(cfg)
@@ -221,7 +221,7 @@ func TestKeep(t *testing.T) {
 	}
 }
 
-// TestReload: a kubeconfig that somebody else writes is taken over by the clients that exist.
+// Existing clients use a kubeconfig that another program writes.
 func TestReload(t *testing.T) {
 	c := newCluster(t)
 	cfg := c.config()
@@ -265,8 +265,8 @@ func TestNewClientErrors(t *testing.T) {
 	}
 }
 
-// TestKey: a request that nobody has answered is taken up by the next life under its name.
-func TestKey(t *testing.T) {
+// After a restart a pending request is found by its name.
+func TestPendingRequestSurvivesRestart(t *testing.T) {
 	s := store{t.TempDir(), "kubelet-client"}
 	key, err := s.requestKey()
 	if err != nil {

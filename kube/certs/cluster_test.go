@@ -38,7 +38,7 @@ const (
 )
 
 // cluster is an API server over TLS with an authority of its own, which lets in its own certificates and one token,
-// and a signer that the test holds the hand of.
+// and a signer that the test controls.
 type cluster struct {
 	t    *testing.T
 	ca   *x509.Certificate
@@ -47,19 +47,19 @@ type cluster struct {
 	http *httptest.Server
 	dir  string
 
-	mu    sync.Mutex
-	leaf  tls.Certificate                                               // the server's own
-	life  time.Duration                                                 // of the certificates it signs
-	born  func() time.Time                                              // their first moment
-	judge func(*certificatesv1.CertificateSigningRequest) (deny string) // nil: approve
-	seen  []string                                                      // names of requests
-	users map[string]int                                                // requests by user
-	conns map[string]bool                                               // serial numbers that came
+	mu       sync.Mutex
+	leaf     tls.Certificate                                               // the server's own
+	validity time.Duration                                                 // of the certificates it signs
+	born     func() time.Time                                              // their first moment
+	judge    func(*certificatesv1.CertificateSigningRequest) (deny string) // nil: approve
+	seen     []string                                                      // names of requests
+	users    map[string]int                                                // requests by user
+	conns    map[string]bool                                               // serial numbers that came
 }
 
 func newCluster(t *testing.T) *cluster {
 	t.Helper()
-	c := &cluster{t: t, dir: t.TempDir(), life: time.Hour, born: func() time.Time { return time.Now().Add(-time.Minute) },
+	c := &cluster{t: t, dir: t.TempDir(), validity: time.Hour, born: func() time.Time { return time.Now().Add(-time.Minute) },
 		users: map[string]int{}, conns: map[string]bool{}}
 	c.key = newKey(t)
 	c.ca = c.sign(&x509.Certificate{Subject: pkix.Name{CommonName: "ca"}, IsCA: true, BasicConstraintsValid: true,
@@ -83,7 +83,8 @@ func newCluster(t *testing.T) *cluster {
 	return c
 }
 
-// present gives the server a certificate of this life, which new connections see; zero stands for one that is good now.
+// present gives the server a certificate of this validity, which new connections see; zero stands for one that is
+// valid now.
 func (c *cluster) present(from, to time.Time) {
 	key := newKey(c.t)
 	leaf := c.sign(&x509.Certificate{Subject: pkix.Name{CommonName: "api"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
@@ -173,7 +174,7 @@ func (c *cluster) answer(csr *certificatesv1.CertificateSigningRequest) {
 	}
 	born := c.born()
 	cert := c.sign(&x509.Certificate{Subject: req.Subject, DNSNames: req.DNSNames, IPAddresses: req.IPAddresses, NotBefore: born,
-		NotAfter: born.Add(c.life), ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth}}, req.PublicKey)
+		NotAfter: born.Add(c.validity), ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth}}, req.PublicKey)
 	csr.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue}}
 	csr.Status.Certificate = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Raw})
 	c.api.Put(csr)
@@ -210,7 +211,7 @@ func (c *cluster) kubeconfig(name string, user clientcmdapi.AuthInfo, ca []byte)
 	return path
 }
 
-// embedded is a user with a certificate of this life.
+// embedded returns a user with a certificate of this validity.
 func (c *cluster) embedded(user string, from, to time.Time) clientcmdapi.AuthInfo {
 	key := newKey(c.t)
 	cert := c.sign(&x509.Certificate{Subject: pkix.Name{CommonName: user, Organization: []string{"system:nodes"}}, NotBefore: from, NotAfter: to,
@@ -228,11 +229,11 @@ func (c *cluster) config() ClientConfig {
 }
 
 // run runs the identity until the test ends.
-func run(t *testing.T, room interface{ Run(context.Context) }) {
+func run(t *testing.T, runner interface{ Run(context.Context) }) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	done := make(chan struct{})
-	go func() { defer close(done); room.Run(ctx) }()
+	go func() { defer close(done); runner.Run(ctx) }()
 	t.Cleanup(func() { cancel(); <-done })
 }
 

@@ -26,7 +26,7 @@ func TestSelfSigned(t *testing.T) {
 	}
 	again, err := NewServing(cfg)
 	if err != nil || !again.pair.Load().Leaf.Equal(pair.Leaf) {
-		t.Errorf("the next life has made another: %v", err)
+		t.Errorf("a restart created another certificate: %v", err)
 	}
 	if info, err := os.Stat(filepath.Join(cfg.Dir, "kubelet.key")); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("%v %v", info, err)

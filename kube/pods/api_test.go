@@ -81,12 +81,12 @@ func TestAPIPods(t *testing.T) {
 			t.Errorf("mirror pods are %v", set.Mirrors)
 		}
 
-		// A burst while nobody receives: one Set waits, and it is the newest.
+		// A burst without a receiver: one Set waits, and it is the newest.
 		time.Sleep(time.Hour)
 		for range 50 {
 			changed := apiPod("a", "1")
 			changed.Labels = map[string]string{"a": "b"}
-			changed.Annotations = map[string]string{podutil.AnnotationSource: "file"} // nobody else says where a pod is from
+			changed.Annotations = map[string]string{podutil.AnnotationSource: "file"} // only the node sets it
 			server.Put(changed)
 		}
 		server.Put(apiPod("b", "4"))

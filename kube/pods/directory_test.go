@@ -214,7 +214,8 @@ func TestReferences(t *testing.T) {
 	alone.wantProblems(alone.scan("a-n1:i")) // it will wait for its ConfigMap
 }
 
-// What did not change is the same object, so that nobody downstream looks twice; and it was first seen when it was.
+// An unchanged object is the same pointer, so that receivers can compare pointers, and keeps the time when it was
+// first seen.
 func TestUnchanged(t *testing.T) {
 	b := newBench(t, nil)
 	b.write("a.yaml", podYAML("a", "1")+"---\n"+podYAML("b", "1"))
@@ -234,7 +235,7 @@ func TestUnchanged(t *testing.T) {
 	}
 }
 
-// A file that was written a moment ago is read again, since its time stamps may not tell the next write.
+// A file that was just written is read again: its time stamps may not change with the next write.
 func TestRacyWrites(t *testing.T) {
 	b := newBench(t, nil)
 	b.now = time.Now()
@@ -286,7 +287,7 @@ func TestSingleFileAndLinks(t *testing.T) {
 	b.wantProblems(b.scan(""))
 }
 
-// A static pod keeps the UID it runs under, as long as nobody touched its manifest since.
+// A static pod keeps the UID that it runs under if its manifest has not been touched since.
 func TestAdopt(t *testing.T) {
 	for _, c := range []struct {
 		name    string

@@ -143,7 +143,7 @@ func (b *mirrorBench) wantHash(name, hash string) *corev1.Pod {
 	return p
 }
 
-func TestMirrorLife(t *testing.T) {
+func TestMirrorIsCreatedAndDeleted(t *testing.T) {
 	withMirrors(t, nil, func(b *mirrorBench) {
 		b.static <- []*corev1.Pod{podOf(SourceFile, "s", "1")}
 		p := b.wantHash("s", "1")
@@ -166,7 +166,7 @@ func TestMirrorLife(t *testing.T) {
 		b.mirrors.Wake()
 		b.wantHash("s", "2")
 
-		b.server.Delete("pods", "ns", "s") // somebody deletes it
+		b.server.Delete("pods", "ns", "s") // as a user may
 		b.wantHash("s", "2")
 
 		b.static <- nil

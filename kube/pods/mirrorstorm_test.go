@@ -91,7 +91,7 @@ func (s *storm) deletedByHand(hash string) {
 	}
 }
 
-// TestMirrorStorm: through refused and lost requests, cut watches, changes of the manifest and people who delete
+// TestMirrorStorm: through refused and lost requests, broken watches, changes of the manifest and users who delete
 // mirror pods, in any order, no mirror pod is taken away that is in order, and in the end the right one is there.
 func TestMirrorStorm(t *testing.T) {
 	for seed := range uint64(30) {
@@ -134,7 +134,7 @@ func TestMirrorStorm(t *testing.T) {
 				}
 				for hash, n := range s.made {
 					if n > 1+s.taken[hash] {
-						t.Errorf("the mirror pod of manifest %s was made %d times, and deleted by hand %d times", hash, n, s.taken[hash])
+						t.Errorf("the mirror pod of manifest %s was created %d times, and deleted by users %d times", hash, n, s.taken[hash])
 					}
 				}
 			})

@@ -47,7 +47,7 @@ func realServer(t *testing.T) (admin, node *client.Client, uid types.UID) {
 
 // A static pod that uses a ConfigMap of the manifests, its mirror pod, and a pod of the API, on a real API server with
 // the Node authorizer and NodeRestriction.
-func TestServer(t *testing.T) {
+func TestRealServer(t *testing.T) {
 	admin, node, uid := realServer(t)
 	dir := t.TempDir()
 	file := filepath.Join(dir, "a.yaml")
@@ -127,7 +127,7 @@ func TestServer(t *testing.T) {
 }
 
 // What SetDefaults makes of a pod is what a real API server makes of it.
-func TestServerDefaults(t *testing.T) {
+func TestRealServerDefaults(t *testing.T) {
 	admin, _, _ := realServer(t)
 	file, errs := manifest.Parse([]byte(strings.ReplaceAll(podYAML("defaults", "i"), "containers:",
 		"automountServiceAccountToken: false, volumes: [{name: v}, {name: h, hostPath: {path: /x}}], containers:")),

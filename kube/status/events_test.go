@@ -38,7 +38,7 @@ func (f *fakeAPI) eventList() []*corev1.Event {
 	return list
 }
 
-// written waits until what was told has been written.
+// written waits until all events have been written.
 func written() {
 	time.Sleep(eventHold)
 	synctest.Wait()
@@ -72,7 +72,7 @@ func TestRepeatsCountUp(t *testing.T) {
 	})
 }
 
-func TestExpiredEventIsWrittenAnew(t *testing.T) {
+func TestExpiredEventIsCreatedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := newFakeAPI()
 		r := runRecorder(t, api)

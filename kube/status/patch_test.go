@@ -19,9 +19,9 @@ import (
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
-// TestPatchesReachTheirAim draws pairs of statuses and asks the API server's own merge whether the patch from one to
+// TestPatchesGiveWantedStatus draws pairs of statuses and asks the API server's own merge whether the patch from one to
 // the other leads there, and leaves alone what belongs to others.
-func TestPatchesReachTheirAim(t *testing.T) {
+func TestPatchesGiveWantedStatus(t *testing.T) {
 	for seed := range uint64(4000) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		from, to := randomStatus(r), randomStatus(r)

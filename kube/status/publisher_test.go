@@ -259,7 +259,7 @@ func TestMirrorPodIsNotDeleted(t *testing.T) {
 }
 
 // Statuses settle on the newest whatever the order of sets, answers, failures and watch events.
-func TestRandomLivesConverge(t *testing.T) {
+func TestRandomUpdatesConverge(t *testing.T) {
 	for seed := range 300 {
 		synctest.Test(t, func(t *testing.T) { randomLife(t, uint64(seed)) })
 	}
@@ -301,7 +301,7 @@ func TestForgottenInFlightStaysForgotten(t *testing.T) {
 				t.Errorf("after %v: %d requests for a pod that was forgotten", failure, got)
 			}
 			if len(b.deleted) > 0 {
-				t.Errorf("after %v: told of the end of a pod that was forgotten", failure)
+				t.Errorf("after %v: Deleted was called for a forgotten pod", failure)
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
@@ -337,7 +337,7 @@ func BenchmarkSetUnchanged(b *testing.B) {
 }
 
 // BenchmarkPublish measures one status from Set to the answer, against an API server that costs next to nothing: it
-// answers in protobuf with what it is told to.
+// answers in protobuf with a fixed object.
 func BenchmarkPublish(b *testing.B) {
 	pod := testPod("a")
 	pod.ResourceVersion, pod.Status = "1000000000", fullStatus(2)

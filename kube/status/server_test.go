@@ -89,13 +89,13 @@ func (s *server) awaitDeleted(uid types.UID) {
 			s.t.Fatalf("deleted %s, want %s", got, uid)
 		}
 	case <-time.After(10 * time.Second):
-		s.t.Fatalf("never told that %s is gone", uid)
+		s.t.Fatalf("Deleted was never called for %s", uid)
 	}
 }
 
-func TestServerTakesALife(t *testing.T) {
+func TestRealServerAcceptsStatuses(t *testing.T) {
 	s := newServer(t)
-	pod := s.create("nodelet-status-life")
+	pod := s.create("nodelet-status-updates")
 	status := fullStatus(1)
 	status.ContainerStatuses[0].Name, status.QOSClass = "app", ""
 	status.Conditions = append(status.Conditions, corev1.PodCondition{Type: corev1.PodResizePending, Status: "True", Reason: "Deferred"})
@@ -126,8 +126,8 @@ func TestServerTakesALife(t *testing.T) {
 	}
 }
 
-// TestServerNoticesReplacedPods checks how a real API server refuses a patch and a delete with another pod's UID.
-func TestServerNoticesReplacedPods(t *testing.T) {
+// TestRealServerReplacedPods checks how a real API server refuses a patch and a delete with another pod's UID.
+func TestRealServerReplacedPods(t *testing.T) {
 	for _, gone := range []bool{false, true} {
 		s := newServer(t)
 		old := s.create("nodelet-status-replaced")
@@ -160,7 +160,7 @@ func TestServerNoticesReplacedPods(t *testing.T) {
 	}
 }
 
-func TestServerTakesEvents(t *testing.T) {
+func TestRealServerAcceptsEvents(t *testing.T) {
 	api := realAPI(t)
 	r := NewRecorder(RecorderConfig{Client: api, Node: "node-1"})
 	ctx, cancel := context.WithCancel(t.Context())
