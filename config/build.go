@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// build puts a checked configuration and the flags beside it into plain Go types.
+// build converts a valid configuration and the flags without a field to plain Go types.
 func build(k *KubeletConfiguration, flags flagValues) (*Config, error) {
 	node, err := buildNode(k, flags)
 	if err != nil {
@@ -88,7 +88,7 @@ func buildNode(k *KubeletConfiguration, flags flagValues) (Node, error) {
 	}
 	cloud := flags.text("cloud-provider")
 	if cloud != "" && cloud != "external" {
-		return Node{}, fmt.Errorf(`--cloud-provider: %q is gone from Kubernetes; want "external" or nothing`, cloud)
+		return Node{}, fmt.Errorf(`--cloud-provider: %q has been removed from Kubernetes; want "external" or nothing`, cloud)
 	}
 	return Node{
 		Name: name, IPs: ips, Labels: labels, ExternalCloud: cloud == "external",
@@ -102,7 +102,11 @@ func buildNode(k *KubeletConfiguration, flags flagValues) (Node, error) {
 }
 
 func buildRuntime(k *KubeletConfiguration) Runtime {
-	r := Runtime{Endpoint: k.ContainerRuntimeEndpoint, ImageEndpoint: k.ImageServiceEndpoint, RequestTimeout: k.RuntimeRequestTimeout.Duration}
+	r := Runtime{
+		Endpoint:       k.ContainerRuntimeEndpoint,
+		ImageEndpoint:  k.ImageServiceEndpoint,
+		RequestTimeout: k.RuntimeRequestTimeout.Duration,
+	}
 	if r.ImageEndpoint == "" {
 		r.ImageEndpoint = r.Endpoint
 	}
@@ -120,8 +124,9 @@ func buildImages(k *KubeletConfiguration, flags flagValues) Images {
 	return Images{
 		MaxParallelPulls: parallel, PullQPS: float32(*k.RegistryPullQPS), PullBurst: int(k.RegistryBurst),
 		CredentialPolicy: k.ImagePullCredentialsVerificationPolicy, PreloadedAllowed: k.PreloadedImagesVerificationAllowlist,
-		ProviderConfig: flags.text("image-credential-provider-config"), ProviderBinaries: flags.text("image-credential-provider-bin-dir"),
-		GCHighPercent: int(*k.ImageGCHighThresholdPercent), GCLowPercent: int(*k.ImageGCLowThresholdPercent),
+		ProviderConfig:   flags.text("image-credential-provider-config"),
+		ProviderBinaries: flags.text("image-credential-provider-bin-dir"),
+		GCHighPercent:    int(*k.ImageGCHighThresholdPercent), GCLowPercent: int(*k.ImageGCLowThresholdPercent),
 		MinimumAge: k.ImageMinimumGCAge.Duration, MaximumAge: k.ImageMaximumGCAge.Duration,
 	}
 }
@@ -150,8 +155,8 @@ func buildPods(k *KubeletConfiguration) Pods {
 	return p
 }
 
-// buildCrashLoop follows KEP-4603: the gate ReduceDefaultCrashLoopBackOffDecay makes the curve begin at 1 s, and a cap
-// that is set wins over all, also over the first wait.
+// buildCrashLoop follows KEP-4603: the gate ReduceDefaultCrashLoopBackOffDecay starts the back-off at 1 s, and a
+// configured maximum also limits the first delay.
 func buildCrashLoop(k *KubeletConfiguration) BackOff {
 	b := BackOff{Initial: 10 * time.Second, Max: 5 * time.Minute}
 	if gateEnabled(k.FeatureGates, "ReduceDefaultCrashLoopBackOffDecay") {
@@ -164,7 +169,7 @@ func buildCrashLoop(k *KubeletConfiguration) BackOff {
 	return b
 }
 
-// buildShutdown writes the older pair of fields as priorities: critical pods are those from 2,000,000,000 up.
+// buildShutdown converts the older pair of fields to priorities: critical pods have 2,000,000,000 or more.
 func buildShutdown(k *KubeletConfiguration) Shutdown {
 	const critical = 2000000000
 	var s Shutdown
@@ -173,7 +178,8 @@ func buildShutdown(k *KubeletConfiguration) Shutdown {
 		s.ByPriority = []PriorityGrace{{0, total - last}, {critical, last}}
 	}
 	for _, p := range k.ShutdownGracePeriodByPodPriority {
-		s.ByPriority = append(s.ByPriority, PriorityGrace{p.Priority, time.Duration(p.ShutdownGracePeriodSeconds) * time.Second})
+		s.ByPriority = append(s.ByPriority, PriorityGrace{p.Priority,
+			time.Duration(p.ShutdownGracePeriodSeconds) * time.Second})
 	}
 	slices.SortFunc(s.ByPriority, func(a, b PriorityGrace) int { return int(int64(a.Priority) - int64(b.Priority)) })
 	return s
@@ -182,13 +188,20 @@ func buildShutdown(k *KubeletConfiguration) Shutdown {
 func buildServer(k *KubeletConfiguration) Server {
 	query := k.EnableSystemLogQuery != nil && *k.EnableSystemLogQuery
 	s := Server{
-		CertFile: k.TLSCertFile, KeyFile: k.TLSPrivateKeyFile, MinTLSVersion: tls.VersionTLS12, TLSBootstrap: k.ServerTLSBootstrap,
-		ClientCAFile: k.Authentication.X509.ClientCAFile, Anonymous: *k.Authentication.Anonymous.Enabled,
+		CertFile:      k.TLSCertFile,
+		KeyFile:       k.TLSPrivateKeyFile,
+		MinTLSVersion: tls.VersionTLS12,
+		TLSBootstrap:  k.ServerTLSBootstrap,
+		ClientCAFile:  k.Authentication.X509.ClientCAFile, Anonymous: *k.Authentication.Anonymous.Enabled,
 		Webhook: *k.Authentication.Webhook.Enabled, TokenTTL: k.Authentication.Webhook.CacheTTL.Duration,
 		AlwaysAllow: k.Authorization.Mode == "AlwaysAllow",
-		AllowedTTL:  k.Authorization.Webhook.CacheAuthorizedTTL.Duration, DeniedTTL: k.Authorization.Webhook.CacheUnauthorizedTTL.Duration,
-		StreamIdle: k.StreamingConnectionIdleTimeout.Duration, DebugHandlers: *k.EnableDebuggingHandlers,
-		Profiling: *k.EnableProfilingHandler, DebugFlags: *k.EnableDebugFlagsHandler, SystemLogs: *k.EnableSystemLogHandler, SystemLogsQuery: query,
+		AllowedTTL:  k.Authorization.Webhook.CacheAuthorizedTTL.Duration,
+		DeniedTTL:   k.Authorization.Webhook.CacheUnauthorizedTTL.Duration,
+		StreamIdle:  k.StreamingConnectionIdleTimeout.Duration, DebugHandlers: *k.EnableDebuggingHandlers,
+		Profiling:       *k.EnableProfilingHandler,
+		DebugFlags:      *k.EnableDebugFlagsHandler,
+		SystemLogs:      *k.EnableSystemLogHandler,
+		SystemLogsQuery: query,
 	}
 	if *k.EnableServer {
 		s.Endpoint = endpoint(k.Address, k.Port)
@@ -204,12 +217,12 @@ func buildServer(k *KubeletConfiguration) Server {
 	return s
 }
 
-// endpoint takes what validate has checked.
+// endpoint converts fields that validate has checked.
 func endpoint(address string, port int32) Endpoint {
 	return Endpoint{netip.MustParseAddr(address), uint16(port)}
 }
 
-// mustReserved takes what validate has checked.
+// mustReserved converts a field that validate has checked.
 func mustReserved(m map[string]string) corev1.ResourceList {
 	list, err := reservedList(m)
 	if err != nil {

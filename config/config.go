@@ -7,8 +7,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Config is everything a user has said, with the kubelet's defaults, checked and in plain Go types. Load makes it;
-// nobody writes to it afterwards. Rooms take the part they need, never the whole.
+// Config is the valid configuration with the kubelet's defaults, in plain Go types. Load returns it; it is never
+// changed. Other packages get the values that they need, never the whole.
 type Config struct {
 	Paths      Paths
 	Node       Node
@@ -28,18 +28,18 @@ type Config struct {
 	Healthz    Endpoint
 	Logging    LogSettings
 
-	// Flags are those that were given and their values, without what may be secret in them, as /flagz serves them.
+	// Flags are the given flags and their values, without secrets, as /flagz shows them.
 	Flags map[string]string
-	// Kubelet is the whole configuration with defaults and flags, as /configz serves it.
+	// Kubelet is the whole configuration with defaults and flags, as /configz shows it.
 	Kubelet KubeletConfiguration
-	// Warnings name what was set and changes nothing, in the order of the list of fields.
+	// Warnings are the settings without effect, in the order of the table of fields.
 	Warnings []Warning
 }
 
-// Gate says whether a feature gate of Kubernetes is on.
+// Gate reports whether a feature gate of Kubernetes is on.
 func (c *Config) Gate(name string) bool { return gateEnabled(c.Kubelet.FeatureGates, name) }
 
-// Paths are files and directories. Empty means "none".
+// Paths are files and directories. Empty means none.
 type Paths struct {
 	Kubeconfig          string // without it nodelet runs static pods alone
 	BootstrapKubeconfig string
@@ -51,7 +51,7 @@ type Paths struct {
 	ResolvConf          string // what pods inherit; empty for nothing
 }
 
-// Node is what becomes the Node object, its status and its lease.
+// Node is what the Node object, its status and its lease depend on.
 type Node struct {
 	Name     string            // lower case
 	Register bool              // create the Node object
@@ -59,8 +59,9 @@ type Node struct {
 	Labels   map[string]string // added at registration
 	Taints   []corev1.Taint    // added at registration
 
-	ProviderID             string
-	ExternalCloud          bool          // a cloud controller manager sets addresses and takes the uninitialized taint away
+	ProviderID string
+	// a cloud controller manager sets addresses and takes the uninitialized taint away
+	ExternalCloud          bool
 	StatusInterval         time.Duration // how often the status is computed
 	ReportInterval         time.Duration // how often it is sent though nothing changed
 	LeaseDuration          time.Duration // renewed each quarter of it
@@ -70,7 +71,7 @@ type Node struct {
 	LocalStorageIsolation  bool          // ephemeral-storage is a resource
 }
 
-// API bounds the traffic to the API server. QPS 0 of events means "no limit".
+// API limits the requests to the API server. QPS 0 of events means no limit.
 type API struct {
 	QPS         float32
 	Burst       int
@@ -79,14 +80,14 @@ type API struct {
 	RotateCerts bool // renew the client certificate
 }
 
-// Runtime is how the CRI runtime is reached.
+// Runtime is how to reach the CRI runtime.
 type Runtime struct {
 	Endpoint       string // unix:///run/containerd/containerd.sock
 	ImageEndpoint  string // the same as Endpoint, unless set
 	RequestTimeout time.Duration
 }
 
-// Network says who sets up the pods' networks, and how.
+// Network says which component sets up the pod network, and how.
 type Network struct {
 	Mode          string   // runtime, agent or auto
 	Conf          string   // the network configuration with agent: a file or directory; empty: made from the pod range
@@ -99,7 +100,7 @@ type Network struct {
 	PodCIDRs      []netip.Prefix // of a node without API server
 }
 
-// Images says how images are pulled and when they go.
+// Images says how images are pulled and when they are removed.
 type Images struct {
 	MaxParallelPulls int     // 1: one after the other; 0: no limit
 	PullQPS          float32 // 0: no limit
@@ -114,7 +115,7 @@ type Images struct {
 	MaximumAge       time.Duration // 0: no limit
 }
 
-// ContainerLogs bounds the log files of containers.
+// ContainerLogs limits the log files of containers.
 type ContainerLogs struct {
 	MaxBytes int64
 	MaxFiles int
@@ -122,7 +123,7 @@ type ContainerLogs struct {
 	Interval time.Duration
 }
 
-// Pods is what holds for all pods.
+// Pods are settings for all pods.
 type Pods struct {
 	DNS               []netip.Addr
 	Domain            string // of the cluster, without a trailing dot
@@ -136,10 +137,10 @@ type Pods struct {
 	HTTPInterval      time.Duration
 }
 
-// BackOff is a wait that doubles with each failure, from Initial to Max.
+// BackOff is a delay that doubles with each failure, from Initial to Max.
 type BackOff struct{ Initial, Max time.Duration }
 
-// Cgroups says where and how pods are bound.
+// Cgroups says where the cgroups of pods are and how they are limited.
 type Cgroups struct {
 	Driver       string // cgroupfs or systemd
 	Root         string // below which pods live; empty for the root
@@ -153,36 +154,37 @@ type Cgroups struct {
 	Runtime      string   // where the container runtime runs, to measure it; empty: not known
 }
 
-// Reserved is what pods may not use.
+// Reserved are the resources that pods must not use.
 type Reserved struct {
 	Kube, System             corev1.ResourceList // of cpu, memory, ephemeral-storage, pid
 	KubeCgroup, SystemCgroup string
 	CPUs                     string // such as 0-1
 }
 
-// Eviction says when pods are evicted, and how gently.
+// Eviction says when pods are evicted, and with which grace periods.
 type Eviction struct {
 	Thresholds       []Threshold
 	TransitionPeriod time.Duration // how long a condition outlives its cause
 	MaxPodGrace      time.Duration // cap of a pod's grace at a soft threshold; negative: the pod decides
 }
 
-// Shutdown is the time which pods get when the node goes down. By priority, lowest first; empty: no graceful shutdown.
+// Shutdown is the time that pods get before the node shuts down. ByPriority is sorted, lowest first; empty: no graceful
+// shutdown.
 type Shutdown struct{ ByPriority []PriorityGrace }
 
-// PriorityGrace is the time of the pods from this priority up to the next entry.
+// PriorityGrace is the time for pods with at least this priority, up to that of the next entry.
 type PriorityGrace struct {
 	Priority int32
 	Grace    time.Duration
 }
 
-// Endpoint is an address to listen at. A zero port means "do not".
+// Endpoint is an address to listen on. Port 0 means not to listen.
 type Endpoint struct {
 	Addr netip.Addr
 	Port uint16
 }
 
-// Server is the one at :10250.
+// Server is the server of the node's API, at port 10250.
 type Server struct {
 	Endpoint        // zero port where enableServer is false
 	CertFile        string
@@ -211,7 +213,7 @@ type LogSettings struct {
 	Verbosity int // 0: what matters; 4 and more: each step
 }
 
-// A Warning tells the user that something they set changes nothing.
+// Warning is a setting without effect.
 type Warning struct {
 	Field string // path of the field; empty for a flag of its own
 	Flag  string // without dashes; empty for a field that stood in a file
@@ -220,7 +222,7 @@ type Warning struct {
 
 const noEffectText = "is accepted but has no effect in nodelet"
 
-// String reads well in a log: "--lock-file is accepted but has no effect in nodelet".
+// String returns, for example, "--lock-file is accepted but has no effect in nodelet".
 func (w Warning) String() string {
 	if w.Flag != "" {
 		return "--" + w.Flag + " " + w.Text
@@ -228,8 +230,7 @@ func (w Warning) String() string {
 	return w.Field + " " + w.Text
 }
 
-// A TextRequest is the error of Load when the user asked for text (--help, --help-all, --version) instead of a run:
-// print it and exit with 0.
+// TextRequest is the error of Load if the user asks for --help, --help-all or --version: print Text and exit with 0.
 type TextRequest struct{ Text string }
 
 func (*TextRequest) Error() string { return "the user asked for text" }

@@ -16,8 +16,8 @@ var defaultEvictionHard = map[string]string{
 	"imagefs.inodesFree": "5%",
 }
 
-// setDefaults fills what is not set with the kubelet's defaults (v1.36, Linux). It runs after the files and before the
-// flags, so that a flag may say zero and mean it.
+// setDefaults sets what is not set to the kubelet's defaults (v1.36, Linux). It runs after the files and before the
+// flags, so that a flag can set zero.
 func setDefaults(c *KubeletConfiguration) {
 	c.APIVersion, c.Kind = APIVersion, Kind
 	setServerDefaults(c)
@@ -52,7 +52,7 @@ func setServerDefaults(c *KubeletConfiguration) {
 }
 
 func setNodeDefaults(c *KubeletConfiguration) {
-	// Who makes the node report faster means it: the slow frequency follows, unless it is set too.
+	// A shorter update frequency also shortens the report frequency, unless that is set too.
 	if c.NodeStatusReportFrequency.Duration == 0 && c.NodeStatusUpdateFrequency.Duration != 0 {
 		c.NodeStatusReportFrequency = c.NodeStatusUpdateFrequency
 	}
@@ -155,7 +155,7 @@ func setLoggingDefaults(l *Logging) {
 	}
 }
 
-// pointer, value and duration set what has no value yet.
+// pointer, value and duration set a field that has no value.
 
 func pointer[T any](p **T, v T) {
 	if *p == nil {

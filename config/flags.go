@@ -8,11 +8,11 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// flagValues holds what the command line says, by flag name and in the shape which the flag's kind gives. Flags that
-// were not used, or were given a value that counts as "not set", are missing.
+// flagValues are the values of the command line by flag name, in the type of the flag's kind. Flags that are not given,
+// or with a value that counts as not set, are missing.
 type flagValues map[string]any
 
-// text gives the value of a flag that holds text, or its default.
+// text returns the value of a flag of type string, or its default.
 func (v flagValues) text(flag string) string {
 	if s, ok := v[flag].(string); ok {
 		return s
@@ -25,7 +25,7 @@ func (v flagValues) text(flag string) string {
 	panic("config: no flag " + flag)
 }
 
-// shown are the flags as anybody may see them: the values of headers are left out.
+// shown returns the flags without secrets: the values of headers are left out.
 func (v flagValues) shown() map[string]string {
 	all := map[string]string{}
 	for name, value := range v {
@@ -37,7 +37,7 @@ func (v flagValues) shown() map[string]string {
 	return all
 }
 
-// rawFlag lets pflag do the splitting and leaves the reading to the knob's kind.
+// rawFlag is a pflag.Value that the kind of the knob parses.
 type rawFlag struct {
 	kind *kind
 	val  any
@@ -46,16 +46,16 @@ type rawFlag struct {
 func (r *rawFlag) String() string { return "" }
 func (r *rawFlag) Type() string   { return r.kind.typ }
 
-// IsBoolFlag says that the flag may stand alone.
+// IsBoolFlag reports whether the flag needs no value.
 func (r *rawFlag) IsBoolFlag() bool { return r.kind == kBool || r.kind == kVersion }
 
-// Set is called for each use of the flag.
+// Set is called for each occurrence of the flag.
 func (r *rawFlag) Set(text string) (err error) {
 	r.val, err = r.kind.read(r.val, text)
 	return err
 }
 
-// newFlagSet knows every flag of knobs, --help and --help-all.
+// newFlagSet returns all flags of knobs, --help and --help-all.
 func newFlagSet() *pflag.FlagSet {
 	fs := pflag.NewFlagSet("nodelet", pflag.ContinueOnError)
 	fs.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
@@ -83,7 +83,7 @@ func newFlagSet() *pflag.FlagSet {
 	return fs
 }
 
-// parseFlags reads the command line (without the name of the program).
+// parseFlags parses the command line (without the name of the program).
 func parseFlags(args []string) (flagValues, error) {
 	fs := newFlagSet()
 	fs.Usage = func() {} // Load prints nothing
@@ -110,7 +110,7 @@ func parseFlags(args []string) (flagValues, error) {
 	return values, nil
 }
 
-// explainFlagError turns pflag's errors into ones which say what to do.
+// explainFlagError converts errors of pflag to errors that say what to do.
 func explainFlagError(fs *pflag.FlagSet, err error) error {
 	var missing *pflag.NotExistError
 	var invalid *pflag.InvalidValueError
@@ -129,12 +129,11 @@ func explainFlagError(fs *pflag.FlagSet, err error) error {
 	case errors.As(err, &invalid):
 		return fmt.Errorf("--%s: %w", invalid.GetFlag().Name, invalid.Unwrap())
 	default:
-		return fmt.Errorf("read the command line: %w", err)
+		return fmt.Errorf("parse the command line: %w", err)
 	}
 }
 
-// applyFlags puts the values of flags into their fields, over whatever stood there. Feature gates alone are merged, by
-// Load.
+// applyFlags sets the fields of the given flags. Load merges feature gates itself.
 func applyFlags(c *KubeletConfiguration, values flagValues) error {
 	for _, k := range knobs {
 		v, set := values[k.flag]
@@ -158,7 +157,7 @@ func mergedGates(file, flags map[string]bool) map[string]bool {
 	return merged
 }
 
-// FlagNames are the names of all flags, sorted.
+// FlagNames returns the names of all flags, sorted.
 func FlagNames() []string {
 	var all []string
 	newFlagSet().VisitAll(func(f *pflag.Flag) { all = append(all, f.Name) })

@@ -12,17 +12,20 @@ import (
 //go:embed gates.txt
 var gatesText string
 
-// gate is what Kubernetes says of one feature gate.
+// gate is a feature gate of Kubernetes.
 type gate struct {
 	on, locked bool
 	stage      string // ALPHA, BETA, GA or DEPRECATED
 }
 
-// gateActs are the gates whose value changes what nodelet does. Add one in the change that makes it so.
-var gateActs = []string{"AllAlpha", "AllBeta", "CSIVolumeHealth", "ClusterTrustBundle", "ClusterTrustBundleProjection", "ComponentStatusz",
-	"ContainerCheckpoint", "KubeletCrashLoopBackOffMax", "KubeletServiceAccountTokenForCredentialProviders", "MemoryQoS", "PodCertificateRequest", "ReduceDefaultCrashLoopBackOffDecay", "SELinuxMount"}
+// gateActs are the gates on which nodelet acts. Add a gate in the change that makes nodelet act on it.
+var gateActs = []string{"AllAlpha", "AllBeta", "CSIVolumeHealth", "ClusterTrustBundle", "ClusterTrustBundleProjection",
+	"ComponentStatusz",
+	"ContainerCheckpoint", "KubeletCrashLoopBackOffMax", "KubeletServiceAccountTokenForCredentialProviders",
+	"MemoryQoS", "PodCertificateRequest", "ReduceDefaultCrashLoopBackOffDecay", "SELinuxMount",
+}
 
-// gates reads the list of Kubernetes once, and only where a gate is asked for.
+// gates parses the list of Kubernetes once, when a gate is first needed.
 var gates = sync.OnceValue(func() map[string]gate {
 	all := map[string]gate{}
 	for line := range strings.Lines(gatesText) {
@@ -33,8 +36,8 @@ var gates = sync.OnceValue(func() map[string]gate {
 	return all
 })
 
-// gateEnabled says whether a gate is on, given the settings of the user. A gate's own setting wins over AllAlpha and
-// AllBeta, and nothing opens or closes a locked one.
+// gateEnabled reports whether a gate is on with the user's settings. The setting of a gate overrides AllAlpha and
+// AllBeta; a locked gate does not change.
 func gateEnabled(set map[string]bool, name string) bool {
 	g, known := gates()[name]
 	if g.locked {
@@ -50,8 +53,8 @@ func gateEnabled(set map[string]bool, name string) bool {
 	return g.on
 }
 
-// gateWarnings tells which settings change nothing: the kubelet's list of gates moves with every release, so that an
-// unknown one is no reason to leave a node without its agent.
+// gateWarnings returns the settings without effect. An unknown gate is only a warning, because the list of gates
+// changes with every release of Kubernetes.
 func gateWarnings(set map[string]bool) []Warning {
 	var all []Warning
 	for _, name := range slices.Sorted(maps.Keys(set)) {
@@ -59,7 +62,8 @@ func gateWarnings(set map[string]bool) []Warning {
 		w := Warning{Field: "featureGates." + name}
 		switch {
 		case !known:
-			w.Text = fmt.Sprintf("is no feature gate of Kubernetes %s%s", KubernetesVersion, DidYouMean(name, slices.Collect(maps.Keys(gates()))))
+			w.Text = fmt.Sprintf("is not a feature gate of Kubernetes %s%s", KubernetesVersion,
+				DidYouMean(name, slices.Collect(maps.Keys(gates()))))
 		case set[name] == g.on:
 			continue
 		case g.locked:

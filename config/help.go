@@ -38,17 +38,19 @@ Commands:
 		}
 	}
 	b.WriteString("\nBoolean flags: --flag turns it on, --flag=false turns it off.\n")
-	fmt.Fprintf(&b, "All %d other flags of the kubelet are accepted too; --help-all lists them and says which have an effect.\n", hidden)
+	fmt.Fprintf(&b, "All %d other flags of the kubelet are accepted too; "+
+		"--help-all lists them and says which have an effect.\n", hidden)
 	b.WriteString("Prefer the fields of the configuration file over flags; Kubernetes has deprecated most flags:\n" +
 		"https://kubernetes.io/docs/reference/config-api/kubelet-config.v1beta1/\n" +
 		"More about nodelet: docs/ in its repository.\n")
 	return b.String()
 }
 
-// helpAllText is what --help-all prints: every flag with its field and whether nodelet acts on it.
+// helpAllText is what --help-all prints: every flag with its field and whether it has an effect.
 func helpAllText() string {
 	var b strings.Builder
-	b.WriteString("Flags of the kubelet " + KubernetesVersion + ". Those without a mark have an effect; (-) is accepted with a warning.\n\n")
+	b.WriteString("Flags of the kubelet " + KubernetesVersion + ". " +
+		"Those without a mark have an effect; (-) is accepted with a warning.\n\n")
 	for _, k := range knobs {
 		if k.flag == "" {
 			continue
@@ -79,7 +81,7 @@ func usage(k knob) string {
 	return strings.TrimSpace("--" + k.flag + " " + k.kind.shown)
 }
 
-// shownDefault gives " (default X)" for defaults that say something.
+// shownDefault returns " (default X)", or "" for a zero value.
 func shownDefault(k knob) string {
 	text := k.def
 	if k.field != "" {

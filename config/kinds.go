@@ -13,13 +13,12 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// A kind is one way in which a flag's text is read.
+// kind is a type of flag values.
 type kind struct {
 	typ   string // the type's name in the kubelet
 	shown string // what --help puts after the flag
-	// read gives the flag's new value, fit for encoding as JSON into the field behind the flag. prev is the value which
-	// earlier uses of the same flag gave, nil at first: lists and maps grow, the rest is replaced. A nil value counts as
-	// "not set".
+	// read parses text. The result can be encoded as JSON into the field of the flag. prev is the value of earlier
+	// occurrences of the flag, or nil: lists and maps grow, other values are replaced. A nil result counts as not set.
 	read func(prev any, text string) (any, error)
 }
 
@@ -106,7 +105,7 @@ func readList(prev any, s string) (any, error) {
 	return append(list, more...), nil
 }
 
-// eachPair cuts "k=v,k=v" into its pairs. Text between commas which is empty is skipped.
+// eachPair splits "k=v,k=v". It skips empty elements.
 func eachPair(s, sep string, use func(k, v string, hasSep bool) error) error {
 	for pair := range strings.SplitSeq(s, ",") {
 		if pair == "" {
@@ -226,7 +225,7 @@ func readVersion(_ any, s string) (any, error) {
 	return readBool(nil, s)
 }
 
-// ensure gives the map which earlier uses of the flag filled, or a fresh one.
+// ensure returns the map of earlier occurrences of the flag, or a new one.
 func ensure[V any](prev any) map[string]V {
 	if m, ok := prev.(map[string]V); ok {
 		return m

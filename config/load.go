@@ -59,7 +59,7 @@ func Load(args []string) (*Config, error) {
 	return c, nil
 }
 
-// decode makes a configuration of a tree whose shape was checked.
+// decode converts a checked tree to a configuration.
 func decode(tree map[string]any) (*KubeletConfiguration, error) {
 	c := &KubeletConfiguration{}
 	for name, v := range tree {
@@ -73,7 +73,7 @@ func decode(tree map[string]any) (*KubeletConfiguration, error) {
 	return c, nil
 }
 
-// warnings compares what the user set with the defaults, knob by knob.
+// warnings returns the settings without effect that differ from the defaults.
 func warnings(c *KubeletConfiguration, tree map[string]any, flags flagValues) []Warning {
 	defaults := &KubeletConfiguration{}
 	setDefaults(defaults)
@@ -84,7 +84,8 @@ func warnings(c *KubeletConfiguration, tree map[string]any, flags flagValues) []
 		if k.acts || !byFlag && (k.field == "" || !isSet(tree, k.field)) {
 			continue
 		}
-		if k.field != "" && textAt(c, k.field) == textAt(defaults, k.field) || k.field == "" && fmt.Sprint(flags[k.flag]) == k.def {
+		if k.field != "" && textAt(c, k.field) == textAt(defaults,
+			k.field) || k.field == "" && fmt.Sprint(flags[k.flag]) == k.def {
 			continue
 		}
 		w := Warning{Field: k.field, Text: noEffectText}
@@ -99,7 +100,7 @@ func warnings(c *KubeletConfiguration, tree map[string]any, flags flagValues) []
 	return append(all, gateWarnings(c.FeatureGates)...)
 }
 
-// nodeName is the name of the Node object: --hostname-override or the machine's host name, in lower case.
+// nodeName returns the name of the Node object: --hostname-override or the host name, in lower case.
 func nodeName(override string) (string, error) {
 	name, source := strings.TrimSpace(override), "--hostname-override"
 	if name == "" {
@@ -117,7 +118,7 @@ func nodeName(override string) (string, error) {
 	return name, nil
 }
 
-// nodeIPs reads --node-ip.
+// nodeIPs parses --node-ip.
 func nodeIPs(text string) ([]netip.Addr, error) {
 	if text == "" {
 		return nil, nil
@@ -134,13 +135,14 @@ func nodeIPs(text string) ([]netip.Addr, error) {
 	case len(ips) > 2 || len(ips) == 2 && ips[0].Is4() == ips[1].Is4():
 		return nil, fmt.Errorf("--node-ip: %s is neither one address nor a pair of an IPv4 and an IPv6 address", text)
 	case len(ips) == 2 && (ips[0].IsUnspecified() || ips[1].IsUnspecified()):
-		return nil, errors.New("--node-ip: 0.0.0.0 and :: choose the family of a single address; they cannot be part of a pair")
+		return nil, errors.New("--node-ip: 0.0.0.0 and :: choose the family of a single address; " +
+			"they cannot be part of a pair")
 	}
 	return ips, nil
 }
 
-// kubernetesLabels are the labels of Kubernetes' own domains which a node may give itself (the NodeRestriction
-// admission of the API server refuses the rest).
+// kubernetesLabels are the labels in Kubernetes' domains that a node may set on itself (NodeRestriction refuses all
+// others).
 var kubernetesLabels = []string{
 	"kubernetes.io/hostname", "kubernetes.io/os", "kubernetes.io/arch", "beta.kubernetes.io/os", "beta.kubernetes.io/arch",
 	"topology.kubernetes.io/zone", "topology.kubernetes.io/region", "failure-domain.beta.kubernetes.io/zone",
@@ -150,13 +152,14 @@ var kubernetesLabels = []string{
 func checkLabels(labels map[string]string) error {
 	for _, k := range slices.Sorted(maps.Keys(labels)) {
 		if problems := validation.IsQualifiedName(k); len(problems) > 0 {
-			return fmt.Errorf("--node-labels: %q is no label key: %s", k, problems[0])
+			return fmt.Errorf("--node-labels: %q is not a valid label key: %s", k, problems[0])
 		}
 		if problems := validation.IsValidLabelValue(labels[k]); len(problems) > 0 {
-			return fmt.Errorf("--node-labels: %s: %q is no label value: %s", k, labels[k], problems[0])
+			return fmt.Errorf("--node-labels: %s: %q is not a valid label value: %s", k, labels[k], problems[0])
 		}
 		if !mayLabelItself(k) {
-			return fmt.Errorf("--node-labels: a node may not give itself the label %s; in the domains kubernetes.io and k8s.io "+
+			return fmt.Errorf("--node-labels: a node must not set the label %s on itself; "+
+				"in the domains kubernetes.io and k8s.io "+
 				"only keys below kubelet.kubernetes.io/ and node.kubernetes.io/ and these are allowed: %s",
 				k, strings.Join(kubernetesLabels, ", "))
 		}

@@ -90,7 +90,7 @@ func TestErrorsAreKind(t *testing.T) {
 		{"maxPods: 1\nmaxPods: 2", nil, `key "maxPods" already set`},
 		{"cgroupDriver: system", nil, `cgroupDriver (--cgroup-driver): "system" is not one of "cgroupfs", "systemd"; did you mean "systemd"?`},
 		{"imageGCLowThresholdPercent: 90", nil, `imageGCLowThresholdPercent (--image-gc-low-threshold): 90 is not below imageGCHighThresholdPercent (85)`},
-		{"evictionHard: {memory.availble: 1Gi}", nil, `evictionHard (--eviction-hard): "memory.availble" is no eviction signal; did you mean "memory.available"?`},
+		{"evictionHard: {memory.availble: 1Gi}", nil, `evictionHard (--eviction-hard): "memory.availble" is not a valid eviction signal; did you mean "memory.available"?`},
 		{"", []string{"--max-podz=3"}, "unknown flag --max-podz; did you mean --max-pods? (see --help)"},
 		{"", []string{"--manifest=/x"}, "unknown flag --manifest; did you mean --manifests? (see --help)"},
 		{"", []string{"--quux-frobnicate"}, "unknown flag --quux-frobnicate (see --help and --help-all)"},
@@ -104,8 +104,8 @@ func TestErrorsAreKind(t *testing.T) {
 		{"", []string{"--hostname-override=My_Node"}, `--hostname-override "my_node" cannot be the name of a node`},
 		{"", []string{"--node-ip=10.0.0.1,10.0.0.2"}, "--node-ip: 10.0.0.1,10.0.0.2 is neither one address nor a pair"},
 		{"", []string{"--node-ip=::,10.0.0.2"}, "cannot be part of a pair"},
-		{"", []string{"--node-labels=node-role.kubernetes.io/worker=true"}, "may not give itself the label node-role.kubernetes.io/worker"},
-		{"", []string{"--cloud-provider=aws"}, `--cloud-provider: "aws" is gone from Kubernetes`},
+		{"", []string{"--node-labels=node-role.kubernetes.io/worker=true"}, "must not set the label node-role.kubernetes.io/worker on itself"},
+		{"", []string{"--cloud-provider=aws"}, `--cloud-provider: "aws" has been removed from Kubernetes`},
 		{"", []string{"--config-dir=/does/not/exist"}, "--config-dir"},
 		{"", []string{"--config=/does/not/exist"}, "/does/not/exist: no such file"},
 		{"---\nmaxPods: 5", nil, "more than one document"},
@@ -121,9 +121,9 @@ func TestApiVersionAndKind(t *testing.T) {
 	for body, want := range map[string]string{
 		"":               "the file is empty",
 		"maxPods: 10":    "apiVersion is missing; want apiVersion: kubelet.config.k8s.io/v1beta1",
-		"[1, 2]":         "the file holds a list",
-		"apiVersion: v1": `apiVersion: "v1" is not read by nodelet; want kubelet.config.k8s.io/v1beta1`,
-		"apiVersion: " + APIVersion + "\nkind: KubeProxyConfiguration": `kind: "KubeProxyConfiguration" is not read by nodelet`,
+		"[1, 2]":         "the file contains a list",
+		"apiVersion: v1": `apiVersion: unsupported value "v1"; want kubelet.config.k8s.io/v1beta1`,
+		"apiVersion: " + APIVersion + "\nkind: KubeProxyConfiguration": `kind: unsupported value "KubeProxyConfiguration"`,
 	} {
 		if _, err := parse([]byte(body)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v; want %s", body, err, want)

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// buildNetwork reads the flags of the pod network, which are nodelet's own.
+// buildNetwork parses the flags of the pod network, which the kubelet does not have.
 func buildNetwork(k *KubeletConfiguration, flags flagValues) (Network, error) {
 	bins, _ := flags["cni-bin-dir"].([]string)
 	n := Network{
@@ -16,14 +16,14 @@ func buildNetwork(k *KubeletConfiguration, flags flagValues) (Network, error) {
 		NetworksDir: flags.text("cni-networks-dir"),
 	}
 	if !slices.Contains([]string{"auto", "runtime", "agent"}, n.Mode) {
-		return n, fmt.Errorf(`--network: %q is none of runtime, agent, auto`, n.Mode)
+		return n, fmt.Errorf(`--network: %q is not one of runtime, agent, auto`, n.Mode)
 	}
 	var err error
 	if n.CallTimeout, err = time.ParseDuration(flags.text("cni-call-timeout")); err != nil || n.CallTimeout <= 0 {
-		return n, fmt.Errorf("--cni-call-timeout: %q is no time above zero, such as 1m", flags.text("cni-call-timeout"))
+		return n, fmt.Errorf("--cni-call-timeout: %q is not a positive duration such as 1m", flags.text("cni-call-timeout"))
 	}
 	if n.CheckPeriod, err = time.ParseDuration(flags.text("cni-check-period")); err != nil || n.CheckPeriod < 0 {
-		return n, fmt.Errorf("--cni-check-period: %q is no time, such as 10m or 0s", flags.text("cni-check-period"))
+		return n, fmt.Errorf("--cni-check-period: %q is not a duration such as 10m or 0s", flags.text("cni-check-period"))
 	}
 	outside, _ := flags["non-masquerade-cidr"].([]string)
 	if n.NonMasquerade, err = prefixes(outside); err != nil {
@@ -42,7 +42,7 @@ func prefixes(texts []string) ([]netip.Prefix, error) {
 	for _, t := range texts {
 		p, err := netip.ParsePrefix(strings.TrimSpace(t))
 		if err != nil {
-			return nil, fmt.Errorf("%q is no range of addresses such as 10.244.0.0/24", t)
+			return nil, fmt.Errorf("%q is not a CIDR such as 10.244.0.0/24", t)
 		}
 		all = append(all, p.Masked())
 	}

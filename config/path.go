@@ -7,8 +7,7 @@ import (
 	"strings"
 )
 
-// descend finds the object which holds the last name of a path such as "authentication.x509.clientCAFile". The object
-// is nil when something on the way is missing.
+// descend returns the object that contains the last name of a path such as "authentication.x509.clientCAFile", or nil.
 func descend(tree map[string]any, path string) (parent map[string]any, name string) {
 	for {
 		first, rest, more := strings.Cut(path, ".")
@@ -20,14 +19,14 @@ func descend(tree map[string]any, path string) (parent map[string]any, name stri
 	}
 }
 
-// isSet says whether tree has a value at path.
+// isSet reports whether tree has a value at path.
 func isSet(tree map[string]any, path string) bool {
 	parent, name := descend(tree, path)
 	return parent[name] != nil
 }
 
-// fieldAt gives the field of c at path. With make, pointers to structs on the way are filled; without, a nil pointer on
-// the way gives the zero Value.
+// fieldAt returns the field of c at path. If a struct on the way is a nil pointer, it allocates it if make is set, and
+// otherwise returns the zero Value.
 func fieldAt(c *KubeletConfiguration, path string, make bool) reflect.Value {
 	v := reflect.ValueOf(c).Elem()
 	for name := range strings.SplitSeq(path, ".") {
@@ -45,7 +44,7 @@ func fieldAt(c *KubeletConfiguration, path string, make bool) reflect.Value {
 	return v
 }
 
-// setField replaces the field at path by value, which is anything that encodes to the field's JSON.
+// setField sets the field at path to a value that has the same JSON.
 func setField(c *KubeletConfiguration, path string, value any) error {
 	text, err := json.Marshal(value)
 	if err != nil {
@@ -60,7 +59,7 @@ func setField(c *KubeletConfiguration, path string, value any) error {
 	return nil
 }
 
-// textAt gives the field of c at path as JSON, which tells "not set" (null) from all else.
+// textAt returns the field of c at path as JSON; null means not set.
 func textAt(c *KubeletConfiguration, path string) string {
 	field := fieldAt(c, path, false)
 	if !field.IsValid() {

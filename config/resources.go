@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// Threshold is one line at which pods are evicted: a signal falls below a value. Exactly one of Quantity and Percentage
-// is set. Lines at 0% and 100%, which the kubelet takes as "none", do not appear.
+// Threshold is the value of a signal below which pods are evicted. Exactly one of Quantity and Percentage is set.
+// Thresholds of 0% and 100%, which turn a signal off, are left out.
 type Threshold struct {
 	Signal      string             // such as "memory.available"
 	Quantity    *resource.Quantity // absolute
@@ -23,19 +23,20 @@ type Threshold struct {
 	MinReclaim  Reclaim            // how much beyond the threshold is freed
 }
 
-// Reclaim is an amount to free: absolute, or a share of the capacity. The zero value is nothing.
+// Reclaim is an amount to free: absolute, or a share of the capacity.
 type Reclaim struct {
 	Quantity   *resource.Quantity
 	Percentage float64 // 0 to 100
 }
 
-// evictionSignals are the signals that the kubelet knows on Linux.
+// evictionSignals are the eviction signals of the kubelet on Linux.
 var evictionSignals = []string{
 	"memory.available", "allocatableMemory.available", "nodefs.available", "nodefs.inodesFree", "imagefs.available",
 	"imagefs.inodesFree", "containerfs.available", "containerfs.inodesFree", "pid.available",
 }
 
-// thresholds reads evictionHard and evictionSoft and what belongs to them, sorted by signal, hard ones first.
+// thresholds parses evictionHard, evictionSoft and the fields that belong to them. The result is sorted by signal, hard
+// ones first.
 func thresholds(c *KubeletConfiguration) ([]Threshold, error) {
 	hard, err := readThresholds("evictionHard", c.EvictionHard)
 	if err != nil {
@@ -52,7 +53,8 @@ func thresholds(c *KubeletConfiguration) ([]Threshold, error) {
 				named("evictionSoft"), soft[i].Signal, named("evictionSoftGracePeriod"))
 		}
 		if soft[i].GracePeriod, err = time.ParseDuration(text); err != nil || soft[i].GracePeriod < 0 {
-			return nil, fmt.Errorf("%s: %s: %q is not a duration such as 1m30s", named("evictionSoftGracePeriod"), soft[i].Signal, text)
+			return nil, fmt.Errorf("%s: %s: %q is not a duration such as 1m30s", named("evictionSoftGracePeriod"),
+				soft[i].Signal, text)
 		}
 	}
 	if err := knownSignals("evictionSoftGracePeriod", c.EvictionSoftGracePeriod); err != nil {
@@ -77,7 +79,8 @@ func readThresholds(field string, m map[string]string) ([]Threshold, error) {
 			continue
 		}
 		if t.Quantity != nil && t.Quantity.Sign() <= 0 {
-			return nil, fmt.Errorf(`%s: %s: %q is not greater than zero; "0%%" turns the threshold off`, named(field), signal, m[signal])
+			return nil, fmt.Errorf(`%s: %s: %q is not greater than zero; "0%%" turns the threshold off`, named(field), signal,
+				m[signal])
 		}
 		all = append(all, t)
 	}
@@ -105,13 +108,14 @@ func addReclaims(all []Threshold, m map[string]string) error {
 func knownSignals(field string, m map[string]string) error {
 	for _, signal := range slices.Sorted(maps.Keys(m)) {
 		if !slices.Contains(evictionSignals, signal) {
-			return fmt.Errorf("%s: %q is no eviction signal%s", named(field), signal, DidYouMean(signal, evictionSignals))
+			return fmt.Errorf("%s: %q is not a valid eviction signal%s", named(field), signal,
+				DidYouMean(signal, evictionSignals))
 		}
 	}
 	return nil
 }
 
-// amount reads "500Mi" or "10%".
+// amount parses "500Mi" or "10%".
 func amount(text string) (*resource.Quantity, float64, error) {
 	if number, ok := strings.CutSuffix(text, "%"); ok {
 		p, err := strconv.ParseFloat(number, 64)
@@ -127,7 +131,7 @@ func amount(text string) (*resource.Quantity, float64, error) {
 	return &q, 0, nil
 }
 
-// reservedList reads kubeReserved or systemReserved: cpu, memory, ephemeral-storage and pid.
+// reservedList parses kubeReserved or systemReserved: cpu, memory, ephemeral-storage and pid.
 func reservedList(m map[string]string) (corev1.ResourceList, error) {
 	names := []string{"cpu", "memory", "ephemeral-storage", "pid"}
 	list := corev1.ResourceList{}

@@ -12,8 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// checkShape says everything that keeps tree (YAML or JSON as decoded into any, with json.Number) from being decoded
-// into t: unknown fields and values of the wrong type, each with the path of its field.
+// checkShape returns all errors in tree (YAML or JSON decoded into any, with json.Number) as a value of type t: unknown
+// fields and values of the wrong type, with their paths.
 func checkShape(tree any, t reflect.Type, path string) []error {
 	if tree == nil {
 		return nil // null is "not set"
@@ -52,7 +52,8 @@ func checkStruct(tree any, t reflect.Type, path string) []error {
 	for _, name := range slices.Sorted(maps.Keys(object)) {
 		index, known := fields[name]
 		if !known {
-			errs = append(errs, fmt.Errorf("%s: unknown field%s", join(path, name), DidYouMean(name, slices.Collect(maps.Keys(fields)))))
+			errs = append(errs, fmt.Errorf("%s: unknown field%s", join(path, name),
+				DidYouMean(name, slices.Collect(maps.Keys(fields)))))
 			continue
 		}
 		errs = append(errs, checkShape(object[name], t.FieldByIndex(index).Type, join(path, name))...)
@@ -72,7 +73,7 @@ func checkMap(tree any, t reflect.Type, path string) []error {
 	return errs
 }
 
-// checkLeaf tries the real decoding, which alone knows what the type takes.
+// checkLeaf decodes a value into its type.
 func checkLeaf(tree any, t reflect.Type, path string) []error {
 	text, err := json.Marshal(tree)
 	if err == nil {
@@ -93,7 +94,7 @@ func isLeaf(t reflect.Type) bool {
 	return t.Kind() != reflect.Struct && t.Kind() != reflect.Map && t.Kind() != reflect.Slice
 }
 
-// jsonFields maps the JSON names of t's fields to their index, through embedded (inline) structs.
+// jsonFields returns the indexes of t's fields by their JSON names, also of embedded (inline) structs.
 func jsonFields(t reflect.Type) map[string][]int {
 	fields := map[string][]int{}
 	for _, f := range reflect.VisibleFields(t) {
@@ -108,7 +109,7 @@ func jsonFields(t reflect.Type) map[string][]int {
 
 func wrongType(tree any, t reflect.Type, path string) error {
 	if path == "" {
-		return fmt.Errorf("the file holds %s; want fields of a %s", describe(tree), Kind)
+		return fmt.Errorf("the file contains %s; want fields of a %s", describe(tree), Kind)
 	}
 	hint := ""
 	_, isNumber := tree.(json.Number)
@@ -132,7 +133,7 @@ func describe(tree any) string {
 	}
 }
 
-// wanted names a type in the words of the one who writes the file.
+// wanted names a type for the author of a file.
 func wanted(t reflect.Type) string {
 	switch t {
 	case reflect.TypeFor[metav1.Duration](), reflect.TypeFor[FlushFrequency]():

@@ -33,7 +33,7 @@ func nearest(written string, known []string) string {
 	return best
 }
 
-// editDistance counts the letters to insert, delete or change to make b from a.
+// editDistance returns the number of letters to insert, delete or change to turn a into b.
 func editDistance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {

@@ -15,17 +15,18 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// maxFileSize bounds what is read of one file; a real one has a few kilobytes.
+// maxFileSize bounds a file; real ones have a few kilobytes.
 const maxFileSize = 4 << 20
 
-// pathFields are the fields which name a file. A relative one is meant from the directory of the file it stands in.
+// pathFields are the fields with the path of a file. Relative paths refer to the directory of the configuration file.
 var pathFields = []string{
-	"staticPodPath", "authentication.x509.clientCAFile", "tlsCertFile", "tlsPrivateKeyFile", "resolvConf", "volumePluginDir",
+	"staticPodPath", "authentication.x509.clientCAFile", "tlsCertFile", "tlsPrivateKeyFile", "resolvConf",
+	"volumePluginDir",
 	"podLogsDir",
 }
 
-// readTrees reads file and then each *.conf below dir in lexical order (either may be empty), and lays one over the
-// other as a JSON merge patch (RFC 7386) does: objects are merged, all else is replaced, null takes away.
+// readTrees reads file and then each *.conf below dir in lexical order (either may be empty), and merges them as JSON
+// merge patches (RFC 7386): objects are merged, other values are replaced, null removes.
 func readTrees(file, dir string) (map[string]any, error) {
 	merged := map[string]any{}
 	var files []string
@@ -63,7 +64,7 @@ func dropInFiles(dir string) ([]string, error) {
 	return files, err
 }
 
-// readTree reads one file and checks all of it. Each error begins with the name of the file.
+// readTree reads and checks one file. Each error begins with the name of the file.
 func readTree(file string) (map[string]any, error) {
 	f, err := os.Open(file)
 	if err != nil {
@@ -88,18 +89,18 @@ func readTree(file string) (map[string]any, error) {
 	return tree, nil
 }
 
-// secondDocument finds "---" after something else than comments and blank lines.
+// secondDocument matches "---" after anything other than comments and blank lines.
 var secondDocument = regexp.MustCompile(`(?m)^[^#\s-](?s:.*?)^---(\s|$)`)
 
 // parse decodes YAML or JSON and checks names, types, apiVersion and kind.
 func parse(text []byte) (map[string]any, error) {
 	switch {
 	case len(text) > maxFileSize:
-		return nil, fmt.Errorf("the file has more than %d MiB; that is no %s", maxFileSize>>20, Kind)
+		return nil, fmt.Errorf("the file has more than %d MiB; that is not a %s", maxFileSize>>20, Kind)
 	case len(bytes.TrimSpace(text)) == 0:
 		return nil, fmt.Errorf("the file is empty; it needs apiVersion: %s and kind: %s at least", APIVersion, Kind)
 	case secondDocument.Match(text):
-		return nil, errors.New(`the file holds more than one document ("---"); only one is read, so make it one`)
+		return nil, errors.New(`the file contains more than one document ("---"); merge them into one`)
 	}
 	asJSON, err := yaml.YAMLToJSONStrict(text)
 	if err != nil {
@@ -130,13 +131,13 @@ func checkTypeMeta(tree any) error {
 		case got == nil:
 			return fmt.Errorf("%s is missing; want %s: %s", want.field, want.field, want.value)
 		case got != any(want.value):
-			return fmt.Errorf("%s: %s is not read by nodelet; want %s", want.field, describe(got), want.value)
+			return fmt.Errorf("%s: unsupported value %s; want %s", want.field, describe(got), want.value)
 		}
 	}
 	return nil
 }
 
-// mergePatch lays patch over base.
+// mergePatch applies patch to base.
 func mergePatch(base, patch map[string]any) {
 	for k, v := range patch {
 		object, isObject := v.(map[string]any)

@@ -8,14 +8,14 @@ import (
 	"time"
 )
 
-// A checker collects what is wrong with a configuration, so that the user learns all of it at once.
+// checker collects all errors of a configuration.
 type checker struct {
 	c    *KubeletConfiguration
 	errs []error
 }
 
-// validate checks a configuration with defaults against the limits of the kubelet v1.36. Each error names the field and
-// its flag, the value, and what is allowed.
+// validate checks a configuration with defaults as the kubelet v1.36 does. Each error names the field and its flag, the
+// value, and what is allowed.
 func validate(c *KubeletConfiguration) error {
 	v := &checker{c: c}
 	v.checkServers()
@@ -32,7 +32,7 @@ func validate(c *KubeletConfiguration) error {
 	return errors.Join(v.errs...)
 }
 
-// named gives the field together with its flag, such as "maxPods (--max-pods)".
+// named returns the field with its flag, such as "maxPods (--max-pods)".
 func named(field string) string {
 	for _, k := range knobs {
 		if k.field == field && k.flag != "" {
@@ -77,7 +77,7 @@ func (v *checker) durationNotNegative(field string, d time.Duration) {
 	}
 }
 
-// gate says whether a feature gate is on in this configuration.
+// gate reports whether a feature gate is on in this configuration.
 func (v *checker) gate(name string) bool { return gateEnabled(v.c.FeatureGates, name) }
 
 func (v *checker) needsGate(field, gate string, used bool) {

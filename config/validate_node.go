@@ -26,14 +26,15 @@ func (v *checker) checkServers() {
 	v.between("oomScoreAdj", int64(*c.OOMScoreAdj), -1000, 1000)
 	v.notNegative("maxOpenFiles", c.MaxOpenFiles)
 	if (c.TLSCertFile == "") != (c.TLSPrivateKeyFile == "") {
-		v.bad("tlsCertFile", "a certificate and its key go together; set tlsCertFile and tlsPrivateKeyFile, or none of them")
+		v.bad("tlsCertFile", "set both tlsCertFile and tlsPrivateKeyFile, or neither")
 	}
 	if c.TLSMinVersion != "" {
 		v.oneOf("tlsMinVersion", c.TLSMinVersion, slices.Sorted(maps.Keys(tlsVersions))...)
 	}
 	for _, suite := range c.TLSCipherSuites {
 		if _, ok := cipherSuite(suite); !ok {
-			v.bad("tlsCipherSuites", "%q is no cipher suite of Go's TLS; see https://pkg.go.dev/crypto/tls#pkg-constants", suite)
+			v.bad("tlsCipherSuites", "%q is not a cipher suite of Go's TLS; see https://pkg.go.dev/crypto/tls#pkg-constants",
+				suite)
 		}
 	}
 	v.needsGate("serverTLSBootstrap", "RotateKubeletServerCertificate", c.ServerTLSBootstrap)
@@ -47,7 +48,7 @@ var tlsVersions = map[string]uint16{
 	"VersionTLS12": tls.VersionTLS12, "VersionTLS13": tls.VersionTLS13,
 }
 
-// cipherSuite finds a suite by its IANA name. Two older names of the kubelet are understood too.
+// cipherSuite returns a suite by its IANA name, or by one of two older names of the kubelet.
 func cipherSuite(name string) (id uint16, ok bool) {
 	if strings.HasSuffix(name, "_CHACHA20_POLY1305") {
 		name += "_SHA256"
@@ -103,20 +104,21 @@ func (v *checker) checkPods() {
 	}
 	if c.ClusterDomain != "" {
 		if problems := validation.IsDNS1123Subdomain(strings.TrimSuffix(c.ClusterDomain, ".")); len(problems) > 0 {
-			v.bad("clusterDomain", "%q is no domain name: %s", c.ClusterDomain, problems[0])
+			v.bad("clusterDomain", "%q is not a valid domain name: %s", c.ClusterDomain, problems[0])
 		}
 	}
 	v.checkPodLogsDir()
 	if c.StaticPodURL != "" {
 		if u, err := url.Parse(c.StaticPodURL); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-			v.bad("staticPodURL", "it is not an http or https URL")
+			v.bad("staticPodURL", "not an http or https URL")
 		}
 	}
 	if c.RunOnce {
-		v.bad("runOnce", "Kubernetes has given this mode up; leave it out")
+		v.bad("runOnce", "Kubernetes has removed this mode; remove the setting")
 	}
 	v.oneOf("hairpinMode", c.HairpinMode, "promiscuous-bridge", "hairpin-veth", "none")
-	v.oneOf("configMapAndSecretChangeDetectionStrategy", c.ConfigMapAndSecretChangeDetectionStrategy, "Watch", "Cache", "Get")
+	v.oneOf("configMapAndSecretChangeDetectionStrategy", c.ConfigMapAndSecretChangeDetectionStrategy, "Watch", "Cache",
+		"Get")
 	v.between("iptablesMasqueradeBit", int64(*c.IPTablesMasqueradeBit), 0, 31)
 	v.between("iptablesDropBit", int64(*c.IPTablesDropBit), 0, 31)
 	v.checkCrashLoop()
@@ -129,9 +131,9 @@ func (v *checker) checkPodLogsDir() {
 	case !filepath.IsAbs(dir):
 		v.bad("podLogsDir", "%q is not an absolute path", dir)
 	case filepath.Clean(dir) != dir:
-		v.bad("podLogsDir", "%q is not in its shortest form; write %q", dir, filepath.Clean(dir))
+		v.bad("podLogsDir", "%q is not a clean path; write %q", dir, filepath.Clean(dir))
 	case strings.IndexFunc(dir, func(r rune) bool { return r > unicode.MaxASCII }) >= 0:
-		v.bad("podLogsDir", "%q has letters beyond ASCII", dir)
+		v.bad("podLogsDir", "%q contains letters other than ASCII", dir)
 	}
 }
 
@@ -165,7 +167,7 @@ func (v *checker) checkTracing() {
 	if t.Endpoint != nil && strings.Contains(*t.Endpoint, "//") {
 		u, err := url.Parse(*t.Endpoint)
 		if err != nil || !slices.Contains([]string{"dns", "unix", "unix-abstract"}, u.Scheme) {
-			v.bad("tracing.endpoint", "%q is neither host:port nor a dns, unix or unix-abstract address", *t.Endpoint)
+			v.bad("tracing.endpoint", "%q is not host:port and not a dns, unix or unix-abstract address", *t.Endpoint)
 		}
 	}
 }

@@ -33,7 +33,8 @@ func (v *checker) checkImages() {
 		v.bad("maxParallelImagePulls", "%d needs serializeImagePulls: false", *n)
 	}
 	if c.ContainerRuntimeEndpoint == "" {
-		v.bad("containerRuntimeEndpoint", "it is empty; want the runtime's socket, such as unix:///run/containerd/containerd.sock")
+		v.bad("containerRuntimeEndpoint", "must not be empty; "+
+			"want the runtime's socket, such as unix:///run/containerd/containerd.sock")
 	}
 	v.checkPullCredentials()
 	if size, err := resource.ParseQuantity(c.ContainerLogMaxSize); err != nil || size.Sign() < 0 {
@@ -60,8 +61,9 @@ func (v *checker) checkPullCredentials() {
 	}
 	v.oneOf(policy, c.ImagePullCredentialsVerificationPolicy,
 		"NeverVerify", "NeverVerifyPreloadedImages", "NeverVerifyAllowlistedImages", "AlwaysVerify")
-	if len(c.PreloadedImagesVerificationAllowlist) > 0 && c.ImagePullCredentialsVerificationPolicy != "NeverVerifyAllowlistedImages" {
-		v.bad(list, "it is read only where %s is NeverVerifyAllowlistedImages", policy)
+	if len(c.PreloadedImagesVerificationAllowlist) > 0 &&
+		c.ImagePullCredentialsVerificationPolicy != "NeverVerifyAllowlistedImages" {
+		v.bad(list, "has an effect only if %s is NeverVerifyAllowlistedImages", policy)
 	}
 }
 
@@ -69,7 +71,7 @@ func (v *checker) checkCgroups() {
 	c := v.c
 	v.oneOf("cgroupDriver", c.CgroupDriver, "cgroupfs", "systemd")
 	if c.SystemCgroups != "" && c.CgroupRoot == "" {
-		v.bad("systemCgroups", "it needs cgroupRoot (--cgroup-root)")
+		v.bad("systemCgroups", "needs cgroupRoot (--cgroup-root)")
 	}
 	if c.MemorySwap.SwapBehavior != "" {
 		v.oneOf("memorySwap.swapBehavior", c.MemorySwap.SwapBehavior, "NoSwap", "LimitedSwap")
@@ -94,7 +96,7 @@ func (v *checker) checkCPUAndMemory() {
 	}
 	if c.ReservedSystemCPUs != "" {
 		if c.SystemReservedCgroup != "" || c.KubeReservedCgroup != "" {
-			v.bad("reservedSystemCPUs", "it does not go together with systemReservedCgroup or kubeReservedCgroup")
+			v.bad("reservedSystemCPUs", "cannot be combined with systemReservedCgroup or kubeReservedCgroup")
 		}
 		if err := validCPUList(c.ReservedSystemCPUs); err != nil {
 			v.bad("reservedSystemCPUs", "%v", err)
@@ -147,16 +149,17 @@ func (v *checker) checkAllocatable() {
 		"kube-reserved-compressible":   {"kubeReservedCgroup", c.KubeReservedCgroup},
 	}
 	for _, level := range c.EnforceNodeAllocatable {
-		v.oneOf(field, level, "pods", "system-reserved", "system-reserved-compressible", "kube-reserved", "kube-reserved-compressible", "none")
+		v.oneOf(field, level, "pods", "system-reserved", "system-reserved-compressible", "kube-reserved",
+			"kube-reserved-compressible", "none")
 		if seen[level] {
-			v.bad(field, "%q stands there twice", level)
+			v.bad(field, "duplicate %q", level)
 		}
 		seen[level] = true
 		if needs, ok := cgroupOf[level]; ok && needs.value == "" {
 			v.bad(field, "%q needs %s", level, named(needs.field))
 		}
 		if level == "none" && len(c.EnforceNodeAllocatable) > 1 {
-			v.bad(field, `"none" goes together with nothing else`)
+			v.bad(field, `"none" cannot be combined with other values`)
 		}
 		if level != "none" && !*c.CgroupsPerQOS {
 			v.bad(field, "%q needs cgroupsPerQOS (--cgroups-per-qos)", level)
@@ -175,14 +178,15 @@ func (v *checker) checkShutdown() {
 	v.shutdownPeriod("shutdownGracePeriod", total)
 	v.shutdownPeriod("shutdownGracePeriodCriticalPods", critical)
 	if critical > total {
-		v.bad("shutdownGracePeriodCriticalPods", "%v is more than shutdownGracePeriod (%v), of which it is a part", critical, total)
+		v.bad("shutdownGracePeriodCriticalPods", "%v is more than shutdownGracePeriod (%v), of which it is a part", critical,
+			total)
 	}
 	if len(c.ShutdownGracePeriodByPodPriority) == 0 {
 		return
 	}
 	v.needsGate("shutdownGracePeriodByPodPriority", "GracefulNodeShutdownBasedOnPodPriority", true)
 	if total > 0 || critical > 0 {
-		v.bad("shutdownGracePeriodByPodPriority", "it and shutdownGracePeriod exclude each other")
+		v.bad("shutdownGracePeriodByPodPriority", "cannot be combined with shutdownGracePeriod")
 	}
 }
 
@@ -203,11 +207,12 @@ func (v *checker) checkLogging() {
 		v.bad("logging.verbosity", "%d is more than %d", l.Verbosity, math.MaxInt32)
 	}
 	if len(l.VModule) > 0 && l.Format != "text" {
-		v.bad("logging.vmodule", "it goes together with the format text alone")
+		v.bad("logging.vmodule", "needs the format text")
 	}
 	for _, item := range l.VModule {
 		if item.FilePattern == "" || strings.ContainsAny(item.FilePattern, "=,") || item.Verbosity > math.MaxInt32 {
-			v.bad("logging.vmodule", "%q=%d is not a pattern (without comma or equals sign) and a small number", item.FilePattern, item.Verbosity)
+			v.bad("logging.vmodule", "%q=%d is not a pattern (without comma or equals sign) and a small number",
+				item.FilePattern, item.Verbosity)
 		}
 	}
 	v.logRouting("logging.options.text", l.Options.Text.LogRouting)
@@ -219,25 +224,25 @@ func (v *checker) logRouting(field string, r LogRouting) {
 	v.needsGate(field+".infoBufferSize", "LoggingAlphaOptions", r.InfoBufferSize.Value() != 0)
 }
 
-// validTaints says what is wrong with taints to register the node with.
+// validTaints returns an error if the node cannot be registered with the taints.
 func validTaints(taints []corev1.Taint) error {
 	seen := map[string]bool{}
 	for _, t := range taints {
 		if problems := validation.IsQualifiedName(t.Key); len(problems) > 0 {
-			return fmt.Errorf("the taint's key %q is not right: %s", t.Key, problems[0])
+			return fmt.Errorf("invalid taint key %q: %s", t.Key, problems[0])
 		}
 		if problems := validation.IsValidLabelValue(t.Value); len(problems) > 0 {
-			return fmt.Errorf("the taint's value %q is not right: %s", t.Value, problems[0])
+			return fmt.Errorf("invalid taint value %q: %s", t.Value, problems[0])
 		}
 		if !slices.Contains(taintEffects, string(t.Effect)) {
 			return fmt.Errorf("the effect of taint %s is %q; want one of %s", t.Key, t.Effect, strings.Join(taintEffects, ", "))
 		}
 		if t.TimeAdded != nil {
-			return fmt.Errorf("taint %s has a timeAdded, which is not for you to set", t.Key)
+			return fmt.Errorf("taint %s must not set timeAdded", t.Key)
 		}
 		id := t.Key + ":" + string(t.Effect)
 		if seen[id] {
-			return fmt.Errorf("taint %s stands there twice", id)
+			return fmt.Errorf("duplicate taint %s", id)
 		}
 		seen[id] = true
 	}

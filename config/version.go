@@ -2,7 +2,7 @@ package config
 
 import "fmt"
 
-// KubernetesVersion is the version of the kubelet whose behaviour, fields and flags are followed here.
+// KubernetesVersion is the version of the kubelet whose behavior, fields and flags nodelet follows.
 const KubernetesVersion = "v1.36.3"
 
 // Version is nodelet's own version without a leading v. Builds stamp it:
@@ -10,8 +10,9 @@ const KubernetesVersion = "v1.36.3"
 //	go build -ldflags "-X github.com/nodelet/nodelet/config.Version=0.1.0"
 var Version = "0.0.0-dev"
 
-// KubeletVersion is what the Node object, the user agent and the metrics carry, for example "v1.36.3+nodelet.0.1.0": a
-// semantic version which compares equal to the kubelet's and names its maker in the build part.
+// KubeletVersion is the version in the Node object, the user agent and the metrics, for example
+// "v1.36.3+nodelet.0.1.0": a semantic version that compares equal to the kubelet's, with nodelet's version as build
+// metadata.
 func KubeletVersion() string {
 	return KubernetesVersion + "+nodelet." + buildPart(Version)
 }
@@ -20,7 +21,7 @@ func KubeletVersion() string {
 // it as a semantic version.
 func VersionText() string { return fmt.Sprintf("Kubernetes %s\n", KubeletVersion()) }
 
-// buildPart makes s fit for the build part of a semantic version, which knows letters, digits, hyphens and dots.
+// buildPart converts s to valid build metadata of a semantic version: letters, digits, hyphens and dots.
 func buildPart(s string) string {
 	if s == "" {
 		return "unknown"

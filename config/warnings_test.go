@@ -50,7 +50,7 @@ func TestWarnings(t *testing.T) {
 		"--pod-infra-container-image is accepted but has no effect in nodelet: the runtime chooses the pause image; older kubeadm still writes this flag",
 		"featureGates.KubeletInUserNamespace is accepted but has no effect in nodelet",
 		"featureGates.NodeSwap is locked to true in Kubernetes v1.36.3; the setting has no effect",
-		`featureGates.NodeSwapp is no feature gate of Kubernetes v1.36.3; did you mean "NodeSwap"?`,
+		`featureGates.NodeSwapp is not a feature gate of Kubernetes v1.36.3; did you mean "NodeSwap"?`,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
