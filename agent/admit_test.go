@@ -154,6 +154,7 @@ func TestStaticPodsComeFirst(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.end()
 		api, static := apiPod("batch", withCPU("3")), staticPod("etcd", "0123", withCPU("3"))
+		static.CreationTimestamp.Time = api.CreationTimestamp.Add(time.Hour) // a manifest may say anything
 		w.run(api, static)
 		w.begin()
 		w.sleep(time.Minute)

@@ -13,16 +13,16 @@ import (
 	"github.com/nodelet/nodelet/cri/fake"
 )
 
-// deaths are the ways in which the agent dies of a call: the call never got to its work, or did it and nobody was left to
-// hear of it; and what the agent has published by then is known to its next life or not.
+// deaths are the ways in which the agent dies of a call: the call never got to its work, or did it and nobody was
+// left to hear of it; and what the agent has published by then is known to its next life or not.
 var deaths = []struct {
 	name          string
 	lose, amnesia bool
 }{{name: "before"}, {name: "after", lose: true}, {name: "after, with nothing published", lose: true, amnesia: true}}
 
-// atEachCall runs a test once for each call that the agent may die of, in each way. The test calls die, which waits for the
-// agent's death. How many calls there are, and in which order, depends on how busy the machine is: the agent looks at the
-// runtime more or less often. One of verbs must be among those that it died of.
+// atEachCall runs a test once for each call that the agent may die of, in each way. The test calls die, which waits
+// for the agent's death. How many calls there are, and in which order, depends on how busy the machine is: the agent
+// looks at the runtime more or less often. One of verbs must be among those that it died of.
 func atEachCall(t *testing.T, verbs []string, test func(t *testing.T, w *world, die func())) {
 	for _, d := range deaths {
 		t.Run(d.name, func(t *testing.T) {
@@ -49,7 +49,8 @@ func atEachCall(t *testing.T, verbs []string, test func(t *testing.T, w *world, 
 	}
 }
 
-// killAt lets n calls pass from now on, and ends the agent when the next has met its fault. It tells whether there was one.
+// killAt lets n calls pass from now on, and ends the agent when the next has met its fault. It tells whether there
+// was one.
 func (w *world) killAt(n int, fault *fake.Fault) (met bool) {
 	if n > 0 {
 		w.runtime.Inject(&fake.Fault{Times: n}) // takes the calls before, and does nothing to them
@@ -70,7 +71,8 @@ func fullPod() *corev1.Pod {
 	return apiPod("web", withInit("setup"), withSidecar("proxy"), withEmptyDir)
 }
 
-// TestKilledWhileStarting: wherever the agent dies, its next life finishes the start, and nothing is made twice or lost.
+// TestKilledWhileStarting: wherever the agent dies, its next life finishes the start, and nothing is made twice or
+// lost.
 func TestKilledWhileStarting(t *testing.T) {
 	atEachCall(t, []string{"RunPodSandbox", "CreateContainer", "StartContainer"}, func(t *testing.T, w *world, die func()) {
 		w.runtime.Script("setup", fake.Script{RunsFor: time.Second})
@@ -129,8 +131,8 @@ func TestKilledWhileStopping(t *testing.T) {
 	})
 }
 
-// TestKilledWhileErasing: a pod whose manifest has gone goes without a trace wherever the agent dies, though nobody can tell
-// the next life anything about it.
+// TestKilledWhileErasing: a pod whose manifest has gone goes without a trace wherever the agent dies, though nobody
+// can tell the next life anything about it.
 func TestKilledWhileErasing(t *testing.T) {
 	atEachCall(t, []string{"StopPodSandbox", "RemovePodSandbox"}, func(t *testing.T, w *world, die func()) {
 		w.begin()

@@ -21,7 +21,7 @@ import (
 // reserveDevices reserves the devices that a newly admitted pod requests. It runs in the supervisor's loop, so that
 // pods are served in order. The plugins are called in a goroutine, and only this pod waits for them.
 func (s *Supervisor) reserveDevices(ctx context.Context, e *entry) {
-	allocate, err := s.hands.Devices.Reserve(e.source, s.spent)
+	allocate, err := s.backends.Devices.Reserve(e.source, s.spent)
 	if err != nil {
 		s.reject(e, withoutDevices(err))
 		return
@@ -45,7 +45,7 @@ func (e *entry) stopAsking() {
 	}
 }
 
-// withoutDevices refuses a pod in the kubelet's words.
+// withoutDevices returns the rejection that the kubelet uses when devices cannot be allocated.
 func withoutDevices(err error) *podstate.Rejection {
 	return &podstate.Rejection{
 		Reason:  "UnexpectedAdmissionError",
@@ -53,9 +53,9 @@ func withoutDevices(err error) *podstate.Rejection {
 	}
 }
 
-// spent: no process of the pod can use a device any more. A pod that is being evicted is shown as Failed while it
-// still runs; of one that has ended the rest, such as its volumes, is not waited for: its devices are already counted
-// as free elsewhere.
+// spent reports whether no process of the pod can use a device any more. An evicted pod is shown as Failed while it
+// still runs. For an ended pod the rest, such as its volumes, is not waited for: the scheduler already counts its
+// devices as free.
 func (s *Supervisor) spent(pod types.UID) bool {
 	if e := s.workers[pod]; e != nil {
 		return e.worker.isReleased() || finished(e.pod()) && e.worker.still()
@@ -63,11 +63,11 @@ func (s *Supervisor) spent(pod types.UID) bool {
 	if _, runs := s.listed[pod]; runs || s.listed == nil || !s.unwanted(pod) {
 		return false
 	}
-	_, err := os.Lstat(s.hands.Node().PodDir(pod))
+	_, err := os.Lstat(s.backends.Node().PodDir(pod))
 	return errors.Is(err, fs.ErrNotExist)
 }
 
-// still: the pod was looked at, and no container of it runs or may run.
+// still reports whether the pod was observed and none of its containers runs or may run.
 func (w *worker) still() bool {
 	known := w.shown.Load().known
 	return known != nil && !slices.ContainsFunc(known.Containers, func(c cri.Container) bool {
@@ -75,18 +75,18 @@ func (w *worker) still() bool {
 	})
 }
 
-// devices is what device plugins and resource claims add to a container that is about to be made.
+// devices returns what device plugins and resource claims add to a container that is about to be created.
 func (t *task) devices(ctx context.Context, c *corev1.Container) (out spec.Devices, err error) {
 	if out, err = t.pluginDevices(ctx, c); err != nil {
 		return out, err
 	}
-	claimed, err := t.hands.Claims.Devices(t.pod, c)
+	claimed, err := t.backends.Claims.Devices(t.pod, c)
 	out.CDI = append(claimed, out.CDI...)
 	return out, err
 }
 
 func (t *task) pluginDevices(ctx context.Context, c *corev1.Container) (spec.Devices, error) {
-	given, err := t.hands.Devices.Container(ctx, t.pod, c)
+	given, err := t.backends.Devices.Container(ctx, t.pod, c)
 	if err != nil || given == nil {
 		return spec.Devices{}, err
 	}
@@ -95,10 +95,18 @@ func (t *task) pluginDevices(ctx context.Context, c *corev1.Container) (spec.Dev
 		out.Envs = append(out.Envs, &runtimeapi.KeyValue{Key: name, Value: []byte(given.Envs[name])})
 	}
 	for _, m := range given.Mounts {
-		out.Mounts = append(out.Mounts, spec.DeviceMount{HostPath: m.HostPath, ContainerPath: m.ContainerPath, ReadOnly: m.ReadOnly})
+		out.Mounts = append(out.Mounts, spec.DeviceMount{
+			HostPath:      m.HostPath,
+			ContainerPath: m.ContainerPath,
+			ReadOnly:      m.ReadOnly,
+		})
 	}
 	for _, d := range given.Devices {
-		out.Devices = append(out.Devices, &runtimeapi.Device{ContainerPath: d.ContainerPath, HostPath: d.HostPath, Permissions: d.Permissions})
+		out.Devices = append(out.Devices, &runtimeapi.Device{
+			ContainerPath: d.ContainerPath,
+			HostPath:      d.HostPath,
+			Permissions:   d.Permissions,
+		})
 	}
 	for _, d := range given.CdiDevices {
 		out.CDI = append(out.CDI, d.Name)

@@ -38,8 +38,8 @@ func (w *world) give(pod *corev1.Pod) {
 	}
 }
 
-// TestDevicesWithoutPlugin: while a plugin has not registered, a pod that has its device waits and says for what, a pod that has
-// none is refused as by the kubelet, and the device of a pod that goes is given back.
+// TestDevicesWithoutPlugin: while a plugin has not registered, a pod that has its device waits and says for what, a
+// pod that has none is refused as by the kubelet, and the device of a pod that goes is given back.
 func TestDevicesWithoutPlugin(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		has, wants := apiPod("has", withDevice), apiPod("wants", withDevice)

@@ -10,21 +10,21 @@ import (
 	"github.com/nodelet/nodelet/kube/status"
 )
 
-// event tells people something about the pod.
+// event records an event about the pod.
 func (t *task) event(eventType, reason, message string) {
-	t.hands.Events.Event(podReference(t.pod, ""), eventType, reason, message)
+	t.backends.Events.Event(podReference(t.pod, ""), eventType, reason, message)
 }
 
-// containerEvent tells people something about one of its containers.
+// containerEvent records an event about one of its containers.
 func (t *task) containerEvent(container, eventType, reason, message string) {
-	t.hands.Events.Event(podReference(t.pod, fieldPath(t.pod, container)), eventType, reason, message)
+	t.backends.Events.Event(podReference(t.pod, fieldPath(t.pod, container)), eventType, reason, message)
 }
 
 func podReference(pod *corev1.Pod, field string) status.Ref {
 	return status.Ref{Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, FieldPath: field}
 }
 
-// fieldPath is where a container stands in the spec, in the form that events carry: spec.containers{app}.
+// fieldPath is the path of a container in the form that events have: spec.containers{app}.
 func fieldPath(pod *corev1.Pod, container string) string {
 	role, c := podutil.Container(&pod.Spec, container)
 	if c == nil {
@@ -33,7 +33,7 @@ func fieldPath(pod *corev1.Pod, container string) string {
 	return fmt.Sprintf("spec.%s{%s}", role.Field(), container)
 }
 
-// failureEvent tells people that a step has failed, in the kubelet's words.
+// failureEvent records that a step has failed, with the reason and message of the kubelet.
 func (t *task) failureEvent(p *podstate.Problem) {
 	const warning = corev1.EventTypeWarning
 	switch s := t.step.(type) {

@@ -12,18 +12,24 @@ import (
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
-// Eviction ends a pod that its source still wants: the node needs its place, or goes down. The API object stays, with
-// phase Failed and these words.
+// Eviction ends a pod that its source still wants, because the node is short of something or shuts down. The API
+// object stays, with phase Failed and this reason and message.
 type Eviction struct {
 	Reason, Message string
-	// Grace is how long the containers get; the pod's own grace if that is shorter.
+	// Grace is how long the containers have to end; the grace period of the pod if that is shorter.
 	Grace time.Duration
-	// Own: the pod has brought it upon itself, see podstate.Stop.
+	// Own: the pod itself is the cause; see podstate.Stop.
 	Own bool
 }
 
 func (e *Eviction) stop(pod *corev1.Pod) *podstate.Stop {
-	return &podstate.Stop{Cause: podstate.StopEvicted, Deadline: time.Now().Add(min(e.Grace, podutil.GracePeriod(pod))), Reason: e.Reason, Message: e.Message, Own: e.Own}
+	return &podstate.Stop{
+		Cause:    podstate.StopEvicted,
+		Deadline: time.Now().Add(min(e.Grace, podutil.GracePeriod(pod))),
+		Reason:   e.Reason,
+		Message:  e.Message,
+		Own:      e.Own,
+	}
 }
 
 // Evict ends a pod. released is closed when the pod has given back all that it held: at once for a pod that has no
@@ -44,7 +50,7 @@ func (s *Supervisor) Evict(ctx context.Context, pod types.UID, e Eviction) (rele
 // closed is a closed channel.
 var closed = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
 
-// evict is Evict in the supervisor's goroutine.
+// evict is Evict in the supervisor's loop.
 func (s *Supervisor) evict(e *entry, eviction Eviction) (released <-chan struct{}) {
 	if stop := e.stop.Stricter(eviction.stop(e.source)); stop != e.stop {
 		e.stop = stop
@@ -66,12 +72,12 @@ func (s *Supervisor) evict(e *entry, eviction Eviction) (released <-chan struct{
 	return done
 }
 
-// Active are the pods that hold something of the node, or soon will.
+// Active returns the pods that hold resources of the node or soon will.
 func (s *Supervisor) Active(ctx context.Context) []*corev1.Pod {
 	return s.active(ctx, func(*podstate.Stop) bool { return true })
 }
 
-// Staying are the active pods that nothing has told to end.
+// Staying returns the active pods that are not being ended.
 func (s *Supervisor) Staying(ctx context.Context) []*corev1.Pod {
 	return s.active(ctx, func(stop *podstate.Stop) bool { return stop == nil })
 }
@@ -87,8 +93,8 @@ func (s *Supervisor) active(ctx context.Context, wanted func(*podstate.Stop) boo
 	return all
 }
 
-// Alive is nil while the supervisor's goroutine goes round, or has not begun to; an error when it does not answer
-// before ctx ends.
+// Alive returns an error if the supervisor's loop does not answer before ctx ends. Before the loop has begun it
+// returns nil.
 func (s *Supervisor) Alive(ctx context.Context) error {
 	select {
 	case <-s.began:
@@ -97,7 +103,7 @@ func (s *Supervisor) Alive(ctx context.Context) error {
 	}
 	s.do(ctx, func() {})
 	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("the supervisor of the pods does not answer: %w", err)
+		return fmt.Errorf("supervisor does not answer: %w", err)
 	}
 	return nil
 }

@@ -16,32 +16,31 @@ import (
 	"github.com/nodelet/nodelet/volumes"
 )
 
-// task is a step with all it needs to know of the pod, taken at the moment it starts, so that it can run beside the
-// worker.
+// task is a step with the facts of the pod that it needs, taken when it starts, so that it can run beside the worker.
 type task struct {
-	hands *Hands
-	log   *slog.Logger
-	gates *gates
-	step  podstate.Step
-	pod   *corev1.Pod
-	// sandbox is the pod's current sandbox, nil where there is none.
+	backends *Backends
+	log      *slog.Logger
+	limiters *limiters
+	step     podstate.Step
+	pod      *corev1.Pod
+	// sandbox is the pod's current sandbox; nil if there is none.
 	sandbox *podstate.Sandbox
 	// instances are the pod's containers in the runtime.
 	instances []podstate.Container
 	// mounts are the mounted volumes by name and image the container's image, for CreateContainer.
 	mounts map[string]volumes.Mounted
 	image  images.Image
-	// pulled are the images made present, by the keys of their steps, for CreateContainer.
+	// pulled are the images that are present, by the keys of their steps, for CreateContainer.
 	pulled map[podstate.Key]images.Image
-	// services are those read while the sandbox was made, for CreateContainer.
+	// services are those read while the sandbox was created, for CreateContainer.
 	services *serviceRead
-	// made is how the container was made, for StopContainer.
+	// made is how the container was created, for StopContainer.
 	made spec.ContainerFacts
 	// onDisk is the volume's directory, for Unmount.
 	onDisk volumes.OnDisk
 }
 
-// outcome is what a step came to, with what only the worker must remember of it.
+// outcome is the result of a step, with what only the worker must remember of it.
 type outcome struct {
 	podstate.Result
 	mounted volumes.Mounted
@@ -49,7 +48,7 @@ type outcome struct {
 	took    time.Duration
 }
 
-// execute maps a step to a hand.
+// execute runs a step.
 func (t *task) execute(ctx context.Context) (out outcome) {
 	out.Step = t.step
 	var err error
@@ -59,7 +58,7 @@ func (t *task) execute(ctx context.Context) (out outcome) {
 	case podstate.PrepareClaims:
 		err = t.prepareClaims(ctx)
 	case podstate.UnprepareClaims:
-		err = t.hands.Claims.Unprepare(ctx, t.pod.UID)
+		err = t.backends.Claims.Unprepare(ctx, t.pod.UID)
 	case podstate.Mount:
 		out.mounted, err = t.mount(ctx, s)
 		out.RefreshAt = out.mounted.RefreshAt
@@ -80,28 +79,27 @@ func (t *task) execute(ctx context.Context) (out outcome) {
 	case podstate.NoteReset:
 		err = t.noteReset(s)
 	case podstate.StopSandbox:
-		err = t.gates.stop.pass(ctx, func() error { return t.hands.Runtime.StopPodSandbox(ctx, s.ID) })
+		err = t.limiters.stop.do(ctx, func() error { return t.backends.Runtime.StopPodSandbox(ctx, s.ID) })
 	case podstate.RemoveSandbox:
-		err = t.gates.remove.pass(ctx, func() error { return t.hands.Runtime.RemovePodSandbox(ctx, s.ID) })
+		err = t.limiters.remove.do(ctx, func() error { return t.backends.Runtime.RemovePodSandbox(ctx, s.ID) })
 	case podstate.Resize:
 		out.Resources, err = t.resize(ctx, s)
 	case podstate.ResizePod:
 		err = t.resizePod(ctx, s)
 	case podstate.Unmount:
-		err = t.hands.Volumes.Unmount(ctx, t.pod.UID, t.onDisk)
+		err = t.backends.Volumes.Unmount(ctx, t.pod.UID, t.onDisk)
 	case podstate.RemoveCgroup:
 		err = t.removeCgroup(ctx)
 	case podstate.RemoveDir:
 		err = t.removeDir(ctx)
 	default:
-		panic(fmt.Sprintf("no hand for step %T", t.step))
+		panic(fmt.Sprintf("unknown step %T", t.step))
 	}
 	out.Problem = problem(ctx, t.step, err)
 	return out
 }
 
-// problem is an error in the words that people see in statuses and events. The step gives the reason where the error
-// has none of its own.
+// problem converts an error to what statuses and events show. The step gives the reason if the error has none.
 func problem(ctx context.Context, step podstate.Step, err error) *podstate.Problem {
 	if err == nil {
 		return nil
@@ -118,7 +116,7 @@ func problem(ctx context.Context, step podstate.Step, err error) *podstate.Probl
 	return p
 }
 
-// words are the text of an error. Of a container people see what the runtime says, without the call around it.
+// words is the text of an error. For a container it is what the runtime says, without the call around it.
 func words(step podstate.Step, err error) string {
 	var call *cri.Error
 	switch step.(type) {
@@ -142,15 +140,16 @@ func defaultReason(step podstate.Step) string {
 	return ""
 }
 
-// report logs what a step came to and tells people about a failure.
+// report logs the outcome of a step, and records an event about a failure.
 func (t *task) report(out outcome, took time.Duration) {
 	switch {
 	case out.Problem == nil:
-		t.log.Debug("done", "step", t.step.String(), "took", took)
+		t.log.Debug("step done", "step", t.step.String(), "took", took)
 	case out.Problem.Cancelled:
-		t.log.Debug("given up", "step", t.step.String(), "took", took)
+		t.log.Debug("step given up", "step", t.step.String(), "took", took)
 	default:
-		t.log.Warn("failed", "step", t.step.String(), "took", took, "reason", out.Problem.Reason, "err", out.Problem.Message)
+		t.log.Warn("step failed", "step", t.step.String(), "took", took,
+			"reason", out.Problem.Reason, "err", out.Problem.Message)
 		t.failureEvent(out.Problem)
 	}
 }

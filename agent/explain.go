@@ -22,9 +22,9 @@ type Explanation struct {
 	Phase corev1.PodPhase `json:"phase"`
 	// Ready repeats the Ready condition.
 	Ready bool `json:"ready"`
-	// Stopping says why the pod is being ended, if it is.
+	// Stopping says why the pod is being ended; empty if it is not.
 	Stopping string `json:"stopping,omitempty"`
-	// Waits are what stands between the pod and where it should be, in the order in which it matters.
+	// Waits are what keeps the pod from its desired state, the most important first.
 	Waits []Wait `json:"waits,omitempty"`
 }
 
@@ -55,7 +55,7 @@ func explanation(o *Order, p plan.Plan) *Explanation {
 	return e
 }
 
-// explanation names the pod and the stop that is wanted.
+// explanation names the pod and why it is being ended.
 func (o *Order) explanation() *Explanation {
 	e := &Explanation{Pod: o.Pod.Namespace + "/" + o.Pod.Name, UID: string(o.Pod.UID)}
 	if o.Stop != nil {
@@ -66,8 +66,8 @@ func (o *Order) explanation() *Explanation {
 
 func inProgress(what string) Wait { return Wait{For: what, Why: "in progress"} }
 
-// explainLook says that the pod waits for the runtime to show it, beside the steps under way: the runtime may take
-// its time for that too. err is why it has not done so, if it was asked already.
+// explainLook says that the runtime is being asked about the pod, which may take long, and names the steps in
+// progress. err is why the last attempt has failed, or nil.
 func (w *worker) explainLook(err error) {
 	e := w.desired.explanation()
 	if before := w.explained.Load(); before != nil {
@@ -84,7 +84,7 @@ func (w *worker) explainLook(err error) {
 	w.explained.Store(e)
 }
 
-// Explain tells of all pods what they wait for, in the order of their names.
+// Explain says of all pods what they wait for, ordered by name.
 func (s *Supervisor) Explain(ctx context.Context) ([]*Explanation, error) {
 	var all []*Explanation
 	if !s.do(ctx, func() { all = s.explanations() }) {
@@ -96,7 +96,7 @@ func (s *Supervisor) Explain(ctx context.Context) ([]*Explanation, error) {
 	return all, nil
 }
 
-// explanations collects what the workers last published of themselves, and names the pods that have none yet.
+// explanations collects what the workers have published, and explains the pods that have not begun.
 func (s *Supervisor) explanations() []*Explanation {
 	all := make([]*Explanation, 0, len(s.workers))
 	for _, e := range s.workers {
@@ -121,7 +121,7 @@ func waiting(pod *corev1.Pod, w Wait) *Explanation {
 	return x
 }
 
-// WriteExplanations prints explanations for people.
+// WriteExplanations prints explanations as text.
 func WriteExplanations(w io.Writer, all []*Explanation, now time.Time) {
 	for _, e := range all {
 		state := string(e.Phase)

@@ -32,7 +32,7 @@ func (t *task) containerInput(ctx context.Context, s podstate.CreateContainer) (
 		return nil, err
 	}
 	in := &spec.ContainerInput{
-		Node:        t.hands.Node(),
+		Node:        t.backends.Node(),
 		Pod:         t.pod,
 		Container:   c,
 		Attempt:     s.Attempt,
@@ -43,7 +43,7 @@ func (t *task) containerInput(ctx context.Context, s podstate.CreateContainer) (
 		TargetID:    t.target(c.Name),
 		ExtraGroups: t.extraGroups(),
 	}
-	in.RecursiveReadOnly = t.hands.handlerOf(t.sandbox).RecursiveReadOnly
+	in.RecursiveReadOnly = t.backends.handlerOf(t.sandbox).RecursiveReadOnly
 	if in.UserNS, err = t.userNS(); err != nil {
 		return nil, err
 	}
@@ -91,9 +91,9 @@ func (t *task) environment(ctx context.Context, c *corev1.Container) (out spec.O
 // object reads a ConfigMap or Secret of the pod's namespace; nil if it does not exist.
 func (t *task) object(ctx context.Context, r namedRef) (obj any, err error) {
 	if r.kind == objects.Secret {
-		obj, err = t.hands.Objects(t.pod).Secret(ctx, t.pod.Namespace, r.name)
+		obj, err = t.backends.Objects(t.pod).Secret(ctx, t.pod.Namespace, r.name)
 	} else {
-		obj, err = t.hands.Objects(t.pod).ConfigMap(ctx, t.pod.Namespace, r.name)
+		obj, err = t.backends.Objects(t.pod).ConfigMap(ctx, t.pod.Namespace, r.name)
 	}
 	switch {
 	case apierrors.IsNotFound(err):
@@ -142,7 +142,7 @@ func (t *task) subPaths(ctx context.Context, in *spec.ContainerInput) (map[int]s
 	out := make(map[int]string, len(wanted))
 	for _, w := range wanted {
 		m := t.mounts[w.Volume]
-		p, err := t.hands.PodFS.Subpath(ctx, podfs.SubPath{PodUID: t.pod.UID, Container: in.Container.Name,
+		p, err := t.backends.PodFS.Subpath(ctx, podfs.SubPath{PodUID: t.pod.UID, Container: in.Container.Name,
 			Volume: cmp.Or(m.Name, w.Volume), Mount: w.Volume, Index: w.Index, HostPath: m.HostPath, Path: w.Path})
 		if err != nil {
 			return nil, err
@@ -169,8 +169,8 @@ func (t *task) target(ephemeral string) string {
 // containerFiles creates the files of an instance in its pod's directory, the hosts file and the termination message,
 // and the log directory.
 func (t *task) containerFiles(s podstate.CreateContainer) error {
-	node := t.hands.Node()
-	if err := t.hands.Logs.Make(filepath.Dir(t.logPath(s.Name, s.Attempt))); err != nil {
+	node := t.backends.Node()
+	if err := t.backends.Logs.Make(filepath.Dir(t.logPath(s.Name, s.Attempt))); err != nil {
 		return fmt.Errorf("make log directory: %w", err)
 	}
 	var own []byte
@@ -185,10 +185,10 @@ func (t *task) containerFiles(s podstate.CreateContainer) error {
 	if err != nil {
 		return err
 	}
-	if _, err := t.hands.PodFS.WriteHosts(t.pod.UID, hosts); err != nil {
+	if _, err := t.backends.PodFS.WriteHosts(t.pod.UID, hosts); err != nil {
 		return err
 	}
 	log := filepath.Base(node.TerminationLogPath(t.pod.UID, s.Name, s.Attempt))
-	_, err = t.hands.PodFS.TerminationLog(t.pod.UID, s.Name, log)
+	_, err = t.backends.PodFS.TerminationLog(t.pod.UID, s.Name, log)
 	return err
 }

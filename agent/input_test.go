@@ -94,9 +94,9 @@ func envTask(t *testing.T, configMaps, secrets []string) (*task, *corev1.Contain
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default", UID: "uid"}, Spec: corev1.PodSpec{
 		Containers: []corev1.Container{app}, EnableServiceLinks: new(bool),
 		Volumes: []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}}}
-	hands := (&Hands{Objects: func(*corev1.Pod) Objects { return local },
+	backends := (&Backends{Objects: func(*corev1.Pod) Objects { return local },
 		Node: func() *spec.Node { return &spec.Node{PodsDir: "/pods", Cgroups: spec.Cgroups{Flat: true}} }}).complete()
-	return &task{hands: hands, pod: pod, sandbox: &podstate.Sandbox{IPs: []string{"10.0.0.1"}},
+	return &task{backends: backends, pod: pod, sandbox: &podstate.Sandbox{IPs: []string{"10.0.0.1"}},
 		mounts: map[string]volumes.Mounted{"data": {HostPath: dir}}}, &pod.Spec.Containers[0]
 }
 
@@ -140,7 +140,7 @@ func TestEnvironmentIsReadSideBySide(t *testing.T) {
 		api := objects.New(objects.Config{Core: c.Core, Node: c.Node, Log: slog.New(slog.DiscardHandler)})
 		defer api.Close()
 		task, app := envTask(t, nil, nil)
-		task.hands.Objects = func(*corev1.Pod) Objects { return api }
+		task.backends.Objects = func(*corev1.Pod) Objects { return api }
 		for _, name := range []string{"all", "b", "c", "d"} {
 			server.Put(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}})
 			app.EnvFrom = append(app.EnvFrom, corev1.EnvFromSource{ConfigMapRef: &corev1.ConfigMapEnvSource{LocalObjectReference: named(name)}})

@@ -27,8 +27,8 @@ func (w *world) exit(name string, code int32) {
 	w.runtime.ExitContainer(all[i].Id, code, "")
 }
 
-// TestKilledWhileRestartingAll: wherever the agent dies of a reset, its next life finishes it though the API has heard nothing: each
-// container starts anew, once, and the init container before the others.
+// TestKilledWhileRestartingAll: wherever the agent dies of a reset, its next life finishes it though the API has
+// heard nothing: each container starts anew, once, and the init container before the others.
 func TestKilledWhileRestartingAll(t *testing.T) {
 	atEachCall(t, []string{"RemoveContainer", "CreateContainer", "StartContainer"}, func(t *testing.T, w *world, die func()) {
 		w.runtime.Script("setup", fake.Script{RunsFor: time.Second})
@@ -57,8 +57,8 @@ func TestKilledWhileRestartingAll(t *testing.T) {
 	})
 }
 
-// TestKilledWhileResizingWithRestart: wherever the agent dies of a resize that wants a new instance, its next life makes one, and no
-// second.
+// TestKilledWhileResizingWithRestart: wherever the agent dies of a resize that wants a new instance, its next life
+// makes one, and no second.
 func TestKilledWhileResizingWithRestart(t *testing.T) {
 	atEachCall(t, []string{"StopContainer", "CreateContainer", "StartContainer"}, func(t *testing.T, w *world, die func()) {
 		w.begin()

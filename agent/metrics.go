@@ -11,50 +11,50 @@ import (
 
 // Metrics counts what the agent does. It is called from many goroutines and must not block.
 type Metrics interface {
-	// Step has ended; p is nil where it has done what it should.
+	// Step counts a step that has ended; p is nil if it succeeded.
 	Step(pod *corev1.Pod, s podstate.Step, took time.Duration, p *podstate.Problem)
-	// Turn of a worker: "create" for its first, "terminate" when the pod is to end, else "sync".
-	Turn(kind string, took time.Duration)
-	// Pulled an image.
+	// Synced counts one sync of a worker: "create" for its first, "terminate" when the pod is to end, otherwise
+	// "sync".
+	Synced(kind string, took time.Duration)
+	// Pulled counts a pulled image.
 	Pulled(bytes uint64, took time.Duration)
-	// Running: a pod that came during this life of the agent runs for the first time. seen is when the agent learnt of it,
-	// pulling how long it was kept by pulls of images.
+	// Running counts a pod that was created during this run of the agent and runs for the first time. seen is when the
+	// agent first saw it, pulling how long image pulls have delayed it.
 	Running(pod *corev1.Pod, seen time.Time, pulling time.Duration)
-	// Ended: a container has been seen to have ended.
+	// Ended counts a container whose end was observed.
 	Ended(pod *corev1.Pod, container string, end *corev1.ContainerStateTerminated)
-	// Relisted the pods of the runtime.
+	// Relisted counts a list of the pods of the runtime.
 	Relisted(began time.Time, took time.Duration)
-	// Rejected a pod at admission.
+	// Rejected counts a pod that was refused at admission.
 	Rejected(reason string)
-	// Preempted a pod to free a resource for a critical one.
+	// Preempted counts a pod that ends to free a resource for a critical one.
 	Preempted(resource string)
-	// Gone: the last trace of a pod has gone.
+	// Gone is called when nothing is left of a pod.
 	Gone(pod *corev1.Pod)
 }
 
-// life is what a worker remembers to tell how long its pod's start took.
-type life struct {
+// startup is what a worker remembers to measure how long the start of its pod took.
+type startup struct {
 	seen time.Time
-	// fresh: the pod came during this life of the agent and has not run yet.
-	fresh, turned bool
+	// fresh: the pod was created during this run of the agent and has not run yet. turned: it was synced before.
+	fresh, synced bool
 	pulling       time.Duration
 }
 
-// turned reports a sync that began at a time.
-func (w *worker) turned(began time.Time) {
+// synced counts a sync that began at a time.
+func (w *worker) synced(began time.Time) {
 	kind := "sync"
 	switch {
 	case w.desired.Stop != nil:
 		kind = "terminate"
-	case !w.life.turned:
+	case !w.startup.synced:
 		kind = "create"
 	}
-	w.life.turned = true
-	w.hands.Metrics.Turn(kind, time.Since(began))
+	w.startup.synced = true
+	w.backends.Metrics.Synced(kind, time.Since(began))
 }
 
-// containersEnded reports the containers that have ended since the last status, or the one that the API
-// showed at first.
+// containersEnded counts the containers that have ended since the last status, or the first one that the API showed.
 func (w *worker) containersEnded(now *corev1.PodStatus) {
 	before := w.memory.Reported
 	if before == nil {
@@ -69,19 +69,19 @@ func (w *worker) containersEnded(now *corev1.PodStatus) {
 				return old.Name == c.Name && old.State.Terminated != nil
 			})
 			if c.State.Terminated != nil && !had {
-				w.hands.Metrics.Ended(w.desired.Pod, c.Name, c.State.Terminated)
+				w.backends.Metrics.Ended(w.desired.Pod, c.Name, c.State.Terminated)
 			}
 		}
 	}
 }
 
-// ran reports the first time that the pod runs.
+// ran counts the first time that the pod runs.
 func (w *worker) ran(phase corev1.PodPhase) {
-	if !w.life.fresh || phase == corev1.PodPending {
+	if !w.startup.fresh || phase == corev1.PodPending {
 		return
 	}
-	w.life.fresh = false
+	w.startup.fresh = false
 	if phase == corev1.PodRunning || phase == corev1.PodSucceeded {
-		w.hands.Metrics.Running(w.desired.Pod, w.life.seen, w.life.pulling)
+		w.backends.Metrics.Running(w.desired.Pod, w.startup.seen, w.startup.pulling)
 	}
 }

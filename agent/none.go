@@ -13,7 +13,7 @@ import (
 )
 
 // complete puts implementations that do nothing in place of what a node does not have.
-func (h *Hands) complete() *Hands {
+func (h *Backends) complete() *Backends {
 	if h.Devices == nil {
 		h.Devices = noDevices{}
 	}
@@ -71,7 +71,7 @@ func (noResourceClaims) Devices(*corev1.Pod, *corev1.Container) ([]string, error
 type noMetrics struct{}
 
 func (noMetrics) Step(*corev1.Pod, podstate.Step, time.Duration, *podstate.Problem) {}
-func (noMetrics) Turn(string, time.Duration)                                        {}
+func (noMetrics) Synced(string, time.Duration)                                      {}
 func (noMetrics) Pulled(uint64, time.Duration)                                      {}
 func (noMetrics) Running(*corev1.Pod, time.Time, time.Duration)                     {}
 func (noMetrics) Ended(*corev1.Pod, string, *corev1.ContainerStateTerminated)       {}

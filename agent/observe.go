@@ -19,7 +19,8 @@ import (
 	"github.com/nodelet/nodelet/volumes"
 )
 
-// runtimeFacts are the runtime's facts about one pod as plan wants them, with what was read once and does not change.
+// runtimeFacts are the runtime's facts about one pod in the form that plan needs, with what is read once and does not
+// change.
 type runtimeFacts struct {
 	sandboxes  []podstate.Sandbox
 	containers []podstate.Container
@@ -31,19 +32,23 @@ type runtimeFacts struct {
 }
 
 func newRuntimeFacts() runtimeFacts {
-	return runtimeFacts{made: map[string]spec.ContainerFacts{}, messages: map[string]string{}, exits: map[string]time.Time{}}
+	return runtimeFacts{
+		made:     map[string]spec.ContainerFacts{},
+		messages: map[string]string{},
+		exits:    map[string]time.Time{},
+	}
 }
 
-// observe gathers all facts about the pod. The runtime is asked only if something may have moved since it last was.
+// observe gathers all facts about the pod. The runtime is asked only if its state may have changed.
 func (w *worker) observe(ctx context.Context) (podstate.Observed, error) {
 	if w.stale {
 		w.explainLook(nil)
-		known, err := w.hands.Runtime.Snapshot(ctx, w.desired.Pod.UID, w.known)
+		known, err := w.backends.Runtime.Snapshot(ctx, w.desired.Pod.UID, w.known)
 		if err != nil {
 			return podstate.Observed{}, err
 		}
 		if w.known == nil && len(known.Containers) > 0 && w.desired.Stop == nil {
-			w.hands.Objects(w.desired.Pod).Prime(w.desired.Pod.UID)
+			w.backends.Objects(w.desired.Pod).Prime(w.desired.Pod.UID)
 		}
 		w.known, w.stale = known, false
 		w.facts.read(known, w.log)
@@ -53,13 +58,13 @@ func (w *worker) observe(ctx context.Context) (podstate.Observed, error) {
 		Sandboxes: w.facts.sandboxes, Containers: w.facts.containers,
 		Verdicts: w.verdicts(),
 		Memory:   w.memory.Recall(),
-		Node:     w.hands.planNode(newestReady(w.facts.sandboxes)),
+		Node:     w.backends.planNode(newestReady(w.facts.sandboxes)),
 	}
-	o.ClaimsHeld = w.hands.Claims.Holds(w.desired.Pod.UID)
-	o.NetworkProblem = w.hands.NetworkProblem(w.desired.Pod.UID)
+	o.ClaimsHeld = w.backends.Claims.Holds(w.desired.Pod.UID)
+	o.NetworkProblem = w.backends.NetworkProblem(w.desired.Pod.UID)
 	if podutil.RestartsAll(&w.desired.Pod.Spec) {
 		var err error
-		if o.ResetNoted, err = w.hands.PodFS.ResetNoted(w.desired.Pod.UID); err != nil {
+		if o.ResetNoted, err = w.backends.PodFS.ResetNoted(w.desired.Pod.UID); err != nil {
 			return o, err
 		}
 	}
@@ -69,25 +74,25 @@ func (w *worker) observe(ctx context.Context) (podstate.Observed, error) {
 	return o, nil
 }
 
-// observeDisk adds what the pod has on the disk and in the cgroup tree; only its end asks for that.
+// observeDisk adds what the pod has on the disk and in the cgroup tree. Only the end of a pod needs that.
 func (w *worker) observeDisk(o *podstate.Observed) error {
 	pod := w.desired.Pod
-	onDisk, err := w.hands.Volumes.List(pod.UID)
-	if err != nil && !errors.Is(err, os.ErrNotExist) { // the directory may be just going
+	onDisk, err := w.backends.Volumes.List(pod.UID)
+	if err != nil && !errors.Is(err, os.ErrNotExist) { // the directory may be removed at this moment
 		return err
 	}
 	w.onDisk = map[string]volumes.OnDisk{}
 	for _, v := range onDisk {
 		name := v.Name
 		if _, taken := w.onDisk[name]; taken {
-			name = v.Plugin + " " + v.Name // a PersistentVolume may be called as one of the pod's volumes
+			name = v.Plugin + " " + v.Name // a PersistentVolume may have the name of one of the pod's volumes
 		}
 		w.onDisk[name] = v
 		o.VolumesOnDisk = append(o.VolumesOnDisk, name)
 	}
-	_, err = os.Lstat(w.hands.Node().PodDir(pod.UID))
+	_, err = os.Lstat(w.backends.Node().PodDir(pod.UID))
 	o.DirOnDisk = err == nil
-	o.CgroupExists, err = w.hands.cgroupExists(pod)
+	o.CgroupExists, err = w.backends.cgroupExists(pod)
 	return err
 }
 
@@ -103,7 +108,7 @@ func (f *runtimeFacts) read(s *cri.Snapshot, log interface{ Warn(string, ...any)
 		if !known {
 			var err error
 			if made, _, err = spec.ParseContainer(c.Labels, c.Annotations); err != nil {
-				log.Warn("cannot read all that the runtime keeps about a container", "container", c.Id, "err", err)
+				log.Warn("cannot read all labels and annotations of a container", "container", c.Id, "err", err)
 			}
 			f.made[c.Id] = made
 		}
@@ -114,7 +119,7 @@ func (f *runtimeFacts) read(s *cri.Snapshot, log interface{ Warn(string, ...any)
 	forget(f.exits, s.Containers)
 }
 
-// forget drops what was read of instances that are gone.
+// forget drops what was read of instances that no longer exist.
 func forget[V any](read map[string]V, all []cri.Container) {
 	maps.DeleteFunc(read, func(id string, _ V) bool {
 		return !slices.ContainsFunc(all, func(c cri.Container) bool { return c.Id == id })
@@ -150,7 +155,11 @@ func (f *runtimeFacts) container(c cri.Container, made spec.ContainerFacts) pods
 		out.Image = c.GetImage().GetImage()
 	}
 	if u := c.GetUser().GetLinux(); u != nil {
-		out.User = &corev1.ContainerUser{Linux: &corev1.LinuxContainerUser{UID: u.Uid, GID: u.Gid, SupplementalGroups: u.SupplementalGroups}}
+		out.User = &corev1.ContainerUser{Linux: &corev1.LinuxContainerUser{
+			UID:                u.Uid,
+			GID:                u.Gid,
+			SupplementalGroups: u.SupplementalGroups,
+		}}
 	}
 	if out.State == podstate.ContainerExited {
 		out.Message = f.message(c, made)
@@ -159,7 +168,7 @@ func (f *runtimeFacts) container(c cri.Container, made spec.ContainerFacts) pods
 	return out
 }
 
-// ended is when an instance ended, on the agent's monotonic clock: fixed when its end is first seen.
+// ended returns when an instance ended on the agent's monotonic clock. It is fixed when the end is first seen.
 func (f *runtimeFacts) ended(id string, finished time.Time) time.Time {
 	at, seen := f.exits[id]
 	if !seen {
@@ -182,7 +191,7 @@ func stateFact(s runtimeapi.ContainerState) podstate.ContainerState {
 	return podstate.ContainerUnknown
 }
 
-// moment is a CRI time, nanoseconds since the epoch with 0 for never.
+// moment converts a CRI time: nanoseconds since the epoch, 0 for never.
 func moment(ns int64) time.Time {
 	if ns == 0 {
 		return time.Time{}

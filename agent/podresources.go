@@ -82,7 +82,7 @@ func (s *Supervisor) updateResources(e *entry, pod *corev1.Pod) {
 // loadAllocation returns what a pod holds that is new to this run of the agent. An earlier run has recorded it if it
 // may differ from the spec. Without a record the API shows it, if the spec has changed while no agent was running.
 func (s *Supervisor) loadAllocation(pod *corev1.Pod) *allocation {
-	content, err := s.hands.PodFS.ReadPodFile(pod.UID, allocationFile)
+	content, err := s.backends.PodFS.ReadPodFile(pod.UID, allocationFile)
 	if err == nil {
 		a := &allocation{}
 		if err = json.Unmarshal(content, a); err == nil && len(a.Containers) > 0 {
@@ -103,7 +103,7 @@ func (s *Supervisor) loadAllocation(pod *corev1.Pod) *allocation {
 func (s *Supervisor) saveAllocation(pod *corev1.Pod, a *allocation) {
 	content, err := json.Marshal(a)
 	if err == nil {
-		err = s.hands.PodFS.WritePodFile(pod.UID, allocationFile, content)
+		err = s.backends.PodFS.WritePodFile(pod.UID, allocationFile, content)
 	}
 	if err != nil {
 		s.log.Warn("cannot record the resources allocated to a pod; after a restart they are taken from its status",
@@ -135,7 +135,7 @@ func (s *Supervisor) resizes() {
 
 // resize allocates what a pod asks for, or says why not.
 func (s *Supervisor) resize(e *entry) {
-	pod, node, r := e.source, s.hands.Node(), &e.resources
+	pod, node, r := e.source, s.backends.Node(), &e.resources
 	swappable := func(pod *corev1.Pod, c *corev1.Container) bool { return spec.MaySwap(pod, c, node) }
 	pending, old := admission.AdmitResize(pod, r.pod, node.Allocatable, s.others(pod.UID), swappable), r.pending
 	switch {
@@ -166,7 +166,7 @@ func (s *Supervisor) others(but types.UID) []*corev1.Pod {
 }
 
 func (s *Supervisor) resizeEvent(pod *corev1.Pod, eventType, reason, what, trouble string) {
-	s.hands.Events.Event(podReference(pod, ""), eventType, reason, what+": "+resizeSummary(pod, pod.Generation, trouble))
+	s.backends.Events.Event(podReference(pod, ""), eventType, reason, what+": "+resizeSummary(pod, pod.Generation, trouble))
 }
 
 // resizeSummary is the kubelet's form of what a resize is about.

@@ -14,8 +14,8 @@ import (
 
 var webName = types.NamespacedName{Namespace: "default", Name: "web"}
 
-// away lets a pod run that takes ten seconds to end, and ends the agent. What the sources say by then is next alone, and perhaps
-// nothing is heard of the API server.
+// away lets a pod run that takes ten seconds to end, and ends the agent. What the sources say by then is next alone,
+// and perhaps nothing is heard of the API server.
 func (w *world) away(old, next *corev1.Pod, apiAway bool) {
 	w.runtime.Script("app", fake.Script{TermTakes: 10 * time.Second})
 	w.run(old)
@@ -40,8 +40,8 @@ func (w *world) sandboxOf(pod *corev1.Pod) {
 	}
 }
 
-// TestStaticPodChangedWhileAway: the new pod of a name waits until the old one is gone, also where an earlier life of the agent has
-// started that, and whether the API server has been heard of or not. So does the mirror pod.
+// TestStaticPodChangedWhileAway: the new pod of a name waits until the old one is gone, also where an earlier life of
+// the agent has started that, and whether the API server has been heard of or not. So does the mirror pod.
 func TestStaticPodChangedWhileAway(t *testing.T) {
 	for what, apiAway := range map[string]bool{"all sources have spoken": false, "without the API server": true} {
 		t.Run(what, func(t *testing.T) {
@@ -66,8 +66,8 @@ func TestStaticPodChangedWhileAway(t *testing.T) {
 	}
 }
 
-// TestStaticPodRemovedWhileAway: as long as not all sources have spoken the pod runs on; in no moment does it look as if it had ended
-// before it has.
+// TestStaticPodRemovedWhileAway: as long as not all sources have spoken the pod runs on; in no moment does it look as
+// if it had ended before it has.
 func TestStaticPodRemovedWhileAway(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		ending := func(want bool) {
@@ -94,8 +94,8 @@ func TestStaticPodRemovedWhileAway(t *testing.T) {
 	})
 }
 
-// TestStaticPodWaitsForTheFirstList: before the runtime has listed its pods an earlier one of the name may run. The list is tried
-// again soon.
+// TestStaticPodWaitsForTheFirstList: before the runtime has listed its pods an earlier one of the name may run. The
+// list is tried again soon.
 func TestStaticPodWaitsForTheFirstList(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		old, next := staticPod("web", "0123"), staticPod("web", "4567")
@@ -110,7 +110,8 @@ func TestStaticPodWaitsForTheFirstList(t *testing.T) {
 	})
 }
 
-// TestNameOfAnAPIPod: a pod of the API server is not ended because a static pod has its name, before the API server has spoken.
+// TestNameOfAnAPIPod: a pod of the API server is not ended because a static pod has its name, before the API server
+// has spoken.
 func TestNameOfAnAPIPod(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.away(apiPod("web"), staticPod("web", "4567"), true)

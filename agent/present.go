@@ -7,15 +7,15 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Ending says whether a pod of this name, other than the one with the UID now, still has something present, or may have:
-// before the runtime has listed its pods nobody knows. Anybody may ask. Hands.Gone is called when that may have
-// changed to no.
+// Ending reports whether another pod of this name than the one with the UID now has something left on the node, or
+// may have: before the runtime has listed its pods this is not known. Backends.Gone is called when the answer may
+// have become false. It may be called from any goroutine.
 func (s *Supervisor) Ending(name types.NamespacedName, now types.UID) bool {
 	present := s.present.Load()
 	return present == nil || slices.ContainsFunc((*present)[name], func(uid types.UID) bool { return uid != now })
 }
 
-// publishPresent shows others which pods have a worker, or something in the runtime.
+// publishPresent publishes which pods have a worker or something in the runtime.
 func (s *Supervisor) publishPresent() {
 	if s.listed == nil {
 		return
@@ -32,11 +32,11 @@ func (s *Supervisor) publishPresent() {
 		}
 	}
 	if before := s.present.Swap(&present); before == nil || someLeft(*before, present) {
-		s.hands.Gone()
+		s.backends.Gone()
 	}
 }
 
-// someLeft: of those who were present before, not all are now.
+// someLeft reports whether a pod that was present before is not present now.
 func someLeft(before, now map[types.NamespacedName][]types.UID) bool {
 	for name, uids := range before {
 		if slices.ContainsFunc(uids, func(uid types.UID) bool { return !slices.Contains(now[name], uid) }) {

@@ -25,7 +25,7 @@ func podOf(name, cpu string) *corev1.Pod {
 
 // TestShare: the shares of the burstable class follow from the pods that run, and are handed on when they change only.
 func TestShare(t *testing.T) {
-	s := NewSupervisor(&Hands{}, discard())
+	s := NewSupervisor(&Backends{}, discard())
 	guaranteed := podOf("guaranteed", "4")
 	r := &guaranteed.Spec.Containers[0].Resources
 	r.Requests["memory"] = resource.MustParse("1Gi")
@@ -54,25 +54,25 @@ func TestShare(t *testing.T) {
 	}
 }
 
-// TestEnding: a name is taken as long as another pod of that name has a worker or is in the runtime, and before that has been asked.
-// Who waits for the end hears of it.
+// TestEnding: a name is taken as long as another pod of that name has a worker or is in the runtime, and before that
+// has been asked. Who waits for the end hears of it.
 func TestEnding(t *testing.T) {
-	told := 0
-	s := NewSupervisor(&Hands{Gone: func() { told++ }}, discard())
+	reported := 0
+	s := NewSupervisor(&Backends{Gone: func() { reported++ }}, discard())
 	name := types.NamespacedName{Namespace: "default", Name: "web"}
 	s.publishPresent()
-	if !s.Ending(name, "new") || told != 0 {
+	if !s.Ending(name, "new") || reported != 0 {
 		t.Error("nobody ends, though nobody knows")
 	}
 	s.listed = map[types.UID]cri.PodSummary{"left": {UID: "left", Namespace: "default", Name: "web"}}
 	s.publishPresent()
-	if !s.Ending(name, "new") || s.Ending(name, "left") || told != 1 {
-		t.Errorf("here: %v, told %d times", *s.present.Load(), told)
+	if !s.Ending(name, "new") || s.Ending(name, "left") || reported != 1 {
+		t.Errorf("here: %v, told %d times", *s.present.Load(), reported)
 	}
 	s.listed = map[types.UID]cri.PodSummary{}
 	s.publishPresent()
-	if s.Ending(name, "new") || told != 2 {
-		t.Errorf("here: %v, told %d times", *s.present.Load(), told)
+	if s.Ending(name, "new") || reported != 2 {
+		t.Errorf("here: %v, told %d times", *s.present.Load(), reported)
 	}
 	old := podOf("web", "")
 	old.UID = "old"
@@ -81,12 +81,12 @@ func TestEnding(t *testing.T) {
 	if !s.Ending(name, "new") || !s.Ending(name, "") || s.Ending(name, "old") || s.Ending(types.NamespacedName{Name: "web"}, "") {
 		t.Errorf("here: %v", *s.present.Load())
 	}
-	if told != 2 {
+	if reported != 2 {
 		t.Error("nobody has left")
 	}
 	delete(s.workers, "old")
 	s.publishPresent()
-	if s.Ending(name, "new") || told != 3 {
-		t.Errorf("it has ended; told %d times", told)
+	if s.Ending(name, "new") || reported != 3 {
+		t.Errorf("it has ended; told %d times", reported)
 	}
 }

@@ -10,14 +10,21 @@ import (
 	"github.com/nodelet/nodelet/probes"
 )
 
-// probeTargets are the probes of one container as the prober wants them.
+// probeTargets converts the probes of one container for the prober.
 func probeTargets(t plan.ProbeTarget, ip string) []probes.Target {
 	var all []probes.Target
 	add := func(kind probes.Kind, p *corev1.Probe, known bool) {
 		if p == nil {
 			return
 		}
-		target := probes.Target{ContainerID: t.ContainerID, Container: t.Container, Kind: kind, Probe: p, PodIP: ip, StartedAt: t.StartedAt}
+		target := probes.Target{
+			ContainerID: t.ContainerID,
+			Container:   t.Container,
+			Kind:        kind,
+			Probe:       p,
+			PodIP:       ip,
+			StartedAt:   t.StartedAt,
+		}
 		if p.Exec != nil {
 			target.Command = staticCommand(p.Exec.Command, t.Container)
 		}
@@ -51,13 +58,13 @@ func staticCommand(command []string, c *corev1.Container) []string {
 	return out
 }
 
-// verdicts are what the probes say of the pod's containers now.
+// verdicts are the newest results of the probes of the pod's containers.
 func (w *worker) verdicts() map[string]podstate.Verdict {
-	if len(w.told.probed) == 0 {
+	if len(w.reported.probed) == 0 {
 		return nil
 	}
 	all := map[string]podstate.Verdict{}
-	for _, v := range w.hands.Probes.Verdicts(w.desired.Pod.UID) {
+	for _, v := range w.backends.Probes.Verdicts(w.desired.Pod.UID) {
 		of := all[v.ContainerID]
 		switch v.Kind {
 		case probes.Startup:
@@ -90,21 +97,21 @@ func (s *Supervisor) ProbeAttempted(pod types.UID, a probes.Attempt) {
 	s.post(func() {
 		if e := s.workers[pod]; e != nil {
 			ref := podReference(e.source, fieldPath(e.source, a.Container))
-			s.hands.Events.Event(ref, corev1.EventTypeWarning, a.Reason, a.Message)
+			s.backends.Events.Event(ref, corev1.EventTypeWarning, a.Reason, a.Message)
 		}
 	})
 }
 
-// hostIP is the node's primary address, empty before it is known.
-func (h *Hands) hostIP() string {
+// hostIP is the node's primary address; empty before it is known.
+func (h *Backends) hostIP() string {
 	if ips := h.Node().HostIPs; len(ips) > 0 {
 		return ips[0]
 	}
 	return ""
 }
 
-// podAddress is where a pod's containers are reached by probes and hooks.
-func (h *Hands) podAddress(pod *corev1.Pod, sandbox *podstate.Sandbox) string {
+// podAddress is the address at which probes and hooks reach the containers of a pod.
+func (h *Backends) podAddress(pod *corev1.Pod, sandbox *podstate.Sandbox) string {
 	switch {
 	case pod.Spec.HostNetwork:
 		return h.hostIP()

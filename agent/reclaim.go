@@ -2,9 +2,9 @@ package agent
 
 import "context"
 
-// RemoveEnded removes the containers, their logs and the sandboxes of pods that have ended, as the kubelet does when the
-// node is short of disk. It touches only pods whose end the API server shows, so that no status and no restart count is
-// lost. It returns when that is done or ctx ends.
+// RemoveEnded removes the containers, their logs and the sandboxes of pods that have ended, as the kubelet does when
+// the node is short of disk. It touches only pods whose end the API server shows, so that no status and no restart
+// count is lost. It returns when that is done or ctx ends.
 func (s *Supervisor) RemoveEnded(ctx context.Context) {
 	var ended []*worker
 	s.do(ctx, func() {

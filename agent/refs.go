@@ -7,16 +7,16 @@ import (
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
-// refsOf lists the ConfigMaps and Secrets that a pod refers to, never nil. Those that its volumes show are kept
-// fresh; what only the environment needs is read when a container is made, and watched while a container cannot be
-// made for the lack of something in them.
+// refsOf lists the ConfigMaps and Secrets that a pod refers to; it is never nil. Those in volumes are kept up to
+// date. Those in environment variables are read when a container is created, and watched while a container cannot be
+// created because something in them is missing.
 func refsOf(pod *corev1.Pod, lacking bool) []objects.Ref {
 	seen := map[objects.Ref]int{}
 	all := []objects.Ref{{Kind: objects.Services, Namespace: servicesNamespace(pod)}}
 	add := func(kind objects.Kind, name string, watch bool) {
 		r := objects.Ref{Kind: kind, Namespace: pod.Namespace, Name: name}
 		if kind == objects.TrustBundles {
-			r.Namespace = "" // the cluster's
+			r.Namespace = "" // it has no namespace
 		}
 		if i, known := seen[r]; known {
 			all[i].Watch = all[i].Watch || watch

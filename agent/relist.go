@@ -13,15 +13,15 @@ import (
 	"github.com/nodelet/nodelet/kube/pods"
 )
 
-// watchRuntime passes the runtime's events on as hints, and lists all its pods at each new connection and now and
-// then; often until that has succeeded once, for static pods wait for it.
+// watchRuntime passes the runtime's events on as hints. It lists all pods of the runtime at each new connection and
+// from time to time; often until the first list has succeeded, as all pods wait for that.
 func (s *Supervisor) watchRuntime(ctx context.Context) {
-	every, wait := relistEvery, relistBlind
+	every, wait := relistEvery, relistWithoutEvents
 	blind := make(chan struct{})
 	go func() {
-		err := s.hands.Runtime.Watch(ctx, s.RuntimeChanged, s.relist.Set)
+		err := s.backends.Runtime.Watch(ctx, s.RuntimeChanged, s.relist.Set)
 		if ctx.Err() == nil {
-			s.log.Warn("the runtime gives no events, so its pods are listed often", "err", err, "every", relistBlind)
+			s.log.Warn("the runtime sends no events, listing its pods often", "err", err, "every", relistWithoutEvents)
 			close(blind)
 		}
 	}()
@@ -30,7 +30,7 @@ func (s *Supervisor) watchRuntime(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-blind:
-			every, wait, blind = relistBlind, relistBlind, nil
+			every, wait, blind = relistWithoutEvents, relistWithoutEvents, nil
 		case <-s.relist:
 		case <-time.After(wait):
 		}
@@ -40,11 +40,11 @@ func (s *Supervisor) watchRuntime(ctx context.Context) {
 	}
 }
 
-// list hands the runtime's pods to the supervisor's loop. It tells whether the runtime has listed them.
+// list passes the runtime's pods to the supervisor's loop. It reports whether the runtime has listed them.
 func (s *Supervisor) list(ctx context.Context) bool {
 	began := time.Now()
-	all, err := s.hands.Runtime.Relist(ctx)
-	s.hands.Metrics.Relisted(began, time.Since(began))
+	all, err := s.backends.Runtime.Relist(ctx)
+	s.backends.Metrics.Relisted(began, time.Since(began))
 	if err != nil {
 		if ctx.Err() == nil {
 			s.log.Warn("cannot list the runtime's pods", "err", err)
@@ -55,8 +55,8 @@ func (s *Supervisor) list(ctx context.Context) bool {
 	return true
 }
 
-// compare wakes the workers whose facts have moved since the last relist, and gives pods that have to go a worker
-// that ends them.
+// compare notifies the workers of pods that have changed since the last list, and starts workers that end the pods
+// which must not run.
 func (s *Supervisor) compare(ctx context.Context, all []cri.PodSummary) {
 	before := s.listed
 	s.listed = make(map[types.UID]cri.PodSummary, len(all))
@@ -68,7 +68,7 @@ func (s *Supervisor) compare(ctx context.Context, all []cri.PodSummary) {
 			e.worker.notify(hintRuntime)
 		}
 	}
-	s.discardFitting() // what is refused may fit now, by whatever has changed
+	s.discardFitting() // something may have changed that no event tells
 	if before == nil {
 		s.reconcile(ctx) // all pods have waited for this
 	}
@@ -77,8 +77,8 @@ func (s *Supervisor) compare(ctx context.Context, all []cri.PodSummary) {
 	s.publishPresent()
 }
 
-// adoptListed gives pods of the runtime that have to go a worker that ends them: those that nobody wants, and static
-// pods of which another has the name by now.
+// adoptListed starts workers that end the pods of the runtime which must not run: those that no source knows, and
+// static pods whose name a newer one has taken.
 func (s *Supervisor) adoptListed(ctx context.Context) {
 	for uid, pod := range s.listed {
 		if s.workers[uid] == nil && (s.unwanted(uid) || s.superseded(pod)) {
@@ -89,8 +89,8 @@ func (s *Supervisor) adoptListed(ctx context.Context) {
 	}
 }
 
-// superseded: the manifest of a static pod has changed while the agent was away. Its own source says so; for the
-// others, of which one may be what the new pod has to serve, nobody waits.
+// superseded reports whether the manifest of a static pod has changed while the agent was not running. The source of
+// the manifest decides; other sources are not waited for, as the new pod may be what they depend on.
 func (s *Supervisor) superseded(old cri.PodSummary) bool {
 	if _, wanted := s.set.Pods[old.UID]; wanted || !pods.Source(old.Source).Static() {
 		return false
@@ -103,21 +103,21 @@ func (s *Supervisor) superseded(old cri.PodSummary) bool {
 	return false
 }
 
-// adoptFromDisk gives pods that left only a directory, a cgroup, a claim on a volume or a prepared resource claim
-// behind a worker that cleans up.
+// adoptFromDisk starts workers that clean up after pods which have left only a directory, a cgroup, a volume or a
+// prepared resource claim.
 func (s *Supervisor) adoptFromDisk(ctx context.Context) {
-	dirs, err := s.hands.Volumes.Pods()
+	dirs, err := s.backends.Volumes.Pods()
 	if err != nil {
 		s.log.Warn("cannot list the pods with directories or volumes", "err", err)
 	}
-	groups, err := s.hands.podCgroups()
+	groups, err := s.backends.podCgroups()
 	if err != nil {
 		s.log.Warn("cannot list the pod cgroups", "err", err)
 	}
 	for _, pod := range groups {
 		dirs = append(dirs, pod.UID)
 	}
-	dirs = append(dirs, s.hands.Claims.Pods()...)
+	dirs = append(dirs, s.backends.Claims.Pods()...)
 	for _, uid := range dirs {
 		if s.workers[uid] == nil && s.unwanted(uid) {
 			s.adopt(ctx, unknownPod(uid, "", ""))
@@ -125,21 +125,21 @@ func (s *Supervisor) adoptFromDisk(ctx context.Context) {
 	}
 }
 
-// unwanted: every source has spoken and none knows the pod. While a manifest cannot be read since the start, any pod
-// may be one of its own, so all are spared.
+// unwanted reports whether every source has synced and none knows the pod. While a manifest has been unreadable since
+// the start, any pod may come from it, so none is unwanted.
 func (s *Supervisor) unwanted(uid types.UID) bool {
 	_, wanted := s.set.Pods[uid]
 	return s.set.Synced && !s.set.Unknown() && !wanted
 }
 
-// adopt gives a pod that no source knows a worker whose only task is to end it.
+// adopt starts a worker that ends a pod which no source knows.
 func (s *Supervisor) adopt(ctx context.Context, pod *corev1.Pod) {
 	s.log.Info("orphaned pod found, removing it", "pod", pod.Namespace+"/"+pod.Name, "podUID", pod.UID)
 	s.orphan(s.begin(ctx, pod))
 	s.publishPresent()
 }
 
-// unknownPod is what the traces of a pod say of it.
+// unknownPod returns what the traces of a pod say of it.
 func unknownPod(uid types.UID, namespace, name string) *corev1.Pod {
 	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: uid, Namespace: namespace, Name: name}}
 }

@@ -41,8 +41,8 @@ func (w *world) wish(pod *corev1.Pod, cpu, memory string) {
 	})
 }
 
-// checkSize: a container's CPU limit in thousandths and memory limit, in the runtime and in the status, and the conditions that tell of a
-// resize.
+// checkSize: a container's CPU limit in thousandths and memory limit, in the runtime and in the status, and the
+// conditions that tell of a resize.
 func (w *world) checkSize(pod *corev1.Pod, cpu int64, memory string, conditions ...string) {
 	w.t.Helper()
 	q := resource.MustParse(memory)
@@ -120,8 +120,8 @@ func TestResizeIsDeferred(t *testing.T) {
 	})
 }
 
-// A wish that comes while no agent is there is weighed like any other, for what the pod holds is not forgotten; a file that
-// cannot be read costs nothing, for the status tells too.
+// A wish that comes while no agent is there is weighed like any other, for what the pod holds is not forgotten; a
+// file that cannot be read costs nothing, for the status tells too.
 func TestResizeWhileTheAgentIsAway(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		a, b := apiPod("a", wants("2", "1Gi")), apiPod("b", wants("1", "1Gi"))

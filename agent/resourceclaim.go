@@ -9,10 +9,10 @@ import (
 
 // prepareClaims prepares the pod's resource claims.
 func (t *task) prepareClaims(ctx context.Context) error {
-	return t.hands.Claims.Prepare(ctx, t.pod)
+	return t.backends.Claims.Prepare(ctx, t.pod)
 }
 
-// claimsMoved: the names of the objects behind the pod's resource claims have become known, or others.
+// claimsMoved reports whether the names of the objects behind the pod's resource claims have changed.
 func claimsMoved(a, b *corev1.Pod) bool {
 	return !equality.Semantic.DeepEqual(a.Status.ResourceClaimStatuses, b.Status.ResourceClaimStatuses) ||
 		!equality.Semantic.DeepEqual(a.Status.ExtendedResourceClaimStatus, b.Status.ExtendedResourceClaimStatus)

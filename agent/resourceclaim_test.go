@@ -94,8 +94,8 @@ func inClaimWorld(t *testing.T, test func(t *testing.T, w *world, b *claimBook))
 	})
 }
 
-// TestResourceClaims: a pod waits for its claims, says so in the kubelet's words and in its explanation, and runs with their devices; it
-// is called ended when they are given back.
+// TestResourceClaims: a pod waits for its claims, says so in the kubelet's words and in its explanation, and runs
+// with their devices; it is called ended when they are given back.
 func TestResourceClaims(t *testing.T) {
 	inClaimWorld(t, func(t *testing.T, w *world, b *claimBook) {
 		pod := apiPod("web", withClaim)
@@ -127,8 +127,8 @@ func TestResourceClaims(t *testing.T) {
 	})
 }
 
-// TestResourceClaimsNextLife: the next life of the agent goes on with what is prepared, and gives back what nobody needs any more, also
-// of a pod that has left nothing else.
+// TestResourceClaimsNextLife: the next life of the agent goes on with what is prepared, and gives back what nobody
+// needs any more, also of a pod that has left nothing else.
 func TestResourceClaimsNextLife(t *testing.T) {
 	inClaimWorld(t, func(t *testing.T, w *world, b *claimBook) {
 		pod := apiPod("web", withClaim)

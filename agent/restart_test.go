@@ -30,7 +30,8 @@ func (w *world) starts() []time.Duration {
 	return all
 }
 
-// TestCrashLoop: a container that ends after a second is restarted at once, then after 10 s, 20 s and so on up to 300 s.
+// TestCrashLoop: a container that ends after a second is restarted at once, then after 10 s, 20 s and so on up to 300
+// s.
 func TestCrashLoop(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.runtime.Script("app", fake.Script{RunsFor: time.Second, ExitCode: 1})
@@ -167,7 +168,8 @@ func TestStartFails(t *testing.T) {
 	})
 }
 
-// TestLivenessRestarts: a container whose liveness probe fails three times is stopped and restarted, and people are told.
+// TestLivenessRestarts: a container whose liveness probe fails three times is stopped and restarted, and people are
+// told.
 func TestLivenessRestarts(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		sick := time.Now().Add(30 * time.Second)
@@ -194,8 +196,8 @@ func TestLivenessRestarts(t *testing.T) {
 	})
 }
 
-// TestReadiness: the Ready condition follows the readiness probe, and the container stays; in a new life of the agent the
-// verdict stands until the probe says otherwise.
+// TestReadiness: the Ready condition follows the readiness probe, and the container stays; in a new life of the agent
+// the verdict stands until the probe says otherwise.
 func TestReadiness(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		pod := apiPod("web", func(pod *corev1.Pod) { pod.Spec.Containers[0].ReadinessProbe = execProbe("ready") })
@@ -238,7 +240,8 @@ func TestStartupGate(t *testing.T) {
 	})
 }
 
-// TestPostStart: a container counts as running when its hook is through; it is stopped and restarted when the hook fails.
+// TestPostStart: a container counts as running when its hook is through; it is stopped and restarted when the hook
+// fails.
 func TestPostStart(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.commandsEnd(fake.ExecOutcome{Takes: 5 * time.Second, ExitCode: 1})
@@ -264,8 +267,8 @@ func TestPostStart(t *testing.T) {
 	})
 }
 
-// TestJob: a pod that has done its work is Succeeded or Failed, keeps its container for its log, and is not run again by the
-// agent's next life.
+// TestJob: a pod that has done its work is Succeeded or Failed, keeps its container for its log, and is not run again
+// by the agent's next life.
 func TestJob(t *testing.T) {
 	for code, phase := range map[int32]corev1.PodPhase{0: corev1.PodSucceeded, 3: corev1.PodFailed} {
 		t.Run(string(phase), func(t *testing.T) {

@@ -158,7 +158,8 @@ func TestDeleteWhileSandboxHangs(t *testing.T) {
 	})
 }
 
-// TestLooksHang: where the runtime does not even say how a pod is, explain says so; the pod goes on when it answers again.
+// TestLooksHang: where the runtime does not even say how a pod is, explain says so; the pod goes on when it answers
+// again.
 func TestLooksHang(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		hang := w.runtime.Inject(&fake.Fault{Verb: "PodSandboxStatus", Hang: true})

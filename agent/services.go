@@ -15,8 +15,8 @@ const (
 	servicesPatience = 10 * time.Second
 )
 
-// serviceRead is a list of the services that a pod is told of, read beside the making of its sandbox. all and err are set
-// when done is closed.
+// serviceRead is a list of the services that a pod is told of, read beside the making of its sandbox. all and err are
+// set when done is closed.
 type serviceRead struct {
 	began time.Time
 	done  chan struct{}
@@ -24,7 +24,7 @@ type serviceRead struct {
 	err   error
 }
 
-func readServices(ctx context.Context, h *Hands, pod *corev1.Pod) *serviceRead {
+func readServices(ctx context.Context, h *Backends, pod *corev1.Pod) *serviceRead {
 	r := &serviceRead{began: time.Now(), done: make(chan struct{})}
 	go func() {
 		defer close(r.done)
@@ -35,14 +35,14 @@ func readServices(ctx context.Context, h *Hands, pod *corev1.Pod) *serviceRead {
 	return r
 }
 
-func listServices(ctx context.Context, h *Hands, pod *corev1.Pod) ([]*corev1.Service, error) {
+func listServices(ctx context.Context, h *Backends, pod *corev1.Pod) ([]*corev1.Service, error) {
 	return h.Objects(pod).Services(ctx, servicesNamespace(pod))
 }
 
-// servicesNamespace is where the services are that a pod is told of.
+// servicesNamespace is the namespace of the services whose addresses are in the environment of a pod.
 func servicesNamespace(pod *corev1.Pod) string {
 	if links := pod.Spec.EnableServiceLinks; links != nil && !*links {
-		return metav1.NamespaceDefault // the API server's own service is always told
+		return metav1.NamespaceDefault // the service of the API server is always there
 	}
 	return pod.Namespace
 }
@@ -59,5 +59,5 @@ func (t *task) podServices(ctx context.Context) ([]*corev1.Service, error) {
 			return nil, ctx.Err()
 		}
 	}
-	return listServices(ctx, t.hands, t.pod)
+	return listServices(ctx, t.backends, t.pod)
 }

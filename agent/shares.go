@@ -9,24 +9,24 @@ import (
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
-// keepShares gives the burstable class the CPU shares of its pods, in a goroutine of its own: no pod waits for it.
+// keepShares sets the CPU shares of the burstable class in a goroutine of its own: no pod waits for it.
 func (s *Supervisor) keepShares(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case milli := <-s.shares:
-			if s.hands.Node().Cgroups.Flat {
+			if s.backends.Node().Cgroups.Flat {
 				continue
 			}
-			if err := s.hands.Cgroups.SetBurstableCPU(milli); err != nil {
-				s.log.Warn("burstable pods have the CPU shares they had before", "err", err)
+			if err := s.backends.Cgroups.SetBurstableCPU(milli); err != nil {
+				s.log.Warn("cannot set the CPU shares of burstable pods, keeping the old ones", "err", err)
 			}
 		}
 	}
 }
 
-// share tells keepShares of the sum of what the burstable pods request, in thousandths of a CPU, when it has changed.
+// share tells keepShares what the burstable pods request together, in thousandths of a CPU, if it has changed.
 func (s *Supervisor) share() {
 	sum := int64(0)
 	for _, e := range s.workers {

@@ -6,18 +6,18 @@ import (
 	"github.com/nodelet/nodelet/cri"
 )
 
-// shown is what a worker's last turn made of its pod, for those who ask. It is not changed any more.
+// shown is the result of a sync for other goroutines. It is never changed.
 type shown struct {
 	status corev1.PodStatus
-	// known is what the runtime said; nil before the first turn.
+	// known is what the runtime showed; nil before the first sync.
 	known *cri.Snapshot
-	// mounted is where the volumes that are set up lie, by their names.
+	// mounted are the paths of the mounted volumes, by name.
 	mounted map[string]string
-	// over is closed when there is a newer one, or will be none any more.
+	// over is closed when there is a newer result, or when there will be none.
 	over chan struct{}
 }
 
-// show publishes what a turn made of the pod, and wakes who waits for it.
+// show publishes the result of a sync and wakes those who wait for it.
 func (w *worker) show(status *corev1.PodStatus) {
 	before := w.shown.Swap(&shown{status: *status, known: w.known, mounted: w.mounted(), over: make(chan struct{})})
 	close(before.over)

@@ -18,7 +18,8 @@ const (
 	maxStopCalls  = 20
 )
 
-// TestPodRuns: a pod is started with one call of each kind, in order, and its status says so; deleted, it goes without a trace.
+// TestPodRuns: a pod is started with one call of each kind, in order, and its status says so; deleted, it goes
+// without a trace.
 func TestPodRuns(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.runtime.ResetCalls()
@@ -107,7 +108,8 @@ func TestEphemeralContainer(t *testing.T) {
 	})
 }
 
-// TestDeletedBeforeTheStart: a pod that is to be deleted when the agent first hears of it is never made, and reported as gone.
+// TestDeletedBeforeTheStart: a pod that is to be deleted when the agent first hears of it is never made, and reported
+// as gone.
 func TestDeletedBeforeTheStart(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.run(deleted(apiPod("web"), 30*time.Second))

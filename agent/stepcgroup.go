@@ -14,13 +14,13 @@ import (
 func (t *task) removeCgroup(ctx context.Context) error {
 	var errs []error
 	for _, class := range classes(t.pod) {
-		errs = append(errs, t.hands.Cgroups.RemovePod(ctx, cgroups.Pod{UID: t.pod.UID, QOS: class}))
+		errs = append(errs, t.backends.Cgroups.RemovePod(ctx, cgroups.Pod{UID: t.pod.UID, QOS: class}))
 	}
 	return errors.Join(errs...)
 }
 
 // cgroupExists reports whether the pod has a cgroup.
-func (h *Hands) cgroupExists(pod *corev1.Pod) (bool, error) {
+func (h *Backends) cgroupExists(pod *corev1.Pod) (bool, error) {
 	if h.Node().Cgroups.Flat {
 		return false, nil
 	}
@@ -33,7 +33,7 @@ func (h *Hands) cgroupExists(pod *corev1.Pod) (bool, error) {
 }
 
 // podCgroups lists the pods that have a cgroup; none if the agent does not create cgroups for pods.
-func (h *Hands) podCgroups() ([]cgroups.Pod, error) {
+func (h *Backends) podCgroups() ([]cgroups.Pod, error) {
 	if h.Node().Cgroups.Flat {
 		return nil, nil
 	}

@@ -22,7 +22,7 @@ const minStop = 2 * time.Second
 
 // ensureImage makes the image of a container or of an image volume present by its pull policy.
 func (t *task) ensureImage(ctx context.Context, s podstate.EnsureImage) (images.Image, error) {
-	got, err := t.hands.Images.Ensure(ctx, images.Request{
+	got, err := t.backends.Images.Ensure(ctx, images.Request{
 		Image:   s.Image,
 		Policy:  s.Policy,
 		Pod:     t.pod,
@@ -31,15 +31,15 @@ func (t *task) ensureImage(ctx context.Context, s podstate.EnsureImage) (images.
 		Event:   func(reason, message string) { t.imageEvent(s, reason, message) },
 	})
 	if err == nil && got.Pulled {
-		t.hands.Pulled()
-		t.hands.Metrics.Pulled(got.Size, got.Took)
+		t.backends.Pulled()
+		t.backends.Metrics.Pulled(got.Size, got.Took)
 	}
 	return got.Image, err
 }
 
 // pullSecrets reads the pod's pull secrets. Missing ones are an event: the image may be public.
 func (t *task) pullSecrets(ctx context.Context) []*corev1.Secret {
-	secrets, err := t.hands.Objects(t.pod).PullSecrets(ctx, t.pod)
+	secrets, err := t.backends.Objects(t.pod).PullSecrets(ctx, t.pod)
 	if err != nil {
 		t.log.Info("cannot read all pull secrets", "err", err)
 		t.event(corev1.EventTypeWarning, "FailedToRetrieveImagePullSecret", fmt.Sprintf(
@@ -85,7 +85,7 @@ func (t *task) createContainer(ctx context.Context, s podstate.CreateContainer) 
 	if err := t.containerFiles(s); err != nil {
 		return err
 	}
-	if _, err := t.hands.Runtime.CreateContainer(ctx, s.SandboxID, cfg, sandbox); err != nil {
+	if _, err := t.backends.Runtime.CreateContainer(ctx, s.SandboxID, cfg, sandbox); err != nil {
 		return err
 	}
 	t.containerEvent(s.Name, corev1.EventTypeNormal, "Created", "Container created")
@@ -93,7 +93,7 @@ func (t *task) createContainer(ctx context.Context, s podstate.CreateContainer) 
 }
 
 func (t *task) startContainer(ctx context.Context, s podstate.StartContainer) error {
-	if err := t.hands.Runtime.StartContainer(ctx, s.ID); err != nil {
+	if err := t.backends.Runtime.StartContainer(ctx, s.ID); err != nil {
 		return err
 	}
 	t.containerEvent(s.Name, corev1.EventTypeNormal, "Started", "Container started")
@@ -107,14 +107,14 @@ func (t *task) linkLog(s podstate.StartContainer) {
 	if c == nil {
 		return
 	}
-	if err := t.hands.Logs.Link(t.logPath(s.Name, c.Attempt), t.linkName(s.Name, s.ID)); err != nil {
+	if err := t.backends.Logs.Link(t.logPath(s.Name, c.Attempt), t.linkName(s.Name, s.ID)); err != nil {
 		t.log.Warn("cannot link the log of a container for log collectors", "container", s.Name, "err", err)
 	}
 }
 
 // logPath returns the path of the log of one instance.
 func (t *task) logPath(container string, attempt uint32) string {
-	dir := t.hands.Node().PodLogDir(t.pod.Namespace, t.pod.Name, t.pod.UID)
+	dir := t.backends.Node().PodLogDir(t.pod.Namespace, t.pod.Name, t.pod.UID)
 	return filepath.Join(dir, spec.LogPath(container, attempt))
 }
 

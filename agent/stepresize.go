@@ -24,7 +24,7 @@ func (t *task) resize(ctx context.Context, s podstate.Resize) (now corev1.Resour
 	if c == nil {
 		return now, fmt.Errorf("container %q is no longer in the pod spec", s.Name)
 	}
-	r := spec.ContainerResources(t.pod, c, t.hands.Node(), false)
+	r := spec.ContainerResources(t.pod, c, t.backends.Node(), false)
 	if s.LowersMemory {
 		if err := t.memoryFits(ctx, s.ID, fmt.Sprintf("container %q", s.Name), r.MemoryLimitInBytes); err != nil {
 			return now, err
@@ -36,7 +36,7 @@ func (t *task) resize(ctx context.Context, s podstate.Resize) (now corev1.Resour
 	if r.CpuQuota == 0 {
 		r.CpuQuota = noBound
 	}
-	return spec.EffectiveResources(t.pod, c), t.hands.Runtime.UpdateContainerResources(ctx, s.ID, r)
+	return spec.EffectiveResources(t.pod, c), t.backends.Runtime.UpdateContainerResources(ctx, s.ID, r)
 }
 
 // resizePod resizes the pod's cgroup. The runtime is called first, so that its plugins may refuse.
@@ -47,22 +47,22 @@ func (t *task) resizePod(ctx context.Context, s podstate.ResizePod) error {
 		}
 	}
 	if t.sandbox != nil {
-		resources, overhead := spec.SandboxResources(t.pod, t.hands.Node(), false)
-		err := t.hands.Runtime.UpdatePodSandboxResources(ctx, &runtimeapi.UpdatePodSandboxResourcesRequest{
+		resources, overhead := spec.SandboxResources(t.pod, t.backends.Node(), false)
+		err := t.backends.Runtime.UpdatePodSandboxResources(ctx, &runtimeapi.UpdatePodSandboxResourcesRequest{
 			PodSandboxId: t.sandbox.ID, Resources: resources, Overhead: overhead})
 		if err != nil && !cri.IsUnimplemented(err) && !strings.Contains(cri.Message(err), "not implemented") {
 			return err
 		}
 	}
 	r := cgroups.Resources{CPUShares: uint64(s.To.Shares), CPUQuota: noBound, Memory: noBound,
-		Unified: spec.PodCgroup(t.pod, t.hands.Node(), false).Unified}
+		Unified: spec.PodCgroup(t.pod, t.backends.Node(), false).Unified}
 	if s.To.Quota > 0 {
 		r.CPUQuota, r.CPUPeriod = s.To.Quota, uint64(s.To.Period)
 	}
 	if s.To.Memory > 0 {
 		r.Memory = s.To.Memory
 	}
-	return t.hands.Cgroups.UpdatePod(cgroups.Pod{UID: t.pod.UID, QOS: podutil.QOS(t.pod)}, r)
+	return t.backends.Cgroups.UpdatePod(cgroups.Pod{UID: t.pod.UID, QOS: podutil.QOS(t.pod)}, r)
 }
 
 // memoryFits returns an error unless a container, or the pod if id is empty, uses less memory than its new limit:
@@ -71,7 +71,7 @@ func (t *task) memoryFits(ctx context.Context, id, what string, limit int64) err
 	if t.sandbox == nil || limit <= 0 {
 		return nil
 	}
-	stats, err := t.hands.Runtime.PodSandboxStats(ctx, t.sandbox.ID)
+	stats, err := t.backends.Runtime.PodSandboxStats(ctx, t.sandbox.ID)
 	if err != nil {
 		return fmt.Errorf("cannot decrease memory limits: read memory usage: %w", err)
 	}
@@ -97,7 +97,7 @@ func (t *task) memoryFits(ctx context.Context, id, what string, limit int64) err
 // preparePodCgroup creates the pod's cgroup. It keeps the size of an existing cgroup, because resizes have their own
 // order.
 func (t *task) preparePodCgroup() (*podstate.Size, error) {
-	node := t.hands.Node()
+	node := t.backends.Node()
 	if node.Cgroups.Flat {
 		return nil, nil
 	}
@@ -113,18 +113,18 @@ func (t *task) preparePodCgroup() (*podstate.Size, error) {
 		r.Pids = *want.Pids
 	}
 	pod := cgroups.Pod{UID: t.pod.UID, QOS: podutil.QOS(t.pod)}
-	has, there, err := t.hands.Cgroups.PodSize(pod, r)
+	has, there, err := t.backends.Cgroups.PodSize(pod, r)
 	if err != nil {
 		return nil, err
 	}
 	if !there {
 		size := podSize(t.pod, node)
-		_, err := t.hands.Cgroups.CreatePod(pod, r)
+		_, err := t.backends.Cgroups.CreatePod(pod, r)
 		return &size, err
 	}
 	rest := cgroups.Resources{HugePages: r.HugePages, Pids: r.Pids, Unified: r.Unified}
 	size := &podstate.Size{Shares: int64(has.CPUShares), Quota: has.CPUQuota, Period: int64(has.CPUPeriod), Memory: has.Memory}
-	return size, t.hands.Cgroups.UpdatePod(pod, rest)
+	return size, t.backends.Cgroups.UpdatePod(pod, rest)
 }
 
 // resizeEvents records an event when a resize has completed or failed.
@@ -135,7 +135,7 @@ func (w *worker) resizeEvents(st *corev1.PodStatus) {
 	before, now := resizeCondition(w.memory.Reported), resizeCondition(st)
 	record := func(eventType, reason, what, trouble string, generation int64) {
 		pod := w.desired.Pod
-		w.hands.Events.Event(podReference(pod, ""), eventType, reason, what+": "+resizeSummary(pod, generation, trouble))
+		w.backends.Events.Event(podReference(pod, ""), eventType, reason, what+": "+resizeSummary(pod, generation, trouble))
 	}
 	switch {
 	case before != nil && now == nil:

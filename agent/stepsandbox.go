@@ -14,7 +14,7 @@ import (
 
 // prepare creates the pod's directories and its cgroup.
 func (t *task) prepare() (*podstate.Size, error) {
-	if err := t.hands.PodFS.MakePodDir(t.pod.UID); err != nil {
+	if err := t.backends.PodFS.MakePodDir(t.pod.UID); err != nil {
 		return nil, fmt.Errorf("make pod directory: %w", err)
 	}
 	return t.preparePodCgroup()
@@ -29,18 +29,18 @@ func (t *task) createSandbox(ctx context.Context, s podstate.CreateSandbox) erro
 	}
 	handler := ""
 	if class := t.pod.Spec.RuntimeClassName; class != nil && *class != "" {
-		if handler, err = t.hands.Objects(t.pod).RuntimeHandler(ctx, *class); err != nil {
+		if handler, err = t.backends.Objects(t.pod).RuntimeHandler(ctx, *class); err != nil {
 			return err
 		}
 	}
-	if ownUsers(t.pod) && !t.hands.handlerOf(&podstate.Sandbox{Handler: handler}).UserNamespaces {
+	if ownUsers(t.pod) && !t.backends.handlerOf(&podstate.Sandbox{Handler: handler}).UserNamespaces {
 		return noUserNamespaces(handler)
 	}
-	if err := t.hands.Logs.Make(cfg.LogDirectory); err != nil {
+	if err := t.backends.Logs.Make(cfg.LogDirectory); err != nil {
 		return fmt.Errorf("make log directory: %w", err)
 	}
-	return t.gates.create.pass(ctx, func() error {
-		_, err := t.hands.Runtime.RunPodSandbox(ctx, cfg, handler)
+	return t.limiters.create.do(ctx, func() error {
+		_, err := t.backends.Runtime.RunPodSandbox(ctx, cfg, handler)
 		return err
 	})
 }
@@ -50,7 +50,7 @@ func (t *task) sandboxConfig(attempt uint32) (*runtimeapi.PodSandboxConfig, erro
 	if err != nil {
 		return nil, err
 	}
-	cfg, warnings, err := spec.Sandbox(&spec.SandboxInput{Pod: t.pod, Attempt: attempt, Node: t.hands.Node(),
+	cfg, warnings, err := spec.Sandbox(&spec.SandboxInput{Pod: t.pod, Attempt: attempt, Node: t.backends.Node(),
 		UserNS: userNS})
 	if err != nil {
 		return nil, err
@@ -78,10 +78,10 @@ func (t *task) userNS() ([]spec.IDMapping, error) {
 	if !ownUsers(t.pod) {
 		return nil, nil
 	}
-	if t.hands.UserNS == nil {
+	if t.backends.UserNS == nil {
 		return nil, noUserNamespaces("")
 	}
-	r, err := t.hands.UserNS.Of(t.pod.UID)
+	r, err := t.backends.UserNS.Of(t.pod.UID)
 	if err != nil {
 		return nil, err
 	}

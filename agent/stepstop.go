@@ -24,8 +24,8 @@ func (t *task) postStart(ctx context.Context, s podstate.PostStart) error {
 // hook runs a lifecycle handler for a container instance.
 func (t *task) hook(ctx context.Context, id string, c *corev1.Container, h *corev1.LifecycleHandler) error {
 	warn := func(reason, message string) { t.containerEvent(c.Name, corev1.EventTypeWarning, reason, message) }
-	return probes.RunHook(ctx, h, probes.HookTarget{ContainerID: id, Container: c, Exec: t.hands.Exec, Warn: warn,
-		PodIP: t.hands.podAddress(t.pod, t.sandbox)})
+	return probes.RunHook(ctx, h, probes.HookTarget{ContainerID: id, Container: c, Exec: t.backends.Exec, Warn: warn,
+		PodIP: t.backends.podAddress(t.pod, t.sandbox)})
 }
 
 // stopContainer runs the preStop hook within the grace period and then stops the container with the time that is left.
@@ -39,7 +39,7 @@ func (t *task) stopContainer(ctx context.Context, s podstate.StopContainer) erro
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	return t.hands.Runtime.StopContainer(ctx, s.ID, left)
+	return t.backends.Runtime.StopContainer(ctx, s.ID, left)
 }
 
 // preStop returns the preStop hook of a running container: from its spec, or from the runtime's annotations for an
@@ -72,14 +72,14 @@ func (t *task) runPreStop(ctx context.Context, s podstate.StopContainer, h *core
 
 // removeContainer removes an exited instance and, unless its log is kept, the log and the link to it.
 func (t *task) removeContainer(ctx context.Context, s podstate.RemoveContainer) error {
-	if err := t.hands.Runtime.RemoveContainer(ctx, s.ID); err != nil {
+	if err := t.backends.Runtime.RemoveContainer(ctx, s.ID); err != nil {
 		return err
 	}
 	c := t.instance(s.ID)
 	if c == nil || s.KeepLog {
 		return nil
 	}
-	if err := t.hands.Logs.RemoveLog(t.logPath(s.Name, c.Attempt), t.linkName(s.Name, s.ID)); err != nil {
+	if err := t.backends.Logs.RemoveLog(t.logPath(s.Name, c.Attempt), t.linkName(s.Name, s.ID)); err != nil {
 		return fmt.Errorf("remove log: %w", err)
 	}
 	return nil
@@ -88,23 +88,23 @@ func (t *task) removeContainer(ctx context.Context, s podstate.RemoveContainer) 
 // noteReset records that all containers of the pod are to restart, or that they have restarted.
 func (t *task) noteReset(s podstate.NoteReset) error {
 	if s.Over {
-		return t.hands.PodFS.ForgetReset(t.pod.UID)
+		return t.backends.PodFS.ForgetReset(t.pod.UID)
 	}
-	return t.hands.PodFS.NoteReset(t.pod.UID)
+	return t.backends.PodFS.NoteReset(t.pod.UID)
 }
 
 // removeDir removes what is left on the disk of a pod that is gone. The pod directory goes last, because by it a later
 // process finds the rest.
 func (t *task) removeDir(ctx context.Context) error {
-	if err := t.hands.Logs.RemovePod(string(t.pod.UID)); err != nil {
+	if err := t.backends.Logs.RemovePod(string(t.pod.UID)); err != nil {
 		return err
 	}
-	if err := t.hands.PodFS.RemovePodDir(ctx, t.pod.UID); err != nil {
+	if err := t.backends.PodFS.RemovePodDir(ctx, t.pod.UID); err != nil {
 		return err
 	}
-	if t.hands.UserNS != nil {
-		t.hands.UserNS.Release(t.pod.UID)
+	if t.backends.UserNS != nil {
+		t.backends.UserNS.Release(t.pod.UID)
 	}
-	t.hands.Devices.Release(t.pod.UID)
+	t.backends.Devices.Release(t.pod.UID)
 	return nil
 }

@@ -21,19 +21,20 @@ type Volumes interface {
 	Pods() ([]types.UID, error)
 }
 
-// mount mounts one of the pod's volumes, or refreshes its contents. Fewer sandboxes are created meanwhile. An external volume
-// counts for a shorter time: its disk may first have to be attached or provisioned, which does not load this node.
+// mount mounts one of the pod's volumes, or refreshes its contents. Fewer sandboxes are created meanwhile. An
+// external volume counts for a shorter time: its disk may first have to be attached or provisioned, which does not
+// load this node.
 func (t *task) mount(ctx context.Context, s podstate.Mount) (m volumes.Mounted, err error) {
 	v := volumeOf(t.pod, s.Volume)
 	if v == nil {
 		return m, fmt.Errorf("volume %q is not in the pod's spec any more", s.Volume)
 	}
-	patience := aheadPatience
+	countFor := volumeCounts
 	if volumes.External(v) {
-		patience = claimPatience
+		countFor = externalVolumeCounts
 	}
-	err = t.gates.create.goAhead(patience, func() error {
-		m, err = t.hands.Volumes.Mount(ctx, t.volumeRequest(v), t.hands.Objects(t.pod))
+	err = t.limiters.create.yield(countFor, func() error {
+		m, err = t.backends.Volumes.Mount(ctx, t.volumeRequest(v), t.backends.Objects(t.pod))
 		return err
 	})
 	return m, err
@@ -49,13 +50,13 @@ func volumeOf(pod *corev1.Pod, name string) *corev1.Volume {
 }
 
 func (t *task) volumeRequest(v *corev1.Volume) volumes.Request {
-	node := t.hands.Node()
+	node := t.backends.Node()
 	return volumes.Request{
 		Pod:         t.pod,
 		Volume:      v,
 		Allocatable: node.Allocatable,
 		Now:         time.Now(),
-		Limit:       t.gates.publish.pass,
+		Limit:       t.limiters.publish.do,
 		SELinux: volumes.SELinux{
 			Enabled:   node.SELinux,
 			EveryMode: node.SELinuxMount,

@@ -29,7 +29,8 @@ func (w *world) gone(pod *corev1.Pod) time.Duration {
 	return time.Since(began)
 }
 
-// TestGraceShortened: a second wish with less grace overtakes the stop that is under way; one with more changes nothing.
+// TestGraceShortened: a second wish with less grace overtakes the stop that is under way; one with more changes
+// nothing.
 func TestGraceShortened(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.runtime.Script("app", fake.Script{IgnoresTerm: true})
@@ -109,7 +110,8 @@ func TestDeleteWhileInitRuns(t *testing.T) {
 	})
 }
 
-// TestPreStop: the hook runs before the container is told to stop, and uses up its grace; what is left goes to the container.
+// TestPreStop: the hook runs before the container is told to stop, and uses up its grace; what is left goes to the
+// container.
 func TestPreStop(t *testing.T) {
 	for _, c := range []struct {
 		name        string
@@ -195,7 +197,8 @@ func TestSidecarsStopLast(t *testing.T) {
 	})
 }
 
-// TestActiveDeadline: a static pod of a node that stands alone ends at its deadline, though no API object shows when it began.
+// TestActiveDeadline: a static pod of a node that stands alone ends at its deadline, though no API object shows when
+// it began.
 func TestActiveDeadline(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.run(staticPod("web", "0123", func(pod *corev1.Pod) { pod.Spec.ActiveDeadlineSeconds = ptr(int64(60)) }))

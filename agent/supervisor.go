@@ -25,14 +25,14 @@ import (
 const relistEvery = time.Minute
 
 // relistBlind is how often while the runtime has no event stream.
-const relistBlind = time.Second
+const relistWithoutEvents = time.Second
 
 // Supervisor keeps one worker for each pod that the sources or the runtime know. One goroutine, its loop, owns the
 // set of workers; other goroutines send it the newest set of pods and functions to call.
 type Supervisor struct {
-	hands *Hands
-	log   *slog.Logger
-	gates *gates
+	backends *Backends
+	log      *slog.Logger
+	limiters *limiters
 
 	// sets brings the newest set of pods, calls what the loop is to call between two events; see post and do.
 	sets  latest.Value[*pods.Set]
@@ -57,18 +57,18 @@ type Supervisor struct {
 	alive  sync.WaitGroup
 }
 
-// NewSupervisor makes a supervisor that acts through hands.
-func NewSupervisor(hands *Hands, log *slog.Logger) *Supervisor {
+// NewSupervisor makes a supervisor that acts through backends.
+func NewSupervisor(backends *Backends, log *slog.Logger) *Supervisor {
 	return &Supervisor{
-		hands:    hands.complete(),
+		backends: backends.complete(),
 		log:      log,
-		gates:    newGates(),
+		limiters: newLimiters(),
 		sets:     latest.NewValue[*pods.Set](),
 		calls:    make(chan func(), 128),
 		began:    make(chan struct{}),
 		synced:   make(chan struct{}),
 		gone:     make(chan struct{}),
-		nodeSeen: hands.NodeSeen,
+		nodeSeen: backends.NodeSeen,
 		workers:  map[types.UID]*entry{},
 		set:      &pods.Set{},
 		relist:   latest.NewSignal(),
@@ -220,7 +220,7 @@ func (s *Supervisor) admittedBefore(pod *corev1.Pod) bool {
 	if _, inRuntime := s.listed[pod.UID]; inRuntime {
 		return true
 	}
-	_, err := os.Lstat(s.hands.Node().PodDir(pod.UID))
+	_, err := os.Lstat(s.backends.Node().PodDir(pod.UID))
 	return err == nil
 }
 
@@ -230,7 +230,7 @@ func (s *Supervisor) admit(ctx context.Context, e *entry) {
 	if pod.DeletionTimestamp != nil || finished(pod) || s.admittedBefore(pod) {
 		return
 	}
-	v := s.hands.Admit(pod, s.others(pod.UID))
+	v := s.backends.Admit(pod, s.others(pod.UID))
 	switch {
 	case v.Rejection != nil:
 		e.retry = podutil.IsStatic(pod)
@@ -245,15 +245,15 @@ func (s *Supervisor) admit(ctx context.Context, e *entry) {
 // reject refuses a pod, with an event.
 func (s *Supervisor) reject(e *entry, r *podstate.Rejection) {
 	e.rejected = r
-	s.hands.Metrics.Rejected(r.Reason)
-	s.hands.Events.Event(podReference(e.pod(), ""), corev1.EventTypeWarning, r.Reason, r.Message)
+	s.backends.Metrics.Rejected(r.Reason)
+	s.backends.Events.Event(podReference(e.pod(), ""), corev1.EventTypeWarning, r.Reason, r.Message)
 }
 
 // begin starts a worker for a pod. It does nothing before it gets its first order.
 func (s *Supervisor) begin(ctx context.Context, pod *corev1.Pod) *entry {
-	e := &entry{source: pod, worker: newWorker(s.hands, s.gates, s.log)}
+	e := &entry{source: pod, worker: newWorker(s.backends, s.limiters, s.log)}
 	s.workers[pod.UID] = e
-	if eviction := s.hands.Doomed(pod); eviction != nil {
+	if eviction := s.backends.Doomed(pod); eviction != nil {
 		e.stop = eviction.stop(pod)
 	}
 	running, discard := context.WithCancel(ctx)
@@ -291,7 +291,7 @@ func (s *Supervisor) update(e *entry, pod *corev1.Pod) {
 // send hands the worker its newest order.
 func (s *Supervisor) send(e *entry) {
 	e.ordered = true
-	e.worker.inbox.Put(e.order(s.hands.Node()))
+	e.worker.inbox.Put(e.order(s.backends.Node()))
 }
 
 // orphan ends a pod that no source knows any more.

@@ -116,8 +116,8 @@ func TestStaticPodReplaced(t *testing.T) {
 	})
 }
 
-// TestStaticPodChangesBeforeSync: the manifest of an API server that does not come up can be mended, though no word of the
-// API server can be had before.
+// TestStaticPodChangesBeforeSync: the manifest of an API server that does not come up can be mended, though no word
+// of the API server can be had before.
 func TestStaticPodChangesBeforeSync(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		bad, good := staticPod("kube-apiserver", "0123"), staticPod("kube-apiserver", "4567")
@@ -184,7 +184,8 @@ func TestMirror(t *testing.T) {
 	})
 }
 
-// TestMirrorOfBefore: a static pod whose manifest changed takes nothing from the mirror of what it was, and writes nothing to it.
+// TestMirrorOfBefore: a static pod whose manifest changed takes nothing from the mirror of what it was, and writes
+// nothing to it.
 func TestMirrorOfBefore(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		mirror := apiPod("web", func(m *corev1.Pod) {
@@ -266,7 +267,8 @@ func TestManyAtOnce(t *testing.T) {
 	})
 }
 
-// TestNobodyBlocks: sets, hints and questions reach the supervisor while all workers wait for a runtime that does not answer.
+// TestNobodyBlocks: sets, hints and questions reach the supervisor while all workers wait for a runtime that does not
+// answer.
 func TestNobodyBlocks(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		for i := range 10 {

@@ -19,7 +19,7 @@ func discard() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
 // TestNudgesAddUp: hints that come while the worker is busy are all there when it looks, and hold nobody up.
 func TestNudgesAddUp(t *testing.T) {
-	w := newWorker((&Hands{}).complete(), newGates(), discard())
+	w := newWorker((&Backends{}).complete(), newLimiters(), discard())
 	w.stale = false
 	w.memory.Volumes["data"] = podstate.Volume{}
 	for range 1000 {
@@ -156,7 +156,7 @@ func (claimed) Devices(*corev1.Pod, *corev1.Container) ([]string, error) {
 
 // TestClaimedDevices: a container is made with the devices of its resource claims.
 func TestClaimedDevices(t *testing.T) {
-	task := &task{hands: (&Hands{Claims: claimed{}}).complete(), pod: &corev1.Pod{}}
+	task := &task{backends: (&Backends{Claims: claimed{}}).complete(), pod: &corev1.Pod{}}
 	got, err := task.devices(t.Context(), &corev1.Container{Name: "app"})
 	if err != nil || !slices.Equal(got.CDI, []string{"x.com/y=1"}) {
 		t.Errorf("got %+v, %v", got, err)

@@ -17,72 +17,84 @@ import (
 	"github.com/nodelet/nodelet/volumes"
 )
 
-// hint says what may have changed for a pod; hints are summed up until the worker looks.
+// hint says what may have changed for a pod: a level-triggered wake-up. Hints are collected until the worker looks.
 type hint uint32
 
 const (
-	// hintRuntime: the runtime's view of the pod may have moved.
+	// hintRuntime: the runtime may show the pod in another state.
 	hintRuntime hint = 1 << iota
 	// hintObjects: an object that the pod's volumes or containers use has changed.
 	hintObjects
-	// hintVerdict: a probe has a new verdict.
+	// hintVerdict: a probe has a new result.
 	hintVerdict
 )
 
 // observeRetry is how soon a worker asks again when the runtime did not answer.
 const observeRetry = time.Second
 
-// worker runs one pod: it looks, plans and starts steps, one turn for each thing that happens. All it knows of the
-// pod is its own, so it needs no lock; the others reach it through its mailbox, hints and results.
+// worker runs one pod: it observes, plans and starts steps, one sync for each thing that happens. Its goroutine owns
+// all that is known of the pod, so it needs no lock. Others reach it through its inbox, hints and results.
 type worker struct {
-	hands *Hands
-	log   *slog.Logger
-	gates *gates
+	backends *Backends
+	log      *slog.Logger
+	limiters *limiters
 
 	inbox   latest.Value[Order]
 	hints   atomic.Uint32
 	wake    latest.Signal
 	results chan outcome
 	timer   *time.Timer
-	// gone is closed when the worker returns: results that come later are for nobody.
+	// gone is closed when the worker returns. Later results are dropped.
 	gone chan struct{}
 	// released is closed when the pod, which is to end, has given back all that it held.
 	released chan struct{}
-	// reclaimed is closed when the runtime keeps nothing of the pod any more, see podstate.Desired.Reclaim.
+	// reclaimed is closed when the runtime keeps nothing of the pod any more; see podstate.Desired.Reclaim.
 	reclaimed chan struct{}
 
 	desired Order
 	memory  podstate.Memory
 	cancels map[podstate.Key]context.CancelFunc
-	// mounts are the mounted volumes and pulled the images made present, by volume name and by what they are for; onDisk
-	// is what the pod's end must take down.
+	// mounts are the mounted volumes by name, pulled the images that are present by the keys of their steps, and
+	// onDisk the volumes that the end of the pod must unmount.
 	mounts map[string]volumes.Mounted
 	pulled map[podstate.Key]images.Image
-	// services are those that were read while the sandbox was made.
+	// services are those that were read while the sandbox was created.
 	services *serviceRead
 	onDisk   map[string]volumes.OnDisk
-	// facts come from the runtime's last answer, known; stale when something may have moved since.
+	// facts come from the runtime's last answer, known. stale: the runtime's state may have changed since.
 	facts runtimeFacts
 	known *cri.Snapshot
 	stale bool
-	// blind: the last look at the pod has failed.
-	blind bool
-	told  told
-	// explained is what the last plan says of the pod; others read it.
+	// blind: the last attempt to observe the pod has failed.
+	blind    bool
+	reported reported
+	// explained is what explain shows of the pod; other goroutines read it.
 	explained atomic.Pointer[Explanation]
-	// shown is what the last turn made of the pod; others read it, and wait for the next.
-	shown atomic.Pointer[shown]
-	life  life
+	// shown is the result of the last sync. Other goroutines read it, and wait for the next.
+	shown   atomic.Pointer[shown]
+	startup startup
 }
 
-func newWorker(hands *Hands, gates *gates, log *slog.Logger) *worker {
+func newWorker(backends *Backends, limiters *limiters, log *slog.Logger) *worker {
 	w := &worker{
-		hands: hands, log: log, gates: gates,
-		inbox: latest.NewValue[Order](), wake: latest.NewSignal(), results: make(chan outcome),
-		timer: time.NewTimer(time.Hour), gone: make(chan struct{}), released: make(chan struct{}), reclaimed: make(chan struct{}),
-		memory: podstate.NewMemory(), cancels: map[podstate.Key]context.CancelFunc{},
-		mounts: map[string]volumes.Mounted{}, pulled: map[podstate.Key]images.Image{},
-		facts: newRuntimeFacts(), stale: true, told: told{backoffs: map[string]string{}}, life: life{seen: time.Now()},
+		backends:  backends,
+		log:       log,
+		limiters:  limiters,
+		inbox:     latest.NewValue[Order](),
+		wake:      latest.NewSignal(),
+		results:   make(chan outcome),
+		timer:     time.NewTimer(time.Hour),
+		gone:      make(chan struct{}),
+		released:  make(chan struct{}),
+		reclaimed: make(chan struct{}),
+		memory:    podstate.NewMemory(),
+		cancels:   map[podstate.Key]context.CancelFunc{},
+		mounts:    map[string]volumes.Mounted{},
+		pulled:    map[podstate.Key]images.Image{},
+		facts:     newRuntimeFacts(),
+		stale:     true,
+		reported:  reported{backoffs: map[string]string{}},
+		startup:   startup{seen: time.Now()},
 	}
 	w.timer.Stop()
 	w.shown.Store(&shown{over: make(chan struct{})})
@@ -95,10 +107,10 @@ func (w *worker) notify(h hint) {
 	w.wake.Set()
 }
 
-// run lives as long as the pod does, or until ctx ends; then its steps are given up and what they did is seen by the
-// next life of the agent.
+// run works until nothing is left of the pod, or until ctx ends. Then its steps are given up; the next run of the
+// agent sees what they have done.
 func (w *worker) run(ctx context.Context) {
-	defer func() { close(w.shown.Load().over) }() // after gone, for those who wait look at that then
+	defer func() { close(w.shown.Load().over) }() // after gone: who waits for a result looks at gone then
 	defer close(w.gone)
 	defer w.timer.Stop()
 	for {
@@ -113,13 +125,13 @@ func (w *worker) run(ctx context.Context) {
 		case <-w.timer.C:
 		}
 		w.drain()
-		if w.turn(ctx) {
+		if w.sync(ctx) {
 			return
 		}
 	}
 }
 
-// drain takes in all else that has happened, so that one turn serves it all.
+// drain takes in all that has happened by now, so that one sync serves it all.
 func (w *worker) drain() {
 	for {
 		select {
@@ -149,13 +161,13 @@ func (w *worker) take(o Order) {
 	}
 	if w.desired.Pod == nil {
 		w.log = w.log.With("pod", o.Pod.Namespace+"/"+o.Pod.Name)
-		w.life.fresh = o.Pod.Status.StartTime == nil
+		w.startup.fresh = o.Pod.Status.StartTime == nil
 	}
 	w.desired = o
 	w.use()
 }
 
-// ended takes in what a step came to.
+// ended takes in the outcome of a step.
 func (w *worker) ended(r outcome) {
 	key := r.Step.Key()
 	if cancel := w.cancels[key]; cancel != nil && w.memory.InFlight[key] == r.Step {
@@ -173,24 +185,24 @@ func (w *worker) ended(r outcome) {
 		}
 	case podstate.EnsureImage:
 		w.pulled[s.Key()] = r.image
-		w.life.pulling += r.took // next to nothing where the image is there
+		w.startup.pulling += r.took // almost nothing if the image is present
 	case podstate.CreateSandbox, podstate.StopSandbox, podstate.RemoveSandbox,
 		podstate.CreateContainer, podstate.StartContainer, podstate.StopContainer, podstate.RemoveContainer, podstate.Resize:
 		w.stale = true
 	}
 }
 
-// turn looks, plans and acts once. It tells whether the pod is done.
-func (w *worker) turn(ctx context.Context) (done bool) {
-	defer w.turned(time.Now())
+// sync observes, plans and acts once. It reports whether the worker can end.
+func (w *worker) sync(ctx context.Context) (done bool) {
+	defer w.synced(time.Now())
 	o, err := w.observe(ctx)
 	if err != nil {
-		w.lookAgain(err)
+		w.observeLater(err)
 		return false
 	}
 	w.blind = false
 	p := plan.Pod(w.desired.Desired, o)
-	w.tell(p)
+	w.publish(p)
 	w.memory.Report(&p.Status)
 	for _, key := range p.Cancel {
 		if cancel := w.cancels[key]; cancel != nil {
@@ -207,25 +219,25 @@ func (w *worker) turn(ctx context.Context) (done bool) {
 	return p.Done
 }
 
-// lookAgain sees to it that the worker soon tries once more to see its pod. The trouble is logged once.
-func (w *worker) lookAgain(err error) {
+// observeLater has the worker try again soon to observe its pod. The failure is logged once.
+func (w *worker) observeLater(err error) {
 	if !w.blind {
-		w.log.Warn("cannot see what there is of the pod, trying again", "err", err, "every", observeRetry)
+		w.log.Warn("cannot observe the pod, retrying", "err", err, "retryIn", observeRetry)
 	}
 	w.blind = true
 	w.explainLook(err)
 	w.timer.Reset(observeRetry)
 }
 
-// start sends a step on its way; its result comes back to the loop.
+// start runs a step in a goroutine. Its outcome comes back to the worker.
 func (w *worker) start(ctx context.Context, step podstate.Step) {
 	key := step.Key()
 	if _, sandbox := step.(podstate.CreateSandbox); sandbox {
-		w.services = readServices(ctx, w.hands, w.desired.Pod)
+		w.services = readServices(ctx, w.backends, w.desired.Pod)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	if older := w.cancels[key]; older != nil {
-		// Overtaken by a stricter stop: the older call runs on, for the runtime serves both.
+		// A stricter stop replaces it. The older call continues, as the runtime serves both.
 		context.AfterFunc(ctx, older)
 	}
 	w.cancels[key] = cancel
@@ -236,7 +248,7 @@ func (w *worker) start(ctx context.Context, step podstate.Step) {
 		out := t.execute(ctx)
 		out.took = time.Since(began)
 		t.report(out, out.took)
-		w.hands.Metrics.Step(t.pod, step, out.took, out.Problem)
+		w.backends.Metrics.Step(t.pod, step, out.took, out.Problem)
 		select {
 		case w.results <- out:
 		case <-w.gone:
@@ -244,9 +256,16 @@ func (w *worker) start(ctx context.Context, step podstate.Step) {
 	}()
 }
 
-// task is a step with the worker's facts as they are now. The maps are copied: the worker goes on while the step runs.
+// task returns a step with the facts that it needs. Maps are copied, as the worker goes on while the step runs.
 func (w *worker) task(step podstate.Step) *task {
-	t := &task{hands: w.hands, log: w.log, gates: w.gates, step: step, pod: w.desired.Pod, instances: w.facts.containers}
+	t := &task{
+		backends:  w.backends,
+		log:       w.log,
+		limiters:  w.limiters,
+		step:      step,
+		pod:       w.desired.Pod,
+		instances: w.facts.containers,
+	}
 	if s := newestReady(w.facts.sandboxes); s != nil {
 		t.sandbox = s
 	}
@@ -262,7 +281,7 @@ func (w *worker) task(step podstate.Step) *task {
 	return t
 }
 
-// newestReady is the sandbox that containers live in; nil where there is none.
+// newestReady returns the sandbox that containers live in; nil if there is none.
 func newestReady(all []podstate.Sandbox) *podstate.Sandbox {
 	var found *podstate.Sandbox
 	for i := range all {
@@ -273,7 +292,7 @@ func newestReady(all []podstate.Sandbox) *podstate.Sandbox {
 	return found
 }
 
-// metadataMoved: labels or annotations differ, which downward API volumes show.
+// metadataMoved reports whether labels or annotations differ, which downward API volumes show.
 func metadataMoved(a, b *corev1.Pod) bool {
 	return !maps.Equal(a.Labels, b.Labels) || !maps.Equal(a.Annotations, b.Annotations)
 }

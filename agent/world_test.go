@@ -37,9 +37,9 @@ import (
 	"github.com/nodelet/nodelet/volumes/podfs"
 )
 
-// world is a node in a synctest bubble: a container runtime and a disk, which outlive the agent, the pods that its sources
-// want, and one life of the agent after the other. All rooms are real; the node stands alone, so that the publisher keeps
-// the statuses that it would send.
+// world is a node in a synctest bubble: a container runtime and a disk, which outlive the agent, the pods that its
+// sources want, and one life of the agent after the other. All rooms are real; the node stands alone, so that the
+// publisher keeps the statuses that it would send.
 type world struct {
 	t       *testing.T
 	runtime *fake.Runtime
@@ -64,7 +64,7 @@ type world struct {
 	nodeSeen   <-chan struct{}
 	// allocatable is what the node can give away.
 	allocatable corev1.ResourceList
-	// doomed is Hands.Doomed of the next life.
+	// doomed is Backends.Doomed of the next life.
 	doomed func(*corev1.Pod) *agent.Eviction
 }
 
@@ -156,7 +156,7 @@ func (w *world) begin() {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	hands := &agent.Hands{
+	backends := &agent.Backends{
 		Runtime: client, Images: images.New(client, images.Config{}), Volumes: mounts, PodFS: dirs, Status: l.status,
 		Events:  status.NewRecorder(status.RecorderConfig{Log: log}),
 		Objects: func(*corev1.Pod) agent.Objects { return l.objects },
@@ -167,23 +167,23 @@ func (w *world) begin() {
 		},
 		NodeSeen: w.nodeSeen,
 	}
-	hands.Handler = func(string) agent.Handler { return agent.Handler{UserNamespaces: !w.noUserNamespaces} }
-	hands.UserNS = w.userNS(dirs)
-	if hands.Devices = w.devices; w.devices == nil {
-		if hands.Devices, err = devices.New(devices.Config{Root: w.root}); err != nil {
+	backends.Handler = func(string) agent.Handler { return agent.Handler{UserNamespaces: !w.noUserNamespaces} }
+	backends.UserNS = w.userNS(dirs)
+	if backends.Devices = w.devices; w.devices == nil {
+		if backends.Devices, err = devices.New(devices.Config{Root: w.root}); err != nil {
 			w.t.Fatal(err)
 		}
 	}
-	hands.Claims = w.claims
-	hands.Probes = probes.New(probes.Config{
-		Exec:    hands.Exec,
+	backends.Claims = w.claims
+	backends.Probes = probes.New(probes.Config{
+		Exec:    backends.Exec,
 		Verdict: func(pod types.UID, _ probes.Verdict) { l.VerdictChanged(pod) },
 		Attempt: func(pod types.UID, a probes.Attempt) { l.ProbeAttempted(pod, a) },
 	})
-	l.Supervisor = agent.NewSupervisor(hands, log)
+	l.Supervisor = agent.NewSupervisor(backends, log)
 	var ctx context.Context
 	ctx, l.cancel = context.WithCancel(w.t.Context())
-	l.rooms.Go(func() { hands.Probes.Run(ctx) })
+	l.rooms.Go(func() { backends.Probes.Run(ctx) })
 	l.rooms.Go(func() { l.Run(ctx) })
 	w.life = l
 	w.deliver()
@@ -218,8 +218,8 @@ func (w *world) node() *spec.Node {
 	}
 }
 
-// end ends the agent as a kill does: its calls break off, and what it knew is gone. The API server keeps the statuses that
-// it was sent.
+// end ends the agent as a kill does: its calls break off, and what it knew is gone. The API server keeps the statuses
+// that it was sent.
 func (w *world) end() {
 	l := w.life
 	if l == nil {
@@ -264,7 +264,7 @@ func (w *world) change(f func(set *pods.Set)) {
 	w.deliver()
 }
 
-// deliver hands the newest set to the agent. A set is not changed any more once it is handed over.
+// deliver backends the newest set to the agent. A set is not changed any more once it is handed over.
 func (w *world) deliver() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -309,7 +309,8 @@ func (w *world) status(pod *corev1.Pod) corev1.PodStatus {
 	return st
 }
 
-// running are the names and attempts of the running containers, with the pod's name before each, in the order of their making.
+// running are the names and attempts of the running containers, with the pod's name before each, in the order of
+// their making.
 func (w *world) running() []string {
 	var all []string
 	for _, c := range w.runtime.Containers() {
@@ -383,7 +384,8 @@ func (w *world) everythingLogged() string {
 
 func (w *world) path(name string) string { return filepath.Join(w.root, name) }
 
-// logbook passes log lines on to the test's output, keeps the events among them, and takes an error for a failure of the test.
+// logbook passes log lines on to the test's output, keeps the events among them, and takes an error for a failure of
+// the test.
 type logbook struct {
 	slog.Handler
 	w *world

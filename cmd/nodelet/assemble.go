@@ -273,7 +273,7 @@ func (n *nodelet) makeAgent() error {
 	if err != nil {
 		return err
 	}
-	hands := &agent.Hands{
+	backends := &agent.Backends{
 		Runtime:      n.runtime,
 		Images:       puller,
 		Logs:         tree,
@@ -291,26 +291,26 @@ func (n *nodelet) makeAgent() error {
 		BackoffMax:   c.CrashLoop.Max,
 		Pulled:       n.monitor.ImagesChanged,
 	}
-	hands.Admit, hands.NodeSeen, hands.Metrics = n.admit, n.node.Seen(), n.meter
-	hands.NetworkProblem = func(uid types.UID) string { return n.network.PodProblem(string(uid)) }
-	hands.Doomed = func(pod *corev1.Pod) *agent.Eviction { return n.shutdown.Interrupted(pod) }
+	backends.Admit, backends.NodeSeen, backends.Metrics = n.admit, n.node.Seen(), n.meter
+	backends.NetworkProblem = func(uid types.UID) string { return n.network.PodProblem(string(uid)) }
+	backends.Doomed = func(pod *corev1.Pod) *agent.Eviction { return n.shutdown.Interrupted(pod) }
 	if n.mirrors != nil {
-		hands.Gone = n.mirrors.Wake
+		backends.Gone = n.mirrors.Wake
 	}
-	hands.Handler = n.handler
-	if hands.UserNS, err = n.makeUserNS(); err != nil {
+	backends.Handler = n.handler
+	if backends.UserNS, err = n.makeUserNS(); err != nil {
 		return err
 	}
 	n.prober = probes.New(probes.Config{
-		Exec:    hands.Exec,
+		Exec:    backends.Exec,
 		Verdict: func(pod types.UID, _ probes.Verdict) { n.supervisor.VerdictChanged(pod) },
 		Attempt: func(pod types.UID, a probes.Attempt) {
 			n.metrics.ProbeAttempted(pod, a)
 			n.supervisor.ProbeAttempted(pod, a)
 		},
 	})
-	hands.Probes = n.prober
-	n.supervisor = agent.NewSupervisor(hands, n.log)
+	backends.Probes = n.prober
+	n.supervisor = agent.NewSupervisor(backends, n.log)
 	return nil
 }
 

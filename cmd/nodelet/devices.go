@@ -44,7 +44,7 @@ func (n *nodelet) devicesChanged() { n.node.SetDevices(n.devices.Capacity()) }
 
 // activePods are the pods on the node that have not ended.
 func (n *nodelet) activePods(ctx context.Context) (active []*corev1.Pod, err error) {
-	all, err := n.supervisor.Census(ctx)
+	all, err := n.supervisor.Snapshot(ctx)
 	for _, c := range all {
 		if !c.Rejected && c.Status.Phase != corev1.PodSucceeded && c.Status.Phase != corev1.PodFailed {
 			active = append(active, c.Pod)

@@ -64,7 +64,7 @@ func bootTime() time.Time {
 
 // usagePods are the pods of which there is something to measure.
 func (n *nodelet) usagePods(ctx context.Context) ([]usage.Pod, error) {
-	all, err := n.supervisor.Census(ctx)
+	all, err := n.supervisor.Snapshot(ctx)
 	if err != nil {
 		return nil, err
 	}

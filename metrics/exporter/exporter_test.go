@@ -15,10 +15,10 @@ import (
 	"github.com/nodelet/nodelet/agent/podstate"
 )
 
-// census are pods that do not change.
-type census []*agent.Counted
+// snapshot are pods that do not change.
+type snapshot []*agent.PodFacts
 
-func (c census) Census(context.Context) ([]*agent.Counted, error) { return c, nil }
+func (c snapshot) Snapshot(context.Context) ([]*agent.PodFacts, error) { return c, nil }
 
 // noCertificate is a certificate that the node does not have yet.
 type noCertificate struct{}
@@ -47,7 +47,7 @@ func TestMetrics(t *testing.T) {
 		{Name: "data", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
 	}}}
 	running := &corev1.PodStatus{Phase: corev1.PodRunning}
-	e.AddPods(census{
+	e.AddPods(snapshot{
 		{Pod: static, Status: running, Sandbox: true, Containers: map[podstate.ContainerState]int{podstate.ContainerRunning: 2}},
 		{Pod: pod, Status: running, Mounted: map[string]string{"data": "/data"}},
 		{Pod: pod, Status: &corev1.PodStatus{Phase: corev1.PodFailed}, Stop: &podstate.Stop{Cause: podstate.StopOrphaned}},

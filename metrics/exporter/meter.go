@@ -106,7 +106,7 @@ func containerType(pod *corev1.Pod, name string) string {
 }
 
 // Turn implements agent.Metrics.
-func (m *Meter) Turn(kind string, took time.Duration) { m.Agent.PodWorker.With(kind).Took(took) }
+func (m *Meter) Synced(kind string, took time.Duration) { m.Agent.PodWorker.With(kind).Took(took) }
 
 // Pulled implements agent.Metrics.
 func (m *Meter) Pulled(bytes uint64, took time.Duration) {

@@ -14,13 +14,13 @@ import (
 
 // Pods are the pods of the node: the agent's supervisor.
 type Pods interface {
-	Census(ctx context.Context) ([]*agent.Counted, error)
+	Snapshot(ctx context.Context) ([]*agent.PodFacts, error)
 }
 
 // AddPods adds how many pods, containers and volumes there are, and the version of the cgroup hierarchy.
 func (e *Exporter) AddPods(pods Pods, cgroupVersion int) {
 	e.main.Func(func(ctx context.Context, t *metrics.Text) {
-		if all, err := pods.Census(ctx); err == nil {
+		if all, err := pods.Snapshot(ctx); err == nil {
 			c := count(all)
 			c.write(t)
 		}
@@ -77,7 +77,7 @@ func (c *counted) write(t *metrics.Text) {
 	}
 }
 
-func count(all []*agent.Counted) counted {
+func count(all []*agent.PodFacts) counted {
 	c := counted{containers: map[podstate.ContainerState]int{}, volumes: map[string][2]int{}}
 	for _, s := range all {
 		kind := 0

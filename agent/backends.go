@@ -23,9 +23,9 @@ import (
 	"github.com/nodelet/nodelet/volumes/podfs"
 )
 
-// Hands are the rooms that act on the world, and the facts of the node that they share. Set up once in cmd, then only
-// read.
-type Hands struct {
+// Backends are what the agent acts through, and the facts of the node. cmd/nodelet fills them in once; after that
+// they are only read. Optional ones may be nil: complete replaces them by implementations that do nothing.
+type Backends struct {
 	Runtime *cri.Client
 	Images  *images.Puller
 	Volumes Volumes
@@ -37,7 +37,8 @@ type Hands struct {
 	Claims  Claims
 	Cgroups *cgroups.Tree
 	Probes  *probes.Prober
-	// Objects gives the objects that a pod may refer to, by where the pod comes from.
+	// Objects returns the objects that a pod may refer to: those of the API server, or of the manifests for a static
+	// pod.
 	Objects func(pod *corev1.Pod) Objects
 	Status  *status.Publisher
 	Events  *status.Recorder
@@ -47,22 +48,22 @@ type Hands struct {
 	Admit func(pod *corev1.Pod, others []*corev1.Pod) admission.Verdict
 	// NodeSeen is closed when the Node object is known: before that no pod of the API server is admitted.
 	NodeSeen <-chan struct{}
-	// Doomed tells of a pod that is new to this life of the agent whether an earlier one has begun to end it; nil for
-	// nobody.
+	// Doomed returns the eviction of a pod that an earlier run of the agent has begun, or nil. Optional.
 	Doomed func(pod *corev1.Pod) *Eviction
-	// RuntimeName is how the runtime calls itself, for example containerd; it prefixes container IDs in statuses. It is
-	// known before the supervisor runs, and stays while the runtime is away.
+	// RuntimeName is how the runtime calls itself, for example containerd; it prefixes container IDs in statuses. It
+	// is known before the supervisor runs, and stays while the runtime is away.
 	RuntimeName func() string
-	// Handler tells what a runtime handler can do, by its name; the default one has none.
+	// Handler returns what a runtime handler can do, by its name; the default one has none. Optional.
 	Handler func(name string) Handler
-	// UserNS sets IDs aside for pods with a user namespace of their own.
+	// UserNS allocates IDs for pods with a user namespace of their own.
 	UserNS *userns.Table
-	// NetworkProblem says what is wrong with a pod's network, empty for nothing; nil where nobody looks. A change is
-	// told to the supervisor (VerdictChanged).
+	// NetworkProblem returns what is wrong with the network of a pod, or "". VerdictChanged tells the supervisor about
+	// a change. Optional.
 	NetworkProblem func(pod types.UID) string
-	// Pulled is told when a pull has brought an image.
+	// Pulled is called when an image has been pulled.
 	Pulled func()
-	// Gone is told when a pod has left the node altogether, and when it is first known which pods are there. May be nil.
+	// Gone is called when nothing of a pod is left on the node, and when it is first known which pods are there.
+	// Optional.
 	Gone func()
 	// BackoffFirst and BackoffMax bound the crash-loop back-off; zero means the kubelet's 10 s and five minutes.
 	BackoffFirst, BackoffMax time.Duration
@@ -79,7 +80,7 @@ type Devices interface {
 	Release(pod types.UID)
 }
 
-// Claims has resource claims prepared. It is *dra.DRA, where each method is described.
+// Claims prepares resource claims. It is *dra.DRA, where each method is described.
 type Claims interface {
 	Prepare(ctx context.Context, pod *corev1.Pod) error
 	Unprepare(ctx context.Context, pod types.UID) error
@@ -90,16 +91,16 @@ type Claims interface {
 
 // Handler is what a runtime handler can do.
 type Handler struct {
-	// RecursiveReadOnly: it can make read-only mounts recursive.
+	// RecursiveReadOnly reports whether it can make read-only mounts recursive.
 	RecursiveReadOnly bool
-	// UserNamespaces: it can give pods a user namespace.
+	// UserNamespaces reports whether it can give pods a user namespace.
 	UserNamespaces bool
 }
 
 // Objects gives the API objects that pods refer to: kube/objects with an API server, the manifest directory without.
 type Objects interface {
 	volumes.Objects
-	// Use names what a pod refers to from now on; nil when the pod is gone.
+	// Use names what a pod refers to from now on; nil if the pod is gone.
 	Use(pod types.UID, refs []objects.Ref)
 	// Prime reads, in the background, what a running pod needs to restart a container.
 	Prime(pod types.UID)
@@ -109,19 +110,19 @@ type Objects interface {
 }
 
 // Exec runs a command in a container for a probe or a hook.
-func (h *Hands) Exec(ctx context.Context, id string, cmd []string, timeout time.Duration) ([]byte, int32, error) {
+func (h *Backends) Exec(ctx context.Context, id string, cmd []string, timeout time.Duration) ([]byte, int32, error) {
 	r, err := h.Runtime.ExecSync(ctx, id, cmd, timeout)
 	return append(r.Stdout, r.Stderr...), r.ExitCode, err
 }
 
-// planNode are the node's facts as plan wants them.
-func (h *Hands) planNode(s *podstate.Sandbox) podstate.Node {
+// planNode returns the node's facts that plan needs.
+func (h *Backends) planNode(s *podstate.Sandbox) podstate.Node {
 	return podstate.Node{HostIPs: h.Node().HostIPs, BackoffFirst: h.BackoffFirst, BackoffMax: h.BackoffMax,
 		RuntimeName: h.RuntimeName(), RecursiveReadOnly: h.handlerOf(s).RecursiveReadOnly}
 }
 
-// handlerOf is what the handler of a sandbox can do; that of the default one where there is no sandbox yet.
-func (h *Hands) handlerOf(s *podstate.Sandbox) Handler {
+// handlerOf returns what the handler of a sandbox can do; that of the default handler if there is no sandbox yet.
+func (h *Backends) handlerOf(s *podstate.Sandbox) Handler {
 	name := ""
 	if s != nil {
 		name = s.Handler

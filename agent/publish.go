@@ -14,28 +14,28 @@ import (
 	"github.com/nodelet/nodelet/probes"
 )
 
-// told is what the other rooms were last told of a pod, so that they hear of changes alone.
-type told struct {
+// reported is what was last published of a pod, so that only changes are published.
+type reported struct {
 	// uses is the object that the references were taken from.
 	uses *corev1.Pod
-	// lacking: the objects were named as those of a pod that lacks something in them.
+	// lacking: the references were those of a pod that lacks something in its objects.
 	lacking bool
-	// published is the object whose status was handed on last: the pod, or its mirror.
+	// published is the object whose status was set last: the pod or its mirror.
 	published types.UID
 	// probed are the instances being probed.
 	probed []string
-	// backoffs are the back-offs that people have been told of, by container.
+	// backoffs are the back-offs that have had an event, by container.
 	backoffs map[string]string
 }
 
-// tell hands the newest plan on: the status to be published, the containers to be probed, and what explain shows.
-func (w *worker) tell(p plan.Plan) {
+// publish passes on the result of a plan: the status, the containers to probe, and what explain shows.
+func (w *worker) publish(p plan.Plan) {
 	w.probe(p.Probes)
 	w.backoffEvents(&p.Status)
 	w.resizeEvents(&p.Status)
 	if publish := w.desired.Publish; publish != nil && w.desired.stopCause() != podstate.StopOrphaned {
 		w.forget(publish.UID)
-		w.hands.Status.Set(publish, p.Status, status.Options{Gone: p.Released && w.desired.stopCause() == podstate.StopDeleted})
+		w.backends.Status.Set(publish, p.Status, status.Options{Gone: p.Released && w.desired.stopCause() == podstate.StopDeleted})
 	}
 	w.explained.Store(explanation(&w.desired, p))
 	w.show(&p.Status)
@@ -53,6 +53,7 @@ func (w *worker) tell(p plan.Plan) {
 	}
 }
 
+// isReleased reports whether the pod has given back all that it held.
 func (w *worker) isReleased() bool { return isClosed(w.released) }
 
 func isClosed(c <-chan struct{}) bool {
@@ -64,21 +65,22 @@ func isClosed(c <-chan struct{}) bool {
 	}
 }
 
-// leave takes the pod out of the other rooms' books.
+// leave removes the pod from probes, objects and statuses.
 func (w *worker) leave() {
 	uid := w.desired.Pod.UID
-	w.hands.Probes.Set(uid, nil)
-	w.hands.Objects(w.desired.Pod).Use(uid, nil)
+	w.backends.Probes.Set(uid, nil)
+	w.backends.Objects(w.desired.Pod).Use(uid, nil)
 	w.forget("")
-	w.hands.Metrics.Gone(w.desired.Pod)
+	w.backends.Metrics.Gone(w.desired.Pod)
 }
 
-// forget drops the status of the object that was published before, if next is another: a mirror pod may be made anew.
+// forget drops the status of the object that was published before, if next is another one: a mirror pod may be
+// created again.
 func (w *worker) forget(next types.UID) {
-	if last := w.told.published; last != "" && last != next {
-		w.hands.Status.Forget(last)
+	if last := w.reported.published; last != "" && last != next {
+		w.backends.Status.Forget(last)
 	}
-	w.told.published = next
+	w.reported.published = next
 }
 
 func (o *Order) stopCause() podstate.StopCause {
@@ -88,20 +90,20 @@ func (o *Order) stopCause() podstate.StopCause {
 	return o.Stop.Cause
 }
 
-// use names the objects that the pod refers to, when its spec may have changed or a container begins or ceases to lack
-// something in them.
+// use names the objects that the pod refers to, if its spec may have changed or a container has begun or ceased to
+// lack something in them.
 func (w *worker) use() {
 	pod, lacking := w.desired.Pod, w.memory.LacksObjects()
-	old := w.told.uses
+	old := w.reported.uses
 	same := old != nil && old.Generation == pod.Generation && old.UID == pod.UID && !pod.CreationTimestamp.IsZero()
-	if same && w.told.lacking == lacking {
+	if same && w.reported.lacking == lacking {
 		return
 	}
-	w.told.uses, w.told.lacking = pod, lacking
-	w.hands.Objects(pod).Use(pod.UID, refsOf(pod, lacking))
+	w.reported.uses, w.reported.lacking = pod, lacking
+	w.backends.Objects(pod).Use(pod.UID, refsOf(pod, lacking))
 }
 
-// probe hands the probe targets on, if they have changed.
+// probe sets the probe targets if they have changed.
 func (w *worker) probe(targets []plan.ProbeTarget) {
 	ids := make([]string, len(targets))
 	for i, t := range targets {
@@ -110,11 +112,11 @@ func (w *worker) probe(targets []plan.ProbeTarget) {
 			ids[i] += " readiness"
 		}
 	}
-	if slices.Equal(ids, w.told.probed) {
+	if slices.Equal(ids, w.reported.probed) {
 		return
 	}
-	w.told.probed = ids
-	ip := w.hands.podAddress(w.desired.Pod, newestReady(w.facts.sandboxes))
+	w.reported.probed = ids
+	ip := w.backends.podAddress(w.desired.Pod, newestReady(w.facts.sandboxes))
 	var all []probes.Target
 	for _, t := range targets {
 		all = append(all, probeTargets(t, ip)...)
@@ -122,21 +124,21 @@ func (w *worker) probe(targets []plan.ProbeTarget) {
 	for i := range all {
 		all[i].Namespace, all[i].Pod = w.desired.Pod.Namespace, w.desired.Pod.Name
 	}
-	w.hands.Probes.Set(w.desired.Pod.UID, all)
+	w.backends.Probes.Set(w.desired.Pod.UID, all)
 }
 
-// deadlineEvent tells people that the pod has ended because its time was over.
+// deadlineEvent records that the pod has ended at its active deadline.
 func (w *worker) deadlineEvent(st *corev1.PodStatus) {
 	before := &w.desired.Pod.Status
 	if w.memory.Reported != nil {
 		before = w.memory.Reported
 	}
 	if st.Reason == podstate.ReasonDeadlineExceeded && before.Reason != st.Reason {
-		w.hands.Events.Event(podReference(w.desired.Pod, ""), corev1.EventTypeNormal, st.Reason, st.Message)
+		w.backends.Events.Event(podReference(w.desired.Pod, ""), corev1.EventTypeNormal, st.Reason, st.Message)
 	}
 }
 
-// imageBackoffEvent names the image that is waited for; that of a volume is the pod's affair.
+// imageBackoffEvent names the image that is waited for. An event about the image of a volume belongs to the pod.
 func (w *worker) imageBackoffEvent(c *corev1.ContainerStatus) {
 	pod, image, part := w.desired.Pod, c.Image, fieldPath(w.desired.Pod, c.Name)
 	if _, of := podutil.Container(&pod.Spec, c.Name); of != nil {
@@ -144,32 +146,34 @@ func (w *worker) imageBackoffEvent(c *corev1.ContainerStatus) {
 			image, part = f.Image, ""
 		}
 	}
-	w.hands.Events.Event(podReference(pod, part), corev1.EventTypeNormal, "BackOff", fmt.Sprintf("Back-off pulling image %q", image))
+	w.backends.Events.Event(podReference(pod, part), corev1.EventTypeNormal, "BackOff",
+		fmt.Sprintf("Back-off pulling image %q", image))
 }
 
-// backoffEvents tells people, once for each, that a container has to wait before it is tried again.
+// backoffEvents records, once for each back-off, that a container waits before it is tried again.
 func (w *worker) backoffEvents(st *corev1.PodStatus) {
 	for _, list := range [][]corev1.ContainerStatus{st.InitContainerStatuses, st.ContainerStatuses} {
 		for i := range list {
 			c := &list[i]
 			waiting := c.State.Waiting
 			if waiting == nil {
-				delete(w.told.backoffs, c.Name)
+				delete(w.reported.backoffs, c.Name)
 				continue
 			}
 			key := fmt.Sprintf("%s %d", waiting.Reason, c.RestartCount)
-			if w.told.backoffs[c.Name] == key {
+			if w.reported.backoffs[c.Name] == key {
 				continue
 			}
-			w.told.backoffs[c.Name] = key
+			w.reported.backoffs[c.Name] = key
 			pod := w.desired.Pod
 			switch waiting.Reason {
 			case podstate.ReasonCrashLoopBackOff:
-				w.hands.Events.Event(podReference(pod, fieldPath(pod, c.Name)), corev1.EventTypeWarning, "BackOff",
+				w.backends.Events.Event(podReference(pod, fieldPath(pod, c.Name)), corev1.EventTypeWarning, "BackOff",
 					fmt.Sprintf("Back-off restarting failed container %s in pod %s_%s(%s)", c.Name, pod.Name, pod.Namespace, pod.UID))
 			case podstate.ReasonImagePullBackOff:
 				w.imageBackoffEvent(c)
-				w.hands.Events.Event(podReference(pod, fieldPath(pod, c.Name)), corev1.EventTypeWarning, "Failed", "Error: "+waiting.Reason)
+				w.backends.Events.Event(podReference(pod, fieldPath(pod, c.Name)), corev1.EventTypeWarning, "Failed",
+					"Error: "+waiting.Reason)
 			}
 		}
 	}

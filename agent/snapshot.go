@@ -10,40 +10,40 @@ import (
 	"github.com/nodelet/nodelet/agent/podstate"
 )
 
-// Counted is what is known of one pod, for those who count and measure. Read only: workers and readers share it.
-type Counted struct {
-	// Pod is the pod as its source has it, Status what the agent says of it.
+// PodFacts is what is known of one pod, for metrics and statistics. It is read only: workers and readers share it.
+type PodFacts struct {
+	// Pod is the pod as its source has it, Status the status that the agent has computed.
 	Pod    *corev1.Pod
 	Status *corev1.PodStatus
-	// Stop is the way in which it is being ended, nil if it is not; Rejected, that it was never let in.
+	// Stop is how the pod is being ended; nil if it is not. Rejected: it was refused at admission.
 	Stop     *podstate.Stop
 	Rejected bool
-	// Sandbox: it has a sandbox that is ready.
+	// Sandbox: it has a ready sandbox.
 	Sandbox bool
-	// Containers are its instances in the runtime by their states.
+	// Containers counts its instances in the runtime by state.
 	Containers map[podstate.ContainerState]int
-	// Mounted is where the volumes that are set up lie, by their names.
+	// Mounted are the paths of the mounted volumes, by name.
 	Mounted map[string]string
 }
 
-// Census gives what is known of each pod that has a worker and has had a turn, in no order.
-func (s *Supervisor) Census(ctx context.Context) ([]*Counted, error) {
-	var all []*Counted
-	if !s.do(ctx, func() { all = s.census() }) {
+// Snapshot returns the facts of each pod that has been synced, in no order.
+func (s *Supervisor) Snapshot(ctx context.Context) ([]*PodFacts, error) {
+	var all []*PodFacts
+	if !s.do(ctx, func() { all = s.snapshot() }) {
 		return nil, cmp.Or(ctx.Err(), errEnding)
 	}
 	return all, nil
 }
 
-// census runs in the supervisor's loop.
-func (s *Supervisor) census() []*Counted {
-	all := make([]*Counted, 0, len(s.workers))
+// snapshot is Snapshot in the supervisor's loop.
+func (s *Supervisor) snapshot() []*PodFacts {
+	all := make([]*PodFacts, 0, len(s.workers))
 	for _, e := range s.workers {
 		now := e.worker.shown.Load()
 		if now.known == nil {
 			continue
 		}
-		c := &Counted{Pod: e.pod(), Status: &now.status, Stop: e.stop, Rejected: e.rejected != nil,
+		c := &PodFacts{Pod: e.pod(), Status: &now.status, Stop: e.stop, Rejected: e.rejected != nil,
 			Containers: map[podstate.ContainerState]int{}, Mounted: now.mounted}
 		for _, sandbox := range now.known.Sandboxes {
 			c.Sandbox = c.Sandbox || sandbox.State == runtimeapi.PodSandboxState_SANDBOX_READY
@@ -56,7 +56,7 @@ func (s *Supervisor) census() []*Counted {
 	return all
 }
 
-// mounted is where the volumes that are set up lie. It is made anew when there is another one.
+// mounted returns the paths of the mounted volumes: the map of the last sync if nothing has changed.
 func (w *worker) mounted() map[string]string {
 	before := w.shown.Load().mounted
 	same := len(before) == len(w.mounts)

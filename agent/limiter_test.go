@@ -17,14 +17,14 @@ import (
 	"github.com/nodelet/nodelet/volumes"
 )
 
-// TestGate lets so many calls through at a time, in turn; one that takes too long gives its place up; one that waits in vain
-// leaves.
+// TestGate lets so many calls through at a time, in turn; one that takes too long gives its place up; one that waits
+// in vain leaves.
 func TestGate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := newGate(2, 2, gatePatience)
+		g := newLimiter(2, 2, callCounts)
 		var inside, most, done atomic.Int32
 		for range 10 {
-			go g.pass(t.Context(), func() error {
+			go g.do(t.Context(), func() error {
 				most.Store(max(most.Load(), inside.Add(1)))
 				time.Sleep(time.Second)
 				inside.Add(-1)
@@ -39,17 +39,17 @@ func TestGate(t *testing.T) {
 		}
 
 		for range 2 {
-			go g.pass(t.Context(), func() error { time.Sleep(time.Hour); return nil })
+			go g.do(t.Context(), func() error { time.Sleep(time.Hour); return nil })
 		}
 		synctest.Wait()
 		impatient, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if err := g.pass(impatient, func() error { return nil }); !errors.Is(err, context.DeadlineExceeded) {
+		if err := g.do(impatient, func() error { return nil }); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("who waits in vain gets %v", err)
 		}
 		began := time.Now()
 		failed := errors.New("failed")
-		if err := g.pass(t.Context(), func() error { return failed }); err != failed || time.Since(began) != gatePatience-time.Second {
+		if err := g.do(t.Context(), func() error { return failed }); err != failed || time.Since(began) != callCounts-time.Second {
 			t.Errorf("after %v: %v", time.Since(began), err)
 		}
 		time.Sleep(2 * time.Hour)
@@ -71,8 +71,8 @@ func (v slowVolumes) Mount(context.Context, volumes.Request, volumes.Objects) (v
 	return volumes.Mounted{}, errors.New("nothing")
 }
 
-// TestVolumesGoAhead: while a volume is being mounted fewer sandboxes are made at a time, but never none, and a sandbox that takes
-// too long does not count; nor does a volume.
+// TestVolumesGoAhead: while a volume is being mounted fewer sandboxes are made at a time, but never none, and a
+// sandbox that takes too long does not count; nor does a volume.
 func TestVolumesGoAhead(t *testing.T) {
 	content := corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: named("c")}}
 	claim := corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}}
@@ -81,28 +81,28 @@ func TestVolumesGoAhead(t *testing.T) {
 		after  time.Duration
 		want   []time.Duration // when sandboxes are begun
 	}{
-		"content":               {content, time.Second, []time.Duration{0, time.Second, time.Second, gatePatience}},
-		"content that is stuck": {content, time.Hour, []time.Duration{0, gatePatience, 2 * gatePatience, aheadPatience}},
-		"claim":                 {claim, claimPatience / 2, []time.Duration{0, claimPatience / 2, claimPatience / 2, gatePatience}},
-		"claim that is stuck":   {claim, time.Hour, []time.Duration{0, claimPatience, claimPatience, gatePatience}},
+		"content":               {content, time.Second, []time.Duration{0, time.Second, time.Second, callCounts}},
+		"content that is stuck": {content, time.Hour, []time.Duration{0, callCounts, 2 * callCounts, volumeCounts}},
+		"claim":                 {claim, externalVolumeCounts / 2, []time.Duration{0, externalVolumeCounts / 2, externalVolumeCounts / 2, callCounts}},
+		"claim that is stuck":   {claim, time.Hour, []time.Duration{0, externalVolumeCounts, externalVolumeCounts, callCounts}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "uid"},
 					Spec: corev1.PodSpec{Volumes: []corev1.Volume{{Name: "v", VolumeSource: c.volume}}}}
-				hands := &Hands{
+				backends := &Backends{
 					Volumes: slowVolumes{after: c.after},
 					Node:    func() *spec.Node { return &spec.Node{} },
 					Objects: func(*corev1.Pod) Objects { return nil },
 				}
-				limits := &gates{create: newGate(3, 1, gatePatience), publish: newGate(1, 1, gatePatience)}
-				mount := &task{hands: hands, gates: limits, pod: pod, step: podstate.Mount{Volume: "v"}}
+				limits := &limiters{create: newLimiter(3, 1, callCounts), publish: newLimiter(1, 1, callCounts)}
+				mount := &task{backends: backends, limiters: limits, pod: pod, step: podstate.Mount{Volume: "v"}}
 				began := time.Now()
 				go mount.execute(t.Context())
 				synctest.Wait()
 				begun := make([]time.Duration, len(c.want))
 				for i := range begun {
-					go limits.create.pass(t.Context(), func() error {
+					go limits.create.do(t.Context(), func() error {
 						begun[i] = time.Since(began)
 						time.Sleep(time.Hour)
 						return nil
