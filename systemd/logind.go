@@ -52,7 +52,7 @@ func (l *Logind) Close() { _ = l.conn.Close() }
 
 func (l *Logind) object() dbus.BusObject { return l.conn.Object(logind, logindPath) }
 
-// Next waits for the next word about a shutdown: true when it begins, false when it was called off. It returns an
+// Next waits for the next signal about a shutdown: true when it begins, false when it was called off. It returns an
 // error when the connection or ctx ends.
 func (l *Logind) Next(ctx context.Context) (down bool, err error) {
 	for {
@@ -61,7 +61,7 @@ func (l *Logind) Next(ctx context.Context) (down bool, err error) {
 			return false, ctx.Err()
 		case s, open := <-l.signals:
 			if !open {
-				return false, errors.New("the system bus has hung up")
+				return false, errors.New("the system bus has closed the connection")
 			}
 			if s.Name != logindManager+"."+prepare || len(s.Body) == 0 {
 				continue
@@ -135,7 +135,7 @@ func (l *Logind) AllowDelay(ctx context.Context, d time.Duration) error {
 }
 
 // Delay takes the lock that delays a shutdown until Release, and has systemd keep a copy of it, so that the shutdown
-// also waits while a crashed agent is started anew. A lock that an earlier life has left with systemd is taken up.
+// also waits while a crashed agent restarts. A lock that an earlier run has left with systemd is reused.
 func (l *Logind) Delay(ctx context.Context) error {
 	if l.lock != nil {
 		return nil

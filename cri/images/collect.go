@@ -30,9 +30,9 @@ type CollectorOptions struct {
 	MaximumAge time.Duration
 	// Event records an event about the node.
 	Event func(eventType, reason, message string)
-	// Removed is told when images have gone. May be nil.
+	// Removed is called when images have been removed. May be nil.
 	Removed func()
-	// Log hears of each image that goes.
+	// Log logs each image that is removed.
 	Log *slog.Logger
 }
 
@@ -42,29 +42,29 @@ type Collector struct {
 	o       CollectorOptions
 	// space tells size and free bytes of the file system at a path.
 	space func(path string) (capacity, available uint64, err error)
-	// began is when this life of the agent began to look: nothing before that is known of an image's use.
+	// began is when this run of the agent started: earlier uses of an image are not known.
 	began time.Time
 	// collecting is held while images are chosen and removed.
 	collecting sync.Mutex
 
 	mu sync.Mutex
-	// known is what this life of the agent has seen of each image, by ID.
+	// known is what this run of the agent has seen of each image, by ID.
 	known map[string]*record
 }
 
 // record is what is known of one image.
 type record struct {
-	// seen is when it was first seen, used when a container last was seen to use it, wanted when a pod last asked for it: its
-	// container may not have been made yet.
+	// seen is when it was first seen, used when a container last was seen to use it, wanted when a pod last asked for
+	// it: its container may not have been made yet.
 	seen, used, wanted time.Time
 }
 
-// NewCollector makes a collector; Run lets it work.
+// NewCollector makes a collector; Run runs it.
 func NewCollector(runtime *cri.Client, o CollectorOptions) *Collector {
 	return &Collector{runtime: runtime, o: o, space: space, began: time.Now(), known: map[string]*record{}}
 }
 
-// Wanted tells that a pod is about to use an image: it stays for the minimum age.
+// Wanted notes that a pod is about to use an image, which keeps it for the minimum age.
 func (c *Collector) Wanted(id string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -96,7 +96,7 @@ func (c *Collector) Run(ctx context.Context) {
 		}
 		err := c.Collect(ctx)
 		if err != nil && ctx.Err() == nil {
-			c.o.Log.Warn("image garbage collection", "err", err)
+			c.o.Log.Warn("image garbage collection did not succeed, trying again", "err", err, "retryIn", collectEvery)
 			if failed { // once may be a runtime that is just away
 				c.o.Event("Warning", "ImageGCFailed", err.Error())
 			}
@@ -127,7 +127,7 @@ func (c *Collector) Collect(ctx context.Context) error {
 		return nil
 	}
 	want := capacity*uint64(100-c.o.LowPercent)/100 - available
-	c.o.Log.Info("the disk of the images is too full; removing unused ones", "usage", usage, "high", c.o.HighPercent, "bytes", want)
+	c.o.Log.Info("disk usage is above the image garbage collection threshold, removing unused images", "usage", usage, "high", c.o.HighPercent, "bytes", want)
 	freed, err := c.remove(ctx, now, all, want)
 	if err == nil && freed < want {
 		err = fmt.Errorf("Failed to garbage collect required amount of images. Attempted to free %d bytes, "+ //nolint:staticcheck // the kubelet's words
@@ -155,7 +155,8 @@ type candidate struct {
 	record
 }
 
-// unused lists the images that no container uses, those that were used longest ago first. It brings what is known up to date.
+// unused lists the images that no container uses, those that were used longest ago first. It brings what is known up
+// to date.
 func (c *Collector) unused(ctx context.Context, now time.Time) ([]candidate, error) {
 	images, err := c.runtime.ListImages(ctx)
 	if err != nil {
@@ -210,7 +211,8 @@ func (c *Collector) removeOld(ctx context.Context, now time.Time, all []candidat
 	return rest, err
 }
 
-// remove removes images in order until so many bytes are free. An image that could not be removed does not keep the others.
+// remove removes images in order until so many bytes are free. An image that could not be removed does not keep the
+// others.
 func (c *Collector) remove(ctx context.Context, now time.Time, all []candidate, want uint64) (freed uint64, err error) {
 	var errs []error
 	for _, i := range all {
@@ -234,7 +236,7 @@ func (c *Collector) remove(ctx context.Context, now time.Time, all []candidate, 
 	return freed, errors.Join(errs...)
 }
 
-// mayGo: the image is old enough, and nobody has come to use it since it was chosen.
+// mayGo reports whether the image is old enough and has not been used since it was chosen.
 func (c *Collector) mayGo(id string, now time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -263,14 +265,14 @@ func (c *Collector) disk(ctx context.Context) (capacity, available uint64, err e
 			return capacity, min(available, capacity), err
 		}
 	}
-	return 0, 0, errors.New("the runtime does not tell where its images are")
+	return 0, 0, errors.New("find the file system of the images: the runtime does not name it")
 }
 
 // space asks the kernel.
 func space(path string) (capacity, available uint64, err error) {
 	var fs unix.Statfs_t
 	if err := unix.Statfs(path, &fs); err != nil {
-		return 0, 0, fmt.Errorf("look at the file system of %s: %w", path, err)
+		return 0, 0, fmt.Errorf("read the size of the file system of %s: %w", path, err)
 	}
 	return fs.Blocks * uint64(fs.Bsize), fs.Bavail * uint64(fs.Bsize), nil
 }

@@ -15,7 +15,7 @@ import (
 // Level is how much is left of what there is: bytes, inodes or processes.
 type Level struct{ Available, Capacity int64 }
 
-// Proc is where the kernel tells of the machine. Empty means /proc.
+// Proc is the directory of procfs. Empty means /proc.
 type Proc string
 
 func (p Proc) path(parts ...string) string {
@@ -30,7 +30,7 @@ func (p Proc) path(parts ...string) string {
 func (p Proc) Memory() (Level, error) {
 	text, err := os.ReadFile(p.path("meminfo"))
 	if err != nil {
-		return Level{}, fmt.Errorf("read how much memory is left: %w", err)
+		return Level{}, fmt.Errorf("read available memory: %w", err)
 	}
 	kib := map[string]int64{"MemTotal": -1, "MemFree": -1, "Inactive(file)": -1}
 	for line := range strings.Lines(string(text)) {
@@ -56,7 +56,7 @@ func (p Proc) Processes() (Level, error) {
 	for _, file := range []string{"pid_max", "threads-max"} {
 		n, err := readNumber(p.path("sys/kernel", file))
 		if err != nil {
-			return Level{}, fmt.Errorf("read how many processes there may be: %w", err)
+			return Level{}, fmt.Errorf("read the limit of processes: %w", err)
 		}
 		if most == 0 || n < most {
 			most = n
@@ -64,7 +64,7 @@ func (p Proc) Processes() (Level, error) {
 	}
 	text, err := os.ReadFile(p.path("loadavg"))
 	if err != nil {
-		return Level{}, fmt.Errorf("read how many processes there are: %w", err)
+		return Level{}, fmt.Errorf("read the number of processes: %w", err)
 	}
 	fields := strings.Fields(string(text)) // 0.20 0.18 0.12 1/80 11206
 	if len(fields) < 4 {
@@ -86,7 +86,7 @@ func Disk(path string) (bytes, inodes Level, device uint64, err error) {
 		err = unix.Stat(path, &st)
 	}
 	if err != nil {
-		return Level{}, Level{}, 0, fmt.Errorf("look at the file system of %s: %w", path, err)
+		return Level{}, Level{}, 0, fmt.Errorf("read the size of the file system of %s: %w", path, err)
 	}
 	size := int64(fs.Bsize)
 	return Level{Available: int64(fs.Bavail) * size, Capacity: int64(fs.Blocks) * size},

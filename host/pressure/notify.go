@@ -17,11 +17,11 @@ const stall = "some 150000 1000000"
 func (p Proc) WatchMemory(ctx context.Context, short func()) error {
 	f, err := os.OpenFile(p.path("pressure/memory"), os.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return fmt.Errorf("ask the kernel to tell when memory runs short: %w", err)
+		return fmt.Errorf("watch memory pressure: %w", err)
 	}
 	defer f.Close()
 	if _, err := f.WriteString(stall + "\x00"); err != nil {
-		return fmt.Errorf("ask the kernel to tell when memory runs short: %w", err)
+		return fmt.Errorf("watch memory pressure: %w", err)
 	}
 	end, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
 	if err != nil {
@@ -41,11 +41,11 @@ func (p Proc) WatchMemory(ctx context.Context, short func()) error {
 	for ctx.Err() == nil {
 		fds := []unix.PollFd{{Fd: int32(f.Fd()), Events: unix.POLLPRI}, {Fd: int32(end), Events: unix.POLLIN}}
 		if _, err := unix.Poll(fds, -1); err != nil && !errors.Is(err, unix.EINTR) {
-			return fmt.Errorf("wait for word of memory: %w", err)
+			return fmt.Errorf("wait for memory pressure: %w", err)
 		}
 		switch {
 		case fds[0].Revents&unix.POLLERR != 0:
-			return errors.New("the kernel does not tell any more when memory runs short")
+			return errors.New("wait for memory pressure: the kernel has ended the notification")
 		case fds[0].Revents&unix.POLLPRI != 0:
 			short()
 		}
