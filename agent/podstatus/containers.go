@@ -50,7 +50,7 @@ func (b *builder) containerStatus(slot *podstate.Slot) corev1.ContainerStatus {
 	default:
 		st.State = b.notYet()
 	}
-	if st.State.Waiting != nil && slot.Role == podutil.RoleInit && slot.Last == nil && b.appCreated() {
+	if st.State.Waiting != nil && slot.Role == podutil.RoleInit && slot.Last == nil && appCreated(b.Slots) {
 		st.State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
 			Reason: "Completed",
 			Message: "Unable to get init container status from container runtime and pod has been initialized, " +
@@ -100,16 +100,17 @@ func (b *builder) volumeMounts(slot *podstate.Slot) []corev1.VolumeMountStatus {
 	for _, m := range slot.Spec.VolumeMounts {
 		one := corev1.VolumeMountStatus{Name: m.Name, MountPath: m.MountPath, ReadOnly: m.ReadOnly}
 		if m.ReadOnly {
-			one.RecursiveReadOnly = b.recursiveReadOnly(m)
+			one.RecursiveReadOnly = recursiveReadOnly(m, b.Node.RecursiveReadOnly)
 		}
 		all = append(all, one)
 	}
 	return all
 }
 
-func (b *builder) recursiveReadOnly(m corev1.VolumeMount) *corev1.RecursiveReadOnlyMode {
+// recursiveReadOnly is how a read-only mount is made. supported: the runtime handler can make it recursive.
+func recursiveReadOnly(m corev1.VolumeMount, supported bool) *corev1.RecursiveReadOnlyMode {
 	mode := corev1.RecursiveReadOnlyDisabled
-	if m.RecursiveReadOnly != nil && *m.RecursiveReadOnly != mode && b.Node.RecursiveReadOnly &&
+	if m.RecursiveReadOnly != nil && *m.RecursiveReadOnly != mode && supported &&
 		(m.MountPropagation == nil || *m.MountPropagation == corev1.MountPropagationNone) {
 		mode = corev1.RecursiveReadOnlyEnabled
 	}
@@ -117,8 +118,8 @@ func (b *builder) recursiveReadOnly(m corev1.VolumeMount) *corev1.RecursiveReadO
 }
 
 // appCreated reports whether the runtime has an instance of an app container.
-func (b *builder) appCreated() bool {
-	return slices.ContainsFunc(b.Slots, func(slot *podstate.Slot) bool {
+func appCreated(slots []*podstate.Slot) bool {
+	return slices.ContainsFunc(slots, func(slot *podstate.Slot) bool {
 		return slot.Role == podutil.RoleApp && slot.Last != nil && !slot.Lost
 	})
 }
@@ -148,7 +149,7 @@ func (b *builder) seen(st *corev1.ContainerStatus, slot *podstate.Slot) {
 	}
 	before, known := slot.Previous(), st.LastTerminationState.Terminated != nil
 	if before != nil && before.State == podstate.ContainerExited && (before.Attempt+1 == c.Attempt || !known) {
-		last := corev1.ContainerState{Terminated: b.terminated(before)}
+		last := corev1.ContainerState{Terminated: terminated(before, b.Node.RuntimeName)}
 		keepMessage(&last, st.LastTerminationState)
 		st.LastTerminationState = last
 	}
@@ -171,7 +172,7 @@ func (b *builder) state(slot *podstate.Slot) corev1.ContainerState {
 		}
 		return corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: seconds(c.StartedAt)}}
 	case podstate.ContainerExited:
-		return corev1.ContainerState{Terminated: b.terminated(c)}
+		return corev1.ContainerState{Terminated: terminated(c, b.Node.RuntimeName)}
 	case podstate.ContainerUnknown:
 		if slot.Shown != nil && slot.Shown.State.Waiting == nil {
 			return corev1.ContainerState{Terminated: unknownEnd(podstate.MessageNotLocated)}
@@ -180,7 +181,7 @@ func (b *builder) state(slot *podstate.Slot) corev1.ContainerState {
 	return b.notYet()
 }
 
-func (b *builder) terminated(c *podstate.Container) *corev1.ContainerStateTerminated {
+func terminated(c *podstate.Container, runtime string) *corev1.ContainerStateTerminated {
 	return &corev1.ContainerStateTerminated{
 		ExitCode:    c.ExitCode,
 		Signal:      c.Signal,
@@ -188,7 +189,7 @@ func (b *builder) terminated(c *podstate.Container) *corev1.ContainerStateTermin
 		Message:     c.Message,
 		StartedAt:   seconds(c.StartedAt),
 		FinishedAt:  seconds(c.FinishedAt),
-		ContainerID: podutil.ContainerID(b.Node.RuntimeName, c.ID),
+		ContainerID: podutil.ContainerID(runtime, c.ID),
 	}
 }
 
