@@ -65,6 +65,9 @@ var docWithCode = []string{}
 // reportsWhether lists the directories in which the doc comments of all functions with one boolean result have to say
 // "reports whether". Add a directory when its language has been edited.
 var reportsWhether = []string{
+	"cri", "cri/fake", "cri/images/provider", "cri/images/records", "cri/logs", "cri/monitor", "plugins", "plugins/devices",
+	"plugins/dra", "probes",
+
 	"csi", "volumes", "volumes/block", "volumes/iscsi", "volumes/podfs", "kube/storage", "host/beneath", "host/mounts",
 	"agent/allocatable", "agent/nodefacts", "agent/podapi", "cni/manager", "kube/server", "kube/server/endpoints",
 }

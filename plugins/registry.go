@@ -129,7 +129,7 @@ func (r *Registry) look(ctx context.Context, known map[string]*plugin, watch fun
 	}))
 }
 
-// settle waits for a change.
+// settle waits for a change and reports whether one came before ctx ended.
 func settle(ctx context.Context, watcher *inotify.Watcher) bool {
 	select {
 	case <-ctx.Done():
