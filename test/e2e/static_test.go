@@ -143,7 +143,7 @@ func TestBadManifests(t *testing.T) {
 	}{
 		{"bad-syntax.yaml", strings.Replace(staticPod("bad-syntax", "one"), "spec:", "spec: [", 1), []string{"yaml"}},
 		{"bad-field.yaml", strings.Replace(staticPod("bad-field", "one"), "spec:", "spec:\n  hostNetwrk: true", 1), []string{`unknown field \"spec.hostNetwrk\"`}},
-		{"bad-twin.yaml", staticPod("good", "two"), []string{"Pod default/good-" + node().Name, "00-good.yaml already"}},
+		{"bad-twin.yaml", staticPod("good", "two"), []string{"Pod default/good-" + node().Name, "00-good.yaml, which is used"}},
 		{"bad-security.yaml", strings.Replace(staticPod("bad-security", "one"), "- name: app", "- name: app\n    securityContext: {privileged: true, allowPrivilegeEscalation: false}", 1),
 			[]string{"spec.containers[0].securityContext", "allowPrivilegeEscalation"}},
 		{"bad-key.yaml", strings.Replace(staticPod("bad-key", "one"), "- name: app", "- name: app\n    env: [{name: A, valueFrom: {configMapKeyRef: {name: nobody, key: x}}}]", 1),
