@@ -45,9 +45,6 @@ func Open(ctx context.Context, path string) (*Device, error) {
 // Close unlocks the device.
 func (d *Device) Close() error { return d.file.Close() }
 
-// Path returns the path of the device, with all links resolved.
-func (d *Device) Path() string { return d.path }
-
 func deviceNumber(f *os.File) (uint64, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
