@@ -69,3 +69,66 @@ func TestNothingDangerous(t *testing.T) {
 		}
 	}
 }
+
+var pageLink = regexp.MustCompile(`\]\(([^)#: ]+)(#[^)]*)?\)`)
+
+// TestLinksExist checks that each relative link of a page leads to a file.
+func TestLinksExist(t *testing.T) {
+	pages, err := filepath.Glob("docs/*.md")
+	more, err2 := filepath.Glob("docs/decisions/*.md")
+	if err != nil || err2 != nil || len(pages) < 8 {
+		t.Fatalf("list pages: got %d, %v, %v", len(pages), err, err2)
+	}
+	for _, page := range append(append(pages, more...), "README.md", "CONTRIBUTING.md") {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, link := range pageLink.FindAllStringSubmatch(string(text), -1) {
+			if _, err := os.Stat(filepath.Join(filepath.Dir(page), link[1])); err != nil {
+				t.Errorf("%s: the link %s leads nowhere", page, link[1])
+			}
+		}
+	}
+}
+
+// TestTheLineIsShort checks that what docs/architecture.md links on the way from the watch to the status can be read in
+// one sitting.
+func TestTheLineIsShort(t *testing.T) {
+	text, err := os.ReadFile("docs/architecture.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	total := 0
+	for _, link := range pageLink.FindAllStringSubmatch(string(text), -1) {
+		if !strings.HasSuffix(link[1], ".go") {
+			continue
+		}
+		source, err := os.ReadFile(filepath.Join("docs", link[1]))
+		if err != nil {
+			t.Error(err)
+		}
+		total += strings.Count(string(source), "\n")
+	}
+	if total < 1000 || total > 2500 {
+		t.Errorf("got %d lines on the way from the watch to the status, want at most 2500", total)
+	}
+}
+
+// TestWalkthroughsAreShort checks that no walkthrough has more than 15 lines.
+func TestWalkthroughsAreShort(t *testing.T) {
+	text, err := os.ReadFile("docs/walkthroughs.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	walks := strings.Split(string(text), "\n## ")[1:]
+	if len(walks) < 5 {
+		t.Errorf("got %d walkthroughs, want at least 5", len(walks))
+	}
+	for _, walk := range walks {
+		if n := strings.Count(strings.TrimSpace(walk), "\n"); n > 15 {
+			title, _, _ := strings.Cut(walk, "\n")
+			t.Errorf("%q: got %d lines, want at most 15", title, n)
+		}
+	}
+}
