@@ -33,10 +33,6 @@ cni: 27
 cni/shim: 1
 config: 45
 cri/images: 5
-host/cgroups: 18
-host/inotify: 8
-host/pressure: 1
-host/userns: 10
 kube/node: 13
 kube/objects: 5
 kube/pods: 2
@@ -68,7 +64,7 @@ var reportsWhether = []string{
 	"cri", "cri/fake", "cri/images/provider", "cri/images/records", "cri/logs", "cri/monitor", "plugins", "plugins/devices",
 	"plugins/dra", "probes",
 
-	"csi", "volumes", "volumes/block", "volumes/iscsi", "volumes/podfs", "kube/storage", "host/beneath", "host/mounts",
+	"csi", "volumes", "volumes/block", "volumes/iscsi", "volumes/podfs", "kube/storage", "host/beneath", "host/cgroups", "host/inotify", "host/mounts", "host/pressure", "host/userns",
 	"agent/allocatable", "agent/nodefacts", "agent/podapi", "cni/manager", "kube/server", "kube/server/endpoints",
 }
 

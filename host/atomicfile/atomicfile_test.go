@@ -47,7 +47,8 @@ func TestReplaces(t *testing.T) {
 			alone(t, path, c.content, c.mode)
 		}
 		other := filepath.Join(t.TempDir(), "other")
-		if err := errors.Join(os.Remove(path), os.WriteFile(other, []byte("other"), 0o600), os.Symlink(other, path), write(path, []byte("new"), 0o600)); err != nil {
+		if err := errors.Join(os.Remove(path), os.WriteFile(other, []byte("other"), 0o600), os.Symlink(other, path),
+			write(path, []byte("new"), 0o600)); err != nil {
 			t.Fatal(err)
 		}
 		alone(t, path, "new", 0o600)
@@ -55,19 +56,20 @@ func TestReplaces(t *testing.T) {
 	})
 }
 
-// What a crash has left in the middle of a write is in nobody's way, and lends the new file neither its content nor its
-// mode.
+// TestAfterACrash checks that the file which a crash leaves in the middle of a write does not disturb the next write:
+// the new file has neither its content nor its mode.
 func TestAfterACrash(t *testing.T) {
 	each(t, func(t *testing.T, write writer, path string) {
 		left := filepath.Join(filepath.Dir(path), ".file.new")
-		if err := errors.Join(os.WriteFile(left, []byte("half of something long"), 0o666), os.Chmod(left, 0o666), write(path, []byte("new"), 0o600)); err != nil {
+		if err := errors.Join(os.WriteFile(left, []byte("half of something long"), 0o666), os.Chmod(left, 0o666),
+			write(path, []byte("new"), 0o600)); err != nil {
 			t.Fatal(err)
 		}
 		alone(t, path, "new", 0o600)
 	})
 }
 
-// A write that fails leaves the content of before, and nothing else.
+// TestFails checks that a failed write leaves the old content and no other file.
 func TestFails(t *testing.T) {
 	each(t, func(t *testing.T, write writer, path string) {
 		if err := os.MkdirAll(filepath.Join(path, "below"), 0o700); err != nil {
@@ -85,11 +87,12 @@ func TestFails(t *testing.T) {
 	})
 }
 
-// What is removed leaves nothing, whatever a crash has left beside it; what is not there is removed as well.
+// TestRemove checks that Remove also removes the file which a crash has left, and succeeds if there is no file.
 func TestRemove(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "file")
 	if err := errors.Join(atomicfile.Write(path, []byte("content"), 0o600),
-		os.WriteFile(filepath.Join(filepath.Dir(path), ".file.new"), []byte("half"), 0o600), atomicfile.Remove(path), atomicfile.Remove(path)); err != nil {
+		os.WriteFile(filepath.Join(filepath.Dir(path), ".file.new"), []byte("half"), 0o600),
+		atomicfile.Remove(path), atomicfile.Remove(path)); err != nil {
 		t.Fatal(err)
 	}
 	if entries, err := os.ReadDir(filepath.Dir(path)); err != nil || len(entries) > 0 {
@@ -97,7 +100,7 @@ func TestRemove(t *testing.T) {
 	}
 }
 
-// Whoever reads while the file is replaced sees one content or the other.
+// TestReaders checks that a reader sees either the old content or the new while the file is replaced.
 func TestReaders(t *testing.T) {
 	each(t, func(t *testing.T, write writer, path string) {
 		contents := [][]byte{bytes.Repeat([]byte("a"), 1<<16), bytes.Repeat([]byte("b"), 1<<10)}

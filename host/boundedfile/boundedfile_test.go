@@ -30,7 +30,12 @@ func TestRead(t *testing.T) {
 			t.Errorf("%s: got %q, %v, want %q", name, got, err, want)
 		}
 	}
-	for name, want := range map[string]error{"large": boundedfile.ErrTooLarge, "missing": fs.ErrNotExist, "dir": nil, "pipe": nil} {
+	for name, want := range map[string]error{
+		"large":   boundedfile.ErrTooLarge,
+		"missing": fs.ErrNotExist,
+		"dir":     nil,
+		"pipe":    nil,
+	} {
 		got, err := boundedfile.Read(at(name), 5)
 		if got != nil || err == nil || want != nil && !errors.Is(err, want) {
 			t.Errorf("%s: got %q, %v, want error %v", name, got, err, want)

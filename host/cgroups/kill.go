@@ -20,8 +20,8 @@ const (
 )
 
 // killAll ends every process in the cgroups at dirs and below (on v1: the same cgroup in several controllers), and
-// returns when none is left or ctx ends. New processes are kept from coming by a limit of 0 where there is a pids
-// controller.
+// returns when none is left or ctx ends. Where there is a pids controller, it sets the limit to 0, so that the
+// processes cannot fork.
 func killAll(ctx context.Context, dirs []string) error {
 	for {
 		pids, err := processes(dirs)
@@ -29,9 +29,9 @@ func killAll(ctx context.Context, dirs []string) error {
 			return err
 		}
 		if ctx.Err() != nil {
-			return fmt.Errorf("%w; still there: %s", ctx.Err(), describe(pids))
+			return fmt.Errorf("%w; processes still running: %s", ctx.Err(), describe(pids))
 		}
-		for _, dir := range dirs { // best effort: both only make the end come sooner
+		for _, dir := range dirs { // best effort: both only make it faster
 			_ = writeExisting(filepath.Join(dir, "pids.max"), "0")
 			_ = writeExisting(filepath.Join(dir, "cgroup.kill"), "1")
 		}
@@ -42,7 +42,7 @@ func killAll(ctx context.Context, dirs []string) error {
 }
 
 // killRoundOf kills pids and waits until they have ended, at most killRound. A process is killed through a pidfd that
-// was opened while the process was in the cgroup, so that a reused PID never hits a stranger.
+// was opened while the process was in the cgroup, so that a reused PID never kills an unrelated process.
 func killRoundOf(ctx context.Context, dirs []string, pids map[int]bool) error {
 	handles := make([]unix.PollFd, 0, len(pids))
 	defer func() {
@@ -81,7 +81,7 @@ func killRoundOf(ctx context.Context, dirs []string, pids map[int]bool) error {
 	return nil
 }
 
-// awaitEnd waits until all pidfds tell of an end, at most killRound or until ctx ends.
+// awaitEnd waits until all pidfds report that their process has ended, at most killRound or until ctx ends.
 func awaitEnd(ctx context.Context, handles []unix.PollFd) {
 	deadline := time.Now().Add(killRound)
 	if d, ok := ctx.Deadline(); ok && d.Before(deadline) {
@@ -106,7 +106,7 @@ func awaitEnd(ctx context.Context, handles []unix.PollFd) {
 	}
 }
 
-// processes collects the PIDs in the cgroups at dirs and below. A cgroup that goes away meanwhile has none.
+// processes collects the PIDs in the cgroups at dirs and below. A cgroup that is removed meanwhile has none.
 func processes(dirs []string) (map[int]bool, error) {
 	pids := map[int]bool{}
 	for _, dir := range dirs {
@@ -129,8 +129,7 @@ func processes(dirs []string) (map[int]bool, error) {
 	return pids, nil
 }
 
-// readProcs adds the PIDs of one cgroup. A threaded cgroup (v2) does not tell them; its processes are those of the
-// cgroup above it.
+// readProcs adds the PIDs of one cgroup. A threaded cgroup (v2) does not list them: its parent cgroup does.
 func readProcs(dir string, into map[int]bool) error {
 	raw, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) || errors.Is(err, unix.EOPNOTSUPP) {
@@ -144,7 +143,7 @@ func readProcs(dir string, into map[int]bool) error {
 		if err != nil {
 			return fmt.Errorf("read %s/cgroup.procs: %w", dir, err)
 		}
-		if pid > 0 { // 0: a process of another PID namespace, out of reach
+		if pid > 0 { // 0: a process of another PID namespace, which cannot be killed
 			into[pid] = true
 		}
 	}

@@ -18,9 +18,9 @@ type Pod struct {
 	QOS corev1.PodQOSClass
 }
 
-// CreatePod makes the cgroup of a pod, or brings an existing one to the given limits, and returns its path below the
-// root of the hierarchy: the cgroup_parent for the CRI sandbox config. Ensure must have been called. Page sizes that
-// HugePages does not name are limited to 0.
+// CreatePod creates the cgroup of a pod, or updates the limits of an existing one. It returns the path below the root
+// of the hierarchy: the cgroup_parent for the CRI sandbox config. Call Ensure first. Page sizes that HugePages does not
+// name are limited to 0.
 func (t *Tree) CreatePod(p Pod, r Resources) (parent string, err error) {
 	n, err := t.pods.Pod(p.UID, p.QOS)
 	if err != nil {
@@ -35,7 +35,7 @@ func (t *Tree) CreatePod(p Pod, r Resources) (parent string, err error) {
 	return t.spell(n), nil
 }
 
-// UpdatePod changes limits of a pod's cgroup; zero fields stay as they are.
+// UpdatePod changes limits of a pod's cgroup; zero fields change nothing.
 func (t *Tree) UpdatePod(p Pod, r Resources) error {
 	n, err := t.pods.Pod(p.UID, p.QOS)
 	if err != nil {
@@ -47,7 +47,7 @@ func (t *Tree) UpdatePod(p Pod, r Resources) error {
 	return nil
 }
 
-// PodParent returns what CreatePod returns, without making anything.
+// PodParent returns the path that CreatePod returns, but creates nothing.
 func (t *Tree) PodParent(p Pod) (string, error) {
 	n, err := t.pods.Pod(p.UID, p.QOS)
 	if err != nil {
@@ -56,8 +56,8 @@ func (t *Tree) PodParent(p Pod) (string, error) {
 	return t.spell(n), nil
 }
 
-// PodExists reports whether anything of the pod's cgroup is there, in whichever controller: on cgroup v1 a crash may
-// leave it in some of them.
+// PodExists reports whether the pod's cgroup exists in at least one controller: on cgroup v1 a crash may leave it in
+// some of them.
 func (t *Tree) PodExists(p Pod) (bool, error) {
 	n, err := t.pods.Pod(p.UID, p.QOS)
 	if err != nil {
@@ -71,9 +71,9 @@ func (t *Tree) PodExists(p Pod) (bool, error) {
 	return false, nil
 }
 
-// RemovePod kills what is left in the pod's cgroup, waits for it to end, and removes the cgroup with all below it. It
-// is done when there is none. ctx bounds the wait; processes that cannot be killed (stuck in the kernel) are named in
-// the error.
+// RemovePod kills the processes left in the pod's cgroup, waits until they have ended, and removes the cgroup with all
+// cgroups below it. It does nothing if the cgroup does not exist. ctx bounds the wait; the error names processes that
+// cannot be killed because they are stuck in the kernel.
 func (t *Tree) RemovePod(ctx context.Context, p Pod) error {
 	n, err := t.pods.Pod(p.UID, p.QOS)
 	if err != nil {
@@ -89,7 +89,7 @@ func (t *Tree) RemovePod(ctx context.Context, p Pod) error {
 		return nil
 	}
 	if err := killAll(ctx, dirs); err != nil {
-		return fmt.Errorf("end the processes of cgroup %s: %w", t.spell(n), err)
+		return fmt.Errorf("kill the processes of cgroup %s: %w", t.spell(n), err)
 	}
 	if err := t.destroy(n); err != nil {
 		return fmt.Errorf("remove cgroup %s: %w", t.spell(n), err)
@@ -97,7 +97,7 @@ func (t *Tree) RemovePod(ctx context.Context, p Pod) error {
 	return nil
 }
 
-// destroy removes n with all below it.
+// destroy removes n with all cgroups below it.
 func (t *Tree) destroy(n names.Name) error {
 	defer t.change()()
 	m, err := t.manager(n, &cgroups.Resources{SkipDevices: true})
@@ -107,7 +107,7 @@ func (t *Tree) destroy(n names.Name) error {
 	return m.Destroy()
 }
 
-// Pods lists the pods that have a cgroup in any controller, for the clean-up of orphans at the start.
+// Pods lists the pods that have a cgroup in any controller. The agent uses it to remove orphans when it starts.
 func (t *Tree) Pods() ([]Pod, error) {
 	seen := map[Pod]bool{}
 	var pods []Pod
@@ -132,8 +132,8 @@ func (t *Tree) Pods() ([]Pod, error) {
 // Dir returns the directory of kubepods in one controller; see PodDir.
 func (t *Tree) Dir(controller string) (string, error) { return t.dir(t.pods, controller) }
 
-// PodDir returns the directory of a pod's cgroup in one controller ("memory", "cpu", …; any for cgroup v2), for reading
-// its use. An error if that controller is not mounted.
+// PodDir returns the directory of a pod's cgroup in one controller, to read its usage: "memory", "cpu", …; on cgroup v2
+// any name gives the same directory. It returns an error if that controller is not mounted.
 func (t *Tree) PodDir(p Pod, controller string) (string, error) {
 	n, err := t.pods.Pod(p.UID, p.QOS)
 	if err != nil {
@@ -153,8 +153,9 @@ func (t *Tree) dir(n names.Name, controller string) (string, error) {
 	return dir, nil
 }
 
-// PodSize reads the CPU and memory limits of a pod's cgroup; false where it is not there in every controller that
-// matters. Numbers that the kernel or systemd has only rounded are given as want has them. 0 is no limit.
+// PodSize reads the CPU and memory limits of a pod's cgroup. It returns false if the cgroup does not exist in every
+// controller that limits are written to. Where the kernel or systemd has only rounded a value of want, PodSize returns
+// the value of want. 0 means no limit.
 func (t *Tree) PodSize(p Pod, want Resources) (has Resources, there bool, err error) {
 	n, err := t.pods.Pod(p.UID, p.QOS)
 	if err != nil {

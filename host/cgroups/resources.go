@@ -14,17 +14,20 @@ const (
 	unlimitedHugePages   = 1 << 62
 )
 
-// Resources are the limits of one cgroup. A zero field leaves the kernel's value as it is.
+// Resources are the limits of one cgroup. A zero field leaves the kernel's value unchanged.
 type Resources struct {
-	CPUShares uint64 // cgroup v1 shares, 1024 a CPU; becomes a weight on cgroup v2
-	CPUQuota  int64  // microseconds of CPU time a period; -1 is unlimited
+	CPUShares uint64 // cgroup v1 shares, 1024 per CPU; converted to a weight on cgroup v2
+	CPUQuota  int64  // microseconds of CPU time per period; -1 is unlimited
 	CPUPeriod uint64 // microseconds
-	CPUSet    string // like "0-3,8"; needed only for kubepods with the systemd driver, which else takes the controller away
-	Memory    int64  // bytes; -1 is unlimited
-	Pids      int64  // processes and threads; -1 is unlimited
-	// HugePages maps page sizes to limits, both in bytes. Sizes that are not named are limited to 0, unless it is nil.
+	// CPUSet is a list such as "0-3,8". Only kubepods with the systemd driver needs it: systemd disables the cpuset
+	// controller otherwise.
+	CPUSet string
+	Memory int64 // bytes; -1 is unlimited
+	Pids   int64 // processes and threads; -1 is unlimited
+	// HugePages maps page sizes to limits, both in bytes. Sizes that are not named are limited to 0. A nil map sets
+	// no limits.
 	HugePages map[int64]int64
-	// Unified holds cgroup v2 files and what to write to them, like memory.low; ignored on v1.
+	// Unified maps cgroup v2 files, such as memory.low, to the values to write; ignored on v1.
 	Unified map[string]string
 }
 
@@ -33,7 +36,7 @@ func Shares(milliCPU int64) uint64 {
 	return uint64(min(maxShares, max(minShares, milliCPU*sharesPerCPU/1000)))
 }
 
-// Quota converts a CPU limit in thousandths to microseconds a period, as the kubelet does; 0 (not set) for no limit.
+// Quota converts a CPU limit in thousandths to microseconds per period, as the kubelet does; 0 (not set) for no limit.
 func Quota(milliCPU int64, period uint64) int64 {
 	if milliCPU == 0 {
 		return 0
@@ -50,11 +53,17 @@ func weight(shares uint64) uint64 {
 	return 1 + (min(maxShares, max(minShares, shares))-2)*9999/262142
 }
 
-// spec is r in the library's terms.
+// spec converts r to the library's type.
 func (t *Tree) spec(r Resources) *cgroups.Resources {
-	out := &cgroups.Resources{SkipDevices: true, SkipFreezeOnSet: true,
-		CpuQuota: r.CPUQuota, CpuPeriod: r.CPUPeriod, CpusetCpus: r.CPUSet, Memory: r.Memory,
-		HugetlbLimit: t.hugePages(r.HugePages)}
+	out := &cgroups.Resources{
+		SkipDevices:     true,
+		SkipFreezeOnSet: true,
+		CpuQuota:        r.CPUQuota,
+		CpuPeriod:       r.CPUPeriod,
+		CpusetCpus:      r.CPUSet,
+		Memory:          r.Memory,
+		HugetlbLimit:    t.hugePages(r.HugePages),
+	}
 	if r.Pids != 0 {
 		out.PidsLimit = &r.Pids
 	}
@@ -66,7 +75,7 @@ func (t *Tree) spec(r Resources) *cgroups.Resources {
 	return out
 }
 
-// hugePages limits every page size of the machine, those that are not named to 0.
+// hugePages returns limits for every page size of the machine: 0 for those that limits does not name.
 func (t *Tree) hugePages(limits map[int64]int64) []*cgroups.HugepageLimit {
 	if limits == nil || !t.hugetlb {
 		return nil
@@ -78,7 +87,7 @@ func (t *Tree) hugePages(limits map[int64]int64) []*cgroups.HugepageLimit {
 	return list
 }
 
-// unlimitedPages lifts the limits of every page size.
+// unlimitedPages returns limits that remove the limit of every page size.
 func (t *Tree) unlimitedPages() map[int64]int64 {
 	limits := map[int64]int64{}
 	for _, size := range t.pageSizes {
@@ -87,7 +96,7 @@ func (t *Tree) unlimitedPages() map[int64]int64 {
 	return limits
 }
 
-// pageUnits are the kernel's, in the order in which it tries them for a file name like hugetlb.2MB.max.
+// pageUnits are the units of the kernel for file names such as hugetlb.2MB.max, in the order in which it tries them.
 var pageUnits = []struct {
 	suffix string
 	bytes  int64

@@ -7,7 +7,9 @@ import (
 )
 
 func TestSharesAndQuota(t *testing.T) {
-	for milli, want := range map[int64]uint64{-1: 2, 0: 2, 1: 2, 2: 2, 3: 3, 100: 102, 1000: 1024, 1500: 1536, 1 << 40: 262144} {
+	for milli, want := range map[int64]uint64{
+		-1: 2, 0: 2, 1: 2, 2: 2, 3: 3, 100: 102, 1000: 1024, 1500: 1536, 1 << 40: 262144,
+	} {
 		if got := Shares(milli); got != want {
 			t.Errorf("Shares(%d) = %d, want %d", milli, got, want)
 		}
@@ -16,7 +18,10 @@ func TestSharesAndQuota(t *testing.T) {
 		milli  int64
 		period uint64
 		want   int64
-	}{{0, 100000, 0}, {1, 100000, 1000}, {10, 100000, 1000}, {15, 100000, 1500}, {2000, 100000, 200000}, {500, 5000, 2500}} {
+	}{
+		{0, 100000, 0}, {1, 100000, 1000}, {10, 100000, 1000},
+		{15, 100000, 1500}, {2000, 100000, 200000}, {500, 5000, 2500},
+	} {
 		if got := Quota(c.milli, c.period); got != c.want {
 			t.Errorf("Quota(%d, %d) = %d, want %d", c.milli, c.period, got, c.want)
 		}
@@ -33,8 +38,15 @@ func TestWeight(t *testing.T) {
 }
 
 func TestSpec(t *testing.T) {
-	r := Resources{CPUShares: 1024, CPUQuota: 5000, CPUPeriod: 100000, Memory: 1 << 20, Pids: 10,
-		HugePages: map[int64]int64{2 << 20: 4 << 20}, Unified: map[string]string{"memory.low": "1"}}
+	r := Resources{
+		CPUShares: 1024,
+		CPUQuota:  5000,
+		CPUPeriod: 100000,
+		Memory:    1 << 20,
+		Pids:      10,
+		HugePages: map[int64]int64{2 << 20: 4 << 20},
+		Unified:   map[string]string{"memory.low": "1"},
+	}
 	v1 := (&Tree{hugetlb: true, pageSizes: []int64{2 << 20, 1 << 30}}).spec(r)
 	if v1.CpuShares != 1024 || v1.CpuWeight != 0 || v1.Unified != nil || *v1.PidsLimit != 10 || v1.Memory != 1<<20 {
 		t.Errorf("v1: %+v", v1)

@@ -10,7 +10,7 @@ import (
 // unlimitedMemory is where cgroup v1's number for "no limit" begins: the largest number of whole pages.
 const unlimitedMemory = 1 << 60
 
-// sizeV1 reads CPU and memory from the directories of the controllers; a controller that is not mounted has no say.
+// sizeV1 reads CPU and memory from the directories of the controllers; it skips a controller that is not mounted.
 func sizeV1(dirs map[string]string) (Resources, error) {
 	var r Resources
 	read := func(controller, file string, into *int64) error {
@@ -47,7 +47,7 @@ func sizeV1(dirs map[string]string) (Resources, error) {
 	return r, nil
 }
 
-// sizeV2 reads CPU and memory. The weight is given in shares: those of want, if they come to the same weight.
+// sizeV2 reads CPU and memory. It converts the weight to shares: those of want, if they have the same weight.
 func sizeV2(dir string, want Resources) (Resources, error) {
 	var r Resources
 	text := func(file string) (string, error) {
@@ -82,11 +82,11 @@ func sizeV2(dir string, want Resources) (Resources, error) {
 			return Resources{}, err
 		}
 	}
-	heavy, err := text("cpu.weight")
+	cpuWeight, err := text("cpu.weight")
 	if err != nil {
 		return Resources{}, err
 	}
-	w, err := number(heavy)
+	w, err := number(cpuWeight)
 	r.CPUShares = sharesOf(uint64(max(0, w)))
 	if uint64(w) == weight(want.CPUShares) {
 		r.CPUShares = want.CPUShares
@@ -94,7 +94,7 @@ func sizeV2(dir string, want Resources) (Resources, error) {
 	return r, err
 }
 
-// sharesOf is the least number of shares that comes to a weight.
+// sharesOf returns the smallest number of shares that has the given weight.
 func sharesOf(w uint64) uint64 {
 	if w <= 1 {
 		return minShares
@@ -102,8 +102,8 @@ func sharesOf(w uint64) uint64 {
 	return minShares + ((w-1)*262142+9998)/9999
 }
 
-// asIn gives numbers that differ from want by rounding alone as want has them: memory is kept in whole pages, and
-// systemd keeps a CPU quota in hundredths of a CPU.
+// asIn replaces the values of r that differ from want only by rounding with those of want: the kernel rounds memory to
+// whole pages, and systemd rounds a CPU quota to hundredths of a CPU.
 func (r Resources) asIn(want Resources, systemd bool) Resources {
 	if page := int64(os.Getpagesize()); want.Memory > 0 && want.Memory/page == r.Memory/page {
 		r.Memory = want.Memory

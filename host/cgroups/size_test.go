@@ -34,13 +34,13 @@ func TestPodSize(t *testing.T) {
 func checkPodSize(t *testing.T, tree *Tree, pod Pod, want Resources) {
 	t.Helper()
 	has, there, err := tree.PodSize(pod, want)
-	if !there || err != nil || has.CPUShares != want.CPUShares || has.CPUQuota != want.CPUQuota || has.CPUPeriod != want.CPUPeriod ||
-		has.Memory != want.Memory {
-		t.Errorf("%+v %v %v, want %+v", has, there, err, want)
+	if !there || err != nil || has.CPUShares != want.CPUShares || has.CPUQuota != want.CPUQuota ||
+		has.CPUPeriod != want.CPUPeriod || has.Memory != want.Memory {
+		t.Errorf("got %+v, %v, %v, want %+v", has, there, err, want)
 	}
 }
 
-// A weight stands for many shares; the least of them comes back to the same weight.
+// TestSharesOf checks that the shares of each weight are converted back to the same weight.
 func TestSharesOf(t *testing.T) {
 	for w := uint64(1); w <= 10000; w++ {
 		if got := weight(sharesOf(w)); got != w {

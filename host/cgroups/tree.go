@@ -1,10 +1,10 @@
-// Package cgroups keeps the cgroups that pods live in: kubepods with its classes burstable and besteffort, and one
-// cgroup a pod, named as the kubelet names them on cgroup v1 and v2, with the cgroupfs and the systemd driver.
+// Package cgroups manages the cgroups of pods: kubepods, its QoS classes burstable and besteffort, and one cgroup per
+// pod. It names them as the kubelet does, on cgroup v1 and v2, with the cgroupfs and the systemd driver.
 //
-// It owns everything below its kubepods cgroup down to the pods' own; the cgroups of containers belong to the
-// runtime. It never decides a limit (the agent says them), never moves a process, and never touches a cgroup outside
-// kubepods, save those that Enforce is told to limit. The agent calls it. A crash leaves cgroups behind, which Pods
-// lists at the next start; every call can be repeated.
+// It owns the kubepods cgroup, the classes and the cgroups of pods; the cgroups of containers belong to the runtime. It
+// never decides a limit (the agent does), never moves a process, and never changes a cgroup outside kubepods, except
+// those that are passed to Enforce. The agent calls it. A crash leaves cgroups behind, which Pods lists at the next
+// start; every call can be repeated.
 package cgroups
 
 import (
@@ -25,8 +25,8 @@ import (
 	"github.com/nodelet/nodelet/host/cgroups/names"
 )
 
-// atOnce is how many calls may change the hierarchy at a time. The kernel has one lock for it, so more of them would
-// only wait there, each with a thread that the process never loses again.
+// atOnce is how many calls may change the hierarchy at the same time. The kernel has one lock for it, so more calls
+// would only wait in the kernel, each with an operating system thread that the Go runtime never releases.
 const atOnce = 2
 
 const unifiedMount = "/sys/fs/cgroup"
@@ -37,13 +37,13 @@ const (
 	DriverSystemd  = "systemd"
 )
 
-// Config says where the tree is and who makes it.
+// Config says where the tree is and which driver creates it.
 type Config struct {
-	// Root is the cgroup that kubepods is made in, KubeletConfiguration's cgroupRoot: "" or "/" for the top of the
-	// hierarchy, "/kubelet" for one below it. It is made where it does not exist.
+	// Root is the parent cgroup of kubepods, KubeletConfiguration's cgroupRoot: "" or "/" for the top of the
+	// hierarchy, "/kubelet" for a cgroup below it. It is created if it does not exist.
 	Root string
-	// Driver is cgroupfs (directories are made here) or systemd (slices are asked of systemd over D-Bus). It must be what
-	// the runtime uses too: see Use.
+	// Driver is cgroupfs (the tree creates directories) or systemd (the tree asks systemd for slices over D-Bus). The
+	// runtime must use the same one: see Use.
 	Driver string
 }
 
@@ -56,22 +56,22 @@ type Tree struct {
 	hugetlb   bool
 	pageSizes []int64
 
-	changing chan struct{} // has a place for each call that changes the hierarchy: see atOnce
+	changing chan struct{} // semaphore of the calls that change the hierarchy: see atOnce
 
 	mu              sync.Mutex
-	burstableShares uint64 // as last written
+	burstableShares uint64 // last value written
 }
 
-// New looks at the machine and makes nothing yet. Call Use before anything is made.
+// New finds the cgroup controllers of the machine. It creates no cgroup. Call Use before any call that creates one.
 func New(cfg Config) (*Tree, error) {
-	if err := known(cfg.Driver); err != nil {
+	if err := checkDriver(cfg.Driver); err != nil {
 		return nil, err
 	}
 	t := newTree(cfg, cgroups.IsCgroup2UnifiedMode())
 	if err := t.pods.Check(); err != nil {
 		return nil, fmt.Errorf("cgroupRoot %q: %w", cfg.Root, err)
 	}
-	if err := t.look(); err != nil {
+	if err := t.detect(); err != nil {
 		return nil, fmt.Errorf("find the cgroup controllers: %w", err)
 	}
 	return t, nil
@@ -83,29 +83,31 @@ func newTree(cfg Config, v2 bool) *Tree {
 	return t
 }
 
-func known(driver string) error {
+func checkDriver(driver string) error {
 	if driver != DriverCgroupfs && driver != DriverSystemd {
-		return fmt.Errorf("cgroupDriver %q is unknown: use %s or %s, whichever the runtime uses", driver, DriverCgroupfs, DriverSystemd)
+		return fmt.Errorf("cgroupDriver %q is unknown: use %s or %s, whichever the runtime uses",
+			driver, DriverCgroupfs, DriverSystemd)
 	}
 	return nil
 }
 
-// Use settles the driver: the one that the runtime names (CRI RuntimeConfig), or that of the configuration where the
-// runtime names none. It is called once, before anything is made.
+// Use sets the driver: the one that the runtime reports (CRI RuntimeConfig), or the configured one if the runtime
+// reports none. Call it once, before any call that creates a cgroup.
 func (t *Tree) Use(driver string) error {
-	if err := known(driver); err != nil {
+	if err := checkDriver(driver); err != nil {
 		return err
 	}
 	if driver == DriverSystemd && !systemd.IsRunningSystemd() {
-		return fmt.Errorf("cgroupDriver %q: systemd is not running on this machine; set cgroupDriver: %s here and in the "+
-			"runtime's configuration", driver, DriverCgroupfs)
+		return fmt.Errorf("cgroupDriver %q: systemd is not running on this machine; set cgroupDriver: %s in this "+
+			"configuration and in that of the runtime", driver, DriverCgroupfs)
 	}
 	t.systemd.Store(driver == DriverSystemd)
 	return nil
 }
 
-// look finds the mounted controllers and the sizes of huge pages, once: they don't change while the machine runs.
-func (t *Tree) look() error {
+// detect finds the mounted controllers and the sizes of huge pages. New calls it once: they do not change while the
+// machine runs.
+func (t *Tree) detect() error {
 	t.pageSizes = parsePageSizes(cgroups.HugePageSizes())
 	if t.v2 {
 		raw, err := os.ReadFile(filepath.Join(unifiedMount, "cgroup.controllers"))
@@ -129,11 +131,12 @@ func (t *Tree) Version() int {
 	return 1
 }
 
-// Ensure makes kubepods with the given limits (what of the node pods may use: shares, memory, pids, huge pages) and
-// the two classes below it: besteffort with the least shares, burstable with those last set by SetBurstableCPU, both
-// without a limit of huge pages. Before the first SetBurstableCPU of this life a burstable class that exists keeps
-// its shares: its pods must not notice that the agent starts. It may be called again when the limits change. Lowering
-// memory below what is in use fails on cgroup v1; the caller tries again when evictions have freed some.
+// Ensure creates kubepods with the given limits (the part of the node that pods may use: shares, memory, pids, huge
+// pages) and the two classes below it: besteffort with the fewest shares, burstable with those last set by
+// SetBurstableCPU, both without a limit for huge pages. Until the process calls SetBurstableCPU for the first time, an
+// existing burstable class keeps its shares: a restart of the agent must not disturb its pods. Ensure may be called
+// again when the limits change. Lowering memory below the current usage fails on cgroup v1; the caller retries when
+// evictions have freed memory.
 func (t *Tree) Ensure(limits Resources) error {
 	if err := t.create(t.pods, limits); err != nil {
 		return fmt.Errorf("set up cgroup %s: %w", t.spell(t.pods), err)
@@ -146,7 +149,7 @@ func (t *Tree) Ensure(limits Resources) error {
 	}
 	for _, class := range []struct {
 		qos    corev1.PodQOSClass
-		shares uint64 // 0: as they are
+		shares uint64 // 0: unchanged
 	}{{corev1.PodQOSBurstable, burstable}, {corev1.PodQOSBestEffort, minShares}} {
 		n := t.pods.Class(class.qos)
 		if err := t.create(n, Resources{CPUShares: class.shares, HugePages: t.unlimitedPages()}); err != nil {
@@ -156,7 +159,8 @@ func (t *Tree) Ensure(limits Resources) error {
 	return nil
 }
 
-// Limit changes limits of kubepods; zero fields stay as they are. Like Ensure it may fail for memory that is in use.
+// Limit changes limits of kubepods; zero fields change nothing. Like Ensure it fails on cgroup v1 if the memory limit
+// is below the current usage.
 func (t *Tree) Limit(limits Resources) error {
 	if err := t.set(t.pods, limits); err != nil {
 		return fmt.Errorf("limit cgroup %s: %w", t.spell(t.pods), err)
@@ -164,18 +168,18 @@ func (t *Tree) Limit(limits Resources) error {
 	return nil
 }
 
-// BoundsSwap tells whether the kernel can bound the swap of a cgroup.
+// BoundsSwap reports whether the kernel can limit the swap of a cgroup.
 func (t *Tree) BoundsSwap() bool {
 	if !t.v2 {
 		_, err := os.Stat(filepath.Join(t.mounts["memory"], "memory.memsw.limit_in_bytes"))
 		return err == nil
 	}
-	// The top of the hierarchy has no such file; every cgroup below has, where the controller is on.
-	found, _ := filepath.Glob(filepath.Join(unifiedMount, "*", "memory.swap.max")) // the pattern is a good one
+	// The root cgroup has no such file; every cgroup below it has one if the controller is enabled.
+	found, _ := filepath.Glob(filepath.Join(unifiedMount, "*", "memory.swap.max")) // fails only for a malformed pattern
 	return len(found) > 0
 }
 
-// exists: n is there in a controller that pods' limits are written to.
+// exists reports whether n exists in a controller that limits are written to.
 func (t *Tree) exists(n names.Name) bool {
 	for controller, dir := range t.dirs(n) {
 		if _, err := os.Stat(dir); err == nil && t.kept(controller) {
@@ -185,8 +189,8 @@ func (t *Tree) exists(n names.Name) bool {
 	return false
 }
 
-// SetBurstableCPU gives the burstable class the shares for the sum of its pods' CPU requests, in thousandths. It writes
-// only when that changes the shares.
+// SetBurstableCPU sets the shares of the burstable class from the sum of its pods' CPU requests, in thousandths. It
+// writes only if the shares change.
 func (t *Tree) SetBurstableCPU(milliCPU int64) error {
 	shares := Shares(milliCPU)
 	t.mu.Lock()
@@ -202,14 +206,14 @@ func (t *Tree) SetBurstableCPU(milliCPU int64) error {
 	return nil
 }
 
-// Enforce limits a cgroup outside the tree that somebody else keeps: KubeletConfiguration's kubeReservedCgroup or
-// systemReservedCgroup. It must exist.
+// Enforce limits a cgroup outside the tree, which the agent does not create: KubeletConfiguration's kubeReservedCgroup
+// or systemReservedCgroup. It must exist.
 func (t *Tree) Enforce(cgroup string, limits Resources) error {
 	n := names.Parse(cgroup)
 	for controller, dir := range t.dirs(n) {
 		if _, err := os.Stat(dir); err != nil && t.kept(controller) {
-			return fmt.Errorf("limit cgroup %s: %w; create it before the agent starts, or take it out of enforceNodeAllocatable",
-				cgroup, err)
+			return fmt.Errorf("limit cgroup %s: %w; create it before the agent starts, or remove it from "+
+				"enforceNodeAllocatable", cgroup, err)
 		}
 	}
 	if err := t.set(n, limits); err != nil {
@@ -218,8 +222,8 @@ func (t *Tree) Enforce(cgroup string, limits Resources) error {
 	return nil
 }
 
-// kept tells the controllers that limits are written to. "" is cgroup v2's only path; on a machine with both
-// hierarchies it is the one that has no controller.
+// kept reports whether limits are written to a controller. "" is the only path of cgroup v2; on a machine with both
+// hierarchies that path has no controller.
 func (t *Tree) kept(controller string) bool {
 	switch controller {
 	case "":
@@ -230,10 +234,10 @@ func (t *Tree) kept(controller string) bool {
 	return false
 }
 
-// spell returns the path of n as the driver in use spells it.
+// spell returns the path of n in the form of the driver in use.
 func (t *Tree) spell(n names.Name) string { return n.Spell(t.systemd.Load()) }
 
-// dirs returns the directories of n, one a mounted controller on v1, one with the key "" on v2.
+// dirs returns the directories of n: one per mounted controller on v1, one with the key "" on v2.
 func (t *Tree) dirs(n names.Name) map[string]string {
 	if t.v2 {
 		return map[string]string{"": filepath.Join(unifiedMount, t.spell(n))}
@@ -245,7 +249,7 @@ func (t *Tree) dirs(n names.Name) map[string]string {
 	return dirs
 }
 
-// manager is the library's handle on n.
+// manager returns the library's manager of n.
 func (t *Tree) manager(n names.Name, r *cgroups.Resources) (cgroups.Manager, error) {
 	c := &cgroups.Cgroup{Resources: r, Systemd: t.systemd.Load()}
 	dirs := t.dirs(n)
@@ -263,7 +267,7 @@ func (t *Tree) manager(n names.Name, r *cgroups.Resources) (cgroups.Manager, err
 	return fs.NewManager(c, dirs)
 }
 
-// create makes n, where it is not there, in every controller that is mounted, and sets r.
+// create creates n, if it does not exist, in every mounted controller, and sets r.
 func (t *Tree) create(n names.Name, r Resources) error {
 	defer t.change()()
 	spec := t.spec(r)
@@ -277,7 +281,7 @@ func (t *Tree) create(n names.Name, r Resources) error {
 	return m.Set(spec)
 }
 
-// change waits for its turn to change the hierarchy, and returns what ends it.
+// change waits until the caller may change the hierarchy. The caller must call done when it has finished.
 func (t *Tree) change() (done func()) {
 	t.changing <- struct{}{}
 	return func() { <-t.changing }

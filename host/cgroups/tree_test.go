@@ -34,7 +34,7 @@ func onEachDriver(t *testing.T, test func(t *testing.T, tree *Tree)) {
 	})
 }
 
-// newRealTree makes a tree below a cgroup of the test's own, which is gone when the test ends.
+// newRealTree returns a tree below a cgroup of the test's own, which is removed when the test ends.
 func newRealTree(t testing.TB, driver string) *Tree {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -60,7 +60,7 @@ func newRealTree(t testing.TB, driver string) *Tree {
 	return tree
 }
 
-// destroy removes n with all below it; systemd wants to be told of each slice.
+// destroy removes n with all below it; systemd needs a call for each slice.
 func destroy(t testing.TB, tree *Tree, n names.Name) {
 	t.Helper()
 	if tree.systemd.Load() {
@@ -84,7 +84,8 @@ func destroyOne(t testing.TB, tree *Tree, n names.Name) {
 
 func ensure(t testing.TB, tree *Tree) {
 	t.Helper()
-	if err := tree.Ensure(Resources{CPUShares: 2048, Memory: 1 << 30, Pids: 1000, HugePages: map[int64]int64{}}); err != nil {
+	limits := Resources{CPUShares: 2048, Memory: 1 << 30, Pids: 1000, HugePages: map[int64]int64{}}
+	if err := tree.Ensure(limits); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -126,10 +127,10 @@ func testEnsure(t *testing.T, tree *Tree) {
 		}
 	}
 	if got := file(t, tree, tree.pods, "memory", "memory.limit_in_bytes", "memory.max"); got != "1073741824" {
-		t.Errorf("kubepods may use %s bytes", got)
+		t.Errorf("memory limit of kubepods: got %s, want 1073741824", got)
 	}
 	if got := file(t, tree, tree.pods, "pids", "pids.max", "pids.max"); got != "1000" {
-		t.Errorf("kubepods may have %s processes", got)
+		t.Errorf("pids limit of kubepods: got %s, want 1000", got)
 	}
 	if err := tree.SetBurstableCPU(1500); err != nil {
 		t.Fatal(err)
@@ -138,37 +139,38 @@ func testEnsure(t *testing.T, tree *Tree) {
 	if got := file(t, tree, tree.pods.Class("Burstable"), "cpu", "cpu.shares", "cpu.weight"); got != shares(tree, 1536) {
 		t.Errorf("burstable has %s CPU shares, want %s", got, shares(tree, 1536))
 	}
-	next := newTree(Config{Driver: DriverCgroupfs}, tree.v2) // the next life of the agent
+	next := newTree(Config{Driver: DriverCgroupfs}, tree.v2) // the restarted agent
 	next.pods, next.mounts, next.pageSizes, next.hugetlb = tree.pods, tree.mounts, tree.pageSizes, tree.hugetlb
 	next.systemd.Store(tree.systemd.Load())
 	ensure(t, next)
 	if got := file(t, tree, tree.pods.Class("Burstable"), "cpu", "cpu.shares", "cpu.weight"); got != shares(tree, 1536) {
-		t.Errorf("burstable has %s CPU shares after a new start, want %s still", got, shares(tree, 1536))
+		t.Errorf("burstable has %s CPU shares after a restart, want %s", got, shares(tree, 1536))
 	}
 }
 
-// TestUse: the driver is the runtime's, and one that cannot work here is refused with a word on what to do.
+// TestUse checks that Use sets the driver and rejects one that cannot work on this machine with advice on what to do.
 func TestUse(t *testing.T) {
 	tree := newTree(Config{Driver: DriverSystemd}, true)
 	if err := tree.Use(DriverCgroupfs); err != nil || tree.spell(tree.pods) != "/kubepods" {
-		t.Errorf("pods live in %s: %v", tree.spell(tree.pods), err)
+		t.Errorf("got cgroup %s, error %v, want /kubepods", tree.spell(tree.pods), err)
 	}
 	if err := tree.Use("magic"); err == nil || !strings.Contains(err.Error(), `cgroupDriver "magic" is unknown`) {
 		t.Error(err)
 	}
 	err := tree.Use(DriverSystemd)
-	if running := systemd.IsRunningSystemd(); (err == nil) != running || err != nil && !strings.Contains(err.Error(), "cgroupDriver: cgroupfs") {
-		t.Errorf("systemd runs here: %v; got %v", running, err)
+	running := systemd.IsRunningSystemd()
+	if (err == nil) != running || err != nil && !strings.Contains(err.Error(), "cgroupDriver: cgroupfs") {
+		t.Errorf("systemd is running: %v; got error %v", running, err)
 	}
 }
 
-func TestPodsLife(t *testing.T) {
-	onEachDriver(t, testPodsLife)
+func TestCreateUpdateRemovePod(t *testing.T) {
+	onEachDriver(t, testCreateUpdateRemovePod)
 }
 
-func testPodsLife(t *testing.T, tree *Tree) {
+func testCreateUpdateRemovePod(t *testing.T, tree *Tree) {
 	ensure(t, tree)
-	p := Pod{UID: "life", QOS: "Burstable"}
+	p := Pod{UID: "cycle", QOS: "Burstable"}
 	if ok, err := tree.PodExists(p); ok || err != nil {
 		t.Fatalf("PodExists before CreatePod: %v, %v", ok, err)
 	}
@@ -176,7 +178,7 @@ func testPodsLife(t *testing.T, tree *Tree) {
 	r := Resources{CPUShares: 102, CPUQuota: 10000, CPUPeriod: 100000, Memory: 64 << 20, Pids: 50}
 	for range 2 { // the second time as after a crash
 		parent, err := tree.CreatePod(p, r)
-		if err != nil || !strings.HasSuffix(parent, "podlife"+suffix) {
+		if err != nil || !strings.HasSuffix(parent, "podcycle"+suffix) {
 			t.Fatalf("CreatePod: %q, %v", parent, err)
 		}
 	}
@@ -206,8 +208,8 @@ func testPodsLife(t *testing.T, tree *Tree) {
 	}
 }
 
-// A crash in the middle of a removal leaves the cgroup in some controllers of cgroup v1: each of them alone is found
-// and removed.
+// TestPodHalfRemoved checks that a cgroup which a crash has left in only one controller of cgroup v1 is found and
+// removed.
 func TestPodHalfRemoved(t *testing.T) {
 	onEachDriver(t, testPodHalfRemoved)
 }
@@ -221,7 +223,7 @@ func testPodHalfRemoved(t *testing.T, tree *Tree) {
 			t.Fatal(err)
 		}
 		if ok, err := tree.PodExists(p); !ok || err != nil {
-			t.Errorf("PodExists with what is left in controller %q: %v, %v", controller, ok, err)
+			t.Errorf("PodExists with a cgroup in controller %q only: %v, %v", controller, ok, err)
 		}
 		if err := tree.RemovePod(t.Context(), p); err != nil {
 			t.Error(err)
@@ -244,7 +246,7 @@ func testPodsListsOnlyPods(t *testing.T, tree *Tree) {
 			t.Fatal(err)
 		}
 	}
-	if err := tree.create(tree.pods.Below("stranger"), Resources{}); err != nil {
+	if err := tree.create(tree.pods.Below("other"), Resources{}); err != nil {
 		t.Fatal(err)
 	}
 	got, err := tree.Pods()
@@ -253,7 +255,8 @@ func testPodsListsOnlyPods(t *testing.T, tree *Tree) {
 	}
 }
 
-// A pod's processes end with its cgroup: deep ones, stopped ones, and ones that fork as fast as they can.
+// TestRemovePodKills checks that RemovePod kills all processes of a pod: those of nested cgroups, stopped ones, and
+// ones that fork as fast as they can.
 func TestRemovePodKills(t *testing.T) {
 	onEachDriver(t, testRemovePodKills)
 }
@@ -304,10 +307,10 @@ func testRemovePodKills(t *testing.T, tree *Tree) {
 	}
 }
 
-// start runs a shell script in a cgroup (nil: where the test is) and returns once it runs there.
+// start runs a shell script in a cgroup (nil: that of the test) and returns when it runs in it.
 func start(t *testing.T, tree *Tree, n names.Name, script string) *exec.Cmd {
 	t.Helper()
-	ready, tell, err := os.Pipe()
+	ready, started, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -319,11 +322,11 @@ func start(t *testing.T, tree *Tree, n names.Name, script string) *exec.Cmd {
 		}
 	}
 	cmd := exec.Command("bash", "-c", join+"echo >&3; exec 3>&-\n"+script)
-	cmd.ExtraFiles, cmd.Stderr = []*os.File{tell}, os.Stderr
+	cmd.ExtraFiles, cmd.Stderr = []*os.File{started}, os.Stderr
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	tell.Close()
+	started.Close()
 	t.Cleanup(func() { _ = cmd.Process.Kill(); _, _ = cmd.Process.Wait() })
 	if _, err := ready.Read(make([]byte, 1)); err != nil {
 		t.Fatalf("%s did not join its cgroup: %v", script, err)
@@ -346,7 +349,8 @@ func testKillGivesUpWithNames(t *testing.T, tree *Tree) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	err := tree.RemovePod(ctx, p)
-	if want := fmt.Sprintf("%d (", cmd.Process.Pid); !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), want) {
+	want := fmt.Sprintf("%d (", cmd.Process.Pid)
+	if !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), want) {
 		t.Errorf("error %v, want one that names %s", err, want)
 	}
 }
@@ -366,7 +370,7 @@ func testEnforceNeedsAnExistingCgroup(t *testing.T, tree *Tree) {
 		t.Fatal(err)
 	}
 	if dir, both := tree.dirs(n)[""]; both && !tree.v2 {
-		// Beside cgroup v1 the other hierarchy has no controllers, and whoever made the cgroup may have left it out.
+		// On a machine with both hierarchies, that of cgroup v2 has no controllers, and the cgroup may not exist in it.
 		if err := os.Remove(dir); err != nil {
 			t.Fatal(err)
 		}
@@ -390,11 +394,12 @@ func TestBadConfig(t *testing.T) {
 func BenchmarkPod(b *testing.B) {
 	tree := newRealTree(b, DriverCgroupfs)
 	ensure(b, tree)
+	limits := Resources{CPUShares: 102, CPUQuota: 10000, CPUPeriod: 100000, Memory: 64 << 20, Pids: 100}
 	i := 0
 	for b.Loop() {
 		p := Pod{UID: types.UID(fmt.Sprint(i)), QOS: "Burstable"}
 		i++
-		if _, err := tree.CreatePod(p, Resources{CPUShares: 102, CPUQuota: 10000, CPUPeriod: 100000, Memory: 64 << 20, Pids: 100}); err != nil {
+		if _, err := tree.CreatePod(p, limits); err != nil {
 			b.Fatal(err)
 		}
 		b.StopTimer()

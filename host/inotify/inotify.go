@@ -1,9 +1,10 @@
-// Package inotify tells that something in a directory has changed.
+// Package inotify reports changes in directories and files.
 //
-// It owns the kernel's inotify instances and the goroutine that reads each, whose buffer is small: there are few changes, and who
-// reads them in large pieces keeps as much memory for ever. It never decides what a change means: it is a hint, and its reader
-// looks for itself. The rooms that live by files on the disk call it: by path (Watcher), or where paths are not to be trusted or
-// many readers share an instance, by descriptor (Instance). A crash leaves nothing behind.
+// It owns the kernel's inotify instances and one goroutine per instance that reads it. The read buffer is small,
+// because there are few changes and the buffer is kept for the whole lifetime of the instance. The package never
+// decides what a change means: a change is a hint, and the reader must look at the file itself. Packages that watch
+// files call it: by path (Watcher), or by watch descriptor (Instance) where paths cannot be trusted or several
+// readers share an instance. A crash leaves nothing behind.
 package inotify
 
 import (
@@ -11,7 +12,7 @@ import (
 	"sync"
 )
 
-// Watcher tells of changes at the paths that were added.
+// Watcher reports changes of the paths that were added.
 type Watcher struct {
 	instance *Instance
 	changes  chan string
@@ -22,11 +23,11 @@ type Watcher struct {
 	paths map[int32]string // by watch descriptor
 }
 
-// New makes a watcher that watches nothing yet.
+// New returns a watcher without watches.
 func New() (*Watcher, error) {
 	w := &Watcher{changes: make(chan string), done: make(chan struct{}), paths: map[int32]string{}}
 	var err error
-	if w.instance, err = Open(w.tell); err != nil {
+	if w.instance, err = Open(w.report); err != nil {
 		return nil, err
 	}
 	w.close = sync.OnceFunc(func() {
@@ -36,8 +37,8 @@ func New() (*Watcher, error) {
 	return w, nil
 }
 
-// Add watches a file, or a directory and what is right in it. It does nothing for what is watched already. What was removed or
-// moved is watched no longer, and can be added again when it is back.
+// Add watches a file, or a directory and its direct entries. It does nothing if the path is watched already. The
+// watch ends when the file or directory is removed or moved; it can be added again when the path exists again.
 func (w *Watcher) Add(path string) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -48,14 +49,15 @@ func (w *Watcher) Add(path string) error {
 	return err
 }
 
-// Changes gives the path of what has changed, empty where changes were lost: then anything may have. It is never closed.
+// Changes returns the channel of changed paths. An empty path means that changes were lost: any path may have changed.
+// The channel is never closed.
 func (w *Watcher) Changes() <-chan string { return w.changes }
 
-// Close ends the watching.
+// Close ends all watches.
 func (w *Watcher) Close() { w.close() }
 
-// tell hands the path of an event on, unless the watcher is closed.
-func (w *Watcher) tell(e Event) {
+// report sends the path of an event to the reader of Changes, unless the watcher is closed.
+func (w *Watcher) report(e Event) {
 	path, known := w.path(e)
 	if !known {
 		return
@@ -66,7 +68,8 @@ func (w *Watcher) tell(e Event) {
 	}
 }
 
-// path is what an event is about; false where that concerns nobody. It forgets what is gone.
+// path returns the changed path of an event; false if the event is not for the reader. It removes watches that have
+// ended.
 func (w *Watcher) path(e Event) (string, bool) {
 	if e.Lost {
 		return "", true
@@ -77,7 +80,7 @@ func (w *Watcher) path(e Event) (string, bool) {
 	if e.Moved || e.Ended {
 		delete(w.paths, e.Watch)
 	}
-	if e.Moved && known { // what happens there is no change at this path any more
+	if e.Moved && known { // changes in the moved directory are not changes of this path
 		w.instance.Unwatch(e.Watch)
 	}
 	return filepath.Join(dir, e.Name), known && !e.Ended

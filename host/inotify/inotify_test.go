@@ -21,7 +21,7 @@ func newWatcher(t *testing.T, paths ...string) *Watcher {
 	return w
 }
 
-// await reads on until a path comes.
+// await reads changes until one of path comes.
 func await(w *Watcher, path string) {
 	for got := range w.Changes() {
 		if got == path {
@@ -37,7 +37,7 @@ func do(t *testing.T, err error) {
 	}
 }
 
-// TestChanges: what is made, written, renamed and removed is told of by its path.
+// TestChanges checks that creating, writing, renaming and removing a file is reported with its path.
 func TestChanges(t *testing.T) {
 	dir := t.TempDir()
 	a, b := filepath.Join(dir, "a"), filepath.Join(dir, "b")
@@ -54,12 +54,15 @@ func TestChanges(t *testing.T) {
 	await(w, b)
 }
 
-// TestAgain: a directory that was removed, or moved away, is watched again after it was added again, and what happens in the one
-// that was moved is nobody's change.
+// TestAgain checks that a directory which was removed or moved away is watched again after it was added again, and that
+// changes in the moved one are not reported.
 func TestAgain(t *testing.T) {
 	parent := t.TempDir()
 	dir, away := filepath.Join(parent, "dir"), filepath.Join(parent, "away")
-	for name, end := range map[string]func() error{"removed": func() error { return os.RemoveAll(dir) }, "moved": func() error { return os.Rename(dir, away) }} {
+	for name, end := range map[string]func() error{
+		"removed": func() error { return os.RemoveAll(dir) },
+		"moved":   func() error { return os.Rename(dir, away) },
+	} {
 		t.Run(name, func(t *testing.T) {
 			do(t, os.Mkdir(dir, 0o700))
 			w := newWatcher(t, dir)
@@ -73,7 +76,7 @@ func TestAgain(t *testing.T) {
 			file := filepath.Join(dir, "new")
 			do(t, os.WriteFile(file, nil, 0o600))
 			if got := <-w.Changes(); got != file {
-				t.Errorf("told of %s, want %s", got, file)
+				t.Errorf("got change of %s, want %s", got, file)
 			}
 			do(t, os.RemoveAll(dir))
 			do(t, os.RemoveAll(away))
@@ -81,20 +84,20 @@ func TestAgain(t *testing.T) {
 	}
 }
 
-// TestMissing: a path that is not there is an error that names it.
+// TestMissing checks that adding a path that does not exist returns an error.
 func TestMissing(t *testing.T) {
 	w := newWatcher(t)
 	if err := w.Add("/nowhere/at/all"); !os.IsNotExist(err) {
-		t.Errorf("error %v", err)
+		t.Errorf("got error %v, want one that the path does not exist", err)
 	}
 }
 
-// TestLost: changes that nobody took until the kernel had no room are told of as such.
+// TestLost checks that an overflow of the kernel's queue is reported as lost changes.
 func TestLost(t *testing.T) {
 	w := newWatcher(t)
 	event := make([]byte, 16)
 	event[5] = 0x40 // IN_Q_OVERFLOW
 	if path, known := w.path(decode(event)); path != "" || !known {
-		t.Errorf("path %q, %v", path, known)
+		t.Errorf("got path %q, %v, want an empty path, true", path, known)
 	}
 }

@@ -10,43 +10,48 @@ import (
 )
 
 const (
-	// changesOf is what a change is: content and names, not who may read them.
+	// changesOf are the events that count as a change: of content and names, not of permissions.
 	changesOf = unix.IN_MODIFY | unix.IN_CREATE | unix.IN_DELETE | unix.IN_MOVED_TO | unix.IN_MOVED_FROM |
 		unix.IN_DELETE_SELF | unix.IN_MOVE_SELF
-	// bufferSize has room for some events; one takes 272 bytes at most.
+	// bufferSize is enough for several events; one takes at most 272 bytes.
 	bufferSize = 4 << 10
 )
 
-// Event is what an instance tells (inotify(7)).
+// Event is one event of an instance (inotify(7)).
 type Event struct {
-	// Watch is the descriptor that Watch gave.
+	// Watch is the descriptor that Instance.Watch returned.
 	Watch int32
-	// Name is the file's in the directory; empty where the watched file itself has changed.
+	// Name is the name of the file in the watched directory; empty if the watched file itself has changed.
 	Name string
-	// Lost: events were lost, also if the instance cannot be read any more. Then anything may have changed.
+	// Lost reports that events were lost, or that the instance cannot be read any more. Anything may have changed.
 	Lost bool
-	// Moved: what was watched has another path from now on. Ended: the kernel watches it no longer, which is no change by itself.
-	Moved, Ended bool
+	// Moved reports that the watched file or directory has another path now.
+	Moved bool
+	// Ended reports that the kernel has removed the watch, which is not a change by itself.
+	Ended bool
 }
 
-// Instance is one of the kernel's inotify instances, of which a user may have few (sysctl fs.inotify.max_user_instances).
+// Instance is an inotify instance of the kernel. A user may have only a few: sysctl fs.inotify.max_user_instances.
 type Instance struct {
 	file *os.File
 	fd   int // of file, which Fd would make blocking
 }
 
-// Open makes an instance that watches nothing yet. It calls tell with each event, one after the other, until it is closed.
-func Open(tell func(Event)) (*Instance, error) {
+// Open returns an instance without watches. It calls report with each event, one after the other, until the instance is
+// closed.
+func Open(report func(Event)) (*Instance, error) {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {
-		return nil, fmt.Errorf("watch for changes: %w (sysctl fs.inotify.max_user_instances bounds how many)", err)
+		return nil, fmt.Errorf("create an inotify instance: %w; if there are too many, raise the sysctl "+
+			"fs.inotify.max_user_instances", err)
 	}
 	i := &Instance{fd: fd, file: os.NewFile(uintptr(fd), "inotify")}
-	go i.read(tell)
+	go i.read(report)
 	return i, nil
 }
 
-// Watch watches a file, or a directory and what is right in it. What is watched already keeps its descriptor.
+// Watch watches a file, or a directory and its direct entries, and returns the watch descriptor. A path that is watched
+// already keeps its descriptor.
 func (i *Instance) Watch(path string) (int32, error) {
 	wd, err := unix.InotifyAddWatch(i.fd, path, changesOf)
 	if err != nil {
@@ -55,23 +60,23 @@ func (i *Instance) Watch(path string) (int32, error) {
 	return int32(wd), nil
 }
 
-// Unwatch ends a watch. It does nothing for one that has ended.
+// Unwatch ends a watch. It does nothing if the watch has ended.
 func (i *Instance) Unwatch(wd int32) { _, _ = unix.InotifyRmWatch(i.fd, uint32(wd)) }
 
-// Close ends the instance with its watches. A call of tell that runs goes on.
+// Close ends the instance with its watches. It does not wait for a running call of report.
 func (i *Instance) Close() { i.file.Close() }
 
-func (i *Instance) read(tell func(Event)) {
+func (i *Instance) read(report func(Event)) {
 	buf := make([]byte, bufferSize)
 	for {
 		n, err := i.file.Read(buf)
 		if err != nil {
-			tell(Event{Lost: true}) // nobody must wait for what will not come
+			report(Event{Lost: true}) // so that the reader does not wait for events that never come
 			return
 		}
 		for events := buf[:n]; len(events) >= unix.SizeofInotifyEvent; {
 			end := unix.SizeofInotifyEvent + int(binary.NativeEndian.Uint32(events[12:]))
-			tell(decode(events[:end]))
+			report(decode(events[:end]))
 			events = events[end:]
 		}
 	}
@@ -82,6 +87,8 @@ func decode(event []byte) Event {
 	return Event{
 		Watch: int32(binary.NativeEndian.Uint32(event)),
 		Name:  strings.TrimRight(string(event[unix.SizeofInotifyEvent:]), "\x00"),
-		Lost:  mask&unix.IN_Q_OVERFLOW != 0, Moved: mask&unix.IN_MOVE_SELF != 0, Ended: mask&unix.IN_IGNORED != 0,
+		Lost:  mask&unix.IN_Q_OVERFLOW != 0,
+		Moved: mask&unix.IN_MOVE_SELF != 0,
+		Ended: mask&unix.IN_IGNORED != 0,
 	}
 }

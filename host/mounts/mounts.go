@@ -1,4 +1,4 @@
-// Package mounts tells where something is mounted.
+// Package mounts reports where something is mounted.
 //
 // It owns nothing and mounts nothing; it reads no mount table. The packages that mount volumes call it. Linux 5.8 is
 // needed.

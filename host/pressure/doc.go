@@ -1,7 +1,7 @@
-// Package pressure reads how much of the node's memory, disks and processes is left, what the processes of a pod use of
-// them, and waits for the kernel's word that memory runs short.
+// Package pressure reads how much of the node's memory, disks and processes is available and how much the processes
+// of a pod use, and waits for the kernel's notification of memory pressure.
 //
 // It never decides whether that is too little, and changes nothing. Package eviction calls it: the levels at
-// intervals and at each notification of the kernel, what pods use only when one of them has to go. It keeps nothing;
+// intervals and at each notification of the kernel, the usage of pods only when it has to evict one. It has no state;
 // a crash leaves nothing behind.
 package pressure

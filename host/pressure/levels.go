@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Level is how much is left of what there is: bytes, inodes or processes.
+// Level is the available part and the total of a resource: bytes, inodes or processes.
 type Level struct{ Available, Capacity int64 }
 
 // Proc is the directory of procfs. Empty means /proc.
@@ -25,8 +25,8 @@ func (p Proc) path(parts ...string) string {
 	return filepath.Join(append([]string{string(p)}, parts...)...)
 }
 
-// Memory is what is left for use: free memory and what the page cache can give up at once (inactive files), as the
-// kubelet counts it.
+// Memory returns the available memory: free memory and inactive files of the page cache, which the kernel can reclaim
+// at once. The kubelet counts it in the same way.
 func (p Proc) Memory() (Level, error) {
 	text, err := os.ReadFile(p.path("meminfo"))
 	if err != nil {
@@ -44,13 +44,14 @@ func (p Proc) Memory() (Level, error) {
 	}
 	for name, n := range kib {
 		if n < 0 {
-			return Level{}, fmt.Errorf("read %s: it has no %s", p.path("meminfo"), name)
+			return Level{}, fmt.Errorf("read %s: it has no line %s", p.path("meminfo"), name)
 		}
 	}
-	return Level{Available: 1024 * min(kib["MemTotal"], kib["MemFree"]+kib["Inactive(file)"]), Capacity: 1024 * kib["MemTotal"]}, nil
+	total := kib["MemTotal"]
+	return Level{Available: 1024 * min(total, kib["MemFree"]+kib["Inactive(file)"]), Capacity: 1024 * total}, nil
 }
 
-// Processes is how many processes and threads may still be made.
+// Processes returns how many processes and threads can still be created.
 func (p Proc) Processes() (Level, error) {
 	most := int64(0)
 	for _, file := range []string{"pid_max", "threads-max"} {
@@ -78,7 +79,7 @@ func (p Proc) Processes() (Level, error) {
 	return Level{Available: max(0, most-n), Capacity: most}, nil
 }
 
-// Disk tells of a file system by a path on it: its bytes and inodes, and which it is.
+// Disk returns the bytes, the inodes and the device number of the file system that holds path.
 func Disk(path string) (bytes, inodes Level, device uint64, err error) {
 	var fs unix.Statfs_t
 	var st unix.Stat_t
@@ -108,7 +109,8 @@ func readNumber(path string) (int64, error) {
 // Cgroup is the directory of a cgroup, in the hierarchies of the memory and the pids controller; the same on cgroup v2.
 type Cgroup struct{ Memory, Pids string }
 
-// Use is what a cgroup uses: memory in bytes without inactive files of the page cache, processes and threads.
+// Use returns the usage of a cgroup: memory in bytes without inactive files of the page cache, and the number of
+// processes and threads.
 func (c Cgroup) Use() (memory, processes int64, err error) {
 	used, inactive := "memory.current", "inactive_file"
 	if _, err := os.Stat(filepath.Join(c.Memory, used)); err != nil {
@@ -127,18 +129,18 @@ func (c Cgroup) Use() (memory, processes int64, err error) {
 	return memory, processes, err
 }
 
-// Limit is how much memory the cgroup may use; false where there is no limit.
+// Limit returns the memory limit of the cgroup; false if it has none.
 func (c Cgroup) Limit() (int64, bool) {
 	for _, file := range []string{"memory.max", "memory.limit_in_bytes"} {
 		n, err := readNumber(filepath.Join(c.Memory, file))
 		if err == nil {
-			return n, n < 1<<62 // v1 tells a number near the largest where there is no limit
+			return n, n < 1<<62 // without a limit v1 has a number near the largest int64
 		}
 	}
 	return 0, false
 }
 
-// field is a value of a file of names and values; 0 where it has none.
+// field returns the value of a name in a file of names and values; 0 if the file does not have it.
 func field(stat []byte, name string) int64 {
 	for line := range strings.Lines(string(stat)) {
 		if key, value, _ := strings.Cut(strings.TrimSpace(line), " "); key == name {

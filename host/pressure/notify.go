@@ -9,11 +9,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// stall asks to be told when tasks have waited for memory for 150 ms within a second, in microseconds.
+// stall asks the kernel for a notification when tasks have waited for memory for 150 ms within a second, in
+// microseconds.
 const stall = "some 150000 1000000"
 
-// WatchMemory calls back each time the kernel says that tasks wait for memory (pressure stall information), at most
-// once a second, until ctx ends. A kernel without it makes an error at once.
+// WatchMemory calls short each time the kernel reports that tasks wait for memory (pressure stall information), at most
+// once a second, until ctx ends. On a kernel without pressure stall information it returns an error at once.
 func (p Proc) WatchMemory(ctx context.Context, short func()) error {
 	f, err := os.OpenFile(p.path("pressure/memory"), os.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -25,7 +26,7 @@ func (p Proc) WatchMemory(ctx context.Context, short func()) error {
 	}
 	end, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
 	if err != nil {
-		return fmt.Errorf("make an eventfd: %w", err)
+		return fmt.Errorf("create an eventfd: %w", err)
 	}
 	stopped := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {

@@ -27,7 +27,8 @@ func proc(t *testing.T, files map[string]string) Proc {
 
 func TestLevels(t *testing.T) {
 	p := proc(t, map[string]string{
-		"meminfo": "MemTotal:  1000 kB\nMemFree: 100 kB\nMemAvailable: 900 kB\nInactive(anon): 5 kB\nInactive(file): 50 kB\nHugePages_Total: 0\n",
+		"meminfo": "MemTotal:  1000 kB\nMemFree: 100 kB\nMemAvailable: 900 kB\nInactive(anon): 5 kB\n" +
+			"Inactive(file): 50 kB\nHugePages_Total: 0\n",
 		"loadavg": "0.20 0.18 0.12 1/80 11206\n", "sys/kernel/pid_max": "32768\n", "sys/kernel/threads-max": "1000\n",
 	})
 	if l, err := p.Memory(); err != nil || l != (Level{Available: 150 << 10, Capacity: 1000 << 10}) {
@@ -37,21 +38,31 @@ func TestLevels(t *testing.T) {
 		t.Errorf("processes: %+v, %v", l, err)
 	}
 	for name, broken := range map[string]Proc{
-		"nothing":    proc(t, nil),
-		"no numbers": proc(t, map[string]string{"meminfo": "MemTotal: x kB\n", "loadavg": "0 0 0 x", "sys/kernel/pid_max": "1", "sys/kernel/threads-max": "1"}),
-		"half":       proc(t, map[string]string{"meminfo": "MemTotal: 5 kB\n", "loadavg": "0 0", "sys/kernel/pid_max": "1", "sys/kernel/threads-max": "1"}),
+		"no files": proc(t, nil),
+		"no numbers": proc(t, map[string]string{
+			"meminfo":                "MemTotal: x kB\n",
+			"loadavg":                "0 0 0 x",
+			"sys/kernel/pid_max":     "1",
+			"sys/kernel/threads-max": "1",
+		}),
+		"incomplete": proc(t, map[string]string{
+			"meminfo":                "MemTotal: 5 kB\n",
+			"loadavg":                "0 0",
+			"sys/kernel/pid_max":     "1",
+			"sys/kernel/threads-max": "1",
+		}),
 	} {
 		if _, err := broken.Memory(); err == nil {
-			t.Errorf("%s: memory is known", name)
+			t.Errorf("%s: Memory returned no error", name)
 		}
 		if _, err := broken.Processes(); err == nil {
-			t.Errorf("%s: processes are known", name)
+			t.Errorf("%s: Processes returned no error", name)
 		}
 	}
 }
 
-// TestHere reads the machine that the test runs on.
-func TestHere(t *testing.T) {
+// TestThisMachine reads the machine that the test runs on.
+func TestThisMachine(t *testing.T) {
 	var p Proc
 	for what, read := range map[string]func() (Level, error){"memory": p.Memory, "processes": p.Processes} {
 		if l, err := read(); err != nil || l.Available <= 0 || l.Available >= l.Capacity {
@@ -59,7 +70,8 @@ func TestHere(t *testing.T) {
 		}
 	}
 	bytes, inodes, device, err := Disk(t.TempDir())
-	if err != nil || bytes.Available > bytes.Capacity || bytes.Capacity <= 0 || inodes.Available > inodes.Capacity || device == 0 {
+	if err != nil || bytes.Available > bytes.Capacity || bytes.Capacity <= 0 || inodes.Available > inodes.Capacity ||
+		device == 0 {
 		t.Errorf("disk: %+v %+v %d %v", bytes, inodes, device, err)
 	}
 	if _, _, _, err := Disk("/no/such/place"); !errors.Is(err, os.ErrNotExist) {
@@ -68,24 +80,33 @@ func TestHere(t *testing.T) {
 }
 
 func TestCgroup(t *testing.T) {
-	v2 := string(proc(t, map[string]string{"memory.current": "1000\n", "memory.stat": "anon 5\ninactive_file 300\n", "memory.max": "max\n", "pids.current": "7\n"}))
-	v1 := string(proc(t, map[string]string{"memory.usage_in_bytes": "1000\n", "memory.stat": "inactive_file 1\ntotal_inactive_file 300\n",
-		"memory.limit_in_bytes": "5000\n", "pids.current": "7\n"}))
+	v2 := string(proc(t, map[string]string{
+		"memory.current": "1000\n",
+		"memory.stat":    "anon 5\ninactive_file 300\n",
+		"memory.max":     "max\n",
+		"pids.current":   "7\n",
+	}))
+	v1 := string(proc(t, map[string]string{
+		"memory.usage_in_bytes": "1000\n",
+		"memory.stat":           "inactive_file 1\ntotal_inactive_file 300\n",
+		"memory.limit_in_bytes": "5000\n",
+		"pids.current":          "7\n",
+	}))
 	for _, dir := range []string{v1, v2} {
 		c := Cgroup{dir, dir}
 		if memory, processes, err := c.Use(); memory != 700 || processes != 7 || err != nil {
-			t.Errorf("uses %d bytes, %d processes, %v", memory, processes, err)
+			t.Errorf("got %d bytes, %d processes, %v, want 700, 7", memory, processes, err)
 		}
 		if limit, ok := c.Limit(); ok != (dir == v1) || ok && limit != 5000 {
 			t.Errorf("limit %d, %v", limit, ok)
 		}
 	}
 	if _, _, err := (Cgroup{"/no", "/no"}).Use(); err == nil {
-		t.Error("a cgroup that is not there uses nothing")
+		t.Error("a missing cgroup: Use returned no error")
 	}
 }
 
-// TestWatchMemoryEnds: the watch ends with its context, at once and whatever memory does.
+// TestWatchMemoryEnds checks that the watch ends with its context at once, also without memory pressure.
 func TestWatchMemoryEnds(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)

@@ -11,43 +11,43 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Unit is what the length of a range is a multiple of.
+// Unit is the smallest length of a range; every length is a multiple of it.
 const Unit = 65536
 
 // File is the file in a pod's directory that holds its range.
 const File = "userns"
 
-// Range is a number of IDs of the host, for users and groups alike. The first is root within the pod.
+// Range is a range of IDs of the host, for both users and groups. The first is root in the pod.
 type Range struct{ First, Length uint32 }
 
-// Config says what may be given away.
+// Config says which ranges may be allocated.
 type Config struct {
 	// IDsPerPod is KubeletConfiguration userNamespaces.idsPerPod, a multiple of Unit.
 	IDsPerPod uint32
-	// Pool is where ranges are taken from; zero for all IDs but the first IDsPerPod.
+	// Pool has the IDs from which ranges are allocated; zero means all IDs except the first IDsPerPod.
 	Pool Range
-	// MaxPods is how many pods the pool must serve.
+	// MaxPods is the number of pods for which the pool must be large enough.
 	MaxPods int
-	// Read and Write keep the file of a pod; Read gives an error that is fs.ErrNotExist where there is none.
+	// Read and Write access the file of a pod; the error of Read is fs.ErrNotExist if there is no file.
 	Read  func(pod types.UID) ([]byte, error)
 	Write func(pod types.UID, content []byte) error
 }
 
-// Table gives ranges away. It is safe for use by many goroutines.
+// Table allocates ranges. It is safe for use by many goroutines.
 type Table struct {
 	cfg         Config
 	first, size uint32 // the pool, counted in ranges
 
 	mu sync.Mutex
-	// taken counts the pods by the positions in the pool that they touch; ranges are those of pods, also such as lie outside
-	// of the pool.
-	taken  map[uint32]int
+	// taken counts the pods that use each position of the pool.
+	taken map[uint32]int
+	// ranges has the ranges of pods, including those outside the pool.
 	ranges map[types.UID]Range
 	next   uint32
 }
 
-// New checks the pool and reads what the pods on the disk have. A file that cannot be used costs only its own pod, which is
-// told when it asks; it comes back as an error beside the table.
+// New checks the pool and reads the ranges of the pods on the disk. For each file that cannot be used New returns an
+// error beside the table; only the pod of that file is affected: Of returns the error again.
 func New(cfg Config, pods []types.UID) (*Table, []error, error) {
 	t := &Table{cfg: cfg, taken: map[uint32]int{}, ranges: map[types.UID]Range{}}
 	if err := t.setPool(); err != nil {
@@ -72,19 +72,21 @@ func (t *Table) setPool() error {
 	}
 	switch {
 	case pool.First < n || pool.First%n != 0 || pool.Length%n != 0:
-		return fmt.Errorf("the subordinate IDs of the user kubelet, %d from %d, must begin at a multiple of userNamespaces.idsPerPod "+
-			"(%d) above 0 and be a multiple of it; change /etc/subuid and /etc/subgid", pool.Length, pool.First, n)
+		return fmt.Errorf("the subordinate IDs of the user kubelet, %d from %d, must begin at a multiple of "+
+			"userNamespaces.idsPerPod (%d) above 0 and their number must be a multiple of it; change /etc/subuid and "+
+			"/etc/subgid", pool.Length, pool.First, n)
 	case uint64(pool.First)+uint64(pool.Length) > 1<<32:
-		return fmt.Errorf("the subordinate IDs of the user kubelet, %d from %d, go beyond the last ID", pool.Length, pool.First)
+		return fmt.Errorf("the subordinate IDs of the user kubelet, %d from %d, exceed the largest ID, %d; change "+
+			"/etc/subuid and /etc/subgid", pool.Length, pool.First, uint32(math.MaxUint32))
 	case int64(pool.Length/n) < int64(t.cfg.MaxPods):
 		return fmt.Errorf("the subordinate IDs of the user kubelet, %d from %d, are enough for %d pods, but maxPods is %d: "+
-			"add some in /etc/subuid and /etc/subgid", pool.Length, pool.First, pool.Length/n, t.cfg.MaxPods)
+			"add more in /etc/subuid and /etc/subgid", pool.Length, pool.First, pool.Length/n, t.cfg.MaxPods)
 	}
 	t.first, t.size = pool.First/n, pool.Length/n
 	return nil
 }
 
-// Of gives the range of a pod, and sets one aside where it has none.
+// Of returns the range of a pod, and allocates one if the pod has none.
 func (t *Table) Of(pod types.UID) (Range, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -97,7 +99,7 @@ func (t *Table) Of(pod types.UID) (Range, error) {
 	}
 	at, ok := t.free()
 	if !ok {
-		return Range{}, fmt.Errorf("set aside IDs for the user namespace of pod %s: all %d ranges are taken", pod, t.size)
+		return Range{}, fmt.Errorf("allocate IDs for the user namespace of pod %s: all %d ranges are in use", pod, t.size)
 	}
 	r = Range{First: (t.first + at) * t.cfg.IDsPerPod, Length: t.cfg.IDsPerPod}
 	content, err := json.Marshal(fileOf(r))
@@ -105,14 +107,15 @@ func (t *Table) Of(pod types.UID) (Range, error) {
 		err = t.cfg.Write(pod, content)
 	}
 	if err != nil {
-		return Range{}, fmt.Errorf("keep the user namespace of pod %s: %w", pod, err)
+		return Range{}, fmt.Errorf("write the user namespace of pod %s: %w", pod, err)
 	}
 	t.next = at + 1
 	t.take(pod, r)
 	return r, nil
 }
 
-// free finds a position that nobody has. It goes round, so that the IDs of a pod that has just gone rest for a while.
+// free returns a position that no pod uses. It starts after the last one allocated, so that the IDs of a removed pod
+// are not used again at once.
 func (t *Table) free() (uint32, bool) {
 	for i := uint32(0); i < t.size && i <= uint32(len(t.taken)); i++ {
 		at := (t.next + i) % t.size
@@ -123,7 +126,7 @@ func (t *Table) free() (uint32, bool) {
 	return 0, false
 }
 
-// Release takes the range of a pod back whose directory has gone.
+// Release frees the range of a pod whose directory was removed.
 func (t *Table) Release(pod types.UID) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -139,7 +142,7 @@ func (t *Table) Release(pod types.UID) {
 	}
 }
 
-// read takes over the range which a pod's file names.
+// read adds the range in the file of a pod to the table.
 func (t *Table) read(pod types.UID) (Range, error) {
 	content, err := t.cfg.Read(pod)
 	if err != nil {
@@ -147,11 +150,12 @@ func (t *Table) read(pod types.UID) (Range, error) {
 	}
 	r, err := parse(content)
 	if err != nil {
-		return Range{}, fmt.Errorf("user namespace of pod %s: file %s: %w", pod, File, err)
+		return Range{}, fmt.Errorf("read user namespace of pod %s: file %s: %w", pod, File, err)
 	}
 	for other, has := range t.ranges {
 		if other != pod && overlap(has, r) {
-			return Range{}, fmt.Errorf("user namespace of pod %s: file %s: pod %s has the IDs from %d already", pod, File, other, has.First)
+			return Range{}, fmt.Errorf("read user namespace of pod %s: file %s: pod %s already has the IDs from %d",
+				pod, File, other, has.First)
 		}
 	}
 	t.take(pod, r)
@@ -169,7 +173,8 @@ func overlap(a, b Range) bool {
 	return uint64(a.First) < uint64(b.First)+uint64(b.Length) && uint64(b.First) < uint64(a.First)+uint64(a.Length)
 }
 
-// span yields the positions in the pool that a range touches. It may be of another length, if idsPerPod has changed.
+// span yields the positions of the pool that a range overlaps. The length of the range differs from idsPerPod if the
+// configuration has changed.
 func (t *Table) span(r Range) func(yield func(uint32) bool) {
 	return func(yield func(uint32) bool) {
 		n := uint64(t.cfg.IDsPerPod)
@@ -182,7 +187,7 @@ func (t *Table) span(r Range) func(yield func(uint32) bool) {
 	}
 }
 
-// file is the kubelet's form.
+// file is the content of File, in the kubelet's format.
 type file struct {
 	UIDs []mapping `json:"uidMappings"`
 	GIDs []mapping `json:"gidMappings"`
@@ -199,7 +204,7 @@ func fileOf(r Range) file {
 	return file{UIDs: all, GIDs: all}
 }
 
-// parse refuses whatever would not keep the pod apart from the host.
+// parse rejects a range that does not isolate the pod from the host.
 func parse(content []byte) (Range, error) {
 	var f file
 	if err := json.Unmarshal(content, &f); err != nil {
@@ -215,7 +220,7 @@ func parse(content []byte) (Range, error) {
 	case m.HostID < Unit || m.HostID%Unit != 0 || m.Length == 0 || m.Length%Unit != 0:
 		return Range{}, fmt.Errorf("%d IDs from %d: both must be multiples of %d", m.Length, m.HostID, Unit)
 	case uint64(m.HostID)+uint64(m.Length) > 1<<32:
-		return Range{}, fmt.Errorf("%d IDs from %d go beyond the last ID", m.Length, m.HostID)
+		return Range{}, fmt.Errorf("%d IDs from %d exceed the largest ID", m.Length, m.HostID)
 	}
 	return Range{First: m.HostID, Length: m.Length}, nil
 }
@@ -231,7 +236,8 @@ func ParseSubIDs(text string) (Range, error) {
 	}
 	var more int
 	if n, _ := fmt.Sscanf(text, "%d: %s %d %d\n%d:", &index, &user, &r.First, &r.Length, &more); n == 5 {
-		return Range{}, errors.New("the user kubelet has more than one range of subordinate IDs; leave one in /etc/subuid and /etc/subgid")
+		return Range{}, errors.New("the user kubelet has more than one range of subordinate IDs; keep only one in " +
+			"/etc/subuid and /etc/subgid")
 	}
 	return r, nil
 }

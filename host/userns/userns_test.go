@@ -57,10 +57,18 @@ func TestRangesAreApart(t *testing.T) {
 		}
 		owner[r.First] = pod
 	}
-	const want = `{"uidMappings":[{"hostId":65536,"containerId":0,"length":65536}],"gidMappings":[{"hostId":65536,"containerId":0,"length":65536}]}`
+	want := fileText(`{"hostId":65536,"containerId":0,"length":65536}`)
 	if d["pod0"] != want {
-		t.Errorf("file: %s", d["pod0"])
+		t.Errorf("got file %s, want %s", d["pod0"], want)
 	}
+}
+
+// fileText returns the content of a file with the same mapping for users and groups.
+func fileText(mapping string) string { return mixedText(mapping, mapping) }
+
+// mixedText returns the content of a file with one mapping for users and one for groups.
+func mixedText(users, groups string) string {
+	return `{"uidMappings":[` + users + `],"gidMappings":[` + groups + `]}`
 }
 
 func TestRestartKeepsRanges(t *testing.T) {
@@ -77,7 +85,7 @@ func TestRestartKeepsRanges(t *testing.T) {
 	}
 }
 
-// With another idsPerPod the ranges of running pods stay theirs.
+// TestLengthChanges checks that running pods keep their ranges when idsPerPod changes.
 func TestLengthChanges(t *testing.T) {
 	d := disk{}
 	small := newTable(t, d, Config{IDsPerPod: Unit})
@@ -100,7 +108,7 @@ func TestPoolRunsOutAndRefills(t *testing.T) {
 			t.Fatal(r, err)
 		}
 	}
-	if _, err := table.Of("c"); err == nil || !strings.Contains(err.Error(), "all 2 ranges are taken") {
+	if _, err := table.Of("c"); err == nil || !strings.Contains(err.Error(), "all 2 ranges are in use") {
 		t.Errorf("c: %v", err)
 	}
 	table.Release("a")
@@ -122,29 +130,34 @@ func TestWriteFails(t *testing.T) {
 
 func TestBadPools(t *testing.T) {
 	for _, c := range []Config{
-		{IDsPerPod: 0}, {IDsPerPod: 1000}, {IDsPerPod: Unit, Pool: Range{0, Unit}}, {IDsPerPod: Unit, Pool: Range{Unit, Unit}, MaxPods: 2},
-		{IDsPerPod: Unit, Pool: Range{100000, Unit}}, {IDsPerPod: 2 * Unit, Pool: Range{2 * Unit, 3 * Unit}},
+		{IDsPerPod: 0},
+		{IDsPerPod: 1000},
+		{IDsPerPod: Unit, Pool: Range{0, Unit}},
+		{IDsPerPod: Unit, Pool: Range{Unit, Unit}, MaxPods: 2},
+		{IDsPerPod: Unit, Pool: Range{100000, Unit}},
+		{IDsPerPod: 2 * Unit, Pool: Range{2 * Unit, 3 * Unit}},
 		{IDsPerPod: Unit, Pool: Range{65535 * Unit, 2 * Unit}},
 	} {
 		if _, _, err := New(disk{}.config(c), nil); err == nil {
-			t.Errorf("%+v is taken", c)
+			t.Errorf("%+v: got no error", c)
 		}
 	}
 }
 
-// A damaged file must neither stop the agent nor let its pod run with the IDs of another, or of the host.
+// TestBadFiles checks that a damaged file neither stops the agent nor lets its pod run with the IDs of another pod or
+// of the host.
 func TestBadFiles(t *testing.T) {
+	other := fileText(`{"hostId":131072,"containerId":0,"length":65536}`)
 	for _, text := range []string{
 		``, `{`, `{}`, "\x00\x00",
-		`{"uidMappings":[{"hostId":0,"containerId":0,"length":65536}],"gidMappings":[{"hostId":0,"containerId":0,"length":65536}]}`,
-		`{"uidMappings":[{"hostId":65536,"containerId":0,"length":65536}],"gidMappings":[{"hostId":131072,"containerId":0,"length":65536}]}`,
-		`{"uidMappings":[{"hostId":65536,"containerId":1,"length":65536}],"gidMappings":[{"hostId":65536,"containerId":1,"length":65536}]}`,
-		`{"uidMappings":[{"hostId":65536,"containerId":0,"length":1}],"gidMappings":[{"hostId":65536,"containerId":0,"length":1}]}`,
-		`{"uidMappings":[{"hostId":4294901760,"containerId":0,"length":131072}],"gidMappings":[{"hostId":4294901760,"containerId":0,"length":131072}]}`,
-		`{"uidMappings":[{"hostId":131072,"containerId":0,"length":65536}],"gidMappings":[{"hostId":131072,"containerId":0,"length":65536}]}`, // of "other"
+		fileText(`{"hostId":0,"containerId":0,"length":65536}`),
+		mixedText(`{"hostId":65536,"containerId":0,"length":65536}`, `{"hostId":131072,"containerId":0,"length":65536}`),
+		fileText(`{"hostId":65536,"containerId":1,"length":65536}`),
+		fileText(`{"hostId":65536,"containerId":0,"length":1}`),
+		fileText(`{"hostId":4294901760,"containerId":0,"length":131072}`),
+		other,
 	} {
-		d := disk{"bad": text}
-		d["other"] = `{"uidMappings":[{"hostId":131072,"containerId":0,"length":65536}],"gidMappings":[{"hostId":131072,"containerId":0,"length":65536}]}`
+		d := disk{"bad": text, "other": other}
 		table, bad, err := New(d.config(Config{IDsPerPod: Unit}), []types.UID{"other", "bad"})
 		if err != nil || len(bad) != 1 {
 			t.Errorf("%s: %v %v", text, bad, err)
@@ -174,7 +187,7 @@ func TestParseSubIDs(t *testing.T) {
 }
 
 func FuzzFile(f *testing.F) {
-	f.Add(`{"uidMappings":[{"hostId":65536,"containerId":0,"length":65536}],"gidMappings":[{"hostId":65536,"containerId":0,"length":65536}]}`)
+	f.Add(fileText(`{"hostId":65536,"containerId":0,"length":65536}`))
 	f.Add(`{`)
 	f.Fuzz(func(t *testing.T, text string) {
 		r, err := parse([]byte(text))

@@ -1,8 +1,8 @@
-// Package names spells the names of cgroups as the cgroupfs and the systemd driver do, as the kubelet: those of all
+// Package names builds the names of cgroups for the cgroupfs and the systemd driver, as the kubelet does: of all
 // pods, of a QoS class and of one pod.
 //
-// It is pure: it reads no hierarchy and makes no cgroup. Package cgroups and agent/spec call it, so that the cgroup
-// that the agent makes and the parent that the runtime is given are the same. It keeps nothing.
+// It is pure: it reads no hierarchy and creates no cgroup. Package cgroups and agent/spec call it, so that the cgroup
+// that the agent creates and the parent that it passes to the runtime are the same. It has no state.
 package names
 
 import (
