@@ -27,7 +27,6 @@ const longLines = `
 agent: 65
 agent/admission: 1
 agent/podapi: 1
-agent/spec: 47
 cmd/nodelet: 38
 cni: 27
 cni/shim: 1

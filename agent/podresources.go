@@ -63,7 +63,7 @@ func (r *podResources) grant(node *spec.Node) *podstate.Grant {
 	for role, c := range podutil.Containers(&r.pod.Spec) {
 		if role != podutil.RoleEphemeral {
 			g.Containers[c.Name] = podstate.ContainerGrant{
-				Size:      sizeOf(spec.ContainerResources(r.pod, c, node, false)),
+				Size:      sizeOf(spec.ContainerResources(r.pod, c, node)),
 				Resources: spec.EffectiveResources(r.pod, c),
 			}
 		}
@@ -205,7 +205,7 @@ func sizeOf(r *runtimeapi.LinuxContainerResources) podstate.Size {
 
 // podSize is the size of the pod's own cgroup.
 func podSize(pod *corev1.Pod, node *spec.Node) podstate.Size {
-	want := spec.PodCgroup(pod, node, false)
+	want := spec.PodCgroup(pod, node)
 	size := podstate.Size{Shares: want.CPUShares}
 	if want.CPUQuota != nil {
 		size.Quota, size.Period = *want.CPUQuota, *want.CPUPeriod

@@ -24,7 +24,7 @@ func (t *task) resize(ctx context.Context, s podstate.Resize) (now corev1.Resour
 	if c == nil {
 		return now, fmt.Errorf("container %q is no longer in the pod spec", s.Name)
 	}
-	r := spec.ContainerResources(t.pod, c, t.backends.Node(), false)
+	r := spec.ContainerResources(t.pod, c, t.backends.Node())
 	if s.LowersMemory {
 		if err := t.memoryFits(ctx, s.ID, fmt.Sprintf("container %q", s.Name), r.MemoryLimitInBytes); err != nil {
 			return now, err
@@ -47,7 +47,7 @@ func (t *task) resizePod(ctx context.Context, s podstate.ResizePod) error {
 		}
 	}
 	if t.sandbox != nil {
-		resources, overhead := spec.SandboxResources(t.pod, t.backends.Node(), false)
+		resources, overhead := spec.SandboxResources(t.pod, t.backends.Node())
 		err := t.backends.Runtime.UpdatePodSandboxResources(ctx, &runtimeapi.UpdatePodSandboxResourcesRequest{
 			PodSandboxId: t.sandbox.ID, Resources: resources, Overhead: overhead})
 		if err != nil && !cri.IsUnimplemented(err) && !strings.Contains(cri.Message(err), "not implemented") {
@@ -55,7 +55,7 @@ func (t *task) resizePod(ctx context.Context, s podstate.ResizePod) error {
 		}
 	}
 	r := cgroups.Resources{CPUShares: uint64(s.To.Shares), CPUQuota: noBound, Memory: noBound,
-		Unified: spec.PodCgroup(t.pod, t.backends.Node(), false).Unified}
+		Unified: spec.PodCgroup(t.pod, t.backends.Node()).Unified}
 	if s.To.Quota > 0 {
 		r.CPUQuota, r.CPUPeriod = s.To.Quota, uint64(s.To.Period)
 	}
@@ -101,7 +101,7 @@ func (t *task) preparePodCgroup() (*podstate.Size, error) {
 	if node.Cgroups.Flat {
 		return nil, nil
 	}
-	want := spec.PodCgroup(t.pod, node, false)
+	want := spec.PodCgroup(t.pod, node)
 	r := cgroups.Resources{CPUShares: uint64(want.CPUShares), HugePages: want.Hugepages, Unified: want.Unified}
 	if want.CPUQuota != nil {
 		r.CPUQuota, r.CPUPeriod = *want.CPUQuota, uint64(*want.CPUPeriod)

@@ -10,47 +10,47 @@ import (
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
-// ContainerInput is what Container needs to know. Pointers are to the caller's values and are only read.
+// ContainerInput is the input of Container. Pointers refer to values of the caller, which Container only reads.
 type ContainerInput struct {
 	Node *Node
-	// Pod is the pod with the resources that were granted to it. Container is one of its containers, of any kind.
+	// Pod is the pod with its allocated resources. Container is one of its containers, of any kind.
 	Pod       *corev1.Pod
 	Container *corev1.Container
-	// Attempt numbers the instances of the container from 0. It is the restart count, the number in the log's name and the
-	// attempt of the CRI metadata at once: an agent that takes over counts on from any of them.
+	// Attempt numbers the instances of the container from 0. It is the restart count, the number in the name of the log
+	// file, and the attempt in the CRI metadata. An agent that takes over the node continues from any of them.
 	Attempt uint32
 	Image   Image
-	// PodIPs are the addresses of the sandbox; on the host's network they may be left out.
+	// PodIPs are the addresses of the sandbox. They may be empty for a pod on the host network.
 	PodIPs  []string
 	Objects Objects
 	// Volumes are the pod's volumes by name.
 	Volumes map[string]Volume
-	// SubPaths are the host paths of the mounts that SubPaths lists, by index in the container's volumeMounts.
+	// SubPaths are the host paths of the mounts that the function SubPaths lists, by index in the container's
+	// volumeMounts.
 	SubPaths map[int]string
-	// TargetID is the running container whose process namespace an ephemeral container joins: the instance of its
-	// targetContainerName.
+	// TargetID is the ID of the running container whose process namespace an ephemeral container joins: the current
+	// instance of its targetContainerName.
 	TargetID string
-	// UserNS is the pod's user namespace. It is needed when spec.hostUsers is false.
+	// UserNS is the pod's user namespace. It is required if spec.hostUsers is false.
 	UserNS []IDMapping
-	// ExtraGroups are the groups that annotations of the pod's persistent volumes demand.
+	// ExtraGroups are the supplemental groups from annotations of the pod's persistent volumes.
 	ExtraGroups []int64
-	// RecursiveReadOnly tells that the pod's runtime handler can mount read-only recursively.
+	// RecursiveReadOnly: the pod's runtime handler supports recursive read-only mounts.
 	RecursiveReadOnly bool
 	Devices           Devices
-	CPU               CPUPlacement
 }
 
-// Image is what the runtime knows of a container's image.
+// Image is what the runtime reports about a container's image.
 type Image struct {
-	// Ref is the image as the runtime resolved it, normally its ID.
+	// Ref is the reference that the runtime returned for the image, normally its ID.
 	Ref string
-	// UID or else Username is the user the image names. Neither means root. Look it up each time a container is made: the
-	// user must be the same in every instance.
+	// UID or Username is the user that the image specifies. If both are unset, the user is root. The caller must set
+	// them for every instance, so that each one runs as the same user.
 	UID      *int64
 	Username string
 }
 
-// Devices is what device plugins and resource claims add to a container.
+// Devices holds what device plugins and resource claims add to a container.
 type Devices struct {
 	Devices     []*runtimeapi.Device
 	CDI         []string
@@ -59,23 +59,14 @@ type Devices struct {
 	Annotations map[string]string
 }
 
-// DeviceMount is a mount a device plugin asks for.
+// DeviceMount is a mount that a device plugin requests.
 type DeviceMount struct {
 	HostPath      string
 	ContainerPath string
 	ReadOnly      bool
 }
 
-// CPUPlacement is what the CPU and memory managers decided for a container.
-type CPUPlacement struct {
-	// Exclusive tells that the container owns its CPUs, so that its quota would only slow it down.
-	Exclusive bool
-	// CPUs and MemoryNodes are cpuset lists such as 0-3,8; empty means all.
-	CPUs        string
-	MemoryNodes string
-}
-
-// Container writes the CRI configuration of one container instance. A failure is a *Reason.
+// Container returns the CRI configuration of one container instance. An error is a *Reason.
 func Container(in *ContainerInput) (*runtimeapi.ContainerConfig, error) {
 	config, err := container(in)
 	if err != nil {
@@ -114,7 +105,7 @@ func container(in *ContainerInput) (*runtimeapi.ContainerConfig, error) {
 	return config, nil
 }
 
-// plainConfig is the part of the configuration that needs no checks.
+// plainConfig returns the part of the configuration that needs no checks.
 func plainConfig(in *ContainerInput, envs []*runtimeapi.KeyValue) *runtimeapi.ContainerConfig {
 	c := in.Container
 	lookup := lookupIn(envs)
@@ -131,18 +122,11 @@ func plainConfig(in *ContainerInput, envs []*runtimeapi.KeyValue) *runtimeapi.Co
 		Stdin:      c.Stdin,
 		StdinOnce:  c.StdinOnce,
 		Tty:        c.TTY,
-		Linux:      &runtimeapi.LinuxContainerConfig{Resources: containerResources(in)},
+		Linux:      &runtimeapi.LinuxContainerConfig{Resources: ContainerResources(in.Pod, in.Container, in.Node)},
 	}
 }
 
-func containerResources(in *ContainerInput) *runtimeapi.LinuxContainerResources {
-	r := ContainerResources(in.Pod, in.Container, in.Node, in.CPU.Exclusive)
-	r.CpusetCpus = in.CPU.CPUs
-	r.CpusetMems = in.CPU.MemoryNodes
-	return r
-}
-
-// podIPs are the addresses the container shares: on the host's network, the node's.
+// podIPs returns the addresses of the pod. On the host network they are the addresses of the node.
 func (in *ContainerInput) podIPs() []string {
 	if in.Pod.Spec.HostNetwork && len(in.PodIPs) == 0 {
 		return in.Node.HostIPs
@@ -150,7 +134,7 @@ func (in *ContainerInput) podIPs() []string {
 	return in.PodIPs
 }
 
-// target returns the container whose processes an ephemeral container shares; empty for all others.
+// target returns the ID of the container whose processes an ephemeral container shares; empty for all other containers.
 func (in *ContainerInput) target() (string, error) {
 	switch target := podutil.Target(&in.Pod.Spec, in.Container.Name); {
 	case target == "":
@@ -169,7 +153,8 @@ func expandAll(words []string, lookup func(string) (string, bool)) []string {
 	return out
 }
 
-// lookupIn finds variables by name. Of several with one name the last counts, as it does for the process.
+// lookupIn returns a function that finds variables by name. If a name occurs twice, the last value is used, as in the
+// process.
 func lookupIn(envs []*runtimeapi.KeyValue) func(string) (string, bool) {
 	values := make(map[string]string, len(envs))
 	for _, e := range envs {
@@ -189,7 +174,7 @@ func cdiDevices(names []string) []*runtimeapi.CDIDevice {
 	return out
 }
 
-// stopSignal returns the signal lifecycle.stopSignal names, RUNTIME_DEFAULT where it names none. The API writes the
+// stopSignal returns the signal of lifecycle.stopSignal, or RUNTIME_DEFAULT if it is not set. The API writes the
 // real-time signals as SIGRTMIN+2 and SIGRTMAX-2, the CRI as SIGRTMINPLUS2 and SIGRTMAXMINUS2.
 func stopSignal(c *corev1.Container) (runtimeapi.Signal, error) {
 	if c.Lifecycle == nil || c.Lifecycle.StopSignal == nil {
@@ -198,7 +183,7 @@ func stopSignal(c *corev1.Container) (runtimeapi.Signal, error) {
 	name := string(*c.Lifecycle.StopSignal)
 	value, ok := runtimeapi.Signal_value[strings.NewReplacer("+", "PLUS", "-", "MINUS").Replace(name)]
 	if !ok || !strings.HasPrefix(name, "SIG") || strings.Contains(name, "PLUS") || strings.Contains(name, "MINUS") {
-		return 0, fmt.Errorf("lifecycle.stopSignal %q is not a signal known here", name)
+		return 0, fmt.Errorf("unknown signal %q in lifecycle.stopSignal", name)
 	}
 	return runtimeapi.Signal(value), nil
 }

@@ -26,15 +26,14 @@ type facts struct {
 	Target            string
 	RecursiveReadOnly bool
 	ExtraGroups       []int64
-	Exclusive         bool
-	CPUs, MemoryNodes string
-	CDI               []string
-	DeviceEnv         string            // NAME=value
-	DeviceMount       string            // host:container
-	Device            string            // host:container
-	DeviceAnnotation  string            // key=value
-	EnvFiles          map[string]string // volume/path: content
-	Node              nodeFacts
+
+	CDI              []string
+	DeviceEnv        string            // NAME=value
+	DeviceMount      string            // host:container
+	Device           string            // host:container
+	DeviceAnnotation string            // key=value
+	EnvFiles         map[string]string // volume/path: content
+	Node             nodeFacts
 }
 
 type nodeFacts struct {
@@ -256,7 +255,7 @@ func (w *world) volumes() map[string]Volume {
 func (w *world) sandboxInput() *SandboxInput {
 	return &SandboxInput{
 		Node: w.node, Pod: w.pod, Attempt: w.facts.Attempt, UserNS: w.userNS(),
-		ExtraGroups: w.facts.ExtraGroups, ExclusiveCPUs: w.facts.Exclusive,
+		ExtraGroups: w.facts.ExtraGroups,
 	}
 }
 
@@ -277,7 +276,6 @@ func (w *world) containerInput(t *testing.T, c *corev1.Container) *ContainerInpu
 		PodIPs: f.PodIPs, Objects: w.objects, Volumes: w.volumes(), SubPaths: map[int]string{},
 		TargetID: f.Target, UserNS: w.userNS(), ExtraGroups: f.ExtraGroups, RecursiveReadOnly: f.RecursiveReadOnly,
 		Devices: f.devices(),
-		CPU:     CPUPlacement{Exclusive: f.Exclusive, CPUs: f.CPUs, MemoryNodes: f.MemoryNodes},
 	}
 	subs, err := SubPaths(in)
 	if err != nil {

@@ -10,15 +10,15 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// What resolvers can digest. A longer list is cut, with a warning.
+// The limits of resolvers. A longer list is truncated, with a warning.
 const (
 	maxNameservers  = 3
 	maxSearchPaths  = 32
 	maxSearchLength = 2048
 )
 
-// DNS writes the pod's resolver configuration: the base its dnsPolicy selects, and its dnsConfig merged in. The warnings
-// say what did not fit the limits of resolvers.
+// DNS returns the pod's resolver configuration: the settings that its dnsPolicy selects, merged with its dnsConfig. The
+// warnings say what was left out, and what is missing in the configuration of the node.
 func DNS(pod *corev1.Pod, node *Node) (*runtimeapi.DNSConfig, []Warning, error) {
 	config, warnings, err := dnsBase(pod, node)
 	if err != nil {
@@ -50,7 +50,7 @@ func dnsBase(pod *corev1.Pod, node *Node) (*runtimeapi.DNSConfig, []Warning, err
 		}
 	case corev1.DNSClusterFirstWithHostNet:
 	default:
-		return nil, nil, fmt.Errorf("spec.dnsPolicy %q is not known", policy)
+		return nil, nil, fmt.Errorf("unknown spec.dnsPolicy %q", policy)
 	}
 	if len(node.ClusterDNS) == 0 {
 		return hostDNS(node), []Warning{{
@@ -66,8 +66,8 @@ func dnsBase(pod *corev1.Pod, node *Node) (*runtimeapi.DNSConfig, []Warning, err
 	}, nil, nil
 }
 
-// hostDNS are the node's own settings. Without a resolv.conf that is a resolver on the local machine, told explicitly,
-// for a runtime would fill in /etc/resolv.conf where nothing is said.
+// hostDNS returns the DNS settings of the node. Without a resolv.conf they name a resolver on the local machine: if
+// they were empty, the runtime would use /etc/resolv.conf instead.
 func hostDNS(node *Node) *runtimeapi.DNSConfig {
 	if !node.NoResolvConf {
 		return &runtimeapi.DNSConfig{
@@ -98,7 +98,7 @@ func clusterSearch(namespace string, node *Node) []string {
 	return unique([]string{namespace + ".svc." + domain, "svc." + domain, domain}, node.Resolv.Search)
 }
 
-// cutToLimits drops what resolvers would choke on and says so.
+// cutToLimits removes what exceeds the limits of resolvers, and returns a warning for each list that it shortens.
 func cutToLimits(config *runtimeapi.DNSConfig) []Warning {
 	var warnings []Warning
 	if len(config.Servers) > maxNameservers {
@@ -120,8 +120,8 @@ func cutToLimits(config *runtimeapi.DNSConfig) []Warning {
 	return warnings
 }
 
-// cutSearch keeps the first domains that fit on a search line. Some resolvers abort on a domain that is too long, so those
-// go wherever they are.
+// cutSearch returns the first domains that fit on a search line. It drops each domain that is too long, because some
+// resolvers abort on such a domain.
 func cutSearch(domains []string) []string {
 	if len(domains) > maxSearchPaths {
 		domains = domains[:maxSearchPaths]
@@ -141,7 +141,7 @@ func cutSearch(domains []string) []string {
 	return kept
 }
 
-// unique joins both lists and keeps the first of equal entries.
+// unique concatenates both lists and keeps the first of equal entries.
 func unique(a, b []string) []string {
 	var out []string
 	for _, s := range slices.Concat(a, b) {

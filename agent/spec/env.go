@@ -11,19 +11,20 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Objects are the API objects and files a pod's environment is made from.
+// Objects are the API objects and files that the environment of a container comes from.
 type Objects struct {
-	// ConfigMaps and Secrets are those of the pod's namespace, by name. One that is not there does not
-	// exist; the caller waits for objects it has not asked for yet.
+	// ConfigMaps and Secrets are those of the pod's namespace, by name. One that is not in the map does not exist in
+	// the API: the caller calls Container only after it has looked up all objects.
 	ConfigMaps map[string]*corev1.ConfigMap
 	Secrets    map[string]*corev1.Secret
 	// Services are those of the pod's namespace, and default/kubernetes.
 	Services []*corev1.Service
-	// EnvFiles are the files fileKeyRef names, as EnvFiles lists them. One that is not there does not exist.
+	// EnvFiles are the contents of the files that the function EnvFiles lists. A file that is not in the map does not
+	// exist.
 	EnvFiles map[EnvFile][]byte
 }
 
-// environment is a set of variables that keeps the order in which they first came.
+// environment is a set of variables, in the order in which they were first set.
 type environment struct {
 	names  []string
 	values map[string]string
@@ -36,9 +37,9 @@ func (e *environment) set(name, value string) {
 	e.values[name] = value
 }
 
-// variables returns the container's environment: what device plugins set, envFrom, env, and last the
-// variables of services that no other source has set. Within one source the order is that of the spec; maps
-// are sorted by key.
+// variables returns the container's environment: the variables of device plugins, then envFrom, then env, and last
+// the service variables that no other source has set. Within one source the order is that of the spec; maps are
+// sorted by key.
 func variables(in *ContainerInput) ([]*runtimeapi.KeyValue, error) {
 	links := serviceVariables(in.Pod, in.Objects.Services)
 	env := &environment{values: map[string]string{}}
@@ -76,7 +77,7 @@ func variables(in *ContainerInput) ([]*runtimeapi.KeyValue, error) {
 	return out, checkVariables(out)
 }
 
-// checkVariables refuses what cannot be in a process's environment: NUL ends a string, = ends a name.
+// checkVariables rejects variables that cannot be part of a process's environment: NUL ends a string, = ends a name.
 func checkVariables(vars []*runtimeapi.KeyValue) error {
 	for _, v := range vars {
 		if v.Key == "" || strings.ContainsAny(v.Key, "=\x00") {
@@ -89,7 +90,7 @@ func checkVariables(vars []*runtimeapi.KeyValue) error {
 	return nil
 }
 
-// addFrom adds the variables of envFrom. A later source wins over an earlier one.
+// addFrom adds the variables of envFrom. A later source overrides an earlier one.
 func addFrom(env *environment, in *ContainerInput) error {
 	for _, from := range in.Container.EnvFrom {
 		switch {
@@ -122,10 +123,11 @@ func addFrom(env *environment, in *ContainerInput) error {
 	return nil
 }
 
-// errSkip tells that an optional source is not there, so its variable is not set.
+// errSkip means that an optional source is missing, so its variable is not set.
 var errSkip = errors.New("optional source is missing")
 
-// envValue resolves one entry of env. lookup finds the variables set so far, for references in its value.
+// envValue returns the value of one entry of env. lookup finds the variables that were set before it, for references in
+// the value.
 func envValue(in *ContainerInput, v *corev1.EnvVar, lookup func(string) (string, bool)) (string, error) {
 	if v.Value != "" || v.ValueFrom == nil {
 		return Expand(v.Value, lookup), nil
@@ -142,7 +144,7 @@ func envValue(in *ContainerInput, v *corev1.EnvVar, lookup func(string) (string,
 	case from.FileKeyRef != nil:
 		return fileValue(in, from.FileKeyRef)
 	}
-	return "", fmt.Errorf("environment variable %s: valueFrom names no source known here", v.Name)
+	return "", fmt.Errorf("environment variable %s: valueFrom has no known source", v.Name)
 }
 
 func configMapValue(in *ContainerInput, ref *corev1.ConfigMapKeySelector) (string, error) {
@@ -171,7 +173,7 @@ func secretValue(in *ContainerInput, ref *corev1.SecretKeySelector) (string, err
 	return string(value), nil
 }
 
-// missing turns the error about a missing source into errSkip where the source is optional.
+// missing returns errSkip if the missing source is optional, and err otherwise.
 func missing(optional *bool, err error) error {
 	if isTrue(optional) {
 		return errSkip

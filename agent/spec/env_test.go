@@ -81,7 +81,7 @@ func TestEnvironmentErrors(t *testing.T) {
 		"resource":            {res("", "limits.gpu"), "unsupported container resource : limits.gpu"},
 		"resource of nothing": {res("", "cpu"), "unsupported container resource : cpu"},
 		"resource container":  {res("gone", "limits.cpu"), "container gone not found"},
-		"no source":           {from(corev1.EnvVarSource{}), "no source known here"},
+		"no source":           {from(corev1.EnvVarSource{}), "valueFrom has no known source"},
 		"name with =":         {corev1.EnvVar{Name: "A=B", Value: "x"}, "A=B"},
 		"no name":             {corev1.EnvVar{Value: "x"}, "empty"},
 	} {
@@ -219,7 +219,7 @@ func TestEnvFile(t *testing.T) {
 		"unquoted":           {content: "A=1", key: "A", err: "single quotes"},
 		"double quotes":      {content: `A="1"`, key: "A", err: "single quotes"},
 		"no value":           {content: "A=", key: "A", err: "single quotes"},
-		"unclosed":           {content: "X='1'\nA='1\n2\n", key: "A", err: "line 2: the quote of A is never closed"},
+		"unclosed":           {content: "X='1'\nA='1\n2\n", key: "A", err: "line 2: the value of A has no closing quote"},
 		"text after":         {content: "A='1'x", key: "A", err: "text after"},
 		"text after lines":   {content: "A='1\n2' x", key: "B", err: "line 2: text after"},
 		"line counts go on":  {content: "A='1\n2'\n\nB", key: "B", err: "line 4"},

@@ -10,12 +10,12 @@ import (
 // EnvFile names a file with variables in one of the pod's volumes (KEP-3721).
 type EnvFile struct {
 	Volume string
-	// Path is relative to the volume's root and has no .. in it. The reader resolves it beneath that root.
+	// Path is relative to the volume's root and contains no "..". The caller must resolve it beneath that root.
 	Path string
 }
 
-// EnvFiles lists the files that the container's environment needs. The caller reads them, refuses one that is larger than
-// MaxEnvFile, and passes them in Objects.
+// EnvFiles lists the files that the container's environment needs. The caller reads them, rejects a file that is larger
+// than MaxEnvFile, and passes their contents in Objects.
 func EnvFiles(c *corev1.Container) []EnvFile {
 	var files []EnvFile
 	for _, v := range c.Env {
@@ -30,8 +30,8 @@ func EnvFiles(c *corev1.Container) []EnvFile {
 // MaxEnvFile is the largest size of an environment file, in bytes.
 const MaxEnvFile = 64 << 10
 
-// fileValue looks one variable up in a file. Unlike the kubelet, which fails on it, an optional reference to a file that
-// does not exist leaves the variable out, as the API describes.
+// fileValue looks up one variable in a file. An optional reference to a file that does not exist leaves the variable
+// unset, as the API documents; the kubelet fails on it.
 func fileValue(in *ContainerInput, ref *corev1.FileKeySelector) (string, error) {
 	if err := checkSubPath(ref.Path); err != nil || ref.Path == "" {
 		return "", fmt.Errorf("fileKeyRef path %q must be a relative path without ..", ref.Path)
@@ -54,9 +54,9 @@ func fileValue(in *ContainerInput, ref *corev1.FileKeySelector) (string, error) 
 	return value, nil
 }
 
-// envFileValue finds the first assignment to key. The format is a strict part of the shell's: NAME='value', where the
-// value may go over several lines and has no escapes, blank lines, comments on a line of their own or after a value. As in
-// a shell, a blank after the = makes the value empty; whatever follows is not looked at.
+// envFileValue finds the first assignment to key. The format is a subset of the shell's syntax: assignments
+// NAME='value', blank lines, and comments, on their own line or after a value. A value may have several lines and has
+// no escapes. As in a shell, a blank after the = makes the value empty; the rest of that line is ignored.
 func envFileValue(content, key string) (value string, ok bool, err error) {
 	line := 0
 	for content != "" {
@@ -83,7 +83,7 @@ func envFileValue(content, key string) (value string, ok bool, err error) {
 		}
 		value, after, lines, closed := untilQuote(quoted, &content)
 		if !closed {
-			return "", false, fmt.Errorf("line %d: the quote of %s is never closed", line, name)
+			return "", false, fmt.Errorf("line %d: the value of %s has no closing quote", line, name)
 		}
 		if after = strings.TrimLeft(after, " \t"); after != "" && after[0] != '#' {
 			return "", false, fmt.Errorf("line %d: text after the value of %s", line+lines, name)
@@ -96,7 +96,7 @@ func envFileValue(content, key string) (value string, ok bool, err error) {
 	return "", false, nil
 }
 
-// untilQuote reads a value up to its closing quote, taking more lines from content as needed.
+// untilQuote reads a value up to its closing quote. If text has no closing quote, it reads further lines from content.
 func untilQuote(text string, content *string) (value, after string, lines int, closed bool) {
 	var out strings.Builder
 	for {

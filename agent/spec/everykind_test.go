@@ -8,8 +8,8 @@ import (
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
-// What is refused in one kind of container is refused in all (the class of CVE-2023-2727, CVE-2023-2728, CVE-2024-3177): an
-// ephemeral container or an init container is no way around a rule.
+// What is refused in one kind of container is refused in all (the class of CVE-2023-2727, CVE-2023-2728,
+// CVE-2024-3177): an ephemeral container or an init container is no way around a rule.
 func TestFailsClosedInEveryKind(t *testing.T) {
 	bad := map[string]corev1.Container{
 		"seccomp without a profile": {SecurityContext: &corev1.SecurityContext{
@@ -57,8 +57,8 @@ func kinds(c corev1.Container) map[string]func(*corev1.PodSpec) {
 	}
 }
 
-// The user of a container follows from spec and image alone, in every instance and whether its image was pulled or there
-// (CVE-2019-11245: it became root with the second instance).
+// The user of a container follows from spec and image alone, in every instance and whether its image was pulled or
+// there (CVE-2019-11245: it became root with the second instance).
 func TestUserIsTheSameInEveryInstance(t *testing.T) {
 	for attempt := range uint32(4) {
 		in := testInput()

@@ -5,9 +5,9 @@ import (
 	"unicode/utf8"
 )
 
-// Expand replaces each $(NAME) in s by what lookup gives for NAME. References lookup does not know stay as they are, $$
-// stands for a single $, so $$(NAME) gives the text $(NAME). Everything else, an unclosed reference included, is literal.
-// What is put in is not expanded again.
+// Expand replaces each $(NAME) in s with the value that lookup returns for NAME. If lookup does not know NAME, the
+// reference stays unchanged. $$ stands for a single $, so $$(NAME) gives the text $(NAME). Everything else is
+// literal, also a reference that is not closed. Inserted values are not expanded again.
 func Expand(s string, lookup func(string) (string, bool)) string {
 	if !strings.Contains(s, "$") {
 		return s
@@ -25,7 +25,8 @@ func Expand(s string, lookup func(string) (string, bool)) string {
 	}
 }
 
-// expandOne writes what follows a $ and returns how many bytes of s it used up. s is not empty.
+// expandOne writes the expansion of the text s that follows a $, and returns how many bytes of s it consumed. s is not
+// empty.
 func expandOne(out *strings.Builder, s string, lookup func(string) (string, bool)) int {
 	switch s[0] {
 	case '$':

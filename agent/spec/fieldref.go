@@ -40,8 +40,8 @@ func fieldValue(in *ContainerInput, ref *corev1.ObjectFieldSelector) (string, er
 	return PodField(in.Pod, ref)
 }
 
-// PodField resolves a fieldRef that needs the pod's metadata alone: its name, namespace, uid, labels and annotations,
-// or one label or annotation by key. Downward API volumes know these fields, and environment variables more.
+// PodField resolves a fieldRef to the pod's metadata: its name, namespace, uid, labels and annotations, or one label or
+// annotation by key. Downward API volumes support only these fields; environment variables support more.
 func PodField(pod *corev1.Pod, ref *corev1.ObjectFieldSelector) (string, error) {
 	if err := checkVersion(ref); err != nil {
 		return "", err
@@ -93,7 +93,7 @@ func subscript(path string) (field, key string, ok bool) {
 	return field, key, ok && field != ""
 }
 
-// formatMap writes one key="value" a line, sorted by key.
+// formatMap writes one key="value" per line, sorted by key.
 func formatMap(m map[string]string) string {
 	lines := make([]string, 0, len(m))
 	for _, key := range slices.Sorted(maps.Keys(m)) {

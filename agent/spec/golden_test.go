@@ -71,7 +71,7 @@ func render(t *testing.T, w *world) []byte {
 		t.Fatal(err)
 	}
 	fmt.Fprintf(&out, "== hosts\n%s", hosts)
-	cgroup, err := json.MarshalIndent(PodCgroup(w.pod, w.node, w.facts.Exclusive), "", " ")
+	cgroup, err := json.MarshalIndent(PodCgroup(w.pod, w.node), "", " ")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,8 +79,8 @@ func render(t *testing.T, w *world) []byte {
 	return out.Bytes()
 }
 
-// readable is the message as JSON with its keys in order. Modes are shown even where they are the default, and variables
-// as NAME=value.
+// readable is the message as JSON with its keys in order. Modes are shown even where they are the default, and
+// variables as NAME=value.
 func readable(t *testing.T, m proto.Message) []byte {
 	t.Helper()
 	text, err := protojson.MarshalOptions{EmitUnpopulated: true}.Marshal(m)

@@ -9,20 +9,20 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// ContainerHash is the value of the annotation io.kubernetes.container.hash: what of a container's spec a
-// running instance cannot change. Since v1.31 the kubelet takes name and image alone, and holds the recipe
-// fixed so that its own upgrades restart nothing; so does this: FNV-1a (32 bit) over the JSON of both,
-// written as the text of a byte slice.
+// ContainerHash returns the value of the annotation io.kubernetes.container.hash. It covers the fields of a
+// container's spec that cannot change while an instance runs. Since v1.31 the kubelet hashes only name and image, and
+// keeps the algorithm stable so that its upgrades restart no containers. This is the same algorithm: FNV-1a (32 bit)
+// of the JSON of both fields, printed as the text of a byte slice.
 func ContainerHash(c *corev1.Container) string {
-	// A map of strings has its keys sorted and always encodes.
+	// The JSON of a map of strings has sorted keys, and encoding it cannot fail.
 	encoded, _ := json.Marshal(map[string]string{"name": c.Name, "image": c.Image})
 	h := fnv.New32a()
 	fmt.Fprintf(h, "([]uint8)%v", encoded)
 	return strconv.FormatUint(uint64(h.Sum32()), 16)
 }
 
-// recordedHash is a recorded ContainerHash; empty where it is missing or no such hash. An agent with
-// another recipe has recorded that: its containers are adopted, not restarted.
+// recordedHash returns the recorded ContainerHash; empty if it is missing or not a hash of this form. An agent with
+// another algorithm created such a container. It is adopted, not restarted.
 func recordedHash(text string) string {
 	if _, err := strconv.ParseUint(text, 16, 32); err != nil {
 		return ""

@@ -6,8 +6,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// The values come from the kubelet's own function. The first is the one its tests have held fixed since v1.31. Should this
-// test fail, an upgrade of the agent would restart every container of every cluster.
+// The values come from the kubelet's own function. The first is the one its tests have held fixed since v1.31. Should
+// this test fail, an upgrade of the agent would restart every container of every cluster.
 func TestContainerHash(t *testing.T) {
 	for _, c := range []struct{ name, image, want string }{
 		{"test_container", "foo/image:v1", "8e45cbd0"},

@@ -9,13 +9,13 @@ import (
 )
 
 const (
-	// maxHostname is what gethostname(2) gives without cutting: 64 bytes with the final NUL.
+	// maxHostname is the longest name that gethostname(2) returns untruncated: 64 bytes with the final NUL.
 	maxHostname = 63
 	// maxNodename is the kernel's limit for a host name (HOST_NAME_MAX).
 	maxNodename = 64
 )
 
-// Hostname returns the pod's host name, and the domain it is in where spec.subdomain places it below a headless service.
+// Hostname returns the pod's host name, and its domain if spec.subdomain names a headless service.
 func Hostname(pod *corev1.Pod, clusterDomain string) (host, domain string, err error) {
 	if override := pod.Spec.HostnameOverride; override != nil {
 		if msgs := validation.IsDNS1123Subdomain(*override); len(msgs) > 0 {
@@ -43,8 +43,8 @@ func Hostname(pod *corev1.Pod, clusterDomain string) (host, domain string, err e
 	return host, domain, nil
 }
 
-// kernelHostname is what the sandbox's kernel says its name is: the host name, with its domain where
-// spec.setHostnameAsFQDN asks for that.
+// kernelHostname returns the host name that the kernel reports in the sandbox: with the domain if
+// spec.setHostnameAsFQDN is set.
 func kernelHostname(pod *corev1.Pod, clusterDomain string) (string, error) {
 	host, domain, err := Hostname(pod, clusterDomain)
 	if err != nil {
@@ -61,14 +61,14 @@ func kernelHostname(pod *corev1.Pod, clusterDomain string) (string, error) {
 	return fqdn, nil
 }
 
-// cutHostname cuts a name that is too long. What is left must not end in a separator.
+// cutHostname truncates a name that is too long. The result does not end in a separator.
 func cutHostname(name string) (string, error) {
 	if len(name) <= maxHostname {
 		return name, nil
 	}
 	cut := strings.TrimRight(name[:maxHostname], "-.")
 	if cut == "" {
-		return "", fmt.Errorf("host name %q has nothing left when cut to %d characters", name, maxHostname)
+		return "", fmt.Errorf("host name %q is empty after truncation to %d characters", name, maxHostname)
 	}
 	return cut, nil
 }

@@ -10,7 +10,8 @@ import (
 
 const etcHosts = "/etc/hosts"
 
-// The content of a managed /etc/hosts, as users and tests know it. The IPv6 lines are Debian's.
+// The content of a managed /etc/hosts, equal to the kubelet's, because users and tests rely on it. The IPv6 lines are
+// those of Debian.
 const (
 	hostsHeader        = "# Kubernetes-managed hosts file.\n"
 	hostsHeaderHostNet = "# Kubernetes-managed hosts file (host network).\n"
@@ -23,8 +24,8 @@ const (
 	hostsAliases = "\n# Entries added by HostAliases.\n"
 )
 
-// HostsFile writes the content of the pod's /etc/hosts. podIPs are all addresses of its sandbox. nodeHosts is the content
-// of the node's own file, from which a pod on the host's network gets a copy; it is not looked at for others.
+// HostsFile returns the content of the pod's /etc/hosts. podIPs are all addresses of its sandbox. nodeHosts is the
+// content of the node's own file. A pod on the host network gets a copy of it; other pods do not use it.
 func HostsFile(pod *corev1.Pod, node *Node, podIPs []string, nodeHosts []byte) ([]byte, error) {
 	var out strings.Builder
 	if pod.Spec.HostNetwork {
@@ -57,7 +58,8 @@ func HostsFile(pod *corev1.Pod, node *Node, podIPs []string, nodeHosts []byte) (
 }
 
 func checkAlias(alias corev1.HostAlias) error {
-	// No stricter than the API, which takes old spellings such as 127.000.0.1; but nothing that could make a line of its own.
+	// This is no stricter than the API, which accepts old spellings such as 127.000.0.1. But it rejects text that
+	// could add a line to the file.
 	if alias.IP == "" || strings.Trim(alias.IP, "0123456789abcdefABCDEF.:") != "" {
 		return fmt.Errorf("ip %q is not an IP address", alias.IP)
 	}

@@ -11,13 +11,13 @@ import (
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
-// podText names a pod in messages as the kubelet does: name_namespace(uid).
+// podText returns a pod's identity for messages, as the kubelet writes it: name_namespace(uid).
 func podText(pod *corev1.Pod) string {
 	return fmt.Sprintf("%s_%s(%s)", pod.Name, pod.Namespace, pod.UID)
 }
 
-// checkPod makes sure of the names that become paths and cgroups. The API server has checked those of its pods; a
-// manifest's come from a file.
+// checkPod checks the names that become part of paths and cgroups. The API server has validated the names of its pods,
+// but those of a static pod come from a manifest file.
 func checkPod(pod *corev1.Pod) error {
 	if msgs := validation.IsDNS1123Subdomain(pod.Name); len(msgs) > 0 {
 		return fmt.Errorf("pod name %q: %s", pod.Name, strings.Join(msgs, "; "))

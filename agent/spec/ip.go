@@ -2,15 +2,15 @@ package spec
 
 import "net/netip"
 
-// isIPv6 tells the family of an address; text that is no address counts as IPv4.
+// isIPv6 reports whether ip is an IPv6 address; text that is not an address counts as IPv4.
 func isIPv6(ip string) bool {
 	addr, err := netip.ParseAddr(ip)
 	return err == nil && addr.Unmap().Is6()
 }
 
-// SortPodIPs picks the addresses that go into the pod's status and environment from those the runtime reports: the first
-// of the family of the node's primary address, then the first of the other family. Addresses are written canonically;
-// text that is no address is dropped.
+// SortPodIPs selects the addresses for the pod's status and environment from those that the runtime reports: the
+// first one of the same IP family as the node's primary address, then the first one of the other family. Addresses
+// are in canonical form. Text that is not an address is dropped.
 func SortPodIPs(hostIPs, podIPs []string) []string {
 	wantV6 := len(hostIPs) > 0 && isIPv6(hostIPs[0])
 	var primary, secondary string

@@ -9,8 +9,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Labels and annotations on sandboxes and containers. They are the kubelet's, and all that is needed to know a pod's
-// instances after a restart of the agent.
+// Labels and annotations of sandboxes and containers. They are the same as the kubelet's. After a restart the agent
+// needs nothing else to recognize the instances of a pod.
 const (
 	LabelPodName       = "io.kubernetes.pod.name"
 	LabelPodNamespace  = "io.kubernetes.pod.namespace"
@@ -26,11 +26,11 @@ const (
 	AnnotationDeletionGracePeriod      = "io.kubernetes.pod.deletionGracePeriod"
 	AnnotationTerminationGracePeriod   = "io.kubernetes.pod.terminationGracePeriod"
 
-	// AnnotationResources is this agent's own: the CPU and memory that a container was made with, as JSON.
+	// AnnotationResources is specific to nodelet: the CPU and memory with which the container was created, as JSON.
 	AnnotationResources = "io.nodelet.container.resources"
 )
 
-// sandboxLabels are the pod's labels and its identity, which wins over labels of the same name.
+// sandboxLabels returns the pod's labels and the labels of its identity, which override labels of the same name.
 func sandboxLabels(pod *corev1.Pod) map[string]string {
 	labels := make(map[string]string, len(pod.Labels)+3)
 	maps.Copy(labels, pod.Labels)
@@ -49,8 +49,8 @@ func containerLabels(pod *corev1.Pod, c *corev1.Container) map[string]string {
 	}
 }
 
-// containerAnnotations records what is needed to restart and to stop the container when its pod is not known any more.
-// Of annotations with one name, ours win over those of device plugins.
+// containerAnnotations returns what the agent needs to restart the container, and to stop it after its pod was deleted
+// from the API. The agent's annotations override those of device plugins with the same name.
 func containerAnnotations(in *ContainerInput) (map[string]string, error) {
 	pod, c := in.Pod, in.Container
 	a := make(map[string]string, len(in.Devices.Annotations)+8)
@@ -59,7 +59,7 @@ func containerAnnotations(in *ContainerInput) (map[string]string, error) {
 	a[AnnotationRestartCount] = strconv.FormatUint(uint64(in.Attempt), 10)
 	a[AnnotationTerminationMessagePath] = c.TerminationMessagePath
 	a[AnnotationTerminationMessagePolicy] = string(c.TerminationMessagePolicy)
-	resources, _ := json.Marshal(EffectiveResources(pod, c)) // quantities always encode
+	resources, _ := json.Marshal(EffectiveResources(pod, c)) // encoding quantities cannot fail
 	a[AnnotationResources] = string(resources)
 	if s := pod.DeletionGracePeriodSeconds; s != nil {
 		a[AnnotationDeletionGracePeriod] = strconv.FormatInt(*s, 10)
@@ -75,7 +75,7 @@ func containerAnnotations(in *ContainerInput) (map[string]string, error) {
 		a[AnnotationPreStopHandler] = string(encoded)
 	}
 	if len(c.Ports) > 0 {
-		encoded, _ := json.Marshal(c.Ports) // strings and numbers always encode
+		encoded, _ := json.Marshal(c.Ports) // encoding strings and numbers cannot fail
 		a[AnnotationPorts] = string(encoded)
 	}
 	return a, nil

@@ -18,21 +18,22 @@ const (
 	memorySwapMax = "memory.swap.max"
 )
 
-// setSwap bounds the container's swap. Without a swap controller there is nothing to set.
+// setSwap limits the container's swap. Without a swap controller it does nothing.
 func setSwap(out *runtimeapi.LinuxContainerResources, pod *corev1.Pod, c *corev1.Container, node *Node) {
 	if !node.Swap.Controller {
 		return
 	}
 	if !node.CgroupV2 {
-		// Memory and swap together: as much as memory alone.
+		// This is the limit of memory plus swap. It equals the memory limit, so no swap is allowed.
 		out.MemorySwapLimitInBytes = out.MemoryLimitInBytes
 		return
 	}
 	setUnified(out, map[string]string{memorySwapMax: strconv.FormatInt(swapLimit(pod, c, node), 10)})
 }
 
-// swapLimit is the container's share of the node's swap, by the share of its memory it requests (KEP-2400). Only burstable
-// pods get any, and only containers that ask for some memory but not for a fixed amount.
+// swapLimit returns the container's swap limit in bytes (KEP-2400): the same share of the node's swap as the share of
+// the node's memory that it requests. Only containers of burstable pods get swap, and only if their memory request
+// differs from their limit.
 func swapLimit(pod *corev1.Pod, c *corev1.Container, node *Node) int64 {
 	request := c.Resources.Requests.Memory()
 	capacity := node.memoryCapacity()
@@ -45,18 +46,24 @@ func swapLimit(pod *corev1.Pod, c *corev1.Container, node *Node) int64 {
 	return int64(float64(request.Value()) / float64(capacity) * float64(node.Swap.Capacity))
 }
 
-// MaySwap tells whether a container has a share of the node's swap.
+// MaySwap reports whether a container has a share of the node's swap.
 func MaySwap(pod *corev1.Pod, c *corev1.Container, node *Node) bool {
 	return node.CgroupV2 && node.Swap.Controller && node.Swap.Capacity > 0 && mayShareSwap(pod, c, node)
 }
 
 func mayShareSwap(pod *corev1.Pod, c *corev1.Container, node *Node) bool {
 	request, limit := c.Resources.Requests.Memory(), c.Resources.Limits.Memory()
-	return node.Swap.Limited && !podutil.IsCritical(pod) && podutil.QOS(pod) == corev1.PodQOSBurstable && request.Cmp(*limit) != 0
+	return node.Swap.Limited &&
+		!podutil.IsCritical(pod) &&
+		podutil.QOS(pod) == corev1.PodQOSBurstable &&
+		request.Cmp(*limit) != 0
 }
 
-// setMemoryQoS protects requested memory and slows a container down before it reaches its limit (KEP-2570). memory.high
-// lies at the throttling factor's part of the way from the request to the limit, or to the node's allocatable memory.
+// setMemoryQoS protects requested memory, and throttles a container before it reaches its limit (KEP-2570):
+//
+//	memory.high = request + (limit - request) * throttling factor
+//
+// Without a limit, the node's allocatable memory takes its place.
 func setMemoryQoS(out *runtimeapi.LinuxContainerResources, pod *corev1.Pod, c *corev1.Container, node *Node) {
 	qos := node.MemoryQoS
 	if qos == nil || !node.CgroupV2 {

@@ -12,31 +12,33 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Volume is one of the pod's volumes as it was set up on this node. Just one of HostPath, Device and Image is set.
+// Volume is one of the pod's volumes as it was set up on this node. Exactly one of HostPath, Device and Image is set.
 type Volume struct {
-	// HostPath is the directory or file the volume shows.
+	// HostPath is the directory or file with the volume's content.
 	HostPath string
-	// Device is the block device, or a link to it, of a volume with volumeMode Block.
+	// Device is the path of the block device, or of a link to it, of a volume with volumeMode Block.
 	Device string
 	// Image is the pulled image of an image volume. Its mounts are always read-only.
 	Image *runtimeapi.ImageSpec
-	// ReadOnly makes all mounts of the volume read-only, whatever they ask for.
+	// ReadOnly makes all mounts of the volume read-only, also those with readOnly false.
 	ReadOnly bool
-	// Relabel asks the runtime to give the files the container's SELinux label.
+	// Relabel tells the runtime to set the container's SELinux label on the files.
 	Relabel bool
 }
 
-// SubPath is a path below a volume that has to be resolved, and made where missing, before its container is created.
+// SubPath is a path below a volume. The caller must resolve it, and create it if it is missing, before it creates the
+// container.
 type SubPath struct {
 	// Index is the position in the container's volumeMounts.
 	Index  int
 	Volume string
-	// Path is relative, without .. in it, and its variables are expanded. It must be resolved beneath the volume's root.
+	// Path is relative, contains no "..", and its variables are expanded. The caller must resolve it beneath the
+	// volume's root.
 	Path string
 }
 
-// SubPaths lists the sub-paths of the container's mounts. Those of image volumes are left to the runtime. A failure is a
-// *Reason.
+// SubPaths lists the sub-paths of the container's mounts. It leaves out those of image volumes, which the runtime
+// resolves. An error is a *Reason.
 func SubPaths(in *ContainerInput) ([]SubPath, error) {
 	envs, err := variables(in)
 	if err != nil {
@@ -57,8 +59,8 @@ func SubPaths(in *ContainerInput) ([]SubPath, error) {
 	return out, nil
 }
 
-// mounts lists what the container sees: mounts of device plugins, its volumes, the managed /etc/hosts, the file for its
-// termination message.
+// mounts lists the container's mounts: those of device plugins, its volumes, the managed /etc/hosts, and the file for
+// its termination message.
 func mounts(in *ContainerInput, envs []*runtimeapi.KeyValue) ([]*runtimeapi.Mount, error) {
 	c := in.Container
 	lookup := lookupIn(envs)
@@ -93,7 +95,7 @@ func mounts(in *ContainerInput, envs []*runtimeapi.KeyValue) ([]*runtimeapi.Moun
 			SelinuxRelabel: in.Node.SELinux,
 		})
 	}
-	// The ID mappings of a user namespace let files keep their owners within.
+	// With the ID mappings of the user namespace, files keep their owners inside the container.
 	userns, err := userNamespace(in.Pod, in.UserNS)
 	if err != nil {
 		return nil, err
@@ -146,7 +148,7 @@ func volumeMount(in *ContainerInput, index int, lookup func(string) (string, boo
 	return mount, nil
 }
 
-// subPath returns the mount's sub-path with its variables expanded; empty where it has none.
+// subPath returns the mount's sub-path with its variables expanded; empty if it has none.
 func subPath(m *corev1.VolumeMount, lookup func(string) (string, bool)) (string, error) {
 	sub := m.SubPath
 	if m.SubPathExpr != "" {
@@ -168,8 +170,8 @@ func subPath(m *corev1.VolumeMount, lookup func(string) (string, bool)) (string,
 	return sub, nil
 }
 
-// checkSubPath refuses paths that lead out of where they start. It is the first of two guards: the hand that opens the
-// path resolves it beneath its root.
+// checkSubPath rejects paths that could leave their root. It is the first of two checks: the package that opens the
+// path resolves it beneath the root.
 func checkSubPath(p string) error {
 	switch {
 	case path.IsAbs(p):
@@ -205,7 +207,7 @@ func propagation(in *ContainerInput, m *corev1.VolumeMount) (runtimeapi.MountPro
 	case corev1.MountPropagationHostToContainer:
 		return runtimeapi.MountPropagation_PROPAGATION_HOST_TO_CONTAINER, nil
 	case corev1.MountPropagationBidirectional:
-		// Mounts made within would appear on the node, so only those who own the node may do it.
+		// Mounts that the container makes appear on the node, so the container must be privileged.
 		if sc := in.Container.SecurityContext; sc == nil || !isTrue(sc.Privileged) {
 			return 0, fmt.Errorf("volume %q: mountPropagation %s needs a privileged container", m.Name, mode)
 		}
@@ -215,7 +217,7 @@ func propagation(in *ContainerInput, m *corev1.VolumeMount) (runtimeapi.MountPro
 	}
 }
 
-// recursiveReadOnly tells whether mounts below this one become read-only too (KEP-3857).
+// recursiveReadOnly reports whether mounts below this one become read-only too (KEP-3857).
 func recursiveReadOnly(m *corev1.VolumeMount, supported bool) (bool, error) {
 	if m.RecursiveReadOnly == nil || *m.RecursiveReadOnly == corev1.RecursiveReadOnlyDisabled {
 		return false, nil
@@ -232,7 +234,8 @@ func recursiveReadOnly(m *corev1.VolumeMount, supported bool) (bool, error) {
 		return supported, nil
 	case corev1.RecursiveReadOnlyEnabled:
 		if !supported {
-			return false, fmt.Errorf("volume %q requested recursive read-only mode, but it is not supported by the runtime", m.Name)
+			return false, fmt.Errorf("volume %q requested recursive read-only mode, but it is not supported by the runtime",
+				m.Name)
 		}
 		return true, nil
 	default:
@@ -240,7 +243,7 @@ func recursiveReadOnly(m *corev1.VolumeMount, supported bool) (bool, error) {
 	}
 }
 
-// devices lists the devices of plugins, and the volumes the container uses as raw devices.
+// devices lists the devices of device plugins, and the volumes that the container uses as raw block devices.
 func devices(in *ContainerInput) ([]*runtimeapi.Device, error) {
 	out := slices.Clone(in.Devices.Devices)
 	for _, d := range in.Container.VolumeDevices {

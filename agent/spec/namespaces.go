@@ -8,14 +8,14 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// IDMapping maps a range of user and group IDs alike from a container to the host.
+// IDMapping maps a range of IDs in a container to IDs on the host, for both users and groups.
 type IDMapping struct {
 	ContainerID uint32
 	HostID      uint32
 	Length      uint32
 }
 
-// namespaces says which namespaces the pod has and which it shares with the node.
+// namespaces returns which namespaces the pod has and which it shares with the node.
 func namespaces(pod *corev1.Pod, mappings []IDMapping) (*runtimeapi.NamespaceOption, error) {
 	userns, err := userNamespace(pod, mappings)
 	if err != nil {
@@ -42,8 +42,8 @@ func namespaces(pod *corev1.Pod, mappings []IDMapping) (*runtimeapi.NamespaceOpt
 	return out, nil
 }
 
-// containerNamespaces lets an ephemeral container join the processes of its target. Where all containers of the pod share
-// theirs anyway, there is nothing to join.
+// containerNamespaces returns the namespaces of a container. An ephemeral container joins the process namespace of its
+// target, unless all containers of the pod share one anyway.
 func containerNamespaces(in *ContainerInput) (*runtimeapi.NamespaceOption, error) {
 	target, err := in.target()
 	if err != nil {
@@ -60,7 +60,7 @@ func containerNamespaces(in *ContainerInput) (*runtimeapi.NamespaceOption, error
 	return out, nil
 }
 
-// userNamespace returns the pod's user namespace; that of the node unless spec.hostUsers is false.
+// userNamespace returns the pod's user namespace. It is that of the node unless spec.hostUsers is false.
 func userNamespace(pod *corev1.Pod, mappings []IDMapping) (*runtimeapi.UserNamespace, error) {
 	if pod.Spec.HostUsers == nil || *pod.Spec.HostUsers {
 		return &runtimeapi.UserNamespace{Mode: runtimeapi.NamespaceMode_NODE}, nil
@@ -69,15 +69,15 @@ func userNamespace(pod *corev1.Pod, mappings []IDMapping) (*runtimeapi.UserNames
 	root := false
 	for _, m := range mappings {
 		if m.HostID == 0 || m.Length == 0 {
-			return nil, fmt.Errorf("spec.hostUsers is false, but the mapping of %d IDs from %d to %d would not separate them",
-				m.Length, m.ContainerID, m.HostID)
+			return nil, fmt.Errorf("spec.hostUsers is false, but the mapping of %d IDs from %d to host ID %d is not valid: "+
+				"it is empty or maps to root of the host", m.Length, m.ContainerID, m.HostID)
 		}
 		root = root || m.ContainerID == 0
 		out.Uids = append(out.Uids, m.cri())
 		out.Gids = append(out.Gids, m.cri())
 	}
 	if !root {
-		return nil, errors.New("spec.hostUsers is false, but no IDs are set aside for the pod that would map its root user")
+		return nil, errors.New("spec.hostUsers is false, but no host ID is allocated for the pod's root user")
 	}
 	return out, nil
 }

@@ -9,37 +9,40 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Node holds the facts of the node and of its configuration that shape a pod's CRI configuration. It is filled once and
-// only read here.
+// Node holds the facts about the node and the settings that determine a pod's CRI configuration. This package only
+// reads it.
 type Node struct {
 	Name string
-	// HostIPs are the node's addresses, at most one of each family, the primary one first.
+	// HostIPs are the node's addresses, at most one of each IP family, the primary one first.
 	HostIPs []string
-	// PodLogsDir holds the pods' log directories (KubeletConfiguration podLogsDir), normally /var/log/pods.
+	// PodLogsDir is the parent of the pods' log directories (KubeletConfiguration podLogsDir), normally /var/log/pods.
 	PodLogsDir string
-	// PodsDir holds the pods' own directories: <root-dir>/pods.
+	// PodsDir is the parent of the pods' own directories: <root-dir>/pods.
 	PodsDir string
 
-	// ClusterDNS and ClusterDomain are the fields of KubeletConfiguration of that name.
+	// ClusterDNS and ClusterDomain are the fields clusterDNS and clusterDomain of the KubeletConfiguration.
 	ClusterDNS    []string
 	ClusterDomain string
-	// Resolv is the content of the file KubeletConfiguration resolvConf names.
+	// Resolv is the parsed content of the file that the field resolvConf of the KubeletConfiguration names.
 	Resolv ResolvConf
-	// NoResolvConf tells that resolvConf is the empty string: pods with the host's DNS settings then get a resolver on
-	// the local machine.
+	// NoResolvConf: resolvConf is the empty string. Pods with the host's DNS settings then get a resolver on the local
+	// machine.
 	NoResolvConf bool
 
-	// SeccompDir is the directory seccomp profiles of type Localhost are relative to: <root-dir>/seccomp.
+	// SeccompDir is the directory of seccomp profiles of type Localhost: <root-dir>/seccomp.
 	SeccompDir string
-	// SeccompDefault makes RuntimeDefault the profile of containers that name none.
+	// SeccompDefault makes RuntimeDefault the profile of containers without a profile of their own.
 	SeccompDefault bool
-	// SELinux tells that SELinux is enabled on this node.
+	// SELinux: SELinux is enabled on this node.
 	SELinux bool
-	// SELinuxFileLabel is the label that the node's policy gives to the files of containers, empty where it says none.
+	// SELinuxFileLabel is the label that the node's SELinux policy gives to the files of containers; empty if it has
+	// none.
 	SELinuxFileLabel string
-	// SELinuxMount: volumes of every access mode are mounted with the label of their pods, not only ReadWriteOncePod ones.
+	// SELinuxMount: volumes of every access mode are mounted with the label of their pods, not only ReadWriteOncePod
+	// ones.
 	SELinuxMount bool
-	// ThermalThrottlePaths are the existing /sys/devices/system/cpu/cpu*/thermal_throttle; they are hidden from containers.
+	// ThermalThrottlePaths are the existing paths /sys/devices/system/cpu/cpu*/thermal_throttle. They are hidden from
+	// containers.
 	ThermalThrottlePaths []string
 
 	Cgroups  Cgroups
@@ -47,26 +50,26 @@ type Node struct {
 	// Capacity and Allocatable are those of the Node object; Capacity's memory is the machine's.
 	Capacity    corev1.ResourceList
 	Allocatable corev1.ResourceList
-	// HugepageSizes are the sizes the kernel supports, written as cgroup files have them: 2MB, 1GB.
+	// HugepageSizes are the sizes that the kernel supports, written as in the names of cgroup files: 2MB, 1GB.
 	HugepageSizes []string
-	// CPUCFSQuota enforces CPU limits; CPUCFSQuotaPeriod is the period, 0 meaning 100 ms.
+	// CPUCFSQuota enforces CPU limits. CPUCFSQuotaPeriod is the period; 0 means 100 ms.
 	CPUCFSQuota       bool
 	CPUCFSQuotaPeriod time.Duration
-	// PodPidsLimit bounds the processes of a pod; 0 or less means no bound.
+	// PodPidsLimit is the maximum number of processes of a pod; 0 or less means no limit.
 	PodPidsLimit int64
-	// SingleProcessOOMKill keeps the kernel from killing all processes of a container at once when memory runs out. It
-	// matters on cgroup v2 only.
+	// SingleProcessOOMKill: when a container runs out of memory, the kernel kills one process and not all processes
+	// of the container at once. It has an effect on cgroup v2 only.
 	SingleProcessOOMKill bool
 	Swap                 Swap
 	// MemoryQoS is nil unless the feature gate MemoryQoS is on.
 	MemoryQoS *MemoryQoS
 }
 
-// Swap holds what decides about swap for containers.
+// Swap holds the settings and facts that determine how much swap containers get.
 type Swap struct {
 	// Limited is true for memorySwap.swapBehavior LimitedSwap, false for NoSwap.
 	Limited bool
-	// Controller tells that the kernel has a swap controller for cgroups.
+	// Controller: the kernel has a swap controller for cgroups.
 	Controller bool
 	// Capacity is the node's swap in bytes.
 	Capacity int64
@@ -82,24 +85,25 @@ type MemoryQoS struct {
 	PageSize int64
 }
 
-// PodDir is the pod's own directory.
+// PodDir returns the pod's own directory.
 func (n *Node) PodDir(uid types.UID) string { return path.Join(n.PodsDir, string(uid)) }
 
-// HostsPath is where the pod's /etc/hosts lies on the host. HostsFile gives its content.
+// HostsPath returns the path of the pod's /etc/hosts on the host. HostsFile returns its content.
 func (n *Node) HostsPath(uid types.UID) string { return path.Join(n.PodDir(uid), "etc-hosts") }
 
-// TerminationLogPath is the file that is mounted at the termination message path of one container instance. It must
-// exist, empty and with mode 0666, before the container is created. The attempt in its name keeps the instances apart.
+// TerminationLogPath returns the path of the file that is mounted at the termination message path of one container
+// instance. The file must exist, empty and with mode 0666, before the container is created. The attempt in its name
+// distinguishes the instances.
 func (n *Node) TerminationLogPath(uid types.UID, container string, attempt uint32) string {
 	return path.Join(n.PodDir(uid), "containers", container, "termination-"+strconv.FormatUint(uint64(attempt), 10))
 }
 
-// PodLogDir is the directory of the pod's logs, which holds one directory for each container.
+// PodLogDir returns the directory of the pod's logs, which has one subdirectory for each container.
 func (n *Node) PodLogDir(namespace, name string, uid types.UID) string {
 	return path.Join(n.PodLogsDir, namespace+"_"+name+"_"+string(uid))
 }
 
-// LogPath is the log of one container instance, relative to the pod's log directory.
+// LogPath returns the path of the log of one container instance, relative to the pod's log directory.
 func LogPath(container string, attempt uint32) string {
 	return path.Join(container, strconv.FormatUint(uint64(attempt), 10)+".log")
 }

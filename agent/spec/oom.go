@@ -12,9 +12,9 @@ const (
 	oomBestEffort = 1000
 )
 
-// OOMScoreAdj is the oom_score_adj of the container's processes. Guaranteed and node-critical pods go last, best-effort
-// pods first. In between, the share of the machine's memory (capacity, in bytes) a container requests protects it: it is
-// at risk once it uses more than that.
+// OOMScoreAdj returns the oom_score_adj of the container's processes. The kernel kills best-effort pods first,
+// guaranteed and node-critical pods last. Between them, a container is protected in proportion to the share of the
+// machine's memory (capacity, in bytes) that it requests: it is at risk once it uses more than its request.
 func OOMScoreAdj(pod *corev1.Pod, c *corev1.Container, capacity int64) int64 {
 	if podutil.IsCritical(pod) && pod.Spec.PriorityClassName == "system-node-critical" {
 		return oomGuaranteed
@@ -31,11 +31,11 @@ func OOMScoreAdj(pod *corev1.Pod, c *corev1.Container, capacity int64) int64 {
 	share := unclaimedMemory(pod)
 	score := 1000 - 1000*(c.Resources.Requests.Memory().Value()+share)/capacity
 	if role, found := podutil.Container(&pod.Spec, c.Name); found != nil && role == podutil.RoleSidecar {
-		// A sidecar must not go before the containers it serves.
+		// The kernel must not kill a sidecar before the containers that it serves.
 		score = min(score, 1000-1000*(leastMemory(pod)+share)/capacity)
 	}
-	// Stay above the guaranteed pods and below the best-effort ones. The upper bound catches only 1000 itself: a request
-	// beyond the machine is below, and no request is negative.
+	// The score must be above that of guaranteed pods and below that of best-effort pods. It is never above 1000,
+	// because no request is negative.
 	score = max(score, 1000+oomGuaranteed)
 	if score == oomBestEffort {
 		score--
@@ -43,7 +43,8 @@ func OOMScoreAdj(pod *corev1.Pod, c *corev1.Container, capacity int64) int64 {
 	return score
 }
 
-// unclaimedMemory is each container's part of the memory the pod requests as a whole but no container for itself.
+// unclaimedMemory returns an equal share for each container of the memory that the pod requests in addition to the
+// requests of its containers.
 func unclaimedMemory(pod *corev1.Pod) int64 {
 	count := int64(0)
 	for role := range podutil.Containers(&pod.Spec) {
@@ -58,7 +59,7 @@ func unclaimedMemory(pod *corev1.Pod) int64 {
 	return (pod.Spec.Resources.Requests.Memory().Value() - claimed.Memory().Value()) / count
 }
 
-// leastMemory is the smallest memory request of the app containers.
+// leastMemory returns the smallest memory request of the app containers.
 func leastMemory(pod *corev1.Pod) int64 {
 	least := int64(-1)
 	for i := range pod.Spec.Containers {

@@ -10,35 +10,37 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// PodRef names the pod a sandbox or container belongs to.
+// PodRef identifies the pod that a sandbox or container belongs to.
 type PodRef struct {
 	Namespace string
 	Name      string
 	UID       types.UID
 }
 
-// ContainerFacts is what the labels and annotations of a container tell of how it was made.
+// ContainerFacts is what the labels and annotations of a container record about its creation.
 type ContainerFacts struct {
 	Pod  PodRef
 	Name string
-	// Hash is the recorded ContainerHash; empty where there is none, or one of an agent with another recipe.
+	// Hash is the recorded ContainerHash; empty if there is none, or if another agent recorded it with another
+	// algorithm.
 	Hash         string
 	RestartCount uint32
-	// DeletionGrace and TerminationGrace are in seconds: deletionGracePeriodSeconds and
-	// terminationGracePeriodSeconds of the pod when the container was made; nil where the pod had none.
+	// DeletionGrace and TerminationGrace are the pod's deletionGracePeriodSeconds and terminationGracePeriodSeconds
+	// at the creation of the container, in seconds; nil if the pod had none.
 	DeletionGrace            *int64
 	TerminationGrace         *int64
 	TerminationMessagePath   string
 	TerminationMessagePolicy corev1.TerminationMessagePolicy
-	// PreStop is the handler to run before the container is stopped; nil where there is none.
+	// PreStop is the handler to run before the container is stopped; nil if there is none.
 	PreStop *corev1.LifecycleHandler
 	Ports   []corev1.ContainerPort
-	// Resources are those it was made with, CPU and memory alone; nil where an agent made it that does not say.
+	// Resources are the CPU and memory with which the container was created; nil if another agent created it and did
+	// not record them.
 	Resources *corev1.ResourceRequirements
 }
 
-// ParsePodLabels reads a sandbox's or container's labels. It fails on labels that do not name a pod: such
-// an instance was not made for a pod, and is none of the agent's business.
+// ParsePodLabels reads the labels of a sandbox or container. It fails on labels that do not identify a pod: the agent
+// must leave such a sandbox or container alone.
 func ParsePodLabels(labels map[string]string) (PodRef, error) {
 	ref := PodRef{
 		Namespace: labels[LabelPodNamespace],
@@ -54,9 +56,9 @@ func ParsePodLabels(labels map[string]string) (PodRef, error) {
 	return ref, nil
 }
 
-// ParseContainer reads a container's labels and annotations. Where the labels do not name a container of a pod it
-// returns ok false. A single value that cannot be read is left at its zero value and named in err, so that the
-// container can still be stopped.
+// ParseContainer reads a container's labels and annotations. If the labels do not identify a container of a pod, ok
+// is false. A single value that cannot be parsed keeps its zero value, and err names it; ok is still true, so that
+// the agent can stop the container.
 func ParseContainer(labels, annotations map[string]string) (facts ContainerFacts, ok bool, err error) {
 	pod, err := ParsePodLabels(labels)
 	if err != nil {
@@ -92,7 +94,7 @@ func ParseContainer(labels, annotations map[string]string) (facts ContainerFacts
 	return facts, true, errors.Join(r.errs...)
 }
 
-// annotationReader collects what cannot be read.
+// annotationReader parses annotations and collects the errors.
 type annotationReader struct {
 	annotations map[string]string
 	errs        []error
@@ -124,7 +126,7 @@ func (r *annotationReader) seconds(key string) *int64 {
 	return &n
 }
 
-// json reads the annotation into value and tells whether there was one.
+// json decodes the annotation into value and reports whether it exists and is valid.
 func (r *annotationReader) json(key string, value any) bool {
 	text, ok := r.annotations[key]
 	if !ok {

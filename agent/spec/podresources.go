@@ -9,7 +9,8 @@ import (
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
-// PodResources is what the pod's own cgroup gets, around those of its containers. A nil field is left as it is.
+// PodResources are the settings of the pod's own cgroup, the parent of its containers' cgroups. A nil field leaves the
+// setting unchanged.
 type PodResources struct {
 	// CPUShares is the CPU weight in cgroup v1 terms, from 2 to 262144.
 	CPUShares int64
@@ -20,14 +21,14 @@ type PodResources struct {
 	Memory *int64
 	// Pids bounds the number of processes.
 	Pids *int64
-	// Hugepages are limits in bytes by page size in bytes; sizes not in it have no huge pages.
+	// Hugepages are limits in bytes by page size in bytes. For other sizes the pod gets no huge pages.
 	Hugepages map[int64]int64
 	// Unified are further files of cgroup v2 and their content.
 	Unified map[string]string
 }
 
-// PodCgroup returns the settings of the pod's cgroup. exclusiveCPUs takes the CPU quota away.
-func PodCgroup(pod *corev1.Pod, node *Node, exclusiveCPUs bool) PodResources {
+// PodCgroup returns the settings of the pod's cgroup.
+func PodCgroup(pod *corev1.Pod, node *Node) PodResources {
 	requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
 	limits, cpuLimited, memoryLimited := podLimits(pod)
 	class := podutil.QOS(pod)
@@ -45,7 +46,7 @@ func PodCgroup(pod *corev1.Pod, node *Node, exclusiveCPUs bool) PodResources {
 	if cpuLimited {
 		period := node.quotaPeriod()
 		quota := cpuQuota(*limits.Cpu(), period)
-		if !node.CPUCFSQuota || exclusiveCPUs {
+		if !node.CPUCFSQuota {
 			quota = -1
 		}
 		out.CPUQuota, out.CPUPeriod = &quota, &period
@@ -61,8 +62,8 @@ func PodCgroup(pod *corev1.Pod, node *Node, exclusiveCPUs bool) PodResources {
 	return out
 }
 
-// podLimits are the limits of the pod as a whole. They bound its cgroup only where each of its containers has a limit, or
-// the pod itself: a sum that leaves a container out is none.
+// podLimits returns the limits of the whole pod. cpu and memory report whether the limit applies to the pod's cgroup:
+// the pod itself or each of its containers must have one. A sum that leaves out a container is not a limit.
 func podLimits(pod *corev1.Pod) (limits corev1.ResourceList, cpu, memory bool) {
 	cpu, memory = true, true
 	limits = resourcehelper.PodLimits(pod, resourcehelper.PodResourcesOptions{

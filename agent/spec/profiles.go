@@ -10,7 +10,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// seccompProfile is the container's own profile, else the pod's, else the node's default.
+// seccompProfile returns the container's own profile, else the pod's, else the node's default.
 func seccompProfile(pod *corev1.Pod, c *corev1.Container, node *Node) (*runtimeapi.SecurityProfile, error) {
 	var profile *corev1.SeccompProfile
 	if pod.Spec.SecurityContext != nil {
@@ -40,11 +40,11 @@ func seccompProfile(pod *corev1.Pod, c *corev1.Container, node *Node) (*runtimea
 		}
 		return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Localhost, LocalhostRef: file}, nil
 	}
-	return nil, fmt.Errorf("seccompProfile: type %q is not known", profile.Type)
+	return nil, fmt.Errorf("seccompProfile: unknown type %q", profile.Type)
 }
 
-// seccompFile is the path of a profile on this node. It must name a file below the seccomp directory: an empty name once
-// let containers run unconfined (CVE-2023-2431).
+// seccompFile returns the path of a profile on this node. It must be a file below the seccomp directory. In the
+// kubelet an empty name once let containers run unconfined (CVE-2023-2431).
 func seccompFile(name *string, node *Node) (string, error) {
 	if name == nil || *name == "" {
 		return "", errors.New("seccompProfile: localhostProfile must be set with type Localhost")
@@ -58,15 +58,16 @@ func seccompFile(name *string, node *Node) (string, error) {
 	return path.Join(node.SeccompDir, *name), nil
 }
 
-// apparmorProfile is the container's own profile, else the one its annotation names, else the pod's; nil where none of them
-// says anything. The second value is the profile in the older notation, for runtimes that read that.
+// apparmorProfile returns the container's own profile, else the one of its annotation, else the pod's; nil if none is
+// set. The second result is the profile in the deprecated notation, for runtimes that still read it.
 func apparmorProfile(pod *corev1.Pod, c *corev1.Container) (*runtimeapi.SecurityProfile, string, error) {
 	profile, err := apparmorSource(pod, c)
 	if profile == nil || err != nil {
 		return nil, "", err
 	}
 	if profile.Type != corev1.AppArmorProfileTypeLocalhost && profile.LocalhostProfile != nil {
-		return nil, "", fmt.Errorf("appArmorProfile: localhostProfile can only be set with type Localhost, not %q", profile.Type)
+		return nil, "", fmt.Errorf("appArmorProfile: localhostProfile can only be set with type Localhost, not %q",
+			profile.Type)
 	}
 	switch profile.Type {
 	case corev1.AppArmorProfileTypeRuntimeDefault:
@@ -84,7 +85,7 @@ func apparmorProfile(pod *corev1.Pod, c *corev1.Container) (*runtimeapi.Security
 		return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Localhost, LocalhostRef: *name},
 			corev1.DeprecatedAppArmorBetaProfileNamePrefix + *name, nil
 	}
-	return nil, "", fmt.Errorf("appArmorProfile: type %q is not known", profile.Type)
+	return nil, "", fmt.Errorf("appArmorProfile: unknown type %q", profile.Type)
 }
 
 func apparmorSource(pod *corev1.Pod, c *corev1.Container) (*corev1.AppArmorProfile, error) {

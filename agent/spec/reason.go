@@ -2,13 +2,14 @@ package spec
 
 import "fmt"
 
-// Reasons as the kubelet shows them in a container's waiting state, or in its sync errors.
+// The reasons that the kubelet uses in a container's waiting state or in its sync errors.
 const (
 	ReasonCreateContainerConfig = "CreateContainerConfigError"
 	ReasonConfigPodSandbox      = "ConfigPodSandboxError"
 )
 
-// Reason is an error its reader can act upon. Reason goes into the waiting state of the container, Message is for people.
+// Reason is an error for the pod's status and events. Reason is the machine-readable reason, as in the waiting state of
+// the container; Message says what to correct in the pod.
 type Reason struct {
 	Reason  string
 	Message string
@@ -16,7 +17,7 @@ type Reason struct {
 
 func (r *Reason) Error() string { return r.Message }
 
-// Warning is something the user should hear about in an event, though the pod can run. Reason is the event's reason.
+// Warning is a problem to report in an event of the pod. The pod can run all the same. Reason is the event's reason.
 type Warning struct {
 	Reason  string
 	Message string

@@ -6,20 +6,20 @@ import (
 	"strings"
 )
 
-// ResolvConf is what a resolv.conf(5) file says.
+// ResolvConf is the parsed content of a resolv.conf(5) file.
 type ResolvConf struct {
 	Nameservers []string
-	// Search is the last search line, each domain without its trailing dot.
+	// Search holds the domains of the last search line, without trailing dots.
 	Search []string
-	// Options are all options, written as in the file (ndots:5), each name once: the last value wins.
+	// Options are all options, written as in the file (ndots:5). Each name occurs once, with its last value.
 	Options []string
 }
 
-// MaxResolvConf is the size up to which ParseResolvConf reads a file.
+// MaxResolvConf is the largest size of a file that ParseResolvConf accepts, in bytes.
 const MaxResolvConf = 10 << 20
 
-// ParseResolvConf reads the content of a resolv.conf file. It knows nameserver, search and options lines, as the kubelet
-// does, and skips others.
+// ParseResolvConf parses the content of a resolv.conf file. Like the kubelet, it reads nameserver, search and options
+// lines, and skips all others.
 func ParseResolvConf(content []byte) (ResolvConf, error) {
 	if len(content) > MaxResolvConf {
 		return ResolvConf{}, fmt.Errorf("resolv.conf has %d bytes, more than %d", len(content), MaxResolvConf)
@@ -54,7 +54,7 @@ func ParseResolvConf(content []byte) (ResolvConf, error) {
 	return conf, nil
 }
 
-// searchDomains drops trailing dots, so that a domain with and without one counts once, and the root domain.
+// searchDomains removes trailing dots, so that a domain with and one without a dot are equal. It drops the root domain.
 func searchDomains(fields []string) []string {
 	var domains []string
 	for _, field := range fields {
@@ -65,7 +65,7 @@ func searchDomains(fields []string) []string {
 	return domains
 }
 
-// setOption puts a resolver option in the place of one of the same name, or at the end.
+// setOption replaces the resolver option of the same name, or appends the option.
 func setOption(options []string, option string) []string {
 	name := optionName(option)
 	for i, old := range options {

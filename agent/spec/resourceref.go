@@ -17,12 +17,13 @@ func resourceFieldValue(in *ContainerInput, ref *corev1.ResourceFieldSelector) (
 	return ResourceField(in.Pod, in.Container, ref, in.Node.Allocatable)
 }
 
-// ResourceField resolves a resourceFieldRef for an environment variable or a downward API volume: the resource of the
-// container it names, or of c where it names none, in units of its divisor and rounded up. A limit the container does not
-// have is the pod's limit, and failing that the node's allocatable resource. c may be nil if ref names a container.
+// ResourceField resolves a resourceFieldRef of an environment variable or a downward API volume. It returns the
+// resource of the container that ref names, or of c if it names none, in units of the divisor and rounded up. If the
+// container has no limit, the value is the pod's limit, or the node's allocatable resource if the pod has none
+// either. c may be nil if ref names a container.
 func ResourceField(pod *corev1.Pod, c *corev1.Container, ref *corev1.ResourceFieldSelector,
 	allocatable corev1.ResourceList) (string, error) {
-	// As in the kubelet, an init container that is named (instead of meant by naming none) shows its own limits alone.
+	// As in the kubelet, these defaults do not apply to an init container that ref names.
 	useDefaults := true
 	if ref.ContainerName != "" {
 		var role podutil.Role
@@ -33,7 +34,7 @@ func ResourceField(pod *corev1.Pod, c *corev1.Container, ref *corev1.ResourceFie
 		useDefaults = role == podutil.RoleApp
 	}
 	if c == nil {
-		return "", fmt.Errorf("resourceFieldRef %s names no container", ref.Resource)
+		return "", fmt.Errorf("resourceFieldRef %s: containerName is not set", ref.Resource)
 	}
 	limits := c.Resources.Limits
 	if useDefaults {
@@ -45,7 +46,7 @@ func ResourceField(pod *corev1.Pod, c *corev1.Container, ref *corev1.ResourceFie
 func withDefaultLimits(pod *corev1.Pod, limits, allocatable corev1.ResourceList) corev1.ResourceList {
 	out := corev1.ResourceList{}
 	maps.Copy(out, limits)
-	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage} {
+	for _, name := range append(podutil.ComputeResources[:], corev1.ResourceEphemeralStorage) {
 		if q := out[name]; !q.IsZero() {
 			continue
 		}

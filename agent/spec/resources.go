@@ -21,10 +21,10 @@ const (
 	defaultPeriod = 100 * time.Millisecond
 )
 
-// ContainerResources returns the limits of a container; they are for its creation and for a later change alike. Where the
-// container has no limit of its own for CPU or memory, the pod's holds. exclusiveCPUs takes the CPU quota away.
-func ContainerResources(pod *corev1.Pod, c *corev1.Container, node *Node, exclusiveCPUs bool) *runtimeapi.LinuxContainerResources {
-	out := linuxResources(node, c.Resources.Requests, limitsOf(pod, c), exclusiveCPUs)
+// ContainerResources returns the resources of a container, for its creation and for a later resize. If the container
+// has no limit of its own for CPU or memory, the pod's limit applies.
+func ContainerResources(pod *corev1.Pod, c *corev1.Container, node *Node) *runtimeapi.LinuxContainerResources {
+	out := linuxResources(node, c.Resources.Requests, limitsOf(pod, c))
 	out.OomScoreAdj = OOMScoreAdj(pod, c, node.memoryCapacity())
 	out.HugepageLimits = hugepageLimits(pod, c, node)
 	setSwap(out, pod, c, node)
@@ -32,20 +32,20 @@ func ContainerResources(pod *corev1.Pod, c *corev1.Container, node *Node, exclus
 	return out
 }
 
-// SandboxResources returns what the pod as a whole may use, and the overhead of its sandbox, for runtimes that size a
-// virtual machine by it.
-func SandboxResources(pod *corev1.Pod, node *Node, exclusiveCPUs bool) (resources, overhead *runtimeapi.LinuxContainerResources) {
+// SandboxResources returns what the whole pod may use, and the overhead of its sandbox. Runtimes that run a pod in a
+// virtual machine choose its size from them.
+func SandboxResources(pod *corev1.Pod, node *Node) (resources, overhead *runtimeapi.LinuxContainerResources) {
 	opts := resourcehelper.PodResourcesOptions{ExcludeOverhead: true}
-	resources = linuxResources(node, resourcehelper.PodRequests(pod, opts), resourcehelper.PodLimits(pod, opts), exclusiveCPUs)
+	resources = linuxResources(node, resourcehelper.PodRequests(pod, opts), resourcehelper.PodLimits(pod, opts))
 	overhead = &runtimeapi.LinuxContainerResources{}
 	if o := pod.Spec.Overhead; o != nil {
 		request := corev1.ResourceList{corev1.ResourceCPU: *o.Cpu()}
-		overhead = linuxResources(node, request, o, false)
+		overhead = linuxResources(node, request, o)
 	}
 	return resources, overhead
 }
 
-// limitsOf are the container's limits for CPU and memory, filled up from the pod's.
+// limitsOf returns the container's limits for CPU and memory. The pod's limit replaces one that is missing.
 func limitsOf(pod *corev1.Pod, c *corev1.Container) corev1.ResourceList {
 	out := corev1.ResourceList{}
 	for _, name := range podutil.ComputeResources {
@@ -57,8 +57,8 @@ func limitsOf(pod *corev1.Pod, c *corev1.Container) corev1.ResourceList {
 	return out
 }
 
-// EffectiveResources are the CPU and memory that a container may use: its own requests, its own limits, and the pod's limits
-// where it has none.
+// EffectiveResources returns the CPU and memory that a container may use: its own requests, its own limits, and the
+// pod's limits where it has none.
 func EffectiveResources(pod *corev1.Pod, c *corev1.Container) corev1.ResourceRequirements {
 	var out corev1.ResourceRequirements
 	limits := limitsOf(pod, c)
@@ -80,8 +80,8 @@ func setQuantity(list *corev1.ResourceList, name corev1.ResourceName, q resource
 	(*list)[name] = q
 }
 
-// linuxResources turns CPU and memory into the terms of cgroups. A request that is missing is the limit.
-func linuxResources(node *Node, requests, limits corev1.ResourceList, noQuota bool) *runtimeapi.LinuxContainerResources {
+// linuxResources converts CPU and memory to cgroup settings. A missing CPU request is the same as the limit.
+func linuxResources(node *Node, requests, limits corev1.ResourceList) *runtimeapi.LinuxContainerResources {
 	request, ok := requests[corev1.ResourceCPU]
 	if !ok {
 		request = limits[corev1.ResourceCPU]
@@ -93,9 +93,7 @@ func linuxResources(node *Node, requests, limits corev1.ResourceList, noQuota bo
 	if node.CPUCFSQuota {
 		out.CpuPeriod = node.quotaPeriod()
 		out.CpuQuota = cpuQuota(*limits.Cpu(), out.CpuPeriod)
-		if noQuota {
-			out.CpuQuota = -1
-		}
+
 	}
 	if node.CgroupV2 && !node.SingleProcessOOMKill {
 		out.Unified = map[string]string{"memory.oom.group": "1"}
@@ -103,12 +101,12 @@ func linuxResources(node *Node, requests, limits corev1.ResourceList, noQuota bo
 	return out
 }
 
-// cpuShares is the CPU weight: 1024 a CPU.
+// cpuShares returns the CPU weight: 1024 for each CPU.
 func cpuShares(cpu resource.Quantity) int64 {
 	return min(max(cpu.MilliValue()*1024/1000, minShares), maxShares)
 }
 
-// cpuQuota is the CPU time in µs of a period; 0, which sets no limit, for no CPU.
+// cpuQuota returns the CPU time in µs per period; 0, which means no limit, if cpu is zero.
 func cpuQuota(cpu resource.Quantity, period int64) int64 {
 	if cpu.IsZero() {
 		return 0
@@ -116,7 +114,7 @@ func cpuQuota(cpu resource.Quantity, period int64) int64 {
 	return max(cpu.MilliValue()*period/1000, minQuota)
 }
 
-// quotaPeriod is the CFS period in µs.
+// quotaPeriod returns the CFS period in µs.
 func (n *Node) quotaPeriod() int64 {
 	if n.CPUCFSQuotaPeriod > 0 {
 		return n.CPUCFSQuotaPeriod.Microseconds()
@@ -124,7 +122,8 @@ func (n *Node) quotaPeriod() int64 {
 	return defaultPeriod.Microseconds()
 }
 
-// hugepageLimits sets a limit for each page size the kernel has; no huge pages are free for all.
+// hugepageLimits returns a limit for each page size that the kernel supports: 0 where the pod asks for none, because a
+// size without a limit would be unlimited.
 func hugepageLimits(pod *corev1.Pod, c *corev1.Container, node *Node) []*runtimeapi.HugepageLimit {
 	limits := map[string]uint64{}
 	if r := pod.Spec.Resources; r != nil {
@@ -146,7 +145,7 @@ func addHugepages(limits map[string]uint64, resources corev1.ResourceList) {
 	}
 }
 
-// HugepageSize returns the page size in bytes of a resource such as hugepages-2Mi. It is false for other resources.
+// HugepageSize returns the page size in bytes of a resource such as hugepages-2Mi, and false for other resources.
 func HugepageSize(name corev1.ResourceName) (int64, bool) {
 	text, ok := strings.CutPrefix(string(name), corev1.ResourceHugePagesPrefix)
 	if !ok {
@@ -159,7 +158,7 @@ func HugepageSize(name corev1.ResourceName) (int64, bool) {
 	return q.Value(), true
 }
 
-// pageSizeName writes a page size as the files of the hugetlb controller have it, for example 2MB.
+// pageSizeName returns a page size as the hugetlb controller names it in its files, for example 2MB.
 func pageSizeName(size int64) string {
 	units := [...]string{"B", "KB", "MB", "GB", "TB", "PB"}
 	i := 0

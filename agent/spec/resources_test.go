@@ -171,12 +171,12 @@ func TestSwap(t *testing.T) {
 		if c.change != nil {
 			c.change(pod, node)
 		}
-		got := ContainerResources(pod, &pod.Spec.Containers[0], node, false)
+		got := ContainerResources(pod, &pod.Spec.Containers[0], node)
 		if got.Unified["memory.swap.max"] != c.want || got.MemorySwapLimitInBytes != 0 {
 			t.Errorf("%s: %v", name, got)
 		}
 		node.CgroupV2 = false
-		got = ContainerResources(pod, &pod.Spec.Containers[0], node, false)
+		got = ContainerResources(pod, &pod.Spec.Containers[0], node)
 		if got.Unified != nil || node.Swap.Controller && got.MemorySwapLimitInBytes != got.MemoryLimitInBytes {
 			t.Errorf("%s on cgroup v1: %v", name, got)
 		}
@@ -200,17 +200,17 @@ func TestMemoryQoS(t *testing.T) {
 		pod, node := testPod(), testNode(nodeFacts{MemoryQoS: "none"})
 		node.MemoryQoS.Tiered = c.tiered
 		pod.Spec.Containers[0].Resources = c.resources
-		got := ContainerResources(pod, &pod.Spec.Containers[0], node, false).Unified
+		got := ContainerResources(pod, &pod.Spec.Containers[0], node).Unified
 		if got["memory.min"] != c.min || got["memory.low"] != c.low || got["memory.high"] != c.high {
 			t.Errorf("%s: %v", name, got)
 		}
 		node.CgroupV2 = false
-		if got := ContainerResources(pod, &pod.Spec.Containers[0], node, false).Unified; got != nil {
+		if got := ContainerResources(pod, &pod.Spec.Containers[0], node).Unified; got != nil {
 			t.Errorf("%s on cgroup v1: %v", name, got)
 		}
 	}
 	quiet := testNode(nodeFacts{MemoryQoS: "none", SingleProcessOOMKill: true})
-	if got := ContainerResources(testPod(), &corev1.Container{}, quiet, false).Unified; len(got) != 2 {
+	if got := ContainerResources(testPod(), &corev1.Container{}, quiet).Unified; len(got) != 2 {
 		t.Errorf("without other settings: %v", got)
 	}
 	if wholePages(8191, 4096) != 4096 || wholePages(8191, 0) != 8191 {
@@ -218,12 +218,12 @@ func TestMemoryQoS(t *testing.T) {
 	}
 	pod, node := testPod(), testNode(nodeFacts{MemoryQoS: "none"})
 	node.Allocatable = nil
-	if high, ok := ContainerResources(pod, &pod.Spec.Containers[0], node, false).Unified["memory.high"]; ok {
+	if high, ok := ContainerResources(pod, &pod.Spec.Containers[0], node).Unified["memory.high"]; ok {
 		t.Errorf("memory.high %s of an unknown node", high)
 	}
 	node.Allocatable, node.MemoryQoS.ThrottlingFactor = list("1", "7Gi"), 0
 	pod.Spec.Containers[0].Resources = requirements("", "1Gi", "", "")
-	if high, ok := ContainerResources(pod, &pod.Spec.Containers[0], node, false).Unified["memory.high"]; ok {
+	if high, ok := ContainerResources(pod, &pod.Spec.Containers[0], node).Unified["memory.high"]; ok {
 		t.Errorf("memory.high %s, though nothing is to be slowed down", high)
 	}
 }
@@ -233,28 +233,27 @@ func TestPodCgroup(t *testing.T) {
 	node.PodPidsLimit = 100
 	pod := testPod()
 	pod.Spec.Containers[0].Resources = requirements("500m", "1Gi", "1", "2Gi")
-	got := PodCgroup(pod, node, false)
-	if got.CPUShares != 512 || *got.CPUQuota != 100000 || *got.CPUPeriod != 100000 || *got.Memory != 2<<30 || *got.Pids != 100 || got.Unified != nil {
+	got := PodCgroup(pod, node)
+	if got.CPUShares != 512 || *got.CPUQuota != 100000 || *got.CPUPeriod != 100000 || *got.Memory != 2<<30 ||
+		*got.Pids != 100 || got.Unified != nil {
 		t.Errorf("burstable with limits: %+v", got)
 	}
-	if got := PodCgroup(pod, node, true); *got.CPUQuota != -1 {
-		t.Errorf("exclusive CPUs: %+v", got)
-	}
+
 	pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{Name: "free"})
-	if got := PodCgroup(pod, node, false); got.CPUQuota != nil || got.CPUPeriod != nil || got.Memory != nil || got.CPUShares != 512 {
+	if got := PodCgroup(pod, node); got.CPUQuota != nil || got.CPUPeriod != nil || got.Memory != nil || got.CPUShares != 512 {
 		t.Errorf("one container without limits: %+v", got)
 	}
 	pod.Spec.Resources = ptr(requirements("", "", "2", "4Gi"))
-	if got := PodCgroup(pod, node, false); *got.CPUQuota != 200000 || *got.Memory != 4<<30 {
+	if got := PodCgroup(pod, node); *got.CPUQuota != 200000 || *got.Memory != 4<<30 {
 		t.Errorf("limits of the pod: %+v", got)
 	}
-	if got := PodCgroup(testPod(), node, false); got.CPUShares != 2 || got.CPUQuota != nil || got.Memory != nil {
+	if got := PodCgroup(testPod(), node); got.CPUShares != 2 || got.CPUQuota != nil || got.Memory != nil {
 		t.Errorf("best effort: %+v", got)
 	}
 	node.MemoryQoS = &MemoryQoS{Tiered: true, PageSize: 4096}
 	guaranteed := testPod()
 	guaranteed.Spec.Containers[0].Resources = requirements("1", "1Gi", "1", "1Gi")
-	if got := PodCgroup(guaranteed, node, false); got.Unified["memory.min"] != "1073741824" || len(got.Unified) != 1 {
+	if got := PodCgroup(guaranteed, node); got.Unified["memory.min"] != "1073741824" || len(got.Unified) != 1 {
 		t.Errorf("guaranteed: %+v", got)
 	}
 }

@@ -10,23 +10,21 @@ import (
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
-// SandboxInput is what Sandbox needs to know. Pointers are to the caller's values and are only read.
+// SandboxInput is the input of Sandbox. Pointers refer to values of the caller, which Sandbox only reads.
 type SandboxInput struct {
 	Node *Node
-	// Pod is the pod with the resources that were granted to it.
+	// Pod is the pod with its allocated resources.
 	Pod *corev1.Pod
 	// Attempt numbers the sandboxes of the pod from 0.
 	Attempt uint32
-	// UserNS is the pod's user namespace. It is needed when spec.hostUsers is false.
+	// UserNS is the pod's user namespace. It is required if spec.hostUsers is false.
 	UserNS []IDMapping
-	// ExtraGroups are the groups that annotations of the pod's persistent volumes demand.
+	// ExtraGroups are the supplemental groups from annotations of the pod's persistent volumes.
 	ExtraGroups []int64
-	// ExclusiveCPUs tells that a container of the pod owns its CPUs; the sandbox then gets no CPU quota.
-	ExclusiveCPUs bool
 }
 
-// Sandbox writes the CRI configuration of one of the pod's sandboxes. The warnings are for the pod's events. A failure is
-// a *Reason.
+// Sandbox returns the CRI configuration of one of the pod's sandboxes. The warnings become events of the pod. An
+// error is a *Reason.
 func Sandbox(in *SandboxInput) (*runtimeapi.PodSandboxConfig, []Warning, error) {
 	config, warnings, err := sandbox(in)
 	if err != nil {
@@ -88,7 +86,7 @@ func sandboxLinux(in *SandboxInput) (*runtimeapi.LinuxPodSandboxConfig, error) {
 	if err != nil {
 		return nil, err
 	}
-	resources, overhead := SandboxResources(in.Pod, in.Node, in.ExclusiveCPUs)
+	resources, overhead := SandboxResources(in.Pod, in.Node)
 	return &runtimeapi.LinuxPodSandboxConfig{
 		CgroupParent:    parent,
 		SecurityContext: security,
@@ -99,7 +97,7 @@ func sandboxLinux(in *SandboxInput) (*runtimeapi.LinuxPodSandboxConfig, error) {
 }
 
 // portMappings lists the ports of all app containers and the host ports of sidecars, which the scheduler reserves too.
-// In one container a name, or a port without one, counts once.
+// Ports of one container that have the same name are listed once; so are equal ports without a name.
 func portMappings(pod *corev1.Pod) ([]*runtimeapi.PortMapping, error) {
 	var out []*runtimeapi.PortMapping
 	for role, c := range podutil.Containers(&pod.Spec) {
@@ -123,7 +121,7 @@ func portMappings(pod *corev1.Pod) ([]*runtimeapi.PortMapping, error) {
 	return out, nil
 }
 
-// portKey is what makes a port unique.
+// portKey returns what identifies a port within its container.
 func portKey(p corev1.ContainerPort) string {
 	if p.Name != "" {
 		return p.Name
@@ -139,17 +137,17 @@ func portMapping(p corev1.ContainerPort) (*runtimeapi.PortMapping, error) {
 	}
 	protocol, ok := runtimeapi.Protocol_value[string(p.Protocol)]
 	if !ok && p.Protocol != "" {
-		return nil, fmt.Errorf("protocol %q is not known", p.Protocol)
+		return nil, fmt.Errorf("unknown protocol %q", p.Protocol)
 	}
 	return &runtimeapi.PortMapping{
-		Protocol:      runtimeapi.Protocol(protocol), // without one: 0, which is TCP
+		Protocol:      runtimeapi.Protocol(protocol), // 0, which is TCP, if the spec sets none
 		ContainerPort: p.ContainerPort,
 		HostPort:      p.HostPort,
 		HostIp:        p.HostIP,
 	}, nil
 }
 
-// podSysctls returns the pod's sysctls by name. Whether they are allowed on this node was decided at admission.
+// podSysctls returns the pod's sysctls by name. Admission has already checked whether this node allows them.
 func podSysctls(pod *corev1.Pod) (map[string]string, error) {
 	out := map[string]string{}
 	if pod.Spec.SecurityContext == nil {
@@ -164,8 +162,8 @@ func podSysctls(pod *corev1.Pod) (map[string]string, error) {
 	return out, nil
 }
 
-// dotted writes a sysctl's name with dots, which runtimes want: net/ipv4/ip_forward becomes net.ipv4.ip_forward. Where
-// slashes separate, a dot is part of a name and becomes a slash, as sysctl.d(5) describes.
+// dotted converts a sysctl's name to the form with dots, which runtimes need: net/ipv4/ip_forward becomes
+// net.ipv4.ip_forward. If slashes separate the parts, a dot belongs to a part and becomes a slash; see sysctl.d(5).
 func dotted(name string) string {
 	if i := strings.IndexAny(name, "./"); i < 0 || name[i] == '.' {
 		return name

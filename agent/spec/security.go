@@ -13,7 +13,7 @@ import (
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
-// What procMount Default hides from containers and what it makes read-only, as container engines have it.
+// The paths that procMount Default hides from containers and those that it makes read-only, as in container engines.
 var (
 	maskedPaths = []string{
 		"/proc/asound", "/proc/acpi", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats",
@@ -23,8 +23,8 @@ var (
 	readonlyPaths = []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
 )
 
-// sandboxSecurity is the security context of the sandbox itself, in which no process of the user runs. Its seccomp profile
-// is RuntimeDefault always.
+// sandboxSecurity returns the security context of the sandbox itself, in which no process of the user runs. Its seccomp
+// profile is always RuntimeDefault.
 func sandboxSecurity(in *SandboxInput) (*runtimeapi.LinuxSandboxSecurityContext, error) {
 	namespaces, err := namespaces(in.Pod, in.UserNS)
 	if err != nil {
@@ -54,8 +54,8 @@ func sandboxSecurity(in *SandboxInput) (*runtimeapi.LinuxSandboxSecurityContext,
 	return out, err
 }
 
-// containerSecurity is the security context of one container instance: what the pod says, overlaid by what the container
-// says. It follows from the input alone, so every instance gets the same user.
+// containerSecurity returns the security context of one container instance: the pod's settings, overridden by the
+// container's. It depends only on the input, so every instance gets the same user.
 func containerSecurity(in *ContainerInput) (*runtimeapi.LinuxContainerSecurityContext, error) {
 	sc := effective(in.Pod, in.Container)
 	if err := checkIDs(sc); err != nil {
@@ -99,8 +99,8 @@ func containerSecurity(in *ContainerInput) (*runtimeapi.LinuxContainerSecurityCo
 	return out, setGroups(out, in)
 }
 
-// effective overlays the container's security context on the fields the pod's shares with it. Seccomp and AppArmor have
-// their own rules and are resolved elsewhere.
+// effective returns the container's security context, with the fields that it does not set taken from the pod's.
+// Seccomp and AppArmor have their own rules: see seccompProfile and apparmorProfile.
 func effective(pod *corev1.Pod, c *corev1.Container) *corev1.SecurityContext {
 	out := &corev1.SecurityContext{}
 	if c.SecurityContext != nil {
@@ -115,7 +115,8 @@ func effective(pod *corev1.Pod, c *corev1.Container) *corev1.SecurityContext {
 	return out
 }
 
-// runAs is the user of the container's process: the spec's, else the image's by number or name, else root.
+// runAs returns the user of the container's process, as a number or as a name: the user of the spec, else the user of
+// the image, else root.
 func runAs(sc *corev1.SecurityContext, image Image) (*runtimeapi.Int64Value, string) {
 	switch {
 	case sc.RunAsUser != nil:
@@ -128,8 +129,8 @@ func runAs(sc *corev1.SecurityContext, image Image) (*runtimeapi.Int64Value, str
 	return &runtimeapi.Int64Value{}, ""
 }
 
-// checkNonRoot enforces runAsNonRoot. A user the image gives by name alone is refused, for only the image's own files
-// could tell its number.
+// checkNonRoot enforces runAsNonRoot. It rejects a user that the image specifies only by name: the number of that
+// user is in the image's files, which this package does not read.
 func checkNonRoot(in *ContainerInput, sc *corev1.SecurityContext) error {
 	if !isTrue(sc.RunAsNonRoot) {
 		return nil
@@ -181,7 +182,7 @@ func groupsPolicy(sc *corev1.PodSecurityContext) (runtimeapi.SupplementalGroupsP
 	return runtimeapi.SupplementalGroupsPolicy(value), nil
 }
 
-// setProcMount hides parts of /proc and /sys, unless procMount is Unmasked.
+// setProcMount hides parts of /proc and /sys and makes parts of them read-only, unless procMount is Unmasked.
 func setProcMount(out *runtimeapi.LinuxContainerSecurityContext, sc *corev1.SecurityContext, node *Node) error {
 	mode := corev1.DefaultProcMount
 	if sc.ProcMount != nil {
@@ -193,7 +194,7 @@ func setProcMount(out *runtimeapi.LinuxContainerSecurityContext, sc *corev1.Secu
 		out.ReadonlyPaths = slices.Clone(readonlyPaths)
 	case corev1.UnmaskedProcMount:
 	default:
-		return fmt.Errorf("securityContext.procMount %q is not known", mode)
+		return fmt.Errorf("unknown securityContext.procMount %q", mode)
 	}
 	return nil
 }
@@ -211,7 +212,7 @@ func capabilities(sc *corev1.SecurityContext) (*runtimeapi.Capability, error) {
 	}
 	for _, name := range slices.Concat(out.AddCapabilities, out.DropCapabilities) {
 		if strings.Trim(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_") != "" || name == "" {
-			return nil, fmt.Errorf("securityContext.capabilities: %q is not the name of a capability", name)
+			return nil, fmt.Errorf("securityContext.capabilities: %q is not a valid capability name", name)
 		}
 	}
 	return out, nil
@@ -233,7 +234,7 @@ func anyPrivileged(pod *corev1.Pod) bool {
 	return false
 }
 
-// checkIDs refuses numbers that are no user or group.
+// checkIDs rejects numbers that are not a valid user or group ID.
 func checkIDs(sc *corev1.SecurityContext) error {
 	if err := checkID("runAsUser", sc.RunAsUser); err != nil {
 		return err

@@ -13,28 +13,29 @@ import (
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
-// MaxSELinuxContexts is the size up to which ParseSELinuxContexts reads a file.
+// MaxSELinuxContexts is the largest size of a file that ParseSELinuxContexts accepts, in bytes.
 const MaxSELinuxContexts = 64 << 10
 
-// seLinuxLabel is user:role:type, and a level where the policy has levels. Labels end in mount options, so that there may be
-// nothing in them that ends an option.
+// seLinuxLabel matches user:role:type, followed by a level if the policy has levels. Labels become part of mount
+// options, so they must not contain characters that end an option.
 var (
 	seLinuxLabel = regexp.MustCompile(`^([\w.-]+):([\w.-]+):([\w.-]+)(:[\w.:,-]+)?$`)
 	seLinuxUser  = regexp.MustCompile(`^[\w.-]+$`)
 	seLinuxLevel = regexp.MustCompile(`^[\w.:,-]+$`)
 )
 
-// SELinuxPolicy reads the name of the policy from the content of /etc/selinux/config; empty where it names none.
+// SELinuxPolicy returns the name of the policy in the content of /etc/selinux/config; empty if it names none.
 func SELinuxPolicy(config []byte) string {
 	for line := range strings.Lines(string(config)) {
-		if name, value, found := strings.Cut(strings.TrimSpace(line), "="); found && strings.TrimSpace(name) == "SELINUXTYPE" {
+		name, value, found := strings.Cut(strings.TrimSpace(line), "=")
+		if found && strings.TrimSpace(name) == "SELINUXTYPE" {
 			return strings.Trim(strings.TrimSpace(value), `"`)
 		}
 	}
 	return ""
 }
 
-// ParseSELinuxContexts reads a policy's lxc_contexts: the label that it gives to the files of containers.
+// ParseSELinuxContexts returns the label for the files of containers from the content of a policy's lxc_contexts.
 func ParseSELinuxContexts(content []byte) (string, error) {
 	if len(content) > MaxSELinuxContexts {
 		return "", fmt.Errorf("it has %d bytes, more than %d", len(content), MaxSELinuxContexts)
@@ -46,16 +47,16 @@ func ParseSELinuxContexts(content []byte) (string, error) {
 		}
 		label := strings.Trim(strings.TrimSpace(value), `"`)
 		if !seLinuxLabel.MatchString(label) {
-			return "", fmt.Errorf("%q is no SELinux label", label)
+			return "", fmt.Errorf("%q is not a valid SELinux label", label)
 		}
 		return label, nil
 	}
 	return "", errors.New("it has no line file = …")
 }
 
-// VolumeLabels are the SELinux labels that the files of a volume must have for the containers that mount it, each label once, in
-// order. A container for which no SELinux options are set counts for none. The label of one whose options have no level is empty: the
-// runtime makes up a level when the container starts.
+// VolumeLabels returns the SELinux labels that the files of a volume must have for the containers that mount it,
+// sorted and each label once. A container without SELinux options adds no label. A container whose options have no
+// level adds the empty label: the runtime chooses a level when the container starts.
 func VolumeLabels(n *Node, pod *corev1.Pod, volume string) ([]string, error) {
 	all := map[string]bool{}
 	for _, c := range podutil.Containers(&pod.Spec) {
@@ -73,8 +74,8 @@ func VolumeLabels(n *Node, pod *corev1.Pod, volume string) ([]string, error) {
 	return slices.Sorted(maps.Keys(all)), nil
 }
 
-// fileLabel is the label of files for a process with these options. A process has a role and a type of its own; of files they are the
-// policy's.
+// fileLabel returns the label of files for a process with these options. Role and type of the files come from the
+// policy: they differ from those of the process.
 func (n *Node) fileLabel(o *corev1.SELinuxOptions) (string, error) {
 	if o.Level == "" {
 		return "", nil

@@ -24,8 +24,8 @@ func TestParseSELinuxContexts(t *testing.T) {
 	for text, words := range map[string]string{
 		"process = \"a:b:c:s0\"\n":                      "no line file",
 		"#file = \"a:b:c:s0\"\n":                        "no line file",
-		"file = \"a:b\"\n":                              "is no SELinux label",
-		"file = \"a:b:c:s0\\\",suid,x=\\\"\"\n":         "is no SELinux label",
+		"file = \"a:b\"\n":                              "is not a valid SELinux label",
+		"file = \"a:b:c:s0\\\",suid,x=\\\"\"\n":         "is not a valid SELinux label",
 		strings.Repeat("\n", MaxSELinuxContexts) + "\n": "more than",
 	} {
 		if got, err := ParseSELinuxContexts([]byte(text)); err == nil || !strings.Contains(err.Error(), words) {

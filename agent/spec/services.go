@@ -8,9 +8,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// serviceVariables gives the variables that tell a container where services are: those of default/kubernetes always, and
-// those of the pod's namespace unless spec.enableServiceLinks is false. A service kubernetes in the pod's own namespace
-// wins over that of default.
+// serviceVariables returns the variables with the addresses of services: always that of default/kubernetes, and those
+// of the pod's namespace unless spec.enableServiceLinks is false. A service named kubernetes in the pod's own
+// namespace overrides the one in namespace default.
 func serviceVariables(pod *corev1.Pod, services []*corev1.Service) map[string]string {
 	links := pod.Spec.EnableServiceLinks == nil || *pod.Spec.EnableServiceLinks
 	seen := map[string]*corev1.Service{}
@@ -65,7 +65,7 @@ func addService(vars map[string]string, s *corev1.Service) {
 
 func variableName(s string) string { return strings.ToUpper(strings.ReplaceAll(s, "-", "_")) }
 
-// hostPort joins an address and a port as URLs want them.
+// hostPort joins an address and a port for a URL.
 func hostPort(ip, port string) string {
 	if strings.Contains(ip, ":") {
 		ip = "[" + ip + "]"
