@@ -11,12 +11,12 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 )
 
-// lookupLimit bounds the question after the node's own name, which no DNS server may know.
+// lookupLimit is the timeout of the DNS lookup of the node's own name. Often no DNS server knows that name.
 const lookupLimit = 2 * time.Second
 
-// findIPs gives the node's addresses: those of --node-ip when they are usable here; else the node's name read as an
-// address; else what the name resolves to; else the address of the interface with the default route. wanted may hold
-// one unspecified address, which chooses the family.
+// findIPs returns the node's addresses: those of --node-ip if this machine can use them; else the node's name if it is
+// an address; else what the name resolves to; else the address of the interface with the default route. wanted may
+// hold one unspecified address, which selects the address family.
 func findIPs(ctx context.Context, name string, wanted []netip.Addr) ([]netip.Addr, error) {
 	if len(wanted) > 0 && !wanted[0].IsUnspecified() {
 		for _, ip := range wanted {
@@ -48,7 +48,7 @@ func findIPs(ctx context.Context, name string, wanted []netip.Addr) ([]netip.Add
 	return []netip.Addr{ip.Unmap()}, nil
 }
 
-// lookup asks for the node's name and takes the first usable answer of the preferred family, else of the other one.
+// lookup resolves the node's name. It returns the first usable address of the preferred family, else of the other one.
 func lookup(ctx context.Context, name string, prefer4 bool) (netip.Addr, bool) {
 	ctx, cancel := context.WithTimeout(ctx, lookupLimit)
 	defer cancel()
@@ -72,18 +72,20 @@ func lookup(ctx context.Context, name string, prefer4 bool) (netip.Addr, bool) {
 	return other, other.IsValid()
 }
 
-// usable says why ip cannot be a node's address: others must be able to reach it, and it must be on an interface here.
+// usable returns an error if ip cannot be a node's address: other machines must be able to reach it, and an interface
+// of this machine must have it.
 func usable(ip netip.Addr) error {
 	switch {
 	case ip.IsLoopback():
 		return fmt.Errorf("%s is a loopback address; other machines cannot reach it", ip)
 	case ip.IsMulticast(), ip.IsUnspecified(), ip.IsLinkLocalUnicast():
-		return fmt.Errorf("%s is not the address of one machine", ip)
+		return fmt.Errorf("%s is not the unicast address of one machine", ip)
 	}
 	return local(ip)
 }
 
-// local asks the kernel for ip the cheap way: only an address of this machine can be bound.
+// local returns an error if no interface of this machine has the address ip. It binds a socket, which only works for an
+// address of this machine and is cheaper than listing the interfaces.
 func local(ip netip.Addr) error {
 	c, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(ip, 0)))
 	if err != nil {
@@ -92,7 +94,7 @@ func local(ip netip.Addr) error {
 	return c.Close()
 }
 
-// addresses gives status.addresses: the IPs in order, then the name.
+// addresses returns status.addresses: the IPs in order, then the name.
 func addresses(ips []netip.Addr, name string) []corev1.NodeAddress {
 	var list []corev1.NodeAddress
 	for _, ip := range ips {

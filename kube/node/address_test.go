@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// hostIP gives an address of this machine that others could reach.
+// hostIP returns an address of this machine that other machines could reach.
 func hostIP(t *testing.T) netip.Addr {
 	t.Helper()
 	all, err := net.InterfaceAddrs()
@@ -18,35 +18,38 @@ func hostIP(t *testing.T) netip.Addr {
 			return p.Addr()
 		}
 	}
-	t.Skip("this machine has no address but loopback")
+	t.Skip("this machine has only loopback addresses")
 	return netip.Addr{}
 }
 
 func TestUsable(t *testing.T) {
-	for _, bad := range []string{"127.0.0.1", "::1", "0.0.0.0", "::", "224.0.0.1", "169.254.1.1", "fe80::1", "192.0.2.77", "2001:db8::77"} {
+	for _, bad := range []string{
+		"127.0.0.1", "::1", "0.0.0.0", "::", "224.0.0.1", "169.254.1.1", "fe80::1", "192.0.2.77", "2001:db8::77",
+	} {
 		if usable(netip.MustParseAddr(bad)) == nil {
-			t.Errorf("%s is taken as a node's address", bad)
+			t.Errorf("usable(%s): got nil, want an error", bad)
 		}
 	}
 	if ip := hostIP(t); usable(ip) != nil {
-		t.Errorf("%s: %v", ip, usable(ip))
+		t.Errorf("usable(%s): got %v, want nil", ip, usable(ip))
 	}
 }
 
 func TestFindIPs(t *testing.T) {
 	ip := hostIP(t)
-	if got, err := findIPs(t.Context(), "no-such-name.invalid", []netip.Addr{ip}); err != nil || len(got) != 1 || got[0] != ip {
-		t.Errorf("%v, %v", got, err)
+	got, err := findIPs(t.Context(), "no-such-name.invalid", []netip.Addr{ip})
+	if err != nil || len(got) != 1 || got[0] != ip {
+		t.Errorf("with --node-ip %v: got %v, %v", ip, got, err)
 	}
 	if _, err := findIPs(t.Context(), "n", []netip.Addr{netip.MustParseAddr("192.0.2.77")}); err == nil {
-		t.Error("an address of another machine is taken")
+		t.Error("with --node-ip of another machine: got no error")
 	}
 	if got, err := findIPs(t.Context(), "192.0.2.5", nil); err != nil || got[0].String() != "192.0.2.5" {
-		t.Errorf("a name that is an address gives %v, %v", got, err)
+		t.Errorf("with the node name 192.0.2.5: got %v, %v", got, err)
 	}
-	got, err := findIPs(t.Context(), "no-such-name.invalid", nil)
+	got, err = findIPs(t.Context(), "no-such-name.invalid", nil)
 	if err == nil && usable(got[0]) != nil {
-		t.Errorf("the default route gives %v: %v", got, usable(got[0]))
+		t.Errorf("by the default route: got %v, which is not usable: %v", got, usable(got[0]))
 	}
 	t.Logf("by the default route: %v, %v", got, err)
 }

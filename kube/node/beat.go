@@ -14,32 +14,32 @@ import (
 )
 
 // beat is the connection for heartbeats. client-go shares one HTTP/2 connection between all clients of one
-// configuration; a connection that is half dead (packets vanish, nobody says so) would then take the lease with it,
-// and the node would be given up although it is well. So heartbeats have a connection of their own, which is thrown
-// away when it does not work.
+// configuration. If that connection is half open (packets are lost without an error), the lease would not be renewed
+// either, and the control plane would treat a healthy node as lost. So heartbeats have a connection of their own, which
+// is replaced when it does not work.
 type beat struct {
 	config    *rest.Config
 	userAgent string
 
 	mu        sync.Mutex
 	client    *client.Client
-	transport *http.Transport // nil where the configuration brings its own
+	transport *http.Transport // nil if the configuration has its own
 }
 
-// newBeat opens no connection yet.
+// newBeat prepares the client for heartbeats. It opens no connection.
 func newBeat(config *rest.Config, userAgent string) (*beat, error) {
 	b := &beat{config: config, userAgent: userAgent}
 	return b, b.renew()
 }
 
-// api gives the client to use for one request.
+// api returns the client for the next request.
 func (b *beat) api() *client.Client {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.client
 }
 
-// renew makes the next request use a new connection, with the certificates as they are in the files now.
+// renew makes the next request use a new connection, with the current certificates from the files.
 func (b *beat) renew() error {
 	if t, ok := b.config.Transport.(interface{ Renew() error }); ok && b.api() != nil {
 		return t.Renew()
@@ -53,12 +53,16 @@ func (b *beat) renew() error {
 		}
 		dialer := &net.Dialer{Timeout: 5 * time.Second, KeepAlive: 15 * time.Second}
 		transport = utilnet.SetTransportDefaults(&http.Transport{
-			Proxy: own.Proxy, DialContext: dialer.DialContext, TLSClientConfig: tls,
-			TLSHandshakeTimeout: 5 * time.Second, MaxIdleConnsPerHost: 1, IdleConnTimeout: 90 * time.Second,
+			Proxy:               own.Proxy,
+			DialContext:         dialer.DialContext,
+			TLSClientConfig:     tls,
+			TLSHandshakeTimeout: 5 * time.Second,
+			MaxIdleConnsPerHost: 1,
+			IdleConnTimeout:     90 * time.Second,
 		})
 		own.Transport, own.TLSClientConfig = transport, rest.TLSClientConfig{}
 	}
-	// No rate limit: a heartbeat that waits for its turn is none.
+	// No rate limit: a heartbeat must not wait in a queue.
 	c, err := client.New(own, -1, 0, b.userAgent)
 	if err != nil {
 		return fmt.Errorf("set up the connection for heartbeats: %w", err)
@@ -68,7 +72,7 @@ func (b *beat) renew() error {
 	b.client, b.transport = c, transport
 	b.mu.Unlock()
 	if old != nil {
-		old.CloseIdleConnections() // requests under way end by their own deadlines
+		old.CloseIdleConnections() // requests in flight end at their own deadlines
 	}
 	return nil
 }

@@ -16,17 +16,17 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// cuttable is a TCP proxy that can go silent on the connections it has, the way a lost firewall state does: no reset,
-// no packets. New connections work.
-type cuttable struct {
+// halfOpenProxy is a TCP proxy that can stop its open connections as a firewall does that has lost their state: it
+// sends no packets and no reset. New connections work.
+type halfOpenProxy struct {
 	net.Listener
 	backend string
 	mu      sync.Mutex
-	open    []*atomic.Bool // one a connection: whether it still passes bytes on
+	open    []*atomic.Bool // one for each connection: true while it forwards bytes
 	all     []net.Conn
 }
 
-func (c *cuttable) serve() {
+func (c *halfOpenProxy) serve() {
 	for {
 		in, err := c.Accept()
 		if err != nil {
@@ -42,12 +42,12 @@ func (c *cuttable) serve() {
 		c.mu.Lock()
 		c.open, c.all = append(c.open, alive), append(c.all, in, out)
 		c.mu.Unlock()
-		go pump(in, out, alive)
-		go pump(out, in, alive)
+		go forward(in, out, alive)
+		go forward(out, in, alive)
 	}
 }
 
-func pump(from, to net.Conn, alive *atomic.Bool) {
+func forward(from, to net.Conn, alive *atomic.Bool) {
 	buf := make([]byte, 4096)
 	for {
 		n, err := from.Read(buf)
@@ -62,7 +62,8 @@ func pump(from, to net.Conn, alive *atomic.Bool) {
 	}
 }
 
-func (c *cuttable) silence() (connections int) {
+// stopForwarding stops all open connections, and returns their number.
+func (c *halfOpenProxy) stopForwarding() (connections int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, alive := range c.open {
@@ -71,8 +72,9 @@ func (c *cuttable) silence() (connections int) {
 	return len(c.open)
 }
 
-// TestHalfDeadTCP: the lease goes on over a new connection before it runs out, over real TCP, TLS and HTTP/2.
-func TestHalfDeadTCP(t *testing.T) {
+// TestHalfOpenTCP checks, over real TCP, TLS and HTTP/2, that the lease is renewed over a new connection before it
+// expires.
+func TestHalfOpenTCP(t *testing.T) {
 	api := &fakeAPI{}
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		resp, err := api.RoundTrip(r)
@@ -91,7 +93,7 @@ func TestHalfDeadTCP(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	proxy := &cuttable{Listener: front, backend: server.Listener.Addr().String()}
+	proxy := &halfOpenProxy{Listener: front, backend: server.Listener.Addr().String()}
 	go proxy.serve()
 	defer func() {
 		front.Close()
@@ -102,23 +104,33 @@ func TestHalfDeadTCP(t *testing.T) {
 		}
 	}()
 
-	b, err := newBeat(&rest.Config{Host: "https://" + front.Addr().String(), TLSClientConfig: rest.TLSClientConfig{Insecure: true}}, "test")
+	b, err := newBeat(&rest.Config{
+		Host:            "https://" + front.Addr().String(),
+		TLSClientConfig: rest.TLSClientConfig{Insecure: true},
+	}, "test")
 	if err != nil {
 		t.Fatal(err)
 	}
 	node := existing(corev1.ConditionTrue)
-	l := &lease{name: testNode, duration: 4 * time.Second, beat: b, node: func() *corev1.Node { return node }, log: slog.New(slog.DiscardHandler), renewed: time.Now()}
+	l := &lease{
+		name:     testNode,
+		duration: 4 * time.Second,
+		beat:     b,
+		node:     func() *corev1.Node { return node },
+		log:      slog.New(slog.DiscardHandler),
+		renewed:  time.Now(),
+	}
 	done := make(chan struct{})
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() { defer close(done); l.run(ctx) }()
 	defer func() { cancel(); <-done }()
 
 	first := awaitRenewal(t, api, time.Time{}, 3*time.Second)
-	if n := proxy.silence(); n != 1 {
-		t.Fatalf("%d connections before the cut; heartbeats need one", n)
+	if n := proxy.stopForwarding(); n != 1 {
+		t.Fatalf("got %d connections for heartbeats, want 1", n)
 	}
 	second := awaitRenewal(t, api, first, 4*time.Second)
-	t.Logf("renewed %v after the last time", second.Sub(first))
+	t.Logf("renewed %v after the first renewal", second.Sub(first))
 	if err := l.health(time.Now()); err != nil {
 		t.Error(err)
 	}

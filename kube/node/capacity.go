@@ -7,15 +7,16 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// HoldBack is a hard eviction threshold that pods are not promised: memory.available counts against memory,
-// nodefs.available against ephemeral-storage. One of Quantity and Percentage is set.
+// HoldBack is a hard eviction threshold, which is subtracted from what pods may use: memory.available from memory,
+// nodefs.available from ephemeral-storage. One of Quantity and Percentage is set.
 type HoldBack struct {
 	Resource   corev1.ResourceName
 	Quantity   *resource.Quantity
 	Percentage float64 // 0 to 100, of the capacity
 }
 
-// capacity gives what the machine has: cpu, memory, pods, hugepages-SIZE and, unless disk is 0, ephemeral-storage.
+// capacity returns the node's capacity: cpu, memory, pods, hugepages-SIZE and, unless disk is 0, ephemeral-storage.
+// disk is in bytes.
 func capacity(m Machine, disk int64, maxPods, podsPerCore int) corev1.ResourceList {
 	if podsPerCore > 0 {
 		maxPods = min(maxPods, podsPerCore*m.CPUs)
@@ -35,8 +36,8 @@ func capacity(m Machine, disk int64, maxPods, podsPerCore int) corev1.ResourceLi
 	return list
 }
 
-// allocatable gives what of the capacity pods may use: without what is reserved, without what eviction holds back
-// and, for memory, without huge pages. Nothing falls below zero.
+// allocatable returns the part of the capacity that pods may use: it subtracts what is reserved, the hard eviction
+// thresholds and, from memory, the huge pages. No value falls below zero.
 func allocatable(capacity corev1.ResourceList, reserved []corev1.ResourceList, held []HoldBack) corev1.ResourceList {
 	list := corev1.ResourceList{}
 	for name, total := range capacity {
@@ -69,7 +70,7 @@ func (h HoldBack) amount(of resource.Quantity) resource.Quantity {
 	if h.Quantity != nil {
 		return *h.Quantity
 	}
-	share := float64(float32(h.Percentage) / 100) // in the kubelet's precision: the sum is to the byte the same
+	share := float64(float32(h.Percentage) / 100) // the kubelet's precision, so that the bytes are the same
 	return *resource.NewQuantity(int64(float64(of.Value())*share), resource.BinarySI)
 }
 
@@ -84,8 +85,8 @@ func isHugePages(name corev1.ResourceName) bool {
 	return strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix)
 }
 
-// overlay lays the machine's own resources over those which the Node object has (extended ones that somebody else keeps
-// there stay), and takes huge page sizes away that the kernel no longer has.
+// overlay replaces resources of the Node object by the machine's own. Extended resources that another component keeps
+// in the object stay. Huge page sizes that the kernel no longer has are removed.
 func overlay(object, own corev1.ResourceList) corev1.ResourceList {
 	merged := corev1.ResourceList{}
 	for name, q := range object {

@@ -10,17 +10,18 @@ import (
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 )
 
-// Runtime is what the container runtime last said of itself.
+// Runtime is the last answer of the container runtime about its name, version and status.
 type Runtime struct {
-	// Err says why it could not be asked. The rest is then empty; the node stays Ready for 30 s on the last good answer.
+	// Err is set if the runtime did not answer. The other fields are then empty; the node stays Ready for 30 s after
+	// the last good answer.
 	Err error
-	// Name and Version become "containerd://2.4.2".
+	// Name and Version become for example "containerd://2.4.2".
 	Name, Version string
 	// Ready and Network are the CRI conditions RuntimeReady and NetworkReady.
 	Ready, Network RuntimeCondition
-	// Handlers are the runtime classes' handlers; the default one has an empty name.
+	// Handlers are the runtime handlers that a RuntimeClass can name; the default one has an empty name.
 	Handlers []RuntimeHandler
-	// SupplementalGroupsPolicy says whether the runtime knows supplementalGroupsPolicy; nil where it says nothing.
+	// SupplementalGroupsPolicy reports whether the runtime supports supplementalGroupsPolicy; nil if unknown.
 	SupplementalGroupsPolicy *bool
 }
 
@@ -30,42 +31,42 @@ type RuntimeCondition struct {
 	Reason, Message string
 }
 
-// RuntimeHandler is one handler with its features.
+// RuntimeHandler is one runtime handler with its features.
 type RuntimeHandler struct {
 	Name                                    string
 	RecursiveReadOnlyMounts, UserNamespaces bool
 }
 
-// Pressure says which resources run short, as eviction sees it.
+// Pressure reports which resources are under pressure, as eviction sees it.
 type Pressure struct{ Memory, Disk, PID bool }
 
-// runtimeMayBeSilent is how long the last good answer of the runtime counts, as with the kubelet.
-const runtimeMayBeSilent = 30 * time.Second
+// runtimeTimeout is how long the last good answer of the runtime counts, as with the kubelet.
+const runtimeTimeout = 30 * time.Second
 
-// health is what the conditions are made of.
+// health has the facts from which the conditions are computed.
 type health struct {
 	runtime  Runtime   // the last good answer; the zero value before the first
-	heard    time.Time // when that was; zero before the first
+	answered time.Time // the time of that answer; zero before the first
 	pressure Pressure
-	shutdown error // set while the node goes down
+	shutdown error // set while the node shuts down
 }
 
-// problems gives what keeps the node from being Ready, in the kubelet's words.
+// problems returns why the node is not Ready, with the kubelet's messages; nil if it is Ready.
 func (h health) problems(now time.Time) error {
 	var errs []error
 	switch {
-	case h.heard.IsZero():
+	case h.answered.IsZero():
 		errs = append(errs, errors.New("container runtime status check may not have completed yet"))
-	case now.Sub(h.heard) >= runtimeMayBeSilent:
+	case now.Sub(h.answered) >= runtimeTimeout:
 		errs = append(errs, errors.New("container runtime is down"))
 	}
-	if !h.heard.IsZero() && !h.runtime.Ready.OK {
+	if !h.answered.IsZero() && !h.runtime.Ready.OK {
 		errs = append(errs, fmt.Errorf("container runtime not ready: %s", h.runtime.Ready.text("RuntimeReady")))
 	}
-	if !h.heard.IsZero() && !h.runtime.Network.OK {
+	if !h.answered.IsZero() && !h.runtime.Network.OK {
 		errs = append(errs, fmt.Errorf("container runtime network not ready: %s", h.runtime.Network.text("NetworkReady")))
 	}
-	errs = append(errs, h.shutdown) // nil is left out below
+	errs = append(errs, h.shutdown) // NewAggregate drops nil
 	if all := utilerrors.NewAggregate(errs); all != nil {
 		return all
 	}
@@ -76,42 +77,60 @@ func (c RuntimeCondition) text(name string) string {
 	return fmt.Sprintf("%s=%t reason:%s message:%s", name, c.OK, c.Reason, c.Message)
 }
 
-// nodeEvent is an event about the node which belongs to a change of its status.
+// nodeEvent is an event about a change of the node's status.
 type nodeEvent struct{ kind, reason, message string }
 
-// verdict is one outcome of a condition in the kubelet's words, with the event's reason for a change to it.
-type verdict struct{ reason, message, event string }
+// conditionText has the reason and message of one state of a condition, as the kubelet writes them, and the reason of
+// the event about a change to that state.
+type conditionText struct{ reason, message, event string }
 
-// pressures are the three conditions of eviction: False when all is well.
+// pressures are the three conditions that eviction sets. They are False without pressure.
 var pressures = []struct {
 	condition corev1.NodeConditionType
 	under     func(Pressure) bool
-	bad, good verdict
+	bad, good conditionText
 }{
-	{corev1.NodeMemoryPressure, func(p Pressure) bool { return p.Memory },
-		verdict{"KubeletHasInsufficientMemory", "kubelet has insufficient memory available", "NodeHasInsufficientMemory"},
-		verdict{"KubeletHasSufficientMemory", "kubelet has sufficient memory available", "NodeHasSufficientMemory"}},
-	{corev1.NodeDiskPressure, func(p Pressure) bool { return p.Disk },
-		verdict{"KubeletHasDiskPressure", "kubelet has disk pressure", "NodeHasDiskPressure"},
-		verdict{"KubeletHasNoDiskPressure", "kubelet has no disk pressure", "NodeHasNoDiskPressure"}},
-	{corev1.NodePIDPressure, func(p Pressure) bool { return p.PID },
-		verdict{"KubeletHasInsufficientPID", "kubelet has insufficient PID available", "NodeHasInsufficientPID"},
-		verdict{"KubeletHasSufficientPID", "kubelet has sufficient PID available", "NodeHasSufficientPID"}},
+	{
+		corev1.NodeMemoryPressure, func(p Pressure) bool { return p.Memory },
+		conditionText{
+			"KubeletHasInsufficientMemory", "kubelet has insufficient memory available", "NodeHasInsufficientMemory",
+		},
+		conditionText{"KubeletHasSufficientMemory", "kubelet has sufficient memory available", "NodeHasSufficientMemory"},
+	},
+	{
+		corev1.NodeDiskPressure, func(p Pressure) bool { return p.Disk },
+		conditionText{"KubeletHasDiskPressure", "kubelet has disk pressure", "NodeHasDiskPressure"},
+		conditionText{"KubeletHasNoDiskPressure", "kubelet has no disk pressure", "NodeHasNoDiskPressure"},
+	},
+	{
+		corev1.NodePIDPressure, func(p Pressure) bool { return p.PID },
+		conditionText{"KubeletHasInsufficientPID", "kubelet has insufficient PID available", "NodeHasInsufficientPID"},
+		conditionText{"KubeletHasSufficientPID", "kubelet has sufficient PID available", "NodeHasSufficientPID"},
+	},
 }
 
-// conditions gives the four conditions with the kubelet's reasons and messages, Ready last, and the events that
-// belong to the changes against old. keepReady leaves a Ready condition that is True as it is: see Reporter.
-func conditions(name string, old []corev1.NodeCondition, h health, keepReady bool, now time.Time) ([]corev1.NodeCondition, []nodeEvent) {
+// conditions returns the four conditions with the kubelet's reasons and messages, Ready last, and the events about what
+// has changed since old. keepReady leaves a Ready condition that is True as it is: see Reporter.
+func conditions(
+	name string, old []corev1.NodeCondition, h health, keepReady bool, now time.Time,
+) ([]corev1.NodeCondition, []nodeEvent) {
 	var list []corev1.NodeCondition
 	var events []nodeEvent
-	add := func(t corev1.NodeConditionType, status corev1.ConditionStatus, v verdict) {
-		c := corev1.NodeCondition{Type: t, Status: status, Reason: v.reason, Message: v.message,
-			LastHeartbeatTime: metav1.NewTime(now), LastTransitionTime: metav1.NewTime(now)}
+	add := func(t corev1.NodeConditionType, status corev1.ConditionStatus, text conditionText) {
+		c := corev1.NodeCondition{
+			Type:               t,
+			Status:             status,
+			Reason:             text.reason,
+			Message:            text.message,
+			LastHeartbeatTime:  metav1.NewTime(now),
+			LastTransitionTime: metav1.NewTime(now),
+		}
 		before := find(old, t)
 		if before != nil && before.Status == status {
 			c.LastTransitionTime = before.LastTransitionTime
-		} else if before != nil || t != corev1.NodeReady { // that a new node is ready, or not yet, is no change
-			events = append(events, nodeEvent{corev1.EventTypeNormal, v.event, fmt.Sprintf("Node %s status is now: %s", name, v.event)})
+		} else if before != nil || t != corev1.NodeReady { // the first Ready condition of a new node is not a change
+			message := fmt.Sprintf("Node %s status is now: %s", name, text.event)
+			events = append(events, nodeEvent{corev1.EventTypeNormal, text.event, message})
 		}
 		list = append(list, c)
 	}
@@ -126,16 +145,17 @@ func conditions(name string, old []corev1.NodeCondition, h health, keepReady boo
 	before := find(old, corev1.NodeReady)
 	switch {
 	case problem == nil:
-		add(corev1.NodeReady, corev1.ConditionTrue, verdict{"KubeletReady", "kubelet is posting ready status", "NodeReady"})
+		text := conditionText{"KubeletReady", "kubelet is posting ready status", "NodeReady"}
+		add(corev1.NodeReady, corev1.ConditionTrue, text)
 	case keepReady && h.shutdown == nil && before != nil && before.Status == corev1.ConditionTrue:
-		add(corev1.NodeReady, corev1.ConditionTrue, verdict{reason: before.Reason, message: before.Message})
+		add(corev1.NodeReady, corev1.ConditionTrue, conditionText{reason: before.Reason, message: before.Message})
 	default:
-		add(corev1.NodeReady, corev1.ConditionFalse, verdict{"KubeletNotReady", problem.Error(), "NodeNotReady"})
+		add(corev1.NodeReady, corev1.ConditionFalse, conditionText{"KubeletNotReady", problem.Error(), "NodeNotReady"})
 	}
 	return list, events
 }
 
-// owns says whether this agent writes conditions of type t.
+// owns reports whether this agent writes conditions of type t.
 func owns(t corev1.NodeConditionType) bool {
 	for _, p := range pressures {
 		if p.condition == t {

@@ -28,8 +28,8 @@ import (
 
 const testNode = "192.0.2.7" // a name that is an address: no DNS, no routes
 
-// fakeAPI holds one Node and its lease and answers as the API server does, without a network, so that it also serves
-// inside synctest bubbles. Patches are applied with the API server's own strategic merge.
+// fakeAPI has one Node and its lease and answers as the API server does, without a network, so that it also works in
+// synctest bubbles. It applies patches with the API server's own strategic merge.
 type fakeAPI struct {
 	mu       sync.Mutex
 	node     *corev1.Node
@@ -38,7 +38,8 @@ type fakeAPI struct {
 	requests []string // "VERB resource"
 	patches  []string
 	watchers []*io.PipeWriter
-	// before, if set, runs ahead of a request without the lock; an error is the answer: a Status, or a broken connection.
+	// before, if set, is called before each request without the lock. An error is the response: a Status, or else a
+	// broken connection.
 	before func(r *http.Request) error
 }
 
@@ -53,7 +54,7 @@ func (f *fakeAPI) client(t testing.TB) *client.Client {
 	return c
 }
 
-// store makes n the object, as somebody else would.
+// store writes the object, as another client does.
 func (f *fakeAPI) store(n *corev1.Node) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -76,7 +77,7 @@ func (f *fakeAPI) put(n *corev1.Node) {
 	}
 }
 
-// remove deletes the object, as somebody else would.
+// remove deletes the object, as another client does.
 func (f *fakeAPI) remove() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -101,7 +102,7 @@ func (f *fakeAPI) getLease() *coordinationv1.Lease {
 	return f.lease.DeepCopy()
 }
 
-// seen gives the requests since the last call, watches left out.
+// seen returns the requests since the last call, without watches.
 func (f *fakeAPI) seen() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -117,8 +118,14 @@ func (f *fakeAPI) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	watch := r.URL.Query().Get("watch") == "true"
 	f.mu.Lock()
-	verb := map[bool]string{true: "WATCH", false: r.Method}[watch]
-	f.requests = append(f.requests, verb+" "+strings.Split(r.URL.Path, "/")[map[bool]int{true: 3, false: 6}[strings.HasPrefix(r.URL.Path, "/api/")]])
+	verb, resource := r.Method, 6 // the part of the path with the resource
+	if watch {
+		verb = "WATCH"
+	}
+	if strings.HasPrefix(r.URL.Path, "/api/") {
+		resource = 3
+	}
+	f.requests = append(f.requests, verb+" "+strings.Split(r.URL.Path, "/")[resource])
 	before := f.before
 	f.mu.Unlock()
 	if before != nil {
@@ -225,7 +232,11 @@ func (f *fakeAPI) watch(r *http.Request) (*http.Response, error) {
 		<-r.Context().Done()
 		writer.Close()
 	}()
-	return &http.Response{StatusCode: http.StatusOK, Body: reader, Header: http.Header{"Content-Type": {"application/vnd.kubernetes.protobuf;stream=watch"}}}, nil
+	return &http.Response{
+		StatusCode: http.StatusOK,
+		Body:       reader,
+		Header:     http.Header{"Content-Type": {"application/vnd.kubernetes.protobuf;stream=watch"}},
+	}, nil
 }
 
 func writeFrame(w io.Writer, kind string, n *corev1.Node) {
@@ -251,5 +262,9 @@ func answer(code int32, body any) *http.Response {
 	if err != nil {
 		panic(err)
 	}
-	return &http.Response{StatusCode: int(code), Body: io.NopCloser(bytes.NewReader(text)), Header: http.Header{"Content-Type": {"application/json"}}}
+	return &http.Response{
+		StatusCode: int(code),
+		Body:       io.NopCloser(bytes.NewReader(text)),
+		Header:     http.Header{"Content-Type": {"application/json"}},
+	}
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/nodelet/nodelet/kube/watch"
 )
 
-// follow watches the one Node object and hands each version to report, which alone decides what is newest.
+// follow watches the one Node object and passes each version to report, which alone decides which one is newest.
 func (r *Reporter) follow(ctx context.Context) {
 	target := watch.Target{Client: r.api.Core, Resource: "nodes", FieldSelector: "metadata.name=" + r.cfg.Name}
 	target.Follow(ctx, sink{r})
@@ -26,7 +26,7 @@ func (s sink) Replace(objs []metav1.Object) {
 	}
 }
 
-// Set puts the version into a mailbox with one place; an older one that waits there is dropped.
+// Set puts the version into a channel of size one and drops an older version that is still there.
 func (s sink) Set(o metav1.Object) {
 	n, ok := o.(*corev1.Node)
 	if !ok || n.Name != s.r.cfg.Name {
@@ -48,6 +48,6 @@ func (s sink) Delete(metav1.Object) {
 
 func (s sink) Trouble(err error) {
 	if err != nil {
-		s.r.log.Info("the Node object cannot be followed; will retry", "err", err)
+		s.r.log.Info("cannot watch the Node object, trying again", "err", err)
 	}
 }

@@ -12,7 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// journal is a log that may be read while it is written.
+// journal is a log that can be read while it is written.
 type journal struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -24,37 +24,37 @@ func (j *journal) Write(p []byte) (int, error) {
 	return j.text.Write(p)
 }
 
-func (j *journal) count(words string) int {
+func (j *journal) count(text string) int {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return strings.Count(j.text.String(), words)
+	return strings.Count(j.text.String(), text)
 }
 
-// TestDeletedNode: an object that somebody deletes is not registered again before the next start, and people are told
-// so; an object that somebody makes in its place is taken over.
+// TestDeletedNode checks that a deleted object is not registered again before the next start, that the log says so, and
+// that the agent updates an object that another client creates instead.
 func TestDeletedNode(t *testing.T) {
-	const told = "the Node object was deleted; restart the agent"
+	const warning = "the Node object was deleted; restart the agent"
 	synctest.Test(t, func(t *testing.T) {
 		api, log := &fakeAPI{}, &journal{}
 		b := start(t, api, func(c *Config) { c.Log = slog.New(slog.NewTextHandler(log, nil)) })
 		b.SetRuntime(readyRuntime)
 		settle(time.Minute)
-		if n := log.count(told); n != 0 {
-			t.Errorf("before anything was deleted the log says so %d times", n)
+		if n := log.count(warning); n != 0 {
+			t.Errorf("before the deletion: got %d warnings, want none", n)
 		}
 		api.remove()
 		settle(time.Hour)
 		if api.get() != nil {
-			t.Error("a node that was deleted is back by itself")
+			t.Error("the agent has created the deleted node again")
 		}
-		if n := log.count(told); n != 1 {
-			t.Errorf("the log tells %d times what to do, want once", n)
+		if n := log.count(warning); n != 1 {
+			t.Errorf("after the deletion: got %d warnings, want 1", n)
 		}
 		b.SetRuntime(readyRuntime)
 		api.store(existing(corev1.ConditionUnknown))
 		settle(5 * time.Second)
 		if c := b.ready(); c.Status != corev1.ConditionTrue {
-			t.Errorf("the new object: %+v", c)
+			t.Errorf("Ready condition of the new object: got %+v, want True", c)
 		}
 	})
 }

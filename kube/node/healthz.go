@@ -10,12 +10,12 @@ import (
 // Check is one named part of the agent's health.
 type Check struct {
 	Name string       // lower case, without slashes
-	Run  func() error // nil: well. It must answer at once.
+	Run  func() error // returns nil if the part is healthy; must not block
 }
 
 // HealthzHandler serves /healthz, and /healthz/NAME for one check: 200 with "ok", or 500 with the names of the checks
-// that fail. ?verbose lists all of them, ?exclude=NAME leaves one out. The reasons are for the log of the agent:
-// whoever can reach the port may see them, so they stay out. There is nothing else here, no profiles above all
+// that fail. ?verbose lists all checks, ?exclude=NAME skips one. The response has no reasons, as every client that can
+// reach the port can read it; they are in the agent's log. The handler serves nothing else, in particular no profiles
 // (CVE-2019-11248).
 func HealthzHandler(checks []Check) http.Handler {
 	mux := http.NewServeMux()

@@ -7,7 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Image is one image on the node. Kubernetes' scheduler prefers nodes that hold the images of a pod.
+// Image is one image on the node. The scheduler prefers nodes that have the images of a pod.
 type Image struct {
 	Digests []string // name@sha256:…
 	Tags    []string // name:tag
@@ -17,14 +17,14 @@ type Image struct {
 // maxNames bounds the names of one image in the status, as the kubelet does.
 const maxNames = 5
 
-// imageList gives status.images: the biggest first, at most limit of them (-1: all), five names each, digests first.
+// imageList returns status.images: the largest first, at most limit images (-1: all), five names each, digests first.
 func imageList(images []Image, limit int) []corev1.ContainerImage {
 	sorted := slices.Clone(images)
 	slices.SortStableFunc(sorted, func(a, b Image) int {
 		if c := cmp.Compare(b.Bytes, a.Bytes); c != 0 {
 			return c
 		}
-		return slices.Compare(a.Digests, b.Digests) // so that two of one size do not change places
+		return slices.Compare(a.Digests, b.Digests) // a stable order for images of the same size
 	})
 	if limit >= 0 && len(sorted) > limit {
 		sorted = sorted[:limit]
@@ -32,7 +32,10 @@ func imageList(images []Image, limit int) []corev1.ContainerImage {
 	list := make([]corev1.ContainerImage, 0, len(sorted))
 	for _, image := range sorted {
 		names := slices.Concat(image.Digests, image.Tags)
-		list = append(list, corev1.ContainerImage{Names: slices.Clip(names[:min(len(names), maxNames)]), SizeBytes: image.Bytes})
+		list = append(list, corev1.ContainerImage{
+			Names:     slices.Clip(names[:min(len(names), maxNames)]),
+			SizeBytes: image.Bytes,
+		})
 	}
 	return list
 }

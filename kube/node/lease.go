@@ -13,35 +13,37 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 
 	"github.com/nodelet/nodelet/internal/backoff"
 )
 
-// connectionFailures in a row make the lease throw its connection away.
+// connectionFailures is the number of failures in a row after which the lease replaces its connection.
 const connectionFailures = 2
 
-// lease keeps kube-node-lease/NAME fresh: the sign of life that the control plane looks at. It is renewed each
-// quarter of its duration (10 s of 40 s).
+// lease renews kube-node-lease/NAME, the heartbeat that the control plane watches, after each quarter of its duration
+// (10 s of 40 s).
 type lease struct {
 	name     string
 	duration time.Duration
 	beat     *beat
-	node     func() *corev1.Node // the newest Node object, the lease's owner; nil while there is none
-	appeared <-chan struct{}     // closed when there is one
+	node     func() *corev1.Node // returns the newest Node object, the lease's owner; nil while there is none
+	appeared <-chan struct{}     // closed when there is a Node object
 	log      *slog.Logger
 
-	held   *coordinationv1.Lease // as last seen; only run uses it
-	failed int                   // attempts in a row; only run uses it
+	held   *coordinationv1.Lease // the last version that was read; only run uses it
+	failed int                   // failed attempts in a row; only run uses it
 
 	mu      sync.Mutex
-	renewed time.Time // when it was fresh last; the start before the first time
+	renewed time.Time // the time of the last renewal; before the first one, of the start of the agent
 	lastErr error
 }
 
-// errNoNode says that there is nobody yet to own the lease; without an owner it would outlive the node.
+// errNoNode means that the lease cannot have an owner yet. Without an owner the lease would stay when the node is
+// deleted.
 var errNoNode = errors.New("there is no Node object yet")
 
-// run renews until ctx ends.
+// run renews the lease until ctx ends.
 func (l *lease) run(ctx context.Context) {
 	for {
 		err := l.attempt(ctx)
@@ -65,8 +67,9 @@ func (l *lease) run(ctx context.Context) {
 
 func (l *lease) interval() time.Duration { return l.duration / 4 }
 
-// pause is a quarter of the duration, give or take 4 %, so that nodes that started together drift apart. After a
-// failure it is short: half a second, then twice as long each time, up to a sixteenth of the duration.
+// pause returns the time until the next attempt: a quarter of the duration, plus or minus 4 %, so that nodes that
+// started together spread their requests. After a failure it is half a second, then twice as long each time, up to a
+// sixteenth of the duration.
 func (l *lease) pause(err error) time.Duration {
 	if err == nil {
 		return time.Duration(float64(l.interval()) * (0.96 + 0.08*rand.Float64()))
@@ -75,20 +78,20 @@ func (l *lease) pause(err error) time.Duration {
 	return min(500*time.Millisecond<<min(l.failed-1, 10), limit)
 }
 
-// note counts failures and renews the connection where it may be the reason.
+// note counts failures, and replaces the connection if it may be the cause.
 func (l *lease) note(err error) {
 	switch {
 	case err == nil && l.failed > 0:
-		l.log.Info("node lease is renewed again", "failed", l.failed)
+		l.log.Info("node lease is renewed again", "failures", l.failed)
 		l.failed = 0
 	case err != nil:
 		l.failed++
 	}
 	if l.failed == 1 {
-		l.log.Warn("renew node lease; will retry", "err", err)
+		l.log.Warn("cannot renew the node lease, trying again", "err", err, "retryIn", l.pause(err))
 	}
 	if l.failed > 0 && l.failed%connectionFailures == 0 && mayBeConnection(err) {
-		l.log.Info("open a new connection for heartbeats", "failed", l.failed)
+		l.log.Info("replacing the connection for heartbeats", "failures", l.failed)
 		if renewErr := l.beat.renew(); renewErr != nil {
 			err = errors.Join(err, renewErr)
 		}
@@ -96,8 +99,8 @@ func (l *lease) note(err error) {
 	l.remember(err)
 }
 
-// mayBeConnection says whether a new connection could help: not where the server answered, except that it no longer
-// takes the certificate which the connection was opened with.
+// mayBeConnection reports whether a new connection could help. It cannot if the server answered, unless the server no
+// longer accepts the certificate with which the connection was opened.
 func mayBeConnection(err error) bool {
 	var answered apierrors.APIStatus
 	return !errors.As(err, &answered) || apierrors.IsUnauthorized(err)
@@ -112,7 +115,7 @@ func (l *lease) remember(err error) {
 	}
 }
 
-// health says when the lease has run out, and why.
+// health returns an error if the lease has expired.
 func (l *lease) health(now time.Time) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -122,7 +125,7 @@ func (l *lease) health(now time.Time) error {
 	return nil
 }
 
-// attempt renews the lease once; half the interval is its time. It creates the lease where there is none.
+// attempt renews the lease once, or creates it if there is none. Its timeout is half the interval.
 func (l *lease) attempt(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, l.interval()/2)
 	defer cancel()
@@ -130,7 +133,7 @@ func (l *lease) attempt(ctx context.Context) error {
 		err := l.update(ctx)
 		if !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
 			return err
-		} // else somebody wrote or deleted it: look again
+		} // another client wrote or deleted it: read it again
 	}
 	got, err := l.get(ctx)
 	if apierrors.IsNotFound(err) {
@@ -145,7 +148,7 @@ func (l *lease) attempt(ctx context.Context) error {
 
 func (l *lease) get(ctx context.Context) (*coordinationv1.Lease, error) {
 	got := &coordinationv1.Lease{}
-	err := l.beat.api().Coordination.Get().Namespace(corev1.NamespaceNodeLease).Resource("leases").Name(l.name).Do(ctx).Into(got)
+	err := l.request(l.beat.api().Coordination.Get()).Name(l.name).Do(ctx).Into(got)
 	if err != nil {
 		return nil, fmt.Errorf("get lease: %w", err)
 	}
@@ -159,7 +162,7 @@ func (l *lease) create(ctx context.Context) error {
 	fresh := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: l.name, Namespace: corev1.NamespaceNodeLease}}
 	l.fill(fresh)
 	got := &coordinationv1.Lease{}
-	err := l.beat.api().Coordination.Post().Namespace(corev1.NamespaceNodeLease).Resource("leases").Body(fresh).Do(ctx).Into(got)
+	err := l.request(l.beat.api().Coordination.Post()).Body(fresh).Do(ctx).Into(got)
 	if err != nil {
 		return fmt.Errorf("create lease: %w", err)
 	}
@@ -171,7 +174,7 @@ func (l *lease) update(ctx context.Context) error {
 	next := l.held.DeepCopy()
 	l.fill(next)
 	got := &coordinationv1.Lease{}
-	err := l.beat.api().Coordination.Put().Namespace(corev1.NamespaceNodeLease).Resource("leases").Name(l.name).Body(next).Do(ctx).Into(got)
+	err := l.request(l.beat.api().Coordination.Put()).Name(l.name).Body(next).Do(ctx).Into(got)
 	if err != nil {
 		return fmt.Errorf("update lease: %w", err)
 	}
@@ -179,7 +182,12 @@ func (l *lease) update(ctx context.Context) error {
 	return nil
 }
 
-// fill sets what this agent says in the lease.
+// request makes r a request for leases of nodes.
+func (l *lease) request(r *rest.Request) *rest.Request {
+	return r.Namespace(corev1.NamespaceNodeLease).Resource("leases")
+}
+
+// fill sets the fields of the lease that this agent owns.
 func (l *lease) fill(to *coordinationv1.Lease) {
 	seconds, now := int32(l.duration/time.Second), metav1.NewMicroTime(time.Now())
 	to.Spec.HolderIdentity, to.Spec.LeaseDurationSeconds, to.Spec.RenewTime = &l.name, &seconds, &now

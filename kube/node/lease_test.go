@@ -21,17 +21,18 @@ func TestLeaseIsRenewed(t *testing.T) {
 		settle(time.Second)
 		first := b.api.getLease()
 		if *first.Spec.HolderIdentity != testNode || *first.Spec.LeaseDurationSeconds != 40 {
-			t.Errorf("%+v", first.Spec)
+			t.Errorf("got %+v", first.Spec)
 		}
 		settle(11 * time.Second)
 		if second := b.api.getLease(); second.Spec.RenewTime.Sub(first.Spec.RenewTime.Time) < 9*time.Second {
-			t.Errorf("renewed at %v, then at %v", first.Spec.RenewTime, second.Spec.RenewTime)
+			t.Errorf("got renewals at %v and %v, want 10 s between them", first.Spec.RenewTime, second.Spec.RenewTime)
 		}
 	})
 }
 
-// TestLeaseSurvivesOthers: a lease which somebody changed or deleted is renewed all the same, in the same attempt.
-func TestLeaseSurvivesOthers(t *testing.T) {
+// TestLeaseChangedByOthers checks that a lease that another client has changed or deleted is renewed in the same
+// attempt.
+func TestLeaseChangedByOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := start(t, &fakeAPI{}, nil)
 		b.SetRuntime(readyRuntime)
@@ -41,21 +42,21 @@ func TestLeaseSurvivesOthers(t *testing.T) {
 		b.api.mu.Unlock()
 		settle(11 * time.Second)
 		if age := time.Since(b.api.getLease().Spec.RenewTime.Time); age > 3*time.Second {
-			t.Errorf("after a conflict the lease is %v old", age)
+			t.Errorf("after a conflict: got a renewal %v ago, want at most 3 s", age)
 		}
 		b.api.mu.Lock()
 		b.api.lease = nil
 		b.api.mu.Unlock()
 		settle(11 * time.Second)
 		if l := b.api.getLease(); l == nil || len(l.OwnerReferences) != 1 {
-			t.Errorf("a deleted lease is not made again: %v", l)
+			t.Errorf("after a deletion: got %v, want a new lease with an owner", l)
 		}
 	})
 }
 
-// TestHalfDeadConnection: requests hang for ever, and nobody says so. A new connection must come well before the
-// lease runs out (40 s), and Health must tell when it does not help.
-func TestHalfDeadConnection(t *testing.T) {
+// TestHalfOpenConnection checks that requests without an answer lead to a new connection well before the lease expires
+// (40 s), and that Health returns an error if that does not help.
+func TestHalfOpenConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := &fakeAPI{}
 		var dead atomic.Bool
@@ -73,26 +74,26 @@ func TestHalfDeadConnection(t *testing.T) {
 		dead.Store(true)
 		settle(9*time.Second + 12*time.Second) // the next renewal, and two attempts of 5 s
 		if b.beat.api() == before {
-			t.Error("there is no new connection after two attempts")
+			t.Error("no new connection after two attempts")
 		}
 		if b.Health() != nil {
-			t.Errorf("the lease has not run out yet: %v", b.Health())
+			t.Errorf("before the lease expires: got health %v, want nil", b.Health())
 		}
 		settle(25 * time.Second)
 		if err := b.Health(); err == nil || !strings.Contains(err.Error(), "the node lease was not renewed for") {
-			t.Errorf("health: %v", err)
+			t.Errorf("after the lease has expired: got health %v", err)
 		}
 		dead.Store(false)
 		settle(10 * time.Second)
 		if b.Health() != nil {
-			t.Errorf("health: %v", b.Health())
+			t.Errorf("after a renewal: got health %v, want nil", b.Health())
 		}
 	})
 }
 
-// TestAnswersDoNotRenewTheConnection: a server that answers with errors is reached; only a refused certificate needs
-// a new connection.
-func TestAnswersDoNotRenewTheConnection(t *testing.T) {
+// TestAnswersDoNotReplaceTheConnection checks that errors from the server do not replace the connection, except that
+// the certificate is not accepted.
+func TestAnswersDoNotReplaceTheConnection(t *testing.T) {
 	for name, c := range map[string]struct {
 		err  error
 		want bool
@@ -117,8 +118,8 @@ func TestAnswersDoNotRenewTheConnection(t *testing.T) {
 				before := b.beat.api()
 				broken.Store(true)
 				settle(20 * time.Second)
-				if renewed := b.beat.api() != before; renewed != c.want {
-					t.Errorf("new connection: %v; want %v", renewed, c.want)
+				if got := b.beat.api() != before; got != c.want {
+					t.Errorf("new connection: got %v, want %v", got, c.want)
 				}
 			})
 		})

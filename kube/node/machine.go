@@ -14,18 +14,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Machine is what the kernel and the system's files say about the hardware and the system.
+// Machine has the facts of the hardware and the operating system, from the kernel and files of the system.
 type Machine struct {
-	CPUs      int             // online, in number
+	CPUs      int             // the number of CPUs that are online
 	Memory    int64           // bytes
 	Swap      int64           // bytes; 0 without swap
 	HugePages map[int64]int64 // page size in bytes → pages
-	// NodeInfo of the Node object:
+	// These fields go to status.nodeInfo of the Node object.
 	MachineID, SystemUUID, BootID, Kernel, OSImage string
 }
 
-// ReadMachine reads /proc, /sys and /etc below root, which is "/" outside tests. CPUs and memory must be found; an
-// identity that is missing stays empty.
+// ReadMachine reads /proc, /sys and /etc below root, which is "/" outside tests. It returns an error if it cannot find
+// the CPUs or the memory. An identity that is missing stays empty.
 func ReadMachine(root string) (Machine, error) {
 	var m Machine
 	at := func(path string) string { return filepath.Join(root, path) }
@@ -55,7 +55,7 @@ func ReadMachine(root string) (Machine, error) {
 	return m, nil
 }
 
-// countCPUs counts a list such as "0-3,8".
+// countCPUs returns the number of CPUs in a list such as "0-3,8".
 func countCPUs(list string) (int, error) {
 	n := 0
 	for part := range strings.SplitSeq(list, ",") {
@@ -73,7 +73,7 @@ func countCPUs(list string) (int, error) {
 	return n, nil
 }
 
-// parseMeminfo gives the bytes of memory and of swap.
+// parseMeminfo returns the bytes of memory and of swap.
 func parseMeminfo(text []byte) (memory, swap int64, err error) {
 	for lines := bufio.NewScanner(bytes.NewReader(text)); lines.Scan(); {
 		f := strings.Fields(lines.Text())
@@ -96,7 +96,8 @@ func parseMeminfo(text []byte) (memory, swap int64, err error) {
 	return memory, swap, nil
 }
 
-// readHugePages reads the directories hugepages-2048kB and the like. A kernel without huge pages has none.
+// readHugePages reads the directories below dir, which have names such as hugepages-2048kB. A kernel without huge pages
+// has none. The result maps the page size in bytes to the number of pages.
 func readHugePages(dir string) (map[int64]int64, error) {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -109,7 +110,7 @@ func readHugePages(dir string) (map[int64]int64, error) {
 	for _, e := range entries {
 		kb, err := strconv.ParseUint(strings.TrimSuffix(strings.TrimPrefix(e.Name(), "hugepages-"), "kB"), 10, 43)
 		if err != nil {
-			continue // something else
+			continue // not a directory of a page size
 		}
 		n, err := strconv.ParseUint(firstLine(filepath.Join(dir, e.Name(), "nr_hugepages")), 10, 43)
 		if err != nil {
@@ -120,7 +121,7 @@ func readHugePages(dir string) (map[int64]int64, error) {
 	return pages, nil
 }
 
-// firstLine gives the first line of the first file that can be read, or "".
+// firstLine returns the first line of the first file that can be read, or "".
 func firstLine(files ...string) string {
 	for _, f := range files {
 		if text, err := os.ReadFile(f); err == nil {
@@ -131,7 +132,7 @@ func firstLine(files ...string) string {
 	return ""
 }
 
-// osImage gives PRETTY_NAME of the first os-release file that can be read.
+// osImage returns PRETTY_NAME of the first os-release file that can be read.
 func osImage(files ...string) string {
 	for _, f := range files {
 		text, err := os.ReadFile(f)
@@ -147,7 +148,7 @@ func osImage(files ...string) string {
 	return "Linux"
 }
 
-// diskSize gives the bytes of the file system that holds dir.
+// diskSize returns the bytes of the file system that holds dir.
 func diskSize(dir string) (int64, error) {
 	var s unix.Statfs_t
 	if err := unix.Statfs(dir, &s); err != nil {

@@ -17,17 +17,23 @@ func TestReadMachine(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := Machine{
-		CPUs: 4, Memory: 8 << 30, Swap: 1 << 20, HugePages: map[int64]int64{2 << 20: 512, 1 << 30: 0},
-		MachineID: "0123456789abcdef0123456789abcdef", SystemUUID: "UUID-1", BootID: "boot-1", Kernel: "6.18.0-test",
-		OSImage: "Debian GNU/Linux 12 (bookworm)",
+		CPUs:       4,
+		Memory:     8 << 30,
+		Swap:       1 << 20,
+		HugePages:  map[int64]int64{2 << 20: 512, 1 << 30: 0},
+		MachineID:  "0123456789abcdef0123456789abcdef",
+		SystemUUID: "UUID-1",
+		BootID:     "boot-1",
+		Kernel:     "6.18.0-test",
+		OSImage:    "Debian GNU/Linux 12 (bookworm)",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 
-// TestReadMachineWithLittle: an Arm board without DMI, os-release or huge pages.
-func TestReadMachineWithLittle(t *testing.T) {
+// TestReadMachineWithoutIdentity reads an Arm board without DMI, os-release or huge pages.
+func TestReadMachineWithoutIdentity(t *testing.T) {
 	root := machine(t)
 	for _, path := range []string{"sys/class/dmi", "sys/kernel/mm/hugepages", "etc/os-release"} {
 		if err := os.RemoveAll(filepath.Join(root, path)); err != nil {
@@ -36,35 +42,37 @@ func TestReadMachineWithLittle(t *testing.T) {
 	}
 	m, err := ReadMachine(root)
 	if err != nil || m.SystemUUID != m.MachineID || m.OSImage != "Linux" || len(m.HugePages) != 0 {
-		t.Errorf("%+v, %v", m, err)
+		t.Errorf("got %+v, %v", m, err)
 	}
 	if err := os.Remove(filepath.Join(root, "proc/meminfo")); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := ReadMachine(root); err == nil {
-		t.Error("a machine without memory is taken")
+		t.Error("without /proc/meminfo: got no error")
 	}
 }
 
-// TestReadThisMachine: the real files are read too.
+// TestReadThisMachine reads the real files.
 func TestReadThisMachine(t *testing.T) {
 	m, err := ReadMachine("/")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if m.CPUs < runtime.NumCPU() || m.Memory < 64<<20 || m.Kernel == "" || len(m.BootID) != 36 {
-		t.Errorf("%+v", m)
+		t.Errorf("got %+v", m)
 	}
 	if size, err := diskSize("/"); err != nil || size <= 0 {
-		t.Errorf("disk: %d, %v", size, err)
+		t.Errorf("disk: got %d, %v", size, err)
 	}
 }
 
 func TestCountCPUs(t *testing.T) {
-	for list, want := range map[string]int{"0": 1, "0-3": 4, "0-3,8": 5, "0,2,4-5": 4, "": 0, "a": 0, "3-0": 0, "0-": 0, "-1": 0} {
+	for list, want := range map[string]int{
+		"0": 1, "0-3": 4, "0-3,8": 5, "0,2,4-5": 4, "": 0, "a": 0, "3-0": 0, "0-": 0, "-1": 0,
+	} {
 		got, err := countCPUs(list)
 		if got != want || (err == nil) != (want > 0) {
-			t.Errorf("%q: %d, %v; want %d", list, got, err, want)
+			t.Errorf("%q: got %d, %v, want %d", list, got, err, want)
 		}
 	}
 }
@@ -77,29 +85,48 @@ func quantities(list corev1.ResourceList) map[string]string {
 	return all
 }
 
-// TestAllocatable: shares are taken as the kubelet takes them, in single precision (0.1 is a little more than a tenth).
+// TestAllocatable checks the sums. Percentages have single precision, as in the kubelet (0.1 is a little more than a
+// tenth).
 func TestAllocatable(t *testing.T) {
 	m := Machine{CPUs: 2, Memory: 24602016 << 10, HugePages: map[int64]int64{2 << 20: 100, 1 << 30: 0}}
 	total := capacity(m, 61202244<<10, 110, 0)
-	want := map[string]string{"cpu": "2", "memory": "24602016Ki", "pods": "110", "ephemeral-storage": "61202244Ki", "hugepages-2Mi": "200Mi", "hugepages-1Gi": "0"}
+	want := map[string]string{
+		"cpu":               "2",
+		"memory":            "24602016Ki",
+		"pods":              "110",
+		"ephemeral-storage": "61202244Ki",
+		"hugepages-2Mi":     "200Mi",
+		"hugepages-1Gi":     "0",
+	}
 	if diff := cmp.Diff(want, quantities(total)); diff != "" {
 		t.Errorf("capacity (-want +got):\n%s", diff)
 	}
 	mi := resource.MustParse("100Mi")
 	held := []HoldBack{{Resource: "memory", Quantity: &mi}, {Resource: "ephemeral-storage", Percentage: 10}}
-	kube := corev1.ResourceList{"cpu": resource.MustParse("100m"), "memory": resource.MustParse("1Gi"), "pid": resource.MustParse("100")}
+	kube := corev1.ResourceList{
+		"cpu":    resource.MustParse("100m"),
+		"memory": resource.MustParse("1Gi"),
+		"pid":    resource.MustParse("100"),
+	}
 	system := corev1.ResourceList{"cpu": resource.MustParse("50m"), "ephemeral-storage": resource.MustParse("1Gi")}
 	got := allocatable(total, []corev1.ResourceList{kube, system}, held)
-	want = map[string]string{"cpu": "1850m", "memory": "23246240Ki", "pods": "110", "ephemeral-storage": "55330246154", "hugepages-2Mi": "200Mi", "hugepages-1Gi": "0"}
+	want = map[string]string{
+		"cpu":               "1850m",
+		"memory":            "23246240Ki",
+		"pods":              "110",
+		"ephemeral-storage": "55330246154",
+		"hugepages-2Mi":     "200Mi",
+		"hugepages-1Gi":     "0",
+	}
 	if diff := cmp.Diff(want, quantities(got)); diff != "" {
 		t.Errorf("allocatable (-want +got):\n%s", diff)
 	}
 	greedy := corev1.ResourceList{"memory": resource.MustParse("1Ti")}
 	if q := allocatable(total, []corev1.ResourceList{greedy}, nil)["memory"]; !q.IsZero() {
-		t.Errorf("memory below zero: %s", q.String())
+		t.Errorf("memory with a reservation of 1Ti: got %s, want 0", q.String())
 	}
 	if q := capacity(m, 0, 110, 10)["pods"]; q.Value() != 20 {
-		t.Errorf("pods: %s", q.String())
+		t.Errorf("pods: got %s, want 20", q.String())
 	}
 }
 

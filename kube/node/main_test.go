@@ -15,7 +15,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-var readyRuntime = Runtime{Name: "containerd", Version: "2.4.2", Ready: RuntimeCondition{OK: true}, Network: RuntimeCondition{OK: true}}
+var readyRuntime = Runtime{
+	Name:    "containerd",
+	Version: "2.4.2",
+	Ready:   RuntimeCondition{OK: true},
+	Network: RuntimeCondition{OK: true},
+}
 
 // machine writes the files of a small machine: 4 CPUs, 8 GiB, 512 huge pages of 2 MiB, boot ID boot-1.
 func machine(t testing.TB) string {
@@ -62,14 +67,26 @@ func (b *bed) reasons() []string {
 
 func testConfig(t testing.TB) Config {
 	return Config{
-		Name: testNode, Register: true, Labels: map[string]string{"mine": "yes"}, KubeletPort: 10250, AttachDetach: true,
-		MachineRoot: machine(t), RootDir: t.TempDir(), MaxPods: 110, MaxImages: 50, KubeletVersion: "v1.36.3+nodelet.test", UserAgent: "test",
-		StatusInterval: 10 * time.Second, ReportInterval: 5 * time.Minute, LeaseDuration: 40 * time.Second,
-		Event: func(string, string, string) {}, Log: slog.New(slog.DiscardHandler),
+		Name:           testNode,
+		Register:       true,
+		Labels:         map[string]string{"mine": "yes"},
+		KubeletPort:    10250,
+		AttachDetach:   true,
+		MachineRoot:    machine(t),
+		RootDir:        t.TempDir(),
+		MaxPods:        110,
+		MaxImages:      50,
+		KubeletVersion: "v1.36.3+nodelet.test",
+		UserAgent:      "test",
+		StatusInterval: 10 * time.Second,
+		ReportInterval: 5 * time.Minute,
+		LeaseDuration:  40 * time.Second,
+		Event:          func(string, string, string) {},
+		Log:            slog.New(slog.DiscardHandler),
 	}
 }
 
-// start runs a Reporter until the test ends. It belongs into a synctest bubble.
+// start runs a Reporter until the test ends. Call it in a synctest bubble.
 func start(t *testing.T, api *fakeAPI, change func(*Config)) *bed {
 	t.Helper()
 	b := &bed{t: t, api: api}
@@ -106,25 +123,42 @@ func (b *bed) ready() corev1.NodeCondition {
 	return *c
 }
 
-// settle lets time pass until all goroutines wait.
+// settle waits for d and then until all goroutines of the bubble block.
 func settle(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
 }
 
+// existing returns a Node object that an earlier run of the agent and other clients have written.
 func existing(ready corev1.ConditionStatus) *corev1.Node {
+	resources := corev1.ResourceList{
+		"example.com/dongle": resource.MustParse("2"),
+		"hugepages-32Mi":     resource.MustParse("0"),
+	}
 	return &corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: testNode, UID: "old", Labels: map[string]string{"team": "a", corev1.LabelHostname: "stale"},
-			Annotations: map[string]string{providedIPAnnotation: "192.0.2.1", "other": "x"}},
+		ObjectMeta: metav1.ObjectMeta{
+			Name:        testNode,
+			UID:         "old",
+			Labels:      map[string]string{"team": "a", corev1.LabelHostname: "stale"},
+			Annotations: map[string]string{providedIPAnnotation: "192.0.2.1", "other": "x"},
+		},
 		Status: corev1.NodeStatus{
 			Conditions: []corev1.NodeCondition{
 				{Type: corev1.NodeNetworkUnavailable, Status: corev1.ConditionFalse, Reason: "RouteCreated"},
-				{Type: corev1.NodeReady, Status: ready, Reason: "KubeletReady", Message: "kubelet is posting ready status",
-					LastTransitionTime: metav1.NewTime(time.Unix(1000, 0))},
+				{
+					Type:               corev1.NodeReady,
+					Status:             ready,
+					Reason:             "KubeletReady",
+					Message:            "kubelet is posting ready status",
+					LastTransitionTime: metav1.NewTime(time.Unix(1000, 0)),
+				},
 			},
-			Capacity:        corev1.ResourceList{"example.com/dongle": resource.MustParse("2"), "hugepages-32Mi": resource.MustParse("0")},
-			Allocatable:     corev1.ResourceList{"example.com/dongle": resource.MustParse("2"), "hugepages-32Mi": resource.MustParse("0")},
-			Addresses:       []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "192.0.2.1"}, {Type: corev1.NodeInternalIP, Address: "2001:db8::1"}},
+			Capacity:    resources,
+			Allocatable: resources.DeepCopy(),
+			Addresses: []corev1.NodeAddress{
+				{Type: corev1.NodeInternalIP, Address: "192.0.2.1"},
+				{Type: corev1.NodeInternalIP, Address: "2001:db8::1"},
+			},
 			NodeInfo:        corev1.NodeSystemInfo{BootID: "boot-0", KubeProxyVersion: "v1.30.0"},
 			VolumesInUse:    []corev1.UniqueVolumeName{"kubernetes.io/csi/x^1"},
 			VolumesAttached: []corev1.AttachedVolume{{Name: "kubernetes.io/csi/x^1"}},

@@ -8,12 +8,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// statusPatch gives the strategic merge patch for the subresource "status" that makes old's labels, annotations and
-// status those of wanted. Nothing else is ever in it. It is built by hand, since the library's builder brings an
-// OpenAPI parser into the binary and gets the addresses wrong (they are declared as merged by type, of which there
-// may be two).
+// statusPatch returns the strategic merge patch for the subresource "status" that changes the labels, annotations and
+// status of old to those of wanted, and nothing else. It does not use the builder of apimachinery, which adds an
+// OpenAPI parser to the binary and makes a wrong patch for the addresses: their merge key is the type, but two
+// addresses may have the same type.
 //
-// own are the conditions this agent writes; they are always in the patch, because each patch is a heartbeat.
+// own are the conditions that this agent writes. They are always in the patch, because each patch is a heartbeat.
 func statusPatch(old, wanted *corev1.Node, own []corev1.NodeCondition) ([]byte, error) {
 	before, err := patchable(old)
 	if err != nil {
@@ -40,7 +40,7 @@ func statusPatch(old, wanted *corev1.Node, own []corev1.NodeCondition) ([]byte, 
 	return text, nil
 }
 
-// patchable gives the parts of n which a patch may touch, as plain JSON. Conditions are left out.
+// patchable returns the parts of n that a patch may change, as decoded JSON, without the conditions.
 func patchable(n *corev1.Node) (map[string]any, error) {
 	status := n.Status
 	status.Conditions = nil
@@ -58,8 +58,8 @@ func patchable(n *corev1.Node) (map[string]any, error) {
 	return tree, nil
 }
 
-// difference gives what must be laid over before to get after: objects by their parts, all else whole, null for what
-// went.
+// difference returns the merge patch that changes before to after: it compares objects field by field, replaces other
+// values as a whole, and has null for fields to remove.
 func difference(before, after map[string]any) map[string]any {
 	diff := map[string]any{}
 	for k := range before {

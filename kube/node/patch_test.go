@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 )
 
-// randomNode varies everything a patch may touch.
+// randomNode returns a node with random values in all fields that a patch may change.
 func randomNode(r *rand.Rand) *corev1.Node {
 	some := func(values ...string) map[string]string {
 		m := map[string]string{}
@@ -49,17 +49,24 @@ func randomNode(r *rand.Rand) *corev1.Node {
 		swap := r.Int64N(3)
 		s.NodeInfo.Swap = &corev1.NodeSwapStatus{Capacity: &swap}
 		s.Features = &corev1.NodeFeatures{SupplementalGroupsPolicy: &yes}
-		s.RuntimeHandlers = []corev1.NodeRuntimeHandler{{Name: "runc", Features: &corev1.NodeRuntimeHandlerFeatures{UserNamespaces: &yes}}}
+		s.RuntimeHandlers = []corev1.NodeRuntimeHandler{{
+			Name:     "runc",
+			Features: &corev1.NodeRuntimeHandlerFeatures{UserNamespaces: &yes},
+		}}
 	}
 	s.NodeInfo.KernelVersion = string(rune('a' + r.IntN(3)))
 	s.DaemonEndpoints.KubeletEndpoint.Port = r.Int32N(2)
 	return n
 }
 
-// TestPatchGivesTheWantedNode applies patches between random nodes with the API server's own strategic merge.
-func TestPatchGivesTheWantedNode(t *testing.T) {
+// TestPatchResultsInWantedNode applies patches between random nodes with the API server's own strategic merge.
+func TestPatchResultsInWantedNode(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
-	own := []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastHeartbeatTime: metav1.NewTime(time.Unix(1, 0))}}
+	own := []corev1.NodeCondition{{
+		Type:              corev1.NodeReady,
+		Status:            corev1.ConditionTrue,
+		LastHeartbeatTime: metav1.NewTime(time.Unix(1, 0)),
+	}}
 	for i := range 2000 {
 		old, wanted := randomNode(r), randomNode(r)
 		foreign := corev1.NodeCondition{Type: "Other", Status: corev1.ConditionTrue}
@@ -81,11 +88,13 @@ func TestPatchGivesTheWantedNode(t *testing.T) {
 			t.Fatal(err)
 		}
 		if len(got.Status.Conditions) != 2 {
-			t.Fatalf("%d: conditions %+v", i, got.Status.Conditions)
+			t.Fatalf("node %d: got conditions %+v, want 2", i, got.Status.Conditions)
 		}
 		got.Status.Conditions, wanted.Status.Conditions = nil, nil
-		if !sameStatus(got.Status, wanted.Status) || !cmp.Equal(got.Labels, wanted.Labels, emptyIsNil) || !cmp.Equal(got.Annotations, wanted.Annotations, emptyIsNil) {
-			t.Fatalf("%d: after %s\n%s", i, patch, cmp.Diff(wanted, got))
+		if !sameStatus(got.Status, wanted.Status) ||
+			!cmp.Equal(got.Labels, wanted.Labels, emptyIsNil) ||
+			!cmp.Equal(got.Annotations, wanted.Annotations, emptyIsNil) {
+			t.Fatalf("node %d: after the patch %s (-want +got):\n%s", i, patch, cmp.Diff(wanted, got))
 		}
 	}
 }
@@ -97,8 +106,8 @@ var emptyIsNil = cmp.Transformer("empty", func(m map[string]string) map[string]s
 	return m
 })
 
-// TestPatchIsNarrow: whatever differs elsewhere, a patch touches labels, annotations and status alone.
-func TestPatchIsNarrow(t *testing.T) {
+// TestPatchHasOnlyOwnFields checks that a patch changes only labels, annotations and status.
+func TestPatchHasOnlyOwnFields(t *testing.T) {
 	old, wanted := existing(corev1.ConditionTrue), existing(corev1.ConditionTrue)
 	wanted.OwnerReferences = []metav1.OwnerReference{{Name: "x"}}
 	wanted.Finalizers = []string{"x"}
@@ -106,17 +115,18 @@ func TestPatchIsNarrow(t *testing.T) {
 	wanted.Labels["l"] = "x"
 	patch, err := statusPatch(old, wanted, nil)
 	if err != nil || string(patch) != `{"metadata":{"labels":{"l":"x"}},"status":{"conditions":null}}` {
-		t.Errorf("%s, %v", patch, err)
+		t.Errorf("got %s, %v", patch, err)
 	}
 }
 
 func TestHeartbeatPatchIsSmall(t *testing.T) {
 	n := existing(corev1.ConditionTrue)
 	for i := range 50 {
-		n.Status.Images = append(n.Status.Images, corev1.ContainerImage{Names: []string{strings.Repeat("x", 100)}, SizeBytes: int64(i)})
+		image := corev1.ContainerImage{Names: []string{strings.Repeat("x", 100)}, SizeBytes: int64(i)}
+		n.Status.Images = append(n.Status.Images, image)
 	}
 	patch, err := statusPatch(n, n, n.Status.Conditions)
 	if err != nil || len(patch) > 600 {
-		t.Errorf("%d bytes: %s, %v", len(patch), patch, err)
+		t.Errorf("got a patch of %d bytes, want at most 600: %s, %v", len(patch), patch, err)
 	}
 }

@@ -23,23 +23,28 @@ const (
 	betaOS, betaArch       = "beta.kubernetes.io/os", "beta.kubernetes.io/arch"
 )
 
-// initialNode gives the object as it is registered, without a status.
+// initialNode returns the Node object to register, without a status.
 func (r *Reporter) initialNode() *corev1.Node {
 	c := &r.cfg
-	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: c.Name, Labels: c.defaultLabels(), Annotations: map[string]string{}}}
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{
+		Name:        c.Name,
+		Labels:      c.defaultLabels(),
+		Annotations: map[string]string{},
+	}}
 	maps.Copy(n.Labels, c.Labels)
 	c.annotate(n)
 	n.Spec.ProviderID = c.ProviderID
 	n.Spec.Taints = slices.Clone(c.Taints)
 	if c.ExternalCloud {
-		n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: cloudTaint, Value: "true", Effect: corev1.TaintEffectNoSchedule})
+		taint := corev1.Taint{Key: cloudTaint, Value: "true", Effect: corev1.TaintEffectNoSchedule}
+		n.Spec.Taints = append(n.Spec.Taints, taint)
 	}
 	return n
 }
 
-// showLocal builds the object as it would be registered now and, when it changed, shows it to those who ask for the
-// node while there is no other.
-func (r *Reporter) showLocal(ctx context.Context, now time.Time) *corev1.Node {
+// updateLocal builds the object to register. If it has changed, and while there is no object from the API server, it
+// becomes the result of Node.
+func (r *Reporter) updateLocal(ctx context.Context, now time.Time) *corev1.Node {
 	before := r.local.Load()
 	n := r.initialNode()
 	n.Status, _ = r.cfg.status(before, r.gather(ctx, now), now)
@@ -58,7 +63,7 @@ func (r *Reporter) standalone(ctx context.Context) {
 	tick := time.NewTicker(r.cfg.StatusInterval)
 	defer tick.Stop()
 	for {
-		r.showLocal(ctx, time.Now())
+		r.updateLocal(ctx, time.Now())
 		select {
 		case <-ctx.Done():
 			return
@@ -68,24 +73,27 @@ func (r *Reporter) standalone(ctx context.Context) {
 	}
 }
 
-// defaultLabels are what every node says of itself.
+// defaultLabels returns the labels that every node has.
 func (c *Config) defaultLabels() map[string]string {
 	return map[string]string{
-		corev1.LabelHostname: c.Name, corev1.LabelOSStable: runtime.GOOS, corev1.LabelArchStable: runtime.GOARCH,
-		betaOS: runtime.GOOS, betaArch: runtime.GOARCH,
+		corev1.LabelHostname:   c.Name,
+		corev1.LabelOSStable:   runtime.GOOS,
+		corev1.LabelArchStable: runtime.GOARCH,
+		betaOS:                 runtime.GOOS,
+		betaArch:               runtime.GOARCH,
 	}
 }
 
-// reconciledLabels are those which an object that exists is brought up to date with at the start; all others a user
-// may have changed since.
+// reconciledLabels are the labels that the agent updates, at its start, in an object that exists. A user may have
+// changed all others.
 var reconciledLabels = []string{
 	corev1.LabelHostname, corev1.LabelTopologyZone, corev1.LabelTopologyRegion, corev1.LabelFailureDomainBetaZone,
 	corev1.LabelFailureDomainBetaRegion, corev1.LabelInstanceTypeStable, corev1.LabelInstanceType, corev1.LabelOSStable,
 	corev1.LabelArchStable, betaOS, betaArch,
 }
 
-// reconcile changes labels of n that this agent owns: all reconciledLabels at the start, later only what must never
-// be wrong.
+// reconcile sets the labels of n that this agent owns: at the start all reconciledLabels, later only the operating
+// system and architecture, which must never be wrong.
 func (r *Reporter) reconcile(n *corev1.Node, atStart bool) {
 	n.Labels, n.Annotations = maps.Clone(n.Labels), maps.Clone(n.Annotations)
 	if n.Labels == nil {
@@ -109,7 +117,7 @@ func (r *Reporter) reconcile(n *corev1.Node, atStart bool) {
 	}
 }
 
-// annotate sets or takes away the annotations that this agent owns.
+// annotate sets or removes the annotations that this agent owns.
 func (c *Config) annotate(n *corev1.Node) {
 	set := func(key, value string) {
 		if value == "" {
@@ -132,17 +140,17 @@ func (c *Config) annotate(n *corev1.Node) {
 	set(providedIPAnnotation, provided)
 }
 
-// register makes sure that there is a Node object and gives it: created, found, or, where another registers it,
-// awaited. It tries again until ctx ends, and then gives nil.
+// register returns the Node object. It creates the object if it does not exist, or waits for it if another component
+// registers it. It tries until ctx ends, and then returns nil.
 func (r *Reporter) register(ctx context.Context) *corev1.Node {
 	for wait, failed := 200*time.Millisecond, 0; ; wait = min(2*wait, 7*time.Second) {
 		n, err := r.tryRegister(ctx)
 		if err == nil {
-			r.log.Info("node is registered", "node", n.Name, "failed", failed)
+			r.log.Info("node is registered", "node", n.Name, "failures", failed)
 			return n
 		}
 		if failed++; failed == 1 {
-			r.log.Warn("register node; will retry", "node", r.cfg.Name, "err", err)
+			r.log.Warn("cannot register the node, trying again", "node", r.cfg.Name, "err", err, "retryIn", wait)
 		}
 		if !backoff.Sleep(ctx, wait) {
 			return nil
@@ -155,7 +163,7 @@ func (r *Reporter) tryRegister(ctx context.Context) (*corev1.Node, error) {
 	defer cancel()
 	nodes := r.beat.api().Core
 	now := time.Now()
-	fresh := r.showLocal(ctx, now)
+	fresh := r.updateLocal(ctx, now)
 	if r.cfg.Register {
 		made := &corev1.Node{}
 		err := nodes.Post().Resource("nodes").Body(fresh).Do(ctx).Into(made)
@@ -164,7 +172,7 @@ func (r *Reporter) tryRegister(ctx context.Context) (*corev1.Node, error) {
 			r.record(events)
 			return made, nil
 		}
-		// Creating may be forbidden where the object exists all the same.
+		// The agent may not have the permission to create the object, but the object may exist.
 		if !apierrors.IsAlreadyExists(err) && !apierrors.IsForbidden(err) {
 			return nil, fmt.Errorf("create node %s: %w", r.cfg.Name, err)
 		}

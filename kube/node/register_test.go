@@ -14,7 +14,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-func TestNewNodeIsBornReady(t *testing.T) {
+// TestNewNodeIsRegisteredReady checks that a new node waits for the runtime and is Ready when it is registered.
+func TestNewNodeIsRegisteredReady(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := &fakeAPI{}
 		b := start(t, api, func(c *Config) {
@@ -23,61 +24,74 @@ func TestNewNodeIsBornReady(t *testing.T) {
 		})
 		settle(300 * time.Millisecond)
 		if api.get() != nil {
-			t.Fatal("registered before the runtime said anything")
+			t.Fatal("the node is registered before the runtime has answered")
 		}
 		b.SetRuntime(readyRuntime)
 		settle(time.Millisecond)
 		n := api.get()
 		if c := b.ready(); c.Status != corev1.ConditionTrue || c.Reason != "KubeletReady" {
-			t.Errorf("%+v", c)
+			t.Errorf("got %+v", c)
 		}
-		if n.Labels["mine"] != "yes" || n.Labels[betaArch] == "" || n.Labels[corev1.LabelHostname] != testNode || n.Annotations[attachDetachAnnotation] != "true" {
-			t.Errorf("%v %v", n.Labels, n.Annotations)
+		if n.Labels["mine"] != "yes" || n.Labels[betaArch] == "" || n.Labels[corev1.LabelHostname] != testNode {
+			t.Errorf("got labels %v", n.Labels)
 		}
-		if len(n.Spec.Taints) != 1 || n.Spec.ProviderID != "x://1" || n.Status.NodeInfo.ContainerRuntimeVersion != "containerd://2.4.2" {
-			t.Errorf("%+v %+v", n.Spec, n.Status.NodeInfo)
+		if n.Annotations[attachDetachAnnotation] != "true" {
+			t.Errorf("got annotations %v, want %s=true", n.Annotations, attachDetachAnnotation)
 		}
-		if got := api.seen(); !slices.Equal(got[len(got)-3:], []string{"POST nodes", "GET leases", "POST leases"}) && !slices.Contains(got, "POST nodes") {
-			t.Errorf("requests: %v", got)
+		if len(n.Spec.Taints) != 1 || n.Spec.ProviderID != "x://1" {
+			t.Errorf("got spec %+v", n.Spec)
+		}
+		if got, want := n.Status.NodeInfo.ContainerRuntimeVersion, "containerd://2.4.2"; got != want {
+			t.Errorf("runtime version: got %q, want %q", got, want)
+		}
+		if got := api.seen(); !slices.Contains(got, "POST nodes") {
+			t.Errorf("requests: got %v, want POST nodes", got)
 		}
 		if owner := api.getLease().OwnerReferences; len(owner) != 1 || owner[0].UID != n.UID {
-			t.Errorf("lease is owned by %v", owner)
+			t.Errorf("lease: got owners %v, want the node %s", owner, n.UID)
 		}
-		if got := b.reasons(); !slices.Equal(got, []string{"Starting", "NodeHasSufficientMemory", "NodeHasNoDiskPressure", "NodeHasSufficientPID"}) {
-			t.Errorf("events: %v", got)
+		want := []string{"Starting", "NodeHasSufficientMemory", "NodeHasNoDiskPressure", "NodeHasSufficientPID"}
+		if got := b.reasons(); !slices.Equal(got, want) {
+			t.Errorf("events: got %v, want %v", got, want)
 		}
-		if b.Node().UID != n.UID {
-			t.Error("Node() is not the object")
+		if got := b.Node().UID; got != n.UID {
+			t.Errorf("Node: got UID %s, want %s", got, n.UID)
 		}
 	})
 }
 
-// TestSilentRuntime: a new node registers after a moment although the runtime says nothing, and then says why it is
-// not Ready.
+// TestSilentRuntime checks that a new node is registered after a short time if the runtime does not answer, and that
+// its Ready condition has the reason.
 func TestSilentRuntime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := start(t, &fakeAPI{}, nil)
 		settle(3 * time.Second)
-		if c := b.ready(); c.Status != corev1.ConditionFalse || c.Reason != "KubeletNotReady" || c.Message != "container runtime status check may not have completed yet" {
-			t.Errorf("%+v", c)
+		want := "container runtime status check may not have completed yet"
+		if c := b.ready(); c.Status != corev1.ConditionFalse || c.Reason != "KubeletNotReady" || c.Message != want {
+			t.Errorf("without an answer: got %+v, want False with %q", c, want)
 		}
-		b.SetRuntime(Runtime{Name: "containerd", Ready: RuntimeCondition{OK: true}, Network: RuntimeCondition{Reason: "NetworkPluginNotReady", Message: "cni plugin not initialized"}})
+		b.SetRuntime(Runtime{
+			Name:    "containerd",
+			Ready:   RuntimeCondition{OK: true},
+			Network: RuntimeCondition{Reason: "NetworkPluginNotReady", Message: "cni plugin not initialized"},
+		})
 		settle(time.Millisecond)
-		want := "container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady message:cni plugin not initialized"
+		want = "container runtime network not ready: " +
+			"NetworkReady=false reason:NetworkPluginNotReady message:cni plugin not initialized"
 		if c := b.ready(); c.Message != want {
-			t.Errorf("%+v", c)
+			t.Errorf("without a network: got %+v, want %q", c, want)
 		}
 		b.reasons()
 		b.SetRuntime(readyRuntime)
 		settle(time.Millisecond)
 		if c := b.ready(); c.Status != corev1.ConditionTrue || !slices.Equal(b.reasons(), []string{"NodeReady"}) {
-			t.Errorf("readiness is not sent at once: %+v", c)
+			t.Errorf("right after the runtime is ready: got %+v, want True and an event", c)
 		}
 	})
 }
 
-// TestTakeOver brings an object up to date and leaves alone what belongs to others.
-func TestTakeOver(t *testing.T) {
+// TestUpdateExistingNode checks that the agent updates an existing object, and keeps what other clients own.
+func TestUpdateExistingNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := &fakeAPI{}
 		api.store(existing(corev1.ConditionUnknown))
@@ -86,34 +100,45 @@ func TestTakeOver(t *testing.T) {
 		settle(time.Second)
 		n := api.get()
 		if n.Labels["team"] != "a" || n.Labels[corev1.LabelHostname] != testNode || n.Labels["mine"] != "" {
-			t.Errorf("labels: %v", n.Labels)
+			t.Errorf("labels: got %v", n.Labels)
 		}
-		if _, stale := n.Annotations[providedIPAnnotation]; stale || n.Annotations["other"] != "x" || n.Annotations[attachDetachAnnotation] != "true" {
-			t.Errorf("annotations: %v", n.Annotations)
+		_, stale := n.Annotations[providedIPAnnotation]
+		if stale || n.Annotations["other"] != "x" || n.Annotations[attachDetachAnnotation] != "true" {
+			t.Errorf("annotations: got %v", n.Annotations)
 		}
 		if q := n.Status.Allocatable["example.com/dongle"]; q.Value() != 2 {
-			t.Errorf("extended resource: %v", n.Status.Allocatable)
+			t.Errorf("extended resource: got %v", n.Status.Allocatable)
 		}
-		if _, ok := n.Status.Capacity["hugepages-32Mi"]; ok || len(n.Status.VolumesInUse) != 1 || len(n.Status.VolumesAttached) != 1 {
-			t.Errorf("%+v", n.Status)
+		if _, stale := n.Status.Capacity["hugepages-32Mi"]; stale {
+			t.Errorf("capacity: got %v, want no hugepages-32Mi", n.Status.Capacity)
 		}
-		want := []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: testNode}, {Type: corev1.NodeHostName, Address: testNode}}
+		if len(n.Status.VolumesInUse) != 1 || len(n.Status.VolumesAttached) != 1 {
+			t.Errorf("volumes: got %v in use, %v attached", n.Status.VolumesInUse, n.Status.VolumesAttached)
+		}
+		want := []corev1.NodeAddress{
+			{Type: corev1.NodeInternalIP, Address: testNode},
+			{Type: corev1.NodeHostName, Address: testNode},
+		}
 		if !slices.Equal(n.Status.Addresses, want) || n.Status.NodeInfo.KubeProxyVersion != "" {
-			t.Errorf("%+v %+v", n.Status.Addresses, n.Status.NodeInfo)
+			t.Errorf("got addresses %+v, node info %+v", n.Status.Addresses, n.Status.NodeInfo)
 		}
-		if find(n.Status.Conditions, corev1.NodeNetworkUnavailable) == nil || b.ready().Status != corev1.ConditionTrue || len(n.Status.Conditions) != 5 {
-			t.Errorf("%+v", n.Status.Conditions)
+		conditions := n.Status.Conditions
+		if find(conditions, corev1.NodeNetworkUnavailable) == nil || len(conditions) != 5 {
+			t.Errorf("conditions: got %+v, want the four of the agent and NetworkUnavailable", conditions)
+		}
+		if got := b.ready().Status; got != corev1.ConditionTrue {
+			t.Errorf("Ready: got %s, want True", got)
 		}
 		if got := b.reasons(); !slices.Equal(got[:2], []string{"Starting", "Rebooted"}) || !slices.Contains(got, "NodeReady") {
-			t.Errorf("events: %v", got)
+			t.Errorf("events: got %v", got)
 		}
 		b.SetVolumesInUse(nil)
 		settle(time.Millisecond)
 		if len(api.get().Status.VolumesInUse) != 0 {
-			t.Error("volumes in use are still there")
+			t.Error("SetVolumesInUse(nil) has not emptied the list")
 		}
 		if q := b.Allocatable()["example.com/dongle"]; q.Value() != 2 {
-			t.Error("Allocatable forgot the extended resource")
+			t.Error("Allocatable has no extended resource")
 		}
 	})
 }
@@ -133,16 +158,16 @@ func TestRegistrationRetries(t *testing.T) {
 		b.SetRuntime(readyRuntime)
 		settle(time.Minute)
 		if b.Health() == nil {
-			t.Error("well without an API server for a minute")
+			t.Error("after a minute without an API server: got no error from Health")
 		}
 		if q := b.Allocatable()[corev1.ResourceCPU]; q.Value() != 4 || b.Node().Labels["mine"] != "yes" {
-			t.Error("the node is not known offline")
+			t.Error("Allocatable or Node is not correct without an API server")
 		}
 		away.Store(false)
 		b.SetRuntime(readyRuntime)
 		settle(15 * time.Second)
 		if c := b.ready(); c.Status != corev1.ConditionTrue || b.Health() != nil || api.getLease() == nil {
-			t.Errorf("%+v, health %v", c, b.Health())
+			t.Errorf("got %+v, health %v", c, b.Health())
 		}
 	})
 }
@@ -161,7 +186,7 @@ func TestForbiddenToCreate(t *testing.T) {
 		b.SetRuntime(readyRuntime)
 		settle(time.Second)
 		if c := b.ready(); c.Status != corev1.ConditionTrue {
-			t.Errorf("%+v", c)
+			t.Errorf("got %+v", c)
 		}
 	})
 }
@@ -173,20 +198,20 @@ func TestDoesNotRegister(t *testing.T) {
 		b.SetRuntime(readyRuntime)
 		settle(20 * time.Second)
 		if api.get() != nil || api.getLease() != nil {
-			t.Fatal("it registered, or made a lease without an owner")
+			t.Fatal("the agent has created the node, or a lease without an owner")
 		}
 		api.store(existing(corev1.ConditionUnknown))
 		settle(10 * time.Second)
 		if c := b.ready(); c.Status != corev1.ConditionTrue || api.getLease() == nil {
-			t.Errorf("%+v", c)
+			t.Errorf("got %+v", c)
 		}
 		if n := api.get(); n.Labels["mine"] != "" {
-			t.Errorf("labels of another's object: %v", n.Labels)
+			t.Errorf("labels of an object that another client has created: got %v", n.Labels)
 		}
 	})
 }
 
-// TestDeletedNodeStaysDeleted as with the kubelet: an administrator who deletes a node means it.
+// TestDeletedNodeStaysDeleted checks that the agent does not create a deleted node again, as with the kubelet.
 func TestDeletedNodeStaysDeleted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := start(t, &fakeAPI{}, nil)
@@ -197,7 +222,7 @@ func TestDeletedNodeStaysDeleted(t *testing.T) {
 		b.api.mu.Unlock()
 		settle(10 * time.Minute)
 		if b.api.get() != nil {
-			t.Error("the object came back")
+			t.Error("the agent has created the object again")
 		}
 		again := existing(corev1.ConditionUnknown)
 		again.UID = "new"
@@ -205,8 +230,9 @@ func TestDeletedNodeStaysDeleted(t *testing.T) {
 		settle(20 * time.Second)
 		b.SetRuntime(readyRuntime)
 		settle(20 * time.Second)
-		if n := b.api.get(); b.ready().Status != corev1.ConditionTrue || n.Labels[corev1.LabelHostname] != testNode || b.Node().UID != "new" {
-			t.Errorf("a new object of the same name is not taken: %+v", n)
+		n := b.api.get()
+		if b.ready().Status != corev1.ConditionTrue || n.Labels[corev1.LabelHostname] != testNode || b.Node().UID != "new" {
+			t.Errorf("the agent has not updated the new object of the same name: %+v", n)
 		}
 	})
 }
@@ -218,16 +244,16 @@ func TestExternalCloud(t *testing.T) {
 		settle(time.Second)
 		n := b.api.get()
 		if len(n.Status.Addresses) != 1 || n.Status.Addresses[0].Type != corev1.NodeHostName {
-			t.Errorf("%v", n.Status.Addresses)
+			t.Errorf("got %v", n.Status.Addresses)
 		}
 		if len(n.Spec.Taints) != 1 || n.Spec.Taints[0].Key != cloudTaint {
-			t.Errorf("%v", n.Spec.Taints)
+			t.Errorf("got %v", n.Spec.Taints)
 		}
 		n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeExternalIP, Address: "203.0.113.1"}}
 		b.api.store(n)
 		settle(time.Minute)
 		if got := b.api.get().Status.Addresses; len(got) != 1 || got[0].Address != "203.0.113.1" {
-			t.Errorf("the provider's addresses became %v", got)
+			t.Errorf("addresses: got %v, want those of the cloud provider", got)
 		}
 	})
 }

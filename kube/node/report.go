@@ -18,22 +18,22 @@ import (
 	"github.com/nodelet/nodelet/kube/client"
 )
 
-// reportState belongs to report.
+// reportState is the state of report. No other goroutine uses it.
 type reportState struct {
 	started     time.Time
-	reconciled  bool      // the object that was found has been brought up to date
-	nextReport  time.Time // when the status is due though nothing changed; zero: now
-	failed      int       // sends in a row
-	retryAt     time.Time // after a failure: not before
+	reconciled  bool      // labels and annotations of the existing object have been updated
+	nextReport  time.Time // when to send the status even if nothing has changed; zero: now
+	failed      int       // failed attempts to send in a row
+	retryAt     time.Time // the earliest time of the next attempt after a failure
 	ips         []netip.Addr
-	addressErr  string // the last one, so that it is said once
+	addressErr  string // the last error, so that it is logged once
 	machineRead time.Time
 }
 
-// report registers the node and then looks, at each tick and whenever it is woken, whether there is something to send.
+// report registers the node. Then it compares the status at each tick and each change, and sends it if it is due.
 func (r *Reporter) report(ctx context.Context) {
 	r.state.started = time.Now()
-	r.awaitFirstWord(ctx)
+	r.awaitRuntime(ctx)
 	n := r.register(ctx)
 	if n == nil {
 		return
@@ -49,7 +49,7 @@ func (r *Reporter) report(ctx context.Context) {
 		case n := <-r.seen:
 			r.take(n)
 		case <-r.gone:
-			r.lookForNode(ctx)
+			r.checkDeleted(ctx)
 		case <-r.wake:
 		case <-tick.C:
 		case <-r.retryTimer():
@@ -57,9 +57,10 @@ func (r *Reporter) report(ctx context.Context) {
 	}
 }
 
-// lookForNode makes sure of what the watch says, that there is no Node object: its first list may be older than the
-// registration. A node that was deleted stays so, as with the kubelet: whoever took it out of the cluster wants it out.
-func (r *Reporter) lookForNode(ctx context.Context) {
+// checkDeleted reads the Node object after the watch has reported that there is none: the first list of the watch may
+// be older than the registration. A node that was deleted stays deleted, as with the kubelet: an administrator who
+// removes it from the cluster does not want it back.
+func (r *Reporter) checkDeleted(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, client.RequestTimeout)
 	defer cancel()
 	found := &corev1.Node{}
@@ -72,7 +73,7 @@ func (r *Reporter) lookForNode(ctx context.Context) {
 	}
 }
 
-// retryTimer fires when a failed send may be tried again.
+// retryTimer returns a channel that receives when it is time to send again after a failure; nil without a failure.
 func (r *Reporter) retryTimer() <-chan time.Time {
 	if r.state.failed == 0 {
 		return nil
@@ -80,11 +81,11 @@ func (r *Reporter) retryTimer() <-chan time.Time {
 	return time.After(time.Until(r.state.retryAt))
 }
 
-// awaitFirstWord gives the runtime a moment to say that it is ready.
-func (r *Reporter) awaitFirstWord(ctx context.Context) {
-	limit := time.After(firstLook)
+// awaitRuntime waits a short time for the first answer of the runtime.
+func (r *Reporter) awaitRuntime(ctx context.Context) {
+	limit := time.After(firstAnswer)
 	for {
-		if !r.healthNow().heard.IsZero() {
+		if !r.healthNow().answered.IsZero() {
 			return
 		}
 		select {
@@ -97,8 +98,7 @@ func (r *Reporter) awaitFirstWord(ctx context.Context) {
 	}
 }
 
-// take makes n the newest version, unless a newer one is here already (the answer to a patch and the watch overtake
-// each other).
+// take makes n the newest version, unless a newer one has arrived: answers to patches and the watch come in any order.
 func (r *Reporter) take(n *corev1.Node) {
 	before := r.newest.Load()
 	if before != nil && before.UID == n.UID {
@@ -126,18 +126,20 @@ func (r *Reporter) take(n *corev1.Node) {
 	}
 }
 
-// sync sends the status when it changed, when it is due, or when the last send failed.
+// sync sends the status if it has changed, if it is due, or if the last attempt has failed.
 func (r *Reporter) sync(ctx context.Context, now time.Time) {
 	if now.Before(r.state.retryAt) {
 		return
 	}
 	old := r.newest.Load()
-	object := *old // parts are replaced below, never written through
+	object := *old // fields are replaced below, what they point to is never changed
 	wanted := &object
 	r.reconcile(wanted, !r.state.reconciled)
 	status, events := r.cfg.status(old, r.gather(ctx, now), now)
 	wanted.Status = status
-	changed := !sameStatus(old.Status, status) || !maps.Equal(old.Labels, wanted.Labels) || !maps.Equal(old.Annotations, wanted.Annotations)
+	changed := !sameStatus(old.Status, status) ||
+		!maps.Equal(old.Labels, wanted.Labels) ||
+		!maps.Equal(old.Annotations, wanted.Annotations)
 	if !changed && now.Before(r.state.nextReport) {
 		return
 	}
@@ -147,7 +149,7 @@ func (r *Reporter) sync(ctx context.Context, now time.Time) {
 		return
 	}
 	if r.state.failed > 0 {
-		r.log.Info("node status is sent again", "failed", r.state.failed)
+		r.log.Info("node status is sent again", "failures", r.state.failed)
 	}
 	r.state.failed, r.state.retryAt, r.state.reconciled = 0, time.Time{}, true
 	r.scheduleReport(now, changed)
@@ -155,8 +157,8 @@ func (r *Reporter) sync(ctx context.Context, now time.Time) {
 	r.take(updated)
 }
 
-// scheduleReport spreads the reports of many nodes that changed together: the next one comes after half to one and a
-// half of the interval, the following ones each interval.
+// scheduleReport sets the time of the next report. After a change it is between half and one and a half of the
+// interval, so that many nodes that change together spread their requests; else it is one interval.
 func (r *Reporter) scheduleReport(now time.Time, changed bool) {
 	wait := r.cfg.ReportInterval
 	if changed || r.state.nextReport.IsZero() {
@@ -169,14 +171,15 @@ func (r *Reporter) sendFailed(ctx context.Context, now time.Time, err error) {
 	if ctx.Err() != nil {
 		return
 	}
-	if r.state.failed++; r.state.failed == 1 {
-		r.log.Warn("send node status; will retry", "err", err)
-	}
+	r.state.failed++
 	wait := min(200*time.Millisecond<<min(r.state.failed-1, 10), r.cfg.StatusInterval)
+	if r.state.failed == 1 {
+		r.log.Warn("cannot send the node status, trying again", "err", err, "retryIn", wait)
+	}
 	r.state.retryAt = now.Add(wait)
 }
 
-// send patches the object's status; the answer is its new version.
+// send patches the object's status, and returns its new version.
 func (r *Reporter) send(ctx context.Context, old, wanted *corev1.Node) (*corev1.Node, error) {
 	var own []corev1.NodeCondition
 	for _, c := range wanted.Status.Conditions {
@@ -208,12 +211,12 @@ func (r *Reporter) record(events []nodeEvent) {
 	}
 }
 
-// gather takes what is known now. The machine and the addresses are read anew when they may be old.
+// gather returns the current facts. It reads the machine and the addresses again if they may be out of date.
 func (r *Reporter) gather(ctx context.Context, now time.Time) facts {
-	if now.Sub(r.state.machineRead) >= factsLife {
+	if now.Sub(r.state.machineRead) >= machineInterval {
 		if err := r.readMachine(now); err != nil {
 			r.state.machineRead = now
-			r.log.Warn("keep the old facts of the machine", "err", err)
+			r.log.Warn("cannot read the facts of the machine, keeping the old ones", "err", err, "retryIn", machineInterval)
 		}
 	}
 	r.refreshIPs(ctx)
@@ -221,21 +224,25 @@ func (r *Reporter) gather(ctx context.Context, now time.Time) facts {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return facts{
-		machine: m.Machine, capacity: overlay(r.in.devices, m.capacity), allocatable: overlay(r.in.healthy, m.allocatable),
-		addresses: r.addresses(),
-		images:    r.in.images, volumesInUse: r.in.volumesInUse, health: r.in.health,
-		keepReady: !r.in.everReady && now.Sub(r.state.started) < r.cfg.LeaseDuration*3/4,
+		machine:      m.Machine,
+		capacity:     overlay(r.in.devices, m.capacity),
+		allocatable:  overlay(r.in.healthy, m.allocatable),
+		addresses:    r.addresses(),
+		images:       r.in.images,
+		volumesInUse: r.in.volumesInUse,
+		health:       r.in.health,
+		keepReady:    !r.in.everReady && now.Sub(r.state.started) < r.cfg.LeaseDuration*3/4,
 	}
 }
 
-// refreshIPs looks for the node's addresses where they are unknown or no longer on this machine. On an error the old
-// ones stay: better an address that may come back than none.
+// refreshIPs finds the node's addresses if they are unknown or no longer on this machine. On an error the old ones
+// stay: an address that may come back is better than none.
 func (r *Reporter) refreshIPs(ctx context.Context) {
 	if len(r.state.ips) > 0 && !slices.ContainsFunc(r.state.ips, func(ip netip.Addr) bool { return local(ip) != nil }) {
 		return
 	}
 	if r.cfg.ExternalCloud && len(r.cfg.IPs) == 0 {
-		return // the cloud controller manager knows them
+		return // the cloud controller manager sets them
 	}
 	ips, err := findIPs(ctx, r.cfg.Name, r.cfg.IPs)
 	text := ""
@@ -245,12 +252,12 @@ func (r *Reporter) refreshIPs(ctx context.Context) {
 		r.state.ips = ips
 	}
 	if text != "" && text != r.state.addressErr {
-		r.log.Warn("the node's address is not known; will look again", "err", err)
+		r.log.Warn("cannot find the node's address, trying again", "err", err)
 	}
 	r.state.addressErr = text
 }
 
-// addresses gives status.addresses, nil while they are not known.
+// addresses returns status.addresses; nil while they are unknown.
 func (r *Reporter) addresses() []corev1.NodeAddress {
 	if len(r.state.ips) == 0 && !r.cfg.ExternalCloud {
 		return nil

@@ -19,16 +19,17 @@ import (
 )
 
 const (
-	// factsLife is how long the machine is taken as it was.
-	factsLife = 5 * time.Minute
-	// firstLook is how long a new node waits for the first word of the runtime, so that it can be born Ready.
-	firstLook = 2 * time.Second
+	// machineInterval is how often the facts of the machine are read.
+	machineInterval = 5 * time.Minute
+	// firstAnswer is how long a new node waits for the first answer of the runtime, so that it can be Ready when it is
+	// registered.
+	firstAnswer = 2 * time.Second
 )
 
-// Config is what a Reporter needs to know.
+// Config has the settings of a Reporter.
 type Config struct {
 	Name        string // of the Node object
-	Register    bool   // create the object; else somebody else does
+	Register    bool   // create the object; if false, another component creates it
 	Labels      map[string]string
 	Taints      []corev1.Taint
 	ProviderID  string
@@ -37,9 +38,9 @@ type Config struct {
 
 	// ExternalCloud leaves the addresses to a cloud controller manager and registers with its taint.
 	ExternalCloud bool
-	// AttachDetach says that the controller manager attaches volumes for this node.
+	// AttachDetach is true if the controller manager attaches volumes for this node.
 	AttachDetach bool
-	// LocalStorage says that ephemeral-storage is a resource: the file system of RootDir.
+	// LocalStorage is true if ephemeral-storage is a resource: the size of the file system of RootDir.
 	LocalStorage bool
 	RootDir      string
 	// MachineRoot is where /proc, /sys and /etc are found. Empty means "/".
@@ -49,23 +50,26 @@ type Config struct {
 	MaxImages            int // -1: all
 	Reserved             []corev1.ResourceList
 	HoldBacks            []HoldBack
-	DeclaredFeatures     []string // what this agent can do beyond the usual, sorted
+	DeclaredFeatures     []string // status.declaredFeatures, sorted
 	KubeletVersion       string
 	UserAgent            string
 
 	StatusInterval time.Duration // how often the status is computed (10 s)
-	ReportInterval time.Duration // how often it is sent though nothing changed (5 min)
+	ReportInterval time.Duration // how often it is sent if nothing has changed (5 min)
 	LeaseDuration  time.Duration // 40 s
 
 	// Event records an event about the node: corev1.EventTypeNormal or EventTypeWarning, a reason, a message.
 	Event func(eventType, reason, message string)
-	// Changed is told each new version of what Node gives, by one goroutine; it must not block. May be nil.
+	// Changed is called with each new result of Node, always by the same goroutine. It must not block. May be nil.
 	Changed func(*corev1.Node)
 	Log     *slog.Logger
 }
 
-// A Reporter keeps the Node object and the lease. One goroutine, report, is the only writer of the object's newest
-// version.
+// A Reporter keeps the Node object and the lease up to date. One goroutine, report, is the only writer of the object's
+// newest version.
+//
+// After a restart of the agent, a node whose Ready condition is True keeps it until the runtime has once been ready, at
+// most for three quarters of the lease duration.
 type Reporter struct {
 	cfg   Config
 	api   *client.Client // for the watch
@@ -73,10 +77,10 @@ type Reporter struct {
 	lease *lease
 	log   *slog.Logger
 
-	newest   atomic.Pointer[corev1.Node] // nil before the object was seen; written by report alone
-	local    atomic.Pointer[corev1.Node] // the object as it would be registered; written by report alone
+	newest   atomic.Pointer[corev1.Node] // nil before the first version; only report writes it
+	local    atomic.Pointer[corev1.Node] // the object to register; only report writes it
 	machine  atomic.Pointer[machineFacts]
-	appeared chan struct{} // closed with the first version; from the start without an API server
+	appeared chan struct{} // closed with the first version; without an API server closed from the start
 	seen     chan *corev1.Node
 	gone     chan struct{}
 	wake     chan struct{}
@@ -86,31 +90,36 @@ type Reporter struct {
 	state reportState // only report uses it
 }
 
-// machineFacts is what was read of the machine, and what follows from it.
+// machineFacts are the facts of the machine, and the resources computed from them.
 type machineFacts struct {
 	Machine
 	capacity, allocatable corev1.ResourceList
 }
 
-// inputs are what others said last.
+// inputs are the newest values of the Set methods.
 type inputs struct {
 	health       health
-	everReady    bool // the runtime was ready once in this life
+	everReady    bool // the runtime was ready once since the agent started
 	images       []corev1.ContainerImage
 	volumesInUse []corev1.UniqueVolumeName
-	// devices and healthy are how many devices there are, and how many of them may be given out.
+	// devices and healthy are the number of devices, and the number of those that pods may use.
 	devices, healthy corev1.ResourceList
 }
 
-// New reads the machine and prepares the connections; it sends nothing. Without an API server (api is nil) the
-// Reporter keeps the facts of the node for those who ask, and tells nobody else.
+// New reads the machine and prepares the connections; it sends nothing. Without an API server (api is nil) the Reporter
+// only answers calls of its methods.
 func New(cfg Config, api *client.Client, heartbeats *rest.Config) (*Reporter, error) {
 	if cfg.MachineRoot == "" {
 		cfg.MachineRoot = "/"
 	}
 	r := &Reporter{
-		cfg: cfg, api: api, log: cfg.Log, appeared: make(chan struct{}),
-		seen: make(chan *corev1.Node, 1), gone: make(chan struct{}, 1), wake: make(chan struct{}, 1),
+		cfg:      cfg,
+		api:      api,
+		log:      cfg.Log,
+		appeared: make(chan struct{}),
+		seen:     make(chan *corev1.Node, 1),
+		gone:     make(chan struct{}, 1),
+		wake:     make(chan struct{}, 1),
 	}
 	if err := r.readMachine(time.Now()); err != nil {
 		return nil, err
@@ -125,11 +134,19 @@ func New(cfg Config, api *client.Client, heartbeats *rest.Config) (*Reporter, er
 		return nil, err
 	}
 	r.beat = b
-	r.lease = &lease{name: cfg.Name, duration: cfg.LeaseDuration, beat: b, node: r.newest.Load, appeared: r.appeared, log: cfg.Log, renewed: time.Now()}
+	r.lease = &lease{
+		name:     cfg.Name,
+		duration: cfg.LeaseDuration,
+		beat:     b,
+		node:     r.newest.Load,
+		appeared: r.appeared,
+		log:      cfg.Log,
+		renewed:  time.Now(),
+	}
 	return r, nil
 }
 
-// Run registers the node, keeps its status and lease, and follows the object, until ctx ends.
+// Run registers the node, keeps its status and lease up to date, and watches the object, until ctx ends.
 func (r *Reporter) Run(ctx context.Context) {
 	if r.api == nil {
 		r.standalone(ctx)
@@ -143,22 +160,22 @@ func (r *Reporter) Run(ctx context.Context) {
 	all.Wait()
 }
 
-// SetRuntime tells what the runtime said when it was asked. A change is sent at once.
+// SetRuntime sets the last answer of the runtime. A change is sent at once.
 func (r *Reporter) SetRuntime(s Runtime) {
 	r.set(func(in *inputs) bool {
 		if s.Err != nil {
 			return false // the last good answer counts for a while
 		}
 		now := time.Now()
-		wasSilent := now.Sub(in.health.heard) >= runtimeMayBeSilent // also before the first word
-		changed := wasSilent || !reflect.DeepEqual(in.health.runtime, s)
-		in.health.runtime, in.health.heard = s, now
+		expired := now.Sub(in.health.answered) >= runtimeTimeout // also before the first answer
+		changed := expired || !reflect.DeepEqual(in.health.runtime, s)
+		in.health.runtime, in.health.answered = s, now
 		in.everReady = in.everReady || s.Ready.OK && s.Network.OK
 		return changed
 	})
 }
 
-// SetPressure tells which resources run short.
+// SetPressure sets which resources are under pressure. A change is sent at once.
 func (r *Reporter) SetPressure(p Pressure) {
 	r.set(func(in *inputs) bool {
 		changed := in.health.pressure != p
@@ -167,13 +184,13 @@ func (r *Reporter) SetPressure(p Pressure) {
 	})
 }
 
-// SetShutdown tells that the node goes down (err says why), or that it does not after all (nil).
+// SetShutdown makes the node not Ready with err in the message, because the node shuts down; nil ends that. The
+// change is sent at once.
 func (r *Reporter) SetShutdown(err error) {
 	r.set(func(in *inputs) bool { in.health.shutdown = err; return true })
 }
 
-// SetImages tells all images on the node: at the start, when one came or went, and now and then in between. Before
-// the first call the object's own list stays.
+// SetImages sets the list of all images on the node. Before the first call the object keeps its list.
 func (r *Reporter) SetImages(images []Image) {
 	list := imageList(images, r.cfg.MaxImages)
 	r.set(func(in *inputs) bool {
@@ -183,8 +200,8 @@ func (r *Reporter) SetImages(images []Image) {
 	})
 }
 
-// SetVolumesInUse tells which attachable volumes pods here use or may still use, sorted. Before the first call the
-// object's own list stays. The controller manager does not detach a volume that stands there.
+// SetVolumesInUse sets the attachable volumes that pods of this node use or may still use, sorted. Before the first
+// call the object keeps its list. The controller manager does not detach a volume that is in the list.
 func (r *Reporter) SetVolumesInUse(v []corev1.UniqueVolumeName) {
 	v = append([]corev1.UniqueVolumeName{}, v...)
 	r.set(func(in *inputs) bool {
@@ -194,7 +211,7 @@ func (r *Reporter) SetVolumesInUse(v []corev1.UniqueVolumeName) {
 	})
 }
 
-// SetDevices tells how many devices the node has by resource, and how many of them pods may use. A change is sent at
+// SetDevices sets how many devices the node has by resource, and how many of them pods may use. A change is sent at
 // once.
 func (r *Reporter) SetDevices(all, healthy corev1.ResourceList) {
 	r.set(func(in *inputs) bool {
@@ -204,13 +221,13 @@ func (r *Reporter) SetDevices(all, healthy corev1.ResourceList) {
 	})
 }
 
-// set changes the inputs and wakes report where change says that something is new.
+// set changes the inputs, and wakes report if change reports that something is new.
 func (r *Reporter) set(change func(*inputs) bool) {
 	r.mu.Lock()
 	changed := change(&r.in)
 	r.mu.Unlock()
 	if changed {
-		r.poke()
+		r.notify()
 	}
 }
 
@@ -220,15 +237,16 @@ func (r *Reporter) healthNow() health {
 	return r.in.health
 }
 
-func (r *Reporter) poke() {
+// notify wakes report. It never blocks.
+func (r *Reporter) notify() {
 	select {
 	case r.wake <- struct{}{}:
-	default: // it will be looked at anyway
+	default: // a wake-up is already pending
 	}
 }
 
-// Node gives the newest version of the Node object that was seen; before the API server was reached, the object as
-// this agent would register it (without a UID), so that pods can be judged offline. The caller must not change it.
+// Node returns the newest version of the Node object. Before the API server has answered, it returns the object that
+// this agent would register (without a UID), so that pods can be admitted offline. The caller must not change it.
 func (r *Reporter) Node() *corev1.Node {
 	if n := r.newest.Load(); n != nil {
 		return n
@@ -236,14 +254,15 @@ func (r *Reporter) Node() *corev1.Node {
 	return r.local.Load()
 }
 
-// Seen is closed when Node gives the object as the API server has it. Without an API server it is closed from the
-// start.
+// Seen returns a channel that is closed when Node returns the object of the API server. Without an API server it is
+// closed from the start.
 func (r *Reporter) Seen() <-chan struct{} { return r.appeared }
 
-// Capacity gives what the machine has. The caller must not change it.
+// Capacity returns the capacity of the machine. The caller must not change it.
 func (r *Reporter) Capacity() corev1.ResourceList { return r.machine.Load().capacity }
 
-// Allocatable gives what pods may use in sum: the machine's own resources and the extended ones of the Node object.
+// Allocatable returns what all pods together may use: the machine's own resources and the extended resources of the
+// Node object.
 func (r *Reporter) Allocatable() corev1.ResourceList {
 	own := r.machine.Load().allocatable
 	if n := r.newest.Load(); n != nil {
@@ -252,7 +271,7 @@ func (r *Reporter) Allocatable() corev1.ResourceList {
 	return maps.Clone(own)
 }
 
-// Health is an error when the control plane has not heard of this node for longer than its lease lasts.
+// Health returns an error if the lease of this node has expired.
 func (r *Reporter) Health() error {
 	if r.lease == nil {
 		return nil
@@ -260,7 +279,7 @@ func (r *Reporter) Health() error {
 	return r.lease.health(time.Now())
 }
 
-// readMachine takes the facts of the machine anew.
+// readMachine reads the facts of the machine.
 func (r *Reporter) readMachine(now time.Time) error {
 	m, err := ReadMachine(r.cfg.MachineRoot)
 	var disk int64

@@ -16,19 +16,21 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestRestartIsInvisible: an object that is Ready stays Ready while the runtime is asked, but not for ever.
-func TestRestartIsInvisible(t *testing.T) {
+// TestRestartKeepsReady checks that an object that is Ready stays Ready until the runtime has answered, but not longer
+// than three quarters of the lease duration.
+func TestRestartKeepsReady(t *testing.T) {
+	since := metav1.NewTime(time.Unix(1000, 0)) // see existing
 	synctest.Test(t, func(t *testing.T) {
 		api := &fakeAPI{}
 		api.store(existing(corev1.ConditionTrue))
 		b := start(t, api, nil)
 		settle(29 * time.Second)
-		if c := b.ready(); c.Status != corev1.ConditionTrue || !c.LastTransitionTime.Equal(&metav1.Time{Time: time.Unix(1000, 0)}) {
-			t.Errorf("after 29 s: %+v", c)
+		if c := b.ready(); c.Status != corev1.ConditionTrue || !c.LastTransitionTime.Equal(&since) {
+			t.Errorf("after 29 s: got %+v, want True", c)
 		}
 		settle(15 * time.Second)
 		if c := b.ready(); c.Status != corev1.ConditionFalse {
-			t.Errorf("after 44 s: %+v", c)
+			t.Errorf("after 44 s: got %+v, want False", c)
 		}
 	})
 	synctest.Test(t, func(t *testing.T) {
@@ -38,14 +40,15 @@ func TestRestartIsInvisible(t *testing.T) {
 		settle(5 * time.Second)
 		b.SetRuntime(readyRuntime)
 		settle(20 * time.Second)
-		if c := b.ready(); c.Status != corev1.ConditionTrue || !c.LastTransitionTime.Equal(&metav1.Time{Time: time.Unix(1000, 0)}) {
-			t.Errorf("%+v", c)
+		if c := b.ready(); c.Status != corev1.ConditionTrue || !c.LastTransitionTime.Equal(&since) {
+			t.Errorf("after the answer: got %+v, want True", c)
 		}
 	})
 }
 
-// TestQuiet: at rest there is a patch every five minutes and a lease every ten seconds, nothing else.
-func TestQuiet(t *testing.T) {
+// TestIdleRequests checks that an idle node sends a patch every five minutes, renews the lease every ten seconds, and
+// sends nothing else.
+func TestIdleRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := &fakeAPI{}
 		b := start(t, api, nil)
@@ -61,22 +64,23 @@ func TestQuiet(t *testing.T) {
 			count[r]++
 		}
 		if n := count["PATCH nodes"]; n < 11 || n > 13 {
-			t.Errorf("%d patches in an hour", n)
+			t.Errorf("got %d patches in an hour, want 12", n)
 		}
 		if n := count["PUT leases"]; n < 350 || n > 370 || len(count) != 2 {
-			t.Errorf("requests in an hour: %v", count)
+			t.Errorf("requests in an hour: got %v, want 360 lease updates and the patches", count)
 		}
 		for _, p := range api.patches {
-			if strings.Contains(p, "capacity") || strings.Contains(p, "nodeInfo") || strings.Contains(p, "images") || !strings.Contains(p, "lastHeartbeatTime") {
-				t.Errorf("a heartbeat carries more than conditions: %s", p)
+			more := strings.Contains(p, "capacity") || strings.Contains(p, "nodeInfo") || strings.Contains(p, "images")
+			if more || !strings.Contains(p, "lastHeartbeatTime") {
+				t.Errorf("heartbeat: got %s, want only conditions", p)
 			}
 		}
 	})
 }
 
-// TestRuntimeGoesAway: 30 s of silence, as with the kubelet, then NotReady; a word of the runtime brings it back at
-// once.
-func TestRuntimeGoesAway(t *testing.T) {
+// TestRuntimeUnavailable checks that the node is not Ready after the runtime has not answered for 30 s, as with the
+// kubelet, and Ready again at the next answer.
+func TestRuntimeUnavailable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := start(t, &fakeAPI{}, nil)
 		b.SetRuntime(readyRuntime)
@@ -86,16 +90,16 @@ func TestRuntimeGoesAway(t *testing.T) {
 			settle(5 * time.Second)
 		}
 		if c := b.ready(); c.Status != corev1.ConditionTrue {
-			t.Errorf("after 25 s: %+v", c)
+			t.Errorf("after 25 s: got %+v, want True", c)
 		}
 		settle(16 * time.Second)
 		if c := b.ready(); c.Status != corev1.ConditionFalse || c.Message != "container runtime is down" {
-			t.Errorf("after 41 s: %+v", c)
+			t.Errorf("after 41 s: got %+v, want False", c)
 		}
 		b.SetRuntime(readyRuntime)
 		settle(time.Millisecond)
 		if c := b.ready(); c.Status != corev1.ConditionTrue {
-			t.Errorf("%+v", c)
+			t.Errorf("got %+v", c)
 		}
 	})
 }
@@ -109,23 +113,28 @@ func TestPressureAndShutdown(t *testing.T) {
 		b.SetPressure(Pressure{Memory: true, PID: true})
 		settle(time.Millisecond)
 		n := b.api.get()
-		memory, disk := find(n.Status.Conditions, corev1.NodeMemoryPressure), find(n.Status.Conditions, corev1.NodeDiskPressure)
-		if memory.Status != corev1.ConditionTrue || memory.Reason != "KubeletHasInsufficientMemory" || disk.Status != corev1.ConditionFalse {
-			t.Errorf("%+v %+v", memory, disk)
+		memory := find(n.Status.Conditions, corev1.NodeMemoryPressure)
+		if memory.Status != corev1.ConditionTrue || memory.Reason != "KubeletHasInsufficientMemory" {
+			t.Errorf("got %+v, want True", memory)
+		}
+		disk := find(n.Status.Conditions, corev1.NodeDiskPressure)
+		if disk.Status != corev1.ConditionFalse {
+			t.Errorf("got %+v, want False", disk)
 		}
 		if got := b.reasons(); !slices.Equal(got, []string{"NodeHasInsufficientMemory", "NodeHasInsufficientPID"}) {
-			t.Errorf("events: %v", got)
+			t.Errorf("events: got %v", got)
 		}
 		b.SetShutdown(errors.New("node is shutting down"))
 		settle(time.Millisecond)
 		if c := b.ready(); c.Status != corev1.ConditionFalse || c.Message != "node is shutting down" {
-			t.Errorf("%+v", c)
+			t.Errorf("got %+v", c)
 		}
 	})
 }
 
-// TestControlPlaneSaysUnknown: when the control plane gave the node up wrongly, it learns at once that it lives.
-func TestControlPlaneSaysUnknown(t *testing.T) {
+// TestUnknownIsCorrected checks that the agent sends its status at once after the control plane has set the Ready
+// condition to Unknown.
+func TestUnknownIsCorrected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := start(t, &fakeAPI{}, nil)
 		b.SetRuntime(readyRuntime)
@@ -137,7 +146,7 @@ func TestControlPlaneSaysUnknown(t *testing.T) {
 		b.api.store(n)
 		settle(time.Millisecond)
 		if c := b.ready(); c.Status != corev1.ConditionTrue || !b.Node().Spec.Unschedulable {
-			t.Errorf("%+v", c)
+			t.Errorf("got %+v", c)
 		}
 		if !slices.Contains(b.reasons(), "NodeNotSchedulable") {
 			t.Error("no event NodeNotSchedulable")
@@ -145,12 +154,12 @@ func TestControlPlaneSaysUnknown(t *testing.T) {
 	})
 }
 
-// TestStandalone: without an API server pods are judged by the same facts, addresses and conditions among them.
+// TestStandalone checks that Node has addresses and conditions without an API server.
 func TestStandalone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := testConfig(t)
-		told := make(chan *corev1.Node, 100)
-		cfg.Changed = func(n *corev1.Node) { told <- n }
+		changes := make(chan *corev1.Node, 100)
+		cfg.Changed = func(n *corev1.Node) { changes <- n }
 		r, err := New(cfg, nil, nil)
 		if err != nil {
 			t.Fatal(err)
@@ -161,19 +170,25 @@ func TestStandalone(t *testing.T) {
 		r.SetRuntime(readyRuntime)
 		settle(time.Second)
 		n := r.Node()
-		if len(n.Status.Addresses) != 2 || n.Status.Addresses[0].Address != testNode || n.Labels["mine"] != "yes" || n.UID != "" {
-			t.Errorf("%+v", n)
+		if len(n.Status.Addresses) != 2 || n.Status.Addresses[0].Address != testNode {
+			t.Errorf("addresses: got %+v", n.Status.Addresses)
 		}
-		if c := find(n.Status.Conditions, corev1.NodeReady); c == nil || c.Status != corev1.ConditionTrue || r.Health() != nil {
-			t.Errorf("%+v", n.Status.Conditions)
+		if n.Labels["mine"] != "yes" || n.UID != "" {
+			t.Errorf("got labels %v, UID %q", n.Labels, n.UID)
 		}
-		before := len(told)
+		if c := find(n.Status.Conditions, corev1.NodeReady); c == nil || c.Status != corev1.ConditionTrue {
+			t.Errorf("conditions: got %+v, want Ready", n.Status.Conditions)
+		}
+		if err := r.Health(); err != nil {
+			t.Errorf("health: got %v, want nil", err)
+		}
+		before := len(changes)
 		for range 10 {
 			settle(10 * time.Second)
 			r.SetRuntime(readyRuntime)
 		}
-		if len(told) != before || before == 0 {
-			t.Errorf("told %d times, then %d times more without a change", before, len(told)-before)
+		if after := len(changes); after != before || before == 0 {
+			t.Errorf("calls of Changed: got %d and %d more without a change, want none more", before, after-before)
 		}
 		cancel()
 		<-done
@@ -198,12 +213,12 @@ func TestFailedPatchIsRetried(t *testing.T) {
 		b.SetPressure(Pressure{Disk: true})
 		settle(3 * time.Second)
 		if len(b.reasons()) != 0 {
-			t.Error("an event for a change that was not sent")
+			t.Error("got an event about a change that was not sent")
 		}
 		broken.Store(false)
 		settle(5 * time.Second)
 		if got := b.reasons(); !slices.Equal(got, []string{"NodeHasDiskPressure"}) {
-			t.Errorf("events: %v", got)
+			t.Errorf("events: got %v", got)
 		}
 	})
 }
@@ -220,12 +235,12 @@ func TestImagesInStatus(t *testing.T) {
 		settle(time.Second)
 		got := b.api.get().Status.Images
 		if len(got) != 2 || got[0].SizeBytes != 30 || len(got[0].Names) != 5 || got[1].Names[0] != "c:1" {
-			t.Errorf("%+v", got)
+			t.Errorf("got %+v", got)
 		}
 		b.SetImages(nil)
 		settle(time.Millisecond)
 		if got := b.api.get().Status.Images; len(got) != 0 {
-			t.Errorf("%+v", got)
+			t.Errorf("got %+v", got)
 		}
 	})
 }

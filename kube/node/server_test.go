@@ -15,10 +15,11 @@ import (
 	"github.com/nodelet/nodelet/kube/client"
 )
 
-// kubeconfigEnv names a kubeconfig of an administrator; with it the test below runs against a real API server.
+// kubeconfigEnv names the kubeconfig of an administrator. If it is set, the test below runs with a real API server.
 const kubeconfigEnv = "NODELET_TEST_KUBECONFIG"
 
-// TestRealServer registers a node at a real API server, changes its status, takes the object over, and cleans up.
+// TestRealServer registers a node at a real API server, changes its status, starts again with the same object, and
+// deletes it.
 func TestRealServer(t *testing.T) {
 	path := os.Getenv(kubeconfigEnv)
 	if path == "" {
@@ -49,7 +50,7 @@ func TestRealServer(t *testing.T) {
 	n := await(t, r, corev1.NodeReady, corev1.ConditionTrue)
 	t.Logf("ready after %v", time.Since(began))
 	if n.Labels["mine"] != "yes" || n.Status.Capacity.Memory().IsZero() || n.Status.Capacity.StorageEphemeral().IsZero() {
-		t.Errorf("%v %v", n.Labels, n.Status.Capacity)
+		t.Errorf("got %v %v", n.Labels, n.Status.Capacity)
 	}
 	began = time.Now()
 	r.SetPressure(Pressure{Memory: true})
@@ -57,17 +58,18 @@ func TestRealServer(t *testing.T) {
 	await(t, r, corev1.NodeMemoryPressure, corev1.ConditionTrue)
 	t.Logf("pressure seen after %v", time.Since(began))
 	lease := &coordinationv1.Lease{}
-	err = api.Coordination.Get().Namespace(corev1.NamespaceNodeLease).Resource("leases").Name(cfg.Name).Do(t.Context()).Into(lease)
+	get := api.Coordination.Get().Namespace(corev1.NamespaceNodeLease).Resource("leases").Name(cfg.Name)
+	err = get.Do(t.Context()).Into(lease)
 	if err != nil || len(lease.OwnerReferences) != 1 || lease.OwnerReferences[0].UID != n.UID {
 		t.Errorf("lease %+v, %v", lease.OwnerReferences, err)
 	}
 	stop()
 
-	again, stop := runReal(t, cfg, api, conn) // an agent that starts anew finds the object and does not flip it
+	again, stop := runReal(t, cfg, api, conn) // an agent that starts again finds the object and keeps it Ready
 	defer stop()
 	n = await(t, again, corev1.NodeReady, corev1.ConditionTrue)
 	if len(n.Status.Images) != 1 || len(n.Status.Conditions) != 4 {
-		t.Errorf("%+v", n.Status)
+		t.Errorf("got %+v", n.Status)
 	}
 }
 
@@ -83,7 +85,7 @@ func runReal(t *testing.T, cfg Config, api *client.Client, heartbeats *rest.Conf
 	return r, func() { cancel(); <-done }
 }
 
-// await waits for a condition of the object, as the watch shows it.
+// await waits until the object has a condition.
 func await(t *testing.T, r *Reporter, c corev1.NodeConditionType, want corev1.ConditionStatus) *corev1.Node {
 	t.Helper()
 	limit := time.After(20 * time.Second)

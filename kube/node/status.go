@@ -12,22 +12,22 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 )
 
-// facts is all that a status is made of, besides what the object already says.
+// facts is the input of a status, in addition to the object's old status.
 type facts struct {
 	machine      Machine
-	addresses    []corev1.NodeAddress // nil: unknown at the moment, keep the object's
+	addresses    []corev1.NodeAddress // nil: unknown now, keep the object's list
 	capacity     corev1.ResourceList  // the machine's own resources
 	allocatable  corev1.ResourceList
-	images       []corev1.ContainerImage   // nil: not known yet, keep the object's
-	volumesInUse []corev1.UniqueVolumeName // nil: not known yet, keep the object's
+	images       []corev1.ContainerImage   // nil: not known yet, keep the object's list
+	volumesInUse []corev1.UniqueVolumeName // nil: not known yet, keep the object's list
 	health       health
 	keepReady    bool
 }
 
-// status gives the status which the object should have, and the events of its changes. Parts that others own (volumes
-// attached, conditions of other kinds, extended resources) stay as they are.
+// status returns the status that the object should have, and the events about its changes. Parts that other components
+// own (attached volumes, conditions of other types, extended resources) stay as they are.
 func (c *Config) status(old *corev1.Node, f facts, now time.Time) (corev1.NodeStatus, []nodeEvent) {
-	s := old.Status // parts are replaced below, never written through
+	s := old.Status // fields are replaced below, what they point to is never changed
 	s.Capacity = overlay(old.Status.Capacity, f.capacity)
 	s.Allocatable = overlay(old.Status.Allocatable, f.allocatable)
 	if f.addresses != nil && !(c.ExternalCloud && len(s.Addresses) > 0) {
@@ -42,7 +42,7 @@ func (c *Config) status(old *corev1.Node, f facts, now time.Time) (corev1.NodeSt
 		s.VolumesInUse = f.volumesInUse
 	}
 	s.NodeInfo = c.nodeInfo(s.NodeInfo, f)
-	if !f.health.heard.IsZero() {
+	if !f.health.answered.IsZero() {
 		s.RuntimeHandlers = runtimeHandlers(f.health.runtime.Handlers)
 		if policy := f.health.runtime.SupplementalGroupsPolicy; policy != nil {
 			s.Features = &corev1.NodeFeatures{SupplementalGroupsPolicy: policy}
@@ -56,9 +56,15 @@ func (c *Config) status(old *corev1.Node, f facts, now time.Time) (corev1.NodeSt
 func (c *Config) nodeInfo(old corev1.NodeSystemInfo, f facts) corev1.NodeSystemInfo {
 	m := f.machine
 	info := corev1.NodeSystemInfo{
-		MachineID: m.MachineID, SystemUUID: m.SystemUUID, BootID: m.BootID, KernelVersion: m.Kernel, OSImage: m.OSImage,
-		OperatingSystem: runtime.GOOS, Architecture: runtime.GOARCH,
-		KubeletVersion: c.KubeletVersion, ContainerRuntimeVersion: old.ContainerRuntimeVersion,
+		MachineID:               m.MachineID,
+		SystemUUID:              m.SystemUUID,
+		BootID:                  m.BootID,
+		KernelVersion:           m.Kernel,
+		OSImage:                 m.OSImage,
+		OperatingSystem:         runtime.GOOS,
+		Architecture:            runtime.GOARCH,
+		KubeletVersion:          c.KubeletVersion,
+		ContainerRuntimeVersion: old.ContainerRuntimeVersion,
 	}
 	if r := f.health.runtime; r.Name != "" {
 		info.ContainerRuntimeVersion = r.Name + "://" + r.Version
@@ -70,7 +76,9 @@ func (c *Config) nodeInfo(old corev1.NodeSystemInfo, f facts) corev1.NodeSystemI
 }
 
 func runtimeHandlers(handlers []RuntimeHandler) []corev1.NodeRuntimeHandler {
-	sorted := slices.SortedFunc(slices.Values(handlers), func(a, b RuntimeHandler) int { return cmp.Compare(a.Name, b.Name) })
+	sorted := slices.SortedFunc(slices.Values(handlers), func(a, b RuntimeHandler) int {
+		return cmp.Compare(a.Name, b.Name)
+	})
 	var list []corev1.NodeRuntimeHandler
 	for _, h := range sorted {
 		list = append(list, corev1.NodeRuntimeHandler{Name: h.Name, Features: &corev1.NodeRuntimeHandlerFeatures{
@@ -80,7 +88,7 @@ func runtimeHandlers(handlers []RuntimeHandler) []corev1.NodeRuntimeHandler {
 	return list
 }
 
-// mergeConditions puts own in the place of those of the same type; new ones go to the end.
+// mergeConditions replaces the conditions of the types in own, and appends those of new types.
 func mergeConditions(all, own []corev1.NodeCondition) []corev1.NodeCondition {
 	for _, c := range own {
 		if before := find(all, c.Type); before != nil {
@@ -96,10 +104,11 @@ func rebooted(name string, old *corev1.Node, m Machine) []nodeEvent {
 	if before := old.Status.NodeInfo.BootID; before == "" || before == m.BootID {
 		return nil
 	}
-	return []nodeEvent{{corev1.EventTypeWarning, "Rebooted", fmt.Sprintf("Node %s has been rebooted, boot id: %s", name, m.BootID)}}
+	message := fmt.Sprintf("Node %s has been rebooted, boot id: %s", name, m.BootID)
+	return []nodeEvent{{corev1.EventTypeWarning, "Rebooted", message}}
 }
 
-// sameStatus says whether a and b differ in nothing but the times of heartbeats.
+// sameStatus reports whether a and b are equal without the times of heartbeats.
 func sameStatus(a, b corev1.NodeStatus) bool {
 	return equality.Semantic.DeepEqual(withoutHeartbeats(a), withoutHeartbeats(b))
 }
@@ -109,6 +118,8 @@ func withoutHeartbeats(s corev1.NodeStatus) corev1.NodeStatus {
 	for i := range s.Conditions {
 		s.Conditions[i].LastHeartbeatTime.Reset()
 	}
-	slices.SortFunc(s.Conditions, func(a, b corev1.NodeCondition) int { return strings.Compare(string(a.Type), string(b.Type)) })
+	slices.SortFunc(s.Conditions, func(a, b corev1.NodeCondition) int {
+		return strings.Compare(string(a.Type), string(b.Type))
+	})
 	return s
 }

@@ -180,7 +180,7 @@ func TestAPIServerAway(t *testing.T) {
 	startAgent(t)
 	sameAgent(t)
 	manifest(t, node().ManifestDir, "offline.yaml", staticPod("offline", "one"))
-	mark.waitLine(t, 10*time.Second, "register node; will retry", "connection refused")
+	mark.waitLine(t, 10*time.Second, "cannot register the node, trying again", "connection refused")
 	eventually(t, 20*time.Second, "the static pod runs", func() (string, bool) {
 		n := len(containers(t, map[string]string{"io.kubernetes.pod.name": mirrorName("offline")}, true))
 		return fmt.Sprintf("%d containers", n), n == 1
