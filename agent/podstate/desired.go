@@ -8,30 +8,31 @@ import (
 
 // Desired is what the sources of pods ask for.
 type Desired struct {
-	// Pod is the newest object a source has delivered. It is never modified. Its Status is what the API server last
-	// showed; a static pod's is its mirror's, or empty.
+	// Pod is the newest object that a source has delivered. It is never modified. Its Status is the last one received
+	// from the API server; for a static pod it is that of the mirror pod, or empty.
 	Pod *corev1.Pod
-	// Hashes are the hashes of the container specs by name, as agent/spec makes them: a running container
+	// Hashes are the hashes of the container specs by name, as agent/spec computes them. A running container that was
 	// created from another spec is replaced.
 	Hashes map[string]string
-	// Grant is what is allocated to the pod; nil where nothing changes while it runs.
+	// Grant holds the resources allocated to the pod; nil if they do not change while the pod runs.
 	Grant *Grant
-	// Rejected is why admission refused the pod; nil for an admitted one.
+	// Rejected is the reason why admission rejected the pod; nil for an admitted one.
 	Rejected *Rejection
-	// Reclaim: the node is short of disk, so what the runtime keeps of the pod is removed once the pod has ended.
+	// Reclaim: the node is short of disk space, so the containers and sandboxes of the pod are removed once it has
+	// ended.
 	Reclaim bool
-	// Stop is the one way to end a pod; nil while it should run. It can only become stricter.
+	// Stop requests the end of the pod; nil while it should run. It can only become stricter.
 	Stop *Stop
 }
 
-// Rejection is why admission refuses a pod. Reason and Message go into the status of the pod as the kubelet
-// writes them, for example OutOfcpu or NodeAffinity.
+// Rejection is the reason why admission rejects a pod. Reason and Message become part of the pod's status and are the
+// kubelet's, for example OutOfcpu or NodeAffinity.
 type Rejection struct {
 	Reason  string
 	Message string
 }
 
-// StopCause says why a pod must end, weakest first.
+// StopCause is the cause why a pod must end, weakest first.
 type StopCause int
 
 const (
@@ -39,7 +40,7 @@ const (
 	StopEvicted StopCause = iota
 	// StopDeleted: the API object has a deletion timestamp; it is deleted once the pod is torn down.
 	StopDeleted
-	// StopOrphaned: no source has the pod any more, so all its traces are removed.
+	// StopOrphaned: no source has the pod any more, so everything on the node that belongs to it is removed.
 	StopOrphaned
 )
 
@@ -58,17 +59,18 @@ func (c StopCause) String() string {
 // Stop ends a pod.
 type Stop struct {
 	Cause StopCause
-	// Deadline is when containers that have not ended by themselves are killed.
+	// Deadline is when containers that still run are killed.
 	Deadline time.Time
-	// Reason and Message go into the pod status where the cause is StopEvicted, for example Evicted or Terminated.
+	// Reason and Message become part of the pod's status if the cause is StopEvicted, for example Evicted or
+	// Terminated.
 	Reason  string
 	Message string
-	// Own: the pod itself is the cause, so that its end is no disruption by the node.
+	// Own: the pod itself is the cause, so its end does not count as a disruption by the node.
 	Own bool
 }
 
-// Stricter merges a later stop into an earlier one: the cause only grows, the deadline only comes nearer.
-// It returns s itself where next asks for no more.
+// Stricter merges a later stop into an earlier one: it takes the stronger cause and the earlier deadline. It returns s
+// itself if next is not stricter.
 func (s *Stop) Stricter(next *Stop) *Stop {
 	switch {
 	case s == nil:

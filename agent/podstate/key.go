@@ -8,7 +8,7 @@ import (
 // Kind is what a step does.
 type Kind uint8
 
-// The kinds of steps. EnsureImage has two, for what needs the image.
+// The kinds of steps. EnsureImage has two: one for a container and one for an image volume.
 const (
 	KindPrepare Kind = iota
 	KindPrepareClaims
@@ -57,12 +57,12 @@ var kindNames = [...]string{
 
 func (k Kind) String() string { return kindNames[k] }
 
-// Key identifies what a step acts on, so that two steps with one key never run at the same time, but for a
-// stricter stop (Overtakes). Keys are comparable.
+// Key identifies what a step acts on. Two steps with the same key never run at the same time, except for a stricter
+// stop (see Overtakes). Keys are comparable.
 type Key struct {
 	Kind Kind
-	// ID is the ID of a sandbox or container, or the name of a volume or container; empty where the pod has
-	// one of the kind.
+	// ID is the ID of a sandbox or container, or the name of a volume or container; empty if a pod has only one key of
+	// this kind.
 	ID string
 }
 
@@ -73,7 +73,7 @@ func (k Key) String() string {
 	return k.Kind.String() + " " + k.ID
 }
 
-// Compare orders keys as they read.
+// Compare orders keys by their text.
 func (k Key) Compare(other Key) int { return cmp.Compare(k.String(), other.String()) }
 
 func (Prepare) Key() Key           { return Key{Kind: KindPrepare} }
@@ -102,8 +102,8 @@ func (s EnsureImage) Key() Key {
 	return Key{KindEnsureImage, s.Container}
 }
 
-// Identity returns the step without what may differ between two plans that want the same: deadlines,
-// back-offs and what the step notes of its cause. Two steps with the same identity are the same step.
+// Identity returns the step without the fields that can differ between two plans for the same action: deadline,
+// back-off, KeepLog and LowersMemory. Two steps with the same identity are the same step.
 func Identity(step Step) Step {
 	switch s := step.(type) {
 	case CreateContainer:

@@ -7,9 +7,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Memory is what one run of the agent remembers of a pod. The pod's worker owns it and changes it through
-// its methods; everything else reads it through a Recall. Losing it (an agent crash) costs repeated
-// idempotent work, never correctness.
+// Memory is what one run of the agent remembers of a pod. The pod's worker owns it and changes it through its methods.
+// All other code reads it through a Recall. After a crash of the agent it is empty: the agent then repeats idempotent
+// work, but its decisions stay correct.
 type Memory struct {
 	// Prepared: the pod's directories and cgroup exist.
 	Prepared bool
@@ -21,7 +21,7 @@ type Memory struct {
 	Failures map[Key]Failure
 	// Volumes are the mounted volumes by name.
 	Volumes map[string]Volume
-	// Images are the images made present, by the keys of EnsureImage.
+	// Images are the images that are known to be present, by the keys of EnsureImage.
 	Images map[Key]Image
 	// Started marks the containers, by ID, that this run of the agent has started: only those get a postStart hook.
 	Started map[string]bool
@@ -35,19 +35,18 @@ type Memory struct {
 	Stopped map[string]StopContainer
 	// Late marks the steps in flight, by key, that began before the change of an object which they may have read.
 	Late map[Key]bool
-	// PodSize is the size that the pod's cgroup was last seen or made to have; nil where it has none or it
-	// is not known.
+	// PodSize is the last known size of the pod's cgroup; nil if the pod has no cgroup or the size is not known.
 	PodSize *Size
 	// Resized holds, by container ID, what instances were last resized to.
 	Resized map[string]corev1.ResourceRequirements
 	// Reported is the status that was published last; the API may be behind it. Nil at first.
 	Reported *corev1.PodStatus
-	// Completed holds, by step key, what has succeeded a moment ago.
+	// Completed holds, by step key, the steps that have succeeded within StepRetryFirst.
 	Completed map[Key]Completed
 }
 
-// Completed is a step that has succeeded. The same step is not repeated at once though the facts may still
-// call for it.
+// Completed is a step that has succeeded. The same step is not repeated at once, even if the observed facts do not show
+// its effect yet.
 type Completed struct {
 	// Step is the identity of the step.
 	Step Step
@@ -56,22 +55,22 @@ type Completed struct {
 
 // Failure is a failed step that may be tried again.
 type Failure struct {
-	// Count is how often it has failed in a row.
+	// Count is the number of consecutive failures.
 	Count int
 	At    time.Time
 	// Delay is how long after At it may run again.
 	Delay time.Duration
-	// Reason is the kubelet's reason where it has one, such as ErrImagePull; Message says what failed.
+	// Reason is the kubelet's reason if it has one, such as ErrImagePull. Message says what failed.
 	Reason  string
 	Message string
-	// Image is the image that could not be made present; empty for other steps.
+	// Image is the image that could not be pulled or found; empty for other steps.
 	Image string
 	// Step is the identity of the step.
 	Step Step
 }
 
-// Holds reports whether the failure counts against a step of its key: trouble with one image or size says
-// nothing about another.
+// Holds reports whether the failure also applies to s, a step with the same key. A failure with one image or size
+// does not apply to another.
 func (f Failure) Holds(s Step) bool {
 	switch next := s.(type) {
 	case EnsureImage:
@@ -82,18 +81,18 @@ func (f Failure) Holds(s Step) bool {
 	return true
 }
 
-// Retry is when the step may run again.
+// Retry returns when the step may run again.
 func (f Failure) Retry() time.Time { return f.At.Add(f.Delay) }
 
 // Volume is a mounted volume.
 type Volume struct {
 	// RefreshAt is when its content must be refreshed, such as a token before it expires; zero for never.
 	RefreshAt time.Time
-	// Stale: an object its content comes from has changed.
+	// Stale: an object that its content comes from has changed.
 	Stale bool
 }
 
-// Image is an image made present for one attempt of a container.
+// Image is an image that is known to be present for one attempt of a container.
 type Image struct {
 	Attempt uint32
 	Image   string
@@ -117,11 +116,11 @@ type Result struct {
 	RefreshAt time.Time
 	// PodSize is set by Prepare: the size that the pod's cgroup has.
 	PodSize *Size
-	// Resources is set by Resize: what the container may use now, CPU and memory alone.
+	// Resources is set by Resize: the CPU and memory that the container may use now.
 	Resources corev1.ResourceRequirements
 }
 
-// Problem says what went wrong, in the terms of statuses and events.
+// Problem is the failure of a step, with Reason and Message for the pod's status and events.
 type Problem struct {
 	Reason  string
 	Message string
@@ -129,7 +128,7 @@ type Problem struct {
 	Cancelled bool
 }
 
-// NewMemory is the memory of a worker that begins.
+// NewMemory returns the empty memory of a new worker.
 func NewMemory() Memory {
 	return Memory{
 		InFlight:         map[Key]Step{},
@@ -147,10 +146,10 @@ func NewMemory() Memory {
 	}
 }
 
-// Report notes that a status was published.
+// Report records that a status was published.
 func (m *Memory) Report(st *corev1.PodStatus) { m.Reported = st }
 
-// Began notes that step is in flight.
+// Began records that step is in flight.
 func (m *Memory) Began(step Step) {
 	key := step.Key()
 	m.InFlight[key] = step
@@ -158,7 +157,7 @@ func (m *Memory) Began(step Step) {
 	switch s := step.(type) {
 	case CreateContainer:
 		m.Restarts[Instance{s.Name, s.Attempt}] = s.Backoff
-		// Those just before stay: this attempt may have to be created again.
+		// The most recent ones stay: this attempt may have to be created again.
 		maps.DeleteFunc(m.Restarts, func(i Instance, _ time.Duration) bool {
 			return i.Name == s.Name && i.Attempt+4 < s.Attempt
 		})
@@ -169,8 +168,8 @@ func (m *Memory) Began(step Step) {
 	}
 }
 
-// Ended notes the outcome of a step. The result of a step that another of its key has overtaken counts only
-// once the other has ended too.
+// Ended records the outcome of a step. If another step with the same key has overtaken it, the key stays in flight
+// until that step has ended too.
 func (m *Memory) Ended(r Result, now time.Time) {
 	key := r.Step.Key()
 	late := m.Late[key]
@@ -215,7 +214,8 @@ func (m *Memory) fail(key Key, r Result, now time.Time, late bool) {
 	}
 }
 
-// forgetImageVolumes makes the images of volumes be ensured again: they may have been removed since.
+// forgetImageVolumes removes the images of image volumes from the memory, so that they are ensured again: they may have
+// been removed from the node.
 func (m *Memory) forgetImageVolumes() {
 	maps.DeleteFunc(m.Images, func(key Key, _ Image) bool { return key.Kind == KindEnsureVolumeImage })
 }
@@ -258,8 +258,8 @@ func (m *Memory) succeed(r Result, late bool) {
 	}
 }
 
-// Stale notes that objects the pod uses, or its own metadata, have changed: its volumes are refreshed, and steps that
-// failed for lack of an object may run at once.
+// Stale records that objects which the pod uses, or its own metadata, have changed. The pod's volumes are then
+// refreshed, and steps that failed because an object was missing may run at once.
 func (m *Memory) Stale() {
 	for name, v := range m.Volumes {
 		v.Stale = true
@@ -272,8 +272,8 @@ func (m *Memory) Stale() {
 	}
 }
 
-// LacksObjects reports whether a container cannot be created because of what its configuration lacks, such
-// as a key of a ConfigMap.
+// LacksObjects reports whether a container cannot be created because its configuration is incomplete, for example
+// because a key of a ConfigMap is missing.
 func (m *Memory) LacksObjects() bool {
 	for _, f := range m.Failures {
 		if f.Reason == ReasonCreateContainerConfig {
@@ -300,7 +300,7 @@ const (
 	stepRetryMax   = time.Minute
 )
 
-// retryDelay is the back-off of a failed step: the kubelet's for images, a shorter one for the rest.
+// retryDelay returns the back-off of a failed step: the kubelet's for images, a shorter one for all other steps.
 func retryDelay(step Step, count int) time.Duration {
 	if _, image := step.(EnsureImage); image {
 		return doubled(imageRetryFirst, count-1, imageRetryMax)
@@ -308,7 +308,7 @@ func retryDelay(step Step, count int) time.Duration {
 	return doubled(StepRetryFirst, count-1, stepRetryMax)
 }
 
-// doubled is first, doubled n times, at most limit.
+// doubled returns first doubled n times, but at most limit.
 func doubled(first time.Duration, n int, limit time.Duration) time.Duration {
 	for ; n > 0 && first < limit; n-- {
 		first *= 2

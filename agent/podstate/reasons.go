@@ -1,6 +1,6 @@
 package podstate
 
-// Reasons of container states, statuses and events. They are the kubelet's.
+// Reasons of container states, statuses and events. They are the same as the kubelet's.
 const (
 	ReasonContainerCreating     = "ContainerCreating"
 	ReasonPodInitializing       = "PodInitializing"
@@ -15,7 +15,7 @@ const (
 	ReasonPostStartHook         = "PostStartHookError"
 	ReasonDeadlineExceeded      = "DeadlineExceeded"
 	ReasonStatusUnknown         = "ContainerStatusUnknown"
-	// ReasonPreempting and MessagePreempted are for a pod that ends to make room for a critical one.
+	// ReasonPreempting and MessagePreempted are for a pod that is preempted by a critical pod.
 	ReasonPreempting = "Preempting"
 	MessagePreempted = "Preempted in order to admit critical pod"
 	// ReasonRestartingAll is the end of a container that a reset has removed.

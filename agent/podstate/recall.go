@@ -11,11 +11,11 @@ import (
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
-// Recall reads a Memory. It gives no access to what it reads from, so a decision can never change what is
-// remembered. The zero Recall remembers nothing.
+// Recall is a read-only view of a Memory: code that decides cannot change the Memory through it. The zero Recall is a
+// view of an empty Memory.
 type Recall struct{ m *Memory }
 
-// Recall returns what others may see of the memory. It shows changes that are made later.
+// Recall returns a read-only view of the memory. The view also shows later changes.
 func (m *Memory) Recall() Recall { return Recall{m} }
 
 var nothing = Memory{}
@@ -33,23 +33,23 @@ func (r Recall) Prepared() bool { return r.memory().Prepared }
 // ClaimsPrepared reports whether this run of the agent has prepared the pod's resource claims.
 func (r Recall) ClaimsPrepared() bool { return r.memory().ClaimsPrepared }
 
-// InFlight is the step in flight that has the key of step; nil where there is none.
+// InFlight returns the step in flight with the same key as step; nil if there is none.
 func (r Recall) InFlight(step Step) Step { return r.memory().InFlight[step.Key()] }
 
-// Running are the steps in flight, in the order of their keys.
+// Running returns the steps in flight, in the order of their keys.
 func (r Recall) Running() []Step {
 	all := slices.Collect(maps.Values(r.memory().InFlight))
 	slices.SortFunc(all, func(a, b Step) int { return a.Key().Compare(b.Key()) })
 	return all
 }
 
-// Failure is the last failure of a step with the key of step, if none has succeeded since.
+// Failure returns the last failure of a step with the same key as step, unless such a step has succeeded since.
 func (r Recall) Failure(step Step) (f Failure, failed bool) {
 	f, failed = r.memory().Failures[step.Key()]
 	return f, failed
 }
 
-// MountFails reports whether a volume could not be mounted that is not mounted yet.
+// MountFails reports whether the mount of a volume has failed, and the volume is still not mounted.
 func (r Recall) MountFails() bool {
 	for key := range r.memory().Failures {
 		if _, mounted := r.Volume(key.ID); key.Kind == KindMount && !mounted {
@@ -59,8 +59,8 @@ func (r Recall) MountFails() bool {
 	return false
 }
 
-// FailedImage is the failure of the image for lack of which a container cannot be created: its own, or that
-// of a volume that it mounts.
+// FailedImage returns the failure of an image that a container needs: its own image, or that of an image volume that it
+// mounts.
 func (r Recall) FailedImage(pod *corev1.Pod, c *corev1.Container) (f Failure, failed bool) {
 	if f, failed = r.Failure(EnsureImage{Container: c.Name}); failed && f.Image == c.Image {
 		return f, true
@@ -73,7 +73,7 @@ func (r Recall) FailedImage(pod *corev1.Pod, c *corev1.Container) (f Failure, fa
 	return Failure{}, false
 }
 
-// ImageVolumes yields the volumes that a container mounts and that are images.
+// ImageVolumes yields the image volumes that a container mounts.
 func ImageVolumes(pod *corev1.Pod, c *corev1.Container) iter.Seq[*corev1.Volume] {
 	return func(yield func(*corev1.Volume) bool) {
 		for i := range pod.Spec.Volumes {
@@ -86,46 +86,47 @@ func ImageVolumes(pod *corev1.Pod, c *corev1.Container) iter.Seq[*corev1.Volume]
 	}
 }
 
-// Done is when the same step has succeeded last, if that was a moment ago.
+// Done returns when the same step last succeeded, if Completed still holds it.
 func (r Recall) Done(step Step) (at time.Time, done bool) {
 	c, done := r.memory().Completed[step.Key()]
 	return c.At, done && c.Step == Identity(step)
 }
 
-// Volume is a mounted volume.
+// Volume returns a mounted volume.
 func (r Recall) Volume(name string) (v Volume, mounted bool) {
 	v, mounted = r.memory().Volumes[name]
 	return v, mounted
 }
 
-// Image is the image that was made present last for what step is for; empty for none.
+// Image returns the last image that was ensured for the same container or volume as that of step; empty if there is
+// none.
 func (r Recall) Image(step EnsureImage) Image { return r.memory().Images[step.Key()] }
 
 // Started reports whether this run of the agent has started a container.
 func (r Recall) Started(id string) bool { return r.memory().Started[id] }
 
-// Hook is the outcome of a container's postStart hook.
+// Hook returns the outcome of a container's postStart hook.
 func (r Recall) Hook(id string) (h Hook, ended bool) {
 	h, ended = r.memory().Hooks[id]
 	return h, ended
 }
 
-// Backoff is the back-off that was set for the end of an instance.
+// Backoff returns the back-off that was set for the end of an instance.
 func (r Recall) Backoff(i Instance) (delay time.Duration, known bool) {
 	delay, known = r.memory().Restarts[i]
 	return delay, known
 }
 
-// SandboxStopped reports whether this run of the agent has stopped a sandbox and with it released its network.
+// SandboxStopped reports whether this run of the agent has stopped a sandbox, which releases its network.
 func (r Recall) SandboxStopped(id string) bool { return r.memory().StoppedSandboxes[id] }
 
-// Stopped is the last stop by which the agent itself ended a container.
+// Stopped returns the last stop by which the agent itself ended a container.
 func (r Recall) Stopped(id string) (stop StopContainer, stopped bool) {
 	stop, stopped = r.memory().Stopped[id]
 	return stop, stopped
 }
 
-// PodSize is the size of the pod's cgroup, where it has one and it is known.
+// PodSize returns the size of the pod's cgroup, if the pod has a cgroup and its size is known.
 func (r Recall) PodSize() (size Size, known bool) {
 	if p := r.memory().PodSize; p != nil {
 		return *p, true
@@ -133,16 +134,16 @@ func (r Recall) PodSize() (size Size, known bool) {
 	return Size{}, false
 }
 
-// Resized are the resources that a container was last resized to.
+// Resized returns the resources that a container was last resized to.
 func (r Recall) Resized(id string) (to corev1.ResourceRequirements, resized bool) {
 	to, resized = r.memory().Resized[id]
 	return to, resized
 }
 
-// Reported is the status that was published last; nil at first. It must not be changed.
+// Reported returns the status that was published last; nil at first. The caller must not change it.
 func (r Recall) Reported() *corev1.PodStatus { return r.memory().Reported }
 
-// ReportedContainer is what the status that was published last says of a container; nil for nothing.
+// ReportedContainer returns a container's status in the pod status that was published last; nil if there is none.
 func (r Recall) ReportedContainer(name string) *corev1.ContainerStatus {
 	if r.Reported() == nil {
 		return nil

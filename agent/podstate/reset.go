@@ -8,7 +8,7 @@ import (
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
-// AsksForReset reports whether by its container's restart rules the end of an instance asks for a reset:
+// AsksForReset reports whether the exit of an instance requests a reset by its container's restart rules. In a reset
 // all containers of the pod restart (RestartAllContainers, KEP-5532).
 func AsksForReset(spec *corev1.Container, c *Container) bool {
 	if c == nil || c.State != ContainerExited || c.Reason == ReasonRestartingAll {
@@ -18,9 +18,9 @@ func AsksForReset(spec *corev1.Container, c *Container) bool {
 	return rule != nil && rule.Action == corev1.ContainerRestartRuleActionRestartAllContainers
 }
 
-// findReset finds out whether a reset is going on: an exit asks for it, or the status says so of one that
-// did. Instances that the runtime has lost by then were removed for it, as were those that a new run of the
-// agent misses where the marker file of a reset exists.
+// findReset determines whether a reset is in progress: the exit of an instance requests it, or the reported status says
+// that one did. Instances that the runtime no longer has were then removed for the reset. If the marker file of a reset
+// exists, the same is true for instances that are missing when the agent starts.
 func (s *State) findReset() {
 	if !podutil.RestartsAll(&s.Pod.Spec) || s.Desired.Stop != nil || s.Rejected != nil ||
 		podutil.IsTerminal(s.Reported.Phase) {
@@ -43,16 +43,16 @@ func (s *State) findReset() {
 	s.Resetting = due && slices.ContainsFunc(s.Containers, func(c Container) bool { return s.RemovedByReset(&c) != nil })
 }
 
-// alreadyReset reports whether the status says of the container that it waits to restart, or that it never
-// ran. Not one whose last instance ended in another way: that waits for the start of the next one, which a
-// reset removes.
+// alreadyReset reports whether, by its status, the container waits to restart after a reset or has never run. It is
+// false if the last instance ended in another way: the container then waits for the start of its next instance, which
+// the reset removes.
 func alreadyReset(shown *corev1.ContainerStatus) bool {
 	ended := shown.LastTerminationState.Terminated
 	return shown.State.Waiting != nil && shown.ContainerID == "" && (ended == nil || ended.Reason == ReasonRestartingAll)
 }
 
-// RemovedByReset is the spec of an instance that a reset removes; nil for one that stays. Where no exit
-// asks any more, an instance that is newer than the status came after the reset.
+// RemovedByReset returns the spec of an instance that a reset removes; nil if the instance stays. If no remaining
+// instance has requested the reset, an instance that is newer than the status was created after the reset.
 func (s *State) RemovedByReset(c *Container) *corev1.Container {
 	for _, slot := range s.Slots {
 		if slot.Spec.Name != c.Name || slot.Role == podutil.RoleEphemeral {
@@ -67,8 +67,8 @@ func (s *State) RemovedByReset(c *Container) *corev1.Container {
 	return nil
 }
 
-// ResetUnreported reports whether the API may not have heard that a container was removed by a reset, and its next
-// instance has not started.
+// ResetUnreported reports whether the API may not show yet that a reset has removed a container whose next instance has
+// not started.
 func (s *Slot) ResetUnreported() bool {
 	if s.Role == podutil.RoleEphemeral || slices.ContainsFunc(s.state.Containers, func(c Container) bool {
 		return c.Name == s.Spec.Name && c.State != ContainerCreated

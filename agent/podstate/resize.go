@@ -8,8 +8,8 @@ import (
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
-// PodGrows reports whether the pod's cgroup must grow to size before anything in it may. While a change of
-// its size is in flight, or has failed, it may be as small as that would make it.
+// PodGrows reports whether the pod's cgroup must grow to size before the containers in it may grow. While a change of
+// its size is in flight, or after such a change has failed, the cgroup may already have the size that the change sets.
 func (s *State) PodGrows() (size Size, grows bool) {
 	pod, known := s.Memory.PodSize()
 	if s.Grant == nil || !known {
@@ -25,23 +25,25 @@ func (s *State) podSizeUnsettled() bool {
 	return failed || s.Memory.InFlight(ResizePod{}) != nil
 }
 
-// PodSizeDiffers reports whether the pod's cgroup is known to have another size than granted.
+// PodSizeDiffers reports whether the pod's cgroup is known to have a size other than the allocated one.
 func (s *State) PodSizeDiffers() bool {
 	pod, known := s.Memory.PodSize()
 	return known && pod.Normal() != s.Grant.Pod.Normal()
 }
 
-// ContainersChange reports whether a running container has other resources than granted.
+// ContainersChange reports whether the resources of a running container differ from the allocated ones.
 func (s *State) ContainersChange() bool {
 	return slices.ContainsFunc(s.Slots, func(slot *Slot) bool { return slot.ResizeRestarts() || slot.ResizesInPlace() })
 }
 
-// Resizing reports whether something that runs does not have the resources that were granted.
+// Resizing reports whether a resize is in progress: the pod's cgroup or a running container does not have its allocated
+// resources.
 func (s *State) Resizing() bool {
 	return s.Grant != nil && (s.PodSizeDiffers() || s.ContainersChange())
 }
 
-// granted is what a running instance may use; false where nothing is known or nothing is to be changed.
+// granted returns the resources allocated to a running instance; false if they are not known or the instance is not
+// to be resized.
 func (s *Slot) granted() (ContainerGrant, bool) {
 	if s.state.Grant == nil || s.Role == podutil.RoleEphemeral || !s.Running() {
 		return ContainerGrant{}, false
@@ -50,7 +52,7 @@ func (s *Slot) granted() (ContainerGrant, bool) {
 	return g, ok
 }
 
-// actual are the resources that an instance was created with or last resized to; nil where that is not known.
+// actual returns the resources that an instance was created with or last resized to; nil if they are not known.
 func (s *Slot) actual() *corev1.ResourceRequirements {
 	if r, ok := s.memory.Resized(s.Last.ID); ok {
 		return &r
@@ -58,7 +60,7 @@ func (s *Slot) actual() *corev1.ResourceRequirements {
 	return s.Last.Made
 }
 
-// ResizeRestarts reports whether the container's resize policy asks for another instance for what has changed.
+// ResizeRestarts reports whether the container must restart to get its new resources, by its resize policy.
 func (s *Slot) ResizeRestarts() bool {
 	g, ok := s.granted()
 	if !ok {
@@ -71,7 +73,8 @@ func (s *Slot) ResizeRestarts() bool {
 	})
 }
 
-// ResizesInPlace reports whether a running instance has other resources than granted and can be given them as it is.
+// ResizesInPlace reports whether the resources of a running instance differ from the allocated ones and can change
+// without a restart.
 func (s *Slot) ResizesInPlace() bool {
 	g, ok := s.granted()
 	if !ok || s.ResizeRestarts() {
@@ -80,13 +83,15 @@ func (s *Slot) ResizesInPlace() bool {
 	if has := s.actual(); has != nil && !podutil.SameResources(*has, g.Resources) {
 		return true
 	}
-	// What has been set once is not set again, should the runtime report it in other numbers.
+	// After a resize the numbers of the runtime no longer count: it may round them, and the resize would repeat
+	// forever.
 	_, set := s.memory.Resized(s.Last.ID)
 	return !set && s.Last.Size != nil && s.Last.Size.Normal() != g.Size.Normal()
 }
 
-// ShownResources are the resources that the status shows of an instance: what was granted, or, until it has
-// that, what it had. Nil where an earlier run of the agent has resized it and it is not known to what.
+// ShownResources returns the resources of an instance for the status: the allocated ones or, until the instance has
+// them, those that it had before. It is nil if an earlier run of the agent has resized the instance and its resources
+// are not known.
 func (s *Slot) ShownResources() *corev1.ResourceRequirements {
 	if !s.ResizeRestarts() && !s.ResizesInPlace() {
 		return &s.Spec.Resources

@@ -10,12 +10,12 @@ const (
 	DefaultBackoffMax = 5 * time.Minute
 	// DefaultBackoffFirst is the first crash-loop back-off, the kubelet's.
 	DefaultBackoffFirst = 10 * time.Second
-	// BackoffReset is how long an instance must have run for the back-off of its container to begin again.
+	// BackoffReset is how long an instance must have run before the back-off of its container starts over.
 	BackoffReset = 10 * time.Minute
 )
 
-// CrashDelay is the back-off in force after the end of the newest instance. It begins again when the spec
-// has changed.
+// CrashDelay returns the crash-loop back-off after the end of the newest instance. It starts over when the spec has
+// changed.
 func (s *Slot) CrashDelay() time.Duration {
 	if s.Changed() || s.replaced() || s.removedForReset() {
 		return 0
@@ -30,13 +30,13 @@ func (s *Slot) CrashDelay() time.Duration {
 	if last.Attempt == 0 {
 		return 0 // the first restart is immediate
 	}
-	// The agent has not seen the earlier restarts; as many as there were count as crashes.
+	// This run of the agent has not seen the earlier restarts, so it counts all of them as crashes.
 	return doubled(node.backoffFirst(), int(last.Attempt)-1, node.backoffMax())
 }
 
-// RestartDelay is how long after the end of the newest instance the next may be created: the crash delay,
-// or nothing where the instance did not end by itself (a probe has ended it, or it went with its sandbox,
-// as in a reboot) and ran for at least as long.
+// RestartDelay returns how long after the end of the newest instance the next may be created. It is the crash delay,
+// or zero if the instance did not end by itself and ran for at least that long. An instance does not end by itself if
+// a probe has failed, or if its sandbox has ended, as in a reboot.
 func (s *Slot) RestartDelay() time.Duration {
 	delay := s.CrashDelay()
 	if stop, _ := s.memory.Stopped(s.Last.ID); (stop.Unhealthy() || !s.InCurrentSandbox) && s.Last.ran() >= delay {
@@ -45,11 +45,11 @@ func (s *Slot) RestartDelay() time.Duration {
 	return delay
 }
 
-// RestartAt is when the next instance may be created.
+// RestartAt returns when the next instance may be created.
 func (s *Slot) RestartAt() time.Time { return s.Last.ended().Add(s.RestartDelay()) }
 
-// NextDelay is the back-off that will be in force after the end of the next instance. The first time that a
-// probe ends the container does not count.
+// NextDelay returns the crash-loop back-off after the end of the next instance. If a failed probe ends the first
+// instance, that does not count as a crash.
 func (s *Slot) NextDelay() time.Duration {
 	if s.Last == nil || s.Changed() {
 		return 0
@@ -75,7 +75,7 @@ func (n *Node) backoffMax() time.Duration {
 	return DefaultBackoffMax
 }
 
-// ran is how long an exited instance ran.
+// ran returns how long an exited instance ran.
 func (c *Container) ran() time.Duration {
 	if c.StartedAt.IsZero() || c.FinishedAt.IsZero() {
 		return 0
@@ -83,7 +83,7 @@ func (c *Container) ran() time.Duration {
 	return c.FinishedAt.Sub(c.StartedAt)
 }
 
-// ended is when an exited instance ended, for measuring from.
+// ended returns when an exited instance ended, as the start of a back-off.
 func (c *Container) ended() time.Time {
 	if c.EndedAt.IsZero() {
 		return c.FinishedAt
@@ -94,7 +94,7 @@ func (c *Container) ended() time.Time {
 // Alive reports whether the instance may have processes.
 func (c *Container) Alive() bool { return c.State == ContainerRunning || c.State == ContainerUnknown }
 
-// BackoffMessage is the kubelet's message for a container that waits for its crash-loop back-off.
+// BackoffMessage returns the kubelet's message for a container that waits for its crash-loop back-off.
 func (s *Slot) BackoffMessage() string {
 	pod := s.state.Pod
 	return fmt.Sprintf("back-off %s restarting failed container=%s pod=%s_%s(%s)", s.CrashDelay(), s.Spec.Name,

@@ -6,37 +6,36 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Size is a setting of CPU and memory for the kernel, in the terms of the CRI's LinuxContainerResources. 0
-// is no bound.
+// Size holds the cgroup settings for CPU and memory, as in the CRI's LinuxContainerResources. 0 means no limit.
 type Size struct {
-	Shares int64 // CPU weight, 1024 a CPU
-	Quota  int64 // µs of CPU time in a Period
+	Shares int64 // CPU weight, 1024 for each CPU
+	Quota  int64 // µs of CPU time per Period
 	Period int64 // µs
 	Memory int64 // bytes
 }
 
-// Grant is what of its resources a pod may use now (KEP-1287). Desired.Pod has the same resources in its spec.
+// Grant holds the resources that are allocated to a pod now (KEP-1287). Desired.Pod has the same resources in its spec.
 type Grant struct {
-	// Generation is that of the spec which asked for them.
+	// Generation is the generation of the spec that requested them.
 	Generation int64
-	// Containers holds by name what containers may use, init containers and sidecars among them; Pod is the
-	// size of the pod's own cgroup.
+	// Containers holds the allocated resources of containers by name, also those of init containers and sidecars. Pod
+	// is the size of the pod's own cgroup.
 	Containers map[string]ContainerGrant
 	Pod        Size
-	// Requests and Limits are those of the pod as a whole.
+	// Requests and Limits are those of the whole pod.
 	Requests, Limits corev1.ResourceList
-	// Pending is a later resize that is not granted; nil where there is none.
+	// Pending is a later resize that is not allocated; nil if there is none.
 	Pending *PendingResize
 }
 
-// ContainerGrant is what one container may use.
+// ContainerGrant holds the resources that are allocated to one container.
 type ContainerGrant struct {
 	Size Size
-	// Resources are CPU and memory alone; a limit that the container lacks is the pod's.
+	// Resources has only CPU and memory. If the container has no limit, the pod's limit takes its place.
 	Resources corev1.ResourceRequirements
 }
 
-// PendingResize says why a resize is not granted.
+// PendingResize is a resize that cannot be allocated now, with the reason.
 type PendingResize struct {
 	Generation int64
 	// Reason is Deferred or Infeasible.
@@ -44,7 +43,7 @@ type PendingResize struct {
 	Message string
 }
 
-// Normal is the one form of all sizes that mean the same.
+// Normal returns the same value for all sizes with the same meaning.
 func (s Size) Normal() Size {
 	s.Shares, s.Quota, s.Memory = max(0, s.Shares), max(0, s.Quota), max(0, s.Memory)
 	if s.Quota == 0 {
@@ -53,7 +52,7 @@ func (s Size) Normal() Size {
 	return s
 }
 
-// Wider is the size in which both s and t fit.
+// Wider returns the smallest size that covers both s and t.
 func (s Size) Wider(t Size) Size {
 	s, t = s.Normal(), t.Normal()
 	out := Size{Shares: max(s.Shares, t.Shares)}

@@ -8,26 +8,27 @@ import (
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
-// Slot is one container of the spec with what became of it.
+// Slot is one container of the spec with the facts about its instances.
 type Slot struct {
 	Spec *corev1.Container
 	Role podutil.Role
-	// Last is the newest instance; nil where there never was one.
+	// Last is the newest instance; nil if there never was one.
 	Last *Container
 	// InCurrentSandbox: Last was created in the current sandbox.
 	InCurrentSandbox bool
-	// Lost: the runtime has forgotten Last; it is rebuilt from what the API showed.
+	// Lost: the runtime no longer has Last, so Last was rebuilt from the reported status.
 	Lost bool
-	// Reset: Last was removed so that all containers can restart, which the API does not show yet.
+	// Reset: Last was removed so that all containers can restart, and the API does not show that yet.
 	Reset bool
-	// Shown is what the reported status says of the container; nil for nothing.
+	// Shown is the container's status in the reported pod status; nil if there is none.
 	Shown *corev1.ContainerStatus
 
 	memory Recall
 	state  *State
 }
 
-// findLost looks for an instance that only the status knows: one newer than all that the runtime has is the newest.
+// findLost sets Last to the instance in the reported status if the runtime no longer has that instance and no other
+// instance is newer.
 func (s *Slot) findLost(all []Container) {
 	if s.Shown == nil || s.Last != nil && podutil.RuntimeID(s.Shown.ContainerID) == s.Last.ID {
 		return
@@ -47,14 +48,14 @@ func contains(all []Container, id string) bool {
 	return false
 }
 
-// MessageNotLocated is the kubelet's message for a container whose end was not seen.
+// MessageNotLocated is the kubelet's message for a container whose end was not observed.
 const MessageNotLocated = "The container could not be located when the pod was terminated"
 
-// ExitUnknown is the exit code of a container whose end was not seen, as if it had been killed.
+// ExitUnknown is the exit code of a container whose end was not observed. It is the exit code of a killed process.
 const ExitUnknown = 137
 
-// Lost rebuilds the newest instance of a container from what the API shows of it; nil where it never had
-// one. If it was running then, its end was not seen.
+// Lost rebuilds the newest instance of a container from its status; nil if it never had one. If the status shows it
+// running, its end was not observed.
 func Lost(shown *corev1.ContainerStatus) *Container {
 	if shown == nil {
 		return nil
@@ -63,7 +64,7 @@ func Lost(shown *corev1.ContainerStatus) *Container {
 	if ended == nil && shown.State.Waiting != nil {
 		ended = shown.LastTerminationState.Terminated
 		if ended != nil && shown.ContainerID != "" && ended.ContainerID != "" && ended.ContainerID != shown.ContainerID {
-			ended = nil // that was the instance before
+			ended = nil // this is the end of the previous instance
 		}
 	}
 	if shown.ContainerID == "" && ended == nil && shown.RestartCount == 0 {
@@ -78,7 +79,7 @@ func Lost(shown *corev1.ContainerStatus) *Container {
 		ImageID: shown.ImageID,
 	}
 	if shown.ContainerID == "" && c.Attempt > 0 {
-		c.Attempt-- // the status of a container that has vanished counts its next instance already
+		c.Attempt-- // the restart count of a vanished container already includes its next instance
 	}
 	if ended != nil {
 		c.ID = cmp.Or(c.ID, podutil.RuntimeID(ended.ContainerID))
@@ -93,7 +94,7 @@ func Lost(shown *corev1.ContainerStatus) *Container {
 	return c
 }
 
-// Previous is the instance before the newest; nil where the runtime has none.
+// Previous returns the instance before the newest one; nil if the runtime has none.
 func (s *Slot) Previous() *Container {
 	var found *Container
 	for i := range s.state.Containers {
@@ -105,15 +106,15 @@ func (s *Slot) Previous() *Container {
 	return found
 }
 
-// Instance is the slot as it would be if c, an instance of its container, were the newest.
+// Instance returns a copy of the slot in which c, an instance of its container, is the newest one.
 func (s *Slot) Instance(c *Container) *Slot {
 	other := *s
 	other.Last, other.InCurrentSandbox = c, s.state.Current != nil && c.SandboxID == s.state.Current.ID
 	return &other
 }
 
-// NextAttempt is the attempt number that follows the newest instance. The status may count further, where
-// it has counted an instance that never ran.
+// NextAttempt returns the attempt number that follows the newest instance. The restart count in the status may be
+// higher, because it can include an instance that never ran.
 func (s *Slot) NextAttempt() uint32 {
 	next := uint32(0)
 	if s.Last != nil {
@@ -131,7 +132,7 @@ func (s *Slot) Alive() bool { return s.Last != nil && s.Last.Alive() }
 // Running reports whether the newest instance runs in the current sandbox.
 func (s *Slot) Running() bool { return s.InCurrentSandbox && s.Last.State == ContainerRunning }
 
-// InitDone reports whether the slot holds up no container that comes after it.
+// InitDone reports whether the containers that come after this one may start.
 func (s *Slot) InitDone() bool {
 	switch s.Role {
 	case podutil.RoleInit:
@@ -153,15 +154,15 @@ func (s *Slot) Started() bool {
 	return passed(s.Verdict().Startup, s.ShownStarted())
 }
 
-// Ready reports whether a started instance passes its readiness probe.
+// Ready reports whether the newest instance has started and passes its readiness probe.
 func (s *Slot) Ready() bool {
 	return s.Started() && (s.Spec.ReadinessProbe == nil || passed(s.Verdict().Readiness, s.ShownReady()))
 }
 
-// passed is the result of a probe; until it has one, what was shown last.
+// passed reports whether a probe has succeeded. Without a result yet, it returns shown, the value in the last status.
 func passed(r ProbeResult, shown bool) bool { return r == ProbeSuccess || r != ProbeFailure && shown }
 
-// Verdict is what the probes say of the newest instance.
+// Verdict returns the probe results of the newest instance.
 func (s *Slot) Verdict() Verdict { return s.state.Verdicts[s.Last.ID] }
 
 // ShownStarted reports whether the status shows the newest instance as started.
@@ -191,11 +192,11 @@ func (s *Slot) finished() bool {
 	return s.Last != nil && s.Last.State == ContainerExited && !s.Restarts()
 }
 
-// Restarts reports whether a container that has exited is to run again: by its policy, or because the agent
-// stopped it for that.
+// Restarts reports whether an exited container runs again: by its restart policy, or because the agent stopped it in
+// order to replace it.
 func (s *Slot) Restarts() bool { return s.RestartsAfter(s.Last.ExitCode) }
 
-// RestartsAfter is Restarts for an exit code that a status shows.
+// RestartsAfter reports whether the container would run again after an exit with exitCode; see Restarts.
 func (s *Slot) RestartsAfter(exitCode int32) bool {
 	if s.state.Resetting && s.Role != podutil.RoleEphemeral || s.Last != nil && (s.replaced() || s.removedForReset()) {
 		return true
@@ -203,7 +204,7 @@ func (s *Slot) RestartsAfter(exitCode int32) bool {
 	return podutil.ShouldRestart(&s.state.Pod.Spec, s.Spec, s.Role, exitCode)
 }
 
-// replaced reports whether the agent has stopped the newest instance so that another one takes its place.
+// replaced reports whether the agent has stopped the newest instance in order to replace it.
 func (s *Slot) replaced() bool {
 	stop, _ := s.memory.Stopped(s.Last.ID)
 	return stop.Replaces()
@@ -211,13 +212,14 @@ func (s *Slot) replaced() bool {
 
 func (s *Slot) removedForReset() bool { return s.Last.Reason == ReasonRestartingAll }
 
-// Changed reports whether the newest instance was created from another spec than the pod now has, as far as is known.
+// Changed reports whether the newest instance was created from a spec other than the current one. It is false if that
+// is not known.
 func (s *Slot) Changed() bool {
 	want := s.state.Hashes[s.Spec.Name]
 	return want != "" && s.Last.Hash != "" && s.Last.Hash != want
 }
 
-// Outdated reports whether a changed spec asks for another instance.
+// Outdated reports whether the newest instance must be replaced because the spec has changed.
 func (s *Slot) Outdated() bool {
 	return s.Changed() && s.Role != podutil.RoleInit && s.Role != podutil.RoleEphemeral
 }

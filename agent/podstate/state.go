@@ -9,31 +9,31 @@ import (
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
-// State is what follows from the facts about one pod: everything that the planner and the status ask more
-// than once. It answers questions and changes nothing; its fields do not change once New has returned.
+// State is what follows from the facts about one pod: everything that more than one of the decisions of plan and
+// podstatus need. Its methods change nothing, and its fields do not change after New has returned.
 type State struct {
 	Desired
 	Observed
-	// Sandboxes are all sandboxes, newest first. Current is the one to run in; nil where none can be used.
+	// Sandboxes are all sandboxes, newest first. Current is the one in which containers run; nil if none is usable.
 	Sandboxes []Sandbox
 	Current   *Sandbox
 	// Slots are the containers of the spec: init containers with sidecars, then app, then ephemeral containers.
 	Slots []*Slot
-	// Initialized: the init containers of the current sandbox have done their part.
+	// Initialized: the init containers have completed in the current sandbox.
 	Initialized bool
-	// Stop is why the pod must not run any more; nil while it should. Unlike Desired.Stop it also has the causes that
-	// follow from the facts: the pod has completed, is past its deadline, was rejected.
+	// Stop is why the pod must not run any more; nil while it should run. Unlike Desired.Stop it includes the causes
+	// that follow from the facts: the pod has completed, its deadline has passed, or it was rejected.
 	Stop *Stop
-	// Resetting: all containers are to restart (KEP-5532), and instances are left that must be removed first.
+	// Resetting: all containers must restart (KEP-5532), and instances still exist that must be removed first.
 	Resetting bool
-	// resetAsked: one of the instances that are left has asked for the reset.
+	// resetAsked: one of the existing instances has requested the reset.
 	resetAsked bool
-	// Reported is the status to build on: the one that this run of the agent has published last, else what
-	// the API shows.
+	// Reported is the status on which the next one is based: the last one that this run of the agent has published, or
+	// that of the API.
 	Reported *corev1.PodStatus
 }
 
-// New sorts the facts about one pod. It keeps d and o, and changes neither.
+// New returns the state that follows from the facts about one pod. The State refers to d and o, and changes neither.
 func New(d Desired, o Observed) *State {
 	s := &State{Desired: d, Observed: o, Sandboxes: slices.Clone(o.Sandboxes), Reported: &d.Pod.Status}
 	if own := o.Memory.Reported(); own != nil &&
@@ -50,7 +50,7 @@ func New(d Desired, o Observed) *State {
 	return s
 }
 
-// usableSandbox is the newest sandbox if containers can run in it; nil otherwise.
+// usableSandbox returns the newest sandbox if containers can run in it; nil otherwise.
 func (s *State) usableSandbox() *Sandbox {
 	if len(s.Sandboxes) == 0 {
 		return nil
@@ -79,7 +79,7 @@ func (s *State) fillSlots() {
 	}
 }
 
-// Newest is the newest instance of the named container; nil where there is none.
+// Newest returns the newest instance of the named container; nil if there is none.
 func Newest(all []Container, name string) *Container {
 	var found *Container
 	for i := range all {
@@ -90,12 +90,12 @@ func Newest(all []Container, name string) *Container {
 	return found
 }
 
-// HasInit reports whether the pod has containers that come before the app containers.
+// HasInit reports whether the pod has init containers or sidecars.
 func (s *State) HasInit() bool { return len(s.Slots) > 0 && s.Slots[0].Role <= podutil.RoleSidecar }
 
-// pastInit reports whether the init containers are done in the current sandbox: an app container has been
-// started in it, or is being started, or every init container has done its part there. An app container
-// that was only created does not count: its CreateContainer may have completed after a reset.
+// pastInit reports whether initialization is complete in the current sandbox: an app container has been started in it
+// or is being started, or InitDone is true of every container. An app container that was only created does not count:
+// its CreateContainer may have completed after a reset.
 func (s *State) pastInit() bool {
 	if s.Current == nil {
 		return false
@@ -117,7 +117,7 @@ func (s *State) startedInCurrent(name string) bool {
 	})
 }
 
-// SlotOf is the slot whose newest instance c is; nil for any other instance.
+// SlotOf returns the slot whose newest instance is c; nil for any other instance.
 func (s *State) SlotOf(c *Container) *Slot {
 	for _, slot := range s.Slots {
 		if slot.Last != nil && slot.Last.ID == c.ID {
@@ -127,11 +127,11 @@ func (s *State) SlotOf(c *Container) *Slot {
 	return nil
 }
 
-// SandboxHeld reports whether a sandbox may still hold its network. One that is not ready may, so each is
-// stopped once in a run of the agent.
+// SandboxHeld reports whether a sandbox may still hold its network. A sandbox that is not ready may still hold it, so
+// each run of the agent stops every sandbox once.
 func (s *State) SandboxHeld() bool { return slices.ContainsFunc(s.Sandboxes, s.Holds) }
 
-// Holds reports whether that sandbox may still hold its network.
+// Holds reports whether this sandbox may still hold its network.
 func (s *State) Holds(box Sandbox) bool { return box.Ready || !s.Memory.SandboxStopped(box.ID) }
 
 // EverRan reports whether there is or was an instance of one of the pod's containers.
@@ -139,8 +139,8 @@ func (s *State) EverRan() bool {
 	return slices.ContainsFunc(s.Slots, func(slot *Slot) bool { return slot.Last != nil })
 }
 
-// Quiescent reports whether the pod is to end and nothing of it runs, can still start, or holds its network
-// or resource claims.
+// Quiescent reports whether the pod must end, no container of it runs or can still start, and it holds neither a
+// network nor resource claims.
 func (s *State) Quiescent() bool {
 	if s.Stop == nil || s.SandboxHeld() || s.ClaimsHeld {
 		return false
@@ -153,8 +153,8 @@ func (s *State) Quiescent() bool {
 	return !slices.ContainsFunc(s.Containers, func(c Container) bool { return c.Alive() })
 }
 
-// effectiveStop is why the pod must not run any more; nil while it should. What the sources want comes
-// first, then what follows from the facts.
+// effectiveStop returns why the pod must not run any more; nil while it should run. The deletion of the pod by its
+// source takes precedence over an end that follows from the facts.
 func (s *State) effectiveStop() *Stop {
 	if s.Desired.Stop != nil && s.Desired.Stop.Cause > StopEvicted {
 		return s.Desired.Stop
@@ -176,8 +176,8 @@ func (s *State) effectiveStop() *Stop {
 	return nil
 }
 
-// ownStop stops what is left of a pod that ends by itself: its containers share one grace period, which
-// begins when the first of them is stopped.
+// ownStop returns the stop for the remaining containers of a pod that ends by itself. They share one grace period,
+// which begins when the first of them is stopped.
 func (s *State) ownStop() *Stop {
 	deadline := s.Now.Add(podutil.GracePeriod(s.Pod))
 	for _, slot := range s.Slots {
@@ -192,7 +192,7 @@ func (s *State) ownStop() *Stop {
 	return &Stop{Cause: StopEvicted, Deadline: deadline}
 }
 
-// ActiveDeadline is when the pod must have ended by spec.activeDeadlineSeconds; zero for never.
+// ActiveDeadline returns when the pod must end by spec.activeDeadlineSeconds; zero if it has no deadline.
 func (s *State) ActiveDeadline() time.Time {
 	limit, start := s.Pod.Spec.ActiveDeadlineSeconds, s.Reported.StartTime
 	if limit == nil || start == nil {
@@ -201,8 +201,8 @@ func (s *State) ActiveDeadline() time.Time {
 	return start.Add(time.Duration(*limit) * time.Second)
 }
 
-// completed reports whether no container of the pod has anything left to do, or an init container has
-// failed for good.
+// completed reports whether all app containers have finished and none restarts, or an init container has failed and
+// does not restart.
 func (s *State) completed() bool {
 	for _, slot := range s.Slots {
 		switch slot.Role {

@@ -7,18 +7,18 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Step is one action on the node. The set of steps is closed: agent/execute.go has one type switch over all
-// of them. Steps are comparable values.
+// Step is one action on the node. The set of steps is fixed: agent/execute.go has one type switch over all of them.
+// Steps are comparable values.
 type Step interface {
-	// Key identifies what the step acts on. While a step is in flight no other one with its key begins; failures are
-	// remembered by it.
+	// Key identifies what the step acts on. While a step is in flight, no other step with the same key begins (but see
+	// Overtakes). Failures are recorded by key.
 	Key() Key
-	// String describes the step for logs and golden files. Nothing is decided by it.
+	// String describes the step for logs and golden files. No decision depends on it.
 	String() string
 }
 
 type (
-	// Prepare makes the pod's directories and cgroup.
+	// Prepare creates the pod's directories and cgroup.
 	Prepare struct{}
 	// PrepareClaims prepares the pod's resource claims.
 	PrepareClaims struct{}
@@ -26,8 +26,8 @@ type (
 	Mount struct{ Volume string }
 	// CreateSandbox runs the pod's sandbox (CRI RunPodSandbox).
 	CreateSandbox struct{ Attempt uint32 }
-	// EnsureImage makes an image present, by its pull policy: the image of a container, or that of an image
-	// volume, which has a Volume and no Container.
+	// EnsureImage ensures that an image is present, according to the pull policy. It is the image of a container, or
+	// that of an image volume: then Volume is set and Container is empty.
 	EnsureImage struct {
 		Container string
 		Volume    string
@@ -53,7 +53,7 @@ type (
 		ID, Name string
 		Deadline time.Time
 		Cause    Cause
-		// Reason is the message of the Killing event. Nothing is decided by it.
+		// Reason is the message of the Killing event. No decision depends on it.
 		Reason string
 	}
 	// RemoveContainer removes an exited container that is not needed any more (CRI RemoveContainer).
@@ -62,8 +62,8 @@ type (
 		// KeepLog leaves its log until the pod is removed.
 		KeepLog bool
 	}
-	// NoteReset writes the marker file of a reset (RestartAllContainers) to the pod's directory, or with
-	// Over removes it.
+	// NoteReset writes the marker file of a reset (RestartAllContainers) to the pod's directory. If Over is set, it
+	// removes the file.
 	NoteReset struct{ Over bool }
 	// StopSandbox stops a sandbox and releases its network (CRI StopPodSandbox).
 	StopSandbox struct {
@@ -79,7 +79,7 @@ type (
 	Resize struct {
 		ID, Name string
 		To       Size
-		// LowersMemory: the new limit is lower, so it must not be below what the container uses.
+		// LowersMemory: the new memory limit is lower, so it must not be below the current usage of the container.
 		LowersMemory bool
 	}
 	// ResizePod changes the size of the pod's cgroup.
@@ -149,30 +149,30 @@ type Cause uint8
 const (
 	// CauseEnd: the pod ends, or the instance is not the one that should run.
 	CauseEnd Cause = iota
-	// CauseSpec: the instance was created from another spec.
+	// CauseSpec: the instance was created from an older spec.
 	CauseSpec
-	// CauseResize: the resize policy asks for a new instance.
+	// CauseResize: the resize policy requires a new instance.
 	CauseResize
 	// CauseProbe: the startup or liveness probe has failed.
 	CauseProbe
 	// CauseHook: the postStart hook has failed.
 	CauseHook
-	// CauseUnknown: the runtime has lost track of the instance.
+	// CauseUnknown: the runtime does not know the state of the instance.
 	CauseUnknown
-	// CauseSandbox: the instance runs in a sandbox that cannot be used any more.
+	// CauseSandbox: the instance runs in a sandbox that is not usable any more.
 	CauseSandbox
 	// CauseReset: all containers of the pod restart.
 	CauseReset
 )
 
-// Replaces reports whether a new instance follows whatever the restart policy says.
+// Replaces reports whether a new instance follows, regardless of the restart policy.
 func (s StopContainer) Replaces() bool { return s.Cause == CauseSpec || s.Cause == CauseResize }
 
 // Unhealthy reports whether a failed probe is the cause.
 func (s StopContainer) Unhealthy() bool { return s.Cause == CauseProbe }
 
-// Overtakes reports whether step may begin although running, which has the same key, is in flight. Only a
-// stop with an earlier deadline may.
+// Overtakes reports whether step may begin although running, a step with the same key, is in flight. Only a
+// StopContainer with an earlier deadline may.
 func Overtakes(step, running Step) bool {
 	next, ok := step.(StopContainer)
 	if !ok {

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// TestKeys: steps that act on different things have different keys, though IDs and names are the same.
+// TestKeys checks that steps which act on different things have different keys, even if their IDs and names are equal.
 func TestKeys(t *testing.T) {
 	seen := map[Key]Step{}
 	for _, s := range []Step{
@@ -24,7 +24,7 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// TestIdentity: two plans that want the same step are recognized, whatever time has passed between them.
+// TestIdentity checks that the same step of two plans has the same identity, even if time has passed between the plans.
 func TestIdentity(t *testing.T) {
 	stop := StopContainer{ID: "x", Cause: CauseProbe, Reason: "unhealthy", Deadline: time.Unix(1, 0)}
 	later, other := stop, stop
@@ -42,6 +42,7 @@ func TestIdentity(t *testing.T) {
 	}
 }
 
+// TestOvertakes checks that only a stop with an earlier deadline overtakes a step in flight.
 func TestOvertakes(t *testing.T) {
 	slow, fast := StopContainer{ID: "x", Deadline: time.Unix(9, 0)}, StopContainer{ID: "x", Deadline: time.Unix(1, 0)}
 	for _, c := range []struct {
@@ -56,7 +57,7 @@ func TestOvertakes(t *testing.T) {
 	}
 }
 
-// TestEmptyRecall: a worker that begins remembers nothing, and can be asked all the same.
+// TestEmptyRecall checks that the zero Recall can be used and is empty.
 func TestEmptyRecall(t *testing.T) {
 	var r Recall
 	if _, failed := r.Failure(Prepare{}); failed || r.Prepared() || r.InFlight(Prepare{}) != nil || r.Reported() != nil ||
