@@ -5,14 +5,17 @@ import (
 	"time"
 )
 
-// defaultBuckets are those that most of the kubelet's durations are sorted into, in seconds.
+// defaultBuckets are the kubelet's buckets for most durations, in seconds.
 var defaultBuckets = []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}
 
-// runtimeBuckets are for calls to the container runtime: 5 ms, and 13 times two and a half times as long.
+// runtimeBuckets are for calls to the container runtime: 14 buckets from 5 ms, each 2.5 times as large as the one
+// before.
 var runtimeBuckets = exponential(.005, 2.5, 14)
 
 // startBuckets are for how long pods take to start, in seconds.
-var startBuckets = []float64{0.5, 1, 2, 3, 4, 5, 6, 8, 10, 20, 30, 45, 60, 120, 180, 240, 300, 360, 480, 600, 900, 1200, 1800, 2700, 3600}
+var startBuckets = []float64{
+	0.5, 1, 2, 3, 4, 5, 6, 8, 10, 20, 30, 45, 60, 120, 180, 240, 300, 360, 480, 600, 900, 1200, 1800, 2700, 3600,
+}
 
 var (
 	storageBuckets = []float64{.1, .25, .5, 1, 2.5, 5, 10, 15, 25, 50, 120, 300, 600}
@@ -29,40 +32,41 @@ func exponential(first, factor float64, n int) []float64 {
 	return all
 }
 
-// Agent are the instruments of the agent, by the kubelet's names. Rooms get those that they need as functions.
+// Agent has the instruments of the agent, under the kubelet's names. Packages do not use it: they call functions or an
+// interface that count in it.
 type Agent struct {
-	// Runtime counts calls to the container runtime, by operation_type.
+	// runtimeTotal, runtimeErrors and runtimeTook count calls to the container runtime, by operation_type.
 	runtimeTotal, runtimeErrors *Vec[*Counter]
 	runtimeTook                 *Vec[*Histogram]
 
 	PodStart, PodStartTotal, PodStartSLI, PodWorkerStart *Histogram
-	// PodWorker are the turns of workers, by operation_type: create, sync or terminate.
+	// PodWorker has the durations of syncs of pods, by operation_type: create, sync or terminate.
 	PodWorker *Vec[*Histogram]
 	Relist    *Histogram
-	// RelistInterval is from the begin of one relist to that of the next.
+	// RelistInterval has the times from the start of one relist to the start of the next.
 	RelistInterval *Histogram
 	RelistLast     *Gauge
-	// Cgroups are changes of pods' cgroups, by operation_type: create, update or destroy.
+	// Cgroups has the durations of changes to pods' cgroups, by operation_type: create, update or destroy.
 	Cgroups           *Vec[*Histogram]
 	RunSandbox        *Vec[*Histogram] // by runtime_handler
 	RunSandboxErrors  *Vec[*Counter]
 	StartedPods       *Counter
 	StartedPodsErrors *Counter
-	// StartedContainers are by container_type: container, init_container or ephemeral_container.
-	StartedContainers                                  *Vec[*Counter]
-	TerminatedContainers                               *Vec[*Counter] // by type, exit code and reason
-	StartedUserNamespaced, StartedUserNamespacedErrors *Counter
-	StartedContainersErrors                            *Vec[*Counter]   // and by code
-	Admission                                          *Vec[*Counter]   // rejections, by reason
-	ImagePull                                          *Vec[*Histogram] // by image_size_in_bytes, see ImageSize
-	Storage                                            *Vec[*Histogram] // by migrated, operation_name, status, volume_plugin
-	Evictions                                          *Vec[*Counter]   // by eviction_signal
-	Preemptions                                        *Vec[*Counter]   // by preemption_signal
-	SELinux                                            SELinux
+	// StartedContainers counts by container_type: container, init_container or ephemeral_container.
+	StartedContainers           *Vec[*Counter]
+	StartedContainersErrors     *Vec[*Counter] // by code and container_type
+	TerminatedContainers        *Vec[*Counter] // by container_type, exit_code and reason
+	StartedUserNamespaced       *Counter
+	StartedUserNamespacedErrors *Counter
+	Admission                   *Vec[*Counter]   // rejections, by reason
+	ImagePull                   *Vec[*Histogram] // by image_size_in_bytes, see ImageSize
+	Storage                     *Vec[*Histogram] // by migrated, operation_name, status, volume_plugin
+	Evictions                   *Vec[*Counter]   // by eviction_signal
+	Preemptions                 *Vec[*Counter]   // by preemption_signal
+	SELinux                     SELinux
 
 	restTotal *Vec[*Counter]   // by code, host, method
 	restTook  *Vec[*Histogram] // by host, verb
-
 }
 
 // NewAgent adds the agent's instruments to a registry.
@@ -70,46 +74,77 @@ func NewAgent(r *Registry, node string) *Agent {
 	name := r.Gauges("kubelet_node_name", "[ALPHA] The node's name. The count is always 1.", "node")
 	name.With(node).Set(1)
 	a := &Agent{
-		runtimeTotal:  r.Counters("kubelet_runtime_operations_total", "[ALPHA] Cumulative number of runtime operations by operation type.", "operation_type"),
-		runtimeErrors: r.Counters("kubelet_runtime_operations_errors_total", "[ALPHA] Cumulative number of runtime operation errors by operation type.", "operation_type"),
-		runtimeTook: r.Histograms("kubelet_runtime_operations_duration_seconds", "[ALPHA] Duration in seconds of runtime operations. Broken down by operation type.",
-			runtimeBuckets, "operation_type"),
-		PodStart: r.Histogram("kubelet_pod_start_duration_seconds", "[ALPHA] Duration in seconds from kubelet seeing a pod for the first time to the pod starting to run", startBuckets),
-		PodStartTotal: r.Histogram("kubelet_pod_start_total_duration_seconds", "[ALPHA] Duration in seconds to start a pod since creation, including time to pull images and run init containers, "+
-			"measured from pod creation timestamp to when all its containers are reported as started and observed via watch", startBuckets),
-		PodStartSLI: r.Histogram("kubelet_pod_start_sli_duration_seconds", "[ALPHA] Duration in seconds to start a pod, excluding time to pull images and run init containers, "+
-			"measured from pod creation timestamp to when all its containers are reported as started and observed via watch", startBuckets),
-		PodWorkerStart: r.Histogram("kubelet_pod_worker_start_duration_seconds", "[ALPHA] Duration in seconds from kubelet seeing a pod to starting a worker.", defaultBuckets),
-		PodWorker:      r.Histograms("kubelet_pod_worker_duration_seconds", "[ALPHA] Duration in seconds to sync a single pod. Broken down by operation type: create, update, or sync", defaultBuckets, "operation_type"),
-		Relist:         r.Histogram("kubelet_pleg_relist_duration_seconds", "[ALPHA] Duration in seconds for relisting pods in PLEG.", defaultBuckets),
-		RelistInterval: r.Histogram("kubelet_pleg_relist_interval_seconds", "[ALPHA] Interval in seconds between relisting in PLEG.", defaultBuckets),
-		RelistLast:     r.Gauge("kubelet_pleg_last_seen_seconds", "[ALPHA] Timestamp in seconds when PLEG was last seen active."),
-		Cgroups: r.Histograms("kubelet_cgroup_manager_duration_seconds", "[ALPHA] Duration in seconds for cgroup manager operations. Broken down by method.",
+		runtimeTotal: r.Counters("kubelet_runtime_operations_total",
+			"[ALPHA] Cumulative number of runtime operations by operation type.", "operation_type"),
+		runtimeErrors: r.Counters("kubelet_runtime_operations_errors_total",
+			"[ALPHA] Cumulative number of runtime operation errors by operation type.", "operation_type"),
+		runtimeTook: r.Histograms("kubelet_runtime_operations_duration_seconds",
+			"[ALPHA] Duration in seconds of runtime operations. Broken down by operation type.", runtimeBuckets,
+			"operation_type"),
+		PodStart: r.Histogram("kubelet_pod_start_duration_seconds",
+			"[ALPHA] Duration in seconds from kubelet seeing a pod for the first time to the pod starting to run",
+			startBuckets),
+		PodStartTotal: r.Histogram("kubelet_pod_start_total_duration_seconds",
+			"[ALPHA] Duration in seconds to start a pod since creation, including time to pull images and run init "+
+				"containers, measured from pod creation timestamp to when all its containers are reported as started and "+
+				"observed via watch", startBuckets),
+		PodStartSLI: r.Histogram("kubelet_pod_start_sli_duration_seconds",
+			"[ALPHA] Duration in seconds to start a pod, excluding time to pull images and run init containers, measured "+
+				"from pod creation timestamp to when all its containers are reported as started and observed via watch",
+			startBuckets),
+		PodWorkerStart: r.Histogram("kubelet_pod_worker_start_duration_seconds",
+			"[ALPHA] Duration in seconds from kubelet seeing a pod to starting a worker.", defaultBuckets),
+		PodWorker: r.Histograms("kubelet_pod_worker_duration_seconds",
+			"[ALPHA] Duration in seconds to sync a single pod. Broken down by operation type: create, update, or sync",
 			defaultBuckets, "operation_type"),
-		RunSandbox: r.Histograms("kubelet_run_podsandbox_duration_seconds", "[ALPHA] Duration in seconds of the run_podsandbox operations. Broken down by RuntimeClass.Handler.",
+		Relist: r.Histogram("kubelet_pleg_relist_duration_seconds",
+			"[ALPHA] Duration in seconds for relisting pods in PLEG.", defaultBuckets),
+		RelistInterval: r.Histogram("kubelet_pleg_relist_interval_seconds",
+			"[ALPHA] Interval in seconds between relisting in PLEG.", defaultBuckets),
+		RelistLast: r.Gauge("kubelet_pleg_last_seen_seconds",
+			"[ALPHA] Timestamp in seconds when PLEG was last seen active."),
+		Cgroups: r.Histograms("kubelet_cgroup_manager_duration_seconds",
+			"[ALPHA] Duration in seconds for cgroup manager operations. Broken down by method.", defaultBuckets,
+			"operation_type"),
+		RunSandbox: r.Histograms("kubelet_run_podsandbox_duration_seconds",
+			"[ALPHA] Duration in seconds of the run_podsandbox operations. Broken down by RuntimeClass.Handler.",
 			defaultBuckets, "runtime_handler"),
-		RunSandboxErrors:            r.Counters("kubelet_run_podsandbox_errors_total", "[ALPHA] Cumulative number of the run_podsandbox operation errors by RuntimeClass.Handler.", "runtime_handler"),
-		StartedPods:                 r.Counter("kubelet_started_pods_total", "[ALPHA] Cumulative number of pods started"),
-		StartedPodsErrors:           r.Counter("kubelet_started_pods_errors_total", "[ALPHA] Cumulative number of errors when starting pods"),
-		StartedContainers:           r.Counters("kubelet_started_containers_total", "[ALPHA] Cumulative number of containers started", "container_type"),
-		StartedContainersErrors:     r.Counters("kubelet_started_containers_errors_total", "[ALPHA] Cumulative number of errors when starting containers", "code", "container_type"),
-		TerminatedContainers:        r.Counters("kubelet_terminated_containers_total", "[ALPHA] Cumulative number of container terminations.", "container_type", "exit_code", "reason"),
-		StartedUserNamespaced:       r.Counter("kubelet_started_user_namespaced_pods_total", "[ALPHA] Cumulative number of pods with user namespaces started. This metric will only be collected on Linux."),
-		StartedUserNamespacedErrors: r.Counter("kubelet_started_user_namespaced_pods_errors_total", "[ALPHA] Cumulative number of errors when starting pods with user namespaces. This metric will only be collected on Linux."),
-		Admission:                   r.Counters("kubelet_admission_rejections_total", "[ALPHA] Cumulative number pod admission rejections by the Kubelet.", "reason"),
-		ImagePull:                   r.Histograms("kubelet_image_pull_duration_seconds", "[ALPHA] Duration in seconds to pull an image.", pullBuckets, "image_size_in_bytes"),
-		Storage:                     r.Histograms("storage_operation_duration_seconds", "[ALPHA] Storage operation duration", storageBuckets, "migrated", "operation_name", "status", "volume_plugin"),
-		Evictions:                   r.Counters("kubelet_evictions", "[ALPHA] Cumulative number of pod evictions by eviction signal", "eviction_signal"),
+		RunSandboxErrors: r.Counters("kubelet_run_podsandbox_errors_total",
+			"[ALPHA] Cumulative number of the run_podsandbox operation errors by RuntimeClass.Handler.", "runtime_handler"),
+		StartedPods: r.Counter("kubelet_started_pods_total", "[ALPHA] Cumulative number of pods started"),
+		StartedPodsErrors: r.Counter("kubelet_started_pods_errors_total",
+			"[ALPHA] Cumulative number of errors when starting pods"),
+		StartedContainers: r.Counters("kubelet_started_containers_total",
+			"[ALPHA] Cumulative number of containers started", "container_type"),
+		StartedContainersErrors: r.Counters("kubelet_started_containers_errors_total",
+			"[ALPHA] Cumulative number of errors when starting containers", "code", "container_type"),
+		TerminatedContainers: r.Counters("kubelet_terminated_containers_total",
+			"[ALPHA] Cumulative number of container terminations.", "container_type", "exit_code", "reason"),
+		StartedUserNamespaced: r.Counter("kubelet_started_user_namespaced_pods_total",
+			"[ALPHA] Cumulative number of pods with user namespaces started. This metric will only be collected on Linux."),
+		StartedUserNamespacedErrors: r.Counter("kubelet_started_user_namespaced_pods_errors_total",
+			"[ALPHA] Cumulative number of errors when starting pods with user namespaces. This metric will only be "+
+				"collected on Linux."),
+		Admission: r.Counters("kubelet_admission_rejections_total",
+			"[ALPHA] Cumulative number pod admission rejections by the Kubelet.", "reason"),
+		ImagePull: r.Histograms("kubelet_image_pull_duration_seconds",
+			"[ALPHA] Duration in seconds to pull an image.", pullBuckets, "image_size_in_bytes"),
+		Storage: r.Histograms("storage_operation_duration_seconds",
+			"[ALPHA] Storage operation duration", storageBuckets, "migrated", "operation_name", "status", "volume_plugin"),
+		Evictions: r.Counters("kubelet_evictions",
+			"[ALPHA] Cumulative number of pod evictions by eviction signal", "eviction_signal"),
 		Preemptions: r.Counters("kubelet_preemptions",
 			"[ALPHA] Cumulative number of pod preemptions by preemption resource", "preemption_signal"),
-		restTotal: r.Counters("rest_client_requests_total", "[ALPHA] Number of HTTP requests, partitioned by status code, method, and host.", "code", "host", "method"),
-		SELinux:   newSELinux(r),
-		restTook:  r.Histograms("rest_client_request_duration_seconds", "[ALPHA] Request latency in seconds. Broken down by verb, and host.", restBuckets, "host", "verb"),
+		restTotal: r.Counters("rest_client_requests_total",
+			"[ALPHA] Number of HTTP requests, partitioned by status code, method, and host.", "code", "host", "method"),
+		SELinux: newSELinux(r),
+		restTook: r.Histograms("rest_client_request_duration_seconds",
+			"[ALPHA] Request latency in seconds. Broken down by verb, and host.", restBuckets, "host", "verb"),
 	}
 	return a
 }
 
-// RuntimeCall counts a call to the container runtime by the CRI's name for it.
+// RuntimeCall counts a call to the container runtime. verb is the name of the CRI method.
 func (a *Agent) RuntimeCall(verb string, took time.Duration, err error) {
 	operation := runtimeOperation(verb)
 	a.runtimeTotal.With(operation).Inc()
@@ -119,7 +154,7 @@ func (a *Agent) RuntimeCall(verb string, took time.Duration, err error) {
 	}
 }
 
-// runtimeOperation is the kubelet's name of a CRI call: RunPodSandbox is run_podsandbox, and so on.
+// runtimeOperation returns the kubelet's name of a CRI method: run_podsandbox for RunPodSandbox, and so on.
 func runtimeOperation(verb string) string {
 	switch verb {
 	case "UpdateContainerResources":
@@ -141,15 +176,15 @@ func runtimeOperation(verb string) string {
 	return b.String()
 }
 
-// Request counts an answer of the API server, or the lack of one ("<error>").
+// Request counts a response of the API server; code is "<error>" if there was none.
 func (a *Agent) Request(code, method, host string) { a.restTotal.With(code, host, method).Inc() }
 
-// RequestTook counts how long a request to the API server took.
+// RequestTook counts the duration of a request to the API server.
 func (a *Agent) RequestTook(host, verb string, took time.Duration) {
 	a.restTook.With(host, verb).Took(took)
 }
 
-// ImageSize is the range in which the size of an image lies, as a label.
+// ImageSize returns the label for the size of an image: the range that contains it.
 func ImageSize(bytes uint64) string {
 	const mb, gb = 1 << 20, 1 << 30
 	for _, s := range []struct {
@@ -176,14 +211,17 @@ type Probes struct {
 // NewProbes adds the instruments of probes to a registry.
 func NewProbes(r *Registry) *Probes {
 	return &Probes{
-		took: r.Histograms("prober_probe_duration_seconds", "[ALPHA] Duration in seconds for a probe response.", defaultBuckets,
-			"container", "namespace", "pod", "probe_type"),
-		total: r.Counters("prober_probe_total", "[BETA] Cumulative number of a liveness, readiness or startup probe for a container by result.",
-			"container", "namespace", "pod", "pod_uid", "probe_type", "result"),
+		took: r.Histograms("prober_probe_duration_seconds",
+			"[ALPHA] Duration in seconds for a probe response.", defaultBuckets, "container", "namespace", "pod",
+			"probe_type"),
+		total: r.Counters("prober_probe_total",
+			"[BETA] Cumulative number of a liveness, readiness or startup probe for a container by result.", "container",
+			"namespace", "pod", "pod_uid", "probe_type", "result"),
 	}
 }
 
-// Attempt counts one run of a probe. kind is Startup, Liveness or Readiness, result successful, warning, failed or unknown.
+// Attempt counts one run of a probe. kind is Startup, Liveness or Readiness; result is successful, warning, failed or
+// unknown.
 func (p *Probes) Attempt(namespace, pod, uid, container, kind, result string, took time.Duration) {
 	p.total.With(container, namespace, pod, uid, kind, result).Inc()
 	if result == "successful" {
@@ -191,7 +229,7 @@ func (p *Probes) Attempt(namespace, pod, uid, container, kind, result string, to
 	}
 }
 
-// Forget drops what was counted of a pod that is gone.
+// Forget removes the counts of a pod that no longer exists.
 func (p *Probes) Forget(namespace, pod, uid string) {
 	p.total.Forget(func(v []string) bool { return v[3] == uid })
 	p.took.Forget(func(v []string) bool { return v[1] == namespace && v[2] == pod })

@@ -9,18 +9,18 @@ import (
 	"time"
 )
 
-// Counter only grows.
+// Counter is a value that only increases.
 type Counter struct{ bits atomic.Uint64 }
 
 // Inc adds one.
 func (c *Counter) Inc() { c.Add(1) }
 
-// Add adds what is not negative.
+// Add adds v, which must not be negative.
 func (c *Counter) Add(v float64) { addFloat(&c.bits, v) }
 
 func (c *Counter) write(t *Text, rendered string) { t.Rendered(loadFloat(&c.bits), 0, rendered) }
 
-// Gauge goes up and down.
+// Gauge is a value that can increase and decrease.
 type Gauge struct{ bits atomic.Uint64 }
 
 // Set replaces the value.
@@ -31,7 +31,7 @@ func (g *Gauge) Add(v float64) { addFloat(&g.bits, v) }
 
 func (g *Gauge) write(t *Text, rendered string) { t.Rendered(loadFloat(&g.bits), 0, rendered) }
 
-// Histogram sorts what it observes into buckets.
+// Histogram counts observed values in buckets.
 type Histogram struct {
 	bounds []float64
 	counts []atomic.Uint64 // one more than bounds: the last has no bound
@@ -44,7 +44,7 @@ func newHistogram(bounds []float64) *Histogram {
 
 // Observe counts one value.
 func (h *Histogram) Observe(v float64) {
-	i, _ := slices.BinarySearch(h.bounds, v) // a value on a bound belongs to it
+	i, _ := slices.BinarySearch(h.bounds, v) // a value equal to a bound belongs to its bucket
 	h.counts[i].Add(1)
 	addFloat(&h.sum, v)
 }
@@ -71,7 +71,7 @@ func addFloat(bits *atomic.Uint64, v float64) {
 
 func loadFloat(bits *atomic.Uint64) float64 { return math.Float64frombits(bits.Load()) }
 
-// instrument is what a Vec holds one of for each set of label values.
+// instrument is a Counter, Gauge or Histogram. A Vec has one for each set of label values.
 type instrument interface {
 	write(t *Text, rendered string)
 }
@@ -95,7 +95,8 @@ func newVec[I instrument](fresh func() I, names []string) *Vec[I] {
 	return &Vec[I]{names: names, make: fresh, all: map[string]*labelled[I]{}}
 }
 
-// With gives the instrument for these label values, in the order of the label names; it is made at the first call.
+// With gives the instrument for these label values, in the order of the label names. The first call
+// creates it.
 func (v *Vec[I]) With(values ...string) I {
 	if len(values) != len(v.names) {
 		panic("metrics: labels " + strings.Join(v.names, ", ") + " need as many values, got " + strings.Join(values, ", "))
@@ -120,7 +121,8 @@ func (v *Vec[I]) With(values ...string) I {
 	return found.instrument
 }
 
-// Forget drops the instruments whose label values match, so that what is gone from the node is not told of for ever.
+// Forget removes the instruments whose label values match, so that objects which no longer exist on the node are not
+// exposed for ever.
 func (v *Vec[I]) Forget(match func(values []string) bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

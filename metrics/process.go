@@ -12,14 +12,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// AddProcess adds what every Go process exposes: process_*, and of go_* what dashboards show. Nothing stops the world.
+// AddProcess adds the families of every Go process: process_*, and those of go_* that dashboards show. Reading them
+// does not stop the world.
 func AddProcess(r *Registry) {
 	started := processStart()
 	r.Func(func(_ context.Context, t *Text) { writeGo(t) })
 	r.Func(func(_ context.Context, t *Text) { writeProcess(t, started) })
 }
 
-// AddProcessStart adds process_start_time_seconds alone.
+// AddProcessStart adds only process_start_time_seconds.
 func AddProcessStart(r *Registry) {
 	started := processStart()
 	r.Func(func(_ context.Context, t *Text) {
@@ -28,7 +29,7 @@ func AddProcessStart(r *Registry) {
 	})
 }
 
-// goGauges are Go's own figures by the names that Prometheus' client gives them.
+// goGauges are the metrics of the Go runtime, under the names of the Prometheus client.
 var goGauges = []struct {
 	name, help string
 	kind       Kind
@@ -36,18 +37,78 @@ var goGauges = []struct {
 }{
 	{"go_goroutines", "Number of goroutines that currently exist.", KindGauge, []string{"/sched/goroutines:goroutines"}},
 	{"go_gomaxprocs", "The current runtime.GOMAXPROCS setting.", KindGauge, []string{"/sched/gomaxprocs:threads"}},
-	{"go_gc_cycles_total_gc_cycles_total", "Count of all completed GC cycles.", KindCounter, []string{"/gc/cycles/total:gc-cycles"}},
-	{"go_memstats_alloc_bytes", "Number of bytes allocated in heap and currently in use.", KindGauge, []string{"/memory/classes/heap/objects:bytes"}},
-	{"go_memstats_alloc_bytes_total", "Total number of bytes allocated in heap until now, even if released already.", KindCounter, []string{"/gc/heap/allocs:bytes"}},
-	{"go_memstats_frees_total", "Total number of heap objects frees.", KindCounter, []string{"/gc/heap/frees:objects", "/gc/heap/tiny/allocs:objects"}},
-	{"go_memstats_heap_alloc_bytes", "Number of heap bytes allocated and currently in use.", KindGauge, []string{"/memory/classes/heap/objects:bytes"}},
-	{"go_memstats_heap_idle_bytes", "Number of heap bytes waiting to be used.", KindGauge, []string{"/memory/classes/heap/released:bytes", "/memory/classes/heap/free:bytes"}},
-	{"go_memstats_heap_inuse_bytes", "Number of heap bytes that are in use.", KindGauge, []string{"/memory/classes/heap/objects:bytes", "/memory/classes/heap/unused:bytes"}},
-	{"go_memstats_heap_objects", "Number of currently allocated objects.", KindGauge, []string{"/gc/heap/objects:objects"}},
-	{"go_memstats_heap_released_bytes", "Number of heap bytes released to OS.", KindGauge, []string{"/memory/classes/heap/released:bytes"}},
-	{"go_memstats_mallocs_total", "Total number of heap objects allocated, both live and gc-ed.", KindCounter, []string{"/gc/heap/allocs:objects", "/gc/heap/tiny/allocs:objects"}},
-	{"go_memstats_next_gc_bytes", "Number of heap bytes when next garbage collection will take place.", KindGauge, []string{"/gc/heap/goal:bytes"}},
-	{"go_memstats_stack_inuse_bytes", "Number of bytes obtained from system for stack allocator in non-CGO environments.", KindGauge, []string{"/memory/classes/heap/stacks:bytes"}},
+	{
+		"go_gc_cycles_total_gc_cycles_total",
+		"Count of all completed GC cycles.",
+		KindCounter,
+		[]string{"/gc/cycles/total:gc-cycles"},
+	},
+	{
+		"go_memstats_alloc_bytes",
+		"Number of bytes allocated in heap and currently in use.",
+		KindGauge,
+		[]string{"/memory/classes/heap/objects:bytes"},
+	},
+	{
+		"go_memstats_alloc_bytes_total",
+		"Total number of bytes allocated in heap until now, even if released already.",
+		KindCounter,
+		[]string{"/gc/heap/allocs:bytes"},
+	},
+	{
+		"go_memstats_frees_total",
+		"Total number of heap objects frees.",
+		KindCounter,
+		[]string{"/gc/heap/frees:objects", "/gc/heap/tiny/allocs:objects"},
+	},
+	{
+		"go_memstats_heap_alloc_bytes",
+		"Number of heap bytes allocated and currently in use.",
+		KindGauge,
+		[]string{"/memory/classes/heap/objects:bytes"},
+	},
+	{
+		"go_memstats_heap_idle_bytes",
+		"Number of heap bytes waiting to be used.",
+		KindGauge,
+		[]string{"/memory/classes/heap/released:bytes", "/memory/classes/heap/free:bytes"},
+	},
+	{
+		"go_memstats_heap_inuse_bytes",
+		"Number of heap bytes that are in use.",
+		KindGauge,
+		[]string{"/memory/classes/heap/objects:bytes", "/memory/classes/heap/unused:bytes"},
+	},
+	{
+		"go_memstats_heap_objects",
+		"Number of currently allocated objects.",
+		KindGauge,
+		[]string{"/gc/heap/objects:objects"},
+	},
+	{
+		"go_memstats_heap_released_bytes",
+		"Number of heap bytes released to OS.",
+		KindGauge,
+		[]string{"/memory/classes/heap/released:bytes"},
+	},
+	{
+		"go_memstats_mallocs_total",
+		"Total number of heap objects allocated, both live and gc-ed.",
+		KindCounter,
+		[]string{"/gc/heap/allocs:objects", "/gc/heap/tiny/allocs:objects"},
+	},
+	{
+		"go_memstats_next_gc_bytes",
+		"Number of heap bytes when next garbage collection will take place.",
+		KindGauge,
+		[]string{"/gc/heap/goal:bytes"},
+	},
+	{
+		"go_memstats_stack_inuse_bytes",
+		"Number of bytes obtained from system for stack allocator in non-CGO environments.",
+		KindGauge,
+		[]string{"/memory/classes/heap/stacks:bytes"},
+	},
 	{"go_memstats_sys_bytes", "Number of bytes obtained from system.", KindGauge, []string{"/memory/classes/total:bytes"}},
 }
 
@@ -84,8 +145,8 @@ func writeProcess(t *Text, started float64) {
 	}
 	var usage unix.Rusage
 	if unix.Getrusage(unix.RUSAGE_SELF, &usage) == nil {
-		spent := time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
-		one("process_cpu_seconds_total", "Total user and system CPU time spent in seconds.", KindCounter, spent.Seconds())
+		cpuTime := time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
+		one("process_cpu_seconds_total", "Total user and system CPU time spent in seconds.", KindCounter, cpuTime.Seconds())
 	}
 	var files unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_NOFILE, &files) == nil {
@@ -94,7 +155,8 @@ func writeProcess(t *Text, started float64) {
 	if entries, err := os.ReadDir("/proc/self/fd"); err == nil {
 		one("process_open_fds", "Number of open file descriptors.", KindGauge, float64(len(entries)-1))
 	}
-	one("process_resident_memory_bytes", "Resident memory size in bytes.", KindGauge, float64(statField(24)*int64(os.Getpagesize())))
+	one("process_resident_memory_bytes",
+		"Resident memory size in bytes.", KindGauge, float64(statField(24)*int64(os.Getpagesize())))
 	one("process_start_time_seconds", "Start time of the process since unix epoch in seconds.", KindGauge, started)
 	one("process_virtual_memory_bytes", "Virtual memory size in bytes.", KindGauge, float64(statField(23)))
 }
@@ -102,7 +164,7 @@ func writeProcess(t *Text, started float64) {
 // ticks is USER_HZ, the unit of times in /proc/PID/stat; it is 100 on every Linux that Go runs on.
 const ticks = 100
 
-// processStart is when this process began, in seconds since 1970.
+// processStart returns the start time of this process in seconds since 1970.
 func processStart() float64 {
 	var boot int64
 	if text, err := os.ReadFile("/proc/stat"); err == nil {
@@ -115,13 +177,13 @@ func processStart() float64 {
 	return float64(boot) + float64(statField(22))/ticks
 }
 
-// statField is a field of /proc/self/stat by its number in proc(5), 0 if it cannot be read.
+// statField returns a field of /proc/self/stat by its number in proc(5); 0 if it cannot be read.
 func statField(number int) int64 {
 	text, err := os.ReadFile("/proc/self/stat")
 	if err != nil {
 		return 0
 	}
-	fields := bytes.Fields(text[bytes.LastIndexByte(text, ')')+1:]) // these begin with field 3
+	fields := bytes.Fields(text[bytes.LastIndexByte(text, ')')+1:]) // the first one is field 3
 	if number-3 >= len(fields) {
 		return 0
 	}

@@ -8,13 +8,13 @@ import (
 	"sync"
 )
 
-// Registry lists what one endpoint exposes, in the order in which it was added.
+// Registry has the families that one endpoint exposes, in the order in which they were added.
 type Registry struct {
 	mu  sync.Mutex
 	all []func(context.Context, *Text)
 }
 
-// Func adds a function that writes families whenever somebody scrapes. It should give up when ctx ends.
+// Func adds a function that writes families at each scrape. It should return when ctx ends.
 func (r *Registry) Func(f func(ctx context.Context, t *Text)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -80,7 +80,7 @@ func (r *Registry) Histograms(name, help string, bounds []float64, labels ...str
 	return v
 }
 
-// Handler answers scrapes of the registry, compressed where the scraper takes that.
+// Handler serves scrapes of the registry, with gzip compression if the client accepts it.
 func (r *Registry) Handler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		t := texts.Get().(*Text)
@@ -94,18 +94,19 @@ func (r *Registry) Handler() http.Handler {
 		r.Write(req.Context(), t)
 		w.Header().Set("Content-Type", ContentType)
 		if !strings.Contains(req.Header.Get("Accept-Encoding"), "gzip") {
-			_, _ = w.Write(t.Bytes()) // an error is the scraper's: it has gone
+			_, _ = w.Write(t.Bytes()) // an error means that the client has disconnected
 			return
 		}
 		w.Header().Set("Content-Encoding", "gzip")
-		z, _ := gzip.NewWriterLevel(w, gzip.BestSpeed) // the level is a valid one
+		z, _ := gzip.NewWriterLevel(w, gzip.BestSpeed) // fails only for an invalid level
 		_, _ = z.Write(t.Bytes())
 		_ = z.Close()
 	})
 }
 
-// keepText is how large a text may be to be used again, in bytes: with hundreds of pods it is better made anew.
+// keepText is the size in bytes up to which the buffer of a text is reused. Larger ones, on nodes with hundreds of
+// pods, are freed.
 const keepText = 1 << 20
 
-// texts keeps the memory of texts between scrapes that follow each other.
+// texts reuses the buffers of texts for later scrapes.
 var texts = sync.Pool{New: func() any { return &Text{} }}

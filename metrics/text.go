@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// ContentType is that of what Text writes.
+// ContentType is the content type of the text that Text writes.
 const ContentType = "text/plain; version=0.0.4; charset=utf-8"
 
 // Kind is the type of a family of samples.
@@ -19,25 +19,25 @@ const (
 	KindHistogram Kind = "histogram"
 )
 
-// Text collects an exposition. The zero value is ready to use. Samples belong to the family begun last, and all samples of a
-// family must follow each other.
+// Text builds the exposition. The zero value is ready to use. A sample belongs to the family that was started last,
+// and all samples of a family must be written together.
 type Text struct {
 	buf []byte
-	// family and head are the family begun last; the head is written with its first sample, so that a family without samples
-	// leaves no trace.
+	// family, help and kind are those of the family that was started last. Its header is written with the first
+	// sample, so that a family without samples does not appear.
 	family string
 	help   string
 	kind   Kind
 	opened bool
 }
 
-// Bytes is what was written so far.
+// Bytes returns the text that was written so far.
 func (t *Text) Bytes() []byte { return t.buf }
 
-// Reset empties the text and keeps its memory.
+// Reset empties the text and keeps its buffer.
 func (t *Text) Reset() { *t = Text{buf: t.buf[:0]} }
 
-// Family begins a family.
+// Family starts a family.
 func (t *Text) Family(name, help string, kind Kind) {
 	t.family, t.help, t.kind, t.opened = name, help, kind, false
 }
@@ -51,8 +51,8 @@ func (t *Text) Sample(value float64, labels ...string) {
 	t.buf = append(t.buf, '\n')
 }
 
-// Rendered writes a sample whose labels were made by Labels, followed by more as alternating names and values. at is in
-// milliseconds since 1970; 0 leaves the time to the scraper.
+// Rendered writes a sample with labels that Labels has rendered, followed by more as alternating names and values. at
+// is the timestamp in milliseconds since 1970; 0 writes none.
 func (t *Text) Rendered(value float64, at int64, rendered string, more ...string) {
 	t.open()
 	t.buf = append(t.buf, t.family...)
@@ -65,7 +65,7 @@ func (t *Text) Rendered(value float64, at int64, rendered string, more ...string
 	t.buf = append(t.buf, '\n')
 }
 
-// open writes the head of the family before its first sample.
+// open writes the header of the family before its first sample.
 func (t *Text) open() {
 	if t.opened {
 		return
@@ -111,7 +111,7 @@ func (t *Text) histogram(bounds []float64, counts []uint64, sum float64, rendere
 	}
 }
 
-// labels writes the braces, if there is anything to go between them. le is the bound of a histogram's bucket.
+// labels writes the labels in braces, if there are any. le is the bound of a histogram's bucket.
 func (t *Text) labels(rendered, le string, more []string) {
 	if rendered == "" && le == "" && len(more) == 0 {
 		return

@@ -71,11 +71,11 @@ h_seconds_count{op="get"} 3
 	}
 	h.Forget(func(v []string) bool { return v[0] == "get" })
 	if got := written(r); got != "" {
-		t.Errorf("after it was forgotten there is still:\n%s", got)
+		t.Errorf("got after Forget:\n%s\nwant nothing", got)
 	}
 }
 
-func TestHandlerCompressesWhereThatIsTaken(t *testing.T) {
+func TestHandlerCompressesIfAccepted(t *testing.T) {
 	r := &Registry{}
 	r.Counter("a_total", "A.").Inc()
 	AddProcess(r)
@@ -108,7 +108,9 @@ func TestHandlerCompressesWhereThatIsTaken(t *testing.T) {
 	}
 	for _, encoding := range []string{"identity", "gzip"} {
 		text := read(encoding)
-		for _, want := range []string{"a_total 1\n", "\ngo_goroutines ", "\nprocess_cpu_seconds_total ", "\nprocess_resident_memory_bytes "} {
+		for _, want := range []string{
+			"a_total 1\n", "\ngo_goroutines ", "\nprocess_cpu_seconds_total ", "\nprocess_resident_memory_bytes ",
+		} {
 			if !strings.Contains(text, want) {
 				t.Errorf("%s: no %q in:\n%s", encoding, want, text)
 			}
@@ -120,20 +122,23 @@ func TestRuntimeOperationsHaveTheKubeletsNames(t *testing.T) {
 	for verb, want := range map[string]string{
 		"RunPodSandbox": "run_podsandbox", "PodSandboxStatus": "podsandbox_status", "ListPodSandbox": "list_podsandbox",
 		"ListPodSandboxStats": "list_podsandbox_stats", "CreateContainer": "create_container", "ExecSync": "exec_sync",
-		"UpdateContainerResources": "update_container", "ImageFsInfo": "image_fs_info", "Version": "version", "PullImage": "pull_image",
+		"UpdateContainerResources": "update_container", "ImageFsInfo": "image_fs_info", "Version": "version",
+		"PullImage":          "pull_image",
 		"ReopenContainerLog": "reopen_container_log", "UpdatePodSandboxResources": "update_podsandbox_resources",
 		"GetContainerEvents": "get_container_events", "UpdateRuntimeConfig": "update_runtime_config",
 	} {
 		if got := runtimeOperation(verb); got != want {
-			t.Errorf("%s is %s, want %s", verb, got, want)
+			t.Errorf("%s: got %s, want %s", verb, got, want)
 		}
 	}
 }
 
 func TestImageSizes(t *testing.T) {
-	for bytes, want := range map[uint64]string{0: "0-10MB", 10 << 20: "10MB-100MB", 3 << 30: "1GB-5GB", 1 << 40: "GT100GB"} {
+	for bytes, want := range map[uint64]string{
+		0: "0-10MB", 10 << 20: "10MB-100MB", 3 << 30: "1GB-5GB", 1 << 40: "GT100GB",
+	} {
 		if got := ImageSize(bytes); got != want {
-			t.Errorf("%d is %s, want %s", bytes, got, want)
+			t.Errorf("%d: got %s, want %s", bytes, got, want)
 		}
 	}
 }

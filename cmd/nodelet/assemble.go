@@ -91,7 +91,7 @@ type nodelet struct {
 	server    *server.Server
 	mounts    []server.Mount
 	metrics   *exporter.Exporter
-	meter     *exporter.Meter
+	meter     *exporter.AgentMetrics
 	usage     *usage.Collector
 	volumes   *volumes.Manager
 	podFS     *podfs.FS

@@ -16,7 +16,7 @@ import (
 // makeMetrics makes the instruments, which the packages that count are given when they are made.
 func (n *nodelet) makeMetrics() error {
 	n.metrics = exporter.New(n.cfg.Node.Name)
-	n.meter = n.metrics.Meter()
+	n.meter = n.metrics.AgentMetrics()
 	return nil
 }
 

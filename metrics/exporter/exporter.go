@@ -25,7 +25,7 @@ type Exporter struct {
 	mounts                            []server.Mount
 }
 
-// New makes the instruments, and has client-go count its requests in them.
+// New creates the instruments, and registers those that count the requests of client-go.
 func New(node string) *Exporter {
 	e := &Exporter{}
 	e.Agent = metrics.NewAgent(&e.main, node)
@@ -52,7 +52,7 @@ func (e *Exporter) mount(path, access string, h http.Handler) {
 	e.mounts = append(e.mounts, server.Mount{Path: path, Access: []string{access}, ReadOnly: true, Handler: h})
 }
 
-// AddUsage adds what a collector measures.
+// AddUsage adds the families that a collector measures.
 func (e *Exporter) AddUsage(c *usage.Collector) {
 	e.main.Func(c.WriteVolumes)
 	e.cadvisor.Func(c.WriteCadvisor)
@@ -60,7 +60,7 @@ func (e *Exporter) AddUsage(c *usage.Collector) {
 	e.mount("/stats/summary", "stats", c.SummaryHandler())
 }
 
-// Mounts returns the paths of the node's API that serve all this.
+// Mounts returns the paths of the node's API with their handlers.
 func (e *Exporter) Mounts() []server.Mount { return e.mounts }
 
 // ProbeAttempted counts an attempt of a probe.
@@ -74,12 +74,12 @@ type (
 	requestLatency struct{ a *metrics.Agent }
 )
 
-// Increment counts one answer.
+// Increment counts one response.
 func (r requestResult) Increment(_ context.Context, code, method, host string) {
 	r.a.Request(code, method, host)
 }
 
-// Observe counts how long one request took.
+// Observe counts the duration of one request.
 func (r requestLatency) Observe(_ context.Context, verb string, u url.URL, took time.Duration) {
 	r.a.RequestTook(u.Host, verb, took)
 }

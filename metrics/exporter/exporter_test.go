@@ -39,21 +39,25 @@ func get(t *testing.T, e *Exporter, path string) string {
 	return ""
 }
 
-// TestMetrics: what is added shows at the endpoints, by the kubelet's names, which need the kubelet's permissions.
+// TestMetrics checks that the endpoints expose what was added, under the kubelet's names, and need the kubelet's
+// permissions.
 func TestMetrics(t *testing.T) {
 	e := New("node-1")
-	static := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"kubernetes.io/config.source": "file"}}}
+	static := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+		Annotations: map[string]string{"kubernetes.io/config.source": "file"},
+	}}
+	containers := map[podstate.ContainerState]int{podstate.ContainerRunning: 2}
 	pod := &corev1.Pod{Spec: corev1.PodSpec{Volumes: []corev1.Volume{
 		{Name: "data", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
 	}}}
 	running := &corev1.PodStatus{Phase: corev1.PodRunning}
 	e.AddPods(snapshot{
-		{Pod: static, Status: running, Sandbox: true, Containers: map[podstate.ContainerState]int{podstate.ContainerRunning: 2}},
+		{Pod: static, Status: running, Sandbox: true, Containers: containers},
 		{Pod: pod, Status: running, Mounted: map[string]string{"data": "/data"}},
 		{Pod: pod, Status: &corev1.PodStatus{Phase: corev1.PodFailed}, Stop: &podstate.Stop{Cause: podstate.StopOrphaned}},
 	}, 2)
 	e.AddClientCertificate(noCertificate{})
-	e.Meter().Rejected("OutOfcpu")
+	e.AgentMetrics().Rejected("OutOfcpu")
 	text := get(t, e, "/metrics")
 	for _, want := range []string{
 		`kubelet_active_pods{static=""} 1`,

@@ -14,13 +14,13 @@ import (
 
 // Certificate is a certificate that is renewed.
 type Certificate interface {
-	// Expires is the end of its validity; zero where there is none.
+	// Expires returns the end of its validity; zero if there is no certificate.
 	Expires() time.Time
-	// Failures counts the failed renewals.
+	// Failures returns the number of failed renewals.
 	Failures() uint64
 }
 
-// AddClientCertificate adds the certificate with which the node speaks to the API server.
+// AddClientCertificate adds the certificate with which the node authenticates to the API server.
 func (e *Exporter) AddClientCertificate(c Certificate) {
 	e.addCertificate(c, "kubelet_certificate_manager_client_ttl_seconds",
 		"kubelet_certificate_manager_client_expiration_renew_errors")
@@ -33,7 +33,7 @@ func (e *Exporter) AddServingCertificate(c Certificate) {
 
 func (e *Exporter) addCertificate(c Certificate, ttl, failures string) {
 	e.main.Func(func(_ context.Context, t *metrics.Text) {
-		left := math.Inf(1) // the kubelet's value where there is no certificate
+		left := math.Inf(1) // the kubelet's value if there is no certificate
 		if at := c.Expires(); !at.IsZero() {
 			left = time.Until(at).Seconds()
 		}
@@ -45,7 +45,7 @@ func (e *Exporter) addCertificate(c Certificate, ttl, failures string) {
 	})
 }
 
-// AddPodCertificates adds how many certificates pods have, by signer and state.
+// AddPodCertificates adds the number of certificates of pods, by signer and state.
 func (e *Exporter) AddPodCertificates(o *objects.Objects) {
 	e.main.Func(func(_ context.Context, t *metrics.Text) {
 		t.Family("kubelet_podcertificate_states", "[ALPHA] Gauge vector reporting the number of pod certificate "+
@@ -56,7 +56,7 @@ func (e *Exporter) AddPodCertificates(o *objects.Objects) {
 	})
 }
 
-// writeBuild writes which program this is.
+// writeBuild writes the version of the program.
 func writeBuild(_ context.Context, t *metrics.Text) {
 	t.Family("kubernetes_build_info", "[BETA] A metric with a constant '1' value labeled by major, minor, git version, "+
 		"git commit, git tree state, build date, Go version, and compiler from which Kubernetes was built, "+

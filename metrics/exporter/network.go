@@ -5,8 +5,8 @@ import (
 	"github.com/nodelet/nodelet/metrics"
 )
 
-// Network counts the calls of network plugins, and what sandboxes that are gone have left. The names are nodelet's
-// own: the kubelet has no such metrics.
+// Network counts the calls of network plugins and the resources of removed sandboxes that were released. The names are
+// nodelet's own: the kubelet has no such metrics.
 type Network struct {
 	took    *metrics.Vec[*metrics.Histogram]
 	failed  *metrics.Vec[*metrics.Counter]
@@ -31,7 +31,7 @@ func (m *Network) Called(c cni.Call) {
 	}
 }
 
-// Released counts what was released.
+// Released counts the sandboxes, addresses and devices that were released.
 func (m *Network) Released(r cni.Reaped) {
 	m.reclaim.With("sandbox").Add(float64(len(r.Sandboxes)))
 	m.reclaim.With("address").Add(float64(len(r.Addresses)))

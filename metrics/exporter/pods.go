@@ -17,7 +17,7 @@ type Pods interface {
 	Snapshot(ctx context.Context) ([]*agent.PodFacts, error)
 }
 
-// AddPods adds how many pods, containers and volumes there are, and the version of the cgroup hierarchy.
+// AddPods adds the numbers of pods, containers and volumes, and the version of the cgroup hierarchy.
 func (e *Exporter) AddPods(pods Pods, cgroupVersion int) {
 	e.main.Func(func(ctx context.Context, t *metrics.Text) {
 		if all, err := pods.Snapshot(ctx); err == nil {
@@ -39,8 +39,8 @@ func gaugeByStatic(t *metrics.Text, name, help string, value [2]int) {
 	t.Sample(float64(value[1]), "static", "true")
 }
 
-// counted is how many there are: of pods, those of the API server first, then static ones; of volumes, those that are
-// mounted first, then those that should be.
+// counted has the numbers of objects: for pods those of the API server first, then static ones; for volumes those
+// that are mounted first, then those that should be mounted.
 type counted struct {
 	active, desired [2]int
 	running         int
@@ -112,7 +112,7 @@ func count(all []*agent.PodFacts) counted {
 	return c
 }
 
-// volumePlugin is the kubelet's name of the plugin that a volume is of.
+// volumePlugin returns the kubelet's name for the plugin of a volume.
 func volumePlugin(v *corev1.Volume) string {
 	switch {
 	case v.EmptyDir != nil:

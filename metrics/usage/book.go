@@ -14,25 +14,25 @@ const (
 	labelContainerName = "io.kubernetes.container.name"
 )
 
-// identity is what never changes about a container or sandbox.
+// identity has the properties of a container or sandbox that never change.
 type identity struct {
 	id      string
 	sandbox bool
-	// namespace, pod and name are from its labels; name is empty for a sandbox.
+	// namespace, pod and name come from its labels; name is empty for a sandbox.
 	namespace, pod, name string
 	image                string
 	created              time.Time
 }
 
-// book keeps the identities of what runs, so that the runtime is asked only when something new appears.
+// book caches the identities of running containers and sandboxes, so that the runtime is asked only about new ones.
 type book struct {
 	mu sync.Mutex
-	// known is replaced and never written: callers keep reading it.
+	// known is replaced as a whole and never changed: callers read it without the lock.
 	known map[string]identity
 }
 
-// identify returns the identities of these IDs as far as the runtime knows them, with an error those that were known
-// before. It forgets all others.
+// identify returns the identities of those of the IDs that the runtime knows. With an error it returns those that were
+// cached. It removes all other IDs from the cache.
 func (b *book) identify(ctx context.Context, r Runtime, ids []string) (map[string]identity, error) {
 	before := b.read()
 	kept, missing := make(map[string]identity, len(ids)), map[string]bool{}
@@ -48,7 +48,7 @@ func (b *book) identify(ctx context.Context, r Runtime, ids []string) (map[strin
 		ctx, cancel := context.WithTimeout(ctx, runtimePatience)
 		defer cancel()
 		var found map[string]identity
-		found, err = askRuntime(ctx, r, missing) // not under the lock: it may take long
+		found, err = askRuntime(ctx, r, missing) // without the lock: it may take long
 		maps.Copy(kept, found)
 	}
 	b.mu.Lock()
@@ -63,7 +63,7 @@ func (b *book) read() map[string]identity {
 	return b.known
 }
 
-// askRuntime asks the runtime who these are.
+// askRuntime asks the runtime for the identities of the wanted IDs.
 func askRuntime(ctx context.Context, r Runtime, wanted map[string]bool) (map[string]identity, error) {
 	sandboxes, containers, err := r.List(ctx)
 	if err != nil {
@@ -75,18 +75,30 @@ func askRuntime(ctx context.Context, r Runtime, wanted map[string]bool) (map[str
 		if !wanted[s.Id] {
 			continue
 		}
-		if image == "" { // sandboxes made at about the same time have the same
+		if image == "" { // sandboxes created at about the same time have the same image
 			image, _ = r.SandboxImage(ctx, s.Id)
 		}
-		found[s.Id] = identity{id: s.Id, sandbox: true, namespace: s.Labels[labelPodNamespace], pod: s.Labels[labelPodName],
-			image: image, created: time.Unix(0, s.CreatedAt)}
+		found[s.Id] = identity{
+			id:        s.Id,
+			sandbox:   true,
+			namespace: s.Labels[labelPodNamespace],
+			pod:       s.Labels[labelPodName],
+			image:     image,
+			created:   time.Unix(0, s.CreatedAt),
+		}
 	}
 	for _, c := range containers {
 		if !wanted[c.Id] {
 			continue
 		}
-		who := identity{id: c.Id, namespace: c.Labels[labelPodNamespace], pod: c.Labels[labelPodName],
-			name: c.Labels[labelContainerName], image: c.GetImage().GetUserSpecifiedImage(), created: time.Unix(0, c.CreatedAt)}
+		who := identity{
+			id:        c.Id,
+			namespace: c.Labels[labelPodNamespace],
+			pod:       c.Labels[labelPodName],
+			name:      c.Labels[labelContainerName],
+			image:     c.GetImage().GetUserSpecifiedImage(),
+			created:   time.Unix(0, c.CreatedAt),
+		}
 		if who.image == "" {
 			who.image = c.GetImage().GetImage()
 		}

@@ -12,7 +12,7 @@ import (
 	"github.com/nodelet/nodelet/metrics"
 )
 
-// group is one cgroup as /metrics/cadvisor tells of it.
+// group is one cgroup with the labels and values that /metrics/cadvisor exposes.
 type group struct {
 	labels  string
 	use     Usage
@@ -20,9 +20,9 @@ type group struct {
 	network []Interface
 }
 
-// WriteCadvisor writes what /metrics/cadvisor exposes: the node, agent and runtime, kubepods with its classes, each
-// pod, each sandbox (with the pod's network) and each container. Names and labels are cAdvisor's. There are no
-// timestamps: all is read at the scrape.
+// WriteCadvisor writes the families of /metrics/cadvisor: for the node, agent and runtime, kubepods with its classes,
+// each pod, each sandbox (with the pod's network) and each container. Names and labels are cAdvisor's. There are no
+// timestamps, because all values are read during the scrape.
 func (c *Collector) WriteCadvisor(ctx context.Context, t *metrics.Text) {
 	pods, err := c.look(ctx, Full)
 	failed := 0.0
@@ -39,19 +39,22 @@ func (c *Collector) WriteCadvisor(ctx context.Context, t *metrics.Text) {
 		}
 	}
 	c.writeRootDisk(t)
-	t.Family("container_scrape_error", "1 if there was an error while getting container metrics, 0 otherwise", metrics.KindGauge)
+	t.Family("container_scrape_error",
+		"1 if there was an error while getting container metrics, 0 otherwise", metrics.KindGauge)
 	t.Sample(failed)
 }
 
-// groups are all cgroups that are told of.
+// groups returns all cgroups that /metrics/cadvisor exposes.
 func (c *Collector) groups(pods []podUse) []group {
 	label := func(container, id, image, name, namespace, pod string) string {
-		return metrics.Labels("container", container, "id", id, "image", image, "name", name, "namespace", namespace, "pod", pod)
+		return metrics.Labels("container",
+			container, "id", id, "image", image, "name", name, "namespace", namespace, "pod", pod)
 	}
 	h := c.cfg.Hierarchy
 	root, _, _ := c.machineUse(Full)
 	all := []group{{labels: label("", "/", "", "", "", ""), use: root, born: c.cfg.Boot, network: interfacesOf(0)}}
-	for _, cgroup := range append([]string{c.cfg.AgentCgroup, c.cfg.RuntimeCgroup, c.cfg.PodsCgroup}, c.cfg.ClassCgroups...) {
+	system := []string{c.cfg.AgentCgroup, c.cfg.RuntimeCgroup, c.cfg.PodsCgroup}
+	for _, cgroup := range append(system, c.cfg.ClassCgroups...) {
 		if cgroup == "" {
 			continue
 		}
@@ -73,17 +76,18 @@ func (c *Collector) groups(pods []podUse) []group {
 		}
 		for j := range p.containers {
 			one := &p.containers[j]
-			all = append(all, group{labels: label(one.name, one.cgroup, one.image, one.id, p.Namespace, p.Name), use: one.use, born: one.created})
+			all = append(all,
+				group{labels: label(one.name, one.cgroup, one.image, one.id, p.Namespace, p.Name), use: one.use, born: one.created})
 		}
 	}
 	return all
 }
 
-// family is one family of /metrics/cadvisor. One of value and each is set.
+// family is one family of /metrics/cadvisor. Either value or each is set.
 type family struct {
 	name, help string
 	kind       metrics.Kind
-	// value gives the one value of a cgroup; ok is false where it has none.
+	// value returns the only value of a cgroup; ok is false if the cgroup has none.
 	value func(*group) (v float64, ok bool)
 	// each writes several values that differ in a label.
 	each func(*metrics.Text, *group)
@@ -102,14 +106,21 @@ func (f *family) write(t *metrics.Text, g *group) {
 func (c *Collector) writeMachine(t *metrics.Text) {
 	var name unix.Utsname
 	_ = unix.Uname(&name)
-	t.Family("cadvisor_version_info", "A metric with a constant '1' value labeled by kernel version, OS version, docker version, cadvisor version & cadvisor revision.", metrics.KindGauge)
-	t.Sample(1, "cadvisorRevision", "", "cadvisorVersion", "", "dockerVersion", "", "kernelVersion", unix.ByteSliceToString(name.Release[:]), "osVersion", osName())
+	t.Family("cadvisor_version_info",
+		"A metric with a constant '1' value labeled by kernel version, OS version, docker version, cadvisor version & "+
+			"cadvisor revision.", metrics.KindGauge)
+	t.Sample(1,
+		"cadvisorRevision", "", "cadvisorVersion", "", "dockerVersion", "", "kernelVersion",
+		unix.ByteSliceToString(name.Release[:]), "osVersion", osName())
 	var processors cpus
 	_ = withFile("/proc/cpuinfo", func(text []byte) { processors = parseCPUInfo(string(text)) })
 	var m memory
 	_ = withFile("/proc/meminfo", func(text []byte) { m = parseMeminfo(text) })
-	identity := []string{"boot_id", firstLine("/proc/sys/kernel/random/boot_id"), "machine_id", firstLine("/etc/machine-id"),
-		"system_uuid", firstLine("/sys/class/dmi/id/product_uuid")}
+	identity := []string{
+		"boot_id", firstLine("/proc/sys/kernel/random/boot_id"),
+		"machine_id", firstLine("/etc/machine-id"),
+		"system_uuid", firstLine("/sys/class/dmi/id/product_uuid"),
+	}
 	for _, f := range []struct {
 		name, help string
 		value      float64
@@ -123,11 +134,12 @@ func (c *Collector) writeMachine(t *metrics.Text) {
 		t.Family(f.name, f.help, metrics.KindGauge)
 		t.Sample(f.value, identity...)
 	}
-	t.Family("machine_scrape_error", "1 if there was an error while getting machine metrics, 0 otherwise.", metrics.KindGauge)
+	t.Family("machine_scrape_error",
+		"1 if there was an error while getting machine metrics, 0 otherwise.", metrics.KindGauge)
 	t.Sample(0)
 }
 
-// writeRootDisk writes how full the file system of the agent's root directory is, as the node's own.
+// writeRootDisk writes the usage of the file system of the agent's root directory, with the labels of the node.
 func (c *Collector) writeRootDisk(t *metrics.Text) {
 	f := readFileSystem(c.cfg.RootDir)
 	var st unix.Stat_t

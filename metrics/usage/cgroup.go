@@ -11,7 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Usage is what the kernel says of one cgroup. Times are nanoseconds, sizes bytes; counters begin with the cgroup.
+// Usage has the values of one cgroup. Times are in nanoseconds, sizes in bytes; counters start at the creation of the
+// cgroup.
 type Usage struct {
 	At time.Time
 
@@ -19,17 +20,17 @@ type Usage struct {
 	Periods, Throttled          uint64
 	ThrottledTime               uint64
 	Shares, Period              uint64
-	Quota                       int64 // of a period, in µs; 0: none
+	Quota                       int64 // µs per period; 0 means no quota
 	HasCPU, HasMemory, HasSpecs bool
 
 	Memory, WorkingSet, RSS, Cache uint64
 	Mapped, Kernel, Swap           uint64
 	ActiveFile, InactiveFile       uint64
 	MaxMemory, FailCount, OOMKills uint64
-	// Faults count the cgroup alone, TreeFaults those below it as well.
+	// Faults and MajorFaults count the cgroup itself, TreeFaults and TreeMajorFaults also the cgroups below it.
 	Faults, MajorFaults         uint64
 	TreeFaults, TreeMajorFaults uint64
-	// MemoryLimit and SwapLimit are unlimited where there is none. SwapLimit is of swap alone.
+	// MemoryLimit and SwapLimit have the value unlimited if there is no limit. SwapLimit does not include memory.
 	MemoryLimit, SwapLimit, Reservation uint64
 
 	Processes, Threads, MaxThreads uint64
@@ -39,9 +40,9 @@ type Usage struct {
 	CPUPressure, MemoryPressure, IOPressure *Pressure
 }
 
-// DeviceIO is what a cgroup read from and wrote to a block device.
+// DeviceIO counts what a cgroup has read from and written to a block device.
 type DeviceIO struct {
-	// Device is its path in /dev, empty where the kernel knows none.
+	// Device is its path in /dev; empty if the kernel has no name for it.
 	Device                               string
 	Major, Minor                         uint64
 	ReadBytes, WriteBytes, Reads, Writes uint64
@@ -59,11 +60,11 @@ type PressureLine struct {
 	Avg10, Avg60, Avg300 float64
 }
 
-// Detail says how much of a cgroup is read.
+// Detail selects which values of a cgroup are read.
 type Detail int
 
-// The details: None reads nothing; Basic is CPU, memory and swap, as /metrics/resource needs them; Plain adds the
-// number of processes and the pressures, for /stats/summary; Full is all.
+// The details: None reads nothing. Basic reads CPU, memory and swap, for /metrics/resource. Plain adds the number of
+// processes and the pressure, for /stats/summary. Full reads all values.
 const (
 	None Detail = iota
 	Basic
@@ -73,18 +74,19 @@ const (
 
 // Hierarchy reads cgroups below the machine's cgroup mounts.
 type Hierarchy struct {
-	// mounts are the directories of v1's controllers; nil on v2.
+	// mounts has the directories of the controllers of v1; nil on v2.
 	mounts map[string]string
-	// unified is the mount of v2.
+	// unified is the mount point of v2.
 	unified string
-	// names are the devices' paths by number.
+	// names has the paths of devices by number.
 	names sync.Map
 }
 
-// unifiedMount is where cgroup v2 is mounted on every system that has it alone.
+// unifiedMount is the mount point of cgroup v2 on every system that has only cgroup v2.
 const unifiedMount = "/sys/fs/cgroup"
 
-// NewHierarchy takes the directories in which cgroup v1's controllers are mounted; none means cgroup v2.
+// NewHierarchy returns a reader. mounts has the mount points of the controllers of cgroup v1; if it is empty, the
+// reader uses cgroup v2.
 func NewHierarchy(mounts map[string]string) *Hierarchy {
 	if len(mounts) == 0 {
 		return &Hierarchy{unified: unifiedMount}
@@ -92,7 +94,7 @@ func NewHierarchy(mounts map[string]string) *Hierarchy {
 	return &Hierarchy{mounts: mounts}
 }
 
-// dir is the directory of a cgroup in one controller.
+// dir returns the directory of a cgroup in one controller; empty if the controller is not mounted.
 func (h *Hierarchy) dir(controller, cgroup string) string {
 	if h.mounts == nil {
 		return filepath.Join(h.unified, cgroup)
@@ -104,10 +106,10 @@ func (h *Hierarchy) dir(controller, cgroup string) string {
 	return filepath.Join(mount, cgroup)
 }
 
-// walked is the controller whose directories stand for the cgroups themselves.
+// walked returns the controller whose directories are listed to find cgroups.
 func (h *Hierarchy) walked() string { return "memory" }
 
-// children are the names of the cgroups directly below one; none if it is gone.
+// children returns the names of the cgroups directly below one; none if it does not exist.
 func (h *Hierarchy) children(cgroup string) []string {
 	entries, err := os.ReadDir(h.dir(h.walked(), cgroup))
 	if err != nil {
@@ -122,7 +124,7 @@ func (h *Hierarchy) children(cgroup string) []string {
 	return names
 }
 
-// born is when a cgroup was made.
+// born returns the time at which a cgroup was created; zero if it does not exist.
 func (h *Hierarchy) born(cgroup string) time.Time {
 	info, err := os.Stat(h.dir(h.walked(), cgroup))
 	if err != nil {
@@ -131,7 +133,7 @@ func (h *Hierarchy) born(cgroup string) time.Time {
 	return info.ModTime()
 }
 
-// process is one process of a cgroup itself, 0 if it has none.
+// process returns the PID of one process in the cgroup itself; 0 if it has none.
 func (h *Hierarchy) process(cgroup string) int {
 	pid := 0
 	_ = withFile(filepath.Join(h.dir(h.walked(), cgroup), "cgroup.procs"), func(text []byte) {
@@ -143,7 +145,7 @@ func (h *Hierarchy) process(cgroup string) int {
 	return pid
 }
 
-// empty says whether no process is left in a cgroup nor in those below it. Where that cannot be read there is.
+// empty reports whether no process is left in a cgroup and in those below it. It returns false if that cannot be read.
 func (h *Hierarchy) empty(cgroup string) (empty bool) {
 	if h.mounts != nil {
 		dir := h.dir("pids", cgroup)
@@ -156,7 +158,7 @@ func (h *Hierarchy) empty(cgroup string) (empty bool) {
 	return empty
 }
 
-// processes counts the processes of a cgroup itself.
+// processes returns the number of processes in the cgroup itself.
 func (h *Hierarchy) processes(cgroup string) (n uint64) {
 	_ = withFile(filepath.Join(h.dir(h.walked(), cgroup), "cgroup.procs"), func(text []byte) {
 		n = uint64(bytes.Count(text, []byte{'\n'}))
@@ -164,7 +166,7 @@ func (h *Hierarchy) processes(cgroup string) (n uint64) {
 	return n
 }
 
-// read gives what a cgroup uses. ok is false when it is gone.
+// read returns the usage of a cgroup. ok is false if the cgroup does not exist.
 func (h *Hierarchy) read(cgroup string, d Detail) (u Usage, ok bool) {
 	u.At = time.Now()
 	if h.mounts == nil {
@@ -178,7 +180,7 @@ func (h *Hierarchy) read(cgroup string, d Detail) (u Usage, ok bool) {
 	return u, u.HasCPU || u.HasMemory
 }
 
-// deviceName is the path of a block device in /dev, by its name in sysfs.
+// deviceName returns the path of a block device in /dev, from its name in sysfs.
 func (h *Hierarchy) deviceName(major, minor uint64) string {
 	number := strconv.FormatUint(major, 10) + ":" + strconv.FormatUint(minor, 10)
 	if name, ok := h.names.Load(number); ok {
@@ -192,7 +194,7 @@ func (h *Hierarchy) deviceName(major, minor uint64) string {
 	return name
 }
 
-// sizeOf gives the file system that holds a path.
+// sizeOf returns the size of the file system that holds a path.
 func sizeOf(path string) (s unix.Statfs_t, err error) {
 	err = unix.Statfs(path, &s)
 	return s, err

@@ -71,7 +71,8 @@ func readMemoryV1(dir string, d Detail, u *Usage) {
 	if ok {
 		u.MemoryLimit = limit
 	}
-	if both, ok := readUint(filepath.Join(dir, "memory.memsw.limit_in_bytes")); ok && both < unlimited && limit < unlimited {
+	both, ok := readUint(filepath.Join(dir, "memory.memsw.limit_in_bytes")) // memory and swap together
+	if ok && both < unlimited && limit < unlimited {
 		u.SwapLimit = less(both, limit)
 	}
 	if d != Full {
@@ -88,7 +89,7 @@ func readMemoryV1(dir string, d Detail, u *Usage) {
 	})
 }
 
-// memoryStatV1 takes a line of memory.stat; the total_ ones include the cgroups below.
+// memoryStatV1 reads a line of memory.stat. The values with total_ include the cgroups below.
 func memoryStatV1(u *Usage, key string, v uint64) {
 	switch key {
 	case "total_cache":
@@ -128,7 +129,7 @@ func readIOV1(dir string, u *Usage) {
 	}
 }
 
-// parseBlkio takes lines such as "8:0 Read 4096"; a total without a device ends the file.
+// parseBlkio parses lines such as "8:0 Read 4096". The last line is a total without a device, which is skipped.
 func parseBlkio(all []DeviceIO, text []byte, size bool) []DeviceIO {
 	for line := range bytes.Lines(text) {
 		fields := bytes.Fields(line)
@@ -188,7 +189,7 @@ func parseDevice(text []byte) (major, minor uint64, ok bool) {
 	return major, minor, found && okMajor && okMinor && major < 1<<32 && minor < 1<<32
 }
 
-// less subtracts down to nothing.
+// less returns a-b, or 0 if b is larger.
 func less(a, b uint64) uint64 {
 	if b > a {
 		return 0

@@ -10,7 +10,9 @@ func (h *Hierarchy) readV2(dir string, d Detail, u *Usage) {
 	_ = eachKeyed(filepath.Join(dir, "cpu.stat"), func(key string, v uint64) { cpuStatV2(u, key, v) })
 	readMemoryV2(dir, d, u)
 	if d >= Plain {
-		_ = withFile(filepath.Join(dir, "cgroup.procs"), func(text []byte) { u.Processes = uint64(bytes.Count(text, []byte{'\n'})) })
+		_ = withFile(filepath.Join(dir, "cgroup.procs"), func(text []byte) {
+			u.Processes = uint64(bytes.Count(text, []byte{'\n'}))
+		})
 		u.CPUPressure = readPressure(filepath.Join(dir, "cpu.pressure"))
 		u.MemoryPressure = readPressure(filepath.Join(dir, "memory.pressure"))
 		u.IOPressure = readPressure(filepath.Join(dir, "io.pressure"))
@@ -23,7 +25,7 @@ func (h *Hierarchy) readV2(dir string, d Detail, u *Usage) {
 	_ = withFile(filepath.Join(dir, "io.stat"), func(text []byte) { u.IO = parseIOStat(text) })
 }
 
-// cpuStatV2 takes a line of cpu.stat, whose times are microseconds.
+// cpuStatV2 reads a line of cpu.stat, whose times are in microseconds.
 func cpuStatV2(u *Usage, key string, v uint64) {
 	switch key {
 	case "usage_usec":
@@ -67,7 +69,7 @@ func readMemoryV2(dir string, d Detail, u *Usage) {
 	u.RSS = anon
 	var ok bool
 	if u.Memory, ok = readUint(filepath.Join(dir, "memory.current")); !ok {
-		u.Memory = anon + u.Cache // the root has no such file
+		u.Memory = anon + u.Cache // the root cgroup has no such file
 	}
 	u.WorkingSet = less(u.Memory, u.InactiveFile)
 	u.Swap, _ = readUint(filepath.Join(dir, "memory.swap.current"))
@@ -106,7 +108,7 @@ func readSpecsV2(dir string, u *Usage) {
 	})
 }
 
-// sharesOf is v1's shares for v2's weight: the kubelet's 1 to 10000 back to 2 to 262144.
+// sharesOf converts a weight of v2 (1 to 10000) to shares of v1 (2 to 262144): the reverse of the kubelet's conversion.
 func sharesOf(weight uint64) uint64 {
 	if weight == 0 || weight > 10000 {
 		return 0
@@ -114,7 +116,7 @@ func sharesOf(weight uint64) uint64 {
 	return 2 + (weight-1)*262142/9999
 }
 
-// parseIOStat takes lines such as "8:0 rbytes=1 wbytes=2 rios=3 wios=4 dbytes=5 dios=6".
+// parseIOStat parses lines such as "8:0 rbytes=1 wbytes=2 rios=3 wios=4 dbytes=5 dios=6".
 func parseIOStat(text []byte) (all []DeviceIO) {
 	for line := range bytes.Lines(text) {
 		fields := bytes.Fields(line)

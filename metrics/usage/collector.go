@@ -11,19 +11,19 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// runtimePatience is how long figures wait for an answer of the runtime: without it they lack what only the runtime
-// knows.
+// runtimePatience is how long a request waits for the runtime. Without an answer, the response lacks the values that
+// only the runtime has.
 const runtimePatience = 4 * time.Second
 
-// Runtime answers for the container runtime.
+// Runtime has the calls to the container runtime.
 type Runtime interface {
 	// List lists all sandboxes and containers.
 	List(ctx context.Context) ([]*runtimeapi.PodSandbox, []*runtimeapi.Container, error)
-	// SandboxImage is the image that a sandbox was made from, empty where the runtime does not say.
+	// SandboxImage returns the image of a sandbox; empty if the runtime does not report it.
 	SandboxImage(ctx context.Context, sandbox string) (string, error)
-	// ListContainerStats gives the size of the containers' writable layers, among others.
+	// ListContainerStats returns the statistics of all containers, with the sizes of their writable layers.
 	ListContainerStats(ctx context.Context) ([]*runtimeapi.ContainerStats, error)
-	// PodContainerStats gives the same of the containers of the pod with this UID.
+	// PodContainerStats returns the statistics of the containers of the pod with this UID.
 	PodContainerStats(ctx context.Context, pod string) ([]*runtimeapi.ContainerStats, error)
 	ImageFsInfo(ctx context.Context) (*runtimeapi.ImageFsInfoResponse, error)
 }
@@ -31,11 +31,11 @@ type Runtime interface {
 // Pod is a pod of the node.
 type Pod struct {
 	*corev1.Pod
-	// Cgroup is the pod's own, as a path below the hierarchy's root; empty where pods have none.
+	// Cgroup is the pod's cgroup as a path below the root of the hierarchy; empty if pods have none.
 	Cgroup string
-	// Started is when the agent took the pod on.
+	// Started is the time at which the agent started to manage the pod.
 	Started time.Time
-	// Volumes are those that are file systems of their own, by the names in its spec.
+	// Volumes has the volumes that are separate file systems, by their names in the spec.
 	Volumes map[string]Volume
 }
 
@@ -43,36 +43,37 @@ type Pod struct {
 type Volume struct {
 	// Dir is its mount point.
 	Dir string
-	// Claim is the name of the PersistentVolumeClaim; empty for one that is written into the pod.
+	// Claim is the name of the PersistentVolumeClaim; empty for an inline volume of the pod.
 	Claim string
-	// Ask asks the driver for the figures; ok is false where it gives none, and those of the mount point count. What it
-	// says of the volume's health counts in either case. May be nil.
+	// Ask asks the driver for the figures. If it has none, ok is false and the figures of the mount point are used. The
+	// health of the volume is used in both cases. May be nil.
 	Ask func(ctx context.Context) (f Figures, ok bool)
 }
 
-// Figures say how full a volume is, in bytes and inodes. What is not known is 0.
+// Figures has the usage of a volume, in bytes and inodes. Unknown values are 0.
 type Figures struct {
 	Capacity, Available, Used      uint64
 	Inodes, InodesFree, InodesUsed uint64
-	// Abnormal: the driver says that the volume is not well; nil where it says nothing of that.
+	// Abnormal reports whether the volume is unhealthy; nil if the driver does not report the health.
 	Abnormal *bool
 }
 
-// Config says what a Collector needs of others.
+// Config has the dependencies of a Collector.
 type Config struct {
 	Node string
 	// Hierarchy reads the cgroups; PodsCgroup is kubepods and ClassCgroups the classes below it.
 	Hierarchy    *Hierarchy
 	PodsCgroup   string
 	ClassCgroups []string
-	// AgentCgroup is where the agent runs, RuntimeCgroup where the container runtime does; empty where that is not known.
+	// AgentCgroup is the cgroup of the agent, RuntimeCgroup that of the container runtime; empty if it is not known.
 	AgentCgroup, RuntimeCgroup string
 	Runtime                    Runtime
-	// Pods are those that run on the node now.
+	// Pods returns the pods that run on the node now.
 	Pods func(ctx context.Context) ([]Pod, error)
-	// RootDir is the agent's, PodsDir that of the pods, LogsDir that of the containers' logs.
+	// RootDir is the root directory of the agent, PodsDir the directory of the pods, LogsDir that of the containers'
+	// logs.
 	RootDir, PodsDir, LogsDir string
-	// Boot is when the machine was started.
+	// Boot is the boot time of the machine.
 	Boot time.Time
 	Log  *slog.Logger
 }
@@ -86,24 +87,24 @@ type Collector struct {
 	far   faraway
 }
 
-// New makes a collector. Nothing is read yet.
+// New returns a collector. It reads nothing.
 func New(cfg Config) *Collector {
 	c := &Collector{cfg: cfg}
 	c.disks.log = cfg.Log
 	return c
 }
 
-// podUse is a pod with what it uses now.
+// podUse is a pod with its current usage.
 type podUse struct {
 	Pod
 	use Usage
-	// known: the pod has a cgroup, and it could be read.
+	// known reports whether the pod has a cgroup that could be read.
 	known      bool
 	sandbox    *containerUse
 	containers []containerUse
 }
 
-// containerUse is a running container, or a sandbox, with what it uses now.
+// containerUse is a running container, or a sandbox, with its current usage.
 type containerUse struct {
 	identity
 	cgroup string
@@ -127,7 +128,7 @@ func (c *Collector) look(ctx context.Context, d Detail) ([]podUse, error) {
 	}
 	known, err := c.book.identify(ctx, c.cfg.Runtime, ids)
 	if err != nil {
-		c.cfg.Log.Warn("the runtime does not name its containers, their usage is left out", "err", err)
+		c.cfg.Log.Warn("cannot list the containers of the runtime, their usage is missing", "err", err)
 	}
 	for i, pod := range pods {
 		p := podUse{Pod: pod}
@@ -142,12 +143,12 @@ func (c *Collector) look(ctx context.Context, d Detail) ([]podUse, error) {
 			one := containerUse{identity: who, cgroup: path.Join(pod.Cgroup, dir)}
 			if d > None {
 				if one.use, ok = c.cfg.Hierarchy.read(one.cgroup, d); !ok {
-					continue // it has just ended
+					continue // the container has just ended
 				}
 			}
 			if who.sandbox {
 				p.sandbox = &one
-			} else if !c.cfg.Hierarchy.empty(one.cgroup) { // CRI-O keeps that of a container that has ended until it is removed
+			} else if !c.cfg.Hierarchy.empty(one.cgroup) { // CRI-O keeps the cgroup of an ended container until its removal
 				p.containers = append(p.containers, one)
 			}
 		}
@@ -156,8 +157,8 @@ func (c *Collector) look(ctx context.Context, d Detail) ([]podUse, error) {
 	return all, nil
 }
 
-// process is one of the pod's, 0 if none runs. A sandbox of CRI-O has no process unless the containers share one's
-// PIDs.
+// process returns the PID of one process of the pod; 0 if none runs. A sandbox of CRI-O has no process, unless the
+// containers share a PID namespace.
 func (c *Collector) process(p *podUse) int {
 	if p.sandbox != nil {
 		if pid := c.cfg.Hierarchy.process(p.sandbox.cgroup); pid != 0 {
@@ -172,7 +173,7 @@ func (c *Collector) process(p *podUse) int {
 	return 0
 }
 
-// containerDirs are the cgroups of containers below a pod's.
+// containerDirs returns the names of the cgroups of containers below a pod's cgroup.
 func (c *Collector) containerDirs(cgroup string) []string {
 	if cgroup == "" {
 		return nil
@@ -187,9 +188,9 @@ func (c *Collector) containerDirs(cgroup string) []string {
 	return kept
 }
 
-// containerID reads the ID of a container from the name of its cgroup. With the cgroupfs driver that is the ID itself
-// with containerd, "crio-ID" with CRI-O; with systemd "cri-containerd-ID.scope", "crio-ID.scope" or the like. What
-// else a pod's cgroup may hold has none, such as CRI-O's monitor of a container.
+// containerID returns the ID of a container from the name of its cgroup; empty for other cgroups in a pod's cgroup,
+// such as that of CRI-O's monitor of a container. With the cgroupfs driver the name is the ID for containerd and
+// "crio-ID" for CRI-O; with systemd it is "cri-containerd-ID.scope", "crio-ID.scope" or similar.
 func containerID(dir string) string {
 	if strings.HasPrefix(dir, "crio-conmon-") {
 		return ""

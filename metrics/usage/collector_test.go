@@ -218,15 +218,16 @@ func TestCadvisor(t *testing.T) {
 			`container_scrape_error 0`,
 		)
 		if !strings.Contains(text, `container_fs_reads_bytes_total{`+app+`,device="`) {
-			t.Error("nothing is told of what the container has read from disks")
+			t.Errorf("no container_fs_reads_bytes_total of the container in:\n%s", text)
 		}
 		if v2 {
 			wantLines(t, text, `container_pressure_io_waiting_seconds_total{`+app+`} 5`)
 		}
 		if strings.Contains(text, strayID) {
-			t.Error("a cgroup that the runtime does not know is told of")
+			t.Error("got metrics of a cgroup that the runtime does not know")
 		}
-		if network := "container_network_receive_bytes_total{" + pause; !strings.Contains(text, network) && len(interfacesOf(1)) > 0 {
+		network := "container_network_receive_bytes_total{" + pause
+		if !strings.Contains(text, network) && len(interfacesOf(1)) > 0 {
 			t.Errorf("no %s", network)
 		}
 	})
@@ -249,8 +250,8 @@ func TestResource(t *testing.T) {
 	})
 }
 
-// TestRuntimeIsAskedOnce: names do not change, so only what is new is asked about; and a runtime that hangs or fails
-// does not keep what is known from being measured.
+// TestRuntimeIsAskedOnce checks that the runtime is asked only about new containers, and that known containers are
+// measured although the runtime returns an error.
 func TestRuntimeIsAskedOnce(t *testing.T) {
 	w := newWorld(t, true)
 	if err := os.RemoveAll(filepath.Join(w.root, "cgroup/kubepods/pod1", strayID)); err != nil {
@@ -259,11 +260,11 @@ func TestRuntimeIsAskedOnce(t *testing.T) {
 	w.text(w.WriteResource)
 	w.runtime.err = errors.New("the runtime does not answer")
 	if text := w.text(w.WriteResource); !strings.Contains(text, `container="app"`) || w.runtime.lists != 1 {
-		t.Errorf("asked %d times, told:\n%s", w.runtime.lists, text)
+		t.Errorf("asked %d times, got:\n%s", w.runtime.lists, text)
 	}
 	tree(t, filepath.Join(w.root, "cgroup"), v2Files("kubepods/pod1/"+strayID))
 	if text := w.text(w.WriteResource); !strings.Contains(text, `container="app"`) || w.runtime.lists != 2 {
-		t.Errorf("with something new: asked %d times, told:\n%s", w.runtime.lists, text)
+		t.Errorf("with a new container: asked %d times, got:\n%s", w.runtime.lists, text)
 	}
 }
 
@@ -275,22 +276,25 @@ func TestSummary(t *testing.T) {
 		if err := json.Unmarshal(recorder.Body.Bytes(), &s); err != nil {
 			t.Fatal(err)
 		}
-		if len(s.Pods) != 1 || len(s.Pods[0].Containers) != 1 || s.Node.NodeName != "n" || s.Node.Fs == nil || s.Node.Rlimit == nil {
+		if len(s.Pods) != 1 || len(s.Pods[0].Containers) != 1 ||
+			s.Node.NodeName != "n" || s.Node.Fs == nil || s.Node.Rlimit == nil {
 			t.Fatalf("got %s", recorder.Body)
 		}
 		p, c := s.Pods[0], s.Pods[0].Containers[0]
-		if c.Name != "app" || *c.Memory.WorkingSetBytes != 600000 || *c.Memory.AvailableBytes != 1400000 || *c.CPU.UsageCoreNanoSeconds != 2e9 ||
-			c.CPU.UsageNanoCores == nil || *c.Rootfs.UsedBytes != 4096 || c.Logs == nil || *c.Logs.UsedBytes < 5000 || *c.Logs.InodesUsed != 1 {
+		if c.Name != "app" || *c.Memory.WorkingSetBytes != 600000 || *c.Memory.AvailableBytes != 1400000 ||
+			*c.CPU.UsageCoreNanoSeconds != 2e9 || c.CPU.UsageNanoCores == nil || *c.Rootfs.UsedBytes != 4096 ||
+			c.Logs == nil || *c.Logs.UsedBytes < 5000 || *c.Logs.InodesUsed != 1 {
 			t.Errorf("container: %s", recorder.Body)
 		}
 		if *s.Node.Runtime.ImageFs.UsedBytes != 1<<20 || s.Node.Runtime.ContainerFs == nil {
-			t.Error("the file system of the images is not told of")
+			t.Errorf("no file system of the images or containers: %s", recorder.Body)
 		}
 		volumes := map[string]api.VolumeStats{}
 		for _, v := range p.VolumeStats {
 			volumes[v.Name] = v
 		}
-		if data := volumes["data"]; data.UsedBytes == nil || *data.UsedBytes < 10001 || *data.UsedBytes > 1<<20 || *data.InodesUsed != 6 {
+		data := volumes["data"]
+		if data.UsedBytes == nil || *data.UsedBytes < 10001 || *data.UsedBytes > 1<<20 || *data.InodesUsed != 6 {
 			t.Errorf("emptyDir: %+v", data)
 		}
 		if claim := volumes["claim"]; claim.PVCRef == nil || claim.PVCRef.Name != "c" || claim.CapacityBytes == nil {
@@ -302,7 +306,7 @@ func TestSummary(t *testing.T) {
 		text := w.text(w.WriteVolumes)
 		if !strings.Contains(text, `kubelet_volume_stats_capacity_bytes{namespace="default",persistentvolumeclaim="c"} `) ||
 			!strings.Contains(text, `kubelet_container_log_filesystem_used_bytes{container="app",namespace="default",pod="web",uid="u1"} `) {
-			t.Errorf("told of volumes:\n%s", text)
+			t.Errorf("no size of the claim or the logs in:\n%s", text)
 		}
 	})
 }
@@ -395,7 +399,8 @@ func TestRates(t *testing.T) {
 	}
 }
 
-// TestDriverThatHangs: nobody waits long for a volume whose driver or server does not answer, and it is asked once.
+// TestDriverThatHangs checks that a request does not wait long for a driver that does not answer, and that the driver
+// is asked once.
 func TestDriverThatHangs(t *testing.T) {
 	var f faraway
 	asked, answer := make(chan struct{}, 9), make(chan struct{})
@@ -406,7 +411,7 @@ func TestDriverThatHangs(t *testing.T) {
 	}}
 	for range 3 {
 		if got := f.read(v); got.known {
-			t.Errorf("figures before the answer: %+v", got)
+			t.Errorf("got figures before the answer: %+v", got)
 		}
 	}
 	f.mu.Lock()
@@ -415,11 +420,11 @@ func TestDriverThatHangs(t *testing.T) {
 	close(answer)
 	<-done
 	if got := f.read(v); got.capacity != 10 || got.used != 4 || len(asked) != 1 {
-		t.Errorf("got %+v after %d questions", got, len(asked))
+		t.Errorf("got %+v after %d calls of the driver", got, len(asked))
 	}
 }
 
-// TestRuntimeThatHangs: what is known without the runtime is told although it does not answer.
+// TestRuntimeThatHangs checks that the summary has the values that are known without the runtime if it does not answer.
 func TestRuntimeThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, true)

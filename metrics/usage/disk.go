@@ -8,26 +8,26 @@ import (
 )
 
 const (
-	// sizeFresh is how long a measured size is good, as the kubelet's volumeStatsAggPeriod.
+	// sizeFresh is how long a measured size is valid, as the default of the kubelet's volumeStatsAggPeriod.
 	sizeFresh = time.Minute
-	// sizeKept is how long a size is kept that no caller asks for.
+	// sizeKept is how long a size is kept if no caller asks for it.
 	sizeKept = 10 * time.Minute
-	// firstSizes is how long a request waits for places that were never measured.
+	// firstSizes is how long a request waits for places that have never been measured.
 	firstSizes = 300 * time.Millisecond
 )
 
-// size is what a place takes.
+// size is the disk usage of a place.
 type size struct {
 	Amount
-	// at is when it was measured, asked when a caller last asked for it.
+	// at is the time of the measurement, asked the time of the last request for it.
 	at, asked time.Time
-	// took is how long the last measurement took.
+	// took is the duration of the last measurement.
 	took time.Duration
-	// tried: it has been measured at least once; known: with success.
+	// tried reports that it has been measured at least once, known that a measurement was successful.
 	tried, known bool
 }
 
-// disks measure places, one at a time, in a goroutine that runs while there is something to measure.
+// disks measures places, one at a time, in a goroutine that runs while the queue is not empty.
 type disks struct {
 	log *slog.Logger
 
@@ -41,8 +41,8 @@ type disks struct {
 	waiters []chan struct{}
 }
 
-// sizesOf returns the sizes of these places as far as they are known. It waits no longer than patience for those that
-// have never been measured; old ones are measured again for the next caller.
+// sizesOf returns the known sizes of these places. It waits at most patience for those that have never been measured.
+// Old sizes are returned, and measured again for the next caller.
 func (d *disks) sizesOf(places []place, patience time.Duration) map[place]size {
 	if done := d.ask(places, time.Now()); done != nil {
 		timer := time.NewTimer(patience)
@@ -63,7 +63,7 @@ func (d *disks) sizesOf(places []place, patience time.Duration) map[place]size {
 	return known
 }
 
-// ask queues the places whose size is old or not known. It returns a channel that is closed when all are measured; nil
+// ask queues the places whose size is old or unknown. It returns a channel that is closed when all are measured; nil
 // if every place has been measured before.
 func (d *disks) ask(places []place, now time.Time) (done chan struct{}) {
 	d.mu.Lock()
@@ -98,7 +98,7 @@ func (d *disks) ask(places []place, now time.Time) (done chan struct{}) {
 	return done
 }
 
-// measure measures until the queue is empty.
+// measure measures the queued places until the queue is empty.
 func (d *disks) measure() {
 	for {
 		p, more := d.next()
@@ -108,7 +108,7 @@ func (d *disks) measure() {
 		began := time.Now()
 		sum, err := walk(p, began.Add(walkTime))
 		if err != nil {
-			d.log.Debug("cannot measure a directory", "dir", filepath.Join(p.base, p.below), "err", err)
+			d.log.Debug("cannot measure the size of a directory", "dir", filepath.Join(p.base, p.below), "err", err)
 		}
 		d.mu.Lock()
 		s := d.sizes[p]
@@ -121,8 +121,8 @@ func (d *disks) measure() {
 	}
 }
 
-// next takes the place from the queue that took the least time before, so that a pod with many files delays its own
-// figures and not those of the others.
+// next removes the place with the shortest last measurement from the queue and returns it, so that a pod with many
+// files delays only its own figures.
 func (d *disks) next() (p place, more bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

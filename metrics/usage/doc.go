@@ -1,12 +1,13 @@
-// Package usage says what the node, its pods and their containers use, whenever somebody asks: /stats/summary,
+// Package usage measures what the node, its pods and their containers use, on request: /stats/summary,
 // /metrics/resource and /metrics/cadvisor.
 //
-// It owns the readers of cgroups (v1 and v2), of a network namespace's counters and of file systems, the book of what
-// is known of each running container by its ID (names and images never change, so that the runtime is asked only
-// about new ones), and the measured sizes of directories, which are walked in the background and never held against a
-// request.
+// It owns the readers of cgroups (v1 and v2), of the counters of a network namespace and of file systems, the names
+// and images of the running containers by ID (they never change, so that the runtime is asked only about new
+// containers), and the measured sizes of directories. A goroutine walks the directories in the background, so that a
+// request does not wait for a long walk.
 //
-// Nothing happens at rest: no timer, no sampling. A rate (usageNanoCores) is that since the last request. It never
-// changes anything on the node and decides nothing. cmd wires it and mounts its handlers at the node's API; eviction
-// may read it. Nothing is kept on disk; a crash costs the walks of the directories.
+// The package does not sample: without a request it does nothing, except that WatchHealth asks the drivers of
+// volumes. A rate (usageNanoCores) is the average since the last request. The package never changes anything on the
+// node and decides nothing. cmd creates the collector and mounts its handlers in the node's API; eviction reads the
+// usage of local disks. Nothing is stored on disk; after a crash the directories are walked again.
 package usage

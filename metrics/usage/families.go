@@ -7,62 +7,125 @@ import (
 	"github.com/nodelet/nodelet/metrics"
 )
 
-// families are what cAdvisor exposes of a cgroup with the kubelet's settings, without what would cost a walk through
-// the open files of every process, and what is always zero there.
+// families has the families that cAdvisor exposes for a cgroup with the kubelet's settings, without those that need a
+// walk through the open files of every process and those that are always zero.
 var families = []family{
-	cpuTime("container_cpu_user_seconds_total", "Cumulative user cpu time consumed in seconds.", func(u *Usage) uint64 { return u.User }),
-	cpuTime("container_cpu_system_seconds_total", "Cumulative system cpu time consumed in seconds.", func(u *Usage) uint64 { return u.System }),
-	{name: "container_cpu_usage_seconds_total", help: "Cumulative cpu time consumed in seconds.", kind: metrics.KindCounter, each: func(t *metrics.Text, g *group) {
-		if g.use.HasCPU {
-			t.Rendered(float64(g.use.CPU)/1e9, 0, g.labels, "cpu", "total")
-		}
-	}},
-	quota("container_cpu_cfs_periods_total", "Number of elapsed enforcement period intervals.", func(u *Usage) float64 { return float64(u.Periods) }),
-	quota("container_cpu_cfs_throttled_periods_total", "Number of throttled period intervals.", func(u *Usage) float64 { return float64(u.Throttled) }),
-	quota("container_cpu_cfs_throttled_seconds_total", "Total time duration the container has been throttled.", func(u *Usage) float64 { return float64(u.ThrottledTime) / 1e9 }),
+	cpuTime("container_cpu_user_seconds_total",
+		"Cumulative user cpu time consumed in seconds.", func(u *Usage) uint64 { return u.User }),
+	cpuTime("container_cpu_system_seconds_total",
+		"Cumulative system cpu time consumed in seconds.", func(u *Usage) uint64 { return u.System }),
+	{
+		name: "container_cpu_usage_seconds_total",
+		help: "Cumulative cpu time consumed in seconds.",
+		kind: metrics.KindCounter,
+		each: func(t *metrics.Text, g *group) {
+			if g.use.HasCPU {
+				t.Rendered(float64(g.use.CPU)/1e9, 0, g.labels, "cpu", "total")
+			}
+		},
+	},
+	quota("container_cpu_cfs_periods_total",
+		"Number of elapsed enforcement period intervals.", func(u *Usage) float64 { return float64(u.Periods) }),
+	quota("container_cpu_cfs_throttled_periods_total",
+		"Number of throttled period intervals.", func(u *Usage) float64 { return float64(u.Throttled) }),
+	quota("container_cpu_cfs_throttled_seconds_total",
+		"Total time duration the container has been throttled.",
+		func(u *Usage) float64 { return float64(u.ThrottledTime) / 1e9 }),
 
 	size64("container_memory_cache", "Number of bytes of page cache memory.", func(u *Usage) uint64 { return u.Cache }),
 	size64("container_memory_rss", "Size of RSS in bytes.", func(u *Usage) uint64 { return u.RSS }),
-	size64("container_memory_kernel_usage", "Size of kernel memory allocated in bytes.", func(u *Usage) uint64 { return u.Kernel }),
-	size64("container_memory_mapped_file", "Size of memory mapped files in bytes.", func(u *Usage) uint64 { return u.Mapped }),
+	size64("container_memory_kernel_usage",
+		"Size of kernel memory allocated in bytes.", func(u *Usage) uint64 { return u.Kernel }),
+	size64("container_memory_mapped_file",
+		"Size of memory mapped files in bytes.", func(u *Usage) uint64 { return u.Mapped }),
 	size64("container_memory_swap", "Container swap usage in bytes.", func(u *Usage) uint64 { return u.Swap }),
-	count64("container_memory_failcnt", "Number of memory usage hits limits", func(u *Usage) uint64 { return u.FailCount }),
-	size64("container_memory_usage_bytes", "Current memory usage in bytes, including all memory regardless of when it was accessed", func(u *Usage) uint64 { return u.Memory }),
-	size64("container_memory_max_usage_bytes", "Maximum memory usage recorded in bytes", func(u *Usage) uint64 { return u.MaxMemory }),
-	size64("container_memory_working_set_bytes", "Current working set in bytes.", func(u *Usage) uint64 { return u.WorkingSet }),
-	size64("container_memory_total_active_file_bytes", "Current total active file in bytes.", func(u *Usage) uint64 { return u.ActiveFile }),
-	size64("container_memory_total_inactive_file_bytes", "Current total inactive file in bytes.", func(u *Usage) uint64 { return u.InactiveFile }),
-	{name: "container_memory_failures_total", help: "Cumulative count of memory allocation failures.", kind: metrics.KindCounter, each: writeFaults},
-	count64("container_oom_events_total", "Count of out of memory events observed for the container", func(u *Usage) uint64 { return u.OOMKills }),
+	count64("container_memory_failcnt",
+		"Number of memory usage hits limits", func(u *Usage) uint64 { return u.FailCount }),
+	size64("container_memory_usage_bytes",
+		"Current memory usage in bytes, including all memory regardless of when it was accessed",
+		func(u *Usage) uint64 { return u.Memory }),
+	size64("container_memory_max_usage_bytes",
+		"Maximum memory usage recorded in bytes", func(u *Usage) uint64 { return u.MaxMemory }),
+	size64("container_memory_working_set_bytes",
+		"Current working set in bytes.", func(u *Usage) uint64 { return u.WorkingSet }),
+	size64("container_memory_total_active_file_bytes",
+		"Current total active file in bytes.", func(u *Usage) uint64 { return u.ActiveFile }),
+	size64("container_memory_total_inactive_file_bytes",
+		"Current total inactive file in bytes.", func(u *Usage) uint64 { return u.InactiveFile }),
+	{
+		name: "container_memory_failures_total",
+		help: "Cumulative count of memory allocation failures.",
+		kind: metrics.KindCounter,
+		each: writeFaults,
+	},
+	count64("container_oom_events_total",
+		"Count of out of memory events observed for the container", func(u *Usage) uint64 { return u.OOMKills }),
 
-	deviceCount("container_fs_reads_bytes_total", "Cumulative count of bytes read", func(d *DeviceIO) uint64 { return d.ReadBytes }),
-	deviceCount("container_fs_reads_total", "Cumulative count of reads completed", func(d *DeviceIO) uint64 { return d.Reads }),
-	deviceCount("container_fs_writes_bytes_total", "Cumulative count of bytes written", func(d *DeviceIO) uint64 { return d.WriteBytes }),
-	deviceCount("container_fs_writes_total", "Cumulative count of writes completed", func(d *DeviceIO) uint64 { return d.Writes }),
-	{name: "container_blkio_device_usage_total", help: "Blkio Device bytes usage", kind: metrics.KindCounter, each: writeBlkio},
+	deviceCount("container_fs_reads_bytes_total",
+		"Cumulative count of bytes read", func(d *DeviceIO) uint64 { return d.ReadBytes }),
+	deviceCount("container_fs_reads_total",
+		"Cumulative count of reads completed", func(d *DeviceIO) uint64 { return d.Reads }),
+	deviceCount("container_fs_writes_bytes_total",
+		"Cumulative count of bytes written", func(d *DeviceIO) uint64 { return d.WriteBytes }),
+	deviceCount("container_fs_writes_total",
+		"Cumulative count of writes completed", func(d *DeviceIO) uint64 { return d.Writes }),
+	{
+		name: "container_blkio_device_usage_total",
+		help: "Blkio Device bytes usage",
+		kind: metrics.KindCounter,
+		each: writeBlkio,
+	},
 
-	network("container_network_receive_bytes_total", "Cumulative count of bytes received", func(i *Interface) uint64 { return i.RxBytes }),
-	network("container_network_receive_packets_total", "Cumulative count of packets received", func(i *Interface) uint64 { return i.RxPackets }),
-	network("container_network_receive_packets_dropped_total", "Cumulative count of packets dropped while receiving", func(i *Interface) uint64 { return i.RxDropped }),
-	network("container_network_receive_errors_total", "Cumulative count of errors encountered while receiving", func(i *Interface) uint64 { return i.RxErrors }),
-	network("container_network_transmit_bytes_total", "Cumulative count of bytes transmitted", func(i *Interface) uint64 { return i.TxBytes }),
-	network("container_network_transmit_packets_total", "Cumulative count of packets transmitted", func(i *Interface) uint64 { return i.TxPackets }),
-	network("container_network_transmit_packets_dropped_total", "Cumulative count of packets dropped while transmitting", func(i *Interface) uint64 { return i.TxDropped }),
-	network("container_network_transmit_errors_total", "Cumulative count of errors encountered while transmitting", func(i *Interface) uint64 { return i.TxErrors }),
+	network("container_network_receive_bytes_total",
+		"Cumulative count of bytes received", func(i *Interface) uint64 { return i.RxBytes }),
+	network("container_network_receive_packets_total",
+		"Cumulative count of packets received", func(i *Interface) uint64 { return i.RxPackets }),
+	network("container_network_receive_packets_dropped_total",
+		"Cumulative count of packets dropped while receiving", func(i *Interface) uint64 { return i.RxDropped }),
+	network("container_network_receive_errors_total",
+		"Cumulative count of errors encountered while receiving", func(i *Interface) uint64 { return i.RxErrors }),
+	network("container_network_transmit_bytes_total",
+		"Cumulative count of bytes transmitted", func(i *Interface) uint64 { return i.TxBytes }),
+	network("container_network_transmit_packets_total",
+		"Cumulative count of packets transmitted", func(i *Interface) uint64 { return i.TxPackets }),
+	network("container_network_transmit_packets_dropped_total",
+		"Cumulative count of packets dropped while transmitting", func(i *Interface) uint64 { return i.TxDropped }),
+	network("container_network_transmit_errors_total",
+		"Cumulative count of errors encountered while transmitting", func(i *Interface) uint64 { return i.TxErrors }),
 
-	size64("container_processes", "Number of processes running inside the container.", func(u *Usage) uint64 { return u.Processes }),
-	size64("container_threads", "Number of threads running inside the container", func(u *Usage) uint64 { return u.Threads }),
-	size64("container_threads_max", "Maximum number of threads allowed inside the container, infinity if value is zero", func(u *Usage) uint64 { return orZero(u.MaxThreads) }),
+	size64("container_processes",
+		"Number of processes running inside the container.", func(u *Usage) uint64 { return u.Processes }),
+	size64("container_threads",
+		"Number of threads running inside the container", func(u *Usage) uint64 { return u.Threads }),
+	size64("container_threads_max",
+		"Maximum number of threads allowed inside the container, infinity if value is zero",
+		func(u *Usage) uint64 { return orZero(u.MaxThreads) }),
 
-	stalled("container_pressure_cpu_stalled_seconds_total", "Total time duration no tasks in the container could make progress due to CPU congestion.", func(u *Usage) *Pressure { return u.CPUPressure }, true),
-	stalled("container_pressure_cpu_waiting_seconds_total", "Total time duration tasks in the container have waited due to CPU congestion.", func(u *Usage) *Pressure { return u.CPUPressure }, false),
-	stalled("container_pressure_memory_stalled_seconds_total", "Total time duration no tasks in the container could make progress due to memory congestion.", func(u *Usage) *Pressure { return u.MemoryPressure }, true),
-	stalled("container_pressure_memory_waiting_seconds_total", "Total time duration tasks in the container have waited due to memory congestion.", func(u *Usage) *Pressure { return u.MemoryPressure }, false),
-	stalled("container_pressure_io_stalled_seconds_total", "Total time duration no tasks in the container could make progress due to IO congestion.", func(u *Usage) *Pressure { return u.IOPressure }, true),
-	stalled("container_pressure_io_waiting_seconds_total", "Total time duration tasks in the container have waited due to IO congestion.", func(u *Usage) *Pressure { return u.IOPressure }, false),
+	stalled("container_pressure_cpu_stalled_seconds_total",
+		"Total time duration no tasks in the container could make progress due to CPU congestion.",
+		func(u *Usage) *Pressure { return u.CPUPressure }, true),
+	stalled("container_pressure_cpu_waiting_seconds_total",
+		"Total time duration tasks in the container have waited due to CPU congestion.",
+		func(u *Usage) *Pressure { return u.CPUPressure }, false),
+	stalled("container_pressure_memory_stalled_seconds_total",
+		"Total time duration no tasks in the container could make progress due to memory congestion.",
+		func(u *Usage) *Pressure { return u.MemoryPressure }, true),
+	stalled("container_pressure_memory_waiting_seconds_total",
+		"Total time duration tasks in the container have waited due to memory congestion.",
+		func(u *Usage) *Pressure { return u.MemoryPressure }, false),
+	stalled("container_pressure_io_stalled_seconds_total",
+		"Total time duration no tasks in the container could make progress due to IO congestion.",
+		func(u *Usage) *Pressure { return u.IOPressure }, true),
+	stalled("container_pressure_io_waiting_seconds_total",
+		"Total time duration tasks in the container have waited due to IO congestion.",
+		func(u *Usage) *Pressure { return u.IOPressure }, false),
 
-	{name: "container_start_time_seconds", help: "Start time of the container since unix epoch in seconds.", kind: metrics.KindGauge,
-		value: func(g *group) (float64, bool) { return float64(g.born.Unix()), !g.born.IsZero() }},
+	{
+		name:  "container_start_time_seconds",
+		help:  "Start time of the container since unix epoch in seconds.",
+		kind:  metrics.KindGauge,
+		value: func(g *group) (float64, bool) { return float64(g.born.Unix()), !g.born.IsZero() },
+	},
 	{name: "container_last_seen", help: "Last time a container was seen by the exporter", kind: metrics.KindGauge,
 		value: func(g *group) (float64, bool) { return float64(g.use.At.Unix()), true }},
 	{name: "container_spec_cpu_period", help: "CPU period of the container.", kind: metrics.KindGauge,
@@ -71,12 +134,15 @@ var families = []family{
 		value: func(g *group) (float64, bool) { return float64(g.use.Quota), g.use.HasSpecs && g.use.Quota > 0 }},
 	{name: "container_spec_cpu_shares", help: "CPU share of the container.", kind: metrics.KindGauge,
 		value: func(g *group) (float64, bool) { return float64(g.use.Shares), g.use.HasSpecs }},
-	size64("container_spec_memory_limit_bytes", "Memory limit for the container.", func(u *Usage) uint64 { return orZero(u.MemoryLimit) }),
-	size64("container_spec_memory_reservation_limit_bytes", "Memory reservation limit for the container.", func(u *Usage) uint64 { return orZero(u.Reservation) }),
-	size64("container_spec_memory_swap_limit_bytes", "Memory swap limit for the container.", func(u *Usage) uint64 { return orZero(u.SwapLimit) }),
+	size64("container_spec_memory_limit_bytes",
+		"Memory limit for the container.", func(u *Usage) uint64 { return orZero(u.MemoryLimit) }),
+	size64("container_spec_memory_reservation_limit_bytes",
+		"Memory reservation limit for the container.", func(u *Usage) uint64 { return orZero(u.Reservation) }),
+	size64("container_spec_memory_swap_limit_bytes",
+		"Memory swap limit for the container.", func(u *Usage) uint64 { return orZero(u.SwapLimit) }),
 }
 
-// orZero is how cAdvisor says that there is no limit.
+// orZero returns 0 for no limit, as cAdvisor does.
 func orZero(limit uint64) uint64 {
 	if limit >= unlimited {
 		return 0
@@ -89,7 +155,7 @@ func cpuTime(name, help string, of func(*Usage) uint64) family {
 		value: func(g *group) (float64, bool) { return float64(of(&g.use)) / float64(time.Second), g.use.HasCPU }}
 }
 
-// quota is a counter of cgroups whose CPU time is limited.
+// quota returns a counter that only cgroups with a CPU quota have.
 func quota(name, help string, of func(*Usage) float64) family {
 	return family{name: name, help: help, kind: metrics.KindCounter,
 		value: func(g *group) (float64, bool) { return of(&g.use), g.use.Quota > 0 }}

@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// farPatience is how long a request waits for file systems that were never measured.
+// farPatience is how long a request waits for a file system that has never been measured.
 const farPatience = 200 * time.Millisecond
 
-// farLimit is how long a driver may take to answer.
+// farLimit is the timeout of a call to a driver.
 const farLimit = 30 * time.Second
 
-// faraway measures file systems that may hang, such as a network share whose server is gone: each in a goroutine of
-// its own, never two for one, and nobody waits long.
+// faraway measures file systems that may hang, such as a network share whose server is down. There is at most one
+// goroutine per file system, and a request waits at most farPatience for it.
 type faraway struct {
 	mu  sync.Mutex
 	all map[string]*far
@@ -22,11 +22,12 @@ type faraway struct {
 type far struct {
 	fileSystem
 	asked time.Time
-	// done is closed when the measurement under way has ended; nil if there is none.
+	// done is closed when the running measurement has ended; nil if none is running.
 	done chan struct{}
 }
 
-// read gives the figures of a volume as they are known by now, a minute old at most unless it hangs.
+// read returns the last known figures of a volume. It starts a new measurement if they are older than a minute, and
+// waits for it at most farPatience, only if no figures are known.
 func (f *faraway) read(v Volume) fileSystem {
 	now, dir := time.Now(), v.Dir
 	f.mu.Lock()
@@ -80,17 +81,27 @@ func (f *faraway) measure(v Volume, one *far) {
 	one.done = nil
 }
 
-// ask gives what a volume's driver says of it.
+// ask returns the figures and the health that the driver of a volume reports.
 func ask(v Volume) fileSystem {
 	if v.Ask == nil {
 		return fileSystem{}
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), farLimit) // it is measured for whoever asks next as well
+	// Not the context of the request: later requests use the result too.
+	ctx, cancel := context.WithTimeout(context.Background(), farLimit)
 	defer cancel()
 	f, ok := v.Ask(ctx)
 	if !ok {
 		return fileSystem{abnormal: f.Abnormal}
 	}
-	return fileSystem{at: time.Now(), known: true, abnormal: f.Abnormal, capacity: f.Capacity, available: f.Available, used: f.Used,
-		inodes: f.Inodes, inodesFree: f.InodesFree, inodesUsed: f.InodesUsed}
+	return fileSystem{
+		at:         time.Now(),
+		known:      true,
+		abnormal:   f.Abnormal,
+		capacity:   f.Capacity,
+		available:  f.Available,
+		used:       f.Used,
+		inodes:     f.Inodes,
+		inodesFree: f.InodesFree,
+		inodesUsed: f.InodesUsed,
+	}
 }

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// WatchHealth has the drivers of all volumes asked every one to two minutes, until ctx ends, also while nobody wants
-// to know how full they are: a volume that is not well shall be told of.
+// WatchHealth asks the drivers of all volumes every one to two minutes until ctx ends, also without requests, so that
+// an unhealthy volume is reported.
 func (c *Collector) WatchHealth(ctx context.Context) {
 	for {
 		pause := time.NewTimer(sizeFresh + rand.N(sizeFresh))
@@ -19,7 +19,7 @@ func (c *Collector) WatchHealth(ctx context.Context) {
 		}
 		pods, err := c.cfg.Pods(ctx)
 		if err != nil {
-			continue // the agent is about to end
+			continue // the agent is stopping
 		}
 		for i := range pods {
 			for _, v := range pods[i].Volumes {

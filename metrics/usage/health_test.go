@@ -18,7 +18,7 @@ func (w *world) sick(abnormal *bool, figures bool) {
 	}}
 }
 
-// What a driver says of the health of its volume is told with the figures, also where those are not the driver's.
+// TestVolumeHealth checks that the health that a driver reports is exposed, also if the driver has no figures.
 func TestVolumeHealth(t *testing.T) {
 	yes, no := true, false
 	const name = "kubelet_volume_stats_health_status_abnormal{"
@@ -30,11 +30,12 @@ func TestVolumeHealth(t *testing.T) {
 		w := newWorld(t, true)
 		w.sick(c.abnormal, c.figures)
 		text := w.text(w.WriteVolumes)
-		if want := name + `namespace="default",persistentvolumeclaim="c"} ` + c.want; c.want != "" && !strings.Contains(text, want+"\n") {
+		want := name + `namespace="default",persistentvolumeclaim="c"} ` + c.want
+		if c.want != "" && !strings.Contains(text, want+"\n") {
 			t.Errorf("no %q in:\n%s", want, text)
 		}
 		if c.want == "" && strings.Contains(text, name) {
-			t.Errorf("health is told that the driver does not tell:\n%s", text)
+			t.Errorf("got a health that the driver does not report:\n%s", text)
 		}
 		s, err := w.Summary(t.Context())
 		if err != nil {
@@ -45,17 +46,17 @@ func TestVolumeHealth(t *testing.T) {
 				continue
 			}
 			if h := v.VolumeHealthStats; (h == nil) != (c.abnormal == nil) || h != nil && h.Abnormal != *c.abnormal {
-				t.Errorf("the summary says %+v, want %q", h, c.want)
+				t.Errorf("summary: got %+v, want %q", h, c.want)
 			}
 		}
 	}
 }
 
-// Drivers are asked now and then though nobody scrapes.
+// TestWatchHealth checks that drivers are asked regularly without requests.
 func TestWatchHealth(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asked atomic.Int32
-		v := Volume{Dir: "/nowhere", Ask: func(context.Context) (Figures, bool) {
+		v := Volume{Dir: "/missing", Ask: func(context.Context) (Figures, bool) {
 			asked.Add(1)
 			return Figures{Capacity: 1}, true
 		}}
@@ -69,7 +70,7 @@ func TestWatchHealth(t *testing.T) {
 		cancel()
 		<-ended
 		if n := asked.Load(); n < 10 || n > 20 {
-			t.Errorf("asked %d times in 20 minutes", n)
+			t.Errorf("asked %d times in 20 minutes, want 10 to 20", n)
 		}
 	})
 }

@@ -11,19 +11,20 @@ import (
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
-// Local is what a pod takes of the node's own disk. What has not been measured yet is left out.
+// Local is the usage of the node's own disk by a pod. Parts that have not been measured yet are missing.
 type Local struct {
 	// Layers are the writable layers of the running containers, by container.
 	Layers map[string]Amount
-	// Logs are those of all containers that have any, by container.
+	// Logs are the logs of all containers that have any, by container.
 	Logs map[string]Amount
-	// Volumes are those that lie on the disk, by their names in the pod.
+	// Volumes are the volumes on the disk, by their names in the pod.
 	Volumes map[string]Amount
-	// Files are those that the agent makes for the pod and its containers can write: /etc/hosts and termination logs.
+	// Files are the files that the agent creates for the pod and that its containers can write: /etc/hosts and
+	// termination logs.
 	Files Amount
 }
 
-// Directory returns what lies below the directories of the agent: all but the layers.
+// Directory returns the usage in the directories of the agent: all parts except the layers.
 func (l *Local) Directory() Amount {
 	sum := l.Files
 	for _, part := range []map[string]Amount{l.Logs, l.Volumes} {
@@ -34,7 +35,7 @@ func (l *Local) Directory() Amount {
 	return sum
 }
 
-// Layer returns what all layers take together.
+// Layer returns the sum of all layers.
 func (l *Local) Layer() (sum Amount) {
 	for _, a := range l.Layers {
 		sum.add(a)
@@ -42,16 +43,16 @@ func (l *Local) Layer() (sum Amount) {
 	return sum
 }
 
-// Total returns everything.
+// Total returns the sum of all parts.
 func (l *Local) Total() Amount {
 	sum := l.Directory()
 	sum.add(l.Layer())
 	return sum
 }
 
-// Local measures what these pods take of the node's disk, in their order. Directories are walked in the background and
-// their sizes are good for a minute; it waits no longer than patience for those that have never been measured. The
-// runtime is asked for the layers of those pods alone for which layers returns true; nil stands for none.
+// Local returns the usage of the node's disk by these pods, in their order. Directories are walked in the background
+// and their sizes are valid for a minute; it waits at most patience for those that have never been measured. It asks
+// the runtime only for the layers of pods for which layers returns true; nil means none.
 func (c *Collector) Local(ctx context.Context, pods []*corev1.Pod, patience time.Duration,
 	layers func(*corev1.Pod) bool) ([]Local, error) {
 	parts := make([]parts, len(pods))
@@ -83,8 +84,8 @@ func (c *Collector) Local(ctx context.Context, pods []*corev1.Pod, patience time
 	return all, nil
 }
 
-// parts are the places that count as a pod's local ephemeral storage: the one rule for statistics, limits and eviction.
-// The volumes of drivers, hostPaths and the mounts of subPaths are no part of it.
+// parts are the places that count as a pod's local ephemeral storage, for statistics, limits and eviction. They do not
+// include the volumes of drivers, hostPaths and the mounts of subPaths.
 type parts struct {
 	logs, volumes map[string]place
 	files         []place
@@ -121,7 +122,7 @@ func (p *parts) places() []place {
 	return all
 }
 
-// local returns what is known of the parts.
+// local returns the known sizes of the parts.
 func (p *parts) local(sizes map[place]size) Local {
 	l := Local{Logs: amounts(sizes, p.logs), Volumes: amounts(sizes, p.volumes)}
 	for _, at := range p.files {
@@ -140,7 +141,7 @@ func amounts(sizes map[place]size, places map[string]place) map[string]Amount {
 	return all
 }
 
-// logPlace is where the logs of a container lie.
+// logPlace returns the directory of the logs of a container.
 func (c *Collector) logPlace(p *corev1.Pod, container string) place {
 	return place{base: c.cfg.LogsDir, below: filepath.Join(p.Namespace+"_"+p.Name+"_"+string(p.UID), container)}
 }

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// memory is what /proc/meminfo says, in bytes.
+// memory has the values of /proc/meminfo, in bytes.
 type memory struct{ total, free, swapTotal, swapFree uint64 }
 
 func parseMeminfo(text []byte) (m memory) {
@@ -32,12 +32,12 @@ func parseMeminfo(text []byte) (m memory) {
 	return m
 }
 
-// machineUse is what the whole machine uses: the root cgroup, with what only /proc knows.
+// machineUse returns the usage of the whole machine: that of the root cgroup, with the values that only /proc has.
 func (c *Collector) machineUse(d Detail) (Usage, memory, bool) {
 	u, ok := c.cfg.Hierarchy.read("/", d)
 	var m memory
 	_ = withFile("/proc/meminfo", func(text []byte) { m = parseMeminfo(text) })
-	if c.cfg.Hierarchy.mounts == nil { // v2's root counts no memory of its own
+	if c.cfg.Hierarchy.mounts == nil { // the root cgroup of v2 does not count memory
 		u.Memory = less(m.total, m.free)
 		u.WorkingSet = less(u.Memory, u.InactiveFile)
 		if u.CPUPressure == nil && d >= Plain {
@@ -52,8 +52,8 @@ func (c *Collector) machineUse(d Detail) (Usage, memory, bool) {
 	return u, m, ok
 }
 
-// processLimits are the largest PID and the number of processes and threads, as /proc/sys/kernel/pid_max (and
-// threads-max, if that is less) and /proc/loadavg have them.
+// processLimits returns the limit of processes and threads, the smaller of pid_max and threads-max in
+// /proc/sys/kernel, and their number, from /proc/loadavg.
 func processLimits() (limit, running int64, ok bool) {
 	most, ok := readUint("/proc/sys/kernel/pid_max")
 	if threads, there := readUint("/proc/sys/kernel/threads-max"); there && threads < most {
@@ -77,7 +77,7 @@ func parseTasks(text string) int64 {
 	return n
 }
 
-// cpus is how many logical processors, cores and sockets /proc/cpuinfo lists.
+// cpus has the numbers of logical processors, cores and sockets in /proc/cpuinfo.
 type cpus struct{ logical, cores, sockets int }
 
 func parseCPUInfo(text string) (c cpus) {
@@ -98,7 +98,7 @@ func parseCPUInfo(text string) (c cpus) {
 		}
 	}
 	c.cores, c.sockets = len(cores), len(sockets)
-	if c.cores == 0 { // this architecture does not say
+	if c.cores == 0 { // this architecture does not list cores
 		c.cores, c.sockets = c.logical, 1
 	}
 	return c

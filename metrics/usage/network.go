@@ -6,14 +6,14 @@ import (
 	"strings"
 )
 
-// Interface is what a network interface has carried since it was made.
+// Interface has the counters of a network interface since its creation.
 type Interface struct {
 	Name                                    string
 	RxBytes, RxPackets, RxErrors, RxDropped uint64
 	TxBytes, TxPackets, TxErrors, TxDropped uint64
 }
 
-// interfacesOf reads the interfaces of the network namespace that a process lives in; 0 is the agent's own.
+// interfacesOf reads the interfaces in the network namespace of a process; 0 is the agent itself.
 func interfacesOf(pid int) (all []Interface) {
 	path := "/proc/self/net/dev"
 	if pid != 0 {
@@ -23,8 +23,8 @@ func interfacesOf(pid int) (all []Interface) {
 	return all
 }
 
-// parseNetDev takes /proc/PID/net/dev: two lines of heads, then "eth0: " and sixteen numbers a line. Interfaces that
-// only lead to others of the node are left out, as the kubelet's reports do.
+// parseNetDev parses /proc/PID/net/dev: two header lines, then "eth0: " and sixteen numbers per line. Like the
+// kubelet it skips interfaces that only connect to others of the node.
 func parseNetDev(text []byte) (all []Interface) {
 	for line := range bytes.Lines(text) {
 		name, numbers, ok := bytes.Cut(line, []byte{':'})

@@ -11,16 +11,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// unlimited is where a limit counts as none: the kernel rounds its largest number down to a page.
+// unlimited is the value from which a limit means no limit: the kernel rounds its largest number down to a page.
 const unlimited = uint64(1 << 62)
 
-// buffers keep the memory that small files of the kernel are read into.
+// buffers reuses the buffers into which small files of the kernel are read.
 var buffers = sync.Pool{New: func() any { b := make([]byte, 0, 8<<10); return &b }}
 
-// withFile reads a small file of the kernel and hands its text to use, which must not keep it. A file that is not
-// there is empty: kernels and controllers differ.
+// withFile reads a small file of the kernel and passes its text to use, which must not keep it. A missing file is no
+// error, and use is not called: kernels and controllers differ.
 func withFile(path string, use func(text []byte)) error {
-	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0) // os.Open would ask the poller about each of thousands
+	// os.Open would register each of thousands of files with the poller.
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.ENOENT) {
 		return nil
 	}
@@ -40,7 +41,7 @@ func withFile(path string, use func(text []byte)) error {
 			continue
 		}
 		if n <= 0 || err != nil {
-			break // a cgroup that is going away ends in an error: what was read counts
+			break // reading a cgroup during its removal returns an error: use what was read
 		}
 		text = text[:len(text)+n]
 	}
@@ -49,13 +50,14 @@ func withFile(path string, use func(text []byte)) error {
 	return nil
 }
 
-// readUint reads a file that holds one number. Without the file, or with "max" in it, ok is false.
+// readUint reads a file that contains one number. ok is false if the file is missing or contains "max".
 func readUint(path string) (v uint64, ok bool) {
 	_ = withFile(path, func(text []byte) { v, ok = parseUint(bytes.TrimSpace(text)) })
 	return v, ok
 }
 
-// parseUint reads a decimal number. Negative ones, with which cgroup v1 says "no limit", become the largest.
+// parseUint reads a decimal number. It returns the largest number for a negative one, which
+// means "no limit" in cgroup v1.
 func parseUint(text []byte) (uint64, bool) {
 	if len(text) > 1 && text[0] == '-' {
 		return math.MaxUint64, digits(text[1:])
@@ -88,7 +90,7 @@ func parseKeyed(text []byte, use func(key string, value uint64)) {
 			continue
 		}
 		if v, ok := parseUint(value); ok {
-			use(string(key), v) // the compiler makes no copy where use only compares it
+			use(string(key), v) // the compiler makes no copy if use only compares it
 		}
 	}
 }

@@ -29,7 +29,11 @@ func TestParseNetDev(t *testing.T) {
 veth1: 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1
  short: 1 2 3
 `
-	want := []Interface{{Name: "eth0", RxBytes: 10, RxPackets: 20, RxErrors: 30, RxDropped: 40, TxBytes: 50, TxPackets: 60, TxErrors: 70, TxDropped: 80}}
+	want := []Interface{{
+		Name:    "eth0",
+		RxBytes: 10, RxPackets: 20, RxErrors: 30, RxDropped: 40,
+		TxBytes: 50, TxPackets: 60, TxErrors: 70, TxDropped: 80,
+	}}
 	if got := parseNetDev([]byte(text)); !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
@@ -37,7 +41,10 @@ veth1: 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1
 
 func TestParseIO(t *testing.T) {
 	const v2 = "8:0 rbytes=1 wbytes=2 rios=3 wios=4 dbytes=5 dios=6\n253:1 rbytes=7\nnonsense\n"
-	want := []DeviceIO{{Major: 8, ReadBytes: 1, WriteBytes: 2, Reads: 3, Writes: 4, DiscardBytes: 5, DiscardOps: 6}, {Major: 253, Minor: 1, ReadBytes: 7}}
+	want := []DeviceIO{
+		{Major: 8, ReadBytes: 1, WriteBytes: 2, Reads: 3, Writes: 4, DiscardBytes: 5, DiscardOps: 6},
+		{Major: 253, Minor: 1, ReadBytes: 7},
+	}
 	if got := parseIOStat([]byte(v2)); !reflect.DeepEqual(got, want) {
 		t.Errorf("io.stat: got %+v, want %+v", got, want)
 	}

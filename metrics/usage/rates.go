@@ -6,15 +6,16 @@ import (
 )
 
 const (
-	// rateAge is how old a sample must be before the next makes a rate: over less, single bursts would count too much.
+	// rateAge is the minimum age of a sample from which a rate is calculated: over a shorter time, single bursts
+	// would count too much.
 	rateAge = 5 * time.Second
-	// rateStale is how old a sample may be to make a rate of now.
+	// rateStale is the maximum age of a sample from which a rate is calculated.
 	rateStale = 10 * time.Minute
-	// firstRate is how long a request waits for the second of the first two samples.
+	// firstRate is the time between the first two samples, for which the request waits.
 	firstRate = 300 * time.Millisecond
 )
 
-// rates remember the CPU time that cgroups had used when somebody last asked, to tell how fast they use it.
+// rates stores the CPU time of cgroups at the last request, from which the next request calculates the rate of use.
 type rates struct {
 	mu   sync.Mutex
 	last map[string]sample
@@ -23,11 +24,11 @@ type rates struct {
 type sample struct {
 	at   time.Time
 	cpu  uint64
-	rate uint64 // nanoseconds of CPU a second
+	rate uint64 // nanoseconds of CPU per second
 	has  bool
 }
 
-// note takes one sample and gives the rate; ok is false for a cgroup that was never asked about, or long ago.
+// note takes one sample and returns the rate; ok is false if the cgroup has no earlier sample, or only an old one.
 func (r *rates) note(cgroup string, u *Usage) (rate uint64, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -50,7 +51,7 @@ func (r *rates) note(cgroup string, u *Usage) (rate uint64, ok bool) {
 	return next.rate, true
 }
 
-// forget drops the samples older than those that can make a rate.
+// forget removes the samples that are too old for a rate.
 func (r *rates) forget(now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

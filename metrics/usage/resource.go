@@ -7,7 +7,7 @@ import (
 	"github.com/nodelet/nodelet/metrics"
 )
 
-// WriteResource writes what /metrics/resource exposes, which metrics-server reads.
+// WriteResource writes the families of /metrics/resource, which metrics-server reads.
 func (c *Collector) WriteResource(ctx context.Context, t *metrics.Text) {
 	pods, err := c.look(ctx, Basic)
 	failed := 0.0
@@ -16,7 +16,8 @@ func (c *Collector) WriteResource(ctx context.Context, t *metrics.Text) {
 	} else {
 		c.writeResource(t, pods)
 	}
-	t.Family("resource_scrape_error", "[STABLE] 1 if there was an error while getting container metrics, 0 otherwise", metrics.KindGauge)
+	t.Family("resource_scrape_error",
+		"[STABLE] 1 if there was an error while getting container metrics, 0 otherwise", metrics.KindGauge)
 	t.Sample(failed)
 }
 
@@ -34,8 +35,8 @@ func (c *Collector) writeResource(t *metrics.Text, pods []podUse) {
 		p := &pods[i]
 		for j := range p.containers {
 			one := &p.containers[j]
-			ofContainers = append(ofContainers, row{metrics.Labels("container", one.name, "namespace", p.Namespace, "pod", p.Name),
-				&one.use, one.created})
+			ofContainers = append(ofContainers,
+				row{metrics.Labels("container", one.name, "namespace", p.Namespace, "pod", p.Name), &one.use, one.created})
 		}
 		if p.known && len(p.containers) > 0 {
 			ofPods = append(ofPods, row{metrics.Labels("namespace", p.Namespace, "pod", p.Name), &p.use, time.Time{}})
@@ -52,15 +53,63 @@ func (c *Collector) writeResource(t *metrics.Text, pods []podUse) {
 		rows       []row
 		value      func(*Usage) (float64, bool)
 	}{
-		{"container_cpu_usage_seconds_total", "[STABLE] Cumulative cpu time consumed by the container in core-seconds", metrics.KindCounter, ofContainers, cpu},
-		{"container_memory_working_set_bytes", "[STABLE] Current working set of the container in bytes", metrics.KindGauge, ofContainers, memory},
-		{"container_swap_limit_bytes", "[ALPHA] Current amount of the container swap limit in bytes", metrics.KindGauge, ofContainers, limit},
-		{"container_swap_usage_bytes", "[ALPHA] Current amount of the container swap usage in bytes", metrics.KindGauge, ofContainers, swap},
-		{"node_cpu_usage_seconds_total", "[STABLE] Cumulative cpu time consumed by the node in core-seconds", metrics.KindCounter, ofNode, cpu},
-		{"node_memory_working_set_bytes", "[STABLE] Current working set of the node in bytes", metrics.KindGauge, ofNode, memory},
+		{
+			"container_cpu_usage_seconds_total",
+			"[STABLE] Cumulative cpu time consumed by the container in core-seconds",
+			metrics.KindCounter,
+			ofContainers,
+			cpu,
+		},
+		{
+			"container_memory_working_set_bytes",
+			"[STABLE] Current working set of the container in bytes",
+			metrics.KindGauge,
+			ofContainers,
+			memory,
+		},
+		{
+			"container_swap_limit_bytes",
+			"[ALPHA] Current amount of the container swap limit in bytes",
+			metrics.KindGauge,
+			ofContainers,
+			limit,
+		},
+		{
+			"container_swap_usage_bytes",
+			"[ALPHA] Current amount of the container swap usage in bytes",
+			metrics.KindGauge,
+			ofContainers,
+			swap,
+		},
+		{
+			"node_cpu_usage_seconds_total",
+			"[STABLE] Cumulative cpu time consumed by the node in core-seconds",
+			metrics.KindCounter,
+			ofNode,
+			cpu,
+		},
+		{
+			"node_memory_working_set_bytes",
+			"[STABLE] Current working set of the node in bytes",
+			metrics.KindGauge,
+			ofNode,
+			memory,
+		},
 		{"node_swap_usage_bytes", "[ALPHA] Current swap usage of the node in bytes", metrics.KindGauge, ofNode, swap},
-		{"pod_cpu_usage_seconds_total", "[STABLE] Cumulative cpu time consumed by the pod in core-seconds", metrics.KindCounter, ofPods, cpu},
-		{"pod_memory_working_set_bytes", "[STABLE] Current working set of the pod in bytes", metrics.KindGauge, ofPods, memory},
+		{
+			"pod_cpu_usage_seconds_total",
+			"[STABLE] Cumulative cpu time consumed by the pod in core-seconds",
+			metrics.KindCounter,
+			ofPods,
+			cpu,
+		},
+		{
+			"pod_memory_working_set_bytes",
+			"[STABLE] Current working set of the pod in bytes",
+			metrics.KindGauge,
+			ofPods,
+			memory,
+		},
 		{"pod_swap_usage_bytes", "[ALPHA] Current amount of the pod swap usage in bytes", metrics.KindGauge, ofPods, swap},
 	} {
 		t.Family(f.name, f.help, f.kind)
@@ -70,32 +119,36 @@ func (c *Collector) writeResource(t *metrics.Text, pods []podUse) {
 			}
 		}
 	}
-	t.Family("container_start_time_seconds", "[STABLE] Start time of the container since unix epoch in seconds", metrics.KindGauge)
+	t.Family("container_start_time_seconds",
+		"[STABLE] Start time of the container since unix epoch in seconds", metrics.KindGauge)
 	for _, r := range ofContainers {
 		t.Rendered(float64(r.created.UnixNano())/1e9, 0, r.labels)
 	}
 }
 
-// WriteVolumes writes the families of /metrics that are about disks: claims and the logs of containers.
+// WriteVolumes writes the families of /metrics about disks: PersistentVolumeClaims and the logs of containers.
 func (c *Collector) WriteVolumes(ctx context.Context, t *metrics.Text) {
 	pods, err := c.look(ctx, None)
 	if err != nil {
 		return
 	}
-	t.Family("kubelet_container_log_filesystem_used_bytes", "[ALPHA] Bytes used by the container's logs on the filesystem.", metrics.KindGauge)
+	t.Family("kubelet_container_log_filesystem_used_bytes",
+		"[ALPHA] Bytes used by the container's logs on the filesystem.", metrics.KindGauge)
 	sizes := c.sizesOf(pods)
 	for i := range pods {
 		p := &pods[i]
 		for j := range p.containers {
 			if s, ok := sizes[c.logPlace(p.Pod.Pod, p.containers[j].name)]; ok {
-				t.Sample(float64(s.Bytes), "container", p.containers[j].name, "namespace", p.Namespace, "pod", p.Name, "uid", string(p.UID))
+				t.Sample(float64(s.Bytes),
+					"container", p.containers[j].name, "namespace", p.Namespace, "pod", p.Name, "uid", string(p.UID))
 			}
 		}
 	}
 	c.writeClaims(t, pods)
 }
 
-// writeClaims writes how full the claims of the pods are. A claim that several pods share is written once.
+// writeClaims writes the usage of the PersistentVolumeClaims of the pods. A claim that several pods share is written
+// once.
 func (c *Collector) writeClaims(t *metrics.Text, pods []podUse) {
 	type claim struct {
 		labels string
@@ -131,11 +184,12 @@ func (c *Collector) writeClaims(t *metrics.Text, pods []podUse) {
 			t.Rendered(float64(f.value(&all[i].fileSystem)), 0, all[i].labels)
 		}
 	}
-	t.Family("kubelet_volume_stats_health_status_abnormal", "[ALPHA] Abnormal volume health status. The count is either 1 or 0. "+
-		"1 indicates the volume is unhealthy, 0 indicates volume is healthy", metrics.KindGauge)
+	t.Family("kubelet_volume_stats_health_status_abnormal",
+		"[ALPHA] Abnormal volume health status. The count is either 1 or 0. 1 indicates the volume is unhealthy, 0 "+
+			"indicates volume is healthy", metrics.KindGauge)
 	for i := range all {
-		if sick := all[i].abnormal; sick != nil {
-			t.Rendered(map[bool]float64{true: 1}[*sick], 0, all[i].labels)
+		if abnormal := all[i].abnormal; abnormal != nil {
+			t.Rendered(map[bool]float64{true: 1}[*abnormal], 0, all[i].labels)
 		}
 	}
 }

@@ -11,13 +11,13 @@ import (
 	api "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// fileSystem is how full a file system is.
+// fileSystem is the usage of a file system.
 type fileSystem struct {
 	at                             time.Time
 	capacity, available, used      uint64
 	inodes, inodesFree, inodesUsed uint64
 	known                          bool
-	abnormal                       *bool // what a driver says of its volume's health, if it does
+	abnormal                       *bool // health of the volume; nil if the driver does not report it
 }
 
 func readFileSystem(path string) fileSystem {
@@ -26,11 +26,19 @@ func readFileSystem(path string) fileSystem {
 		return fileSystem{}
 	}
 	block := uint64(s.Bsize)
-	return fileSystem{at: time.Now(), known: true, capacity: s.Blocks * block, available: s.Bavail * block,
-		used: (s.Blocks - s.Bfree) * block, inodes: s.Files, inodesFree: s.Ffree, inodesUsed: s.Files - s.Ffree}
+	return fileSystem{
+		at:         time.Now(),
+		known:      true,
+		capacity:   s.Blocks * block,
+		available:  s.Bavail * block,
+		used:       (s.Blocks - s.Bfree) * block,
+		inodes:     s.Files,
+		inodesFree: s.Ffree,
+		inodesUsed: s.Files - s.Ffree,
+	}
 }
 
-// holding returns the file system with what something on it takes as its use.
+// holding returns f with a as the used bytes and inodes.
 func (f fileSystem) holding(a Amount) fileSystem {
 	f.used, f.inodesUsed = a.Bytes, a.Inodes
 	return f
@@ -40,19 +48,26 @@ func (f fileSystem) stats() *api.FsStats {
 	if !f.known {
 		return nil
 	}
-	return &api.FsStats{Time: metav1.NewTime(f.at), CapacityBytes: &f.capacity, AvailableBytes: &f.available, UsedBytes: &f.used,
-		Inodes: &f.inodes, InodesFree: &f.inodesFree, InodesUsed: &f.inodesUsed}
+	return &api.FsStats{
+		Time:           metav1.NewTime(f.at),
+		CapacityBytes:  &f.capacity,
+		AvailableBytes: &f.available,
+		UsedBytes:      &f.used,
+		Inodes:         &f.inodes,
+		InodesFree:     &f.inodesFree,
+		InodesUsed:     &f.inodesUsed,
+	}
 }
 
-// fileSystems are those of the node, and what the containers have written to their own layer.
+// fileSystems has the file systems of the node and the writable layers of the containers.
 type fileSystems struct {
 	root, image, container fileSystem
-	// layers is the writable layer by container ID.
+	// layers has the writable layers by container ID.
 	layers map[string]*runtimeapi.FilesystemUsage
 }
 
-// fileSystems asks the runtime where images and containers lie and how large they are. What it does not answer is
-// left out.
+// fileSystems asks the runtime for the locations and sizes of images and containers. Values that the runtime does not
+// return are missing.
 func (c *Collector) fileSystems(ctx context.Context) fileSystems {
 	f := fileSystems{root: readFileSystem(c.cfg.RootDir), layers: map[string]*runtimeapi.FilesystemUsage{}}
 	ctx, cancel := context.WithTimeout(ctx, runtimePatience)
@@ -61,7 +76,7 @@ func (c *Collector) fileSystems(ctx context.Context) fileSystems {
 	if err == nil {
 		f.image = ofRuntime(info.GetImageFilesystems())
 		if f.container = ofRuntime(info.GetContainerFilesystems()); !f.container.known {
-			f.container = f.image // this runtime keeps both in one place
+			f.container = f.image // this runtime stores both on the same file system
 		}
 	}
 	all, err := c.cfg.Runtime.ListContainerStats(ctx)
@@ -81,8 +96,8 @@ func ofRuntime(all []*runtimeapi.FilesystemUsage) fileSystem {
 	return f.holding(Amount{Bytes: all[0].GetUsedBytes().GetValue(), Inodes: all[0].GetInodesUsed().GetValue()})
 }
 
-// localPlugins are the directories of volumes that are plain directories below the pod's, and count as its ephemeral
-// storage.
+// localPlugin returns the name of the plugin's directory if a volume is a plain directory of the pod that counts as its
+// ephemeral storage; empty for other volumes.
 func localPlugin(v *corev1.Volume) string {
 	switch {
 	case v.EmptyDir != nil:
@@ -99,7 +114,7 @@ func localPlugin(v *corev1.Volume) string {
 	return ""
 }
 
-// inMemory: the volume is a tmpfs, which counts as the memory of the pod.
+// inMemory reports whether the volume is a tmpfs, which counts as memory of the pod.
 func inMemory(v *corev1.Volume) bool {
 	return v.Secret != nil || v.Projected != nil ||
 		v.EmptyDir != nil && v.EmptyDir.Medium != corev1.StorageMediumDefault
@@ -113,7 +128,7 @@ func (c *Collector) volumePlace(p *corev1.Pod, v *corev1.Volume) place {
 	}
 }
 
-// sizesOf returns the sizes of all that must be walked to know what the pods take.
+// sizesOf returns the sizes of all places that count for the usage of the pods.
 func (c *Collector) sizesOf(pods []podUse) map[place]size {
 	var all []place
 	for i := range pods {
@@ -129,7 +144,7 @@ func (c *Collector) sizesOf(pods []podUse) map[place]size {
 	return c.disks.sizesOf(all, firstSizes)
 }
 
-// addStorage adds what a pod takes on disks.
+// addStorage adds the disk usage of a pod.
 func (c *Collector) addStorage(out *api.PodStats, p *podUse, f fileSystems, sizes map[place]size) {
 	parts := c.parts(p.Pod.Pod)
 	local := parts.local(sizes)
@@ -143,7 +158,7 @@ func (c *Collector) addStorage(out *api.PodStats, p *podUse, f fileSystems, size
 			total.add(used)
 		}
 		if logs, ok := local.Logs[one.name]; ok {
-			logs.Inodes = less(logs.Inodes, 1) // the directory is the node's
+			logs.Inodes = less(logs.Inodes, 1) // the directory itself belongs to the node
 			s.Logs = f.root.holding(logs).stats()
 		}
 	}
@@ -171,14 +186,14 @@ func (c *Collector) addStorage(out *api.PodStats, p *podUse, f fileSystems, size
 	out.EphemeralStorage = f.root.holding(total).stats()
 }
 
-// addMounted adds a volume that is a file system of its own.
+// addMounted adds a volume that is a separate file system.
 func (c *Collector) addMounted(out *api.PodStats, v *corev1.Volume, m Volume) {
 	known := c.far.read(m)
-	told := known.stats()
-	if told == nil {
+	stats := known.stats()
+	if stats == nil {
 		return
 	}
-	s := api.VolumeStats{Name: v.Name, FsStats: *told}
+	s := api.VolumeStats{Name: v.Name, FsStats: *stats}
 	if known.abnormal != nil {
 		s.VolumeHealthStats = &api.VolumeHealthStats{Abnormal: *known.abnormal}
 	}

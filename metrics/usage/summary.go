@@ -10,10 +10,10 @@ import (
 	api "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// defaultInterface is the one whose counters stand for the pod's or node's.
+// defaultInterface is the interface whose counters are reported for the pod or node.
 const defaultInterface = "eth0"
 
-// SummaryHandler answers /stats/summary; with only_cpu_and_memory=true without disks and networks.
+// SummaryHandler serves /stats/summary; with only_cpu_and_memory=true without disks and networks.
 func (c *Collector) SummaryHandler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		get := c.Summary
@@ -26,7 +26,7 @@ func (c *Collector) SummaryHandler() http.Handler {
 			return
 		}
 		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(s) // an error is the caller's: it has gone
+		_ = json.NewEncoder(w).Encode(s) // an error means that the client has disconnected
 	})
 }
 
@@ -58,7 +58,7 @@ func (c *Collector) Summary(ctx context.Context) (*api.Summary, error) {
 	return s, nil
 }
 
-// basicSummary measures CPU, memory and swap alone.
+// basicSummary measures only CPU, memory and swap.
 func (c *Collector) basicSummary(ctx context.Context) (*api.Summary, error) {
 	pods, err := c.look(ctx, Basic)
 	if err != nil {
@@ -72,7 +72,7 @@ func (c *Collector) basicSummary(ctx context.Context) (*api.Summary, error) {
 	return s, nil
 }
 
-// waitForRates takes a first sample of what was never asked about, so that the second, a moment later, makes a rate.
+// waitForRates takes a first sample of cgroups that have none and waits, so that the second sample gives a rate.
 func (c *Collector) waitForRates(ctx context.Context, pods []podUse) {
 	root, _, _ := c.machineUse(Basic)
 	_, ok := c.rates.note("/", &root)
@@ -124,19 +124,28 @@ func (c *Collector) nodeStats(d Detail) api.NodeStats {
 	n.CPU, n.Memory, n.Swap, n.IO = c.cpuStats("/", &u), memoryStats(&u), swapStats(&u), ioStats(&u)
 	for _, system := range c.systems() {
 		if u, ok := c.cfg.Hierarchy.read(system.cgroup, d); ok {
-			n.SystemContainers = append(n.SystemContainers, api.ContainerStats{Name: system.name,
+			n.SystemContainers = append(n.SystemContainers, api.ContainerStats{
+				Name:      system.name,
 				StartTime: metav1.NewTime(c.cfg.Hierarchy.born(system.cgroup)),
-				CPU:       c.cpuStats(system.cgroup, &u), Memory: memoryStats(&u), Swap: swapStats(&u), IO: ioStats(&u)})
+				CPU:       c.cpuStats(system.cgroup, &u),
+				Memory:    memoryStats(&u),
+				Swap:      swapStats(&u),
+				IO:        ioStats(&u),
+			})
 		}
 	}
 	return n
 }
 
 func (c *Collector) podStats(p *podUse, d Detail) api.PodStats {
-	out := api.PodStats{PodRef: api.PodReference{Name: p.Name, Namespace: p.Namespace, UID: string(p.UID)},
-		StartTime: metav1.NewTime(p.Started), Containers: []api.ContainerStats{}}
+	out := api.PodStats{
+		PodRef:     api.PodReference{Name: p.Name, Namespace: p.Namespace, UID: string(p.UID)},
+		StartTime:  metav1.NewTime(p.Started),
+		Containers: []api.ContainerStats{},
+	}
 	if p.known {
-		out.CPU, out.Memory, out.Swap, out.IO = c.cpuStats(p.Cgroup, &p.use), memoryStats(&p.use), swapStats(&p.use), ioStats(&p.use)
+		out.CPU, out.Memory = c.cpuStats(p.Cgroup, &p.use), memoryStats(&p.use)
+		out.Swap, out.IO = swapStats(&p.use), ioStats(&p.use)
 	}
 	processes := uint64(0)
 	if p.sandbox != nil {
@@ -145,8 +154,14 @@ func (c *Collector) podStats(p *podUse, d Detail) api.PodStats {
 	for i := range p.containers {
 		one := &p.containers[i]
 		processes += one.use.Processes
-		out.Containers = append(out.Containers, api.ContainerStats{Name: one.name, StartTime: metav1.NewTime(one.created),
-			CPU: c.cpuStats(one.cgroup, &one.use), Memory: memoryStats(&one.use), Swap: swapStats(&one.use), IO: ioStats(&one.use)})
+		out.Containers = append(out.Containers, api.ContainerStats{
+			Name:      one.name,
+			StartTime: metav1.NewTime(one.created),
+			CPU:       c.cpuStats(one.cgroup, &one.use),
+			Memory:    memoryStats(&one.use),
+			Swap:      swapStats(&one.use),
+			IO:        ioStats(&one.use),
+		})
 	}
 	if d >= Plain {
 		out.ProcessStats = &api.ProcessStats{ProcessCount: &processes}
@@ -169,8 +184,15 @@ func memoryStats(u *Usage) *api.MemoryStats {
 	if !u.HasMemory {
 		return nil
 	}
-	s := &api.MemoryStats{Time: metav1.NewTime(u.At), UsageBytes: &u.Memory, WorkingSetBytes: &u.WorkingSet, RSSBytes: &u.RSS,
-		PageFaults: &u.TreeFaults, MajorPageFaults: &u.TreeMajorFaults, PSI: pressure(u.MemoryPressure)}
+	s := &api.MemoryStats{
+		Time:            metav1.NewTime(u.At),
+		UsageBytes:      &u.Memory,
+		WorkingSetBytes: &u.WorkingSet,
+		RSSBytes:        &u.RSS,
+		PageFaults:      &u.TreeFaults,
+		MajorPageFaults: &u.TreeMajorFaults,
+		PSI:             pressure(u.MemoryPressure),
+	}
 	if u.MemoryLimit < unlimited {
 		left := less(u.MemoryLimit, u.WorkingSet)
 		s.AvailableBytes = &left
@@ -214,7 +236,13 @@ func networkStats(all []Interface, at time.Time) *api.NetworkStats {
 	n := &api.NetworkStats{Time: metav1.NewTime(at)}
 	for i := range all {
 		one := &all[i]
-		s := api.InterfaceStats{Name: one.Name, RxBytes: &one.RxBytes, RxErrors: &one.RxErrors, TxBytes: &one.TxBytes, TxErrors: &one.TxErrors}
+		s := api.InterfaceStats{
+			Name:     one.Name,
+			RxBytes:  &one.RxBytes,
+			RxErrors: &one.RxErrors,
+			TxBytes:  &one.TxBytes,
+			TxErrors: &one.TxErrors,
+		}
 		if one.Name == defaultInterface {
 			n.InterfaceStats = s
 		}

@@ -7,11 +7,11 @@ import (
 	api "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// system is a cgroup that serves the node rather than one pod.
+// system is a cgroup of the node that does not belong to one pod.
 type system struct{ name, cgroup string }
 
-// systems are the system containers, by the names that /stats/summary has for them. The agent's is named as the
-// kubelet's: who watches the one will watch the other.
+// systems returns the system containers with their names in /stats/summary. That of the agent has the kubelet's name,
+// so that monitoring of the kubelet works with nodelet.
 func (c *Collector) systems() (all []system) {
 	for _, s := range []system{
 		{api.SystemContainerKubelet, c.cfg.AgentCgroup}, {api.SystemContainerRuntime, c.cfg.RuntimeCgroup},
@@ -24,7 +24,7 @@ func (c *Collector) systems() (all []system) {
 	return all
 }
 
-// OwnCgroup is where this process is accounted for, empty where that cannot be told.
+// OwnCgroup returns the cgroup that accounts for this process; empty if it is not known.
 func OwnCgroup() string {
 	text, err := os.ReadFile("/proc/self/cgroup")
 	if err != nil {
@@ -33,8 +33,8 @@ func OwnCgroup() string {
 	return accountedIn(string(text))
 }
 
-// accountedIn reads what the kernel says of a process's cgroups. The root is no answer, for it is the machine, and
-// neither are two cgroups, one for the CPU and one for memory.
+// accountedIn parses /proc/PID/cgroup. It returns an empty string for the root, which is the whole machine, and for two
+// different cgroups of CPU and memory.
 func accountedIn(text string) string {
 	in := map[string]string{}
 	for _, line := range strings.Split(text, "\n") {
@@ -52,7 +52,7 @@ func accountedIn(text string) string {
 	} else if in["cpu"] != own {
 		return ""
 	}
-	if own == "/" || strings.HasPrefix(own, "/..") { // the latter is outside of this process's cgroup namespace
+	if own == "/" || strings.HasPrefix(own, "/..") { // "/..": outside the cgroup namespace of this process
 		return ""
 	}
 	return own

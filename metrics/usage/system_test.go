@@ -24,8 +24,8 @@ func TestAccountedIn(t *testing.T) {
 	}
 }
 
-// TestSystemContainers: agent and runtime are told of beside the pods' cgroup, each with a rate at the first
-// question, and where one's cgroup is gone it is left out.
+// TestSystemContainers checks that the agent and the runtime are reported beside the cgroup of the pods, each with a
+// rate in the first response, and that one whose cgroup does not exist is missing.
 func TestSystemContainers(t *testing.T) {
 	bothVersions(t, func(t *testing.T, w *world, v2 bool) {
 		for _, dir := range []string{"system.slice/agent", "system.slice/runtime"} {
@@ -44,15 +44,18 @@ func TestSystemContainers(t *testing.T) {
 			for _, one := range s.Node.SystemContainers {
 				names = append(names, one.Name)
 				if one.CPU == nil || one.CPU.UsageNanoCores == nil || *one.Memory.WorkingSetBytes != 600000 {
-					t.Errorf("told of %s: %+v", one.Name, one)
+					t.Errorf("values of %s: %+v", one.Name, one)
 				}
 			}
 			return names
 		}
-		if got := names(); !slices.Equal(got, []string{api.SystemContainerKubelet, api.SystemContainerRuntime, api.SystemContainerPods}) {
-			t.Errorf("system containers %v", got)
+		want := []string{api.SystemContainerKubelet, api.SystemContainerRuntime, api.SystemContainerPods}
+		if got := names(); !slices.Equal(got, want) {
+			t.Errorf("system containers: got %v, want %v", got, want)
 		}
-		if text := w.text(w.WriteCadvisor); !strings.Contains(text, `container_memory_working_set_bytes{container="",id="/system.slice/agent",image="",name="",namespace="",pod=""} 600000`) {
+		agent := `container_memory_working_set_bytes{container="",id="/system.slice/agent",image="",name="",namespace="",` +
+			`pod=""} 600000`
+		if text := w.text(w.WriteCadvisor); !strings.Contains(text, agent) {
 			t.Errorf("no line of the agent's cgroup in:\n%s", text)
 		}
 		w.cfg.RuntimeCgroup = "/system.slice/gone"

@@ -11,18 +11,18 @@ import (
 )
 
 const (
-	// walkEntries and walkTime bound one walk: a larger directory is reported as large as what was seen of it.
+	// walkEntries and walkTime limit one walk: for a larger directory the size of the visited part is reported.
 	walkEntries = 2_000_000
 	walkTime    = 30 * time.Second
-	// walkDepth bounds how deep a walk goes: each level holds a file descriptor.
+	// walkDepth limits the depth of a walk: each level needs a file descriptor.
 	walkDepth = 200
-	// walkChunk is how many names of a directory are read at a time.
+	// walkChunk is the number of names of a directory that are read at a time.
 	walkChunk = 256
-	// walkLinked bounds how many files with several names are remembered.
+	// walkLinked limits the number of files with several hard links that are remembered.
 	walkLinked = 1 << 16
 )
 
-// Amount is what something takes of a file system.
+// Amount is an amount of space and inodes on a file system.
 type Amount struct{ Bytes, Inodes uint64 }
 
 func (a *Amount) add(b Amount) {
@@ -30,16 +30,17 @@ func (a *Amount) add(b Amount) {
 	a.Inodes += b.Inodes
 }
 
-// place is a file or a directory below one that is trusted: no link on the way below base is followed.
+// place is a file or directory below the trusted directory base: no symbolic link below base is followed.
 type place struct {
 	base, below string
-	// mounted: it is a mount point itself, as a volume in memory is.
+	// mounted reports whether it is a mount point itself, such as a volume in memory.
 	mounted bool
 }
 
-// walk sums up what a place takes on its file system, as du does. Links are counted and not followed, and a file with
-// several names counts once. A mount point on the way or below is neither counted nor touched, so that neither the
-// volumes of others count nor a server that does not answer holds up the walk. The walk ends at until at the latest.
+// walk returns the usage of a place on its file system, as du does. Symbolic links are counted and not followed, and
+// a file with several hard links is counted once. Mount points in the path and below are neither counted nor
+// accessed, so that other volumes are not counted and a server that does not answer does not block the walk. The walk
+// ends at until at the latest.
 func walk(p place, until time.Time) (Amount, error) {
 	base, err := os.Open(p.base)
 	if err != nil {
@@ -75,7 +76,7 @@ type walker struct {
 	linked      map[uint64]bool
 }
 
-// count adds a file that is counted once for each share of its names.
+// count adds one entry: the inode, and the file's blocks divided by shares.
 func (w *walker) count(st *unix.Statx_t, shares uint32) {
 	w.sum.Inodes++
 	w.sum.Bytes += st.Blocks * 512 / uint64(shares)
@@ -88,7 +89,7 @@ func (w *walker) directory(parent *os.File, name string) {
 	}
 	dir, err := beneath.Open(parent, name, unix.O_RDONLY|unix.O_DIRECTORY, beneath.SameMount)
 	if err != nil {
-		return // it has gone, or something has been mounted there
+		return // it was removed, or something was mounted on it
 	}
 	defer dir.Close()
 	w.depth++
@@ -104,7 +105,7 @@ func (w *walker) directory(parent *os.File, name string) {
 	}
 }
 
-// entry counts one name in a directory.
+// entry counts one entry of a directory.
 func (w *walker) entry(parent *os.File, name string) {
 	if w.left == 0 {
 		return
@@ -119,7 +120,7 @@ func (w *walker) entry(parent *os.File, name string) {
 		w.count(st, 1)
 		w.directory(parent, name)
 	case st.Nlink > 1 && !w.linked[st.Ino] && len(w.linked) == walkLinked:
-		w.count(st, st.Nlink) // there are too many to remember: each name counts for its part
+		w.count(st, st.Nlink) // too many to remember: count a part for each name
 	case st.Nlink == 1 || !w.linked[st.Ino]:
 		w.count(st, 1)
 		if st.Nlink > 1 {
@@ -128,7 +129,8 @@ func (w *walker) entry(parent *os.File, name string) {
 	}
 }
 
-// statAt reads what the kernel knows of a name in a directory; "" is the file itself. It asks no server.
+// statAt returns the attributes of an entry of a directory; "" is the directory itself. It does not wait for a file
+// server.
 func statAt(parent int, name string) (*unix.Statx_t, error) {
 	var st unix.Statx_t
 	flags := unix.AT_SYMLINK_NOFOLLOW | unix.AT_NO_AUTOMOUNT | unix.AT_STATX_DONT_SYNC

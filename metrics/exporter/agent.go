@@ -13,19 +13,19 @@ import (
 	"github.com/nodelet/nodelet/volumes/iscsi"
 )
 
-// Meter counts what the agent and its volumes do: it implements agent.Metrics and volumes.Metrics, where each method is
-// described.
-type Meter struct {
+// AgentMetrics counts what the agent and its volumes do. It implements agent.Metrics and volumes.Metrics, which
+// describe each method.
+type AgentMetrics struct {
 	*Exporter
-	// relisted is when the last relist began; only the supervisor's goroutine relists.
+	// relisted is the start of the last relist. Only the supervisor's goroutine uses it.
 	relisted time.Time
 }
 
-// Meter returns what counts in the instruments of the agent. It is made once.
-func (e *Exporter) Meter() *Meter { return &Meter{Exporter: e} }
+// AgentMetrics returns an implementation of agent.Metrics that counts in the instruments of e. Call it once.
+func (e *Exporter) AgentMetrics() *AgentMetrics { return &AgentMetrics{Exporter: e} }
 
 // Step implements agent.Metrics.
-func (m *Meter) Step(pod *corev1.Pod, s podstate.Step, took time.Duration, p *podstate.Problem) {
+func (m *AgentMetrics) Step(pod *corev1.Pod, s podstate.Step, took time.Duration, p *podstate.Problem) {
 	a := m.Agent
 	if p != nil && p.Cancelled {
 		return
@@ -40,7 +40,7 @@ func (m *Meter) Step(pod *corev1.Pod, s podstate.Step, took time.Duration, p *po
 	case podstate.Unmount:
 		a.Storage.With("false", "volume_unmount", outcomeOf(p), plugin(pod, s.Volume)).Took(took)
 	case podstate.CreateSandbox:
-		handler := "" // the kubelet's label is the handler, which is mostly named as the class
+		handler := "" // the kubelet's label is the handler, which usually has the name of the class
 		if class := pod.Spec.RuntimeClassName; class != nil {
 			handler = *class
 		}
@@ -72,8 +72,8 @@ func (m *Meter) Step(pod *corev1.Pod, s podstate.Step, took time.Duration, p *po
 	}
 }
 
-// userNamespaceFailed counts a failure of a pod with a user namespace; most show when a container is created.
-func (m *Meter) userNamespaceFailed(pod *corev1.Pod) {
+// userNamespaceFailed counts a failure of a pod with a user namespace. Most of them occur when a container is created.
+func (m *AgentMetrics) userNamespaceFailed(pod *corev1.Pod) {
 	if pod.Spec.HostUsers != nil && !*pod.Spec.HostUsers {
 		m.Agent.StartedUserNamespacedErrors.Inc()
 	}
@@ -92,7 +92,7 @@ func plugin(pod *corev1.Pod, volume string) string {
 			return volumePlugin(v)
 		}
 	}
-	return "kubernetes.io/csi" // what is on disk bears the name of its PersistentVolume
+	return "kubernetes.io/csi" // a volume that is known only from the disk has the name of its PersistentVolume
 }
 
 func containerType(pod *corev1.Pod, name string) string {
@@ -105,16 +105,18 @@ func containerType(pod *corev1.Pod, name string) string {
 	return "init_container"
 }
 
-// Turn implements agent.Metrics.
-func (m *Meter) Synced(kind string, took time.Duration) { m.Agent.PodWorker.With(kind).Took(took) }
+// Synced implements agent.Metrics.
+func (m *AgentMetrics) Synced(kind string, took time.Duration) {
+	m.Agent.PodWorker.With(kind).Took(took)
+}
 
 // Pulled implements agent.Metrics.
-func (m *Meter) Pulled(bytes uint64, took time.Duration) {
+func (m *AgentMetrics) Pulled(bytes uint64, took time.Duration) {
 	m.Agent.ImagePull.With(metrics.ImageSize(bytes)).Took(took)
 }
 
 // Running implements agent.Metrics.
-func (m *Meter) Running(pod *corev1.Pod, seen time.Time, pulling time.Duration) {
+func (m *AgentMetrics) Running(pod *corev1.Pod, seen time.Time, pulling time.Duration) {
 	a, now := m.Agent, time.Now()
 	a.PodStart.Took(now.Sub(seen))
 	if pod.CreationTimestamp.IsZero() {
@@ -126,12 +128,12 @@ func (m *Meter) Running(pod *corev1.Pod, seen time.Time, pulling time.Duration) 
 }
 
 // Ended implements agent.Metrics.
-func (m *Meter) Ended(pod *corev1.Pod, container string, end *corev1.ContainerStateTerminated) {
+func (m *AgentMetrics) Ended(pod *corev1.Pod, container string, end *corev1.ContainerStateTerminated) {
 	m.Agent.TerminatedContainers.With(containerType(pod, container), strconv.Itoa(int(end.ExitCode)), end.Reason).Inc()
 }
 
 // Relisted implements agent.Metrics.
-func (m *Meter) Relisted(began time.Time, took time.Duration) {
+func (m *AgentMetrics) Relisted(began time.Time, took time.Duration) {
 	a := m.Agent
 	a.Relist.Took(took)
 	if !m.relisted.IsZero() {
@@ -142,13 +144,13 @@ func (m *Meter) Relisted(began time.Time, took time.Duration) {
 }
 
 // Rejected implements agent.Metrics.
-func (m *Meter) Rejected(reason string) { m.Agent.Admission.With(reason).Inc() }
+func (m *AgentMetrics) Rejected(reason string) { m.Agent.Admission.With(reason).Inc() }
 
 // Preempted implements agent.Metrics.
-func (m *Meter) Preempted(resource string) { m.Agent.Preemptions.With(resource).Inc() }
+func (m *AgentMetrics) Preempted(resource string) { m.Agent.Preemptions.With(resource).Inc() }
 
 // SELinux implements volumes.Metrics.
-func (m *Meter) SELinux(verdict volumes.SELinuxResult, driver, accessMode string, applies bool) {
+func (m *AgentMetrics) SELinux(result volumes.SELinuxResult, driver, accessMode string, applies bool) {
 	s, plugin := m.Agent.SELinux, driver
 	if driver != iscsi.Plugin {
 		plugin = "kubernetes.io/csi/" + driver
@@ -159,7 +161,7 @@ func (m *Meter) SELinux(verdict volumes.SELinuxResult, driver, accessMode string
 		}
 		return warnings
 	}
-	switch verdict {
+	switch result {
 	case volumes.SELinuxMounted:
 		s.Admitted.With(plugin, accessMode).Add(1)
 	case volumes.SELinuxUnknown:
@@ -172,6 +174,6 @@ func (m *Meter) SELinux(verdict volumes.SELinuxResult, driver, accessMode string
 }
 
 // Gone implements agent.Metrics.
-func (m *Meter) Gone(pod *corev1.Pod) {
+func (m *AgentMetrics) Gone(pod *corev1.Pod) {
 	m.probes.Forget(pod.Namespace, pod.Name, string(pod.UID))
 }
