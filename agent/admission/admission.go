@@ -1,9 +1,9 @@
-// Package admission decides whether a pod that is new on this node may run here.
+// Package admission decides whether a new pod may run on this node.
 //
-// It is pure: it owns nothing and does no I/O. Refusals have the kubelet's reasons and messages and are looked at in
-// the kubelet's order; what this agent cannot do is refused instead of being left out silently. For a critical pod it
-// also chooses which other pods must end. The supervisor calls it once for each new pod; a crash leaves nothing
-// behind.
+// It is pure: it owns no data and does no I/O. Rejections have the kubelet's reasons and messages, and the checks run
+// in the kubelet's order. A feature that this agent does not support leads to a rejection; it is never ignored
+// silently. For a critical pod the package also selects the pods to preempt. The supervisor calls it once for each
+// new pod. A crash leaves nothing behind.
 package admission
 
 import (
@@ -19,7 +19,7 @@ import (
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
-// Reasons of refusals. They are the kubelet's.
+// Reasons of rejections. They are the same as the kubelet's.
 const (
 	reasonUnexpected         = "UnexpectedAdmissionError"
 	reasonFeatureUnsupported = "PodFeatureUnsupported"
@@ -29,10 +29,10 @@ const (
 	outOf                    = "OutOf"
 )
 
-// Node is what pods are judged against.
+// Node holds the facts about the node that admission depends on.
 type Node struct {
-	// Object is the Node object, or one made from the agent's own settings where there is no API server. Nil skips the
-	// checks that depend on it.
+	// Object is the Node object, or one built from the agent's settings if there is no API server. If it is nil, the
+	// checks that depend on it are skipped.
 	Object *corev1.Node
 	// Allocatable is what all pods together may request.
 	Allocatable corev1.ResourceList
@@ -40,7 +40,7 @@ type Node struct {
 
 // Verdict is the result of admission. The zero value admits the pod.
 type Verdict struct {
-	// Rejection says why the pod may not run here; nil if it may.
+	// Rejection is why the pod may not run on this node; nil if it may.
 	Rejection *podstate.Rejection
 	// Preempt are the pods that must end before this critical pod can run: nil if it fits, or if Rejection is set.
 	Preempt []*corev1.Pod
@@ -48,8 +48,8 @@ type Verdict struct {
 	Short corev1.ResourceName
 }
 
-// Admit judges a pod. others are the admitted pods that have not ended; pods that end already because of a preemption
-// are not among them.
+// Admit decides whether pod may run. others are the admitted pods that have not ended, without those that are already
+// being preempted.
 func Admit(pod *corev1.Pod, node Node, others []*corev1.Pod) Verdict {
 	for _, check := range []*podstate.Rejection{unsupported(pod), wrongOS(pod), wrongGroupsPolicy(pod, node.Object)} {
 		if check != nil {
@@ -75,7 +75,7 @@ func reject(reason, message string) *podstate.Rejection {
 	return &podstate.Rejection{Reason: reason, Message: message}
 }
 
-// unsupported refuses what this agent cannot do.
+// unsupported rejects features that this agent does not support.
 func unsupported(pod *corev1.Pod) *podstate.Rejection {
 	spec := &pod.Spec
 	for i := range spec.Volumes {
@@ -105,8 +105,7 @@ func wrongOS(pod *corev1.Pod) *podstate.Rejection {
 	return nil
 }
 
-// wrongGroupsPolicy refuses a strict policy for supplementary groups where the node's status does not declare the
-// feature.
+// wrongGroupsPolicy rejects a strict policy for supplemental groups if the node's status does not declare the feature.
 func wrongGroupsPolicy(pod *corev1.Pod, node *corev1.Node) *podstate.Rejection {
 	sc := pod.Spec.SecurityContext
 	if node == nil || sc == nil || sc.SupplementalGroupsPolicy == nil ||
@@ -120,7 +119,8 @@ func wrongGroupsPolicy(pod *corev1.Pod, node *corev1.Node) *podstate.Rejection {
 		fmt.Sprintf("SupplementalGroupsPolicy=%s is not supported in this node", corev1.SupplementalGroupsPolicyStrict))
 }
 
-// wrongNode refuses a pod that is meant for another node, or that a port or a taint keeps away from this one.
+// wrongNode rejects a pod whose selector, affinity or node name does not match this node, whose host port is in use, or
+// which does not tolerate a taint.
 func wrongNode(pod *corev1.Pod, node *corev1.Node, others []*corev1.Pod) *podstate.Rejection {
 	if node != nil {
 		if fits, _ := nodeaffinity.GetRequiredNodeAffinity(pod).Match(node); !fits {
@@ -150,14 +150,14 @@ type hostPort struct {
 	port     int32
 }
 
-// anyIP stands for all addresses of the node.
+// anyIP means all addresses of the node.
 const anyIP = "0.0.0.0"
 
 func (p hostPort) conflicts(q hostPort) bool {
 	return p.protocol == q.protocol && p.port == q.port && (p.ip == q.ip || p.ip == anyIP || q.ip == anyIP)
 }
 
-// hostPorts are the ports of a pod's containers, with its sidecars.
+// hostPorts returns the host ports of a pod's app containers and sidecars.
 func hostPorts(pod *corev1.Pod) []hostPort {
 	var all []hostPort
 	for role, c := range podutil.Containers(&pod.Spec) {

@@ -10,7 +10,7 @@ import (
 	"github.com/nodelet/nodelet/agent/podstate"
 )
 
-// podOf makes a pod from YAML.
+// podOf returns a pod from YAML.
 func podOf(t testing.TB, text string) *corev1.Pod {
 	t.Helper()
 	pod := &corev1.Pod{}
@@ -26,7 +26,7 @@ func fromYAML(t testing.TB, text string, into any) {
 	}
 }
 
-// admitNode gives away what the cases of the kubelet's own predicate tests count with.
+// admitNode is a node with the resources that the kubelet's own predicate tests assume.
 const (
 	admitNode = `{metadata: {name: machine1, labels: {kubernetes.io/os: linux, zone: a}}}`
 	admitFree = `{cpu: 10m, memory: "20", pods: "32", ephemeral-storage: "20", example.com/gpu: "5", hugepages-2Mi: "5"}`
@@ -45,7 +45,7 @@ func TestAdmit(t *testing.T) {
 		free   string // admitFree where empty
 		want   *podstate.Rejection
 	}{
-		{name: "a pod that asks for nothing", pod: `{spec: {containers: [{name: app}]}}`},
+		{name: "a pod without requests", pod: `{spec: {containers: [{name: app}]}}`},
 		{name: "fits beside another", pod: requests(`{cpu: 8m, memory: "10"}`), others: []string{requests(`{cpu: 2m, memory: "10"}`)}},
 		{
 			name: "cpu", pod: requests(`{cpu: 8m, memory: "10"}`), others: []string{requests(`{cpu: 5m, memory: "19"}`)},
@@ -63,7 +63,7 @@ func TestAdmit(t *testing.T) {
 			name: "an extended resource", pod: requests(`{example.com/gpu: "3"}`), others: []string{requests(`{example.com/gpu: "3"}`)},
 			want: reject("OutOfexample.com/gpu", "Node didn't have enough resource: example.com/gpu, requested: 3, used: 3, capacity: 5"),
 		},
-		{name: "an extended resource that the node does not know is the cluster's", pod: requests(`{example.com/license: "1"}`)},
+		{name: "an extended resource that the node does not offer", pod: requests(`{example.com/license: "1"}`)},
 		{
 			name: "huge pages", pod: requests(`{hugepages-2Mi: "6"}`),
 			want: reject("OutOfhugepages-2Mi", "Node didn't have enough resource: hugepages-2Mi, requested: 6, used: 0, capacity: 5"),
@@ -77,7 +77,7 @@ func TestAdmit(t *testing.T) {
 			want: reject("OutOfpods", "Node didn't have enough resource: pods, requested: 1, used: 1, capacity: 1"),
 		},
 		{
-			name: "an init container counts where it asks for more",
+			name: "an init container counts if it requests more",
 			pod: `{spec: {initContainers: [{name: first, resources: {requests: {cpu: 11m}}}],
 				containers: [{name: app, resources: {requests: {cpu: 1m}}}]}}`,
 			want: reject("OutOfcpu", "Node didn't have enough resource: cpu, requested: 11, used: 0, capacity: 10"),
@@ -129,12 +129,12 @@ func TestAdmit(t *testing.T) {
 			want:   reject("NodePorts", "Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports"),
 		},
 		{
-			name: "a taint that drives pods out", pod: `{spec: {containers: [{name: app}]}}`,
+			name: "a taint with effect NoExecute", pod: `{spec: {containers: [{name: app}]}}`,
 			node: `{metadata: {name: machine1}, spec: {taints: [{key: foo, value: bar, effect: NoExecute}]}}`,
 			want: reject("TaintToleration", "Predicate TaintToleration failed: node(s) had taints that the pod didn't tolerate"),
 		},
 		{
-			name: "a taint that only keeps the scheduler away", pod: `{spec: {containers: [{name: app}]}}`,
+			name: "a taint with effect NoSchedule", pod: `{spec: {containers: [{name: app}]}}`,
 			node: `{metadata: {name: machine1}, spec: {taints: [{key: foo, value: bar, effect: NoSchedule}]}}`,
 		},
 		{
@@ -179,19 +179,19 @@ func TestAdmit(t *testing.T) {
 			want: reject("UnexpectedAdmissionError", `volume "src": gitRepo volumes are not supported; clone into an emptyDir from an init container instead`),
 		},
 		{
-			name: "host process of Windows, which is for others to look at", pod: `{spec: {containers: [{name: app, securityContext: {windowsOptions: {hostProcess: true}}}]}}`,
+			name: "a Windows host process, which admission does not check", pod: `{spec: {containers: [{name: app, securityContext: {windowsOptions: {hostProcess: true}}}]}}`,
 		},
 		{
 			name: "resource claims", pod: `{spec: {resourceClaims: [{name: gpu, resourceClaimName: x}], containers: [{name: app}]}}`,
 		},
 		{
-			name: "an extended resource by the name of its device class, with a claim behind it",
+			name: "an extended resource of a device class, with a ResourceClaim",
 			pod: `{spec: {containers: [{name: app, resources: {requests: {deviceclass.resource.kubernetes.io/gpu: 1}}}]},
 				status: {extendedResourceClaimStatus: {resourceClaimName: x, requestMappings:
 				[{containerName: app, resourceName: deviceclass.resource.kubernetes.io/gpu, requestName: r}]}}}`,
 		},
 		{
-			name: "an extended resource by the name of its device class, and no claim",
+			name: "an extended resource of a device class, without a ResourceClaim",
 			pod:  `{spec: {containers: [{name: app, resources: {requests: {deviceclass.resource.kubernetes.io/gpu: 1}}}]}}`,
 			want: reject("OutOfdeviceclass.resource.kubernetes.io/gpu",
 				"Node didn't have enough resource: deviceclass.resource.kubernetes.io/gpu, requested: 1, used: 0, capacity: 0"),
@@ -202,7 +202,7 @@ func TestAdmit(t *testing.T) {
 				[{action: RestartAllContainers, exitCodes: {operator: In, values: [1]}}]}]}}`,
 		},
 		{
-			name: "user namespace on the host's network", pod: `{spec: {hostNetwork: true, hostUsers: false, containers: [{name: app}]}}`,
+			name: "user namespace on the host network", pod: `{spec: {hostNetwork: true, hostUsers: false, containers: [{name: app}]}}`,
 			want: reject("PodFeatureUnsupported", "Pod requires node features that are not available: UserNamespacesHostNetworkSupport"),
 		},
 	}

@@ -12,18 +12,18 @@ import (
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
-// Reasons of refusals for what the machine or its settings do not allow. They are the kubelet's.
+// Reasons of rejections for what the machine or its settings do not allow. They are the same as the kubelet's.
 const (
 	reasonSysctlForbidden = "SysctlForbidden"
 	reasonAppArmor        = "AppArmor"
 )
 
-// Host is what AdmitHost needs to know of the machine and the settings of the agent.
+// Host holds the facts about the machine and the settings of the agent that AdmitHost depends on.
 type Host struct {
-	// UnsafeSysctls are the sysctls that pods may set beyond the safe ones (KubeletConfiguration allowedUnsafeSysctls):
-	// names, or prefixes that end in *.
+	// UnsafeSysctls are the sysctls that pods may set in addition to the safe ones (KubeletConfiguration
+	// allowedUnsafeSysctls): names, or prefixes that end in *.
 	UnsafeSysctls []string
-	// AppArmor reports whether the kernel enforces AppArmor profiles.
+	// AppArmor: the kernel enforces AppArmor profiles.
 	AppArmor bool
 }
 
@@ -43,7 +43,8 @@ var safeSysctls = []string{
 	"net.ipv4.tcp_wmem",
 }
 
-// AdmitHost refuses a pod that needs what the machine cannot enforce or what its settings do not allow.
+// AdmitHost rejects a pod with sysctls that the settings do not allow, or with an AppArmor profile that the kernel
+// cannot enforce.
 func AdmitHost(pod *corev1.Pod, host Host) *podstate.Rejection {
 	if sc := pod.Spec.SecurityContext; sc != nil {
 		for _, s := range sc.Sysctls {
@@ -58,8 +59,8 @@ func AdmitHost(pod *corev1.Pod, host Host) *podstate.Rejection {
 	return nil
 }
 
-// forbiddenSysctl says why a pod may not set a sysctl; empty if it may. Pods that share a namespace with the host may
-// not set the sysctls of that namespace.
+// forbiddenSysctl returns why a pod may not set a sysctl; empty if it may. A pod that shares a namespace with the
+// host may not set the sysctls of that namespace.
 func forbiddenSysctl(name string, spec *corev1.PodSpec, unsafe []string) string {
 	name = sysctl.NormalizeName(name)
 	for _, pattern := range slices.Concat(safeSysctls, unsafe) {

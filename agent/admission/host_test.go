@@ -55,7 +55,7 @@ func checkHost(t *testing.T, pod string, host Host, reason, want string) {
 	got := AdmitHost(podOf(t, pod), host)
 	switch {
 	case want == "" && got != nil:
-		t.Errorf("refused: %v", *got)
+		t.Errorf("got rejection %v, want admission", *got)
 	case want != "" && (got == nil || *got != *reject(reason, want)):
 		t.Errorf("got %v, want %s: %s", got, reason, want)
 	}

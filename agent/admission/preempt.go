@@ -18,9 +18,9 @@ type need struct {
 	amount int64
 }
 
-// preempt chooses the pods that end so that a critical pod gets what is short. Pods of a higher QoS class end only for
-// what all pods of the lower classes together cannot free. Within a class as few pods as possible end. missing is what
-// cannot be freed; nothing ends then.
+// preempt selects the pods that must end to free the resources that a critical pod lacks. Pods of a higher QoS class
+// end only if the pods of the lower classes cannot free enough. Within a class as few pods as possible end. missing
+// holds the resources that cannot be freed; no pod ends then.
 func preempt(pod *corev1.Pod, short []shortage, others []*corev1.Pod) (victims []*corev1.Pod, missing []need) {
 	var needs []need
 	for _, s := range short {
@@ -52,7 +52,7 @@ func preemptable(pod, other *corev1.Pod) bool {
 	return mine != nil && its != nil && *mine > *its
 }
 
-// without is what remains of the needs when these pods have ended.
+// without returns the needs that remain after these pods have ended.
 func without(needs []need, lists ...[]*corev1.Pod) (left []need) {
 	for _, n := range needs {
 		for _, pod := range slices.Concat(lists...) {
@@ -65,8 +65,8 @@ func without(needs []need, lists ...[]*corev1.Pod) (left []need) {
 	return left
 }
 
-// fewest chooses pods until the needs are met or no pod is left: each time the one that leaves least to be freed, or,
-// where several do, the one that requests less memory, then less CPU.
+// fewest selects pods until the needs are met or no pod is left. Each time it selects the pod after which the least
+// remains to be freed; among equal pods the one that requests less memory, then less CPU.
 func fewest(pods []*corev1.Pod, needs []need) (chosen []*corev1.Pod) {
 	pods = slices.Clone(pods)
 	for len(needs) > 0 && len(pods) > 0 {
@@ -83,8 +83,8 @@ func fewest(pods []*corev1.Pod, needs []need) (chosen []*corev1.Pod) {
 	return chosen
 }
 
-// remainder measures how much of the needs is left when a pod has ended. Each resource counts by the square of the
-// fraction that is left of it, so that its unit does not matter.
+// remainder measures how much of the needs remains after a pod has ended: the sum of the squares of the remaining
+// fraction of each resource. With fractions, the units do not matter.
 func remainder(needs []need, pod *corev1.Pod) (sum float64) {
 	for _, n := range needs {
 		if left := float64(n.amount - requested(pod, n.name)); left > 0 {

@@ -55,20 +55,20 @@ func TestPreempt(t *testing.T) {
 		short  corev1.ResourceName
 		reject string // reason and message
 	}{
-		"it fits":                        {pod: request(1, 1), others: small},
+		"no preemption needed":           {pod: request(1, 1), others: small},
 		"the one that frees just enough": {pod: request(4, 1), others: small, want: []string{"b3"}, short: "cpu"},
 		"less memory where CPU is equal": {pod: request(2, 1), others: small, want: []string{"b1"}, short: "cpu"},
 		"all burstable, then the guaranteed one that is enough": {
 			pod: request(7, 1), others: small, want: []string{"b1", "b1m", "b3", "g1"}, short: "cpu",
 		},
-		"a guaranteed pod that makes a burstable one needless": {
+		"a guaranteed pod spares a burstable one": {
 			pod: request(8, 1), others: small, want: []string{"b1", "b3", "g3"}, short: "cpu",
 		},
 		"two resources": {pod: request(2, 13), others: small, want: []string{"b3"}, short: "cpu"},
 		"the number of pods": {
 			pod: request(1, 1), others: small, free: `{cpu: 10m, memory: 20, pods: 6}`, want: []string{"e"}, short: "pods",
 		},
-		"not more than there is": {pod: request(11, 1), others: small, reject: cannot},
+		"more than the node has": {pod: request(11, 1), others: small, reject: cannot},
 		"a pod that is not critical": {
 			pod: withPriority(request(4, 1), 1_000_000_000), others: small,
 			reject: "OutOfcpu: Node didn't have enough resource: cpu, requested: 4, used: 9, capacity: 10",
@@ -76,13 +76,13 @@ func TestPreempt(t *testing.T) {
 		"a static pod": {
 			pod: static(named(t, "static", burstable, 2, 1)), others: small, want: []string{"b1"}, short: "cpu",
 		},
-		"critical pods stay": {
+		"critical pods are not preempted": {
 			pod: static(named(t, "static", burstable, 2, 1)), others: other(critical), reject: cannot,
 		},
-		"critical pods of a lower priority go": {
+		"critical pods of a lower priority are preempted": {
 			pod: request(2, 1), others: other(critical - 1), want: []string{"other"}, short: "cpu",
 		},
-		"nothing ends for a pod that does not match the node": {
+		"no preemption for a pod that does not match the node": {
 			pod: zoned, others: small,
 			reject: "NodeAffinity: Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector",
 		},

@@ -10,9 +10,9 @@ import (
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
-// AdmitResize judges a pod whose spec asks for other resources than are allocated to it: nil allows the resize.
-// wanted is the pod as its source has it, allocated the same pod with its allocated resources; so are others, the
-// admitted pods. swappable reports whether a container of the pod may swap.
+// AdmitResize decides whether a pod gets the resources in its spec; nil allows the resize. wanted is the pod as its
+// source delivers it; allocated is the same pod with its allocated resources. others are the other admitted pods,
+// with their allocated resources. swappable reports whether a container of the pod may swap.
 func AdmitResize(wanted, allocated *corev1.Pod, allocatable corev1.ResourceList, others []*corev1.Pod,
 	swappable func(*corev1.Pod, *corev1.Container) bool) *podstate.PendingResize {
 	if swapChanges(wanted, allocated, swappable) {
@@ -32,7 +32,8 @@ func AdmitResize(wanted, allocated *corev1.Pod, allocatable corev1.ResourceList,
 	return nil
 }
 
-// swapChanges reports whether the memory of a container that may swap would change: its swap limit follows from that.
+// swapChanges reports whether the memory request of a container that may swap would change. The container's swap limit
+// depends on that request.
 func swapChanges(wanted, allocated *corev1.Pod, swappable func(*corev1.Pod, *corev1.Container) bool) bool {
 	for role, c := range podutil.Containers(&wanted.Spec) {
 		_, has := podutil.Container(&allocated.Spec, c.Name)
@@ -48,7 +49,7 @@ func swapChanges(wanted, allocated *corev1.Pod, swappable func(*corev1.Pod, *cor
 	return false
 }
 
-// ResizeBefore reports whether the resize of a is judged before that of b: first the pods that ask for no more than
+// ResizeBefore reports whether the resize of a is decided before that of b: first the pods that request no more than
 // they have, then by priority and QoS class, then those that have waited longest.
 func ResizeBefore(a, b, allocatedA, allocatedB *corev1.Pod) bool {
 	if upA, upB := wantsMore(a, allocatedA), wantsMore(b, allocatedB); upA != upB {

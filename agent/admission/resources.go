@@ -14,21 +14,22 @@ import (
 	"github.com/nodelet/nodelet/agent/podstate"
 )
 
-// shortage is a resource of which a pod requests more than is left, in the unit of amount.
+// shortage is a resource of which a pod requests more than is free. Its numbers are in the unit of the function amount.
 type shortage struct {
 	name                      corev1.ResourceName
 	requested, used, capacity int64
 }
 
-// missing is how much more would have to be free.
+// missing returns how much more must be free.
 func (s shortage) missing() int64 { return s.requested - (s.capacity - s.used) }
 
 func (s shortage) rejection() *podstate.Rejection {
-	return reject(outOf+string(s.name), fmt.Sprintf("Node didn't have enough resource: %s, requested: %d, used: %d, capacity: %d",
-		s.name, s.requested, s.used, s.capacity))
+	return reject(outOf+string(s.name),
+		fmt.Sprintf("Node didn't have enough resource: %s, requested: %d, used: %d, capacity: %d",
+			s.name, s.requested, s.used, s.capacity))
 }
 
-// shortages lists the resources of which less is left than the pod requests, always in the same order.
+// shortages lists the resources of which the pod requests more than is free, always in the same order.
 func shortages(pod *corev1.Pod, allocatable corev1.ResourceList, others []*corev1.Pod) (all []shortage) {
 	pods := shortage{corev1.ResourcePods, 1, int64(len(others)), allocatable.Pods().Value()}
 	if pods.missing() > 0 {
@@ -41,7 +42,7 @@ func shortages(pod *corev1.Pod, allocatable corev1.ResourceList, others []*corev
 	for _, name := range names {
 		capacity, offered := allocatable[name]
 		if !counted(name) || extended(name) && !offered {
-			continue // an extended resource that the node does not offer belongs to the cluster
+			continue // an extended resource that the node does not offer is a cluster-level one
 		}
 		s := shortage{name: name, requested: amount(name, requests[name]), capacity: amount(name, capacity)}
 		for _, other := range others {
@@ -54,7 +55,7 @@ func shortages(pod *corev1.Pod, allocatable corev1.ResourceList, others []*corev
 	return all
 }
 
-// requested is how much of a resource a pod requests, in the unit of amount.
+// requested returns how much of a resource a pod requests, in the unit of the function amount.
 func requested(pod *corev1.Pod, name corev1.ResourceName) int64 {
 	if name == corev1.ResourcePods {
 		return 1
@@ -62,7 +63,7 @@ func requested(pod *corev1.Pod, name corev1.ResourceName) int64 {
 	return amount(name, requestsOf(pod)[name])
 }
 
-// requestsOf is what a pod requests of the node: not the extended resources for which it has a ResourceClaim.
+// requestsOf returns what a pod requests from the node, without the extended resources that a ResourceClaim provides.
 func requestsOf(pod *corev1.Pod) corev1.ResourceList {
 	all := resource.PodRequests(pod, resource.PodResourcesOptions{})
 	if s := pod.Status.ExtendedResourceClaimStatus; s != nil {
@@ -73,7 +74,7 @@ func requestsOf(pod *corev1.Pod) corev1.ResourceList {
 	return all
 }
 
-// rank orders the resources, so that the first shortage is always the same.
+// rank returns the position of a resource in the order of shortages.
 func rank(name corev1.ResourceName) int {
 	switch name {
 	case corev1.ResourceCPU:
@@ -101,7 +102,7 @@ func extended(name corev1.ResourceName) bool {
 		!strings.HasPrefix(n, corev1.DefaultResourceRequestsPrefix)
 }
 
-// amount converts a quantity to the unit that the kubelet counts in: thousandths of a CPU, otherwise ones.
+// amount converts a quantity to the unit that the kubelet uses in its messages: thousandths of a CPU, else the value.
 func amount(name corev1.ResourceName, q apiresource.Quantity) int64 {
 	if name == corev1.ResourceCPU {
 		return q.MilliValue()

@@ -33,8 +33,8 @@ func (b *builder) addresses() {
 	}
 }
 
-// hostAddresses fills in the node's addresses for a pod on the host's network. The first stays once it is known; the
-// second may come later.
+// hostAddresses fills in the node's addresses for a pod on the host network. The first address does not change once
+// it is set; the second one may be added later.
 func (b *builder) hostAddresses() {
 	st := &b.st
 	st.PodIP, st.PodIPs = b.Reported.PodIP, b.Reported.PodIPs
@@ -47,7 +47,8 @@ func (b *builder) hostAddresses() {
 	}
 }
 
-// podIPs are the runtime's addresses in the order of the node's IP families, one of each, in their usual form.
+// podIPs returns the addresses that the runtime reports, in canonical form: at most one of each IP family, in the
+// order of the node's IP families.
 func (b *builder) podIPs(all []string) []string {
 	first6 := len(b.Node.HostIPs) > 0 && ipv6(b.Node.HostIPs[0])
 	var found []string
@@ -62,7 +63,7 @@ func (b *builder) podIPs(all []string) []string {
 	return found
 }
 
-// ipv6 reports whether an address is one of IPv6.
+// ipv6 reports whether ip is an IPv6 address.
 func ipv6(ip string) bool {
 	a, err := netip.ParseAddr(ip)
 	return err == nil && a.Unmap().Is6()

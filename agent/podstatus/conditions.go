@@ -10,7 +10,7 @@ import (
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
-// Reasons of pod conditions. They are the kubelet's.
+// Reasons of pod conditions. They are the same as the kubelet's.
 const (
 	reasonContainersNotReady       = "ContainersNotReady"
 	reasonContainersNotInitialized = "ContainersNotInitialized"
@@ -22,12 +22,12 @@ const (
 	messagePreempted               = "Pod was preempted by Kubelet to accommodate a critical pod."
 )
 
-// NetworkIntact is nodelet's own: False while the network plugins find the pod's network not as they made
-// it, and missing otherwise.
+// NetworkIntact is a condition of nodelet. It is False while the network plugins report a problem with the pod's
+// network. Otherwise the pod does not have this condition.
 const NetworkIntact corev1.PodConditionType = "nodelet.dev/NetworkIntact"
 
-// ours reports whether the node agent owns a condition. It shares DisruptionTarget with the eviction API and others.
-func ours(t corev1.PodConditionType) bool {
+// owned reports whether the node agent owns a condition. It shares DisruptionTarget with the eviction API and others.
+func owned(t corev1.PodConditionType) bool {
 	switch t {
 	case corev1.PodScheduled, corev1.PodReady, corev1.PodInitialized, corev1.ContainersReady,
 		corev1.PodReadyToStartContainers, corev1.PodResizePending, corev1.PodResizeInProgress,
@@ -37,17 +37,17 @@ func ours(t corev1.PodConditionType) bool {
 	return false
 }
 
-// foreignConditions takes over the conditions of other owners as they are.
+// foreignConditions copies the conditions of other owners unchanged.
 func (b *builder) foreignConditions() {
 	for _, c := range b.Pod.Status.Conditions {
-		if !ours(c.Type) {
+		if !owned(c.Type) {
 			b.st.Conditions = append(b.st.Conditions, c)
 		}
 	}
 }
 
-// conditions fills in the pod's conditions, for the phase that the status has already. Those of other
-// owners come first.
+// conditions fills in the pod's conditions. The phase of the status must be set before. The conditions of other owners
+// come first.
 func (b *builder) conditions() {
 	b.st.Conditions = make([]corev1.PodCondition, 0, max(6, len(b.Pod.Status.Conditions)))
 	b.foreignConditions()
@@ -77,7 +77,7 @@ func (b *builder) conditions() {
 
 func (b *builder) add(c corev1.PodCondition) { b.st.Conditions = append(b.st.Conditions, b.dated(c)) }
 
-// dated completes a condition: with the generation it was made for, and since when it has had its status.
+// dated sets the observed generation of a condition and the time of its last transition.
 func (b *builder) dated(c corev1.PodCondition) corev1.PodCondition {
 	c.ObservedGeneration = b.Pod.Generation
 	c.LastTransitionTime = seconds(b.Now)
@@ -87,8 +87,8 @@ func (b *builder) dated(c corev1.PodCondition) corev1.PodCondition {
 	return c
 }
 
-// disruption notes that the node ended the pod: by eviction, preemption or shutdown, and not because of its
-// own deadline or by its own fault.
+// disruption adds the condition DisruptionTarget if the node ended the pod by eviction, preemption or shutdown. It does
+// not add it if the pod itself caused its end.
 func (b *builder) disruption() {
 	stop := b.Desired.Stop
 	if stop == nil || stop.Reason == "" || stop.Own {
@@ -111,7 +111,7 @@ func (b *builder) disruption() {
 	b.st.Conditions = append(b.st.Conditions, c)
 }
 
-// readyToStart is whether there is exactly one ready sandbox with its network, and it is the newest.
+// readyToStart returns True if exactly one sandbox is ready, and it is the newest one and has its network.
 func (b *builder) readyToStart() corev1.ConditionStatus {
 	ready := 0
 	for _, box := range b.Sandboxes {
@@ -161,7 +161,7 @@ func (b *builder) containersReady() corev1.PodCondition {
 		return c
 	case corev1.PodFailed:
 		c.Reason = reasonPodFailed
-		// What was reported of a pod as it ended stays.
+		// Reason and message do not change once the phase is terminal.
 		old := podutil.Condition(b.Reported.Conditions, c.Type)
 		if podutil.IsTerminal(b.Reported.Phase) && old != nil && old.Status == c.Status {
 			c.Reason, c.Message = old.Reason, old.Message
@@ -184,7 +184,7 @@ func (b *builder) containersReady() corev1.PodCondition {
 	return c
 }
 
-// podReady is ContainersReady, and the readiness gates that others answer.
+// podReady returns the condition Ready: ContainersReady and all readiness gates must be True.
 func (b *builder) podReady(containers corev1.PodCondition, gates []corev1.PodCondition) corev1.PodCondition {
 	c := containers
 	c.Type = corev1.PodReady
@@ -203,7 +203,7 @@ func (b *builder) podReady(containers corev1.PodCondition, gates []corev1.PodCon
 	return c
 }
 
-// gateUnready says why a readiness gate is closed; empty for an open one.
+// gateUnready returns why a readiness gate is not True; empty if it is.
 func gateUnready(gate corev1.PodConditionType, all []corev1.PodCondition) string {
 	switch c := podutil.Condition(all, gate); {
 	case c == nil:
@@ -214,7 +214,7 @@ func gateUnready(gate corev1.PodConditionType, all []corev1.PodCondition) string
 	return ""
 }
 
-// restartingAll is the condition of a pod whose restart rules can restart all containers (KEP-5532).
+// restartingAll returns the condition of a pod whose restart rules can restart all containers (KEP-5532).
 func (b *builder) restartingAll() corev1.PodCondition {
 	c := corev1.PodCondition{Type: corev1.AllContainersRestarting, Status: corev1.ConditionFalse}
 	switch {

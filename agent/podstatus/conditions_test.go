@@ -11,7 +11,7 @@ import (
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
-// TestConditions holds the cases of the kubelet's status/generate_test.go, with container states as in phasePod.
+// TestConditions covers the cases of the kubelet's status/generate_test.go, with container states as in phasePod.
 func TestConditions(t *testing.T) {
 	tests := []struct {
 		name       string
@@ -52,35 +52,35 @@ func TestConditions(t *testing.T) {
 				"!ContainersReady(ContainersNotReady: containers with unready status: [c2 c3]) PodScheduled",
 		},
 		{
-			name: "initialized before, for an app container has run", containers: "side=wait/fail app=up", ready: []string{"c1"}, phase: corev1.PodRunning,
+			name: "initialized before, because an app container has run", containers: "side=wait/fail app=up", ready: []string{"c1"}, phase: corev1.PodRunning,
 			want: "!PodReadyToStartContainers Initialized !Ready(ContainersNotReady: containers with unready status: [c0]) " +
 				"!ContainersReady(ContainersNotReady: containers with unready status: [c0]) PodScheduled",
 		},
 		{
-			name: "initialized before, as was shown", containers: "init=wait app=wait", phase: corev1.PodPending,
+			name: "initialized before, by the reported status", containers: "init=wait app=wait", phase: corev1.PodPending,
 			shown: []corev1.PodCondition{{Type: corev1.PodInitialized, Status: corev1.ConditionTrue}},
 			want: "!PodReadyToStartContainers Initialized !Ready(ContainersNotReady: containers with unready status: [c1]) " +
 				"!ContainersReady(ContainersNotReady: containers with unready status: [c1]) PodScheduled",
 		},
 		{
-			name: "a readiness gate that nobody has set", containers: "app=up", ready: []string{"c0"}, phase: corev1.PodRunning,
+			name: "a readiness gate without a condition", containers: "app=up", ready: []string{"c0"}, phase: corev1.PodRunning,
 			gates: []corev1.PodConditionType{"gate1"},
 			want: "!PodReadyToStartContainers Initialized " +
 				`!Ready(ReadinessGatesNotReady: corresponding condition of pod readiness gate "gate1" does not exist.) ContainersReady PodScheduled`,
 		},
 		{
-			name: "a readiness gate that is closed", containers: "app=up", ready: []string{"c0"}, phase: corev1.PodRunning,
+			name: "a readiness gate that is False", containers: "app=up", ready: []string{"c0"}, phase: corev1.PodRunning,
 			gates: []corev1.PodConditionType{"gate1"}, shown: []corev1.PodCondition{{Type: "gate1", Status: corev1.ConditionFalse}},
 			want: "!gate1 !PodReadyToStartContainers Initialized " +
 				`!Ready(ReadinessGatesNotReady: the status of pod readiness gate "gate1" is not "True", but False) ContainersReady PodScheduled`,
 		},
 		{
-			name: "a readiness gate that is open", containers: "app=up", ready: []string{"c0"}, phase: corev1.PodRunning,
+			name: "a readiness gate that is True", containers: "app=up", ready: []string{"c0"}, phase: corev1.PodRunning,
 			gates: []corev1.PodConditionType{"gate1"}, shown: []corev1.PodCondition{{Type: "gate1", Status: corev1.ConditionTrue}},
 			want: "gate1 !PodReadyToStartContainers Initialized Ready ContainersReady PodScheduled",
 		},
 		{
-			name: "conditions of others stay", containers: "app=up", ready: []string{"c0"}, phase: corev1.PodRunning,
+			name: "conditions of other owners stay", containers: "app=up", ready: []string{"c0"}, phase: corev1.PodRunning,
 			shown: []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse},
 				{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: "EvictionByEvictionAPI"}},
 			want: "DisruptionTarget(EvictionByEvictionAPI) !PodReadyToStartContainers Initialized Ready ContainersReady PodScheduled",
@@ -110,7 +110,7 @@ func TestConditions(t *testing.T) {
 	}
 }
 
-// TestReadyToStart holds the kubelet's cases of PodReadyToStartContainers.
+// TestReadyToStart covers the kubelet's cases of PodReadyToStartContainers.
 func TestReadyToStart(t *testing.T) {
 	ready := podstate.Sandbox{ID: "s0", Ready: true, IPs: []string{"10.0.0.1"}}
 	tests := []struct {
@@ -126,7 +126,7 @@ func TestReadyToStart(t *testing.T) {
 		{name: "two ready", sandboxes: []podstate.Sandbox{ready, {ID: "s1", Attempt: 1, Ready: true, IPs: []string{"10.0.0.2"}}}, want: corev1.ConditionFalse},
 		{name: "the newest not ready", sandboxes: []podstate.Sandbox{ready, {ID: "s1", Attempt: 1}}, want: corev1.ConditionFalse},
 		{name: "no address", sandboxes: []podstate.Sandbox{{ID: "s0", Ready: true}}, want: corev1.ConditionFalse},
-		{name: "no address on the host's network", sandboxes: []podstate.Sandbox{{ID: "s0", Ready: true}}, host: true, want: corev1.ConditionTrue},
+		{name: "no address on the host network", sandboxes: []podstate.Sandbox{{ID: "s0", Ready: true}}, host: true, want: corev1.ConditionTrue},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -147,12 +147,14 @@ func TestTransitionTimes(t *testing.T) {
 	for status, want := range map[corev1.ConditionStatus]time.Time{corev1.ConditionTrue: then, corev1.ConditionFalse: time.Unix(2000, 0)} {
 		c := b.dated(corev1.PodCondition{Type: corev1.PodReady, Status: status})
 		if !c.LastTransitionTime.Time.Equal(want) || c.ObservedGeneration != 3 {
-			t.Errorf("%s since %v, generation %d; want %v, generation 3", status, c.LastTransitionTime, c.ObservedGeneration, want)
+			t.Errorf("%s: got transition at %v, generation %d; want %v, generation 3",
+				status, c.LastTransitionTime, c.ObservedGeneration, want)
 		}
 	}
 }
 
-// conditionsText is the conditions in one line: those that are true by name, the others with a "!" and their reason.
+// conditionsText returns the conditions in one line: those that are True by name, the others with a "!" and their
+// reason.
 func conditionsText(all []corev1.PodCondition) string {
 	var words []string
 	for _, c := range all {

@@ -10,8 +10,8 @@ import (
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
-// containerStatuses fills in one status for each container of the spec: init containers in the spec's
-// order, the others by name.
+// containerStatuses fills in one status for each container of the spec: init containers in the order of the spec, all
+// others sorted by name.
 func (b *builder) containerStatuses() {
 	st := &b.st
 	for _, slot := range b.Slots {
@@ -35,7 +35,7 @@ func sortByName(all []corev1.ContainerStatus) {
 
 func (b *builder) containerStatus(slot *podstate.Slot) corev1.ContainerStatus {
 	if podutil.IsTerminal(b.Reported.Phase) && slot.Shown != nil && slot.Shown.State.Terminated != nil {
-		return *slot.Shown // the pod has ended, and so has this
+		return *slot.Shown // the pod and this container have ended
 	}
 	slot = b.reportedInstance(slot)
 	st := corev1.ContainerStatus{Name: slot.Spec.Name, Image: slot.Spec.Image, VolumeMounts: b.volumeMounts(slot)}
@@ -45,10 +45,10 @@ func (b *builder) containerStatus(slot *podstate.Slot) corev1.ContainerStatus {
 	case slot.Reset:
 		removedForReset(&st, slot.Shown)
 	case slot.Shown != nil:
-		st.State = b.notYet()
+		st.State = b.waiting()
 		b.vanished(&st, slot)
 	default:
-		st.State = b.notYet()
+		st.State = b.waiting()
 	}
 	if st.State.Waiting != nil && slot.Role == podutil.RoleInit && slot.Last == nil && appCreated(b.Slots) {
 		st.State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
@@ -64,9 +64,9 @@ func (b *builder) containerStatus(slot *podstate.Slot) corev1.ContainerStatus {
 	return st
 }
 
-// reportedInstance is the slot that the status is about: where the newest instance is only created yet,
-// that of the one before. An instance counts as a restart when it starts, or fails to. Once it has been
-// counted, the status does not go back to the one before.
+// reportedInstance returns the slot with the instance that the status describes. While the newest instance is only
+// created, that is the previous one. An instance counts as a restart once it has started or failed to start. After it
+// was counted, the status does not describe the previous instance again.
 func (b *builder) reportedInstance(slot *podstate.Slot) *podstate.Slot {
 	if slot.Last == nil || slot.Lost || slot.Last.State != podstate.ContainerCreated {
 		return slot
@@ -80,8 +80,8 @@ func (b *builder) reportedInstance(slot *podstate.Slot) *podstate.Slot {
 	return slot.Instance(before)
 }
 
-// notYet is the state of a container whose turn has not come.
-func (b *builder) notYet() corev1.ContainerState {
+// waiting returns the state of a container that has not started yet.
+func (b *builder) waiting() corev1.ContainerState {
 	reason := podstate.ReasonContainerCreating
 	if b.HasInit() {
 		reason = podstate.ReasonPodInitializing
@@ -107,7 +107,8 @@ func (b *builder) volumeMounts(slot *podstate.Slot) []corev1.VolumeMountStatus {
 	return all
 }
 
-// recursiveReadOnly is how a read-only mount is made. supported: the runtime handler can make it recursive.
+// recursiveReadOnly returns the mode of a read-only mount. supported is true if the runtime handler supports recursive
+// read-only mounts.
 func recursiveReadOnly(m corev1.VolumeMount, supported bool) *corev1.RecursiveReadOnlyMode {
 	mode := corev1.RecursiveReadOnlyDisabled
 	if m.RecursiveReadOnly != nil && *m.RecursiveReadOnly != mode && supported &&
@@ -124,7 +125,7 @@ func appCreated(slots []*podstate.Slot) bool {
 	})
 }
 
-// seen fills in what the runtime says of the newest instance, and of the one before.
+// seen fills in the state of the newest instance and of the previous one, as the runtime reports them.
 func (b *builder) seen(st *corev1.ContainerStatus, slot *podstate.Slot) {
 	c := slot.Last
 	id := podutil.ContainerID(b.Node.RuntimeName, c.ID)
@@ -155,7 +156,7 @@ func (b *builder) seen(st *corev1.ContainerStatus, slot *podstate.Slot) {
 	}
 }
 
-// keepMessage takes over the message of the same instance: the file that held it may be gone from the disk.
+// keepMessage keeps the termination message of the same instance: its file may no longer exist on disk.
 func keepMessage(state *corev1.ContainerState, old corev1.ContainerState) {
 	now, then := state.Terminated, old.Terminated
 	if now != nil && then != nil && now.Message == "" && now.ContainerID == then.ContainerID {
@@ -168,7 +169,7 @@ func (b *builder) state(slot *podstate.Slot) corev1.ContainerState {
 	switch c.State {
 	case podstate.ContainerRunning:
 		if slot.HookDue() {
-			return b.notYet() // a container is reported as running once its postStart hook has succeeded
+			return b.waiting() // a container is reported as running once its postStart hook has succeeded
 		}
 		return corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: seconds(c.StartedAt)}}
 	case podstate.ContainerExited:
@@ -178,7 +179,7 @@ func (b *builder) state(slot *podstate.Slot) corev1.ContainerState {
 			return corev1.ContainerState{Terminated: unknownEnd(podstate.MessageNotLocated)}
 		}
 	}
-	return b.notYet()
+	return b.waiting()
 }
 
 func terminated(c *podstate.Container, runtime string) *corev1.ContainerStateTerminated {
@@ -201,8 +202,8 @@ func unknownEnd(message string) *corev1.ContainerStateTerminated {
 	}
 }
 
-// vanished fills in what the API showed of a container that the runtime no longer has. Its container ID
-// stays as long as the status is about that instance: the next attempt is counted from it.
+// vanished fills in the status of a container that the runtime no longer has, from its reported status. The container
+// ID stays while the status describes that instance, because the number of the next attempt depends on it.
 func (b *builder) vanished(st *corev1.ContainerStatus, slot *podstate.Slot) {
 	old := slot.Shown
 	ran := old.State.Running != nil || old.State.Waiting != nil && old.ContainerID != "" && lastEnd(old) == nil
@@ -218,11 +219,11 @@ func (b *builder) vanished(st *corev1.ContainerStatus, slot *podstate.Slot) {
 	st.LastTerminationState = corev1.ContainerState{Terminated: unknownEnd(
 		"The container could not be located when the pod was deleted.  The container used to be Running")}
 	if b.Pod.DeletionTimestamp == nil {
-		st.RestartCount++ // of the instance that follows
+		st.RestartCount++ // it already counts the next instance
 	}
 }
 
-// lastEnd is the end of the very instance that a waiting status names.
+// lastEnd returns the last termination in a waiting status, if it belongs to the instance that the status names.
 func lastEnd(old *corev1.ContainerStatus) *corev1.ContainerStateTerminated {
 	if t := old.LastTerminationState.Terminated; t != nil && (t.ContainerID == "" || t.ContainerID == old.ContainerID) {
 		return t
@@ -244,7 +245,7 @@ func removedForReset(st *corev1.ContainerStatus, old *corev1.ContainerStatus) {
 	st.RestartCount = old.RestartCount + 1
 }
 
-// probed fills in what probes and the end of an init container say: started and ready.
+// probed fills in the fields Started and Ready from the probe results, or from the exit code of an init container.
 func probed(st *corev1.ContainerStatus, slot *podstate.Slot) {
 	if slot.Role == podutil.RoleEphemeral {
 		return
@@ -259,7 +260,8 @@ func probed(st *corev1.ContainerStatus, slot *podstate.Slot) {
 	st.Started = &started
 }
 
-// closeContainers ends the statuses of a pod that has ended: what was expected to run, and did not, has failed.
+// closeContainers sets the final container statuses of a pod that has ended. A container that was expected to run,
+// and did not, has failed.
 func (b *builder) closeContainers() {
 	st := &b.st
 	if b.wasInitialized() {
@@ -283,7 +285,7 @@ func closeAll(all []corev1.ContainerStatus) {
 	}
 }
 
-// wasInitialized reports whether the statuses show that the pod was initialized at some time.
+// wasInitialized reports whether the statuses show that the pod was initialized at some point.
 func (b *builder) wasInitialized() bool {
 	if !b.HasInit() {
 		return true

@@ -7,12 +7,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// messagesMax bounds the termination messages of a whole pod in its status, in bytes.
+// messagesMax is the largest total size of the termination messages in a pod's status, in bytes.
 const messagesMax = 12 << 10
 
-// normalize brings the messages of a state into the form that the API server returns: valid UTF-8, and no
-// longer than the container's share of messagesMax. Anything else would come back changed and differ from
-// the next status for ever.
+// normalize converts the message of a state to the form that the API server returns: valid UTF-8, and no longer than
+// the container's share of messagesMax. The API server would change any other message, and each status would differ
+// from the stored one.
 func (b *builder) normalize(state *corev1.ContainerState) {
 	if w := state.Waiting; w != nil && !utf8.ValidString(w.Message) {
 		valid := *w
@@ -29,7 +29,7 @@ func (b *builder) normalize(state *corev1.ContainerState) {
 
 func valid8(s string) string { return strings.ToValidUTF8(s, string(utf8.RuneError)) }
 
-// truncate cuts s to at most limit bytes without splitting a character.
+// truncate shortens s to at most limit bytes without splitting a character.
 func truncate(s string, limit int) string {
 	if len(s) <= limit {
 		return s

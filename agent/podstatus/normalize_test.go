@@ -11,8 +11,9 @@ import (
 	"github.com/nodelet/nodelet/agent/podstate"
 )
 
-// TestNormalized: a status has the form in which the API server returns it, so that it never differs for ever: messages are
-// valid UTF-8, bounded at the end of a character, times are whole seconds, and container statuses have the kubelet's order.
+// TestNormalized checks that a status has the form in which the API server returns it; otherwise each new status would
+// differ from the stored one. Messages are valid UTF-8 and truncated between characters, times are whole seconds, and
+// container statuses have the kubelet's order.
 func TestNormalized(t *testing.T) {
 	pod := &corev1.Pod{}
 	pod.Spec.RestartPolicy = corev1.RestartPolicyNever

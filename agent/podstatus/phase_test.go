@@ -11,8 +11,8 @@ import (
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
-// inState makes a container status from a word: run, up (running and started), ok, fail (ended), wait,
-// wait/ok, wait/fail (waiting after an end).
+// inState returns the container status for a word: run, up (running and started), ok, fail (terminated), wait, wait/ok,
+// wait/fail (waiting after a termination).
 func inState(name, word string) corev1.ContainerStatus {
 	st := corev1.ContainerStatus{Name: name}
 	ended := func(word string) *corev1.ContainerStateTerminated {
@@ -39,12 +39,13 @@ func inState(name, word string) corev1.ContainerStatus {
 
 func ptr[T any](v T) *T { return &v }
 
-// build is a builder for a pod and what is observed of it.
+// build returns a builder for a pod and the facts about it.
 func build(pod *corev1.Pod, o podstate.Observed) *builder {
 	return &builder{State: podstate.New(podstate.Desired{Pod: pod}, o)}
 }
 
-// phasePod is a pod with containers in given states: init containers "init=ok", sidecars "side=up", all others apps.
+// phasePod returns a pod with containers in the given states: "init=ok" is an init container, "side=up" a sidecar; all
+// others are app containers.
 func phasePod(policy, containers string) (*corev1.Pod, *corev1.PodStatus) {
 	pod, st := &corev1.Pod{}, &corev1.PodStatus{}
 	pod.Spec.RestartPolicy = corev1.RestartPolicy(policy)
@@ -69,9 +70,9 @@ func phasePod(policy, containers string) (*corev1.Pod, *corev1.PodStatus) {
 	return pod, st
 }
 
-// TestPhase holds the cases of the kubelet's phase tables (its kubelet_pods_test.go). "begun" stands for
-// pods of which an app container was created in the current sandbox, "quiescent" where the pod is to end
-// and nothing of it runs any more.
+// TestPhase covers the cases of the kubelet's phase tables (its kubelet_pods_test.go). "begun" means that an app
+// container was created in the current sandbox, "quiescent" that the pod must end and no container of it runs any
+// more.
 func TestPhase(t *testing.T) {
 	tests := []struct {
 		policy, containers, facts string

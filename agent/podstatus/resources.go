@@ -10,7 +10,7 @@ import (
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
-// resources fills in what the pod holds as a whole. It is worked out once for each generation of the spec.
+// resources fills in the resources of the whole pod. It computes them once for each generation of the spec.
 func (b *builder) resources() {
 	st := &b.st
 	if b.Grant != nil {
@@ -28,7 +28,7 @@ func (b *builder) resources() {
 	st.Resources = &corev1.ResourceRequirements{Requests: requests, Limits: limits}
 }
 
-// grantedResources fills in what was granted. The limits of a running pod are those that its cgroup has.
+// grantedResources fills in the allocated resources. The limits of a running pod are those of its cgroup.
 func (b *builder) grantedResources() {
 	st, g := &b.st, b.Grant
 	st.AllocatedResources = g.Requests
@@ -50,7 +50,7 @@ func (b *builder) grantedResources() {
 	without(corev1.ResourceMemory, g.Pod.Memory)
 }
 
-// resizeConditions adds conditions for a resize that waits and for one in progress. There are none otherwise.
+// resizeConditions adds the conditions for a pending resize and for a resize in progress.
 func (b *builder) resizeConditions() {
 	if b.Grant == nil || podutil.IsTerminal(b.st.Phase) || b.Stop != nil {
 		return
@@ -67,8 +67,8 @@ func (b *builder) resizeConditions() {
 	}
 }
 
-// resizeCondition adds a condition about a resize. Its status is always True, so its reason decides since
-// when it holds.
+// resizeCondition adds a condition about a resize. Its status is always True, so the time of the last transition is
+// that of the last change of its reason.
 func (b *builder) resizeCondition(t corev1.PodConditionType, generation int64, reason, message string) {
 	c := corev1.PodCondition{
 		Type:               t,
@@ -84,7 +84,7 @@ func (b *builder) resizeCondition(t corev1.PodConditionType, generation int64, r
 	b.st.Conditions = append(b.st.Conditions, c)
 }
 
-// resizeFailure is the message of the last resize that failed; empty where none has.
+// resizeFailure returns the message of a resize that has failed; empty if none has.
 func (b *builder) resizeFailure() string {
 	if f, failed := b.Memory.Failure(podstate.ResizePod{}); failed {
 		return f.Message

@@ -11,16 +11,16 @@ import (
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
-// Progress is what the plan for the pod says of its end.
+// Progress is how far the plan has ended the pod.
 type Progress struct {
-	// Cancelling: steps in flight are being given up, so that something may still start.
+	// Cancelling: steps in flight are being cancelled, but they may still start something.
 	Cancelling bool
-	// Released: nothing of the pod runs any more and all it held is released.
+	// Released: no process of the pod runs any more, and everything it held is released.
 	Released bool
 }
 
-// Build is the pod's status as it should be published. It may share values with the facts that s was made
-// of, so neither may be changed.
+// Build returns the pod's status as it should be published. The status may share values with the facts in s, so the
+// caller must change neither.
 func Build(s *podstate.State, progress Progress) corev1.PodStatus {
 	b := &builder{State: s, released: progress.Released, quiescent: !progress.Cancelling && s.Quiescent()}
 	api := &s.Pod.Status
@@ -41,7 +41,7 @@ func Build(s *podstate.State, progress Progress) corev1.PodStatus {
 	return b.st
 }
 
-// builder makes the status that follows from a state.
+// builder computes the status that follows from a state.
 type builder struct {
 	*podstate.State
 	st                  corev1.PodStatus
@@ -56,7 +56,7 @@ func (b *builder) startTime() *metav1.Time {
 	return &t
 }
 
-// seconds is a time as the API keeps it.
+// seconds returns a time truncated to whole seconds, as the API stores it.
 func seconds(t time.Time) metav1.Time {
 	if t.IsZero() {
 		return metav1.Time{}
@@ -64,7 +64,7 @@ func seconds(t time.Time) metav1.Time {
 	return metav1.NewTime(t.Truncate(time.Second))
 }
 
-// rejected is the whole status of a pod that admission refused.
+// rejected fills in the status of a pod that admission rejected.
 func (b *builder) rejected() {
 	b.st.Phase, b.st.Reason, b.st.Message = corev1.PodFailed, b.Rejected.Reason, rejectedMessage(b.Rejected)
 	b.foreignConditions()
@@ -72,9 +72,9 @@ func (b *builder) rejected() {
 
 func rejectedMessage(r *podstate.Rejection) string { return "Pod was rejected: " + r.Message }
 
-// admitted is the status of any other pod. A terminal phase is published only when no container can run,
-// the network is released and no resource claim is prepared: the control plane reuses what the pod held as
-// soon as it sees the phase.
+// admitted fills in the status of any other pod. It reports a terminal phase only when no container can run, the
+// network is released and no resource claim is prepared: once the control plane sees the phase, it reuses what the
+// pod held.
 func (b *builder) admitted() {
 	b.containerStatuses()
 	b.addresses()
@@ -91,7 +91,7 @@ func (b *builder) admitted() {
 	b.st.Phase, b.st.Reason, b.st.Message = cmp.Or(phase, corev1.PodPending), reason, message
 }
 
-// phase is the pod's phase, with the reason and message that belong to it.
+// phase returns the pod's phase with its reason and message.
 func (b *builder) phase(released bool) (phase corev1.PodPhase, reason, message string) {
 	old := b.Reported
 	phase = b.phaseByContainers()
@@ -101,13 +101,13 @@ func (b *builder) phase(released bool) (phase corev1.PodPhase, reason, message s
 	case b.Rejected != nil:
 		return corev1.PodFailed, b.Rejected.Reason, rejectedMessage(b.Rejected)
 	case b.Stop != nil && b.Stop.Reason == podstate.ReasonPreempting && phase == corev1.PodSucceeded:
-		return phase, "", "" // its containers had done their work, or ended well when they were stopped
+		return phase, "", "" // its containers had completed, or exited with code 0 when they were stopped
 	case b.Stop != nil && b.Stop.Reason != "":
 		return corev1.PodFailed, b.Stop.Reason, b.Stop.Message
 	case released && !podutil.IsTerminal(phase) && !podutil.IsStatic(b.Pod):
 		phase = corev1.PodFailed
 	case b.Stop == nil && podutil.IsTerminal(phase):
-		phase = old.Phase // the pod goes on, whatever the container statuses look like
+		phase = old.Phase // the pod still runs, regardless of the container statuses
 	}
 	if phase == old.Phase {
 		return phase, old.Reason, old.Message
@@ -115,7 +115,7 @@ func (b *builder) phase(released bool) (phase corev1.PodPhase, reason, message s
 	return phase, "", ""
 }
 
-// tally counts the container statuses that decide about the phase.
+// tally counts the container statuses that determine the phase.
 type tally struct {
 	running, waiting, stopped, succeeded, final int
 	pendingInit, pendingSidecar, failedInit     int
@@ -133,7 +133,7 @@ func (b *builder) phaseByContainers() corev1.PodPhase {
 		return corev1.PodRunning
 	case t.stopped == 0:
 		return corev1.PodPending
-	case t.stopped != t.final && (!b.quiescent || podutil.IsStatic(b.Pod)): // the mirror of a static pod never ends
+	case t.stopped != t.final && (!b.quiescent || podutil.IsStatic(b.Pod)): // a mirror pod does not end
 		return corev1.PodRunning
 	case t.stopped == t.succeeded:
 		return corev1.PodSucceeded
@@ -141,7 +141,7 @@ func (b *builder) phaseByContainers() corev1.PodPhase {
 	return corev1.PodFailed
 }
 
-// count sums up the statuses. initialized: an app container was created in the current sandbox.
+// count counts the statuses. initialized reports whether an app container was created in the current sandbox.
 func (b *builder) count() (t tally, initialized bool) {
 	for _, slot := range b.Slots {
 		switch c := podutil.ContainerStatus(&b.st, slot.Spec.Name); slot.Role {
@@ -157,7 +157,7 @@ func (b *builder) count() (t tally, initialized bool) {
 	return t, initialized
 }
 
-// endOf is how a container ended that does not run now; nil for one that runs or never ran.
+// endOf returns the end of a container that does not run now; nil if it runs or never ran.
 func endOf(c *corev1.ContainerStatus) *corev1.ContainerStateTerminated {
 	if c.State.Waiting != nil {
 		return c.LastTerminationState.Terminated

@@ -10,9 +10,9 @@ import (
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
-// explainWaiting turns the state of a container that should run, but cannot yet, into the reason why.
+// explainWaiting sets the waiting reason of a container that should run but cannot run yet.
 func (b *builder) explainWaiting(st *corev1.ContainerStatus, slot *podstate.Slot) {
-	reason, message := b.heldUp(slot)
+	reason, message := b.waitingReason(slot)
 	if reason == "" {
 		return
 	}
@@ -22,8 +22,8 @@ func (b *builder) explainWaiting(st *corev1.ContainerStatus, slot *podstate.Slot
 	st.State = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: message}}
 }
 
-// heldUp is what keeps a container from running that should; empty where nothing has failed.
-func (b *builder) heldUp(slot *podstate.Slot) (reason, message string) {
+// waitingReason returns why a container that should run does not run; empty if nothing has failed.
+func (b *builder) waitingReason(slot *podstate.Slot) (reason, message string) {
 	if b.Stop != nil || b.Resetting || b.Pod.DeletionTimestamp != nil {
 		return "", ""
 	}
@@ -60,7 +60,7 @@ func (b *builder) hookFailure(slot *podstate.Slot) (reason, message string) {
 	return "", ""
 }
 
-// failure is the last failure on the way to the next instance.
+// failure returns the last failure of a step that the next instance needs.
 func (b *builder) failure(slot *podstate.Slot) (reason, message string) {
 	if last := slot.Last; last != nil {
 		if f, failed := b.Memory.Failure(podstate.StartContainer{ID: last.ID}); failed {
@@ -84,7 +84,7 @@ func (b *builder) failure(slot *podstate.Slot) (reason, message string) {
 	return "", ""
 }
 
-// imageFailure is the reason for a failed pull: the first failure itself, later that the next pull has to wait.
+// imageFailure returns the reason for a failed pull: for the first failure its own reason, then ImagePullBackOff.
 func imageFailure(f podstate.Failure) (reason, message string) {
 	reason = cmp.Or(f.Reason, podstate.ReasonErrImagePull)
 	switch reason {
