@@ -245,15 +245,21 @@ func (r *reading) place(rotated []string) (int, error) {
 	return r.placeByTime(rotated)
 }
 
-// placeByTime serves a slow reader whose file has been rotated and compressed meanwhile: what it has not
-// read begins with the first file whose lines are all newer than those it has, and than its own beginning.
+// placeByTime serves a slow reader whose file has been rotated and compressed meanwhile: what it has not read begins
+// with the first file whose first line is newer than that of the present file, and not older than any line that was
+// read, or than the reading itself. The present file may have one line alone, which is then also the last that was
+// read.
 func (r *reading) placeByTime(rotated []string) (int, error) {
+	own, err := timeOfFirst(&reading{file: r.file, info: r.info})
+	if err != nil {
+		return 0, err
+	}
 	for i, name := range rotated {
 		at, err := r.firstTime(name)
 		if err != nil && !errors.Is(err, unix.ENOENT) {
 			return 0, err
 		}
-		if err == nil && !at.Before(r.out.newest) && !at.Before(r.began) {
+		if err == nil && at.After(own) && !at.Before(r.out.newest) && !at.Before(r.began) {
 			return i, nil
 		}
 	}
@@ -267,10 +273,16 @@ func (r *reading) firstTime(name string) (time.Time, error) {
 		return time.Time{}, err
 	}
 	defer f.Close()
-	probe := &reading{file: f, info: info, out: newOutput(&Options{Limit: -1}, nil, nil), lines: 1}
+	probe := &reading{file: f, info: info}
 	if probe.unpacked, err = unpack(f, name); err != nil {
 		return time.Time{}, err
 	}
-	err = probe.drain(context.Background(), true)
-	return probe.out.newest, err
+	return timeOfFirst(probe)
+}
+
+// timeOfFirst returns the time of the first line of a file, zero if it has none.
+func timeOfFirst(r *reading) (time.Time, error) {
+	r.out, r.lines = newOutput(&Options{Limit: -1}, nil, nil), 1
+	err := r.drain(context.Background(), true)
+	return r.out.newest, err
 }

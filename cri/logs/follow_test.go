@@ -130,7 +130,12 @@ func TestFollowThroughRotations(t *testing.T) {
 		name string
 		late bool
 		slow bool
-	}{{name: "quick"}, {name: "slow", slow: true}} {
+		most int // lines that the container writes between two rotations
+	}{
+		{name: "quick", most: 200},
+		{name: "slow", slow: true, most: 200},
+		{name: "slow, short files", slow: true, most: 2},
+	} {
 		t.Run(c.name, func(t *testing.T) {
 			d, ctr := newContainer(t)
 			ctr.late = c.late
@@ -142,7 +147,7 @@ func TestFollowThroughRotations(t *testing.T) {
 			ended := make(chan struct{})
 			done := follow(d, ctr.path, ended, r)
 			for range 40 {
-				for range rand.IntN(200) {
+				for range rand.IntN(c.most) {
 					ctr.say()
 				}
 				rot.Round(t.Context())
