@@ -29,14 +29,12 @@ agent/podapi: 1
 cmd/nodelet: 38
 cni: 27
 cni/shim: 1
-config: 45
 cri/images: 5
 kube/objects: 5
 kube/pods: 2
 kube/pods/manifest: 6
 kube/status: 2
 kube/watch/apitest: 6
-systemd: 11
 test/bench: 45
 test/conformance: 12
 test/differential: 25
@@ -61,6 +59,7 @@ var reportsWhether = []string{
 
 	"csi", "volumes", "volumes/block", "volumes/iscsi", "volumes/podfs", "kube/storage", "host/beneath", "host/cgroups",
 	"host/inotify", "host/mounts", "host/pressure", "host/userns", "metrics", "metrics/exporter", "metrics/usage",
+	"config", "systemd",
 	"agent/allocatable", "agent/nodefacts", "agent/podapi", "cni/manager", "kube/node", "kube/server",
 	"kube/server/endpoints",
 }

@@ -41,7 +41,7 @@ func (c *Config) Gate(name string) bool { return gateEnabled(c.Kubelet.FeatureGa
 
 // Paths are files and directories. Empty means none.
 type Paths struct {
-	Kubeconfig          string // without it nodelet runs static pods alone
+	Kubeconfig          string // without it nodelet runs only static pods
 	BootstrapKubeconfig string
 	Root                string // volumes, plugins, state: /var/lib/kubelet
 	Certificates        string // /var/lib/kubelet/pki
@@ -60,10 +60,10 @@ type Node struct {
 	Taints   []corev1.Taint    // added at registration
 
 	ProviderID string
-	// a cloud controller manager sets addresses and takes the uninitialized taint away
+	// a cloud controller manager sets addresses and removes the uninitialized taint
 	ExternalCloud          bool
 	StatusInterval         time.Duration // how often the status is computed
-	ReportInterval         time.Duration // how often it is sent though nothing changed
+	ReportInterval         time.Duration // how often it is sent without a change
 	LeaseDuration          time.Duration // renewed each quarter of it
 	MaxImages              int           // in the status; -1 for all
 	MaxPods, PodsPerCore   int           // PodsPerCore 0: no limit by CPU
@@ -105,7 +105,7 @@ type Images struct {
 	MaxParallelPulls int     // 1: one after the other; 0: no limit
 	PullQPS          float32 // 0: no limit
 	PullBurst        int
-	CredentialPolicy string   // imagePullCredentialsVerificationPolicy; empty where its gate is off
+	CredentialPolicy string   // imagePullCredentialsVerificationPolicy; empty if its gate is off
 	PreloadedAllowed []string // image patterns, for NeverVerifyAllowlistedImages
 	ProviderConfig   string   // credential provider plugins: configuration and binaries
 	ProviderBinaries string
@@ -128,7 +128,7 @@ type Pods struct {
 	DNS               []netip.Addr
 	Domain            string // of the cluster, without a trailing dot
 	PidsLimit         int64  // -1: no limit of its own
-	SeccompDefault    bool   // RuntimeDefault where a pod says nothing
+	SeccompDefault    bool   // RuntimeDefault for pods without a profile
 	UnsafeSysctls     []string
 	UserNamespaceSize int64 // IDs of a pod with a user namespace
 	StaticURL         string
@@ -164,7 +164,7 @@ type Reserved struct {
 // Eviction says when pods are evicted, and with which grace periods.
 type Eviction struct {
 	Thresholds       []Threshold
-	TransitionPeriod time.Duration // how long a condition outlives its cause
+	TransitionPeriod time.Duration // how long a condition stays after its cause has ended
 	MaxPodGrace      time.Duration // cap of a pod's grace at a soft threshold; negative: the pod decides
 }
 
@@ -186,11 +186,11 @@ type Endpoint struct {
 
 // Server is the server of the node's API, at port 10250.
 type Server struct {
-	Endpoint        // zero port where enableServer is false
+	Endpoint        // port 0 if enableServer is false
 	CertFile        string
 	KeyFile         string
 	CipherSuites    []uint16 // of crypto/tls; empty for Go's choice
-	MinTLSVersion   uint16   // of crypto/tls; TLS 1.2 where nothing is set
+	MinTLSVersion   uint16   // of crypto/tls; TLS 1.2 by default
 	TLSBootstrap    bool     // ask the API server for a serving certificate
 	ClientCAFile    string
 	Anonymous       bool
@@ -210,7 +210,7 @@ type Server struct {
 // LogSettings says how nodelet logs.
 type LogSettings struct {
 	JSON      bool
-	Verbosity int // 0: what matters; 4 and more: each step
+	Verbosity int // 0: important events; 4 and more: each step
 }
 
 // Warning is a setting without effect.

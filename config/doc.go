@@ -10,7 +10,7 @@
 //
 // It differs from the kubelet on purpose in three places:
 //   - Without a file the kubelet uses old, insecure defaults (anonymous requests allowed, every request authorized,
-//     read-only port 10255 open). Here the defaults of the file apply.
+//     read-only port 10255 open). nodelet uses the defaults of the file.
 //   - evictionHard has its defaults also if there is no file.
 //   - An unknown field is an error, as in the kubelet's strict decoding, never only a log line.
 package config

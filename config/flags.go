@@ -25,8 +25,8 @@ func (v flagValues) text(flag string) string {
 	panic("config: no flag " + flag)
 }
 
-// shown returns the flags without secrets: the values of headers are left out.
-func (v flagValues) shown() map[string]string {
+// withoutSecrets returns the values of the flags without those of headers, which may be secret.
+func (v flagValues) withoutSecrets() map[string]string {
 	all := map[string]string{}
 	for name, value := range v {
 		if headers, secret := value.(map[string][]string); secret {

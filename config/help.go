@@ -76,9 +76,9 @@ func mark(k knob) string {
 
 func usage(k knob) string {
 	if len(k.flag) == 1 {
-		return "-" + k.flag + " " + k.kind.shown
+		return "-" + k.flag + " " + k.kind.usage
 	}
-	return strings.TrimSpace("--" + k.flag + " " + k.kind.shown)
+	return strings.TrimSpace("--" + k.flag + " " + k.kind.usage)
 }
 
 // shownDefault returns " (default X)", or "" for a zero value.

@@ -16,7 +16,7 @@ import (
 // kind is a type of flag values.
 type kind struct {
 	typ   string // the type's name in the kubelet
-	shown string // what --help puts after the flag
+	usage string // what --help writes after the flag
 	// read parses text. The result can be encoded as JSON into the field of the flag. prev is the value of earlier
 	// occurrences of the flag, or nil: lists and maps grow, other values are replaced. A nil result counts as not set.
 	read func(prev any, text string) (any, error)

@@ -2,11 +2,11 @@ package config
 
 // A knob is one thing a user may set: a field of KubeletConfiguration, a flag, or both.
 type knob struct {
-	field string // path of the field, such as "authentication.x509.clientCAFile"; empty where there is only a flag
-	flag  string // name of the flag without dashes; empty where there is only a field
+	field string // path of the field, such as "authentication.x509.clientCAFile"; empty if there is only a flag
+	flag  string // name of the flag without dashes; empty if there is only a field
 	kind  *kind  // how the flag's text is read
 	acts  bool   // whether nodelet acts on it: flip it in the change that makes nodelet act on it
-	group group  // where --help shows the flag; a flag without a group is shown by --help-all alone
+	group group  // where --help shows the flag; only --help-all shows a flag without a group
 	help  string // what --help says; for a knob without effect, what to do instead
 	def   string // default of a knob that is only a flag; the defaults of fields are in setDefaults
 }
@@ -39,7 +39,7 @@ var groupTitles = map[group]string{
 
 const (
 	acts     = true  // nodelet acts on it
-	noEffect = false // accepted, with a warning when it is set to something else than the default
+	noEffect = false // accepted, with a warning if the value differs from the default
 )
 
 // knobs is the whole list: every field of KubeletConfiguration and every flag of the kubelet v1.36, each once.
@@ -56,20 +56,24 @@ var knobs = []knob{
 
 	// The node.
 	{"", "hostname-override", kString, acts, gNode, "name of the node instead of the machine's host name", ""},
-	{"", "node-ip", kString, acts, gNode, "address of the node, or an IPv4,IPv6 pair; 0.0.0.0 or :: choose the family", ""},
+	{"", "node-ip", kString, acts, gNode,
+		"address of the node, or an IPv4,IPv6 pair; 0.0.0.0 or :: choose the family", ""},
 	{"", "node-labels", kLabels, acts, gNode, "labels to register the node with", ""},
 	{"registerNode", "register-node", kBool, acts, gNode, "create the Node object", ""},
 	{"registerWithTaints", "register-with-taints", kTaints, acts, gNode, "taints to register the node with", ""},
 	{"providerID", "provider-id", kString, acts, gNode, "ID of the machine at its cloud provider", ""},
 	{"", "cloud-provider", kString, acts, gNode, `"external" leaves addresses to a cloud controller manager`, ""},
-	{"nodeStatusUpdateFrequency", "node-status-update-frequency", kDuration, acts, gNode, "how often the node's status is computed", ""},
+	{"nodeStatusUpdateFrequency", "node-status-update-frequency", kDuration, acts, gNode,
+		"how often the node's status is computed", ""},
 	{"nodeStatusReportFrequency", "", nil, acts, gHidden, "", ""},
-	{"nodeStatusMaxImages", "node-status-max-images", kInt32, acts, gNode, "images to list in the node's status; -1 lists all", ""},
+	{"nodeStatusMaxImages", "node-status-max-images", kInt32, acts, gNode,
+		"images to list in the node's status; -1 lists all", ""},
 	{"nodeLeaseDurationSeconds", "", nil, acts, gHidden, "", ""},
 	{"enableControllerAttachDetach", "enable-controller-attach-detach", kBool, acts, gHidden, "", ""},
 	{"kubeAPIQPS", "kube-api-qps", kInt32, acts, gNode, "requests a second to the API server", ""},
 	{"kubeAPIBurst", "kube-api-burst", kInt32, acts, gNode, "requests at once to the API server", ""},
-	{"contentType", "kube-api-content-type", kString, noEffect, gHidden, "nodelet always uses protobuf with the API server", ""},
+	{"contentType", "kube-api-content-type", kString, noEffect, gHidden,
+		"nodelet always uses protobuf with the API server", ""},
 	{"eventRecordQPS", "event-qps", kInt32, acts, gHidden, "", ""},
 	{"eventBurst", "event-burst", kInt32, acts, gHidden, "", ""},
 	{"rotateCertificates", "rotate-certificates", kBool, acts, gHidden, "", ""},
@@ -81,12 +85,14 @@ var knobs = []knob{
 	{"fileCheckFrequency", "file-check-frequency", kDuration, acts, gHidden, "", ""},
 	{"httpCheckFrequency", "http-check-frequency", kDuration, acts, gHidden, "", ""},
 	{"maxPods", "max-pods", kInt32, acts, gPods, "maximum number of pods on this node", ""},
-	{"podsPerCore", "pods-per-core", kInt32, acts, gPods, "pods for each CPU, at most --max-pods; 0 means no such limit", ""},
+	{"podsPerCore", "pods-per-core", kInt32, acts, gPods,
+		"pods for each CPU, at most --max-pods; 0 means no such limit", ""},
 	{"clusterDNS", "cluster-dns", kList, acts, gPods, "DNS servers of pods with dnsPolicy ClusterFirst", ""},
 	{"clusterDomain", "cluster-domain", kString, acts, gPods, "domain of the cluster, such as cluster.local", ""},
 	{"resolvConf", "resolv-conf", kFile, acts, gPods, "resolver settings that pods inherit; empty for none", ""},
 	{"podPidsLimit", "pod-max-pids", kInt64, acts, gPods, "maximum number of processes in a pod; -1 means no limit", ""},
-	{"seccompDefault", "seccomp-default", kBool, acts, gPods, "use the seccomp profile RuntimeDefault for pods without one", ""},
+	{"seccompDefault", "seccomp-default", kBool, acts, gPods,
+		"use the seccomp profile RuntimeDefault for pods without one", ""},
 	{"allowedUnsafeSysctls", "allowed-unsafe-sysctls", kList, acts, gHidden, "", ""},
 	{"crashLoopBackOff.maxContainerRestartPeriod", "", nil, acts, gHidden, "", ""},
 	{"userNamespaces.idsPerPod", "", nil, acts, gHidden, "", ""},
@@ -100,15 +106,19 @@ var knobs = []knob{
 
 	// Container runtime and images.
 	{"containerRuntimeEndpoint", "container-runtime-endpoint", kSocket, acts, gRuntime, "CRI runtime", ""},
-	{"imageServiceEndpoint", "image-service-endpoint", kSocket, acts, gRuntime, "CRI image service, if it has another socket", ""},
-	{"runtimeRequestTimeout", "runtime-request-timeout", kDuration, acts, gRuntime, "time limit of a request to the runtime", ""},
-	{"serializeImagePulls", "serialize-image-pulls", kBool, noEffect, gHidden, "different images are always pulled in parallel", ""},
+	{"imageServiceEndpoint", "image-service-endpoint", kSocket, acts, gRuntime,
+		"CRI image service, if it has another socket", ""},
+	{"runtimeRequestTimeout", "runtime-request-timeout", kDuration, acts, gRuntime,
+		"time limit of a request to the runtime", ""},
+	{"serializeImagePulls", "serialize-image-pulls", kBool, noEffect, gHidden,
+		"different images are always pulled in parallel", ""},
 	{"maxParallelImagePulls", "", nil, acts, gHidden, "", ""},
 	{"registryPullQPS", "registry-qps", kInt32, noEffect, gHidden, "", ""},
 	{"registryBurst", "registry-burst", kInt32, noEffect, gHidden, "", ""},
 	{"imagePullCredentialsVerificationPolicy", "", nil, acts, gHidden, "", ""},
 	{"preloadedImagesVerificationAllowlist", "", nil, acts, gHidden, "", ""},
-	{"", "image-credential-provider-config", kFile, acts, gRuntime, "credential providers: a CredentialProviderConfig, or a directory of them", ""},
+	{"", "image-credential-provider-config", kFile, acts, gRuntime,
+		"credential providers: a CredentialProviderConfig, or a directory of them", ""},
 	{"", "image-credential-provider-bin-dir", kDir, acts, gRuntime, "directory of credential provider programs", ""},
 	{"imageGCHighThresholdPercent", "image-gc-high-threshold", kInt32, acts, gHidden, "", ""},
 	{"imageGCLowThresholdPercent", "image-gc-low-threshold", kInt32, acts, gHidden, "", ""},
@@ -120,14 +130,21 @@ var knobs = []knob{
 	{"containerLogMonitorInterval", "", nil, acts, gHidden, "", ""},
 
 	// Pod network; all but the pod range are nodelet's own.
-	{"", "network", kString, acts, gNetwork, "which component sets up the pod network: runtime, agent (nodelet), or auto", "auto"},
-	{"", "cni-conf", kFile, acts, gNetwork, "with agent: network configuration, a file or directory; empty generates one from the pod CIDR", ""},
-	{"", "cni-conf-dir", kDir, acts, gNetwork, "the runtime's directory of network configurations; empty asks the runtime", ""},
-	{"", "cni-bin-dir", kList, acts, gNetwork, "directories of network plugins; nodelet's own goes to the first; empty asks the runtime", ""},
-	{"", "cni-networks-dir", kDir, acts, gNetwork, "with agent: directory with NAME.conflist of additional networks", "/etc/cni/networks.d"},
+	{"", "network", kString, acts, gNetwork,
+		"which component sets up the pod network: runtime, agent (nodelet), or auto", "auto"},
+	{"", "cni-conf", kFile, acts, gNetwork,
+		"with agent: network configuration, a file or directory; empty generates one from the pod CIDR", ""},
+	{"", "cni-conf-dir", kDir, acts, gNetwork,
+		"the runtime's directory of network configurations; empty asks the runtime", ""},
+	{"", "cni-bin-dir", kList, acts, gNetwork,
+		"directories of network plugins; nodelet's own goes to the first; empty asks the runtime", ""},
+	{"", "cni-networks-dir", kDir, acts, gNetwork,
+		"with agent: directory with NAME.conflist of additional networks", "/etc/cni/networks.d"},
 	{"", "cni-call-timeout", kDuration, acts, gNetwork, "with agent: time limit of a plugin call", "1m0s"},
-	{"", "cni-check-period", kDuration, acts, gNetwork, "with agent: how often plugins check each pod's network; 0s means never", "10m0s"},
-	{"", "non-masquerade-cidr", kList, acts, gNetwork, "with agent: destinations to which pods keep their address; empty: private ranges", ""},
+	{"", "cni-check-period", kDuration, acts, gNetwork,
+		"with agent: how often plugins check each pod's network; 0s means never", "10m0s"},
+	{"", "non-masquerade-cidr", kList, acts, gNetwork,
+		"with agent: destinations to which pods keep their address; empty: private ranges", ""},
 	{"podCIDR", "pod-cidr", kString, acts, gNetwork, "pod CIDR of a node without an API server; two for dual stack", ""},
 
 	// Cgroups and resources.
@@ -181,19 +198,23 @@ var knobs = []knob{
 	{"healthzBindAddress", "healthz-bind-address", kIP, acts, gServer, "address of /healthz", ""},
 	{"healthzPort", "healthz-port", kInt32, acts, gServer, "port of /healthz; 0 turns it off", ""},
 	{"readOnlyPort", "read-only-port", kInt32, acts, gHidden, "", ""},
-	{"tlsCertFile", "tls-cert-file", kFile, acts, gServer, "serving certificate (PEM); without one nodelet signs its own", ""},
+	{"tlsCertFile", "tls-cert-file", kFile, acts, gServer,
+		"serving certificate (PEM); without one nodelet signs its own", ""},
 	{"tlsPrivateKeyFile", "tls-private-key-file", kFile, acts, gServer, "key of the serving certificate (PEM)", ""},
 	{"tlsCipherSuites", "tls-cipher-suites", kList, acts, gHidden, "", ""},
 	{"tlsCurvePreferences", "", nil, noEffect, gHidden, "", ""},
 	{"tlsMinVersion", "tls-min-version", kString, acts, gHidden, "", ""},
 	{"serverTLSBootstrap", "rotate-server-certificates", kBool, acts, gHidden, "", ""},
-	{"authentication.x509.clientCAFile", "client-ca-file", kFile, acts, gServer, "CA bundle for client certificates (PEM)", ""},
+	{"authentication.x509.clientCAFile", "client-ca-file", kFile, acts, gServer,
+		"CA bundle for client certificates (PEM)", ""},
 	{"authentication.webhook.enabled", "authentication-token-webhook", kBool, acts, gHidden, "", ""},
 	{"authentication.webhook.cacheTTL", "authentication-token-webhook-cache-ttl", kDuration, acts, gHidden, "", ""},
 	{"authentication.anonymous.enabled", "anonymous-auth", kBool, acts, gHidden, "", ""},
 	{"authorization.mode", "authorization-mode", kString, acts, gHidden, "", ""},
-	{"authorization.webhook.cacheAuthorizedTTL", "authorization-webhook-cache-authorized-ttl", kDuration, acts, gHidden, "", ""},
-	{"authorization.webhook.cacheUnauthorizedTTL", "authorization-webhook-cache-unauthorized-ttl", kDuration, acts, gHidden, "", ""},
+	{"authorization.webhook.cacheAuthorizedTTL", "authorization-webhook-cache-authorized-ttl", kDuration, acts, gHidden,
+		"", ""},
+	{"authorization.webhook.cacheUnauthorizedTTL", "authorization-webhook-cache-unauthorized-ttl",
+		kDuration, acts, gHidden, "", ""},
 	{"streamingConnectionIdleTimeout", "streaming-connection-idle-timeout", kDuration, acts, gHidden, "", ""},
 	{"enableDebuggingHandlers", "enable-debugging-handlers", kBool, acts, gHidden, "", ""},
 	{"enableContentionProfiling", "contention-profiling", kBool, noEffect, gHidden, "", ""},
@@ -247,7 +268,8 @@ var knobs = []knob{
 	{"", "storage-driver-secure", kBool, noEffect, gHidden, "", "false"},
 	{"", "storage-driver-table", kString, noEffect, gHidden, "", "stats"},
 	{"", "storage-driver-user", kString, noEffect, gHidden, "", "root"},
-	{"", "pod-infra-container-image", kString, noEffect, gHidden, "the runtime chooses the pause image; older kubeadm still writes this flag", ""},
+	{"", "pod-infra-container-image", kString, noEffect, gHidden,
+		"the runtime chooses the pause image; older kubeadm still writes this flag", ""},
 }
 
 // aliases are other names of flags: nodelet's shorter ones.

@@ -138,7 +138,7 @@ func TestShownFlagsHaveAnEffect(t *testing.T) {
 			t.Errorf("--help shows --%s, which has no effect", k.flag)
 		}
 		if k.group != gHidden && (k.flag == "" || k.help == "") {
-			t.Errorf("the knob %q %q is shown without a flag or a help text", k.flag, k.field)
+			t.Errorf("the knob %q %q is in --help without a flag or a help text", k.flag, k.field)
 		}
 		if k.flag != "" && k.kind == nil {
 			t.Errorf("--%s cannot be read", k.flag)

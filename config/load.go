@@ -54,7 +54,7 @@ func Load(args []string) (*Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.Flags = flags.shown()
+	c.Flags = flags.withoutSecrets()
 	c.Warnings = warnings(kubelet, tree, flags)
 	return c, nil
 }

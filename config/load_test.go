@@ -273,6 +273,6 @@ func TestShownFlags(t *testing.T) {
 	}
 	if c.Flags["hostname-override"] != "here" || c.Flags["v"] != "3" || len(c.Flags) != 3 ||
 		strings.Contains(fmt.Sprint(c.Flags), "secret") {
-		t.Errorf("shown: %v", c.Flags)
+		t.Errorf("got flags %v", c.Flags)
 	}
 }

@@ -16,7 +16,7 @@ const (
 // and OpenTelemetry into the binary. What a field means is said in the reference of Kubernetes
 // (https://kubernetes.io/docs/reference/config-api/kubelet-config.v1beta1/) and, in plain Go types, at Config.
 //
-// A pointer tells "not set" from the zero value. After Load every field with a default holds one.
+// A nil pointer means "not set". After Load every field with a default has a value.
 type KubeletConfiguration struct {
 	metav1.TypeMeta `json:",inline"`
 

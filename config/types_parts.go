@@ -115,7 +115,7 @@ type LogRouting struct {
 	InfoBufferSize resource.QuantityValue `json:"infoBufferSize,omitempty"`
 }
 
-// FlushFrequency is a duration which a file may write as text ("5s") or, for old times' sake, as a number of
+// FlushFrequency is a duration which a file may write as text ("5s") or, for compatibility, as a number of
 // nanoseconds.
 type FlushFrequency struct {
 	time.Duration

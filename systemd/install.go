@@ -22,9 +22,9 @@ const (
 type Installer struct {
 	// Program is the absolute path of the program that the units start.
 	Program string
-	// Out gets a line for each thing that was done.
+	// Out gets a line for each change.
 	Out io.Writer
-	// root is the root of the file system, empty but in tests.
+	// root is the root of the file system; only tests set it.
 	root string
 }
 
@@ -64,11 +64,11 @@ func (i *Installer) replaceKubelet() error {
 	if _, err := os.Stat(i.dropIn()); err == nil {
 		return fmt.Errorf("nodelet has already replaced the kubelet (%s)", i.dropIn())
 	}
-	shown, err := systemctl("cat", kubeletUnit)
+	unit, err := systemctl("cat", kubeletUnit)
 	if err != nil {
 		return err
 	}
-	text, err := TakeOver(shown, i.Program)
+	text, err := TakeOver(unit, i.Program)
 	if err != nil {
 		return err
 	}
@@ -89,7 +89,7 @@ func (i *Installer) replaceKubelet() error {
 func (i *Installer) installOwn(flags []string) error {
 	for _, flag := range flags {
 		if strings.ContainsAny(flag, " \t\n\"'\\") {
-			return fmt.Errorf("flag %q contains a blank or a quote: install without it and add it to %s", flag, i.envFile())
+			return fmt.Errorf("flag %q contains a space or a quote: install without it and add it to %s", flag, i.envFile())
 		}
 	}
 	if err := os.WriteFile(i.ownUnitFile(), []byte(Unit(i.Program)), 0o644); err != nil {
@@ -176,7 +176,7 @@ func (i *Installer) Status() error {
 	return nil
 }
 
-// properties returns what systemd knows of a unit, by property name. A unit that does not exist has LoadState
+// properties returns properties of a unit by name. A unit that does not exist has LoadState
 // "not-found".
 func properties(unit string) (map[string]string, error) {
 	text, err := systemctl("show", unit,
@@ -202,12 +202,12 @@ func reloadAndRestart(unit string) error {
 
 // systemctl runs systemctl and returns its standard output. An error contains what it printed on standard error.
 func systemctl(args ...string) (string, error) {
-	var out, complaint bytes.Buffer
+	var out, stderr bytes.Buffer
 	c := exec.Command("systemctl", args...)
-	c.Stdout, c.Stderr = &out, &complaint
+	c.Stdout, c.Stderr = &out, &stderr
 	if err := c.Run(); err != nil {
 		return out.String(), fmt.Errorf("systemctl %s: %w: %s",
-			strings.Join(args, " "), err, strings.TrimSpace(complaint.String()))
+			strings.Join(args, " "), err, strings.TrimSpace(stderr.String()))
 	}
 	return out.String(), nil
 }

@@ -80,7 +80,7 @@ func TestInstallReplacesKubelet(t *testing.T) {
 func TestInstallOwnUnit(t *testing.T) {
 	m := newMachine(t, true, "")
 	if err := m.Install(false, []string{"--node-labels=a=b c"}); err == nil || !strings.Contains(err.Error(), "blank") {
-		t.Errorf("flag with a blank: got error %v, want a refusal", err)
+		t.Errorf("flag with a space: got error %v, want one that it contains a space", err)
 	}
 	m.check(m.ownUnitFile(), "")
 	if err := m.Install(false, []string{"--v=4", "--config=/c"}); err != nil {

@@ -20,8 +20,8 @@ func ToJournal(f *os.File) bool {
 	return unix.Fstat(int(f.Fd()), &st) == nil && uint64(st.Dev) == dev && st.Ino == ino
 }
 
-// journal writes records in the form that journald reads best: with a priority prefix, and without time and level,
-// which the journal adds itself.
+// journal writes records in the format of journald: with a priority prefix, and without time and level, which journald
+// adds itself.
 type journal struct{ byLevel [4]slog.Handler } // debug, info, warn, error
 
 // JournalHandler returns a handler for a log that is written to the journal.

@@ -53,7 +53,7 @@ var kept = sync.OnceValue(func() map[string]*os.File {
 			name = names[i]
 		}
 		if all[name] != nil {
-			_ = unix.Close(fd) // one of each name is enough
+			_ = unix.Close(fd) // a second one with the same name is not used
 			continue
 		}
 		all[name] = os.NewFile(uintptr(fd), name)

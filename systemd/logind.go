@@ -17,12 +17,13 @@ const (
 	logindManager   = logind + ".Manager"
 	logindPath      = dbus.ObjectPath("/org/freedesktop/login1")
 	prepare         = "PrepareForShutdown"
-	lockName        = "shutdown-lock" // of the descriptor kept by systemd
-	delayLook       = 100 * time.Millisecond
-	delayLooks      = 50
+	lockName        = "shutdown-lock" // of the descriptor that systemd stores
+	delayPoll       = 100 * time.Millisecond
+	delayPolls      = 50
 	logindConfDir   = "/etc/systemd/logind.conf.d"
 	logindConfFile  = "99-nodelet.conf" // after the kubelet's 99-kubelet.conf: the later name wins
-	logindConfWords = "# Written by nodelet, so that a shutdown waits for the pods (shutdownGracePeriod).\n[Login]\nInhibitDelayMaxSec=%d\n"
+	logindConfWords = "# Written by nodelet, so that a shutdown waits for the pods (shutdownGracePeriod).\n" +
+		"[Login]\nInhibitDelayMaxSec=%d\n"
 )
 
 // Logind is a connection to systemd-logind. Its methods are called by one goroutine.
@@ -40,19 +41,20 @@ func OpenLogind(ctx context.Context) (*Logind, error) {
 	}
 	l := &Logind{conn: conn, signals: make(chan *dbus.Signal, 4)}
 	conn.Signal(l.signals)
-	err = conn.AddMatchSignalContext(ctx, dbus.WithMatchInterface(logindManager), dbus.WithMatchMember(prepare), dbus.WithMatchObjectPath(logindPath))
+	err = conn.AddMatchSignalContext(ctx, dbus.WithMatchInterface(logindManager), dbus.WithMatchMember(prepare),
+		dbus.WithMatchObjectPath(logindPath))
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("listen to logind: %w", err), conn.Close())
+		return nil, errors.Join(fmt.Errorf("subscribe to signals of logind: %w", err), conn.Close())
 	}
 	return l, nil
 }
 
-// Close ends the connection. The lock stays: see Release.
+// Close ends the connection. It does not release the lock: see Release.
 func (l *Logind) Close() { _ = l.conn.Close() }
 
 func (l *Logind) object() dbus.BusObject { return l.conn.Object(logind, logindPath) }
 
-// Next waits for the next signal about a shutdown: true when it begins, false when it was called off. It returns an
+// Next waits for the next signal about a shutdown: true if one begins, false if it was cancelled. It returns an
 // error when the connection or ctx ends.
 func (l *Logind) Next(ctx context.Context) (down bool, err error) {
 	for {
@@ -90,7 +92,7 @@ func (l *Logind) property(ctx context.Context, name string) (any, error) {
 	return v.Value(), nil
 }
 
-// longestDelay is how long logind lets a lock delay a shutdown (InhibitDelayMaxSec of logind.conf; 5 s unless set).
+// longestDelay returns how long a lock can delay a shutdown (InhibitDelayMaxSec of logind.conf; 5 s unless set).
 func (l *Logind) longestDelay(ctx context.Context) (time.Duration, error) {
 	v, err := l.property(ctx, "InhibitDelayMaxUSec")
 	if err != nil {
@@ -103,7 +105,8 @@ func (l *Logind) longestDelay(ctx context.Context) (time.Duration, error) {
 	return time.Duration(usec) * time.Microsecond, nil
 }
 
-// AllowDelay makes logind let a shutdown be delayed for at least d, by a drop-in of its configuration where needed.
+// AllowDelay configures logind so that a lock can delay a shutdown for at least d. It writes a drop-in if the limit
+// is lower.
 func (l *Logind) AllowDelay(ctx context.Context, d time.Duration) error {
 	now, err := l.longestDelay(ctx)
 	if err != nil || now >= d {
@@ -117,25 +120,27 @@ func (l *Logind) AllowDelay(ctx context.Context, d time.Duration) error {
 		return fmt.Errorf("raise logind's InhibitDelayMaxSec: %w", err)
 	}
 	call := l.conn.Object("org.freedesktop.systemd1", "/org/freedesktop/systemd1").
-		CallWithContext(ctx, "org.freedesktop.systemd1.Manager.KillUnit", 0, "systemd-logind.service", "all", int32(unix.SIGHUP))
+		CallWithContext(ctx, "org.freedesktop.systemd1.Manager.KillUnit", 0,
+			"systemd-logind.service", "all", int32(unix.SIGHUP))
 	if call.Err != nil {
-		return fmt.Errorf("make logind read its configuration: %w", call.Err)
+		return fmt.Errorf("reload the configuration of logind: %w", call.Err)
 	}
-	for range delayLooks { // logind says nothing when it has read it
+	for range delayPolls { // logind does not report when it has reloaded its configuration
 		if now, err = l.longestDelay(ctx); err != nil || now >= d {
 			return err
 		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-time.After(delayLook):
+		case <-time.After(delayPoll):
 		}
 	}
-	return fmt.Errorf("logind delays a shutdown for %s at most though %s/%s asks for %s: is a later file there?", now, logindConfDir, logindConfFile, d)
+	return fmt.Errorf("raise logind's InhibitDelayMaxSec: %s/%s sets %s, but logind uses %s: does a later file lower it?",
+		logindConfDir, logindConfFile, d, now)
 }
 
-// Delay takes the lock that delays a shutdown until Release, and has systemd keep a copy of it, so that the shutdown
-// also waits while a crashed agent restarts. A lock that an earlier run has left with systemd is reused.
+// Delay takes the lock that delays a shutdown until Release, and stores a copy of it with systemd, so that the shutdown
+// also waits while a crashed agent restarts. It reuses a lock that an earlier process has stored.
 func (l *Logind) Delay(ctx context.Context) error {
 	if l.lock != nil {
 		return nil
@@ -145,7 +150,8 @@ func (l *Logind) Delay(ctx context.Context) error {
 		return nil
 	}
 	var fd dbus.UnixFD
-	err := l.object().CallWithContext(ctx, logindManager+".Inhibit", 0, "shutdown", "nodelet", "The pods of this node get time to end", "delay").Store(&fd)
+	err := l.object().CallWithContext(ctx, logindManager+".Inhibit", 0,
+		"shutdown", "nodelet", "The pods of this node get time to end", "delay").Store(&fd)
 	if err != nil {
 		return fmt.Errorf("take logind's delay lock: %w", err)
 	}
@@ -153,7 +159,7 @@ func (l *Logind) Delay(ctx context.Context) error {
 	return Keep(lockName, l.lock)
 }
 
-// Release lets the shutdown go on.
+// Release releases the lock, so that the shutdown continues.
 func (l *Logind) Release() error {
 	if l.lock == nil {
 		return nil

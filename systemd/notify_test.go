@@ -57,7 +57,7 @@ func TestNotifyWithoutSystemd(t *testing.T) {
 	if err := Notify(Ready); err != nil {
 		t.Error(err)
 	}
-	for _, bad := range []string{"relative/path", filepath.Join(t.TempDir(), "nobody")} {
+	for _, bad := range []string{"relative/path", filepath.Join(t.TempDir(), "missing")} {
 		t.Setenv("NOTIFY_SOCKET", bad)
 		if err := Notify(Ready); err == nil || !strings.Contains(err.Error(), "notify systemd") {
 			t.Errorf("%s: %v", bad, err)
@@ -89,32 +89,35 @@ func TestWatchdogInterval(t *testing.T) {
 	}
 }
 
-// TestWatch: alive while well, silent while not.
+// TestWatch checks that Watch sends Alive while the agent is healthy, and reports the error otherwise.
 func TestWatch(t *testing.T) {
 	next := listen(t, filepath.Join(t.TempDir(), "notify"))
-	sick := make(chan bool, 1)
-	told := make(chan error, 100)
-	isSick := false
+	stuck := make(chan bool, 1)
+	failures := make(chan error, 100)
+	isStuck := false
 	healthy := func() error {
 		select {
-		case isSick = <-sick:
+		case isStuck = <-stuck:
 		default:
 		}
-		if isSick {
+		if isStuck {
 			return errors.New("stuck")
 		}
 		return nil
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
-	go func() { defer close(done); Watch(ctx, 5*time.Millisecond, healthy, func(err error) { told <- err }) }()
+	go func() {
+		defer close(done)
+		Watch(ctx, 5*time.Millisecond, healthy, func(err error) { failures <- err })
+	}()
 	for range 3 {
 		if got := next(); got != Alive {
-			t.Fatalf("systemd read %q", got)
+			t.Fatalf("got notification %q, want %q", got, Alive)
 		}
 	}
-	sick <- true
-	if err := <-told; err.Error() != "stuck" {
+	stuck <- true
+	if err := <-failures; err.Error() != "stuck" {
 		t.Error(err)
 	}
 	cancel()

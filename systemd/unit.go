@@ -27,25 +27,27 @@ func KubeletUnit(program string) string {
 	return fill(kubeletText, program)
 }
 
+const takeOverComment = `# Written by "nodelet systemd install"; ` +
+	`"nodelet systemd uninstall" removes it and restores the kubelet.` + "\n"
+
 func fill(text, program string) string {
 	return strings.NewReplacer("{{.Program}}", program, "{{.Service}}", serviceText).Replace(text)
 }
 
 // TakeOver returns the text of a drop-in that replaces the kubelet by program in kubelet.service, and keeps arguments,
-// environment and everything else. Removing the drop-in restores the kubelet. shown is the output of `systemctl cat
+// environment and everything else. Removing the drop-in restores the kubelet. unit is the output of `systemctl cat
 // kubelet.service`.
-func TakeOver(shown, program string) (string, error) {
-	command, err := execStart(shown)
+func TakeOver(unit, program string) (string, error) {
+	command, err := execStart(unit)
 	if err != nil {
 		return "", err
 	}
 	prefix := command[:len(command)-len(strings.TrimLeft(command, "-@:+!"))]
 	if strings.Contains(prefix, "@") {
-		return "", errors.New("kubelet.service starts its program under another name (ExecStart=@…): replace it by hand")
+		return "", errors.New("kubelet.service starts its program under another name (ExecStart=@…): replace it manually")
 	}
 	_, args, _ := strings.Cut(strings.TrimLeft(command, "-@:+!"), " ")
-	return fmt.Sprintf(`# Written by "nodelet systemd install"; "nodelet systemd uninstall" removes it and restores the kubelet.
-[Unit]
+	return fmt.Sprintf(takeOverComment+`[Unit]
 StartLimitIntervalSec=0
 [Service]
 ExecStart=
@@ -53,10 +55,10 @@ ExecStart=%s%s %s
 %s`, prefix, program, strings.TrimSpace(args), serviceText), nil
 }
 
-// execStart returns the command that systemd would start: an empty ExecStart= resets all before it.
-func execStart(shown string) (string, error) {
+// execStart returns the command that systemd would start: an empty ExecStart= removes all earlier ones.
+func execStart(unit string) (string, error) {
 	var found []string
-	lines := strings.Split(strings.ReplaceAll(shown, "\\\n", " "), "\n")
+	lines := strings.Split(strings.ReplaceAll(unit, "\\\n", " "), "\n")
 	for _, line := range lines {
 		value, ok := strings.CutPrefix(strings.TrimSpace(line), "ExecStart=")
 		if !ok {
@@ -74,5 +76,5 @@ func execStart(shown string) (string, error) {
 	case 1:
 		return found[0], nil
 	}
-	return "", fmt.Errorf("kubelet.service starts %d programs, not one: replace it by hand", len(found))
+	return "", fmt.Errorf("kubelet.service starts %d programs, not one: replace it manually", len(found))
 }

@@ -30,17 +30,28 @@ func TestTakeOver(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"ExecStart=\nExecStart=/usr/bin/nodelet $KUBELET_KUBECONFIG_ARGS $KUBELET_CONFIG_ARGS    $KUBELET_KUBEADM_ARGS $KUBELET_EXTRA_ARGS\n",
-		"Type=notify\n", "KillMode=process\n", "Restart=always\n", "FileDescriptorStoreMax="} {
+	for _, want := range []string{
+		"ExecStart=\nExecStart=/usr/bin/nodelet $KUBELET_KUBECONFIG_ARGS $KUBELET_CONFIG_ARGS    " +
+			"$KUBELET_KUBEADM_ARGS $KUBELET_EXTRA_ARGS\n",
+		"Type=notify\n",
+		"KillMode=process\n",
+		"Restart=always\n",
+		"FileDescriptorStoreMax=",
+	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("no %q in\n%s", want, got)
 		}
 	}
-	if got, err := TakeOver("ExecStart=-/opt/kubelet --a=b\n", "/n"); err != nil || !strings.Contains(got, "ExecStart=-/n --a=b\n") {
-		t.Errorf("%v\n%s", err, got)
+	got, err = TakeOver("ExecStart=-/opt/kubelet --a=b\n", "/n")
+	if err != nil || !strings.Contains(got, "ExecStart=-/n --a=b\n") {
+		t.Errorf("got %v\n%s", err, got)
 	}
-	for name, bad := range map[string]string{"none": "[Unit]\n", "taken back": "ExecStart=/a\nExecStart=\n", "two": "ExecStart=/a\nExecStart=/b\n",
-		"renamed": "ExecStart=@/usr/bin/kubelet kubelet -v=2\n"} {
+	for name, bad := range map[string]string{
+		"none":    "[Unit]\n",
+		"reset":   "ExecStart=/a\nExecStart=\n",
+		"two":     "ExecStart=/a\nExecStart=/b\n",
+		"renamed": "ExecStart=@/usr/bin/kubelet kubelet -v=2\n",
+	} {
 		if got, err := TakeOver(bad, "/n"); err == nil {
 			t.Errorf("%s: %s", name, got)
 		}
@@ -49,15 +60,19 @@ func TestTakeOver(t *testing.T) {
 
 func TestUnit(t *testing.T) {
 	got := Unit("/usr/bin/nodelet")
-	if strings.Contains(got, "{{") || !strings.Contains(got, "ExecStart=/usr/bin/nodelet $NODELET_ARGS\n") || !strings.Contains(got, "WatchdogSec=") {
+	if strings.Contains(got, "{{") || !strings.Contains(got, "ExecStart=/usr/bin/nodelet $NODELET_ARGS\n") ||
+		!strings.Contains(got, "WatchdogSec=") {
 		t.Error(got)
 	}
 }
 
-// TestKubeletUnit: kubeadm's drop-in finds a command to replace, and systemd's word that the node can run pods stays.
+// TestKubeletUnit checks that kubeadm's drop-in finds a command to replace, and that the unit becomes active only
+// when the node can run pods.
 func TestKubeletUnit(t *testing.T) {
 	got := KubeletUnit("/usr/bin/kubelet")
-	for _, want := range []string{"ExecStart=/usr/bin/kubelet\n", "Conflicts=nodelet.service\n", "Type=notify\n", "KillMode=process\n"} {
+	for _, want := range []string{
+		"ExecStart=/usr/bin/kubelet\n", "Conflicts=nodelet.service\n", "Type=notify\n", "KillMode=process\n",
+	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("no %q in\n%s", want, got)
 		}
@@ -67,7 +82,7 @@ func TestKubeletUnit(t *testing.T) {
 	}
 }
 
-// TestKeep: systemd gets the descriptor itself, under its name.
+// TestKeep checks that systemd gets the descriptor itself, under its name.
 func TestKeep(t *testing.T) {
 	t.Setenv("NOTIFY_SOCKET", "")
 	if err := Keep("x", os.Stdin); err != nil {
@@ -104,23 +119,23 @@ func TestKeep(t *testing.T) {
 	defer unix.Close(fds[0])
 	var a, b unix.Stat_t
 	if unix.Fstat(fds[0], &a) != nil || unix.Fstat(int(file.Fd()), &b) != nil || a.Ino != b.Ino {
-		t.Error("another file came")
+		t.Error("systemd got another file")
 	}
 }
 
 func TestJournalHandler(t *testing.T) {
 	var out bytes.Buffer
 	log := slog.New(JournalHandler(&out, slog.LevelInfo)).With("a", 1)
-	log.Debug("not shown")
+	log.Debug("below the level")
 	log.Info("one", "b", "x\ny")
 	log.WithGroup("g").Warn("two", "c", 3)
 	log.Error("three")
 	want := "<6>msg=one a=1 b=\"x\\ny\"\n<4>msg=two a=1 g.c=3\n<3>msg=three a=1\n"
 	if out.String() != want {
-		t.Errorf("%q, want %q", out.String(), want)
+		t.Errorf("got %q, want %q", out.String(), want)
 	}
 	t.Setenv("JOURNAL_STREAM", "1:2")
 	if ToJournal(os.Stderr) {
-		t.Error("standard error is no journal here")
+		t.Error("ToJournal: got true for a standard error that is not the journal")
 	}
 }
