@@ -1,12 +1,14 @@
 package podfs
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
@@ -38,6 +40,20 @@ func loopDevice(t *testing.T) string {
 
 func localOf(device string, fstype *string) corev1.PersistentVolumeSource {
 	return corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: device, FSType: fstype}}
+}
+
+// unmountLocal unmounts the volume "pv" of a pod. A process that another test forks just now has a copy of this process's
+// open files until it runs its program, so the mount may be busy for a moment.
+func unmountLocal(t *testing.T, v *FS, pod types.UID) {
+	t.Helper()
+	err := v.Unmount(t.Context(), pod, OnDisk{pluginLocal, "pv"})
+	for errors.Is(err, unix.EBUSY) && t.Context().Err() == nil {
+		time.Sleep(10 * time.Millisecond)
+		err = v.Unmount(t.Context(), pod, OnDisk{pluginLocal, "pv"})
+	}
+	if err != nil {
+		t.Error(err)
+	}
 }
 
 // A blank device is formatted once, however many pods want it at the same time; all see the same files, which outlive
@@ -78,9 +94,7 @@ func TestLocalDevice(t *testing.T) {
 		}
 	}
 	for i := range pods {
-		if err := v.Unmount(t.Context(), pods[i].UID, OnDisk{pluginLocal, "pv"}); err != nil {
-			t.Error(err)
-		}
+		unmountLocal(t, v, pods[i].UID)
 	}
 	m, err := v.MountPersistent(t.Context(), persistent(pods[0], source))
 	if err != nil {
@@ -89,9 +103,7 @@ func TestLocalDevice(t *testing.T) {
 	if text, err := os.ReadFile(filepath.Join(m.HostPath, "data")); err != nil || string(text) != "precious" {
 		t.Errorf("after all pods had gone the data is %q, %v", text, err)
 	}
-	if err := v.Unmount(t.Context(), pods[0].UID, OnDisk{pluginLocal, "pv"}); err != nil {
-		t.Error(err)
-	}
+	unmountLocal(t, v, pods[0].UID)
 }
 
 // What a device holds is never written over, and a blank one is not formatted for who may only read.
@@ -104,9 +116,7 @@ func TestLocalDeviceKept(t *testing.T) {
 		if _, err := v.MountPersistent(t.Context(), p); err == nil || !strings.Contains(err.Error(), words) {
 			t.Errorf("got %v, want %q", err, words)
 		}
-		if err := v.Unmount(t.Context(), p.Pod.UID, OnDisk{pluginLocal, "pv"}); err != nil {
-			t.Error(err)
-		}
+		unmountLocal(t, v, p.Pod.UID)
 	}
 	p := persistent(testPod(), localOf(device, nil))
 	p.ReadOnly = true
