@@ -41,14 +41,14 @@ func (s *soak) check(ctx context.Context) {
 	}
 }
 
-// forgottenTasks restarts the runtime if it cannot remove a container that has ended. containerd forgets the task of
-// a container when the caller of StartContainer is killed at a certain moment, and then refuses to remove the
-// container ("cannot delete running task") until it starts again. No agent can repair that; that the agent cleans up
-// afterwards is checked.
+// forgottenTasks restarts the runtime if it cannot remove a container that has ended, or keeps the root file system of
+// one that it has removed mounted. containerd loses track of a container's task when the caller of StartContainer is
+// killed at a certain moment, and finds it again only when it starts. No agent can repair that; that everything is
+// clean afterwards is checked.
 func (s *soak) forgottenTasks(ctx context.Context) {
 	ended := func() string {
 		left := s.clean(ctx)
-		if !strings.Contains(left, "CONTAINER_EXITED") {
+		if !strings.Contains(left, "CONTAINER_EXITED") && !strings.Contains(left, "/io.containerd.runtime.v2.task/") {
 			return ""
 		}
 		return left
@@ -56,8 +56,8 @@ func (s *soak) forgottenTasks(ctx context.Context) {
 	if within(ctx, time.Minute, ended) == "" || ctx.Err() != nil {
 		return
 	}
-	log, err := os.ReadFile(s.node.AgentLog())
-	if err != nil || !bytes.Contains(log[s.logged:], []byte("cannot delete running task")) {
+	log, err := os.ReadFile(s.node.RuntimeLog())
+	if err != nil || !bytes.Contains(log[s.logged:], []byte("context canceled")) {
 		return
 	}
 	s.report.forgot()

@@ -42,7 +42,7 @@ type soak struct {
 	usage    agentUsage
 	order    []fault // the faults still to come before all have come once more
 	report   *report
-	logged   int64 // size of the agent's log when the round began
+	logged   int64 // size of the runtime's log when the round began
 	// outDir is where pods write down that they ran; a hostPath.
 	outDir string
 }
@@ -162,7 +162,7 @@ func (s *soak) prepare(ctx context.Context) (err error) {
 func (s *soak) round(ctx context.Context, n int) {
 	f := s.nextFault()
 	began := time.Now()
-	if info, err := os.Stat(s.node.AgentLog()); err == nil {
+	if info, err := os.Stat(s.node.RuntimeLog()); err == nil {
 		s.logged = info.Size()
 	}
 	s.report.begin(n, f.name)
