@@ -79,7 +79,7 @@ func TestInstallReplacesKubelet(t *testing.T) {
 
 func TestInstallOwnUnit(t *testing.T) {
 	m := newMachine(t, true, "")
-	if err := m.Install(false, []string{"--node-labels=a=b c"}); err == nil || !strings.Contains(err.Error(), "blank") {
+	if err := m.Install(false, []string{"--node-labels=a=b c"}); err == nil || !strings.Contains(err.Error(), "contains a space") {
 		t.Errorf("flag with a space: got error %v, want one that it contains a space", err)
 	}
 	m.check(m.ownUnitFile(), "")
