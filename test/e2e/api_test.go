@@ -26,8 +26,8 @@ import (
 	"github.com/nodelet/nodelet/test/testbed"
 )
 
-// talker is a pod of every kind of container: one that has ended, one that serves, one that reads and talks, and one that has
-// been started anew.
+// talker is a pod with every kind of container: one that has terminated, one that serves HTTP, one that echoes its
+// input, and one that has restarted.
 const talker = `
 apiVersion: v1
 kind: Pod
@@ -46,7 +46,7 @@ spec:
     readinessProbe: {exec: {command: [test, -f, /tmp/said]}, periodSeconds: 1}
   - name: again
     image: "` + testbed.BusyboxImage + `"
-    command: [sh, -c, "test -f /data/x && { echo second life; sleep 100000; }; touch /data/x; echo first life; exit 1"]
+    command: [sh, -c, "test -f /data/x && { echo second run; sleep 100000; }; touch /data/x; echo first run; exit 1"]
     volumeMounts: [{name: data, mountPath: /data}]
   volumes: [{name: data, emptyDir: {}}]
 `
@@ -57,7 +57,7 @@ func startTalker(t *testing.T, name string) {
 	waitReady(t, 2*time.Minute, name)
 }
 
-// kubectlIn runs kubectl with standard input and gives output, errors and exit code.
+// kubectlIn runs kubectl with standard input and returns its standard output, standard error and exit code.
 func kubectlIn(t *testing.T, in io.Reader, args ...string) (out, errs string, code int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
@@ -85,19 +85,20 @@ func kubectlCommand(ctx context.Context, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// TestKubectlLogsExec: the shortest proof that people reach their containers.
+// TestKubectlLogsExec is the short check that kubectl logs and kubectl exec reach a container.
 func TestKubectlLogsExec(t *testing.T) {
 	startTalker(t, "talker")
 	if got := kubectl(t, "logs", "talker", "-c", "first"); got != "first is done" {
-		t.Errorf("logs of an init container: %q", got)
+		t.Errorf("logs of an init container: got %q, want %q", got, "first is done")
 	}
-	out, errs, code := kubectlIn(t, strings.NewReader("to and fro"), "exec", "-i", "talker", "-c", "app", "--", "sh", "-c", "cat; echo to stderr >&2; exit 7")
+	out, errs, code := kubectlIn(t, strings.NewReader("to and fro"),
+		"exec", "-i", "talker", "-c", "app", "--", "sh", "-c", "cat; echo to stderr >&2; exit 7")
 	if out != "to and fro" || !strings.Contains(errs, "to stderr") || code != 7 {
-		t.Errorf("exec: %q %q %d", out, errs, code)
+		t.Errorf("exec: got output %q, errors %q, exit code %d; want %q, %q, 7", out, errs, code, "to and fro", "to stderr")
 	}
 }
 
-// TestLongKubectl: logs, exec, attach, debug, cp and port-forward as people use them.
+// TestLongKubectl checks kubectl logs, exec, attach, debug, cp and port-forward.
 func TestLongKubectl(t *testing.T) {
 	startTalker(t, "talker")
 	t.Run("logs", checkLogs)
@@ -117,8 +118,8 @@ func checkLogs(t *testing.T) {
 		{"-c talk --since=1h", lines},
 		{"-c talk --since-time=2100-01-01T00:00:00Z", ""},
 		{"-c side", "at your side"},
-		{"-c again -p", "first life"},
-		{"-c again", "second life"},
+		{"-c again -p", "first run"},
+		{"-c again", "second run"},
 		{"--all-containers --prefix -l none=none", ""},
 		{"-c first -f", "first is done"},
 	} {
@@ -128,22 +129,23 @@ func checkLogs(t *testing.T) {
 		}
 		out, errs, code := kubectlIn(t, nil, args...)
 		if strings.TrimSuffix(out, "\n") != c.want || code != 0 {
-			t.Errorf("logs %s: %q %q %d, want %q", c.args, out, errs, code, c.want)
+			t.Errorf("logs %s: got output %q, errors %q, exit code %d; want output %q", c.args, out, errs, code, c.want)
 		}
 	}
 	stamped := kubectl(t, "logs", "talker", "-c", "talk", "--timestamps", "--tail=1")
 	if at, line, _ := strings.Cut(stamped, " "); line != "oops" {
-		t.Errorf("with timestamps: %q", stamped)
-	} else if when, err := time.Parse(time.RFC3339Nano, at); err != nil || time.Since(when) > time.Hour || len(at) != len("2006-01-02T15:04:05.000000000Z") {
-		t.Errorf("the time of a line is %q", at)
+		t.Errorf("logs with timestamps: got %q, want a timestamp and %q", stamped, "oops")
+	} else if when, err := time.Parse(time.RFC3339Nano, at); err != nil || time.Since(when) > time.Hour ||
+		len(at) != len("2006-01-02T15:04:05.000000000Z") {
+		t.Errorf("timestamp of a log line: got %q, want RFC 3339 with nine digits, at most an hour old", at)
 	}
 	for args, want := range map[string]string{
-		"logs talker -c talk -p":  "previous terminated container \"talk\" in pod \"talker\" not found",
-		"logs talker -c nobody":   "container nobody is not valid",
-		"logs nobody -c whatever": "not found",
+		"logs talker -c talk -p":   "previous terminated container \"talk\" in pod \"talker\" not found",
+		"logs talker -c missing":   "container missing is not valid",
+		"logs missing -c whatever": "not found",
 	} {
 		if _, errs, code := kubectlIn(t, nil, strings.Fields(args)...); code == 0 || !strings.Contains(errs, want) {
-			t.Errorf("%s: %q %d, want %q", args, errs, code, want)
+			t.Errorf("%s: got errors %q, exit code %d; want %q", args, errs, code, want)
 		}
 	}
 }
@@ -162,13 +164,14 @@ func checkExec(t *testing.T) {
 	} {
 		out, errs, code := kubectlIn(t, strings.NewReader(c.in), append([]string{"exec"}, strings.Fields(c.args)...)...)
 		if out != c.out || !strings.Contains(errs, c.errs) || (code == 0) != (c.code == 0) {
-			t.Errorf("exec %s: %q %q %d, want %q %q %d", c.args, out, errs, code, c.out, c.errs, c.code)
+			t.Errorf("exec %s: got %q %q %d, want %q %q %d", c.args, out, errs, code, c.out, c.errs, c.code)
 		}
 	}
-	// A terminal, of a size that reaches the container (after the start, as kubectl sends it), and with keys that become signals.
+	// With a terminal, its size reaches the container. kubectl sends the size after the start. Ctrl-C becomes a signal.
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	cmd := kubectlCommand(ctx, "exec", "-it", "talker", "-c", "side", "--", "sh", "-c", "until stty size 2>/dev/null | grep .; do sleep 0.1; done; tty; sleep 1000; echo not reached")
+	cmd := kubectlCommand(ctx, "exec", "-it", "talker", "-c", "side", "--", "sh", "-c",
+		"until stty size 2>/dev/null | grep .; do sleep 0.1; done; tty; sleep 1000; echo not reached")
 	script := exec.CommandContext(ctx, "script", "-qec", "stty rows 33 cols 77; "+quoted(cmd.Args), "/dev/null")
 	script.Env, script.WaitDelay = cmd.Env, time.Second
 	in, w := pipe(t)
@@ -178,9 +181,9 @@ func checkExec(t *testing.T) {
 	err := script.Run()
 	w.Close()
 	if got := out.String(); err == nil || !strings.Contains(got, "33 77") || strings.Contains(got, "not reached") {
-		t.Errorf("exec -it: %q %v", got, err)
+		t.Errorf("exec -it: got %q, %v; want the terminal size 33 77 and an end by Ctrl-C", got, err)
 	}
-	// Attach to what runs: what is typed reaches it, and its answer comes back.
+	// kubectl attach sends input to the running container and returns its output.
 	cmd = kubectlCommand(ctx, "attach", "-i", "talker", "-c", "talk")
 	in, w = pipe(t)
 	answer := &waited{want: "heard you", found: func() { w.Close(); _ = cmd.Process.Kill() }}
@@ -193,11 +196,11 @@ func checkExec(t *testing.T) {
 	}
 	_ = cmd.Wait()
 	if !strings.Contains(answer.String(), "heard you") {
-		t.Errorf("attach: %q", answer)
+		t.Errorf("attach: got %q, want %q", answer, "heard you")
 	}
 }
 
-// pipe is one of the kernel's: a command is not waited for because of it.
+// pipe returns a kernel pipe. Unlike with an io.Pipe, exec.Cmd does not wait until a copy of its input has ended.
 func pipe(t *testing.T) (r, w *os.File) {
 	t.Helper()
 	r, w, err := os.Pipe()
@@ -216,7 +219,7 @@ func quoted(args []string) string {
 	return b.String()
 }
 
-// waited gathers output and calls found once when it holds a text.
+// waited collects output and calls found once, as soon as the output contains want.
 type waited struct {
 	mu    sync.Mutex
 	buf   bytes.Buffer
@@ -257,15 +260,15 @@ func checkCopy(t *testing.T) {
 	want := fmt.Sprintf("%x", h.Sum(nil))
 	began := time.Now()
 	kubectl(t, "cp", from, "talker:/tmp/big", "-c", "app")
-	there := time.Since(began)
+	sent := time.Since(began)
 	if got := kubectl(t, "exec", "talker", "-c", "app", "--", "sha256sum", "/tmp/big"); !strings.HasPrefix(got, want) {
-		t.Errorf("what arrived in the container has the sum %s, want %s", got, want)
+		t.Errorf("checksum of the file in the container: got %s, want %s", got, want)
 	}
 	began = time.Now()
 	kubectl(t, "cp", "talker:/tmp/big", to, "-c", "app")
-	t.Logf("200 MiB: %s there, %s back", there.Round(time.Millisecond), time.Since(began).Round(time.Millisecond))
+	t.Logf("copying 200 MiB took %s to the container and %s back", sent.Round(time.Millisecond), time.Since(began).Round(time.Millisecond))
 	if got := sumOf(t, to); got != want {
-		t.Errorf("what came back has the sum %s, want %s", got, want)
+		t.Errorf("checksum of the file copied back: got %s, want %s", got, want)
 	}
 }
 
@@ -283,7 +286,7 @@ func sumOf(t *testing.T, file string) string {
 	return fmt.Sprintf("%x", h.Sum(nil))
 }
 
-// checkForward sends many requests at once through one port-forward.
+// checkForward sends many concurrent requests through one port-forward.
 func checkForward(t *testing.T) {
 	cmd := kubectlCommand(t.Context(), "port-forward", "pod/talker", ":8080", "--address=127.0.0.1")
 	ready := make(chan struct{})
@@ -311,7 +314,7 @@ func checkForward(t *testing.T) {
 			}
 			defer resp.Body.Close()
 			if got, err := io.ReadAll(resp.Body); err != nil || string(got) != msg {
-				t.Errorf("request %d: %d bytes came back, %v", i, len(got), err)
+				t.Errorf("request %d: got %d bytes, %v; want the %d bytes that were sent", i, len(got), err, len(msg))
 			}
 		})
 	}
@@ -319,13 +322,14 @@ func checkForward(t *testing.T) {
 }
 
 func checkDebug(t *testing.T) {
-	kubectl(t, "debug", "talker", "--image="+testbed.BusyboxImage, "-c", "dbg", "--target=app", "--", "sh", "-c", "echo debugging; sleep 100000")
+	kubectl(t, "debug", "talker", "--image="+testbed.BusyboxImage, "-c", "dbg", "--target=app", "--",
+		"sh", "-c", "echo debugging; sleep 100000")
 	waitPod(t, time.Minute, "talker", "its debug container runs", ephemeralRuns)
 	if got := kubectl(t, "logs", "talker", "-c", "dbg"); got != "debugging" {
-		t.Errorf("logs of the debug container: %q", got)
+		t.Errorf("logs of the debug container: got %q, want %q", got, "debugging")
 	}
 	if got := kubectl(t, "exec", "talker", "-c", "dbg", "--", "ps"); !strings.Contains(got, "netexec") {
-		t.Errorf("the debug container does not see the processes of its target:\n%s", got)
+		t.Errorf("processes that the debug container sees: got\n%s\nwant also netexec, which runs in its target", got)
 	}
 }
 
@@ -338,7 +342,7 @@ func ephemeralRuns(p *corev1.Pod) bool {
 	return false
 }
 
-// TestLogVerbosity: how much is logged can be changed through the API server while the agent runs.
+// TestLogVerbosity changes the log verbosity through the API server while the agent runs.
 func TestLogVerbosity(t *testing.T) {
 	clean(t)
 	sameAgent(t)
@@ -348,9 +352,10 @@ func TestLogVerbosity(t *testing.T) {
 		if err := os.WriteFile(file, []byte(to), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		out, err := tb.Kubectl(context.Background(), "replace", "--raw", "/api/v1/nodes/"+node().Name+"/proxy/debug/flags/v", "-f", file)
+		out, err := tb.Kubectl(context.Background(), "replace", "--raw",
+			"/api/v1/nodes/"+node().Name+"/proxy/debug/flags/v", "-f", file)
 		if !strings.Contains(fmt.Sprint(out, err), want) {
-			t.Errorf("verbosity %q: %s, %v", to, out, err)
+			t.Errorf("set verbosity %q: got %s, %v; want %q", to, out, err, want)
 		}
 	}
 	set("much", "BadRequest")

@@ -20,7 +20,7 @@ import (
 	"github.com/nodelet/nodelet/test/testbed"
 )
 
-// waitNodeEvent waits for an event about the node whose message holds all words.
+// waitNodeEvent waits for an event about the node whose message contains all words.
 func waitNodeEvent(t *testing.T, limit time.Duration, reason string, words ...string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
@@ -33,8 +33,8 @@ func waitNodeEvent(t *testing.T, limit time.Duration, reason string, words ...st
 	}
 }
 
-// runStandalone runs nodelet in place of the node's agent, with a manifest directory and without an API server. end ends it
-// and brings the node's agent back; the test's end does as well.
+// runStandalone stops the node's agent and runs nodelet with a manifest directory and without an API server. end
+// stops it and starts the node's agent again. The end of the test calls end, too.
 func runStandalone(t *testing.T, manifests string) (end func()) {
 	t.Helper()
 	stopAgent(t, unix.SIGTERM)
@@ -58,7 +58,7 @@ func runStandalone(t *testing.T, manifests string) (end func()) {
 		ended = true
 		_ = cmd.Process.Signal(syscall.SIGTERM)
 		if err := cmd.Wait(); err != nil {
-			t.Errorf("nodelet without an API server ended so: %v%s", err, agentLogTail())
+			t.Errorf("exit of nodelet without an API server: got %v, want exit code 0%s", err, agentLogTail())
 		}
 		mark := markLog(t)
 		startAgent(t)
@@ -68,7 +68,7 @@ func runStandalone(t *testing.T, manifests string) (end func()) {
 	return end
 }
 
-// crashing is a container that ends when it is told to.
+// crashing is a pod whose container exits with code 3 as soon as the file /tmp/end exists.
 func crashing(name string) string {
 	return fmt.Sprintf(`
 apiVersion: v1
@@ -80,7 +80,7 @@ spec:
 `, name, testbed.BusyboxImage)
 }
 
-// runtimeBack sees to it that a test which fails leaves a runtime to the next one.
+// runtimeBack restarts the runtime after a failed test, so that the next test has one.
 func runtimeBack(t *testing.T) {
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -89,8 +89,8 @@ func runtimeBack(t *testing.T) {
 	})
 }
 
-// TestRuntimeComesLate: an agent that starts before its runtime says what it waits for, and takes up its work as soon as the
-// runtime is there.
+// TestRuntimeComesLate starts the agent before its runtime. The agent reports what it waits for, and runs pods as
+// soon as the runtime answers.
 func TestRuntimeComesLate(t *testing.T) {
 	clean(t)
 	runtimeBack(t)
@@ -105,7 +105,7 @@ func TestRuntimeComesLate(t *testing.T) {
 	sameAgent(t)
 	apply(t, crashing("late"))
 	mark.waitLine(t, 10*time.Second, "container runtime does not answer", filepath.Base(node().RuntimeEndpoint))
-	eventually(t, 10*time.Second, "explain says that the runtime is awaited", func() (string, bool) {
+	eventually(t, 10*time.Second, "explain says that the agent waits for the runtime", func() (string, bool) {
 		out, _ := explain(t)
 		return out, strings.Contains(out, "waiting for the container runtime at "+node().RuntimeEndpoint)
 	})
@@ -113,11 +113,12 @@ func TestRuntimeComesLate(t *testing.T) {
 		t.Fatal(err)
 	}
 	waitReady(t, 20*time.Second, "late")
-	t.Logf("the runtime was away for the agent's first %s", time.Since(began).Round(time.Second))
+	t.Logf("the pod was ready %s after the start of the agent", time.Since(began).Round(time.Second))
 	check()
 }
 
-// lostRuntime is what the agent logs when its runtime has gone: it followed its events, or listed its pods for want of any.
+// lostRuntime is what the agent logs when its runtime has stopped. With a runtime that sends no events, the agent
+// notices when it lists the pods.
 func lostRuntime() string {
 	if silentRuntime() {
 		return "cannot list the runtime's pods"
@@ -125,8 +126,8 @@ func lostRuntime() string {
 	return "event stream ended"
 }
 
-// TestRuntimeKilled ends the runtime with SIGKILL: pods run on and keep their names; what they do meanwhile is seen when it is
-// back.
+// TestRuntimeKilled kills the runtime with SIGKILL. Pods keep running and keep their container IDs. When the runtime
+// is back, the agent sees a container that has terminated in the meantime, and restarts it.
 func TestRuntimeKilled(t *testing.T) {
 	clean(t)
 	runtimeBack(t)
@@ -147,7 +148,7 @@ func TestRuntimeKilled(t *testing.T) {
 		out, err := tryInside(t, "restless", "app", "touch", "/tmp/end")
 		return fmt.Sprint(out, err), err == nil
 	})
-	waitPod(t, 30*time.Second, "restless", "was restarted, under its full name", func(p *corev1.Pod) bool {
+	waitPod(t, 30*time.Second, "restless", "was restarted and shows full container IDs", func(p *corev1.Pod) bool {
 		c := containerStatus(p, "app")
 		end := c.LastTerminationState.Terminated
 		return c.RestartCount == 1 && c.State.Running != nil && strings.HasPrefix(c.ContainerID, node().RuntimeName+"://") && c.ContainerID != before.ContainerID &&
@@ -157,8 +158,8 @@ func TestRuntimeKilled(t *testing.T) {
 	check()
 }
 
-// TestAPIServerAway starts the agent while there is no API server: static pods start and all others run on, restarts
-// included. The API server hears of everything when it is there.
+// TestAPIServerAway starts the agent while there is no API server. Static pods start, all other pods keep running,
+// and their containers are restarted. The agent reports all of it as soon as the API server answers.
 func TestAPIServerAway(t *testing.T) {
 	clean(t)
 	check := bystander(t)
@@ -168,7 +169,7 @@ func TestAPIServerAway(t *testing.T) {
 	if err := tb.StopAPIServer(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { // whatever goes wrong before: the others need it
+	t.Cleanup(func() { // the other tests need the API server and the scheduler, also if this test fails
 		if _, err := tb.Kubectl(context.Background(), "get", "--raw=/readyz"); err != nil {
 			_ = tb.StartAPIServer(context.Background())
 		}
@@ -190,18 +191,18 @@ func TestAPIServerAway(t *testing.T) {
 	}
 	mirrorReady(t, "offline", nil)
 
-	// Once more, with the agent running: what happens meanwhile is told afterwards.
+	// Once more while the agent runs: it reports afterwards what has happened in the meantime.
 	if err := tb.StopAPIServer(); err != nil {
 		t.Fatal(err)
 	}
 	inside(t, "far", "app", "touch", "/tmp/end")
-	eventually(t, 10*time.Second, "the container is restarted without a word of the API server", func() (string, bool) {
+	eventually(t, 10*time.Second, "the container is restarted without an API server", func() (string, bool) {
 		all := containers(t, map[string]string{"io.kubernetes.pod.name": "far"}, true)
 		return fmt.Sprint(all), len(all) == 1 && all[0].Metadata.Attempt == 1
 	})
 	if err := tb.StartAPIServer(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	waitPod(t, 30*time.Second, "far", "tells of its restart", func(p *corev1.Pod) bool { return ready(p) && containerStatus(p, "app").RestartCount == 1 })
+	waitPod(t, 30*time.Second, "far", "shows its restart", func(p *corev1.Pod) bool { return ready(p) && containerStatus(p, "app").RestartCount == 1 })
 	check()
 }

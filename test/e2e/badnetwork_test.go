@@ -17,7 +17,7 @@ import (
 	"github.com/nodelet/nodelet/test/testbed"
 )
 
-// waitNode waits until the node's Ready condition has that status and its message holds all words.
+// waitNode waits until the node's Ready condition has that status and its message contains all words.
 func waitNode(t *testing.T, limit time.Duration, status corev1.ConditionStatus, words ...string) {
 	t.Helper()
 	var seen string
@@ -37,8 +37,8 @@ func waitNode(t *testing.T, limit time.Duration, status corev1.ConditionStatus, 
 	}
 }
 
-// TestLongBadNetwork: whatever is wrong with the network is named, other pods go on, and nothing must be restarted after it is put
-// right. First with nodelet as the network.
+// TestLongBadNetwork breaks the pod network that nodelet sets up in several ways. Each time the node's Ready
+// condition or an event names the cause, other pods keep running, and no restart is needed after the fault is fixed.
 func TestLongBadNetwork(t *testing.T) {
 	dir := t.TempDir()
 	conf := filepath.Join(dir, "net.conflist")
@@ -72,7 +72,7 @@ func TestLongBadNetwork(t *testing.T) {
 		write(good)
 		waitNode(t, 30*time.Second, corev1.ConditionTrue)
 	}
-	// A missing program, in use.
+	// The program of a plugin in use is missing.
 	if err := os.Rename(filepath.Join(bin, "bandwidth"), filepath.Join(bin, "bandwidth.away")); err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +82,8 @@ func TestLongBadNetwork(t *testing.T) {
 	}
 	waitNode(t, 30*time.Second, corev1.ConditionTrue)
 
-	// Plugins that do as they like: an event says what, and the pod runs once they are put right.
+	// A plugin does not follow the CNI specification: an event names the fault, and the pod runs once the
+	// configuration is good.
 	for name, c := range map[string]struct{ body, want string }{
 		"garbage": {"echo all is fine", "is not JSON"},
 		"hang":    {"sleep 600", "did not finish ADD within 2s and was killed"},
@@ -91,7 +92,7 @@ func TestLongBadNetwork(t *testing.T) {
 		replacePlugin(t, filepath.Join(bin, "odd"), "#!/bin/sh\n[ \"$CNI_COMMAND\" = ADD ] || exit 0\n"+c.body+"\n")
 		write(strings.Replace(good, `{"type": "portmap"`, `{"type": "odd"}, {"type": "portmap"`, 1))
 		odd := "odd-" + name
-		eventually(t, 20*time.Second, "the new configuration counts", func() (string, bool) {
+		eventually(t, 20*time.Second, "the agent uses the new configuration", func() (string, bool) {
 			text, err := os.ReadFile(filepath.Join(node().RootDir, "cni/own.conflist"))
 			return fmt.Sprint(string(text), err), strings.Contains(string(text), `"odd"`)
 		})
@@ -100,13 +101,13 @@ func TestLongBadNetwork(t *testing.T) {
 		write(good)
 		waitReady(t, 2*time.Minute, odd)
 	}
-	// An annotation that names what is not there, and one that cannot be read.
+	// An annotation names a network that does not exist, and another one cannot be parsed.
 	apply(t, sleeper("unknown", "blue"))
 	waitEvent(t, 30*time.Second, "unknown", "FailedCreatePodSandBox", "annotation k8s.v1.cni.cncf.io/networks: network default/blue", "blue.conflist")
 	apply(t, sleeper("unreadable", `[{"nmae": 1}]`))
 	waitEvent(t, 30*time.Second, "unreadable", "FailedCreatePodSandBox", "not a list of networks")
 
-	// Another configuration that the runtime takes first.
+	// Another configuration file sorts first, so the runtime would use it.
 	other := filepath.Join(node().CNIConfDir, "00-a.conflist")
 	if err := os.WriteFile(other, []byte(`{"cniVersion": "1.0.0", "name": "other", "plugins": [{"type": "odd"}]}`), 0o644); err != nil {
 		t.Fatal(err)
@@ -119,7 +120,8 @@ func TestLongBadNetwork(t *testing.T) {
 	onlookerUnharmed(t)
 }
 
-// TestLongBadRuntimeNetwork: the same where the runtime sets the networks up, with what nodelet can see of it.
+// TestLongBadRuntimeNetwork does the same where the runtime sets up the pod network. It covers the faults that
+// nodelet can see.
 func TestLongBadRuntimeNetwork(t *testing.T) {
 	clean(t)
 	sameAgent(t)
@@ -165,7 +167,7 @@ func sleeper(name, networks string) string {
 		containers: [{name: app, image: %q, command: [sleep, "3600"]}]}}`, name, networks, node().Name, testbed.BusyboxImage)
 }
 
-// onlooker runs a pod that must not notice anything.
+// onlooker runs a pod that the test must not disturb.
 func onlooker(t *testing.T) {
 	t.Helper()
 	apply(t, sleeper("onlooker", ""))
@@ -176,9 +178,9 @@ func onlookerUnharmed(t *testing.T) {
 	t.Helper()
 	pod := getPod(t, "onlooker")
 	if !ready(pod) || pod.Status.ContainerStatuses[0].RestartCount != 0 {
-		t.Errorf("the pod that ran beside: %s", describe(pod))
+		t.Errorf("the onlooker: got %s, want it Ready without a restart", describe(pod))
 	}
 	if got := shell(t, "onlooker", "app", "ip addr show dev eth0"); !strings.Contains(got, pod.Status.PodIP+"/") {
-		t.Errorf("the pod that ran beside has lost %s:\n%s", pod.Status.PodIP, got)
+		t.Errorf("addresses of the onlooker: got\n%s\nwant %s", got, pod.Status.PodIP)
 	}
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/nodelet/nodelet/test/testbed"
 )
 
-// bystander runs a pod beside the test, which must not notice what happens to others: it stays Ready and is never restarted.
-// The returned function says so as of now; it is called at the test's end as well.
+// bystander runs a pod that the test must not disturb: it stays Ready and is never restarted. The returned function
+// checks that its containers are still the same. The end of the test calls it, too.
 func bystander(t *testing.T) (check func()) {
 	t.Helper()
 	apply(t, fmt.Sprintf(`
@@ -33,7 +33,7 @@ spec:
 	check = func() {
 		t.Helper()
 		if now := instances(t, "role=bystander"); now != before {
-			t.Errorf("the bystander was %s and is %s now", before, now)
+			t.Errorf("containers of the bystander: got %s, want %s", now, before)
 		}
 	}
 	t.Cleanup(func() {
@@ -41,7 +41,7 @@ spec:
 		watched.done.Wait()
 		for uid, p := range watched.last {
 			if !ready(p) || p.DeletionTimestamp != nil {
-				t.Errorf("the bystander (%s) ends as %s", uid, describe(p))
+				t.Errorf("the bystander (%s) at the end: got %s, want it Ready", uid, describe(p))
 			}
 		}
 		check()
@@ -49,24 +49,24 @@ spec:
 	return check
 }
 
-// TestBadPods makes pods that cannot run as they are: each says what is wrong, in its status and in an event, and runs by
-// itself, and at once, when that has been mended.
+// TestBadPods creates pods that cannot run. Each reports the cause in its status and in an event, and starts by
+// itself as soon as the cause is fixed.
 func TestBadPods(t *testing.T) {
 	clean(t)
 	sameAgent(t)
 	bystander(t)
 	badCommand := "CrashLoopBackOff"
-	if node().RuntimeName == "cri-o" { // it starts a container's first process when it makes the container
+	if node().RuntimeName == "cri-o" { // CRI-O starts a container's first process when it creates the container
 		badCommand = "CreateContainerError"
 	}
 	dir := t.TempDir()
 	apply(t, fill(t, "testdata/bad.yaml", dir))
 	for _, c := range []struct {
-		pod, waits string   // for this reason
-		words      []string // which its message holds
-		event      string   // has this reason
-		tells      []string // and these words
-		mend       func()   // nil: it cannot be mended
+		pod, waits string   // reason of the waiting state
+		words      []string // words in the message of the waiting state
+		event      string   // reason of the event
+		message    []string // words in the message of the event
+		fix        func()   // nil: the test does not fix this cause
 	}{
 		{"bad-image", "ErrImagePull", []string{"registry.k8s.io/no-such-image:1"}, "Failed", []string{"Failed to pull image", "no-such-image:1"},
 			func() { kubectl(t, "set", "image", "pod/bad-image", "app="+testbed.PauseImage) }},
@@ -81,19 +81,19 @@ func TestBadPods(t *testing.T) {
 		{"bad-path", "ContainerCreating", nil, "FailedMount", []string{`volume "data"`, filepath.Join(dir, "missing") + " is not a directory"}, nil},
 	} {
 		t.Run(c.pod, func(t *testing.T) {
-			waitPod(t, 30*time.Second, c.pod, "says what is wrong", waitingFor("app", c.waits, c.words...))
-			waitEvent(t, 10*time.Second, c.pod, c.event, c.tells...)
+			waitPod(t, 30*time.Second, c.pod, "reports the cause", waitingFor("app", c.waits, c.words...))
+			waitEvent(t, 10*time.Second, c.pod, c.event, c.message...)
 			if c.pod == "bad-image" {
 				waitPod(t, 30*time.Second, c.pod, "waits to pull again", waitingFor("app", "ImagePullBackOff", "no-such-image:1"))
 				waitEvent(t, 5*time.Second, c.pod, "BackOff", "Back-off pulling image")
 			}
-			if c.mend != nil {
-				c.mend()
+			if c.fix != nil {
+				c.fix()
 				waitReady(t, 3*time.Second, c.pod)
 			}
 		})
 	}
-	t.Run("bad-path mended", func(t *testing.T) { // nobody tells the agent of a new directory, so it looks now and then
+	t.Run("bad-path fixed", func(t *testing.T) { // no event announces a new directory, so the agent polls for it
 		if err := os.Mkdir(filepath.Join(dir, "missing"), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -105,7 +105,8 @@ func secretYAML(name string) string {
 	return fmt.Sprintf("apiVersion: v1\nkind: Secret\nmetadata: {name: %s}\nstringData: {key: value}\n", name)
 }
 
-// TestRejected binds pods to the node that it must refuse: they fail at once and say why, and the bystander stays.
+// TestRejected binds pods to the node that admission must reject. They fail at once with the reason, and no other pod
+// is disturbed.
 func TestRejected(t *testing.T) {
 	clean(t)
 	sameAgent(t)
@@ -124,7 +125,7 @@ func TestRejected(t *testing.T) {
 			apply(t, fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {name: %s}\nspec: {nodeName: %s, containers: [%s]}\n", c.name, node().Name, c.spec))
 			p := waitPod(t, 20*time.Second, c.name, "is rejected", func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodFailed })
 			if p.Status.Reason != c.reason || !strings.Contains(p.Status.Message, c.message) {
-				t.Errorf("rejected with %q: %q, want %q: …%s…", p.Status.Reason, p.Status.Message, c.reason, c.message)
+				t.Errorf("rejection: got %q: %q, want %q: …%s…", p.Status.Reason, p.Status.Message, c.reason, c.message)
 			}
 			waitEvent(t, 10*time.Second, c.name, c.reason, strings.TrimPrefix(c.message, "Pod was rejected: "))
 		})

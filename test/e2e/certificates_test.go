@@ -32,9 +32,9 @@ const (
 	certFile   = "/certs/cred.pem"
 )
 
-// TestLongCertificates shows pods the trust bundles of a signer, and certificates which the test issues as that signer: of every
-// type of key, with the agent killed between request and answer, with none asked for anew by a new life of the agent, renewed, and
-// denied.
+// TestLongCertificates gives pods the trust bundles of a signer, and certificates that the test issues as that
+// signer. It covers every type of key, renewal, denial, an agent that is killed between request and answer, and a
+// restarted agent, which must not request another certificate.
 func TestLongCertificates(t *testing.T) {
 	gates := map[string]bool{"ClusterTrustBundle": true, "ClusterTrustBundleProjection": true, "PodCertificateRequest": true}
 	onTestbed(t, testbed.Options{Name: "crt", AgentConfig: map[string]any{"featureGates": gates}, APIServerArgs: []string{
@@ -51,7 +51,7 @@ func TestLongCertificates(t *testing.T) {
 	t.Run("quick", s.quick)
 }
 
-// certPod is a pod with certificates of these types of keys beside the trust bundles of the signer and a token.
+// certPod is a pod with one certificate for each key type, the trust bundles of the signer, and a token.
 func certPod(name string, keyTypes ...string) string {
 	var sources strings.Builder
 	for i, keyType := range keyTypes {
@@ -77,7 +77,7 @@ spec:
 %s`, name, testbed.BusyboxImage, certSigner, sources.String())
 }
 
-// signer is the test in the part of the signer.
+// signer acts as the signer of the cluster.
 type signer struct {
 	key       *ecdsa.PrivateKey
 	authority *x509.Certificate
@@ -118,7 +118,7 @@ func (s *signer) publish(t *testing.T, name, live, bundle string) {
 	}
 }
 
-// open are the requests for a pod that have no answer, by name.
+// open lists the requests for a pod that the signer has not answered.
 func open(t *testing.T, pod string) (all []*certificatesv1beta1.PodCertificateRequest) {
 	t.Helper()
 	for _, r := range requests(t, pod) {
@@ -143,11 +143,11 @@ func requests(t *testing.T, pod string) (all []*certificatesv1beta1.PodCertifica
 	return all
 }
 
-// asked waits until a pod has n requests without an answer, and returns the youngest.
-func asked(t *testing.T, pod string, n int) *certificatesv1beta1.PodCertificateRequest {
+// waitOpen waits until a pod has n requests without an answer, and returns the youngest.
+func waitOpen(t *testing.T, pod string, n int) *certificatesv1beta1.PodCertificateRequest {
 	t.Helper()
 	var found []*certificatesv1beta1.PodCertificateRequest
-	eventually(t, 60*time.Second, fmt.Sprintf("%d requests of pod %s wait for an answer", n, pod), func() (string, bool) {
+	eventually(t, 60*time.Second, fmt.Sprintf("pod %[2]s has %[1]d requests without an answer", n, pod), func() (string, bool) {
 		found = open(t, pod)
 		return fmt.Sprint(len(found)), len(found) == n
 	})
@@ -156,7 +156,7 @@ func asked(t *testing.T, pod string, n int) *certificatesv1beta1.PodCertificateR
 	})
 }
 
-// issue answers a request with a certificate and the authority's.
+// issue answers a request with a new certificate and the certificate of the authority.
 func (s *signer) issue(t *testing.T, r *certificatesv1beta1.PodCertificateRequest) {
 	t.Helper()
 	stub, err := x509.ParseCertificateRequest(r.Spec.StubPKCS10Request)
@@ -186,13 +186,14 @@ func answer(t *testing.T, r *certificatesv1beta1.PodCertificateRequest, kind, re
 	}
 }
 
-// pair checks a file of key and chain in a pod, and returns the leaf.
+// pair checks a file with key and certificate chain in a pod, and returns the leaf certificate.
 func (s *signer) pair(t *testing.T, pod, file string) *x509.Certificate {
 	t.Helper()
 	text := []byte(shell(t, pod, "app", "cat "+file))
 	pair, err := tls.X509KeyPair(text, text)
 	if err != nil || len(pair.Certificate) != 2 {
-		t.Fatalf("%s holds %d certificates, %v; want the leaf's and the authority's, and the key", file, len(pair.Certificate), err)
+		t.Fatalf("%s: got %d certificates, %v; want two, those of the leaf and the authority, and the key",
+			file, len(pair.Certificate), err)
 	}
 	if err := pair.Leaf.CheckSignatureFrom(s.authority); err != nil {
 		t.Error(err)
@@ -200,36 +201,37 @@ func (s *signer) pair(t *testing.T, pod, file string) *x509.Certificate {
 	return pair.Leaf
 }
 
-// pending: the pod waits for a bundle, then for its certificate, and says so; the agent is killed while it waits.
+// pending checks that the pod waits for a bundle, then for its certificate, and reports it. The agent is killed
+// meanwhile.
 func (s *signer) pending(t *testing.T) {
 	waitEvent(t, 30*time.Second, "web", "FailedMount", "sources[0].clusterTrustBundle: combination of signerName and labelSelector matched zero")
 	if n := len(requests(t, "web")); n != 0 {
-		t.Errorf("%d certificates were asked for before all else was there", n)
+		t.Errorf("certificate requests before all other sources exist: got %d, want none", n)
 	}
 	s.publish(t, "old", "no", s.pem())
 	s.publish(t, "one", "yes", s.pem())
-	first := asked(t, "web", 1)
+	first := waitOpen(t, "web", 1)
 	waitEvent(t, 30*time.Second, "web", "FailedMount", "sources[2].podCertificate: credential bundle is not issued yet")
 	eventually(t, 10*time.Second, "explain names the request", func() (string, bool) {
-		said, _ := explain(t)
-		return said, strings.Contains(said, first.Name+" waits for signer "+certSigner)
+		text, _ := explain(t)
+		return text, strings.Contains(text, first.Name+" waits for signer "+certSigner)
 	})
 	killAgent(t)
-	second := asked(t, "web", 2)
+	second := waitOpen(t, "web", 2)
 	before := time.Now()
 	s.issue(t, second)
 	waitReady(t, 30*time.Second, "web")
 	t.Logf("ready %s after the certificate was issued", time.Since(before).Round(time.Millisecond))
 	s.pair(t, "web", certFile)
 	if got := shell(t, "web", "app", "cat /certs/ca.pem"); got != strings.TrimSpace(s.pem()) {
-		t.Errorf("ca.pem is %q", got)
+		t.Errorf("ca.pem: got %q, want %q", got, strings.TrimSpace(s.pem()))
 	}
 	if name := second.Spec.NodeName; string(name) != node().Name {
-		t.Errorf("the request names node %q", name)
+		t.Errorf("node name in the request: got %q, want %q", name, node().Name)
 	}
 }
 
-// updated: a pod that runs sees bundles come, change and go.
+// updated checks that a running pod sees when bundles are created, changed and deleted.
 func (s *signer) updated(t *testing.T) {
 	other := newSigner(t)
 	sees := func(what string, want int) {
@@ -242,30 +244,30 @@ func (s *signer) updated(t *testing.T) {
 		t.Logf("%s: seen after %s", what, time.Since(before).Round(time.Millisecond))
 	}
 	s.publish(t, "two", "yes", s.pem()+other.pem())
-	sees("a bundle that holds one more", 2)
+	sees("a bundle with one more certificate", 2)
 	kubectl(t, "label", "--overwrite", "clustertrustbundle", "example.com:testers:two", "live=no")
 	sees("a bundle that is not selected any more", 1)
 	kubectl(t, "label", "--overwrite", "clustertrustbundle", "example.com:testers:two", "live=yes")
 	sees("a bundle that is selected again", 2)
 	kubectl(t, "delete", "clustertrustbundle", "example.com:testers:two")
-	sees("a bundle that is gone", 1)
+	sees("a deleted bundle", 1)
 }
 
-// kept: a new life of the agent asks for nothing where the files are good.
+// kept checks that a restarted agent requests no certificate while the files on disk are valid.
 func (s *signer) kept(t *testing.T) {
 	leaf, n := s.pair(t, "web", certFile), len(requests(t, "web"))
-	s.reborn(t, func() {})
+	s.restartAgent(t, func() {})
 	if now := len(requests(t, "web")); now != n {
-		t.Errorf("%d requests after a restart of the agent, %d before", now, n)
+		t.Errorf("requests after a restart of the agent: got %d, want %d", now, n)
 	}
 	if !s.pair(t, "web", certFile).Equal(leaf) {
-		t.Error("the certificate is another after a restart of the agent")
+		t.Error("certificate after a restart of the agent: got another one, want the same")
 	}
 }
 
-// reborn kills the agent, does something while it is away, and starts it. It returns when a bundle that has come meanwhile is
-// seen: by then the agent has looked after the volume.
-func (s *signer) reborn(t *testing.T, away func()) {
+// restartAgent kills the agent, calls away, and starts the agent again. It returns when the pod sees a bundle that
+// was created in the meantime: then the restarted agent has updated the volume.
+func (s *signer) restartAgent(t *testing.T, away func()) {
 	t.Helper()
 	stopAgent(t, unix.SIGKILL)
 	away()
@@ -273,26 +275,27 @@ func (s *signer) reborn(t *testing.T, away func()) {
 	other := newSigner(t).pem()
 	s.publish(t, "old", "yes", other)
 	startAgent(t)
-	eventually(t, 30*time.Second, "the new life of the agent follows the bundles", func() (string, bool) {
+	eventually(t, 30*time.Second, "the restarted agent follows the bundles", func() (string, bool) {
 		got := shell(t, "web", "app", "cat /certs/ca.pem")
 		return got, strings.Contains(got, strings.TrimSpace(other))
 	})
 }
 
-// renewed: a certificate whose time is noted as come is renewed, and shown until then.
+// renewed checks that a certificate whose recorded refresh time has passed is renewed, and stays in place until then.
 func (s *signer) renewed(t *testing.T) {
 	leaf := s.pair(t, "web", certFile)
 	n := len(open(t, "web"))
-	s.reborn(t, func() {
-		file := filepath.Join(node().RootDir, "pods", string(getPod(t, "web").UID), "volumes/kubernetes.io~projected/certs", filepath.Base(certFile))
+	s.restartAgent(t, func() {
+		file := filepath.Join(node().RootDir, "pods", string(getPod(t, "web").UID), "volumes/kubernetes.io~projected/certs",
+			filepath.Base(certFile))
 		past := time.Now().Add(-time.Hour).UTC().Format(time.RFC3339)
 		if err := unix.Setxattr(file, "trusted.nodelet.note", []byte(past), 0); err != nil {
 			t.Fatal(err)
 		}
 	})
-	next := asked(t, "web", n+1)
+	next := waitOpen(t, "web", n+1)
 	if !s.pair(t, "web", certFile).Equal(leaf) {
-		t.Error("the certificate does not stay until it is renewed")
+		t.Error("certificate before the renewal: got another one, want the same")
 	}
 	waitEvent(t, 30*time.Second, "web", "CertificateOverdueForRefresh", "PodCertificate refresh overdue")
 	s.issue(t, next)
@@ -303,7 +306,7 @@ func (s *signer) renewed(t *testing.T) {
 	t.Logf("the renewed certificate: seen after %s", time.Since(before).Round(time.Millisecond))
 }
 
-// keys: certificates of all types of keys.
+// keys checks certificates with all types of keys.
 func (s *signer) keys(t *testing.T) {
 	types := []string{"ECDSAP256", "ECDSAP384", "ECDSAP521", "ED25519", "RSA3072", "RSA4096"}
 	apply(t, certPod("keys", types...))
@@ -319,7 +322,7 @@ func (s *signer) keys(t *testing.T) {
 
 func (s *signer) anyOpen(t *testing.T, pod string) (found *certificatesv1beta1.PodCertificateRequest) {
 	t.Helper()
-	eventually(t, 60*time.Second, "a request waits for an answer", func() (string, bool) {
+	eventually(t, 60*time.Second, "a request has no answer", func() (string, bool) {
 		for _, r := range open(t, pod) {
 			found = r
 		}
@@ -328,22 +331,23 @@ func (s *signer) anyOpen(t *testing.T, pod string) (found *certificatesv1beta1.P
 	return found
 }
 
-// denied: a pod whose certificate is denied says so, and is not asked for again.
+// denied checks that the agent reports a denied certificate on its pod, and does not request it again.
 func (s *signer) denied(t *testing.T) {
 	apply(t, certPod("denied", "ED25519"))
-	answer(t, asked(t, "denied", 1), "Denied", "UnsupportedKeyType")
+	answer(t, waitOpen(t, "denied", 1), "Denied", "UnsupportedKeyType")
 	waitEvent(t, 30*time.Second, "denied", "Denied", "was denied, reason=\"UnsupportedKeyType\", message=\"the test says so\"")
 	waitEvent(t, 30*time.Second, "denied", "FailedMount", "PodCertificateRequest was permanently denied")
 	const state = `kubelet_podcertificate_states{signer_name="` + certSigner + `",state="denied"} 1`
 	if got := scrape(t, "metrics"); !strings.Contains(got, state) {
-		t.Errorf("the metrics do not hold %s", state)
+		t.Errorf("metrics: got no line %s, want one", state)
 	}
 	if p := getPod(t, "denied"); p.Status.Phase != corev1.PodPending || len(requests(t, "denied")) != 1 {
-		t.Errorf("phase %s, %d requests", p.Status.Phase, len(requests(t, "denied")))
+		t.Errorf("denied pod: got phase %s and %d requests, want phase Pending and 1 request",
+			p.Status.Phase, len(requests(t, "denied")))
 	}
 }
 
-// quick: with a signer that answers at once, many pods that come together start without trouble.
+// quick checks that many pods start at the same time without a warning when the signer answers at once.
 func (s *signer) quick(t *testing.T) {
 	var yaml strings.Builder
 	var pods []string
@@ -368,15 +372,15 @@ func (s *signer) quick(t *testing.T) {
 		waitReady(t, 30*time.Second, pod)
 		for _, e := range events(getPod(t, pod).UID) {
 			if strings.HasPrefix(e, "Warning") {
-				t.Errorf("pod %s: %s", pod, e)
+				t.Errorf("pod %s: got event %s, want no warning", pod, e)
 			}
 		}
 	}
-	t.Logf("%d pods: ready %s after they were made", len(pods), time.Since(before).Round(time.Millisecond))
+	t.Logf("%d pods: ready %s after they were created", len(pods), time.Since(before).Round(time.Millisecond))
 }
 
-// TestLongCertificatesMissing: where the API server lets pods have trust bundles but does not serve them, and where the node's gate
-// for certificates is closed, pods say so; an optional source is empty.
+// TestLongCertificatesMissing uses an API server that accepts pods with trust bundles but does not serve the bundles,
+// and a node with the feature gate for pod certificates off. Pods report both. An optional source is empty.
 func TestLongCertificatesMissing(t *testing.T) {
 	onTestbed(t, testbed.Options{Name: "crn", AgentConfig: map[string]any{
 		"featureGates": map[string]bool{"ClusterTrustBundle": true, "ClusterTrustBundleProjection": true}}, APIServerArgs: []string{
@@ -388,7 +392,7 @@ func TestLongCertificatesMissing(t *testing.T) {
 	apply(t, optional(certPod("empty")))
 	waitReady(t, 30*time.Second, "empty")
 	if got := shell(t, "empty", "app", "cat /certs/ca.pem"); got != "" {
-		t.Errorf("ca.pem holds %q", got)
+		t.Errorf("ca.pem: got %q, want an empty file", got)
 	}
 	waitEvent(t, 30*time.Second, "none", "FailedMount", "the API server does not serve clustertrustbundles of certificates.k8s.io/v1beta1")
 	waitEvent(t, 30*time.Second, "gated", "FailedMount", "sources[2].podCertificate", "PodCertificateRequest to true in the featureGates")

@@ -26,12 +26,12 @@ spec: {attachRequired: true, podInfoOnMount: true, fsGroupPolicy: File, volumeLi
 ---
 apiVersion: storage.k8s.io/v1
 kind: StorageClass
-metadata: {name: by-hand}
-provisioner: nobody.nodelet.test
+metadata: {name: manual}
+provisioner: none.nodelet.test
 allowVolumeExpansion: true
 `
 
-// volumeYAML is a PersistentVolume that waits for one claim.
+// volumeYAML is a PersistentVolume that is reserved for one claim.
 func volumeYAML(name, claim, handle, size, mode string) string {
 	return fmt.Sprintf(`
 ---
@@ -43,13 +43,13 @@ spec:
   accessModes: [ReadWriteOnce]
   volumeMode: %s
   persistentVolumeReclaimPolicy: Retain
-  storageClassName: by-hand
+  storageClassName: manual
   claimRef: {namespace: default, name: %s}
   csi: {driver: %s, volumeHandle: %s, fsType: ext4}
 `, name, size, mode, claim, hostDriver, handle)
 }
 
-// keeperYAML are pods with state: each writes a file once, and later ones check that they find it as it was.
+// keeperYAML is a StatefulSet. Its first pods write a file, and later pods check that the file is unchanged.
 const keeperYAML = `
 apiVersion: v1
 kind: Service
@@ -87,14 +87,15 @@ spec:
   - metadata: {name: data}
     spec:
       accessModes: [ReadWriteOnce]
-      storageClassName: by-hand
+      storageClassName: manual
       resources: {requests: {storage: 32Mi}}
 `
 
 var keepers = []string{"keeper-0", "keeper-1"}
 
-// TestLongClaim: pods with claims of a CSI driver that attaches, through the driver's and the agent's death, node expansion
-// in use, and the end. The data is what it was, and every mount, device and attachment is given back.
+// TestLongClaim runs pods with claims of a CSI driver that attaches volumes. Driver and agent are killed, a volume in
+// use is expanded, and the pods are deleted. The data stays unchanged, and every mount, device and attachment is
+// removed.
 func TestLongClaim(t *testing.T) {
 	clean(t)
 	d := startCSI(t)
@@ -116,17 +117,17 @@ func TestLongClaim(t *testing.T) {
 	})
 	waitKeepers(t, nil)
 	if log := keeperLog(t, "keeper-0"); log != "made" {
-		t.Errorf("the first pod says %q", log)
+		t.Errorf("log of the first pod: got %q, want %q", log, "made")
 	}
 	if got := kubectl(t, "exec", "keeper-0", "--", "stat", "-c", "%g", "/data/blob"); got != "4321" {
-		t.Errorf("the files belong to group %q, want the fsGroup", got)
+		t.Errorf("group of the files: got %q, want the fsGroup 4321", got)
 	}
 
-	t.Log("the next pods inherit the volumes")
+	t.Log("the next pods use the same volumes")
 	replaceKeepers(t)
 	waitKeepers(t, nil)
 
-	t.Log("driver and agent are killed under running pods")
+	t.Log("driver and agent are killed while pods run")
 	before := map[string]string{}
 	for _, pod := range keepers {
 		before[pod] = containerStatus(getPod(t, pod), "app").ContainerID
@@ -137,7 +138,7 @@ func TestLongClaim(t *testing.T) {
 	d.start(t)
 	waitKeepers(t, before)
 
-	t.Log("driver and agent are killed while pods come and go")
+	t.Log("driver and agent are killed while pods start and stop")
 	for round := range 4 {
 		replaceKeepers(t)
 		time.Sleep(time.Duration(rand.IntN(2500)) * time.Millisecond)
@@ -152,7 +153,7 @@ func TestLongClaim(t *testing.T) {
 		waitKeepers(t, nil)
 	}
 	if log := keeperLog(t, "keeper-1"); strings.Count(log, "made") != 1 || strings.Count(log, "found") < 5 {
-		t.Errorf("the pods of keeper-1 say %q", log)
+		t.Errorf("log of the pods of keeper-1: got %q, want \"made\" once and \"found\" at least five times", log)
 	}
 
 	expandKeeper(t, d, handles[0])
@@ -164,22 +165,24 @@ func TestLongClaim(t *testing.T) {
 	d.waitReturned(t)
 }
 
-// replaceKeepers has all pods ended; their controller makes new ones.
+// replaceKeepers deletes all pods. Their controller creates new ones.
 func replaceKeepers(t *testing.T) {
 	t.Helper()
 	kubectl(t, "delete", "pod", "--wait=false", keepers[0], keepers[1])
 }
 
-// waitKeepers waits until all pods are Ready and not going; with the containers given, if any.
+// waitKeepers waits until all pods are Ready and not deleted. Pods that the map names must have these containers.
 func waitKeepers(t *testing.T, containers map[string]string) {
 	t.Helper()
 	for _, pod := range keepers {
-		p := waitPod(t, 180*time.Second, pod, "is Ready and stays", func(p *corev1.Pod) bool { return p.DeletionTimestamp == nil && ready(p) })
+		p := waitPod(t, 180*time.Second, pod, "is Ready and not deleted", func(p *corev1.Pod) bool {
+			return p.DeletionTimestamp == nil && ready(p)
+		})
 		if want := containers[pod]; want != "" && containerStatus(p, "app").ContainerID != want {
-			t.Errorf("%s has another container than before", pod)
+			t.Errorf("container of %s: got %s, want %s", pod, containerStatus(p, "app").ContainerID, want)
 		}
 		if s := containerStatus(p, "app"); s.RestartCount > 0 {
-			t.Errorf("%s has restarted: %+v", pod, s.LastTerminationState)
+			t.Errorf("%s: got %d restarts, want none: %+v", pod, s.RestartCount, s.LastTerminationState)
 		}
 	}
 }
@@ -189,7 +192,8 @@ func keeperLog(t *testing.T, pod string) string {
 	return kubectl(t, "exec", pod, "--", "cat", "/data/log")
 }
 
-// expandKeeper grows a volume under its running pod: the controller's part is played here, as no resizer is about.
+// expandKeeper expands a volume while its pod runs. The testbed has no external-resizer, so this function does its
+// work.
 func expandKeeper(t *testing.T, d *csiDriver, handle string) {
 	t.Helper()
 	kubectl(t, "patch", "pvc", "data-keeper-0", "-p", `{"spec":{"resources":{"requests":{"storage":"96Mi"}}}}`)
@@ -202,10 +206,11 @@ func expandKeeper(t *testing.T, d *csiDriver, handle string) {
 	kubectl(t, "patch", "pvc", "data-keeper-0", "--subresource=status", "-p", `{"status":{"allocatedResources":{"storage":"96Mi"},`+
 		`"allocatedResourceStatuses":{"storage":"NodeResizePending"},"conditions":[{"type":"FileSystemResizePending","status":"True"}]}}`)
 	grown := func() (string, bool) {
-		got := kubectl(t, "get", "pvc", "data-keeper-0", "-o", "jsonpath={.status.capacity.storage} {.status.allocatedResourceStatuses} {.status.conditions}")
+		got := kubectl(t, "get", "pvc", "data-keeper-0", "-o",
+			"jsonpath={.status.capacity.storage} {.status.allocatedResourceStatuses} {.status.conditions}")
 		return got, strings.TrimSpace(got) == "96Mi"
 	}
-	refused := func() (string, bool) { // as by a kernel that lets only CAP_SYS_RESOURCE grow a mounted ext4
+	refused := func() (string, bool) { // some kernels let only CAP_SYS_RESOURCE grow a mounted ext4
 		text, err := os.ReadFile(node().AgentLog())
 		return fmt.Sprint(err), strings.Contains(string(text), "cannot grow while it is in use")
 	}
@@ -216,7 +221,7 @@ func expandKeeper(t *testing.T, d *csiDriver, handle string) {
 		return seen, ok || inUse
 	})
 	if inUse {
-		t.Log("the volume cannot grow while it is in use here; the next pod gets it larger")
+		t.Log("this kernel cannot grow a volume in use; the next pod gets the larger volume")
 		replaceKeepers(t)
 		waitKeepers(t, nil)
 		eventually(t, 150*time.Second, "the claim has the new size", grown)
@@ -225,12 +230,13 @@ func expandKeeper(t *testing.T, d *csiDriver, handle string) {
 	df := kubectl(t, "exec", "keeper-0", "--", "df", "-k", "/data")
 	lines := strings.Split(df, "\n")
 	if _, err := fmt.Sscan(strings.Fields(lines[len(lines)-1])[1], &kib); err != nil || kib < 80<<10 {
-		t.Errorf("the pod sees %d KiB (%v):\n%s", kib, err, df)
+		t.Errorf("size that the pod sees: got %d KiB (%v), want at least %d KiB:\n%s", kib, err, 80<<10, df)
 	}
 	waitEvent(t, 10*time.Second, "keeper-0", "FileSystemResizeSuccessful", "pv-keeper-0")
 }
 
-// TestLongBlock: a claim with volumeMode Block, an inline volume, a generic ephemeral volume, and a local PersistentVolume.
+// TestLongBlock runs a pod with a claim with volumeMode Block, an inline volume, a generic ephemeral volume, and a
+// local PersistentVolume.
 func TestLongBlock(t *testing.T) {
 	clean(t)
 	d := startCSI(t)
@@ -238,10 +244,12 @@ func TestLongBlock(t *testing.T) {
 	raw, own := d.createVolume(t, "raw", 8<<20), d.createVolume(t, "own", 16<<20)
 	apply(t, csiDriverYAML+volumeYAML("pv-raw", "raw", raw, "8Mi", "Block")+
 		volumeYAML("pv-own", "writer-own", own, "16Mi", "Filesystem")+fmt.Sprintf(localYAML, local, node().Name))
-	apply(t, fmt.Sprintf(blockPodYAML, "writer", "echo precious | dd of=/dev/raw bs=512 conv=sync && echo kept >/local/file && touch /own/file && touch /ready"))
+	apply(t, fmt.Sprintf(blockPodYAML, "writer",
+		"echo precious | dd of=/dev/raw bs=512 conv=sync && echo kept >/local/file && touch /own/file && touch /ready"))
 	waitReady(t, 120*time.Second, "writer")
-	if got := kubectl(t, "exec", "writer", "--", "cat", "/inline/context.json"); !strings.Contains(got, `"csi.storage.k8s.io/pod.name":"writer"`) {
-		t.Errorf("the inline volume's driver was told %s", got)
+	got, want := kubectl(t, "exec", "writer", "--", "cat", "/inline/context.json"), `"csi.storage.k8s.io/pod.name":"writer"`
+	if !strings.Contains(got, want) {
+		t.Errorf("volume context of the inline volume: got %s, want %s", got, want)
 	}
 	killAgent(t)
 	kubectl(t, "delete", "pod", "writer", "--timeout=60s")
@@ -257,7 +265,7 @@ const localYAML = `
 apiVersion: v1
 kind: PersistentVolumeClaim
 metadata: {name: raw}
-spec: {accessModes: [ReadWriteOnce], volumeMode: Block, storageClassName: by-hand, volumeName: pv-raw, resources: {requests: {storage: 8Mi}}}
+spec: {accessModes: [ReadWriteOnce], volumeMode: Block, storageClassName: manual, volumeName: pv-raw, resources: {requests: {storage: 8Mi}}}
 ---
 apiVersion: v1
 kind: PersistentVolume
@@ -265,7 +273,7 @@ metadata: {name: pv-local}
 spec:
   capacity: {storage: 1Mi}
   accessModes: [ReadWriteOnce]
-  storageClassName: by-hand
+  storageClassName: manual
   claimRef: {namespace: default, name: local}
   local: {path: %s}
   nodeAffinity: {required: {nodeSelectorTerms: [{matchExpressions: [{key: kubernetes.io/hostname, operator: In, values: [%s]}]}]}}
@@ -273,10 +281,10 @@ spec:
 apiVersion: v1
 kind: PersistentVolumeClaim
 metadata: {name: local}
-spec: {accessModes: [ReadWriteOnce], storageClassName: by-hand, volumeName: pv-local, resources: {requests: {storage: 1Mi}}}
+spec: {accessModes: [ReadWriteOnce], storageClassName: manual, volumeName: pv-local, resources: {requests: {storage: 1Mi}}}
 `
 
-const ownVolume = `{name: own, ephemeral: {volumeClaimTemplate: {spec: {accessModes: [ReadWriteOnce], storageClassName: by-hand, resources: {requests: {storage: 16Mi}}}}}}`
+const ownVolume = `{name: own, ephemeral: {volumeClaimTemplate: {spec: {accessModes: [ReadWriteOnce], storageClassName: manual, resources: {requests: {storage: 16Mi}}}}}}`
 
 const blockPodYAML = `
 apiVersion: v1

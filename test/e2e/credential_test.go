@@ -21,7 +21,8 @@ import (
 	"github.com/nodelet/nodelet/test/testbed"
 )
 
-// loginScript is a credential provider that knows the login for one registry, has a wrong one for another, and fails for a third.
+// loginScript is a credential provider that returns the right login for one registry and a wrong one for another, and
+// fails for a third.
 const loginScript = `#!/bin/sh
 request=$(cat)
 case "$request" in
@@ -33,7 +34,8 @@ echo '{"apiVersion": "credentialprovider.kubelet.k8s.io/v1", "kind": "Credential
  "auth": {"*.nodelet.test": {"username": "node", "password": "'$password'"}}}'
 `
 
-// tokenScript is one that wants a token of the pod's service account, and an annotation there.
+// tokenScript is a credential provider that requires a token of the pod's service account, and an annotation of the
+// account.
 const tokenScript = `#!/bin/sh
 request=$(cat)
 case "$request" in
@@ -44,7 +46,7 @@ echo '{"apiVersion": "credentialprovider.kubelet.k8s.io/v1", "kind": "Credential
  "auth": {"by.token.nodelet.test": {"username": "node", "password": "open-sesame"}}}'
 `
 
-// tokenAccount has that annotation, and nodes may ask for tokens with that provider's audience.
+// tokenAccount is a service account with that annotation. Nodes may request tokens with the audience of that provider.
 const tokenAccount = `
 apiVersion: v1
 kind: ServiceAccount
@@ -83,9 +85,9 @@ providers:
     requiredServiceAccountAnnotationKeys: [nodelet.test/registry]
 `
 
-// TestCredentialProvider: an image comes from a registry with the login that a credential provider gives, on its own or for the
-// token of a service account. With a wrong login and without one it does not, and the pod says so. What other tests see of the
-// image, which is one that is always there, hangs on its names, so these go again.
+// TestCredentialProvider pulls an image with the login that a credential provider returns, with and without the token
+// of a service account. With a wrong login or none the pull fails, and the pod reports it. Other tests use the same
+// image under another name, so the test removes the names that it adds.
 func TestCredentialProvider(t *testing.T) {
 	at := lockedRegistry(t, "node", "open-sesame")
 	var pods strings.Builder
@@ -99,7 +101,7 @@ func TestCredentialProvider(t *testing.T) {
 	}
 	startWithProvider(t)
 	forgetNames(t)
-	clean(t) // at the end all is given back before the agent is started anew
+	clean(t) // no pod may be left when the cleanup restarts the agent
 	sameAgent(t)
 	apply(t, tokenAccount)
 	apply(t, pods.String())
@@ -109,14 +111,15 @@ func TestCredentialProvider(t *testing.T) {
 	waitPod(t, 20*time.Second, "login-broken", "names the provider", noImage("credential provider login gave no login"))
 }
 
-// noImage tells whether a pod's container waits for an image whose pull has failed, or for the next try, which says how the last went.
+// noImage returns a function that reports whether a pod's container waits because a pull has failed with all words in
+// the message. During the back-off the message also has the error of the last pull.
 func noImage(words ...string) func(*corev1.Pod) bool {
 	return func(p *corev1.Pod) bool {
 		return waitingFor("app", "ErrImagePull", words...)(p) || waitingFor("app", "ImagePullBackOff", append(words, "ErrImagePull")...)(p)
 	}
 }
 
-// startWithProvider starts the agent with a credential provider; at the test's end it is started without again.
+// startWithProvider restarts the agent with a credential provider. The end of the test restarts the agent without it.
 func startWithProvider(t *testing.T) {
 	t.Helper()
 	dir := t.TempDir()
@@ -140,7 +143,7 @@ func startWithProvider(t *testing.T) {
 	restart(start)
 }
 
-// lockedRegistry serves the testbed's own images until the test ends, to those who know the password.
+// lockedRegistry serves the images of the testbed until the test ends. It requires the user name and the password.
 func lockedRegistry(t *testing.T, user, password string) (at string) {
 	t.Helper()
 	cache, err := testbed.OpenCache(os.Stderr)
@@ -173,7 +176,7 @@ func lockedRegistry(t *testing.T, user, password string) (at string) {
 	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if u, p, ok := req.BasicAuth(); !ok || u != user || p != password {
 			w.Header().Set("WWW-Authenticate", `Basic realm="nodelet.test"`)
-			http.Error(w, "who are you?", http.StatusUnauthorized)
+			http.Error(w, "login required", http.StatusUnauthorized)
 			return
 		}
 		pass.ServeHTTP(w, req)

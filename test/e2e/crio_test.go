@@ -20,7 +20,8 @@ import (
 	"github.com/nodelet/nodelet/test/testbed"
 )
 
-// TestLongCRIO runs pods of all kinds on CRI-O: first as it is by itself, when it sends no events, then with enable_pod_events.
+// TestLongCRIO runs pods of all kinds on CRI-O: first with its default settings, which send no events, then with
+// enable_pod_events.
 func TestLongCRIO(t *testing.T) {
 	onTestbed(t, testbed.Options{Name: "crio", Runtime: "crio", AgentArgs: []string{"-v=4"}})
 	t.Run("everything", TestEverything)
@@ -40,7 +41,7 @@ func TestLongCRIO(t *testing.T) {
 	})
 }
 
-// restartsOnCRIO is what hangs on how soon the agent hears of an exit, and on what survives the death of agent and runtime.
+// restartsOnCRIO runs the tests that depend on how the agent learns of an exit, and those that kill agent and runtime.
 func restartsOnCRIO(t *testing.T) {
 	t.Run("policies", TestRestartPolicy)
 	t.Run("out of memory", outOfMemory)
@@ -51,13 +52,13 @@ func restartsOnCRIO(t *testing.T) {
 
 func eventsFile() string { return filepath.Join(node().CRIOConfDir(), "events.conf") }
 
-// silentRuntime: the runtime sends no events.
+// silentRuntime reports whether the runtime sends no events.
 func silentRuntime() bool {
 	_, err := os.Stat(eventsFile())
 	return node().RuntimeName == "cri-o" && errors.Is(err, fs.ErrNotExist)
 }
 
-// sendEvents starts CRI-O anew so that it sends events, and the agent so that it reads them.
+// sendEvents restarts CRI-O with events enabled, and the agent so that it reads them.
 func sendEvents(t *testing.T) {
 	t.Helper()
 	if err := os.MkdirAll(node().CRIOConfDir(), 0o755); err != nil {
@@ -74,15 +75,17 @@ func sendEvents(t *testing.T) {
 	}
 }
 
-// usernsOnCRIO: CRI-O 1.35 with runc cannot do an image volume in a pod with a user namespace, so each has a pod.
+// usernsOnCRIO checks a pod with a user namespace. CRI-O 1.35 with runc cannot mount an image volume in such a pod, so
+// imageVolumeOnCRIO has a pod of its own.
 func usernsOnCRIO(t *testing.T) {
 	clean(t)
 	apply(t, `{apiVersion: v1, kind: Pod, metadata: {name: mapped}, spec: {nodeName: `+node().Name+`, hostUsers: false, terminationGracePeriodSeconds: 0,
 		containers: [{name: app, image: "`+testbed.BusyboxImage+`", command: [sh, -c, "touch /data/mine; sleep 3600"], volumeMounts: [{name: data, mountPath: /data}]}],
 		volumes: [{name: data, emptyDir: {}}]}}`)
 	waitReady(t, 60*time.Second, "mapped")
-	if fields := strings.Fields(inside(t, "mapped", "app", "cat", "/proc/self/uid_map")); len(fields) != 3 || fields[0] != "0" || fields[1] == "0" || fields[2] != "65536" {
-		t.Errorf("the user IDs are mapped as %q", fields)
+	fields := strings.Fields(inside(t, "mapped", "app", "cat", "/proc/self/uid_map"))
+	if len(fields) != 3 || fields[0] != "0" || fields[1] == "0" || fields[2] != "65536" {
+		t.Errorf("user ID map: got %q, want 65536 IDs from 0 that are not mapped to 0", fields)
 	}
 	expect(t, "mapped", "app", "id -u; stat -c %u:%g /data/mine /etc/hosts", "0\n0:0\n0:0")
 }
@@ -96,46 +99,48 @@ func imageVolumeOnCRIO(t *testing.T) {
 	expect(t, "mounts", "app", "ls /image/bin/busybox /bin2/busybox; touch /image/x 2>/dev/null || echo read-only", "/bin2/busybox\n/image/bin/busybox\nread-only")
 }
 
-// outOfMemory: the reason of an exit by the kernel's hand is told, also of one that ends its pod.
+// outOfMemory checks the reason OOMKilled of a container that the kernel has killed, also where its exit ends the pod.
 func outOfMemory(t *testing.T) {
 	clean(t)
 	apply(t, `{apiVersion: v1, kind: Pod, metadata: {name: greedy}, spec: {restartPolicy: Never, nodeName: `+node().Name+`,
 		containers: [{name: app, image: "`+testbed.BusyboxImage+`", command: [tail, /dev/zero], resources: {limits: {memory: 24Mi}}}]}}`)
 	p := waitPod(t, 30*time.Second, "greedy", "has failed", func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodFailed })
 	if end := containerStatus(p, "app").State.Terminated; end == nil || end.Reason != "OOMKilled" || end.ExitCode != 137 {
-		t.Errorf("it ended so: %+v", end)
+		t.Errorf("termination state: got %+v, want reason OOMKilled and exit code 137", end)
 	}
 }
 
-// usageOnCRIO: containers are found in CRI-O's cgroups, and its empty sandboxes and its monitors are not taken for containers.
+// usageOnCRIO checks that nodelet finds the cgroups of containers on CRI-O, and does not report empty sandboxes or
+// conmon processes as containers.
 func usageOnCRIO(t *testing.T) {
 	clean(t)
 	startTalker(t, "talker")
-	eventually(t, 30*time.Second, "the summary tells what the pod uses", func() (string, bool) {
+	eventually(t, 30*time.Second, "the summary has the usage of the pod", func() (string, bool) {
 		var all stats.Summary
 		text := kubectl(t, "get", "--raw", "/api/v1/nodes/"+node().Name+"/proxy/stats/summary")
 		if err := json.Unmarshal([]byte(text), &all); err != nil {
 			t.Fatal(err)
 		}
-		return text, len(all.Pods) == 1 && told(t, all.Pods[0])
+		return text, len(all.Pods) == 1 && hasUsage(t, all.Pods[0])
 	})
 	text := kubectl(t, "get", "--raw", "/api/v1/nodes/"+node().Name+"/proxy/metrics/cadvisor")
 	for _, name := range []string{"app", "talk", "side"} {
 		if want := fmt.Sprintf(`container_memory_working_set_bytes{container=%q`, name); strings.Count(text, want) != 1 {
-			t.Errorf("/metrics/cadvisor has %d lines %s…", strings.Count(text, want), want)
+			t.Errorf("/metrics/cadvisor: got %d lines %s…, want 1", strings.Count(text, want), want)
 		}
 	}
 	if strings.Contains(text, "crio-conmon") {
-		t.Error("/metrics/cadvisor takes a monitor for a container")
+		t.Error("/metrics/cadvisor: got a conmon process, want containers only")
 	}
 }
 
-// told: each container that runs has figures of its own, and no other has.
-func told(t *testing.T, pod stats.PodStats) bool {
+// hasUsage reports whether each running container of the pod has usage figures. A figure of a terminated container is
+// an error.
+func hasUsage(t *testing.T, pod stats.PodStats) bool {
 	running := 0
 	for _, c := range pod.Containers {
 		if c.Name == "first" {
-			t.Error("the summary has a container that has ended")
+			t.Error("the summary: got a container that has terminated, want running containers only")
 		}
 		if c.CPU != nil && c.CPU.UsageCoreNanoSeconds != nil && *c.CPU.UsageCoreNanoSeconds > 0 && c.Memory != nil &&
 			c.Memory.WorkingSetBytes != nil && *c.Memory.WorkingSetBytes > 0 && c.Rootfs != nil && c.Rootfs.UsedBytes != nil && c.Logs != nil {
@@ -145,7 +150,7 @@ func told(t *testing.T, pod stats.PodStats) bool {
 	return running == 4 && len(pod.Containers) == 4 && pod.Network != nil && pod.Network.RxBytes != nil && *pod.Network.RxBytes > 0
 }
 
-// pullOnCRIO: an image that is not there is pulled, and its events say so.
+// pullOnCRIO checks that a missing image is pulled, and that events report it.
 func pullOnCRIO(t *testing.T) {
 	clean(t)
 	cache, err := testbed.OpenCache(os.Stderr)

@@ -24,7 +24,7 @@ import (
 
 const hostDriver = "host.csi.nodelet.test"
 
-// csiDriver is the driver of csi/fake as a process of its own beside the node, with the real external-attacher.
+// csiDriver runs the driver of csi/fake as a separate process next to the node, with the real external-attacher.
 type csiDriver struct {
 	program, attacher string
 	state, socket     string
@@ -32,7 +32,8 @@ type csiDriver struct {
 	driver, helper    *exec.Cmd
 }
 
-// startCSI starts driver and attacher; when the test ends they are ended, and nothing of them may be left.
+// startCSI starts driver and attacher. The end of the test stops them and checks that no mount and no loop device is
+// left.
 func startCSI(t *testing.T) *csiDriver {
 	t.Helper()
 	dir := t.TempDir()
@@ -58,8 +59,8 @@ func startCSI(t *testing.T) *csiDriver {
 		d.end(d.helper)
 		d.kill()
 		if t.Failed() {
-			said, _ := os.ReadFile(d.log.Name())
-			t.Logf("driver and attacher said:\n%s", said)
+			text, _ := os.ReadFile(d.log.Name())
+			t.Logf("log of driver and attacher:\n%s", text)
 		}
 		d.nothingLeft(t)
 	})
@@ -67,8 +68,8 @@ func startCSI(t *testing.T) *csiDriver {
 	return d
 }
 
-// start starts the driver, with the attacher, which ends when it loses its driver, and waits until the agent has shown it in
-// the CSINode.
+// start starts the driver and the attacher, which exits when it loses its driver. While an agent runs, start waits
+// until the driver is in the CSINode.
 func (d *csiDriver) start(t *testing.T) {
 	t.Helper()
 	d.driver = d.run(t, d.program, "--name="+hostDriver, "--node="+node().Name, "--state="+d.state, "--socket="+d.socket,
@@ -99,18 +100,18 @@ func (d *csiDriver) run(t *testing.T, program string, args ...string) *exec.Cmd 
 	return cmd
 }
 
-// kill ends the driver as a crash would.
+// kill ends the driver with SIGKILL, as a crash would.
 func (d *csiDriver) kill() { d.end(d.driver); d.driver = nil }
 
 func (d *csiDriver) end(cmd *exec.Cmd) {
 	if cmd == nil {
 		return
 	}
-	_ = cmd.Process.Kill() // it may have ended by itself
+	_ = cmd.Process.Kill() // it may have exited already
 	_ = cmd.Wait()
 }
 
-// controller speaks to the driver as the control plane's helpers would.
+// controller returns a client of the driver's controller service.
 func (d *csiDriver) controller(t *testing.T) csipb.ControllerClient {
 	t.Helper()
 	conn, err := grpc.NewClient("unix://"+d.socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -121,7 +122,7 @@ func (d *csiDriver) controller(t *testing.T) csipb.ControllerClient {
 	return csipb.NewControllerClient(conn)
 }
 
-// createVolume makes a volume and returns its handle.
+// createVolume creates a volume and returns its handle.
 func (d *csiDriver) createVolume(t *testing.T, name string, size int64) string {
 	t.Helper()
 	r, err := d.controller(t).CreateVolume(t.Context(), &csipb.CreateVolumeRequest{Name: name,
@@ -135,7 +136,7 @@ func (d *csiDriver) createVolume(t *testing.T, name string, size int64) string {
 	return r.Volume.VolumeId
 }
 
-// mounts are the mounts of CSI volumes below the agent's root.
+// mounts lists the mounts of CSI volumes below the agent's root directory.
 func (d *csiDriver) mounts(t *testing.T) (found []string) {
 	t.Helper()
 	all, err := mountinfo.GetMounts(mountinfo.PrefixFilter(node().RootDir))
@@ -150,7 +151,7 @@ func (d *csiDriver) mounts(t *testing.T) (found []string) {
 	return found
 }
 
-// loops are the loop devices of the driver's volumes.
+// loops lists the loop devices of the driver's volumes.
 func (d *csiDriver) loops() string {
 	out, _ := exec.Command("losetup", "--list", "--noheadings", "--output", "NAME,BACK-FILE").Output()
 	var ours []string
@@ -162,7 +163,7 @@ func (d *csiDriver) loops() string {
 	return strings.Join(ours, "\n")
 }
 
-// nothingLeft takes away what a test that failed has left, and says so.
+// nothingLeft fails the test for each mount and loop device that is left, and removes it.
 func (d *csiDriver) nothingLeft(t *testing.T) {
 	t.Helper()
 	for _, m := range d.mounts(t) {
@@ -178,7 +179,7 @@ func (d *csiDriver) nothingLeft(t *testing.T) {
 // waitReturned waits until every volume is unstaged and detached.
 func (d *csiDriver) waitReturned(t *testing.T) {
 	t.Helper()
-	eventually(t, 120*time.Second, "all volumes are given back", func() (string, bool) {
+	eventually(t, 120*time.Second, "all volumes are unstaged and detached", func() (string, bool) {
 		vas, err := tb.Kubectl(context.Background(), "get", "volumeattachments", "-o", "name")
 		if err != nil {
 			return err.Error(), false

@@ -10,8 +10,8 @@ import (
 	"github.com/nodelet/nodelet/test/testbed"
 )
 
-// TestDeployment is a newcomer's first quarter of an hour: a Deployment, scaled, rolled, its pods talking to each other,
-// deleted.
+// TestDeployment does what a new user tries first: it creates a Deployment, scales it, lets its pods call each other,
+// rolls it, and deletes it.
 func TestDeployment(t *testing.T) {
 	clean(t)
 	watched := record("app=web")
@@ -43,23 +43,24 @@ spec:
 	watched.end(t)
 	watched.noRestarts(t, nil)
 	if n := len(watched.last); n < 40 {
-		t.Errorf("the watch saw %d pods, want the 20 of each round", n)
+		t.Errorf("pods that the watch saw: got %d, want at least 40, 20 of each revision", n)
 	}
 }
 
-// answerEachOther has one pod ask all others for their names over HTTP.
+// answerEachOther lets one pod request the names of all pods over HTTP.
 func answerEachOther(t *testing.T) {
 	t.Helper()
 	pods := listPods(t, "app=web")
 	if len(pods) != 20 {
-		t.Fatalf("there are %d pods, want 20", len(pods))
+		t.Fatalf("pods: got %d, want 20", len(pods))
 	}
 	var ask strings.Builder
 	want := map[string]bool{}
 	for i := range pods {
 		p := &pods[i]
 		if p.Status.PodIP == "" || p.Status.HostIP != node().IP {
-			t.Errorf("pod %s has address %q on host %q, want one, and %s", p.Name, p.Status.PodIP, p.Status.HostIP, node().IP)
+			t.Errorf("pod %s: got pod IP %q and host IP %q, want any pod IP and host IP %s",
+				p.Name, p.Status.PodIP, p.Status.HostIP, node().IP)
 		}
 		fmt.Fprintf(&ask, "timeout 5 wget -qO- http://%s:8080/hostname; echo;", p.Status.PodIP)
 		want[p.Name] = true
@@ -68,6 +69,6 @@ func answerEachOther(t *testing.T) {
 		delete(want, name)
 	}
 	if len(want) > 0 {
-		t.Errorf("these pods did not answer over HTTP with their names: %v", want)
+		t.Errorf("pods that did not answer over HTTP with their names: got %v, want none", want)
 	}
 }

@@ -26,7 +26,8 @@ import (
 
 const fakeResource = "nodelet.test/fake"
 
-// devicePodYAML is a pod that runs with so many devices until there is a file /end, bound to a node by name or left to the scheduler.
+// devicePodYAML is a pod that runs with that number of devices until the file /end exists. With an empty nodeName the
+// scheduler binds it.
 func devicePodYAML(name string, devices int, nodeName, restart string) string {
 	return fmt.Sprintf(`
 apiVersion: v1
@@ -44,13 +45,13 @@ spec:
 `, name, nodeName, restart, testbed.BusyboxImage, fake.Variable, fakeResource, devices)
 }
 
-// devicePlugin is a plugin beside the node that dies and comes back.
+// devicePlugin is a device plugin that the test stops and starts.
 type devicePlugin struct {
 	config fake.Config
 	plugin *fake.Plugin
 }
 
-// start starts the plugin, which registers.
+// start starts the plugin, registers it, and waits until the node shows its four devices.
 func (d *devicePlugin) start(t *testing.T) {
 	t.Helper()
 	var err error
@@ -67,10 +68,11 @@ func (d *devicePlugin) start(t *testing.T) {
 
 func (d *devicePlugin) close() { d.plugin.Close() }
 
-// followAgent does what plugins do when the agent has started anew, which takes their sockets away.
+// followAgent does what plugins do after a restart of the agent, which removes their sockets: it starts the plugin
+// again.
 func (d *devicePlugin) followAgent(t *testing.T) {
 	t.Helper()
-	eventually(t, 30*time.Second, "the plugin's socket is taken away", func() (string, bool) {
+	eventually(t, 30*time.Second, "the agent has removed the plugin's socket", func() (string, bool) {
 		_, err := os.Lstat(filepath.Join(node().RootDir, "device-plugins", "nodelet.test-fake.sock"))
 		return fmt.Sprint(err), errors.Is(err, fs.ErrNotExist)
 	})
@@ -78,7 +80,7 @@ func (d *devicePlugin) followAgent(t *testing.T) {
 	d.start(t)
 }
 
-// waitDevices waits until the Node object shows so many devices, and so many allocatable ones.
+// waitDevices waits until the Node object shows want: the capacity and the allocatable number of devices, as "4 4".
 func waitDevices(t *testing.T, want string) {
 	t.Helper()
 	escaped := strings.ReplaceAll(fakeResource, ".", `\.`)
@@ -89,7 +91,7 @@ func waitDevices(t *testing.T, want string) {
 	})
 }
 
-// podResources is which container has which devices, as exporters of metrics hear of it.
+// podResources lists which container has which devices, as the pod resources API reports it to exporters of metrics.
 func podResources(t *testing.T) string {
 	t.Helper()
 	conn, err := grpc.NewClient("unix://"+filepath.Join(node().RootDir, "pod-resources/kubelet.sock"),
@@ -122,8 +124,8 @@ func devicesOf(t *testing.T, pod string) string {
 	return strings.TrimSpace(kubectl(t, "exec", pod, "--", "sh", "-c", "echo $"+fake.Variable))
 }
 
-// TestLongDevices: pods with devices of a device plugin, through the plugin's and the agent's death. No device is ever given to
-// two pods, and who has one keeps it.
+// TestLongDevices runs pods with devices of a device plugin while plugin and agent are killed. No device is ever
+// allocated to two pods, and a running pod keeps its devices.
 func TestLongDevices(t *testing.T) {
 	clean(t)
 	card := t.TempDir()
@@ -137,71 +139,73 @@ func TestLongDevices(t *testing.T) {
 	apply(t, devicePodYAML("one", 2, "", "Always"))
 	before := containerStatus(waitReady(t, 60*time.Second, "one"), "app")
 	if got := devicesOf(t, "one"); got != "d1,d2" {
-		t.Errorf("the first pod has %q", got)
+		t.Errorf("devices of the first pod: got %q, want %q", got, "d1,d2")
 	}
 	if got := podResources(t); got != "one/app=d1,d2" {
-		t.Errorf("exporters of metrics hear of %q", got)
+		t.Errorf("pod resources API: got %q, want %q", got, "one/app=d1,d2")
 	}
 
-	t.Log("the agent is killed: what is given out stays so")
+	t.Log("the agent is killed: allocated devices stay allocated")
 	killAgent(t)
 	d.followAgent(t)
 	apply(t, devicePodYAML("greedy", 3, node().Name, "Always"))
-	p := waitPod(t, 30*time.Second, "greedy", "is refused", func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodFailed })
+	p := waitPod(t, 30*time.Second, "greedy", "is rejected", func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodFailed })
 	want := "Allocate failed due to requested number of devices unavailable for nodelet.test/fake. Requested: 3, Available: 2, which is unexpected"
 	if p.Status.Reason != "UnexpectedAdmissionError" || !strings.HasSuffix(p.Status.Message, want) {
-		t.Errorf("refused with %s: %s", p.Status.Reason, p.Status.Message)
+		t.Errorf("rejection: got %s: %s, want UnexpectedAdmissionError: …%s", p.Status.Reason, p.Status.Message, want)
 	}
 	apply(t, devicePodYAML("two", 2, "", "Never"))
 	waitReady(t, 60*time.Second, "two")
 	if got := devicesOf(t, "two"); got != "d3,d4" {
-		t.Errorf("the second pod has %q", got)
+		t.Errorf("devices of the second pod: got %q, want %q", got, "d3,d4")
 	}
 	apply(t, devicePodYAML("three", 1, "", "Always"))
 	waitPod(t, 30*time.Second, "three", "cannot be scheduled", func(p *corev1.Pod) bool {
 		return len(p.Status.Conditions) > 0 && strings.Contains(p.Status.Conditions[0].Message, "Insufficient "+fakeResource)
 	})
 
-	t.Log("the plugin dies: no device is offered, and a container that starts anew has its own")
+	t.Log("the plugin stops: no device is allocatable, and a restarted container keeps its devices")
 	d.close()
 	waitDevices(t, "4 0")
 	after := containerStatus(getPod(t, "one"), "app")
 	if after.ContainerID != before.ContainerID || after.RestartCount > 0 {
-		t.Errorf("the first pod's container was %+v, is %+v", before, after)
+		t.Errorf("container of the first pod: got %+v, want %+v", after, before)
 	}
 	kubectl(t, "exec", "one", "--", "touch", "/end")
-	waitPod(t, 60*time.Second, "one", "runs again", func(p *corev1.Pod) bool { return containerStatus(p, "app").RestartCount > 0 && ready(p) })
+	waitPod(t, 60*time.Second, "one", "runs again", func(p *corev1.Pod) bool {
+		return containerStatus(p, "app").RestartCount > 0 && ready(p)
+	})
 	if got := devicesOf(t, "one"); got != "d1,d2" {
-		t.Errorf("the first pod's next container has %q", got)
+		t.Errorf("devices of the first pod after a restart: got %q, want %q", got, "d1,d2")
 	}
 
-	t.Log("the plugin comes back, and devices of a pod that goes are free")
+	t.Log("the plugin starts again, and the devices of a deleted pod are free")
 	d.start(t)
 	kubectl(t, "delete", "pod", "one", "greedy", "--timeout=60s")
 	waitReady(t, 60*time.Second, "three")
 	if got := devicesOf(t, "three"); got != "d1" {
-		t.Errorf("the third pod has %q", got)
+		t.Errorf("devices of the third pod: got %q, want %q", got, "d1")
 	}
 
-	t.Log("plugin and agent are gone at once: the pods never notice")
+	t.Log("plugin and agent stop at the same time: running pods are not disturbed")
 	d.close()
 	stopAgent(t, unix.SIGKILL)
 	startAgent(t)
 	waitDevices(t, "4 0")
 	for _, pod := range []string{"two", "three"} {
 		if c := containerStatus(getPod(t, pod), "app"); c.RestartCount > 0 || !c.Ready {
-			t.Errorf("%s: %+v", pod, c)
+			t.Errorf("container of pod %s: got %+v, want it ready without a restart", pod, c)
 		}
 	}
 	d.start(t)
 
-	t.Log("the devices of a pod that has ended are free, though its object stays")
+	t.Log("the devices of a pod that has terminated are free, although its object still exists")
 	kubectl(t, "exec", "two", "--", "touch", "/end")
-	waitPod(t, 30*time.Second, "two", "has ended", func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodSucceeded })
+	waitPod(t, 30*time.Second, "two", "has terminated", func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodSucceeded })
 	apply(t, devicePodYAML("four", 2, "", "Always"))
 	waitReady(t, 60*time.Second, "four")
 	if got := devicesOf(t, "four"); got != "d2,d3" {
-		t.Errorf("the fourth pod has %q", got)
+		t.Errorf("devices of the fourth pod: got %q, want %q", got, "d2,d3")
 	}
 	kubectl(t, "delete", "pod", "two", "three", "four", "--timeout=60s")
 }

@@ -21,17 +21,17 @@ import (
 	"github.com/nodelet/nodelet/test/testbed"
 )
 
-// soon is how long a change of an object may take until a container sees it. The kubelet takes up to a minute.
+// soon is the longest time until a container sees a change of an object. The kubelet takes up to a minute.
 const soon = 2 * time.Second
 
-// TestEverything runs one pod with nearly all that a pod can have, and holds what it sees, its status and its events against
-// what it asked for and what the kubelet reports of the same pod.
+// TestEverything runs one pod that uses nearly all fields of a pod. It compares what the containers see with the
+// spec, and the status and events with those that the kubelet reports for the same pod.
 func TestEverything(t *testing.T) {
 	clean(t)
 	sameAgent(t)
 	dir := t.TempDir()
 	apply(t, fill(t, "testdata/everything.yaml", dir))
-	waitPod(t, 60*time.Second, "everything", "runs and waits for its gate", func(p *corev1.Pod) bool {
+	waitPod(t, 60*time.Second, "everything", "runs and waits for its readiness probe", func(p *corev1.Pod) bool {
 		return containerStatus(p, "main").Ready && containerStatus(p, "web").Ready && containerStatus(p, "gated").State.Running != nil
 	})
 	if *golden {
@@ -50,14 +50,14 @@ func TestEverything(t *testing.T) {
 	compareWithKubelet(t)
 	t.Run("end", func(t *testing.T) {
 		text, _ := os.ReadFile(filepath.Join(dir, "made/ended"))
-		said := strings.Split(strings.TrimSpace(string(text)), "\n")
-		if len(said) != 3 || said[2] != "helper ended" || !strings.Contains(string(text), "preStop main\n") || !strings.Contains(string(text), "preStop web\n") {
-			t.Errorf("at its end the pod wrote %q, want both preStop hooks, and the sidecar last", said)
+		lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+		if len(lines) != 3 || lines[2] != "helper ended" || !hasAll(string(text), []string{"preStop main\n", "preStop web\n"}) {
+			t.Errorf("lines that the pod wrote while it terminated: got %q, want both preStop hooks, then the sidecar", lines)
 		}
 	})
 }
 
-// fill reads a file of objects and fills in images, the node and a directory of the host.
+// fill reads a file with objects and replaces the variables for images, the node, and a directory of the host.
 func fill(t *testing.T, file, dir string) string {
 	t.Helper()
 	text, err := os.ReadFile(file)
@@ -69,14 +69,14 @@ func fill(t *testing.T, file, dir string) string {
 		"${NODE}", node().Name, "${DIR}", dir).Replace(string(text))
 }
 
-// expect fails the test where a shell line in a container says something else.
+// expect fails the test unless a shell line in a container prints want.
 func expect(t *testing.T, pod, container, line, want string) {
 	t.Helper()
 	got, err := tryInside(t, pod, container, "sh", "-c", line)
 	if err != nil {
 		t.Errorf("%s in container %s: %v", line, container, err)
 	} else if got != want {
-		t.Errorf("%s in container %s: %q, want %q", line, container, got, want)
+		t.Errorf("%s in container %s: got %q, want %q", line, container, got, want)
 	}
 }
 
@@ -86,7 +86,7 @@ func order(t *testing.T) {
 	expect(t, "everything", "main", "cat /scratch/helper", "everything")
 	message := containerStatus(getPod(t, "everything"), "one").State.Terminated.Message
 	if message != "the bed is made\n" {
-		t.Errorf("termination message %q", message)
+		t.Errorf("termination message: got %q, want %q", message, "the bed is made\n")
 	}
 }
 
@@ -104,17 +104,18 @@ func environment(t *testing.T, p *corev1.Pod) {
 	}
 	for name, value := range want {
 		if got[name] != value {
-			t.Errorf("%s=%q, want %q", name, got[name], value)
+			t.Errorf("variable %s: got %q, want %q", name, got[name], value)
 		}
 	}
 	for _, name := range []string{"NOT_THERE", "ONE"} {
-		if value, there := got[name]; there {
-			t.Errorf("%s=%q, want none", name, value)
+		if value, found := got[name]; found {
+			t.Errorf("variable %s: got %q, want it unset", name, value)
 		}
 	}
 }
 
-// process: command and arguments, working directory, user (whose group 50000 is the image's), read-only root.
+// process checks command and arguments, user and groups (50000 comes from the image), a read-only root, and
+// capabilities.
 func process(t *testing.T) {
 	expect(t, "everything", "main", "cat /scratch/args", "hello world")
 	expect(t, "everything", "web", "id -u; id -g; id -G", "1000\n3000\n3000 2000 50000")
@@ -122,7 +123,7 @@ func process(t *testing.T) {
 	expect(t, "everything", "web", "grep -E '^(CapBnd|NoNewPrivs)' /proc/1/status", "CapBnd:\t0000000000000000\nNoNewPrivs:\t1")
 }
 
-// limits looks into the cgroups of the pod and its main container.
+// limits checks the cgroups of the pod and its main container.
 func limits(t *testing.T, p *corev1.Pod) {
 	_, id, _ := strings.Cut(containerStatus(p, "main").ContainerID, "://")
 	pod, main := node().PodCgroup(corev1.PodQOSBurstable, p.UID), node().ContainerCgroup(corev1.PodQOSBurstable, p.UID, id)
@@ -138,7 +139,7 @@ func limits(t *testing.T, p *corev1.Pod) {
 			path, want = filepath.Join("/sys/fs/cgroup", c.cgroup, c.v2), c.want2
 		}
 		if text, err := os.ReadFile(path); want != "" && strings.TrimSpace(string(text)) != want {
-			t.Errorf("%s holds %q (%v), want %s", path, text, err, want)
+			t.Errorf("%s: got %q (%v), want %s", path, text, err, want)
 		}
 	}
 }
@@ -160,19 +161,19 @@ func volumesSeen(t *testing.T, dir string) {
 		expect(t, "everything", "main", c.line, c.want)
 	}
 	if text, err := os.ReadFile(filepath.Join(dir, "file")); string(text) != "from inside\n" {
-		t.Errorf("the host's file holds %q (%v)", text, err)
+		t.Errorf("file of the host: got %q (%v), want %q", text, err, "from inside\n")
 	}
 }
 
-// token: the projected token is the API server's, for the audience asked for.
+// token checks that the projected token is for the requested audience and this pod.
 func token(t *testing.T) {
 	parts := strings.Split(inside(t, "everything", "main", "cat", "/all/token"), ".")
 	if len(parts) != 3 {
-		t.Fatalf("the token has %d parts, want 3", len(parts))
+		t.Fatalf("parts of the token: got %d, want 3", len(parts))
 	}
 	claims, err := base64.RawURLEncoding.DecodeString(parts[1])
-	if err != nil || !strings.Contains(string(claims), `"aud":["somebody"]`) || !strings.Contains(string(claims), `"name":"everything"`) {
-		t.Errorf("the token's claims are %s (%v), want audience somebody and pod everything", claims, err)
+	if err != nil || !strings.Contains(string(claims), `"aud":["tester"]`) || !strings.Contains(string(claims), `"name":"everything"`) {
+		t.Errorf("claims of the token: got %s (%v), want audience tester and pod everything", claims, err)
 	}
 	expect(t, "everything", "main", "cat /var/run/secrets/kubernetes.io/serviceaccount/namespace", space)
 	expect(t, "everything", "main", "grep -c BEGIN /var/run/secrets/kubernetes.io/serviceaccount/ca.crt", "1")
@@ -185,24 +186,25 @@ func network(t *testing.T, p *corev1.Pod) {
 	}
 	defer r.Body.Close()
 	if name, err := io.ReadAll(r.Body); string(name) != "everything" {
-		t.Errorf("behind the host port answers %q (%v)", name, err)
+		t.Errorf("answer on the host port: got %q (%v), want %q", name, err, "everything")
 	}
 	expect(t, "everything", "main", "tail -1 /etc/hosts", p.Status.PodIP+"\teverything")
 	expect(t, "everything", "main", "head -1 /etc/resolv.conf", "search default.svc.cluster.local svc.cluster.local cluster.local testbed.example")
 }
 
-// readiness opens, shuts and opens the gate.
+// readiness makes the readiness probe succeed, fail and succeed again.
 func readiness(t *testing.T) {
 	if ready(getPod(t, "everything")) {
-		t.Error("the pod is Ready before its gate is open")
+		t.Error("the pod before its readiness probe succeeds: got Ready, want not Ready")
 	}
 	for _, change := range []string{"touch", "rm", "touch"} {
 		inside(t, "everything", "gated", change, "/scratch/open")
-		waitPod(t, 10*time.Second, "everything", "notices "+change, func(p *corev1.Pod) bool { return ready(p) == (change == "touch") })
+		waitPod(t, 10*time.Second, "everything", "follows its readiness probe after "+change, func(p *corev1.Pod) bool { return ready(p) == (change == "touch") })
 	}
 }
 
-// updates changes the objects behind volumes; the files change together, and at no moment are they missing or half new.
+// updates changes the objects behind volumes. The files of a volume change together: no file is ever missing, and no
+// reader sees old and new files at the same time.
 func updates(t *testing.T) {
 	for i := 2; i < 8; i++ {
 		n := strconv.Itoa(i)
@@ -215,7 +217,7 @@ func updates(t *testing.T) {
 	expect(t, "everything", "main", "cat /scratch/torn 2>/dev/null; cat /etc/plain; echo; echo $COLOR", "from the map\nblue")
 }
 
-// edited patches an object and waits until a line in the main container shows it.
+// edited patches an object and waits until a shell line in the main container prints want.
 func edited(t *testing.T, resource, name, patch, line, want string) {
 	t.Helper()
 	err := api.Core.Patch(types.MergePatchType).Namespace(space).Resource(resource).Name(name).Body([]byte(patch)).Do(t.Context()).Error()
@@ -228,21 +230,22 @@ func edited(t *testing.T, resource, name, patch, line, want string) {
 	})
 }
 
-// compareWithKubelet holds the status of the running pod, of the ended pod, and all events against the kubelet's.
+// compareWithKubelet compares the status of the running pod, that of the terminated pod, and all events with the
+// kubelet's.
 func compareWithKubelet(t *testing.T) {
 	shell(t, "everything", "gated", "touch /scratch/open")
 	running := waitReady(t, 15*time.Second, "everything")
 	compareGolden(t, "everything.running.json", running)
 	ended := lastOf(t, "everything", func() { kubectl(t, "delete", "pod", "everything", "--timeout=60s") })
 	compareGolden(t, "everything.ended.json", ended)
-	eventually(t, 5*time.Second, "all events are there", func() (string, bool) {
+	eventually(t, 5*time.Second, "all events exist", func() (string, bool) {
 		all := strings.Join(events(ended.UID), "\n")
 		return all, strings.Contains(all, "Stopping container helper")
 	})
 	compareEvents(t, ended)
 }
 
-// volatile is what differs from run to run.
+// volatile lists what differs from run to run.
 var volatile = []struct {
 	pattern *regexp.Regexp
 	name    string

@@ -14,8 +14,8 @@ import (
 	"github.com/nodelet/nodelet/test/testbed"
 )
 
-// smallRoot puts a small file system in the place of the node's root directory, so that it can be filled, with more settings
-// for the agent. The agent is the node's own again at the test's end.
+// smallRoot mounts a small file system on the agent's root directory, so that a test can fill it, and restarts the
+// agent with additional settings. The end of the test restores both.
 func smallRoot(t *testing.T, settings string) {
 	t.Helper()
 	stopAgent(t, unix.SIGTERM)
@@ -24,7 +24,7 @@ func smallRoot(t *testing.T, settings string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		nothingLeft(t) // by its directory the agent finds what a pod has left, and that goes now
+		nothingLeft(t) // the agent finds what a pod has left by the pod's directory, which the unmount removes
 		stopAgent(t, unix.SIGTERM)
 		writeConfig(t, config)
 		if err := unix.Unmount(node().RootDir, unix.MNT_DETACH); err != nil {
@@ -40,7 +40,7 @@ func smallRoot(t *testing.T, settings string) {
 	mark.waitLine(t, 10*time.Second, "node is registered")
 }
 
-// waitDiskPressure waits until the node tells that its disk is too full, or is not.
+// waitDiskPressure waits until the node's DiskPressure condition has that status.
 func waitDiskPressure(t *testing.T, limit time.Duration, want corev1.ConditionStatus) {
 	t.Helper()
 	eventually(t, limit, fmt.Sprintf("the node says DiskPressure=%s", want), func() (string, bool) {
@@ -57,8 +57,8 @@ func waitDiskPressure(t *testing.T, limit time.Duration, want corev1.ConditionSt
 	})
 }
 
-// TestLongEviction fills the node's disk: the pod that did it is evicted and says why, no other pod is disturbed, new pods are
-// turned away, and when the disk has room again the node says so.
+// TestLongEviction fills the node's disk. The pod that fills it is evicted and shows the reason, no other pod is
+// disturbed, new pods are rejected, and the condition ends when the disk has free space again.
 func TestLongEviction(t *testing.T) {
 	clean(t)
 	smallRoot(t, "evictionHard: {nodefs.available: 100Mi}\nevictionPressureTransitionPeriod: 12s\n")
@@ -78,17 +78,18 @@ spec:
   volumes: [{name: data, emptyDir: {}}]
 `, testbed.BusyboxImage))
 	hog := waitPod(t, 40*time.Second, "hog", "is evicted", func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodFailed })
-	if st := hog.Status; st.Reason != "Evicted" || !strings.HasPrefix(st.Message, "The node was low on resource: ephemeral-storage. Threshold quantity: 100Mi, available: ") ||
+	const message = "The node was low on resource: ephemeral-storage. Threshold quantity: 100Mi, available: "
+	if st := hog.Status; st.Reason != "Evicted" || !strings.HasPrefix(st.Message, message) ||
 		condition(hog, corev1.DisruptionTarget) != corev1.ConditionTrue {
-		t.Errorf("evicted so: %s", describe(hog))
+		t.Errorf("eviction: got %s\nwant reason Evicted, message %q…, and condition DisruptionTarget", describe(hog), message)
 	}
 	waitEvent(t, 10*time.Second, "hog", "Evicted", "The node was low on resource: ephemeral-storage.")
 	waitNodeEvent(t, 10*time.Second, "EvictionThresholdMet", "Attempting to reclaim ephemeral-storage")
 	waitDiskPressure(t, 10*time.Second, corev1.ConditionTrue)
 	apply(t, fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {name: late}\nspec: {nodeName: %s, containers: [{name: app, image: %q}]}\n", node().Name, testbed.PauseImage))
-	late := waitPod(t, 10*time.Second, "late", "is turned away", func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodFailed })
+	late := waitPod(t, 10*time.Second, "late", "is rejected", func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodFailed })
 	if late.Status.Reason != "Evicted" || !strings.Contains(late.Status.Message, "The node had condition: [DiskPressure]. ") {
-		t.Errorf("turned away so: %s", describe(late))
+		t.Errorf("rejection: got %s\nwant reason Evicted and the condition DiskPressure in the message", describe(late))
 	}
 	waitDiskPressure(t, 40*time.Second, corev1.ConditionFalse)
 }

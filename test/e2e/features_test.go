@@ -14,7 +14,7 @@ import (
 	"github.com/nodelet/nodelet/test/testbed"
 )
 
-// featurePod has a user namespace, a volume that is an image, and a sysctl of its own.
+// featurePod has a user namespace, an image volume, and a sysctl.
 const featurePod = `
 apiVersion: v1
 kind: Pod
@@ -32,7 +32,8 @@ spec:
      volumeMounts: [{name: image, mountPath: /image}, {name: image, mountPath: /bin2, subPath: bin}, {name: data, mountPath: /data}]}
 `
 
-// TestLongFeatures runs two pods with user namespaces, image volumes and sysctls, kills the agent, and looks from within.
+// TestLongFeatures runs pods with user namespaces, image volumes and sysctls, and checks them from inside. After a
+// kill of the agent a new pod must not get the IDs of a running one.
 func TestLongFeatures(t *testing.T) {
 	clean(t)
 	ids := map[string]string{}
@@ -41,27 +42,29 @@ func TestLongFeatures(t *testing.T) {
 		waitReady(t, 60*time.Second, name)
 		fields := strings.Fields(inside(t, name, "app", "cat", "/proc/self/uid_map"))
 		if len(fields) != 3 || fields[0] != "0" || fields[1] == "0" || fields[2] != "65536" {
-			t.Errorf("pod %s: the user IDs are mapped as %q", name, fields)
+			t.Errorf("pod %s: user ID map: got %q, want 65536 IDs from 0 that are not mapped to 0", name, fields)
 			continue
 		}
 		ids[name] = fields[1]
 		expect(t, name, "app", "id -u; stat -c %u:%g /data/mine /etc/hosts", "0\n0:0\n0:0")
-		expect(t, name, "app", "ls /image/bin/busybox /bin2/busybox; touch /image/x 2>/dev/null || echo read-only", "/bin2/busybox\n/image/bin/busybox\nread-only")
+		expect(t, name, "app", "ls /image/bin/busybox /bin2/busybox; touch /image/x 2>/dev/null || echo read-only",
+			"/bin2/busybox\n/image/bin/busybox\nread-only")
 		expect(t, name, "app", "cat /proc/sys/net/ipv4/ip_unprivileged_port_start", "7")
 	}
 	if ids["first"] == ids["second"] {
-		t.Errorf("both pods have the IDs from %s", ids["first"])
+		t.Errorf("user IDs of the two pods: got both from %s, want different ranges", ids["first"])
 	}
 	killAgent(t)
 	kubectl(t, "delete", "pod", "second", "--wait=true")
 	apply(t, fmt.Sprintf(featurePod, node().Name, testbed.BusyboxImage, "third"))
 	waitReady(t, 60*time.Second, "third")
 	if got := strings.Fields(inside(t, "third", "app", "cat", "/proc/self/uid_map"))[1]; got == ids["first"] {
-		t.Errorf("a pod that came after a kill of the agent has the IDs of another, from %s", got)
+		t.Errorf("user IDs of a pod created after a kill of the agent: got those of another pod, from %s", got)
 	}
 }
 
-// TestLongRefusals: what the node does not allow or cannot enforce is refused with the kubelet's reasons.
+// TestLongRefusals checks that the node rejects what it does not allow or cannot enforce, with the reasons of the
+// kubelet.
 func TestLongRefusals(t *testing.T) {
 	clean(t)
 	enabled, _ := os.ReadFile("/sys/module/apparmor/parameters/enabled")
@@ -74,9 +77,9 @@ func TestLongRefusals(t *testing.T) {
 		}
 		apply(t, fmt.Sprintf("{apiVersion: v1, kind: Pod, metadata: {name: %s}, spec: {nodeName: %s, %s, containers: [{name: app, image: %q}]}}",
 			c.name, node().Name, c.spec, testbed.BusyboxImage))
-		pod := waitPod(t, 30*time.Second, c.name, "is refused", func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodFailed })
+		pod := waitPod(t, 30*time.Second, c.name, "is rejected", func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodFailed })
 		if pod.Status.Reason != c.reason || !strings.Contains(pod.Status.Message, c.message) {
-			t.Errorf("pod %s: %s: %s", c.name, pod.Status.Reason, pod.Status.Message)
+			t.Errorf("pod %s: got %s: %s, want %s: …%s…", c.name, pod.Status.Reason, pod.Status.Message, c.reason, c.message)
 		}
 	}
 }

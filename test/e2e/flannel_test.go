@@ -17,14 +17,15 @@ import (
 	"github.com/nodelet/nodelet/test/testbed"
 )
 
-// What Flannel's DaemonSet puts on a node, with the values that its plugin reads from the daemon's file.
+// flannelNetwork is the network configuration that Flannel's DaemonSet writes on a node, with the values that the
+// flannel plugin would read from the file of the daemon.
 const flannelNetwork = `{"cniVersion": "1.0.0", "name": %q, "plugins": [
   {"type": "bridge", "bridge": "cni0", "mtu": %s, "isDefaultGateway": true, "hairpinMode": true, "ipam": {"type": "host-local",
     "dataDir": %q, "ranges": [[{"subnet": %q}]], "routes": [{"dst": "10.244.0.0/16"}]}},
   {"type": "portmap", "snat": true, "capabilities": {"portMappings": true}}]}`
 
-// TestLongFlannel: nodes without a network say so, and turn Ready by themselves when Flannel has come; pods on two nodes talk over
-// its vxlan.
+// TestLongFlannel starts nodes without a pod network. They report it, and turn Ready by themselves when Flannel runs.
+// Pods on two nodes reach each other over vxlan.
 func TestLongFlannel(t *testing.T) {
 	onTestbed(t, testbed.Options{Name: "fla", Nodes: 2, Network: "none", AgentArgs: []string{"-v=4", "--network=runtime"}})
 	waitNode(t, 30*time.Second, corev1.ConditionFalse, "NetworkReady=false", "no network configuration", node().CNIConfDir)
@@ -53,10 +54,10 @@ func TestLongFlannel(t *testing.T) {
 	url := "http://" + net.JoinHostPort(b.Status.PodIP, "8080")
 	expectBody(t, url+"/hostname", "web-b")
 	if got := body(t, url+"/clientip"); addressOf(got) != a.Status.PodIP {
-		t.Errorf("web-b takes web-a for %s, which has %s", got, a.Status.PodIP)
+		t.Errorf("address of web-a that web-b sees: got %s, want %s", got, a.Status.PodIP)
 	}
 	route, err := node().Exec(t.Context(), "ip", "route", "get", b.Status.PodIP)
 	if err != nil || !strings.Contains(route, "dev flannel.1") {
-		t.Errorf("the way from node to node is %q, %v; want vxlan", route, err)
+		t.Errorf("route to the pod on the other node: got %q, %v; want one over flannel.1", route, err)
 	}
 }

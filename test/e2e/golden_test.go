@@ -18,17 +18,18 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// golden writes the expectations anew. They are the kubelet's words, so it is for a testbed whose agent is the kubelet:
+// golden overwrites the expected output in testdata. That is the output of the kubelet, so use the flag only with a
+// testbed whose agent is the kubelet:
 //
 //	go run ./test/testbed/cmd/testbed up --name oracle --agent kubelet --runtime containerd
 //	NODELET_E2E_TESTBED=oracle go test -tags e2e ./test/e2e -run TestEverything -golden
 var golden = flag.Bool("golden", false, "write testdata from the agent of the testbed, which must be the kubelet")
 
-// compareGolden holds a pod's status against what the kubelet says of it, but for what differs from run to run.
+// compareGolden compares a pod's status with the kubelet's, except for what differs from run to run.
 func compareGolden(t *testing.T, file string, pod *corev1.Pod) {
 	t.Helper()
 	st := pod.Status.DeepCopy()
-	// On cgroup v1 the kubelet reads a memory limit of 8 EiB out of the pod's cgroup and shows that.
+	// On cgroup v1 the kubelet reads a memory limit of 8 EiB from the pod's cgroup and shows it.
 	st.Resources = nil
 	text, err := json.MarshalIndent(st, "", " ")
 	if err != nil {
@@ -37,8 +38,8 @@ func compareGolden(t *testing.T, file string, pod *corev1.Pod) {
 	compareText(t, file, string(text))
 }
 
-// compareEvents holds the events about a pod against the kubelet's. Failed probes are left out: how many there are hangs on
-// how fast the machine is.
+// compareEvents compares the events about a pod with the kubelet's. It leaves out failed probes: their number depends
+// on the speed of the machine.
 func compareEvents(t *testing.T, pod *corev1.Pod) {
 	t.Helper()
 	all := slices.DeleteFunc(events(pod.UID), func(e string) bool { return strings.HasPrefix(e, "Warning Unhealthy") })
@@ -65,7 +66,7 @@ func compareText(t *testing.T, file, got string) {
 	}
 }
 
-// lastOf returns the last version of a pod before it went from the API, while act ends it.
+// lastOf calls act, which deletes a pod, and returns the last version of the pod in the API.
 func lastOf(t *testing.T, name string, act func()) *corev1.Pod {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)

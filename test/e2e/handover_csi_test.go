@@ -15,8 +15,9 @@ import (
 	"github.com/nodelet/nodelet/test/testbed"
 )
 
-// TestLongClaimHandover: a node with mounted CSI volumes goes from nodelet to the kubelet and back, under a running pod and a
-// pod that ends under the other agent. No container notices, and all is given back in the end.
+// TestLongClaimHandover switches a node with mounted CSI volumes from nodelet to the kubelet and back. One pod runs
+// all the time, one is deleted under the kubelet, and one is created there. No container restarts, and in the end all
+// volumes are detached.
 func TestLongClaimHandover(t *testing.T) {
 	clean(t)
 	d := startCSI(t)
@@ -26,7 +27,7 @@ func TestLongClaimHandover(t *testing.T) {
 apiVersion: v1
 kind: PersistentVolumeClaim
 metadata: {name: %s}
-spec: {accessModes: [ReadWriteOnce], storageClassName: by-hand, volumeName: pv-%s, resources: {requests: {storage: 16Mi}}}
+spec: {accessModes: [ReadWriteOnce], storageClassName: manual, volumeName: pv-%s, resources: {requests: {storage: 16Mi}}}
 `, name, name)
 	}
 	apply(t, yaml)
@@ -48,7 +49,7 @@ spec: {accessModes: [ReadWriteOnce], storageClassName: by-hand, volumeName: pv-%
 	d.waitRegistered(t)
 	left := getPod(t, "leave")
 	kubectl(t, "delete", "pod", "leave", "--timeout=120s")
-	// The kubelet would collect the logs of a pod that is gone in a minute.
+	// The kubelet would remove the logs of a deleted pod within a minute.
 	t.Cleanup(func() { _ = os.RemoveAll(filepath.Join(node().PodLogsDir, "default_leave_"+string(left.UID))) })
 	apply(t, fmt.Sprintf(holderYAML, "late", "late"))
 	late := containerStatus(waitReady(t, 120*time.Second, "late"), "app").ContainerID
@@ -59,7 +60,7 @@ spec: {accessModes: [ReadWriteOnce], storageClassName: by-hand, volumeName: pv-%
 	for name, id := range map[string]string{"stay": stay, "late": late} {
 		p := waitPod(t, 60*time.Second, name, "is Ready", func(p *corev1.Pod) bool { return ready(p) })
 		if got := containerStatus(p, "app").ContainerID; got != id {
-			t.Errorf("%s has container %s, want %s", name, got, id)
+			t.Errorf("container of %s: got %s, want %s", name, got, id)
 		}
 	}
 	kubectl(t, "delete", "pod", "stay", "late", "--timeout=120s")

@@ -11,7 +11,8 @@ import (
 	"github.com/nodelet/nodelet/test/testbed"
 )
 
-// TestLongVolumeHealth: a driver says that the volume of a running pod is not well, and with the gate on people hear of it.
+// TestLongVolumeHealth lets a driver report that the volume of a running pod is abnormal. With the feature gate on, a
+// metric and an event report it.
 func TestLongVolumeHealth(t *testing.T) {
 	clean(t)
 	configure(t, "featureGates: {CSIVolumeHealth: true}\n")
@@ -20,18 +21,19 @@ func TestLongVolumeHealth(t *testing.T) {
 	apply(t, csiDriverYAML+volumeYAML("pv-patient", "patient", handle, "16Mi", "Filesystem")+patientYAML)
 	waitReady(t, 120*time.Second, "patient")
 	const metric = `kubelet_volume_stats_health_status_abnormal{namespace="default",persistentvolumeclaim="patient"} `
-	told := func(value string) func() (string, bool) {
+	metricIs := func(value string) func() (string, bool) {
 		return func() (string, bool) {
 			text := scrape(t, "metrics")
 			return text, strings.Contains(text, metric+value+"\n")
 		}
 	}
-	eventually(t, 30*time.Second, "the volume is well", told("0"))
+	eventually(t, 30*time.Second, "the metric reports a normal volume", metricIs("0"))
 	if err := fake.Sicken(d.state, handle, "the disk is on fire"); err != nil {
 		t.Fatal(err)
 	}
-	waitEvent(t, 150*time.Second, "patient", "VolumeConditionAbnormal", "Volume data: the disk is on fire") // nobody scrapes meanwhile
-	eventually(t, 10*time.Second, "the volume is not well", told("1"))
+	// The event must come without a scrape.
+	waitEvent(t, 150*time.Second, "patient", "VolumeConditionAbnormal", "Volume data: the disk is on fire")
+	eventually(t, 10*time.Second, "the metric reports an abnormal volume", metricIs("1"))
 	kubectl(t, "delete", "pod", "patient", "--timeout=60s")
 	kubectl(t, "delete", "pvc", "patient", "--timeout=60s")
 	d.waitReturned(t)
@@ -42,7 +44,7 @@ const patientYAML = `
 apiVersion: v1
 kind: PersistentVolumeClaim
 metadata: {name: patient}
-spec: {accessModes: [ReadWriteOnce], storageClassName: by-hand, volumeName: pv-patient, resources: {requests: {storage: 16Mi}}}
+spec: {accessModes: [ReadWriteOnce], storageClassName: manual, volumeName: pv-patient, resources: {requests: {storage: 16Mi}}}
 ---
 apiVersion: v1
 kind: Pod

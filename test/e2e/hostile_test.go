@@ -20,13 +20,14 @@ import (
 	"github.com/nodelet/nodelet/test/testbed"
 )
 
-// outsideWord is in the name of what no container may ever see, so that a mount of it is known wherever it shows.
+// outsideWord is part of the path that no container may ever see. watchMounts finds mounts of it by this word.
 const outsideWord = "nodelet-e2e-outside"
 
-// victims are containers that mount three parts of a volume, tell what they find there, and end to be started again.
+// victims is the number of containers that mount three parts of a volume, report what they read there, and exit to be
+// restarted.
 const victims = 5
 
-// swapYAML is the pod whose volume is attacked. Each victim mounts a directory, one below it and a file in it.
+// swapYAML is the pod whose volume is attacked. Each victim mounts a directory, a directory below it, and a file in it.
 func swapYAML() string {
 	yaml := fmt.Sprintf(`
 apiVersion: v1
@@ -57,11 +58,11 @@ spec:
 	return yaml
 }
 
-// TestLongHostile is a node with pods that mean ill, or are built badly: none sees anything outside its volumes, none is set up
-// as something that it is not, each says why, and a neighbour is not disturbed.
+// TestLongHostile runs pods that are malicious or invalid. None sees anything outside its volumes, no hostPath of the
+// wrong type is mounted, events show the reasons, and other pods are not disturbed.
 func TestLongHostile(t *testing.T) {
 	clean(t)
-	configure(t, "crashLoopBackOff: {maxContainerRestartPeriod: 1s}\n") // so that containers start over and over
+	configure(t, "crashLoopBackOff: {maxContainerRestartPeriod: 1s}\n") // so that containers restart often
 	sameAgent(t)
 	bystander(t)
 	t.Run("links swapped under subPaths", swapLinks)
@@ -81,7 +82,7 @@ func swapLinks(t *testing.T) {
 		}
 	}
 	apply(t, swapYAML())
-	pod := waitPod(t, 90*time.Second, "swapped", "has containers that have run", func(p *corev1.Pod) bool {
+	pod := waitPod(t, 90*time.Second, "swapped", "has restarted a container", func(p *corev1.Pod) bool {
 		return containerStatus(p, "victim-0").RestartCount > 0
 	})
 	volumes := filepath.Join(node().RootDir, "pods", string(pod.UID), "volumes/kubernetes.io~empty-dir")
@@ -91,7 +92,9 @@ func swapLinks(t *testing.T) {
 	attack.Go(func() { swaps = swap(t, ctx, filepath.Join(volumes, "shared"), outside) })
 	attack.Go(func() { watchMounts(t, ctx) })
 	begun := restarts(getPod(t, "swapped"))
-	waitPod(t, 4*time.Minute, "swapped", "has been started over and over under attack", func(p *corev1.Pod) bool { return restarts(p) >= begun+40 })
+	waitPod(t, 4*time.Minute, "swapped", "has restarted its containers 40 times under attack", func(p *corev1.Pod) bool {
+		return restarts(p) >= begun+40
+	})
 	cancel()
 	attack.Wait()
 	inside := 0
@@ -102,7 +105,7 @@ func swapLinks(t *testing.T) {
 		}
 		inside += strings.Count(string(text), "inside\n")
 		if strings.Contains(string(text), "outside") {
-			t.Errorf("victim-%d has seen what lies outside of its volume", i)
+			t.Errorf("victim-%d: got a file outside its volume, want only files inside", i)
 		}
 	}
 	refused := 0
@@ -111,9 +114,11 @@ func swapLinks(t *testing.T) {
 			refused++
 		}
 	}
-	t.Logf("%d swaps, %d starts, %d times the inside was read, %d kinds of refusal", swaps, restarts(getPod(t, "swapped"))-begun, inside, refused)
+	t.Logf("%d swaps, %d restarts, %d reads inside the volume, %d different refusals",
+		swaps, restarts(getPod(t, "swapped"))-begun, inside, refused)
 	if swaps < 1000 || inside == 0 || refused == 0 {
-		t.Errorf("the attack never met a start: %d swaps, the inside was read %d times, %d refusals", swaps, inside, refused)
+		t.Errorf("attack: got %d swaps, %d reads inside the volume, %d refusals; want at least 1000, 1, 1, or it has tested nothing",
+			swaps, inside, refused)
 	}
 }
 
@@ -124,8 +129,8 @@ func restarts(p *corev1.Pod) (sum int) {
 	return sum
 }
 
-// swap exchanges the directory x with links to the outside, as fast as a program in a container could, until ctx ends. In the
-// end the directory is in its place.
+// swap exchanges the directory x with links to the outside, as fast as a program in a container could, until ctx
+// ends. In the end the directory is back in place.
 func swap(t *testing.T, ctx context.Context, volume, outside string) (swaps int) {
 	dir, err := os.Open(volume)
 	if err != nil {
@@ -144,7 +149,7 @@ func swap(t *testing.T, ctx context.Context, volume, outside string) (swaps int)
 	fd := int(dir.Fd())
 	for ; ctx.Err() == nil; swaps++ {
 		link := fmt.Sprint("link-", swaps%len(links))
-		for range 2 { // there and back
+		for range 2 { // exchange and restore
 			if err := unix.Renameat2(fd, "x", fd, link, unix.RENAME_EXCHANGE); err != nil {
 				t.Error(err)
 				return swaps
@@ -155,7 +160,7 @@ func swap(t *testing.T, ctx context.Context, volume, outside string) (swaps int)
 	return swaps
 }
 
-// watchMounts reads the mount table until ctx ends: the outside may never be in it.
+// watchMounts reads the mount table until ctx ends, and fails the test if the outside is mounted.
 func watchMounts(t *testing.T, ctx context.Context) {
 	for ctx.Err() == nil {
 		table, err := os.ReadFile("/proc/self/mountinfo")
@@ -165,7 +170,7 @@ func watchMounts(t *testing.T, ctx context.Context) {
 		}
 		for line := range strings.Lines(string(table)) {
 			if strings.Contains(line, outsideWord) {
-				t.Errorf("the outside is mounted: %s", line)
+				t.Errorf("mount table: got a mount from outside the volume, want none: %s", line)
 				return
 			}
 		}
@@ -173,7 +178,8 @@ func watchMounts(t *testing.T, ctx context.Context) {
 	}
 }
 
-// dotsInPaths: the API server refuses items that lead out of a volume; of a manifest, which no API server has seen, the agent does.
+// dotsInPaths checks paths of items that lead out of a volume. The API server rejects them in API pods, and the agent
+// rejects them in manifests.
 func dotsInPaths(t *testing.T) {
 	pod := func(path string) string {
 		return fmt.Sprintf(`
@@ -191,25 +197,30 @@ spec:
 		manifest(t, node().ManifestDir, file, pod(path))
 		mark.waitLine(t, 15*time.Second, file, "spec.volumes[0].downwardAPI.items[0].path")
 		if _, err := tb.Kubectl(t.Context(), "get", "pod", mirrorName("dots")); err == nil {
-			t.Errorf("a manifest with the path %q has become a pod", path)
+			t.Errorf("manifest with the path %q: got a mirror pod, want none", path)
 		}
 		if err := os.Remove(filepath.Join(node().ManifestDir, file)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for _, source := range []string{"configMap: {name: m, items: [{key: k, path: ../escape}]}", "secret: {secretName: s, items: [{key: k, path: ../escape}]}"} {
+	for _, source := range []string{
+		"configMap: {name: m, items: [{key: k, path: ../escape}]}",
+		"secret: {secretName: s, items: [{key: k, path: ../escape}]}",
+	} {
 		file := filepath.Join(t.TempDir(), "pod.yaml")
-		text := fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {name: dots}\nspec: {containers: [{name: app, image: x}], volumes: [{name: v, %s}]}\n", source)
+		text := fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {name: dots}\n"+
+			"spec: {containers: [{name: app, image: x}], volumes: [{name: v, %s}]}\n", source)
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		if out, err := tb.Kubectl(t.Context(), "apply", "-f", file); err == nil || !strings.Contains(err.Error(), "..") {
-			t.Errorf("%s: the API server says %q, %v", source, out, err)
+			t.Errorf("%s: got %q, %v; want an error of the API server about ..", source, out, err)
 		}
 	}
 }
 
-// wrongTypes: a hostPath that is something else than it is said to be is never mounted, and the event says what it is not.
+// wrongTypes checks that a hostPath whose file has another type than the spec says is never mounted, and that an
+// event shows the type that was expected.
 func wrongTypes(t *testing.T) {
 	dir := t.TempDir()
 	socket, file := filepath.Join(dir, "socket"), filepath.Join(dir, "file")
@@ -224,7 +235,8 @@ func wrongTypes(t *testing.T) {
 	for i, c := range []struct{ path, kind, refusal string }{
 		{socket, "Socket", ""}, {file, "File", ""},
 		{socket, "File", socket + " is not a file"}, {socket, "Directory", socket + " is not a directory"},
-		{file, "Socket", file + " is not a socket file"}, {dir, "Socket", dir + " is not a socket file"}, {socket, "BlockDevice", socket + " is not a block device"},
+		{file, "Socket", file + " is not a socket file"}, {dir, "Socket", dir + " is not a socket file"},
+		{socket, "BlockDevice", socket + " is not a block device"},
 	} {
 		name := fmt.Sprintf("typed-%d", i)
 		apply(t, fmt.Sprintf(`
@@ -242,12 +254,13 @@ spec:
 		}
 		waitEvent(t, 60*time.Second, name, "FailedMount", "hostPath type check failed: "+c.refusal)
 		if p := getPod(t, name); containerStatus(p, "app").State.Running != nil {
-			t.Errorf("%s as %s runs: %s", c.path, c.kind, describe(p))
+			t.Errorf("pod with %s as %s: got it running, want it waiting: %s", c.path, c.kind, describe(p))
 		}
 	}
 }
 
-// manyFiles: a pod whose group takes over a volume with very many files, and a neighbour that starts meanwhile.
+// manyFiles runs a pod whose fsGroup must be applied to a volume with very many files. Another pod starts in the
+// meantime.
 func manyFiles(t *testing.T) {
 	const dirs, each, group = 100, 1000, 4321
 	volume := t.TempDir()
@@ -269,7 +282,7 @@ metadata: {name: many}
 spec:
   capacity: {storage: 1Gi}
   accessModes: [ReadWriteOnce]
-  storageClassName: by-hand
+  storageClassName: manual
   persistentVolumeReclaimPolicy: Retain
   claimRef: {namespace: default, name: many}
   local: {path: %s}
@@ -278,7 +291,7 @@ spec:
 apiVersion: v1
 kind: PersistentVolumeClaim
 metadata: {name: many}
-spec: {accessModes: [ReadWriteOnce], storageClassName: by-hand, volumeName: many, resources: {requests: {storage: 1Gi}}}
+spec: {accessModes: [ReadWriteOnce], storageClassName: manual, volumeName: many, resources: {requests: {storage: 1Gi}}}
 `, volume, node().Name))
 	waitBound(t, "many")
 	begun := time.Now()
@@ -302,7 +315,7 @@ spec:
 	waitReady(t, 30*time.Second, "neighbour")
 	neighbour := time.Since(begun)
 	waitReady(t, 3*time.Minute, "many")
-	t.Logf("the neighbour was Ready after %s, the pod with %d files after %s", neighbour, dirs*each, time.Since(begun))
+	t.Logf("the other pod was Ready after %s, the pod with %d files after %s", neighbour, dirs*each, time.Since(begun))
 	right := 0
 	err := filepath.WalkDir(volume, func(path string, d os.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
@@ -315,7 +328,7 @@ spec:
 		return err
 	})
 	if err != nil || right != dirs*each {
-		t.Errorf("%d of %d files belong to the group: %v", right, dirs*each, err)
+		t.Errorf("files that belong to the group: got %d, %v; want %d", right, err, dirs*each)
 	}
 }
 

@@ -25,7 +25,7 @@ import (
 	"github.com/nodelet/nodelet/test/testbed"
 )
 
-// bootstrapRights are what kubeadm gives to bootstrap tokens and nodes.
+// bootstrapRights are the role bindings that kubeadm creates for bootstrap tokens and nodes.
 const bootstrapRights = `apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding
 metadata: {name: bootstrap}
@@ -40,7 +40,7 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: system:nodes
 ---
 `
 
-// approvalRight lets the controller manager approve what bootstrap tokens ask for.
+// approvalRight lets the controller manager approve the requests of bootstrap tokens.
 const approvalRight = `apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding
 metadata: {name: approve}
@@ -57,8 +57,9 @@ stringData: {token-id: abcdef, token-secret: 0123456789abcdef, usage-bootstrap-a
 `, expires.UTC().Format(time.RFC3339))
 }
 
-// TestLongIdentity takes a node from a bootstrap token to a certificate that lives for two minutes and through its renewals: an
-// expired token, a wrong authority and a denied request are named and got over, and no request fails while certificates change.
+// TestLongIdentity starts a node with a bootstrap token. It gets a certificate that is valid for two minutes, and
+// renews it. The agent reports an expired token, a wrong authority and a denied request, and goes on by itself when
+// they are fixed. No request fails while certificates change.
 func TestLongIdentity(t *testing.T) {
 	if os.Getenv("NODELET_E2E_TESTBED") != "" {
 		t.Fatal("this test starts a testbed of its own: run it without NODELET_E2E_TESTBED")
@@ -100,12 +101,16 @@ func TestLongIdentity(t *testing.T) {
 	if err := n.StartAgent(t.Context(), testbed.Nodelet); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "the trouble with the token is told", 30*time.Second, func() bool { return strings.Contains(logOf(t, n), "kubeadm token create") })
+	await(t, "the agent reports the expired token", 30*time.Second, func() bool {
+		return strings.Contains(logOf(t, n), "kubeadm token create")
+	})
 	kubectl("", "delete", "secret", "-n", "kube-system", "bootstrap-token-abcdef", "--ignore-not-found")
 	kubectl(bootstrapToken(time.Now().Add(time.Hour)), "apply")
 	writeBootstrap(t, own, bootstrap, anotherAuthority(t))
-	await(t, "the trouble with the authority is told", 30*time.Second, func() bool { return strings.Contains(logOf(t, n), "put the cluster's CA there") })
-	writeBootstrap(t, own, bootstrap, authority) // it is taken at once
+	await(t, "the agent reports the wrong authority", 30*time.Second, func() bool {
+		return strings.Contains(logOf(t, n), "put the cluster's CA there")
+	})
+	writeBootstrap(t, own, bootstrap, authority) // the agent uses it at once
 	await(t, "a request is denied", time.Minute, func() bool {
 		name, err := own.Kubectl(t.Context(), "get", "csr", "-o", "jsonpath={.items[*].metadata.name}")
 		if err != nil || name == "" {
@@ -114,7 +119,7 @@ func TestLongIdentity(t *testing.T) {
 		kubectl("", "certificate", "deny", name)
 		return true
 	})
-	await(t, "the denial is told", 30*time.Second, func() bool {
+	await(t, "the agent reports the denial", 30*time.Second, func() bool {
 		return strings.Contains(logOf(t, n), "denied (KubectlDeny: This CSR was denied by kubectl certificate deny.)")
 	})
 	kubectl(approvalRight, "apply")
@@ -125,7 +130,9 @@ func TestLongIdentity(t *testing.T) {
 	notReady := watchReadiness(t, own)
 	from := len(logOf(t, n))
 	go approveServing(t.Context(), own)
-	await(t, "a serving certificate", time.Minute, func() bool { return strings.Contains(logOf(t, n), "serving certificate issued") })
+	await(t, "a serving certificate", time.Minute, func() bool {
+		return strings.Contains(logOf(t, n), "serving certificate issued")
+	})
 	seen := map[string]bool{current(t, n): true}
 	await(t, "three client certificates", 5*time.Minute, func() bool {
 		seen[current(t, n)] = true
@@ -137,23 +144,23 @@ func TestLongIdentity(t *testing.T) {
 	if err := n.StartAgent(t.Context(), testbed.Nodelet); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "a fourth after a crash", 3*time.Minute, func() bool {
+	await(t, "a fourth client certificate after a crash", 3*time.Minute, func() bool {
 		seen[current(t, n)] = true
 		return len(seen) >= 4
 	})
 	if bad := regexp.MustCompile(`(?m)^.*level=(WARN|ERROR).*$`).FindAllString(logOf(t, n)[from:], -1); len(bad) > 0 {
 		for _, line := range bad {
 			if !strings.Contains(line, "setting has no effect") {
-				t.Errorf("the agent had trouble: %s", line)
+				t.Errorf("log of the agent: got %s, want no warning and no error", line)
 			}
 		}
 	}
 	if n := notReady(); n > 0 {
-		t.Errorf("the node was not Ready %d times", n)
+		t.Errorf("updates with a node that is not Ready: got %d, want none", n)
 	}
 }
 
-// current is the certificate in use.
+// current returns the file name of the client certificate in use.
 func current(t *testing.T, n *testbed.Node) string {
 	t.Helper()
 	target, err := os.Readlink(filepath.Join(n.RootDir, "pki", "kubelet-client-current.pem"))
@@ -181,7 +188,7 @@ func await(t *testing.T, what string, limit time.Duration, ok func() bool) {
 	}
 }
 
-// anotherAuthority is one that has not signed the API server's certificate, in PEM.
+// anotherAuthority returns, in PEM, an authority that has not signed the API server's certificate.
 func anotherAuthority(t *testing.T) []byte {
 	t.Helper()
 	server := httptest.NewTLSServer(nil)
@@ -189,7 +196,8 @@ func anotherAuthority(t *testing.T) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
 }
 
-// writeBootstrap writes the bootstrap kubeconfig anew, with an authority, or for nil the cluster's, and returns it.
+// writeBootstrap writes the bootstrap kubeconfig with an authority, and returns the authority. nil means that of the
+// cluster.
 func writeBootstrap(t *testing.T, b *testbed.Testbed, path string, authority []byte) []byte {
 	t.Helper()
 	rc, err := client.LoadConfig(b.Kubeconfig)
@@ -213,10 +221,11 @@ current-context: x
 	return authority
 }
 
-// approveServing approves requests for serving certificates, which nobody in the cluster does by itself, until ctx ends.
+// approveServing approves requests for serving certificates until ctx ends. No controller of Kubernetes does that.
 func approveServing(ctx context.Context, b *testbed.Testbed) {
 	for ctx.Err() == nil {
-		out, err := b.Kubectl(ctx, "get", "csr", "-o", `jsonpath={range .items[?(@.spec.signerName=="kubernetes.io/kubelet-serving")]}{.metadata.name} {.status.conditions[*].type}{"\n"}{end}`)
+		out, err := b.Kubectl(ctx, "get", "csr", "-o", `jsonpath={range .items[?(@.spec.signerName=="kubernetes.io/kubelet-serving")]}`+
+			`{.metadata.name} {.status.conditions[*].type}{"\n"}{end}`)
 		for line := range strings.Lines(out) {
 			if f := strings.Fields(line); err == nil && len(f) == 1 {
 				_, _ = b.Kubectl(ctx, "certificate", "approve", f[0])
@@ -229,7 +238,7 @@ func approveServing(ctx context.Context, b *testbed.Testbed) {
 	}
 }
 
-// watchReadiness counts how often the node is seen not Ready.
+// watchReadiness counts the updates in which the node is not Ready. count ends the watch and returns the number.
 func watchReadiness(t *testing.T, b *testbed.Testbed) (count func() int) {
 	t.Helper()
 	rc, err := client.LoadConfig(b.Kubeconfig)

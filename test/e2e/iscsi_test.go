@@ -21,16 +21,16 @@ spec:
   capacity: {storage: 32Mi}
   accessModes: [ReadWriteOnce]
   persistentVolumeReclaimPolicy: Retain
-  storageClassName: by-hand
+  storageClassName: manual
   claimRef: {namespace: default, name: lun}
-  iscsi: {targetPortal: "127.0.0.1:1", iqn: "iqn.2026-01.test.nodelet:nobody", lun: 7}
+  iscsi: {targetPortal: "127.0.0.1:1", iqn: "iqn.2026-01.test.nodelet:absent", lun: 7}
 ---
 apiVersion: v1
 kind: PersistentVolumeClaim
 metadata: {name: lun}
 spec:
   accessModes: [ReadWriteOnce]
-  storageClassName: by-hand
+  storageClassName: manual
   volumeName: pv-lun
   resources: {requests: {storage: 32Mi}}
 ---
@@ -44,8 +44,9 @@ spec:
   volumes: [{name: data, persistentVolumeClaim: {claimName: lun}}]
 `
 
-// TestISCSI: the controller manager attaches a LUN in the Node's status, by the name that the agent has for it, and detaches it when
-// the agent has given it up. Nobody answers as its target; those that do are in the virtual machine of test/vm.
+// TestISCSI checks that the controller manager attaches a LUN in the Node's status under the name that the agent
+// uses, and detaches it when the agent does not use it any more. No target answers in this test; test/vm has a real
+// one.
 func TestISCSI(t *testing.T) {
 	clean(t)
 	t.Cleanup(func() {
@@ -55,13 +56,14 @@ func TestISCSI(t *testing.T) {
 	onNode := func() string {
 		return kubectl(t, "get", "node", node().Name, "-o", "jsonpath={.status.volumesInUse} {.status.volumesAttached[*].name}")
 	}
-	const name = "kubernetes.io/iscsi/127.0.0.1:1:iqn.2026-01.test.nodelet:nobody:7"
-	eventually(t, 60*time.Second, "the LUN is tried", func() (string, bool) {
-		said := kubectl(t, "get", "events", "--field-selector=involvedObject.name=lun,reason=FailedMount", "-o", "jsonpath={.items[*].message}")
-		return said, strings.Contains(said, `MountVolume.MountDevice failed for volume "pv-lun" : iscsi: `)
+	const name = "kubernetes.io/iscsi/127.0.0.1:1:iqn.2026-01.test.nodelet:absent:7"
+	eventually(t, 60*time.Second, "the agent has tried to mount the LUN", func() (string, bool) {
+		text := kubectl(t, "get", "events", "--field-selector=involvedObject.name=lun,reason=FailedMount",
+			"-o", "jsonpath={.items[*].message}")
+		return text, strings.Contains(text, `MountVolume.MountDevice failed for volume "pv-lun" : iscsi: `)
 	})
 	if got := onNode(); got != `["`+name+`"] `+name {
-		t.Errorf("in use and attached: %s", got)
+		t.Errorf("volumes in use and attached: got %s, want %s in both", got, name)
 	}
 	stopAgent(t, unix.SIGKILL)
 	startAgent(t)

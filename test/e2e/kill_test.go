@@ -19,30 +19,30 @@ import (
 )
 
 const (
-	kills     = 50
-	comeAndGo = 20
+	kills  = 50 // how often TestLongKillStorm kills the agent
+	churns = 20 // how many pods start and stop meanwhile
 )
 
-// TestAgentKilled ends the agent with SIGKILL a few times beside pods that have nothing to do with it: they never notice.
+// TestAgentKilled kills the agent with SIGKILL a few times. Running pods are not disturbed.
 func TestAgentKilled(t *testing.T) {
 	clean(t)
-	calm := steady(t)
+	checkSteady := startSteady(t)
 	for range 5 {
 		killAgent(t)
-		time.Sleep(300 * time.Millisecond) // another moment of the agent's start each time
+		time.Sleep(300 * time.Millisecond) // the agent is killed at different moments of its start
 	}
-	calm()
+	checkSteady()
 }
 
-// TestLongKillStorm ends the agent with SIGKILL 50 times at random moments while 20 pods start and stop all the time. Pods
-// that are left alone never notice, every pod that should run runs once, no status steps back, the node stays Ready, and in
-// the end nothing is left over.
+// TestLongKillStorm kills the agent with SIGKILL 50 times at random moments while 20 pods start and stop all the
+// time. Steady pods are not disturbed, every container that should run runs once, no status goes back, the node stays
+// Ready, and in the end nothing is left over.
 func TestLongKillStorm(t *testing.T) {
 	cleanAfterStorm(t)
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	watched := record("storm")
-	calm := steady(t)
+	checkSteady := startSteady(t)
 
 	storm := startStorm(t, seed)
 	r := rand.New(rand.NewPCG(seed, 0))
@@ -52,15 +52,15 @@ func TestLongKillStorm(t *testing.T) {
 		killed = append(killed, time.Now())
 		killAgent(t)
 	}
-	lives := storm.settle(t)
-	t.Logf("%d pods have lived through %d kills", lives, kills)
-	if lives < kills {
-		t.Errorf("only %d pods started and stopped during the storm: it was none", lives)
+	finished := storm.settle(t)
+	t.Logf("%d pods have started and stopped during %d kills", finished, kills)
+	if finished < kills {
+		t.Errorf("pods that started and stopped during the storm: got %d, want at least %d", finished, kills)
 	}
-	for i := range comeAndGo {
+	for i := range churns {
 		waitReady(t, 60*time.Second, churnName(i))
 	}
-	calm()
+	checkSteady()
 	eachRunsOnce(t)
 	watched.end(t)
 	watched.noRestarts(t, func(p *corev1.Pod, c corev1.ContainerStatus) bool {
@@ -68,27 +68,27 @@ func TestLongKillStorm(t *testing.T) {
 	})
 }
 
-// steady starts the pods that are left alone; the returned function fails the test if one of them has noticed anything.
-func steady(t *testing.T) (calm func()) {
+// startSteady starts the steady pods. The returned function fails the test if one of them was disturbed.
+func startSteady(t *testing.T) (check func()) {
 	t.Helper()
 	names := []string{"steady-plain", "steady-probed", "steady-sidecar"}
 	apply(t, steadyPods)
 	for _, name := range names {
 		waitReady(t, 60*time.Second, name)
 	}
-	stayed := watchCalm(t, names)
+	endWatch := watchSteady(t, names)
 	before := instances(t, "storm=steady")
 	return func() {
 		t.Helper()
-		stayed()
+		endWatch()
 		if after := instances(t, "storm=steady"); after != before {
-			t.Errorf("containers of pods that were left alone have changed:\nbefore %s\nafter  %s", before, after)
+			t.Errorf("containers of the steady pods:\ngot  %s\nwant %s", after, before)
 		}
 	}
 }
 
-// steadyPods are left alone during the storm. Between them they have what an agent that starts anew could get wrong: hooks,
-// probes, an init container, a sidecar, all kinds of volumes.
+// steadyPods are the pods that no test changes. Together they have what a restarted agent could get wrong: hooks,
+// probes, an init container, a sidecar, and all kinds of volumes.
 var steadyPods = `
 apiVersion: v1
 kind: ConfigMap
@@ -138,15 +138,16 @@ spec:
   - {name: app, image: "` + testbed.PauseImage + `"}
 `
 
-// watchCalm fails the test, when the returned function is called, if one of the pods was seen not Ready.
-func watchCalm(t *testing.T, names []string) (end func()) {
+// watchSteady watches pods until end is called, and fails the test if one of them is not Ready or has run its hook
+// twice.
+func watchSteady(t *testing.T, names []string) (end func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var watching sync.WaitGroup
 	for _, name := range names {
 		watching.Go(func() {
 			_ = follow(ctx, "pods", named(name), func(e watch.Event) bool {
 				if p := e.Object.(*corev1.Pod); !ready(p) {
-					t.Errorf("pod %s, which was left alone, turned not Ready: %s", name, describe(p))
+					t.Errorf("steady pod %s: got it not Ready, want it Ready all the time: %s", name, describe(p))
 				}
 				return false
 			})
@@ -156,16 +157,16 @@ func watchCalm(t *testing.T, names []string) (end func()) {
 		cancel()
 		watching.Wait()
 		if hooks := shell(t, "steady-probed", "app", "cat /tmp/hooks"); hooks != "once" {
-			t.Errorf("the postStart hook of a pod that was left alone ran more than once: %q", hooks)
+			t.Errorf("runs of the postStart hook of a steady pod: got %q, want %q", hooks, "once")
 		}
 	}
 }
 
-// storm is 20 pods that come and go, each in its own rhythm.
+// storm starts and stops 20 pods, each at times of its own.
 type storm struct {
-	stop  chan struct{}
-	group errgroup.Group
-	lives [comeAndGo]int
+	stop     chan struct{}
+	group    errgroup.Group
+	finished [churns]int // how many pods of each name have started and stopped
 }
 
 func startStorm(t *testing.T, seed uint64) *storm {
@@ -173,26 +174,26 @@ func startStorm(t *testing.T, seed uint64) *storm {
 	t.Cleanup(func() {
 		_, _ = tb.Kubectl(context.Background(), "delete", "pod", "-l", "storm=churn", "--ignore-not-found", "--timeout=90s")
 	})
-	for i := range comeAndGo {
+	for i := range churns {
 		s.group.Go(func() error { return s.churn(i, rand.New(rand.NewPCG(seed, uint64(i)+1))) })
 	}
 	return s
 }
 
-// settle ends the storm: each pod is made once more, and stays. It returns how many pods have come and gone.
-func (s *storm) settle(t *testing.T) (lives int) {
+// settle ends the storm: each pod is created once more, and stays. It returns how many pods have started and stopped.
+func (s *storm) settle(t *testing.T) (finished int) {
 	t.Helper()
 	close(s.stop)
 	if err := s.group.Wait(); err != nil {
 		t.Fatalf("the storm: %v%s", err, agentLogTail())
 	}
-	for _, n := range s.lives {
-		lives += n
+	for _, n := range s.finished {
+		finished += n
 	}
-	return lives
+	return finished
 }
 
-// churn makes a pod, lets it be for a moment, deletes it, and begins again when it is gone.
+// churn creates a pod, waits for a moment, deletes it, and starts again when it is gone.
 func (s *storm) churn(i int, r *rand.Rand) error {
 	for {
 		ctx, cancel := context.WithTimeout(context.Background(), 90*time.Second)
@@ -213,11 +214,11 @@ func (s *storm) churn(i int, r *rand.Rand) error {
 		if err != nil {
 			return fmt.Errorf("pod %s: %w", churnName(i), err)
 		}
-		s.lives[i]++
+		s.finished[i]++
 	}
 }
 
-// pause waits, and tells whether the storm is over.
+// pause waits, and reports whether the storm is over.
 func (s *storm) pause(d time.Duration) (over bool) {
 	select {
 	case <-s.stop:
@@ -229,20 +230,21 @@ func (s *storm) pause(d time.Duration) (over bool) {
 
 func churnName(i int) string { return fmt.Sprintf("churn-%d", i) }
 
-// churnPod is on the node from the start, so that the scheduler has no part in the storm.
+// churnPod is bound to the node when it is created, so that the storm does not depend on the scheduler.
 func churnPod(i int) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: churnName(i), Namespace: space, Labels: map[string]string{"storm": "churn"}},
 		Spec: corev1.PodSpec{
-			NodeName:   node().Name,
-			Containers: []corev1.Container{{Name: "app", Image: testbed.PauseImage, VolumeMounts: []corev1.VolumeMount{{Name: "scratch", MountPath: "/scratch"}}}},
+			NodeName: node().Name,
+			Containers: []corev1.Container{{Name: "app", Image: testbed.PauseImage,
+				VolumeMounts: []corev1.VolumeMount{{Name: "scratch", MountPath: "/scratch"}}}},
 			Volumes: []corev1.Volume{{Name: "scratch", VolumeSource: corev1.VolumeSource{
 				EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory}}}},
 		},
 	}
 }
 
-// instances names the containers of pods, with their restart counts.
+// instances lists the containers of pods with their restart counts.
 func instances(t *testing.T, selector string) string {
 	t.Helper()
 	all := ""
@@ -254,11 +256,12 @@ func instances(t *testing.T, selector string) string {
 	return all
 }
 
-// eachRunsOnce: of every container that should run, one instance does. Those of pods that were deleted without grace may still
-// be ending: their API objects went first. They must go.
+// eachRunsOnce checks that each container that should run has one running instance. Instances of pods that were
+// deleted with a grace period of zero may still be stopping, because their API objects are deleted first. It waits
+// for their end.
 func eachRunsOnce(t *testing.T) {
 	t.Helper()
-	eventually(t, 30*time.Second, "each container runs once, and no other", func() (string, bool) {
+	eventually(t, 30*time.Second, "each container runs once, and no other runs", func() (string, bool) {
 		runs := map[string]int{}
 		for _, c := range containers(t, nil, true) {
 			runs[c.Labels["io.kubernetes.pod.uid"]+"/"+c.Labels["io.kubernetes.container.name"]]++
@@ -271,11 +274,11 @@ func eachRunsOnce(t *testing.T) {
 			for _, name := range wanted {
 				key := string(p.UID) + "/" + name
 				if runs[key] != 1 {
-					t.Errorf("container %s of pod %s runs %d times, want once", name, p.Name, runs[key])
+					t.Errorf("running instances of container %s of pod %s: got %d, want 1", name, p.Name, runs[key])
 				}
 				delete(runs, key)
 			}
 		}
-		return fmt.Sprintf("containers run that nobody asked for: %v", runs), len(runs) == 0
+		return fmt.Sprintf("running containers of no known pod: %v", runs), len(runs) == 0
 	})
 }

@@ -22,10 +22,10 @@ import (
 	"github.com/nodelet/nodelet/kube/client"
 )
 
-// space is the namespace of all that the tests make.
+// space is the namespace of all objects that the tests create.
 const space = "default"
 
-// kubectl runs kubectl and fails the test where it fails.
+// kubectl runs kubectl and returns its output. An error fails the test.
 func kubectl(t *testing.T, args ...string) string {
 	t.Helper()
 	out, err := tb.Kubectl(t.Context(), args...)
@@ -44,14 +44,14 @@ func apply(t *testing.T, yaml string) {
 	}
 	t.Cleanup(func() {
 		if _, err := tb.Kubectl(context.Background(), "delete", "-f", file, "--ignore-not-found", "--timeout=60s"); err != nil {
-			t.Errorf("delete what the test made: %v%s", err, agentLogTail())
+			t.Errorf("delete the objects of the test: %v%s", err, agentLogTail())
 		}
 	})
 	kubectl(t, "apply", "-f", file)
 }
 
-// follow watches the objects of a kind until done says so or ctx ends, from what is there now. A watch that breaks, as with
-// the API server, is opened again.
+// follow watches the objects of a resource, starting with those that exist, until each returns true or ctx ends. When
+// the watch breaks, for example with the API server, follow opens another one.
 func follow(ctx context.Context, resource string, o metav1.ListOptions, each func(watch.Event) (done bool)) error {
 	namespace := space
 	if resource == "nodes" {
@@ -75,8 +75,8 @@ func follow(ctx context.Context, resource string, o metav1.ListOptions, each fun
 	}
 }
 
-// named selects the object of that name. Version 0 has the API server answer from what it knows: without it, and with an
-// etcd that tells of no progress, it first waits for a change of some object of this kind.
+// named selects the object of that name. With resource version 0 the API server answers from its cache. Without it,
+// the API server may first wait for a change of some object of this kind, if etcd sends no progress notifications.
 func named(name string) metav1.ListOptions {
 	return metav1.ListOptions{Watch: true, ResourceVersion: "0", FieldSelector: "metadata.name=" + name}
 }
@@ -86,7 +86,7 @@ func labelled(selector string) metav1.ListOptions {
 	return metav1.ListOptions{Watch: true, ResourceVersion: "0", LabelSelector: selector}
 }
 
-// waitPod watches a pod until ok holds, and fails the test with the pod as it was last seen.
+// waitPod watches a pod until ok returns true. After limit it fails the test and prints the pod as it was last seen.
 func waitPod(t *testing.T, limit time.Duration, name, what string, ok func(*corev1.Pod) bool) *corev1.Pod {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
@@ -97,19 +97,19 @@ func waitPod(t *testing.T, limit time.Duration, name, what string, ok func(*core
 		return e.Type != watch.Deleted && ok(last)
 	})
 	if err != nil {
-		t.Fatalf("pod %s: %s: not within %s; last seen: %s%s", name, what, limit, describe(last), agentLogTail())
+		t.Fatalf("pod %s: want %q within %s; got %s%s", name, what, limit, describe(last), agentLogTail())
 	}
 	return last
 }
 
-// describe is all that is known of a pod, for failures.
+// describe returns the metadata, status and events of a pod for failure messages.
 func describe(pod *corev1.Pod) string {
 	if pod == nil {
 		return "no such pod"
 	}
 	text, _ := json.MarshalIndent(pod.Status, "", " ")
-	return fmt.Sprintf("UID %s, made %s, to be deleted %v, labels %v, annotations %v\n%s\nevents:\n%s", pod.UID, pod.CreationTimestamp, pod.DeletionTimestamp,
-		pod.Labels, pod.Annotations, text, strings.Join(events(pod.UID), "\n"))
+	return fmt.Sprintf("UID %s, created %s, deletionTimestamp %v, labels %v, annotations %v\n%s\nevents:\n%s",
+		pod.UID, pod.CreationTimestamp, pod.DeletionTimestamp, pod.Labels, pod.Annotations, text, strings.Join(events(pod.UID), "\n"))
 }
 
 // waitReady waits until a pod is Ready.
@@ -120,7 +120,7 @@ func waitReady(t *testing.T, limit time.Duration, name string) *corev1.Pod {
 
 func ready(p *corev1.Pod) bool { return condition(p, corev1.PodReady) == corev1.ConditionTrue }
 
-// condition is the status of a condition, empty where the pod has none of that type.
+// condition returns the status of a condition, or "" if the pod has none of that type.
 func condition(p *corev1.Pod, which corev1.PodConditionType) corev1.ConditionStatus {
 	for _, c := range p.Status.Conditions {
 		if c.Type == which {
@@ -130,13 +130,13 @@ func condition(p *corev1.Pod, which corev1.PodConditionType) corev1.ConditionSta
 	return ""
 }
 
-// waitGone waits until no pod matches the options any more.
+// waitGone waits until the API has no pod of that name.
 func waitGone(t *testing.T, limit time.Duration, name string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
 	if err := gone(ctx, name); err != nil {
-		t.Fatalf("pod %s: it is still there after %s%s", name, limit, agentLogTail())
+		t.Fatalf("pod %s: want it deleted within %s; got %v%s", name, limit, err, agentLogTail())
 	}
 }
 
@@ -159,7 +159,7 @@ func gone(ctx context.Context, name string) error {
 	}
 }
 
-// getPod gets a pod as it is now.
+// getPod gets a pod from the API.
 func getPod(t *testing.T, name string) *corev1.Pod {
 	t.Helper()
 	pod := &corev1.Pod{}
@@ -181,7 +181,7 @@ func listPods(t *testing.T, selector string) []corev1.Pod {
 	return list.Items
 }
 
-// containerStatus is the status of a container of any kind.
+// containerStatus returns the status of a container or init container, or an empty one.
 func containerStatus(p *corev1.Pod, name string) corev1.ContainerStatus {
 	for _, c := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
 		if c.Name == name {
@@ -191,7 +191,7 @@ func containerStatus(p *corev1.Pod, name string) corev1.ContainerStatus {
 	return corev1.ContainerStatus{}
 }
 
-// waitingFor tells whether a container waits for that reason, with all words in its message.
+// waitingFor returns a function that reports whether a container waits with that reason and all words in its message.
 func waitingFor(container, reason string, words ...string) func(*corev1.Pod) bool {
 	return func(p *corev1.Pod) bool {
 		w := containerStatus(p, container).State.Waiting
@@ -199,7 +199,7 @@ func waitingFor(container, reason string, words ...string) func(*corev1.Pod) boo
 	}
 }
 
-// waitEvent waits for an event about a pod with that reason, whose message holds all words.
+// waitEvent waits for an event about a pod with that reason whose message contains all words.
 func waitEvent(t *testing.T, limit time.Duration, pod, reason string, words ...string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
@@ -208,11 +208,11 @@ func waitEvent(t *testing.T, limit time.Duration, pod, reason string, words ...s
 	o := metav1.ListOptions{Watch: true, FieldSelector: "reason=" + reason + ",involvedObject.uid=" + string(uid)}
 	err := follow(ctx, "events", o, func(e watch.Event) bool { return hasAll(e.Object.(*corev1.Event).Message, words) })
 	if err != nil {
-		t.Errorf("no event %s about pod %s with %q within %s; all events:\n%s", reason, pod, words, limit, strings.Join(events(uid), "\n"))
+		t.Errorf("want an event %s about pod %s with %q within %s; got\n%s", reason, pod, words, limit, strings.Join(events(uid), "\n"))
 	}
 }
 
-// events lists the events about an object, each as "Type Reason fieldPath: message", in the order in which they came.
+// events lists the events about an object, each as "Type Reason fieldPath: message", in the order of their creation.
 func events(uid types.UID) []string {
 	list := &corev1.EventList{}
 	err := api.Core.Get().Namespace(space).Resource("events").

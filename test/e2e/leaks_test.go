@@ -19,14 +19,14 @@ import (
 	"github.com/nodelet/nodelet/test/testbed"
 )
 
-// faultyIPAM stands in for host-local: one ADD in eight fails after the address is taken, one in sixteen hangs.
+// faultyIPAM replaces host-local: one ADD in eight fails after it has allocated the address, and one in sixteen hangs.
 const faultyIPAM = `#!/bin/sh
 config=$(cat)
 out=$(printf '%%s' "$config" | %[1]s); code=$?
 if [ "$CNI_COMMAND" = ADD ] && [ $code = 0 ]; then
   case $(od -An -N1 -tu1 /dev/urandom | awk '{print $1 %% 16}') in
-  0|1) echo '{"cniVersion":"1.0.0","code":100,"msg":"a fault that the test has made"}'; exit 1;;
-  2) exec sleep 10;; # beyond the time-out, but not for ever: who kills the agent leaves it alone
+  0|1) echo '{"cniVersion":"1.0.0","code":100,"msg":"a fault that the test injects"}'; exit 1;;
+  2) exec sleep 10;; # longer than the timeout, but not forever: a killed agent cannot end it
   esac
 fi
 printf '%%s' "$out"; exit $code
@@ -38,8 +38,9 @@ const smallNetwork = `{"cniVersion": "1.0.0", "name": "small", "plugins": [
   {"type": "portmap", "snat": true, "capabilities": {"portMappings": true}},
   {"type": "bandwidth", "capabilities": {"bandwidth": true}}]}`
 
-// TestLongLeaks: 300 pods come and go on a range of 61 addresses while plugins fail after they have taken an address or hang, the
-// runtime and the agent are killed, and network namespaces vanish as with a reboot. At the end all is given back.
+// TestLongLeaks creates and deletes 300 pods on a range of 61 addresses. Meanwhile plugins hang or fail after they
+// have allocated an address, runtime and agent are killed, and network namespaces disappear as with a reboot. In the
+// end nothing is left.
 func TestLongLeaks(t *testing.T) {
 	dir := t.TempDir()
 	conf := filepath.Join(dir, "net.conflist")
@@ -81,21 +82,21 @@ func TestLongLeaks(t *testing.T) {
 	if err := os.Symlink(real, plugin); err != nil {
 		t.Fatal(err)
 	}
-	killAgent(t) // what is left is found at the start, rather than ten minutes later
+	killAgent(t) // a starting agent finds leftovers at once, a running one after up to ten minutes
 	forgottenNamespaces(t)
 	nothingLeft(t)
 	for _, tool := range []string{"iptables-save", "ip6tables-save"} {
 		rules, err := n.Exec(context.Background(), tool, "-t", "nat")
 		if err != nil || strings.Contains(rules, "CNI-DN-") {
-			t.Errorf("rules of host ports are left (%v):\n%s", err, rules)
+			t.Errorf("%s: got rules of host ports, want none (%v):\n%s", tool, err, rules)
 		}
 	}
 	if links, err := n.Exec(context.Background(), "ip", "-o", "link", "show", "type", "ifb"); err != nil || links != "" {
-		t.Errorf("interfaces of bandwidth limits are left (%v):\n%s", err, links)
+		t.Errorf("interfaces of bandwidth limits: got some, want none (%v):\n%s", err, links)
 	}
 }
 
-// createWave makes pods; some have host ports, some limits.
+// createWave creates the pods of a wave. Some have host ports, some have bandwidth limits.
 func createWave(t *testing.T, wave, count int) {
 	t.Helper()
 	zero := int64(0)
@@ -119,10 +120,10 @@ func createWave(t *testing.T, wave, count int) {
 	}
 }
 
-// disturb kills the runtime or the agent amid a wave.
+// disturb kills the runtime or the agent while the pods of a wave start.
 func disturb(t *testing.T, wave int) {
 	t.Helper()
-	time.Sleep(700 * time.Millisecond) // some are being made now
+	time.Sleep(700 * time.Millisecond) // some pods are starting now
 	switch wave % 3 {
 	case 1:
 		killAgent(t)
@@ -136,12 +137,12 @@ func disturb(t *testing.T, wave int) {
 	}
 }
 
-// loseNamespaces takes the network namespaces of some sandboxes away, as a reboot does.
+// loseNamespaces unmounts the network namespaces of some sandboxes, as a reboot does.
 func loseNamespaces(t *testing.T) {
 	t.Helper()
 	all, err := filepath.Glob(filepath.Join(filepath.Dir(node().RootDir), "run/io.containerd.grpc.v1.cri/netns/*"))
 	if err != nil || len(all) == 0 {
-		t.Fatalf("network namespaces of sandboxes: %q, %v", all, err)
+		t.Fatalf("network namespaces of sandboxes: got %q, %v, want some", all, err)
 	}
 	for i, ns := range all {
 		if i%4 == 0 {
@@ -152,8 +153,9 @@ func loseNamespaces(t *testing.T) {
 	}
 }
 
-// forgottenNamespaces removes namespaces that the runtime had made when it was killed and before it called any plugin: those are
-// its own leaks, of which nobody else can know.
+// forgottenNamespaces removes namespaces that the runtime had created before it was killed, and before it called any
+// plugin. Only the runtime could know these namespaces, so they are its leaks. A namespace with a network is a
+// failure.
 func forgottenNamespaces(t *testing.T) {
 	t.Helper()
 	eventually(t, time.Minute, "no sandbox and no namespace with a network is left", func() (string, bool) {
@@ -163,7 +165,7 @@ func forgottenNamespaces(t *testing.T) {
 		}
 		for _, line := range known {
 			if strings.HasPrefix(line, "sandbox ") {
-				return line, false // the runtime is still to take its namespace away
+				return line, false // the runtime will remove its namespace
 			}
 		}
 		left, _ := filepath.Glob(filepath.Join(filepath.Dir(node().RootDir), "run/io.containerd.grpc.v1.cri/netns/*"))
@@ -174,7 +176,7 @@ func forgottenNamespaces(t *testing.T) {
 			}
 		}
 		for _, ns := range left {
-			t.Logf("the runtime has forgotten %s", ns)
+			t.Logf("the runtime has leaked %s, removing it", ns)
 			if err := unmountNamespace(ns); err != nil {
 				t.Error(err)
 			}
@@ -183,8 +185,9 @@ func forgottenNamespaces(t *testing.T) {
 	})
 }
 
-// unmountNamespace takes a namespace's name away. A runtime that was killed between making the file and mounting the namespace
-// on it has left an empty file (EINVAL); one that gives a failed sandbox back may have been faster (ENOENT).
+// unmountNamespace unmounts a namespace. EINVAL means that the runtime was killed after it created the file and
+// before it mounted the namespace on it. ENOENT means that the runtime has removed the namespace of a failed sandbox
+// at the same time.
 func unmountNamespace(path string) error {
 	if err := unix.Unmount(path, unix.MNT_DETACH); err != nil && err != unix.EINVAL && err != unix.ENOENT {
 		return err
@@ -192,7 +195,7 @@ func unmountNamespace(path string) error {
 	return nil
 }
 
-// replacePlugin puts a script in a plugin's place.
+// replacePlugin replaces the program of a plugin with a script.
 func replacePlugin(t *testing.T, path, text string) {
 	t.Helper()
 	if err := os.WriteFile(path+".new", []byte(text), 0o755); err != nil {

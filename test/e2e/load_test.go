@@ -25,7 +25,7 @@ import (
 	"github.com/nodelet/nodelet/test/testbed"
 )
 
-// TestLongFollowRotation: a followed log that is rotated several times loses no line and repeats none.
+// TestLongFollowRotation follows a log that is rotated several times. No line is lost and none is repeated.
 func TestLongFollowRotation(t *testing.T) {
 	const lines = 600_000
 	apply(t, `
@@ -38,7 +38,15 @@ spec:
   containers:
   - name: app
     image: `+testbed.BusyboxImage+`
-    command: [sh, -c, "sleep 5; for part in 0 1 2 3 4 5 6 7 8 9; do awk -v p=$part 'BEGIN{for(i=0;i<60000;i++)printf \"%d %080d\\n\",p*60000+i,0}'; sleep 6; done"]
+    command:
+    - sh
+    - -c
+    - |
+      sleep 5
+      for part in 0 1 2 3 4 5 6 7 8 9; do
+        awk -v p=$part 'BEGIN{for(i=0;i<60000;i++)printf "%d %080d\n",p*60000+i,0}'
+        sleep 6
+      done
 `)
 	waitReady(t, time.Minute, "chatty")
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
@@ -54,16 +62,16 @@ spec:
 	n := 0
 	for s := bufio.NewScanner(out); s.Scan(); n++ {
 		if want := fmt.Sprintf("%d %080d", n, 0); s.Text() != want {
-			t.Fatalf("line %d is %.100q", n, s.Text())
+			t.Fatalf("line %d: got %.100q, want %.100q", n, s.Text(), want)
 		}
 	}
 	if err := cmd.Wait(); err != nil || n != lines {
-		t.Errorf("%d of %d lines came: %v", n, lines, err)
+		t.Errorf("lines: got %d, %v; want %d", n, err, lines)
 	}
 	pod := getPod(t, "chatty")
 	files, err := os.ReadDir(node().PodLogsDir + "/default_chatty_" + string(pod.UID) + "/app")
 	if err != nil || len(files) < 3 {
-		t.Errorf("the log was not rotated: %v %v", files, err)
+		t.Errorf("log files: got %v, %v; want at least 3", files, err)
 	}
 	for _, f := range files {
 		info, _ := f.Info()
@@ -71,8 +79,8 @@ spec:
 	}
 }
 
-// TestLongDoors: who may ask the node's API what, with real tokens, certificates and roles.
-func TestLongDoors(t *testing.T) {
+// TestLongAuthorization checks authentication and authorization of the node's API with real tokens and roles.
+func TestLongAuthorization(t *testing.T) {
 	apply(t, `
 apiVersion: v1
 kind: ServiceAccount
@@ -80,7 +88,7 @@ metadata: {name: reader, namespace: default}
 ---
 apiVersion: v1
 kind: ServiceAccount
-metadata: {name: nobody, namespace: default}
+metadata: {name: no-rights, namespace: default}
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
@@ -93,7 +101,7 @@ metadata: {name: e2e-node-reader}
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: e2e-node-reader}
 subjects: [{kind: ServiceAccount, name: reader, namespace: default}]
 `)
-	reader, nobody := kubectl(t, "create", "token", "reader"), kubectl(t, "create", "token", "nobody")
+	reader, noRights := kubectl(t, "create", "token", "reader"), kubectl(t, "create", "token", "no-rights")
 	h := &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
 	mark := markLog(t)
 	for _, c := range []struct {
@@ -101,11 +109,22 @@ subjects: [{kind: ServiceAccount, name: reader, namespace: default}]
 		upgrade     bool
 		code        int
 	}{
-		{"", "/pods", false, 401}, {"", "/exec/default/x/y?output=1", true, 401}, {"rubbish", "/metrics", false, 401}, {"", "/nowhere", false, 401},
-		{nobody, "/metrics", false, 403}, {nobody, "/pods", false, 403}, {nobody, "/healthz", false, 403},
-		{reader, "/metrics", false, 200}, {reader, "/pods", false, 200}, {reader, "/stats/summary", false, 403}, {reader, "/logs/", false, 403},
-		{reader, "/exec/default/x/y?output=1&command=id", true, 403}, {reader, "/portForward/default/x", true, 403}, {reader, "/nowhere", false, 404},
-		{reader, "/metrics/../exec/default/x/y", false, 404}, {reader, "//pods", false, 404},
+		{"", "/pods", false, 401},
+		{"", "/exec/default/x/y?output=1", true, 401},
+		{"rubbish", "/metrics", false, 401},
+		{"", "/nowhere", false, 401},
+		{noRights, "/metrics", false, 403},
+		{noRights, "/pods", false, 403},
+		{noRights, "/healthz", false, 403},
+		{reader, "/metrics", false, 200},
+		{reader, "/pods", false, 200},
+		{reader, "/stats/summary", false, 403},
+		{reader, "/logs/", false, 403},
+		{reader, "/exec/default/x/y?output=1&command=id", true, 403},
+		{reader, "/portForward/default/x", true, 403},
+		{reader, "/nowhere", false, 404},
+		{reader, "/metrics/../exec/default/x/y", false, 404},
+		{reader, "//pods", false, 404},
 	} {
 		req, err := http.NewRequestWithContext(t.Context(), "GET", "https://"+node().IP+":10250", nil)
 		if err != nil {
@@ -129,18 +148,19 @@ subjects: [{kind: ServiceAccount, name: reader, namespace: default}]
 		body, _ := io.ReadAll(resp.Body)
 		resp.Body.Close()
 		if resp.StatusCode != c.code || resp.Header.Get("Location") != "" {
-			t.Errorf("%s: %s %.200q, want %d", c.path, resp.Status, body, c.code)
+			t.Errorf("%s: got %s %.200q, want %d", c.path, resp.Status, body, c.code)
 		}
 	}
 	mark.waitLine(t, 10*time.Second, "request refused")
 	log, err := os.ReadFile(node().AgentLog())
-	if err != nil || strings.Contains(string(log), reader) || strings.Contains(string(log), nobody) {
-		t.Errorf("the agent's log holds a token, or cannot be read: %v", err)
+	if err != nil || strings.Contains(string(log), reader) || strings.Contains(string(log), noRights) {
+		t.Errorf("log of the agent: got a token in it or an error, want neither: %v", err)
 	}
 }
 
-// TestLongLoad: 200 exec sessions at once and 500 followed logs for a minute: no error, and the memory is given back. A small
-// load goes before, so that the program's pages that such sessions need are there when the count begins.
+// TestLongLoad runs 200 concurrent exec sessions while 500 clients follow a log for a minute. No session fails, and
+// afterwards the agent needs no more memory than before. A small load runs first, so that the program pages for such
+// sessions are resident before the first measurement.
 func TestLongLoad(t *testing.T) {
 	const execs, follows = 200, 500
 	apply(t, `
@@ -159,12 +179,12 @@ spec:
 	after := settledMemory(t)
 	t.Logf("memory before %d KiB, during %d KiB, after %d KiB", before, during, after)
 	if after > before*110/100 {
-		t.Errorf("memory was %d KiB before and is %d KiB after", before, after)
+		t.Errorf("memory after the load: got %d KiB, want at most %d KiB, 110%% of that before", after, before*110/100)
 	}
 }
 
-// load follows the log of a pod many times for a while, and beside that talks to it in many sessions at once. It returns the
-// agent's memory at that time.
+// load follows the log of a pod many times for a while, and runs many exec sessions at the same time. It returns the
+// agent's memory during the load.
 func load(t *testing.T, pod string, execs, follows int, during time.Duration) (kib int64) {
 	t.Helper()
 	cfg, err := client.LoadConfig(tb.Kubeconfig)
@@ -196,11 +216,11 @@ func load(t *testing.T, pod string, execs, follows int, during time.Duration) (k
 	took := time.Since(began)
 	kib = memory(t)
 	all.Wait()
-	t.Logf("%d execs took %s beside %d followed logs with %d lines", execs, took.Round(time.Millisecond), follows, lines.Load())
+	t.Logf("%d exec sessions took %s during %d followed logs with %d lines", execs, took.Round(time.Millisecond), follows, lines.Load())
 	return kib
 }
 
-// followFor reads a pod's log as it comes until ctx ends, and counts its lines.
+// followFor follows a pod's log until ctx ends, and counts its lines.
 func followFor(ctx context.Context, pod string) (lines int64, err error) {
 	s, err := api.Core.Get().Namespace(space).Resource("pods").Name(pod).SubResource("log").Param("follow", "true").Stream(ctx)
 	if err != nil {
@@ -217,17 +237,24 @@ func followFor(ctx context.Context, pod string) (lines int64, err error) {
 	return lines, nil
 }
 
-// echoSession runs cat over a WebSocket, sends it a line and waits for it to come back.
+// echoSession runs cat over a WebSocket, sends a line, and waits until the line comes back.
 func echoSession(cfg *rest.Config, pod string) error {
 	t, err := rest.TLSConfigFor(cfg)
 	if err != nil {
 		return err
 	}
-	u, err := url.Parse(strings.Replace(cfg.Host, "https://", "wss://", 1) + "/api/v1/namespaces/" + space + "/pods/" + pod + "/exec?command=cat&stdin=true&stdout=true")
+	u, err := url.Parse(strings.Replace(cfg.Host, "https://", "wss://", 1) +
+		"/api/v1/namespaces/" + space + "/pods/" + pod + "/exec?command=cat&stdin=true&stdout=true")
 	if err != nil {
 		return err
 	}
-	c, err := websocket.DialConfig(&websocket.Config{Location: u, Origin: u, Protocol: []string{"v4.channel.k8s.io"}, Version: 13, TlsConfig: t})
+	c, err := websocket.DialConfig(&websocket.Config{
+		Location:  u,
+		Origin:    u,
+		Protocol:  []string{"v4.channel.k8s.io"},
+		Version:   13,
+		TlsConfig: t,
+	})
 	if err != nil {
 		return err
 	}
@@ -250,7 +277,7 @@ func echoSession(cfg *rest.Config, pod string) error {
 	return nil
 }
 
-// memory is the agent's resident memory in KiB.
+// memory returns the agent's resident memory in KiB.
 func memory(t *testing.T) (kib int64) {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", node().AgentPID()))
@@ -264,7 +291,7 @@ func memory(t *testing.T) (kib int64) {
 	return kib
 }
 
-// settledMemory is the least of what is seen in a minute: the agent gives memory back in rounds of 20 s.
+// settledMemory returns the smallest value of a minute: the agent returns memory to the kernel every 20 s.
 func settledMemory(t *testing.T) int64 {
 	t.Helper()
 	least := memory(t)

@@ -1,16 +1,18 @@
 //go:build e2e
 
-// Package e2e runs nodelet's binary as the agent of a real node: kube-apiserver, scheduler and controller-manager, etcd,
-// containerd, runc and CNI plugins. It owns one testbed for all its tests. Each test makes what it needs, takes it away again
-// and ends with nothing of any pod left on the node, so that the tests can run in any order, alone or together.
+// Package e2e tests the nodelet binary as the agent of a real node: with kube-apiserver, scheduler,
+// controller-manager, etcd, containerd, runc and CNI plugins. It owns one testbed for all its tests. Each test
+// creates what it needs, deletes it, and checks that no trace of a pod is left on the node, so that the tests can run
+// in any order, alone or together. A crash leaves the testbed running; the next run with the same name removes it.
 //
-// Tests named TestLong… need minutes, big partners or load; `make root` leaves them to `make e2e`.
+// Tests named TestLong… need minutes, large programs or load. `make root` skips them, `make e2e` runs them.
 //
-// NODELET_E2E_NAME names the testbed, so that two runs can go on beside each other; e2e unless set. NODELET_E2E_NETWORK=agent
-// lets nodelet be the pods' network, rather than the runtime; see testbed.Options.Network. NODELET_E2E_RUNTIME=crio has CRI-O in
-// the place of containerd.
-// With NODELET_E2E_TESTBED=NAME the tests use a testbed that is up already, with the agent that is running there, and leave
-// it up: for work on the tests themselves.
+// Environment variables:
+//   - NODELET_E2E_NAME is the name of the testbed, so that two runs can go on at the same time. The default is e2e.
+//   - NODELET_E2E_NETWORK=agent lets nodelet set up the pod network instead of the runtime; see testbed.Options.Network.
+//   - NODELET_E2E_RUNTIME=crio uses CRI-O instead of containerd.
+//   - NODELET_E2E_TESTBED=NAME uses a testbed that is already up, with the agent that runs there, and leaves it up. It is for work
+//     on the tests themselves.
 package e2e
 
 import (
@@ -26,11 +28,11 @@ import (
 )
 
 var (
-	// tb is the testbed of all tests; nodelet is its node's agent unless a test changes that for a while.
+	// tb is the testbed of all tests. nodelet is the agent of its node, unless a test changes that for a while.
 	tb *testbed.Testbed
-	// api speaks to its API server as the cluster's administrator.
+	// api is a client of its API server with the rights of the cluster's administrator.
 	api *client.Client
-	// program is nodelet's binary.
+	// program is the path of the nodelet binary.
 	program string
 )
 
@@ -71,14 +73,20 @@ func run(m *testing.M) (code int, err error) {
 	return code, err
 }
 
-// up starts the testbed, or opens one that is up.
+// up starts the testbed, or opens one that is already up.
 func up(ctx context.Context) (down func() error, err error) {
 	if name := os.Getenv("NODELET_E2E_TESTBED"); name != "" {
 		tb, err = testbed.Open(ctx, name, os.Stderr)
 		return func() error { return nil }, err
 	}
-	tb, err = testbed.Up(ctx, testbed.Options{Name: cmp.Or(os.Getenv("NODELET_E2E_NAME"), "e2e"), Agent: testbed.Nodelet, NodeletBin: program,
-		Network: os.Getenv("NODELET_E2E_NETWORK"), Runtime: os.Getenv("NODELET_E2E_RUNTIME"), Progress: os.Stderr})
+	tb, err = testbed.Up(ctx, testbed.Options{
+		Name:       cmp.Or(os.Getenv("NODELET_E2E_NAME"), "e2e"),
+		Agent:      testbed.Nodelet,
+		NodeletBin: program,
+		Network:    os.Getenv("NODELET_E2E_NETWORK"),
+		Runtime:    os.Getenv("NODELET_E2E_RUNTIME"),
+		Progress:   os.Stderr,
+	})
 	return func() error { return tb.Down(ctx) }, err
 }
 

@@ -19,9 +19,9 @@ const (
 	knownDiffering = "testdata/metrics/differences.txt"
 )
 
-// TestLongMetricNames holds the names, types and labels of nodelet's metrics against those that the kubelet exposes with the
-// same pods. testdata/metrics/differences.txt lists each difference with its reason. With -golden it saves what the agent in the
-// testbed exposes, which must be the kubelet; see golden.
+// TestLongMetricNames compares the names, types and labels of nodelet's metrics with those that the kubelet exposes
+// for the same pods. testdata/metrics/differences.txt lists each difference with its reason. With -golden it saves
+// what the agent of the testbed exposes, which must be the kubelet; see golden.
 func TestLongMetricNames(t *testing.T) {
 	clean(t)
 	applyFile(t, "metrics/pods.yaml")
@@ -29,7 +29,7 @@ func TestLongMetricNames(t *testing.T) {
 	waitReady(t, time.Minute, "metrics-guaranteed")
 	waitReady(t, time.Minute, "metrics-host")
 	var got []string
-	eventually(t, time.Minute, "all containers are measured", func() (string, bool) {
+	eventually(t, time.Minute, "the metrics have all containers", func() (string, bool) {
 		cadvisor := scrape(t, "metrics/cadvisor")
 		for _, want := range []string{`container="busy",`, `container="web",`, `container="sidecar",`, `pod="metrics-guaranteed"`} {
 			if !strings.Contains(cadvisor, want) {
@@ -65,7 +65,8 @@ var (
 	labelName  = regexp.MustCompile(`(\w+)="(?:[^"\\]|\\.)*"`)
 )
 
-// shape is an exposition without values: a line "name type label,label" for each set of labels that a family has.
+// shape returns an exposition without values: one line "name type label,label" for each set of labels of a metric
+// family.
 func shape(text string) []string {
 	kinds, found := map[string]string{}, map[string]bool{}
 	for line := range strings.Lines(text) {
@@ -95,7 +96,8 @@ func shape(text string) []string {
 	return slices.Sorted(maps.Keys(found))
 }
 
-// compareMetrics fails for each difference that is not listed, and for each listed one that there is not.
+// compareMetrics fails the test for each difference that is not listed, and for each listed difference that does not
+// exist.
 func compareMetrics(t *testing.T, kubelet, nodelet, listed []string) {
 	t.Helper()
 	used := map[string]bool{}
@@ -116,22 +118,22 @@ func compareMetrics(t *testing.T, kubelet, nodelet, listed []string) {
 	}
 	for _, line := range kubelet {
 		if !slices.Contains(nodelet, line) && !known("kubelet", line) {
-			t.Errorf("the kubelet alone has: %s", line)
+			t.Errorf("metrics: got no %s, want it as with the kubelet, or list it in %s", line, knownDiffering)
 		}
 	}
 	for _, line := range nodelet {
 		if !slices.Contains(kubelet, line) && !known("nodelet", line) {
-			t.Errorf("nodelet alone has: %s", line)
+			t.Errorf("metrics: got %s, which the kubelet has not; want it listed in %s", line, knownDiffering)
 		}
 	}
 	for _, l := range listed {
 		if !used[l] && strings.HasPrefix(l, "kubelet ") {
-			t.Errorf("listed as a difference, but it is none: %s", l)
+			t.Errorf("%s: got an entry without a difference, want it removed: %s", knownDiffering, l)
 		}
 	}
 }
 
-// checkContainers: each container has its names and image, and each pod a network of its own.
+// checkContainers checks that each container has its names and image, and each pod the metrics of its network.
 func checkContainers(t *testing.T, cadvisor string) {
 	t.Helper()
 	const agnhost, pause = "registry.k8s.io/e2e-test-images/agnhost:2.63.0", "registry.k8s.io/pause:3.10"
@@ -150,7 +152,8 @@ func checkContainers(t *testing.T, cadvisor string) {
 				fmt.Sprintf("image=%q", c.image), fmt.Sprintf("pod=%q", c.pod), `namespace="default"`, c.more})
 		}
 		if !ok {
-			t.Errorf("no %s of container %q in pod %s with image %s", c.family, c.container, c.pod, c.image)
+			t.Errorf("cadvisor metrics: got no %s of container %q in pod %s with image %s, want one",
+				c.family, c.container, c.pod, c.image)
 		}
 	}
 }

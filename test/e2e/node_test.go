@@ -18,11 +18,12 @@ import (
 	"github.com/nodelet/nodelet/test/testbed"
 )
 
-// clean has the test end with nothing of any pod left on the node. It is called first, so that it looks last.
+// clean checks at the end of the test that no trace of any pod is left on the node. Call it first, so that its check
+// runs last.
 func clean(t *testing.T) {
 	t.Helper()
 	t.Cleanup(func() {
-		if !t.Failed() || agentRuns() { // after a failure this says what else there is to know
+		if !t.Failed() || agentRuns() { // after a failure this shows what is left
 			nothingLeft(t)
 		}
 	})
@@ -42,7 +43,8 @@ func nothingLeft(t *testing.T) {
 	})
 }
 
-// eventually waits for a condition that has no watch of its own, and fails the test with what it last saw.
+// eventually polls for a condition that cannot be watched. After limit it fails the test and prints what check last
+// saw.
 func eventually(t *testing.T, limit time.Duration, what string, check func() (seen string, ok bool)) {
 	t.Helper()
 	deadline := time.Now().Add(limit)
@@ -52,13 +54,13 @@ func eventually(t *testing.T, limit time.Duration, what string, check func() (se
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("%s: not within %s; last seen: %s%s", what, limit, seen, agentLogTail())
+			t.Fatalf("want within %s: %s; got: %s%s", limit, what, seen, agentLogTail())
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
 }
 
-// agentLogTail is the end of the agent's log, for failures.
+// agentLogTail returns the end of the agent's log for failure messages.
 func agentLogTail() string {
 	text, err := os.ReadFile(node().AgentLog())
 	if err != nil {
@@ -68,10 +70,10 @@ func agentLogTail() string {
 	return "\nagent's log:\n" + strings.Join(lines[max(0, len(lines)-30):], "\n")
 }
 
-// logMark is a place in the agent's log.
+// logMark is a position in the agent's log.
 type logMark struct{ offset int64 }
 
-// markLog notes the end of the agent's log.
+// markLog returns the current end of the agent's log.
 func markLog(t *testing.T) logMark {
 	t.Helper()
 	info, err := os.Stat(node().AgentLog())
@@ -81,7 +83,7 @@ func markLog(t *testing.T) logMark {
 	return logMark{info.Size()}
 }
 
-// waitLine waits for a line of the log after the mark that holds all words.
+// waitLine waits for a log line after the mark that contains all words.
 func (m logMark) waitLine(t *testing.T, limit time.Duration, words ...string) {
 	t.Helper()
 	eventually(t, limit, fmt.Sprintf("the agent logs %q", words), func() (string, bool) {
@@ -107,7 +109,7 @@ func hasAll(text string, words []string) bool {
 	return true
 }
 
-// killAgent ends the agent with SIGKILL and starts it again.
+// killAgent kills the agent with SIGKILL and starts it again.
 func killAgent(t *testing.T) {
 	t.Helper()
 	stopAgent(t, unix.SIGKILL)
@@ -128,24 +130,24 @@ func startAgent(t *testing.T) {
 	}
 }
 
-// sameAgent fails the test if, at its end, the agent is another process than now: it has crashed.
+// sameAgent fails the test if the agent is another process at the end of the test than now, because it has crashed.
 func sameAgent(t *testing.T) {
 	t.Helper()
 	pid := node().AgentPID()
 	t.Cleanup(func() {
 		if now := node().AgentPID(); now != pid {
-			t.Errorf("the agent was process %d and is %d now: it has crashed%s", pid, now, agentLogTail())
+			t.Errorf("process of the agent: got %d, want %d; the agent has crashed%s", now, pid, agentLogTail())
 		}
 	})
 }
 
-// explain asks the running agent what it waits for.
+// explain runs `nodelet explain`, which prints what the running agent waits for.
 func explain(t *testing.T, args ...string) (output string, exitCode int) {
 	t.Helper()
 	return nodelet(t, append([]string{"explain", "--root-dir=" + node().RootDir}, args...)...)
 }
 
-// nodelet runs nodelet's program in the node's network, with these arguments, until it ends by itself.
+// nodelet runs the nodelet binary with these arguments in the node's network namespace until it exits.
 func nodelet(t *testing.T, args ...string) (output string, exitCode int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
@@ -159,14 +161,14 @@ func nodelet(t *testing.T, args ...string) (output string, exitCode int) {
 	return string(out), cmd.ProcessState.ExitCode()
 }
 
-// containers lists what the runtime knows of a pod's containers in a state.
+// containers lists the containers with these labels in the runtime, all or only the running ones.
 func containers(t *testing.T, labels map[string]string, running bool) []*runtimeapi.Container {
 	t.Helper()
-	client, hangUp, err := node().CRI()
+	client, closeConn, err := node().CRI()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer hangUp()
+	defer closeConn()
 	filter := &runtimeapi.ContainerFilter{LabelSelector: labels}
 	if running {
 		filter.State = &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_RUNNING}
@@ -178,7 +180,7 @@ func containers(t *testing.T, labels map[string]string, running bool) []*runtime
 	return answer.Containers
 }
 
-// inside runs a command in a pod's running container, through the runtime, and returns its output.
+// inside runs a command in a pod's running container with the runtime's ExecSync, and returns its output.
 func inside(t *testing.T, pod, container string, command ...string) string {
 	t.Helper()
 	out, err := tryInside(t, pod, container, command...)
@@ -192,13 +194,13 @@ func tryInside(t *testing.T, pod, container string, command ...string) (string, 
 	t.Helper()
 	found := containers(t, map[string]string{"io.kubernetes.pod.name": pod, "io.kubernetes.container.name": container}, true)
 	if len(found) != 1 {
-		return "", fmt.Errorf("%d such containers run, want 1", len(found))
+		return "", fmt.Errorf("find the running container %s of pod %s: got %d, want 1", container, pod, len(found))
 	}
-	client, hangUp, err := node().CRI()
+	client, closeConn, err := node().CRI()
 	if err != nil {
 		return "", err
 	}
-	defer hangUp()
+	defer closeConn()
 	r, err := client.ExecSync(t.Context(), &runtimeapi.ExecSyncRequest{ContainerId: found[0].Id, Cmd: command, Timeout: 20})
 	if err != nil {
 		return "", err
@@ -209,7 +211,7 @@ func tryInside(t *testing.T, pod, container string, command ...string) (string, 
 	return strings.TrimSpace(string(r.Stdout)), nil
 }
 
-// shell runs a line of shell in a pod's container.
+// shell runs a shell line in a pod's container and returns its output.
 func shell(t *testing.T, pod, container, line string) string {
 	t.Helper()
 	return inside(t, pod, container, "sh", "-c", line)

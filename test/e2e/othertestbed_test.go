@@ -13,16 +13,16 @@ import (
 	"github.com/nodelet/nodelet/test/testbed"
 )
 
-// onTestbed runs the rest of a test on a testbed of its own, which the helpers then mean as well. At its end nothing of pods may
-// be left on any node.
+// onTestbed runs the rest of a test on a testbed of its own. All helpers use that testbed until the test ends, and
+// then no trace of a pod may be left on any node.
 func onTestbed(t *testing.T, o testbed.Options) {
 	t.Helper()
 	o.Name = cmp.Or(os.Getenv("NODELET_E2E_NAME"), "e2e") + "-" + o.Name
 	o.Agent, o.NodeletBin, o.Progress = testbed.Nodelet, program, os.Stderr
 	beforeTB, beforeAPI := tb, api
-	ctx, cancel := context.WithTimeout(context.Background(), 40*time.Minute) // the first time it builds
+	ctx, cancel := context.WithTimeout(context.Background(), 40*time.Minute) // the first run builds the programs
 	defer cancel()
-	if err := testbed.Down(ctx, o.Name, os.Stderr); err != nil { // what an interrupted run has left
+	if err := testbed.Down(ctx, o.Name, os.Stderr); err != nil { // remove what an interrupted run has left
 		t.Fatal(err)
 	}
 	up, err := testbed.Up(ctx, o)

@@ -12,7 +12,8 @@ import (
 	"github.com/nodelet/nodelet/test/testbed"
 )
 
-// overrunYAML are pods that write more than they may, each in its way, and two that write as much as they may.
+// overrunYAML has three pods that each exceed another kind of limit, one that stays below its limits, and one without
+// limits.
 const overrunYAML = `
 apiVersion: v1
 kind: Pod
@@ -44,7 +45,7 @@ spec:
     image: %[1]s
     command: [sh, -c, "dd if=/dev/zero bs=1M count=2 | tr '\\0' x | fold -w 1000; while true; do sleep 1; done"]
     resources: {limits: {ephemeral-storage: 1Mi}}
-  - name: calm
+  - name: quiet
     image: %[1]s
     command: [sh, -c, "while true; do sleep 1; done"]
     resources: {limits: {ephemeral-storage: 50Mi}}
@@ -56,7 +57,13 @@ spec:
   containers:
   - name: app
     image: %[1]s
-    command: [sh, -c, "dd if=/dev/zero of=/some bs=1M count=3; dd if=/dev/zero of=/scratch/some bs=1M count=3; while true; do sleep 1; done"]
+    command:
+    - sh
+    - -c
+    - |
+      dd if=/dev/zero of=/some bs=1M count=3
+      dd if=/dev/zero of=/scratch/some bs=1M count=3
+      while true; do sleep 1; done
     resources: {limits: {ephemeral-storage: 20Mi}}
     volumeMounts: [{name: scratch, mountPath: /scratch}]
   volumes: [{name: scratch, emptyDir: {sizeLimit: 10Mi}}]
@@ -71,8 +78,8 @@ spec:
     command: [sh, -c, "dd if=/dev/zero of=/big bs=1M count=30; while true; do sleep 1; done"]
 `
 
-// TestLongOverrun: a pod that takes more of the node's disk than it may is evicted in the kubelet's words, and not as a disruption;
-// pods that keep their limits, or have none, run on.
+// TestLongOverrun checks that a pod that exceeds a limit of its local storage is evicted with the kubelet's message,
+// and without the condition DisruptionTarget. Pods below their limits, or without limits, keep running.
 func TestLongOverrun(t *testing.T) {
 	clean(t)
 	sameAgent(t)
@@ -85,16 +92,16 @@ func TestLongOverrun(t *testing.T) {
 	} {
 		p := waitPod(t, 3*time.Minute, pod, "is evicted", func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodFailed })
 		if p.Status.Reason != "Evicted" || p.Status.Message != message {
-			t.Errorf("%s: reason %q, message %q, want %q", pod, p.Status.Reason, p.Status.Message, message)
+			t.Errorf("%s: got reason %q, message %q; want %q, %q", pod, p.Status.Reason, p.Status.Message, "Evicted", message)
 		}
 		if condition(p, corev1.DisruptionTarget) != "" {
-			t.Errorf("%s is told as disrupted: %s", pod, describe(p))
+			t.Errorf("%s: got condition DisruptionTarget, want none: %s", pod, describe(p))
 		}
 		waitEvent(t, 10*time.Second, pod, "Evicted", message)
 	}
 	for _, pod := range []string{"frugal", "free"} {
 		if p := getPod(t, pod); !ready(p) || containerStatus(p, "app").RestartCount != 0 {
-			t.Errorf("%s keeps its limits and is %s", pod, describe(p))
+			t.Errorf("%s: got %s\nwant it Ready without a restart", pod, describe(p))
 		}
 	}
 }

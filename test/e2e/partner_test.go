@@ -16,7 +16,7 @@ import (
 	"github.com/nodelet/nodelet/test/testbed"
 )
 
-// cache holds the programs that tests build or unpack when they first need them.
+// cache returns the cache of the programs that tests build or unpack when they first need them.
 func cache(t *testing.T) *testbed.Cache {
 	t.Helper()
 	c, err := testbed.OpenCache(os.Stderr)
@@ -26,8 +26,8 @@ func cache(t *testing.T) *testbed.Cache {
 	return c
 }
 
-// partner runs a program in the node's network until the test ends, and gives the file with what it says.
-func partner(t *testing.T, argv ...string) (log string) {
+// runOnNode runs a program in the node's network namespace until the test ends, and returns the path of its log.
+func runOnNode(t *testing.T, argv ...string) (log string) {
 	t.Helper()
 	log = filepath.Join(t.TempDir(), filepath.Base(argv[0])+".log")
 	out, err := os.Create(log)
@@ -54,13 +54,13 @@ func partner(t *testing.T, argv ...string) (log string) {
 		if t.Failed() {
 			text, _ := os.ReadFile(log)
 			lines := strings.Split(string(text), "\n")
-			t.Logf("%s said:\n%s", filepath.Base(argv[0]), strings.Join(lines[max(0, len(lines)-40):], "\n"))
+			t.Logf("log of %s:\n%s", filepath.Base(argv[0]), strings.Join(lines[max(0, len(lines)-40):], "\n"))
 		}
 	})
 	return log
 }
 
-// scrape gets a path of the node's own API through the API server.
+// scrape gets a path of the agent's HTTP API through the API server.
 func scrape(t *testing.T, path string) string {
 	t.Helper()
 	body, err := api.Core.Get().AbsPath("/api/v1/nodes/" + node().Name + "/proxy/" + path).Stream(context.Background())
@@ -75,7 +75,7 @@ func scrape(t *testing.T, path string) string {
 	return string(text)
 }
 
-// applyFile applies a file of testdata and deletes what it made when the test ends.
+// applyFile creates the objects of a file in testdata and deletes them when the test ends.
 func applyFile(t *testing.T, file string) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("testdata", file))

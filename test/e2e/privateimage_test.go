@@ -23,8 +23,8 @@ const privatePod = `---
  imagePullSecrets: [%s], containers: [{name: app, image: '%s', imagePullPolicy: %s, command: [sleep, inf]}]}}
 `
 
-// TestPrivateImage: an image that one pod has pulled with its secret is not given to pods without that secret, before and after
-// a restart of the agent.
+// TestPrivateImage checks that pods without a pull secret cannot use an image that another pod has pulled with a
+// secret, before and after a restart of the agent.
 func TestPrivateImage(t *testing.T) {
 	const host = "private.nodelet.test"
 	if err := node().Mirror(host, lockedRegistry(t, "me", "open-sesame")); err != nil {
@@ -45,8 +45,8 @@ func TestPrivateImage(t *testing.T) {
 		start(when+"-never", "", corev1.PullNever)
 		start(when+"-pull", "", corev1.PullIfNotPresent)
 		start(when+"-secret", "{name: private-login}", corev1.PullNever)
-		waitPod(t, 20*time.Second, "private-"+when+"-never", "is refused", waitingFor("app", "ErrImageNeverPull"))
-		waitPod(t, 20*time.Second, "private-"+when+"-pull", "is refused", noImage("pull access denied"))
+		waitPod(t, 20*time.Second, "private-"+when+"-never", "is denied the image", waitingFor("app", "ErrImageNeverPull"))
+		waitPod(t, 20*time.Second, "private-"+when+"-pull", "is denied the image", noImage("pull access denied"))
 		waitReady(t, 20*time.Second, "private-"+when+"-secret")
 		if when == "first" {
 			killAgent(t)
@@ -54,8 +54,8 @@ func TestPrivateImage(t *testing.T) {
 	}
 }
 
-// forgetNames removes at the end what tests with a registry of their own leave: the names in that registry of images that other
-// tests use, and the records of who pulled them.
+// forgetNames removes, at the end of a test with a registry of its own, the names of images in that registry and the
+// records of their pulls. Other tests use the same images under other names.
 func forgetNames(t *testing.T) {
 	t.Cleanup(func() {
 		if err := node().ForgetNames(context.Background(), "nodelet.test"); err != nil {

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// scraper is a service account that may read the node's metrics, and nothing else.
+// scraper is a service account that may only read the node's metrics.
 const scraper = `
 apiVersion: v1
 kind: ServiceAccount
@@ -33,11 +33,16 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: e2e-scra
 subjects: [{kind: ServiceAccount, name: scraper, namespace: default}]
 `
 
-// scrapes are the jobs of kubernetes-mixin's selectors.
-var scrapes = map[string]string{"kubelet": "/metrics", "cadvisor": "/metrics/cadvisor", "resource": "/metrics/resource", "probes": "/metrics/probes"}
+// scrapes maps the jobs in the selectors of kubernetes-mixin to the paths of their metrics.
+var scrapes = map[string]string{
+	"kubelet":  "/metrics",
+	"cadvisor": "/metrics/cadvisor",
+	"resource": "/metrics/resource",
+	"probes":   "/metrics/probes",
+}
 
-// mixin are queries of kubernetes-mixin's dashboards, rules and alerts, with its variables filled in and shorter ranges. Each
-// must have a result on a node with the pods of testdata/metrics.
+// mixin has queries of kubernetes-mixin's dashboards, rules and alerts, with values for the variables and shorter
+// ranges. Each must have a result on a node with the pods of testdata/metrics.
 var mixin = []string{
 	`up{job="kubelet"} == 1`, `up{job="cadvisor"} == 1`, `up{job="resource"} == 1`, `up{job="probes"} == 1`,
 	`sum(kubelet_node_name{job="kubelet"})`,
@@ -87,8 +92,8 @@ var mixin = []string{
 	`histogram_quantile(0.99, sum(rate(prober_probe_duration_seconds_bucket{job="probes"}[1m])) by (le)) > 0`,
 }
 
-// TestLongPrometheus: a real Prometheus reads all four endpoints with the token of a service account, and the queries of
-// kubernetes-mixin have results.
+// TestLongPrometheus runs a real Prometheus that scrapes all four endpoints with the token of a service account. The
+// queries of kubernetes-mixin must have results.
 func TestLongPrometheus(t *testing.T) {
 	clean(t)
 	sameAgent(t)
@@ -108,12 +113,12 @@ func TestLongPrometheus(t *testing.T) {
 			"   authorization: {credentials_file: %s}, static_configs: [{targets: ['%s:10250']}]}\n", job, path, filepath.Join(dir, "token"), node().IP)
 	}
 	write(t, filepath.Join(dir, "prometheus.yml"), config)
-	partner(t, program, "--config.file="+filepath.Join(dir, "prometheus.yml"), "--storage.tsdb.path="+filepath.Join(dir, "data"),
+	runOnNode(t, program, "--config.file="+filepath.Join(dir, "prometheus.yml"), "--storage.tsdb.path="+filepath.Join(dir, "data"),
 		"--web.listen-address="+node().IP+":9090")
 
 	began := time.Now()
 	eventually(t, 2*time.Minute, "all queries have results", func() (string, bool) {
-		time.Sleep(time.Second) // scrapes come every two
+		time.Sleep(time.Second) // Prometheus scrapes every two seconds
 		var still []string
 		for _, q := range mixin {
 			if n, err := query(t, q); err != nil || n == 0 {
@@ -125,7 +130,7 @@ func TestLongPrometheus(t *testing.T) {
 	t.Logf("%d queries have results %s after the start of Prometheus", len(mixin), time.Since(began).Round(time.Second))
 	for job := range scrapes {
 		if n, err := query(t, fmt.Sprintf(`scrape_samples_scraped{job=%q} > 2`, job)); err != nil || n != 1 {
-			t.Errorf("samples of %s: %d series, %v", job, n, err)
+			t.Errorf("series with samples of job %s: got %d, %v; want 1", job, n, err)
 		}
 	}
 }
@@ -137,7 +142,7 @@ func write(t *testing.T, file, text string) {
 	}
 }
 
-// query asks Prometheus and gives the number of series that the answer has.
+// query sends a query to Prometheus and returns the number of series in the answer.
 func query(t *testing.T, q string) (int, error) {
 	t.Helper()
 	resp, err := http.Get("http://" + node().IP + ":9090/api/v1/query?query=" + url.QueryEscape(q))

@@ -15,7 +15,7 @@ import (
 	"github.com/nodelet/nodelet/test/testbed"
 )
 
-// resizePod is a pod whose container a is resized as it is and whose b is made anew for other memory.
+// resizePod is a pod whose container a is resized in place. A change of memory restarts its container b.
 const resizePod = `
 apiVersion: v1
 kind: Pod
@@ -30,8 +30,8 @@ spec:
      resources: {requests: {cpu: 100m, memory: 32Mi}, limits: {cpu: 200m, memory: 64Mi}}}
 `
 
-// TestLongResize resizes a running pod up and down, with and without restarts of its containers, over a kill of the agent and
-// while no agent is there, and looks at what the kernel says.
+// TestLongResize resizes a running pod up and down, with and without restarts of its containers, while no agent runs,
+// and kills the agent after a resize. It checks the status and the cgroups.
 func TestLongResize(t *testing.T) {
 	clean(t)
 	apply(t, fmt.Sprintf(resizePod, node().Name, testbed.BusyboxImage))
@@ -46,9 +46,11 @@ func TestLongResize(t *testing.T) {
 	})
 	t.Run("with a restart", func(t *testing.T) {
 		resize(t, "b", "100m", "64Mi", "200m", "128Mi")
-		pod := waitPod(t, 30*time.Second, "resize", "b was made anew", func(p *corev1.Pod) bool { return containerStatus(p, "b").RestartCount == 1 && ready(p) })
+		pod := waitPod(t, 30*time.Second, "resize", "b was restarted", func(p *corev1.Pod) bool {
+			return containerStatus(p, "b").RestartCount == 1 && ready(p)
+		})
 		if n := containerStatus(pod, "a").RestartCount; n != 0 {
-			t.Errorf("a was restarted %d times", n)
+			t.Errorf("restarts of a: got %d, want none", n)
 		}
 		kernelHas(t, "b", 102, 20000, 128<<20)
 	})
@@ -65,16 +67,17 @@ func TestLongResize(t *testing.T) {
 		resized(t, "a", "300m", "96Mi")
 		kernelHas(t, "a", 204, 30000, 96<<20)
 		if n := containerStatus(getPod(t, "resize"), "b").RestartCount; n != 1 {
-			t.Errorf("b was restarted %d times, want once", n)
+			t.Errorf("restarts of b: got %d, want 1", n)
 		}
 	})
 }
 
-// belowUse: a limit that the container already exceeds is not set; the condition says why until the wish is taken back.
+// belowUse checks that a memory limit below the current usage is not applied. A condition shows the cause until the
+// spec is changed back.
 func belowUse(t *testing.T) {
 	inside(t, "resize", "a", "sh", "-c", "head -c 40000000 /dev/zero > /dev/shm/use")
 	patchSize(t, "a", "50m", "16Mi", "100m", "20Mi")
-	waitPod(t, 30*time.Second, "resize", "says that its memory is in use", func(p *corev1.Pod) bool {
+	waitPod(t, 30*time.Second, "resize", "reports that the limit is below the usage", func(p *corev1.Pod) bool {
 		for _, c := range p.Status.Conditions {
 			if c.Type == corev1.PodResizeInProgress && c.Reason == corev1.PodReasonError {
 				return strings.Contains(c.Message, "below current usage")
@@ -100,7 +103,7 @@ func resize(t *testing.T, container, cpuRequest, memoryRequest, cpu, memory stri
 	resized(t, container, cpu, memory)
 }
 
-// resized waits until the status shows the new limits and no resize any more.
+// resized waits until the status shows the new limits and no pending resize.
 func resized(t *testing.T, container, cpu, memory string) {
 	t.Helper()
 	waitPod(t, 60*time.Second, "resize", "is resized", func(p *corev1.Pod) bool {
@@ -111,7 +114,7 @@ func resized(t *testing.T, container, cpu, memory string) {
 	})
 }
 
-// kernelHas looks at the cgroup of a container from within.
+// kernelHas checks the cgroup of a container from inside the container.
 func kernelHas(t *testing.T, container string, shares, quota, memory int64) {
 	t.Helper()
 	if cgroups.IsCgroup2UnifiedMode() {

@@ -39,7 +39,7 @@ metadata: {name: own}
 spec: {spec: {devices: {requests: [{name: r, exactly: {deviceClassName: nodelet-test}}]}}}
 `
 
-// draSliceYAML is what the driver offers on the node.
+// draSliceYAML is the ResourceSlice with the devices of the driver on the node.
 func draSliceYAML() string {
 	return fmt.Sprintf(`
 apiVersion: resource.k8s.io/v1
@@ -53,7 +53,8 @@ spec:
 `, node().Name, draDriver)
 }
 
-// claimPodYAML is a pod whose container has the shared claim, and one of its own where that is wanted. It runs until there is a file /end.
+// claimPodYAML is a pod whose container has the shared ResourceClaim and, with own, one from the template. It runs
+// until the file /end exists.
 func claimPodYAML(name string, own bool) string {
 	entry, use := "", ""
 	if own {
@@ -74,7 +75,7 @@ spec:
 `, name, entry, testbed.BusyboxImage, use)
 }
 
-// startDRADriver starts the driver on the node, with its ResourceSlice.
+// startDRADriver starts the driver on the node, waits until it is registered, and creates its ResourceSlice.
 func startDRADriver(t *testing.T) *fake.Driver {
 	t.Helper()
 	d, err := fake.Start(fake.Config{Root: node().RootDir, Name: draDriver, CDIDir: filepath.Join(filepath.Dir(node().RootDir), "cdi")})
@@ -83,21 +84,21 @@ func startDRADriver(t *testing.T) *fake.Driver {
 	}
 	t.Cleanup(d.Close)
 	eventually(t, 30*time.Second, "the driver is registered", func() (string, bool) {
-		told := d.Told()
-		return fmt.Sprint(told), len(told) > 0 && told[len(told)-1].PluginRegistered
+		all := d.Told()
+		return fmt.Sprint(all), len(all) > 0 && all[len(all)-1].PluginRegistered
 	})
 	apply(t, draSliceYAML())
 	return d
 }
 
-// claimsSeen are the variables that a container has by its claims.
+// claimsSeen lists the environment variables that a container has from its ResourceClaims.
 func claimsSeen(t *testing.T, pod string) []string {
 	t.Helper()
 	lines := strings.Fields(kubectl(t, "exec", pod, "--", "sh", "-c", "env | grep ^FAKE_ | sort"))
 	return lines
 }
 
-// claimsKept are the claims that the node has noted, without the random ends of their names.
+// claimsKept lists the ResourceClaims in the checkpoint of the node as NAME:PODS, without the random ends of the names.
 func claimsKept(t *testing.T) (names []string) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(node().RootDir, "dra_manager_state"))
@@ -116,14 +117,14 @@ func claimsKept(t *testing.T) (names []string) {
 
 func checkKept(t *testing.T, want ...string) {
 	t.Helper()
-	eventually(t, 90*time.Second, "the node has noted its claims", func() (string, bool) {
+	eventually(t, 90*time.Second, fmt.Sprintf("the checkpoint has the claims %q", want), func() (string, bool) {
 		got := claimsKept(t)
 		return fmt.Sprint(got), slices.Equal(got, want)
 	})
 }
 
-// slicesThere are the ResourceSlices of the driver.
-func slicesThere(t *testing.T) string {
+// resourceSlices lists the ResourceSlices in the API.
+func resourceSlices(t *testing.T) string {
 	t.Helper()
 	out, err := tb.Kubectl(context.Background(), "get", "resourceslices", "-o", "name")
 	if err != nil {
@@ -132,8 +133,8 @@ func slicesThere(t *testing.T) string {
 	return strings.TrimSpace(out)
 }
 
-// TestLongResourceClaims: pods with resource claims, shared and of their own, through the death of agent and driver. What is prepared is
-// given back when its last pod has gone, and not before.
+// TestLongResourceClaims runs pods with shared and own ResourceClaims while agent and driver are killed. A prepared
+// claim is unprepared when its last pod is gone, and not before.
 func TestLongResourceClaims(t *testing.T) {
 	clean(t)
 	apply(t, draObjects)
@@ -151,56 +152,58 @@ func TestLongResourceClaims(t *testing.T) {
 	uid := strings.TrimSpace(kubectl(t, "get", "resourceclaim", "shared", "-o", "jsonpath={.metadata.uid}"))
 	mine := fake.Variable("shared") + "=" + uid
 	if got := claimsSeen(t, "one"); len(got) != 2 || !slices.Contains(got, mine) {
-		t.Errorf("the first pod sees %q, want %q and one more", got, mine)
+		t.Errorf("claims of the first pod: got %q, want %q and one more", got, mine)
 	}
 	if got := claimsSeen(t, "two"); !slices.Equal(got, []string{mine}) {
-		t.Errorf("the second pod sees %q, want %q", got, mine)
+		t.Errorf("claims of the second pod: got %q, want %q", got, mine)
 	}
 	checkKept(t, "one-own:1", "shared:2")
 	calls := len(d.Calls())
 
-	t.Log("the agent is killed: pods go on, and a container that starts anew has its devices")
+	t.Log("the agent is killed: pods keep running, and a restarted container has its devices")
 	before := containerStatus(getPod(t, "one"), "app")
 	killAgent(t)
 	kubectl(t, "exec", "two", "--", "touch", "/end")
-	waitPod(t, 60*time.Second, "two", "runs again", func(p *corev1.Pod) bool { return containerStatus(p, "app").RestartCount > 0 && ready(p) })
+	waitPod(t, 60*time.Second, "two", "runs again", func(p *corev1.Pod) bool {
+		return containerStatus(p, "app").RestartCount > 0 && ready(p)
+	})
 	if got := claimsSeen(t, "two"); !slices.Equal(got, []string{mine}) {
-		t.Errorf("the second pod's next container sees %q, want %q", got, mine)
+		t.Errorf("claims of the second pod after a restart: got %q, want %q", got, mine)
 	}
 	if after := containerStatus(getPod(t, "one"), "app"); after.ContainerID != before.ContainerID {
-		t.Errorf("the first pod's container was %+v, is %+v", before, after)
+		t.Errorf("container of the first pod: got %+v, want %+v", after, before)
 	}
 	if got := d.Calls(); len(got) != calls {
-		t.Errorf("the driver was asked more: %q", got)
+		t.Errorf("calls of the driver: got %q, want no more than the %d before", got, calls)
 	}
 
-	t.Log("the driver dies: its ResourceSlices go, and a pod that ends waits for it")
+	t.Log("the driver stops: its ResourceSlices are deleted, and a terminating pod waits for the driver")
 	d.Close()
 	kubectl(t, "delete", "pod", "one", "--wait=false")
 	eventually(t, 90*time.Second, "the ResourceSlices are gone", func() (string, bool) {
-		got := slicesThere(t)
+		got := resourceSlices(t)
 		return got, got == ""
 	})
 	if p := getPod(t, "one"); p.Status.Phase != corev1.PodRunning {
-		t.Errorf("the pod whose claims are prepared is called %s", p.Status.Phase)
+		t.Errorf("phase of the pod whose claims are prepared: got %s, want Running", p.Status.Phase)
 	}
 	checkKept(t, "one-own:1", "shared:1")
 	d = startDRADriver(t)
 	kubectl(t, "wait", "--for=delete", "pod/one", "--timeout=90s")
 	checkKept(t, "shared:1")
 	if got := d.Calls(); len(got) != 1 || !strings.HasPrefix(got[0], "unprepare one-own-") {
-		t.Errorf("the driver was asked %q", got)
+		t.Errorf("calls of the driver: got %q, want one, unprepare one-own-…", got)
 	}
 
-	t.Log("a pod is deleted by force while no agent runs: its claims are given back by the next")
+	t.Log("a pod is force-deleted while no agent runs: the next agent unprepares its claims")
 	stopAgent(t, unix.SIGKILL)
 	kubectl(t, "delete", "pod", "two", "--force", "--grace-period=0")
 	startAgent(t)
 	checkKept(t)
 	if got := d.Calls(); len(got) != 2 || got[1] != "unprepare shared" {
-		t.Errorf("the driver was asked %q", got)
+		t.Errorf("calls of the driver: got %q, want two, the last unprepare shared", got)
 	}
-	if slicesThere(t) == "" {
-		t.Error("the ResourceSlices of a driver that has come back are gone")
+	if resourceSlices(t) == "" {
+		t.Error("ResourceSlices after the driver has started again: got none, want that of the driver")
 	}
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/nodelet/nodelet/test/testbed"
 )
 
-// TestRestartPolicy runs containers that end with 0 or with an error under each restart policy.
+// TestRestartPolicy runs containers that exit with code 0 or 3 under each restart policy.
 func TestRestartPolicy(t *testing.T) {
 	clean(t)
 	sameAgent(t)
@@ -43,10 +43,11 @@ func TestRestartPolicy(t *testing.T) {
 		{"never-0", corev1.PodSucceeded, 0, "Completed"},
 		{"never-3", corev1.PodFailed, 3, "Error"},
 	} {
-		p := waitPod(t, 60*time.Second, c.pod, "has ended", func(p *corev1.Pod) bool { return p.Status.Phase == c.phase })
+		p := waitPod(t, 60*time.Second, c.pod, "has terminated", func(p *corev1.Pod) bool { return p.Status.Phase == c.phase })
 		s := containerStatus(p, "app")
-		if end := s.State.Terminated; end == nil || end.ExitCode != c.code || end.Reason != c.reason || end.Message != "words\n" || s.RestartCount != 0 {
-			t.Errorf("pod %s ended so: %+v; want exit code %d, reason %s, its last words, no restart", c.pod, s, c.code, c.reason)
+		end := s.State.Terminated
+		if end == nil || end.ExitCode != c.code || end.Reason != c.reason || end.Message != "words\n" || s.RestartCount != 0 {
+			t.Errorf("pod %s: got %+v; want exit code %d, reason %s, message %q, no restart", c.pod, s, c.code, c.reason, "words\n")
 		}
 	}
 	for _, c := range looping {
@@ -55,7 +56,7 @@ func TestRestartPolicy(t *testing.T) {
 	watched.end(t)
 }
 
-// endingPod is a pod whose container says something and ends.
+// endingPod is a pod whose container writes a termination message and exits with that code.
 func endingPod(policy corev1.RestartPolicy, code int) string {
 	return fmt.Sprintf(`apiVersion: v1
 kind: Pod
@@ -71,11 +72,11 @@ spec:
 `, strings.ToLower(string(policy)), code, policy, testbed.BusyboxImage, code)
 }
 
-// crashes follows a container that ends again and again, until it has run three times.
+// crashes records the runs of a container that exits again and again, until it has run three times.
 type crashes struct {
 	pod  string
 	runs []corev1.ContainerStateTerminated
-	// waited: the pod showed that the third run has to wait.
+	// waited is whether the pod has shown the back-off before the third run.
 	waited bool
 	err    error
 	done   chan struct{}
@@ -106,45 +107,51 @@ func (c *crashes) see(s corev1.ContainerStatus) {
 	}
 }
 
-// check: the first restart came at once, the second waited for the back-off and said so.
+// check fails the test unless the first restart came at once, and the second after the back-off, which the status
+// showed.
 func (c *crashes) check(t *testing.T) {
 	t.Helper()
 	<-c.done
 	if c.err != nil {
-		t.Errorf("pod %s: it has not run three times: %v\n%s", c.pod, c.err, describe(getPod(t, c.pod)))
+		t.Errorf("pod %s: got %d runs, %v; want 3\n%s", c.pod, len(c.runs), c.err, describe(getPod(t, c.pod)))
 		return
 	}
 	if !c.waited {
-		t.Errorf("pod %s never showed a back-off of 10s after its second run", c.pod)
+		t.Errorf("pod %s: got no back-off of 10s in the status after the second run, want one", c.pod)
 	}
-	first, second := c.runs[1].StartedAt.Sub(c.runs[0].FinishedAt.Time), c.runs[2].StartedAt.Sub(c.runs[1].FinishedAt.Time)
-	if first >= 9*time.Second || second < 9*time.Second { // statuses know seconds only
-		t.Errorf("pod %s: the first restart came after %s and the second after %s, want at once and after 10s", c.pod, first, second)
+	first := c.runs[1].StartedAt.Sub(c.runs[0].FinishedAt.Time)
+	second := c.runs[2].StartedAt.Sub(c.runs[1].FinishedAt.Time)
+	if first >= 9*time.Second || second < 9*time.Second { // times in a status have a resolution of one second
+		t.Errorf("pod %s: got the first restart after %s and the second after %s, want at once and after 10s", c.pod, first, second)
 	}
 	waitEvent(t, 5*time.Second, c.pod, "BackOff", "Back-off restarting failed container app in pod "+c.pod+"_default(")
 }
 
-// TestProbesAndHooksRestart has a container fail its liveness probe, one its startup probe and one its postStart hook: each
-// is ended and started anew, and people are told why.
+// TestProbesAndHooksRestart runs containers that fail their liveness probe, startup probe or postStart hook. Each is
+// restarted, and events show the reason.
 func TestProbesAndHooksRestart(t *testing.T) {
 	clean(t)
 	sameAgent(t)
 	apply(t, fill(t, "testdata/sick.yaml", ""))
 	waitReady(t, 60*time.Second, "sick-liveness")
-	shell(t, "sick-liveness", "app", "while [ ! -e /tmp/alive ]; do sleep 0.1; done; rm /tmp/alive") // Ready says only that it was started
+	// A Ready container has started, but it may not have created the file yet.
+	shell(t, "sick-liveness", "app", "while [ ! -e /tmp/alive ]; do sleep 0.1; done; rm /tmp/alive")
 	for _, c := range []struct{ pod, killing, reason, why string }{
 		{"sick-liveness", "Container app failed liveness probe, will be restarted", "Unhealthy", "Liveness probe failed: not alive"},
 		{"sick-startup", "Container app failed startup probe, will be restarted", "Unhealthy", "Startup probe failed: not started"},
 		{"sick-hook", "FailedPostStartHook", "FailedPostStartHook", "PostStartHook failed"},
 	} {
-		waitPod(t, 30*time.Second, c.pod, "is restarted", func(p *corev1.Pod) bool { return containerStatus(p, "app").RestartCount >= 1 })
+		waitPod(t, 30*time.Second, c.pod, "is restarted", func(p *corev1.Pod) bool {
+			return containerStatus(p, "app").RestartCount >= 1
+		})
 		waitEvent(t, 10*time.Second, c.pod, "Killing", c.killing)
 		waitEvent(t, 10*time.Second, c.pod, c.reason, c.why)
 	}
 	waitReady(t, 30*time.Second, "sick-liveness")
 }
 
-// TestJob runs a Job whose first pod fails and whose second succeeds. Afterwards no agent runs the finished pods again.
+// TestJob runs a Job whose first pod fails and whose second succeeds. A restarted agent must not run the finished
+// pods again.
 func TestJob(t *testing.T) {
 	clean(t)
 	dir := t.TempDir()
@@ -158,17 +165,17 @@ func TestJob(t *testing.T) {
 	}
 	before := phases()
 	if strings.Count(before, " Failed ") != 1 || strings.Count(before, " Succeeded ") != 1 {
-		t.Errorf("the Job's pods: %s\nwant one that failed and one that succeeded", before)
+		t.Errorf("pods of the Job: got\n%s\nwant one that failed and one that succeeded", before)
 	}
 	mark := markLog(t)
 	killAgent(t)
 	mark.waitLine(t, 10*time.Second, "nodelet started")
-	apply(t, endingPod(corev1.RestartPolicyNever, 0)) // when the new agent has run this, it has seen the others
-	waitPod(t, 30*time.Second, "never-0", "has ended", func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodSucceeded })
+	apply(t, endingPod(corev1.RestartPolicyNever, 0)) // when the new agent has run this pod, it has seen the others
+	waitPod(t, 30*time.Second, "never-0", "has terminated", func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodSucceeded })
 	if after := phases(); after != before {
-		t.Errorf("finished pods have changed with a restart of the agent:\nbefore %s\nafter %s", before, after)
+		t.Errorf("finished pods after a restart of the agent:\ngot %s\nwant %s", after, before)
 	}
 	if runs, err := os.ReadFile(filepath.Join(dir, "runs")); string(runs) != "run\nrun\n" {
-		t.Errorf("the Job ran so: %q (%v), want twice", runs, err)
+		t.Errorf("runs of the Job: got %q (%v), want two", runs, err)
 	}
 }

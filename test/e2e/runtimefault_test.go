@@ -16,14 +16,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Two faults of containerd 2.4.2, which binds the work of a call to its caller's life: one that dies within StartContainer
-// leaves an instance that never ran ("context canceled"), in some moments with a task that containerd then refuses to delete,
-// and with it the whole sandbox; and one that dies within RunPodSandbox may leave a shim and a mount that containerd has lost
-// track of. It takes up both again when it is started anew. What follows knows them by their own marks, so that nothing else
-// passes for them.
+// This file excuses two faults of containerd 2.4.2. containerd cancels a call when its client exits. When the client
+// exits during StartContainer, an instance is left that never ran ("context canceled"). Sometimes it has a task that
+// containerd then refuses to delete, and with it the sandbox. When the client exits during RunPodSandbox, a shim and
+// a mount may be left that containerd does not know. A restarted containerd cleans up both. The functions below
+// identify exactly these faults by what containerd logs, so that they excuse nothing else.
 
-// cutOff tells whether the one restart of a container is that fault: its instance before never ran, and its end was that of
-// an agent which was killed.
+// cutOff reports whether the only restart of a container is that fault: its previous instance never ran, and its
+// start failed at the time when the agent was killed.
 func cutOff(c corev1.ContainerStatus, killed []time.Time) bool {
 	end := c.LastTerminationState.Terminated
 	if end == nil {
@@ -33,15 +33,15 @@ func cutOff(c corev1.ContainerStatus, killed []time.Time) bool {
 		return false
 	}
 	for _, at := range killed {
-		if d := end.FinishedAt.Sub(at); d > -2*time.Second && d < 2*time.Second { // statuses know seconds only
+		if d := end.FinishedAt.Sub(at); d > -2*time.Second && d < 2*time.Second { // times in a status have a resolution of one second
 			return true
 		}
 	}
 	return false
 }
 
-// cleanAfterStorm is clean, but for what containerd has lost: it is started anew, and then nothing at all may be
-// left.
+// cleanAfterStorm is like clean, but excuses what containerd has lost. Then it restarts containerd, and after that
+// nothing may be left.
 func cleanAfterStorm(t *testing.T) {
 	t.Helper()
 	t.Cleanup(func() {
@@ -49,7 +49,7 @@ func cleanAfterStorm(t *testing.T) {
 			return
 		}
 		var lost []string
-		eventually(t, 60*time.Second, "nothing of the pods is left but what the runtime has lost", func() (string, bool) {
+		eventually(t, 60*time.Second, "nothing of the pods is left except what the runtime has lost", func() (string, bool) {
 			left, err := tb.Leftovers(context.Background())
 			if err != nil {
 				return err.Error(), false
@@ -61,17 +61,17 @@ func cleanAfterStorm(t *testing.T) {
 		if len(lost) == 0 {
 			return
 		}
-		t.Logf("containerd has lost track of %d things when its client died, and is started anew:\n%s", len(lost), strings.Join(lost, "\n"))
+		t.Logf("containerd has lost %d resources of calls whose client was killed, restarting it:\n%s", len(lost), strings.Join(lost, "\n"))
 		stopAgent(t, unix.SIGKILL)
 		restartRuntime(t)
 		mark := markLog(t)
-		startAgent(t) // the next test must not meet an agent that is just finding the runtime again
+		startAgent(t) // the next test needs an agent that is connected to the runtime again
 		mark.waitLine(t, 10*time.Second, "node is registered")
 		nothingLeft(t)
 	})
 }
 
-// lostByRuntime divides what is left into what containerd itself says it could not clean up, and all else.
+// lostByRuntime divides what is left into what containerd could not clean up, as its log shows, and the rest.
 func lostByRuntime(t *testing.T, left []string) (lost, others []string) {
 	t.Helper()
 	text, err := os.ReadFile(node().RuntimeLog())
@@ -91,11 +91,12 @@ func lostByRuntime(t *testing.T, left []string) (lost, others []string) {
 	return lost, others
 }
 
-// stuckTask is what containerd says of a sandbox that it cannot remove for a task whose start was given up.
+// stuckTask matches the log line of containerd about a sandbox that it cannot remove, because of a task whose start
+// was canceled.
 var stuckTask = regexp.MustCompile(`RemovePodSandbox for \W*([0-9a-f]{64}).*cannot delete running task ([0-9a-f]{64})`)
 
-// stuckPods finds pods that the runtime cannot remove because it gave up the start of a container with its caller: the IDs of
-// sandbox and container, and the pods' UIDs.
+// stuckPods finds pods that the runtime cannot remove because the start of a container was canceled. It returns the
+// IDs of sandbox and container, and the UIDs of the pods.
 func stuckPods(log string, left []string) (marks []string) {
 	for line := range strings.Lines(log) {
 		m := stuckTask.FindStringSubmatch(line)
@@ -119,7 +120,7 @@ func stuckPods(log string, left []string) (marks []string) {
 	return marks
 }
 
-// startGivenUp tells whether the runtime's log says that it gave up the start of a container as its caller went.
+// startGivenUp reports whether the runtime's log has a canceled start of that container.
 func startGivenUp(log, id string) bool {
 	for line := range strings.Lines(log) {
 		if strings.Contains(line, "StartContainer for") && strings.Contains(line, id) && strings.Contains(line, "context canceled") {
@@ -129,17 +130,17 @@ func startGivenUp(log, id string) bool {
 	return false
 }
 
-// gaveUp tells whether the runtime's log says that a sandbox could not be cleaned up after its client had gone.
+// gaveUp reports whether the runtime's log says that the clean-up of that sandbox was canceled.
 func gaveUp(log, id string) bool {
 	for line := range strings.Lines(log) {
-		if strings.Contains(line, id) && strings.Contains(line, "failed to fully teardown sandbox resources") && strings.Contains(line, "context canceled") {
+		if hasAll(line, []string{id, "failed to fully teardown sandbox resources", "context canceled"}) {
 			return true
 		}
 	}
 	return false
 }
 
-// restartRuntime ends containerd and starts it again; containers go on.
+// restartRuntime kills the runtime and starts it again. Containers keep running.
 func restartRuntime(t *testing.T) {
 	t.Helper()
 	if err := node().StopRuntime(unix.SIGKILL); err != nil {

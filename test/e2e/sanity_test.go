@@ -11,7 +11,7 @@ import (
 	"github.com/nodelet/nodelet/test/testbed"
 )
 
-// TestLongSanity: the driver that the other tests rely on is one, by the word of the CSI project's own tests.
+// TestLongSanity runs the CSI project's conformance tests against the driver that the other tests use.
 func TestLongSanity(t *testing.T) {
 	d := startCSI(t)
 	cache, err := testbed.OpenCache(os.Stderr)

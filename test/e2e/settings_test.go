@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// configure starts the agent anew with more settings. At the test's end it is started with its own again.
+// configure restarts the agent with additional settings. The end of the test restarts it with its own configuration.
 func configure(t *testing.T, settings string) {
 	t.Helper()
 	own := readConfig(t)
@@ -42,7 +42,7 @@ func writeConfig(t *testing.T, text string) {
 	}
 }
 
-// withSettings adds settings to a configuration; they take the place of those of the same names.
+// withSettings adds settings to a configuration and removes top-level settings of the same names.
 func withSettings(config, settings string) string {
 	var kept strings.Builder
 	skip := false

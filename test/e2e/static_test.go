@@ -17,7 +17,7 @@ import (
 	"github.com/nodelet/nodelet/test/testbed"
 )
 
-// staticPod is a manifest of a pod that takes a moment to end.
+// staticPod is a manifest of a pod that needs two seconds to terminate.
 func staticPod(name, round string) string {
 	return fmt.Sprintf(`
 apiVersion: v1
@@ -32,7 +32,7 @@ spec:
 `, name, round, testbed.BusyboxImage)
 }
 
-// manifest puts a file into a manifest directory, in one step, and takes it away when the test ends.
+// manifest creates a file in a manifest directory atomically, and removes it when the test ends.
 func manifest(t *testing.T, dir, name, text string) {
 	t.Helper()
 	path := filepath.Join(dir, name)
@@ -45,26 +45,29 @@ func manifest(t *testing.T, dir, name, text string) {
 	t.Cleanup(func() { _ = os.Remove(path) })
 }
 
-// mirrorName is how the API shows a static pod.
+// mirrorName returns the name of a static pod's mirror pod.
 func mirrorName(name string) string { return name + "-" + node().Name }
 
 func mirrorReady(t *testing.T, name string, also func(*corev1.Pod) bool) *corev1.Pod {
 	t.Helper()
-	return waitPod(t, 20*time.Second, mirrorName(name), "is shown as Ready", func(p *corev1.Pod) bool { return ready(p) && (also == nil || also(p)) })
+	return waitPod(t, 20*time.Second, mirrorName(name), "is shown as Ready", func(p *corev1.Pod) bool {
+		return ready(p) && (also == nil || also(p))
+	})
 }
 
-// TestStaticPod: a static pod is shown by a mirror pod, which comes back when it is deleted while its containers run on; it is
-// the same pod for the next life of the agent; and a mirror pod stays until its pod has ended.
+// TestStaticPod checks the mirror pod of a static pod. A deleted mirror pod is created again while the containers
+// keep running. A restarted agent keeps the pod. A mirror pod stays until its pod has terminated.
 func TestStaticPod(t *testing.T) {
 	clean(t)
 	manifest(t, node().ManifestDir, "static.yaml", staticPod("static", "one"))
 	first := mirrorReady(t, "static", nil)
-	if first.Annotations["kubernetes.io/config.mirror"] == "" || len(first.OwnerReferences) != 1 || first.OwnerReferences[0].Name != node().Name {
-		t.Errorf("the mirror pod is %+v", first.ObjectMeta)
+	if first.Annotations["kubernetes.io/config.mirror"] == "" || len(first.OwnerReferences) != 1 ||
+		first.OwnerReferences[0].Name != node().Name {
+		t.Errorf("mirror pod: got %+v, want the mirror annotation and the node as its owner", first.ObjectMeta)
 	}
 	id := containerStatus(first, "app").ContainerID
 	if !strings.HasPrefix(id, node().RuntimeName+"://") {
-		t.Errorf("the container's ID is %q", id)
+		t.Errorf("container ID: got %q, want prefix %s://", id, node().RuntimeName)
 	}
 	same := func(p *corev1.Pod) bool {
 		return containerStatus(p, "app").ContainerID == id && containerStatus(p, "app").RestartCount == 0
@@ -80,9 +83,9 @@ func TestStaticPod(t *testing.T) {
 
 	manifest(t, node().ManifestDir, "static.yaml", staticPod("static", "two"))
 	third := waitPod(t, 20*time.Second, second.Name, "is another pod", func(p *corev1.Pod) bool { return p.UID != second.UID })
-	ended(t, second) // its container needs two seconds for that
+	ended(t, second) // the container needs two seconds to terminate
 	third = mirrorReady(t, "static", func(p *corev1.Pod) bool { return p.UID == third.UID && p.Labels["round"] == "two" })
-	anew(t, third)
+	checkNewPod(t, third)
 
 	if err := os.Remove(filepath.Join(node().ManifestDir, "static.yaml")); err != nil {
 		t.Fatal(err)
@@ -91,8 +94,8 @@ func TestStaticPod(t *testing.T) {
 	ended(t, third)
 }
 
-// TestStaticPodChangedWhileAway: a pod whose manifest has changed while the agent was away begins when the one of before has ended, and
-// that one's mirror pod stays so long.
+// TestStaticPodChangedWhileAway changes a manifest while no agent runs. The new pod starts when the old one has
+// terminated, and the old mirror pod stays until then.
 func TestStaticPodChangedWhileAway(t *testing.T) {
 	clean(t)
 	manifest(t, node().ManifestDir, "changed.yaml", staticPod("changed", "one"))
@@ -101,9 +104,9 @@ func TestStaticPodChangedWhileAway(t *testing.T) {
 	manifest(t, node().ManifestDir, "changed.yaml", staticPod("changed", "two"))
 	startAgent(t)
 	second := waitPod(t, 20*time.Second, first.Name, "is another pod", func(p *corev1.Pod) bool { return p.UID != first.UID })
-	ended(t, first) // its container needs two seconds for that
+	ended(t, first) // the container needs two seconds to terminate
 	second = mirrorReady(t, "changed", func(p *corev1.Pod) bool { return p.UID == second.UID && p.Labels["round"] == "two" })
-	anew(t, second)
+	checkNewPod(t, second)
 	if err := os.Remove(filepath.Join(node().ManifestDir, "changed.yaml")); err != nil {
 		t.Fatal(err)
 	}
@@ -111,25 +114,27 @@ func TestStaticPodChangedWhileAway(t *testing.T) {
 	ended(t, second)
 }
 
-// anew: a pod whose manifest has changed is not the one of before, of which nothing is told.
-func anew(t *testing.T, p *corev1.Pod) {
+// checkNewPod checks that the pod of a changed manifest has no restarts and no last state of the pod before.
+func checkNewPod(t *testing.T, p *corev1.Pod) {
 	t.Helper()
 	if st := containerStatus(p, "app"); st.RestartCount != 0 || st.LastTerminationState.Terminated != nil {
-		t.Errorf("the pod that was changed has %d restarts, and ended last as %v", st.RestartCount, st.LastTerminationState.Terminated)
+		t.Errorf("pod of a changed manifest: got %d restarts and last state %v, want none",
+			st.RestartCount, st.LastTerminationState.Terminated)
 	}
 }
 
-// ended: no container of a static pod runs. Its mirror pod is gone, and must not have gone before.
+// ended checks that no container of a static pod runs. Its mirror pod is gone, and must not be deleted before the
+// containers stop.
 func ended(t *testing.T, mirror *corev1.Pod) {
 	t.Helper()
 	labels := map[string]string{"io.kubernetes.pod.uid": mirror.Annotations["kubernetes.io/config.mirror"]}
 	if left := containers(t, labels, true); len(left) != 0 {
-		t.Errorf("the mirror pod %s (%s) is gone, and its container still runs", mirror.Name, mirror.UID)
+		t.Errorf("containers of the deleted mirror pod %s (%s): got %d running, want none", mirror.Name, mirror.UID, len(left))
 	}
 }
 
-// TestBadManifests: manifests that cannot be read are named with what is wrong and where, in the log and by an event about the
-// node. They disturb no other, and run as soon as they are mended.
+// TestBadManifests creates invalid manifests. The log and an event about the node show the file and the fault. Other
+// static pods are not disturbed, and a pod runs as soon as its manifest is fixed.
 func TestBadManifests(t *testing.T) {
 	clean(t)
 	sameAgent(t)
@@ -139,36 +144,40 @@ func TestBadManifests(t *testing.T) {
 	good := mirrorReady(t, "good", nil)
 	for _, c := range []struct {
 		file, text string
-		says       []string
+		words      []string // in the log line
 	}{
 		{"bad-syntax.yaml", strings.Replace(staticPod("bad-syntax", "one"), "spec:", "spec: [", 1), []string{"yaml"}},
-		{"bad-field.yaml", strings.Replace(staticPod("bad-field", "one"), "spec:", "spec:\n  hostNetwrk: true", 1), []string{`unknown field \"spec.hostNetwrk\"`}},
+		{"bad-field.yaml", strings.Replace(staticPod("bad-field", "one"), "spec:", "spec:\n  hostNetwrk: true", 1),
+			[]string{`unknown field \"spec.hostNetwrk\"`}},
 		{"bad-twin.yaml", staticPod("good", "two"), []string{"Pod default/good-" + node().Name, "00-good.yaml, which is used"}},
-		{"bad-security.yaml", strings.Replace(staticPod("bad-security", "one"), "- name: app", "- name: app\n    securityContext: {privileged: true, allowPrivilegeEscalation: false}", 1),
+		{"bad-security.yaml", strings.Replace(staticPod("bad-security", "one"), "- name: app",
+			"- name: app\n    securityContext: {privileged: true, allowPrivilegeEscalation: false}", 1),
 			[]string{"spec.containers[0].securityContext", "allowPrivilegeEscalation"}},
-		{"bad-key.yaml", strings.Replace(staticPod("bad-key", "one"), "- name: app", "- name: app\n    env: [{name: A, valueFrom: {configMapKeyRef: {name: nobody, key: x}}}]", 1),
-			[]string{"nobody"}},
+		{"bad-key.yaml", strings.Replace(staticPod("bad-key", "one"), "- name: app",
+			"- name: app\n    env: [{name: A, valueFrom: {configMapKeyRef: {name: no-such-map, key: x}}}]", 1),
+			[]string{"no-such-map"}},
 	} {
 		t.Run(c.file, func(t *testing.T) {
 			manifest(t, dir, c.file, c.text)
 			path := filepath.Join(dir, c.file)
-			mark.waitLine(t, 10*time.Second, append(c.says, path)...)
+			mark.waitLine(t, 10*time.Second, append(c.words, path)...)
 			waitNodeEvent(t, 10*time.Second, "BadManifest", path)
 			if c.file == "bad-twin.yaml" {
-				return // a name that is taken: the file that had it keeps it
+				return // the name belongs to another file, which keeps it
 			}
 			name := strings.TrimSuffix(c.file, ".yaml")
-			manifest(t, dir, c.file, staticPod(name, "mended"))
+			manifest(t, dir, c.file, staticPod(name, "fixed"))
 			mirrorReady(t, name, nil)
 		})
 	}
-	if now := getPod(t, good.Name); now.UID != good.UID || containerStatus(now, "app").ContainerID != containerStatus(good, "app").ContainerID {
-		t.Error("the good pod is not the one it was")
+	now := getPod(t, good.Name)
+	if now.UID != good.UID || containerStatus(now, "app").ContainerID != containerStatus(good, "app").ContainerID {
+		t.Error("the good pod: got another UID or container, want the same")
 	}
 }
 
-// TestBadConfig: a configuration with a field that there is not is refused with its name; so is a second agent on one root
-// directory, and the first goes on.
+// TestBadConfig checks that a configuration with an unknown field is rejected with the name of the field, and that a
+// second agent on the same root directory exits while the first keeps running.
 func TestBadConfig(t *testing.T) {
 	sameAgent(t)
 	text, err := os.ReadFile(node().ConfigFile)
@@ -180,24 +189,26 @@ func TestBadConfig(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
-		what string
-		args []string
-		says []string
+		what  string
+		args  []string
+		words []string // in the output
 	}{
 		{"an unknown field", []string{"--config=" + bad}, []string{bad, "staticPodPaths", `did you mean "staticPodPath"?`}},
-		{"a second agent", []string{"--config=" + node().ConfigFile, "--root-dir=" + node().RootDir, "--kubeconfig=" + node().Kubeconfig},
+		{"a second agent",
+			[]string{"--config=" + node().ConfigFile, "--root-dir=" + node().RootDir, "--kubeconfig=" + node().Kubeconfig},
 			[]string{fmt.Sprintf("another agent (pid %d) works in %s", node().AgentPID(), node().RootDir)}},
 	} {
-		if out, code := nodelet(t, c.args...); code != 1 || !hasAll(out, c.says) {
-			t.Errorf("%s: exit code %d, want 1 and a word of %q:\n%s", c.what, code, c.says, out)
+		if out, code := nodelet(t, c.args...); code != 1 || !hasAll(out, c.words) {
+			t.Errorf("%s: got exit code %d, want 1 and %q in the output:\n%s", c.what, code, c.words, out)
 		}
 	}
 	if out, code := explain(t); code != 0 {
-		t.Errorf("the agent does not answer any more: %s", out)
+		t.Errorf("explain after the second agent: got exit code %d, want 0: %s", code, out)
 	}
 }
 
-// TestStandalone runs the pods of a directory, which also holds what they use, without any API server.
+// TestStandalone runs the pods of a manifest directory without an API server. The directory also has their ConfigMap
+// and Secret.
 func TestStandalone(t *testing.T) {
 	clean(t)
 	dir := t.TempDir()
@@ -232,11 +243,11 @@ spec:
 		return fmt.Sprint(out, err), out == "sesame green"
 	})
 	if out, code := explain(t); code != 0 || !strings.Contains(out, "default/"+mirrorName("alone")) {
-		t.Errorf("explain says %s", out)
+		t.Errorf("explain: got exit code %d, want 0 and default/%s in %s", code, mirrorName("alone"), out)
 	}
 	manifest(t, dir, "objects.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\ndata: {colour: blue}\n"+
 		"---\napiVersion: v1\nkind: Secret\nmetadata: {name: password}\nstringData: {word: sesame}\n")
-	eventually(t, 10*time.Second, "a change of the ConfigMap reaches the pod", func() (string, bool) {
+	eventually(t, 10*time.Second, "the pod sees the change of the ConfigMap", func() (string, bool) {
 		out, err := tryInside(t, mirrorName("alone"), "app", "cat", "/settings/colour")
 		return fmt.Sprint(out, err), out == "blue"
 	})
@@ -247,6 +258,6 @@ spec:
 	end()
 	err := api.Core.Get().Namespace(space).Resource("pods").Name(mirrorName("alone")).Do(t.Context()).Error()
 	if !apierrors.IsNotFound(err) {
-		t.Errorf("the API server has heard of the pod: %v", err)
+		t.Errorf("get the pod from the API server: got %v, want not found", err)
 	}
 }

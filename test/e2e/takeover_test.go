@@ -19,20 +19,21 @@ import (
 	"github.com/nodelet/nodelet/test/testbed"
 )
 
-// settling is how long a new agent is watched after it has started its first pod: longer than the slow rounds of nodelet (a
-// relist each minute) and of the kubelet (reconstruction of volumes, housekeeping).
+// settling is how long a new agent is watched after it has started its first pod. It is longer than the slow periodic
+// work of nodelet (a relist each minute) and of the kubelet (reconstruction of volumes, housekeeping).
 const settling = 75 * time.Second
 
-// tooYoung is how long a kubelet that starts takes a container for new: it calls it not Ready until a probe says otherwise, also
-// if that is its own container.
+// tooYoung is how long a container counts as new for a starting kubelet. It sets a new container to not Ready until a
+// probe succeeds, even if it has started the container itself.
 const tooYoung = 12 * time.Second
 
-// TestLongTakeover: the node goes from the kubelet to nodelet, back, and to nodelet again, under pods of all kinds that either
-// has started. None of them notices: no container, mount, address or verdict changes, and no pod is deleted.
+// TestLongTakeover switches the node from the kubelet to nodelet, back, and to nodelet again, while pods of all kinds
+// run that both have started. No pod is disturbed: no container, mount, address or probe result changes, and no pod
+// is deleted.
 func TestLongTakeover(t *testing.T) {
 	clean(t)
 	stopAgent(t, unix.SIGTERM)
-	t.Cleanup(func() { // whichever agent runs, nodelet has the node in the end
+	t.Cleanup(func() { // whichever agent runs now, nodelet must run in the end
 		stopAgent(t, unix.SIGTERM)
 		startAgent(t)
 	})
@@ -46,23 +47,23 @@ func TestLongTakeover(t *testing.T) {
 	before := agentFiles(t)
 	watched := beginWitness(t)
 	watched.call("http://" + node().IP + ":18080/healthz")
-	changeHands(t, testbed.Nodelet, "first")
+	switchAgent(t, testbed.Nodelet, "first")
 	watched.check(t, "from the kubelet to nodelet")
 	if now := agentFiles(t); now != before {
-		t.Errorf("the kubelet's files were\n%s\nand are\n%s", before, now)
+		t.Errorf("files of the kubelet: got\n%s\nwant\n%s", now, before)
 	}
 
-	t.Log("and back")
+	t.Log("from nodelet to the kubelet")
 	byNodelet := startGroup(t, d, "nodelet", dir, 18081)
 	watched = beginWitness(t)
 	watched.call("http://" + node().IP + ":18080/healthz")
 	watched.call("http://" + node().IP + ":18081/healthz")
-	changeHands(t, testbed.Kubelet, "second")
+	switchAgent(t, testbed.Kubelet, "second")
 	watched.check(t, "from nodelet to the kubelet")
 
-	t.Log("and to nodelet again")
+	t.Log("from the kubelet to nodelet again")
 	watched = beginWitness(t)
-	changeHands(t, testbed.Nodelet, "third")
+	switchAgent(t, testbed.Nodelet, "third")
 	watched.check(t, "from the kubelet to nodelet again")
 
 	byKubelet.finish(t)
@@ -70,7 +71,7 @@ func TestLongTakeover(t *testing.T) {
 	d.waitReturned(t)
 }
 
-// startKind starts an agent of that kind and waits until the node is Ready and its own.
+// startKind starts an agent of that kind and waits until the node is Ready.
 func startKind(t *testing.T, kind testbed.AgentKind) {
 	t.Helper()
 	if err := node().StartAgent(context.Background(), kind); err != nil {
@@ -81,34 +82,36 @@ func startKind(t *testing.T, kind testbed.AgentKind) {
 	}
 }
 
-// changeHands has the node's agent end as a service manager ends it, and the other kind start. When this returns the new agent
-// has started a pod, so it has seen the others, and has had the time to do what it does to them.
-func changeHands(t *testing.T, to testbed.AgentKind, sign string) {
+// switchAgent stops the node's agent as a service manager does, and starts the other kind. When it returns, the new
+// agent has started the pod marker, so it has seen the other pods, and settling has passed.
+func switchAgent(t *testing.T, to testbed.AgentKind, marker string) {
 	t.Helper()
 	stopAgent(t, unix.SIGTERM)
 	startKind(t, to)
-	apply(t, crashing(sign))
-	waitReady(t, 120*time.Second, sign)
+	apply(t, crashing(marker))
+	waitReady(t, 120*time.Second, marker)
 	time.Sleep(settling)
 }
 
-// agentFiles shows what the kubelet's managers keep on the node: nodelet must leave that to them.
+// agentFiles returns the state files of the kubelet's managers. nodelet must not change them.
 func agentFiles(t *testing.T) (all string) {
 	t.Helper()
-	for _, name := range []string{"cpu_manager_state", "memory_manager_state", "dra_manager_state", "allocated_pods_state", "actuated_pods_state"} {
+	for _, name := range []string{
+		"cpu_manager_state", "memory_manager_state", "dra_manager_state", "allocated_pods_state", "actuated_pods_state",
+	} {
 		text, err := os.ReadFile(filepath.Join(node().RootDir, name))
 		if err != nil {
-			t.Errorf("the kubelet has left no %s: %v", name, err)
+			t.Errorf("read the kubelet's %s: %v", name, err)
 		}
 		all += fmt.Sprintf("%s: %s\n", name, text)
 	}
 	return all
 }
 
-// group are the pods that one agent has started.
+// group is a set of pods that one agent, kubelet or nodelet, has started.
 type group struct{ who, dir string }
 
-// startGroup starts pods of all kinds, and a static pod, whose UID must be the one that both agents give it.
+// startGroup starts pods of all kinds, and a static pod, which must have the same UID under both agents.
 func startGroup(t *testing.T, d *csiDriver, who, dir string, port int) group {
 	t.Helper()
 	d.waitRegistered(t)
@@ -117,10 +120,11 @@ func startGroup(t *testing.T, d *csiDriver, who, dir string, port int) group {
 	t.Cleanup(func() {
 		_, _ = tb.Kubectl(context.Background(), "delete", "pvc", claim, "--ignore-not-found", "--timeout=60s")
 	})
-	// The kubelet keeps a record of what it has made its containers with. One that it finds without a record it makes anew where
-	// the policy of a resize is RestartContainer; nodelet writes no such record.
+	// The kubelet records the resources with which it has created its containers. It restarts a container without a
+	// record if its resize policy is RestartContainer. nodelet writes no such record.
 	policy := map[string]string{"kubelet": "RestartContainer", "nodelet": "NotRequired"}[who]
-	apply(t, strings.NewReplacer("${WHO}", who, "${PORT}", strconv.Itoa(port), "${POLICY}", policy).Replace(fill(t, "testdata/takeover.yaml", dir)))
+	variables := strings.NewReplacer("${WHO}", who, "${PORT}", strconv.Itoa(port), "${POLICY}", policy)
+	apply(t, variables.Replace(fill(t, "testdata/takeover.yaml", dir)))
 	text := staticPod(who+"-static", "one")
 	manifest(t, node().ManifestDir, who+".yaml", text)
 	mirror := waitReady(t, 180*time.Second, mirrorName(who+"-static"))
@@ -130,9 +134,9 @@ func startGroup(t *testing.T, d *csiDriver, who, dir string, port int) group {
 		t.Fatal(errs)
 	}
 	if uid := mirror.Annotations["kubernetes.io/config.hash"]; uid != file.Pods[0].Hash {
-		t.Errorf("%s gives the static pod the UID %s, nodelet %s", who, uid, file.Pods[0].Hash)
+		t.Errorf("UID of the static pod under %s: got %s, want %s", who, uid, file.Pods[0].Hash)
 	}
-	const each = 10 // of which three are the Deployment's
+	const each = 10 // three of them belong to the Deployment
 	eventually(t, 240*time.Second, "all pods are Ready", func() (string, bool) {
 		pods, seen := listPods(t, "started-by="+who), ""
 		n := 0
@@ -149,7 +153,7 @@ func startGroup(t *testing.T, d *csiDriver, who, dir string, port int) group {
 	return group{who, dir}
 }
 
-// finish has the Job end as it would have, and everything else deleted.
+// finish lets the Job complete, checks that nothing ran twice, and deletes the StatefulSet.
 func (g group) finish(t *testing.T) {
 	t.Helper()
 	if err := os.WriteFile(filepath.Join(g.dir, "finish"), nil, 0o600); err != nil {
@@ -157,18 +161,18 @@ func (g group) finish(t *testing.T) {
 	}
 	kubectl(t, "wait", "--for=condition=complete", "job/"+g.who+"-job", "--timeout=60s")
 	if runs, err := os.ReadFile(filepath.Join(g.dir, g.who+"-runs")); string(runs) != "run\n" {
-		t.Errorf("the Job's container ran so: %q (%v), want once", runs, err)
+		t.Errorf("runs of the Job's container: got %q (%v), want one", runs, err)
 	}
 	for file, want := range map[string]string{"first": "once", "hook": "once"} {
 		if got := shell(t, g.who+"-init", "app", "cat /scratch/"+file); strings.TrimSpace(got) != want {
-			t.Errorf("%s of pod %s-init ran so: %q", file, g.who, got)
+			t.Errorf("%s of pod %s-init: got %q, want %q", file, g.who, got, want)
 		}
 	}
 	kubectl(t, "delete", "statefulset", g.who+"-state", "--timeout=60s")
 	waitGone(t, 60*time.Second, g.who+"-state-0")
 }
 
-// call asks for a URL again and again; each time must succeed.
+// call requests a URL again and again. Each request must succeed.
 func (w *witness) call(url string) {
 	h := &http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 	w.done.Go(func() {

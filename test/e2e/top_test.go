@@ -12,8 +12,8 @@ import (
 	"github.com/nodelet/nodelet/test/testbed"
 )
 
-// metricsAPI makes the API server ask the metrics-server in the node's network for the resource metrics API. A Service that
-// is only another name for the address leads there without kube-proxy.
+// metricsAPI registers the metrics-server in the node's network for the resource metrics API. A Service of type
+// ExternalName leads to its address without kube-proxy.
 const metricsAPI = `
 apiVersion: v1
 kind: Service
@@ -32,7 +32,7 @@ spec:
   service: {name: metrics-server, namespace: kube-system, port: 4443}
 `
 
-// TestLongTop: kubectl top shows the node and its pods through a real metrics-server.
+// TestLongTop checks that kubectl top shows the node and its pods through a real metrics-server.
 func TestLongTop(t *testing.T) {
 	clean(t)
 	sameAgent(t)
@@ -56,7 +56,7 @@ spec:
     args: [pause]
 `)
 	waitReady(t, time.Minute, "top-busy")
-	partner(t, program, "--kubeconfig="+tb.Kubeconfig, "--authentication-kubeconfig="+tb.Kubeconfig,
+	runOnNode(t, program, "--kubeconfig="+tb.Kubeconfig, "--authentication-kubeconfig="+tb.Kubeconfig,
 		"--authorization-kubeconfig="+tb.Kubeconfig, "--bind-address="+node().IP, "--secure-port=4443", "--cert-dir="+t.TempDir(),
 		"--kubelet-preferred-address-types=InternalIP", "--kubelet-insecure-tls", "--metric-resolution=10s", "--kubelet-request-timeout=5s")
 	apply(t, fmt.Sprintf(metricsAPI, node().IP))
@@ -78,27 +78,27 @@ spec:
 		}
 	}
 	if cpu := amount(t, seen["busy"][0], "m"); cpu < 50 || cpu > 260 {
-		t.Errorf("busy uses %d m of CPU, its limit is 200m", cpu)
+		t.Errorf("CPU of busy: got %dm, want 50m to 260m with a limit of 200m", cpu)
 	}
 	if cpu := amount(t, seen["idle"][0], "m"); cpu > 40 {
-		t.Errorf("idle uses %d m of CPU", cpu)
+		t.Errorf("CPU of idle: got %dm, want at most 40m", cpu)
 	}
 	if memory := amount(t, seen["busy"][1], "Mi"); memory > 64 {
-		t.Errorf("busy uses %d Mi of memory, its limit is 64Mi", memory)
+		t.Errorf("memory of busy: got %dMi, want at most its limit of 64Mi", memory)
 	}
 	f := strings.Fields(nodeLine)
 	if len(f) != 5 || amount(t, f[1], "m") == 0 || amount(t, f[3], "Mi") == 0 {
-		t.Errorf("kubectl top node: %q", nodeLine)
+		t.Errorf("kubectl top node: got %q, want five fields with CPU and memory", nodeLine)
 	}
 }
 
-// amount reads a number with a unit.
+// amount parses a number with a unit.
 func amount(t *testing.T, text, unit string) int {
 	t.Helper()
 	number, ok := strings.CutSuffix(text, unit)
 	n, err := strconv.Atoi(number)
 	if !ok || err != nil {
-		t.Errorf("%q is no amount in %s", text, unit)
+		t.Errorf("parse an amount: got %q, want a number in %s", text, unit)
 	}
 	return n
 }

@@ -65,7 +65,8 @@ spec:
   containers: [{name: app, image: "registry.k8s.io/e2e-test-images/busybox:1.37.0-1", command: [sleep, "3600"]}]
 `
 
-// TestLongTwoNetworks: a pod with a macvlan from a NetworkAttachmentDefinition and a second bridge from a file of the node.
+// TestLongTwoNetworks runs a pod with a macvlan network from a NetworkAttachmentDefinition and a second bridge from a
+// file on the node.
 func TestLongTwoNetworks(t *testing.T) {
 	dir := t.TempDir()
 	onTestbed(t, testbed.Options{Name: "nets", Network: "agent", AgentArgs: []string{"-v=4", "--cni-networks-dir=" + dir, "--cni-check-period=2s"}})
@@ -89,27 +90,27 @@ func TestLongTwoNetworks(t *testing.T) {
 	})
 	text := pod.Annotations["k8s.v1.cni.cncf.io/network-status"]
 	if err := json.Unmarshal([]byte(text), &status); err != nil || len(status) != 3 {
-		t.Fatalf("status annotation: %v\n%s", err, text)
+		t.Fatalf("status annotation: got %d networks, %v; want 3\n%s", len(status), err, text)
 	}
 	for i, want := range []struct{ name, ifName, ip string }{
 		{"nodelet", "eth0", pod.Status.PodIP}, {"default/wide", "net1", "192.0.2."}, {"default/second", "sec0", "203.0.113."},
 	} {
 		got := status[i]
 		if got.Name != want.name || got.Interface != want.ifName || got.Default != (i == 0) || len(got.IPs) != 1 || !strings.HasPrefix(got.IPs[0], want.ip) {
-			t.Errorf("network %d: %+v, want %+v", i, got, want)
+			t.Errorf("network %d: got %+v, want %+v", i, got, want)
 			continue
 		}
 		shown := shell(t, "many", "app", "ip addr show dev "+want.ifName)
 		if !strings.Contains(shown, got.IPs[0]+"/") || !strings.Contains(shown, got.MAC) {
-			t.Errorf("the annotation says %+v, while the pod has\n%s", got, shown)
+			t.Errorf("status annotation: got %+v, want what the pod has:\n%s", got, shown)
 		}
 	}
 	if status[2].MAC != "0a:58:cb:00:71:09" {
-		t.Errorf("sec0 has the address %s, which is not what the pod asked for", status[2].MAC)
+		t.Errorf("MAC address of sec0: got %s, want the requested 0a:58:cb:00:71:09", status[2].MAC)
 	}
 	checkNotices(t, pod)
 	kubectl(t, "delete", "pod", "many", "--wait=true")
-	instead(t)
+	replaceDefaultNetwork(t)
 }
 
 const insteadYAML = `
@@ -123,15 +124,16 @@ spec:
   containers: [{name: app, image: "registry.k8s.io/e2e-test-images/busybox:1.37.0-1", command: [sleep, "3600"]}]
 `
 
-// instead: a pod that has another network in the place of the node's own, and one that asks of it what none of its plugins can do.
-func instead(t *testing.T) {
+// replaceDefaultNetwork runs a pod with another default network than the node's, and one that requests a capability
+// that no plugin of that network has.
+func replaceDefaultNetwork(t *testing.T) {
 	t.Helper()
 	apply(t, insteadYAML)
 	pod := waitReady(t, time.Minute, "instead")
 	shown := shell(t, "instead", "app", "ip addr")
 	if !strings.HasPrefix(pod.Status.PodIP, "203.0.113.") || !strings.Contains(shown, pod.Status.PodIP+"/24 scope global eth0") &&
 		!strings.Contains(shown, pod.Status.PodIP+"/24 brd 203.0.113.255 scope global eth0") || !strings.Contains(shown, "0a:58:cb:00:71:0a") {
-		t.Errorf("the pod's address is %s, and it has\n%s", pod.Status.PodIP, shown)
+		t.Errorf("addresses of the pod: got IP %s and\n%s\nwant 203.0.113.0/24 and 0a:58:cb:00:71:0a on eth0", pod.Status.PodIP, shown)
 	}
 	waitPod(t, 20*time.Second, "instead", "has the status annotation", func(p *corev1.Pod) bool {
 		return strings.Contains(p.Annotations["k8s.v1.cni.cncf.io/network-status"], `"name": "kube-system/second"`)
@@ -144,20 +146,20 @@ func instead(t *testing.T) {
 	metrics := scrape(t, "metrics")
 	for _, plugin := range []string{"bridge", "macvlan"} {
 		if want := fmt.Sprintf("nodelet_cni_plugin_duration_seconds_count{plugin=%q,verb=\"ADD\"} ", plugin); !strings.Contains(metrics, want) {
-			t.Errorf("the metrics lack %s", want)
+			t.Errorf("metrics: got no %s, want one", want)
 		}
 	}
 	if strings.Contains(metrics, `nodelet_cni_plugin_duration_seconds_count{plugin="portmap",verb="ADD"`) {
-		t.Error("portmap has run, though no pod has asked for host ports")
+		t.Error("calls of portmap: got some, want none, because no pod has host ports")
 	}
 }
 
-// checkNotices takes a route away, and puts it back.
+// checkNotices deletes a route of the pod and adds it again. CNI's CHECK finds both, and events report them.
 func checkNotices(t *testing.T, pod *corev1.Pod) {
 	t.Helper()
 	records, err := filepath.Glob(filepath.Join(node().RootDir, "cni/sandboxes/*/record.json"))
 	if err != nil || len(records) != 1 {
-		t.Fatalf("records: %q, %v", records, err)
+		t.Fatalf("records of sandboxes: got %q, %v, want one", records, err)
 	}
 	text, err := os.ReadFile(records[0])
 	var rec struct{ NetNS string }

@@ -17,8 +17,8 @@ import (
 	"github.com/nodelet/nodelet/test/testbed"
 )
 
-// TestLongTwoNodes: two nodes joined by a network, once with the runtime setting the pods' networks up and once with nodelet;
-// both families, services by kube-proxy in both modes, names by CoreDNS.
+// TestLongTwoNodes runs two nodes on one network, once with the runtime setting up the pod network and once with
+// nodelet. It covers IPv4 and IPv6, Services with kube-proxy in two modes, and names with CoreDNS.
 func TestLongTwoNodes(t *testing.T) {
 	for network, proxy := range map[string]string{"agent": "nftables", "runtime": "iptables"} {
 		t.Run(network, func(t *testing.T) {
@@ -65,19 +65,20 @@ func twoNodes(t *testing.T) {
 	apply(t, yaml)
 	a, b := waitReady(t, time.Minute, "web-a"), waitReady(t, time.Minute, "web-b")
 	if len(a.Status.PodIPs) != 2 || len(b.Status.PodIPs) != 2 {
-		t.Fatalf("addresses of the pods: %v and %v; want one of each family", a.Status.PodIPs, b.Status.PodIPs)
+		t.Fatalf("addresses of the pods: got %v and %v; want one of each family", a.Status.PodIPs, b.Status.PodIPs)
 	}
-	// Pod to pod on another node, and to itself as hairpin would, by each family. The address of the one who asks is its own.
+	// From pod to pod on another node, and to itself, with each family. The server sees the client's own address.
 	for i := range 2 {
 		own, other := a.Status.PodIPs[i].IP, b.Status.PodIPs[i].IP
 		expectBody(t, "http://"+net.JoinHostPort(other, "8080")+"/hostname", "web-b")
 		if got := body(t, "http://"+net.JoinHostPort(other, "8080")+"/clientip"); addressOf(got) != own {
-			t.Errorf("web-b takes web-a for %s, which has %s", got, own)
+			t.Errorf("address of web-a that web-b sees: got %s, want %s", got, own)
 		}
 		expectBody(t, "http://"+net.JoinHostPort(own, "8080")+"/hostname", "web-a")
 	}
 	pairOnOneNode(t, a)
-	// Services, by address and by name; behind "web" are both pods, and behind "only-web-a" the one who asks: hairpin.
+	// Services by address and by name. "web" has both pods as endpoints; "only-web-a" has only the client itself,
+	// which is hairpin.
 	for _, s := range []string{"web", "only-web-a", "only-web-b"} {
 		for _, ip := range clusterIPs(t, s) {
 			bodies(t, "http://"+net.JoinHostPort(ip, "80")+"/hostname", behind(s))
@@ -96,7 +97,7 @@ func behind(service string) []string {
 	return []string{strings.TrimPrefix(service, "only-")}
 }
 
-// pairOnOneNode: two pods on one node.
+// pairOnOneNode checks requests between two pods on one node.
 func pairOnOneNode(t *testing.T, a *corev1.Pod) {
 	t.Helper()
 	apply(t, `{apiVersion: v1, kind: Pod, metadata: {name: near}, spec: {nodeName: `+tb.Nodes[0].Name+`, terminationGracePeriodSeconds: 0,
@@ -110,7 +111,7 @@ func pairOnOneNode(t *testing.T, a *corev1.Pod) {
 	}
 }
 
-// fromOutside asks from the other node and from a machine that is no node: host ports and node ports.
+// fromOutside requests host ports and node ports from the other node, and a host port from a pod on its own node.
 func fromOutside(t *testing.T) {
 	t.Helper()
 	for i, want := range []string{"web-a", "web-b"} {
@@ -127,21 +128,21 @@ func fromOutside(t *testing.T) {
 				return fmt.Sprint(got, err), strings.HasPrefix(got, "web-")
 			})
 		}
-		// Hairpin by the host port of one's own node.
+		// Hairpin through the host port of the client's own node.
 		if i == 0 {
 			expectBody(t, "http://"+net.JoinHostPort(tb.Nodes[0].IP, "8088")+"/hostname", want)
 		}
 	}
 }
 
-// hostNetwork: a pod in the node's network has the node's addresses and reaches pods.
+// hostNetwork checks that a pod in the node's network has the node's address and reaches pods.
 func hostNetwork(t *testing.T, b *corev1.Pod) {
 	t.Helper()
 	apply(t, `{apiVersion: v1, kind: Pod, metadata: {name: host}, spec: {nodeName: `+tb.Nodes[0].Name+`, hostNetwork: true, terminationGracePeriodSeconds: 0,
 		dnsPolicy: ClusterFirstWithHostNet, containers: [{name: app, image: "`+testbed.BusyboxImage+`", command: [sleep, "600"]}]}}`)
 	host := waitReady(t, time.Minute, "host")
 	if host.Status.PodIP != tb.Nodes[0].IP {
-		t.Errorf("a pod in the node's network has %s, the node %s", host.Status.PodIP, tb.Nodes[0].IP)
+		t.Errorf("IP of a pod in the node's network: got %s, want %s", host.Status.PodIP, tb.Nodes[0].IP)
 	}
 	for _, url := range []string{"http://" + net.JoinHostPort(b.Status.PodIP, "8080"), "http://only-web-b"} {
 		eventually(t, 15*time.Second, url+" answers a pod in the node's network", func() (string, bool) {
@@ -151,12 +152,12 @@ func hostNetwork(t *testing.T, b *corev1.Pod) {
 	}
 }
 
-// body asks for a URL from within web-a.
+// body requests a URL from inside web-a.
 func body(t *testing.T, url string) string {
 	t.Helper()
 	got, err := tryBody(t, url)
 	if err != nil {
-		t.Errorf("web-a asks for %s: %v", url, err)
+		t.Errorf("get %s from web-a: %v", url, err)
 	}
 	return got
 }
@@ -174,14 +175,14 @@ func expectBody(t *testing.T, url, want string) {
 	})
 }
 
-// bodies asks until all have answered, and nobody else has.
+// bodies requests a URL until each name in want has answered. Any other answer fails the test.
 func bodies(t *testing.T, url string, want []string) {
 	t.Helper()
 	var seen []string
 	eventually(t, 30*time.Second, fmt.Sprintf("%s is answered by %q", url, want), func() (string, bool) {
 		got, err := tryBody(t, url)
 		if err == nil && !slices.Contains(want, got) {
-			t.Fatalf("%s is answered by %q", url, got)
+			t.Fatalf("answer of %s: got %q, want one of %q", url, got, want)
 		}
 		if err == nil && !slices.Contains(seen, got) {
 			seen = append(seen, got)
@@ -190,7 +191,7 @@ func bodies(t *testing.T, url string, want []string) {
 	})
 }
 
-// addressOf takes the address out of ADDRESS:PORT.
+// addressOf returns the address of ADDRESS:PORT, or "".
 func addressOf(s string) string {
 	ap, err := netip.ParseAddrPort(s)
 	if err != nil {
@@ -203,7 +204,7 @@ func clusterIPs(t *testing.T, service string) []string {
 	t.Helper()
 	ips := strings.Fields(strings.Trim(kubectl(t, "get", "service", service, "-o", "jsonpath={.spec.clusterIPs[*]}"), "[]"))
 	if len(ips) != 2 {
-		t.Errorf("service %s has the addresses %q; want one of each family", service, ips)
+		t.Errorf("addresses of service %s: got %q, want one of each family", service, ips)
 	}
 	return ips
 }

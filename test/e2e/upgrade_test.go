@@ -29,27 +29,28 @@ const (
 	newVersion  = "9.9.9-upgraded"
 )
 
-// TestLongUpgrade: nodelet's program is replaced under 110 pods whose readiness is probed each second or two, after SIGTERM, and
-// once more after SIGKILL. No container starts or ends, no pod and no endpoint turns not Ready, and the node stays Ready.
+// TestLongUpgrade replaces the nodelet binary while 110 pods run whose readiness is probed every one or two seconds,
+// once with SIGTERM and once with SIGKILL. No container starts or exits, no pod or endpoint turns not Ready, and the
+// node stays Ready.
 func TestLongUpgrade(t *testing.T) {
 	clean(t)
 	dir := t.TempDir()
 	place, next := filepath.Join(dir, "nodelet"), filepath.Join(dir, "next")
-	t.Cleanup(func() { // the next test has the program that it expects
+	t.Cleanup(func() { // the next test needs the usual program
 		stopAgent(t, unix.SIGTERM)
 		tb.SetNodelet(program)
 		startAgent(t)
 	})
 	tb.SetNodelet(place)
-	build := exec.Command("go", "build", "-tags", "grpcnotrace", "-trimpath", "-ldflags", "-s -w -X github.com/nodelet/nodelet/config.Version="+newVersion,
-		"-o", next, "../../cmd/nodelet")
+	build := exec.Command("go", "build", "-tags", "grpcnotrace", "-trimpath",
+		"-ldflags", "-s -w -X github.com/nodelet/nodelet/config.Version="+newVersion, "-o", next, "../../cmd/nodelet")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build the next version: %v\n%s", err, out)
 	}
 	apply(t, `{apiVersion: v1, kind: Service, metadata: {name: upgrade}, spec: {selector: {upgrade: "yes"}, ports: [{port: 80}]}}`)
 	p := startProbed(t)
-	t.Cleanup(func() { // this waits for their ends, unlike a deletion without grace
+	t.Cleanup(func() { // this waits until the pods are gone, unlike a deletion with a grace period of zero
 		if _, err := tb.Kubectl(context.Background(), "delete", "pods", "-l", "upgrade", "--timeout=300s"); err != nil {
 			t.Error(err)
 		}
@@ -64,14 +65,14 @@ func TestLongUpgrade(t *testing.T) {
 				n++
 			}
 		}
-		time.Sleep(time.Second) // a list of them all is not free
+		time.Sleep(time.Second) // listing all pods costs the API server something
 		return fmt.Sprintf("%d of %d", n, upgradePods), n == upgradePods
 	})
 	p.replace(t, unix.SIGTERM, next, place, newVersion)
 	p.replace(t, unix.SIGKILL, program, place, "")
 }
 
-// replace ends the agent, puts another version of its program in its place and starts that, and tells how long it took.
+// replace stops the agent, replaces its program with another version, starts that, and logs how long each step took.
 func (p *probed) replace(t *testing.T, sig unix.Signal, program, place, version string) {
 	t.Helper()
 	watched := beginWitness(t)
@@ -91,15 +92,15 @@ func (p *probed) replace(t *testing.T, sig unix.Signal, program, place, version 
 	}()
 	time.Sleep(settling)
 	watched.check(t, sig.String())
-	t.Logf("%s: the agent had ended after %s, the next was started after %s and healthy after %s; its first probe came after %s, and after %s "+
-		"each of %d pods had been probed", unix.SignalName(sig), ms(ended), ms(started), ms(<-healthy), ms(p.first(t).Sub(signalled)),
-		ms(p.all(t).Sub(signalled)), p.pods)
+	t.Logf("%s: the agent had exited after %s, the next was started after %s and healthy after %s; its first probe came after %s, "+
+		"and after %s each of %d pods had been probed", unix.SignalName(sig), ms(ended), ms(started), ms(<-healthy),
+		ms(p.first(t).Sub(signalled)), ms(p.all(t).Sub(signalled)), p.pods)
 	n := &corev1.Node{}
 	if err := api.Core.Get().Resource("nodes").Name(node().Name).Do(t.Context()).Into(n); err != nil {
 		t.Fatal(err)
 	}
 	if v := n.Status.NodeInfo.KubeletVersion; strings.Contains(v, newVersion) != (version == newVersion) {
-		t.Errorf("the node runs version %s, want %q", v, version)
+		t.Errorf("version of the node: got %s, want %q", v, version)
 	}
 }
 
@@ -115,7 +116,7 @@ func answers(url string) bool {
 	return resp.StatusCode == http.StatusOK
 }
 
-// copyProgram replaces a program as a package manager does: the running one keeps its file.
+// copyProgram replaces a program as a package manager does: a running process keeps the old file.
 func copyProgram(t *testing.T, from, to string) {
 	t.Helper()
 	text, err := os.ReadFile(from)
@@ -130,11 +131,12 @@ func copyProgram(t *testing.T, from, to string) {
 	}
 }
 
-// probed is what the agent probes in place of the pods: a server of the test, which sees when each pod's probe comes.
+// probed is a server of the test that the agent probes instead of the pods. It records when the first probe for each
+// pod comes.
 type probed struct {
 	host string
 	port int
-	pods int // probed over HTTP
+	pods int // number of pods that are probed over HTTP
 
 	mu   sync.Mutex
 	seen map[string]time.Time // first probe since forget, by path
@@ -171,10 +173,10 @@ func (p *probed) forget() {
 	clear(p.seen)
 }
 
-// first is when the first probe came since forget.
+// first returns the time of the first probe of any pod since forget.
 func (p *probed) first(t *testing.T) time.Time { return p.pick(t, time.Time.Before) }
 
-// all is when each pod had been probed since forget.
+// all returns the time when each pod had been probed since forget.
 func (p *probed) all(t *testing.T) time.Time { return p.pick(t, time.Time.After) }
 
 func (p *probed) pick(t *testing.T, better func(a, b time.Time) bool) (best time.Time) {
@@ -182,7 +184,7 @@ func (p *probed) pick(t *testing.T, better func(a, b time.Time) bool) (best time
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.seen) != p.pods {
-		t.Errorf("%d pods have been probed, want %d", len(p.seen), p.pods)
+		t.Errorf("probed pods: got %d, want %d", len(p.seen), p.pods)
 	}
 	for _, at := range p.seen {
 		if best.IsZero() || better(at, best) {
@@ -192,7 +194,7 @@ func (p *probed) pick(t *testing.T, better func(a, b time.Time) bool) (best time
 	return best
 }
 
-// createPod makes a small pod: most are probed over HTTP each second, some by TCP or within the container every two seconds.
+// createPod creates a small pod. Most are probed over HTTP each second, some over TCP or with exec every two seconds.
 func (p *probed) createPod(t *testing.T, i int) {
 	t.Helper()
 	app := corev1.Container{Name: "app", Image: testbed.PauseImage, ReadinessProbe: &corev1.Probe{PeriodSeconds: 2, TimeoutSeconds: 20}}
@@ -210,8 +212,14 @@ func (p *probed) createPod(t *testing.T, i int) {
 		probe.HTTPGet.Port.IntVal = int32(p.port)
 	}
 	grace := int64(1)
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("small-%d", i), Namespace: space, Labels: map[string]string{"upgrade": "yes"}},
-		Spec: corev1.PodSpec{NodeName: node().Name, TerminationGracePeriodSeconds: &grace, Containers: []corev1.Container{app}}}
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Name:      fmt.Sprintf("small-%d", i),
+			Namespace: space,
+			Labels:    map[string]string{"upgrade": "yes"},
+		},
+		Spec: corev1.PodSpec{NodeName: node().Name, TerminationGracePeriodSeconds: &grace, Containers: []corev1.Container{app}},
+	}
 	if err := api.Core.Post().Namespace(space).Resource("pods").VersionedParams(&metav1.CreateOptions{}, client.Parameters).
 		Body(pod).Do(t.Context()).Error(); err != nil {
 		t.Fatal(err)

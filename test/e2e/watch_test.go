@@ -13,18 +13,18 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// recorder watches pods and the node beside a test and notes what must never be: statuses that step back, and a node that
-// turns NotReady.
+// recorder watches pods and the node during a test and records what must never happen: a status that goes back, and a
+// node that turns not Ready.
 type recorder struct {
-	mu     sync.Mutex
-	last   map[types.UID]*corev1.Pod
-	wrongs []string
-	seen   int
-	cancel context.CancelFunc
-	done   sync.WaitGroup
+	mu         sync.Mutex
+	last       map[types.UID]*corev1.Pod
+	violations []string
+	seen       int
+	cancel     context.CancelFunc
+	done       sync.WaitGroup
 }
 
-// record begins to watch the pods with a label, and the node.
+// record starts to watch the pods with a label, and the node.
 func record(selector string) *recorder {
 	ctx, cancel := context.WithCancel(context.Background())
 	r := &recorder{last: map[types.UID]*corev1.Pod{}, cancel: cancel}
@@ -33,19 +33,19 @@ func record(selector string) *recorder {
 	return r
 }
 
-// end stops watching and fails the test for each wrong that was seen. It returns how many changes of pods there were.
+// end stops watching and fails the test for each violation. It returns the number of updates of pods.
 func (r *recorder) end(t *testing.T) int {
 	t.Helper()
 	r.cancel()
 	r.done.Wait()
-	for _, w := range r.wrongs {
-		t.Error(w)
+	for _, v := range r.violations {
+		t.Error(v)
 	}
 	return r.seen
 }
 
-func (r *recorder) wrong(format string, args ...any) {
-	r.wrongs = append(r.wrongs, fmt.Sprintf(format, args...))
+func (r *recorder) violation(format string, args ...any) {
+	r.violations = append(r.violations, fmt.Sprintf(format, args...))
 }
 
 func (r *recorder) node(e watch.Event) bool {
@@ -57,7 +57,7 @@ func (r *recorder) node(e watch.Event) bool {
 	defer r.mu.Unlock()
 	for _, c := range n.Status.Conditions {
 		if c.Type == corev1.NodeReady && c.Status != corev1.ConditionTrue {
-			r.wrong("the node turned Ready=%s: %s: %s", c.Status, c.Reason, c.Message)
+			r.violation("the node turned Ready=%s: %s: %s", c.Status, c.Reason, c.Message)
 		}
 	}
 	return false
@@ -79,19 +79,19 @@ func (r *recorder) pod(e watch.Event) bool {
 	return false
 }
 
-// rank orders the phases; a pod never goes to a lower one, nor from one end to the other.
+// rank orders the phases. A pod never goes to a lower phase, nor from one terminal phase to the other.
 var rank = map[corev1.PodPhase]int{corev1.PodPending: 0, corev1.PodRunning: 1, corev1.PodSucceeded: 2, corev1.PodFailed: 2}
 
 func (r *recorder) stepsBack(old, p *corev1.Pod) {
 	was, is := &old.Status, &p.Status
 	if rank[is.Phase] < rank[was.Phase] || rank[was.Phase] == 2 && is.Phase != was.Phase {
-		r.wrong("pod %s (%s) went from phase %s to %s", p.Name, p.UID, was.Phase, is.Phase)
+		r.violation("pod %s (%s) went from phase %s to %s", p.Name, p.UID, was.Phase, is.Phase)
 	}
 	if was.StartTime != nil && !was.StartTime.Equal(is.StartTime) {
-		r.wrong("pod %s: its start time went from %v to %v", p.Name, was.StartTime, is.StartTime)
+		r.violation("pod %s: its start time went from %v to %v", p.Name, was.StartTime, is.StartTime)
 	}
 	if was.PodIP != "" && is.PodIP == "" {
-		r.wrong("pod %s has lost its address", p.Name)
+		r.violation("pod %s has lost its pod IP", p.Name)
 	}
 	for _, c := range is.ContainerStatuses {
 		r.containerStepsBack(p, containerStatus(old, c.Name), c)
@@ -104,22 +104,23 @@ func (r *recorder) stepsBack(old, p *corev1.Pod) {
 func (r *recorder) containerStepsBack(p *corev1.Pod, was, is corev1.ContainerStatus) {
 	switch {
 	case is.RestartCount < was.RestartCount:
-		r.wrong("pod %s: the restart count of %s went from %d to %d", p.Name, is.Name, was.RestartCount, is.RestartCount)
+		r.violation("pod %s: the restart count of %s went from %d to %d", p.Name, is.Name, was.RestartCount, is.RestartCount)
 	case is.RestartCount == was.RestartCount && was.ContainerID != "" && is.ContainerID != was.ContainerID:
-		r.wrong("pod %s: container %s is %q and was %q, with the same restart count", p.Name, is.Name, is.ContainerID, was.ContainerID)
+		r.violation("pod %s: container %s is %q and was %q, with the same restart count", p.Name, is.Name, is.ContainerID, was.ContainerID)
 	case is.RestartCount == was.RestartCount && was.State.Running != nil && is.State.Waiting != nil && !hasEnded(is, was.ContainerID):
-		r.wrong("pod %s: container %s ran and waits now (%s), with the same restart count", p.Name, is.Name, is.State.Waiting.Reason)
+		r.violation("pod %s: container %s went from running to waiting (%s), with the same restart count", p.Name, is.Name, is.State.Waiting.Reason)
 	case is.RestartCount == was.RestartCount && was.State.Terminated != nil && is.State.Running != nil:
-		r.wrong("pod %s: container %s had ended and runs now, with the same restart count", p.Name, is.Name)
+		r.violation("pod %s: container %s went from terminated to running, with the same restart count", p.Name, is.Name)
 	}
 }
 
-// hasEnded: the status tells how that instance ended.
+// hasEnded reports whether the last state of the container is the end of that instance.
 func hasEnded(c corev1.ContainerStatus, id string) bool {
 	return c.LastTerminationState.Terminated != nil && c.LastTerminationState.Terminated.ContainerID == id
 }
 
-// noRestarts fails the test for each container of a recorded pod that has been restarted, unless excused, which may be nil.
+// noRestarts fails the test for each container of a recorded pod that was restarted, unless excused returns true.
+// excused may be nil.
 func (r *recorder) noRestarts(t *testing.T, excused func(*corev1.Pod, corev1.ContainerStatus) bool) {
 	t.Helper()
 	r.mu.Lock()
@@ -127,7 +128,8 @@ func (r *recorder) noRestarts(t *testing.T, excused func(*corev1.Pod, corev1.Con
 	for _, p := range r.last {
 		for _, c := range append(p.Status.InitContainerStatuses, p.Status.ContainerStatuses...) {
 			if c.RestartCount > 0 && (excused == nil || !excused(p, c)) {
-				t.Errorf("pod %s: container %s was restarted %d times: %+v", p.Name, c.Name, c.RestartCount, c.LastTerminationState.Terminated)
+				t.Errorf("restarts of container %s of pod %s: got %d, want none: %+v",
+					c.Name, p.Name, c.RestartCount, c.LastTerminationState.Terminated)
 			}
 		}
 	}

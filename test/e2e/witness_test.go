@@ -22,9 +22,10 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// witness notes whatever happens to the pods that were on the node when it began, where nothing should: containers that start
-// or end (the runtime's events), mounts that come or go (the kernel's word), pods that turn not Ready, change their address or
-// their containers or are deleted, endpoints that are taken out of service, and a node that turns NotReady.
+// witness checks that nothing happens to the pods that were on the node when it started. It records containers that
+// start or exit (events of the runtime), mounts that appear or disappear (the kernel's mount table), pods that are
+// deleted, turn not Ready, or change their address or their containers, endpoints that turn not ready, and a node
+// that turns not Ready.
 type witness struct {
 	began  time.Time
 	ctx    context.Context
@@ -32,18 +33,18 @@ type witness struct {
 	done   sync.WaitGroup
 	stop   *os.File // closed to end the watch of the mounts
 
-	// pods are the pods at the beginning, by the UID of their API object; uids are all UIDs that they have, also those of
-	// static pods, which their sandboxes and directories carry.
+	// pods has the pods at the start by the UID of their API object. uids maps all their UIDs to names, including the
+	// UIDs of static pods, which their sandboxes and directories have.
 	pods map[string]*corev1.Pod
 	uids map[string]string
 	ran  []string
 
 	mu    sync.Mutex
 	saw   []string
-	ready map[string]bool // endpoints in service, by slice and address
+	ready map[string]bool // ready endpoints, by slice and address
 }
 
-// beginWitness begins to watch the pods that are in the API now.
+// beginWitness starts to watch the pods that are in the API now.
 func beginWitness(t *testing.T) *witness {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -58,14 +59,14 @@ func beginWitness(t *testing.T) *witness {
 	w.ran = w.instances(t)
 	w.watchMounts(t)
 	w.watchRuntime(ctx, t)
-	w.done.Go(func() { _ = follow(ctx, "pods", labelled(""), w.pod) }) // it goes on until ctx ends
+	w.done.Go(func() { _ = follow(ctx, "pods", labelled(""), w.pod) }) // runs until ctx ends
 	w.done.Go(func() { _ = follow(ctx, "nodes", named(node().Name), w.node) })
 	w.watchEndpoints(ctx, t)
 	t.Cleanup(func() { w.end() })
 	return w
 }
 
-// check ends the watch and fails the test for all that was seen.
+// check ends the watch and fails the test for each change that was recorded.
 func (w *witness) check(t *testing.T, during string) {
 	t.Helper()
 	w.end()
@@ -73,18 +74,18 @@ func (w *witness) check(t *testing.T, during string) {
 		t.Errorf("%s: %s", during, s)
 	}
 	if now := w.instances(t); !slices.Equal(now, w.ran) {
-		t.Errorf("%s: the containers were\n%s\nand are\n%s", during, strings.Join(w.ran, "\n"), strings.Join(now, "\n"))
+		t.Errorf("%s: containers: got\n%s\nwant\n%s", during, strings.Join(now, "\n"), strings.Join(w.ran, "\n"))
 	}
 	if len(w.ready) == 0 {
-		t.Errorf("%s: no endpoint was seen", during)
+		t.Errorf("%s: endpoints: got none, want at least one", during)
 	}
-	t.Logf("%s: %d pods, %d sandboxes and containers, %d endpoints were watched for %s, and %d things were seen to change", during,
+	t.Logf("%s: %d pods, %d sandboxes and containers, %d endpoints were watched for %s, with %d changes", during,
 		len(w.pods), len(w.ran), len(w.ready), time.Since(w.began).Round(time.Second), len(w.saw))
 }
 
 func (w *witness) end() {
 	w.cancel()
-	_ = w.stop.Close() // it may have ended before
+	_ = w.stop.Close() // it may be closed already
 	w.done.Wait()
 }
 
@@ -94,14 +95,14 @@ func (w *witness) note(format string, args ...any) {
 	w.saw = append(w.saw, fmt.Sprintf("after %s: ", time.Since(w.began).Round(10*time.Millisecond))+fmt.Sprintf(format, args...))
 }
 
-// instances lists the sandboxes and containers of the pods as the runtime has them, with their states.
+// instances lists the sandboxes and containers of the pods in the runtime, with their states.
 func (w *witness) instances(t *testing.T) (all []string) {
 	t.Helper()
-	client, hangUp, err := node().CRI()
+	client, closeConn, err := node().CRI()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer hangUp()
+	defer closeConn()
 	sandboxes, err := client.ListPodSandbox(context.Background(), &runtimeapi.ListPodSandboxRequest{})
 	if err != nil {
 		t.Fatal(err)
@@ -124,10 +125,10 @@ func (w *witness) instances(t *testing.T) (all []string) {
 	return all
 }
 
-// watchRuntime reads the runtime's events. Those from before the beginning are replayed by containerd and do not count.
+// watchRuntime reads the runtime's events. containerd replays earlier events, which do not count.
 func (w *witness) watchRuntime(ctx context.Context, t *testing.T) {
 	t.Helper()
-	client, hangUp, err := node().CRI()
+	client, closeConn, err := node().CRI()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -136,12 +137,12 @@ func (w *witness) watchRuntime(ctx context.Context, t *testing.T) {
 		t.Fatal(err)
 	}
 	w.done.Go(func() {
-		defer hangUp()
+		defer closeConn()
 		for {
 			e, err := events.Recv()
 			if err != nil {
 				if ctx.Err() == nil {
-					w.note("the runtime's events cannot be read: %v", err)
+					w.note("read the runtime's events: %v", err)
 				}
 				return
 			}
@@ -153,7 +154,7 @@ func (w *witness) watchRuntime(ctx context.Context, t *testing.T) {
 	})
 }
 
-// watchMounts waits, as the kernel offers it, for the table of mounts to change. The agents share it with the test.
+// watchMounts polls the kernel for changes of the mount table. The agents share the mount namespace with the test.
 func (w *witness) watchMounts(t *testing.T) {
 	t.Helper()
 	table, err := os.Open("/proc/self/mountinfo")
@@ -172,7 +173,7 @@ func (w *witness) watchMounts(t *testing.T) {
 		for {
 			polled := []unix.PollFd{{Fd: int32(table.Fd()), Events: unix.POLLPRI}, {Fd: int32(ended.Fd()), Events: unix.POLLIN}}
 			if _, err := unix.Poll(polled, -1); err != nil && err != unix.EINTR {
-				w.note("the mounts cannot be watched: %v", err)
+				w.note("poll the mount table: %v", err)
 				return
 			}
 			now := w.mounts()
@@ -194,11 +195,12 @@ func (w *witness) watchMounts(t *testing.T) {
 	})
 }
 
-// mounts are the pods' and the CSI drivers' mounts below the agent's root, with the kernel's number of each.
+// mounts lists the mounts of the pods and the CSI drivers below the agent's root directory, with the kernel's ID of
+// each.
 func (w *witness) mounts() map[string]bool {
 	all, err := mountinfo.GetMounts(mountinfo.PrefixFilter(node().RootDir))
 	if err != nil {
-		w.note("the mounts cannot be read: %v", err)
+		w.note("read the mount table: %v", err)
 	}
 	found := map[string]bool{}
 	for _, m := range all {
@@ -237,7 +239,7 @@ func (w *witness) pod(e watch.Event) bool {
 	return false
 }
 
-// summary is what of a pod's status must not change while nothing happens to it.
+// summary returns the part of a pod's status that must not change while nothing happens to the pod.
 func summary(p *corev1.Pod) string {
 	text := fmt.Sprintf("%s Ready=%s IP=%s", p.Status.Phase, condition(p, corev1.PodReady), p.Status.PodIP)
 	for _, c := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
@@ -247,7 +249,7 @@ func summary(p *corev1.Pod) string {
 	return text
 }
 
-// watchEndpoints watches the EndpointSlices: an address that has been ready once stays so.
+// watchEndpoints watches the EndpointSlices. An address that is ready must stay ready.
 func (w *witness) watchEndpoints(ctx context.Context, t *testing.T) {
 	t.Helper()
 	body, err := api.Core.Get().AbsPath("/apis/discovery.k8s.io/v1/namespaces/"+space+"/endpointslices").Param("watch", "true").
@@ -273,7 +275,7 @@ func (w *witness) watchEndpoints(ctx context.Context, t *testing.T) {
 			}
 			if err != nil {
 				if ctx.Err() == nil {
-					w.note("the endpoints cannot be read: %v", err)
+					w.note("read the endpoints: %v", err)
 				}
 				return
 			}
@@ -292,7 +294,7 @@ func (w *witness) endpoints(s *discoveryv1.EndpointSlice) {
 	}
 	for address := range w.ready {
 		if strings.HasPrefix(address, s.Name+" ") && !now[address] {
-			w.note("endpoint %s is out of service", address)
+			w.note("endpoint %s is not ready any more", address)
 			delete(w.ready, address)
 		}
 	}
