@@ -11,32 +11,32 @@ import (
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
-// mutantLives is how many lives a wrong rule may hide in.
-const mutantLives = 3000
+// mutantRuns is how many simulated runs may pass before the simulation must notice a wrong rule.
+const mutantRuns = 3000
 
-// TestMutants gives plan wrong facts, or bends what it decides, as a mistake in one of its rules would. The simulation must
-// notice each of them: a rule whose loss nobody notices is a rule that nobody guards.
+// TestMutants gives wrong facts to plan, or changes its decisions, as a mistake in one of its rules would. The
+// simulation must notice each of these mutants. A rule without such a check could be lost unnoticed.
 func TestMutants(t *testing.T) {
 	for name, mutate := range mutants {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			for seed := uint64(1); seed <= mutantLives; seed++ {
-				l := newLife(seed, mutate.decide)
+			for seed := uint64(1); seed <= mutantRuns; seed++ {
+				l := newRun(seed, mutate.decide)
 				l.bend = mutate.bend
 				l.run()
 				if l.broken != "" {
-					t.Logf("noticed in life %d: %s", seed, l.broken)
+					t.Logf("noticed in run %d: %s", seed, l.broken)
 					return
 				}
 			}
-			t.Errorf("not noticed in %d lives", mutantLives)
+			t.Errorf("got no broken rule in %d runs, want one", mutantRuns)
 		})
 	}
 }
 
 type decision = func(Desired, Observed) Plan
 
-// mutant is a wrong rule: a decision that is bent, or facts that are missing.
+// mutant is a wrong rule: a changed decision, or missing facts.
 type mutant struct {
 	decide decision
 	bend   func(*Observed, *Memory)
@@ -55,7 +55,7 @@ var mutants = map[string]mutant{
 		d.Pod.Spec.Containers = append(slices.Clone(d.Pod.Spec.InitContainers), d.Pod.Spec.Containers...)
 		d.Pod.Spec.InitContainers = nil
 	}),
-	"nobody waits for a sidecar to be up": factsChanged(func(o *Observed) {
+	"app containers do not wait for a sidecar": factsChanged(func(o *Observed) {
 		verdicts := map[string]Verdict{}
 		for _, c := range o.Containers {
 			v := o.Verdicts[c.ID]
@@ -72,21 +72,21 @@ var mutants = map[string]mutant{
 			}
 		}
 	}),
-	"all containers start anew though only one should": podChanged(func(d *Desired) {
+	"all containers restart although only one should": podChanged(func(d *Desired) {
 		for _, c := range d.Pod.Spec.Containers {
 			for i := range c.RestartPolicyRules {
 				c.RestartPolicyRules[i].Action = corev1.ContainerRestartRuleActionRestartAllContainers
 			}
 		}
 	}),
-	"all are to start anew and nothing goes for it": stepsDropped(func(s Step) bool {
+	"a reset removes no containers": stepsDropped(func(s Step) bool {
 		r, is := s.(RemoveContainer)
 		return is && r.KeepLog
 	}),
-	"what asked for a reset goes before the node notes it": factsChanged(func(o *Observed) {
+	"a reset removes its requester before the marker file exists": factsChanged(func(o *Observed) {
 		o.ResetNoted = o.ResetNoted || o.Memory.Reported() != nil
 	}),
-	"the note of a reset is not read": factsChanged(func(o *Observed) {
+	"the marker file of a reset is ignored": factsChanged(func(o *Observed) {
 		o.ResetNoted = o.ResetNoted && o.Memory.Reported() != nil
 	}),
 	"the back-off never grows": stepsChanged(func(s Step) Step {
@@ -173,12 +173,12 @@ var mutants = map[string]mutant{
 		}
 		o.Verdicts = verdicts
 	}),
-	"a changed spec does not matter": desiredChanged(func(d *Desired) { d.Hashes = nil }),
-	"what the status tells is not read": {
+	"a changed spec is ignored": desiredChanged(func(d *Desired) { d.Hashes = nil }),
+	"the reported status is ignored": {
 		decide: podChanged(func(d *Desired) { d.Pod.Status.ContainerStatuses = nil }).decide,
 		bend:   func(_ *Observed, m *Memory) { m.Reported = nil },
 	},
-	"running containers are not seen": factsChanged(func(o *Observed) {
+	"running containers are not observed": factsChanged(func(o *Observed) {
 		o.Containers = slices.DeleteFunc(slices.Clone(o.Containers), func(c Container) bool { return c.State == ContainerRunning })
 	}),
 	"the end of a pod is not final": planChanged(func(_ Desired, _ Observed, p *Plan) {
@@ -186,23 +186,23 @@ var mutants = map[string]mutant{
 			p.Status.Phase = corev1.PodRunning
 		}
 	}),
-	"a pod is called finished too early": planChanged(func(d Desired, _ Observed, p *Plan) {
+	"a terminal phase is reported too early": planChanged(func(d Desired, _ Observed, p *Plan) {
 		if d.Stop != nil {
 			p.Status.Phase = corev1.PodFailed
 		}
 	}),
-	"all is called ready": planChanged(func(_ Desired, _ Observed, p *Plan) {
+	"every container is reported as ready": planChanged(func(_ Desired, _ Observed, p *Plan) {
 		for i := range p.Status.ContainerStatuses {
 			p.Status.ContainerStatuses[i].Ready = true
 		}
 	}),
-	"the deadline does not matter": podChanged(func(d *Desired) { d.Pod.Spec.ActiveDeadlineSeconds = nil }),
+	"the deadline is ignored": podChanged(func(d *Desired) { d.Pod.Spec.ActiveDeadlineSeconds = nil }),
 	"the deadline comes early": podChanged(func(d *Desired) {
 		if limit := d.Pod.Spec.ActiveDeadlineSeconds; limit != nil {
 			d.Pod.Spec.ActiveDeadlineSeconds = ptr(*limit / 2)
 		}
 	}),
-	"a resize is not seen": desiredChanged(func(d *Desired) { d.Grant = nil }),
+	"a resize is ignored": desiredChanged(func(d *Desired) { d.Grant = nil }),
 	"the pod's cgroup is not resized": stepsDropped(func(s Step) bool {
 		_, is := s.(ResizePod)
 		return is
@@ -214,7 +214,7 @@ var mutants = map[string]mutant{
 		}
 		return s
 	}),
-	"nobody waits for the pod's cgroup to grow": forgotten(func(_ *Observed, m *Memory) { m.PodSize = nil }),
+	"containers grow before the pod's cgroup": forgotten(func(_ *Observed, m *Memory) { m.PodSize = nil }),
 	"a resize never restarts": podChanged(func(d *Desired) {
 		for _, list := range [][]corev1.Container{d.Pod.Spec.InitContainers, d.Pod.Spec.Containers} {
 			for i := range list {
@@ -231,7 +231,7 @@ var mutants = map[string]mutant{
 			}
 		}
 	}),
-	"what was granted is called given": planChanged(func(d Desired, _ Observed, p *Plan) {
+	"allocated resources are reported as actual": planChanged(func(d Desired, _ Observed, p *Plan) {
 		for _, list := range [][]corev1.ContainerStatus{p.Status.InitContainerStatuses, p.Status.ContainerStatuses} {
 			for i := range list {
 				if g := d.Grant; g != nil && list[i].Resources != nil {
@@ -240,21 +240,21 @@ var mutants = map[string]mutant{
 			}
 		}
 	}),
-	"a refused resize is not told": desiredChanged(func(d *Desired) {
+	"a pending resize is not reported": desiredChanged(func(d *Desired) {
 		if d.Grant != nil {
 			g := *d.Grant
 			g.Pending = nil
 			d.Grant = &g
 		}
 	}),
-	"what is resized is resized again": forgotten(func(_ *Observed, m *Memory) { m.Resized = nil }),
-	"nobody wakes":                     planChanged(func(_ Desired, _ Observed, p *Plan) { p.Wake = time.Time{} }),
-	"wakes all the time": planChanged(func(_ Desired, o Observed, p *Plan) {
+	"a completed resize is repeated": forgotten(func(_ *Observed, m *Memory) { m.Resized = nil }),
+	"the plan sets no wake-up time":  planChanged(func(_ Desired, _ Observed, p *Plan) { p.Wake = time.Time{} }),
+	"the plan wakes up at once": planChanged(func(_ Desired, o Observed, p *Plan) {
 		if !p.Wake.IsZero() {
 			p.Wake = o.Now
 		}
 	}),
-	"steps twice": planChanged(func(_ Desired, _ Observed, p *Plan) { p.Steps = append(p.Steps, p.Steps...) }),
+	"each step is planned twice": planChanged(func(_ Desired, _ Observed, p *Plan) { p.Steps = append(p.Steps, p.Steps...) }),
 }
 
 func desiredChanged(change func(*Desired)) mutant {

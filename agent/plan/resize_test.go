@@ -56,7 +56,7 @@ func (r *resized) grant(generation int64, a, b [2]int64) {
 		Containers: map[string]ContainerGrant{"a": {Size: sizeFor(a[0], a[1]), Resources: sized(a[0], a[1])}, "b": {Size: sizeFor(b[0], b[1]), Resources: sized(b[0], b[1])}}}
 }
 
-// plan is the next plan, with the status told.
+// plan returns the next plan and records its status as reported.
 func (r *resized) plan() Plan {
 	p := Pod(r.d, r.o)
 	r.memory.Report(&p.Status)
@@ -64,7 +64,7 @@ func (r *resized) plan() Plan {
 	return p
 }
 
-// do carries the steps out.
+// do executes the steps.
 func (r *resized) do(p Plan) {
 	for _, s := range p.Steps {
 		r.memory.Began(s)
@@ -104,7 +104,8 @@ func condition(st *corev1.PodStatus, kind corev1.PodConditionType) *corev1.PodCo
 	return &st.Conditions[i]
 }
 
-// The pod's cgroup grows before its containers and shrinks after them; where one grows and the other shrinks it does both.
+// The pod's cgroup grows before its containers and shrinks after them; where one grows and the other shrinks it does
+// both.
 func TestResizeOrder(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -155,7 +156,7 @@ func TestResizeOrder(t *testing.T) {
 	}
 }
 
-// A container whose policy asks for it is stopped and made anew, at once and whatever the restart policy says.
+// A container whose resize policy requires it is stopped and recreated, at once and regardless of the restart policy.
 func TestResizeRestarts(t *testing.T) {
 	r := newResized(t, [2]int64{100, 100}, [2]int64{100, 200})
 	r.d.Pod.Spec.RestartPolicy = corev1.RestartPolicyNever
@@ -194,7 +195,7 @@ func TestResizeFails(t *testing.T) {
 	r := newResized(t, [2]int64{100, 50}, [2]int64{100, 100})
 	p := r.check(t, "resize container a (a.0) to shares 102, quota 10000/100000, memory 52428800")
 	if s := p.Steps[0].(Resize); !s.LowersMemory {
-		t.Error("nobody looks whether the memory is in use")
+		t.Error("got LowersMemory false, want true")
 	}
 	r.memory.Began(p.Steps[0])
 	r.memory.Ended(Result{Step: p.Steps[0], Problem: &Problem{Message: "in use"}}, r.o.Now)
@@ -207,11 +208,12 @@ func TestResizeFails(t *testing.T) {
 	r.check(t, "resize container a (a.0) to shares 102, quota 10000/100000, memory 62914560")
 	r.grant(4, [2]int64{100, 100}, [2]int64{100, 100})
 	if p = r.check(t); condition(&p.Status, corev1.PodResizeInProgress) != nil {
-		t.Error("the wish is taken back, the condition is not")
+		t.Error("the resize was withdrawn: got its condition, want none")
 	}
 }
 
-// A later life of the agent does not know of a resize; the runtime's numbers tell. Those that mean the same move nothing.
+// After a restart the agent does not remember a resize and compares the runtime's numbers. Equivalent numbers cause
+// no step.
 func TestResizeAfterRestart(t *testing.T) {
 	r := newResized(t, [2]int64{100, 100}, [2]int64{100, 100})
 	for i := range r.o.Containers {

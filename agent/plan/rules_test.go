@@ -13,10 +13,11 @@ import (
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
-// rules are the promises that hold whatever happens to a pod. They know the world, and nothing of how plan decides.
+// rules check the invariants of a pod: they hold whatever happens to it. They know the simulated world, but not how
+// plan decides.
 type rules struct {
-	l *life
-	// broken says which promise was broken; empty while all hold.
+	l *simRun
+	// broken says which invariant was broken; empty while all hold.
 	broken string
 
 	roles map[string]podutil.Role
@@ -24,24 +25,26 @@ type rules struct {
 	// last is the newest instance of each container that was started; ran are all that were, as name.attempt.
 	last map[string]*instanceFact
 	ran  map[string]string
-	// initDone and sidecarUp hold, as sandbox/container, which init containers have ended well and which sidecars have
-	// been up in a sandbox.
+	// initDone and sidecarUp hold, as sandbox/container, which init containers have succeeded and which sidecars have
+	// started in a sandbox.
 	initDone, sidecarUp map[string]bool
-	// delays are the crash-loop back-offs that this life of the agent must keep, as name.attempt.
+	// delays are the crash-loop back-offs that this run of the agent must respect, by name.attempt.
 	delays map[string]time.Duration
 	// failed are the failed steps that must not be tried again at once, by key.
 	failed map[Key]failedAt
-	// hooked are the containers whose postStart hook is through; unhooked those it was never seen for, by ID.
+	// hooked are the containers whose postStart hook has succeeded; unhooked those for which that is not known, by ID.
 	hooked, unhooked map[string]bool
-	// forgotten marks the containers of which the runtime has forgotten an instance.
+	// forgotten marks the containers of which the runtime has lost an instance.
 	forgotten map[string]bool
-	// replaced are the containers, by ID, that this life of the agent has stopped to make them anew, for a new spec or a resize.
+	// replaced are the containers, by ID, that this run of the agent has stopped to recreate them for a new spec or a
+	// resize.
 	replaced map[string]bool
-	// unhealthy are the containers, by ID, that a probe has ended in this life of the agent.
+	// unhealthy are the containers, by ID, that this run of the agent has stopped because a probe failed.
 	unhealthy map[string]bool
-	// resetAsked: the exit of some container has asked for all of them to start anew.
+	// resetAsked: the exit of a container has requested a reset, which restarts all containers.
 	resetAsked bool
-	// owed are the containers that have gone for a reset and must start anew, whoever is killed and whatever the API has heard.
+	// owed are the containers that were removed for a reset and must start again, even if the agent is killed and the
+	// API does not show the reset.
 	owed map[string]bool
 }
 
@@ -51,7 +54,7 @@ type instanceFact struct {
 	ended             bool
 	endedAt           time.Duration
 	code              int32
-	// long: it ran long enough by the runtime's clock, which is all that can be known of it.
+	// long: by the runtime's clock it ran long enough to reset the back-off. No other clock is known.
 	long   bool
 	ranFor time.Duration // by the runtime's clock
 }
@@ -61,7 +64,7 @@ type failedAt struct {
 	at   time.Duration
 }
 
-func newRules(l *life) *rules {
+func newRules(l *simRun) *rules {
 	ru := &rules{l: l, last: map[string]*instanceFact{}, ran: map[string]string{}, initDone: map[string]bool{}, sidecarUp: map[string]bool{},
 		delays: map[string]time.Duration{}, failed: map[Key]failedAt{}, hooked: map[string]bool{}, unhooked: map[string]bool{},
 		forgotten: map[string]bool{}, replaced: map[string]bool{}, unhealthy: map[string]bool{},
@@ -77,7 +80,7 @@ func (ru *rules) breaks(format string, args ...any) {
 	}
 }
 
-// knowPod learns the containers of the pod.
+// knowPod records the containers of the pod.
 func (ru *rules) knowPod(pod *corev1.Pod) {
 	ru.roles, ru.specs = map[string]podutil.Role{}, containersOf(pod)
 	for name := range ru.specs {
@@ -94,7 +97,7 @@ func (ru *rules) knowPod(pod *corev1.Pod) {
 	}
 }
 
-// mono is the time that no jump of the clock touches.
+// mono returns the monotonic time, which jumps of the wall clock do not change.
 func (ru *rules) mono() time.Duration { return ru.l.now.Sub(ru.l.birth) }
 
 func (ru *rules) agentKilled() {
@@ -106,8 +109,8 @@ func (ru *rules) agentKilled() {
 	ru.traceless()
 }
 
-// traceless excuses the containers of which nobody can know any more: the runtime has forgotten them, the agent that knew
-// is gone, and the API has not heard.
+// traceless removes the expectations for containers of which no trace is left: the runtime has lost them, the agent
+// that remembered them was killed, and the API does not show them.
 func (ru *rules) traceless() {
 	st := &ru.l.desired.Pod.Status
 	for name := range ru.forgotten {
@@ -126,7 +129,7 @@ func (ru *rules) traceless() {
 	}
 }
 
-// mayRunAgain is the restart policy as the documentation has it.
+// mayRunAgain implements the restart policy as Kubernetes documents it.
 func (ru *rules) mayRunAgain(name string, code int32) bool {
 	c, policy := ru.specs[name], ru.l.desired.Pod.Spec.RestartPolicy
 	if ru.roles[name] == podutil.RoleEphemeral {
@@ -147,10 +150,12 @@ func (ru *rules) mayRunAgain(name string, code int32) bool {
 	return policy != corev1.RestartPolicyNever && code != 0
 }
 
-// stopping: the pod is known to have to end.
+// stopping reports whether it is known that the pod must end.
 func (ru *rules) stopping() bool {
-	told := ru.l.memory.Reported
-	return ru.l.desired.Stop != nil || ru.l.desired.Rejected != nil || podutil.IsTerminal(ru.l.desired.Pod.Status.Phase) || told != nil && podutil.IsTerminal(told.Phase)
+	reported := ru.l.memory.Reported
+	return ru.l.desired.Stop != nil || ru.l.desired.Rejected != nil ||
+		podutil.IsTerminal(ru.l.desired.Pod.Status.Phase) ||
+		reported != nil && podutil.IsTerminal(reported.Phase)
 }
 
 func (ru *rules) someAlive(in func(*Container) bool) *Container {
@@ -162,7 +167,7 @@ func (ru *rules) someAlive(in func(*Container) bool) *Container {
 	return nil
 }
 
-// started: a container has been started.
+// started checks a container that has been started.
 func (ru *rules) started(w *world, c *Container) {
 	ru.l.tally.starts++
 	ru.l.note("%s runs", c.ID)
@@ -179,7 +184,7 @@ func (ru *rules) started(w *world, c *Container) {
 	ru.l.willExit(c)
 }
 
-// ended: a container has ended.
+// ended records that a container has ended.
 func (ru *rules) ended(w *world, c *Container) {
 	if f := ru.last[c.Name]; f != nil && f.id == c.ID {
 		f.ended, f.endedAt, f.code = true, ru.mono(), c.ExitCode
@@ -197,7 +202,7 @@ func (ru *rules) ended(w *world, c *Container) {
 	}
 }
 
-// answered: a call's answer reaches the agent.
+// answered records that the answer of a call has reached the agent.
 func (ru *rules) answered(c *call) {
 	key := c.step.Key()
 	if c.problem == nil || c.problem.Cancelled {
@@ -209,10 +214,10 @@ func (ru *rules) answered(c *call) {
 	}
 }
 
-// beginning: a step is about to begin.
+// beginning checks a step that is about to begin.
 func (ru *rules) beginning(w *world, s Step) {
 	if running, busy := w.memory.InFlight[s.Key()]; busy && !Overtakes(s, running) {
-		ru.breaks("%s begins while %s is on its way", s, running)
+		ru.breaks("%s begins while %s is in flight", s, running)
 	}
 	if f, failed := ru.failed[s.Key()]; failed && f.what == identity(s) && ru.mono() < f.at+podstate.StepRetryFirst {
 		ru.breaks("%s is tried again %s after it failed", s, ru.mono()-f.at)
@@ -257,7 +262,7 @@ func (ru *rules) beginning(w *world, s Step) {
 	}
 }
 
-// claimsFirst: nothing of a pod is made before its resource claims are prepared.
+// claimsFirst checks that nothing of a pod is created before its resource claims are prepared.
 func (ru *rules) claimsFirst(s Step) {
 	if len(ru.l.desired.Pod.Spec.ResourceClaims) > 0 && !ru.l.claims {
 		ru.breaks("%s before the pod's resource claims are prepared", s)
@@ -269,7 +274,7 @@ func (ru *rules) forward(s Step) {
 		ru.breaks("%s begins in a pod that must end", s)
 	}
 	if ru.pastDeadline() {
-		ru.breaks("%s begins in a pod whose time is over", s)
+		ru.breaks("%s begins in a pod whose deadline has passed", s)
 	}
 }
 
@@ -284,7 +289,7 @@ func (ru *rules) creating(s CreateContainer) {
 		ru.delays[s.Name+".0"] = 0
 		return
 	}
-	// One that was replaced did not crash, also if its spec has changed back since.
+	// A replaced container did not crash, even if its spec has changed back since.
 	changed := last.hash != ru.l.desired.Hashes[s.Name] || ru.replaced[last.id]
 	ru.policyKept(s, last)
 	if ru.roles[s.Name] != podutil.RoleEphemeral && spec != nil {
@@ -292,7 +297,8 @@ func (ru *rules) creating(s CreateContainer) {
 	}
 }
 
-// inOrder: no init container before those ahead of it are done in this sandbox, no app container before all of them are.
+// inOrder checks the order in this sandbox: an init container starts after all init containers before it have
+// completed, and an app container after all of them.
 func (ru *rules) inOrder(s CreateContainer) {
 	if ru.roles[s.Name] == podutil.RoleEphemeral {
 		return
@@ -303,12 +309,13 @@ func (ru *rules) inOrder(s CreateContainer) {
 		}
 		key := s.SandboxID + "/" + c.Name
 		if ru.roles[c.Name] == podutil.RoleInit && !ru.initDone[key] || ru.roles[c.Name] == podutil.RoleSidecar && !ru.sidecarUp[key] {
-			ru.breaks("%s before %s is through in this sandbox", s, c.Name)
+			ru.breaks("%s before %s has completed in this sandbox", s, c.Name)
 		}
 	}
 }
 
-// policyKept: a container runs again only where policy wants it, its spec has changed, or its init work went with its sandbox.
+// policyKept checks that a container runs again only if its restart policy allows it, its spec has changed, or it is
+// an init container whose sandbox was lost.
 func (ru *rules) policyKept(s CreateContainer, last *instanceFact) {
 	switch {
 	case !last.ended, ru.forgotten[s.Name], ru.replaced[last.id], ru.mayRunAgain(s.Name, last.code):
@@ -318,7 +325,8 @@ func (ru *rules) policyKept(s CreateContainer, last *instanceFact) {
 	}
 }
 
-// backoffKept: the delays double from ten seconds to the limit, and start anew after a long run or with a new spec.
+// backoffKept checks that the delays double from ten seconds to the limit, and start over after a long run or for a new
+// spec.
 func (ru *rules) backoffKept(s CreateContainer, last *instanceFact, changed bool) {
 	this, before := fmt.Sprintf("%s.%d", s.Name, s.Attempt), fmt.Sprintf("%s.%d", s.Name, last.attempt)
 	delay, known := ru.delays[before]
@@ -338,7 +346,7 @@ func (ru *rules) backoffKept(s CreateContainer, last *instanceFact, changed bool
 		}
 	}
 	probed := ru.unhealthy[last.id]
-	outside := probed || last.sandbox != s.SandboxID // what ended it came from outside, as far as can be known
+	outside := probed || last.sandbox != s.SandboxID // as far as is known, it did not end by itself
 	if waited := ru.mono() - last.endedAt; known && waited < delay && !(outside && last.ranFor >= delay) {
 		ru.breaks("%s %s after %s has ended; its back-off is %s", s, waited, last.id, delay)
 	}
@@ -355,11 +363,11 @@ func (ru *rules) backoffKept(s CreateContainer, last *instanceFact, changed bool
 	ru.delays[this] = s.Backoff
 }
 
-// resetting: an instance is removed so that all containers start anew. That is for an exit code to ask for, and what the
+// resetting checks the removal of an instance for a reset: an exit code must have requested it. The work that the
 // container has done in the sandbox no longer counts.
 func (ru *rules) resetting(s RemoveContainer) {
 	if !ru.resetAsked {
-		ru.breaks("%s for a reset that no exit code asked for", s)
+		ru.breaks("%s for a reset that no exit code requested", s)
 	}
 	ru.asked(s)
 	ru.forgotten[s.Name], ru.owed[s.Name] = true, true
@@ -368,15 +376,16 @@ func (ru *rules) resetting(s RemoveContainer) {
 	}
 }
 
-// asked: the instance that asked for a reset stays until the node notes the reset.
+// asked checks that the instance which requested a reset stays until the marker file of the reset exists.
 func (ru *rules) asked(s RemoveContainer) {
 	i := ru.l.index(s.ID)
 	if i >= 0 && asksForReset(ru.specs[s.Name], &ru.l.containers[i]) && !ru.l.resetNoted {
-		ru.breaks("%s, which asked for a reset that the node has not noted", s)
+		ru.breaks("%s, which requested a reset, before its marker file exists", s)
 	}
 }
 
-// stoppingOne: sidecars outlive the app containers, and stop in reverse order; nobody gets more time than the stop allows.
+// stoppingOne checks that sidecars stop after the app containers and in reverse order, and that no container gets
+// more time than the stop allows.
 func (ru *rules) stoppingOne(s StopContainer) {
 	if s.Replaces() {
 		ru.replacedForReason(s)

@@ -9,7 +9,7 @@ import (
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
-// planned: the agent has planned. What the plan says of the pod must be true, and it must be going somewhere.
+// planned checks a new plan: its status must be true, and it must lead to progress.
 func (ru *rules) planned(w *world, p *Plan) {
 	ru.sidecarsUp(w)
 	ru.statusTrue(w, p)
@@ -26,7 +26,7 @@ func (ru *rules) planned(w *world, p *Plan) {
 	}
 }
 
-// sidecarsUp notes which sidecars have been seen up: running, their hook and their startup probe through.
+// sidecarsUp records which sidecars have started: they run, and their hook and startup probe have succeeded.
 func (ru *rules) sidecarsUp(w *world) {
 	for i := range w.containers {
 		c := &w.containers[i]
@@ -44,17 +44,17 @@ func (ru *rules) hookThrough(c *Container, spec *corev1.Container) bool {
 	return spec.Lifecycle == nil || spec.Lifecycle.PostStart == nil || ru.hooked[c.ID] || ru.unhooked[c.ID]
 }
 
-// statusTrue: what is called ready is; and a pod that is called finished has nothing that runs.
+// statusTrue checks that a container reported as ready is ready, and that nothing runs in a pod with a terminal phase.
 func (ru *rules) statusTrue(w *world, p *Plan) {
 	for _, list := range [][]corev1.ContainerStatus{p.Status.InitContainerStatuses, p.Status.ContainerStatuses} {
 		for _, st := range list {
 			c, spec := newest(w.containers, st.Name), ru.specs[st.Name]
 			if st.Ready && ru.roles[st.Name] != podutil.RoleInit && (c == nil || c.State != ContainerRunning) {
-				ru.breaks("%s is called ready and does not run", st.Name)
+				ru.breaks("%s is reported as ready but does not run", st.Name)
 				return
 			}
 			if st.Ready && ru.roles[st.Name] != podutil.RoleInit && !ru.hookThrough(c, spec) {
-				ru.breaks("%s is called ready before its postStart hook is through", c.ID)
+				ru.breaks("%s is reported as ready before its postStart hook has succeeded", c.ID)
 			}
 		}
 	}
@@ -63,29 +63,29 @@ func (ru *rules) statusTrue(w *world, p *Plan) {
 		return
 	}
 	if p.Status.Reason == podstate.ReasonDeadlineExceeded && !ru.pastDeadline() {
-		ru.breaks("the pod is called %s before its deadline", p.Status.Reason)
+		ru.breaks("the pod is reported as %s before its deadline", p.Status.Reason)
 	}
 	if c := ru.someAlive(func(*Container) bool { return true }); c != nil {
-		ru.breaks("the pod is called %s while %s runs", p.Status.Phase, c.ID)
+		ru.breaks("the pod is reported as %s while %s runs", p.Status.Phase, c.ID)
 	}
 	if w.claims {
-		ru.breaks("the pod is called %s while its resource claims are prepared", p.Status.Phase)
+		ru.breaks("the pod is reported as %s while its resource claims are prepared", p.Status.Phase)
 	}
 	for _, box := range w.sandboxes {
 		if box.Ready {
-			ru.breaks("the pod is called %s while %s is ready", p.Status.Phase, box.ID)
+			ru.breaks("the pod is reported as %s while %s is ready", p.Status.Phase, box.ID)
 		}
 	}
 }
 
-// neverBack: the end of a pod is final, and restart counts only grow.
+// neverBack checks that a terminal phase does not change, and that restart counts only grow.
 func (ru *rules) neverBack(w *world, p *Plan) {
 	for _, before := range []*corev1.PodStatus{&w.desired.Pod.Status, w.memory.Reported} {
 		if before == nil {
 			continue
 		}
 		if podutil.IsTerminal(before.Phase) && (p.Status.Phase != before.Phase || p.Status.Reason != before.Reason) {
-			ru.breaks("the pod was %s %s and is now called %s %s", before.Phase, before.Reason, p.Status.Phase, p.Status.Reason)
+			ru.breaks("the pod was reported as %s %s and is now reported as %s %s", before.Phase, before.Reason, p.Status.Phase, p.Status.Reason)
 		}
 		if before.StartTime != nil && !before.StartTime.Equal(p.Status.StartTime) && w.memory.Reported != nil {
 			ru.breaks("the start time moves from %s to %s", before.StartTime, p.Status.StartTime)
@@ -96,13 +96,13 @@ func (ru *rules) neverBack(w *world, p *Plan) {
 				ru.breaks("the restart count of %s falls from %d to %d", old.Name, old.RestartCount, now.RestartCount)
 			}
 			if now != nil && podutil.IsTerminal(before.Phase) && old.State.Terminated != nil && now.State.Terminated == nil {
-				ru.breaks("%s had ended, and does not look so any more", old.Name)
+				ru.breaks("%s was reported as terminated, but is not any more", old.Name)
 			}
 		}
 	}
 }
 
-// freed: released means that nothing is held any more; done, that not a trace is left.
+// freed checks that a released pod holds nothing any more, and that nothing of a pod is left when the plan is done.
 func (ru *rules) freed(w *world, p *Plan) {
 	if p.Done && !p.Released {
 		ru.breaks("done and not released")
@@ -141,10 +141,11 @@ func (ru *rules) checkTraces(when string) {
 	}
 }
 
-// goesOn: a plan leads somewhere: to steps, to the end of steps, or to a later look, which is never now.
+// goesOn checks that a plan leads to progress: to steps, to the end of steps in flight, or to a wake-up time in the
+// future.
 func (ru *rules) goesOn(w *world, p *Plan) {
 	if !p.Wake.IsZero() && !p.Wake.After(w.now) {
-		ru.breaks("the plan wants to be made again at once: %v", p.Waits)
+		ru.breaks("the plan sets a wake-up time that is now: waits %v", p.Waits)
 	}
 	inFlight := slicesCount(w.calls, func(c *call) bool { return !c.ghost })
 	if len(p.Steps) == 0 && inFlight == 0 && p.Wake.IsZero() {
@@ -152,12 +153,12 @@ func (ru *rules) goesOn(w *world, p *Plan) {
 		case len(p.Waits) == 0:
 			ru.checkRest()
 		case ru.someAlive(func(*Container) bool { return true }) == nil:
-			ru.breaks("nothing goes on, but the pod waits: %+v", p.Waits)
+			ru.breaks("nothing is in flight, but the pod waits: %+v", p.Waits)
 		}
 	}
 	for _, wait := range p.Waits {
 		if wait.For == "" || wait.Why == "" {
-			ru.breaks("a wait that does not say what for, or why: %+v", wait)
+			ru.breaks("a wait without an object or a reason: %+v", wait)
 		}
 	}
 }
@@ -171,7 +172,7 @@ func slicesCount[T any](all []T, is func(T) bool) (n int) {
 	return n
 }
 
-// checkRest: nothing happens any more, so the pod must be where it belongs.
+// checkRest checks the stable state: the pod must be in the state that it should have.
 func (ru *rules) checkRest() {
 	l := ru.l
 	if len(l.plan.Steps) > 0 {
@@ -192,24 +193,24 @@ func (ru *rules) checkRest() {
 		return
 	}
 	if ru.pastDeadline() {
-		ru.breaks("at rest, and the pod goes on past its deadline")
+		ru.breaks("at rest, and the pod still runs after its deadline")
 	}
 	for name, role := range ru.roles {
 		ru.whereItBelongs(name, role)
 	}
 	ru.resizedAtRest()
 	if phase := l.plan.Status.Phase; phase != corev1.PodRunning {
-		ru.breaks("at rest, and called %s", phase)
+		ru.breaks("at rest, and reported as %s", phase)
 	}
 }
 
-// pastDeadline: by the start that the status tells the pod has had all the time that its spec allows.
+// pastDeadline reports whether the deadline in the spec has passed, counted from the start time in the status.
 func (ru *rules) pastDeadline() bool {
 	limit, start := ru.l.desired.Pod.Spec.ActiveDeadlineSeconds, ru.l.plan.Status.StartTime
 	return limit != nil && start != nil && ru.l.now.Sub(start.Time) >= time.Duration(*limit)*time.Second
 }
 
-// mayEnd: a pod that has ended without being told has nothing left to do, or cannot be initialized.
+// mayEnd checks a pod that has ended by itself: all its containers have completed, or it cannot be initialized.
 func (ru *rules) mayEnd() {
 	if ru.pastDeadline() {
 		return
@@ -222,7 +223,7 @@ func (ru *rules) mayEnd() {
 		}
 	}
 	for name := range ru.owed {
-		ru.breaks("the pod has ended, and %s, which has gone for a reset, has not started again", name)
+		ru.breaks("the pod has ended, and %s, which was removed for a reset, has not started again", name)
 	}
 	for name, role := range ru.roles {
 		if role == podutil.RoleInit && ru.forgotten[name] {
@@ -237,16 +238,16 @@ func (ru *rules) mayEnd() {
 	}
 }
 
-// whereItBelongs: a container at rest runs as its spec says, or has ended for good.
+// whereItBelongs checks that a container at rest runs with its current spec, or has ended and does not restart.
 func (ru *rules) whereItBelongs(name string, role podutil.Role) {
 	l := ru.l
 	c := newest(l.containers, name)
 	switch {
 	case ru.owed[name]:
-		ru.breaks("at rest, and %s, which has gone for a reset, has not started again", name)
+		ru.breaks("at rest, and %s, which was removed for a reset, has not started again", name)
 	case c == nil && (role == podutil.RoleInit || role == podutil.RoleEphemeral || ru.forgotten[name]):
 	case c == nil:
-		ru.breaks("at rest, and %s was never made", name)
+		ru.breaks("at rest, and %s was never created", name)
 	case c.State == ContainerRunning:
 		if c.SandboxID != l.sandboxes[len(l.sandboxes)-1].ID {
 			ru.breaks("at rest, and %s runs in an old sandbox", c.ID)
@@ -255,10 +256,10 @@ func (ru *rules) whereItBelongs(name string, role podutil.Role) {
 			ru.breaks("at rest, and %s runs as %s, not as %s", c.ID, c.Hash, want)
 		}
 		if v := l.verdicts[c.ID]; v.Startup == ProbeFailure || v.Liveness == ProbeFailure {
-			ru.breaks("at rest, and %s runs though a probe says it must not", c.ID)
+			ru.breaks("at rest, and %s runs although a probe fails", c.ID)
 		}
 		if spec := ru.specs[name]; role == podutil.RoleApp && !ru.hookThrough(c, spec) {
-			ru.breaks("at rest, and the postStart hook of %s is not through", c.ID)
+			ru.breaks("at rest, and the postStart hook of %s has not succeeded", c.ID)
 		}
 	case c.State != ContainerExited:
 		ru.breaks("at rest, and %s is in state %d", c.ID, c.State)
@@ -267,8 +268,8 @@ func (ru *rules) whereItBelongs(name string, role podutil.Role) {
 	}
 }
 
-// checkGone: the life is over. Calls of agents that are gone may still leave something behind, which a new worker for an
-// orphan takes away.
+// checkGone checks the end of a run. Calls of killed agents may still leave something behind, which a new worker for
+// the orphan removes.
 func (ru *rules) checkGone() {
 	if slicesCount(ru.l.calls, func(c *call) bool { return c.ghost }) == 0 {
 		ru.checkTraces("gone")

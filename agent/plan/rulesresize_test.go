@@ -8,8 +8,8 @@ import (
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
-// beginningResize: what is granted is what is given, in place where the policy lets it be, and never while the pod's cgroup is too
-// small for what its containers are to have.
+// beginningResize checks that a resize sets the allocated resources, in place only if the policy allows it, and never
+// while the pod's cgroup is too small for its containers.
 func (ru *rules) beginningResize(w *world, s Step) {
 	ru.forward(s)
 	g := w.desired.Grant
@@ -25,11 +25,11 @@ func (ru *rules) beginningResize(w *world, s Step) {
 			return
 		}
 		if ru.asksForRestart(&w.containers[i]) {
-			ru.breaks("%s in place, though its policy wants it to restart for that", s)
+			ru.breaks("%s in place, although its policy requires a restart", s)
 		}
 		ru.podHasRoom(w, s)
 	case ResizePod:
-		known := w.memory.PodSize // behind the truth where an answer was lost
+		known := w.memory.PodSize // not current if an answer was lost
 		if s.To != w.podSize.Wider(g.Pod) && s.To != g.Pod.Normal() && (known == nil || s.To != known.Wider(g.Pod)) {
 			ru.breaks("%s, but it was granted %s and has %s", s, g.Pod, w.podSize)
 		}
@@ -44,20 +44,21 @@ func (ru *rules) beginningResize(w *world, s Step) {
 	}
 }
 
-// podHasRoom: the pod's cgroup has at least the size that was granted to it.
+// podHasRoom checks that the pod's cgroup has at least its allocated size.
 func (ru *rules) podHasRoom(w *world, s Step) {
 	if g := w.desired.Grant; g != nil && w.podSize != nil && w.podSize.Wider(g.Pod) != w.podSize.Normal() {
 		ru.breaks("%s while the pod's cgroup is smaller than granted: %s", s, w.podSize)
 	}
 }
 
-// running: the instance runs in the sandbox that counts.
+// running reports whether the instance runs in the current sandbox.
 func (ru *rules) running(c *Container) bool {
 	boxes := ru.l.sandboxes
 	return c != nil && c.State == ContainerRunning && len(boxes) > 0 && c.SandboxID == boxes[len(boxes)-1].ID && c.Size != nil
 }
 
-// asksForRestart: by its resize policy the container must be made anew, for it was made with other resources.
+// asksForRestart reports whether the container was created with other resources and its resize policy requires a
+// restart.
 func (ru *rules) asksForRestart(c *Container) bool {
 	g := ru.l.desired.Grant
 	if g == nil || c.Made == nil {
@@ -68,7 +69,8 @@ func (ru *rules) asksForRestart(c *Container) bool {
 	})
 }
 
-// replacedForReason: a container is stopped to be made anew only for another spec, or for a resize that asks for it.
+// replacedForReason checks that a container is stopped and recreated only for a new spec, or for a resize that
+// requires it.
 func (ru *rules) replacedForReason(s StopContainer) {
 	i := ru.l.index(s.ID)
 	if i < 0 {
@@ -76,11 +78,11 @@ func (ru *rules) replacedForReason(s StopContainer) {
 	}
 	c := &ru.l.containers[i]
 	if c.Hash == ru.l.desired.Hashes[c.Name] && !ru.asksForRestart(c) {
-		ru.breaks("%s to make it anew, though neither its spec nor a resize asks for that", s)
+		ru.breaks("%s to recreate it, although neither its spec nor a resize requires that", s)
 	}
 }
 
-// resourcesTrue: the status does not begin to say of a container that it has what it was granted before it has.
+// resourcesTrue checks that the status does not show the allocated resources of a container before it has them.
 func (ru *rules) resourcesTrue(w *world, p *Plan) {
 	g := w.desired.Grant
 	if g == nil || ru.stopping() || podutil.IsTerminal(p.Status.Phase) {
@@ -93,26 +95,26 @@ func (ru *rules) resourcesTrue(w *world, p *Plan) {
 				continue
 			}
 			if podutil.SameResources(*st.Resources, want.Resources) && !ru.saidBefore(st) {
-				ru.breaks("%s is said to have what it was granted, %s, and has %s", c.ID, want.Size, c.Size)
+				ru.breaks("%s is reported with its allocated resources %s, but has %s", c.ID, want.Size, c.Size)
 			}
 		}
 	}
 }
 
-// saidBefore: the last status that was told or published says the same of the same instance. A runtime may still have changed its
-// resources since, for an agent that is gone.
+// saidBefore reports whether the last status shows the same resources of the same instance. The runtime may have
+// changed them since, for an agent that was killed.
 func (ru *rules) saidBefore(st *corev1.ContainerStatus) bool {
 	before := &ru.l.desired.Pod.Status
-	if told := ru.l.memory.Reported; told != nil {
-		before = told
+	if reported := ru.l.memory.Reported; reported != nil {
+		before = reported
 	}
 	old := podutil.ContainerStatus(before, st.Name)
 	return old != nil && old.ContainerID == st.ContainerID && old.Resources != nil &&
 		podutil.SameResources(*old.Resources, *st.Resources)
 }
 
-// resizedAtRest: at rest every container and the pod's cgroup have what was granted, and the status tells of no resize but one
-// that waits.
+// resizedAtRest checks that at rest every container and the pod's cgroup have the allocated resources, and that the
+// status shows no resize except a pending one.
 func (ru *rules) resizedAtRest() {
 	l := ru.l
 	g := l.desired.Grant
@@ -132,10 +134,10 @@ func (ru *rules) resizedAtRest() {
 		said[c.Type] = c.Reason
 	}
 	if reason, progress := said[corev1.PodResizeInProgress]; progress {
-		ru.breaks("at rest, and a resize is said to be in progress: %q", reason)
+		ru.breaks("at rest, and a resize is reported as in progress: %q", reason)
 	}
 	reason, waits := said[corev1.PodResizePending]
 	if waits != (g.Pending != nil) || waits && reason != g.Pending.Reason {
-		ru.breaks("at rest, and of a resize that waits is said %q, while the answer to it is %+v", reason, g.Pending)
+		ru.breaks("at rest, and a pending resize is reported as %q, want %+v", reason, g.Pending)
 	}
 }

@@ -19,9 +19,10 @@ import (
 
 var update = flag.Bool("update", false, "write what the scripts in testdata print into them")
 
-// TestScripts runs the scripts in testdata. A script is a series of blocks with blank lines between them: a command, its
-// input where it has one, a line "----", and what it prints. Lines that begin with # are for readers. The commands are in
-// the map below; most of them end with a turn of the agent's loop, and print the plan that comes of it.
+// TestScripts runs the scripts in testdata. A script is a series of blocks with blank lines between them: a command,
+// its input where it has one, a line "----", and what it prints. Lines that begin with # are for readers. The
+// commands are in the map below; most of them end with a turn of the agent's loop, and print the plan that comes of
+// it.
 func TestScripts(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) == 0 {
@@ -81,15 +82,15 @@ var commands = map[string]func(*script){
 	"fail":    (*script).fail,    // the step that begins so fails: fail <step>, input: reason and message
 	"lost":    (*script).lost,    // the step that begins so does its work, but its answer is lost
 	"late":    (*script).late,    // the answer is lost and the work is done later, by "arrive"
-	"arrive":  (*script).arrive,  // what was late has its effect
+	"arrive":  (*script).arrive,  // the late work is done
 	"exit":    (*script).exit,    // exit <container> <code>
 	"die":     (*script).die,     // the sandbox ends, and all in it
-	"unknown": (*script).unknown, // the runtime loses track of a container
+	"unknown": (*script).unknown, // the runtime reports an unknown state of a container
 	"forget":  (*script).forget,  // the runtime forgets a container
 	"verdict": (*script).verdict, // verdict <container> startup|liveness|readiness=ok|fail
 	"advance": (*script).advance, // time passes: advance <duration>
 	"restart": (*script).restart, // the agent is killed and starts again
-	"api":     (*script).api,     // what the agent tells gets to the API or does not: api up|behind
+	"api":     (*script).api,     // whether published statuses reach the API: api up|behind
 	"objects": (*script).objects, // objects that the pod refers to have changed
 	"delete":  (*script).delete,  // the pod is deleted: delete grace=<seconds>
 	"gone":    (*script).gone,    // no source knows the pod any more: gone grace=<seconds>
@@ -228,7 +229,7 @@ func (s *script) pod() {
 	s.turn()
 }
 
-// hashesOf stands for agent/spec: an image is all that changes here.
+// hashesOf replaces the hashes of agent/spec: in these tests only images change.
 func hashesOf(pod *corev1.Pod) map[string]string {
 	all := map[string]string{}
 	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
@@ -271,7 +272,7 @@ func (s *script) node() {
 				s.w.exit(id, int32(s.number(code)))
 			}
 		default:
-			s.t.Fatalf("what is %q?", line)
+			s.t.Fatalf("unknown line %q", line)
 		}
 	}
 	s.turn()

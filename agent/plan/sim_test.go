@@ -18,35 +18,37 @@ import (
 )
 
 var (
-	simSeed  = flag.Uint64("seed", 1, "seed of the first simulated life; the next have the following seeds")
-	simTail  = flag.Int("tail", 80, "how many of the last lines of a broken life to show")
-	simLives = flag.Int("lives", 0, "how many lives to simulate; 0 stands for 100,000, or 5,000 with -short; the variable LIVES does the same")
+	simSeed = flag.Uint64("seed", 1, "seed of the first simulated run; the next runs have the following seeds")
+	simTail = flag.Int("tail", 80, "how many of the last trace lines of a broken run to print")
+	simRuns = flag.Int("lives", 0,
+		"how many runs to simulate; 0 means 100,000, or 5,000 with -short; the variable LIVES has the same effect")
 )
 
-// TestSimulation runs random pods through random trouble, and checks the rules of the house after each thing that happens.
-// A life that breaks one is told by its seed: go test -run TestSimulation -seed N -lives 1.
+// TestSimulation simulates random pods with random faults, and checks the rules after each event. To repeat a run that
+// breaks a rule, use its seed: go test -run TestSimulation -seed N -lives 1.
 func TestSimulation(t *testing.T) {
-	lives := *simLives
-	if text := os.Getenv("LIVES"); text != "" && lives == 0 {
-		lives, _ = strconv.Atoi(text)
+	runs := *simRuns
+	if text := os.Getenv("LIVES"); text != "" && runs == 0 {
+		runs, _ = strconv.Atoi(text)
 	}
-	if lives == 0 {
-		if lives = 100_000; testing.Short() {
-			lives = 5_000
+	if runs == 0 {
+		if runs = 100_000; testing.Short() {
+			runs = 5_000
 		}
 	}
-	defer debug.SetGCPercent(debug.SetGCPercent(400)) // lives are short, and so is what they leave
+	defer debug.SetGCPercent(debug.SetGCPercent(400)) // a run is short, and its garbage is small
 	began := time.Now()
-	total, broken := simulate(*simSeed, lives, Pod)
+	total, broken := simulate(*simSeed, runs, Pod)
 	if broken != nil {
 		t.Fatalf("seed %d: %s\n%s", broken.seed, broken.broken, replay(broken.seed, Pod))
 	}
-	t.Logf("%d lives, %d decisions, %.1f µs a decision", lives, total.decisions, total.deciding.Seconds()*1e6/float64(total.decisions))
+	t.Logf("%d runs, %d decisions, %.1f µs per decision",
+		runs, total.decisions, total.deciding.Seconds()*1e6/float64(total.decisions))
 	t.Logf("%d sandboxes, %d containers started, %d faults, %d agents killed, in %.1f s",
 		total.sandboxes, total.starts, total.faults, total.kills, time.Since(began).Seconds())
 }
 
-// tallies say how much has happened, so that a simulation in which nothing happens does not pass for one.
+// tallies count what has happened in the simulation, so that a simulation in which nothing happens is noticed.
 type tallies struct {
 	decisions, sandboxes, starts, faults, kills int64
 	deciding                                    time.Duration
@@ -61,8 +63,8 @@ func (t *tallies) add(o tallies) {
 	t.deciding += o.deciding
 }
 
-// simulate runs lives on all cores. It returns the first that it finds broken, nil where none is.
-func simulate(seed uint64, lives int, decide func(Desired, Observed) Plan) (total tallies, broken *life) {
+// simulate simulates runs on all cores. It returns the first run that breaks a rule; nil if none does.
+func simulate(seed uint64, runs int, decide func(Desired, Observed) Plan) (total tallies, broken *simRun) {
 	var (
 		next atomic.Int64
 		mu   sync.Mutex
@@ -72,16 +74,16 @@ func simulate(seed uint64, lives int, decide func(Desired, Observed) Plan) (tota
 		all.Go(func() {
 			for {
 				i := next.Add(1) - 1
-				if i >= int64(lives) {
+				if i >= int64(runs) {
 					return
 				}
-				l := newLife(seed+uint64(i), decide)
+				l := newRun(seed+uint64(i), decide)
 				l.run()
 				mu.Lock()
 				total.add(l.tally)
 				if l.broken != "" && (broken == nil || l.seed < broken.seed) {
 					broken = l
-					next.Store(int64(lives))
+					next.Store(int64(runs))
 				}
 				mu.Unlock()
 			}
@@ -91,17 +93,17 @@ func simulate(seed uint64, lives int, decide func(Desired, Observed) Plan) (tota
 	return total, broken
 }
 
-// replay runs a life again and returns the end of what happened in it.
+// replay repeats a run and returns the end of its trace.
 func replay(seed uint64, decide func(Desired, Observed) Plan) string {
-	l := newLife(seed, decide)
+	l := newRun(seed, decide)
 	l.trace = &strings.Builder{}
 	l.run()
 	lines := strings.Split(l.trace.String(), "\n")
 	return fmt.Sprintf("%+v\n%s", l.desired.Pod.Spec, strings.Join(lines[max(0, len(lines)-*simTail):], "\n"))
 }
 
-// life is one pod's life in a world with trouble.
-type life struct {
+// simRun is one simulated run: one pod from its creation to its removal, in a world with faults.
+type simRun struct {
 	*world
 	*rules
 	seed  uint64
@@ -110,18 +112,18 @@ type life struct {
 	trace *strings.Builder
 	birth time.Time
 
-	// trouble lasts until calmAt; then all goes well, and the pod must come to rest.
-	calmAt, faultAt time.Time
+	// faults occur until faultsEnd. After that everything succeeds, and the pod must reach a stable state.
+	faultsEnd, faultAt time.Time
 	// killNext: the next fault is the death of the agent.
 	killNext bool
 	// down: no agent runs until then.
 	down   time.Time
 	exits  []timedExit
 	probes []timedVerdict
-	// probing marks the containers for which verdicts are under way.
+	// probing marks the containers for which probe results are pending.
 	probing map[string]bool
 	stage   stage
-	// left is how many plans the pod may still take to come to rest.
+	// left is how many more plans the pod may need to reach a stable state.
 	left int
 }
 
@@ -137,26 +139,32 @@ type timedVerdict struct {
 	to Verdict
 }
 
-// stage is how far a life has come.
+// stage is the progress of a run.
 type stage int
 
 const (
-	stageTrouble stage = iota
-	stageCalm
+	stageFaults stage = iota
+	stageFaultless
 	stageEnding
 	stageGone
 )
 
-// restWithin is how many plans a pod may take to come to rest once all goes well.
+// restWithin is how many plans a pod may need to reach a stable state after the last fault.
 const restWithin = 500
 
-func newLife(seed uint64, decide func(Desired, Observed) Plan) *life {
+func newRun(seed uint64, decide func(Desired, Observed) Plan) *simRun {
 	r := rand.New(rand.NewPCG(seed, 0))
 	pod := randomPod(r)
-	if seed%5 == 0 { // not by chance, so that the other lives stay as they are
+	if seed%5 == 0 { // not random, so that the other runs do not change
 		claimSomething(pod)
 	}
-	l := &life{seed: seed, r: r, world: newWorld(Desired{Pod: pod, Hashes: hashesOf(pod)}, epoch), birth: epoch, probing: map[string]bool{}}
+	l := &simRun{
+		seed:    seed,
+		r:       r,
+		world:   newWorld(Desired{Pod: pod, Hashes: hashesOf(pod)}, epoch),
+		birth:   epoch,
+		probing: map[string]bool{},
+	}
 	l.rules = newRules(l)
 	l.watch = l.rules
 	l.decide = func(d Desired, o Observed) Plan {
@@ -169,19 +177,19 @@ func newLife(seed uint64, decide func(Desired, Observed) Plan) *life {
 	if chance(r, 30) {
 		l.desired.Rejected = &Rejection{Reason: "OutOfcpu", Message: "no"}
 	}
-	l.calmAt = epoch.Add(time.Duration(r.IntN(1200)) * time.Second)
+	l.faultsEnd = epoch.Add(time.Duration(r.IntN(1200)) * time.Second)
 	l.maySize()
 	l.plannedFault()
 	return l
 }
 
-func (l *life) note(format string, args ...any) {
+func (l *simRun) note(format string, args ...any) {
 	if l.trace != nil {
 		fmt.Fprintf(l.trace, "%10.3fs "+format+"\n", append([]any{l.now.Sub(l.birth).Seconds()}, args...)...)
 	}
 }
 
-func (l *life) run() {
+func (l *simRun) run() {
 	for l.broken == "" {
 		if !l.now.Before(l.down) {
 			l.agentTurn()
@@ -210,9 +218,9 @@ func later(a, b time.Time) time.Time {
 }
 
 // agentTurn is one turn of the agent: plan, and let the steps begin.
-func (l *life) agentTurn() {
+func (l *simRun) agentTurn() {
 	l.turn()
-	if l.stage != stageTrouble {
+	if l.stage != stageFaults {
 		if l.left--; l.left < 0 {
 			l.breaks("no rest within %d plans; the last had steps %v, waits %v", restWithin, l.plan.Steps, l.plan.Waits)
 			return
@@ -235,7 +243,7 @@ func (l *life) agentTurn() {
 }
 
 // nextEvent is when something happens next.
-func (l *life) nextEvent() (at time.Time, any bool) {
+func (l *simRun) nextEvent() (at time.Time, any bool) {
 	consider := func(t time.Time) {
 		if !t.IsZero() && (!any || t.Before(at)) {
 			at, any = t, true
@@ -260,15 +268,15 @@ func (l *life) nextEvent() (at time.Time, any bool) {
 	} else {
 		consider(l.plan.Wake)
 	}
-	if l.stage == stageTrouble {
+	if l.stage == stageFaults {
 		consider(l.faultAt)
-		consider(l.calmAt)
+		consider(l.faultsEnd)
 	}
 	return at, any
 }
 
 // happen lets all that is due come about.
-func (l *life) happen() {
+func (l *simRun) happen() {
 	due := func(t time.Time) bool { return !t.IsZero() && !t.After(l.now) }
 	for i := 0; i < len(l.calls); i++ {
 		c := l.calls[i]
@@ -301,22 +309,22 @@ func (l *life) happen() {
 			}
 		}
 	}
-	if l.stage == stageTrouble && due(l.faultAt) {
+	if l.stage == stageFaults && due(l.faultAt) {
 		l.fault()
 		l.plannedFault()
 	}
-	if l.stage == stageTrouble && due(l.calmAt) {
-		l.calmDown()
+	if l.stage == stageFaults && due(l.faultsEnd) {
+		l.endFaults()
 	}
 }
 
-// calmDown ends the trouble: what is wrong still is put right by nobody but the plan.
-func (l *life) calmDown() {
-	l.note("--- all goes well from now on")
-	l.stage, l.left, l.apiBehind = stageCalm, restWithin, false
+// endFaults ends the faults. Only the plan can repair the damage that remains.
+func (l *simRun) endFaults() {
+	l.note("--- no more faults")
+	l.stage, l.left, l.apiBehind = stageFaultless, restWithin, false
 	l.exits, l.probes, l.probing = nil, nil, map[string]bool{}
 	for id, v := range l.verdicts {
-		l.probing[id] = v.Startup == ProbeFailure || v.Liveness == ProbeFailure // these do not get well by themselves
+		l.probing[id] = v.Startup == ProbeFailure || v.Liveness == ProbeFailure // these containers do not recover by themselves
 	}
 	for i := range l.containers {
 		if c := &l.containers[i]; c.State == ContainerRunning {
@@ -325,14 +333,15 @@ func (l *life) calmDown() {
 	}
 }
 
-// rested: nothing will happen by itself any more. The pod must be where it belongs; then its life goes on to its end.
-func (l *life) rested() {
+// rested handles a stable state: without a new event nothing happens any more. The pod must be in the state that it
+// should have. Then the run enters its next stage.
+func (l *simRun) rested() {
 	l.checkRest()
 	switch l.stage {
-	case stageTrouble:
-		l.now = l.calmAt
-		l.calmDown()
-	case stageCalm:
+	case stageFaults:
+		l.now = l.faultsEnd
+		l.endFaults()
+	case stageFaultless:
 		l.stage, l.left = stageEnding, restWithin
 		if !podutil.IsStatic(l.desired.Pod) {
 			l.deletePod(30 * time.Second)
@@ -341,12 +350,12 @@ func (l *life) rested() {
 		l.orphan()
 	case stageEnding:
 		if l.desired.Stop.Cause == StopOrphaned {
-			l.breaks("nothing happens any more, and the pod is not done")
+			l.breaks("the state is stable, but the plan is not done")
 			return
 		}
 		l.stage, l.left = stageGone, restWithin
 		l.orphan()
 	default:
-		l.breaks("nothing happens any more, and the pod is not done")
+		l.breaks("the state is stable, but the plan is not done")
 	}
 }

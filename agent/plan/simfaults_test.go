@@ -10,9 +10,11 @@ import (
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
-func (l *life) within(d time.Duration) time.Duration { return time.Duration(l.r.Int64N(int64(d)) + 1) }
+func (l *simRun) within(d time.Duration) time.Duration {
+	return time.Duration(l.r.Int64N(int64(d)) + 1)
+}
 
-func (l *life) plannedFault() { l.faultAt = l.now.Add(l.within(2 * time.Minute)) }
+func (l *simRun) plannedFault() { l.faultAt = l.now.Add(l.within(2 * time.Minute)) }
 
 // took is how long a step usually takes, at most.
 func took(s Step) time.Duration {
@@ -26,14 +28,14 @@ func took(s Step) time.Duration {
 }
 
 // fate decides how a call will go.
-func (l *life) fate(c *call) {
+func (l *simRun) fate(c *call) {
 	d := l.within(took(c.step))
 	c.effectAt = l.now.Add(d)
 	c.endAt = c.effectAt.Add(l.within(50 * time.Millisecond))
 	if stop, ok := c.step.(StopContainer); ok {
 		l.stopFate(c, stop)
 	}
-	if l.stage != stageTrouble {
+	if l.stage != stageFaults {
 		return
 	}
 	switch l.r.IntN(40) {
@@ -50,7 +52,7 @@ func (l *life) fate(c *call) {
 	case 6: // slow
 		c.effectAt = c.effectAt.Add(l.within(5 * time.Minute))
 		c.endAt = c.effectAt
-	case 7: // says that it is done, and is not; what a dead sandbox still holds nobody can see
+	case 7: // reports success without an effect; what a dead sandbox still holds is not observable
 		if _, unseen := c.step.(StopSandbox); !unseen {
 			c.effectAt = time.Time{}
 		}
@@ -64,7 +66,7 @@ func (l *life) fate(c *call) {
 func notesClaims(s Step) bool { return s == PrepareClaims{} || s == UnprepareClaims{} }
 
 // stopFate: the container ends by itself, or is killed at its deadline.
-func (l *life) stopFate(c *call, stop StopContainer) {
+func (l *simRun) stopFate(c *call, stop StopContainer) {
 	until := max(0, stop.Deadline.Sub(l.now))
 	c.effectAt = l.now.Add(until)
 	if until > 0 && !chance(l.r, 5) {
@@ -73,8 +75,8 @@ func (l *life) stopFate(c *call, stop StopContainer) {
 	c.endAt = c.effectAt.Add(l.within(50 * time.Millisecond))
 }
 
-// act lets a call have its effect.
-func (l *life) act(c *call) {
+// act applies the effect of a call.
+func (l *simRun) act(c *call) {
 	if s, stop := c.step.(StopContainer); stop {
 		l.note("%s stops", s.ID)
 		l.exit(s.ID, pick[int32](l.r, 0, 143))
@@ -89,15 +91,15 @@ func (l *life) act(c *call) {
 	}
 }
 
-// answer brings a call's answer to the agent. One whose effect is still to come goes on as a ghost.
-func (l *life) answer(c *call) {
+// answer delivers a call's answer to the agent. A call whose effect is still pending continues as a ghost.
+func (l *simRun) answer(c *call) {
 	if c.ghost {
 		l.finish(c, time.Time{})
 		return
 	}
 	l.note("answer to %s: %+v", c.step, c.problem)
 	var refresh time.Time
-	if _, mount := c.step.(Mount); mount && l.stage == stageTrouble && chance(l.r, 3) {
+	if _, mount := c.step.(Mount); mount && l.stage == stageFaults && chance(l.r, 3) {
 		refresh = l.now.Add(l.within(10 * time.Minute))
 	}
 	l.answered(c)
@@ -110,8 +112,8 @@ func (l *life) answer(c *call) {
 	}
 }
 
-// cancelled: a call that is given up ends soon; what it was at may still come about.
-func (l *life) cancelled(c *call) {
+// cancelled ends a cancelled call soon. It may still have its effect.
+func (l *simRun) cancelled(c *call) {
 	end := l.now.Add(l.within(100 * time.Millisecond))
 	if c.endAt.After(end) {
 		c.endAt, c.problem = end, &Problem{Message: "cancelled", Cancelled: true}
@@ -122,13 +124,13 @@ func (l *life) cancelled(c *call) {
 }
 
 // willExit decides how long a container that has been started runs, and what it exits with.
-func (l *life) willExit(c *Container) {
+func (l *simRun) willExit(c *Container) {
 	spec := containersOf(l.desired.Pod)[c.Name]
 	if spec == nil {
 		return
 	}
 	role := l.roles[c.Name]
-	if l.stage != stageTrouble {
+	if l.stage != stageFaults {
 		switch {
 		case role == podutil.RoleInit:
 			l.exits = append(l.exits, timedExit{l.now.Add(l.within(5 * time.Second)), c.ID, 0})
@@ -149,14 +151,14 @@ func (l *life) willExit(c *Container) {
 	}
 }
 
-// probeSoon lets the probes of a container come to verdicts.
-func (l *life) probeSoon(id string) {
+// probeSoon schedules probe results for a container.
+func (l *simRun) probeSoon(id string) {
 	if l.probing[id] {
 		return
 	}
 	l.probing[id] = true
 	good := Verdict{Startup: ProbeSuccess, Liveness: ProbeSuccess, Readiness: ProbeSuccess}
-	if l.stage == stageTrouble {
+	if l.stage == stageFaults {
 		bad := good
 		*pick(l.r, &bad.Startup, &bad.Liveness, &bad.Readiness) = ProbeFailure
 		l.probes = append(l.probes, timedVerdict{l.now.Add(l.within(10 * time.Second)), id, pick(l.r, good, good, good, bad)})
@@ -168,8 +170,8 @@ func (l *life) probeSoon(id string) {
 	l.probes = append(l.probes, timedVerdict{l.now.Add(l.within(10 * time.Second)), id, good})
 }
 
-// fault is one piece of trouble.
-func (l *life) fault() {
+// fault makes one random fault.
+func (l *simRun) fault() {
 	l.tally.faults++
 	if l.killNext {
 		l.killNext = false
@@ -184,7 +186,7 @@ func (l *life) fault() {
 	case 5:
 		l.anyContainer("is forgotten by the runtime", func(c *Container) {
 			l.forgotten[c.Name] = true
-			if !l.resetNoted { // it may be the one that asked for a reset, which nobody can know then
+			if !l.resetNoted { // it may have requested the reset, which then leaves no trace
 				clear(l.owed)
 			}
 			l.forget(c.ID)
@@ -193,7 +195,7 @@ func (l *life) fault() {
 			}
 		})
 	case 6:
-		l.anyContainer("is in a state nobody knows", func(c *Container) {
+		l.anyContainer("is in an unknown state", func(c *Container) {
 			if c.State == ContainerRunning {
 				c.State = ContainerUnknown
 			}
@@ -215,24 +217,24 @@ func (l *life) fault() {
 		l.apiBehind = !l.apiBehind
 		l.note("API behind: %v", l.apiBehind)
 	case 13:
-		l.resizeWish()
+		l.requestResize()
 	default:
 		l.endSomehow()
 	}
 }
 
-// troubleInReset: an exit that asks for all containers to start anew comes while the API is out of reach, and the agent dies soon.
-// Otherwise so much at once would come about in too few lives.
-func (l *life) troubleInReset(c *Container) {
+// troubleInReset makes a container exit with a reset while the API is not reachable and the agent is killed soon. By
+// chance alone this combination would occur in too few runs.
+func (l *simRun) troubleInReset(c *Container) {
 	spec := containersOf(l.desired.Pod)[c.Name]
-	if l.stage == stageTrouble && spec != nil && asksForReset(spec, c) && chance(l.r, 2) {
+	if l.stage == stageFaults && spec != nil && asksForReset(spec, c) && chance(l.r, 2) {
 		l.note("API behind")
 		l.apiBehind, l.killNext, l.faultAt = true, true, l.now.Add(l.within(2*time.Second))
 	}
 }
 
-// endSomehow stops the pod, for most lives not at all, or makes a stop stricter.
-func (l *life) endSomehow() {
+// endSomehow stops the pod or makes its stop stricter. In most runs it does nothing.
+func (l *simRun) endSomehow() {
 	switch l.r.IntN(8) {
 	case 0:
 		l.deletePod(pick(l.r, 0, time.Second, 30*time.Second))
@@ -252,10 +254,10 @@ func (l *life) endSomehow() {
 	}
 }
 
-func (l *life) stop(s *Stop) { l.desired.Stop = l.desired.Stop.Stricter(s) }
+func (l *simRun) stop(s *Stop) { l.desired.Stop = l.desired.Stop.Stricter(s) }
 
 // deletePod deletes the pod through the API, or again with another grace.
-func (l *life) deletePod(grace time.Duration) {
+func (l *simRun) deletePod(grace time.Duration) {
 	if podutil.IsStatic(l.desired.Pod) {
 		return
 	}
@@ -267,13 +269,13 @@ func (l *life) deletePod(grace time.Duration) {
 	l.stop(&Stop{Cause: StopDeleted, Deadline: l.now.Add(grace)})
 }
 
-func (l *life) orphan() {
-	l.note("no source knows it any more")
+func (l *simRun) orphan() {
+	l.note("no source has the pod any more")
 	l.stop(&Stop{Cause: StopOrphaned, Deadline: l.now.Add(podutil.GracePeriod(l.desired.Pod))})
 }
 
-// crashAgent ends the agent and starts it again, at once or later. What it was told by nobody but itself is gone with it.
-func (l *life) crashAgent() {
+// crashAgent kills the agent and starts it again, at once or later. Its memory is lost.
+func (l *simRun) crashAgent() {
 	l.tally.kills++
 	l.killAgent()
 	l.calls = slices.DeleteFunc(l.calls, func(c *call) bool { return !c.done && (c.effectAt.IsZero() || diesWithAgent(c.step)) })
@@ -292,14 +294,14 @@ func (l *life) crashAgent() {
 	}
 }
 
-func (l *life) sandboxDies() {
+func (l *simRun) sandboxDies() {
 	if n := len(l.sandboxes); n > 0 {
 		l.note("sandbox %s dies", l.sandboxes[n-1].ID)
 		l.killSandbox(&l.sandboxes[n-1])
 	}
 }
 
-func (l *life) anyContainer(what string, do func(*Container)) {
+func (l *simRun) anyContainer(what string, do func(*Container)) {
 	if n := len(l.containers); n > 0 {
 		c := &l.containers[l.r.IntN(n)]
 		l.note("%s %s", c.ID, what)
@@ -308,7 +310,7 @@ func (l *life) anyContainer(what string, do func(*Container)) {
 }
 
 // newSpec gives a container another image, or adds an ephemeral container.
-func (l *life) newSpec() {
+func (l *simRun) newSpec() {
 	if chance(l.r, 3) {
 		l.note("a debugger is added")
 		l.desired.Pod = withDebugger(l.desired.Pod)
@@ -321,7 +323,7 @@ func (l *life) newSpec() {
 }
 
 // jump sets the wall clock. What the agent measures with its own clock moves along, as monotonic time does in Go.
-func (l *life) jump(d time.Duration) {
+func (l *simRun) jump(d time.Duration) {
 	l.note("the clock jumps by %s", d)
 	move := func(t *time.Time) {
 		if !t.IsZero() {
@@ -335,7 +337,7 @@ func (l *life) jump(d time.Duration) {
 		}
 		return s
 	}
-	for _, t := range []*time.Time{&l.now, &l.down, &l.calmAt, &l.faultAt, &l.birth, &l.plan.Wake} {
+	for _, t := range []*time.Time{&l.now, &l.down, &l.faultsEnd, &l.faultAt, &l.birth, &l.plan.Wake} {
 		move(t)
 	}
 	for _, c := range l.calls {
@@ -360,7 +362,7 @@ func (l *life) jump(d time.Duration) {
 	}
 }
 
-func (l *life) jumpMemory(d time.Duration, stops func(Step) Step) {
+func (l *simRun) jumpMemory(d time.Duration, stops func(Step) Step) {
 	m := &l.memory
 	for key, s := range m.InFlight {
 		m.InFlight[key] = stops(s)

@@ -8,9 +8,9 @@ import (
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
-// maySize gives a pod resources that can be changed while it runs, for some pods with a resize policy of their own. What is
-// granted lies on the disk, so that it outlives the agent.
-func (l *life) maySize() {
+// maySize gives a pod resources that can be changed while it runs, and some pods a resize policy. The allocation is
+// stored on disk, so a crash of the agent does not lose it.
+func (l *simRun) maySize() {
 	if !chance(l.r, 6) {
 		return
 	}
@@ -30,9 +30,9 @@ func (l *life) maySize() {
 	l.grant(1)
 }
 
-// resizeWish is a spec that asks for other resources. It is granted, or refused for now or for ever; one that was refused may be
-// granted later, as another wish.
-func (l *life) resizeWish() {
+// requestResize changes the resources in the spec. The resize is allocated, deferred or infeasible. One that was not
+// allocated may be allocated by a later call.
+func (l *simRun) requestResize() {
 	if l.desired.Grant == nil {
 		l.endSomehow()
 		return
@@ -51,8 +51,8 @@ func (l *life) resizeWish() {
 	l.grant(next.Generation)
 }
 
-// grant lets the pod have new resources: its order carries them in the spec and in the grant.
-func (l *life) grant(generation int64) {
+// grant allocates new resources to the pod, in its spec and in its grant.
+func (l *simRun) grant(generation int64) {
 	pod := *l.desired.Pod
 	pod.Spec.InitContainers, pod.Spec.Containers = slices.Clone(pod.Spec.InitContainers), slices.Clone(pod.Spec.Containers)
 	g := &Grant{Generation: generation, Containers: map[string]ContainerGrant{}}
@@ -80,7 +80,8 @@ func (l *life) grant(generation int64) {
 	l.note("granted: %+v in a pod with %s", g.Containers, g.Pod)
 }
 
-// diesWithAgent: what is done to the pod's cgroup the agent does itself, and what is noted of its resource claims too.
+// diesWithAgent reports whether the agent does the step itself, so that the step ends when the agent is killed:
+// changes of the pod's cgroup and records of its resource claims.
 func diesWithAgent(s Step) bool {
 	switch s.(type) {
 	case Prepare, PrepareClaims, UnprepareClaims, ResizePod, RemoveCgroup:
@@ -89,9 +90,9 @@ func diesWithAgent(s Step) bool {
 	return false
 }
 
-// resizeFate: cgroups are the agent's own work, which it does before its answer or never, and the runtime's word that a container
-// has other resources is good.
-func (l *life) resizeFate(c *call) {
+// resizeFate decides how a resize ends. The agent changes cgroups itself, before the answer or never. If the runtime
+// reports that it has changed a container's resources, that is true.
+func (l *simRun) resizeFate(c *call) {
 	if diesWithAgent(c.step) && c.effectAt.After(c.endAt) {
 		c.effectAt = c.endAt
 	}
@@ -100,7 +101,7 @@ func (l *life) resizeFate(c *call) {
 	}
 }
 
-// setsSize: the step sets resources of a container or of the pod.
+// setsSize reports whether the step sets resources of a container or of the pod.
 func setsSize(s Step) bool {
 	switch s.(type) {
 	case Prepare, Resize, ResizePod:
@@ -109,8 +110,8 @@ func setsSize(s Step) bool {
 	return false
 }
 
-// resizeEffect changes the resources of a container or of the pod's cgroup. A runtime works on the updates of one container in the
-// order of the calls: what an earlier call still had to do is over.
+// resizeEffect changes the resources of a container or of the pod's cgroup. A runtime applies the updates of one
+// container in the order of the calls, so an earlier call has no effect any more.
 func (w *world) resizeEffect(c *call) *Problem {
 	for _, other := range w.calls {
 		if other == c {
@@ -142,7 +143,8 @@ func (w *world) prepareEffect(c *call) {
 	}
 }
 
-// madeWith notes with what a container was made: the runtime tells its size, an annotation its resources.
+// madeWith records the resources with which a container was created: the runtime reports its size, an annotation its
+// resources.
 func madeWith(c *Container, g *Grant) {
 	if g == nil {
 		return

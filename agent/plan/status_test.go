@@ -37,7 +37,8 @@ func instance(name string, attempt uint32, state ContainerState, exit int32) Con
 const unready = "!PodReadyToStartContainers Initialized !Ready(ContainersNotReady: containers with unready status: [app]) " +
 	"!ContainersReady(ContainersNotReady: containers with unready status: [app]) PodScheduled"
 
-// TestContainerStates is about what containers show; the first two lines of the text, phase and conditions, are left out.
+// TestContainerStates is about what containers show; the first two lines of the text, phase and conditions, are left
+// out.
 func TestContainerStates(t *testing.T) {
 	failing := func(key Key, f Failure) func(*Memory) { return func(m *Memory) { m.Failures[key] = f } }
 	tests := []struct {

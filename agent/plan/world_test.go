@@ -6,8 +6,9 @@ import (
 	"time"
 )
 
-// world is a node in memory with one pod: a runtime, a disk, what the API shows, and what the agent remembers. Steps run in
-// it as calls; whoever drives it says how each call ends. It knows nothing of the rules that plan follows.
+// world is an in-memory node with one pod: the runtime, the disk, the pod's status in the API, and the agent's
+// memory. Steps run in it as calls, and its driver decides how each call ends. It does not depend on the rules of
+// plan.
 type world struct {
 	now     time.Time
 	desired Desired // the pod's status is what the API shows
@@ -35,11 +36,11 @@ type world struct {
 
 	decide func(Desired, Observed) Plan
 	plan   Plan
-	// bend, if set, takes from what plan may know of the agent's memory.
+	// bend, if set, removes facts from the observation and the memory before plan sees them.
 	bend func(*Observed, *Memory)
-	// apiBehind: what the agent tells of the pod does not get through to the API.
+	// apiBehind: the status that the agent publishes does not reach the API.
 	apiBehind bool
-	// watch, if set, hears of what happens before it does.
+	// watch, if set, is called before each event.
 	watch watcher
 }
 
@@ -51,13 +52,13 @@ type watcher interface {
 	ended(w *world, c *Container)
 }
 
-// call is a step on its way.
+// call is a step in flight.
 type call struct {
 	step Step
 	hash string
 	// grant is what the pod was granted when the call began.
 	grant *Grant
-	// ghost: the agent that made the call is gone; its answer reaches nobody.
+	// ghost: the agent that made the call was killed, so no one receives the answer.
 	ghost bool
 	// done: it has had its effect.
 	done    bool
@@ -102,7 +103,7 @@ func (w *world) observe() Observed {
 
 // turn is one turn of the agent's loop: look, plan, publish. The steps do not begin by themselves.
 func (w *world) turn() {
-	plan := w.decide(w.desired, w.observe()) // one of its own each turn, for the memory keeps what it told
+	plan := w.decide(w.desired, w.observe()) // a separate plan each time, because the memory keeps its status
 	w.plan = plan
 	if w.watch != nil {
 		w.watch.planned(w, &w.plan)
@@ -145,7 +146,7 @@ func (w *world) finish(c *call, refreshAt time.Time) {
 	}
 }
 
-// killAgent loses all that the agent remembers. Its calls go on, unheard.
+// killAgent clears the memory of the agent. Its calls continue, but their answers are lost.
 func (w *world) killAgent() {
 	w.memory = NewMemory()
 	w.ends, w.verdicts = map[string]time.Time{}, map[string]Verdict{}
@@ -154,7 +155,7 @@ func (w *world) killAgent() {
 	}
 }
 
-// effect does what a step asks for; the runtime refuses what makes no sense.
+// effect applies a step. The runtime rejects calls that are not valid in its state.
 func (w *world) effect(c *call) *Problem {
 	c.done = true
 	switch s := c.step.(type) {
@@ -213,7 +214,7 @@ func (w *world) index(id string) int {
 	return slices.IndexFunc(w.containers, func(c Container) bool { return c.ID == id })
 }
 
-// id makes an ID that says what it is for, and is new.
+// id returns a new ID that contains the name of its object.
 func (w *world) id(name string, attempt uint32) string {
 	id := fmt.Sprintf("%s.%d", name, attempt)
 	w.made[id]++
