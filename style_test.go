@@ -27,8 +27,6 @@ const longLines = `
 agent: 65
 agent/podapi: 1
 cmd/nodelet: 38
-cni: 27
-cni/shim: 1
 cri/images: 5
 kube/objects: 5
 kube/pods: 2

@@ -47,7 +47,8 @@ type Selection struct {
 	Bandwidth      map[string]any   `json:"bandwidth"`
 	DeviceID       string           `json:"deviceID"`
 	CNIArgs        map[string]any   `json:"cni-args"`
-	// DefaultRoute moves the pod's default route to this network. It is refused, because CHECK of the plugins would fail.
+	// DefaultRoute moves the pod's default route to this network. It is refused, because CHECK of the plugins would
+	// fail.
 	DefaultRoute []string `json:"default-route"`
 }
 

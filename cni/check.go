@@ -91,7 +91,7 @@ func (c *Checker) round(ctx context.Context) {
 			continue // an ADD or DEL is in progress
 		}
 		limited, cancel := context.WithTimeout(ctx, checkLimit)
-		c.tell(rec, c.Driver.Check(limited, rec.Sandbox))
+		c.report(rec, c.Driver.Check(limited, rec.Sandbox))
 		cancel()
 	}
 	c.mu.Lock()
@@ -115,7 +115,8 @@ func (c *Checker) Problem(uid string) string {
 	return c.problems[uid]
 }
 
-func (c *Checker) tell(rec *Record, err error) {
+// report stores the result of a check and calls Found if it differs from the result before.
+func (c *Checker) report(rec *Record, err error) {
 	if err != nil && !isNamespace(rec.NetNS) {
 		return // the sandbox has been removed meanwhile
 	}

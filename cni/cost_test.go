@@ -15,9 +15,9 @@ import (
 )
 
 // BenchmarkCost compares ADD and DEL of nodelet's default network as a runtime runs them: the chain of plugins by
-// itself, as in mode "runtime", and nodelet's plugin with the agent behind it, as in mode "agent". Both take turns, so
-// that they see the same machine, and medians are told. It runs a copy of itself in a network namespace of its own; see
-// `make bench-network`.
+// itself, as in mode "runtime", and nodelet's plugin with the agent behind it, as in mode "agent". Both run in turns,
+// so that the load of the machine is the same, and the benchmark reports medians. It runs a copy of itself in a
+// network namespace of its own; see `make bench-network`.
 func BenchmarkCost(b *testing.B) {
 	if os.Getenv(pluginsEnv) == "" {
 		inNamespace(b)
@@ -60,12 +60,16 @@ func measureCost(b *testing.B, pods int) {
 	alone, through := &side{mode: both["runtime"]}, &side{mode: both["agent"]}
 	var sandboxes []*libcni.RuntimeConf
 	for i := range pods {
-		sandboxes = append(sandboxes, &libcni.RuntimeConf{ContainerID: fmt.Sprintf("cost%d", i), NetNS: namespace(b), IfName: "eth0"})
+		sandboxes = append(sandboxes, &libcni.RuntimeConf{
+			ContainerID: fmt.Sprintf("cost%d", i),
+			NetNS:       namespace(b),
+			IfName:      "eth0",
+		})
 	}
 	var more [2][]time.Duration
 	for i := 0; b.Loop(); i++ {
 		turn := []*side{alone, through}
-		if i%2 == 1 { // what one leaves for the kernel to do must not always fall to the same other
+		if i%2 == 1 { // so that the work that one leaves to the kernel does not always delay the other
 			slices.Reverse(turn)
 		}
 		for _, s := range turn {

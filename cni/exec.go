@@ -165,15 +165,15 @@ type bounded struct {
 func (b *bounded) Bytes() []byte { return b.kept }
 
 func (b *bounded) Write(p []byte) (int, error) {
-	room := b.limit - len(b.kept)
-	if len(p) <= room {
+	free := b.limit - len(b.kept)
+	if len(p) <= free {
 		b.kept = append(b.kept, p...)
 		return len(p), nil
 	}
-	b.kept = append(b.kept, p[:room]...)
+	b.kept = append(b.kept, p[:free]...)
 	b.overflown = true
 	if b.forgiving {
 		return len(p), nil
 	}
-	return room, errors.New("too much output")
+	return free, errors.New("too much output")
 }

@@ -23,8 +23,8 @@ type InstallConfig struct {
 	ConfDir, BinDir string
 	// Program is the path of the nodelet program.
 	Program string
-	// The configuration tells the plugin where the agent listens (Socket), where the records are (Dir), and where the real
-	// plugins are (BinDirs).
+	// The configuration of the plugin has the socket of the agent (Socket), the directory of the records (Dir), and the
+	// directories of the real plugins (BinDirs).
 	Socket, Dir string
 	BinDirs     []string
 }

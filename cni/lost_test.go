@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// lostRecord: of two sandboxes with host ports and limits, one of them live, nobody has a record any more.
+// lostRecord checks Reap after the records of two sandboxes with host ports and limits were lost; one of the two
+// still runs.
 func lostRecord(t *testing.T, d *Driver, n *Network) {
 	t.Helper()
 	wants := map[string]any{"portMappings": []map[string]any{{"hostPort": 8089, "containerPort": 80, "protocol": "tcp"}},
@@ -29,7 +30,7 @@ func lostRecord(t *testing.T, d *Driver, n *Network) {
 			t.Fatal(err)
 		}
 	}
-	// A device whose sandbox can no longer be told by anything else.
+	// A device whose sandbox is unknown.
 	sh(t, "ip", "link", "add", limiter(n.Name, "unknown"), "type", "ifb")
 	for range 2 { // the second time there is nothing to do
 		r, err := d.Reap(t.Context(), Alive{Own: n, Sandboxes: map[string]bool{"live": true, "recorded": true}})

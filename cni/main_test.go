@@ -39,7 +39,7 @@ const answer = `[ "$CNI_COMMAND" = ADD ] && echo '{"cniVersion":"1.0.0","interfa
 exit 0
 `
 
-// pass is the body of a plugin that hands on what the one before it gave.
+// pass is the body of a plugin that passes on the result of the plugin before it.
 const pass = `[ "$CNI_COMMAND" = ADD ] && echo '{"cniVersion":"1.0.0","ips":[{"address":"10.9.0.2/24"}]}'
 exit 0
 `
@@ -55,8 +55,13 @@ type bench struct {
 func newBench(t *testing.T) *bench {
 	t.Helper()
 	b := &bench{t: t, dir: t.TempDir()}
-	b.Driver = NewDriver(DriverConfig{Dir: filepath.Join(b.dir, "state"), BinDirs: []string{b.dir}, CallLimit: 20 * time.Second,
-		Observe: func(c Call) { b.seen = append(b.seen, c) }, Log: discard()})
+	b.Driver = NewDriver(DriverConfig{
+		Dir:       filepath.Join(b.dir, "state"),
+		BinDirs:   []string{b.dir},
+		CallLimit: 20 * time.Second,
+		Observe:   func(c Call) { b.seen = append(b.seen, c) },
+		Log:       discard(),
+	})
 	return b
 }
 
@@ -109,8 +114,14 @@ func (b *bench) network(text string) *Network {
 
 // record is that of a sandbox whose namespace is the test's own, for plugins that touch none.
 func (b *bench) record(id string) *Record {
-	return &Record{Sandbox: id, NetNS: "/proc/self/ns/net", Boot: BootID(), Runtime: processOf(os.Getpid()), Began: time.Now(),
-		Pod: Pod{Namespace: "default", Name: "p", UID: "uid-" + id}}
+	return &Record{
+		Sandbox: id,
+		NetNS:   "/proc/self/ns/net",
+		Boot:    BootID(),
+		Runtime: processOf(os.Getpid()),
+		Began:   time.Now(),
+		Pod:     Pod{Namespace: "default", Name: "p", UID: "uid-" + id},
+	}
 }
 
 func (b *bench) attach(id string, n *Network) error {

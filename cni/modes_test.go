@@ -42,8 +42,9 @@ func modes(t testing.TB, dir, version, network string) map[string]mode {
 	if err := Install(c); err != nil {
 		t.Fatal(err)
 	}
-	shown := First(c.ConfDir)
-	if shown, err = ParseNetwork([]byte(strings.Replace(string(shown.Bytes), `"cniVersion": "1.0.0"`, fmt.Sprintf(`"cniVersion": %q`, version), 1))); err != nil {
+	installed := First(c.ConfDir)
+	text := strings.Replace(string(installed.Bytes), `"cniVersion": "1.0.0"`, fmt.Sprintf(`"cniVersion": %q`, version), 1)
+	if installed, err = ParseNetwork([]byte(text)); err != nil {
 		t.Fatal(err)
 	}
 	server := NewServer(ServerConfig{Socket: c.Socket, Log: discard(), Own: func() (*Network, error) { return own, nil },
@@ -64,11 +65,12 @@ func modes(t testing.TB, dir, version, network string) map[string]mode {
 	cache := filepath.Join(dir, "cache")
 	return map[string]mode{
 		"runtime": {libcni.NewCNIConfigWithCacheDir(plugins, cache, nil), own},
-		"agent":   {libcni.NewCNIConfigWithCacheDir([]string{c.BinDir}, cache, nil), shown},
+		"agent":   {libcni.NewCNIConfigWithCacheDir([]string{c.BinDir}, cache, nil), installed},
 	}
 }
 
-// TestVersions: the reference plugins in each version of CNI, called by the runtime and called by nodelet, do the same.
+// TestVersions checks that the reference plugins do the same in each version of CNI if the runtime calls them and if
+// nodelet calls them.
 func TestVersions(t *testing.T) {
 	if os.Getenv(pluginsEnv) == "" {
 		out, err := inOwnNetwork(t, "-test.run=^TestVersions$", "-test.v").CombinedOutput()
@@ -85,7 +87,7 @@ func TestVersions(t *testing.T) {
 			{"type":"portmap","snat":true,"capabilities":{"portMappings":true}},{"type":"tuning"}]}`, version, dir)
 		for name, m := range modes(t, dir, version, network) {
 			t.Run(version+"-"+name, func(t *testing.T) {
-				m.life(t, version)
+				m.allVerbs(t, version)
 				if left, _ := filepath.Glob(filepath.Join(dir, "table", "10.*")); len(left) > 0 {
 					t.Errorf("addresses left: %q", left)
 				}
@@ -97,11 +99,16 @@ func TestVersions(t *testing.T) {
 	}
 }
 
-// life leads a sandbox through all verbs that its version knows.
-func (m mode) life(t *testing.T, version string) {
+// allVerbs calls all verbs of a version for a sandbox.
+func (m mode) allVerbs(t *testing.T, version string) {
 	ctx, netns := t.Context(), namespace(t)
-	conf := &libcni.RuntimeConf{ContainerID: "table-" + filepath.Base(t.Name()), NetNS: netns, IfName: "eth0", CapabilityArgs: map[string]any{
-		"portMappings": []map[string]any{{"hostPort": 8090, "containerPort": 80, "protocol": "tcp"}}}}
+	ports := []map[string]any{{"hostPort": 8090, "containerPort": 80, "protocol": "tcp"}}
+	conf := &libcni.RuntimeConf{
+		ContainerID:    "table-" + filepath.Base(t.Name()),
+		NetNS:          netns,
+		IfName:         "eth0",
+		CapabilityArgs: map[string]any{"portMappings": ports},
+	}
 	result, err := m.chain.AddNetworkList(ctx, m.network, conf)
 	if err != nil {
 		t.Fatal(err)
@@ -109,13 +116,14 @@ func (m mode) life(t *testing.T, version string) {
 	if result.Version() != version || !strings.Contains(fmt.Sprint(result), "10.56.0.") {
 		t.Errorf("result of version %s: %v", result.Version(), result)
 	}
-	if err := m.chain.CheckNetworkList(ctx, m.network, conf); err != nil && !(version == "0.3.1" && errors.Is(err, libcni.ErrorCheckNotSupp)) {
+	err = m.chain.CheckNetworkList(ctx, m.network, conf)
+	if err != nil && !(version == "0.3.1" && errors.Is(err, libcni.ErrorCheckNotSupp)) {
 		t.Errorf("CHECK: %v", err)
 	}
-	if version != "0.3.1" { // the first to know CHECK is 0.4.0
-		sh(t, "nsenter", "--net="+netns, "ip", "link", "set", "eth0", "down") // takes the routes along
+	if version != "0.3.1" { // CHECK exists since 0.4.0
+		sh(t, "nsenter", "--net="+netns, "ip", "link", "set", "eth0", "down") // removes the routes too
 		if err := m.chain.CheckNetworkList(ctx, m.network, conf); err == nil {
-			t.Error("CHECK has not noticed that the routes are gone")
+			t.Error("CHECK: got no error for missing routes")
 		}
 	}
 	if version == "1.1.0" {

@@ -32,7 +32,7 @@ func TestRealPlugins(t *testing.T) {
 	}
 }
 
-// inOwnNetwork is a copy of this test in a network namespace of its own, with the real plugins at hand.
+// inOwnNetwork returns a command that runs this test program in a network namespace of its own, with the real plugins.
 func inOwnNetwork(t testing.TB, args ...string) *exec.Cmd {
 	t.Helper()
 	if os.Geteuid() != 0 {

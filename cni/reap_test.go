@@ -25,12 +25,12 @@ func TestReap(t *testing.T) {
 	b.plugin("first", answer)
 	n := b.network(fmt.Sprintf(`{"cniVersion":"1.0.0","name":"net","plugins":[{"type":"first","ipam":{"type":"host-local","dataDir":%q}}]}`, b.dir))
 	change := map[string]func(*Record){
-		"alive":          func(*Record) {},
-		"known":          func(r *Record) { r.NetNS = "/nowhere" }, // the runtime will see to it
-		"other-boot":     func(r *Record) { r.Boot = "another" },
-		"no-namespace":   func(r *Record) { r.NetNS = "/nowhere" },
-		"runtime-gone":   func(r *Record) { r.Runtime.Start = "7" },
-		"old-and-nobody": func(r *Record) { r.Began = time.Now().Add(-time.Hour) },
+		"alive":        func(*Record) {},
+		"known":        func(r *Record) { r.NetNS = "/nowhere" }, // the runtime removes it
+		"other-boot":   func(r *Record) { r.Boot = "another" },
+		"no-namespace": func(r *Record) { r.NetNS = "/nowhere" },
+		"runtime-gone": func(r *Record) { r.Runtime.Start = "7" },
+		"old-unknown":  func(r *Record) { r.Began = time.Now().Add(-time.Hour) },
 	}
 	addresses := filepath.Join(b.dir, "net")
 	if err := os.MkdirAll(addresses, 0o755); err != nil {
@@ -242,20 +242,26 @@ func TestWatcherNamesWhatIsMissing(t *testing.T) {
 			}
 		}
 	}
-	told := RuntimeDirs(map[string]string{"config": `{"cni":{"binDirs":["/a","/b"],"confDir":"/c"}}`})
-	if told.Conf != "/c" || !slices.Equal(told.Bins, []string{"/a", "/b"}) {
-		t.Errorf("the runtime's directories: %+v", told)
+	dirs := RuntimeDirs(map[string]string{"config": `{"cni":{"binDirs":["/a","/b"],"confDir":"/c"}}`})
+	if dirs.Conf != "/c" || !slices.Equal(dirs.Bins, []string{"/a", "/b"}) {
+		t.Errorf("directories of the runtime: got %+v, want /c, /a and /b", dirs)
 	}
 	if old := RuntimeDirs(map[string]string{"config": `{"cni":{"binDir":"/a"}}`}); !slices.Equal(old.Bins, []string{"/a"}) {
-		t.Errorf("the directories of an older containerd: %+v", old)
+		t.Errorf("directories of an older containerd: got %+v, want /a", old)
 	}
 }
 
 func TestInstall(t *testing.T) {
 	dir := t.TempDir()
-	c := InstallConfig{ConfDir: filepath.Join(dir, "net.d"), BinDir: filepath.Join(dir, "bin"), Program: "/usr/bin/nodelet", Socket: "/s", Dir: "/d"}
+	c := InstallConfig{
+		ConfDir: filepath.Join(dir, "net.d"),
+		BinDir:  filepath.Join(dir, "bin"),
+		Program: "/usr/bin/nodelet",
+		Socket:  "/s",
+		Dir:     "/d",
+	}
 	if !Vacant(c.ConfDir) {
-		t.Error("a directory that is not there is not vacant")
+		t.Error("Vacant: got false for a missing directory")
 	}
 	var before os.FileInfo
 	for i := range 2 {
@@ -264,7 +270,7 @@ func TestInstall(t *testing.T) {
 		}
 		after, err := os.Stat(filepath.Join(c.ConfDir, installedFile))
 		if err != nil || i == 1 && !os.SameFile(before, after) {
-			t.Errorf("written anew though nothing has changed (%v)", err)
+			t.Errorf("Install replaced an unchanged file (%v)", err)
 		}
 		before = after
 	}

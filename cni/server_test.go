@@ -305,13 +305,14 @@ func TestDefaultNetwork(t *testing.T) {
 	_, err := s.call("ADD", "s1", ask(`[{"name":"blue","mac":"0a:58:0a:00:00:07"}]`))
 	if err == nil || !strings.Contains(err.Error(),
 		`annotation v1.multus-cni.io/default-network: network kube-system/blue: none of its plugins has the capability "mac"`) {
-		t.Errorf("a request that no plugin takes: %v", err)
+		t.Errorf("a request that no plugin supports: got error %v", err)
 	}
 	if _, err := s.call("ADD", "s1", ask(`[{"name":"blue","ips":["10.9.0.2/24"]}]`)); err != nil {
 		t.Fatal(err)
 	}
-	if got, _ := json.Marshal(s.got("other", "ADD")["runtimeConfig"]); string(got) != `{"ips":["10.9.0.2/24"],"portMappings":[{"hostPort":80}]}` {
-		t.Errorf("the plugin was told %s", got)
+	want := `{"ips":["10.9.0.2/24"],"portMappings":[{"hostPort":80}]}`
+	if got, _ := json.Marshal(s.got("other", "ADD")["runtimeConfig"]); string(got) != want {
+		t.Errorf("runtimeConfig of the plugin: got %s, want %s", got, want)
 	}
 	if _, err := s.call("DEL", "s1", nil); err != nil {
 		t.Fatal(err)
