@@ -108,11 +108,12 @@ func (s *Supervisor) Alive(ctx context.Context) error {
 	return nil
 }
 
-// AwaitSources waits until every source of pods has synced, so that all pods are known. It reports false if ctx ends or
-// the supervisor returns before.
-func (s *Supervisor) AwaitSources(ctx context.Context) bool {
+// AwaitPods waits until the pods of the node are known: every source has synced, the runtime has listed its pods, and
+// the supervisor has decided about the admission of each that is on the node. Before that Active, Staying and Snapshot
+// lack pods that run. It reports false if ctx ends or the supervisor returns before.
+func (s *Supervisor) AwaitPods(ctx context.Context) bool {
 	select {
-	case <-s.synced:
+	case <-s.known:
 		return true
 	case <-s.gone:
 	case <-ctx.Done():

@@ -12,6 +12,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/nodelet/nodelet/agent"
 	"github.com/nodelet/nodelet/agent/shutdown"
 	"github.com/nodelet/nodelet/cri/fake"
 	"github.com/nodelet/nodelet/kube/pods"
@@ -135,6 +136,16 @@ func (w *world) watchShutdowns(bus *fakeLogind, groups []shutdown.Group) (s *shu
 	return s, func() { cancel(); <-done }
 }
 
+// restartInShutdown restarts the agent while the machine goes down, and watches for shutdowns until the returned
+// function is called. The runtime must not have listed its pods before this returns.
+func (w *world) restartInShutdown(bus *fakeLogind, groups []shutdown.Group) (end func()) {
+	var s *shutdowns
+	w.doomed = func(pod *corev1.Pod) *agent.Eviction { return s.Interrupted(pod) }
+	w.restart()
+	s, end = w.watchShutdowns(bus, groups)
+	return end
+}
+
 // TestShutdownGroups: lower priorities end first, a group that is done early lets the next begin, one that takes too
 // long as well; then the machine may go down. New pods are refused meanwhile.
 func TestShutdownGroups(t *testing.T) {
@@ -250,6 +261,71 @@ func TestShutdownGoesOn(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestShutdownGoesOnAfterFirstList: an agent that restarts in the middle of a shutdown knows no pod before the runtime
+// has listed them. It waits for that, and then still ends its pods group by group, from the group that was current.
+func TestShutdownGoesOnAfterFirstList(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.runtime.Script("app", fake.Script{TermTakes: 3 * time.Second})
+		low, high := apiPod("low"), apiPod("high", withPriority(1000))
+		critical := apiPod("critical", withPriority(2000000000))
+		for _, pod := range []*corev1.Pod{low, high, critical} {
+			w.run(pod)
+			w.sleep(time.Second)
+		}
+		groups := []shutdown.Group{
+			{Priority: 0, Grace: time.Minute},
+			{Priority: 1000, Grace: time.Minute},
+			{Priority: 2000000000, Grace: time.Minute},
+		}
+		bus := newLogind()
+		_, end := w.watchShutdowns(bus, groups)
+		bus.signal(true)
+		end()
+		hung := w.runtime.Inject(&fake.Fault{Verb: "ListPodSandbox", Hang: true})
+		defer w.restartInShutdown(bus, groups)()
+		w.sleep(20 * time.Second)
+		if !bus.isLocked() {
+			t.Error("the machine may go down before the runtime has listed its pods")
+		}
+		w.checkRunning("high/app#0", "critical/app#0")
+		w.runtime.Release(hung)
+		w.sleep(2 * time.Second)
+		w.checkRunning("high/app#0", "critical/app#0") // both have their time to end, one after the other
+		w.sleep(2 * time.Second)
+		w.checkRunning("critical/app#0")
+		w.sleep(2500 * time.Millisecond)
+		w.checkRunning()
+		if !bus.isLocked() {
+			t.Error("the machine may go down before the last statuses are sent")
+		}
+		w.sleep(2 * time.Second)
+		if bus.isLocked() {
+			t.Error("the machine may not go down after all pods have ended")
+		}
+	})
+}
+
+// TestShutdownWithoutRuntime: a runtime that lists nothing delays the shutdown by the time of the current group only.
+func TestShutdownWithoutRuntime(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.run(apiPod("web"))
+		w.sleep(time.Second)
+		groups := []shutdown.Group{{Priority: 0, Grace: time.Minute}, {Priority: 1000, Grace: time.Minute}}
+		bus := newLogind()
+		bus.down = true
+		w.runtime.Inject(&fake.Fault{Verb: "ListPodSandbox", Hang: true})
+		defer w.restartInShutdown(bus, groups)()
+		w.sleep(groups[0].Grace - time.Second)
+		if !bus.isLocked() {
+			t.Error("the machine may go down before the time of the first group is over")
+		}
+		w.sleep(5 * time.Second)
+		if bus.isLocked() {
+			t.Error("the shutdown still waits for a runtime that does not answer")
+		}
+	})
 }
 
 // TestSilentLogind: a logind that does not answer does not keep the agent from its work.

@@ -37,10 +37,10 @@ type Supervisor struct {
 	// sets brings the newest set of pods, calls what the loop is to call between two events; see post and do.
 	sets  latest.Value[*pods.Set]
 	calls chan func()
-	// began is closed when the loop has begun, synced when every source has synced once, nodeSeen when the Node object is
-	// known, gone when the loop has ended.
-	began, synced, gone chan struct{}
-	nodeSeen            <-chan struct{}
+	// began is closed when the loop has begun, known when the pods of the node are known (see AwaitPods), nodeSeen when
+	// the Node object is known, gone when the loop has ended.
+	began, known, gone chan struct{}
+	nodeSeen           <-chan struct{}
 
 	workers map[types.UID]*entry
 	// set is the newest full set of the sources.
@@ -66,7 +66,7 @@ func NewSupervisor(backends *Backends, log *slog.Logger) *Supervisor {
 		sets:     latest.NewValue[*pods.Set](),
 		calls:    make(chan func(), 128),
 		began:    make(chan struct{}),
-		synced:   make(chan struct{}),
+		known:    make(chan struct{}),
 		gone:     make(chan struct{}),
 		nodeSeen: backends.NodeSeen,
 		workers:  map[types.UID]*entry{},
@@ -158,11 +158,6 @@ func (s *Supervisor) Run(ctx context.Context) {
 func (s *Supervisor) take(ctx context.Context, set *pods.Set) {
 	if set.Synced && !s.set.Synced {
 		s.relist.Set() // orphans can be recognized only now
-		select {
-		case <-s.synced: // it was before: a source may fail and recover
-		default:
-			close(s.synced)
-		}
 	}
 	s.set = set
 	s.reconcile(ctx)
@@ -187,6 +182,20 @@ func (s *Supervisor) reconcile(ctx context.Context) {
 	s.resizes()
 	s.publishPresent()
 	s.share()
+	s.announceKnown()
+}
+
+// announceKnown closes known once all pods of the node have workers: every source has synced, and the runtime has
+// listed its pods. A source that fails later changes nothing.
+func (s *Supervisor) announceKnown() {
+	if !s.set.Synced || s.listed == nil {
+		return
+	}
+	select {
+	case <-s.known:
+	default:
+		close(s.known)
+	}
 }
 
 // pendingPods are the pods without a worker, in the order of admission: first those that an earlier run of the agent

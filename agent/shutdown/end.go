@@ -9,12 +9,13 @@ import (
 
 // endGroups ends all pods, group by group in rising priority: each group gets its time, or less when all its pods have
 // released what they held. onStart is called with each group's index before it is ended. Groups before first were ended
-// by an earlier run of the agent; what is left of them ends with first.
+// by an earlier run of the agent; what is left of them ends with first. No group begins after ctx has ended: an agent
+// that restarts goes on with the current one.
 func (s *Shutdown) endGroups(ctx context.Context, first int, onStart func(group int)) {
 	if first < len(s.cfg.Groups) {
-		s.awaitSources(ctx, s.cfg.Groups[first].Grace)
+		s.awaitPods(ctx, s.cfg.Groups[first].Grace)
 	}
-	for i := first; i < len(s.cfg.Groups); i++ {
+	for i := first; i < len(s.cfg.Groups) && ctx.Err() == nil; i++ {
 		onStart(i)
 		var pods []*corev1.Pod
 		for _, pod := range s.cfg.Pods.Active(ctx) {
@@ -26,13 +27,14 @@ func (s *Shutdown) endGroups(ctx context.Context, first int, onStart func(group 
 	}
 }
 
-// awaitSources waits until a restarted agent knows its pods: without them a group would be over at once. It waits no
+// awaitPods waits until a restarted agent knows its pods: without them a group would be over at once. It waits no
 // longer than the first group may take.
-func (s *Shutdown) awaitSources(ctx context.Context, limit time.Duration) {
+func (s *Shutdown) awaitPods(ctx context.Context, limit time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	if !s.cfg.Pods.AwaitSources(ctx) {
-		s.cfg.Log.Warn("node shutdown ends the pods that are known: not all sources of pods have synced", "waited", limit)
+	if !s.cfg.Pods.AwaitPods(ctx) {
+		s.cfg.Log.Warn("node shutdown ends only the pods known so far: "+
+			"a source of pods has not synced or the container runtime has not listed its pods", "waited", limit)
 	}
 }
 

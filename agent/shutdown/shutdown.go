@@ -29,7 +29,7 @@ var errDown = errors.New("node is shutting down")
 
 // Pods are the pods of the node: the agent's supervisor, where each method is described.
 type Pods interface {
-	AwaitSources(ctx context.Context) bool
+	AwaitPods(ctx context.Context) bool
 	Active(ctx context.Context) []*corev1.Pod
 	Evict(ctx context.Context, pod types.UID, e agent.Eviction) (released <-chan struct{})
 }
