@@ -23,9 +23,15 @@ func podOf(name, cpu string) *corev1.Pod {
 		Spec: corev1.PodSpec{Containers: []corev1.Container{c}}}
 }
 
-// TestShare: the shares of the burstable class follow from the pods that run, and are handed on when they change only.
+// TestShare: the shares of the burstable class follow from the pods that run, and are set only when they change. Before
+// the runtime has listed its pods the class keeps the shares of the last run of the agent.
 func TestShare(t *testing.T) {
 	s := NewSupervisor(&Backends{}, discard())
+	s.share()
+	if len(s.shares) != 0 {
+		t.Errorf("before the first list: got shares for %d thousandths of a CPU, want no change", <-s.shares)
+	}
+	s.listed = map[types.UID]cri.PodSummary{}
 	guaranteed := podOf("guaranteed", "4")
 	r := &guaranteed.Spec.Containers[0].Resources
 	r.Requests["memory"] = resource.MustParse("1Gi")

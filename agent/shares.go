@@ -26,8 +26,12 @@ func (s *Supervisor) keepShares(ctx context.Context) {
 	}
 }
 
-// share tells keepShares what the burstable pods request together, in thousandths of a CPU, if it has changed.
+// share passes to keepShares what the burstable pods request together, in thousandths of a CPU, if it has changed.
+// Before the runtime's first list no pod has a worker: the sum would be 0 although pods run.
 func (s *Supervisor) share() {
+	if s.listed == nil {
+		return
+	}
 	sum := int64(0)
 	for _, e := range s.workers {
 		if e.active() {
