@@ -2,14 +2,14 @@ package testbed
 
 import "context"
 
-// The images of what runs in a cluster beside its control plane. CoreDNS' tag is the one that kubeadm of the pinned version names.
+// The images of cluster add-ons. The tag of CoreDNS is the one that kubeadm of the pinned version uses.
 const (
 	coreDNSImage = "coredns/coredns:v1.14.2"
 	flannelImage = "ghcr.io/flannel-io/flannel:v0.26.7"
 )
 
-// AddonImages builds what is missing of the images of kube-proxy, CoreDNS and Flannel, under the names that their manifests ask
-// for, and returns their archives.
+// AddonImages builds the missing images of kube-proxy, CoreDNS and Flannel with the names in their manifests, and
+// returns their archives.
 func (c *Cache) AddonImages(ctx context.Context) ([]string, error) {
 	version, err := c.KubernetesVersion(ctx)
 	if err != nil {
@@ -28,7 +28,7 @@ func (c *Cache) flannelImage(ctx context.Context) (image, error) {
 	return img, err
 }
 
-// onDebian lays an image over a distribution, for a program that calls others: iptables, ip, sh.
+// onDebian adds a Debian root file system to an image, for a program that calls others: iptables, ip, sh.
 func (c *Cache) onDebian(build func(context.Context) (image, error)) func(context.Context) (image, error) {
 	return func(ctx context.Context) (image, error) {
 		root, err := c.debianRoot(ctx)

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// StartAgent starts an agent on the node, which must have none. It does not wait; see WaitReady. Both kinds get the same
-// files and flags, so that one can take the node over from the other.
+// StartAgent starts an agent on the node. It is an error if one runs already. It does not wait; see WaitReady. Both
+// kinds get the same files and flags, so that one can take over the node from the other.
 func (n *Node) StartAgent(ctx context.Context, kind AgentKind) error {
 	var program string
 	switch kind {
@@ -36,7 +36,7 @@ func (n *Node) StartAgent(ctx context.Context, kind AgentKind) error {
 		"--node-ip=" + n.tb.both(n.IP, address6(n.tb.x, 10+n.index)),
 		"-v=2",
 	}, n.tb.opts.AgentArgs...)
-	if kind == Kubelet { // its cAdvisor looks for containerd at a place of its own
+	if kind == Kubelet { // cAdvisor in the kubelet does not use the CRI endpoint
 		argv = append(argv, "--containerd="+strings.TrimPrefix(n.RuntimeEndpoint, "unix://"))
 	}
 	if kind == Nodelet && n.tb.opts.Network == "agent" {
@@ -45,16 +45,16 @@ func (n *Node) StartAgent(ctx context.Context, kind AgentKind) error {
 	return n.tb.launch(n.role(roleAgent), launch{netns: n.Netns, mntns: n.mountNS(), dir: n.dir, env: n.tb.Env(), argv: argv})
 }
 
-// SetNodelet names another program of nodelet for agents that are started from now on, by this process alone.
+// SetNodelet sets the path of the nodelet binary for agents that this process starts from now on.
 func (tb *Testbed) SetNodelet(program string) { tb.opts.NodeletBin = program }
 
-// StopAgent sends the signal to the node's agent and waits for its end; after 20 seconds it is killed. No agent is no
-// error. Pods stay.
+// StopAgent sends the signal to the node's agent and waits until it exits. After 20 seconds it kills the agent. It is
+// no error if no agent runs. Pods keep running.
 func (n *Node) StopAgent(sig unix.Signal) error {
 	return n.tb.stopRole(n.role(roleAgent), sig, 20*time.Second)
 }
 
-// AgentPID is the process ID of the node's agent, 0 if none runs.
+// AgentPID returns the process ID of the node's agent, or 0 if none runs.
 func (n *Node) AgentPID() int { return n.pid(roleAgent) }
 
 func (n *Node) pid(role string) int {
@@ -65,10 +65,10 @@ func (n *Node) pid(role string) int {
 	return p.PID
 }
 
-// AgentLog is the path of the agent's log. Agents of one node append to the same file.
+// AgentLog returns the path of the agent's log. All agents of a node append to the same file.
 func (n *Node) AgentLog() string { return n.tb.log(n.role(roleAgent)) }
 
-// WaitReady waits until the Node object exists and is Ready, or the limit is over.
+// WaitReady waits until the Node object exists and is Ready. After limit it returns an error.
 func (n *Node) WaitReady(ctx context.Context, limit time.Duration) error {
 	began := time.Now()
 	if err := n.waitFor(ctx, limit, "create"); err != nil {
@@ -77,7 +77,7 @@ func (n *Node) WaitReady(ctx context.Context, limit time.Duration) error {
 	return n.waitFor(ctx, max(time.Second, limit-time.Since(began)), "condition=Ready")
 }
 
-// waitFor waits by "kubectl wait", which watches.
+// waitFor waits with "kubectl wait", which uses a watch.
 func (n *Node) waitFor(ctx context.Context, limit time.Duration, what string) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -85,10 +85,10 @@ func (n *Node) waitFor(ctx context.Context, limit time.Duration, what string) er
 	agent := n.tb.children[n.role(roleAgent)]
 	n.tb.mu.Unlock()
 	if agent != nil {
-		go func() { // an agent that has ended makes the wait pointless
+		go func() { // do not wait for an agent that has exited
 			select {
 			case <-agent.done:
-				cancel(fmt.Errorf("the agent has ended"))
+				cancel(fmt.Errorf("the agent has exited"))
 			case <-ctx.Done():
 			}
 		}()
@@ -113,7 +113,7 @@ func (n *Node) startKubeProxy() error {
 			"--hostname-override=" + n.Name,
 			"--cluster-cidr=" + n.tb.both(podCIDR, podCIDR6),
 			"--proxy-mode=" + cmp.Or(n.tb.opts.ProxyMode, "iptables"),
-			"--conntrack-max-per-core=0", // that limit is the machine's
+			"--conntrack-max-per-core=0", // do not change this limit of the whole machine
 		},
 	})
 }

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// image is a container image of one layer.
+// image is a container image with one layer.
 type image struct {
 	refs       []string // full references, such as "docker.io/library/busybox:1.37"
 	files      []imageFile
@@ -25,7 +25,7 @@ type image struct {
 	user       string
 }
 
-// imageFile is a file, a directory (mode has the directory bit tar knows: isDir) or a symbolic link (link is set).
+// imageFile is a directory if isDir is set, a symbolic link if link is set, and else a file.
 type imageFile struct {
 	name  string // absolute
 	mode  int64
@@ -80,11 +80,11 @@ const (
 	mediaManifest = "application/vnd.oci.image.manifest.v1+json"
 )
 
-// refAnnotation holds the full image reference; containerd's import names the image by it.
+// refAnnotation has the full image reference. containerd's import uses it as the name of the image.
 const refAnnotation = "io.containerd.image.name"
 
-// write writes the image as a tar of an OCI image layout (OCI image-spec v1.1). The layer is not compressed: it goes no
-// further than to a runtime on the same disk. Equal images give equal bytes.
+// write writes the image as a tar of an OCI image layout (OCI image-spec v1.1). It does not compress the layer,
+// because only runtimes on the same disk read it. Equal images produce equal bytes.
 func (img image) write(w io.Writer) error {
 	out := &layout{tar: tar.NewWriter(w)}
 	manifest, err := img.manifest(out)
@@ -127,8 +127,8 @@ func (img image) manifest(out *layout) (descriptor, error) {
 	}), nil
 }
 
-// served lays the image out below dir as agnhost's fake registry wants it: manifests and blobs by digest, and a file for
-// the tag that holds the digest of its index.
+// served returns the image as files below dir, in the layout of agnhost's fake registry: manifests and blobs by
+// digest, and a file for the tag with the digest of its index.
 func (img image) served(dir, tag string) ([]imageFile, error) {
 	out := &layout{tar: tar.NewWriter(io.Discard), kept: map[string][]byte{}}
 	manifest, err := img.manifest(out)
@@ -143,17 +143,24 @@ func (img image) served(dir, tag string) ([]imageFile, error) {
 		if "sha256:"+digest == index.Digest || "sha256:"+digest == manifest.Digest {
 			kind = "manifests"
 		}
-		files = append(files, imageFile{name: path.Join(dir, kind, "sha256", digest[:2], digest, "data"), mode: 0o644, body: out.kept[digest]})
+		name := path.Join(dir, kind, "sha256", digest[:2], digest, "data")
+		files = append(files, imageFile{name: name, mode: 0o644, body: out.kept[digest]})
 	}
 	return files, out.err
 }
 
-// layer is the image's root file system as a tar, everything owned by root.
+// layer returns the image's root file system as a tar. Root owns all files.
 func (img image) layer() ([]byte, error) {
 	var buf bytes.Buffer
 	tw := tar.NewWriter(&buf)
 	for _, f := range img.files {
-		h := &tar.Header{Name: path.Clean(f.name)[1:], Mode: f.mode, ModTime: time.Unix(0, 0), Size: int64(len(f.body)), Typeflag: tar.TypeReg}
+		h := &tar.Header{
+			Name:     path.Clean(f.name)[1:],
+			Mode:     f.mode,
+			ModTime:  time.Unix(0, 0),
+			Size:     int64(len(f.body)),
+			Typeflag: tar.TypeReg,
+		}
 		switch {
 		case f.isDir:
 			h.Typeflag, h.Name = tar.TypeDir, h.Name+"/"
@@ -170,7 +177,7 @@ func (img image) layer() ([]byte, error) {
 	return buf.Bytes(), tw.Close()
 }
 
-// layout writes an OCI layout and keeps the first error; and the blobs by digest, where kept is a map.
+// layout writes an OCI layout and keeps the first error. If kept is not nil, it also keeps the blobs by digest.
 type layout struct {
 	tar  *tar.Writer
 	err  error

@@ -18,15 +18,15 @@ import (
 	"time"
 )
 
-// goModule is a Go module programs are built from. modules/NAME/go.mod pins its version.
+// goModule is a Go module from which programs are built. modules/NAME/go.mod pins its version.
 type goModule struct {
 	path string
-	// ldflags may hold %s for the version.
+	// ldflags may contain %[1]s for the version.
 	ldflags string
 	cgo     bool
 	tags    string
-	// programs are package paths below the module's, or whole import paths of modules it requires. One that ends in .test is
-	// the test binary of its package.
+	// programs are package paths relative to the module, or full import paths in modules that it requires. The suffix
+	// .test means the test binary of the package.
 	programs []string
 }
 
@@ -49,7 +49,9 @@ func goModules() map[string]goModule {
 			programs: []string{"cmd/containerd", "cmd/containerd-shim-runc-v2", "cmd/ctr"},
 		},
 		"crio": {
-			path: "github.com/cri-o/cri-o", cgo: true, tags: "apparmor containers_image_openpgp containers_image_ostree_stub exclude_graphdriver_btrfs seccomp selinux",
+			path:     "github.com/cri-o/cri-o",
+			cgo:      true,
+			tags:     "apparmor containers_image_openpgp containers_image_ostree_stub exclude_graphdriver_btrfs seccomp selinux",
 			programs: []string{"cmd/crio"},
 		},
 		"runc": {path: "github.com/opencontainers/runc", cgo: true, tags: "seccomp", programs: []string{"."}},
@@ -60,7 +62,10 @@ func goModules() map[string]goModule {
 				"plugins/meta/portmap", "plugins/meta/firewall", "plugins/meta/bandwidth", "plugins/meta/tuning",
 			},
 		},
-		"coredns":           {path: "github.com/coredns/coredns", programs: []string{"testbed.invalid/coredns", "testbed.invalid/coredns/cluster-dns"}},
+		"coredns": {
+			path:     "github.com/coredns/coredns",
+			programs: []string{"testbed.invalid/coredns", "testbed.invalid/coredns/cluster-dns"},
+		},
 		"kind":              {path: "sigs.k8s.io/kind", programs: []string{"."}},
 		"etcd":              {path: "go.etcd.io/etcd/server/v3", programs: []string{"testbed.invalid/etcd"}},
 		"flannel":           {path: "github.com/flannel-io/flannel", cgo: true, programs: []string{"."}},
@@ -85,7 +90,7 @@ func goModules() map[string]goModule {
 // testSuffix ends the names of test binaries.
 const testSuffix = ".test"
 
-// pkg is the import path of a program.
+// pkg returns the import path of a program.
 func (m goModule) pkg(program string) string {
 	program = strings.TrimSuffix(program, testSuffix)
 	if host, _, _ := strings.Cut(program, "/"); strings.Contains(host, ".") && program != "." {
@@ -94,7 +99,7 @@ func (m goModule) pkg(program string) string {
 	return path.Join(m.path, program)
 }
 
-// name is the file name of a program; a module whose root is the program gives its own.
+// name returns the file name of a program. The program "." has the name of the module.
 func (m goModule) name(program string) string {
 	if strings.HasSuffix(program, testSuffix) {
 		return path.Base(program)
@@ -102,8 +107,8 @@ func (m goModule) name(program string) string {
 	return path.Base(m.pkg(program))
 }
 
-// Cache holds built programs and images. Its entries are keyed by version and appear whole, so any number of processes
-// may share it; deleting it costs only time.
+// Cache is a directory of built programs and images. Entries have versions in their names and appear atomically, so
+// that processes may share the directory. It may be deleted at any time; then the next use builds again.
 type Cache struct {
 	dir      string
 	progress io.Writer
@@ -111,16 +116,16 @@ type Cache struct {
 	lookOnly bool
 }
 
-// lacks is the error for an entry that is missing while looking only.
+// lacks returns an error for a missing entry if lookOnly is set.
 func (c *Cache) lacks(what string) error {
 	if !c.lookOnly {
 		return nil
 	}
-	return fmt.Errorf("%s is not built yet; build it by: go run ./test/testbed/cmd/testbed build", what)
+	return fmt.Errorf("%s is not built yet; build it with: go run ./test/testbed/cmd/testbed build", what)
 }
 
-// OpenCache opens the cache at $NODELET_TESTBED_CACHE or in the user's cache directory. progress is told about long
-// builds.
+// OpenCache opens the cache at $NODELET_TESTBED_CACHE or in the user's cache directory. Long builds write messages to
+// progress.
 func OpenCache(progress io.Writer) (*Cache, error) {
 	dir := os.Getenv(CacheEnv)
 	if dir == "" {
@@ -137,8 +142,7 @@ func OpenCache(progress io.Writer) (*Cache, error) {
 	return &Cache{dir: dir, progress: progress}, os.MkdirAll(dir, 0o755)
 }
 
-// Programs builds what is missing of the named programs of one module, and returns the directory that holds them. For
-// "cni" no names means all of them.
+// Programs builds the missing programs of a module, and returns their directory. No names means all programs.
 func (c *Cache) Programs(ctx context.Context, module string, programs ...string) (string, error) {
 	m, ok := goModules()[module]
 	if !ok {
@@ -159,7 +163,7 @@ func (c *Cache) Programs(ctx context.Context, module string, programs ...string)
 		}
 	}
 	if len(programs) > 0 && len(wanted) != len(programs) {
-		return "", fmt.Errorf("module %s has not all of %v", module, programs)
+		return "", fmt.Errorf("find the programs %v: module %s has only %v of them", programs, module, wanted)
 	}
 	dir := filepath.Join(c.dir, module+"-"+version)
 	return dir, c.build(ctx, m, src, version, dir, wanted)
@@ -180,7 +184,7 @@ func (c *Cache) build(ctx context.Context, m goModule, src, version, dir string,
 		return err
 	}
 	unlock, err := lockFile(filepath.Join(c.dir, "."+what+".lock"), func() {
-		fmt.Fprintf(c.progress, "%s: somebody else builds it, waiting\n", what)
+		fmt.Fprintf(c.progress, "%s: another process builds it, waiting\n", what)
 	})
 	if err != nil {
 		return err
@@ -219,7 +223,7 @@ func (c *Cache) build(ctx context.Context, m goModule, src, version, dir string,
 	return nil
 }
 
-// compile builds programs into a directory: all main packages at once, test binaries one by one.
+// compile builds programs into a directory: all main packages with one command, test binaries one by one.
 func (c *Cache) compile(ctx context.Context, m goModule, what, src, into string, flags, programs []string) error {
 	args := slices.Concat([]string{"build"}, flags, []string{"-o", into + "/"})
 	mains := len(args)
@@ -246,7 +250,7 @@ func (m goModule) missing(dir string, programs []string) []string {
 	})
 }
 
-// goBuild runs the go command in src, and tells how it gets on: "go build -v" prints each package it compiles.
+// goBuild runs the go command in src and reports its progress: "go build -v" prints each package that it compiles.
 func (c *Cache) goBuild(ctx context.Context, what, src string, cgo bool, args []string) error {
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = src
@@ -265,7 +269,7 @@ func (c *Cache) goBuild(ctx context.Context, what, src string, cgo bool, args []
 	}
 	var packages atomic.Int64
 	stop := c.report(what, began, &packages)
-	var last []string // go's last words
+	var last []string // the last lines of its output
 	for lines := bufio.NewScanner(stderr); lines.Scan(); packages.Add(1) {
 		last = append(last[max(0, len(last)-30):], lines.Text())
 	}
@@ -278,7 +282,7 @@ func (c *Cache) goBuild(ctx context.Context, what, src string, cgo bool, args []
 	return nil
 }
 
-// report prints a line now and then until it is stopped.
+// report prints a progress line every 15 seconds until stop is called.
 func (c *Cache) report(what string, began time.Time, packages *atomic.Int64) (stop func()) {
 	done, ended := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -298,7 +302,7 @@ func (c *Cache) report(what string, began time.Time, packages *atomic.Int64) (st
 	return func() { close(done); <-ended }
 }
 
-// moduleVersion is the version of a module's programs.
+// moduleVersion returns the version of a module's programs.
 func moduleVersion(ctx context.Context, name string) (string, error) {
 	src, err := moduleDir(ctx, name)
 	if err != nil {
@@ -307,7 +311,7 @@ func moduleVersion(ctx context.Context, name string) (string, error) {
 	return pinnedVersion(filepath.Join(src, "go.mod"), goModules()[name].path)
 }
 
-// ModuleSource is the directory of a module's own source: what it carries beside programs.
+// ModuleSource returns the directory of a module's source code, which has files that are no programs, too.
 func (c *Cache) ModuleSource(ctx context.Context, module string) (string, error) {
 	src, err := moduleDir(ctx, module)
 	if err != nil {
@@ -317,18 +321,19 @@ func (c *Cache) ModuleSource(ctx context.Context, module string) (string, error)
 	return strings.TrimSpace(dir), err
 }
 
-// moduleDir finds test/testbed/modules/NAME: beside this file, or by asking the go command when the paths were trimmed.
+// moduleDir finds test/testbed/modules/NAME: next to this file, or with the go command if the binary was built with
+// -trimpath.
 func moduleDir(ctx context.Context, name string) (string, error) {
 	if _, file, _, ok := runtime.Caller(0); ok && filepath.IsAbs(file) {
 		if dir := filepath.Join(filepath.Dir(file), "modules", name); isDir(dir) {
 			return dir, nil
 		}
 	}
-	here, err := run(ctx, "go", "list", "-f", "{{.Dir}}", "github.com/nodelet/nodelet/test/testbed")
+	own, err := run(ctx, "go", "list", "-f", "{{.Dir}}", "github.com/nodelet/nodelet/test/testbed")
 	if err != nil {
 		return "", fmt.Errorf("find the testbed's sources (run it inside the nodelet source tree): %w", err)
 	}
-	return filepath.Join(strings.TrimSpace(here), "modules", name), nil
+	return filepath.Join(strings.TrimSpace(own), "modules", name), nil
 }
 
 func isDir(path string) bool {
@@ -336,7 +341,7 @@ func isDir(path string) bool {
 	return err == nil && fi.IsDir()
 }
 
-// pinnedVersion reads the version a go.mod requires of a module.
+// pinnedVersion reads the version of a module that a go.mod requires.
 func pinnedVersion(goMod, module string) (string, error) {
 	b, err := os.ReadFile(goMod)
 	if err != nil {

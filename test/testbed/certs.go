@@ -16,16 +16,16 @@ import (
 	"time"
 )
 
-const certLife = 30 * 24 * time.Hour
+const certValidity = 30 * 24 * time.Hour
 
-// identity is a certificate with its key, in memory and as PEM.
+// identity is a certificate with its key, parsed and as PEM.
 type identity struct {
 	cert            *x509.Certificate
 	key             *ecdsa.PrivateKey
 	certPEM, keyPEM []byte
 }
 
-// subject is what a certificate says of its holder. Servers have names and addresses, clients have neither.
+// subject describes the holder of a certificate. Servers have names and addresses, clients have neither.
 type subject struct {
 	user   string // common name
 	groups []string
@@ -42,7 +42,7 @@ func newCA(name string) (identity, error) {
 	}, identity{})
 }
 
-// issue signs a client certificate, or a certificate for both sides if the subject has names or addresses.
+// issue signs a client certificate, or one for client and server if the subject has names or addresses.
 func (ca identity) issue(s subject) (identity, error) {
 	usage := []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
 	if len(s.names)+len(s.ips) > 0 {
@@ -68,7 +68,7 @@ func sign(template *x509.Certificate, ca identity) (identity, error) {
 		return identity{}, err
 	}
 	template.NotBefore = time.Now().Add(-time.Hour)
-	template.NotAfter = time.Now().Add(certLife)
+	template.NotAfter = time.Now().Add(certValidity)
 	parent, parentKey := ca.cert, ca.key
 	if parent == nil {
 		parent, parentKey = template, key
@@ -100,7 +100,7 @@ func (i identity) write(dir, name string) error {
 	return os.WriteFile(filepath.Join(dir, name+".key"), i.keyPEM, 0o600)
 }
 
-// kubeconfig renders a kubeconfig with everything inside it.
+// kubeconfig returns a kubeconfig that contains its certificates and key.
 func kubeconfig(server string, ca, user identity) []byte {
 	b64 := base64.StdEncoding.EncodeToString
 	return fmt.Appendf(nil, `apiVersion: v1
@@ -124,8 +124,8 @@ current-context: testbed
 `, server, b64(ca.certPEM), b64(user.certPEM), b64(user.keyPEM))
 }
 
-// writePKI makes the cluster's certificates, keys and kubeconfigs. Nothing reads the CA's key later but the
-// controller-manager, which signs with it, and NodeKubeconfig.
+// writePKI writes the cluster's certificates, keys and kubeconfigs. After that only the controller-manager reads the
+// CA's key, to sign certificates.
 func (tb *Testbed) writePKI() error {
 	if err := os.MkdirAll(tb.pkiDir(), 0o700); err != nil {
 		return err
@@ -139,9 +139,11 @@ func (tb *Testbed) writePKI() error {
 		return err
 	}
 	api := subject{
-		user:  "kube-apiserver",
-		names: []string{"kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc." + clusterDomain, "localhost"},
-		ips:   []net.IP{net.ParseIP(serviceAPI), net.ParseIP("127.0.0.1"), net.ParseIP(tb.apiIP())},
+		user: "kube-apiserver",
+		names: []string{
+			"kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc." + clusterDomain, "localhost",
+		},
+		ips: []net.IP{net.ParseIP(serviceAPI), net.ParseIP("127.0.0.1"), net.ParseIP(tb.apiIP())},
 	}
 	files := []struct {
 		name string
@@ -151,7 +153,7 @@ func (tb *Testbed) writePKI() error {
 		{"apiserver", ca, api},
 		{"apiserver-kubelet-client", ca, subject{user: "kube-apiserver-kubelet-client", groups: []string{"system:masters"}}},
 		{"front-proxy-client", proxyCA, subject{user: "front-proxy-client"}},
-		{"service-accounts", ca, subject{user: "service-accounts"}}, // its key alone is used
+		{"service-accounts", ca, subject{user: "service-accounts"}}, // only its key is used
 	}
 	for _, f := range files {
 		id, err := f.by.issue(f.subject)

@@ -23,11 +23,11 @@ const (
 	DriverSystemd  = "systemd"
 )
 
-// DriverEnv names the cgroup driver of testbeds whose options name none.
+// DriverEnv is the environment variable with the default of Options.CgroupDriver.
 const DriverEnv = "NODELET_TESTBED_CGROUP_DRIVER"
 
-// cgroupPath spells the path of a cgroup as a driver does. A systemd slice carries the names of those above it, and "_"
-// for each dash within a name.
+// cgroupPath returns the path of a cgroup as the driver creates it. The name of a systemd slice contains the names of
+// its parents, and "_" for each dash within a name.
 func cgroupPath(driver string, names ...string) string {
 	if driver != DriverSystemd {
 		return "/" + strings.Join(names, "/")
@@ -41,7 +41,7 @@ func cgroupPath(driver string, names ...string) string {
 	return path
 }
 
-// makeNodeCgroup makes the cgroup that the agent's cgroupRoot names.
+// makeNodeCgroup creates the cgroup of the agent's cgroupRoot.
 func (n *Node) makeNodeCgroup(ctx context.Context) error {
 	if n.tb.opts.CgroupDriver == DriverSystemd {
 		_, err := run(ctx, "systemctl", "start", filepath.Base(n.cgroup()))
@@ -51,13 +51,13 @@ func (n *Node) makeNodeCgroup(ctx context.Context) error {
 	return err
 }
 
-// cgroup is the path of a cgroup below the node's.
+// cgroup returns the path of a cgroup below the node's cgroup.
 func (n *Node) cgroup(names ...string) string {
 	root := strings.Split(strings.Trim(n.CgroupRoot, "/"), "/")
 	return cgroupPath(n.tb.opts.CgroupDriver, append(root, names...)...)
 }
 
-// PodCgroup is the path of a pod's cgroup below each cgroup mount.
+// PodCgroup returns the path of a pod's cgroup relative to each cgroup mount.
 func (n *Node) PodCgroup(class corev1.PodQOSClass, uid types.UID) string {
 	names := []string{"kubepods"}
 	if class != corev1.PodQOSGuaranteed {
@@ -66,7 +66,8 @@ func (n *Node) PodCgroup(class corev1.PodQOSClass, uid types.UID) string {
 	return n.cgroup(append(names, "pod"+string(uid))...)
 }
 
-// ContainerCgroup is the path of a container's cgroup, by its ID in the runtime.
+// ContainerCgroup returns the path of a container's cgroup relative to each cgroup mount. id is the container's ID in
+// the runtime.
 func (n *Node) ContainerCgroup(class corev1.PodQOSClass, uid types.UID, id string) string {
 	name, prefix := id, ""
 	if n.tb.opts.crio() {
@@ -78,7 +79,7 @@ func (n *Node) ContainerCgroup(class corev1.PodQOSClass, uid types.UID, id strin
 	return filepath.Join(n.PodCgroup(class, uid), prefix+name)
 }
 
-// stopSlice ends the testbed's slice with all slices below it, where the systemd driver made one.
+// stopSlice stops the testbed's slice with all slices below it, if the systemd driver has created one.
 func (n names) stopSlice(ctx context.Context) error {
 	if dirs, err := cgroupDirs(n.slice()); err != nil || len(dirs) == 0 {
 		return err
@@ -87,7 +88,7 @@ func (n names) stopSlice(ctx context.Context) error {
 	return err
 }
 
-// cgroupMounts lists where cgroup hierarchies are mounted: one place on cgroup v2, many on v1.
+// cgroupMounts lists the mounts of cgroup hierarchies: one with cgroup v2, many with v1.
 func cgroupMounts() ([]*mountinfo.Info, error) {
 	mounts, err := mountinfo.GetMounts(mountinfo.FSTypeFilter("cgroup", "cgroup2"))
 	if err != nil {
@@ -96,7 +97,8 @@ func cgroupMounts() ([]*mountinfo.Info, error) {
 	return mounts, nil
 }
 
-// MakeCgroup makes a cgroup in every hierarchy, ready for agents to make their own below it, and gives its directories.
+// MakeCgroup creates a cgroup in every hierarchy, so that agents can create theirs below it, and returns its
+// directories.
 func MakeCgroup(path string) (dirs []string, err error) {
 	mounts, err := cgroupMounts()
 	if err != nil {
@@ -112,7 +114,7 @@ func MakeCgroup(path string) (dirs []string, err error) {
 			}
 			dir = filepath.Join(dir, part)
 			if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
-				return nil, fmt.Errorf("make cgroup: %w", err)
+				return nil, fmt.Errorf("create cgroup: %w", err)
 			}
 			if err := inheritCPUSet(dir); err != nil {
 				return nil, err
@@ -123,7 +125,7 @@ func MakeCgroup(path string) (dirs []string, err error) {
 	return dirs, nil
 }
 
-// delegate lets the children of a v2 cgroup have its controllers.
+// delegate enables all controllers of a v2 cgroup for its children.
 func delegate(dir string) error {
 	b, err := os.ReadFile(filepath.Join(dir, "cgroup.controllers"))
 	if err != nil {
@@ -131,14 +133,14 @@ func delegate(dir string) error {
 	}
 	for _, c := range strings.Fields(string(b)) {
 		if err := os.WriteFile(filepath.Join(dir, "cgroup.subtree_control"), []byte("+"+c), 0o644); err != nil {
-			return fmt.Errorf("hand controller %s down from cgroup %s: %w", c, dir, err)
+			return fmt.Errorf("enable controller %s for the children of cgroup %s: %w", c, dir, err)
 		}
 	}
 	return nil
 }
 
-// inheritCPUSet gives a new v1 cpuset cgroup its parent's CPUs and memory nodes: it starts with none, and takes no
-// process without them. Other hierarchies do not have the files.
+// inheritCPUSet copies the parent's CPUs and memory nodes to a new v1 cpuset cgroup. It starts without any, and then
+// the kernel lets no process enter it. Other hierarchies do not have these files.
 func inheritCPUSet(dir string) error {
 	for _, name := range []string{"cpuset.cpus", "cpuset.mems"} {
 		b, err := os.ReadFile(filepath.Join(filepath.Dir(dir), name))
@@ -149,13 +151,13 @@ func inheritCPUSet(dir string) error {
 			err = os.WriteFile(filepath.Join(dir, name), b, 0o644)
 		}
 		if err != nil {
-			return fmt.Errorf("fill cpuset cgroup: %w", err)
+			return fmt.Errorf("initialize cpuset cgroup: %w", err)
 		}
 	}
 	return nil
 }
 
-// cgroupDirs lists the cgroup and all below it in every hierarchy, each after its parent.
+// cgroupDirs lists the directories of the cgroup and all below it in every hierarchy, each after its parent.
 func cgroupDirs(path string) ([]string, error) {
 	mounts, err := cgroupMounts()
 	if err != nil {
@@ -167,7 +169,7 @@ func cgroupDirs(path string) ([]string, error) {
 			if err == nil && d.IsDir() {
 				dirs = append(dirs, p)
 			}
-			return nil // a cgroup may go while one looks at it
+			return nil // a cgroup may be removed during the walk
 		})
 		if err != nil {
 			return nil, err
@@ -176,10 +178,10 @@ func cgroupDirs(path string) ([]string, error) {
 	return dirs, nil
 }
 
-// RemoveCgroup removes a cgroup and all below it from every hierarchy. Processes which were just killed keep theirs busy for a
-// moment, at most for as long as patience.
-func RemoveCgroup(path string, patience time.Duration) error {
-	deadline := time.Now().Add(patience)
+// RemoveCgroup removes a cgroup and all below it from every hierarchy. A cgroup stays busy for a moment after its
+// processes were killed; RemoveCgroup retries until timeout.
+func RemoveCgroup(path string, timeout time.Duration) error {
+	deadline := time.Now().Add(timeout)
 	for {
 		dirs, err := cgroupDirs(path)
 		if err != nil {

@@ -7,14 +7,15 @@ import (
 	"strings"
 )
 
-// clusterRevision begins the archives' names: raise it when what is built below changes.
+// clusterRevision is the prefix of the archives' names. Increase it when a recipe below changes.
 const clusterRevision = "kubeadm1"
 
-// etcdRevision is what Kubernetes appends to etcd's version in the name of its image.
+// etcdRevision is the suffix that Kubernetes adds to etcd's version in the name of its image.
 const etcdRevision = "-0"
 
-// ClusterImages builds what is missing of the images that kubeadm runs a control plane from, made here of the programs of the
-// testbed under the names that kubeadm asks for: without kube-proxy and CoreDNS, which a cluster can do without.
+// ClusterImages builds the missing images of kubeadm's control plane, from the programs of the testbed and with the
+// names that kubeadm uses, and returns their archives. It leaves out kube-proxy and CoreDNS, because a cluster can
+// run without them.
 func (c *Cache) ClusterImages(ctx context.Context) ([]string, error) {
 	version, err := c.KubernetesVersion(ctx)
 	if err != nil {
@@ -29,17 +30,18 @@ func (c *Cache) ClusterImages(ctx context.Context) ([]string, error) {
 		{clusterRevision + "-etcd-" + etcd, c.programImage("etcd", "etcd", "etcd:"+strings.TrimPrefix(etcd, "v")+etcdRevision)},
 	}
 	for _, name := range []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler"} {
-		recipes = append(recipes, recipe{clusterRevision + "-" + name + "-" + version, c.programImage("kubernetes", name, name+":"+version)})
+		archive := clusterRevision + "-" + name + "-" + version
+		recipes = append(recipes, recipe{archive, c.programImage("kubernetes", name, name+":"+version)})
 	}
 	return c.archives(ctx, recipes)
 }
 
-// KubernetesVersion is that of the programs which the testbed builds, for example "v1.36.3".
+// KubernetesVersion returns the version of the Kubernetes programs that the testbed builds, for example "v1.36.3".
 func (c *Cache) KubernetesVersion(ctx context.Context) (string, error) {
 	return moduleVersion(ctx, "kubernetes")
 }
 
-// programImage is a recipe for an image that holds one static program of a module.
+// programImage returns a recipe for an image with one static program of a module.
 func (c *Cache) programImage(module, program, ref string) func(context.Context) (image, error) {
 	return func(ctx context.Context) (image, error) {
 		path, err := c.Program(ctx, module, program)

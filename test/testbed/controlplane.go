@@ -15,12 +15,12 @@ import (
 
 func (tb *Testbed) apiIP() string { return address(tb.x, 2).String() }
 
-// HostIP is an address of the machine that all nodes reach.
+// HostIP returns an address of the machine that all nodes can reach.
 func (tb *Testbed) HostIP() string { return address(tb.x, 1).String() }
 
 func (tb *Testbed) apiURL() string { return "https://" + tb.apiIP() + ":6443" }
 
-// startControlPlane returns when the default service account exists: from then on pods can be made.
+// startControlPlane starts the control plane and waits until the default service account exists, which pods need.
 func (tb *Testbed) startControlPlane(ctx context.Context) error {
 	if err := tb.launchControl(roleEtcd, tb.etcdArgs()); err != nil {
 		return err
@@ -75,12 +75,12 @@ func (tb *Testbed) StartAPIServer(ctx context.Context) error {
 	})
 }
 
-// StopAPIServer ends the API server at once, as a crash would: clients see broken connections.
+// StopAPIServer kills the API server, as a crash would: the connections of clients break.
 func (tb *Testbed) StopAPIServer() error {
 	return tb.stopRole(roleAPIServer, unix.SIGKILL, 10*time.Second)
 }
 
-// APIServerPID is the process ID of the API server, 0 if it does not run.
+// APIServerPID returns the process ID of the API server, or 0 if it does not run.
 func (tb *Testbed) APIServerPID() int {
 	p, err := tb.proc(roleAPIServer)
 	if err != nil || !p.Alive() {
@@ -89,7 +89,7 @@ func (tb *Testbed) APIServerPID() int {
 	return p.PID
 }
 
-// RestartScheduler starts the scheduler anew. One that has lived through a crash of the API server may end itself later, with
+// RestartScheduler restarts the scheduler. Some time after a crash of the API server, the scheduler may exit with
 // "scheduler cache is corrupted".
 func (tb *Testbed) RestartScheduler() error {
 	if err := tb.stopRole(roleScheduler, unix.SIGKILL, 10*time.Second); err != nil {
@@ -100,7 +100,7 @@ func (tb *Testbed) RestartScheduler() error {
 
 func (tb *Testbed) pki(file string) string { return filepath.Join(tb.pkiDir(), file) }
 
-// both gives the ranges of both families, or the first alone.
+// both returns the values of both address families, or only that of IPv4 without Options.DualStack.
 func (tb *Testbed) both(v4, v6 string) string {
 	if tb.opts.DualStack {
 		return v4 + "," + v6

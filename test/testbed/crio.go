@@ -17,14 +17,14 @@ import (
 	"github.com/nodelet/nodelet/test/registry"
 )
 
-// registryPort is where the images that CRI-O pulls are served.
+// registryPort is the port of the registry from which CRI-O pulls images.
 const registryPort = "5000"
 
-// prepareCRIO builds CRI-O and what it starts: conmon, which stands between it and a container, and pinns, which makes a pod's
-// namespaces.
+// prepareCRIO builds CRI-O and the programs that it runs: conmon, which monitors a container, and pinns, which
+// creates the namespaces of a pod.
 func (tb *Testbed) prepareCRIO(ctx context.Context) (err error) {
 	if !tb.cache.lookOnly {
-		needs := []need{{pkg: "libglib2.0-0", file: "/usr/lib/*/libglib-2.0.so.0"}} // conmon's
+		needs := []need{{pkg: "libglib2.0-0", file: "/usr/lib/*/libglib-2.0.so.0"}} // conmon needs it
 		if err := installDebian(ctx, tb.opts.Progress, needs); err != nil {
 			return err
 		}
@@ -38,7 +38,7 @@ func (tb *Testbed) prepareCRIO(ctx context.Context) (err error) {
 	return tb.cache.pinns(ctx, filepath.Join(tb.bins.crio, "pinns"))
 }
 
-// pinns makes the program of that name from CRI-O's sources.
+// pinns builds the program pinns from CRI-O's sources.
 func (c *Cache) pinns(ctx context.Context, program string) error {
 	if _, err := os.Stat(program); err == nil {
 		return nil
@@ -52,7 +52,7 @@ func (c *Cache) pinns(ctx context.Context, program string) error {
 	}
 	files, err := filepath.Glob(filepath.Join(source, "pinns/src/*.c"))
 	if err != nil || len(files) == 0 {
-		return fmt.Errorf("no sources of pinns in %s", source)
+		return fmt.Errorf("find the sources of pinns: none in %s", source)
 	}
 	_, err = run(ctx, "gcc", append([]string{"-Os", "-static", "-s", "-o", program + ".new"}, files...)...)
 	if err != nil {
@@ -80,15 +80,16 @@ func (n *Node) crioCommand() []string {
 	}
 }
 
-// CRIOConfDir is where CRI-O looks for pieces of its configuration when it starts; a test may put some there.
+// CRIOConfDir returns CRI-O's directory for drop-in configuration files. CRI-O reads it when it starts; tests may add
+// files.
 func (n *Node) CRIOConfDir() string { return filepath.Join(n.dir, "crio.conf.d") }
 
 func (n *Node) registriesDir() string { return filepath.Join(n.dir, "registries.conf.d") }
 
 func (tb *Testbed) registryAddress() string { return net.JoinHostPort(tb.HostIP(), registryPort) }
 
-// ServeImages serves the images of archives until stop is called, to nodes with CRI-O: they look here first for what is in
-// registry.k8s.io or docker.io.
+// ServeImages serves the images of archives to nodes with CRI-O until stop is called. It is the mirror of
+// registry.k8s.io and docker.io on these nodes.
 func (tb *Testbed) ServeImages(archives ...string) (references []string, stop func() error, err error) {
 	r, err := registry.Open(archives)
 	if err != nil {
@@ -101,9 +102,9 @@ func (tb *Testbed) ServeImages(archives ...string) (references []string, stop fu
 	return r.References(), func() error { return errors.Join(end(), r.Close()) }, nil
 }
 
-// pullFrom makes CRI-O pull all images of an archive: it knows no import.
+// pullFrom lets CRI-O pull all images of an archive, because CRI-O cannot import archives.
 func (n *Node) pullFrom(ctx context.Context, archive string) (err error) {
-	n.tb.serving.Lock() // one address for all nodes
+	n.tb.serving.Lock() // all nodes use one address
 	defer n.tb.serving.Unlock()
 	references, stop, err := n.tb.ServeImages(archive)
 	if err != nil {
@@ -124,7 +125,7 @@ func (n *Node) pullFrom(ctx context.Context, archive string) (err error) {
 	return nil
 }
 
-// mirrorCRIO is Mirror for CRI-O, which reads its registries anew at a SIGHUP.
+// mirrorCRIO is Mirror for CRI-O, which reloads its registries on SIGHUP.
 func (n *Node) mirrorCRIO(host, url string) error {
 	if err := os.MkdirAll(n.registriesDir(), 0o755); err != nil {
 		return err

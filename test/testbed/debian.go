@@ -11,10 +11,10 @@ import (
 	"strings"
 )
 
-// need is something the machine must have, and the Debian package that brings it.
+// need is a command or file that the machine must have, and the Debian package that contains it.
 type need struct {
 	pkg string
-	// command is looked up in PATH; file is a pattern of absolute paths. One of them is given.
+	// command is looked up in PATH, file is a pattern of absolute paths. Exactly one of them is set.
 	command, file string
 }
 
@@ -44,7 +44,7 @@ func cgoNeeds() []need {
 	}
 }
 
-// installDebian installs the packages whose needs are not met; none of them starts a service.
+// installDebian installs the packages of missing commands and files. None of these packages may start a service.
 func installDebian(ctx context.Context, progress io.Writer, needs []need) error {
 	var missing []string
 	for _, n := range needs {
@@ -57,7 +57,7 @@ func installDebian(ctx context.Context, progress io.Writer, needs []need) error 
 	}
 	list := strings.Join(missing, " ")
 	if os.Geteuid() != 0 {
-		return fmt.Errorf("missing on this machine: %s; run as root or: apt-get install %[1]s", list)
+		return fmt.Errorf("install Debian packages %s: not root; run as root, or run: apt-get install %[1]s", list)
 	}
 	fmt.Fprintf(progress, "installing Debian packages: %s\n", list)
 	if err := aptUpdate(ctx); err != nil {
@@ -68,7 +68,8 @@ func installDebian(ctx context.Context, progress io.Writer, needs []need) error 
 	return err
 }
 
-// InstallDebian installs the Debian packages of programs that this machine lacks: packages by program.
+// InstallDebian installs the Debian packages of programs that are missing on this machine. packages maps programs to
+// packages.
 func InstallDebian(ctx context.Context, progress io.Writer, packages map[string]string) error {
 	var needs []need
 	for program, pkg := range packages {
@@ -79,14 +80,14 @@ func InstallDebian(ctx context.Context, progress io.Writer, packages map[string]
 
 func aptUpdate(ctx context.Context) error {
 	if _, err := exec.LookPath("apt-get"); err != nil {
-		return errors.New("no apt-get here: the testbed is made for Debian 12; install it by hand on other systems")
+		return errors.New("find apt-get: not on this machine; the testbed needs Debian 12, on other systems install the packages yourself")
 	}
 	_, err := run(ctx, "apt-get", "-o", "DPkg::Lock::Timeout=300", "update", "-q")
 	return err
 }
 
-// DebianFile returns the path of a file out of a Debian package. The package is unpacked in the cache rather than
-// installed, so that no service of it starts and the machine stays as it is.
+// DebianFile returns the path of a file from a Debian package. It unpacks the package in the cache instead of
+// installing it, so that no service starts and the machine does not change.
 func (c *Cache) DebianFile(ctx context.Context, pkg, file string) (string, error) {
 	dir := filepath.Join(c.dir, "debian-"+pkg)
 	path := filepath.Join(dir, file)
@@ -132,7 +133,7 @@ func (c *Cache) unpackDebian(ctx context.Context, pkg, dir string) error {
 	}
 	debs, err := filepath.Glob(filepath.Join(temp, "*.deb"))
 	if err != nil || len(debs) != 1 {
-		return fmt.Errorf("apt-get download left %d packages", len(debs))
+		return fmt.Errorf("download %s: got %d packages, want one", pkg, len(debs))
 	}
 	root := filepath.Join(temp, "root")
 	if _, err := run(ctx, "dpkg-deb", "-x", debs[0], root); err != nil {

@@ -14,7 +14,7 @@ import (
 // Logs lists the paths of the processes' logs.
 func (tb *Testbed) Logs() ([]string, error) { return filepath.Glob(tb.log("*")) }
 
-// Describe prints the testbed's processes, nodes, and what the API server says of the nodes.
+// Describe prints the testbed's processes and nodes, and the Node objects of the API server.
 func (tb *Testbed) Describe(ctx context.Context, w io.Writer) error {
 	s, err := readState(tb.stateFile())
 	if err != nil {
@@ -27,7 +27,7 @@ func (tb *Testbed) Describe(ctx context.Context, w io.Writer) error {
 		p := s.Procs[role]
 		alive := "running"
 		if !p.Alive() {
-			alive = "ENDED"
+			alive = "EXITED"
 		}
 		fmt.Fprintf(t, "%s\t%d\t%s\t%s\n", role, p.PID, alive, tb.log(role))
 	}
@@ -42,7 +42,7 @@ func (tb *Testbed) Describe(ctx context.Context, w io.Writer) error {
 	defer cancel()
 	out, err := tb.Kubectl(ctx, "get", "nodes", "-o", "wide")
 	if err != nil {
-		return fmt.Errorf("ask the API server for its nodes: %w", err)
+		return fmt.Errorf("list the nodes of the API server: %w", err)
 	}
 	_, err = fmt.Fprintf(w, "\n%s\n", out)
 	return err

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// dnsObjects are the service at which pods find the name server, and where it is.
+// dnsObjects are the Service of the name server and its EndpointSlice.
 const dnsObjects = `
 apiVersion: v1
 kind: Service
@@ -30,7 +30,8 @@ ports:
 - {name: dns-tcp, port: 53, protocol: TCP}
 `
 
-// corefile has the root as the last zone: a name of elsewhere is unknown, and who searches goes on to the next domain.
+// corefile has the root as its last zone: CoreDNS answers NXDOMAIN for names outside the cluster, and a resolver
+// tries the next search domain.
 const corefile = `.:53 {
   bind %s
   errors
@@ -41,7 +42,7 @@ const corefile = `.:53 {
 }
 `
 
-// startDNS starts the name server and returns when it answers.
+// startDNS starts the name server and waits until it answers.
 func (tb *Testbed) startDNS(ctx context.Context) error {
 	config, objects := filepath.Join(tb.dir(), "Corefile"), filepath.Join(tb.dir(), "dns.yaml")
 	if err := os.WriteFile(config, fmt.Appendf(nil, corefile, tb.apiIP(), clusterDomain, tb.Kubeconfig), 0o644); err != nil {
@@ -56,14 +57,14 @@ func (tb *Testbed) startDNS(ctx context.Context) error {
 	if err := tb.launchControl(roleDNS, []string{filepath.Join(tb.bins.coredns, "coredns"), "-conf", config}); err != nil {
 		return err
 	}
-	asked := net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+	resolver := net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		var d net.Dialer
 		return d.DialContext(ctx, "udp", net.JoinHostPort(tb.apiIP(), "53"))
 	}}
 	return tb.await(ctx, roleDNS, startLimit, func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 		defer cancel()
-		_, err := asked.LookupHost(ctx, "kubernetes.default.svc."+clusterDomain+".")
+		_, err := resolver.LookupHost(ctx, "kubernetes.default.svc."+clusterDomain+".")
 		return err
 	})
 }

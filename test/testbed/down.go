@@ -16,16 +16,16 @@ import (
 )
 
 const (
-	cniResults    = "/var/lib/cni/results" // where libcni keeps results; containerd cannot move it
-	containerLogs = "/var/log/containers"  // where agents link container logs; the kubelet cannot move it
+	cniResults    = "/var/lib/cni/results" // results of libcni; containerd has no setting for the path
+	containerLogs = "/var/log/containers"  // links to container logs; the kubelet has no setting for the path
 )
 
-// Down ends the testbed and removes whatever it made. See the function Down.
+// Down stops the testbed and removes all that it has created. See the function Down.
 func (tb *Testbed) Down(ctx context.Context) error { return Down(ctx, tb.name, tb.opts.Progress) }
 
-// Down ends the testbed of that name: agents, pods, runtimes, control plane, mounts, cgroups, network, files. It needs
-// nothing but the name; it works after crashes and half-finished starts, and may be repeated. It returns an error that
-// names what is left, if anything is.
+// Down stops and removes the testbed of that name: agents, pods, runtimes, control plane, mounts, cgroups, network,
+// files. It needs only the name, works after crashes and failed starts, and may be repeated. If anything is left, the
+// error lists it.
 func Down(ctx context.Context, name string, progress io.Writer) error {
 	n, err := newNames(name)
 	if err != nil {
@@ -35,7 +35,7 @@ func Down(ctx context.Context, name string, progress io.Writer) error {
 		progress = io.Discard
 	}
 	if os.Geteuid() != 0 {
-		return errors.New("take testbed down: it needs root")
+		return errors.New("take testbed down: not root; run it as root")
 	}
 	unlock, err := lockDir(n.dir())
 	if err == nil {
@@ -45,11 +45,11 @@ func Down(ctx context.Context, name string, progress io.Writer) error {
 	}
 	s, err := readState(n.stateFile())
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		fmt.Fprintf(progress, "%v: going by names alone\n", err)
+		fmt.Fprintf(progress, "%v: using only names derived from the testbed's name\n", err)
 	}
 	n.stopKnown(ctx, s, progress)
 	err = n.killRest(s)
-	n.tellStrangers(s, progress)
+	n.reportOthers(s, progress)
 	err = errors.Join(
 		err,
 		n.unmount(),
@@ -70,12 +70,12 @@ func Down(ctx context.Context, name string, progress io.Writer) error {
 	return nil
 }
 
-// stopKnown ends what the state file names, in order: agents before pods, pods before runtimes. Its failures are only
-// told: killRest comes after it.
+// stopKnown stops the processes in the state file in order: agents before pods, pods before runtimes. It only prints
+// errors, because killRest runs after it.
 func (n names) stopKnown(ctx context.Context, s state, progress io.Writer) {
 	note := func(err error) {
 		if err != nil {
-			fmt.Fprintf(progress, "%v (going on)\n", err)
+			fmt.Fprintf(progress, "%v (continuing)\n", err)
 		}
 	}
 	for role, p := range s.Procs {
@@ -91,12 +91,12 @@ func (n names) stopKnown(ctx context.Context, s state, progress io.Writer) {
 		}
 	}
 	_ = g.Wait()
-	for _, p := range s.Procs { // nothing they hold is needed any more
+	for _, p := range s.Procs { // nothing else needs the remaining processes
 		note(p.stop(unix.SIGKILL, 10*time.Second))
 	}
 }
 
-// removePods stops and removes all sandboxes of a node through its runtime, so that CNI plugins clean up as well.
+// removePods stops and removes all sandboxes of a node with its runtime, so that CNI plugins clean up, too.
 func (n names) removePods(ctx context.Context, i int, runtime string) error {
 	cache, err := OpenCache(io.Discard)
 	if err != nil {
@@ -104,7 +104,7 @@ func (n names) removePods(ctx context.Context, i int, runtime string) error {
 	}
 	crictl, err := filepath.Glob(filepath.Join(cache.dir, "cri-tools-*", "crictl"))
 	if err != nil || len(crictl) == 0 {
-		return errors.New("remove pods: no crictl in the cache")
+		return errors.New("remove pods: find crictl: not in the cache")
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
@@ -113,10 +113,10 @@ func (n names) removePods(ctx context.Context, i int, runtime string) error {
 	return err
 }
 
-// killRest kills processes which are the testbed's by proof and were not ended before: those of a node whose runtime
-// died, and those started but not written down.
+// killRest kills the remaining processes that provably belong to the testbed: those of a node whose runtime was
+// killed, and those that are not in the state file.
 func (n names) killRest(s state) error {
-	for range 10 { // a dying shim may be restarting something
+	for range 10 { // a shim may start something while it terminates
 		found, err := n.processes(s)
 		if err != nil {
 			return err
@@ -132,19 +132,20 @@ func (n names) killRest(s state) error {
 			return err
 		}
 	}
-	return errors.New("processes keep coming back")
+	return errors.New("kill the processes of the testbed: new ones start again and again")
 }
 
-// tellStrangers names processes which are in a namespace of the testbed but not the testbed's: a shell, say. They live
-// on, and so does that namespace, without a name and without its links to the outside.
-func (n names) tellStrangers(s state, progress io.Writer) {
-	strangers, _ := n.inside(s) // its errors show up where they matter
-	for _, p := range strangers {
-		fmt.Fprintf(progress, "process %d (%s) is inside a network namespace of testbed %s and is left alone\n", p.PID, p.exe, n.name)
+// reportOthers prints the processes in a network namespace of the testbed that do not belong to it, for example a
+// shell. They keep running, and keep the namespace without its name and without its links to the outside.
+func (n names) reportOthers(s state, progress io.Writer) {
+	others, _ := n.inside(s) // remains reports the error
+	for _, p := range others {
+		fmt.Fprintf(progress, "process %d (%s) is in a network namespace of testbed %s but not part of it, leaving it running\n",
+			p.PID, p.exe, n.name)
 	}
 }
 
-// unmount detaches every mount below the testbed's directories, the newest first.
+// unmount detaches all mounts below the testbed's directories, the newest first.
 func (n names) unmount() error {
 	mounts, err := n.mounts()
 	if err != nil {
@@ -153,7 +154,7 @@ func (n names) unmount() error {
 	var errs []error
 	for i := len(mounts) - 1; i >= 0; i-- {
 		err := unix.Unmount(mounts[i], unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
-		if err != nil && err != unix.EINVAL && err != unix.ENOENT { // went with another one
+		if err != nil && err != unix.EINVAL && err != unix.ENOENT { // removed with another mount
 			errs = append(errs, fmt.Errorf("unmount %s: %w", mounts[i], err))
 		}
 	}
@@ -178,7 +179,8 @@ func below(path, dir string) bool { return path == dir || strings.HasPrefix(path
 
 func (n names) removeFiles() error {
 	if left, err := n.mounts(); err != nil || len(left) > 0 {
-		return errors.Join(err, errors.New("files are kept, because something is still mounted among them")) // never delete through a mount
+		// Never delete through a mount.
+		return errors.Join(err, errors.New("remove files: something is still mounted below the testbed's directories"))
 	}
 	outside, err := n.outsideFiles()
 	errs := []error{err}
@@ -188,7 +190,7 @@ func (n names) removeFiles() error {
 	return errors.Join(append(errs, os.RemoveAll(n.runDir()), os.RemoveAll(n.dir()))...)
 }
 
-// outsideFiles lists files which runtimes and agents leave at fixed places, of this testbed only.
+// outsideFiles lists the files of this testbed that runtimes and agents create at fixed paths.
 func (n names) outsideFiles() ([]string, error) {
 	found, err := filepath.Glob(filepath.Join(cniResults, n.netns()+".*"))
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 
 const roleFlannel = "flannel"
 
-// StartFlannel starts Flannel's daemon on the node and returns when it has written down the node's network: the values of
-// FLANNEL_SUBNET and FLANNEL_MTU. What then becomes a network configuration is the caller's: the daemon makes none.
+// StartFlannel starts Flannel's daemon on the node and waits until it has written the node's subnet file. It returns
+// the values of FLANNEL_SUBNET and FLANNEL_MTU. The caller writes the CNI configuration, because the daemon does not.
 func (n *Node) StartFlannel(ctx context.Context) (subnet, mtu string, err error) {
 	dir, err := n.tb.cache.Programs(ctx, "flannel")
 	if err != nil {
@@ -40,7 +40,7 @@ func (n *Node) StartFlannel(ctx context.Context) (subnet, mtu string, err error)
 			}
 		}
 		if err == nil && (subnet == "" || mtu == "") {
-			err = fmt.Errorf("%s is not complete", found)
+			err = fmt.Errorf("read %s: no FLANNEL_SUBNET or no FLANNEL_MTU", found)
 		}
 		return err
 	})

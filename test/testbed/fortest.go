@@ -7,11 +7,13 @@ import (
 	"time"
 )
 
-// RequireEnv, when set, turns ForTest's skips into failures: for machines which are meant to run every test.
+// RequireEnv is the environment variable that turns the skips of ForTest into failures, for machines that must run
+// every test.
 const RequireEnv = "NODELET_TESTBED_REQUIRE"
 
-// ForTest starts a testbed for a test and takes it down at its end; whatever is left then fails the test. It skips the
-// test, and says why, without root and while the programs are not built: building takes longer than a test may run.
+// ForTest starts a testbed for a test and takes it down when the test ends. Anything that is left fails the test. It
+// skips the test with a reason if the test does not run as root, or if programs are not built yet: a build takes
+// longer than a test may run.
 func ForTest(t testing.TB, o Options) *Testbed {
 	t.Helper()
 	skip := t.Skipf
@@ -39,7 +41,7 @@ func ForTest(t testing.TB, o Options) *Testbed {
 	return tb
 }
 
-// lookBuilt is an error unless everything is built.
+// lookBuilt returns an error unless all programs and images are built.
 func lookBuilt(ctx context.Context, o Options) error {
 	tb, err := newTestbed(o)
 	if err != nil {
@@ -50,7 +52,7 @@ func lookBuilt(ctx context.Context, o Options) error {
 	return err
 }
 
-// testWriter hands lines to a test's log.
+// testWriter writes to a test's log.
 type testWriter struct{ t testing.TB }
 
 func (w testWriter) Write(b []byte) (int, error) {

@@ -29,7 +29,7 @@ func leftovers(ctx context.Context, t *testing.T, tb *testbed.Testbed) []string 
 	return left
 }
 
-// awaitClean waits until the nodes hold nothing of pods: the kubelet collects dead sandboxes once a minute.
+// awaitClean waits until nothing of pods is left on the nodes. The kubelet removes terminated sandboxes once a minute.
 func awaitClean(ctx context.Context, t *testing.T, tb *testbed.Testbed) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
@@ -41,7 +41,7 @@ func awaitClean(ctx context.Context, t *testing.T, tb *testbed.Testbed) {
 		}
 		select {
 		case <-ctx.Done():
-			t.Fatalf("left behind:\n%s", strings.Join(left, "\n"))
+			t.Fatalf("leftovers: got\n%s\nwant none", strings.Join(left, "\n"))
 		case <-time.After(200 * time.Millisecond):
 		}
 	}
@@ -54,7 +54,7 @@ func eventually(ctx context.Context, t *testing.T, what string, ok func() bool) 
 	for !ok() {
 		select {
 		case <-ctx.Done():
-			t.Fatalf("never: %s", what)
+			t.Fatalf("want within 30s: %s", what)
 		case <-time.After(200 * time.Millisecond):
 		}
 	}

@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// The images a testbed's runtimes know from the start.
+// The images that a testbed's runtimes have from the start.
 const (
 	PauseImage   = "registry.k8s.io/pause:3.10"
 	BusyboxImage = "registry.k8s.io/e2e-test-images/busybox:1.37.0-1"
@@ -19,15 +19,14 @@ const (
 
 	busyboxShort = "docker.io/library/busybox:1.37"
 	imagePath    = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-	// imageRevision is part of the archives' names: raise it when what is built below changes.
+	// imageRevision is part of the archives' names. Increase it when a recipe below changes.
 	imageRevision = "r1"
 )
 
 //go:embed templates/pause.c
 var pauseSource []byte
 
-// Images builds what is missing of the image archives, and returns their paths: OCI layouts as tar, for "ctr images
-// import".
+// Images builds the missing image archives and returns the paths of all: OCI layouts as tar, for "ctr images import".
 func (c *Cache) Images(ctx context.Context) ([]string, error) {
 	return c.archives(ctx, []recipe{
 		{"pause-3.10", c.pauseImage},
@@ -36,13 +35,13 @@ func (c *Cache) Images(ctx context.Context) ([]string, error) {
 	})
 }
 
-// recipe makes one image; the name is its archive's.
+// recipe builds one image. name is the name of its archive without ".tar".
 type recipe struct {
 	name  string
 	build func(context.Context) (image, error)
 }
 
-// archives builds what is missing of the recipes' archives.
+// archives builds the missing archives of recipes and returns the paths of all.
 func (c *Cache) archives(ctx context.Context, recipes []recipe) ([]string, error) {
 	dir := filepath.Join(c.dir, "images-"+imageRevision)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -111,7 +110,7 @@ func (c *Cache) busyboxImage(ctx context.Context) (image, error) {
 	}, err
 }
 
-// compileC makes a static program of a C source.
+// compileC compiles a C source to a static program.
 func (c *Cache) compileC(ctx context.Context, text []byte) ([]byte, error) {
 	if err := installDebian(ctx, c.progress, cgoNeeds()[:2]); err != nil {
 		return nil, err
@@ -131,7 +130,7 @@ func (c *Cache) compileC(ctx context.Context, text []byte) ([]byte, error) {
 	return os.ReadFile(binary)
 }
 
-// agnhostImage is Kubernetes' test server on a busybox root. agnhost-2 is the name specs use as another entrypoint.
+// agnhostImage is Kubernetes' test server on a busybox root file system. Specs use agnhost-2 as another entrypoint.
 func (c *Cache) agnhostImage(ctx context.Context) (image, error) {
 	files, err := c.busyboxRoot(ctx)
 	if err != nil {
@@ -156,7 +155,8 @@ func (c *Cache) agnhostImage(ctx context.Context) (image, error) {
 	}, nil
 }
 
-// busyboxRoot is a root file system of Debian's static busybox: every applet as a link, and the accounts tests name.
+// busyboxRoot is a root file system with Debian's static busybox, a link for each applet, and the accounts that tests
+// use.
 func (c *Cache) busyboxRoot(ctx context.Context) ([]imageFile, error) {
 	binary, err := c.DebianFile(ctx, "busybox-static", "bin/busybox")
 	if err != nil {
@@ -182,7 +182,8 @@ func (c *Cache) busyboxRoot(ctx context.Context) ([]imageFile, error) {
 	return append(files, appletLinks(applets)...), nil
 }
 
-// appletLinks turns "busybox --list-full" into links, in an order of its own, without what lies outside known places.
+// appletLinks converts the output of "busybox --list-full" to links, in the same order. It leaves out other
+// directories than bin and sbin.
 func appletLinks(list string) []imageFile {
 	var links []imageFile
 	for _, a := range strings.Fields(list) {

@@ -14,7 +14,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Leftovers lists what remains of pods on all nodes; see Node.Leftovers.
+// Leftovers lists what is left of pods on all nodes; see Node.Leftovers.
 func (tb *Testbed) Leftovers(ctx context.Context) ([]string, error) {
 	var all []string
 	var errs []error
@@ -25,9 +25,9 @@ func (tb *Testbed) Leftovers(ctx context.Context) ([]string, error) {
 	return all, errors.Join(errs...)
 }
 
-// Leftovers lists what remains of pods on the node, one line each: sandboxes and containers in the runtime, mounts, pod
-// and log directories, log links, cgroups, network interfaces, addresses and CNI results. On a node whose pods are all
-// gone it is empty. The runtime must be up.
+// Leftovers lists what is left of pods on the node, one line each: sandboxes and containers in the runtime, mounts,
+// pod and log directories, log links, cgroups, network interfaces, addresses and CNI results. It is empty when all
+// pods are gone and everything is cleaned up. The runtime must run.
 func (n *Node) Leftovers(ctx context.Context) ([]string, error) {
 	var left []string
 	var errs []error
@@ -44,11 +44,11 @@ func (n *Node) Leftovers(ctx context.Context) ([]string, error) {
 }
 
 func (n *Node) runtimeLeftovers(ctx context.Context) ([]string, error) {
-	client, hangUp, err := n.CRI()
+	client, closeConn, err := n.CRI()
 	if err != nil {
 		return nil, err
 	}
-	defer hangUp()
+	defer closeConn()
 	sandboxes, err := client.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
 	if err != nil {
 		return nil, fmt.Errorf("list sandboxes: %w", err)
@@ -67,8 +67,9 @@ func (n *Node) runtimeLeftovers(ctx context.Context) ([]string, error) {
 	return left, nil
 }
 
-// mountLeftovers looks below the agent's root directory and the runtime's state directory, which holds the containers'
-// root file systems and the pods' network namespaces. An agent may bind the root directory to itself, to share it.
+// mountLeftovers lists mounts below the agent's root directory and the runtime's state directory, which contains the
+// containers' root file systems and the pods' network namespaces. It ignores a bind mount of the root directory on
+// itself, with which an agent makes the directory shared.
 func (n *Node) mountLeftovers(context.Context) ([]string, error) {
 	table, err := os.Open(procFile(n.RuntimePID(), "mountinfo"))
 	if err != nil {
@@ -77,7 +78,7 @@ func (n *Node) mountLeftovers(context.Context) ([]string, error) {
 	defer table.Close()
 	mounts, err := mountinfo.GetMountsFromReader(table, func(m *mountinfo.Info) (skip, stop bool) {
 		root := filepath.Base(m.Mountpoint) == "merged" && below(m.Mountpoint, filepath.Join(n.dir, "crio")) &&
-			!strings.HasPrefix(m.Options, "ro,") // CRI-O keeps an image mounted that was a volume
+			!strings.HasPrefix(m.Options, "ro,") // CRI-O keeps the mount of an image volume
 		return !root && !strings.HasPrefix(m.Mountpoint, n.RootDir+"/") && !below(m.Mountpoint, filepath.Join(n.dir, "run")), false
 	})
 	var left []string
@@ -112,7 +113,7 @@ func (n *Node) fileLeftovers(context.Context) ([]string, error) {
 	return left, err
 }
 
-// logLinks lists the links in /var/log/containers which point below dir.
+// logLinks lists the links in /var/log/containers that point below dir.
 func logLinks(dir string) ([]string, error) {
 	entries, err := os.ReadDir(containerLogs)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -128,7 +129,7 @@ func logLinks(dir string) ([]string, error) {
 	return links, nil
 }
 
-// cgroupLeftovers lists the topmost cgroups below the node's, except those of the node itself and the QoS classes.
+// cgroupLeftovers lists the topmost cgroups below the node's cgroup, except those of the QoS classes.
 func (n *Node) cgroupLeftovers(context.Context) ([]string, error) {
 	dirs, err := cgroupDirs(n.cgroup())
 	own := []string{n.cgroup(), n.cgroup("kubepods")}
@@ -147,7 +148,7 @@ func (n *Node) cgroupLeftovers(context.Context) ([]string, error) {
 	return left, err
 }
 
-// linkLeftovers lists the host ends of pods' veth pairs: ports of the CNI bridge.
+// linkLeftovers lists the host ends of pods' veth pairs, which are ports of the CNI bridge.
 func (n *Node) linkLeftovers(ctx context.Context) ([]string, error) {
 	out, err := n.Exec(ctx, "ip", "-o", "link", "show", "type", "veth")
 	var left []string

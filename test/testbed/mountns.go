@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mountNS is the file that keeps the node's mount namespace, "" where the node is in the machine's.
+// mountNS returns the file that keeps the node's mount namespace, or "" if the node uses that of the machine.
 func (n *Node) mountNS() string {
 	if !n.tb.opts.OwnMounts {
 		return ""
@@ -17,8 +17,8 @@ func (n *Node) mountNS() string {
 	return filepath.Join(n.dir, "ns", "mnt")
 }
 
-// setupMounts makes the node's mount namespace: all its mounts are shared among themselves and none with the machine's, and
-// its /etc has containerd's configuration at the usual place.
+// setupMounts creates the node's mount namespace. Its mounts propagate within the namespace, but not to the machine.
+// Its /etc has containerd's configuration at the usual path.
 func (n *Node) setupMounts(ctx context.Context) error {
 	file := n.mountNS()
 	if file == "" {
@@ -44,8 +44,8 @@ func (n *Node) setupMounts(ctx context.Context) error {
 	return err
 }
 
-// private mounts a directory on itself so that nothing mounted in it shows up elsewhere: the kernel keeps a mount namespace
-// in no other place.
+// private bind-mounts a directory on itself with private propagation. The kernel allows the file of a mount namespace
+// only on a private mount.
 func private(dir string) error {
 	if err := unix.Mount(dir, dir, "", unix.MS_BIND, ""); err != nil {
 		return fmt.Errorf("mount %s on itself: %w", dir, err)

@@ -12,11 +12,11 @@ import (
 )
 
 const (
-	// StateEnv overrides the directory that holds one state directory per testbed.
+	// StateEnv is the environment variable with the directory of the testbeds' state directories.
 	StateEnv = "NODELET_TESTBED_STATE"
-	// CacheEnv overrides the directory that holds built programs and images.
+	// CacheEnv is the environment variable with the directory of built programs and images.
 	CacheEnv = "NODELET_TESTBED_CACHE"
-	// DefaultName is the testbed used when no name is given.
+	// DefaultName is the name of a testbed without a name in its options.
 	DefaultName = "default"
 
 	defaultStateRoot = "/var/lib/nodelet-testbed"
@@ -26,11 +26,11 @@ const (
 
 var validName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,18}[a-z0-9])?$`)
 
-// names derives every path and every kernel object's name from the testbed's name alone, so that Down can find them
-// when nothing else is left to read.
+// names derives all paths and the names of all kernel objects from the testbed's name, so that Down finds them
+// without a state file.
 type names struct {
 	name string
-	root string // holds the state directories of all testbeds
+	root string // parent of the state directories of all testbeds
 }
 
 func newNames(name string) (names, error) {
@@ -54,7 +54,7 @@ func newNames(name string) (names, error) {
 func (n names) dir() string       { return filepath.Join(n.root, n.name) }
 func (n names) stateFile() string { return filepath.Join(n.dir(), "state.json") }
 
-// shimSockets is outside of the state directory: such a path plus 64 characters has to fit into a socket address.
+// shimSockets is outside the state directory, because the path and 64 characters must fit into a socket address.
 func (n names) runDir() string           { return "/run/" + n.hostLink() }
 func (n names) shimSockets(i int) string { return filepath.Join(n.runDir(), strconv.Itoa(i)) }
 
@@ -65,7 +65,7 @@ func (n names) kubeconfig(user string) string {
 	return filepath.Join(n.dir(), user+".kubeconfig")
 }
 
-// netns is the control plane's network namespace; a dot, which no testbed name holds, sets the nodes' apart.
+// netns is the control plane's network namespace. The nodes' namespaces have a dot, which no name of a testbed has.
 func (n names) netns() string           { return prefix + n.name }
 func (n names) nodeNetns(i int) string  { return n.netns() + "." + strconv.Itoa(i) }
 func (n names) nodeDir(i int) string    { return filepath.Join(n.dir(), "n"+strconv.Itoa(i)) }
@@ -75,18 +75,19 @@ func (n names) slice() string           { return cgroupPath(DriverSystemd, prefi
 func (n names) nodeCgroup(i int) string { return n.cgroup() + "/n" + strconv.Itoa(i) }
 func (n names) cniNetwork(i int) string { return n.nodeNetns(i) }
 
-// runtimeSocket is where the CRI of node i listens.
+// runtimeSocket returns the path of the CRI socket of node i.
 func (n names) runtimeSocket(i int, runtime string) string {
 	return filepath.Join(n.nodeDir(i), runtimeRole(runtime)+".sock")
 }
 
-// hostLink is the host's end of the veth pair; link names have at most 15 characters, so it carries a hash.
+// hostLink is the name of the host's end of the veth pair. It contains a hash, because link names have at most 15
+// characters.
 func (n names) hostLink() string {
 	sum := sha256.Sum256([]byte(n.name))
 	return "ntb" + hex.EncodeToString(sum[:4])
 }
 
-// allNetns lists the testbed's network namespaces which exist now.
+// allNetns lists the existing network namespaces of the testbed.
 func (n names) allNetns() ([]string, error) {
 	entries, err := os.ReadDir(netnsDir)
 	if os.IsNotExist(err) {

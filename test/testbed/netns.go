@@ -14,8 +14,8 @@ import (
 	"strings"
 )
 
-// Addresses. Each testbed takes a /24 of its own: .1 is the host's end, .2 the control plane, .10 and up the nodes.
-// Pods and services stay within the testbed, so every testbed uses the same ranges for them.
+// Addresses. Each testbed has a /24 of its own: .1 is the host, .2 the control plane, .10 and up the nodes. Packets
+// of pods and services stay within the testbed, so all testbeds use the same ranges for them.
 const (
 	podCIDR       = "10.244.0.0/16"
 	serviceCIDR   = "10.96.0.0/16"
@@ -24,7 +24,7 @@ const (
 	clusterDomain = "cluster.local"
 	maxNodes      = 40
 
-	// The same for IPv6, where the options ask for it.
+	// The same for IPv6, with Options.DualStack.
 	podCIDR6     = "fd00:10:244::/56"
 	serviceCIDR6 = "fd00:10:96::/112"
 )
@@ -37,8 +37,8 @@ func address6(x, host int) string { return fmt.Sprintf("fd00:10:77:%x::%x", x, h
 func nodePodCIDR6(i int) string   { return fmt.Sprintf("fd00:10:244:%x::/64", i) }
 func nodePodCIDR(i int) string    { return fmt.Sprintf("10.244.%d.0/24", i) }
 
-// freeSubnet picks x of 10.77.x.0/24 so that it overlaps no range in use. The search starts at a place which depends on
-// the name, so that a testbed tends to keep its address.
+// freeSubnet returns an x for 10.77.x.0/24 that overlaps no range in use. The search starts at a value that depends
+// on the name, so that a testbed usually keeps its subnet.
 func freeSubnet(name string, used []netip.Prefix) (int, error) {
 	h := fnv.New32a()
 	h.Write([]byte(name))
@@ -53,10 +53,11 @@ next:
 		}
 		return x, nil
 	}
-	return 0, errors.New("no free /24 below 10.77.0.0/16: every one overlaps a route of this host (see: ip route)")
+	return 0, errors.New("find a free /24 in 10.77.0.0/16: all overlap routes of this host (see: ip route)")
 }
 
-// parseRoutes reads the destinations in /proc/net/route: addresses and masks are little-endian hexadecimal there.
+// parseRoutes reads the destinations in /proc/net/route, where addresses and masks are little-endian hexadecimal
+// numbers.
 func parseRoutes(table string) ([]netip.Prefix, error) {
 	var routes []netip.Prefix
 	for n, line := range strings.Split(strings.TrimSpace(table), "\n") {
@@ -80,9 +81,11 @@ func parseRoutes(table string) ([]netip.Prefix, error) {
 	return routes, nil
 }
 
-// setupNetwork makes the control plane's namespace with a bridge, ties the host to it, and returns the subnet taken.
+// setupNetwork creates the control plane's namespace with a bridge, connects the host to it, and returns the x of its
+// subnet.
 func (n names) setupNetwork(ctx context.Context) (int, error) {
-	unlock, err := lockDir("/run") // of all testbeds of the machine, between choosing a subnet and its route showing up
+	// All testbeds of the machine use this lock until the route of a chosen subnet exists.
+	unlock, err := lockDir("/run")
 	if err != nil {
 		return 0, err
 	}
@@ -113,8 +116,9 @@ func (n names) setupNetwork(ctx context.Context) (int, error) {
 	)
 }
 
-// setupNodeNetwork makes node i's namespace, plugs it into the bridge, and tells everybody where its pods are. There is no
-// default route: whoever asks for the outside, such as a pull from a registry, fails at once rather than by a time-out.
+// setupNodeNetwork creates node i's namespace, connects it to the bridge, and adds routes to its pods everywhere.
+// There is no default route, so that a connection to the outside, such as a pull from a registry, fails at once
+// instead of with a timeout.
 func (n names) setupNodeNetwork(ctx context.Context, x, i int, o Options) error {
 	cp, ns := n.netns(), n.nodeNetns(i)
 	link, addr := "n"+strconv.Itoa(i), address(x, 10+i).String()
@@ -129,7 +133,7 @@ func (n names) setupNodeNetwork(ctx context.Context, x, i int, o Options) error 
 	if err != nil {
 		return err
 	}
-	if o.KubeProxy { // without a default route, a service's address needs one of its own until kube-proxy has changed it
+	if o.KubeProxy { // without a default route, packets to a service need a route before kube-proxy translates their address
 		if err := ip(ctx, "-n "+ns+" route add "+serviceCIDR+" via "+address(x, 2).String()); err != nil {
 			return err
 		}
@@ -140,7 +144,7 @@ func (n names) setupNodeNetwork(ctx context.Context, x, i int, o Options) error 
 		}
 	}
 	if o.Network == "none" {
-		return n.forward(ctx, ns) // routes are the add-on's
+		return n.forward(ctx, ns) // the network add-on adds the routes
 	}
 	if err := ip(ctx, "-n "+cp+" route add "+nodePodCIDR(i)+" via "+addr); err != nil {
 		return err
@@ -157,7 +161,7 @@ func (n names) setupNodeNetwork(ctx context.Context, x, i int, o Options) error 
 	return n.forward(ctx, ns)
 }
 
-// setupNodeNetwork6 does the same for IPv6. Addresses count at once: nobody else could have them.
+// setupNodeNetwork6 does the same for IPv6. It skips duplicate address detection, so that addresses work at once.
 func (n names) setupNodeNetwork6(ctx context.Context, x, i int) error {
 	cp, ns, addr := n.netns(), n.nodeNetns(i), address6(x, 10+i)
 	lines := []string{
@@ -175,14 +179,15 @@ func (n names) setupNodeNetwork6(ctx context.Context, x, i int) error {
 	return ip(ctx, lines...)
 }
 
-// forward lets a node pass packets on. /proc/sys/net shows the namespace of the process that looks at it.
+// forward lets a node forward packets. /proc/sys/net shows the namespace of the process that reads or writes it.
 func (n names) forward(ctx context.Context, ns string) error {
 	_, err := run(ctx, "nsenter", "--net="+netnsDir+"/"+ns, "--", "sh", "-c",
 		"echo 1 >/proc/sys/net/ipv4/ip_forward; echo 1 >/proc/sys/net/ipv6/conf/all/forwarding")
 	return err
 }
 
-// removeNetwork undoes the above; what is gone already is no error. Links inside a namespace end with it.
+// removeNetwork removes links and namespaces. It is no error if they are gone. The kernel removes links with their
+// namespace.
 func (n names) removeNetwork(ctx context.Context) error {
 	var errs []error
 	if _, err := os.Stat("/sys/class/net/" + n.hostLink()); err == nil {
@@ -206,7 +211,7 @@ func ip(ctx context.Context, lines ...string) error {
 	return nil
 }
 
-// run returns a command's standard output; its standard error becomes part of the error.
+// run runs a command and returns its standard output. The error contains its standard error.
 func run(ctx context.Context, name string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
 	var stderr strings.Builder

@@ -14,24 +14,25 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Node is a node of a testbed: a network namespace with a container runtime and perhaps an agent. Its cgroups, files and
-// sockets are its own.
+// Node is a node of a testbed: a network namespace with a container runtime and possibly an agent. It has its own
+// cgroups, files and sockets.
 type Node struct {
 	// Name is the Node object's name; IP its InternalIP.
 	Name, IP string
 	// Netns is the name of the node's network namespace below /run/netns.
 	Netns string
-	// RuntimeEndpoint is the CRI socket as unix:///path. RuntimeName is what the runtime calls itself; container IDs begin with it.
+	// RuntimeEndpoint is the CRI socket as unix:///path. RuntimeName is the prefix of container IDs: containerd or
+	// cri-o.
 	RuntimeEndpoint, RuntimeName string
 	// RootDir is the agent's --root-dir.
 	RootDir string
-	// CgroupRoot is the agent's cgroupRoot: a path below each cgroup mount, as the cgroupfs driver spells it.
+	// CgroupRoot is the agent's cgroupRoot: a path relative to each cgroup mount, in the form of the cgroupfs driver.
 	CgroupRoot string
 	// PodLogsDir is the agent's podLogsDir, ManifestDir its staticPodPath.
 	PodLogsDir, ManifestDir string
-	// ConfigFile is the agent's --config. It may be changed while no agent runs; StartAgent leaves it alone.
+	// ConfigFile is the agent's --config. Tests may change it while no agent runs; StartAgent does not overwrite it.
 	ConfigFile string
-	// CNIConfDir and CNIBinDir are where the runtime looks for its network's configuration and plugins.
+	// CNIConfDir and CNIBinDir are the runtime's directories of CNI configurations and plugins.
 	CNIConfDir, CNIBinDir string
 	// Kubeconfig is the agent's --kubeconfig, for the user system:node:NAME.
 	Kubeconfig string
@@ -68,7 +69,7 @@ func (n *Node) socket() string       { return strings.TrimPrefix(n.RuntimeEndpoi
 //go:embed templates
 var templates embed.FS
 
-// render fills in a template of the configuration files.
+// render executes a template of a configuration file.
 func render(name string, data any) ([]byte, error) {
 	t, err := template.New(name).Option("missingkey=error").ParseFS(templates, "templates/"+name)
 	if err != nil {
@@ -81,7 +82,7 @@ func render(name string, data any) ([]byte, error) {
 	return []byte(b.String()), nil
 }
 
-// values are what the templates may use.
+// values returns the variables of the templates.
 func (n *Node) values() map[string]string {
 	return map[string]string{
 		"Dir":         n.dir,
@@ -104,7 +105,7 @@ func (n *Node) values() map[string]string {
 	}
 }
 
-// ranges are host-local's sets of ranges, one for each family.
+// ranges returns the range sets of host-local, one for each address family.
 func (n *Node) ranges() string {
 	sets := fmt.Sprintf(`[{"subnet": %q}]`, nodePodCIDR(n.index))
 	if n.tb.opts.DualStack {
@@ -113,7 +114,7 @@ func (n *Node) ranges() string {
 	return sets
 }
 
-// setup makes the node's network, cgroups and configuration files.
+// setup creates the node's network, cgroups and configuration files.
 func (n *Node) setup(ctx context.Context) error {
 	if err := n.tb.setupNodeNetwork(ctx, n.tb.x, n.index, n.tb.opts); err != nil {
 		return err
@@ -146,12 +147,12 @@ func (n *Node) setup(ctx context.Context) error {
 			return err
 		}
 	}
-	// What pods with dnsPolicy Default see; nobody answers there.
+	// Pods with dnsPolicy Default get this file. No name server has this address.
 	resolv := "search testbed.example\nnameserver 192.0.2.53\n"
 	return os.WriteFile(filepath.Join(n.dir, "resolv.conf"), []byte(resolv), 0o644)
 }
 
-// mode is that of a file by its name: scripts are programs.
+// mode returns the mode of a file by its name: scripts are executable.
 func mode(file string) os.FileMode {
 	if filepath.Ext(file) == ".sh" {
 		return 0o755
@@ -159,7 +160,7 @@ func mode(file string) os.FileMode {
 	return 0o644
 }
 
-// linkPlugins gives the node a directory of CNI plugins of its own, in which a test may take one away or put one in.
+// linkPlugins creates the node's own directory of CNI plugins, in which a test may remove, replace and add plugins.
 func (n *Node) linkPlugins() error {
 	all, err := os.ReadDir(n.tb.bins.cni)
 	for _, e := range all {
@@ -196,10 +197,11 @@ func (n *Node) Exec(ctx context.Context, args ...string) (string, error) {
 	return run(ctx, "nsenter", append([]string{"--net=" + filepath.Join(netnsDir, n.Netns), "--"}, args...)...)
 }
 
-// CutLink takes the node off the network, as a pulled cable would; its agent and pods go on. RestoreLink undoes it.
+// CutLink disconnects the node from the network, like a pulled cable. Agent and pods keep running. RestoreLink
+// reverts it.
 func (n *Node) CutLink(ctx context.Context) error { return n.link(ctx, "down") }
 
-// RestoreLink undoes CutLink.
+// RestoreLink connects the node to the network again.
 func (n *Node) RestoreLink(ctx context.Context) error { return n.link(ctx, "up") }
 
 func (n *Node) link(ctx context.Context, state string) error {

@@ -15,18 +15,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Proc names a process for good: a PID alone is reused, a PID with its start time is not (until the next boot, which the
-// state file notes as well).
+// Proc identifies a process. The kernel reuses PIDs, but a PID with its start time is unique until the next boot. The
+// state file has the boot ID, too.
 type Proc struct {
 	PID int `json:"pid"`
 	// Start is the start time in clock ticks since boot: field 22 of /proc/PID/stat.
 	Start uint64 `json:"start"`
 }
 
-// child is a process started by this process, which therefore has to reap it.
+// child is a process that this process has started and must reap.
 type child struct {
 	Proc
-	done chan struct{} // closed when the process has ended and is reaped
+	done chan struct{} // closed when the process has exited and is reaped
 }
 
 func (c *child) ended() bool {
@@ -38,11 +38,11 @@ func (c *child) ended() bool {
 	}
 }
 
-// launch is what start needs to know of a process.
+// launch describes a process for start.
 type launch struct {
-	netns string // name below /run/netns; "" is the caller's
-	mntns string // file of a mount namespace; "" is the caller's, and not looked at without netns
-	log   string // standard output and error are appended here
+	netns string // name below /run/netns; "" means the caller's namespace
+	mntns string // file of a mount namespace; "" means the caller's namespace; ignored without netns
+	log   string // file to which standard output and error are appended
 	env   []string
 	dir   string
 	argv  []string
@@ -50,8 +50,8 @@ type launch struct {
 
 // start runs a process in a session of its own, so that it outlives the caller.
 //
-// The namespace is entered by nsenter, not "ip netns exec": the latter also unshares the mount namespace, and then a
-// runtime would not see what its agent mounts.
+// It enters the namespace with nsenter, not with "ip netns exec", which also unshares the mount namespace. Then a
+// runtime would not see the mounts of its agent.
 func start(l launch) (*child, error) {
 	argv := l.argv
 	if l.netns != "" {
@@ -76,10 +76,10 @@ func start(l launch) (*child, error) {
 		return nil, fmt.Errorf("start %s: %w", filepath.Base(l.argv[0]), err)
 	}
 	c := &child{Proc: Proc{PID: cmd.Process.Pid}, done: make(chan struct{})}
-	// A child of ours stays a zombie until Wait below, so its start time can be read even if it has ended already.
+	// The child stays a zombie until Wait below, so its start time can be read even if it has exited already.
 	c.Start, err = startTime(c.PID)
 	go func() {
-		_ = cmd.Wait() // the exit status is of no use here; the log tells why
+		_ = cmd.Wait() // the log shows the cause better than the exit status
 		close(c.done)
 	}()
 	if err != nil {
@@ -88,7 +88,7 @@ func start(l launch) (*child, error) {
 	return c, nil
 }
 
-// startTime reads field 22 of /proc/PID/stat; the fields are counted after the command, which may hold anything.
+// startTime reads field 22 of /proc/PID/stat. It counts fields after the command, which may contain any character.
 func startTime(pid int) (uint64, error) {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -106,7 +106,7 @@ func parseStartTime(stat []byte) (uint64, error) {
 	return strconv.ParseUint(fields[19], 10, 64)
 }
 
-// Alive says whether this very process still runs. A zombie has ended.
+// Alive reports whether exactly this process still runs. A zombie does not run.
 func (p Proc) Alive() bool {
 	fd, err := p.open()
 	if err != nil {
@@ -116,8 +116,8 @@ func (p Proc) Alive() bool {
 	return !waitPidfd(fd, 0)
 }
 
-// open returns a pidfd of this very process. The start time is compared after opening: from then on the descriptor
-// cannot come to mean another process.
+// open returns a pidfd of exactly this process. It compares the start time after opening, because from then on the
+// descriptor always refers to the same process.
 func (p Proc) open() (int, error) {
 	if p.PID <= 0 {
 		return -1, unix.ESRCH
@@ -133,7 +133,7 @@ func (p Proc) open() (int, error) {
 	return fd, nil
 }
 
-// Signal sends sig to this very process; a process that is gone gets nothing and is no error.
+// Signal sends sig to exactly this process. It is no error if the process is gone.
 func (p Proc) Signal(sig unix.Signal) error {
 	fd, err := p.open()
 	if err != nil {
@@ -143,8 +143,8 @@ func (p Proc) Signal(sig unix.Signal) error {
 	return ignoreGone(unix.PidfdSendSignal(fd, sig, nil, 0))
 }
 
-// stop sends sig, waits up to grace for the end, then kills. A process that is gone is no error; one that was frozen by
-// SIGSTOP goes on, so that it can see the signal.
+// stop sends sig, waits up to grace until the process exits, then kills it. It is no error if the process is gone. It
+// continues a process that was stopped with SIGSTOP, so that the process receives the signal.
 func (p Proc) stop(sig unix.Signal, grace time.Duration) error {
 	fd, err := p.open()
 	if err != nil {
@@ -163,7 +163,7 @@ func (p Proc) stop(sig unix.Signal, grace time.Duration) error {
 		return fmt.Errorf("kill process %d: %w", p.PID, err)
 	}
 	if !waitPidfd(fd, 10*time.Second) {
-		return fmt.Errorf("process %d survives SIGKILL (see /proc/%d/stack)", p.PID, p.PID)
+		return fmt.Errorf("kill process %d: still running 10s after SIGKILL (see /proc/%d/stack)", p.PID, p.PID)
 	}
 	return nil
 }
@@ -175,7 +175,7 @@ func ignoreGone(err error) error {
 	return err
 }
 
-// waitPidfd reports whether the process ended within the limit.
+// waitPidfd reports whether the process exits within the limit.
 func waitPidfd(fd int, limit time.Duration) bool {
 	deadline := time.Now().Add(limit)
 	for {

@@ -17,20 +17,21 @@ import (
 type foundProc struct {
 	Proc
 	exe string
-	// ours: killed by Down. Not ours are strangers which somebody moved into one of our namespaces.
+	// ours is whether the process belongs to the testbed, so that Down kills it. Others only run in one of its
+	// namespaces.
 	ours bool
 }
 
-// processes lists the running processes which are the testbed's by proof:
-//   - the root file system is a container's of this testbed (its overlay's upper directory is below ours), or
-//   - the cgroup is below ours, or
-//   - the network namespace is ours and the program is one that we start.
+// processes lists the running processes that provably belong to the testbed:
+//   - the root file system is that of a container of this testbed: the upper directory of its overlay is below the testbed's, or
+//   - the cgroup is below the testbed's, or
+//   - the network namespace is the testbed's and the program is one that testbeds start.
 func (n names) processes(s state) ([]foundProc, error) {
 	all, err := n.inside(s)
 	return slices.DeleteFunc(all, func(p foundProc) bool { return !p.ours }), err
 }
 
-// inside lists the processes that have to do with the testbed.
+// inside lists the processes that belong to the testbed or run in one of its network namespaces.
 func (n names) inside(s state) ([]foundProc, error) {
 	namespaces, err := n.netnsInodes()
 	if err != nil {
@@ -52,7 +53,7 @@ func (n names) inside(s state) ([]foundProc, error) {
 		}
 		start, err := startTime(pid)
 		if err != nil {
-			continue // has ended
+			continue // has exited
 		}
 		p := foundProc{Proc: Proc{PID: pid, Start: start}}
 		p.exe, err = os.Readlink(procFile(pid, "exe"))
@@ -69,7 +70,8 @@ func (n names) inside(s state) ([]foundProc, error) {
 	return found, nil
 }
 
-// contained says whether the process is in a cgroup or on a root file system of the testbed.
+// contained reports whether the process is in a cgroup of the testbed or has the root file system of one of its
+// containers.
 func (n names) contained(pid int) bool {
 	b, _ := os.ReadFile(procFile(pid, "cgroup"))
 	for line := range strings.Lines(string(b)) {
@@ -101,7 +103,7 @@ func (n names) netnsInodes() ([]uint64, error) {
 	return inodes, err
 }
 
-// netnsInode identifies a network namespace; 0 if there is none at the path.
+// netnsInode returns the inode number that identifies a network namespace, or 0 if there is none at the path.
 func netnsInode(path string) uint64 {
 	fi, err := os.Stat(path)
 	if err != nil {
@@ -110,7 +112,7 @@ func netnsInode(path string) uint64 {
 	return fi.Sys().(*syscall.Stat_t).Ino
 }
 
-// remains lists what is left of the testbed on this machine, for Down to tell.
+// remains lists what is left of the testbed on this machine. Down reports it.
 func (n names) remains(s state) ([]string, error) {
 	var left []string
 	add := func(what string, paths ...string) {

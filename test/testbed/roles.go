@@ -12,7 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Roles name the testbed's processes, in the state file and as log names; a node's begin with "n0.", "n1." and so on.
+// Roles are the names of the testbed's processes in the state file and of their logs. Those of node i have the prefix
+// "ni.", for example "n0.".
 const (
 	roleEtcd       = "etcd"
 	roleAPIServer  = "kube-apiserver"
@@ -25,12 +26,12 @@ const (
 	roleDNS        = "coredns"
 )
 
-// launch starts the process of a role and writes its PID down.
+// launch starts the process of a role and writes its PID to the state file.
 func (tb *Testbed) launch(role string, l launch) error {
 	if p, err := tb.proc(role); err != nil {
 		return err
 	} else if p.Alive() {
-		return fmt.Errorf("start %s: it runs already as process %d", role, p.PID)
+		return fmt.Errorf("start %s: already running as process %d", role, p.PID)
 	}
 	l.log = tb.log(role)
 	c, err := start(l)
@@ -43,7 +44,7 @@ func (tb *Testbed) launch(role string, l launch) error {
 	return tb.updateState(func(s *state) { s.Procs[role] = c.Proc })
 }
 
-// proc returns the process last started in a role; the zero Proc, which is never alive, if there was none.
+// proc returns the process that was last started for a role, or the zero Proc, which is never alive.
 func (tb *Testbed) proc(role string) (Proc, error) {
 	s, err := readState(tb.stateFile())
 	if err != nil {
@@ -52,7 +53,7 @@ func (tb *Testbed) proc(role string) (Proc, error) {
 	return s.Procs[role], nil
 }
 
-// stopRole ends the process of a role, if it runs, and forgets it.
+// stopRole stops the process of a role, if it runs, and removes it from the state file.
 func (tb *Testbed) stopRole(role string, sig unix.Signal, grace time.Duration) error {
 	p, err := tb.proc(role)
 	if err != nil {
@@ -64,10 +65,12 @@ func (tb *Testbed) stopRole(role string, sig unix.Signal, grace time.Duration) e
 	return tb.updateState(func(s *state) { delete(s.Procs, role) })
 }
 
-// startLimit is how long a process may take to serve, and a node to be Ready: a few seconds on an idle machine.
+// startLimit is how long a process may take until it serves, and a node until it is Ready. An idle machine needs a
+// few seconds.
 const startLimit = 5 * time.Minute
 
-// await tries probe until it succeeds, the process ends, or the limit is over; then the error carries the log's tail.
+// await calls probe until it succeeds. If the process exits or the limit is over, the error contains the end of the
+// log.
 func (tb *Testbed) await(ctx context.Context, role string, limit time.Duration, probe func(context.Context) error) error {
 	tb.mu.Lock()
 	c := tb.children[role]
@@ -82,7 +85,7 @@ func (tb *Testbed) await(ctx context.Context, role string, limit time.Duration, 
 		}
 		select {
 		case <-c.done:
-			return fmt.Errorf("%s ended while starting:\n%s", role, tail(tb.log(role), 20))
+			return fmt.Errorf("%s has exited during its start:\n%s", role, tail(tb.log(role), 20))
 		case <-ctx.Done():
 			if caller.Err() != nil {
 				return fmt.Errorf("wait for %s: %w", role, caller.Err())
@@ -93,21 +96,21 @@ func (tb *Testbed) await(ctx context.Context, role string, limit time.Duration, 
 	}
 }
 
-// Env is the environment of somebody who works with the testbed: the caller's, with KUBECONFIG and the testbed's own
-// kubectl, ctr and crictl first in PATH.
+// Env returns the environment for work with the testbed: that of the caller, with KUBECONFIG and with the testbed's
+// own kubectl, ctr and crictl first in PATH.
 func (tb *Testbed) Env() []string {
 	return append(os.Environ(), "KUBECONFIG="+tb.Kubeconfig, "PATH="+tb.Path())
 }
 
-// Path is a search path with the testbed's programs first.
+// Path returns a PATH with the testbed's programs first.
 func (tb *Testbed) Path() string {
 	dirs := []string{tb.bins.kubernetes, tb.bins.containerd, tb.bins.crio, tb.bins.cri, tb.bins.runc, os.Getenv("PATH")}
-	dirs = slices.DeleteFunc(dirs, func(d string) bool { return d == "" }) // it would mean the working directory
+	dirs = slices.DeleteFunc(dirs, func(d string) bool { return d == "" }) // "" in PATH means the working directory
 	return strings.Join(dirs, string(filepath.ListSeparator))
 }
 
-// Kubectl runs kubectl as the cluster's administrator and returns its standard output. Its standard error is part of the
-// error.
+// Kubectl runs kubectl as the cluster's administrator and returns its standard output. The error contains its
+// standard error.
 func (tb *Testbed) Kubectl(ctx context.Context, args ...string) (string, error) {
 	return run(ctx, filepath.Join(tb.bins.kubernetes, "kubectl"), append([]string{"--kubeconfig", tb.Kubeconfig}, args...)...)
 }

@@ -15,7 +15,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// runtimeRole is the role of a node's runtime, by Options.Runtime.
+// runtimeRole returns the role of a node's runtime for the value of Options.Runtime.
 func runtimeRole(runtime string) string { return cmp.Or(runtime, roleContainerd) }
 
 func runtimeName(runtime string) string {
@@ -25,7 +25,7 @@ func runtimeName(runtime string) string {
 	return "containerd"
 }
 
-// prepareRuntime builds the runtime of the options.
+// prepareRuntime builds the runtime that the options select.
 func (tb *Testbed) prepareRuntime(ctx context.Context) (err error) {
 	if tb.opts.crio() {
 		return tb.prepareCRIO(ctx)
@@ -34,7 +34,7 @@ func (tb *Testbed) prepareRuntime(ctx context.Context) (err error) {
 	return err
 }
 
-// runtimeFiles are the runtime's configuration files: files in the node's directory by template.
+// runtimeFiles maps the templates of the runtime's configuration to files in the node's directory.
 func (n *Node) runtimeFiles() map[string]string {
 	if n.tb.opts.crio() {
 		return crioFiles()
@@ -63,11 +63,11 @@ func (n *Node) StartRuntime(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	client, hangUp, err := n.CRI()
+	client, closeConn, err := n.CRI()
 	if err != nil {
 		return err
 	}
-	defer hangUp()
+	defer closeConn()
 	return n.tb.await(ctx, n.runtimeRole(), startLimit, func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 		defer cancel()
@@ -76,8 +76,8 @@ func (n *Node) StartRuntime(ctx context.Context) error {
 	})
 }
 
-// CRI connects to the node's runtime; hangUp ends the connection.
-func (n *Node) CRI() (client runtimeapi.RuntimeServiceClient, hangUp func() error, err error) {
+// CRI connects to the node's runtime. closeConn closes the connection.
+func (n *Node) CRI() (client runtimeapi.RuntimeServiceClient, closeConn func() error, err error) {
 	conn, err := grpc.NewClient(n.RuntimeEndpoint, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		return nil, nil, err
@@ -85,13 +85,13 @@ func (n *Node) CRI() (client runtimeapi.RuntimeServiceClient, hangUp func() erro
 	return runtimeapi.NewRuntimeServiceClient(conn), conn.Close, nil
 }
 
-// RuntimePID is the process ID of the node's runtime, 0 if none runs.
+// RuntimePID returns the process ID of the node's runtime, or 0 if none runs.
 func (n *Node) RuntimePID() int { return n.pid(runtimeRole(n.tb.opts.Runtime)) }
 
-// RuntimeLog is the path of the runtime's log.
+// RuntimeLog returns the path of the runtime's log.
 func (n *Node) RuntimeLog() string { return n.tb.log(n.runtimeRole()) }
 
-// StopRuntime ends the node's runtime with the signal; its shims or monitors and containers stay.
+// StopRuntime stops the node's runtime with the signal. Its shims or monitors and its containers keep running.
 func (n *Node) StopRuntime(sig unix.Signal) error {
 	return n.tb.stopRole(n.runtimeRole(), sig, 20*time.Second)
 }
@@ -105,7 +105,7 @@ func (n *Node) importImages(ctx context.Context, archives []string) error {
 	return nil
 }
 
-// ImportImage hands an image archive (OCI layout or docker, as tar) to the node's runtime.
+// ImportImage imports an image archive (OCI layout or docker, as tar) into the node's runtime.
 func (n *Node) ImportImage(ctx context.Context, archive string) error {
 	if n.tb.opts.crio() {
 		return n.pullFrom(ctx, archive)
@@ -114,8 +114,8 @@ func (n *Node) ImportImage(ctx context.Context, archive string) error {
 	return err
 }
 
-// ForgetNames takes the names that are of registries of a domain from the images of the node's containerd. An image that has other names
-// stays under those.
+// ForgetNames removes the image names of all registries in a domain from the node's containerd. An image keeps its
+// other names.
 func (n *Node) ForgetNames(ctx context.Context, domain string) error {
 	names, err := n.ctrImages(ctx, "list", "--quiet")
 	if err != nil {
@@ -137,7 +137,7 @@ func (n *Node) ctrImages(ctx context.Context, args ...string) (string, error) {
 	return run(ctx, filepath.Join(n.tb.bins.containerd, "ctr"), args...)
 }
 
-// Mirror makes the node's runtime pull what is in a registry from a URL instead.
+// Mirror configures a URL as the mirror of a registry in the node's runtime.
 func (n *Node) Mirror(registry, url string) error {
 	if n.tb.opts.crio() {
 		return n.mirrorCRIO(registry, url)

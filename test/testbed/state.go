@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// state is what a testbed writes down, so that another process can describe it or end it.
+// state is the content of a testbed's state file, with which another process can describe the testbed or take it down.
 type state struct {
 	Options Options         `json:"options"`
 	BootID  string          `json:"bootID"`
@@ -19,7 +19,7 @@ type state struct {
 	Procs   map[string]Proc `json:"procs"`  // by role, such as "etcd" or "n0.containerd"
 }
 
-// readState returns the testbed's state, or an error that is os.ErrNotExist when there is none.
+// readState returns the testbed's state, or an error that wraps os.ErrNotExist if there is none.
 func readState(path string) (state, error) {
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -30,7 +30,7 @@ func readState(path string) (state, error) {
 		return state{}, fmt.Errorf("read %s: %w", path, err)
 	}
 	if s.BootID != bootID() {
-		s.Procs = nil // those processes ended with their boot
+		s.Procs = nil // a reboot has ended these processes
 	}
 	if s.Procs == nil {
 		s.Procs = map[string]Proc{}
@@ -46,7 +46,8 @@ func writeState(path string, s state) error {
 	return writeAtomic(path, append(b, '\n'), 0o600)
 }
 
-// updateState changes the state file under the testbed's lock: a test and the command line may both hold it.
+// updateState changes the state file under the testbed's lock, because a test and the testbed command may change it
+// concurrently.
 func (n names) updateState(change func(*state)) error {
 	unlock, err := lockDir(n.dir())
 	if err != nil {
@@ -66,13 +67,13 @@ func bootID() string {
 	return strings.TrimSpace(string(b))
 }
 
-// writeAtomic replaces a file so that a reader sees the old or the new one, whole.
+// writeAtomic replaces a file atomically: a reader sees the old or the new content.
 func writeAtomic(path string, data []byte, mode os.FileMode) error {
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*")
 	if err != nil {
 		return err
 	}
-	defer os.Remove(f.Name()) // fails once renamed, as it should
+	defer os.Remove(f.Name()) // fails after the rename, as intended
 	_, err = f.Write(data)
 	if err := errors.Join(err, f.Chmod(mode), f.Close()); err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
@@ -80,8 +81,8 @@ func writeAtomic(path string, data []byte, mode os.FileMode) error {
 	return os.Rename(f.Name(), path)
 }
 
-// lockFile takes an exclusive lock on a file, made if missing; the lock ends with its holder. waiting is called if it is
-// held by somebody else.
+// lockFile takes an exclusive lock on a file and creates the file if necessary. The kernel releases the lock when the
+// holder exits. waiting is called if another process has the lock.
 func lockFile(path string, waiting func()) (unlock func(), err error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDONLY, 0o600)
 	if err != nil {
@@ -90,7 +91,7 @@ func lockFile(path string, waiting func()) (unlock func(), err error) {
 	return flock(f, waiting)
 }
 
-// lockDir takes the lock on a directory itself, so that nothing is left once the directory is removed.
+// lockDir locks a directory itself, so that no lock file is left when the directory is removed.
 func lockDir(path string) (unlock func(), err error) {
 	f, err := os.Open(path)
 	if err != nil {

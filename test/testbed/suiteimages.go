@@ -11,10 +11,10 @@ import (
 	"strings"
 )
 
-// suitePrefix is where Kubernetes' test suite has its images.
+// suitePrefix is the registry path of the images of Kubernetes' test suite.
 const suitePrefix = "registry.k8s.io/e2e-test-images/"
 
-// suiteRevision begins the archives' names: raise it when what is built below changes.
+// suiteRevision is the prefix of the archives' names. Increase it when a recipe below changes.
 const suiteRevision = "suite5"
 
 //go:embed templates/sh.c
@@ -23,9 +23,9 @@ var shSource []byte
 //go:embed templates/nsenter.sh
 var nsenterScript []byte
 
-// SuiteImages builds what is missing of the images that Kubernetes' own test suite uses for its node tests, made here of
-// Debian packages and Go programs under the names the suite knows, and returns their archives. They replace those of
-// Images that have the same names.
+// SuiteImages builds the missing images for the node tests of Kubernetes' own test suite, from Debian packages and Go
+// programs and with the names that the suite uses, and returns their archives. They replace the images of Images with
+// the same names.
 func (c *Cache) SuiteImages(ctx context.Context) ([]string, error) {
 	return c.archives(ctx, []recipe{
 		{suiteRevision + "-pause", c.suitePause},
@@ -49,7 +49,7 @@ func (c *Cache) suitePause(ctx context.Context) (image, error) {
 	return img, err
 }
 
-// suiteBusybox is busybox with all commands in /bin, and with a shell that keeps odd environment variables; see
+// suiteBusybox is busybox with all commands in /bin, and with a shell that keeps unusual environment variables; see
 // templates/sh.c.
 func (c *Cache) suiteBusybox(ctx context.Context) (image, error) {
 	img, err := c.busyboxImage(ctx)
@@ -87,8 +87,8 @@ func (c *Cache) withShell(ctx context.Context, files []imageFile) ([]imageFile, 
 	return append(kept, imageFile{name: "/bin/bash", mode: 0o755, body: body}, imageFile{name: "/bin/sh", mode: 0o755, body: sh}), nil
 }
 
-// suiteAgnhost is agnhost on a Debian root with the tools that the suite calls in it, and with the image pause in the
-// directory that its fake registry serves.
+// suiteAgnhost is agnhost on a Debian root file system with the tools that the suite calls, and with the pause image
+// in the directory that agnhost's fake registry serves.
 func (c *Cache) suiteAgnhost(ctx context.Context) (image, error) {
 	plain, err := c.agnhostImage(ctx)
 	if err != nil {
@@ -102,7 +102,7 @@ func (c *Cache) suiteAgnhost(ctx context.Context) (image, error) {
 	for _, f := range debian {
 		have[unmerged(f.name)] = true
 	}
-	for _, f := range plain.files { // what Debian's root lacks busybox has
+	for _, f := range plain.files { // busybox has commands that the Debian root has not
 		if !have[unmerged(f.name)] || f.name == "/etc/passwd" || f.name == "/etc/group" {
 			f.name = merged(f.name)
 			debian = append(debian, f)
@@ -124,7 +124,7 @@ func (c *Cache) suiteAgnhost(ctx context.Context) (image, error) {
 	if err != nil {
 		return image{}, err
 	}
-	for _, name := range []string{"localhost.crt", "localhost.key"} { // what netexec serves TLS with
+	for _, name := range []string{"localhost.crt", "localhost.key"} { // certificate and key of netexec
 		body, err := os.ReadFile(filepath.Join(upstream, "test/images/agnhost/porter", name))
 		if err != nil {
 			return image{}, err
@@ -135,7 +135,7 @@ func (c *Cache) suiteAgnhost(ctx context.Context) (image, error) {
 	return plain, nil
 }
 
-// withNsenter puts a script before nsenter; see templates/nsenter.sh.
+// withNsenter replaces nsenter with a script that calls it; see templates/nsenter.sh.
 func withNsenter(files []imageFile) ([]imageFile, error) {
 	const name = "/usr/bin/nsenter"
 	for i := range files {
@@ -144,10 +144,10 @@ func withNsenter(files []imageFile) ([]imageFile, error) {
 			return append(files, imageFile{name: name, mode: 0o755, body: nsenterScript}), nil
 		}
 	}
-	return nil, fmt.Errorf("%s is not in the root of Debian", name)
+	return nil, fmt.Errorf("find %s: not in the Debian root file system", name)
 }
 
-// merged is a path as it is where /bin, /sbin and /lib are links to their likes below /usr, as in Debian's roots.
+// merged returns the path of a file where /bin, /sbin and /lib are links to the directories below /usr, as in Debian.
 func merged(name string) string {
 	for _, dir := range []string{"/bin/", "/sbin/", "/lib/"} {
 		if strings.HasPrefix(name, dir) {
@@ -157,7 +157,7 @@ func merged(name string) string {
 	return name
 }
 
-// unmerged is a command's name in all of its usual places.
+// unmerged returns one path for a command in any of the usual directories, to compare paths.
 func unmerged(name string) string {
 	name = merged(name)
 	if strings.HasPrefix(name, "/usr/sbin/") {
@@ -166,7 +166,7 @@ func unmerged(name string) string {
 	return name
 }
 
-// suiteDebian stands for the images that are a distribution with some tools in it.
+// suiteDebian replaces the images that contain a distribution with some tools.
 func (c *Cache) suiteDebian(ctx context.Context) (image, error) {
 	files, err := c.debianRoot(ctx)
 	return image{
@@ -187,19 +187,19 @@ func (c *Cache) suiteNginx(ctx context.Context) (image, error) {
 	}, err
 }
 
-// suiteKitten is what specs mount as an image volume: it holds a file that they know, on a distribution that they ask for.
+// suiteKitten is the image that specs mount as an image volume. It has the file and the distribution that they expect.
 func (c *Cache) suiteKitten(ctx context.Context) (image, error) {
 	img, err := c.agnhostImage(ctx)
 	return pictured(img, "kitten"), err
 }
 
-// suiteNautilus is its like, which specs of rolling updates tell from it by the file.
+// suiteNautilus is the same with another file, by which specs of rolling updates distinguish it from suiteKitten.
 func (c *Cache) suiteNautilus(ctx context.Context) (image, error) {
 	img, err := c.agnhostImage(ctx)
 	return pictured(img, "nautilus"), err
 }
 
-// pictured is agnhost's image with a file that names a picture, and serves it.
+// pictured adds a file with the name of a picture to agnhost's image, which serves the file.
 func pictured(img image, name string) image {
 	img.refs, img.cmd = []string{suitePrefix + name + ":1.8"}, []string{"test-webserver"}
 	img.files = append(img.files,
@@ -214,7 +214,7 @@ func (c *Cache) suiteNonRoot(ctx context.Context) (image, error) {
 	return img, err
 }
 
-// suiteNoNewPrivs holds a setuid program that tells as whom it runs.
+// suiteNoNewPrivs has a setuid program that prints its effective user ID.
 func (c *Cache) suiteNoNewPrivs(ctx context.Context) (image, error) {
 	img, err := c.suiteBusybox(ctx)
 	if err != nil {
@@ -238,7 +238,7 @@ func (c *Cache) debianRoot(ctx context.Context) ([]imageFile, error) {
 	dir := filepath.Join(c.dir, "debian-root-"+imageRevision)
 	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
 		if err := c.bootstrap(ctx, dir); err != nil {
-			return nil, fmt.Errorf("make a Debian root file system: %w", err)
+			return nil, fmt.Errorf("create a Debian root file system: %w", err)
 		}
 	}
 	var files []imageFile
@@ -263,7 +263,7 @@ func (c *Cache) debianRoot(ctx context.Context) ([]imageFile, error) {
 		case info.Mode().IsRegular():
 			f.body, err = os.ReadFile(p)
 		case !d.IsDir():
-			return nil // a runtime makes devices
+			return nil // the runtime creates devices
 		}
 		files = append(files, f)
 		return err
@@ -271,7 +271,7 @@ func (c *Cache) debianRoot(ctx context.Context) ([]imageFile, error) {
 	return files, err
 }
 
-// bootstrap fetches the packages of a root file system and leaves out what no program needs.
+// bootstrap installs the packages of a root file system with debootstrap and removes what no program needs.
 func (c *Cache) bootstrap(ctx context.Context, dir string) error {
 	if err := installDebian(ctx, c.progress, []need{{pkg: "debootstrap", command: "debootstrap"}}); err != nil {
 		return err

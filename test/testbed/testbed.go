@@ -1,14 +1,14 @@
 // Package testbed runs a small Kubernetes cluster on one machine, for tests and benchmarks: etcd, the API server, the
-// controller-manager and the scheduler in a network namespace, and nodes with a containerd and an agent (nodelet or the
-// real kubelet) in namespaces of their own.
+// controller-manager and the scheduler in a network namespace, and nodes with a container runtime and an agent
+// (nodelet or the real kubelet) in namespaces of their own.
 //
-// It owns everything it starts and makes: the processes, namespaces, links, mounts, cgroups and files all derive their
-// names from the testbed's name, so Down finds them even after a crash of anything. It never touches a process it
-// cannot prove to be its own, a runtime or network it did not make, or the cgroup mounts. Programs and images are built
-// once into a cache.
+// It owns all processes, namespaces, links, mounts, cgroups and files that it creates. Their names derive from the
+// testbed's name, so that Down finds them after any crash. It never touches a process that it cannot prove to be its
+// own, a runtime or network that it did not create, or the cgroup mounts. It builds programs and images once, into a
+// cache.
 //
-// Root tests, the benchmarks and the command in cmd/testbed call it. A crash leaves the testbed running; Down with the
-// same name ends it.
+// Root tests, the benchmarks and the command in cmd/testbed call it. A crash leaves the testbed running; Down with
+// the same name removes it.
 package testbed
 
 import (
@@ -26,7 +26,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// AgentKind says which agent runs a node.
+// AgentKind is the kind of agent on a node.
 type AgentKind string
 
 // The kinds of agent.
@@ -38,17 +38,17 @@ const (
 
 // Options describe a testbed. The zero value is one node without an agent, named "default".
 type Options struct {
-	// Name tells testbeds apart: 1 to 20 of a-z, 0-9 and '-'. Empty means DefaultName.
+	// Name identifies the testbed: 1 to 20 of a-z, 0-9 and '-'. Empty means DefaultName.
 	Name string `json:"name"`
 	// Agent is started on every node. Empty means NoAgent.
 	Agent AgentKind `json:"agent"`
-	// NodeletBin is nodelet's program, built by the caller. Empty means "bin/nodelet".
+	// NodeletBin is the path of the nodelet binary, which the caller has built. Empty means "bin/nodelet".
 	NodeletBin string `json:"nodeletBin"`
-	// Nodes is their number; 0 means 1.
+	// Nodes is the number of nodes; 0 means 1.
 	Nodes int `json:"nodes"`
-	// AgentConfig replaces top-level fields of the KubeletConfiguration, of both kinds of agent.
+	// AgentConfig replaces top-level fields of the KubeletConfiguration of both kinds of agent.
 	AgentConfig map[string]any `json:"agentConfig,omitempty"`
-	// AgentArgs are added to both kinds of agent's command line, such as "-v=4".
+	// AgentArgs are added to the command line of both kinds of agent, for example "-v=4".
 	AgentArgs []string `json:"agentArgs,omitempty"`
 	// APIServerArgs are added to the kube-apiserver's command line.
 	APIServerArgs []string `json:"apiServerArgs,omitempty"`
@@ -56,25 +56,25 @@ type Options struct {
 	ControllerArgs []string `json:"controllerArgs,omitempty"`
 	// Runtime is the nodes' container runtime: "" or "containerd", or "crio".
 	Runtime string `json:"runtime,omitempty"`
-	// Network says who is the pods' network: "" or "runtime" for the runtime with a configuration of its own, "agent" for
-	// nodelet, "none" for nobody: a network add-on is to come.
+	// Network is what sets up the pod network: "" or "runtime" is the runtime with a configuration of the testbed,
+	// "agent" is nodelet, and with "none" the test installs a network add-on.
 	Network string `json:"network,omitempty"`
 	// KubeProxy starts a kube-proxy on every node, so that services work. ProxyMode is its mode; empty means iptables.
 	KubeProxy bool   `json:"kubeProxy,omitempty"`
 	ProxyMode string `json:"proxyMode,omitempty"`
-	// DNS starts a CoreDNS beside the control plane, at the address that pods are told. It needs KubeProxy.
+	// DNS starts a CoreDNS next to the control plane, as the cluster DNS of pods. It needs KubeProxy.
 	DNS bool `json:"dns,omitempty"`
-	// CgroupDriver is DriverCgroupfs or DriverSystemd, which needs a machine with systemd as PID 1. Empty means what
-	// DriverEnv says, or else DriverCgroupfs.
+	// CgroupDriver is DriverCgroupfs or DriverSystemd, which needs a machine with systemd as PID 1. Empty means the
+	// value of the environment variable DriverEnv, or else DriverCgroupfs.
 	CgroupDriver string `json:"cgroupDriver,omitempty"`
-	// DualStack gives nodes, pods and services an IPv6 address beside that of IPv4.
+	// DualStack gives nodes, pods and services an IPv6 address in addition to that of IPv4.
 	DualStack bool `json:"dualStack,omitempty"`
-	// OwnMounts gives each node a mount namespace of its own, whose mounts are shared as on a machine with systemd. Without it
-	// the nodes' mounts are the machine's.
+	// OwnMounts gives each node a mount namespace of its own with shared mounts, as on a machine with systemd.
+	// Without it the nodes use the mount namespace of the machine.
 	OwnMounts bool `json:"ownMounts,omitempty"`
-	// BeforeAgent is called for each node before its agent is started for the first time; nil is nothing.
+	// BeforeAgent is called for each node before its agent is started for the first time. It may be nil.
 	BeforeAgent func(*Node) error `json:"-"`
-	// Progress is told what happens, in lines for a person. Nil means nobody.
+	// Progress receives progress messages as lines of text. It may be nil.
 	Progress io.Writer `json:"-"`
 }
 
@@ -101,7 +101,7 @@ func (o Options) withDefaults() (Options, error) {
 	case NoAgent, Kubelet:
 	case Nodelet:
 		if _, err := os.Stat(o.NodeletBin); err != nil {
-			return o, fmt.Errorf("find nodelet's program (build it first, or name another): %w", err)
+			return o, fmt.Errorf("find the nodelet binary (run `make build` first, or set another path): %w", err)
 		}
 	default:
 		return o, fmt.Errorf("agent %q: use %s, %s or %s", o.Agent, Nodelet, Kubelet, NoAgent)
@@ -110,7 +110,7 @@ func (o Options) withDefaults() (Options, error) {
 		return o, fmt.Errorf("network %q with agent %q: use runtime, none, or agent with nodelet", o.Network, o.Agent)
 	}
 	if !slices.Contains([]string{"", roleContainerd, roleCRIO}, o.Runtime) || o.crio() && o.OwnMounts {
-		return o, fmt.Errorf("runtime %q: use %s, or %s without mounts of its own", o.Runtime, roleContainerd, roleCRIO)
+		return o, fmt.Errorf("runtime %q: use %s, or %s without OwnMounts", o.Runtime, roleContainerd, roleCRIO)
 	}
 	if !slices.Contains([]string{DriverCgroupfs, DriverSystemd}, o.CgroupDriver) {
 		return o, fmt.Errorf("cgroup driver %q: use %s or %s", o.CgroupDriver, DriverCgroupfs, DriverSystemd)
@@ -123,36 +123,36 @@ func (o Options) withDefaults() (Options, error) {
 
 func (o Options) crio() bool { return o.Runtime == roleCRIO }
 
-// Testbed is a cluster that is up, or was when it was opened. Its methods may be called concurrently, but not two that
-// start or stop the same process.
+// Testbed is a cluster that was up when it was started or opened. Its methods may be called concurrently, except two
+// that start or stop the same process.
 type Testbed struct {
 	names
-	// Kubeconfig is the path of the cluster administrator's kubeconfig; it works from the host.
+	// Kubeconfig is the path of the cluster administrator's kubeconfig. It works on the host.
 	Kubeconfig string
-	// Nodes are the cluster's nodes, first to last.
+	// Nodes are the cluster's nodes in the order of their indexes.
 	Nodes []*Node
 
 	opts  Options
-	x     int // of the subnet 10.77.x.0/24
+	x     int // third octet of the subnet 10.77.x.0/24
 	cache *Cache
 	bins  programs
 
-	serving  sync.Mutex // held while images are served at registryAddress
+	serving  sync.Mutex // locked while images are served at registryAddress
 	mu       sync.Mutex
-	children map[string]*child // by role; those which this process started
+	children map[string]*child // by role; only those that this process has started
 }
 
-// programs are the directories and files of what the testbed runs.
+// programs has the paths of the programs that the testbed runs.
 type programs struct {
 	kubernetes, containerd, crio, runc, cni, cri, coredns string // directories
 	etcd, conmon                                          string // files
 }
 
-// Up builds what is missing, starts a testbed, and returns once the API server answers, the runtimes know the images,
-// and the nodes with an agent are Ready. If it fails it takes everything down again.
+// Up builds what is missing, starts a testbed, and waits until the API server answers, the runtimes have the images,
+// and the nodes with an agent are Ready. On an error it takes everything down again.
 func Up(ctx context.Context, o Options) (*Testbed, error) {
 	if os.Geteuid() != 0 {
-		return nil, errors.New("start testbed: it needs root for namespaces, mounts and cgroups")
+		return nil, errors.New("start testbed: not root; run it as root, because it creates namespaces, mounts and cgroups")
 	}
 	o, err := o.withDefaults()
 	if err != nil {
@@ -194,7 +194,7 @@ func newTestbed(o Options) (*Testbed, error) {
 	return tb, nil
 }
 
-// Build builds whatever Up would build for these options, and nothing else.
+// Build only builds what Up would build for these options.
 func Build(ctx context.Context, o Options) error {
 	if o.Progress == nil {
 		o.Progress = io.Discard
@@ -207,7 +207,7 @@ func Build(ctx context.Context, o Options) error {
 	return err
 }
 
-// Open returns a testbed that was started by somebody else, from its state on disk. progress may be nil.
+// Open returns a testbed that another process has started, from its state file. progress may be nil.
 func Open(ctx context.Context, name string, progress io.Writer) (*Testbed, error) {
 	n, err := newNames(name)
 	if err != nil {
@@ -215,7 +215,7 @@ func Open(ctx context.Context, name string, progress io.Writer) (*Testbed, error
 	}
 	s, err := readState(n.stateFile())
 	if errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("testbed %q is not up: %w", n.name, err)
+		return nil, fmt.Errorf("open testbed %q: it is not up: %w", n.name, err)
 	}
 	if err != nil {
 		return nil, err
@@ -240,7 +240,7 @@ func (tb *Testbed) setSubnet(x int) {
 	}
 }
 
-// prepare builds what the options ask for. Everything that takes long happens here, before anything is started.
+// prepare builds what the options need. All slow work is done in it, before any process is started.
 func (tb *Testbed) prepare(ctx context.Context) (images []string, err error) {
 	if !tb.cache.lookOnly {
 		needs := runNeeds()
@@ -286,20 +286,21 @@ func (tb *Testbed) prepare(ctx context.Context) (images []string, err error) {
 	return tb.cache.Images(ctx)
 }
 
-// claim makes the state directory; whoever comes second with the same name fails here.
+// claim creates the state directory. It returns an error if a testbed with the same name exists.
 func (tb *Testbed) claim() error {
 	if err := os.MkdirAll(tb.root, 0o755); err != nil {
 		return err
 	}
 	if err := os.Mkdir(tb.dir(), 0o755); errors.Is(err, os.ErrExist) {
-		return fmt.Errorf("testbed %q is up already, or something is left of it: take it down first (testbed down --name %s)", tb.name, tb.name)
+		return fmt.Errorf("start testbed %q: it is up already, or a previous run has left it: take it down first (testbed down --name %s)",
+			tb.name, tb.name)
 	} else if err != nil {
 		return err
 	}
 	return writeState(tb.stateFile(), state{Options: tb.opts, BootID: bootID()})
 }
 
-// startAll starts everything; the control plane comes up while the runtimes do.
+// startAll starts all processes. Control plane and runtimes start in parallel.
 func (tb *Testbed) startAll(ctx context.Context, images []string) error {
 	x, err := tb.setupNetwork(ctx)
 	if err != nil {
@@ -336,8 +337,8 @@ func (tb *Testbed) startAll(ctx context.Context, images []string) error {
 	return tb.startAgents(ctx)
 }
 
-// startAgents starts them one after the other, so that node i gets the i-th pod range from the controller-manager: the
-// range its CNI configuration already has.
+// startAgents starts the agents one after the other, so that node i gets the i-th pod range from the
+// controller-manager. The CNI configuration of the node already has this range.
 func (tb *Testbed) startAgents(ctx context.Context) error {
 	for _, n := range tb.Nodes {
 		if tb.opts.KubeProxy {

@@ -33,8 +33,8 @@ spec:
         command: [sh, -c, "echo hello; exec sleep 3600"]
 `
 
-// The oracle works in the testbed: the real kubelet runs a Deployment which the real scheduler and controller-manager
-// drive, and its pods reach one another; deleted pods leave nothing on the node, and neither does the testbed.
+// TestKubeletRunsDeployment checks that the real kubelet runs a Deployment in the testbed and that its pods reach
+// each other. Nothing is left of deleted pods on the node, and nothing of the testbed on the machine.
 func TestKubeletRunsDeployment(t *testing.T) {
 	tb := testbed.ForTest(t, testbed.Options{Name: "t-kubelet", Agent: testbed.Kubelet})
 	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
@@ -46,18 +46,18 @@ func TestKubeletRunsDeployment(t *testing.T) {
 	kubectl(ctx, t, tb, "rollout", "status", "deployment/web", "--timeout=90s")
 	pods := strings.Fields(kubectl(ctx, t, tb, "get", "pods", "-o", "name"))
 	if len(pods) != 2 {
-		t.Fatalf("pods %v, want 2", pods)
+		t.Fatalf("pods: got %v, want 2", pods)
 	}
 	if got := kubectl(ctx, t, tb, "logs", pods[0], "-c", "shell"); got != "hello\n" {
-		t.Errorf("log %q, want hello", got)
+		t.Errorf("log: got %q, want %q", got, "hello\n")
 	}
 	ip := kubectl(ctx, t, tb, "get", pods[0], "-o", "jsonpath={.status.podIP}")
 	got := kubectl(ctx, t, tb, "exec", pods[1], "-c", "shell", "--", "wget", "-qO-", "http://"+ip+":8080/hostname")
 	if "pod/"+got != pods[0] {
-		t.Errorf("host name of %s over the pod network is %q", pods[0], got)
+		t.Errorf("host name over the pod network: got pod/%s, want %s", got, pods[0])
 	}
 	if left := leftovers(ctx, t, tb); len(left) < 10 {
-		t.Errorf("Leftovers sees too little of two running pods:\n%s", strings.Join(left, "\n"))
+		t.Errorf("leftovers of two running pods: got %d, want at least 10:\n%s", len(left), strings.Join(left, "\n"))
 	}
 
 	kubectl(ctx, t, tb, "delete", "-f", manifest, "--wait")
@@ -67,12 +67,12 @@ func TestKubeletRunsDeployment(t *testing.T) {
 		t.Error(err)
 	}
 	if pid := node.AgentPID(); pid != 0 {
-		t.Errorf("agent runs as %d after StopAgent", pid)
+		t.Errorf("agent after StopAgent: got process %d, want none", pid)
 	}
 }
 
-// Two nodes see each other's pods; crashes of agents, runtimes and the API server can be made and undone; and Down copes
-// with all of it, and with nodes that have mounts of their own.
+// TestOutages checks that pods on two nodes reach each other, and that tests can stop and start agents, runtimes, the
+// API server and the network. Then Down must remove everything, also with mount namespaces of the nodes.
 func TestOutages(t *testing.T) {
 	tb := testbed.ForTest(t, testbed.Options{Name: "t-outages", Agent: testbed.Kubelet, Nodes: 2, KubeProxy: true, OwnMounts: true})
 	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
@@ -86,10 +86,10 @@ func TestOutages(t *testing.T) {
 	}
 	kubectl(ctx, t, tb, "wait", "--for=condition=Ready", "pod/server", "pod/client", "--timeout=60s")
 	if left := strings.Join(leftovers(ctx, t, tb), "\n"); !strings.Contains(left, ": mount "+first.RootDir) {
-		t.Errorf("Leftovers sees no mount of a running pod:\n%s", left)
+		t.Errorf("leftovers of a running pod: got no mount, want one:\n%s", left)
 	}
 	if machine, err := os.ReadFile("/proc/self/mountinfo"); err != nil || strings.Contains(string(machine), first.RootDir) {
-		t.Errorf("the node's mounts are among the machine's (%v):\n%s", err, machine)
+		t.Errorf("mount table of the machine: got mounts of the node, want none (%v):\n%s", err, machine)
 	}
 	kubectl(ctx, t, tb, "expose", "pod", "server", "--port=80", "--target-port=8080")
 	address := kubectl(ctx, t, tb, "get", "service", "server", "-o", "jsonpath={.spec.clusterIP}")
@@ -98,13 +98,14 @@ func TestOutages(t *testing.T) {
 	hostname := func() (string, error) {
 		return tb.Kubectl(ctx, "exec", "client", "--", "timeout", "5", "wget", "-qO-", "http://"+address+"/hostname")
 	}
-	eventually(ctx, t, "the service answers over two nodes", func() bool { got, err := hostname(); return err == nil && got == "server" })
+	serves := func() bool { got, err := hostname(); return err == nil && got == "server" }
+	eventually(ctx, t, "the service answers on the other node", serves)
 
 	if err := tb.StopAPIServer(); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := tb.Kubectl(ctx, "get", "nodes", "--request-timeout=2s"); err == nil {
-		t.Error("the API server answers after StopAPIServer")
+		t.Error("request after StopAPIServer: got an answer, want an error")
 	}
 	if err := tb.StartAPIServer(ctx); err != nil {
 		t.Fatal(err)
@@ -116,7 +117,7 @@ func TestOutages(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := first.StartAgent(ctx, testbed.Kubelet); err == nil {
-		t.Error("a second agent starts beside the first")
+		t.Error("start of a second agent: got no error, want one")
 	}
 	if err := first.WaitReady(ctx, time.Minute); err != nil {
 		t.Fatal(err)
@@ -125,14 +126,14 @@ func TestOutages(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got, err := hostname(); err == nil {
-		t.Errorf("%q answers over a cut link", got)
+		t.Errorf("request over a cut link: got %q, want an error", got)
 	}
 	if err := first.RestoreLink(ctx); err != nil {
 		t.Fatal(err)
 	}
-	eventually(ctx, t, "the service answers again", func() bool { got, err := hostname(); return err == nil && got == "server" })
+	eventually(ctx, t, "the service answers again", serves)
 
-	// Down finds one node with a frozen runtime and one whose runtime has died and left its shims.
+	// Down must handle a node with a stopped runtime, and one whose runtime was killed and has left its shims.
 	if err := unix.Kill(first.RuntimePID(), unix.SIGSTOP); err != nil {
 		t.Error(err)
 	}

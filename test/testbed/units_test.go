@@ -35,7 +35,7 @@ func testNames(t *testing.T, name string) names {
 func TestNames(t *testing.T) {
 	for _, bad := range []string{"-a", "a-", "A", "a/b", "..", "a.0", strings.Repeat("a", 21), "a b"} {
 		if _, err := newNames(bad); err == nil {
-			t.Errorf("name %q is accepted", bad)
+			t.Errorf("newNames(%q): got no error, want one", bad)
 		}
 	}
 	t.Setenv(StateEnv, "")
@@ -43,9 +43,9 @@ func TestNames(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Linux takes 15 characters for a link and 107 for a socket; shims add "/" and 64 characters.
+	// Linux allows 15 characters for a link and 107 for a socket. Shims add "/" and 64 characters.
 	if l := n.hostLink(); len(l) > 15 {
-		t.Errorf("link name %q is too long", l)
+		t.Errorf("link name: got %q, want at most 15 characters", l)
 	}
 	for _, socket := range []string{
 		n.shimSockets(maxNodes) + "/" + strings.Repeat("0", 64),
@@ -53,7 +53,7 @@ func TestNames(t *testing.T) {
 		n.nodeDir(maxNodes) + "/kubelet/device-plugins/kubelet.sock",
 	} {
 		if len(socket) > 107 {
-			t.Errorf("socket path %s has %d characters", socket, len(socket))
+			t.Errorf("socket path %s: got %d characters, want at most 107", socket, len(socket))
 		}
 	}
 }
@@ -66,17 +66,17 @@ func TestFreeSubnet(t *testing.T) {
 		}
 	}
 	if x, err := freeSubnet("any", all); err != nil || x != 42 {
-		t.Errorf("freeSubnet with one free: %d, %v; want 42", x, err)
+		t.Errorf("freeSubnet with one free subnet: got %d, %v; want 42", x, err)
 	}
 	if _, err := freeSubnet("any", []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}); err == nil {
-		t.Error("freeSubnet finds one inside a route to 10.0.0.0/8")
+		t.Error("freeSubnet with a route to 10.0.0.0/8: got no error, want one")
 	}
-	first, err := freeSubnet("any", []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0")}) // a default route is no obstacle
+	first, err := freeSubnet("any", []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0")}) // a default route does not count
 	if err != nil {
 		t.Fatal(err)
 	}
 	if second, _ := freeSubnet("any", []netip.Prefix{subnet(first)}); second == first {
-		t.Errorf("freeSubnet takes %d twice", first)
+		t.Errorf("freeSubnet: got %d twice, want another one", first)
 	}
 }
 
@@ -87,20 +87,20 @@ func TestParseRoutes(t *testing.T) {
 	got, err := parseRoutes(table)
 	want := []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("10.77.222.0/24")}
 	if err != nil || !slices.Equal(got, want) {
-		t.Errorf("routes %v, %v; want %v", got, err, want)
+		t.Errorf("routes: got %v, %v; want %v", got, err, want)
 	}
 	if _, err := parseRoutes("heading\neth0 zz 0 0 0 0 0 00FFFFFF"); err == nil {
-		t.Error("a broken route is accepted")
+		t.Error("parseRoutes of an invalid line: got no error, want one")
 	}
 }
 
 func TestParseStartTime(t *testing.T) {
 	stat := "12 (a) b (c) S 1 12 12 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 987654 1 2 3\n"
 	if got, err := parseStartTime([]byte(stat)); err != nil || got != 987654 {
-		t.Errorf("start time %d, %v; want 987654", got, err)
+		t.Errorf("start time: got %d, %v; want 987654", got, err)
 	}
 	if _, err := parseStartTime([]byte("12 (a) S 1")); err == nil {
-		t.Error("a short line is accepted")
+		t.Error("parseStartTime of a short line: got no error, want one")
 	}
 }
 
@@ -112,31 +112,31 @@ func TestProcessStop(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = stubborn.stop(unix.SIGKILL, 0) })
 	if !stubborn.Alive() {
-		t.Fatal("a fresh process counts as ended: " + tail(log, 5))
+		t.Fatal("new process: got it not alive, want it alive: " + tail(log, 5))
 	}
-	stranger := Proc{PID: stubborn.PID, Start: stubborn.Start + 1} // the PID of another process by now
-	if err := stranger.stop(unix.SIGKILL, time.Second); err != nil || stranger.Alive() {
-		t.Errorf("stop of a process with another start time: %v", err)
+	reused := Proc{PID: stubborn.PID, Start: stubborn.Start + 1} // another process has this PID
+	if err := reused.stop(unix.SIGKILL, time.Second); err != nil || reused.Alive() {
+		t.Errorf("stop of a process whose PID was reused: got %v, want no error and not alive", err)
 	}
 	if !stubborn.Alive() {
-		t.Fatal("stop ended a stranger")
+		t.Fatal("process with a reused PID: got it killed, want it alive")
 	}
 	if err := stubborn.stop(unix.SIGTERM, 10*time.Millisecond); err != nil {
 		t.Fatal(err)
 	}
 	<-stubborn.done
 	if stubborn.Alive() {
-		t.Error("a killed process counts as alive")
+		t.Error("killed process: got it alive, want it not alive")
 	}
 	if err := stubborn.stop(unix.SIGTERM, 0); err != nil {
-		t.Errorf("stop of an ended process: %v", err)
+		t.Errorf("stop of an exited process: got %v, want no error", err)
 	}
 }
 
 func TestState(t *testing.T) {
 	n := testNames(t, "x")
 	if _, err := readState(n.stateFile()); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("no state: %v", err)
+		t.Errorf("read a missing state file: got %v, want %v", err, os.ErrNotExist)
 	}
 	if err := os.MkdirAll(n.dir(), 0o755); err != nil {
 		t.Fatal(err)
@@ -150,20 +150,20 @@ func TestState(t *testing.T) {
 	}
 	got, err := readState(n.stateFile())
 	if err != nil || got.Subnet != 5 || got.Options.Nodes != 2 || got.Procs["etcd"] != s.Procs["etcd"] {
-		t.Errorf("state %+v, %v", got, err)
+		t.Errorf("state: got %+v, %v; want subnet 5, 2 nodes, process %+v", got, err, s.Procs["etcd"])
 	}
 	s.BootID = "another boot"
 	if err := writeState(n.stateFile(), s); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := readState(n.stateFile()); err != nil || len(got.Procs) != 0 {
-		t.Errorf("processes of another boot: %+v, %v", got.Procs, err)
+		t.Errorf("processes of another boot: got %+v, %v; want none", got.Procs, err)
 	}
 	if err := os.WriteFile(n.stateFile(), []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := readState(n.stateFile()); err == nil || !strings.Contains(err.Error(), n.stateFile()) {
-		t.Errorf("broken state: %v", err)
+		t.Errorf("read an invalid state file: got %v, want an error with %s", err, n.stateFile())
 	}
 }
 
@@ -173,7 +173,7 @@ func TestClaimIsExclusive(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := tb.claim(); err == nil || !strings.Contains(err.Error(), "testbed down --name x") {
-		t.Errorf("second claim: %v", err)
+		t.Errorf("second claim: got %v, want an error with %q", err, "testbed down --name x")
 	}
 }
 
@@ -197,15 +197,15 @@ func TestCertificates(t *testing.T) {
 	}
 	asServer := x509.VerifyOptions{Roots: roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}
 	if _, err := client.cert.Verify(asServer); err == nil {
-		t.Error("a client's certificate serves")
+		t.Error("client certificate as a server: got no error, want one")
 	}
 	asClient := x509.VerifyOptions{Roots: roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
 	if _, err := client.cert.Verify(asClient); err != nil || client.cert.Subject.Organization[0] != "system:nodes" {
-		t.Errorf("client certificate %v: %v", client.cert.Subject, err)
+		t.Errorf("client certificate: got %v, %v; want organization system:nodes", client.cert.Subject, err)
 	}
 	var config map[string]any
 	if err := yaml.Unmarshal(kubeconfig("https://10.0.0.1:6443", ca, client), &config); err != nil || config["kind"] != "Config" {
-		t.Errorf("kubeconfig %v, %v", config, err)
+		t.Errorf("kubeconfig: got %v, %v; want kind Config", config, err)
 	}
 }
 
@@ -219,19 +219,19 @@ func TestTemplates(t *testing.T) {
 	} {
 		b, err := render(name, n.values())
 		if err != nil || !strings.Contains(string(b), want) {
-			t.Errorf("%s lacks %q (%v):\n%s", name, want, err, b)
+			t.Errorf("render %s: got %v\n%s\nwant it to contain %q", name, err, b, want)
 		}
 	}
 	if _, err := render("kubelet.yaml", map[string]string{}); err == nil {
-		t.Error("a missing value renders")
+		t.Error("render with a missing value: got no error, want one")
 	}
 	b, err := override([]byte("a: 1\nb: 2\n"), map[string]any{"b": map[string]any{"c": 3}})
 	if err != nil || string(b) != "a: 1\nb:\n  c: 3\n" {
-		t.Errorf("override gives %q, %v", b, err)
+		t.Errorf("override: got %q, %v; want %q", b, err, "a: 1\nb:\n  c: 3\n")
 	}
 }
 
-// unpack reads a tar into contents, or link targets, by name.
+// unpack reads a tar and returns the contents or link targets of its files by name.
 func unpack(t *testing.T, b []byte) map[string]string {
 	t.Helper()
 	files := map[string]string{}
@@ -266,7 +266,7 @@ func TestImageArchive(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(first.Bytes(), second.Bytes()) {
-		t.Error("equal images give different archives")
+		t.Error("archives of equal images: got different bytes, want equal ones")
 	}
 	files := unpack(t, first.Bytes())
 	blob := func(d descriptor) []byte {
@@ -274,7 +274,7 @@ func TestImageArchive(t *testing.T) {
 		body := []byte(files["blobs/sha256/"+strings.TrimPrefix(d.Digest, "sha256:")])
 		sum := sha256.Sum256(body)
 		if "sha256:"+hex.EncodeToString(sum[:]) != d.Digest || int64(len(body)) != d.Size {
-			t.Fatalf("blob of %+v is wrong or missing", d)
+			t.Fatalf("blob of %+v: got digest %x and size %d", d, sum, len(body))
 		}
 		return body
 	}
@@ -282,11 +282,11 @@ func TestImageArchive(t *testing.T) {
 	var manifest ociManifest
 	var config ociConfig
 	if err := json.Unmarshal([]byte(files["index.json"]), &index); err != nil || len(index.Manifests) != 2 {
-		t.Fatalf("index %s: %v", files["index.json"], err)
+		t.Fatalf("index: got %s, %v; want two manifests", files["index.json"], err)
 	}
 	for i, m := range index.Manifests {
 		if m.Annotations[refAnnotation] != img.refs[i] {
-			t.Errorf("manifest %d is named %v", i, m.Annotations)
+			t.Errorf("annotations of manifest %d: got %v, want name %s", i, m.Annotations, img.refs[i])
 		}
 	}
 	if err := json.Unmarshal(blob(index.Manifests[0]), &manifest); err != nil {
@@ -297,22 +297,23 @@ func TestImageArchive(t *testing.T) {
 	}
 	layer := manifest.Layers[0]
 	if config.RootFS.DiffIDs[0] != layer.Digest || config.OS != "linux" || config.Config.Entrypoint[0] != "/bin/a" {
-		t.Errorf("config %+v", config)
+		t.Errorf("config: got %+v, want diff ID %s, linux, /bin/a", config, layer.Digest)
 	}
 	root := unpack(t, blob(layer))
 	if root["bin/a"] != "program" || root["bin/b"] != "a" || len(root) != 3 {
-		t.Errorf("root file system %v", root)
+		t.Errorf("root file system: got %v, want bin/, bin/a and the link bin/b", root)
 	}
 }
 
 func TestAppletLinks(t *testing.T) {
 	got := appletLinks("bin/busybox\nbin/ls\nlinuxrc\nusr/sbin/chroot\n")
 	if len(got) != 2 || got[0].name != "/bin/ls" || got[1].name != "/usr/sbin/chroot" || got[1].link != "/bin/busybox" {
-		t.Errorf("links %+v", got)
+		t.Errorf("links: got %+v, want /bin/ls and /usr/sbin/chroot to /bin/busybox", got)
 	}
 }
 
-// Every module below modules/ pins its version, and names every program that is built from it.
+// TestModulesPinned checks that each go.mod below modules/ pins the version of its module and lists each program as a
+// tool.
 func TestModulesPinned(t *testing.T) {
 	for name, m := range goModules() {
 		dir, err := moduleDir(t.Context(), name)
@@ -320,7 +321,7 @@ func TestModulesPinned(t *testing.T) {
 			t.Fatal(err)
 		}
 		if v, err := pinnedVersion(filepath.Join(dir, "go.mod"), m.path); err != nil || !strings.HasPrefix(v, "v") {
-			t.Errorf("%s: version %q, %v", name, v, err)
+			t.Errorf("%s: got version %q, %v; want one with prefix v", name, v, err)
 		}
 		b, err := os.ReadFile(filepath.Join(dir, "go.mod"))
 		if err != nil {
@@ -328,18 +329,18 @@ func TestModulesPinned(t *testing.T) {
 		}
 		for _, p := range m.programs {
 			if !strings.Contains(string(b), m.pkg(p)+"\n") {
-				t.Errorf("%s: no tool line for %s, so its go.sum may lack what it needs", name, m.pkg(p))
+				t.Errorf("%s: got no tool line for %s, want one, so that go.sum has all its dependencies", name, m.pkg(p))
 			}
 		}
 	}
 }
 
-// Programs which are missing are not built while looking only, and the error says how to build them.
+// TestLookOnly checks that lookOnly builds no missing program, and that the error shows how to build it.
 func TestLookOnly(t *testing.T) {
 	t.Setenv(CacheEnv, t.TempDir())
 	err := lookBuilt(t.Context(), Options{})
 	if err == nil || !strings.Contains(err.Error(), "testbed build") {
-		t.Errorf("looking into an empty cache: %v", err)
+		t.Errorf("look into an empty cache: got %v, want an error with %q", err, "testbed build")
 	}
 }
 

@@ -1,4 +1,4 @@
-// Command testbed starts, describes and ends testbeds: small Kubernetes clusters on this machine. See the package
+// Command testbed starts, shows and removes testbeds, small Kubernetes clusters on this machine. See the package
 // github.com/nodelet/nodelet/test/testbed.
 package main
 
@@ -18,15 +18,15 @@ import (
 
 const usage = `usage: testbed COMMAND [flags]
 
-  build       build everything a testbed may need into the cache: minutes, the first time
+  build       build all programs and images into the cache: minutes, the first time
   up          build what is missing and start a testbed
-  status      show its processes, addresses and nodes
+  status      show processes, addresses and nodes
   kubeconfig  print the path of the administrator's kubeconfig
-  env         print the environment to work with it; use: eval "$(testbed env)"
-  logs [ROLE] print the path of each log, or one log's content; -f follows it
-  down        end it and remove whatever it made
+  env         print the environment for the testbed; use: eval "$(testbed env)"
+  logs [ROLE] print the paths of all logs, or the content of one; -f follows it
+  down        stop the testbed and remove all that it has created
 
-Each takes --name; "testbed COMMAND -h" shows the other flags.
+All commands have the flag --name; "testbed COMMAND -h" shows the other flags.
 `
 
 func main() {
@@ -75,25 +75,25 @@ func command(ctx context.Context, args []string) error {
 		return show(ctx, tb, args[0])
 	}
 	fmt.Fprint(os.Stderr, usage)
-	return fmt.Errorf("no command %q", args[0])
+	return fmt.Errorf("unknown command %q", args[0])
 }
 
 func up(ctx context.Context, flags *flag.FlagSet, name *string, args []string) error {
 	o := testbed.Options{Progress: os.Stderr}
 	agent := flags.String("agent", string(testbed.NoAgent), "`kind` of agent on the nodes: nodelet, kubelet or none")
-	flags.StringVar(&o.NodeletBin, "nodelet-bin", "bin/nodelet", "nodelet's program `file`")
+	flags.StringVar(&o.NodeletBin, "nodelet-bin", "bin/nodelet", "the `file` of the nodelet binary")
 	flags.IntVar(&o.Nodes, "nodes", 1, "`number` of nodes")
 	flags.StringVar(&o.Runtime, "runtime", "containerd", "the nodes' container `runtime`: containerd or crio")
-	flags.StringVar(&o.Network, "network", "runtime", "`who` is the pods' network: runtime, agent or none")
-	flags.BoolVar(&o.DNS, "dns", false, "start a CoreDNS beside the control plane; needs --kube-proxy")
-	flags.BoolVar(&o.DualStack, "dual-stack", false, "IPv6 addresses beside those of IPv4")
+	flags.StringVar(&o.Network, "network", "runtime", "`what` sets up the pod network: runtime, agent or none")
+	flags.BoolVar(&o.DNS, "dns", false, "start a CoreDNS next to the control plane; needs --kube-proxy")
+	flags.BoolVar(&o.DualStack, "dual-stack", false, "use IPv6 addresses in addition to IPv4")
 	flags.StringVar(&o.ProxyMode, "proxy-mode", "iptables", "kube-proxy's `mode`: iptables or nftables")
 	flags.BoolVar(&o.KubeProxy, "kube-proxy", false, "start a kube-proxy on each node")
-	flags.Func("agent-arg", "`flag` for the agent; may be repeated", func(s string) error {
+	flags.Func("agent-arg", "additional `flag` for the agent; may be repeated", func(s string) error {
 		o.AgentArgs = append(o.AgentArgs, s)
 		return nil
 	})
-	flags.Func("apiserver-arg", "`flag` for the kube-apiserver; may be repeated", func(s string) error {
+	flags.Func("apiserver-arg", "additional `flag` for the kube-apiserver; may be repeated", func(s string) error {
 		o.APIServerArgs = append(o.APIServerArgs, s)
 		return nil
 	})
@@ -124,7 +124,7 @@ func show(ctx context.Context, tb *testbed.Testbed, what string) error {
 	return nil
 }
 
-// quote makes one word for a shell.
+// quote quotes a string as one shell word.
 func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 
 func logs(ctx context.Context, tb *testbed.Testbed, flags *flag.FlagSet) error {
@@ -149,5 +149,5 @@ func logs(ctx context.Context, tb *testbed.Testbed, flags *flag.FlagSet) error {
 			return cmd.Run()
 		}
 	}
-	return fmt.Errorf("no log %q; there are:\n%s", flags.Arg(0), strings.Join(all, "\n"))
+	return fmt.Errorf("find log %q: use one of\n%s", flags.Arg(0), strings.Join(all, "\n"))
 }

@@ -1,5 +1,5 @@
-// Command mock-driver serves the mock CSI driver of Kubernetes' own test suite as a program of its own. It takes the flags that
-// the suite gives to the driver in a pod; those that change nothing here are taken and left.
+// Command mock-driver serves the mock CSI driver of Kubernetes' own test suite as a program of its own. It takes the
+// flags that the suite gives to the driver in a pod; those that change nothing here are taken and left.
 package main
 
 import (

@@ -1,5 +1,6 @@
-// Command registrar tells the node agent of a CSI driver: it asks the driver for its name and serves the registration at
-// /registration, which is the agent's plugins_registry. It takes the flags of the CSI project's node-driver-registrar.
+// Command registrar tells the node agent of a CSI driver: it asks the driver for its name and serves the registration
+// at /registration, which is the agent's plugins_registry. It takes the flags of the CSI project's
+// node-driver-registrar.
 package main
 
 import (
