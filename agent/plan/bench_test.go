@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// benchmarkPod is a usual pod: an init container, a sidecar, two app containers with probes, four volumes.
+// benchmarkPod is a typical pod: an init container, a sidecar, two app containers with probes, four volumes.
 const benchmarkPod = `
 metadata: {generation: 1}
 spec:
@@ -24,7 +24,7 @@ spec:
   - {name: log, image: log:1}
 `
 
-// BenchmarkPod is one decision about a usual pod: at rest, while it starts, and in a crash loop.
+// BenchmarkPod measures one decision about a typical pod: at rest, while it starts, and in a crash loop.
 func BenchmarkPod(b *testing.B) {
 	starting := newWorld(Desired{Pod: podOf(b, benchmarkPod)}, epoch)
 	starting.desired.Hashes = hashesOf(starting.desired.Pod)

@@ -7,7 +7,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// podOf makes a pod from YAML; it has a name, a namespace and a UID where the text gives none.
+// podOf returns a pod from YAML. It adds a name, a namespace and a UID if the text has none.
 func podOf(t testing.TB, text string) *corev1.Pod {
 	t.Helper()
 	pod := &corev1.Pod{}

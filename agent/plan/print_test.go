@@ -7,7 +7,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// conditionsText is the conditions in one line: those that are true by name, the others with a "!" and their reason.
+// conditionsText returns the conditions in one line: those that are True by name, the others with a "!" and their
+// reason.
 func conditionsText(all []corev1.PodCondition) string {
 	var words []string
 	for _, c := range all {
@@ -42,7 +43,7 @@ func withMessage(reason, message string) string {
 	return fmt.Sprintf("%s %q", reason, message)
 }
 
-// containerText is one container status in one line.
+// containerText returns one container status in one line.
 func containerText(c corev1.ContainerStatus) string {
 	words := []string{c.Name + ": " + stateText(c.State)}
 	if c.Ready {
@@ -60,7 +61,7 @@ func containerText(c corev1.ContainerStatus) string {
 	return strings.Join(words, ", ")
 }
 
-// statusText is a status in a few lines.
+// statusText returns a status in a few lines.
 func statusText(st corev1.PodStatus) string {
 	lines := []string{strings.TrimSpace(string(st.Phase) + " " + withMessage(st.Reason, st.Message)), conditionsText(st.Conditions)}
 	for _, list := range [][]corev1.ContainerStatus{st.InitContainerStatuses, st.ContainerStatuses, st.EphemeralContainerStatuses} {

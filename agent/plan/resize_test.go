@@ -12,7 +12,7 @@ import (
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
-// sized is CPU in thousandths and memory in MiB, both as request and limit.
+// sized returns equal requests and limits, with CPU in thousandths and memory in MiB.
 func sized(cpu, memory int64) corev1.ResourceRequirements {
 	list := corev1.ResourceList{corev1.ResourceCPU: *resource.NewMilliQuantity(cpu, resource.DecimalSI),
 		corev1.ResourceMemory: *resource.NewQuantity(memory<<20, resource.BinarySI)}
@@ -23,7 +23,8 @@ func sizeFor(cpu, memory int64) Size {
 	return Size{Shares: cpu * 1024 / 1000, Quota: cpu * 100, Period: 100000, Memory: memory << 20}
 }
 
-// resized is a running pod with the containers a and b, each made with 100m and 100 MiB, which is granted other sizes.
+// resized is a running pod with the containers a and b, each created with 100m and 100 MiB. The test then allocates
+// other sizes to it.
 type resized struct {
 	d      Desired
 	o      Observed
@@ -91,7 +92,7 @@ func (r *resized) check(t *testing.T, want ...string) Plan {
 		got = append(got, s.String())
 	}
 	if !slices.Equal(got, want) {
-		t.Errorf("steps:\n  %s\nwant:\n  %s", strings.Join(got, "\n  "), strings.Join(want, "\n  "))
+		t.Errorf("got steps\n  %s\nwant\n  %s", strings.Join(got, "\n  "), strings.Join(want, "\n  "))
 	}
 	return p
 }
@@ -137,20 +138,20 @@ func TestResizeOrder(t *testing.T) {
 					got = append(got, s.String())
 				}
 				if wantCondition := len(p.Steps) > 0; (condition(&p.Status, corev1.PodResizeInProgress) != nil) != wantCondition {
-					t.Errorf("conditions with %d steps: %s", len(p.Steps), conditionsText(p.Status.Conditions))
+					t.Errorf("%d steps left: got conditions %s", len(p.Steps), conditionsText(p.Status.Conditions))
 				}
 				r.do(p)
 				r.o.Now = r.o.Now.Add(time.Minute)
 			}
 			if !slices.Equal(got, c.want) {
-				t.Errorf("steps:\n  %s\nwant:\n  %s", strings.Join(got, "\n  "), strings.Join(c.want, "\n  "))
+				t.Errorf("got steps\n  %s\nwant\n  %s", strings.Join(got, "\n  "), strings.Join(c.want, "\n  "))
 			}
 			st := r.plan().Status
 			if got := st.ContainerStatuses[0].Resources; !podutil.SameResources(*got, sized(c.a[0], c.a[1])) {
-				t.Errorf("a has %v", got)
+				t.Errorf("container a: got %v, want its allocated size", got)
 			}
 			if got := st.Resources; !podutil.SameResources(*got, sized(c.a[0]+c.b[0], c.a[1]+c.b[1])) {
-				t.Errorf("the pod has %v", got)
+				t.Errorf("pod: got %v, want its allocated size", got)
 			}
 		})
 	}
@@ -166,13 +167,14 @@ func TestResizeRestarts(t *testing.T) {
 	b.State, b.ExitCode, b.FinishedAt = ContainerExited, 137, r.o.Now
 	p := r.check(t, "ensure image x () for b attempt 1")
 	if condition(&p.Status, corev1.PodResizeInProgress) != nil {
-		t.Error("what does not run needs no resize")
+		t.Error("a container that does not run: got condition PodResizeInProgress, want none")
 	}
 	r.do(p)
 	r.check(t, "create container b attempt 1 in sandbox")
 }
 
-// What was shown of a container stays until it has what was granted; what was granted shows at once as allocated.
+// The status shows the previous resources of a container until it has the allocated ones. AllocatedResources change
+// at once.
 func TestResizeStatus(t *testing.T) {
 	r := newResized(t, [2]int64{100, 100}, [2]int64{100, 100})
 	r.plan()
@@ -180,17 +182,17 @@ func TestResizeStatus(t *testing.T) {
 	st := r.plan().Status
 	a := st.ContainerStatuses[0]
 	if a.Resources.Limits.Cpu().MilliValue() != 100 || a.AllocatedResources.Cpu().MilliValue() != 200 {
-		t.Errorf("a: %v, allocated %v", a.Resources, a.AllocatedResources)
+		t.Errorf("container a: got %v, allocated %v", a.Resources, a.AllocatedResources)
 	}
 	if st.Resources.Limits.Cpu().MilliValue() != 200 || st.AllocatedResources.Cpu().MilliValue() != 300 {
-		t.Errorf("pod: %v, allocated %v", st.Resources, st.AllocatedResources)
+		t.Errorf("pod: got %v, allocated %v", st.Resources, st.AllocatedResources)
 	}
 	if c := condition(&st, corev1.PodResizeInProgress); c == nil || c.ObservedGeneration != 3 || c.Reason != "" {
-		t.Errorf("conditions: %+v", st.Conditions)
+		t.Errorf("got conditions %+v", st.Conditions)
 	}
 }
 
-// A failure shows in the condition and holds back that very size alone.
+// A failure is reported in the condition, and delays only a resize to the same size.
 func TestResizeFails(t *testing.T) {
 	r := newResized(t, [2]int64{100, 50}, [2]int64{100, 100})
 	p := r.check(t, "resize container a (a.0) to shares 102, quota 10000/100000, memory 52428800")
@@ -202,7 +204,7 @@ func TestResizeFails(t *testing.T) {
 	p = r.check(t)
 	c := condition(&p.Status, corev1.PodResizeInProgress)
 	if c == nil || c.Reason != corev1.PodReasonError || c.Message != "in use" || p.Wake != r.o.Now.Add(time.Second) {
-		t.Errorf("condition %+v, wake %v", c, p.Wake)
+		t.Errorf("got condition %+v, wake %v", c, p.Wake)
 	}
 	r.grant(3, [2]int64{100, 60}, [2]int64{100, 100})
 	r.check(t, "resize container a (a.0) to shares 102, quota 10000/100000, memory 62914560")
@@ -229,7 +231,7 @@ func TestResizeAfterRestart(t *testing.T) {
 	r.o.Containers[0].Size = ptr(sizeFor(1, 1))
 	for _, s := range r.plan().Steps {
 		if strings.HasPrefix(s.String(), "resize") {
-			t.Errorf("a pod that ends: %s", s)
+			t.Errorf("a pod that ends: got step %s, want no resize", s)
 		}
 	}
 }
@@ -244,10 +246,10 @@ func TestWider(t *testing.T) {
 		{Size{Shares: 2}, Size{Shares: 3, Memory: 1}, Size{Shares: 3}},
 	} {
 		if got := c.a.Wider(c.b); got != c.want {
-			t.Errorf("%v and %v: %v, want %v", c.a, c.b, got, c.want)
+			t.Errorf("%v and %v: got %v, want %v", c.a, c.b, got, c.want)
 		}
 		if got := c.b.Wider(c.a); got != c.want {
-			t.Errorf("%v and %v: %v, want %v", c.b, c.a, got, c.want)
+			t.Errorf("%v and %v: got %v, want %v", c.b, c.a, got, c.want)
 		}
 	}
 }

@@ -7,12 +7,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// chance is true once in n times.
+// chance reports true once in n times on average.
 func chance(r *rand.Rand, n int) bool { return r.IntN(n) == 0 }
 
 func pick[T any](r *rand.Rand, from ...T) T { return from[r.IntN(len(from))] }
 
-// randomPod is a pod with containers of all roles, policies and habits.
+// randomPod returns a pod with containers of random roles, restart policies, hooks and probes.
 func randomPod(r *rand.Rand) *corev1.Pod {
 	pod := &corev1.Pod{}
 	pod.Name, pod.Namespace, pod.UID, pod.Generation = "web", "default", "uid", 1
@@ -80,7 +80,7 @@ func randomHabits(r *rand.Rand, c *corev1.Container) {
 	c.StartupProbe, c.LivenessProbe, c.ReadinessProbe = probe(), probe(), probe()
 }
 
-// randomRules adds a restart policy of the container's own, with rules by exit code. It never makes a sidecar.
+// randomRules adds a restart policy with rules by exit code to a container. It never makes the container a sidecar.
 func randomRules(r *rand.Rand, c *corev1.Container) {
 	c.RestartPolicy = ptr(pick(r, corev1.ContainerRestartPolicyNever, corev1.ContainerRestartPolicyOnFailure))
 	if chance(r, 2) {
@@ -90,14 +90,14 @@ func randomRules(r *rand.Rand, c *corev1.Container) {
 				Values:   []int32{int32(r.IntN(3))},
 			}}}
 		if rule := &c.RestartPolicyRules[0]; chance(r, 3) {
-			// Success asks for nothing, or such a pod would never come to rest.
+			// Success has no rule; otherwise such a pod would never reach a stable state.
 			rule.Action, rule.ExitCodes.Operator = corev1.ContainerRestartRuleActionRestartAllContainers, corev1.ContainerRestartRuleOnExitCodesOpIn
 			rule.ExitCodes.Values[0] = 1 + int32(r.IntN(2))
 		}
 	}
 }
 
-// containersOf are the containers of a pod by name.
+// containersOf returns the containers of a pod by name.
 func containersOf(pod *corev1.Pod) map[string]*corev1.Container {
 	all := map[string]*corev1.Container{}
 	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
@@ -112,7 +112,7 @@ func containersOf(pod *corev1.Pod) map[string]*corev1.Container {
 	return all
 }
 
-// withImage is a copy of a pod in which one container has another image.
+// withImage returns a copy of a pod in which one container has another image.
 func withImage(r *rand.Rand, pod *corev1.Pod, image string) *corev1.Pod {
 	next := pod.DeepCopy()
 	next.Generation++
@@ -124,7 +124,7 @@ func withImage(r *rand.Rand, pod *corev1.Pod, image string) *corev1.Pod {
 	return next
 }
 
-// withDebugger is a copy of a pod with one more ephemeral container.
+// withDebugger returns a copy of a pod with one more ephemeral container.
 func withDebugger(pod *corev1.Pod) *corev1.Pod {
 	next := pod.DeepCopy()
 	next.Spec.EphemeralContainers = append(next.Spec.EphemeralContainers, corev1.EphemeralContainer{

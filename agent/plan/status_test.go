@@ -154,7 +154,7 @@ func TestContainerStates(t *testing.T) {
 	}
 }
 
-// TestEnds is about how pods end.
+// TestEnds checks how pods end.
 func TestEnds(t *testing.T) {
 	evicted := &Stop{Cause: StopEvicted, Deadline: epoch, Reason: "Evicted", Message: "The node was low on resource: memory."}
 	ownFault := *evicted
@@ -275,7 +275,7 @@ func TestAddresses(t *testing.T) {
 				t.Errorf("got %s (%s), want %s", got, st.PodIP, tt.want)
 			}
 			if st.HostIP != tt.node[0] || len(st.HostIPs) != len(tt.node) {
-				t.Errorf("host %s %v, want %v", st.HostIP, st.HostIPs, tt.node)
+				t.Errorf("got host %s %v, want %v", st.HostIP, st.HostIPs, tt.node)
 			}
 		})
 	}
@@ -291,16 +291,16 @@ func TestStatusKeepsAndBounds(t *testing.T) {
 	o := Observed{Now: epoch, Sandboxes: inHere, Containers: []Container{long}, Node: Node{RuntimeName: "cri", RecursiveReadOnly: true}}
 	st := Pod(Desired{Pod: pod}, o).Status
 	if !st.StartTime.Equal(&then) || st.ObservedGeneration != 7 || st.QOSClass != corev1.PodQOSBestEffort {
-		t.Errorf("start %v, generation %d, class %s", st.StartTime, st.ObservedGeneration, st.QOSClass)
+		t.Errorf("got start %v, generation %d, class %s", st.StartTime, st.ObservedGeneration, st.QOSClass)
 	}
 	app := st.ContainerStatuses[0]
 	if n := len(app.State.Terminated.Message); n != 6<<10 {
-		t.Errorf("a message of %d bytes; two containers share 12 KiB", n)
+		t.Errorf("got a message of %d bytes, want 6 KiB: two containers share 12 KiB", n)
 	}
 	if app.ContainerID != "cri://app0" || app.State.Terminated.ContainerID != "cri://app0" {
-		t.Errorf("container IDs %q, %q", app.ContainerID, app.State.Terminated.ContainerID)
+		t.Errorf("got container IDs %q, %q", app.ContainerID, app.State.Terminated.ContainerID)
 	}
 	if m := app.VolumeMounts; len(m) != 2 || m[0].RecursiveReadOnly != nil || *m[1].RecursiveReadOnly != corev1.RecursiveReadOnlyEnabled {
-		t.Errorf("volume mounts %+v", m)
+		t.Errorf("got volume mounts %+v", m)
 	}
 }
