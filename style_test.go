@@ -24,8 +24,6 @@ const (
 // longLines has the number of lines over maxColumns that a directory still has. It must never grow: shorten lines, also those
 // of files that you move to another directory, and lower the number. maxLongTestLines is the same for all tests together.
 const longLines = `
-agent: 65
-agent/podapi: 1
 cmd/nodelet: 38
 cri/images: 5
 kube/objects: 5
@@ -44,7 +42,7 @@ test/testbed: 25
 test/vm: 103
 `
 
-const maxLongTestLines = 1140
+const maxLongTestLines = 1094
 
 // docWithCode lists the doc.go files that still hold more than the package comment. Move the code to a file with its name.
 var docWithCode = []string{}
@@ -58,7 +56,7 @@ var reportsWhether = []string{
 	"csi", "volumes", "volumes/block", "volumes/iscsi", "volumes/podfs", "kube/storage", "host/beneath", "host/cgroups",
 	"host/inotify", "host/mounts", "host/pressure", "host/userns", "metrics", "metrics/exporter", "metrics/usage",
 	"config", "systemd",
-	"agent/allocatable", "agent/nodefacts", "agent/podapi", "cni/manager", "kube/node", "kube/server",
+	"agent", "agent/allocatable", "agent/nodefacts", "agent/podapi", "cni/manager", "kube/node", "kube/server",
 	"kube/server/endpoints",
 }
 

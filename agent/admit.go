@@ -11,12 +11,12 @@ import (
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
-// minPreemption is how long a critical pod waits at least for the pods that end for it, as with the kubelet.
+// minPreemption is the minimum of the time that a critical pod waits for the pods that end for it, as with the kubelet.
 const minPreemption = 10 * time.Second
 
 const notListed = "the container runtime has not listed its pods yet"
 
-// waitsFor is what a pod without a worker waits for; nil if it can be judged.
+// waitsFor returns what a pod without a worker waits for; nil if the supervisor can decide about its admission.
 func (s *Supervisor) waitsFor(pod *corev1.Pod) *Wait {
 	switch static := podutil.IsStatic(pod); {
 	case s.listed == nil && static:
@@ -36,9 +36,9 @@ func (s *Supervisor) waitsFor(pod *corev1.Pod) *Wait {
 	}
 }
 
-// preempt ends pods so that a critical one can run. The critical pod counts as admitted from now on, the others no
-// longer. It gets its first order when they have given back all that they held, or at the latest half again as long
-// after their grace: a pod that cannot be ended does not keep a critical one from running.
+// preempt ends pods so that a critical one can run. From now on the critical pod counts as admitted, and the others
+// do not. It gets its first order when they have released all their resources, or at the latest after 1.5 times their
+// grace period: a pod that does not end must not prevent a critical one from running.
 func (s *Supervisor) preempt(ctx context.Context, e *entry, v admission.Verdict) {
 	limit := minPreemption
 	var ending []<-chan struct{}
@@ -47,7 +47,8 @@ func (s *Supervisor) preempt(ctx context.Context, e *entry, v admission.Verdict)
 		grace := podutil.GracePeriod(pod)
 		s.log.Info("preempting pod to admit a critical pod", "pod", pod.Namespace+"/"+pod.Name, "podUID", pod.UID,
 			"resource", v.Short, "for", e.source.Namespace+"/"+e.source.Name)
-		s.backends.Events.Event(podReference(pod, ""), corev1.EventTypeWarning, podstate.ReasonPreempting, podstate.MessagePreempted)
+		s.backends.Events.Event(podReference(pod, ""), corev1.EventTypeWarning,
+			podstate.ReasonPreempting, podstate.MessagePreempted)
 		s.backends.Metrics.Preempted(string(v.Short))
 		victim.preempted = true
 		ending = append(ending, s.evict(victim, Eviction{
@@ -57,7 +58,7 @@ func (s *Supervisor) preempt(ctx context.Context, e *entry, v admission.Verdict)
 		}))
 		limit = max(limit, grace*3/2)
 	}
-	wait := Wait{For: "pods that end for it", Why: "pods of lower priority were told to end to free " + string(v.Short)}
+	wait := Wait{For: "pods that end for it", Why: "pods of lower priority are ending to free " + string(v.Short)}
 	s.finishAdmission(ctx, e, wait, func(ctx context.Context) error {
 		awaitAll(ctx, ending, limit)
 		return nil
@@ -78,8 +79,8 @@ func awaitAll(ctx context.Context, all []<-chan struct{}, limit time.Duration) {
 	}
 }
 
-// finishAdmission runs f beside the supervisor, and then calls then in its goroutine, unless the pod is to end by
-// then. The pod waits for that, and no other.
+// finishAdmission runs f in a new goroutine, and then calls then in the supervisor's loop, unless the pod has to end
+// before that. Only this pod waits for it.
 func (s *Supervisor) finishAdmission(ctx context.Context, e *entry, awaited Wait,
 	f func(context.Context) error, then func(error)) {
 	calling, cancel := context.WithCancel(ctx)
@@ -88,7 +89,7 @@ func (s *Supervisor) finishAdmission(ctx context.Context, e *entry, awaited Wait
 		err := f(calling)
 		s.post(func() {
 			if calling.Err() != nil {
-				return // the pod is to end, or the agent, which may be all that is wrong
+				return // the pod or the agent has to end; err may only be a result of that
 			}
 			e.stopAsking()
 			then(err)
@@ -97,8 +98,8 @@ func (s *Supervisor) finishAdmission(ctx context.Context, e *entry, awaited Wait
 	})
 }
 
-// discardFitting ends the workers of static pods that were refused and could be admitted now. Without a worker they are
-// judged again. No controller replaces a static pod that has failed.
+// discardFitting ends the workers of static pods that were refused and can be admitted now. Without a worker, they go
+// through admission again. This is needed because no controller replaces a static pod that has failed.
 func (s *Supervisor) discardFitting() {
 	for uid, e := range s.workers {
 		if !e.retry || e.stop != nil || s.set.Pods[uid] == nil {

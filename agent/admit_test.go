@@ -57,7 +57,7 @@ func TestAdmissionKnowsTheNode(t *testing.T) {
 				defer parts.Wait()
 				defer cancel()
 				w.begin()
-				supervisor := w.life.Supervisor
+				supervisor := w.agent.Supervisor
 				parts.Go(func() {
 					for {
 						select {
@@ -201,7 +201,7 @@ func TestCriticalPodPreempts(t *testing.T) {
 				if c := disruption(st); c.Reason != corev1.PodReasonTerminationByKubelet {
 					t.Errorf("got condition %+v, want one with reason %s", c, corev1.PodReasonTerminationByKubelet)
 				}
-				if n := len(w.told("Preempting")); n != 1 {
+				if n := len(w.eventsWith("Preempting")); n != 1 {
 					t.Errorf("got %d events with reason Preempting, want 1", n)
 				}
 				if st := w.status(late); st.Reason != "OutOfcpu" {
@@ -293,7 +293,7 @@ func TestRefusedStaticPodIsTriedAgain(t *testing.T) {
 			!strings.Contains(st.Message, "(res: cpu, q: 2000)") {
 			t.Errorf("got status %s %s %q of the refused pod", st.Phase, st.Reason, st.Message)
 		}
-		if n := len(w.told("UnexpectedAdmissionError")); n != 1 {
+		if n := len(w.eventsWith("UnexpectedAdmissionError")); n != 1 {
 			t.Errorf("got %d events about the refusal, want 1", n)
 		}
 		shown := *mirror

@@ -23,15 +23,15 @@ import (
 	"github.com/nodelet/nodelet/volumes/podfs"
 )
 
-// Backends are what the agent acts through, and the facts of the node. cmd/nodelet fills them in once; after that
-// they are only read. Optional ones may be nil: complete replaces them by implementations that do nothing.
+// Backends are the parts that act on the node, and its facts. cmd/nodelet sets them once; after that they are only
+// read. Optional ones may be nil: complete replaces them by implementations that do nothing.
 type Backends struct {
 	Runtime *cri.Client
 	Images  *images.Puller
 	Volumes Volumes
 	// PodFS keeps the agent's own files in the pods' directories.
 	PodFS *podfs.FS
-	// Devices gives the devices of device plugins to containers; nil if there are none.
+	// Devices allocates the devices of device plugins to containers; nil if there are none.
 	Devices Devices
 	// Claims prepares resource claims; nil if there are none.
 	Claims  Claims
@@ -42,27 +42,27 @@ type Backends struct {
 	Objects func(pod *corev1.Pod) Objects
 	Status  *status.Publisher
 	Events  *status.Recorder
-	// Node gives the node's facts as spec needs them.
+	// Node returns the node's facts as spec needs them.
 	Node func() *spec.Node
-	// Admit judges a pod that is new on the node, beside the pods already admitted.
+	// Admit decides whether a pod that is new on the node can run together with the pods already admitted.
 	Admit func(pod *corev1.Pod, others []*corev1.Pod) admission.Verdict
 	// NodeSeen is closed when the Node object is known: before that no pod of the API server is admitted.
 	NodeSeen <-chan struct{}
 	// Doomed returns the eviction of a pod that an earlier run of the agent has begun, or nil. Optional.
 	Doomed func(pod *corev1.Pod) *Eviction
-	// RuntimeName is how the runtime calls itself, for example containerd; it prefixes container IDs in statuses. It
-	// is known before the supervisor runs, and stays while the runtime is away.
+	// RuntimeName returns the runtime's own name, for example containerd; it prefixes container IDs in statuses. It is
+	// known before the supervisor runs, and does not change while the runtime is unavailable.
 	RuntimeName func() string
 	// Handler returns what a runtime handler can do, by its name; the default one has none. Optional.
 	Handler func(name string) Handler
 	// UserNS allocates IDs for pods with a user namespace of their own.
 	UserNS *userns.Table
-	// NetworkProblem returns what is wrong with the network of a pod, or "". VerdictChanged tells the supervisor about
-	// a change. Optional.
+	// NetworkProblem returns what is wrong with the network of a pod, or "". The caller of VerdictChanged notifies the
+	// supervisor about a change. Optional.
 	NetworkProblem func(pod types.UID) string
 	// Pulled is called when an image has been pulled.
 	Pulled func()
-	// Gone is called when nothing of a pod is left on the node, and when it is first known which pods are there.
+	// Gone is called when nothing of a pod is left on the node, and after the first list of the runtime's pods.
 	// Optional.
 	Gone func()
 	// BackoffFirst and BackoffMax bound the crash-loop back-off; zero means the kubelet's 10 s and five minutes.
@@ -73,9 +73,10 @@ type Backends struct {
 	Logs *logs.Tree
 }
 
-// Devices gives the devices of device plugins to containers. It is *devices.Devices, where each method is described.
+// Devices allocates the devices of device plugins to containers. It is *devices.Devices, where each method is
+// described.
 type Devices interface {
-	Reserve(pod *corev1.Pod, spent func(types.UID) bool) (allocate func(context.Context) error, err error)
+	Reserve(pod *corev1.Pod, unused func(types.UID) bool) (allocate func(context.Context) error, err error)
 	Container(ctx context.Context, pod *corev1.Pod, c *corev1.Container) (*deviceplugin.ContainerAllocateResponse, error)
 	Release(pod types.UID)
 }
@@ -97,10 +98,10 @@ type Handler struct {
 	UserNamespaces bool
 }
 
-// Objects gives the API objects that pods refer to: kube/objects with an API server, the manifest directory without.
+// Objects returns the API objects that pods refer to: from kube/objects with an API server, else from the manifests.
 type Objects interface {
 	volumes.Objects
-	// Use names what a pod refers to from now on; nil if the pod is gone.
+	// Use sets what a pod refers to; nil if the pod is gone.
 	Use(pod types.UID, refs []objects.Ref)
 	// Prime reads, in the background, what a running pod needs to restart a container.
 	Prime(pod types.UID)
@@ -117,8 +118,13 @@ func (h *Backends) Exec(ctx context.Context, id string, cmd []string, timeout ti
 
 // planNode returns the node's facts that plan needs.
 func (h *Backends) planNode(s *podstate.Sandbox) podstate.Node {
-	return podstate.Node{HostIPs: h.Node().HostIPs, BackoffFirst: h.BackoffFirst, BackoffMax: h.BackoffMax,
-		RuntimeName: h.RuntimeName(), RecursiveReadOnly: h.handlerOf(s).RecursiveReadOnly}
+	return podstate.Node{
+		HostIPs:           h.Node().HostIPs,
+		BackoffFirst:      h.BackoffFirst,
+		BackoffMax:        h.BackoffMax,
+		RuntimeName:       h.RuntimeName(),
+		RecursiveReadOnly: h.handlerOf(s).RecursiveReadOnly,
+	}
 }
 
 // handlerOf returns what the handler of a sandbox can do; that of the default handler if there is no sandbox yet.

@@ -13,16 +13,16 @@ import (
 	"github.com/nodelet/nodelet/cri/fake"
 )
 
-// deaths are the ways in which the agent dies of a call: the call never got to its work, or did it and nobody was
-// left to hear of it; and what the agent has published by then is known to its next life or not.
+// deaths are the ways in which the agent is killed during a call: before the runtime acts, or after it has acted but
+// before it has answered; and the next run of the agent sees the published statuses or does not.
 var deaths = []struct {
 	name          string
 	lose, amnesia bool
 }{{name: "before"}, {name: "after", lose: true}, {name: "after, with nothing published", lose: true, amnesia: true}}
 
-// atEachCall runs a test once for each call that the agent may die of, in each way. The test calls die, which waits
-// for the agent's death. How many calls there are, and in which order, depends on how busy the machine is: the agent
-// looks at the runtime more or less often. One of verbs must be among those that it died of.
+// atEachCall runs a test once for each call during which the agent can be killed, in each way. The test calls die,
+// which waits until the agent has ended. The number and order of the calls depends on the load of the machine: the
+// agent reads the state of the runtime more or less often. At least one of the killed calls must have one of verbs.
 func atEachCall(t *testing.T, verbs []string, test func(t *testing.T, w *world, die func())) {
 	for _, d := range deaths {
 		t.Run(d.name, func(t *testing.T) {
@@ -43,17 +43,16 @@ func atEachCall(t *testing.T, verbs []string, test func(t *testing.T, w *world, 
 				})
 			}
 			if !slices.ContainsFunc(verbs, func(verb string) bool { return diedOf[verb] }) {
-				t.Errorf("the agent died of calls of %v, want one of %v among them", diedOf, verbs)
+				t.Errorf("the agent was killed during calls: got %v, want one of %v among them", diedOf, verbs)
 			}
 		})
 	}
 }
 
-// killAt lets n calls pass from now on, and ends the agent when the next has met its fault. It tells whether there
-// was one.
+// killAt lets n calls pass, and ends the agent when the next one has met its fault. It reports whether there was one.
 func (w *world) killAt(n int, fault *fake.Fault) (met bool) {
 	if n > 0 {
-		w.runtime.Inject(&fake.Fault{Times: n}) // takes the calls before, and does nothing to them
+		w.runtime.Inject(&fake.Fault{Times: n}) // lets the calls before pass
 	}
 	w.runtime.Inject(fault)
 	for range 60 {
@@ -66,13 +65,13 @@ func (w *world) killAt(n int, fault *fake.Fault) (met bool) {
 	return fault.Hits() > 0
 }
 
-// fullPod has what makes a start long: an init container, a sidecar, an app container, a volume.
+// fullPod returns a pod whose start has many steps: an init container, a sidecar, an app container, a volume.
 func fullPod() *corev1.Pod {
 	return apiPod("web", withInit("setup"), withSidecar("proxy"), withEmptyDir)
 }
 
-// TestKilledWhileStarting: wherever the agent dies, its next life finishes the start, and nothing is made twice or
-// lost.
+// TestKilledWhileStarting checks that the next run of the agent completes a start after a kill at any call, and that
+// nothing is created twice or lost.
 func TestKilledWhileStarting(t *testing.T) {
 	atEachCall(t, []string{"RunPodSandbox", "CreateContainer", "StartContainer"}, func(t *testing.T, w *world, die func()) {
 		w.runtime.Script("setup", fake.Script{RunsFor: time.Second})
@@ -84,7 +83,7 @@ func TestKilledWhileStarting(t *testing.T) {
 		w.sleep(2 * time.Minute)
 		w.checkRunning("web/proxy#0", "web/app#0")
 		w.checkOnce()
-		if st := w.status(pod); st.Phase != corev1.PodRunning || !ready(st) || shown(st, "app").RestartCount != 0 {
+		if st := w.status(pod); st.Phase != corev1.PodRunning || !ready(st) || containerStatus(st, "app").RestartCount != 0 {
 			t.Errorf("status: %+v", st)
 		}
 		w.delete(pod, 5*time.Second)
@@ -93,7 +92,7 @@ func TestKilledWhileStarting(t *testing.T) {
 	})
 }
 
-// checkOnce: there is one sandbox, the first, and one instance of each container, the first.
+// checkOnce checks that there is one sandbox and one instance of each container, all with attempt 0.
 func (w *world) checkOnce() {
 	w.t.Helper()
 	for i, s := range w.runtime.Sandboxes() {
@@ -110,7 +109,8 @@ func (w *world) checkOnce() {
 	}
 }
 
-// TestKilledWhileStopping: wherever the agent dies, its next life finishes the end, in the order that the pod asks for.
+// TestKilledWhileStopping checks that the next run of the agent completes a stop after a kill at any call, in the order
+// that the pod's spec requires.
 func TestKilledWhileStopping(t *testing.T) {
 	atEachCall(t, []string{"StopContainer", "StopPodSandbox"}, func(t *testing.T, w *world, die func()) {
 		w.runtime.Script("setup", fake.Script{RunsFor: time.Second})
@@ -126,14 +126,14 @@ func TestKilledWhileStopping(t *testing.T) {
 		w.sleep(2 * time.Minute)
 		w.checkNothingLeft()
 		if len(w.set.Pods) != 0 {
-			t.Error("the pod was never reported as gone")
+			t.Error("the pod was not reported as gone")
 		}
 	})
 }
 
-// TestKilledWhileErasing: a pod whose manifest has gone goes without a trace wherever the agent dies, though nobody
-// can tell the next life anything about it.
-func TestKilledWhileErasing(t *testing.T) {
+// TestKilledWhileRemovingOrphan checks that nothing is left of a pod whose manifest was removed after a kill at any
+// call, although no source knows the pod in the next run of the agent.
+func TestKilledWhileRemovingOrphan(t *testing.T) {
 	atEachCall(t, []string{"StopPodSandbox", "RemovePodSandbox"}, func(t *testing.T, w *world, die func()) {
 		w.begin()
 		pod := staticPod("web", "0123", withEmptyDir)
@@ -147,7 +147,7 @@ func TestKilledWhileErasing(t *testing.T) {
 	})
 }
 
-// TestKilledWithin: the agent dies while the runtime works on a sandbox or container and has reserved its name already.
+// TestKilledWithin kills the agent while the runtime creates a sandbox or container and has already reserved its name.
 func TestKilledWithin(t *testing.T) {
 	for _, object := range []string{"default/web#0", "setup#0", "proxy#0", "app#0"} {
 		t.Run(object, func(t *testing.T) {
@@ -166,7 +166,7 @@ func TestKilledWithin(t *testing.T) {
 	}
 }
 
-// TestLostAnswers: the runtime does the work and the answer gets lost; nothing is made twice.
+// TestLostAnswers checks that nothing is created twice if the runtime has done its work but the answer is lost.
 func TestLostAnswers(t *testing.T) {
 	for _, verb := range []string{"RunPodSandbox", "CreateContainer", "StartContainer", "StopContainer", "StopPodSandbox",
 		"RemovePodSandbox", "PodSandboxStatus", "ContainerStatus", "ListContainers", "ListPodSandbox", "ImageStatus"} {
@@ -183,11 +183,11 @@ func TestLostAnswers(t *testing.T) {
 				w.sleep(10 * time.Second)
 				w.checkNothingLeft()
 				if lost.Hits() != 1 {
-					t.Errorf("%d answers were lost", lost.Hits())
+					t.Errorf("lost answers: got %d", lost.Hits())
 				}
 				for _, made := range []string{"RunPodSandbox", "CreateContainer", "StartContainer"} {
 					if n := w.runtime.Verbs()[made]; n != 1 {
-						t.Errorf("%s was called %d times", made, n)
+						t.Errorf("%s: got %d calls", made, n)
 					}
 				}
 			})
@@ -195,7 +195,8 @@ func TestLostAnswers(t *testing.T) {
 	}
 }
 
-// TestHalfMadeSandbox: what a runtime leaves that was killed while it made a sandbox is cleared away, and the pod runs.
+// TestHalfMadeSandbox checks that the sandbox of a runtime that was killed while it created it is removed, and that the
+// pod runs.
 func TestHalfMadeSandbox(t *testing.T) {
 	for _, late := range []bool{false, true} {
 		t.Run(fmt.Sprintf("late=%v", late), func(t *testing.T) {
@@ -217,7 +218,7 @@ func TestHalfMadeSandbox(t *testing.T) {
 	}
 }
 
-// TestRestartOfTheAgent: a new life changes nothing about pods that run.
+// TestRestartOfTheAgent checks that a restart of the agent does not change running pods.
 func TestRestartOfTheAgent(t *testing.T) {
 	for _, amnesia := range []bool{false, true} {
 		t.Run(fmt.Sprintf("amnesia=%v", amnesia), func(t *testing.T) {
@@ -235,11 +236,11 @@ func TestRestartOfTheAgent(t *testing.T) {
 				w.sleep(anHour)
 				w.checkRunning("web/proxy#0", "web/app#0", "kept/app#0")
 				if acts := w.acts(); len(acts) != 0 {
-					t.Errorf("the new life did %q", acts)
+					t.Errorf("calls after the restart: got %q, want none", acts)
 				}
 				after := w.status(pod)
 				if !ready(after) || !amnesia && !after.StartTime.Equal(before.StartTime) || !slices.Equal(after.PodIPs, before.PodIPs) {
-					t.Errorf("status was %+v\nand is %+v", before, after)
+					t.Errorf("status: got %+v\nwant %+v", after, before)
 				}
 			})
 		})

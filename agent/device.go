@@ -21,7 +21,7 @@ import (
 // reserveDevices reserves the devices that a newly admitted pod requests. It runs in the supervisor's loop, so that
 // pods are served in order. The plugins are called in a goroutine, and only this pod waits for them.
 func (s *Supervisor) reserveDevices(ctx context.Context, e *entry) {
-	allocate, err := s.backends.Devices.Reserve(e.source, s.spent)
+	allocate, err := s.backends.Devices.Reserve(e.source, s.devicesUnused)
 	if err != nil {
 		s.reject(e, withoutDevices(err))
 		return
@@ -29,7 +29,7 @@ func (s *Supervisor) reserveDevices(ctx context.Context, e *entry) {
 	if allocate == nil {
 		return
 	}
-	wait := Wait{For: "its devices", Why: "device plugins are asked to make them ready"}
+	wait := Wait{For: "its devices", Why: "device plugins are preparing them"}
 	s.finishAdmission(ctx, e, wait, allocate, func(err error) {
 		if err != nil {
 			s.reject(e, withoutDevices(err))
@@ -37,7 +37,7 @@ func (s *Supervisor) reserveDevices(ctx context.Context, e *entry) {
 	})
 }
 
-// stopAsking gives up the rest of the pod's admission.
+// stopAsking cancels the rest of the pod's admission.
 func (e *entry) stopAsking() {
 	if e.asking != nil {
 		e.asking()
@@ -53,12 +53,12 @@ func withoutDevices(err error) *podstate.Rejection {
 	}
 }
 
-// spent reports whether no process of the pod can use a device any more. An evicted pod is shown as Failed while it
-// still runs. For an ended pod the rest, such as its volumes, is not waited for: the scheduler already counts its
-// devices as free.
-func (s *Supervisor) spent(pod types.UID) bool {
+// devicesUnused reports whether no process of the pod can use a device any more. The status of an evicted pod is
+// Failed while it still runs. For an ended pod it does not wait for the rest, such as volumes: the scheduler already
+// counts its devices as free.
+func (s *Supervisor) devicesUnused(pod types.UID) bool {
 	if e := s.workers[pod]; e != nil {
-		return e.worker.isReleased() || finished(e.pod()) && e.worker.still()
+		return e.worker.isReleased() || finished(e.pod()) && e.worker.stopped()
 	}
 	if _, runs := s.listed[pod]; runs || s.listed == nil || !s.unwanted(pod) {
 		return false
@@ -67,10 +67,10 @@ func (s *Supervisor) spent(pod types.UID) bool {
 	return errors.Is(err, fs.ErrNotExist)
 }
 
-// still reports whether the pod was observed and none of its containers runs or may run.
-func (w *worker) still() bool {
-	known := w.shown.Load().known
-	return known != nil && !slices.ContainsFunc(known.Containers, func(c cri.Container) bool {
+// stopped reports whether the pod was observed and none of its containers runs or may run.
+func (w *worker) stopped() bool {
+	snapshot := w.result.Load().snapshot
+	return snapshot != nil && !slices.ContainsFunc(snapshot.Containers, func(c cri.Container) bool {
 		return c.State != runtimeapi.ContainerState_CONTAINER_EXITED
 	})
 }

@@ -22,7 +22,7 @@ func withDevice(pod *corev1.Pod) {
 // checkpointPath is where it is kept who has which device.
 func (w *world) checkpointPath() string { return w.path("device-plugins/kubelet_internal_checkpoint") }
 
-// give notes a device as that of a pod, as an earlier life of the agent has left it.
+// give writes a checkpoint in which the pod has a device, as an earlier run of the agent does.
 func (w *world) give(pod *corev1.Pod) {
 	w.t.Helper()
 	text, err := checkpoint.Marshal([]checkpoint.PodDevicesEntry{{PodUID: string(pod.UID), ContainerName: "app", ResourceName: deviceName,
@@ -51,7 +51,7 @@ func TestDevicesWithoutPlugin(t *testing.T) {
 		w.run(wants)
 		w.sleep(time.Second)
 		w.checkRunning()
-		waiting := shown(w.status(has), "app").State.Waiting
+		waiting := containerStatus(w.status(has), "app").State.Waiting
 		if waiting == nil || waiting.Reason != "CreateContainerConfigError" || !strings.Contains(waiting.Message, "has not registered since") {
 			t.Errorf("the pod that has its device waits for %+v", waiting)
 		}

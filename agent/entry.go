@@ -11,41 +11,41 @@ import (
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
-// entry is what the supervisor knows of one pod. Its loop owns it.
+// entry is the supervisor's state of one pod. The loop owns it.
 type entry struct {
 	worker *worker
-	// source is the pod as its source has it, or what is known of it from its traces; mirror the mirror pod of a static
-	// one.
+	// source is the pod as its source has it, or, for an orphan, what its traces have recorded; mirror is the mirror
+	// pod of a static pod.
 	source, mirror *corev1.Pod
 	resources      podResources
-	// rejected says why the pod was refused, stop how it is to end; nil: not so.
+	// rejected is why the pod was refused, and stop how it has to end; both may be nil.
 	rejected *podstate.Rejection
 	stop     *podstate.Stop
-	// reclaim: what is left of the ended pod is to be removed.
+	// reclaim: the worker has to remove what is left of the ended pod in the runtime.
 	reclaim bool
-	// ordered: the worker has got an order.
+	// ordered: the worker has received an order.
 	ordered bool
 	// asking cancels the rest of the pod's admission: pods that end for it, or device plugins that have not answered.
-	// Until that is over its worker has no order. Nil: it is over. awaited is what explain says of it.
+	// Until then its worker has no order. Nil: admission is complete. awaited is what explain shows meanwhile.
 	asking  context.CancelFunc
 	awaited Wait
-	// preempted: the pod ends for a critical one, which already counts in its place.
+	// preempted: the pod ends for a critical one, which already counts instead of it.
 	preempted bool
-	// retry: the pod was refused, and is judged again when something has changed. discard ends its worker for that;
-	// nothing of the pod is on the node.
+	// retry: the pod was refused, and goes through admission again when something has changed. discard ends its
+	// worker for that; nothing of the pod is on the node.
 	retry   bool
 	discard context.CancelFunc
 }
 
-// Order tells a worker what is desired, and which API object shows the pod's status. It is never changed.
+// Order is the desired state of a pod for its worker, and the API object that gets the pod's status. It is never
+// changed.
 type Order struct {
 	podstate.Desired
-	// Publish is the API object whose status this pod's is: the pod itself, or a static pod's mirror. Nil if there is
-	// none.
+	// Publish is the API object that gets the status: the pod itself, or a static pod's mirror. Nil if there is none.
 	Publish *corev1.Pod
 }
 
-// order computes the worker's order. It follows from the entry and the node's facts alone.
+// order computes the worker's order from the entry and the node's facts.
 func (e *entry) order(node *spec.Node) Order {
 	o := Order{Desired: podstate.Desired{Pod: e.pod(), Rejected: e.rejected, Stop: e.stop, Reclaim: e.reclaim}}
 	if e.resources.allocated != nil {
@@ -61,7 +61,7 @@ func (e *entry) order(node *spec.Node) Order {
 	return o
 }
 
-// pod is the pod with the resources that are allocated to it, and a static pod with the status of its mirror.
+// pod returns the pod with the resources that are allocated to it, a static pod also with the status of its mirror.
 func (e *entry) pod() *corev1.Pod {
 	pod := e.source
 	if e.resources.pod != nil {
@@ -88,8 +88,8 @@ func (e *entry) active() bool { return e.rejected == nil && !finished(e.pod()) }
 // finished reports whether the API shows the pod as ended.
 func finished(pod *corev1.Pod) bool { return podutil.IsTerminal(pod.Status.Phase) }
 
-// stopOf is the stop that the object itself asks for. The deadline counts from when the agent first sees the
-// deletion; a later, shorter grace brings it nearer.
+// stopOf returns the stop that the object requests. The deadline counts from when the agent first sees the deletion; a
+// later, shorter grace period moves it to an earlier time.
 func stopOf(pod *corev1.Pod) *podstate.Stop {
 	if pod.DeletionTimestamp == nil {
 		return nil

@@ -12,11 +12,11 @@ import (
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
-// Eviction ends a pod that its source still wants, because the node is short of something or shuts down. The API
-// object stays, with phase Failed and this reason and message.
+// Eviction ends a pod that its source still has, because the node is short of a resource or shuts down. The API object
+// stays, with phase Failed and this reason and message.
 type Eviction struct {
 	Reason, Message string
-	// Grace is how long the containers have to end; the grace period of the pod if that is shorter.
+	// Grace is the grace period of the containers, or that of the pod if it is shorter.
 	Grace time.Duration
 	// Own: the pod itself is the cause; see podstate.Stop.
 	Own bool
@@ -32,9 +32,8 @@ func (e *Eviction) stop(pod *corev1.Pod) *podstate.Stop {
 	}
 }
 
-// Evict ends a pod. released is closed when the pod has given back all that it held: at once for a pod that has no
-// worker, or if ctx ends before the supervisor has taken the eviction. An eviction is not remembered after a restart
-// of the agent.
+// Evict ends a pod. released is closed when the pod has released all its resources: at once for a pod that has no
+// worker, or if ctx ends before the supervisor has taken the eviction. A restart of the agent forgets the eviction.
 func (s *Supervisor) Evict(ctx context.Context, pod types.UID, e Eviction) (released <-chan struct{}) {
 	s.do(ctx, func() {
 		if entry := s.workers[pod]; entry != nil && entry.rejected == nil {
@@ -72,7 +71,7 @@ func (s *Supervisor) evict(e *entry, eviction Eviction) (released <-chan struct{
 	return done
 }
 
-// Active returns the pods that hold resources of the node or soon will.
+// Active returns the pods that use resources of the node or soon will.
 func (s *Supervisor) Active(ctx context.Context) []*corev1.Pod {
 	return s.active(ctx, func(*podstate.Stop) bool { return true })
 }
@@ -110,7 +109,7 @@ func (s *Supervisor) Alive(ctx context.Context) error {
 
 // AwaitPods waits until the pods of the node are known: every source has synced, the runtime has listed its pods, and
 // the supervisor has decided about the admission of each that is on the node. Before that Active, Staying and Snapshot
-// lack pods that run. It reports false if ctx ends or the supervisor returns before.
+// lack pods that run. It reports whether they are known; they are not if ctx ends or the supervisor returns before.
 func (s *Supervisor) AwaitPods(ctx context.Context) bool {
 	select {
 	case <-s.known:

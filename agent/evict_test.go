@@ -21,24 +21,24 @@ func TestEvict(t *testing.T) {
 		w.run(pod, other)
 		w.sleep(time.Second)
 		began := time.Now()
-		<-w.life.Evict(t.Context(), pod.UID, agent.Eviction{Reason: "Evicted", Message: "no room", Grace: 7 * time.Second})
+		<-w.agent.Evict(t.Context(), pod.UID, agent.Eviction{Reason: "Evicted", Message: "disk full", Grace: 7 * time.Second})
 		if took := time.Since(began); took != 7*time.Second {
 			t.Errorf("the eviction took %s", took)
 		}
 		w.sleep(time.Minute)
 		st := w.status(pod)
-		if st.Phase != corev1.PodFailed || st.Reason != "Evicted" || st.Message != "no room" {
+		if st.Phase != corev1.PodFailed || st.Reason != "Evicted" || st.Message != "disk full" {
 			t.Errorf("status %s %s %q", st.Phase, st.Reason, st.Message)
 		}
 		w.checkRunning("other/app#0")
-		if left := w.life.Active(t.Context()); len(left) != 1 || left[0].Name != "other" {
+		if left := w.agent.Active(t.Context()); len(left) != 1 || left[0].Name != "other" {
 			t.Errorf("active: %v", left)
 		}
-		<-w.life.Evict(t.Context(), "nobody", agent.Eviction{})
+		<-w.agent.Evict(t.Context(), "unknown", agent.Eviction{})
 	})
 }
 
-// TestDoomed: an agent that is started anew in the middle of a shutdown brings no ended pod back.
+// TestDoomed checks that an agent that restarts during a shutdown does not start ended pods again.
 func TestDoomed(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		low, high := apiPod("low"), apiPod("high", withPriority(1000))

@@ -46,7 +46,7 @@ func newShortage(w *world, signals ...string) *shortage {
 	cfg := eviction.Config{
 		Transition:    time.Minute,
 		EnforceLimits: len(signals) == 0,
-		Pods:          w.life.Supervisor,
+		Pods:          w.agent.Supervisor,
 		Node:          s,
 		Images:        s,
 		Reporter:      s,
@@ -186,7 +186,7 @@ func TestEvictor(t *testing.T) {
 	})
 }
 
-// TestEvictorSpares: where it helps to remove what nobody needs, no pod goes.
+// TestEvictorSpares checks that no pod is evicted if removing unused images and containers is enough.
 func TestEvictorSpares(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		s := newShortage(w, policy.ImageFSAvailable)
@@ -283,7 +283,7 @@ func TestEndedPodsGoFirst(t *testing.T) {
 			}
 		}
 		w.sleep(time.Minute)
-		w.publish(w.life)
+		w.publish(w.agent)
 		w.deliver()
 		w.sleep(time.Second)
 		s.garbage.Store(9) // RemoveUnused frees it

@@ -99,12 +99,12 @@ func (t *task) execute(ctx context.Context) (out outcome) {
 	return out
 }
 
-// problem converts an error to what statuses and events show. The step gives the reason if the error has none.
+// problem converts an error for statuses and events. The reason depends on the step if the error has none.
 func problem(ctx context.Context, step podstate.Step, err error) *podstate.Problem {
 	if err == nil {
 		return nil
 	}
-	p := &podstate.Problem{Reason: defaultReason(step), Message: words(step, err), Cancelled: ctx.Err() != nil}
+	p := &podstate.Problem{Reason: defaultReason(step), Message: message(step, err), Cancelled: ctx.Err() != nil}
 	var config *spec.Reason
 	var image *images.Reason
 	switch {
@@ -116,8 +116,8 @@ func problem(ctx context.Context, step podstate.Step, err error) *podstate.Probl
 	return p
 }
 
-// words is the text of an error. For a container it is what the runtime says, without the call around it.
-func words(step podstate.Step, err error) string {
+// message returns the text of an error. For a container it is the runtime's message, without the name of the call.
+func message(step podstate.Step, err error) string {
 	var call *cri.Error
 	switch step.(type) {
 	case podstate.CreateContainer, podstate.StartContainer:
@@ -146,7 +146,7 @@ func (t *task) report(out outcome, took time.Duration) {
 	case out.Problem == nil:
 		t.log.Debug("step done", "step", t.step.String(), "took", took)
 	case out.Problem.Cancelled:
-		t.log.Debug("step given up", "step", t.step.String(), "took", took)
+		t.log.Debug("step was cancelled", "step", t.step.String(), "took", took)
 	default:
 		t.log.Warn("step failed", "step", t.step.String(), "took", took,
 			"reason", out.Problem.Reason, "err", out.Problem.Message)

@@ -15,14 +15,14 @@ import (
 	"github.com/nodelet/nodelet/agent/podstate"
 )
 
-// Explanation says what a pod is doing and what it waits for.
+// Explanation is what a pod is doing and what it waits for.
 type Explanation struct {
 	Pod   string          `json:"pod"`
 	UID   string          `json:"uid"`
 	Phase corev1.PodPhase `json:"phase"`
 	// Ready repeats the Ready condition.
 	Ready bool `json:"ready"`
-	// Stopping says why the pod is being ended; empty if it is not.
+	// Stopping is why the pod is being stopped; empty if it is not.
 	Stopping string `json:"stopping,omitempty"`
 	// Waits are what keeps the pod from its desired state, the most important first.
 	Waits []Wait `json:"waits,omitempty"`
@@ -66,25 +66,25 @@ func (o *Order) explanation() *Explanation {
 
 func inProgress(what string) Wait { return Wait{For: what, Why: "in progress"} }
 
-// explainLook says that the runtime is being asked about the pod, which may take long, and names the steps in
-// progress. err is why the last attempt has failed, or nil.
-func (w *worker) explainLook(err error) {
+// explainObserving publishes that the worker asks the runtime about the pod, which may take long, and the steps in
+// progress. err is the error of the last attempt, or nil.
+func (w *worker) explainObserving(err error) {
 	e := w.desired.explanation()
 	if before := w.explained.Load(); before != nil {
 		e.Phase, e.Ready = before.Phase, before.Ready
 	}
-	look := inProgress("look at the pod in the container runtime")
+	observing := inProgress("read the state of the pod from the container runtime")
 	if err != nil {
-		look.Why, look.Next = err.Error(), new(time.Now().Add(observeRetry))
+		observing.Why, observing.Next = err.Error(), new(time.Now().Add(observeRetry))
 	}
-	e.Waits = append(e.Waits, look)
+	e.Waits = append(e.Waits, observing)
 	for _, key := range slices.SortedFunc(maps.Keys(w.memory.InFlight), podstate.Key.Compare) {
 		e.Waits = append(e.Waits, inProgress(w.memory.InFlight[key].String()))
 	}
 	w.explained.Store(e)
 }
 
-// Explain says of all pods what they wait for, ordered by name.
+// Explain returns what all pods are doing and what they wait for, ordered by namespace and name.
 func (s *Supervisor) Explain(ctx context.Context) ([]*Explanation, error) {
 	var all []*Explanation
 	if !s.do(ctx, func() { all = s.explanations() }) {

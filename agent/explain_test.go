@@ -21,7 +21,7 @@ func TestExplain(t *testing.T) {
 		w.sleep(20 * time.Second)
 		w.delete(slow, 30*time.Second)
 		w.sleep(0)
-		all, err := w.life.Explain(t.Context())
+		all, err := w.agent.Explain(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -39,7 +39,7 @@ default/web  Running, ready
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		for range 100 {
-			if all, err := w.life.Explain(ctx); err == nil && len(all) != 3 {
+			if all, err := w.agent.Explain(ctx); err == nil && len(all) != 3 {
 				t.Errorf("explained %d pods", len(all))
 			}
 		}

@@ -11,7 +11,7 @@ import (
 	"github.com/nodelet/nodelet/cri/fake"
 )
 
-// withJudge adds a container whose exit with code 42 asks for all containers to start anew.
+// withJudge adds a container whose exit with code 42 restarts all containers of the pod.
 func withJudge(pod *corev1.Pod) {
 	judge := container("judge")
 	judge.RestartPolicy = ptr(corev1.ContainerRestartPolicyNever)
@@ -20,15 +20,15 @@ func withJudge(pod *corev1.Pod) {
 	pod.Spec.Containers = append(pod.Spec.Containers, judge)
 }
 
-// exit ends the running instance of a container by itself.
+// exit makes the running instance of a container exit.
 func (w *world) exit(name string, code int32) {
 	all := w.runtime.Containers()
 	i := slices.IndexFunc(all, func(c *runtimeapi.ContainerStatus) bool { return c.State == running && c.Metadata.Name == name })
 	w.runtime.ExitContainer(all[i].Id, code, "")
 }
 
-// TestKilledWhileRestartingAll: wherever the agent dies of a reset, its next life finishes it though the API has
-// heard nothing: each container starts anew, once, and the init container before the others.
+// TestKilledWhileRestartingAll checks that the next run of the agent completes a restart of all containers after a kill
+// at any call, although the API server does not know of it: each container restarts once, the init container first.
 func TestKilledWhileRestartingAll(t *testing.T) {
 	atEachCall(t, []string{"RemoveContainer", "CreateContainer", "StartContainer"}, func(t *testing.T, w *world, die func()) {
 		w.runtime.Script("setup", fake.Script{RunsFor: time.Second})
@@ -36,7 +36,7 @@ func TestKilledWhileRestartingAll(t *testing.T) {
 		pod := apiPod("web", withInit("setup"), withSidecar("proxy"), withJudge, withRestart(corev1.RestartPolicyNever))
 		w.run(pod)
 		w.sleep(time.Minute)
-		w.publish(w.life)
+		w.publish(w.agent)
 		w.amnesia = true
 		w.exit("judge", 42)
 		die()
@@ -48,7 +48,7 @@ func TestKilledWhileRestartingAll(t *testing.T) {
 			t.Errorf("running: %v", got)
 		}
 		st := w.status(pod)
-		if !ready(st) || st.Phase != corev1.PodRunning || shown(st, "setup").RestartCount != 1 {
+		if !ready(st) || st.Phase != corev1.PodRunning || containerStatus(st, "setup").RestartCount != 1 {
 			t.Errorf("status: %+v", st)
 		}
 		w.delete(pod, 5*time.Second)
@@ -57,8 +57,8 @@ func TestKilledWhileRestartingAll(t *testing.T) {
 	})
 }
 
-// TestKilledWhileResizingWithRestart: wherever the agent dies of a resize that wants a new instance, its next life
-// makes one, and no second.
+// TestKilledWhileResizingWithRestart checks that, after a kill at any call of a resize that needs a new instance, the
+// next run of the agent creates one instance, and no second.
 func TestKilledWhileResizingWithRestart(t *testing.T) {
 	atEachCall(t, []string{"StopContainer", "CreateContainer", "StartContainer"}, func(t *testing.T, w *world, die func()) {
 		w.begin()
@@ -67,14 +67,14 @@ func TestKilledWhileResizingWithRestart(t *testing.T) {
 		})
 		w.run(pod)
 		w.sleep(time.Minute)
-		w.publish(w.life)
-		w.wish(pod, "2", "2Gi")
+		w.publish(w.agent)
+		w.setResources(pod, "2", "2Gi")
 		die()
 		w.begin()
 		w.sleep(2 * time.Minute)
 		w.checkRunning("web/app#1")
 		w.checkSize(pod, 2000, "2Gi")
-		if st := w.status(pod); !ready(st) || shown(st, "app").RestartCount != 1 {
+		if st := w.status(pod); !ready(st) || containerStatus(st, "app").RestartCount != 1 {
 			t.Errorf("status: %+v", st)
 		}
 		w.restart()

@@ -45,7 +45,7 @@ func TestReadTail(t *testing.T) {
 	}
 }
 
-// TestReadTailOfAnythingElse: what is no plain file says nothing, and holds nobody up.
+// TestReadTailOfAnythingElse checks that anything but a regular file has no message, and does not block.
 func TestReadTailOfAnythingElse(t *testing.T) {
 	dir := t.TempDir()
 	link, pipe := filepath.Join(dir, "link"), filepath.Join(dir, "pipe")

@@ -36,7 +36,7 @@ type Metrics interface {
 // startup is what a worker remembers to measure how long the start of its pod took.
 type startup struct {
 	seen time.Time
-	// fresh: the pod was created during this run of the agent and has not run yet. turned: it was synced before.
+	// fresh: the pod was created during this run of the agent and has not run yet. synced: it was synced before.
 	fresh, synced bool
 	pulling       time.Duration
 }

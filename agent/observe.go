@@ -39,26 +39,27 @@ func newRuntimeFacts() runtimeFacts {
 	}
 }
 
-// observe gathers all facts about the pod. The runtime is asked only if its state may have changed.
+// observe collects all facts about the pod. It asks the runtime only if its state may have changed.
 func (w *worker) observe(ctx context.Context) (podstate.Observed, error) {
 	if w.stale {
-		w.explainLook(nil)
-		known, err := w.backends.Runtime.Snapshot(ctx, w.desired.Pod.UID, w.known)
+		w.explainObserving(nil)
+		snapshot, err := w.backends.Runtime.Snapshot(ctx, w.desired.Pod.UID, w.snapshot)
 		if err != nil {
 			return podstate.Observed{}, err
 		}
-		if w.known == nil && len(known.Containers) > 0 && w.desired.Stop == nil {
+		if w.snapshot == nil && len(snapshot.Containers) > 0 && w.desired.Stop == nil {
 			w.backends.Objects(w.desired.Pod).Prime(w.desired.Pod.UID)
 		}
-		w.known, w.stale = known, false
-		w.facts.read(known, w.log)
+		w.snapshot, w.stale = snapshot, false
+		w.facts.read(snapshot, w.log)
 	}
 	o := podstate.Observed{
-		Now:       time.Now(),
-		Sandboxes: w.facts.sandboxes, Containers: w.facts.containers,
-		Verdicts: w.verdicts(),
-		Memory:   w.memory.Recall(),
-		Node:     w.backends.planNode(newestReady(w.facts.sandboxes)),
+		Now:        time.Now(),
+		Sandboxes:  w.facts.sandboxes,
+		Containers: w.facts.containers,
+		Verdicts:   w.verdicts(),
+		Memory:     w.memory.Recall(),
+		Node:       w.backends.planNode(newestReady(w.facts.sandboxes)),
 	}
 	o.ClaimsHeld = w.backends.Claims.Holds(w.desired.Pod.UID)
 	o.NetworkProblem = w.backends.NetworkProblem(w.desired.Pod.UID)

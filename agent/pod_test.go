@@ -13,7 +13,7 @@ import (
 const (
 	running = runtimeapi.ContainerState_CONTAINER_RUNNING
 	exited  = runtimeapi.ContainerState_CONTAINER_EXITED
-	// anHour is long enough for everything that happens by itself to have happened.
+	// anHour is long enough for everything that happens without another change to the node.
 	anHour = time.Hour
 )
 
@@ -102,7 +102,7 @@ func execProbe(words ...string) *corev1.Probe {
 		TimeoutSeconds: 1, PeriodSeconds: 1, SuccessThreshold: 1, FailureThreshold: 3}
 }
 
-// deleted is the pod as the API server shows it when somebody has asked for its end.
+// deleted returns the pod with a deletion timestamp and a grace period, as the API server sets them.
 func deleted(pod *corev1.Pod, grace time.Duration) *corev1.Pod {
 	next := *pod
 	next.DeletionTimestamp = ptr(metav1.NewTime(time.Now().Add(grace)))
@@ -112,8 +112,8 @@ func deleted(pod *corev1.Pod, grace time.Duration) *corev1.Pod {
 
 func ptr[T any](v T) *T { return &v }
 
-// shown is the state of a container in a pod's status.
-func shown(st corev1.PodStatus, name string) *corev1.ContainerStatus {
+// containerStatus returns the status of a container in a pod's status.
+func containerStatus(st corev1.PodStatus, name string) *corev1.ContainerStatus {
 	for _, list := range [][]corev1.ContainerStatus{st.InitContainerStatuses, st.ContainerStatuses} {
 		for i := range list {
 			if list[i].Name == name {

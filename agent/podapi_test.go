@@ -19,8 +19,8 @@ import (
 
 func (w *world) podAPI() *podapi.Server {
 	return podapi.New(podapi.Config{
-		Pods:    w.life.Supervisor,
-		Runtime: w.life.runtime,
+		Pods:    w.agent.Supervisor,
+		Runtime: w.agent.runtime,
 		Logs:    logs.New(w.path("logs")),
 	})
 }
@@ -103,8 +103,8 @@ func TestPodAPIRefuses(t *testing.T) {
 			var out bytes.Buffer
 			err := w.podAPI().Logs(t.Context(), server.Container{Namespace: "default", Pod: c.pod, Name: c.name},
 				&corev1.PodLogOptions{Previous: c.previous}, &out, &out)
-			var told *server.Error
-			if !errors.As(err, &told) || told.Code != c.code || !strings.Contains(told.Text, c.says) || out.Len() > 0 {
+			var reported *server.Error
+			if !errors.As(err, &reported) || reported.Code != c.code || !strings.Contains(reported.Text, c.says) || out.Len() > 0 {
 				t.Errorf("%s/%s: %v, %q", c.pod, c.name, err, out.String())
 			}
 		}

@@ -20,19 +20,20 @@ import (
 // allocationFile is the file in a pod's directory that records its allocation, once that may differ from its spec.
 const allocationFile = "granted-resources"
 
-// podResources are the resources that a pod holds, and what it asks for instead.
+// podResources are the resources that are allocated to a pod, and those that it requests instead.
 type podResources struct {
 	// allocated is what the pod holds; nil for a pod of which no source knows. pod is the pod with that in its spec.
 	allocated *allocation
 	pod       *corev1.Pod
-	// resizing: the spec asks for something else. pending says why the pod has not got that yet; nil if it was not judged.
+	// resizing: the spec requests other resources. pending is why they are not allocated yet; nil if that was not
+	// decided.
 	resizing bool
 	pending  *podstate.PendingResize
 	// burstable is what the pod counts for in the CPU shares of its class, in thousandths of a CPU.
 	burstable int64
 }
 
-// update takes over a new version of the pod. mayResize is false for one that ends or was refused.
+// update records a new version of the pod. mayResize is false for a pod that ends or was refused.
 func (r *podResources) update(pod *corev1.Pod, mayResize bool) {
 	r.pod = r.allocated.apply(pod)
 	r.resizing = mayResize && r.pod != pod
@@ -152,9 +153,9 @@ func (s *Supervisor) resize(e *entry) {
 	s.send(e)
 }
 
-// others are the admitted pods that have not ended, with what they hold. Orphaned pods are excluded even while they
-// end: the scheduler has already given away what they held, and to refuse the replacement would be final. So are
-// preempted pods, whose place a critical pod has.
+// others returns the admitted pods that have not ended, with their allocated resources. It excludes orphaned pods even
+// while they end: the scheduler counts their resources as free, and a refused replacement would fail for good. It also
+// excludes preempted pods, which a critical pod replaces.
 func (s *Supervisor) others(but types.UID) []*corev1.Pod {
 	var all []*corev1.Pod
 	for uid, e := range s.workers {
@@ -166,7 +167,8 @@ func (s *Supervisor) others(but types.UID) []*corev1.Pod {
 }
 
 func (s *Supervisor) resizeEvent(pod *corev1.Pod, eventType, reason, what, trouble string) {
-	s.backends.Events.Event(podReference(pod, ""), eventType, reason, what+": "+resizeSummary(pod, pod.Generation, trouble))
+	summary := resizeSummary(pod, pod.Generation, trouble)
+	s.backends.Events.Event(podReference(pod, ""), eventType, reason, what+": "+summary)
 }
 
 // resizeSummary is the kubelet's form of what a resize is about.

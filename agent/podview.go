@@ -15,8 +15,8 @@ var errEnding = errors.New("the agent is stopping; try again when it is back")
 
 // PodView is what the agent knows of one pod at one time. It is read only: workers and readers share it.
 type PodView struct {
-	// Pod is the pod as its source has it, with the resources that it was admitted with. Mirror is the mirror pod that the
-	// API server has of a static pod, or nil.
+	// Pod is the pod as its source has it, with the resources that it was admitted with. Mirror is the mirror pod
+	// that the API server has of a static pod, or nil.
 	Pod, Mirror *corev1.Pod
 	// Desired is false for a pod that is being removed: no source has it any more.
 	Desired bool
@@ -64,15 +64,15 @@ func (v PodView) Latest() (PodView, <-chan struct{}) {
 	if v.worker == nil {
 		return v, nil
 	}
-	now := v.worker.shown.Load()
-	v.Status, v.Runtime = now.status, now.known
-	if now.known == nil {
+	now := v.worker.result.Load()
+	v.Status, v.Runtime = now.status, now.snapshot
+	if now.snapshot == nil {
 		v.Status = v.Pod.Status
 	}
 	select {
 	case <-v.worker.gone:
 		return v, nil
 	default:
-		return v, now.over
+		return v, now.replaced
 	}
 }

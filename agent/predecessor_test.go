@@ -52,14 +52,14 @@ func TestStaticPodChangedWhileAway(t *testing.T) {
 				w.sleep(9 * time.Second)
 				w.sandboxOf(old)
 				w.checkWaits(next, "its name", "has to end first")
-				if !w.life.Ending(webName, next.UID) {
-					t.Error("the old pod still ends, and nobody hears of it")
+				if !w.agent.Ending(webName, next.UID) {
+					t.Error("Ending is false while the old pod still ends")
 				}
 				w.sleep(5 * time.Second)
 				w.sandboxOf(next)
 				w.checkRunning("web/app#0")
-				if w.life.Ending(webName, next.UID) {
-					t.Error("the old pod has ended, and nobody hears of it")
+				if w.agent.Ending(webName, next.UID) {
+					t.Error("Ending is true after the old pod has ended")
 				}
 			})
 		})
@@ -72,7 +72,7 @@ func TestStaticPodRemovedWhileAway(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		ending := func(want bool) {
 			t.Helper()
-			if w.life.Ending(webName, "") != want {
+			if w.agent.Ending(webName, "") != want {
 				t.Errorf("the pod is said to be here: %v", !want)
 			}
 		}

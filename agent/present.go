@@ -7,9 +7,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Ending reports whether another pod of this name than the one with the UID now has something left on the node, or
-// may have: before the runtime has listed its pods this is not known. Backends.Gone is called when the answer may
-// have become false. It may be called from any goroutine.
+// Ending reports whether a pod of this name with another UID than now is still on the node. It also reports true before
+// the runtime has listed its pods, when this is unknown. Backends.Gone is called when the result may have become false.
+// Any goroutine may call it.
 func (s *Supervisor) Ending(name types.NamespacedName, now types.UID) bool {
 	present := s.present.Load()
 	return present == nil || slices.ContainsFunc((*present)[name], func(uid types.UID) bool { return uid != now })

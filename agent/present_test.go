@@ -60,39 +60,39 @@ func TestShare(t *testing.T) {
 	}
 }
 
-// TestEnding: a name is taken as long as another pod of that name has a worker or is in the runtime, and before that
-// has been asked. Who waits for the end hears of it.
+// TestEnding checks that Ending is true while another pod of the name has a worker or is in the runtime, and before the
+// first list, and that Gone is called when that ends.
 func TestEnding(t *testing.T) {
 	reported := 0
 	s := NewSupervisor(&Backends{Gone: func() { reported++ }}, discard())
 	name := types.NamespacedName{Namespace: "default", Name: "web"}
 	s.publishPresent()
 	if !s.Ending(name, "new") || reported != 0 {
-		t.Error("nobody ends, though nobody knows")
+		t.Errorf("before the first list: got Ending false or %d calls of Gone, want true and none", reported)
 	}
 	s.listed = map[types.UID]cri.PodSummary{"left": {UID: "left", Namespace: "default", Name: "web"}}
 	s.publishPresent()
 	if !s.Ending(name, "new") || s.Ending(name, "left") || reported != 1 {
-		t.Errorf("here: %v, told %d times", *s.present.Load(), reported)
+		t.Errorf("got present %v, %d calls of Gone", *s.present.Load(), reported)
 	}
 	s.listed = map[types.UID]cri.PodSummary{}
 	s.publishPresent()
 	if s.Ending(name, "new") || reported != 2 {
-		t.Errorf("here: %v, told %d times", *s.present.Load(), reported)
+		t.Errorf("got present %v, %d calls of Gone", *s.present.Load(), reported)
 	}
 	old := podOf("web", "")
 	old.UID = "old"
 	s.workers["old"] = &entry{source: old, stop: &podstate.Stop{Deadline: time.Now()}}
 	s.publishPresent()
 	if !s.Ending(name, "new") || !s.Ending(name, "") || s.Ending(name, "old") || s.Ending(types.NamespacedName{Name: "web"}, "") {
-		t.Errorf("here: %v", *s.present.Load())
+		t.Errorf("got present %v", *s.present.Load())
 	}
 	if reported != 2 {
-		t.Error("nobody has left")
+		t.Errorf("with a new worker: got %d calls of Gone, want 2", reported)
 	}
 	delete(s.workers, "old")
 	s.publishPresent()
 	if s.Ending(name, "new") || reported != 3 {
-		t.Errorf("it has ended; told %d times", reported)
+		t.Errorf("after the end: got present %v, %d calls of Gone, want 3", *s.present.Load(), reported)
 	}
 }

@@ -14,11 +14,11 @@ import (
 	"github.com/nodelet/nodelet/probes"
 )
 
-// reported is what was last published of a pod, so that only changes are published.
+// reported is what was published last about a pod, so that only changes are published.
 type reported struct {
 	// uses is the object that the references were taken from.
 	uses *corev1.Pod
-	// lacking: the references were those of a pod that lacks something in its objects.
+	// lacking: the references were those of a pod for which something is missing in its objects.
 	lacking bool
 	// published is the object whose status was set last: the pod or its mirror.
 	published types.UID
@@ -35,10 +35,11 @@ func (w *worker) publish(p plan.Plan) {
 	w.resizeEvents(&p.Status)
 	if publish := w.desired.Publish; publish != nil && w.desired.stopCause() != podstate.StopOrphaned {
 		w.forget(publish.UID)
-		w.backends.Status.Set(publish, p.Status, status.Options{Gone: p.Released && w.desired.stopCause() == podstate.StopDeleted})
+		gone := p.Released && w.desired.stopCause() == podstate.StopDeleted
+		w.backends.Status.Set(publish, p.Status, status.Options{Gone: gone})
 	}
 	w.explained.Store(explanation(&w.desired, p))
-	w.show(&p.Status)
+	w.setResult(&p.Status)
 	if p.Released && !isClosed(w.released) {
 		close(w.released)
 	}
@@ -90,8 +91,8 @@ func (o *Order) stopCause() podstate.StopCause {
 	return o.Stop.Cause
 }
 
-// use names the objects that the pod refers to, if its spec may have changed or a container has begun or ceased to
-// lack something in them.
+// use sets the objects that the pod refers to, if its spec may have changed, or if something that a container needs
+// from them is now missing or no longer missing.
 func (w *worker) use() {
 	pod, lacking := w.desired.Pod, w.memory.LacksObjects()
 	old := w.reported.uses
@@ -138,7 +139,8 @@ func (w *worker) deadlineEvent(st *corev1.PodStatus) {
 	}
 }
 
-// imageBackoffEvent names the image that is waited for. An event about the image of a volume belongs to the pod.
+// imageBackoffEvent records an event with the image that the container waits for. An event about the image of a volume
+// refers to the pod, not to the container.
 func (w *worker) imageBackoffEvent(c *corev1.ContainerStatus) {
 	pod, image, part := w.desired.Pod, c.Image, fieldPath(w.desired.Pod, c.Name)
 	if _, of := podutil.Container(&pod.Spec, c.Name); of != nil {

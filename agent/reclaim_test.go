@@ -35,14 +35,14 @@ func TestRemoveEnded(t *testing.T) {
 		w.sleep(time.Minute)
 		left := func() int { return len(w.runtime.Containers()) + len(w.runtime.Sandboxes()) }
 		before := left()
-		w.life.RemoveEnded(t.Context())
+		w.agent.RemoveEnded(t.Context())
 		if got := left(); got != before {
 			t.Errorf("before the API server shows the end: %d containers and sandboxes, want %d", got, before)
 		}
-		w.publish(w.life)
+		w.publish(w.agent)
 		w.deliver()
 		w.sleep(time.Second)
-		w.life.RemoveEnded(t.Context())
+		w.agent.RemoveEnded(t.Context())
 		pods := map[string]int{}
 		for _, c := range w.runtime.Containers() {
 			pods[c.Labels["io.kubernetes.pod.name"]]++
@@ -57,7 +57,7 @@ func TestRemoveEnded(t *testing.T) {
 		check := func(when string) {
 			t.Helper()
 			st := w.status(job)
-			c := shown(st, "app")
+			c := containerStatus(st, "app")
 			if st.Phase != corev1.PodSucceeded || c == nil || c.RestartCount != 1 || c.State.Terminated == nil {
 				t.Errorf("%s: got status %+v, want Succeeded after one restart", when, st)
 			}
@@ -74,7 +74,7 @@ func TestRemoveEnded(t *testing.T) {
 // TestImagesOfEndedPods: the image of a pod that has ended can be removed once the runtime keeps nothing of the pod.
 func TestImagesOfEndedPods(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		c := images.NewCollector(w.life.runtime, images.CollectorOptions{
+		c := images.NewCollector(w.agent.runtime, images.CollectorOptions{
 			HighPercent: 100,
 			Log:         slog.New(slog.NewTextHandler(t.Output(), nil)),
 		})
@@ -83,7 +83,7 @@ func TestImagesOfEndedPods(t *testing.T) {
 			if err := c.RemoveUnused(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			all, err := w.life.runtime.ListImages(t.Context())
+			all, err := w.agent.runtime.ListImages(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -94,13 +94,13 @@ func TestImagesOfEndedPods(t *testing.T) {
 		w.sleep(time.Second)
 		w.runtime.ExitContainer(w.runtime.Containers()[0].Id, 0, "")
 		w.sleep(time.Hour)
-		w.publish(w.life)
+		w.publish(w.agent)
 		w.deliver()
 		w.sleep(time.Hour)
 		if got := collect(); got != 1 {
 			t.Fatalf("got %d images while the runtime keeps the container, want 1", got)
 		}
-		w.life.RemoveEnded(t.Context())
+		w.agent.RemoveEnded(t.Context())
 		if got := collect(); got != 0 {
 			t.Errorf("got %d images after the container's removal, want none", got)
 		}

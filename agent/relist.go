@@ -17,20 +17,20 @@ import (
 // from time to time; often until the first list has succeeded, as all pods wait for that.
 func (s *Supervisor) watchRuntime(ctx context.Context) {
 	every, wait := relistEvery, relistWithoutEvents
-	blind := make(chan struct{})
+	noEvents := make(chan struct{})
 	go func() {
 		err := s.backends.Runtime.Watch(ctx, s.RuntimeChanged, s.relist.Set)
 		if ctx.Err() == nil {
 			s.log.Warn("the runtime sends no events, listing its pods often", "err", err, "every", relistWithoutEvents)
-			close(blind)
+			close(noEvents)
 		}
 	}()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-blind:
-			every, wait, blind = relistWithoutEvents, relistWithoutEvents, nil
+		case <-noEvents:
+			every, wait, noEvents = relistWithoutEvents, relistWithoutEvents, nil
 		case <-s.relist:
 		case <-time.After(wait):
 		}
@@ -47,7 +47,7 @@ func (s *Supervisor) list(ctx context.Context) bool {
 	s.backends.Metrics.Relisted(began, time.Since(began))
 	if err != nil {
 		if ctx.Err() == nil {
-			s.log.Warn("cannot list the runtime's pods", "err", err)
+			s.log.Warn("cannot list the runtime's pods, trying again", "err", err)
 		}
 		return false
 	}
@@ -68,7 +68,7 @@ func (s *Supervisor) compare(ctx context.Context, all []cri.PodSummary) {
 			e.worker.notify(hintRuntime)
 		}
 	}
-	s.discardFitting() // something may have changed that no event tells
+	s.discardFitting() // something may have changed without an event
 	if before == nil {
 		s.reconcile(ctx) // all pods have waited for this
 	}
@@ -132,14 +132,14 @@ func (s *Supervisor) unwanted(uid types.UID) bool {
 	return s.set.Synced && !s.set.Unknown() && !wanted
 }
 
-// adopt starts a worker that ends a pod which no source knows.
+// adopt starts a worker that ends a pod that no source knows.
 func (s *Supervisor) adopt(ctx context.Context, pod *corev1.Pod) {
 	s.log.Info("orphaned pod found, removing it", "pod", pod.Namespace+"/"+pod.Name, "podUID", pod.UID)
 	s.orphan(s.begin(ctx, pod))
 	s.publishPresent()
 }
 
-// unknownPod returns what the traces of a pod say of it.
+// unknownPod returns a pod with what its traces on the node have recorded.
 func unknownPod(uid types.UID, namespace, name string) *corev1.Pod {
 	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: uid, Namespace: namespace, Name: name}}
 }

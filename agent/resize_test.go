@@ -14,7 +14,7 @@ import (
 	"github.com/nodelet/nodelet/kube/pods"
 )
 
-// wants gives the container app of a pod CPU and memory.
+// wants sets the requests and limits of the container app.
 func wants(cpu, memory string) func(*corev1.Pod) {
 	return func(pod *corev1.Pod) {
 		list := corev1.ResourceList{"cpu": resource.MustParse(cpu), "memory": resource.MustParse(memory)}
@@ -22,17 +22,17 @@ func wants(cpu, memory string) func(*corev1.Pod) {
 	}
 }
 
-// resized is the pod as the API server has it after a user has asked for other resources.
-func (w *world) resized(pod *corev1.Pod, cpu, memory string) {
-	w.wish(pod, cpu, memory)
+// resize changes the resources of the pod as a user does, and waits for a second.
+func (w *world) resize(pod *corev1.Pod, cpu, memory string) {
+	w.setResources(pod, cpu, memory)
 	w.sleep(time.Second)
 }
 
-// wish is resized at the moment at which it comes to the agent.
-func (w *world) wish(pod *corev1.Pod, cpu, memory string) {
+// setResources changes the resources in the spec of the pod, and sends it to the agent.
+func (w *world) setResources(pod *corev1.Pod, cpu, memory string) {
 	w.change(func(set *pods.Set) {
 		next := set.Pods[pod.UID].DeepCopy()
-		if st, known := w.life.status.Newest(pod.UID); known {
+		if st, known := w.agent.status.Newest(pod.UID); known {
 			next.Status = st
 		}
 		next.Generation++
@@ -41,21 +41,25 @@ func (w *world) wish(pod *corev1.Pod, cpu, memory string) {
 	})
 }
 
-// checkSize: a container's CPU limit in thousandths and memory limit, in the runtime and in the status, and the
-// conditions that tell of a resize.
+// checkSize checks the CPU limit of a container, in thousandths, and its memory limit, in the runtime and in the
+// status, and the pod's conditions about resizes.
 func (w *world) checkSize(pod *corev1.Pod, cpu int64, memory string, conditions ...string) {
 	w.t.Helper()
 	q := resource.MustParse(memory)
 	for _, c := range w.runtime.Containers() {
 		r := c.GetResources().GetLinux()
-		if c.State == running && c.Labels["io.kubernetes.pod.uid"] == string(pod.UID) && (r.CpuQuota != cpu*100 || r.MemoryLimitInBytes != q.Value()) {
-			w.t.Errorf("in the runtime: quota %d, memory %d", r.CpuQuota, r.MemoryLimitInBytes)
+		if c.State != running || c.Labels["io.kubernetes.pod.uid"] != string(pod.UID) {
+			continue
+		}
+		if r.CpuQuota != cpu*100 || r.MemoryLimitInBytes != q.Value() {
+			w.t.Errorf("in the runtime: got quota %d, memory %d, want %d, %d",
+				r.CpuQuota, r.MemoryLimitInBytes, cpu*100, q.Value())
 		}
 	}
 	st := w.status(pod)
 	has := st.ContainerStatuses[0].Resources
 	if has.Limits.Cpu().MilliValue() != cpu || has.Limits.Memory().Cmp(q) != 0 {
-		w.t.Errorf("in the status: %v", has)
+		w.t.Errorf("in the status: got %v, want CPU %dm, memory %s", has, cpu, memory)
 	}
 	var got []string
 	for _, c := range st.Conditions {
@@ -64,37 +68,39 @@ func (w *world) checkSize(pod *corev1.Pod, cpu int64, memory string, conditions 
 		}
 	}
 	if !slices.Equal(got, conditions) {
-		w.t.Errorf("conditions: %v, want %v", got, conditions)
+		w.t.Errorf("conditions: got %v, want %v", got, conditions)
 	}
 }
 
-// A running container gets more without a restart, and people are told; a restart of the agent changes nothing.
+// TestResize checks that a running container gets more resources without a restart, with events, and that a restart of
+// the agent changes nothing.
 func TestResize(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		pod := apiPod("a", wants("1", "1Gi"))
 		w.run(pod)
 		w.sleep(time.Second)
 		w.checkSize(pod, 1000, "1Gi")
-		w.resized(pod, "2", "2Gi")
+		w.resize(pod, "2", "2Gi")
 		w.checkSize(pod, 2000, "2Gi")
 		w.restart()
 		w.sleep(time.Minute)
 		w.checkSize(pod, 2000, "2Gi")
-		w.resized(pod, "1", "2Gi")
+		w.resize(pod, "1", "2Gi")
 		w.checkSize(pod, 1000, "2Gi")
 		w.checkRunning("a/app#0")
 		for _, reason := range []string{"ResizeStarted", "ResizeCompleted"} {
-			if got := w.told(reason); len(got) < 2 {
+			if got := w.eventsWith(reason); len(got) < 2 {
 				t.Errorf("%s: %v", reason, got)
 			}
 		}
-		if got := w.told("ResizeError"); len(got) > 0 {
+		if got := w.eventsWith("ResizeError"); len(got) > 0 {
 			t.Error(got)
 		}
 	})
 }
 
-// What does not fit has to wait, over a restart of the agent too, and comes when somebody else goes.
+// TestResizeIsDeferred checks that a resize that does not fit waits, also across a restart of the agent, until another
+// pod has ended.
 func TestResizeIsDeferred(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		a, b := apiPod("a", wants("2", "1Gi")), apiPod("b", wants("1", "1Gi"))
@@ -102,13 +108,13 @@ func TestResizeIsDeferred(t *testing.T) {
 		w.sleep(time.Second)
 		w.run(b)
 		w.sleep(time.Second)
-		w.resized(b, "3", "1Gi")
+		w.resize(b, "3", "1Gi")
 		w.checkSize(b, 1000, "1Gi", "PodResizePending Deferred 2")
 		w.restart()
 		w.sleep(time.Minute)
 		w.checkSize(b, 1000, "1Gi", "PodResizePending Deferred 2")
-		if got := w.told("ResizeDeferred"); len(got) == 0 || !strings.Contains(got[0], "requested: 3000, used: 2000, capacity: 4000") {
-			t.Errorf("told: %v", got)
+		if got := w.eventsWith("ResizeDeferred"); len(got) == 0 || !strings.Contains(got[0], "requested: 3000, used: 2000, capacity: 4000") {
+			t.Errorf("events: got %v", got)
 		}
 		w.delete(a, 0)
 		w.sleep(time.Minute)
@@ -120,8 +126,8 @@ func TestResizeIsDeferred(t *testing.T) {
 	})
 }
 
-// A wish that comes while no agent is there is weighed like any other, for what the pod holds is not forgotten; a
-// file that cannot be read costs nothing, for the status tells too.
+// TestResizeWhileTheAgentIsAway checks that a resize that is requested while the agent does not run goes through
+// admission, because the allocation is recorded. If that file cannot be read, the agent uses the status.
 func TestResizeWhileTheAgentIsAway(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		a, b := apiPod("a", wants("2", "1Gi")), apiPod("b", wants("1", "1Gi"))
@@ -149,7 +155,7 @@ func TestResizeWhileTheAgentIsAway(t *testing.T) {
 	})
 }
 
-// A resize that wants a restart replaces the container, once.
+// TestResizeWithRestart checks that a resize with the policy RestartContainer replaces the container once.
 func TestResizeWithRestart(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		pod := apiPod("a", wants("1", "1Gi"), func(pod *corev1.Pod) {
@@ -157,13 +163,13 @@ func TestResizeWithRestart(t *testing.T) {
 		})
 		w.run(pod)
 		w.sleep(time.Second)
-		w.resized(pod, "2", "1Gi")
+		w.resize(pod, "2", "1Gi")
 		w.checkRunning("a/app#0")
-		w.resized(pod, "2", "2Gi")
+		w.resize(pod, "2", "2Gi")
 		w.sleep(time.Minute)
 		w.checkRunning("a/app#1")
 		w.checkSize(pod, 2000, "2Gi")
-		w.resized(pod, "2", "3Gi")
+		w.resize(pod, "2", "3Gi")
 		w.sleep(time.Minute)
 		w.checkRunning("a/app#2")
 		w.restart()

@@ -15,7 +15,7 @@ import (
 	"github.com/nodelet/nodelet/agent"
 )
 
-// claimBook has resource claims prepared, in a book that outlives the agent.
+// claimBook prepares resource claims. Its state survives a restart of the agent.
 type claimBook struct {
 	mu      sync.Mutex
 	held    map[types.UID]bool
@@ -103,14 +103,14 @@ func TestResourceClaims(t *testing.T) {
 		w.run(pod)
 		w.sleep(time.Millisecond)
 		w.checkRunning()
-		if told := w.told("FailedPrepareDynamicResources"); len(told) != 1 || !strings.Contains(told[0], "Failed to prepare dynamic resources: DRA driver d") {
-			t.Errorf("told %q", told)
+		if events := w.eventsWith("FailedPrepareDynamicResources"); len(events) != 1 || !strings.Contains(events[0], "Failed to prepare dynamic resources: DRA driver d") {
+			t.Errorf("events: got %q", events)
 		}
 		if waits := w.waits(pod); !slices.ContainsFunc(waits, func(x agent.Wait) bool { return strings.Contains(x.For+x.Why, "prepare resource claims") }) {
 			t.Errorf("the pod waits for %+v", waits)
 		}
 		b.fail(nil)
-		w.life.ObjectsChanged(pod.UID) // its driver has registered
+		w.agent.ObjectsChanged(pod.UID) // its driver has registered
 		w.sleep(time.Millisecond)
 		w.checkRunning("web/app#0")
 		b.checkAsked(t, "prepare", "prepare")
@@ -127,9 +127,9 @@ func TestResourceClaims(t *testing.T) {
 	})
 }
 
-// TestResourceClaimsNextLife: the next life of the agent goes on with what is prepared, and gives back what nobody
-// needs any more, also of a pod that has left nothing else.
-func TestResourceClaimsNextLife(t *testing.T) {
+// TestResourceClaimsAfterRestart checks that the next run of the agent uses the prepared claims, and unprepares those
+// that no pod needs any more, also if nothing else of the pod is left.
+func TestResourceClaimsAfterRestart(t *testing.T) {
 	inClaimWorld(t, func(t *testing.T, w *world, b *claimBook) {
 		pod := apiPod("web", withClaim)
 		w.run(pod)

@@ -15,7 +15,7 @@ import (
 	"github.com/nodelet/nodelet/cri/fake"
 )
 
-// starts are the moments at which containers were started, counted from the first.
+// starts returns the times at which containers were started, relative to the first.
 func (w *world) starts() []time.Duration {
 	var all []time.Duration
 	var first time.Time
@@ -30,15 +30,15 @@ func (w *world) starts() []time.Duration {
 	return all
 }
 
-// TestCrashLoop: a container that ends after a second is restarted at once, then after 10 s, 20 s and so on up to 300
-// s.
+// TestCrashLoop checks that a container that ends after a second is restarted at once, then after 10 s, 20 s and so on,
+// up to 300 s.
 func TestCrashLoop(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.runtime.Script("app", fake.Script{RunsFor: time.Second, ExitCode: 1})
 		pod := apiPod("web")
 		w.run(pod)
 		w.sleep(5 * time.Second)
-		if c := shown(w.status(pod), "app"); c.State.Waiting == nil || c.State.Waiting.Reason != "CrashLoopBackOff" ||
+		if c := containerStatus(w.status(pod), "app"); c.State.Waiting == nil || c.State.Waiting.Reason != "CrashLoopBackOff" ||
 			c.LastTerminationState.Terminated == nil || c.RestartCount != 1 {
 			t.Errorf("after two crashes the status says %+v", c)
 		}
@@ -53,8 +53,9 @@ func TestCrashLoop(t *testing.T) {
 		if got := w.starts(); len(got) < len(want) || !slices.Equal(got[:len(want)], want) {
 			t.Errorf("starts at %v, want %v", got, want)
 		}
-		if told := w.told("BackOff Back-off restarting failed container"); len(told) < 7 || len(told) > len(w.starts()) {
-			t.Errorf("told of %d back-offs after %d starts: %q", len(told), len(w.starts()), told)
+		events := w.eventsWith("BackOff Back-off restarting failed container")
+		if len(events) < 7 || len(events) > len(w.starts()) {
+			t.Errorf("got %d back-off events after %d starts: %q", len(events), len(w.starts()), events)
 		}
 		if n := len(w.runtime.Containers()); n > 2 {
 			t.Errorf("%d instances are kept", n)
@@ -65,7 +66,8 @@ func TestCrashLoop(t *testing.T) {
 	})
 }
 
-// TestCrashLoopGoesOn: the back-off outlives the agent, as far as the restart count tells.
+// TestCrashLoopGoesOn checks that the next run of the agent continues the back-off, which it computes from the restart
+// count.
 func TestCrashLoopGoesOn(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.runtime.Script("app", fake.Script{RunsFor: time.Second, ExitCode: 1})
@@ -75,22 +77,23 @@ func TestCrashLoopGoesOn(t *testing.T) {
 		w.restart()
 		w.sleep(10 * time.Second)
 		if n := len(w.starts()); n != before {
-			t.Errorf("the new life restarted the container at once")
+			t.Errorf("the next run of the agent restarted the container at once")
 		}
 		w.sleep(5 * time.Minute)
 		if n := len(w.starts()); n == before {
-			t.Errorf("the new life never restarted the container")
+			t.Errorf("the next run of the agent did not restart the container")
 		}
 	})
 }
 
-// TestPullBackOff: an image that cannot be pulled is tried after 10 s, 20 s and so on; the status tells why it waits.
+// TestPullBackOff checks that a failed image pull is tried again after 10 s, 20 s and so on, and that the status has
+// the reason.
 func TestPullBackOff(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		pod := apiPod("web", func(pod *corev1.Pod) { pod.Spec.Containers[0].Image = "missing:1" })
 		w.run(pod)
 		w.sleep(time.Second)
-		c := shown(w.status(pod), "app")
+		c := containerStatus(w.status(pod), "app")
 		if c.State.Waiting == nil || !strings.Contains(c.State.Waiting.Reason+c.State.Waiting.Message, "Pull") {
 			t.Errorf("the status says %+v", c.State)
 		}
@@ -104,7 +107,8 @@ func TestPullBackOff(t *testing.T) {
 	})
 }
 
-// TestPullPolicies: an image that is there is pulled if the policy says always; one that is not, unless it says never.
+// TestPullPolicies checks that an image that is present is pulled with the policy Always, and one that is not unless
+// the policy is Never.
 func TestPullPolicies(t *testing.T) {
 	for _, c := range []struct {
 		policy  corev1.PullPolicy
@@ -130,7 +134,7 @@ func TestPullPolicies(t *testing.T) {
 				if pulls, n := w.runtime.Verbs()["PullImage"], len(w.running()); pulls != c.pulls || (n == 1) != c.runs {
 					t.Errorf("%d pulls, %d containers run", pulls, n)
 				}
-				if wait := shown(w.status(pod), "app").State.Waiting; !c.runs && (wait == nil || wait.Reason != "ErrImageNeverPull") {
+				if wait := containerStatus(w.status(pod), "app").State.Waiting; !c.runs && (wait == nil || wait.Reason != "ErrImageNeverPull") {
 					t.Errorf("waits for %+v", wait)
 				}
 			})
@@ -138,24 +142,25 @@ func TestPullPolicies(t *testing.T) {
 	}
 }
 
-// commandsEnd sets what becomes of every command in a container from now on.
+// commandsEnd sets the outcome of all later commands in containers.
 func (w *world) commandsEnd(o fake.ExecOutcome) {
 	w.runtime.OnExec(func(string, []string) fake.ExecOutcome { return o })
 }
 
-// TestStartFails: a container that cannot be started is made anew, with back-off, and its status says why.
+// TestStartFails checks that a container that cannot be started is created again, with back-off, and that its status
+// has the error.
 func TestStartFails(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.runtime.Script("app", fake.Script{StartErr: "exec: no such file"})
 		pod := apiPod("web")
 		w.run(pod)
 		w.sleep(time.Minute)
-		c := shown(w.status(pod), "app")
+		c := containerStatus(w.status(pod), "app")
 		if end := c.LastTerminationState.Terminated; end == nil || end.Message != "exec: no such file" || end.Reason != "StartError" {
 			t.Errorf("the status says %+v", c)
 		}
-		if len(w.told("Failed Error: exec: no such file")) == 0 {
-			t.Error("nobody was told what the runtime said")
+		if len(w.eventsWith("Failed Error: exec: no such file")) == 0 {
+			t.Error("got no event with the runtime's error")
 		}
 		if n := w.runtime.Verbs()["StartContainer"]; n < 2 || n > 5 {
 			t.Errorf("%d starts in a minute", n)
@@ -168,8 +173,8 @@ func TestStartFails(t *testing.T) {
 	})
 }
 
-// TestLivenessRestarts: a container whose liveness probe fails three times is stopped and restarted, and people are
-// told.
+// TestLivenessRestarts checks that a container whose liveness probe fails three times is stopped and restarted, with
+// events.
 func TestLivenessRestarts(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		sick := time.Now().Add(30 * time.Second)
@@ -184,20 +189,20 @@ func TestLivenessRestarts(t *testing.T) {
 		w.sleep(30 * time.Second)
 		w.checkRunning("web/app#0")
 		w.sleep(30 * time.Second)
-		w.checkRunning("web/app#3") // restarted at once, and once more, sick still, and then after the back-off
+		w.checkRunning("web/app#3") // restarted at once, again while it still fails, and then after the back-off
 		for _, text := range []string{"Unhealthy Liveness probe failed: feeling bad", "Killing Container app failed liveness probe"} {
-			if len(w.told(text)) == 0 {
-				t.Errorf("nobody was told: %s", text)
+			if len(w.eventsWith(text)) == 0 {
+				t.Errorf("got no event with %q", text)
 			}
 		}
-		if c := shown(w.status(pod), "app"); c.LastTerminationState.Terminated == nil {
+		if c := containerStatus(w.status(pod), "app"); c.LastTerminationState.Terminated == nil {
 			t.Errorf("status: %+v", c)
 		}
 	})
 }
 
-// TestReadiness: the Ready condition follows the readiness probe, and the container stays; in a new life of the agent
-// the verdict stands until the probe says otherwise.
+// TestReadiness checks that the Ready condition follows the readiness probe without a restart of the container, and
+// that the next run of the agent keeps the result until the probe has another one.
 func TestReadiness(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		pod := apiPod("web", func(pod *corev1.Pod) { pod.Spec.Containers[0].ReadinessProbe = execProbe("ready") })
@@ -212,12 +217,12 @@ func TestReadiness(t *testing.T) {
 		w.checkRunning("web/app#0")
 		w.restart()
 		if !ready(w.status(pod)) {
-			t.Error("the pod was not ready for a moment in the agent's next life")
+			t.Error("the pod was not ready for a moment after the restart of the agent")
 		}
 	})
 }
 
-// TestStartupGate: other probes wait for the startup probe, and so does what comes after a sidecar.
+// TestStartupGate checks that other probes, and the containers after a sidecar, wait for the startup probe.
 func TestStartupGate(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		up := time.Now().Add(20 * time.Second)
@@ -240,8 +245,8 @@ func TestStartupGate(t *testing.T) {
 	})
 }
 
-// TestPostStart: a container counts as running when its hook is through; it is stopped and restarted when the hook
-// fails.
+// TestPostStart checks that a container is running when its hook has completed, and is stopped and restarted when the
+// hook fails.
 func TestPostStart(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.commandsEnd(fake.ExecOutcome{Takes: 5 * time.Second, ExitCode: 1})
@@ -252,23 +257,23 @@ func TestPostStart(t *testing.T) {
 		w.sleep(4 * time.Second)
 		w.checkRunning("web/app#0")
 		if ready(w.status(pod)) {
-			t.Error("ready before the hook is through")
+			t.Error("the pod is ready before the hook has completed")
 		}
 		w.sleep(2 * time.Second)
-		if len(w.told("FailedPostStartHook")) == 0 {
-			t.Error("nobody was told of the failed hook")
+		if len(w.eventsWith("FailedPostStartHook")) == 0 {
+			t.Error("got no event about the failed hook")
 		}
 		w.checkRunning("web/app#1")
 		w.commandsEnd(fake.ExecOutcome{Takes: 5 * time.Second})
 		w.sleep(5 * time.Minute)
 		if !ready(w.status(pod)) {
-			t.Errorf("not ready though the hook went well: %+v", w.status(pod))
+			t.Errorf("after the hook: got %+v, want a ready pod", w.status(pod))
 		}
 	})
 }
 
-// TestJob: a pod that has done its work is Succeeded or Failed, keeps its container for its log, and is not run again
-// by the agent's next life.
+// TestJob checks that a pod whose containers have ended is Succeeded or Failed, keeps its container for its log, and is
+// not started again by the next run of the agent.
 func TestJob(t *testing.T) {
 	for code, phase := range map[int32]corev1.PodPhase{0: corev1.PodSucceeded, 3: corev1.PodFailed} {
 		t.Run(string(phase), func(t *testing.T) {
@@ -280,7 +285,7 @@ func TestJob(t *testing.T) {
 				w.restart()
 				w.sleep(anHour)
 				st := w.status(pod)
-				if end := shown(st, "app").State.Terminated; st.Phase != phase || end == nil || end.ExitCode != code {
+				if end := containerStatus(st, "app").State.Terminated; st.Phase != phase || end == nil || end.ExitCode != code {
 					t.Errorf("status: %+v", st)
 				}
 				if n := w.runtime.Verbs()["StartContainer"]; n != 1 {
@@ -299,7 +304,7 @@ func TestJob(t *testing.T) {
 	}
 }
 
-// TestTerminationMessage: what a container leaves in its file, or else in its log, is shown.
+// TestTerminationMessage checks that the status has the message from a container's file, or else from its log.
 func TestTerminationMessage(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		pod := apiPod("job", withRestart(corev1.RestartPolicyNever), func(pod *corev1.Pod) {
@@ -327,7 +332,7 @@ func TestTerminationMessage(t *testing.T) {
 		}
 		w.sleep(time.Second)
 		for name, want := range map[string]string{"app": "all is lost", "talker": "out of luck\n"} {
-			if end := shown(w.status(pod), name).State.Terminated; end == nil || end.Message != want {
+			if end := containerStatus(w.status(pod), name).State.Terminated; end == nil || end.Message != want {
 				t.Errorf("%s: %+v, want message %q", name, end, want)
 			}
 		}

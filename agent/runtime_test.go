@@ -19,7 +19,7 @@ import (
 // waits are what explain says that a pod waits for.
 func (w *world) waits(pod *corev1.Pod) []agent.Wait {
 	w.t.Helper()
-	all, err := w.life.Explain(w.t.Context())
+	all, err := w.agent.Explain(w.t.Context())
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -67,8 +67,8 @@ func TestObjectWakesMount(t *testing.T) {
 		w.sleep(10 * time.Minute)
 		w.checkRunning()
 		w.checkWaits(pod, "mount volume data", "settings")
-		if len(w.told("FailedMount")) == 0 {
-			t.Error("nobody was told of the failed mount")
+		if len(w.eventsWith("FailedMount")) == 0 {
+			t.Error("got no event about the failed mount")
 		}
 		w.change(func(set *pods.Set) {
 			set.ConfigMaps = map[types.NamespacedName]*corev1.ConfigMap{
@@ -166,9 +166,9 @@ func TestLooksHang(t *testing.T) {
 		pod := apiPod("stuck")
 		w.run(pod)
 		w.sleep(time.Minute)
-		w.checkWaits(pod, "look at the pod in the container runtime", "")
+		w.checkWaits(pod, "read the state of the pod from the container runtime", "")
 		w.sleep(10 * time.Minute)
-		w.checkWaits(pod, "look at the pod in the container runtime", "")
+		w.checkWaits(pod, "read the state of the pod from the container runtime", "")
 		w.runtime.Release(hang)
 		w.sleep(2 * time.Minute)
 		w.checkRunning("stuck/app#0")
@@ -239,7 +239,7 @@ func TestReboot(t *testing.T) {
 				if n := len(all); n == 0 || all[n-1].Metadata.Attempt != 1 || all[n-1].State != runtimeapi.PodSandboxState_SANDBOX_READY {
 					t.Errorf("sandboxes: %v", all)
 				}
-				if st := w.status(pod); !ready(st) || shown(st, "app").RestartCount != 1 {
+				if st := w.status(pod); !ready(st) || containerStatus(st, "app").RestartCount != 1 {
 					t.Errorf("status: %+v", st)
 				}
 			})
@@ -294,13 +294,13 @@ func TestExitIsNoticed(t *testing.T) {
 	}
 }
 
-// TestLossIsNoticed: a pod that somebody has taken out of the runtime while there were no events is made anew.
+// TestLossIsNoticed checks that a pod that was removed from the runtime without an event is created again.
 func TestLossIsNoticed(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.run(apiPod("web"))
 		w.sleep(2 * time.Minute)
 		w.runtime.CutStreams()
-		if err := w.life.runtime.RemovePodSandbox(t.Context(), w.runtime.Sandboxes()[0].Id); err != nil {
+		if err := w.agent.runtime.RemovePodSandbox(t.Context(), w.runtime.Sandboxes()[0].Id); err != nil {
 			t.Fatal(err)
 		}
 		w.sleep(2 * time.Second)

@@ -9,13 +9,13 @@ import (
 )
 
 const (
-	// servicesFresh is how long a list that was read while the sandbox was being made is good for the containers in it.
-	servicesFresh = 5 * time.Second
-	// servicesPatience bounds that read.
-	servicesPatience = 10 * time.Second
+	// servicesMaxAge is how long containers use a list that was read while their sandbox was created.
+	servicesMaxAge = 5 * time.Second
+	// servicesTimeout is the timeout of that read.
+	servicesTimeout = 10 * time.Second
 )
 
-// serviceRead is a list of the services that a pod is told of, read beside the making of its sandbox. all and err are
+// serviceRead is a list of the services in the environment of a pod, read while its sandbox is created. all and err are
 // set when done is closed.
 type serviceRead struct {
 	began time.Time
@@ -28,7 +28,7 @@ func readServices(ctx context.Context, h *Backends, pod *corev1.Pod) *serviceRea
 	r := &serviceRead{began: time.Now(), done: make(chan struct{})}
 	go func() {
 		defer close(r.done)
-		ctx, cancel := context.WithTimeout(ctx, servicesPatience)
+		ctx, cancel := context.WithTimeout(ctx, servicesTimeout)
 		defer cancel()
 		r.all, r.err = listServices(ctx, h, pod)
 	}()
@@ -47,9 +47,9 @@ func servicesNamespace(pod *corev1.Pod) string {
 	return pod.Namespace
 }
 
-// podServices are the services that the pod is told of: those read with its sandbox if they are young enough.
+// podServices returns the services in the environment of the pod: those read with its sandbox if they are new enough.
 func (t *task) podServices(ctx context.Context) ([]*corev1.Service, error) {
-	if r := t.services; r != nil && time.Since(r.began) < servicesFresh {
+	if r := t.services; r != nil && time.Since(r.began) < servicesMaxAge {
 		select {
 		case <-r.done:
 			if r.err == nil {

@@ -44,8 +44,8 @@ func (s *Supervisor) share() {
 	}
 }
 
-// burstableCPU is what a pod counts for in the shares of its class, in thousandths of a CPU; 0 for pods of other
-// classes.
+// burstableCPU returns what a pod adds to the CPU shares of the burstable class, in thousandths of a CPU; 0 for pods of
+// other classes.
 func burstableCPU(pod *corev1.Pod) int64 {
 	if len(pod.Spec.Containers) == 0 || podutil.QOS(pod) != corev1.PodQOSBurstable {
 		return 0

@@ -123,7 +123,7 @@ func (w *world) watchShutdowns(bus *fakeLogind, groups []shutdown.Group) (s *shu
 	s.Shutdown = shutdown.New(shutdown.Config{
 		Groups:   groups,
 		RootDir:  w.root,
-		Pods:     w.life.Supervisor,
+		Pods:     w.agent.Supervisor,
 		Connect:  func(context.Context) (shutdown.Bus, error) { return bus, nil },
 		Reporter: s,
 		Log:      slog.New(slog.NewTextHandler(w.t.Output(), nil)),
@@ -349,7 +349,7 @@ func TestNoBus(t *testing.T) {
 		s := shutdown.New(shutdown.Config{
 			Groups:  []shutdown.Group{{Grace: time.Minute}},
 			RootDir: w.root,
-			Pods:    w.life.Supervisor,
+			Pods:    w.agent.Supervisor,
 			Connect: func(context.Context) (shutdown.Bus, error) {
 				if tries++; tries < 5 {
 					return nil, errors.New("no such file")

@@ -58,7 +58,7 @@ func TestSlowDevicePlugin(t *testing.T) {
 			if st.Phase != corev1.PodFailed || st.Reason != "UnexpectedAdmissionError" || !strings.Contains(st.Message, want) {
 				t.Errorf("the pod that was refused: %s, %s, %s", st.Phase, st.Reason, st.Message)
 			}
-			if n := len(w.told("UnexpectedAdmissionError")); n != 1 {
+			if n := len(w.eventsWith("UnexpectedAdmissionError")); n != 1 {
 				t.Errorf("%d events say so", n)
 			}
 			w.checkRunning("other/app#0")
@@ -79,7 +79,7 @@ func TestSlowDevicePlugin(t *testing.T) {
 			}
 		},
 		"the pod is evicted": func(t *testing.T, w *world, _ *slowDevices, pod *corev1.Pod) {
-			<-w.life.Evict(t.Context(), pod.UID, agent.Eviction{Reason: "Evicted"})
+			<-w.agent.Evict(t.Context(), pod.UID, agent.Eviction{Reason: "Evicted"})
 			w.sleep(time.Second)
 			if st := w.status(pod); st.Phase != corev1.PodFailed || st.Reason != "Evicted" {
 				t.Errorf("the pod that was evicted: %s, %s", st.Phase, st.Reason)
@@ -105,7 +105,7 @@ func TestSlowDevicePlugin(t *testing.T) {
 				w.run(apiPod("other"))
 				w.sleep(time.Second)
 				w.checkRunning("other/app#0")
-				w.checkWaits(pod, "its devices", "device plugins are asked")
+				w.checkWaits(pod, "its devices", "device plugins are preparing")
 				changed := *pod
 				changed.Labels = map[string]string{"changed": "yes"} // which does not let it in
 				w.run(&changed)

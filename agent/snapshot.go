@@ -10,12 +10,12 @@ import (
 	"github.com/nodelet/nodelet/agent/podstate"
 )
 
-// PodFacts is what is known of one pod, for metrics and statistics. It is read only: workers and readers share it.
+// PodFacts are the facts of one pod, for metrics and statistics. It is read only: workers and readers share it.
 type PodFacts struct {
 	// Pod is the pod as its source has it, Status the status that the agent has computed.
 	Pod    *corev1.Pod
 	Status *corev1.PodStatus
-	// Stop is how the pod is being ended; nil if it is not. Rejected: it was refused at admission.
+	// Stop is how the pod is being stopped; nil if it is not. Rejected: it was refused at admission.
 	Stop     *podstate.Stop
 	Rejected bool
 	// Sandbox: it has a ready sandbox.
@@ -39,16 +39,16 @@ func (s *Supervisor) Snapshot(ctx context.Context) ([]*PodFacts, error) {
 func (s *Supervisor) snapshot() []*PodFacts {
 	all := make([]*PodFacts, 0, len(s.workers))
 	for _, e := range s.workers {
-		now := e.worker.shown.Load()
-		if now.known == nil {
+		now := e.worker.result.Load()
+		if now.snapshot == nil {
 			continue
 		}
 		c := &PodFacts{Pod: e.pod(), Status: &now.status, Stop: e.stop, Rejected: e.rejected != nil,
 			Containers: map[podstate.ContainerState]int{}, Mounted: now.mounted}
-		for _, sandbox := range now.known.Sandboxes {
+		for _, sandbox := range now.snapshot.Sandboxes {
 			c.Sandbox = c.Sandbox || sandbox.State == runtimeapi.PodSandboxState_SANDBOX_READY
 		}
-		for _, container := range now.known.Containers {
+		for _, container := range now.snapshot.Containers {
 			c.Containers[stateFact(container.State)]++
 		}
 		all = append(all, c)
@@ -58,7 +58,7 @@ func (s *Supervisor) snapshot() []*PodFacts {
 
 // mounted returns the paths of the mounted volumes: the map of the last sync if nothing has changed.
 func (w *worker) mounted() map[string]string {
-	before := w.shown.Load().mounted
+	before := w.result.Load().mounted
 	same := len(before) == len(w.mounts)
 	for name, m := range w.mounts {
 		same = same && before[name] == m.HostPath

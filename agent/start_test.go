@@ -32,7 +32,7 @@ func TestPodRuns(t *testing.T) {
 			t.Errorf("start made %q, want %q", got, want)
 		}
 		st := w.status(pod)
-		app := shown(st, "app")
+		app := containerStatus(st, "app")
 		if st.Phase != corev1.PodRunning || !ready(st) || st.PodIP == "" || app.State.Running == nil || app.RestartCount != 0 {
 			t.Errorf("status: %+v", st)
 		}

@@ -123,7 +123,12 @@ func (t *task) preparePodCgroup() (*podstate.Size, error) {
 		return &size, err
 	}
 	rest := cgroups.Resources{HugePages: r.HugePages, Pids: r.Pids, Unified: r.Unified}
-	size := &podstate.Size{Shares: int64(has.CPUShares), Quota: has.CPUQuota, Period: int64(has.CPUPeriod), Memory: has.Memory}
+	size := &podstate.Size{
+		Shares: int64(has.CPUShares),
+		Quota:  has.CPUQuota,
+		Period: int64(has.CPUPeriod),
+		Memory: has.Memory,
+	}
 	return size, t.backends.Cgroups.UpdatePod(pod, rest)
 }
 

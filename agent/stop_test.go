@@ -11,7 +11,7 @@ import (
 	"github.com/nodelet/nodelet/cri/fake"
 )
 
-// gone is how long it takes until a pod that is being deleted has left the node, to the second.
+// gone waits until nothing is left of a pod that is being deleted, and returns the time that took, to the second.
 func (w *world) gone(pod *corev1.Pod) time.Duration {
 	w.t.Helper()
 	began := time.Now()
@@ -29,8 +29,8 @@ func (w *world) gone(pod *corev1.Pod) time.Duration {
 	return time.Since(began)
 }
 
-// TestGraceShortened: a second wish with less grace overtakes the stop that is under way; one with more changes
-// nothing.
+// TestGraceShortened checks that a deletion with a shorter grace period replaces the stop in progress, and that one
+// with a longer grace period changes nothing.
 func TestGraceShortened(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.runtime.Script("app", fake.Script{IgnoresTerm: true})
@@ -55,7 +55,7 @@ func TestGraceShortened(t *testing.T) {
 	})
 }
 
-// TestNoGrace: a pod that is deleted by force gets the two seconds that a process needs to see the signal.
+// TestNoGrace checks that a pod that is deleted with no grace period still gets two seconds.
 func TestNoGrace(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.runtime.Script("app", fake.Script{IgnoresTerm: true})
@@ -66,33 +66,33 @@ func TestNoGrace(t *testing.T) {
 		if took := w.gone(pod); took != 2*time.Second {
 			t.Errorf("the pod went after %v", took)
 		}
-		if n := w.runtime.Verbs()["ExecSync"]; n != 0 || len(w.told("FailedPreStopHook")) != 0 {
-			t.Errorf("the preStop hook ran %d times, though there is no time for it", n)
+		if n := w.runtime.Verbs()["ExecSync"]; n != 0 || len(w.eventsWith("FailedPreStopHook")) != 0 {
+			t.Errorf("the preStop hook ran %d times, want 0 and no event", n)
 		}
 	})
 }
 
-// TestDeleteWhilePulling: the pull is given up, and the pod goes at once.
+// TestDeleteWhilePulling checks that a deletion cancels an image pull, and that the pod is gone at once.
 func TestDeleteWhilePulling(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.runtime.Publish(fake.RemoteImage{Name: "huge:1", Takes: anHour})
 		pod := apiPod("web", func(pod *corev1.Pod) { pod.Spec.Containers[0].Image = "huge:1" })
 		w.run(pod)
 		w.sleep(time.Minute)
-		if st := w.status(pod); st.Phase != corev1.PodPending || shown(st, "app").State.Waiting == nil {
+		if st := w.status(pod); st.Phase != corev1.PodPending || containerStatus(st, "app").State.Waiting == nil {
 			t.Errorf("while pulling: %+v", st)
 		}
 		w.delete(pod, 30*time.Second)
 		if took := w.gone(pod); took != 0 {
 			t.Errorf("the pod went after %v", took)
 		}
-		if failed := w.told("Failed"); len(failed) != 0 {
-			t.Errorf("told of a failure: %q", failed)
+		if failed := w.eventsWith("Failed"); len(failed) != 0 {
+			t.Errorf("events about failures: got %q, want none", failed)
 		}
 	})
 }
 
-// TestDeleteWhileInitRuns: the init container is stopped, and nothing that comes after it is made.
+// TestDeleteWhileInitRuns checks that the init container is stopped, and that no later container is created.
 func TestDeleteWhileInitRuns(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.runtime.Script("setup", fake.Script{TermTakes: 3 * time.Second})
@@ -105,13 +105,13 @@ func TestDeleteWhileInitRuns(t *testing.T) {
 			t.Errorf("the pod went after %v", took)
 		}
 		if acts := w.acts(); slices.Contains(acts, "CreateContainer app#0") {
-			t.Errorf("the app container was made: %q", acts)
+			t.Errorf("got calls %q, want no app container", acts)
 		}
 	})
 }
 
-// TestPreStop: the hook runs before the container is told to stop, and uses up its grace; what is left goes to the
-// container.
+// TestPreStop checks that the hook runs before the container is stopped and uses its grace period, and that the
+// container gets the rest of it.
 func TestPreStop(t *testing.T) {
 	for _, c := range []struct {
 		name        string
@@ -133,17 +133,17 @@ func TestPreStop(t *testing.T) {
 					t.Errorf("the pod went after %v, want %v", took, c.took)
 				}
 				if acts := w.acts(); strings.Index(strings.Join(acts, " "), "ExecSync") > strings.Index(strings.Join(acts, " "), "StopContainer") {
-					t.Errorf("the hook came late: %q", acts)
+					t.Errorf("got calls %q, want the hook before StopContainer", acts)
 				}
-				if failed := w.told("FailedPreStopHook"); (len(failed) > 0) != (c.hook > c.grace) {
-					t.Errorf("told of the hook: %q", failed)
+				if failed := w.eventsWith("FailedPreStopHook"); (len(failed) > 0) != (c.hook > c.grace) {
+					t.Errorf("events about the hook: got %q", failed)
 				}
 			})
 		})
 	}
 }
 
-// TestDeleteWhilePreStopSleeps: a shorter grace counts also while the hook runs.
+// TestDeleteWhilePreStopSleeps checks that a shorter grace period also takes effect while the hook runs.
 func TestDeleteWhilePreStopSleeps(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.commandsEnd(fake.ExecOutcome{Takes: anHour})
@@ -160,7 +160,8 @@ func TestDeleteWhilePreStopSleeps(t *testing.T) {
 	})
 }
 
-// TestOrphanPreStop: the hook of a container that no source knows any more is found in what the runtime keeps.
+// TestOrphanPreStop checks that the hook of a container that no source knows any more runs: the runtime has recorded
+// it.
 func TestOrphanPreStop(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		pod := staticPod("web", "0123", withPreStop)
@@ -177,7 +178,7 @@ func TestOrphanPreStop(t *testing.T) {
 	})
 }
 
-// TestSidecarsStopLast: app containers end first, then the sidecars, the last of them first.
+// TestSidecarsStopLast checks that app containers end first, and then the sidecars in reverse order.
 func TestSidecarsStopLast(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		for _, name := range []string{"app", "logs", "proxy"} {
@@ -197,8 +198,8 @@ func TestSidecarsStopLast(t *testing.T) {
 	})
 }
 
-// TestActiveDeadline: a static pod of a node that stands alone ends at its deadline, though no API object shows when
-// it began.
+// TestActiveDeadline checks that a static pod of a node without an API server ends at its deadline, although no API
+// object has its start time.
 func TestActiveDeadline(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.run(staticPod("web", "0123", func(pod *corev1.Pod) { pod.Spec.ActiveDeadlineSeconds = ptr(int64(60)) }))
@@ -206,8 +207,8 @@ func TestActiveDeadline(t *testing.T) {
 		w.checkRunning("web/app#0")
 		w.sleep(2 * time.Second)
 		w.checkRunning()
-		if n := len(w.told("DeadlineExceeded Pod was active on the node longer than the specified deadline")); n != 1 {
-			t.Errorf("%d people were told", n)
+		if n := len(w.eventsWith("DeadlineExceeded Pod was active on the node longer than the specified deadline")); n != 1 {
+			t.Errorf("got %d events about the deadline, want 1", n)
 		}
 	})
 }

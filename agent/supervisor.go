@@ -20,11 +20,11 @@ import (
 	"github.com/nodelet/nodelet/kube/pods"
 )
 
-// relistEvery is how often the runtime is asked about all pods although its events say nothing. Events are hints;
-// this is the net below them.
+// relistEvery is how often the supervisor lists the runtime's pods without an event. Events can be lost; this list
+// finds what they have missed.
 const relistEvery = time.Minute
 
-// relistBlind is how often while the runtime has no event stream.
+// relistWithoutEvents is how often it does so while the runtime has no event stream.
 const relistWithoutEvents = time.Second
 
 // Supervisor keeps one worker for each pod that the sources or the runtime know. One goroutine, its loop, owns the
@@ -79,13 +79,13 @@ func NewSupervisor(backends *Backends, log *slog.Logger) *Supervisor {
 // Want takes the newest full set of pods. It has one caller: the merge of the sources.
 func (s *Supervisor) Want(set *pods.Set) { s.sets.Put(set) }
 
-// RuntimeChanged tells the pod's worker to ask the runtime again.
+// RuntimeChanged makes the pod's worker ask the runtime again.
 func (s *Supervisor) RuntimeChanged(pod types.UID) { s.notify(pod, hintRuntime) }
 
-// ObjectsChanged tells the pod's worker that an object which the pod uses has changed.
+// ObjectsChanged notifies the pod's worker that an object that the pod uses has changed.
 func (s *Supervisor) ObjectsChanged(pod types.UID) { s.notify(pod, hintObjects) }
 
-// VerdictChanged tells the pod's worker that a probe has another result.
+// VerdictChanged notifies the pod's worker that a probe has another result.
 func (s *Supervisor) VerdictChanged(pod types.UID) { s.notify(pod, hintVerdict) }
 
 func (s *Supervisor) notify(pod types.UID, h hint) {
@@ -96,7 +96,7 @@ func (s *Supervisor) notify(pod types.UID, h hint) {
 	})
 }
 
-// post has the loop call f. It waits for a place in the queue, and reports whether there was one before the loop ended.
+// post makes the loop call f. It blocks until the loop accepts f or has ended, and reports whether f was accepted.
 func (s *Supervisor) post(f func()) bool {
 	select {
 	case s.calls <- f:
@@ -106,8 +106,8 @@ func (s *Supervisor) post(f func()) bool {
 	}
 }
 
-// do has the loop call f and waits for that. It reports false if the loop has ended, or is not free before ctx ends:
-// f may still be called later then.
+// do makes the loop call f, and reports whether the call has returned. It has not if the loop has ended, or if ctx ends
+// before; in that case f may still be called later.
 func (s *Supervisor) do(ctx context.Context, f func()) bool {
 	done := make(chan struct{})
 	select {
@@ -176,7 +176,7 @@ func (s *Supervisor) reconcile(ctx context.Context) {
 		if pod, wanted := s.set.Pods[uid]; wanted {
 			s.update(e, pod)
 		} else {
-			s.orphan(e) // its own source has removed it; the other sources need not be synced for that
+			s.orphan(e) // its own source has removed it; the other sources need not have synced
 		}
 	}
 	s.resizes()
@@ -223,8 +223,8 @@ func (s *Supervisor) pendingPods() []*corev1.Pod {
 	return found
 }
 
-// admittedBefore reports whether an earlier run of the agent has admitted the pod. What is on the node says so: the
-// status in the API can be written by others, and a static pod has none of its own.
+// admittedBefore reports whether an earlier run of the agent has admitted the pod. It looks at the runtime and the disk
+// of the node: other clients can write the status in the API, and a static pod has no status of its own.
 func (s *Supervisor) admittedBefore(pod *corev1.Pod) bool {
 	if _, inRuntime := s.listed[pod.UID]; inRuntime {
 		return true
@@ -279,7 +279,7 @@ func (s *Supervisor) begin(ctx context.Context, pod *corev1.Pod) *entry {
 	return e
 }
 
-// update takes over the newest objects of a pod, and sends its worker an order if something is new.
+// update records the newest objects of a pod, and sends its worker an order if something is new.
 func (s *Supervisor) update(e *entry, pod *corev1.Pod) {
 	mirror, _ := s.set.Mirror(pod.UID)
 	stop := e.stop.Stricter(stopOf(pod))

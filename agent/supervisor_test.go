@@ -16,7 +16,7 @@ import (
 	"github.com/nodelet/nodelet/kube/pods"
 )
 
-// strand leaves a running pod behind that no source of the next life knows.
+// strand leaves a running pod that no source knows in the next run of the agent.
 func (w *world) strand(name string) {
 	pod := apiPod(name, withEmptyDir)
 	w.run(pod)
@@ -25,7 +25,7 @@ func (w *world) strand(name string) {
 	w.remove(pod.UID)
 }
 
-// TestOrphansWaitForEverySource: pods that no source knows are ended only when every source has spoken.
+// TestOrphansWaitForEverySource checks that pods that no source knows are ended only after every source has synced.
 func TestOrphansWaitForEverySource(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.strand("old")
@@ -57,7 +57,7 @@ func TestOrphansWaitForUnreadManifests(t *testing.T) {
 	})
 }
 
-// TestTracesOnDisk: a pod that has left nothing but files is cleared away.
+// TestTracesOnDisk checks that the files of a pod are removed if nothing else is left of it.
 func TestTracesOnDisk(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		for _, dir := range []string{"pods/gone/volumes/kubernetes.io~empty-dir/data", "logs/default_web_gone/app"} {
@@ -70,14 +70,15 @@ func TestTracesOnDisk(t *testing.T) {
 	})
 }
 
-// TestStrangersWithOddLabels: labels in the runtime may say anything; no file outside the log directory goes for it.
-func TestStrangersWithOddLabels(t *testing.T) {
+// TestUnknownPodWithBadLabels checks that no labels in the runtime make the agent remove a file outside the log
+// directory.
+func TestUnknownPodWithBadLabels(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		precious := w.path("precious_odd")
 		if err := os.MkdirAll(precious, 0o755); err != nil {
 			t.Fatal(err)
 		}
-		_, err := w.life.runtime.RunPodSandbox(t.Context(), &runtimeapi.PodSandboxConfig{
+		_, err := w.agent.runtime.RunPodSandbox(t.Context(), &runtimeapi.PodSandboxConfig{
 			Metadata: &runtimeapi.PodSandboxMetadata{Name: "odd", Namespace: "default", Uid: "odd"},
 			Labels: map[string]string{spec.LabelPodUID: "odd", spec.LabelPodNamespace: "default",
 				spec.LabelPodName: "x/../../precious"},
@@ -93,7 +94,7 @@ func TestStrangersWithOddLabels(t *testing.T) {
 	})
 }
 
-// TestStaticPodReplaced: the new pod of a name waits until the old one is gone.
+// TestStaticPodReplaced checks that a static pod waits until an earlier one of the same name is gone.
 func TestStaticPodReplaced(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.runtime.Script("app", fake.Script{TermTakes: 10 * time.Second})
@@ -116,8 +117,8 @@ func TestStaticPodReplaced(t *testing.T) {
 	})
 }
 
-// TestStaticPodChangesBeforeSync: the manifest of an API server that does not come up can be mended, though no word
-// of the API server can be had before.
+// TestStaticPodChangesBeforeSync checks that a change of a manifest takes effect before the API server has answered: it
+// may repair the API server itself.
 func TestStaticPodChangesBeforeSync(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		bad, good := staticPod("kube-apiserver", "0123"), staticPod("kube-apiserver", "4567")
@@ -152,7 +153,7 @@ func TestStaticPodComesBack(t *testing.T) {
 	})
 }
 
-// TestMirror: the status of a static pod is shown by its mirror pod, and by nothing else.
+// TestMirror checks that only the mirror pod gets the status of a static pod.
 func TestMirror(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		pod := staticPod("web", "0123")
@@ -163,22 +164,22 @@ func TestMirror(t *testing.T) {
 			set.Mirrors = map[types.NamespacedName]*corev1.Pod{{Namespace: "default", Name: "web"}: mirror}
 		})
 		w.sleep(0)
-		if st := w.status(mirror); st.Phase != corev1.PodRunning || !ready(st) || shown(st, "app").State.Running == nil {
+		if st := w.status(mirror); st.Phase != corev1.PodRunning || !ready(st) || containerStatus(st, "app").State.Running == nil {
 			t.Errorf("the mirror says %+v", st)
 		}
-		if _, known := w.life.status.Newest(pod.UID); known {
+		if _, known := w.agent.status.Newest(pod.UID); known {
 			t.Error("the status was published for the static pod itself")
 		}
 		for _, c := range w.runtime.Containers() {
 			w.runtime.ExitContainer(c.Id, 1, "")
 		}
 		w.sleep(time.Second)
-		if n := shown(w.status(mirror), "app").RestartCount; n != 1 {
+		if n := containerStatus(w.status(mirror), "app").RestartCount; n != 1 {
 			t.Errorf("after an exit the mirror says %d restarts", n)
 		}
 		w.change(func(set *pods.Set) { set.Pods, set.Mirrors = map[types.UID]*corev1.Pod{}, nil })
 		w.sleep(time.Minute)
-		if _, known := w.life.status.Newest(mirror.UID); known {
+		if _, known := w.agent.status.Newest(mirror.UID); known {
 			t.Error("the status of a mirror is kept though its pod is gone")
 		}
 	})
@@ -200,7 +201,7 @@ func TestMirrorOfBefore(t *testing.T) {
 		})
 		w.sleep(time.Minute)
 		w.checkRunning("web/app#0")
-		if _, known := w.life.status.Newest(mirror.UID); known {
+		if _, known := w.agent.status.Newest(mirror.UID); known {
 			t.Error("the status of the pod was written to the mirror of another")
 		}
 	})
@@ -246,7 +247,7 @@ func TestAdmissionBesideOrphan(t *testing.T) {
 	})
 }
 
-// TestManyAtOnce: a hundred pods that come at once all run, and go.
+// TestManyAtOnce starts and deletes a hundred pods at the same time.
 func TestManyAtOnce(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.runtime.SandboxTakes = 100 * time.Millisecond
@@ -267,9 +268,9 @@ func TestManyAtOnce(t *testing.T) {
 	})
 }
 
-// TestNobodyBlocks: sets, hints and questions reach the supervisor while all workers wait for a runtime that does not
-// answer.
-func TestNobodyBlocks(t *testing.T) {
+// TestSupervisorDoesNotBlock checks that the supervisor takes sets and hints, and explains, while all workers wait
+// for a runtime that does not answer.
+func TestSupervisorDoesNotBlock(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		for i := range 10 {
 			w.run(apiPod(fmt.Sprintf("web-%d", i)))
@@ -279,30 +280,30 @@ func TestNobodyBlocks(t *testing.T) {
 		began := time.Now()
 		for uid := range w.set.Pods {
 			for range 300 {
-				w.life.RuntimeChanged(uid)
-				w.life.ObjectsChanged(uid)
-				w.life.VerdictChanged(uid)
+				w.agent.RuntimeChanged(uid)
+				w.agent.ObjectsChanged(uid)
+				w.agent.VerdictChanged(uid)
 				w.deliver()
 			}
 		}
-		if _, err := w.life.Explain(t.Context()); err != nil {
+		if _, err := w.agent.Explain(t.Context()); err != nil {
 			t.Error(err)
 		}
 		if waited := time.Since(began); waited != 0 {
-			t.Errorf("waited for %v", waited)
+			t.Errorf("the supervisor blocked for %v, want 0", waited)
 		}
 		w.runtime.Release(stuck)
 		w.sleep(time.Minute)
 		if n := len(w.running()); n != 10 {
-			t.Errorf("%d pods run", n)
+			t.Errorf("running pods: got %d, want 10", n)
 		}
 	})
 }
 
-// TestHintsAfterTheEnd: who comes with a hint when the supervisor has ended is not held up.
+// TestHintsAfterTheEnd checks that a hint does not block when the supervisor has ended.
 func TestHintsAfterTheEnd(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		l := w.life
+		l := w.agent
 		w.end()
 		for range 300 {
 			l.RuntimeChanged("anybody")

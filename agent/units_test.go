@@ -17,8 +17,8 @@ import (
 
 func discard() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
-// TestNudgesAddUp: hints that come while the worker is busy are all there when it looks, and hold nobody up.
-func TestNudgesAddUp(t *testing.T) {
+// TestHintsAreCollected checks that hints to a busy worker do not block, and that none is lost.
+func TestHintsAreCollected(t *testing.T) {
 	w := newWorker((&Backends{}).complete(), newLimiters(), discard())
 	w.stale = false
 	w.memory.Volumes["data"] = podstate.Volume{}
@@ -106,14 +106,16 @@ func TestRefsOf(t *testing.T) {
 
 // TestProbeTargets: each probe of a container, with what is known of it already; of one that ends, readiness alone.
 func TestProbeTargets(t *testing.T) {
-	probe := &corev1.Probe{ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"check", "$(PORT)", "$$(PORT)", "$(SECRET)"}}}}
+	check := &corev1.ExecAction{Command: []string{"check", "$(PORT)", "$$(PORT)", "$(SECRET)"}}
+	probe := &corev1.Probe{ProbeHandler: corev1.ProbeHandler{Exec: check}}
 	c := &corev1.Container{Name: "app", StartupProbe: probe, LivenessProbe: probe, ReadinessProbe: probe,
 		Env: []corev1.EnvVar{{Name: "PORT", Value: "80"}, {Name: "SECRET", ValueFrom: &corev1.EnvVarSource{}}}}
 	kinds := func(all []probes.Target) (text string) {
 		for _, p := range all {
 			text += string(p.Kind) + " " + p.Known.String() + " "
-			if want := []string{"check", "80", "$(PORT)", "$(SECRET)"}; !slices.Equal(p.Command, want) || p.PodIP != "10.0.0.1" || p.ContainerID != "id" {
-				t.Errorf("target %+v", p)
+			want := []string{"check", "80", "$(PORT)", "$(SECRET)"}
+			if !slices.Equal(p.Command, want) || p.PodIP != "10.0.0.1" || p.ContainerID != "id" {
+				t.Errorf("got target %+v, want command %q", p, want)
 			}
 		}
 		return text
@@ -138,7 +140,10 @@ func TestProbeTargets(t *testing.T) {
 func TestFieldPath(t *testing.T) {
 	pod := &corev1.Pod{Spec: corev1.PodSpec{
 		InitContainers: []corev1.Container{{Name: "setup"}}, Containers: []corev1.Container{{Name: "app"}},
-		EphemeralContainers: []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "debug"}}}}}
+		EphemeralContainers: []corev1.EphemeralContainer{{
+			EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "debug"},
+		}},
+	}}
 	for name, want := range map[string]string{"setup": "spec.initContainers{setup}", "app": "spec.containers{app}",
 		"debug": "spec.ephemeralContainers{debug}", "gone": ""} {
 		if got := fieldPath(pod, name); got != want {

@@ -75,8 +75,8 @@ func TestUserNamespaceThatTheRuntimeLacks(t *testing.T) {
 		if acts := strings.Join(w.acts(), "\n"); strings.Contains(acts, "RunPodSandbox") {
 			t.Errorf("a sandbox was made:\n%s", acts)
 		}
-		if len(w.told("runtime does not support user namespaces")) == 0 {
-			t.Errorf("nobody was told: %v", w.told(""))
+		if len(w.eventsWith("runtime does not support user namespaces")) == 0 {
+			t.Errorf("got events %v, want one about user namespaces", w.eventsWith(""))
 		}
 	})
 }
@@ -112,8 +112,8 @@ func TestImageVolumeBackOff(t *testing.T) {
 			pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "data", MountPath: "/data"}}
 		}))
 		w.sleep(15 * time.Second)
-		if told := w.told("BackOff "); len(told) != 1 || !strings.Contains(told[0], `Back-off pulling image "data:1"`) {
-			t.Errorf("told: %q", told)
+		if events := w.eventsWith("BackOff "); len(events) != 1 || !strings.Contains(events[0], `Back-off pulling image "data:1"`) {
+			t.Errorf("events: got %q", events)
 		}
 	})
 }

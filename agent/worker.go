@@ -17,7 +17,7 @@ import (
 	"github.com/nodelet/nodelet/volumes"
 )
 
-// hint says what may have changed for a pod: a level-triggered wake-up. Hints are collected until the worker looks.
+// hint is what may have changed for a pod: a level-triggered wake-up. Hints are collected until the next sync.
 type hint uint32
 
 const (
@@ -29,11 +29,11 @@ const (
 	hintVerdict
 )
 
-// observeRetry is how soon a worker asks again when the runtime did not answer.
+// observeRetry is the time until a worker asks the runtime again after an error.
 const observeRetry = time.Second
 
-// worker runs one pod: it observes, plans and starts steps, one sync for each thing that happens. Its goroutine owns
-// all that is known of the pod, so it needs no lock. Others reach it through its inbox, hints and results.
+// worker runs one pod: after each change it syncs, that is, it observes, plans and starts steps. Its goroutine owns all
+// state of the pod, so it needs no lock. Other goroutines reach it through its inbox, hints and results.
 type worker struct {
 	backends *Backends
 	log      *slog.Logger
@@ -46,9 +46,9 @@ type worker struct {
 	timer   *time.Timer
 	// gone is closed when the worker returns. Later results are dropped.
 	gone chan struct{}
-	// released is closed when the pod, which is to end, has given back all that it held.
+	// released is closed when a pod that ends has released all its resources.
 	released chan struct{}
-	// reclaimed is closed when the runtime keeps nothing of the pod any more; see podstate.Desired.Reclaim.
+	// reclaimed is closed when the runtime has nothing left of the pod; see podstate.Desired.Reclaim.
 	reclaimed chan struct{}
 
 	desired Order
@@ -61,17 +61,17 @@ type worker struct {
 	// services are those that were read while the sandbox was created.
 	services *serviceRead
 	onDisk   map[string]volumes.OnDisk
-	// facts come from the runtime's last answer, known. stale: the runtime's state may have changed since.
-	facts runtimeFacts
-	known *cri.Snapshot
-	stale bool
-	// blind: the last attempt to observe the pod has failed.
-	blind    bool
-	reported reported
+	// facts come from snapshot, the runtime's last answer. stale: the runtime's state may have changed since.
+	facts    runtimeFacts
+	snapshot *cri.Snapshot
+	stale    bool
+	// unobserved: the last attempt to observe the pod has failed.
+	unobserved bool
+	reported   reported
 	// explained is what explain shows of the pod; other goroutines read it.
 	explained atomic.Pointer[Explanation]
-	// shown is the result of the last sync. Other goroutines read it, and wait for the next.
-	shown   atomic.Pointer[shown]
+	// result is the result of the last sync. Other goroutines read it, and wait for the next.
+	result  atomic.Pointer[syncResult]
 	startup startup
 }
 
@@ -97,7 +97,7 @@ func newWorker(backends *Backends, limiters *limiters, log *slog.Logger) *worker
 		startup:   startup{seen: time.Now()},
 	}
 	w.timer.Stop()
-	w.shown.Store(&shown{over: make(chan struct{})})
+	w.result.Store(&syncResult{replaced: make(chan struct{})})
 	return w
 }
 
@@ -107,10 +107,10 @@ func (w *worker) notify(h hint) {
 	w.wake.Set()
 }
 
-// run works until nothing is left of the pod, or until ctx ends. Then its steps are given up; the next run of the
-// agent sees what they have done.
+// run works until nothing is left of the pod, or until ctx ends. Then it cancels its steps; the next run of the agent
+// observes what they have done.
 func (w *worker) run(ctx context.Context) {
-	defer func() { close(w.shown.Load().over) }() // after gone: who waits for a result looks at gone then
+	defer func() { close(w.result.Load().replaced) }() // after gone, which readers check next
 	defer close(w.gone)
 	defer w.timer.Stop()
 	for {
@@ -131,7 +131,7 @@ func (w *worker) run(ctx context.Context) {
 	}
 }
 
-// drain takes in all that has happened by now, so that one sync serves it all.
+// drain takes all pending orders, outcomes and hints, so that one sync handles all of them.
 func (w *worker) drain() {
 	for {
 		select {
@@ -154,7 +154,7 @@ func (w *worker) drain() {
 	}
 }
 
-// take makes the newest order the worker's own.
+// take replaces the worker's order by a newer one.
 func (w *worker) take(o Order) {
 	if old := w.desired.Pod; old != nil && (metadataMoved(old, o.Pod) || claimsMoved(old, o.Pod)) {
 		w.memory.Stale()
@@ -167,7 +167,7 @@ func (w *worker) take(o Order) {
 	w.use()
 }
 
-// ended takes in the outcome of a step.
+// ended records the outcome of a step.
 func (w *worker) ended(r outcome) {
 	key := r.Step.Key()
 	if cancel := w.cancels[key]; cancel != nil && w.memory.InFlight[key] == r.Step {
@@ -200,7 +200,7 @@ func (w *worker) sync(ctx context.Context) (done bool) {
 		w.observeLater(err)
 		return false
 	}
-	w.blind = false
+	w.unobserved = false
 	p := plan.Pod(w.desired.Desired, o)
 	w.publish(p)
 	w.memory.Report(&p.Status)
@@ -219,13 +219,13 @@ func (w *worker) sync(ctx context.Context) (done bool) {
 	return p.Done
 }
 
-// observeLater has the worker try again soon to observe its pod. The failure is logged once.
+// observeLater makes the worker observe its pod again after observeRetry. It logs the first failure in a row.
 func (w *worker) observeLater(err error) {
-	if !w.blind {
+	if !w.unobserved {
 		w.log.Warn("cannot observe the pod, retrying", "err", err, "retryIn", observeRetry)
 	}
-	w.blind = true
-	w.explainLook(err)
+	w.unobserved = true
+	w.explainObserving(err)
 	w.timer.Reset(observeRetry)
 }
 
@@ -256,7 +256,7 @@ func (w *worker) start(ctx context.Context, step podstate.Step) {
 	}()
 }
 
-// task returns a step with the facts that it needs. Maps are copied, as the worker goes on while the step runs.
+// task returns a step with the facts that it needs. It copies maps, as the worker changes them while the step runs.
 func (w *worker) task(step podstate.Step) *task {
 	t := &task{
 		backends:  w.backends,
@@ -271,8 +271,8 @@ func (w *worker) task(step podstate.Step) *task {
 	}
 	switch s := step.(type) {
 	case podstate.CreateContainer:
-		t.mounts, t.image, t.services = maps.Clone(w.mounts), w.pulled[podstate.EnsureImage{Container: s.Name}.Key()], w.services
-		t.pulled = maps.Clone(w.pulled)
+		t.mounts, t.services, t.pulled = maps.Clone(w.mounts), w.services, maps.Clone(w.pulled)
+		t.image = w.pulled[podstate.EnsureImage{Container: s.Name}.Key()]
 	case podstate.StopContainer:
 		t.made = w.facts.made[s.ID]
 	case podstate.Unmount:
@@ -281,7 +281,7 @@ func (w *worker) task(step podstate.Step) *task {
 	return t
 }
 
-// newestReady returns the sandbox that containers live in; nil if there is none.
+// newestReady returns the sandbox in which containers run; nil if there is none.
 func newestReady(all []podstate.Sandbox) *podstate.Sandbox {
 	var found *podstate.Sandbox
 	for i := range all {

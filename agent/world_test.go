@@ -37,21 +37,21 @@ import (
 	"github.com/nodelet/nodelet/volumes/podfs"
 )
 
-// world is a node in a synctest bubble: a container runtime and a disk, which outlive the agent, the pods that its
-// sources want, and one life of the agent after the other. All rooms are real; the node stands alone, so that the
+// world is a node in a synctest bubble: a container runtime and a disk, which stay when the agent ends, the pods of its
+// sources, and one run of the agent after the other. All packages are real. The node has no API server, so that the
 // publisher keeps the statuses that it would send.
 type world struct {
 	t       *testing.T
 	runtime *fake.Runtime
 	root    string
-	life    *life
-	// amnesia: what a life of the agent has published is lost with it.
+	agent   *agentRun
+	// amnesia: the statuses that a run of the agent has published are lost when it ends.
 	amnesia bool
-	// noUserNamespaces: the runtime's handler lacks them.
+	// noUserNamespaces: the runtime's handler does not support user namespaces.
 	noUserNamespaces bool
-	// devices are in place of those of the device plugins, of which there are none.
+	// devices replaces the devices of device plugins, of which there are none; may be nil.
 	devices agent.Devices
-	// claims has resource claims prepared; nil: there are none.
+	// claims prepares resource claims; nil: there are none.
 	claims agent.Claims
 
 	mu     sync.Mutex
@@ -59,26 +59,26 @@ type world struct {
 	events []string
 	// logged is everything that was logged, at all levels.
 	logged strings.Builder
-	// nodeObject is the Node object; nil for none. nodeSeen is closed when it is known.
+	// nodeObject returns the Node object; nil for none. nodeSeen is closed when it is known.
 	nodeObject func() *corev1.Node
 	nodeSeen   <-chan struct{}
-	// allocatable is what the node can give away.
+	// allocatable are the resources that pods of the node may use.
 	allocatable corev1.ResourceList
-	// doomed is Backends.Doomed of the next life.
+	// doomed is Backends.Doomed of the next run of the agent.
 	doomed func(*corev1.Pod) *agent.Eviction
 }
 
-// life is one run of the agent on the node.
-type life struct {
+// agentRun is one run of the agent on the node.
+type agentRun struct {
 	*agent.Supervisor
 	cancel  context.CancelFunc
-	rooms   sync.WaitGroup
+	running sync.WaitGroup
 	runtime *cri.Client
 	status  *status.Publisher
 	objects *objects.Local
 }
 
-// inWorld runs a test on a node whose agent has just begun.
+// inWorld runs a test on a node whose agent has just started.
 func inWorld(t *testing.T, test func(t *testing.T, w *world)) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -88,7 +88,7 @@ func inWorld(t *testing.T, test func(t *testing.T, w *world)) {
 	})
 }
 
-// newWorld makes a node with an idle runtime that has the image busybox:1.
+// newWorld returns a node with an idle runtime that has the image busybox:1.
 func newWorld(t *testing.T) *world {
 	w := &world{t: t, runtime: fake.New(), root: t.TempDir()}
 	seen := make(chan struct{})
@@ -108,7 +108,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// unmount takes away what a test that failed has left mounted.
+// unmount removes the mounts that a failed test has left.
 func (w *world) unmount() {
 	mounts, err := mountinfo.GetMounts(mountinfo.PrefixFilter(w.root))
 	if err != nil {
@@ -132,7 +132,7 @@ func (w *world) begin() {
 	log := w.newLog()
 	dirs, err := podfs.New(podfs.Config{PodsDir: w.path("pods")})
 	if err != nil {
-		w.t.Skip("volumes cannot work here: ", err)
+		w.t.Skip("this system cannot provide volumes: ", err)
 	}
 	mounts, err := volumes.New(volumes.Config{
 		Root:     w.root,
@@ -144,7 +144,7 @@ func (w *world) begin() {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	l := &life{runtime: client}
+	l := &agentRun{runtime: client}
 	l.objects = objects.NewLocal(nil, func(uids []types.UID) {
 		for _, uid := range uids {
 			l.ObjectsChanged(uid)
@@ -157,11 +157,18 @@ func (w *world) begin() {
 		w.t.Fatal(err)
 	}
 	backends := &agent.Backends{
-		Runtime: client, Images: images.New(client, images.Config{}), Volumes: mounts, PodFS: dirs, Status: l.status,
-		Events:  status.NewRecorder(status.RecorderConfig{Log: log}),
-		Objects: func(*corev1.Pod) agent.Objects { return l.objects },
-		Node:    func() *spec.Node { return node }, RuntimeName: func() string { return "containerd" },
-		Pulled: func() {}, Logs: tree, Doomed: w.doomed,
+		Runtime:     client,
+		Images:      images.New(client, images.Config{}),
+		Volumes:     mounts,
+		PodFS:       dirs,
+		Status:      l.status,
+		Events:      status.NewRecorder(status.RecorderConfig{Log: log}),
+		Objects:     func(*corev1.Pod) agent.Objects { return l.objects },
+		Node:        func() *spec.Node { return node },
+		RuntimeName: func() string { return "containerd" },
+		Pulled:      func() {},
+		Logs:        tree,
+		Doomed:      w.doomed,
 		Admit: func(pod *corev1.Pod, others []*corev1.Pod) admission.Verdict {
 			return admission.Admit(pod, admission.Node{Object: w.nodeObject(), Allocatable: node.Allocatable}, others)
 		},
@@ -183,9 +190,9 @@ func (w *world) begin() {
 	l.Supervisor = agent.NewSupervisor(backends, log)
 	var ctx context.Context
 	ctx, l.cancel = context.WithCancel(w.t.Context())
-	l.rooms.Go(func() { backends.Probes.Run(ctx) })
-	l.rooms.Go(func() { l.Run(ctx) })
-	w.life = l
+	l.running.Go(func() { backends.Probes.Run(ctx) })
+	l.running.Go(func() { l.Run(ctx) })
+	w.agent = l
 	w.deliver()
 	synctest.Wait()
 }
@@ -194,7 +201,7 @@ func (w *world) newLog() *slog.Logger {
 	return slog.New(logbook{slog.NewTextHandler(w.t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug}), w})
 }
 
-// userNS is the table of user namespaces, with what an earlier life of the agent has given away.
+// userNS returns the table of user namespaces, with those that an earlier run of the agent has allocated.
 func (w *world) userNS(dirs *podfs.FS) *userns.Table {
 	uids, err := dirs.Pods()
 	if err != nil {
@@ -212,22 +219,27 @@ func (w *world) userNS(dirs *podfs.FS) *userns.Table {
 
 func (w *world) node() *spec.Node {
 	return &spec.Node{
-		Name: "node", HostIPs: []string{"192.0.2.1"}, PodLogsDir: w.path("logs"), PodsDir: w.path("pods"), NoResolvConf: true,
-		Cgroups: spec.Cgroups{Flat: true}, CPUCFSQuota: true,
-		Allocatable: w.allocatable,
+		Name:         "node",
+		HostIPs:      []string{"192.0.2.1"},
+		PodLogsDir:   w.path("logs"),
+		PodsDir:      w.path("pods"),
+		NoResolvConf: true,
+		Cgroups:      spec.Cgroups{Flat: true},
+		CPUCFSQuota:  true,
+		Allocatable:  w.allocatable,
 	}
 }
 
-// end ends the agent as a kill does: its calls break off, and what it knew is gone. The API server keeps the statuses
-// that it was sent.
+// end ends the agent as a kill does: its calls are cancelled, and its memory is lost. The API server keeps the statuses
+// that the agent has sent.
 func (w *world) end() {
-	l := w.life
+	l := w.agent
 	if l == nil {
 		return
 	}
-	w.life = nil
+	w.agent = nil
 	l.cancel()
-	l.rooms.Wait()
+	l.running.Wait()
 	if err := l.runtime.Close(); err != nil {
 		w.t.Error(err)
 	}
@@ -237,26 +249,26 @@ func (w *world) end() {
 	}
 }
 
-// publish brings the API server up to what a life of the agent has said.
-func (w *world) publish(l *life) {
+// publish copies the newest statuses of a run of the agent to the pods of the API server.
+func (w *world) publish(l *agentRun) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for uid, pod := range w.set.Pods {
 		if st, known := l.status.Newest(uid); known {
-			shown := *pod
-			shown.Status = st
-			w.set.Pods[uid] = &shown
+			next := *pod
+			next.Status = st
+			w.set.Pods[uid] = &next
 		}
 	}
 }
 
-// restart ends the agent and begins the next life of it.
+// restart ends the agent and starts it again.
 func (w *world) restart() {
 	w.end()
 	w.begin()
 }
 
-// change changes what the sources want and tells the agent.
+// change changes the set of the sources and sends it to the agent.
 func (w *world) change(f func(set *pods.Set)) {
 	w.mu.Lock()
 	f(&w.set)
@@ -264,20 +276,20 @@ func (w *world) change(f func(set *pods.Set)) {
 	w.deliver()
 }
 
-// deliver backends the newest set to the agent. A set is not changed any more once it is handed over.
+// deliver sends the newest set to the agent. A set that was sent is not changed any more.
 func (w *world) deliver() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.life == nil {
+	if w.agent == nil {
 		return
 	}
 	set := w.set
 	set.Pods = maps.Clone(set.Pods)
-	w.life.objects.Set(set.ConfigMaps, set.Secrets)
-	w.life.Want(&set)
+	w.agent.objects.Set(set.ConfigMaps, set.Secrets)
+	w.agent.Want(&set)
 }
 
-// run adds pods to the set, or puts them in place of their older selves.
+// run adds pods to the set, or replaces their older versions.
 func (w *world) run(all ...*corev1.Pod) {
 	w.change(func(set *pods.Set) {
 		for _, pod := range all {
@@ -286,10 +298,10 @@ func (w *world) run(all ...*corev1.Pod) {
 	})
 }
 
-// remove takes a pod out of the set: its manifest or its API object is gone.
+// remove removes a pod from the set: its manifest or its API object is gone.
 func (w *world) remove(uid types.UID) { w.change(func(set *pods.Set) { delete(set.Pods, uid) }) }
 
-// delete has the API server ask for a pod's end.
+// delete sets the deletion timestamp and grace period of a pod, as the API server does.
 func (w *world) delete(pod *corev1.Pod, grace time.Duration) {
 	w.change(func(set *pods.Set) {
 		if p := set.Pods[pod.UID]; p != nil {
@@ -298,19 +310,18 @@ func (w *world) delete(pod *corev1.Pod, grace time.Duration) {
 	})
 }
 
-// sleep lets time pass and everything come to rest.
+// sleep waits for d and then until all goroutines block.
 func (w *world) sleep(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
 }
 
 func (w *world) status(pod *corev1.Pod) corev1.PodStatus {
-	st, _ := w.life.status.Newest(pod.UID)
+	st, _ := w.agent.status.Newest(pod.UID)
 	return st
 }
 
-// running are the names and attempts of the running containers, with the pod's name before each, in the order of
-// their making.
+// running returns pod, name and attempt of the running containers, in the order of their creation.
 func (w *world) running() []string {
 	var all []string
 	for _, c := range w.runtime.Containers() {
@@ -321,15 +332,15 @@ func (w *world) running() []string {
 	return all
 }
 
-// checkRunning: these containers run, and no other.
+// checkRunning checks that these containers run, and no others.
 func (w *world) checkRunning(want ...string) {
 	w.t.Helper()
 	if got := w.running(); !slices.Equal(got, want) {
-		w.t.Errorf("running: %v, want %v", got, want)
+		w.t.Errorf("running: got %v, want %v", got, want)
 	}
 }
 
-// checkNothingLeft: neither the runtime nor the disk shows a trace of a pod.
+// checkNothingLeft checks that nothing of any pod is left in the runtime or on the disk.
 func (w *world) checkNothingLeft() {
 	w.t.Helper()
 	for _, s := range w.runtime.Sandboxes() {
@@ -349,7 +360,7 @@ func (w *world) checkNothingLeft() {
 	}
 }
 
-// acts are the calls that change something, in order, as "Verb object"; IDs are left out.
+// acts returns the calls that change something, in order, as "Verb object", without IDs.
 func (w *world) acts() []string {
 	var all []string
 	for _, c := range w.runtime.Calls() {
@@ -365,17 +376,23 @@ func (w *world) acts() []string {
 }
 
 // reads are the calls that change nothing.
-var reads = map[string]bool{"ListPodSandbox": true, "ListContainers": true, "PodSandboxStatus": true, "ContainerStatus": true,
-	"ImageStatus": true, "GetContainerEvents": true}
+var reads = map[string]bool{
+	"ListPodSandbox":     true,
+	"ListContainers":     true,
+	"PodSandboxStatus":   true,
+	"ContainerStatus":    true,
+	"ImageStatus":        true,
+	"GetContainerEvents": true,
+}
 
-// told are the events that contain a text, in order.
-func (w *world) told(text string) []string {
+// eventsWith returns the events that contain a text, in order.
+func (w *world) eventsWith(text string) []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.DeleteFunc(slices.Clone(w.events), func(e string) bool { return !strings.Contains(e, text) })
 }
 
-// everythingLogged is all that was logged, events too.
+// everythingLogged returns the whole log, including events.
 func (w *world) everythingLogged() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -384,8 +401,8 @@ func (w *world) everythingLogged() string {
 
 func (w *world) path(name string) string { return filepath.Join(w.root, name) }
 
-// logbook passes log lines on to the test's output, keeps the events among them, and takes an error for a failure of
-// the test.
+// logbook writes log lines to the test's output, records the events among them, and fails the test if an error is
+// logged.
 type logbook struct {
 	slog.Handler
 	w *world

@@ -1,0 +1,29 @@
+package agent
+
+import (
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nodelet/nodelet/cri"
+)
+
+// syncResult is the result of a sync for other goroutines. It is never changed.
+type syncResult struct {
+	status corev1.PodStatus
+	// snapshot is the state of the pod in the runtime; nil before the first sync.
+	snapshot *cri.Snapshot
+	// mounted are the paths of the mounted volumes, by name.
+	mounted map[string]string
+	// replaced is closed when there is a newer result, or when there will be none.
+	replaced chan struct{}
+}
+
+// setResult publishes the result of a sync, and wakes the goroutines that wait for it.
+func (w *worker) setResult(status *corev1.PodStatus) {
+	before := w.result.Swap(&syncResult{
+		status:   *status,
+		snapshot: w.snapshot,
+		mounted:  w.mounted(),
+		replaced: make(chan struct{}),
+	})
+	close(before.replaced)
+}
