@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// FuzzParse: whatever stands in a file is either refused or gives a configuration which can be built.
+// FuzzParse checks that every content of a file is either rejected or gives a configuration that can be built.
 func FuzzParse(f *testing.F) {
 	for _, file := range []string{"testdata/kubeadm.yaml", "testdata/kind.yaml"} {
 		text, err := os.ReadFile(file)
@@ -47,7 +47,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// FuzzFlags: a command line is refused or gives values that fit their fields.
+// FuzzFlags checks that a command line is rejected or gives values that fit their fields.
 func FuzzFlags(f *testing.F) {
 	f.Add("--max-pods=3\x00--cluster-dns=1.2.3.4,::1\x00-v=4")
 	f.Add("--reserved-memory=0:memory=1Gi;1:x=2\x00--manifest-url-header=a:b")

@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// TestEveryFieldHasOneKnob: no field of KubeletConfiguration can be forgotten, nor stand there twice.
+// TestEveryFieldHasOneKnob checks that the table has each field of KubeletConfiguration exactly once.
 func TestEveryFieldHasOneKnob(t *testing.T) {
 	count := map[string]int{}
 	for _, k := range knobs {
@@ -131,7 +131,7 @@ func checkFlagDefault(t *testing.T, flag, encoded string) {
 	}
 }
 
-// TestShownFlagsHaveAnEffect: --help must not praise what does nothing; bootstrap stands there to say so.
+// TestShownFlagsHaveAnEffect checks that --help lists no flag without an effect, except --bootstrap-kubeconfig.
 func TestShownFlagsHaveAnEffect(t *testing.T) {
 	for _, k := range knobs {
 		if k.group != gHidden && !k.acts && k.flag != "bootstrap-kubeconfig" {

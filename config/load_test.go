@@ -16,7 +16,7 @@ import (
 
 const head = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
 
-// write puts body behind apiVersion and kind and gives the file's name.
+// write writes a file with apiVersion, kind and body, and returns its name.
 func write(t *testing.T, name, body string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), name)
@@ -26,7 +26,7 @@ func write(t *testing.T, name, body string) string {
 	return file
 }
 
-// load takes a file's body and flags; the name of the node does not depend on the machine.
+// load loads a file with this body and flags; the name of the node does not depend on the machine.
 func load(t *testing.T, body string, args ...string) (*Config, error) {
 	t.Helper()
 	return Load(append([]string{"--config", write(t, "config.yaml", body), "--hostname-override=node-1"}, args...))
@@ -41,7 +41,7 @@ func mustLoad(t *testing.T, body string, args ...string) *Config {
 	return c
 }
 
-// TestVerdicts compares with what the kubelet says to the same files.
+// TestVerdicts checks that nodelet accepts and rejects the same files as the kubelet.
 func TestVerdicts(t *testing.T) {
 	differs := map[string]string{
 		"taint without effect": "reject", // the API server would refuse the node with it: better said at the start
@@ -69,8 +69,8 @@ func TestVerdicts(t *testing.T) {
 	}
 }
 
-// TestErrorsAreKind looks at the words: file, field, value, what is allowed, and a near name.
-func TestErrorsAreKind(t *testing.T) {
+// TestErrorsSayWhatToDo checks the texts of errors: file, field, value, what is allowed, and a similar name.
+func TestErrorsSayWhatToDo(t *testing.T) {
 	for _, c := range []struct {
 		body string
 		args []string
@@ -78,19 +78,24 @@ func TestErrorsAreKind(t *testing.T) {
 	}{
 		{"maxPodz: 10", nil, `config.yaml: maxPodz: unknown field; did you mean "maxPods"?`},
 		{"maxpods: 10", nil, `config.yaml: maxpods: unknown field; did you mean "maxPods"?`},
-		{"authentication: {webhook: {enable: true}}", nil, `authentication.webhook.enable: unknown field; did you mean "enabled"?`},
+		{"authentication: {webhook: {enable: true}}", nil,
+			`authentication.webhook.enable: unknown field; did you mean "enabled"?`},
 		{"shutdownGracePeriodByPodPriority: [{prio: 1}]", nil, `shutdownGracePeriodByPodPriority[0].prio: unknown field`},
 		{"maxPods: many", nil, `config.yaml: maxPods: "many" is not a whole number of 32 bits`},
 		{"maxPods: [1]", nil, `maxPods: a list is not a whole number of 32 bits`},
 		{"clusterDNS: 10.0.0.1", nil, `clusterDNS: "10.0.0.1" is not a list`},
 		{"systemReserved: {cpu: 1}", nil, `systemReserved.cpu: 1 is not text; put it in quotes: "1"`},
 		{"syncFrequency: 10", nil, `syncFrequency: 10 is not a duration such as 30s, 5m or 1h30m`},
-		{"reservedMemory: [{numaNode: 0, limits: {memory: lots}}]", nil, `reservedMemory[0].limits.memory: "lots" is not a quantity`},
+		{"reservedMemory: [{numaNode: 0, limits: {memory: lots}}]", nil,
+			`reservedMemory[0].limits.memory: "lots" is not a quantity`},
 		{"maxPodz: 1\nporrt: 2", nil, "porrt: unknown field"}, // both at once
 		{"maxPods: 1\nmaxPods: 2", nil, `key "maxPods" already set`},
-		{"cgroupDriver: system", nil, `cgroupDriver (--cgroup-driver): "system" is not one of "cgroupfs", "systemd"; did you mean "systemd"?`},
-		{"imageGCLowThresholdPercent: 90", nil, `imageGCLowThresholdPercent (--image-gc-low-threshold): 90 is not below imageGCHighThresholdPercent (85)`},
-		{"evictionHard: {memory.availble: 1Gi}", nil, `evictionHard (--eviction-hard): "memory.availble" is not a valid eviction signal; did you mean "memory.available"?`},
+		{"cgroupDriver: system", nil,
+			`cgroupDriver (--cgroup-driver): "system" is not one of "cgroupfs", "systemd"; did you mean "systemd"?`},
+		{"imageGCLowThresholdPercent: 90", nil,
+			`imageGCLowThresholdPercent (--image-gc-low-threshold): 90 is not below imageGCHighThresholdPercent (85)`},
+		{"evictionHard: {memory.availble: 1Gi}", nil,
+			`evictionHard (--eviction-hard): "memory.availble" is not a valid eviction signal; did you mean "memory.available"?`},
 		{"", []string{"--max-podz=3"}, "unknown flag --max-podz; did you mean --max-pods? (see --help)"},
 		{"", []string{"--manifest=/x"}, "unknown flag --manifest; did you mean --manifests? (see --help)"},
 		{"", []string{"--quux-frobnicate"}, "unknown flag --quux-frobnicate (see --help and --help-all)"},
@@ -98,13 +103,15 @@ func TestErrorsAreKind(t *testing.T) {
 		{"", []string{"--max-pods"}, "flag needs an argument: --max-pods"},
 		{"", []string{"--sync-frequency=10"}, `--sync-frequency: "10" is not a duration`},
 		{"", []string{"--address=here"}, `--address: "here" is not an IP address`},
-		{"", []string{"--register-with-taints=a=b"}, `--register-with-taints: taint "a=b" is not of the form key=value:Effect`},
+		{"", []string{"--register-with-taints=a=b"},
+			`--register-with-taints: taint "a=b" is not of the form key=value:Effect`},
 		{"", []string{"run"}, `unexpected argument "run"`},
 		{"", []string{"--port=0"}, "port (--port): 0 is not between 1 and 65535"},
 		{"", []string{"--hostname-override=My_Node"}, `--hostname-override "my_node" cannot be the name of a node`},
 		{"", []string{"--node-ip=10.0.0.1,10.0.0.2"}, "--node-ip: 10.0.0.1,10.0.0.2 is neither one address nor a pair"},
 		{"", []string{"--node-ip=::,10.0.0.2"}, "cannot be part of a pair"},
-		{"", []string{"--node-labels=node-role.kubernetes.io/worker=true"}, "must not set the label node-role.kubernetes.io/worker on itself"},
+		{"", []string{"--node-labels=node-role.kubernetes.io/worker=true"},
+			"must not set the label node-role.kubernetes.io/worker on itself"},
 		{"", []string{"--cloud-provider=aws"}, `--cloud-provider: "aws" has been removed from Kubernetes`},
 		{"", []string{"--config-dir=/does/not/exist"}, "--config-dir"},
 		{"", []string{"--config=/does/not/exist"}, "/does/not/exist: no such file"},
@@ -131,14 +138,15 @@ func TestApiVersionAndKind(t *testing.T) {
 	}
 }
 
-// TestPrecedence: defaults, then the file, then drop-ins in lexical order, then flags.
+// TestPrecedence checks the order: defaults, then the file, then drop-ins in lexical order, then flags.
 func TestPrecedence(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.Mkdir(filepath.Join(dir, "30-sub"), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	for name, body := range map[string]string{
-		"20-b.conf":        "maxPods: 20\nevictionHard: {memory.available: 2Gi}\nclusterDNS: [10.0.0.2]\nstaticPodPath: manifests\n",
+		"20-b.conf": "maxPods: 20\nevictionHard: {memory.available: 2Gi}\nclusterDNS: [10.0.0.2]\n" +
+			"staticPodPath: manifests\n",
 		"10-a.conf":        "maxPods: 10\npodsPerCore: 1\nregistryBurst: 7\n",
 		"30-sub/c.conf":    "podsPerCore: null\nevictionHard: {nodefs.available: null, imagefs.available: 1Gi}\n",
 		"99-ignored.yaml":  "maxPods: 99\n",
@@ -148,12 +156,14 @@ func TestPrecedence(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	body := "maxPods: 5\nport: 1000\nevictionHard: {nodefs.available: 5%}\nclusterDNS: [10.0.0.1, 10.0.0.9]\nresolvConf: resolv\n" +
+	body := "maxPods: 5\nport: 1000\nevictionHard: {nodefs.available: 5%}\n" +
+		"clusterDNS: [10.0.0.1, 10.0.0.9]\nresolvConf: resolv\n" +
 		"featureGates: {AllBeta: true, NodeSwap: true}\n"
 	c := mustLoad(t, body, "--config-dir", dir, "--port=2000", "--feature-gates=AllBeta=false", "--registry-burst=9",
 		"--registry-burst", "8", "--cluster_domain=example.org")
 	k := c.Kubelet
-	if k.MaxPods != 20 || k.Port != 2000 || k.PodsPerCore != 0 || k.RegistryBurst != 8 || k.EventBurst != 5 || k.ClusterDomain != "example.org" {
+	if k.MaxPods != 20 || k.Port != 2000 || k.PodsPerCore != 0 || k.RegistryBurst != 8 || k.EventBurst != 5 ||
+		k.ClusterDomain != "example.org" {
 		t.Errorf("maxPods %d, port %d, podsPerCore %d, registryBurst %d, eventBurst %d, domain %q",
 			k.MaxPods, k.Port, k.PodsPerCore, k.RegistryBurst, k.EventBurst, k.ClusterDomain)
 	}
@@ -166,21 +176,25 @@ func TestPrecedence(t *testing.T) {
 	if want := map[string]bool{"AllBeta": false, "NodeSwap": true}; !cmp.Equal(k.FeatureGates, want) {
 		t.Errorf("featureGates: %v", k.FeatureGates)
 	}
-	if c.Paths.StaticPods != filepath.Join(dir, "manifests") || filepath.Base(c.Paths.ResolvConf) != "resolv" || !filepath.IsAbs(c.Paths.ResolvConf) {
+	if c.Paths.StaticPods != filepath.Join(dir, "manifests") || filepath.Base(c.Paths.ResolvConf) != "resolv" ||
+		!filepath.IsAbs(c.Paths.ResolvConf) {
 		t.Errorf("relative paths became %s and %s", c.Paths.StaticPods, c.Paths.ResolvConf)
 	}
 }
 
-// TestFlagsMeanZero: a flag may say zero where a file cannot.
+// TestFlagsMeanZero checks that a flag can set zero where zero in a file means the default.
 func TestFlagsMeanZero(t *testing.T) {
-	c := mustLoad(t, "", "--max-pods=0", "--streaming-connection-idle-timeout=0", "--eviction-hard=", "--resolv-conf=", "--healthz-port=0")
-	if c.Node.MaxPods != 0 || c.Server.StreamIdle != 0 || len(c.Eviction.Thresholds) != 0 || c.Paths.ResolvConf != "" || c.Healthz.Port != 0 {
+	c := mustLoad(t, "", "--max-pods=0", "--streaming-connection-idle-timeout=0", "--eviction-hard=", "--resolv-conf=",
+		"--healthz-port=0")
+	if c.Node.MaxPods != 0 || c.Server.StreamIdle != 0 || len(c.Eviction.Thresholds) != 0 ||
+		c.Paths.ResolvConf != "" || c.Healthz.Port != 0 {
 		t.Errorf("%+v %+v %+v", c.Node.MaxPods, c.Server, c.Eviction)
 	}
 }
 
 func TestConfigValue(t *testing.T) {
-	c := mustLoad(t, "clusterDNS: [10.0.0.9]\nkubeReserved: {cpu: 1m}\nmaxParallelImagePulls: 4\nshutdownGracePeriod: 30s\n"+
+	c := mustLoad(t, "clusterDNS: [10.0.0.9]\nkubeReserved: {cpu: 1m}\nmaxParallelImagePulls: 4\n"+
+		"shutdownGracePeriod: 30s\n"+
 		"shutdownGracePeriodCriticalPods: 10s\ncontainerLogMaxSize: 5Mi\ntlsMinVersion: VersionTLS13\n"+
 		"tlsCipherSuites: [TLS_AES_128_GCM_SHA256, TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305]\n",
 		"--cluster-dns=10.0.0.1,10.0.0.2", "--cluster-dns=fd00::1",
@@ -197,9 +211,16 @@ func TestConfigValue(t *testing.T) {
 			t.Errorf("%s (-want +got):\n%s", what, diff)
 		}
 	}
-	same("DNS", c.Pods.DNS, []netip.Addr{netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2"), netip.MustParseAddr("fd00::1")})
+	same("DNS", c.Pods.DNS, []netip.Addr{
+		netip.MustParseAddr("10.0.0.1"),
+		netip.MustParseAddr("10.0.0.2"),
+		netip.MustParseAddr("fd00::1"),
+	})
 	same("node IPs", c.Node.IPs, []netip.Addr{netip.MustParseAddr("10.0.0.5"), netip.MustParseAddr("fd00::5")})
-	same("taints", c.Node.Taints, []corev1.Taint{{Key: "a", Value: "b", Effect: "NoSchedule"}, {Key: "c", Effect: "NoExecute"}})
+	same("taints", c.Node.Taints, []corev1.Taint{
+		{Key: "a", Value: "b", Effect: "NoSchedule"},
+		{Key: "c", Effect: "NoExecute"},
+	})
 	same("labels", c.Node.Labels, map[string]string{"x": "y", "bare": "", "node.kubernetes.io/z": "1"})
 	same("cloud", c.Node.ExternalCloud, true)
 	same("name", c.Node.Name, "node-1")
@@ -236,13 +257,14 @@ func TestCrashLoopCurve(t *testing.T) {
 	}
 }
 
-// TestDefaultsAreSafe: without a file nothing is open that the file's defaults close.
+// TestDefaultsAreSafe checks that the secure defaults of the file apply also without a file.
 func TestDefaultsAreSafe(t *testing.T) {
 	c, err := Load([]string{"--hostname-override=Node-1"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.Server.Anonymous || c.Server.AlwaysAllow || !c.Server.Webhook || c.Kubelet.ReadOnlyPort != 0 || len(c.Eviction.Thresholds) != 5 {
+	if c.Server.Anonymous || c.Server.AlwaysAllow || !c.Server.Webhook || c.Kubelet.ReadOnlyPort != 0 ||
+		len(c.Eviction.Thresholds) != 5 {
 		t.Errorf("%+v", c.Server)
 	}
 	if c.Node.Name != "node-1" || len(c.Warnings) != 0 {
@@ -252,7 +274,10 @@ func TestDefaultsAreSafe(t *testing.T) {
 
 func TestTextRequests(t *testing.T) {
 	for flag, want := range map[string]string{
-		"--help": "--kubeconfig FILE", "-h": "--kubeconfig FILE", "--help-all": "(-) --qos-reserved", "--version": "Kubernetes v1.36.3+nodelet.",
+		"--help":        "--kubeconfig FILE",
+		"-h":            "--kubeconfig FILE",
+		"--help-all":    "(-) --qos-reserved",
+		"--version":     "Kubernetes v1.36.3+nodelet.",
 		"--version=raw": "Kubernetes v1.36.3+nodelet.",
 	} {
 		var text *TextRequest
@@ -265,7 +290,7 @@ func TestTextRequests(t *testing.T) {
 	}
 }
 
-// TestShownFlags: /flagz shows what was given, and no header's value.
+// TestShownFlags checks that Flags has the given flags, without the values of headers.
 func TestShownFlags(t *testing.T) {
 	c, err := Load([]string{"--hostname-override=here", "-v=3", "--manifest-url-header=Authorization:secret"})
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 )
 
 // TestTypesMirrorTheOfficialOnes walks both types side by side: a field that is missing, too many, or of another JSON
-// shape fails. Kubernetes' own types may be imported here, since tests are not part of the binary.
+// shape fails. The test may import Kubernetes' own types, because tests are not part of the binary.
 func TestTypesMirrorTheOfficialOnes(t *testing.T) {
 	sameShape(t, reflect.TypeFor[KubeletConfiguration](), reflect.TypeFor[official.KubeletConfiguration](), "")
 }
@@ -23,7 +23,7 @@ func sameShape(t *testing.T, ours, theirs reflect.Type, path string) {
 		return
 	}
 	if ours.Kind() != theirs.Kind() {
-		t.Errorf("%s: %v here, %v there", path, ours.Kind(), theirs.Kind())
+		t.Errorf("%s: got kind %v, want %v", path, ours.Kind(), theirs.Kind())
 		return
 	}
 	switch ours.Kind() {
@@ -48,7 +48,7 @@ func sameFields(t *testing.T, ours, theirs reflect.Type, path string) {
 		}
 		f, g := ours.FieldByIndex(mine), theirs.FieldByIndex(index)
 		if f.Tag.Get("json") != g.Tag.Get("json") {
-			t.Errorf("%s: tag %q here, %q there", join(path, name), f.Tag.Get("json"), g.Tag.Get("json"))
+			t.Errorf("%s: got tag %q, want %q", join(path, name), f.Tag.Get("json"), g.Tag.Get("json"))
 		}
 		sameShape(t, f.Type, g.Type, join(path, name))
 	}
@@ -79,7 +79,7 @@ func TestSameJSON(t *testing.T) {
 	if json.Unmarshal(want, &a) != nil || json.Unmarshal(got, &b) != nil {
 		t.Fatal("not JSON")
 	}
-	delete(a.(map[string]any)["logging"].(map[string]any), "flushFrequency") // text here, a number there: both read both
+	delete(a.(map[string]any)["logging"].(map[string]any), "flushFrequency") // nodelet writes text, Kubernetes a number: both read both
 	delete(b.(map[string]any)["logging"].(map[string]any), "flushFrequency")
 	for _, taint := range a.(map[string]any)["registerWithTaints"].([]any) {
 		delete(taint.(map[string]any), "timeAdded") // a zero time is written as null, which reads as "not set"
@@ -126,7 +126,7 @@ func fill(v reflect.Value, depth int) {
 	}
 }
 
-// TestDefaults compares with what the kubelet itself makes of an empty file.
+// TestDefaults compares with the configuration that the kubelet itself has with an empty file.
 func TestDefaults(t *testing.T) {
 	want, err := os.ReadFile("testdata/defaults-v1.36.3.json")
 	if err != nil {

@@ -7,10 +7,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestRealFilesAreQuiet: the files that kubeadm and kind write say most things twice or as zero; only what differs from
-// the default and has no effect is worth a warning.
+// TestRealFilesAreQuiet checks that the files of kubeadm and kind, which set many fields to their default or to zero,
+// cause warnings only for values that differ from the default and have no effect.
 func TestRealFilesAreQuiet(t *testing.T) {
-	for file, flags := range map[string][]string{"testdata/kubeadm.yaml": nil, "testdata/kind.yaml": {"--node-ip=10.0.0.1", "--provider-id=kind://x"}} {
+	for file, flags := range map[string][]string{
+		"testdata/kubeadm.yaml": nil,
+		"testdata/kind.yaml":    {"--node-ip=10.0.0.1", "--provider-id=kind://x"},
+	} {
 		c, err := Load(append([]string{"--config", file, "--hostname-override=n"}, flags...))
 		if err != nil {
 			t.Fatal(err)
@@ -37,7 +40,8 @@ func defaulted() *KubeletConfiguration {
 func TestWarnings(t *testing.T) {
 	c := mustLoad(t, "qosReserved: {memory: 50%}\nhairpinMode: promiscuous-bridge\nmaxPods: 20\n"+
 		"featureGates: {NodeSwapp: true, NodeSwap: false, AllAlpha: false, AllBeta: true, KubeletInUserNamespace: true}\n",
-		"--lock-file=/x", "--housekeeping-interval=1s", "--storage-driver-user=me", "--kernel-memcg-notification", "--pod-infra-container-image=pause")
+		"--lock-file=/x", "--housekeeping-interval=1s", "--storage-driver-user=me", "--kernel-memcg-notification",
+		"--pod-infra-container-image=pause")
 	var got []string
 	for _, w := range c.Warnings {
 		got = append(got, w.String())
@@ -47,7 +51,8 @@ func TestWarnings(t *testing.T) {
 		"--kernel-memcg-notification is accepted but has no effect in nodelet",
 		"--lock-file is accepted but has no effect in nodelet",
 		"--storage-driver-user is accepted but has no effect in nodelet",
-		"--pod-infra-container-image is accepted but has no effect in nodelet: the runtime chooses the pause image; older kubeadm still writes this flag",
+		"--pod-infra-container-image is accepted but has no effect in nodelet: the runtime chooses the pause image; " +
+			"older kubeadm still writes this flag",
 		"featureGates.KubeletInUserNamespace is accepted but has no effect in nodelet",
 		"featureGates.NodeSwap is locked to true in Kubernetes v1.36.3; the setting has no effect",
 		`featureGates.NodeSwapp is not a feature gate of Kubernetes v1.36.3; did you mean "NodeSwap"?`,
@@ -84,7 +89,9 @@ func TestGates(t *testing.T) {
 
 func TestNearest(t *testing.T) {
 	known := []string{"maxPods", "podsPerCore", "port", "max-pods"}
-	for written, want := range map[string]string{"maxPod": "max-pods", "MAX_PODS": "max-pods", "prot": "", "por": "port", "frobnicate": "", "": ""} {
+	for written, want := range map[string]string{
+		"maxPod": "max-pods", "MAX_PODS": "max-pods", "prot": "", "por": "port", "frobnicate": "", "": "",
+	} {
 		if got := nearest(written, known); got != want {
 			t.Errorf("%q: %q; want %q", written, got, want)
 		}

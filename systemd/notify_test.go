@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// listen is systemd's side of the socket; next gives one message, "" when none comes in time.
+// listen opens systemd's side of the socket; next returns one message, or "" if none arrives in time.
 func listen(t *testing.T, name string) (next func() string) {
 	t.Helper()
 	c, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Net: "unixgram", Name: name})

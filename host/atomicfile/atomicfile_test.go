@@ -20,7 +20,7 @@ func each(t *testing.T, test func(t *testing.T, write writer, path string)) {
 	}
 }
 
-// alone checks that there is nothing beside the file.
+// alone checks the file and that no other file is in its directory.
 func alone(t *testing.T, path, content string, mode fs.FileMode) {
 	t.Helper()
 	entries, err := os.ReadDir(filepath.Dir(path))
@@ -34,7 +34,7 @@ func alone(t *testing.T, path, content string, mode fs.FileMode) {
 	}
 }
 
-// The new content and mode are there, whatever was there before; a link is replaced, not what it leads to.
+// TestReplaces checks that the file has the new content and mode, and that a symbolic link is replaced, not its target.
 func TestReplaces(t *testing.T) {
 	each(t, func(t *testing.T, write writer, path string) {
 		for _, c := range []struct {

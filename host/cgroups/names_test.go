@@ -12,7 +12,7 @@ import (
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
-// The names below were read from nodes with the kubelet.
+// TestPodParentIsTheKubelets compares with names that were read from nodes with the kubelet.
 func TestPodParentIsTheKubelets(t *testing.T) {
 	const uid = "1234abcd-5678-90ef-0000-000000000001"
 	for _, c := range []struct {
@@ -55,7 +55,8 @@ func TestOthersCgroupsAreNotPods(t *testing.T) {
 	}
 }
 
-// FuzzPodNames: whatever a UID says, its cgroup lies directly below its class, and the name gives the UID back.
+// FuzzPodNames checks that the cgroup of every valid UID is directly below its class, and that UID returns the UID
+// from its name.
 func FuzzPodNames(f *testing.F) {
 	for _, seed := range []string{"1234-5678", "..", "../../x", "a/b", "a_b", "", "x.slice", "-", "a--b", "\x00"} {
 		f.Add(seed, true)

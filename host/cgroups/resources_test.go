@@ -28,7 +28,7 @@ func TestSharesAndQuota(t *testing.T) {
 	}
 }
 
-// The kubelet's conversion for pods and classes: 1 + (shares-2)*9999/262142.
+// TestWeight checks the kubelet's conversion for pods and classes: 1 + (shares-2)*9999/262142.
 func TestWeight(t *testing.T) {
 	for shares, want := range map[uint64]uint64{0: 0, 1: 1, 2: 1, 102: 4, 1024: 39, 262144: 10000, math.MaxUint64: 10000} {
 		if got := weight(shares); got != want {

@@ -6,7 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// What CreatePod and UpdatePod set, PodSize reads, in the very numbers.
+// TestPodSize checks that PodSize returns exactly the values that CreatePod and UpdatePod have set.
 func TestPodSize(t *testing.T) {
 	onEachDriver(t, func(t *testing.T, tree *Tree) {
 		if err := tree.Ensure(Resources{CPUShares: 1024}); err != nil {

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// proc makes a /proc of files.
+// proc creates a directory with these files, to be used as /proc.
 func proc(t *testing.T, files map[string]string) Proc {
 	t.Helper()
 	dir := t.TempDir()

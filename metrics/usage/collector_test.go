@@ -29,7 +29,7 @@ const (
 	strayID   = "cccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccc"
 )
 
-// fakeRuntime answers for one pod with one container, and counts how often it is asked.
+// fakeRuntime has one pod with one container, and counts the calls.
 type fakeRuntime struct {
 	lists int
 	err   error
@@ -37,7 +37,7 @@ type fakeRuntime struct {
 	hangs bool
 }
 
-// answer returns the error of a call, after what the call waits for.
+// answer returns the error of a call; a call to a runtime that hangs waits until ctx ends.
 func (r *fakeRuntime) answer(ctx context.Context) error {
 	if r.hangs {
 		<-ctx.Done()
@@ -89,7 +89,7 @@ func tree(t *testing.T, root string, files map[string]string) {
 	}
 }
 
-// v2Files are those of one cgroup of the second version.
+// v2Files returns the files of one cgroup of version 2.
 func v2Files(dir string) map[string]string {
 	files := map[string]string{}
 	for name, text := range map[string]string{
@@ -124,7 +124,7 @@ func v1Files(dir string) map[string]string {
 	return files
 }
 
-// world is a collector over a made-up machine with one pod.
+// world is a collector on a simulated machine with one pod.
 type world struct {
 	*Collector
 	runtime *fakeRuntime
@@ -311,7 +311,7 @@ func TestSummary(t *testing.T) {
 	})
 }
 
-// TestEndedContainer: CRI-O keeps the cgroup of a container that has ended, which then uses nothing any more.
+// TestEndedContainer checks that an ended container is not reported, although CRI-O keeps its cgroup.
 func TestEndedContainer(t *testing.T) {
 	bothVersions(t, func(t *testing.T, w *world, v2 bool) {
 		dir := "kubepods/pod1/" + appID
@@ -333,7 +333,8 @@ func TestEndedContainer(t *testing.T) {
 	})
 }
 
-// TestSilentSandbox: the pod's network is read by a process of a container where the sandbox has none, as with CRI-O.
+// TestSilentSandbox checks that the pod's network is read through a process of a container if the sandbox has no
+// process, as with CRI-O.
 func TestSilentSandbox(t *testing.T) {
 	bothVersions(t, func(t *testing.T, w *world, v2 bool) {
 		root, self := filepath.Join(w.root, "cgroup"), strconv.Itoa(os.Getpid())+"\n"
@@ -350,7 +351,8 @@ func TestSilentSandbox(t *testing.T) {
 	})
 }
 
-// TestWalkStaysInside: a link on the way to a volume or in it leads nowhere, and a file with two names counts once.
+// TestWalkStaysInside checks that symbolic links in the path of a volume or in it are not followed, and that a file
+// with two hard links is counted once.
 func TestWalkStaysInside(t *testing.T) {
 	w := newWorld(t, true)
 	data := filepath.Join(w.root, "pods/u1/volumes/kubernetes.io~empty-dir/data")

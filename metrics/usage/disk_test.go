@@ -14,7 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// TestWalkLeavesMountsOut: what is mounted below a volume is not the pod's, also where it lies on the same device.
+// TestWalkLeavesMountsOut checks that mounts below a volume are not counted, also if they are on the same device.
 func TestWalkLeavesMountsOut(t *testing.T) {
 	w := newWorld(t, true)
 	data := filepath.Join(w.root, "pods/u1/volumes/kubernetes.io~empty-dir/data")
@@ -40,7 +40,8 @@ func TestWalkLeavesMountsOut(t *testing.T) {
 	}
 }
 
-// TestMeasuresWhatComesLater: a directory that was not there when it was first asked for is measured once it is there.
+// TestMeasuresWhatComesLater checks that a directory which did not exist at the first request is measured when it
+// exists.
 func TestMeasuresWhatComesLater(t *testing.T) {
 	w := newWorld(t, true)
 	pod := w.pod(t)
@@ -65,8 +66,8 @@ func TestMeasuresWhatComesLater(t *testing.T) {
 	})
 }
 
-// TestWalkIsBounded: a walk ends when its time or its entries are used up, and files with too many names to remember
-// count for their parts.
+// TestWalkIsBounded checks that a walk ends at its limits of time and entries, and that files with too many hard
+// links to remember are counted in parts.
 func TestWalkIsBounded(t *testing.T) {
 	root := t.TempDir()
 	for i := range 3 * walkChunk {
@@ -90,7 +91,7 @@ func TestWalkIsBounded(t *testing.T) {
 	}
 }
 
-// TestCheapPlacesFirst: a place that took long to measure waits for those that did not.
+// TestCheapPlacesFirst checks that places whose measurement was fast are measured before slow ones.
 func TestCheapPlacesFirst(t *testing.T) {
 	slow, quick := place{below: "slow"}, place{below: "quick"}
 	d := disks{

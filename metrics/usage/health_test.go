@@ -11,7 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// sick is a volume of which the driver says whether it is well; figures it gives or not.
+// sick replaces the volume by one whose driver reports abnormal, with or without figures.
 func (w *world) sick(abnormal *bool, figures bool) {
 	w.volumes["claim"] = Volume{Dir: w.root, Claim: "c", Ask: func(context.Context) (Figures, bool) {
 		return Figures{Capacity: 10, Abnormal: abnormal}, figures

@@ -14,7 +14,7 @@ func walkNow(base, below string) (Amount, error) {
 	return walk(place{base: base, below: below}, time.Now().Add(walkTime))
 }
 
-// diskUse is what a tree takes, by the kernel's count of blocks.
+// diskUse returns the usage of a tree as walk measures it.
 func diskUse(t *testing.T, base, below string) Amount {
 	t.Helper()
 	a, err := walkNow(base, below)
@@ -36,8 +36,8 @@ func (w *world) pod(t *testing.T) *corev1.Pod {
 	return pods[0].Pod
 }
 
-// TestLocal: layers, logs and volumes on the disk add up; what is in memory does not count, and the runtime is asked
-// only for pods whose layers are wanted.
+// TestLocal checks the sum of layers, logs and volumes on the disk without volumes in memory, and that the runtime is
+// asked only for pods whose layers are requested.
 func TestLocal(t *testing.T) {
 	w := newWorld(t, true)
 	pod := w.pod(t)
@@ -67,8 +67,8 @@ func TestLocal(t *testing.T) {
 	}
 }
 
-// TestPodFilesCount: a pod cannot hide what it writes to /etc/hosts, to a termination log or to the log of an ephemeral
-// container; the mounts of its subPaths are not its own.
+// TestPodFilesCount checks that /etc/hosts, termination logs and the logs of ephemeral containers are counted, and that
+// mounts of subPaths are not.
 func TestPodFilesCount(t *testing.T) {
 	w := newWorld(t, true)
 	pod := w.pod(t)
