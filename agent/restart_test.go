@@ -10,9 +10,11 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodelet/nodelet/cri/fake"
+	"github.com/nodelet/nodelet/kube/pods"
 )
 
 // starts returns the times at which containers were started, relative to the first.
@@ -103,6 +105,42 @@ func TestPullBackOff(t *testing.T) {
 		}
 		w.runtime.Publish(fake.RemoteImage{Name: "missing:1"})
 		w.sleep(80 * time.Second)
+		w.checkRunning("web/app#0")
+	})
+}
+
+// TestPullBackOffEndsWithNewImage checks that a pod that waits to pull again does not wait when it gets another image.
+func TestPullBackOffEndsWithNewImage(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		pod := apiPod("web", func(pod *corev1.Pod) { pod.Spec.Containers[0].Image = "missing:1" })
+		w.run(pod)
+		w.sleep(10 * time.Minute)
+		w.checkRunning()
+		next := pod.DeepCopy()
+		next.Generation, next.Spec.Containers[0].Image = 2, "busybox:1"
+		w.run(next)
+		w.sleep(0)
+		w.checkRunning("web/app#0")
+	})
+}
+
+// TestMissingSecretWakesContainer checks that a container whose environment lacks a Secret starts as soon as
+// the Secret exists.
+func TestMissingSecretWakesContainer(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.run(apiPod("web", func(pod *corev1.Pod) {
+			pod.Spec.Containers[0].EnvFrom = []corev1.EnvFromSource{{SecretRef: &corev1.SecretEnvSource{
+				LocalObjectReference: corev1.LocalObjectReference{Name: "login"},
+			}}}
+		}))
+		w.sleep(10 * time.Minute)
+		w.checkRunning()
+		w.change(func(set *pods.Set) {
+			set.Secrets = map[types.NamespacedName]*corev1.Secret{
+				{Namespace: "default", Name: "login"}: {Data: map[string][]byte{"key": []byte("value")}},
+			}
+		})
+		w.sleep(0)
 		w.checkRunning("web/app#0")
 	})
 }
