@@ -81,15 +81,15 @@ func TestBadPods(t *testing.T) {
 		{"bad-path", "ContainerCreating", nil, "FailedMount", []string{`volume "data"`, filepath.Join(dir, "missing") + " is not a directory"}, nil},
 	} {
 		t.Run(c.pod, func(t *testing.T) {
-			waitPod(t, 30*time.Second, c.pod, "reports the cause", waitingFor("app", c.waits, c.words...))
-			waitEvent(t, 10*time.Second, c.pod, c.event, c.message...)
+			waitPod(t, 2*time.Minute, c.pod, "reports the cause", waitingFor("app", c.waits, c.words...))
+			waitEvent(t, time.Minute, c.pod, c.event, c.message...)
 			if c.pod == "bad-image" {
-				waitPod(t, 30*time.Second, c.pod, "waits to pull again", waitingFor("app", "ImagePullBackOff", "no-such-image:1"))
-				waitEvent(t, 5*time.Second, c.pod, "BackOff", "Back-off pulling image")
+				waitPod(t, 2*time.Minute, c.pod, "waits to pull again", waitingFor("app", "ImagePullBackOff", "no-such-image:1"))
+				waitEvent(t, time.Minute, c.pod, "BackOff", "Back-off pulling image")
 			}
 			if c.fix != nil {
 				c.fix()
-				waitReady(t, 3*time.Second, c.pod)
+				waitReady(t, time.Minute, c.pod) // agent/ tests prove that no back-off is waited for
 			}
 		})
 	}
@@ -97,7 +97,7 @@ func TestBadPods(t *testing.T) {
 		if err := os.Mkdir(filepath.Join(dir, "missing"), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		waitReady(t, 40*time.Second, "bad-path")
+		waitReady(t, 2*time.Minute, "bad-path")
 	})
 }
 

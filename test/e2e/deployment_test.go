@@ -31,15 +31,15 @@ spec:
         command: [/agnhost, netexec, --http-port=8080]
         readinessProbe: {httpGet: {path: /healthz, port: 8080}, periodSeconds: 1}
 `, testbed.AgnhostImage))
-	kubectl(t, "rollout", "status", "deployment/web", "--timeout=60s")
+	kubectl(t, "rollout", "status", "deployment/web", "--timeout=5m")
 	kubectl(t, "scale", "deployment/web", "--replicas=20")
-	kubectl(t, "rollout", "status", "deployment/web", "--timeout=90s")
+	kubectl(t, "rollout", "status", "deployment/web", "--timeout=5m")
 	answerEachOther(t)
 
 	kubectl(t, "set", "env", "deployment/web", "ROUND=2")
-	kubectl(t, "rollout", "status", "deployment/web", "--timeout=120s")
+	kubectl(t, "rollout", "status", "deployment/web", "--timeout=5m")
 	kubectl(t, "delete", "deployment", "web")
-	kubectl(t, "wait", "--for=delete", "pod", "-l", "app=web", "--timeout=60s")
+	kubectl(t, "wait", "--for=delete", "pod", "-l", "app=web", "--timeout=5m")
 	watched.end(t)
 	watched.noRestarts(t, nil)
 	if n := len(watched.last); n < 40 {
@@ -62,7 +62,7 @@ func answerEachOther(t *testing.T) {
 			t.Errorf("pod %s: got pod IP %q and host IP %q, want any pod IP and host IP %s",
 				p.Name, p.Status.PodIP, p.Status.HostIP, node().IP)
 		}
-		fmt.Fprintf(&ask, "timeout 5 wget -qO- http://%s:8080/hostname; echo;", p.Status.PodIP)
+		fmt.Fprintf(&ask, "timeout 30 wget -qO- http://%s:8080/hostname; echo;", p.Status.PodIP)
 		want[p.Name] = true
 	}
 	for _, name := range strings.Fields(shell(t, pods[0].Name, "web", ask.String())) {

@@ -43,7 +43,7 @@ func TestRestartPolicy(t *testing.T) {
 		{"never-0", corev1.PodSucceeded, 0, "Completed"},
 		{"never-3", corev1.PodFailed, 3, "Error"},
 	} {
-		p := waitPod(t, 60*time.Second, c.pod, "has terminated", func(p *corev1.Pod) bool { return p.Status.Phase == c.phase })
+		p := waitPod(t, 3*time.Minute, c.pod, "has terminated", func(p *corev1.Pod) bool { return p.Status.Phase == c.phase })
 		s := containerStatus(p, "app")
 		end := s.State.Terminated
 		if end == nil || end.ExitCode != c.code || end.Reason != c.reason || end.Message != "words\n" || s.RestartCount != 0 {
@@ -76,15 +76,15 @@ spec:
 type crashes struct {
 	pod  string
 	runs []corev1.ContainerStateTerminated
-	// waited is whether the pod has shown the back-off before the third run.
-	waited bool
-	err    error
-	done   chan struct{}
+	// early is whether the pod has shown a back-off before the second run, waited whether it has before the third.
+	early, waited bool
+	err           error
+	done          chan struct{}
 }
 
 func followCrashes(t *testing.T, pod string) *crashes {
 	c := &crashes{pod: pod, done: make(chan struct{})}
-	ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	go func() {
 		defer close(c.done)
 		defer cancel()
@@ -102,13 +102,15 @@ func (c *crashes) see(s corev1.ContainerStatus) {
 			c.runs = append(c.runs, *end)
 		}
 	}
-	if w := s.State.Waiting; w != nil && w.Reason == "CrashLoopBackOff" && s.RestartCount == 1 {
-		c.waited = c.waited || strings.HasPrefix(w.Message, "back-off 10s restarting failed container=app pod="+c.pod+"_default(")
+	if w := s.State.Waiting; w != nil && w.Reason == "CrashLoopBackOff" {
+		c.early = c.early || s.RestartCount == 0
+		c.waited = c.waited || s.RestartCount == 1 &&
+			strings.HasPrefix(w.Message, "back-off 10s restarting failed container=app pod="+c.pod+"_default(")
 	}
 }
 
-// check fails the test unless the first restart came at once, and the second after the back-off, which the status
-// showed.
+// check fails the test unless the first restart came without a back-off, and the second after one, which the status
+// showed. How soon the first came is not asserted: that depends on how busy the machine is.
 func (c *crashes) check(t *testing.T) {
 	t.Helper()
 	<-c.done
@@ -119,12 +121,14 @@ func (c *crashes) check(t *testing.T) {
 	if !c.waited {
 		t.Errorf("pod %s: got no back-off of 10s in the status after the second run, want one", c.pod)
 	}
-	first := c.runs[1].StartedAt.Sub(c.runs[0].FinishedAt.Time)
-	second := c.runs[2].StartedAt.Sub(c.runs[1].FinishedAt.Time)
-	if first >= 9*time.Second || second < 9*time.Second { // times in a status have a resolution of one second
-		t.Errorf("pod %s: got the first restart after %s and the second after %s, want at once and after 10s", c.pod, first, second)
+	if c.early {
+		t.Errorf("pod %s: got a back-off in the status after the first run, want none", c.pod)
 	}
-	waitEvent(t, 5*time.Second, c.pod, "BackOff", "Back-off restarting failed container app in pod "+c.pod+"_default(")
+	second := c.runs[2].StartedAt.Sub(c.runs[1].FinishedAt.Time)
+	if second < 9*time.Second { // times in a status have a resolution of one second
+		t.Errorf("pod %s: got the second restart after %s, want it after at least 10s", c.pod, second)
+	}
+	waitEvent(t, time.Minute, c.pod, "BackOff", "Back-off restarting failed container app in pod "+c.pod+"_default(")
 }
 
 // TestProbesAndHooksRestart runs containers that fail their liveness probe, startup probe or postStart hook. Each is
