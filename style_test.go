@@ -31,13 +31,11 @@ kube/pods: 2
 kube/pods/manifest: 6
 kube/status: 2
 kube/watch/apitest: 6
-test/bench: 45
-test/conformance: 12
-test/differential: 25
+test/bench: 26
+test/conformance: 9
+test/differential: 16
 test/kind: 35
-test/known: 3
 test/ownmounts: 2
-test/registry: 2
 test/testbed: 25
 test/vm: 103
 `

@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 )
 
-// auditPolicy has the API server note each request of a node's agent once.
+// auditPolicy lets the API server log each request of a node's agent once.
 const auditPolicy = `apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived, ResponseStarted]
@@ -22,7 +22,7 @@ rules:
 - level: None
 `
 
-// audit counts the requests that agents make, as the API server sees them.
+// audit counts the requests of agents from the audit log of the API server.
 type audit struct{ dir string }
 
 func newAudit() (*audit, error) {
@@ -41,7 +41,7 @@ func (a *audit) args() []string {
 
 func (a *audit) log() string { return filepath.Join(a.dir, "audit.log") }
 
-// request is what matters of an audit event.
+// request has the relevant fields of an audit event.
 type request struct {
 	Verb      string `json:"verb"`
 	ObjectRef struct {
@@ -57,7 +57,7 @@ func (r request) String() string {
 	return r.Verb + " " + r.ObjectRef.Resource + "/" + r.ObjectRef.Subresource
 }
 
-// requests counts all requests noted so far, by verb and resource.
+// requests counts all requests in the log so far by verb and resource.
 func (a *audit) requests() (map[string]int, error) {
 	f, err := os.Open(a.log())
 	if errors.Is(err, os.ErrNotExist) {

@@ -13,7 +13,7 @@ import (
 	"github.com/nodelet/nodelet/test/testbed"
 )
 
-// settle is how long an agent is left alone before its CPU at rest is measured.
+// settle is the pause before the CPU usage of an idle agent is measured.
 const settle = 15 * time.Second
 
 type bench struct {
@@ -45,7 +45,7 @@ func (b *bench) note(side, measure string, value float64) {
 	b.figures[side][measure] = append(b.figures[side][measure], value)
 }
 
-// all measures the floor before each agent, for the machine may be slower by then.
+// all measures the floor before each agent, because the speed of the machine may change.
 func (b *bench) all(ctx context.Context) error {
 	return b.onAgents(ctx, b.agent, func(round int) error {
 		b.announce(round, "floor")
@@ -56,7 +56,8 @@ func (b *bench) all(ctx context.Context) error {
 	})
 }
 
-// onAgents measures each agent in turn, for as many rounds as asked for. What comes before each is first; nil for nothing.
+// onAgents measures each agent in turn for the requested number of rounds. It calls first before each agent; first
+// may be nil.
 func (b *bench) onAgents(ctx context.Context, measure func(ctx context.Context, side string) error, first func(round int) error) error {
 	for round := range b.o.rounds {
 		for _, side := range b.o.sides {
@@ -78,7 +79,7 @@ func (b *bench) announce(round int, what string) {
 	fmt.Fprintf(os.Stderr, "==> round %d of %d: %s\n", round+1, b.o.rounds, what)
 }
 
-// onAgent measures one agent, which it starts on a node that the cluster does not know yet.
+// onAgent starts and measures one agent on a node that is not registered yet.
 func (b *bench) onAgent(ctx context.Context, side testbed.AgentKind, measure func(ctx context.Context, side string) error) (err error) {
 	defer func() {
 		if err != nil {
@@ -100,7 +101,7 @@ func (b *bench) onAgent(ctx context.Context, side testbed.AgentKind, measure fun
 	return measure(ctx, string(side))
 }
 
-// agent measures an agent's work, and then its rest under each load.
+// agent measures an agent at work, and then idle with each load.
 func (b *bench) agent(ctx context.Context, side string) error {
 	b.binary(side)
 	if err := b.pods(ctx, side); err != nil {
@@ -118,7 +119,7 @@ func (b *bench) rest(ctx context.Context, side string) error {
 	return b.deletePods(ctx)
 }
 
-// pods measures starts and ends, one at a time and all at once.
+// pods measures the start and deletion of pods, one at a time and all at once.
 func (b *bench) pods(ctx context.Context, side string) error {
 	if err := b.onePod(ctx, "warm-up", nil); err != nil {
 		return err
@@ -155,7 +156,7 @@ func (b *bench) pods(ctx context.Context, side string) error {
 	return b.manyPods(ctx, b.o.burst, side)
 }
 
-// atRest measures memory and CPU with a number of pods that just run.
+// atRest measures memory and CPU with a number of pods that only run.
 func (b *bench) atRest(ctx context.Context, side string, load int) error {
 	if err := b.fill(ctx, load); err != nil {
 		return err

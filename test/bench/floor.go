@@ -17,10 +17,10 @@ import (
 	"github.com/nodelet/nodelet/kube/pods/manifest"
 )
 
-// floorSide is the runtime by itself: what no agent can be faster than.
+// floorSide is the name of the runtime without an agent. No agent can be faster.
 const floorSide = "floor"
 
-// floor measures the CRI calls that make and end a pod, with nothing around them.
+// floor measures only the CRI calls that create and remove a pod.
 func (b *bench) floor(ctx context.Context) error {
 	rt, hangUp, err := b.node.CRI()
 	if err != nil {
@@ -89,7 +89,7 @@ func (b *bench) floorBurst(ctx context.Context, f *floorRun) error {
 	return err
 }
 
-// floorRun makes pods by CRI calls alone, with the configuration that an agent would send for the same pod.
+// floorRun creates pods with CRI calls only, with the configuration that an agent would send for the same pod.
 type floorRun struct {
 	rt   runtimeapi.RuntimeServiceClient
 	node *spec.Node
@@ -105,8 +105,8 @@ func (b *bench) floorNode(dir string) *spec.Node {
 	}
 }
 
-// config is what the runtime is told of a pod with one container. The files that the container mounts are made here: that is
-// not the runtime's work, and takes no time to speak of.
+// config is what the runtime is told of a pod with one container. The files that the container mounts are made here:
+// that is not the runtime's work, and takes no time to speak of.
 func (f *floorRun) config(pod *corev1.Pod) (*runtimeapi.PodSandboxConfig, *runtimeapi.ContainerConfig, error) {
 	box, _, err := spec.Sandbox(&spec.SandboxInput{Node: f.node, Pod: pod})
 	if err != nil {

@@ -1,9 +1,10 @@
-// Command bench measures nodelet beside the kubelet and the bare runtime, in one run on one machine.
+// Command bench compares nodelet with the kubelet and with the runtime alone, in one run on one machine.
 //
-// It owns one testbed. The same containerd and control plane serve all sides: first the floor (the CRI calls alone), then
-// each agent in turn, for as many rounds as asked for. With -storage or -probes it measures only what these say, on the agents
-// alone. It prints medians and ratios and writes them as JSON; it never judges. People call it through `make bench`, `make
-// bench-storage` and `make bench-probes`. A crash leaves the testbed, which the next run of the same name takes down first.
+// It owns one testbed. The same containerd and control plane serve all sides: first the floor (the CRI calls alone),
+// then each agent in turn, for the requested number of rounds. With -storage or -probes it measures only that, and
+// only the agents. It prints medians and ratios and writes them as JSON; it never judges. `make bench`, `make
+// bench-storage` and `make bench-probes` call it. A crash leaves the testbed, which the next run with the same name
+// takes down first.
 package main
 
 import (

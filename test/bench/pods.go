@@ -18,10 +18,10 @@ import (
 
 const namespace = "default"
 
-// podLimit is how long one pod may take to come or go before the run is given up.
+// podLimit is how long one pod may take to start or to be deleted before the run fails.
 const podLimit = 3 * time.Minute
 
-// pod is bound to the node from the start: the scheduler's time is not the agent's.
+// pod is bound to the node when it is created, so that the scheduler does not count.
 func (b *bench) pod(name string) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace},
@@ -32,8 +32,8 @@ func (b *bench) pod(name string) *corev1.Pod {
 	}
 }
 
-// follow tells when each pod of the node was first seen, is Ready and gone. It is a watch.Sink, so that a watch that ends is taken up
-// again.
+// follow tells when each pod of the node was first seen, is Ready and gone. It is a watch.Sink, so that a watch that
+// ends is taken up again.
 type follow struct {
 	mu    sync.Mutex
 	seen  map[string]chan time.Time
@@ -58,14 +58,14 @@ func (b *bench) follow(ctx context.Context) (*follow, error) {
 	}
 }
 
-// firstSync closes synced when the state of all pods is known.
+// firstSync closes synced when the first list of pods is complete.
 type firstSync struct {
 	*follow
 	synced chan struct{}
 	once   sync.Once
 }
 
-// Replace takes the whole state: a known pod that is not in it is gone.
+// Replace receives the state of all pods: a known pod that is not in it is deleted.
 func (s *firstSync) Replace(objs []metav1.Object) {
 	now, there := time.Now(), map[string]bool{}
 	for _, o := range objs {
@@ -80,7 +80,7 @@ func (s *firstSync) Replace(objs []metav1.Object) {
 	s.once.Do(func() { close(s.synced) })
 }
 
-// Set takes a pod that was added or changed.
+// Set receives a pod that was added or changed.
 func (s *firstSync) Set(o metav1.Object) {
 	if !s.known[o.GetName()] {
 		s.known[o.GetName()] = true
@@ -93,13 +93,13 @@ func (s *firstSync) Set(o metav1.Object) {
 	}
 }
 
-// Delete takes a pod that is gone.
+// Delete receives a deleted pod.
 func (s *firstSync) Delete(o metav1.Object) {
 	delete(s.known, o.GetName())
 	once(s.channel(s.gone, o.GetName()), time.Now())
 }
 
-// Trouble is for the next attempt to mend.
+// Trouble ignores an error of the watch, because the watch is retried.
 func (s *firstSync) Trouble(error) {}
 
 func once(ch chan time.Time, at time.Time) {
@@ -137,11 +137,11 @@ func (b *bench) delete(ctx context.Context, name string) error {
 	return b.api.Core.Delete().Namespace(namespace).Resource("pods").Name(name).Body(&metav1.DeleteOptions{}).Do(ctx).Error()
 }
 
-// alone is the pause before each pod that is measured by itself: what an agent does for the pod before it, after that is gone from
-// the cluster, is over by then. The bare runtime gets the same.
+// alone is the pause before each pod that is measured by itself: what an agent does for the pod before it, after that
+// is gone from the cluster, is over by then. The bare runtime gets the same.
 const alone = 1500 * time.Millisecond
 
-// onePod takes one pod through its life.
+// onePod creates one pod, waits until it is Ready, and deletes it.
 func (b *bench) onePod(ctx context.Context, name string, took func(ready, gone time.Duration)) error {
 	f, err := b.follow(ctx)
 	if err != nil {
@@ -173,7 +173,7 @@ func (b *bench) onePod(ctx context.Context, name string, took func(ready, gone t
 	return err
 }
 
-// singles takes pods through their lives one at a time; beside tells what else is on the node, or is empty.
+// singles measures pods one at a time. beside describes what else runs on the node, or is empty.
 func (b *bench) singles(ctx context.Context, side, beside string) error {
 	for i := range b.o.single {
 		err := b.onePod(ctx, fmt.Sprintf("one-%d", i), func(ready, gone time.Duration) {
@@ -187,7 +187,7 @@ func (b *bench) singles(ctx context.Context, side, beside string) error {
 	return nil
 }
 
-// manyPods takes n pods through their lives at once.
+// manyPods measures n pods at the same time.
 func (b *bench) manyPods(ctx context.Context, n int, side string) error {
 	f, err := b.follow(ctx)
 	if err != nil {
@@ -243,7 +243,7 @@ func (b *bench) each(ctx context.Context, n int, prefix string, do func(name str
 	return ends, errors.Join(errs...)
 }
 
-// fill brings the node to a number of running pods.
+// fill starts pods until the node runs that number of pods.
 func (b *bench) fill(ctx context.Context, n int) error {
 	f, err := b.follow(ctx)
 	if err != nil {
@@ -268,7 +268,7 @@ func (b *bench) fill(ctx context.Context, n int) error {
 	return nil
 }
 
-// deletePods ends what fill has started.
+// deletePods deletes the pods that fill has created.
 func (b *bench) deletePods(ctx context.Context) error {
 	f, err := b.follow(ctx)
 	if err != nil {
@@ -284,7 +284,7 @@ func (b *bench) deletePods(ctx context.Context) error {
 	return err
 }
 
-// deleteNode makes the cluster forget the node, so that the next agent registers it anew.
+// deleteNode deletes the Node object, so that the next agent registers the node again.
 func (b *bench) deleteNode(ctx context.Context) error {
 	err := b.api.Core.Delete().Resource("nodes").Name(b.node.Name).Body(&metav1.DeleteOptions{}).Do(ctx).Error()
 	if apierrors.IsNotFound(err) {

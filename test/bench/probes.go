@@ -16,7 +16,8 @@ const probedPods = 110
 // serverPort is where the server in a pod with probes listens.
 const serverPort = 8080
 
-// probes measures each agent at rest with pods that have three probes each, and how soon pods start and end beside them.
+// probes measures each agent at rest with pods that have three probes each, and how soon pods start and end beside
+// them.
 func (b *bench) probes(ctx context.Context) error {
 	return b.onAgents(ctx, func(ctx context.Context, side string) error {
 		if err := b.onePod(ctx, "warm-up", nil); err != nil {
@@ -35,9 +36,9 @@ func (b *bench) probes(ctx context.Context) error {
 	}, nil)
 }
 
-// probed is a pod of one server with the three probes of a usual Deployment. None is a command, which would be work for the runtime
-// and not for the agent. The startup probe asks each second, so that pods are there soon; it is over before anything is measured.
-// The others have the API's default period of 10 s.
+// probed is a pod of one server with the three probes of a usual Deployment. None is a command, which would be work
+// for the runtime and not for the agent. The startup probe asks each second, so that pods are there soon; it is over
+// before anything is measured. The others have the API's default period of 10 s.
 func (b *bench) probed(name string) *corev1.Pod {
 	pod := b.pod(name)
 	port := intstr.FromInt32(serverPort)

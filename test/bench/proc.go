@@ -13,7 +13,7 @@ import (
 // ticksPerSecond is USER_HZ, the unit of times in /proc/PID/stat; it is 100 on every Linux that Go runs on.
 const ticksPerSecond = 100
 
-// cpuTime is the user and system time that a process has used.
+// cpuTime returns the user and system CPU time of a process.
 func cpuTime(pid int) (time.Duration, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -33,7 +33,7 @@ func cpuTime(pid int) (time.Duration, error) {
 	return time.Duration(ticks) * time.Second / ticksPerSecond, nil
 }
 
-// memory is the resident and the private dirty memory of a process, in MiB.
+// memory returns the resident and the private dirty memory of a process in MiB.
 func memory(pid int) (rss, private float64, err error) {
 	f, err := os.Open(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
 	if err != nil {
@@ -54,7 +54,7 @@ func memory(pid int) (rss, private float64, err error) {
 		}
 	}
 	if rss == 0 {
-		return 0, 0, fmt.Errorf("no Rss in /proc/%d/smaps_rollup", pid)
+		return 0, 0, fmt.Errorf("read the agent's memory: no Rss in /proc/%d/smaps_rollup", pid)
 	}
 	return rss, private, nil
 }

@@ -57,7 +57,7 @@ func number(f float64) string {
 	return fmt.Sprintf("%.0f", f)
 }
 
-// quantile is the value at a share q of the sorted samples, by the nearest rank.
+// quantile returns the q-quantile of the sorted samples by the nearest-rank method.
 func quantile(samples []float64, q float64) float64 {
 	s := slices.Sorted(slices.Values(samples))
 	return s[min(len(s)-1, int(q*float64(len(s))))]

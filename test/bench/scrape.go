@@ -10,11 +10,11 @@ import (
 // scrapeRounds is how often all endpoints are read to get at the CPU time of one: the kernel counts that in 10 ms.
 const scrapeRounds = 10
 
-// endpoints are what Prometheus and others read of a node.
+// endpoints are the HTTP endpoints of a node that Prometheus and other clients read.
 var endpoints = []string{"metrics", "metrics/cadvisor", "metrics/resource", "metrics/probes", "stats/summary"}
 
-// scrapes measures the agent's CPU time for reading all endpoints once. What the agent uses anyway, atRest of a CPU, is left
-// out.
+// scrapes measures the agent's CPU time for reading all endpoints once. What the agent uses anyway, atRest of a CPU,
+// is left out.
 func (b *bench) scrapes(ctx context.Context, side, load string, atRest float64) error {
 	if _, err := b.scrape(ctx); err != nil { // the first may fill caches
 		return err

@@ -27,21 +27,21 @@ const (
 	storageDriver = "bench.csi.nodelet.test"
 )
 
-// calm is the pause before a burst: what an agent still tells of earlier pods is told by then, and the requests that it may make at
-// once are all its own again.
+// calm is the pause before a burst: what an agent still tells of earlier pods is told by then, and the requests that
+// it may make at once are all its own again.
 const calm = 6 * time.Second
 
-// lookAtMany is how often the volumes of each of many pods are looked at. One pod's are looked at each millisecond; for many that
-// would take a good part of a CPU from the agent.
+// lookAtMany is how often the volumes of each of many pods are looked at. One pod's are looked at each millisecond;
+// for many that would take a good part of a CPU from the agent.
 const lookAtMany = 10 * time.Millisecond
 
 // storage measures how long after a pod was created on the node its volumes are ready, on each side.
 //
-// It looks from outside, and alike on both sides: at the directories in which every agent of this kind sets volumes up. The
-// agents' own words would not compare, since the kubelet makes the sandbox after the volumes and nodelet beside them. A
-// projected volume, ConfigMap or Secret is ready when its link ..data is there, which is the last act of writing it; a CSI
-// volume when its directory is a mount point. The pods are created already bound, so a pod is scheduled when a watch on the pods of the node
-// first tells of it, which is when an agent can know.
+// It looks from outside, and alike on both sides: at the directories in which every agent of this kind sets volumes
+// up. The agents' own words would not compare, since the kubelet makes the sandbox after the volumes and nodelet
+// beside them. A projected volume, ConfigMap or Secret is ready when its link ..data is there, which is the last act
+// of writing it; a CSI volume when its directory is a mount point. The pods are created already bound, so a pod is
+// scheduled when a watch on the pods of the node first tells of it, which is when an agent can know.
 func (b *bench) storage(ctx context.Context) (err error) {
 	driver, err := b.startDriver()
 	if err != nil {
@@ -89,7 +89,8 @@ func (b *bench) storageOf(ctx context.Context, side string) error {
 	return nil
 }
 
-// storedLife is how long after its creation was asked for a pod was scheduled, its volumes were ready, and it was Ready.
+// storedLife is how long after its creation was asked for a pod was scheduled, its volumes were ready, and it was
+// Ready.
 type storedLife struct{ scheduled, volumes, ready time.Duration }
 
 // noteLives notes the times of the pods of one load.
@@ -224,8 +225,8 @@ func claimVolumes(i int) []corev1.Volume {
 
 func claimName(i int) string { return fmt.Sprintf("claim-%d", i) }
 
-// startDriver serves CSI to either agent. Its volumes are plain directories that need no attaching: what is measured is the
-// agent, not mkfs and not the controllers of the control plane.
+// startDriver serves CSI to either agent. Its volumes are plain directories that need no attaching: what is measured
+// is the agent, not mkfs and not the controllers of the control plane.
 func (b *bench) startDriver() (*fake.Driver, error) {
 	return fake.Start(fake.Config{Name: storageDriver, NodeID: b.node.Name, State: filepath.Join(filepath.Dir(b.node.RootDir), "csi-state"),
 		Socket:   filepath.Join(b.node.RootDir, "plugins", storageDriver, "csi.sock"),

@@ -27,8 +27,8 @@ const (
 	defaultFocus = `\[sig-node\]`
 )
 
-// stateRoot holds the testbed's files, unless the environment names another place. It is short, for CSI drivers have long names, a
-// socket's path has 107 bytes, and the suite's longest is 73 of them below the agent's directory.
+// stateRoot holds the testbed's files, unless the environment names another place. It is short, for CSI drivers have
+// long names, a socket's path has 107 bytes, and the suite's longest is 73 of them below the agent's directory.
 const stateRoot = "/var/lib/ntb"
 
 type options struct {
@@ -51,8 +51,8 @@ func main() {
 	}
 }
 
-// cluster is the testbed as the suite wants it. The API server calls webhooks at their pods, for it has no kube-proxy of its own, and
-// few ended pods are kept, for a spec counts on that.
+// cluster is the testbed as the suite wants it. The API server calls webhooks at their pods, for it has no kube-proxy
+// of its own, and few ended pods are kept, for a spec counts on that.
 func cluster() testbed.Options {
 	return testbed.Options{KubeProxy: true, DNS: true, OwnMounts: true, AgentArgs: []string{"-v=4"}, Progress: os.Stderr,
 		AgentConfig:    map[string]any{"enableSystemLogQuery": true},

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestArchivesIn: archives of one's own are found, and a directory without any is an error rather than a run without them.
+// TestArchivesIn checks that the archives of a directory are found, and that a directory without archives is an error.
 func TestArchivesIn(t *testing.T) {
 	dir := t.TempDir()
 	if found, err := archivesIn(""); found != nil || err != nil {

@@ -15,7 +15,7 @@ import (
 	knownlist "github.com/nodelet/nodelet/test/known"
 )
 
-// spec is what became of one spec that ran.
+// spec is the result of one spec that ran.
 type spec struct {
 	name  string // in full, as FOCUS matches it
 	group string // the outermost container
@@ -62,11 +62,11 @@ func readReport(file string) ([]spec, error) {
 	return all, nil
 }
 
-// known is the specs that may fail, by name, with the reason; one map for each agent.
+// known maps the specs that may fail to their reasons, with one map for each agent.
 type known map[string]map[string]string
 
-// readKnown reads known.txt: comments give the reason of the lines after them, which are an agent's name (or "both") and the
-// full name of a spec. A blank line ends a reason.
+// readKnown reads known.txt: comments give the reason of the lines after them, which are an agent's name (or "both")
+// and the full name of a spec. A blank line ends a reason.
 func readKnown(file string) (known, error) {
 	all := known{"nodelet": {}, "kubelet": {}}
 	return all, knownlist.ReadFile(file, all.add)
@@ -93,7 +93,7 @@ func (k known) add(line, reason string) error {
 	return nil
 }
 
-// judge prints the table and what is new, and fails where a spec failed that is not known to.
+// judge prints the table and the new failures, and returns an error if a spec failed that known.txt does not list.
 func judge(w io.Writer, report []spec, known map[string]string) error {
 	if len(report) == 0 {
 		return errors.New("no spec ran: see FOCUS, SKIP and LABEL")

@@ -12,8 +12,8 @@ import (
 	"github.com/nodelet/nodelet/test/known"
 )
 
-// compare lists the differences between two agents' sightings, a line each: the pod, the kind of fact, and what only the
-// kubelet (-) or only nodelet (+) has.
+// compare lists the differences between two agents' sightings, a line each: the pod, the kind of fact, and what only
+// the kubelet (-) or only nodelet (+) has.
 func compare(kubelet, nodelet sightings) (found []string) {
 	for _, pod := range slices.Sorted(maps.Keys(kubelet)) {
 		a, b := kubelet[pod], nodelet[pod]
@@ -57,7 +57,7 @@ func union(a, b map[string][]string) []string {
 	return slices.Sorted(maps.Keys(all))
 }
 
-// knownDifference is a pattern of differences that may be, with its reason.
+// knownDifference is a pattern of expected differences with its reason.
 type knownDifference struct {
 	pattern, reason string
 	matches         *regexp.Regexp
@@ -66,8 +66,8 @@ type knownDifference struct {
 
 type knownDifferences []*knownDifference
 
-// readKnown reads known.txt: comments give the reason of the patterns below them, in which * stands for anything. A blank line
-// ends a reason.
+// readKnown reads known.txt: comments give the reason of the patterns below them, in which * stands for anything. A
+// blank line ends a reason.
 func readKnown(file string) (all knownDifferences, err error) {
 	err = known.ReadFile(file, all.add)
 	return all, err
@@ -88,8 +88,8 @@ func (k *knownDifferences) add(line, reason string) error {
 	return nil
 }
 
-// judge prints what is known by its reasons, and fails on the rest. With all pods seen, a pattern that matches nothing is told
-// as gone.
+// judge prints known differences by their reasons, and returns an error for all others. If all pods ran, it also
+// prints the patterns that match nothing.
 func (k knownDifferences) judge(w io.Writer, found []string, pods int, all bool) error {
 	var unknown []string
 	for _, d := range found {

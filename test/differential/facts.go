@@ -16,14 +16,14 @@ type facts struct {
 	sequences map[string][]string
 }
 
-// The rules by which two lives are the same:
-//   - names that are made up (UIDs, IDs, addresses, times, random suffixes) count as equal;
+// Two runs of a pod are equal by these rules:
+//   - generated values (UIDs, IDs, addresses, times, random suffixes) count as equal;
 //   - of the last status before deletion every field counts; but where a container comes and goes ("restarts N"), not the
 //     state that it is in just then;
-//   - of the way there: the phases, the states of each container and each condition, each as a sequence without repeats. One
-//     agent tells more steps than the other according to when it looks, so these are none: to wait for the first time or
-//     between two instances, the end of an instance that another follows, how a failing pull alternates with its back-off,
-//     and to be unready for another reason before it is for the end;
+//   - of earlier statuses the phases, the states of each container and each condition, each as a sequence without repeats.
+//     How many intermediate states an agent reports depends on timing, so these do not count: to wait before the first
+//     instance or between two, the end of an instance that another follows, how a failing pull alternates with its back-off,
+//     and to be not ready for another reason before the pod terminates;
 //   - of events: type, reason, object and message count; how often and in which order do not;
 //   - of calls to the runtime: what changes something, in its order for each container. When dead instances and sandboxes are
 //     removed is each agent's own affair, and probes are compared as what they run, not how often;
@@ -68,7 +68,7 @@ func factsOf(s *sighting) facts {
 	return f
 }
 
-// passing are the fields of a container that comes and goes.
+// passing matches the fields of a status that change when a container restarts.
 var passing = regexp.MustCompile(`Statuses\[[^\]]*\]\.(state|lastState|containerID|ready|started|restartCount|user|image|imageID)\b|` +
 	`^conditions\[(Ready|ContainersReady|Initialized|AllContainersRestarting|PodReadyToStartContainers)\]|^phase`)
 
@@ -88,7 +88,7 @@ func steps(kind string, all []string) (kept []string) {
 
 var execIn = regexp.MustCompile(`exec in \d+`)
 
-// step adds a status to the sequences.
+// step appends a status to the sequences.
 func (f *facts) step(st *corev1.PodStatus) {
 	add := func(kind, text string) { f.sequences[kind] = append(f.sequences[kind], text) }
 	add("phases", strings.TrimSpace(string(st.Phase)+" "+st.Reason))
@@ -104,7 +104,7 @@ func (f *facts) step(st *corev1.PodStatus) {
 	}
 }
 
-// stateText is the state of a container; empty for one that is no step.
+// stateText returns the state of a container, or "" for a state that does not count.
 func stateText(c *corev1.ContainerStatus) string {
 	restarts := ""
 	if c.RestartCount > 0 {
@@ -154,7 +154,7 @@ var made = []struct {
 	{regexp.MustCompile(`(in|after) [0-9.]+m?s\b( \([^)]*waiting\))?`), "$1 TIME"},
 }
 
-// hider replaces what is made up anew each time.
+// hider replaces values that are generated in each run.
 func hider(s *sighting) func(string) string {
 	return func(text string) string {
 		for _, m := range made {

@@ -19,7 +19,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// call is one call that changes something, as the runtime got it.
+// call is one call to the runtime that changes something.
 type call struct {
 	// UID is the pod's, Container the container's name; empty for the sandbox.
 	UID, Container string
@@ -27,7 +27,7 @@ type call struct {
 	Text, Config string
 }
 
-// proxy stands between an agent and the runtime and writes down the calls that change something.
+// proxy runs between an agent and the runtime and records the calls that change something.
 type proxy struct {
 	server *grpc.Server
 	conn   *grpc.ClientConn
@@ -38,7 +38,7 @@ type proxy struct {
 	owner map[string]call
 }
 
-// raw hands messages through as they are.
+// raw is a codec that passes messages unchanged.
 type raw struct{}
 
 func (raw) Name() string { return "proto" }
@@ -74,7 +74,7 @@ func (p *proxy) close() {
 	p.conn.Close()
 }
 
-// handle passes one call on: a request, and any number of answers.
+// handle forwards one call: a request, and any number of responses.
 func (p *proxy) handle(_ any, in grpc.ServerStream) error {
 	method, ok := grpc.MethodFromServerStream(in)
 	if !ok {
@@ -117,7 +117,8 @@ func (p *proxy) handle(_ any, in grpc.ServerStream) error {
 
 const service = "/runtime.v1.RuntimeService/"
 
-// before writes down a call as it comes in. It returns what is to be known of its answer: a call whose UID is the pod's.
+// before writes down a call as it comes in. It returns what is to be known of its answer: a call whose UID is the
+// pod's.
 func (p *proxy) before(method string, request []byte) *call {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -146,7 +147,7 @@ func (p *proxy) before(method string, request []byte) *call {
 }
 
 func decode[M proto.Message](request []byte, m M) M {
-	_ = proto.Unmarshal(request, m) // what cannot be read shows as empty fields
+	_ = proto.Unmarshal(request, m) // an invalid message leaves its fields empty
 	return m
 }
 

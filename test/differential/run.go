@@ -32,7 +32,7 @@ const (
 	settle = 3 * time.Second
 )
 
-// sighting is all that was seen of one pod.
+// sighting is all that was observed of one pod.
 type sighting struct {
 	Until    string
 	Reached  bool
@@ -100,7 +100,7 @@ type run struct {
 	mu   sync.Mutex
 	seen sightings
 	gone map[string]bool
-	// moved is closed and made anew with each change.
+	// moved is closed and replaced with each change.
 	moved chan struct{}
 }
 
@@ -122,7 +122,7 @@ func newRun(tb *testbed.Testbed, agent testbed.AgentKind, socket string) (*run, 
 
 func (r *run) close() { r.proxy.close() }
 
-// Set takes a pod that was added or changed.
+// Set receives a pod that was added or changed.
 func (r *run) Set(o metav1.Object) {
 	pod := o.(*corev1.Pod)
 	r.mu.Lock()
@@ -139,7 +139,7 @@ func (r *run) Set(o metav1.Object) {
 	r.move()
 }
 
-// Delete takes a pod that is gone.
+// Delete receives a deleted pod.
 func (r *run) Delete(o metav1.Object) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -154,7 +154,7 @@ func (r *run) Replace(objs []metav1.Object) {
 	}
 }
 
-// Trouble is for the next attempt to mend.
+// Trouble ignores an error of the watch, because the watch is retried.
 func (r *run) Trouble(error) {}
 
 func (r *run) move() {
@@ -222,7 +222,7 @@ func (r *run) all(ctx context.Context, pods []*corev1.Pod, wave int) (sightings,
 	return r.seen, ctx.Err()
 }
 
-// things makes what the corpus refers to.
+// things creates the objects that the corpus refers to.
 func (r *run) things(ctx context.Context) error {
 	settings := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "settings"}, Data: map[string]string{"color": "red", "size": "7"}}
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "secret"}, StringData: map[string]string{"password": "x"}}
@@ -242,7 +242,7 @@ func (r *run) one(ctx context.Context, pod *corev1.Pod) error {
 	r.seen[pod.Name] = s
 	r.mu.Unlock()
 	if err := r.api.Core.Post().Namespace(namespace).Resource("pods").Body(pod).Do(ctx).Error(); err != nil {
-		return fmt.Errorf("make pod %s: %w", pod.Name, err)
+		return fmt.Errorf("create pod %s: %w", pod.Name, err)
 	}
 	if what, ok := strings.CutPrefix(s.Until, "event "); ok {
 		s.Reached = r.awaitEvent(ctx, pod.Name, what)
@@ -293,8 +293,8 @@ func (r *run) awaitEvent(ctx context.Context, pod, reason string) bool {
 	return false
 }
 
-// settled tells whether a pod is where its annotation says: in a phase, with a condition, with a container that waits for a
-// reason ("waiting REASON") or runs or waits again after a number of restarts ("restarts N").
+// settled tells whether a pod is where its annotation says: in a phase, with a condition, with a container that waits
+// for a reason ("waiting REASON") or runs or waits again after a number of restarts ("restarts N").
 func settled(until string, st *corev1.PodStatus) bool {
 	if string(st.Phase) == until {
 		return true

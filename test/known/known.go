@@ -1,5 +1,5 @@
-// Package known reads lists of what may differ or fail, each with its reason. The conformance and differential tests call it;
-// what an entry means is theirs. It keeps nothing.
+// Package known reads lists of expected differences or failures with their reasons. The conformance and differential
+// tests call it and define the meaning of an entry. It keeps no state.
 package known
 
 import (
@@ -20,9 +20,9 @@ func ReadFile(file string, entry func(line, reason string) error) error {
 	return Read(f, entry)
 }
 
-// Read hands on each entry, a line, with the comment above it, which is its reason and that of all entries up to the next
-// comment. A blank line ends a reason; then it is empty. An error of entry ends the reading and is returned with the number of
-// the line.
+// Read hands on each entry, a line, with the comment above it, which is its reason and that of all entries up to the
+// next comment. A blank line ends a reason; then it is empty. An error of entry ends the reading and is returned with
+// the number of the line.
 func Read(r io.Reader, entry func(line, reason string) error) error {
 	var reason []string
 	fresh := true

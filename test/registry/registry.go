@@ -1,5 +1,5 @@
-// Package registry serves image archives by the distribution protocol, in place of public registries that cannot be reached.
-// Tests use it where a runtime has to pull.
+// Package registry serves image archives with the OCI distribution protocol, instead of public registries that tests
+// cannot reach. Tests use it where a runtime must pull an image.
 package registry
 
 import (
@@ -19,7 +19,7 @@ import (
 	"time"
 )
 
-// Registry holds image archives open.
+// Registry serves images from open archives.
 type Registry struct {
 	files []*os.File
 	blobs map[string]blob   // by digest
@@ -42,7 +42,7 @@ func Open(archives []string) (*Registry, error) {
 	return r, nil
 }
 
-// Close closes the archives; nothing is served any more.
+// Close closes the archives. Requests fail after that.
 func (r *Registry) Close() (err error) {
 	for _, f := range r.files {
 		err = errors.Join(err, f.Close())
@@ -95,11 +95,11 @@ func (r *Registry) names(index io.Reader) error {
 	return nil
 }
 
-// References are the full names of the images, in order.
+// References returns the full names of the images in sorted order.
 func (r *Registry) References() []string { return slices.Sorted(maps.Keys(r.tags)) }
 
-// Serve answers at an address, host:port, until stop is called, and gives its URL. host is the registry that it stands for; if
-// it is empty, each path begins with the registry that is meant.
+// Serve answers at an address, host:port, until stop is called, and gives its URL. host is the registry that it
+// stands for; if it is empty, each path begins with the registry that is meant.
 func (r *Registry) Serve(address, host string) (url string, stop func() error, err error) {
 	listener, err := net.Listen("tcp", address)
 	if err != nil {
