@@ -274,8 +274,8 @@ func TestPreemptorDeleted(t *testing.T) {
 	})
 }
 
-// TestRefusedStaticPodIsTriedAgain: a static pod that was refused runs when there is room, and its mirror shows it.
-// It is refused with one event.
+// TestRefusedStaticPodIsTriedAgain checks that a refused static pod runs when there are enough resources, that its
+// mirror has that status, and that there is one event about the refusal.
 func TestRefusedStaticPodIsTriedAgain(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		other, pod := staticPod("other", "4567", withCPU("3")), staticPod("etcd", "0123", withCPU("3"))

@@ -40,7 +40,7 @@ func TestChaos(t *testing.T) {
 					w.sleep(time.Duration(c.IntN(3000)) * time.Millisecond)
 					c.checkNoTwins()
 				}
-				c.calm()
+				c.stopFaults()
 				w.sleep(20 * time.Minute)
 				c.checkWanted()
 				for _, pod := range c.pods {
@@ -107,8 +107,8 @@ func (c *chaos) inject() {
 	c.faults = append(c.faults, c.runtime.Inject(f))
 }
 
-// calm ends all that goes wrong.
-func (c *chaos) calm() {
+// stopFaults ends all faults.
+func (c *chaos) stopFaults() {
 	for _, f := range c.faults {
 		c.runtime.Release(f)
 	}

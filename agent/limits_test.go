@@ -21,8 +21,8 @@ func scratchPod(name string) *corev1.Pod {
 	return p
 }
 
-// TestOverrun: only pods with a limit are measured; one that exceeds it is evicted once, for its own fault, beside a
-// neighbour that does the same without a limit; what cannot be measured ends nobody.
+// TestOverrun checks that only pods with a limit are measured, and that a pod that exceeds its limit is evicted once,
+// but not a pod that uses as much without a limit. A pod that cannot be measured is not evicted.
 func TestOverrun(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		var measured, held atomic.Int64

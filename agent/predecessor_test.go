@@ -40,8 +40,9 @@ func (w *world) sandboxOf(pod *corev1.Pod) {
 	}
 }
 
-// TestStaticPodChangedWhileAway: the new pod of a name waits until the old one is gone, also where an earlier life of
-// the agent has started that, and whether the API server has been heard of or not. So does the mirror pod.
+// TestStaticPodChangedWhileAway checks that a static pod waits until an earlier one of the same name is gone, also if
+// an earlier run of the agent has started that, and with or without an answer of the API server. So does the mirror
+// pod.
 func TestStaticPodChangedWhileAway(t *testing.T) {
 	for what, apiAway := range map[string]bool{"all sources have spoken": false, "without the API server": true} {
 		t.Run(what, func(t *testing.T) {

@@ -69,7 +69,7 @@ func TestPodRuns(t *testing.T) {
 	})
 }
 
-// TestHostNetwork: a pod on the node's network has no address of its own, and its hosts file is the node's.
+// TestHostNetwork checks that a pod on the node's network has the node's addresses and its hosts file.
 func TestHostNetwork(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		pod := apiPod("web", func(pod *corev1.Pod) { pod.Spec.HostNetwork = true })

@@ -297,7 +297,7 @@ func (s *Supervisor) update(e *entry, pod *corev1.Pod) {
 	s.send(e)
 }
 
-// send hands the worker its newest order.
+// send sends the worker its newest order.
 func (s *Supervisor) send(e *entry) {
 	e.ordered = true
 	e.worker.inbox.Put(e.order(s.backends.Node()))

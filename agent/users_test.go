@@ -81,7 +81,7 @@ func TestUserNamespaceThatTheRuntimeLacks(t *testing.T) {
 	})
 }
 
-// An image volume is pulled by its own policy and handed to the runtime, which mounts it.
+// TestImageVolume checks that the image of a volume is pulled by its own policy, and mounted by the runtime.
 func TestImageVolume(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.runtime.AddImage(fake.RemoteImage{Name: "data:1"})
@@ -103,7 +103,7 @@ func TestImageVolume(t *testing.T) {
 	})
 }
 
-// People hear of the image that is waited for: that of the volume, not the container's.
+// TestImageVolumeBackOff checks that the event names the image that failed: that of the volume, not of the container.
 func TestImageVolumeBackOff(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.run(apiPod("a", func(pod *corev1.Pod) {

@@ -101,7 +101,7 @@ func newWorker(backends *Backends, limiters *limiters, log *slog.Logger) *worker
 	return w
 }
 
-// notify tells the worker that something may have changed. It never blocks.
+// notify wakes the worker because something may have changed. It never blocks.
 func (w *worker) notify(h hint) {
 	w.hints.Or(uint32(h))
 	w.wake.Set()
