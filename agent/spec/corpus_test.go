@@ -16,7 +16,7 @@ import (
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
-// facts are what a corpus file may say about the world around its pod, in a document of kind Facts.
+// facts are the inputs besides the pod that a corpus file can set, in a document of kind Facts.
 type facts struct {
 	Attempt           uint32
 	PodIPs            []string
@@ -48,7 +48,7 @@ type nodeFacts struct {
 	HostIPs, Nameservers, Search, Option []string
 }
 
-// world is one corpus file, read.
+// world is the parsed content of one corpus file.
 type world struct {
 	name    string
 	facts   facts
@@ -188,7 +188,7 @@ func (w *world) read(t *testing.T, file string, doc []byte) {
 	}
 }
 
-// setDefaults does what the API server does to a pod, as far as it matters here.
+// setDefaults sets the defaults of the API server that affect these tests.
 func setDefaults(pod *corev1.Pod) {
 	if pod.Namespace == "" {
 		pod.Namespace = "default"
@@ -225,7 +225,8 @@ func setDefaults(pod *corev1.Pod) {
 	}
 }
 
-// volumes sets each volume of the pod up by its kind. A claim whose name starts with block is a device.
+// volumes returns the volumes of the pod, set up by their types. A PersistentVolumeClaim whose name starts with block
+// is a device.
 func (w *world) volumes() map[string]Volume {
 	out := map[string]Volume{}
 	for _, v := range w.pod.Spec.Volumes {
@@ -266,7 +267,7 @@ func (w *world) userNS() []IDMapping {
 	return []IDMapping{{HostID: w.facts.UserNS, Length: 65536}}
 }
 
-// containerInput prepares all facts for c; the sub-paths lie where the kubelet binds them.
+// containerInput returns the input for c. The sub-paths are host paths below the volumes.
 func (w *world) containerInput(t *testing.T, c *corev1.Container) *ContainerInput {
 	t.Helper()
 	f := w.facts

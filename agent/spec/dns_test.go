@@ -41,19 +41,19 @@ func TestDNSPolicy(t *testing.T) {
 		pod.Spec.DNSPolicy, pod.Spec.HostNetwork = c.policy, c.hostNetwork
 		got, warnings, err := DNS(pod, testNode(nodeFacts{}))
 		if err != nil || len(warnings) > 0 || !slices.Equal(got.Servers, c.want) {
-			t.Errorf("%q, host network %v: %v %v %v", c.policy, c.hostNetwork, got, warnings, err)
+			t.Errorf("%q, host network %v: got %v, warnings %v, error %v", c.policy, c.hostNetwork, got, warnings, err)
 		}
 		node := testNode(nodeFacts{NoClusterDNS: true})
 		got, warnings, err = DNS(pod, node)
 		if fallsBack := slices.Equal(c.want, cluster); err != nil || fallsBack != (len(warnings) == 1) ||
 			fallsBack && (warnings[0].Reason != "MissingClusterDNS" || !slices.Equal(got.Servers, host)) {
-			t.Errorf("%q, host network %v, no cluster DNS: %v %v %v", c.policy, c.hostNetwork, got, warnings, err)
+			t.Errorf("%q, host network %v, no cluster DNS: got %v, warnings %v, error %v", c.policy, c.hostNetwork, got, warnings, err)
 		}
 	}
 	pod := testPod()
 	pod.Spec.DNSPolicy = "Magic"
 	if _, _, err := DNS(pod, testNode(nodeFacts{})); err == nil {
-		t.Error("an unknown dnsPolicy was accepted")
+		t.Error("unknown dnsPolicy: got no error, want one")
 	}
 }
 
@@ -79,7 +79,7 @@ func TestDNSWithoutResolvConf(t *testing.T) {
 		pod.Spec.DNSPolicy = corev1.DNSDefault
 		got, _, err := DNS(pod, node)
 		if err != nil || !slices.Equal(got.Servers, c.want) || !slices.Equal(got.Searches, []string{"."}) {
-			t.Errorf("%v: %v %v", c.ips, got, err)
+			t.Errorf("%v: got %v, %v", c.ips, got, err)
 		}
 	}
 }
@@ -111,12 +111,12 @@ func TestDNSLimits(t *testing.T) {
 		pod.Spec.DNSConfig = &corev1.PodDNSConfig{Nameservers: c.servers, Searches: c.searches}
 		got, warnings, err := DNS(pod, testNode(nodeFacts{}))
 		if err != nil || len(warnings) != c.wantWarnings {
-			t.Errorf("%s: %v %v", name, warnings, err)
+			t.Errorf("%s: got warnings %v, error %v", name, warnings, err)
 			continue
 		}
 		for _, w := range warnings {
 			if w.Reason != "DNSConfigForming" {
-				t.Errorf("%s: %v", name, w)
+				t.Errorf("%s: got warning %v", name, w)
 			}
 		}
 		if diff := cmp.Diff([][]string{c.wantServers, c.wantSearches}, [][]string{got.Servers, got.Searches}); diff != "" {
@@ -125,7 +125,7 @@ func TestDNSLimits(t *testing.T) {
 	}
 }
 
-// The search line takes 2048 characters, not one more.
+// The search line may have at most 2048 characters.
 func TestDNSSearchLineBoundary(t *testing.T) {
 	domains := []string{}
 	for range 8 {
@@ -133,11 +133,11 @@ func TestDNSSearchLineBoundary(t *testing.T) {
 	}
 	domains = append(domains, strings.Repeat("b", 2048-8*254))
 	if kept := cutSearch(domains); len(kept) != 9 || len(strings.Join(kept, " ")) != 2048 {
-		t.Errorf("%d domains kept", len(kept))
+		t.Errorf("got %d domains", len(kept))
 	}
 	domains[8] += "b"
 	if kept := cutSearch(domains); len(kept) != 8 {
-		t.Errorf("%d domains kept of a line that is too long", len(kept))
+		t.Errorf("a line that is too long: got %d domains", len(kept))
 	}
 }
 
@@ -155,24 +155,24 @@ func TestHostname(t *testing.T) {
 		kernel       string
 		fails        bool
 	}{
-		"pod name":              {pod: "web-0", host: "web-0", kernel: "web-0"},
-		"pod name with dots":    {pod: "a.b", host: "a.b", kernel: "a.b"},
-		"pod name too long":     {pod: long, host: long[:62], kernel: long[:62]},
-		"63 characters":         {pod: strings.Repeat("x", 63), host: strings.Repeat("x", 63), kernel: strings.Repeat("x", 63)},
-		"hostname":              {pod: "p", hostname: "h", host: "h", kernel: "h"},
-		"bad hostname":          {pod: "p", hostname: "H_", fails: true},
-		"hostname with dots":    {pod: "p", hostname: "a.b", fails: true},
-		"subdomain":             {pod: "p", subdomain: "s", host: "p", domain: "s.ns.svc.cluster.local", kernel: "p"},
-		"bad subdomain":         {pod: "p", subdomain: "a.b", fails: true},
-		"fqdn":                  {pod: "p", subdomain: "s", fqdn: &yes, host: "p", domain: "s.ns.svc.cluster.local", kernel: "p.s.ns.svc.cluster.local"},
-		"fqdn off":              {pod: "p", subdomain: "s", fqdn: &no, host: "p", domain: "s.ns.svc.cluster.local", kernel: "p"},
-		"fqdn without domain":   {pod: "p", fqdn: &yes, host: "p", kernel: "p"},
-		"fqdn too long":         {pod: strings.Repeat("x", 50), subdomain: "s", fqdn: &yes, fails: true},
-		"override":              {pod: "p", hostname: "h", subdomain: "s", fqdn: &yes, override: ptr("my.host"), host: "my.host", kernel: "my.host"},
-		"override too long":     {pod: "p", override: ptr(long), host: long[:62], kernel: long[:62]},
-		"bad override":          {pod: "p", override: ptr("-"), fails: true},
-		"empty override":        {pod: "p", override: ptr(""), fails: true},
-		"nothing left when cut": {pod: strings.Repeat("-", 64), fails: true},
+		"pod name":               {pod: "web-0", host: "web-0", kernel: "web-0"},
+		"pod name with dots":     {pod: "a.b", host: "a.b", kernel: "a.b"},
+		"pod name too long":      {pod: long, host: long[:62], kernel: long[:62]},
+		"63 characters":          {pod: strings.Repeat("x", 63), host: strings.Repeat("x", 63), kernel: strings.Repeat("x", 63)},
+		"hostname":               {pod: "p", hostname: "h", host: "h", kernel: "h"},
+		"bad hostname":           {pod: "p", hostname: "H_", fails: true},
+		"hostname with dots":     {pod: "p", hostname: "a.b", fails: true},
+		"subdomain":              {pod: "p", subdomain: "s", host: "p", domain: "s.ns.svc.cluster.local", kernel: "p"},
+		"bad subdomain":          {pod: "p", subdomain: "a.b", fails: true},
+		"fqdn":                   {pod: "p", subdomain: "s", fqdn: &yes, host: "p", domain: "s.ns.svc.cluster.local", kernel: "p.s.ns.svc.cluster.local"},
+		"fqdn off":               {pod: "p", subdomain: "s", fqdn: &no, host: "p", domain: "s.ns.svc.cluster.local", kernel: "p"},
+		"fqdn without domain":    {pod: "p", fqdn: &yes, host: "p", kernel: "p"},
+		"fqdn too long":          {pod: strings.Repeat("x", 50), subdomain: "s", fqdn: &yes, fails: true},
+		"override":               {pod: "p", hostname: "h", subdomain: "s", fqdn: &yes, override: ptr("my.host"), host: "my.host", kernel: "my.host"},
+		"override too long":      {pod: "p", override: ptr(long), host: long[:62], kernel: long[:62]},
+		"bad override":           {pod: "p", override: ptr("-"), fails: true},
+		"empty override":         {pod: "p", override: ptr(""), fails: true},
+		"empty after truncation": {pod: strings.Repeat("-", 64), fails: true},
 	} {
 		pod := testPod()
 		pod.Name = c.pod
@@ -180,16 +180,16 @@ func TestHostname(t *testing.T) {
 		pod.Spec.SetHostnameAsFQDN = c.fqdn
 		kernel, err := kernelHostname(pod, "cluster.local")
 		if (err != nil) != c.fails || kernel != c.kernel {
-			t.Errorf("%s: kernel host name %q, %v", name, kernel, err)
+			t.Errorf("%s: got kernel host name %q, %v", name, kernel, err)
 		}
 		if c.fails {
 			continue
 		}
 		if host, domain, err := Hostname(pod, "cluster.local"); err != nil || host != c.host || domain != c.domain {
-			t.Errorf("%s: %q %q %v", name, host, domain, err)
+			t.Errorf("%s: got %q, %q, %v", name, host, domain, err)
 		}
 	}
-	// 64 characters are the most a kernel takes.
+	// The kernel accepts at most 64 characters.
 	pod := testPod()
 	pod.Name, pod.Spec.Subdomain, pod.Spec.SetHostnameAsFQDN = strings.Repeat("x", 64-len(".s.ns.svc.cluster.local")), "s", &yes
 	if name, err := kernelHostname(pod, "cluster.local"); err != nil || len(name) != 64 {
@@ -228,7 +228,7 @@ func TestHostsFileRefuses(t *testing.T) {
 		pod := testPod()
 		change(pod)
 		if got, err := HostsFile(pod, testNode(nodeFacts{}), nil, nil); err == nil {
-			t.Errorf("%s: %q", name, got)
+			t.Errorf("%s: got %q, want an error", name, got)
 		}
 	}
 }
@@ -246,7 +246,7 @@ func TestSortPodIPs(t *testing.T) {
 		{v4, []string{"::ffff:10.0.0.2"}, []string{"10.0.0.2"}},
 	} {
 		if got := SortPodIPs(c.host, c.in); !slices.Equal(got, c.want) {
-			t.Errorf("%v on %v: %v", c.in, c.host, got)
+			t.Errorf("%v on %v: got %v", c.in, c.host, got)
 		}
 	}
 }

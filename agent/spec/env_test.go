@@ -27,7 +27,7 @@ func testInput() *ContainerInput {
 	}
 }
 
-// wantReason checks that err is a *Reason with the waiting reason users know, and that its message contains text.
+// wantReason checks that err is a *Reason with the given reason, and that its message contains text.
 func wantReason(t *testing.T, name string, err error, reason, text string) {
 	t.Helper()
 	var r *Reason
@@ -121,11 +121,11 @@ func TestPodField(t *testing.T) {
 		t.Errorf("%q %v", got, err)
 	}
 	if got, err := PodField(pod, &corev1.ObjectFieldSelector{APIVersion: "v2", FieldPath: "metadata.uid"}); err == nil {
-		t.Errorf("v2 gave %q", got)
+		t.Errorf("version v2: got %q, want an error", got)
 	}
 }
 
-// On the host's network the pod's addresses are the node's. On its own network they never are.
+// On the host network the addresses of the pod are those of the node. Otherwise they never are.
 func TestPodIP(t *testing.T) {
 	for _, c := range []struct {
 		hostNetwork bool
@@ -137,12 +137,12 @@ func TestPodIP(t *testing.T) {
 		in := testInput()
 		in.Pod.Spec.HostNetwork, in.PodIPs = c.hostNetwork, c.ips
 		if got, err := fieldValue(in, &corev1.ObjectFieldSelector{FieldPath: "status.podIP"}); err != nil || got != c.want {
-			t.Errorf("%+v: %q %v", c, got, err)
+			t.Errorf("%+v: got %q, %v", c, got, err)
 		}
 	}
 }
 
-// Optional sources that are not there leave an earlier value alone.
+// A missing optional source does not change an earlier value.
 func TestEnvironmentOptional(t *testing.T) {
 	yes := true
 	in := testInput()
@@ -156,7 +156,7 @@ func TestEnvironmentOptional(t *testing.T) {
 		t.Errorf("%v %v", got, err)
 	}
 	if files := EnvFiles(in.Container); !slices.Equal(files, []EnvFile{{"vol", "gone"}, {"vol", "f"}}) {
-		t.Errorf("files: %v", files)
+		t.Errorf("got files %v", files)
 	}
 }
 
@@ -188,7 +188,7 @@ func TestServiceVariables(t *testing.T) {
 		pod := testPod()
 		pod.Spec.EnableServiceLinks = c.links
 		if got := serviceVariables(pod, c.services); !maps.Equal(got, c.want) {
-			t.Errorf("%s: %v", name, got)
+			t.Errorf("%s: got %v", name, got)
 		}
 	}
 }
@@ -200,34 +200,34 @@ func TestEnvFile(t *testing.T) {
 		ok           bool
 		err          string
 	}{
-		"found":              {content: "A='1'\nB='2'\n", key: "B", want: "2", ok: true},
-		"first wins":         {content: "A='1'\nA='2'\n", key: "A", want: "1", ok: true},
-		"none":               {content: "A='1'", key: "B"},
-		"empty":              {content: "", key: "B"},
-		"comments, blanks":   {content: "\n  # A='x'\n \t A='1' # y\r\n", key: "A", want: "1", ok: true},
-		"lines":              {content: "A='1\r\n2\n\n#3' \nB='x'", key: "A", want: "1\n2\n\n#3", ok: true},
-		"after lines":        {content: "A='1\n2'\nB='x'", key: "B", want: "x", ok: true},
-		"empty value":        {content: "A=''", key: "A", ok: true},
-		"blank after =":      {content: "A= 'x'", key: "A", ok: true},
-		"other blank":        {content: "A= 'x'\nB='2'", key: "B", want: "2", ok: true},
-		"no escapes":         {content: `A='\n$(X) "'`, key: "A", want: `\n$(X) "`, ok: true},
-		"errors come late":   {content: "A='1'\nnonsense", key: "A", want: "1", ok: true},
-		"no =":               {content: "\nA", key: "A", err: "line 2"},
-		"no name":            {content: "='1'", key: "A", err: "line 1"},
-		"blank before =":     {content: "A ='1'", key: "A", err: "line 1"},
-		"two words":          {content: "export A='1'", key: "A", err: "line 1"},
-		"unquoted":           {content: "A=1", key: "A", err: "single quotes"},
-		"double quotes":      {content: `A="1"`, key: "A", err: "single quotes"},
-		"no value":           {content: "A=", key: "A", err: "single quotes"},
-		"unclosed":           {content: "X='1'\nA='1\n2\n", key: "A", err: "line 2: the value of A has no closing quote"},
-		"text after":         {content: "A='1'x", key: "A", err: "text after"},
-		"text after lines":   {content: "A='1\n2' x", key: "B", err: "line 2: text after"},
-		"line counts go on":  {content: "A='1\n2'\n\nB", key: "B", err: "line 4"},
-		"quote within a key": {content: "A'='1'", key: "A'", want: "1", ok: true},
+		"found":               {content: "A='1'\nB='2'\n", key: "B", want: "2", ok: true},
+		"first wins":          {content: "A='1'\nA='2'\n", key: "A", want: "1", ok: true},
+		"none":                {content: "A='1'", key: "B"},
+		"empty":               {content: "", key: "B"},
+		"comments, blanks":    {content: "\n  # A='x'\n \t A='1' # y\r\n", key: "A", want: "1", ok: true},
+		"lines":               {content: "A='1\r\n2\n\n#3' \nB='x'", key: "A", want: "1\n2\n\n#3", ok: true},
+		"after lines":         {content: "A='1\n2'\nB='x'", key: "B", want: "x", ok: true},
+		"empty value":         {content: "A=''", key: "A", ok: true},
+		"blank after =":       {content: "A= 'x'", key: "A", ok: true},
+		"other blank":         {content: "A= 'x'\nB='2'", key: "B", want: "2", ok: true},
+		"no escapes":          {content: `A='\n$(X) "'`, key: "A", want: `\n$(X) "`, ok: true},
+		"error after the key": {content: "A='1'\nnonsense", key: "A", want: "1", ok: true},
+		"no =":                {content: "\nA", key: "A", err: "line 2"},
+		"no name":             {content: "='1'", key: "A", err: "line 1"},
+		"blank before =":      {content: "A ='1'", key: "A", err: "line 1"},
+		"two words":           {content: "export A='1'", key: "A", err: "line 1"},
+		"unquoted":            {content: "A=1", key: "A", err: "single quotes"},
+		"double quotes":       {content: `A="1"`, key: "A", err: "single quotes"},
+		"no value":            {content: "A=", key: "A", err: "single quotes"},
+		"unclosed":            {content: "X='1'\nA='1\n2\n", key: "A", err: "line 2: the value of A has no closing quote"},
+		"text after":          {content: "A='1'x", key: "A", err: "text after"},
+		"text after lines":    {content: "A='1\n2' x", key: "B", err: "line 2: text after"},
+		"line numbers":        {content: "A='1\n2'\n\nB", key: "B", err: "line 4"},
+		"quote within a key":  {content: "A'='1'", key: "A'", want: "1", ok: true},
 	} {
 		got, ok, err := envFileValue(c.content, c.key)
 		if got != c.want || ok != c.ok || (err != nil) != (c.err != "") || err != nil && !strings.Contains(err.Error(), c.err) {
-			t.Errorf("%s: %q %v %v", name, got, ok, err)
+			t.Errorf("%s: got %q, %v, %v", name, got, ok, err)
 		}
 	}
 }
@@ -238,10 +238,10 @@ func FuzzEnvFile(f *testing.F) {
 	f.Fuzz(func(t *testing.T, content, key string) {
 		value, ok, err := envFileValue(content, key)
 		if err != nil && (ok || value != "") {
-			t.Errorf("%q %v with %v", value, ok, err)
+			t.Errorf("got %q, %v with error %v", value, ok, err)
 		}
 		if strings.Contains(value, "'") {
-			t.Errorf("value %q holds a quote", value)
+			t.Errorf("got value %q with a quote, want none", value)
 		}
 	})
 }
@@ -267,19 +267,19 @@ func TestResourceField(t *testing.T) {
 		"sidecar by name":       {nil, corev1.ResourceFieldSelector{ContainerName: "side", Resource: "limits.cpu"}, "0"},
 	} {
 		if got, err := ResourceField(pod, c.container, &c.ref, allocatable); err != nil || got != c.want {
-			t.Errorf("%s: %q %v", name, got, err)
+			t.Errorf("%s: got %q, %v", name, got, err)
 		}
 	}
 	ref := &corev1.ResourceFieldSelector{Resource: "limits.memory"}
 	if got, err := ResourceField(pod, &corev1.Container{}, ref, list("", "1Mi")); err != nil || got != "1048576" {
-		t.Errorf("a node without CPU: %q %v", got, err)
+		t.Errorf("a node without CPU: got %q, %v", got, err)
 	}
 	for _, ref := range []corev1.ResourceFieldSelector{{Resource: "limits.cpu"}, {ContainerName: "debug", Resource: "limits.cpu"}} {
 		if got, err := ResourceField(pod, nil, &ref, allocatable); err == nil {
-			t.Errorf("%v: %q", ref, got)
+			t.Errorf("%v: got %q, want an error", ref, got)
 		}
 	}
 	if len(allocatable) != 2 || len(pod.Spec.Containers[0].Resources.Limits) != 1 {
-		t.Error("an input was modified")
+		t.Error("got a modified input, want it unchanged")
 	}
 }

@@ -8,19 +8,19 @@ import (
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
-// What is refused in one kind of container is refused in all (the class of CVE-2023-2727, CVE-2023-2728,
-// CVE-2024-3177): an ephemeral container or an init container is no way around a rule.
+// A setting that is rejected in one kind of container is rejected in all kinds, also in init and ephemeral containers
+// (the class of CVE-2023-2727, CVE-2023-2728, CVE-2024-3177).
 func TestFailsClosedInEveryKind(t *testing.T) {
 	bad := map[string]corev1.Container{
 		"seccomp without a profile": {SecurityContext: &corev1.SecurityContext{
 			SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeLocalhost}}},
-		"AppArmor of no known type":  {SecurityContext: &corev1.SecurityContext{AppArmorProfile: &corev1.AppArmorProfile{Type: "x"}}},
-		"procMount of no known kind": {SecurityContext: &corev1.SecurityContext{ProcMount: ptr(corev1.ProcMountType("x"))}},
-		"root against runAsNonRoot":  {SecurityContext: &corev1.SecurityContext{RunAsNonRoot: ptr(true), RunAsUser: ptr(int64(0))}},
-		"user below zero":            {SecurityContext: &corev1.SecurityContext{RunAsUser: ptr(int64(-1))}},
-		"a capability that is none": {SecurityContext: &corev1.SecurityContext{
+		"AppArmor of an unknown type":  {SecurityContext: &corev1.SecurityContext{AppArmorProfile: &corev1.AppArmorProfile{Type: "x"}}},
+		"procMount of an unknown kind": {SecurityContext: &corev1.SecurityContext{ProcMount: ptr(corev1.ProcMountType("x"))}},
+		"root against runAsNonRoot":    {SecurityContext: &corev1.SecurityContext{RunAsNonRoot: ptr(true), RunAsUser: ptr(int64(0))}},
+		"user below zero":              {SecurityContext: &corev1.SecurityContext{RunAsUser: ptr(int64(-1))}},
+		"an invalid capability name": {SecurityContext: &corev1.SecurityContext{
 			Capabilities: &corev1.Capabilities{Add: []corev1.Capability{"SYS ADMIN"}}}},
-		"envFrom a Secret that is not there": {EnvFrom: []corev1.EnvFromSource{{SecretRef: &corev1.SecretEnvSource{
+		"envFrom with a missing Secret": {EnvFrom: []corev1.EnvFromSource{{SecretRef: &corev1.SecretEnvSource{
 			LocalObjectReference: corev1.LocalObjectReference{Name: "none"}}}}},
 		"mounts propagated to the node": {VolumeMounts: []corev1.VolumeMount{{Name: "v", MountPath: "/v",
 			MountPropagation: ptr(corev1.MountPropagationBidirectional)}}},
@@ -35,13 +35,13 @@ func TestFailsClosedInEveryKind(t *testing.T) {
 			put(&in.Pod.Spec)
 			_, in.Container = podutil.Container(&in.Pod.Spec, "c")
 			if config, err := Container(in); err == nil {
-				t.Errorf("%s in %s gives %v", name, kind, config.Linux.SecurityContext)
+				t.Errorf("%s in %s: got %v, want an error", name, kind, config.Linux.SecurityContext)
 			}
 		}
 	}
 }
 
-// kinds puts a container into a pod in each way there is.
+// kinds returns functions that add a container to a pod, one for each kind of container.
 func kinds(c corev1.Container) map[string]func(*corev1.PodSpec) {
 	return map[string]func(*corev1.PodSpec){
 		"an app container":  func(s *corev1.PodSpec) { s.Containers = append(s.Containers, c) },
@@ -57,8 +57,8 @@ func kinds(c corev1.Container) map[string]func(*corev1.PodSpec) {
 	}
 }
 
-// The user of a container follows from spec and image alone, in every instance and whether its image was pulled or
-// there (CVE-2019-11245: it became root with the second instance).
+// The user of a container depends only on its spec and image. It is the same in every instance, whether the image was
+// pulled or already present (in CVE-2019-11245 the second instance ran as root).
 func TestUserIsTheSameInEveryInstance(t *testing.T) {
 	for attempt := range uint32(4) {
 		in := testInput()
@@ -69,7 +69,7 @@ func TestUserIsTheSameInEveryInstance(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := config.Linux.SecurityContext.GetRunAsUser().GetValue(); got != 1000 {
-			t.Errorf("instance %d runs as %d", attempt, got)
+			t.Errorf("instance %d: got user %d, want 1000", attempt, got)
 		}
 	}
 }

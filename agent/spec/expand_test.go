@@ -49,7 +49,7 @@ func FuzzExpand(f *testing.F) {
 	f.Fuzz(func(t *testing.T, s, value string) {
 		none := Expand(s, func(string) (string, bool) { return "", false })
 		if strings.Count(s, "$$") == 0 && none != s {
-			t.Errorf("without variables %q became %q", s, none)
+			t.Errorf("%q without variables: got %q", s, none)
 		}
 		if !strings.Contains(s, "$") && none != s {
 			t.Errorf("%q became %q", s, none)
@@ -63,11 +63,11 @@ func FuzzExpand(f *testing.F) {
 			return value, true
 		})
 		if len(got) > len(s)+names*len(value) {
-			t.Errorf("%q with %d variables of %d bytes grew to %d bytes", s, names, len(value), len(got))
+			t.Errorf("%q with %d variables of %d bytes: got %d bytes", s, names, len(value), len(got))
 		}
-		// Doubling each $ protects any text.
+		// A text in which each $ is doubled expands to itself.
 		if back := Expand(strings.ReplaceAll(s, "$", "$$"), func(string) (string, bool) { return "x", true }); back != s {
-			t.Errorf("%q came back as %q", s, back)
+			t.Errorf("got %[2]q, want %[1]q", s, back)
 		}
 	})
 }

@@ -16,17 +16,17 @@ import (
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "rewrite the golden files")
 
-// TestGolden writes the CRI configuration of every pod in testdata, and compares it with what stands there. Read the
-// difference before you accept it with -update: it is what running clusters will see.
+// TestGolden compares the CRI configuration of every pod in testdata with its golden file. Read the difference before
+// you accept it with -update: running clusters will see it.
 func TestGolden(t *testing.T) {
 	for _, w := range corpus(t) {
 		t.Run(w.name, func(t *testing.T) {
 			before := w.pod.DeepCopy()
 			got := render(t, w)
 			if !cmp.Equal(before, w.pod) {
-				t.Errorf("the pod was modified: %s", cmp.Diff(before, w.pod))
+				t.Errorf("got a modified pod: %s", cmp.Diff(before, w.pod))
 			}
 			if again := render(t, w); !bytes.Equal(got, again) {
 				t.Errorf("the second time differs from the first:\n%s", cmp.Diff(string(got), string(again)))
@@ -79,8 +79,8 @@ func render(t *testing.T, w *world) []byte {
 	return out.Bytes()
 }
 
-// readable is the message as JSON with its keys in order. Modes are shown even where they are the default, and
-// variables as NAME=value.
+// readable returns the message as JSON with sorted keys. Modes are shown even if they are the default, and variables as
+// NAME=value.
 func readable(t *testing.T, m proto.Message) []byte {
 	t.Helper()
 	text, err := protojson.MarshalOptions{EmitUnpopulated: true}.Marshal(m)
@@ -109,7 +109,7 @@ func readable(t *testing.T, m proto.Message) []byte {
 	return out.Bytes()
 }
 
-// prune removes what is empty. A wrapped value that is zero stays: user 0 is not the same as no user.
+// prune removes empty values. A wrapped value that is zero stays: user 0 is not the same as no user.
 func prune(v any) {
 	switch v := v.(type) {
 	case []any:
@@ -120,7 +120,7 @@ func prune(v any) {
 		for key, element := range v {
 			switch key {
 			case "annotations", "labels", "sysctls", "unified":
-				// What stands in such a map is there on purpose.
+				// The entries of such a map are set explicitly.
 			default:
 				prune(element)
 			}

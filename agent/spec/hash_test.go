@@ -6,8 +6,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// The values come from the kubelet's own function. The first is the one its tests have held fixed since v1.31. Should
-// this test fail, an upgrade of the agent would restart every container of every cluster.
+// The values come from the kubelet's own function. The kubelet's tests have had the first one since v1.31. If this test
+// fails, an upgrade of the agent restarts every container of every cluster.
 func TestContainerHash(t *testing.T) {
 	for _, c := range []struct{ name, image, want string }{
 		{"test_container", "foo/image:v1", "8e45cbd0"},
@@ -23,7 +23,8 @@ func TestContainerHash(t *testing.T) {
 	}
 }
 
-// TestUnknownHash: a container whose hash another agent has recorded in another form is adopted, not restarted.
+// TestUnknownHash checks that a container whose hash another agent has recorded in another form is adopted, not
+// restarted.
 func TestUnknownHash(t *testing.T) {
 	labels := map[string]string{
 		LabelPodName:       "p",

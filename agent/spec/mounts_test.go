@@ -27,7 +27,7 @@ func TestMountErrors(t *testing.T) {
 		"subPathExpr unknown":   {corev1.VolumeMount{Name: "vol", MountPath: "/x", SubPathExpr: "$(B)$(NONE)$(A)"}, "missing value for A, B, NONE"},
 		"subPath unresolved":    {corev1.VolumeMount{Name: "vol", MountPath: "/x", SubPath: "a"}, `failed to prepare subPath for volumeMount "vol"`},
 		"unknown propagation":   {corev1.VolumeMount{Name: "vol", MountPath: "/x", MountPropagation: ptr("Some")}, `"Some"`},
-		"propagation from here": {corev1.VolumeMount{Name: "vol", MountPath: "/x", MountPropagation: ptr(corev1.MountPropagationBidirectional)}, "privileged"},
+		"bidirectional":         {corev1.VolumeMount{Name: "vol", MountPath: "/x", MountPropagation: ptr(corev1.MountPropagationBidirectional)}, "privileged"},
 		"recursive, writable":   {corev1.VolumeMount{Name: "vol", MountPath: "/x", RecursiveReadOnly: rro(corev1.RecursiveReadOnlyEnabled)}, "not read-only"},
 		"recursive, propagated": {corev1.VolumeMount{Name: "vol", MountPath: "/x", ReadOnly: true, RecursiveReadOnly: rro(corev1.RecursiveReadOnlyEnabled), MountPropagation: ptr(corev1.MountPropagationHostToContainer)}, "not compatible"},
 		"recursive, no support": {corev1.VolumeMount{Name: "vol", MountPath: "/x", ReadOnly: true, RecursiveReadOnly: rro(corev1.RecursiveReadOnlyEnabled)}, "not supported"},
@@ -68,12 +68,12 @@ func TestRecursiveReadOnlyIfPossible(t *testing.T) {
 		in.Container.VolumeMounts = []corev1.VolumeMount{{Name: "vol", MountPath: "/x", ReadOnly: true, RecursiveReadOnly: &mode, MountPropagation: &none}}
 		config, err := Container(in)
 		if err != nil || config.Mounts[0].RecursiveReadOnly != supported {
-			t.Errorf("supported %v: %v %v", supported, config, err)
+			t.Errorf("supported %v: got %v, %v", supported, config, err)
 		}
 	}
 }
 
-// The managed /etc/hosts appears once the pod has an address, and gives way to a mount of the user.
+// The managed /etc/hosts is mounted once the pod has an address, unless the user's volume mounts replace it.
 func TestHostsMount(t *testing.T) {
 	for name, c := range map[string]struct {
 		ips     []string
@@ -102,7 +102,7 @@ func TestHostsMount(t *testing.T) {
 			found = found || m.HostPath == "/var/lib/kubelet/pods/uid-1/etc-hosts"
 		}
 		if found != c.want {
-			t.Errorf("%s: %v", name, config.Mounts)
+			t.Errorf("%s: got %v", name, config.Mounts)
 		}
 	}
 }
@@ -123,10 +123,10 @@ func TestBlockDeviceErrors(t *testing.T) {
 		device corev1.VolumeDevice
 		text   string
 	}{
-		"relative":        {corev1.VolumeDevice{Name: "raw", DevicePath: "dev/x"}, "must be an absolute path"},
-		"unknown volume":  {corev1.VolumeDevice{Name: "gone", DevicePath: "/dev/x"}, `cannot find volume "gone" to pass into container "c"`},
-		"not a device":    {corev1.VolumeDevice{Name: "vol", DevicePath: "/dev/x"}, `cannot find volume "vol"`},
-		"no path to show": {corev1.VolumeDevice{Name: "raw"}, "absolute"},
+		"relative":       {corev1.VolumeDevice{Name: "raw", DevicePath: "dev/x"}, "must be an absolute path"},
+		"unknown volume": {corev1.VolumeDevice{Name: "gone", DevicePath: "/dev/x"}, `cannot find volume "gone" to pass into container "c"`},
+		"not a device":   {corev1.VolumeDevice{Name: "vol", DevicePath: "/dev/x"}, `cannot find volume "vol"`},
+		"no device path": {corev1.VolumeDevice{Name: "raw"}, "absolute"},
 	} {
 		in := testInput()
 		in.Container.VolumeDevices = []corev1.VolumeDevice{c.device}

@@ -11,7 +11,7 @@ import (
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
-// What Container writes, ParseContainer reads.
+// ParseContainer returns the facts that Container has recorded.
 func TestParseContainerRoundTrip(t *testing.T) {
 	for _, w := range corpus(t) {
 		sandbox, _, err := Sandbox(w.sandboxInput())
@@ -59,19 +59,19 @@ func TestParsePodLabelsRefuses(t *testing.T) {
 			}
 			labels[key] = value
 			if ref, err := ParsePodLabels(labels); err == nil {
-				t.Errorf("%s %q gave %v", key, value, ref)
+				t.Errorf("%s %q: got %v, want an error", key, value, ref)
 			}
 			if _, ok, err := ParseContainer(labels, nil); ok || err == nil {
-				t.Errorf("container with %s %q: %v %v", key, value, ok, err)
+				t.Errorf("container with %s %q: got %v, %v", key, value, ok, err)
 			}
 		}
 	}
 	if _, ok, err := ParseContainer(good, nil); ok || err == nil {
-		t.Error("a container without a name was accepted")
+		t.Error("a container without a name: got no error, want one")
 	}
 }
 
-// One unreadable annotation must not hide the others: the container has to be stopped, with its hook and grace.
+// One invalid annotation must not hide the others: the agent must stop the container with its hook and grace period.
 func TestParseContainerKeepsWhatIsReadable(t *testing.T) {
 	labels := map[string]string{LabelPodName: "p", LabelPodNamespace: "n", LabelPodUID: "u", LabelContainerName: "c"}
 	got, ok, err := ParseContainer(labels, map[string]string{
@@ -98,7 +98,7 @@ func TestParseContainerKeepsWhatIsReadable(t *testing.T) {
 	}
 }
 
-// Half a hook is no hook.
+// An invalid hook is ignored as a whole.
 func TestParseContainerBrokenHook(t *testing.T) {
 	labels := map[string]string{LabelPodName: "p", LabelPodNamespace: "n", LabelPodUID: "u", LabelContainerName: "c"}
 	got, ok, err := ParseContainer(labels, map[string]string{AnnotationPreStopHandler: `{"exec":{"command":["a"]},"sleep":1}`})
@@ -107,7 +107,7 @@ func TestParseContainerBrokenHook(t *testing.T) {
 	}
 }
 
-// A container of another agent may carry nothing but its labels.
+// A container of another agent may have only its labels.
 func TestParseContainerWithoutAnnotations(t *testing.T) {
 	labels := map[string]string{LabelPodName: "p", LabelPodNamespace: "n", LabelPodUID: "u", LabelContainerName: "c"}
 	got, ok, err := ParseContainer(labels, nil)
@@ -128,14 +128,14 @@ func FuzzParseContainer(f *testing.F) {
 			})
 		if !ok {
 			if err == nil || !cmp.Equal(facts, ContainerFacts{}) {
-				t.Errorf("not ok, but %v %v", facts, err)
+				t.Errorf("not ok: got %v, %v, want no facts and an error", facts, err)
 			}
 			return
 		}
-		// The names become paths.
+		// The names become parts of paths.
 		for _, part := range []string{string(facts.Pod.UID), facts.Name} {
 			if part == "" || part[0] == '.' || strings.ContainsAny(part, "/\x00") {
-				t.Errorf("%q can leave its directory", part)
+				t.Errorf("got %q, which can leave its directory", part)
 			}
 		}
 	})

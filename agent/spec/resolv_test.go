@@ -20,7 +20,7 @@ func TestParseResolvConf(t *testing.T) {
 		"same server twice": {"nameserver a\nnameserver a", ResolvConf{Nameservers: []string{"a", "a"}}},
 		"last search wins":  {"search a b\nsearch c d. .\n", ResolvConf{Search: []string{"c", "d"}}},
 		"empty search":      {"search a\nsearch\n", ResolvConf{}},
-		"options add up":    {"options ndots:1 edns0\noptions ndots:5 rotate\n", ResolvConf{Options: []string{"ndots:5", "edns0", "rotate"}}},
+		"two options lines": {"options ndots:1 edns0\noptions ndots:5 rotate\n", ResolvConf{Options: []string{"ndots:5", "edns0", "rotate"}}},
 	} {
 		got, err := ParseResolvConf([]byte(c.in))
 		if diff := cmp.Diff(c.want, got); err != nil || diff != "" {
@@ -28,10 +28,10 @@ func TestParseResolvConf(t *testing.T) {
 		}
 	}
 	if _, err := ParseResolvConf([]byte("search a\nnameserver\n")); err == nil || !strings.Contains(err.Error(), "line 2") {
-		t.Errorf("a nameserver line without an address gave %v", err)
+		t.Errorf("a nameserver line without an address: got %v, want an error", err)
 	}
 	if _, err := ParseResolvConf(make([]byte, MaxResolvConf+1)); err == nil {
-		t.Error("a file that is too large was read")
+		t.Error("a file that is too large: got no error, want one")
 	}
 }
 
@@ -47,11 +47,11 @@ func FuzzParseResolvConf(f *testing.F) {
 		seen := map[string]bool{}
 		for _, o := range conf.Options {
 			if seen[optionName(o)] {
-				t.Errorf("option %s twice", o)
+				t.Errorf("got option %s twice, want once", o)
 			}
 			seen[optionName(o)] = true
 		}
-		// Written out and read again it is the same.
+		// The written configuration parses to the same value.
 		text := "search " + strings.Join(conf.Search, " ") + "\noptions " + strings.Join(conf.Options, " ") + "\n"
 		for _, s := range conf.Nameservers {
 			text += "nameserver " + s + "\n"

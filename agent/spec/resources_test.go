@@ -54,24 +54,24 @@ func TestOOMScoreAdj(t *testing.T) {
 			p.Annotations = map[string]string{"kubernetes.io/config.mirror": "x"}
 			p.Spec.PriorityClassName = "system-node-critical"
 		}, want: -997},
-		"sidecar goes with the app": {resources: memory("2G"), container: "side", change: func(p *corev1.Pod) {
+		"sidecar like the app": {resources: memory("2G"), container: "side", change: func(p *corev1.Pod) {
 			p.Spec.InitContainers = []corev1.Container{{Name: "side", RestartPolicy: &always, Resources: memory("40M")}}
 		}, want: 500},
-		"sidecar asks for more": {resources: memory("400M"), container: "side", change: func(p *corev1.Pod) {
+		"sidecar requests more": {resources: memory("400M"), container: "side", change: func(p *corev1.Pod) {
 			p.Spec.InitContainers = []corev1.Container{{Name: "side", RestartPolicy: &always, Resources: memory("2G")}}
 		}, want: 500},
-		"sidecar, one app has nothing": {resources: memory("2G"), container: "side", change: func(p *corev1.Pod) {
+		"sidecar, one app without a request": {resources: memory("2G"), container: "side", change: func(p *corev1.Pod) {
 			p.Spec.InitContainers = []corev1.Container{{Name: "side", RestartPolicy: &always}}
 			p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: "free"})
 		}, want: 999},
-		"init is no sidecar": {resources: memory("2G"), container: "setup", change: func(p *corev1.Pod) {
+		"init container, not a sidecar": {resources: memory("2G"), container: "setup", change: func(p *corev1.Pod) {
 			p.Spec.InitContainers = []corev1.Container{{Name: "setup", Resources: memory("40M")}}
 		}, want: 990},
-		"pod's rest is shared": {resources: memory("400M"), change: func(p *corev1.Pod) {
+		"the pod's other memory is shared": {resources: memory("400M"), change: func(p *corev1.Pod) {
 			p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: "free"})
 			p.Spec.Resources = ptr(memory("1200M"))
 		}, want: 800},
-		"pod requests CPU alone": {resources: memory("400M"), change: func(p *corev1.Pod) {
+		"pod requests only CPU": {resources: memory("400M"), change: func(p *corev1.Pod) {
 			p.Spec.Resources = ptr(requirements("1", "", "", ""))
 		}, want: 900},
 	} {
@@ -85,17 +85,17 @@ func TestOOMScoreAdj(t *testing.T) {
 		}
 		_, container := podutil.Container(&pod.Spec, c.container)
 		if got := OOMScoreAdj(pod, container, capacity); got != c.want {
-			t.Errorf("%s: %d, want %d", name, got, c.want)
+			t.Errorf("%s: got %d, want %d", name, got, c.want)
 		}
 	}
 	pod := testPod()
 	pod.Spec.Containers[0].Resources = memory("1G")
 	if got := OOMScoreAdj(pod, &pod.Spec.Containers[0], 0); got != 999 {
-		t.Errorf("capacity unknown: %d", got)
+		t.Errorf("unknown capacity: got %d", got)
 	}
 	pod.Spec.Containers = nil
 	if leastMemory(pod) != 0 || unclaimedMemory(pod) != 0 {
-		t.Error("a pod without containers has memory")
+		t.Error("a pod without containers: got memory, want none")
 	}
 }
 
@@ -105,7 +105,7 @@ func TestCPU(t *testing.T) {
 		"0": 2, "1m": 2, "2m": 2, "3m": 3, "100m": 102, "1": 1024, "1500m": 1536, "256": 262144, "1000": 262144,
 	} {
 		if got := cpuShares(q(cpu)); got != want {
-			t.Errorf("shares of %s: %d", cpu, got)
+			t.Errorf("shares of %s: got %d", cpu, got)
 		}
 	}
 	for _, c := range []struct {
@@ -117,7 +117,7 @@ func TestCPU(t *testing.T) {
 		{"1", 10000, 10000}, {"50m", 10000, 1000},
 	} {
 		if got := cpuQuota(q(c.cpu), c.period); got != c.want {
-			t.Errorf("quota of %s in %d: %d", c.cpu, c.period, got)
+			t.Errorf("quota of %s in %d: got %d", c.cpu, c.period, got)
 		}
 	}
 	n := &Node{}
@@ -136,7 +136,7 @@ func TestHugepages(t *testing.T) {
 		"hugepages--1Mi": 0, "memory": 0, "hugepages": 0,
 	} {
 		if got, ok := HugepageSize(name); got != want || ok != (want > 0) {
-			t.Errorf("%s: %d %v", name, got, ok)
+			t.Errorf("%s: got %d, %v", name, got, ok)
 		}
 	}
 	for size, want := range map[int64]string{64 << 10: "64KB", 2 << 20: "2MB", 1 << 30: "1GB", 512: "512B", 1 << 60: "1024PB"} {
@@ -173,12 +173,12 @@ func TestSwap(t *testing.T) {
 		}
 		got := ContainerResources(pod, &pod.Spec.Containers[0], node)
 		if got.Unified["memory.swap.max"] != c.want || got.MemorySwapLimitInBytes != 0 {
-			t.Errorf("%s: %v", name, got)
+			t.Errorf("%s: got %v", name, got)
 		}
 		node.CgroupV2 = false
 		got = ContainerResources(pod, &pod.Spec.Containers[0], node)
 		if got.Unified != nil || node.Swap.Controller && got.MemorySwapLimitInBytes != got.MemoryLimitInBytes {
-			t.Errorf("%s on cgroup v1: %v", name, got)
+			t.Errorf("%s on cgroup v1: got %v", name, got)
 		}
 	}
 }
@@ -202,29 +202,29 @@ func TestMemoryQoS(t *testing.T) {
 		pod.Spec.Containers[0].Resources = c.resources
 		got := ContainerResources(pod, &pod.Spec.Containers[0], node).Unified
 		if got["memory.min"] != c.min || got["memory.low"] != c.low || got["memory.high"] != c.high {
-			t.Errorf("%s: %v", name, got)
+			t.Errorf("%s: got %v", name, got)
 		}
 		node.CgroupV2 = false
 		if got := ContainerResources(pod, &pod.Spec.Containers[0], node).Unified; got != nil {
-			t.Errorf("%s on cgroup v1: %v", name, got)
+			t.Errorf("%s on cgroup v1: got %v", name, got)
 		}
 	}
 	quiet := testNode(nodeFacts{MemoryQoS: "none", SingleProcessOOMKill: true})
 	if got := ContainerResources(testPod(), &corev1.Container{}, quiet).Unified; len(got) != 2 {
-		t.Errorf("without other settings: %v", got)
+		t.Errorf("without other settings: got %v", got)
 	}
 	if wholePages(8191, 4096) != 4096 || wholePages(8191, 0) != 8191 {
-		t.Error("pages are not whole")
+		t.Error("got a partial page, want whole pages")
 	}
 	pod, node := testPod(), testNode(nodeFacts{MemoryQoS: "none"})
 	node.Allocatable = nil
 	if high, ok := ContainerResources(pod, &pod.Spec.Containers[0], node).Unified["memory.high"]; ok {
-		t.Errorf("memory.high %s of an unknown node", high)
+		t.Errorf("unknown node: got memory.high %s, want none", high)
 	}
 	node.Allocatable, node.MemoryQoS.ThrottlingFactor = list("1", "7Gi"), 0
 	pod.Spec.Containers[0].Resources = requirements("", "1Gi", "", "")
 	if high, ok := ContainerResources(pod, &pod.Spec.Containers[0], node).Unified["memory.high"]; ok {
-		t.Errorf("memory.high %s, though nothing is to be slowed down", high)
+		t.Errorf("no throttling: got memory.high %s, want none", high)
 	}
 }
 
@@ -236,25 +236,25 @@ func TestPodCgroup(t *testing.T) {
 	got := PodCgroup(pod, node)
 	if got.CPUShares != 512 || *got.CPUQuota != 100000 || *got.CPUPeriod != 100000 || *got.Memory != 2<<30 ||
 		*got.Pids != 100 || got.Unified != nil {
-		t.Errorf("burstable with limits: %+v", got)
+		t.Errorf("burstable with limits: got %+v", got)
 	}
 
 	pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{Name: "free"})
 	if got := PodCgroup(pod, node); got.CPUQuota != nil || got.CPUPeriod != nil || got.Memory != nil || got.CPUShares != 512 {
-		t.Errorf("one container without limits: %+v", got)
+		t.Errorf("one container without limits: got %+v", got)
 	}
 	pod.Spec.Resources = ptr(requirements("", "", "2", "4Gi"))
 	if got := PodCgroup(pod, node); *got.CPUQuota != 200000 || *got.Memory != 4<<30 {
-		t.Errorf("limits of the pod: %+v", got)
+		t.Errorf("limits of the pod: got %+v", got)
 	}
 	if got := PodCgroup(testPod(), node); got.CPUShares != 2 || got.CPUQuota != nil || got.Memory != nil {
-		t.Errorf("best effort: %+v", got)
+		t.Errorf("best effort: got %+v", got)
 	}
 	node.MemoryQoS = &MemoryQoS{Tiered: true, PageSize: 4096}
 	guaranteed := testPod()
 	guaranteed.Spec.Containers[0].Resources = requirements("1", "1Gi", "1", "1Gi")
 	if got := PodCgroup(guaranteed, node); got.Unified["memory.min"] != "1073741824" || len(got.Unified) != 1 {
-		t.Errorf("guaranteed: %+v", got)
+		t.Errorf("guaranteed: got %+v", got)
 	}
 }
 

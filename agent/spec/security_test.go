@@ -14,7 +14,7 @@ import (
 
 func ptr[T any](v T) *T { return &v }
 
-// The user of the process, and what runAsNonRoot makes of it.
+// The user of the process, with and without runAsNonRoot.
 func TestRunAs(t *testing.T) {
 	type user struct {
 		uid  *int64
@@ -27,7 +27,7 @@ func TestRunAs(t *testing.T) {
 		want                  user
 		nonRootError          string // with runAsNonRoot; empty means it runs all the same
 	}{
-		"nothing said":             {want: user{uid: id(0)}, nonRootError: "container has runAsNonRoot and image will run as root"},
+		"no user set":              {want: user{uid: id(0)}, nonRootError: "container has runAsNonRoot and image will run as root"},
 		"image":                    {image: id(5), want: user{uid: id(5)}},
 		"image root":               {image: id(0), want: user{uid: id(0)}, nonRootError: "container has runAsNonRoot and image will run as root"},
 		"image name":               {imageName: "bob", want: user{name: "bob"}, nonRootError: "container has runAsNonRoot and image has non-numeric user (bob), cannot verify user is non-root"},
@@ -67,7 +67,7 @@ func TestRunAs(t *testing.T) {
 	}
 }
 
-// runAsNonRoot of the container overrules the pod's, either way.
+// runAsNonRoot of the container overrides that of the pod, whether it is true or false.
 func TestRunAsNonRootOverride(t *testing.T) {
 	for _, c := range []struct{ pod, container, fails bool }{{true, false, false}, {false, true, true}} {
 		in := testInput()
@@ -79,7 +79,7 @@ func TestRunAsNonRootOverride(t *testing.T) {
 	}
 }
 
-// A security field that is not understood stops the container; it never falls back to a default (CVE-2023-2431).
+// An unknown value in a security field is an error. It never falls back to a default (CVE-2023-2431).
 func TestSecurityFailsClosed(t *testing.T) {
 	seccomp := func(kind corev1.SeccompProfileType, file *string) func(*ContainerInput) {
 		return func(in *ContainerInput) {
@@ -163,7 +163,7 @@ func TestSecurityFailsClosed(t *testing.T) {
 		change(in)
 		config, err := Container(in)
 		if config != nil {
-			t.Errorf("%s: a container was made", name)
+			t.Errorf("%s: got a configuration, want an error", name)
 		}
 		wantReason(t, name, err, "CreateContainerConfigError", "")
 	}
@@ -193,7 +193,7 @@ func TestSandboxFailsClosed(t *testing.T) {
 		change(pod)
 		config, _, err := Sandbox(&SandboxInput{Node: testNode(nodeFacts{}), Pod: pod})
 		if config != nil {
-			t.Errorf("%s: a sandbox was made", name)
+			t.Errorf("%s: got a configuration, want an error", name)
 		}
 		wantReason(t, name, err, "ConfigPodSandboxError", "")
 	}
@@ -207,7 +207,7 @@ func TestPortBounds(t *testing.T) {
 	}
 }
 
-// Without a security context the sandbox still shares what the pod asks to share.
+// Without a security context the sandbox still shares the namespaces that the pod requests.
 func TestSandboxWithoutSecurityContext(t *testing.T) {
 	pod := testPod()
 	pod.Spec.SecurityContext, pod.Spec.HostNetwork = nil, true
@@ -222,7 +222,7 @@ func TestSandboxWithoutSecurityContext(t *testing.T) {
 	}
 }
 
-// One privileged container of whatever kind makes the sandbox privileged (the class of CVE-2023-2727).
+// A privileged container of any kind makes the sandbox privileged (the class of CVE-2023-2727).
 func TestPrivilegedInAnyKind(t *testing.T) {
 	sc := &corev1.SecurityContext{Privileged: ptr(true)}
 	for name, change := range map[string]func(*corev1.Pod){
@@ -288,7 +288,7 @@ func TestNamespaces(t *testing.T) {
 		}
 		n = config.Linux.SecurityContext.NamespaceOptions
 		if n.Pid != c.debug || (n.TargetId == "id") != (c.debug == target) {
-			t.Errorf("%s: debug container: %v", name, n)
+			t.Errorf("%s: debug container: got %v", name, n)
 		}
 	}
 }
@@ -310,7 +310,7 @@ func TestMaskedPaths(t *testing.T) {
 		}
 	}
 	if len(maskedPaths) != 12 {
-		t.Error("the list itself was changed")
+		t.Error("got a modified list, want it unchanged")
 	}
 }
 

@@ -29,7 +29,7 @@ func TestParseSELinuxContexts(t *testing.T) {
 		strings.Repeat("\n", MaxSELinuxContexts) + "\n": "more than",
 	} {
 		if got, err := ParseSELinuxContexts([]byte(text)); err == nil || !strings.Contains(err.Error(), words) {
-			t.Errorf("%.40q gave %q, %v", text, got, err)
+			t.Errorf("%.40q: got %q, %v, want an error", text, got, err)
 		}
 	}
 }
@@ -51,7 +51,7 @@ func FuzzParseSELinuxContexts(f *testing.F) {
 	})
 }
 
-// The labels that a volume's files need, by the options of the pod and of the containers that mount it.
+// The labels for a volume's files follow from the options of the pod and of the containers that mount the volume.
 func TestVolumeLabels(t *testing.T) {
 	t.Parallel()
 	n := &Node{SELinuxFileLabel: "system_u:object_r:container_file_t:s0"}
@@ -67,11 +67,11 @@ func TestVolumeLabels(t *testing.T) {
 		containers []corev1.Container
 		want       []string
 	}{
-		{"nobody asks", nil, []corev1.Container{at(nil)}, nil},
-		{"the pod asks", level("s0:c1,c2"), []corev1.Container{at(nil), at(nil)}, []string{one}},
-		{"a container wins over the pod", level("s0:c3,c4"), []corev1.Container{at(level("s0:c1,c2"))}, []string{one}},
+		{"no options", nil, []corev1.Container{at(nil)}, nil},
+		{"options of the pod", level("s0:c1,c2"), []corev1.Container{at(nil), at(nil)}, []string{one}},
+		{"a container overrides the pod", level("s0:c3,c4"), []corev1.Container{at(level("s0:c1,c2"))}, []string{one}},
 		{"two labels", level("s0:c3,c4"), []corev1.Container{at(level("s0:c1,c2")), at(nil)}, []string{one, two}},
-		{"who does not mount it does not count", nil, []corev1.Container{at(level("s0:c1,c2")),
+		{"a container without the mount is ignored", nil, []corev1.Container{at(level("s0:c1,c2")),
 			{SecurityContext: &corev1.SecurityContext{SELinuxOptions: level("s0:c3,c4")}}}, []string{one}},
 		{"files have a type and a role of their own", nil, []corev1.Container{at(&corev1.SELinuxOptions{User: "staff_u", Role: "staff_r",
 			Type: "spc_t", Level: "s0:c1,c2"})}, []string{"staff_u:object_r:container_file_t:s0:c1,c2"}},
@@ -80,17 +80,17 @@ func TestVolumeLabels(t *testing.T) {
 		pod := &corev1.Pod{Spec: corev1.PodSpec{SecurityContext: &corev1.PodSecurityContext{SELinuxOptions: c.pod}, Containers: c.containers}}
 		got, err := VolumeLabels(n, pod, "data")
 		if err != nil || !slices.Equal(got, c.want) {
-			t.Errorf("%s: %q, %v, want %q", c.name, got, err, c.want)
+			t.Errorf("%s: got %q, %v, want %q", c.name, got, err, c.want)
 		}
 	}
 	late := &corev1.Pod{Spec: corev1.PodSpec{EphemeralContainers: []corev1.EphemeralContainer{
 		{EphemeralContainerCommon: corev1.EphemeralContainerCommon(at(level("s0:c1,c2")))}}}}
 	if got, err := VolumeLabels(n, late, "data"); err != nil || !slices.Equal(got, []string{one}) {
-		t.Errorf("an ephemeral container: %q, %v", got, err)
+		t.Errorf("an ephemeral container: got %q, %v", got, err)
 	}
 }
 
-// A label ends in the options of a mount: what would add an option to them is refused.
+// A label becomes part of mount options: characters that would add an option are rejected.
 func TestVolumeLabelsRefused(t *testing.T) {
 	t.Parallel()
 	policy := "system_u:object_r:container_file_t:s0"
