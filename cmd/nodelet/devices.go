@@ -19,11 +19,23 @@ func (n *nodelet) makePlugins() (err error) {
 	if err = n.makeClaims(); err != nil {
 		return err
 	}
-	n.devices, err = devices.New(devices.Config{Root: n.cfg.Paths.Root, Log: n.log, Wake: n.wake,
+	n.devices, err = devices.New(devices.Config{
+		Root:    n.cfg.Paths.Root,
+		Log:     n.log,
+		Wake:    n.wake,
 		Changed: n.devicesChanged,
-		Pods:    n.activePods, Claims: n.dra.Resources})
-	n.plugins = plugins.New(plugins.Config{Root: n.cfg.Paths.Root, Log: n.log,
-		Handlers: map[string]plugins.Handler{csi.PluginType: n.volumes.Plugins(), devices.PluginType: n.devices, dra.PluginType: n.dra}})
+		Pods:    n.activePods,
+		Claims:  n.dra.Resources,
+	})
+	n.plugins = plugins.New(plugins.Config{
+		Root: n.cfg.Paths.Root,
+		Log:  n.log,
+		Handlers: map[string]plugins.Handler{
+			csi.PluginType:     n.volumes.Plugins(),
+			devices.PluginType: n.devices,
+			dra.PluginType:     n.dra,
+		},
+	})
 	return err
 }
 

@@ -19,8 +19,8 @@ const (
 	trimAbove = 1 << 20
 )
 
-// boundMemory keeps the heap small, and memory profiles off until they are asked for. Who sets GOGC, or memprofilerate in
-// GODEBUG, knows better.
+// boundMemory keeps the heap small, and memory profiles off until they are requested. GOGC, and memprofilerate in
+// GODEBUG, take precedence.
 func boundMemory() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)

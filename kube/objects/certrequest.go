@@ -86,7 +86,9 @@ func (p *podCertificates) stopWaiting(r *certRequest) {
 }
 
 // create creates the request on the API server. One of this name is from an earlier attempt whose answer was lost.
-func (o *Objects) create(ctx context.Context, c *podCertificate, r *certRequest, s *corev1.PodCertificateProjection) error {
+func (o *Objects) create(
+	ctx context.Context, c *podCertificate, r *certRequest, s *corev1.PodCertificateProjection,
+) error {
 	body, err := o.requestBody(ctx, c.pod, r, s)
 	if err != nil {
 		return err
@@ -109,8 +111,9 @@ func (o *Objects) create(ctx context.Context, c *podCertificate, r *certRequest,
 
 // requestBody returns the request, with the pod, service account and node and their UIDs, which the API server checks.
 // The stub of a PKCS #10 request proves the possession of the key.
-func (o *Objects) requestBody(ctx context.Context, pod *corev1.Pod, r *certRequest, s *corev1.PodCertificateProjection) (
-	*certificatesv1beta1.PodCertificateRequest, error) {
+func (o *Objects) requestBody(
+	ctx context.Context, pod *corev1.Pod, r *certRequest, s *corev1.PodCertificateProjection,
+) (*certificatesv1beta1.PodCertificateRequest, error) {
 	stub, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{}, r.key)
 	if err != nil {
 		return nil, fmt.Errorf("make the stub of a certificate request: %w", err)

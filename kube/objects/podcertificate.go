@@ -103,7 +103,9 @@ func projection(pod *corev1.Pod, volume string, index int) *corev1.PodCertificat
 }
 
 // get returns the certificate of a source. If none is known, it is what the volume shows.
-func (p *podCertificates) get(pod *corev1.Pod, source certSource, shown *tls.Certificate, renew time.Time) *podCertificate {
+func (p *podCertificates) get(
+	pod *corev1.Pod, source certSource, shown *tls.Certificate, renew time.Time,
+) *podCertificate {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if c := p.sources[source]; c != nil {
@@ -214,7 +216,8 @@ func (o *Objects) handle(pcr *certificatesv1beta1.PodCertificateRequest) {
 // refuse records the final answer of the signer, with the message of the kubelet.
 func (c *podCertificate) refuse(how string, cond *metav1.Condition) {
 	c.how = how
-	c.refused = fmt.Errorf("PodCertificateRequest was permanently %s: reason=%q message=%q", how, cond.Reason, cond.Message)
+	c.refused = fmt.Errorf("PodCertificateRequest was permanently %s: reason=%q message=%q",
+		how, cond.Reason, cond.Message)
 }
 
 // issued stores the certificate of an answer.

@@ -16,7 +16,12 @@ func (o *Objects) Token(ctx context.Context, pod *corev1.Pod, audience string, e
 	token string, expires time.Time, err error) {
 	r := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
 		ExpirationSeconds: &expirationSeconds,
-		BoundObjectRef:    &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID},
+		BoundObjectRef: &authenticationv1.BoundObjectReference{
+			APIVersion: "v1",
+			Kind:       "Pod",
+			Name:       pod.Name,
+			UID:        pod.UID,
+		},
 	}}
 	if audience != "" {
 		r.Spec.Audiences = []string{audience}

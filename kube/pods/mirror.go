@@ -235,5 +235,6 @@ func (m *Mirrors) reconcile(ctx context.Context, pod *corev1.Pod) error {
 	if err := m.remove(ctx, have); err != nil {
 		return err
 	}
-	return errors.New("create mirror pod: an older one existed and was deleted, creating the new one with the next attempt")
+	return errors.New("create mirror pod: an older one existed and was deleted, " +
+		"creating the new one with the next attempt")
 }

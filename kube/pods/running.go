@@ -18,7 +18,10 @@ type Running struct {
 
 // RunningOf reads the annotations of a sandbox and reports whether they are those of a static pod.
 func RunningOf(annotations map[string]string) (Running, bool) {
-	r := Running{UID: types.UID(annotations[podutil.AnnotationHash]), Source: Source(annotations[podutil.AnnotationSource])}
+	r := Running{
+		UID:    types.UID(annotations[podutil.AnnotationHash]),
+		Source: Source(annotations[podutil.AnnotationSource]),
+	}
 	var err error
 	r.Seen, err = time.Parse(time.RFC3339Nano, annotations[podutil.AnnotationSeen])
 	if err != nil || !r.Source.Static() || !podutil.ValidUID(r.UID) {

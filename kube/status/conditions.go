@@ -56,8 +56,8 @@ func (p *patch) conditions(from, to *corev1.PodStatus) {
 
 // sharedCondition returns the part of c that may be sent: c itself if a node agent owns it, nil if another component
 // does. Two are written jointly, as the kubelet does:
-//   - PodScheduled belongs to the scheduler. A node agent adds it to pods that were not scheduled (mirror pods) and keeps its
-//     observed generation up to date.
+//   - PodScheduled belongs to the scheduler. A node agent adds it to pods that were not scheduled (mirror pods) and
+//     keeps its observed generation up to date.
 //   - DisruptionTarget is added together with a terminal phase (eviction, preemption, node shutdown) and not touched
 //     otherwise.
 func sharedCondition(from, to *corev1.PodStatus, c corev1.PodCondition) *corev1.PodCondition {

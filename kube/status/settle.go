@@ -13,7 +13,7 @@ import (
 
 var errPhaseBack = errors.New("a pod never leaves its terminal phase")
 
-// settle returns want as it may be published after last: times that tell of a transition are kept where
+// settle returns want as it may be published after last: the time of a transition is kept where
 // there was none, and nothing steps back. The values have the form of the API server already. What had to
 // be kept from last is returned as problems. It changes neither argument.
 func settle(pod *corev1.Pod, last *corev1.PodStatus, want corev1.PodStatus, now time.Time) (corev1.PodStatus, []error) {
@@ -96,7 +96,8 @@ func keepTerminated(pod *corev1.Pod, last, out *corev1.PodStatus) (problems []er
 			continue
 		}
 		*now = *before.DeepCopy()
-		problems = append(problems, fmt.Errorf("container %q has terminated and its restart policy allows no restart", c.Name))
+		problems = append(problems,
+			fmt.Errorf("container %q has terminated and its restart policy allows no restart", c.Name))
 	}
 	return problems
 }

@@ -161,7 +161,8 @@ func podLevelHugePages(pod *corev1.Pod) {
 	if limits == nil {
 		limits = corev1.ResourceList{}
 	}
-	addMissing(limits, helpers.AggregateContainerLimits(pod, helpers.PodResourcesOptions{}), func(n corev1.ResourceName) bool {
+	sum := helpers.AggregateContainerLimits(pod, helpers.PodResourcesOptions{})
+	addMissing(limits, sum, func(n corev1.ResourceName) bool {
 		_, requested := r.Requests[n]
 		return helpers.IsSupportedPodLevelResource(n) && isHugePages(n) && !requested
 	})
@@ -181,7 +182,8 @@ func podLevelRequests(pod *corev1.Pod) {
 	if requests == nil {
 		requests = corev1.ResourceList{}
 	}
-	addMissing(requests, helpers.AggregateContainerRequests(pod, helpers.PodResourcesOptions{}), func(n corev1.ResourceName) bool {
+	sum := helpers.AggregateContainerRequests(pod, helpers.PodResourcesOptions{})
+	addMissing(requests, sum, func(n corev1.ResourceName) bool {
 		return helpers.IsSupportedPodLevelResource(n) && !isHugePages(n)
 	})
 	addMissing(requests, r.Limits, helpers.IsSupportedPodLevelResource)

@@ -188,7 +188,8 @@ func (c *checker) dns(p *field.Path) {
 		c.add(field.TooMany(sp, n, maxSearchDomains))
 	}
 	if n := len(strings.Join(s.DNSConfig.Searches, " ")); n > maxSearchListText {
-		c.add(field.Invalid(sp, s.DNSConfig.Searches, fmt.Sprintf("must not have more than %d characters", maxSearchListText)))
+		c.add(field.Invalid(sp, s.DNSConfig.Searches,
+			fmt.Sprintf("must not have more than %d characters", maxSearchListText)))
 	}
 	for i, d := range s.DNSConfig.Searches {
 		if d != "." {

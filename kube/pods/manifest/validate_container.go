@@ -216,7 +216,8 @@ func (c *checker) mountRules(p *field.Path, m *corev1.VolumeMount, ct *corev1.Co
 	}
 	if r := m.RecursiveReadOnly; r != nil {
 		rp := p.Child("recursiveReadOnly")
-		oneOf(c, rp, *r, corev1.RecursiveReadOnlyDisabled, corev1.RecursiveReadOnlyIfPossible, corev1.RecursiveReadOnlyEnabled)
+		oneOf(c, rp, *r,
+			corev1.RecursiveReadOnlyDisabled, corev1.RecursiveReadOnlyIfPossible, corev1.RecursiveReadOnlyEnabled)
 		shared := m.MountPropagation != nil && *m.MountPropagation != corev1.MountPropagationNone
 		if *r != corev1.RecursiveReadOnlyDisabled && (!m.ReadOnly || shared) {
 			c.add(field.Forbidden(rp, "needs readOnly: true and no mountPropagation"))

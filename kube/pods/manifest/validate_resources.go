@@ -76,8 +76,8 @@ func (c *checker) resourceName(p *field.Path, name string) {
 	case name == string(corev1.ResourceCPU), name == string(corev1.ResourceMemory),
 		name == string(corev1.ResourceEphemeralStorage), isHugePages(corev1.ResourceName(name)):
 	default:
-		c.add(field.Invalid(p, name, "is not a resource of a container: want cpu, memory, ephemeral-storage, hugepages-<size> "+
-			"or a name with a domain"))
+		c.add(field.Invalid(p, name, "is not a resource of a container: want cpu, memory, ephemeral-storage, "+
+			"hugepages-<size> or a name with a domain"))
 	}
 }
 

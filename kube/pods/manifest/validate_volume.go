@@ -165,9 +165,13 @@ func (c *checker) mode(p *field.Path, mode *int32) {
 
 var (
 	// fileFields and envFields are the paths that a fieldRef may have; labels and annotations may also have a key.
-	fileFields = []string{"metadata.name", "metadata.namespace", "metadata.labels", "metadata.annotations", "metadata.uid"}
-	envFields  = []string{"metadata.name", "metadata.namespace", "metadata.uid", "spec.nodeName", "spec.serviceAccountName",
-		"status.hostIP", "status.hostIPs", "status.podIP", "status.podIPs"}
+	fileFields = []string{
+		"metadata.name", "metadata.namespace", "metadata.labels", "metadata.annotations", "metadata.uid",
+	}
+	envFields = []string{
+		"metadata.name", "metadata.namespace", "metadata.uid", "spec.nodeName", "spec.serviceAccountName",
+		"status.hostIP", "status.hostIPs", "status.podIP", "status.podIPs",
+	}
 )
 
 func (c *checker) fieldRef(p *field.Path, r *corev1.ObjectFieldSelector, known []string) {

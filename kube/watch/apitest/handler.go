@@ -32,13 +32,23 @@ const protobuf = "application/vnd.kubernetes.protobuf"
 
 // groupVersions are the group and version of each resource.
 var groupVersions = map[string]schema.GroupVersion{
-	"pods": corev1.SchemeGroupVersion, "configmaps": corev1.SchemeGroupVersion, "secrets": corev1.SchemeGroupVersion,
-	"services": corev1.SchemeGroupVersion, "serviceaccounts": corev1.SchemeGroupVersion,
-	"runtimeclasses": nodev1.SchemeGroupVersion, "certificatesigningrequests": certificatesv1.SchemeGroupVersion,
-	"nodes": corev1.SchemeGroupVersion, "persistentvolumeclaims": corev1.SchemeGroupVersion, "persistentvolumes": corev1.SchemeGroupVersion,
-	"clustertrustbundles": certificatesv1beta1.SchemeGroupVersion, "podcertificaterequests": certificatesv1beta1.SchemeGroupVersion,
-	"csidrivers": storagev1.SchemeGroupVersion, "csinodes": storagev1.SchemeGroupVersion, "volumeattachments": storagev1.SchemeGroupVersion,
-	"resourceclaims": resourcev1.SchemeGroupVersion, "resourceslices": resourcev1.SchemeGroupVersion,
+	"pods":                       corev1.SchemeGroupVersion,
+	"configmaps":                 corev1.SchemeGroupVersion,
+	"secrets":                    corev1.SchemeGroupVersion,
+	"services":                   corev1.SchemeGroupVersion,
+	"serviceaccounts":            corev1.SchemeGroupVersion,
+	"runtimeclasses":             nodev1.SchemeGroupVersion,
+	"certificatesigningrequests": certificatesv1.SchemeGroupVersion,
+	"nodes":                      corev1.SchemeGroupVersion,
+	"persistentvolumeclaims":     corev1.SchemeGroupVersion,
+	"persistentvolumes":          corev1.SchemeGroupVersion,
+	"clustertrustbundles":        certificatesv1beta1.SchemeGroupVersion,
+	"podcertificaterequests":     certificatesv1beta1.SchemeGroupVersion,
+	"csidrivers":                 storagev1.SchemeGroupVersion,
+	"csinodes":                   storagev1.SchemeGroupVersion,
+	"volumeattachments":          storagev1.SchemeGroupVersion,
+	"resourceclaims":             resourcev1.SchemeGroupVersion,
+	"resourceslices":             resourcev1.SchemeGroupVersion,
 }
 
 // ServeHTTP answers one request.
@@ -82,7 +92,12 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func verb(method string, k key, watch bool) string {
 	switch {
 	case method != http.MethodGet:
-		return map[string]string{http.MethodPost: "create", http.MethodDelete: "delete", http.MethodPut: "update", http.MethodPatch: "patch"}[method]
+		return map[string]string{
+			http.MethodPost:   "create",
+			http.MethodDelete: "delete",
+			http.MethodPut:    "update",
+			http.MethodPatch:  "patch",
+		}[method]
 	case watch:
 		return "watch"
 	case k.name != "":
@@ -117,8 +132,14 @@ func (s *Server) get(w http.ResponseWriter, k key) {
 
 func (s *Server) list(w http.ResponseWriter, r *http.Request, k key) {
 	objs, version := s.state(r, k)
-	lists := map[string]runtime.Object{"pods": &corev1.PodList{}, "nodes": &corev1.NodeList{}, "services": &corev1.ServiceList{}, "configmaps": &corev1.ConfigMapList{},
-		"secrets": &corev1.SecretList{}, "resourceslices": &resourcev1.ResourceSliceList{}}
+	lists := map[string]runtime.Object{
+		"pods":           &corev1.PodList{},
+		"nodes":          &corev1.NodeList{},
+		"services":       &corev1.ServiceList{},
+		"configmaps":     &corev1.ConfigMapList{},
+		"secrets":        &corev1.SecretList{},
+		"resourceslices": &resourcev1.ResourceSliceList{},
+	}
 	l := lists[k.resource]
 	if l == nil {
 		s.fail(w, apierrors.NewMethodNotSupported(schema.GroupResource{Resource: k.resource}, "list"))
@@ -385,7 +406,8 @@ func (o *eventWriter) flush(resource string) bool {
 			}
 			e.object = bookmark(resource, e.version)
 		}
-		raw, err := runtime.Encode(encoder(groupVersions[resource]), e.object.DeepCopyObject()) // it sets the kind in what it gets
+		// The encoder sets the kind of its argument, so it gets a copy.
+		raw, err := runtime.Encode(encoder(groupVersions[resource]), e.object.DeepCopyObject())
 		if err != nil {
 			panic(err)
 		}
