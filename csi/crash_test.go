@@ -16,11 +16,11 @@ import (
 	"github.com/nodelet/nodelet/csi"
 )
 
-// mutating are the calls that change something on the node, in the order of a pod's life.
+// mutating are the calls that change something on the node, in their order for one pod.
 var mutating = []string{"NodeStageVolume", "NodePublishVolume", "NodeUnpublishVolume", "NodeUnstageVolume"}
 
 // The agent is killed in each call, before or after it has its effect, and the mounts are kept or, by a reboot, gone.
-// The next life ends with the pod served, then with nothing left, whatever the pod's fate was.
+// After the restart a pod that still exists gets its volume; in the end nothing is left.
 func TestCrashInEachCall(t *testing.T) {
 	t.Parallel()
 	for _, method := range mutating {
@@ -147,7 +147,7 @@ func (w *world) persist(what string, call func() error) {
 	w.t.Fatalf("%s: %v", what, err)
 }
 
-// A slow volume holds up nobody but its own users.
+// A slow volume delays only the pods that use it.
 func TestSlowVolume(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -327,7 +327,7 @@ func TestClaimAlone(t *testing.T) {
 	}
 }
 
-// A claim that comes while the volume is being unstaged waits, and gets it staged anew.
+// A Publish during NodeUnstageVolume waits, then the volume is staged again.
 func TestClaimDuringUnstage(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)

@@ -32,8 +32,8 @@ type Config struct {
 	// BootID identifies this boot of the machine; empty means the kernel's.
 	BootID string
 
-	// Registered receives what a driver says of the node before the driver is told that it is registered. An error is
-	// passed to the driver, and the registration is repeated. It may block. Nil: not called.
+	// Registered receives what a driver reports about the node, before the driver is notified of its registration. An
+	// error is passed to the driver, and the registration is repeated. It may block. Nil: not called.
 	Registered func(ctx context.Context, d DriverInfo) error
 	// Gone receives the name of a driver that has unregistered. It may block. Nil: not called.
 	Gone func(ctx context.Context, driver string)

@@ -117,8 +117,7 @@ func gone(t *testing.T, w *world, paths ...string) {
 	w.nothingLeft()
 }
 
-// A volume of a kind of Kubernetes itself is staged once and published for each pod, at the kubelet's paths, in several
-// lives.
+// An in-tree volume is staged once and published for each pod, at the kubelet's paths, also across restarts.
 func TestKind(t *testing.T) {
 	t.Parallel()
 	for _, block := range []bool{false, true} {

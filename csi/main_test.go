@@ -28,7 +28,7 @@ func TestMain(m *testing.M) { ownmounts.Main(m) }
 
 const driverName = "fake.csi.nodelet.test"
 
-// world is a node with a disk, one driver and one life of csi after the other.
+// world is a node with a disk, one driver and one run of csi at a time.
 type world struct {
 	t      *testing.T
 	root   string // the agent's
@@ -41,7 +41,7 @@ type world struct {
 	health  bool          // drivers are asked for it
 	kinds   []csi.InTreeDriver
 
-	log   bytes.Buffer // to be read when no csi lives
+	log   bytes.Buffer // read it only while no csi runs
 	csi   *csi.CSI
 	stop  context.CancelFunc
 	ended chan struct{}
@@ -102,7 +102,7 @@ func (w *world) stopDriver() {
 	}
 }
 
-// begin starts a life of csi and waits until it knows the driver, if that runs.
+// begin starts csi and waits until the driver is registered, if it runs.
 func (w *world) begin() {
 	w.t.Helper()
 	c, err := csi.New(csi.Config{
@@ -126,17 +126,17 @@ func (w *world) begin() {
 	registry := plugins.New(plugins.Config{Root: w.root, Handlers: map[string]plugins.Handler{csi.PluginType: c}})
 	go func(ended chan struct{}) {
 		defer close(ended)
-		var rooms sync.WaitGroup
-		rooms.Go(func() { registry.Run(ctx) })
+		var running sync.WaitGroup
+		running.Go(func() { registry.Run(ctx) })
 		c.Run(ctx)
-		rooms.Wait()
+		running.Wait()
 	}(w.ended)
 	if w.driver != nil && w.refuse == nil {
 		w.until("the driver is registered", func() bool { return len(c.Drivers()) == 1 })
 	}
 }
 
-// kill ends a life as SIGKILL would: what is under way is cut off.
+// kill ends csi as SIGKILL would: calls in progress are cut off.
 func (w *world) kill() {
 	if w.csi != nil {
 		w.stop()
@@ -145,14 +145,14 @@ func (w *world) kill() {
 	}
 }
 
-// restart ends a life and begins the next.
+// restart kills csi and starts it again.
 func (w *world) restart() {
 	w.t.Helper()
 	w.kill()
 	w.begin()
 }
 
-// reboot cuts the power between two lives: all mounts go, and what was not synced.
+// reboot restarts csi after a power failure: all mounts are gone, and what was not synced is lost.
 func (w *world) reboot() {
 	w.t.Helper()
 	w.kill()

@@ -14,7 +14,7 @@ import (
 	"github.com/nodelet/nodelet/csi/fake"
 )
 
-// A driver that registers tells of the node, and hears that it is registered; when its socket goes, it is forgotten.
+// A driver reports the node when it registers, and is notified; when its socket is removed, it is unregistered.
 func TestRegistration(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -23,22 +23,25 @@ func TestRegistration(t *testing.T) {
 	if got.Name != want.Name || got.NodeID != want.NodeID || got.MaxVolumes != 7 || got.Topology[fake.TopologyKey] != "node" {
 		t.Errorf("got %+v", got)
 	}
-	w.until("the driver hears of it", func() bool { told := w.driver.Told(); return len(told) > 0 && told[0].PluginRegistered })
+	w.until("the driver is notified", func() bool {
+		all := w.driver.Registrations()
+		return len(all) > 0 && all[0].PluginRegistered
+	})
 	w.stopDriver()
 	w.until("the driver is forgotten", func() bool { w.mu.Lock(); defer w.mu.Unlock(); return len(w.gone) == 1 })
 	w.startDriver()
-	w.until("the driver is registered anew", func() bool { return len(w.csi.Drivers()) == 1 })
+	w.until("the driver is registered again", func() bool { return len(w.csi.Drivers()) == 1 })
 }
 
-// A refused registration is told to the driver, and tried again.
+// The driver is notified of a refused registration, which is then retried.
 func TestRegistrationRefused(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
 	w.kill()
 	w.refuse = errors.New("no CSINode for you")
 	w.begin()
-	w.until("the driver hears of it", func() bool {
-		for _, s := range w.driver.Told() {
+	w.until("the driver is notified", func() bool {
+		for _, s := range w.driver.Registrations() {
 			if !s.PluginRegistered && strings.Contains(s.Error, "no CSINode for you") {
 				return true
 			}
@@ -71,12 +74,12 @@ func TestSocketsBelow(t *testing.T) {
 	}
 	defer hidden.Close()
 	w.until("the other driver is registered", func() bool { return len(w.csi.Drivers()) == 2 })
-	if len(hidden.Told()) > 0 {
-		t.Error("a hidden socket was asked")
+	if len(hidden.Registrations()) > 0 {
+		t.Error("a driver with a hidden socket was registered")
 	}
 }
 
-// A pod that waits for a driver is told what it waits for, and woken when it comes.
+// Publish names the driver that is not registered, and the pod is woken when it registers.
 func TestDriverMissing(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -118,7 +121,7 @@ func TestUnstageWaitsForDriver(t *testing.T) {
 	w.heal("NodeUnstageVolume")
 	w.begin()
 	if len(w.csi.InUse()) != 1 {
-		t.Error("forgotten by the next life")
+		t.Error("after a restart the staged volume is not in use")
 	}
 	w.startDriver()
 	w.nothingLeft()

@@ -34,7 +34,7 @@ func (w *world) flags(id string, want ...string) {
 	}
 }
 
-// A volume is staged and published with its label; lives of this agent and of a kubelet know which.
+// A volume is staged and published with its label, which a restarted agent and a kubelet recognize.
 func TestSELinuxLabel(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -76,8 +76,8 @@ func TestSELinuxLabel(t *testing.T) {
 	w.nothingLeft()
 }
 
-// A volume has one label at a time. Who wants another is refused while it is in use, and gets it staged anew
-// afterwards.
+// A volume has one label at a time. A pod with another label is refused while it is in use; afterwards it is staged
+// again with that label.
 func TestSELinuxLabelsConflict(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)

@@ -7,8 +7,7 @@ import (
 	"github.com/nodelet/nodelet/csi/fake"
 )
 
-// A driver's word on a volume comes with its figures, in the way of CSI 1.12 and in that of 1.13, where somebody wants
-// to know.
+// The condition of a volume comes with its stats, as in CSI 1.12 and as in 1.13, where volume health is enabled.
 func TestCondition(t *testing.T) {
 	t.Parallel()
 	const sickness = "the disk is on fire"

@@ -106,7 +106,7 @@ func TestSELinuxLabel(t *testing.T) {
 		{"a mode beside it", on, one, modes(pod1, rwx), mounts, "", ""},
 		{"the gate", gate, one, modes(rwx), mounts, labelOne, ""},
 		{"the pod wants it file by file", gate, recursively(levelPod("p", "s0:c1,c2")), modes(pod1), mounts, "", ""},
-		{"nobody asks", gate, levelPod("p"), modes(pod1), mounts, "", ""},
+		{"no level", gate, levelPod("p"), modes(pod1), mounts, "", ""},
 		{"the runtime makes the level up", gate, levelPod("p", ""), modes(pod1), mounts, "", ""},
 		{"two labels", on, mixed, modes(pod1), mounts, "multiple SELinux labels found", "mixed d RWOP"},
 		{"two labels, which do no harm", on, mixed, modes(rwo, rwx), mounts, "", "mixed d RWX warning"},
@@ -203,7 +203,7 @@ func TestSELinuxMount(t *testing.T) {
 		t.Errorf("file by file: %+v, %v", m, err)
 	}
 	if got := driver.MountFlags("NodeStageVolume", "vol"); !slices.Equal(got, pv.Spec.MountOptions) {
-		t.Errorf("staged anew with the flags %q", got)
+		t.Errorf("staged again: got flags %q, want %q", got, pv.Spec.MountOptions)
 	}
 	if err := manager.Unmount(t.Context(), "pod-3", OnDisk{Plugin: podfs.PluginCSI, Name: "pv"}); err != nil {
 		t.Error(err)

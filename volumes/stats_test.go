@@ -10,14 +10,14 @@ import (
 	"github.com/nodelet/nodelet/csi"
 )
 
-// People hear of an abnormal volume, and of nothing else.
+// An event reports an abnormal volume, and no other.
 func TestVolumeHealth(t *testing.T) {
 	t.Parallel()
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"}}
 	sick, well := &csi.Condition{Abnormal: true, Message: "the disk is on fire"}, &csi.Condition{Message: "fine"}
 	for _, c := range []struct {
-		condition   *csi.Condition
-		known, told bool
+		condition    *csi.Condition
+		known, event bool
 	}{{sick, true, true}, {well, true, false}, {nil, false, false}} {
 		var events []string
 		m := &Manager{cfg: Config{Event: func(_ *corev1.Pod, _, reason, message string) {
@@ -28,7 +28,7 @@ func TestVolumeHealth(t *testing.T) {
 			t.Errorf("%+v: got %v", c.condition, got)
 		}
 		want := []string(nil)
-		if c.told {
+		if c.event {
 			want = []string{"VolumeConditionAbnormal: Volume data: the disk is on fire"}
 		}
 		if !slices.Equal(events, want) {

@@ -31,7 +31,7 @@ type Config struct {
 	NoStage bool
 	// MountGroup sets the group of volumes by itself (VOLUME_MOUNT_GROUP).
 	MountGroup bool
-	// Condition tells of volumes whether they are well as drivers of CSI 1.12 do (VOLUME_CONDITION), Health as those of
+	// Condition reports the condition of volumes as drivers of CSI 1.12 do (VOLUME_CONDITION), Health as those of
 	// 1.13 (GET_VOLUME_HEALTH), see Sicken.
 	Condition, Health bool
 	// MaxVolumes is what a node can attach; 0: any number.
@@ -88,8 +88,8 @@ func Start(cfg Config) (*Driver, error) {
 // Close ends the driver at once, calls and all. Volumes stay as they are.
 func (d *Driver) Close() { d.plugin.Close() }
 
-// Told are the registration statuses that the driver has heard.
-func (d *Driver) Told() []*registration.RegistrationStatus { return d.plugin.Told() }
+// Registrations returns the registration statuses that the driver has received.
+func (d *Driver) Registrations() []*registration.RegistrationStatus { return d.plugin.Told() }
 
 // Calls are the calls that change something so far, as "Method volume".
 func (d *Driver) Calls() []string {

@@ -139,7 +139,7 @@ func (d *Driver) publishBlock(v *volume, r *csipb.NodePublishVolumeRequest) erro
 	return errors.Join(f.Close(), bind(loop, r.TargetPath, false))
 }
 
-// publishInline mounts a tmpfs, in which context.json tells what the driver was told.
+// publishInline mounts a tmpfs, in which context.json holds the volume context of the request.
 func (d *Driver) publishInline(r *csipb.NodePublishVolumeRequest) error {
 	if !mounted(r.TargetPath) {
 		if err := os.MkdirAll(r.TargetPath, 0o755); err != nil {

@@ -25,7 +25,7 @@ const (
 	Secret    Kind = "Secret"
 	// TrustBundles stands for all ClusterTrustBundles: a volume selects those that it shows by label.
 	TrustBundles Kind = "ClusterTrustBundles"
-	// Services stands for the services of a namespace, of which the containers of a pod are told by environment
+	// Services stands for the services of a namespace, which the containers of a pod see as environment
 	// variables. They are remembered while a pod uses them, for the time when the API server does not answer.
 	Services Kind = "Services"
 )

@@ -22,7 +22,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-const certLife = 24 * time.Hour
+const certLifetime = 24 * time.Hour
 
 // certPod has a volume v with a certificate.
 func certPod(keyType string) *corev1.Pod {
@@ -93,7 +93,7 @@ func (b *certBench) issue(pcr *certificatesv1beta1.PodCertificateRequest) {
 	now := time.Now()
 	pcr.Status.CertificateChain = "between\n" + string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Headers: map[string]string{"a": "b"},
 		Bytes: certificateFor(b.T, stub.PublicKey, now)}))
-	pcr.Status.BeginRefreshAt = new(metav1.NewTime(now.Add(certLife / 2)))
+	pcr.Status.BeginRefreshAt = new(metav1.NewTime(now.Add(certLifetime / 2)))
 	b.condition(pcr, certificatesv1beta1.PodCertificateRequestConditionTypeIssued, "Issued")
 }
 
@@ -102,7 +102,12 @@ func certificateFor(t *testing.T, public any, now time.Time) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "pod"}, NotBefore: now, NotAfter: now.Add(certLife)}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1),
+		Subject:      pkix.Name{CommonName: "pod"},
+		NotBefore:    now,
+		NotAfter:     now.Add(certLifetime),
+	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, public, authority)
 	if err != nil {
 		t.Fatal(err)
@@ -233,7 +238,7 @@ func TestPodCertificateOverdue(t *testing.T) {
 		}
 		b.wantEvents("uid CertificateOverdueForRefresh: PodCertificate refresh overdue")
 		b.wantState("overdue_for_refresh")
-		time.Sleep(certLife)
+		time.Sleep(certLifetime)
 		for range 2 {
 			if c, _, err := b.get(shown, renew); err != nil || c != shown {
 				b.Errorf("expired, but not refused: %v", err)
@@ -255,7 +260,7 @@ func TestPodCertificateRenewalRefused(t *testing.T) {
 		if err != nil || c != shown || !again.Equal(shown.Leaf.NotAfter) {
 			b.Errorf("got %v, look again at %v, %v; want the old one until it expires", c, again, err)
 		}
-		time.Sleep(certLife)
+		time.Sleep(certLifetime)
 		b.wantError("permanently denied")
 	})
 }
@@ -277,7 +282,7 @@ func TestPodCertificateTakenOver(t *testing.T) {
 		b.wantRequests()
 		b.o.Use("uid", nil)
 		// Nothing was noted, as by another agent.
-		if c, renew, err := b.get(mine, time.Time{}); err != nil || c != mine || !renew.Equal(now.Add(certLife*4/5)) {
+		if c, renew, err := b.get(mine, time.Time{}); err != nil || c != mine || !renew.Equal(now.Add(certLifetime*4/5)) {
 			b.Errorf("got %v, %v, %v", c, renew, err)
 		}
 		b.o.Use("uid", nil)

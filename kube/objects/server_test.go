@@ -147,12 +147,12 @@ func TestRealServerToken(t *testing.T) {
 	if d := time.Until(expires); d < 50*time.Minute || d > 70*time.Minute {
 		t.Errorf("it expires in %s", d)
 	}
-	stranger := pod.DeepCopy()
-	stranger.UID = "another"
+	unknown := pod.DeepCopy()
+	unknown.UID = "another"
 	if _, _, err := o.Token(t.Context(), pod, "other-audience", 3600); !apierrors.IsForbidden(err) {
 		t.Errorf("a token for an audience that the pod does not ask for: %v", err)
 	}
-	if _, _, err := o.Token(t.Context(), stranger, "", 3600); err == nil {
+	if _, _, err := o.Token(t.Context(), unknown, "", 3600); err == nil {
 		t.Error("a token for a pod that does not exist")
 	}
 	all, err := o.Services(t.Context(), ns)

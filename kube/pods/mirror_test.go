@@ -198,7 +198,8 @@ func TestMirrorRetries(t *testing.T) {
 	})
 }
 
-// A pod that has the name already: ours from a lost answer, an older mirror pod, or a stranger's, which is left alone.
+// A pod that has the name already: the mirror pod whose create response was lost, an older mirror pod, or a foreign pod,
+// which is left alone.
 func TestMirrorExists(t *testing.T) {
 	for name, c := range map[string]struct {
 		hash, node string
@@ -207,7 +208,7 @@ func TestMirrorExists(t *testing.T) {
 		"the same":     {"1", "n1", "1"},
 		"older":        {"0", "n1", "1"},
 		"other node's": {"0", "n2", "0"},
-		"a stranger":   {"", "n1", ""},
+		"foreign pod":  {"", "n1", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			withMirrors(t, func(server *apitest.Server) {
@@ -217,10 +218,10 @@ func TestMirrorExists(t *testing.T) {
 					p.Annotations[podutil.AnnotationMirror] = c.hash
 				}
 				server.Put(p)
-				// The watch is blind for it.
+				// The watch does not show it.
 				server.Intercept(func(r *http.Request) *apierrors.StatusError {
 					if r.URL.Query().Get("watch") != "" {
-						r.URL.RawQuery = strings.ReplaceAll(r.URL.RawQuery, "spec.nodeName%3Dn1", "spec.nodeName%3Dnobody")
+						r.URL.RawQuery = strings.ReplaceAll(r.URL.RawQuery, "spec.nodeName%3Dn1", "spec.nodeName%3Dother")
 					}
 					return nil
 				})
@@ -243,14 +244,14 @@ func TestMirrorDeletesWhatItSaw(t *testing.T) {
 		server.Intercept(func(r *http.Request) *apierrors.StatusError {
 			if r.Method == http.MethodDelete {
 				server.Delete("pods", "ns", "s")
-				server.Put(podOf(SourceAPI, "s", "stranger"))
+				server.Put(podOf(SourceAPI, "s", "foreign"))
 			}
 			return nil
 		})
 	}, func(b *mirrorBench) {
 		b.static <- nil
-		if p := b.mirror("s"); p == nil || p.UID != "stranger" {
-			t.Errorf("the stranger is %v", p)
+		if p := b.mirror("s"); p == nil || p.UID != "foreign" {
+			t.Errorf("got pod %v, want the foreign one", p)
 		}
 	})
 }

@@ -20,25 +20,25 @@ import (
 	"github.com/nodelet/nodelet/kube/watch/apitest"
 )
 
-// storm is what a weary API server does to the requests of Mirrors, and who was made by them.
+// storm is an API server that delays and refuses requests of Mirrors and loses responses; it counts the mirror pods.
 type storm struct {
 	random *rand.Rand
 	server *apitest.Server
-	calm   bool
+	quiet  bool // no more faults
 
 	mu sync.Mutex
-	// made counts the mirror pods that were made, by the hash of their manifest; taken the reasons there were to make
-	// one anew.
+	// made counts the mirror pods that were made, by the hash of their manifest; taken the reasons there were to create
+	// one again.
 	made, taken map[string]int
 }
 
 // strike delays a request, refuses it, or does it and loses the answer.
 func (s *storm) strike(r *http.Request) *apierrors.StatusError {
 	s.mu.Lock()
-	delay, fate, calm := time.Duration(s.random.IntN(3000))*time.Millisecond, s.random.IntN(10), s.calm
+	delay, fate, quiet := time.Duration(s.random.IntN(3000))*time.Millisecond, s.random.IntN(10), s.quiet
 	s.mu.Unlock()
 	change := r.Method == http.MethodPost || r.Method == http.MethodDelete
-	if calm || !change {
+	if quiet || !change {
 		delay, fate = 0, 9
 	}
 	time.Sleep(delay)
@@ -72,8 +72,8 @@ func (s *storm) take(hash string) {
 	s.taken[hash]++
 }
 
-// deletedByHand asks for the mirror pod's end, as kubectl does, or ends it.
-func (s *storm) deletedByHand(hash string) {
+// deletedByUser deletes the mirror pod, gracefully as kubectl does or at once.
+func (s *storm) deletedByUser(hash string) {
 	p, _ := s.server.Get("pods", "ns", "s").(*corev1.Pod)
 	if p == nil {
 		return
@@ -114,7 +114,7 @@ func TestMirrorStorm(t *testing.T) {
 					case 0:
 						change(n + 1)
 					case 1:
-						s.deletedByHand(hash)
+						s.deletedByUser(hash)
 					case 2:
 						s.server.CutWatches()
 					default:
@@ -123,7 +123,7 @@ func TestMirrorStorm(t *testing.T) {
 					}
 				}
 				s.mu.Lock()
-				s.calm = true
+				s.quiet = true
 				s.mu.Unlock()
 				b.ending.Store(false)
 				b.mirrors.Wake()

@@ -57,7 +57,7 @@ func TestMerge(t *testing.T) {
 	if m, ok := s.Mirror("5"); !ok || m.UID != "mirror-of-5" {
 		t.Errorf("mirror of 5 is %v, %v", m, ok)
 	}
-	for _, uid := range []types.UID{"6", "1", "nobody"} {
+	for _, uid := range []types.UID{"6", "1", "unknown"} {
 		if m, ok := s.Mirror(uid); ok || m != nil {
 			t.Errorf("pod %s has a mirror: want none for an old hash, an API pod, an unknown pod", uid)
 		}

@@ -72,7 +72,8 @@ func (r *backend) serve(c *net.TCPConn) {
 
 func (r *backend) url() string { return "http://" + r.listener.Addr().String() + "/exec/token" }
 
-// dial makes a stream request by hand, which sends early with the headers, and gives the connection behind the answer.
+// dial sends a stream request over a raw connection, early together with the headers, and returns the connection with
+// the response.
 func (s *stand) dial(path, early string, cert *tls.Certificate) (*http.Response, *tls.Conn, *bufio.Reader) {
 	s.t.Helper()
 	c, err := tls.Dial("tcp", s.addr.String(), &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{*cert}})

@@ -261,7 +261,7 @@ func TestMirrorPodIsNotDeleted(t *testing.T) {
 // Statuses settle on the newest whatever the order of sets, answers, failures and watch events.
 func TestRandomUpdatesConverge(t *testing.T) {
 	for seed := range 300 {
-		synctest.Test(t, func(t *testing.T) { randomLife(t, uint64(seed)) })
+		synctest.Test(t, func(t *testing.T) { randomStatuses(t, uint64(seed)) })
 	}
 }
 

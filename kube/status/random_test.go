@@ -17,10 +17,10 @@ import (
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
-// randomLife sets random statuses on a few pods while requests are slow, fail, or are answered after the work was done,
+// randomStatuses sets random statuses of pods while requests are slow, fail, or are answered after the work was done,
 // and other writers change conditions of their own. At the end, when all is well again, each pod must hold what was set
 // last, and what others wrote.
-func randomLife(t *testing.T, seed uint64) {
+func randomStatuses(t *testing.T, seed uint64) {
 	r := rand.New(rand.NewPCG(seed, 7))
 	b := newBench(t, 1+r.IntN(4))
 	faults := newFaults(seed)

@@ -238,8 +238,8 @@ func TestAttached(t *testing.T) {
 	})
 }
 
-// A volume of Kubernetes' own kinds is attached when the Node's status shows it; on a node that attaches by itself
-// nobody waits for that.
+// An in-tree volume is attached when the Node's status shows it; a node that attaches volumes by itself does not wait
+// for that.
 func TestAttachedInTree(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		const lun = corev1.UniqueVolumeName("kubernetes.io/iscsi/a:b:0")
@@ -339,7 +339,7 @@ func TestCSINode(t *testing.T) {
 		if err := w.RemoveDriver(t.Context(), driver); err != nil || len(get().Spec.Drivers) != 0 {
 			t.Errorf("%v, %+v", err, get().Spec.Drivers)
 		}
-		// The Node is made anew: so is its CSINode.
+		// The Node is recreated: so is its CSINode.
 		w.see(func(n *corev1.Node) { n.UID = "node-uid-2" })
 		time.Sleep(time.Minute)
 		if n := get(); n == nil || n.OwnerReferences[0].UID != "node-uid-2" {
@@ -381,8 +381,8 @@ func TestGrowth(t *testing.T) {
 	})
 }
 
-// A growth that failed is tried again as long as the claim still asks for that size; where people ask for another one,
-// the node gives it up, so that the control plane can take up the new one.
+// A failed expansion is retried as long as the claim requests that size; when it requests another one, the node marks
+// the expansion infeasible, so that the control plane can start the new one.
 func TestNotGrown(t *testing.T) {
 	for _, c := range []struct {
 		asked   string
@@ -411,7 +411,7 @@ func TestNotGrown(t *testing.T) {
 	}
 }
 
-// The values of a secret are handed on, and it is read anew each time.
+// The values of a secret are returned, and it is read again each time.
 func TestSecret(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.server.Put(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "s"}, Data: map[string][]byte{"k": []byte("v")}})

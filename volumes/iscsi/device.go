@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// devicePatience is how long a LUN may take to become a device after the kernel was told to scan for it.
+	// devicePatience is how long a LUN may take to become a device after the kernel was asked to scan for it.
 	devicePatience = 30 * time.Second
 	// lookAgain bounds how late a change is seen without an event.
 	lookAgain = 2 * time.Second

@@ -37,7 +37,7 @@ func TestSecretsStay(t *testing.T) {
 		}
 		text, err := os.ReadFile(path)
 		if strings.Contains(string(text), "stays-a-secret") {
-			t.Errorf("%s tells it", path)
+			t.Errorf("%s contains the password", path)
 		}
 		return err
 	}))
@@ -112,7 +112,7 @@ func TestMultipath(t *testing.T) {
 	}
 }
 
-// TestRefused: what fails is told, and taken down without a trace, whatever it was.
+// TestRefused: the error of a failed command is returned, and the volume is cleaned up completely.
 func TestRefused(t *testing.T) {
 	for _, command := range []string{"node-new", "node-login", "iface-show", "iface-new", "iface-update"} {
 		t.Run(command, func(t *testing.T) {
@@ -120,8 +120,9 @@ func TestRefused(t *testing.T) {
 			name := "iqn.2026-01.test.nodelet:me"
 			l := w.lun(w.luns[0], func(s *corev1.ISCSIVolumeSource) { s.InitiatorName = &name })
 			w.write(w.fake("refuse-"+command), "")
-			if err := w.tryStage(l, false); err == nil || !strings.Contains(err.Error(), "told to fail") || !strings.Contains(err.Error(), "iscsiadm") {
-				t.Errorf("error %v", err)
+			err := w.tryStage(l, false)
+			if err == nil || !strings.Contains(err.Error(), "fails on request") || !strings.Contains(err.Error(), "iscsiadm") {
+				t.Errorf("got error %v, want that of iscsiadm", err)
 			}
 			w.unstage(l, false)
 			w.nothing()

@@ -11,8 +11,7 @@ import (
 	"time"
 )
 
-// TestKernelEvents: the kernel tells of a device; a wait ends with its context, and the next one is none the worse for
-// it.
+// TestKernelEvents: the kernel reports a device; a wait ends with its context, and the next one works.
 func TestKernelEvents(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: a device is made")
@@ -39,7 +38,7 @@ func TestKernelEvents(t *testing.T) {
 	seen, done := context.WithTimeout(t.Context(), time.Minute)
 	defer done()
 	if err := events.Next(seen); err != nil {
-		t.Errorf("the kernel told of no device: %v", err)
+		t.Errorf("the kernel reported no device: %v", err)
 	}
 	if err := events.Close(); err != nil {
 		t.Error(err)
@@ -54,7 +53,7 @@ type script struct {
 func (s script) Next(context.Context) error { return s.next() }
 func (script) Close() error                 { return nil }
 
-// TestAwait: what no event tells of is seen all the same; an error of the events is told; a wait that is given up ends.
+// TestAwait: a change without an event is seen; an error of the events is returned; a wait ends with its context.
 func TestAwait(t *testing.T) {
 	t.Parallel()
 	looks := 0

@@ -76,7 +76,7 @@ func (w *world) standIn() {
 
 func (w *world) fake(path string) string { return filepath.Join(w.dir, "fake", path) }
 
-// begin starts a life of the agent.
+// begin starts the driver.
 func (w *world) begin() {
 	c := Config{Dir: filepath.Join(w.dir, "plugin"), State: filepath.Join(w.dir, "state")}
 	if !w.real {
@@ -89,7 +89,7 @@ func (w *world) begin() {
 	}
 }
 
-// quiet never tells of anything: the stand-in's devices are there at once.
+// quiet has no events: the devices of the fake are there at once.
 type quiet struct{}
 
 func (quiet) Next(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }

@@ -63,7 +63,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// A record keeps what nobody sets, and its end stays at the end.
+// A record keeps the lines that are not set, and its end marker stays last.
 func TestSetLines(t *testing.T) {
 	t.Parallel()
 	got := setLines("# BEGIN RECORD\na = 1\nb = 2\n# END RECORD\n", map[string]string{"b": "x = y", "c": "3"})

@@ -51,7 +51,7 @@ func (d *Driver) load(staging string) (*LUN, error) {
 	return l, nil
 }
 
-// fromDirectory tells from the name of a staging directory which LUN is staged there. Only the first portal is in the
+// fromDirectory reads from the name of a staging directory which LUN is staged there. Only the first portal is in the
 // name; the others are those with a recorded session. Sessions without a record are left alone: who created them is not
 // known.
 func (d *Driver) fromDirectory(staging string) (*LUN, bool) {

@@ -135,7 +135,7 @@ func TestTargetInitiator(t *testing.T) {
 	w.nothing()
 }
 
-// TestTargetForeign: a session that somebody else has made is used and left alone.
+// TestTargetForeign: a session of another initiator process is used and left alone.
 func TestTargetForeign(t *testing.T) {
 	w := newWorld(t)
 	l := w.lun(w.luns[0], nil)
@@ -144,7 +144,7 @@ func TestTargetForeign(t *testing.T) {
 	w.stage(l, false)
 	w.unstage(l, false)
 	if n := w.sessions(); n != 1 {
-		t.Errorf("%d sessions are left of somebody else's", n)
+		t.Errorf("got %d sessions after unstaging, want the foreign one", n)
 	}
 	w.must(admin(t.Context(), nil, "-m", "session", "-r", w.session(l).id, "--logout"))
 	w.must(admin(t.Context(), nil, l.node(portal, "-o", "delete")...))
@@ -161,8 +161,7 @@ func (w *world) session(l *LUN) *session {
 	return s
 }
 
-// TestTargetPassword: a wrong password is an error that does not tell it, and leaves nothing when the volume is given
-// up.
+// TestTargetPassword: the error for a wrong password does not contain it, and unstaging the volume leaves nothing.
 func TestTargetPassword(t *testing.T) {
 	w := newWorld(t)
 	l := w.lun(w.luns[0], nil)
@@ -177,7 +176,7 @@ func TestTargetPassword(t *testing.T) {
 	w.nothing()
 }
 
-// TestTargetBusy: a LUN that somebody else has mounted stays until that is over.
+// TestTargetBusy: a LUN that is mounted elsewhere stays until it is unmounted there.
 func TestTargetBusy(t *testing.T) {
 	w := newWorld(t)
 	l := w.lun(w.luns[0], nil)

@@ -162,7 +162,7 @@ func readVersion(path string) error {
 	return nil
 }
 
-// Each leftover that a crash or a stranger may leave is overcome by the next write.
+// Each leftover that a crash or another process may leave is overcome by the next write.
 func TestWriteRecovers(t *testing.T) {
 	t.Parallel()
 	do := func(t *testing.T, err error) {

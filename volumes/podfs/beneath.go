@@ -114,7 +114,7 @@ func (v *FS) checkKernel() error {
 		return fmt.Errorf("look at pods directory: %w", err)
 	}
 	if st.Attributes_mask&unix.STATX_ATTR_MOUNT_ROOT == 0 {
-		return errors.New("this kernel does not tell mount points through statx: Linux 5.8 or newer is needed")
+		return errors.New("this kernel does not report mount points in statx: Linux 5.8 or newer is needed")
 	}
 	self, err := openDir(pods, ".")
 	if err != nil {

@@ -49,8 +49,8 @@ func projectedCertificates(
 	return refresh, utilerrors.NewAggregate(errs)
 }
 
-// certificateFiles are a key and the chain that was issued to it, in one file or in two. The time to renew it, which
-// they do not tell, is noted beside them.
+// certificateFiles are a key and the chain that was issued to it, in one file or in two. The time to renew it is
+// not in them, so it is stored beside them.
 func certificateFiles(
 	pod *corev1.Pod, s *corev1.PodCertificateProjection, c *tls.Certificate, renew time.Time, mode uint32,
 ) (payload, error) {

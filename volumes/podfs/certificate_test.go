@@ -87,8 +87,7 @@ func TestPodCertificateFiles(t *testing.T) {
 	}
 }
 
-// What a volume shows, and when it is to be renewed, is handed back to whoever renews it, in the next life of the agent
-// too.
+// The certificate in a volume and its time of renewal are passed to the source of certificates, also after a restart.
 func TestPodCertificateIsItsOwnRecord(t *testing.T) {
 	t.Parallel()
 	c := newPair(t)

@@ -60,7 +60,7 @@ func FuzzToken(f *testing.F) {
 		c, err := parseClaims(raw)
 		if err != nil {
 			if len(raw) > 40 && strings.Contains(err.Error(), raw) {
-				t.Fatalf("error tells the token: %v", err)
+				t.Fatalf("the error contains the token: %v", err)
 			}
 			return
 		}

@@ -79,7 +79,7 @@ func TestGrow(t *testing.T) {
 	}
 	p.Grow = true
 	if got := sizeOfFS(t, mount()); got < 50<<20 {
-		t.Errorf("mounted anew, the file system has %d bytes", got)
+		t.Errorf("mounted again: got a file system of %d bytes, want at least %d", got, 50<<20)
 	}
 	if err := v.Grow(t.Context(), p); err != nil {
 		t.Errorf("nothing was left to do: %v", err)
@@ -99,7 +99,7 @@ func TestGrow(t *testing.T) {
 	unmount()
 }
 
-// What has no file system of its own has nothing to grow; what cannot grow is told as such.
+// What has no file system of its own has nothing to grow; for what cannot grow there is an error.
 func TestGrowOthers(t *testing.T) {
 	t.Parallel()
 	v := newVolumes(t)

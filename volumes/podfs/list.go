@@ -34,8 +34,8 @@ func (v *FS) List(uid types.UID) ([]OnDisk, error) {
 	return found, nil
 }
 
-// eachDir opens every entry of the directory at path, all of which must be directories, and hands both to do. A
-// missing directory has none.
+// eachDir opens every entry of the directory at path, all of which must be directories, and calls do with both. A
+// missing directory has no entries.
 func eachDir(parent *os.File, path string, do func(dir, sub *os.File, name string) error) error {
 	dir, err := openDir(parent, path)
 	if errors.Is(err, unix.ENOENT) {

@@ -137,8 +137,8 @@ func (v *FS) removePodDir(ctx context.Context, uid types.UID) error {
 	return removeTree(ctx, pods, string(uid))
 }
 
-// removeEmptyVolumes removes the volumes directory of a pod if no volume in it holds anything. It knows only
-// rmdir: what is in a volume may be somebody's data.
+// removeEmptyVolumes removes the volumes directory of a pod if no volume in it holds anything. It only calls
+// rmdir: what is in a volume may be data of a user.
 func removeEmptyVolumes(pod *os.File) error {
 	err := eachDir(pod, volumesDir, func(volumes, plugin *os.File, pluginName string) error {
 		names, err := plugin.Readdirnames(-1)

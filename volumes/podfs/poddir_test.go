@@ -116,7 +116,7 @@ func TestListUnmountRemove(t *testing.T) {
 		t.Fatalf("List: %v, %v\nwant %v", found, err, want)
 	}
 	if err := v.Unmount(t.Context(), pod.UID, OnDisk{"kubernetes.io/csi", "pvc-1"}); !errors.Is(err, ErrUnsupported) {
-		t.Errorf("Unmount of another room's volume: %v", err)
+		t.Errorf("Unmount of a CSI volume: got %v, want %v", err, ErrUnsupported)
 	}
 	err = v.RemovePodDir(t.Context(), pod.UID)
 	if err == nil || !strings.Contains(err.Error(), "is still there, unmount it first") {

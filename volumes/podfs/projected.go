@@ -100,8 +100,8 @@ func (v *FS) projectedTokens(
 	return refresh, utilerrors.NewAggregate(errs)
 }
 
-// ownFile: the user whom all containers run as owns a token, a certificate or a trust bundle, and nobody else reads it.
-// With an fsGroup its group may read it, too (it is given 0640 with the rest of the volume).
+// ownFile: the user whom all containers run as owns a token, a certificate or a trust bundle, and no other user can
+// read it. With an fsGroup its group may read it, too (it is given 0640 with the rest of the volume).
 func ownFile(pod *corev1.Pod, data []byte, mode uint32) file {
 	user := singleUser(pod)
 	if sc := pod.Spec.SecurityContext; user != nil || sc != nil && sc.FSGroup != nil {

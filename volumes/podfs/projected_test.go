@@ -160,8 +160,8 @@ func TestTokenSurvivesRestart(t *testing.T) {
 	mount(testNow.Add(2*time.Minute), 1, true)
 	mount(first.RefreshAt.Add(-time.Second), 1, false)
 	m := mount(first.RefreshAt, 2, true)
-	if life := m.RefreshAt.Sub(now); life < 2875*time.Second {
-		t.Errorf("new token is due after %v", life)
+	if got := m.RefreshAt.Sub(now); got < 2875*time.Second {
+		t.Errorf("new token: got refresh after %v, want at least %v", got, 2875*time.Second)
 	}
 	// A clock set back far: what the token says cannot be trusted.
 	mount(testNow.Add(-time.Hour), 3, true)
@@ -186,7 +186,7 @@ func TestTokenOfOtherPodOrAudienceIsNotKept(t *testing.T) {
 			change(&changed)
 			o.configMaps["other/kube-root-ca.crt"] = o.configMaps["shop/kube-root-ca.crt"]
 			other := filepath.Join(v.podsDir, string(changed.Pod.UID))
-			if changed.Pod.UID != r.Pod.UID { // somebody puts the token of one pod below another
+			if changed.Pod.UID != r.Pod.UID { // the token of one pod is mounted below another
 				target := filepath.Join(other, OnDisk{pluginProjected, "p"}.path())
 				if err := os.MkdirAll(target, 0o750); err != nil {
 					t.Fatal(err)
@@ -260,16 +260,16 @@ func TestRenewal(t *testing.T) {
 		due  bool
 		next time.Duration // after now
 	}{
-		"fresh":                        {claim(h, 0), 0, false, 48 * time.Minute},
-		"shortly before":               {claim(h, 0), 47*time.Minute + 59*time.Second, false, time.Minute},
-		"at 80 %":                      {claim(h, 0), 48 * time.Minute, true, time.Minute},
-		"extended beyond its warning":  {claim(365*24*h, h), 0, false, 48 * time.Minute},
-		"extended, due":                {claim(365*24*h, h), 50 * time.Minute, true, time.Minute},
-		"long-lived":                   {claim(30*24*h, 0), 0, false, 24 * h},
-		"clock behind a little":        {claim(h, 0), -5 * time.Minute, false, 48 * time.Minute},
-		"clock set back":               {claim(h, 0), -11 * time.Minute, true, 48 * time.Minute},
-		"clock ahead: no hectic rate":  {claim(h, 0), 5 * h, true, time.Minute},
-		"life shorter than the jitter": {claim(10*time.Second, 0), 0, false, time.Minute},
+		"fresh":                       {claim(h, 0), 0, false, 48 * time.Minute},
+		"shortly before":              {claim(h, 0), 47*time.Minute + 59*time.Second, false, time.Minute},
+		"at 80 %":                     {claim(h, 0), 48 * time.Minute, true, time.Minute},
+		"extended beyond its warning": {claim(365*24*h, h), 0, false, 48 * time.Minute},
+		"extended, due":               {claim(365*24*h, h), 50 * time.Minute, true, time.Minute},
+		"long-lived":                  {claim(30*24*h, 0), 0, false, 24 * h},
+		"clock behind a little":       {claim(h, 0), -5 * time.Minute, false, 48 * time.Minute},
+		"clock set back":              {claim(h, 0), -11 * time.Minute, true, 48 * time.Minute},
+		"clock ahead: no hectic rate": {claim(h, 0), 5 * h, true, time.Minute},
+		"shorter than the jitter":     {claim(10*time.Second, 0), 0, false, time.Minute},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -16,8 +16,8 @@ const (
 	readBatch = 512 // names read from a directory at a time
 	// liftDepth bounds the descriptors held while a tree is removed: deeper directories are first moved to its top.
 	liftDepth = 64
-	// maxStill bounds the attempts in which a directory is not empty, yet has nothing in it to be removed: somebody
-	// exchanges it for another one all the time.
+	// maxStill bounds the attempts in which a directory is not empty, yet has nothing in it to be removed: another
+	// process keeps exchanging it.
 	maxStill = 64
 )
 

@@ -20,12 +20,12 @@ import (
 )
 
 const (
-	tokenMaxAge      = 24 * time.Hour
-	tokenMaxJitter   = 10 * time.Second
-	tokenRetry       = time.Minute      // between two renewals; also after one that failed while the old token is good
-	tokenMaxSkew     = 10 * time.Minute // a token issued later than this from now says that the clock has been set back
-	tokenMaxSize     = 1 << 16
-	tokenDefaultLife = 3600 // seconds, as the API server fills in
+	tokenMaxAge          = 24 * time.Hour
+	tokenMaxJitter       = 10 * time.Second
+	tokenRetry           = time.Minute      // between two renewals; also after one that failed while the old token is good
+	tokenMaxSkew         = 10 * time.Minute // a token issued later than that in the future: the clock was set back
+	tokenMaxSize         = 1 << 16
+	tokenDefaultLifetime = 3600 // seconds, as the API server fills in
 )
 
 // token gives the content of a token source, and when to ask for the next one. The token on disk is kept until it
@@ -39,7 +39,7 @@ func (v *FS) token(
 	if fits && !old.due(r.Now, jitter) {
 		return oldToken, old.refreshAt(r.Now, jitter), nil
 	}
-	seconds := int64(tokenDefaultLife)
+	seconds := int64(tokenDefaultLifetime)
 	if s.ExpirationSeconds != nil {
 		seconds = *s.ExpirationSeconds
 	}

@@ -10,8 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// The UIDs are those that the kubelet's own code of v1.36.3 gives these manifests at that place. Another UID here
-// makes every static pod anew when a node changes hands.
+// The UIDs are those that the kubelet v1.36.3 gives these manifests at that path. With another UID every static pod is
+// recreated when a node changes from the kubelet to nodelet.
 func TestUIDIsTheKubelets(t *testing.T) {
 	for file, want := range map[string]string{
 		"plain.yaml":         "17b4587a402a1fa8f0647f9453727f30",

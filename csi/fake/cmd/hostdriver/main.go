@@ -21,7 +21,7 @@ func main() {
 	flag.StringVar(&c.Socket, "socket", "", "unix socket to serve at")
 	flag.StringVar(&c.Registry, "registry", "", "the agent's plugins_registry directory; empty: do not register")
 	flag.BoolVar(&c.Loop, "loop", true, "keep volumes as ext4 images on loop devices")
-	flag.BoolVar(&c.Condition, "condition", false, "tell of volumes whether they are well")
+	flag.BoolVar(&c.Condition, "condition", false, "report the condition of volumes")
 	flag.Int64Var(&c.MaxVolumes, "max-volumes", 0, "how many volumes the node can attach; 0: any number")
 	flag.Parse()
 	if c.NodeID == "" || c.State == "" || c.Socket == "" {

@@ -49,8 +49,8 @@ func TestTwoPodsOneVolume(t *testing.T) {
 	}
 }
 
-// A volume in use whose driver is declared anew as one without attachments keeps running, and leaves volumesInUse, so
-// that it can be detached. The word survives the agent.
+// A volume in use whose CSIDriver changes to attachRequired: false stays published, and leaves volumesInUse, so that it
+// can be detached. A restart of the agent does not change that.
 func TestNoLongerAttachable(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -161,7 +161,7 @@ func TestOneHandleTwoNames(t *testing.T) {
 	w.nothingLeft()
 }
 
-// Inline volumes are not staged; their driver is told of the pod.
+// Inline volumes are not staged; their driver receives the volume context.
 func TestInline(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -169,7 +169,7 @@ func TestInline(t *testing.T) {
 		Attributes: map[string]string{"a": "b"}, PublishAttributes: map[string]string{"csi.storage.k8s.io/ephemeral": "true"}}
 	p := w.publish("pod-1", v)
 	if got := read(t, filepath.Join(p.Path, "context.json")); !strings.Contains(got, `"a":"b"`) {
-		t.Errorf("the driver was told %s", got)
+		t.Errorf("got volume context %s, want a: b in it", got)
 	}
 	if w.calls("NodeStageVolume") != 0 || len(w.csi.InUse()) != 0 {
 		t.Errorf("%q, in use %q", w.driver.Calls(), w.csi.InUse())
@@ -234,7 +234,7 @@ func TestRepublish(t *testing.T) {
 	write(t, filepath.Join(p.Path, "data"), "precious")
 	w.fail("NodePublishVolume", "InvalidArgument", 1)
 	if _, err := w.csi.Publish(t.Context(), "pod-1", v); err == nil {
-		t.Error("the driver's refusal is not told")
+		t.Error("got no error for a refused NodePublishVolume")
 	}
 	if got := read(t, filepath.Join(p.Path, "data")); got != "precious" {
 		t.Errorf("the pod sees %q", got)
@@ -243,20 +243,20 @@ func TestRepublish(t *testing.T) {
 	w.nothingLeft()
 }
 
-// What a driver leaves behind is never deleted; the pod's end says what is in the way.
-func TestStrangersFilesStay(t *testing.T) {
+// Foreign files beside a volume are never deleted; the error of Unpublish names the directory.
+func TestForeignFilesStay(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
 	v := w.volume("a")
 	p := w.publish("pod-1", v)
-	stray := filepath.Join(filepath.Dir(p.Path), "somebody's")
+	stray := filepath.Join(filepath.Dir(p.Path), "foreign")
 	write(t, stray, "data")
 	err := w.csi.Unpublish(t.Context(), "pod-1", v.Name)
 	if err == nil || !strings.Contains(err.Error(), "not empty") {
 		t.Errorf("unpublish: %v", err)
 	}
 	if read(t, stray) != "data" {
-		t.Error("it was removed")
+		t.Error("the foreign file was removed")
 	}
 	if err := os.Remove(stray); err != nil {
 		t.Fatal(err)
@@ -265,7 +265,7 @@ func TestStrangersFilesStay(t *testing.T) {
 	w.nothingLeft()
 }
 
-// An agent that starts anew while the driver is away finds its volumes as they are.
+// An agent that restarts while the driver does not run keeps the volumes published.
 func TestRestartWithoutDriver(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
