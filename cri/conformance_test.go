@@ -194,28 +194,29 @@ func TestConformanceLife(t *testing.T) {
 	})
 }
 
-// TestConformanceStrangers: what is not there can be stopped and removed, but not looked at or started.
-func TestConformanceStrangers(t *testing.T) {
+// TestConformanceNotFound: an object that does not exist can be stopped and removed; other calls return NotFound.
+func TestConformanceNotFound(t *testing.T) {
 	onEachRuntime(t, func(w *world) {
 		ctx := w.Context()
-		check(w.T, w.c.StopContainer(ctx, "nobody", time.Second))
-		check(w.T, w.c.RemoveContainer(ctx, "nobody"))
-		check(w.T, w.c.StopPodSandbox(ctx, "nobody"))
-		check(w.T, w.c.RemovePodSandbox(ctx, "nobody"))
-		check(w.T, w.c.RemoveImage(ctx, "registry.k8s.io/nobody:1"))
-		if img, err := w.c.ImageStatus(ctx, &runtimeapi.ImageSpec{Image: "registry.k8s.io/nobody:1"}); img != nil || err != nil {
-			w.Errorf("absent image: %v, %v", img, err)
+		check(w.T, w.c.StopContainer(ctx, "missing", time.Second))
+		check(w.T, w.c.RemoveContainer(ctx, "missing"))
+		check(w.T, w.c.StopPodSandbox(ctx, "missing"))
+		check(w.T, w.c.RemovePodSandbox(ctx, "missing"))
+		check(w.T, w.c.RemoveImage(ctx, "registry.k8s.io/missing:1"))
+		absent := &runtimeapi.ImageSpec{Image: "registry.k8s.io/missing:1"}
+		if img, err := w.c.ImageStatus(ctx, absent); img != nil || err != nil {
+			w.Errorf("absent image: got %v and error %v, want neither", img, err)
 		}
-		if err := w.c.StartContainer(ctx, "nobody"); !cri.IsNotFound(err) {
+		if err := w.c.StartContainer(ctx, "missing"); !cri.IsNotFound(err) {
 			w.Errorf("start: %v", err)
 		}
-		if err := w.c.UpdateContainerResources(ctx, "nobody", &runtimeapi.LinuxContainerResources{}); !cri.IsNotFound(err) {
+		if err := w.c.UpdateContainerResources(ctx, "missing", &runtimeapi.LinuxContainerResources{}); !cri.IsNotFound(err) {
 			w.Errorf("update: %v", err)
 		}
-		if _, err := w.c.ExecSync(ctx, "nobody", []string{"true"}, time.Second); !cri.IsNotFound(err) {
+		if _, err := w.c.ExecSync(ctx, "missing", []string{"true"}, time.Second); !cri.IsNotFound(err) {
 			w.Errorf("exec: %v", err)
 		}
-		if _, err := w.create("nobody", "app", 0, "true", fake.Script{}); !cri.IsNotFound(err) {
+		if _, err := w.create("missing", "app", 0, "true", fake.Script{}); !cri.IsNotFound(err) {
 			w.Errorf("create in a sandbox that is not there: %v", err)
 		}
 	})
@@ -301,8 +302,8 @@ func TestConformanceExits(t *testing.T) {
 	})
 }
 
-// TestConformanceStop: a stop overtakes one with a longer grace; the signal is sent once; without a client nobody
-// kills.
+// TestConformanceStop: a stop overtakes one with a longer grace period; the signal is sent once; when the client
+// has cancelled its call, the container is not killed.
 func TestConformanceStop(t *testing.T) {
 	onEachRuntime(t, func(w *world) {
 		sandbox := w.run(0)

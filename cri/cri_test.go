@@ -290,8 +290,14 @@ func TestLostAnswerAndReservedName(t *testing.T) {
 func TestStuckWorkKeepsTheName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rt, c := serve(t, cri.Options{Timeout: time.Second})
-		stuck := rt.Inject(&fake.Fault{Verb: "RunPodSandbox", Inside: true, Hang: true, Deaf: true, Times: 1,
-			Err: status.Error(codes.DeadlineExceeded, "context deadline exceeded")})
+		stuck := rt.Inject(&fake.Fault{
+			Verb:          "RunPodSandbox",
+			Inside:        true,
+			Hang:          true,
+			IgnoresCancel: true,
+			Times:         1,
+			Err:           status.Error(codes.DeadlineExceeded, "context deadline exceeded"),
+		})
 		if _, err := c.RunPodSandbox(t.Context(), sandboxConfig("web", 0), ""); !cri.IsDeadline(err) {
 			t.Fatalf("first call: %v", err)
 		}

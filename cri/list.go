@@ -24,11 +24,11 @@ func (c *Client) SandboxImage(ctx context.Context, id string) (string, error) {
 }
 
 func imageOf(info string) string {
-	var told struct {
+	var sandbox struct {
 		Image string `json:"image"`
 	}
-	if json.Unmarshal([]byte(info), &told) != nil {
+	if json.Unmarshal([]byte(info), &sandbox) != nil {
 		return ""
 	}
-	return told.Image
+	return sandbox.Image
 }

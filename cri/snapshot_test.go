@@ -34,7 +34,7 @@ func find(s *cri.Snapshot, id string) cri.Container {
 	return s.Containers[slices.IndexFunc(s.Containers, func(c cri.Container) bool { return c.Id == id })]
 }
 
-// TestSnapshotCost walks a pod through its life: each look asks only for what may have moved.
+// TestSnapshotCost takes a snapshot at each step of a pod: each asks only for what may have changed.
 func TestSnapshotCost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rt, c := serve(t, cri.Options{})
@@ -191,8 +191,8 @@ func TestSnapshotVanishing(t *testing.T) {
 	})
 }
 
-// TestRelist: pods are found by sandbox or by container alone, strangers are left out, and fingerprints move with
-// states.
+// TestRelist: pods are found by sandbox or by container alone, those of other clients are left out, and fingerprints
+// change with states.
 func TestRelist(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rt, c := serve(t, cri.Options{})

@@ -18,7 +18,7 @@ import (
 	"github.com/nodelet/nodelet/cri/fake"
 )
 
-// watcher collects what Watch tells.
+// watcher collects what Watch reports.
 type watcher struct {
 	mu       sync.Mutex
 	pods     []types.UID
@@ -46,7 +46,7 @@ func watch(t *testing.T, c *cri.Client) *watcher {
 	return w
 }
 
-// take gives what was told since the last take.
+// take returns what was reported since the last take.
 func (w *watcher) take() (pods []types.UID, connects int) {
 	synctest.Wait()
 	w.mu.Lock()
@@ -119,7 +119,7 @@ func TestWatchUnimplemented(t *testing.T) {
 	})
 }
 
-// TestWatchEmpty: so does one that takes the call and never has anything to tell.
+// TestWatchEmpty: a runtime that accepts the call and ends the stream without events lets the caller fall back too.
 func TestWatchEmpty(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rt, c := serve(t, cri.Options{})

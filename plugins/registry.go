@@ -139,7 +139,7 @@ func settle(ctx context.Context, watcher *inotify.Watcher) bool {
 	}
 }
 
-// sockets returns all sockets below dir with the identity of each, which tells it from a later socket at the same path.
+// sockets returns all sockets below dir, each with an identity that no later socket at the same path shares.
 // It calls watch for each directory. Hidden sockets are not plugins.
 func sockets(dir string, watch func(dir string) error, trouble func(error)) map[string]string {
 	found := map[string]string{}

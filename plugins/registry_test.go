@@ -23,7 +23,7 @@ import (
 
 const pluginType = "Test"
 
-// world is a root directory, a registry that works in it, and the room that serves its plugins.
+// world is a root directory, a registry that works in it, and the handler of its plugins.
 type world struct {
 	t    *testing.T
 	root string
@@ -55,7 +55,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// begin starts a life of the registry.
+// begin starts the registry.
 func (w *world) begin() {
 	ctx, cancel := context.WithCancel(context.Background())
 	r := plugins.New(plugins.Config{Root: w.root, Handlers: map[string]plugins.Handler{pluginType: w}, Log: slog.New(slog.NewTextHandler(w, nil)), PollInterval: 20 * time.Millisecond})
@@ -147,19 +147,20 @@ func (w *world) registered(name string) int {
 	return w.count[name]
 }
 
-// untilTold waits until a plugin has heard so many words of its registration, of which the last is why it was refused;
-// "" that it was not.
-func (w *world) untilTold(p *fake.Plugin, n int, why string) {
+// untilNotified waits until a plugin has received n registration statuses. The last must have why in its error; with an
+// empty why it must report success.
+func (w *world) untilNotified(p *fake.Plugin, n int, why string) {
 	w.t.Helper()
-	w.until("the plugin hears what became of it", func() bool { return len(p.Told()) >= n })
-	last := p.Told()[n-1]
+	w.until("the plugin is notified", func() bool { return len(p.Registrations()) >= n })
+	last := p.Registrations()[n-1]
 	if last.PluginRegistered != (why == "") || !strings.Contains(last.Error, why) {
-		w.t.Errorf("the plugin hears %v, want %q", last, why)
+		w.t.Errorf("got status %v, want error %q", last, why)
 	}
 }
 
-// TestRegistered: a plugin that is there when the agent starts, and one that comes later, are handed over with what
-// they say of themselves, and hear that they are registered. One without an endpoint is reached where it registers.
+// TestRegistered: a plugin that is there when the agent starts, and one that comes later, are passed to the handler
+// with their own data and are notified of success. A plugin without an endpoint is called at the socket where it
+// registers.
 func TestRegistered(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -169,9 +170,9 @@ func TestRegistered(t *testing.T) {
 	}
 	early := w.plugin("early.sock", "early", func(i *registration.PluginInfo) { i.SupportedVersions = []string{"v1", "v2"} })
 	w.begin()
-	w.untilTold(early, 1, "")
+	w.untilNotified(early, 1, "")
 	late := w.plugin("below/late.sock", "late", func(i *registration.PluginInfo) { i.Endpoint = "" })
-	w.untilTold(late, 1, "")
+	w.untilNotified(late, 1, "")
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if got := w.known["early"]; got.Type != pluginType || got.Endpoint != "/run/early" || !slices.Equal(got.Versions, []string{"v1", "v2"}) {
@@ -182,20 +183,20 @@ func TestRegistered(t *testing.T) {
 	}
 }
 
-// TestRefused: a plugin that the room refuses hears why, and is asked again, by and by; so does one of a type that
-// nobody serves.
+// TestRefused: a plugin that the handler refuses is notified of the reason and asked again later; so is one of a type
+// without a handler.
 func TestRefused(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.setRefuse(errors.New("version v0 is not supported"))
 	p := w.plugin("a.sock", "a", nil)
-	w.untilTold(p, 1, "version v0 is not supported")
-	w.untilTold(p, 2, "version v0 is not supported")
+	w.untilNotified(p, 1, "version v0 is not supported")
+	w.untilNotified(p, 2, "version v0 is not supported")
 	w.setRefuse(nil)
-	w.until("the plugin is registered", func() bool { told := p.Told(); return told[len(told)-1].PluginRegistered })
+	w.until("the plugin is registered", func() bool { got := p.Registrations(); return got[len(got)-1].PluginRegistered })
 	w.untilKnown("a")
 	other := w.plugin("b.sock", "b", func(i *registration.PluginInfo) { i.Type = "Other" })
-	w.untilTold(other, 1, `plugins of type "Other" are not served`)
+	w.untilNotified(other, 1, `plugins of type "Other" are not served`)
 	w.untilKnown("a")
 }
 
@@ -206,13 +207,13 @@ func TestSocketGone(t *testing.T) {
 	w.plugin("a.sock", "a", nil)
 	b := w.plugin("b.sock", "b", nil)
 	w.untilKnown("a", "b")
-	w.untilTold(b, 1, "")
+	w.untilNotified(b, 1, "")
 	if err := os.Remove(w.path("a.sock")); err != nil {
 		t.Fatal(err)
 	}
 	w.untilKnown("b")
-	if n := len(b.Told()); n != 1 || w.registered("b") != 1 {
-		t.Errorf("the other plugin was told %d times and registered %d times", n, w.registered("b"))
+	if n := len(b.Registrations()); n != 1 || w.registered("b") != 1 {
+		t.Errorf("the other plugin: got %d statuses and %d registrations, want 1 and 1", n, w.registered("b"))
 	}
 }
 
@@ -231,15 +232,15 @@ func TestDirectoryGone(t *testing.T) {
 }
 
 // TestRestarted: a plugin that comes back at its path, perhaps without the agent having seen that it was gone, is
-// dismissed and registered anew.
+// dismissed and registered again.
 func TestRestarted(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	for life := 1; life <= 4; life++ {
+	for run := 1; run <= 4; run++ {
 		p := w.plugin("a.sock", "a", nil)
-		w.untilTold(p, 1, "")
-		w.until("the plugin is registered once in each life", func() bool { return w.registered("a") == life })
-		if life%2 == 0 {
+		w.untilNotified(p, 1, "")
+		w.until("the plugin is registered once in each run", func() bool { return w.registered("a") == run })
+		if run%2 == 0 {
 			continue // the next takes its path while it runs
 		}
 		p.Close()
@@ -247,20 +248,21 @@ func TestRestarted(t *testing.T) {
 	w.untilKnown("a")
 }
 
-// TestTwoSockets: two plugins of one name are two registrations; which of them counts is the room's affair.
+// TestTwoSockets: two plugins of one name are two registrations; the handler decides which of them it uses.
 func TestTwoSockets(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.plugin("a.sock", "a", nil)
 	w.until("the first is registered", func() bool { return w.registered("a") == 1 })
 	second := w.plugin("b.sock", "a", nil)
-	w.untilTold(second, 1, "")
+	w.untilNotified(second, 1, "")
 	if n := w.registered("a"); n != 2 {
 		t.Errorf("registered %d times", n)
 	}
 }
 
-// TestNoSockets: what is no socket, or is hidden, or is a link to a socket elsewhere, is not asked and disturbs nobody.
+// TestNoSockets: a file that is no socket, is hidden, or is a link to a socket elsewhere, is not called and disturbs no
+// plugin.
 func TestNoSockets(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -284,13 +286,13 @@ func TestNoSockets(t *testing.T) {
 	w.plugin("good.sock", "good", nil)
 	w.untilKnown("good")
 	for name, p := range map[string]*fake.Plugin{"hidden": hidden, "below a hidden directory": below, "linked": elsewhere} {
-		if len(p.Told()) > 0 {
+		if len(p.Registrations()) > 0 {
 			t.Errorf("a socket was asked that is %s", name)
 		}
 	}
 }
 
-// silent answers nothing, until it is let go.
+// silent does not answer until letGo is closed.
 type silent struct {
 	registration.UnimplementedRegistrationServer
 	once         sync.Once
@@ -306,7 +308,7 @@ func (s *silent) GetInfo(ctx context.Context, _ *registration.InfoRequest) (*reg
 	return nil, errors.New("too late")
 }
 
-// TestSilentPlugin: a plugin that does not answer, and a socket on which nobody listens any more, hold up no other
+// TestSilentPlugin: a plugin that does not answer, and a socket without a listener, block no other
 // plugin, and not the agent's end.
 func TestSilentPlugin(t *testing.T) {
 	t.Parallel()

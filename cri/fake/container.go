@@ -183,8 +183,8 @@ func (r *Runtime) ExitContainer(id string, code int32, reason string) {
 	}
 }
 
-// SetReason corrects the reason of a container after its exit and tells nobody, as containerd does for a late OOM
-// event.
+// SetReason corrects the reason of a container after its exit without sending an event, as containerd does for a late
+// OOM event.
 func (r *Runtime) SetReason(id, reason string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

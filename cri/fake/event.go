@@ -66,7 +66,8 @@ func (r *Runtime) Subscribers() int {
 	return len(r.subscribers)
 }
 
-// publish tells the subscribers of a container or sandbox (which is then named twice). r.mu is held.
+// publish sends an event about a container or sandbox to the subscribers. For a sandbox, both IDs are its own. r.mu is
+// held.
 func (r *Runtime) publish(id, sandboxID string, kind pb.ContainerEventType) {
 	if len(r.subscribers) == 0 {
 		return

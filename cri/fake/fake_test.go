@@ -240,7 +240,7 @@ func TestImages(t *testing.T) {
 		if err := pull("localhost:5000/bad:1", nil); err == nil || !strings.HasPrefix(err.Error(), "RegistryUnavailable") {
 			t.Errorf("scripted failure: %v", err)
 		}
-		if err := pull("nobody/knows:1", nil); status.Code(err) != codes.NotFound {
+		if err := pull("team/missing:1", nil); status.Code(err) != codes.NotFound {
 			t.Errorf("unknown image: %v", err)
 		}
 		resp, err := rt.ImageStatus(t.Context(), &pb.ImageStatusRequest{Image: &pb.ImageSpec{Image: "team/app"}})

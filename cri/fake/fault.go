@@ -30,8 +30,8 @@ type Fault struct {
 	Delay time.Duration
 	// Hang makes it wait until Release or until its client has gone.
 	Hang bool
-	// Deaf makes it hang on although its client has gone, as work does that is stuck in the kernel.
-	Deaf bool
+	// IgnoresCancel makes it hang on although its client has gone, as work does that is stuck in the kernel.
+	IgnoresCancel bool
 	// Err is what it then answers; with Lose and none set, the connection counts as broken (Unavailable). nil means that
 	// the call goes on.
 	Err error
@@ -101,7 +101,7 @@ func (f *Fault) takes(verb, object string) bool {
 // strike waits and gives the fault's error.
 func (f *Fault) strike(ctx context.Context) error {
 	gone := ctx.Done()
-	if f.Deaf {
+	if f.IgnoresCancel {
 		gone = nil
 	}
 	if f.Delay > 0 {

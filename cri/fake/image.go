@@ -167,7 +167,7 @@ func (r *Runtime) RemoveImage(_ context.Context, req *pb.RemoveImageRequest) (*p
 	return &pb.RemoveImageResponse{}, nil
 }
 
-// ImageFsInfo tells of one file system that holds the images.
+// ImageFsInfo returns the usage of one file system that holds the images.
 func (r *Runtime) ImageFsInfo(context.Context, *pb.ImageFsInfoRequest) (*pb.ImageFsInfoResponse, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -15,7 +15,7 @@ type Usage struct {
 	CPUNanoSeconds, MemoryBytes uint64
 }
 
-// SetUsage sets what the stats calls tell of a container.
+// SetUsage sets what the stats calls return for a container.
 func (r *Runtime) SetUsage(containerID string, u Usage) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -30,7 +30,7 @@ func (r *Runtime) Version(context.Context, *pb.VersionRequest) (*pb.VersionRespo
 		RuntimeName: cmp.Or(r.RuntimeName, "containerd"), RuntimeVersion: cmp.Or(r.RuntimeVersion, "v2.4.2")}, nil
 }
 
-// Status tells the conditions and one default runtime handler.
+// Status returns the conditions and one default runtime handler.
 func (r *Runtime) Status(context.Context, *pb.StatusRequest) (*pb.StatusResponse, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -43,7 +43,7 @@ func (r *Runtime) Status(context.Context, *pb.StatusRequest) (*pb.StatusResponse
 			RecursiveReadOnlyMounts: true, UserNamespaces: true}}}}, nil
 }
 
-// RuntimeConfig tells the cgroup driver.
+// RuntimeConfig returns the cgroup driver.
 func (r *Runtime) RuntimeConfig(context.Context, *pb.RuntimeConfigRequest) (*pb.RuntimeConfigResponse, error) {
 	return &pb.RuntimeConfigResponse{Linux: &pb.LinuxRuntimeConfiguration{CgroupDriver: r.CgroupDriver}}, nil
 }

@@ -16,13 +16,13 @@ import (
 // Runtime is a container runtime in memory. Make one with New, set its fields and scripts, call Start or Listen, and
 // Close at the end.
 type Runtime struct {
-	// RuntimeName and RuntimeVersion are what the Version call tells; containerd v2.4.2 where empty.
+	// RuntimeName and RuntimeVersion are what the Version call returns; containerd v2.4.2 where empty.
 	RuntimeName, RuntimeVersion string
-	// CgroupDriver is what the RuntimeConfig call tells.
+	// CgroupDriver is what the RuntimeConfig call returns.
 	CgroupDriver pb.CgroupDriver
 	// NoEvents makes GetContainerEvents unimplemented.
 	NoEvents bool
-	// EmptyEvents ends each stream of events at once and without an error, as CRI-O does unless it is told to send events.
+	// EmptyEvents ends each stream of events at once and without an error, as CRI-O does without enable_pod_events.
 	EmptyEvents bool
 	// SandboxTakes is how long RunPodSandbox works.
 	SandboxTakes time.Duration
@@ -64,7 +64,7 @@ func New() *Runtime {
 	}
 }
 
-// SetCondition changes what Status tells; kind is RuntimeReady or NetworkReady.
+// SetCondition changes what Status returns; kind is RuntimeReady or NetworkReady.
 func (r *Runtime) SetCondition(kind string, ok bool, reason, message string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

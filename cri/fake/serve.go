@@ -14,7 +14,7 @@ import (
 )
 
 // Connect gives a connection to the runtime through an in-process pipe; it is of the type of cri.Options.Connect. The
-// path is ignored. While the runtime is down it fails like a socket nobody listens on.
+// path is ignored. While the runtime is down it fails like a socket without a listener.
 func (r *Runtime) Connect(ctx context.Context, _ string) (net.Conn, error) {
 	r.mu.Lock()
 	pipe := r.pipe

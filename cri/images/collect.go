@@ -40,7 +40,7 @@ type CollectorOptions struct {
 type Collector struct {
 	runtime *cri.Client
 	o       CollectorOptions
-	// space tells size and free bytes of the file system at a path.
+	// space returns the size and the free bytes of the file system at a path.
 	space func(path string) (capacity, available uint64, err error)
 	// began is when this run of the agent started: earlier uses of an image are not known.
 	began time.Time
@@ -127,11 +127,13 @@ func (c *Collector) Collect(ctx context.Context) error {
 		return nil
 	}
 	want := capacity*uint64(100-c.o.LowPercent)/100 - available
-	c.o.Log.Info("disk usage is above the image garbage collection threshold, removing unused images", "usage", usage, "high", c.o.HighPercent, "bytes", want)
+	c.o.Log.Info("disk usage is above the image garbage collection threshold, removing unused images",
+		"usage", usage, "high", c.o.HighPercent, "bytes", want)
 	freed, err := c.remove(ctx, now, all, want)
 	if err == nil && freed < want {
-		err = fmt.Errorf("Failed to garbage collect required amount of images. Attempted to free %d bytes, "+ //nolint:staticcheck // the kubelet's words
-			"but only found %d bytes eligible to free.", want, freed)
+		//nolint:staticcheck // the kubelet's message
+		err = fmt.Errorf("Failed to garbage collect required amount of images. "+
+			"Attempted to free %d bytes, but only found %d bytes eligible to free.", want, freed)
 		c.o.Event("Warning", "FreeDiskSpaceFailed", err.Error())
 	}
 	return err

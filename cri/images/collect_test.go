@@ -188,7 +188,7 @@ func TestCollectOld(t *testing.T) {
 	})
 }
 
-// TestRemoveUnused: when the disk is needed all goes that may, and Run collects by itself.
+// TestRemoveUnused: RemoveUnused removes all images that it may, and Run collects periodically.
 func TestRemoveUnused(t *testing.T) {
 	onDisk(t, usual, "a b c", func(d *disk) {
 		removed := 0
@@ -197,7 +197,7 @@ func TestRemoveUnused(t *testing.T) {
 		d.collect("")
 		time.Sleep(2 * time.Minute)
 		if err := d.RemoveUnused(d.t.Context()); err != nil || removed != 1 {
-			d.t.Errorf("%v; told %d times", err, removed)
+			d.t.Errorf("got error %v and %d calls of Removed, want no error and 1 call", err, removed)
 		}
 		d.check("on demand", "b")
 		d.add("x")

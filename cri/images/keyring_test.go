@@ -138,7 +138,7 @@ func TestSecretsStaySecret(t *testing.T) {
 	}
 	for _, name := range []string{"broken", "half", "opaque"} {
 		if !slices.ContainsFunc(problems, func(p string) bool { return strings.Contains(p, "ns/"+name) }) {
-			t.Errorf("nobody hears of %s: %q", name, problems)
+			t.Errorf("got problems %q, want one that names %s", problems, name)
 		}
 	}
 	j := job{credentials: k}
@@ -191,7 +191,7 @@ func TestNodeConfig(t *testing.T) {
 	}
 }
 
-// FuzzDockerConfig: strangers' configurations make no panic, and every pattern they yield can be looked up.
+// FuzzDockerConfig: untrusted configurations cause no panic, and every pattern in them can be looked up.
 func FuzzDockerConfig(f *testing.F) {
 	f.Add([]byte(`{"auths":{"https://index.docker.io/v1/":{"auth":"dTpw"}}}`), "docker.io/library/busybox")
 	f.Add([]byte(`{"*.[a.io:5000/x":{"username":"u","password":"p"},"b":{"auth":"="}}`), "b.io:5000/x/y")

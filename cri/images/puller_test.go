@@ -194,7 +194,7 @@ func TestWaitersLeave(t *testing.T) {
 		}
 		synctest.Wait()
 		if n := len(p.runtime.InFlight()) + len(p.flights); n != 0 {
-			t.Errorf("the pull goes on for nobody: %d", n)
+			t.Errorf("got %d pulls in flight after the last caller left, want none", n)
 		}
 		began := time.Now()
 		if got := mustPull(t, p, pullRequest{Image: "app:1"}); got.Took != time.Hour || time.Since(began) != time.Hour {
@@ -343,9 +343,9 @@ func TestProvidedCredentials(t *testing.T) {
 				t.Errorf("pulled as %s: got credential %d, want %d", user, got.used, want)
 			}
 		}
-		rt.Publish(fake.RemoteImage{Name: "r.io/team/app:1", Logins: map[string]string{"nobody": ""}})
+		rt.Publish(fake.RemoteImage{Name: "r.io/team/app:1", Logins: map[string]string{"other": ""}})
 		if _, err := pull(t.Context(), p, pullRequest{Image: "r.io/team/app:1", Pod: pod}); err == nil || !strings.HasSuffix(err.Error(), "; one is broken") {
-			t.Errorf("the problem is not told: %v", err)
+			t.Errorf("got error %v, want it to end with the problem", err)
 		}
 	})
 }

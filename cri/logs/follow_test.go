@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// container writes a log as containerd does, which opens the new file before it lets go of the old one.
+// container writes a log as containerd does, which opens the new file before it closes the old one.
 type container struct {
 	t    *testing.T
 	path string
@@ -162,7 +162,7 @@ func TestFollowThroughRotations(t *testing.T) {
 			}
 			r.check(t, ctr.next)
 			if d.watch.instance != nil {
-				t.Error("inotify is still open though nobody follows")
+				t.Error("inotify is still open after the last follower ended")
 			}
 		})
 	}
@@ -247,7 +247,7 @@ func TestFollowEnds(t *testing.T) {
 	}
 }
 
-// TestEmptied: a log that somebody empties in place is followed from its new beginning.
+// TestEmptied: a log that is truncated in place is followed from its new beginning.
 func TestEmptied(t *testing.T) {
 	d, ctr := newContainer(t)
 	ctr.say()

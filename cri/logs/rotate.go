@@ -124,7 +124,7 @@ func (r *Rotator) rotate(ctx context.Context, l Log) error {
 	}
 	dir := &rotation{File: path, name: filepath.Base(l.Path), moving: &r.Dir.moving}
 	defer dir.Close()
-	if !dir.has(dir.name) { // removed by somebody, or renamed by a life of the agent that ended then
+	if !dir.has(dir.name) { // removed, or renamed by an agent that then ended
 		return r.Reopen(ctx, l.ID)
 	}
 	old, err := dir.tidy(max(0, r.MaxFiles-2))

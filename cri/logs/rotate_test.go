@@ -91,7 +91,7 @@ func TestRuntimeDoesNotReopen(t *testing.T) {
 	}
 }
 
-// TestInterruptedRotation: what a life of the agent has left behind when it ended in a rotation is put in order.
+// TestInterruptedRotation: the next rotation repairs what an agent left behind that ended during a rotation.
 func TestInterruptedRotation(t *testing.T) {
 	d, ctr := newContainer(t)
 	dir := filepath.Dir(ctr.path)
@@ -113,7 +113,7 @@ func TestInterruptedRotation(t *testing.T) {
 	}
 	rot.Round(t.Context())
 	if _, err := os.Stat(ctr.path); err != nil {
-		t.Errorf("the log was not opened anew: %v", err)
+		t.Errorf("the log was not reopened: %v", err)
 	}
 }
 

@@ -89,7 +89,7 @@ func Start(cfg Config) (*Driver, error) {
 func (d *Driver) Close() { d.plugin.Close() }
 
 // Registrations returns the registration statuses that the driver has received.
-func (d *Driver) Registrations() []*registration.RegistrationStatus { return d.plugin.Told() }
+func (d *Driver) Registrations() []*registration.RegistrationStatus { return d.plugin.Registrations() }
 
 // Calls are the calls that change something so far, as "Method volume".
 func (d *Driver) Calls() []string {

@@ -34,7 +34,7 @@ func TestDevicesGoRound(t *testing.T) {
 	if err != nil || len(got.Devices) != 2 || got.Devices[0].ContainerPath != "/dev/d1" || len(got.Mounts) != 1 || !got.Mounts[0].ReadOnly {
 		t.Errorf("got %v, %v", got, err)
 	}
-	w.admit(one) // again, as a next life of the agent may
+	w.admit(one) // again, as the agent may after a restart
 	if want := []string{"Allocate d1,d2", "Allocate d3", "Allocate d4"}; !slices.Equal(p.Calls(), want) {
 		t.Errorf("the plugin was asked %q, want %q", p.Calls(), want)
 	}
@@ -45,7 +45,7 @@ func TestDevicesGoRound(t *testing.T) {
 	w.refused(pod("four", "app 2"), "Requested: 2, Available: 1")
 	spent := func(uid types.UID) bool { return uid == two.UID }
 	if err := w.give(pod("four", "app 3"), spent); err != nil {
-		t.Errorf("the devices of a pod that has ended are not given out again: %v", err)
+		t.Errorf("the devices of a pod that has ended are not allocated again: %v", err)
 	}
 }
 
@@ -99,7 +99,7 @@ func TestPreferred(t *testing.T) {
 	w.has(p, "app", "d3,d4")
 }
 
-// Only healthy devices are given out; the node's figures follow.
+// Only healthy devices are allocated; the capacity of the node follows.
 func TestHealth(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -114,7 +114,7 @@ func TestHealth(t *testing.T) {
 	w.untilCapacity(resourceName, 4, 4)
 }
 
-// A plugin that ends leaves devices that are not given out; who has some keeps them, and starts anew with them.
+// The devices of a plugin that has ended are not allocated; pods keep those they have, also when containers restart.
 func TestPluginGone(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -175,8 +175,8 @@ func TestPreStart(t *testing.T) {
 	}
 }
 
-// What was given out stays so through the death of the agent, without a call to the plugin; devices are offered again
-// when the plugin has registered, and who waits for that is woken.
+// Allocations survive a kill of the agent without a call to the plugin; devices are allocatable again when the plugin
+// has registered, and the pods that wait for it are woken.
 func TestAgentKilled(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -209,8 +209,8 @@ func TestAgentKilled(t *testing.T) {
 	})
 }
 
-// TestKilledAtEachStep: wherever the agent dies while a pod is let in, the next life gives the pod its devices, and
-// nobody else.
+// TestKilledAtEachStep: wherever the agent is killed while it admits a pod, after the restart the pod gets its
+// devices, and no other pod gets them.
 func TestKilledAtEachStep(t *testing.T) {
 	t.Parallel()
 	for step, cut := range map[string]func(w *world, p *fake.Plugin, one *corev1.Pod){
@@ -247,7 +247,7 @@ func TestKilledAtEachStep(t *testing.T) {
 	}
 }
 
-// A pod that was let in without devices, as where the checkpoint was lost, gets them when its container is made.
+// A pod that was admitted without devices, as after the loss of the checkpoint, gets them when its container is made.
 func TestLateDevices(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -261,7 +261,7 @@ func TestLateDevices(t *testing.T) {
 	}
 }
 
-// Without a place to keep it, nothing is given out.
+// When the checkpoint cannot be written, no device is allocated.
 func TestCheckpointFails(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -303,12 +303,12 @@ func TestDamagedAnswer(t *testing.T) {
 	}
 }
 
-// A plugin may register by a socket of its own; when that goes, so do its devices.
+// A plugin may register by a socket of its own; when the socket is removed, its devices become unhealthy.
 func TestRegistry(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	p := w.plugin(func(c *fake.Config) { c.Registry = true })
-	w.until("the plugin hears of it", func() bool { told := p.Told(); return len(told) > 0 && told[0].PluginRegistered })
+	w.until("the plugin is notified", func() bool { got := p.Registrations(); return len(got) > 0 && got[0].PluginRegistered })
 	one := pod("one", "app 2")
 	w.admit(one)
 	w.has(one, "app", "d1,d2")
@@ -318,7 +318,7 @@ func TestRegistry(t *testing.T) {
 	w.untilCapacity(resourceName, 4, 0)
 }
 
-// Plugins of another version or for what is no extended resource are refused, and told why.
+// Plugins of an unsupported version, or for a name that is no extended resource, are refused with the reason.
 func TestRefusedPlugins(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -341,7 +341,7 @@ func TestRefusedPlugins(t *testing.T) {
 	}
 }
 
-// The sockets that are there when the agent starts go, so that their plugins register anew; other files stay.
+// The agent removes existing sockets when it starts, so that their plugins register again; other files stay.
 func TestOldSockets(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -21,7 +21,7 @@ import (
 
 const resourceName = "nodelet.test/fake"
 
-// world is a node with one life of devices after the other.
+// world is a node whose device manager can be killed and started again.
 type world struct {
 	t       *testing.T
 	root    string
@@ -52,7 +52,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// begin starts a life of devices, and waits until plugins can register: those that came earlier would lose their
+// begin starts the device manager and waits until plugins can register: those that came earlier would lose their
 // sockets.
 func (w *world) begin() {
 	w.t.Helper()
@@ -73,10 +73,10 @@ func (w *world) begin() {
 	w.devices, w.stop, w.ended = d, cancel, make(chan struct{})
 	go func(ended chan struct{}) {
 		defer close(ended)
-		var rooms sync.WaitGroup
-		rooms.Go(func() { registry.Run(ctx) })
+		var running sync.WaitGroup
+		running.Go(func() { registry.Run(ctx) })
 		d.Run(ctx)
-		rooms.Wait()
+		running.Wait()
 	}(w.ended)
 	w.until("plugins can register", func() bool {
 		_, err := os.Lstat(filepath.Join(w.root, "device-plugins", "kubelet.sock"))
@@ -84,7 +84,7 @@ func (w *world) begin() {
 	})
 }
 
-// kill ends a life as SIGKILL would: nothing is written any more.
+// kill ends the device manager as SIGKILL would: nothing is written any more.
 func (w *world) kill() {
 	if w.devices != nil {
 		w.stop()
@@ -160,7 +160,7 @@ func pod(uid string, ask ...string) *corev1.Pod {
 		name, n, _ := strings.Cut(a, " ")
 		c := corev1.Container{Name: name}
 		c.Resources.Limits = corev1.ResourceList{resourceName: quantity.MustParse(n), "cpu": quantity.MustParse("1"),
-			"nodelet.test/by-hand": quantity.MustParse("1")}
+			"nodelet.test/no-plugin": quantity.MustParse("1")}
 		switch {
 		case strings.HasPrefix(name, "sidecar"):
 			always := corev1.ContainerRestartPolicyAlways
@@ -175,7 +175,7 @@ func pod(uid string, ask ...string) *corev1.Pod {
 	return p
 }
 
-func nobody(types.UID) bool { return false }
+func noneEnded(types.UID) bool { return false }
 
 // give gives a pod its devices as its admission does, in one go.
 func (w *world) give(p *corev1.Pod, spent func(types.UID) bool) error {
@@ -188,14 +188,14 @@ func (w *world) give(p *corev1.Pod, spent func(types.UID) bool) error {
 
 func (w *world) admit(p *corev1.Pod) {
 	w.t.Helper()
-	if err := w.give(p, nobody); err != nil {
+	if err := w.give(p, noneEnded); err != nil {
 		w.t.Errorf("pod %s is refused: %v", p.UID, err)
 	}
 }
 
 func (w *world) refused(p *corev1.Pod, why string) {
 	w.t.Helper()
-	if err := w.give(p, nobody); err == nil || !strings.Contains(err.Error(), why) {
+	if err := w.give(p, noneEnded); err == nil || !strings.Contains(err.Error(), why) {
 		w.t.Errorf("pod %s: got %v, want %q", p.UID, err, why)
 	}
 }

@@ -12,8 +12,8 @@ import (
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 )
 
-// told is what a list of devices says, the NUMA node behind the name where there is one.
-func told(list []*podresources.ContainerDevices) string {
+// format returns a list of devices as text, with the NUMA node behind the name where there is one.
+func format(list []*podresources.ContainerDevices) string {
 	var all []string
 	for _, d := range list {
 		one := d.ResourceName + " " + strings.Join(d.DeviceIds, ",")
@@ -25,7 +25,7 @@ func told(list []*podresources.ContainerDevices) string {
 	return strings.Join(all, "; ")
 }
 
-// Who asks hears which container of which pod has which devices, and which the node has.
+// The pod resources API returns which container of which pod has which devices, and which devices the node has.
 func TestPodResources(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -56,17 +56,19 @@ func TestPodResources(t *testing.T) {
 		if p.Name != "first" || p.Namespace != "default" || len(p.Containers) != 2 {
 			t.Fatalf("got %v", p)
 		}
-		if got, want := told(p.Containers[0].Devices), resourceName+" d1@0"; p.Containers[0].Name != "sidecar" || got != want {
-			t.Errorf("the sidecar has %q, want %q", got, want)
+		sidecar, app := p.Containers[0], p.Containers[1]
+		if got, want := format(sidecar.Devices), resourceName+" d1@0"; sidecar.Name != "sidecar" || got != want {
+			t.Errorf("container %s: got devices %q, want sidecar with %q", sidecar.Name, got, want)
 		}
-		if got, want := told(p.Containers[1].Devices), resourceName+" d2; "+resourceName+" d3"; p.Containers[1].Name != "app" || got != want {
-			t.Errorf("the other container has %q, want %q", got, want)
+		want := resourceName + " d2; " + resourceName + " d3"
+		if got := format(app.Devices); app.Name != "app" || got != want {
+			t.Errorf("container %s: got devices %q, want app with %q", app.Name, got, want)
 		}
 	}
 	all, err := client.GetAllocatableResources(t.Context(), &podresources.AllocatableResourcesRequest{})
 	want := strings.ReplaceAll("R d2; R d3; R d4; R d1@0", "R", resourceName)
-	if err != nil || told(all.Devices) != want {
-		t.Errorf("the node has %q, want %q; %v", told(all.GetDevices()), want, err)
+	if err != nil || format(all.Devices) != want {
+		t.Errorf("the node has %q, want %q; %v", format(all.GetDevices()), want, err)
 	}
 	if _, err := client.Get(t.Context(), &podresources.GetPodResourcesRequest{PodName: "second"}); err == nil || !strings.Contains(err.Error(), "not found") {
 		t.Errorf("got %v", err)

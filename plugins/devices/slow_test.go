@@ -16,7 +16,7 @@ import (
 // reserve sets devices aside, and begins to ask the plugin for them; the answer comes by the channel.
 func (w *world) reserve(ctx context.Context, p *corev1.Pod) <-chan error {
 	w.t.Helper()
-	allocate, err := w.devices.Reserve(p, nobody)
+	allocate, err := w.devices.Reserve(p, noneEnded)
 	if err != nil || allocate == nil {
 		w.t.Fatalf("pod %s: nothing is set aside: %v", p.UID, err)
 	}
@@ -74,12 +74,12 @@ func TestReservationEnds(t *testing.T) {
 			p.Fail(errors.New("the device is on fire"))
 			release()
 		}, "on fire"},
-		"nobody waits any more": {func(_ *world, _ *fake.Plugin, stop, _ func()) { stop() }, "canceled"},
+		"the caller has left": {func(_ *world, _ *fake.Plugin, stop, _ func()) { stop() }, "canceled"},
 		"the pod goes": {func(w *world, _ *fake.Plugin, _, release func()) {
 			w.devices.Release("one")
 			release()
 		}, "were released"},
-		"the pod comes anew": {func(w *world, _ *fake.Plugin, _, release func()) {
+		"the pod is re-created": {func(w *world, _ *fake.Plugin, _, release func()) {
 			w.devices.Release("one")
 			second := w.reserve(w.t.Context(), pod("one", "app 1"))
 			release()
@@ -113,8 +113,8 @@ func TestReservationEnds(t *testing.T) {
 	}
 }
 
-// A plugin that does not say which devices it prefers holds up nobody else; what it prefers is taken although others
-// have come meanwhile.
+// A plugin that does not answer which devices it prefers blocks no other pod; the pod gets the preferred devices
+// although other pods have come meanwhile.
 func TestSlowPreference(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -135,7 +135,7 @@ func TestSlowPreference(t *testing.T) {
 	w.has(two, "app", "d2")
 }
 
-// The containers of a pod that was let in without devices come for them side by side: the plugin is asked once for
+// The containers of a pod that was admitted without devices ask for them in parallel: the plugin is called once for
 // each.
 func TestLateDevicesSideBySide(t *testing.T) {
 	t.Parallel()

@@ -98,7 +98,7 @@ func TestRefused(t *testing.T) {
 	})
 }
 
-// A template of which no claim is needed, and a claim of which no driver has devices, ask nobody for anything.
+// A template that needs no claim, and a claim without devices of any driver, cause no call of a driver.
 func TestNothingToPrepare(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -219,7 +219,7 @@ func TestHangingDriver(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := w.dra.Unprepare(ctx, a.UID); !errors.Is(err, context.Canceled) {
-		t.Errorf("who waits for a claim that somebody works on cannot be called off: %v", err)
+		t.Errorf("cancelled while the claim is being prepared: got error %v, want %v", err, context.Canceled)
 	}
 	release()
 	for _, over := range []chan error{first, second} {
@@ -253,7 +253,7 @@ func TestRollingUpdate(t *testing.T) {
 	})
 }
 
-// A driver of another time is spoken to as it speaks; one that speaks nothing known is told so.
+// A driver is called by a version that both sides support; one without a supported version is refused.
 func TestServices(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -265,14 +265,14 @@ func TestServices(t *testing.T) {
 	w.prepare(p)
 	w.has(p, "nodelet.test/fake=uid-gpu")
 	w.unprepare(p)
-	stranger, err := fake.Start(fake.Config{Root: w.root, Name: "new.test", Services: []string{"v9.DRAPlugin"}})
+	unsupported, err := fake.Start(fake.Config{Root: w.root, Name: "new.test", Services: []string{"v9.DRAPlugin"}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(stranger.Close)
-	w.until("the stranger is refused", func() bool {
-		told := stranger.Told()
-		return len(told) > 0 && strings.Contains(told[0].Error, `it serves ["v9.DRAPlugin"]`)
+	t.Cleanup(unsupported.Close)
+	w.until("the driver is refused", func() bool {
+		got := unsupported.Registrations()
+		return len(got) > 0 && strings.Contains(got[0].Error, `it serves ["v9.DRAPlugin"]`)
 	})
 }
 
@@ -393,13 +393,13 @@ func TestContainers(t *testing.T) {
 		}
 	}
 	c.Resources.Claims, c.Resources.Requests = use("big", "small"), corev1.ResourceList{"x.com/big": resource.MustParse("1")}
-	told := w.dra.Resources(p, c)
-	if len(told) != 2 || told[0].ClaimName != "gpu" || told[1].ClaimName != "ext" || len(told[0].ClaimResources) != 3 {
-		t.Fatalf("exporters hear of %v", told)
+	got := w.dra.Resources(p, c)
+	if len(got) != 2 || got[0].ClaimName != "gpu" || got[1].ClaimName != "ext" || len(got[0].ClaimResources) != 3 {
+		t.Fatalf("got %v, want three resources of claim gpu, and claim ext", got)
 	}
-	first := told[0].ClaimResources[0]
+	first := got[0].ClaimResources[0]
 	if first.DriverName != driverName || first.DeviceName != "d1" || first.GetShareId() != "s" || len(first.CdiDevices) != 2 {
-		t.Errorf("exporters hear of %v", first)
+		t.Errorf("got %v, want device d1 of %s with share s and 2 CDI devices", first, driverName)
 	}
 	if err := w.dra.Prepare(t.Context(), p); err != nil {
 		t.Error(err)

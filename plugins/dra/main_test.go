@@ -24,7 +24,7 @@ import (
 
 const driverName = "nodelet.test"
 
-// world is a node with one life of dra after the other, and the claims that the API server has.
+// world is a node whose DRA manager can be killed and started again, and the claims that the API server has.
 type world struct {
 	t     *testing.T
 	root  string
@@ -57,7 +57,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// begin starts a life of dra.
+// begin starts the DRA manager.
 func (w *world) begin() {
 	w.t.Helper()
 	d, err := dra.New(dra.Config{Root: w.root, Grace: time.Millisecond, Claim: w.claim, Slices: w, Wake: func(pods []types.UID) {
@@ -73,14 +73,14 @@ func (w *world) begin() {
 	w.dra, w.stop, w.ended = d, cancel, make(chan struct{})
 	go func(ended chan struct{}) {
 		defer close(ended)
-		var rooms sync.WaitGroup
-		rooms.Go(func() { registry.Run(ctx) })
+		var running sync.WaitGroup
+		running.Go(func() { registry.Run(ctx) })
 		d.Run(ctx)
-		rooms.Wait()
+		running.Wait()
 	}(w.ended)
 }
 
-// kill ends a life as SIGKILL would: nothing is written any more.
+// kill ends the DRA manager as SIGKILL would: nothing is written any more.
 func (w *world) kill() {
 	if w.dra != nil {
 		w.stop()
@@ -142,7 +142,7 @@ func (w *world) Delete(_ context.Context, driver string) error {
 	return nil
 }
 
-// sliced tells whether a driver has ResourceSlices.
+// sliced reports whether a driver has ResourceSlices.
 func (w *world) sliced(driver string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -162,8 +162,8 @@ func (w *world) driver(change func(*fake.Config)) *fake.Driver {
 	}
 	w.t.Cleanup(d.Close)
 	w.until("the driver has registered", func() bool {
-		told := d.Told()
-		return len(told) > 0 && told[len(told)-1].PluginRegistered
+		got := d.Registrations()
+		return len(got) > 0 && got[len(got)-1].PluginRegistered
 	})
 	return d
 }

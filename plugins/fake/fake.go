@@ -1,6 +1,6 @@
 // Package fake is the plugin's side of the registration in plugins_registry, for the fakes of what plugins serve: the
-// sockets of a plugin, and what it says and hears at the one by which it registers. It knows no interface of plugins.
-// Only tests call it.
+// sockets of a plugin, and what it sends and receives at the one by which it registers. It knows no interface of
+// plugins. Only tests call it.
 package fake
 
 import (
@@ -25,8 +25,8 @@ type Plugin struct {
 	serving sync.WaitGroup
 	info    *registration.PluginInfo
 
-	mu   sync.Mutex
-	told []*registration.RegistrationStatus
+	mu       sync.Mutex
+	statuses []*registration.RegistrationStatus
 }
 
 // Serve serves at a socket until Close.
@@ -62,11 +62,11 @@ func (p *Plugin) Close() {
 	p.serving.Wait()
 }
 
-// Told are the registration statuses that the plugin has heard.
-func (p *Plugin) Told() []*registration.RegistrationStatus {
+// Registrations returns the registration statuses that the plugin has received.
+func (p *Plugin) Registrations() []*registration.RegistrationStatus {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return slices.Clone(p.told)
+	return slices.Clone(p.statuses)
 }
 
 // GetInfo is the registration's first call.
@@ -79,6 +79,6 @@ func (p *Plugin) NotifyRegistrationStatus(_ context.Context,
 	s *registration.RegistrationStatus) (*registration.RegistrationStatusResponse, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.told = append(p.told, s)
+	p.statuses = append(p.statuses, s)
 	return &registration.RegistrationStatusResponse{}, nil
 }

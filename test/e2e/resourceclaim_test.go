@@ -84,7 +84,7 @@ func startDRADriver(t *testing.T) *fake.Driver {
 	}
 	t.Cleanup(d.Close)
 	eventually(t, 30*time.Second, "the driver is registered", func() (string, bool) {
-		all := d.Told()
+		all := d.Registrations()
 		return fmt.Sprint(all), len(all) > 0 && all[len(all)-1].PluginRegistered
 	})
 	apply(t, draSliceYAML())

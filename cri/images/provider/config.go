@@ -19,7 +19,7 @@ import (
 // maxConfig is the size limit of a file in bytes.
 const maxConfig = 4 << 20
 
-// configVersions are those of CredentialProviderConfig. All have the same fields, but for tokenAttributes, which v1 has
+// configVersions are those of CredentialProviderConfig. All have the same fields, except tokenAttributes, which v1 has
 // alone.
 var configVersions = []string{"kubelet.config.k8s.io/v1", "kubelet.config.k8s.io/v1beta1",
 	"kubelet.config.k8s.io/v1alpha1"}

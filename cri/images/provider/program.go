@@ -129,9 +129,9 @@ type bounded struct {
 }
 
 func (b *bounded) Write(p []byte) (int, error) {
-	room := b.limit - len(b.kept)
-	b.kept = append(b.kept, p[:min(room, len(p))]...)
-	if len(p) > room && b.overflow != nil {
+	free := b.limit - len(b.kept)
+	b.kept = append(b.kept, p[:min(free, len(p))]...)
+	if len(p) > free && b.overflow != nil {
 		b.overflow()
 	}
 	return len(p), nil

@@ -165,7 +165,7 @@ func TestExpiry(t *testing.T) {
 			t.Error("it was forgotten too early")
 		}
 		if _, ok := c.find(identity{key: "other"}, "r.io/app"); ok {
-			t.Error("it was given to somebody else")
+			t.Error("it was given to another identity")
 		}
 		time.Sleep(1)
 		if _, ok := c.find(identity{}, "r.io/app"); ok {
@@ -208,9 +208,9 @@ func TestOneRunForAll(t *testing.T) {
 	}
 }
 
-// TestBadProgramsTellNothing: what is wrong with a program and its answers is in the log, without what it answered, and
-// those who see the pod hear its name alone.
-func TestBadProgramsTellNothing(t *testing.T) {
+// TestBadProgramsLeakNothing: the log says what is wrong with a program or its answer, but never has the answer itself;
+// the problem that users of the pod see has only the name of the provider.
+func TestBadProgramsLeakNothing(t *testing.T) {
 	good := answering("Image", "")
 	for name, tc := range map[string]struct{ script, want string }{
 		"fails":         {"echo " + hidden + "; echo no metadata service >&2; exit 3", `exit status 3; its standard error: \"no metadata service\"`},
@@ -266,7 +266,7 @@ func wantDead(t *testing.T, file string) {
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	t.Errorf("process %s goes on", pid)
+	t.Errorf("process %s is still running", pid)
 }
 
 // FuzzAnswer: no answer makes a panic, and no error quotes one.

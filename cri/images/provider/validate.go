@@ -14,7 +14,7 @@ import (
 	"github.com/nodelet/nodelet/cri/images"
 )
 
-// apiVersions are those of requests and answers. They have the same fields, but for tokens and annotations, which v1
+// apiVersions are those of requests and answers. They have the same fields, except tokens and annotations, which v1
 // has alone.
 var apiVersions = []string{"credentialprovider.kubelet.k8s.io/v1", "credentialprovider.kubelet.k8s.io/v1beta1",
 	"credentialprovider.kubelet.k8s.io/v1alpha1"}

@@ -49,7 +49,7 @@ type record struct {
 	CredentialMapping map[string]Credentials `json:"credentialMapping,omitempty"`
 }
 
-// Credentials say who may use an image. The zero value is nobody.
+// Credentials say who may use an image. The zero value allows no pod.
 type Credentials struct {
 	Secrets         []Secret         `json:"kubernetesSecrets,omitempty"`
 	ServiceAccounts []ServiceAccount `json:"kubernetesServiceAccounts,omitempty"`

@@ -60,7 +60,7 @@ func TestAllowed(t *testing.T) {
 		"same login in another secret": {used: secret("a", "s", "u", "h"), pod: secret("b", "t", "v", "h"), want: true},
 		"rotated login, same object":   {used: secret("a", "s", "u", "h"), pod: secret("a", "s", "u", "new"), want: true},
 		"another secret":               {used: secret("a", "s", "u", "h"), pod: secret("b", "s", "v", "other")},
-		"made anew by the same name":   {used: secret("a", "s", "u", "h"), pod: secret("a", "s", "v", "other")},
+		"re-created, same name":        {used: secret("a", "s", "u", "h"), pod: secret("a", "s", "v", "other")},
 		"no hash on both sides":        {used: secret("a", "s", "u", ""), pod: secret("b", "t", "v", "")},
 		"no secret":                    {used: secret("a", "s", "u", "h")},
 		"without credentials":          {used: Credentials{EveryPod: true}, want: true},

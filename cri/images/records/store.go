@@ -109,7 +109,7 @@ func (s *Store) Failed(image string) {
 	}
 }
 
-// Unknown ends a pull of which nobody knows whether it brought the image: the intent stays.
+// Unknown ends a pull that may or may not have brought the image: the intent stays.
 func (s *Store) Unknown(image string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

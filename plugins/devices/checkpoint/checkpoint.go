@@ -1,5 +1,5 @@
 // Package checkpoint reads and writes the file in which the kubelet keeps which container has which devices, in the
-// kubelet's form, so that a node can be handed over with its devices given out, and back.
+// kubelet's form, so that a node can switch between the kubelet and this agent while pods have devices.
 //
 // The checksum of that file is over a text that holds the names of the Go types which the kubelet keeps its data in. So
 // those here have the same names and fields, and this package has the name of theirs. It never looks at the disk:

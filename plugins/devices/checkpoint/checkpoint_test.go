@@ -35,7 +35,7 @@ func TestKubelets(t *testing.T) {
 	}
 }
 
-// TestDamaged: what can be read of a damaged file is read, and the damage is told.
+// TestDamaged: the readable entries of a damaged file are returned together with an error.
 func TestDamaged(t *testing.T) {
 	text, err := os.ReadFile(kubelets)
 	if err != nil {

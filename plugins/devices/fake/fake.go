@@ -1,6 +1,6 @@
 // Package fake is a device plugin for tests: small, but real. It serves the device plugin interface over gRPC,
-// registers at the agent's socket or by a socket of its own as plugins do, and hands out devices that are names and no
-// more: a container gets an environment variable with them, /dev/null under the name of each, and a mount where there
+// registers at the agent's socket or by a socket of its own as plugins do, and allocates devices that are only
+// names: a container gets an environment variable with them, /dev/null under the name of each, and a mount where there
 // is a directory to mount.
 //
 // All it is asked is on record. Only tests call it.
@@ -46,7 +46,7 @@ type Plugin struct {
 
 	mu        sync.Mutex
 	unhealthy map[string]bool
-	changed   chan struct{} // closed, and made anew, when a device's health has changed
+	changed   chan struct{} // closed and replaced when a device's health has changed
 	calls     []string
 	failure   error
 	held      *hold
@@ -81,8 +81,8 @@ func (p *Plugin) endpoint() string { return filepath.Join(p.cfg.Root, "plugins",
 // Close ends the plugin at once, calls and all.
 func (p *Plugin) Close() { p.plugin.Close() }
 
-// Told is what the plugin heard of its registration by a socket of its own.
-func (p *Plugin) Told() []*registration.RegistrationStatus { return p.plugin.Told() }
+// Registrations returns the registration statuses that the plugin has received at a socket of its own.
+func (p *Plugin) Registrations() []*registration.RegistrationStatus { return p.plugin.Registrations() }
 
 // Register registers the plugin at the agent's socket, waiting for that until ctx ends.
 func (p *Plugin) Register(ctx context.Context) error {
@@ -164,12 +164,12 @@ func (p *Plugin) note(verb string, ids []string) error {
 	return p.failure
 }
 
-// GetDevicePluginOptions tells what else the plugin wants to be asked.
+// GetDevicePluginOptions returns which optional calls the plugin wants.
 func (p *Plugin) GetDevicePluginOptions(context.Context, *api.Empty) (*api.DevicePluginOptions, error) {
 	return &api.DevicePluginOptions{PreStartRequired: p.cfg.PreStart, GetPreferredAllocationAvailable: p.cfg.Prefer}, nil
 }
 
-// ListAndWatch tells of the devices, the first at NUMA node 0 and the others at none, and again when their health
+// ListAndWatch sends the devices, the first at NUMA node 0 and the others at none, and again when their health
 // changes.
 func (p *Plugin) ListAndWatch(_ *api.Empty, stream grpc.ServerStreamingServer[api.ListAndWatchResponse]) error {
 	for {
@@ -213,7 +213,7 @@ func (p *Plugin) GetPreferredAllocation(ctx context.Context,
 	return out, nil
 }
 
-// Allocate hands devices out.
+// Allocate returns what the containers get for their devices.
 func (p *Plugin) Allocate(ctx context.Context, q *api.AllocateRequest) (*api.AllocateResponse, error) {
 	if err := p.wait(ctx, "Allocate"); err != nil {
 		return nil, err

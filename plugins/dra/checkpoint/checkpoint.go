@@ -1,5 +1,5 @@
 // Package checkpoint reads and writes the file in which the kubelet keeps which resource claims are prepared for which
-// pods, in the kubelet's form, so that a node can be handed over with its claims prepared, and back.
+// pods, in the kubelet's form, so that a node can switch between the kubelet and this agent while claims are prepared.
 //
 // The names of the fields are the file's. It never looks at the disk: package dra, which alone calls it, does. A crash
 // leaves nothing of it behind.

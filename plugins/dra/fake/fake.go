@@ -27,7 +27,7 @@ import (
 type Config struct {
 	Root string // the agent's
 	Name string
-	// Instance tells one instance from another of the same driver; empty will do for one.
+	// Instance distinguishes instances of the same driver; it may be empty for one of them.
 	Instance string
 	// Services are those that it says it serves; none stands for v1.
 	Services []string
@@ -76,8 +76,8 @@ func Start(cfg Config) (*Driver, error) {
 // Close ends the driver at once, calls and all.
 func (d *Driver) Close() { d.plugin.Close() }
 
-// Told is what the driver heard of its registration.
-func (d *Driver) Told() []*registration.RegistrationStatus { return d.plugin.Told() }
+// Registrations returns the registration statuses that the driver has received.
+func (d *Driver) Registrations() []*registration.RegistrationStatus { return d.plugin.Registrations() }
 
 // Calls are the calls so far, as "prepare claim,claim".
 func (d *Driver) Calls() []string {
@@ -177,7 +177,7 @@ type cdiDevice struct {
 	} `json:"containerEdits"`
 }
 
-// writeCDI tells the runtime what the devices of a claim are.
+// writeCDI writes the CDI file that describes the devices of a claim to the runtime.
 func (d *Driver) writeCDI(c *api.Claim, devices []*api.Device) error {
 	if d.cfg.CDIDir == "" {
 		return nil
