@@ -163,7 +163,10 @@ func TestLongResourceClaims(t *testing.T) {
 	t.Log("the agent is killed: pods keep running, and a restarted container has its devices")
 	before := containerStatus(getPod(t, "one"), "app")
 	killAgent(t)
-	kubectl(t, "exec", "two", "--", "touch", "/end")
+	eventually(t, time.Minute, "the restarted agent serves exec", func() (string, bool) {
+		_, err := tb.Kubectl(t.Context(), "exec", "two", "--", "touch", "/end")
+		return fmt.Sprint(err), err == nil
+	})
 	waitPod(t, 60*time.Second, "two", "runs again", func(p *corev1.Pod) bool {
 		return containerStatus(p, "app").RestartCount > 0 && ready(p)
 	})
