@@ -55,8 +55,8 @@ func Marshal(entries []PodDevicesEntry, registered map[string][]string) ([]byte,
 	return json.Marshal(f)
 }
 
-// ErrChecksum says that the content is not what was written. What of it could be read is given all the same: better a
-// device that is taken for given out though it is not than the other way round.
+// ErrChecksum says that the content is not what was written. Unmarshal still returns the entries that it could read: it
+// is better to treat a free device as allocated than an allocated device as free.
 var ErrChecksum = errors.New("checksum does not match the content")
 
 // Unmarshal reads the file's content. Entries that name no container or no resource are left out, with an error.
