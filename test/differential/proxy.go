@@ -1,22 +1,15 @@
 package main
 
 import (
-	"context"
 	"fmt"
-	"io"
-	"net"
 	"sync"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/encoding"
-	"google.golang.org/grpc/mem"
-	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodelet/nodelet/test/criproxy"
 )
 
 // call is one call to the runtime that changes something.
@@ -29,8 +22,7 @@ type call struct {
 
 // proxy runs between an agent and the runtime and records the calls that change something.
 type proxy struct {
-	server *grpc.Server
-	conn   *grpc.ClientConn
+	through *criproxy.Proxy
 
 	mu    sync.Mutex
 	calls []call
@@ -38,81 +30,24 @@ type proxy struct {
 	owner map[string]call
 }
 
-// raw is a codec that passes messages unchanged.
-type raw struct{}
-
-func (raw) Name() string { return "proto" }
-func (raw) Marshal(v any) (mem.BufferSlice, error) {
-	return mem.BufferSlice{mem.SliceBuffer(*v.(*[]byte))}, nil
-}
-func (raw) Unmarshal(data mem.BufferSlice, v any) error {
-	*v.(*[]byte) = data.Materialize()
-	return nil
-}
-
-var _ encoding.CodecV2 = raw{}
-
 func startProxy(socket, runtime string) (*proxy, error) {
-	conn, err := grpc.NewClient(runtime, grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(raw{}), grpc.MaxCallRecvMsgSize(16<<20)))
-	if err != nil {
+	p := &proxy{owner: map[string]call{}}
+	var err error
+	if p.through, err = criproxy.Start(socket, runtime, p.handle); err != nil {
 		return nil, err
 	}
-	listener, err := net.Listen("unix", socket)
-	if err != nil {
-		conn.Close()
-		return nil, err
-	}
-	p := &proxy{conn: conn, owner: map[string]call{}}
-	p.server = grpc.NewServer(grpc.ForceServerCodecV2(raw{}), grpc.UnknownServiceHandler(p.handle), grpc.MaxRecvMsgSize(16<<20))
-	go func() { _ = p.server.Serve(listener) }()
 	return p, nil
 }
 
-func (p *proxy) close() {
-	p.server.Stop()
-	p.conn.Close()
-}
+func (p *proxy) close() { p.through.Close() }
 
 // handle forwards one call: a request, and any number of responses.
-func (p *proxy) handle(_ any, in grpc.ServerStream) error {
-	method, ok := grpc.MethodFromServerStream(in)
-	if !ok {
-		return status.Error(codes.Internal, "no method")
-	}
-	var request []byte
-	if err := in.RecvMsg(&request); err != nil {
-		return err
-	}
-	ctx, cancel := context.WithCancel(in.Context())
-	defer cancel()
-	if md, ok := metadata.FromIncomingContext(ctx); ok {
-		ctx = metadata.NewOutgoingContext(ctx, md.Copy())
-	}
-	out, err := p.conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, method)
-	if err != nil {
-		return err
-	}
+func (p *proxy) handle(to *criproxy.Proxy, in grpc.ServerStream, method string, request []byte) error {
 	before := p.before(method, request)
-	if err := out.SendMsg(&request); err != nil {
-		return err
-	}
-	if err := out.CloseSend(); err != nil {
-		return err
-	}
-	for {
-		var answer []byte
-		switch err := out.RecvMsg(&answer); {
-		case err == io.EOF:
-			return nil
-		case err != nil:
-			return err
-		}
+	return to.Pass(in.Context(), method, request, func(answer []byte) error {
 		p.after(before, answer)
-		if err := in.SendMsg(&answer); err != nil {
-			return err
-		}
-	}
+		return in.SendMsg(&answer)
+	})
 }
 
 const service = "/runtime.v1.RuntimeService/"

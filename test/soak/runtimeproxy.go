@@ -2,20 +2,16 @@ package main
 
 import (
 	"context"
-	"io"
 	"math/rand/v2"
-	"net"
 	"strings"
 	"sync"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/encoding"
-	"google.golang.org/grpc/mem"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+
+	"github.com/nodelet/nodelet/test/criproxy"
 )
 
 // runtimeMode is what the proxy does to calls of the agent to the runtime.
@@ -34,52 +30,23 @@ const (
 
 // runtimeProxy stands between the agent and the runtime. It hands messages through without reading them.
 type runtimeProxy struct {
-	server *grpc.Server
-	conn   *grpc.ClientConn
+	through *criproxy.Proxy
 
 	mu      sync.Mutex
 	mode    runtimeMode
 	changed chan struct{} // closed at the next change of mode
 }
 
-// raw hands messages through as they are.
-type raw struct{}
-
-func (raw) Name() string { return "proto" }
-
-func (raw) Marshal(v any) (mem.BufferSlice, error) {
-	return mem.BufferSlice{mem.SliceBuffer(*v.(*[]byte))}, nil
-}
-
-func (raw) Unmarshal(data mem.BufferSlice, v any) error {
-	*v.(*[]byte) = data.Materialize()
-	return nil
-}
-
-var _ encoding.CodecV2 = raw{}
-
 func startRuntimeProxy(socket, runtime string) (*runtimeProxy, error) {
-	conn, err := grpc.NewClient(runtime, grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(raw{}), grpc.MaxCallRecvMsgSize(16<<20)))
-	if err != nil {
+	p := &runtimeProxy{mode: runtimeNormal, changed: make(chan struct{})}
+	var err error
+	if p.through, err = criproxy.Start(socket, runtime, p.handle); err != nil {
 		return nil, err
 	}
-	listener, err := net.Listen("unix", socket)
-	if err != nil {
-		conn.Close()
-		return nil, err
-	}
-	p := &runtimeProxy{conn: conn, mode: runtimeNormal, changed: make(chan struct{})}
-	p.server = grpc.NewServer(grpc.ForceServerCodecV2(raw{}), grpc.UnknownServiceHandler(p.handle),
-		grpc.MaxRecvMsgSize(16<<20))
-	go func() { _ = p.server.Serve(listener) }()
 	return p, nil
 }
 
-func (p *runtimeProxy) close() {
-	p.server.Stop()
-	p.conn.Close()
-}
+func (p *runtimeProxy) close() { p.through.Close() }
 
 func (p *runtimeProxy) set(m runtimeMode) {
 	p.mu.Lock()
@@ -98,17 +65,9 @@ func (p *runtimeProxy) now() (runtimeMode, <-chan struct{}) {
 var errFault = status.Error(codes.Unavailable, "made by the soak test")
 
 // handle passes one call on, or not.
-func (p *runtimeProxy) handle(_ any, in grpc.ServerStream) error {
-	method, ok := grpc.MethodFromServerStream(in)
-	if !ok {
-		return status.Error(codes.Internal, "no method")
-	}
-	var request []byte
-	if err := in.RecvMsg(&request); err != nil {
-		return err
-	}
+func (p *runtimeProxy) handle(to *criproxy.Proxy, in grpc.ServerStream, method string, request []byte) error {
 	if strings.HasSuffix(method, "/GetContainerEvents") {
-		return p.events(in, method, request)
+		return p.events(to, in, method, request)
 	}
 	mode, changed := p.now()
 	if rand.IntN(3) > 0 {
@@ -118,7 +77,7 @@ func (p *runtimeProxy) handle(_ any, in grpc.ServerStream) error {
 	case runtimeFails:
 		return errFault
 	case runtimeLoses:
-		_ = p.pass(context.WithoutCancel(in.Context()), nil, method, request)
+		_ = to.Pass(context.WithoutCancel(in.Context()), method, request, drop)
 		return errFault
 	case runtimeHangs:
 		select {
@@ -132,15 +91,15 @@ func (p *runtimeProxy) handle(_ any, in grpc.ServerStream) error {
 		time.Sleep(before)
 		// The runtime does it whether or not the caller still waits.
 		defer time.Sleep(after)
-		return p.pass(context.WithoutCancel(in.Context()), in, method, request)
+		return to.Pass(context.WithoutCancel(in.Context()), method, request, sendTo(in))
 	case runtimeTwice:
-		_ = p.pass(in.Context(), nil, method, request)
+		_ = to.Pass(in.Context(), method, request, drop)
 	}
-	return p.pass(in.Context(), in, method, request)
+	return to.Pass(in.Context(), method, request, sendTo(in))
 }
 
 // events passes the runtime's events on until the mode says otherwise.
-func (p *runtimeProxy) events(in grpc.ServerStream, method string, request []byte) error {
+func (p *runtimeProxy) events(to *criproxy.Proxy, in grpc.ServerStream, method string, request []byte) error {
 	ctx, cancel := context.WithCancel(in.Context())
 	defer cancel()
 	go func() {
@@ -157,39 +116,13 @@ func (p *runtimeProxy) events(in grpc.ServerStream, method string, request []byt
 			}
 		}
 	}()
-	return p.pass(ctx, in, method, request)
+	return to.Pass(ctx, method, request, sendTo(in))
 }
 
-// pass hands a request to the runtime and its answers back; in may be nil, then they are dropped.
-func (p *runtimeProxy) pass(ctx context.Context, in grpc.ServerStream, method string, request []byte) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	if md, ok := metadata.FromIncomingContext(ctx); ok {
-		ctx = metadata.NewOutgoingContext(ctx, md.Copy())
-	}
-	out, err := p.conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, method)
-	if err != nil {
-		return err
-	}
-	if err := out.SendMsg(&request); err != nil {
-		return err
-	}
-	if err := out.CloseSend(); err != nil {
-		return err
-	}
-	for {
-		var answer []byte
-		switch err := out.RecvMsg(&answer); {
-		case err == io.EOF:
-			return nil
-		case err != nil:
-			return err
-		}
-		if in == nil {
-			continue
-		}
-		if err := in.SendMsg(&answer); err != nil {
-			return err
-		}
-	}
+// drop loses an answer.
+func drop([]byte) error { return nil }
+
+// sendTo hands answers to the agent.
+func sendTo(in grpc.ServerStream) func([]byte) error {
+	return func(answer []byte) error { return in.SendMsg(&answer) }
 }
