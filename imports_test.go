@@ -39,6 +39,7 @@ var pureMustNot = []string{
 // itself.
 const mayImport = `
 cmd: agent cni config cri csi host internal kube metrics plugins probes systemd volumes
+cmd/nodelet/command: cmd/nodelet/command agent config systemd
 agent: cri host/boundedfile host/cgroups host/userns internal/latest kube/objects kube/pod kube/pods kube/status probes volumes
 agent/admission: agent/podstate kube/pod
 agent/plan: agent/podstate agent/podstatus kube/pod

@@ -41,27 +41,31 @@ func program(t *testing.T, args ...string) (stdout, stderr string, code int) {
 // TestHelpNeverActs checks that each command prints its usage when it is asked for help, and does nothing else.
 func TestHelpNeverActs(t *testing.T) {
 	t.Parallel()
+	usage := map[string]string{}
+	for _, c := range commands() {
+		usage[c.Name] = c.Usage
+	}
 	for args, want := range map[string]string{
 		"--help":                        "Usage: nodelet [flags]",
 		"-h":                            "Usage: nodelet [flags]",
 		"help":                          "Usage: nodelet [flags]",
 		"help --help":                   "Usage: nodelet [flags]",
-		"help systemd":                  systemdUsage,
-		"help explain":                  explainUsage,
-		"explain --help":                explainUsage,
-		"explain -h":                    explainUsage,
+		"help systemd":                  usage["systemd"],
+		"help explain":                  usage["explain"],
+		"explain --help":                usage["explain"],
+		"explain -h":                    usage["explain"],
 		"completion --help":             "usage: nodelet completion",
 		"version --help":                "usage: nodelet version",
-		"systemd --help":                systemdUsage,
-		"systemd -h":                    systemdUsage,
-		"systemd install --help":        systemdUsage,
-		"systemd install --own-unit -h": systemdUsage,
-		"systemd install --v=4 --help":  systemdUsage,
-		"systemd uninstall --help":      systemdUsage,
-		"systemd uninstall -h":          systemdUsage,
-		"systemd status --help":         systemdUsage,
-		"systemd unit --help":           systemdUsage,
-		"systemd unit --kubelet -h":     systemdUsage,
+		"systemd --help":                usage["systemd"],
+		"systemd -h":                    usage["systemd"],
+		"systemd install --help":        usage["systemd"],
+		"systemd install --own-unit -h": usage["systemd"],
+		"systemd install --v=4 --help":  usage["systemd"],
+		"systemd uninstall --help":      usage["systemd"],
+		"systemd uninstall -h":          usage["systemd"],
+		"systemd status --help":         usage["systemd"],
+		"systemd unit --help":           usage["systemd"],
+		"systemd unit --kubelet -h":     usage["systemd"],
 	} {
 		out, errs, code := program(t, strings.Fields(args)...)
 		if code != 0 || !strings.Contains(out, want) || errs != "" {
@@ -122,9 +126,9 @@ func TestHelpListsCommands(t *testing.T) {
 	t.Parallel()
 	help, _, _ := program(t, "--help")
 	script, _, _ := program(t, "completion")
-	for _, c := range commandTable() {
-		if !strings.Contains(help, "\n  "+c.name+" ") || !strings.Contains(script, c.name) {
-			t.Errorf("command %s is missing in --help or in the completion", c.name)
+	for _, c := range commands() {
+		if !strings.Contains(help, "\n  "+c.Name+" ") || !strings.Contains(script, c.Name) {
+			t.Errorf("command %s is missing in --help or in the completion", c.Name)
 		}
 	}
 }

@@ -19,6 +19,9 @@ import (
 	"golang.org/x/sys/unix"
 	"k8s.io/klog/v2"
 
+	"github.com/nodelet/nodelet/cmd/nodelet/command"
+	"github.com/nodelet/nodelet/cmd/nodelet/command/explain"
+	"github.com/nodelet/nodelet/cmd/nodelet/command/service"
 	"github.com/nodelet/nodelet/cni"
 	"github.com/nodelet/nodelet/cni/shim"
 	"github.com/nodelet/nodelet/config"
@@ -26,13 +29,23 @@ import (
 	"github.com/nodelet/nodelet/systemd"
 )
 
+// commands returns all subcommands except help; config.HelpText lists them.
+func commands() []command.Command {
+	return []command.Command{
+		explain.Command(),
+		service.Command(),
+		command.Completion(commands),
+		command.Version(),
+	}
+}
+
 func main() {
 	if call := shim.Pending(); call != nil { // the runtime runs this program as its network plugin, and no agent answers
 		os.Exit(cni.Plugin(call, os.Stdout))
 	}
 	args := os.Args[1:]
 	if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
-		exit(runCommand(args[0], args[1:], os.Stdout))
+		exit(command.Dispatch(commands(), args[0], args[1:], os.Stdout))
 	}
 	cfg, err := config.Load(args)
 	var text *config.TextRequest
