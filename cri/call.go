@@ -10,6 +10,13 @@ import (
 	"google.golang.org/grpc"
 )
 
+// caller makes the calls of a client.
+type caller struct {
+	timeout time.Duration
+	done    func(verb string, took time.Duration, err error)
+	flight
+}
+
 // op is one call: the CRI's name of it, its object for messages, and how long it may take (0: as long as the caller's
 // context).
 type op struct {
@@ -18,7 +25,7 @@ type op struct {
 }
 
 // do makes a call within its limit and lists it among the calls in flight.
-func do[Req, Resp any](ctx context.Context, c *Client, o op,
+func do[Req, Resp any](ctx context.Context, c *caller, o op,
 	call func(context.Context, Req, ...grpc.CallOption) (Resp, error), req Req) (Resp, error) {
 	if o.limit > 0 {
 		var cancel context.CancelFunc
@@ -26,7 +33,7 @@ func do[Req, Resp any](ctx context.Context, c *Client, o op,
 		defer cancel()
 	}
 	began := time.Now()
-	id := c.flight.begin(Call{Verb: o.verb, Object: o.object, Since: began})
+	id := c.begin(Call{Verb: o.verb, Object: o.object, Since: began})
 	resp, err := call(ctx, req)
 	took := time.Since(began)
 	if err != nil {
@@ -36,7 +43,7 @@ func do[Req, Resp any](ctx context.Context, c *Client, o op,
 		}
 		err = e
 	}
-	c.flight.end(id)
+	c.end(id)
 	if c.done != nil {
 		c.done(o.verb, took, err)
 	}
@@ -79,13 +86,13 @@ func (f *flight) end(id uint64) {
 }
 
 // InFlight lists the calls that the runtime has not answered yet, the oldest first.
-func (c *Client) InFlight() []Call {
-	c.flight.mu.Lock()
-	calls := make([]Call, 0, len(c.flight.calls))
-	for _, call := range c.flight.calls {
+func (f *flight) InFlight() []Call {
+	f.mu.Lock()
+	calls := make([]Call, 0, len(f.calls))
+	for _, call := range f.calls {
 		calls = append(calls, call)
 	}
-	c.flight.mu.Unlock()
+	f.mu.Unlock()
 	slices.SortFunc(calls, func(a, b Call) int {
 		return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Verb, b.Verb), cmp.Compare(a.Object, b.Object))
 	})

@@ -43,13 +43,12 @@ type Options struct {
 
 // Client calls one container runtime. It is safe for use by many goroutines. Create it with Dial.
 type Client struct {
+	*caller
+	images
+	stats
 	runtime runtimeapi.RuntimeServiceClient
-	image   runtimeapi.ImageServiceClient
 	conns   []*grpc.ClientConn
-	timeout time.Duration
-	done    func(verb string, took time.Duration, err error)
 	log     *slog.Logger
-	flight  flight
 	// updates counts calls that may have changed the resources of a running container; see Snapshot.
 	updates atomic.Uint64
 }
@@ -58,7 +57,7 @@ type Client struct {
 // absolute path. It does not wait for the runtime: the first call connects. A lost connection is restored with a
 // back-off of up to 3 s, during which calls fail at once; IsUnavailable reports these errors.
 func Dial(endpoint string, o Options) (*Client, error) {
-	c := &Client{timeout: o.Timeout, done: o.Done, log: o.Log}
+	c := &Client{caller: &caller{timeout: o.Timeout, done: o.Done}, log: o.Log}
 	if c.timeout == 0 {
 		c.timeout = DefaultTimeout
 	}
@@ -69,14 +68,16 @@ func Dial(endpoint string, o Options) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.runtime, c.image = runtimeapi.NewRuntimeServiceClient(conn), runtimeapi.NewImageServiceClient(conn)
+	c.runtime = runtimeapi.NewRuntimeServiceClient(conn)
+	c.stats = stats{c.caller, c.runtime}
+	c.images = images{c.caller, runtimeapi.NewImageServiceClient(conn)}
 	if o.ImageEndpoint == "" || o.ImageEndpoint == endpoint {
 		return c, nil
 	}
 	if conn, err = c.connect("image service endpoint", o.ImageEndpoint, o.Connect); err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
-	c.image = runtimeapi.NewImageServiceClient(conn)
+	c.images.service = runtimeapi.NewImageServiceClient(conn)
 	return c, nil
 }
 

@@ -6,24 +6,30 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
+// images calls the image service. Its methods are those of Client.
+type images struct {
+	*caller
+	service runtimeapi.ImageServiceClient
+}
+
 // ListImages lists the images on the node.
-func (c *Client) ListImages(ctx context.Context) ([]*runtimeapi.Image, error) {
-	resp, err := do(ctx, c, op{"ListImages", "", c.timeout}, c.image.ListImages, &runtimeapi.ListImagesRequest{})
+func (i *images) ListImages(ctx context.Context) ([]*runtimeapi.Image, error) {
+	resp, err := do(ctx, i.caller, op{"ListImages", "", i.timeout}, i.service.ListImages, &runtimeapi.ListImagesRequest{})
 	return resp.GetImages(), err
 }
 
 // ImageStatus returns the image that spec names, nil if it is not on the node.
-func (c *Client) ImageStatus(ctx context.Context, spec *runtimeapi.ImageSpec) (*runtimeapi.Image, error) {
-	resp, err := do(ctx, c, op{"ImageStatus", spec.GetImage(), c.timeout}, c.image.ImageStatus,
+func (i *images) ImageStatus(ctx context.Context, spec *runtimeapi.ImageSpec) (*runtimeapi.Image, error) {
+	resp, err := do(ctx, i.caller, op{"ImageStatus", spec.GetImage(), i.timeout}, i.service.ImageStatus,
 		&runtimeapi.ImageStatusRequest{Image: spec})
 	return resp.GetImage(), err
 }
 
 // PullImage pulls an image and returns the runtime's reference to it. It has no time limit but ctx; the CRI reports no
 // progress, but runtimes cancel a pull that makes none. auth is nil for an anonymous pull.
-func (c *Client) PullImage(ctx context.Context, spec *runtimeapi.ImageSpec, auth *runtimeapi.AuthConfig,
+func (i *images) PullImage(ctx context.Context, spec *runtimeapi.ImageSpec, auth *runtimeapi.AuthConfig,
 	sandbox *runtimeapi.PodSandboxConfig) (string, error) {
-	resp, err := do(ctx, c, op{"PullImage", spec.GetImage(), 0}, c.image.PullImage,
+	resp, err := do(ctx, i.caller, op{"PullImage", spec.GetImage(), 0}, i.service.PullImage,
 		&runtimeapi.PullImageRequest{Image: spec, Auth: auth, SandboxConfig: sandbox})
 	if err == nil && resp.ImageRef == "" {
 		return "", &Error{Verb: "PullImage", Object: spec.GetImage(), Err: errNoID}
@@ -32,15 +38,15 @@ func (c *Client) PullImage(ctx context.Context, spec *runtimeapi.ImageSpec, auth
 }
 
 // RemoveImage removes an image by name or ID. It may be called for an image that is gone.
-func (c *Client) RemoveImage(ctx context.Context, image string) error {
-	_, err := do(ctx, c, op{"RemoveImage", image, c.timeout}, c.image.RemoveImage,
+func (i *images) RemoveImage(ctx context.Context, image string) error {
+	_, err := do(ctx, i.caller, op{"RemoveImage", image, i.timeout}, i.service.RemoveImage,
 		&runtimeapi.RemoveImageRequest{Image: &runtimeapi.ImageSpec{Image: image}})
 	return err
 }
 
 // ImageFsInfo returns the file systems of images and containers and their usage.
-func (c *Client) ImageFsInfo(ctx context.Context) (*runtimeapi.ImageFsInfoResponse, error) {
-	return do(ctx, c, op{"ImageFsInfo", "", c.timeout}, c.image.ImageFsInfo, &runtimeapi.ImageFsInfoRequest{})
+func (i *images) ImageFsInfo(ctx context.Context) (*runtimeapi.ImageFsInfoResponse, error) {
+	return do(ctx, i.caller, op{"ImageFsInfo", "", i.timeout}, i.service.ImageFsInfo, &runtimeapi.ImageFsInfoRequest{})
 }
 
 // ImagesInUse returns the images of all containers, exited ones included: by ID and by each name that a container has
