@@ -11,7 +11,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodelet/nodelet/kube/client"
 	"github.com/nodelet/nodelet/kube/watch"
@@ -171,7 +170,7 @@ func (s *bundleSink) store(change func(now map[string]*trustBundle) map[string]*
 	users := slices.Collect(maps.Keys(s.e.users))
 	s.o.mu.Unlock()
 	if changed {
-		s.o.notify(users)
+		s.o.cfg.notify(users)
 	}
 }
 
@@ -188,11 +187,11 @@ func slimBundle(b *certificatesv1beta1.ClusterTrustBundle) *trustBundle {
 
 // bundleTrouble returns an error that says so if the API server does not serve bundles at all: it answers nodes with
 // Forbidden or NotFound then.
-func (o *Objects) bundleTrouble(ctx context.Context, err error) error {
+func (a *apiServer) bundleTrouble(ctx context.Context, err error) error {
 	if !apierrors.IsForbidden(err) && !apierrors.IsNotFound(err) {
 		return err
 	}
-	served, unknown := o.serves(ctx, "clustertrustbundles")
+	served, unknown := a.serves(ctx, "clustertrustbundles")
 	if served || unknown != nil {
 		return err
 	}
@@ -205,10 +204,10 @@ func (o *Objects) bundleTrouble(ctx context.Context, err error) error {
 }
 
 // serves reports whether the API server serves a resource of certificates.k8s.io/v1beta1.
-func (o *Objects) serves(ctx context.Context, resource string) (bool, error) {
+func (a *apiServer) serves(ctx context.Context, resource string) (bool, error) {
 	list := &metav1.APIResourceList{}
 	err := client.Bounded(ctx, func(ctx context.Context) error {
-		return o.cfg.CertificatesBeta.Get().AbsPath("/apis", certificatesv1beta1.SchemeGroupVersion.String()).
+		return a.cfg.CertificatesBeta.Get().AbsPath("/apis", certificatesv1beta1.SchemeGroupVersion.String()).
 			Do(ctx).Into(list)
 	})
 	if apierrors.IsNotFound(err) {
@@ -216,13 +215,6 @@ func (o *Objects) serves(ctx context.Context, resource string) (bool, error) {
 	}
 	named := func(r metav1.APIResource) bool { return r.Name == resource }
 	return slices.ContainsFunc(list.APIResources, named), err
-}
-
-// notify calls OnChange.
-func (o *Objects) notify(pods []types.UID) {
-	if len(pods) > 0 && o.cfg.OnChange != nil {
-		o.cfg.OnChange(pods)
-	}
 }
 
 func gateOff(gates string) error {

@@ -22,16 +22,18 @@ import (
 
 // ensureRequest creates a request for c unless one is pending. If the source shows no certificate yet, it waits a
 // little for the answer.
-func (o *Objects) ensureRequest(ctx context.Context, c *podCertificate, s *corev1.PodCertificateProjection) error {
-	r, err := o.certificates.newRequest(c, s)
+func (p *podCertificates) ensureRequest(
+	ctx context.Context, c *podCertificate, s *corev1.PodCertificateProjection,
+) error {
+	r, err := p.newRequest(c, s)
 	if err != nil || r.created {
 		return err
 	}
-	o.followRequests()
-	if err := o.create(ctx, c, r, s); err != nil {
+	p.followRequests()
+	if err := p.create(ctx, c, r, s); err != nil {
 		return err
 	}
-	if !o.certificates.markCreated(c, r) {
+	if !p.markCreated(c, r) {
 		return nil
 	}
 	select {
@@ -39,7 +41,7 @@ func (o *Objects) ensureRequest(ctx context.Context, c *podCertificate, s *corev
 	case <-time.After(signerPatience):
 	case <-ctx.Done():
 	}
-	o.certificates.stopWaiting(r)
+	p.stopWaiting(r)
 	return nil
 }
 
@@ -86,22 +88,22 @@ func (p *podCertificates) stopWaiting(r *certRequest) {
 }
 
 // create creates the request on the API server. One of this name is from an earlier attempt whose answer was lost.
-func (o *Objects) create(
+func (p *podCertificates) create(
 	ctx context.Context, c *podCertificate, r *certRequest, s *corev1.PodCertificateProjection,
 ) error {
-	body, err := o.requestBody(ctx, c.pod, r, s)
+	body, err := p.requestBody(ctx, c.pod, r, s)
 	if err != nil {
 		return err
 	}
-	err = o.limiter.read(ctx, o.limiter.tokens, func(ctx context.Context) error {
-		return o.cfg.CertificatesBeta.Post().Throttle(nil).Namespace(r.namespace).Resource("podcertificaterequests").
+	err = p.limiter.read(ctx, p.limiter.tokens, func(ctx context.Context) error {
+		return p.cfg.CertificatesBeta.Post().Throttle(nil).Namespace(r.namespace).Resource("podcertificaterequests").
 			Body(body).Do(ctx).Error()
 	})
 	switch {
 	case err == nil, apierrors.IsAlreadyExists(err):
 		return nil
 	case apierrors.IsForbidden(err) || apierrors.IsNotFound(err):
-		if served, unknown := o.serves(ctx, "podcertificaterequests"); !served && unknown == nil {
+		if served, unknown := p.serves(ctx, "podcertificaterequests"); !served && unknown == nil {
 			return fmt.Errorf("the API server does not serve podcertificaterequests of %s: enable its feature gate "+
 				"PodCertificateRequest, and the API with --runtime-config", certificatesv1beta1.SchemeGroupVersion)
 		}
@@ -111,18 +113,18 @@ func (o *Objects) create(
 
 // requestBody returns the request, with the pod, service account and node and their UIDs, which the API server checks.
 // The stub of a PKCS #10 request proves the possession of the key.
-func (o *Objects) requestBody(
+func (p *podCertificates) requestBody(
 	ctx context.Context, pod *corev1.Pod, r *certRequest, s *corev1.PodCertificateProjection,
 ) (*certificatesv1beta1.PodCertificateRequest, error) {
 	stub, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{}, r.key)
 	if err != nil {
 		return nil, fmt.Errorf("make the stub of a certificate request: %w", err)
 	}
-	account, err := o.ServiceAccount(ctx, pod)
+	account, err := p.ServiceAccount(ctx, pod)
 	if err != nil {
 		return nil, err
 	}
-	node, err := o.cfg.NodeUID(ctx)
+	node, err := p.cfg.NodeUID(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -140,7 +142,7 @@ func (o *Objects) requestBody(
 			PodUID:                    pod.UID,
 			ServiceAccountName:        account.Name,
 			ServiceAccountUID:         account.UID,
-			NodeName:                  types.NodeName(o.cfg.NodeName),
+			NodeName:                  types.NodeName(p.cfg.NodeName),
 			NodeUID:                   node,
 			StubPKCS10Request:         stub,
 		},
@@ -148,24 +150,21 @@ func (o *Objects) requestBody(
 }
 
 // followRequests starts the watch of the node's requests, unless it runs. A node may watch no narrower set.
-func (o *Objects) followRequests() {
-	p := &o.certificates
+func (p *podCertificates) followRequests() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.stop != nil {
 		return
 	}
-	var ctx context.Context
-	ctx, p.stop = context.WithCancel(o.ctx)
-	target := watch.Target{Client: o.cfg.CertificatesBeta, Resource: "podcertificaterequests",
-		FieldSelector: fields.OneTermEqualSelector("spec.nodeName", o.cfg.NodeName).String()}
-	o.alive.Go(func() { target.Follow(ctx, &requestSink{ctx, o}) })
+	target := watch.Target{Client: p.cfg.CertificatesBeta, Resource: "podcertificaterequests",
+		FieldSelector: fields.OneTermEqualSelector("spec.nodeName", p.cfg.NodeName).String()}
+	p.stop = p.run(func(ctx context.Context) { target.Follow(ctx, &requestSink{ctx, p}) })
 }
 
 // requestSink handles the changes of the node's requests.
 type requestSink struct {
 	ctx context.Context
-	o   *Objects
+	p   *podCertificates
 }
 
 // Replace also reads the pending requests that are missing: the state may be older than they are.
@@ -175,7 +174,7 @@ func (s *requestSink) Replace(objs []metav1.Object) {
 		found[types.NamespacedName{Namespace: obj.GetNamespace(), Name: obj.GetName()}] = true
 		s.Set(obj)
 	}
-	for _, n := range s.o.certificates.pending() {
+	for _, n := range s.p.pending() {
 		if !found[n] {
 			s.read(n)
 		}
@@ -186,12 +185,12 @@ func (s *requestSink) Replace(objs []metav1.Object) {
 func (s *requestSink) read(n types.NamespacedName) {
 	pcr := &certificatesv1beta1.PodCertificateRequest{}
 	err := client.Bounded(s.ctx, func(ctx context.Context) error {
-		return s.o.cfg.CertificatesBeta.Get().Namespace(n.Namespace).Resource("podcertificaterequests").Name(n.Name).
+		return s.p.cfg.CertificatesBeta.Get().Namespace(n.Namespace).Resource("podcertificaterequests").Name(n.Name).
 			Do(ctx).Into(pcr)
 	})
 	switch {
 	case err == nil:
-		s.o.handle(pcr)
+		s.p.handle(pcr)
 	case apierrors.IsNotFound(err):
 		s.Delete(&metav1.ObjectMeta{Namespace: n.Namespace, Name: n.Name})
 	}
@@ -211,20 +210,19 @@ func (p *podCertificates) pending() (all []types.NamespacedName) {
 
 func (s *requestSink) Set(obj metav1.Object) {
 	if pcr, ok := obj.(*certificatesv1beta1.PodCertificateRequest); ok {
-		s.o.handle(pcr)
+		s.p.handle(pcr)
 	}
 }
 
 // Delete ends a request without an answer: its pod creates a new one.
 func (s *requestSink) Delete(obj metav1.Object) {
-	s.o.finish(obj, func(*podCertificate) {})
+	s.p.finish(obj, func(*podCertificate) {})
 }
 
 func (s *requestSink) Trouble(err error) {
-	p := &s.o.certificates
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	s.p.mu.Lock()
+	defer s.p.mu.Unlock()
 	if s.ctx.Err() == nil {
-		p.trouble = err
+		s.p.trouble = err
 	}
 }

@@ -135,9 +135,9 @@ func (o *Objects) followOnce(ctx context.Context, e *entry) error {
 }
 
 // list reads the object of k, which target selects, and the version from which a watch brings later changes.
-func (o *Objects) list(ctx context.Context, k key, target watch.Target, atLeast string) (
+func (a *apiServer) list(ctx context.Context, k key, target watch.Target, atLeast string) (
 	obj metav1.Object, version string, err error) {
-	err = o.limiter.read(ctx, o.limiter.reads, func(ctx context.Context) error {
+	err = a.limiter.read(ctx, a.limiter.reads, func(ctx context.Context) error {
 		all, v, err := target.List(ctx, atLeast)
 		obj, version = nil, v
 		if len(all) > 0 {
@@ -199,7 +199,7 @@ func (o *Objects) set(ctx context.Context, e *entry, obj metav1.Object, err erro
 	users := slices.Collect(maps.Keys(e.users))
 	o.mu.Unlock()
 	if changed && !kept {
-		o.notify(users)
+		o.cfg.notify(users)
 	}
 }
 

@@ -98,7 +98,7 @@ const (
 )
 
 // read reads the object from the API server.
-func (o *Objects) read(ctx context.Context, k key) (metav1.Object, error) {
+func (a *apiServer) read(ctx context.Context, k key) (metav1.Object, error) {
 	var obj interface {
 		metav1.Object
 		runtime.Object
@@ -106,8 +106,8 @@ func (o *Objects) read(ctx context.Context, k key) (metav1.Object, error) {
 	if k.kind == Secret {
 		obj = &corev1.Secret{}
 	}
-	err := o.limiter.read(ctx, o.limiter.reads, func(ctx context.Context) error {
-		return o.cfg.Core.Get().Throttle(nil).Namespace(k.namespace).Resource(k.kind.resource()).Name(k.name).
+	err := a.limiter.read(ctx, a.limiter.reads, func(ctx context.Context) error {
+		return a.cfg.Core.Get().Throttle(nil).Namespace(k.namespace).Resource(k.kind.resource()).Name(k.name).
 			Do(ctx).Into(obj)
 	})
 	if apierrors.IsNotFound(err) {

@@ -73,14 +73,25 @@ type Config struct {
 	Log *slog.Logger
 }
 
+func (c *Config) notify(pods []types.UID) {
+	if len(pods) > 0 && c.OnChange != nil {
+		c.OnChange(pods)
+	}
+}
+
+// apiServer makes the requests that pods wait for, within the limits of the limiter.
+type apiServer struct {
+	cfg     Config
+	limiter *limiter
+}
+
 // Objects provides objects of the API server. Its methods may be called concurrently. What they return is shared and
 // must not be changed. Of the metadata of ConfigMaps and Secrets only the identity is kept.
 type Objects struct {
-	cfg     Config
-	ctx     context.Context // of the watches; ended by Close
-	cancel  context.CancelFunc
-	alive   sync.WaitGroup
-	limiter *limiter
+	*apiServer
+	ctx    context.Context // of the watches; ended by Close
+	cancel context.CancelFunc
+	alive  sync.WaitGroup
 
 	mu      sync.Mutex
 	entries map[key]*entry
@@ -96,9 +107,21 @@ type Objects struct {
 
 // New returns an Objects without objects. Close ends it.
 func New(cfg Config) *Objects {
-	o := &Objects{cfg: cfg, limiter: newLimiter(), entries: map[key]*entry{}, pods: map[types.UID][]Ref{}}
+	o := &Objects{
+		apiServer: &apiServer{cfg, newLimiter()},
+		entries:   map[key]*entry{},
+		pods:      map[types.UID][]Ref{},
+	}
 	o.ctx, o.cancel = context.WithCancel(context.Background())
+	o.certificates = podCertificates{apiServer: o.apiServer, run: o.run, sources: map[certSource]*podCertificate{}}
 	return o
+}
+
+// run starts work that stop or Close ends.
+func (o *Objects) run(work func(ctx context.Context)) (stop context.CancelFunc) {
+	ctx, stop := context.WithCancel(o.ctx)
+	o.alive.Go(func() { work(ctx) })
+	return stop
 }
 
 // Close ends all watches.
@@ -162,9 +185,7 @@ func (o *Objects) updateWatch(e *entry) {
 			e.expiry = nil
 		}
 		if e.stop == nil {
-			var ctx context.Context
-			ctx, e.stop = context.WithCancel(o.ctx)
-			o.alive.Go(func() { o.follow(ctx, e) })
+			e.stop = o.run(func(ctx context.Context) { o.follow(ctx, e) })
 		}
 	case len(e.users) > 0 && e.stop == nil:
 		if e.expiry != nil {

@@ -29,6 +29,9 @@ const (
 
 // podCertificates are the certificates of the sources that volumes of this node show, and the requests for them.
 type podCertificates struct {
+	*apiServer
+	run func(work func(ctx context.Context)) (stop context.CancelFunc)
+
 	mu      sync.Mutex
 	sources map[certSource]*podCertificate
 	stop    context.CancelFunc // of the watch; nil without one
@@ -72,24 +75,33 @@ type certRequest struct {
 func (o *Objects) PodCertificate(
 	ctx context.Context, pod *corev1.Pod, volume string, index int, shown *tls.Certificate, renew time.Time) (
 	*tls.Certificate, time.Time, error) {
-	if !o.cfg.PodCertificates {
+	return o.certificates.current(ctx, pod, certSource{pod.UID, volume, index}, shown, renew)
+}
+
+// CertificateStates counts the certificates of pods.
+func (o *Objects) CertificateStates() map[CertificateState]int { return o.certificates.states() }
+
+func (p *podCertificates) current(
+	ctx context.Context, pod *corev1.Pod, source certSource, shown *tls.Certificate, renew time.Time) (
+	*tls.Certificate, time.Time, error) {
+	if !p.cfg.PodCertificates {
 		return nil, time.Time{}, gateOff("PodCertificateRequest")
 	}
-	s := projection(pod, volume, index)
+	s := projection(pod, source.volume, source.index)
 	if s == nil {
-		return nil, time.Time{}, fmt.Errorf("volume %q has no podCertificate source %d", volume, index)
+		return nil, time.Time{}, fmt.Errorf("volume %q has no podCertificate source %d", source.volume, source.index)
 	}
-	c := o.certificates.get(pod, certSource{pod.UID, volume, index}, shown, renew)
-	if !o.certificates.wantsRequest(c) {
-		return o.certificates.state(c, nil)
+	c := p.get(pod, source, shown, renew)
+	if !p.wantsRequest(c) {
+		return p.state(c, nil)
 	}
-	err := o.ensureRequest(ctx, c, s)
+	err := p.ensureRequest(ctx, c, s)
 	if err != nil && shown != nil {
-		o.cfg.Log.WarnContext(ctx, "cannot renew the certificate of a pod, keeping the old one",
-			"pod", pod.Namespace+"/"+pod.Name, "podUID", pod.UID, "volume", volume, "err", err)
+		p.cfg.Log.WarnContext(ctx, "cannot renew the certificate of a pod, keeping the old one",
+			"pod", pod.Namespace+"/"+pod.Name, "podUID", pod.UID, "volume", source.volume, "err", err)
 	}
-	o.reportLate(c)
-	return o.certificates.state(c, err)
+	p.reportLate(c)
+	return p.state(c, err)
 }
 
 func projection(pod *corev1.Pod, volume string, index int) *corev1.PodCertificateProjection {
@@ -117,9 +129,6 @@ func (p *podCertificates) get(
 		if renew.IsZero() {
 			c.renew = shown.Leaf.NotAfter.Add(-shown.Leaf.NotAfter.Sub(shown.Leaf.NotBefore) / 5)
 		}
-	}
-	if p.sources == nil {
-		p.sources = map[certSource]*podCertificate{}
 	}
 	p.sources[source] = c
 	return c
@@ -167,8 +176,7 @@ func (p *podCertificates) state(c *podCertificate, err error) (*tls.Certificate,
 }
 
 // reportLate writes an event, once each, that a renewal is overdue and that a certificate has expired.
-func (o *Objects) reportLate(c *podCertificate) {
-	p := &o.certificates
+func (p *podCertificates) reportLate(c *podCertificate) {
 	p.mu.Lock()
 	now := time.Now()
 	overdue := c.shown != nil && !c.reportedOverdue && now.After(c.renew.Add(renewOverdue))
@@ -176,37 +184,37 @@ func (o *Objects) reportLate(c *podCertificate) {
 	c.reportedOverdue, c.reportedExpired = c.reportedOverdue || overdue, c.reportedExpired || expired
 	p.mu.Unlock()
 	if overdue {
-		o.warn(c, "CertificateOverdueForRefresh", "PodCertificate refresh overdue")
+		p.warn(c, "CertificateOverdueForRefresh", "PodCertificate refresh overdue")
 	}
 	if expired {
-		o.warn(c, "CertificateExpired", "PodCertificate expired")
+		p.warn(c, "CertificateExpired", "PodCertificate expired")
 	}
 }
 
-func (o *Objects) warn(c *podCertificate, reason, message string) {
-	if o.cfg.Event != nil {
-		o.cfg.Event(c.pod, corev1.EventTypeWarning, reason, message)
+func (p *podCertificates) warn(c *podCertificate, reason, message string) {
+	if p.cfg.Event != nil {
+		p.cfg.Event(c.pod, corev1.EventTypeWarning, reason, message)
 	}
 }
 
 // handle handles the answer to a request, if it has one.
-func (o *Objects) handle(pcr *certificatesv1beta1.PodCertificateRequest) {
+func (p *podCertificates) handle(pcr *certificatesv1beta1.PodCertificateRequest) {
 	for i := range pcr.Status.Conditions {
 		cond := &pcr.Status.Conditions[i]
 		name := pcr.Namespace + "/" + pcr.Name
 		switch cond.Type {
 		case certificatesv1beta1.PodCertificateRequestConditionTypeIssued:
-			o.finish(pcr, func(c *podCertificate) { c.issued(pcr) })
+			p.finish(pcr, func(c *podCertificate) { c.issued(pcr) })
 		case certificatesv1beta1.PodCertificateRequestConditionTypeDenied:
-			c := o.finish(pcr, func(c *podCertificate) { c.refuse("denied", cond) })
+			c := p.finish(pcr, func(c *podCertificate) { c.refuse("denied", cond) })
 			if c != nil {
-				o.warn(c, cond.Type, fmt.Sprintf("PodCertificateRequest %s was denied, reason=%q, message=%q",
+				p.warn(c, cond.Type, fmt.Sprintf("PodCertificateRequest %s was denied, reason=%q, message=%q",
 					name, cond.Reason, cond.Message))
 			}
 		case certificatesv1beta1.PodCertificateRequestConditionTypeFailed:
-			c := o.finish(pcr, func(c *podCertificate) { c.refuse("failed", cond) })
+			c := p.finish(pcr, func(c *podCertificate) { c.refuse("failed", cond) })
 			if c != nil {
-				o.warn(c, cond.Type, fmt.Sprintf("PodCertificateRequest %s failed, reason=%q, message=%q",
+				p.warn(c, cond.Type, fmt.Sprintf("PodCertificateRequest %s failed, reason=%q, message=%q",
 					name, cond.Reason, cond.Message))
 			}
 		}
@@ -246,9 +254,8 @@ func (s certSource) jitter() time.Duration {
 // CertificateState is a signer and the state of a certificate, with the values of the kubelet's metric.
 type CertificateState struct{ Signer, State string }
 
-// CertificateStates counts the certificates of pods.
-func (o *Objects) CertificateStates() map[CertificateState]int {
-	p := &o.certificates
+// states counts the certificates by their signer and state.
+func (p *podCertificates) states() map[CertificateState]int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	all, now := map[CertificateState]int{}, time.Now()
@@ -278,8 +285,7 @@ func (c *podCertificate) signer() string {
 
 // finish ends the pending request pcr and wakes its pod. It returns the certificate it was for, nil if this agent did
 // not create pcr.
-func (o *Objects) finish(pcr metav1.Object, note func(*podCertificate)) *podCertificate {
-	p := &o.certificates
+func (p *podCertificates) finish(pcr metav1.Object, note func(*podCertificate)) *podCertificate {
 	p.mu.Lock()
 	c := p.byRequest(pcr.GetNamespace(), pcr.GetName())
 	if c == nil {
@@ -293,7 +299,7 @@ func (o *Objects) finish(pcr metav1.Object, note func(*podCertificate)) *podCert
 	p.stopIfIdle()
 	p.mu.Unlock()
 	if !waiting {
-		o.notify([]types.UID{c.source.pod})
+		p.cfg.notify([]types.UID{c.source.pod})
 	}
 	return c
 }

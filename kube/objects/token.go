@@ -12,7 +12,7 @@ import (
 // Token requests a token of the pod's service account for audience, bound to the pod: it is valid no longer than the
 // pod exists. An empty audience is that of the API server. The API server may grant another lifetime than
 // expirationSeconds; expires is the granted one. The token is not stored.
-func (o *Objects) Token(ctx context.Context, pod *corev1.Pod, audience string, expirationSeconds int64) (
+func (a *apiServer) Token(ctx context.Context, pod *corev1.Pod, audience string, expirationSeconds int64) (
 	token string, expires time.Time, err error) {
 	r := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
 		ExpirationSeconds: &expirationSeconds,
@@ -27,8 +27,8 @@ func (o *Objects) Token(ctx context.Context, pod *corev1.Pod, audience string, e
 		r.Spec.Audiences = []string{audience}
 	}
 	got := &authenticationv1.TokenRequest{}
-	err = o.limiter.read(ctx, o.limiter.tokens, func(ctx context.Context) error {
-		return o.cfg.Core.Post().Throttle(nil).Namespace(pod.Namespace).Resource("serviceaccounts").
+	err = a.limiter.read(ctx, a.limiter.tokens, func(ctx context.Context) error {
+		return a.cfg.Core.Post().Throttle(nil).Namespace(pod.Namespace).Resource("serviceaccounts").
 			Name(pod.Spec.ServiceAccountName).SubResource("token").Body(r).Do(ctx).Into(got)
 	})
 	if err != nil {
@@ -43,10 +43,10 @@ func (o *Objects) Token(ctx context.Context, pod *corev1.Pod, audience string, e
 }
 
 // ServiceAccount reads the pod's service account.
-func (o *Objects) ServiceAccount(ctx context.Context, pod *corev1.Pod) (*corev1.ServiceAccount, error) {
+func (a *apiServer) ServiceAccount(ctx context.Context, pod *corev1.Pod) (*corev1.ServiceAccount, error) {
 	account := &corev1.ServiceAccount{}
-	err := o.limiter.read(ctx, o.limiter.reads, func(ctx context.Context) error {
-		return o.cfg.Core.Get().Throttle(nil).Namespace(pod.Namespace).Resource("serviceaccounts").
+	err := a.limiter.read(ctx, a.limiter.reads, func(ctx context.Context) error {
+		return a.cfg.Core.Get().Throttle(nil).Namespace(pod.Namespace).Resource("serviceaccounts").
 			Name(pod.Spec.ServiceAccountName).Do(ctx).Into(account)
 	})
 	if err != nil {
