@@ -58,7 +58,7 @@ func (l *LUN) node(portal string, command ...string) []string {
 }
 
 // record creates the record that a login uses.
-func (d *Driver) record(ctx context.Context, l *LUN, portal string, secrets map[string]string) error {
+func (i *initiator) record(ctx context.Context, l *LUN, portal string, secrets map[string]string) error {
 	settings := map[string]string{
 		"node.session.scan": "manual",                                   // only the LUN that is asked for
 		"node.startup":      "manual", "node.conn[0].startup": "manual", // not at boot
@@ -83,13 +83,13 @@ func (d *Driver) record(ctx context.Context, l *LUN, portal string, secrets map[
 	if err := admin(ctx, nil, l.node(portal, "-o", "new")...); err != nil {
 		return err
 	}
-	return d.configure(l, portal, settings)
+	return i.configure(l, portal, settings)
 }
 
 // configure writes settings into the record that iscsiadm has created. Every process on the node can read the arguments
 // of another, so passwords are not passed to iscsiadm but written to its file.
-func (d *Driver) configure(l *LUN, portal string, settings map[string]string) error {
-	file, err := d.recordFile(l, portal)
+func (i *initiator) configure(l *LUN, portal string, settings map[string]string) error {
+	file, err := i.recordFile(l, portal)
 	if err != nil {
 		return err
 	}
@@ -130,13 +130,13 @@ func setLines(text string, settings map[string]string) string {
 
 // recordFile finds the record of a portal: <address>,<port>, or <address>,<port>,<tag>/<interface> if the target was
 // found by discovery.
-func (d *Driver) recordFile(l *LUN, portal string) (string, error) {
+func (i *initiator) recordFile(l *LUN, portal string) (string, error) {
 	host, port, err := net.SplitHostPort(portal)
 	if err != nil {
 		return "", err
 	}
 	name := host + "," + port
-	for _, db := range d.cfg.DBs {
+	for _, db := range i.cfg.DBs {
 		dir := filepath.Join(db, "nodes", l.Iqn)
 		entries, _ := os.ReadDir(dir)
 		for _, e := range entries {
@@ -153,7 +153,7 @@ func (d *Driver) recordFile(l *LUN, portal string) (string, error) {
 		}
 	}
 	return "", fmt.Errorf("iscsi: iscsiadm has no record of %s at %s below %s: does it keep them elsewhere?",
-		l.Iqn, portal, strings.Join(d.cfg.DBs, " or "))
+		l.Iqn, portal, strings.Join(i.cfg.DBs, " or "))
 }
 
 // cloneIface creates the volume's own interface: a copy of the one that it names, with another initiator name.
@@ -183,11 +183,11 @@ func (l *LUN) setIface(ctx context.Context, name, v string) error {
 }
 
 // dropIface removes the volume's own interface if no session uses it.
-func (d *Driver) dropIface(ctx context.Context, l *LUN) error {
+func (i *initiator) dropIface(ctx context.Context, l *LUN) error {
 	if l.Iface != l.Portals[0]+":"+l.VolName {
 		return nil
 	}
-	if left, err := d.sessions(l); err != nil || len(left) > 0 {
+	if left, err := i.sessions(l); err != nil || len(left) > 0 {
 		return err
 	}
 	return tidy(ctx, []int{exitNoObjects}, "-m", "iface", "-I", l.Iface, "-o", "delete")

@@ -23,6 +23,12 @@ const (
 	multipathPatience = 10 * time.Second
 )
 
+// devices finds the block devices of sessions and removes them.
+type devices struct {
+	cfg   *Config
+	write func(file, text string) error // into sysfs
+}
+
 // block returns the name of a LUN's block device in a session, such as sdb; empty if there is none yet.
 func (s *session) block(lun string) string {
 	found, _ := filepath.Glob(filepath.Join(s.device, "target*", "*:"+lun, "block", "*"))
@@ -48,19 +54,19 @@ func (s *session) othersThan(lun string) (all []string, err error) {
 }
 
 // awaitDevice has the kernel scan a session for the LUN, waits for its device and returns its name.
-func (d *Driver) awaitDevice(ctx context.Context, s *session, lun string) (string, error) {
-	events, err := d.cfg.Events()
+func (v *devices) awaitDevice(ctx context.Context, s *session, lun string) (string, error) {
+	events, err := v.cfg.Events()
 	if err != nil {
 		return "", err
 	}
 	defer events.Close()
 	if s.block(lun) == "" {
-		if err := d.scan(s, lun); err != nil {
+		if err := v.scan(s, lun); err != nil {
 			return "", err
 		}
 	}
 	name, err := await(ctx, events, devicePatience, func() string {
-		if name := s.block(lun); name != "" && d.opens(name) {
+		if name := s.block(lun); name != "" && v.opens(name) {
 			return name
 		}
 		return ""
@@ -73,8 +79,8 @@ func (d *Driver) awaitDevice(ctx context.Context, s *session, lun string) (strin
 }
 
 // opens reports whether a device can be opened. Its node in /dev exists a little earlier.
-func (d *Driver) opens(name string) bool {
-	fd, err := unix.Open(filepath.Join(d.cfg.Dev, name), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+func (v *devices) opens(name string) bool {
+	fd, err := unix.Open(filepath.Join(v.cfg.Dev, name), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err == nil {
 		unix.Close(fd)
 	}
@@ -82,9 +88,9 @@ func (d *Driver) opens(name string) bool {
 }
 
 // scan has the kernel scan for one LUN. Channel and target of a session are 0.
-func (d *Driver) scan(s *session, lun string) error {
-	file := filepath.Join(d.cfg.Sys, "class/scsi_host", s.host, "scan")
-	if err := d.write(file, "0 0 "+lun); err != nil {
+func (v *devices) scan(s *session, lun string) error {
+	file := filepath.Join(v.cfg.Sys, "class/scsi_host", s.host, "scan")
+	if err := v.write(file, "0 0 "+lun); err != nil {
 		return fmt.Errorf("iscsi: scan for LUN %s: %w", lun, err)
 	}
 	return nil
@@ -123,10 +129,10 @@ func await(ctx context.Context, events Events, patience time.Duration, look func
 }
 
 // multipath returns the device that multipathd has made of a path, such as dm-0; empty if there is none.
-func (d *Driver) multipath(name string) string {
-	holders, _ := os.ReadDir(filepath.Join(d.cfg.Sys, "class/block", name, "holders"))
+func (v *devices) multipath(name string) string {
+	holders, _ := os.ReadDir(filepath.Join(v.cfg.Sys, "class/block", name, "holders"))
 	for _, h := range holders {
-		if strings.HasPrefix(value(filepath.Join(d.cfg.Sys, "class/block", h.Name(), "dm/uuid")), "mpath-") {
+		if strings.HasPrefix(value(filepath.Join(v.cfg.Sys, "class/block", h.Name(), "dm/uuid")), "mpath-") {
 			return h.Name()
 		}
 	}
@@ -135,10 +141,10 @@ func (d *Driver) multipath(name string) string {
 
 // joined returns the device to use for a LUN with these paths: the one that multipathd makes of them, or else the
 // first. If the volume has several portals and the node has multipathd, it waits for that.
-func (d *Driver) joined(ctx context.Context, l *LUN, names []string) (string, error) {
+func (v *devices) joined(ctx context.Context, l *LUN, names []string) (string, error) {
 	look := func() string {
 		for _, name := range names {
-			if m := d.multipath(name); m != "" {
+			if m := v.multipath(name); m != "" {
 				return m
 			}
 		}
@@ -146,7 +152,7 @@ func (d *Driver) joined(ctx context.Context, l *LUN, names []string) (string, er
 	}
 	found := look()
 	if _, err := exec.LookPath("multipath"); found == "" && err == nil && len(l.Portals) > 1 {
-		events, err := d.cfg.Events()
+		events, err := v.cfg.Events()
 		if err != nil {
 			return "", err
 		}
@@ -158,28 +164,28 @@ func (d *Driver) joined(ctx context.Context, l *LUN, names []string) (string, er
 	if found == "" {
 		found = names[0]
 	}
-	return filepath.Join(d.cfg.Dev, found), nil
+	return filepath.Join(v.cfg.Dev, found), nil
 }
 
 // drop removes the device of a LUN from a session, unless it is in use.
-func (d *Driver) drop(ctx context.Context, s *session, lun string) error {
+func (v *devices) drop(ctx context.Context, s *session, lun string) error {
 	name := s.block(lun)
 	if name == "" {
 		return nil
 	}
-	if m := d.multipath(name); m != "" {
-		if err := d.free(m); err != nil {
+	if m := v.multipath(name); m != "" {
+		if err := v.free(m); err != nil {
 			return err
 		}
 		said, err := exec.CommandContext(ctx, "multipath", "-f", m).CombinedOutput()
-		if err != nil && d.multipath(name) != "" {
+		if err != nil && v.multipath(name) != "" {
 			return fmt.Errorf("iscsi: multipath -f %s: %w: %s", m, err, strings.TrimSpace(string(said)))
 		}
 	}
-	if err := d.free(name); err != nil {
+	if err := v.free(name); err != nil {
 		return err
 	}
-	err := d.write(filepath.Join(d.cfg.Sys, "class/block", name, "device/delete"), "1")
+	err := v.write(filepath.Join(v.cfg.Sys, "class/block", name, "device/delete"), "1")
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("iscsi: remove device %s: %w", name, err)
 	}
@@ -187,8 +193,8 @@ func (d *Driver) drop(ctx context.Context, s *session, lun string) error {
 }
 
 // free returns an error if a device is mounted or held by another device, or if that cannot be found out.
-func (d *Driver) free(name string) error {
-	path := filepath.Join(d.cfg.Dev, name)
+func (v *devices) free(name string) error {
+	path := filepath.Join(v.cfg.Dev, name)
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_EXCL|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	switch {
 	case err == nil:

@@ -30,9 +30,10 @@ type Config struct {
 // Driver is the node service for LUNs. Calls of the service that it lacks are never made.
 type Driver struct {
 	csipb.NodeClient
-	cfg     Config
-	write   func(file, text string) error // into sysfs
-	targets keylock.Keyed                 // by name of the target: who logs in, logs out, or counts devices
+	initiator
+	devices
+	cfg     *Config
+	targets keylock.Keyed // by name of the target: who logs in, logs out, or counts devices
 }
 
 const sessionTimeout = 2 * time.Minute
@@ -56,7 +57,7 @@ func New(cfg Config) *Driver {
 	if cfg.SessionTimeout == 0 {
 		cfg.SessionTimeout = sessionTimeout
 	}
-	return &Driver{cfg: cfg, write: write}
+	return &Driver{cfg: &cfg, initiator: initiator{&cfg}, devices: devices{&cfg, write}}
 }
 
 // lockTarget keeps other calls away from the sessions of a LUN's target, until unlock is called. The work in between

@@ -292,14 +292,14 @@ func (d *Driver) NodeUnpublishVolume(_ context.Context, in *csipb.NodeUnpublishV
 }
 
 // dropLoops detaches the loop devices by which a kubelet holds a device that it has published.
-func (d *Driver) dropLoops(path string) error {
-	files, _ := filepath.Glob(filepath.Join(d.cfg.Sys, "block/loop*/loop/backing_file"))
+func (v *devices) dropLoops(path string) error {
+	files, _ := filepath.Glob(filepath.Join(v.cfg.Sys, "block/loop*/loop/backing_file"))
 	for _, file := range files {
 		if value(file) != path {
 			continue
 		}
 		name := filepath.Base(filepath.Dir(filepath.Dir(file)))
-		loop, err := os.Open(filepath.Join(d.cfg.Dev, name))
+		loop, err := os.Open(filepath.Join(v.cfg.Dev, name))
 		if err != nil {
 			return err
 		}

@@ -12,6 +12,11 @@ import (
 	"github.com/nodelet/nodelet/host/atomicfile"
 )
 
+// initiator logs in to targets and out again, and keeps the records of that: iscsiadm's, and who created a session.
+type initiator struct {
+	cfg *Config
+}
+
 // session is the kernel's state of a login to one portal of a target by one interface.
 type session struct {
 	id     string // its number, for iscsiadm
@@ -20,15 +25,15 @@ type session struct {
 }
 
 // find returns the session with a portal; nil if there is none.
-func (d *Driver) find(l *LUN, portal string) (*session, error) {
-	all, err := d.sessions(l)
+func (i *initiator) find(l *LUN, portal string) (*session, error) {
+	all, err := i.sessions(l)
 	return all[portal], err
 }
 
 // sessions returns the sessions of a LUN's target by the LUN's interface. The keys are portals: both the address of the
 // login and the one that answered.
-func (d *Driver) sessions(l *LUN) (map[string]*session, error) {
-	class := filepath.Join(d.cfg.Sys, "class/iscsi_session")
+func (i *initiator) sessions(l *LUN) (map[string]*session, error) {
+	class := filepath.Join(i.cfg.Sys, "class/iscsi_session")
 	entries, err := os.ReadDir(class)
 	if err != nil && !errors.Is(err, os.ErrNotExist) { // without the kernel's module there is no session
 		return nil, err
@@ -75,17 +80,17 @@ func value(file string) string {
 }
 
 // login creates a session with a portal that has none. The caller holds the target's lock.
-func (d *Driver) login(ctx context.Context, l *LUN, portal string, secrets map[string]string) (*session, error) {
-	if err := d.setCreator(l, portal, made); err != nil {
+func (i *initiator) login(ctx context.Context, l *LUN, portal string, secrets map[string]string) (*session, error) {
+	if err := i.setCreator(l, portal, made); err != nil {
 		return nil, err
 	}
-	if err := d.record(ctx, l, portal, secrets); err != nil {
+	if err := i.record(ctx, l, portal, secrets); err != nil {
 		return nil, err
 	}
 	if err := admin(ctx, []int{exitExists}, l.node(portal, "--login")...); err != nil {
 		return nil, err
 	}
-	s, err := d.find(l, portal)
+	s, err := i.find(l, portal)
 	if err == nil && s == nil {
 		err = fmt.Errorf("iscsi: iscsiadm has logged in to %s at %s, but the kernel shows no such session", l.Iqn, portal)
 	}
@@ -98,21 +103,21 @@ const (
 	foreign = "foreign" // another program, which ends it
 )
 
-func (d *Driver) creatorPath(l *LUN, portal string) string {
-	return filepath.Join(d.cfg.State, l.Iqn+","+portal+","+l.Iface)
+func (i *initiator) creatorPath(l *LUN, portal string) string {
+	return filepath.Join(i.cfg.State, l.Iqn+","+portal+","+l.Iface)
 }
 
-func (d *Driver) setCreator(l *LUN, portal, who string) error {
-	if err := os.MkdirAll(d.cfg.State, 0o700); err != nil {
+func (i *initiator) setCreator(l *LUN, portal, who string) error {
+	if err := os.MkdirAll(i.cfg.State, 0o700); err != nil {
 		return err
 	}
-	return atomicfile.Write(d.creatorPath(l, portal), []byte(who), 0o600)
+	return atomicfile.Write(i.creatorPath(l, portal), []byte(who), 0o600)
 }
 
-func (d *Driver) creator(l *LUN, portal string) string { return value(d.creatorPath(l, portal)) }
+func (i *initiator) creator(l *LUN, portal string) string { return value(i.creatorPath(l, portal)) }
 
-func (d *Driver) forget(l *LUN, portal string) error {
-	if err := os.Remove(d.creatorPath(l, portal)); err != nil && !errors.Is(err, os.ErrNotExist) {
+func (i *initiator) forget(l *LUN, portal string) error {
+	if err := os.Remove(i.creatorPath(l, portal)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
 	return nil
@@ -142,8 +147,8 @@ func (d *Driver) others(l *LUN, staging string) (all []string) {
 
 // leave ends the session with a portal, if this agent may end it and no other device is in it. The caller holds the
 // target's lock.
-func (d *Driver) leave(ctx context.Context, l *LUN, portal string) error {
-	s, err := d.find(l, portal)
+func (i *initiator) leave(ctx context.Context, l *LUN, portal string) error {
+	s, err := i.find(l, portal)
 	if err != nil {
 		return err
 	}
@@ -159,7 +164,7 @@ func (d *Driver) leave(ctx context.Context, l *LUN, portal string) error {
 	if err := tidy(ctx, []int{exitNoObjects, exitExists}, l.node(portal, "-o", "delete")...); err != nil {
 		return err
 	}
-	return d.forget(l, portal)
+	return i.forget(l, portal)
 }
 
 // leaveForeign forgets the creator of a session of another program when the last LUN in it is unstaged.
@@ -171,8 +176,8 @@ func (d *Driver) leaveForeign(l *LUN, staging, portal string) error {
 }
 
 // mayEnd reports whether the session with a portal was created by this agent or a kubelet, as far as is known.
-func (d *Driver) mayEnd(l *LUN, portal string) bool {
-	switch d.creator(l, portal) {
+func (i *initiator) mayEnd(l *LUN, portal string) bool {
+	switch i.creator(l, portal) {
 	case made:
 		return true
 	case foreign:
