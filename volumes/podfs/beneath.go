@@ -103,8 +103,8 @@ func pathError(op string, dir *os.File, path string, err error) error {
 }
 
 // checkKernel fails on a kernel where mount points would go unseen.
-func (v *FS) checkKernel() error {
-	pods, err := os.Open(v.podsDir)
+func (d *PodDirs) checkKernel() error {
+	pods, err := os.Open(d.podsDir)
 	if err != nil {
 		return fmt.Errorf("open pods directory: %w", err)
 	}
@@ -124,29 +124,42 @@ func (v *FS) checkKernel() error {
 }
 
 // openPod opens the directory of a pod.
-func (v *FS) openPod(uid types.UID) (*os.File, error) {
-	if err := checkName("pod UID", string(uid)); err != nil {
-		return nil, err
-	}
-	pods, err := os.Open(v.podsDir)
-	if err != nil {
-		return nil, err
-	}
-	defer pods.Close()
-	return openDir(pods, string(uid))
+func (d *PodDirs) openPod(uid types.UID) (*os.File, error) {
+	return d.withPod(uid, openDir)
 }
 
-// makePod does the same, and makes it if it is missing.
-func (v *FS) makePod(uid types.UID) (*os.File, error) {
+// makePod opens the directory of a pod, and makes it if it is missing.
+func (d *PodDirs) makePod(uid types.UID) (*os.File, error) {
+	return d.withPod(uid, func(pods *os.File, name string) (*os.File, error) { return makeDir(pods, name, privateDir) })
+}
+
+func (d *PodDirs) withPod(uid types.UID, open func(pods *os.File, name string) (*os.File, error)) (*os.File, error) {
 	if err := checkName("pod UID", string(uid)); err != nil {
 		return nil, err
 	}
-	pods, err := os.Open(v.podsDir)
+	pods, err := os.Open(d.podsDir)
 	if err != nil {
 		return nil, err
 	}
 	defer pods.Close()
-	return makeDir(pods, string(uid), privateDir)
+	return open(pods, string(uid))
+}
+
+var errOutside = errors.New("is not below the directory of the pods")
+
+// openBelow opens a directory of a pod by its path on the host. An error has errOutside in its chain if it is not below
+// the directory of the pods.
+func (d *PodDirs) openBelow(hostPath string) (*os.File, error) {
+	rel, err := filepath.Rel(d.podsDir, hostPath)
+	if err != nil || !filepath.IsLocal(rel) {
+		return nil, fmt.Errorf("volume %s %w %s", hostPath, errOutside, d.podsDir)
+	}
+	pods, err := os.Open(d.podsDir)
+	if err != nil {
+		return nil, err
+	}
+	defer pods.Close()
+	return openDir(pods, rel)
 }
 
 // checkName refuses what is no single path element: UIDs and names come from manifests and from names on disk.

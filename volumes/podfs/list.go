@@ -11,8 +11,8 @@ import (
 
 // List returns the volumes of a pod that are on disk, including those of plugins that other packages own. hostPath
 // and image volumes leave nothing there.
-func (v *FS) List(uid types.UID) ([]OnDisk, error) {
-	pod, err := v.openPod(uid)
+func (d *PodDirs) List(uid types.UID) ([]OnDisk, error) {
+	pod, err := d.openPod(uid)
 	if errors.Is(err, unix.ENOENT) {
 		return nil, nil
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -153,23 +152,10 @@ func nfsSource(s *corev1.NFSVolumeSource) string {
 
 // Own gives a mounted volume to its pod's fsGroup. hostPath is below the pod's directory.
 func (v *FS) Own(ctx context.Context, pod *corev1.Pod, hostPath string) error {
-	dir, err := v.openVolumeDir(hostPath)
+	dir, err := v.openBelow(hostPath)
 	if err != nil {
 		return err
 	}
 	defer dir.Close()
 	return ownerOf(pod, false).apply(ctx, dir)
-}
-
-func (v *FS) openVolumeDir(hostPath string) (*os.File, error) {
-	rel, err := filepath.Rel(v.podsDir, hostPath)
-	if err != nil || !filepath.IsLocal(rel) {
-		return nil, fmt.Errorf("volume %s does not lie below %s", hostPath, v.podsDir)
-	}
-	pods, err := os.Open(v.podsDir)
-	if err != nil {
-		return nil, err
-	}
-	defer pods.Close()
-	return openDir(pods, rel)
 }

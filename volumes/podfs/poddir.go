@@ -22,9 +22,19 @@ const (
 	hostsFile     = "etc-hosts"
 )
 
+// PodDirs are the directories of the pods, and the files of this agent in them. It is safe for concurrent use.
+type PodDirs struct {
+	podsDir string
+}
+
+// hostPath returns the path of a volume's directory.
+func (d *PodDirs) hostPath(uid types.UID, o OnDisk) string {
+	return filepath.Join(d.podsDir, string(uid), o.path())
+}
+
 // Pods lists the pods that have a directory, also those that no longer exist otherwise.
-func (v *FS) Pods() ([]types.UID, error) {
-	entries, err := os.ReadDir(v.podsDir)
+func (d *PodDirs) Pods() ([]types.UID, error) {
+	entries, err := os.ReadDir(d.podsDir)
 	if err != nil {
 		return nil, fmt.Errorf("list pod directories: %w", err)
 	}
@@ -39,8 +49,8 @@ func (v *FS) Pods() ([]types.UID, error) {
 
 // MakePodDir makes the directory of a pod. What is in it is made when there is something to put there: a directory
 // costs, above all on a file system from which many files have just gone.
-func (v *FS) MakePodDir(uid types.UID) error {
-	pod, err := v.makePod(uid)
+func (d *PodDirs) MakePodDir(uid types.UID) error {
+	pod, err := d.makePod(uid)
 	if err != nil {
 		return fmt.Errorf("make pod directory: %w", err)
 	}
@@ -49,8 +59,8 @@ func (v *FS) MakePodDir(uid types.UID) error {
 
 // WriteHosts writes the file that containers of a pod see as /etc/hosts, and returns its path. It is written in
 // place, since running containers have this very file mounted.
-func (v *FS) WriteHosts(uid types.UID, content []byte) (path string, err error) {
-	pod, err := v.makePod(uid)
+func (d *PodDirs) WriteHosts(uid types.UID, content []byte) (path string, err error) {
+	pod, err := d.makePod(uid)
 	if err != nil {
 		return "", fmt.Errorf("write hosts file: %w", err)
 	}
@@ -58,17 +68,17 @@ func (v *FS) WriteHosts(uid types.UID, content []byte) (path string, err error) 
 	if err := writeInPlace(pod, hostsFile, content, 0o644); err != nil {
 		return "", fmt.Errorf("write hosts file: %w", err)
 	}
-	return filepath.Join(v.podsDir, string(uid), hostsFile), nil
+	return filepath.Join(d.podsDir, string(uid), hostsFile), nil
 }
 
 // TerminationLog makes the empty file that a container may write its termination message to, and returns its
 // path. The name is the caller's choice, one for each start of a container; a file that is there already keeps
 // its content.
-func (v *FS) TerminationLog(uid types.UID, container, name string) (path string, err error) {
+func (d *PodDirs) TerminationLog(uid types.UID, container, name string) (path string, err error) {
 	if err := errors.Join(checkName("container", container), checkName("termination log", name)); err != nil {
 		return "", err
 	}
-	pod, err := v.makePod(uid)
+	pod, err := d.makePod(uid)
 	if err != nil {
 		return "", fmt.Errorf("make termination log: %w", err)
 	}
@@ -86,7 +96,7 @@ func (v *FS) TerminationLog(uid types.UID, container, name string) (path string,
 	if err := f.Chmod(0o666); err != nil { // for every user of the container
 		return "", fmt.Errorf("make termination log: %w", err)
 	}
-	return filepath.Join(v.podsDir, string(uid), containersDir, container, name), nil
+	return filepath.Join(d.podsDir, string(uid), containersDir, container, name), nil
 }
 
 func writeInPlace(dir *os.File, name string, content []byte, mode os.FileMode) error {
@@ -106,16 +116,16 @@ func openFile(dir *os.File, name string, flags int) (*os.File, error) {
 
 // RemovePodDir removes the directory of a pod whose volumes are unmounted. A volume that is still there stops it
 // before anything is removed, whoever's it is; so does anything that is mounted below.
-func (v *FS) RemovePodDir(ctx context.Context, uid types.UID) error {
-	err := v.removePodDir(ctx, uid)
+func (d *PodDirs) RemovePodDir(ctx context.Context, uid types.UID) error {
+	err := d.removePodDir(ctx, uid)
 	if err != nil {
 		return fmt.Errorf("remove directory of pod %s: %w", uid, err)
 	}
 	return nil
 }
 
-func (v *FS) removePodDir(ctx context.Context, uid types.UID) error {
-	pod, err := v.openPod(uid)
+func (d *PodDirs) removePodDir(ctx context.Context, uid types.UID) error {
+	pod, err := d.openPod(uid)
 	if errors.Is(err, unix.ENOENT) {
 		return nil
 	}
@@ -129,7 +139,7 @@ func (v *FS) removePodDir(ctx context.Context, uid types.UID) error {
 	if err := unmountSubpaths(ctx, pod, ""); err != nil {
 		return err
 	}
-	pods, err := os.Open(v.podsDir)
+	pods, err := os.Open(d.podsDir)
 	if err != nil {
 		return err
 	}

@@ -16,11 +16,11 @@ const podFileMax = 1 << 20
 
 // WritePodFile writes a small file into a pod's directory, which survives a restart of the agent. Whoever reads sees
 // the old content or the new one, whole, also after a power cut.
-func (v *FS) WritePodFile(uid types.UID, name string, content []byte) error {
+func (d *PodDirs) WritePodFile(uid types.UID, name string, content []byte) error {
 	if err := checkName("file of a pod", name); err != nil {
 		return err
 	}
-	pod, err := v.makePod(uid)
+	pod, err := d.makePod(uid)
 	if err != nil {
 		return fmt.Errorf("write %s of pod %s: %w", name, uid, err)
 	}
@@ -41,11 +41,11 @@ func (v *FS) WritePodFile(uid types.UID, name string, content []byte) error {
 }
 
 // ReadPodFile reads what WritePodFile has kept; the error is os.ErrNotExist where there is nothing.
-func (v *FS) ReadPodFile(uid types.UID, name string) ([]byte, error) {
+func (d *PodDirs) ReadPodFile(uid types.UID, name string) ([]byte, error) {
 	if err := checkName("file of a pod", name); err != nil {
 		return nil, err
 	}
-	pod, err := v.openPod(uid)
+	pod, err := d.openPod(uid)
 	if err != nil {
 		return nil, err
 	}

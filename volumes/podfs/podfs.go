@@ -12,7 +12,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 )
 
 // Config says where the pods live.
@@ -21,9 +20,9 @@ type Config struct {
 	Log     *slog.Logger // nil: nothing is logged
 }
 
-// FS works below one PodsDir. It is safe for concurrent use.
+// FS mounts volumes below one PodsDir. It is safe for concurrent use.
 type FS struct {
-	podsDir string
+	PodDirs
 	log     *slog.Logger
 	noswap  bool // this kernel's tmpfs can be kept out of swap
 	writers chan struct{}
@@ -38,8 +37,12 @@ func New(cfg Config) (*FS, error) {
 	if err := os.MkdirAll(cfg.PodsDir, 0o750); err != nil {
 		return nil, fmt.Errorf("make pods directory: %w", err)
 	}
-	v := &FS{podsDir: filepath.Clean(cfg.PodsDir), log: cfg.Log, noswap: tmpfsNoswap(),
-		writers: make(chan struct{}, writersPerCPU*runtime.NumCPU())}
+	v := &FS{
+		PodDirs: PodDirs{filepath.Clean(cfg.PodsDir)},
+		log:     cfg.Log,
+		noswap:  tmpfsNoswap(),
+		writers: make(chan struct{}, writersPerCPU*runtime.NumCPU()),
+	}
 	if v.log == nil {
 		v.log = slog.New(slog.DiscardHandler)
 	}
@@ -160,12 +163,7 @@ type OnDisk struct {
 	Name   string // the name of the volume, or of the PersistentVolume
 }
 
-// path says where the directory is, relative to the pod's.
+// path returns the path of the directory, relative to the pod's.
 func (o OnDisk) path() string {
 	return filepath.Join(volumesDir, escapePlugin(o.Plugin), o.Name)
-}
-
-// hostPath is the same as the host sees it.
-func (v *FS) hostPath(uid types.UID, o OnDisk) string {
-	return filepath.Join(v.podsDir, string(uid), o.path())
 }

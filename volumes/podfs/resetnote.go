@@ -14,8 +14,8 @@ import (
 const resetNote = "nodelet-reset"
 
 // NoteReset writes the marker file of a pod reset: the pod's containers are removed so that all start again.
-func (v *FS) NoteReset(uid types.UID) error {
-	pod, err := v.openPod(uid)
+func (d *PodDirs) NoteReset(uid types.UID) error {
+	pod, err := d.openPod(uid)
 	if err != nil {
 		return fmt.Errorf("note reset of all containers: %w", err)
 	}
@@ -31,8 +31,8 @@ func (v *FS) NoteReset(uid types.UID) error {
 }
 
 // ForgetReset takes the note away; none is fine.
-func (v *FS) ForgetReset(uid types.UID) error {
-	pod, err := v.openPod(uid)
+func (d *PodDirs) ForgetReset(uid types.UID) error {
+	pod, err := d.openPod(uid)
 	if errors.Is(err, unix.ENOENT) {
 		return nil
 	}
@@ -47,8 +47,8 @@ func (v *FS) ForgetReset(uid types.UID) error {
 }
 
 // ResetNoted reports whether the pod's directory has the marker file of a reset.
-func (v *FS) ResetNoted(uid types.UID) (bool, error) {
-	_, err := os.Lstat(filepath.Join(v.podsDir, string(uid), resetNote))
+func (d *PodDirs) ResetNoted(uid types.UID) (bool, error) {
+	_, err := os.Lstat(filepath.Join(d.podsDir, string(uid), resetNote))
 	if errors.Is(err, os.ErrNotExist) {
 		return false, nil
 	}

@@ -96,16 +96,11 @@ func (v *FS) openSubpath(s SubPath) (*os.File, error) {
 // openVolume opens the root of a volume. Below the pods directory no link may be on the way; a hostPath is the
 // administrator's own.
 func (v *FS) openVolume(hostPath string) (*os.File, error) {
-	rel, err := filepath.Rel(v.podsDir, hostPath)
-	if err != nil || !filepath.IsLocal(rel) {
+	root, err := v.openBelow(hostPath)
+	if errors.Is(err, errOutside) {
 		return os.OpenFile(hostPath, unix.O_PATH|unix.O_DIRECTORY, 0)
 	}
-	pods, err := os.Open(v.podsDir)
-	if err != nil {
-		return nil, err
-	}
-	defer pods.Close()
-	return openDir(pods, rel)
+	return root, err
 }
 
 // openPart opens a file of any type without touching it. Asking for a directory first lets an automount happen.

@@ -80,8 +80,8 @@ func forgetReady(ctx context.Context, pod *os.File, on OnDisk) error {
 // UnmountSubpaths takes the bind mounts of a volume's subPaths away, or those of all volumes of the pod if volume
 // is empty. Unmount does it for its own volume; other kinds of volumes, such as claims, need it before they are
 // unmounted. volume is the name that Subpath was given.
-func (v *FS) UnmountSubpaths(ctx context.Context, uid types.UID, volume string) error {
-	pod, err := v.openPod(uid)
+func (d *PodDirs) UnmountSubpaths(ctx context.Context, uid types.UID, volume string) error {
+	pod, err := d.openPod(uid)
 	if errors.Is(err, unix.ENOENT) {
 		return nil
 	}
