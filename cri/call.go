@@ -24,8 +24,14 @@ type op struct {
 	limit        time.Duration
 }
 
-// do makes a call within its limit and lists it among the calls in flight.
-func do[Req, Resp any](ctx context.Context, c *caller, o op,
+// do makes a call within the time that the client gives to calls.
+func do[Req, Resp any](ctx context.Context, c *caller, verb, object string,
+	call func(context.Context, Req, ...grpc.CallOption) (Resp, error), req Req) (Resp, error) {
+	return doWithin(ctx, c, op{verb, object, c.timeout}, call, req)
+}
+
+// doWithin makes a call within its limit and lists it among the calls in flight.
+func doWithin[Req, Resp any](ctx context.Context, c *caller, o op,
 	call func(context.Context, Req, ...grpc.CallOption) (Resp, error), req Req) (Resp, error) {
 	if o.limit > 0 {
 		var cancel context.CancelFunc

@@ -25,7 +25,7 @@ func (c *Client) CreateContainer(ctx context.Context, sandboxID string, cfg *run
 	sandbox *runtimeapi.PodSandboxConfig) (string, error) {
 	pod, container := sandbox.GetMetadata(), cfg.GetMetadata()
 	object := fmt.Sprintf("%s/%s/%s#%d", pod.GetNamespace(), pod.GetName(), container.GetName(), container.GetAttempt())
-	resp, err := do(ctx, c.caller, op{"CreateContainer", object, c.timeout}, c.runtime.CreateContainer,
+	resp, err := do(ctx, c.caller, "CreateContainer", object, c.runtime.CreateContainer,
 		&runtimeapi.CreateContainerRequest{PodSandboxId: sandboxID, Config: cfg, SandboxConfig: sandbox})
 	if err == nil && resp.ContainerId == "" {
 		return "", &Error{Verb: "CreateContainer", Object: object, Err: errNoID}
@@ -36,7 +36,7 @@ func (c *Client) CreateContainer(ctx context.Context, sandboxID string, cfg *run
 // StartContainer starts a created container. A container that failed to start is exited, with the reason StartError,
 // and cannot be started again.
 func (c *Client) StartContainer(ctx context.Context, id string) error {
-	_, err := do(ctx, c.caller, op{"StartContainer", id, c.timeout}, c.runtime.StartContainer,
+	_, err := do(ctx, c.caller, "StartContainer", id, c.runtime.StartContainer,
 		&runtimeapi.StartContainerRequest{ContainerId: id})
 	return err
 }
@@ -46,7 +46,7 @@ func (c *Client) StartContainer(ctx context.Context, id string) error {
 // repeated, also while another call with a longer grace waits for the same container, and for a container that is gone.
 // If ctx ends first, no SIGKILL follows: the caller must call again.
 func (c *Client) StopContainer(ctx context.Context, id string, grace time.Duration) error {
-	_, err := do(ctx, c.caller, op{"StopContainer", id, grace + c.timeout}, c.runtime.StopContainer,
+	_, err := doWithin(ctx, c.caller, op{"StopContainer", id, grace + c.timeout}, c.runtime.StopContainer,
 		&runtimeapi.StopContainerRequest{ContainerId: id, Timeout: wholeSeconds(grace)})
 	return err
 }
@@ -54,7 +54,7 @@ func (c *Client) StopContainer(ctx context.Context, id string, grace time.Durati
 // RemoveContainer removes a container; one that still runs is killed. It may be called again and for a container that
 // is gone.
 func (c *Client) RemoveContainer(ctx context.Context, id string) error {
-	_, err := do(ctx, c.caller, op{"RemoveContainer", id, c.timeout}, c.runtime.RemoveContainer,
+	_, err := do(ctx, c.caller, "RemoveContainer", id, c.runtime.RemoveContainer,
 		&runtimeapi.RemoveContainerRequest{ContainerId: id})
 	return err
 }
@@ -63,14 +63,14 @@ func (c *Client) RemoveContainer(ctx context.Context, id string) error {
 func (c *Client) UpdateContainerResources(ctx context.Context, id string,
 	resources *runtimeapi.LinuxContainerResources) error {
 	defer c.updates.Add(1)
-	_, err := do(ctx, c.caller, op{"UpdateContainerResources", id, c.timeout}, c.runtime.UpdateContainerResources,
+	_, err := do(ctx, c.caller, "UpdateContainerResources", id, c.runtime.UpdateContainerResources,
 		&runtimeapi.UpdateContainerResourcesRequest{ContainerId: id, Linux: resources})
 	return err
 }
 
 // ReopenContainerLog makes the runtime reopen the log file of a container after a rotation.
 func (c *Client) ReopenContainerLog(ctx context.Context, id string) error {
-	_, err := do(ctx, c.caller, op{"ReopenContainerLog", id, c.timeout}, c.runtime.ReopenContainerLog,
+	_, err := do(ctx, c.caller, "ReopenContainerLog", id, c.runtime.ReopenContainerLog,
 		&runtimeapi.ReopenContainerLogRequest{ContainerId: id})
 	return err
 }
@@ -81,7 +81,7 @@ func (c *Client) CheckpointContainer(ctx context.Context, id, location string, t
 	if timeout == 0 {
 		timeout = c.timeout
 	}
-	_, err := do(ctx, c.caller, op{"CheckpointContainer", id, timeout}, c.runtime.CheckpointContainer,
+	_, err := doWithin(ctx, c.caller, op{"CheckpointContainer", id, timeout}, c.runtime.CheckpointContainer,
 		&runtimeapi.CheckpointContainerRequest{ContainerId: id, Location: location, Timeout: wholeSeconds(timeout)})
 	return err
 }
@@ -103,32 +103,32 @@ func (c *Client) ExecSync(ctx context.Context, id string, cmd []string, timeout 
 	if timeout > 0 {
 		o.limit = timeout + execMargin
 	}
-	resp, err := do(ctx, c.caller, o, c.runtime.ExecSync,
+	resp, err := doWithin(ctx, c.caller, o, c.runtime.ExecSync,
 		&runtimeapi.ExecSyncRequest{ContainerId: id, Cmd: cmd, Timeout: wholeSeconds(timeout)})
 	return ExecResult{Stdout: resp.GetStdout(), Stderr: resp.GetStderr(), ExitCode: resp.GetExitCode()}, err
 }
 
 // Exec returns the URL at which the runtime serves a stream for a command in a container.
 func (c *Client) Exec(ctx context.Context, req *runtimeapi.ExecRequest) (string, error) {
-	resp, err := do(ctx, c.caller, op{"Exec", req.ContainerId, c.timeout}, c.runtime.Exec, req)
+	resp, err := do(ctx, c.caller, "Exec", req.ContainerId, c.runtime.Exec, req)
 	return resp.GetUrl(), err
 }
 
 // Attach returns the URL at which the runtime serves a stream to a container's main process.
 func (c *Client) Attach(ctx context.Context, req *runtimeapi.AttachRequest) (string, error) {
-	resp, err := do(ctx, c.caller, op{"Attach", req.ContainerId, c.timeout}, c.runtime.Attach, req)
+	resp, err := do(ctx, c.caller, "Attach", req.ContainerId, c.runtime.Attach, req)
 	return resp.GetUrl(), err
 }
 
 func (c *Client) listContainers(ctx context.Context, object string,
 	labels map[string]string) ([]*runtimeapi.Container, error) {
-	resp, err := do(ctx, c.caller, op{"ListContainers", object, c.timeout}, c.runtime.ListContainers,
+	resp, err := do(ctx, c.caller, "ListContainers", object, c.runtime.ListContainers,
 		&runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{LabelSelector: labels}})
 	return resp.GetContainers(), err
 }
 
 func (c *Client) containerStatus(ctx context.Context, id string) (*runtimeapi.ContainerStatus, error) {
-	resp, err := do(ctx, c.caller, op{"ContainerStatus", id, c.timeout}, c.runtime.ContainerStatus,
+	resp, err := do(ctx, c.caller, "ContainerStatus", id, c.runtime.ContainerStatus,
 		&runtimeapi.ContainerStatusRequest{ContainerId: id})
 	if err == nil && resp.Status == nil {
 		return nil, &Error{Verb: "ContainerStatus", Object: id, Err: errNoStatus}

@@ -14,13 +14,13 @@ type images struct {
 
 // ListImages lists the images on the node.
 func (i *images) ListImages(ctx context.Context) ([]*runtimeapi.Image, error) {
-	resp, err := do(ctx, i.caller, op{"ListImages", "", i.timeout}, i.service.ListImages, &runtimeapi.ListImagesRequest{})
+	resp, err := do(ctx, i.caller, "ListImages", "", i.service.ListImages, &runtimeapi.ListImagesRequest{})
 	return resp.GetImages(), err
 }
 
 // ImageStatus returns the image that spec names, nil if it is not on the node.
 func (i *images) ImageStatus(ctx context.Context, spec *runtimeapi.ImageSpec) (*runtimeapi.Image, error) {
-	resp, err := do(ctx, i.caller, op{"ImageStatus", spec.GetImage(), i.timeout}, i.service.ImageStatus,
+	resp, err := do(ctx, i.caller, "ImageStatus", spec.GetImage(), i.service.ImageStatus,
 		&runtimeapi.ImageStatusRequest{Image: spec})
 	return resp.GetImage(), err
 }
@@ -29,7 +29,7 @@ func (i *images) ImageStatus(ctx context.Context, spec *runtimeapi.ImageSpec) (*
 // progress, but runtimes cancel a pull that makes none. auth is nil for an anonymous pull.
 func (i *images) PullImage(ctx context.Context, spec *runtimeapi.ImageSpec, auth *runtimeapi.AuthConfig,
 	sandbox *runtimeapi.PodSandboxConfig) (string, error) {
-	resp, err := do(ctx, i.caller, op{"PullImage", spec.GetImage(), 0}, i.service.PullImage,
+	resp, err := doWithin(ctx, i.caller, op{"PullImage", spec.GetImage(), 0}, i.service.PullImage,
 		&runtimeapi.PullImageRequest{Image: spec, Auth: auth, SandboxConfig: sandbox})
 	if err == nil && resp.ImageRef == "" {
 		return "", &Error{Verb: "PullImage", Object: spec.GetImage(), Err: errNoID}
@@ -39,14 +39,14 @@ func (i *images) PullImage(ctx context.Context, spec *runtimeapi.ImageSpec, auth
 
 // RemoveImage removes an image by name or ID. It may be called for an image that is gone.
 func (i *images) RemoveImage(ctx context.Context, image string) error {
-	_, err := do(ctx, i.caller, op{"RemoveImage", image, i.timeout}, i.service.RemoveImage,
+	_, err := do(ctx, i.caller, "RemoveImage", image, i.service.RemoveImage,
 		&runtimeapi.RemoveImageRequest{Image: &runtimeapi.ImageSpec{Image: image}})
 	return err
 }
 
 // ImageFsInfo returns the file systems of images and containers and their usage.
 func (i *images) ImageFsInfo(ctx context.Context) (*runtimeapi.ImageFsInfoResponse, error) {
-	return do(ctx, i.caller, op{"ImageFsInfo", "", i.timeout}, i.service.ImageFsInfo, &runtimeapi.ImageFsInfoRequest{})
+	return do(ctx, i.caller, "ImageFsInfo", "", i.service.ImageFsInfo, &runtimeapi.ImageFsInfoRequest{})
 }
 
 // ImagesInUse returns the images of all containers, exited ones included: by ID and by each name that a container has

@@ -15,7 +15,7 @@ func (c *Client) List(ctx context.Context) ([]*runtimeapi.PodSandbox, []*runtime
 // SandboxImage returns the image of a sandbox, as containerd and CRI-O report it in the verbose status; empty for other
 // runtimes.
 func (c *Client) SandboxImage(ctx context.Context, id string) (string, error) {
-	resp, err := do(ctx, c.caller, op{"PodSandboxStatus", id, c.timeout}, c.runtime.PodSandboxStatus,
+	resp, err := do(ctx, c.caller, "PodSandboxStatus", id, c.runtime.PodSandboxStatus,
 		&runtimeapi.PodSandboxStatusRequest{PodSandboxId: id, Verbose: true})
 	if err != nil {
 		return "", err

@@ -9,29 +9,29 @@ import (
 
 // Version returns the runtime's name and version; see VersionWarnings.
 func (c *Client) Version(ctx context.Context) (*runtimeapi.VersionResponse, error) {
-	return do(ctx, c.caller, op{"Version", "", c.timeout}, c.runtime.Version, &runtimeapi.VersionRequest{})
+	return do(ctx, c.caller, "Version", "", c.runtime.Version, &runtimeapi.VersionRequest{})
 }
 
 // Status returns the runtime's conditions (RuntimeReady, NetworkReady), its runtime handlers and its features.
 func (c *Client) Status(ctx context.Context) (*runtimeapi.StatusResponse, error) {
-	return do(ctx, c.caller, op{"Status", "", c.timeout}, c.runtime.Status, &runtimeapi.StatusRequest{})
+	return do(ctx, c.caller, "Status", "", c.runtime.Status, &runtimeapi.StatusRequest{})
 }
 
 // Info returns what the runtime reports beyond the CRI's fields: for containerd, its configuration as JSON in "config".
 func (c *Client) Info(ctx context.Context) (map[string]string, error) {
-	s, err := do(ctx, c.caller, op{"Status", "verbose", c.timeout}, c.runtime.Status, &runtimeapi.StatusRequest{Verbose: true})
+	s, err := do(ctx, c.caller, "Status", "verbose", c.runtime.Status, &runtimeapi.StatusRequest{Verbose: true})
 	return s.GetInfo(), err
 }
 
 // RuntimeConfig returns the cgroup driver of the runtime. Runtimes older than this call answer with an error that
 // IsUnimplemented reports.
 func (c *Client) RuntimeConfig(ctx context.Context) (*runtimeapi.RuntimeConfigResponse, error) {
-	return do(ctx, c.caller, op{"RuntimeConfig", "", c.timeout}, c.runtime.RuntimeConfig, &runtimeapi.RuntimeConfigRequest{})
+	return do(ctx, c.caller, "RuntimeConfig", "", c.runtime.RuntimeConfig, &runtimeapi.RuntimeConfigRequest{})
 }
 
 // UpdateRuntimeConfig passes the node's pod CIDR to the runtime.
 func (c *Client) UpdateRuntimeConfig(ctx context.Context, podCIDR string) error {
-	_, err := do(ctx, c.caller, op{"UpdateRuntimeConfig", podCIDR, c.timeout}, c.runtime.UpdateRuntimeConfig,
+	_, err := do(ctx, c.caller, "UpdateRuntimeConfig", podCIDR, c.runtime.UpdateRuntimeConfig,
 		&runtimeapi.UpdateRuntimeConfigRequest{RuntimeConfig: &runtimeapi.RuntimeConfig{
 			NetworkConfig: &runtimeapi.NetworkConfig{PodCidr: podCIDR},
 		}})
@@ -41,10 +41,11 @@ func (c *Client) UpdateRuntimeConfig(ctx context.Context, podCIDR string) error 
 // RunPodSandbox creates and starts a pod sandbox and returns its ID. It has twice the usual time, as with the kubelet.
 // After an error the sandbox may exist nevertheless; a second call with the same attempt in cfg then fails.
 func (c *Client) RunPodSandbox(ctx context.Context, cfg *runtimeapi.PodSandboxConfig, handler string) (string, error) {
-	resp, err := do(ctx, c.caller, op{"RunPodSandbox", podObject(cfg.GetMetadata()), 2 * c.timeout}, c.runtime.RunPodSandbox,
+	o := op{"RunPodSandbox", podObject(cfg.GetMetadata()), 2 * c.timeout}
+	resp, err := doWithin(ctx, c.caller, o, c.runtime.RunPodSandbox,
 		&runtimeapi.RunPodSandboxRequest{Config: cfg, RuntimeHandler: handler})
 	if err == nil && resp.PodSandboxId == "" {
-		return "", &Error{Verb: "RunPodSandbox", Object: podObject(cfg.GetMetadata()), Err: errNoID}
+		return "", &Error{Verb: o.verb, Object: o.object, Err: errNoID}
 	}
 	return resp.GetPodSandboxId(), err
 }
@@ -52,14 +53,14 @@ func (c *Client) RunPodSandbox(ctx context.Context, cfg *runtimeapi.PodSandboxCo
 // StopPodSandbox kills what still runs in a sandbox and removes its network. It may be repeated, and be called for a
 // sandbox that is gone.
 func (c *Client) StopPodSandbox(ctx context.Context, id string) error {
-	_, err := do(ctx, c.caller, op{"StopPodSandbox", id, c.timeout}, c.runtime.StopPodSandbox,
+	_, err := do(ctx, c.caller, "StopPodSandbox", id, c.runtime.StopPodSandbox,
 		&runtimeapi.StopPodSandboxRequest{PodSandboxId: id})
 	return err
 }
 
 // RemovePodSandbox removes a sandbox and its containers. It may be repeated, and be called for a sandbox that is gone.
 func (c *Client) RemovePodSandbox(ctx context.Context, id string) error {
-	_, err := do(ctx, c.caller, op{"RemovePodSandbox", id, c.timeout}, c.runtime.RemovePodSandbox,
+	_, err := do(ctx, c.caller, "RemovePodSandbox", id, c.runtime.RemovePodSandbox,
 		&runtimeapi.RemovePodSandboxRequest{PodSandboxId: id})
 	return err
 }
@@ -67,14 +68,14 @@ func (c *Client) RemovePodSandbox(ctx context.Context, id string) error {
 // UpdatePodSandboxResources passes the sum of a pod's resources to the runtime and its plugins after a resize.
 func (c *Client) UpdatePodSandboxResources(ctx context.Context,
 	req *runtimeapi.UpdatePodSandboxResourcesRequest) error {
-	_, err := do(ctx, c.caller, op{"UpdatePodSandboxResources", req.PodSandboxId, c.timeout},
+	_, err := do(ctx, c.caller, "UpdatePodSandboxResources", req.PodSandboxId,
 		c.runtime.UpdatePodSandboxResources, req)
 	return err
 }
 
 // PortForward returns the URL at which the runtime serves a port-forward stream.
 func (c *Client) PortForward(ctx context.Context, req *runtimeapi.PortForwardRequest) (string, error) {
-	resp, err := do(ctx, c.caller, op{"PortForward", req.PodSandboxId, c.timeout}, c.runtime.PortForward, req)
+	resp, err := do(ctx, c.caller, "PortForward", req.PodSandboxId, c.runtime.PortForward, req)
 	return resp.GetUrl(), err
 }
 
@@ -90,13 +91,13 @@ func (c *Client) SandboxIDs(ctx context.Context) (map[string]bool, error) {
 
 func (c *Client) listSandboxes(ctx context.Context, object string,
 	labels map[string]string) ([]*runtimeapi.PodSandbox, error) {
-	resp, err := do(ctx, c.caller, op{"ListPodSandbox", object, c.timeout}, c.runtime.ListPodSandbox,
+	resp, err := do(ctx, c.caller, "ListPodSandbox", object, c.runtime.ListPodSandbox,
 		&runtimeapi.ListPodSandboxRequest{Filter: &runtimeapi.PodSandboxFilter{LabelSelector: labels}})
 	return resp.GetItems(), err
 }
 
 func (c *Client) sandboxStatus(ctx context.Context, id string) (*runtimeapi.PodSandboxStatus, error) {
-	resp, err := do(ctx, c.caller, op{"PodSandboxStatus", id, c.timeout}, c.runtime.PodSandboxStatus,
+	resp, err := do(ctx, c.caller, "PodSandboxStatus", id, c.runtime.PodSandboxStatus,
 		&runtimeapi.PodSandboxStatusRequest{PodSandboxId: id})
 	if err == nil && resp.Status == nil {
 		return nil, &Error{Verb: "PodSandboxStatus", Object: id, Err: errNoStatus}
