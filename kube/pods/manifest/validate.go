@@ -22,8 +22,7 @@ import (
 // address, a ConfigMap or Secret whose name cannot exist), and also accepts mistakes that do not affect the node, as
 // in affinity terms. Each error names the path of the field.
 func Validate(pod *corev1.Pod) field.ErrorList {
-	c := &checker{pod: pod}
-	c.errs = checkMeta(&pod.ObjectMeta)
+	c := &checker{findings: &findings{checkMeta(&pod.ObjectMeta)}, pod: pod}
 	spec := field.NewPath("spec")
 	c.volumes(spec.Child("volumes"))
 	c.allContainers(spec)
@@ -36,54 +35,59 @@ func Validate(pod *corev1.Pod) field.ErrorList {
 	return c.errs
 }
 
-// checker collects the errors of one pod.
+// checker checks one pod.
 type checker struct {
-	pod  *corev1.Pod
-	errs field.ErrorList
+	*findings
+	pod *corev1.Pod
 	// volume has the volumes by name.
 	volume map[string]*corev1.Volume
 }
 
-func (c *checker) add(errs ...*field.Error) { c.errs = append(c.errs, errs...) }
+// findings are the errors of one pod. Its methods check values that do not depend on the rest of the pod.
+type findings struct {
+	errs field.ErrorList
+}
+
+func (f *findings) add(errs ...*field.Error) { f.errs = append(f.errs, errs...) }
 
 // texts adds an error for each message of a check from apimachinery.
-func (c *checker) texts(p *field.Path, value any, msgs []string) {
+func (f *findings) texts(p *field.Path, value any, msgs []string) {
 	for _, m := range msgs {
-		c.add(field.Invalid(p, value, m))
+		f.add(field.Invalid(p, value, m))
 	}
 }
 
 // oneOf rejects a value that is not listed.
-func oneOf[T ~string](c *checker, p *field.Path, value T, listed ...T) {
+func oneOf[T ~string](f *findings, p *field.Path, value T, listed ...T) {
 	if !slices.Contains(listed, value) {
-		c.add(field.NotSupported(p, value, listed))
+		f.add(field.NotSupported(p, value, listed))
 	}
 }
 
 // between rejects a number outside [low, high].
-func (c *checker) between(p *field.Path, n, low, high int64) {
+func (f *findings) between(p *field.Path, n, low, high int64) {
 	if n < low || n > high {
-		c.add(field.Invalid(p, n, validation.InclusiveRangeError(int(low), int(high))))
+		f.add(field.Invalid(p, n, validation.InclusiveRangeError(int(low), int(high))))
 	}
 }
 
-func (c *checker) notNegative(p *field.Path, n int64) {
+func (f *findings) notNegative(p *field.Path, n int64) {
 	if n < 0 {
-		c.add(field.Invalid(p, n, "must not be negative"))
+		f.add(field.Invalid(p, n, "must not be negative"))
 	}
 }
 
-func (c *checker) required(p *field.Path, value string) bool {
+func (f *findings) required(p *field.Path, value string) bool {
 	if value == "" {
-		c.add(field.Required(p, ""))
+		f.add(field.Required(p, ""))
 	}
 	return value != ""
 }
 
 // subdomain rejects an optional name that is not a DNS subdomain.
-func (c *checker) subdomain(p *field.Path, name string) {
+func (f *findings) subdomain(p *field.Path, name string) {
 	if name != "" {
-		c.texts(p, name, validation.IsDNS1123Subdomain(name))
+		f.texts(p, name, validation.IsDNS1123Subdomain(name))
 	}
 }
 
@@ -108,7 +112,7 @@ func checkMeta(m *metav1.ObjectMeta) (errs field.ErrorList) {
 
 func (c *checker) lifetime(p *field.Path) {
 	s := &c.pod.Spec
-	oneOf(c, p.Child("restartPolicy"), s.RestartPolicy,
+	oneOf(c.findings, p.Child("restartPolicy"), s.RestartPolicy,
 		corev1.RestartPolicyAlways, corev1.RestartPolicyOnFailure, corev1.RestartPolicyNever)
 	if s.ActiveDeadlineSeconds != nil {
 		c.between(p.Child("activeDeadlineSeconds"), *s.ActiveDeadlineSeconds, 1, math.MaxInt32)
@@ -154,9 +158,9 @@ func (c *checker) identity(p *field.Path) {
 }
 
 // address accepts what net.ParseIP accepts, as the API does for older fields: leading zeros are allowed.
-func (c *checker) address(p *field.Path, ip string) {
+func (f *findings) address(p *field.Path, ip string) {
 	if len(validation.IsValidIPForLegacyField(p, ip, false, nil)) > 0 {
-		c.add(field.Invalid(p, ip, "must be an IPv4 or IPv6 address"))
+		f.add(field.Invalid(p, ip, "must be an IPv4 or IPv6 address"))
 	}
 }
 
@@ -168,7 +172,7 @@ const (
 
 func (c *checker) dns(p *field.Path) {
 	s := &c.pod.Spec
-	oneOf(c, p.Child("dnsPolicy"), s.DNSPolicy,
+	oneOf(c.findings, p.Child("dnsPolicy"), s.DNSPolicy,
 		corev1.DNSClusterFirst, corev1.DNSClusterFirstWithHostNet, corev1.DNSDefault, corev1.DNSNone)
 	cp := p.Child("dnsConfig")
 	if s.DNSPolicy == corev1.DNSNone && (s.DNSConfig == nil || len(s.DNSConfig.Nameservers) == 0) {
@@ -240,13 +244,13 @@ func (c *checker) toleration(p *field.Path, t *corev1.Toleration) {
 		c.add(field.NotSupported(p.Child("operator"), t.Operator,
 			[]corev1.TolerationOperator{corev1.TolerationOpEqual, corev1.TolerationOpExists}))
 	}
-	oneOf(c, p.Child("effect"), t.Effect,
+	oneOf(c.findings, p.Child("effect"), t.Effect,
 		"", corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule, corev1.TaintEffectNoExecute)
 }
 
 // hostIP rejects a host address of a port that is no IP address: the runtime would only fail later.
-func (c *checker) hostIP(p *field.Path, ip string) {
+func (f *findings) hostIP(p *field.Path, ip string) {
 	if _, err := netip.ParseAddr(ip); ip != "" && err != nil {
-		c.add(field.Invalid(p, ip, "must be an IP address"))
+		f.add(field.Invalid(p, ip, "must be an IP address"))
 	}
 }

@@ -63,7 +63,7 @@ func (c *checker) container(p *field.Path, ct *corev1.Container, names map[strin
 		c.add(field.Invalid(p.Child("image"), ct.Image, "must not have leading or trailing white space"))
 	}
 	c.pullPolicy(p.Child("imagePullPolicy"), ct.ImagePullPolicy)
-	oneOf(c, p.Child("terminationMessagePolicy"), ct.TerminationMessagePolicy,
+	oneOf(c.findings, p.Child("terminationMessagePolicy"), ct.TerminationMessagePolicy,
 		corev1.TerminationMessageReadFile, corev1.TerminationMessageFallbackToLogsOnError)
 	c.ports(p.Child("ports"), ct.Ports)
 	c.env(p, ct)
@@ -74,8 +74,8 @@ func (c *checker) container(p *field.Path, ct *corev1.Container, names map[strin
 	c.containerSecurity(p.Child("securityContext"), ct.SecurityContext)
 }
 
-func (c *checker) pullPolicy(p *field.Path, policy corev1.PullPolicy) {
-	oneOf(c, p, policy, corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever)
+func (f *findings) pullPolicy(p *field.Path, policy corev1.PullPolicy) {
+	oneOf(f, p, policy, corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever)
 }
 
 func (c *checker) ports(p *field.Path, ports []corev1.ContainerPort) {
@@ -97,7 +97,7 @@ func (c *checker) ports(p *field.Path, ports []corev1.ContainerPort) {
 		if c.pod.Spec.HostNetwork && port.HostPort != port.ContainerPort {
 			c.add(field.Invalid(pp.Child("containerPort"), port.ContainerPort, "must be hostPort's value with hostNetwork"))
 		}
-		oneOf(c, pp.Child("protocol"), port.Protocol, corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP)
+		oneOf(c.findings, pp.Child("protocol"), port.Protocol, corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP)
 	}
 }
 
@@ -174,15 +174,15 @@ func (c *checker) envSource(p *field.Path, e *corev1.EnvVar) {
 }
 
 // objectName rejects a name that no ConfigMap or Secret can have.
-func (c *checker) objectName(p *field.Path, name string) {
-	if c.required(p, name) {
-		c.subdomain(p, name)
+func (f *findings) objectName(p *field.Path, name string) {
+	if f.required(p, name) {
+		f.subdomain(p, name)
 	}
 }
 
-func (c *checker) dataKey(p *field.Path, key string) {
-	if c.required(p, key) {
-		c.texts(p, key, validation.IsConfigMapKey(key))
+func (f *findings) dataKey(p *field.Path, key string) {
+	if f.required(p, key) {
+		f.texts(p, key, validation.IsConfigMapKey(key))
 	}
 }
 
@@ -208,7 +208,7 @@ func (c *checker) mountRules(p *field.Path, m *corev1.VolumeMount, ct *corev1.Co
 		c.add(field.Invalid(p.Child("subPathExpr"), m.SubPathExpr, "subPathExpr and subPath exclude each other"))
 	}
 	if prop := m.MountPropagation; prop != nil {
-		oneOf(c, p.Child("mountPropagation"), *prop, corev1.MountPropagationNone,
+		oneOf(c.findings, p.Child("mountPropagation"), *prop, corev1.MountPropagationNone,
 			corev1.MountPropagationHostToContainer, corev1.MountPropagationBidirectional)
 		if *prop == corev1.MountPropagationBidirectional && !privileged(ct.SecurityContext) {
 			c.add(field.Forbidden(p.Child("mountPropagation"), "Bidirectional is for privileged containers"))
@@ -216,7 +216,7 @@ func (c *checker) mountRules(p *field.Path, m *corev1.VolumeMount, ct *corev1.Co
 	}
 	if r := m.RecursiveReadOnly; r != nil {
 		rp := p.Child("recursiveReadOnly")
-		oneOf(c, rp, *r,
+		oneOf(c.findings, rp, *r,
 			corev1.RecursiveReadOnlyDisabled, corev1.RecursiveReadOnlyIfPossible, corev1.RecursiveReadOnlyEnabled)
 		shared := m.MountPropagation != nil && *m.MountPropagation != corev1.MountPropagationNone
 		if *r != corev1.RecursiveReadOnlyDisabled && (!m.ReadOnly || shared) {
@@ -244,17 +244,17 @@ func (c *checker) devices(p *field.Path, ct *corev1.Container) {
 }
 
 // below rejects an optional path that is absolute or contains "..".
-func (c *checker) below(p *field.Path, file string) {
+func (f *findings) below(p *field.Path, file string) {
 	if path.IsAbs(file) {
-		c.add(field.Invalid(p, file, "must be a relative path"))
+		f.add(field.Invalid(p, file, "must be a relative path"))
 	}
-	c.noBacksteps(p, file)
+	f.noBacksteps(p, file)
 }
 
-func (c *checker) noBacksteps(p *field.Path, file string) {
+func (f *findings) noBacksteps(p *field.Path, file string) {
 	for part := range strings.SplitSeq(file, "/") {
 		if part == ".." {
-			c.add(field.Invalid(p, file, "must not contain '..'"))
+			f.add(field.Invalid(p, file, "must not contain '..'"))
 			return
 		}
 	}

@@ -88,7 +88,7 @@ func (c *checker) actions(
 		gp := p.Child("httpGet")
 		c.required(gp.Child("path"), get.Path)
 		c.port(gp.Child("port"), get.Port)
-		oneOf(c, gp.Child("scheme"), get.Scheme, corev1.URISchemeHTTP, corev1.URISchemeHTTPS)
+		oneOf(c.findings, gp.Child("scheme"), get.Scheme, corev1.URISchemeHTTP, corev1.URISchemeHTTPS)
 		for i, h := range get.HTTPHeaders {
 			c.texts(gp.Child("httpHeaders").Index(i).Child("name"), h.Name, validation.IsHTTPHeaderName(h.Name))
 		}
@@ -99,12 +99,12 @@ func (c *checker) actions(
 }
 
 // port accepts a number, or a valid name of a port. A name that the container does not have fails when the probe runs.
-func (c *checker) port(p *field.Path, port intstr.IntOrString) {
+func (f *findings) port(p *field.Path, port intstr.IntOrString) {
 	if port.Type == intstr.Int {
-		c.between(p, int64(port.IntVal), 1, 65535)
+		f.between(p, int64(port.IntVal), 1, 65535)
 		return
 	}
-	c.texts(p, port.StrVal, validation.IsValidPortName(port.StrVal))
+	f.texts(p, port.StrVal, validation.IsValidPortName(port.StrVal))
 }
 
 func (c *checker) restartRules(p *field.Path, ct *corev1.Container) {
@@ -112,18 +112,18 @@ func (c *checker) restartRules(p *field.Path, ct *corev1.Container) {
 		c.add(field.Required(p.Child("restartPolicy"), "must be set with restartPolicyRules"))
 	}
 	if ct.RestartPolicy != nil {
-		oneOf(c, p.Child("restartPolicy"), *ct.RestartPolicy, corev1.ContainerRestartPolicyAlways,
+		oneOf(c.findings, p.Child("restartPolicy"), *ct.RestartPolicy, corev1.ContainerRestartPolicyAlways,
 			corev1.ContainerRestartPolicyOnFailure, corev1.ContainerRestartPolicyNever)
 	}
 	for i, r := range ct.RestartPolicyRules {
 		rp := p.Child("restartPolicyRules").Index(i)
-		oneOf(c, rp.Child("action"), r.Action, corev1.ContainerRestartRuleActionRestart,
+		oneOf(c.findings, rp.Child("action"), r.Action, corev1.ContainerRestartRuleActionRestart,
 			corev1.ContainerRestartRuleActionRestartAllContainers)
 		if r.ExitCodes == nil {
 			c.add(field.Required(rp.Child("exitCodes"), ""))
 			continue
 		}
-		oneOf(c, rp.Child("exitCodes", "operator"), r.ExitCodes.Operator,
+		oneOf(c.findings, rp.Child("exitCodes", "operator"), r.ExitCodes.Operator,
 			corev1.ContainerRestartRuleOnExitCodesOpIn, corev1.ContainerRestartRuleOnExitCodesOpNotIn)
 	}
 }

@@ -48,8 +48,8 @@ func (c *checker) resizePolicy(p *field.Path, policies []corev1.ContainerResizeP
 	seen := map[corev1.ResourceName]bool{}
 	for i, r := range policies {
 		pp := p.Index(i)
-		oneOf(c, pp.Child("resourceName"), r.ResourceName, corev1.ResourceCPU, corev1.ResourceMemory)
-		oneOf(c, pp.Child("restartPolicy"), r.RestartPolicy, corev1.NotRequired, corev1.RestartContainer)
+		oneOf(c.findings, pp.Child("resourceName"), r.ResourceName, corev1.ResourceCPU, corev1.ResourceMemory)
+		oneOf(c.findings, pp.Child("restartPolicy"), r.RestartPolicy, corev1.NotRequired, corev1.RestartContainer)
 		if seen[r.ResourceName] {
 			c.add(field.Duplicate(pp, r.ResourceName))
 		}
@@ -69,14 +69,14 @@ func overcommits(name corev1.ResourceName) bool {
 	return native && !isHugePages(name)
 }
 
-func (c *checker) resourceName(p *field.Path, name string) {
+func (f *findings) resourceName(p *field.Path, name string) {
 	switch {
 	case strings.Contains(name, "/"):
-		c.texts(p, name, validation.IsQualifiedName(name))
+		f.texts(p, name, validation.IsQualifiedName(name))
 	case name == string(corev1.ResourceCPU), name == string(corev1.ResourceMemory),
 		name == string(corev1.ResourceEphemeralStorage), isHugePages(corev1.ResourceName(name)):
 	default:
-		c.add(field.Invalid(p, name, "is not a resource of a container: want cpu, memory, ephemeral-storage, "+
+		f.add(field.Invalid(p, name, "is not a resource of a container: want cpu, memory, ephemeral-storage, "+
 			"hugepages-<size> or a name with a domain"))
 	}
 }

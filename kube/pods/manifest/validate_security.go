@@ -32,10 +32,10 @@ func (c *checker) podSecurity(p *field.Path) {
 	c.appArmor(sp.Child("appArmorProfile"), sc.AppArmorProfile)
 	c.sysctls(sp.Child("sysctls"), sc.Sysctls)
 	if f := sc.FSGroupChangePolicy; f != nil {
-		oneOf(c, sp.Child("fsGroupChangePolicy"), *f, corev1.FSGroupChangeOnRootMismatch, corev1.FSGroupChangeAlways)
+		oneOf(c.findings, sp.Child("fsGroupChangePolicy"), *f, corev1.FSGroupChangeOnRootMismatch, corev1.FSGroupChangeAlways)
 	}
 	if g := sc.SupplementalGroupsPolicy; g != nil {
-		oneOf(c, sp.Child("supplementalGroupsPolicy"), *g,
+		oneOf(c.findings, sp.Child("supplementalGroupsPolicy"), *g,
 			corev1.SupplementalGroupsPolicyMerge, corev1.SupplementalGroupsPolicyStrict)
 	}
 	if sc.WindowsOptions != nil && isTrue(sc.WindowsOptions.HostProcess) {
@@ -78,7 +78,7 @@ func (c *checker) containerSecurity(p *field.Path, sc *corev1.SecurityContext) {
 	c.seccomp(p.Child("seccompProfile"), sc.SeccompProfile)
 	c.appArmor(p.Child("appArmorProfile"), sc.AppArmorProfile)
 	if m := sc.ProcMount; m != nil {
-		oneOf(c, p.Child("procMount"), *m, corev1.DefaultProcMount, corev1.UnmaskedProcMount)
+		oneOf(c.findings, p.Child("procMount"), *m, corev1.DefaultProcMount, corev1.UnmaskedProcMount)
 		if *m == corev1.UnmaskedProcMount && (c.pod.Spec.HostUsers == nil || *c.pod.Spec.HostUsers) {
 			c.add(field.Invalid(p.Child("procMount"), *m, "needs spec.hostUsers: false"))
 		}
@@ -102,40 +102,40 @@ func (c *checker) containerSecurity(p *field.Path, sc *corev1.SecurityContext) {
 func privileged(sc *corev1.SecurityContext) bool { return sc != nil && isTrue(sc.Privileged) }
 
 // id rejects a user or group ID that the kernel does not support.
-func (c *checker) id(p *field.Path, id *int64) {
+func (f *findings) id(p *field.Path, id *int64) {
 	if id != nil {
-		c.between(p, *id, 0, math.MaxInt32)
+		f.between(p, *id, 0, math.MaxInt32)
 	}
 }
 
 // seccomp rejects a profile without a type or with too many fields: the container must not run unconfined by mistake.
-func (c *checker) seccomp(p *field.Path, s *corev1.SeccompProfile) {
+func (f *findings) seccomp(p *field.Path, s *corev1.SeccompProfile) {
 	if s == nil {
 		return
 	}
-	oneOf(c, p.Child("type"), s.Type,
+	oneOf(f, p.Child("type"), s.Type,
 		corev1.SeccompProfileTypeLocalhost, corev1.SeccompProfileTypeRuntimeDefault, corev1.SeccompProfileTypeUnconfined)
-	c.localhostProfile(p, s.Type == corev1.SeccompProfileTypeLocalhost, s.LocalhostProfile)
+	f.localhostProfile(p, s.Type == corev1.SeccompProfileTypeLocalhost, s.LocalhostProfile)
 	if s.LocalhostProfile != nil {
-		c.below(p.Child("localhostProfile"), *s.LocalhostProfile)
+		f.below(p.Child("localhostProfile"), *s.LocalhostProfile)
 	}
 }
 
-func (c *checker) appArmor(p *field.Path, a *corev1.AppArmorProfile) {
+func (f *findings) appArmor(p *field.Path, a *corev1.AppArmorProfile) {
 	if a == nil {
 		return
 	}
-	oneOf(c, p.Child("type"), a.Type,
+	oneOf(f, p.Child("type"), a.Type,
 		corev1.AppArmorProfileTypeLocalhost, corev1.AppArmorProfileTypeRuntimeDefault, corev1.AppArmorProfileTypeUnconfined)
-	c.localhostProfile(p, a.Type == corev1.AppArmorProfileTypeLocalhost, a.LocalhostProfile)
+	f.localhostProfile(p, a.Type == corev1.AppArmorProfileTypeLocalhost, a.LocalhostProfile)
 }
 
-func (c *checker) localhostProfile(p *field.Path, localhost bool, profile *string) {
+func (f *findings) localhostProfile(p *field.Path, localhost bool, profile *string) {
 	lp := p.Child("localhostProfile")
 	switch {
 	case localhost && (profile == nil || *profile == ""):
-		c.add(field.Required(lp, "must name a profile when type is Localhost"))
+		f.add(field.Required(lp, "must name a profile when type is Localhost"))
 	case !localhost && profile != nil:
-		c.add(field.Invalid(lp, *profile, "may only be set when type is Localhost"))
+		f.add(field.Invalid(lp, *profile, "may only be set when type is Localhost"))
 	}
 }

@@ -27,77 +27,77 @@ func (c *checker) volumes(p *field.Path) {
 	}
 }
 
-func (c *checker) volumeSource(p *field.Path, v *corev1.VolumeSource) {
+func (f *findings) volumeSource(p *field.Path, v *corev1.VolumeSource) {
 	switch {
 	case v.EmptyDir != nil:
 		if l := v.EmptyDir.SizeLimit; l != nil && l.Sign() < 0 {
-			c.add(field.Invalid(p.Child("emptyDir", "sizeLimit"), l.String(), "must not be negative"))
+			f.add(field.Invalid(p.Child("emptyDir", "sizeLimit"), l.String(), "must not be negative"))
 		}
 	case v.HostPath != nil:
-		c.hostPath(p.Child("hostPath"), v.HostPath)
+		f.hostPath(p.Child("hostPath"), v.HostPath)
 	case v.Secret != nil:
-		c.objectName(p.Child("secret", "secretName"), v.Secret.SecretName)
-		c.mode(p.Child("secret", "defaultMode"), v.Secret.DefaultMode)
-		c.items(p.Child("secret", "items"), v.Secret.Items)
+		f.objectName(p.Child("secret", "secretName"), v.Secret.SecretName)
+		f.mode(p.Child("secret", "defaultMode"), v.Secret.DefaultMode)
+		f.items(p.Child("secret", "items"), v.Secret.Items)
 	case v.ConfigMap != nil:
-		c.objectName(p.Child("configMap", "name"), v.ConfigMap.Name)
-		c.mode(p.Child("configMap", "defaultMode"), v.ConfigMap.DefaultMode)
-		c.items(p.Child("configMap", "items"), v.ConfigMap.Items)
+		f.objectName(p.Child("configMap", "name"), v.ConfigMap.Name)
+		f.mode(p.Child("configMap", "defaultMode"), v.ConfigMap.DefaultMode)
+		f.items(p.Child("configMap", "items"), v.ConfigMap.Items)
 	case v.DownwardAPI != nil:
-		c.mode(p.Child("downwardAPI", "defaultMode"), v.DownwardAPI.DefaultMode)
-		c.downwardFiles(p.Child("downwardAPI", "items"), v.DownwardAPI.Items)
+		f.mode(p.Child("downwardAPI", "defaultMode"), v.DownwardAPI.DefaultMode)
+		f.downwardFiles(p.Child("downwardAPI", "items"), v.DownwardAPI.Items)
 	case v.Projected != nil:
-		c.projected(p.Child("projected"), v.Projected)
+		f.projected(p.Child("projected"), v.Projected)
 	case v.Image != nil:
-		c.required(p.Child("image", "reference"), v.Image.Reference)
-		c.pullPolicy(p.Child("image", "pullPolicy"), v.Image.PullPolicy)
+		f.required(p.Child("image", "reference"), v.Image.Reference)
+		f.pullPolicy(p.Child("image", "pullPolicy"), v.Image.PullPolicy)
 	case v.NFS != nil:
-		c.required(p.Child("nfs", "server"), v.NFS.Server)
+		f.required(p.Child("nfs", "server"), v.NFS.Server)
 		if !strings.HasPrefix(v.NFS.Path, "/") {
-			c.add(field.Invalid(p.Child("nfs", "path"), v.NFS.Path, "must be an absolute path"))
+			f.add(field.Invalid(p.Child("nfs", "path"), v.NFS.Path, "must be an absolute path"))
 		}
 	}
 }
 
-func (c *checker) hostPath(p *field.Path, h *corev1.HostPathVolumeSource) {
-	if c.required(p.Child("path"), h.Path) {
-		c.noBacksteps(p.Child("path"), h.Path)
+func (f *findings) hostPath(p *field.Path, h *corev1.HostPathVolumeSource) {
+	if f.required(p.Child("path"), h.Path) {
+		f.noBacksteps(p.Child("path"), h.Path)
 	}
 	if h.Type != nil {
-		oneOf(c, p.Child("type"), *h.Type, corev1.HostPathUnset, corev1.HostPathDirectoryOrCreate, corev1.HostPathDirectory,
+		oneOf(f, p.Child("type"), *h.Type, corev1.HostPathUnset, corev1.HostPathDirectoryOrCreate, corev1.HostPathDirectory,
 			corev1.HostPathFileOrCreate, corev1.HostPathFile, corev1.HostPathSocket,
 			corev1.HostPathCharDev, corev1.HostPathBlockDev)
 	}
 }
 
-func (c *checker) projected(p *field.Path, v *corev1.ProjectedVolumeSource) {
-	c.mode(p.Child("defaultMode"), v.DefaultMode)
+func (f *findings) projected(p *field.Path, v *corev1.ProjectedVolumeSource) {
+	f.mode(p.Child("defaultMode"), v.DefaultMode)
 	for i, s := range v.Sources {
 		sp := p.Child("sources").Index(i)
 		if countSet(s) > 1 {
-			c.add(field.Forbidden(sp, "must have one source"))
+			f.add(field.Forbidden(sp, "must have one source"))
 		}
 		if s.Secret != nil {
-			c.objectName(sp.Child("secret", "name"), s.Secret.Name)
-			c.items(sp.Child("secret", "items"), s.Secret.Items)
+			f.objectName(sp.Child("secret", "name"), s.Secret.Name)
+			f.items(sp.Child("secret", "items"), s.Secret.Items)
 		}
 		if s.ConfigMap != nil {
-			c.objectName(sp.Child("configMap", "name"), s.ConfigMap.Name)
-			c.items(sp.Child("configMap", "items"), s.ConfigMap.Items)
+			f.objectName(sp.Child("configMap", "name"), s.ConfigMap.Name)
+			f.items(sp.Child("configMap", "items"), s.ConfigMap.Items)
 		}
 		if s.DownwardAPI != nil {
-			c.downwardFiles(sp.Child("downwardAPI", "items"), s.DownwardAPI.Items)
+			f.downwardFiles(sp.Child("downwardAPI", "items"), s.DownwardAPI.Items)
 		}
 	}
-	c.pathsOnce(p.Child("sources"), v.Sources)
+	f.pathsOnce(p.Child("sources"), v.Sources)
 }
 
 // pathsOnce rejects two sources that would write the same file.
-func (c *checker) pathsOnce(p *field.Path, sources []corev1.VolumeProjection) {
+func (f *findings) pathsOnce(p *field.Path, sources []corev1.VolumeProjection) {
 	seen := map[string]bool{}
 	once := func(i int, file string) {
 		if file != "" && seen[file] {
-			c.add(field.Duplicate(p.Index(i), file))
+			f.add(field.Duplicate(p.Index(i), file))
 		}
 		seen[file] = true
 	}
@@ -113,53 +113,53 @@ func (c *checker) pathsOnce(p *field.Path, sources []corev1.VolumeProjection) {
 			}
 		}
 		if s.DownwardAPI != nil {
-			for _, f := range s.DownwardAPI.Items {
-				once(i, f.Path)
+			for _, file := range s.DownwardAPI.Items {
+				once(i, file.Path)
 			}
 		}
 	}
 }
 
-func (c *checker) items(p *field.Path, items []corev1.KeyToPath) {
+func (f *findings) items(p *field.Path, items []corev1.KeyToPath) {
 	for i, item := range items {
-		c.required(p.Index(i).Child("key"), item.Key)
-		c.payloadPath(p.Index(i).Child("path"), item.Path)
-		c.mode(p.Index(i).Child("mode"), item.Mode)
+		f.required(p.Index(i).Child("key"), item.Key)
+		f.payloadPath(p.Index(i).Child("path"), item.Path)
+		f.mode(p.Index(i).Child("mode"), item.Mode)
 	}
 }
 
-func (c *checker) downwardFiles(p *field.Path, files []corev1.DownwardAPIVolumeFile) {
-	for i, f := range files {
+func (f *findings) downwardFiles(p *field.Path, files []corev1.DownwardAPIVolumeFile) {
+	for i, file := range files {
 		fp := p.Index(i)
-		c.payloadPath(fp.Child("path"), f.Path)
-		c.mode(fp.Child("mode"), f.Mode)
-		if (f.FieldRef != nil) == (f.ResourceFieldRef != nil) {
-			c.add(field.Required(fp, "must have one of fieldRef and resourceFieldRef"))
+		f.payloadPath(fp.Child("path"), file.Path)
+		f.mode(fp.Child("mode"), file.Mode)
+		if (file.FieldRef != nil) == (file.ResourceFieldRef != nil) {
+			f.add(field.Required(fp, "must have one of fieldRef and resourceFieldRef"))
 		}
-		if f.FieldRef != nil {
-			c.fieldRef(fp.Child("fieldRef"), f.FieldRef, fileFields)
+		if file.FieldRef != nil {
+			f.fieldRef(fp.Child("fieldRef"), file.FieldRef, fileFields)
 		}
-		if f.ResourceFieldRef != nil {
-			c.resourceRef(fp.Child("resourceFieldRef"), f.ResourceFieldRef, true)
+		if file.ResourceFieldRef != nil {
+			f.resourceRef(fp.Child("resourceFieldRef"), file.ResourceFieldRef, true)
 		}
 	}
 }
 
 // payloadPath rejects a file name that would leave its volume, or would conflict with the files that the volume is
 // written with: a first element that starts with "..".
-func (c *checker) payloadPath(p *field.Path, file string) {
-	if !c.required(p, file) {
+func (f *findings) payloadPath(p *field.Path, file string) {
+	if !f.required(p, file) {
 		return
 	}
-	c.below(p, file)
+	f.below(p, file)
 	if strings.HasPrefix(file, "..") {
-		c.add(field.Invalid(p, file, "must not start with '..'"))
+		f.add(field.Invalid(p, file, "must not start with '..'"))
 	}
 }
 
-func (c *checker) mode(p *field.Path, mode *int32) {
+func (f *findings) mode(p *field.Path, mode *int32) {
 	if mode != nil && (*mode < 0 || *mode > 0o777) {
-		c.add(field.Invalid(p, *mode, "must be from 0 to 0777 (octal), which is 511 in decimal"))
+		f.add(field.Invalid(p, *mode, "must be from 0 to 0777 (octal), which is 511 in decimal"))
 	}
 }
 
@@ -174,34 +174,34 @@ var (
 	}
 )
 
-func (c *checker) fieldRef(p *field.Path, r *corev1.ObjectFieldSelector, known []string) {
+func (f *findings) fieldRef(p *field.Path, r *corev1.ObjectFieldSelector, known []string) {
 	fp := p.Child("fieldPath")
 	if r.APIVersion != "v1" {
-		c.add(field.NotSupported(p.Child("apiVersion"), r.APIVersion, []string{"v1"}))
+		f.add(field.NotSupported(p.Child("apiVersion"), r.APIVersion, []string{"v1"}))
 	}
-	if !c.required(fp, r.FieldPath) || slices.Contains(known, r.FieldPath) {
+	if !f.required(fp, r.FieldPath) || slices.Contains(known, r.FieldPath) {
 		return
 	}
 	name, key, ok := strings.Cut(strings.TrimSuffix(r.FieldPath, "']"), "['")
 	if !ok || !strings.HasSuffix(r.FieldPath, "']") || (name != "metadata.labels" && name != "metadata.annotations") {
-		c.add(field.NotSupported(fp, r.FieldPath, known))
+		f.add(field.NotSupported(fp, r.FieldPath, known))
 		return
 	}
 	if name == "metadata.annotations" {
 		key = strings.ToLower(key)
 	}
-	c.texts(fp, r.FieldPath, validation.IsQualifiedName(key))
+	f.texts(fp, r.FieldPath, validation.IsQualifiedName(key))
 }
 
 var resourceFields = []string{"limits.cpu", "limits.memory", "limits.ephemeral-storage",
 	"requests.cpu", "requests.memory", "requests.ephemeral-storage"}
 
-func (c *checker) resourceRef(p *field.Path, r *corev1.ResourceFieldSelector, needsContainer bool) {
+func (f *findings) resourceRef(p *field.Path, r *corev1.ResourceFieldSelector, needsContainer bool) {
 	if needsContainer {
-		c.required(p.Child("containerName"), r.ContainerName)
+		f.required(p.Child("containerName"), r.ContainerName)
 	}
 	hugePages := strings.HasPrefix(r.Resource, "limits.hugepages-") || strings.HasPrefix(r.Resource, "requests.hugepages-")
-	if c.required(p.Child("resource"), r.Resource) && !hugePages && !slices.Contains(resourceFields, r.Resource) {
-		c.add(field.NotSupported(p.Child("resource"), r.Resource, resourceFields))
+	if f.required(p.Child("resource"), r.Resource) && !hugePages && !slices.Contains(resourceFields, r.Resource) {
+		f.add(field.NotSupported(p.Child("resource"), r.Resource, resourceFields))
 	}
 }
