@@ -80,7 +80,7 @@ func (r *Runtime) CreateContainer(ctx context.Context,
 	name := strings.Join([]string{meta.Name, pod.Name, pod.Namespace, pod.Uid, attempt(meta.Attempt)}, "_")
 	id := r.newID("c0de")
 	err := r.reserve("container", name, id)
-	image := r.resolve(req.Config.GetImage().GetImage())
+	image := r.lookup(req.Config.GetImage().GetImage())
 	r.mu.Unlock()
 	if err != nil {
 		return nil, err
@@ -99,7 +99,7 @@ func (r *Runtime) CreateContainer(ctx context.Context,
 }
 
 // addContainer enters a created container. r.mu is held.
-func (r *Runtime) addContainer(id, name string, req *pb.CreateContainerRequest, image *pb.Image) {
+func (r *state) addContainer(id, name string, req *pb.CreateContainerRequest, image *pb.Image) {
 	cfg := req.Config
 	r.containers[id] = &container{name: name, sandboxID: req.PodSandboxId, stopped: make(chan struct{}),
 		status: &pb.ContainerStatus{Id: id, Metadata: cfg.Metadata, State: pb.ContainerState_CONTAINER_CREATED,
@@ -146,7 +146,7 @@ func (r *Runtime) StartContainer(_ context.Context, req *pb.StartContainerReques
 	return &pb.StartContainerResponse{}, nil
 }
 
-func (r *Runtime) exitAfter(c *container, after time.Duration, code int32, reason string) *time.Timer {
+func (r *state) exitAfter(c *container, after time.Duration, code int32, reason string) *time.Timer {
 	return time.AfterFunc(after, func() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
@@ -155,7 +155,7 @@ func (r *Runtime) exitAfter(c *container, after time.Duration, code int32, reaso
 }
 
 // exit ends a container that has not ended yet; an empty reason means Completed or Error by the code. r.mu is held.
-func (r *Runtime) exit(c *container, code int32, reason string) {
+func (r *state) exit(c *container, code int32, reason string) {
 	st := c.status
 	if st.State == pb.ContainerState_CONTAINER_EXITED ||
 		st.State == pb.ContainerState_CONTAINER_CREATED && reason != "StartError" {
@@ -175,7 +175,7 @@ func (r *Runtime) exit(c *container, code int32, reason string) {
 }
 
 // ExitContainer ends a running container from outside; an empty reason means Completed or Error by the code.
-func (r *Runtime) ExitContainer(id string, code int32, reason string) {
+func (r *state) ExitContainer(id string, code int32, reason string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if c := r.containers[id]; c != nil {
@@ -185,7 +185,7 @@ func (r *Runtime) ExitContainer(id string, code int32, reason string) {
 
 // SetReason corrects the reason of a container after its exit without sending an event, as containerd does for a late
 // OOM event.
-func (r *Runtime) SetReason(id, reason string) {
+func (r *state) SetReason(id, reason string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if c := r.containers[id]; c != nil {
@@ -232,7 +232,7 @@ func (r *Runtime) StopContainer(ctx context.Context, req *pb.StopContainerReques
 }
 
 // term is what SIGTERM does to a container. r.mu is held.
-func (r *Runtime) term(c *container) {
+func (r *state) term(c *container) {
 	code := int32(143)
 	if c.script.CleanStop {
 		code = 0
@@ -257,7 +257,7 @@ func (r *Runtime) RemoveContainer(_ context.Context,
 	return &pb.RemoveContainerResponse{}, nil
 }
 
-func (r *Runtime) removeContainer(c *container) {
+func (r *state) removeContainer(c *container) {
 	r.exit(c, 137, "")
 	delete(r.containers, c.status.Id)
 	delete(r.names, c.name)
@@ -323,7 +323,7 @@ func (r *Runtime) ReopenContainerLog(_ context.Context,
 }
 
 // Containers gives the containers there are, in the order of their making.
-func (r *Runtime) Containers() []*pb.ContainerStatus {
+func (r *state) Containers() []*pb.ContainerStatus {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	all := make([]*pb.ContainerStatus, 0, len(r.containers))
@@ -335,7 +335,7 @@ func (r *Runtime) Containers() []*pb.ContainerStatus {
 }
 
 // find gives a container or the runtime's not-found. r.mu is held.
-func (r *Runtime) find(id string) (*container, error) {
+func (r *state) find(id string) (*container, error) {
 	if c := r.containers[id]; c != nil {
 		return c, nil
 	}

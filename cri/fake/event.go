@@ -50,7 +50,7 @@ func (r *Runtime) GetContainerEvents(_ *pb.GetEventsRequest, stream pb.RuntimeSe
 }
 
 // CutStreams breaks all event streams; events until they are opened again are lost.
-func (r *Runtime) CutStreams() {
+func (r *state) CutStreams() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for s := range r.subscribers {
@@ -60,7 +60,7 @@ func (r *Runtime) CutStreams() {
 }
 
 // Subscribers is how many event streams are open.
-func (r *Runtime) Subscribers() int {
+func (r *state) Subscribers() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return len(r.subscribers)
@@ -68,7 +68,7 @@ func (r *Runtime) Subscribers() int {
 
 // publish sends an event about a container or sandbox to the subscribers. For a sandbox, both IDs are its own. r.mu is
 // held.
-func (r *Runtime) publish(id, sandboxID string, kind pb.ContainerEventType) {
+func (r *state) publish(id, sandboxID string, kind pb.ContainerEventType) {
 	if len(r.subscribers) == 0 {
 		return
 	}

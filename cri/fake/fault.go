@@ -44,28 +44,43 @@ type Fault struct {
 
 type faultKey struct{}
 
+// faults strike the calls that arrive at a runtime, and record them.
+type faults struct {
+	lock     sync.Mutex
+	injected []*Fault
+	calls    []Call
+}
+
 // Inject makes a fault effective and gives it back, for Release and Hits.
-func (r *Runtime) Inject(f *Fault) *Fault {
+func (r *faults) Inject(f *Fault) *Fault {
 	f.released = make(chan struct{})
 	if f.Lose && !f.Hang && f.Err == nil {
 		f.Err = status.Error(codes.Unavailable, "error reading from server: EOF")
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.faults = append(r.faults, f)
+	r.lock.Lock()
+	defer r.lock.Unlock()
+	r.injected = append(r.injected, f)
 	return f
 }
 
 // Release ends the fault: hanging calls go on, new ones are not struck.
-func (r *Runtime) Release(f *Fault) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+func (r *faults) Release(f *Fault) {
+	r.lock.Lock()
+	defer r.lock.Unlock()
 	f.release()
-	for i := range r.faults {
-		if r.faults[i] == f {
-			r.faults = append(r.faults[:i:i], r.faults[i+1:]...)
+	for i := range r.injected {
+		if r.injected[i] == f {
+			r.injected = append(r.injected[:i:i], r.injected[i+1:]...)
 			return
 		}
+	}
+}
+
+func (r *faults) releaseAll() {
+	r.lock.Lock()
+	defer r.lock.Unlock()
+	for _, f := range r.injected {
+		f.release()
 	}
 }
 
@@ -142,14 +157,14 @@ type Call struct {
 }
 
 // Calls gives the calls that arrived since the start or the last ResetCalls, in order.
-func (r *Runtime) Calls() []Call {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+func (r *faults) Calls() []Call {
+	r.lock.Lock()
+	defer r.lock.Unlock()
 	return append([]Call(nil), r.calls...)
 }
 
 // Verbs counts the calls that arrived, by verb.
-func (r *Runtime) Verbs() map[string]int {
+func (r *faults) Verbs() map[string]int {
 	count := map[string]int{}
 	for _, c := range r.Calls() {
 		count[c.Verb]++
@@ -158,18 +173,18 @@ func (r *Runtime) Verbs() map[string]int {
 }
 
 // ResetCalls forgets the calls so far.
-func (r *Runtime) ResetCalls() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+func (r *faults) ResetCalls() {
+	r.lock.Lock()
+	defer r.lock.Unlock()
 	r.calls = nil
 }
 
 // arrive records a call and finds the fault that strikes it.
-func (r *Runtime) arrive(verb, object string) *Fault {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+func (r *faults) arrive(verb, object string) *Fault {
+	r.lock.Lock()
+	defer r.lock.Unlock()
 	r.calls = append(r.calls, Call{Verb: verb, Object: object, At: time.Now()})
-	for _, f := range r.faults {
+	for _, f := range r.injected {
 		if f.takes(verb, object) {
 			return f
 		}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -30,17 +31,25 @@ type RemoteImage struct {
 	Err   error
 }
 
+// imageStore has the images on the node and in the scripted registry, and serves the image service.
+type imageStore struct {
+	pb.UnimplementedImageServiceServer
+	lock     sync.Mutex
+	images   map[string]*pb.Image
+	registry map[string]*RemoteImage
+}
+
 // Publish puts an image into the registry or changes it.
-func (r *Runtime) Publish(img RemoteImage) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+func (r *imageStore) Publish(img RemoteImage) {
+	r.lock.Lock()
+	defer r.lock.Unlock()
 	r.registry[qualified(img.Name)] = &img
 }
 
 // AddImage puts an image on the node, as if pulled.
-func (r *Runtime) AddImage(img RemoteImage) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+func (r *imageStore) AddImage(img RemoteImage) {
+	r.lock.Lock()
+	defer r.lock.Unlock()
 	r.store(&img)
 }
 
@@ -59,8 +68,8 @@ func qualified(name string) string {
 	return name
 }
 
-// store enters an image. r.mu is held.
-func (r *Runtime) store(img *RemoteImage) *pb.Image {
+// store enters an image. r.lock is held.
+func (r *imageStore) store(img *RemoteImage) *pb.Image {
 	name := qualified(img.Name)
 	id := img.ID
 	if id == "" {
@@ -84,8 +93,15 @@ func (r *Runtime) store(img *RemoteImage) *pb.Image {
 	return have
 }
 
-// resolve finds an image by ID or name. r.mu is held.
-func (r *Runtime) resolve(name string) *pb.Image {
+// lookup finds an image by ID or name.
+func (r *imageStore) lookup(name string) *pb.Image {
+	r.lock.Lock()
+	defer r.lock.Unlock()
+	return r.resolve(name)
+}
+
+// resolve does the same with the lock held.
+func (r *imageStore) resolve(name string) *pb.Image {
 	if img := r.images[name]; img != nil {
 		return img
 	}
@@ -107,11 +123,11 @@ func imageRef(img *pb.Image) string {
 }
 
 // PullImage pulls from the scripted registry.
-func (r *Runtime) PullImage(ctx context.Context, req *pb.PullImageRequest) (*pb.PullImageResponse, error) {
+func (r *imageStore) PullImage(ctx context.Context, req *pb.PullImageRequest) (*pb.PullImageResponse, error) {
 	name := qualified(req.GetImage().GetImage())
-	r.mu.Lock()
+	r.lock.Lock()
 	found := r.registry[name]
-	r.mu.Unlock()
+	r.lock.Unlock()
 	if found == nil {
 		return nil, status.Errorf(codes.NotFound,
 			"failed to pull and unpack image %q: failed to resolve image: %s: not found", name, name)
@@ -129,15 +145,15 @@ func (r *Runtime) PullImage(ctx context.Context, req *pb.PullImageRequest) (*pb.
 	if img.Err != nil {
 		return nil, img.Err
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	r.lock.Lock()
+	defer r.lock.Unlock()
 	return &pb.PullImageResponse{ImageRef: r.store(&img).Id}, nil
 }
 
 // ImageStatus gives an image on the node, none where it is not there.
-func (r *Runtime) ImageStatus(_ context.Context, req *pb.ImageStatusRequest) (*pb.ImageStatusResponse, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+func (r *imageStore) ImageStatus(_ context.Context, req *pb.ImageStatusRequest) (*pb.ImageStatusResponse, error) {
+	r.lock.Lock()
+	defer r.lock.Unlock()
 	img := r.resolve(req.GetImage().GetImage())
 	if img == nil {
 		return &pb.ImageStatusResponse{}, nil
@@ -146,9 +162,9 @@ func (r *Runtime) ImageStatus(_ context.Context, req *pb.ImageStatusRequest) (*p
 }
 
 // ListImages lists the images on the node.
-func (r *Runtime) ListImages(context.Context, *pb.ListImagesRequest) (*pb.ListImagesResponse, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+func (r *imageStore) ListImages(context.Context, *pb.ListImagesRequest) (*pb.ListImagesResponse, error) {
+	r.lock.Lock()
+	defer r.lock.Unlock()
 	resp := &pb.ListImagesResponse{}
 	for _, img := range r.images {
 		resp.Images = append(resp.Images, proto.CloneOf(img))
@@ -158,9 +174,9 @@ func (r *Runtime) ListImages(context.Context, *pb.ListImagesRequest) (*pb.ListIm
 }
 
 // RemoveImage removes an image with all its names.
-func (r *Runtime) RemoveImage(_ context.Context, req *pb.RemoveImageRequest) (*pb.RemoveImageResponse, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+func (r *imageStore) RemoveImage(_ context.Context, req *pb.RemoveImageRequest) (*pb.RemoveImageResponse, error) {
+	r.lock.Lock()
+	defer r.lock.Unlock()
 	if img := r.resolve(req.GetImage().GetImage()); img != nil {
 		delete(r.images, img.Id)
 	}
@@ -168,9 +184,9 @@ func (r *Runtime) RemoveImage(_ context.Context, req *pb.RemoveImageRequest) (*p
 }
 
 // ImageFsInfo returns the usage of one file system that holds the images.
-func (r *Runtime) ImageFsInfo(context.Context, *pb.ImageFsInfoRequest) (*pb.ImageFsInfoResponse, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+func (r *imageStore) ImageFsInfo(context.Context, *pb.ImageFsInfoRequest) (*pb.ImageFsInfoResponse, error) {
+	r.lock.Lock()
+	defer r.lock.Unlock()
 	var used uint64
 	for _, img := range r.images {
 		used += img.Size

@@ -16,7 +16,7 @@ type Usage struct {
 }
 
 // SetUsage sets what the stats calls return for a container.
-func (r *Runtime) SetUsage(containerID string, u Usage) {
+func (r *state) SetUsage(containerID string, u Usage) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if c := r.containers[containerID]; c != nil {
@@ -97,7 +97,7 @@ func (r *Runtime) ListPodSandboxStats(context.Context,
 	return resp, nil
 }
 
-func (r *Runtime) sandboxStats(s *sandbox) *pb.PodSandboxStats {
+func (r *state) sandboxStats(s *sandbox) *pb.PodSandboxStats {
 	containers := r.stats(s.status.Id)
 	var cpu, mem uint64
 	for _, c := range containers {
@@ -112,7 +112,7 @@ func (r *Runtime) sandboxStats(s *sandbox) *pb.PodSandboxStats {
 }
 
 // stats gives the usage of the running containers of a sandbox, of all where sandboxID is empty. r.mu is held.
-func (r *Runtime) stats(sandboxID string) []*pb.ContainerStats {
+func (r *state) stats(sandboxID string) []*pb.ContainerStats {
 	var all []*pb.ContainerStats
 	for _, c := range r.containers {
 		if sandboxID != "" && c.sandboxID != sandboxID || c.status.State != pb.ContainerState_CONTAINER_RUNNING {

@@ -28,22 +28,12 @@ type Runtime struct {
 	SandboxTakes time.Duration
 
 	pb.UnimplementedRuntimeServiceServer
-	pb.UnimplementedImageServiceServer
-
-	mu         sync.Mutex
-	sandboxes  map[string]*sandbox
-	containers map[string]*container
-	// names holds the reserved names of sandboxes and containers, with the IDs they are reserved for.
-	names       map[string]string
-	images      map[string]*pb.Image
-	registry    map[string]*RemoteImage
-	scripts     map[string]Script
-	exec        ExecFunc
-	conditions  map[string]*pb.RuntimeCondition
-	faults      []*Fault
-	calls       []Call
-	subscribers map[*subscriber]struct{}
-	ids, ips    int
+	state
+	imageStore
+	faults
+	scripts    map[string]Script
+	exec       ExecFunc
+	conditions map[string]*pb.RuntimeCondition
 
 	server *grpc.Server
 	pipe   *bufconn.Listener
@@ -51,12 +41,28 @@ type Runtime struct {
 	socket string
 }
 
+// state is what exists in a runtime, and how it changes. The lock also guards the fields of Runtime.
+type state struct {
+	mu         sync.Mutex
+	sandboxes  map[string]*sandbox
+	containers map[string]*container
+	// names holds the reserved names of sandboxes and containers, with the IDs they are reserved for.
+	names       map[string]string
+	subscribers map[*subscriber]struct{}
+	ids, ips    int
+}
+
 // New makes an empty runtime that is ready, with network.
 func New() *Runtime {
 	return &Runtime{
-		sandboxes: map[string]*sandbox{}, containers: map[string]*container{}, names: map[string]string{},
-		images: map[string]*pb.Image{}, registry: map[string]*RemoteImage{}, scripts: map[string]Script{},
-		subscribers: map[*subscriber]struct{}{},
+		state: state{
+			sandboxes:   map[string]*sandbox{},
+			containers:  map[string]*container{},
+			names:       map[string]string{},
+			subscribers: map[*subscriber]struct{}{},
+		},
+		imageStore: imageStore{images: map[string]*pb.Image{}, registry: map[string]*RemoteImage{}},
+		scripts:    map[string]Script{},
 		conditions: map[string]*pb.RuntimeCondition{
 			pb.RuntimeReady: {Type: pb.RuntimeReady, Status: true},
 			pb.NetworkReady: {Type: pb.NetworkReady, Status: true},
@@ -72,19 +78,19 @@ func (r *Runtime) SetCondition(kind string, ok bool, reason, message string) {
 }
 
 // newID makes an ID that looks like a runtime's and sorts in the order of making. r.mu is held.
-func (r *Runtime) newID(kind string) string {
+func (r *state) newID(kind string) string {
 	r.ids++
 	return fmt.Sprintf("%s%060x", kind, r.ids)
 }
 
 // newIP gives the next address of the pod network. r.mu is held.
-func (r *Runtime) newIP() string {
+func (r *state) newIP() string {
 	r.ips++
 	return net.IPv4(10, 88, byte(r.ips>>8), byte(r.ips)).String()
 }
 
 // reserve takes a name, as containerd does before it works on a sandbox or container. r.mu is held.
-func (r *Runtime) reserve(what, name, id string) error {
+func (r *state) reserve(what, name, id string) error {
 	if holder, taken := r.names[name]; taken {
 		return status.Errorf(codes.FailedPrecondition, "failed to reserve %s name %q: name %q is reserved for %q", what,
 			name, name, holder)

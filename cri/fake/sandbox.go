@@ -58,7 +58,7 @@ func (r *Runtime) RunPodSandbox(ctx context.Context, req *pb.RunPodSandboxReques
 }
 
 // addSandbox enters a ready sandbox. r.mu is held.
-func (r *Runtime) addSandbox(id, name string, req *pb.RunPodSandboxRequest) {
+func (r *state) addSandbox(id, name string, req *pb.RunPodSandboxRequest) {
 	cfg := req.Config
 	options := cfg.GetLinux().GetSecurityContext().GetNamespaceOptions()
 	network := &pb.PodSandboxNetworkStatus{}
@@ -77,7 +77,7 @@ func (r *Runtime) addSandbox(id, name string, req *pb.RunPodSandboxRequest) {
 // HalfMade enters what containerd shows after it was killed during RunPodSandbox: a sandbox that is not ready, with no
 // address and a creation time that is nonsense. Killed early, its name is free again, so that the same attempt can be
 // run once more beside it; killed late, the name is reserved.
-func (r *Runtime) HalfMade(cfg *pb.PodSandboxConfig, late bool) (id string) {
+func (r *state) HalfMade(cfg *pb.PodSandboxConfig, late bool) (id string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	id = r.newID("5a2d")
@@ -109,7 +109,7 @@ func work(ctx context.Context, takes time.Duration) error {
 }
 
 // endSandbox makes a sandbox not ready. r.mu is held.
-func (r *Runtime) endSandbox(s *sandbox) {
+func (r *state) endSandbox(s *sandbox) {
 	if s.status.State == pb.PodSandboxState_SANDBOX_NOTREADY {
 		return
 	}
@@ -119,7 +119,7 @@ func (r *Runtime) endSandbox(s *sandbox) {
 
 // KillSandbox ends a sandbox from outside, as when its first process is killed: it is not ready any more, but its
 // containers run on and its address stays until StopPodSandbox.
-func (r *Runtime) KillSandbox(id string) {
+func (r *state) KillSandbox(id string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if s := r.sandboxes[id]; s != nil {
@@ -128,7 +128,7 @@ func (r *Runtime) KillSandbox(id string) {
 }
 
 // stopSandbox ends a sandbox, the containers in it and its network. r.mu is held.
-func (r *Runtime) stopSandbox(s *sandbox) {
+func (r *state) stopSandbox(s *sandbox) {
 	for _, c := range r.containers {
 		if c.sandboxID == s.status.Id {
 			r.exit(c, 137, "")
@@ -139,7 +139,7 @@ func (r *Runtime) stopSandbox(s *sandbox) {
 }
 
 // SetIPs changes the addresses of a sandbox, the primary one first.
-func (r *Runtime) SetIPs(id string, ips ...string) {
+func (r *state) SetIPs(id string, ips ...string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s := r.sandboxes[id]
@@ -220,7 +220,7 @@ func (r *Runtime) PodSandboxStatus(_ context.Context,
 }
 
 // Sandboxes gives the sandboxes there are, in the order of their making.
-func (r *Runtime) Sandboxes() []*pb.PodSandboxStatus {
+func (r *state) Sandboxes() []*pb.PodSandboxStatus {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	all := make([]*pb.PodSandboxStatus, 0, len(r.sandboxes))
@@ -232,7 +232,7 @@ func (r *Runtime) Sandboxes() []*pb.PodSandboxStatus {
 }
 
 // findSandbox gives a sandbox or the runtime's not-found. r.mu is held.
-func (r *Runtime) findSandbox(id string) (*sandbox, error) {
+func (r *state) findSandbox(id string) (*sandbox, error) {
 	if s := r.sandboxes[id]; s != nil {
 		return s, nil
 	}

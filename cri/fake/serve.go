@@ -54,7 +54,7 @@ func (r *Runtime) Listen(socket string) error {
 func (r *Runtime) serve(listener net.Listener) {
 	r.server = grpc.NewServer(grpc.UnaryInterceptor(r.unary), grpc.StreamInterceptor(r.stream))
 	pb.RegisterRuntimeServiceServer(r.server, r)
-	pb.RegisterImageServiceServer(r.server, r)
+	pb.RegisterImageServiceServer(r.server, &r.imageStore)
 	go r.server.Serve(listener)
 }
 
@@ -95,10 +95,8 @@ func (r *Runtime) Restart() error {
 
 // Close ends the runtime for good: hanging calls are released, timers of containers stopped.
 func (r *Runtime) Close() {
+	r.releaseAll()
 	r.mu.Lock()
-	for _, f := range r.faults {
-		f.release()
-	}
 	for _, c := range r.containers {
 		c.stopTimers()
 	}
