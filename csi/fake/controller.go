@@ -26,14 +26,19 @@ type volume struct {
 	Size     int64
 }
 
-func (d *Driver) path(parts ...string) string {
+// disks are the volumes in the state directory, their images and loop devices.
+type disks struct {
+	cfg Config
+}
+
+func (d *disks) path(parts ...string) string {
 	return filepath.Join(append([]string{d.cfg.State}, parts...)...)
 }
 
-func (d *Driver) image(id string) string { return d.path("volumes", id+".img") }
+func (d *disks) image(id string) string { return d.path("volumes", id+".img") }
 
 // load finds a volume.
-func (d *Driver) load(id string) (*volume, error) {
+func (d *disks) load(id string) (*volume, error) {
 	if id == "" {
 		return nil, status.Error(codes.InvalidArgument, "volume ID is missing")
 	}
@@ -45,7 +50,7 @@ func (d *Driver) load(id string) (*volume, error) {
 	return v, json.Unmarshal(text, v)
 }
 
-func (d *Driver) save(v *volume) error {
+func (d *disks) save(v *volume) error {
 	text, err := json.Marshal(v)
 	if err != nil {
 		return err
@@ -96,7 +101,7 @@ func (d *Driver) CreateVolume(_ context.Context, r *csipb.CreateVolumeRequest) (
 	}}, nil
 }
 
-func (d *Driver) makeVolume(v *volume) error {
+func (d *disks) makeVolume(v *volume) error {
 	if !d.cfg.Loop {
 		return errors.Join(os.MkdirAll(d.image(v.ID), 0o755), d.save(v))
 	}

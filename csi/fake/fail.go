@@ -85,22 +85,22 @@ func flagsOf(req any) []string {
 	return nil
 }
 
-func (d *Driver) begin(method, id string, flags []string) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.busy[id] {
+func (j *journal) begin(method, id string, flags []string) bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.busy[id] {
 		return false
 	}
-	d.busy[id] = true
-	d.calls = append(d.calls, method+" "+id)
-	d.flags[method+" "+id] = flags
+	j.busy[id] = true
+	j.calls = append(j.calls, method+" "+id)
+	j.flags[method+" "+id] = flags
 	return true
 }
 
-func (d *Driver) end(id string) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	delete(d.busy, id)
+func (j *journal) end(id string) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	delete(j.busy, id)
 }
 
 func (d *Driver) failpoint(method string) string { return filepath.Join(d.cfg.State, "fail", method) }

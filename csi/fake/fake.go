@@ -43,10 +43,13 @@ type Driver struct {
 	csipb.UnimplementedIdentityServer
 	csipb.UnimplementedControllerServer
 	csipb.UnimplementedNodeServer
+	disks
+	journal
 	plugin fake.Plugin
+}
 
-	cfg Config
-
+// journal records the calls that change something.
+type journal struct {
 	mu    sync.Mutex
 	calls []string
 	flags map[string][]string // the mount flags of the last call, by "Method volume"
@@ -55,7 +58,7 @@ type Driver struct {
 
 // Start serves a driver, and registers it, until Close.
 func Start(cfg Config) (*Driver, error) {
-	d := &Driver{cfg: cfg, busy: map[string]bool{}, flags: map[string][]string{}}
+	d := &Driver{disks: disks{cfg}, journal: journal{busy: map[string]bool{}, flags: map[string][]string{}}}
 	for _, dir := range []string{"volumes", "attached", "ephemeral", "fail", "grow", "sick"} {
 		if err := os.MkdirAll(filepath.Join(cfg.State, dir), 0o755); err != nil {
 			return nil, err
@@ -92,24 +95,24 @@ func (d *Driver) Close() { d.plugin.Close() }
 func (d *Driver) Registrations() []*registration.RegistrationStatus { return d.plugin.Registrations() }
 
 // Calls are the calls that change something so far, as "Method volume".
-func (d *Driver) Calls() []string {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return append([]string(nil), d.calls...)
+func (j *journal) Calls() []string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return append([]string(nil), j.calls...)
 }
 
 // MountFlags are those that came with the last call of a method for a volume.
-func (d *Driver) MountFlags(method, id string) []string {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.flags[method+" "+id]
+func (j *journal) MountFlags(method, id string) []string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.flags[method+" "+id]
 }
 
 // Busy says whether a call for a volume is under way.
-func (d *Driver) Busy() bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return len(d.busy) > 0
+func (j *journal) Busy() bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return len(j.busy) > 0
 }
 
 // GetPluginInfo names the driver.

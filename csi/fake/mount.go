@@ -25,7 +25,7 @@ func tool(name string, args ...string) (string, error) {
 }
 
 // loopOf is the loop device of a volume's image; empty where it has none.
-func (d *Driver) loopOf(id string) (string, error) {
+func (d *disks) loopOf(id string) (string, error) {
 	if !d.cfg.Loop {
 		return "", nil
 	}
@@ -34,14 +34,14 @@ func (d *Driver) loopOf(id string) (string, error) {
 	return strings.TrimSpace(first), err
 }
 
-func (d *Driver) attachLoop(id string) (string, error) {
+func (d *disks) attachLoop(id string) (string, error) {
 	if loop, err := d.loopOf(id); err != nil || loop != "" {
 		return loop, err
 	}
 	return tool("losetup", "--find", "--show", d.image(id))
 }
 
-func (d *Driver) detachLoop(id string) error {
+func (d *disks) detachLoop(id string) error {
 	loop, err := d.loopOf(id)
 	if err != nil || loop == "" {
 		return err
@@ -51,7 +51,7 @@ func (d *Driver) detachLoop(id string) error {
 }
 
 // grow brings a loop device, and the ext4 on it, to the size of its image.
-func (d *Driver) grow(id string, fs bool) error {
+func (d *disks) grow(id string, fs bool) error {
 	loop, err := d.loopOf(id)
 	if err != nil || loop == "" {
 		return err
@@ -69,7 +69,7 @@ func (d *Driver) grow(id string, fs bool) error {
 }
 
 // growLater does at staging what could not be done while the volume was in use.
-func (d *Driver) growLater(id, loop string) error {
+func (d *disks) growLater(id, loop string) error {
 	if _, err := os.Stat(d.path("grow", id)); err != nil {
 		return nil
 	}
