@@ -176,3 +176,93 @@ func TestBoolFunctionsReport(t *testing.T) {
 		}
 	}
 }
+
+const (
+	// maxMethods and maxFields are the most that a type may have: a type has one job.
+	maxMethods = 40
+	maxFields  = 20
+)
+
+// largeTypes lists the types that still have more, with their numbers of methods and fields. The numbers must never grow.
+// KubeletConfiguration has the fields of the Kubernetes API.
+const largeTypes = `
+agent.Backends                  8  25
+agent.Supervisor               60  17
+agent.task                     47  13
+agent.worker                   29  26
+agent/spec.Node                 7  25
+cmd/nodelet.nodelet            55  39
+config.KubeletConfiguration     1 126
+kube/node.Config                4  26
+metrics.Agent                   3  29
+metrics/usage.Usage             0  39
+test/bench.bench               44   6
+test/testbed.Cache             41   3
+test/testbed.Node              50  16
+`
+
+// TestTypesHaveOneJob checks that no type has more than maxMethods methods or maxFields fields.
+func TestTypesHaveOneJob(t *testing.T) {
+	methods, fields := map[string]int{}, map[string]int{}
+	for _, s := range product(t) {
+		for _, d := range s.syntax.Decls {
+			switch d := d.(type) {
+			case *ast.FuncDecl:
+				if name := receiver(d); name != "" {
+					methods[s.dir+"."+name]++
+				}
+			case *ast.GenDecl:
+				for _, spec := range d.Specs {
+					if ts, ok := spec.(*ast.TypeSpec); ok {
+						fields[s.dir+"."+ts.Name.Name] = countFields(ts.Type)
+					}
+				}
+			}
+		}
+	}
+	allowed := map[string][2]int{}
+	for line := range strings.Lines(largeTypes) {
+		if f := strings.Fields(line); len(f) == 3 {
+			m, _ := strconv.Atoi(f[1])
+			n, _ := strconv.Atoi(f[2])
+			allowed[f[0]] = [2]int{m, n}
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		m, f := max(maxMethods, allowed[name][0]), max(maxFields, allowed[name][1])
+		if methods[name] > m || fields[name] > f {
+			t.Errorf("%s: got %d methods and %d fields, want at most %d and %d: split it by job",
+				name, methods[name], fields[name], m, f)
+		}
+	}
+}
+
+// receiver returns the name of the type of a method, empty for a function.
+func receiver(d *ast.FuncDecl) string {
+	if d.Recv == nil {
+		return ""
+	}
+	x := d.Recv.List[0].Type
+	if star, ok := x.(*ast.StarExpr); ok {
+		x = star.X
+	}
+	switch generic := x.(type) {
+	case *ast.IndexExpr:
+		x = generic.X
+	case *ast.IndexListExpr:
+		x = generic.X
+	}
+	return x.(*ast.Ident).Name
+}
+
+// countFields returns the number of fields of a struct, embedded ones included, and zero for other types.
+func countFields(x ast.Expr) (n int) {
+	s, ok := x.(*ast.StructType)
+	if !ok {
+		return 0
+	}
+	for _, f := range s.Fields.List {
+		n += max(1, len(f.Names))
+	}
+	return n
+}
