@@ -218,19 +218,28 @@ type Warning struct {
 	Field string // path of the field; empty for a flag of its own
 	Flag  string // without dashes; empty for a field that stood in a file
 	Text  string
+	// Breaks says what pods lose; empty if they do not rely on the setting.
+	Breaks string
+}
+
+// Setting returns the flag with its dashes, or the path of the field.
+func (w Warning) Setting() string {
+	if w.Flag != "" {
+		return "--" + w.Flag
+	}
+	return w.Field
 }
 
 const noEffectText = "is accepted but has no effect in nodelet"
 
 // String returns, for example, "--lock-file is accepted but has no effect in nodelet".
-func (w Warning) String() string {
-	if w.Flag != "" {
-		return "--" + w.Flag + " " + w.Text
-	}
-	return w.Field + " " + w.Text
-}
+func (w Warning) String() string { return w.Setting() + " " + w.Text }
 
-// TextRequest is the error of Load if the user asks for --help, --help-all or --version: print Text and exit with 0.
-type TextRequest struct{ Text string }
+// TextRequest is the error of Load if the user asks for --help, --help-all or --version: print Text, or with Help the
+// usage of the program and FlagHelp, and exit with 0.
+type TextRequest struct {
+	Text string
+	Help bool
+}
 
 func (*TextRequest) Error() string { return "the user asked for text" }

@@ -3,6 +3,8 @@ package config
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -93,9 +95,9 @@ func parseFlags(args []string) (flagValues, error) {
 	if fs.NArg() > 0 {
 		return nil, fmt.Errorf("unexpected argument %q: a command must come before all flags (see --help)", fs.Arg(0))
 	}
-	for name, text := range map[string]func() string{"help": HelpText, "help-all": helpAllText} {
+	for name, request := range map[string]*TextRequest{"help": {Help: true}, "help-all": {Text: helpAllText()}} {
 		if asked, err := fs.GetBool(name); err == nil && asked {
-			return nil, &TextRequest{text()}
+			return nil, request
 		}
 	}
 	values := flagValues{}
@@ -105,32 +107,70 @@ func parseFlags(args []string) (flagValues, error) {
 		}
 	})
 	if asked, _ := values["version"].(bool); asked {
-		return nil, &TextRequest{VersionText()}
+		return nil, &TextRequest{Text: VersionText()}
 	}
 	return values, nil
 }
 
-// explainFlagError converts errors of pflag to errors that say what to do.
+// explainFlagError converts errors of pflag about the agent's flags to errors that say what to do.
 func explainFlagError(fs *pflag.FlagSet, err error) error {
 	var missing *pflag.NotExistError
+	if errors.As(err, &missing) {
+		name := strings.ReplaceAll(missing.GetSpecifiedName(), "_", "-")
+		if advice, was := removed[name]; was {
+			return fmt.Errorf("flag --%s was removed from Kubernetes: %s", name, advice)
+		}
+	}
+	return FlagError(fs, err, "--help and --help-all", slices.Collect(maps.Keys(aliases))...)
+}
+
+// FlagError converts an error of pflag to one that says what to do. see names where the flags are listed; more are
+// other names of flags.
+func FlagError(fs *pflag.FlagSet, err error, see string, more ...string) error {
+	var missing *pflag.NotExistError
 	var invalid *pflag.InvalidValueError
+	var empty *pflag.ValueRequiredError
+	var syntax *pflag.InvalidSyntaxError
 	switch {
 	case errors.As(err, &missing):
-		var known []string
-		fs.VisitAll(func(f *pflag.Flag) { known = append(known, f.Name) })
-		for alias := range aliases {
-			known = append(known, alias)
-		}
-		name := missing.GetSpecifiedName()
-		if near := nearest(name, known); near != "" {
-			return fmt.Errorf("unknown flag --%s; did you mean --%s? (see --help)", name, near)
-		}
-		return fmt.Errorf("unknown flag --%s (see --help and --help-all)", name)
+		return unknownFlag(fs, missing, see, more)
 	case errors.As(err, &invalid):
-		return fmt.Errorf("--%s: %w", invalid.GetFlag().Name, invalid.Unwrap())
-	default:
-		return fmt.Errorf("parse the command line: %w", err)
+		return fmt.Errorf("%s: %w", dashed(invalid.GetFlag().Name), invalid.Unwrap())
+	case errors.As(err, &empty):
+		name := dashed(empty.GetFlag().Name)
+		return fmt.Errorf("%s needs a value: %[1]s=%s", name, valueOf(empty.GetFlag()))
+	case errors.As(err, &syntax):
+		return fmt.Errorf("%q is not a flag (see %s)", syntax.GetSpecifiedFlag(), see)
 	}
+	return fmt.Errorf("parse the command line: %w", err)
+}
+
+func unknownFlag(fs *pflag.FlagSet, missing *pflag.NotExistError, see string, known []string) error {
+	if short := missing.GetSpecifiedShortnames(); short != "" {
+		return fmt.Errorf("unknown flag -%s (see %s)", missing.GetSpecifiedName(), see)
+	}
+	fs.VisitAll(func(f *pflag.Flag) { known = append(known, f.Name) })
+	name := missing.GetSpecifiedName()
+	if near := nearest(name, known); near != "" {
+		return fmt.Errorf("unknown flag --%s; did you mean --%s? (see %s)", name, near, see)
+	}
+	return fmt.Errorf("unknown flag --%s (see %s)", name, see)
+}
+
+func dashed(flag string) string {
+	if len(flag) == 1 {
+		return "-" + flag
+	}
+	return "--" + flag
+}
+
+// valueOf returns the word for the value of a flag.
+func valueOf(f *pflag.Flag) string {
+	if raw, ok := f.Value.(*rawFlag); ok {
+		return raw.kind.usage
+	}
+	value, _ := pflag.UnquoteUsage(f)
+	return value
 }
 
 // applyFlags sets the fields of the given flags. Load merges feature gates itself.
@@ -155,11 +195,4 @@ func mergedGates(file, flags map[string]bool) map[string]bool {
 		}
 	}
 	return merged
-}
-
-// FlagNames returns the names of all flags, sorted.
-func FlagNames() []string {
-	var all []string
-	newFlagSet().VisitAll(func(f *pflag.Flag) { all = append(all, f.Name) })
-	return all
 }

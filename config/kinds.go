@@ -23,18 +23,22 @@ type kind struct {
 }
 
 var (
-	kString     = &kind{"string", "TEXT", func(_ any, s string) (any, error) { return s, nil }}
+	kString     = &kind{"string", "string", func(_ any, s string) (any, error) { return s, nil }}
 	kFile       = &kind{"string", "FILE", kString.read}
 	kDir        = &kind{"string", "DIR", kString.read}
 	kSocket     = &kind{"string", "SOCKET", kString.read}
+	kIPs        = &kind{"string", "IP[,IP]", kString.read}
+	kNetwork    = &kind{"string", "runtime|agent|auto", kString.read}
+	kDriver     = &kind{"string", "cgroupfs|systemd", kString.read}
+	kFormat     = &kind{"string", "text|json", kString.read}
 	kBool       = &kind{"bool", "", readBool}
-	kInt        = &kind{"int", "N", readInt(64)}
-	kInt32      = &kind{"int32", "N", readInt(32)}
-	kInt64      = &kind{"int64", "N", readInt(64)}
-	kLevel      = &kind{"Level", "N", readInt(32)}
-	kDuration   = &kind{"duration", "TIME", readDuration}
+	kInt        = &kind{"int", "int", readInt(64)}
+	kInt32      = &kind{"int32", "int", readInt(32)}
+	kInt64      = &kind{"int64", "int", readInt(64)}
+	kLevel      = &kind{"Level", "int", readLevel}
+	kDuration   = &kind{"duration", "duration", readDuration}
 	kIP         = &kind{"ip", "IP", readIP}
-	kQuantity   = &kind{"quantity", "SIZE", readQuantity}
+	kQuantity   = &kind{"quantity", "quantity", readQuantity}
 	kList       = &kind{"stringSlice", "A,B", readList}
 	kPairs      = &kind{"mapStringString", "K=V,…", readPairs("=")}
 	kThresholds = &kind{"mapStringString", "SIGNAL<V,…", readPairs("<")}
@@ -66,6 +70,15 @@ func readInt(bits int) func(any, string) (any, error) {
 		}
 		return n, nil
 	}
+}
+
+// readLevel reads the number of -v. pflag takes the rest of -vv for its value.
+func readLevel(_ any, s string) (any, error) {
+	n, err := readInt(32)(nil, s)
+	if err != nil && strings.Trim(s, "v") == "" {
+		err = errors.New("want a number: -v=2 logs important events, -v=4 and more each step")
+	}
+	return n, err
 }
 
 func readDuration(_ any, s string) (any, error) {

@@ -3,8 +3,10 @@ package config
 import (
 	"bufio"
 	"encoding/json"
+	"errors"
 	"os"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -45,11 +47,6 @@ func leaves(t reflect.Type, path string) []string {
 	return all
 }
 
-// ownFlags are those that the kubelet v1.36 does not have.
-var ownFlags = map[string]bool{"help": true, "help-all": true, "pod-infra-container-image": true,
-	"network": true, "cni-conf": true, "cni-conf-dir": true, "cni-bin-dir": true, "cni-networks-dir": true, "cni-call-timeout": true,
-	"cni-check-period": true, "non-masquerade-cidr": true}
-
 // TestEveryFlagOfTheKubelet compares names, types and defaults with the list taken from the kubelet itself.
 func TestEveryFlagOfTheKubelet(t *testing.T) {
 	f, err := os.Open("testdata/flags-v1.36.3.txt")
@@ -84,7 +81,7 @@ func TestEveryFlagOfTheKubelet(t *testing.T) {
 		t.Errorf("the list has %d flags", len(seen))
 	}
 	fs.VisitAll(func(f *pflag.Flag) {
-		if !seen[f.Name] && !ownFlags[f.Name] {
+		if !seen[f.Name] && !slices.Contains(ownFlags, f.Name) && !strings.HasPrefix(f.Name, "help") {
 			t.Errorf("--%s is no flag of the kubelet", f.Name)
 		}
 	})
@@ -127,6 +124,32 @@ func checkFlagDefault(t *testing.T, flag, encoded string) {
 		empty := func(s string) bool { return s == "null" || s == "{}" || s == "[]" }
 		if x, y := textAt(c, k.field), textAt(d, k.field); x != y && !(empty(x) && empty(y)) {
 			t.Errorf("--%s defaults to %s; in the kubelet to %s", flag, y, x)
+		}
+	}
+}
+
+// TestEverySettingIsDescribed checks that each setting says what it does or what to do instead, and that the tables of
+// removed flags and of broken promises name real ones.
+func TestEverySettingIsDescribed(t *testing.T) {
+	fs := newFlagSet()
+	for _, k := range knobs {
+		if k.help == "" {
+			t.Errorf("the knob %q %q has no description", k.flag, k.field)
+		}
+	}
+	for field := range breaks {
+		if !slices.ContainsFunc(knobs, func(k knob) bool { return k.field == field }) {
+			t.Errorf("breaks has %s, which is not a field", field)
+		}
+	}
+	for flag, advice := range removed {
+		if fs.Lookup(flag) != nil {
+			t.Errorf("--%s is in the table of removed flags, but exists", flag)
+		}
+		_, err := Load([]string{"--" + flag + "=x"})
+		var usage *UsageError
+		if want := "flag --" + flag + " was removed from Kubernetes: " + advice; !errors.As(err, &usage) || err.Error() != want {
+			t.Errorf("--%s: got %v, want %s", flag, err, want)
 		}
 	}
 }

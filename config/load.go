@@ -88,7 +88,7 @@ func warnings(c *KubeletConfiguration, tree map[string]any, flags flagValues) []
 			k.field) || k.field == "" && fmt.Sprint(flags[k.flag]) == k.def {
 			continue
 		}
-		w := Warning{Field: k.field, Text: noEffectText}
+		w := Warning{Field: k.field, Text: noEffectText, Breaks: breaks[k.field]}
 		if byFlag {
 			w.Flag = k.flag
 		}

@@ -96,11 +96,11 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 			`imageGCLowThresholdPercent (--image-gc-low-threshold): 90 is not below imageGCHighThresholdPercent (85)`},
 		{"evictionHard: {memory.availble: 1Gi}", nil,
 			`evictionHard (--eviction-hard): "memory.availble" is not a valid eviction signal; did you mean "memory.available"?`},
-		{"", []string{"--max-podz=3"}, "unknown flag --max-podz; did you mean --max-pods? (see --help)"},
-		{"", []string{"--manifest=/x"}, "unknown flag --manifest; did you mean --manifests? (see --help)"},
+		{"", []string{"--max-podz=3"}, "unknown flag --max-podz; did you mean --max-pods? (see --help and --help-all)"},
+		{"", []string{"--manifest=/x"}, "unknown flag --manifest; did you mean --manifests? (see --help and --help-all)"},
 		{"", []string{"--quux-frobnicate"}, "unknown flag --quux-frobnicate (see --help and --help-all)"},
 		{"", []string{"--max-pods=many"}, `--max-pods: "many" is not a whole number`},
-		{"", []string{"--max-pods"}, "flag needs an argument: --max-pods"},
+		{"", []string{"--max-pods"}, "--max-pods needs a value: --max-pods=int"},
 		{"", []string{"--sync-frequency=10"}, `--sync-frequency: "10" is not a duration`},
 		{"", []string{"--address=here"}, `--address: "here" is not an IP address`},
 		{"", []string{"--register-with-taints=a=b"},
@@ -274,8 +274,6 @@ func TestDefaultsAreSafe(t *testing.T) {
 
 func TestTextRequests(t *testing.T) {
 	for flag, want := range map[string]string{
-		"--help":        "--kubeconfig FILE",
-		"-h":            "--kubeconfig FILE",
 		"--help-all":    "(-) --qos-reserved",
 		"--version":     "Kubernetes v1.36.3+nodelet.",
 		"--version=raw": "Kubernetes v1.36.3+nodelet.",
@@ -283,6 +281,12 @@ func TestTextRequests(t *testing.T) {
 		var text *TextRequest
 		if _, err := Load([]string{flag}); !errors.As(err, &text) || !strings.Contains(text.Text, want) {
 			t.Errorf("%s: %v", flag, err)
+		}
+	}
+	for _, flag := range []string{"--help", "-h"} {
+		var text *TextRequest
+		if _, err := Load([]string{flag}); !errors.As(err, &text) || !text.Help || !strings.Contains(FlagHelp(), "--kubeconfig FILE") {
+			t.Errorf("%s: got %v, want a request for help", flag, err)
 		}
 	}
 	if _, err := load(t, "", "--version=false"); err != nil {

@@ -47,10 +47,11 @@ func TestWarnings(t *testing.T) {
 		got = append(got, w.String())
 	}
 	want := []string{
-		"qosReserved is accepted but has no effect in nodelet",
-		"--kernel-memcg-notification is accepted but has no effect in nodelet",
-		"--lock-file is accepted but has no effect in nodelet",
-		"--storage-driver-user is accepted but has no effect in nodelet",
+		"qosReserved is accepted but has no effect in nodelet: " +
+			"reserve memory with requests, or with the feature gate MemoryQoS",
+		"--kernel-memcg-notification is accepted but has no effect in nodelet: nodelet always uses the kernel's notifications",
+		"--lock-file is accepted but has no effect in nodelet: nodelet locks its root directory",
+		"--storage-driver-user is accepted but has no effect in nodelet: a setting of cAdvisor, which nodelet does not contain",
 		"--pod-infra-container-image is accepted but has no effect in nodelet: the runtime chooses the pause image; " +
 			"older kubeadm still writes this flag",
 		"featureGates.KubeletInUserNamespace is accepted but has no effect in nodelet",

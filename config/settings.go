@@ -1,0 +1,74 @@
+package config
+
+import (
+	"slices"
+	"strings"
+)
+
+// Setting describes a flag, a field of KubeletConfiguration, or both, for usage texts and reference pages.
+type Setting struct {
+	// Field is the path of the field; empty if there is only a flag.
+	Field string
+	// Flag is the name without dashes; empty if there is only a field. Aliases are other names of the flag.
+	Flag    string
+	Aliases []string
+	// Value says what follows the flag: FILE, DIR, words separated by "|", a type; empty for a boolean flag.
+	Value string
+	// Default is the default as text; empty if it is a zero value.
+	Default string
+	// Acts reports whether nodelet acts on the setting.
+	Acts bool
+	// Topic is the heading of --help; empty for a flag that only --help-all lists.
+	Topic string
+	// Help says what the setting does, or what to do instead if nodelet does not act on it.
+	Help string
+	// Own reports whether the kubelet does not have the flag.
+	Own bool
+}
+
+// ownFlags are the flags that the kubelet does not have, or does not have any more.
+var ownFlags = []string{
+	"network", "cni-conf", "cni-conf-dir", "cni-bin-dir", "cni-networks-dir", "cni-call-timeout", "cni-check-period",
+	"non-masquerade-cidr", "pod-infra-container-image",
+}
+
+// Settings returns all settings, by topic.
+func Settings() []Setting {
+	all := make([]Setting, 0, len(knobs))
+	for _, k := range knobs {
+		s := Setting{
+			Field:   k.field,
+			Flag:    k.flag,
+			Default: defaultText(k),
+			Acts:    k.acts,
+			Topic:   groupTitles[k.group],
+			Help:    k.help,
+			Own:     slices.Contains(ownFlags, k.flag),
+		}
+		if k.flag != "" {
+			s.Value = k.kind.usage
+		}
+		for alias, flag := range aliases {
+			if flag == k.flag {
+				s.Aliases = append(s.Aliases, alias)
+			}
+		}
+		all = append(all, s)
+	}
+	return all
+}
+
+// defaultText returns the default of a setting, or "" for a zero value.
+func defaultText(k knob) string {
+	text := k.def
+	if k.field != "" {
+		defaults := &KubeletConfiguration{}
+		setDefaults(defaults)
+		text = strings.Trim(textAt(defaults, k.field), `"`)
+	}
+	switch text {
+	case "", "null", "false", "0", "{}", "[]", "0s":
+		return ""
+	}
+	return text
+}
