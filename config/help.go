@@ -13,7 +13,7 @@ func FlagHelp() string {
 		fmt.Fprintf(&b, "\n%s:\n", groupTitles[g])
 		for _, k := range knobs {
 			if k.flag != "" && k.group == g {
-				fmt.Fprintf(&b, "  %-38s %s%s\n", usage(k), k.help, shownDefault(k))
+				fmt.Fprintf(&b, "  %-39s %s%s\n", usage(k), k.help, shownDefault(k))
 			}
 		}
 	}

@@ -262,7 +262,7 @@ var knobs = []knob{
 	{"authorization.webhook.cacheAuthorizedTTL", "authorization-webhook-cache-authorized-ttl", kDuration, acts, gHidden,
 		"how long a permission stays valid", ""},
 	{"authorization.webhook.cacheUnauthorizedTTL", "authorization-webhook-cache-unauthorized-ttl",
-		kDuration, acts, gHidden, "", ""},
+		kDuration, acts, gHidden, "how long a refusal stays valid", ""},
 	{"streamingConnectionIdleTimeout", "streaming-connection-idle-timeout", kDuration, acts, gHidden,
 		"end of an exec, attach or port-forward without data", ""},
 	{"enableDebuggingHandlers", "enable-debugging-handlers", kBool, acts, gHidden,

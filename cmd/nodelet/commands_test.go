@@ -3,10 +3,16 @@ package main
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/nodelet/nodelet/cmd/nodelet/command"
+	"github.com/nodelet/nodelet/cmd/nodelet/command/app"
 )
 
 // asProgram is the environment variable with which the test binary behaves as nodelet.
@@ -41,36 +47,40 @@ func program(t *testing.T, args ...string) (stdout, stderr string, code int) {
 // TestHelpNeverActs checks that each command prints its usage when it is asked for help, and does nothing else.
 func TestHelpNeverActs(t *testing.T) {
 	t.Parallel()
-	usage := map[string]string{}
-	for _, c := range commands() {
-		usage[c.Name] = c.Usage
-	}
 	for args, want := range map[string]string{
 		"--help":                        "Usage: nodelet [flags]",
 		"-h":                            "Usage: nodelet [flags]",
 		"help":                          "Usage: nodelet [flags]",
 		"help --help":                   "Usage: nodelet [flags]",
-		"help systemd":                  usage["systemd"],
-		"help explain":                  usage["explain"],
-		"explain --help":                usage["explain"],
-		"explain -h":                    usage["explain"],
-		"completion --help":             "usage: nodelet completion",
-		"version --help":                "usage: nodelet version",
-		"systemd --help":                usage["systemd"],
-		"systemd -h":                    usage["systemd"],
-		"systemd install --help":        usage["systemd"],
-		"systemd install --own-unit -h": usage["systemd"],
-		"systemd install --v=4 --help":  usage["systemd"],
-		"systemd uninstall --help":      usage["systemd"],
-		"systemd uninstall -h":          usage["systemd"],
-		"systemd status --help":         usage["systemd"],
-		"systemd unit --help":           usage["systemd"],
-		"systemd unit --kubelet -h":     usage["systemd"],
+		"help systemd":                  "usage: nodelet systemd COMMAND",
+		"help systemd install":          "usage: nodelet systemd install",
+		"systemd install --own-unit -h": "usage: nodelet systemd install",
+		"systemd install --v=4 --help":  "usage: nodelet systemd install",
+		"systemd unit --kubelet -h":     "usage: nodelet systemd unit",
 	} {
-		out, errs, code := program(t, strings.Fields(args)...)
-		if code != 0 || !strings.Contains(out, want) || errs != "" {
-			t.Errorf("nodelet %s: got exit code %d, output %q, errors %q, want 0 and %q", args, code, out, errs, want)
+		checkUsage(t, args, want)
+	}
+	eachCommand(app.Root(), "", func(path string, _ *command.Command) {
+		for _, form := range []string{path + " --help", path + " -h", "help " + path} {
+			checkUsage(t, form, "usage: nodelet "+path)
 		}
+	})
+}
+
+func checkUsage(t *testing.T, args, want string) {
+	t.Helper()
+	out, errs, code := program(t, strings.Fields(args)...)
+	if code != 0 || !strings.Contains(out, want) || errs != "" {
+		t.Errorf("nodelet %s: got exit code %d, output %q, errors %q, want 0 and %q", args, code, out, errs, want)
+	}
+}
+
+// eachCommand calls do for all commands below c with their paths.
+func eachCommand(c *command.Command, path string, do func(path string, c *command.Command)) {
+	for _, sub := range c.Sub {
+		below := strings.TrimSpace(path + " " + sub.Name)
+		do(below, sub)
+		eachCommand(sub, below, do)
 	}
 }
 
@@ -84,16 +94,18 @@ func TestUsageErrors(t *testing.T) {
 		"--kubeconfg=x":                      "unknown flag --kubeconfg; did you mean --kubeconfig?",
 		"--max-pods=many":                    "--max-pods",
 		"--root-dir=/nonexistent explain":    `unexpected argument "explain": a command must come before all flags`,
-		"explain --nosuch":                   "unknown flag: --nosuch",
+		"explain --nosuch":                   "explain: unknown flag --nosuch (see nodelet explain --help)",
 		"version now":                        `unexpected argument "now"`,
-		"completion zsh":                     `unexpected argument "zsh"`,
+		"completion tcsh":                    `no script for "tcsh": want bash, zsh, fish`,
+		"explain -o jsn":                     `"jsn" is not one of json, yaml; did you mean "json"?`,
+		"explain -o":                         "-output needs a value",
 		"completion bash zsh":                `unexpected argument`,
 		"systemd":                            "missing command",
 		"systemd instal":                     `did you mean "install"?`,
 		"systemd install --kubeconfg=x":      "unknown flag --kubeconfg",
 		"systemd install --version":          "not for a service",
 		"systemd uninstall now":              `unexpected argument "now"`,
-		"systemd uninstall --force":          "unknown flag: --force",
+		"systemd uninstall --force":          "systemd uninstall: unknown flag --force",
 		"systemd status kubelet":             `unexpected argument "kubelet"`,
 		"systemd unit /usr/bin/nodelet more": `unexpected argument "more"`,
 	} {
@@ -121,14 +133,64 @@ func TestCommandOutput(t *testing.T) {
 	}
 }
 
-// TestHelpListsCommands checks that --help and the completion know every command.
+// TestHelpListsCommands checks that --help knows every command.
 func TestHelpListsCommands(t *testing.T) {
 	t.Parallel()
 	help, _, _ := program(t, "--help")
-	script, _, _ := program(t, "completion")
-	for _, c := range commands() {
-		if !strings.Contains(help, "\n  "+c.Name+" ") || !strings.Contains(script, c.Name) {
-			t.Errorf("command %s is missing in --help or in the completion", c.Name)
+	for _, c := range app.Root().Sub {
+		if !strings.Contains(help, "\n  "+c.Name+" ") {
+			t.Errorf("command %s is missing in --help", c.Name)
+		}
+	}
+}
+
+// completes asks a shell what it offers at the end of a command line.
+var completes = map[string]string{
+	"bash": `. "$1"; COMP_WORDS=(%s ""); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _nodelet; printf '%%s\n' "${COMPREPLY[@]}"`,
+	"fish": `source $argv[1]; complete -C '%s '`,
+}
+
+// TestCompletion asks bash and fish for completions, and zsh whether it can read its script.
+func TestCompletion(t *testing.T) {
+	t.Parallel()
+	for _, shell := range command.Shells {
+		path, err := exec.LookPath(shell)
+		if err != nil {
+			t.Logf("%s is not on this machine", shell)
+			continue
+		}
+		out, errs, code := program(t, "completion", shell)
+		script := filepath.Join(t.TempDir(), "nodelet")
+		if err := os.WriteFile(script, []byte(out), 0o600); err != nil || code != 0 {
+			t.Fatal(err, errs)
+		}
+		if text, err := exec.Command(path, "-n", script).CombinedOutput(); err != nil {
+			t.Errorf("%s -n: got %v: %s", shell, err, text)
+		}
+		for line, want := range map[string]string{
+			"nodelet":                   "systemd",
+			"kubelet":                   "explain",
+			"nodelet systemd":           "install",
+			"nodelet completion":        "fish",
+			"nodelet explain -o":        "json",
+			"nodelet --network":         "agent",
+			"nodelet explain -o json -": "--root-dir",
+		} {
+			if completes[shell] == "" {
+				continue
+			}
+			line, dash := strings.CutSuffix(line, " -")
+			ask := fmt.Sprintf(completes[shell], line)
+			if dash {
+				ask = strings.Replace(strings.Replace(ask, ` "")`, " -)", 1), line+" '", line+" -'", 1)
+			}
+			args := map[string][]string{"bash": {"--norc", "-c", ask, "bash", script}, "fish": {"-N", "-c", ask, script}}[shell]
+			text, err := exec.Command(path, args...).CombinedOutput()
+			if err != nil || !slices.ContainsFunc(strings.Split(string(text), "\n"), func(l string) bool {
+				return l == want || strings.HasPrefix(l, want+"\t")
+			}) {
+				t.Errorf("%s: %q: got %q, %v, want %q", shell, line, text, err, want)
+			}
 		}
 	}
 }

@@ -20,8 +20,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/nodelet/nodelet/cmd/nodelet/command"
-	"github.com/nodelet/nodelet/cmd/nodelet/command/explain"
-	"github.com/nodelet/nodelet/cmd/nodelet/command/service"
+	"github.com/nodelet/nodelet/cmd/nodelet/command/app"
 	"github.com/nodelet/nodelet/cni"
 	"github.com/nodelet/nodelet/cni/shim"
 	"github.com/nodelet/nodelet/config"
@@ -29,27 +28,20 @@ import (
 	"github.com/nodelet/nodelet/systemd"
 )
 
-// commands returns all subcommands except help; config.HelpText lists them.
-func commands() []command.Command {
-	return []command.Command{
-		explain.Command(),
-		service.Command(),
-		command.Completion(commands),
-		command.Version(),
-	}
-}
-
 func main() {
 	if call := shim.Pending(); call != nil { // the runtime runs this program as its network plugin, and no agent answers
 		os.Exit(cni.Plugin(call, os.Stdout))
 	}
 	args := os.Args[1:]
 	if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
-		exit(command.Dispatch(commands(), args[0], args[1:], os.Stdout))
+		exit(runCommand(args))
 	}
 	cfg, err := config.Load(args)
 	var text *config.TextRequest
 	if errors.As(err, &text) {
+		if text.Help {
+			text.Text = app.Help()
+		}
 		fmt.Print(text.Text)
 		return
 	}
@@ -59,11 +51,22 @@ func main() {
 	exit(serve(cfg))
 }
 
-// exit ends the process: 0 without an error, 2 if the command line is wrong, 1 for any other error. `systemctl status`
-// shows the error too.
+// runCommand runs a command until it ends, or SIGTERM or SIGINT ends its context.
+func runCommand(args []string) error {
+	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGTERM, unix.SIGINT)
+	defer stop()
+	return app.Run(command.Call{Context: ctx, Args: args, In: os.Stdin, Out: os.Stdout, Err: os.Stderr})
+}
+
+// exit ends the process: 0 without an error, 2 if the command line is wrong, 1 for any other error, or the code that a
+// command returns. `systemctl status` shows the error too.
 func exit(err error) {
 	if err == nil {
 		os.Exit(0)
+	}
+	var code *command.ExitError
+	if errors.As(err, &code) {
+		os.Exit(code.Code)
 	}
 	priority := ""
 	if systemd.ToJournal(os.Stderr) {
@@ -85,7 +88,7 @@ func serve(cfg *config.Config) error {
 	level := &endpoints.Verbosity{}
 	log := logger(cfg.Logging, level)
 	for _, w := range cfg.Warnings {
-		log.Warn("setting has no effect", "field", w.Field, "flag", w.Flag, "reason", w.Text)
+		log.Warn("setting has no effect", "setting", w.Setting(), "reason", w.Text)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGTERM, unix.SIGINT)
 	defer stop()

@@ -1,79 +1,216 @@
-// Package command runs the subcommands of the program: it finds the command that the user asks for, prints help, and
-// reports a wrong command line.
-//
-// It owns the table's shape and what every command shares: flags, usage errors, help. The commands live in packages
-// below this one; main lists them in one table. It starts no agent. It has no state.
 package command
 
 import (
-	"errors"
+	"context"
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 
 	"github.com/spf13/pflag"
 
 	"github.com/nodelet/nodelet/config"
 )
 
-// Command is a subcommand of the program.
+// Command is a command of the program, or a group of commands.
 type Command struct {
+	// Name is one word, such as "explain".
 	Name string
-	// Usage is the text that help prints.
-	Usage string
-	// Words complete the first argument in a shell.
-	Words []string
-	// Run runs the command and prints to out. It returns pflag.ErrHelp if args ask for help.
-	Run func(args []string, out io.Writer) error
+	// Args are the arguments as the usage shows them, such as "[POD]..."; empty if there are none.
+	Args string
+	// MaxArgs bounds the number of arguments; negative: there is no bound.
+	MaxArgs int
+	// Short is one line without a full stop. Long says more, in paragraphs; it may be empty.
+	Short, Long string
+	// Exit describes the exit codes if they differ from those of all other commands.
+	Exit string
+	// AgentFlags says that the flags of the agent are arguments of the command. It gets them in Call.Args, unparsed.
+	AgentFlags bool
+	// Values are the words that the argument may be; completion offers them.
+	Values []string
+	// Setup declares the flags of the command and returns what runs it. It is nil for a group.
+	Setup func(flags *pflag.FlagSet) Run
+	// Sub are the commands of a group.
+	Sub []*Command
+	// Usage replaces the generated usage text; only the program itself has one.
+	Usage func() string
 }
 
-// Dispatch runs the command of the table with the given name, or prints its usage to out. An unknown command is a usage
-// error.
-func Dispatch(table []Command, name string, args []string, out io.Writer) error {
-	if name == "help" {
-		if len(args) == 0 || IsHelp(args[0]) {
-			_, err := io.WriteString(out, config.HelpText())
-			return err
-		}
-		name, args = args[0], []string{"--help"}
-	}
-	names := []string{"help"}
-	for _, c := range table {
-		if c.Name != name {
-			names = append(names, c.Name)
-			continue
-		}
-		err := c.Run(args, out)
-		if errors.Is(err, pflag.ErrHelp) {
-			_, err = io.WriteString(out, c.Usage)
-		}
-		return err
-	}
-	return UsageErrorf("unknown command %q%s (see nodelet --help)", name, config.DidYouMean(name, names))
+// Run runs a command with the flags that Setup has declared.
+type Run func(c Call) error
+
+// Call is one run of a command.
+type Call struct {
+	Context context.Context
+	// Args are the arguments that are not flags of the command.
+	Args []string
+	In   io.Reader
+	// Out gets the result, Err messages about the progress.
+	Out, Err io.Writer
 }
 
-// UsageErrorf returns an error of the command line, for which the program ends with exit code 2.
-func UsageErrorf(format string, args ...any) error {
+// ExitError ends the program with a code. The command has already printed why.
+type ExitError struct{ Code int }
+
+func (e *ExitError) Error() string { return fmt.Sprintf("exit code %d", e.Code) }
+
+// Usagef returns the error of a wrong command line.
+func Usagef(format string, args ...any) error {
 	return &config.UsageError{Err: fmt.Errorf(format, args...)}
 }
 
-// IsHelp reports whether arg asks for help.
-func IsHelp(arg string) bool { return arg == "-h" || arg == "--help" }
-
-// Parse reads the flags of a command, which have its name, and returns its other arguments.
-func Parse(flags *pflag.FlagSet, args []string) ([]string, error) {
-	flags.Usage = func() {} // Dispatch prints the usage
-	err := flags.Parse(args)
-	if err != nil && !errors.Is(err, pflag.ErrHelp) {
-		err = UsageErrorf("%s: %w (see nodelet %s --help)", flags.Name(), err, flags.Name())
+// Execute runs the command that call.Args begin with. root is the program itself. A wrong command line is a
+// *config.UsageError.
+func Execute(root *Command, call Call) error {
+	path, args := []*Command{root}, call.Args
+	if len(args) > 0 && args[0] == "help" {
+		return help(root, args[1:], call.Out)
 	}
-	return flags.Args(), err
+	for c := root; c.Setup == nil; c = path[len(path)-1] {
+		switch {
+		case len(args) == 0:
+			return Usagef("%s: missing command: %s (see %s --help)", words(path), c.names(" or "), full(path))
+		case isHelp(args[0]):
+			_, err := io.WriteString(call.Out, usage(path))
+			return err
+		}
+		next, err := c.find(path, args[0])
+		if err != nil {
+			return err
+		}
+		path, args = append(path, next), args[1:]
+	}
+	return run(path, args, call)
 }
 
-// NoFlags checks the arguments of a command that has no flags and takes at most the given arguments.
-func NoFlags(name string, args []string, allowed ...string) error {
-	rest, err := Parse(pflag.NewFlagSet(name, pflag.ContinueOnError), args)
-	if err == nil && len(rest) > 0 && (len(rest) > len(allowed) || rest[0] != allowed[0]) {
-		err = UsageErrorf("%s: unexpected argument %q (see nodelet %s --help)", name, rest[0], name)
+// help prints the usage of the command that args name.
+func help(root *Command, args []string, out io.Writer) error {
+	path := []*Command{root}
+	for _, name := range args {
+		if isHelp(name) {
+			break
+		}
+		next, err := path[len(path)-1].find(path, name)
+		if err != nil {
+			return err
+		}
+		path = append(path, next)
 	}
+	_, err := io.WriteString(out, usage(path))
 	return err
+}
+
+func isHelp(arg string) bool { return arg == "-h" || arg == "--help" }
+
+// find returns the command of a group by its name.
+func (c *Command) find(path []*Command, name string) (*Command, error) {
+	known := []string{"help"}
+	if len(path) > 1 {
+		known = nil
+	}
+	for _, sub := range c.Sub {
+		if sub.Name == name {
+			return sub, nil
+		}
+		known = append(known, sub.Name)
+	}
+	if len(known) == 0 {
+		return nil, Usagef("%s: unexpected argument %q (see %s --help)", words(path), name, full(path))
+	}
+	called := words(path) + " " + name
+	if len(path) == 1 {
+		called = name
+	}
+	return nil, Usagef("unknown command %q%s (see %s --help)", called, config.DidYouMean(name, known), full(path))
+}
+
+// names returns the names of the commands in a group.
+func (c *Command) names(last string) string {
+	var all []string
+	for _, sub := range c.Sub {
+		all = append(all, sub.Name)
+	}
+	n := len(all) - 1
+	return strings.Join(all[:n], ", ") + last + all[n]
+}
+
+// words returns the path of a command without the name of the program; the program itself keeps its name.
+func words(path []*Command) string {
+	if len(path) > 1 {
+		path = path[1:]
+	}
+	return full(path)
+}
+
+// full returns the path of a command with the name of the program.
+func full(path []*Command) string {
+	var all []string
+	for _, c := range path {
+		all = append(all, c.Name)
+	}
+	return strings.Join(all, " ")
+}
+
+// run parses the flags of a command and runs it.
+func run(path []*Command, args []string, call Call) error {
+	c := path[len(path)-1]
+	flags, do := c.flags()
+	var agents []string
+	if c.AgentFlags {
+		args, agents = split(flags, args)
+	}
+	if err := flags.Parse(args); err != nil {
+		return Usagef("%s: %w", words(path), config.FlagError(flags, err, full(path)+" --help"))
+	}
+	if asked, err := flags.GetBool("help"); err == nil && asked {
+		_, err = io.WriteString(call.Out, usage(path))
+		return err
+	}
+	call.Args = slices.Concat(flags.Args(), agents)
+	if n := c.MaxArgs; !c.AgentFlags && n >= 0 && len(call.Args) > n {
+		return Usagef("%s: unexpected argument %q (see %s --help)", words(path), call.Args[n], full(path))
+	}
+	return do(call)
+}
+
+// flags returns the flags of a command and what runs it.
+func (c *Command) flags() (*pflag.FlagSet, Run) {
+	flags := pflag.NewFlagSet(c.Name, pflag.ContinueOnError)
+	flags.SortFlags = false
+	flags.Usage = func() {} // run prints the usage
+	do := c.Setup(flags)
+	flags.BoolP("help", "h", false, "print this text")
+	return flags, do
+}
+
+// split separates the flags of a command, which may be anywhere before "--", from those of the agent.
+func split(flags *pflag.FlagSet, args []string) (own, agents []string) {
+	for i := 0; i < len(args); i++ {
+		if args[i] == "--" {
+			return own, append(agents, args[i+1:]...)
+		}
+		f, hasValue := named(flags, args[i])
+		if f == nil {
+			agents = append(agents, args[i])
+			continue
+		}
+		own = append(own, args[i])
+		if !hasValue && f.NoOptDefVal == "" && i+1 < len(args) {
+			i++
+			own = append(own, args[i])
+		}
+	}
+	return own, agents
+}
+
+// named returns the flag that an argument sets, or nil, and whether the argument also has the value.
+func named(flags *pflag.FlagSet, arg string) (f *pflag.Flag, hasValue bool) {
+	if long, ok := strings.CutPrefix(arg, "--"); ok {
+		name, _, hasValue := strings.Cut(long, "=")
+		return flags.Lookup(name), hasValue
+	}
+	if len(arg) < 2 || arg[0] != '-' {
+		return nil, false
+	}
+	return flags.ShorthandLookup(arg[1:2]), len(arg) > 2
 }

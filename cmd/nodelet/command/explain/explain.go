@@ -1,14 +1,11 @@
-// Package explain is the subcommand that shows what each pod on the node is doing and what it waits for.
+// Package explain is the command that shows what each pod on the node is doing and what it waits for.
 //
 // It asks the running agent over its socket below the root directory, and prints the answer. It changes nothing. It has
 // no state.
 package explain
 
 import (
-	"context"
-	"encoding/json"
 	"fmt"
-	"io"
 	"strings"
 	"time"
 
@@ -19,39 +16,42 @@ import (
 	"github.com/nodelet/nodelet/cmd/nodelet/command"
 )
 
-const usage = `usage: nodelet explain [--root-dir DIR] [--json] [NAMESPACE/POD | POD]...
-
-Shows what each pod on this node is doing and what it is waiting for.
-
-  --json           print JSON
-  --root-dir DIR   the agent's --root-dir (default /var/lib/kubelet)
-`
-
 // Command is `nodelet explain`.
-func Command() command.Command { return command.Command{Name: "explain", Usage: usage, Run: run} }
+func Command() *command.Command {
+	return &command.Command{
+		Name:    "explain",
+		Args:    "[NAMESPACE/POD | POD]...",
+		MaxArgs: -1,
+		Short:   "show what each pod on this node is doing and what it is waiting for",
+		Setup: func(flags *pflag.FlagSet) command.Run {
+			rootDir := flags.String("root-dir", "/var/lib/kubelet", "the agent's --root-dir, a `DIR`")
+			output := command.OutputFlag(flags)
+			asJSON := flags.Bool("json", false, "the same as -o json")
+			return func(c command.Call) error {
+				if *asJSON {
+					_ = output.Set("json")
+				}
+				return run(c, *rootDir, output)
+			}
+		},
+	}
+}
 
 // run asks the agent on this node what its pods are waiting for, and prints it.
-func run(args []string, out io.Writer) error {
-	flags := pflag.NewFlagSet("explain", pflag.ContinueOnError)
-	rootDir := flags.String("root-dir", "/var/lib/kubelet", "")
-	asJSON := flags.Bool("json", false, "")
-	names, err := command.Parse(flags, args)
+func run(c command.Call, rootDir string, output *command.Output) error {
+	all, err := podapi.Explain(c.Context, rootDir)
 	if err != nil {
 		return err
 	}
-	all, err := podapi.Explain(context.Background(), *rootDir)
-	if err != nil {
-		return err
-	}
-	if len(names) > 0 {
-		if all = named(all, names); len(all) == 0 {
-			return fmt.Errorf("no pod on this node is called %s", strings.Join(names, " or "))
+	if len(c.Args) > 0 {
+		if all = named(all, c.Args); len(all) == 0 {
+			return fmt.Errorf("no pod on this node is called %s", strings.Join(c.Args, " or "))
 		}
 	}
-	if *asJSON {
-		return json.NewEncoder(out).Encode(all)
+	if output.Structured() {
+		return output.Print(c.Out, all)
 	}
-	agent.WriteExplanations(out, all, time.Now())
+	agent.WriteExplanations(c.Out, all, time.Now())
 	return nil
 }
 
