@@ -349,46 +349,6 @@ var knobs = []knob{
 		"the runtime chooses the pause image; older kubeadm still writes this flag", ""},
 }
 
-// removed are flags that old versions of the kubelet had, with what to do. Old unit files still have them.
-var removed = map[string]string{
-	"container-runtime":                                 "delete it: the runtime is always a CRI runtime, see --container-runtime-endpoint",
-	"docker-endpoint":                                   "delete it: use containerd or CRI-O, see --container-runtime-endpoint",
-	"network-plugin":                                    "delete it: the container runtime has the network plugins, see also --network",
-	"network-plugin-mtu":                                "delete it: set the MTU in the network configuration",
-	"cni-cache-dir":                                     "delete it: the container runtime has the network plugins",
-	"image-pull-progress-deadline":                      "delete it: the container runtime bounds pulls",
-	"dynamic-config-dir":                                "delete it: use --config and --config-dir",
-	"keep-terminated-pod-volumes":                       "delete it: volumes of ended pods are unmounted",
-	"experimental-kernel-memcg-notification":            "delete it: nodelet always uses the kernel's notifications",
-	"experimental-check-node-capabilities-before-mount": "delete it",
-	"cadvisor-port":                                     "delete it: see /metrics/cadvisor at --port",
-	"docker-root":                                       "delete it: use containerd or CRI-O",
-	"redirect-container-streaming":                      "delete it: streams always go through the node's API",
-	"really-crash-for-testing":                          "delete it",
-	"chaos-chance":                                      "delete it",
-	"seccomp-profile-root":                              "delete it: profiles are in seccomp/ below --root-dir",
-	"register-schedulable":                              "delete it: use --register-with-taints",
-	"allow-privileged":                                  "delete it: the API server's admission decides",
-	"alsologtostderr":                                   "delete it: the log goes to standard error",
-	"logtostderr":                                       "delete it: the log goes to standard error",
-	"log-dir":                                           "delete it: the log goes to standard error, and to the journal under systemd",
-	"log-file":                                          "delete it: the log goes to standard error, and to the journal under systemd",
-	"log-file-max-size":                                 "delete it: the log goes to standard error, and to the journal under systemd",
-	"log-backtrace-at":                                  "delete it: use --v",
-	"add-dir-header":                                    "delete it",
-	"skip-headers":                                      "delete it",
-	"skip-log-headers":                                  "delete it",
-	"one-output":                                        "delete it",
-	"stderrthreshold":                                   "delete it: use --v",
-	"master-service-namespace":                          "delete it",
-	"enable-cadvisor-json-endpoints":                    "delete it: see /stats/summary and /metrics/cadvisor",
-	"experimental-bootstrap-kubeconfig":                 "use --bootstrap-kubeconfig",
-	"azure-container-registry-config":                   "use --image-credential-provider-config",
-	"cloud-config":                                      "delete it: use --cloud-provider=external and a cloud controller manager",
-	"system-container":                                  "use --system-cgroups",
-	"resource-container":                                "use --kubelet-cgroups",
-}
-
 // aliases are other names of flags: nodelet's shorter ones.
 var aliases = map[string]string{
 	"log-format": "logging-format",
