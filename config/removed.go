@@ -2,7 +2,7 @@ package config
 
 // removed are flags that old versions of the kubelet had, with what to do. Old unit files still have them.
 var removed = map[string]string{
-	"container-runtime":                 "delete it: the runtime is always a CRI runtime, see --container-runtime-endpoint",
+	"container-runtime":                 "delete it: see --container-runtime-endpoint",
 	"docker-endpoint":                   "delete it: use containerd or CRI-O, see --container-runtime-endpoint",
 	"network-plugin":                    "delete it: the container runtime has the network plugins, see also --network",
 	"network-plugin-mtu":                "delete it: set the MTU in the network configuration",
