@@ -75,10 +75,11 @@ load: ## 200 concurrent execs and 500 followed logs for a minute, and the memory
 
 DURATION ?= 1h
 SEED ?= 0
+PROFILE ?= single
 .PHONY: soak
-soak: build ## pods come and go beside faults of all kinds; DURATION=1h, SEED=0 (from the clock), ONLY=faults, by name
+soak: build ## pods come and go beside faults of all kinds; DURATION=1h, SEED=0 (from the clock), PROFILE=single, dense or kill, ONLY=faults, by name
 	@echo "==> soak test for $(DURATION) (one line a round; go run ./test/soak -list prints the faults)"
-	@go run ./test/soak -duration $(DURATION) -seed $(SEED) -only '$(ONLY)' -out bin/soak.json
+	@go run ./test/soak -duration $(DURATION) -seed $(SEED) -profile $(PROFILE) -only '$(ONLY)' -record bin/soak.jsonl
 
 .PHONY: bench
 bench: build ## compare nodelet with the kubelet and the bare runtime, in one run

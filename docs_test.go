@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/nodelet/nodelet/test/soak/record"
 )
 
 // TestNamedTestsExist checks that the tests that a page names exist.
@@ -28,6 +30,25 @@ func TestNamedTestsExist(t *testing.T) {
 				t.Errorf("%s names %s in %s, which does not exist", page, n[2], n[1])
 			}
 		}
+	}
+}
+
+// TestSoakRunsAreShown checks that docs/robustness.md shows the recorded runs of the soak test.
+func TestSoakRunsAreShown(t *testing.T) {
+	runs, err := record.Read("test/soak/runs.jsonl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := os.ReadFile("docs/robustness.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := record.Replace(string(page), runs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(page) != want {
+		t.Error("docs/robustness.md does not show the runs of test/soak/runs.jsonl; write it with `go run ./test/soak -table`")
 	}
 }
 

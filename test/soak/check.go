@@ -69,7 +69,7 @@ func (s *soak) forgottenTasks(ctx context.Context) {
 // forgottenNamespaces unmounts the network namespaces that a killed runtime made and did not write down. Only the
 // runtime knows their names, so no agent can remove them; without a sandbox they hold no process.
 func (s *soak) forgottenNamespaces(ctx context.Context) {
-	if s.report.fault != "runtime-killed" {
+	if !s.report.injected("runtime-killed") {
 		return
 	}
 	if within(ctx, time.Minute, func() string { return s.clean(ctx) }) == "" {

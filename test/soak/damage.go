@@ -21,7 +21,7 @@ func filesDamaged(ctx context.Context, s *soak) error {
 		if err := s.node.StopAgent(unix.SIGKILL); err != nil {
 			return err
 		}
-		s.report.Kills++
+		s.report.killed("agent")
 		what, err := s.damage()
 		if err != nil {
 			return err

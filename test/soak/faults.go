@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"time"
@@ -17,37 +18,44 @@ import (
 type fault struct {
 	name, about string
 	inject      func(context.Context, *soak) error
+	// rare: only -only and profiles that name it inject it.
+	rare bool
 }
 
 var faults = []fault{
-	{"none", "nothing happens: the churn alone", hold},
-	{"agent-kills", "the agent is killed (SIGKILL) 10 to 30 times", agentKills},
-	{"agent-stopped", "the agent is stopped (SIGSTOP) for a while", agentStopped},
-	{"agent-restarts", "the agent ends by SIGTERM and is started again, three times", agentRestarts},
-	{"agent-few-files", "the agent runs out of file descriptors", agentFewFiles},
-	{"runtime-killed", "the container runtime is killed and started again", runtimeKilled},
-	{"runtime-stopped", "the container runtime is stopped (SIGSTOP) for a while", runtimeStopped},
-	{"runtime-fails", "a third of the CRI calls fail", withRuntime(runtimeFails)},
-	{"runtime-loses", "the answers of a third of the CRI calls are lost", withRuntime(runtimeLoses)},
-	{"runtime-hangs", "a third of the CRI calls hang", withRuntime(runtimeHangs)},
-	{"runtime-late", "a third of the CRI calls take up to 5 s more", withRuntime(runtimeLate)},
-	{"runtime-twice", "the runtime gets a third of the CRI calls twice", withRuntime(runtimeTwice)},
-	{"runtime-silent", "the runtime's events are cut off", withRuntime(runtimeSilent)},
-	{"api-killed", "the API server is killed and started again", apiKilled},
-	{"api-stopped", "the API server is stopped (SIGSTOP) for a while", apiStopped},
-	{"api-refuses", "connections to the API server are refused", withAPI(apiRefuse)},
-	{"api-drops", "packets to and from the API server are dropped", withAPI(apiDrop)},
-	{"api-one-way", "requests reach the API server, answers are dropped", withAPI(apiOneWay)},
-	{"api-resets", "connections to the API server are reset within half a second", withAPI(apiReset)},
-	{"api-slow", "requests to the API server take up to 3 s more", withAPI(apiSlow)},
-	{"api-hangs", "the API server accepts requests and does not answer", withAPI(apiHang)},
-	{"api-errors", "most requests get an HTTP error 500 to 504", withAPI(apiErrors)},
-	{"api-429", "most requests get an HTTP error 429", withAPI(apiTooMany)},
-	{"api-expired", "half of the watches end with 410 Gone", withAPI(apiExpired)},
-	{"api-lags", "an API server without WatchList answers lists from an old cache", withAPI(apiLags)},
-	{"disk-full", "the file system of the root directory is full", diskFull},
-	{"inodes-full", "the file system of the root directory has no inode left", inodesFull},
-	{"files-damaged", "one of the agent's files is emptied, cut, garbage or newer; three times", filesDamaged},
+	{name: "none", about: "nothing happens: the churn alone", inject: hold},
+	{name: "agent-kills", about: "the agent is killed (SIGKILL) 10 to 30 times", inject: agentKills},
+	{name: "agent-killed-often", about: "the agent is killed 120 times, with 50 ms to 2 s between",
+		inject: agentKilledOften, rare: true},
+	{name: "agent-stopped", about: "the agent is stopped (SIGSTOP) for a while", inject: agentStopped},
+	{name: "agent-restarts", about: "the agent ends by SIGTERM and is started again, three times", inject: agentRestarts},
+	{name: "agent-few-files", about: "the agent runs out of file descriptors", inject: agentFewFiles},
+	{name: "runtime-killed", about: "the container runtime is killed and started again", inject: runtimeKilled},
+	{name: "runtime-stopped", about: "the container runtime is stopped (SIGSTOP) for a while", inject: runtimeStopped},
+	{name: "runtime-fails", about: "a third of the CRI calls fail", inject: withRuntime(runtimeFails)},
+	{name: "runtime-loses", about: "the answers of a third of the CRI calls are lost", inject: withRuntime(runtimeLoses)},
+	{name: "runtime-hangs", about: "a third of the CRI calls hang", inject: withRuntime(runtimeHangs)},
+	{name: "runtime-late", about: "a third of the CRI calls take up to 5 s more", inject: withRuntime(runtimeLate)},
+	{name: "runtime-twice", about: "the runtime gets a third of the CRI calls twice", inject: withRuntime(runtimeTwice)},
+	{name: "runtime-silent", about: "the runtime's events are cut off", inject: withRuntime(runtimeSilent)},
+	{name: "api-killed", about: "the API server is killed and started again", inject: apiKilled},
+	{name: "api-stopped", about: "the API server is stopped (SIGSTOP) for a while", inject: apiStopped},
+	{name: "api-refuses", about: "connections to the API server are refused", inject: withAPI(apiRefuse)},
+	{name: "api-drops", about: "packets to and from the API server are dropped", inject: withAPI(apiDrop)},
+	{name: "api-one-way", about: "requests reach the API server, answers are dropped", inject: withAPI(apiOneWay)},
+	{name: "api-resets", about: "connections to the API server are reset within half a second",
+		inject: withAPI(apiReset)},
+	{name: "api-slow", about: "requests to the API server take up to 3 s more", inject: withAPI(apiSlow)},
+	{name: "api-hangs", about: "the API server accepts requests and does not answer", inject: withAPI(apiHang)},
+	{name: "api-errors", about: "most requests get an HTTP error 500 to 504", inject: withAPI(apiErrors)},
+	{name: "api-429", about: "most requests get an HTTP error 429", inject: withAPI(apiTooMany)},
+	{name: "api-expired", about: "half of the watches end with 410 Gone", inject: withAPI(apiExpired)},
+	{name: "api-lags", about: "an API server without WatchList answers lists from an old cache",
+		inject: withAPI(apiLags)},
+	{name: "disk-full", about: "the file system of the root directory is full", inject: diskFull},
+	{name: "inodes-full", about: "the file system of the root directory has no inode left", inject: inodesFull},
+	{name: "files-damaged", about: "one of the agent's files is emptied, cut, garbage or newer; three times",
+		inject: filesDamaged},
 }
 
 // hold lets a fault last, and kills the agent in the midst of it in half of the rounds.
@@ -82,7 +90,7 @@ func (s *soak) kill(ctx context.Context) error {
 	if err := s.node.StopAgent(unix.SIGKILL); err != nil {
 		return err
 	}
-	s.report.Kills++
+	s.report.killed("agent")
 	return s.node.StartAgent(ctx, testbed.Nodelet)
 }
 
@@ -92,6 +100,18 @@ func agentKills(ctx context.Context, s *soak) error {
 			return err
 		}
 		s.wait(ctx, time.Duration(s.rand.ExpFloat64()*float64(600*time.Millisecond)))
+	}
+	return nil
+}
+
+// agentKilledOften kills the agent at moments of all kinds: short lives end while it starts, long ones amid work.
+func agentKilledOften(ctx context.Context, s *soak) error {
+	const least, most = 0.05, 2.0 // seconds
+	for range 120 {
+		if err := s.kill(ctx); err != nil || ctx.Err() != nil {
+			return err
+		}
+		s.wait(ctx, time.Duration(least*math.Pow(most/least, s.rand.Float64())*float64(time.Second)))
 	}
 	return nil
 }
@@ -148,7 +168,7 @@ func runtimeKilled(ctx context.Context, s *soak) error {
 	if err := s.node.StopRuntime(unix.SIGKILL); err != nil {
 		return err
 	}
-	s.report.Kills++
+	s.report.killed("runtime")
 	s.wait(ctx, s.between(0, 8*time.Second))
 	if err := s.node.StartRuntime(ctx); err != nil {
 		return err
@@ -160,7 +180,7 @@ func apiKilled(ctx context.Context, s *soak) error {
 	if err := s.tb.StopAPIServer(); err != nil {
 		return err
 	}
-	s.report.Kills++
+	s.report.killed("API server")
 	s.wait(ctx, s.between(0, 8*time.Second))
 	if s.rand.IntN(2) == 0 {
 		if err := s.kill(ctx); err != nil {

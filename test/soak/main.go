@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/nodelet/nodelet/test/soak/record"
 )
 
 // options are the command line.
@@ -19,16 +21,43 @@ type options struct {
 	seed     uint64
 	name     string
 	nodelet  string
+	profile  string
 	only     []string
 	slots    int
-	out      string
+	record   string
+}
+
+// profile says how densely a run injects faults.
+type profile struct {
+	about string
+	// perRound is how many faults follow each other before the invariants are checked.
+	perRound int
+	// pace is by what the durations of faults are multiplied.
+	pace float64
+	// only are the names of the faults; empty means all.
+	only []string
+}
+
+// profiles are the values of -profile.
+var profiles = map[string]profile{
+	"single": {about: "one fault a round", perRound: 1, pace: 1},
+	"dense":  {about: "eight faults a round, a third as long", perRound: 8, pace: 0.3},
+	"kill": {about: "the agent is killed about twice a second", perRound: 1, pace: 1,
+		only: []string{"agent-killed-often"}},
 }
 
 func main() {
-	o, list := parse()
+	o, list, table := parse()
 	if list {
 		for _, f := range faults {
 			fmt.Printf("%-20s %s\n", f.name, f.about)
+		}
+		return
+	}
+	if table {
+		if err := writeTable(); err != nil {
+			fmt.Fprintln(os.Stderr, "soak:", err)
+			os.Exit(1)
 		}
 		return
 	}
@@ -44,7 +73,7 @@ func main() {
 	}
 }
 
-func parse() (o options, list bool) {
+func parse() (o options, list, table bool) {
 	var only string
 	flag.DurationVar(&o.duration, "duration", time.Hour, "how long to go on; the round that is under way then is finished")
 	flag.Uint64Var(&o.seed, "seed", 0, "the seed of all choices; 0 takes one from the clock and prints it")
@@ -52,13 +81,20 @@ func parse() (o options, list bool) {
 	flag.StringVar(&o.nodelet, "nodelet", "bin/nodelet", "nodelet's program")
 	flag.StringVar(&only, "only", "", "comma-separated faults to inject, instead of all; see -list")
 	flag.IntVar(&o.slots, "slots", 12, "how many pods come and go at a time")
-	flag.StringVar(&o.out, "out", "", "append the report as one line of JSON to this file")
+	flag.StringVar(&o.profile, "profile", "single", "how densely faults come: single, dense or kill")
+	flag.StringVar(&o.record, "record", "", "append the run as one line of JSON to this file")
 	flag.BoolVar(&list, "list", false, "list the faults and exit")
+	flag.BoolVar(&table, "table", false, "write the runs of "+runsFile+" into "+runsPage+" and exit")
 	flag.Parse()
 	if o.seed == 0 {
 		o.seed = uint64(time.Now().UnixNano())
 	}
-	if only != "" {
+	p, ok := profiles[o.profile]
+	if !ok {
+		fmt.Fprintf(os.Stderr, "soak: unknown profile %q: use single, dense or kill\n", o.profile)
+		os.Exit(2)
+	}
+	if o.only = p.only; only != "" {
 		o.only = strings.Split(only, ",")
 	}
 	for _, name := range o.only {
@@ -67,12 +103,13 @@ func parse() (o options, list bool) {
 			os.Exit(2)
 		}
 	}
-	return o, list
+	return o, list, table
 }
 
 // run starts the testbed, soaks until the duration is over or ctx ends, and takes everything down again.
 func run(ctx context.Context, o options) (violations int, err error) {
-	fmt.Printf("soak: seed %d, %s, testbed %q\n", o.seed, o.duration, o.name)
+	commit := head(ctx)
+	fmt.Printf("soak: commit %s, profile %s, seed %d, %s, testbed %q\n", commit, o.profile, o.seed, o.duration, o.name)
 	s, err := start(ctx, o)
 	if err != nil {
 		return 0, err
@@ -85,11 +122,35 @@ func run(ctx context.Context, o options) (violations int, err error) {
 	if err := s.prepare(ctx); err != nil {
 		return 0, err
 	}
-	deadline := time.Now().Add(o.duration)
+	s.report.Began = time.Now()
+	deadline := s.report.Began.Add(o.duration)
 	for n := 0; ctx.Err() == nil && time.Now().Before(deadline); n++ {
 		s.round(ctx, n)
 	}
 	s.report.Pods = s.churn.lives()
-	s.report.print()
-	return len(s.report.Violations), s.report.save(o)
+	s.report.print(o)
+	return len(s.report.Violations), s.report.save(o, commit)
+}
+
+// The record of runs, and the page that shows it.
+const (
+	runsFile = "test/soak/runs.jsonl"
+	runsPage = "docs/robustness.md"
+)
+
+// writeTable writes the recorded runs into the page.
+func writeTable() error {
+	runs, err := record.Read(runsFile)
+	if err != nil {
+		return err
+	}
+	page, err := os.ReadFile(runsPage)
+	if err != nil {
+		return err
+	}
+	text, err := record.Replace(string(page), runs)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(runsPage, []byte(text), 0o644)
 }

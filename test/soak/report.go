@@ -1,24 +1,25 @@
 package main
 
 import (
-	"encoding/json"
+	"context"
 	"fmt"
-	"os"
+	"math"
+	"os/exec"
 	"slices"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/nodelet/nodelet/test/soak/record"
 )
 
-// report is what a run has seen. Its exported fields are what is kept.
+// report is what a run has seen.
 type report struct {
 	mu sync.Mutex
 
 	Began      time.Time
-	Took       time.Duration
-	Seed       uint64
 	Rounds     int
-	Kills      int
+	Killed     map[string]int // SIGKILLs by kind of process
 	Pods       int64
 	Faults     map[string]int
 	Violations []string
@@ -28,22 +29,49 @@ type report struct {
 	// First and Last are what the agent held after the first and the last round.
 	First, Last agentUsage
 
-	round int
-	fault string
-	notes []string
+	round  int
+	faults []string // of this round
+	notes  []string
 }
 
-func newReport(o options) *report {
-	return &report{Began: time.Now(), Seed: o.seed, Faults: map[string]int{}}
-}
+func newReport() *report { return &report{Killed: map[string]int{}, Faults: map[string]int{}} }
 
 // begin notes that a round begins.
-func (r *report) begin(round int, fault string) {
+func (r *report) begin(round int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.round, r.fault, r.notes = round, fault, nil
+	r.round, r.faults, r.notes = round, nil, nil
 	r.Rounds++
+}
+
+// inject notes that a fault is injected in the round.
+func (r *report) inject(fault string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.faults = append(r.faults, fault)
 	r.Faults[fault]++
+}
+
+// injected reports whether the round has injected a fault.
+func (r *report) injected(fault string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Contains(r.faults, fault)
+}
+
+// killed notes that a process was killed.
+func (r *report) killed(process string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.Killed[process]++
+}
+
+// end prints a line about a round.
+func (r *report) end(round int, took time.Duration, pods int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	fmt.Printf("round %d: %-18s %s, %d pods so far, %d kills, %d violations\n", round, strings.Join(r.faults, ","),
+		took.Round(time.Second), pods, record.Run{Killed: r.Killed}.Kills(), len(r.Violations))
 }
 
 // note keeps a detail of the round, for the violations that may follow.
@@ -57,7 +85,7 @@ func (r *report) note(format string, args ...any) {
 func (r *report) violate(format string, args ...any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	text := fmt.Sprintf("round %d (%s): ", r.round, r.fault) + fmt.Sprintf(format, args...)
+	text := fmt.Sprintf("round %d (%s): ", r.round, strings.Join(r.faults, ",")) + fmt.Sprintf(format, args...)
 	if len(r.notes) > 0 {
 		text += " [" + strings.Join(r.notes, "; ") + "]"
 	}
@@ -70,7 +98,7 @@ func (r *report) forgot() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.Forgotten++
-	fmt.Printf("round %d (%s): the runtime forgot something that it made\n", r.round, r.fault)
+	fmt.Printf("round %d (%s): the runtime forgot something that it made\n", r.round, strings.Join(r.faults, ","))
 }
 
 // usage notes what the agent holds after a round.
@@ -83,43 +111,51 @@ func (r *report) usage(u agentUsage) {
 	r.Last = u
 }
 
-// print prints the whole.
-func (r *report) print() {
+// run returns what is recorded of the run. commit is that of the agent under test.
+func (r *report) run(o options, commit string) record.Run {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	fmt.Printf("soak: seed %d: %d rounds in %s, %d pods, %d processes killed, %d violations\n", r.Seed, r.Rounds,
-		time.Since(r.Began).Round(time.Second), r.Pods, r.Kills, len(r.Violations))
-	var names []string
-	for name := range r.Faults {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	for _, name := range names {
-		fmt.Printf("  %-18s %d rounds\n", name, r.Faults[name])
-	}
-	fmt.Printf("  agent: goroutines %d then %d, open files %d then %d, private memory %d then %d KiB\n",
-		r.First.Goroutines, r.Last.Goroutines, r.First.Files, r.Last.Files, r.First.PrivateKiB, r.Last.PrivateKiB)
-	fmt.Printf("  runtime: forgot %d tasks or network namespaces\n", r.Forgotten)
-	for _, v := range r.Violations {
-		fmt.Println("  VIOLATION", v)
+	return record.Run{
+		Date:       r.Began.UTC().Format(time.DateOnly),
+		Commit:     commit,
+		Profile:    o.profile,
+		Seed:       o.seed,
+		Minutes:    math.Round(time.Since(r.Began).Minutes()*10) / 10,
+		Rounds:     r.Rounds,
+		Pods:       r.Pods,
+		Killed:     r.Killed,
+		Faults:     r.Faults,
+		Violations: len(r.Violations),
+		Forgotten:  r.Forgotten,
 	}
 }
 
-// save appends the report to the file of the options, if there is one.
-func (r *report) save(o options) error {
-	if o.out == "" {
+// print prints the whole.
+func (r *report) print(o options) {
+	fmt.Print(record.Table([]record.Run{r.run(o, "")}))
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	fmt.Printf("agent: goroutines %d then %d, open files %d then %d, private memory %d then %d KiB\n",
+		r.First.Goroutines, r.Last.Goroutines, r.First.Files, r.Last.Files, r.First.PrivateKiB, r.Last.PrivateKiB)
+	fmt.Printf("runtime: forgot %d tasks or network namespaces\n", r.Forgotten)
+	for _, v := range r.Violations {
+		fmt.Println("VIOLATION", v)
+	}
+}
+
+// save appends the run to the file of the options, if there is one.
+func (r *report) save(o options, commit string) error {
+	if o.record == "" {
 		return nil
 	}
-	r.Took = time.Since(r.Began)
-	line, err := json.Marshal(r)
+	return record.Append(o.record, r.run(o, commit))
+}
+
+// head returns the commit of the working directory, with "-dirty" if it has changes.
+func head(ctx context.Context) string {
+	out, err := exec.CommandContext(ctx, "git", "describe", "--always", "--dirty").Output()
 	if err != nil {
-		return err
+		return "unknown"
 	}
-	f, err := os.OpenFile(o.out, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	_, err = f.Write(append(line, '\n'))
-	return err
+	return strings.TrimSpace(string(out))
 }

@@ -27,13 +27,14 @@ const (
 
 // soak is one run: a node under test, what stands around it, and what was seen.
 type soak struct {
-	opts  options
-	rand  *rand.Rand
-	tb    *testbed.Testbed
-	node  *testbed.Node
-	api   *client.Client
-	calls *runtimeProxy
-	http  *apiProxy
+	opts    options
+	profile profile
+	rand    *rand.Rand
+	tb      *testbed.Testbed
+	node    *testbed.Node
+	api     *client.Client
+	calls   *runtimeProxy
+	http    *apiProxy
 
 	churn    *churn
 	status   *statusWatch
@@ -49,7 +50,7 @@ type soak struct {
 
 // start brings up the testbed with the proxies in place.
 func start(ctx context.Context, o options) (*soak, error) {
-	s := &soak{opts: o, rand: rand.New(rand.NewPCG(o.seed, 0)), report: newReport(o)}
+	s := &soak{opts: o, profile: profiles[o.profile], rand: rand.New(rand.NewPCG(o.seed, 0)), report: newReport()}
 	if err := testbed.Down(ctx, o.name, os.Stderr); err != nil { // what an interrupted run has left
 		return nil, err
 	}
@@ -158,35 +159,45 @@ func (s *soak) prepare(ctx context.Context) (err error) {
 	return nil
 }
 
-// round injects one fault beside the churn, ends it, lets everything settle, and checks the invariants.
+// round injects the profile's number of faults beside the churn, one after the other, lets everything settle, and
+// checks the invariants.
 func (s *soak) round(ctx context.Context, n int) {
-	f := s.nextFault()
 	began := time.Now()
 	if info, err := os.Stat(s.node.RuntimeLog()); err == nil {
 		s.logged = info.Size()
 	}
-	s.report.begin(n, f.name)
+	s.report.begin(n)
 	s.churn.resume()
-	s.wait(ctx, s.between(200*time.Millisecond, 3*time.Second))
-	if err := f.inject(ctx, s); err != nil && ctx.Err() == nil {
-		s.report.violate("inject: %v", err)
-	}
-	if err := s.heal(ctx); err != nil && ctx.Err() == nil {
-		s.report.violate("return to normal: %v", err)
+	for range s.profile.perRound {
+		s.wait(ctx, s.between(200*time.Millisecond, 3*time.Second))
+		s.once(ctx, s.nextFault())
 	}
 	if ctx.Err() != nil {
 		return
 	}
 	s.check(ctx)
-	fmt.Printf("round %d: %-18s %s, %d pods so far, %d kills, %d violations\n", n, f.name,
-		time.Since(began).Round(time.Second), s.churn.lives(), s.report.Kills, len(s.report.Violations))
+	s.report.end(n, time.Since(began), s.churn.lives())
+}
+
+// once injects one fault and ends it.
+func (s *soak) once(ctx context.Context, f fault) {
+	if ctx.Err() != nil {
+		return
+	}
+	s.report.inject(f.name)
+	if err := f.inject(ctx, s); err != nil && ctx.Err() == nil {
+		s.report.violate("inject %s: %v", f.name, err)
+	}
+	if err := s.heal(ctx); err != nil && ctx.Err() == nil {
+		s.report.violate("return to normal after %s: %v", f.name, err)
+	}
 }
 
 // nextFault deals the faults like cards: all of them once in an order of chance, and again.
 func (s *soak) nextFault() fault {
 	if len(s.order) == 0 {
 		for _, f := range faults {
-			if len(s.opts.only) == 0 || slices.Contains(s.opts.only, f.name) {
+			if len(s.opts.only) == 0 && !f.rare || slices.Contains(s.opts.only, f.name) {
 				s.order = append(s.order, f)
 			}
 		}
@@ -219,9 +230,10 @@ func (s *soak) wait(ctx context.Context, d time.Duration) {
 	}
 }
 
-// between draws a duration.
+// between draws a duration, which is shorter in a dense profile.
 func (s *soak) between(least, most time.Duration) time.Duration {
-	return least + time.Duration(s.rand.Int64N(int64(most-least)))
+	d := least + time.Duration(s.rand.Int64N(int64(most-least)))
+	return time.Duration(float64(d) * s.profile.pace)
 }
 
 // pick draws one of the values.
