@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
 )
 
 // check holds the node to the invariants once the churn's pods have gone. What has to settle gets the time for it.
@@ -24,6 +25,7 @@ func (s *soak) check(ctx context.Context) {
 	if problem := s.churn.pause(ctx); problem != "" {
 		s.report.violate("alive: %s", problem)
 	}
+	s.deleteRestored(ctx)
 	s.forgottenTasks(ctx)
 	s.forgottenNamespaces(ctx)
 	for _, c := range []struct {
@@ -38,6 +40,32 @@ func (s *soak) check(ctx context.Context) {
 		if problem := within(ctx, settleLimit, func() string { return c.look(ctx) }); problem != "" && ctx.Err() == nil {
 			s.report.violate("%s: %s", c.name, problem)
 		}
+	}
+}
+
+// deleteRestored deletes the pods of the churn that a restored etcd has brought back.
+func (s *soak) deleteRestored(ctx context.Context) {
+	if !s.report.injected("etcd-restored") {
+		return
+	}
+	problem := within(ctx, settleLimit, func() string {
+		list := &corev1.PodList{}
+		pods := func(r *rest.Request) *rest.Request {
+			return r.Namespace(namespace).Resource("pods").Param("labelSelector", "soak=churn")
+		}
+		if err := pods(s.api.Core.Delete()).Do(ctx).Error(); err != nil {
+			return err.Error()
+		}
+		if err := pods(s.api.Core.Get()).Do(ctx).Into(list); err != nil {
+			return err.Error()
+		}
+		if len(list.Items) > 0 {
+			return describe(&list.Items[0])
+		}
+		return ""
+	})
+	if problem != "" {
+		s.report.violate("alive: a pod that the restored etcd knows was deleted and is still there: %s", problem)
 	}
 }
 

@@ -20,6 +20,8 @@ type fault struct {
 	inject      func(context.Context, *soak) error
 	// rare: only -only and profiles that name it inject it.
 	rare bool
+	// build: it needs an agent of package faultbuild.
+	build bool
 }
 
 var faults = []fault{
@@ -54,6 +56,21 @@ var faults = []fault{
 		inject: withAPI(apiLags)},
 	{name: "disk-full", about: "the file system of the root directory is full", inject: diskFull},
 	{name: "inodes-full", about: "the file system of the root directory has no inode left", inject: inodesFull},
+	{name: "root-read-only", about: "the file system of the root directory is read-only",
+		inject: withFiles(unix.EROFS, 1000, true), build: true},
+	{name: "root-eio", about: "a fifth of the file operations below the root directory fail with EIO",
+		inject: withFiles(unix.EIO, 200, false), build: true},
+	{name: "inotify-full", about: "no inotify instance and no watch can be created", inject: inotifyFull, build: true},
+	{name: "clock-forward", about: "the clock is a day ahead for a while",
+		inject: clockJumps(24 * time.Hour), build: true},
+	{name: "clock-back", about: "the clock is a day behind for a while",
+		inject: clockJumps(-24 * time.Hour), build: true},
+	{name: "clock-drifts", about: "the clock gains ten seconds each second, and jumps back", inject: clockDrifts,
+		build: true},
+	{name: "agent-little-memory", about: "the agent gets 1 to 12 MiB more memory than it has", inject: agentLittleMemory},
+	{name: "csi-killed", about: "the CSI driver is killed and started again, twice", inject: withPlugin("csi")},
+	{name: "device-killed", about: "the device plugin is killed and started again, twice", inject: withPlugin("device")},
+	{name: "etcd-restored", about: "etcd is restored from a copy that is some seconds old", inject: etcdRestored},
 	{name: "files-damaged", about: "one of the agent's files is emptied, cut, garbage or newer; three times",
 		inject: filesDamaged},
 }

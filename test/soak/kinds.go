@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
+	apiresource "k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
@@ -71,6 +71,9 @@ var kinds = []kind{
 	{name: "config", expect: isReady, change: withConfig},
 	{name: "host network", expect: isReady, change: func(p *corev1.Pod) { p.Spec.HostNetwork = true }},
 	{name: "limits", expect: isReady, change: limits},
+	{name: "csi", expect: isReady, change: withClaim},
+	{name: "inline csi", expect: succeeds, change: withInlineCSI, trace: []string{"app"}},
+	{name: "device", expect: isReady, change: withDevice},
 }
 
 // pod makes the object. It is bound from the start, so that the scheduler has no part in the test.
@@ -168,9 +171,29 @@ func withConfig(p *corev1.Pod) {
 		ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: configName}}}})
 }
 
+// withClaim uses a volume of the CSI driver.
+func withClaim(p *corev1.Pod) {
+	c := &p.Spec.Containers[0]
+	c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: "claim", MountPath: "/claim"})
+	p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: "claim", VolumeSource: corev1.VolumeSource{
+		PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claimOf(p.Name)}}})
+}
+
+func withInlineCSI(p *corev1.Pod) {
+	job("app")(p)
+	p.Spec.Containers[0].VolumeMounts = append(p.Spec.Containers[0].VolumeMounts,
+		corev1.VolumeMount{Name: "inline", MountPath: "/inline"})
+	p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: "inline", VolumeSource: corev1.VolumeSource{
+		CSI: &corev1.CSIVolumeSource{Driver: driverName}}})
+}
+
+func withDevice(p *corev1.Pod) {
+	p.Spec.Containers[0].Resources.Limits = corev1.ResourceList{deviceResource: apiresource.MustParse("1")}
+}
+
 func limits(p *corev1.Pod) {
 	p.Spec.Containers[0].Resources.Limits = corev1.ResourceList{
-		corev1.ResourceCPU:    resource.MustParse("100m"),
-		corev1.ResourceMemory: resource.MustParse("32Mi"),
+		corev1.ResourceCPU:    apiresource.MustParse("100m"),
+		corev1.ResourceMemory: apiresource.MustParse("32Mi"),
 	}
 }

@@ -47,6 +47,13 @@ var profiles = map[string]profile{
 }
 
 func main() {
+	if len(os.Args) > 1 && os.Args[1] == servePluginArg {
+		if err := servePlugin(os.Args[2:]); err != nil {
+			fmt.Fprintln(os.Stderr, "soak:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	o, list, table := parse()
 	if list {
 		for _, f := range faults {

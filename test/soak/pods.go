@@ -103,6 +103,7 @@ func (c *churn) one(name string, r *rand.Rand) {
 	kind := kinds[r.IntN(len(kinds))]
 	early, grace := r.IntN(3) == 0, int64(r.IntN(3))
 	patience := time.Duration(r.IntN(3000)) * time.Millisecond
+	restores := c.soak.restores.Load()
 	var made *corev1.Pod
 	c.insist(func(ctx context.Context) (err error) {
 		made, err = c.soak.create(ctx, kind.pod(c.soak, name))
@@ -113,10 +114,13 @@ func (c *churn) one(name string, r *rand.Rand) {
 	}
 	if early {
 		c.soak.wait(c.ctx, patience)
-	} else if problem := c.reaches(name, kind.expect); problem != "" {
+	} else if problem := c.reaches(name, kind.expect, restores); problem != "" {
 		c.soak.report.violate("pod %s (%s) did not become %s: %s", name, kind.name, kind.expect, problem)
 	}
 	last := c.delete(name, grace)
+	if c.soak.restores.Load() != restores { // what the pod had done may have been forgotten
+		return
+	}
 	c.soak.checkTrace(made.UID, kind, last)
 }
 
@@ -134,12 +138,16 @@ func (c *churn) insist(do func(context.Context) error) {
 	}
 }
 
-// reaches waits until the pod is as it should become. A fault lasts much shorter than the limit.
-func (c *churn) reaches(name string, want expectation) string {
+// reaches waits until the pod is as it should become. A fault lasts much shorter than the limit. A pod that is lost
+// because etcd was restored needs not become anything.
+func (c *churn) reaches(name string, want expectation, restores int64) string {
 	seen := "it was never read"
 	problem := within(c.ctx, settleLimit, func() string {
 		p, err := c.soak.get(c.ctx, name)
 		if err == nil && want.holds(p) {
+			return ""
+		}
+		if apierrors.IsNotFound(err) && c.soak.restores.Load() != restores {
 			return ""
 		}
 		if err != nil {

@@ -9,11 +9,13 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/nodelet/nodelet/kube/client"
+	"github.com/nodelet/nodelet/test/soak/faultbuild"
 	"github.com/nodelet/nodelet/test/testbed"
 )
 
@@ -36,6 +38,11 @@ type soak struct {
 	calls   *runtimeProxy
 	http    *apiProxy
 
+	// page makes the agent's clock and system calls fail. restores counts how often etcd went back.
+	page     *faultbuild.Page
+	plugins  []*plugin
+	restores atomic.Int64
+
 	churn    *churn
 	status   *statusWatch
 	steady   *steadyPods
@@ -53,6 +60,13 @@ func start(ctx context.Context, o options) (*soak, error) {
 	s := &soak{opts: o, profile: profiles[o.profile], rand: rand.New(rand.NewPCG(o.seed, 0)), report: newReport()}
 	if err := testbed.Down(ctx, o.name, os.Stderr); err != nil { // what an interrupted run has left
 		return nil, err
+	}
+	if s.needsBuild() {
+		o.nodelet += "-faults"
+		fmt.Println("building", o.nodelet)
+		if err := faultbuild.Build(ctx, "./cmd/nodelet", o.nodelet); err != nil {
+			return nil, err
+		}
 	}
 	tb, err := testbed.Up(ctx, testbed.Options{
 		Name:        o.name,
@@ -94,6 +108,13 @@ func (s *soak) interpose(n *testbed.Node) (err error) {
 	if err := replaceLine(n.ConfigFile, field, field+" unix://"+socket); err != nil {
 		return err
 	}
+	page := filepath.Join(dir, "soak-page")
+	if s.page, err = faultbuild.NewPage(page, n.RootDir); err != nil {
+		return err
+	}
+	if err := os.Setenv(faultbuild.Env, page); err != nil { // agents inherit it
+		return err
+	}
 	if s.http, err = startAPIProxy(n.Kubeconfig, n.Netns); err != nil {
 		return fmt.Errorf("start the API server's proxy: %w", err)
 	}
@@ -129,6 +150,9 @@ func (s *soak) stop() error {
 	if s.tb != nil {
 		errs = append(errs, s.node.StopAgent(unix.SIGTERM), s.tb.Down(ctx))
 	}
+	for _, p := range s.plugins {
+		p.kill()
+	}
 	return errors.Join(append(errs, s.closeProxies())...)
 }
 
@@ -144,6 +168,9 @@ func (s *soak) closeProxies() error {
 
 // prepare starts the pods that are left alone and takes the baseline of what they have on the node.
 func (s *soak) prepare(ctx context.Context) (err error) {
+	if err := s.startPlugins(ctx); err != nil {
+		return err
+	}
 	if s.steady, err = startSteadyPods(ctx, s); err != nil {
 		return err
 	}
@@ -196,11 +223,7 @@ func (s *soak) once(ctx context.Context, f fault) {
 // nextFault deals the faults like cards: all of them once in an order of chance, and again.
 func (s *soak) nextFault() fault {
 	if len(s.order) == 0 {
-		for _, f := range faults {
-			if len(s.opts.only) == 0 && !f.rare || slices.Contains(s.opts.only, f.name) {
-				s.order = append(s.order, f)
-			}
-		}
+		s.order = s.selected()
 		s.rand.Shuffle(len(s.order), func(i, j int) { s.order[i], s.order[j] = s.order[j], s.order[i] })
 	}
 	f := s.order[0]
@@ -208,8 +231,23 @@ func (s *soak) nextFault() fault {
 	return f
 }
 
+// selected returns the faults that this run injects.
+func (s *soak) selected() (all []fault) {
+	for _, f := range faults {
+		if len(s.opts.only) == 0 && !f.rare || slices.Contains(s.opts.only, f.name) {
+			all = append(all, f)
+		}
+	}
+	return all
+}
+
+func (s *soak) needsBuild() bool {
+	return slices.ContainsFunc(s.selected(), func(f fault) bool { return f.build })
+}
+
 // heal ends whatever the fault has left: proxies pass everything on, and all processes run.
 func (s *soak) heal(ctx context.Context) error {
+	s.page.Heal()
 	s.http.set(apiNormal)
 	s.calls.set(runtimeNormal)
 	var errs []error

@@ -17,6 +17,7 @@ import (
 type statusWatch struct {
 	api    *client.Client
 	report *report
+	mu     sync.Mutex
 	last   map[types.UID]*corev1.Pod
 	cancel context.CancelFunc
 	done   sync.WaitGroup
@@ -40,6 +41,13 @@ func watchStatuses(api *client.Client, r *report) *statusWatch {
 func (w *statusWatch) stop() {
 	w.cancel()
 	w.done.Wait()
+}
+
+// reset forgets all statuses, because the API server is about to go back to earlier ones.
+func (w *statusWatch) reset() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	clear(w.last)
 }
 
 // follow lists the pods and watches them until something breaks.
@@ -88,6 +96,8 @@ var rank = map[corev1.PodPhase]int{
 
 // see compares a pod with what it was. A static pod's mirror may start again; its UID is another then.
 func (w *statusWatch) see(p *corev1.Pod) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	was := w.last[p.UID]
 	w.last[p.UID] = p
 	if was == nil {

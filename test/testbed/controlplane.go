@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -80,6 +81,40 @@ func (tb *Testbed) StopAPIServer() error {
 	return tb.stopRole(roleAPIServer, unix.SIGKILL, 10*time.Second)
 }
 
+// CopyEtcd copies the data of etcd to the directory to, which must not exist. etcd is stopped meanwhile; the copy is
+// what a power failure would leave.
+func (tb *Testbed) CopyEtcd(to string) error {
+	p, err := tb.proc(roleEtcd)
+	if err != nil {
+		return err
+	}
+	if err := p.Signal(unix.SIGSTOP); err != nil {
+		return fmt.Errorf("stop etcd: %w", err)
+	}
+	err = os.CopyFS(to, os.DirFS(tb.etcdDir()))
+	return errors.Join(err, p.Signal(unix.SIGCONT))
+}
+
+// RestoreEtcd kills the control plane, replaces the data of etcd by a copy that CopyEtcd has made, and starts the
+// control plane again. between is called when the control plane does not run.
+func (tb *Testbed) RestoreEtcd(ctx context.Context, from string, between func()) error {
+	for _, role := range []string{roleScheduler, roleController, roleAPIServer, roleEtcd} {
+		if err := tb.stopRole(role, unix.SIGKILL, 10*time.Second); err != nil {
+			return err
+		}
+	}
+	between()
+	if err := os.RemoveAll(tb.etcdDir()); err != nil {
+		return err
+	}
+	if err := os.Rename(from, tb.etcdDir()); err != nil {
+		return err
+	}
+	return tb.startControlPlane(ctx)
+}
+
+func (tb *Testbed) etcdDir() string { return filepath.Join(tb.dir(), "etcd") }
+
 // APIServerPID returns the process ID of the API server, or 0 if it does not run.
 func (tb *Testbed) APIServerPID() int {
 	p, err := tb.proc(roleAPIServer)
@@ -112,7 +147,7 @@ func (tb *Testbed) etcdArgs() []string {
 	return []string{
 		tb.bins.etcd,
 		"--name=testbed",
-		"--data-dir=" + filepath.Join(tb.dir(), "etcd"),
+		"--data-dir=" + tb.etcdDir(),
 		"--listen-client-urls=http://127.0.0.1:2379",
 		"--advertise-client-urls=http://127.0.0.1:2379",
 		"--listen-peer-urls=http://127.0.0.1:2380",

@@ -1,0 +1,114 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nodelet/nodelet/test/testbed"
+)
+
+// clockJumps lets the clock be wrong by d for a while.
+func clockJumps(d time.Duration) func(context.Context, *soak) error {
+	return func(ctx context.Context, s *soak) error {
+		s.page.SetClock(d)
+		return hold(ctx, s)
+	}
+}
+
+// clockDrifts lets the clock gain ten seconds each second, and jump back at the end.
+func clockDrifts(ctx context.Context, s *soak) error {
+	const step = 50 * time.Millisecond
+	drifting, stop := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for n := time.Duration(1); drifting.Err() == nil; n++ {
+			s.page.SetClock(10 * n * step)
+			s.wait(drifting, step)
+		}
+	}()
+	err := hold(ctx, s)
+	stop()
+	<-ended
+	return err
+}
+
+// withFiles makes a share of the file operations below the root directory fail.
+func withFiles(errno unix.Errno, perMille int64, writesOnly bool) func(context.Context, *soak) error {
+	return func(ctx context.Context, s *soak) error {
+		before := s.page.Failed()
+		s.page.FailFiles(errno, perMille, writesOnly)
+		err := hold(ctx, s)
+		s.report.note("%d operations failed with %v", s.page.Failed()-before, errno)
+		return err
+	}
+}
+
+// inotifyFull lets no inotify instance and no watch be created.
+func inotifyFull(ctx context.Context, s *soak) error {
+	s.page.FailInotify()
+	return hold(ctx, s)
+}
+
+// agentLittleMemory moves the agent to a cgroup in which it can get only a little more memory. The kernel may kill it.
+func agentLittleMemory(ctx context.Context, s *soak) error {
+	path := s.node.CgroupRoot + "-agent"
+	dirs, err := testbed.MakeCgroup(path)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = testbed.RemoveCgroup(path, 10*time.Second) }() // the testbed's end removes what is left
+	limit := int64(1+s.rand.IntN(12)) << 20
+	pid, bounded := s.node.AgentPID(), false
+	for _, dir := range dirs {
+		for _, file := range []string{"memory.limit_in_bytes", "memory.max"} {
+			err := os.WriteFile(filepath.Join(dir, file), fmt.Append(nil, limit), 0o644)
+			if errors.Is(err, os.ErrNotExist) {
+				continue
+			}
+			if err != nil {
+				return err
+			}
+			bounded = true
+			if err := os.WriteFile(filepath.Join(dir, "cgroup.procs"), fmt.Append(nil, pid), 0o644); err != nil {
+				return err
+			}
+		}
+	}
+	if !bounded {
+		return errors.New("this machine has no memory controller")
+	}
+	s.wait(ctx, s.between(2*time.Second, 12*time.Second))
+	if s.node.AgentPID() != pid {
+		s.report.killed("agent (out of memory)")
+		return nil
+	}
+	return s.kill(ctx) // the next one is where the first was
+}
+
+// etcdRestored brings the API server back to an earlier state: pods that were created meanwhile are unknown, pods that
+// were deleted are there again, and resource versions are used a second time.
+func etcdRestored(ctx context.Context, s *soak) error {
+	backup := filepath.Join(filepath.Dir(s.node.RootDir), "soak-etcd")
+	if err := os.RemoveAll(backup); err != nil {
+		return err
+	}
+	if err := s.tb.CopyEtcd(backup); err != nil {
+		return err
+	}
+	s.wait(ctx, s.between(2*time.Second, 10*time.Second))
+	err := s.tb.RestoreEtcd(ctx, backup, func() {
+		s.restores.Add(1)
+		s.status.reset()
+	})
+	if err != nil {
+		return err
+	}
+	return hold(ctx, s)
+}
