@@ -77,9 +77,9 @@ DURATION ?= 1h
 SEED ?= 0
 PROFILE ?= single
 .PHONY: soak
-soak: build ## pods come and go beside faults of all kinds; DURATION=1h, SEED=0 (from the clock), PROFILE=single, dense or kill, ONLY=faults, by name
+soak: build ## pods come and go beside faults of all kinds; DURATION=1h, SEED=0 (from the clock), PROFILE=single, dense or kill, ONLY=faults, by name, NETWORK=agent
 	@echo "==> soak test for $(DURATION) (one line a round; go run ./test/soak -list prints the faults)"
-	@go run ./test/soak -duration $(DURATION) -seed $(SEED) -profile $(PROFILE) -only '$(ONLY)' -record bin/soak.jsonl
+	@go run ./test/soak -duration $(DURATION) -seed $(SEED) -profile $(PROFILE) -network $(NETWORK) -only '$(ONLY)' -record bin/soak.jsonl
 
 .PHONY: bench
 bench: build ## compare nodelet with the kubelet and the bare runtime, in one run

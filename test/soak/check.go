@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -14,7 +13,6 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
@@ -27,7 +25,7 @@ func (s *soak) check(ctx context.Context) {
 	}
 	s.deleteRestored(ctx)
 	s.forgottenTasks(ctx)
-	s.forgottenNamespaces(ctx)
+	s.forgottenResources(ctx)
 	for _, c := range []struct {
 		name string
 		look func(context.Context) string
@@ -66,55 +64,6 @@ func (s *soak) deleteRestored(ctx context.Context) {
 	})
 	if problem != "" {
 		s.report.violate("alive: a pod that the restored etcd knows was deleted and is still there: %s", problem)
-	}
-}
-
-// forgottenTasks restarts the runtime if it cannot remove a container that has ended, or keeps the root file system of
-// one that it has removed mounted. containerd loses track of a container's task when the caller of StartContainer is
-// killed at a certain moment, and finds it again only when it starts. No agent can repair that; that everything is
-// clean afterwards is checked.
-func (s *soak) forgottenTasks(ctx context.Context) {
-	ended := func() string {
-		left := s.clean(ctx)
-		if !strings.Contains(left, "CONTAINER_EXITED") && !strings.Contains(left, "/io.containerd.runtime.v2.task/") {
-			return ""
-		}
-		return left
-	}
-	if within(ctx, time.Minute, ended) == "" || ctx.Err() != nil {
-		return
-	}
-	log, err := os.ReadFile(s.node.RuntimeLog())
-	if err != nil || !bytes.Contains(log[s.logged:], []byte("context canceled")) {
-		return
-	}
-	s.report.forgot()
-	if err := errors.Join(s.node.StopRuntime(unix.SIGKILL), s.node.StartRuntime(ctx)); err != nil {
-		s.report.violate("restart the runtime: %v", err)
-	}
-}
-
-// forgottenNamespaces unmounts the network namespaces that a killed runtime made and did not write down. Only the
-// runtime knows their names, so no agent can remove them; without a sandbox they hold no process.
-func (s *soak) forgottenNamespaces(ctx context.Context) {
-	if !s.report.injected("runtime-killed") {
-		return
-	}
-	if within(ctx, time.Minute, func() string { return s.clean(ctx) }) == "" {
-		return
-	}
-	left, err := s.node.Leftovers(ctx)
-	if err != nil {
-		return // the check that follows reports it
-	}
-	for _, line := range left {
-		_, path, mount := strings.Cut(line, ": mount ")
-		if mount && strings.Contains(path, "/netns/cni-") && !slices.Contains(s.baseline, line) {
-			s.report.forgot()
-			if err := unix.Unmount(path, unix.MNT_DETACH); err != nil {
-				s.report.violate("unmount a namespace that the runtime forgot: %v", err)
-			}
-		}
 	}
 }
 

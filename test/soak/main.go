@@ -22,6 +22,7 @@ type options struct {
 	name     string
 	nodelet  string
 	profile  string
+	network  string
 	only     []string
 	slots    int
 	record   string
@@ -89,6 +90,7 @@ func parse() (o options, list, table bool) {
 	flag.StringVar(&only, "only", "", "comma-separated faults to inject, instead of all; see -list")
 	flag.IntVar(&o.slots, "slots", 12, "how many pods come and go at a time")
 	flag.StringVar(&o.profile, "profile", "single", "how densely faults come: single, dense or kill")
+	flag.StringVar(&o.network, "network", "runtime", "who sets up the pod network: runtime or agent")
 	flag.StringVar(&o.record, "record", "", "append the run as one line of JSON to this file")
 	flag.BoolVar(&list, "list", false, "list the faults and exit")
 	flag.BoolVar(&table, "table", false, "write the runs of "+runsFile+" into "+runsPage+" and exit")

@@ -23,8 +23,7 @@ type report struct {
 	Pods       int64
 	Faults     map[string]int
 	Violations []string
-	// Forgotten counts tasks and network namespaces that the runtime forgot; see forgottenTasks and
-	// forgottenNamespaces.
+	// Forgotten counts what the runtime forgot; see forgottenTasks and forgottenResources.
 	Forgotten int
 	// First and Last are what the agent held after the first and the last round.
 	First, Last agentUsage
@@ -119,6 +118,7 @@ func (r *report) run(o options, commit string) record.Run {
 		Date:       r.Began.UTC().Format(time.DateOnly),
 		Commit:     commit,
 		Profile:    o.profile,
+		Network:    o.network,
 		Seed:       o.seed,
 		Minutes:    math.Round(time.Since(r.Began).Minutes()*10) / 10,
 		Rounds:     r.Rounds,
@@ -137,7 +137,7 @@ func (r *report) print(o options) {
 	defer r.mu.Unlock()
 	fmt.Printf("agent: goroutines %d then %d, open files %d then %d, private memory %d then %d KiB\n",
 		r.First.Goroutines, r.Last.Goroutines, r.First.Files, r.Last.Files, r.First.PrivateKiB, r.Last.PrivateKiB)
-	fmt.Printf("runtime: forgot %d tasks or network namespaces\n", r.Forgotten)
+	fmt.Printf("runtime: forgot %d tasks, network namespaces or addresses\n", r.Forgotten)
 	for _, v := range r.Violations {
 		fmt.Println("VIOLATION", v)
 	}

@@ -72,6 +72,7 @@ func start(ctx context.Context, o options) (*soak, error) {
 		Name:        o.name,
 		Agent:       testbed.Nodelet,
 		NodeletBin:  o.nodelet,
+		Network:     o.network,
 		Progress:    os.Stderr,
 		BeforeAgent: s.interpose,
 		AgentArgs:   []string{"-v=3"},

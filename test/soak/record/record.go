@@ -1,12 +1,13 @@
 // Package record keeps what runs of the soak test have found, and renders it for docs/robustness.md.
 //
-// It owns the format of test/soak/runs.jsonl: one run a line, as JSON. It never removes a run. The soak test appends to
-// the file; the test of the documents reads it. A crash while a line is written leaves an incomplete last line, which
-// Read reports.
+// It owns the format of test/soak/runs.jsonl: one run a line, as JSON. It never removes a run. The soak test appends
+// to the file; the test of the documents reads it. A crash while a line is written leaves an incomplete last line,
+// which Read reports.
 package record
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -20,8 +21,9 @@ type Run struct {
 	// Date is the day on which it began, as 2026-01-31. Commit is that of the agent under test.
 	Date   string `json:"date"`
 	Commit string `json:"commit"`
-	// Profile and Seed replay the run.
+	// Profile, Network and Seed replay the run. An empty network is that of the runtime.
 	Profile string `json:"profile"`
+	Network string `json:"network,omitempty"`
 	Seed    uint64 `json:"seed"`
 	// Minutes is how long faults were injected and checked, without the start of the testbed.
 	Minutes float64 `json:"minutes"`
@@ -100,15 +102,15 @@ func Table(runs []Run) string {
 	all := Run{Killed: killed}.Kills()
 	fmt.Fprintf(&b, "In total: %d runs, %.1f hours, %d pods, %d processes killed (%s).\n\n", len(runs), minutes/60, pods,
 		all, counts(killed))
-	b.WriteString("| date | commit | profile | seed | rounds | minutes | pods | killed | faults | violations |\n" +
-		"|---|---|---|---|---|---|---|---|---|---|\n")
+	b.WriteString("| date | commit | profile | network | seed | rounds | minutes | pods | killed | faults | " +
+		"violations |\n" + strings.Repeat("|---", 11) + "|\n")
 	for _, r := range runs {
 		violations := fmt.Sprint(r.Violations)
 		if r.Note != "" {
 			violations += ": " + r.Note
 		}
-		fmt.Fprintf(&b, "| %s | %s | %s | %d | %d | %.0f | %d | %d | %d | %s |\n", r.Date, r.Commit, r.Profile, r.Seed,
-			r.Rounds, r.Minutes, r.Pods, r.Kills(), sum(r.Faults), violations)
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %d | %d | %.0f | %d | %d | %d | %s |\n", r.Date, r.Commit, r.Profile,
+			cmp.Or(r.Network, "runtime"), r.Seed, r.Rounds, r.Minutes, r.Pods, r.Kills(), sum(r.Faults), violations)
 	}
 	fmt.Fprintf(&b, "\nInjected faults by kind: %s.\n", counts(faults))
 	return b.String()

@@ -1,0 +1,95 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// forgottenTasks restarts the runtime if it cannot remove a container that has ended, or keeps the root file system of
+// one that it has removed mounted. containerd loses track of a container's task when the caller of StartContainer is
+// killed at a certain moment, and finds it again only when it starts. No agent can repair that; that everything is
+// clean afterwards is checked.
+func (s *soak) forgottenTasks(ctx context.Context) {
+	ended := func() string {
+		left := s.clean(ctx)
+		if !strings.Contains(left, "CONTAINER_EXITED") && !strings.Contains(left, "/io.containerd.runtime.v2.task/") {
+			return ""
+		}
+		return left
+	}
+	if within(ctx, time.Minute, ended) == "" || ctx.Err() != nil {
+		return
+	}
+	log, err := os.ReadFile(s.node.RuntimeLog())
+	if err != nil || !bytes.Contains(log[s.logged:], []byte("context canceled")) {
+		return
+	}
+	s.report.forgot()
+	if err := errors.Join(s.node.StopRuntime(unix.SIGKILL), s.node.StartRuntime(ctx)); err != nil {
+		s.report.violate("restart the runtime: %v", err)
+	}
+}
+
+// forgottenResources removes network namespaces and addresses that the runtime has lost. Only the runtime knows their
+// names, so no agent can remove them if the runtime sets up the network; without a sandbox they hold no process.
+//
+// A runtime that is killed may have made a namespace that it had not written down. If the caller of RunPodSandbox is
+// killed, containerd kills the network plugin and then calls DEL, but the plugin's own child, which allocates the
+// address, may go on and write it down after that.
+func (s *soak) forgottenResources(ctx context.Context) {
+	if s.opts.network == "agent" || within(ctx, time.Minute, func() string { return s.clean(ctx) }) == "" {
+		return
+	}
+	left, err := s.node.Leftovers(ctx)
+	if err != nil {
+		return // the check that follows reports it
+	}
+	for _, line := range left {
+		if slices.Contains(s.baseline, line) {
+			continue
+		}
+		_, path, _ := strings.Cut(line, ": mount ")
+		if s.report.injected("runtime-killed") && strings.Contains(path, "/netns/cni-") {
+			s.report.forgot()
+			if err := unix.Unmount(path, unix.MNT_DETACH); err != nil {
+				s.report.violate("unmount a namespace that the runtime forgot: %v", err)
+			}
+		}
+		_, path, _ = strings.Cut(line, ": address ")
+		if filepath.IsAbs(path) && s.pluginWasKilled(path) {
+			s.report.forgot()
+			if err := os.Remove(path); err != nil {
+				s.report.violate("remove an address that the runtime forgot: %v", err)
+			}
+		}
+	}
+}
+
+// pluginWasKilled reports whether the runtime has killed the network plugin that set up the sandbox of an address,
+// and does not know that sandbox.
+func (s *soak) pluginWasKilled(address string) bool {
+	text, err := os.ReadFile(address)
+	if err != nil {
+		return false
+	}
+	sandbox, _, _ := strings.Cut(strings.TrimSpace(string(text)), "\r\n")
+	log, err := os.ReadFile(s.node.RuntimeLog())
+	if err != nil {
+		return false
+	}
+	for line := range bytes.Lines(log[s.logged:]) {
+		failed := bytes.Contains(line, []byte(`failed to setup network for sandbox \"`+sandbox))
+		if failed && (bytes.Contains(line, []byte("signal: killed")) || bytes.Contains(line, []byte("context canceled"))) {
+			return true
+		}
+	}
+	return false
+}
