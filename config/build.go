@@ -70,6 +70,8 @@ func build(k *KubeletConfiguration, flags flagValues) (*Config, error) {
 		Server:   buildServer(k),
 		Healthz:  endpoint(k.HealthzBindAddress, *k.HealthzPort),
 		Logging:  LogSettings{JSON: k.Logging.Format == "json", Verbosity: int(k.Logging.Verbosity)},
+
+		OOMScoreAdj: int(*k.OOMScoreAdj),
 	}, nil
 }
 

@@ -27,6 +27,8 @@ type Config struct {
 	Server     Server
 	Healthz    Endpoint
 	Logging    LogSettings
+	// OOMScoreAdj is the oom_score_adj of the agent: -1000 to 1000.
+	OOMScoreAdj int
 
 	// Flags are the given flags and their values, without secrets, as /flagz shows them.
 	Flags map[string]string

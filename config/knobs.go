@@ -291,7 +291,7 @@ var knobs = []knob{
 	{"logging.options.json.infoBufferSize", "log-json-info-buffer-size", kQuantity, noEffect, gHidden,
 		"nothing is buffered", ""},
 	{"featureGates", "feature-gates", kGates, acts, gProcess, "feature gates of Kubernetes", ""},
-	{"oomScoreAdj", "oom-score-adj", kInt32, noEffect, gHidden, "set OOMScoreAdjust= in the systemd unit", ""},
+	{"oomScoreAdj", "oom-score-adj", kInt32, acts, gProcess, "oom_score_adj of nodelet", ""},
 	{"maxOpenFiles", "max-open-files", kInt64, noEffect, gHidden, "set LimitNOFILE= in the systemd unit", ""},
 	{"tracing.endpoint", "", nil, noEffect, gHidden, "there is no tracing; use the metrics and nodelet explain", ""},
 	{"tracing.samplingRatePerMillion", "", nil, noEffect, gHidden,

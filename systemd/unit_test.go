@@ -64,6 +64,11 @@ func TestUnit(t *testing.T) {
 		!strings.Contains(got, "WatchdogSec=") {
 		t.Error(got)
 	}
+	for _, want := range []string{"OOMScoreAdjust=-999\n", "MemoryMax=2G\n", "OOMPolicy=continue\n"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("no %q in\n%s", want, got)
+		}
+	}
 }
 
 // TestKubeletUnit checks that kubeadm's drop-in finds a command to replace, and that the unit becomes active only

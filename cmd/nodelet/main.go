@@ -87,6 +87,7 @@ func serve(cfg *config.Config) error {
 	go growFileTable()
 	level := &endpoints.Verbosity{}
 	log := logger(cfg.Logging, level)
+	protect(cfg.OOMScoreAdj, log)
 	for _, w := range cfg.Warnings {
 		log.Warn("setting has no effect", "setting", w.Setting(), "reason", w.Text)
 	}

@@ -2,12 +2,15 @@ package main
 
 import (
 	"context"
+	"log/slog"
 	"os"
 	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
 	"strings"
 	"time"
+
+	"github.com/nodelet/nodelet/host/self"
 )
 
 const (
@@ -17,6 +20,9 @@ const (
 	// makes giving it back worth a collection.
 	trimEvery = 20 * time.Second
 	trimAbove = 1 << 20
+	// heapPercent is the share of the memory limit that Go may use. The rest is for what the kernel and programs that the
+	// agent runs need.
+	heapPercent = 85
 )
 
 // boundMemory keeps the heap small, and memory profiles off until they are requested. GOGC, and memprofilerate in
@@ -27,6 +33,23 @@ func boundMemory() {
 	}
 	if !strings.Contains(os.Getenv("GODEBUG"), "memprofilerate=") {
 		runtime.MemProfileRate = 0
+	}
+}
+
+// protect keeps the kernel from killing the agent before pods, and the heap below the limit of the agent's cgroup: near
+// it, the garbage collector works more, and the agent is not killed for memory that it no longer uses. GOMEMLIMIT takes
+// precedence. Nothing of it is worth a refusal to start.
+func protect(oomScoreAdj int, log *slog.Logger) {
+	if err := self.SetOOMScoreAdj(oomScoreAdj); err != nil {
+		log.Warn("OOM score of the agent not set, the kernel may kill it before pods", "want", oomScoreAdj, "err", err)
+	}
+	limit, err := self.MemoryLimit()
+	if err != nil {
+		log.Warn("memory limit of the agent not read, the garbage collector does not know it", "err", err)
+	}
+	if limit > 0 && os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetMemoryLimit(limit / 100 * heapPercent)
+		log.Info("memory of the agent is limited", "bytes", limit)
 	}
 }
 
