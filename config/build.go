@@ -69,9 +69,10 @@ func build(k *KubeletConfiguration, flags flagValues) (*Config, error) {
 		Shutdown: buildShutdown(k),
 		Server:   buildServer(k),
 		Healthz:  endpoint(k.HealthzBindAddress, *k.HealthzPort),
-		Logging:  LogSettings{JSON: k.Logging.Format == "json", Verbosity: int(k.Logging.Verbosity)},
-
-		OOMScoreAdj: int(*k.OOMScoreAdj),
+		Process: Process{
+			Logging:     LogSettings{JSON: k.Logging.Format == "json", Verbosity: int(k.Logging.Verbosity)},
+			OOMScoreAdj: int(*k.OOMScoreAdj),
+		},
 	}, nil
 }
 

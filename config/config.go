@@ -26,9 +26,7 @@ type Config struct {
 	Shutdown   Shutdown
 	Server     Server
 	Healthz    Endpoint
-	Logging    LogSettings
-	// OOMScoreAdj is the oom_score_adj of the agent: -1000 to 1000.
-	OOMScoreAdj int
+	Process    Process
 
 	// Flags are the given flags and their values, without secrets, as /flagz shows them.
 	Flags map[string]string
@@ -207,6 +205,12 @@ type Server struct {
 	DebugFlags      bool // the log's verbosity may be set
 	SystemLogs      bool
 	SystemLogsQuery bool
+}
+
+// Process is what concerns the agent's own process.
+type Process struct {
+	Logging     LogSettings
+	OOMScoreAdj int // -1000 to 1000
 }
 
 // LogSettings says how nodelet logs.

@@ -227,7 +227,7 @@ func TestConfigValue(t *testing.T) {
 	same("reserved names", len(c.Reserved.Kube), 3)
 	same("NUMA nodes", len(c.Kubelet.ReservedMemory), 3)
 	same("headers", c.Pods.StaticURLHeader, map[string][]string{"A": {"1", "2"}})
-	same("logging", c.Logging, LogSettings{JSON: true, Verbosity: 4})
+	same("logging", c.Process.Logging, LogSettings{JSON: true, Verbosity: 4})
 	same("manifests", c.Paths.StaticPods, "/m")
 	same("swap", c.Cgroups.FailSwapOn, false)
 	same("seccomp", c.Pods.SeccompDefault, true)

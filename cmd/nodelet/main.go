@@ -86,8 +86,8 @@ func serve(cfg *config.Config) error {
 	boundMemory()
 	go growFileTable()
 	level := &endpoints.Verbosity{}
-	log := logger(cfg.Logging, level)
-	protect(cfg.OOMScoreAdj, log)
+	log := logger(cfg.Process.Logging, level)
+	protect(cfg.Process.OOMScoreAdj, log)
 	for _, w := range cfg.Warnings {
 		log.Warn("setting has no effect", "setting", w.Setting(), "reason", w.Text)
 	}

@@ -99,11 +99,11 @@ func etcdRestored(ctx context.Context, s *soak) error {
 	if err := os.RemoveAll(backup); err != nil {
 		return err
 	}
-	if err := s.tb.CopyEtcd(backup); err != nil {
+	if err := testbed.CopyEtcd(s.tb, backup); err != nil {
 		return err
 	}
 	s.wait(ctx, s.between(2*time.Second, 10*time.Second))
-	err := s.tb.RestoreEtcd(ctx, backup, func() {
+	err := testbed.RestoreEtcd(ctx, s.tb, backup, func() {
 		s.restores.Add(1)
 		s.status.reset()
 	})

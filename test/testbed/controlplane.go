@@ -83,7 +83,7 @@ func (tb *Testbed) StopAPIServer() error {
 
 // CopyEtcd copies the data of etcd to the directory to, which must not exist. etcd is stopped meanwhile; the copy is
 // what a power failure would leave.
-func (tb *Testbed) CopyEtcd(to string) error {
+func CopyEtcd(tb *Testbed, to string) error {
 	p, err := tb.proc(roleEtcd)
 	if err != nil {
 		return err
@@ -97,7 +97,7 @@ func (tb *Testbed) CopyEtcd(to string) error {
 
 // RestoreEtcd kills the control plane, replaces the data of etcd by a copy that CopyEtcd has made, and starts the
 // control plane again. between is called when the control plane does not run.
-func (tb *Testbed) RestoreEtcd(ctx context.Context, from string, between func()) error {
+func RestoreEtcd(ctx context.Context, tb *Testbed, from string, between func()) error {
 	for _, role := range []string{roleScheduler, roleController, roleAPIServer, roleEtcd} {
 		if err := tb.stopRole(role, unix.SIGKILL, 10*time.Second); err != nil {
 			return err
@@ -113,7 +113,7 @@ func (tb *Testbed) RestoreEtcd(ctx context.Context, from string, between func())
 	return tb.startControlPlane(ctx)
 }
 
-func (tb *Testbed) etcdDir() string { return filepath.Join(tb.dir(), "etcd") }
+func (n names) etcdDir() string { return filepath.Join(n.dir(), "etcd") }
 
 // APIServerPID returns the process ID of the API server, or 0 if it does not run.
 func (tb *Testbed) APIServerPID() int {
