@@ -48,7 +48,7 @@ agent/podstatus: agent/podstate kube/pod
 agent/spec: host/cgroups/names kube/pod
 agent/podapi: agent agent/podstate cri kube/pod kube/server
 agent/nodefacts: agent/spec
-agent/allocatable: agent/spec host/cgroups
+agent/allocatable: agent/spec host/cgroups kube/pod
 agent/eviction: agent host/cgroups host/pressure kube/pod metrics/usage
 agent/eviction/policy: kube/pod
 agent/shutdown: agent agent/podstate host/atomicfile kube/pod
@@ -59,16 +59,16 @@ cri/images: cri host/atomicfile host/boundedfile internal/keylock
 cri/logs: host/beneath host/inotify
 cri/monitor: cri
 host/cgroups: kube/pod
-csi: plugins host/mounts internal/keylock
+csi: plugins host/mounts internal/keylock internal/waiting
 csi/fake: csi/fake plugins/fake
-kube: kube/client kube/watch kube/pod kube/pods/manifest host/inotify host/atomicfile host/boundedfile internal/backoff internal/latest
+kube: kube/client kube/watch kube/pod kube/pods/manifest host/inotify host/atomicfile host/boundedfile internal/backoff internal/latest internal/waiting
 kube/server/endpoints: kube/server
 metrics:
 metrics/usage: metrics kube/pod host/beneath host/mounts
 metrics/exporter: agent cni config kube/objects kube/pod kube/server metrics probes volumes
 plugins: host/inotify
-plugins/devices: plugins host/atomicfile host/boundedfile internal/keylock kube/pod
-plugins/dra: plugins host/atomicfile host/boundedfile internal/backoff internal/keylock
+plugins/devices: plugins host/atomicfile host/boundedfile internal/keylock internal/waiting kube/pod
+plugins/dra: plugins host/atomicfile host/boundedfile internal/backoff internal/keylock internal/waiting
 probes: internal/backoff
 volumes: csi kube/pod kube/storage metrics/usage plugins
 volumes/block:

@@ -10,7 +10,7 @@ import (
 	csipb "github.com/container-storage-interface/spec/lib/go/csi"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/nodelet/nodelet/plugins"
+	"github.com/nodelet/nodelet/internal/waiting"
 )
 
 // registrationPatience is how long a step waits for its driver to register before it fails with what it waits for.
@@ -25,7 +25,7 @@ type drivers struct {
 	byName map[string]*driver
 	// registered is closed, and replaced, when a driver registers.
 	registered chan struct{}
-	waiting    plugins.Waiters
+	waiting    waiting.Pods[string]
 	closed     bool
 }
 

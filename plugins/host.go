@@ -2,11 +2,7 @@ package plugins
 
 import (
 	"context"
-	"maps"
-	"slices"
 	"sync"
-
-	"k8s.io/apimachinery/pkg/types"
 )
 
 // Background is the work that the handler of a plugin type does beside its callers. Create it with NewBackground.
@@ -43,27 +39,4 @@ func (b *Background) Wait(ctx context.Context, finish func()) {
 		finish()
 	}
 	b.work.Wait()
-}
-
-// Waiters are the pods that wait for a plugin, by the name of the plugin or of its resource. The zero value is ready.
-// It is not safe for concurrent use.
-type Waiters struct {
-	pods map[string]map[types.UID]bool
-}
-
-// Add adds a pod to those that wait.
-func (w *Waiters) Add(name string, pod types.UID) {
-	if w.pods == nil {
-		w.pods = map[string]map[types.UID]bool{}
-	}
-	if w.pods[name] == nil {
-		w.pods[name] = map[types.UID]bool{}
-	}
-	w.pods[name][pod] = true
-}
-
-// Take returns the pods that wait, and forgets them.
-func (w *Waiters) Take(name string) []types.UID {
-	defer delete(w.pods, name)
-	return slices.Collect(maps.Keys(w.pods[name]))
 }

@@ -21,16 +21,7 @@ func (s *Storage) NodeSeen(n *corev1.Node) {
 	s.mu.Lock()
 	close(s.seen)
 	s.seen = make(chan struct{})
-	var pods []types.UID
-	for name, waiting := range s.waiting {
-		if !isAttached(n, name) {
-			continue
-		}
-		for uid := range waiting {
-			pods = append(pods, uid)
-		}
-		delete(s.waiting, name)
-	}
+	pods := s.waiting.TakeIf(func(name corev1.UniqueVolumeName) bool { return isAttached(n, name) })
 	s.mu.Unlock()
 	if len(pods) > 0 && s.cfg.Wake != nil {
 		s.cfg.Wake(pods)
@@ -97,10 +88,7 @@ func (s *Storage) shown(ctx context.Context, pod types.UID, name corev1.UniqueVo
 		case <-patience.C:
 		}
 		s.mu.Lock()
-		if s.waiting[name] == nil {
-			s.waiting[name] = map[types.UID]bool{}
-		}
-		s.waiting[name][pod] = true
+		s.waiting.Add(name, pod)
 		s.mu.Unlock()
 		return false, nil
 	}

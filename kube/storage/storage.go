@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
+	"github.com/nodelet/nodelet/internal/waiting"
 	"github.com/nodelet/nodelet/kube/client"
 )
 
@@ -41,7 +42,7 @@ type Storage struct {
 	// seen is closed, and replaced, when the Node object has changed.
 	seen chan struct{}
 	// waiting are the pods that wait for a volume to be attached, by the volume's name.
-	waiting map[corev1.UniqueVolumeName]map[types.UID]bool
+	waiting waiting.Pods[corev1.UniqueVolumeName]
 	drivers drivers
 
 	// csiNode serializes writes to the CSINode.
@@ -53,7 +54,6 @@ func New(cfg Config) *Storage {
 	s := &Storage{
 		cfg:     cfg,
 		seen:    make(chan struct{}),
-		waiting: map[corev1.UniqueVolumeName]map[types.UID]bool{},
 		drivers: drivers{known: make(chan struct{}), byName: map[string]*storagev1.CSIDriver{}},
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())

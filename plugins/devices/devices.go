@@ -15,6 +15,7 @@ import (
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 
 	"github.com/nodelet/nodelet/internal/keylock"
+	"github.com/nodelet/nodelet/internal/waiting"
 	"github.com/nodelet/nodelet/plugins"
 )
 
@@ -64,7 +65,7 @@ type Devices struct {
 	mu sync.Mutex
 	inventory
 	// waiting are the pods that wait for a plugin, by resource.
-	waiting plugins.Waiters
+	waiting waiting.Pods[string]
 }
 
 // New reads the checkpoint of an earlier process or of the kubelet. Nothing is called before Run.

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodelet/nodelet/internal/keylock"
+	"github.com/nodelet/nodelet/internal/waiting"
 	"github.com/nodelet/nodelet/plugins"
 	"github.com/nodelet/nodelet/plugins/dra/checkpoint"
 )
@@ -65,7 +66,7 @@ type DRA struct {
 	// drivers are the registered instances by name, in the order of their registration.
 	drivers map[string][]*driver
 	// waiting are the pods that wait for a driver, by its name.
-	waiting plugins.Waiters
+	waiting waiting.Pods[string]
 	// withdrawals are the drivers that are gone; each function cancels the deletion of its ResourceSlices.
 	withdrawals map[string]context.CancelFunc
 	claims      map[types.NamespacedName]*claim
