@@ -17,6 +17,7 @@ import (
 
 	"github.com/nodelet/nodelet/agent/spec"
 	"github.com/nodelet/nodelet/host/cgroups"
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 // pids is the name with which kubeReserved and systemReserved reserve processes.
@@ -156,7 +157,7 @@ func (e *Enforcer) podLimits() cgroups.Resources {
 func limitsFor(list corev1.ResourceList) cgroups.Resources {
 	r := cgroups.Resources{Memory: list.Memory().Value()}
 	if cpu, ok := list[corev1.ResourceCPU]; ok {
-		r.CPUShares = cgroups.Shares(cpu.MilliValue())
+		r.CPUShares = uint64(podutil.CPUShares(cpu.MilliValue()))
 	}
 	if q, ok := list[pids]; ok {
 		r.Pids = q.Value()

@@ -33,19 +33,19 @@ func PodCgroup(pod *corev1.Pod, node *Node) PodResources {
 	limits, cpuLimited, memoryLimited := podLimits(pod)
 	class := podutil.QOS(pod)
 	out := PodResources{
-		CPUShares: cpuShares(*requests.Cpu()),
+		CPUShares: podutil.CPUShares(requests.Cpu().MilliValue()),
 		Hugepages: podHugepages(requests),
 		Unified:   podMemoryQoS(class, requests.Memory().Value(), node),
 	}
 	switch class {
 	case corev1.PodQOSBestEffort:
-		out.CPUShares, cpuLimited, memoryLimited = minShares, false, false
+		out.CPUShares, cpuLimited, memoryLimited = podutil.MinCPUShares, false, false
 	case corev1.PodQOSGuaranteed:
 		cpuLimited, memoryLimited = true, true
 	}
 	if cpuLimited {
 		period := node.quotaPeriod()
-		quota := cpuQuota(*limits.Cpu(), period)
+		quota := podutil.CPUQuota(limits.Cpu().MilliValue(), period)
 		if !node.CPUCFSQuota {
 			quota = -1
 		}

@@ -13,13 +13,7 @@ import (
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
-// The kernel's bounds for the weight and the quota of a cgroup.
-const (
-	minShares     = 2
-	maxShares     = 262144
-	minQuota      = 1000 // µs
-	defaultPeriod = 100 * time.Millisecond
-)
+const defaultPeriod = 100 * time.Millisecond
 
 // ContainerResources returns the resources of a container, for its creation and for a later resize. If the container
 // has no limit of its own for CPU or memory, the pod's limit applies.
@@ -87,31 +81,17 @@ func linuxResources(node *Node, requests, limits corev1.ResourceList) *runtimeap
 		request = limits[corev1.ResourceCPU]
 	}
 	out := &runtimeapi.LinuxContainerResources{
-		CpuShares:          cpuShares(request),
+		CpuShares:          podutil.CPUShares(request.MilliValue()),
 		MemoryLimitInBytes: limits.Memory().Value(),
 	}
 	if node.CPUCFSQuota {
 		out.CpuPeriod = node.quotaPeriod()
-		out.CpuQuota = cpuQuota(*limits.Cpu(), out.CpuPeriod)
-
+		out.CpuQuota = podutil.CPUQuota(limits.Cpu().MilliValue(), out.CpuPeriod)
 	}
 	if node.CgroupV2 && !node.SingleProcessOOMKill {
 		out.Unified = map[string]string{"memory.oom.group": "1"}
 	}
 	return out
-}
-
-// cpuShares returns the CPU weight: 1024 for each CPU.
-func cpuShares(cpu resource.Quantity) int64 {
-	return min(max(cpu.MilliValue()*1024/1000, minShares), maxShares)
-}
-
-// cpuQuota returns the CPU time in µs per period; 0, which means no limit, if cpu is zero.
-func cpuQuota(cpu resource.Quantity, period int64) int64 {
-	if cpu.IsZero() {
-		return 0
-	}
-	return max(cpu.MilliValue()*period/1000, minQuota)
 }
 
 // quotaPeriod returns the CFS period in µs.

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
@@ -99,34 +98,14 @@ func TestOOMScoreAdj(t *testing.T) {
 	}
 }
 
-func TestCPU(t *testing.T) {
-	q := resource.MustParse
-	for cpu, want := range map[string]int64{
-		"0": 2, "1m": 2, "2m": 2, "3m": 3, "100m": 102, "1": 1024, "1500m": 1536, "256": 262144, "1000": 262144,
-	} {
-		if got := cpuShares(q(cpu)); got != want {
-			t.Errorf("shares of %s: got %d", cpu, got)
-		}
-	}
-	for _, c := range []struct {
-		cpu    string
-		period int64
-		want   int64
-	}{
-		{"0", 100000, 0}, {"1m", 100000, 1000}, {"10m", 100000, 1000}, {"11m", 100000, 1100}, {"2", 100000, 200000},
-		{"1", 10000, 10000}, {"50m", 10000, 1000},
-	} {
-		if got := cpuQuota(q(c.cpu), c.period); got != c.want {
-			t.Errorf("quota of %s in %d: got %d", c.cpu, c.period, got)
-		}
-	}
+func TestQuotaPeriod(t *testing.T) {
 	n := &Node{}
-	if n.quotaPeriod() != 100000 {
-		t.Error("the period is not 100 ms by default")
+	if got := n.quotaPeriod(); got != 100000 {
+		t.Errorf("default: got a period of %d µs, want 100000", got)
 	}
 	n.CPUCFSQuotaPeriod = 5 * time.Millisecond
-	if n.quotaPeriod() != 5000 {
-		t.Error("the period is not the one given")
+	if got := n.quotaPeriod(); got != 5000 {
+		t.Errorf("configured: got a period of %d µs, want 5000", got)
 	}
 }
 

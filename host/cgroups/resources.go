@@ -5,14 +5,11 @@ import (
 	"strconv"
 
 	"github.com/opencontainers/cgroups"
+
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
-const (
-	minShares, maxShares = 2, 262144 // the kernel's, sched.h
-	sharesPerCPU         = 1024
-	minQuota             = 1000 // microseconds, the kernel's
-	unlimitedHugePages   = 1 << 62
-)
+const unlimitedHugePages = 1 << 62
 
 // Resources are the limits of one cgroup. A zero field leaves the kernel's value unchanged.
 type Resources struct {
@@ -31,26 +28,13 @@ type Resources struct {
 	Unified map[string]string
 }
 
-// Shares converts a CPU request in thousandths to cgroup v1 shares, as the kubelet does.
-func Shares(milliCPU int64) uint64 {
-	return uint64(min(maxShares, max(minShares, milliCPU*sharesPerCPU/1000)))
-}
-
-// Quota converts a CPU limit in thousandths to microseconds per period, as the kubelet does; 0 (not set) for no limit.
-func Quota(milliCPU int64, period uint64) int64 {
-	if milliCPU == 0 {
-		return 0
-	}
-	return max(minQuota, milliCPU*int64(period)/1000)
-}
-
 // weight converts shares to cgroup v2's range of 1 to 10000, linearly, as the kubelet does for pods and classes. (The
 // runtimes use another curve for containers; weights are compared among siblings only.)
 func weight(shares uint64) uint64 {
 	if shares == 0 {
 		return 0
 	}
-	return 1 + (min(maxShares, max(minShares, shares))-2)*9999/262142
+	return 1 + (min(podutil.MaxCPUShares, max(podutil.MinCPUShares, shares))-2)*9999/262142
 }
 
 // spec converts r to the library's type.

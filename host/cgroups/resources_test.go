@@ -6,28 +6,6 @@ import (
 	"testing"
 )
 
-func TestSharesAndQuota(t *testing.T) {
-	for milli, want := range map[int64]uint64{
-		-1: 2, 0: 2, 1: 2, 2: 2, 3: 3, 100: 102, 1000: 1024, 1500: 1536, 1 << 40: 262144,
-	} {
-		if got := Shares(milli); got != want {
-			t.Errorf("Shares(%d) = %d, want %d", milli, got, want)
-		}
-	}
-	for _, c := range []struct {
-		milli  int64
-		period uint64
-		want   int64
-	}{
-		{0, 100000, 0}, {1, 100000, 1000}, {10, 100000, 1000},
-		{15, 100000, 1500}, {2000, 100000, 200000}, {500, 5000, 2500},
-	} {
-		if got := Quota(c.milli, c.period); got != c.want {
-			t.Errorf("Quota(%d, %d) = %d, want %d", c.milli, c.period, got, c.want)
-		}
-	}
-}
-
 // TestWeight checks the kubelet's conversion for pods and classes: 1 + (shares-2)*9999/262142.
 func TestWeight(t *testing.T) {
 	for shares, want := range map[uint64]uint64{0: 0, 1: 1, 2: 1, 102: 4, 1024: 39, 262144: 10000, math.MaxUint64: 10000} {

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 // unlimitedMemory is where cgroup v1's number for "no limit" begins: the largest number of whole pages.
@@ -97,9 +99,9 @@ func sizeV2(dir string, want Resources) (Resources, error) {
 // sharesOf returns the smallest number of shares that has the given weight.
 func sharesOf(w uint64) uint64 {
 	if w <= 1 {
-		return minShares
+		return podutil.MinCPUShares
 	}
-	return minShares + ((w-1)*262142+9998)/9999
+	return podutil.MinCPUShares + ((w-1)*262142+9998)/9999
 }
 
 // asIn replaces the values of r that differ from want only by rounding with those of want: the kernel rounds memory to

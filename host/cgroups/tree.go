@@ -23,6 +23,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nodelet/nodelet/host/cgroups/names"
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 // atOnce is how many calls may change the hierarchy at the same time. The kernel has one lock for it, so more calls
@@ -145,12 +146,12 @@ func (t *Tree) Ensure(limits Resources) error {
 	defer t.mu.Unlock()
 	burstable := t.burstableShares
 	if burstable == 0 && !t.exists(t.pods.Class(corev1.PodQOSBurstable)) {
-		burstable = minShares
+		burstable = podutil.MinCPUShares
 	}
 	for _, class := range []struct {
 		qos    corev1.PodQOSClass
 		shares uint64 // 0: unchanged
-	}{{corev1.PodQOSBurstable, burstable}, {corev1.PodQOSBestEffort, minShares}} {
+	}{{corev1.PodQOSBurstable, burstable}, {corev1.PodQOSBestEffort, podutil.MinCPUShares}} {
 		n := t.pods.Class(class.qos)
 		if err := t.create(n, Resources{CPUShares: class.shares, HugePages: t.unlimitedPages()}); err != nil {
 			return fmt.Errorf("set up cgroup %s: %w", t.spell(n), err)
@@ -192,7 +193,7 @@ func (t *Tree) exists(n names.Name) bool {
 // SetBurstableCPU sets the shares of the burstable class from the sum of its pods' CPU requests, in thousandths. It
 // writes only if the shares change.
 func (t *Tree) SetBurstableCPU(milliCPU int64) error {
-	shares := Shares(milliCPU)
+	shares := uint64(podutil.CPUShares(milliCPU))
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if shares == t.burstableShares {
