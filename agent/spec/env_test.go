@@ -115,13 +115,13 @@ func TestHostIPUnknown(t *testing.T) {
 	}
 }
 
-func TestPodField(t *testing.T) {
-	pod := testPod()
-	if got, err := PodField(pod, &corev1.ObjectFieldSelector{FieldPath: "metadata.uid"}); err != nil || got != "uid-1" {
-		t.Errorf("%q %v", got, err)
-	}
-	if got, err := PodField(pod, &corev1.ObjectFieldSelector{APIVersion: "v2", FieldPath: "metadata.uid"}); err == nil {
-		t.Errorf("version v2: got %q, want an error", got)
+func TestFieldVersion(t *testing.T) {
+	in := testInput()
+	for version, want := range map[string]string{"": "uid-1", "v1": "uid-1", "v2": ""} {
+		got, err := fieldValue(in, &corev1.ObjectFieldSelector{APIVersion: version, FieldPath: "metadata.uid"})
+		if got != want || (err == nil) != (want != "") {
+			t.Errorf("version %q: got %q, %v; want %q", version, got, err, want)
+		}
 	}
 }
 
@@ -246,40 +246,43 @@ func FuzzEnvFile(f *testing.F) {
 	})
 }
 
-func TestResourceField(t *testing.T) {
-	pod := testPod()
+func TestResourceFieldValue(t *testing.T) {
+	in := testInput()
 	always := corev1.ContainerRestartPolicyAlways
-	pod.Spec.Containers[0].Resources = corev1.ResourceRequirements{Limits: list("1500m", "")}
-	pod.Spec.InitContainers = []corev1.Container{{Name: "side", RestartPolicy: &always}}
-	pod.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "debug"}}}
-	allocatable := list("7500m", "7Gi")
-	for name, c := range map[string]struct {
-		container *corev1.Container
-		ref       corev1.ResourceFieldSelector
-		want      string
+	in.Pod.Spec.Containers[0].Resources = corev1.ResourceRequirements{Limits: list("1500m", "")}
+	in.Pod.Spec.InitContainers = []corev1.Container{{Name: "side", RestartPolicy: &always}}
+	debug := corev1.EphemeralContainer{}
+	debug.Name = "debug"
+	in.Pod.Spec.EphemeralContainers = []corev1.EphemeralContainer{debug}
+	in.Node.Allocatable = list("7500m", "7Gi")
+	app, side := &in.Pod.Spec.Containers[0], &in.Pod.Spec.InitContainers[0]
+	for _, c := range []struct {
+		what                string
+		container           *corev1.Container
+		named, field, limit string
+		want                string // "" is an error
 	}{
-		"own limit, rounded up": {&pod.Spec.Containers[0], corev1.ResourceFieldSelector{Resource: "limits.cpu"}, "2"},
-		"node's":                {&pod.Spec.Containers[0], corev1.ResourceFieldSelector{Resource: "limits.memory"}, "7516192768"},
-		"nothing known":         {&pod.Spec.Containers[0], corev1.ResourceFieldSelector{Resource: "limits.ephemeral-storage"}, "0"},
-		"by name":               {nil, corev1.ResourceFieldSelector{ContainerName: "c", Resource: "limits.cpu"}, "2"},
-		"no own request":        {nil, corev1.ResourceFieldSelector{ContainerName: "c", Resource: "requests.cpu"}, "0"},
-		"sidecar itself":        {&pod.Spec.InitContainers[0], corev1.ResourceFieldSelector{Resource: "limits.cpu"}, "8"},
-		"sidecar by name":       {nil, corev1.ResourceFieldSelector{ContainerName: "side", Resource: "limits.cpu"}, "0"},
+		{"own limit, rounded up", app, "", "limits.cpu", "", "2"},
+		{"the node's", app, "", "limits.memory", "", "7516192768"},
+		{"the pod's", app, "", "limits.memory", "2Gi", "2147483648"},
+		{"nothing known", app, "", "limits.ephemeral-storage", "", "0"},
+		{"by name", side, "c", "limits.cpu", "", "2"},
+		{"no own request", side, "c", "requests.cpu", "", "0"},
+		{"a sidecar itself", side, "", "limits.cpu", "", "8"},
+		{"a sidecar by name", app, "side", "limits.cpu", "", "0"},
+		{"an ephemeral container", app, "debug", "limits.cpu", "", ""},
+		{"no such container", app, "none", "limits.cpu", "", ""},
 	} {
-		if got, err := ResourceField(pod, c.container, &c.ref, allocatable); err != nil || got != c.want {
-			t.Errorf("%s: got %q, %v", name, got, err)
+		in.Container, in.Pod.Spec.Resources = c.container, nil
+		if c.limit != "" {
+			in.Pod.Spec.Resources = &corev1.ResourceRequirements{Limits: list("", c.limit)}
+		}
+		got, err := resourceFieldValue(in, &corev1.ResourceFieldSelector{ContainerName: c.named, Resource: c.field})
+		if got != c.want || (err == nil) != (c.want != "") {
+			t.Errorf("%s: got %q, %v; want %q", c.what, got, err, c.want)
 		}
 	}
-	ref := &corev1.ResourceFieldSelector{Resource: "limits.memory"}
-	if got, err := ResourceField(pod, &corev1.Container{}, ref, list("", "1Mi")); err != nil || got != "1048576" {
-		t.Errorf("a node without CPU: got %q, %v", got, err)
-	}
-	for _, ref := range []corev1.ResourceFieldSelector{{Resource: "limits.cpu"}, {ContainerName: "debug", Resource: "limits.cpu"}} {
-		if got, err := ResourceField(pod, nil, &ref, allocatable); err == nil {
-			t.Errorf("%v: got %q, want an error", ref, got)
-		}
-	}
-	if len(allocatable) != 2 || len(pod.Spec.Containers[0].Resources.Limits) != 1 {
-		t.Error("got a modified input, want it unchanged")
+	if got := in.Node.Allocatable.Memory().String(); got != "7Gi" {
+		t.Errorf("allocatable memory after that: got %s, want 7Gi", got)
 	}
 }

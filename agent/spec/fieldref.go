@@ -4,18 +4,17 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"slices"
-	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/util/validation"
+
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 // fieldValue resolves a fieldRef of an environment variable.
 func fieldValue(in *ContainerInput, ref *corev1.ObjectFieldSelector) (string, error) {
-	if err := checkVersion(ref); err != nil {
-		return "", err
+	if ref.APIVersion != "v1" && ref.APIVersion != "" {
+		return "", fmt.Errorf("unsupported pod version: %s", ref.APIVersion)
 	}
 	switch ref.FieldPath {
 	case "spec.nodeName", "spec.host":
@@ -37,67 +36,38 @@ func fieldValue(in *ContainerInput, ref *corev1.ObjectFieldSelector) (string, er
 		}
 		return strings.Join(ips, ","), nil
 	}
-	return PodField(in.Pod, ref)
+	return podutil.Field(in.Pod, ref.FieldPath)
 }
 
-// PodField resolves a fieldRef to the pod's metadata: its name, namespace, uid, labels and annotations, or one label or
-// annotation by key. Downward API volumes support only these fields; environment variables support more.
-func PodField(pod *corev1.Pod, ref *corev1.ObjectFieldSelector) (string, error) {
-	if err := checkVersion(ref); err != nil {
-		return "", err
+// resourceFieldValue resolves a resourceFieldRef of an environment variable: a resource of the container that ref
+// names, or of the variable's own. As in the kubelet, an init container that ref names has no default limits.
+func resourceFieldValue(in *ContainerInput, ref *corev1.ResourceFieldSelector) (string, error) {
+	defaults := defaultLimits(in.Pod, in.Node.Allocatable)
+	if ref.ContainerName == "" {
+		return podutil.ResourceField(in.Container, ref, defaults)
 	}
-	switch ref.FieldPath {
-	case "metadata.name":
-		return pod.Name, nil
-	case "metadata.namespace":
-		return pod.Namespace, nil
-	case "metadata.uid":
-		return string(pod.UID), nil
-	case "metadata.labels":
-		return formatMap(pod.Labels), nil
-	case "metadata.annotations":
-		return formatMap(pod.Annotations), nil
+	role, c := podutil.Container(&in.Pod.Spec, ref.ContainerName)
+	if c == nil || role == podutil.RoleEphemeral {
+		return "", fmt.Errorf("container %s not found", ref.ContainerName)
 	}
-	path, key, ok := subscript(ref.FieldPath)
-	if !ok {
-		return "", fmt.Errorf("unsupported fieldPath: %v", ref.FieldPath)
+	if role != podutil.RoleApp {
+		defaults = nil
 	}
-	values, checked := pod.Labels, key
-	switch path {
-	case "metadata.labels":
-	case "metadata.annotations":
-		values, checked = pod.Annotations, strings.ToLower(key)
-	default:
-		return "", fmt.Errorf("fieldPath %q does not support subscript", ref.FieldPath)
-	}
-	if msgs := validation.IsQualifiedName(checked); len(msgs) > 0 {
-		return "", fmt.Errorf("invalid key subscript in %s: %s", ref.FieldPath, strings.Join(msgs, ";"))
-	}
-	return values[key], nil
+	return podutil.ResourceField(c, ref, defaults)
 }
 
-func checkVersion(ref *corev1.ObjectFieldSelector) error {
-	if ref.APIVersion != "v1" && ref.APIVersion != "" {
-		return fmt.Errorf("unsupported pod version: %s", ref.APIVersion)
+// defaultLimits returns the limits of a container that has none: the pod's limits for CPU and memory, and else what the
+// node can allocate.
+func defaultLimits(pod *corev1.Pod, allocatable corev1.ResourceList) corev1.ResourceList {
+	if pod.Spec.Resources == nil {
+		return allocatable
 	}
-	return nil
-}
-
-// subscript splits metadata.labels['key'] into metadata.labels and key.
-func subscript(path string) (field, key string, ok bool) {
-	path, ok = strings.CutSuffix(path, "']")
-	if !ok {
-		return "", "", false
+	out := maps.Clone(allocatable)
+	for _, name := range podutil.ComputeResources {
+		limit := pod.Spec.Resources.Limits[name]
+		if _, known := allocatable[name]; known && !limit.IsZero() {
+			out[name] = limit
+		}
 	}
-	field, key, ok = strings.Cut(path, "['")
-	return field, key, ok && field != ""
-}
-
-// formatMap writes one key="value" per line, sorted by key.
-func formatMap(m map[string]string) string {
-	lines := make([]string, 0, len(m))
-	for _, key := range slices.Sorted(maps.Keys(m)) {
-		lines = append(lines, key+"="+strconv.Quote(m[key]))
-	}
-	return strings.Join(lines, "\n")
+	return out
 }

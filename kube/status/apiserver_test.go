@@ -69,12 +69,6 @@ func (f *fakeAPI) get(namespace, name string) *corev1.Pod {
 	return f.pods[namespace+"/"+name].DeepCopy()
 }
 
-func (f *fakeAPI) remove(namespace, name string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	delete(f.pods, namespace+"/"+name)
-}
-
 // log returns the requests seen since the last call.
 func (f *fakeAPI) log() []string {
 	f.mu.Lock()

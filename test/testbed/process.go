@@ -29,15 +29,6 @@ type child struct {
 	done chan struct{} // closed when the process has exited and is reaped
 }
 
-func (c *child) ended() bool {
-	select {
-	case <-c.done:
-		return true
-	default:
-		return false
-	}
-}
-
 // launch describes a process for start.
 type launch struct {
 	netns string // name below /run/netns; "" means the caller's namespace
