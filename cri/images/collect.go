@@ -16,8 +16,12 @@ import (
 	"github.com/nodelet/nodelet/cri"
 )
 
-// collectEvery is how often the disk of the images is looked at, as with the kubelet.
-const collectEvery = 5 * time.Minute
+const (
+	// collectEvery is how often the disk of the images is looked at, as with the kubelet.
+	collectEvery = 5 * time.Minute
+	// detectRetry is when the first list of the images is tried again.
+	detectRetry = 10 * time.Second
+)
 
 // CollectorOptions are the KubeletConfiguration's settings of image garbage collection.
 type CollectorOptions struct {
@@ -83,8 +87,9 @@ func (c *Collector) note(id string, now time.Time) *record {
 	return r
 }
 
-// Run collects every five minutes until ctx ends.
+// Run detects the images at once, since their age counts from then, and collects every five minutes until ctx ends.
 func (c *Collector) Run(ctx context.Context) {
+	c.detect(ctx)
 	tick := time.NewTicker(collectEvery)
 	defer tick.Stop()
 	failed := false
@@ -102,6 +107,25 @@ func (c *Collector) Run(ctx context.Context) {
 			}
 		}
 		failed = err != nil
+	}
+}
+
+// detect lists the images until that succeeds once. Without it, their age would count from the first collection, and no
+// image could be removed for a disk that fills up before.
+func (c *Collector) detect(ctx context.Context) {
+	for {
+		c.collecting.Lock()
+		_, err := c.unused(ctx, time.Now())
+		c.collecting.Unlock()
+		if err == nil || ctx.Err() != nil {
+			return
+		}
+		c.o.Log.Warn("cannot list the images, trying again", "err", err, "retryIn", detectRetry)
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(detectRetry):
+		}
 	}
 }
 

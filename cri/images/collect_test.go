@@ -1,6 +1,8 @@
 package images
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -207,5 +209,27 @@ func TestRemoveUnused(t *testing.T) {
 		time.Sleep(11 * time.Minute)
 		synctest.Wait()
 		d.check("by itself", "b y")
+	})
+}
+
+// TestImagesAreKnownFromTheStart checks that the age of an image counts from the start of the agent, and not from the
+// first collection: pressure on the disk may come before that.
+func TestImagesAreKnownFromTheStart(t *testing.T) {
+	onDisk(t, usual, "a b", func(d *disk) {
+		ctx, cancel := context.WithCancel(d.t.Context())
+		defer cancel()
+		d.runtime.Inject(&fake.Fault{Verb: "ListImages", Times: 1, Err: errors.New("not ready")})
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			d.Run(ctx)
+		}()
+		time.Sleep(2*time.Minute + detectRetry)
+		if err := d.RemoveUnused(ctx); err != nil {
+			d.t.Fatal(err)
+		}
+		d.check("two minutes after the first list", "")
+		cancel()
+		<-done
 	})
 }
