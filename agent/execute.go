@@ -72,6 +72,8 @@ func (t *task) execute(ctx context.Context) (out outcome) {
 		err = t.startContainer(ctx, s)
 	case podstate.PostStart:
 		err = t.postStart(ctx, s)
+	case podstate.PreStop:
+		t.runPreStop(ctx, podstate.StopContainer{ID: s.ID, Name: s.Name, Deadline: s.Deadline})
 	case podstate.StopContainer:
 		err = t.stopContainer(ctx, s)
 	case podstate.RemoveContainer:

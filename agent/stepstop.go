@@ -31,8 +31,8 @@ func (t *task) hook(ctx context.Context, id string, c *corev1.Container, h *core
 // stopContainer runs the preStop hook within the grace period and then stops the container with the time that is left.
 func (t *task) stopContainer(ctx context.Context, s podstate.StopContainer) error {
 	t.containerEvent(s.Name, corev1.EventTypeNormal, "Killing", s.Reason)
-	if h := t.preStop(s); h != nil && time.Until(s.Deadline) > 0 {
-		t.runPreStop(ctx, s, h)
+	if !s.HookRan {
+		t.runPreStop(ctx, s)
 	}
 	// Even without a grace period a process gets the time that it needs to handle the signal.
 	left := max(time.Until(s.Deadline), minStop)
@@ -57,7 +57,12 @@ func (t *task) preStop(s podstate.StopContainer) *corev1.LifecycleHandler {
 	return t.made.PreStop
 }
 
-func (t *task) runPreStop(ctx context.Context, s podstate.StopContainer, h *corev1.LifecycleHandler) {
+// runPreStop runs the preStop hook of a container that has one, within its grace period.
+func (t *task) runPreStop(ctx context.Context, s podstate.StopContainer) {
+	h := t.preStop(s)
+	if h == nil || time.Until(s.Deadline) <= 0 {
+		return
+	}
 	ctx, cancel := context.WithDeadline(ctx, s.Deadline)
 	defer cancel()
 	_, c := podutil.Container(&t.pod.Spec, s.Name)

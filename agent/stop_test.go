@@ -143,6 +143,30 @@ func TestPreStop(t *testing.T) {
 	}
 }
 
+// TestPreStopHooksRunAtOnce checks that the preStop hooks of all containers run at the same time, also those of
+// sidecars, which are stopped one after the other; and that each runs once.
+func TestPreStopHooksRunAtOnce(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.commandsEnd(fake.ExecOutcome{Takes: 6 * time.Second})
+		pod := apiPod("web", withPreStop, withSidecar("mesh"), withSidecar("logs"), func(pod *corev1.Pod) {
+			for i := range pod.Spec.InitContainers {
+				pod.Spec.InitContainers[i].Lifecycle = &corev1.Lifecycle{
+					PreStop: &corev1.LifecycleHandler{Exec: command("drain")},
+				}
+			}
+		})
+		w.run(pod)
+		w.sleep(time.Second)
+		w.delete(pod, 30*time.Second)
+		if took := w.gone(pod); took != 6*time.Second {
+			t.Errorf("the pod went after %v, want 6s", took)
+		}
+		if n := w.runtime.Verbs()["ExecSync"]; n != 3 {
+			t.Errorf("got %d hooks, want 3", n)
+		}
+	})
+}
+
 // TestDeleteWhilePreStopSleeps checks that a shorter grace period also takes effect while the hook runs.
 func TestDeleteWhilePreStopSleeps(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {

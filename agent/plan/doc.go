@@ -26,14 +26,17 @@
 //   - forward: nothing starts in a pod that must end or is past its deadline.
 //   - inOrder: in each sandbox, no container is created before the init containers ahead of it have succeeded
 //     and the sidecars ahead of it have started.
+//   - workKept: an init container does not run again after a later container has started in its sandbox.
 //   - policyKept: a container runs again only if its restart policy or rules ask for it, its spec has
-//     changed, or its init work was lost with the sandbox.
+//     changed, a failed probe has ended it, or its init work was lost with the sandbox.
+//   - notFinal: no container runs again after a status has shown an end that its restart policy makes final.
 //   - backoffKept: crash-loop back-offs double from the first to the longest, and begin again after a long
 //     run or with a new spec.
 //   - resetting: containers are removed for a reset only after an exit code has asked for one; the instance
 //     that asked stays until the marker file is written.
 //   - stoppingOne: sidecars outlive the app containers and stop in reverse order; no container gets more time
-//     than the pod's stop allows. replacedForReason: a container is replaced only for another spec or a
+//     than the pod's stop allows. preStopping, hookNotRepeated: the preStop hooks of sidecars run at once, and
+//     once. replacedForReason: a container is replaced only for another spec or a
 //     resize.
 //   - statusTrue: what is reported as ready is ready, and a pod that is reported as finished has nothing that
 //     runs.

@@ -96,6 +96,13 @@ var mutants = map[string]mutant{
 		}
 		return s
 	}),
+	"a preStop hook runs twice": stepsChanged(func(s Step) Step {
+		if c, ok := s.(StopContainer); ok {
+			c.HookRan = false
+			return c
+		}
+		return s
+	}),
 	"a stop is not seen": desiredChanged(func(d *Desired) { d.Stop = nil }),
 	"a refused pod runs": desiredChanged(func(d *Desired) { d.Rejected = nil }),
 	"a stop gives too much time": stepsChanged(func(s Step) Step {

@@ -37,6 +37,7 @@ type (
 	CreateContainer = podstate.CreateContainer
 	StartContainer  = podstate.StartContainer
 	PostStart       = podstate.PostStart
+	PreStop         = podstate.PreStop
 	StopContainer   = podstate.StopContainer
 	RemoveContainer = podstate.RemoveContainer
 	NoteReset       = podstate.NoteReset

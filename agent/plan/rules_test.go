@@ -41,6 +41,8 @@ type rules struct {
 	replaced map[string]bool
 	// unhealthy are the containers, by ID, that this run of the agent has stopped because a probe failed.
 	unhealthy map[string]bool
+	// preStopped are the containers, by ID, whose preStop hook has run in this run of the agent.
+	preStopped map[string]bool
 	// resetAsked: the exit of a container has requested a reset, which restarts all containers.
 	resetAsked bool
 	// owed are the containers that were removed for a reset and must start again, even if the agent is killed and the
@@ -68,7 +70,7 @@ func newRules(l *simRun) *rules {
 	ru := &rules{l: l, last: map[string]*instanceFact{}, ran: map[string]string{}, initDone: map[string]bool{}, sidecarUp: map[string]bool{},
 		delays: map[string]time.Duration{}, failed: map[Key]failedAt{}, hooked: map[string]bool{}, unhooked: map[string]bool{},
 		forgotten: map[string]bool{}, replaced: map[string]bool{}, unhealthy: map[string]bool{},
-		owed: map[string]bool{}}
+		owed: map[string]bool{}, preStopped: map[string]bool{}}
 	ru.knowPod(l.desired.Pod)
 	return ru
 }
@@ -102,7 +104,7 @@ func (ru *rules) mono() time.Duration { return ru.l.now.Sub(ru.l.birth) }
 
 func (ru *rules) agentKilled() {
 	ru.delays, ru.failed = map[string]time.Duration{}, map[Key]failedAt{}
-	ru.replaced, ru.unhealthy = map[string]bool{}, map[string]bool{}
+	ru.replaced, ru.unhealthy, ru.preStopped = map[string]bool{}, map[string]bool{}, map[string]bool{}
 	for _, c := range ru.l.containers {
 		ru.unhooked[c.ID] = true
 	}
@@ -179,9 +181,28 @@ func (ru *rules) started(w *world, c *Container) {
 		ru.breaks("%s is the second instance that runs as attempt %d, after %s", c.ID, c.Attempt, before)
 	}
 	ru.ran[key] = c.ID
+	ru.notFinal(c)
 	delete(ru.owed, c.Name)
 	ru.last[c.Name] = &instanceFact{id: c.ID, sandbox: c.SandboxID, hash: c.Hash, attempt: c.Attempt}
 	ru.l.willExit(c)
+}
+
+// notFinal checks that no status has shown the container as terminated although its restart policy makes that final:
+// the API then accepts no other state.
+func (ru *rules) notFinal(c *Container) {
+	pod := ru.l.desired.Pod
+	status := &pod.Status
+	if ru.l.memory.Reported != nil {
+		status = ru.l.memory.Reported
+	}
+	shown := podutil.ContainerStatus(status, c.Name)
+	if ru.roles[c.Name] != podutil.RoleApp || ru.forgotten[c.Name] || podutil.RestartsAll(&pod.Spec) ||
+		shown == nil || shown.State.Terminated == nil {
+		return
+	}
+	if code := shown.State.Terminated.ExitCode; !ru.mayRunAgain(c.Name, code) {
+		ru.breaks("%s runs although the status has shown %s as terminated with %d for good", c.ID, c.Name, code)
+	}
 }
 
 // ended records that a container has ended.
@@ -205,6 +226,9 @@ func (ru *rules) ended(w *world, c *Container) {
 // answered records that the answer of a call has reached the agent.
 func (ru *rules) answered(c *call) {
 	key := c.step.Key()
+	if s, ok := c.step.(PreStop); ok && c.problem == nil {
+		ru.preStopped[s.ID] = true
+	}
 	if c.problem == nil || c.problem.Cancelled {
 		delete(ru.failed, key)
 		return
@@ -239,7 +263,10 @@ func (ru *rules) beginning(w *world, s Step) {
 		ru.claimsFirst(s)
 		ru.podHasRoom(w, s)
 		ru.creating(s)
+	case PreStop:
+		ru.preStopping(s)
 	case StopContainer:
+		ru.hookNotRepeated(s)
 		ru.stoppingOne(s)
 	case RemoveContainer:
 		if s.KeepLog {
@@ -291,6 +318,7 @@ func (ru *rules) creating(s CreateContainer) {
 	}
 	// A replaced container did not crash, even if its spec has changed back since.
 	changed := last.hash != ru.l.desired.Hashes[s.Name] || ru.replaced[last.id]
+	ru.workKept(s)
 	ru.policyKept(s, last)
 	if ru.roles[s.Name] != podutil.RoleEphemeral && spec != nil {
 		ru.backoffKept(s, last, changed)
@@ -314,11 +342,30 @@ func (ru *rules) inOrder(s CreateContainer) {
 	}
 }
 
+// workKept checks that an init container does not run again after a later container has started in the same sandbox.
+func (ru *rules) workKept(s CreateContainer) {
+	if ru.roles[s.Name] != podutil.RoleInit || !ru.initDone[s.SandboxID+"/"+s.Name] {
+		return
+	}
+	after := map[string]bool{}
+	found := false
+	for role, c := range podutil.Containers(&ru.l.desired.Pod.Spec) {
+		after[c.Name] = found && role != podutil.RoleEphemeral
+		found = found || c.Name == s.Name
+	}
+	for i := range ru.l.containers {
+		if c := &ru.l.containers[i]; after[c.Name] && c.SandboxID == s.SandboxID && c.State != ContainerCreated {
+			ru.breaks("%s although %s has started after it in this sandbox", s, c.ID)
+		}
+	}
+}
+
 // policyKept checks that a container runs again only if its restart policy allows it, its spec has changed, or it is
 // an init container whose sandbox was lost.
 func (ru *rules) policyKept(s CreateContainer, last *instanceFact) {
 	switch {
 	case !last.ended, ru.forgotten[s.Name], ru.replaced[last.id], ru.mayRunAgain(s.Name, last.code):
+	case ru.unhealthy[last.id] && ru.mayRunAgain(s.Name, 1): // a failed probe is a failure, whatever the exit code
 	case ru.roles[s.Name] == podutil.RoleInit && last.code == 0 && last.sandbox != s.SandboxID:
 	default:
 		ru.breaks("%s although %s has exited with %d", s, last.id, last.code)

@@ -51,6 +51,12 @@ func randomInit(r *rand.Rand, name string) corev1.Container {
 	case 0, 1:
 		c.RestartPolicy = ptr(corev1.ContainerRestartPolicyAlways) // a sidecar
 		randomHabits(r, &c)
+		if chance(r, 3) {
+			if c.Lifecycle == nil {
+				c.Lifecycle = &corev1.Lifecycle{}
+			}
+			c.Lifecycle.PreStop = &corev1.LifecycleHandler{Exec: &corev1.ExecAction{}}
+		}
 	case 2:
 		randomRules(r, &c)
 	}

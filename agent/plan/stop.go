@@ -88,12 +88,44 @@ func (p *planner) stopContainers() bool {
 		}
 	}
 	for _, slot := range slices.Backward(p.Slots) {
-		if !busy && slot.Role == podutil.RoleSidecar && slot.Alive() {
-			p.stopInstance(slot.Last, podstate.CauseEnd, stoppingReason(slot.Spec.Name))
-			busy = true
+		if slot.Role != podutil.RoleSidecar || !slot.Alive() {
+			continue
 		}
+		if busy {
+			p.preStop(slot)
+		} else if !p.preStopRuns(slot) {
+			p.stopInstance(slot.Last, podstate.CauseEnd, stoppingReason(slot.Spec.Name))
+		}
+		busy = true
 	}
 	return busy
+}
+
+// preStop plans the preStop hook of a sidecar that has to wait for others: the hooks of all containers run at once, and
+// only the signals come in order.
+func (p *planner) preStop(slot *podstate.Slot) {
+	hook := slot.Spec.Lifecycle != nil && slot.Spec.Lifecycle.PreStop != nil
+	stopping := p.Memory.InFlight(podstate.StopContainer{ID: slot.Last.ID}) != nil
+	if !hook || stopping || p.Memory.PreStopped(slot.Last.ID) || slot.Last.State != podstate.ContainerRunning ||
+		!p.Now.Before(p.Stop.Deadline) {
+		return
+	}
+	p.step(podstate.PreStop{ID: slot.Last.ID, Name: slot.Spec.Name, Deadline: p.Stop.Deadline})
+}
+
+// preStopRuns reports whether the end of a sidecar waits for its preStop hook. At the deadline it does not any more.
+func (p *planner) preStopRuns(slot *podstate.Slot) bool {
+	hook := p.Memory.InFlight(podstate.PreStop{ID: slot.Last.ID})
+	switch {
+	case hook == nil:
+		return false
+	case p.Now.Before(p.Stop.Deadline):
+		p.inProgress(hook)
+		p.wakeAt(p.Stop.Deadline)
+		return true
+	}
+	p.cancel(hook)
+	return false
 }
 
 // stopUnknown stops instances that are not the newest of a container in the spec: of an orphan, all of
@@ -109,7 +141,13 @@ func (p *planner) stopUnknown() (busy bool) {
 }
 
 func (p *planner) stopInstance(c *podstate.Container, cause podstate.Cause, reason string) {
-	stop := podstate.StopContainer{ID: c.ID, Name: c.Name, Cause: cause, Reason: reason}
+	stop := podstate.StopContainer{
+		ID:      c.ID,
+		Name:    c.Name,
+		Cause:   cause,
+		HookRan: p.Memory.PreStopped(c.ID),
+		Reason:  reason,
+	}
 	running, stopping := p.Memory.InFlight(stop).(podstate.StopContainer)
 	switch {
 	case p.Stop != nil:

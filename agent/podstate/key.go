@@ -19,6 +19,7 @@ const (
 	KindCreateContainer
 	KindStartContainer
 	KindPostStart
+	KindPreStop
 	KindStopContainer
 	KindRemoveContainer
 	KindNoteReset
@@ -42,6 +43,7 @@ var kindNames = [...]string{
 	KindCreateContainer:   "create",
 	KindStartContainer:    "start",
 	KindPostStart:         "poststart",
+	KindPreStop:           "prestop",
 	KindStopContainer:     "stop",
 	KindRemoveContainer:   "remove",
 	KindNoteReset:         "note reset",
@@ -83,6 +85,7 @@ func (CreateSandbox) Key() Key     { return Key{Kind: KindCreateSandbox} }
 func (s CreateContainer) Key() Key { return Key{KindCreateContainer, s.Name} }
 func (s StartContainer) Key() Key  { return Key{KindStartContainer, s.ID} }
 func (s PostStart) Key() Key       { return Key{KindPostStart, s.ID} }
+func (s PreStop) Key() Key         { return Key{KindPreStop, s.ID} }
 func (s StopContainer) Key() Key   { return Key{KindStopContainer, s.ID} }
 func (s RemoveContainer) Key() Key { return Key{KindRemoveContainer, s.ID} }
 func (NoteReset) Key() Key         { return Key{Kind: KindNoteReset} }
@@ -108,6 +111,9 @@ func Identity(step Step) Step {
 	switch s := step.(type) {
 	case CreateContainer:
 		s.Backoff = 0
+		return s
+	case PreStop:
+		s.Deadline = time.Time{}
 		return s
 	case StopContainer:
 		s.Deadline = time.Time{}

@@ -27,6 +27,8 @@ type Memory struct {
 	Started map[string]bool
 	// Hooks holds the outcome of finished postStart hooks by container ID.
 	Hooks map[string]Hook
+	// PreStopped marks the containers, by ID, whose preStop hook has run by a step of its own.
+	PreStopped map[string]bool
 	// Restarts holds the crash-loop back-offs: how long after the end of an instance the next may be created.
 	Restarts map[Instance]time.Duration
 	// StoppedSandboxes marks the sandboxes, by ID, whose network has been released.
@@ -137,6 +139,7 @@ func NewMemory() Memory {
 		Images:           map[Key]Image{},
 		Started:          map[string]bool{},
 		Hooks:            map[string]Hook{},
+		PreStopped:       map[string]bool{},
 		Restarts:         map[Instance]time.Duration{},
 		StoppedSandboxes: map[string]bool{},
 		Stopped:          map[string]StopContainer{},
@@ -234,6 +237,8 @@ func (m *Memory) succeed(r Result, late bool) {
 		m.Images[s.Key()] = Image{Attempt: s.Attempt, Image: s.Image}
 	case PostStart:
 		m.Hooks[s.ID] = Hook{}
+	case PreStop:
+		m.PreStopped[s.ID] = true
 	case StopSandbox:
 		m.StoppedSandboxes[s.ID] = true
 	case RemoveSandbox:
@@ -241,6 +246,7 @@ func (m *Memory) succeed(r Result, late bool) {
 	case RemoveContainer:
 		delete(m.Started, s.ID)
 		delete(m.Hooks, s.ID)
+		delete(m.PreStopped, s.ID)
 		delete(m.Stopped, s.ID)
 		delete(m.Resized, s.ID)
 		delete(m.Completed, CreateContainer{Name: s.Name}.Key()) // the same attempt may have to be created again

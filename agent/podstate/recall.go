@@ -111,6 +111,9 @@ func (r Recall) Hook(id string) (h Hook, ended bool) {
 	return h, ended
 }
 
+// PreStopped reports whether the preStop hook of a container has run by a step of its own.
+func (r Recall) PreStopped(id string) bool { return r.memory().PreStopped[id] }
+
 // Backoff returns the back-off that was set for the end of an instance.
 func (r Recall) Backoff(i Instance) (delay time.Duration, known bool) {
 	delay, known = r.memory().Restarts[i]

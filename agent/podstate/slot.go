@@ -16,6 +16,9 @@ type Slot struct {
 	Last *Container
 	// InCurrentSandbox: Last was created in the current sandbox.
 	InCurrentSandbox bool
+	// Passed: an init container of which the runtime has no instance in the current sandbox, although a later container
+	// was started there. So it has succeeded, and its record was removed.
+	Passed bool
 	// Lost: the runtime no longer has Last, so Last was rebuilt from the reported status.
 	Lost bool
 	// Reset: Last was removed so that all containers can restart, and the API does not show that yet.
@@ -106,6 +109,12 @@ func (s *Slot) Previous() *Container {
 	return found
 }
 
+// Followed reports whether the runtime has a newer instance of the container than this slot's.
+func (s *Slot) Followed() bool {
+	newest := Newest(s.state.Containers, s.Spec.Name)
+	return newest != nil && newest.Attempt > s.Last.Attempt
+}
+
 // Instance returns a copy of the slot in which c, an instance of its container, is the newest one.
 func (s *Slot) Instance(c *Container) *Slot {
 	other := *s
@@ -136,7 +145,7 @@ func (s *Slot) Running() bool { return s.InCurrentSandbox && s.Last.State == Con
 func (s *Slot) InitDone() bool {
 	switch s.Role {
 	case podutil.RoleInit:
-		return s.InCurrentSandbox && s.Last.State == ContainerExited && s.Last.ExitCode == 0
+		return s.Passed || s.InCurrentSandbox && s.Last.State == ContainerExited && s.Last.ExitCode == 0
 	case podutil.RoleSidecar:
 		return s.Running() && s.Started()
 	}
@@ -192,16 +201,27 @@ func (s *Slot) finished() bool {
 	return s.Last != nil && s.Last.State == ContainerExited && !s.Restarts()
 }
 
-// Restarts reports whether an exited container runs again: by its restart policy, or because the agent stopped it in
-// order to replace it.
+// Restarts reports whether an exited container runs again: by its restart policy, or because the agent stopped it so
+// that another instance follows.
 func (s *Slot) Restarts() bool { return s.RestartsAfter(s.Last.ExitCode) }
 
 // RestartsAfter reports whether the container would run again after an exit with exitCode; see Restarts.
 func (s *Slot) RestartsAfter(exitCode int32) bool {
-	if s.state.Resetting && s.Role != podutil.RoleEphemeral || s.Last != nil && (s.replaced() || s.removedForReset()) {
+	switch {
+	case s.state.Resetting && s.Role != podutil.RoleEphemeral:
+		return true
+	case s.Last != nil && (s.StoppedToRestart() || s.removedForReset()):
 		return true
 	}
 	return podutil.ShouldRestart(&s.state.Pod.Spec, s.Spec, s.Role, exitCode)
+}
+
+// StoppedToRestart reports whether the agent has stopped the newest instance so that another follows, whatever its exit
+// code: to replace it, or, unless its restart policy is Never, because its startup or liveness probe has failed.
+func (s *Slot) StoppedToRestart() bool {
+	stop, _ := s.memory.Stopped(s.Last.ID)
+	return stop.Replaces() || stop.Unhealthy() &&
+		podutil.RestartPolicy(&s.state.Pod.Spec, s.Spec, s.Role) != corev1.RestartPolicyNever
 }
 
 // replaced reports whether the agent has stopped the newest instance in order to replace it.

@@ -43,6 +43,7 @@ func New(d Desired, o Observed) *State {
 	slices.SortFunc(s.Sandboxes, func(a, b Sandbox) int { return int(b.Attempt) - int(a.Attempt) })
 	s.Current = s.usableSandbox()
 	s.fillSlots()
+	s.findPassed()
 	s.Initialized = s.pastInit()
 	s.findReset()
 	s.Stop = s.effectiveStop()
@@ -76,6 +77,16 @@ func (s *State) fillSlots() {
 		slot.findLost(s.Containers)
 		slot.InCurrentSandbox = slot.Last != nil && s.Current != nil && slot.Last.SandboxID == s.Current.ID
 		s.Slots = append(s.Slots, slot)
+	}
+}
+
+// findPassed finds the init containers whose records were removed after they had succeeded: a container starts only
+// when the init containers before it have succeeded in the same sandbox.
+func (s *State) findPassed() {
+	later := false
+	for _, slot := range slices.Backward(s.Slots) {
+		slot.Passed = later && slot.Role == podutil.RoleInit && !slot.InCurrentSandbox
+		later = later || s.Current != nil && slot.Role != podutil.RoleEphemeral && s.startedInCurrent(slot.Spec.Name)
 	}
 }
 
@@ -133,6 +144,15 @@ func (s *State) SandboxHeld() bool { return slices.ContainsFunc(s.Sandboxes, s.H
 
 // Holds reports whether this sandbox may still hold its network.
 func (s *State) Holds(box Sandbox) bool { return box.Ready || !s.Memory.SandboxStopped(box.ID) }
+
+// VolumesMounted reports whether this run of the agent has mounted all volumes of the pod. The images of image volumes
+// do not count: they come with those of the containers.
+func (s *State) VolumesMounted() bool {
+	return !slices.ContainsFunc(s.Pod.Spec.Volumes, func(v corev1.Volume) bool {
+		_, mounted := s.Memory.Volume(v.Name)
+		return v.Image == nil && !mounted
+	})
+}
 
 // EverRan reports whether there is or was an instance of one of the pod's containers.
 func (s *State) EverRan() bool {
@@ -207,7 +227,7 @@ func (s *State) completed() bool {
 	for _, slot := range s.Slots {
 		switch slot.Role {
 		case podutil.RoleInit:
-			if slot.finished() && slot.Last.ExitCode != 0 {
+			if slot.finished() && slot.Last.ExitCode != 0 && !slot.Passed {
 				return true
 			}
 		case podutil.RoleApp:

@@ -48,11 +48,19 @@ type (
 	StartContainer struct{ ID, Name string }
 	// PostStart runs the postStart hook of a container that has just been started.
 	PostStart struct{ ID, Name string }
+	// PreStop runs the preStop hook of a container that is stopped later, after others. Nothing waits for it longer than
+	// until Deadline.
+	PreStop struct {
+		ID, Name string
+		Deadline time.Time
+	}
 	// StopContainer runs the preStop hook and stops the container (CRI StopContainer). It is killed at Deadline.
 	StopContainer struct {
 		ID, Name string
 		Deadline time.Time
 		Cause    Cause
+		// HookRan: the preStop hook has run already.
+		HookRan bool
 		// Reason is the message of the Killing event. No decision depends on it.
 		Reason string
 	}
@@ -113,6 +121,9 @@ func (s CreateContainer) String() string {
 func (s StartContainer) String() string { return fmt.Sprintf("start container %s (%s)", s.Name, s.ID) }
 func (s PostStart) String() string {
 	return fmt.Sprintf("run postStart hook of %s (%s)", s.Name, s.ID)
+}
+func (s PreStop) String() string {
+	return fmt.Sprintf("run preStop hook of %s (%s)", s.Name, s.ID)
 }
 func (s StopContainer) String() string {
 	return fmt.Sprintf("stop container %s (%s): %s", s.Name, s.ID, s.Reason)

@@ -11,8 +11,9 @@ func TestKeys(t *testing.T) {
 	for _, s := range []Step{
 		Prepare{}, PrepareClaims{}, Mount{Volume: "x"}, CreateSandbox{}, EnsureImage{Container: "x"},
 		EnsureImage{Volume: "x"}, CreateContainer{Name: "x"}, StartContainer{ID: "x"}, PostStart{ID: "x"},
-		StopContainer{ID: "x"}, RemoveContainer{ID: "x"}, NoteReset{}, StopSandbox{ID: "x"}, RemoveSandbox{ID: "x"},
-		Resize{ID: "x"}, ResizePod{}, Unmount{Volume: "x"}, UnprepareClaims{}, RemoveCgroup{}, RemoveDir{},
+		PreStop{ID: "x"}, StopContainer{ID: "x"}, RemoveContainer{ID: "x"}, NoteReset{}, StopSandbox{ID: "x"},
+		RemoveSandbox{ID: "x"}, Resize{ID: "x"}, ResizePod{}, Unmount{Volume: "x"}, UnprepareClaims{},
+		RemoveCgroup{}, RemoveDir{},
 	} {
 		if other := seen[s.Key()]; other != nil {
 			t.Errorf("%v and %v: got the same key %v", s, other, s.Key())

@@ -111,7 +111,8 @@ func (b *builder) disruption() {
 	b.st.Conditions = append(b.st.Conditions, c)
 }
 
-// readyToStart returns True if exactly one sandbox is ready, and it is the newest one and has its network.
+// readyToStart returns True if exactly one sandbox is ready, it is the newest one and has its network, and the volumes
+// are mounted. The kubelet creates the sandbox after it has mounted the volumes, so there its sandbox implies them.
 func (b *builder) readyToStart() corev1.ConditionStatus {
 	ready := 0
 	for _, box := range b.Sandboxes {
@@ -119,10 +120,16 @@ func (b *builder) readyToStart() corev1.ConditionStatus {
 			ready++
 		}
 	}
-	if b.Current != nil && ready == 1 {
+	if b.Current != nil && ready == 1 && everMounted(b.State) {
 		return corev1.ConditionTrue
 	}
 	return corev1.ConditionFalse
+}
+
+// everMounted reports whether the pod's volumes are mounted, or were at some point: the agent forgets its mounts when
+// it restarts, but a container is created only after them.
+func everMounted(s *podstate.State) bool {
+	return s.EverRan() || podutil.IsTrue(s.Reported, corev1.PodReadyToStartContainers) || s.VolumesMounted()
 }
 
 func (b *builder) initialized() corev1.PodCondition {

@@ -138,6 +138,39 @@ func TestReadyToStart(t *testing.T) {
 	}
 }
 
+// TestReadyToStartWaitsForVolumes checks that a sandbox that was made beside the mounts does not count before them.
+func TestReadyToStartWaitsForVolumes(t *testing.T) {
+	box := []podstate.Sandbox{{ID: "s0", Ready: true, IPs: []string{"10.0.0.1"}}}
+	mounted := podstate.NewMemory()
+	mounted.Volumes["data"] = podstate.Volume{}
+	ran := []podstate.Container{{ID: "c0", Name: "app", SandboxID: "s0"}}
+	before := []corev1.PodCondition{{Type: corev1.PodReadyToStartContainers, Status: corev1.ConditionTrue}}
+	for _, tt := range []struct {
+		name       string
+		memory     podstate.Memory
+		containers []podstate.Container
+		shown      []corev1.PodCondition
+		want       corev1.ConditionStatus
+	}{
+		{name: "not mounted", want: corev1.ConditionFalse},
+		{name: "mounted", memory: mounted, want: corev1.ConditionTrue},
+		{name: "mounted before the agent restarted, by a container", containers: ran, want: corev1.ConditionTrue},
+		{name: "mounted before the agent restarted, by the status", shown: before, want: corev1.ConditionTrue},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			pod := &corev1.Pod{}
+			pod.Spec.Volumes = []corev1.Volume{{Name: "data"},
+				{Name: "image", VolumeSource: corev1.VolumeSource{Image: &corev1.ImageVolumeSource{}}}}
+			pod.Spec.Containers = []corev1.Container{{Name: "app"}}
+			pod.Status.Conditions = tt.shown
+			o := podstate.Observed{Sandboxes: box, Containers: tt.containers, Memory: tt.memory.Recall()}
+			if got := build(pod, o).readyToStart(); got != tt.want {
+				t.Errorf("got %s, want %s", got, tt.want)
+			}
+		})
+	}
+}
+
 func TestTransitionTimes(t *testing.T) {
 	then, now := time.Unix(1000, 0), time.Unix(2000, 7)
 	pod := &corev1.Pod{}

@@ -47,14 +47,14 @@ func (b *builder) containerStatus(slot *podstate.Slot) corev1.ContainerStatus {
 	case slot.Shown != nil:
 		st.State = b.waiting()
 		b.vanished(&st, slot)
+		b.treatedAsDone(&st, slot)
 	default:
 		st.State = b.waiting()
 	}
 	if st.State.Waiting != nil && slot.Role == podutil.RoleInit && slot.Last == nil && appCreated(b.Slots) {
 		st.State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
-			Reason: "Completed",
-			Message: "Unable to get init container status from container runtime and pod has been initialized, " +
-				"treat it as exited normally",
+			Reason:  "Completed",
+			Message: messageTreatedAsDone,
 		}}
 	}
 	b.explainWaiting(&st, slot)
@@ -62,6 +62,22 @@ func (b *builder) containerStatus(slot *podstate.Slot) corev1.ContainerStatus {
 	b.normalize(&st.State)
 	b.normalize(&st.LastTerminationState)
 	return st
+}
+
+const messageTreatedAsDone = "Unable to get init container status from container runtime and pod has been " +
+	"initialized, treat it as exited normally"
+
+// treatedAsDone says in the status of a completed init container of a static pod that the runtime no longer has it. The
+// kubelet says so too, because it does not read the status of a mirror pod; here the rest of the status stays.
+func (b *builder) treatedAsDone(st *corev1.ContainerStatus, slot *podstate.Slot) {
+	done := st.State.Terminated
+	if slot.Role != podutil.RoleInit || !podutil.IsStatic(b.Pod) || !b.Initialized ||
+		done == nil || done.ExitCode != 0 || done.Message != "" {
+		return
+	}
+	said := *done
+	said.Message = messageTreatedAsDone
+	st.State.Terminated = &said
 }
 
 // reportedInstance returns the slot with the instance that the status describes. While the newest instance is only

@@ -170,7 +170,7 @@ func (t *tally) countInit(slot *podstate.Slot, c *corev1.ContainerStatus) {
 	switch {
 	case end == nil:
 		t.pendingInit++
-	case end.ExitCode != 0 && !slot.RestartsAfter(end.ExitCode):
+	case end.ExitCode != 0 && !slot.RestartsAfter(end.ExitCode) && !slot.Passed:
 		t.failedInit++
 	}
 }

@@ -34,7 +34,7 @@ func (b *builder) waitingReason(slot *podstate.Slot) (reason, message string) {
 		case podstate.ContainerUnknown:
 			return "", ""
 		case podstate.ContainerExited:
-			if slot.Role == podutil.RoleInit && slot.Last.ExitCode == 0 || !slot.Restarts() {
+			if slot.Role == podutil.RoleInit && slot.Last.ExitCode == 0 || !slot.Restarts() && !slot.Followed() {
 				return "", ""
 			}
 		}
@@ -42,8 +42,14 @@ func (b *builder) waitingReason(slot *podstate.Slot) (reason, message string) {
 			return podstate.ReasonCrashLoopBackOff, slot.BackoffMessage()
 		}
 	}
-	if reason, message = b.failure(slot); reason == "" && slot.Last != nil && backingOff(slot) {
+	reason, message = b.failure(slot)
+	switch {
+	case reason != "" || slot.Last == nil:
+	case backingOff(slot):
 		return podstate.ReasonCrashLoopBackOff, slot.BackoffMessage()
+	case slot.Last.State == podstate.ContainerExited && (slot.StoppedToRestart() || !slot.Restarts()):
+		// It must not be shown as terminated: its restart policy may forbid that a terminated container runs again.
+		return b.waiting().Waiting.Reason, ""
 	}
 	return reason, message
 }

@@ -31,7 +31,7 @@ func settle(pod *corev1.Pod, last *corev1.PodStatus, want corev1.PodStatus, now 
 		out.StartTime = &stamp
 	}
 	if out.ObservedGeneration == 0 {
-		out.ObservedGeneration = pod.Generation
+		out.ObservedGeneration = generation(pod)
 	}
 	out.ObservedGeneration = max(out.ObservedGeneration, last.ObservedGeneration)
 	if podutil.IsTerminal(out.Phase) {
@@ -65,6 +65,15 @@ func unready(s *corev1.PodStatus) {
 	}
 }
 
+// generation returns the generation of the spec that a status describes: 0 for a mirror pod, whose spec comes from a
+// manifest.
+func generation(pod *corev1.Pod) int64 {
+	if podutil.IsMirror(pod) {
+		return 0
+	}
+	return pod.Generation
+}
+
 // settleCondition keeps the transition time of a condition whose status did not change (for the resize conditions,
 // whose status is always True, the reason counts too) and fills in the generation it was observed at.
 func settleCondition(pod *corev1.Pod, last *corev1.PodStatus, c *corev1.PodCondition, stamp metav1.Time) {
@@ -77,7 +86,7 @@ func settleCondition(pod *corev1.Pod, last *corev1.PodStatus, c *corev1.PodCondi
 		c.LastTransitionTime = stamp
 	}
 	if c.ObservedGeneration == 0 && !resize && (owned[c.Type] || c.Type == corev1.PodScheduled) {
-		c.ObservedGeneration = pod.Generation
+		c.ObservedGeneration = generation(pod)
 	}
 	if old != nil {
 		c.ObservedGeneration = max(c.ObservedGeneration, old.ObservedGeneration)

@@ -32,6 +32,21 @@ func TestMirrorPodRunsAgain(t *testing.T) {
 	}
 }
 
+// TestMirrorPodObservesNoGeneration checks that the generation of a mirror pod, which is not that of the manifest,
+// counts as not observed.
+func TestMirrorPodObservesNoGeneration(t *testing.T) {
+	for annotation, want := range map[string]int64{"kubernetes.io/config.mirror": 0, "other": 3} {
+		pod := testPod("a")
+		pod.Generation, pod.Annotations = 3, map[string]string{annotation: "0123"}
+		ready := corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}}
+		got, _ := settle(pod, &corev1.PodStatus{}, ready, epoch)
+		if got.ObservedGeneration != want || got.Conditions[0].ObservedGeneration != want {
+			t.Errorf("%s: got generation %d, of Ready %d, want %d", annotation, got.ObservedGeneration,
+				got.Conditions[0].ObservedGeneration, want)
+		}
+	}
+}
+
 func TestTerminatedContainersStayTerminated(t *testing.T) {
 	always, never, onFailure := corev1.ContainerRestartPolicyAlways, corev1.ContainerRestartPolicyNever,
 		corev1.ContainerRestartPolicyOnFailure
