@@ -73,6 +73,10 @@ differential: build ## run the same pods on the kubelet and on nodelet and compa
 load: ## 200 concurrent execs and 500 followed logs for a minute, and the memory they leave in use
 	@$(MAKE) --no-print-directory e2e RUN='^TestLongLoad$$'
 
+.PHONY: hostile
+hostile: ## probes and starts of pods beside floods of execs, logs and ConfigMap updates, compared with an idle node
+	@$(MAKE) --no-print-directory e2e RUN='^TestLongHostile'
+
 DURATION ?= 1h
 SEED ?= 0
 PROFILE ?= single

@@ -7,7 +7,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
-	"fmt"
 	"io"
 	"log"
 	"math/big"
@@ -15,15 +14,14 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"net/url"
-	"path/filepath"
-	"runtime"
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/nodelet/nodelet/test/testbed"
 )
 
 // apiProxy stands between the agent and the API server. It speaks HTTP/2 over TLS to both.
@@ -35,7 +33,8 @@ type apiProxy struct {
 
 // startAPIProxy listens in the node's network namespace and rewrites the agent's kubeconfig so that it connects
 // there. The proxy authenticates to the API server as the agent does.
-func startAPIProxy(kubeconfig, netns string) (*apiProxy, error) {
+func startAPIProxy(n *testbed.Node) (*apiProxy, error) {
+	kubeconfig := n.Kubeconfig
 	file, err := clientcmd.LoadFromFile(kubeconfig)
 	if err != nil {
 		return nil, err
@@ -56,7 +55,7 @@ func startAPIProxy(kubeconfig, netns string) (*apiProxy, error) {
 	if err != nil {
 		return nil, err
 	}
-	listener, err := listenIn(netns)
+	listener, err := n.Listen()
 	if err != nil {
 		return nil, err
 	}
@@ -81,32 +80,6 @@ func startAPIProxy(kubeconfig, netns string) (*apiProxy, error) {
 }
 
 func (p *apiProxy) close() error { return p.server.Close() }
-
-// listenIn listens on loopback inside a network namespace. The socket stays there; the thread that made it ends.
-func listenIn(netns string) (net.Listener, error) {
-	type answer struct {
-		net.Listener
-		err error
-	}
-	done := make(chan answer)
-	go func() {
-		// Never unlocked: the thread is in another namespace and must not run other goroutines.
-		runtime.LockOSThread()
-		fd, err := unix.Open(filepath.Join("/run/netns", netns), unix.O_RDONLY|unix.O_CLOEXEC, 0)
-		if err == nil {
-			err = unix.Setns(fd, unix.CLONE_NEWNET)
-			unix.Close(fd)
-		}
-		if err != nil {
-			done <- answer{err: fmt.Errorf("enter network namespace %s: %w", netns, err)}
-			return
-		}
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		done <- answer{l, err}
-	}()
-	a := <-done
-	return a.Listener, a.err
-}
 
 // selfSigned makes a certificate for 127.0.0.1 that is its own authority; ca is it in PEM.
 func selfSigned() (c tls.Certificate, ca []byte, err error) {

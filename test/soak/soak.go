@@ -116,7 +116,7 @@ func (s *soak) interpose(n *testbed.Node) (err error) {
 	if err := os.Setenv(faultbuild.Env, page); err != nil { // agents inherit it
 		return err
 	}
-	if s.http, err = startAPIProxy(n.Kubeconfig, n.Netns); err != nil {
+	if s.http, err = startAPIProxy(n); err != nil {
 		return fmt.Errorf("start the API server's proxy: %w", err)
 	}
 	return nil
