@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apiresource "k8s.io/apimachinery/pkg/api/resource"
@@ -48,6 +49,13 @@ func notStarted(p *corev1.Pod) bool {
 		}
 	}
 	return false
+}
+
+// refusedForDevice reports whether the pod was refused because the device plugin does not run. As with the kubelet, a
+// pod that comes then is not kept until the plugin is back.
+func refusedForDevice(p *corev1.Pod) bool {
+	return p.Status.Phase == corev1.PodFailed && p.Status.Reason == "UnexpectedAdmissionError" &&
+		strings.Contains(p.Status.Message, deviceResource)
 }
 
 // kind is a kind of pod. One with trace leaves a line for each container that runs, in the order of traces.

@@ -144,7 +144,7 @@ func (c *churn) reaches(name string, want expectation, restores int64) string {
 	seen := "it was never read"
 	problem := within(c.ctx, settleLimit, func() string {
 		p, err := c.soak.get(c.ctx, name)
-		if err == nil && want.holds(p) {
+		if err == nil && (want.holds(p) || c.soak.report.injected("device-killed") && refusedForDevice(p)) {
 			return ""
 		}
 		if apierrors.IsNotFound(err) && c.soak.restores.Load() != restores {
