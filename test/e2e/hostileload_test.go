@@ -70,9 +70,11 @@ func TestLongHostileLoad(t *testing.T) {
 	t.Logf("hostile: %s", hostile)
 	t.Logf("start while the files are removed: %s", removing)
 	t.Logf("ratios: median time between probes %.2f, 99th percentile %.2f, median start %.2f",
-		ratio(hostile.gap(50), idle.gap(50)), ratio(hostile.gap(99), idle.gap(99)), ratio(hostile.start(50), idle.start(50)))
+		ratio(hostile.gap(50), idle.gap(50)), ratio(hostile.gap(99), idle.gap(99)),
+		ratio(hostile.start(50), idle.start(50)))
 	if perMinute < 1000 || execs.Load() < 20 || restarts(getPod(t, "hostile-message")) < 1 {
-		t.Errorf("load: got %.0f updates a minute, %d execs; this is too little to have tested anything", perMinute, execs.Load())
+		t.Errorf("load: got %.0f updates a minute, %d execs; this is too little to have tested anything",
+			perMinute, execs.Load())
 	}
 	if got := hostile.gap(50); got > probePeriod*11/10 {
 		t.Errorf("median time between the neighbour's probes: got %s, want at most 10%% more than %s", got, probePeriod)
@@ -94,7 +96,8 @@ func TestLongHostileLoad(t *testing.T) {
 // startWhileRemoving deletes the pod with the many files and returns how long another takes to start meanwhile.
 func startWhileRemoving(t *testing.T) time.Duration {
 	t.Helper()
-	if err := api.Core.Delete().Namespace(space).Resource("pods").Name("hostile-files").Do(t.Context()).Error(); err != nil {
+	remove := api.Core.Delete().Namespace(space).Resource("pods").Name("hostile-files")
+	if err := remove.Do(t.Context()).Error(); err != nil {
 		t.Fatal(err)
 	}
 	took := startOnce(t, "beside-removal")
@@ -110,7 +113,7 @@ type neighbour struct {
 
 func startNeighbour(t *testing.T) *neighbour {
 	t.Helper()
-	l, err := node().Listen()
+	l, err := testbed.Listen(node())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -156,8 +159,9 @@ func at(sorted []time.Duration, percent int) time.Duration {
 }
 
 func (f figures) String() string {
-	return fmt.Sprintf("%d probes, between them median %s, 99th percentile %s, longest %s; %d starts, median %s, longest %s",
-		len(f.gaps), f.gap(50), f.gap(99), f.gap(100), len(f.starts), f.start(50), f.start(100))
+	return fmt.Sprintf("%d probes, between them median %s, 99th percentile %s, longest %s; "+
+		"%d starts, median %s, longest %s", len(f.gaps), f.gap(50), f.gap(99), f.gap(100), len(f.starts),
+		f.start(50), f.start(100))
 }
 
 func ratio(a, b time.Duration) float64 { return float64(a) / float64(b) }

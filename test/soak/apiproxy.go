@@ -55,7 +55,7 @@ func startAPIProxy(n *testbed.Node) (*apiProxy, error) {
 	if err != nil {
 		return nil, err
 	}
-	listener, err := n.Listen()
+	listener, err := testbed.Listen(n)
 	if err != nil {
 		return nil, err
 	}

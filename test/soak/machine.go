@@ -68,11 +68,10 @@ func agentLittleMemory(ctx context.Context, s *soak) error {
 	pid, bounded := s.node.AgentPID(), false
 	for _, dir := range dirs {
 		for _, file := range []string{"memory.limit_in_bytes", "memory.max"} {
-			err := os.WriteFile(filepath.Join(dir, file), fmt.Append(nil, limit), 0o644)
-			if errors.Is(err, os.ErrNotExist) {
-				continue
+			if _, err := os.Stat(filepath.Join(dir, file)); err != nil {
+				continue // another hierarchy or version of cgroups
 			}
-			if err != nil {
+			if err := os.WriteFile(filepath.Join(dir, file), fmt.Append(nil, limit), 0o644); err != nil {
 				return err
 			}
 			bounded = true

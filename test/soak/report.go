@@ -58,6 +58,13 @@ func (r *report) injected(fault string) bool {
 	return slices.Contains(r.faults, fault)
 }
 
+// onlyAgentFaults reports whether the round has injected only faults of the agent's process.
+func (r *report) onlyAgentFaults() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return !slices.ContainsFunc(r.faults, func(name string) bool { return !strings.HasPrefix(name, "agent-kill") })
+}
+
 // killed notes that a process was killed.
 func (r *report) killed(process string) {
 	r.mu.Lock()

@@ -103,6 +103,9 @@ func (w *statusWatch) see(p *corev1.Pod) {
 	if was == nil {
 		return
 	}
+	if p.Labels["soak"] == "steady" && isReady.holds(was) && !isReady.holds(p) && w.report.onlyAgentFaults() {
+		w.report.violate("undisturbed: pod %s became not Ready: %s", p.Name, describe(p))
+	}
 	old, now := was.Status.Phase, p.Status.Phase
 	if rank[now] < rank[old] || rank[old] == 2 && now != old {
 		w.report.violate("monotonic: pod %s went from phase %s to %s", p.Name, old, now)

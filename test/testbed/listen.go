@@ -11,7 +11,7 @@ import (
 
 // Listen listens on a port of loopback inside the node's network namespace. The socket stays there; the thread that
 // made it ends.
-func (n *Node) Listen() (net.Listener, error) {
+func Listen(n *Node) (net.Listener, error) {
 	type answer struct {
 		net.Listener
 		err error
