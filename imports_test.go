@@ -40,12 +40,15 @@ var pureMustNot = []string{
 const mayImport = `
 cmd: agent cni config cri csi host internal kube metrics plugins probes systemd volumes
 cmd/nodelet/command: cmd/nodelet/command agent config systemd
-agent: cri host/boundedfile host/cgroups host/userns internal/latest kube/objects kube/pod kube/pods kube/status probes volumes
+agent: cri internal/latest kube/pod kube/pods
 agent/admission: agent/podstate kube/pod
 agent/plan: agent/podstate agent/podstatus kube/pod
+agent/execute: agent/podstate agent/spec cri host/boundedfile host/userns kube/pod probes volumes
+agent/podcgroups: agent/podstate agent/spec host/cgroups kube/pod
+agent/podprobes: agent/plan agent/podstate agent/spec probes
 agent/podstate: kube/pod
 agent/podstatus: agent/podstate kube/pod
-agent/spec: host/cgroups/names kube/pod
+agent/spec: agent/podstate host/cgroups/names kube/pod
 agent/podapi: agent agent/podstate cri kube/pod kube/server
 agent/nodefacts: agent/spec
 agent/allocatable: agent/spec host/cgroups kube/pod

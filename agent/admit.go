@@ -47,9 +47,9 @@ func (s *Supervisor) preempt(ctx context.Context, e *entry, v admission.Verdict)
 		grace := podutil.GracePeriod(pod)
 		s.log.Info("preempting pod to admit a critical pod", "pod", pod.Namespace+"/"+pod.Name, "podUID", pod.UID,
 			"resource", v.Short, "for", e.source.Namespace+"/"+e.source.Name)
-		s.backends.Events.Event(podReference(pod, ""), corev1.EventTypeWarning,
+		s.cfg.Events.PodEvent(pod, "", corev1.EventTypeWarning,
 			podstate.ReasonPreempting, podstate.MessagePreempted)
-		s.backends.Metrics.Preempted(string(v.Short))
+		s.cfg.Metrics.Preempted(string(v.Short))
 		victim.preempted = true
 		ending = append(ending, s.evict(victim, Eviction{
 			Reason:  podstate.ReasonPreempting,
@@ -105,7 +105,7 @@ func (s *Supervisor) discardFitting() {
 		if !e.retry || e.stop != nil || s.set.Pods[uid] == nil {
 			continue
 		}
-		if s.backends.Admit(e.pod(), s.others(uid)).Rejection == nil {
+		if s.cfg.Admit(e.pod(), s.others(uid)).Rejection == nil {
 			s.log.Info("refused static pod fits now, admitting it",
 				"pod", e.source.Namespace+"/"+e.source.Name, "podUID", uid)
 			e.retry = false

@@ -3,7 +3,7 @@
 //
 // The supervisor keeps one worker for each pod that the sources or the runtime know. A worker syncs its pod whenever
 // something happens: it observes (observe.go), lets plan decide, publishes the result (publish.go) and starts the
-// steps, one goroutine each (execute.go and the step files). Nothing here decides what a pod needs; agent/plan does,
+// steps, one goroutine each; package execute runs them. Nothing here decides what a pod needs; agent/plan does,
 // and agent/admission which pods may run.
 //
 // It owns the set of workers and, in each worker, the state of a pod; it needs no locks. cmd/nodelet creates the

@@ -5,19 +5,13 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-
-	"github.com/nodelet/nodelet/agent/podstate"
 )
 
-// Metrics counts what the agent does. It is called from many goroutines and must not block.
+// Metrics counts what the supervisor and the workers do. It is called from many goroutines and must not block.
 type Metrics interface {
-	// Step counts a step that has ended; p is nil if it succeeded.
-	Step(pod *corev1.Pod, s podstate.Step, took time.Duration, p *podstate.Problem)
 	// Synced counts one sync of a worker: "create" for its first, "terminate" when the pod is to end, otherwise
 	// "sync".
 	Synced(kind string, took time.Duration)
-	// Pulled counts a pulled image.
-	Pulled(bytes uint64, took time.Duration)
 	// Running counts a pod that was created during this run of the agent and runs for the first time. seen is when the
 	// agent first saw it, pulling how long image pulls have delayed it.
 	Running(pod *corev1.Pod, seen time.Time, pulling time.Duration)
@@ -51,7 +45,7 @@ func (w *worker) synced(began time.Time) {
 		kind = "create"
 	}
 	w.startup.synced = true
-	w.backends.Metrics.Synced(kind, time.Since(began))
+	w.cfg.Metrics.Synced(kind, time.Since(began))
 }
 
 // containersEnded counts the containers that have ended since the last status, or the first one that the API showed.
@@ -69,7 +63,7 @@ func (w *worker) containersEnded(now *corev1.PodStatus) {
 				return old.Name == c.Name && old.State.Terminated != nil
 			})
 			if c.State.Terminated != nil && !had {
-				w.backends.Metrics.Ended(w.desired.Pod, c.Name, c.State.Terminated)
+				w.cfg.Metrics.Ended(w.desired.Pod, c.Name, c.State.Terminated)
 			}
 		}
 	}
@@ -82,6 +76,6 @@ func (w *worker) ran(phase corev1.PodPhase) {
 	}
 	w.startup.fresh = false
 	if phase == corev1.PodRunning || phase == corev1.PodSucceeded {
-		w.backends.Metrics.Running(w.desired.Pod, w.startup.seen, w.startup.pulling)
+		w.cfg.Metrics.Running(w.desired.Pod, w.startup.seen, w.startup.pulling)
 	}
 }

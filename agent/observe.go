@@ -2,9 +2,7 @@ package agent
 
 import (
 	"context"
-	"errors"
 	"maps"
-	"os"
 	"slices"
 	"time"
 
@@ -16,7 +14,6 @@ import (
 	"github.com/nodelet/nodelet/agent/spec"
 	"github.com/nodelet/nodelet/cri"
 	podutil "github.com/nodelet/nodelet/kube/pod"
-	"github.com/nodelet/nodelet/volumes"
 )
 
 // runtimeFacts are the runtime's facts about one pod in the form that plan needs, with what is read once and does not
@@ -43,12 +40,12 @@ func newRuntimeFacts() runtimeFacts {
 func (w *worker) observe(ctx context.Context) (podstate.Observed, error) {
 	if w.stale {
 		w.explainObserving(nil)
-		snapshot, err := w.backends.Runtime.Snapshot(ctx, w.desired.Pod.UID, w.snapshot)
+		snapshot, err := w.cfg.Runtime.Snapshot(ctx, w.desired.Pod.UID, w.snapshot)
 		if err != nil {
 			return podstate.Observed{}, err
 		}
 		if w.snapshot == nil && len(snapshot.Containers) > 0 && w.desired.Stop == nil {
-			w.backends.Objects(w.desired.Pod).Prime(w.desired.Pod.UID)
+			w.cfg.Objects(w.desired.Pod).Prime(w.desired.Pod.UID)
 		}
 		w.snapshot, w.stale = snapshot, false
 		w.facts.read(snapshot, w.log)
@@ -59,13 +56,13 @@ func (w *worker) observe(ctx context.Context) (podstate.Observed, error) {
 		Containers: w.facts.containers,
 		Verdicts:   w.verdicts(),
 		Memory:     w.memory.Recall(),
-		Node:       w.backends.planNode(newestReady(w.facts.sandboxes)),
+		Node:       w.cfg.planNode(newestReady(w.facts.sandboxes)),
 	}
-	o.ClaimsHeld = w.backends.Claims.Holds(w.desired.Pod.UID)
-	o.NetworkProblem = w.backends.NetworkProblem(w.desired.Pod.UID)
+	o.ClaimsHeld = w.cfg.Claims.Holds(w.desired.Pod.UID)
+	o.NetworkProblem = w.cfg.NetworkProblem(w.desired.Pod.UID)
 	if podutil.RestartsAll(&w.desired.Pod.Spec) {
 		var err error
-		if o.ResetNoted, err = w.backends.PodFS.ResetNoted(w.desired.Pod.UID); err != nil {
+		if o.ResetNoted, err = w.cfg.PodFiles.ResetNoted(w.desired.Pod.UID); err != nil {
 			return o, err
 		}
 	}
@@ -78,22 +75,13 @@ func (w *worker) observe(ctx context.Context) (podstate.Observed, error) {
 // observeDisk adds what the pod has on the disk and in the cgroup tree. Only the end of a pod needs that.
 func (w *worker) observeDisk(o *podstate.Observed) error {
 	pod := w.desired.Pod
-	onDisk, err := w.backends.Volumes.List(pod.UID)
-	if err != nil && !errors.Is(err, os.ErrNotExist) { // the directory may be removed at this moment
+	var err error
+	if o.VolumesOnDisk, err = w.cfg.Steps.ListVolumes(pod.UID, &w.left); err != nil {
 		return err
 	}
-	w.onDisk = map[string]volumes.OnDisk{}
-	for _, v := range onDisk {
-		name := v.Name
-		if _, taken := w.onDisk[name]; taken {
-			name = v.Plugin + " " + v.Name // a PersistentVolume may have the name of one of the pod's volumes
-		}
-		w.onDisk[name] = v
-		o.VolumesOnDisk = append(o.VolumesOnDisk, name)
-	}
-	_, err = os.Lstat(w.backends.Node().PodDir(pod.UID))
-	o.DirOnDisk = err == nil
-	o.CgroupExists, err = w.backends.cgroupExists(pod)
+	present, unknown := w.cfg.PodFiles.HasPodDir(pod.UID)
+	o.DirOnDisk = present || unknown != nil // the step that removes it reports why it cannot be read
+	o.CgroupExists, err = w.cfg.Cgroups.Exists(pod)
 	return err
 }
 
@@ -118,6 +106,14 @@ func (f *runtimeFacts) read(s *cri.Snapshot, log interface{ Warn(string, ...any)
 	forget(f.made, s.Containers)
 	forget(f.messages, s.Containers)
 	forget(f.exits, s.Containers)
+}
+
+// verdicts returns the newest results of the probes of the pod's containers.
+func (w *worker) verdicts() map[string]podstate.Verdict {
+	if len(w.reported.probed) == 0 {
+		return nil
+	}
+	return w.cfg.Probes.Verdicts(w.desired.Pod.UID)
 }
 
 // forget drops what was read of instances that no longer exist.
@@ -149,7 +145,7 @@ func (f *runtimeFacts) container(c cri.Container, made spec.ContainerFacts) pods
 		Image: c.GetImage().GetUserSpecifiedImage(), ImageID: c.GetImageRef(), Hash: made.Hash, Made: made.Resources,
 	}
 	if r := c.GetResources().GetLinux(); r != nil {
-		size := sizeOf(r)
+		size := spec.SizeOf(r)
 		out.Size = &size
 	}
 	if out.Image == "" {

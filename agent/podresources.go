@@ -9,7 +9,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	resourcehelper "k8s.io/component-helpers/resource"
-	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodelet/nodelet/agent/admission"
 	"github.com/nodelet/nodelet/agent/podstate"
@@ -56,7 +55,7 @@ func (r *podResources) grant(node *spec.Node) *podstate.Grant {
 	g := &podstate.Grant{
 		Generation: r.allocated.Generation,
 		Pending:    r.pending,
-		Pod:        podSize(r.pod, node),
+		Pod:        spec.PodSize(r.pod, node),
 		Containers: make(map[string]podstate.ContainerGrant, len(r.pod.Spec.Containers)),
 		Requests:   resourcehelper.PodRequests(r.pod, resourcehelper.PodResourcesOptions{}),
 		Limits:     resourcehelper.PodLimits(r.pod, resourcehelper.PodResourcesOptions{}),
@@ -64,7 +63,7 @@ func (r *podResources) grant(node *spec.Node) *podstate.Grant {
 	for role, c := range podutil.Containers(&r.pod.Spec) {
 		if role != podutil.RoleEphemeral {
 			g.Containers[c.Name] = podstate.ContainerGrant{
-				Size:      sizeOf(spec.ContainerResources(r.pod, c, node)),
+				Size:      spec.SizeOf(spec.ContainerResources(r.pod, c, node)),
 				Resources: spec.EffectiveResources(r.pod, c),
 			}
 		}
@@ -83,7 +82,7 @@ func (s *Supervisor) updateResources(e *entry, pod *corev1.Pod) {
 // loadAllocation returns what a pod holds that is new to this run of the agent. An earlier run has recorded it if it
 // may differ from the spec. Without a record the API shows it, if the spec has changed while no agent was running.
 func (s *Supervisor) loadAllocation(pod *corev1.Pod) *allocation {
-	content, err := s.backends.PodFS.ReadPodFile(pod.UID, allocationFile)
+	content, err := s.cfg.PodFiles.ReadPodFile(pod.UID, allocationFile)
 	if err == nil {
 		a := &allocation{}
 		if err = json.Unmarshal(content, a); err == nil && len(a.Containers) > 0 {
@@ -104,7 +103,7 @@ func (s *Supervisor) loadAllocation(pod *corev1.Pod) *allocation {
 func (s *Supervisor) saveAllocation(pod *corev1.Pod, a *allocation) {
 	content, err := json.Marshal(a)
 	if err == nil {
-		err = s.backends.PodFS.WritePodFile(pod.UID, allocationFile, content)
+		err = s.cfg.PodFiles.WritePodFile(pod.UID, allocationFile, content)
 	}
 	if err != nil {
 		s.log.Warn("cannot record the resources allocated to a pod; after a restart they are taken from its status",
@@ -136,7 +135,7 @@ func (s *Supervisor) resizes() {
 
 // resize allocates what a pod asks for, or says why not.
 func (s *Supervisor) resize(e *entry) {
-	pod, node, r := e.source, s.backends.Node(), &e.resources
+	pod, node, r := e.source, s.cfg.Node(), &e.resources
 	swappable := func(pod *corev1.Pod, c *corev1.Container) bool { return spec.MaySwap(pod, c, node) }
 	pending, old := admission.AdmitResize(pod, r.pod, node.Allocatable, s.others(pod.UID), swappable), r.pending
 	switch {
@@ -168,7 +167,7 @@ func (s *Supervisor) others(but types.UID) []*corev1.Pod {
 
 func (s *Supervisor) resizeEvent(pod *corev1.Pod, eventType, reason, what, trouble string) {
 	summary := resizeSummary(pod, pod.Generation, trouble)
-	s.backends.Events.Event(podReference(pod, ""), eventType, reason, what+": "+summary)
+	s.cfg.Events.PodEvent(pod, "", eventType, reason, what+": "+summary)
 }
 
 // resizeSummary is the kubelet's form of what a resize is about.
@@ -194,26 +193,4 @@ func resizeSummary(pod *corev1.Pod, generation int64, trouble string) string {
 	}
 	text, _ := json.Marshal(summary) // strings and quantities always encode
 	return string(text)
-}
-
-func sizeOf(r *runtimeapi.LinuxContainerResources) podstate.Size {
-	return podstate.Size{
-		Shares: r.GetCpuShares(),
-		Quota:  r.GetCpuQuota(),
-		Period: r.GetCpuPeriod(),
-		Memory: r.GetMemoryLimitInBytes(),
-	}
-}
-
-// podSize is the size of the pod's own cgroup.
-func podSize(pod *corev1.Pod, node *spec.Node) podstate.Size {
-	want := spec.PodCgroup(pod, node)
-	size := podstate.Size{Shares: want.CPUShares}
-	if want.CPUQuota != nil {
-		size.Quota, size.Period = *want.CPUQuota, *want.CPUPeriod
-	}
-	if want.Memory != nil {
-		size.Memory = *want.Memory
-	}
-	return size
 }

@@ -32,7 +32,7 @@ func (s *Supervisor) publishPresent() {
 		}
 	}
 	if before := s.present.Swap(&present); before == nil || someLeft(*before, present) {
-		s.backends.Gone()
+		s.cfg.Gone()
 	}
 }
 

@@ -26,7 +26,7 @@ func podOf(name, cpu string) *corev1.Pod {
 // TestShare: the shares of the burstable class follow from the pods that run, and are set only when they change. Before
 // the runtime has listed its pods the class keeps the shares of the last run of the agent.
 func TestShare(t *testing.T) {
-	s := NewSupervisor(&Backends{}, discard())
+	s := NewSupervisor(Config{Log: discard()})
 	s.share()
 	if len(s.shares) != 0 {
 		t.Errorf("before the first list: got shares for %d thousandths of a CPU, want no change", <-s.shares)
@@ -64,7 +64,7 @@ func TestShare(t *testing.T) {
 // first list, and that Gone is called when that ends.
 func TestEnding(t *testing.T) {
 	reported := 0
-	s := NewSupervisor(&Backends{Gone: func() { reported++ }}, discard())
+	s := NewSupervisor(Config{Gone: func() { reported++ }, Log: discard()})
 	name := types.NamespacedName{Namespace: "default", Name: "web"}
 	s.publishPresent()
 	if !s.Ending(name, "new") || reported != 0 {

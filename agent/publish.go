@@ -10,8 +10,6 @@ import (
 	"github.com/nodelet/nodelet/agent/plan"
 	"github.com/nodelet/nodelet/agent/podstate"
 	podutil "github.com/nodelet/nodelet/kube/pod"
-	"github.com/nodelet/nodelet/kube/status"
-	"github.com/nodelet/nodelet/probes"
 )
 
 // reported is what was published last about a pod, so that only changes are published.
@@ -35,8 +33,11 @@ func (w *worker) publish(p plan.Plan) {
 	w.resizeEvents(&p.Status)
 	if publish := w.desired.Publish; publish != nil && w.desired.stopCause() != podstate.StopOrphaned {
 		w.forget(publish.UID)
-		gone := p.Released && w.desired.stopCause() == podstate.StopDeleted
-		w.backends.Status.Set(publish, p.Status, status.Options{Gone: gone})
+		if p.Released && w.desired.stopCause() == podstate.StopDeleted {
+			w.cfg.Status.SetGone(publish, p.Status)
+		} else {
+			w.cfg.Status.Set(publish, p.Status)
+		}
 	}
 	w.explained.Store(explanation(&w.desired, p))
 	w.setResult(&p.Status)
@@ -68,18 +69,17 @@ func isClosed(c <-chan struct{}) bool {
 
 // leave removes the pod from probes, objects and statuses.
 func (w *worker) leave() {
-	uid := w.desired.Pod.UID
-	w.backends.Probes.Set(uid, nil)
-	w.backends.Objects(w.desired.Pod).Use(uid, nil)
+	w.cfg.Probes.Set(w.desired.Pod, "", nil)
+	w.cfg.Objects(w.desired.Pod).Drop(w.desired.Pod.UID)
 	w.forget("")
-	w.backends.Metrics.Gone(w.desired.Pod)
+	w.cfg.Metrics.Gone(w.desired.Pod)
 }
 
 // forget drops the status of the object that was published before, if next is another one: a mirror pod may be
 // created again.
 func (w *worker) forget(next types.UID) {
 	if last := w.reported.published; last != "" && last != next {
-		w.backends.Status.Forget(last)
+		w.cfg.Status.Forget(last)
 	}
 	w.reported.published = next
 }
@@ -101,7 +101,7 @@ func (w *worker) use() {
 		return
 	}
 	w.reported.uses, w.reported.lacking = pod, lacking
-	w.backends.Objects(pod).Use(pod.UID, refsOf(pod, lacking))
+	w.cfg.Objects(pod).UsePod(pod, lacking)
 }
 
 // probe sets the probe targets if they have changed.
@@ -117,15 +117,11 @@ func (w *worker) probe(targets []plan.ProbeTarget) {
 		return
 	}
 	w.reported.probed = ids
-	ip := w.backends.podAddress(w.desired.Pod, newestReady(w.facts.sandboxes))
-	var all []probes.Target
-	for _, t := range targets {
-		all = append(all, probeTargets(t, ip)...)
+	var podIPs []string
+	if s := newestReady(w.facts.sandboxes); s != nil {
+		podIPs = s.IPs
 	}
-	for i := range all {
-		all[i].Namespace, all[i].Pod = w.desired.Pod.Namespace, w.desired.Pod.Name
-	}
-	w.backends.Probes.Set(w.desired.Pod.UID, all)
+	w.cfg.Probes.Set(w.desired.Pod, w.cfg.Node().PodAddress(w.desired.Pod, podIPs), targets)
 }
 
 // deadlineEvent records that the pod has ended at its active deadline.
@@ -135,20 +131,20 @@ func (w *worker) deadlineEvent(st *corev1.PodStatus) {
 		before = w.memory.Reported
 	}
 	if st.Reason == podstate.ReasonDeadlineExceeded && before.Reason != st.Reason {
-		w.backends.Events.Event(podReference(w.desired.Pod, ""), corev1.EventTypeNormal, st.Reason, st.Message)
+		w.cfg.Events.PodEvent(w.desired.Pod, "", corev1.EventTypeNormal, st.Reason, st.Message)
 	}
 }
 
 // imageBackoffEvent records an event with the image that the container waits for. An event about the image of a volume
 // refers to the pod, not to the container.
 func (w *worker) imageBackoffEvent(c *corev1.ContainerStatus) {
-	pod, image, part := w.desired.Pod, c.Image, fieldPath(w.desired.Pod, c.Name)
+	pod, image, container := w.desired.Pod, c.Image, c.Name
 	if _, of := podutil.Container(&pod.Spec, c.Name); of != nil {
 		if f, failed := w.memory.Recall().FailedImage(pod, of); failed && f.Image != of.Image {
-			image, part = f.Image, ""
+			image, container = f.Image, ""
 		}
 	}
-	w.backends.Events.Event(podReference(pod, part), corev1.EventTypeNormal, "BackOff",
+	w.cfg.Events.PodEvent(pod, container, corev1.EventTypeNormal, "BackOff",
 		fmt.Sprintf("Back-off pulling image %q", image))
 }
 
@@ -170,11 +166,11 @@ func (w *worker) backoffEvents(st *corev1.PodStatus) {
 			pod := w.desired.Pod
 			switch waiting.Reason {
 			case podstate.ReasonCrashLoopBackOff:
-				w.backends.Events.Event(podReference(pod, fieldPath(pod, c.Name)), corev1.EventTypeWarning, "BackOff",
+				w.cfg.Events.PodEvent(pod, c.Name, corev1.EventTypeWarning, "BackOff",
 					fmt.Sprintf("Back-off restarting failed container %s in pod %s_%s(%s)", c.Name, pod.Name, pod.Namespace, pod.UID))
 			case podstate.ReasonImagePullBackOff:
 				w.imageBackoffEvent(c)
-				w.backends.Events.Event(podReference(pod, fieldPath(pod, c.Name)), corev1.EventTypeWarning, "Failed",
+				w.cfg.Events.PodEvent(pod, c.Name, corev1.EventTypeWarning, "Failed",
 					"Error: "+waiting.Reason)
 			}
 		}

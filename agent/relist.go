@@ -19,7 +19,7 @@ func (s *Supervisor) watchRuntime(ctx context.Context) {
 	every, wait := relistEvery, relistWithoutEvents
 	noEvents := make(chan struct{})
 	go func() {
-		err := s.backends.Runtime.Watch(ctx, s.RuntimeChanged, s.relist.Set)
+		err := s.cfg.Runtime.Watch(ctx, s.RuntimeChanged, s.relist.Set)
 		if ctx.Err() == nil {
 			s.log.Warn("the runtime sends no events, listing its pods often", "err", err, "every", relistWithoutEvents)
 			close(noEvents)
@@ -43,8 +43,8 @@ func (s *Supervisor) watchRuntime(ctx context.Context) {
 // list passes the runtime's pods to the supervisor's loop. It reports whether the runtime has listed them.
 func (s *Supervisor) list(ctx context.Context) bool {
 	began := time.Now()
-	all, err := s.backends.Runtime.Relist(ctx)
-	s.backends.Metrics.Relisted(began, time.Since(began))
+	all, err := s.cfg.Runtime.Relist(ctx)
+	s.cfg.Metrics.Relisted(began, time.Since(began))
 	if err != nil {
 		if ctx.Err() == nil {
 			s.log.Warn("cannot list the runtime's pods, trying again", "err", err)
@@ -106,18 +106,16 @@ func (s *Supervisor) superseded(old cri.PodSummary) bool {
 // adoptFromDisk starts workers that clean up after pods which have left only a directory, a cgroup, a volume or a
 // prepared resource claim.
 func (s *Supervisor) adoptFromDisk(ctx context.Context) {
-	dirs, err := s.backends.Volumes.Pods()
+	dirs, err := s.cfg.Volumes.Pods()
 	if err != nil {
 		s.log.Warn("cannot list the pods with directories or volumes", "err", err)
 	}
-	groups, err := s.backends.podCgroups()
+	groups, err := s.cfg.Cgroups.Pods()
 	if err != nil {
 		s.log.Warn("cannot list the pod cgroups", "err", err)
 	}
-	for _, pod := range groups {
-		dirs = append(dirs, pod.UID)
-	}
-	dirs = append(dirs, s.backends.Claims.Pods()...)
+	dirs = append(dirs, groups...)
+	dirs = append(dirs, s.cfg.Claims.Pods()...)
 	for _, uid := range dirs {
 		if s.workers[uid] == nil && s.unwanted(uid) {
 			s.adopt(ctx, unknownPod(uid, "", ""))

@@ -1,16 +1,9 @@
 package agent
 
 import (
-	"context"
-
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 )
-
-// prepareClaims prepares the pod's resource claims.
-func (t *task) prepareClaims(ctx context.Context) error {
-	return t.backends.Claims.Prepare(ctx, t.pod)
-}
 
 // claimsMoved reports whether the names of the objects behind the pod's resource claims have changed.
 func claimsMoved(a, b *corev1.Pod) bool {

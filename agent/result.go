@@ -22,7 +22,7 @@ func (w *worker) setResult(status *corev1.PodStatus) {
 	before := w.result.Swap(&syncResult{
 		status:   *status,
 		snapshot: w.snapshot,
-		mounted:  w.mounted(),
+		mounted:  w.left.Paths(w.result.Load().mounted),
 		replaced: make(chan struct{}),
 	})
 	close(before.replaced)

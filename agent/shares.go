@@ -16,10 +16,7 @@ func (s *Supervisor) keepShares(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case milli := <-s.shares:
-			if s.backends.Node().Cgroups.Flat {
-				continue
-			}
-			if err := s.backends.Cgroups.SetBurstableCPU(milli); err != nil {
+			if err := s.cfg.Cgroups.SetBurstableCPU(milli); err != nil {
 				s.log.Warn("cannot set the CPU shares of burstable pods, keeping the old ones", "err", err)
 			}
 		}

@@ -55,20 +55,3 @@ func (s *Supervisor) snapshot() []*PodFacts {
 	}
 	return all
 }
-
-// mounted returns the paths of the mounted volumes: the map of the last sync if nothing has changed.
-func (w *worker) mounted() map[string]string {
-	before := w.result.Load().mounted
-	same := len(before) == len(w.mounts)
-	for name, m := range w.mounts {
-		same = same && before[name] == m.HostPath
-	}
-	if same {
-		return before
-	}
-	all := make(map[string]string, len(w.mounts))
-	for name, m := range w.mounts {
-		all[name] = m.HostPath
-	}
-	return all
-}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
-	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -30,9 +29,8 @@ const relistWithoutEvents = time.Second
 // Supervisor keeps one worker for each pod that the sources or the runtime know. One goroutine, its loop, owns the
 // set of workers; other goroutines send it the newest set of pods and functions to call.
 type Supervisor struct {
-	backends *Backends
-	log      *slog.Logger
-	limiters *limiters
+	cfg *Config
+	log *slog.Logger
 
 	// sets brings the newest set of pods, calls what the loop is to call between two events; see post and do.
 	sets  latest.Value[*pods.Set]
@@ -57,18 +55,17 @@ type Supervisor struct {
 	alive  sync.WaitGroup
 }
 
-// NewSupervisor makes a supervisor that acts through backends.
-func NewSupervisor(backends *Backends, log *slog.Logger) *Supervisor {
+// NewSupervisor makes a supervisor.
+func NewSupervisor(cfg Config) *Supervisor {
 	return &Supervisor{
-		backends: backends.complete(),
-		log:      log,
-		limiters: newLimiters(),
+		cfg:      cfg.complete(),
+		log:      cfg.Log,
 		sets:     latest.NewValue[*pods.Set](),
 		calls:    make(chan func(), 128),
 		began:    make(chan struct{}),
 		known:    make(chan struct{}),
 		gone:     make(chan struct{}),
-		nodeSeen: backends.NodeSeen,
+		nodeSeen: cfg.NodeSeen,
 		workers:  map[types.UID]*entry{},
 		set:      &pods.Set{},
 		relist:   latest.NewSignal(),
@@ -87,6 +84,15 @@ func (s *Supervisor) ObjectsChanged(pod types.UID) { s.notify(pod, hintObjects) 
 
 // VerdictChanged notifies the pod's worker that a probe has another result.
 func (s *Supervisor) VerdictChanged(pod types.UID) { s.notify(pod, hintVerdict) }
+
+// ProbeFailed records an event about a container: a probe has failed, or cannot be run.
+func (s *Supervisor) ProbeFailed(pod types.UID, container, reason, message string) {
+	s.post(func() {
+		if e := s.workers[pod]; e != nil {
+			s.cfg.Events.PodEvent(e.source, container, corev1.EventTypeWarning, reason, message)
+		}
+	})
+}
 
 func (s *Supervisor) notify(pod types.UID, h hint) {
 	s.post(func() {
@@ -229,8 +235,8 @@ func (s *Supervisor) admittedBefore(pod *corev1.Pod) bool {
 	if _, inRuntime := s.listed[pod.UID]; inRuntime {
 		return true
 	}
-	_, err := os.Lstat(s.backends.Node().PodDir(pod.UID))
-	return err == nil
+	onDisk, err := s.cfg.PodFiles.HasPodDir(pod.UID)
+	return onDisk || err != nil
 }
 
 // admit decides about a pod that is new to this run of the agent.
@@ -239,7 +245,7 @@ func (s *Supervisor) admit(ctx context.Context, e *entry) {
 	if pod.DeletionTimestamp != nil || finished(pod) || s.admittedBefore(pod) {
 		return
 	}
-	v := s.backends.Admit(pod, s.others(pod.UID))
+	v := s.cfg.Admit(pod, s.others(pod.UID))
 	switch {
 	case v.Rejection != nil:
 		e.retry = podutil.IsStatic(pod)
@@ -254,15 +260,15 @@ func (s *Supervisor) admit(ctx context.Context, e *entry) {
 // reject refuses a pod, with an event.
 func (s *Supervisor) reject(e *entry, r *podstate.Rejection) {
 	e.rejected = r
-	s.backends.Metrics.Rejected(r.Reason)
-	s.backends.Events.Event(podReference(e.pod(), ""), corev1.EventTypeWarning, r.Reason, r.Message)
+	s.cfg.Metrics.Rejected(r.Reason)
+	s.cfg.Events.PodEvent(e.pod(), "", corev1.EventTypeWarning, r.Reason, r.Message)
 }
 
 // begin starts a worker for a pod. It does nothing before it gets its first order.
 func (s *Supervisor) begin(ctx context.Context, pod *corev1.Pod) *entry {
-	e := &entry{source: pod, worker: newWorker(s.backends, s.limiters, s.log)}
+	e := &entry{source: pod, worker: newWorker(s.cfg)}
 	s.workers[pod.UID] = e
-	if eviction := s.backends.Doomed(pod); eviction != nil {
+	if eviction := s.cfg.Doomed(pod); eviction != nil {
 		e.stop = eviction.stop(pod)
 	}
 	running, discard := context.WithCancel(ctx)
@@ -300,7 +306,7 @@ func (s *Supervisor) update(e *entry, pod *corev1.Pod) {
 // send sends the worker its newest order.
 func (s *Supervisor) send(e *entry) {
 	e.ordered = true
-	e.worker.inbox.Put(e.order(s.backends.Node()))
+	e.worker.inbox.Put(e.order(s.cfg.Node()))
 }
 
 // orphan ends a pod that no source knows any more.

@@ -9,12 +9,11 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/nodelet/nodelet/agent/execute"
 	"github.com/nodelet/nodelet/agent/plan"
 	"github.com/nodelet/nodelet/agent/podstate"
 	"github.com/nodelet/nodelet/cri"
-	"github.com/nodelet/nodelet/cri/images"
 	"github.com/nodelet/nodelet/internal/latest"
-	"github.com/nodelet/nodelet/volumes"
 )
 
 // hint is what may have changed for a pod: a level-triggered wake-up. Hints are collected until the next sync.
@@ -35,14 +34,13 @@ const observeRetry = time.Second
 // worker runs one pod: after each change it syncs, that is, it observes, plans and starts steps. Its goroutine owns all
 // state of the pod, so it needs no lock. Other goroutines reach it through its inbox, hints and results.
 type worker struct {
-	backends *Backends
-	log      *slog.Logger
-	limiters *limiters
+	cfg *Config
+	log *slog.Logger
 
 	inbox   latest.Value[Order]
 	hints   atomic.Uint32
 	wake    latest.Signal
-	results chan outcome
+	results chan execute.Outcome
 	timer   *time.Timer
 	// gone is closed when the worker returns. Later results are dropped.
 	gone chan struct{}
@@ -54,13 +52,8 @@ type worker struct {
 	desired Order
 	memory  podstate.Memory
 	cancels map[podstate.Key]context.CancelFunc
-	// mounts are the mounted volumes by name, pulled the images that are present by the keys of their steps, and
-	// onDisk the volumes that the end of the pod must unmount.
-	mounts map[string]volumes.Mounted
-	pulled map[podstate.Key]images.Image
-	// services are those that were read while the sandbox was created.
-	services *serviceRead
-	onDisk   map[string]volumes.OnDisk
+	// left is what the pod's steps have left for later ones.
+	left execute.Results
 	// facts come from snapshot, the runtime's last answer. stale: the runtime's state may have changed since.
 	facts    runtimeFacts
 	snapshot *cri.Snapshot
@@ -75,22 +68,20 @@ type worker struct {
 	startup startup
 }
 
-func newWorker(backends *Backends, limiters *limiters, log *slog.Logger) *worker {
+func newWorker(cfg *Config) *worker {
 	w := &worker{
-		backends:  backends,
-		log:       log,
-		limiters:  limiters,
+		cfg:       cfg,
+		log:       cfg.Log,
 		inbox:     latest.NewValue[Order](),
 		wake:      latest.NewSignal(),
-		results:   make(chan outcome),
+		results:   make(chan execute.Outcome),
 		timer:     time.NewTimer(time.Hour),
 		gone:      make(chan struct{}),
 		released:  make(chan struct{}),
 		reclaimed: make(chan struct{}),
 		memory:    podstate.NewMemory(),
 		cancels:   map[podstate.Key]context.CancelFunc{},
-		mounts:    map[string]volumes.Mounted{},
-		pulled:    map[podstate.Key]images.Image{},
+		left:      execute.NewResults(),
 		facts:     newRuntimeFacts(),
 		stale:     true,
 		reported:  reported{backoffs: map[string]string{}},
@@ -168,7 +159,7 @@ func (w *worker) take(o Order) {
 }
 
 // ended records the outcome of a step.
-func (w *worker) ended(r outcome) {
+func (w *worker) ended(r execute.Outcome) {
 	key := r.Step.Key()
 	if cancel := w.cancels[key]; cancel != nil && w.memory.InFlight[key] == r.Step {
 		cancel()
@@ -178,14 +169,10 @@ func (w *worker) ended(r outcome) {
 	if _, made := r.Step.(podstate.CreateContainer); made {
 		w.use()
 	}
-	switch s := r.Step.(type) {
-	case podstate.Mount:
-		if r.Problem == nil {
-			w.mounts[s.Volume] = r.mounted
-		}
+	w.left.Add(r)
+	switch r.Step.(type) {
 	case podstate.EnsureImage:
-		w.pulled[s.Key()] = r.image
-		w.startup.pulling += r.took // almost nothing if the image is present
+		w.startup.pulling += r.Took // almost nothing if the image is present
 	case podstate.CreateSandbox, podstate.StopSandbox, podstate.RemoveSandbox,
 		podstate.CreateContainer, podstate.StartContainer, podstate.StopContainer, podstate.RemoveContainer, podstate.Resize:
 		w.stale = true
@@ -232,9 +219,8 @@ func (w *worker) observeLater(err error) {
 // start runs a step in a goroutine. Its outcome comes back to the worker.
 func (w *worker) start(ctx context.Context, step podstate.Step) {
 	key := step.Key()
-	if _, sandbox := step.(podstate.CreateSandbox); sandbox {
-		w.services = readServices(ctx, w.backends, w.desired.Pod)
-	}
+	t := w.task(step)
+	w.cfg.Steps.Begin(ctx, t, &w.left)
 	ctx, cancel := context.WithCancel(ctx)
 	if older := w.cancels[key]; older != nil {
 		// A stricter stop replaces it. The older call continues, as the runtime serves both.
@@ -242,41 +228,25 @@ func (w *worker) start(ctx context.Context, step podstate.Step) {
 	}
 	w.cancels[key] = cancel
 	w.memory.Began(step)
-	t := w.task(step)
 	go func() {
-		began := time.Now()
-		out := t.execute(ctx)
-		out.took = time.Since(began)
-		t.report(out, out.took)
-		w.backends.Metrics.Step(t.pod, step, out.took, out.Problem)
 		select {
-		case w.results <- out:
+		case w.results <- w.cfg.Steps.Execute(ctx, t):
 		case <-w.gone:
 		}
 	}()
 }
 
-// task returns a step with the facts that it needs. It copies maps, as the worker changes them while the step runs.
-func (w *worker) task(step podstate.Step) *task {
-	t := &task{
-		backends:  w.backends,
-		log:       w.log,
-		limiters:  w.limiters,
-		step:      step,
-		pod:       w.desired.Pod,
-		instances: w.facts.containers,
+// task returns a step with the facts that it needs.
+func (w *worker) task(step podstate.Step) *execute.Task {
+	t := &execute.Task{
+		Log:       w.log,
+		Step:      step,
+		Pod:       w.desired.Pod,
+		Sandbox:   newestReady(w.facts.sandboxes),
+		Instances: w.facts.containers,
 	}
-	if s := newestReady(w.facts.sandboxes); s != nil {
-		t.sandbox = s
-	}
-	switch s := step.(type) {
-	case podstate.CreateContainer:
-		t.mounts, t.services, t.pulled = maps.Clone(w.mounts), w.services, maps.Clone(w.pulled)
-		t.image = w.pulled[podstate.EnsureImage{Container: s.Name}.Key()]
-	case podstate.StopContainer:
-		t.made = w.facts.made[s.ID]
-	case podstate.Unmount:
-		t.onDisk = w.onDisk[s.Volume]
+	if s, stops := step.(podstate.StopContainer); stops {
+		t.Made = w.facts.made[s.ID]
 	}
 	return t
 }

@@ -22,6 +22,9 @@ import (
 
 	"github.com/nodelet/nodelet/agent"
 	"github.com/nodelet/nodelet/agent/admission"
+	"github.com/nodelet/nodelet/agent/execute"
+	"github.com/nodelet/nodelet/agent/podcgroups"
+	"github.com/nodelet/nodelet/agent/podprobes"
 	"github.com/nodelet/nodelet/agent/spec"
 	"github.com/nodelet/nodelet/cri"
 	"github.com/nodelet/nodelet/cri/fake"
@@ -50,9 +53,11 @@ type world struct {
 	// noUserNamespaces: the runtime's handler does not support user namespaces.
 	noUserNamespaces bool
 	// devices replaces the devices of device plugins, of which there are none; may be nil.
-	devices agent.Devices
+	devices deviceBackend
 	// claims prepares resource claims; nil: there are none.
-	claims agent.Claims
+	claims claimBackend
+	// podFiles wraps the directories of the pods as the supervisor and the workers see them; may be nil.
+	podFiles func(agent.PodFiles) agent.PodFiles
 
 	mu     sync.Mutex
 	set    pods.Set
@@ -64,9 +69,27 @@ type world struct {
 	nodeSeen   <-chan struct{}
 	// allocatable are the resources that pods of the node may use.
 	allocatable corev1.ResourceList
-	// doomed is Backends.Doomed of the next run of the agent.
+	// doomed is Config.Doomed of the next run of the agent.
 	doomed func(*corev1.Pod) *agent.Eviction
 }
+
+// deviceBackend is both sides of the devices of device plugins.
+type deviceBackend interface {
+	agent.Devices
+	execute.Devices
+}
+
+// claimBackend is both sides of resource claims.
+type claimBackend interface {
+	agent.Claims
+	execute.Claims
+}
+
+// noClaims is a node without Dynamic Resource Allocation.
+type noClaims struct{ execute.NoClaims }
+
+func (noClaims) Holds(types.UID) bool { return false }
+func (noClaims) Pods() []types.UID    { return nil }
 
 // agentRun is one run of the agent on the node.
 type agentRun struct {
@@ -156,41 +179,72 @@ func (w *world) begin() {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	backends := &agent.Backends{
-		Runtime:     client,
-		Images:      images.New(client, images.Config{}),
-		Volumes:     mounts,
-		PodFS:       dirs,
-		Status:      l.status,
-		Events:      status.NewRecorder(status.RecorderConfig{Log: log}),
-		Objects:     func(*corev1.Pod) agent.Objects { return l.objects },
-		Node:        func() *spec.Node { return node },
-		RuntimeName: func() string { return "containerd" },
-		Pulled:      func() {},
-		Logs:        tree,
-		Doomed:      w.doomed,
-		Admit: func(pod *corev1.Pod, others []*corev1.Pod) admission.Verdict {
-			return admission.Admit(pod, admission.Node{Object: w.nodeObject(), Allocatable: node.Allocatable}, others)
-		},
-		NodeSeen: w.nodeSeen,
-	}
-	backends.Handler = func(string) agent.Handler { return agent.Handler{UserNamespaces: !w.noUserNamespaces} }
-	backends.UserNS = w.userNS(dirs)
-	if backends.Devices = w.devices; w.devices == nil {
-		if backends.Devices, err = devices.New(devices.Config{Root: w.root}); err != nil {
+	var devicePlugins deviceBackend = w.devices
+	if w.devices == nil {
+		if devicePlugins, err = devices.New(devices.Config{Root: w.root}); err != nil {
 			w.t.Fatal(err)
 		}
 	}
-	backends.Claims = w.claims
-	backends.Probes = probes.New(probes.Config{
-		Exec:    backends.Exec,
+	var resourceClaims claimBackend = noClaims{}
+	if w.claims != nil {
+		resourceClaims = w.claims
+	}
+	prober := probes.New(probes.Config{
+		Exec:    client.Output,
 		Verdict: func(pod types.UID, _ probes.Verdict) { l.VerdictChanged(pod) },
-		Attempt: func(pod types.UID, a probes.Attempt) { l.ProbeAttempted(pod, a) },
+		Attempt: func(pod types.UID, a probes.Attempt) {
+			if a.Reason != "" {
+				l.ProbeFailed(pod, a.Container, a.Reason, a.Message)
+			}
+		},
 	})
-	l.Supervisor = agent.NewSupervisor(backends, log)
+	events := status.NewRecorder(status.RecorderConfig{Log: log})
+	steps := execute.New(execute.Backends{
+		Runtime:        client,
+		Images:         images.New(client, images.Config{}),
+		Volumes:        mounts,
+		PodFiles:       dirs,
+		Logs:           tree,
+		Cgroups:        podcgroups.None{},
+		Devices:        devicePlugins,
+		Claims:         resourceClaims,
+		UserNamespaces: w.userNS(dirs),
+		Objects:        func(*corev1.Pod) execute.Objects { return l.objects },
+		Events:         events,
+		Metrics:        execute.NoMetrics{},
+		Node:           func() *spec.Node { return node },
+		Handler:        func(string) execute.Handler { return execute.Handler{UserNamespaces: !w.noUserNamespaces} },
+	})
+	var podFiles agent.PodFiles = dirs
+	if w.podFiles != nil {
+		podFiles = w.podFiles(dirs)
+	}
+	l.Supervisor = agent.NewSupervisor(agent.Config{
+		Backends: agent.Backends{
+			Runtime:  client,
+			Steps:    steps,
+			PodFiles: podFiles,
+			Volumes:  mounts,
+			Cgroups:  podcgroups.None{},
+			Devices:  devicePlugins,
+			Claims:   resourceClaims,
+			Probes:   podprobes.New(prober),
+			Objects:  func(*corev1.Pod) agent.Objects { return l.objects },
+			Status:   l.status,
+			Events:   events,
+		},
+		Node:        func() *spec.Node { return node },
+		NodeSeen:    w.nodeSeen,
+		RuntimeName: func() string { return "containerd" },
+		Admit: func(pod *corev1.Pod, others []*corev1.Pod) admission.Verdict {
+			return admission.Admit(pod, admission.Node{Object: w.nodeObject(), Allocatable: node.Allocatable}, others)
+		},
+		Doomed: w.doomed,
+		Log:    log,
+	})
 	var ctx context.Context
 	ctx, l.cancel = context.WithCancel(w.t.Context())
-	l.running.Go(func() { backends.Probes.Run(ctx) })
+	l.running.Go(func() { prober.Run(ctx) })
 	l.running.Go(func() { l.Run(ctx) })
 	w.agent = l
 	w.deliver()

@@ -108,6 +108,12 @@ func (c *Client) ExecSync(ctx context.Context, id string, cmd []string, timeout 
 	return ExecResult{Stdout: resp.GetStdout(), Stderr: resp.GetStderr(), ExitCode: resp.GetExitCode()}, err
 }
 
+// Output is ExecSync for callers that want both outputs as one.
+func (c *Client) Output(ctx context.Context, id string, cmd []string, timeout time.Duration) ([]byte, int32, error) {
+	r, err := c.ExecSync(ctx, id, cmd, timeout)
+	return append(r.Stdout, r.Stderr...), r.ExitCode, err
+}
+
 // Exec returns the URL at which the runtime serves a stream for a command in a container.
 func (c *Client) Exec(ctx context.Context, req *runtimeapi.ExecRequest) (string, error) {
 	resp, err := do(ctx, c.caller, "Exec", req.ContainerId, c.runtime.Exec, req)

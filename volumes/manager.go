@@ -22,6 +22,8 @@ type (
 	Mounted = podfs.Mounted
 	// OnDisk is a volume of a pod that is on the node.
 	OnDisk = podfs.OnDisk
+	// SubPath names a path within a volume of a pod.
+	SubPath = podfs.SubPath
 	// Objects returns the API objects that volumes are made of.
 	Objects = podfs.Objects
 )

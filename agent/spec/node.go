@@ -88,6 +88,18 @@ type MemoryQoS struct {
 // PodDir returns the pod's own directory.
 func (n *Node) PodDir(uid types.UID) string { return path.Join(n.PodsDir, string(uid)) }
 
+// PodAddress returns the address at which probes and hooks reach the containers of a pod, whose own addresses are
+// podIPs. It is empty if the address is not known yet.
+func (n *Node) PodAddress(pod *corev1.Pod, podIPs []string) string {
+	if pod.Spec.HostNetwork {
+		podIPs = n.HostIPs
+	}
+	if len(podIPs) == 0 {
+		return ""
+	}
+	return podIPs[0]
+}
+
 // HostsPath returns the path of the pod's /etc/hosts on the host. HostsFile returns its content.
 func (n *Node) HostsPath(uid types.UID) string { return path.Join(n.PodDir(uid), "etc-hosts") }
 

@@ -18,8 +18,11 @@ import (
 	"github.com/nodelet/nodelet/agent/admission"
 	"github.com/nodelet/nodelet/agent/allocatable"
 	"github.com/nodelet/nodelet/agent/eviction"
+	"github.com/nodelet/nodelet/agent/execute"
 	"github.com/nodelet/nodelet/agent/nodefacts"
 	"github.com/nodelet/nodelet/agent/podapi"
+	"github.com/nodelet/nodelet/agent/podcgroups"
+	"github.com/nodelet/nodelet/agent/podprobes"
 	"github.com/nodelet/nodelet/agent/podstate"
 	"github.com/nodelet/nodelet/agent/shutdown"
 	"github.com/nodelet/nodelet/cni/manager"
@@ -193,17 +196,11 @@ func (n *nodelet) makeNode() (err error) {
 }
 
 func (n *nodelet) nodeEvent(eventType, reason, message string) {
-	name := n.cfg.Node.Name
-	n.recorder.Event(status.Ref{Kind: "Node", Name: name, UID: types.UID(name)}, eventType, reason, message)
+	n.recorder.NodeEvent(eventType, reason, message)
 }
 
 func (n *nodelet) podEvent(pod *corev1.Pod, eventType, reason, message string) {
-	n.recorder.Event(status.Ref{
-		Kind:      "Pod",
-		Namespace: pod.Namespace,
-		Name:      pod.Name,
-		UID:       pod.UID,
-	}, eventType, reason, message)
+	n.recorder.PodEvent(pod, "", eventType, reason, message)
 }
 
 // makePods creates the sources of pods and of the objects that they refer to.
@@ -273,49 +270,85 @@ func (n *nodelet) makeAgent() error {
 	if err != nil {
 		return err
 	}
-	backends := &agent.Backends{
-		Runtime:      n.runtime,
-		Images:       puller,
-		Logs:         tree,
-		Volumes:      n.volumes,
-		PodFS:        n.podFS,
-		Devices:      n.devices,
-		Claims:       n.dra,
-		Cgroups:      n.cgroups,
-		Objects:      n.objectsFor,
-		Status:       n.status,
-		Events:       n.recorder,
-		Node:         n.facts.Spec,
-		RuntimeName:  n.monitor.RuntimeName,
-		BackoffFirst: c.CrashLoop.Initial,
-		BackoffMax:   c.CrashLoop.Max,
-		Pulled:       n.monitor.ImagesChanged,
-	}
-	backends.Admit, backends.NodeSeen, backends.Metrics = n.admit, n.node.Seen(), n.meter
-	backends.NetworkProblem = func(uid types.UID) string { return n.network.PodProblem(string(uid)) }
-	backends.Doomed = func(pod *corev1.Pod) *agent.Eviction { return n.shutdown.Interrupted(pod) }
-	if n.mirrors != nil {
-		backends.Gone = n.mirrors.Wake
-	}
-	backends.Handler = n.handler
-	if backends.UserNS, err = n.makeUserNS(); err != nil {
+	userNamespaces, err := n.makeUserNS()
+	if err != nil {
 		return err
 	}
+	var podCgroups interface {
+		agent.Cgroups
+		execute.Cgroups
+	} = podcgroups.None{}
+	if c.Cgroups.PerQOS {
+		podCgroups = podcgroups.New(n.cgroups, n.facts.Spec)
+	}
+	steps := execute.New(execute.Backends{
+		Runtime:        n.runtime,
+		Images:         puller,
+		Volumes:        n.volumes,
+		PodFiles:       n.podFS,
+		Logs:           tree,
+		Cgroups:        podCgroups,
+		Devices:        n.devices,
+		Claims:         n.dra,
+		UserNamespaces: userNamespaces,
+		Objects:        func(pod *corev1.Pod) execute.Objects { return n.objectsFor(pod) },
+		Events:         n.recorder,
+		Metrics:        n.meter,
+		Node:           n.facts.Spec,
+		Handler:        n.handler,
+	})
 	n.prober = probes.New(probes.Config{
-		Exec:    backends.Exec,
+		Exec:    n.runtime.Output,
 		Verdict: func(pod types.UID, _ probes.Verdict) { n.supervisor.VerdictChanged(pod) },
 		Attempt: func(pod types.UID, a probes.Attempt) {
 			n.metrics.ProbeAttempted(pod, a)
-			n.supervisor.ProbeAttempted(pod, a)
+			if a.Reason != "" {
+				n.supervisor.ProbeFailed(pod, a.Container, a.Reason, a.Message)
+			}
 		},
 	})
-	backends.Probes = n.prober
-	n.supervisor = agent.NewSupervisor(backends, n.log)
+	gone := func() {}
+	if n.mirrors != nil {
+		gone = n.mirrors.Wake
+	}
+	n.supervisor = agent.NewSupervisor(agent.Config{
+		Backends: agent.Backends{
+			Runtime:  n.runtime,
+			Steps:    steps,
+			PodFiles: n.podFS,
+			Volumes:  n.volumes,
+			Cgroups:  podCgroups,
+			Devices:  n.devices,
+			Claims:   n.dra,
+			Probes:   podprobes.New(n.prober),
+			Objects:  func(pod *corev1.Pod) agent.Objects { return n.objectsFor(pod) },
+			Status:   n.status,
+			Events:   n.recorder,
+			Metrics:  n.meter,
+		},
+		Node:              n.facts.Spec,
+		NodeSeen:          n.node.Seen(),
+		RuntimeName:       n.monitor.RuntimeName,
+		RecursiveReadOnly: func(handler string) bool { return n.monitor.Features(handler).GetRecursiveReadOnlyMounts() },
+		NetworkProblem:    func(uid types.UID) string { return n.network.PodProblem(string(uid)) },
+		Admit:             n.admit,
+		Doomed:            func(pod *corev1.Pod) *agent.Eviction { return n.shutdown.Interrupted(pod) },
+		Gone:              gone,
+		BackoffFirst:      c.CrashLoop.Initial,
+		BackoffMax:        c.CrashLoop.Max,
+		Log:               n.log,
+	})
 	return nil
 }
 
+// podObjects are the objects that pods refer to.
+type podObjects interface {
+	agent.Objects
+	execute.Objects
+}
+
 // objectsFor returns the objects of the manifests for static pods, and those of the API server for all others.
-func (n *nodelet) objectsFor(pod *corev1.Pod) agent.Objects {
+func (n *nodelet) objectsFor(pod *corev1.Pod) podObjects {
 	if n.objects == nil || podutil.IsStatic(pod) {
 		return n.local
 	}

@@ -42,6 +42,7 @@ func (n *nodelet) makePuller() (*images.Puller, error) {
 		Providers:   providers,
 		Records:     n.records,
 		Wanted:      n.collector.Wanted,
+		Pulled:      n.monitor.ImagesChanged,
 		Log:         n.log,
 	}), nil
 }

@@ -5,7 +5,7 @@ import (
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/nodelet/nodelet/agent"
+	"github.com/nodelet/nodelet/agent/execute"
 	"github.com/nodelet/nodelet/cri/monitor"
 	"github.com/nodelet/nodelet/kube/node"
 )
@@ -66,9 +66,9 @@ func (n *nodelet) withNetwork(c node.RuntimeCondition) node.RuntimeCondition {
 }
 
 // handler returns what a runtime handler can do; one that the runtime does not list has no special features.
-func (n *nodelet) handler(name string) agent.Handler {
+func (n *nodelet) handler(name string) execute.Handler {
 	f := n.monitor.Features(name)
-	return agent.Handler{RecursiveReadOnly: f.GetRecursiveReadOnlyMounts(), UserNamespaces: f.GetUserNamespaces()}
+	return execute.Handler{RecursiveReadOnly: f.GetRecursiveReadOnlyMounts(), UserNamespaces: f.GetUserNamespaces()}
 }
 
 // reportImages passes the images to the node and forgets who pulled those that are gone.

@@ -30,6 +30,8 @@ type Config struct {
 	Records *records.Store
 	// Wanted receives the ID of each image that a pod is about to use. May be nil.
 	Wanted func(id string)
+	// Pulled is called after a pull. May be nil.
+	Pulled func()
 	// Log receives problems with credentials; nil discards them.
 	Log *slog.Logger
 }
@@ -60,6 +62,9 @@ func New(runtime *cri.Client, cfg Config) *Puller {
 	p := &Puller{runtime: runtime, cfg: cfg, log: cfg.Log, flights: map[string]*flight{}}
 	if p.log == nil {
 		p.log = slog.New(slog.DiscardHandler)
+	}
+	if p.cfg.Pulled == nil {
+		p.cfg.Pulled = func() {}
 	}
 	if cfg.MaxParallel > 0 {
 		p.tokens = make(chan struct{}, cfg.MaxParallel)
@@ -138,6 +143,7 @@ func (p *Puller) Ensure(ctx context.Context, r Request) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
+	p.cfg.Pulled()
 	r.Event("Pulled", fmt.Sprintf("Successfully pulled image %q in %s (%s including waiting). Image size: %d bytes.",
 		r.Image, got.Took.Truncate(time.Millisecond), time.Since(began).Truncate(time.Millisecond), got.Size))
 	return got, nil

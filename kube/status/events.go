@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync/atomic"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/nodelet/nodelet/internal/backoff"
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 const (
@@ -84,6 +86,35 @@ func (r *Recorder) Event(ref Ref, eventType, reason, message string) {
 	default:
 		r.dropped.Add(1)
 	}
+}
+
+// PodEvent records that something happened to a pod, or to one of its containers if container is not empty.
+func (r *Recorder) PodEvent(pod *corev1.Pod, container, eventType, reason, message string) {
+	r.Event(Ref{
+		Kind:      "Pod",
+		Namespace: pod.Namespace,
+		Name:      pod.Name,
+		UID:       pod.UID,
+		FieldPath: fieldPath(pod, container),
+	}, eventType, reason, message)
+}
+
+// NodeEvent records that something happened to the node.
+func (r *Recorder) NodeEvent(eventType, reason, message string) {
+	r.Event(Ref{Kind: "Node", Name: r.cfg.Node, UID: types.UID(r.cfg.Node)}, eventType, reason, message)
+}
+
+// fieldPath returns the path of a container in the form that events have: spec.containers{app}. It is empty for a
+// container that the pod does not have.
+func fieldPath(pod *corev1.Pod, container string) string {
+	if container == "" {
+		return ""
+	}
+	role, c := podutil.Container(&pod.Spec, container)
+	if c == nil {
+		return ""
+	}
+	return fmt.Sprintf("spec.%s{%s}", role.Field(), container)
 }
 
 // Dropped returns how many events were lost because too many waited, or because the API server was unreachable for an

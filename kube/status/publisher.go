@@ -52,14 +52,6 @@ type Config struct {
 	Deleted func(uid types.UID)
 }
 
-// Options qualify one Set.
-type Options struct {
-	// Gone is true when nothing of the pod is left on the node: after its terminal status is published, the pod is
-	// deleted from the API server with a grace period of 0 and its UID as precondition. It cannot be taken back, and
-	// is ignored for mirror pods.
-	Gone bool
-}
-
 // Publisher brings pod statuses to the API server: newest wins, one request a pod at a time, several pods in parallel,
 // changes of readiness and terminal states first. Safe for concurrent use. Set only remembers; Run does the work.
 type Publisher struct {
@@ -123,7 +115,14 @@ func New(cfg Config) *Publisher {
 // static pod pass its mirror pod. Only what a node agent owns is ever sent: conditions of other owners, claim statuses
 // and the nominated node stay as they are. Neither argument may be changed after the call. Set never blocks on the
 // network, and a status that equals the known one costs no request.
-func (p *Publisher) Set(pod *corev1.Pod, status corev1.PodStatus, opts Options) {
+func (p *Publisher) Set(pod *corev1.Pod, status corev1.PodStatus) { p.set(pod, status, false) }
+
+// SetGone is Set for a pod of which nothing is left on the node: after its terminal status is published, the pod is
+// deleted from the API server with a grace period of 0 and its UID as precondition. It cannot be taken back. For a
+// mirror pod it is the same as Set.
+func (p *Publisher) SetGone(pod *corev1.Pod, status corev1.PodStatus) { p.set(pod, status, true) }
+
+func (p *Publisher) set(pod *corev1.Pod, status corev1.PodStatus, gone bool) {
 	now := time.Now()
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -138,7 +137,7 @@ func (p *Publisher) Set(pod *corev1.Pod, status corev1.PodStatus, opts Options) 
 		p.cfg.Log.Error("new pod status contradicts the published one, keeping the published one",
 			"pod", e.namespace+"/"+e.name, "podUID", e.uid, "err", problem)
 	}
-	if opts.Gone && !podutil.IsMirror(pod) && !e.gone {
+	if gone && !podutil.IsMirror(pod) && !e.gone {
 		e.gone = true
 		finish(&settled)
 	}

@@ -74,15 +74,15 @@ func TestOneRequestAnUpdateAndNoneWithoutChange(t *testing.T) {
 		b := newBench(t, 0)
 		b.run(t)
 		pod := b.api.add(testPod("a"))
-		b.p.Set(pod, running(pod, false), Options{})
+		b.p.Set(pod, running(pod, false))
 		synctest.Wait()
 		if got, want := b.api.log(), []string{"PATCH /api/v1/namespaces/ns/pods/a/status"}; !slices.Equal(got, want) {
 			t.Fatalf("requests %v, want %v", got, want)
 		}
-		b.p.Set(pod, running(pod, false), Options{}) // the watch has not shown the patch yet
+		b.p.Set(pod, running(pod, false)) // the watch has not shown the patch yet
 		synctest.Wait()
 		pod = b.api.get("ns", "a")
-		b.p.Set(pod, running(pod, false), Options{})
+		b.p.Set(pod, running(pod, false))
 		synctest.Wait()
 		if got := b.api.log(); len(got) > 0 {
 			t.Errorf("requests %v without a change", got)
@@ -103,7 +103,7 @@ func TestNewestWinsAndStatesBetweenAreDropped(t *testing.T) {
 		for i := range 50 {
 			s := running(pod, i%2 == 0)
 			s.Message = fmt.Sprint(i)
-			b.p.Set(pod, s, Options{})
+			b.p.Set(pod, s)
 			synctest.Wait()
 		}
 		close(release)
@@ -127,18 +127,18 @@ func TestReadinessAndEndGoFirst(t *testing.T) {
 		for _, name := range []string{"a", "b"} {
 			s := *pods[name].Status.DeepCopy()
 			s.Message = "m"
-			b.p.Set(pods[name], s, Options{})
+			b.p.Set(pods[name], s)
 		}
 		s := *pods["ready"].Status.DeepCopy()
 		s.Message = "m"
-		b.p.Set(pods["ready"], s, Options{}) // ordinary at first
-		b.p.Set(pods["ready"], running(pods["ready"], true), Options{})
+		b.p.Set(pods["ready"], s) // ordinary at first
+		b.p.Set(pods["ready"], running(pods["ready"], true))
 		reset := *pods["reset"].Status.DeepCopy()
 		reset.Conditions = append(reset.Conditions, corev1.PodCondition{Type: corev1.AllContainersRestarting, Status: corev1.ConditionTrue})
-		b.p.Set(pods["reset"], reset, Options{})
+		b.p.Set(pods["reset"], reset)
 		done := running(pods["done"], false)
 		done.Phase = corev1.PodSucceeded
-		b.p.Set(pods["done"], done, Options{Gone: true})
+		b.p.SetGone(pods["done"], done)
 		b.run(t)
 		synctest.Wait()
 		var got []string
@@ -164,11 +164,11 @@ func TestHeldChangesGoTogether(t *testing.T) {
 			for _, p := range []*corev1.Pod{pod, slow} {
 				s := *p.Status.DeepCopy()
 				s.Message = fmt.Sprint(i)
-				b.p.Set(p, s, Options{})
+				b.p.Set(p, s)
 			}
 			time.Sleep(time.Second / 10)
 		}
-		b.p.Set(pod, running(pod, true), Options{})
+		b.p.Set(pod, running(pod, true))
 		synctest.Wait()
 		if got := b.api.log(); len(got) != 1 || !strings.Contains(got[0], "/a/") {
 			t.Errorf("requests %q before the hold is over, want the one of the pod that became ready", got)
@@ -189,7 +189,7 @@ func TestFinalDelete(t *testing.T) {
 		b := newBench(t, 0)
 		b.run(t)
 		pod := b.api.add(testPod("a"))
-		b.p.Set(pod, running(pod, true), Options{Gone: true}) // a plan that forgot the terminal phase
+		b.p.SetGone(pod, running(pod, true)) // a plan that forgot the terminal phase
 		synctest.Wait()
 		if got := b.api.get("ns", "a"); got != nil {
 			t.Error("the pod is still there")
@@ -224,7 +224,7 @@ func TestPodReplacedUnderTheSameName(t *testing.T) {
 				old.Status.ObservedGeneration = 1
 				old.Status.Conditions[0].ObservedGeneration = 1
 			}
-			b.p.Set(old, s, Options{Gone: gone})
+			b.p.set(old, s, gone)
 			synctest.Wait()
 			if got := b.api.get("ns", "a"); got == nil || got.UID != "other" || !isReady(&got.Status) {
 				t.Errorf("gone=%v: the new pod was touched: %+v", gone, got)
@@ -250,7 +250,7 @@ func TestMirrorPodIsNotDeleted(t *testing.T) {
 		mirror := testPod("a")
 		mirror.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "hash"}
 		mirror = b.api.add(mirror)
-		b.p.Set(mirror, running(mirror, true), Options{Gone: true})
+		b.p.SetGone(mirror, running(mirror, true))
 		synctest.Wait()
 		if got := b.api.get("ns", "a"); got == nil || got.Status.Phase != corev1.PodRunning {
 			t.Errorf("mirror pod is %+v, want it Running", got)
@@ -269,11 +269,11 @@ func TestStandaloneKeepsStatuses(t *testing.T) {
 	deleted := make(chan types.UID, 1)
 	p := New(Config{Deleted: func(uid types.UID) { deleted <- uid }})
 	pod := testPod("a")
-	p.Set(pod, running(pod, true), Options{})
+	p.Set(pod, running(pod, true))
 	if s, ok := p.Newest(pod.UID); !ok || !isReady(&s) {
 		t.Errorf("Newest says %+v, %v", s, ok)
 	}
-	p.Set(pod, running(pod, false), Options{Gone: true})
+	p.SetGone(pod, running(pod, false))
 	if got := <-deleted; got != pod.UID {
 		t.Errorf("deleted %q", got)
 	}
@@ -287,10 +287,10 @@ func TestForgottenInFlightStaysForgotten(t *testing.T) {
 			b.api.before = func(string, string) error { return <-answer }
 			b.run(t)
 			pod := b.api.add(testPod("a"))
-			b.p.Set(pod, running(pod, true), Options{Gone: true})
+			b.p.SetGone(pod, running(pod, true))
 			synctest.Wait()
 			b.p.Forget(pod.UID)
-			b.p.Set(pod, running(pod, false), Options{}) // a worker that had not heard yet
+			b.p.Set(pod, running(pod, false)) // a worker that had not heard yet
 			b.p.Forget(pod.UID)
 			answer <- failure
 			if failure == nil {
@@ -316,7 +316,7 @@ func TestForgetDropsWhatIsQueued(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, 1)
 		pod := b.api.add(testPod("a"))
-		b.p.Set(pod, running(pod, true), Options{})
+		b.p.Set(pod, running(pod, true))
 		b.p.Forget(pod.UID)
 		b.run(t)
 		synctest.Wait()
@@ -332,7 +332,7 @@ func BenchmarkSetUnchanged(b *testing.B) {
 	pod.ResourceVersion, pod.Status = "1", fullStatus(2)
 	b.ReportAllocs()
 	for b.Loop() {
-		p.Set(pod, pod.Status, Options{})
+		p.Set(pod, pod.Status)
 	}
 }
 
@@ -367,7 +367,7 @@ func BenchmarkPublish(b *testing.B) {
 	b.ReportAllocs()
 	updates := 0
 	for b.Loop() {
-		p.Set(pod, next[updates%2], Options{})
+		p.Set(pod, next[updates%2])
 		updates++
 		<-done
 	}

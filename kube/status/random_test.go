@@ -45,7 +45,7 @@ func randomStatuses(t *testing.T, seed uint64) {
 		s := running(pods[i], r.IntN(2) == 0)
 		s.Message = fmt.Sprint("m", r.IntN(3))
 		last[name] = s
-		b.p.Set(pods[i], s, Options{})
+		b.p.Set(pods[i], s)
 		time.Sleep(time.Duration(r.IntN(300)) * time.Millisecond)
 	}
 	faults.end()
@@ -54,7 +54,7 @@ func randomStatuses(t *testing.T, seed uint64) {
 	for i := range pods {
 		pods[i] = b.api.get("ns", pods[i].Name)
 		if want, ok := last[pods[i].Name]; ok {
-			b.p.Set(pods[i], want, Options{})
+			b.p.Set(pods[i], want)
 		}
 	}
 	time.Sleep(2 * time.Minute)

@@ -99,7 +99,7 @@ func TestRealServerAcceptsStatuses(t *testing.T) {
 	status := fullStatus(1)
 	status.ContainerStatuses[0].Name, status.QOSClass = "app", ""
 	status.Conditions = append(status.Conditions, corev1.PodCondition{Type: corev1.PodResizePending, Status: "True", Reason: "Deferred"})
-	s.p.Set(pod, status, Options{})
+	s.p.Set(pod, status)
 	got := <-s.seen
 	settled, _ := settle(pod, &got.Status, status, time.Now())
 	if !unchanged(&got.Status, &settled) {
@@ -109,14 +109,14 @@ func TestRealServerAcceptsStatuses(t *testing.T) {
 	status.Conditions = status.Conditions[:5]
 	status.PodIPs = []corev1.PodIP{{IP: "10.1.0.9"}, {IP: "fd00::9"}}
 	status.PodIP = "10.1.0.9"
-	s.p.Set(pod, status, Options{})
+	s.p.Set(pod, status)
 	got = <-s.seen
 	if podutil.Condition(got.Status.Conditions, corev1.PodResizePending) != nil || got.Status.PodIPs[0].IP != "10.1.0.9" || len(got.Status.PodIPs) != 2 {
 		t.Errorf("conditions %v, podIPs %v", got.Status.Conditions, got.Status.PodIPs)
 	}
 	status.Phase = corev1.PodSucceeded
 	status.ContainerStatuses[0].State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: "Completed"}}
-	s.p.Set(got, status, Options{Gone: true})
+	s.p.SetGone(got, status)
 	if got = <-s.seen; got.Status.Phase != corev1.PodSucceeded || isReady(&got.Status) {
 		t.Errorf("phase %s, ready %v", got.Status.Phase, isReady(&got.Status))
 	}
@@ -135,7 +135,7 @@ func TestRealServerReplacedPods(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !gone { // a name without a pod
-			s.p.Set(old, running(old, true), Options{})
+			s.p.Set(old, running(old, true))
 			s.awaitDeleted(old.UID)
 		}
 		next := s.create(old.Name)
@@ -146,7 +146,7 @@ func TestRealServerReplacedPods(t *testing.T) {
 			old.Status.StartTime, old.Status.ObservedGeneration = &metav1.Time{Time: time.Unix(1, 0)}, old.Generation
 			status = *old.Status.DeepCopy()
 		}
-		s.p.Set(old, status, Options{Gone: gone})
+		s.p.set(old, status, gone)
 		s.awaitDeleted(old.UID)
 		if len(s.seen) > 0 {
 			t.Errorf("gone=%v: a patch was accepted", gone)

@@ -32,7 +32,7 @@ func TestOutageLosesNothingAndMakesNoStorm(t *testing.T) {
 		for i := range 110 {
 			pod := b.api.add(testPod(fmt.Sprint("p", i)))
 			pods = append(pods, pod)
-			b.p.Set(pod, running(pod, true), Options{})
+			b.p.Set(pod, running(pod, true))
 		}
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()
@@ -41,7 +41,7 @@ func TestOutageLosesNothingAndMakesNoStorm(t *testing.T) {
 			t.Errorf("%d requests in 10 minutes without an API server, want about one in 7.5 s", tries)
 		}
 		newer := running(pods[7], false)
-		b.p.Set(pods[7], newer, Options{})
+		b.p.Set(pods[7], newer)
 		down.Store(false)
 		ctx, cancel := context.WithTimeout(t.Context(), 11*time.Second)
 		defer cancel()
@@ -72,8 +72,8 @@ func TestRefusedPodDoesNotHoldUpOthers(t *testing.T) {
 		b.run(t)
 		bad, good := b.api.add(testPod("bad")), b.api.add(testPod("good"))
 		start := time.Now()
-		b.p.Set(bad, running(bad, true), Options{})
-		b.p.Set(good, running(good, true), Options{})
+		b.p.Set(bad, running(bad, true))
+		b.p.Set(good, running(good, true))
 		synctest.Wait()
 		if got := b.api.get("ns", "good"); !isReady(&got.Status) || time.Since(start) > 0 {
 			t.Error("the good pod had to wait")
@@ -98,7 +98,7 @@ func TestAnswersThatAreNotTheAPIServers(t *testing.T) {
 		}
 		b.run(t)
 		pod := b.api.add(testPod("a"))
-		b.p.Set(pod, running(pod, true), Options{})
+		b.p.Set(pod, running(pod, true))
 		time.Sleep(time.Minute)
 		if len(b.deleted) > 0 {
 			t.Error("a proxy's 404 was taken for the pod's end")
@@ -126,7 +126,7 @@ func TestConflictAboutSomethingElseIsRetried(t *testing.T) {
 				}
 				b.run(t)
 				pod := b.api.add(testPod("druid-0"))
-				b.p.Set(pod, running(pod, false), Options{Gone: true})
+				b.p.SetGone(pod, running(pod, false))
 				synctest.Wait()
 				if got := len(b.deleted); got != 0 {
 					t.Errorf("%d pods reported as deleted after a conflict, want 0", got)
@@ -152,10 +152,10 @@ func TestHangingRequestHurtsOnlyItsPod(t *testing.T) {
 		}
 		b.run(t)
 		stuck := b.api.add(testPod("stuck"))
-		b.p.Set(stuck, running(stuck, true), Options{})
+		b.p.Set(stuck, running(stuck, true))
 		for i := range 20 {
 			pod := b.api.add(testPod(fmt.Sprint("p", i)))
-			b.p.Set(pod, running(pod, true), Options{})
+			b.p.Set(pod, running(pod, true))
 		}
 		synctest.Wait()
 		for i := range 20 {
@@ -181,7 +181,7 @@ func TestFewPodsReturnQuicklyAfterALongOutage(t *testing.T) {
 		b.run(t)
 		for i := range 2 {
 			pod := b.api.add(testPod(fmt.Sprint("p", i)))
-			b.p.Set(pod, running(pod, true), Options{})
+			b.p.Set(pod, running(pod, true))
 		}
 		for range 50 { // the time of return must not matter
 			time.Sleep(10 * time.Minute)
@@ -194,7 +194,7 @@ func TestFewPodsReturnQuicklyAfterALongOutage(t *testing.T) {
 			down.Store(true)
 			for i := range 2 {
 				pod := b.api.get("ns", fmt.Sprint("p", i))
-				b.p.Set(pod, running(pod, !isReady(&pod.Status)), Options{})
+				b.p.Set(pod, running(pod, !isReady(&pod.Status)))
 			}
 		}
 	})

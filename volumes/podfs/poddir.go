@@ -47,6 +47,18 @@ func (d *PodDirs) Pods() ([]types.UID, error) {
 	return uids, nil
 }
 
+// HasPodDir reports whether a pod has a directory. Every error but ENOENT is returned: the directory may exist.
+func (v *FS) HasPodDir(uid types.UID) (bool, error) {
+	_, err := os.Lstat(filepath.Join(v.podsDir, string(uid)))
+	switch {
+	case err == nil:
+		return true, nil
+	case errors.Is(err, os.ErrNotExist):
+		return false, nil
+	}
+	return false, fmt.Errorf("look up pod directory: %w", err)
+}
+
 // MakePodDir makes the directory of a pod. What is in it is made when there is something to put there: a directory
 // costs, above all on a file system from which many files have just gone.
 func (d *PodDirs) MakePodDir(uid types.UID) error {

@@ -256,3 +256,19 @@ func TestNew(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestHasPodDir checks that a directory is absent only if the kernel says so.
+func TestHasPodDir(t *testing.T) {
+	v := newVolumes(t)
+	if err := v.MakePodDir("here"); err != nil {
+		t.Fatal(err)
+	}
+	for uid, want := range map[types.UID]bool{"here": true, "gone": false} {
+		if got, err := v.HasPodDir(uid); got != want || err != nil {
+			t.Errorf("%s: got %v, %v, want %v", uid, got, err, want)
+		}
+	}
+	if _, err := v.HasPodDir(types.UID(strings.Repeat("x", 1000))); err == nil {
+		t.Error("a name that the kernel refuses: got no error, want one")
+	}
+}

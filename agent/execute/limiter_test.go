@@ -1,4 +1,4 @@
-package agent
+package execute
 
 import (
 	"context"
@@ -90,15 +90,15 @@ func TestVolumesGoAhead(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "uid"},
 					Spec: corev1.PodSpec{Volumes: []corev1.Volume{{Name: "v", VolumeSource: c.volume}}}}
-				backends := &Backends{
-					Volumes: slowVolumes{after: c.after},
-					Node:    func() *spec.Node { return &spec.Node{} },
-					Objects: func(*corev1.Pod) Objects { return nil },
-				}
 				limits := &limiters{create: newLimiter(3, 1, callCounts), publish: newLimiter(1, 1, callCounts)}
-				mount := &task{backends: backends, limiters: limits, pod: pod, step: podstate.Mount{Volume: "v"}}
+				x := &mounts{
+					volumes:  slowVolumes{after: c.after},
+					objects:  func(*corev1.Pod) Objects { return nil },
+					node:     func() *spec.Node { return &spec.Node{} },
+					limiters: limits,
+				}
 				began := time.Now()
-				go mount.execute(t.Context())
+				go x.mount(t.Context(), &Task{Pod: pod}, podstate.Mount{Volume: "v"})
 				synctest.Wait()
 				begun := make([]time.Duration, len(c.want))
 				for i := range begun {

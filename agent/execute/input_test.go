@@ -1,4 +1,4 @@
-package agent
+package execute
 
 import (
 	"errors"
@@ -59,8 +59,8 @@ func TestLargeEnvFileIsRefused(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "env"), make([]byte, spec.MaxEnvFile+1), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	task := &task{mounts: map[string]volumes.Mounted{"vol": {HostPath: dir}}}
-	_, err := task.envFiles(&corev1.Container{Env: []corev1.EnvVar{{Name: "A", ValueFrom: &corev1.EnvVarSource{
+	task := &Task{mounts: map[string]volumes.Mounted{"vol": {HostPath: dir}}}
+	_, err := envFiles(task, &corev1.Container{Env: []corev1.EnvVar{{Name: "A", ValueFrom: &corev1.EnvVarSource{
 		FileKeyRef: &corev1.FileKeySelector{VolumeName: "vol", Path: "env", Key: "A"}}}}})
 	var got *spec.Reason
 	want := "larger than 65536 bytes"
@@ -69,8 +69,10 @@ func TestLargeEnvFileIsRefused(t *testing.T) {
 	}
 }
 
+func named(name string) corev1.LocalObjectReference { return corev1.LocalObjectReference{Name: name} }
+
 // envTask is a task for the container app, whose environment comes from everywhere, with the objects that there are.
-func envTask(t *testing.T, configMaps, secrets []string) (*task, *corev1.Container) {
+func envTask(t *testing.T, configMaps, secrets []string) (*Task, *inputs, *corev1.Container) {
 	local := objects.NewLocal(nil, nil)
 	cms, ss := map[types.NamespacedName]*corev1.ConfigMap{}, map[types.NamespacedName]*corev1.Secret{}
 	for _, n := range configMaps {
@@ -94,15 +96,24 @@ func envTask(t *testing.T, configMaps, secrets []string) (*task, *corev1.Contain
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default", UID: "uid"}, Spec: corev1.PodSpec{
 		Containers: []corev1.Container{app}, EnableServiceLinks: new(bool),
 		Volumes: []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}}}
-	backends := (&Backends{Objects: func(*corev1.Pod) Objects { return local },
-		Node: func() *spec.Node { return &spec.Node{PodsDir: "/pods", Cgroups: spec.Cgroups{Flat: true}} }}).complete()
-	return &task{backends: backends, pod: pod, sandbox: &podstate.Sandbox{IPs: []string{"10.0.0.1"}},
-		mounts: map[string]volumes.Mounted{"data": {HostPath: dir}}}, &pod.Spec.Containers[0]
+	x := New(Backends{
+		Objects: func(*corev1.Pod) Objects { return local },
+		Devices: NoDevices{},
+		Claims:  NoClaims{},
+		Handler: func(string) Handler { return Handler{} },
+		Node:    func() *spec.Node { return &spec.Node{PodsDir: "/pods", Cgroups: spec.Cgroups{Flat: true}} },
+	})
+	task := &Task{
+		Pod:     pod,
+		Sandbox: &podstate.Sandbox{IPs: []string{"10.0.0.1"}},
+		mounts:  map[string]volumes.Mounted{"data": {HostPath: dir}},
+	}
+	return task, x.containers.inputs, &pod.Spec.Containers[0]
 }
 
 // env is the environment that the container would get.
-func (t *task) env(test *testing.T) (map[string]string, error) {
-	in, err := t.containerInput(test.Context(), podstate.CreateContainer{Name: "app"})
+func env(t *testing.T, task *Task, x *inputs) (map[string]string, error) {
+	in, err := x.collect(t.Context(), task, podstate.CreateContainer{Name: "app"})
 	if err != nil {
 		return nil, err
 	}
@@ -119,8 +130,8 @@ func (t *task) env(test *testing.T) (map[string]string, error) {
 
 // TestEnvironment: objects, files and facts reach the environment of a container.
 func TestEnvironment(t *testing.T) {
-	task, _ := envTask(t, []string{"all"}, []string{"one"})
-	got, err := task.env(t)
+	task, x, _ := envTask(t, []string{"all"}, []string{"one"})
+	got, err := env(t, task, x)
 	want := map[string]string{"ALL_key": "all", "ONE": "one", "FILE": "file", "IP": "10.0.0.1"}
 	for key, value := range want {
 		if got[key] != value {
@@ -139,15 +150,15 @@ func TestEnvironmentIsReadSideBySide(t *testing.T) {
 		server.Intercept(func(*http.Request) *apierrors.StatusError { time.Sleep(2 * time.Second); return nil })
 		api := objects.New(objects.Config{Core: c.Core, Node: c.Node, Log: slog.New(slog.DiscardHandler)})
 		defer api.Close()
-		task, app := envTask(t, nil, nil)
-		task.backends.Objects = func(*corev1.Pod) Objects { return api }
+		task, x, app := envTask(t, nil, nil)
+		x.objects = func(*corev1.Pod) Objects { return api }
 		for _, name := range []string{"all", "b", "c", "d"} {
 			server.Put(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}})
 			app.EnvFrom = append(app.EnvFrom, corev1.EnvFromSource{ConfigMapRef: &corev1.ConfigMapEnvSource{LocalObjectReference: named(name)}})
 		}
 		server.Put(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "one"}})
 		began := time.Now()
-		got, err := task.environment(t.Context(), app)
+		got, err := x.environment(t.Context(), task, app)
 		if err != nil || len(got.ConfigMaps) != 4 || len(got.Secrets) != 1 {
 			t.Errorf("got %d ConfigMaps, %d Secrets, %v, want 4 and 1", len(got.ConfigMaps), len(got.Secrets), err)
 		}
@@ -162,16 +173,16 @@ func TestEnvironmentIsMissing(t *testing.T) {
 	optional := true
 	for _, c := range []struct {
 		name  string
-		spoil func(task *task, c *corev1.Container)
+		spoil func(task *Task, c *corev1.Container)
 		want  string
 	}{
-		{"ConfigMap", func(_ *task, c *corev1.Container) { c.EnvFrom[0].ConfigMapRef.Name = "gone" }, `configmap "gone" not found`},
-		{"Secret", func(_ *task, c *corev1.Container) { c.Env[0].ValueFrom.SecretKeyRef.Name = "gone" }, `secret "gone" not found`},
-		{"key", func(_ *task, c *corev1.Container) { c.Env[0].ValueFrom.SecretKeyRef.Key = "gone" }, `couldn't find key gone in Secret default/one`},
-		{"optional Secret", func(_ *task, c *corev1.Container) {
+		{"ConfigMap", func(_ *Task, c *corev1.Container) { c.EnvFrom[0].ConfigMapRef.Name = "gone" }, `configmap "gone" not found`},
+		{"Secret", func(_ *Task, c *corev1.Container) { c.Env[0].ValueFrom.SecretKeyRef.Name = "gone" }, `secret "gone" not found`},
+		{"key", func(_ *Task, c *corev1.Container) { c.Env[0].ValueFrom.SecretKeyRef.Key = "gone" }, `couldn't find key gone in Secret default/one`},
+		{"optional Secret", func(_ *Task, c *corev1.Container) {
 			c.Env[0].ValueFrom.SecretKeyRef.Name, c.Env[0].ValueFrom.SecretKeyRef.Optional = "gone", &optional
 		}, ""},
-		{"pipe for a file", func(task *task, c *corev1.Container) {
+		{"pipe for a file", func(task *Task, c *corev1.Container) {
 			if err := unix.Mkfifo(filepath.Join(task.mounts["data"].HostPath, "pipe"), 0o600); err != nil {
 				t.Fatal(err)
 			}
@@ -179,9 +190,9 @@ func TestEnvironmentIsMissing(t *testing.T) {
 		}, `cannot read environment file "pipe" of volume "data"`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			task, app := envTask(t, []string{"all"}, []string{"one"})
+			task, x, app := envTask(t, []string{"all"}, []string{"one"})
 			c.spoil(task, app)
-			_, err := task.env(t)
+			_, err := env(t, task, x)
 			var reason *spec.Reason
 			switch {
 			case c.want == "" && err != nil:
@@ -195,13 +206,13 @@ func TestEnvironmentIsMissing(t *testing.T) {
 
 // TestEphemeralTarget: an ephemeral container looks at the running instance of its target.
 func TestEphemeralTarget(t *testing.T) {
-	task := &task{pod: &corev1.Pod{Spec: corev1.PodSpec{EphemeralContainers: []corev1.EphemeralContainer{
+	task := &Task{Pod: &corev1.Pod{Spec: corev1.PodSpec{EphemeralContainers: []corev1.EphemeralContainer{
 		{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "debug"}, TargetContainerName: "app"},
 		{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "alone"}}}}},
-		instances: []podstate.Container{{ID: "old", Name: "app", State: podstate.ContainerExited}, {ID: "new", Name: "app", State: podstate.ContainerRunning},
+		Instances: []podstate.Container{{ID: "old", Name: "app", State: podstate.ContainerExited}, {ID: "new", Name: "app", State: podstate.ContainerRunning},
 			{ID: "other", Name: "other", State: podstate.ContainerRunning}}}
 	for name, want := range map[string]string{"debug": "new", "alone": "", "app": ""} {
-		if got := task.target(name); got != want {
+		if got := target(task, name); got != want {
 			t.Errorf("%s looks at %q, want %q", name, got, want)
 		}
 	}
@@ -209,18 +220,18 @@ func TestEphemeralTarget(t *testing.T) {
 
 // TestServicesAreReadOnce: the list that was read with the sandbox serves the containers while it is young.
 func TestServicesAreReadOnce(t *testing.T) {
-	task, _ := envTask(t, nil, nil)
+	task, x, _ := envTask(t, nil, nil)
 	known := []*corev1.Service{{ObjectMeta: metav1.ObjectMeta{Name: "known"}}}
 	done := make(chan struct{})
 	close(done)
 	for age, want := range map[time.Duration]int{time.Second: 1, time.Minute: 0} {
 		task.services = &serviceRead{began: time.Now().Add(-age), done: done, all: known}
-		if got, err := task.podServices(t.Context()); len(got) != want || err != nil {
+		if got, err := podServices(t.Context(), task, x.objects(task.Pod)); len(got) != want || err != nil {
 			t.Errorf("a list of %v ago gives %d services, %v", age, len(got), err)
 		}
 	}
 	task.services = &serviceRead{began: time.Now(), done: done, all: known, err: errors.New("unreachable")}
-	if got, err := task.podServices(t.Context()); len(got) != 0 || err != nil {
+	if got, err := podServices(t.Context(), task, x.objects(task.Pod)); len(got) != 0 || err != nil {
 		t.Errorf("after a read that failed: %d services, %v", len(got), err)
 	}
 }

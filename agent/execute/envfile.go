@@ -1,4 +1,4 @@
-package agent
+package execute
 
 import (
 	"errors"
@@ -15,7 +15,7 @@ import (
 // envFiles reads the files in volumes that the container's environment refers to. Each is opened beneath the root of
 // its volume, so symbolic links cannot lead outside. A file that does not exist is left out: spec knows whether it is
 // optional.
-func (t *task) envFiles(c *corev1.Container) (map[spec.EnvFile][]byte, error) {
+func envFiles(t *Task, c *corev1.Container) (map[spec.EnvFile][]byte, error) {
 	wanted := spec.EnvFiles(c)
 	if len(wanted) == 0 {
 		return nil, nil

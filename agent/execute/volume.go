@@ -1,4 +1,4 @@
-package agent
+package execute
 
 import (
 	"context"
@@ -6,26 +6,25 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodelet/nodelet/agent/podstate"
 	"github.com/nodelet/nodelet/agent/spec"
 	"github.com/nodelet/nodelet/volumes"
 )
 
-// Volumes mounts and unmounts the volumes of pods. It is *volumes.Manager, where each method is described.
-type Volumes interface {
-	Mount(ctx context.Context, r volumes.Request, objects volumes.Objects) (volumes.Mounted, error)
-	Unmount(ctx context.Context, pod types.UID, v volumes.OnDisk) error
-	List(pod types.UID) ([]volumes.OnDisk, error)
-	Pods() ([]types.UID, error)
+// mounts mounts and unmounts the volumes of pods.
+type mounts struct {
+	volumes  Volumes
+	objects  func(*corev1.Pod) Objects
+	node     func() *spec.Node
+	limiters *limiters
 }
 
 // mount mounts one of the pod's volumes, or refreshes its contents. Fewer sandboxes are created meanwhile. An
 // external volume counts for a shorter time: its disk may first have to be attached or provisioned, which does not
 // load this node.
-func (t *task) mount(ctx context.Context, s podstate.Mount) (m volumes.Mounted, err error) {
-	v := volumeOf(t.pod, s.Volume)
+func (x *mounts) mount(ctx context.Context, t *Task, s podstate.Mount) (m volumes.Mounted, err error) {
+	v := volumeOf(t.Pod, s.Volume)
 	if v == nil {
 		return m, fmt.Errorf("volume %q is not in the pod's spec any more", s.Volume)
 	}
@@ -33,11 +32,15 @@ func (t *task) mount(ctx context.Context, s podstate.Mount) (m volumes.Mounted, 
 	if volumes.External(v) {
 		countFor = externalVolumeCounts
 	}
-	err = t.limiters.create.yield(countFor, func() error {
-		m, err = t.backends.Volumes.Mount(ctx, t.volumeRequest(v), t.backends.Objects(t.pod))
+	err = x.limiters.create.yield(countFor, func() error {
+		m, err = x.volumes.Mount(ctx, x.request(t.Pod, v), x.objects(t.Pod))
 		return err
 	})
 	return m, err
+}
+
+func (x *mounts) unmount(ctx context.Context, t *Task) error {
+	return x.volumes.Unmount(ctx, t.Pod.UID, t.onDisk)
 }
 
 func volumeOf(pod *corev1.Pod, name string) *corev1.Volume {
@@ -49,18 +52,18 @@ func volumeOf(pod *corev1.Pod, name string) *corev1.Volume {
 	return nil
 }
 
-func (t *task) volumeRequest(v *corev1.Volume) volumes.Request {
-	node := t.backends.Node()
+func (x *mounts) request(pod *corev1.Pod, v *corev1.Volume) volumes.Request {
+	node := x.node()
 	return volumes.Request{
-		Pod:         t.pod,
+		Pod:         pod,
 		Volume:      v,
 		Allocatable: node.Allocatable,
 		Now:         time.Now(),
-		Limit:       t.limiters.publish.do,
+		Limit:       x.limiters.publish.do,
 		SELinux: volumes.SELinux{
 			Enabled:   node.SELinux,
 			EveryMode: node.SELinuxMount,
-			Labels:    func() ([]string, error) { return spec.VolumeLabels(node, t.pod, v.Name) },
+			Labels:    func() ([]string, error) { return spec.VolumeLabels(node, pod, v.Name) },
 		},
 	}
 }

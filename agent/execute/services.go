@@ -1,11 +1,12 @@
-package agent
+package execute
 
 import (
 	"context"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 const (
@@ -24,31 +25,19 @@ type serviceRead struct {
 	err   error
 }
 
-func readServices(ctx context.Context, h *Backends, pod *corev1.Pod) *serviceRead {
+func readServices(ctx context.Context, objects Objects, pod *corev1.Pod) *serviceRead {
 	r := &serviceRead{began: time.Now(), done: make(chan struct{})}
 	go func() {
 		defer close(r.done)
 		ctx, cancel := context.WithTimeout(ctx, servicesTimeout)
 		defer cancel()
-		r.all, r.err = listServices(ctx, h, pod)
+		r.all, r.err = objects.Services(ctx, podutil.ServicesNamespace(pod))
 	}()
 	return r
 }
 
-func listServices(ctx context.Context, h *Backends, pod *corev1.Pod) ([]*corev1.Service, error) {
-	return h.Objects(pod).Services(ctx, servicesNamespace(pod))
-}
-
-// servicesNamespace is the namespace of the services whose addresses are in the environment of a pod.
-func servicesNamespace(pod *corev1.Pod) string {
-	if links := pod.Spec.EnableServiceLinks; links != nil && !*links {
-		return metav1.NamespaceDefault // the service of the API server is always there
-	}
-	return pod.Namespace
-}
-
 // podServices returns the services in the environment of the pod: those read with its sandbox if they are new enough.
-func (t *task) podServices(ctx context.Context) ([]*corev1.Service, error) {
+func podServices(ctx context.Context, t *Task, objects Objects) ([]*corev1.Service, error) {
 	if r := t.services; r != nil && time.Since(r.began) < servicesMaxAge {
 		select {
 		case <-r.done:
@@ -59,5 +48,5 @@ func (t *task) podServices(ctx context.Context) ([]*corev1.Service, error) {
 			return nil, ctx.Err()
 		}
 	}
-	return listServices(ctx, t.backends, t.pod)
+	return objects.Services(ctx, podutil.ServicesNamespace(t.Pod))
 }

@@ -1,0 +1,125 @@
+package execute
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nodelet/nodelet/agent/podstate"
+	"github.com/nodelet/nodelet/agent/spec"
+)
+
+// containers creates and starts instances of containers, and removes those that have exited.
+type containers struct {
+	runtime   Runtime
+	inputs    *inputs
+	files     *containerFiles
+	sandboxes *sandboxes
+	events    Events
+}
+
+// create creates an instance of a container.
+func (x *containers) create(ctx context.Context, t *Task, s podstate.CreateContainer) error {
+	in, err := x.inputs.collect(ctx, t, s)
+	if err != nil {
+		return err
+	}
+	cfg, err := spec.Container(in)
+	if err != nil {
+		return err
+	}
+	sandbox, err := x.sandboxes.config(t.Pod, t.Sandbox.Attempt)
+	if err != nil {
+		return err
+	}
+	if err := x.files.make(t, s); err != nil {
+		return err
+	}
+	if _, err := x.runtime.CreateContainer(ctx, s.SandboxID, cfg, sandbox); err != nil {
+		return err
+	}
+	x.events.PodEvent(t.Pod, s.Name, corev1.EventTypeNormal, "Created", "Container created")
+	return nil
+}
+
+func (x *containers) start(ctx context.Context, t *Task, s podstate.StartContainer) error {
+	if err := x.runtime.StartContainer(ctx, s.ID); err != nil {
+		return err
+	}
+	x.events.PodEvent(t.Pod, s.Name, corev1.EventTypeNormal, "Started", "Container started")
+	if err := x.files.linkLog(t, s.Name, s.ID); err != nil {
+		t.Log.Warn("cannot link the log of a container for log collectors", "container", s.Name, "err", err)
+	}
+	return nil
+}
+
+// remove removes an exited instance and, unless its log is kept, the log and the link to it.
+func (x *containers) remove(ctx context.Context, t *Task, s podstate.RemoveContainer) error {
+	if err := x.runtime.RemoveContainer(ctx, s.ID); err != nil {
+		return err
+	}
+	if s.KeepLog {
+		return nil
+	}
+	return x.files.removeLog(t, s.Name, s.ID)
+}
+
+// containerFiles makes the files of instances in the directories of their pods and of their logs.
+type containerFiles struct {
+	pods PodFiles
+	logs Logs
+	node func() *spec.Node
+}
+
+// make creates the files of an instance: the hosts file, the termination message, and the log directory.
+func (x *containerFiles) make(t *Task, s podstate.CreateContainer) error {
+	if err := x.logs.Make(filepath.Dir(x.logPath(t.Pod, s.Name, s.Attempt))); err != nil {
+		return fmt.Errorf("make log directory: %w", err)
+	}
+	hosts, err := hostsFile(t.Pod, x.node(), t.podIPs())
+	if err != nil {
+		return err
+	}
+	if _, err := x.pods.WriteHosts(t.Pod.UID, hosts); err != nil {
+		return err
+	}
+	log := filepath.Base(x.node().TerminationLogPath(t.Pod.UID, s.Name, s.Attempt))
+	_, err = x.pods.TerminationLog(t.Pod.UID, s.Name, log)
+	return err
+}
+
+// linkLog links the log of an instance for log collectors; the name of the link identifies the container.
+func (x *containerFiles) linkLog(t *Task, container, id string) error {
+	c := t.instance(id)
+	if c == nil {
+		return nil
+	}
+	return x.logs.Link(x.logPath(t.Pod, container, c.Attempt), linkName(t.Pod, container, id))
+}
+
+func (x *containerFiles) removeLog(t *Task, container, id string) error {
+	c := t.instance(id)
+	if c == nil {
+		return nil
+	}
+	if err := x.logs.RemoveLog(x.logPath(t.Pod, container, c.Attempt), linkName(t.Pod, container, id)); err != nil {
+		return fmt.Errorf("remove log: %w", err)
+	}
+	return nil
+}
+
+// logPath returns the path of the log of one instance.
+func (x *containerFiles) logPath(pod *corev1.Pod, container string, attempt uint32) string {
+	return filepath.Join(x.node().PodLogDir(pod.Namespace, pod.Name, pod.UID), spec.LogPath(container, attempt))
+}
+
+// linkName returns the name of the link to the log of one instance. A name that is too long for a file is cut, as the
+// kubelet does.
+func linkName(pod *corev1.Pod, container, id string) string {
+	const end = ".log"
+	name := fmt.Sprintf("%s_%s_%s-%s", pod.Name, pod.Namespace, container, id)
+	return name[:min(len(name), unix.NAME_MAX-len(end))] + end
+}

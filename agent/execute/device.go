@@ -1,0 +1,57 @@
+package execute
+
+import (
+	"context"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodelet/nodelet/agent/spec"
+)
+
+// deviceInputs collects what device plugins and resource claims add to containers.
+type deviceInputs struct {
+	plugins Devices
+	claims  Claims
+}
+
+// of returns what they add to a container that is about to be created.
+func (x *deviceInputs) of(ctx context.Context, pod *corev1.Pod, c *corev1.Container) (out spec.Devices, err error) {
+	if out, err = x.ofPlugins(ctx, pod, c); err != nil {
+		return out, err
+	}
+	claimed, err := x.claims.Devices(pod, c)
+	out.CDI = append(claimed, out.CDI...)
+	return out, err
+}
+
+func (x *deviceInputs) ofPlugins(ctx context.Context, pod *corev1.Pod, c *corev1.Container) (spec.Devices, error) {
+	given, err := x.plugins.Container(ctx, pod, c)
+	if err != nil || given == nil {
+		return spec.Devices{}, err
+	}
+	out := spec.Devices{Annotations: given.Annotations}
+	for _, name := range slices.Sorted(maps.Keys(given.Envs)) {
+		out.Envs = append(out.Envs, &runtimeapi.KeyValue{Key: name, Value: []byte(given.Envs[name])})
+	}
+	for _, m := range given.Mounts {
+		out.Mounts = append(out.Mounts, spec.DeviceMount{
+			HostPath:      m.HostPath,
+			ContainerPath: m.ContainerPath,
+			ReadOnly:      m.ReadOnly,
+		})
+	}
+	for _, d := range given.Devices {
+		out.Devices = append(out.Devices, &runtimeapi.Device{
+			ContainerPath: d.ContainerPath,
+			HostPath:      d.HostPath,
+			Permissions:   d.Permissions,
+		})
+	}
+	for _, d := range given.CdiDevices {
+		out.CDI = append(out.CDI, d.Name)
+	}
+	return out, nil
+}

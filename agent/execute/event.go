@@ -1,0 +1,62 @@
+package execute
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nodelet/nodelet/agent/podstate"
+)
+
+// report logs the outcome of a step, and records an event about a failure.
+func (x *Executor) report(t *Task, out Outcome) {
+	switch {
+	case out.Problem == nil:
+		t.Log.Debug("step done", "step", t.Step.String(), "took", out.Took)
+	case out.Problem.Cancelled:
+		t.Log.Debug("step was cancelled", "step", t.Step.String(), "took", out.Took)
+	default:
+		t.Log.Warn("step failed", "step", t.Step.String(), "took", out.Took,
+			"reason", out.Problem.Reason, "err", out.Problem.Message)
+		x.failureEvents(t, out.Problem)
+	}
+}
+
+// failureEvents records that a step has failed, with the reason and message of the kubelet.
+func (x *Executor) failureEvents(t *Task, p *podstate.Problem) {
+	warn := func(container, reason, message string) {
+		x.backends.Events.PodEvent(t.Pod, container, corev1.EventTypeWarning, reason, message)
+	}
+	switch s := t.Step.(type) {
+	case podstate.Prepare:
+		warn("", "FailedCreatePodContainer", "unable to ensure pod container exists: "+p.Message)
+	case podstate.PrepareClaims:
+		warn("", "FailedPrepareDynamicResources", "Failed to prepare dynamic resources: "+p.Message)
+	case podstate.Mount:
+		warn("", "FailedMount", p.Message)
+	case podstate.CreateSandbox:
+		warn("", "FailedCreatePodSandBox", "Failed to create pod sandbox: "+p.Message)
+	case podstate.EnsureImage:
+		reason, message := imageFailure(s, p)
+		warn(s.Container, reason, message)
+		warn(s.Container, "Failed", "Error: "+p.Reason)
+	case podstate.CreateContainer:
+		warn(s.Name, "Failed", "Error: "+p.Message)
+	case podstate.StartContainer:
+		warn(s.Name, "Failed", "Error: "+p.Message)
+	case podstate.PostStart:
+		warn(s.Name, "FailedPostStartHook", "PostStartHook failed")
+	case podstate.StopContainer, podstate.StopSandbox, podstate.Unmount, podstate.UnprepareClaims, podstate.RemoveCgroup:
+		warn("", "FailedKillPod", "error killing pod: "+p.Message)
+	}
+}
+
+func imageFailure(s podstate.EnsureImage, p *podstate.Problem) (reason, message string) {
+	switch p.Reason {
+	case podstate.ReasonErrImageNeverPull:
+		return p.Reason, p.Message
+	case podstate.ReasonInvalidImageName:
+		return "InspectFailed", p.Message
+	}
+	return "Failed", fmt.Sprintf("Failed to pull image %q: %s", s.Image, p.Message)
+}

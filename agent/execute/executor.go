@@ -1,0 +1,167 @@
+package execute
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nodelet/nodelet/agent/podstate"
+	"github.com/nodelet/nodelet/agent/spec"
+	"github.com/nodelet/nodelet/cri"
+	"github.com/nodelet/nodelet/cri/images"
+)
+
+// Executor runs steps: it hands each to the type that does this kind of work. It is safe for concurrent use.
+type Executor struct {
+	backends   Backends
+	sandboxes  *sandboxes
+	containers *containers
+	hooks      *hooks
+	pulls      *pulls
+	mounts     *mounts
+	resizes    *resizes
+	dirs       *podDirs
+}
+
+// New returns an Executor that acts through b.
+func New(b Backends) *Executor {
+	l := newLimiters()
+	boxes := &sandboxes{
+		runtime:        b.Runtime,
+		objects:        b.Objects,
+		logs:           b.Logs,
+		userNamespaces: b.UserNamespaces,
+		handler:        b.Handler,
+		node:           b.Node,
+		events:         b.Events,
+		limiters:       l,
+	}
+	in := &inputs{
+		objects:   b.Objects,
+		files:     b.PodFiles,
+		devices:   &deviceInputs{plugins: b.Devices, claims: b.Claims},
+		sandboxes: boxes,
+		node:      b.Node,
+	}
+	files := &containerFiles{pods: b.PodFiles, logs: b.Logs, node: b.Node}
+	return &Executor{
+		backends:   b,
+		sandboxes:  boxes,
+		containers: &containers{runtime: b.Runtime, inputs: in, files: files, sandboxes: boxes, events: b.Events},
+		hooks:      &hooks{runtime: b.Runtime, node: b.Node, events: b.Events},
+		pulls:      &pulls{images: b.Images, objects: b.Objects, sandboxes: boxes, events: b.Events, metrics: b.Metrics},
+		mounts:     &mounts{volumes: b.Volumes, objects: b.Objects, node: b.Node, limiters: l},
+		resizes:    &resizes{runtime: b.Runtime, cgroups: b.Cgroups, node: b.Node},
+		dirs: &podDirs{
+			files:          b.PodFiles,
+			logs:           b.Logs,
+			cgroups:        b.Cgroups,
+			userNamespaces: b.UserNamespaces,
+			devices:        b.Devices,
+		},
+	}
+}
+
+// Execute runs a step, logs and counts its outcome, and records an event if it failed.
+func (x *Executor) Execute(ctx context.Context, t *Task) Outcome {
+	began := time.Now()
+	out := x.run(ctx, t)
+	out.Took = time.Since(began)
+	x.report(t, out)
+	x.backends.Metrics.Step(t.Pod, t.Step, out.Took, out.Problem)
+	return out
+}
+
+func (x *Executor) run(ctx context.Context, t *Task) (out Outcome) {
+	out.Step = t.Step
+	var err error
+	switch s := t.Step.(type) {
+	case podstate.Prepare:
+		out.PodSize, err = x.dirs.prepare(t)
+	case podstate.PrepareClaims:
+		err = x.backends.Claims.Prepare(ctx, t.Pod)
+	case podstate.UnprepareClaims:
+		err = x.backends.Claims.Unprepare(ctx, t.Pod.UID)
+	case podstate.Mount:
+		out.mounted, err = x.mounts.mount(ctx, t, s)
+		out.RefreshAt = out.mounted.RefreshAt
+	case podstate.CreateSandbox:
+		err = x.sandboxes.create(ctx, t, s)
+	case podstate.EnsureImage:
+		out.image, err = x.pulls.ensure(ctx, t, s)
+	case podstate.CreateContainer:
+		err = x.containers.create(ctx, t, s)
+	case podstate.StartContainer:
+		err = x.containers.start(ctx, t, s)
+	case podstate.PostStart:
+		err = x.hooks.postStart(ctx, t, s)
+	case podstate.PreStop:
+		x.hooks.preStop(ctx, t, podstate.StopContainer{ID: s.ID, Name: s.Name, Deadline: s.Deadline})
+	case podstate.StopContainer:
+		err = x.hooks.stop(ctx, t, s)
+	case podstate.RemoveContainer:
+		err = x.containers.remove(ctx, t, s)
+	case podstate.NoteReset:
+		err = x.dirs.noteReset(t, s)
+	case podstate.StopSandbox:
+		err = x.sandboxes.stop(ctx, s)
+	case podstate.RemoveSandbox:
+		err = x.sandboxes.remove(ctx, s)
+	case podstate.Resize:
+		out.Resources, err = x.resizes.container(ctx, t, s)
+	case podstate.ResizePod:
+		err = x.resizes.pod(ctx, t, s)
+	case podstate.Unmount:
+		err = x.mounts.unmount(ctx, t)
+	case podstate.RemoveCgroup:
+		err = x.backends.Cgroups.Remove(ctx, t.Pod)
+	case podstate.RemoveDir:
+		err = x.dirs.remove(ctx, t)
+	default:
+		panic(fmt.Sprintf("unknown step %T", t.Step))
+	}
+	out.Problem = problem(ctx, t.Step, err)
+	return out
+}
+
+// problem converts an error for statuses and events. The reason depends on the step if the error has none.
+func problem(ctx context.Context, step podstate.Step, err error) *podstate.Problem {
+	if err == nil {
+		return nil
+	}
+	p := &podstate.Problem{Reason: defaultReason(step), Message: message(step, err), Cancelled: ctx.Err() != nil}
+	var config *spec.Reason
+	var image *images.Reason
+	switch {
+	case errors.As(err, &config):
+		p.Reason = config.Reason
+	case errors.As(err, &image):
+		p.Reason = image.Reason
+	}
+	return p
+}
+
+// message returns the text of an error. For a container it is the runtime's message, without the name of the call.
+func message(step podstate.Step, err error) string {
+	var call *cri.Error
+	switch step.(type) {
+	case podstate.CreateContainer, podstate.StartContainer:
+		if errors.As(err, &call) && call.NoAnswer == 0 {
+			return cri.Message(err)
+		}
+	}
+	return err.Error()
+}
+
+func defaultReason(step podstate.Step) string {
+	switch step.(type) {
+	case podstate.EnsureImage:
+		return podstate.ReasonErrImagePull
+	case podstate.CreateContainer:
+		return podstate.ReasonCreateContainer
+	case podstate.StartContainer:
+		return podstate.ReasonRunContainer
+	}
+	return ""
+}

@@ -1,0 +1,195 @@
+package execute
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodelet/nodelet/agent/podstate"
+	"github.com/nodelet/nodelet/agent/spec"
+	podutil "github.com/nodelet/nodelet/kube/pod"
+	"github.com/nodelet/nodelet/volumes"
+)
+
+// inputs collects the input of a container's configuration: objects, mounted volumes, sub-paths, devices, addresses.
+type inputs struct {
+	objects   func(*corev1.Pod) Objects
+	files     PodFiles
+	devices   *deviceInputs
+	sandboxes *sandboxes
+	node      func() *spec.Node
+}
+
+func (x *inputs) collect(ctx context.Context, t *Task, s podstate.CreateContainer) (*spec.ContainerInput, error) {
+	_, c := podutil.Container(&t.Pod.Spec, s.Name)
+	if c == nil {
+		return nil, fmt.Errorf("container %q is no longer in the spec of the pod", s.Name)
+	}
+	objs, err := x.environment(ctx, t, c)
+	if err != nil {
+		return nil, err
+	}
+	in := &spec.ContainerInput{
+		Node:        x.node(),
+		Pod:         t.Pod,
+		Container:   c,
+		Attempt:     s.Attempt,
+		Image:       spec.Image{Ref: t.image.ID, UID: t.image.UID, Username: t.image.Username},
+		PodIPs:      t.podIPs(),
+		Objects:     objs,
+		Volumes:     volumeFacts(t),
+		TargetID:    target(t, c.Name),
+		ExtraGroups: extraGroups(t.mounts),
+	}
+	in.RecursiveReadOnly = x.sandboxes.handlerOf(t.Sandbox).RecursiveReadOnly
+	if in.UserNS, err = x.sandboxes.userNS(t.Pod); err != nil {
+		return nil, err
+	}
+	if in.SubPaths, err = x.subPaths(ctx, t, in); err != nil {
+		return nil, err
+	}
+	if in.Devices, err = x.devices.of(ctx, t.Pod, c); err != nil {
+		return nil, &spec.Reason{Reason: spec.ReasonCreateContainerConfig, Message: err.Error()}
+	}
+	return in, nil
+}
+
+// environment reads the objects that the environment of a container refers to, side by side: an API server that does
+// not answer delays the container once, not once for each object. A missing object is left out: spec knows what is
+// optional.
+func (x *inputs) environment(ctx context.Context, t *Task, c *corev1.Container) (out spec.Objects, err error) {
+	objects := x.objects(t.Pod)
+	configMaps, secrets := podutil.EnvironmentObjects(c)
+	out.ConfigMaps = make(map[string]*corev1.ConfigMap, len(configMaps))
+	out.Secrets = make(map[string]*corev1.Secret, len(secrets))
+	var mu sync.Mutex
+	var reads sync.WaitGroup
+	errs := make([]error, len(configMaps)+len(secrets))
+	for i, name := range configMaps {
+		reads.Go(func() {
+			errs[i] = read(ctx, &mu, out.ConfigMaps, "ConfigMap", t.Pod.Namespace, name, objects.ConfigMap)
+		})
+	}
+	for i, name := range secrets {
+		reads.Go(func() {
+			errs[len(configMaps)+i] = read(ctx, &mu, out.Secrets, "Secret", t.Pod.Namespace, name, objects.Secret)
+		})
+	}
+	var noServices error
+	reads.Go(func() { out.Services, noServices = podServices(ctx, t, objects) })
+	reads.Wait()
+	if err := cmp.Or(errs...); err != nil {
+		return out, err
+	}
+	if noServices != nil {
+		return out, fmt.Errorf("list services for environment variables: %w", noServices)
+	}
+	out.EnvFiles, err = envFiles(t, c)
+	return out, err
+}
+
+// read puts an object of the pod's namespace into all, unless it does not exist. mu guards all.
+func read[T any](ctx context.Context, mu *sync.Mutex, all map[string]T, kind, namespace, name string,
+	get func(ctx context.Context, namespace, name string) (T, error)) error {
+	obj, err := get(ctx, namespace, name)
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil
+	case err != nil:
+		return fmt.Errorf("get %s %q: %w", kind, name, err)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	all[name] = obj
+	return nil
+}
+
+// volumeFacts returns the mounted volumes in the form of package spec.
+func volumeFacts(t *Task) map[string]spec.Volume {
+	out := make(map[string]spec.Volume, len(t.mounts))
+	for i := range t.Pod.Spec.Volumes {
+		vol := &t.Pod.Spec.Volumes[i]
+		if vol.Image != nil {
+			if image, ok := t.pulled[podstate.EnsureImage{Volume: vol.Name}.Key()]; ok {
+				out[vol.Name] = spec.Volume{Image: &runtimeapi.ImageSpec{Image: image.Ref, UserSpecifiedImage: vol.Image.Reference}}
+			}
+			continue
+		}
+		if m, ok := t.mounts[vol.Name]; ok {
+			out[vol.Name] = spec.Volume{HostPath: m.HostPath, Device: m.Device, ReadOnly: m.ReadOnly, Relabel: m.SELinuxRelabel}
+		}
+	}
+	return out
+}
+
+// extraGroups returns the supplemental groups of the pod's PersistentVolumes.
+func extraGroups(mounts map[string]volumes.Mounted) (groups []int64) {
+	for _, m := range mounts {
+		if m.ExtraGroup != nil && !slices.Contains(groups, *m.ExtraGroup) {
+			groups = append(groups, *m.ExtraGroup)
+		}
+	}
+	slices.Sort(groups)
+	return groups
+}
+
+// subPaths resolves the sub-paths that the container mounts, each beneath the root of its volume.
+func (x *inputs) subPaths(ctx context.Context, t *Task, in *spec.ContainerInput) (map[int]string, error) {
+	wanted, err := spec.SubPaths(in)
+	if err != nil || len(wanted) == 0 {
+		return nil, err
+	}
+	out := make(map[int]string, len(wanted))
+	for _, w := range wanted {
+		m := t.mounts[w.Volume]
+		p, err := x.files.Subpath(ctx, volumes.SubPath{
+			PodUID:    t.Pod.UID,
+			Container: in.Container.Name,
+			Volume:    cmp.Or(m.Name, w.Volume),
+			Mount:     w.Volume,
+			Index:     w.Index,
+			HostPath:  m.HostPath,
+			Path:      w.Path,
+		})
+		if err != nil {
+			return nil, err
+		}
+		out[w.Index] = p
+	}
+	return out, nil
+}
+
+// target returns the ID of the running instance of the target of an ephemeral container.
+func target(t *Task, ephemeral string) string {
+	target := podutil.Target(&t.Pod.Spec, ephemeral)
+	if target == "" {
+		return ""
+	}
+	for _, c := range t.Instances {
+		if c.Name == target && c.State == podstate.ContainerRunning {
+			return c.ID
+		}
+	}
+	return ""
+}
+
+// hostsFile returns the content of the pod's hosts file; with the host network it includes the node's own.
+func hostsFile(pod *corev1.Pod, node *spec.Node, podIPs []string) ([]byte, error) {
+	var own []byte
+	if pod.Spec.HostNetwork {
+		text, err := os.ReadFile("/etc/hosts")
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return nil, fmt.Errorf("read the node's hosts file: %w", err)
+		}
+		own = text
+	}
+	return spec.HostsFile(pod, node, podIPs, own)
+}

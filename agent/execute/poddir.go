@@ -1,0 +1,47 @@
+package execute
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/nodelet/nodelet/agent/podstate"
+)
+
+// podDirs makes and removes what a pod has on the node as a whole: its directories, its cgroup, its IDs.
+type podDirs struct {
+	files          PodFiles
+	logs           Logs
+	cgroups        Cgroups
+	userNamespaces UserNamespaces
+	devices        Devices
+}
+
+// prepare creates the pod's directory and its cgroup.
+func (x *podDirs) prepare(t *Task) (*podstate.Size, error) {
+	if err := x.files.MakePodDir(t.Pod.UID); err != nil {
+		return nil, fmt.Errorf("make pod directory: %w", err)
+	}
+	return x.cgroups.Prepare(t.Pod)
+}
+
+// noteReset records that all containers of the pod are to restart, or that they have restarted.
+func (x *podDirs) noteReset(t *Task, s podstate.NoteReset) error {
+	if s.Over {
+		return x.files.ForgetReset(t.Pod.UID)
+	}
+	return x.files.NoteReset(t.Pod.UID)
+}
+
+// remove removes what is left on the disk of a pod that is gone. The pod directory goes last, because by it a later
+// process finds the rest.
+func (x *podDirs) remove(ctx context.Context, t *Task) error {
+	if err := x.logs.RemovePod(string(t.Pod.UID)); err != nil {
+		return err
+	}
+	if err := x.files.RemovePodDir(ctx, t.Pod.UID); err != nil {
+		return err
+	}
+	x.userNamespaces.Release(t.Pod.UID)
+	x.devices.Release(t.Pod.UID)
+	return nil
+}

@@ -1,0 +1,107 @@
+package execute
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodelet/nodelet/agent/podstate"
+	"github.com/nodelet/nodelet/agent/spec"
+)
+
+// sandboxes creates, stops and removes the sandboxes of pods.
+type sandboxes struct {
+	runtime        Runtime
+	objects        func(*corev1.Pod) Objects
+	logs           Logs
+	userNamespaces UserNamespaces
+	handler        func(name string) Handler
+	node           func() *spec.Node
+	events         Events
+	limiters       *limiters
+}
+
+// create runs the pod's sandbox. If the answer is lost, the same attempt collides with itself in the runtime, and the
+// next snapshot shows the result.
+func (x *sandboxes) create(ctx context.Context, t *Task, s podstate.CreateSandbox) error {
+	cfg, err := x.config(t.Pod, s.Attempt)
+	if err != nil {
+		return err
+	}
+	handler := ""
+	if class := t.Pod.Spec.RuntimeClassName; class != nil && *class != "" {
+		if handler, err = x.objects(t.Pod).RuntimeHandler(ctx, *class); err != nil {
+			return err
+		}
+	}
+	if ownUsers(t.Pod) && !x.handler(handler).UserNamespaces {
+		return noUserNamespaces(handler)
+	}
+	if err := x.logs.Make(cfg.LogDirectory); err != nil {
+		return fmt.Errorf("make log directory: %w", err)
+	}
+	return x.limiters.create.do(ctx, func() error {
+		_, err := x.runtime.RunPodSandbox(ctx, cfg, handler)
+		return err
+	})
+}
+
+func (x *sandboxes) stop(ctx context.Context, s podstate.StopSandbox) error {
+	return x.limiters.stop.do(ctx, func() error { return x.runtime.StopPodSandbox(ctx, s.ID) })
+}
+
+func (x *sandboxes) remove(ctx context.Context, s podstate.RemoveSandbox) error {
+	return x.limiters.remove.do(ctx, func() error { return x.runtime.RemovePodSandbox(ctx, s.ID) })
+}
+
+// config returns the configuration of a sandbox, and records its warnings as events.
+func (x *sandboxes) config(pod *corev1.Pod, attempt uint32) (*runtimeapi.PodSandboxConfig, error) {
+	userNS, err := x.userNS(pod)
+	if err != nil {
+		return nil, err
+	}
+	in := &spec.SandboxInput{Pod: pod, Attempt: attempt, Node: x.node(), UserNS: userNS}
+	cfg, warnings, err := spec.Sandbox(in)
+	if err != nil {
+		return nil, err
+	}
+	for _, w := range warnings {
+		x.events.PodEvent(pod, "", corev1.EventTypeWarning, w.Reason, w.Message)
+	}
+	return cfg, nil
+}
+
+// handlerOf returns what the handler of a sandbox can do; that of the default handler if there is no sandbox yet.
+func (x *sandboxes) handlerOf(s *podstate.Sandbox) Handler {
+	if s == nil {
+		return x.handler("")
+	}
+	return x.handler(s.Handler)
+}
+
+// ownUsers reports whether the pod has a user namespace of its own.
+func ownUsers(pod *corev1.Pod) bool { return pod.Spec.HostUsers != nil && !*pod.Spec.HostUsers }
+
+// noUserNamespaces returns the error for a pod that needs a user namespace on a runtime without support for them.
+func noUserNamespaces(handler string) error {
+	if handler != "" {
+		return fmt.Errorf("can't set `spec.hostUsers: false`, RuntimeClass handler %q does not support user namespaces",
+			handler)
+	}
+	return errors.New("can't set `spec.hostUsers: false`, runtime does not support user namespaces")
+}
+
+// userNS returns the pod's range of user and group IDs on the host; nil if it shares those of the node.
+func (x *sandboxes) userNS(pod *corev1.Pod) ([]spec.IDMapping, error) {
+	if !ownUsers(pod) {
+		return nil, nil
+	}
+	r, err := x.userNamespaces.Of(pod.UID)
+	if err != nil {
+		return nil, err
+	}
+	return []spec.IDMapping{{ContainerID: 0, HostID: r.First, Length: r.Length}}, nil
+}

@@ -1,0 +1,92 @@
+package execute
+
+import (
+	"context"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nodelet/nodelet/agent/podstate"
+	"github.com/nodelet/nodelet/agent/spec"
+	podutil "github.com/nodelet/nodelet/kube/pod"
+	"github.com/nodelet/nodelet/probes"
+)
+
+// minStop is the shortest time between SIGTERM and SIGKILL, however long the preStop hook took.
+const minStop = 2 * time.Second
+
+// hooks runs the lifecycle hooks of containers, and stops containers after theirs.
+type hooks struct {
+	runtime Runtime
+	node    func() *spec.Node
+	events  Events
+}
+
+// postStart runs the postStart hook of a container that has just been started.
+func (x *hooks) postStart(ctx context.Context, t *Task, s podstate.PostStart) error {
+	_, c := podutil.Container(&t.Pod.Spec, s.Name)
+	if c == nil || c.Lifecycle == nil || c.Lifecycle.PostStart == nil {
+		return nil
+	}
+	return x.run(ctx, t, s.ID, c, c.Lifecycle.PostStart)
+}
+
+// run runs a lifecycle handler for a container instance.
+func (x *hooks) run(ctx context.Context, t *Task, id string, c *corev1.Container, h *corev1.LifecycleHandler) error {
+	return probes.RunHook(ctx, h, probes.HookTarget{
+		ContainerID: id,
+		Container:   c,
+		Exec:        x.runtime.Output,
+		Warn: func(reason, message string) {
+			x.events.PodEvent(t.Pod, c.Name, corev1.EventTypeWarning, reason, message)
+		},
+		PodIP: x.node().PodAddress(t.Pod, t.podIPs()),
+	})
+}
+
+// stop runs the preStop hook within the grace period and then stops the container with the time that is left.
+func (x *hooks) stop(ctx context.Context, t *Task, s podstate.StopContainer) error {
+	x.events.PodEvent(t.Pod, s.Name, corev1.EventTypeNormal, "Killing", s.Reason)
+	if !s.HookRan {
+		x.preStop(ctx, t, s)
+	}
+	// Even without a grace period a process gets the time that it needs to handle the signal.
+	left := max(time.Until(s.Deadline), minStop)
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return x.runtime.StopContainer(ctx, s.ID, left)
+}
+
+// preStopHook returns the preStop hook of a running container: from its spec, or from the runtime's annotations for an
+// orphan.
+func preStopHook(t *Task, s podstate.StopContainer) *corev1.LifecycleHandler {
+	if i := t.instance(s.ID); i == nil || i.State != podstate.ContainerRunning {
+		return nil
+	}
+	if _, c := podutil.Container(&t.Pod.Spec, s.Name); c != nil {
+		if c.Lifecycle == nil {
+			return nil
+		}
+		return c.Lifecycle.PreStop
+	}
+	return t.Made.PreStop
+}
+
+// preStop runs the preStop hook of a container that has one, within its grace period.
+func (x *hooks) preStop(ctx context.Context, t *Task, s podstate.StopContainer) {
+	h := preStopHook(t, s)
+	if h == nil || time.Until(s.Deadline) <= 0 {
+		return
+	}
+	ctx, cancel := context.WithDeadline(ctx, s.Deadline)
+	defer cancel()
+	_, c := podutil.Container(&t.Pod.Spec, s.Name)
+	if c == nil {
+		c = &corev1.Container{Name: s.Name, Ports: t.Made.Ports}
+	}
+	if err := x.run(ctx, t, s.ID, c, h); err != nil {
+		t.Log.Warn("preStop hook failed", "container", s.Name, "err", err)
+		x.events.PodEvent(t.Pod, s.Name, corev1.EventTypeWarning, "FailedPreStopHook", "PreStopHook failed")
+	}
+}

@@ -1,0 +1,38 @@
+package execute
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// TestLinkName: log collectors take the name of the link apart, and it is never too long for a file.
+func TestLinkName(t *testing.T) {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default"}}
+	if got, want := linkName(pod, "app", "c0de"), "web_default_app-c0de.log"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	pod.Name = strings.Repeat("w", 253)
+	if got := linkName(pod, "app", "c0de"); len(got) != 255 || !strings.HasSuffix(got, "w.log") {
+		t.Errorf("got %d bytes, %q, want 255 that end in w.log", len(got), got)
+	}
+}
+
+// claimed gives each container a device by a resource claim.
+type claimed struct{ NoClaims }
+
+func (claimed) Devices(*corev1.Pod, *corev1.Container) ([]string, error) {
+	return []string{"x.com/y=1"}, nil
+}
+
+// TestClaimedDevices: a container is made with the devices of its resource claims.
+func TestClaimedDevices(t *testing.T) {
+	x := &deviceInputs{plugins: NoDevices{}, claims: claimed{}}
+	got, err := x.of(t.Context(), &corev1.Pod{}, &corev1.Container{Name: "app"})
+	if err != nil || !slices.Equal(got.CDI, []string{"x.com/y=1"}) {
+		t.Errorf("got %+v, %v", got, err)
+	}
+}

@@ -1,0 +1,149 @@
+// Package podcgroups creates, resizes, finds and removes the cgroups of pods, and sets the CPU shares of the burstable
+// class.
+//
+// It owns which size and which limits a pod's cgroup gets from its spec; package cgroups owns the hierarchy. It never
+// decides when. The supervisor and the executor of steps call it. A crash leaves a cgroup without its limits or without
+// its pod; Prepare completes the one, and the supervisor finds the other with Pods.
+package podcgroups
+
+import (
+	"context"
+	"errors"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodelet/nodelet/agent/podstate"
+	"github.com/nodelet/nodelet/agent/spec"
+	"github.com/nodelet/nodelet/host/cgroups"
+	podutil "github.com/nodelet/nodelet/kube/pod"
+)
+
+// noBound removes a limit; for the kernel, 0 means no change.
+const noBound = -1
+
+// Cgroups is the cgroups of pods in one hierarchy.
+type Cgroups struct {
+	tree *cgroups.Tree
+	node func() *spec.Node
+}
+
+// New returns the cgroups of pods in tree. node returns the node's facts.
+func New(tree *cgroups.Tree, node func() *spec.Node) *Cgroups {
+	return &Cgroups{tree: tree, node: node}
+}
+
+// Prepare creates the pod's cgroup, and returns its size. It keeps the size of an existing cgroup, because resizes have
+// their own order.
+func (c *Cgroups) Prepare(pod *corev1.Pod) (*podstate.Size, error) {
+	node := c.node()
+	want := spec.PodCgroup(pod, node)
+	r := cgroups.Resources{CPUShares: uint64(want.CPUShares), HugePages: want.Hugepages, Unified: want.Unified}
+	if want.CPUQuota != nil {
+		r.CPUQuota, r.CPUPeriod = *want.CPUQuota, uint64(*want.CPUPeriod)
+	}
+	if want.Memory != nil {
+		r.Memory = *want.Memory
+	}
+	if want.Pids != nil {
+		r.Pids = *want.Pids
+	}
+	has, there, err := c.tree.PodSize(nameOf(pod), r)
+	if err != nil {
+		return nil, err
+	}
+	if !there {
+		size := spec.PodSize(pod, node)
+		_, err := c.tree.CreatePod(nameOf(pod), r)
+		return &size, err
+	}
+	rest := cgroups.Resources{HugePages: r.HugePages, Pids: r.Pids, Unified: r.Unified}
+	size := &podstate.Size{
+		Shares: int64(has.CPUShares),
+		Quota:  has.CPUQuota,
+		Period: int64(has.CPUPeriod),
+		Memory: has.Memory,
+	}
+	return size, c.tree.UpdatePod(nameOf(pod), rest)
+}
+
+// Resize gives the pod's cgroup another size.
+func (c *Cgroups) Resize(pod *corev1.Pod, to podstate.Size) error {
+	r := cgroups.Resources{
+		CPUShares: uint64(to.Shares),
+		CPUQuota:  noBound,
+		Memory:    noBound,
+		Unified:   spec.PodCgroup(pod, c.node()).Unified,
+	}
+	if to.Quota > 0 {
+		r.CPUQuota, r.CPUPeriod = to.Quota, uint64(to.Period)
+	}
+	if to.Memory > 0 {
+		r.Memory = to.Memory
+	}
+	return c.tree.UpdatePod(nameOf(pod), r)
+}
+
+// Remove removes the cgroup of the pod and kills what still runs in it.
+func (c *Cgroups) Remove(ctx context.Context, pod *corev1.Pod) error {
+	var errs []error
+	for _, class := range classes(pod) {
+		errs = append(errs, c.tree.RemovePod(ctx, cgroups.Pod{UID: pod.UID, QOS: class}))
+	}
+	return errors.Join(errs...)
+}
+
+// Exists reports whether the pod has a cgroup.
+func (c *Cgroups) Exists(pod *corev1.Pod) (bool, error) {
+	for _, class := range classes(pod) {
+		if there, err := c.tree.PodExists(cgroups.Pod{UID: pod.UID, QOS: class}); there || err != nil {
+			return there, err
+		}
+	}
+	return false, nil
+}
+
+// Pods returns the UIDs of the pods that have a cgroup.
+func (c *Cgroups) Pods() ([]types.UID, error) {
+	all, err := c.tree.Pods()
+	uids := make([]types.UID, 0, len(all))
+	for _, pod := range all {
+		uids = append(uids, pod.UID)
+	}
+	return uids, err
+}
+
+// SetBurstableCPU sets the CPU shares of the burstable class to what its pods request together, in thousandths of a
+// CPU.
+func (c *Cgroups) SetBurstableCPU(milli int64) error { return c.tree.SetBurstableCPU(milli) }
+
+func nameOf(pod *corev1.Pod) cgroups.Pod { return cgroups.Pod{UID: pod.UID, QOS: podutil.QOS(pod)} }
+
+// classes returns the QoS classes in which the pod's cgroup may be: all of them if only its UID is known.
+func classes(pod *corev1.Pod) []corev1.PodQOSClass {
+	if len(pod.Spec.Containers) > 0 {
+		return []corev1.PodQOSClass{podutil.QOS(pod)}
+	}
+	return []corev1.PodQOSClass{corev1.PodQOSGuaranteed, corev1.PodQOSBurstable, corev1.PodQOSBestEffort}
+}
+
+// None is a node on which pods have no cgroups of their own (cgroupsPerQOS: false).
+type None struct{}
+
+// Prepare does nothing. There is no size to compare later ones with.
+func (None) Prepare(*corev1.Pod) (*podstate.Size, error) { return nil, nil }
+
+// Resize does nothing.
+func (None) Resize(*corev1.Pod, podstate.Size) error { return nil }
+
+// Remove does nothing.
+func (None) Remove(context.Context, *corev1.Pod) error { return nil }
+
+// Exists reports whether the pod has a cgroup: it has none.
+func (None) Exists(*corev1.Pod) (bool, error) { return false, nil }
+
+// Pods returns none.
+func (None) Pods() ([]types.UID, error) { return nil, nil }
+
+// SetBurstableCPU does nothing.
+func (None) SetBurstableCPU(int64) error { return nil }

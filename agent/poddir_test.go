@@ -1,0 +1,51 @@
+package agent_test
+
+import (
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodelet/nodelet/agent"
+)
+
+// unreadableDirs are pod directories on a disk that answers with an I/O error while broken is true.
+type unreadableDirs struct {
+	agent.PodFiles
+	broken *atomic.Bool
+}
+
+func (d unreadableDirs) HasPodDir(pod types.UID) (bool, error) {
+	if d.broken.Load() {
+		return false, syscall.EIO
+	}
+	return d.PodFiles.HasPodDir(pod)
+}
+
+// TestUnreadablePodDir checks that a pod is not taken as gone while it is not known whether its directory exists: the
+// directory would stay on the disk.
+func TestUnreadablePodDir(t *testing.T) {
+	var broken atomic.Bool
+	inWorld(t, func(t *testing.T, w *world) {
+		w.podFiles = func(real agent.PodFiles) agent.PodFiles { return unreadableDirs{real, &broken} }
+		w.restart()
+		pod := apiPod("web")
+		w.run(pod)
+		w.sleep(time.Second)
+		w.checkRunning("web/app#0")
+		broken.Store(true)
+		w.delete(pod, 0)
+		w.sleep(time.Minute)
+		w.checkNothingLeft() // the step that removes the directory was tried
+		if all, err := w.agent.Snapshot(t.Context()); len(all) != 1 || err != nil {
+			t.Errorf("while it is unknown whether the directory exists: got %d workers, %v, want one", len(all), err)
+		}
+		broken.Store(false)
+		w.sleep(time.Minute)
+		if all, err := w.agent.Snapshot(t.Context()); len(all) != 0 || err != nil {
+			t.Errorf("after the disk answers again: got %d workers, %v, want none", len(all), err)
+		}
+	})
+}

@@ -1,0 +1,116 @@
+// Package podprobes connects the workers of pods with the prober: it turns what a plan wants probed into probes, and
+// their results into facts of the pod.
+//
+// It owns the conversion only; package probes runs the probes, and agent/plan decides which. The workers call it. It
+// has no state.
+package podprobes
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodelet/nodelet/agent/plan"
+	"github.com/nodelet/nodelet/agent/podstate"
+	"github.com/nodelet/nodelet/agent/spec"
+	"github.com/nodelet/nodelet/probes"
+)
+
+// Prober runs probes: *probes.Prober, where each method is described.
+type Prober interface {
+	Set(pod types.UID, targets []probes.Target)
+	Verdicts(pod types.UID) []probes.Verdict
+}
+
+// Probes are the probes of pods.
+type Probes struct{ prober Prober }
+
+// New returns the probes that prober runs.
+func New(prober Prober) *Probes { return &Probes{prober: prober} }
+
+// Set sets what is probed of a pod, whose containers are reached at address. No targets end its probes.
+func (p *Probes) Set(pod *corev1.Pod, address string, targets []plan.ProbeTarget) {
+	var all []probes.Target
+	for _, t := range targets {
+		all = append(all, targetsOf(t, address)...)
+	}
+	for i := range all {
+		all[i].Namespace, all[i].Pod = pod.Namespace, pod.Name
+	}
+	p.prober.Set(pod.UID, all)
+}
+
+// Verdicts returns the newest results of the probes of a pod, by container ID.
+func (p *Probes) Verdicts(pod types.UID) map[string]podstate.Verdict {
+	all := map[string]podstate.Verdict{}
+	for _, v := range p.prober.Verdicts(pod) {
+		of := all[v.ContainerID]
+		switch v.Kind {
+		case probes.Startup:
+			of.Startup = result(v.Result)
+		case probes.Liveness:
+			of.Liveness = result(v.Result)
+		case probes.Readiness:
+			of.Readiness = result(v.Result)
+		}
+		all[v.ContainerID] = of
+	}
+	return all
+}
+
+// targetsOf converts the probes of one container for the prober.
+func targetsOf(t plan.ProbeTarget, ip string) []probes.Target {
+	var all []probes.Target
+	add := func(kind probes.Kind, p *corev1.Probe, known bool) {
+		if p == nil {
+			return
+		}
+		target := probes.Target{
+			ContainerID: t.ContainerID,
+			Container:   t.Container,
+			Kind:        kind,
+			Probe:       p,
+			PodIP:       ip,
+			StartedAt:   t.StartedAt,
+		}
+		if p.Exec != nil {
+			target.Command = staticCommand(p.Exec.Command, t.Container)
+		}
+		if known {
+			target.Known = probes.Success
+		}
+		all = append(all, target)
+	}
+	if !t.ReadinessOnly {
+		add(probes.Startup, t.Container.StartupProbe, t.Started)
+		add(probes.Liveness, t.Container.LivenessProbe, t.Started)
+	}
+	add(probes.Readiness, t.Container.ReadinessProbe, t.Ready)
+	return all
+}
+
+// staticCommand resolves references to environment variables that the spec gives literally.
+func staticCommand(command []string, c *corev1.Container) []string {
+	lookup := func(name string) (string, bool) {
+		for i := range c.Env {
+			if e := &c.Env[i]; e.Name == name && e.ValueFrom == nil {
+				return e.Value, true
+			}
+		}
+		return "", false
+	}
+	out := make([]string, len(command))
+	for i, arg := range command {
+		out[i] = spec.Expand(arg, lookup)
+	}
+	return out
+}
+
+func result(r probes.Result) podstate.ProbeResult {
+	switch r {
+	case probes.Success:
+		return podstate.ProbeSuccess
+	case probes.Failure:
+		return podstate.ProbeFailure
+	}
+	return podstate.ProbeUnknown
+}

@@ -1,0 +1,43 @@
+package podprobes
+
+import (
+	"slices"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nodelet/nodelet/agent/plan"
+	"github.com/nodelet/nodelet/probes"
+)
+
+// TestProbeTargets: each probe of a container, with what is known of it already; of one that ends, readiness alone.
+func TestProbeTargets(t *testing.T) {
+	check := &corev1.ExecAction{Command: []string{"check", "$(PORT)", "$$(PORT)", "$(SECRET)"}}
+	probe := &corev1.Probe{ProbeHandler: corev1.ProbeHandler{Exec: check}}
+	c := &corev1.Container{Name: "app", StartupProbe: probe, LivenessProbe: probe, ReadinessProbe: probe,
+		Env: []corev1.EnvVar{{Name: "PORT", Value: "80"}, {Name: "SECRET", ValueFrom: &corev1.EnvVarSource{}}}}
+	kinds := func(all []probes.Target) (text string) {
+		for _, p := range all {
+			text += string(p.Kind) + " " + p.Known.String() + " "
+			want := []string{"check", "80", "$(PORT)", "$(SECRET)"}
+			if !slices.Equal(p.Command, want) || p.PodIP != "10.0.0.1" || p.ContainerID != "id" {
+				t.Errorf("got target %+v, want command %q", p, want)
+			}
+		}
+		return text
+	}
+	for _, x := range []struct {
+		target plan.ProbeTarget
+		want   string
+	}{
+		{plan.ProbeTarget{}, "Startup unknown Liveness unknown Readiness unknown "},
+		{plan.ProbeTarget{Started: true}, "Startup success Liveness success Readiness unknown "},
+		{plan.ProbeTarget{Started: true, Ready: true}, "Startup success Liveness success Readiness success "},
+		{plan.ProbeTarget{Started: true, Ready: true, ReadinessOnly: true}, "Readiness success "},
+	} {
+		x.target.ContainerID, x.target.Container = "id", c
+		if got := kinds(targetsOf(x.target, "10.0.0.1")); got != x.want {
+			t.Errorf("%+v: %s", x.target, got)
+		}
+	}
+}
