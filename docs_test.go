@@ -4,11 +4,15 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/nodelet/nodelet/test/soak/record"
 )
+
+// namedTest is how a page names a test and its package.
+var namedTest = regexp.MustCompile("`([a-z0-9./]+): (Test[A-Za-z0-9]+)`")
 
 // TestNamedTestsExist checks that the tests that a page names exist.
 func TestNamedTestsExist(t *testing.T) {
@@ -17,7 +21,7 @@ func TestNamedTestsExist(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		named := regexp.MustCompile("`([a-z0-9./]+): (Test[A-Za-z0-9]+)`").FindAllStringSubmatch(string(text), -1)
+		named := namedTest.FindAllStringSubmatch(string(text), -1)
 		if len(named) < 20 {
 			t.Fatalf("got %d tests named in %s, want at least 20", len(named), page)
 		}
@@ -49,6 +53,35 @@ func TestSoakRunsAreShown(t *testing.T) {
 	}
 	if string(page) != want {
 		t.Error("docs/robustness.md does not show the runs of test/soak/runs.jsonl; write it with `go run ./test/soak -table`")
+	}
+}
+
+// TestEveryRuleHasAMutant checks that each row of docs/security.md names a test with which `make mutants` looks for the
+// defence. A rule that only a search of the source guards needs none.
+func TestEveryRuleHasAMutant(t *testing.T) {
+	page, err := os.ReadFile("docs/security.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := os.ReadFile("test/mutants/mutants.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := 0
+	for line := range strings.Lines(string(page)) {
+		tests := namedTest.FindAllStringSubmatch(line, -1)
+		if !strings.HasPrefix(line, "|") || len(tests) == 0 {
+			continue
+		}
+		rows++
+		if !slices.ContainsFunc(tests, func(test []string) bool {
+			return test[2] == "TestNothingDangerous" || strings.Contains(string(list), "\ntest "+test[1]+" "+test[2]+"\n")
+		}) {
+			t.Errorf("no mutant for: %s", line)
+		}
+	}
+	if rows < 20 {
+		t.Errorf("got %d rules, want at least 20", rows)
 	}
 }
 

@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -196,6 +197,33 @@ func TestSandboxFailsClosed(t *testing.T) {
 			t.Errorf("%s: got a configuration, want an error", name)
 		}
 		wantReason(t, name, err, "ConfigPodSandboxError", "")
+	}
+}
+
+// TestOnlyRequestedCapabilities checks that no container has a capability that its pod does not ask for, such as
+// NET_RAW, with which it could send router advertisements (CVE-2020-10749).
+func TestOnlyRequestedCapabilities(t *testing.T) {
+	for name, c := range map[string]struct{ requested, want *corev1.Capabilities }{
+		"none":        {nil, &corev1.Capabilities{}},
+		"all dropped": {&corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}, &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}},
+		"one added":   {&corev1.Capabilities{Add: []corev1.Capability{"CHOWN"}}, &corev1.Capabilities{Add: []corev1.Capability{"CHOWN"}}},
+	} {
+		in := testInput()
+		in.Container.SecurityContext = &corev1.SecurityContext{Capabilities: c.requested}
+		config, err := Container(in)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		var got corev1.Capabilities
+		for _, add := range config.Linux.SecurityContext.GetCapabilities().GetAddCapabilities() {
+			got.Add = append(got.Add, corev1.Capability(add))
+		}
+		for _, drop := range config.Linux.SecurityContext.GetCapabilities().GetDropCapabilities() {
+			got.Drop = append(got.Drop, corev1.Capability(drop))
+		}
+		if !slices.Equal(got.Add, c.want.Add) || !slices.Equal(got.Drop, c.want.Drop) {
+			t.Errorf("%s: got %v, want %v", name, got, *c.want)
+		}
 	}
 }
 
