@@ -72,7 +72,8 @@ metrics/exporter: agent cni config kube/objects kube/pod kube/server metrics pro
 plugins: host/inotify
 plugins/devices: plugins host/atomicfile host/boundedfile internal/keylock internal/waiting kube/pod
 plugins/dra: plugins host/atomicfile host/boundedfile internal/backoff internal/keylock internal/waiting
-probes: internal/backoff
+probes: internal/backoff internal/release
+config: internal/release
 volumes: csi kube/pod kube/storage metrics/usage plugins
 volumes/block:
 volumes/iscsi: volumes/block internal/keylock host/atomicfile host/mounts

@@ -192,7 +192,7 @@ agent.task                     47  13
 agent.worker                   29  26
 agent/spec.Node                 7  25
 cmd/nodelet.nodelet            55  39
-config.KubeletConfiguration     1 126
+config.KubeletConfiguration     1 127
 kube/node.Config                4  26
 metrics.Agent                   3  29
 metrics/usage.Usage             0  39

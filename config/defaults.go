@@ -16,7 +16,7 @@ var defaultEvictionHard = map[string]string{
 	"imagefs.inodesFree": "5%",
 }
 
-// setDefaults sets what is not set to the kubelet's defaults (v1.36, Linux). It runs after the files and before the
+// setDefaults sets what is not set to the kubelet's defaults on Linux. It runs after the files and before the
 // flags, so that a flag can set zero.
 func setDefaults(c *KubeletConfiguration) {
 	c.APIVersion, c.Kind = APIVersion, Kind
@@ -100,7 +100,6 @@ func setResourceDefaults(c *KubeletConfiguration) {
 	value(&c.TopologyManagerScope, "container")
 	pointer(&c.CPUCFSQuota, true)
 	pointer(&c.CPUCFSQuotaPeriod, metav1.Duration{Duration: 100 * time.Millisecond})
-	pointer(&c.MemoryThrottlingFactor, 0.9)
 	value(&c.MemoryReservationPolicy, "None")
 	pointer(&c.LocalStorageCapacityIsolation, true)
 	if c.EnforceNodeAllocatable == nil {

@@ -42,7 +42,7 @@ const (
 	noEffect = false // accepted, with a warning if the value differs from the default
 )
 
-// knobs is the whole list: every field of KubeletConfiguration and every flag of the kubelet v1.36, each once.
+// knobs is the whole list: every field of KubeletConfiguration and every flag of the kubelet, each once.
 var knobs = []knob{
 	// Files.
 	{"", "config", kFile, acts, gFiles, "KubeletConfiguration to read; flags override it", ""},
@@ -98,6 +98,7 @@ var knobs = []knob{
 	{"podPidsLimit", "pod-max-pids", kInt64, acts, gPods, "maximum number of processes in a pod; -1 means no limit", ""},
 	{"seccompDefault", "seccomp-default", kBool, acts, gPods,
 		"use the seccomp profile RuntimeDefault for pods without one", ""},
+	{"defaultPodSysctls", "", nil, noEffect, gHidden, "set sysctls in the pods' securityContext", ""},
 	{"allowedUnsafeSysctls", "allowed-unsafe-sysctls", kList, acts, gHidden,
 		"unsafe sysctls, or patterns such as net.core.*, that pods may set", ""},
 	{"crashLoopBackOff.maxContainerRestartPeriod", "", nil, acts, gHidden,
@@ -212,12 +213,13 @@ var knobs = []knob{
 		"there is no topology manager", ""},
 	{"topologyManagerScope", "topology-manager-scope", kString, noEffect, gHidden, "there is no topology manager", ""},
 	{"qosReserved", "qos-reserved", kPairs, noEffect, gHidden,
-		"reserve memory with requests, or with the feature gate MemoryQoS", ""},
+		"reserve memory with requests, see memoryReservationPolicy", ""},
 	{"singleProcessOOMKill", "", nil, acts, gHidden,
 		"on cgroup v2 kill only the process that ran out of memory, not the container", ""},
 	{"memoryThrottlingFactor", "", nil, acts, gHidden,
-		"with the feature gate MemoryQoS: memory.high as a part of the limit", ""},
-	{"memoryReservationPolicy", "", nil, acts, gHidden, "with the feature gate MemoryQoS: None or TieredReservation", ""},
+		"on cgroup v2: throttle a container at this part of its memory limit (memory.high)", ""},
+	{"memoryReservationPolicy", "", nil, acts, gHidden,
+		"on cgroup v2, TieredReservation protects requested memory (memory.min, memory.low)", ""},
 	{"kernelMemcgNotification", "kernel-memcg-notification", kBool, noEffect, gHidden,
 		"nodelet always uses the kernel's notifications", ""},
 	{"kubeletCgroups", "kubelet-cgroups", kString, noEffect, gHidden, "let systemd place the agent", ""},

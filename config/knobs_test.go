@@ -49,7 +49,7 @@ func leaves(t reflect.Type, path string) []string {
 
 // TestEveryFlagOfTheKubelet compares names, types and defaults with the list taken from the kubelet itself.
 func TestEveryFlagOfTheKubelet(t *testing.T) {
-	f, err := os.Open("testdata/flags-v1.36.3.txt")
+	f, err := os.Open("testdata/flags.txt")
 	if err != nil {
 		t.Fatal(err)
 	}

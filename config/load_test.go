@@ -275,8 +275,8 @@ func TestDefaultsAreSafe(t *testing.T) {
 func TestTextRequests(t *testing.T) {
 	for flag, want := range map[string]string{
 		"--help-all":    "(-) --qos-reserved",
-		"--version":     "Kubernetes v1.36.3+nodelet.",
-		"--version=raw": "Kubernetes v1.36.3+nodelet.",
+		"--version":     "Kubernetes " + KubernetesVersion + "+nodelet.",
+		"--version=raw": "Kubernetes " + KubernetesVersion + "+nodelet.",
 	} {
 		var text *TextRequest
 		if _, err := Load([]string{flag}); !errors.As(err, &text) || !strings.Contains(text.Text, want) {

@@ -11,7 +11,7 @@ const (
 	Kind       = "KubeletConfiguration"
 )
 
-// KubeletConfiguration mirrors the type of that name in kubelet.config.k8s.io/v1beta1 (Kubernetes v1.36), field by
+// KubeletConfiguration mirrors the type of that name in kubelet.config.k8s.io/v1beta1 (see KubernetesVersion), field by
 // field, with the same JSON names and shapes. It is a copy because importing the original would bring cobra, prometheus
 // and OpenTelemetry into the binary. What a field means is said in the reference of Kubernetes
 // (https://kubernetes.io/docs/reference/config-api/kubelet-config.v1beta1/) and, in plain Go types, at Config.
@@ -153,6 +153,7 @@ type KubeletConfiguration struct {
 	KubeReservedCgroup          string            `json:"kubeReservedCgroup,omitempty"`
 	EnforceNodeAllocatable      []string          `json:"enforceNodeAllocatable,omitempty"`
 	AllowedUnsafeSysctls        []string          `json:"allowedUnsafeSysctls,omitempty"`
+	DefaultPodSysctls           map[string]string `json:"defaultPodSysctls,omitempty"`
 
 	// The rest, in the order in which it came to be.
 

@@ -128,7 +128,7 @@ func fill(v reflect.Value, depth int) {
 
 // TestDefaults compares with the configuration that the kubelet itself has with an empty file.
 func TestDefaults(t *testing.T) {
-	want, err := os.ReadFile("testdata/defaults-v1.36.3.json")
+	want, err := os.ReadFile("testdata/defaults.json")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,7 +14,7 @@ type checker struct {
 	errs []error
 }
 
-// validate checks a configuration with defaults as the kubelet v1.36 does. Each error names the field and its flag, the
+// validate checks a configuration with defaults as the kubelet does. Each error names the field and its flag, the
 // value, and what is allowed.
 func validate(c *KubeletConfiguration) error {
 	v := &checker{c: c}

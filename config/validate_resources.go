@@ -83,16 +83,29 @@ func (v *checker) checkCgroups() {
 	}
 }
 
+// oldThrottling was the default of memoryThrottlingFactor up to Kubernetes 1.36. Files may still have it, even if the
+// gate is off.
+const oldThrottling = 0.9
+
+func (v *checker) checkThrottling(factor float64) {
+	const field = "memoryThrottlingFactor"
+	v.needsGate(field, "MemoryQoS", factor != oldThrottling)
+	if factor <= 0 || factor > 1 || math.IsNaN(factor) {
+		v.bad(field, "%v is not above 0 and at most 1", factor)
+	}
+}
+
 func (v *checker) checkCPUAndMemory() {
 	c := v.c
 	v.oneOf("cpuManagerPolicy", c.CPUManagerPolicy, "none", "static")
 	v.oneOf("memoryManagerPolicy", c.MemoryManagerPolicy, "None", "Static")
 	v.oneOf("topologyManagerPolicy", c.TopologyManagerPolicy, "none", "best-effort", "restricted", "single-numa-node")
 	v.oneOf("topologyManagerScope", c.TopologyManagerScope, "container", "pod")
+	v.needsGate("defaultPodSysctls", "DefaultPodSysctls", len(c.DefaultPodSysctls) > 0)
 	v.oneOf("memoryReservationPolicy", c.MemoryReservationPolicy, "None", "TieredReservation")
 	v.needsGate("memoryReservationPolicy", "MemoryQoS", c.MemoryReservationPolicy == "TieredReservation")
-	if f := *c.MemoryThrottlingFactor; f <= 0 || f > 1 || math.IsNaN(f) {
-		v.bad("memoryThrottlingFactor", "%v is not above 0 and at most 1", f)
+	if c.MemoryThrottlingFactor != nil {
+		v.checkThrottling(*c.MemoryThrottlingFactor)
 	}
 	if c.ReservedSystemCPUs != "" {
 		if c.SystemReservedCgroup != "" || c.KubeReservedCgroup != "" {

@@ -1,9 +1,13 @@
 package config
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/nodelet/nodelet/internal/release"
+)
 
 // KubernetesVersion is the version of the kubelet whose behavior, fields and flags nodelet follows.
-const KubernetesVersion = "v1.36.3"
+const KubernetesVersion = release.Kubernetes
 
 // Version is nodelet's own version without a leading v. Builds stamp it:
 //
@@ -11,13 +15,13 @@ const KubernetesVersion = "v1.36.3"
 var Version = "0.0.0-dev"
 
 // KubeletVersion is the version in the Node object, the user agent and the metrics, for example
-// "v1.36.3+nodelet.0.1.0": a semantic version that compares equal to the kubelet's, with nodelet's version as build
+// "v1.37.2+nodelet.0.1.0": a semantic version that compares equal to the kubelet's, with nodelet's version as build
 // metadata.
 func KubeletVersion() string {
 	return KubernetesVersion + "+nodelet." + buildPart(Version)
 }
 
-// VersionText is what --version prints, for example "Kubernetes v1.36.3+nodelet.0.1.0". kubeadm takes the last word of
+// VersionText is what --version prints, for example "Kubernetes v1.37.2+nodelet.0.1.0". kubeadm takes the last word of
 // it as a semantic version.
 func VersionText() string { return fmt.Sprintf("Kubernetes %s\n", KubeletVersion()) }
 

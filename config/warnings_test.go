@@ -39,7 +39,7 @@ func defaulted() *KubeletConfiguration {
 
 func TestWarnings(t *testing.T) {
 	c := mustLoad(t, "qosReserved: {memory: 50%}\nhairpinMode: promiscuous-bridge\nmaxPods: 20\n"+
-		"featureGates: {NodeSwapp: true, NodeSwap: false, AllAlpha: false, AllBeta: true, KubeletInUserNamespace: true}\n",
+		"featureGates: {NodeSwapp: true, NodeSwap: false, AllAlpha: false, AllBeta: true, GRPCContainerProbeTLS: true}\n",
 		"--lock-file=/x", "--housekeeping-interval=1s", "--storage-driver-user=me", "--kernel-memcg-notification",
 		"--pod-infra-container-image=pause")
 	var got []string
@@ -48,15 +48,15 @@ func TestWarnings(t *testing.T) {
 	}
 	want := []string{
 		"qosReserved is accepted but has no effect in nodelet: " +
-			"reserve memory with requests, or with the feature gate MemoryQoS",
+			"reserve memory with requests, see memoryReservationPolicy",
 		"--kernel-memcg-notification is accepted but has no effect in nodelet: nodelet always uses the kernel's notifications",
 		"--lock-file is accepted but has no effect in nodelet: nodelet locks its root directory",
 		"--storage-driver-user is accepted but has no effect in nodelet: a setting of cAdvisor, which nodelet does not contain",
 		"--pod-infra-container-image is accepted but has no effect in nodelet: the runtime chooses the pause image; " +
 			"older kubeadm still writes this flag",
-		"featureGates.KubeletInUserNamespace is accepted but has no effect in nodelet",
-		"featureGates.NodeSwap is locked to true in Kubernetes v1.36.3; the setting has no effect",
-		`featureGates.NodeSwapp is not a feature gate of Kubernetes v1.36.3; did you mean "NodeSwap"?`,
+		"featureGates.GRPCContainerProbeTLS is accepted but has no effect in nodelet",
+		"featureGates.NodeSwap is locked to true in Kubernetes " + KubernetesVersion + "; the setting has no effect",
+		"featureGates.NodeSwapp is not a feature gate of Kubernetes " + KubernetesVersion + `; did you mean "NodeSwap"?`,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -71,9 +71,11 @@ func TestGates(t *testing.T) {
 	}{
 		{nil, "NodeSwap", true},
 		{map[string]bool{"NodeSwap": false}, "NodeSwap", true}, // locked
-		{nil, "MemoryQoS", false},
-		{map[string]bool{"AllAlpha": true}, "MemoryQoS", true},
-		{map[string]bool{"AllAlpha": true, "MemoryQoS": false}, "MemoryQoS", false},
+		{nil, "MemoryQoS", true},
+		{map[string]bool{"AllBeta": false}, "MemoryQoS", false},
+		{nil, "CSIVolumeHealth", false},
+		{map[string]bool{"AllAlpha": true}, "CSIVolumeHealth", true},
+		{map[string]bool{"AllAlpha": true, "CSIVolumeHealth": false}, "CSIVolumeHealth", false},
 		{map[string]bool{"AllBeta": false}, "KubeletCrashLoopBackOffMax", false},
 		{nil, "NoSuchGate", false},
 		{map[string]bool{"NoSuchGate": true}, "NoSuchGate", true},
@@ -83,7 +85,7 @@ func TestGates(t *testing.T) {
 			t.Errorf("%s with %v: %v", c.name, c.set, got)
 		}
 	}
-	if n := len(gates()); n != 240 {
+	if n := len(gates()); n != 252 {
 		t.Errorf("%d gates were read", n)
 	}
 }
@@ -102,9 +104,12 @@ func TestNearest(t *testing.T) {
 func TestVersionText(t *testing.T) {
 	defer func(v string) { Version = v }(Version)
 	for version, want := range map[string]string{
-		"0.1.0": "Kubernetes v1.36.3+nodelet.0.1.0\n", "": "Kubernetes v1.36.3+nodelet.unknown\n",
-		"v1-2-g12ab_dirty": "Kubernetes v1.36.3+nodelet.v1-2-g12ab-dirty\n", ".a..b.": "Kubernetes v1.36.3+nodelet.-a.-b-\n",
+		"0.1.0":            "0.1.0",
+		"":                 "unknown",
+		"v1-2-g12ab_dirty": "v1-2-g12ab-dirty",
+		".a..b.":           "-a.-b-",
 	} {
+		want = "Kubernetes " + KubernetesVersion + "+nodelet." + want + "\n"
 		if Version = version; VersionText() != want {
 			t.Errorf("%q: %q; want %q", version, VersionText(), want)
 		}

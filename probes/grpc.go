@@ -13,6 +13,8 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
+
+	"github.com/nodelet/nodelet/internal/release"
 )
 
 // tryGRPC asks a server's health service (grpc.health.v1) about service; "" is the server as a whole. limit covers
@@ -21,7 +23,7 @@ func tryGRPC(ctx context.Context, addr, service string, limit time.Duration) (Ou
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	conn, err := grpc.NewClient("passthrough:///"+addr,
-		grpc.WithUserAgent("kube-probe/"+version),
+		grpc.WithUserAgent("kube-probe/"+release.Minor()),
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithNoProxy(),
 		grpc.WithDisableServiceConfig(),

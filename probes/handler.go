@@ -15,12 +15,13 @@ import (
 	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/nodelet/nodelet/internal/release"
 )
 
 const (
 	maxOutput  = 10 << 10 // bytes of an answer or of a command's output that are read
 	maxErrored = 3        // tries of a handler that cannot be run at all
-	version    = "1.36"   // of Kubernetes; servers see kube-probe/1.36
 )
 
 // try runs the handler of t. A handler that could not be run is tried again at once, as the kubelet does.
@@ -40,7 +41,7 @@ func (p *Prober) tryOnce(ctx context.Context, t *Target) (Outcome, string) {
 	case h.Exec != nil:
 		return p.tryExec(ctx, t, limit)
 	case h.HTTPGet != nil:
-		req, err := newRequest(ctx, h.HTTPGet, t.Container, t.PodIP, "kube-probe/"+version)
+		req, err := newRequest(ctx, h.HTTPGet, t.Container, t.PodIP, "kube-probe/"+release.Minor())
 		if err != nil {
 			return Errored, err.Error()
 		}

@@ -17,6 +17,8 @@ import (
 	"google.golang.org/grpc/health/grpc_health_v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/nodelet/nodelet/internal/release"
 )
 
 // try runs one attempt of a handler against 127.0.0.1.
@@ -106,7 +108,7 @@ func TestHTTPRequest(t *testing.T) {
 	if outcome, text := try(t, httpGet(t, s, "/a%2Fb?x=1&y")); outcome != Succeeded {
 		t.Fatal(outcome, text)
 	}
-	if got.Header.Get("User-Agent") != "kube-probe/1.36" || got.Header.Get("Accept") != "*/*" || !got.Close ||
+	if got.Header.Get("User-Agent") != "kube-probe/"+release.Minor() || got.Header.Get("Accept") != "*/*" || !got.Close ||
 		got.Header.Get("Accept-Encoding") != "" || got.RequestURI != "/a%2Fb?x=1&y" {
 		t.Errorf("request %s with %v, close %v", got.RequestURI, got.Header, got.Close)
 	}

@@ -11,6 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nodelet/nodelet/internal/backoff"
+
+	"github.com/nodelet/nodelet/internal/release"
 )
 
 // HookTarget is the container that a lifecycle hook is for.
@@ -64,7 +66,7 @@ func (t *HookTarget) runHTTP(ctx context.Context, get *corev1.HTTPGetAction) err
 	if get.Host == "" && t.PodIP == "" {
 		return errors.New("the pod has no address yet")
 	}
-	req, err := newRequest(ctx, get, t.Container, t.PodIP, "kube-lifecycle/"+version)
+	req, err := newRequest(ctx, get, t.Container, t.PodIP, "kube-lifecycle/"+release.Minor())
 	if err != nil {
 		return err
 	}

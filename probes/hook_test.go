@@ -11,6 +11,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nodelet/nodelet/internal/release"
 )
 
 func TestHTTPHook(t *testing.T) {
@@ -26,7 +28,7 @@ func TestHTTPHook(t *testing.T) {
 		Warn: func(reason, message string) { warned = reason + ": " + message }}
 	get := httpGet(t, s, "/stop", corev1.HTTPHeader{Name: "Authorization", Value: "secret"}).HTTPGet
 	hook := &corev1.LifecycleHandler{HTTPGet: get}
-	if err := RunHook(t.Context(), hook, target); err != nil || agent != "kube-lifecycle/1.36" || auth != "secret" || warned != "" {
+	if err := RunHook(t.Context(), hook, target); err != nil || agent != "kube-lifecycle/"+release.Minor() || auth != "secret" || warned != "" {
 		t.Errorf("error %v, agent %q, auth %q, warned %q", err, agent, auth, warned)
 	}
 	get.Scheme = corev1.URISchemeHTTPS

@@ -174,14 +174,14 @@ func cdiDevices(names []string) []*runtimeapi.CDIDevice {
 	return out
 }
 
-// stopSignal returns the signal of lifecycle.stopSignal, or RUNTIME_DEFAULT if it is not set. The API writes the
-// real-time signals as SIGRTMIN+2 and SIGRTMAX-2, the CRI as SIGRTMINPLUS2 and SIGRTMAXMINUS2.
+// stopSignal returns the signal of lifecycle.stopSignal, or that of the runtime if it is not set. The API writes
+// real-time signals as SIGRTMIN+2 and SIGRTMAX-2, the CRI as SIGNAL_SIGRTMINPLUS2 and SIGNAL_SIGRTMAXMINUS2.
 func stopSignal(c *corev1.Container) (runtimeapi.Signal, error) {
 	if c.Lifecycle == nil || c.Lifecycle.StopSignal == nil {
-		return runtimeapi.Signal_RUNTIME_DEFAULT, nil
+		return runtimeapi.Signal_SIGNAL_RUNTIME_DEFAULT, nil
 	}
 	name := string(*c.Lifecycle.StopSignal)
-	value, ok := runtimeapi.Signal_value[strings.NewReplacer("+", "PLUS", "-", "MINUS").Replace(name)]
+	value, ok := runtimeapi.Signal_value["SIGNAL_"+strings.NewReplacer("+", "PLUS", "-", "MINUS").Replace(name)]
 	if !ok || !strings.HasPrefix(name, "SIG") || strings.Contains(name, "PLUS") || strings.Contains(name, "MINUS") {
 		return 0, fmt.Errorf("unknown signal %q in lifecycle.stopSignal", name)
 	}

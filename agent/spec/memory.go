@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"cmp"
 	"maps"
 	"strconv"
 
@@ -59,14 +60,15 @@ func mayShareSwap(pod *corev1.Pod, c *corev1.Container, node *Node) bool {
 		request.Cmp(*limit) != 0
 }
 
-// setMemoryQoS protects requested memory, and throttles a container before it reaches its limit (KEP-2570):
-//
-//	memory.high = request + (limit - request) * throttling factor
-//
-// Without a limit, the node's allocatable memory takes its place.
+// setMemoryQoS protects requested memory, and throttles a container before it reaches its limit (KEP-2570). Without
+// MemoryQoS a resize removes the throttling of a container that was created with it.
 func setMemoryQoS(out *runtimeapi.LinuxContainerResources, pod *corev1.Pod, c *corev1.Container, node *Node) {
+	if !node.CgroupV2 {
+		return
+	}
 	qos := node.MemoryQoS
-	if qos == nil || !node.CgroupV2 {
+	if qos == nil {
+		setUnified(out, map[string]string{memoryHigh: "max"})
 		return
 	}
 	request, limit := c.Resources.Requests.Memory().Value(), c.Resources.Limits.Memory().Value()
@@ -79,17 +81,31 @@ func setMemoryQoS(out *runtimeapi.LinuxContainerResources, pod *corev1.Pod, c *c
 	default:
 		unified[memoryLow] = strconv.FormatInt(request, 10)
 	}
-	if request != limit {
-		ceiling := limit
-		if ceiling == 0 {
-			ceiling = node.Allocatable.Memory().Value()
-		}
-		high := float64(request) + float64(ceiling-request)*qos.ThrottlingFactor
-		if pages := wholePages(high, qos.PageSize); pages > request {
-			unified[memoryHigh] = strconv.FormatInt(pages, 10)
+	if limit != 0 || !hasMemoryLimit(pod) { // else the pod's cgroup throttles
+		if high := qos.high(request, cmp.Or(limit, node.Allocatable.Memory().Value())); high != "" {
+			unified[memoryHigh] = high
 		}
 	}
 	setUnified(out, unified)
+}
+
+// hasMemoryLimit reports whether the pod itself has a memory limit, besides those of its containers.
+func hasMemoryLimit(pod *corev1.Pod) bool {
+	return pod.Spec.Resources != nil && !pod.Spec.Resources.Limits.Memory().IsZero()
+}
+
+// high returns where throttling begins, in bytes and whole pages, or "" if the memory is not throttled:
+//
+//	memory.high = request + (limit - request) * throttling factor
+func (q *MemoryQoS) high(request, limit int64) string {
+	if q.ThrottlingFactor == 0 || limit == 0 || request == limit {
+		return ""
+	}
+	pages := wholePages(float64(request)+float64(limit-request)*q.ThrottlingFactor, q.PageSize)
+	if pages <= request {
+		return ""
+	}
+	return strconv.FormatInt(pages, 10)
 }
 
 func wholePages(bytes float64, pageSize int64) int64 {

@@ -77,7 +77,7 @@ type Swap struct {
 
 // MemoryQoS holds the settings of memory protection and throttling on cgroup v2 (KEP-2570).
 type MemoryQoS struct {
-	// ThrottlingFactor is KubeletConfiguration memoryThrottlingFactor, from 0 to 1.
+	// ThrottlingFactor is KubeletConfiguration memoryThrottlingFactor, above 0 and at most 1. 0 means no throttling.
 	ThrottlingFactor float64
 	// Tiered is true for memoryReservationPolicy TieredReservation.
 	Tiered bool

@@ -30,12 +30,14 @@ type PodResources struct {
 // PodCgroup returns the settings of the pod's cgroup.
 func PodCgroup(pod *corev1.Pod, node *Node) PodResources {
 	requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
-	limits, cpuLimited, memoryLimited := podLimits(pod)
+	limits := resourcehelper.PodLimits(pod, resourcehelper.PodResourcesOptions{})
+	cpuLimited := podutil.Limits(&pod.Spec, corev1.ResourceCPU)
+	memoryLimited := podutil.Limits(&pod.Spec, corev1.ResourceMemory)
 	class := podutil.QOS(pod)
 	out := PodResources{
 		CPUShares: podutil.CPUShares(requests.Cpu().MilliValue()),
 		Hugepages: podHugepages(requests),
-		Unified:   podMemoryQoS(class, requests.Memory().Value(), node),
+		Unified:   podMemoryQoS(pod, requests, limits, node),
 	}
 	switch class {
 	case corev1.PodQOSBestEffort:
@@ -62,23 +64,6 @@ func PodCgroup(pod *corev1.Pod, node *Node) PodResources {
 	return out
 }
 
-// podLimits returns the limits of the whole pod. cpu and memory report whether the limit applies to the pod's cgroup:
-// the pod itself or each of its containers must have one. A sum that leaves out a container is not a limit.
-func podLimits(pod *corev1.Pod) (limits corev1.ResourceList, cpu, memory bool) {
-	cpu, memory = true, true
-	limits = resourcehelper.PodLimits(pod, resourcehelper.PodResourcesOptions{
-		ContainerFn: func(r corev1.ResourceList, _ resourcehelper.ContainerType) {
-			cpu = cpu && !r.Cpu().IsZero()
-			memory = memory && !r.Memory().IsZero()
-		},
-	})
-	if r := pod.Spec.Resources; r != nil {
-		cpu = cpu || !r.Limits.Cpu().IsZero()
-		memory = memory || !r.Limits.Memory().IsZero()
-	}
-	return limits, cpu, memory
-}
-
 func podHugepages(requests corev1.ResourceList) map[int64]int64 {
 	out := map[int64]int64{}
 	for name, q := range requests {
@@ -89,13 +74,28 @@ func podHugepages(requests corev1.ResourceList) map[int64]int64 {
 	return out
 }
 
-func podMemoryQoS(class corev1.PodQOSClass, request int64, node *Node) map[string]string {
-	if node.MemoryQoS == nil || !node.MemoryQoS.Tiered || !node.CgroupV2 || request <= 0 {
+// podMemoryQoS returns the files of cgroup v2 that protect and throttle the memory of the whole pod (KEP-2570), or nil.
+func podMemoryQoS(pod *corev1.Pod, requests, limits corev1.ResourceList, node *Node) map[string]string {
+	qos := node.MemoryQoS
+	if qos == nil || !node.CgroupV2 {
 		return nil
 	}
-	file := memoryLow
-	if class == corev1.PodQOSGuaranteed {
-		file = memoryMin
+	out := map[string]string{}
+	request := requests.Memory().Value()
+	if qos.Tiered && request > 0 {
+		file := memoryLow
+		if podutil.QOS(pod) == corev1.PodQOSGuaranteed {
+			file = memoryMin
+		}
+		out[file] = strconv.FormatInt(request, 10)
 	}
-	return map[string]string{file: strconv.FormatInt(request, 10)}
+	if resourcehelper.IsPodLevelResourcesSet(pod) && podutil.Limits(&pod.Spec, corev1.ResourceMemory) {
+		if high := qos.high(request, limits.Memory().Value()); high != "" {
+			out[memoryHigh] = high
+		}
+	}
+	if len(out) == 0 {
+		return nil
+	}
+	return out
 }

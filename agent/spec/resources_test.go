@@ -168,7 +168,7 @@ func TestMemoryQoS(t *testing.T) {
 		tiered         bool
 		min, low, high string
 	}{
-		"nothing": {min: "0", low: "0"},
+		"nothing": {min: "0", low: "0", high: "6764572672"}, // 0.9 of the 7 GiB allocatable
 		// 1 GiB and 0.9 of what is left to the 7 GiB allocatable, in whole pages
 		"untiered":                {resources: requirements("", "1Gi", "", ""), min: "0", low: "0", high: "6871945216"},
 		"burstable":               {resources: requirements("", "1Gi", "", "2Gi"), tiered: true, low: "1073741824", high: "2040107008"},
@@ -189,7 +189,7 @@ func TestMemoryQoS(t *testing.T) {
 		}
 	}
 	quiet := testNode(nodeFacts{MemoryQoS: "none", SingleProcessOOMKill: true})
-	if got := ContainerResources(testPod(), &corev1.Container{}, quiet).Unified; len(got) != 2 {
+	if got := ContainerResources(testPod(), &corev1.Container{}, quiet).Unified; len(got) != 3 {
 		t.Errorf("without other settings: got %v", got)
 	}
 	if wholePages(8191, 4096) != 4096 || wholePages(8191, 0) != 8191 {
@@ -204,6 +204,36 @@ func TestMemoryQoS(t *testing.T) {
 	pod.Spec.Containers[0].Resources = requirements("", "1Gi", "", "")
 	if high, ok := ContainerResources(pod, &pod.Spec.Containers[0], node).Unified["memory.high"]; ok {
 		t.Errorf("no throttling: got memory.high %s, want none", high)
+	}
+	node.MemoryQoS.ThrottlingFactor = 0.9
+	pod.Spec.Resources = ptr(requirements("", "", "", "4Gi"))
+	if high, ok := ContainerResources(pod, &pod.Spec.Containers[0], node).Unified["memory.high"]; ok {
+		t.Errorf("the pod has the limit: got memory.high %s of the container, want none", high)
+	}
+	node.MemoryQoS = nil
+	if high := ContainerResources(pod, &pod.Spec.Containers[0], node).Unified["memory.high"]; high != "max" {
+		t.Errorf("gate off: got memory.high %q, want max, so that a resize removes the throttling", high)
+	}
+}
+
+// TestPodMemoryHigh checks that a pod with a limit of its own is throttled as a whole.
+func TestPodMemoryHigh(t *testing.T) {
+	pod, node := testPod(), testNode(nodeFacts{MemoryQoS: "none"})
+	for name, c := range map[string]struct {
+		pod    *corev1.ResourceRequirements
+		factor float64
+		want   string
+	}{
+		"no limit of the pod":   {factor: 0.9},
+		"limit of the pod":      {pod: ptr(requirements("", "1Gi", "", "2Gi")), factor: 0.9, want: "2040107008"},
+		"request equals limit":  {pod: ptr(requirements("", "1Gi", "", "1Gi")), factor: 0.9},
+		"no throttling":         {pod: ptr(requirements("", "1Gi", "", "2Gi"))},
+		"request without limit": {pod: ptr(requirements("", "1Gi", "", "")), factor: 0.9},
+	} {
+		pod.Spec.Resources, node.MemoryQoS.ThrottlingFactor = c.pod, c.factor
+		if got := PodCgroup(pod, node).Unified["memory.high"]; got != c.want {
+			t.Errorf("%s: got memory.high %q, want %q", name, got, c.want)
+		}
 	}
 }
 

@@ -92,9 +92,11 @@ func nodeSettings(c *config.Config) spec.Node {
 	}
 	if c.Gate("MemoryQoS") { // KEP-2570
 		s.MemoryQoS = &spec.MemoryQoS{
-			PageSize:         int64(os.Getpagesize()),
-			ThrottlingFactor: *c.Kubelet.MemoryThrottlingFactor,
-			Tiered:           c.Kubelet.MemoryReservationPolicy == "TieredReservation",
+			PageSize: int64(os.Getpagesize()),
+			Tiered:   c.Kubelet.MemoryReservationPolicy == "TieredReservation",
+		}
+		if factor := c.Kubelet.MemoryThrottlingFactor; factor != nil {
+			s.MemoryQoS.ThrottlingFactor = *factor
 		}
 	}
 	return s

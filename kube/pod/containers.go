@@ -91,6 +91,26 @@ func Target(spec *corev1.PodSpec, ephemeral string) string {
 	return ""
 }
 
+// Limits reports whether a resource of the whole pod is limited: by a limit of the pod itself, or of each init and app
+// container. A sum that leaves out a container is not a limit.
+func Limits(spec *corev1.PodSpec, name corev1.ResourceName) bool {
+	if spec.Resources != nil && isSet(spec.Resources.Limits, name) {
+		return true
+	}
+	for role, c := range Containers(spec) {
+		if role != RoleEphemeral && !isSet(c.Resources.Limits, name) {
+			return false
+		}
+	}
+	return true
+}
+
+// isSet reports whether a list has more than zero of a resource.
+func isSet(list corev1.ResourceList, name corev1.ResourceName) bool {
+	q := list[name]
+	return !q.IsZero()
+}
+
 // IsSidecar reports whether an init container keeps running beside the app containers (KEP-753).
 func IsSidecar(init *corev1.Container) bool {
 	return init.RestartPolicy != nil && *init.RestartPolicy == corev1.ContainerRestartPolicyAlways

@@ -37,18 +37,6 @@ func TestVolumeHealth(t *testing.T) {
 		if c.want == "" && strings.Contains(text, name) {
 			t.Errorf("got a health that the driver does not report:\n%s", text)
 		}
-		s, err := w.Summary(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, v := range s.Pods[0].VolumeStats {
-			if v.Name != "claim" {
-				continue
-			}
-			if h := v.VolumeHealthStats; (h == nil) != (c.abnormal == nil) || h != nil && h.Abnormal != *c.abnormal {
-				t.Errorf("summary: got %+v, want %q", h, c.want)
-			}
-		}
 	}
 }
 

@@ -188,15 +188,11 @@ func (c *Collector) addStorage(out *api.PodStats, p *podUse, f fileSystems, size
 
 // addMounted adds a volume that is a separate file system.
 func (c *Collector) addMounted(out *api.PodStats, v *corev1.Volume, m Volume) {
-	known := c.far.read(m)
-	stats := known.stats()
+	stats := c.far.read(m).stats()
 	if stats == nil {
 		return
 	}
 	s := api.VolumeStats{Name: v.Name, FsStats: *stats}
-	if known.abnormal != nil {
-		s.VolumeHealthStats = &api.VolumeHealthStats{Abnormal: *known.abnormal}
-	}
 	if m.Claim != "" {
 		s.PVCRef = &api.PVCReference{Name: m.Claim, Namespace: out.PodRef.Namespace}
 	}

@@ -56,20 +56,12 @@ func memorySize(pod *corev1.Pod, allocatable corev1.ResourceList, sizeLimit *res
 	return max(size, 0)
 }
 
-// podMemoryLimit is the limit of the pod's memory cgroup, or 0 when some container has none.
+// podMemoryLimit is the limit of the pod's memory cgroup, or 0 if it has none.
 func podMemoryLimit(pod *corev1.Pod) int64 {
-	all := true
-	limits := resourcehelper.PodLimits(pod, resourcehelper.PodResourcesOptions{
-		ContainerFn: func(limits corev1.ResourceList, _ resourcehelper.ContainerType) {
-			all = all && !limits.Memory().IsZero()
-		},
-	})
-	if pod.Spec.Resources != nil && !pod.Spec.Resources.Limits.Memory().IsZero() {
-		all = true
-	}
-	if !all {
+	if !podutil.Limits(&pod.Spec, corev1.ResourceMemory) {
 		return 0
 	}
+	limits := resourcehelper.PodLimits(pod, resourcehelper.PodResourcesOptions{})
 	return limits.Memory().Value()
 }
 
