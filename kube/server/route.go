@@ -19,8 +19,11 @@ type route struct {
 	methods  []string
 	debug    bool
 	readOnly bool
-	handler  func(w http.ResponseWriter, r *http.Request, at place)
+	handler  handler
 }
+
+// handler serves an authorized request for what its path names.
+type handler func(w http.ResponseWriter, r *http.Request, at place)
 
 // place is the pod and container that a path names.
 type place struct{ namespace, pod, uid, container string }
@@ -41,11 +44,12 @@ func (s *Server) table() []route {
 		{prefix: "/pods/", access: pods, handler: missing},
 		{prefix: "/runningpods", access: pods, methods: reading, debug: true, handler: s.serveRunning},
 		{prefix: "/runningpods/", access: pods, methods: reading, debug: true, handler: s.serveRunning},
-		{prefix: "/containerLogs/", methods: reading, debug: true, handler: s.serveLogs},
-		{prefix: "/exec/", verb: "create", methods: streams, debug: true, handler: s.serveExec},
-		{prefix: "/attach/", verb: "create", methods: streams, debug: true, handler: s.serveAttach},
-		{prefix: "/portForward/", verb: "create", methods: streams, debug: true, handler: s.servePortForward},
-		{prefix: "/run/", verb: "create", methods: acting, debug: true, handler: s.serveRun},
+		{prefix: "/containerLogs/", methods: reading, debug: true, handler: s.bounded(s.serveLogs)},
+		{prefix: "/exec/", verb: "create", methods: streams, debug: true, handler: s.bounded(s.serveExec)},
+		{prefix: "/attach/", verb: "create", methods: streams, debug: true, handler: s.bounded(s.serveAttach)},
+		{prefix: "/portForward/", verb: "create", methods: streams, debug: true,
+			handler: s.bounded(s.servePortForward)},
+		{prefix: "/run/", verb: "create", methods: acting, debug: true, handler: s.bounded(s.serveRun)},
 		{prefix: "/checkpoint/", access: []string{"checkpoint"}, methods: acting, debug: true, handler: s.serveCheckpoint},
 	}
 	for _, m := range s.cfg.Mounts {

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"fmt"
@@ -63,6 +64,8 @@ type Config struct {
 	Debug bool
 	// StreamIdle is how long a stream may be idle; 0: no limit.
 	StreamIdle time.Duration
+	// Sessions bounds how many sessions are open.
+	Sessions SessionLimits
 	// Mounts are handlers of other packages.
 	Mounts []Mount
 	Log    *slog.Logger
@@ -87,6 +90,7 @@ type Server struct {
 	log      *slog.Logger
 	auth     *authFilter
 	routes   []route
+	sessions *sessions
 	listener net.Listener
 }
 
@@ -98,6 +102,11 @@ func New(cfg Config) (*Server, error) {
 		return nil, err
 	}
 	s.auth = &authFilter{authn: authn, authz: newAuthorizer(&cfg), refusals: newRefusals(cfg.Log)}
+	s.sessions = &sessions{
+		all:    cmp.Or(cfg.Sessions.All, maxSessions),
+		perPod: cmp.Or(cfg.Sessions.PerPod, maxPodSessions),
+		ofPod:  map[string]int{},
+	}
 	s.routes = s.table()
 	return s, nil
 }
