@@ -39,7 +39,7 @@ var pureMustNot = []string{
 // itself.
 const mayImport = `
 cmd: agent cni config cri csi host internal kube metrics plugins probes systemd volumes
-cmd/nodelet/command: cmd/nodelet/command agent config systemd
+cmd/nodelet/command: cmd/nodelet/command agent cni config cri kube/pod kube/server systemd
 agent: cri internal/latest kube/pod kube/pods
 agent/admission: agent/podstate kube/pod
 agent/plan: agent/podstate agent/podstatus kube/pod

@@ -285,7 +285,8 @@ func TestTextRequests(t *testing.T) {
 	}
 	for _, flag := range []string{"--help", "-h"} {
 		var text *TextRequest
-		if _, err := Load([]string{flag}); !errors.As(err, &text) || !text.Help || !strings.Contains(FlagHelp(), "--kubeconfig FILE") {
+		_, err := Load([]string{flag})
+		if !errors.As(err, &text) || !text.Help || !strings.Contains(FlagHelp(), "--kubeconfig FILE") {
 			t.Errorf("%s: got %v, want a request for help", flag, err)
 		}
 	}

@@ -1,15 +1,15 @@
 package systemd
 
 import (
-	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
+	"time"
 )
 
 const (
@@ -22,49 +22,135 @@ const (
 type Installer struct {
 	// Program is the absolute path of the program that the units start.
 	Program string
-	// Out gets a line for each change.
+	// Out gets a line for each step.
 	Out io.Writer
-	// root is the root of the file system; only tests set it.
-	root string
+	// Root is the root of the file system; empty means /. Tests set it.
+	Root string
+	// DryRun makes Install and Uninstall print their steps without changing anything.
+	DryRun bool
+	// Wait bounds how long a started agent may take to be ready; 0 means not to wait.
+	Wait time.Duration
+	// Ready returns what the node still waits for after the unit has become active; empty if it is ready. It may be nil.
+	Ready func(context.Context) string
 }
+
+func (i *Installer) path(p string) string { return filepath.Join(i.Root, p) }
 
 func (i *Installer) dropIn() string {
-	return filepath.Join(i.root, "/etc/systemd/system/kubelet.service.d/90-nodelet.conf")
+	return i.path("/etc/systemd/system/kubelet.service.d/90-nodelet.conf")
 }
 
-func (i *Installer) ownUnitFile() string {
-	return filepath.Join(i.root, "/etc/systemd/system", ownUnit)
+func (i *Installer) ownUnitFile() string { return i.path("/etc/systemd/system/" + ownUnit) }
+
+func (i *Installer) envFile() string { return i.path("/etc/default/nodelet") }
+
+// Booted returns an error if systemd does not run this machine; see sd_booted(3).
+func (i *Installer) Booted() error {
+	if _, err := os.Stat(i.path("/run/systemd/system")); err != nil {
+		return errors.New("this machine does not run systemd: start nodelet with your init system instead")
+	}
+	return nil
 }
 
-func (i *Installer) envFile() string { return filepath.Join(i.root, "/etc/default/nodelet") }
+// step announces a change and makes it, unless this is a dry run.
+func (i *Installer) step(do func() error, format string, args ...any) error {
+	prefix := ""
+	if i.DryRun {
+		prefix = "would "
+	}
+	fmt.Fprintf(i.Out, "%s%s\n", prefix, fmt.Sprintf(format, args...))
+	if i.DryRun {
+		return nil
+	}
+	return do()
+}
+
+// write writes a file as a step. A dry run prints its content.
+func (i *Installer) write(path, text string) error {
+	err := i.step(func() error {
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			return fmt.Errorf("make the directory of %s: %w", path, err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			return fmt.Errorf("write %s: %w", path, err)
+		}
+		return nil
+	}, "write %s", path)
+	if i.DryRun {
+		fmt.Fprint(i.Out, indent(text))
+	}
+	return err
+}
+
+func indent(text string) string {
+	return "    " + strings.ReplaceAll(strings.TrimRight(text, "\n"), "\n", "\n    ") + "\n"
+}
+
+// systemctl runs systemctl as a step.
+func (i *Installer) systemctl(ctx context.Context, args ...string) error {
+	return i.step(func() error {
+		_, err := systemctl(ctx, args...)
+		return err
+	}, "run systemctl %s", strings.Join(args, " "))
+}
 
 // Install makes nodelet the node's agent. If the machine has kubelet.service, a drop-in replaces its program and flags
 // must be empty. Otherwise, or with separate, nodelet.service is written, enabled and started with flags as its
-// arguments.
-func (i *Installer) Install(separate bool, flags []string) error {
-	if _, err := os.Stat(filepath.Join(i.root, "/run/systemd/system")); err != nil { // see sd_booted(3)
-		return errors.New("install nodelet: this machine does not run systemd")
+// arguments. If nodelet does not become ready in time, Install undoes what it did.
+func (i *Installer) Install(ctx context.Context, separate bool, flags []string) error {
+	if err := i.Booted(); err != nil {
+		return err
 	}
-	kubelet, err := properties(kubeletUnit)
+	if err := i.checkProgram(); err != nil {
+		return err
+	}
+	kubelet, err := properties(ctx, kubeletUnit)
 	if err != nil {
 		return err
 	}
 	if state := kubelet["LoadState"]; separate || state == "not-found" || state == "masked" {
-		return i.installOwn(flags)
+		return i.installOwn(ctx, flags)
 	}
 	if len(flags) > 0 {
 		return fmt.Errorf("nodelet takes over the flags of %s: put %q there, or use --own-unit",
 			kubeletUnit, strings.Join(flags, " "))
 	}
-	return i.replaceKubelet()
+	return i.replaceKubelet(ctx)
+}
+
+// programDirs are where programs of the system are.
+var programDirs = []string{"/usr/", "/opt/", "/bin/", "/sbin/"}
+
+// checkProgram refuses a program that may vanish, or that others than root can change.
+func (i *Installer) checkProgram() error {
+	installed := false
+	for _, dir := range programDirs {
+		installed = installed || strings.HasPrefix(i.Program, dir)
+	}
+	if !installed {
+		return fmt.Errorf("%s is not installed, so it may be gone at the next boot: run "+
+			"`install -m 755 %[1]s /usr/local/bin/nodelet`, then `/usr/local/bin/nodelet systemd install`", i.Program)
+	}
+	for dir := i.Program; ; dir = filepath.Dir(dir) {
+		info, err := os.Stat(i.path(dir))
+		if err != nil {
+			return fmt.Errorf("look at the program: %w", err)
+		}
+		if !rootOnly(info) {
+			return fmt.Errorf("users other than root can change %s: run `chown root:root %[1]s && chmod go-w %[1]s`", dir)
+		}
+		if dir == "/" {
+			return nil
+		}
+	}
 }
 
 // replaceKubelet makes nodelet the program of kubelet.service. If nodelet does not start, the kubelet is restored.
-func (i *Installer) replaceKubelet() error {
+func (i *Installer) replaceKubelet(ctx context.Context) error {
 	if _, err := os.Stat(i.dropIn()); err == nil {
 		return fmt.Errorf("nodelet has already replaced the kubelet (%s)", i.dropIn())
 	}
-	unit, err := systemctl("cat", kubeletUnit)
+	unit, err := systemctl(ctx, "cat", kubeletUnit)
 	if err != nil {
 		return err
 	}
@@ -72,67 +158,81 @@ func (i *Installer) replaceKubelet() error {
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(filepath.Dir(i.dropIn()), 0o755); err != nil {
+	if err := i.write(i.dropIn(), text); err != nil {
 		return err
 	}
-	if err := os.WriteFile(i.dropIn(), []byte(text), 0o644); err != nil {
-		return err
+	if err := i.restart(ctx, kubeletUnit); err != nil {
+		fmt.Fprintf(i.Out, "nodelet is not ready: %v\nrestoring the kubelet\n", err)
+		back := *i
+		back.Ready = nil
+		return errors.Join(fmt.Errorf("nodelet did not become ready: %w", err), back.Uninstall(context.WithoutCancel(ctx)))
 	}
-	if err := reloadAndRestart(kubeletUnit); err != nil {
-		return errors.Join(fmt.Errorf("nodelet did not start, restoring the kubelet: %w", err), i.Uninstall())
+	if !i.DryRun {
+		fmt.Fprintf(i.Out, "nodelet runs as %s; `nodelet systemd uninstall` restores the kubelet\n", kubeletUnit)
 	}
-	fmt.Fprintf(i.Out, "nodelet runs as %s (%s); `nodelet systemd uninstall` restores the kubelet\n",
-		kubeletUnit, i.dropIn())
 	return nil
 }
 
-func (i *Installer) installOwn(flags []string) error {
+// installOwn writes, enables and starts nodelet.service. If nodelet does not become ready, it is stopped again; the
+// files stay, so that the cause can be found.
+func (i *Installer) installOwn(ctx context.Context, flags []string) error {
 	for _, flag := range flags {
 		if strings.ContainsAny(flag, " \t\n\"'\\") {
 			return fmt.Errorf("flag %q contains a space or a quote: install without it and add it to %s", flag, i.envFile())
 		}
 	}
-	if err := os.WriteFile(i.ownUnitFile(), []byte(Unit(i.Program)), 0o644); err != nil {
+	before, err := os.ReadFile(i.envFile())
+	fresh := errors.Is(err, fs.ErrNotExist)
+	switch {
+	case err != nil && !fresh:
+		return fmt.Errorf("read the present flags: %w", err)
+	case fresh && len(flags) == 0:
+		return errors.New("nodelet.service needs flags: name at least --config=FILE, or --manifests=DIR without a cluster")
+	}
+	if err := i.write(i.ownUnitFile(), Unit(i.Program)); err != nil {
 		return err
 	}
-	if _, err := os.Stat(i.envFile()); errors.Is(err, fs.ErrNotExist) || len(flags) > 0 {
-		text := "# The flags of nodelet; see nodelet(8).\nNODELET_ARGS=" + strings.Join(flags, " ") + "\n"
-		if err := os.WriteFile(i.envFile(), []byte(text), 0o644); err != nil {
+	text := "# The flags of nodelet; see nodelet(8).\nNODELET_ARGS=" + strings.Join(flags, " ") + "\n"
+	if len(flags) > 0 && text != string(before) {
+		if !fresh {
+			if err := i.write(i.envFile()+".old", string(before)); err != nil {
+				return err
+			}
+		}
+		if err := i.write(i.envFile(), text); err != nil {
 			return err
 		}
 	}
-	for _, args := range [][]string{{"daemon-reload"}, {"enable", ownUnit}, {"restart", ownUnit}} {
-		if _, err := systemctl(args...); err != nil {
-			return err
-		}
+	if err := i.systemctl(ctx, "enable", ownUnit); err != nil {
+		return err
 	}
-	fmt.Fprintf(i.Out, "nodelet runs as %s with the flags in %s\n", ownUnit, i.envFile())
+	if err := i.restart(ctx, ownUnit); err != nil {
+		stop := i.systemctl(context.WithoutCancel(ctx), "disable", "--now", "--no-block", ownUnit)
+		return errors.Join(fmt.Errorf("nodelet did not become ready, see journalctl -u nodelet: %w", err), stop)
+	}
+	if !i.DryRun {
+		fmt.Fprintf(i.Out, "nodelet runs as %s with the flags in %s\n", ownUnit, i.envFile())
+	}
 	return nil
 }
 
 // Uninstall undoes Install: it restores the kubelet, or removes nodelet.service.
-func (i *Installer) Uninstall() error {
+func (i *Installer) Uninstall(ctx context.Context) error {
+	if err := i.Booted(); err != nil {
+		return err
+	}
 	found := false
-	if err := os.Remove(i.dropIn()); err == nil {
+	if _, err := os.Stat(i.dropIn()); err == nil {
 		found = true
-		_ = os.Remove(filepath.Dir(i.dropIn())) // fails if there are other drop-ins
-		if err := reloadAndRestart(kubeletUnit); err != nil {
+		if err := i.restoreKubelet(ctx); err != nil {
 			return err
 		}
-		fmt.Fprintln(i.Out, "the kubelet manages the node again; pods kept running")
 	}
 	if _, err := os.Stat(i.ownUnitFile()); err == nil {
 		found = true
-		if _, err := systemctl("disable", "--now", ownUnit); err != nil {
+		if err := i.removeOwn(ctx); err != nil {
 			return err
 		}
-		if err := os.Remove(i.ownUnitFile()); err != nil {
-			return err
-		}
-		if _, err := systemctl("daemon-reload"); err != nil {
-			return err
-		}
-		fmt.Fprintf(i.Out, "%s removed; pods keep running, but no node agent manages them: start one\n", ownUnit)
 	}
 	if !found {
 		return errors.New("nodelet is not installed under systemd by this command")
@@ -140,74 +240,38 @@ func (i *Installer) Uninstall() error {
 	return nil
 }
 
-// Status writes which agent runs the node, according to the units and their main processes. It is an error if none
-// does.
-func (i *Installer) Status() error {
-	running := false
-	for _, unit := range []string{kubeletUnit, ownUnit} {
-		p, err := properties(unit)
-		if err != nil {
+func (i *Installer) restoreKubelet(ctx context.Context) error {
+	err := i.step(func() error {
+		if err := os.Remove(i.dropIn()); err != nil {
 			return err
 		}
-		if p["LoadState"] == "not-found" {
-			continue
-		}
-		agent := "not running"
-		if pid := p["MainPID"]; pid != "" && pid != "0" {
-			running = true
-			program, err := os.Readlink("/proc/" + pid + "/exe")
-			if err != nil {
-				program = "unknown program (run as root to see it)"
-			}
-			agent = fmt.Sprintf("%s (pid %s) since %s, restarted %s times",
-				program, pid, p["ActiveEnterTimestamp"], p["NRestarts"])
-		}
-		fmt.Fprintf(i.Out, "%s: %s (%s): %s\n", unit, p["ActiveState"], p["SubState"], agent)
-		if p["StatusText"] != "" {
-			fmt.Fprintf(i.Out, "  status: %s\n", p["StatusText"])
-		}
+		_ = os.Remove(filepath.Dir(i.dropIn())) // fails if there are other drop-ins
+		return nil
+	}, "remove %s", i.dropIn())
+	if err != nil {
+		return err
 	}
-	if _, err := os.Stat(i.dropIn()); err == nil {
-		fmt.Fprintf(i.Out, "nodelet has replaced the kubelet (%s)\n", i.dropIn())
+	if err := i.restart(ctx, kubeletUnit); err != nil {
+		return fmt.Errorf("the kubelet's unit is restored, but it does not start (see journalctl -u kubelet): %w", err)
 	}
-	if !running {
-		return errors.New("no agent runs this node under systemd")
+	if !i.DryRun {
+		fmt.Fprintln(i.Out, "the kubelet manages the node again; pods kept running")
 	}
 	return nil
 }
 
-// properties returns properties of a unit by name. A unit that does not exist has LoadState
-// "not-found".
-func properties(unit string) (map[string]string, error) {
-	text, err := systemctl("show", unit,
-		"--property=LoadState,ActiveState,SubState,MainPID,StatusText,ActiveEnterTimestamp,NRestarts")
-	if err != nil {
-		return nil, err
-	}
-	p := map[string]string{}
-	for line := range strings.Lines(text) {
-		k, v, _ := strings.Cut(strings.TrimSpace(line), "=")
-		p[k] = v
-	}
-	return p, nil
-}
-
-func reloadAndRestart(unit string) error {
-	if _, err := systemctl("daemon-reload"); err != nil {
+func (i *Installer) removeOwn(ctx context.Context) error {
+	if err := i.systemctl(ctx, "disable", "--now", ownUnit); err != nil {
 		return err
 	}
-	_, err := systemctl("restart", unit)
-	return err
-}
-
-// systemctl runs systemctl and returns its standard output. An error contains what it printed on standard error.
-func systemctl(args ...string) (string, error) {
-	var out, stderr bytes.Buffer
-	c := exec.Command("systemctl", args...)
-	c.Stdout, c.Stderr = &out, &stderr
-	if err := c.Run(); err != nil {
-		return out.String(), fmt.Errorf("systemctl %s: %w: %s",
-			strings.Join(args, " "), err, strings.TrimSpace(stderr.String()))
+	if err := i.step(func() error { return os.Remove(i.ownUnitFile()) }, "remove %s", i.ownUnitFile()); err != nil {
+		return err
 	}
-	return out.String(), nil
+	if err := i.systemctl(ctx, "daemon-reload"); err != nil {
+		return err
+	}
+	if !i.DryRun {
+		fmt.Fprintf(i.Out, "%s removed; pods keep running, but no node agent manages them: start one\n", ownUnit)
+	}
+	return nil
 }

@@ -2,10 +2,12 @@ package systemd
 
 import (
 	"bytes"
+	"context"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 // machine is a file system and a systemctl that records its calls. units are the units that exist.
@@ -19,14 +21,17 @@ type machine struct {
 func newMachine(t *testing.T, systemd bool, kubelet string) *machine {
 	t.Helper()
 	m := &machine{t: t, calls: filepath.Join(t.TempDir(), "calls")}
-	m.Installer = &Installer{Program: "/usr/bin/nodelet", Out: &m.out, root: t.TempDir()}
-	for _, dir := range []string{"etc/systemd/system", "etc/default"} {
-		if err := os.MkdirAll(filepath.Join(m.root, dir), 0o755); err != nil {
+	m.Installer = &Installer{Program: "/usr/bin/nodelet", Out: &m.out, Root: t.TempDir()}
+	for _, dir := range []string{"etc/systemd/system", "etc/default", "usr/bin"} {
+		if err := os.MkdirAll(filepath.Join(m.Root, dir), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
+	if err := os.WriteFile(filepath.Join(m.Root, "usr/bin/nodelet"), nil, 0o755); err != nil {
+		t.Fatal(err)
+	}
 	if systemd {
-		if err := os.MkdirAll(filepath.Join(m.root, "run/systemd/system"), 0o755); err != nil {
+		if err := os.MkdirAll(filepath.Join(m.Root, "run/systemd/system"), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -58,20 +63,21 @@ func (m *machine) check(file, text string) {
 
 func TestInstallReplacesKubelet(t *testing.T) {
 	m := newMachine(t, true, "[Service]\nExecStart=/usr/bin/kubelet --v=2")
-	if err := m.Install(false, []string{"--v=4"}); err == nil || !strings.Contains(err.Error(), "--own-unit") {
+	err := m.Install(t.Context(), false, []string{"--v=4"})
+	if err == nil || !strings.Contains(err.Error(), "--own-unit") {
 		t.Errorf("install with flags: got error %v, want advice to use --own-unit", err)
 	}
 	m.check(m.dropIn(), "")
-	if err := m.Install(false, nil); err != nil {
+	if err := m.Install(t.Context(), false, nil); err != nil {
 		t.Fatal(err)
 	}
 	m.check(m.dropIn(), "ExecStart=/usr/bin/nodelet --v=2\n")
 	m.check(m.ownUnitFile(), "")
-	m.check(m.calls, "restart kubelet.service\n")
-	if err := m.Install(false, nil); err == nil || !strings.Contains(err.Error(), "already") {
+	m.check(m.calls, "restart --no-block kubelet.service\n")
+	if err := m.Install(t.Context(), false, nil); err == nil || !strings.Contains(err.Error(), "already") {
 		t.Errorf("second install: got error %v, want one that says so", err)
 	}
-	if err := m.Uninstall(); err != nil {
+	if err := m.Uninstall(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	m.check(m.dropIn(), "")
@@ -79,21 +85,22 @@ func TestInstallReplacesKubelet(t *testing.T) {
 
 func TestInstallOwnUnit(t *testing.T) {
 	m := newMachine(t, true, "")
-	if err := m.Install(false, []string{"--node-labels=a=b c"}); err == nil || !strings.Contains(err.Error(), "contains a space") {
+	err := m.Install(t.Context(), false, []string{"--node-labels=a=b c"})
+	if err == nil || !strings.Contains(err.Error(), "contains a space") {
 		t.Errorf("flag with a space: got error %v, want one that it contains a space", err)
 	}
 	m.check(m.ownUnitFile(), "")
-	if err := m.Install(false, []string{"--v=4", "--config=/c"}); err != nil {
+	if err := m.Install(t.Context(), false, []string{"--v=4", "--config=/c"}); err != nil {
 		t.Fatal(err)
 	}
 	m.check(m.ownUnitFile(), "ExecStart=/usr/bin/nodelet $NODELET_ARGS\n")
 	m.check(m.envFile(), "NODELET_ARGS=--v=4 --config=/c\n")
-	m.check(m.calls, "enable nodelet.service\nrestart nodelet.service\n")
-	if err := m.Uninstall(); err != nil {
+	m.check(m.calls, "enable nodelet.service\ndaemon-reload\nrestart --no-block nodelet.service\n")
+	if err := m.Uninstall(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	m.check(m.ownUnitFile(), "")
-	if err := m.Uninstall(); err == nil {
+	if err := m.Uninstall(t.Context()); err == nil {
 		t.Error("second uninstall: got no error, want one")
 	}
 }
@@ -101,10 +108,115 @@ func TestInstallOwnUnit(t *testing.T) {
 // TestInstallWithoutSystemd checks that nothing is written on a machine that systemd does not run.
 func TestInstallWithoutSystemd(t *testing.T) {
 	m := newMachine(t, false, "")
-	if err := m.Install(true, nil); err == nil || !strings.Contains(err.Error(), "does not run systemd") {
+	if err := m.Install(t.Context(), true, nil); err == nil || !strings.Contains(err.Error(), "does not run systemd") {
 		t.Errorf("got error %v, want one that names systemd", err)
 	}
 	m.check(m.ownUnitFile(), "")
 	m.check(m.envFile(), "")
 	m.check(m.calls, "")
+}
+
+// states makes systemctl show these ActiveStates one after the other, and the last one from then on.
+func (m *machine) states(all ...string) {
+	m.t.Helper()
+	dir := m.t.TempDir()
+	script := "#!/bin/sh\necho \"$*\" >> " + m.calls + "\ncase $1 in\nshow) echo LoadState=loaded\n" +
+		"n=$(cat " + dir + "/n 2>/dev/null || echo 1); set -- " + strings.Join(all, " ") + "\n" +
+		"eval echo ActiveState=\\${$n}; [ $n -lt $# ] && echo $((n + 1)) > " + dir + "/n\n;;\n" +
+		"cat) echo ExecStart=/usr/bin/kubelet --v=2;;\nesac\nexit 0\n"
+	bin, _, _ := strings.Cut(os.Getenv("PATH"), ":")
+	if err := os.WriteFile(filepath.Join(bin, "systemctl"), []byte(script), 0o755); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+// TestKubeletComesBack checks that an agent that fails, or is not ready in time, is replaced by the kubelet again.
+func TestKubeletComesBack(t *testing.T) {
+	for name, c := range map[string]struct {
+		states []string
+		wait   time.Duration
+		ready  string
+		want   string
+	}{
+		"fails":         {states: []string{"active", "failed", "active"}, wait: time.Hour, want: "kubelet.service: failed"},
+		"takes long":    {states: []string{"active", "activating"}, wait: time.Nanosecond, want: "activating"},
+		"is not ready":  {states: []string{"active"}, wait: time.Nanosecond, ready: "no network", want: "no network"},
+		"becomes ready": {states: []string{"active"}, wait: time.Hour},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := newMachine(t, true, "ExecStart=/usr/bin/kubelet --v=2")
+			m.states(c.states...)
+			m.Wait, m.Ready = c.wait, func(context.Context) string { return c.ready }
+			err := m.Install(t.Context(), false, nil)
+			if c.want == "" {
+				if err != nil {
+					t.Fatal(err)
+				}
+				m.check(m.dropIn(), "ExecStart=/usr/bin/nodelet --v=2\n")
+				return
+			}
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("got error %v, want one with %q", err, c.want)
+			}
+			m.check(m.dropIn(), "")
+			calls, err := os.ReadFile(m.calls)
+			if err != nil || strings.Count(string(calls), "restart --no-block kubelet.service") != 2 {
+				t.Errorf("got calls %q, %v, want a second restart", calls, err)
+			}
+		})
+	}
+}
+
+// TestDryRun checks that a dry run prints the steps and changes nothing.
+func TestDryRun(t *testing.T) {
+	m := newMachine(t, true, "ExecStart=/usr/bin/kubelet --v=2")
+	m.DryRun = true
+	if err := m.Install(t.Context(), false, nil); err != nil {
+		t.Fatal(err)
+	}
+	want := "would run systemctl daemon-reload\nwould run systemctl restart --no-block kubelet.service\n"
+	got := m.out.String()
+	if !strings.HasSuffix(got, want) || !strings.Contains(got, "    ExecStart=/usr/bin/nodelet --v=2\n") {
+		t.Errorf("got %q, want the file and %q", got, want)
+	}
+	m.check(m.dropIn(), "")
+}
+
+// TestProgramMustBeInstalled checks that no unit starts a program that may vanish or that others can change.
+func TestProgramMustBeInstalled(t *testing.T) {
+	m := newMachine(t, true, "ExecStart=/usr/bin/kubelet")
+	m.Program = "/home/me/nodelet/bin/nodelet"
+	if err := m.Install(t.Context(), false, nil); err == nil || !strings.Contains(err.Error(), "is not installed") {
+		t.Errorf("build directory: got %v", err)
+	}
+	m.Program = "/usr/bin/nodelet"
+	for _, path := range []string{"usr/bin/nodelet", "usr"} {
+		if err := os.Chmod(filepath.Join(m.Root, path), 0o777); err != nil {
+			t.Fatal(err)
+		}
+		err := m.Install(t.Context(), false, nil)
+		if err == nil || !strings.Contains(err.Error(), "users other than root can change /"+path) {
+			t.Errorf("%s: got %v", path, err)
+		}
+		if err := os.Chmod(filepath.Join(m.Root, path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m.check(m.dropIn(), "")
+}
+
+// TestOldFlagsAreKept checks that the flags of an earlier installation are kept beside the new ones.
+func TestOldFlagsAreKept(t *testing.T) {
+	m := newMachine(t, true, "")
+	if err := m.Install(t.Context(), true, nil); err == nil || !strings.Contains(err.Error(), "needs flags") {
+		t.Errorf("no flags: got %v, want advice", err)
+	}
+	if err := os.WriteFile(m.envFile(), []byte("NODELET_ARGS=--v=1\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Install(t.Context(), true, []string{"--v=2"}); err != nil {
+		t.Fatal(err)
+	}
+	m.check(m.envFile(), "NODELET_ARGS=--v=2\n")
+	m.check(m.envFile()+".old", "NODELET_ARGS=--v=1\n")
 }

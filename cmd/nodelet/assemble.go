@@ -405,7 +405,7 @@ func (n *nodelet) run(ctx context.Context) error {
 		addr := netip.AddrPortFrom(n.cfg.Healthz.Addr, n.cfg.Healthz.Port)
 		endpoints.ServeHealthz(ctx, addr, n.healthz(), n.log)
 	})
-	start(func(ctx context.Context) { podapi.ServeExplain(ctx, n.cfg.Paths.Root, n.explainPods, n.log) })
+	start(func(ctx context.Context) { serveCommands(ctx, n) })
 	if n.server != nil {
 		start(n.server.ListenAndRun)
 	}

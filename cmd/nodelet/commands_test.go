@@ -184,7 +184,10 @@ func TestCompletion(t *testing.T) {
 			if dash {
 				ask = strings.Replace(strings.Replace(ask, ` "")`, " -)", 1), line+" '", line+" -'", 1)
 			}
-			args := map[string][]string{"bash": {"--norc", "-c", ask, "bash", script}, "fish": {"-N", "-c", ask, script}}[shell]
+			args := map[string][]string{
+				"bash": {"--norc", "-c", ask, "bash", script},
+				"fish": {"-N", "-c", ask, script},
+			}[shell]
 			text, err := exec.Command(path, args...).CombinedOutput()
 			if err != nil || !slices.ContainsFunc(strings.Split(string(text), "\n"), func(l string) bool {
 				return l == want || strings.HasPrefix(l, want+"\t")

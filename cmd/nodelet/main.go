@@ -51,11 +51,27 @@ func main() {
 	exit(serve(cfg))
 }
 
+// forTests changes what commands see of the machine; only tests set it.
+var forTests = func(*command.Call) {}
+
 // runCommand runs a command until it ends, or SIGTERM or SIGINT ends its context.
 func runCommand(args []string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGTERM, unix.SIGINT)
 	defer stop()
-	return app.Run(command.Call{Context: ctx, Args: args, In: os.Stdin, Out: os.Stdout, Err: os.Stderr})
+	program, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("find this program: %w", err)
+	}
+	call := command.Call{
+		Context: ctx,
+		Args:    args,
+		In:      os.Stdin,
+		Out:     os.Stdout,
+		Err:     os.Stderr,
+		Program: program,
+	}
+	forTests(&call)
+	return app.Run(call)
 }
 
 // exit ends the process: 0 without an error, 2 if the command line is wrong, 1 for any other error, or the code that a

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"net/netip"
 	"path/filepath"
 	"slices"
@@ -102,4 +103,15 @@ func (n *nodelet) endpoints() []server.Mount {
 		Statusz:        n.cfg.Gate("ComponentStatusz"),
 		Version:        config.KubeletVersion(),
 	}, n.mounts)
+}
+
+// serveCommands answers the commands of this program at a socket below the root directory.
+func serveCommands(ctx context.Context, n *nodelet) {
+	local := &podapi.Local{
+		Explain:       n.explainPods,
+		Node:          n.node.Node,
+		Configuration: n.cfg.Kubelet.Masked(),
+		Pods:          n.podAPI,
+	}
+	local.Serve(ctx, n.cfg.Paths.Root, n.log)
 }

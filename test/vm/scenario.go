@@ -334,12 +334,12 @@ func (s *scenario) toKubelet() error {
 
 // toNodelet takes it over in one step.
 func (s *scenario) toNodelet() error {
-	return errors.Join(s.need("nodelet systemd install", "readlink /proc/$(systemctl show -p MainPID --value kubelet)/exe | grep -q nodelet",
+	return errors.Join(s.need("nodelet systemd install --wait=10m", "readlink /proc/$(systemctl show -p MainPID --value kubelet)/exe | grep -q nodelet",
 		"nodelet systemd status | grep -q 'kubelet.service: active (running): /usr/bin/nodelet'"), s.same())
 }
 
 func (s *scenario) giveBack() error {
-	return cmp.Or(s.need("nodelet systemd uninstall"), s.kubeletRuns(), s.same())
+	return cmp.Or(s.need("nodelet systemd uninstall --wait=10m"), s.kubeletRuns(), s.same())
 }
 
 func (s *scenario) ownAgain() error {

@@ -47,6 +47,10 @@ type Call struct {
 	In   io.Reader
 	// Out gets the result, Err messages about the progress.
 	Out, Err io.Writer
+	// Program is the path of this program.
+	Program string
+	// Root is the root of the file system; empty means /. Only tests set it.
+	Root string
 }
 
 // ExitError ends the program with a code. The command has already printed why.

@@ -12,8 +12,13 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/nodelet/nodelet/cmd/nodelet/command"
+	"github.com/nodelet/nodelet/cmd/nodelet/command/check"
 	"github.com/nodelet/nodelet/cmd/nodelet/command/explain"
+	"github.com/nodelet/nodelet/cmd/nodelet/command/pods"
 	"github.com/nodelet/nodelet/cmd/nodelet/command/service"
+	"github.com/nodelet/nodelet/cmd/nodelet/command/settings"
+	"github.com/nodelet/nodelet/cmd/nodelet/command/status"
+	"github.com/nodelet/nodelet/cmd/nodelet/command/support"
 	"github.com/nodelet/nodelet/config"
 )
 
@@ -23,12 +28,11 @@ func Root() *command.Command {
 		Name:  "nodelet",
 		Short: "run the pods of a Kubernetes node, in place of the kubelet",
 	}
-	root.Sub = []*command.Command{
-		explain.Command(),
-		service.Command(),
-		completion(root),
-		version(),
-	}
+	root.Sub = slices.Concat(
+		[]*command.Command{check.Command(), status.Command(), explain.Command()},
+		pods.Commands(),
+		[]*command.Command{settings.Command(), service.Command(), support.Command(), completion(root), version()},
+	)
 	root.Usage = func() string { return help(root) }
 	return root
 }

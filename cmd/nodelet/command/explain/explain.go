@@ -5,7 +5,11 @@
 package explain
 
 import (
+	"bytes"
+	"context"
 	"fmt"
+	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -16,6 +20,21 @@ import (
 	"github.com/nodelet/nodelet/cmd/nodelet/command"
 )
 
+// options are the flags of the command.
+type options struct {
+	rootDir, namespace *string
+	notReady, watch    *bool
+	output             *command.Output
+}
+
+// report is what -o json prints.
+type report struct {
+	// Pods are the pods; none if the agent cannot tell.
+	Pods []*agent.Explanation `json:"pods"`
+	// Error says why the agent cannot tell, such as that the container runtime does not answer.
+	Error string `json:"error,omitempty"`
+}
+
 // Command is `nodelet explain`.
 func Command() *command.Command {
 	return &command.Command{
@@ -23,47 +42,132 @@ func Command() *command.Command {
 		Args:    "[NAMESPACE/POD | POD]...",
 		MaxArgs: -1,
 		Short:   "show what each pod on this node is doing and what it is waiting for",
+		Long: `With -o json it prints {"pods": [...], "error": "..."}; error is there if the agent cannot tell, such as while
+the container runtime does not answer.`,
 		Setup: func(flags *pflag.FlagSet) command.Run {
-			rootDir := flags.String("root-dir", "/var/lib/kubelet", "the agent's --root-dir, a `DIR`")
-			output := command.OutputFlag(flags)
+			o := options{
+				rootDir:   command.RootDirFlag(flags),
+				namespace: flags.StringP("namespace", "n", "", "only pods of this `NAMESPACE`"),
+				notReady:  flags.Bool("not-ready", false, "only pods that are not ready"),
+				watch:     flags.BoolP("watch", "w", false, "print again what changes, until interrupted"),
+				output:    command.OutputFlag(flags),
+			}
+			all := flags.BoolP("all-namespaces", "A", false, "pods of all namespaces, the default")
 			asJSON := flags.Bool("json", false, "the same as -o json")
 			return func(c command.Call) error {
-				if *asJSON {
-					_ = output.Set("json")
+				switch {
+				case *all && *o.namespace != "":
+					return command.Usagef("explain: --namespace and --all-namespaces exclude each other")
+				case *asJSON:
+					_ = o.output.Set("json")
 				}
-				return run(c, *rootDir, output)
+				return o.run(c)
 			}
 		},
 	}
 }
 
-// run asks the agent on this node what its pods are waiting for, and prints it.
-func run(c command.Call, rootDir string, output *command.Output) error {
-	all, err := podapi.Explain(c.Context, rootDir)
-	if err != nil {
+// watchInterval is the time between two questions of --watch.
+const watchInterval = time.Second
+
+func (o options) run(c command.Call) error {
+	client := podapi.NewClient(*o.rootDir)
+	if !*o.watch {
+		text, err := o.once(c, client)
+		_, _ = c.Out.Write(text)
 		return err
 	}
-	if len(c.Args) > 0 {
-		if all = named(all, c.Args); len(all) == 0 {
-			return fmt.Errorf("no pod on this node is called %s", strings.Join(c.Args, " or "))
+	tick := time.NewTicker(watchInterval)
+	defer tick.Stop()
+	var last []byte
+	for {
+		text, err := o.once(c, client)
+		if err != nil && len(text) == 0 {
+			text = []byte(err.Error() + "\n")
+		}
+		if c.Context.Err() == nil && !bytes.Equal(shape(text), shape(last)) {
+			if !o.output.Structured() {
+				fmt.Fprintf(c.Out, "--- %s\n", time.Now().Format(time.TimeOnly))
+			}
+			_, _ = c.Out.Write(text)
+			last = text
+		}
+		select {
+		case <-c.Context.Done():
+			return nil
+		case <-tick.C:
 		}
 	}
-	if output.Structured() {
-		return output.Print(c.Out, all)
-	}
-	agent.WriteExplanations(c.Out, all, time.Now())
-	return nil
 }
 
-// named returns the explanations of the pods with these names, with or without their namespaces.
-func named(all []*agent.Explanation, names []string) []*agent.Explanation {
-	var kept []*agent.Explanation
+// shape returns a text without the countdowns in it, so that they are no change.
+func shape(text []byte) []byte {
+	var kept []byte
+	for line := range bytes.Lines(text) {
+		before, _, _ := bytes.Cut(line, []byte(" (again in "))
+		kept = append(kept, before...)
+	}
+	return kept
+}
+
+// once asks the agent, and returns the text to print and the error to end with.
+func (o options) once(c command.Call, client *podapi.Client) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(c.Context, 10*time.Second)
+	defer cancel()
+	all, err := client.Explain(ctx)
+	all = o.chosen(all, c.Args)
+	if err == nil && len(all) == 0 && len(c.Args) > 0 {
+		err = fmt.Errorf("no pod on this node is called %s", strings.Join(c.Args, " or "))
+	}
+	var out bytes.Buffer
+	if o.output.Structured() {
+		r := report{Pods: all}
+		if err != nil {
+			r.Error = err.Error()
+		}
+		if printErr := o.output.Print(&out, r); printErr != nil {
+			return nil, printErr
+		}
+		if err != nil {
+			return out.Bytes(), &command.ExitError{Code: 1}
+		}
+		return out.Bytes(), nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	agent.WriteExplanations(&out, all, time.Now())
+	if command.IsTerminal(c.Out) && os.Getenv("NO_COLOR") == "" {
+		return colored(out.Bytes()), nil
+	}
+	return out.Bytes(), nil
+}
+
+// chosen returns the explanations that the flags and names choose; a name may be without its namespace.
+func (o options) chosen(all []*agent.Explanation, names []string) []*agent.Explanation {
+	kept := []*agent.Explanation{}
 	for _, e := range all {
-		for _, name := range names {
-			if _, short, _ := strings.Cut(e.Pod, "/"); e.Pod == name || short == name {
-				kept = append(kept, e)
-			}
+		namespace, short, _ := strings.Cut(e.Pod, "/")
+		named := len(names) == 0 || slices.Contains(names, e.Pod) || slices.Contains(names, short)
+		if named && (*o.namespace == "" || *o.namespace == namespace) && !(*o.notReady && e.Ready) {
+			kept = append(kept, e)
 		}
 	}
 	return kept
+}
+
+// colored makes ready pods green, others bold, and what they wait for yellow.
+func colored(text []byte) []byte {
+	var out bytes.Buffer
+	for line := range bytes.Lines(text) {
+		color := "1"
+		switch plain := strings.TrimSuffix(string(line), "\n"); {
+		case strings.HasPrefix(plain, " "):
+			color = "33"
+		case strings.HasSuffix(plain, ", ready"):
+			color = "32"
+		}
+		fmt.Fprintf(&out, "\x1b[%sm%s\x1b[0m\n", color, bytes.TrimSuffix(line, []byte("\n")))
+	}
+	return out.Bytes()
 }

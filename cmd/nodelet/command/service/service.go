@@ -6,16 +6,22 @@
 package service
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/pflag"
+	corev1 "k8s.io/api/core/v1"
 
+	"github.com/nodelet/nodelet/agent/podapi"
 	"github.com/nodelet/nodelet/cmd/nodelet/command"
 	"github.com/nodelet/nodelet/config"
+	"github.com/nodelet/nodelet/cri"
 	"github.com/nodelet/nodelet/systemd"
 )
 
@@ -35,24 +41,124 @@ func install() *command.Command {
 		AgentFlags: true,
 		Short:      "make nodelet the agent of this node",
 		Long: `If the machine has kubelet.service, nodelet replaces the kubelet in it and keeps its flags and files; pods keep
-running. Otherwise, or with --own-unit, it creates nodelet.service with the FLAGs as its arguments.`,
+running. Otherwise, or with --own-unit, it creates nodelet.service with the FLAGs as its arguments.
+
+It first checks the program, the container runtime, and the settings of the kubelet: settings on which pods rely and
+that have no effect in nodelet must be accepted by name. If nodelet is not ready in time, the kubelet comes back.`,
 		Setup: func(flags *pflag.FlagSet) command.Run {
-			separate := flags.Bool("own-unit", false, "create nodelet.service, even if the machine has kubelet.service")
-			return func(c command.Call) error {
-				if err := checkFlags(c.Args); err != nil {
-					return err
-				}
-				i, err := installer(c)
-				if err == nil {
-					err = needRoot("install")
-				}
-				if err == nil {
-					err = i.Install(*separate, c.Args)
-				}
-				return err
+			o := installOptions{
+				separate: flags.Bool("own-unit", false, "create nodelet.service, even if the machine has kubelet.service"),
+				dryRun:   flags.Bool("dry-run", false, "print the steps and change nothing"),
+				wait:     flags.Duration("wait", readyLimit, "how long nodelet may take to be ready; 0 does not wait"),
+				accept:   flags.StringSlice("accept-missing", nil, "settings without effect to accept, such as cpuManagerPolicy"),
 			}
+			return o.run
 		},
 	}
+}
+
+// readyLimit is the default of --wait.
+const readyLimit = 2 * time.Minute
+
+type installOptions struct {
+	separate, dryRun *bool
+	wait             *time.Duration
+	accept           *[]string
+}
+
+func (o installOptions) run(c command.Call) error {
+	if err := checkFlags(c.Args); err != nil {
+		return err
+	}
+	if err := needRoot("install", *o.dryRun); err != nil {
+		return err
+	}
+	i := installer(c)
+	i.DryRun, i.Wait = *o.dryRun, *o.wait
+	if err := i.Booted(); err != nil {
+		return fmt.Errorf("install nodelet: %w", err)
+	}
+	cfg, err := o.configuration(c, i)
+	if err != nil {
+		return err
+	}
+	if cfg != nil {
+		if err := o.refuse(c, cfg); err != nil {
+			return err
+		}
+		client := podapi.NewClient(cfg.Paths.Root)
+		i.Ready = func(ctx context.Context) string { return waitsFor(ctx, client) }
+	}
+	return i.Install(c.Context, *o.separate, c.Args)
+}
+
+// configuration returns the configuration with which nodelet will run, or nil if it is not known.
+func (o installOptions) configuration(c command.Call, i *systemd.Installer) (*config.Config, error) {
+	args := c.Args
+	if len(args) == 0 {
+		agents, err := i.Agents(c.Context)
+		if err != nil {
+			return nil, err
+		}
+		for _, a := range agents {
+			if a.Unit == "kubelet.service" && a.PID != "" && !*o.separate {
+				args = a.Args
+			}
+		}
+	}
+	if len(args) == 0 {
+		fmt.Fprintln(c.Out, "no kubelet runs now, so its settings and its container runtime are not checked")
+		return nil, nil
+	}
+	cfg, err := config.Load(args)
+	if err != nil {
+		return nil, fmt.Errorf("read the configuration of the node: %w", err)
+	}
+	return cfg, nil
+}
+
+// refuse returns an error if pods would lose what the settings promise them, or if the container runtime does not
+// answer.
+func (o installOptions) refuse(c command.Call, cfg *config.Config) error {
+	for _, w := range cfg.Warnings {
+		switch {
+		case w.Breaks == "":
+			fmt.Fprintf(c.Out, "note: %s\n", w)
+		case !slices.Contains(*o.accept, w.Field):
+			return fmt.Errorf("%s has no effect in nodelet: %s; to install it nevertheless add --accept-missing=%s",
+				w.Setting(), w.Breaks, w.Field)
+		}
+	}
+	client, err := cri.Dial(cfg.Runtime.Endpoint, cri.Options{Timeout: 10 * time.Second})
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	v, err := client.Version(c.Context)
+	if err != nil {
+		return fmt.Errorf("the container runtime at %s does not answer, so nodelet could not run pods: start it first",
+			cfg.Runtime.Endpoint)
+	}
+	fmt.Fprintf(c.Out, "container runtime: %s %s\n", v.RuntimeName, v.RuntimeVersion)
+	return nil
+}
+
+// waitsFor returns why the node is not ready; empty if it is.
+func waitsFor(ctx context.Context, client *podapi.Client) string {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	node, err := client.Node(ctx)
+	if err != nil {
+		return err.Error()
+	}
+	for _, condition := range node.Status.Conditions {
+		if condition.Type == corev1.NodeReady && condition.Status == corev1.ConditionTrue {
+			return ""
+		} else if condition.Type == corev1.NodeReady {
+			return condition.Message
+		}
+	}
+	return "the node has no status yet"
 }
 
 // checkFlags refuses flags that nodelet does not know, because the service would never start with them.
@@ -71,16 +177,16 @@ func uninstall() *command.Command {
 	return &command.Command{
 		Name:  "uninstall",
 		Short: "undo install: the kubelet manages the node again; pods keep running",
-		Setup: func(*pflag.FlagSet) command.Run {
+		Setup: func(flags *pflag.FlagSet) command.Run {
+			dryRun := flags.Bool("dry-run", false, "print the steps and change nothing")
+			wait := flags.Duration("wait", readyLimit, "how long the kubelet may take to start; 0 does not wait")
 			return func(c command.Call) error {
-				i, err := installer(c)
-				if err == nil {
-					err = needRoot("uninstall")
+				if err := needRoot("uninstall", *dryRun); err != nil {
+					return err
 				}
-				if err == nil {
-					err = i.Uninstall()
-				}
-				return err
+				i := installer(c)
+				i.DryRun, i.Wait = *dryRun, *wait
+				return i.Uninstall(c.Context)
 			}
 		},
 	}
@@ -91,13 +197,7 @@ func status() *command.Command {
 		Name:  "status",
 		Short: "show which agent manages the node",
 		Setup: func(*pflag.FlagSet) command.Run {
-			return func(c command.Call) error {
-				i, err := installer(c)
-				if err == nil {
-					err = i.Status()
-				}
-				return err
-			}
+			return func(c command.Call) error { return installer(c).Status(c.Context) }
 		},
 	}
 }
@@ -111,34 +211,28 @@ func unit() *command.Command {
 		Setup: func(flags *pflag.FlagSet) command.Run {
 			kubelet := flags.Bool("kubelet", false, "print a kubelet.service whose program is nodelet")
 			return func(c command.Call) error {
-				program, err := os.Executable()
+				program := c.Program
 				if len(c.Args) > 0 {
-					program, err = c.Args[0], nil
+					program = c.Args[0]
 				}
 				text := systemd.Unit
 				if *kubelet {
 					text = systemd.KubeletUnit
 				}
-				if err == nil {
-					_, err = io.WriteString(c.Out, text(program))
-				}
+				_, err := io.WriteString(c.Out, text(program))
 				return err
 			}
 		},
 	}
 }
 
-func needRoot(verb string) error {
-	if os.Geteuid() != 0 {
-		return fmt.Errorf("nodelet systemd %s changes units of the system: run it as root", verb)
+func needRoot(verb string, dryRun bool) error {
+	if os.Geteuid() != 0 && !dryRun {
+		return fmt.Errorf("nodelet systemd %s changes units of the system: run it as root, or with --dry-run", verb)
 	}
 	return nil
 }
 
-func installer(c command.Call) (*systemd.Installer, error) {
-	program, err := os.Executable()
-	if err != nil {
-		return nil, fmt.Errorf("find this program: %w", err)
-	}
-	return &systemd.Installer{Program: program, Out: c.Out}, nil
+func installer(c command.Call) *systemd.Installer {
+	return &systemd.Installer{Program: c.Program, Out: c.Out, Root: c.Root}
 }

@@ -1,0 +1,153 @@
+package podapi
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nodelet/nodelet/agent"
+	"github.com/nodelet/nodelet/kube/server"
+)
+
+// localSocket is the name of the socket below the root directory; only root can connect to it.
+const localSocket = "nodelet.sock"
+
+// Local is what the agent answers to the commands of its own program on this machine, without an API server.
+type Local struct {
+	// Explain returns what the pods are waiting for.
+	Explain func(context.Context) ([]*agent.Explanation, error)
+	// Node returns the Node object.
+	Node func() *corev1.Node
+	// Configuration is the configuration in use, without secrets.
+	Configuration any
+	// Pods answers about pods.
+	Pods *Server
+}
+
+// Serve answers at the socket below rootDir until ctx ends.
+func (l *Local) Serve(ctx context.Context, rootDir string, log *slog.Logger) {
+	path := filepath.Join(rootDir, localSocket)
+	err := os.Remove(path)
+	if errors.Is(err, os.ErrNotExist) {
+		err = nil
+	}
+	var listener net.Listener
+	if err == nil {
+		listener, err = net.Listen("unix", path)
+	}
+	if err == nil {
+		err = os.Chmod(path, 0o600)
+	}
+	if err != nil {
+		log.Warn("cannot serve the commands of nodelet", "err", err)
+		return
+	}
+	server := &http.Server{
+		ReadHeaderTimeout: 5 * time.Second,
+		Handler:           l.handler(),
+		BaseContext:       func(net.Listener) context.Context { return ctx },
+	}
+	defer context.AfterFunc(ctx, func() { _ = server.Close() })()
+	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		log.Warn("stopped serving the commands of nodelet", "err", err)
+	}
+}
+
+func (l *Local) handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /explain", func(w http.ResponseWriter, r *http.Request) {
+		all, err := l.Explain(r.Context())
+		answer(w, all, err)
+	})
+	mux.HandleFunc("GET /node", func(w http.ResponseWriter, _ *http.Request) { answer(w, l.Node(), nil) })
+	mux.HandleFunc("GET /configuration", func(w http.ResponseWriter, _ *http.Request) { answer(w, l.Configuration, nil) })
+	mux.HandleFunc("GET /pods", func(w http.ResponseWriter, r *http.Request) {
+		all, err := l.Pods.Pods(r.Context())
+		answer(w, all, err)
+	})
+	mux.HandleFunc("GET /logs/{namespace}/{pod}/{container}", l.serveLogs)
+	mux.HandleFunc("POST /exec/{namespace}/{pod}/{container}", l.serveExec)
+	return mux
+}
+
+// answer writes v as JSON, or the error.
+func answer(w http.ResponseWriter, v any, err error) {
+	if err != nil {
+		code := http.StatusServiceUnavailable
+		var known *server.Error
+		if errors.As(err, &known) {
+			code = known.Code
+		}
+		http.Error(w, err.Error(), code)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(v)
+}
+
+func containerOf(r *http.Request) server.Container {
+	return server.Container{
+		Namespace: r.PathValue("namespace"),
+		Pod:       r.PathValue("pod"),
+		Name:      r.PathValue("container"),
+	}
+}
+
+// serveLogs writes a log. An error after the first byte can only break the connection.
+func (l *Local) serveLogs(w http.ResponseWriter, r *http.Request) {
+	q := r.URL.Query()
+	o := &corev1.PodLogOptions{
+		Follow:     q.Get("follow") == "true",
+		Previous:   q.Get("previous") == "true",
+		Timestamps: q.Get("timestamps") == "true",
+	}
+	if n, err := strconv.ParseInt(q.Get("tail"), 10, 64); err == nil && n >= 0 {
+		o.TailLines = &n
+	}
+	out := &flushed{w: w}
+	err := l.Pods.Logs(r.Context(), containerOf(r), o, out, out)
+	switch {
+	case err == nil:
+	case !out.begun:
+		answer(w, nil, err)
+	default:
+		panic(http.ErrAbortHandler)
+	}
+}
+
+// flushed sends each write at once.
+type flushed struct {
+	w     http.ResponseWriter
+	begun bool
+}
+
+func (f *flushed) Write(p []byte) (int, error) {
+	f.begun = true
+	n, err := f.w.Write(p)
+	if err == nil {
+		err = http.NewResponseController(f.w).Flush()
+	}
+	return n, err
+}
+
+// serveExec answers with the URL at which the runtime serves the streams of a command.
+func (l *Local) serveExec(w http.ResponseWriter, r *http.Request) {
+	q := r.URL.Query()
+	tty := q.Get("tty") == "true"
+	url, err := l.Pods.Exec(r.Context(), containerOf(r), q["command"], server.StreamOptions{
+		Stdin:  q.Get("stdin") == "true",
+		Stdout: true,
+		Stderr: !tty,
+		TTY:    tty,
+	})
+	answer(w, url, err)
+}

@@ -1,0 +1,191 @@
+// Package check is the command `nodelet check`: it looks at the machine, the container runtime and the configuration,
+// and says what would keep nodelet from running the node, or make it act differently from the kubelet.
+//
+// It owns the list of checks and their advice. It only reads: it changes no file, starts no service, and opens the
+// ports for a moment only to see whether they are free. It has no state.
+package check
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/nodelet/nodelet/cmd/nodelet/command"
+	"github.com/nodelet/nodelet/config"
+	"github.com/nodelet/nodelet/systemd"
+)
+
+// Level says how bad a result is.
+type Level string
+
+// The levels.
+const (
+	OK      Level = "ok"
+	Warning Level = "warning"
+	Problem Level = "problem"
+)
+
+// Result is the result of one check.
+type Result struct {
+	// Check is the name of the check, such as "kernel".
+	Check string `json:"check"`
+	Level Level  `json:"level"`
+	// Text says what was found, Advice what to do.
+	Text   string `json:"text"`
+	Advice string `json:"advice,omitempty"`
+}
+
+// Machine is what is checked.
+type Machine struct {
+	// Root is the root of the file system; empty means /. Only tests set it.
+	Root string
+	// Config is the configuration with which the agent would run.
+	Config *config.Config
+	// Now is the time.
+	Now time.Time
+	// Serving says that an agent runs now, so its ports are in use.
+	Serving bool
+}
+
+// All runs all checks.
+func (m *Machine) All(ctx context.Context) []Result {
+	var all []Result
+	for _, check := range []func(context.Context) []Result{
+		m.user, m.kernel, m.cgroups, m.runtime, m.network, m.tools, m.ports, m.limits, m.swap, m.clock, m.disk,
+		m.identity, m.manifests,
+	} {
+		all = append(all, check(ctx)...)
+	}
+	return append(all, Settings(m.Config)...)
+}
+
+func result(check string, level Level, text, advice string) []Result {
+	return []Result{{Check: check, Level: level, Text: text, Advice: advice}}
+}
+
+// Settings returns the settings without effect. Those on which pods rely are problems.
+func Settings(c *config.Config) []Result {
+	var all []Result
+	for _, w := range c.Warnings {
+		r := Result{Check: "setting", Level: Warning, Text: w.String()}
+		if w.Breaks != "" {
+			r.Level, r.Advice = Problem, w.Breaks+": keep the kubelet on this node, or remove the setting"
+		}
+		all = append(all, r)
+	}
+	if len(all) == 0 {
+		return result("setting", OK, "all settings have an effect", "")
+	}
+	return all
+}
+
+// Worst returns the highest level of the results.
+func Worst(all []Result) Level {
+	worst := OK
+	for _, r := range all {
+		if r.Level == Problem || r.Level == Warning && worst == OK {
+			worst = r.Level
+		}
+	}
+	return worst
+}
+
+const exitCodes = "Exit codes: 0 if all is well, 1 if there are warnings, 2 if there is a problem or a wrong flag."
+
+// Command is `nodelet check`.
+func Command() *command.Command {
+	return &command.Command{
+		Name:       "check",
+		Args:       "[FLAG]...",
+		AgentFlags: true,
+		Short:      "look for what would keep nodelet from running this node, and say what to do",
+		Long: `Checks the kernel, cgroups, the container runtime and its known flaws, the pod network, tools, ports, limits,
+swap, the clock, disks, certificates, manifests, and each setting that has no effect in nodelet. It changes nothing.
+
+The configuration is that of the FLAGs; without them that of the agent that systemd runs now; otherwise the defaults.`,
+		Exit: exitCodes,
+		Setup: func(flags *pflag.FlagSet) command.Run {
+			takeover := flags.Bool("takeover", false, "check whether nodelet can replace the kubelet that systemd runs now")
+			output := command.OutputFlag(flags)
+			return func(c command.Call) error { return run(c, *takeover, output) }
+		},
+	}
+}
+
+func run(c command.Call, takeover bool, output *command.Output) error {
+	m := &Machine{Root: c.Root, Now: time.Now()}
+	args, before, err := m.arguments(c, takeover)
+	if err != nil {
+		return err
+	}
+	if m.Config, err = config.Load(args); err != nil {
+		return fmt.Errorf("read the configuration: %w", err)
+	}
+	all := append(before, m.All(c.Context)...)
+	if output.Structured() {
+		err = output.Print(c.Out, all)
+	} else {
+		err = Print(c.Out, all)
+	}
+	if code := map[Level]int{Warning: 1, Problem: 2}[Worst(all)]; err == nil && code != 0 {
+		return &command.ExitError{Code: code}
+	}
+	return err
+}
+
+// arguments returns the flags whose configuration is checked, and what is known of the agent that has them.
+func (m *Machine) arguments(c command.Call, takeover bool) ([]string, []Result, error) {
+	if len(c.Args) > 0 && !takeover {
+		return c.Args, nil, nil
+	}
+	i := &systemd.Installer{Root: c.Root}
+	if err := i.Booted(); err != nil && !takeover {
+		return nil, nil, nil
+	} else if err != nil {
+		return nil, nil, fmt.Errorf("find the kubelet: %w; or name its flags: nodelet check --config=FILE …", err)
+	}
+	agents, err := i.Agents(c.Context)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, a := range agents {
+		if a.PID == "" || takeover && a.Unit != "kubelet.service" {
+			continue
+		}
+		m.Serving = true
+		args := a.Args
+		if len(c.Args) > 0 {
+			args = c.Args
+		}
+		found := result("agent", OK, fmt.Sprintf("%s runs %s (pid %s)", a.Unit, a.Program, a.PID), "")
+		if takeover {
+			found = append(found, version(c.Context, a)...)
+		}
+		return args, found, nil
+	}
+	if takeover {
+		return nil, nil, fmt.Errorf("find the kubelet: systemd runs no kubelet.service now; start it, or name its flags: " +
+			"nodelet check --config=FILE …")
+	}
+	return nil, nil, nil
+}
+
+// Print prints results as text, with a summary.
+func Print(out io.Writer, all []Result) error {
+	var b strings.Builder
+	count := map[Level]int{}
+	for _, r := range all {
+		count[r.Level]++
+		fmt.Fprintf(&b, "%-8s %-9s %s\n", r.Level, r.Check, r.Text)
+		if r.Advice != "" {
+			fmt.Fprintf(&b, "%19s-> %s\n", "", r.Advice)
+		}
+	}
+	fmt.Fprintf(&b, "\n%d problems, %d warnings, %d ok\n", count[Problem], count[Warning], count[OK])
+	_, err := io.WriteString(out, b.String())
+	return err
+}

@@ -1,0 +1,186 @@
+package check
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nodelet/nodelet/config"
+)
+
+// machine is a Machine whose files are these.
+func machine(t *testing.T, files map[string]string, args ...string) *Machine {
+	t.Helper()
+	cfg, err := config.Load(append([]string{"--hostname-override=n"}, args...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &Machine{Root: t.TempDir(), Config: cfg, Now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
+	for name, text := range files {
+		path := m.path(name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return m
+}
+
+// want compares results with "LEVEL TEXT" lines; a text is a part of that of the result.
+func want(t *testing.T, what string, got []Result, lines ...string) {
+	t.Helper()
+	if len(got) != len(lines) {
+		t.Errorf("%s: got %v, want %q", what, got, lines)
+		return
+	}
+	for i, line := range lines {
+		level, text, _ := strings.Cut(line, " ")
+		if string(got[i].Level) != level || !strings.Contains(got[i].Text, text) {
+			t.Errorf("%s: got %v, want %q", what, got[i], line)
+		}
+		if got[i].Level == Problem && got[i].Advice == "" {
+			t.Errorf("%s: the problem %q has no advice", what, got[i].Text)
+		}
+	}
+}
+
+func TestKernel(t *testing.T) {
+	for release, line := range map[string]string{
+		"4.18.0-553.el8": "problem 4.18.0-553.el8 is too old",
+		"5.7.19":         "problem is too old",
+		"5.8.0-63":       "ok 5.8.0-63",
+		"6.18.2+deb13":   "ok 6.18",
+		"7.0-rc1":        "ok 7.0",
+		"":               "warning is not understood",
+	} {
+		m := machine(t, map[string]string{"/proc/sys/kernel/osrelease": release + "\n"})
+		want(t, release, m.kernel(t.Context()), line)
+	}
+}
+
+func TestCgroupsAndSwap(t *testing.T) {
+	v2 := map[string]string{
+		"/sys/fs/cgroup/cgroup.controllers": "cpuset cpu io memory pids\n",
+		"/proc/swaps":                       "Filename Type\n",
+	}
+	m := machine(t, v2)
+	want(t, "v2", m.cgroups(t.Context()), "ok v2")
+	want(t, "no swap", m.swap(t.Context()), "ok off")
+	m = machine(t, map[string]string{
+		"/sys/fs/cgroup/cgroup.controllers": "cpu io\n",
+		"/proc/swaps":                       "Filename Type\n/dev/sda2 partition\n",
+	})
+	want(t, "controllers", m.cgroups(t.Context()), "problem without the controllers cpuset, memory, pids")
+	want(t, "swap", m.swap(t.Context()), "warning the kubelet would not start there (failSwapOn)")
+	swapped := map[string]string{"/proc/swaps": "Filename Type\n/dev/sda2 partition\n"}
+	m = machine(t, swapped, "--fail-cgroupv1=false", "--fail-swap-on=false")
+	want(t, "v1", m.cgroups(t.Context()), "warning cgroup v1")
+	want(t, "swap is allowed", m.swap(t.Context()), "warning on")
+}
+
+func TestToolsAndLimits(t *testing.T) {
+	m := machine(t, map[string]string{"/proc/sys/fs/inotify/max_user_instances": "128\n", "/sbin/mount": ""})
+	want(t, "limits", m.limits(t.Context()), "warning fs.inotify.max_user_instances is 128")
+	results := m.tools(t.Context())
+	if results[0].Level != Problem || !strings.HasPrefix(results[0].Text, "umount is missing") || len(results) != 7 {
+		t.Errorf("tools: got %v, want umount and six others", results)
+	}
+}
+
+func TestNetwork(t *testing.T) {
+	conf := `{"cniVersion":"1.0.0","name":"pods","plugins":[{"type":"bridge"},{"type":"portmap"}]}`
+	m := machine(t, map[string]string{"/etc/cni/net.d/10-pods.conflist": conf, "/opt/cni/bin/bridge": ""})
+	want(t, "plugin", m.network(t.Context()), "problem network pods needs the plugins portmap")
+	want(t, "nothing", machine(t, nil).network(t.Context()), "warning no network configuration")
+	want(t, "agent", machine(t, nil, "--network=agent").network(t.Context()), "ok nodelet sets it up")
+}
+
+func TestPorts(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	port := strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
+	m := machine(t, nil, "--address=127.0.0.1", "--port="+port, "--healthz-port=0")
+	want(t, "in use", m.ports(t.Context()), "problem is in use by another program")
+	m.Serving = true
+	want(t, "an agent runs", m.ports(t.Context()), "ok the present agent runs")
+}
+
+func TestRuntimeIsAway(t *testing.T) {
+	m := machine(t, nil, "--container-runtime-endpoint=unix:///nonexistent/containerd.sock")
+	path := m.path("/run/crio/crio.sock")
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(filepath.Dir(path)) // the path of a socket must be short
+	l, err := net.Listen("unix", "crio.sock")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	got := m.runtime(t.Context())
+	want(t, "away", got, "problem nothing answers at unix:///nonexistent/containerd.sock")
+	if !strings.Contains(got[0].Advice, "there is unix:///run/crio/crio.sock") {
+		t.Errorf("got advice %q, want the socket that exists", got[0].Advice)
+	}
+}
+
+func TestIdentity(t *testing.T) {
+	args := []string{"--kubeconfig=/k"}
+	pki := "/var/lib/kubelet/pki/kubelet-client-current.pem"
+	want(t, "none", machine(t, nil).identity(t.Context()), "ok no --kubeconfig")
+	want(t, "missing", machine(t, nil, args...).identity(t.Context()), "problem there is no /k")
+	boot := machine(t, map[string]string{"/b": ""}, "--kubeconfig=/k", "--bootstrap-kubeconfig=/b")
+	want(t, "bootstrap", boot.identity(t.Context()), "ok requests its certificate")
+	for days, line := range map[int]string{-1: "problem expired", 3: "warning expires", 90: "ok valid for 90 days"} {
+		m := machine(t, map[string]string{"/k": ""}, args...)
+		path := m.path(pki)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		pem := certificate(t, m.Now.Add(time.Duration(days)*24*time.Hour+time.Minute))
+		if err := os.WriteFile(path, pem, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		want(t, strconv.Itoa(days), m.identity(t.Context()), line)
+	}
+}
+
+// certificate returns the PEM of a certificate that ends at a time.
+func certificate(t *testing.T, end time.Time) []byte {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: end}
+	der, err := x509.CreateCertificate(rand.Reader, c, c, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+}
+
+// TestSettings checks that settings on which pods rely are problems.
+func TestSettings(t *testing.T) {
+	m := machine(t, nil, "--qos-reserved=memory=50%", "--lock-file=/x")
+	want(t, "settings", Settings(m.Config), "problem --qos-reserved", "warning --lock-file")
+	want(t, "none", Settings(machine(t, nil).Config), "ok all settings")
+	if got := Worst(Settings(m.Config)); got != Problem {
+		t.Errorf("worst: got %s, want problem", got)
+	}
+}

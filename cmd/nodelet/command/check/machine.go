@@ -1,0 +1,246 @@
+package check
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nodelet/nodelet/config"
+)
+
+func (m *Machine) path(p string) string { return filepath.Join(m.Root, p) }
+
+// read returns the trimmed text of a file of the machine; empty if it cannot be read.
+func (m *Machine) read(path string) string {
+	text, err := os.ReadFile(m.path(path))
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(text))
+}
+
+func (m *Machine) user(context.Context) []Result {
+	if os.Geteuid() != 0 {
+		return result("user", Warning, "not root: some checks see less", "run it as root")
+	}
+	return nil
+}
+
+// kernel 5.8 brought statx with STATX_ATTR_MOUNT_ROOT; openat2 came in 5.6.
+const kernelMajor, kernelMinor = 5, 8
+
+func (m *Machine) kernel(context.Context) []Result {
+	release := m.read("/proc/sys/kernel/osrelease")
+	var a, b int
+	_, err := fmt.Sscanf(release, "%d.%d", &a, &b)
+	switch {
+	case err != nil:
+		return result("kernel", Warning, fmt.Sprintf("version %q is not understood", release), "nodelet needs 5.8 or later")
+	case a < kernelMajor || a == kernelMajor && b < kernelMinor:
+		return result("kernel", Problem, release+" is too old: nodelet needs 5.8 or later",
+			"upgrade the distribution, or install a newer kernel package of it")
+	}
+	return result("kernel", OK, release, "")
+}
+
+// controllers are those of cgroup v2 that pods need.
+var controllers = []string{"cpu", "cpuset", "io", "memory", "pids"}
+
+func (m *Machine) cgroups(context.Context) []Result {
+	text := m.read("/sys/fs/cgroup/cgroup.controllers")
+	if text == "" {
+		return CgroupV1(m.Config, "/sys/fs/cgroup is cgroup v1")
+	}
+	have := strings.Fields(text)
+	var missing []string
+	for _, c := range controllers {
+		if !contains(have, c) {
+			missing = append(missing, c)
+		}
+	}
+	if len(missing) > 0 {
+		return result("cgroups", Problem, "v2 without the controllers "+strings.Join(missing, ", "),
+			"boot without cgroup_disable= and systemd.legacy_systemd_cgroup_controller")
+	}
+	return result("cgroups", OK, "v2", "")
+}
+
+// CgroupV1 describes a machine with cgroup v1.
+func CgroupV1(c *config.Config, what string) []Result {
+	if c.Cgroups.FailV1 {
+		return result("cgroups", Warning, what+": the kubelet would not start there (failCgroupV1); nodelet does",
+			"move the machine to cgroup v2: Kubernetes has deprecated v1")
+	}
+	return result("cgroups", Warning, what, "move the machine to cgroup v2: Kubernetes has deprecated v1")
+}
+
+func contains(all []string, one string) bool {
+	for _, s := range all {
+		if s == one {
+			return true
+		}
+	}
+	return false
+}
+
+// tool is a program that nodelet calls.
+type tool struct{ program, pkg, use string }
+
+var neededTools = []tool{
+	{"mount", "mount", "volumes"},
+	{"umount", "mount", "volumes"},
+}
+
+var otherTools = []tool{
+	{"blkid", "util-linux", "block devices with a file system"},
+	{"mkfs.ext4", "e2fsprogs", "block devices with ext4"},
+	{"fsck", "util-linux", "block devices with a file system"},
+	{"mkfs.xfs", "xfsprogs", "block devices with xfs"},
+	{"iscsiadm", "open-iscsi", "iscsi volumes"},
+	{"mount.nfs", "nfs-common", "nfs volumes"},
+}
+
+func (m *Machine) tools(context.Context) []Result {
+	var all []Result
+	for _, t := range neededTools {
+		if !m.installed(t.program) {
+			all = append(all, result("tools", Problem, t.program+" is missing: "+t.use+" need it", "install "+t.pkg)...)
+		}
+	}
+	others := otherTools
+	if m.Config.Network.Mode == "agent" {
+		others = append([]tool{{"iptables", "iptables", "the pod network of nodelet"}}, others...)
+	}
+	for _, t := range others {
+		if !m.installed(t.program) {
+			all = append(all, result("tools", Warning, t.program+" is missing: only "+t.use+" need it",
+				"install "+t.pkg+" if pods use them")...)
+		}
+	}
+	if all == nil {
+		return result("tools", OK, "all programs are there", "")
+	}
+	return all
+}
+
+// installed looks for a program in PATH, and in the directories of the system's administration.
+func (m *Machine) installed(program string) bool {
+	if m.Root == "" {
+		if _, err := exec.LookPath(program); err == nil {
+			return true
+		}
+	}
+	for _, dir := range []string{"/usr/sbin", "/usr/bin", "/sbin", "/bin", "/usr/local/sbin", "/usr/local/bin"} {
+		if _, err := os.Stat(m.path(filepath.Join(dir, program))); err == nil {
+			return true
+		}
+	}
+	return false
+}
+
+// ports tries to listen on the ports of the agent.
+func (m *Machine) ports(ctx context.Context) []Result {
+	var all []Result
+	for _, e := range []struct {
+		config.Endpoint
+		field, use string
+	}{
+		{m.Config.Server.Endpoint, "port", "the node's API"},
+		{m.Config.Healthz, "healthzPort", "healthz"},
+	} {
+		if e.Port == 0 {
+			continue
+		}
+		addr := netip.AddrPortFrom(e.Addr, e.Port).String()
+		l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", addr)
+		switch {
+		case err == nil:
+			_ = l.Close()
+			all = append(all, result("ports", OK, addr+" ("+e.use+") is free", "")...)
+		case errors.Is(err, unix.EADDRINUSE) && m.Serving:
+			all = append(all, result("ports", OK, addr+" ("+e.use+") is in use, the present agent runs", "")...)
+		case errors.Is(err, unix.EADDRINUSE):
+			all = append(all, result("ports", Problem, addr+" ("+e.use+") is in use by another program",
+				fmt.Sprintf("end that program (see ss -ltnp sport = :%d), or choose another %s", e.Port, e.field))...)
+		default:
+			all = append(all, result("ports", Problem, fmt.Sprintf("%s (%s) cannot be opened: %v", addr, e.use, err),
+				"choose another "+e.field+" or address")...)
+		}
+	}
+	return all
+}
+
+// limit is a limit of the kernel and the value that a full node needs.
+type limit struct {
+	file string
+	want int64
+	why  string
+}
+
+var limits = []limit{
+	{"fs/inotify/max_user_instances", 256, "kubectl logs -f and programs in pods need instances"},
+	{"fs/inotify/max_user_watches", 65536, "each followed log and manifest needs a watch"},
+	{"kernel/pid_max", 32768, "a node with 110 pods has thousands of threads"},
+	{"fs/file-max", 100000, "each connection and log is an open file"},
+}
+
+func (m *Machine) limits(context.Context) []Result {
+	var all []Result
+	for _, l := range limits {
+		n, err := strconv.ParseInt(m.read("/proc/sys/"+l.file), 10, 64)
+		if err == nil && n < l.want {
+			name := strings.ReplaceAll(l.file, "/", ".")
+			all = append(all, result("limits", Warning, fmt.Sprintf("%s is %d: %s", name, n, l.why),
+				fmt.Sprintf("echo '%s = %d' > /etc/sysctl.d/90-node.conf; sysctl --system", name, l.want))...)
+		}
+	}
+	if all == nil {
+		return result("limits", OK, "inotify, processes and open files are enough", "")
+	}
+	return all
+}
+
+func (m *Machine) swap(context.Context) []Result {
+	lines := strings.Split(m.read("/proc/swaps"), "\n")
+	if len(lines) < 2 {
+		return result("swap", OK, "off", "")
+	}
+	return Swap(m.Config)
+}
+
+// Swap describes a machine with swap.
+func Swap(c *config.Config) []Result {
+	advice := "pods get none of it; set memorySwap.swapBehavior: LimitedSwap to share it"
+	if c.Cgroups.SwapBehavior == "LimitedSwap" {
+		advice = ""
+	}
+	if c.Cgroups.FailSwapOn {
+		return result("swap", Warning, "on: the kubelet would not start there (failSwapOn); nodelet does",
+			"turn it off with swapoff -a and in /etc/fstab, or set failSwapOn: false")
+	}
+	if advice == "" {
+		return result("swap", OK, "on, with LimitedSwap", "")
+	}
+	return result("swap", Warning, "on", advice)
+}
+
+func (m *Machine) clock(context.Context) []Result {
+	var t unix.Timex
+	state, err := unix.Adjtimex(&t)
+	switch {
+	case m.Now.Year() < 2025:
+		return result("clock", Problem, "it shows "+m.Now.Format("2006-01-02"), "set it, or certificates are not valid")
+	case err != nil || state == unix.TIME_ERROR:
+		return result("clock", Warning, "it is not synchronized", "run chrony or systemd-timesyncd")
+	}
+	return result("clock", OK, "synchronized", "")
+}

@@ -1,0 +1,241 @@
+package check
+
+import (
+	"context"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodelet/nodelet/cni"
+	"github.com/nodelet/nodelet/config"
+	"github.com/nodelet/nodelet/cri"
+	"github.com/nodelet/nodelet/systemd"
+)
+
+// runtimeLimit bounds a call to the container runtime.
+const runtimeLimit = 5 * time.Second
+
+func (m *Machine) runtime(ctx context.Context) []Result {
+	endpoint := m.Config.Runtime.Endpoint
+	client, err := cri.Dial(endpoint, cri.Options{Timeout: runtimeLimit})
+	if err != nil {
+		return result("runtime", Problem, err.Error(), "correct containerRuntimeEndpoint")
+	}
+	defer client.Close()
+	v, err := client.Version(ctx)
+	if err != nil {
+		advice := "start the container runtime, such as with systemctl start containerd"
+		if others := cri.Sockets(m.Root, endpoint); len(others) > 0 {
+			advice = "start it, or set containerRuntimeEndpoint; there is " + strings.Join(others, ", ")
+		}
+		return result("runtime", Problem, "nothing answers at "+endpoint, advice)
+	}
+	all := result("runtime", OK, fmt.Sprintf("%s %s at %s", v.RuntimeName, v.RuntimeVersion, endpoint), "")
+	for _, flaw := range cri.VersionWarnings(v.RuntimeName, v.RuntimeVersion) {
+		all = append(all, result("runtime", Warning, flaw, "upgrade the container runtime")...)
+	}
+	all = append(all, m.driver(ctx, client)...)
+	s, err := client.Status(ctx)
+	if err != nil {
+		return append(all, result("runtime", Problem, "it does not tell its status: "+err.Error(), "see its log")...)
+	}
+	for _, c := range s.GetStatus().GetConditions() {
+		switch {
+		case c.Status:
+		case c.Type == runtimeapi.RuntimeReady:
+			all = append(all, result("runtime", Problem, "it is not ready: "+c.Message, "see its log")...)
+		case c.Type == runtimeapi.NetworkReady && m.Config.Network.Mode == "runtime":
+			all = append(all, result("network", Problem, "the runtime's network is not ready: "+c.Message,
+				"install a network add-on, or let nodelet set up the network with --network=agent")...)
+		case c.Type == runtimeapi.NetworkReady && m.Config.Network.Mode == "auto":
+			all = append(all, result("network", Warning, "the runtime's network is not ready: "+c.Message,
+				"nodelet sets up the network itself as long as no network add-on is there (--network=auto)")...)
+		}
+	}
+	return all
+}
+
+// driver compares the cgroup drivers. nodelet uses that of the runtime if it tells it.
+func (m *Machine) driver(ctx context.Context, client *cri.Client) []Result {
+	answer, err := client.RuntimeConfig(ctx)
+	if err != nil || answer.GetLinux() == nil {
+		return nil // an old runtime does not tell it
+	}
+	if theirs := cri.CgroupDriver(answer.Linux); theirs != m.Config.Cgroups.Driver {
+		return result("cgroups", OK, fmt.Sprintf("driver %s, as the runtime says (cgroupDriver is %s)",
+			theirs, m.Config.Cgroups.Driver), "")
+	}
+	return result("cgroups", OK, "driver "+m.Config.Cgroups.Driver, "")
+}
+
+// network looks at the files of the runtime's pod network.
+func (m *Machine) network(context.Context) []Result {
+	c := m.Config.Network
+	if c.Mode == "agent" {
+		return result("network", OK, "nodelet sets it up (--network=agent)", "")
+	}
+	confDir, binDirs := c.ConfDir, c.BinDirs
+	if confDir == "" {
+		confDir = "/etc/cni/net.d"
+	}
+	if len(binDirs) == 0 {
+		binDirs = []string{"/opt/cni/bin", "/usr/lib/cni"}
+	}
+	n := cni.First(m.path(confDir))
+	if n == nil {
+		return result("network", Warning, "no network configuration in "+confDir,
+			"a network add-on writes one when it runs; until then the node is not Ready")
+	}
+	var missing []string
+	for _, p := range n.Plugins {
+		if t := p.Network.Type; !m.plugin(binDirs, t) {
+			missing = append(missing, t)
+		}
+	}
+	if len(missing) > 0 {
+		return result("network", Problem, fmt.Sprintf("network %s needs the plugins %s, which are in none of %s",
+			n.Name, strings.Join(missing, ", "), strings.Join(binDirs, ", ")), "install the CNI plugins")
+	}
+	return result("network", OK, "network "+n.Name+" in "+confDir, "")
+}
+
+func (m *Machine) plugin(dirs []string, name string) bool {
+	for _, dir := range dirs {
+		if _, err := os.Stat(m.path(filepath.Join(dir, name))); err == nil {
+			return true
+		}
+	}
+	return false
+}
+
+// minimumFree is the part of a disk that must be free; the default eviction threshold of nodefs.
+const minimumFree = 10
+
+func (m *Machine) disk(context.Context) []Result {
+	var all []Result
+	for _, dir := range []string{m.Config.Paths.Root, m.Config.Paths.PodLogs} {
+		existing := m.path(dir)
+		for existing != "/" && existing != "." {
+			if _, err := os.Stat(existing); err == nil {
+				break
+			}
+			existing = filepath.Dir(existing)
+		}
+		var s unix.Statfs_t
+		if err := unix.Statfs(existing, &s); err != nil || s.Blocks == 0 {
+			continue
+		}
+		free := s.Bavail * 100 / s.Blocks
+		inodes := uint64(100)
+		if s.Files > 0 {
+			inodes = s.Ffree * 100 / s.Files
+		}
+		if free < minimumFree || inodes < minimumFree/2 {
+			all = append(all, result("disk", Warning, fmt.Sprintf("%s: %d %% of the disk and %d %% of the inodes are free",
+				dir, free, inodes), "free space, or pods are evicted (evictionHard)")...)
+		}
+	}
+	if all == nil {
+		return result("disk", OK, "enough space for volumes and logs", "")
+	}
+	return all
+}
+
+// certificateDays is how long a certificate should still be valid.
+const certificateDays = 7
+
+// identity looks at the files with which the node reaches the API server.
+func (m *Machine) identity(context.Context) []Result {
+	p := m.Config.Paths
+	if p.Kubeconfig == "" {
+		return result("identity", OK, "no --kubeconfig: static pods only", "")
+	}
+	if _, err := os.Stat(m.path(p.Kubeconfig)); err != nil {
+		if p.BootstrapKubeconfig != "" {
+			if _, err := os.Stat(m.path(p.BootstrapKubeconfig)); err == nil {
+				return result("identity", OK, "the node requests its certificate with "+p.BootstrapKubeconfig, "")
+			}
+		}
+		return result("identity", Problem, "there is no "+p.Kubeconfig, "join the cluster first, such as with kubeadm join")
+	}
+	file := filepath.Join(p.Certificates, "kubelet-client-current.pem")
+	text, err := os.ReadFile(m.path(file))
+	if err != nil {
+		return result("identity", OK, "kubeconfig "+p.Kubeconfig, "")
+	}
+	end, ok := notAfter(text)
+	left := end.Sub(m.Now)
+	switch {
+	case !ok:
+		return result("identity", Problem, file+" has no certificate", "remove it and join the cluster again")
+	case left < 0:
+		return result("identity", Problem, "the client certificate expired at "+end.Format(time.RFC3339),
+			"give the node a bootstrap token, such as with kubeadm join")
+	case left < certificateDays*24*time.Hour && !m.Config.API.RotateCerts:
+		return result("identity", Warning, "the client certificate expires at "+end.Format(time.RFC3339),
+			"set rotateCertificates: true")
+	}
+	return result("identity", OK, fmt.Sprintf("client certificate valid for %d days", int(left.Hours()/24)), "")
+}
+
+// notAfter returns the end of the first certificate of a PEM file.
+func notAfter(text []byte) (time.Time, bool) {
+	for {
+		var block *pem.Block
+		if block, text = pem.Decode(text); block == nil {
+			return time.Time{}, false
+		}
+		if block.Type != "CERTIFICATE" {
+			continue
+		}
+		if c, err := x509.ParseCertificate(block.Bytes); err == nil {
+			return c.NotAfter, true
+		}
+	}
+}
+
+func (m *Machine) manifests(context.Context) []Result {
+	dir := m.Config.Paths.StaticPods
+	if dir == "" {
+		return nil
+	}
+	if _, err := os.Stat(m.path(dir)); err != nil {
+		return result("manifests", Warning, dir+" does not exist", "make it: static pods start when a manifest appears in it")
+	}
+	return result("manifests", OK, dir, "")
+}
+
+// version compares the version of the running kubelet with that which nodelet follows.
+func version(ctx context.Context, a systemd.Agent) []Result {
+	ctx, cancel := context.WithTimeout(ctx, runtimeLimit)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, filepath.Join("/proc", a.PID, "exe"), "--version").Output()
+	text := strings.TrimSpace(string(out))
+	_, theirs, ok := strings.Cut(text, " ")
+	if err != nil || !ok {
+		return nil
+	}
+	if minor(theirs) != minor(config.KubernetesVersion) {
+		return result("version", Warning, fmt.Sprintf("the kubelet is %s, nodelet follows %s: static pods that nodelet has "+
+			"started restart when the kubelet comes back", theirs, config.KubernetesVersion),
+			"install a nodelet that follows the minor version of the cluster")
+	}
+	return result("version", OK, "kubelet "+theirs+", nodelet follows "+config.KubernetesVersion, "")
+}
+
+// minor returns "v1.36" of "v1.36.3+x".
+func minor(version string) string {
+	parts := strings.SplitN(version, ".", 3)
+	if len(parts) < 2 {
+		return version
+	}
+	return parts[0] + "." + parts[1]
+}

@@ -1,0 +1,160 @@
+// Package settings is the command group `nodelet config`: it shows, checks and compares configurations.
+//
+// It reads the flags and files as the agent does, and asks the running agent for its own over its socket. It changes
+// nothing, and prints no secret. It has no state.
+package settings
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/nodelet/nodelet/agent/podapi"
+	"github.com/nodelet/nodelet/cmd/nodelet/command"
+	"github.com/nodelet/nodelet/config"
+)
+
+// Command is `nodelet config`.
+func Command() *command.Command {
+	return &command.Command{
+		Name:  "config",
+		Short: "show, check and compare configurations",
+		Sub:   []*command.Command{view(), validate(), diff()},
+	}
+}
+
+func view() *command.Command {
+	return &command.Command{
+		Name:       "view",
+		Args:       "[FLAG]...",
+		AgentFlags: true,
+		Short:      "print the KubeletConfiguration that the FLAGs and their files make, with all defaults",
+		Setup: func(flags *pflag.FlagSet) command.Run {
+			running := flags.Bool("running", false, "print that of the running agent, whose --root-dir is the only FLAG")
+			output := command.OutputFlag(flags)
+			return func(c command.Call) error {
+				tree, err := effective(c, *running)
+				if err != nil {
+					return err
+				}
+				if !output.Structured() {
+					_ = output.Set("yaml")
+				}
+				return output.Print(c.Out, tree)
+			}
+		},
+	}
+}
+
+// effective returns a configuration without secrets, as decoded JSON.
+func effective(c command.Call, running bool) (map[string]any, error) {
+	cfg, err := config.Load(c.Args)
+	if err != nil {
+		return nil, err
+	}
+	var text []byte
+	if running {
+		text, err = podapi.NewClient(cfg.Paths.Root).Configuration(c.Context)
+	} else {
+		text, err = json.Marshal(cfg.Kubelet.Masked())
+	}
+	if err != nil {
+		return nil, err
+	}
+	var tree map[string]any
+	return tree, json.Unmarshal(text, &tree)
+}
+
+func validate() *command.Command {
+	return &command.Command{
+		Name:       "validate",
+		Args:       "[FLAG]...",
+		AgentFlags: true,
+		Short:      "check the FLAGs and the files that they name, without starting anything",
+		Exit:       "Exit codes: 0 if the agent would start with them, 1 if a file is wrong, 2 if a flag is wrong.",
+		Setup: func(*pflag.FlagSet) command.Run {
+			return func(c command.Call) error {
+				cfg, err := config.Load(c.Args)
+				if err != nil {
+					return err
+				}
+				for _, w := range cfg.Warnings {
+					fmt.Fprintf(c.Out, "warning: %s\n", w)
+					if w.Breaks != "" {
+						fmt.Fprintf(c.Out, "         %s\n", w.Breaks)
+					}
+				}
+				fmt.Fprintf(c.Out, "valid, with %d warnings\n", len(cfg.Warnings))
+				return nil
+			}
+		},
+	}
+}
+
+func diff() *command.Command {
+	return &command.Command{
+		Name:       "diff",
+		Args:       "[FLAG]...",
+		AgentFlags: true,
+		Short:      "print the settings that differ from the kubelet's defaults",
+		Setup: func(flags *pflag.FlagSet) command.Run {
+			running := flags.Bool("running", false, "compare with the running agent instead of the defaults")
+			return func(c command.Call) error {
+				mine, err := effective(c, false)
+				if err != nil {
+					return err
+				}
+				other := c
+				if !*running {
+					other.Args = []string{"--hostname-override=node"}
+				}
+				theirs, err := effective(other, *running)
+				if err != nil {
+					return err
+				}
+				for _, line := range compare("", theirs, mine) {
+					fmt.Fprintln(c.Out, line)
+				}
+				return nil
+			}
+		},
+	}
+}
+
+// compare returns a line for each field that differs, sorted by path.
+func compare(path string, before, after map[string]any) []string {
+	var lines []string
+	keys := maps.Clone(before)
+	if keys == nil {
+		keys = map[string]any{}
+	}
+	maps.Copy(keys, after)
+	for _, k := range slices.Sorted(maps.Keys(keys)) {
+		at := strings.TrimPrefix(path+"."+k, ".")
+		a, aIsMap := before[k].(map[string]any)
+		b, bIsMap := after[k].(map[string]any)
+		switch x, y := text(before[k]), text(after[k]); {
+		case x == y:
+		case aIsMap && bIsMap:
+			lines = append(lines, compare(at, a, b)...)
+		default:
+			lines = append(lines, fmt.Sprintf("%s: %s (instead of %s)", at, y, x))
+		}
+	}
+	return lines
+}
+
+func text(v any) string {
+	if v == nil {
+		return "nothing"
+	}
+	b, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Sprint(v)
+	}
+	return string(b)
+}

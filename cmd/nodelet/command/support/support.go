@@ -1,0 +1,203 @@
+// Package support is the command that collects what helps to understand a problem of the node in one archive.
+//
+// It owns the list of what is collected. It collects no Secret, ConfigMap, key, kubeconfig or manifest: environment
+// variables, arguments and annotations of pods, which may hold passwords, are left out as well. It only reads. A crash
+// leaves an incomplete archive behind.
+package support
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"regexp"
+	"time"
+
+	"github.com/spf13/pflag"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nodelet/nodelet/agent/podapi"
+	"github.com/nodelet/nodelet/cmd/nodelet/command"
+	"github.com/nodelet/nodelet/cmd/nodelet/command/check"
+	"github.com/nodelet/nodelet/cmd/nodelet/command/status"
+	"github.com/nodelet/nodelet/config"
+)
+
+// Command is `nodelet support`.
+func Command() *command.Command {
+	return &command.Command{
+		Name:    "support",
+		Args:    "[FILE]",
+		MaxArgs: 1,
+		Short:   "collect what helps to understand a problem in one archive, without secrets",
+		Long: `The archive has: versions, nodelet status and explain, the Node object, the pods without their environment,
+arguments and annotations, the configuration, the results of nodelet check, the journal of the units, and the
+mount table, pressure and limits of the machine. It has no Secrets, keys, kubeconfigs or manifests. Look at it
+before you send it.`,
+		Setup: func(flags *pflag.FlagSet) command.Run {
+			rootDir := command.RootDirFlag(flags)
+			since := flags.Duration("since", time.Hour, "how much of the journal to collect")
+			return func(c command.Call) error {
+				file := "nodelet-support-" + time.Now().UTC().Format("20060102-150405") + ".tar.gz"
+				if len(c.Args) > 0 {
+					file = c.Args[0]
+				}
+				f, err := os.OpenFile(file, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+				if err != nil {
+					return fmt.Errorf("create the archive: %w", err)
+				}
+				a := newArchive(f)
+				collect(c, a, *rootDir, *since)
+				if err := errors.Join(a.close(), f.Close()); err != nil {
+					return fmt.Errorf("write the archive: %w", err)
+				}
+				fmt.Fprintf(c.Out, "%s has %d files; look at it before you send it\n", file, a.files)
+				return nil
+			}
+		},
+	}
+}
+
+// collect adds everything to an archive. What cannot be had is there as its error.
+func collect(c command.Call, a *archive, rootDir string, since time.Duration) {
+	a.text("version.txt", config.VersionText())
+	a.json("status.json", status.Collect(c, rootDir), nil)
+	client := podapi.NewClient(rootDir)
+	node, err := client.Node(c.Context)
+	a.json("node.json", node, err)
+	explained, err := client.Explain(c.Context)
+	a.json("explain.json", explained, err)
+	pods, err := client.Pods(c.Context)
+	for i, p := range pods {
+		pods[i] = withoutSecrets(p)
+	}
+	a.json("pods.json", pods, err)
+	configuration, err := client.Configuration(c.Context)
+	a.json("configuration.json", configuration, err)
+	if cfg, err := config.Load(nil); err == nil {
+		m := &check.Machine{Root: c.Root, Now: time.Now(), Config: cfg, Serving: true}
+		a.json("check.json", m.All(c.Context), nil)
+	}
+	for _, file := range []string{
+		"/proc/self/mountinfo", "/proc/meminfo", "/proc/loadavg", "/proc/swaps", "/proc/cgroups", "/proc/version",
+		"/proc/pressure/cpu", "/proc/pressure/memory", "/proc/pressure/io", "/etc/os-release",
+	} {
+		text, err := os.ReadFile(filepath.Join("/", c.Root, file))
+		if err == nil {
+			a.text(path.Base(path.Dir(file))+"-"+path.Base(file)+".txt", string(text))
+		}
+	}
+	from := fmt.Sprintf("-%ds", int(since.Seconds()))
+	for _, unit := range []string{"nodelet", "kubelet", "containerd", "crio"} {
+		a.output(c.Context, "journal-"+unit+".txt",
+			"journalctl", "--no-pager", "-o", "short-precise", "--since", from, "-u", unit)
+	}
+	for _, unit := range []string{"nodelet.service", "kubelet.service"} {
+		a.output(c.Context, unit+".txt", "systemctl", "status", "--no-pager", "--lines=0", unit)
+	}
+}
+
+// withoutSecrets returns a pod without the fields in which users put passwords.
+func withoutSecrets(p *corev1.Pod) *corev1.Pod {
+	out := &corev1.Pod{Status: p.Status}
+	out.ObjectMeta = metav1.ObjectMeta{
+		Namespace:         p.Namespace,
+		Name:              p.Name,
+		UID:               p.UID,
+		CreationTimestamp: p.CreationTimestamp,
+		DeletionTimestamp: p.DeletionTimestamp,
+	}
+	out.Spec = corev1.PodSpec{
+		NodeName:      p.Spec.NodeName,
+		RestartPolicy: p.Spec.RestartPolicy,
+		HostNetwork:   p.Spec.HostNetwork,
+	}
+	bare := func(all []corev1.Container) []corev1.Container {
+		var kept []corev1.Container
+		for _, c := range all {
+			kept = append(kept, corev1.Container{
+				Name:            c.Name,
+				Image:           c.Image,
+				ImagePullPolicy: c.ImagePullPolicy,
+				Resources:       c.Resources,
+				RestartPolicy:   c.RestartPolicy,
+			})
+		}
+		return kept
+	}
+	out.Spec.InitContainers, out.Spec.Containers = bare(p.Spec.InitContainers), bare(p.Spec.Containers)
+	return out
+}
+
+// secrets match what looks like a secret in the log of another program.
+var secrets = regexp.MustCompile(`(?i)((?:authorization|token|password|passwd|secret|api[-_]?key)["']?\s*[:=]\s*` +
+	`["']?(?:bearer |basic )?)[^\s"',;&]+` +
+	`|(bearer )[A-Za-z0-9._~+/-]{8,}|-----BEGIN [A-Z ]*PRIVATE KEY-----[^-]*(?:-----END [A-Z ]*PRIVATE KEY-----)?`)
+
+// redact replaces what looks like a secret.
+func redact(text []byte) []byte { return secrets.ReplaceAll(text, []byte("${1}${2}[redacted]")) }
+
+// archive is a compressed tar that keeps its first error.
+type archive struct {
+	gz    *gzip.Writer
+	tw    *tar.Writer
+	files int
+	err   error
+}
+
+func newArchive(w io.Writer) *archive {
+	gz := gzip.NewWriter(w)
+	return &archive{gz: gz, tw: tar.NewWriter(gz)}
+}
+
+func (a *archive) text(name, text string) {
+	body := redact([]byte(text))
+	h := &tar.Header{Name: "nodelet-support/" + name, Mode: 0o600, Size: int64(len(body)), ModTime: time.Now()}
+	if a.err == nil {
+		a.err = a.tw.WriteHeader(h)
+	}
+	if a.err == nil {
+		_, a.err = a.tw.Write(body)
+	}
+	a.files++
+}
+
+// json adds a value, or the error with which it could not be had.
+func (a *archive) json(name string, v any, err error) {
+	var text []byte
+	if err == nil {
+		text, err = json.MarshalIndent(v, "", "  ")
+	}
+	if err != nil {
+		a.text(name+".error.txt", err.Error()+"\n")
+		return
+	}
+	a.text(name, string(text)+"\n")
+}
+
+// outputLimit bounds how long a program may take.
+const outputLimit = 20 * time.Second
+
+// output adds what a program prints, if it is there.
+func (a *archive) output(ctx context.Context, name, program string, args ...string) {
+	ctx, cancel := context.WithTimeout(ctx, outputLimit)
+	defer cancel()
+	var out bytes.Buffer
+	cmd := exec.CommandContext(ctx, program, args...)
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Run(); err != nil {
+		fmt.Fprintf(&out, "\n(%v)\n", err)
+	}
+	a.text(name, out.String())
+}
+
+func (a *archive) close() error { return errors.Join(a.err, a.tw.Close(), a.gz.Close()) }

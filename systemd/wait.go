@@ -1,0 +1,68 @@
+package systemd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// pollInterval is the time between two looks at a starting unit.
+const pollInterval = time.Second
+
+// restart reloads systemd's units and restarts one. With Wait it then waits until the unit is active and the node is
+// ready, and prints each new state.
+func (i *Installer) restart(ctx context.Context, unit string) error {
+	if err := i.systemctl(ctx, "daemon-reload"); err != nil {
+		return err
+	}
+	if err := i.systemctl(ctx, "restart", "--no-block", unit); err != nil || i.Wait == 0 || i.DryRun {
+		return err
+	}
+	limit := time.NewTimer(i.Wait)
+	defer limit.Stop()
+	tick := time.NewTicker(pollInterval)
+	defer tick.Stop()
+	last := ""
+	for {
+		state, ready, err := i.progress(ctx, unit)
+		if err != nil || ready {
+			return err
+		}
+		if state != last {
+			fmt.Fprintf(i.Out, "%s: %s\n", unit, state)
+			last = state
+		}
+		select {
+		case <-ctx.Done():
+			return errors.New("interrupted")
+		case <-limit.C:
+			return fmt.Errorf("%s after %s: %s", unit, i.Wait, state)
+		case <-tick.C:
+		}
+	}
+}
+
+// progress returns what a starting unit waits for, and whether it has started. A unit that has failed is an error.
+func (i *Installer) progress(ctx context.Context, unit string) (state string, ready bool, err error) {
+	p, err := properties(ctx, unit)
+	if err != nil {
+		return "", false, err
+	}
+	state = p["ActiveState"]
+	if text := p["StatusText"]; text != "" {
+		state += ", " + text
+	}
+	switch {
+	case p["ActiveState"] == "failed":
+		return state, false, fmt.Errorf("%s: %s", unit, state)
+	case p["ActiveState"] != "active":
+		return state, false, nil
+	case i.Ready == nil:
+		return state, true, nil
+	}
+	if waits := i.Ready(ctx); waits != "" {
+		return "active, " + waits, false, nil
+	}
+	return state, true, nil
+}
