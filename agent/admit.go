@@ -2,6 +2,9 @@ package agent
 
 import (
 	"context"
+	"fmt"
+	"log/slog"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -16,42 +19,88 @@ const minPreemption = 10 * time.Second
 
 const notListed = "the container runtime has not listed its pods yet"
 
+// admitter decides, by asking those who know, which pods that are new to this run of the agent may run. Only the loop
+// uses it.
+type admitter struct {
+	cfg     *Config
+	log     *slog.Logger
+	loop    *loop
+	table   *table
+	workers *dispatcher
+	// running counts the goroutines that Run of the supervisor waits for.
+	running *sync.WaitGroup
+	// reconcile brings the workers in line with the sources; it is called in the loop when an admission is complete.
+	reconcile func(context.Context)
+}
+
+// admitPending starts workers for the pods that need not wait, and decides which of them are admitted.
+func (a *admitter) admitPending(ctx context.Context) {
+	for _, pod := range a.table.pending() {
+		if a.waitsFor(pod) == nil {
+			a.admit(ctx, a.workers.begin(ctx, pod))
+		}
+	}
+}
+
 // waitsFor returns what a pod without a worker waits for; nil if the supervisor can decide about its admission.
-func (s *Supervisor) waitsFor(pod *corev1.Pod) *Wait {
+func (a *admitter) waitsFor(pod *corev1.Pod) *Wait {
 	switch static := podutil.IsStatic(pod); {
-	case s.listed == nil && static:
+	case a.table.listed == nil && static:
 		return &Wait{For: "its name", Why: "an earlier static pod of this name may still run; " + notListed}
-	case s.listed == nil:
+	case a.table.listed == nil:
 		return &Wait{For: "its admission", Why: notListed}
-	case static && s.nameBusy(pod):
+	case static && a.table.nameBusy(pod):
 		return &Wait{For: "its name", Why: "an earlier static pod of this name has to end first"}
-	case static || s.admittedBefore(pod):
+	case static || a.table.admittedBefore(pod):
 		return nil
 	}
-	select {
-	case <-s.nodeSeen:
+	if isClosed(a.cfg.NodeSeen) {
 		return nil
+	}
+	return &Wait{For: "its admission", Why: "the Node object has not been read from the API server yet"}
+}
+
+// admit decides about a pod that is new to this run of the agent.
+func (a *admitter) admit(ctx context.Context, e *entry) {
+	pod := e.source
+	if pod.DeletionTimestamp != nil || finished(pod) || a.table.admittedBefore(pod) {
+		return
+	}
+	v := a.cfg.Admit(pod, a.table.others(pod.UID))
+	switch {
+	case v.Rejection != nil:
+		e.retry = podutil.IsStatic(pod)
+		a.reject(e, v.Rejection)
+	case len(v.Preempt) > 0:
+		a.preempt(ctx, e, v)
 	default:
-		return &Wait{For: "its admission", Why: "the Node object has not been read from the API server yet"}
+		a.reserveDevices(ctx, e)
 	}
+}
+
+// reject refuses a pod, with an event.
+func (a *admitter) reject(e *entry, r *podstate.Rejection) {
+	e.rejected = r
+	a.cfg.Metrics.Rejected(r.Reason)
+	a.cfg.Events.PodEvent(e.pod(), "", corev1.EventTypeWarning, r.Reason, r.Message)
 }
 
 // preempt ends pods so that a critical one can run. From now on the critical pod counts as admitted, and the others
 // do not. It gets its first order when they have released all their resources, or at the latest after 1.5 times their
 // grace period: a pod that does not end must not prevent a critical one from running.
-func (s *Supervisor) preempt(ctx context.Context, e *entry, v admission.Verdict) {
+func (a *admitter) preempt(ctx context.Context, e *entry, v admission.Verdict) {
 	limit := minPreemption
 	var ending []<-chan struct{}
 	for _, pod := range v.Preempt {
-		victim := s.workers[pod.UID]
+		victim := a.table.workers[pod.UID]
 		grace := podutil.GracePeriod(pod)
-		s.log.Info("preempting pod to admit a critical pod", "pod", pod.Namespace+"/"+pod.Name, "podUID", pod.UID,
+		a.log.Info("preempting pod to admit a critical pod", "pod", pod.Namespace+"/"+pod.Name, "podUID", pod.UID,
 			"resource", v.Short, "for", e.source.Namespace+"/"+e.source.Name)
-		s.cfg.Events.PodEvent(pod, "", corev1.EventTypeWarning,
+		a.cfg.Events.PodEvent(pod, "", corev1.EventTypeWarning,
 			podstate.ReasonPreempting, podstate.MessagePreempted)
-		s.cfg.Metrics.Preempted(string(v.Short))
+		a.cfg.Metrics.Preempted(string(v.Short))
 		victim.preempted = true
-		ending = append(ending, s.evict(victim, Eviction{
+		ending = append(ending, a.workers.evict(victim, Eviction{
 			Reason:  podstate.ReasonPreempting,
 			Message: podstate.MessagePreempted,
 			Grace:   grace,
@@ -59,10 +108,10 @@ func (s *Supervisor) preempt(ctx context.Context, e *entry, v admission.Verdict)
 		limit = max(limit, grace*3/2)
 	}
 	wait := Wait{For: "pods that end for it", Why: "pods of lower priority are ending to free " + string(v.Short)}
-	s.finishAdmission(ctx, e, wait, func(ctx context.Context) error {
+	a.finish(ctx, e, wait, func(ctx context.Context) error {
 		awaitAll(ctx, ending, limit)
 		return nil
-	}, func(error) { s.reserveDevices(ctx, e) })
+	}, func(error) { a.reserveDevices(ctx, e) })
 }
 
 // awaitAll waits until all channels are closed, until ctx ends, or for limit.
@@ -79,37 +128,64 @@ func awaitAll(ctx context.Context, all []<-chan struct{}, limit time.Duration) {
 	}
 }
 
-// finishAdmission runs f in a new goroutine, and then calls then in the supervisor's loop, unless the pod has to end
+// finish runs f in a new goroutine, and then calls then in the supervisor's loop, unless the pod has to end
 // before that. Only this pod waits for it.
-func (s *Supervisor) finishAdmission(ctx context.Context, e *entry, awaited Wait,
+func (a *admitter) finish(ctx context.Context, e *entry, awaited Wait,
 	f func(context.Context) error, then func(error)) {
 	calling, cancel := context.WithCancel(ctx)
 	e.asking, e.awaited = cancel, awaited
-	s.alive.Go(func() {
+	a.running.Go(func() {
 		err := f(calling)
-		s.post(func() {
+		a.loop.post(func() {
 			if calling.Err() != nil {
 				return // the pod or the agent has to end; err may only be a result of that
 			}
 			e.stopAsking()
 			then(err)
-			s.reconcile(ctx)
+			a.reconcile(ctx)
 		})
 	})
 }
 
 // discardFitting ends the workers of static pods that were refused and can be admitted now. Without a worker, they go
 // through admission again. This is needed because no controller replaces a static pod that has failed.
-func (s *Supervisor) discardFitting() {
-	for uid, e := range s.workers {
-		if !e.retry || e.stop != nil || s.set.Pods[uid] == nil {
+func (a *admitter) discardFitting() {
+	for uid, e := range a.table.workers {
+		if !e.retry || e.stop != nil || a.table.set.Pods[uid] == nil {
 			continue
 		}
-		if s.cfg.Admit(e.pod(), s.others(uid)).Rejection == nil {
-			s.log.Info("refused static pod fits now, admitting it",
+		if a.cfg.Admit(e.pod(), a.table.others(uid)).Rejection == nil {
+			a.log.Info("refused static pod fits now, admitting it",
 				"pod", e.source.Namespace+"/"+e.source.Name, "podUID", uid)
 			e.retry = false
 			e.discard()
 		}
+	}
+}
+
+// reserveDevices reserves the devices that a newly admitted pod requests. It runs in the supervisor's loop, so that
+// pods are served in order. The plugins are called in a goroutine, and only this pod waits for them.
+func (a *admitter) reserveDevices(ctx context.Context, e *entry) {
+	allocate, err := a.cfg.Devices.Reserve(e.source, a.table.devicesUnused)
+	if err != nil {
+		a.reject(e, withoutDevices(err))
+		return
+	}
+	if allocate == nil {
+		return
+	}
+	wait := Wait{For: "its devices", Why: "device plugins are preparing them"}
+	a.finish(ctx, e, wait, allocate, func(err error) {
+		if err != nil {
+			a.reject(e, withoutDevices(err))
+		}
+	})
+}
+
+// withoutDevices returns the rejection that the kubelet uses when devices cannot be allocated.
+func withoutDevices(err error) *podstate.Rejection {
+	return &podstate.Rejection{
+		Reason:  "UnexpectedAdmissionError",
+		Message: fmt.Sprintf("Allocate failed due to %v, which is unexpected", err),
 	}
 }

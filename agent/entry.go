@@ -79,6 +79,14 @@ func (e *entry) pod() *corev1.Pod {
 	return &shown
 }
 
+// stopAsking cancels the rest of the pod's admission.
+func (e *entry) stopAsking() {
+	if e.asking != nil {
+		e.asking()
+		e.asking = nil
+	}
+}
+
 // orphaned reports whether no source knows the pod any more.
 func (e *entry) orphaned() bool { return e.stop != nil && e.stop.Cause == podstate.StopOrphaned }
 

@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -35,9 +34,9 @@ func (e *Eviction) stop(pod *corev1.Pod) *podstate.Stop {
 // Evict ends a pod. released is closed when the pod has released all its resources: at once for a pod that has no
 // worker, or if ctx ends before the supervisor has taken the eviction. A restart of the agent forgets the eviction.
 func (s *Supervisor) Evict(ctx context.Context, pod types.UID, e Eviction) (released <-chan struct{}) {
-	s.do(ctx, func() {
-		if entry := s.workers[pod]; entry != nil && entry.rejected == nil {
-			released = s.evict(entry, e)
+	s.loop.do(ctx, func() {
+		if entry := s.table.workers[pod]; entry != nil && entry.rejected == nil {
+			released = s.workers.evict(entry, e)
 		}
 	})
 	if released == nil {
@@ -48,28 +47,6 @@ func (s *Supervisor) Evict(ctx context.Context, pod types.UID, e Eviction) (rele
 
 // closed is a closed channel.
 var closed = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
-
-// evict is Evict in the supervisor's loop.
-func (s *Supervisor) evict(e *entry, eviction Eviction) (released <-chan struct{}) {
-	if stop := e.stop.Stricter(eviction.stop(e.source)); stop != e.stop {
-		e.stop = stop
-		e.stopAsking()
-		if e.resources.allocated == nil {
-			s.updateResources(e, e.source)
-		}
-		s.send(e)
-	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		select {
-		case <-e.worker.released:
-		case <-e.worker.gone:
-		case <-s.gone:
-		}
-	}()
-	return done
-}
 
 // Active returns the pods that use resources of the node or soon will.
 func (s *Supervisor) Active(ctx context.Context) []*corev1.Pod {
@@ -82,8 +59,8 @@ func (s *Supervisor) Staying(ctx context.Context) []*corev1.Pod {
 }
 
 func (s *Supervisor) active(ctx context.Context, wanted func(*podstate.Stop) bool) (all []*corev1.Pod) {
-	s.do(ctx, func() {
-		for _, e := range s.workers {
+	s.loop.do(ctx, func() {
+		for _, e := range s.table.workers {
 			if e.rejected == nil && !e.worker.isReleased() && wanted(e.stop) {
 				all = append(all, e.pod())
 			}
@@ -94,18 +71,7 @@ func (s *Supervisor) active(ctx context.Context, wanted func(*podstate.Stop) boo
 
 // Alive returns an error if the supervisor's loop does not answer before ctx ends. Before the loop has begun it
 // returns nil.
-func (s *Supervisor) Alive(ctx context.Context) error {
-	select {
-	case <-s.began:
-	default:
-		return nil
-	}
-	s.do(ctx, func() {})
-	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("supervisor does not answer: %w", err)
-	}
-	return nil
-}
+func (s *Supervisor) Alive(ctx context.Context) error { return s.loop.answers(ctx) }
 
 // AwaitPods waits until the pods of the node are known: every source has synced, the runtime has listed its pods, and
 // the supervisor has decided about the admission of each that is on the node. Before that Active, Staying and Snapshot
@@ -114,7 +80,7 @@ func (s *Supervisor) AwaitPods(ctx context.Context) bool {
 	select {
 	case <-s.known:
 		return true
-	case <-s.gone:
+	case <-s.loop.gone:
 	case <-ctx.Done():
 	}
 	return false

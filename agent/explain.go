@@ -87,7 +87,7 @@ func (w *worker) explainObserving(err error) {
 // Explain returns what all pods are doing and what they wait for, ordered by namespace and name.
 func (s *Supervisor) Explain(ctx context.Context) ([]*Explanation, error) {
 	var all []*Explanation
-	if !s.do(ctx, func() { all = s.explanations() }) {
+	if !s.loop.do(ctx, func() { all = s.explanations() }) {
 		return nil, cmp.Or(ctx.Err(), errEnding)
 	}
 	slices.SortFunc(all, func(a, b *Explanation) int {
@@ -98,16 +98,16 @@ func (s *Supervisor) Explain(ctx context.Context) ([]*Explanation, error) {
 
 // explanations collects what the workers have published, and explains the pods that have not begun.
 func (s *Supervisor) explanations() []*Explanation {
-	all := make([]*Explanation, 0, len(s.workers))
-	for _, e := range s.workers {
+	all := make([]*Explanation, 0, len(s.table.workers))
+	for _, e := range s.table.workers {
 		if x := e.worker.explained.Load(); x != nil {
 			all = append(all, x)
 		} else if e.asking != nil {
 			all = append(all, waiting(e.pod(), e.awaited))
 		}
 	}
-	for _, pod := range s.pendingPods() {
-		if wait := s.waitsFor(pod); wait != nil {
+	for _, pod := range s.table.pending() {
+		if wait := s.admission.waitsFor(pod); wait != nil {
 			all = append(all, waiting(pod, *wait))
 		}
 	}

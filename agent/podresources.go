@@ -3,11 +3,11 @@ package agent
 import (
 	"encoding/json"
 	"errors"
+	"log/slog"
 	"os"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 	resourcehelper "k8s.io/component-helpers/resource"
 
 	"github.com/nodelet/nodelet/agent/admission"
@@ -71,26 +71,32 @@ func (r *podResources) grant(node *spec.Node) *podstate.Grant {
 	return g
 }
 
-// updateResources brings the resources of an entry in line with a new version of its pod.
-func (s *Supervisor) updateResources(e *entry, pod *corev1.Pod) {
+// allocations keeps in the pods' directories what they hold of the node's CPU and memory.
+type allocations struct {
+	files PodFiles
+	log   *slog.Logger
+}
+
+// update brings the resources of an entry in line with a new version of its pod.
+func (a *allocations) update(e *entry, pod *corev1.Pod) {
 	if e.resources.allocated == nil {
-		e.resources.allocated = s.loadAllocation(pod)
+		e.resources.allocated = a.load(pod)
 	}
 	e.resources.update(pod, pod.DeletionTimestamp == nil && !finished(pod) && e.rejected == nil)
 }
 
-// loadAllocation returns what a pod holds that is new to this run of the agent. An earlier run has recorded it if it
+// load returns what a pod holds that is new to this run of the agent. An earlier run has recorded it if it
 // may differ from the spec. Without a record the API shows it, if the spec has changed while no agent was running.
-func (s *Supervisor) loadAllocation(pod *corev1.Pod) *allocation {
-	content, err := s.cfg.PodFiles.ReadPodFile(pod.UID, allocationFile)
+func (a *allocations) load(pod *corev1.Pod) *allocation {
+	content, err := a.files.ReadPodFile(pod.UID, allocationFile)
 	if err == nil {
-		a := &allocation{}
-		if err = json.Unmarshal(content, a); err == nil && len(a.Containers) > 0 {
-			return a
+		held := &allocation{}
+		if err = json.Unmarshal(content, held); err == nil && len(held.Containers) > 0 {
+			return held
 		}
 	}
 	if !errors.Is(err, os.ErrNotExist) {
-		s.log.Warn("cannot read the resources allocated to a pod, taking them from its status",
+		a.log.Warn("cannot read the resources allocated to a pod, taking them from its status",
 			"pod", pod.Namespace+"/"+pod.Name, "podUID", pod.UID, "err", err)
 	}
 	if pod.Status.StartTime == nil {
@@ -99,22 +105,29 @@ func (s *Supervisor) loadAllocation(pod *corev1.Pod) *allocation {
 	return allocationOf(pod)
 }
 
-// saveAllocation records what a pod holds.
-func (s *Supervisor) saveAllocation(pod *corev1.Pod, a *allocation) {
-	content, err := json.Marshal(a)
+// save records what a pod holds.
+func (a *allocations) save(pod *corev1.Pod, held *allocation) {
+	content, err := json.Marshal(held)
 	if err == nil {
-		err = s.cfg.PodFiles.WritePodFile(pod.UID, allocationFile, content)
+		err = a.files.WritePodFile(pod.UID, allocationFile, content)
 	}
 	if err != nil {
-		s.log.Warn("cannot record the resources allocated to a pod; after a restart they are taken from its status",
+		a.log.Warn("cannot record the resources allocated to a pod; after a restart they are taken from its status",
 			"pod", pod.Namespace+"/"+pod.Name, "podUID", pod.UID, "err", err)
 	}
 }
 
-// resizes judges all pods that ask for other resources than they hold, in the order of admission.ResizeBefore.
-func (s *Supervisor) resizes() {
+// resizer decides about pods that ask for other resources than they hold. Only the loop uses it.
+type resizer struct {
+	cfg     *Config
+	table   *table
+	workers *dispatcher
+}
+
+// judge decides about all of them, in the order of admission.ResizeBefore.
+func (z *resizer) judge() {
 	var all []*entry
-	for _, e := range s.workers {
+	for _, e := range z.table.workers {
 		if e.resources.resizing {
 			all = append(all, e)
 		}
@@ -129,45 +142,32 @@ func (s *Supervisor) resizes() {
 		return 0
 	})
 	for _, e := range all {
-		s.resize(e)
+		z.resize(e)
 	}
 }
 
 // resize allocates what a pod asks for, or says why not.
-func (s *Supervisor) resize(e *entry) {
-	pod, node, r := e.source, s.cfg.Node(), &e.resources
+func (z *resizer) resize(e *entry) {
+	pod, node, r := e.source, z.cfg.Node(), &e.resources
 	swappable := func(pod *corev1.Pod, c *corev1.Container) bool { return spec.MaySwap(pod, c, node) }
-	pending, old := admission.AdmitResize(pod, r.pod, node.Allocatable, s.others(pod.UID), swappable), r.pending
+	pending, old := admission.AdmitResize(pod, r.pod, node.Allocatable, z.table.others(pod.UID), swappable), r.pending
 	switch {
 	case pending == nil:
 		r.resize(pod)
-		s.resizeEvent(pod, corev1.EventTypeNormal, "ResizeStarted", "Pod resize started", "")
+		z.event(pod, corev1.EventTypeNormal, "ResizeStarted", "Pod resize started", "")
 	case old != nil && *pending == *old:
 		return
 	case old == nil || old.Reason != pending.Reason || old.Generation != pending.Generation:
-		s.resizeEvent(pod, corev1.EventTypeWarning, "Resize"+pending.Reason, "Pod resize "+pending.Reason, pending.Message)
+		z.event(pod, corev1.EventTypeWarning, "Resize"+pending.Reason, "Pod resize "+pending.Reason, pending.Message)
 	}
 	r.pending = pending
-	s.saveAllocation(pod, r.allocated)
-	s.send(e)
+	z.workers.allocations.save(pod, r.allocated)
+	z.workers.send(e)
 }
 
-// others returns the admitted pods that have not ended, with their allocated resources. It excludes orphaned pods even
-// while they end: the scheduler counts their resources as free, and a refused replacement would fail for good. It also
-// excludes preempted pods, which a critical pod replaces.
-func (s *Supervisor) others(but types.UID) []*corev1.Pod {
-	var all []*corev1.Pod
-	for uid, e := range s.workers {
-		if uid != but && s.set.Pods[uid] != nil && !e.preempted && e.active() {
-			all = append(all, e.pod())
-		}
-	}
-	return all
-}
-
-func (s *Supervisor) resizeEvent(pod *corev1.Pod, eventType, reason, what, trouble string) {
+func (z *resizer) event(pod *corev1.Pod, eventType, reason, what, trouble string) {
 	summary := resizeSummary(pod, pod.Generation, trouble)
-	s.cfg.Events.PodEvent(pod, "", eventType, reason, what+": "+summary)
+	z.cfg.Events.PodEvent(pod, "", eventType, reason, what+": "+summary)
 }
 
 // resizeSummary is the kubelet's form of what a resize is about.

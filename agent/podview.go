@@ -31,7 +31,7 @@ type PodView struct {
 // PodViews returns all pods, ordered by namespace, name and UID.
 func (s *Supervisor) PodViews(ctx context.Context) ([]PodView, error) {
 	var all []PodView
-	if !s.do(ctx, func() { all = s.podViews() }) {
+	if !s.loop.do(ctx, func() { all = s.podViews() }) {
 		return nil, cmp.Or(ctx.Err(), errEnding)
 	}
 	slices.SortFunc(all, func(a, b PodView) int {
@@ -46,13 +46,13 @@ func (s *Supervisor) PodViews(ctx context.Context) ([]PodView, error) {
 
 // podViews runs in the supervisor's loop.
 func (s *Supervisor) podViews() []PodView {
-	all := make([]PodView, 0, len(s.workers))
-	for uid, e := range s.workers {
-		_, desired := s.set.Pods[uid]
+	all := make([]PodView, 0, len(s.table.workers))
+	for uid, e := range s.table.workers {
+		_, desired := s.table.set.Pods[uid]
 		v, _ := PodView{Pod: e.pod(), Mirror: e.mirror, Desired: desired, worker: e.worker}.Latest()
 		all = append(all, v)
 	}
-	for _, pod := range s.pendingPods() {
+	for _, pod := range s.table.pending() {
 		all = append(all, PodView{Pod: pod, Desired: true, Status: pod.Status})
 	}
 	return all

@@ -2,55 +2,38 @@ package agent
 
 import (
 	"slices"
+	"sync/atomic"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Ending reports whether a pod of this name with another UID than now is still on the node. It also reports true before
-// the runtime has listed its pods, when this is unknown. Backends.Gone is called when the result may have become false.
-// Any goroutine may call it.
-func (s *Supervisor) Ending(name types.NamespacedName, now types.UID) bool {
-	present := s.present.Load()
-	return present == nil || slices.ContainsFunc((*present)[name], func(uid types.UID) bool { return uid != now })
+// presence shows other goroutines which pods have something on the node.
+type presence struct {
+	// pods are by name; nil before the runtime's first list.
+	pods atomic.Pointer[map[types.NamespacedName][]types.UID]
+	// changed is called when a pod has gone, and at the first list.
+	changed func()
 }
 
-// publishPresent publishes which pods have a worker or something in the runtime.
-func (s *Supervisor) publishPresent() {
-	if s.listed == nil {
-		return
+// set publishes the pods that are present now.
+func (p *presence) set(now map[types.NamespacedName][]types.UID) {
+	if before := p.pods.Swap(&now); before == nil || someLeft(*before, now) {
+		p.changed()
 	}
-	present := make(map[types.NamespacedName][]types.UID, len(s.workers))
-	for uid, e := range s.workers {
-		name := types.NamespacedName{Namespace: e.source.Namespace, Name: e.source.Name}
-		present[name] = append(present[name], uid)
-	}
-	for uid, pod := range s.listed {
-		if s.workers[uid] == nil {
-			name := types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}
-			present[name] = append(present[name], uid)
-		}
-	}
-	if before := s.present.Swap(&present); before == nil || someLeft(*before, present) {
-		s.cfg.Gone()
-	}
+}
+
+// Ending reports whether a pod of this name with another UID than now is still on the node. It also reports true before
+// the runtime has listed its pods, when this is unknown. Config.Gone is called when the result may have become false.
+// Any goroutine may call it.
+func (s *Supervisor) Ending(name types.NamespacedName, now types.UID) bool {
+	present := s.presence.pods.Load()
+	return present == nil || slices.ContainsFunc((*present)[name], func(uid types.UID) bool { return uid != now })
 }
 
 // someLeft reports whether a pod that was present before is not present now.
 func someLeft(before, now map[types.NamespacedName][]types.UID) bool {
 	for name, uids := range before {
 		if slices.ContainsFunc(uids, func(uid types.UID) bool { return !slices.Contains(now[name], uid) }) {
-			return true
-		}
-	}
-	return false
-}
-
-// nameBusy reports whether an earlier static pod of the same full name has not ended yet. Pods of the API need not
-// wait: the API server keeps their names apart.
-func (s *Supervisor) nameBusy(pod *corev1.Pod) bool {
-	for _, e := range s.workers {
-		if p := e.source; p.Name == pod.Name && p.Namespace == pod.Namespace && p.UID != pod.UID {
 			return true
 		}
 	}

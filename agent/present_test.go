@@ -27,11 +27,12 @@ func podOf(name, cpu string) *corev1.Pod {
 // the runtime has listed its pods the class keeps the shares of the last run of the agent.
 func TestShare(t *testing.T) {
 	s := NewSupervisor(Config{Log: discard()})
-	s.share()
-	if len(s.shares) != 0 {
-		t.Errorf("before the first list: got shares for %d thousandths of a CPU, want no change", <-s.shares)
+	shares := s.shares.next
+	s.publish()
+	if len(shares) != 0 {
+		t.Errorf("before the first list: got shares for %d thousandths of a CPU, want no change", <-shares)
 	}
-	s.listed = map[types.UID]cri.PodSummary{}
+	s.table.listed = map[types.UID]cri.PodSummary{}
 	guaranteed := podOf("guaranteed", "4")
 	r := &guaranteed.Spec.Containers[0].Resources
 	r.Requests["memory"] = resource.MustParse("1Gi")
@@ -43,19 +44,19 @@ func TestShare(t *testing.T) {
 		if pod.Name == "refused" {
 			e.rejected = &podstate.Rejection{}
 		}
-		s.workers[pod.UID] = e
+		s.table.workers[pod.UID] = e
 	}
-	s.share()
-	if got := <-s.shares; got != 1250 {
+	s.publish()
+	if got := <-shares; got != 1250 {
 		t.Errorf("burstable pods request %d thousandths of a CPU, want 1250", got)
 	}
-	s.share()
-	if len(s.shares) != 0 {
-		t.Errorf("the same sum is handed on again: %d", <-s.shares)
+	s.publish()
+	if len(shares) != 0 {
+		t.Errorf("the same sum is handed on again: %d", <-shares)
 	}
-	delete(s.workers, "two")
-	s.share()
-	if got := <-s.shares; got != 250 {
+	delete(s.table.workers, "two")
+	s.publish()
+	if got := <-shares; got != 250 {
 		t.Errorf("burstable pods request %d thousandths of a CPU, want 250", got)
 	}
 }
@@ -66,33 +67,33 @@ func TestEnding(t *testing.T) {
 	reported := 0
 	s := NewSupervisor(Config{Gone: func() { reported++ }, Log: discard()})
 	name := types.NamespacedName{Namespace: "default", Name: "web"}
-	s.publishPresent()
+	s.publish()
 	if !s.Ending(name, "new") || reported != 0 {
 		t.Errorf("before the first list: got Ending false or %d calls of Gone, want true and none", reported)
 	}
-	s.listed = map[types.UID]cri.PodSummary{"left": {UID: "left", Namespace: "default", Name: "web"}}
-	s.publishPresent()
+	s.table.listed = map[types.UID]cri.PodSummary{"left": {UID: "left", Namespace: "default", Name: "web"}}
+	s.publish()
 	if !s.Ending(name, "new") || s.Ending(name, "left") || reported != 1 {
-		t.Errorf("got present %v, %d calls of Gone", *s.present.Load(), reported)
+		t.Errorf("got present %v, %d calls of Gone", *s.presence.pods.Load(), reported)
 	}
-	s.listed = map[types.UID]cri.PodSummary{}
-	s.publishPresent()
+	s.table.listed = map[types.UID]cri.PodSummary{}
+	s.publish()
 	if s.Ending(name, "new") || reported != 2 {
-		t.Errorf("got present %v, %d calls of Gone", *s.present.Load(), reported)
+		t.Errorf("got present %v, %d calls of Gone", *s.presence.pods.Load(), reported)
 	}
 	old := podOf("web", "")
 	old.UID = "old"
-	s.workers["old"] = &entry{source: old, stop: &podstate.Stop{Deadline: time.Now()}}
-	s.publishPresent()
+	s.table.workers["old"] = &entry{source: old, stop: &podstate.Stop{Deadline: time.Now()}}
+	s.publish()
 	if !s.Ending(name, "new") || !s.Ending(name, "") || s.Ending(name, "old") || s.Ending(types.NamespacedName{Name: "web"}, "") {
-		t.Errorf("got present %v", *s.present.Load())
+		t.Errorf("got present %v", *s.presence.pods.Load())
 	}
 	if reported != 2 {
 		t.Errorf("with a new worker: got %d calls of Gone, want 2", reported)
 	}
-	delete(s.workers, "old")
-	s.publishPresent()
+	delete(s.table.workers, "old")
+	s.publish()
 	if s.Ending(name, "new") || reported != 3 {
-		t.Errorf("after the end: got present %v, %d calls of Gone, want 3", *s.present.Load(), reported)
+		t.Errorf("after the end: got present %v, %d calls of Gone, want 3", *s.presence.pods.Load(), reported)
 	}
 }

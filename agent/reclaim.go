@@ -7,13 +7,13 @@ import "context"
 // count is lost. It returns when that is done or ctx ends.
 func (s *Supervisor) RemoveEnded(ctx context.Context) {
 	var ended []*worker
-	s.do(ctx, func() {
-		for _, e := range s.workers {
+	s.loop.do(ctx, func() {
+		for _, e := range s.table.workers {
 			if e.reclaim || e.orphaned() || !e.worker.isReleased() || !finished(e.pod()) {
 				continue
 			}
 			e.reclaim = true
-			s.send(e)
+			s.workers.send(e)
 			ended = append(ended, e.worker)
 		}
 	})
@@ -21,7 +21,7 @@ func (s *Supervisor) RemoveEnded(ctx context.Context) {
 		select {
 		case <-w.reclaimed:
 		case <-w.gone:
-		case <-s.gone:
+		case <-s.loop.gone:
 		case <-ctx.Done():
 		}
 	}

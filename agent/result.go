@@ -1,7 +1,10 @@
 package agent
 
 import (
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodelet/nodelet/cri"
 )
@@ -26,4 +29,12 @@ func (w *worker) setResult(status *corev1.PodStatus) {
 		replaced: make(chan struct{}),
 	})
 	close(before.replaced)
+}
+
+// stopped reports whether the pod was observed and none of its containers runs or may run.
+func (w *worker) stopped() bool {
+	snapshot := w.result.Load().snapshot
+	return snapshot != nil && !slices.ContainsFunc(snapshot.Containers, func(c cri.Container) bool {
+		return c.State != runtimeapi.ContainerState_CONTAINER_EXITED
+	})
 }

@@ -2,42 +2,48 @@ package agent
 
 import (
 	"context"
+	"log/slog"
 
 	corev1 "k8s.io/api/core/v1"
 	resourcehelper "k8s.io/component-helpers/resource"
 
+	"github.com/nodelet/nodelet/internal/latest"
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
-// keepShares sets the CPU shares of the burstable class in a goroutine of its own: no pod waits for it.
-func (s *Supervisor) keepShares(ctx context.Context) {
+// shareKeeper sets the CPU shares of the burstable class, in a goroutine of its own: no pod waits for it.
+type shareKeeper struct {
+	cgroups Cgroups
+	log     *slog.Logger
+	// next brings what burstable pods request, in thousandths of a CPU; last is what was put there before, -1 for
+	// nothing. Only the supervisor's loop uses last.
+	next latest.Value[int64]
+	last int64
+}
+
+func newShareKeeper(cgroups Cgroups, log *slog.Logger) *shareKeeper {
+	return &shareKeeper{cgroups: cgroups, log: log, next: latest.NewValue[int64](), last: -1}
+}
+
+// set passes on what the burstable pods request together, if it has changed.
+func (k *shareKeeper) set(milli int64) {
+	if k.last != milli {
+		k.last = milli
+		k.next.Put(milli)
+	}
+}
+
+// run sets the shares until ctx ends.
+func (k *shareKeeper) run(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case milli := <-s.shares:
-			if err := s.cfg.Cgroups.SetBurstableCPU(milli); err != nil {
-				s.log.Warn("cannot set the CPU shares of burstable pods, keeping the old ones", "err", err)
+		case milli := <-k.next:
+			if err := k.cgroups.SetBurstableCPU(milli); err != nil {
+				k.log.Warn("cannot set the CPU shares of burstable pods, keeping the old ones", "err", err)
 			}
 		}
-	}
-}
-
-// share passes to keepShares what the burstable pods request together, in thousandths of a CPU, if it has changed.
-// Before the runtime's first list no pod has a worker: the sum would be 0 although pods run.
-func (s *Supervisor) share() {
-	if s.listed == nil {
-		return
-	}
-	sum := int64(0)
-	for _, e := range s.workers {
-		if e.active() {
-			sum += e.resources.burstable
-		}
-	}
-	if s.shared == nil || *s.shared != sum {
-		s.shared = &sum
-		s.shares.Put(sum)
 	}
 }
 

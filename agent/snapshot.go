@@ -29,7 +29,7 @@ type PodFacts struct {
 // Snapshot returns the facts of each pod that has been synced, in no order.
 func (s *Supervisor) Snapshot(ctx context.Context) ([]*PodFacts, error) {
 	var all []*PodFacts
-	if !s.do(ctx, func() { all = s.snapshot() }) {
+	if !s.loop.do(ctx, func() { all = s.snapshot() }) {
 		return nil, cmp.Or(ctx.Err(), errEnding)
 	}
 	return all, nil
@@ -37,8 +37,8 @@ func (s *Supervisor) Snapshot(ctx context.Context) ([]*PodFacts, error) {
 
 // snapshot is Snapshot in the supervisor's loop.
 func (s *Supervisor) snapshot() []*PodFacts {
-	all := make([]*PodFacts, 0, len(s.workers))
-	for _, e := range s.workers {
+	all := make([]*PodFacts, 0, len(s.table.workers))
+	for _, e := range s.table.workers {
 		now := e.worker.result.Load()
 		if now.snapshot == nil {
 			continue

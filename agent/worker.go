@@ -42,12 +42,7 @@ type worker struct {
 	wake    latest.Signal
 	results chan execute.Outcome
 	timer   *time.Timer
-	// gone is closed when the worker returns. Later results are dropped.
-	gone chan struct{}
-	// released is closed when a pod that ends has released all its resources.
-	released chan struct{}
-	// reclaimed is closed when the runtime has nothing left of the pod; see podstate.Desired.Reclaim.
-	reclaimed chan struct{}
+	milestones
 
 	desired Order
 	memory  podstate.Memory
@@ -68,24 +63,36 @@ type worker struct {
 	startup startup
 }
 
+// milestones are channels that are closed when a pod has come that far.
+type milestones struct {
+	// gone is closed when the worker returns. Later results are dropped.
+	gone chan struct{}
+	// released is closed when a pod that ends has released all its resources.
+	released chan struct{}
+	// reclaimed is closed when the runtime has nothing left of the pod; see podstate.Desired.Reclaim.
+	reclaimed chan struct{}
+}
+
 func newWorker(cfg *Config) *worker {
 	w := &worker{
-		cfg:       cfg,
-		log:       cfg.Log,
-		inbox:     latest.NewValue[Order](),
-		wake:      latest.NewSignal(),
-		results:   make(chan execute.Outcome),
-		timer:     time.NewTimer(time.Hour),
-		gone:      make(chan struct{}),
-		released:  make(chan struct{}),
-		reclaimed: make(chan struct{}),
-		memory:    podstate.NewMemory(),
-		cancels:   map[podstate.Key]context.CancelFunc{},
-		left:      execute.NewResults(),
-		facts:     newRuntimeFacts(),
-		stale:     true,
-		reported:  reported{backoffs: map[string]string{}},
-		startup:   startup{seen: time.Now()},
+		cfg:     cfg,
+		log:     cfg.Log,
+		inbox:   latest.NewValue[Order](),
+		wake:    latest.NewSignal(),
+		results: make(chan execute.Outcome),
+		timer:   time.NewTimer(time.Hour),
+		milestones: milestones{
+			gone:      make(chan struct{}),
+			released:  make(chan struct{}),
+			reclaimed: make(chan struct{}),
+		},
+		memory:   podstate.NewMemory(),
+		cancels:  map[podstate.Key]context.CancelFunc{},
+		left:     execute.NewResults(),
+		facts:    newRuntimeFacts(),
+		stale:    true,
+		reported: reported{backoffs: map[string]string{}},
+		startup:  startup{seen: time.Now()},
 	}
 	w.timer.Stop()
 	w.result.Store(&syncResult{replaced: make(chan struct{})})

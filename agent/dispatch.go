@@ -1,0 +1,111 @@
+package agent
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nodelet/nodelet/agent/podstate"
+	podutil "github.com/nodelet/nodelet/kube/pod"
+)
+
+// dispatcher begins the workers of pods and sends them their orders. Only the loop uses it.
+type dispatcher struct {
+	cfg         *Config
+	log         *slog.Logger
+	loop        *loop
+	table       *table
+	allocations *allocations
+	// running counts the goroutines that Run of the supervisor waits for.
+	running *sync.WaitGroup
+	// reconcile brings the workers in line with the sources; it is called in the loop when a worker has ended.
+	reconcile func(context.Context)
+}
+
+// begin starts a worker for a pod. It does nothing before it gets its first order.
+func (d *dispatcher) begin(ctx context.Context, pod *corev1.Pod) *entry {
+	e := &entry{source: pod, worker: newWorker(d.cfg)}
+	d.table.workers[pod.UID] = e
+	if eviction := d.cfg.Doomed(pod); eviction != nil {
+		e.stop = eviction.stop(pod)
+	}
+	running, discard := context.WithCancel(ctx)
+	e.discard = discard
+	d.running.Go(func() {
+		e.worker.run(running)
+		discard()
+		d.loop.post(func() {
+			delete(d.table.workers, pod.UID)
+			delete(d.table.listed, pod.UID)
+			d.reconcile(ctx)
+		})
+	})
+	return e
+}
+
+// update records the newest objects of a pod, and sends its worker an order if something is new.
+func (d *dispatcher) update(e *entry, pod *corev1.Pod) {
+	mirror, _ := d.table.set.Mirror(pod.UID)
+	stop := e.stop.Stricter(stopOf(pod))
+	if e.ordered && e.source == pod && e.mirror == mirror && e.stop == stop {
+		return
+	}
+	if e.asking != nil && stop == nil {
+		return
+	}
+	e.stopAsking()
+	if e.resources.allocated == nil || e.source != pod {
+		d.allocations.update(e, pod)
+	}
+	e.source, e.mirror, e.stop = pod, mirror, stop
+	d.send(e)
+}
+
+// send sends the worker its newest order.
+func (d *dispatcher) send(e *entry) {
+	e.ordered = true
+	e.worker.inbox.Put(e.order(d.cfg.Node()))
+}
+
+// orphan ends a pod that no source knows any more.
+func (d *dispatcher) orphan(e *entry) {
+	deadline := time.Now().Add(podutil.GracePeriod(e.source))
+	stop := e.stop.Stricter(&podstate.Stop{Cause: podstate.StopOrphaned, Deadline: deadline})
+	if e.ordered && e.stop == stop {
+		return
+	}
+	e.stopAsking()
+	e.stop, e.resources.resizing = stop, false
+	d.send(e)
+}
+
+// evict ends a pod that its source still has. released is closed when the pod has released all its resources.
+func (d *dispatcher) evict(e *entry, eviction Eviction) (released <-chan struct{}) {
+	if stop := e.stop.Stricter(eviction.stop(e.source)); stop != e.stop {
+		e.stop = stop
+		e.stopAsking()
+		if e.resources.allocated == nil {
+			d.allocations.update(e, e.source)
+		}
+		d.send(e)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		select {
+		case <-e.worker.released:
+		case <-e.worker.gone:
+		case <-d.loop.gone:
+		}
+	}()
+	return done
+}
+
+// adopt starts a worker that ends a pod that no source knows.
+func (d *dispatcher) adopt(ctx context.Context, pod *corev1.Pod) {
+	d.log.Info("orphaned pod found, removing it", "pod", pod.Namespace+"/"+pod.Name, "podUID", pod.UID)
+	d.orphan(d.begin(ctx, pod))
+}

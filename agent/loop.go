@@ -1,0 +1,60 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+)
+
+// loop is how other goroutines reach the supervisor's goroutine, which owns the set of workers: they send it functions
+// to call.
+type loop struct {
+	calls chan func()
+	// began is closed when the goroutine has begun, gone when it has ended.
+	began, gone chan struct{}
+}
+
+func newLoop() *loop {
+	return &loop{calls: make(chan func(), 128), began: make(chan struct{}), gone: make(chan struct{})}
+}
+
+// post makes the loop call f. It blocks until the loop accepts f or has ended, and reports whether f was accepted.
+func (l *loop) post(f func()) bool {
+	select {
+	case l.calls <- f:
+		return true
+	case <-l.gone:
+		return false
+	}
+}
+
+// do makes the loop call f, and reports whether the call has returned. It has not if the loop has ended, or if ctx ends
+// before; in that case f may still be called later.
+func (l *loop) do(ctx context.Context, f func()) bool {
+	done := make(chan struct{})
+	select {
+	case l.calls <- func() { f(); close(done) }:
+	case <-l.gone:
+		return false
+	case <-ctx.Done():
+		return false
+	}
+	select {
+	case <-done:
+		return true
+	case <-l.gone:
+	case <-ctx.Done():
+	}
+	return isClosed(done)
+}
+
+// answers returns an error if the loop does not answer before ctx ends. Before the loop has begun it returns nil.
+func (l *loop) answers(ctx context.Context) error {
+	if !isClosed(l.began) {
+		return nil
+	}
+	l.do(ctx, func() {})
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("supervisor does not answer: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,54 @@
+package agent
+
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// orphans finds what pods that no source knows have left on the node, and starts workers that remove it. Only the loop
+// uses it.
+type orphans struct {
+	cfg     *Config
+	table   *table
+	workers *dispatcher
+}
+
+// adoptListed starts workers that end the pods of the runtime which must not run: those that no source knows, and
+// static pods whose name a newer one has taken.
+func (o *orphans) adoptListed(ctx context.Context) {
+	for uid, pod := range o.table.listed {
+		if o.table.workers[uid] == nil && (o.table.unwanted(uid) || o.table.superseded(pod)) {
+			orphan := unknownPod(uid, pod.Namespace, pod.Name)
+			orphan.Spec.TerminationGracePeriodSeconds = pod.Grace
+			o.workers.adopt(ctx, orphan)
+		}
+	}
+}
+
+// adoptFromDisk starts workers that clean up after pods which have left only a directory, a cgroup, a volume or a
+// prepared resource claim.
+func (o *orphans) adoptFromDisk(ctx context.Context) {
+	dirs, err := o.cfg.Volumes.Pods()
+	if err != nil {
+		o.cfg.Log.Warn("cannot list the pods with directories or volumes", "err", err)
+	}
+	groups, err := o.cfg.Cgroups.Pods()
+	if err != nil {
+		o.cfg.Log.Warn("cannot list the pod cgroups", "err", err)
+	}
+	dirs = append(dirs, groups...)
+	dirs = append(dirs, o.cfg.Claims.Pods()...)
+	for _, uid := range dirs {
+		if o.table.workers[uid] == nil && o.table.unwanted(uid) {
+			o.workers.adopt(ctx, unknownPod(uid, "", ""))
+		}
+	}
+}
+
+// unknownPod returns a pod with what its traces on the node have recorded.
+func unknownPod(uid types.UID, namespace, name string) *corev1.Pod {
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: uid, Namespace: namespace, Name: name}}
+}

@@ -1,0 +1,151 @@
+package agent
+
+import (
+	"cmp"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodelet/nodelet/cri"
+	podutil "github.com/nodelet/nodelet/kube/pod"
+	"github.com/nodelet/nodelet/kube/pods"
+)
+
+// table is what the supervisor's loop knows of the pods of the node: those that the sources want, those that the
+// runtime has listed, and those that have a worker. Only the loop uses it.
+type table struct {
+	// set is the newest full set of the sources.
+	set *pods.Set
+	// listed are the pods of the runtime's last list that have not gone since; nil before the first list.
+	listed  map[types.UID]cri.PodSummary
+	workers map[types.UID]*entry
+	files   PodFiles
+}
+
+func newTable(files PodFiles) *table {
+	return &table{set: &pods.Set{}, workers: map[types.UID]*entry{}, files: files}
+}
+
+// complete reports whether every source has synced and the runtime has listed its pods.
+func (t *table) complete() bool { return t.set.Synced && t.listed != nil }
+
+// pending returns the pods without a worker, in the order of admission: first those that an earlier run of the agent
+// has admitted, then static pods, then by age.
+func (t *table) pending() []*corev1.Pod {
+	var found []*corev1.Pod
+	rank := map[types.UID]int{}
+	for uid, pod := range t.set.Pods {
+		if t.workers[uid] != nil {
+			continue
+		}
+		found = append(found, pod)
+		switch {
+		case t.admittedBefore(pod):
+			rank[uid] = 0
+		case podutil.IsStatic(pod):
+			rank[uid] = 1
+		default:
+			rank[uid] = 2
+		}
+	}
+	slices.SortFunc(found, func(a, b *corev1.Pod) int {
+		return cmp.Or(cmp.Compare(rank[a.UID], rank[b.UID]), a.CreationTimestamp.Compare(b.CreationTimestamp.Time))
+	})
+	return found
+}
+
+// admittedBefore reports whether an earlier run of the agent has admitted the pod. It looks at the runtime and the disk
+// of the node: other clients can write the status in the API, and a static pod has no status of its own.
+func (t *table) admittedBefore(pod *corev1.Pod) bool {
+	if _, inRuntime := t.listed[pod.UID]; inRuntime {
+		return true
+	}
+	onDisk, err := t.files.HasPodDir(pod.UID)
+	return onDisk || err != nil
+}
+
+// others returns the admitted pods that have not ended, with their allocated resources. It excludes orphaned pods even
+// while they end: the scheduler counts their resources as free, and a refused replacement would fail for good. It also
+// excludes preempted pods, which a critical pod replaces.
+func (t *table) others(but types.UID) []*corev1.Pod {
+	var all []*corev1.Pod
+	for uid, e := range t.workers {
+		if uid != but && t.set.Pods[uid] != nil && !e.preempted && e.active() {
+			all = append(all, e.pod())
+		}
+	}
+	return all
+}
+
+// nameBusy reports whether an earlier static pod of the same full name has not ended yet. Pods of the API need not
+// wait: the API server keeps their names apart.
+func (t *table) nameBusy(pod *corev1.Pod) bool {
+	for _, e := range t.workers {
+		if p := e.source; p.Name == pod.Name && p.Namespace == pod.Namespace && p.UID != pod.UID {
+			return true
+		}
+	}
+	return false
+}
+
+// unwanted reports whether every source has synced and none knows the pod. While a manifest has been unreadable since
+// the start, any pod may come from it, so none is unwanted.
+func (t *table) unwanted(uid types.UID) bool {
+	_, wanted := t.set.Pods[uid]
+	return t.set.Synced && !t.set.Unknown() && !wanted
+}
+
+// superseded reports whether the manifest of a static pod has changed while the agent was not running. The source of
+// the manifest decides; other sources are not waited for, as the new pod may be what they depend on.
+func (t *table) superseded(old cri.PodSummary) bool {
+	if _, wanted := t.set.Pods[old.UID]; wanted || !pods.Source(old.Source).Static() {
+		return false
+	}
+	for _, pod := range t.set.Pods {
+		if pod.Name == old.Name && pod.Namespace == old.Namespace && podutil.IsStatic(pod) {
+			return true
+		}
+	}
+	return false
+}
+
+// devicesUnused reports whether no process of the pod can use a device any more. The status of an evicted pod is
+// Failed while it still runs. For an ended pod it does not wait for the rest, such as volumes: the scheduler already
+// counts its devices as free.
+func (t *table) devicesUnused(pod types.UID) bool {
+	if e := t.workers[pod]; e != nil {
+		return e.worker.isReleased() || finished(e.pod()) && e.worker.stopped()
+	}
+	if _, runs := t.listed[pod]; runs || t.listed == nil || !t.unwanted(pod) {
+		return false
+	}
+	onDisk, err := t.files.HasPodDir(pod)
+	return !onDisk && err == nil
+}
+
+// present returns the pods that have a worker or something in the runtime, by name.
+func (t *table) present() map[types.NamespacedName][]types.UID {
+	found := make(map[types.NamespacedName][]types.UID, len(t.workers))
+	for uid, e := range t.workers {
+		name := types.NamespacedName{Namespace: e.source.Namespace, Name: e.source.Name}
+		found[name] = append(found[name], uid)
+	}
+	for uid, pod := range t.listed {
+		if t.workers[uid] == nil {
+			name := types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}
+			found[name] = append(found[name], uid)
+		}
+	}
+	return found
+}
+
+// burstableCPU returns what the burstable pods request together, in thousandths of a CPU.
+func (t *table) burstableCPU() (sum int64) {
+	for _, e := range t.workers {
+		if e.active() {
+			sum += e.resources.burstable
+		}
+	}
+	return sum
+}
