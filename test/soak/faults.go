@@ -27,7 +27,7 @@ type fault struct {
 var faults = []fault{
 	{name: "none", about: "nothing happens: the churn alone", inject: hold},
 	{name: "agent-kills", about: "the agent is killed (SIGKILL) 10 to 30 times", inject: agentKills},
-	{name: "agent-killed-often", about: "the agent is killed 120 times, with 50 ms to 2 s between",
+	{name: "agent-killed-often", about: "the agent is killed 200 times, with 30 ms to 1.2 s between",
 		inject: agentKilledOften, rare: true},
 	{name: "agent-stopped", about: "the agent is stopped (SIGSTOP) for a while", inject: agentStopped},
 	{name: "agent-restarts", about: "the agent ends by SIGTERM and is started again, three times", inject: agentRestarts},
@@ -123,8 +123,8 @@ func agentKills(ctx context.Context, s *soak) error {
 
 // agentKilledOften kills the agent at moments of all kinds: short lives end while it starts, long ones amid work.
 func agentKilledOften(ctx context.Context, s *soak) error {
-	const least, most = 0.05, 2.0 // seconds
-	for range 120 {
+	const least, most = 0.03, 1.2 // seconds
+	for range 200 {
 		if err := s.kill(ctx); err != nil || ctx.Err() != nil {
 			return err
 		}

@@ -42,8 +42,8 @@ type profile struct {
 // profiles are the values of -profile.
 var profiles = map[string]profile{
 	"single": {about: "one fault a round", perRound: 1, pace: 1},
-	"dense":  {about: "eight faults a round, a third as long", perRound: 8, pace: 0.3},
-	"kill": {about: "the agent is killed about twice a second", perRound: 1, pace: 1,
+	"dense":  {about: "16 faults a round, a fifth as long", perRound: 16, pace: 0.2},
+	"kill": {about: "the agent is killed two to three times a second", perRound: 1, pace: 1,
 		only: []string{"agent-killed-often"}},
 }
 
