@@ -58,7 +58,7 @@ func newAuthenticator(cfg *Config) (*authenticator, error) {
 }
 
 // authenticate returns the caller of a request. An invalid credential is an error, even if anonymous requests are
-// allowed.
+// allowed. Where nothing checks tokens, a token is no credential.
 func (a *authenticator) authenticate(r *http.Request) (*identity, error) {
 	byCert, certErr := a.certificate(r.TLS)
 	token, shown, err := bearerToken(r) // always, because the token must not reach the runtime
@@ -68,7 +68,7 @@ func (a *authenticator) authenticate(r *http.Request) (*identity, error) {
 	if err != nil {
 		return nil, err
 	}
-	if shown {
+	if shown && (a.tokens != nil || !a.anonymous) {
 		return a.token(r.Context(), token)
 	}
 	if certErr != nil {

@@ -66,6 +66,19 @@ func TestAuthentication(t *testing.T) {
 	}
 }
 
+// TestTokenWithoutWebhook checks that a token which nothing can check is no credential: the caller is anonymous if that
+// is allowed, and refused otherwise.
+func TestTokenWithoutWebhook(t *testing.T) {
+	for anonymous, want := range map[bool]int{true: 200, false: 401} {
+		s := newStand(t, func(c *server.Config) { c.Anonymous, c.Tokens = anonymous, nil })
+		s.cluster.rights = []string{"system:anonymous get healthz"}
+		code, body := s.ask(s.client(nil), "GET", "/healthz", map[string]string{"Authorization": "Bearer any"})
+		if code != want {
+			t.Errorf("anonymous %t: got %d %q, want %d", anonymous, code, body, want)
+		}
+	}
+}
+
 // TestAnonymous checks that callers without credentials are system:anonymous if that is allowed, and callers with
 // invalid credentials are not.
 func TestAnonymous(t *testing.T) {
