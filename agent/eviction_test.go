@@ -118,7 +118,11 @@ func (s *shortage) NodeEvent(_, reason, message string) {
 	s.events = append(s.events, reason+": "+message)
 }
 
-func (s *shortage) PodEvent(pod *corev1.Pod, _, reason, message string) {
+func (s *shortage) Containers(context.Context, string, *corev1.Pod) map[string]int64 {
+	return map[string]int64{"app": 1 << 20}
+}
+
+func (s *shortage) PodEvent(pod *corev1.Pod, _, reason, message string, _ map[string]string) {
 	s.NodeEvent("", reason, pod.Name+": "+message)
 }
 

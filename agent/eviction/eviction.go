@@ -38,6 +38,9 @@ type Node interface {
 	Frees(ctx context.Context, signal string) bool
 	// Use measures what pods use of what a signal is about, in their order. For disks it may take minutes.
 	Use(ctx context.Context, signal string, pods []*corev1.Pod) []policy.Pod
+	// Containers measures what the containers of a pod use of the resource of a signal, in bytes by name; what cannot be
+	// measured soon is left out.
+	Containers(ctx context.Context, signal string, pod *corev1.Pod) map[string]int64
 	// Storage measures what these pods take of the node's disk, in their order.
 	Storage(ctx context.Context, pods []*corev1.Pod) ([]policy.Storage, error)
 }
@@ -52,7 +55,7 @@ type Reporter interface {
 	// SetPressure takes which conditions hold; it is called when they have changed.
 	SetPressure(p policy.Pressure)
 	NodeEvent(eventType, reason, message string)
-	PodEvent(pod *corev1.Pod, eventType, reason, message string)
+	PodEvent(pod *corev1.Pod, eventType, reason, message string, annotations map[string]string)
 	// Evicted counts the eviction of a pod because of a signal.
 	Evicted(signal string)
 }
@@ -150,11 +153,11 @@ func (e *Evictor) publish(w *watch, found policy.Pressure) {
 }
 
 // evict begins to end a pod, with an event and a count.
-func (e *Evictor) evict(ctx context.Context, pod *corev1.Pod, signal string,
-	why agent.Eviction) (released <-chan struct{}) {
+func (e *Evictor) evict(ctx context.Context, pod *corev1.Pod, signal string, why agent.Eviction,
+	annotations map[string]string) (released <-chan struct{}) {
 	e.cfg.Log.Warn("evicting pod", "pod", podName(pod), "podUID", pod.UID, "signal", signal,
 		"reason", why.Message, "grace", why.Grace)
-	e.cfg.Reporter.PodEvent(pod, corev1.EventTypeWarning, why.Reason, why.Message)
+	e.cfg.Reporter.PodEvent(pod, corev1.EventTypeWarning, why.Reason, why.Message, annotations)
 	e.cfg.Reporter.Evicted(signal)
 	return e.cfg.Pods.Evict(ctx, pod.UID, why)
 }

@@ -50,7 +50,7 @@ func (e *Evictor) enforceLimits(ctx context.Context) {
 				Message: over.Message,
 				Grace:   hardGrace,
 				Own:     true,
-			})
+			}, nil)
 		}
 	}
 }

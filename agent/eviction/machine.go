@@ -23,6 +23,8 @@ const (
 	limitsPatience = 300 * time.Millisecond
 	// usePatience is how long an eviction for disk waits for them: an order of pods needs all figures.
 	usePatience = time.Minute
+	// blamePatience is how long an eviction waits for what the containers of its pod use: only its message needs that.
+	blamePatience = time.Second
 )
 
 // Runtime says where the container runtime keeps images.
@@ -205,6 +207,24 @@ func (m *Machine) processes(p *policy.Pod) {
 	}
 	p.Memory, p.Processes, err = pressure.Cgroup{Memory: memory, Pids: pids}.Use()
 	p.Known = err == nil
+}
+
+// Containers implements Node.
+func (m *Machine) Containers(ctx context.Context, signal string, pod *corev1.Pod) map[string]int64 {
+	ctx, cancel := context.WithTimeout(ctx, blamePatience)
+	defer cancel()
+	if policy.OnMemory(signal) {
+		return m.cfg.Usage.WorkingSets(ctx, pod.UID)
+	}
+	all, err := m.cfg.Usage.Local(ctx, []*corev1.Pod{pod}, limitsPatience, func(*corev1.Pod) bool { return true })
+	if err != nil || len(all) == 0 {
+		return nil
+	}
+	used := map[string]int64{}
+	for name, layer := range all[0].Layers {
+		used[name] = int64(layer.Bytes + all[0].Logs[name].Bytes)
+	}
+	return used
 }
 
 // Storage implements Node.

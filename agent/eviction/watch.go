@@ -149,11 +149,16 @@ func (w *watch) evictFor(ctx context.Context, t *policy.Threshold, levels map[st
 			grace = math.MaxInt64
 		}
 	}
+	var containers map[string]int64
+	if policy.Reclaims(t.Signal) {
+		containers = w.cfg.Node.Containers(ctx, t.Signal, pod.Pod)
+	}
+	message, annotations := policy.Explain(t, levels, pod, containers)
 	released := w.evict(ctx, pod.Pod, t.Signal, agent.Eviction{
 		Reason:  policy.Reason,
-		Message: policy.Message(t, levels, pod),
+		Message: message,
 		Grace:   grace,
-	})
+	}, annotations)
 	select {
 	case <-released:
 	case <-time.After(releasePatience):

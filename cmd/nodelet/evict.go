@@ -11,6 +11,7 @@ import (
 	"github.com/nodelet/nodelet/agent/shutdown"
 	"github.com/nodelet/nodelet/cri/images"
 	"github.com/nodelet/nodelet/kube/node"
+	"github.com/nodelet/nodelet/kube/status"
 	"github.com/nodelet/nodelet/systemd"
 )
 
@@ -95,8 +96,8 @@ func (r reporter) NodeEvent(eventType, reason, message string) {
 	r.nodeEvent(eventType, reason, message)
 }
 
-func (r reporter) PodEvent(pod *corev1.Pod, eventType, reason, message string) {
-	r.podEvent(pod, eventType, reason, message)
+func (r reporter) PodEvent(pod *corev1.Pod, eventType, reason, message string, annotations map[string]string) {
+	r.recorder.Annotated(status.PodRef(pod, ""), eventType, reason, message, annotations)
 }
 
 func (r reporter) Evicted(signal string) { r.metrics.Agent.Evictions.With(signal).Inc() }

@@ -26,6 +26,7 @@ type occurrence struct {
 	ref             Ref
 	kind            string // Normal or Warning
 	reason, message string
+	annotations     map[string]string
 	at              time.Time
 }
 
@@ -127,7 +128,7 @@ func (c *correlator) event(o occurrence, s sent) *corev1.Event {
 		namespace = metav1.NamespaceDefault
 	}
 	return &corev1.Event{
-		ObjectMeta: metav1.ObjectMeta{Name: s.name, Namespace: namespace},
+		ObjectMeta: metav1.ObjectMeta{Name: s.name, Namespace: namespace, Annotations: o.annotations},
 		InvolvedObject: corev1.ObjectReference{
 			Kind:       o.ref.Kind,
 			APIVersion: "v1",

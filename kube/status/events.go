@@ -72,6 +72,11 @@ func NewRecorder(cfg RecorderConfig) *Recorder {
 // Event records that something happened to ref. eventType is corev1.EventTypeNormal or EventTypeWarning; reason is one
 // of the kubelet's CamelCase reasons. It never blocks: if 1000 events wait already, it is dropped and counted.
 func (r *Recorder) Event(ref Ref, eventType, reason, message string) {
+	r.Annotated(ref, eventType, reason, message, nil)
+}
+
+// Annotated records an event like Event, with annotations.
+func (r *Recorder) Annotated(ref Ref, eventType, reason, message string, annotations map[string]string) {
 	level := slog.LevelDebug
 	if r.cfg.Client == nil {
 		level = slog.LevelInfo
@@ -82,7 +87,14 @@ func (r *Recorder) Event(ref Ref, eventType, reason, message string) {
 		return
 	}
 	select {
-	case r.queue <- &occurrence{ref: ref, kind: eventType, reason: reason, message: message, at: time.Now()}:
+	case r.queue <- &occurrence{
+		ref:         ref,
+		kind:        eventType,
+		reason:      reason,
+		message:     message,
+		annotations: annotations,
+		at:          time.Now(),
+	}:
 	default:
 		r.dropped.Add(1)
 	}
@@ -90,13 +102,18 @@ func (r *Recorder) Event(ref Ref, eventType, reason, message string) {
 
 // PodEvent records that something happened to a pod, or to one of its containers if container is not empty.
 func (r *Recorder) PodEvent(pod *corev1.Pod, container, eventType, reason, message string) {
-	r.Event(Ref{
+	r.Event(PodRef(pod, container), eventType, reason, message)
+}
+
+// PodRef names a pod, or one of its containers if container is not empty.
+func PodRef(pod *corev1.Pod, container string) Ref {
+	return Ref{
 		Kind:      "Pod",
 		Namespace: pod.Namespace,
 		Name:      pod.Name,
 		UID:       pod.UID,
 		FieldPath: fieldPath(pod, container),
-	}, eventType, reason, message)
+	}
 }
 
 // NodeEvent records that something happened to the node.

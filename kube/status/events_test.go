@@ -72,6 +72,22 @@ func TestRepeatsCountUp(t *testing.T) {
 	})
 }
 
+// TestEventAnnotations checks that an event keeps its annotations, also when it is repeated.
+func TestEventAnnotations(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := newFakeAPI()
+		r := runRecorder(t, api)
+		for range 2 {
+			r.Annotated(podRef, "Warning", "Evicted", "low on memory", map[string]string{"starved_resource": "memory"})
+			written()
+		}
+		list := api.eventList()
+		if len(list) != 1 || list[0].Count != 2 || list[0].Annotations["starved_resource"] != "memory" {
+			t.Errorf("got %+v, want one event with its annotation", list)
+		}
+	})
+}
+
 func TestExpiredEventIsCreatedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := newFakeAPI()

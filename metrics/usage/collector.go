@@ -4,10 +4,12 @@ import (
 	"context"
 	"log/slog"
 	"path"
+	"slices"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -111,12 +113,36 @@ type containerUse struct {
 	use    Usage
 }
 
+// WorkingSets returns the memory that the containers of a pod use, in bytes by container. It is empty for a pod without
+// a cgroup, and if the runtime does not say in time which container is which.
+func (c *Collector) WorkingSets(ctx context.Context, pod types.UID) map[string]int64 {
+	pods, err := c.cfg.Pods(ctx)
+	if err != nil {
+		return nil
+	}
+	pods = slices.DeleteFunc(slices.Clone(pods), func(p Pod) bool { return p.UID != pod })
+	used := map[string]int64{}
+	for _, p := range c.measure(ctx, pods, Basic) {
+		for i := range p.containers {
+			if one := &p.containers[i]; one.use.HasMemory {
+				used[one.name] = int64(one.use.WorkingSet)
+			}
+		}
+	}
+	return used
+}
+
 // look reads the cgroups of all pods and of the containers in them.
 func (c *Collector) look(ctx context.Context, d Detail) ([]podUse, error) {
 	pods, err := c.cfg.Pods(ctx)
 	if err != nil {
 		return nil, err
 	}
+	return c.measure(ctx, pods, d), nil
+}
+
+// measure reads the cgroups of pods and of the containers in them.
+func (c *Collector) measure(ctx context.Context, pods []Pod, d Detail) []podUse {
 	all := make([]podUse, 0, len(pods))
 	dirs := make([][]string, len(pods))
 	var ids []string
@@ -154,7 +180,7 @@ func (c *Collector) look(ctx context.Context, d Detail) ([]podUse, error) {
 		}
 		all = append(all, p)
 	}
-	return all, nil
+	return all
 }
 
 // process returns the PID of one process of the pod; 0 if none runs. A sandbox of CRI-O has no process, unless the

@@ -252,6 +252,24 @@ func TestResource(t *testing.T) {
 
 // TestRuntimeIsAskedOnce checks that the runtime is asked only about new containers, and that known containers are
 // measured although the runtime returns an error.
+// TestWorkingSets checks that only the containers of the pod are measured, not its sandbox.
+func TestWorkingSets(t *testing.T) {
+	bothVersions(t, func(t *testing.T, w *world, v2 bool) {
+		got := w.WorkingSets(t.Context(), "u1")
+		summary, err := w.Summary(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := int64(*summary.Pods[0].Containers[0].Memory.WorkingSetBytes)
+		if len(got) != 1 || got["app"] != want || want == 0 {
+			t.Errorf("got %v, want app: %d", got, want)
+		}
+		if other := w.WorkingSets(t.Context(), "other"); len(other) > 0 {
+			t.Errorf("got %v of a pod that is not there", other)
+		}
+	})
+}
+
 func TestRuntimeIsAskedOnce(t *testing.T) {
 	w := newWorld(t, true)
 	if err := os.RemoveAll(filepath.Join(w.root, "cgroup/kubepods/pod1", strayID)); err != nil {

@@ -177,20 +177,51 @@ func TestRefuse(t *testing.T) {
 	}
 }
 
-func TestMessage(t *testing.T) {
+// TestExplain checks the message and the annotations against those that the kubelet writes.
+func TestExplain(t *testing.T) {
 	hard := &Threshold{Signal: MemoryAvailable, Value: bytes("100Mi")}
 	p := Pod{podThat("greedy", 0, 100), Usage{Known: true, Memory: 300 << 20}}
-	levels := map[string]Level{MemoryAvailable: {Available: 50 << 20, Capacity: 1 << 30}, PIDAvailable: {Available: 7, Capacity: 1000}}
+	p.Spec.Containers[0].Name = "app"
+	p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: "small"}, corev1.Container{Name: "idle"})
+	whole := p
+	whole.Pod = p.Pod.DeepCopy()
+	whole.Spec.Resources = &corev1.ResourceRequirements{
+		Requests: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("200Mi")},
+	}
+	levels := map[string]Level{
+		MemoryAvailable: {Available: 50<<20 + 4096, Capacity: 1 << 30},
+		PIDAvailable:    {Available: 7, Capacity: 1000},
+	}
+	used := map[string]int64{"app": 299 << 20, "small": 1 << 20, "gone": 5}
+	low := "The node was low on resource: memory. Threshold quantity: 100Mi, available: 51204Ki. "
+	blamed := "Container app was using 299Mi, request is 100Mi, has larger consumption of memory. " +
+		"Container small was using 1Mi, request is 0, has larger consumption of memory. "
 	for _, c := range []struct {
-		t    *Threshold
-		want string
+		t           *Threshold
+		pod         Pod
+		used        map[string]int64
+		want        string
+		annotations string
 	}{
-		{hard, "The node was low on resource: memory. Threshold quantity: 102400Ki, available: 51200Ki. The pod was using 307200Ki, request is 100Mi. "},
-		{&Threshold{Signal: PIDAvailable, Value: Amount{Percentage: 5}}, "The node was low on resource: pids. Threshold quantity: 50, available: 7. "},
-		{&Threshold{Signal: NodeFSAvailable, Value: bytes("1Gi")}, "The node was low on resource: ephemeral-storage. "},
+		{hard, p, used, low + blamed, "app,small|299Mi,1Mi|memory||"},
+		{hard, p, nil, low, "||memory||"},
+		{hard, whole, nil, low + "Pod greedy was using 300Mi, request is 200Mi, has larger consumption of memory. ",
+			"||memory|greedy|300Mi"},
+		{&Threshold{Signal: PIDAvailable, Value: Amount{Percentage: 5}}, p, nil,
+			"The node was low on resource: pids. Threshold quantity: 50, available: 7. ", "||pids||"},
+		{&Threshold{Signal: NodeFSAvailable, Value: bytes("1Gi")}, p, map[string]int64{"idle": 4096},
+			"The node was low on resource: ephemeral-storage. " +
+				"Container idle was using 4Ki, request is 0, has larger consumption of ephemeral-storage. ",
+			"idle|4Ki|ephemeral-storage||"},
 	} {
-		if got := Message(c.t, levels, p); got != c.want {
-			t.Errorf("%s:\n%s\nwant\n%s", c.t.Signal, got, c.want)
+		text, a := Explain(c.t, levels, c.pod, c.used)
+		if text != c.want {
+			t.Errorf("%s: got message\n%s\nwant\n%s", c.t.Signal, text, c.want)
+		}
+		got := strings.Join([]string{a["offending_containers"], a["offending_containers_usage"], a["starved_resource"],
+			a["offending_pod"], a["offending_pod_usage"]}, "|")
+		if got != c.annotations {
+			t.Errorf("%s: got annotations %q, want %q", c.t.Signal, got, c.annotations)
 		}
 	}
 }

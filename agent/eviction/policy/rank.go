@@ -2,11 +2,9 @@ package policy
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	resourcehelper "k8s.io/component-helpers/resource"
 
 	podutil "github.com/nodelet/nodelet/kube/pod"
@@ -67,31 +65,3 @@ func trueFirst(a, b bool) int {
 	}
 	return 1
 }
-
-// Message is the status message of an evicted pod.
-func Message(t *Threshold, levels map[string]Level, p Pod) string {
-	text := fmt.Sprintf("The node was low on resource: %s. ", resourceOf(t.Signal))
-	if l, known := levels[t.Signal]; known {
-		text += fmt.Sprintf("Threshold quantity: %s, available: %s. ",
-			quantity(t.Signal, t.Value.of(l.Capacity)), quantity(t.Signal, l.Available))
-	}
-	if p.Known && resourceOf(t.Signal) == "memory" {
-		requests := resourcehelper.PodRequests(p.Pod, resourcehelper.PodResourcesOptions{})
-		text += fmt.Sprintf("The pod was using %s, request is %s. ", quantity(t.Signal, p.Memory), requests.Memory())
-	}
-	return text
-}
-
-// quantity formats an amount of the resource of a signal as the kubelet does.
-func quantity(signal string, n int64) string {
-	switch resourceOf(signal) {
-	case "inodes", "pids":
-		return resource.NewQuantity(n, resource.DecimalSI).String()
-	case "memory":
-		return fmt.Sprintf("%dKi", n/1024)
-	}
-	return resource.NewQuantity(n, resource.BinarySI).String()
-}
-
-// Attempt is the message of the event that resources are being freed.
-func Attempt(t *Threshold) string { return "Attempting to reclaim " + resourceOf(t.Signal) }
