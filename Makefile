@@ -122,9 +122,10 @@ vm-storage: deb ## test NFS and iSCSI volumes in a virtual machine with Debian t
 	@go run ./test/vm -deb bin/nodelet.deb -storage
 
 .PHONY: vm2
-vm2: deb ## a node on cgroup v2 with the systemd driver, in a machine of User-Mode Linux; T=root: the tests of `make root` in it
+vm2: deb ## a node on cgroup v2 with the systemd driver, in a machine of User-Mode Linux; T=root, conformance or differential in it
 	@echo "==> a machine of User-Mode Linux (the first time builds its kernel and its disk: about 15 minutes)"
-	@go run ./test/vm -deb bin/nodelet.deb $(if $(filter root,$(T)),-root '$(or $(TESTS),.)' -skip '$(or $(SKIP),^TestLong)',-v2)
+	@go run ./test/vm -deb bin/nodelet.deb $(if $(T),-inside $(T) -- \
+		$(if $(filter root,$(T)),-test.run '$(or $(TESTS),.)' -test.skip '$(or $(SKIP),^TestLong)',$(ARGS)),-v2)
 
 .PHONY: kubeadm
 kubeadm: deb ## test kubeadm with nodelet as the kubelet: init, join, upgrade, reset, on two machines made of namespaces

@@ -5,7 +5,7 @@
 // joined by a cable. One of User-Mode Linux has a kernel of its own with cgroup v2, which runs as a process of this
 // machine: it boots in seconds. `make vm` proves the service on the first kind, `make vm-storage` volumes that need a
 // server, `make kubeadm` a cluster of two machines of the second, `make vm2` a node on cgroup v2 on the third;
-// `make vm2 T=root` runs the tests on real parts there.
+// `make vm2 T=root` runs the tests on real parts there, T=conformance and T=differential the programs of these names.
 //
 // It owns its machines, which die with it, and the parts that they are built from, which stay in the user's cache. It never touches
 // the machine it runs on but for that cache and Debian packages that it needs. A crash leaves a directory in the temporary
@@ -18,6 +18,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -42,11 +43,16 @@ func main() {
 	flag.BoolVar(&o.kubeadm, "kubeadm", false, "prove a cluster that kubeadm makes, on machines of namespaces")
 	flag.BoolVar(&o.storage, "storage", false, "prove volumes of nfs and iscsi, on qemu's machine")
 	flag.BoolVar(&o.v2, "v2", false, "prove a node on cgroup v2, on a machine of User-Mode Linux")
-	flag.StringVar(&o.root, "root", "", "run the root tests that match this expression in a machine of User-Mode Linux")
-	skip := flag.String("skip", "", "a regular expression: steps, or with -root tests, to leave out")
+	flag.StringVar(&o.inside, "inside", "", "run a program in a machine of User-Mode Linux: root, conformance or differential; "+
+		"the arguments after the flags are the program's")
+	skip := flag.String("skip", "", "a regular expression: steps to leave out")
 	flag.Parse()
-	if o.v2 || o.root != "" {
+	if o.v2 || o.inside != "" {
 		o.machine = "uml"
+	}
+	if _, ok := insidePrograms[o.inside]; !ok && o.inside != "" {
+		fmt.Printf("-inside %q: use one of %q\n", o.inside, slices.Sorted(maps.Keys(insidePrograms)))
+		os.Exit(2)
 	}
 	o.deb, o.skip = *deb, *skip
 	if err := prove(o); err != nil {
@@ -58,8 +64,8 @@ func main() {
 
 // options say what is proved, and in which kind of machine.
 type options struct {
-	deb, machine, root, skip string
-	kubeadm, storage, v2     bool
+	deb, machine, inside, skip string
+	kubeadm, storage, v2       bool
 }
 
 func (o options) parts(ctx context.Context) (*parts, error) {
@@ -85,8 +91,10 @@ func (o options) files(dir string) gatherer {
 		return func(ctx context.Context, cache *testbed.Cache) ([]string, error) {
 			return storageFiles(ctx, cache, dir)
 		}
-	case o.root != "":
-		return func(ctx context.Context, cache *testbed.Cache) ([]string, error) { return rootFiles(ctx, cache, dir) }
+	case o.inside != "":
+		return func(ctx context.Context, cache *testbed.Cache) ([]string, error) {
+			return insideFiles(ctx, cache, dir, insidePrograms[o.inside])
+		}
 	case o.v2:
 		return v2Files
 	}
@@ -142,8 +150,9 @@ func prove(o options) error {
 	switch {
 	case o.storage:
 		return (&storageScenario{scenario: s}).prove()
-	case o.root != "":
-		return (&rootScenario{scenario: s, uml: machines[0].(*umlMachine), run: o.root, leaveOut: o.skip}).prove()
+	case o.inside != "":
+		uml, program := machines[0].(*umlMachine), insidePrograms[o.inside]
+		return (&insideScenario{scenario: s, uml: uml, program: program, args: flag.Args()}).prove()
 	case o.v2:
 		s.staying = len(v2Limits)
 		return (&v2Scenario{scenario: s, uml: machines[0].(*umlMachine)}).prove()
@@ -181,10 +190,10 @@ func newMachines(ctx context.Context, p *parts, o options, dir, payload string) 
 		return []box{m}, err
 	case o.machine == "uml":
 		m := &umlMachine{kernel: p.kernel, disk: p.disk, dir: dir, memory: "2G"}
-		if o.root == "" {
+		if o.inside == "" {
 			return []box{m}, nil
 		}
-		m.memory = "8G" // a control plane and its etcd as well
+		m.memory = "5G" // a control plane and its etcd as well
 		return []box{m}, errors.Join(os.Mkdir(m.hostView(), 0o755), os.Mkdir(filepath.Join(dir, "out"), 0o755))
 	}
 	return nil, fmt.Errorf("-machine %q: use qemu, namespaces or uml", o.machine)

@@ -40,7 +40,10 @@ exec /bin/busybox switch_root /root /lib/systemd/systemd
 `
 
 // insideUML is what a machine of User-Mode Linux has besides: what a testbed needs that runs in it.
-const insideUML = ",nftables,e2fsprogs,ca-certificates,curl,iputils-ping,conntrack,util-linux"
+const insideUML = ",nftables,e2fsprogs,ca-certificates,curl,iputils-ping,conntrack,util-linux,libglib2.0-0,uidmap,crun"
+
+// diskSize has room for the images of the test suite. The file is sparse.
+const diskSize = "16G"
 
 // debianUML is what must be installed here to build and run a machine of User-Mode Linux.
 var debianUML = map[string]string{
@@ -125,7 +128,7 @@ func (p *parts) diskSum(ctx context.Context) (string, error) {
 		return "", err
 	}
 	h := sha256.New()
-	fmt.Fprint(h, p.packages(), furnishScript, furnishUML)
+	fmt.Fprint(h, p.packages(), diskSize, furnishScript, furnishUML)
 	for _, into := range slices.Sorted(maps.Keys(all)) {
 		fmt.Fprintln(h, into, all[into])
 	}
@@ -268,7 +271,7 @@ func (p *parts) makeDisk(ctx context.Context) error {
 	}
 	next := p.disk + ".new"
 	_ = os.Remove(next)
-	if err := run(ctx, "", "mke2fs", "-q", "-t", "ext4", "-d", root, next, "3G"); err != nil {
+	if err := run(ctx, "", "mke2fs", "-q", "-t", "ext4", "-d", root, next, diskSize); err != nil {
 		return err
 	}
 	return os.Rename(next, p.disk)
@@ -309,7 +312,7 @@ mkdir -p etc/kubernetes/manifests payload host var/log/journal
 echo vm > etc/hostname; echo 127.0.0.1 localhost vm > etc/hosts; : > etc/fstab; : > etc/machine-id
 rm -f etc/resolv.conf; echo nameserver 192.0.2.53 > etc/resolv.conf
 chroot . passwd -q -d root
-for u in lab-net containerd vmctl; do
+for u in lab-net cpuinfo containerd vmctl; do
   ln -sf /etc/systemd/system/$u.service etc/systemd/system/multi-user.target.wants/$u.service
 done
 ln -sf /dev/null etc/systemd/system/systemd-networkd-wait-online.service
@@ -354,6 +357,7 @@ var filesInside = map[string]string{
 	"vmctl":              "usr/local/bin/vmctl",
 	"vmctl.service":      "etc/systemd/system/vmctl.service",
 	"lab-net.service":    "etc/systemd/system/lab-net.service",
+	"cpuinfo.service":    "etc/systemd/system/cpuinfo.service",
 	"containerd.service": "etc/systemd/system/containerd.service",
 	"containerd.toml":    "etc/containerd/config.toml",
 	"cni.conflist":       "etc/cni/net.d/10-lab.conflist",

@@ -1,0 +1,217 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nodelet/nodelet/test/testbed"
+)
+
+// insideScenario runs a test program of this repository in a machine with cgroup v2 and systemd: its testbed, with a
+// control plane, is started in the machine. The machine sees this machine's source tree, built programs and Go modules
+// at the same places, below layers of its own, so that nothing is written to this machine but the reports.
+type insideScenario struct {
+	*scenario
+	uml       *umlMachine
+	program   insideProgram
+	args      []string
+	goCommand string
+}
+
+// insideProgram is a test program that can run in the machine.
+type insideProgram struct {
+	// pkg is its package. A package of tests is built with the tag e2e.
+	pkg   string
+	tests bool
+	// dir is where it runs, relative to the source tree.
+	dir string
+	// args are those that it always gets.
+	args []string
+	// needs builds what its testbed runs, before the machine boots.
+	needs func(context.Context, *testbed.Cache) error
+}
+
+// insidePrograms are the values of the flag -inside.
+var insidePrograms = map[string]insideProgram{
+	"root": {
+		pkg:   "./test/e2e",
+		tests: true,
+		dir:   "test/e2e",
+		args:  []string{"-test.v", "-test.timeout=" + insideLimit.String()},
+		needs: rootNeeds,
+	},
+	"conformance": {
+		pkg:   "./test/conformance",
+		args:  []string{"-reports=" + reportsInside},
+		needs: conformanceNeeds,
+	},
+	"differential": {
+		pkg:   "./test/differential",
+		args:  []string{"-reports=" + reportsInside},
+		needs: rootNeeds,
+	},
+}
+
+// passedOn are the environment variables that the programs in the machine get if they are set here.
+var passedOn = []string{
+	"AGENT", "SUITE", "FOCUS", "SKIP", "LABEL", "ONLY",
+	"NODELET_E2E_RUNTIME", "NODELET_E2E_NETWORK",
+}
+
+const insideLimit = 50 * time.Minute
+
+// reportsInside is the machine's directory for the reports of a program; it appears as reportsHere when the program ends.
+const (
+	reportsInside = "/var/lib/reports"
+	reportsHere   = ".cache/vm2"
+)
+
+// insideOptions are those of the testbeds that the programs start.
+func insideOptions() testbed.Options {
+	return testbed.Options{
+		Agent:    testbed.Kubelet,
+		Runtime:  os.Getenv("NODELET_E2E_RUNTIME"),
+		Progress: os.Stdout,
+	}
+}
+
+func rootNeeds(ctx context.Context, _ *testbed.Cache) error {
+	return testbed.Build(ctx, insideOptions())
+}
+
+// conformanceNeeds builds the suite and its images as well.
+func conformanceNeeds(ctx context.Context, cache *testbed.Cache) error {
+	o := insideOptions()
+	o.KubeProxy, o.DNS = true, true
+	_, suite := cache.Suite(ctx)
+	_, images := cache.SuiteImages(ctx)
+	return errors.Join(testbed.Build(ctx, o), suite, images)
+}
+
+// insideFiles are the program.
+func insideFiles(ctx context.Context, cache *testbed.Cache, dir string, p insideProgram) ([]string, error) {
+	if err := p.needs(ctx, cache); err != nil {
+		return nil, err
+	}
+	program := filepath.Join(dir, "program")
+	args := []string{"build", "-o", program, p.pkg}
+	if p.tests {
+		args = []string{"test", "-c", "-tags", "e2e", "-o", program, p.pkg}
+	}
+	return []string{program}, run(ctx, "", "go", args...)
+}
+
+func (s *insideScenario) prove() error {
+	return s.inOrder([]step{
+		{"boot", func() error { return s.m.start(bootLimit) }},
+		{"this machine's files", s.files},
+		{"program", s.runProgram},
+		{"power-off", func() error { return s.uml.powerOff() }},
+	})
+}
+
+// files shows the machine what the program needs of this machine.
+func (s *insideScenario) files() error {
+	out, err := exec.Command("go", "env", "GOROOT", "GOMODCACHE", "GOCACHE").Output()
+	if err != nil {
+		return fmt.Errorf("ask the go command for its directories: %w", err)
+	}
+	s.goCommand = filepath.Join(strings.Fields(string(out))[0], "bin/go")
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return err
+	}
+	tree, err := os.Getwd()
+	if err != nil {
+		return err
+	}
+	built := cmp.Or(os.Getenv(testbed.CacheEnv), filepath.Join(cache, "nodelet-testbed"))
+	commands := []string{
+		mountPayload,
+		"mkdir -p /host && mount -r -t hostfs none /host -o /host",
+		"systemctl stop containerd",
+	}
+	for _, dir := range append(strings.Fields(string(out)), tree, built) {
+		commands = append(commands, "d="+dir+" l=/var/lib/layers/$d; mkdir -p $d $l/upper $l/work && "+
+			"mount -t overlay overlay $d -o lowerdir=/host$d,upperdir=$l/upper,workdir=$l/work")
+	}
+	return s.need(commands...)
+}
+
+// runProgram prints the program's output while it runs, and fetches its reports.
+func (s *insideScenario) runProgram() error {
+	tree, err := os.Getwd()
+	if err != nil {
+		return err
+	}
+	log := filepath.Join(s.uml.dir, "out", "program.log")
+	if err := s.need("mkdir -p /out " + reportsInside + " && mount -t hostfs none /out -o /out"); err != nil {
+		return err
+	}
+	stop := follow(log, os.Stdout)
+	defer stop()
+	environment := []string{
+		"HOME=/root", "PATH=$PATH:" + filepath.Dir(s.goCommand), "GOPROXY=off", "GOFLAGS=" + os.Getenv("GOFLAGS"),
+		testbed.DriverEnv + "=" + testbed.DriverSystemd,
+	}
+	for _, name := range passedOn {
+		if value, ok := os.LookupEnv(name); ok {
+			environment = append(environment, name+"="+quote(value))
+		}
+	}
+	args := slices.Concat(s.program.args, s.args)
+	for i, a := range args {
+		args[i] = quote(a)
+	}
+	_, err = s.m.sh(insideLimit, fmt.Sprintf("cd %s && env %s /payload/program %s >/out/program.log 2>&1",
+		filepath.Join(tree, s.program.dir), strings.Join(environment, " "), strings.Join(args, " ")))
+	return errors.Join(err, s.reports())
+}
+
+// quote makes one word of the shell of a text.
+func quote(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'" }
+
+// reports fetches what the program has left in its directory of reports.
+func (s *insideScenario) reports() error {
+	out := filepath.Join(s.uml.dir, "out/reports")
+	if err := s.need("cp -r " + reportsInside + " /out/reports"); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(reportsHere, 0o755); err != nil {
+		return err
+	}
+	return run(context.Background(), "", "cp", "-r", out+"/.", reportsHere)
+}
+
+// follow copies a file that grows, until it is stopped.
+func follow(path string, to io.Writer) (stop func()) {
+	end, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		var offset int64
+		for more := true; more; {
+			select {
+			case <-end:
+				more = false
+			case <-time.After(time.Second):
+			}
+			f, err := os.Open(path)
+			if err != nil {
+				continue
+			}
+			n, _ := io.Copy(to, io.NewSectionReader(f, offset, 1<<40))
+			offset += n
+			f.Close()
+		}
+	}()
+	return func() { close(end); <-ended }
+}
