@@ -139,6 +139,7 @@ func (s *insideScenario) files() error {
 		mountPayload,
 		"mkdir -p /host && mount -r -t hostfs none /host -o /host",
 		"systemctl stop containerd",
+		"fallocate -l 512M /swap && chmod 600 /swap && mkswap -q /swap && swapon /swap", // for tests of LimitedSwap
 	}
 	for _, dir := range append(strings.Fields(string(out)), tree, built) {
 		commands = append(commands, "d="+dir+" l=/var/lib/layers/$d; mkdir -p $d $l/upper $l/work && "+
