@@ -32,12 +32,12 @@ func smallRoot(t *testing.T, settings string) {
 		}
 		mark := markLog(t)
 		startAgent(t)
-		mark.waitLine(t, 10*time.Second, "node is registered")
+		mark.waitLine(t, time.Minute, "node is registered")
 	})
 	writeConfig(t, withSettings(config, settings))
 	mark := markLog(t)
 	startAgent(t)
-	mark.waitLine(t, 10*time.Second, "node is registered")
+	mark.waitLine(t, time.Minute, "node is registered")
 }
 
 // waitDiskPressure waits until the node's DiskPressure condition has that status.

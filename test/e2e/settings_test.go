@@ -20,7 +20,7 @@ func configure(t *testing.T, settings string) {
 		writeConfig(t, config)
 		mark := markLog(t)
 		startAgent(t)
-		mark.waitLine(t, 10*time.Second, "node is registered")
+		mark.waitLine(t, time.Minute, "node is registered")
 	}
 	t.Cleanup(func() { restart(own) })
 	restart(withSettings(own, settings))
