@@ -26,6 +26,7 @@ func (n *nodelet) makePlugins() (err error) {
 		Changed: n.devicesChanged,
 		Pods:    n.activePods,
 		Claims:  n.dra.Resources,
+		Asked:   n.metrics.AddPodResources().Asked,
 	})
 	n.plugins = plugins.New(plugins.Config{
 		Root: n.cfg.Paths.Root,

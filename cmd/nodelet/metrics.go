@@ -41,6 +41,7 @@ func (n *nodelet) makeUsage() error {
 	n.usage = usage.New(c)
 	n.metrics.AddUsage(n.usage)
 	n.metrics.AddPods(n.supervisor, n.cgroups.Version())
+	n.metrics.AddClaims(n.dra.InUse)
 	if n.identity != nil {
 		n.metrics.AddClientCertificate(n.identity)
 	}

@@ -2,6 +2,7 @@ package exporter
 
 import (
 	"context"
+	"errors"
 	"net/http/httptest"
 	"slices"
 	"strings"
@@ -57,6 +58,11 @@ func TestMetrics(t *testing.T) {
 		{Pod: pod, Status: &corev1.PodStatus{Phase: corev1.PodFailed}, Stop: &podstate.Stop{Cause: podstate.StopOrphaned}},
 	}, 2)
 	e.AddClientCertificate(noCertificate{})
+	e.AddClaims(func() (int, map[string]int) { return 2, map[string]int{"gpu.example.com": 1} })
+	asked := e.AddPodResources()
+	asked.Asked("v1", "List", nil)
+	asked.Asked("v1", "Get", errors.New("not found"))
+	asked.Asked("v1alpha1", "List", nil)
 	e.AgentMetrics().Rejected("OutOfcpu")
 	text := get(t, e, "/metrics")
 	for _, want := range []string{
@@ -64,6 +70,16 @@ func TestMetrics(t *testing.T) {
 		`kubelet_active_pods{static="true"} 1`,
 		`kubelet_desired_pods{static=""} 1`,
 		`kubelet_running_pods 1`,
+		`kubelet_working_pods{config="desired",lifecycle="sync",static="true"} 1`,
+		`kubelet_working_pods{config="desired",lifecycle="sync",static=""} 1`,
+		`kubelet_working_pods{config="orphan",lifecycle="terminated",static=""} 1`,
+		`kubelet_working_pods{config="runtime_only",lifecycle="terminating",static="unknown"} 0`,
+		`dra_resource_claims_in_use{driver_name="<any>"} 2`,
+		`dra_resource_claims_in_use{driver_name="gpu.example.com"} 1`,
+		`kubelet_pod_resources_endpoint_requests_total{server_api_version="v1"} 2`,
+		`kubelet_pod_resources_endpoint_requests_total{server_api_version="v1alpha1"} 1`,
+		`kubelet_pod_resources_endpoint_requests_get{server_api_version="v1"} 1`,
+		`kubelet_pod_resources_endpoint_errors_get{server_api_version="v1"} 1`,
 		`kubelet_running_containers{container_state="running"} 2`,
 		`kubelet_cgroup_version 2`,
 		`volume_manager_total_volumes{plugin_name="kubernetes.io/empty-dir",state="actual_state_of_world"} 1`,

@@ -43,6 +43,7 @@ func gaugeByStatic(t *metrics.Text, name, help string, value [2]int) {
 // that are mounted first, then those that should be mounted.
 type counted struct {
 	active, desired [2]int
+	working         map[workingPod]int
 	running         int
 	containers      map[podstate.ContainerState]int
 	volumes         map[string][2]int
@@ -63,6 +64,7 @@ func (c *counted) write(t *metrics.Text) {
 		c.desired)
 	gauge(t, "kubelet_mirror_pods", "[ALPHA] The number of mirror pods the kubelet will try to create "+
 		"(one per admitted static pod)", float64(c.desired[1]))
+	c.writeWorking(t)
 	gauge(t, "kubelet_running_pods", "[BETA] Number of pods that have a running pod sandbox", float64(c.running))
 	t.Family("kubelet_running_containers", "[BETA] Number of containers currently running", metrics.KindGauge)
 	for state, name := range containerStates {
@@ -78,13 +80,18 @@ func (c *counted) write(t *metrics.Text) {
 }
 
 func count(all []*agent.PodFacts) counted {
-	c := counted{containers: map[podstate.ContainerState]int{}, volumes: map[string][2]int{}}
+	c := counted{
+		working:    map[workingPod]int{},
+		containers: map[podstate.ContainerState]int{},
+		volumes:    map[string][2]int{},
+	}
 	for _, s := range all {
 		kind := 0
 		if podutil.IsStatic(s.Pod) {
 			kind = 1
 		}
 		ended := podutil.IsTerminal(s.Status.Phase)
+		c.working[working(s)]++
 		if s.Stop == nil || s.Stop.Cause != podstate.StopOrphaned {
 			c.desired[kind]++
 		}

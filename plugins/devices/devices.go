@@ -44,6 +44,9 @@ type Config struct {
 	Claims func(pod *corev1.Pod, c *corev1.Container) []*podresources.DynamicResource
 	// Changed is called after Capacity has changed, one call at a time.
 	Changed func()
+	// Asked is called after each call of the pod resources API, with its version, such as v1, and its name. nil: not
+	// counted.
+	Asked func(version, call string, err error)
 	// Wake receives the pods whose steps may succeed now.
 	Wake func(pods []types.UID)
 }
@@ -79,6 +82,9 @@ func New(cfg Config) (*Devices, error) {
 	if cfg.Grace == 0 {
 		cfg.Grace = goneGrace
 	}
+	if cfg.Asked == nil {
+		cfg.Asked = func(string, string, error) {}
+	}
 	d := &Devices{
 		cfg: cfg,
 		log: cfg.Log,
@@ -97,9 +103,8 @@ func New(cfg Config) (*Devices, error) {
 // Run serves the registration of plugins and follows them, until ctx ends.
 func (d *Devices) Run(ctx context.Context) {
 	d.awaitAll()
-	registration, resources := grpc.NewServer(), grpc.NewServer()
+	registration, resources := grpc.NewServer(), d.resourcesServer()
 	api.RegisterRegistrationServer(registration, &registrar{d: d})
-	podresources.RegisterPodResourcesListerServer(resources, &lister{d: d})
 	d.serve(registration, d.dir)
 	d.serve(resources, filepath.Join(d.cfg.Root, resourcesDir))
 	d.background.Wait(ctx, func() {

@@ -2,6 +2,7 @@ package devices_test
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -33,6 +34,7 @@ type world struct {
 	mu    sync.Mutex
 	woken []types.UID
 	pods  []*corev1.Pod
+	asked []string
 }
 
 func newWorld(t *testing.T) *world {
@@ -64,6 +66,10 @@ func (w *world) begin() {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		return w.pods, nil
+	}, Asked: func(version, call string, err error) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.asked = append(w.asked, fmt.Sprintf("%s %s failed=%t", version, call, err != nil))
 	}})
 	if err != nil {
 		w.t.Fatal(err)

@@ -3,6 +3,7 @@ package devices_test
 import (
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -10,6 +11,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	corev1 "k8s.io/api/core/v1"
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
+	podresourcesalpha "k8s.io/kubelet/pkg/apis/podresources/v1alpha1"
 )
 
 // format returns a list of devices as text, with the NUMA node behind the name where there is one.
@@ -72,5 +74,21 @@ func TestPodResources(t *testing.T) {
 	}
 	if _, err := client.Get(t.Context(), &podresources.GetPodResourcesRequest{PodName: "second"}); err == nil || !strings.Contains(err.Error(), "not found") {
 		t.Errorf("got %v", err)
+	}
+	alpha, err := podresourcesalpha.NewPodResourcesListerClient(conn).List(t.Context(),
+		&podresourcesalpha.ListPodResourcesRequest{})
+	if err != nil || len(alpha.PodResources) != 1 || len(alpha.PodResources[0].Containers) != 2 {
+		t.Fatalf("v1alpha1: got %v, %v, want one pod with two containers", alpha, err)
+	}
+	app := alpha.PodResources[0].Containers[1]
+	if got := app.Devices; app.Name != "app" || len(got) != 2 || got[0].ResourceName != resourceName || got[0].DeviceIds[0] != "d2" {
+		t.Errorf("v1alpha1: got %v, want app with d2 and d3", app)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	counted := []string{"v1 List failed=false", "v1 Get failed=false", "v1 GetAllocatableResources failed=false",
+		"v1 Get failed=true", "v1alpha1 List failed=false"}
+	if !slices.Equal(w.asked, counted) {
+		t.Errorf("got the calls %q counted, want %q", w.asked, counted)
 	}
 }

@@ -33,6 +33,9 @@ func TestSharedClaim(t *testing.T) {
 	w.has(a, "nodelet.test/fake=uid-gpu", "nodelet.test/fake=uid-own")
 	w.prepare(b)
 	w.has(b, "nodelet.test/fake=uid-gpu")
+	if total, byDriver := w.dra.InUse(); total != 2 || byDriver[driverName] != 2 {
+		t.Errorf("got %d claims in use, by driver %v, want 2", total, byDriver)
+	}
 	if got := w.kept(); !slices.Equal(got, []string{"gpu: a,b", "own: a"}) {
 		t.Errorf("kept: %q", got)
 	}
@@ -43,6 +46,9 @@ func TestSharedClaim(t *testing.T) {
 	w.unprepare(b)
 	w.unprepare(b) // again, as after a lost answer
 	w.asked(d, "prepare gpu,own", "unprepare own", "unprepare gpu")
+	if total, byDriver := w.dra.InUse(); total != 0 || len(byDriver) != 0 {
+		t.Errorf("got %d claims in use, by driver %v, want none", total, byDriver)
+	}
 	if got := w.kept(); len(got) > 0 {
 		t.Errorf("kept: %q", got)
 	}
