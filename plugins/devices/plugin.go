@@ -215,13 +215,17 @@ func (d *Devices) notify() {
 }
 
 // Capacity returns the number of devices of each resource, and how many of them are healthy. Both are zero for a
-// resource whose plugin has not registered again.
+// resource whose plugin has not registered in this process, or not again within the grace period.
 func (d *Devices) Capacity() (capacity, allocatable corev1.ResourceList) {
 	capacity, allocatable = corev1.ResourceList{}, corev1.ResourceList{}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for name, r := range d.resources {
-		capacity[corev1.ResourceName(name)] = *quantity.NewQuantity(int64(len(r.devices)), quantity.DecimalSI)
+		all := len(r.devices)
+		if r.options == nil {
+			all = 0 // as an earlier process knew them
+		}
+		capacity[corev1.ResourceName(name)] = *quantity.NewQuantity(int64(all), quantity.DecimalSI)
 		allocatable[corev1.ResourceName(name)] = *quantity.NewQuantity(int64(len(r.healthy())), quantity.DecimalSI)
 	}
 	for name := range d.withdrawn {
