@@ -97,8 +97,15 @@ func warnings(c *KubeletConfiguration, tree map[string]any, flags flagValues) []
 		}
 		all = append(all, w)
 	}
+	if root := flags.text("root-dir"); root != defaultRoot && flags["cert-dir"] == nil && flags.text("kubeconfig") != "" {
+		all = append(all, Warning{Flag: "root-dir", Text: "does not move the certificates: they stay in " +
+			flags.text("cert-dir") + ", see --cert-dir"})
+	}
 	return append(all, gateWarnings(c.FeatureGates)...)
 }
+
+// defaultRoot is the kubelet's root directory.
+const defaultRoot = "/var/lib/kubelet"
 
 // nodeName returns the name of the Node object: --hostname-override or the host name, in lower case.
 func nodeName(override string) (string, error) {

@@ -12,6 +12,7 @@ import (
 	"reflect"
 	"regexp"
 
+	"golang.org/x/sys/unix"
 	"sigs.k8s.io/yaml"
 )
 
@@ -72,7 +73,11 @@ func readTree(file string) (map[string]any, error) {
 	}
 	defer f.Close()
 	text, err := io.ReadAll(io.LimitReader(f, maxFileSize+1))
-	if err != nil {
+	switch {
+	case errors.Is(err, unix.EISDIR):
+		return nil, fmt.Errorf("read the kubelet's configuration: %s is a directory; "+
+			"name the file in it, or use --config-dir for a directory of *.conf files", file)
+	case err != nil:
 		return nil, fmt.Errorf("read the kubelet's configuration: %w", err)
 	}
 	tree, err := parse(text)

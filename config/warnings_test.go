@@ -63,6 +63,23 @@ func TestWarnings(t *testing.T) {
 	}
 }
 
+// TestCertificatesStay checks that another root directory alone warns about the certificates.
+func TestCertificatesStay(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		want int
+	}{
+		{[]string{"--root-dir=/x", "--kubeconfig=/k"}, 1},
+		{[]string{"--root-dir=/x", "--kubeconfig=/k", "--cert-dir=/x/pki"}, 0},
+		{[]string{"--root-dir=/x"}, 0},
+		{[]string{"--kubeconfig=/k"}, 0},
+	} {
+		if got := mustLoad(t, "", c.args...).Warnings; len(got) != c.want {
+			t.Errorf("%q: got warnings %v, want %d", c.args, got, c.want)
+		}
+	}
+}
+
 func TestGates(t *testing.T) {
 	for _, c := range []struct {
 		set  map[string]bool

@@ -98,24 +98,52 @@ func (i *Installer) systemctl(ctx context.Context, args ...string) error {
 // must be empty. Otherwise, or with separate, nodelet.service is written, enabled and started with flags as its
 // arguments. If nodelet does not become ready in time, Install undoes what it did.
 func (i *Installer) Install(ctx context.Context, separate bool, flags []string) error {
-	if err := i.Booted(); err != nil {
+	own, err := i.Check(ctx, separate, flags)
+	switch {
+	case err != nil:
 		return err
+	case own:
+		return i.installOwn(ctx, flags)
+	}
+	return i.replaceKubelet(ctx)
+}
+
+// Check returns why Install would refuse, and whether it would write nodelet.service rather than replace the kubelet.
+func (i *Installer) Check(ctx context.Context, separate bool, flags []string) (own bool, err error) {
+	if err := i.Booted(); err != nil {
+		return false, err
 	}
 	if err := i.checkProgram(); err != nil {
-		return err
+		return false, err
 	}
 	kubelet, err := properties(ctx, kubeletUnit)
 	if err != nil {
-		return err
+		return false, err
 	}
 	if state := kubelet["LoadState"]; separate || state == "not-found" || state == "masked" {
-		return i.installOwn(ctx, flags)
+		return true, i.checkFlags(flags)
 	}
 	if len(flags) > 0 {
-		return fmt.Errorf("nodelet takes over the flags of %s: put %q there, or use --own-unit",
+		return false, fmt.Errorf("nodelet takes over the flags of %s: put %q there, or use --own-unit",
 			kubeletUnit, strings.Join(flags, " "))
 	}
-	return i.replaceKubelet(ctx)
+	if i.Replaced() {
+		return false, fmt.Errorf("nodelet has already replaced the kubelet (%s)", i.dropIn())
+	}
+	return false, nil
+}
+
+// checkFlags checks flags for the file with the environment of nodelet.service, which are split at blanks.
+func (i *Installer) checkFlags(flags []string) error {
+	for _, flag := range flags {
+		if strings.ContainsAny(flag, " \t\n\"'\\") {
+			return fmt.Errorf("flag %q contains a space or a quote: install without it and add it to %s", flag, i.envFile())
+		}
+	}
+	if _, err := os.Stat(i.envFile()); err != nil && len(flags) == 0 {
+		return errors.New("nodelet.service needs flags: name at least --config=FILE, or --manifests=DIR without a cluster")
+	}
+	return nil
 }
 
 // programDirs are where programs of the system are.
@@ -147,9 +175,6 @@ func (i *Installer) checkProgram() error {
 
 // replaceKubelet makes nodelet the program of kubelet.service. If nodelet does not start, the kubelet is restored.
 func (i *Installer) replaceKubelet(ctx context.Context) error {
-	if _, err := os.Stat(i.dropIn()); err == nil {
-		return fmt.Errorf("nodelet has already replaced the kubelet (%s)", i.dropIn())
-	}
 	unit, err := systemctl(ctx, "cat", kubeletUnit)
 	if err != nil {
 		return err
@@ -176,18 +201,10 @@ func (i *Installer) replaceKubelet(ctx context.Context) error {
 // installOwn writes, enables and starts nodelet.service. If nodelet does not become ready, it is stopped again; the
 // files stay, so that the cause can be found.
 func (i *Installer) installOwn(ctx context.Context, flags []string) error {
-	for _, flag := range flags {
-		if strings.ContainsAny(flag, " \t\n\"'\\") {
-			return fmt.Errorf("flag %q contains a space or a quote: install without it and add it to %s", flag, i.envFile())
-		}
-	}
 	before, err := os.ReadFile(i.envFile())
 	fresh := errors.Is(err, fs.ErrNotExist)
-	switch {
-	case err != nil && !fresh:
+	if err != nil && !fresh {
 		return fmt.Errorf("read the present flags: %w", err)
-	case fresh && len(flags) == 0:
-		return errors.New("nodelet.service needs flags: name at least --config=FILE, or --manifests=DIR without a cluster")
 	}
 	if err := i.write(i.ownUnitFile(), Unit(i.Program)); err != nil {
 		return err

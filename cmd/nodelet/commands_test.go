@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -18,11 +19,18 @@ import (
 // asProgram is the environment variable with which the test binary behaves as nodelet.
 const asProgram = "NODELET_TEST_AS_PROGRAM"
 
+// testRoot is the environment variable with the root of the file system that the commands see.
+const testRoot = "NODELET_TEST_ROOT"
+
 func TestMain(m *testing.M) {
 	if os.Getenv(asProgram) != "" {
+		if root := os.Getenv(testRoot); root != "" {
+			forTests = func(c *command.Call) { c.Root, c.Program = root, "/usr/local/bin/nodelet" }
+		}
 		main()
 		return
 	}
+	flag.Parse()
 	os.Exit(m.Run())
 }
 
@@ -131,6 +139,24 @@ func TestCommandOutput(t *testing.T) {
 			t.Errorf("nodelet %s: got exit code %d, output %q, errors %q, want 0 and %q", args, code, out, errs, want)
 		}
 	}
+}
+
+// TestSecondAgent checks that a second agent does not start in the same root directory.
+func TestSecondAgent(t *testing.T) {
+	root := t.TempDir()
+	unlock, err := lockRoot(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := fmt.Sprintf("another agent (pid %d) works in %s: end it first", os.Getpid(), root)
+	if _, err := lockRoot(root); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("got %v, want %q", err, want)
+	}
+	unlock()
+	if unlock, err = lockRoot(root); err != nil {
+		t.Fatal(err)
+	}
+	unlock()
 }
 
 // TestHelpListsCommands checks that --help knows every command.

@@ -21,6 +21,7 @@ import (
 
 	"github.com/nodelet/nodelet/cmd/nodelet/command"
 	"github.com/nodelet/nodelet/cmd/nodelet/command/app"
+	"github.com/nodelet/nodelet/cmd/nodelet/command/check"
 	"github.com/nodelet/nodelet/cni"
 	"github.com/nodelet/nodelet/cni/shim"
 	"github.com/nodelet/nodelet/config"
@@ -106,6 +107,9 @@ func serve(cfg *config.Config) error {
 	protect(cfg.Process.OOMScoreAdj, log)
 	for _, w := range cfg.Warnings {
 		log.Warn("setting has no effect", "setting", w.Setting(), "reason", w.Text)
+	}
+	for _, text := range check.AtStart(cfg) {
+		log.Warn("the machine differs from the configuration", "reason", text)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGTERM, unix.SIGINT)
 	defer stop()

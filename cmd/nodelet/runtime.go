@@ -12,10 +12,11 @@ import (
 
 func (n *nodelet) makeMonitor() {
 	n.monitor = monitor.New(monitor.Config{
-		Client: n.runtime,
-		Report: n.reportRuntime,
-		Images: n.reportImages,
-		Log:    n.log,
+		Client:   n.runtime,
+		Endpoint: n.cfg.Runtime.Endpoint,
+		Report:   n.reportRuntime,
+		Images:   n.reportImages,
+		Log:      n.log,
 	})
 }
 

@@ -15,6 +15,12 @@ func (n *nodelet) healthz() http.Handler {
 	return node.HealthzHandler([]node.Check{
 		{Name: "ping", Run: func() error { return nil }},
 		{Name: "runtime", Run: n.monitor.Health},
+		{Name: "server", Run: func() error {
+			if n.server == nil {
+				return nil // enableServer is false
+			}
+			return n.server.Health()
+		}},
 	})
 }
 

@@ -20,15 +20,19 @@ const (
 	RetryInterval = time.Second
 	// imagesInterval is the time between two lists of the images if nothing is known to have changed.
 	imagesInterval = 5 * time.Minute
+	// warnInterval is the time between two lines of the log about a runtime that does not answer.
+	warnInterval = time.Minute
 	// quickChecks is the number of status calls after CheckSoon. The first follows after quickFirst, each other after
 	// twice the time of the one before: all within about three seconds.
 	quickChecks = 6
 	quickFirst  = 50 * time.Millisecond
 )
 
-// Config says what to poll and who receives the answers. All fields are required.
+// Config says what to poll and who receives the answers. All fields but Endpoint are required.
 type Config struct {
 	Client *cri.Client
+	// Endpoint is where the client connects to; the log names other sockets. It may be empty.
+	Endpoint string
 	// Report receives the result of each Status call, with the version of the runtime or the error. It reports whether the
 	// runtime and its network are ready. It must not block.
 	Report func(*runtimeapi.VersionResponse, *runtimeapi.StatusResponse, error) (ready bool)

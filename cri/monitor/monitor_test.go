@@ -3,6 +3,7 @@ package monitor
 import (
 	"context"
 	"log/slog"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -58,6 +59,35 @@ func TestRuntimeComesBack(t *testing.T) {
 		}
 		time.Sleep(10 * time.Second)
 		check("when the runtime is back", "containerd", 3)
+	})
+}
+
+// TestAwayRuntimeIsRepeated checks that the log repeats each minute that the runtime does not answer.
+func TestAwayRuntimeIsRepeated(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log strings.Builder
+		rt := fake.New()
+		client, err := cri.Dial("unix:///run/fake.sock", cri.Options{Connect: rt.Connect})
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := New(Config{
+			Client: client,
+			Report: func(*runtimeapi.VersionResponse, *runtimeapi.StatusResponse, error) bool { return false },
+			Images: func([]*runtimeapi.Image, time.Time) {},
+			Log:    slog.New(slog.NewTextHandler(&log, nil)),
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() { m.Run(ctx); close(ended) }()
+		time.Sleep(4*time.Minute + 30*time.Second)
+		cancel()
+		<-ended
+		client.Close()
+		rt.Close()
+		if got := strings.Count(log.String(), "does not answer"); got < 4 || got > 5 {
+			t.Errorf("got %d lines in 4.5 minutes, want one each minute:\n%s", got, &log)
+		}
 	})
 }
 

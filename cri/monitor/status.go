@@ -14,6 +14,8 @@ type statusPoll struct {
 	lost, ready bool
 	// knowsVersion: the runtime has not been away since its version was read.
 	knowsVersion bool
+	// warned is when the log last said that the runtime does not answer.
+	warned time.Time
 	// quick is the number of calls left of those that CheckSoon requested.
 	quick int
 }
@@ -53,8 +55,10 @@ func (p *statusPoll) check(ctx context.Context) {
 	err := p.call(ctx)
 	p.lost = err != nil
 	switch {
-	case p.lost && !wasLost && ctx.Err() == nil:
-		p.cfg.Log.Warn("container runtime does not answer", "err", err, "retryIn", RetryInterval)
+	case p.lost && ctx.Err() == nil && (!wasLost || time.Since(p.warned) >= warnInterval):
+		p.warned = time.Now()
+		p.cfg.Log.Warn("container runtime does not answer", "err", err, "retryIn", RetryInterval,
+			"otherSockets", cri.Sockets("", p.cfg.Endpoint))
 	case !p.lost && wasLost:
 		p.cfg.Log.Info("container runtime answers again")
 		p.ImagesChanged()

@@ -219,7 +219,7 @@ func (d *Driver) NodeGetVolumeStats(_ context.Context, r *csipb.NodeGetVolumeSta
 	if err := unix.Statfs(r.VolumePath, &fs); err != nil {
 		return nil, err
 	}
-	block := fs.Bsize
+	block := int64(fs.Bsize)
 	return d.withCondition(v, &csipb.NodeGetVolumeStatsResponse{Usage: []*csipb.VolumeUsage{
 		{
 			Unit:      csipb.VolumeUsage_BYTES,

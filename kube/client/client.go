@@ -7,7 +7,9 @@
 package client
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"net/http"
 	"time"
 
@@ -85,10 +87,17 @@ type Client struct {
 // LoadConfig reads the kubeconfig file at path. The error names the file and an invalid field.
 func LoadConfig(path string) (*rest.Config, error) {
 	cfg, err := clientcmd.BuildConfigFromFlags("", path)
-	if err != nil {
+	var unreadable *fs.PathError
+	switch {
+	case err == nil:
+		return cfg, nil
+	case errors.As(err, &unreadable), clientcmd.IsConfigurationInvalid(err):
 		return nil, fmt.Errorf("read kubeconfig %s: %w", path, err)
+	case clientcmd.IsEmptyConfig(err):
+		return nil, fmt.Errorf("read kubeconfig %s: it has no cluster; want a file of kubeadm or kubectl config", path)
 	}
-	return cfg, nil
+	// The errors of the decoder show its Go types, and may show parts of the file.
+	return nil, fmt.Errorf("read kubeconfig %s: it is not a kubeconfig (YAML with kind: Config)", path)
 }
 
 // New returns the REST interfaces for cfg. qps and burst are kubeAPIQPS and kubeAPIBurst of KubeletConfiguration;

@@ -154,5 +154,5 @@ func diskSize(dir string) (int64, error) {
 	if err := unix.Statfs(dir, &s); err != nil {
 		return 0, fmt.Errorf("read the size of the file system of %s: %w", dir, err)
 	}
-	return int64(s.Blocks) * s.Bsize, nil
+	return int64(s.Blocks) * int64(s.Bsize), nil // Bsize has 32 bits on s390x
 }

@@ -4,11 +4,13 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/client-go/rest"
@@ -92,6 +94,8 @@ type Server struct {
 	routes   []route
 	sessions *sessions
 	listener net.Listener
+	// listening is true from when the port is open.
+	listening atomic.Bool
 }
 
 // New returns a Server; Listen opens its port.
@@ -118,6 +122,15 @@ func (s *Server) Listen() error {
 		return fmt.Errorf("listen for the node's API: %w; set port and address to free ones", err)
 	}
 	s.listener = l
+	s.listening.Store(true)
+	return nil
+}
+
+// Health returns an error as long as the port is not open.
+func (s *Server) Health() error {
+	if !s.listening.Load() {
+		return errors.New("the node's API is not served")
+	}
 	return nil
 }
 

@@ -7,6 +7,33 @@ import (
 	"github.com/spf13/pflag"
 )
 
+// Page is a command as the reference pages show it.
+type Page struct {
+	// Name has all words of the command, such as "nodelet systemd install"; Synopsis is the form of its command line.
+	Name, Synopsis string
+	*Command
+	// Flags are the flags with their descriptions.
+	Flags [][2]string
+}
+
+// Pages returns the commands of the table that are not groups, in its order.
+func Pages(root *Command) []Page {
+	var all []Page
+	var walk func(path []*Command)
+	walk = func(path []*Command) {
+		c := path[len(path)-1]
+		if c.Setup != nil {
+			flags, _ := c.flags()
+			all = append(all, Page{Name: full(path), Synopsis: synopsis(path), Command: c, Flags: flagRows(flags)})
+		}
+		for _, sub := range c.Sub {
+			walk(append(path[:len(path):len(path)], sub))
+		}
+	}
+	walk([]*Command{root})
+	return all
+}
+
 // usage returns the text that --help prints for a command.
 func usage(path []*Command) string {
 	c := path[len(path)-1]

@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// ServeHealthz serves healthz at the address, without TLS, until ctx ends. Port 0 turns it off.
+// ServeHealthz serves healthz at the address, without TLS, until ctx ends. While the port cannot be opened, because
+// another program has it, it tries again. Port 0 turns it off.
 func ServeHealthz(ctx context.Context, addr netip.AddrPort, healthz http.Handler, log *slog.Logger) {
 	if addr.Port() == 0 {
 		return
@@ -27,7 +28,35 @@ func ServeHealthz(ctx context.Context, addr netip.AddrPort, healthz http.Handler
 		BaseContext:       func(net.Listener) context.Context { return ctx },
 	}
 	defer context.AfterFunc(ctx, func() { _ = server.Close() })()
-	if err := server.ListenAndServe(); !errors.Is(err, http.ErrServerClosed) {
-		log.Error("cannot serve healthz; set healthzPort to a free port, or to 0", "addr", server.Addr, "err", err)
+	listener := listen(ctx, func() (net.Listener, error) { return net.Listen("tcp", server.Addr) }, func(err error) {
+		log.Error("cannot serve healthz; set healthzPort to a free port, or to 0",
+			"addr", server.Addr, "err", err, "retryIn", listenRetry)
+	})
+	if listener == nil {
+		return
+	}
+	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		log.Error("stopped serving healthz", "addr", server.Addr, "err", err)
 	}
 }
+
+// listen calls open until it succeeds, and failed for the first error. It returns nil if ctx ends.
+func listen(ctx context.Context, open func() (net.Listener, error), failed func(error)) net.Listener {
+	for first := true; ctx.Err() == nil; first = false {
+		l, err := open()
+		if err == nil {
+			return l
+		}
+		if first {
+			failed(err)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(listenRetry):
+		}
+	}
+	return nil
+}
+
+// listenRetry is the time between two attempts to open a port that another program has.
+const listenRetry = 5 * time.Second

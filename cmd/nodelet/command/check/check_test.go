@@ -90,6 +90,15 @@ func TestCgroupsAndSwap(t *testing.T) {
 	want(t, "swap is allowed", m.swap(t.Context()), "warning on")
 }
 
+// TestAtStart checks what the log says at the start.
+func TestAtStart(t *testing.T) {
+	m := machine(t, nil, "--manifests=/nonexistent/manifests", "--fail-cgroupv1=false", "--fail-swap-on=false")
+	got := AtStart(m.Config)
+	if len(got) != 1 || !strings.Contains(got[0], "/nonexistent/manifests cannot be read yet") {
+		t.Errorf("got %q, want one about the manifests", got)
+	}
+}
+
 func TestToolsAndLimits(t *testing.T) {
 	m := machine(t, map[string]string{"/proc/sys/fs/inotify/max_user_instances": "128\n", "/sbin/mount": ""})
 	want(t, "limits", m.limits(t.Context()), "warning fs.inotify.max_user_instances is 128")

@@ -83,6 +83,25 @@ func CgroupV1(c *config.Config, what string) []Result {
 	return result("cgroups", Warning, what, "move the machine to cgroup v2: Kubernetes has deprecated v1")
 }
 
+// AtStart returns what the log says at the start about the machine: what would keep the kubelet from starting, and a
+// manifest directory that does not exist.
+func AtStart(c *config.Config) []string {
+	m := &Machine{Config: c}
+	var all []string
+	if m.read("/sys/fs/cgroup/cgroup.controllers") == "" && c.Cgroups.FailV1 {
+		all = append(all, "cgroup v1 with failCgroupV1: the kubelet would not start; nodelet goes on")
+	}
+	if strings.Count(m.read("/proc/swaps"), "\n") > 0 && c.Cgroups.FailSwapOn {
+		all = append(all, "swap is on with failSwapOn: the kubelet would not start; nodelet goes on")
+	}
+	if dir := c.Paths.StaticPods; dir != "" {
+		if _, err := os.Stat(dir); err != nil {
+			all = append(all, "the manifests at "+dir+" cannot be read yet: static pods start when they appear")
+		}
+	}
+	return all
+}
+
 func contains(all []string, one string) bool {
 	for _, s := range all {
 		if s == one {

@@ -75,7 +75,7 @@ func (o installOptions) run(c command.Call) error {
 	}
 	i := installer(c)
 	i.DryRun, i.Wait = *o.dryRun, *o.wait
-	if err := i.Booted(); err != nil {
+	if _, err := i.Check(c.Context, *o.separate, c.Args); err != nil {
 		return fmt.Errorf("install nodelet: %w", err)
 	}
 	cfg, err := o.configuration(c, i)
