@@ -44,6 +44,7 @@ agent: cri internal/latest kube/pod kube/pods
 agent/admission: agent/podstate kube/pod
 agent/plan: agent/podstate agent/podstatus kube/pod
 agent/execute: agent/podstate agent/spec cri host/boundedfile host/userns kube/pod probes volumes
+agent/instruments: agent kube/pod metrics volumes
 agent/podcgroups: agent/podstate agent/spec host/cgroups kube/pod
 agent/podprobes: agent/plan agent/podstate agent/spec probes
 agent/podstate: kube/pod
@@ -62,13 +63,15 @@ cri/images: cri host/atomicfile host/boundedfile internal/keylock
 cri/logs: host/beneath host/inotify
 cri/monitor: cri
 host/cgroups: kube/pod
+host/cgroups/names:
 csi: plugins host/mounts internal/keylock internal/waiting
 csi/fake: csi/fake plugins/fake
 kube: kube/client kube/watch kube/pod kube/pods/manifest host/inotify host/atomicfile host/boundedfile internal/backoff internal/latest internal/waiting
+kube/pod: host/cgroups/names
 kube/server/endpoints: kube/server
 metrics:
 metrics/usage: metrics kube/pod host/beneath host/mounts
-metrics/exporter: agent cni config kube/objects kube/pod kube/server metrics probes volumes
+metrics/exporter: cni config kube/objects kube/server metrics probes
 plugins: host/inotify
 plugins/devices: plugins host/atomicfile host/boundedfile internal/keylock internal/waiting kube/pod
 plugins/dra: plugins host/atomicfile host/boundedfile internal/backoff internal/keylock internal/waiting

@@ -19,6 +19,7 @@ import (
 	"github.com/nodelet/nodelet/agent/allocatable"
 	"github.com/nodelet/nodelet/agent/eviction"
 	"github.com/nodelet/nodelet/agent/execute"
+	"github.com/nodelet/nodelet/agent/instruments"
 	"github.com/nodelet/nodelet/agent/nodefacts"
 	"github.com/nodelet/nodelet/agent/podapi"
 	"github.com/nodelet/nodelet/agent/podcgroups"
@@ -94,7 +95,7 @@ type nodelet struct {
 	server    *server.Server
 	mounts    []server.Mount
 	metrics   *exporter.Exporter
-	meter     *exporter.AgentMetrics
+	meter     *instruments.Metrics
 	usage     *usage.Collector
 	volumes   *volumes.Manager
 	podFS     *podfs.FS

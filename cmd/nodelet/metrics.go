@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/nodelet/nodelet/agent/instruments"
 	"github.com/nodelet/nodelet/host/cgroups"
 	podutil "github.com/nodelet/nodelet/kube/pod"
 	"github.com/nodelet/nodelet/metrics/exporter"
@@ -16,7 +17,7 @@ import (
 // makeMetrics makes the instruments, which the packages that count are given when they are made.
 func (n *nodelet) makeMetrics() error {
 	n.metrics = exporter.New(n.cfg.Node.Name)
-	n.meter = n.metrics.AgentMetrics()
+	n.meter = instruments.New(n.metrics)
 	return nil
 }
 
@@ -40,7 +41,7 @@ func (n *nodelet) makeUsage() error {
 	}
 	n.usage = usage.New(c)
 	n.metrics.AddUsage(n.usage)
-	n.metrics.AddPods(n.supervisor, n.cgroups.Version())
+	instruments.AddPods(n.metrics, n.supervisor, n.cgroups.Version())
 	n.metrics.AddClaims(n.dra.InUse)
 	if n.identity != nil {
 		n.metrics.AddClientCertificate(n.identity)

@@ -9,7 +9,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodelet/nodelet/host/cgroups/names"
-	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 // TestPodParentIsTheKubelets compares with names that were read from nodes with the kubelet.
@@ -48,7 +47,7 @@ func TestOthersCgroupsAreNotPods(t *testing.T) {
 	} {
 		tree := newTree(Config{Driver: driver}, true)
 		for _, name := range others {
-			if uid, ok := names.UID(name, tree.systemd.Load()); ok && podutil.ValidUID(uid) {
+			if uid, ok := names.UID(name, tree.systemd.Load()); ok && names.ValidUID(uid) {
 				t.Errorf("%s: %q taken for pod %q", driver, name, uid)
 			}
 		}

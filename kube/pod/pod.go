@@ -12,6 +12,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodelet/nodelet/host/cgroups/names"
 )
 
 // Annotations with which the kubelet and nodelet mark the pods of manifests and their mirror pods.
@@ -77,24 +79,8 @@ func IsTerminal(phase corev1.PodPhase) bool {
 	return phase == corev1.PodSucceeded || phase == corev1.PodFailed
 }
 
-// maxUID is the longest UID that ValidUID accepts. A UUID has 36 characters.
-const maxUID = 128
-
 // UIDFormat describes the UIDs that ValidUID accepts, for messages.
-const UIDFormat = "1 to 128 letters, digits, hyphens and dots that begin with a letter or digit"
+const UIDFormat = names.UIDFormat
 
-// ValidUID reports whether uid can name a directory and a cgroup. UIDs are UUIDs or the hash of a manifest,
-// but a manifest can set its own: anything else could lead out of the pod's directory or be taken for
-// another pod in the name of a cgroup.
-func ValidUID(uid types.UID) bool {
-	if uid == "" || len(uid) > maxUID {
-		return false
-	}
-	for i, c := range []byte(uid) {
-		letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
-		if !letter && (i == 0 || c != '-' && c != '.') {
-			return false
-		}
-	}
-	return true
-}
+// ValidUID reports whether uid can name a directory and a cgroup; see names.ValidUID.
+func ValidUID(uid types.UID) bool { return names.ValidUID(uid) }

@@ -60,6 +60,14 @@ func (e *Exporter) AddUsage(c *usage.Collector) {
 	e.mount("/stats/summary", "stats", c.SummaryHandler())
 }
 
+// AddFamilies adds to /metrics what write writes.
+func (e *Exporter) AddFamilies(write func(context.Context, *metrics.Text)) { e.main.Func(write) }
+
+// ForgetProbes drops the counts of the probes of a pod that is gone.
+func (e *Exporter) ForgetProbes(namespace, name string, pod types.UID) {
+	e.probes.Forget(namespace, name, string(pod))
+}
+
 // Mounts returns the paths of the node's API with their handlers.
 func (e *Exporter) Mounts() []server.Mount { return e.mounts }
 

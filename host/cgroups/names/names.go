@@ -12,8 +12,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-
-	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 const (
@@ -95,10 +93,32 @@ func (n Name) Class(qos corev1.PodQOSClass) Name {
 	return n.Below()
 }
 
+// maxUID is the longest UID that ValidUID accepts. A UUID has 36 characters.
+const maxUID = 128
+
+// UIDFormat describes the UIDs that ValidUID accepts, for messages.
+const UIDFormat = "1 to 128 letters, digits, hyphens and dots that begin with a letter or digit"
+
+// ValidUID reports whether uid can name a directory and a cgroup. UIDs are UUIDs or the hash of a manifest,
+// but a manifest can set its own: anything else could lead out of the pod's directory or be taken for
+// another pod in the name of a cgroup.
+func ValidUID(uid types.UID) bool {
+	if uid == "" || len(uid) > maxUID {
+		return false
+	}
+	for i, c := range []byte(uid) {
+		letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
+		if !letter && (i == 0 || c != '-' && c != '.') {
+			return false
+		}
+	}
+	return true
+}
+
 // Pod returns the cgroup of a pod below that of all pods.
 func (n Name) Pod(uid types.UID, qos corev1.PodQOSClass) (Name, error) {
-	if !podutil.ValidUID(uid) {
-		return nil, fmt.Errorf("pod UID %q cannot name a cgroup: a UID must be %s", uid, podutil.UIDFormat)
+	if !ValidUID(uid) {
+		return nil, fmt.Errorf("pod UID %q cannot name a cgroup: a UID must be %s", uid, UIDFormat)
 	}
 	return n.Class(qos).Below(podPrefix + string(uid)), nil
 }

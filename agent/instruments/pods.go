@@ -1,4 +1,4 @@
-package exporter
+package instruments
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"github.com/nodelet/nodelet/agent/podstate"
 	podutil "github.com/nodelet/nodelet/kube/pod"
 	"github.com/nodelet/nodelet/metrics"
+	"github.com/nodelet/nodelet/metrics/exporter"
 	"github.com/nodelet/nodelet/volumes/iscsi"
 )
 
@@ -18,8 +19,8 @@ type Pods interface {
 }
 
 // AddPods adds the numbers of pods, containers and volumes, and the version of the cgroup hierarchy.
-func (e *Exporter) AddPods(pods Pods, cgroupVersion int) {
-	e.main.Func(func(ctx context.Context, t *metrics.Text) {
+func AddPods(e *exporter.Exporter, pods Pods, cgroupVersion int) {
+	e.AddFamilies(func(ctx context.Context, t *metrics.Text) {
 		if all, err := pods.Snapshot(ctx); err == nil {
 			c := count(all)
 			c.write(t)

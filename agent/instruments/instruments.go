@@ -1,4 +1,9 @@
-package exporter
+// Package instruments counts what the agent does, and the pods that it has, in the kubelet's metrics.
+//
+// It owns the mapping from steps, syncs and pods to the instruments; package exporter owns the endpoints. It decides
+// nothing. The supervisor, the workers, the executor of steps and the volumes call it. It stores nothing: after a crash
+// counters start at zero, as the kubelet's do.
+package instruments
 
 import (
 	"strconv"
@@ -9,24 +14,29 @@ import (
 	"github.com/nodelet/nodelet/agent/podstate"
 	podutil "github.com/nodelet/nodelet/kube/pod"
 	"github.com/nodelet/nodelet/metrics"
+	"github.com/nodelet/nodelet/metrics/exporter"
 	"github.com/nodelet/nodelet/volumes"
 	"github.com/nodelet/nodelet/volumes/iscsi"
 )
 
-// AgentMetrics counts what the agent and its volumes do. It implements agent.Metrics and volumes.Metrics, which
-// describe each method.
-type AgentMetrics struct {
-	*Exporter
+// Metrics counts what the agent and its volumes do. It implements agent.Metrics, execute.Metrics and volumes.Metrics,
+// which describe each method.
+type Metrics struct {
+	exporter *exporter.Exporter
+	agent    *metrics.Agent
 	// relisted is the start of the last relist. Only the supervisor's goroutine uses it.
 	relisted time.Time
 }
 
-// AgentMetrics returns an implementation of agent.Metrics that counts in the instruments of e. Call it once.
-func (e *Exporter) AgentMetrics() *AgentMetrics { return &AgentMetrics{Exporter: e} }
+// New returns Metrics that count in the instruments of e. Call it once.
+func New(e *exporter.Exporter) *Metrics { return &Metrics{exporter: e, agent: e.Agent} }
 
-// Step implements agent.Metrics.
-func (m *AgentMetrics) Step(pod *corev1.Pod, s podstate.Step, took time.Duration, p *podstate.Problem) {
-	a := m.Agent
+// Evicted counts the eviction of a pod because of a signal.
+func (m *Metrics) Evicted(signal string) { m.agent.Evictions.With(signal).Inc() }
+
+// Step implements execute.Metrics.
+func (m *Metrics) Step(pod *corev1.Pod, s podstate.Step, took time.Duration, p *podstate.Problem) {
+	a := m.agent
 	if p != nil && p.Cancelled {
 		return
 	}
@@ -73,9 +83,9 @@ func (m *AgentMetrics) Step(pod *corev1.Pod, s podstate.Step, took time.Duration
 }
 
 // userNamespaceFailed counts a failure of a pod with a user namespace. Most of them occur when a container is created.
-func (m *AgentMetrics) userNamespaceFailed(pod *corev1.Pod) {
+func (m *Metrics) userNamespaceFailed(pod *corev1.Pod) {
 	if pod.Spec.HostUsers != nil && !*pod.Spec.HostUsers {
-		m.Agent.StartedUserNamespacedErrors.Inc()
+		m.agent.StartedUserNamespacedErrors.Inc()
 	}
 }
 
@@ -106,18 +116,18 @@ func containerType(pod *corev1.Pod, name string) string {
 }
 
 // Synced implements agent.Metrics.
-func (m *AgentMetrics) Synced(kind string, took time.Duration) {
-	m.Agent.PodWorker.With(kind).Took(took)
+func (m *Metrics) Synced(kind string, took time.Duration) {
+	m.agent.PodWorker.With(kind).Took(took)
 }
 
-// Pulled implements agent.Metrics.
-func (m *AgentMetrics) Pulled(bytes uint64, took time.Duration) {
-	m.Agent.ImagePull.With(metrics.ImageSize(bytes)).Took(took)
+// Pulled implements execute.Metrics.
+func (m *Metrics) Pulled(bytes uint64, took time.Duration) {
+	m.agent.ImagePull.With(metrics.ImageSize(bytes)).Took(took)
 }
 
 // Running implements agent.Metrics.
-func (m *AgentMetrics) Running(pod *corev1.Pod, seen time.Time, pulling time.Duration) {
-	a, now := m.Agent, time.Now()
+func (m *Metrics) Running(pod *corev1.Pod, seen time.Time, pulling time.Duration) {
+	a, now := m.agent, time.Now()
 	a.PodStart.Took(now.Sub(seen))
 	if pod.CreationTimestamp.IsZero() {
 		return
@@ -128,13 +138,13 @@ func (m *AgentMetrics) Running(pod *corev1.Pod, seen time.Time, pulling time.Dur
 }
 
 // Ended implements agent.Metrics.
-func (m *AgentMetrics) Ended(pod *corev1.Pod, container string, end *corev1.ContainerStateTerminated) {
-	m.Agent.TerminatedContainers.With(containerType(pod, container), strconv.Itoa(int(end.ExitCode)), end.Reason).Inc()
+func (m *Metrics) Ended(pod *corev1.Pod, container string, end *corev1.ContainerStateTerminated) {
+	m.agent.TerminatedContainers.With(containerType(pod, container), strconv.Itoa(int(end.ExitCode)), end.Reason).Inc()
 }
 
 // Relisted implements agent.Metrics.
-func (m *AgentMetrics) Relisted(began time.Time, took time.Duration) {
-	a := m.Agent
+func (m *Metrics) Relisted(began time.Time, took time.Duration) {
+	a := m.agent
 	a.Relist.Took(took)
 	if !m.relisted.IsZero() {
 		a.RelistInterval.Took(began.Sub(m.relisted))
@@ -144,14 +154,14 @@ func (m *AgentMetrics) Relisted(began time.Time, took time.Duration) {
 }
 
 // Rejected implements agent.Metrics.
-func (m *AgentMetrics) Rejected(reason string) { m.Agent.Admission.With(reason).Inc() }
+func (m *Metrics) Rejected(reason string) { m.agent.Admission.With(reason).Inc() }
 
 // Preempted implements agent.Metrics.
-func (m *AgentMetrics) Preempted(resource string) { m.Agent.Preemptions.With(resource).Inc() }
+func (m *Metrics) Preempted(resource string) { m.agent.Preemptions.With(resource).Inc() }
 
 // SELinux implements volumes.Metrics.
-func (m *AgentMetrics) SELinux(result volumes.SELinuxResult, driver, accessMode string, applies bool) {
-	s, plugin := m.Agent.SELinux, driver
+func (m *Metrics) SELinux(result volumes.SELinuxResult, driver, accessMode string, applies bool) {
+	s, plugin := m.agent.SELinux, driver
 	if driver != iscsi.Plugin {
 		plugin = "kubernetes.io/csi/" + driver
 	}
@@ -174,6 +184,6 @@ func (m *AgentMetrics) SELinux(result volumes.SELinuxResult, driver, accessMode 
 }
 
 // Gone implements agent.Metrics.
-func (m *AgentMetrics) Gone(pod *corev1.Pod) {
-	m.probes.Forget(pod.Namespace, pod.Name, string(pod.UID))
+func (m *Metrics) Gone(pod *corev1.Pod) {
+	m.exporter.ForgetProbes(pod.Namespace, pod.Name, pod.UID)
 }

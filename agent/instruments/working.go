@@ -1,4 +1,4 @@
-package exporter
+package instruments
 
 import (
 	"strconv"

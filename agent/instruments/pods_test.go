@@ -1,0 +1,64 @@
+package instruments
+
+import (
+	"context"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nodelet/nodelet/agent"
+	"github.com/nodelet/nodelet/agent/podstate"
+	"github.com/nodelet/nodelet/metrics/exporter"
+)
+
+// snapshot are pods that do not change.
+type snapshot []*agent.PodFacts
+
+func (c snapshot) Snapshot(context.Context) ([]*agent.PodFacts, error) { return c, nil }
+
+// TestMetrics checks that /metrics has the numbers of pods and what was counted, under the kubelet's names.
+func TestMetrics(t *testing.T) {
+	e := exporter.New("node-1")
+	static := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+		Annotations: map[string]string{"kubernetes.io/config.source": "file"},
+	}}
+	containers := map[podstate.ContainerState]int{podstate.ContainerRunning: 2}
+	pod := &corev1.Pod{Spec: corev1.PodSpec{Volumes: []corev1.Volume{
+		{Name: "data", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
+	}}}
+	running := &corev1.PodStatus{Phase: corev1.PodRunning}
+	AddPods(e, snapshot{
+		{Pod: static, Status: running, Sandbox: true, Containers: containers},
+		{Pod: pod, Status: running, Mounted: map[string]string{"data": "/data"}},
+		{Pod: pod, Status: &corev1.PodStatus{Phase: corev1.PodFailed}, Stop: &podstate.Stop{Cause: podstate.StopOrphaned}},
+	}, 2)
+	New(e).Rejected("OutOfcpu")
+	w := httptest.NewRecorder()
+	for _, m := range e.Mounts() {
+		if m.Path == "/metrics" {
+			m.Handler.ServeHTTP(w, httptest.NewRequest("GET", m.Path, nil))
+		}
+	}
+	text := w.Body.String()
+	for _, want := range []string{
+		`kubelet_active_pods{static=""} 1`,
+		`kubelet_active_pods{static="true"} 1`,
+		`kubelet_desired_pods{static=""} 1`,
+		`kubelet_running_pods 1`,
+		`kubelet_working_pods{config="desired",lifecycle="sync",static="true"} 1`,
+		`kubelet_working_pods{config="desired",lifecycle="sync",static=""} 1`,
+		`kubelet_working_pods{config="orphan",lifecycle="terminated",static=""} 1`,
+		`kubelet_working_pods{config="runtime_only",lifecycle="terminating",static="unknown"} 0`,
+		`kubelet_running_containers{container_state="running"} 2`,
+		`kubelet_cgroup_version 2`,
+		`volume_manager_total_volumes{plugin_name="kubernetes.io/empty-dir",state="actual_state_of_world"} 1`,
+		`kubelet_admission_rejections_total{reason="OutOfcpu"} 1`,
+	} {
+		if !strings.Contains(text, want+"\n") {
+			t.Errorf("/metrics lacks %q", want)
+		}
+	}
+}
