@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"os"
 	"slices"
 	"sync"
 	"testing"
@@ -326,6 +327,92 @@ func TestShutdownWithoutRuntime(t *testing.T) {
 			t.Error("the shutdown still waits for a runtime that does not answer")
 		}
 	})
+}
+
+// TestShutdownGroupWithoutTime checks that an agent that restarts in a shutdown waits for its pods although the first
+// group has no time, and then ends each group.
+func TestShutdownGroupWithoutTime(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.runtime.Script("app", fake.Script{TermTakes: 3 * time.Second})
+		low, high := apiPod("low"), apiPod("high", withPriority(1000))
+		w.run(low)
+		w.sleep(time.Second)
+		w.run(high)
+		w.sleep(time.Second)
+		groups := []shutdown.Group{{Priority: 0}, {Priority: 1000, Grace: time.Minute}}
+		bus := newLogind()
+		bus.down = true
+		hung := w.runtime.Inject(&fake.Fault{Verb: "ListPodSandbox", Hang: true})
+		defer w.restartInShutdown(bus, groups)()
+		w.sleep(20 * time.Second)
+		if !bus.isLocked() {
+			t.Error("the machine may go down before the runtime has listed its pods")
+		}
+		w.runtime.Release(hung)
+		w.sleep(10 * time.Second)
+		w.checkRunning()
+		for _, pod := range []*corev1.Pod{low, high} {
+			if st := w.status(pod); st.Phase != corev1.PodFailed || st.Reason != shutdown.Reason {
+				t.Errorf("%s: got %s %s, want Failed %s", pod.Name, st.Phase, st.Reason, shutdown.Reason)
+			}
+		}
+		if bus.isLocked() {
+			t.Error("the machine may not go down after all pods have ended")
+		}
+	})
+}
+
+// TestShutdownWithSilentSource checks that the wait for a source that stays silent leaves time to end the pods that are
+// known.
+func TestShutdownWithSilentSource(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.runtime.Script("app", fake.Script{TermTakes: 3 * time.Second})
+		pod := apiPod("web")
+		w.run(pod)
+		w.sleep(time.Second)
+		w.set.Synced = false
+		w.restart()
+		bus := newLogind()
+		bus.down = true
+		_, end := w.watchShutdowns(bus, []shutdown.Group{{Grace: time.Minute}})
+		defer end()
+		w.sleep(50 * time.Second)
+		w.checkRunning()
+		if st := w.status(pod); st.Phase != corev1.PodFailed || st.Reason != shutdown.Reason {
+			t.Errorf("got %s %s, want Failed %s", st.Phase, st.Reason, shutdown.Reason)
+		}
+		if bus.isLocked() {
+			t.Error("the machine may not go down after all pods have ended")
+		}
+	})
+}
+
+// TestShutdownStateUnreadable checks that a restarted agent that cannot read how far the shutdown has come does not let
+// the pods of the first group start again.
+func TestShutdownStateUnreadable(t *testing.T) {
+	for name, content := range map[string]string{"empty": "", "cut off": `{"startTime":"2026-`, "another format": "[]"} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				if err := os.WriteFile(w.path("graceful_node_shutdown_state"), []byte(content), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				bus := newLogind()
+				bus.down = true
+				s := shutdown.New(shutdown.Config{
+					Groups:   []shutdown.Group{{Priority: 0, Grace: time.Minute}, {Priority: 1000, Grace: time.Minute}},
+					RootDir:  w.root,
+					Pods:     w.agent.Supervisor,
+					Connect:  func(context.Context) (shutdown.Bus, error) { return bus, nil },
+					Reporter: &shutdowns{},
+					Log:      slog.New(slog.NewTextHandler(t.Output(), nil)),
+				})
+				s.Resume(t.Context())
+				if s.Interrupted(apiPod("low")) == nil || s.Interrupted(apiPod("high", withPriority(1000))) != nil {
+					t.Error("want the pods of the first group interrupted, and no others")
+				}
+			})
+		})
+	}
 }
 
 // TestSilentLogind: a logind that does not answer does not keep the agent from its work.

@@ -2,6 +2,7 @@ package shutdown
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -12,46 +13,57 @@ import (
 // by an earlier run of the agent; what is left of them ends with first. No group begins after ctx has ended: an agent
 // that restarts goes on with the current one.
 func (s *Shutdown) endGroups(ctx context.Context, first int, onStart func(group int)) {
-	if first < len(s.cfg.Groups) {
-		s.awaitPods(ctx, s.cfg.Groups[first].Grace)
-	}
-	for i := first; i < len(s.cfg.Groups) && ctx.Err() == nil; i++ {
+	groups := slices.Clone(s.cfg.Groups)
+	s.awaitPods(ctx, groups[min(first, len(groups)):])
+	for i := first; i < len(groups) && ctx.Err() == nil; i++ {
 		onStart(i)
 		var pods []*corev1.Pod
 		for _, pod := range s.cfg.Pods.Active(ctx) {
-			if groupOf(s.cfg.Groups, pod) <= i {
+			if groupOf(groups, pod) <= i {
 				pods = append(pods, pod)
 			}
 		}
-		s.endGroup(ctx, i, pods)
+		s.endGroup(ctx, groups[i], pods)
 	}
 }
 
-// awaitPods waits until a restarted agent knows its pods: without them a group would be over at once. It waits no
-// longer than the first group may take.
-func (s *Shutdown) awaitPods(ctx context.Context, limit time.Duration) {
+// awaitPods waits until a restarted agent knows its pods: without them a group would be over at once. The time counts
+// for the first group that has any, which must leave half of it to the pods that are known; the whole, if there are
+// none.
+func (s *Shutdown) awaitPods(ctx context.Context, groups []Group) {
+	i := slices.IndexFunc(groups, func(g Group) bool { return g.Grace > 0 })
+	if i < 0 {
+		return
+	}
+	began, limit := time.Now(), groups[i].Grace
+	known := s.awaitPodsFor(ctx, limit/2) || len(s.cfg.Pods.Active(ctx)) == 0 && s.awaitPodsFor(ctx, limit-limit/2)
+	waited := time.Since(began)
+	groups[i].Grace = max(0, limit-waited)
+	if !known {
+		s.cfg.Log.Warn("node shutdown ends only the pods known so far: "+
+			"a source of pods has not synced or the container runtime has not listed its pods", "took", waited)
+	}
+}
+
+func (s *Shutdown) awaitPodsFor(ctx context.Context, limit time.Duration) bool {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	if !s.cfg.Pods.AwaitPods(ctx) {
-		s.cfg.Log.Warn("node shutdown ends only the pods known so far: "+
-			"a source of pods has not synced or the container runtime has not listed its pods", "waited", limit)
-	}
+	return s.cfg.Pods.AwaitPods(ctx)
 }
 
-func (s *Shutdown) endGroup(ctx context.Context, group int, pods []*corev1.Pod) {
+func (s *Shutdown) endGroup(ctx context.Context, g Group, pods []*corev1.Pod) {
 	if len(pods) == 0 {
 		return
 	}
-	g := s.cfg.Groups[group]
 	log := s.cfg.Log.With("priority", g.Priority)
 	log.Info("node shutdown ends pods", "pods", len(pods), "grace", g.Grace)
 	began := time.Now()
-	ctx, cancel := context.WithTimeout(ctx, g.Grace)
-	defer cancel()
 	var all []<-chan struct{}
 	for _, pod := range pods {
-		all = append(all, s.cfg.Pods.Evict(ctx, pod.UID, *s.eviction(group)))
+		all = append(all, s.cfg.Pods.Evict(ctx, pod.UID, *eviction(g)))
 	}
+	ctx, cancel := context.WithTimeout(ctx, g.Grace)
+	defer cancel()
 	for i, released := range all {
 		select {
 		case <-released:

@@ -2,6 +2,7 @@ package shutdown
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"time"
@@ -21,11 +22,20 @@ type record struct {
 
 func (s *Shutdown) path() string { return filepath.Join(s.cfg.RootDir, stateFile) }
 
-// load returns what an earlier run has kept; one without a group if there is nothing that can be read.
+// load returns what an earlier run has kept; a record without a group if it has kept nothing. If the file cannot be
+// read, the first group counts as begun: its pods must not start again while the machine goes down.
 func (s *Shutdown) load() (r record) {
 	text, err := os.ReadFile(s.path())
-	if err != nil || json.Unmarshal(text, &r) != nil {
+	if errors.Is(err, os.ErrNotExist) {
 		return record{Group: -1}
+	}
+	if err == nil {
+		err = json.Unmarshal(text, &r)
+	}
+	if err != nil {
+		s.cfg.Log.Warn("cannot read how far the node shutdown has come, going on with the first group",
+			"file", s.path(), "err", err)
+		return record{}
 	}
 	return r
 }

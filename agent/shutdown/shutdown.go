@@ -99,11 +99,11 @@ func (s *Shutdown) Interrupted(pod *corev1.Pod) *agent.Eviction {
 	if i > int(s.group.Load()) {
 		return nil
 	}
-	return s.eviction(i)
+	return eviction(s.cfg.Groups[i])
 }
 
-func (s *Shutdown) eviction(group int) *agent.Eviction {
-	return &agent.Eviction{Reason: Reason, Message: Message, Grace: s.cfg.Groups[group].Grace}
+func eviction(g Group) *agent.Eviction {
+	return &agent.Eviction{Reason: Reason, Message: Message, Grace: g.Grace}
 }
 
 func (s *Shutdown) total() (sum time.Duration) {
@@ -209,6 +209,9 @@ func (s *Shutdown) end(ctx context.Context, bus Bus) {
 	first := 0
 	if old := s.load(); s.resumed.Load() && old.EndTime.IsZero() {
 		kept, first = old, max(0, int(old.Group))
+		if kept.StartTime.IsZero() {
+			kept.StartTime = time.Now()
+		}
 	}
 	bounded, cancel := context.WithTimeout(ctx, s.total())
 	defer cancel()
