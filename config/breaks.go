@@ -8,6 +8,5 @@ var breaks = map[string]string{
 	"topologyManagerPolicy": "CPUs, memory and devices are not aligned on NUMA nodes",
 	"reservedSystemCPUs":    "pods may run on the CPUs that are reserved for the system",
 	"reservedMemory":        "memory is not reserved by NUMA node",
-	"protectKernelDefaults": "the kernel's settings are not checked at the start",
 	"qosReserved":           "the memory requests of pods are not reserved",
 }

@@ -233,3 +233,13 @@ func mustReserved(m map[string]string) corev1.ResourceList {
 	}
 	return list
 }
+
+// buildKernel returns what the machine's kernel has to be like. written reports whether a setting was written, in a
+// file or as a flag: defaults refuse no machine.
+func buildKernel(k *KubeletConfiguration, written func(field, flag string) bool) Kernel {
+	return Kernel{
+		Protect:      k.ProtectKernelDefaults,
+		RefuseV1:     *k.FailCgroupV1 && written("failCgroupV1", "fail-cgroupv1"),
+		RefuseSwapOn: *k.FailSwapOn && written("failSwapOn", "fail-swap-on"),
+	}
+}

@@ -53,6 +53,7 @@ type Paths struct {
 
 // Node is what the Node object, its status and its lease depend on.
 type Node struct {
+	Kernel   Kernel
 	Name     string            // lower case
 	Register bool              // create the Node object
 	IPs      []netip.Addr      // none, one, or an IPv4 and an IPv6 one; a single unspecified address chooses the family
@@ -139,6 +140,14 @@ type Pods struct {
 
 // BackOff is a delay that doubles with each failure, from Initial to Max.
 type BackOff struct{ Initial, Max time.Duration }
+
+// Kernel says what the machine's kernel has to be like.
+type Kernel struct {
+	// Protect: the kernel's settings are not changed; wrong ones are an error.
+	Protect bool
+	// RefuseV1 and RefuseSwapOn: the agent does not start on cgroup v1, or while swap is on.
+	RefuseV1, RefuseSwapOn bool
+}
 
 // Cgroups says where the cgroups of pods are and how they are limited.
 type Cgroups struct {

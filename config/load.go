@@ -54,6 +54,10 @@ func Load(args []string) (*Config, error) {
 	if err != nil {
 		return nil, err
 	}
+	c.Node.Kernel = buildKernel(kubelet, func(field, flag string) bool {
+		_, byFlag := flags[flag]
+		return byFlag || isSet(tree, field)
+	})
 	c.Flags = flags.withoutSecrets()
 	c.Warnings = warnings(kubelet, tree, flags)
 	return c, nil

@@ -306,3 +306,34 @@ func TestShownFlags(t *testing.T) {
 		t.Errorf("got flags %v", c.Flags)
 	}
 }
+
+// TestMachineIsRefusedIfAsked checks that only a setting that was written makes the agent refuse a machine: the
+// kubelet's defaults would keep nodelet from machines on which it works.
+func TestMachineIsRefusedIfAsked(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		want Kernel
+	}{
+		{nil, Kernel{}},
+		{[]string{"--fail-cgroupv1=true", "--fail-swap-on"}, Kernel{RefuseV1: true, RefuseSwapOn: true}},
+		{[]string{"--fail-cgroupv1=false", "--fail-swap-on=false"}, Kernel{}},
+		{[]string{"--protect-kernel-defaults"}, Kernel{Protect: true}},
+	} {
+		cfg, err := Load(append([]string{"--manifests=/m", "--container-runtime-endpoint=unix:///run/x.sock"}, c.args...))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if cfg.Node.Kernel != c.want {
+			t.Errorf("%q: got %+v, want %+v", c.args, cfg.Node.Kernel, c.want)
+		}
+	}
+	file := filepath.Join(t.TempDir(), "config.yaml")
+	text := "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nfailSwapOn: true\n"
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cfg, err := Load([]string{"--config=" + file, "--container-runtime-endpoint=unix:///run/x.sock", "--manifests=/m"})
+	if err != nil || !cfg.Node.Kernel.RefuseSwapOn || cfg.Node.Kernel.RefuseV1 {
+		t.Errorf("got %v, %v, want swap refused", cfg, err)
+	}
+}

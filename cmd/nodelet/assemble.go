@@ -174,6 +174,9 @@ func (n *nodelet) makeNode() (err error) {
 	if n.cgroups, err = cgroups.New(cgroups.Config{Root: n.cfg.Cgroups.Root, Driver: n.cfg.Cgroups.Driver}); err != nil {
 		return err
 	}
+	if n.cfg.Node.Kernel.RefuseV1 && n.cgroups.Version() == 1 {
+		return errCgroupV1
+	}
 	settings := nodeSettings(n.cfg)
 	settings.CgroupV2 = n.cgroups.Version() == 2
 	settings.Swap.Controller = n.cgroups.BoundsSwap()

@@ -25,6 +25,7 @@ import (
 	"github.com/nodelet/nodelet/cni"
 	"github.com/nodelet/nodelet/cni/shim"
 	"github.com/nodelet/nodelet/config"
+	"github.com/nodelet/nodelet/host/kernel"
 	"github.com/nodelet/nodelet/kube/server/endpoints"
 	"github.com/nodelet/nodelet/systemd"
 )
@@ -118,6 +119,9 @@ func serve(cfg *config.Config) error {
 		return err
 	}
 	defer unlock()
+	if err := prepareKernel(cfg.Node.Kernel, kernel.Dir, kernel.SwapsFile, log); err != nil {
+		return err
+	}
 	n, err := assemble(cfg, log, level)
 	if err != nil {
 		return err

@@ -88,6 +88,9 @@ func TestCgroupsAndSwap(t *testing.T) {
 	m = machine(t, swapped, "--fail-cgroupv1=false", "--fail-swap-on=false")
 	want(t, "v1", m.cgroups(t.Context()), "warning cgroup v1")
 	want(t, "swap is allowed", m.swap(t.Context()), "warning on")
+	m = machine(t, swapped, "--fail-cgroupv1=true", "--fail-swap-on=true")
+	want(t, "v1 is refused", m.cgroups(t.Context()), "problem cgroup v1: nodelet does not start there (failCgroupV1)")
+	want(t, "swap is refused", m.swap(t.Context()), "problem on: nodelet does not start there (failSwapOn)")
 }
 
 // TestAtStart checks what the log says at the start.

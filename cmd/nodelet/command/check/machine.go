@@ -76,6 +76,10 @@ func (m *Machine) cgroups(context.Context) []Result {
 
 // CgroupV1 describes a machine with cgroup v1.
 func CgroupV1(c *config.Config, what string) []Result {
+	if c.Node.Kernel.RefuseV1 {
+		return result("cgroups", Problem, what+": nodelet does not start there (failCgroupV1)",
+			"move the machine to cgroup v2, or set failCgroupV1: false")
+	}
 	if c.Cgroups.FailV1 {
 		return result("cgroups", Warning, what+": the kubelet would not start there (failCgroupV1); nodelet does",
 			"move the machine to cgroup v2: Kubernetes has deprecated v1")
@@ -241,6 +245,10 @@ func Swap(c *config.Config) []Result {
 	advice := "pods get none of it; set memorySwap.swapBehavior: LimitedSwap to share it"
 	if c.Cgroups.SwapBehavior == "LimitedSwap" {
 		advice = ""
+	}
+	if c.Node.Kernel.RefuseSwapOn {
+		return result("swap", Problem, "on: nodelet does not start there (failSwapOn)",
+			"turn it off with swapoff -a and in /etc/fstab, or set failSwapOn: false")
 	}
 	if c.Cgroups.FailSwapOn {
 		return result("swap", Warning, "on: the kubelet would not start there (failSwapOn); nodelet does",

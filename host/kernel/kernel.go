@@ -1,0 +1,96 @@
+// Package kernel sets and checks the settings of the machine's kernel that pods rely on.
+//
+// It never touches the settings of pods (their sysctls) or of the network. Command nodelet calls it once at the start.
+// What it sets stays until the next boot, as with the kubelet.
+package kernel
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// Dir is the directory of the kernel's settings.
+const Dir = "/proc/sys"
+
+// setting is a kernel setting with the value that it must have.
+type setting struct {
+	name string // as sysctl names it
+	want int
+}
+
+// settings are those of the kubelet.
+func settings() []setting {
+	return []setting{
+		{"vm.overcommit_memory", 1}, // pods may reserve more memory than there is; limits bound what they use
+		{"vm.panic_on_oom", 0},      // the OOM killer ends a process
+		{"kernel.panic", 10},        // reboot ten seconds after a panic …
+		{"kernel.panic_on_oops", 1}, // … and panic on an oops, since the kernel is damaged after it
+		{"kernel.keys.root_maxkeys", 1_000_000},
+		{"kernel.keys.root_maxbytes", 25_000_000},
+	}
+}
+
+func (s setting) file(dir string) string {
+	return filepath.Join(dir, filepath.FromSlash(strings.ReplaceAll(s.name, ".", "/")))
+}
+
+func (s setting) read(dir string) (int, error) {
+	text, err := os.ReadFile(s.file(dir))
+	if err != nil {
+		return 0, fmt.Errorf("read kernel setting %s: %w", s.name, err)
+	}
+	got, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		return 0, fmt.Errorf("read kernel setting %s: %w", s.name, err)
+	}
+	return got, nil
+}
+
+// Apply gives the settings in dir the values that they must have. What cannot be set, as in a container without the
+// right to do so, is logged.
+func Apply(dir string, log *slog.Logger) {
+	for _, s := range settings() {
+		got, err := s.read(dir)
+		if err == nil && got == s.want {
+			continue
+		}
+		if err == nil {
+			err = os.WriteFile(s.file(dir), []byte(strconv.Itoa(s.want)), 0)
+		}
+		if err != nil {
+			log.Warn("kernel setting cannot be set, set it in /etc/sysctl.d", "setting", s.name, "want", s.want, "err", err)
+			continue
+		}
+		log.Info("kernel setting changed", "setting", s.name, "from", got, "to", s.want)
+	}
+}
+
+// Check returns an error that names the settings in dir whose values are wrong; nil if there are none.
+func Check(dir string) error {
+	var wrong []error
+	for _, s := range settings() {
+		got, err := s.read(dir)
+		if err == nil && got != s.want {
+			err = fmt.Errorf("kernel setting %s is %d, want %d", s.name, got, s.want)
+		}
+		wrong = append(wrong, err)
+	}
+	return errors.Join(wrong...)
+}
+
+// SwapsFile is the kernel's list of swap devices.
+const SwapsFile = "/proc/swaps"
+
+// SwapOn reports whether the machine swaps, by the kernel's list of swap devices.
+func SwapOn(file string) bool {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return false // the kernel was built without swap
+	}
+	return strings.Count(strings.TrimSpace(string(text)), "\n") > 0 // below the heading
+}
