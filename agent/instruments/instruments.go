@@ -6,7 +6,9 @@
 package instruments
 
 import (
+	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -24,12 +26,16 @@ import (
 type Metrics struct {
 	exporter *exporter.Exporter
 	agent    *metrics.Agent
+	// steps has the durations of steps of pods, by result (success or failure) and step.
+	steps *metrics.Vec[*metrics.Histogram]
 	// relisted is the start of the last relist. Only the supervisor's goroutine uses it.
 	relisted time.Time
 }
 
 // New returns Metrics that count in the instruments of e. Call it once.
-func New(e *exporter.Exporter) *Metrics { return &Metrics{exporter: e, agent: e.Agent} }
+func New(e *exporter.Exporter) *Metrics {
+	return &Metrics{exporter: e, agent: e.Agent, steps: e.AddSteps()}
+}
 
 // Evicted counts the eviction of a pod because of a signal.
 func (m *Metrics) Evicted(signal string) { m.agent.Evictions.With(signal).Inc() }
@@ -40,6 +46,7 @@ func (m *Metrics) Step(pod *corev1.Pod, s podstate.Step, took time.Duration, p *
 	if p != nil && p.Cancelled {
 		return
 	}
+	m.steps.With(resultOf(p), strings.TrimPrefix(fmt.Sprintf("%T", s), "podstate.")).Took(took)
 	switch s := s.(type) {
 	case podstate.Prepare:
 		a.Cgroups.With("create").Took(took)
@@ -87,6 +94,14 @@ func (m *Metrics) userNamespaceFailed(pod *corev1.Pod) {
 	if pod.Spec.HostUsers != nil && !*pod.Spec.HostUsers {
 		m.agent.StartedUserNamespacedErrors.Inc()
 	}
+}
+
+// resultOf is the label of nodelet_step_duration_seconds.
+func resultOf(p *podstate.Problem) string {
+	if p != nil {
+		return "failure"
+	}
+	return "success"
 }
 
 func outcomeOf(p *podstate.Problem) string {

@@ -5,6 +5,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -35,7 +36,10 @@ func TestMetrics(t *testing.T) {
 		{Pod: pod, Status: running, Mounted: map[string]string{"data": "/data"}},
 		{Pod: pod, Status: &corev1.PodStatus{Phase: corev1.PodFailed}, Stop: &podstate.Stop{Cause: podstate.StopOrphaned}},
 	}, 2)
-	New(e).Rejected("OutOfcpu")
+	m := New(e)
+	m.Rejected("OutOfcpu")
+	m.Step(pod, podstate.Mount{Volume: "data"}, time.Second, &podstate.Problem{})
+	m.Step(pod, podstate.CreateSandbox{}, time.Second, nil)
 	w := httptest.NewRecorder()
 	for _, m := range e.Mounts() {
 		if m.Path == "/metrics" {
@@ -56,6 +60,8 @@ func TestMetrics(t *testing.T) {
 		`kubelet_cgroup_version 2`,
 		`volume_manager_total_volumes{plugin_name="kubernetes.io/empty-dir",state="actual_state_of_world"} 1`,
 		`kubelet_admission_rejections_total{reason="OutOfcpu"} 1`,
+		`nodelet_step_duration_seconds_count{result="failure",step="Mount"} 1`,
+		`nodelet_step_duration_seconds_count{result="success",step="CreateSandbox"} 1`,
 	} {
 		if !strings.Contains(text, want+"\n") {
 			t.Errorf("/metrics lacks %q", want)

@@ -17,6 +17,7 @@ import (
 // makeMetrics makes the instruments, which the packages that count are given when they are made.
 func (n *nodelet) makeMetrics() error {
 	n.metrics = exporter.New(n.cfg.Node.Name)
+	n.metrics.AddSettings(n.cfg.Warnings)
 	n.meter = instruments.New(n.metrics)
 	return nil
 }

@@ -3,10 +3,13 @@ package exporter
 import (
 	"errors"
 	"net/http/httptest"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/nodelet/nodelet/config"
 )
 
 // noCertificate is a certificate that the node does not have yet.
@@ -38,6 +41,7 @@ func TestMetrics(t *testing.T) {
 	asked.Asked("v1", "List", nil)
 	asked.Asked("v1", "Get", errors.New("not found"))
 	asked.Asked("v1alpha1", "List", nil)
+	e.AddSettings([]config.Warning{{Flag: "lock-file"}, {Field: "qosReserved"}})
 	text := get(t, e, "/metrics")
 	for _, want := range []string{
 		`dra_resource_claims_in_use{driver_name="<any>"} 2`,
@@ -49,6 +53,10 @@ func TestMetrics(t *testing.T) {
 		`kubelet_certificate_manager_client_ttl_seconds +Inf`,
 		`kubelet_certificate_manager_client_expiration_renew_errors 3`,
 		`kubelet_node_config_error 0`,
+		`nodelet_build_info{go="` + runtime.Version() + `",kubernetes="` + config.KubernetesVersion + `",version="` +
+			config.Version + `"} 1`,
+		`nodelet_setting_without_effect{setting="--lock-file"} 1`,
+		`nodelet_setting_without_effect{setting="qosReserved"} 1`,
 	} {
 		if !strings.Contains(text, want+"\n") {
 			t.Errorf("/metrics lacks %q", want)

@@ -56,6 +56,25 @@ func (e *Exporter) AddPodCertificates(o *objects.Objects) {
 	})
 }
 
+// AddSteps adds the durations of steps of pods, by result (success or failure) and step. Call it once.
+func (e *Exporter) AddSteps() *metrics.Vec[*metrics.Histogram] {
+	return e.main.Histograms("nodelet_step_duration_seconds", "Duration of the steps of pods, by result.",
+		[]float64{.01, .1, .5, 1, 5, 30, 120}, "result", "step")
+}
+
+// AddSettings adds the settings without effect.
+func (e *Exporter) AddSettings(all []config.Warning) {
+	e.main.Func(func(_ context.Context, t *metrics.Text) {
+		if len(all) == 0 {
+			return
+		}
+		t.Family("nodelet_setting_without_effect", "Settings that are accepted and have no effect.", metrics.KindGauge)
+		for _, w := range all {
+			t.Sample(1, "setting", w.Setting())
+		}
+	})
+}
+
 // writeBuild writes the version of the program.
 func writeBuild(_ context.Context, t *metrics.Text) {
 	t.Family("kubernetes_build_info", "[BETA] A metric with a constant '1' value labeled by major, minor, git version, "+
@@ -74,6 +93,9 @@ func writeBuild(_ context.Context, t *metrics.Text) {
 		"minor", minor,
 		"platform", runtime.GOOS+"/"+runtime.GOARCH,
 	)
+	t.Family("nodelet_build_info", "The versions of nodelet, of the Kubernetes that it follows, and of Go.",
+		metrics.KindGauge)
+	t.Sample(1, "go", runtime.Version(), "kubernetes", config.KubernetesVersion, "version", config.Version)
 	// The agent does not start with a configuration that it cannot use.
 	t.Family("kubelet_node_config_error", "[ALPHA] This metric is true (1) if the node is experiencing a "+
 		"configuration-related error, false (0) otherwise.", metrics.KindGauge)
