@@ -1,6 +1,8 @@
 package nodelet_test
 
 import (
+	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -138,7 +140,7 @@ func TestLinksExist(t *testing.T) {
 	if err != nil || err2 != nil || len(pages) < 8 {
 		t.Fatalf("list pages: got %d, %v, %v", len(pages), err, err2)
 	}
-	for _, page := range append(append(pages, more...), "README.md", "CONTRIBUTING.md") {
+	for _, page := range append(append(pages, more...), "README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md") {
 		text, err := os.ReadFile(page)
 		if err != nil {
 			t.Fatal(err)
@@ -148,6 +150,31 @@ func TestLinksExist(t *testing.T) {
 				t.Errorf("%s: the link %s leads nowhere", page, link[1])
 			}
 		}
+	}
+}
+
+// TestPagesAreTwoClicksAway checks that each page is at most two links away from docs/README.md.
+func TestPagesAreTwoClicksAway(t *testing.T) {
+	reached := map[string]bool{"docs/README.md": true}
+	for range 2 {
+		for page := range maps.Clone(reached) {
+			text, err := os.ReadFile(page)
+			if err != nil || filepath.Ext(page) != ".md" {
+				continue
+			}
+			for _, link := range pageLink.FindAllStringSubmatch(string(text), -1) {
+				reached[filepath.Join(filepath.Dir(page), link[1])] = true
+			}
+		}
+	}
+	err := filepath.WalkDir("docs", func(page string, _ fs.DirEntry, err error) error {
+		if filepath.Ext(page) == ".md" && !reached[page] {
+			t.Errorf("%s is more than two links away from docs/README.md", page)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 

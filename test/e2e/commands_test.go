@@ -61,7 +61,7 @@ func TestCommands(t *testing.T) {
 	}
 	ok("cgroupDriver: ", "config", "view", "--running", root)
 	ok("valid, with", "config", "validate", "--config="+node().ConfigFile, "--hostname-override=n")
-	own := []string{"--config=" + node().ConfigFile, "--hostname-override=n"}
+	own := []string{"--config=" + node().ConfigFile, "--hostname-override=n", "-v=2"}
 	if out := ok("", append([]string{"config", "diff", "--running", root}, own...)...); out != "" {
 		t.Errorf("config diff with the agent's own file: got %q, want nothing", out)
 	}

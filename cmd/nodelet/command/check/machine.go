@@ -92,11 +92,11 @@ func CgroupV1(c *config.Config, what string) []Result {
 func AtStart(c *config.Config) []string {
 	m := &Machine{Config: c}
 	var all []string
-	if m.read("/sys/fs/cgroup/cgroup.controllers") == "" && c.Cgroups.FailV1 {
-		all = append(all, "cgroup v1 with failCgroupV1: the kubelet would not start; nodelet goes on")
+	if m.read("/sys/fs/cgroup/cgroup.controllers") == "" && c.Cgroups.FailV1 && !c.Node.Kernel.RefuseV1 {
+		all = append(all, "cgroup v1: the kubelet would not start (failCgroupV1 is on by default); nodelet goes on")
 	}
-	if strings.Count(m.read("/proc/swaps"), "\n") > 0 && c.Cgroups.FailSwapOn {
-		all = append(all, "swap is on with failSwapOn: the kubelet would not start; nodelet goes on")
+	if strings.Count(m.read("/proc/swaps"), "\n") > 0 && c.Cgroups.FailSwapOn && !c.Node.Kernel.RefuseSwapOn {
+		all = append(all, "swap is on: the kubelet would not start (failSwapOn is on by default); nodelet goes on")
 	}
 	if dir := c.Paths.StaticPods; dir != "" {
 		if _, err := os.Stat(dir); err != nil {
