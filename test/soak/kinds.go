@@ -58,6 +58,17 @@ func refusedForDevice(p *corev1.Pod) bool {
 		strings.Contains(p.Status.Message, deviceResource)
 }
 
+// exitCodeLost reports whether the pod failed because the runtime was killed after a container had ended and before it
+// had written down how: containerd then says that it does not know.
+func exitCodeLost(p *corev1.Pod) bool {
+	for _, c := range append(p.Status.InitContainerStatuses, p.Status.ContainerStatuses...) {
+		if end := c.State.Terminated; end != nil && end.Reason == "Unknown" && end.ExitCode == 255 {
+			return p.Status.Phase == corev1.PodFailed
+		}
+	}
+	return false
+}
+
 // kind is a kind of pod. One with trace leaves a line for each container that runs, in the order of traces.
 type kind struct {
 	name   string

@@ -147,6 +147,10 @@ func (c *churn) reaches(name string, want expectation, restores int64) string {
 		if err == nil && (want.holds(p) || c.soak.report.injected("device-killed") && refusedForDevice(p)) {
 			return ""
 		}
+		if err == nil && c.soak.report.injected("runtime-killed") && exitCodeLost(p) {
+			c.soak.report.forgot()
+			return ""
+		}
 		if apierrors.IsNotFound(err) && c.soak.restores.Load() != restores {
 			return ""
 		}
