@@ -67,7 +67,7 @@ var faults = []fault{
 		inject: clockJumps(-24 * time.Hour), build: true},
 	{name: "clock-drifts", about: "the clock gains ten seconds each second, and jumps back", inject: clockDrifts,
 		build: true},
-	{name: "agent-little-memory", about: "the agent gets 1 to 12 MiB more memory than it has", inject: agentLittleMemory},
+	{name: "agent-little-memory", about: "the agent gets 256 KiB to 8 MiB more memory than it has", inject: agentLittleMemory},
 	{name: "csi-killed", about: "the CSI driver is killed and started again, twice", inject: withPlugin("csi")},
 	{name: "device-killed", about: "the device plugin is killed and started again, twice", inject: withPlugin("device")},
 	{name: "etcd-restored", about: "etcd is restored from a copy that is some seconds old", inject: etcdRestored},

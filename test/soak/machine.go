@@ -64,7 +64,7 @@ func agentLittleMemory(ctx context.Context, s *soak) error {
 		return err
 	}
 	defer func() { _ = testbed.RemoveCgroup(path, 10*time.Second) }() // the testbed's end removes what is left
-	limit := int64(1+s.rand.IntN(12)) << 20
+	limit := int64(256<<10) << s.rand.IntN(6)
 	pid, bounded := s.node.AgentPID(), false
 	for _, dir := range dirs {
 		for _, file := range []string{"memory.limit_in_bytes", "memory.max"} {
@@ -103,6 +103,9 @@ func etcdRestored(ctx context.Context, s *soak) error {
 	}
 	s.wait(ctx, s.between(2*time.Second, 10*time.Second))
 	err := testbed.RestoreEtcd(ctx, s.tb, backup, func() {
+		for _, process := range []string{"scheduler", "controller manager", "API server", "etcd"} {
+			s.report.killed(process)
+		}
 		s.restores.Add(1)
 		s.status.reset()
 	})
