@@ -47,10 +47,18 @@ func protect(oomScoreAdj int, log *slog.Logger) {
 	if err != nil {
 		log.Warn("memory limit of the agent not read, the garbage collector does not know it", "err", err)
 	}
-	if limit > 0 && os.Getenv("GOMEMLIMIT") == "" {
-		debug.SetMemoryLimit(limit / 100 * heapPercent)
+	if limitHeap(limit) {
 		log.Info("memory of the agent is limited", "bytes", limit)
 	}
+}
+
+// limitHeap keeps what Go uses below a memory limit, in bytes; 0 is none. It reports whether it did.
+func limitHeap(limit int64) bool {
+	if limit <= 0 || os.Getenv("GOMEMLIMIT") != "" {
+		return false
+	}
+	debug.SetMemoryLimit(limit / 100 * heapPercent)
+	return true
 }
 
 // trim gives the memory that a burst of pods took back to the kernel when the burst is over.
