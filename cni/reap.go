@@ -60,7 +60,10 @@ func (d *Driver) Reap(ctx context.Context, alive Alive) (Reaped, error) {
 		rec, err := d.store.read(id)
 		errs = append(errs, err)
 		d.collect(networks, rec)
-		if _, known := alive.Sandboxes[id]; known || !d.leaked(id, rec) {
+		if _, known := alive.Sandboxes[id]; known {
+			continue
+		}
+		if rec == nil && err == nil && d.store.removeEmpty(id) || !d.leaked(id, rec) {
 			continue
 		}
 		if err := d.Detach(ctx, id, "", nil); err != nil {

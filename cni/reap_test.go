@@ -90,6 +90,31 @@ func TestReap(t *testing.T) {
 	}
 }
 
+// TestReapEmptyDirectory checks that a directory in which no record could be written, and which could not be removed
+// then, is removed by the next clean-up, and that one in use is not.
+func TestReapEmptyDirectory(t *testing.T) {
+	b := newBench(t)
+	for _, id := range []string{"failed", "attaching", "damaged", "listed"} {
+		if err := os.MkdirAll(b.store.path(id), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(b.store.path("damaged"), recordFile+".bad"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	unlock, err := b.store.lock("attaching")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unlock()
+	if _, err := b.Reap(t.Context(), Alive{Sandboxes: map[string]bool{"listed": true}}); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := b.store.list(); err != nil || !slices.Equal(got, []string{"attaching", "damaged", "listed"}) {
+		t.Errorf("directories: got %q, %v; want all but that of the failed call", got, err)
+	}
+}
+
 // An agent that is killed while it attaches a sandbox leaves a record of what it has begun; the next one gives it back.
 func TestKilledWhileAttaching(t *testing.T) {
 	if dir := os.Getenv(crashEnv); dir != "" {

@@ -137,6 +137,21 @@ func (s store) write(r *Record) error {
 // remove removes the record of a sandbox. The caller holds its lock.
 func (s store) remove(sandbox string) error { return os.RemoveAll(s.path(sandbox)) }
 
+// removeEmpty removes the directory of a sandbox if it is empty and no call uses it: a call could neither write the
+// record nor remove the directory. It reports whether the directory is gone.
+func (s store) removeEmpty(sandbox string) bool {
+	f, err := os.Open(s.path(sandbox))
+	if err != nil {
+		return errors.Is(err, fs.ErrNotExist)
+	}
+	defer f.Close()
+	// A call that waits for this lock sees that the directory has gone, and makes another.
+	if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
+		return false
+	}
+	return unix.Rmdir(s.path(sandbox)) == nil
+}
+
 // list returns the IDs of all sandboxes with a directory.
 func (s store) list() ([]string, error) {
 	entries, err := os.ReadDir(s.dir)

@@ -50,6 +50,8 @@ type ServerConfig struct {
 	// Failed is called after a failed ADD and releases what removed sandboxes have left. If the ADD failed for lack of
 	// addresses, it is then tried once more.
 	Failed func(context.Context)
+	// Incomplete is called after a failed ADD or DEL, which may have left something. It must not block.
+	Incomplete func()
 	// Attached is called after a sandbox was attached to its networks. It must not block.
 	Attached func(*Record)
 	Log      *slog.Logger
@@ -123,6 +125,9 @@ func (s *Server) serve(ctx context.Context, conn net.Conn) {
 	if err != nil {
 		log.Warn("CNI call failed", "err", err)
 		first, out = shim.Failed, failure(versionOf(r.Config), err)
+		if s.Incomplete != nil && (r.Command == "ADD" || r.Command == "DEL") {
+			s.Incomplete()
+		}
 	} else if r.Command != "STATUS" {
 		log.Debug("CNI call succeeded")
 	}

@@ -25,9 +25,9 @@ type agentMode struct {
 	failure     atomic.Pointer[error]
 	annotations *annotations
 
-	// releasing is held during a clean-up; clean requests one.
-	releasing sync.Mutex
-	clean     chan struct{}
+	// releasing is held during a clean-up; clean requests one, incomplete one within cleanupRetry.
+	releasing         sync.Mutex
+	clean, incomplete chan struct{}
 }
 
 func newAgentMode(ctx context.Context, m *Manager, dirs cni.Dirs) *agentMode {
@@ -37,6 +37,7 @@ func newAgentMode(ctx context.Context, m *Manager, dirs cni.Dirs) *agentMode {
 		driver:      m.driver(dirs),
 		annotations: newAnnotations(m.cluster, m.cfg.Event),
 		clean:       make(chan struct{}, 1),
+		incomplete:  make(chan struct{}, 1),
 	}
 	a.source = cni.NewSource(cni.SourceConfig{
 		Dir:     m.cfg.Dir,
@@ -75,7 +76,8 @@ func (a *agentMode) run(ctx context.Context) {
 		Driver:     a.driver,
 		Own:        a.source.Now,
 		Additional: a.additional,
-		Failed:     a.releaseRemoved,
+		Failed:     func(ctx context.Context) { a.releaseRemoved(ctx) },
+		Incomplete: a.callFailed,
 		Attached:   a.annotations.add,
 		Log:        a.log,
 	})
@@ -142,8 +144,16 @@ func (a *agentMode) install(ctx context.Context) {
 	}, a.log, a.setFailure)
 }
 
+// callFailed requests a clean-up in a while: a call that failed may have left something.
+func (a *agentMode) callFailed() {
+	select {
+	case a.incomplete <- struct{}{}:
+	default: // one is requested already
+	}
+}
+
 // cleanUp releases the networks of removed sandboxes and repairs the masquerade rules: at the start, when the network
-// changes, and at intervals.
+// changes, after failures, and at intervals.
 func (a *agentMode) cleanUp(ctx context.Context) {
 	select {
 	case <-a.cfg.Answered:
@@ -151,13 +161,31 @@ func (a *agentMode) cleanUp(ctx context.Context) {
 		return
 	}
 	for {
-		a.releaseRemoved(ctx)
+		next := a.releaseRemoved(ctx)
 		a.masquerade(ctx)
+		if a.await(ctx, next); ctx.Err() != nil {
+			return
+		}
+	}
+}
+
+// await waits until the next clean-up is due.
+func (a *agentMode) await(ctx context.Context, next time.Duration) {
+	due := time.NewTimer(next)
+	defer due.Stop()
+	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-a.clean:
-		case <-time.After(cleanupInterval):
+			return
+		case <-due.C:
+			return
+		case <-a.incomplete:
+			if next > cleanupRetry {
+				next = cleanupRetry
+				due.Reset(next)
+			}
 		}
 	}
 }
@@ -177,12 +205,12 @@ func (a *agentMode) masquerade(ctx context.Context) {
 	}
 }
 
-// releaseRemoved releases the networks of removed sandboxes.
-func (a *agentMode) releaseRemoved(ctx context.Context) {
+// releaseRemoved releases the networks of removed sandboxes, and returns when to do it again.
+func (a *agentMode) releaseRemoved(ctx context.Context) (next time.Duration) {
 	a.releasing.Lock()
 	defer a.releasing.Unlock()
 	own, _ := a.source.Now()
-	a.release(ctx, a.driver, cni.Alive{Own: own, Before: cni.Names(a.dirs.Conf)})
+	return a.release(ctx, a.driver, cni.Alive{Own: own, Before: cni.Names(a.dirs.Conf)})
 }
 
 // checked reports the result of a check of a pod's network.

@@ -30,6 +30,9 @@ const (
 // cleanupInterval is the time between two clean-ups if nothing happens.
 const cleanupInterval = 10 * time.Minute
 
+// cleanupRetry is the interval after a clean-up or a call that has failed.
+const cleanupRetry = time.Minute
+
 // Runtime is what the manager needs of the container runtime.
 type Runtime interface {
 	// Info returns the verbose part of the runtime's status.
@@ -213,13 +216,14 @@ func (m *Manager) driver(dirs cni.Dirs) *cni.Driver {
 
 func (m *Manager) socket() string { return filepath.Join(m.cfg.Dir, "agent.sock") }
 
-// release frees the networks of removed sandboxes. alive describes the networks that are in use.
-func (m *Manager) release(ctx context.Context, driver *cni.Driver, alive cni.Alive) {
+// release frees the networks of removed sandboxes. alive describes the networks that are in use. It returns when to
+// call it again.
+func (m *Manager) release(ctx context.Context, driver *cni.Driver, alive cni.Alive) (next time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
 	live, err := m.cfg.Runtime.SandboxIDs(ctx)
 	if err != nil {
-		return // without a list no sandbox counts as removed
+		return cleanupRetry // without a list no sandbox counts as removed
 	}
 	alive.Sandboxes = live
 	r, err := driver.Reap(ctx, alive)
@@ -228,7 +232,11 @@ func (m *Manager) release(ctx context.Context, driver *cni.Driver, alive cni.Ali
 		m.log.Info("released networks of removed sandboxes",
 			"sandboxes", r.Sandboxes, "addresses", r.Addresses, "devices", r.Devices)
 	}
-	if err != nil && ctx.Err() == nil {
-		m.log.Warn("cannot release all networks of removed sandboxes; will try again", "err", err, "retryIn", cleanupInterval)
+	if err == nil {
+		return cleanupInterval
 	}
+	if ctx.Err() == nil {
+		m.log.Warn("cannot release all networks of removed sandboxes; will try again", "err", err, "retryIn", cleanupRetry)
+	}
+	return cleanupRetry
 }

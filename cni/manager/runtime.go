@@ -47,11 +47,11 @@ func (r *runtimeMode) cleanUp(ctx context.Context) {
 		return
 	}
 	for {
-		r.release(ctx, driver, cni.Alive{Foreign: cni.First(r.dirs.Conf)})
+		next := r.release(ctx, driver, cni.Alive{Foreign: cni.First(r.dirs.Conf)})
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(cleanupInterval):
+		case <-time.After(next):
 		}
 	}
 }

@@ -342,25 +342,27 @@ func ephemeralRuns(p *corev1.Pod) bool {
 	return false
 }
 
+// setVerbosity sets the verbosity of the agent's log and expects want in the answer or in the error.
+func setVerbosity(t *testing.T, to, want string) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "verbosity")
+	if err := os.WriteFile(file, []byte(to), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, err := tb.Kubectl(context.Background(), "replace", "--raw",
+		"/api/v1/nodes/"+node().Name+"/proxy/debug/flags/v", "-f", file)
+	if !strings.Contains(fmt.Sprint(out, err), want) {
+		t.Errorf("set verbosity %q: got %s, %v; want %q", to, out, err, want)
+	}
+}
+
 // TestLogVerbosity changes the log verbosity through the API server while the agent runs.
 func TestLogVerbosity(t *testing.T) {
 	clean(t)
 	sameAgent(t)
-	set := func(to, want string) {
-		t.Helper()
-		file := filepath.Join(t.TempDir(), "verbosity")
-		if err := os.WriteFile(file, []byte(to), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		out, err := tb.Kubectl(context.Background(), "replace", "--raw",
-			"/api/v1/nodes/"+node().Name+"/proxy/debug/flags/v", "-f", file)
-		if !strings.Contains(fmt.Sprint(out, err), want) {
-			t.Errorf("set verbosity %q: got %s, %v; want %q", to, out, err, want)
-		}
-	}
-	set("much", "BadRequest")
-	set("4", "successfully set klog.logging.verbosity to 4")
-	t.Cleanup(func() { set("2", "successfully set klog.logging.verbosity to 2") })
+	setVerbosity(t, "much", "BadRequest")
+	setVerbosity(t, "4", "successfully set klog.logging.verbosity to 4")
+	t.Cleanup(func() { setVerbosity(t, "2", "successfully set klog.logging.verbosity to 2") })
 	mark := markLog(t)
 	apply(t, fmt.Sprintf(talker, "talker"))
 	mark.waitLine(t, 20*time.Second, "level=DEBUG", "talker")

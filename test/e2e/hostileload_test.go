@@ -40,7 +40,8 @@ type attack struct {
 // each time; of a start, the time that the runtime takes is told apart from the agent's.
 func TestLongHostileLoad(t *testing.T) {
 	clean(t)
-	configure(t, "logging: {verbosity: 4}\n")
+	setVerbosity(t, "4", "successfully set")
+	t.Cleanup(func() { setVerbosity(t, "2", "successfully set") })
 	sameAgent(t)
 	bystander(t)
 	cfg, err := client.LoadConfig(tb.Kubeconfig)
