@@ -71,17 +71,13 @@ livenessProbe: {tcpSocket: {host: 192.0.2.1, port: 9}, periodSeconds: 1, failure
 	for _, a := range attacks {
 		t.Run(a.name, func(t *testing.T) { n.beside(t, idle, 30*time.Second, a) })
 	}
-	t.Run("all", func(t *testing.T) { n.beside(t, idle, time.Minute, attacks...) })
+	t.Run("all", func(t *testing.T) { n.beside(t, idle, 45*time.Second, attacks...) })
 	memoryAfter := memory(t)
 	t.Logf("memory %d KiB before, %d KiB after", memoryBefore, memoryAfter)
 	if memoryAfter > 3*memoryBefore {
 		t.Errorf("memory: got %d KiB, want at most three times %d KiB", memoryAfter, memoryBefore)
 	}
-	removing := startWhileRemoving(t)
-	t.Logf("start while the files are removed: %s", removing)
-	if limit := 3*idle.total(50) + time.Second; removing > limit {
-		t.Errorf("start of a pod while many files are removed: got %s, want at most %s", removing, limit)
-	}
+	startWhileRemoving(t, idle)
 	if p := getPod(t, "neighbour"); restarts(p) > 0 || !ready(p) {
 		t.Errorf("the neighbour at the end: got %s, want it Ready and never restarted", describe(p))
 	}
@@ -117,21 +113,25 @@ func (n *neighbour) beside(t *testing.T, idle figures, during time.Duration, att
 	if got, limit := at(f.gaps, 99), 2*at(idle.gaps, 99)+probePeriod; got > limit {
 		t.Errorf("99th percentile of the time between the neighbour's probes: got %s, want at most %s", got, limit)
 	}
-	if got, limit := at(f.agent, 50), 3*at(idle.agent, 50)+time.Second; got > limit {
+	if got, limit := at(f.agent, 50), idle.limit(f); got > limit {
 		t.Errorf("the agent's part of a start, median: got %s, want at most %s", got, limit)
 	}
 }
 
-// startWhileRemoving deletes the pod with the many files and returns how long another takes to start meanwhile.
-func startWhileRemoving(t *testing.T) time.Duration {
+// startWhileRemoving deletes the pod with the many files, and starts another meanwhile.
+func startWhileRemoving(t *testing.T, idle figures) {
 	t.Helper()
 	remove := api.Core.Delete().Namespace(space).Resource("pods").Name("hostile-quiet")
 	if err := remove.Do(t.Context()).Error(); err != nil {
 		t.Fatal(err)
 	}
-	took, _ := startOnce(t, "beside-removal")
+	total, create := startOnce(t, "beside-removal")
+	agent := total - create - runtimeSteps(t, "beside-removal")
+	t.Logf("a start while the files are removed took %s, the agent's part of it %s", total, agent)
+	if limit := idle.limit(figures{creates: []time.Duration{create}}); agent > limit {
+		t.Errorf("the agent's part of a start while files are removed: got %s, want at most %s", agent, limit)
+	}
 	waitGone(t, 5*time.Minute, "hostile-quiet")
-	return took
 }
 
 // neighbour is a pod with an HTTP probe that the test answers and counts.
@@ -178,7 +178,7 @@ spec:
 
 // figures are sorted times: between probes, from the creation of a pod until it is Ready, and of that what neither the
 // runtime's steps took nor the API server for the creation.
-type figures struct{ gaps, starts, agent []time.Duration }
+type figures struct{ gaps, starts, creates, agent []time.Duration }
 
 func (f figures) total(percent int) time.Duration { return at(f.starts, percent) }
 
@@ -187,10 +187,16 @@ func at(sorted []time.Duration, percent int) time.Duration {
 	return sorted[min(len(sorted)-1, len(sorted)*percent/100)].Round(time.Millisecond)
 }
 
+// limit returns how long the agent's part of a start may be beside a load. It contains waiting for the API server, for
+// the pod and for two statuses; a busy machine and its API server are slow for every client.
+func (f figures) limit(beside figures) time.Duration {
+	return 3*at(f.agent, 50) + 3*at(beside.creates, 50) + time.Second
+}
+
 func (f figures) String() string {
 	return fmt.Sprintf("%d probes, between them median %s, 99th percentile %s; %d starts, median %s, longest %s, "+
-		"the agent's part %s, %s", len(f.gaps), at(f.gaps, 50), at(f.gaps, 99), len(f.starts), f.total(50),
-		f.total(100), at(f.agent, 50), at(f.agent, 100))
+		"created in %s, the agent's part %s, %s", len(f.gaps), at(f.gaps, 50), at(f.gaps, 99), len(f.starts), f.total(50),
+		f.total(100), at(f.creates, 50), at(f.agent, 50), at(f.agent, 100))
 }
 
 func ratio(a, b time.Duration) float64 { return float64(a) / float64(b) }
@@ -205,6 +211,7 @@ func (n *neighbour) measure(t *testing.T, phase string, during time.Duration) (f
 		name := fmt.Sprintf("measured-%s-%d", phase, i)
 		total, create := startOnce(t, name)
 		f.starts = append(f.starts, total)
+		f.creates = append(f.creates, create)
 		f.agent = append(f.agent, total-create-runtimeSteps(t, name))
 	}
 	n.mu.Lock()
@@ -214,6 +221,7 @@ func (n *neighbour) measure(t *testing.T, phase string, during time.Duration) (f
 	}
 	slices.Sort(f.gaps)
 	slices.Sort(f.starts)
+	slices.Sort(f.creates)
 	slices.Sort(f.agent)
 	if len(f.gaps) < 10 || len(f.starts) < 2 {
 		t.Fatalf("got %d probes and %d starts in %s, want more", len(f.gaps), len(f.starts), during)
@@ -361,6 +369,9 @@ func millionFiles(t *testing.T, ctx context.Context, p *corev1.Pod, made *atomic
 	volume := filepath.Join(node().RootDir, "pods", string(p.UID), "volumes/kubernetes.io~empty-dir/scratch")
 	for d := range 1000 {
 		dir := filepath.Join(volume, fmt.Sprint(d))
+		if ctx.Err() != nil {
+			return
+		}
 		err := os.Mkdir(dir, 0o755)
 		if errors.Is(err, fs.ErrExist) {
 			continue

@@ -5,6 +5,10 @@
 //	go run ./test/soak -duration 1h -seed 7
 //	go run ./test/soak -list
 //	go run ./test/soak -only agent-kills,api-lags
+//	go run ./test/soak -profile dense -network agent -record test/soak/runs.jsonl
+//
+// The agent is built with a changed standard library where a fault needs it; see package faultbuild. CSI driver and
+// device plugin are copies of this program, so that they can be killed.
 //
 // It owns one testbed, two proxies (between the agent and the API server, between the agent and the runtime) and a
 // small file system for the agent's root directory. It never touches a process or a file outside of them. All choices
