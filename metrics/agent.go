@@ -39,6 +39,22 @@ type Agent struct {
 	runtimeTotal, runtimeErrors *Vec[*Counter]
 	runtimeTook                 *Vec[*Histogram]
 
+	PodMetrics
+	ContainerMetrics
+	// Cgroups has the durations of changes to pods' cgroups, by operation_type: create, update or destroy.
+	Cgroups     *Vec[*Histogram]
+	ImagePull   *Vec[*Histogram] // by image_size_in_bytes, see ImageSize
+	Storage     *Vec[*Histogram] // by migrated, operation_name, status, volume_plugin
+	Evictions   *Vec[*Counter]   // by eviction_signal
+	Preemptions *Vec[*Counter]   // by preemption_signal
+	SELinux     SELinux
+
+	restTotal *Vec[*Counter]   // by code, host, method
+	restTook  *Vec[*Histogram] // by host, verb
+}
+
+// PodMetrics are the instruments of pods and their workers.
+type PodMetrics struct {
 	PodStart, PodStartTotal, PodStartSLI, PodWorkerStart *Histogram
 	// PodWorker has the durations of syncs of pods, by operation_type: create, sync or terminate.
 	PodWorker *Vec[*Histogram]
@@ -46,34 +62,31 @@ type Agent struct {
 	// RelistInterval has the times from the start of one relist to the start of the next.
 	RelistInterval *Histogram
 	RelistLast     *Gauge
-	// Cgroups has the durations of changes to pods' cgroups, by operation_type: create, update or destroy.
-	Cgroups           *Vec[*Histogram]
-	RunSandbox        *Vec[*Histogram] // by runtime_handler
-	RunSandboxErrors  *Vec[*Counter]
-	StartedPods       *Counter
-	StartedPodsErrors *Counter
-	// StartedContainers counts by container_type: container, init_container or ephemeral_container.
-	StartedContainers           *Vec[*Counter]
-	StartedContainersErrors     *Vec[*Counter] // by code and container_type
-	TerminatedContainers        *Vec[*Counter] // by container_type, exit_code and reason
+
+	StartedPods                 *Counter
+	StartedPodsErrors           *Counter
 	StartedUserNamespaced       *Counter
 	StartedUserNamespacedErrors *Counter
-	Admission                   *Vec[*Counter]   // rejections, by reason
-	ImagePull                   *Vec[*Histogram] // by image_size_in_bytes, see ImageSize
-	Storage                     *Vec[*Histogram] // by migrated, operation_name, status, volume_plugin
-	Evictions                   *Vec[*Counter]   // by eviction_signal
-	Preemptions                 *Vec[*Counter]   // by preemption_signal
-	SELinux                     SELinux
+	Admission                   *Vec[*Counter] // rejections, by reason
+}
 
-	restTotal *Vec[*Counter]   // by code, host, method
-	restTook  *Vec[*Histogram] // by host, verb
+// ContainerMetrics are the instruments of sandboxes and containers.
+type ContainerMetrics struct {
+	RunSandbox       *Vec[*Histogram] // by runtime_handler
+	RunSandboxErrors *Vec[*Counter]
+	// StartedContainers counts by container_type: container, init_container or ephemeral_container.
+	StartedContainers       *Vec[*Counter]
+	StartedContainersErrors *Vec[*Counter] // by code and container_type
+	TerminatedContainers    *Vec[*Counter] // by container_type, exit_code and reason
 }
 
 // NewAgent adds the agent's instruments to a registry.
 func NewAgent(r *Registry, node string) *Agent {
 	name := r.Gauges("kubelet_node_name", "[ALPHA] The node's name. The count is always 1.", "node")
 	name.With(node).Set(1)
-	a := &Agent{
+	return &Agent{
+		PodMetrics:       newPodMetrics(r),
+		ContainerMetrics: newContainerMetrics(r),
 		runtimeTotal: r.Counters("kubelet_runtime_operations_total",
 			"[ALPHA] Cumulative number of runtime operations by operation type.", "operation_type"),
 		runtimeErrors: r.Counters("kubelet_runtime_operations_errors_total",
@@ -81,6 +94,27 @@ func NewAgent(r *Registry, node string) *Agent {
 		runtimeTook: r.Histograms("kubelet_runtime_operations_duration_seconds",
 			"[ALPHA] Duration in seconds of runtime operations. Broken down by operation type.", runtimeBuckets,
 			"operation_type"),
+		Cgroups: r.Histograms("kubelet_cgroup_manager_duration_seconds",
+			"[ALPHA] Duration in seconds for cgroup manager operations. Broken down by method.", defaultBuckets,
+			"operation_type"),
+		ImagePull: r.Histograms("kubelet_image_pull_duration_seconds",
+			"[ALPHA] Duration in seconds to pull an image.", pullBuckets, "image_size_in_bytes"),
+		Storage: r.Histograms("storage_operation_duration_seconds",
+			"[ALPHA] Storage operation duration", storageBuckets, "migrated", "operation_name", "status", "volume_plugin"),
+		Evictions: r.Counters("kubelet_evictions",
+			"[ALPHA] Cumulative number of pod evictions by eviction signal", "eviction_signal"),
+		Preemptions: r.Counters("kubelet_preemptions",
+			"[ALPHA] Cumulative number of pod preemptions by preemption resource", "preemption_signal"),
+		restTotal: r.Counters("rest_client_requests_total",
+			"[ALPHA] Number of HTTP requests, partitioned by status code, method, and host.", "code", "host", "method"),
+		SELinux: newSELinux(r),
+		restTook: r.Histograms("rest_client_request_duration_seconds",
+			"[ALPHA] Request latency in seconds. Broken down by verb, and host.", restBuckets, "host", "verb"),
+	}
+}
+
+func newPodMetrics(r *Registry) PodMetrics {
+	return PodMetrics{
 		PodStart: r.Histogram("kubelet_pod_start_duration_seconds",
 			"[ALPHA] Duration in seconds from kubelet seeing a pod for the first time to the pod starting to run",
 			startBuckets),
@@ -103,23 +137,9 @@ func NewAgent(r *Registry, node string) *Agent {
 			"[ALPHA] Interval in seconds between relisting in PLEG.", defaultBuckets),
 		RelistLast: r.Gauge("kubelet_pleg_last_seen_seconds",
 			"[ALPHA] Timestamp in seconds when PLEG was last seen active."),
-		Cgroups: r.Histograms("kubelet_cgroup_manager_duration_seconds",
-			"[ALPHA] Duration in seconds for cgroup manager operations. Broken down by method.", defaultBuckets,
-			"operation_type"),
-		RunSandbox: r.Histograms("kubelet_run_podsandbox_duration_seconds",
-			"[ALPHA] Duration in seconds of the run_podsandbox operations. Broken down by RuntimeClass.Handler.",
-			defaultBuckets, "runtime_handler"),
-		RunSandboxErrors: r.Counters("kubelet_run_podsandbox_errors_total",
-			"[ALPHA] Cumulative number of the run_podsandbox operation errors by RuntimeClass.Handler.", "runtime_handler"),
 		StartedPods: r.Counter("kubelet_started_pods_total", "[ALPHA] Cumulative number of pods started"),
 		StartedPodsErrors: r.Counter("kubelet_started_pods_errors_total",
 			"[ALPHA] Cumulative number of errors when starting pods"),
-		StartedContainers: r.Counters("kubelet_started_containers_total",
-			"[ALPHA] Cumulative number of containers started", "container_type"),
-		StartedContainersErrors: r.Counters("kubelet_started_containers_errors_total",
-			"[ALPHA] Cumulative number of errors when starting containers", "code", "container_type"),
-		TerminatedContainers: r.Counters("kubelet_terminated_containers_total",
-			"[ALPHA] Cumulative number of container terminations.", "container_type", "exit_code", "reason"),
 		StartedUserNamespaced: r.Counter("kubelet_started_user_namespaced_pods_total",
 			"[ALPHA] Cumulative number of pods with user namespaces started. This metric will only be collected on Linux."),
 		StartedUserNamespacedErrors: r.Counter("kubelet_started_user_namespaced_pods_errors_total",
@@ -127,21 +147,23 @@ func NewAgent(r *Registry, node string) *Agent {
 				"collected on Linux."),
 		Admission: r.Counters("kubelet_admission_rejections_total",
 			"[ALPHA] Cumulative number pod admission rejections by the Kubelet.", "reason"),
-		ImagePull: r.Histograms("kubelet_image_pull_duration_seconds",
-			"[ALPHA] Duration in seconds to pull an image.", pullBuckets, "image_size_in_bytes"),
-		Storage: r.Histograms("storage_operation_duration_seconds",
-			"[ALPHA] Storage operation duration", storageBuckets, "migrated", "operation_name", "status", "volume_plugin"),
-		Evictions: r.Counters("kubelet_evictions",
-			"[ALPHA] Cumulative number of pod evictions by eviction signal", "eviction_signal"),
-		Preemptions: r.Counters("kubelet_preemptions",
-			"[ALPHA] Cumulative number of pod preemptions by preemption resource", "preemption_signal"),
-		restTotal: r.Counters("rest_client_requests_total",
-			"[ALPHA] Number of HTTP requests, partitioned by status code, method, and host.", "code", "host", "method"),
-		SELinux: newSELinux(r),
-		restTook: r.Histograms("rest_client_request_duration_seconds",
-			"[ALPHA] Request latency in seconds. Broken down by verb, and host.", restBuckets, "host", "verb"),
 	}
-	return a
+}
+
+func newContainerMetrics(r *Registry) ContainerMetrics {
+	return ContainerMetrics{
+		RunSandbox: r.Histograms("kubelet_run_podsandbox_duration_seconds",
+			"[ALPHA] Duration in seconds of the run_podsandbox operations. Broken down by RuntimeClass.Handler.",
+			defaultBuckets, "runtime_handler"),
+		RunSandboxErrors: r.Counters("kubelet_run_podsandbox_errors_total",
+			"[ALPHA] Cumulative number of the run_podsandbox operation errors by RuntimeClass.Handler.", "runtime_handler"),
+		StartedContainers: r.Counters("kubelet_started_containers_total",
+			"[ALPHA] Cumulative number of containers started", "container_type"),
+		StartedContainersErrors: r.Counters("kubelet_started_containers_errors_total",
+			"[ALPHA] Cumulative number of errors when starting containers", "code", "container_type"),
+		TerminatedContainers: r.Counters("kubelet_terminated_containers_total",
+			"[ALPHA] Cumulative number of container terminations.", "container_type", "exit_code", "reason"),
+	}
 }
 
 // RuntimeCall counts a call to the container runtime. verb is the name of the CRI method.

@@ -15,30 +15,45 @@ import (
 // cgroup.
 type Usage struct {
 	At time.Time
+	CPUUsage
+	MemoryUsage
+	// HasSpecs reports whether the limits of CPU and memory are known.
+	HasSpecs bool
 
-	CPU, User, System           uint64
-	Periods, Throttled          uint64
-	ThrottledTime               uint64
-	Shares, Period              uint64
-	Quota                       int64 // µs per period; 0 means no quota
-	HasCPU, HasMemory, HasSpecs bool
+	Processes, Threads, MaxThreads uint64
 
+	IO         []DeviceIO
+	IOPressure *Pressure
+}
+
+// CPUUsage has the values of the controllers cpu and cpuacct.
+type CPUUsage struct {
+	HasCPU             bool
+	CPU, User, System  uint64
+	Periods, Throttled uint64
+	ThrottledTime      uint64
+	Shares, Period     uint64
+	Quota              int64 // µs per period; 0 means no quota
+	CPUPressure        *Pressure
+}
+
+// MemoryUsage has the values of the controller memory.
+type MemoryUsage struct {
+	HasMemory                      bool
 	Memory, WorkingSet, RSS, Cache uint64
 	Mapped, Kernel, Swap           uint64
 	ActiveFile, InactiveFile       uint64
 	MaxMemory, FailCount, OOMKills uint64
-	// Faults and MajorFaults count the cgroup itself, TreeFaults and TreeMajorFaults also the cgroups below it.
-	Faults, MajorFaults         uint64
-	TreeFaults, TreeMajorFaults uint64
+	// Faults and MajorFaults count the cgroup itself, Tree the same with the cgroups below it.
+	PageFaults
+	Tree PageFaults
 	// MemoryLimit and SwapLimit have the value unlimited if there is no limit. SwapLimit does not include memory.
 	MemoryLimit, SwapLimit, Reservation uint64
-
-	Processes, Threads, MaxThreads uint64
-
-	IO []DeviceIO
-
-	CPUPressure, MemoryPressure, IOPressure *Pressure
+	MemoryPressure                      *Pressure
 }
+
+// PageFaults counts page faults, all of them and those that read from the disk.
+type PageFaults struct{ Faults, MajorFaults uint64 }
 
 // DeviceIO counts what a cgroup has read from and written to a block device.
 type DeviceIO struct {

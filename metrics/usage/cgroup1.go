@@ -109,9 +109,9 @@ func memoryStatV1(u *Usage, key string, v uint64) {
 	case "pgmajfault":
 		u.MajorFaults = v
 	case "total_pgfault":
-		u.TreeFaults = v
+		u.Tree.Faults = v
 	case "total_pgmajfault":
-		u.TreeMajorFaults = v
+		u.Tree.MajorFaults = v
 	}
 }
 

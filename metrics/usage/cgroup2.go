@@ -61,9 +61,9 @@ func readMemoryV2(dir string, d Detail, u *Usage) {
 		case "active_file":
 			u.ActiveFile = v
 		case "pgfault":
-			u.Faults, u.TreeFaults = v, v
+			u.Faults, u.Tree.Faults = v, v
 		case "pgmajfault":
-			u.MajorFaults, u.TreeMajorFaults = v, v
+			u.MajorFaults, u.Tree.MajorFaults = v, v
 		}
 	})
 	u.RSS = anon

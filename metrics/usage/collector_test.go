@@ -397,7 +397,7 @@ func TestRates(t *testing.T) {
 	var r rates
 	now := time.Now()
 	at := func(after time.Duration, cpu uint64) (uint64, bool) {
-		return r.note("/c", &Usage{At: now.Add(after), CPU: cpu})
+		return r.note("/c", &Usage{At: now.Add(after), CPUUsage: CPUUsage{CPU: cpu}})
 	}
 	if _, ok := at(0, 100); ok {
 		t.Error("one sample makes a rate")

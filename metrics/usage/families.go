@@ -194,7 +194,7 @@ func writeFaults(t *metrics.Text, g *group) {
 		value       uint64
 	}{
 		{"pgfault", "container", g.use.Faults}, {"pgmajfault", "container", g.use.MajorFaults},
-		{"pgfault", "hierarchy", g.use.TreeFaults}, {"pgmajfault", "hierarchy", g.use.TreeMajorFaults},
+		{"pgfault", "hierarchy", g.use.Tree.Faults}, {"pgmajfault", "hierarchy", g.use.Tree.MajorFaults},
 	} {
 		t.Rendered(float64(f.value), 0, g.labels, "failure_type", f.kind, "scope", f.scope)
 	}

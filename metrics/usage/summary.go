@@ -189,8 +189,8 @@ func memoryStats(u *Usage) *api.MemoryStats {
 		UsageBytes:      &u.Memory,
 		WorkingSetBytes: &u.WorkingSet,
 		RSSBytes:        &u.RSS,
-		PageFaults:      &u.TreeFaults,
-		MajorPageFaults: &u.TreeMajorFaults,
+		PageFaults:      &u.Tree.Faults,
+		MajorPageFaults: &u.Tree.MajorFaults,
 		PSI:             pressure(u.MemoryPressure),
 	}
 	if u.MemoryLimit < unlimited {
