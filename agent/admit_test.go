@@ -44,8 +44,17 @@ func TestAdmissionKnowsTheNode(t *testing.T) {
 					return nil
 				})
 				reporter, err := node.New(node.Config{
-					Name: "node", Register: true, ExternalCloud: true, RootDir: w.root, MaxPods: 110, StatusInterval: 10 * time.Second,
-					ReportInterval: time.Minute, LeaseDuration: 40 * time.Second, Event: func(_, _, _ string) {}, Log: w.newLog(),
+					Name:         "node",
+					Registration: node.Registration{Register: true, ExternalCloud: true},
+					RootDir:      w.root,
+					MaxPods:      110,
+					Intervals: node.Intervals{
+						StatusInterval: 10 * time.Second,
+						ReportInterval: time.Minute,
+						LeaseDuration:  40 * time.Second,
+					},
+					Event: func(_, _, _ string) {},
+					Log:   w.newLog(),
 				}, client, server.Config(t))
 				if err != nil {
 					t.Fatal(err)

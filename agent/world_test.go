@@ -273,14 +273,14 @@ func (w *world) userNS(dirs *podfs.FS) *userns.Table {
 
 func (w *world) node() *spec.Node {
 	return &spec.Node{
-		Name:         "node",
-		HostIPs:      []string{"192.0.2.1"},
-		PodLogsDir:   w.path("logs"),
-		PodsDir:      w.path("pods"),
-		NoResolvConf: true,
-		Cgroups:      spec.Cgroups{Flat: true},
-		CPUCFSQuota:  true,
-		Allocatable:  w.allocatable,
+		Name:        "node",
+		HostIPs:     []string{"192.0.2.1"},
+		PodLogsDir:  w.path("logs"),
+		PodsDir:     w.path("pods"),
+		NodeDNS:     spec.NodeDNS{NoResolvConf: true},
+		Cgroups:     spec.Cgroups{Flat: true},
+		Limits:      spec.Limits{CPUCFSQuota: true},
+		Allocatable: w.allocatable,
 	}
 }
 

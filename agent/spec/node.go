@@ -20,14 +20,7 @@ type Node struct {
 	// PodsDir is the parent of the pods' own directories: <root-dir>/pods.
 	PodsDir string
 
-	// ClusterDNS and ClusterDomain are the fields clusterDNS and clusterDomain of the KubeletConfiguration.
-	ClusterDNS    []string
-	ClusterDomain string
-	// Resolv is the parsed content of the file that the field resolvConf of the KubeletConfiguration names.
-	Resolv ResolvConf
-	// NoResolvConf: resolvConf is the empty string. Pods with the host's DNS settings then get a resolver on the local
-	// machine.
-	NoResolvConf bool
+	NodeDNS
 
 	// SeccompDir is the directory of seccomp profiles of type Localhost: <root-dir>/seccomp.
 	SeccompDir string
@@ -52,6 +45,26 @@ type Node struct {
 	Allocatable corev1.ResourceList
 	// HugepageSizes are the sizes that the kernel supports, written as in the names of cgroup files: 2MB, 1GB.
 	HugepageSizes []string
+	Limits
+	Swap Swap
+	// MemoryQoS is nil unless the feature gate MemoryQoS is on.
+	MemoryQoS *MemoryQoS
+}
+
+// NodeDNS holds the settings of name resolution.
+type NodeDNS struct {
+	// ClusterDNS and ClusterDomain are the fields clusterDNS and clusterDomain of the KubeletConfiguration.
+	ClusterDNS    []string
+	ClusterDomain string
+	// Resolv is the parsed content of the file that the field resolvConf of the KubeletConfiguration names.
+	Resolv ResolvConf
+	// NoResolvConf: resolvConf is the empty string. Pods with the host's DNS settings then get a resolver on the local
+	// machine.
+	NoResolvConf bool
+}
+
+// Limits holds the settings of the limits of containers and pods.
+type Limits struct {
 	// CPUCFSQuota enforces CPU limits. CPUCFSQuotaPeriod is the period; 0 means 100 ms.
 	CPUCFSQuota       bool
 	CPUCFSQuotaPeriod time.Duration
@@ -60,9 +73,6 @@ type Node struct {
 	// SingleProcessOOMKill: when a container runs out of memory, the kernel kills one process and not all processes
 	// of the container at once. It has an effect on cgroup v2 only.
 	SingleProcessOOMKill bool
-	Swap                 Swap
-	// MemoryQoS is nil unless the feature gate MemoryQoS is on.
-	MemoryQoS *MemoryQoS
 }
 
 // Swap holds the settings and facts that determine how much swap containers get.

@@ -15,15 +15,17 @@ import (
 // nodeConfig is what kube/node needs of the configuration.
 func nodeConfig(c *config.Config) node.Config {
 	out := node.Config{
-		Name:             c.Node.Name,
-		Register:         c.Node.Register,
-		Labels:           c.Node.Labels,
-		Taints:           c.Node.Taints,
-		ProviderID:       c.Node.ProviderID,
+		Name: c.Node.Name,
+		Registration: node.Registration{
+			Register:      c.Node.Register,
+			Labels:        c.Node.Labels,
+			Taints:        c.Node.Taints,
+			ProviderID:    c.Node.ProviderID,
+			ExternalCloud: c.Node.ExternalCloud,
+			AttachDetach:  c.Node.ControllerAttachDetach,
+		},
 		IPs:              c.Node.IPs,
 		KubeletPort:      int32(c.Server.Port),
-		ExternalCloud:    c.Node.ExternalCloud,
-		AttachDetach:     c.Node.ControllerAttachDetach,
 		LocalStorage:     c.Node.LocalStorageIsolation,
 		RootDir:          c.Paths.Root,
 		DeclaredFeatures: declaredFeatures(),
@@ -33,9 +35,11 @@ func nodeConfig(c *config.Config) node.Config {
 		Reserved:         []corev1.ResourceList{c.Reserved.Kube, c.Reserved.System},
 		KubeletVersion:   config.KubeletVersion(),
 		UserAgent:        "nodelet-heartbeat/" + config.KubeletVersion(),
-		StatusInterval:   c.Node.StatusInterval,
-		ReportInterval:   c.Node.ReportInterval,
-		LeaseDuration:    c.Node.LeaseDuration,
+		Intervals: node.Intervals{
+			StatusInterval: c.Node.StatusInterval,
+			ReportInterval: c.Node.ReportInterval,
+			LeaseDuration:  c.Node.LeaseDuration,
+		},
 	}
 	for _, t := range c.Eviction.Thresholds {
 		if h, counts := holdBack(t); counts {
@@ -74,7 +78,6 @@ func nodeSettings(c *config.Config) spec.Node {
 		Name:           c.Node.Name,
 		PodLogsDir:     c.Paths.PodLogs,
 		PodsDir:        filepath.Join(c.Paths.Root, "pods"),
-		ClusterDomain:  c.Pods.Domain,
 		SeccompDir:     filepath.Join(c.Paths.Root, "seccomp"),
 		SeccompDefault: c.Pods.SeccompDefault,
 		Cgroups: spec.Cgroups{
@@ -82,13 +85,15 @@ func nodeSettings(c *config.Config) spec.Node {
 			Systemd: c.Cgroups.Driver == "systemd",
 			Flat:    !c.Cgroups.PerQOS,
 		},
-		CPUCFSQuota:          c.Cgroups.CPUQuota,
-		CPUCFSQuotaPeriod:    c.Cgroups.CPUPeriod,
-		PodPidsLimit:         c.Pods.PidsLimit,
-		Swap:                 spec.Swap{Limited: c.Cgroups.SwapBehavior == "LimitedSwap"},
-		SELinuxMount:         c.Gate("SELinuxMount"),
-		SingleProcessOOMKill: c.Kubelet.SingleProcessOOMKill != nil && *c.Kubelet.SingleProcessOOMKill,
-		ClusterDNS:           texts(c.Pods.DNS),
+		Limits: spec.Limits{
+			CPUCFSQuota:          c.Cgroups.CPUQuota,
+			CPUCFSQuotaPeriod:    c.Cgroups.CPUPeriod,
+			PodPidsLimit:         c.Pods.PidsLimit,
+			SingleProcessOOMKill: c.Kubelet.SingleProcessOOMKill != nil && *c.Kubelet.SingleProcessOOMKill,
+		},
+		Swap:         spec.Swap{Limited: c.Cgroups.SwapBehavior == "LimitedSwap"},
+		SELinuxMount: c.Gate("SELinuxMount"),
+		NodeDNS:      spec.NodeDNS{ClusterDNS: texts(c.Pods.DNS), ClusterDomain: c.Pods.Domain},
 	}
 	if c.Gate("MemoryQoS") { // KEP-2570
 		s.MemoryQoS = &spec.MemoryQoS{

@@ -67,22 +67,26 @@ func (b *bed) reasons() []string {
 
 func testConfig(t testing.TB) Config {
 	return Config{
-		Name:           testNode,
-		Register:       true,
-		Labels:         map[string]string{"mine": "yes"},
+		Name: testNode,
+		Registration: Registration{
+			Register:     true,
+			Labels:       map[string]string{"mine": "yes"},
+			AttachDetach: true,
+		},
 		KubeletPort:    10250,
-		AttachDetach:   true,
 		MachineRoot:    machine(t),
 		RootDir:        t.TempDir(),
 		MaxPods:        110,
 		MaxImages:      50,
 		KubeletVersion: "v1.36.3+nodelet.test",
 		UserAgent:      "test",
-		StatusInterval: 10 * time.Second,
-		ReportInterval: 5 * time.Minute,
-		LeaseDuration:  40 * time.Second,
-		Event:          func(string, string, string) {},
-		Log:            slog.New(slog.DiscardHandler),
+		Intervals: Intervals{
+			StatusInterval: 10 * time.Second,
+			ReportInterval: 5 * time.Minute,
+			LeaseDuration:  40 * time.Second,
+		},
+		Event: func(string, string, string) {},
+		Log:   slog.New(slog.DiscardHandler),
 	}
 }
 

@@ -28,18 +28,11 @@ const (
 
 // Config has the settings of a Reporter.
 type Config struct {
-	Name        string // of the Node object
-	Register    bool   // create the object; if false, another component creates it
-	Labels      map[string]string
-	Taints      []corev1.Taint
-	ProviderID  string
+	Name string // of the Node object
+	Registration
 	IPs         []netip.Addr // from --node-ip
 	KubeletPort int32        // 0: no server
 
-	// ExternalCloud leaves the addresses to a cloud controller manager and registers with its taint.
-	ExternalCloud bool
-	// AttachDetach is true if the controller manager attaches volumes for this node.
-	AttachDetach bool
 	// LocalStorage is true if ephemeral-storage is a resource: the size of the file system of RootDir.
 	LocalStorage bool
 	RootDir      string
@@ -54,15 +47,31 @@ type Config struct {
 	KubeletVersion       string
 	UserAgent            string
 
-	StatusInterval time.Duration // how often the status is computed (10 s)
-	ReportInterval time.Duration // how often it is sent if nothing has changed (5 min)
-	LeaseDuration  time.Duration // 40 s
-
+	Intervals
 	// Event records an event about the node: corev1.EventTypeNormal or EventTypeWarning, a reason, a message.
 	Event func(eventType, reason, message string)
 	// Changed is called with each new result of Node, always by the same goroutine. It must not block. May be nil.
 	Changed func(*corev1.Node)
 	Log     *slog.Logger
+}
+
+// Registration says how the Node object is created.
+type Registration struct {
+	Register   bool // create the object; if false, another component creates it
+	Labels     map[string]string
+	Taints     []corev1.Taint
+	ProviderID string
+	// ExternalCloud leaves the addresses to a cloud controller manager and registers with its taint.
+	ExternalCloud bool
+	// AttachDetach is true if the controller manager attaches volumes for this node.
+	AttachDetach bool
+}
+
+// Intervals are the times between two requests.
+type Intervals struct {
+	StatusInterval time.Duration // how often the status is computed (10 s)
+	ReportInterval time.Duration // how often it is sent if nothing has changed (5 min)
+	LeaseDuration  time.Duration // 40 s
 }
 
 // A Reporter keeps the Node object and the lease up to date. One goroutine, report, is the only writer of the object's

@@ -99,9 +99,13 @@ type floorRun struct {
 // floorNode is the node as far as the runtime is told of it. dir holds what an agent keeps in its own directories.
 func (b *bench) floorNode(dir string) *spec.Node {
 	return &spec.Node{
-		Name: b.node.Name, HostIPs: []string{b.node.IP}, PodLogsDir: filepath.Join(dir, "logs"), PodsDir: filepath.Join(dir, "pods"),
-		ClusterDNS: []string{"10.96.0.10"}, ClusterDomain: "cluster.local", CPUCFSQuota: true,
-		Cgroups: spec.Cgroups{Root: filepath.Join(b.node.CgroupRoot, "floor")},
+		Name:       b.node.Name,
+		HostIPs:    []string{b.node.IP},
+		PodLogsDir: filepath.Join(dir, "logs"),
+		PodsDir:    filepath.Join(dir, "pods"),
+		NodeDNS:    spec.NodeDNS{ClusterDNS: []string{"10.96.0.10"}, ClusterDomain: "cluster.local"},
+		Limits:     spec.Limits{CPUCFSQuota: true},
+		Cgroups:    spec.Cgroups{Root: filepath.Join(b.node.CgroupRoot, "floor")},
 	}
 }
 
