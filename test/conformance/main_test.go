@@ -11,10 +11,10 @@ import (
 func TestArchivesIn(t *testing.T) {
 	dir := t.TempDir()
 	if found, err := archivesIn(""); found != nil || err != nil {
-		t.Errorf("without a directory: %v, %v", found, err)
+		t.Errorf("without a directory: got %v, %v; want nothing", found, err)
 	}
 	if found, err := archivesIn(dir); err == nil {
-		t.Errorf("an empty directory gave %v and no error", found)
+		t.Errorf("an empty directory: got %v, want an error", found)
 	}
 	want := []string{filepath.Join(dir, "driver.tar"), filepath.Join(dir, "helper.tar")}
 	for _, file := range append(want, filepath.Join(dir, "README")) {

@@ -26,7 +26,7 @@ type spec struct {
 
 func (s spec) passed() bool { return s.state == "passed" }
 
-// readReport reads the runner's JSON report. Specs that were left out, or left themselves out, are not in the answer.
+// readReport reads the runner's JSON report, without skipped specs.
 func readReport(file string) ([]spec, error) {
 	b, err := os.ReadFile(file)
 	if err != nil {
@@ -77,7 +77,7 @@ func parseKnown(r io.Reader) (known, error) {
 	return all, knownlist.Read(r, all.add)
 }
 
-// add takes one entry of known.txt.
+// add adds one entry of known.txt.
 func (k known) add(line, reason string) error {
 	agent, name, _ := strings.Cut(line, " ")
 	agents := []string{agent}

@@ -12,8 +12,8 @@ import (
 	"github.com/nodelet/nodelet/test/known"
 )
 
-// compare lists the differences between two agents' sightings, a line each: the pod, the kind of fact, and what only
-// the kubelet (-) or only nodelet (+) has.
+// compare lists the differences between the observations of two agents, one per line: the pod, the kind of fact, and
+// what only the kubelet (-) or only nodelet (+) has.
 func compare(kubelet, nodelet sightings) (found []string) {
 	for _, pod := range slices.Sorted(maps.Keys(kubelet)) {
 		a, b := kubelet[pod], nodelet[pod]
@@ -39,7 +39,7 @@ func compare(kubelet, nodelet sightings) (found []string) {
 		}
 		for _, kind := range union(fa.sequences, fb.sequences) {
 			x, y := fa.sequences[kind], fb.sequences[kind]
-			if strings.HasPrefix(a.Until, "restarts") { // it was cut off somewhere
+			if strings.HasPrefix(a.Until, "restarts") { // it was deleted while it restarted
 				n := min(len(x), len(y))
 				x, y = x[:n], y[:n]
 			}
@@ -66,8 +66,8 @@ type knownDifference struct {
 
 type knownDifferences []*knownDifference
 
-// readKnown reads known.txt: comments give the reason of the patterns below them, in which * stands for anything. A
-// blank line ends a reason.
+// readKnown reads known.txt: a comment gives the reason of the patterns below it, up to a blank line. In a pattern,
+// * stands for any text.
 func readKnown(file string) (all knownDifferences, err error) {
 	err = known.ReadFile(file, all.add)
 	return all, err
@@ -78,10 +78,10 @@ func parseKnown(r io.Reader) (all knownDifferences, err error) {
 	return all, err
 }
 
-// add takes one entry of known.txt.
+// add adds one entry of known.txt.
 func (k *knownDifferences) add(line, reason string) error {
 	if reason == "" {
-		return errors.New("a comment above it must give the reason")
+		return errors.New("want a comment with the reason above it")
 	}
 	pattern := "(?s)^" + strings.ReplaceAll(regexp.QuoteMeta(line), `\*`, ".*") + "$"
 	*k = append(*k, &knownDifference{pattern: line, reason: reason, matches: regexp.MustCompile(pattern)})
@@ -113,7 +113,7 @@ func (k knownDifferences) judge(w io.Writer, found []string, pods int, all bool)
 		fmt.Fprintf(w, "NEW   %.300s\n", d)
 	}
 	if len(unknown) > 0 {
-		return fmt.Errorf("%d differences are not known", len(unknown))
+		return fmt.Errorf("got %d unknown differences", len(unknown))
 	}
 	return nil
 }

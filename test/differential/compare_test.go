@@ -38,7 +38,7 @@ func TestSameLivesAreTheSame(t *testing.T) {
 	b.Calls = append(b.Calls, call{Container: "app", Text: "remove 0"}, call{Container: "app", Text: "exec in 0 [\"true\"] within 1s"})
 	b.Events = append(b.Events, b.Events[0], corev1.Event{Reason: "Scheduled"})
 	if found := compare(sightings{"web": a}, sightings{"web": b}); len(found) > 0 {
-		t.Errorf("different:\n%s", strings.Join(found, "\n"))
+		t.Errorf("got differences, want none:\n%s", strings.Join(found, "\n"))
 	}
 }
 
@@ -55,7 +55,7 @@ func TestDifferencesAreFound(t *testing.T) {
 		"web states app -ready",
 	} {
 		if !slices.Contains(found, want) {
-			t.Errorf("%q is not among\n%s", want, strings.Join(found, "\n"))
+			t.Errorf("got no difference %q in\n%s", want, strings.Join(found, "\n"))
 		}
 	}
 }
@@ -64,7 +64,7 @@ func TestCutSequencesMatchAsFarAsTheyGo(t *testing.T) {
 	a := &sighting{Until: "restarts 2", Calls: []call{{Text: "create 0"}, {Text: "create 1"}, {Text: "create 2"}}}
 	b := &sighting{Until: "restarts 2", Calls: []call{{Text: "create 0"}, {Text: "create 1"}}}
 	if found := compare(sightings{"web": a}, sightings{"web": b}); len(found) > 0 {
-		t.Errorf("different: %v", found)
+		t.Errorf("got differences %v, want none", found)
 	}
 }
 
@@ -78,7 +78,7 @@ func TestKnownDifferences(t *testing.T) {
 		t.Error(err)
 	}
 	if !strings.Contains(out.String(), "   1  web phases *Pending*  (It is faster.)") || !strings.Contains(out.String(), "gone  other *") {
-		t.Errorf("it says\n%s", out.String())
+		t.Errorf("got output\n%s", out.String())
 	}
 	if known.judge(&out, []string{"web events -x"}, 1, true) == nil {
 		t.Error("a new difference is taken")
@@ -96,12 +96,12 @@ func TestCorpusIsRead(t *testing.T) {
 	names := map[string]bool{}
 	for _, pod := range pods {
 		if names[pod.Name] || pod.Annotations["until"] == "" || len(pod.Spec.Containers) == 0 {
-			t.Errorf("pod %s: its name is taken, or it lacks containers or the annotation until", pod.Name)
+			t.Errorf("pod %s: got a duplicate name, no containers or no annotation until", pod.Name)
 		}
 		names[pod.Name] = true
 	}
 	if len(pods) < 60 {
-		t.Errorf("%d pods", len(pods))
+		t.Errorf("got %d pods, want more", len(pods))
 	}
 	if _, err := readKnown("known.txt"); err != nil {
 		t.Error(err)

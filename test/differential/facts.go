@@ -10,7 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// facts are what is compared of a pod, by kind. Those of a set are compared one by one; a sequence is one line.
+// facts are the compared facts about a pod, by kind. The elements of a set are compared one by one; a sequence is one
+// line.
 type facts struct {
 	sets      map[string][]string
 	sequences map[string][]string
@@ -18,16 +19,16 @@ type facts struct {
 
 // Two runs of a pod are equal by these rules:
 //   - generated values (UIDs, IDs, addresses, times, random suffixes) count as equal;
-//   - of the last status before deletion every field counts; but where a container comes and goes ("restarts N"), not the
-//     state that it is in just then;
-//   - of earlier statuses the phases, the states of each container and each condition, each as a sequence without repeats.
-//     How many intermediate states an agent reports depends on timing, so these do not count: to wait before the first
-//     instance or between two, the end of an instance that another follows, how a failing pull alternates with its back-off,
-//     and to be not ready for another reason before the pod terminates;
-//   - of events: type, reason, object and message count; how often and in which order do not;
-//   - of calls to the runtime: what changes something, in its order for each container. When dead instances and sandboxes are
-//     removed is each agent's own affair, and probes are compared as what they run, not how often;
-//   - of the configurations of the first sandbox and the first instance of each container: every field.
+//   - all fields of the last status before the deletion count, except the state of a container that restarts again and
+//     again ("restarts N");
+//   - from earlier statuses, the phases, the states of each container and each condition count, each as a sequence without
+//     repeats. The number of intermediate states depends on timing, so these do not count: waiting before the first
+//     instance or between two, the exit of an instance that another one follows, how a failing pull alternates with its
+//     back-off, and another reason to be not ready before the pod terminates;
+//   - the type, reason, object and message of events count; their number and order do not;
+//   - the calls to the runtime that change something count, in their order for each container. The time at which exited
+//     instances and sandboxes are removed does not count, nor does the number of times that a probe runs;
+//   - all fields of the configurations of the first sandbox and the first instance of each container count.
 func factsOf(s *sighting) facts {
 	f := facts{sets: map[string][]string{}, sequences: map[string][]string{}}
 	hide := hider(s)
@@ -72,7 +73,7 @@ func factsOf(s *sighting) facts {
 var passing = regexp.MustCompile(`Statuses\[[^\]]*\]\.(state|lastState|containerID|ready|started|restartCount|user|image|imageID)\b|` +
 	`^conditions\[(Ready|ContainersReady|Initialized|AllContainersRestarting|PodReadyToStartContainers)\]|^phase`)
 
-// steps leaves out what is no step of its own.
+// steps leaves out states that do not count.
 func steps(kind string, all []string) (kept []string) {
 	for i, text := range all {
 		last := i == len(all)-1
@@ -164,7 +165,8 @@ func hider(s *sighting) func(string) string {
 	}
 }
 
-// flatten makes one line of each value in a JSON text. Elements of lists go by their name or path where they have one.
+// flatten returns one line for each value in a JSON text. Elements of lists are identified by their name or path if
+// they have one.
 func flatten(text string) (lines []string) {
 	var v any
 	if err := json.Unmarshal([]byte(text), &v); err != nil {

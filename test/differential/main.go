@@ -74,7 +74,7 @@ func differential(ctx context.Context, o options) error {
 	return known.judge(os.Stdout, found, len(seen[testbed.Nodelet]), o.only == "")
 }
 
-// runAgent lets one agent run the corpus.
+// runAgent runs the corpus with one agent.
 func runAgent(ctx context.Context, o options, agent testbed.AgentKind) (sightings, error) {
 	pods, err := readCorpus(o.corpus, o.only)
 	if err != nil {
@@ -86,7 +86,7 @@ func runAgent(ctx context.Context, o options, agent testbed.AgentKind) (sighting
 	}
 	defer os.RemoveAll(temp)
 	socket := filepath.Join(temp, "cri.sock")
-	if err := testbed.Down(ctx, o.name, io.Discard); err != nil { // what an interrupted run has left
+	if err := testbed.Down(ctx, o.name, io.Discard); err != nil { // from an interrupted run
 		return nil, err
 	}
 	tb, err := testbed.Up(ctx, testbed.Options{Name: o.name, NodeletBin: o.bin, AgentArgs: []string{"-v=4"}, Progress: os.Stderr,

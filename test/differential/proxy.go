@@ -16,7 +16,8 @@ import (
 type call struct {
 	// UID is the pod's, Container the container's name; empty for the sandbox.
 	UID, Container string
-	// Text is the call with what matters of it; Config the whole configuration of a sandbox or container, as JSON.
+	// Text is the call with the arguments that are compared. Config is the configuration of a sandbox or container as
+	// JSON.
 	Text, Config string
 }
 
@@ -26,7 +27,7 @@ type proxy struct {
 
 	mu    sync.Mutex
 	calls []call
-	// owner is who a container or sandbox ID belongs to; its Text is the attempt.
+	// owner has the pod and container of each container or sandbox ID; its Text is the attempt.
 	owner map[string]call
 }
 
@@ -52,8 +53,7 @@ func (p *proxy) handle(to *criproxy.Proxy, in grpc.ServerStream, method string, 
 
 const service = "/runtime.v1.RuntimeService/"
 
-// before writes down a call as it comes in. It returns what is to be known of its answer: a call whose UID is the
-// pod's.
+// before records a call. If the call creates something, it returns the call for after, with the pod's UID.
 func (p *proxy) before(method string, request []byte) *call {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -116,7 +116,7 @@ func configText(m proto.Message) string {
 	return string(b)
 }
 
-// after learns the ID of what was made. The first field of both answers is the ID.
+// after records the ID of a created sandbox or container: the first field of both responses.
 func (p *proxy) after(made *call, answer []byte) {
 	if made == nil {
 		return
@@ -130,7 +130,7 @@ func (p *proxy) after(made *call, answer []byte) {
 	}
 }
 
-// of are the calls for one pod.
+// of returns the calls for one pod.
 func (p *proxy) of(uid string) (all []call) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

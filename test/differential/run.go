@@ -26,13 +26,13 @@ import (
 
 const (
 	namespace = "default"
-	// podLimit is how long a pod may take to get where its annotation says, or to go.
+	// podLimit is how long a pod may take to reach the state in its annotation, and to be deleted.
 	podLimit = 90 * time.Second
 	// settle is how long a pod is watched after that.
 	settle = 3 * time.Second
 )
 
-// sighting is all that was observed of one pod.
+// sighting is everything that was observed about one pod.
 type sighting struct {
 	Until    string
 	Reached  bool
@@ -100,7 +100,7 @@ type run struct {
 	mu   sync.Mutex
 	seen sightings
 	gone map[string]bool
-	// moved is closed and replaced with each change.
+	// moved is closed, and replaced, at each change.
 	moved chan struct{}
 }
 
@@ -162,7 +162,7 @@ func (r *run) move() {
 	r.moved = make(chan struct{})
 }
 
-// wait waits until something is true of what was seen; false when the limit is over first.
+// wait waits until ok returns true. It reports whether that happened within the limit.
 func (r *run) wait(ctx context.Context, limit time.Duration, is func() bool) bool {
 	over := time.NewTimer(limit)
 	defer over.Stop()
@@ -232,7 +232,7 @@ func (r *run) things(ctx context.Context) error {
 	)
 }
 
-// one takes a pod through its life.
+// one creates a pod, waits for its state, and deletes it.
 func (r *run) one(ctx context.Context, pod *corev1.Pod) error {
 	pod = pod.DeepCopy()
 	s := &sighting{Until: pod.Annotations["until"]}
@@ -259,10 +259,10 @@ func (r *run) one(ctx context.Context, pod *corev1.Pod) error {
 		return err
 	}
 	if !r.wait(ctx, podLimit, func() bool { return r.gone[pod.Name] }) {
-		return fmt.Errorf("pod %s does not go", pod.Name)
+		return fmt.Errorf("pod %s was not deleted in time", pod.Name)
 	}
 	select {
-	case <-time.After(settle): // the last events come behind
+	case <-time.After(settle): // the last events arrive late
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -278,7 +278,7 @@ func (r *run) events(ctx context.Context, pod string) ([]corev1.Event, error) {
 	return list.Items, err
 }
 
-// awaitEvent asks now and then: events are not watched.
+// awaitEvent polls, because events are not watched.
 func (r *run) awaitEvent(ctx context.Context, pod, reason string) bool {
 	for range int(podLimit / time.Second) {
 		all, err := r.events(ctx, pod)
@@ -293,8 +293,8 @@ func (r *run) awaitEvent(ctx context.Context, pod, reason string) bool {
 	return false
 }
 
-// settled tells whether a pod is where its annotation says: in a phase, with a condition, with a container that waits
-// for a reason ("waiting REASON") or runs or waits again after a number of restarts ("restarts N").
+// settled reports whether a pod is in the state of its annotation: in a phase, with a condition, with a container
+// that waits for a reason ("waiting REASON") or runs or waits again after a number of restarts ("restarts N").
 func settled(until string, st *corev1.PodStatus) bool {
 	if string(st.Phase) == until {
 		return true

@@ -10,16 +10,16 @@ import (
 	"time"
 )
 
-// patience is how long a cluster gets for anything that it has to do.
+// patience limits every wait for a cluster.
 const patience = 3 * time.Minute
 
-// cluster is a cluster of kind.
+// cluster is a cluster that kind has created.
 type cluster struct {
 	l    *lab
 	name string
 }
 
-// create makes a cluster of an image and gives it a network. Its node is Ready then, and its DNS answers.
+// create creates a cluster with a node image and installs the network. It waits until the node is Ready and DNS works.
 func (l *lab) create(ctx context.Context, name, image string) (*cluster, error) {
 	c := &cluster{l, name}
 	err := step(fmt.Sprintf("kind create cluster --name %s --image %s", name, image), func() error {
@@ -33,7 +33,7 @@ func (l *lab) create(ctx context.Context, name, image string) (*cluster, error) 
 	if err != nil {
 		return c, errors.Join(err, c.show(ctx))
 	}
-	return c, step("the network, Flannel: the node turns Ready and CoreDNS comes", func() error {
+	return c, step("install Flannel, wait for the node and CoreDNS", func() error {
 		if err := c.apply(ctx, "flannel.yaml"); err != nil {
 			return err
 		}
@@ -44,7 +44,7 @@ func (l *lab) create(ctx context.Context, name, image string) (*cluster, error) 
 	})
 }
 
-// node is the name of the node that kind made.
+// node returns the name of the node that kind has created.
 func (c *cluster) node() string { return c.name + "-control-plane" }
 
 func (c *cluster) delete(ctx context.Context) error {
@@ -56,7 +56,7 @@ func (c *cluster) delete(ctx context.Context) error {
 	})
 }
 
-// nothing runs a command that must print nothing.
+// nothing runs a command and returns an error if it prints anything.
 func (l *lab) nothing(ctx context.Context, args ...string) error {
 	out, err := l.do(ctx, args...)
 	if err == nil && strings.TrimSpace(out) != "" {
@@ -65,7 +65,7 @@ func (l *lab) nothing(ctx context.Context, args ...string) error {
 	return err
 }
 
-// lay writes a file of this command where others read it.
+// lay writes an embedded file to a directory.
 func (l *lab) lay(name string) (string, error) {
 	text, err := files.ReadFile("files/" + name)
 	if err != nil {
@@ -75,7 +75,7 @@ func (l *lab) lay(name string) (string, error) {
 	return path, os.WriteFile(path, text, 0o644)
 }
 
-// kubectl asks the cluster and returns what kubectl prints.
+// kubectl runs kubectl and returns its output.
 func (c *cluster) kubectl(ctx context.Context, args ...string) (string, error) {
 	return c.l.do(ctx, append([]string{"kubectl", "--context", "kind-" + c.name}, args...)...)
 }
@@ -104,35 +104,35 @@ func (c *cluster) rolledOut(ctx context.Context, namespace string, objects ...st
 	return nil
 }
 
-// field is one field of an object, by a JSONPath.
+// field returns one field of an object by its JSONPath.
 func (c *cluster) field(ctx context.Context, path string, object ...string) (string, error) {
 	return c.kubectl(ctx, append([]string{"get", "-o", "jsonpath={" + path + "}"}, object...)...)
 }
 
-// expect compares one field of an object.
+// expect returns an error if a field of an object has another value.
 func (c *cluster) expect(ctx context.Context, want, path string, object ...string) error {
 	got, err := c.field(ctx, path, object...)
 	if err == nil && got != want {
-		err = fmt.Errorf("%s: %s is %q, want %q", strings.Join(object, "/"), path, got, want)
+		err = fmt.Errorf("%s: %s: got %q, want %q", strings.Join(object, "/"), path, got, want)
 	}
 	return err
 }
 
-// says compares what was found with what it must hold.
+// says returns an error if got does not contain want.
 func says(err error, what, got, want string) error {
 	if err == nil && !strings.Contains(got, want) {
-		err = fmt.Errorf("%s: %q, want %q", what, strings.TrimSpace(got), want)
+		err = fmt.Errorf("%s: got %q, want %q", what, strings.TrimSpace(got), want)
 	}
 	return err
 }
 
-// runBy makes sure that a node's agent says a version that holds want.
+// runBy returns an error if the version of a node's agent does not contain want.
 func (c *cluster) runBy(ctx context.Context, node, want string) error {
 	got, err := c.field(ctx, ".status.nodeInfo.kubeletVersion", "node", node)
 	return says(err, "the version of "+node+"'s agent", got, want)
 }
 
-// talk proves logs and exec of one pod behind a selector, and that it reaches the cluster's services by name.
+// talk tests logs and exec of a pod that selector selects, and that the pod reaches services by name.
 func (c *cluster) talk(ctx context.Context, app, logged string) error {
 	pod, err := c.field(ctx, ".items[0].metadata.name", "pods", "-l", "app="+app)
 	if err != nil {
@@ -152,7 +152,7 @@ func (c *cluster) talk(ctx context.Context, app, logged string) error {
 	})
 }
 
-// show gathers what tells why a cluster did not come up: the end of the node's console, and what its agent and runtime say.
+// show returns an error with the last lines of the node's console and of the logs of its agent and runtime.
 func (c *cluster) show(ctx context.Context) error {
 	var all strings.Builder
 	for _, args := range [][]string{

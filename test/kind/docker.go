@@ -19,18 +19,18 @@ import (
 )
 
 const (
-	// netns is the network namespace of the Docker daemon: its bridges and rules are no business of the machine.
+	// netns is the network namespace of the Docker daemon, so that its bridges and rules do not affect the machine.
 	netns = "nodelet-kind"
-	// cgroupParent is the cgroup of all containers, below each of the machine's hierarchies.
+	// cgroupParent is the parent of all containers' cgroups, in each hierarchy of the machine.
 	cgroupParent = "nodelet-kind"
-	// nodeImage is the node image with the kubelet in it, nodeletImage the one with nodelet.
+	// nodeImage is the node image with the kubelet, nodeletImage the one with nodelet.
 	nodeImage, nodeletImage = "nodelet.test/kind-node:kubelet", "nodelet.test/kind-node:nodelet"
 )
 
-// lab is where a run happens.
+// lab is the environment of one run.
 type lab struct {
-	dir   string // of this run: sockets, the daemon's data, the kubeconfig
-	parts string // kept: what images are made of
+	dir   string // for this run: sockets, the daemon's data, the kubeconfig
+	parts string // parts of images; kept after the run
 	cache *testbed.Cache
 	env   []string
 	// kubernetes is the version of the kubelet, and of the control plane.
@@ -69,7 +69,7 @@ func openLab(ctx context.Context) (*lab, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Docker finds its runtime in the run's own directory.
+	// Docker finds its runtime in the directory of this run.
 	path := strings.Join([]string{l.dir, filepath.Dir(docker), filepath.Join(filepath.Dir(docker), "../sbin"), filepath.Dir(containerd), kind, kubectl, os.Getenv("PATH")}, ":")
 	if err := os.Setenv("PATH", path); err != nil {
 		return nil, err
@@ -81,7 +81,7 @@ func openLab(ctx context.Context) (*lab, error) {
 func (l *lab) socket() string  { return filepath.Join(l.dir, "docker.sock") }
 func (l *lab) pidFile() string { return filepath.Join(l.dir, "docker.pid") }
 
-// run runs a program and returns what it wrote to its standard output.
+// run runs a program and returns its standard output.
 func run(ctx context.Context, name string, args ...string) (string, error) {
 	return output(exec.CommandContext(ctx, name, args...))
 }
@@ -96,7 +96,7 @@ func output(c *exec.Cmd) (string, error) {
 	return string(out), nil
 }
 
-// inside is a command in the daemon's network namespace, where the clusters' addresses are reached.
+// inside returns a command in the daemon's network namespace, where the addresses of the clusters are reachable.
 func (l *lab) inside(ctx context.Context, args ...string) *exec.Cmd {
 	c := exec.CommandContext(ctx, "nsenter", append([]string{"--net=/run/netns/" + netns, "--"}, args...)...)
 	c.Env = l.env
@@ -108,9 +108,9 @@ func (l *lab) do(ctx context.Context, args ...string) (string, error) {
 	return output(l.inside(ctx, args...))
 }
 
-// startDocker starts the daemon and hands it the node image.
+// startDocker starts the daemon and loads the node image.
 func (l *lab) startDocker(ctx context.Context, archive string) error {
-	return step("Docker in a network namespace of its own, with the node image", func() error {
+	return step("start Docker in a network namespace, load the node image", func() error {
 		if err := os.MkdirAll(l.dir, 0o711); err != nil {
 			return err
 		}
@@ -145,7 +145,7 @@ func (l *lab) startDocker(ctx context.Context, archive string) error {
 	})
 }
 
-// layRuntime puts Docker's container runtime in place: runc, and this program before it.
+// layRuntime installs Docker's container runtime: runc, called through this program.
 func (l *lab) layRuntime(ctx context.Context) error {
 	self, err := os.Executable()
 	if err != nil {
@@ -158,7 +158,7 @@ func (l *lab) layRuntime(ctx context.Context) error {
 	return errors.Join(os.Symlink(self, filepath.Join(l.dir, runtimeName)), os.Symlink(filepath.Join(runc, "runc"), filepath.Join(l.dir, "runc")))
 }
 
-// until asks again and again until there is no error.
+// until repeats do until it returns no error.
 func until(ctx context.Context, patience time.Duration, ask func() error) error {
 	deadline := time.Now().Add(patience)
 	for {
@@ -167,7 +167,7 @@ func until(ctx context.Context, patience time.Duration, ask func() error) error 
 			return nil
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("not within %s: %w", patience, err)
+			return fmt.Errorf("gave up after %s: %w", patience, err)
 		}
 		select {
 		case <-ctx.Done():
@@ -177,7 +177,7 @@ func until(ctx context.Context, patience time.Duration, ask func() error) error 
 	}
 }
 
-// clean takes everything down: containers, the daemon, its namespace, cgroups and files. It says what it can not.
+// clean removes everything: containers, the daemon, its namespace, cgroups and files. The error names what is left.
 func (l *lab) clean() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
@@ -188,11 +188,11 @@ func (l *lab) clean() error {
 			}
 		}
 		if err := unix.Kill(pid, unix.SIGTERM); err != nil {
-			return fmt.Errorf("end dockerd: %w", err)
+			return fmt.Errorf("terminate dockerd: %w", err)
 		}
 		if err := until(ctx, 30*time.Second, func() error {
 			if l.daemon() != 0 {
-				return errors.New("dockerd still runs")
+				return errors.New("dockerd is still running")
 			}
 			return nil
 		}); err != nil {
@@ -202,7 +202,7 @@ func (l *lab) clean() error {
 	return errors.Join(l.cleanNetwork(ctx), l.cleanFiles(ctx), testbed.RemoveCgroup("/"+cgroupParent, 5*time.Second))
 }
 
-// daemon is the process ID of the daemon of this directory, 0 if none runs.
+// daemon returns the process ID of the daemon of this directory, 0 if none is running.
 func (l *lab) daemon() int {
 	text, err := os.ReadFile(l.pidFile())
 	if err != nil {
@@ -225,7 +225,7 @@ func (l *lab) cleanNetwork(ctx context.Context) error {
 	}
 	pids, err := run(ctx, "ip", "netns", "pids", netns)
 	if err == nil && strings.TrimSpace(pids) != "" {
-		err = fmt.Errorf("processes are left in the network namespace %s: %s", netns, strings.Fields(pids))
+		err = fmt.Errorf("processes still run in the network namespace %s: %s", netns, strings.Fields(pids))
 	}
 	if err != nil {
 		return err

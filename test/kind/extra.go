@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// extra is the name of the machine that kind knows nothing of.
+// extra is the name of the additional node, which kind does not manage.
 const extra = "extra"
 
-// extraNode lets a machine with nodelet join a cluster whose own node runs the kubelet, work there, and leave again.
+// extraNode tests that a machine with nodelet joins a cluster whose own node runs the kubelet, runs pods, and leaves.
 func (l *lab) extraNode(ctx context.Context, deb string) error {
 	c, err := l.create(ctx, "host", nodeImage)
 	if err != nil {
@@ -43,8 +43,8 @@ func (l *lab) extraNode(ctx context.Context, deb string) error {
 	return c.delete(ctx)
 }
 
-// startMachine boots a Debian with containerd on the network of kind's nodes. That it is a container spares a real machine; kind
-// does not know it, and the kubelet in its image is not started.
+// startMachine boots Debian with containerd on the network of kind's nodes. It is a container instead of a real
+// machine. kind does not manage it, and the kubelet in its image is not started.
 func (l *lab) startMachine(ctx context.Context, deb string) error {
 	if _, err := l.do(ctx, "docker", "run", "-d", "-t", "--name", extra, "--hostname", extra, "--network", "kind", "--privileged",
 		"--cgroupns=private", "--tmpfs", "/tmp", "--tmpfs", "/run", "--volume", "/var", nodeImage); err != nil {
@@ -62,7 +62,7 @@ func (l *lab) startMachine(ctx context.Context, deb string) error {
 			return err
 		}
 	}
-	// A container has no right to a lower OOM score than its own.
+	// A container may not lower its OOM score.
 	_, err = l.onMachine(ctx, `rm /usr/bin/kubelet && dpkg -i /root/nodelet.deb && mkdir -p /etc/systemd/system/nodelet.service.d &&
 		printf '[Service]\nOOMScoreAdjust=0\n' > /etc/systemd/system/nodelet.service.d/container.conf && systemctl daemon-reload`)
 	return err
@@ -72,7 +72,8 @@ func (l *lab) onMachine(ctx context.Context, script string) (string, error) {
 	return l.do(ctx, "docker", "exec", extra, "sh", "-euc", script)
 }
 
-// join runs the documented script. The machine reaches the cluster where kind's other nodes do, not at the published port.
+// join runs the documented script. The machine reaches the API server at its internal address, not at the published
+// port.
 func (c *cluster) join(ctx context.Context) error {
 	token, err := c.l.do(ctx, "docker", "exec", c.node(), "kubeadm", "token", "create", "--ttl=10m")
 	if err != nil {
@@ -104,7 +105,7 @@ func (c *cluster) join(ctx context.Context) error {
 		c.expect(ctx, "only", `.spec.taints[?(@.key=="example.org/edge")].value`, "node", extra))
 }
 
-// work runs pods on the extra node.
+// work tests pods on the additional node.
 func (c *cluster) work(ctx context.Context) error {
 	if err := c.apply(ctx, "edge.yaml"); err != nil {
 		return err
@@ -128,7 +129,7 @@ func (c *cluster) drain(ctx context.Context) error {
 	return c.sandboxes(ctx, "everywhere", "flannel", "kube-proxy")
 }
 
-// leave deletes the Node: what belongs to every node ends too, since its pods are deleted with it.
+// leave deletes the Node. Its pods are deleted with it, also those of DaemonSets.
 func (c *cluster) leave(ctx context.Context) error {
 	if _, err := c.kubectl(ctx, "delete", "node", extra); err != nil {
 		return err
@@ -141,7 +142,7 @@ func (c *cluster) leave(ctx context.Context) error {
 	}
 	left, err := c.l.onMachine(ctx, "ls -A /var/lib/kubelet/pods /var/log/pods; findmnt -rno TARGET | grep ^/var/lib/kubelet || true")
 	if err == nil && strings.TrimSpace(left) != "/var/lib/kubelet/pods:\n\n/var/log/pods:" {
-		err = fmt.Errorf("left on the machine: %s", left)
+		err = fmt.Errorf("the machine still has: %s", left)
 	}
 	if err != nil {
 		return err
@@ -149,12 +150,12 @@ func (c *cluster) leave(ctx context.Context) error {
 	return c.expect(ctx, c.node(), ".items[*].metadata.name", "nodes")
 }
 
-// sandboxes waits until the extra node's runtime has sandboxes of these apps alone.
+// sandboxes waits until the runtime of the additional node has the sandboxes of these apps only.
 func (c *cluster) sandboxes(ctx context.Context, apps ...string) error {
 	return until(ctx, patience, func() error {
 		out, err := c.l.onMachine(ctx, `crictl pods -o json | jq -r '[.items[].metadata.name | sub("-[a-z0-9]*$"; "")] | sort | join(" ")'`)
 		if err == nil && strings.TrimSpace(out) != strings.Join(apps, " ") {
-			err = fmt.Errorf("pods on the machine: %q, want %v", strings.TrimSpace(out), apps)
+			err = fmt.Errorf("pods on the machine: got %q, want %v", strings.TrimSpace(out), apps)
 		}
 		return err
 	})

@@ -15,15 +15,15 @@ import (
 	"github.com/nodelet/nodelet/test/testbed"
 )
 
-// nodeRevision names the node image's content: another one builds it anew.
+// nodeRevision names the content of the node image. Change it to rebuild the image.
 const nodeRevision = "r1"
 
-// debianOfNode is what kind's own image installs, as far as a node without NFS and iSCSI needs it.
+// debianOfNode are the packages of kind's own image that a node without NFS and iSCSI needs.
 const debianOfNode = "systemd,dbus,conntrack,iptables,nftables,iproute2,ethtool,util-linux,mount,kmod,libseccomp2,e2fsprogs," +
 	"bash,ca-certificates,curl,jq,procps"
 
-// furnish does in the image's root what kind's Dockerfile does, with two changes: containerd and its containers get no lower
-// OOM score than what starts them, since that needs a capability that not every machine has to give.
+// furnish does in the image's root what kind's Dockerfile does, except that it does not lower the OOM score of
+// containerd and its containers: that needs a capability which not every machine can give.
 const furnish = `
 for dir in lib/systemd/system/multi-user.target.wants etc/systemd/system/*.wants lib/systemd/system/local-fs.target.wants \
   lib/systemd/system/basic.target.wants; do rm -f $dir/*; done
@@ -42,7 +42,7 @@ chroot . ctr oci spec | jq '.hooks.createContainer += [{"path": "/kind/bin/mount
 mkdir -p etc/kubernetes/manifests
 `
 
-// nodeImage builds kind's node image with the kubelet, if it is missing, and returns it as an archive of its root.
+// nodeImage returns an archive of the root of kind's node image with the kubelet. It builds the image if it is missing.
 func (l *lab) nodeImage(ctx context.Context) (string, error) {
 	archive := filepath.Join(l.parts, "node-"+nodeRevision+"-"+l.kubernetes+".tar")
 	if _, err := os.Stat(archive); err == nil {
@@ -72,7 +72,7 @@ func (l *lab) nodeImage(ctx context.Context) (string, error) {
 		return "", err
 	}
 	if err := l.preload(ctx, root, images); err != nil {
-		return "", fmt.Errorf("put images into the node image: %w", err)
+		return "", fmt.Errorf("add images to the node image: %w", err)
 	}
 	if _, err := run(ctx, "tar", "-C", root, "--one-file-system", "--xattrs", "-cf", archive+".new", "."); err != nil {
 		return "", err
@@ -80,7 +80,7 @@ func (l *lab) nodeImage(ctx context.Context) (string, error) {
 	return archive, os.Rename(archive+".new", archive)
 }
 
-// images are the archives of all images that the clusters' pods need.
+// images returns the archives of all images that the pods of the clusters need.
 func (l *lab) images(ctx context.Context) ([]string, error) {
 	cluster, err := l.cache.ClusterImages(ctx)
 	if err != nil {
@@ -94,7 +94,7 @@ func (l *lab) images(ctx context.Context) ([]string, error) {
 	return slices.Concat(cluster, addons, plain), err
 }
 
-// debian fetches the distribution below the node.
+// debian installs the distribution into the image's root.
 func (l *lab) debian(ctx context.Context) (string, error) {
 	dir := filepath.Join(l.parts, "debian-"+nodeRevision)
 	if _, err := os.Stat(dir); err == nil {
@@ -114,7 +114,7 @@ func (l *lab) debian(ctx context.Context) (string, error) {
 	return dir, os.Rename(next, dir)
 }
 
-// fill puts the programs and kind's files into the node image's root.
+// fill copies the programs and kind's files into the image's root.
 func (l *lab) fill(ctx context.Context, root string) error {
 	from, err := l.cache.ModuleSource(ctx, "kind")
 	if err != nil {
@@ -126,7 +126,7 @@ func (l *lab) fill(ctx context.Context, root string) error {
 	}
 	for _, p := range []struct {
 		module, into string
-		programs     []string // all, if none is named
+		programs     []string // empty: all
 	}{
 		{"containerd", "usr/local/bin", nil}, {"runc", "usr/local/sbin", nil}, {"cri-tools", "usr/local/bin", []string{"crictl"}},
 		{"cni", "opt/cni/bin", nil}, {"kubernetes", "usr/bin", []string{"kubelet", "kubeadm", "kubectl"}},
@@ -162,7 +162,8 @@ func copyPrograms(ctx context.Context, from, into string, names []string) error 
 	return nil
 }
 
-// preload unpacks images into the containerd of the node image's root, by a containerd that runs here for that long.
+// preload unpacks images into the data of the image's containerd, with a containerd that runs on this machine
+// meanwhile.
 func (l *lab) preload(ctx context.Context, root string, images []string) error {
 	bin, err := l.cache.Programs(ctx, "containerd")
 	if err != nil {
@@ -182,7 +183,7 @@ disabled_plugins = ["io.containerd.grpc.v1.cri", "io.containerd.cri.v1.images", 
 	}
 	c := exec.CommandContext(ctx, filepath.Join(bin, "containerd"), "--config", config, "--root", filepath.Join(root, "var/lib/containerd"),
 		"--state", filepath.Join(state, "state"), "--address", socket, "--log-level", "error")
-	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // an interrupt at the terminal is answered by ending it below
+	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // an interrupt at the terminal must not reach it: it is terminated below
 	c.Cancel = func() error { return c.Process.Signal(syscall.SIGTERM) }
 	var log strings.Builder
 	c.Stdout, c.Stderr = &log, &log
@@ -210,14 +211,14 @@ disabled_plugins = ["io.containerd.grpc.v1.cri", "io.containerd.cri.v1.images", 
 	return noMounts(root)
 }
 
-// noMounts makes sure that nothing below a directory is a mount: what is below it will be packed, and removed.
+// noMounts returns an error if anything is mounted below a directory, which will be packed and removed.
 func noMounts(dir string) error {
 	text, err := os.ReadFile("/proc/self/mounts")
 	if err != nil {
 		return err
 	}
 	if strings.Contains(string(text), " "+dir+"/") {
-		return errors.New("mounts are left below " + dir)
+		return errors.New("there are still mounts below " + dir)
 	}
 	return nil
 }

@@ -7,16 +7,16 @@ import (
 	"path/filepath"
 )
 
-// nodeletInside makes a cluster whose node image has nodelet in the kubelet's place.
+// nodeletInside tests a cluster whose node image has nodelet in place of the kubelet.
 func (l *lab) nodeletInside(ctx context.Context, nodelet string) error {
-	if err := step("the node image with nodelet at /usr/bin/kubelet", func() error { return l.buildImage(ctx, nodelet) }); err != nil {
+	if err := step("build the node image with nodelet at /usr/bin/kubelet", func() error { return l.buildImage(ctx, nodelet) }); err != nil {
 		return err
 	}
 	c, err := l.create(ctx, "inside", nodeletImage)
 	if err != nil {
 		return err
 	}
-	err = step("its node is nodelet's: static control plane, a Deployment; logs, exec, services", func() error {
+	err = step("check the static control plane, a Deployment, logs, exec and services", func() error {
 		if err := c.runBy(ctx, c.node(), "+nodelet."); err != nil {
 			return err
 		}
@@ -38,7 +38,7 @@ func (l *lab) nodeletInside(ctx context.Context, nodelet string) error {
 	return c.delete(ctx)
 }
 
-// buildImage lays nodelet over the node image, as anybody can over an image of kind's.
+// buildImage adds nodelet to the node image, as docs/kind.md describes.
 func (l *lab) buildImage(ctx context.Context, nodelet string) error {
 	dir := filepath.Join(l.dir, "build")
 	if err := os.MkdirAll(dir, 0o755); err != nil {

@@ -1,9 +1,11 @@
-// Command kind proves nodelet in clusters that kind makes: as a node that joins one from outside, and as the kubelet of the node image.
+// Command kind tests nodelet in clusters that kind creates: as an additional node, and as the kubelet of the node
+// image.
 //
-// It owns a Docker daemon in a network namespace of its own, and what it is built from, which stays in the user's cache. It
-// touches nothing else of the machine but Debian packages that it needs; no registry is asked: the node image is built here, of
-// Debian, of the files that kind's module carries and of built programs. `make kind` calls it. When it ends, also by a failure or
-// a signal, it takes everything down; what a crash leaves the next run takes down first.
+// It owns a Docker daemon in a network namespace of its own, and the parts of the node image, which stay in the
+// user's cache. It changes nothing else on the machine, except that it installs the Debian packages that it needs. It
+// pulls from no registry: it builds the node image from Debian, from the files in kind's module and from built
+// programs. `make kind` calls it. It removes everything when it ends, also after a failure or a signal. After a
+// crash, the next run removes what is left.
 package main
 
 import (
@@ -26,20 +28,20 @@ func main() {
 		fmt.Fprintln(os.Stderr, actAsRuntime(os.Args[1:]))
 		os.Exit(1)
 	}
-	nodelet := flag.String("nodelet", "bin/nodelet", "the program to prove")
-	deb := flag.String("deb", "bin/nodelet.deb", "its Debian package")
-	down := flag.Bool("down", false, "only take down what an interrupted run has left")
-	only := flag.String("only", "", "a part to prove alone: extra (a node beside kind's), inside (nodelet in the node image)")
-	keep := flag.Bool("keep", false, "after a failure leave everything as it is, to look at")
+	nodelet := flag.String("nodelet", "bin/nodelet", "the program to test")
+	deb := flag.String("deb", "bin/nodelet.deb", "the Debian package to test")
+	down := flag.Bool("down", false, "only remove what an interrupted run has left")
+	only := flag.String("only", "", "test only one part: extra (an additional node), inside (nodelet in the node image)")
+	keep := flag.Bool("keep", false, "after a failure, leave everything running for inspection")
 	flag.Parse()
-	if err := prove(*nodelet, *deb, *only, *down, *keep); err != nil {
+	if err := run(*nodelet, *deb, *only, *down, *keep); err != nil {
 		fmt.Println("FAIL:", err)
 		os.Exit(1)
 	}
 	fmt.Println("PASS")
 }
 
-func prove(nodelet, deb, only string, down, keep bool) (err error) {
+func run(nodelet, deb, only string, down, keep bool) (err error) {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	l, err := openLab(ctx)
@@ -47,7 +49,7 @@ func prove(nodelet, deb, only string, down, keep bool) (err error) {
 		return err
 	}
 	if err := l.clean(); err != nil {
-		return fmt.Errorf("take down what an earlier run left: %w", err)
+		return fmt.Errorf("remove what an earlier run left: %w", err)
 	}
 	if down {
 		return nil
@@ -58,14 +60,14 @@ func prove(nodelet, deb, only string, down, keep bool) (err error) {
 	}
 	defer func() {
 		if err != nil && keep {
-			fmt.Println("left as it is; take it down by: go run ./test/kind -down")
+			fmt.Println("left everything running; remove it with: go run ./test/kind -down")
 			return
 		}
 		began := time.Now()
 		if e := l.clean(); e != nil && err == nil {
-			err = fmt.Errorf("take everything down: %w", e)
+			err = fmt.Errorf("remove everything: %w", e)
 		}
-		said("everything is down, nothing is left", began)
+		report("removed everything", began)
 	}()
 	if err := l.startDocker(ctx, archive); err != nil {
 		return err
@@ -81,17 +83,17 @@ func prove(nodelet, deb, only string, down, keep bool) (err error) {
 	return l.nodeletInside(ctx, nodelet)
 }
 
-// step does one thing and says so.
+// step runs do and prints the result.
 func step(what string, do func() error) error {
 	began := time.Now()
 	fmt.Printf("--- %s\n", what)
 	if err := do(); err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
-	said(what, began)
+	report(what, began)
 	return nil
 }
 
-func said(what string, began time.Time) {
+func report(what string, began time.Time) {
 	fmt.Printf("ok  %s (%.1fs)\n", what, time.Since(began).Seconds())
 }

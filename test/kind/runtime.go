@@ -11,22 +11,22 @@ import (
 	"syscall"
 )
 
-// runtimeName is what this program is called when Docker calls it as its container runtime.
+// runtimeName is the name by which Docker calls this program as its container runtime.
 const runtimeName = "runc-without-resource"
 
-// missingCapability is what Docker gives a privileged container even where nobody has it to give.
+// missingCapability is a capability that Docker requests for privileged containers, also on machines that lack it.
 const missingCapability = "CAP_SYS_RESOURCE"
 
-// actAsRuntime takes the missing capability out of what Docker asks for and becomes runc. It returns only if that fails.
+// actAsRuntime removes the missing capability from the request and executes runc. It returns only if that fails.
 func actAsRuntime(args []string) error {
 	if err := shedCapability(args); err != nil {
 		return err
 	}
 	runc := filepath.Join(filepath.Dir(os.Args[0]), "runc")
-	return fmt.Errorf("become %s: %w", runc, syscall.Exec(runc, append([]string{runc}, args...), os.Environ()))
+	return fmt.Errorf("execute %s: %w", runc, syscall.Exec(runc, append([]string{runc}, args...), os.Environ()))
 }
 
-// shedCapability rewrites the file of the process that a call of runc starts, if it starts one.
+// shedCapability removes the capability from the process that a call of runc starts, if it starts one.
 func shedCapability(args []string) error {
 	switch {
 	case slices.Contains(args, "create") || slices.Contains(args, "run"):
@@ -42,7 +42,7 @@ func shedCapability(args []string) error {
 	return nil
 }
 
-// option is the value that follows one of the names.
+// option returns the argument that follows one of the names.
 func option(args []string, names ...string) string {
 	for i, a := range args[:max(0, len(args)-1)] {
 		if slices.Contains(names, a) {
@@ -52,7 +52,7 @@ func option(args []string, names ...string) string {
 	return ""
 }
 
-// rewrite takes the missing capability out of a process within a JSON file. Numbers stay as they are written.
+// rewrite removes the missing capability from a process in a JSON file. It keeps numbers as they are written.
 func rewrite(file string, find func(map[string]any) map[string]any) error {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -66,7 +66,7 @@ func rewrite(file string, find func(map[string]any) map[string]any) error {
 	}
 	process := find(doc)
 	if process == nil {
-		return errors.New(file + " names no process")
+		return errors.New(file + " describes no process")
 	}
 	sets, _ := process["capabilities"].(map[string]any)
 	for name, set := range sets {
