@@ -92,7 +92,8 @@ func (c *chaos) takeAway(pod *corev1.Pod) {
 
 // inject makes some calls fail, hang or lose their answer.
 func (c *chaos) inject() {
-	verbs := []string{"", "RunPodSandbox", "CreateContainer", "StartContainer", "StopContainer", "StopPodSandbox", "ContainerStatus"}
+	verbs := []string{"", "RunPodSandbox", "CreateContainer", "StartContainer", "StopContainer", "StopPodSandbox",
+		"ContainerStatus"}
 	f := &fake.Fault{Verb: verbs[c.IntN(len(verbs))], Times: 1 + c.IntN(3)}
 	switch c.IntN(4) {
 	case 0:

@@ -73,23 +73,24 @@ func fullPod() *corev1.Pod {
 // TestKilledWhileStarting checks that the next run of the agent completes a start after a kill at any call, and that
 // nothing is created twice or lost.
 func TestKilledWhileStarting(t *testing.T) {
-	atEachCall(t, []string{"RunPodSandbox", "CreateContainer", "StartContainer"}, func(t *testing.T, w *world, die func()) {
-		w.runtime.Script("setup", fake.Script{RunsFor: time.Second})
-		w.begin()
-		pod := fullPod()
-		w.run(pod)
-		die()
-		w.begin()
-		w.sleep(2 * time.Minute)
-		w.checkRunning("web/proxy#0", "web/app#0")
-		w.checkOnce()
-		if st := w.status(pod); st.Phase != corev1.PodRunning || !ready(st) || containerStatus(st, "app").RestartCount != 0 {
-			t.Errorf("status: %+v", st)
-		}
-		w.delete(pod, 5*time.Second)
-		w.sleep(time.Minute)
-		w.checkNothingLeft()
-	})
+	atEachCall(t, []string{"RunPodSandbox", "CreateContainer", "StartContainer"},
+		func(t *testing.T, w *world, die func()) {
+			w.runtime.Script("setup", fake.Script{RunsFor: time.Second})
+			w.begin()
+			pod := fullPod()
+			w.run(pod)
+			die()
+			w.begin()
+			w.sleep(2 * time.Minute)
+			w.checkRunning("web/proxy#0", "web/app#0")
+			w.checkOnce()
+			if st := w.status(pod); st.Phase != corev1.PodRunning || !ready(st) || containerStatus(st, "app").RestartCount != 0 {
+				t.Errorf("status: %+v", st)
+			}
+			w.delete(pod, 5*time.Second)
+			w.sleep(time.Minute)
+			w.checkNothingLeft()
+		})
 }
 
 // checkOnce checks that there is one sandbox and one instance of each container, all with attempt 0.
@@ -239,7 +240,8 @@ func TestRestartOfTheAgent(t *testing.T) {
 					t.Errorf("calls after the restart: got %q, want none", acts)
 				}
 				after := w.status(pod)
-				if !ready(after) || !amnesia && !after.StartTime.Equal(before.StartTime) || !slices.Equal(after.PodIPs, before.PodIPs) {
+				if !ready(after) || !amnesia && !after.StartTime.Equal(before.StartTime) ||
+					!slices.Equal(after.PodIPs, before.PodIPs) {
 					t.Errorf("status: got %+v\nwant %+v", after, before)
 				}
 			})

@@ -25,8 +25,12 @@ func (w *world) checkpointPath() string { return w.path("device-plugins/kubelet_
 // give writes a checkpoint in which the pod has a device, as an earlier run of the agent does.
 func (w *world) give(pod *corev1.Pod) {
 	w.t.Helper()
-	text, err := checkpoint.Marshal([]checkpoint.PodDevicesEntry{{PodUID: string(pod.UID), ContainerName: "app", ResourceName: deviceName,
-		DeviceIDs: checkpoint.DevicesPerNUMA{checkpoint.WithoutNUMA: {"d1"}}}}, map[string][]string{deviceName: {"d1"}})
+	text, err := checkpoint.Marshal([]checkpoint.PodDevicesEntry{{
+		PodUID:        string(pod.UID),
+		ContainerName: "app",
+		ResourceName:  deviceName,
+		DeviceIDs:     checkpoint.DevicesPerNUMA{checkpoint.WithoutNUMA: {"d1"}},
+	}}, map[string][]string{deviceName: {"d1"}})
 	if err == nil {
 		err = os.MkdirAll(filepath.Dir(w.checkpointPath()), 0o750)
 	}
@@ -52,7 +56,8 @@ func TestDevicesWithoutPlugin(t *testing.T) {
 		w.sleep(time.Second)
 		w.checkRunning()
 		waiting := containerStatus(w.status(has), "app").State.Waiting
-		if waiting == nil || waiting.Reason != "CreateContainerConfigError" || !strings.Contains(waiting.Message, "has not registered since") {
+		if waiting == nil || waiting.Reason != "CreateContainerConfigError" ||
+			!strings.Contains(waiting.Message, "has not registered since") {
 			t.Errorf("the pod that has its device waits for %+v", waiting)
 		}
 		st := w.status(wants)

@@ -15,70 +15,81 @@ import (
 func withJudge(pod *corev1.Pod) {
 	judge := container("judge")
 	judge.RestartPolicy = ptr(corev1.ContainerRestartPolicyNever)
-	judge.RestartPolicyRules = []corev1.ContainerRestartRule{{Action: corev1.ContainerRestartRuleActionRestartAllContainers,
-		ExitCodes: &corev1.ContainerRestartRuleOnExitCodes{Operator: corev1.ContainerRestartRuleOnExitCodesOpIn, Values: []int32{42}}}}
+	judge.RestartPolicyRules = []corev1.ContainerRestartRule{{
+		Action: corev1.ContainerRestartRuleActionRestartAllContainers,
+		ExitCodes: &corev1.ContainerRestartRuleOnExitCodes{
+			Operator: corev1.ContainerRestartRuleOnExitCodesOpIn,
+			Values:   []int32{42},
+		},
+	}}
 	pod.Spec.Containers = append(pod.Spec.Containers, judge)
 }
 
 // exit makes the running instance of a container exit.
 func (w *world) exit(name string, code int32) {
 	all := w.runtime.Containers()
-	i := slices.IndexFunc(all, func(c *runtimeapi.ContainerStatus) bool { return c.State == running && c.Metadata.Name == name })
+	i := slices.IndexFunc(all,
+		func(c *runtimeapi.ContainerStatus) bool { return c.State == running && c.Metadata.Name == name })
 	w.runtime.ExitContainer(all[i].Id, code, "")
 }
 
 // TestKilledWhileRestartingAll checks that the next run of the agent completes a restart of all containers after a kill
 // at any call, although the API server does not know of it: each container restarts once, the init container first.
 func TestKilledWhileRestartingAll(t *testing.T) {
-	atEachCall(t, []string{"RemoveContainer", "CreateContainer", "StartContainer"}, func(t *testing.T, w *world, die func()) {
-		w.runtime.Script("setup", fake.Script{RunsFor: time.Second})
-		w.begin()
-		pod := apiPod("web", withInit("setup"), withSidecar("proxy"), withJudge, withRestart(corev1.RestartPolicyNever))
-		w.run(pod)
-		w.sleep(time.Minute)
-		w.publish(w.agent)
-		w.amnesia = true
-		w.exit("judge", 42)
-		die()
-		w.amnesia = false
-		w.begin()
-		w.sleep(2 * time.Minute)
-		if got := w.running(); len(got) == 0 || got[0] != "web/proxy#1" || !slices.Equal(slices.Sorted(slices.Values(got)),
-			[]string{"web/app#1", "web/judge#1", "web/proxy#1"}) {
-			t.Errorf("running: %v", got)
-		}
-		st := w.status(pod)
-		if !ready(st) || st.Phase != corev1.PodRunning || containerStatus(st, "setup").RestartCount != 1 {
-			t.Errorf("status: %+v", st)
-		}
-		w.delete(pod, 5*time.Second)
-		w.sleep(time.Minute)
-		w.checkNothingLeft()
-	})
+	atEachCall(t, []string{"RemoveContainer", "CreateContainer", "StartContainer"},
+		func(t *testing.T, w *world, die func()) {
+			w.runtime.Script("setup", fake.Script{RunsFor: time.Second})
+			w.begin()
+			pod := apiPod("web", withInit("setup"), withSidecar("proxy"), withJudge, withRestart(corev1.RestartPolicyNever))
+			w.run(pod)
+			w.sleep(time.Minute)
+			w.publish(w.agent)
+			w.amnesia = true
+			w.exit("judge", 42)
+			die()
+			w.amnesia = false
+			w.begin()
+			w.sleep(2 * time.Minute)
+			if got := w.running(); len(got) == 0 || got[0] != "web/proxy#1" || !slices.Equal(slices.Sorted(slices.Values(got)),
+				[]string{"web/app#1", "web/judge#1", "web/proxy#1"}) {
+				t.Errorf("running: %v", got)
+			}
+			st := w.status(pod)
+			if !ready(st) || st.Phase != corev1.PodRunning || containerStatus(st, "setup").RestartCount != 1 {
+				t.Errorf("status: %+v", st)
+			}
+			w.delete(pod, 5*time.Second)
+			w.sleep(time.Minute)
+			w.checkNothingLeft()
+		})
 }
 
 // TestKilledWhileResizingWithRestart checks that, after a kill at any call of a resize that needs a new instance, the
 // next run of the agent creates one instance, and no second.
 func TestKilledWhileResizingWithRestart(t *testing.T) {
-	atEachCall(t, []string{"StopContainer", "CreateContainer", "StartContainer"}, func(t *testing.T, w *world, die func()) {
-		w.begin()
-		pod := apiPod("web", wants("1", "1Gi"), func(pod *corev1.Pod) {
-			pod.Spec.Containers[0].ResizePolicy = []corev1.ContainerResizePolicy{{ResourceName: "memory", RestartPolicy: corev1.RestartContainer}}
+	atEachCall(t, []string{"StopContainer", "CreateContainer", "StartContainer"},
+		func(t *testing.T, w *world, die func()) {
+			w.begin()
+			pod := apiPod("web", wants("1", "1Gi"), func(pod *corev1.Pod) {
+				pod.Spec.Containers[0].ResizePolicy = []corev1.ContainerResizePolicy{{
+					ResourceName:  "memory",
+					RestartPolicy: corev1.RestartContainer,
+				}}
+			})
+			w.run(pod)
+			w.sleep(time.Minute)
+			w.publish(w.agent)
+			w.setResources(pod, "2", "2Gi")
+			die()
+			w.begin()
+			w.sleep(2 * time.Minute)
+			w.checkRunning("web/app#1")
+			w.checkSize(pod, 2000, "2Gi")
+			if st := w.status(pod); !ready(st) || containerStatus(st, "app").RestartCount != 1 {
+				t.Errorf("status: %+v", st)
+			}
+			w.restart()
+			w.sleep(time.Minute)
+			w.checkRunning("web/app#1")
 		})
-		w.run(pod)
-		w.sleep(time.Minute)
-		w.publish(w.agent)
-		w.setResources(pod, "2", "2Gi")
-		die()
-		w.begin()
-		w.sleep(2 * time.Minute)
-		w.checkRunning("web/app#1")
-		w.checkSize(pod, 2000, "2Gi")
-		if st := w.status(pod); !ready(st) || containerStatus(st, "app").RestartCount != 1 {
-			t.Errorf("status: %+v", st)
-		}
-		w.restart()
-		w.sleep(time.Minute)
-		w.checkRunning("web/app#1")
-	})
 }

@@ -83,7 +83,8 @@ func TestLogTail(t *testing.T) {
 
 // FuzzLogTail: whatever a log holds, its end is short, and the last line is heard.
 func FuzzLogTail(f *testing.F) {
-	for _, seed := range []string{"", "\n", "2000-01-01T00:00:00Z stderr F text\n", "a b P c", "a b P:F c\nd e F f\n", strings.Repeat("\xff ", 5000)} {
+	for _, seed := range []string{"", "\n", "2000-01-01T00:00:00Z stderr F text\n", "a b P c", "a b P:F c\nd e F f\n",
+		strings.Repeat("\xff ", 5000)} {
 		f.Add(seed)
 	}
 	path := filepath.Join(f.TempDir(), "log")
@@ -92,7 +93,8 @@ func FuzzLogTail(f *testing.F) {
 			t.Fatal(err)
 		}
 		got := logTail(path)
-		if len(got) > maxTerminationLog || strings.Count(got, "\n") > maxTerminationLines || !strings.HasSuffix(got, "the last words\n") {
+		if len(got) > maxTerminationLog || strings.Count(got, "\n") > maxTerminationLines ||
+			!strings.HasSuffix(got, "the last words\n") {
 			t.Errorf("%d bytes: %q", len(got), got)
 		}
 	})
@@ -120,8 +122,16 @@ func TestMessage(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			f := newRuntimeFacts()
 			made := spec.ContainerFacts{TerminationMessagePath: "/end", TerminationMessagePolicy: c.policy}
-			ctr := cri.Container{ContainerStatus: &runtimeapi.ContainerStatus{Id: "id", ExitCode: c.code, Message: c.runtime, LogPath: log,
-				Mounts: []*runtimeapi.Mount{{ContainerPath: "/etc/hosts", HostPath: log}, {ContainerPath: "/end", HostPath: c.file}}}}
+			ctr := cri.Container{ContainerStatus: &runtimeapi.ContainerStatus{
+				Id:       "id",
+				ExitCode: c.code,
+				Message:  c.runtime,
+				LogPath:  log,
+				Mounts: []*runtimeapi.Mount{
+					{ContainerPath: "/etc/hosts", HostPath: log},
+					{ContainerPath: "/end", HostPath: c.file},
+				},
+			}}
 			for range 2 {
 				if got := f.message(ctr, made); got != c.want {
 					t.Errorf("%q, want %q", got, c.want)

@@ -96,7 +96,8 @@ func TestPodAPIRefuses(t *testing.T) {
 		}{
 			{"nothing", "app", false, http.StatusNotFound, "nothing"},
 			{"web", "other", false, http.StatusNotFound, `container "other" not found in pod "web"`},
-			{"web", "absent", false, http.StatusBadRequest, `container "absent" in pod "web" is waiting to start: ErrImageNeverPull`},
+			{"web", "absent", false, http.StatusBadRequest,
+				`container "absent" in pod "web" is waiting to start: ErrImageNeverPull`},
 			{"web", "app", true, http.StatusBadRequest, `previous terminated container "app" in pod "web" not found`},
 			{"web", "app", false, http.StatusBadRequest, "unable to retrieve container logs"}, // nothing has written one yet
 		} {
@@ -104,7 +105,8 @@ func TestPodAPIRefuses(t *testing.T) {
 			err := w.podAPI().Logs(t.Context(), server.Container{Namespace: "default", Pod: c.pod, Name: c.name},
 				&corev1.PodLogOptions{Previous: c.previous}, &out, &out)
 			var reported *server.Error
-			if !errors.As(err, &reported) || reported.Code != c.code || !strings.Contains(reported.Text, c.says) || out.Len() > 0 {
+			if !errors.As(err, &reported) || reported.Code != c.code || !strings.Contains(reported.Text, c.says) ||
+				out.Len() > 0 {
 				t.Errorf("%s/%s: %v, %q", c.pod, c.name, err, out.String())
 			}
 		}
@@ -117,7 +119,8 @@ func TestPodAPILists(t *testing.T) {
 		w.run(apiPod("web", func(pod *corev1.Pod) { pod.Spec.RestartPolicy = corev1.RestartPolicyNever }))
 		synctest.Wait()
 		all, err := w.podAPI().RunningLogs(t.Context())
-		if err != nil || len(all) != 1 || all[0].Path != w.runtime.Containers()[0].LogPath || filepath.Base(all[0].Path) != "0.log" {
+		if err != nil || len(all) != 1 || all[0].Path != w.runtime.Containers()[0].LogPath ||
+			filepath.Base(all[0].Path) != "0.log" {
 			t.Errorf("%v, %v", all, err)
 		}
 		w.runtime.ExitContainer(all[0].ID, 1, "")

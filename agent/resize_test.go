@@ -113,7 +113,8 @@ func TestResizeIsDeferred(t *testing.T) {
 		w.restart()
 		w.sleep(time.Minute)
 		w.checkSize(b, 1000, "1Gi", "PodResizePending Deferred 2")
-		if got := w.eventsWith("ResizeDeferred"); len(got) == 0 || !strings.Contains(got[0], "requested: 3000, used: 2000, capacity: 4000") {
+		if got := w.eventsWith("ResizeDeferred"); len(got) == 0 ||
+			!strings.Contains(got[0], "requested: 3000, used: 2000, capacity: 4000") {
 			t.Errorf("events: got %v", got)
 		}
 		w.delete(a, 0)
@@ -159,7 +160,10 @@ func TestResizeWhileTheAgentIsAway(t *testing.T) {
 func TestResizeWithRestart(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		pod := apiPod("a", wants("1", "1Gi"), func(pod *corev1.Pod) {
-			pod.Spec.Containers[0].ResizePolicy = []corev1.ContainerResizePolicy{{ResourceName: "memory", RestartPolicy: corev1.RestartContainer}}
+			pod.Spec.Containers[0].ResizePolicy = []corev1.ContainerResizePolicy{{
+				ResourceName:  "memory",
+				RestartPolicy: corev1.RestartContainer,
+			}}
 		})
 		w.run(pod)
 		w.sleep(time.Second)

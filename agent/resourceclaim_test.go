@@ -103,10 +103,12 @@ func TestResourceClaims(t *testing.T) {
 		w.run(pod)
 		w.sleep(time.Millisecond)
 		w.checkRunning()
-		if events := w.eventsWith("FailedPrepareDynamicResources"); len(events) != 1 || !strings.Contains(events[0], "Failed to prepare dynamic resources: DRA driver d") {
+		if events := w.eventsWith("FailedPrepareDynamicResources"); len(events) != 1 ||
+			!strings.Contains(events[0], "Failed to prepare dynamic resources: DRA driver d") {
 			t.Errorf("events: got %q", events)
 		}
-		if waits := w.waits(pod); !slices.ContainsFunc(waits, func(x agent.Wait) bool { return strings.Contains(x.For+x.Why, "prepare resource claims") }) {
+		if waits := w.waits(pod); !slices.ContainsFunc(waits,
+			func(x agent.Wait) bool { return strings.Contains(x.For+x.Why, "prepare resource claims") }) {
 			t.Errorf("the pod waits for %+v", waits)
 		}
 		b.fail(nil)

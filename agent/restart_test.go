@@ -40,7 +40,8 @@ func TestCrashLoop(t *testing.T) {
 		pod := apiPod("web")
 		w.run(pod)
 		w.sleep(5 * time.Second)
-		if c := containerStatus(w.status(pod), "app"); c.State.Waiting == nil || c.State.Waiting.Reason != "CrashLoopBackOff" ||
+		if c := containerStatus(w.status(pod), "app"); c.State.Waiting == nil ||
+			c.State.Waiting.Reason != "CrashLoopBackOff" ||
 			c.LastTerminationState.Terminated == nil || c.RestartCount != 1 {
 			t.Errorf("after two crashes the status says %+v", c)
 		}
@@ -172,7 +173,8 @@ func TestPullPolicies(t *testing.T) {
 				if pulls, n := w.runtime.Verbs()["PullImage"], len(w.running()); pulls != c.pulls || (n == 1) != c.runs {
 					t.Errorf("%d pulls, %d containers run", pulls, n)
 				}
-				if wait := containerStatus(w.status(pod), "app").State.Waiting; !c.runs && (wait == nil || wait.Reason != "ErrImageNeverPull") {
+				if wait := containerStatus(w.status(pod), "app").State.Waiting; !c.runs &&
+					(wait == nil || wait.Reason != "ErrImageNeverPull") {
 					t.Errorf("waits for %+v", wait)
 				}
 			})
@@ -194,7 +196,8 @@ func TestStartFails(t *testing.T) {
 		w.run(pod)
 		w.sleep(time.Minute)
 		c := containerStatus(w.status(pod), "app")
-		if end := c.LastTerminationState.Terminated; end == nil || end.Message != "exec: no such file" || end.Reason != "StartError" {
+		if end := c.LastTerminationState.Terminated; end == nil || end.Message != "exec: no such file" ||
+			end.Reason != "StartError" {
 			t.Errorf("the status says %+v", c)
 		}
 		if len(w.eventsWith("Failed Error: exec: no such file")) == 0 {
@@ -228,7 +231,8 @@ func TestLivenessRestarts(t *testing.T) {
 		w.checkRunning("web/app#0")
 		w.sleep(30 * time.Second)
 		w.checkRunning("web/app#3") // restarted at once, again while it still fails, and then after the back-off
-		for _, text := range []string{"Unhealthy Liveness probe failed: feeling bad", "Killing Container app failed liveness probe"} {
+		for _, text := range []string{"Unhealthy Liveness probe failed: feeling bad",
+			"Killing Container app failed liveness probe"} {
 			if len(w.eventsWith(text)) == 0 {
 				t.Errorf("got no event with %q", text)
 			}

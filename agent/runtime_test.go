@@ -48,7 +48,8 @@ func TestSideBySide(t *testing.T) {
 		pod := apiPod("web", withEmptyDir, func(pod *corev1.Pod) { pod.Spec.Containers[0].Image = "fresh:1" })
 		w.run(pod)
 		w.sleep(time.Second)
-		if got := w.acts(); !slices.Contains(got, "PullImage fresh:1") || !slices.Contains(got, "RunPodSandbox default/web#0") {
+		if got := w.acts(); !slices.Contains(got, "PullImage fresh:1") ||
+			!slices.Contains(got, "RunPodSandbox default/web#0") {
 			t.Errorf("under way: %q", got)
 		}
 		if _, err := os.Stat(w.path("pods/uid-web/volumes/kubernetes.io~empty-dir/data")); err != nil {
@@ -236,7 +237,8 @@ func TestReboot(t *testing.T) {
 				w.sleep(time.Minute)
 				w.checkRunning("web/app#1")
 				all := w.runtime.Sandboxes()
-				if n := len(all); n == 0 || all[n-1].Metadata.Attempt != 1 || all[n-1].State != runtimeapi.PodSandboxState_SANDBOX_READY {
+				if n := len(all); n == 0 || all[n-1].Metadata.Attempt != 1 ||
+					all[n-1].State != runtimeapi.PodSandboxState_SANDBOX_READY {
 					t.Errorf("sandboxes: %v", all)
 				}
 				if st := w.status(pod); !ready(st) || containerStatus(st, "app").RestartCount != 1 {

@@ -33,11 +33,13 @@ func TestPodRuns(t *testing.T) {
 		}
 		st := w.status(pod)
 		app := containerStatus(st, "app")
-		if st.Phase != corev1.PodRunning || !ready(st) || st.PodIP == "" || app.State.Running == nil || app.RestartCount != 0 {
+		if st.Phase != corev1.PodRunning || !ready(st) || st.PodIP == "" || app.State.Running == nil ||
+			app.RestartCount != 0 {
 			t.Errorf("status: %+v", st)
 		}
 		id := w.runtime.Containers()[0].Id
-		if to, err := os.Readlink(w.path("links/web_default_app-" + id + ".log")); to != w.path("logs/default_web_uid-web/app/0.log") {
+		if to, err := os.Readlink(w.path("links/web_default_app-" + id +
+			".log")); to != w.path("logs/default_web_uid-web/app/0.log") {
 			t.Errorf("log collectors are sent to %q, %v", to, err)
 		}
 		t.Logf("calls of a start: %d, %v", len(w.runtime.Calls()), w.runtime.Verbs())
@@ -96,7 +98,10 @@ func TestEphemeralContainer(t *testing.T) {
 		next := pod.DeepCopy()
 		next.Generation = 2
 		debug := corev1.EphemeralContainerCommon(container("debug"))
-		next.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: debug, TargetContainerName: "app"}}
+		next.Spec.EphemeralContainers = []corev1.EphemeralContainer{{
+			EphemeralContainerCommon: debug,
+			TargetContainerName:      "app",
+		}}
 		w.run(next)
 		w.sleep(time.Second)
 		w.checkRunning("web/app#0", "web/debug#0")

@@ -132,7 +132,8 @@ func TestPreStop(t *testing.T) {
 				if took := w.gone(pod); took != c.took {
 					t.Errorf("the pod went after %v, want %v", took, c.took)
 				}
-				if acts := w.acts(); strings.Index(strings.Join(acts, " "), "ExecSync") > strings.Index(strings.Join(acts, " "), "StopContainer") {
+				if acts := w.acts(); strings.Index(strings.Join(acts, " "), "ExecSync") > strings.Index(strings.Join(acts, " "),
+					"StopContainer") {
 					t.Errorf("got calls %q, want the hook before StopContainer", acts)
 				}
 				if failed := w.eventsWith("FailedPreStopHook"); (len(failed) > 0) != (c.hook > c.grace) {
@@ -214,7 +215,11 @@ func TestSidecarsStopLast(t *testing.T) {
 		w.checkRunning("web/proxy#0", "web/logs#0", "web/app#0")
 		w.delete(pod, 30*time.Second)
 		w.sleep(time.Second)
-		for _, left := range [][]string{{"web/proxy#0", "web/logs#0", "web/app#0"}, {"web/proxy#0", "web/logs#0"}, {"web/proxy#0"}} {
+		for _, left := range [][]string{
+			{"web/proxy#0", "web/logs#0", "web/app#0"},
+			{"web/proxy#0", "web/logs#0"},
+			{"web/proxy#0"},
+		} {
 			w.checkRunning(left...)
 			w.sleep(2 * time.Second)
 		}

@@ -164,7 +164,8 @@ func TestMirror(t *testing.T) {
 			set.Mirrors = map[types.NamespacedName]*corev1.Pod{{Namespace: "default", Name: "web"}: mirror}
 		})
 		w.sleep(0)
-		if st := w.status(mirror); st.Phase != corev1.PodRunning || !ready(st) || containerStatus(st, "app").State.Running == nil {
+		if st := w.status(mirror); st.Phase != corev1.PodRunning || !ready(st) ||
+			containerStatus(st, "app").State.Running == nil {
 			t.Errorf("the mirror says %+v", st)
 		}
 		if _, known := w.agent.status.Newest(pod.UID); known {
@@ -191,8 +192,11 @@ func TestMirrorOfBefore(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		mirror := apiPod("web", func(m *corev1.Pod) {
 			m.Annotations["kubernetes.io/config.mirror"] = "0123"
-			m.Status = corev1.PodStatus{Phase: corev1.PodRunning, ContainerStatuses: []corev1.ContainerStatus{{Name: "app", ContainerID: "fake://gone",
-				State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}}}
+			m.Status = corev1.PodStatus{
+				Phase: corev1.PodRunning,
+				ContainerStatuses: []corev1.ContainerStatus{{Name: "app", ContainerID: "fake://gone",
+					State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}},
+			}
 		})
 		pod := staticPod("web", "4567")
 		w.change(func(set *pods.Set) {

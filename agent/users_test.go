@@ -21,7 +21,8 @@ func (w *world) mapping(pod *corev1.Pod) uint32 {
 		if s.Metadata.Uid != string(pod.UID) || users.GetMode() != runtimeapi.NamespaceMode_POD {
 			continue
 		}
-		if len(users.Uids) != 1 || len(users.Gids) != 1 || users.Uids[0].HostId != users.Gids[0].HostId || users.Uids[0].ContainerId != 0 {
+		if len(users.Uids) != 1 || len(users.Gids) != 1 || users.Uids[0].HostId != users.Gids[0].HostId ||
+			users.Uids[0].ContainerId != 0 {
 			w.t.Errorf("pod %s: %v", pod.Name, users)
 			continue
 		}
@@ -94,7 +95,8 @@ func TestImageVolume(t *testing.T) {
 		w.checkRunning("a/app#0")
 		for _, c := range w.runtime.Containers() {
 			for _, m := range c.Mounts {
-				if m.ContainerPath == "/data" && m.Image.GetUserSpecifiedImage() == "data:1" && m.ImageSubPath == "part" && m.Readonly && m.HostPath == "" {
+				if m.ContainerPath == "/data" && m.Image.GetUserSpecifiedImage() == "data:1" && m.ImageSubPath == "part" &&
+					m.Readonly && m.HostPath == "" {
 					return
 				}
 			}
@@ -112,7 +114,8 @@ func TestImageVolumeBackOff(t *testing.T) {
 			pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "data", MountPath: "/data"}}
 		}))
 		w.sleep(15 * time.Second)
-		if events := w.eventsWith("BackOff "); len(events) != 1 || !strings.Contains(events[0], `Back-off pulling image "data:1"`) {
+		if events := w.eventsWith("BackOff "); len(events) != 1 ||
+			!strings.Contains(events[0], `Back-off pulling image "data:1"`) {
 			t.Errorf("events: got %q", events)
 		}
 	})

@@ -35,7 +35,8 @@ func TestAttachAndDetachInOrder(t *testing.T) {
 	if err := b.Detach(context.Background(), "s1", "", nil); err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"ADD first s1 eth0", "ADD second s1 eth0", "ADD other s1 net1", "CHECK first s1 eth0", "CHECK second s1 eth0",
+	want := []string{"ADD first s1 eth0", "ADD second s1 eth0", "ADD other s1 net1", "CHECK first s1 eth0",
+		"CHECK second s1 eth0",
 		"CHECK other s1 net1", "DEL other s1 net1", "DEL second s1 eth0", "DEL first s1 eth0"}
 	if got := b.calls(); !slices.Equal(got, want) {
 		t.Errorf("calls:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))

@@ -56,7 +56,8 @@ func lostRecord(t *testing.T, d *Driver, n *Network) {
 	if got := strings.Count(rules, ":CNI-DN-"); got != 2 {
 		t.Errorf("%d chains of host ports are left, want 2:\n%s", got, rules)
 	}
-	if err := errors.Join(d.Detach(t.Context(), "recorded", "", nil), d.Detach(t.Context(), "live", "", records[1])); err != nil {
+	if err := errors.Join(d.Detach(t.Context(), "recorded", "", nil),
+		d.Detach(t.Context(), "live", "", records[1])); err != nil {
 		t.Error(err)
 	}
 }

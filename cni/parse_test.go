@@ -87,7 +87,8 @@ func TestParseSelections(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c := all[0].capabilities(); len(c) != 6 || c["infinibandGUID"] != "g" || c["mac"] != "0a:58:0a:00:00:07" || c["deviceID"] != "d" {
+	if c := all[0].capabilities(); len(c) != 6 || c["infinibandGUID"] != "g" || c["mac"] != "0a:58:0a:00:00:07" ||
+		c["deviceID"] != "d" {
 		t.Errorf("capabilities: %v", c)
 	}
 }

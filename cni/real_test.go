@@ -105,7 +105,8 @@ func realPlugins(t *testing.T) {
 	if _, err := attach("last"); err == nil || !strings.Contains(err.Error(), noAddresses) {
 		t.Fatalf("with all addresses taken: %v", err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "addresses", OwnName, "10.55.0.7"), []byte("never-seen\r\neth0"), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "addresses", OwnName, "10.55.0.7"), []byte("never-seen\r\neth0"),
+		0o644); err != nil {
 		t.Fatal(err)
 	}
 	records, err := d.Records()
@@ -149,7 +150,10 @@ func masqueradeTwice(t *testing.T, ranges []netip.Prefix) {
 			t.Fatal(err)
 		}
 	}
-	for tool, want := range map[string]string{"iptables-save": "-A POSTROUTING -s 10.55.0.0/29 ", "ip6tables-save": "-A POSTROUTING -s fd55::/64 "} {
+	for tool, want := range map[string]string{
+		"iptables-save":  "-A POSTROUTING -s 10.55.0.0/29 ",
+		"ip6tables-save": "-A POSTROUTING -s fd55::/64 ",
+	} {
 		out := sh(t, tool, "-t", "nat")
 		if strings.Count(out, want) != 1 || strings.Count(out, "-A NODELET-MASQ -j MASQUERADE") != 1 {
 			t.Errorf("%s:\n%s", tool, out)

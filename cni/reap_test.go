@@ -271,7 +271,8 @@ func TestWatcherNamesWhatIsMissing(t *testing.T) {
 	if dirs.Conf != "/c" || !slices.Equal(dirs.Bins, []string{"/a", "/b"}) {
 		t.Errorf("directories of the runtime: got %+v, want /c, /a and /b", dirs)
 	}
-	if old := RuntimeDirs(map[string]string{"config": `{"cni":{"binDir":"/a"}}`}); !slices.Equal(old.Bins, []string{"/a"}) {
+	if old := RuntimeDirs(map[string]string{"config": `{"cni":{"binDir":"/a"}}`}); !slices.Equal(old.Bins,
+		[]string{"/a"}) {
 		t.Errorf("directories of an older containerd: got %+v, want /a", old)
 	}
 }

@@ -19,7 +19,8 @@ func TestTypesMirrorTheOfficialOnes(t *testing.T) {
 
 func sameShape(t *testing.T, ours, theirs reflect.Type, path string) {
 	t.Helper()
-	if ours == theirs || path == "logging.flushFrequency" { // that one reads and writes JSON by itself: see TestFlushFrequency
+	// that one reads and writes JSON by itself: see TestFlushFrequency
+	if ours == theirs || path == "logging.flushFrequency" {
 		return
 	}
 	if ours.Kind() != theirs.Kind() {
@@ -79,7 +80,8 @@ func TestSameJSON(t *testing.T) {
 	if json.Unmarshal(want, &a) != nil || json.Unmarshal(got, &b) != nil {
 		t.Fatal("not JSON")
 	}
-	delete(a.(map[string]any)["logging"].(map[string]any), "flushFrequency") // nodelet writes text, Kubernetes a number: both read both
+	// nodelet writes text, Kubernetes a number: both read both
+	delete(a.(map[string]any)["logging"].(map[string]any), "flushFrequency")
 	delete(b.(map[string]any)["logging"].(map[string]any), "flushFrequency")
 	for _, taint := range a.(map[string]any)["registerWithTaints"].([]any) {
 		delete(taint.(map[string]any), "timeAdded") // a zero time is written as null, which reads as "not set"

@@ -76,7 +76,11 @@ func (w *world) cleanUp() {
 }
 
 func (w *world) labels() map[string]string {
-	return map[string]string{"io.kubernetes.pod.uid": w.uid, "io.kubernetes.pod.name": w.name, "io.kubernetes.pod.namespace": "conformance"}
+	return map[string]string{
+		"io.kubernetes.pod.uid":       w.uid,
+		"io.kubernetes.pod.name":      w.name,
+		"io.kubernetes.pod.namespace": "conformance",
+	}
 }
 
 func (w *world) sandbox(attempt uint32) *runtimeapi.PodSandboxConfig {
@@ -152,13 +156,15 @@ func TestConformanceLife(t *testing.T) {
 		began := time.Now().UnixNano()
 		sandbox := w.run(0)
 		s := w.look()
-		if len(s.Sandboxes) != 1 || s.Sandboxes[0].Id != sandbox || s.Sandboxes[0].State != runtimeapi.PodSandboxState_SANDBOX_READY ||
+		if len(s.Sandboxes) != 1 || s.Sandboxes[0].Id != sandbox ||
+			s.Sandboxes[0].State != runtimeapi.PodSandboxState_SANDBOX_READY ||
 			s.Sandboxes[0].Network.Ip == "" || s.Sandboxes[0].Metadata.Uid != w.uid || s.Sandboxes[0].CreatedAt < began {
 			w.Errorf("sandbox: %v", s.Sandboxes)
 		}
 		app, err := w.create(sandbox, "app", 0, "sleep 1000", fake.Script{})
 		check(w.T, err)
-		if c := w.container(app, created); c.StartedAt != 0 || c.SandboxID != sandbox || c.Metadata.Name != "app" || c.ImageId == "" {
+		if c := w.container(app, created); c.StartedAt != 0 || c.SandboxID != sandbox || c.Metadata.Name != "app" ||
+			c.ImageId == "" {
 			w.Errorf("created: %v", c)
 		}
 		check(w.T, w.c.StartContainer(w.Context(), app))
@@ -291,12 +297,14 @@ func TestConformanceExits(t *testing.T) {
 			}
 			check(w.T, w.c.StopContainer(w.Context(), id, time.Second))
 		}
-		id, err := w.create(sandbox, "none", 0, "", fake.Script{StartErr: `exec: "/no/such/command": no such file or directory`})
+		id, err := w.create(sandbox, "none", 0, "",
+			fake.Script{StartErr: `exec: "/no/such/command": no such file or directory`})
 		check(w.T, err)
 		if err := w.c.StartContainer(w.Context(), id); err == nil || !strings.Contains(err.Error(), "no such file") {
 			w.Errorf("start of a command that is not there: %v", err)
 		}
-		if c := w.container(id, exited); c.ExitCode != 128 || c.Reason != "StartError" || !strings.Contains(c.Message, "no such file") {
+		if c := w.container(id, exited); c.ExitCode != 128 || c.Reason != "StartError" ||
+			!strings.Contains(c.Message, "no such file") {
 			w.Errorf("after a failed start: %v", c)
 		}
 	})
@@ -323,7 +331,8 @@ func TestConformanceStop(t *testing.T) {
 			}
 		}
 
-		polite := w.start(sandbox, "polite", "trap 'exit 0' TERM; while :; do sleep 0.1; done", fake.Script{CleanStop: true, TermTakes: 100})
+		polite := w.start(sandbox, "polite", "trap 'exit 0' TERM; while :; do sleep 0.1; done",
+			fake.Script{CleanStop: true, TermTakes: 100})
 		began := time.Now()
 		check(w.T, w.c.StopContainer(w.Context(), polite, time.Minute))
 		if c := w.container(polite, exited); c.ExitCode != 0 || c.Reason != "Completed" || time.Since(began) > 5*time.Second {
@@ -365,12 +374,14 @@ func TestConformanceExec(t *testing.T) {
 		if err != nil || got.ExitCode != 5 || string(got.Stdout) != "out\n" || string(got.Stderr) != "err\n" {
 			w.Errorf("got %+v, %v", got, err)
 		}
-		if _, took, err := exec(w.Context(), "sleep 1000", time.Second); !cri.IsDeadline(err) || took < time.Second || took > 5*time.Second {
+		if _, took, err := exec(w.Context(), "sleep 1000", time.Second); !cri.IsDeadline(err) || took < time.Second ||
+			took > 5*time.Second {
 			w.Errorf("slow command: %v after %s", err, took)
 		}
 		ctx, cancel := context.WithTimeout(w.Context(), 3*time.Second)
 		defer cancel()
-		if _, took, err := exec(ctx, "sleep 20 & exit 0", time.Second); !cri.IsDeadline(err) || took < 3*time.Second || took > 8*time.Second {
+		if _, took, err := exec(ctx, "sleep 20 & exit 0", time.Second); !cri.IsDeadline(err) || took < 3*time.Second ||
+			took > 8*time.Second {
 			w.Errorf("command that leaves a child with its output: %v after %s", err, took)
 		}
 		check(w.T, w.c.StopContainer(w.Context(), app, 0))

@@ -444,7 +444,8 @@ func TestDialRefusesOtherEndpoints(t *testing.T) {
 		"unix:// /x":               "is not a URL",
 	} {
 		_, err := cri.Dial(endpoint, cri.Options{})
-		if err == nil || !strings.Contains(err.Error(), want) || !strings.HasPrefix(err.Error(), "container runtime endpoint: ") {
+		if err == nil || !strings.Contains(err.Error(), want) ||
+			!strings.HasPrefix(err.Error(), "container runtime endpoint: ") {
 			t.Errorf("%q: got %v, want %q", endpoint, err, want)
 		}
 	}

@@ -25,7 +25,8 @@ func look(t *testing.T, rt *fake.Runtime, c *cri.Client, prev *cri.Snapshot, san
 	got := rt.Verbs()
 	if got["ListPodSandbox"] != 1 || got["ListContainers"] != 1 ||
 		got["PodSandboxStatus"] != sandboxStatuses || got["ContainerStatus"] != containerStatuses {
-		t.Errorf("cost %v, want one of each list, %d sandbox and %d container statuses", got, sandboxStatuses, containerStatuses)
+		t.Errorf("cost %v, want one of each list, %d sandbox and %d container statuses", got, sandboxStatuses,
+			containerStatuses)
 	}
 	return s
 }

@@ -160,7 +160,8 @@ func TestSlowVolume(t *testing.T) {
 		_, _ = w.csi.Publish(ctx, "pod-slow", slow) // cut off below
 	}()
 	w.until("the slow one is under way", func() bool { return w.calls("NodeStageVolume") == 1 })
-	w.fail("NodeStageVolume", "OK", 1) // the failpoint is another's: the first call goes on hanging only while the file says so
+	// the failpoint is another's: the first call goes on hanging only while the file says so
+	w.fail("NodeStageVolume", "OK", 1)
 	w.publish("pod-quick", quick)
 	cancel()
 	<-ended

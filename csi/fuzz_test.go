@@ -39,7 +39,8 @@ func FuzzVolData(f *testing.F) {
 	f.Add([]byte(`{`))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		root := t.TempDir()
-		for _, dir := range []string{podVolumeDir("pod", "pv"), filepath.Join(pluginDir, "d", "hash"), filepath.Join(devicesDir, "pv", "data")} {
+		for _, dir := range []string{podVolumeDir("pod", "pv"), filepath.Join(pluginDir, "d", "hash"),
+			filepath.Join(devicesDir, "pv", "data")} {
 			if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
 				t.Fatal(err)
 			}

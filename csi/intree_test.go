@@ -34,7 +34,8 @@ func (k *kindNode) kind() csi.InTreeDriver {
 	}}
 }
 
-func (k *kindNode) NodeStageVolume(ctx context.Context, in *csipb.NodeStageVolumeRequest, _ ...grpc.CallOption) (*csipb.NodeStageVolumeResponse, error) {
+func (k *kindNode) NodeStageVolume(ctx context.Context, in *csipb.NodeStageVolumeRequest,
+	_ ...grpc.CallOption) (*csipb.NodeStageVolumeResponse, error) {
 	_, k.limited = ctx.Deadline()
 	if in.VolumeCapability.GetBlock() != nil || k.fail != nil {
 		return nil, k.fail
@@ -42,18 +43,22 @@ func (k *kindNode) NodeStageVolume(ctx context.Context, in *csipb.NodeStageVolum
 	return nil, unix.Mount(k.dir, in.StagingTargetPath, "", unix.MS_BIND, "")
 }
 
-func (k *kindNode) NodeUnstageVolume(_ context.Context, in *csipb.NodeUnstageVolumeRequest, _ ...grpc.CallOption) (*csipb.NodeUnstageVolumeResponse, error) {
+func (k *kindNode) NodeUnstageVolume(_ context.Context, in *csipb.NodeUnstageVolumeRequest,
+	_ ...grpc.CallOption) (*csipb.NodeUnstageVolumeResponse, error) {
 	return nil, leave(in.StagingTargetPath)
 }
 
-func (k *kindNode) NodePublishVolume(_ context.Context, in *csipb.NodePublishVolumeRequest, _ ...grpc.CallOption) (*csipb.NodePublishVolumeResponse, error) {
+func (k *kindNode) NodePublishVolume(_ context.Context, in *csipb.NodePublishVolumeRequest,
+	_ ...grpc.CallOption) (*csipb.NodePublishVolumeResponse, error) {
 	if in.VolumeCapability.GetBlock() == nil {
 		return nil, unix.Mount(in.StagingTargetPath, in.TargetPath, "", unix.MS_BIND, "")
 	}
-	return nil, errors.Join(os.WriteFile(in.TargetPath, nil, 0o600), unix.Mount(filepath.Join(k.dir, "device"), in.TargetPath, "", unix.MS_BIND, ""))
+	return nil, errors.Join(os.WriteFile(in.TargetPath, nil, 0o600),
+		unix.Mount(filepath.Join(k.dir, "device"), in.TargetPath, "", unix.MS_BIND, ""))
 }
 
-func (k *kindNode) NodeUnpublishVolume(_ context.Context, in *csipb.NodeUnpublishVolumeRequest, _ ...grpc.CallOption) (*csipb.NodeUnpublishVolumeResponse, error) {
+func (k *kindNode) NodeUnpublishVolume(_ context.Context, in *csipb.NodeUnpublishVolumeRequest,
+	_ ...grpc.CallOption) (*csipb.NodeUnpublishVolumeResponse, error) {
 	return nil, leave(in.TargetPath)
 }
 
@@ -94,7 +99,15 @@ func kindWorld(t *testing.T) (*world, *kindNode) {
 }
 
 func kindVolume(block bool) *csi.Volume {
-	return &csi.Volume{Driver: kindName, Handle: "disk", Directory: "by-test/disk", Name: "vol", Block: block, Attachable: true, AccessMode: corev1.ReadWriteOnce}
+	return &csi.Volume{
+		Driver:     kindName,
+		Handle:     "disk",
+		Directory:  "by-test/disk",
+		Name:       "vol",
+		Block:      block,
+		Attachable: true,
+		AccessMode: corev1.ReadWriteOnce,
+	}
 }
 
 // where are the paths of that volume below the root, as a kubelet has them.
@@ -103,7 +116,8 @@ func where(w *world, block bool, pod string) (staging, target string) {
 		staging = filepath.Join(w.root, "plugins/kubernetes.io/fake/volumeDevices/by-test/disk")
 		return staging, filepath.Join(staging, pod)
 	}
-	return filepath.Join(w.root, "plugins/kubernetes.io/fake/by-test/disk"), filepath.Join(w.root, "pods", pod, "volumes/kubernetes.io~fake/vol")
+	return filepath.Join(w.root, "plugins/kubernetes.io/fake/by-test/disk"),
+		filepath.Join(w.root, "pods", pod, "volumes/kubernetes.io~fake/vol")
 }
 
 func gone(t *testing.T, w *world, paths ...string) {
@@ -139,7 +153,8 @@ func TestKind(t *testing.T) {
 		if w.publish("pod-1", v).Changed {
 			t.Error("published again after a crash")
 		}
-		if _, err := w.csi.Publish(t.Context(), "pod-3", kindVolume(!block)); err == nil || !strings.Contains(err.Error(), "another volumeMode") {
+		if _, err := w.csi.Publish(t.Context(), "pod-3", kindVolume(!block)); err == nil ||
+			!strings.Contains(err.Error(), "another volumeMode") {
 			t.Errorf("with another volumeMode: %v", err)
 		}
 		w.unpublish("pod-1", v)
@@ -182,11 +197,13 @@ func TestKindOfKubelet(t *testing.T) {
 		}
 		var err error
 		if block {
-			err = errors.Join(os.WriteFile(target, nil, 0o600), unix.Mount(filepath.Join(k.dir, "device"), target, "", unix.MS_BIND, ""),
+			err = errors.Join(os.WriteFile(target, nil, 0o600),
+				unix.Mount(filepath.Join(k.dir, "device"), target, "", unix.MS_BIND, ""),
 				os.Symlink(filepath.Join(k.dir, "device"), link))
 		} else {
 			// A file system of its own, as a disk has.
-			err = errors.Join(os.Mkdir(target, 0o755), unix.Mount("tmpfs", staging, "tmpfs", 0, ""), unix.Mount(staging, target, "", unix.MS_BIND, ""))
+			err = errors.Join(os.Mkdir(target, 0o755), unix.Mount("tmpfs", staging, "tmpfs", 0, ""),
+				unix.Mount(staging, target, "", unix.MS_BIND, ""))
 		}
 		if err != nil {
 			t.Fatal(err)

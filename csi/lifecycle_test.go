@@ -95,7 +95,8 @@ func TestKubeletLayout(t *testing.T) {
 	if err != nil || len(staged) != 1 || len(filepath.Base(filepath.Dir(staged[0]))) != 64 {
 		t.Errorf("staged at %q", staged)
 	}
-	if got := read(t, filepath.Join(filepath.Dir(staged[0]), "vol_data.json")); !strings.Contains(got, `"volumeHandle":"vol-a"`) {
+	if got := read(t, filepath.Join(filepath.Dir(staged[0]), "vol_data.json")); !strings.Contains(got,
+		`"volumeHandle":"vol-a"`) {
 		t.Errorf("beside the staging path: %s", got)
 	}
 }

@@ -64,8 +64,15 @@ func newWorld(t *testing.T, config func(*fake.Config)) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{t: t, root: filepath.Join(dir, "root"), state: filepath.Join(dir, "state"), boot: "boot-1", config: config, timeout: time.Minute,
-		changed: make(chan struct{}, 100)}
+	w := &world{
+		t:       t,
+		root:    filepath.Join(dir, "root"),
+		state:   filepath.Join(dir, "state"),
+		boot:    "boot-1",
+		config:  config,
+		timeout: time.Minute,
+		changed: make(chan struct{}, 100),
+	}
 	if err := os.MkdirAll(filepath.Join(w.root, "pods"), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -84,8 +91,14 @@ func newWorld(t *testing.T, config func(*fake.Config)) *world {
 
 func (w *world) startDriver() {
 	w.t.Helper()
-	c := fake.Config{Name: driverName, NodeID: "node", State: w.state, Socket: filepath.Join(w.root, "plugins", driverName, "csi.sock"),
-		Registry: filepath.Join(w.root, "plugins_registry"), MaxVolumes: 7}
+	c := fake.Config{
+		Name:       driverName,
+		NodeID:     "node",
+		State:      w.state,
+		Socket:     filepath.Join(w.root, "plugins", driverName, "csi.sock"),
+		Registry:   filepath.Join(w.root, "plugins_registry"),
+		MaxVolumes: 7,
+	}
 	if w.config != nil {
 		w.config(&c)
 	}
@@ -232,7 +245,14 @@ func (w *world) volume(name string) *csi.Volume {
 	if err := os.WriteFile(filepath.Join(w.state, "volumes", id+".json"), []byte(text), 0o644); err != nil {
 		w.t.Fatal(err)
 	}
-	return &csi.Volume{Driver: driverName, Handle: id, Name: "pv-" + name, Attachable: true, AccessMode: corev1.ReadWriteOnce, FSType: "ext4"}
+	return &csi.Volume{
+		Driver:     driverName,
+		Handle:     id,
+		Name:       "pv-" + name,
+		Attachable: true,
+		AccessMode: corev1.ReadWriteOnce,
+		FSType:     "ext4",
+	}
 }
 
 func (w *world) publish(pod types.UID, v *csi.Volume) csi.Published {
@@ -290,7 +310,8 @@ func (w *world) nothingLeft() {
 // files are the records, and whatever lies in the volumes' directories.
 func (w *world) files() (found []string) {
 	for _, pattern := range []string{"nodelet/csi/*", "plugins/kubernetes.io/csi/" + driverName + "/*",
-		"plugins/kubernetes.io/csi/volumeDevices/*/*", "pods/*/volumes/kubernetes.io~csi/*", "pods/*/volumeDevices/kubernetes.io~csi/*"} {
+		"plugins/kubernetes.io/csi/volumeDevices/*/*", "pods/*/volumes/kubernetes.io~csi/*",
+		"pods/*/volumeDevices/kubernetes.io~csi/*"} {
 		m, err := filepath.Glob(filepath.Join(w.root, pattern))
 		if err != nil {
 			w.t.Fatal(err)

@@ -20,7 +20,8 @@ func TestRegistration(t *testing.T) {
 	w := newWorld(t, nil)
 	want := csi.DriverInfo{Name: driverName, NodeID: "node", MaxVolumes: 7}
 	got := w.csi.Drivers()[0]
-	if got.Name != want.Name || got.NodeID != want.NodeID || got.MaxVolumes != 7 || got.Topology[fake.TopologyKey] != "node" {
+	if got.Name != want.Name || got.NodeID != want.NodeID || got.MaxVolumes != 7 ||
+		got.Topology[fake.TopologyKey] != "node" {
 		t.Errorf("got %+v", got)
 	}
 	w.until("the driver is notified", func() bool {
@@ -61,14 +62,24 @@ func TestSocketsBelow(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(w.root, "plugins_registry", "file.sock"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	other, err := fake.Start(fake.Config{Name: "other.csi.nodelet.test", NodeID: "node", State: filepath.Join(w.state, "other"),
-		Socket: filepath.Join(w.root, "plugins/other.sock"), Registry: filepath.Join(w.root, "plugins_registry/deep/below")})
+	other, err := fake.Start(fake.Config{
+		Name:     "other.csi.nodelet.test",
+		NodeID:   "node",
+		State:    filepath.Join(w.state, "other"),
+		Socket:   filepath.Join(w.root, "plugins/other.sock"),
+		Registry: filepath.Join(w.root, "plugins_registry/deep/below"),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer other.Close()
-	hidden, err := fake.Start(fake.Config{Name: "hidden.csi.nodelet.test", NodeID: "node", State: filepath.Join(w.state, "hidden"),
-		Socket: filepath.Join(w.root, "plugins/hidden.sock"), Registry: filepath.Join(w.root, "plugins_registry/.hidden")})
+	hidden, err := fake.Start(fake.Config{
+		Name:     "hidden.csi.nodelet.test",
+		NodeID:   "node",
+		State:    filepath.Join(w.state, "hidden"),
+		Socket:   filepath.Join(w.root, "plugins/hidden.sock"),
+		Registry: filepath.Join(w.root, "plugins_registry/.hidden"),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -85,7 +85,8 @@ func TestSELinuxLabelsConflict(t *testing.T) {
 	w.publish("pod-1", one)
 	w.publish("pod-2", one)
 	var conflict *csi.LabelError
-	if _, err := w.csi.Publish(t.Context(), "pod-3", two); !errors.As(err, &conflict) || conflict.Has != labelOne || conflict.Wanted != labelTwo {
+	if _, err := w.csi.Publish(t.Context(), "pod-3", two); !errors.As(err, &conflict) || conflict.Has != labelOne ||
+		conflict.Wanted != labelTwo {
 		t.Errorf("got %v", err)
 	}
 	if used := w.csi.Used("pod-3"); len(used) > 0 {
@@ -97,7 +98,8 @@ func TestSELinuxLabelsConflict(t *testing.T) {
 	w.fail("NodeUnstageVolume", "Internal", 0)
 	w.unpublish("pod-1", one)
 	w.unpublish("pod-2", one)
-	if _, err := w.csi.Publish(t.Context(), "pod-3", two); err == nil || !strings.Contains(err.Error(), "waiting for unmount of volume") {
+	if _, err := w.csi.Publish(t.Context(), "pod-3", two); err == nil ||
+		!strings.Contains(err.Error(), "waiting for unmount of volume") {
 		t.Errorf("got %v", err)
 	}
 	if len(w.csi.InUse()) != 1 {

@@ -16,8 +16,10 @@ func TestCondition(t *testing.T) {
 		ask        bool
 		well, sick *csi.Condition
 	}{
-		{func(c *fake.Config) { c.Condition = true }, true, &csi.Condition{Message: "as good as new"}, &csi.Condition{Abnormal: true, Message: sickness}},
-		{func(c *fake.Config) { c.Health = true }, true, &csi.Condition{}, &csi.Condition{Abnormal: true, Message: "DEGRADED Sick: " + sickness}},
+		{func(c *fake.Config) { c.Condition = true }, true, &csi.Condition{Message: "as good as new"},
+			&csi.Condition{Abnormal: true, Message: sickness}},
+		{func(c *fake.Config) { c.Health = true }, true, &csi.Condition{},
+			&csi.Condition{Abnormal: true, Message: "DEGRADED Sick: " + sickness}},
 		{func(c *fake.Config) { c.Health, c.Condition = true, true }, false, nil, nil},
 		{func(*fake.Config) {}, true, nil, nil},
 	} {
@@ -30,7 +32,8 @@ func TestCondition(t *testing.T) {
 		look := func(want *csi.Condition) {
 			t.Helper()
 			got, ok, err := w.csi.Stats(t.Context(), "pod-1", v.Name)
-			if err != nil || !ok || got.Bytes.Total == nil || (got.Condition == nil) != (want == nil) || want != nil && *got.Condition != *want {
+			if err != nil || !ok || got.Bytes.Total == nil || (got.Condition == nil) != (want == nil) || want != nil &&
+				*got.Condition != *want {
 				t.Errorf("got %+v, %t, %v, want %+v", got.Condition, ok, err, want)
 			}
 		}

@@ -58,7 +58,12 @@ func newWorld(t *testing.T) *world {
 // begin starts the registry.
 func (w *world) begin() {
 	ctx, cancel := context.WithCancel(context.Background())
-	r := plugins.New(plugins.Config{Root: w.root, Handlers: map[string]plugins.Handler{pluginType: w}, Log: slog.New(slog.NewTextHandler(w, nil)), PollInterval: 20 * time.Millisecond})
+	r := plugins.New(plugins.Config{
+		Root:         w.root,
+		Handlers:     map[string]plugins.Handler{pluginType: w},
+		Log:          slog.New(slog.NewTextHandler(w, nil)),
+		PollInterval: 20 * time.Millisecond,
+	})
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -107,7 +112,12 @@ func (w *world) path(socket string) string { return filepath.Join(w.root, "plugi
 // plugin starts a plugin that registers at a socket by its name.
 func (w *world) plugin(socket, name string, change func(*registration.PluginInfo)) *fake.Plugin {
 	w.t.Helper()
-	info := &registration.PluginInfo{Type: pluginType, Name: name, Endpoint: "/run/" + name, SupportedVersions: []string{"v1"}}
+	info := &registration.PluginInfo{
+		Type:              pluginType,
+		Name:              name,
+		Endpoint:          "/run/" + name,
+		SupportedVersions: []string{"v1"},
+	}
 	if change != nil {
 		change(info)
 	}
@@ -168,14 +178,16 @@ func TestRegistered(t *testing.T) {
 	if err := os.MkdirAll(w.path("below"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	early := w.plugin("early.sock", "early", func(i *registration.PluginInfo) { i.SupportedVersions = []string{"v1", "v2"} })
+	early := w.plugin("early.sock", "early",
+		func(i *registration.PluginInfo) { i.SupportedVersions = []string{"v1", "v2"} })
 	w.begin()
 	w.untilNotified(early, 1, "")
 	late := w.plugin("below/late.sock", "late", func(i *registration.PluginInfo) { i.Endpoint = "" })
 	w.untilNotified(late, 1, "")
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if got := w.known["early"]; got.Type != pluginType || got.Endpoint != "/run/early" || !slices.Equal(got.Versions, []string{"v1", "v2"}) {
+	if got := w.known["early"]; got.Type != pluginType || got.Endpoint != "/run/early" ||
+		!slices.Equal(got.Versions, []string{"v1", "v2"}) {
 		t.Errorf("early is %+v", got)
 	}
 	if got := w.known["late"]; got.Endpoint != w.path("below/late.sock") {
@@ -268,7 +280,8 @@ func TestNoSockets(t *testing.T) {
 	w := newWorld(t)
 	elsewhere := &fake.Plugin{}
 	defer elsewhere.Close()
-	if err := elsewhere.Register(filepath.Join(w.root, "elsewhere.sock"), &registration.PluginInfo{Type: pluginType, Name: "elsewhere"}); err != nil {
+	if err := elsewhere.Register(filepath.Join(w.root, "elsewhere.sock"),
+		&registration.PluginInfo{Type: pluginType, Name: "elsewhere"}); err != nil {
 		t.Fatal(err)
 	}
 	if err := errors.Join(
@@ -285,7 +298,11 @@ func TestNoSockets(t *testing.T) {
 	below := w.plugin(".hidden/below.sock", "below", nil)
 	w.plugin("good.sock", "good", nil)
 	w.untilKnown("good")
-	for name, p := range map[string]*fake.Plugin{"hidden": hidden, "below a hidden directory": below, "linked": elsewhere} {
+	for name, p := range map[string]*fake.Plugin{
+		"hidden":                   hidden,
+		"below a hidden directory": below,
+		"linked":                   elsewhere,
+	} {
 		if len(p.Registrations()) > 0 {
 			t.Errorf("a socket was asked that is %s", name)
 		}
@@ -342,11 +359,13 @@ func TestNoDirectory(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.stop()
-	if err := errors.Join(os.RemoveAll(w.path("")), os.WriteFile(filepath.Join(w.root, "plugins_registry"), nil, 0o600)); err != nil {
+	if err := errors.Join(os.RemoveAll(w.path("")),
+		os.WriteFile(filepath.Join(w.root, "plugins_registry"), nil, 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	w.begin()
-	w.until("the log says so", func() bool { return strings.Contains(w.logged(), "cannot watch the directory of plugins") })
+	w.until("the log says so",
+		func() bool { return strings.Contains(w.logged(), "cannot watch the directory of plugins") })
 	if err := os.Remove(filepath.Join(w.root, "plugins_registry")); err != nil {
 		t.Fatal(err)
 	}

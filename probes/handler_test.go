@@ -91,7 +91,8 @@ func TestHTTPOutcomes(t *testing.T) {
 		{"/here", Succeeded, "secret"},
 		{"/there", Warned, "Probe terminated redirects, Response body: <a href=\"http://other.test:1/200\">Found</a>.\n\n"},
 		{"/loop", Failed, `Get "/loop": stopped after 10 redirects`},
-		{"/slow", Failed, fmt.Sprintf("Get %q: context deadline exceeded (Client.Timeout exceeded while awaiting headers)", s.URL+"/slow")},
+		{"/slow", Failed, fmt.Sprintf("Get %q: context deadline exceeded (Client.Timeout exceeded while awaiting headers)",
+			s.URL+"/slow")},
 		{"/stall", Failed, fmt.Sprintf("Get %q: context deadline exceeded (Client.Timeout or context cancellation while reading body)", s.URL+"/stall")},
 		{"/huge", Succeeded, strings.Repeat("x", maxOutput)},
 	} {
@@ -117,7 +118,8 @@ func TestHTTPRequest(t *testing.T) {
 	if outcome, text := try(t, httpGet(t, s, "/", headers...)); outcome != Succeeded {
 		t.Fatal(outcome, text)
 	}
-	if got.Host != "my.host" || len(got.Header["X-A"]) != 2 || got.Header.Get("User-Agent") != "mine" || got.Header["Accept"] != nil {
+	if got.Host != "my.host" || len(got.Header["X-A"]) != 2 || got.Header.Get("User-Agent") != "mine" ||
+		got.Header["Accept"] != nil {
 		t.Errorf("host %s, headers %v", got.Host, got.Header)
 	}
 }
@@ -125,7 +127,10 @@ func TestHTTPRequest(t *testing.T) {
 func TestHTTPSTakesAnyCertificate(t *testing.T) {
 	for _, http2 := range []bool{false, true} {
 		protocol := 0
-		s := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { protocol = r.ProtoMajor }))
+		s := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter,
+			r *http.Request) {
+			protocol = r.ProtoMajor
+		}))
 		s.EnableHTTP2 = http2
 		s.StartTLS()
 		outcome, text := try(t, httpGet(t, s, "/"))
@@ -145,13 +150,15 @@ func TestTCP(t *testing.T) {
 	port := portOf(t, addr)
 	named := corev1.ContainerPort{Name: "db", ContainerPort: port.IntVal}
 	for _, p := range []intstr.IntOrString{port, intstr.FromString("db"), intstr.FromString(port.String())} {
-		if got, text := try(t, corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: p}}, named); got != Succeeded || text != "" {
+		if got, text := try(t, corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: p}}, named); got != Succeeded ||
+			text != "" {
 			t.Errorf("port %s: %s %s", p.String(), got, text)
 		}
 	}
 	l.Close()
 	want := "dial tcp " + addr + ": connect: connection refused"
-	if got, text := try(t, corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: port}}); got != Failed || text != want {
+	if got, text := try(t, corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: port}}); got != Failed ||
+		text != want {
 		t.Errorf("%s %q, want %q", got, text, want)
 	}
 	for _, p := range []intstr.IntOrString{intstr.FromInt(0), intstr.FromInt(65536), intstr.FromString("none")} {
@@ -197,8 +204,9 @@ func TestGRPC(t *testing.T) {
 		{l.Addr(), &up, Succeeded, "service healthy"},
 		{l.Addr(), &down, Failed, `service unhealthy (responded with "NOT_SERVING")`},
 		{l.Addr(), &none, Failed, "error: health rpc probe failed: rpc error: code = NotFound desc = unknown service"},
-		{bare.Addr(), nil, Failed, "error: this server does not implement the grpc health protocol (grpc.health.v1.Health): " +
-			"unknown service grpc.health.v1.Health"},
+		{bare.Addr(), nil, Failed,
+			"error: this server does not implement the grpc health protocol (grpc.health.v1.Health): " +
+				"unknown service grpc.health.v1.Health"},
 		{silent.Addr(), nil, Failed, fmt.Sprintf("timeout: failed to connect service %q within 1s: context deadline exceeded",
 			silent.Addr())},
 	} {
@@ -217,7 +225,8 @@ func TestNoHandler(t *testing.T) {
 
 // FuzzURL: whatever a manifest says, the request goes to the host and port of the action and nowhere else.
 func FuzzURL(f *testing.F) {
-	for _, seed := range []string{"", "/", "/healthz?x=1", "healthz", "//evil.test/x", "http://evil.test/x", "mailto:x@evil.test",
+	for _, seed := range []string{"", "/", "/healthz?x=1", "healthz", "//evil.test/x", "http://evil.test/x",
+		"mailto:x@evil.test",
 		"/%zz", "/a b", "/\x00", "?q", "#f", "//u:p@evil.test:99/", "\\\\evil", ":80/", "@evil.test/", "/%2f"} {
 		f.Add(seed, "")
 		f.Add(seed, "HTTPS")

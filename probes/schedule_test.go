@@ -77,7 +77,13 @@ func (b *bench) after(d time.Duration) []string {
 
 func execTarget(id string, kind Kind, probe corev1.Probe) Target {
 	probe.ProbeHandler = corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"check"}}}
-	return Target{ContainerID: id, Container: &corev1.Container{Name: "app"}, Kind: kind, Probe: &probe, StartedAt: time.Now()}
+	return Target{
+		ContainerID: id,
+		Container:   &corev1.Container{Name: "app"},
+		Kind:        kind,
+		Probe:       &probe,
+		StartedAt:   time.Now(),
+	}
 }
 
 func expect(t *testing.T, got []string, want ...string) {
@@ -232,7 +238,8 @@ func TestHangingProbesHurtOnlyThemselves(t *testing.T) {
 		b.after(3 * time.Second) // 40 attempts, 4 in each 200 ms
 		good := execTarget("good", Readiness, corev1.Probe{PeriodSeconds: 1})
 		b.p.Set("good", []Target{good})
-		expect(t, b.after(2500*time.Millisecond), "3s try good", "3s Readiness of good: success", "4s try good", "5s try good")
+		expect(t, b.after(2500*time.Millisecond), "3s try good", "3s Readiness of good: success", "4s try good",
+			"5s try good")
 		close(release)
 	})
 }

@@ -26,24 +26,28 @@ type lunNode struct {
 	taken     []string
 }
 
-func (n *lunNode) NodeStageVolume(_ context.Context, in *csipb.NodeStageVolumeRequest, _ ...grpc.CallOption) (*csipb.NodeStageVolumeResponse, error) {
+func (n *lunNode) NodeStageVolume(_ context.Context, in *csipb.NodeStageVolumeRequest,
+	_ ...grpc.CallOption) (*csipb.NodeStageVolumeResponse, error) {
 	n.staged = in
 	return nil, nil
 }
 
-func (n *lunNode) NodePublishVolume(_ context.Context, in *csipb.NodePublishVolumeRequest, _ ...grpc.CallOption) (*csipb.NodePublishVolumeResponse, error) {
+func (n *lunNode) NodePublishVolume(_ context.Context, in *csipb.NodePublishVolumeRequest,
+	_ ...grpc.CallOption) (*csipb.NodePublishVolumeResponse, error) {
 	n.published = in
 	return nil, nil
 }
 
-func (n *lunNode) NodeUnpublishVolume(_ context.Context, in *csipb.NodeUnpublishVolumeRequest, _ ...grpc.CallOption) (*csipb.NodeUnpublishVolumeResponse, error) {
+func (n *lunNode) NodeUnpublishVolume(_ context.Context, in *csipb.NodeUnpublishVolumeRequest,
+	_ ...grpc.CallOption) (*csipb.NodeUnpublishVolumeResponse, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.taken = append(n.taken, in.TargetPath)
 	return nil, nil
 }
 
-func (n *lunNode) NodeUnstageVolume(context.Context, *csipb.NodeUnstageVolumeRequest, ...grpc.CallOption) (*csipb.NodeUnstageVolumeResponse, error) {
+func (n *lunNode) NodeUnstageVolume(context.Context, *csipb.NodeUnstageVolumeRequest,
+	...grpc.CallOption) (*csipb.NodeUnstageVolumeResponse, error) {
 	return nil, nil
 }
 
@@ -71,8 +75,12 @@ func lunRequest(v *corev1.Volume) Request {
 }
 
 func lunOf(secret string) *corev1.Volume {
-	return &corev1.Volume{Name: "data", VolumeSource: corev1.VolumeSource{ISCSI: &corev1.ISCSIVolumeSource{TargetPortal: "10.0.0.1",
-		IQN: "iqn.2026-01.test:a", Lun: 2, FSType: "xfs", SessionCHAPAuth: true, SecretRef: &corev1.LocalObjectReference{Name: secret}}}}
+	return &corev1.Volume{
+		Name: "data",
+		VolumeSource: corev1.VolumeSource{ISCSI: &corev1.ISCSIVolumeSource{TargetPortal: "10.0.0.1",
+			IQN: "iqn.2026-01.test:a", Lun: 2, FSType: "xfs", SessionCHAPAuth: true,
+			SecretRef: &corev1.LocalObjectReference{Name: secret}}},
+	}
 }
 
 // A LUN that a pod names: claimed, staged with its password, published at the kubelet's path, found there and taken
@@ -84,13 +92,16 @@ func TestPodISCSI(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := filepath.Join(root, "pods/uid/volumes/kubernetes.io~iscsi/data"); m.HostPath != want || !m.SELinuxRelabel || m.ReadOnly {
+	if want := filepath.Join(root, "pods/uid/volumes/kubernetes.io~iscsi/data"); m.HostPath != want || !m.SELinuxRelabel ||
+		m.ReadOnly {
 		t.Errorf("mounted %+v, want %s", m, want)
 	}
 	in := node.staged
 	if in.Secrets["node.session.auth.password"] != "p" || in.VolumeCapability.GetMount().GetFsType() != "xfs" ||
-		!strings.Contains(in.VolumeContext["lun"], `"Portals":["10.0.0.1:3260"],"Iqn":"iqn.2026-01.test:a","Lun":"2"`) || node.published.Secrets != nil ||
-		in.StagingTargetPath != filepath.Join(root, "plugins/kubernetes.io/iscsi/iface-default/10.0.0.1:3260-iqn.2026-01.test:a-lun-2") {
+		!strings.Contains(in.VolumeContext["lun"], `"Portals":["10.0.0.1:3260"],"Iqn":"iqn.2026-01.test:a","Lun":"2"`) ||
+		node.published.Secrets != nil ||
+		in.StagingTargetPath != filepath.Join(root,
+			"plugins/kubernetes.io/iscsi/iface-default/10.0.0.1:3260-iqn.2026-01.test:a-lun-2") {
 		t.Errorf("staged %v", in)
 	}
 	if in := manager.csi.InUse(); len(in) != 1 || in[0] != "kubernetes.io/iscsi/10.0.0.1:3260:iqn.2026-01.test:a:2" {
@@ -112,12 +123,14 @@ func TestPodISCSI(t *testing.T) {
 func TestPodISCSISecret(t *testing.T) {
 	t.Parallel()
 	manager, node, _ := lunManager(t, nil)
-	if _, err := manager.Mount(t.Context(), lunRequest(lunOf("other")), chapSecrets{}); err == nil || !strings.Contains(err.Error(), "couldn't get secret team/other") {
+	if _, err := manager.Mount(t.Context(), lunRequest(lunOf("other")), chapSecrets{}); err == nil ||
+		!strings.Contains(err.Error(), "couldn't get secret team/other") {
 		t.Errorf("error %v", err)
 	}
 	vol := lunOf("")
 	vol.ISCSI.SecretRef = nil
-	if _, err := manager.Mount(t.Context(), lunRequest(vol), chapSecrets{}); err == nil || !strings.Contains(err.Error(), "no secretRef") {
+	if _, err := manager.Mount(t.Context(), lunRequest(vol), chapSecrets{}); err == nil ||
+		!strings.Contains(err.Error(), "no secretRef") {
 		t.Errorf("error %v", err)
 	}
 	if node.staged != nil {
@@ -131,27 +144,41 @@ func TestPersistentISCSI(t *testing.T) {
 	initiator, block, annotated := "iqn.2026-01.test:me", corev1.PersistentVolumeBlock, "noatime,sync"
 	cluster := &oneVolume{}
 	manager, node, root := lunManager(t, cluster)
-	pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv", Annotations: map[string]string{corev1.MountOptionAnnotation: annotated}},
-		Spec: corev1.PersistentVolumeSpec{AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadOnlyMany}, PersistentVolumeSource: corev1.PersistentVolumeSource{
-			ISCSI: &corev1.ISCSIPersistentVolumeSource{TargetPortal: "10.0.0.1:3261", IQN: "iqn.2026-01.test:a", Portals: []string{"10.0.0.2"}, InitiatorName: &initiator}}}}
+	pv := &corev1.PersistentVolume{
+		ObjectMeta: metav1.ObjectMeta{Name: "pv", Annotations: map[string]string{corev1.MountOptionAnnotation: annotated}},
+		Spec: corev1.PersistentVolumeSpec{
+			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadOnlyMany},
+			PersistentVolumeSource: corev1.PersistentVolumeSource{
+				ISCSI: &corev1.ISCSIPersistentVolumeSource{
+					TargetPortal:  "10.0.0.1:3261",
+					IQN:           "iqn.2026-01.test:a",
+					Portals:       []string{"10.0.0.2"},
+					InitiatorName: &initiator,
+				}},
+		},
+	}
 	cluster.claim = &storage.Claim{PVC: &corev1.PersistentVolumeClaim{}, PV: pv}
 	readOnly := claimVolume.DeepCopy()
 	readOnly.PersistentVolumeClaim.ReadOnly = true
 	m, err := manager.Mount(t.Context(), lunRequest(readOnly), chapSecrets{})
-	if err != nil || m.HostPath != filepath.Join(root, "pods/uid/volumes/kubernetes.io~iscsi/pv") || m.Name != "pv" || !m.ReadOnly {
+	if err != nil || m.HostPath != filepath.Join(root, "pods/uid/volumes/kubernetes.io~iscsi/pv") || m.Name != "pv" ||
+		!m.ReadOnly {
 		t.Errorf("mounted %+v, %v", m, err)
 	}
-	if got := node.staged.VolumeCapability.GetMount().GetMountFlags(); strings.Join(got, ",") != annotated || !node.published.Readonly {
+	if got := node.staged.VolumeCapability.GetMount().GetMountFlags(); strings.Join(got, ",") != annotated ||
+		!node.published.Readonly {
 		t.Errorf("flags %q, read-only %t", got, node.published.Readonly)
 	}
-	for _, want := range []string{`"VolName":"pv"`, `"Portals":["10.0.0.1:3261","10.0.0.2:3260"]`, `"Iface":"10.0.0.1:3261:pv"`, `"InitiatorName":"` + initiator, `"ReadOnly":true`} {
+	for _, want := range []string{`"VolName":"pv"`, `"Portals":["10.0.0.1:3261","10.0.0.2:3260"]`,
+		`"Iface":"10.0.0.1:3261:pv"`, `"InitiatorName":"` + initiator, `"ReadOnly":true`} {
 		if !strings.Contains(node.staged.VolumeContext["lun"], want) {
 			t.Errorf("%s is not in %s", want, node.staged.VolumeContext["lun"])
 		}
 	}
 	pv.Name, pv.Spec.VolumeMode, pv.Spec.ISCSI.Lun = "raw", &block, 1
 	m, err = manager.Mount(t.Context(), lunRequest(claimVolume), chapSecrets{})
-	if err != nil || m.HostPath != "" || m.Device == "" || m.Device != node.published.TargetPath || node.published.VolumeCapability.GetBlock() == nil {
+	if err != nil || m.HostPath != "" || m.Device == "" || m.Device != node.published.TargetPath ||
+		node.published.VolumeCapability.GetBlock() == nil {
 		t.Errorf("mounted %+v, %v", m, err)
 	}
 }

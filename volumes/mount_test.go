@@ -43,13 +43,15 @@ func TestPersistentVolume(t *testing.T) {
 	claim := &storage.Claim{
 		PVC: &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "data"}},
 		PV: &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv"}, Spec: corev1.PersistentVolumeSpec{
-			VolumeMode: &block, AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany}, MountOptions: []string{"noatime"},
+			VolumeMode: &block, AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany},
+			MountOptions: []string{"noatime"},
 			PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{
 				Driver: "d", VolumeHandle: "h", FSType: "xfs", VolumeAttributes: map[string]string{"a": "b"}}}}},
 	}
 	v := persistentVolume(claim, &storagev1.CSIDriver{Spec: storagev1.CSIDriverSpec{AttachRequired: &yes}}, true)
 	if v.Name != "pv" || v.Driver != "d" || v.Handle != "h" || !v.Block || !v.Attachable || !v.ReadOnly ||
-		v.FSType != "xfs" || v.AccessMode != corev1.ReadWriteMany || v.MountOptions[0] != "noatime" || v.Attributes["a"] != "b" {
+		v.FSType != "xfs" || v.AccessMode != corev1.ReadWriteMany || v.MountOptions[0] != "noatime" ||
+		v.Attributes["a"] != "b" {
 		t.Errorf("got %+v", v)
 	}
 }
@@ -62,13 +64,21 @@ func TestUsedAs(t *testing.T) {
 		Containers:          []corev1.Container{{VolumeMounts: []corev1.VolumeMount{{Name: "data"}}}},
 		EphemeralContainers: []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{VolumeMounts: []corev1.VolumeMount{{Name: "late"}}}}},
 	}}
-	for name, want := range map[string][2]bool{"raw": {false, true}, "data": {true, false}, "late": {true, false}, "unused": {false, false}} {
+	for name, want := range map[string][2]bool{
+		"raw":    {false, true},
+		"data":   {true, false},
+		"late":   {true, false},
+		"unused": {false, false},
+	} {
 		if mounts, devices := usedAs(pod, name); [2]bool{mounts, devices} != want {
 			t.Errorf("%s: %t, %t", name, mounts, devices)
 		}
 	}
 	block := corev1.PersistentVolumeBlock
-	claim := &storage.Claim{PVC: &corev1.PersistentVolumeClaim{}, PV: &corev1.PersistentVolume{Spec: corev1.PersistentVolumeSpec{VolumeMode: &block}}}
+	claim := &storage.Claim{
+		PVC: &corev1.PersistentVolumeClaim{},
+		PV:  &corev1.PersistentVolume{Spec: corev1.PersistentVolumeSpec{VolumeMode: &block}},
+	}
 	check := func(volume string) error {
 		m := &mounting{&Manager{}, Request{Pod: pod, Volume: &corev1.Volume{Name: volume}}, nil}
 		return m.checkClaim(claim)
@@ -84,9 +94,18 @@ func TestUsedAs(t *testing.T) {
 
 func TestPodInfo(t *testing.T) {
 	t.Parallel()
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web-0", Namespace: "shop", UID: "u"}, Spec: corev1.PodSpec{ServiceAccountName: "robot"}}
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "web-0", Namespace: "shop", UID: "u"},
+		Spec:       corev1.PodSpec{ServiceAccountName: "robot"},
+	}
 	got := podInfo(pod, true)
-	for k, want := range map[string]string{"pod.name": "web-0", "pod.namespace": "shop", "pod.uid": "u", "serviceAccount.name": "robot", "ephemeral": "true"} {
+	for k, want := range map[string]string{
+		"pod.name":            "web-0",
+		"pod.namespace":       "shop",
+		"pod.uid":             "u",
+		"serviceAccount.name": "robot",
+		"ephemeral":           "true",
+	} {
 		if got["csi.storage.k8s.io/"+k] != want {
 			t.Errorf("%s is %q", k, got["csi.storage.k8s.io/"+k])
 		}

@@ -49,8 +49,11 @@ func (v *verdicts) SELinux(verdict SELinuxResult, driver, mode string, applies b
 func levelPod(uid types.UID, levels ...string) *corev1.Pod {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: string(uid), Namespace: "default", UID: uid}}
 	for _, level := range levels {
-		pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{Name: "app", VolumeMounts: []corev1.VolumeMount{{Name: "data"}},
-			SecurityContext: &corev1.SecurityContext{SELinuxOptions: &corev1.SELinuxOptions{Level: level}}})
+		pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{
+			Name:            "app",
+			VolumeMounts:    []corev1.VolumeMount{{Name: "data"}},
+			SecurityContext: &corev1.SecurityContext{SELinuxOptions: &corev1.SELinuxOptions{Level: level}},
+		})
 	}
 	return pod
 }
@@ -67,9 +70,13 @@ func modes(all ...corev1.PersistentVolumeAccessMode) *corev1.PersistentVolume {
 
 func labelDriver(name string, mounts bool) *storagev1.CSIDriver {
 	yes, no, policy := true, false, storagev1.NoneFSGroupPolicy
-	return &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: storagev1.CSIDriverSpec{AttachRequired: &no, PodInfoOnMount: &no,
-		RequiresRepublish: &no, ServiceAccountTokenInSecrets: &no, VolumeLifecycleModes: []storagev1.VolumeLifecycleMode{storagev1.VolumeLifecyclePersistent},
-		SELinuxMount: map[bool]*bool{true: &yes, false: &no}[mounts], FSGroupPolicy: &policy}}
+	return &storagev1.CSIDriver{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: storagev1.CSIDriverSpec{AttachRequired: &no, PodInfoOnMount: &no,
+			RequiresRepublish: &no, ServiceAccountTokenInSecrets: &no,
+			VolumeLifecycleModes: []storagev1.VolumeLifecycleMode{storagev1.VolumeLifecyclePersistent},
+			SELinuxMount:         map[bool]*bool{true: &yes, false: &no}[mounts], FSGroupPolicy: &policy},
+	}
 }
 
 var dataVolume = &corev1.Volume{Name: "data"}
@@ -87,7 +94,11 @@ func labelsOf(node *spec.Node, pod *corev1.Pod) SELinux {
 func TestSELinuxLabel(t *testing.T) {
 	t.Parallel()
 	const pod1, rwo, rwx = corev1.ReadWriteOncePod, corev1.ReadWriteOnce, corev1.ReadWriteMany
-	on, gate := spec.Node{SELinux: true, SELinuxFileLabel: policyLabel}, spec.Node{SELinux: true, SELinuxFileLabel: policyLabel, SELinuxMount: true}
+	on, gate := spec.Node{SELinux: true, SELinuxFileLabel: policyLabel}, spec.Node{
+		SELinux:          true,
+		SELinuxFileLabel: policyLabel,
+		SELinuxMount:     true,
+	}
 	one, mixed := levelPod("p", "s0:c1,c2"), levelPod("p", "s0:c1,c2", "s0:c3,c4")
 	mounts, not := labelDriver("d", true), labelDriver("d", false)
 	for _, c := range []struct {
@@ -112,7 +123,8 @@ func TestSELinuxLabel(t *testing.T) {
 		{"two labels, which do no harm", on, mixed, modes(rwo, rwx), mounts, "", "mixed d RWX warning"},
 		{"two labels, file by file", on, recursively(levelPod("p", "s0:c1,c2", "s0")), modes(pod1), mounts, "", ""},
 		{"no policy", spec.Node{SELinux: true}, one, modes(pod1), mounts, "install a policy", "unknown d RWOP"},
-		{"no policy, which does no harm", spec.Node{SELinux: true}, one, modes(corev1.ReadOnlyMany), mounts, "", "unknown d ROX warning"},
+		{"no policy, which does no harm", spec.Node{SELinux: true}, one, modes(corev1.ReadOnlyMany), mounts, "",
+			"unknown d ROX warning"},
 	} {
 		ear := &verdicts{}
 		m := &mounting{
@@ -152,11 +164,17 @@ func TestSELinuxMount(t *testing.T) {
 	if err := os.MkdirAll(image, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "state", "volumes", "vol.json"), []byte(`{"ID":"vol","Name":"vol"}`), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "state", "volumes", "vol.json"), []byte(`{"ID":"vol","Name":"vol"}`),
+		0o644); err != nil {
 		t.Fatal(err)
 	}
-	driver, err := fake.Start(fake.Config{Name: "d", NodeID: "node", State: filepath.Join(dir, "state"), Socket: filepath.Join(dir, "csi.sock"),
-		Registry: filepath.Join(dir, "plugins_registry")})
+	driver, err := fake.Start(fake.Config{
+		Name:     "d",
+		NodeID:   "node",
+		State:    filepath.Join(dir, "state"),
+		Socket:   filepath.Join(dir, "csi.sock"),
+		Registry: filepath.Join(dir, "plugins_registry"),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -165,7 +183,10 @@ func TestSELinuxMount(t *testing.T) {
 	cluster := &oneVolume{driver: labelDriver("d", true)}
 	manager := newTestManager(t, Config{Root: dir, Metrics: heard, Cluster: cluster}, nil)
 	ctx, cancel := context.WithCancel(t.Context())
-	registry := plugins.New(plugins.Config{Root: dir, Handlers: map[string]plugins.Handler{csi.PluginType: manager.Plugins()}})
+	registry := plugins.New(plugins.Config{
+		Root:     dir,
+		Handlers: map[string]plugins.Handler{csi.PluginType: manager.Plugins()},
+	})
 	var running sync.WaitGroup
 	running.Go(func() { manager.Run(ctx) })
 	running.Go(func() { registry.Run(ctx) })
@@ -177,7 +198,12 @@ func TestSELinuxMount(t *testing.T) {
 	pv.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: "d", VolumeHandle: "vol"}
 	cluster.claim = &storage.Claim{PVC: &corev1.PersistentVolumeClaim{}, PV: pv}
 	mount := func(pod *corev1.Pod) (Mounted, error) {
-		return manager.Mount(t.Context(), Request{Pod: pod, Volume: claimVolume, SELinux: labelsOf(&node, pod), Limit: noLimit}, nil)
+		return manager.Mount(t.Context(), Request{
+			Pod:     pod,
+			Volume:  claimVolume,
+			SELinux: labelsOf(&node, pod),
+			Limit:   noLimit,
+		}, nil)
 	}
 	if m, err := mount(levelPod("pod-1", "s0:c1,c2")); err != nil || m.SELinuxRelabel {
 		t.Errorf("mounted %+v, %v", m, err)
@@ -187,7 +213,8 @@ func TestSELinuxMount(t *testing.T) {
 			t.Errorf("%s got the flags %q", method, got)
 		}
 	}
-	if _, err := mount(levelPod("pod-2", "s0:c3,c4")); err == nil || !strings.Contains(err.Error(), "conflicting SELinux labels of volume pv") {
+	if _, err := mount(levelPod("pod-2", "s0:c3,c4")); err == nil ||
+		!strings.Contains(err.Error(), "conflicting SELinux labels of volume pv") {
 		t.Errorf("a pod with another label: %v", err)
 	}
 	if m, err := mount(levelPod("pod-1", "s0:c1,c2", "s0:c9")); err != nil || m.SELinuxRelabel {

@@ -46,7 +46,11 @@ func TestAdmit(t *testing.T) {
 		want   *podstate.Rejection
 	}{
 		{name: "a pod without requests", pod: `{spec: {containers: [{name: app}]}}`},
-		{name: "fits beside another", pod: requests(`{cpu: 8m, memory: "10"}`), others: []string{requests(`{cpu: 2m, memory: "10"}`)}},
+		{
+			name:   "fits beside another",
+			pod:    requests(`{cpu: 8m, memory: "10"}`),
+			others: []string{requests(`{cpu: 2m, memory: "10"}`)},
+		},
 		{
 			name: "cpu", pod: requests(`{cpu: 8m, memory: "10"}`), others: []string{requests(`{cpu: 5m, memory: "19"}`)},
 			want: reject("OutOfcpu", "Node didn't have enough resource: cpu, requested: 8, used: 5, capacity: 10"),
@@ -60,20 +64,25 @@ func TestAdmit(t *testing.T) {
 				"Node didn't have enough resource: ephemeral-storage, requested: 25, used: 0, capacity: 20"),
 		},
 		{
-			name: "an extended resource", pod: requests(`{example.com/gpu: "3"}`), others: []string{requests(`{example.com/gpu: "3"}`)},
-			want: reject("OutOfexample.com/gpu", "Node didn't have enough resource: example.com/gpu, requested: 3, used: 3, capacity: 5"),
+			name: "an extended resource", pod: requests(`{example.com/gpu: "3"}`),
+			others: []string{requests(`{example.com/gpu: "3"}`)},
+			want: reject("OutOfexample.com/gpu",
+				"Node didn't have enough resource: example.com/gpu, requested: 3, used: 3, capacity: 5"),
 		},
 		{name: "an extended resource that the node does not offer", pod: requests(`{example.com/license: "1"}`)},
 		{
 			name: "huge pages", pod: requests(`{hugepages-2Mi: "6"}`),
-			want: reject("OutOfhugepages-2Mi", "Node didn't have enough resource: hugepages-2Mi, requested: 6, used: 0, capacity: 5"),
+			want: reject("OutOfhugepages-2Mi",
+				"Node didn't have enough resource: hugepages-2Mi, requested: 6, used: 0, capacity: 5"),
 		},
 		{
 			name: "huge pages of a size that the node lacks", pod: requests(`{hugepages-1Gi: "1"}`),
-			want: reject("OutOfhugepages-1Gi", "Node didn't have enough resource: hugepages-1Gi, requested: 1, used: 0, capacity: 0"),
+			want: reject("OutOfhugepages-1Gi",
+				"Node didn't have enough resource: hugepages-1Gi, requested: 1, used: 0, capacity: 0"),
 		},
 		{
-			name: "the number of pods", pod: `{spec: {containers: [{name: app}]}}`, others: []string{requests(`{}`)}, free: `{pods: "1"}`,
+			name: "the number of pods", pod: `{spec: {containers: [{name: app}]}}`, others: []string{requests(`{}`)},
+			free: `{pods: "1"}`,
 			want: reject("OutOfpods", "Node didn't have enough resource: pods, requested: 1, used: 1, capacity: 1"),
 		},
 		{
@@ -115,7 +124,8 @@ func TestAdmit(t *testing.T) {
 			name:   "a host port",
 			pod:    `{spec: {containers: [{name: app, ports: [{containerPort: 123, hostPort: 123}]}]}}`,
 			others: []string{`{spec: {containers: [{name: app, ports: [{containerPort: 123, hostPort: 123, protocol: TCP}]}]}}`},
-			want:   reject("NodePorts", "Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports"),
+			want: reject("NodePorts",
+				"Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports"),
 		},
 		{
 			name:   "the same port on another address and protocol",
@@ -126,7 +136,8 @@ func TestAdmit(t *testing.T) {
 			name:   "a sidecar's host port on all addresses",
 			pod:    `{spec: {containers: [{name: app, ports: [{containerPort: 1, hostPort: 123, hostIP: 127.0.0.1}]}]}}`,
 			others: []string{`{spec: {initContainers: [{name: mesh, restartPolicy: Always, ports: [{containerPort: 1, hostPort: 123}]}], containers: [{name: app}]}}`},
-			want:   reject("NodePorts", "Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports"),
+			want: reject("NodePorts",
+				"Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports"),
 		},
 		{
 			name: "a taint with effect NoExecute", pod: `{spec: {containers: [{name: app}]}}`,
@@ -138,7 +149,8 @@ func TestAdmit(t *testing.T) {
 			node: `{metadata: {name: machine1}, spec: {taints: [{key: foo, value: bar, effect: NoSchedule}]}}`,
 		},
 		{
-			name: "a taint that is tolerated", pod: `{spec: {tolerations: [{key: foo, value: bar, effect: NoExecute}], containers: [{name: app}]}}`,
+			name: "a taint that is tolerated",
+			pod:  `{spec: {tolerations: [{key: foo, value: bar, effect: NoExecute}], containers: [{name: app}]}}`,
 			node: `{metadata: {name: machine1}, spec: {taints: [{key: foo, value: bar, effect: NoExecute}]}}`,
 		},
 		{
@@ -146,7 +158,8 @@ func TestAdmit(t *testing.T) {
 			node: `{metadata: {name: machine1}, spec: {taints: [{key: foo, value: bar, effect: NoExecute}]}}`,
 		},
 		{
-			name: "a toleration of another value", pod: `{spec: {tolerations: [{key: foo, value: baz}], containers: [{name: app}]}}`,
+			name: "a toleration of another value",
+			pod:  `{spec: {tolerations: [{key: foo, value: baz}], containers: [{name: app}]}}`,
 			node: `{metadata: {name: machine1}, spec: {taints: [{key: foo, value: bar, effect: NoExecute}]}}`,
 			want: reject("TaintToleration", "Predicate TaintToleration failed: node(s) had taints that the pod didn't tolerate"),
 		},
@@ -156,18 +169,24 @@ func TestAdmit(t *testing.T) {
 			node: `{metadata: {name: machine1}, spec: {taints: [{key: foo, value: bar, effect: NoExecute}]}}`,
 		},
 		{
-			name: "label for another OS", pod: `{metadata: {labels: {kubernetes.io/os: windows}}, spec: {containers: [{name: app}]}}`,
-			want: reject("PodOSSelectorNodeLabelDoesNotMatch", "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label"),
+			name: "label for another OS",
+			pod:  `{metadata: {labels: {kubernetes.io/os: windows}}, spec: {containers: [{name: app}]}}`,
+			want: reject("PodOSSelectorNodeLabelDoesNotMatch",
+				"Failed to admit pod as the `kubernetes.io/os` label doesn't match node label"),
 		},
 		{
 			name: "another OS", pod: `{spec: {os: {name: windows}, containers: [{name: app}]}}`,
 			want: reject("PodOSNotSupported", "Failed to admit pod as the OS field doesn't match node OS"),
 		},
-		{name: "this OS", pod: `{metadata: {labels: {kubernetes.io/os: linux}}, spec: {os: {name: linux}, containers: [{name: app}]}}`},
+		{
+			name: "this OS",
+			pod:  `{metadata: {labels: {kubernetes.io/os: linux}}, spec: {os: {name: linux}, containers: [{name: app}]}}`,
+		},
 		{
 			name: "strict groups on a runtime without them",
 			pod:  `{spec: {securityContext: {supplementalGroupsPolicy: Strict}, containers: [{name: app}]}}`,
-			want: reject("SupplementalGroupsPolicyNotSupported", "SupplementalGroupsPolicy=Strict is not supported in this node"),
+			want: reject("SupplementalGroupsPolicyNotSupported",
+				"SupplementalGroupsPolicy=Strict is not supported in this node"),
 		},
 		{
 			name: "strict groups on a runtime that has them",
@@ -176,13 +195,16 @@ func TestAdmit(t *testing.T) {
 		},
 		{
 			name: "gitRepo", pod: `{spec: {volumes: [{name: src, gitRepo: {repository: "x"}}], containers: [{name: app}]}}`,
-			want: reject("UnexpectedAdmissionError", `volume "src": gitRepo volumes are not supported; clone into an emptyDir from an init container instead`),
+			want: reject("UnexpectedAdmissionError",
+				`volume "src": gitRepo volumes are not supported; clone into an emptyDir from an init container instead`),
 		},
 		{
-			name: "a Windows host process, which admission does not check", pod: `{spec: {containers: [{name: app, securityContext: {windowsOptions: {hostProcess: true}}}]}}`,
+			name: "a Windows host process, which admission does not check",
+			pod:  `{spec: {containers: [{name: app, securityContext: {windowsOptions: {hostProcess: true}}}]}}`,
 		},
 		{
-			name: "resource claims", pod: `{spec: {resourceClaims: [{name: gpu, resourceClaimName: x}], containers: [{name: app}]}}`,
+			name: "resource claims",
+			pod:  `{spec: {resourceClaims: [{name: gpu, resourceClaimName: x}], containers: [{name: app}]}}`,
 		},
 		{
 			name: "an extended resource of a device class, with a ResourceClaim",
@@ -202,8 +224,10 @@ func TestAdmit(t *testing.T) {
 				[{action: RestartAllContainers, exitCodes: {operator: In, values: [1]}}]}]}}`,
 		},
 		{
-			name: "user namespace on the host network", pod: `{spec: {hostNetwork: true, hostUsers: false, containers: [{name: app}]}}`,
-			want: reject("PodFeatureUnsupported", "Pod requires node features that are not available: UserNamespacesHostNetworkSupport"),
+			name: "user namespace on the host network",
+			pod:  `{spec: {hostNetwork: true, hostUsers: false, containers: [{name: app}]}}`,
+			want: reject("PodFeatureUnsupported",
+				"Pod requires node features that are not available: UserNamespacesHostNetworkSupport"),
 		},
 	}
 	for _, tt := range tests {

@@ -49,7 +49,8 @@ func TestGate(t *testing.T) {
 		}
 		began := time.Now()
 		failed := errors.New("failed")
-		if err := g.do(t.Context(), func() error { return failed }); err != failed || time.Since(began) != callCounts-time.Second {
+		if err := g.do(t.Context(), func() error { return failed }); err != failed ||
+			time.Since(began) != callCounts-time.Second {
 			t.Errorf("after %v: %v", time.Since(began), err)
 		}
 		time.Sleep(2 * time.Hour)
@@ -83,8 +84,9 @@ func TestVolumesGoAhead(t *testing.T) {
 	}{
 		"content":               {content, time.Second, []time.Duration{0, time.Second, time.Second, callCounts}},
 		"content that is stuck": {content, time.Hour, []time.Duration{0, callCounts, 2 * callCounts, volumeCounts}},
-		"claim":                 {claim, externalVolumeCounts / 2, []time.Duration{0, externalVolumeCounts / 2, externalVolumeCounts / 2, callCounts}},
-		"claim that is stuck":   {claim, time.Hour, []time.Duration{0, externalVolumeCounts, externalVolumeCounts, callCounts}},
+		"claim": {claim, externalVolumeCounts / 2,
+			[]time.Duration{0, externalVolumeCounts / 2, externalVolumeCounts / 2, callCounts}},
+		"claim that is stuck": {claim, time.Hour, []time.Duration{0, externalVolumeCounts, externalVolumeCounts, callCounts}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -141,7 +141,10 @@ var mutants = map[string]mutant{
 	"released while volumes are held": planChanged(func(d Desired, o Observed, p *Plan) {
 		p.Released = p.Released || Stopping(d, o) && len(o.Sandboxes) == 0 && len(o.VolumesOnDisk) > 0
 	}),
-	"released while containers run": planChanged(func(d Desired, o Observed, p *Plan) { p.Released = p.Released || Stopping(d, o) }),
+	"released while containers run": planChanged(func(d Desired, o Observed,
+		p *Plan) {
+		p.Released = p.Released || Stopping(d, o)
+	}),
 	"done with traces left": planChanged(func(d Desired, _ Observed, p *Plan) {
 		p.Done = p.Done || p.Released && d.Stop != nil && d.Stop.Cause == StopOrphaned
 	}),
@@ -186,7 +189,8 @@ var mutants = map[string]mutant{
 		bend:   func(_ *Observed, m *Memory) { m.Reported = nil },
 	},
 	"running containers are not observed": factsChanged(func(o *Observed) {
-		o.Containers = slices.DeleteFunc(slices.Clone(o.Containers), func(c Container) bool { return c.State == ContainerRunning })
+		o.Containers = slices.DeleteFunc(slices.Clone(o.Containers),
+			func(c Container) bool { return c.State == ContainerRunning })
 	}),
 	"the end of a pod is not final": planChanged(func(_ Desired, _ Observed, p *Plan) {
 		if podutil.IsTerminal(p.Status.Phase) && !p.Released {
@@ -261,7 +265,10 @@ var mutants = map[string]mutant{
 			p.Wake = o.Now
 		}
 	}),
-	"each step is planned twice": planChanged(func(_ Desired, _ Observed, p *Plan) { p.Steps = append(p.Steps, p.Steps...) }),
+	"each step is planned twice": planChanged(func(_ Desired, _ Observed,
+		p *Plan) {
+		p.Steps = append(p.Steps, p.Steps...)
+	}),
 }
 
 func desiredChanged(change func(*Desired)) mutant {

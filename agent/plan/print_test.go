@@ -31,7 +31,8 @@ func stateText(s corev1.ContainerState) string {
 	case s.Waiting != nil:
 		return strings.TrimSpace("waiting " + withMessage(s.Waiting.Reason, s.Waiting.Message))
 	case s.Terminated != nil:
-		return strings.TrimSpace(fmt.Sprintf("exit %d %s", s.Terminated.ExitCode, withMessage(s.Terminated.Reason, s.Terminated.Message)))
+		return strings.TrimSpace(fmt.Sprintf("exit %d %s", s.Terminated.ExitCode,
+			withMessage(s.Terminated.Reason, s.Terminated.Message)))
 	}
 	return "nothing"
 }
@@ -63,8 +64,10 @@ func containerText(c corev1.ContainerStatus) string {
 
 // statusText returns a status in a few lines.
 func statusText(st corev1.PodStatus) string {
-	lines := []string{strings.TrimSpace(string(st.Phase) + " " + withMessage(st.Reason, st.Message)), conditionsText(st.Conditions)}
-	for _, list := range [][]corev1.ContainerStatus{st.InitContainerStatuses, st.ContainerStatuses, st.EphemeralContainerStatuses} {
+	lines := []string{strings.TrimSpace(string(st.Phase) + " " + withMessage(st.Reason, st.Message)),
+		conditionsText(st.Conditions)}
+	for _, list := range [][]corev1.ContainerStatus{st.InitContainerStatuses, st.ContainerStatuses,
+		st.EphemeralContainerStatuses} {
 		for _, c := range list {
 			lines = append(lines, containerText(c))
 		}

@@ -34,14 +34,25 @@ type resized struct {
 func newResized(t *testing.T, a, b [2]int64) *resized {
 	pod := podOf(t, `{spec: {restartPolicy: Always, containers: [
 		{name: a, image: x}, {name: b, image: x, resizePolicy: [{resourceName: memory, restartPolicy: RestartContainer}]}]}}`)
-	r := &resized{d: Desired{Pod: pod}, o: Observed{Now: time.Unix(1000, 0), Node: Node{RuntimeName: "cri"}}, memory: NewMemory()}
+	r := &resized{
+		d:      Desired{Pod: pod},
+		o:      Observed{Now: time.Unix(1000, 0), Node: Node{RuntimeName: "cri"}},
+		memory: NewMemory(),
+	}
 	r.o.Memory = r.memory.Recall()
 	r.memory.Prepared = true
 	r.memory.PodSize = ptr(sizeFor(200, 200))
 	r.o.Sandboxes = []Sandbox{{ID: "sandbox", Ready: true, IPs: []string{"10.0.0.1"}}}
 	for _, name := range []string{"a", "b"} {
-		r.o.Containers = append(r.o.Containers, Container{ID: name + ".0", Name: name, SandboxID: "sandbox", State: ContainerRunning,
-			StartedAt: r.o.Now, Size: ptr(sizeFor(100, 100)), Made: ptr(sized(100, 100))})
+		r.o.Containers = append(r.o.Containers, Container{
+			ID:        name + ".0",
+			Name:      name,
+			SandboxID: "sandbox",
+			State:     ContainerRunning,
+			StartedAt: r.o.Now,
+			Size:      ptr(sizeFor(100, 100)),
+			Made:      ptr(sized(100, 100)),
+		})
 	}
 	r.grant(2, a, b)
 	return r
@@ -53,8 +64,16 @@ func (r *resized) grant(generation int64, a, b [2]int64) {
 	r.d.Pod = &next
 	r.d.Pod.Spec.Containers[0].Resources, r.d.Pod.Spec.Containers[1].Resources = sized(a[0], a[1]), sized(b[0], b[1])
 	both := sized(a[0]+b[0], a[1]+b[1])
-	r.d.Grant = &Grant{Generation: generation, Pod: sizeFor(a[0]+b[0], a[1]+b[1]), Requests: both.Requests, Limits: both.Limits,
-		Containers: map[string]ContainerGrant{"a": {Size: sizeFor(a[0], a[1]), Resources: sized(a[0], a[1])}, "b": {Size: sizeFor(b[0], b[1]), Resources: sized(b[0], b[1])}}}
+	r.d.Grant = &Grant{
+		Generation: generation,
+		Pod:        sizeFor(a[0]+b[0], a[1]+b[1]),
+		Requests:   both.Requests,
+		Limits:     both.Limits,
+		Containers: map[string]ContainerGrant{
+			"a": {Size: sizeFor(a[0], a[1]), Resources: sized(a[0], a[1])},
+			"b": {Size: sizeFor(b[0], b[1]), Resources: sized(b[0], b[1])},
+		},
+	}
 }
 
 // plan returns the next plan and records its status as reported.

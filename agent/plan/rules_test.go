@@ -67,10 +67,22 @@ type failedAt struct {
 }
 
 func newRules(l *simRun) *rules {
-	ru := &rules{l: l, last: map[string]*instanceFact{}, ran: map[string]string{}, initDone: map[string]bool{}, sidecarUp: map[string]bool{},
-		delays: map[string]time.Duration{}, failed: map[Key]failedAt{}, hooked: map[string]bool{}, unhooked: map[string]bool{},
-		forgotten: map[string]bool{}, replaced: map[string]bool{}, unhealthy: map[string]bool{},
-		owed: map[string]bool{}, preStopped: map[string]bool{}}
+	ru := &rules{
+		l:          l,
+		last:       map[string]*instanceFact{},
+		ran:        map[string]string{},
+		initDone:   map[string]bool{},
+		sidecarUp:  map[string]bool{},
+		delays:     map[string]time.Duration{},
+		failed:     map[Key]failedAt{},
+		hooked:     map[string]bool{},
+		unhooked:   map[string]bool{},
+		forgotten:  map[string]bool{},
+		replaced:   map[string]bool{},
+		unhealthy:  map[string]bool{},
+		owed:       map[string]bool{},
+		preStopped: map[string]bool{},
+	}
 	ru.knowPod(l.desired.Pod)
 	return ru
 }
@@ -121,7 +133,8 @@ func (ru *rules) traceless() {
 			continue
 		}
 		heard := false
-		for _, list := range [][]corev1.ContainerStatus{st.InitContainerStatuses, st.ContainerStatuses, st.EphemeralContainerStatuses} {
+		for _, list := range [][]corev1.ContainerStatus{st.InitContainerStatuses, st.ContainerStatuses,
+			st.EphemeralContainerStatuses} {
 			shown := lost(podutil.StatusIn(list, name))
 			heard = heard || shown != nil && shown.Attempt >= last.attempt
 		}
@@ -336,7 +349,8 @@ func (ru *rules) inOrder(s CreateContainer) {
 			return
 		}
 		key := s.SandboxID + "/" + c.Name
-		if ru.roles[c.Name] == podutil.RoleInit && !ru.initDone[key] || ru.roles[c.Name] == podutil.RoleSidecar && !ru.sidecarUp[key] {
+		if ru.roles[c.Name] == podutil.RoleInit && !ru.initDone[key] || ru.roles[c.Name] == podutil.RoleSidecar &&
+			!ru.sidecarUp[key] {
 			ru.breaks("%s before %s has completed in this sandbox", s, c.Name)
 		}
 	}
@@ -451,7 +465,8 @@ func (ru *rules) stoppingOne(s StopContainer) {
 	}
 	after := false
 	for _, c := range ru.l.desired.Pod.Spec.InitContainers {
-		if after && ru.roles[c.Name] == podutil.RoleSidecar && ru.someAlive(func(o *Container) bool { return o.Name == c.Name }) != nil {
+		if after && ru.roles[c.Name] == podutil.RoleSidecar &&
+			ru.someAlive(func(o *Container) bool { return o.Name == c.Name }) != nil {
 			ru.breaks("%s while the later sidecar %s runs", s, c.Name)
 		}
 		after = after || c.Name == s.Name

@@ -58,7 +58,8 @@ func (ru *rules) statusTrue(w *world, p *Plan) {
 			}
 		}
 	}
-	said := w.memory.Reported != nil && podutil.IsTerminal(w.memory.Reported.Phase) || podutil.IsTerminal(w.desired.Pod.Status.Phase)
+	said := w.memory.Reported != nil && podutil.IsTerminal(w.memory.Reported.Phase) ||
+		podutil.IsTerminal(w.desired.Pod.Status.Phase)
 	if !podutil.IsTerminal(p.Status.Phase) || said {
 		return
 	}
@@ -85,7 +86,8 @@ func (ru *rules) neverBack(w *world, p *Plan) {
 			continue
 		}
 		if podutil.IsTerminal(before.Phase) && (p.Status.Phase != before.Phase || p.Status.Reason != before.Reason) {
-			ru.breaks("the pod was reported as %s %s and is now reported as %s %s", before.Phase, before.Reason, p.Status.Phase, p.Status.Reason)
+			ru.breaks("the pod was reported as %s %s and is now reported as %s %s", before.Phase, before.Reason, p.Status.Phase,
+				p.Status.Reason)
 		}
 		if before.StartTime != nil && !before.StartTime.Equal(p.Status.StartTime) && w.memory.Reported != nil {
 			ru.breaks("the start time moves from %s to %s", before.StartTime, p.Status.StartTime)
@@ -263,7 +265,8 @@ func (ru *rules) whereItBelongs(name string, role podutil.Role) {
 		}
 	case c.State != ContainerExited:
 		ru.breaks("at rest, and %s is in state %d", c.ID, c.State)
-	case role == podutil.RoleSidecar || role == podutil.RoleApp && ru.mayRunAgain(name, c.ExitCode) && c.Reason != "StartError":
+	case role == podutil.RoleSidecar || role == podutil.RoleApp && ru.mayRunAgain(name, c.ExitCode) &&
+		c.Reason != "StartError":
 		ru.breaks("at rest, and %s, which exited with %d, does not run", c.ID, c.ExitCode)
 	}
 }

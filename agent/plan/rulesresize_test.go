@@ -54,7 +54,8 @@ func (ru *rules) podHasRoom(w *world, s Step) {
 // running reports whether the instance runs in the current sandbox.
 func (ru *rules) running(c *Container) bool {
 	boxes := ru.l.sandboxes
-	return c != nil && c.State == ContainerRunning && len(boxes) > 0 && c.SandboxID == boxes[len(boxes)-1].ID && c.Size != nil
+	return c != nil && c.State == ContainerRunning && len(boxes) > 0 && c.SandboxID == boxes[len(boxes)-1].ID &&
+		c.Size != nil
 }
 
 // asksForRestart reports whether the container was created with other resources and its resize policy requires a
@@ -65,7 +66,8 @@ func (ru *rules) asksForRestart(c *Container) bool {
 		return false
 	}
 	return slices.ContainsFunc(ru.specs[c.Name].ResizePolicy, func(p corev1.ContainerResizePolicy) bool {
-		return p.RestartPolicy == corev1.RestartContainer && !podutil.SameResources(*c.Made, g.Containers[c.Name].Resources, p.ResourceName)
+		return p.RestartPolicy == corev1.RestartContainer &&
+			!podutil.SameResources(*c.Made, g.Containers[c.Name].Resources, p.ResourceName)
 	})
 }
 

@@ -44,7 +44,8 @@ func TestScripts(t *testing.T) {
 				}
 				return
 			}
-			t.Errorf("%s prints something else; look at the difference after go test -update\n%s", file, firstDifference(string(text), got))
+			t.Errorf("%s prints something else; look at the difference after go test -update\n%s", file,
+				firstDifference(string(text), got))
 		})
 	}
 }
@@ -72,10 +73,11 @@ type script struct {
 }
 
 var commands = map[string]func(*script){
-	"pod":     (*script).pod,     // a new pod from YAML, on a clean node
-	"spec":    (*script).spec,    // the pod has changed: its new YAML
-	"shown":   (*script).status,  // what the API shows of the pod, in YAML
-	"node":    (*script).node,    // what is on the node: sandbox <attempt>, container <name> <attempt> running|exit=<n>, volume <name>
+	"pod":   (*script).pod,    // a new pod from YAML, on a clean node
+	"spec":  (*script).spec,   // the pod has changed: its new YAML
+	"shown": (*script).status, // what the API shows of the pod, in YAML
+	// what is on the node: sandbox <attempt>, container <name> <attempt> running|exit=<n>, volume <name>
+	"node":    (*script).node,
 	"run":     (*script).run,     // all steps succeed, until none is left
 	"begin":   (*script).begin,   // the steps of the plan begin
 	"ok":      (*script).ok,      // the steps that begin so succeed
@@ -169,7 +171,8 @@ func (s *script) print(p *Plan) {
 		fmt.Fprintf(&s.out, "wait  %s: %s%s\n", wait.For, wait.Why, s.until(wait.Until))
 	}
 	for _, target := range p.Probes {
-		fmt.Fprintf(&s.out, "probe %s%s\n", target.ContainerID, map[bool]string{true: " (readiness only)"}[target.ReadinessOnly])
+		fmt.Fprintf(&s.out, "probe %s%s\n", target.ContainerID,
+			map[bool]string{true: " (readiness only)"}[target.ReadinessOnly])
 	}
 	if !p.Wake.IsZero() {
 		fmt.Fprintf(&s.out, "wake%s\n", s.until(p.Wake))
@@ -194,7 +197,8 @@ func (s *script) until(at time.Time) string {
 func (s *script) terms(step Step) string {
 	switch step := step.(type) {
 	case StopContainer:
-		return fmt.Sprintf(", within %s%s", step.Deadline.Sub(s.w.now), map[bool]string{true: ", then replace it"}[step.Replaces()])
+		return fmt.Sprintf(", within %s%s", step.Deadline.Sub(s.w.now),
+			map[bool]string{true: ", then replace it"}[step.Replaces()])
 	case CreateContainer:
 		if step.Backoff > 0 {
 			return fmt.Sprintf(", back-off after it %s", step.Backoff)
@@ -265,7 +269,11 @@ func (s *script) node() {
 			s.w.volumes[f[1]] = true
 		case "container":
 			box := s.w.sandboxes[len(s.w.sandboxes)-1]
-			s.w.createContainer(CreateContainer{Name: f[1], Attempt: uint32(s.number(f[2])), SandboxID: box.ID}, &call{hash: s.w.desired.Hashes[f[1]]})
+			s.w.createContainer(CreateContainer{
+				Name:      f[1],
+				Attempt:   uint32(s.number(f[2])),
+				SandboxID: box.ID,
+			}, &call{hash: s.w.desired.Hashes[f[1]]})
 			id := s.w.newest(f[1])
 			s.w.startContainer(StartContainer{ID: id})
 			if code, exited := strings.CutPrefix(f[3], "exit="); exited {
@@ -305,7 +313,8 @@ func (s *script) run() {
 func (s *script) named() []*call {
 	want := strings.Join(s.args, " ")
 	for _, step := range s.w.plan.Steps {
-		if strings.HasPrefix(step.String(), want) && (s.w.memory.InFlight[step.Key()] == nil || Overtakes(step, s.w.memory.InFlight[step.Key()])) {
+		if strings.HasPrefix(step.String(), want) &&
+			(s.w.memory.InFlight[step.Key()] == nil || Overtakes(step, s.w.memory.InFlight[step.Key()])) {
 			s.w.begin(step)
 		}
 	}
@@ -437,8 +446,12 @@ func (s *script) objects() {
 
 // asks makes the pod's stop stricter.
 func (s *script) asks(cause StopCause, seconds int, reason, message string) {
-	s.w.desired.Stop = s.w.desired.Stop.Stricter(&Stop{Cause: cause, Deadline: s.w.now.Add(time.Duration(seconds) * time.Second),
-		Reason: reason, Message: message})
+	s.w.desired.Stop = s.w.desired.Stop.Stricter(&Stop{
+		Cause:    cause,
+		Deadline: s.w.now.Add(time.Duration(seconds) * time.Second),
+		Reason:   reason,
+		Message:  message,
+	})
 	s.turn()
 }
 

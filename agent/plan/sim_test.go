@@ -324,7 +324,8 @@ func (l *simRun) endFaults() {
 	l.stage, l.left, l.apiBehind = stageFaultless, restWithin, false
 	l.exits, l.probes, l.probing = nil, nil, map[string]bool{}
 	for id, v := range l.verdicts {
-		l.probing[id] = v.Startup == ProbeFailure || v.Liveness == ProbeFailure // these containers do not recover by themselves
+		// these containers do not recover by themselves
+		l.probing[id] = v.Startup == ProbeFailure || v.Liveness == ProbeFailure
 	}
 	for i := range l.containers {
 		if c := &l.containers[i]; c.State == ContainerRunning {

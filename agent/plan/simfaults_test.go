@@ -278,7 +278,8 @@ func (l *simRun) orphan() {
 func (l *simRun) crashAgent() {
 	l.tally.kills++
 	l.killAgent()
-	l.calls = slices.DeleteFunc(l.calls, func(c *call) bool { return !c.done && (c.effectAt.IsZero() || diesWithAgent(c.step)) })
+	l.calls = slices.DeleteFunc(l.calls,
+		func(c *call) bool { return !c.done && (c.effectAt.IsZero() || diesWithAgent(c.step)) })
 	l.rules.agentKilled()
 	l.probing, l.probes = map[string]bool{}, nil
 	if chance(l.r, 2) {

@@ -17,7 +17,8 @@ func randomPod(r *rand.Rand) *corev1.Pod {
 	pod := &corev1.Pod{}
 	pod.Name, pod.Namespace, pod.UID, pod.Generation = "web", "default", "uid", 1
 	spec := &pod.Spec
-	spec.RestartPolicy = pick(r, corev1.RestartPolicyAlways, corev1.RestartPolicyAlways, corev1.RestartPolicyOnFailure, corev1.RestartPolicyNever)
+	spec.RestartPolicy = pick(r, corev1.RestartPolicyAlways, corev1.RestartPolicyAlways, corev1.RestartPolicyOnFailure,
+		corev1.RestartPolicyNever)
 	spec.TerminationGracePeriodSeconds = pick(r, nil, ptr(int64(0)), ptr(int64(1)), ptr(int64(30)))
 	spec.HostNetwork = chance(r, 8)
 	if chance(r, 10) {
@@ -134,6 +135,9 @@ func withImage(r *rand.Rand, pod *corev1.Pod, image string) *corev1.Pod {
 func withDebugger(pod *corev1.Pod) *corev1.Pod {
 	next := pod.DeepCopy()
 	next.Spec.EphemeralContainers = append(next.Spec.EphemeralContainers, corev1.EphemeralContainer{
-		EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: fmt.Sprint("debug", len(next.Spec.EphemeralContainers)), Image: "image"}})
+		EphemeralContainerCommon: corev1.EphemeralContainerCommon{
+			Name:  fmt.Sprint("debug", len(next.Spec.EphemeralContainers)),
+			Image: "image",
+		}})
 	return next
 }

@@ -23,8 +23,17 @@ const (
 )
 
 func instance(name string, attempt uint32, state ContainerState, exit int32) Container {
-	c := Container{ID: name + string(rune('0'+attempt)), Name: name, Attempt: attempt, SandboxID: "s0", State: state, Image: "a",
-		CreatedAt: epoch, StartedAt: epoch, Hash: "h"}
+	c := Container{
+		ID:        name + string(rune('0'+attempt)),
+		Name:      name,
+		Attempt:   attempt,
+		SandboxID: "s0",
+		State:     state,
+		Image:     "a",
+		CreatedAt: epoch,
+		StartedAt: epoch,
+		Hash:      "h",
+	}
 	if state == ContainerExited {
 		c.FinishedAt, c.ExitCode, c.Reason = epoch, exit, "Completed"
 		if exit != 0 {
@@ -50,7 +59,11 @@ func TestContainerStates(t *testing.T) {
 		want   string
 	}{
 		{name: "nothing yet", pod: oneApp, want: "app: waiting ContainerCreating"},
-		{name: "nothing yet, with init containers", pod: initApp, want: "first: waiting PodInitializing\napp: waiting PodInitializing"},
+		{
+			name: "nothing yet, with init containers",
+			pod:  initApp,
+			want: "first: waiting PodInitializing\napp: waiting PodInitializing",
+		},
 		{name: "init container runs", pod: initApp, facts: []Container{instance("first", 0, ContainerRunning, 0)},
 			want: "first: running, started\napp: waiting PodInitializing"},
 		{name: "init container is through", pod: initApp, facts: []Container{instance("first", 0, ContainerExited, 0)},
@@ -58,13 +71,37 @@ func TestContainerStates(t *testing.T) {
 		{name: "init container fails", pod: initApp, facts: []Container{instance("first", 1, ContainerExited, 2)},
 			want: "first: waiting CrashLoopBackOff \"back-off 10s restarting failed container=first pod=web_default(uid)\", restarts 1, last exit 2 Error\n" +
 				"app: waiting PodInitializing"},
-		{name: "init container forgotten by the runtime, app there", pod: initApp, facts: []Container{instance("app", 0, ContainerRunning, 0)},
+		{
+			name:  "init container forgotten by the runtime, app there",
+			pod:   initApp,
+			facts: []Container{instance("app", 0, ContainerRunning, 0)},
 			want: "first: exit 0 Completed \"Unable to get init container status from container runtime and pod has been initialized, " +
-				"treat it as exited normally\", ready\napp: running, ready, started"},
-		{name: "running", pod: oneApp, facts: []Container{instance("app", 0, ContainerRunning, 0)}, want: "app: running, ready, started"},
-		{name: "created", pod: oneApp, facts: []Container{instance("app", 0, ContainerCreated, 0)}, want: "app: waiting ContainerCreating"},
-		{name: "ended, next at once", pod: oneApp, facts: []Container{instance("app", 0, ContainerExited, 1)}, want: "app: exit 1 Error"},
-		{name: "ended for good", pod: neverIt, facts: []Container{instance("app", 0, ContainerExited, 1)}, want: "app: exit 1 Error"},
+				"treat it as exited normally\", ready\napp: running, ready, started",
+		},
+		{
+			name:  "running",
+			pod:   oneApp,
+			facts: []Container{instance("app", 0, ContainerRunning, 0)},
+			want:  "app: running, ready, started",
+		},
+		{
+			name:  "created",
+			pod:   oneApp,
+			facts: []Container{instance("app", 0, ContainerCreated, 0)},
+			want:  "app: waiting ContainerCreating",
+		},
+		{
+			name:  "ended, next at once",
+			pod:   oneApp,
+			facts: []Container{instance("app", 0, ContainerExited, 1)},
+			want:  "app: exit 1 Error",
+		},
+		{
+			name:  "ended for good",
+			pod:   neverIt,
+			facts: []Container{instance("app", 0, ContainerExited, 1)},
+			want:  "app: exit 1 Error",
+		},
 		{name: "crash loop", pod: oneApp, facts: []Container{instance("app", 2, ContainerExited, 1)},
 			memory: func(m *Memory) { m.Restarts[Instance{Name: "app", Attempt: 2}] = 40 * time.Second },
 			want:   "app: waiting CrashLoopBackOff \"back-off 40s restarting failed container=app pod=web_default(uid)\", restarts 2, last exit 1 Error"},
@@ -73,42 +110,113 @@ func TestContainerStates(t *testing.T) {
 		{name: "running after a crash", pod: oneApp,
 			facts: []Container{instance("app", 1, ContainerRunning, 0), instance("app", 0, ContainerExited, 3)},
 			want:  "app: running, ready, started, restarts 1, last exit 3 Error"},
-		{name: "running after a crash that the runtime has forgotten", pod: oneApp, facts: []Container{instance("app", 1, ContainerRunning, 0)},
+		{
+			name:  "running after a crash that the runtime has forgotten",
+			pod:   oneApp,
+			facts: []Container{instance("app", 1, ContainerRunning, 0)},
 			shown: `{containerStatuses: [{name: app, containerID: "cri://app0", state: {terminated: {exitCode: 3, reason: Error}}}]}`,
-			want:  "app: running, ready, started, restarts 1, last exit 3 Error"},
-		{name: "running, last state kept from what was shown", pod: oneApp, facts: []Container{instance("app", 1, ContainerRunning, 0)},
+			want:  "app: running, ready, started, restarts 1, last exit 3 Error",
+		},
+		{
+			name:  "running, last state kept from what was shown",
+			pod:   oneApp,
+			facts: []Container{instance("app", 1, ContainerRunning, 0)},
 			shown: `{containerStatuses: [{name: app, containerID: "cri://app1", restartCount: 1, state: {running: {}},
 				lastState: {terminated: {exitCode: 3, reason: Error}}}]}`,
-			want: "app: running, ready, started, restarts 1, last exit 3 Error"},
+			want: "app: running, ready, started, restarts 1, last exit 3 Error",
+		},
 
-		{name: "first pull failed", pod: oneApp, memory: failing(EnsureImage{Container: "app"}.Key(), Failure{Count: 1, Image: "a", Reason: "ErrImagePull", Message: "no such image"}),
-			want: "app: waiting ErrImagePull \"no such image\""},
-		{name: "second pull failed", pod: oneApp, memory: failing(EnsureImage{Container: "app"}.Key(), Failure{Count: 2, Image: "a", Reason: "ErrImagePull", Message: "no such image"}),
-			want: `app: waiting ImagePullBackOff "Back-off pulling image \"a\": ErrImagePull: no such image"`},
-		{name: "signature does not fit", pod: oneApp, memory: failing(EnsureImage{Container: "app"}.Key(), Failure{Count: 2, Image: "a", Reason: "SignatureValidationFailed", Message: "bad"}),
-			want: `app: waiting ImagePullBackOff "Back-off pulling image \"a\": SignatureValidationFailed: bad"`},
-		{name: "another image failed", pod: oneApp, memory: failing(EnsureImage{Container: "app"}.Key(), Failure{Count: 2, Image: "b", Reason: "ErrImagePull"}),
-			want: "app: waiting ContainerCreating"},
-		{name: "image is never pulled", pod: oneApp, memory: failing(EnsureImage{Container: "app"}.Key(), Failure{Count: 5, Image: "a", Reason: "ErrImageNeverPull",
-			Message: `Container image "a" is not present with pull policy of Never`}),
-			want: `app: waiting ErrImageNeverPull "Container image \"a\" is not present with pull policy of Never"`},
-		{name: "image name is none", pod: oneApp, memory: failing(EnsureImage{Container: "app"}.Key(), Failure{Count: 5, Image: "a", Reason: "InvalidImageName", Message: "m"}),
-			want: `app: waiting InvalidImageName "m"`},
-		{name: "config error", pod: oneApp, memory: failing(CreateContainer{Name: "app"}.Key(), Failure{Count: 1, Reason: "CreateContainerConfigError", Message: `secret "x" not found`}),
-			want: `app: waiting CreateContainerConfigError "secret \"x\" not found"`},
-		{name: "create error", pod: oneApp, memory: failing(CreateContainer{Name: "app"}.Key(), Failure{Count: 1, Message: "no space"}),
-			want: `app: waiting CreateContainerError "no space"`},
+		{
+			name: "first pull failed",
+			pod:  oneApp,
+			memory: failing(EnsureImage{Container: "app"}.Key(), Failure{
+				Count:   1,
+				Image:   "a",
+				Reason:  "ErrImagePull",
+				Message: "no such image",
+			}),
+			want: "app: waiting ErrImagePull \"no such image\"",
+		},
+		{
+			name: "second pull failed",
+			pod:  oneApp,
+			memory: failing(EnsureImage{Container: "app"}.Key(), Failure{
+				Count:   2,
+				Image:   "a",
+				Reason:  "ErrImagePull",
+				Message: "no such image",
+			}),
+			want: `app: waiting ImagePullBackOff "Back-off pulling image \"a\": ErrImagePull: no such image"`,
+		},
+		{
+			name: "signature does not fit",
+			pod:  oneApp,
+			memory: failing(EnsureImage{Container: "app"}.Key(), Failure{
+				Count:   2,
+				Image:   "a",
+				Reason:  "SignatureValidationFailed",
+				Message: "bad",
+			}),
+			want: `app: waiting ImagePullBackOff "Back-off pulling image \"a\": SignatureValidationFailed: bad"`,
+		},
+		{
+			name:   "another image failed",
+			pod:    oneApp,
+			memory: failing(EnsureImage{Container: "app"}.Key(), Failure{Count: 2, Image: "b", Reason: "ErrImagePull"}),
+			want:   "app: waiting ContainerCreating",
+		},
+		{
+			name: "image is never pulled",
+			pod:  oneApp,
+			memory: failing(EnsureImage{Container: "app"}.Key(), Failure{Count: 5, Image: "a", Reason: "ErrImageNeverPull",
+				Message: `Container image "a" is not present with pull policy of Never`}),
+			want: `app: waiting ErrImageNeverPull "Container image \"a\" is not present with pull policy of Never"`,
+		},
+		{
+			name: "image name is none",
+			pod:  oneApp,
+			memory: failing(EnsureImage{Container: "app"}.Key(), Failure{
+				Count:   5,
+				Image:   "a",
+				Reason:  "InvalidImageName",
+				Message: "m",
+			}),
+			want: `app: waiting InvalidImageName "m"`,
+		},
+		{
+			name: "config error",
+			pod:  oneApp,
+			memory: failing(CreateContainer{Name: "app"}.Key(), Failure{
+				Count:   1,
+				Reason:  "CreateContainerConfigError",
+				Message: `secret "x" not found`,
+			}),
+			want: `app: waiting CreateContainerConfigError "secret \"x\" not found"`,
+		},
+		{
+			name:   "create error",
+			pod:    oneApp,
+			memory: failing(CreateContainer{Name: "app"}.Key(), Failure{Count: 1, Message: "no space"}),
+			want:   `app: waiting CreateContainerError "no space"`,
+		},
 		{name: "start error", pod: oneApp, facts: []Container{instance("app", 0, ContainerExited, 128)},
 			memory: failing(StartContainer{ID: "app0"}.Key(), Failure{Count: 1, Message: "no such file"}),
 			want:   `app: waiting RunContainerError "no such file", last exit 128 Error`},
-		{name: "start error of a pod that runs once", pod: neverIt, facts: []Container{instance("app", 0, ContainerExited, 128)},
-			memory: failing(StartContainer{ID: "app0"}.Key(), Failure{Count: 1, Message: "no such file"}), want: "app: exit 128 Error"},
+		{
+			name:   "start error of a pod that runs once",
+			pod:    neverIt,
+			facts:  []Container{instance("app", 0, ContainerExited, 128)},
+			memory: failing(StartContainer{ID: "app0"}.Key(), Failure{Count: 1, Message: "no such file"}),
+			want:   "app: exit 128 Error",
+		},
 		{name: "hook runs", pod: hookApp, facts: []Container{instance("app", 0, ContainerRunning, 0)},
 			memory: func(m *Memory) { m.Started["app0"] = true }, want: "app: waiting ContainerCreating"},
 		{name: "hook is through", pod: hookApp, facts: []Container{instance("app", 0, ContainerRunning, 0)},
-			memory: func(m *Memory) { m.Started["app0"] = true; m.Hooks["app0"] = Hook{} }, want: "app: running, ready, started"},
+			memory: func(m *Memory) { m.Started["app0"] = true; m.Hooks["app0"] = Hook{} },
+			want:   "app: running, ready, started"},
 		{name: "hook failed", pod: hookApp, facts: []Container{instance("app", 0, ContainerRunning, 0)},
-			memory: func(m *Memory) { m.Started["app0"] = true; m.Hooks["app0"] = Hook{Failure: "exit 1"} }, want: `app: waiting PostStartHookError "exit 1"`},
+			memory: func(m *Memory) { m.Started["app0"] = true; m.Hooks["app0"] = Hook{Failure: "exit 1"} },
+			want:   `app: waiting PostStartHookError "exit 1"`},
 		{name: "hook failed, container killed", pod: hookApp, facts: []Container{instance("app", 0, ContainerExited, 137)},
 			memory: func(m *Memory) { m.Started["app0"] = true; m.Hooks["app0"] = Hook{Failure: "exit 1"} },
 			want:   `app: waiting PostStartHookError "exit 1", last exit 137 Error`},
@@ -131,9 +239,17 @@ func TestContainerStates(t *testing.T) {
 		{name: "message on disk is gone", pod: neverIt, facts: []Container{instance("app", 0, ContainerExited, 1)},
 			shown: `{containerStatuses: [{name: app, containerID: "cri://app0", state: {terminated: {exitCode: 1, message: "why", containerID: "cri://app0"}}}]}`,
 			want:  `app: exit 1 Error "why"`},
-		{name: "ephemeral container", pod: `{spec: {containers: [{name: app}], ephemeralContainers: [{name: debug, image: a}]}}`,
-			facts: []Container{instance("debug", 0, ContainerRunning, 0)}, want: "app: waiting ContainerCreating\ndebug: running"},
-		{name: "sorted by name", pod: `{spec: {containers: [{name: b}, {name: a}]}}`, want: "a: waiting ContainerCreating\nb: waiting ContainerCreating"},
+		{
+			name:  "ephemeral container",
+			pod:   `{spec: {containers: [{name: app}], ephemeralContainers: [{name: debug, image: a}]}}`,
+			facts: []Container{instance("debug", 0, ContainerRunning, 0)},
+			want:  "app: waiting ContainerCreating\ndebug: running",
+		},
+		{
+			name: "sorted by name",
+			pod:  `{spec: {containers: [{name: b}, {name: a}]}}`,
+			want: "a: waiting ContainerCreating\nb: waiting ContainerCreating",
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -145,7 +261,13 @@ func TestContainerStates(t *testing.T) {
 			if tt.memory != nil {
 				tt.memory(&m)
 			}
-			o := Observed{Now: epoch.Add(time.Second), Sandboxes: inHere, Containers: tt.facts, Memory: m.Recall(), Node: Node{RuntimeName: "cri"}}
+			o := Observed{
+				Now:        epoch.Add(time.Second),
+				Sandboxes:  inHere,
+				Containers: tt.facts,
+				Memory:     m.Recall(),
+				Node:       Node{RuntimeName: "cri"},
+			}
 			lines := strings.SplitN(statusText(Pod(Desired{Pod: pod}, o).Status), "\n", 3)
 			if lines[2] != tt.want {
 				t.Errorf("got\n%s\nwant\n%s", lines[2], tt.want)
@@ -156,7 +278,12 @@ func TestContainerStates(t *testing.T) {
 
 // TestEnds checks how pods end.
 func TestEnds(t *testing.T) {
-	evicted := &Stop{Cause: StopEvicted, Deadline: epoch, Reason: "Evicted", Message: "The node was low on resource: memory."}
+	evicted := &Stop{
+		Cause:    StopEvicted,
+		Deadline: epoch,
+		Reason:   "Evicted",
+		Message:  "The node was low on resource: memory.",
+	}
 	ownFault := *evicted
 	ownFault.Own = true
 	deleted := &Stop{Cause: StopDeleted, Deadline: epoch}
@@ -176,30 +303,63 @@ func TestEnds(t *testing.T) {
 			facts: []Container{instance("app", 0, ContainerExited, 0)},
 			want: "Running\nPodReadyToStartContainers Initialized(PodCompleted) !Ready(PodCompleted) !ContainersReady(PodCompleted) " +
 				"PodScheduled\napp: exit 0 Completed"},
-		{name: "completed", pod: neverIt, shown: `{phase: Running}`, sandboxes: dead, facts: []Container{instance("app", 0, ContainerExited, 0)},
+		{
+			name:      "completed",
+			pod:       neverIt,
+			shown:     `{phase: Running}`,
+			sandboxes: dead,
+			facts:     []Container{instance("app", 0, ContainerExited, 0)},
 			want: "Succeeded\n!PodReadyToStartContainers Initialized(PodCompleted) !Ready(PodCompleted) !ContainersReady(PodCompleted) " +
-				"PodScheduled\napp: exit 0 Completed"},
-		{name: "evicted, still running", pod: oneApp, shown: `{phase: Running}`, desired: Desired{Stop: evicted}, sandboxes: inHere,
-			facts: []Container{instance("app", 0, ContainerRunning, 0)},
+				"PodScheduled\napp: exit 0 Completed",
+		},
+		{
+			name:      "evicted, still running",
+			pod:       oneApp,
+			shown:     `{phase: Running}`,
+			desired:   Desired{Stop: evicted},
+			sandboxes: inHere,
+			facts:     []Container{instance("app", 0, ContainerRunning, 0)},
 			want: "Running\nPodReadyToStartContainers Initialized !Ready(PodFailed) !ContainersReady(PodFailed) PodScheduled\n" +
-				"app: running, ready, started"},
+				"app: running, ready, started",
+		},
 		{name: "evicted", pod: oneApp, shown: `{phase: Running}`, desired: Desired{Stop: evicted}, sandboxes: dead,
 			facts: []Container{instance("app", 0, ContainerExited, 0)},
 			want: "Failed Evicted \"The node was low on resource: memory.\"\n" +
-				"DisruptionTarget(TerminationByKubelet: The node was low on resource: memory.) " + failed + "app: exit 0 Completed"},
-		{name: "evicted for its own fault", pod: oneApp, shown: `{phase: Running}`, desired: Desired{Stop: &ownFault}, sandboxes: dead,
-			facts: []Container{instance("app", 0, ContainerExited, 0)},
-			want:  "Failed Evicted \"The node was low on resource: memory.\"\n" + failed + "app: exit 0 Completed"},
+				"DisruptionTarget(TerminationByKubelet: The node was low on resource: memory.) " + failed +
+				"app: exit 0 Completed"},
+		{
+			name:      "evicted for its own fault",
+			pod:       oneApp,
+			shown:     `{phase: Running}`,
+			desired:   Desired{Stop: &ownFault},
+			sandboxes: dead,
+			facts:     []Container{instance("app", 0, ContainerExited, 0)},
+			want:      "Failed Evicted \"The node was low on resource: memory.\"\n" + failed + "app: exit 0 Completed",
+		},
 		{name: "past its deadline", pod: `{spec: {activeDeadlineSeconds: 5, containers: [{name: app}]}}`,
-			shown: `{phase: Running, startTime: "2029-12-31T23:00:00Z"}`, sandboxes: dead, facts: []Container{instance("app", 0, ContainerExited, 0)},
-			want: "Failed DeadlineExceeded \"Pod was active on the node longer than the specified deadline\"\n" + failed + "app: exit 0 Completed"},
-		{name: "deleted while running", pod: oneApp, shown: `{phase: Running}`, desired: Desired{Stop: deleted}, sandboxes: inHere,
-			facts: []Container{instance("app", 0, ContainerRunning, 0)},
-			want:  "Running\nPodReadyToStartContainers Initialized Ready ContainersReady PodScheduled\napp: running, ready, started"},
-		{name: "deleted, ended well", pod: oneApp, shown: `{phase: Running}`, desired: Desired{Stop: deleted}, sandboxes: dead,
+			shown: `{phase: Running, startTime: "2029-12-31T23:00:00Z"}`, sandboxes: dead,
 			facts: []Container{instance("app", 0, ContainerExited, 0)},
+			want: "Failed DeadlineExceeded \"Pod was active on the node longer than the specified deadline\"\n" + failed +
+				"app: exit 0 Completed"},
+		{
+			name:      "deleted while running",
+			pod:       oneApp,
+			shown:     `{phase: Running}`,
+			desired:   Desired{Stop: deleted},
+			sandboxes: inHere,
+			facts:     []Container{instance("app", 0, ContainerRunning, 0)},
+			want:      "Running\nPodReadyToStartContainers Initialized Ready ContainersReady PodScheduled\napp: running, ready, started",
+		},
+		{
+			name:      "deleted, ended well",
+			pod:       oneApp,
+			shown:     `{phase: Running}`,
+			desired:   Desired{Stop: deleted},
+			sandboxes: dead,
+			facts:     []Container{instance("app", 0, ContainerExited, 0)},
 			want: "Succeeded\n!PodReadyToStartContainers Initialized(PodCompleted) !Ready(PodCompleted) !ContainersReady(PodCompleted) " +
-				"PodScheduled\napp: exit 0 Completed"},
+				"PodScheduled\napp: exit 0 Completed",
+		},
 		{name: "deleted, killed", pod: oneApp, shown: `{phase: Running}`, desired: Desired{Stop: deleted}, sandboxes: dead,
 			facts: []Container{instance("app", 0, ContainerExited, 137)}, want: "Failed\n" + failed + "app: exit 137 Error"},
 		{name: "deleted before it started", pod: oneApp, shown: `{phase: Pending}`, desired: Desired{Stop: deleted},
@@ -213,16 +373,26 @@ func TestEnds(t *testing.T) {
 		{name: "a static pod has no end", desired: Desired{Stop: deleted}, shown: `{phase: Running}`, sandboxes: dead,
 			pod:   `{metadata: {annotations: {kubernetes.io/config.source: file}}, spec: {restartPolicy: Always, containers: [{name: app}]}}`,
 			facts: []Container{instance("app", 0, ContainerExited, 137)}, want: "Running\n" + unready + "\napp: exit 137 Error"},
-		{name: "rejected", pod: oneApp, desired: Desired{Rejected: &Rejection{Reason: "OutOfcpu", Message: "Node didn't have enough resource: cpu"}},
-			shown: `{phase: Pending, conditions: [{type: PodScheduled, status: "True"}, {type: mine, status: "True"}]}`,
-			want:  "Failed OutOfcpu \"Pod was rejected: Node didn't have enough resource: cpu\"\nmine"},
+		{
+			name:    "rejected",
+			pod:     oneApp,
+			desired: Desired{Rejected: &Rejection{Reason: "OutOfcpu", Message: "Node didn't have enough resource: cpu"}},
+			shown:   `{phase: Pending, conditions: [{type: PodScheduled, status: "True"}, {type: mine, status: "True"}]}`,
+			want:    "Failed OutOfcpu \"Pod was rejected: Node didn't have enough resource: cpu\"\nmine",
+		},
 		{name: "what has succeeded stays so", pod: oneApp, shown: `{phase: Succeeded, reason: Test, message: test,
 			containerStatuses: [{name: app, state: {terminated: {exitCode: 0, reason: Completed}}}]}`,
 			want: "Succeeded Test \"test\"\n!PodReadyToStartContainers Initialized(PodCompleted) !Ready(PodCompleted) " +
 				"!ContainersReady(PodCompleted) PodScheduled\napp: exit 0 Completed"},
-		{name: "what has failed stays so", pod: oneApp, shown: `{phase: Failed, reason: Evicted, message: m}`, desired: Desired{Stop: deleted},
-			sandboxes: dead, facts: []Container{instance("app", 0, ContainerExited, 0)},
-			want: "Failed Evicted \"m\"\n" + failed + "app: exit 0 Completed"},
+		{
+			name:      "what has failed stays so",
+			pod:       oneApp,
+			shown:     `{phase: Failed, reason: Evicted, message: m}`,
+			desired:   Desired{Stop: deleted},
+			sandboxes: dead,
+			facts:     []Container{instance("app", 0, ContainerExited, 0)},
+			want:      "Failed Evicted \"m\"\n" + failed + "app: exit 0 Completed",
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -235,7 +405,13 @@ func TestEnds(t *testing.T) {
 			for _, s := range tt.sandboxes {
 				m.StoppedSandboxes[s.ID] = !s.Ready
 			}
-			o := Observed{Now: epoch, Sandboxes: tt.sandboxes, Containers: tt.facts, Memory: m.Recall(), Node: Node{RuntimeName: "cri"}}
+			o := Observed{
+				Now:        epoch,
+				Sandboxes:  tt.sandboxes,
+				Containers: tt.facts,
+				Memory:     m.Recall(),
+				Node:       Node{RuntimeName: "cri"},
+			}
 			if got := statusText(Pod(tt.desired, o).Status); got != tt.want {
 				t.Errorf("got\n%s\nwant\n%s", got, tt.want)
 			}
@@ -252,13 +428,51 @@ func TestAddresses(t *testing.T) {
 		shown   string
 		want    string
 	}{
-		{name: "the node's family first", node: []string{"192.0.2.1", "2001:db8::1"}, sandbox: Sandbox{Ready: true, IPs: []string{"fd01::2", "10.0.0.2"}}, want: "10.0.0.2 fd01::2"},
-		{name: "IPv6 first", node: []string{"2001:db8::1", "192.0.2.1"}, sandbox: Sandbox{Ready: true, IPs: []string{"10.0.0.2", "fd01::2"}}, want: "fd01::2 10.0.0.2"},
-		{name: "one of each family, spelled as usual", node: []string{"192.0.2.1"}, sandbox: Sandbox{Ready: true, IPs: []string{"10.0.0.2", "10.0.0.3", "fd01:0:0::2"}}, want: "10.0.0.2 fd01::2"},
-		{name: "kept when the sandbox is gone", node: []string{"192.0.2.1"}, shown: `{podIP: 10.0.0.7, podIPs: [{ip: 10.0.0.7}]}`, want: "10.0.0.7"},
-		{name: "host's network", pod: `{spec: {hostNetwork: true}}`, node: []string{"192.0.2.1", "2001:db8::1"}, sandbox: Sandbox{Ready: true}, want: "192.0.2.1 2001:db8::1"},
-		{name: "host's network, immutable", pod: `{spec: {hostNetwork: true}}`, node: []string{"192.0.2.2"}, shown: `{podIP: 192.0.2.1, podIPs: [{ip: 192.0.2.1}]}`, want: "192.0.2.1"},
-		{name: "host's network, the node has become dual-stack", pod: `{spec: {hostNetwork: true}}`, node: []string{"192.0.2.1", "2001:db8::1"}, shown: `{podIP: 192.0.2.1, podIPs: [{ip: 192.0.2.1}]}`, want: "192.0.2.1 2001:db8::1"},
+		{
+			name:    "the node's family first",
+			node:    []string{"192.0.2.1", "2001:db8::1"},
+			sandbox: Sandbox{Ready: true, IPs: []string{"fd01::2", "10.0.0.2"}},
+			want:    "10.0.0.2 fd01::2",
+		},
+		{
+			name:    "IPv6 first",
+			node:    []string{"2001:db8::1", "192.0.2.1"},
+			sandbox: Sandbox{Ready: true, IPs: []string{"10.0.0.2", "fd01::2"}},
+			want:    "fd01::2 10.0.0.2",
+		},
+		{
+			name:    "one of each family, spelled as usual",
+			node:    []string{"192.0.2.1"},
+			sandbox: Sandbox{Ready: true, IPs: []string{"10.0.0.2", "10.0.0.3", "fd01:0:0::2"}},
+			want:    "10.0.0.2 fd01::2",
+		},
+		{
+			name:  "kept when the sandbox is gone",
+			node:  []string{"192.0.2.1"},
+			shown: `{podIP: 10.0.0.7, podIPs: [{ip: 10.0.0.7}]}`,
+			want:  "10.0.0.7",
+		},
+		{
+			name:    "host's network",
+			pod:     `{spec: {hostNetwork: true}}`,
+			node:    []string{"192.0.2.1", "2001:db8::1"},
+			sandbox: Sandbox{Ready: true},
+			want:    "192.0.2.1 2001:db8::1",
+		},
+		{
+			name:  "host's network, immutable",
+			pod:   `{spec: {hostNetwork: true}}`,
+			node:  []string{"192.0.2.2"},
+			shown: `{podIP: 192.0.2.1, podIPs: [{ip: 192.0.2.1}]}`,
+			want:  "192.0.2.1",
+		},
+		{
+			name:  "host's network, the node has become dual-stack",
+			pod:   `{spec: {hostNetwork: true}}`,
+			node:  []string{"192.0.2.1", "2001:db8::1"},
+			shown: `{podIP: 192.0.2.1, podIPs: [{ip: 192.0.2.1}]}`,
+			want:  "192.0.2.1 2001:db8::1",
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -266,7 +480,11 @@ func TestAddresses(t *testing.T) {
 			if tt.shown != "" {
 				fromYAML(t, tt.shown, &pod.Status)
 			}
-			st := Pod(Desired{Pod: pod}, Observed{Now: epoch, Sandboxes: []Sandbox{tt.sandbox}, Node: Node{HostIPs: tt.node}}).Status
+			st := Pod(Desired{Pod: pod}, Observed{
+				Now:       epoch,
+				Sandboxes: []Sandbox{tt.sandbox},
+				Node:      Node{HostIPs: tt.node},
+			}).Status
 			var all []string
 			for _, ip := range st.PodIPs {
 				all = append(all, ip.IP)
@@ -288,7 +506,12 @@ func TestStatusKeepsAndBounds(t *testing.T) {
 	pod.Status.StartTime, pod.Status.ObservedGeneration = &then, 6
 	long := instance("app", 0, ContainerExited, 1)
 	long.Message = strings.Repeat("x", 20<<10)
-	o := Observed{Now: epoch, Sandboxes: inHere, Containers: []Container{long}, Node: Node{RuntimeName: "cri", RecursiveReadOnly: true}}
+	o := Observed{
+		Now:        epoch,
+		Sandboxes:  inHere,
+		Containers: []Container{long},
+		Node:       Node{RuntimeName: "cri", RecursiveReadOnly: true},
+	}
 	st := Pod(Desired{Pod: pod}, o).Status
 	if !st.StartTime.Equal(&then) || st.ObservedGeneration != 7 || st.QOSClass != corev1.PodQOSBestEffort {
 		t.Errorf("got start %v, generation %d, class %s", st.StartTime, st.ObservedGeneration, st.QOSClass)
@@ -300,7 +523,8 @@ func TestStatusKeepsAndBounds(t *testing.T) {
 	if app.ContainerID != "cri://app0" || app.State.Terminated.ContainerID != "cri://app0" {
 		t.Errorf("got container IDs %q, %q", app.ContainerID, app.State.Terminated.ContainerID)
 	}
-	if m := app.VolumeMounts; len(m) != 2 || m[0].RecursiveReadOnly != nil || *m[1].RecursiveReadOnly != corev1.RecursiveReadOnlyEnabled {
+	if m := app.VolumeMounts; len(m) != 2 || m[0].RecursiveReadOnly != nil ||
+		*m[1].RecursiveReadOnly != corev1.RecursiveReadOnlyEnabled {
 		t.Errorf("got volume mounts %+v", m)
 	}
 }

@@ -78,9 +78,18 @@ func newWorld(desired Desired, now time.Time) *world {
 }
 
 func (w *world) observe() Observed {
-	o := Observed{Now: w.now, Sandboxes: w.sandboxes, Containers: slices.Clone(w.containers), DirOnDisk: w.dir, CgroupExists: w.cgroup,
-		ResetNoted: w.resetNoted, ClaimsHeld: w.claims,
-		Verdicts: w.verdicts, Memory: w.memory.Recall(), Node: w.node}
+	o := Observed{
+		Now:          w.now,
+		Sandboxes:    w.sandboxes,
+		Containers:   slices.Clone(w.containers),
+		DirOnDisk:    w.dir,
+		CgroupExists: w.cgroup,
+		ResetNoted:   w.resetNoted,
+		ClaimsHeld:   w.claims,
+		Verdicts:     w.verdicts,
+		Memory:       w.memory.Recall(),
+		Node:         w.node,
+	}
 	for name := range w.volumes {
 		o.VolumesOnDisk = append(o.VolumesOnDisk, name)
 	}

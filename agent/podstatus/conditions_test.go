@@ -46,13 +46,15 @@ func TestConditions(t *testing.T) {
 			want: "!PodReadyToStartContainers Initialized !Ready(PodFailed) !ContainersReady(PodFailed) PodScheduled",
 		},
 		{
-			name: "init containers not done", containers: "init=ok init=run side=run app=wait", ready: []string{"c0"}, phase: corev1.PodPending,
+			name: "init containers not done", containers: "init=ok init=run side=run app=wait", ready: []string{"c0"},
+			phase: corev1.PodPending,
 			want: "!PodReadyToStartContainers !Initialized(ContainersNotInitialized: containers with incomplete status: [c1 c2]) " +
 				"!Ready(ContainersNotReady: containers with unready status: [c2 c3]) " +
 				"!ContainersReady(ContainersNotReady: containers with unready status: [c2 c3]) PodScheduled",
 		},
 		{
-			name: "initialized before, because an app container has run", containers: "side=wait/fail app=up", ready: []string{"c1"}, phase: corev1.PodRunning,
+			name: "initialized before, because an app container has run", containers: "side=wait/fail app=up",
+			ready: []string{"c1"}, phase: corev1.PodRunning,
 			want: "!PodReadyToStartContainers Initialized !Ready(ContainersNotReady: containers with unready status: [c0]) " +
 				"!ContainersReady(ContainersNotReady: containers with unready status: [c0]) PodScheduled",
 		},
@@ -70,14 +72,16 @@ func TestConditions(t *testing.T) {
 		},
 		{
 			name: "a readiness gate that is False", containers: "app=up", ready: []string{"c0"}, phase: corev1.PodRunning,
-			gates: []corev1.PodConditionType{"gate1"}, shown: []corev1.PodCondition{{Type: "gate1", Status: corev1.ConditionFalse}},
+			gates: []corev1.PodConditionType{"gate1"},
+			shown: []corev1.PodCondition{{Type: "gate1", Status: corev1.ConditionFalse}},
 			want: "!gate1 !PodReadyToStartContainers Initialized " +
 				`!Ready(ReadinessGatesNotReady: the status of pod readiness gate "gate1" is not "True", but False) ContainersReady PodScheduled`,
 		},
 		{
 			name: "a readiness gate that is True", containers: "app=up", ready: []string{"c0"}, phase: corev1.PodRunning,
-			gates: []corev1.PodConditionType{"gate1"}, shown: []corev1.PodCondition{{Type: "gate1", Status: corev1.ConditionTrue}},
-			want: "gate1 !PodReadyToStartContainers Initialized Ready ContainersReady PodScheduled",
+			gates: []corev1.PodConditionType{"gate1"},
+			shown: []corev1.PodCondition{{Type: "gate1", Status: corev1.ConditionTrue}},
+			want:  "gate1 !PodReadyToStartContainers Initialized Ready ContainersReady PodScheduled",
 		},
 		{
 			name: "conditions of other owners stay", containers: "app=up", ready: []string{"c0"}, phase: corev1.PodRunning,
@@ -122,11 +126,28 @@ func TestReadyToStart(t *testing.T) {
 		{name: "no sandbox", want: corev1.ConditionFalse},
 		{name: "ready", sandboxes: []podstate.Sandbox{ready}, want: corev1.ConditionTrue},
 		{name: "not ready", sandboxes: []podstate.Sandbox{{ID: "s0"}}, want: corev1.ConditionFalse},
-		{name: "ready, after one that is not", sandboxes: []podstate.Sandbox{{ID: "s0"}, {ID: "s1", Attempt: 1, Ready: true, IPs: []string{"10.0.0.1"}}}, want: corev1.ConditionTrue},
-		{name: "two ready", sandboxes: []podstate.Sandbox{ready, {ID: "s1", Attempt: 1, Ready: true, IPs: []string{"10.0.0.2"}}}, want: corev1.ConditionFalse},
-		{name: "the newest not ready", sandboxes: []podstate.Sandbox{ready, {ID: "s1", Attempt: 1}}, want: corev1.ConditionFalse},
+		{
+			name:      "ready, after one that is not",
+			sandboxes: []podstate.Sandbox{{ID: "s0"}, {ID: "s1", Attempt: 1, Ready: true, IPs: []string{"10.0.0.1"}}},
+			want:      corev1.ConditionTrue,
+		},
+		{
+			name:      "two ready",
+			sandboxes: []podstate.Sandbox{ready, {ID: "s1", Attempt: 1, Ready: true, IPs: []string{"10.0.0.2"}}},
+			want:      corev1.ConditionFalse,
+		},
+		{
+			name:      "the newest not ready",
+			sandboxes: []podstate.Sandbox{ready, {ID: "s1", Attempt: 1}},
+			want:      corev1.ConditionFalse,
+		},
 		{name: "no address", sandboxes: []podstate.Sandbox{{ID: "s0", Ready: true}}, want: corev1.ConditionFalse},
-		{name: "no address on the host network", sandboxes: []podstate.Sandbox{{ID: "s0", Ready: true}}, host: true, want: corev1.ConditionTrue},
+		{
+			name:      "no address on the host network",
+			sandboxes: []podstate.Sandbox{{ID: "s0", Ready: true}},
+			host:      true,
+			want:      corev1.ConditionTrue,
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -175,9 +196,16 @@ func TestTransitionTimes(t *testing.T) {
 	then, now := time.Unix(1000, 0), time.Unix(2000, 7)
 	pod := &corev1.Pod{}
 	pod.Generation = 3
-	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: seconds(then)}}
+	pod.Status.Conditions = []corev1.PodCondition{{
+		Type:               corev1.PodReady,
+		Status:             corev1.ConditionTrue,
+		LastTransitionTime: seconds(then),
+	}}
 	b := build(pod, podstate.Observed{Now: now})
-	for status, want := range map[corev1.ConditionStatus]time.Time{corev1.ConditionTrue: then, corev1.ConditionFalse: time.Unix(2000, 0)} {
+	for status, want := range map[corev1.ConditionStatus]time.Time{
+		corev1.ConditionTrue:  then,
+		corev1.ConditionFalse: time.Unix(2000, 0),
+	} {
 		c := b.dated(corev1.PodCondition{Type: corev1.PodReady, Status: status})
 		if !c.LastTransitionTime.Time.Equal(want) || c.ObservedGeneration != 3 {
 			t.Errorf("%s: got transition at %v, generation %d; want %v, generation 3",

@@ -47,7 +47,8 @@ func TestDNSPolicy(t *testing.T) {
 		got, warnings, err = DNS(pod, node)
 		if fallsBack := slices.Equal(c.want, cluster); err != nil || fallsBack != (len(warnings) == 1) ||
 			fallsBack && (warnings[0].Reason != "MissingClusterDNS" || !slices.Equal(got.Servers, host)) {
-			t.Errorf("%q, host network %v, no cluster DNS: got %v, warnings %v, error %v", c.policy, c.hostNetwork, got, warnings, err)
+			t.Errorf("%q, host network %v, no cluster DNS: got %v, warnings %v, error %v", c.policy, c.hostNetwork, got,
+				warnings, err)
 		}
 	}
 	pod := testPod()
@@ -155,20 +156,46 @@ func TestHostname(t *testing.T) {
 		kernel       string
 		fails        bool
 	}{
-		"pod name":               {pod: "web-0", host: "web-0", kernel: "web-0"},
-		"pod name with dots":     {pod: "a.b", host: "a.b", kernel: "a.b"},
-		"pod name too long":      {pod: long, host: long[:62], kernel: long[:62]},
-		"63 characters":          {pod: strings.Repeat("x", 63), host: strings.Repeat("x", 63), kernel: strings.Repeat("x", 63)},
-		"hostname":               {pod: "p", hostname: "h", host: "h", kernel: "h"},
-		"bad hostname":           {pod: "p", hostname: "H_", fails: true},
-		"hostname with dots":     {pod: "p", hostname: "a.b", fails: true},
-		"subdomain":              {pod: "p", subdomain: "s", host: "p", domain: "s.ns.svc.cluster.local", kernel: "p"},
-		"bad subdomain":          {pod: "p", subdomain: "a.b", fails: true},
-		"fqdn":                   {pod: "p", subdomain: "s", fqdn: &yes, host: "p", domain: "s.ns.svc.cluster.local", kernel: "p.s.ns.svc.cluster.local"},
-		"fqdn off":               {pod: "p", subdomain: "s", fqdn: &no, host: "p", domain: "s.ns.svc.cluster.local", kernel: "p"},
-		"fqdn without domain":    {pod: "p", fqdn: &yes, host: "p", kernel: "p"},
-		"fqdn too long":          {pod: strings.Repeat("x", 50), subdomain: "s", fqdn: &yes, fails: true},
-		"override":               {pod: "p", hostname: "h", subdomain: "s", fqdn: &yes, override: ptr("my.host"), host: "my.host", kernel: "my.host"},
+		"pod name":           {pod: "web-0", host: "web-0", kernel: "web-0"},
+		"pod name with dots": {pod: "a.b", host: "a.b", kernel: "a.b"},
+		"pod name too long":  {pod: long, host: long[:62], kernel: long[:62]},
+		"63 characters": {
+			pod:    strings.Repeat("x", 63),
+			host:   strings.Repeat("x", 63),
+			kernel: strings.Repeat("x", 63),
+		},
+		"hostname":           {pod: "p", hostname: "h", host: "h", kernel: "h"},
+		"bad hostname":       {pod: "p", hostname: "H_", fails: true},
+		"hostname with dots": {pod: "p", hostname: "a.b", fails: true},
+		"subdomain":          {pod: "p", subdomain: "s", host: "p", domain: "s.ns.svc.cluster.local", kernel: "p"},
+		"bad subdomain":      {pod: "p", subdomain: "a.b", fails: true},
+		"fqdn": {
+			pod:       "p",
+			subdomain: "s",
+			fqdn:      &yes,
+			host:      "p",
+			domain:    "s.ns.svc.cluster.local",
+			kernel:    "p.s.ns.svc.cluster.local",
+		},
+		"fqdn off": {
+			pod:       "p",
+			subdomain: "s",
+			fqdn:      &no,
+			host:      "p",
+			domain:    "s.ns.svc.cluster.local",
+			kernel:    "p",
+		},
+		"fqdn without domain": {pod: "p", fqdn: &yes, host: "p", kernel: "p"},
+		"fqdn too long":       {pod: strings.Repeat("x", 50), subdomain: "s", fqdn: &yes, fails: true},
+		"override": {
+			pod:       "p",
+			hostname:  "h",
+			subdomain: "s",
+			fqdn:      &yes,
+			override:  ptr("my.host"),
+			host:      "my.host",
+			kernel:    "my.host",
+		},
 		"override too long":      {pod: "p", override: ptr(long), host: long[:62], kernel: long[:62]},
 		"bad override":           {pod: "p", override: ptr("-"), fails: true},
 		"empty override":         {pod: "p", override: ptr(""), fails: true},
@@ -191,7 +218,8 @@ func TestHostname(t *testing.T) {
 	}
 	// The kernel accepts at most 64 characters.
 	pod := testPod()
-	pod.Name, pod.Spec.Subdomain, pod.Spec.SetHostnameAsFQDN = strings.Repeat("x", 64-len(".s.ns.svc.cluster.local")), "s", &yes
+	pod.Name, pod.Spec.Subdomain, pod.Spec.SetHostnameAsFQDN = strings.Repeat("x",
+		64-len(".s.ns.svc.cluster.local")), "s", &yes
 	if name, err := kernelHostname(pod, "cluster.local"); err != nil || len(name) != 64 {
 		t.Errorf("%q %v", name, err)
 	}
@@ -222,8 +250,11 @@ func TestHostsFileRefuses(t *testing.T) {
 	for name, change := range map[string]func(*corev1.Pod){
 		"bad address": func(p *corev1.Pod) { p.Spec.HostAliases = []corev1.HostAlias{{IP: "1.2.3.4\n5.6.7.8"}} },
 		"no address":  func(p *corev1.Pod) { p.Spec.HostAliases = []corev1.HostAlias{{}} },
-		"bad name":    func(p *corev1.Pod) { p.Spec.HostAliases = []corev1.HostAlias{{IP: "::1", Hostnames: []string{"a\nb"}}} },
-		"bad host":    func(p *corev1.Pod) { p.Spec.Hostname = "a b" },
+		"bad name": func(p *corev1.Pod) {
+			p.Spec.HostAliases = []corev1.HostAlias{{IP: "::1",
+				Hostnames: []string{"a\nb"}}}
+		},
+		"bad host": func(p *corev1.Pod) { p.Spec.Hostname = "a b" },
 	} {
 		pod := testPod()
 		change(pod)

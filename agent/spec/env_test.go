@@ -22,7 +22,11 @@ func testInput() *ContainerInput {
 			Secrets:    map[string]*corev1.Secret{"s": {Data: map[string][]byte{"k": []byte("v"), "nul": {'a', 0}}}},
 			EnvFiles:   map[EnvFile][]byte{{"vol", "f"}: []byte("K='v'\nE=''\n"), {"vol", "bad"}: []byte("x")},
 		},
-		Volumes:  map[string]Volume{"vol": {HostPath: "/vol"}, "img": {Image: &runtimeapi.ImageSpec{Image: "i"}}, "raw": {Device: "/dev/raw"}},
+		Volumes: map[string]Volume{
+			"vol": {HostPath: "/vol"},
+			"img": {Image: &runtimeapi.ImageSpec{Image: "i"}},
+			"raw": {Device: "/dev/raw"},
+		},
 		SubPaths: map[int]string{},
 	}
 }
@@ -41,10 +45,16 @@ func env(in *ContainerInput, vars ...corev1.EnvVar) { in.Container.Env = vars }
 func TestEnvironmentErrors(t *testing.T) {
 	from := func(s corev1.EnvVarSource) corev1.EnvVar { return corev1.EnvVar{Name: "X", ValueFrom: &s} }
 	cm := func(name, key string) corev1.EnvVar {
-		return from(corev1.EnvVarSource{ConfigMapKeyRef: &corev1.ConfigMapKeySelector{LocalObjectReference: corev1.LocalObjectReference{Name: name}, Key: key}})
+		return from(corev1.EnvVarSource{ConfigMapKeyRef: &corev1.ConfigMapKeySelector{
+			LocalObjectReference: corev1.LocalObjectReference{Name: name},
+			Key:                  key,
+		}})
 	}
 	secret := func(name, key string) corev1.EnvVar {
-		return from(corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{LocalObjectReference: corev1.LocalObjectReference{Name: name}, Key: key}})
+		return from(corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{
+			LocalObjectReference: corev1.LocalObjectReference{Name: name},
+			Key:                  key,
+		}})
 	}
 	file := func(volume, path, key string) corev1.EnvVar {
 		return from(corev1.EnvVarSource{FileKeyRef: &corev1.FileKeySelector{VolumeName: volume, Path: path, Key: key}})
@@ -53,7 +63,8 @@ func TestEnvironmentErrors(t *testing.T) {
 		return from(corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{APIVersion: version, FieldPath: path}})
 	}
 	res := func(container, name string) corev1.EnvVar {
-		return from(corev1.EnvVarSource{ResourceFieldRef: &corev1.ResourceFieldSelector{ContainerName: container, Resource: name}})
+		return from(corev1.EnvVarSource{ResourceFieldRef: &corev1.ResourceFieldSelector{ContainerName: container,
+			Resource: name}})
 	}
 	for name, c := range map[string]struct {
 		v    corev1.EnvVar
@@ -109,7 +120,10 @@ func TestHostIPUnknown(t *testing.T) {
 	for _, path := range []string{"status.hostIP", "status.hostIPs"} {
 		in := testInput()
 		in.Node.HostIPs = nil
-		env(in, corev1.EnvVar{Name: "X", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: path}}})
+		env(in, corev1.EnvVar{
+			Name:      "X",
+			ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: path}},
+		})
 		_, err := Container(in)
 		wantReason(t, path, err, "CreateContainerConfigError", "host IP unknown")
 	}
@@ -132,7 +146,8 @@ func TestPodIP(t *testing.T) {
 		ips         []string
 		want        string
 	}{
-		{true, nil, "192.168.1.10"}, {true, []string{"10.1.1.1"}, "10.1.1.1"}, {false, nil, ""}, {false, []string{"10.1.1.1"}, "10.1.1.1"},
+		{true, nil, "192.168.1.10"}, {true, []string{"10.1.1.1"}, "10.1.1.1"}, {false, nil, ""},
+		{false, []string{"10.1.1.1"}, "10.1.1.1"},
 	} {
 		in := testInput()
 		in.Pod.Spec.HostNetwork, in.PodIPs = c.hostNetwork, c.ips
@@ -148,8 +163,15 @@ func TestEnvironmentOptional(t *testing.T) {
 	in := testInput()
 	env(in,
 		corev1.EnvVar{Name: "X", Value: "kept"},
-		corev1.EnvVar{Name: "X", ValueFrom: &corev1.EnvVarSource{FileKeyRef: &corev1.FileKeySelector{VolumeName: "vol", Path: "gone", Key: "K", Optional: &yes}}},
-		corev1.EnvVar{Name: "E", ValueFrom: &corev1.EnvVarSource{FileKeyRef: &corev1.FileKeySelector{VolumeName: "vol", Path: "f", Key: "E"}}},
+		corev1.EnvVar{
+			Name: "X",
+			ValueFrom: &corev1.EnvVarSource{FileKeyRef: &corev1.FileKeySelector{VolumeName: "vol", Path: "gone", Key: "K",
+				Optional: &yes}},
+		},
+		corev1.EnvVar{
+			Name:      "E",
+			ValueFrom: &corev1.EnvVarSource{FileKeyRef: &corev1.FileKeySelector{VolumeName: "vol", Path: "f", Key: "E"}},
+		},
 	)
 	got, err := variables(in)
 	if err != nil || len(got) != 2 || string(got[0].Value) != "kept" || got[1].Key != "E" || len(got[1].Value) != 0 {
@@ -174,16 +196,21 @@ func TestServiceVariables(t *testing.T) {
 		services []*corev1.Service
 		want     map[string]string
 	}{
-		"none":                    {&yes, nil, map[string]string{}},
-		"default is links":        {nil, []*corev1.Service{other}, map[string]string{"WEB_SERVICE_HOST": "3.3.3.3"}},
-		"no links":                {&no, []*corev1.Service{other, master, own}, map[string]string{"KUBERNETES_SERVICE_HOST": "1.1.1.1"}},
-		"own wins, first":         {&yes, []*corev1.Service{own, master}, map[string]string{"KUBERNETES_SERVICE_HOST": "2.2.2.2"}},
-		"own wins, last":          {&yes, []*corev1.Service{master, own}, map[string]string{"KUBERNETES_SERVICE_HOST": "2.2.2.2"}},
-		"no address":              {&yes, []*corev1.Service{service("ns", "a", ""), service("ns", "b", "None")}, map[string]string{}},
-		"other in default":        {&yes, []*corev1.Service{service("default", "web", "4.4.4.4")}, map[string]string{}},
-		"kubernetes elsewhere":    {&yes, []*corev1.Service{service("other", "kubernetes", "4.4.4.4")}, map[string]string{}},
-		"own but without links":   {&no, []*corev1.Service{own}, map[string]string{}},
-		"no ports but an address": {&yes, []*corev1.Service{service("ns", "a-b", "fd00::1")}, map[string]string{"A_B_SERVICE_HOST": "fd00::1"}},
+		"none":             {&yes, nil, map[string]string{}},
+		"default is links": {nil, []*corev1.Service{other}, map[string]string{"WEB_SERVICE_HOST": "3.3.3.3"}},
+		"no links": {&no, []*corev1.Service{other, master, own},
+			map[string]string{"KUBERNETES_SERVICE_HOST": "1.1.1.1"}},
+		"own wins, first": {&yes, []*corev1.Service{own, master},
+			map[string]string{"KUBERNETES_SERVICE_HOST": "2.2.2.2"}},
+		"own wins, last": {&yes, []*corev1.Service{master, own},
+			map[string]string{"KUBERNETES_SERVICE_HOST": "2.2.2.2"}},
+		"no address": {&yes, []*corev1.Service{service("ns", "a", ""), service("ns", "b", "None")},
+			map[string]string{}},
+		"other in default":      {&yes, []*corev1.Service{service("default", "web", "4.4.4.4")}, map[string]string{}},
+		"kubernetes elsewhere":  {&yes, []*corev1.Service{service("other", "kubernetes", "4.4.4.4")}, map[string]string{}},
+		"own but without links": {&no, []*corev1.Service{own}, map[string]string{}},
+		"no ports but an address": {&yes, []*corev1.Service{service("ns", "a-b", "fd00::1")},
+			map[string]string{"A_B_SERVICE_HOST": "fd00::1"}},
 	} {
 		pod := testPod()
 		pod.Spec.EnableServiceLinks = c.links
@@ -226,7 +253,8 @@ func TestEnvFile(t *testing.T) {
 		"quote within a key":  {content: "A'='1'", key: "A'", want: "1", ok: true},
 	} {
 		got, ok, err := envFileValue(c.content, c.key)
-		if got != c.want || ok != c.ok || (err != nil) != (c.err != "") || err != nil && !strings.Contains(err.Error(), c.err) {
+		if got != c.want || ok != c.ok || (err != nil) != (c.err != "") || err != nil &&
+			!strings.Contains(err.Error(), c.err) {
 			t.Errorf("%s: got %q, %v, %v", name, got, ok, err)
 		}
 	}

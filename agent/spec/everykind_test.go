@@ -16,8 +16,9 @@ func TestFailsClosedInEveryKind(t *testing.T) {
 			SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeLocalhost}}},
 		"AppArmor of an unknown type":  {SecurityContext: &corev1.SecurityContext{AppArmorProfile: &corev1.AppArmorProfile{Type: "x"}}},
 		"procMount of an unknown kind": {SecurityContext: &corev1.SecurityContext{ProcMount: ptr(corev1.ProcMountType("x"))}},
-		"root against runAsNonRoot":    {SecurityContext: &corev1.SecurityContext{RunAsNonRoot: ptr(true), RunAsUser: ptr(int64(0))}},
-		"user below zero":              {SecurityContext: &corev1.SecurityContext{RunAsUser: ptr(int64(-1))}},
+		"root against runAsNonRoot": {SecurityContext: &corev1.SecurityContext{RunAsNonRoot: ptr(true),
+			RunAsUser: ptr(int64(0))}},
+		"user below zero": {SecurityContext: &corev1.SecurityContext{RunAsUser: ptr(int64(-1))}},
 		"an invalid capability name": {SecurityContext: &corev1.SecurityContext{
 			Capabilities: &corev1.Capabilities{Add: []corev1.Capability{"SYS ADMIN"}}}},
 		"envFrom with a missing Secret": {EnvFrom: []corev1.EnvFromSource{{SecretRef: &corev1.SecretEnvSource{

@@ -13,25 +13,60 @@ func TestMountErrors(t *testing.T) {
 		mount corev1.VolumeMount
 		text  string
 	}{
-		"unknown volume":        {corev1.VolumeMount{Name: "gone", MountPath: "/x"}, `cannot find volume "gone" to mount into container "c"`},
-		"device as mount":       {corev1.VolumeMount{Name: "raw", MountPath: "/x"}, `cannot find volume "raw"`},
-		"no path":               {corev1.VolumeMount{Name: "vol"}, "path is empty"},
-		"NUL in path":           {corev1.VolumeMount{Name: "vol", MountPath: "/a\x00"}, "NUL"},
-		"absolute subPath":      {corev1.VolumeMount{Name: "vol", MountPath: "/x", SubPath: "/etc"}, "absolute"},
-		"subPath above":         {corev1.VolumeMount{Name: "vol", MountPath: "/x", SubPath: "a/../../b"}, "'..'"},
-		"subPath is above":      {corev1.VolumeMount{Name: "vol", MountPath: "/x", SubPath: ".."}, "'..'"},
-		"NUL in subPath":        {corev1.VolumeMount{Name: "vol", MountPath: "/x", SubPath: "a\x00"}, "NUL"},
-		"image subPath above":   {corev1.VolumeMount{Name: "img", MountPath: "/x", SubPath: "../.."}, "'..'"},
-		"subPathExpr above":     {corev1.VolumeMount{Name: "vol", MountPath: "/x", SubPathExpr: "$(UP)/x"}, "'..'"},
-		"subPathExpr absolute":  {corev1.VolumeMount{Name: "vol", MountPath: "/x", SubPathExpr: "$(ROOT)"}, "absolute"},
-		"subPathExpr unknown":   {corev1.VolumeMount{Name: "vol", MountPath: "/x", SubPathExpr: "$(B)$(NONE)$(A)"}, "missing value for A, B, NONE"},
-		"subPath unresolved":    {corev1.VolumeMount{Name: "vol", MountPath: "/x", SubPath: "a"}, `failed to prepare subPath for volumeMount "vol"`},
-		"unknown propagation":   {corev1.VolumeMount{Name: "vol", MountPath: "/x", MountPropagation: ptr("Some")}, `"Some"`},
-		"bidirectional":         {corev1.VolumeMount{Name: "vol", MountPath: "/x", MountPropagation: ptr(corev1.MountPropagationBidirectional)}, "privileged"},
-		"recursive, writable":   {corev1.VolumeMount{Name: "vol", MountPath: "/x", RecursiveReadOnly: rro(corev1.RecursiveReadOnlyEnabled)}, "not read-only"},
-		"recursive, propagated": {corev1.VolumeMount{Name: "vol", MountPath: "/x", ReadOnly: true, RecursiveReadOnly: rro(corev1.RecursiveReadOnlyEnabled), MountPropagation: ptr(corev1.MountPropagationHostToContainer)}, "not compatible"},
-		"recursive, no support": {corev1.VolumeMount{Name: "vol", MountPath: "/x", ReadOnly: true, RecursiveReadOnly: rro(corev1.RecursiveReadOnlyEnabled)}, "not supported"},
-		"recursive, unknown":    {corev1.VolumeMount{Name: "vol", MountPath: "/x", ReadOnly: true, RecursiveReadOnly: rro("Maybe")}, `"Maybe"`},
+		"unknown volume": {
+			corev1.VolumeMount{Name: "gone", MountPath: "/x"},
+			`cannot find volume "gone" to mount into container "c"`,
+		},
+		"device as mount":      {corev1.VolumeMount{Name: "raw", MountPath: "/x"}, `cannot find volume "raw"`},
+		"no path":              {corev1.VolumeMount{Name: "vol"}, "path is empty"},
+		"NUL in path":          {corev1.VolumeMount{Name: "vol", MountPath: "/a\x00"}, "NUL"},
+		"absolute subPath":     {corev1.VolumeMount{Name: "vol", MountPath: "/x", SubPath: "/etc"}, "absolute"},
+		"subPath above":        {corev1.VolumeMount{Name: "vol", MountPath: "/x", SubPath: "a/../../b"}, "'..'"},
+		"subPath is above":     {corev1.VolumeMount{Name: "vol", MountPath: "/x", SubPath: ".."}, "'..'"},
+		"NUL in subPath":       {corev1.VolumeMount{Name: "vol", MountPath: "/x", SubPath: "a\x00"}, "NUL"},
+		"image subPath above":  {corev1.VolumeMount{Name: "img", MountPath: "/x", SubPath: "../.."}, "'..'"},
+		"subPathExpr above":    {corev1.VolumeMount{Name: "vol", MountPath: "/x", SubPathExpr: "$(UP)/x"}, "'..'"},
+		"subPathExpr absolute": {corev1.VolumeMount{Name: "vol", MountPath: "/x", SubPathExpr: "$(ROOT)"}, "absolute"},
+		"subPathExpr unknown": {
+			corev1.VolumeMount{Name: "vol", MountPath: "/x", SubPathExpr: "$(B)$(NONE)$(A)"},
+			"missing value for A, B, NONE",
+		},
+		"subPath unresolved": {
+			corev1.VolumeMount{Name: "vol", MountPath: "/x", SubPath: "a"},
+			`failed to prepare subPath for volumeMount "vol"`,
+		},
+		"unknown propagation": {corev1.VolumeMount{Name: "vol", MountPath: "/x", MountPropagation: ptr("Some")}, `"Some"`},
+		"bidirectional": {
+			corev1.VolumeMount{Name: "vol", MountPath: "/x", MountPropagation: ptr(corev1.MountPropagationBidirectional)},
+			"privileged",
+		},
+		"recursive, writable": {
+			corev1.VolumeMount{Name: "vol", MountPath: "/x", RecursiveReadOnly: rro(corev1.RecursiveReadOnlyEnabled)},
+			"not read-only",
+		},
+		"recursive, propagated": {
+			corev1.VolumeMount{
+				Name:              "vol",
+				MountPath:         "/x",
+				ReadOnly:          true,
+				RecursiveReadOnly: rro(corev1.RecursiveReadOnlyEnabled),
+				MountPropagation:  ptr(corev1.MountPropagationHostToContainer),
+			},
+			"not compatible",
+		},
+		"recursive, no support": {
+			corev1.VolumeMount{
+				Name:              "vol",
+				MountPath:         "/x",
+				ReadOnly:          true,
+				RecursiveReadOnly: rro(corev1.RecursiveReadOnlyEnabled),
+			},
+			"not supported",
+		},
+		"recursive, unknown": {
+			corev1.VolumeMount{Name: "vol", MountPath: "/x", ReadOnly: true, RecursiveReadOnly: rro("Maybe")},
+			`"Maybe"`,
+		},
 	} {
 		in := testInput()
 		env(in, corev1.EnvVar{Name: "UP", Value: ".."}, corev1.EnvVar{Name: "ROOT", Value: "/etc"}, corev1.EnvVar{Name: "B"})
@@ -65,7 +100,13 @@ func TestRecursiveReadOnlyIfPossible(t *testing.T) {
 	for _, supported := range []bool{false, true} {
 		in := testInput()
 		in.RecursiveReadOnly = supported
-		in.Container.VolumeMounts = []corev1.VolumeMount{{Name: "vol", MountPath: "/x", ReadOnly: true, RecursiveReadOnly: &mode, MountPropagation: &none}}
+		in.Container.VolumeMounts = []corev1.VolumeMount{{
+			Name:              "vol",
+			MountPath:         "/x",
+			ReadOnly:          true,
+			RecursiveReadOnly: &mode,
+			MountPropagation:  &none,
+		}}
 		config, err := Container(in)
 		if err != nil || config.Mounts[0].RecursiveReadOnly != supported {
 			t.Errorf("supported %v: got %v, %v", supported, config, err)
@@ -123,8 +164,11 @@ func TestBlockDeviceErrors(t *testing.T) {
 		device corev1.VolumeDevice
 		text   string
 	}{
-		"relative":       {corev1.VolumeDevice{Name: "raw", DevicePath: "dev/x"}, "must be an absolute path"},
-		"unknown volume": {corev1.VolumeDevice{Name: "gone", DevicePath: "/dev/x"}, `cannot find volume "gone" to pass into container "c"`},
+		"relative": {corev1.VolumeDevice{Name: "raw", DevicePath: "dev/x"}, "must be an absolute path"},
+		"unknown volume": {
+			corev1.VolumeDevice{Name: "gone", DevicePath: "/dev/x"},
+			`cannot find volume "gone" to pass into container "c"`,
+		},
 		"not a device":   {corev1.VolumeDevice{Name: "vol", DevicePath: "/dev/x"}, `cannot find volume "vol"`},
 		"no device path": {corev1.VolumeDevice{Name: "raw"}, "absolute"},
 	} {

@@ -101,7 +101,8 @@ func TestParseContainerKeepsWhatIsReadable(t *testing.T) {
 // An invalid hook is ignored as a whole.
 func TestParseContainerBrokenHook(t *testing.T) {
 	labels := map[string]string{LabelPodName: "p", LabelPodNamespace: "n", LabelPodUID: "u", LabelContainerName: "c"}
-	got, ok, err := ParseContainer(labels, map[string]string{AnnotationPreStopHandler: `{"exec":{"command":["a"]},"sleep":1}`})
+	got, ok, err := ParseContainer(labels,
+		map[string]string{AnnotationPreStopHandler: `{"exec":{"command":["a"]},"sleep":1}`})
 	if got.PreStop != nil || !ok || err == nil {
 		t.Errorf("%v %v %v", got.PreStop, ok, err)
 	}

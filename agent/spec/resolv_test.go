@@ -12,22 +12,25 @@ func TestParseResolvConf(t *testing.T) {
 		in   string
 		want ResolvConf
 	}{
-		"empty":             {"", ResolvConf{}},
-		"comments":          {"# nameserver 1.2.3.4\n #x\n;nameserver 1.2.3.4\n\n \n", ResolvConf{}},
-		"after comments":    {"#\n\nnameserver 1.2.3.4", ResolvConf{Nameservers: []string{"1.2.3.4"}}},
-		"others":            {"domain a.b\nsortlist 1.2.3.4\n", ResolvConf{}},
-		"servers":           {"nameserver 1.2.3.4\n  nameserver\t::1 # mine\r\n", ResolvConf{Nameservers: []string{"1.2.3.4", "::1"}}},
+		"empty":          {"", ResolvConf{}},
+		"comments":       {"# nameserver 1.2.3.4\n #x\n;nameserver 1.2.3.4\n\n \n", ResolvConf{}},
+		"after comments": {"#\n\nnameserver 1.2.3.4", ResolvConf{Nameservers: []string{"1.2.3.4"}}},
+		"others":         {"domain a.b\nsortlist 1.2.3.4\n", ResolvConf{}},
+		"servers": {"nameserver 1.2.3.4\n  nameserver\t::1 # mine\r\n",
+			ResolvConf{Nameservers: []string{"1.2.3.4", "::1"}}},
 		"same server twice": {"nameserver a\nnameserver a", ResolvConf{Nameservers: []string{"a", "a"}}},
 		"last search wins":  {"search a b\nsearch c d. .\n", ResolvConf{Search: []string{"c", "d"}}},
 		"empty search":      {"search a\nsearch\n", ResolvConf{}},
-		"two options lines": {"options ndots:1 edns0\noptions ndots:5 rotate\n", ResolvConf{Options: []string{"ndots:5", "edns0", "rotate"}}},
+		"two options lines": {"options ndots:1 edns0\noptions ndots:5 rotate\n",
+			ResolvConf{Options: []string{"ndots:5", "edns0", "rotate"}}},
 	} {
 		got, err := ParseResolvConf([]byte(c.in))
 		if diff := cmp.Diff(c.want, got); err != nil || diff != "" {
 			t.Errorf("%s: %v\n%s", name, err, diff)
 		}
 	}
-	if _, err := ParseResolvConf([]byte("search a\nnameserver\n")); err == nil || !strings.Contains(err.Error(), "line 2") {
+	if _, err := ParseResolvConf([]byte("search a\nnameserver\n")); err == nil ||
+		!strings.Contains(err.Error(), "line 2") {
 		t.Errorf("a nameserver line without an address: got %v, want an error", err)
 	}
 	if _, err := ParseResolvConf(make([]byte, MaxResolvConf+1)); err == nil {
@@ -36,7 +39,8 @@ func TestParseResolvConf(t *testing.T) {
 }
 
 func FuzzParseResolvConf(f *testing.F) {
-	for _, seed := range []string{"nameserver 1.2.3.4\nsearch a b\noptions ndots:5", "nameserver", "search . a.", "options :", "\r\n\x00"} {
+	for _, seed := range []string{"nameserver 1.2.3.4\nsearch a b\noptions ndots:5", "nameserver", "search . a.",
+		"options :", "\r\n\x00"} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, content []byte) {

@@ -26,17 +26,20 @@ func TestOOMScoreAdj(t *testing.T) {
 		container string
 		want      int64
 	}{
-		"best effort":            {want: 1000},
-		"guaranteed":             {resources: requirements("1", "1Gi", "1", "1Gi"), want: -997},
-		"a tenth":                {resources: memory("400M"), want: 900},
-		"half":                   {resources: memory("2G"), want: 500},
-		"no memory":              {resources: requirements("1", "", "", ""), want: 999},
-		"a trace":                {resources: memory("1"), want: 999},
-		"all":                    {resources: memory("4G"), want: 3},
-		"more than all":          {resources: memory("40G"), want: 3},
-		"nearly all":             {resources: memory("3999999999"), want: 3},
-		"node critical":          {change: critical, want: -997},
-		"class without priority": {change: func(p *corev1.Pod) { p.Spec.PriorityClassName = "system-node-critical" }, want: 1000},
+		"best effort":   {want: 1000},
+		"guaranteed":    {resources: requirements("1", "1Gi", "1", "1Gi"), want: -997},
+		"a tenth":       {resources: memory("400M"), want: 900},
+		"half":          {resources: memory("2G"), want: 500},
+		"no memory":     {resources: requirements("1", "", "", ""), want: 999},
+		"a trace":       {resources: memory("1"), want: 999},
+		"all":           {resources: memory("4G"), want: 3},
+		"more than all": {resources: memory("40G"), want: 3},
+		"nearly all":    {resources: memory("3999999999"), want: 3},
+		"node critical": {change: critical, want: -997},
+		"class without priority": {
+			change: func(p *corev1.Pod) { p.Spec.PriorityClassName = "system-node-critical" },
+			want:   1000,
+		},
 		"cluster critical": {change: func(p *corev1.Pod) {
 			critical(p)
 			p.Spec.PriorityClassName = "system-cluster-critical"
@@ -118,7 +121,13 @@ func TestHugepages(t *testing.T) {
 			t.Errorf("%s: got %d, %v", name, got, ok)
 		}
 	}
-	for size, want := range map[int64]string{64 << 10: "64KB", 2 << 20: "2MB", 1 << 30: "1GB", 512: "512B", 1 << 60: "1024PB"} {
+	for size, want := range map[int64]string{
+		64 << 10: "64KB",
+		2 << 20:  "2MB",
+		1 << 30:  "1GB",
+		512:      "512B",
+		1 << 60:  "1024PB",
+	} {
 		if got := pageSizeName(size); got != want {
 			t.Errorf("%d: %s", size, got)
 		}
@@ -140,10 +149,25 @@ func TestSwap(t *testing.T) {
 		"guaranteed":      {resources: requirements("1", "1Gi", "1", "1Gi"), want: "0"},
 		"all the machine": {resources: requirements("", "8Gi", "", ""), want: "4294967296"},
 		"beyond machine":  {resources: requirements("", "9Gi", "", ""), want: "0"},
-		"off":             {resources: requirements("", "2Gi", "", ""), change: func(_ *corev1.Pod, n *Node) { n.Swap.Limited = false }, want: "0"},
-		"critical":        {resources: requirements("", "2Gi", "", ""), change: func(p *corev1.Pod, _ *Node) { p.Spec.Priority = ptr(int32(2_000_000_000)) }, want: "0"},
-		"no controller":   {resources: requirements("", "2Gi", "", ""), change: func(_ *corev1.Pod, n *Node) { n.Swap.Controller = false }},
-		"unknown machine": {resources: requirements("", "2Gi", "", ""), change: func(_ *corev1.Pod, n *Node) { n.Capacity = nil }, want: "0"},
+		"off": {
+			resources: requirements("", "2Gi", "", ""),
+			change:    func(_ *corev1.Pod, n *Node) { n.Swap.Limited = false },
+			want:      "0",
+		},
+		"critical": {
+			resources: requirements("", "2Gi", "", ""),
+			change:    func(p *corev1.Pod, _ *Node) { p.Spec.Priority = ptr(int32(2_000_000_000)) },
+			want:      "0",
+		},
+		"no controller": {
+			resources: requirements("", "2Gi", "", ""),
+			change:    func(_ *corev1.Pod, n *Node) { n.Swap.Controller = false },
+		},
+		"unknown machine": {
+			resources: requirements("", "2Gi", "", ""),
+			change:    func(_ *corev1.Pod, n *Node) { n.Capacity = nil },
+			want:      "0",
+		},
 	} {
 		pod, node := testPod(), testNode(nodeFacts{SwapController: true, LimitedSwap: true})
 		pod.Spec.Containers[0].Resources = c.resources
@@ -170,10 +194,21 @@ func TestMemoryQoS(t *testing.T) {
 	}{
 		"nothing": {min: "0", low: "0", high: "6764572672"}, // 0.9 of the 7 GiB allocatable
 		// 1 GiB and 0.9 of what is left to the 7 GiB allocatable, in whole pages
-		"untiered":                {resources: requirements("", "1Gi", "", ""), min: "0", low: "0", high: "6871945216"},
-		"burstable":               {resources: requirements("", "1Gi", "", "2Gi"), tiered: true, low: "1073741824", high: "2040107008"},
-		"guaranteed":              {resources: requirements("1", "1Gi", "1", "1Gi"), tiered: true, min: "1073741824"},
-		"limit alone":             {resources: requirements("", "", "", "1Gi"), tiered: true, min: "0", low: "0", high: "966365184"},
+		"untiered": {resources: requirements("", "1Gi", "", ""), min: "0", low: "0", high: "6871945216"},
+		"burstable": {
+			resources: requirements("", "1Gi", "", "2Gi"),
+			tiered:    true,
+			low:       "1073741824",
+			high:      "2040107008",
+		},
+		"guaranteed": {resources: requirements("1", "1Gi", "1", "1Gi"), tiered: true, min: "1073741824"},
+		"limit alone": {
+			resources: requirements("", "", "", "1Gi"),
+			tiered:    true,
+			min:       "0",
+			low:       "0",
+			high:      "966365184",
+		},
 		"request beyond the node": {resources: requirements("", "8Gi", "", ""), tiered: true, low: "8589934592"},
 	} {
 		pod, node := testPod(), testNode(nodeFacts{MemoryQoS: "none"})
@@ -249,7 +284,8 @@ func TestPodCgroup(t *testing.T) {
 	}
 
 	pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{Name: "free"})
-	if got := PodCgroup(pod, node); got.CPUQuota != nil || got.CPUPeriod != nil || got.Memory != nil || got.CPUShares != 512 {
+	if got := PodCgroup(pod, node); got.CPUQuota != nil || got.CPUPeriod != nil || got.Memory != nil ||
+		got.CPUShares != 512 {
 		t.Errorf("one container without limits: got %+v", got)
 	}
 	pod.Spec.Resources = ptr(requirements("", "", "2", "4Gi"))

@@ -73,11 +73,19 @@ func TestVolumeLabels(t *testing.T) {
 		{"two labels", level("s0:c3,c4"), []corev1.Container{at(level("s0:c1,c2")), at(nil)}, []string{one, two}},
 		{"a container without the mount is ignored", nil, []corev1.Container{at(level("s0:c1,c2")),
 			{SecurityContext: &corev1.SecurityContext{SELinuxOptions: level("s0:c3,c4")}}}, []string{one}},
-		{"files have a type and a role of their own", nil, []corev1.Container{at(&corev1.SELinuxOptions{User: "staff_u", Role: "staff_r",
-			Type: "spc_t", Level: "s0:c1,c2"})}, []string{"staff_u:object_r:container_file_t:s0:c1,c2"}},
-		{"a level that the runtime makes up", &corev1.SELinuxOptions{Type: "container_t"}, []corev1.Container{at(nil)}, []string{""}},
+		{"files have a type and a role of their own", nil, []corev1.Container{at(&corev1.SELinuxOptions{
+			User:  "staff_u",
+			Role:  "staff_r",
+			Type:  "spc_t",
+			Level: "s0:c1,c2",
+		})}, []string{"staff_u:object_r:container_file_t:s0:c1,c2"}},
+		{"a level that the runtime makes up", &corev1.SELinuxOptions{Type: "container_t"}, []corev1.Container{at(nil)},
+			[]string{""}},
 	} {
-		pod := &corev1.Pod{Spec: corev1.PodSpec{SecurityContext: &corev1.PodSecurityContext{SELinuxOptions: c.pod}, Containers: c.containers}}
+		pod := &corev1.Pod{Spec: corev1.PodSpec{
+			SecurityContext: &corev1.PodSecurityContext{SELinuxOptions: c.pod},
+			Containers:      c.containers,
+		}}
 		got, err := VolumeLabels(n, pod, "data")
 		if err != nil || !slices.Equal(got, c.want) {
 			t.Errorf("%s: got %q, %v, want %q", c.name, got, err, c.want)
@@ -103,7 +111,8 @@ func TestVolumeLabelsRefused(t *testing.T) {
 		pod := &corev1.Pod{Spec: corev1.PodSpec{
 			SecurityContext: &corev1.PodSecurityContext{SELinuxOptions: &corev1.SELinuxOptions{User: c.user, Level: c.level}},
 			Containers:      []corev1.Container{{Name: "app", VolumeMounts: []corev1.VolumeMount{{Name: "data"}}}}}}
-		if got, err := VolumeLabels(&Node{SELinuxFileLabel: c.policy}, pod, "data"); err == nil || !strings.Contains(err.Error(), c.words) {
+		if got, err := VolumeLabels(&Node{SELinuxFileLabel: c.policy}, pod, "data"); err == nil ||
+			!strings.Contains(err.Error(), c.words) {
 			t.Errorf("%+v: %q, %v", c, got, err)
 		}
 	}

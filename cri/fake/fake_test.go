@@ -87,13 +87,31 @@ func TestScripts(t *testing.T) {
 		code   int32
 		reason string
 	}{
-		"runs until stopped":  {fake.Script{}, grace, 0, 143, "Error"},
-		"cleans up":           {fake.Script{CleanStop: true, TermTakes: 3 * time.Second}, grace, 3 * time.Second, 0, "Completed"},
-		"cleans up too long":  {fake.Script{TermTakes: time.Minute}, grace, grace * time.Second, 137, "Error"},
-		"ignores the signal":  {fake.Script{IgnoresTerm: true}, grace, grace * time.Second, 137, "Error"},
-		"is killed":           {fake.Script{CleanStop: true}, 0, 0, 137, "Error"},
-		"ends by itself":      {fake.Script{RunsFor: 2 * time.Second, ExitCode: 4, IgnoresTerm: true}, grace, 2 * time.Second, 4, "Error"},
-		"runs out of memory":  {fake.Script{RunsFor: time.Second, ExitCode: 137, OOM: true, IgnoresTerm: true}, grace, time.Second, 137, "OOMKilled"},
+		"runs until stopped": {fake.Script{}, grace, 0, 143, "Error"},
+		"cleans up": {
+			fake.Script{CleanStop: true, TermTakes: 3 * time.Second},
+			grace,
+			3 * time.Second,
+			0,
+			"Completed",
+		},
+		"cleans up too long": {fake.Script{TermTakes: time.Minute}, grace, grace * time.Second, 137, "Error"},
+		"ignores the signal": {fake.Script{IgnoresTerm: true}, grace, grace * time.Second, 137, "Error"},
+		"is killed":          {fake.Script{CleanStop: true}, 0, 0, 137, "Error"},
+		"ends by itself": {
+			fake.Script{RunsFor: 2 * time.Second, ExitCode: 4, IgnoresTerm: true},
+			grace,
+			2 * time.Second,
+			4,
+			"Error",
+		},
+		"runs out of memory": {
+			fake.Script{RunsFor: time.Second, ExitCode: 137, OOM: true, IgnoresTerm: true},
+			grace,
+			time.Second,
+			137,
+			"OOMKilled",
+		},
 		"ends well by itself": {fake.Script{RunsFor: time.Second, IgnoresTerm: true}, grace, time.Second, 0, "Completed"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -102,13 +120,15 @@ func TestScripts(t *testing.T) {
 				rt.Script("app", tc.script)
 				start(t, rt, app)
 				began := time.Now()
-				if _, err := rt.StopContainer(t.Context(), &pb.StopContainerRequest{ContainerId: app, Timeout: tc.grace}); err != nil {
+				if _, err := rt.StopContainer(t.Context(),
+					&pb.StopContainerRequest{ContainerId: app, Timeout: tc.grace}); err != nil {
 					t.Fatal(err)
 				}
 				st := rt.Containers()[0]
 				if took := time.Since(began); took != tc.after || st.State != pb.ContainerState_CONTAINER_EXITED ||
 					st.ExitCode != tc.code || st.Reason != tc.reason {
-					t.Errorf("after %s: %s, code %d, %s; want %s, code %d, %s", took, st.State, st.ExitCode, st.Reason, tc.after, tc.code, tc.reason)
+					t.Errorf("after %s: %s, code %d, %s; want %s, code %d, %s", took, st.State, st.ExitCode, st.Reason, tc.after,
+						tc.code, tc.reason)
 				}
 			})
 		})
@@ -211,7 +231,8 @@ func TestFilters(t *testing.T) {
 		}
 	}
 	notReady := &pb.PodSandboxFilter{State: &pb.PodSandboxStateValue{State: pb.PodSandboxState_SANDBOX_NOTREADY}}
-	if resp, err := rt.ListPodSandbox(t.Context(), &pb.ListPodSandboxRequest{Filter: notReady}); err != nil || len(resp.Items) != 0 {
+	if resp, err := rt.ListPodSandbox(t.Context(), &pb.ListPodSandboxRequest{Filter: notReady}); err != nil ||
+		len(resp.Items) != 0 {
 		t.Errorf("not ready sandboxes: %v, %v", resp, err)
 	}
 }

@@ -43,7 +43,8 @@ func again(t *testing.T, root, policy string, cfg Config, runtime *cri.Client) *
 const preloaded = "NeverVerifyPreloadedImages"
 
 // ensure asks for an image as a pod with the pull secrets, and returns the events.
-func ensure(t *testing.T, p *Puller, image string, policy corev1.PullPolicy, secrets ...*corev1.Secret) ([]string, error) {
+func ensure(t *testing.T, p *Puller, image string, policy corev1.PullPolicy,
+	secrets ...*corev1.Secret) ([]string, error) {
 	t.Helper()
 	r := pullRequest{Image: image, Policy: policy, PullSecrets: secrets}.request()
 	var events []string
@@ -71,7 +72,10 @@ func TestPrivateImageOfAnotherPod(t *testing.T) {
 			}
 		}
 		check("first pod", p, corev1.PullIfNotPresent, mine, "Pulling", "Pulled")
-		for when, p := range map[string]*Puller{"same process": p, "next process": again(t, root, preloaded, Config{}, p.runtime)} {
+		for when, p := range map[string]*Puller{
+			"same process": p,
+			"next process": again(t, root, preloaded, Config{}, p.runtime),
+		} {
 			check(when+", same secret", p, corev1.PullIfNotPresent, mine, "Pulled")
 			check(when+", same secret", p, corev1.PullNever, mine, "Pulled")
 			_, err := ensure(t, p, "r.io/app:1", corev1.PullNever, other)
@@ -199,7 +203,10 @@ func TestLostAnswerOfPull(t *testing.T) {
 					t.Fatal("got no error, want that of the lost answer")
 				}
 				rt.AddImage(fake.RemoteImage{Name: "r.io/alias:1", ID: "sha256:1"})
-				for when, p := range map[string]*Puller{"same process": p, "next process": again(t, root, preloaded, Config{}, p.runtime)} {
+				for when, p := range map[string]*Puller{
+					"same process": p,
+					"next process": again(t, root, preloaded, Config{}, p.runtime),
+				} {
 					for _, image := range []string{"r.io/alias:1", "r.io/app:1"} {
 						if _, err := ensure(t, p, image, corev1.PullNever); err == nil {
 							t.Errorf("%s: %s is usable without credentials", when, image)

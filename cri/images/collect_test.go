@@ -73,7 +73,8 @@ func (d *disk) add(name string) {
 // use runs a container of an image.
 func (d *disk) use(name string) (id string) {
 	d.t.Helper()
-	pod := &runtimeapi.PodSandboxConfig{Metadata: &runtimeapi.PodSandboxMetadata{Name: "pod-" + name, Namespace: "default", Uid: name}}
+	pod := &runtimeapi.PodSandboxConfig{Metadata: &runtimeapi.PodSandboxMetadata{Name: "pod-" + name, Namespace: "default",
+		Uid: name}}
 	box, err := d.client.RunPodSandbox(d.t.Context(), pod, "")
 	if err == nil {
 		id, err = d.client.CreateContainer(d.t.Context(), box, &runtimeapi.ContainerConfig{
@@ -145,7 +146,8 @@ func TestCollect(t *testing.T) {
 		d.other = 800
 		d.collect("Attempted to free 104857600 bytes, but only found 0 bytes eligible to free.")
 		d.check("in the end", "a")
-		if len(d.events) != 1 || !strings.HasPrefix(d.events[0], "FreeDiskSpaceFailed: Failed to garbage collect required amount of images.") {
+		if len(d.events) != 1 ||
+			!strings.HasPrefix(d.events[0], "FreeDiskSpaceFailed: Failed to garbage collect required amount of images.") {
 			d.t.Errorf("events: %q", d.events)
 		}
 	})

@@ -42,7 +42,11 @@ func TestLookup(t *testing.T) {
 		{[]string{"https://quay.io"}, "quay.io/a", []string{"https://quay.io"}},
 		{[]string{"http://quay.io/v2/"}, "quay.io/a", []string{"http://quay.io/v2/"}},
 		// The longer path comes first, then the others in turn.
-		{[]string{"quay.io", "quay.io/coreos", "quay.io/core"}, "quay.io/coreos/etcd", []string{"quay.io/coreos", "quay.io/core", "quay.io"}},
+		{
+			[]string{"quay.io", "quay.io/coreos", "quay.io/core"},
+			"quay.io/coreos/etcd",
+			[]string{"quay.io/coreos", "quay.io/core", "quay.io"},
+		},
 		{[]string{"quay.io/coreos"}, "quay.io/other", nil},
 		{[]string{"https://quay.io/v1/team"}, "quay.io/team/a", []string{"https://quay.io/v1/team"}},
 		// Ports must be the same, also where there is none.
@@ -56,7 +60,11 @@ func TestLookup(t *testing.T) {
 		{[]string{"*.example.com"}, "example.com/a", nil},
 		{[]string{"*"}, "example.com/a", nil},
 		{[]string{"*.*"}, "example.com/a", []string{"*.*"}},
-		{[]string{"*.dkr.ecr.*.amazonaws.com"}, "123.dkr.ecr.eu-west-1.amazonaws.com/a", []string{"*.dkr.ecr.*.amazonaws.com"}},
+		{
+			[]string{"*.dkr.ecr.*.amazonaws.com"},
+			"123.dkr.ecr.eu-west-1.amazonaws.com/a",
+			[]string{"*.dkr.ecr.*.amazonaws.com"},
+		},
 		{[]string{"eu-?.gcr.io"}, "eu-1.gcr.io/a", nil}, // ? begins a query in a URL
 		{[]string{"[.io"}, "x.io/a", nil},
 		{[]string{"", "https://", "https:///x", ":bad", "%zz"}, "x.io/a", nil},
@@ -83,24 +91,31 @@ func TestDockerConfig(t *testing.T) {
 		want    map[string]Login
 		skipped int
 	}{
-		"plain":         {`{"r.io":{"username":"u","password":"p","email":"e"}}`, map[string]Login{"r.io": {"u", "p", "e"}}, 0},
-		"auth":          {`{"r.io":{"auth":"` + auth("u", "p") + `"}}`, map[string]Login{"r.io": {"u", "p", ""}}, 0},
-		"auth wins":     {`{"r.io":{"username":"x","password":"y","auth":"` + auth("u", "p") + `"}}`, map[string]Login{"r.io": {"u", "p", ""}}, 0},
-		"unpadded":      {`{"r.io":{"auth":"` + strings.TrimRight(auth("u", "pw"), "=") + `"}}`, map[string]Login{"r.io": {"u", "pw", ""}}, 0},
-		"line break":    {`{"r.io":{"auth":"` + auth("u", "pw") + `\n"}}`, map[string]Login{"r.io": {"u", "pw", ""}}, 0},
-		"colons":        {`{"r.io":{"auth":"` + auth("u", "p:q:") + `"}}`, map[string]Login{"r.io": {"u", "p:q:", ""}}, 0},
-		"token only":    {`{"r.io":{"auth":"` + auth("", "t") + `"}}`, map[string]Login{"r.io": {"", "t", ""}}, 0},
-		"helper":        {`{"r.io":{}}`, map[string]Login{}, 0},
-		"one bad of 2":  {`{"a.io":{"auth":"!!"},"b.io":{"username":"u"}}`, map[string]Login{"b.io": {"u", "", ""}}, 1},
-		"no colon":      {`{"a.io":{"auth":"` + base64.StdEncoding.EncodeToString([]byte("u")) + `"}}`, map[string]Login{}, 1},
+		"plain": {`{"r.io":{"username":"u","password":"p","email":"e"}}`, map[string]Login{"r.io": {"u", "p", "e"}},
+			0},
+		"auth": {`{"r.io":{"auth":"` + auth("u", "p") + `"}}`, map[string]Login{"r.io": {"u", "p", ""}}, 0},
+		"auth wins": {`{"r.io":{"username":"x","password":"y","auth":"` + auth("u", "p") + `"}}`,
+			map[string]Login{"r.io": {"u", "p", ""}}, 0},
+		"unpadded": {`{"r.io":{"auth":"` + strings.TrimRight(auth("u", "pw"), "=") + `"}}`,
+			map[string]Login{"r.io": {"u", "pw", ""}}, 0},
+		"line break":   {`{"r.io":{"auth":"` + auth("u", "pw") + `\n"}}`, map[string]Login{"r.io": {"u", "pw", ""}}, 0},
+		"colons":       {`{"r.io":{"auth":"` + auth("u", "p:q:") + `"}}`, map[string]Login{"r.io": {"u", "p:q:", ""}}, 0},
+		"token only":   {`{"r.io":{"auth":"` + auth("", "t") + `"}}`, map[string]Login{"r.io": {"", "t", ""}}, 0},
+		"helper":       {`{"r.io":{}}`, map[string]Login{}, 0},
+		"one bad of 2": {`{"a.io":{"auth":"!!"},"b.io":{"username":"u"}}`, map[string]Login{"b.io": {"u", "", ""}}, 1},
+		"no colon": {`{"a.io":{"auth":"` + base64.StdEncoding.EncodeToString([]byte("u")) + `"}}`, map[string]Login{},
+			1},
 		"wrong kind":    {`{"a.io":"x","b.io":{"username":7}}`, map[string]Login{}, 2},
 		"null":          {`null`, map[string]Login{}, 0},
 		"entry is null": {`{"r.io":null}`, map[string]Login{}, 0},
 		"unknown field": {`{"r.io":{"username":"u","identitytoken":"x"}}`, map[string]Login{"r.io": {"u", "", ""}}, 0},
 	} {
 		for form, read := range map[string]func() (map[string]*Login, int, error){
-			"dockercfg":   func() (map[string]*Login, int, error) { return dockercfg([]byte(tc.text)) },
-			"config.json": func() (map[string]*Login, int, error) { return dockerConfigJSON([]byte(`{"auths":` + tc.text + `}`)) },
+			"dockercfg": func() (map[string]*Login, int, error) { return dockercfg([]byte(tc.text)) },
+			"config.json": func() (map[string]*Login, int, error) {
+				return dockerConfigJSON([]byte(`{"auths":` + tc.text +
+					`}`))
+			},
 		} {
 			got, skipped, err := read()
 			if err != nil || skipped != tc.skipped || fmt.Sprint(len(got)) != fmt.Sprint(len(tc.want)) {
@@ -124,13 +139,18 @@ func secret(name string, kind corev1.SecretType, key, text string) *corev1.Secre
 func TestSecretsStaySecret(t *testing.T) {
 	const hidden = "hunter2"
 	k, problems := secretKeyring([]*corev1.Secret{
-		secret("good", corev1.SecretTypeDockerConfigJson, corev1.DockerConfigJsonKey, `{"auths":{"a.io":{"auth":"`+auth("u", hidden)+`"}}}`),
-		secret("old", corev1.SecretTypeDockercfg, corev1.DockerConfigKey, `{"b.io":{"username":"u","password":"`+hidden+`"}}`),
-		secret("broken", corev1.SecretTypeDockerConfigJson, corev1.DockerConfigJsonKey, `{"auths":{"c.io":{"password":"`+hidden+`}}}`),
-		secret("half", corev1.SecretTypeDockerConfigJson, corev1.DockerConfigJsonKey, `{"auths":{"d.io":{"auth":"`+hidden+`"}}}`),
+		secret("good", corev1.SecretTypeDockerConfigJson, corev1.DockerConfigJsonKey,
+			`{"auths":{"a.io":{"auth":"`+auth("u", hidden)+`"}}}`),
+		secret("old", corev1.SecretTypeDockercfg, corev1.DockerConfigKey,
+			`{"b.io":{"username":"u","password":"`+hidden+`"}}`),
+		secret("broken", corev1.SecretTypeDockerConfigJson, corev1.DockerConfigJsonKey,
+			`{"auths":{"c.io":{"password":"`+hidden+`}}}`),
+		secret("half", corev1.SecretTypeDockerConfigJson, corev1.DockerConfigJsonKey,
+			`{"auths":{"d.io":{"auth":"`+hidden+`"}}}`),
 		secret("opaque", corev1.SecretTypeOpaque, corev1.DockerConfigJsonKey, `{"auths":{"e.io":{"password":"`+hidden+`"}}}`),
 	})
-	if len(k) != 2 || *k.lookup("a.io/x")[0].login != (Login{Username: "u", Password: hidden}) || *k.lookup("b.io/x")[0].login != (Login{Username: "u", Password: hidden}) {
+	if len(k) != 2 || *k.lookup("a.io/x")[0].login != (Login{Username: "u", Password: hidden}) ||
+		*k.lookup("b.io/x")[0].login != (Login{Username: "u", Password: hidden}) {
 		t.Fatalf("got %d credentials", len(k))
 	}
 	if s := k.lookup("a.io/x")[0].source; s != (Source{UID: "uid-1", Namespace: "ns", Name: "good"}) {
@@ -186,7 +206,8 @@ func TestNodeConfig(t *testing.T) {
 		}
 	}
 	t.Setenv("HOME", "")
-	if files := NodeConfigFiles("/var/lib/kubelet"); files[0] != "/var/lib/kubelet/config.json" || files[1] != "/root/.docker/config.json" {
+	if files := NodeConfigFiles("/var/lib/kubelet"); files[0] != "/var/lib/kubelet/config.json" ||
+		files[1] != "/root/.docker/config.json" {
 		t.Errorf("files: %v", files)
 	}
 }

@@ -110,8 +110,9 @@ func TestPresentAndPull(t *testing.T) {
 		}
 
 		_, err = present(t, p, "UPPER")
-		wantReason(t, err, "InvalidImageName", `Failed to apply default image tag "UPPER": couldn't parse image name "UPPER": `+
-			`invalid reference format: repository name (library/UPPER) must be lowercase`)
+		wantReason(t, err, "InvalidImageName",
+			`Failed to apply default image tag "UPPER": couldn't parse image name "UPPER": `+
+				`invalid reference format: repository name (library/UPPER) must be lowercase`)
 		_, err = pull(t.Context(), p, pullRequest{Image: "UPPER"})
 		if err == nil {
 			t.Error("pulled a name that is none")
@@ -330,7 +331,10 @@ func TestProvidedCredentials(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		found, problems := p.credentials(t.Context(), n, pullRequest{Pod: pod, PullSecrets: []*corev1.Secret{pullSecret("r.io", "pod", "pw")}}.request())
+		found, problems := p.credentials(t.Context(), n, pullRequest{
+			Pod:         pod,
+			PullSecrets: []*corev1.Secret{pullSecret("r.io", "pod", "pw")},
+		}.request())
 		if got, want := users(found), []string{"pod", "node", "special", "wide", "second"}; !slices.Equal(got, want) {
 			t.Errorf("the order is %v, want %v", got, want)
 		}
@@ -344,7 +348,8 @@ func TestProvidedCredentials(t *testing.T) {
 			}
 		}
 		rt.Publish(fake.RemoteImage{Name: "r.io/team/app:1", Logins: map[string]string{"other": ""}})
-		if _, err := pull(t.Context(), p, pullRequest{Image: "r.io/team/app:1", Pod: pod}); err == nil || !strings.HasSuffix(err.Error(), "; one is broken") {
+		if _, err := pull(t.Context(), p, pullRequest{Image: "r.io/team/app:1", Pod: pod}); err == nil ||
+			!strings.HasSuffix(err.Error(), "; one is broken") {
 			t.Errorf("got error %v, want it to end with the problem", err)
 		}
 	})
@@ -370,7 +375,13 @@ func TestPullErrors(t *testing.T) {
 		tries           int
 	}{
 		"code unknown": {[]error{status.Error(codes.Unknown, "boom")}, nil, "ErrImagePull", "boom", 1},
-		"a code":       {[]error{status.Error(codes.NotFound, "boom")}, nil, "ErrImagePull", "rpc error: code = NotFound desc = boom", 1},
+		"a code": {
+			[]error{status.Error(codes.NotFound, "boom")},
+			nil,
+			"ErrImagePull",
+			"rpc error: code = NotFound desc = boom",
+			1,
+		},
 		"registry unavailable": {[]error{status.Error(codes.Unknown, "RegistryUnavailable: try later")}, nil,
 			"RegistryUnavailable", "image pull failed for r.io/app because the registry is unavailable: try later", 1},
 		"signature": {[]error{status.Error(codes.Unknown, "SignatureValidationFailed: unsigned")}, nil,
@@ -423,6 +434,7 @@ func TestGoneAfterPull(t *testing.T) {
 			t.Fatal(err)
 		}
 		rt.Release(slow)
-		wantReason(t, <-got, "ImageInspectError", `Failed to inspect image "app:1": it was pulled as sha256:1 and is gone again`)
+		wantReason(t, <-got, "ImageInspectError",
+			`Failed to inspect image "app:1": it was pulled as sha256:1 and is gone again`)
 	})
 }

@@ -63,20 +63,29 @@ func TestRead(t *testing.T) {
 		{"tail", sample, func(o *Options) { o.Tail = 2 }, "four\n\n", ""},
 		{"tail counts pieces", sample, func(o *Options) { o.Tail = 3 }, "e\nfour\n\n", ""},
 		{"tail of more than there is", sample, func(o *Options) { o.Tail = 100 }, "one\nthree\nfour\n\n", "two\n"},
-		{"tail without a last line feed", strings.TrimSuffix(sample, "\n") + "\n2026-01-02T03:04:10Z stdout F cut", func(o *Options) { o.Tail = 1 }, "cut", ""},
+		{"tail without a last line feed", strings.TrimSuffix(sample, "\n") + "\n2026-01-02T03:04:10Z stdout F cut",
+			func(o *Options) { o.Tail = 1 }, "cut", ""},
 		{"since", sample, func(o *Options) { o.Since = since("2026-01-02T03:04:07.15Z") }, "e\nfour\n\n", ""},
 		{"since its very moment", sample, func(o *Options) { o.Since = since("2026-01-02T03:04:09Z") }, "\n", ""},
 		{"limit", sample, func(o *Options) { o.Limit = 6 }, "on" + "e\n", "tw"},
 		{"limit with timestamps", sample, func(o *Options) { o.Limit, o.Timestamps = 8, true }, "2026-01-", ""},
 		{"no end", "2026-01-02T03:04:05Z stdout F cut", nil, "cut", ""},
 		{"rubbish between", "2026-01-02T03:04:05Z stdout F a\nrubbish\n2026 stdout F x\n2026-01-02T03:04:05Z nowhere F x\n\n2026-01-02T03:04:05Z stdout F b\n", nil, "a\nb\n", ""},
-		{"zeros after a power cut", "2026-01-02T03:04:05Z stdout F a\n" + strings.Repeat("\x00", 100_000) + "\n2026-01-02T03:04:05Z stdout F b\n", nil, "a\nb\n", ""},
-		{"docker", `{"log":"one\n","stream":"stdout","time":"2026-01-02T03:04:05.1Z"}` + "\n" + `{"log":"tw","stream":"stderr","time":"2026-01-02T03:04:05Z"}` + "\n" +
+		{"zeros after a power cut",
+			"2026-01-02T03:04:05Z stdout F a\n" + strings.Repeat("\x00", 100_000) + "\n2026-01-02T03:04:05Z stdout F b\n", nil,
+			"a\nb\n", ""},
+		{"docker", `{"log":"one\n","stream":"stdout","time":"2026-01-02T03:04:05.1Z"}` + "\n" +
+			`{"log":"tw","stream":"stderr","time":"2026-01-02T03:04:05Z"}` + "\n" +
 			`{"log":"o\n","stream":"stderr","time":"2026-01-02T03:04:05Z"}` + "\n{\"log\":\n", nil, "one\n", "two\n"},
-		{"docker, long", `{"log":"` + strings.Repeat("x", 100_000) + `\n","stream":"stdout","time":"2026-01-02T03:04:05.1Z"}` + "\n", nil, strings.Repeat("x", 100_000) + "\n", ""},
-		{"long line", "2026-01-02T03:04:05Z stdout F " + strings.Repeat("y", 300_000) + "\n2026-01-02T03:04:05Z stdout F b\n", nil, strings.Repeat("y", 300_000) + "\nb\n", ""},
-		{"long pieces", "2026-01-02T03:04:05Z stdout P " + strings.Repeat("y", 100_000) + "\n2026-01-02T03:04:05Z stdout F b\n", nil, strings.Repeat("y", 100_000) + "b\n", ""},
-		{"long line, cut", "2026-01-02T03:04:05Z stdout F " + strings.Repeat("y", 300_000) + "\n", func(o *Options) { o.Limit = 200_000 }, strings.Repeat("y", 200_000), ""},
+		{"docker, long", `{"log":"` + strings.Repeat("x",
+			100_000) + `\n","stream":"stdout","time":"2026-01-02T03:04:05.1Z"}` + "\n", nil, strings.Repeat("x", 100_000) + "\n",
+			""},
+		{"long line", "2026-01-02T03:04:05Z stdout F " + strings.Repeat("y", 300_000) + "\n2026-01-02T03:04:05Z stdout F b\n",
+			nil, strings.Repeat("y", 300_000) + "\nb\n", ""},
+		{"long pieces", "2026-01-02T03:04:05Z stdout P " + strings.Repeat("y",
+			100_000) + "\n2026-01-02T03:04:05Z stdout F b\n", nil, strings.Repeat("y", 100_000) + "b\n", ""},
+		{"long line, cut", "2026-01-02T03:04:05Z stdout F " + strings.Repeat("y", 300_000) + "\n",
+			func(o *Options) { o.Limit = 200_000 }, strings.Repeat("y", 200_000), ""},
 	} {
 		d, path := newLog(t, c.text)
 		o := all()
@@ -140,8 +149,10 @@ func TestOnlyRealLogsAreRead(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, bad := range []string{filepath.Join(dir, "1.log"), filepath.Join(dir, "2.log"), filepath.Join(dir, "3.log"), filepath.Join(dir, "4.log"),
-		filepath.Join(d.path, "linked", "shadow"), secret, d.path + "/../" + filepath.Base(filepath.Dir(secret)) + "/shadow", d.path, filepath.Join(dir, "5.log")} {
+	for _, bad := range []string{filepath.Join(dir, "1.log"), filepath.Join(dir, "2.log"), filepath.Join(dir, "3.log"),
+		filepath.Join(dir, "4.log"),
+		filepath.Join(d.path, "linked", "shadow"), secret, d.path + "/../" + filepath.Base(filepath.Dir(secret)) + "/shadow",
+		d.path, filepath.Join(dir, "5.log")} {
 		var out bytes.Buffer
 		if err := d.Read(t.Context(), bad, all(), &out, &out); err == nil || out.Len() > 0 {
 			t.Errorf("%s: %q %v", bad, out.String(), err)

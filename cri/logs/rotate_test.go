@@ -95,7 +95,8 @@ func TestRuntimeDoesNotReopen(t *testing.T) {
 func TestInterruptedRotation(t *testing.T) {
 	d, ctr := newContainer(t)
 	dir := filepath.Dir(ctr.path)
-	for _, left := range []string{"0.log.20260101-000000", "0.log.20260101-000000.gz", "0.log.20260101-000001", "0.log.20260101-000001.tmp", "1.log", "0.logs"} {
+	for _, left := range []string{"0.log.20260101-000000", "0.log.20260101-000000.gz", "0.log.20260101-000001",
+		"0.log.20260101-000001.tmp", "1.log", "0.logs"} {
 		if err := os.WriteFile(filepath.Join(dir, left), []byte("x"), 0o640); err != nil {
 			t.Fatal(err)
 		}
@@ -103,7 +104,8 @@ func TestInterruptedRotation(t *testing.T) {
 	ctr.say()
 	rot := ctr.rotator(d, 10)
 	rot.Round(t.Context())
-	want := []string{"0.log", "0.log.20260101-000000.gz", "0.log.20260101-000001.gz", "0.log.20260102-030406", "0.logs", "1.log"}
+	want := []string{"0.log", "0.log.20260101-000000.gz", "0.log.20260101-000001.gz", "0.log.20260102-030406", "0.logs",
+		"1.log"}
 	if got := namesIn(t, dir); !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}
@@ -121,7 +123,8 @@ func TestInterruptedRotation(t *testing.T) {
 func TestLinksAreNotRotated(t *testing.T) {
 	d, ctr := newContainer(t)
 	outside := filepath.Join(t.TempDir(), "precious")
-	for _, err := range []error{os.WriteFile(outside, []byte("precious"), 0o600), os.Remove(ctr.path), os.Symlink(outside, ctr.path),
+	for _, err := range []error{os.WriteFile(outside, []byte("precious"), 0o600), os.Remove(ctr.path),
+		os.Symlink(outside, ctr.path),
 		os.Symlink(outside, ctr.path+".20260101-000000")} {
 		if err != nil {
 			t.Fatal(err)

@@ -15,8 +15,8 @@ import (
 	"github.com/nodelet/nodelet/cri/fake"
 )
 
-// TestRuntimeComesBack: a runtime that was away keeps its name, which is part of container IDs, and gets the pod CIDR again
-// because it may be another process.
+// TestRuntimeComesBack: a runtime that was away keeps its name, which is part of container IDs, and gets the pod CIDR
+// again because it may be another process.
 func TestRuntimeComesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var updates atomic.Int32

@@ -42,11 +42,13 @@ func TestBootstrap(t *testing.T) {
 	}
 	text, err := os.ReadFile(cfg.Kubeconfig)
 	current := filepath.Join(cfg.Dir, "kubelet-client-current.pem")
-	if err != nil || !strings.Contains(string(text), "client-certificate: "+current) || !strings.Contains(string(text), "default-auth") {
+	if err != nil || !strings.Contains(string(text), "client-certificate: "+current) ||
+		!strings.Contains(string(text), "default-auth") {
 		t.Errorf("kubeconfig: %v\n%s", err, text)
 	}
 	target, err := os.Readlink(current)
-	if ok, _ := filepath.Match(filepath.Join(cfg.Dir, "kubelet-client-20??-??-??-??-??-??.pem"), target); err != nil || !ok {
+	if ok, _ := filepath.Match(filepath.Join(cfg.Dir, "kubelet-client-20??-??-??-??-??-??.pem"), target); err != nil ||
+		!ok {
 		t.Errorf("kubelet-client-current.pem links to %q, %v", target, err)
 	}
 	if info, err := os.Stat(current); err != nil || info.Mode().Perm() != 0o600 {
@@ -76,10 +78,22 @@ func TestBootstrapTrouble(t *testing.T) {
 		from, to time.Time // validity of the API server's certificate
 		want     string
 	}{
-		"expired token":          {user: token("old"), ca: c.caPEM(), want: "kubeadm token create"},
-		"wrong CA":               {user: token(goodToken), ca: other.caPEM(), want: "put the cluster's CA there"},
-		"clock two hours behind": {user: token(goodToken), ca: c.caPEM(), from: now.Add(2 * time.Hour), to: now.Add(3 * time.Hour), want: "the clock of this machine says"},
-		"clock two hours ahead":  {user: token(goodToken), ca: c.caPEM(), from: now.Add(-3 * time.Hour), to: now.Add(-2 * time.Hour), want: "the clock of this machine says"},
+		"expired token": {user: token("old"), ca: c.caPEM(), want: "kubeadm token create"},
+		"wrong CA":      {user: token(goodToken), ca: other.caPEM(), want: "put the cluster's CA there"},
+		"clock two hours behind": {
+			user: token(goodToken),
+			ca:   c.caPEM(),
+			from: now.Add(2 * time.Hour),
+			to:   now.Add(3 * time.Hour),
+			want: "the clock of this machine says",
+		},
+		"clock two hours ahead": {
+			user: token(goodToken),
+			ca:   c.caPEM(),
+			from: now.Add(-3 * time.Hour),
+			to:   now.Add(-2 * time.Hour),
+			want: "the clock of this machine says",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cfg := c.config()
@@ -238,7 +252,8 @@ func TestReload(t *testing.T) {
 	}
 	moved := newCluster(t) // another address, another authority
 	moved.dir = c.dir
-	moved.kubeconfig("kubelet.conf", moved.embedded("system:node:n1", time.Now().Add(-time.Hour), time.Now().Add(time.Hour)), moved.caPEM())
+	moved.kubeconfig("kubelet.conf",
+		moved.embedded("system:node:n1", time.Now().Add(-time.Hour), time.Now().Add(time.Hour)), moved.caPEM())
 	eventually(t, "a request at the new place", func() bool {
 		if err := get(t, rc); err != nil {
 			t.Fatalf("a request failed: %v", err)
@@ -256,7 +271,8 @@ func TestNewClientErrors(t *testing.T) {
 		t.Errorf("no kubeconfig: %v", err)
 	}
 	cfg.Bootstrap = filepath.Join(c.dir, "nowhere")
-	if _, err := NewClient(cfg); err == nil || !strings.Contains(err.Error(), cfg.Bootstrap) || !strings.Contains(err.Error(), cfg.Kubeconfig) {
+	if _, err := NewClient(cfg); err == nil || !strings.Contains(err.Error(), cfg.Bootstrap) ||
+		!strings.Contains(err.Error(), cfg.Kubeconfig) {
 		t.Errorf("no bootstrap kubeconfig: %v", err)
 	}
 	c.kubeconfig("kubelet.conf", c.embedded(nodeUser, time.Now().Add(-2*time.Hour), time.Now().Add(-time.Hour)), c.caPEM())
@@ -296,7 +312,10 @@ func TestPendingRequestSurvivesRestart(t *testing.T) {
 func TestUsable(t *testing.T) {
 	c := newCluster(t)
 	now := time.Now()
-	cert := c.sign(&x509.Certificate{NotBefore: now.Add(2 * time.Hour), NotAfter: now.Add(4 * time.Hour)}, newKey(t).Public())
+	cert := c.sign(&x509.Certificate{
+		NotBefore: now.Add(2 * time.Hour),
+		NotAfter:  now.Add(4 * time.Hour),
+	}, newKey(t).Public())
 	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Raw})
 	var refused *refusedError
 	if err := usable(text, now); !errors.As(err, &refused) || !strings.Contains(err.Error(), "set the clock") {
@@ -314,8 +333,10 @@ func TestUsable(t *testing.T) {
 
 func TestExplainClock(t *testing.T) {
 	now := time.Now()
-	err := explain(x509.CertificateInvalidError{Cert: &x509.Certificate{NotBefore: now.Add(time.Hour), NotAfter: now.Add(2 * time.Hour)},
-		Reason: x509.Expired}, "kubelet.conf", now)
+	err := explain(x509.CertificateInvalidError{
+		Cert:   &x509.Certificate{NotBefore: now.Add(time.Hour), NotAfter: now.Add(2 * time.Hour)},
+		Reason: x509.Expired,
+	}, "kubelet.conf", now)
 	if !strings.Contains(err.Error(), "the clock of this machine says "+stamp(now)) {
 		t.Error(err)
 	}

@@ -59,8 +59,14 @@ type cluster struct {
 
 func newCluster(t *testing.T) *cluster {
 	t.Helper()
-	c := &cluster{t: t, dir: t.TempDir(), validity: time.Hour, born: func() time.Time { return time.Now().Add(-time.Minute) },
-		users: map[string]int{}, conns: map[string]bool{}}
+	c := &cluster{
+		t:        t,
+		dir:      t.TempDir(),
+		validity: time.Hour,
+		born:     func() time.Time { return time.Now().Add(-time.Minute) },
+		users:    map[string]int{},
+		conns:    map[string]bool{},
+	}
 	c.key = newKey(t)
 	c.ca = c.sign(&x509.Certificate{Subject: pkix.Name{CommonName: "ca"}, IsCA: true, BasicConstraintsValid: true,
 		KeyUsage: x509.KeyUsageCertSign}, c.key.Public())
@@ -173,9 +179,18 @@ func (c *cluster) answer(csr *certificatesv1.CertificateSigningRequest) {
 		return
 	}
 	born := c.born()
-	cert := c.sign(&x509.Certificate{Subject: req.Subject, DNSNames: req.DNSNames, IPAddresses: req.IPAddresses, NotBefore: born,
-		NotAfter: born.Add(c.validity), ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth}}, req.PublicKey)
-	csr.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue}}
+	cert := c.sign(&x509.Certificate{
+		Subject:     req.Subject,
+		DNSNames:    req.DNSNames,
+		IPAddresses: req.IPAddresses,
+		NotBefore:   born,
+		NotAfter:    born.Add(c.validity),
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
+	}, req.PublicKey)
+	csr.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{
+		Type:   certificatesv1.CertificateApproved,
+		Status: corev1.ConditionTrue,
+	}}
 	csr.Status.Certificate = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Raw})
 	c.api.Put(csr)
 }
@@ -214,18 +229,31 @@ func (c *cluster) kubeconfig(name string, user clientcmdapi.AuthInfo, ca []byte)
 // embedded returns a user with a certificate of this validity.
 func (c *cluster) embedded(user string, from, to time.Time) clientcmdapi.AuthInfo {
 	key := newKey(c.t)
-	cert := c.sign(&x509.Certificate{Subject: pkix.Name{CommonName: user, Organization: []string{"system:nodes"}}, NotBefore: from, NotAfter: to,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}, key.Public())
+	cert := c.sign(&x509.Certificate{
+		Subject:     pkix.Name{CommonName: user, Organization: []string{"system:nodes"}},
+		NotBefore:   from,
+		NotAfter:    to,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	}, key.Public())
 	text, err := keyPEM(key)
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	return clientcmdapi.AuthInfo{ClientCertificateData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Raw}), ClientKeyData: text}
+	return clientcmdapi.AuthInfo{
+		ClientCertificateData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Raw}),
+		ClientKeyData:         text,
+	}
 }
 
 func (c *cluster) config() ClientConfig {
-	return ClientConfig{Kubeconfig: filepath.Join(c.dir, "kubelet.conf"), Dir: filepath.Join(c.dir, "pki"), Node: "n1", Rotate: true,
-		UserAgent: "test", Log: slog.New(slog.NewTextHandler(c.t.Output(), nil))}
+	return ClientConfig{
+		Kubeconfig: filepath.Join(c.dir, "kubelet.conf"),
+		Dir:        filepath.Join(c.dir, "pki"),
+		Node:       "n1",
+		Rotate:     true,
+		UserAgent:  "test",
+		Log:        slog.New(slog.NewTextHandler(c.t.Output(), nil)),
+	}
 }
 
 // run runs the identity until the test ends.

@@ -15,7 +15,8 @@ import (
 )
 
 func TestSelfSigned(t *testing.T) {
-	cfg := ServingConfig{Dir: t.TempDir(), Node: "n1", Bootstrap: true, Log: slog.New(slog.DiscardHandler)} // no API server: by itself
+	// no API server: by itself
+	cfg := ServingConfig{Dir: t.TempDir(), Node: "n1", Bootstrap: true, Log: slog.New(slog.DiscardHandler)}
 	s, err := NewServing(cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -83,8 +84,14 @@ func TestServingBySigner(t *testing.T) {
 	}
 	var mu sync.Mutex
 	var now []corev1.NodeAddress
-	cfg := ServingConfig{Bootstrap: true, Dir: filepath.Join(c.dir, "pki"), Node: "n1", API: api.Certificates, Log: slog.New(slog.DiscardHandler),
-		Addresses: func() []corev1.NodeAddress { mu.Lock(); defer mu.Unlock(); return now }}
+	cfg := ServingConfig{
+		Bootstrap: true,
+		Dir:       filepath.Join(c.dir, "pki"),
+		Node:      "n1",
+		API:       api.Certificates,
+		Log:       slog.New(slog.DiscardHandler),
+		Addresses: func() []corev1.NodeAddress { mu.Lock(); defer mu.Unlock(); return now },
+	}
 	s, err := NewServing(cfg)
 	if err != nil {
 		t.Fatal(err)

@@ -240,7 +240,8 @@ func (f *fakeAPI) watch(r *http.Request) (*http.Response, error) {
 }
 
 func writeFrame(w io.Writer, kind string, n *corev1.Node) {
-	info, _ := runtime.SerializerInfoForMediaType(client.Codecs.SupportedMediaTypes(), "application/vnd.kubernetes.protobuf")
+	info, _ := runtime.SerializerInfoForMediaType(client.Codecs.SupportedMediaTypes(),
+		"application/vnd.kubernetes.protobuf")
 	raw, err := runtime.Encode(client.Codecs.EncoderForVersion(info.Serializer, corev1.SchemeGroupVersion), n)
 	if err != nil {
 		panic(err)
@@ -249,7 +250,8 @@ func writeFrame(w io.Writer, kind string, n *corev1.Node) {
 	if err != nil {
 		panic(err)
 	}
-	go w.Write(append(binary.BigEndian.AppendUint32(nil, uint32(len(frame))), frame...)) //nolint:errcheck // the reader may be gone
+	//nolint:errcheck // the reader may be gone
+	go w.Write(append(binary.BigEndian.AppendUint32(nil, uint32(len(frame))), frame...))
 }
 
 func decode(body []byte, into runtime.Object) error {

@@ -40,7 +40,10 @@ func randomNode(r *rand.Rand) *corev1.Node {
 		}
 	}
 	for i := range r.IntN(3) {
-		s.Images = append(s.Images, corev1.ContainerImage{Names: []string{string(rune('a' + r.IntN(3)))}, SizeBytes: int64(i)})
+		s.Images = append(s.Images, corev1.ContainerImage{
+			Names:     []string{string(rune('a' + r.IntN(3)))},
+			SizeBytes: int64(i),
+		})
 		s.VolumesInUse = append(s.VolumesInUse, corev1.UniqueVolumeName(rune('a'+r.IntN(3))))
 		s.DeclaredFeatures = append(s.DeclaredFeatures, string(rune('A'+r.IntN(3))))
 	}

@@ -129,7 +129,8 @@ func TestUpdateExistingNode(t *testing.T) {
 		if got := b.ready().Status; got != corev1.ConditionTrue {
 			t.Errorf("Ready: got %s, want True", got)
 		}
-		if got := b.reasons(); !slices.Equal(got[:2], []string{"Starting", "Rebooted"}) || !slices.Contains(got, "NodeReady") {
+		if got := b.reasons(); !slices.Equal(got[:2], []string{"Starting", "Rebooted"}) ||
+			!slices.Contains(got, "NodeReady") {
 			t.Errorf("events: got %v", got)
 		}
 		b.SetVolumesInUse(nil)

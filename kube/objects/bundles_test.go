@@ -155,7 +155,8 @@ func TestGatesClosed(t *testing.T) {
 	run(t, func(b *bench) {
 		b.o.cfg.TrustBundles, b.o.cfg.PodCertificates = false, false
 		b.o.Use("uid", bundleRef)
-		if _, err := b.o.TrustBundles(b.Context(), bySigner(nil)); err == nil || !strings.Contains(err.Error(), "ClusterTrustBundleProjection") {
+		if _, err := b.o.TrustBundles(b.Context(), bySigner(nil)); err == nil ||
+			!strings.Contains(err.Error(), "ClusterTrustBundleProjection") {
 			b.Errorf("trust bundles: %v, want the gate", err)
 		}
 		_, _, err := b.o.PodCertificate(b.Context(), certPod("ECDSAP256"), "v", 0, nil, time.Time{})

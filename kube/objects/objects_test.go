@@ -144,7 +144,8 @@ func TestVolumeObjectIsWatched(t *testing.T) {
 		b.o.Use("p1", nil)
 		b.server.Delete("configmaps", "ns", "a")
 		b.wantChanges("[p2]")
-		if _, err := b.o.ConfigMap(b.Context(), "ns", "a"); !apierrors.IsNotFound(err) || err.Error() != `configmap "a" not found` {
+		if _, err := b.o.ConfigMap(b.Context(), "ns", "a"); !apierrors.IsNotFound(err) ||
+			err.Error() != `configmap "a" not found` {
 			b.Errorf("a deleted object gives %v", err)
 		}
 		b.server.Put(configMap("a", "3"))
@@ -401,7 +402,8 @@ func TestForbiddenForEver(t *testing.T) {
 		})
 		b.o.Use("p", []Ref{{Kind: Secret, Namespace: "ns", Name: "s", Watch: true}})
 		start := time.Now()
-		if _, err := b.o.Secret(b.Context(), "ns", "s"); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "get Secret ns/s") {
+		if _, err := b.o.Secret(b.Context(), "ns", "s"); !apierrors.IsForbidden(err) ||
+			!strings.Contains(err.Error(), "get Secret ns/s") {
 			b.Errorf("error is %v", err)
 		}
 		if d := time.Since(start); d > client.AuthorizerLag {
@@ -429,7 +431,8 @@ func TestSilentServer(t *testing.T) {
 		b.o.Use("p", []Ref{ref("a", true)})
 		ctx, cancel := context.WithTimeout(b.Context(), time.Second)
 		defer cancel()
-		if _, err := b.o.ConfigMap(ctx, "ns", "a"); err == nil || !strings.Contains(err.Error(), "the API server has not answered") {
+		if _, err := b.o.ConfigMap(ctx, "ns", "a"); err == nil ||
+			!strings.Contains(err.Error(), "the API server has not answered") {
 			b.Errorf("error is %v", err)
 		}
 	})

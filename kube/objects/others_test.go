@@ -60,7 +60,8 @@ func TestToken(t *testing.T) {
 			b.Errorf("a service account that does not exist: %v after %s", err, time.Since(start))
 		}
 		b.server.Intercept(down)
-		if token, _, err = b.o.Token(b.Context(), testPod(), "", 600); err == nil || token != "" || !strings.Contains(err.Error(), "ns/sa") {
+		if token, _, err = b.o.Token(b.Context(), testPod(), "", 600); err == nil || token != "" ||
+			!strings.Contains(err.Error(), "ns/sa") {
 			b.Errorf("token %q, error %v", token, err)
 		}
 	})
@@ -68,7 +69,10 @@ func TestToken(t *testing.T) {
 
 func TestPullSecrets(t *testing.T) {
 	run(t, func(b *bench) {
-		b.server.Put(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "s"}, Data: map[string][]byte{"k": []byte("v")}})
+		b.server.Put(&corev1.Secret{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "s"},
+			Data:       map[string][]byte{"k": []byte("v")},
+		})
 		got, err := b.o.PullSecrets(b.Context(), testPod())
 		if len(got) != 1 || got[0].Name != "s" || string(got[0].Data["k"]) != "v" {
 			b.Errorf("got %v, want the one that is there", got)

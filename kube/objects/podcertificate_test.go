@@ -27,10 +27,13 @@ const certLifetime = 24 * time.Hour
 // certPod has a volume v with a certificate.
 func certPod(keyType string) *corev1.Pod {
 	pod := testPod()
-	pod.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{
-		Sources: []corev1.VolumeProjection{{PodCertificate: &corev1.PodCertificateProjection{
-			SignerName: "example.com/signer", KeyType: keyType, MaxExpirationSeconds: new(int32(86400)),
-			UserAnnotations: map[string]string{"example.com/as": "web"}, CredentialBundlePath: "cred.pem"}}}}}}}
+	pod.Spec.Volumes = []corev1.Volume{{
+		Name: "v",
+		VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{
+			Sources: []corev1.VolumeProjection{{PodCertificate: &corev1.PodCertificateProjection{
+				SignerName: "example.com/signer", KeyType: keyType, MaxExpirationSeconds: new(int32(86400)),
+				UserAnnotations: map[string]string{"example.com/as": "web"}, CredentialBundlePath: "cred.pem"}}}}},
+	}}
 	return pod
 }
 
@@ -76,7 +79,12 @@ func (b *certBench) request() *certificatesv1beta1.PodCertificateRequest {
 }
 
 func (b *certBench) condition(pcr *certificatesv1beta1.PodCertificateRequest, kind, reason string) {
-	pcr.Status.Conditions = []metav1.Condition{{Type: kind, Status: metav1.ConditionTrue, Reason: reason, Message: "as asked"}}
+	pcr.Status.Conditions = []metav1.Condition{{
+		Type:    kind,
+		Status:  metav1.ConditionTrue,
+		Reason:  reason,
+		Message: "as asked",
+	}}
 	b.server.Put(pcr)
 }
 
@@ -91,8 +99,11 @@ func (b *certBench) issue(pcr *certificatesv1beta1.PodCertificateRequest) {
 		b.Fatal(err)
 	}
 	now := time.Now()
-	pcr.Status.CertificateChain = "between\n" + string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Headers: map[string]string{"a": "b"},
-		Bytes: certificateFor(b.T, stub.PublicKey, now)}))
+	pcr.Status.CertificateChain = "between\n" + string(pem.EncodeToMemory(&pem.Block{
+		Type:    "CERTIFICATE",
+		Headers: map[string]string{"a": "b"},
+		Bytes:   certificateFor(b.T, stub.PublicKey, now),
+	}))
 	pcr.Status.BeginRefreshAt = new(metav1.NewTime(now.Add(certLifetime / 2)))
 	b.condition(pcr, certificatesv1beta1.PodCertificateRequestConditionTypeIssued, "Issued")
 }
@@ -140,9 +151,12 @@ func TestPodCertificateIssued(t *testing.T) {
 		b.wantError("waits for signer example.com/signer")
 		pcr := b.request()
 		s := pcr.Spec
-		if s.PodName != "p" || s.PodUID != "uid" || s.ServiceAccountName != "sa" || s.ServiceAccountUID != b.server.Get("serviceaccounts", "ns", "sa").GetUID() ||
-			s.NodeName != "node" || s.NodeUID != "node-uid" || s.SignerName != "example.com/signer" || *s.MaxExpirationSeconds != 86400 ||
-			!maps.Equal(s.UnverifiedUserAnnotations, map[string]string{"example.com/as": "web"}) || pcr.OwnerReferences[0].UID != "uid" {
+		if s.PodName != "p" || s.PodUID != "uid" || s.ServiceAccountName != "sa" ||
+			s.ServiceAccountUID != b.server.Get("serviceaccounts", "ns", "sa").GetUID() ||
+			s.NodeName != "node" || s.NodeUID != "node-uid" || s.SignerName != "example.com/signer" ||
+			*s.MaxExpirationSeconds != 86400 ||
+			!maps.Equal(s.UnverifiedUserAnnotations, map[string]string{"example.com/as": "web"}) ||
+			pcr.OwnerReferences[0].UID != "uid" {
 			b.Errorf("the request is %+v", pcr)
 		}
 		b.wantError("waits for signer")
@@ -188,7 +202,8 @@ func TestPodCertificateRefused(t *testing.T) {
 			b.server.Requests()
 			b.condition(b.request(), kind, "UnsupportedKeyType")
 			b.wantChanges("[uid]")
-			b.wantError("PodCertificateRequest was permanently " + strings.ToLower(kind) + `: reason="UnsupportedKeyType" message="as asked"`)
+			b.wantError("PodCertificateRequest was permanently " + strings.ToLower(kind) +
+				`: reason="UnsupportedKeyType" message="as asked"`)
 			b.wantEvents("uid " + kind + ": PodCertificateRequest ns/req-")
 			b.wantState(strings.ToLower(kind))
 			b.wantRequests() // it is not asked again
@@ -348,7 +363,10 @@ func TestPodCertificateOfAnotherKey(t *testing.T) {
 		b.wantError("waits")
 		pcr := b.request()
 		other, _ := newKey("ECDSAP256")
-		pcr.Status.CertificateChain = string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificateFor(b.T, other.Public(), time.Now())}))
+		pcr.Status.CertificateChain = string(pem.EncodeToMemory(&pem.Block{
+			Type:  "CERTIFICATE",
+			Bytes: certificateFor(b.T, other.Public(), time.Now()),
+		}))
 		b.condition(pcr, "Issued", "Issued")
 		b.wantError("unusable certificate")
 		b.wantState("failed")
@@ -372,8 +390,14 @@ func TestPodCertificateForgotten(t *testing.T) {
 }
 
 func TestKeyTypes(t *testing.T) {
-	for keyType, want := range map[string]x509.PublicKeyAlgorithm{"RSA3072": x509.RSA, "RSA4096": x509.RSA, "ECDSAP256": x509.ECDSA,
-		"ECDSAP384": x509.ECDSA, "ECDSAP521": x509.ECDSA, "ED25519": x509.Ed25519} {
+	for keyType, want := range map[string]x509.PublicKeyAlgorithm{
+		"RSA3072":   x509.RSA,
+		"RSA4096":   x509.RSA,
+		"ECDSAP256": x509.ECDSA,
+		"ECDSAP384": x509.ECDSA,
+		"ECDSAP521": x509.ECDSA,
+		"ED25519":   x509.Ed25519,
+	} {
 		key, err := newKey(keyType)
 		if err != nil {
 			t.Errorf("%s: %v", keyType, err)

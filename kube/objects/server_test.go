@@ -33,7 +33,10 @@ func realServer(t testing.TB) (admin, node *client.Client, namespace string) {
 	must(t, err)
 	admin, err = client.New(cfg, 1000, 1000, "nodelet-test")
 	must(t, err)
-	cfg.Impersonate = rest.ImpersonationConfig{UserName: "system:node:objects-test", Groups: []string{"system:nodes", "system:authenticated"}}
+	cfg.Impersonate = rest.ImpersonationConfig{
+		UserName: "system:node:objects-test",
+		Groups:   []string{"system:nodes", "system:authenticated"},
+	}
 	node, err = client.New(cfg, 1000, 1000, "nodelet-test")
 	must(t, err)
 	namespace = fmt.Sprintf("objects-%d", time.Now().UnixNano())
@@ -61,7 +64,11 @@ func bound(t testing.TB, admin *client.Client, namespace, name string, volumes .
 	t.Helper()
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
-		Spec:       corev1.PodSpec{NodeName: "objects-test", Volumes: volumes, Containers: []corev1.Container{{Name: "c", Image: "i"}}},
+		Spec: corev1.PodSpec{
+			NodeName:   "objects-test",
+			Volumes:    volumes,
+			Containers: []corev1.Container{{Name: "c", Image: "i"}},
+		},
 	}
 	got := &corev1.Pod{}
 	must(t, admin.Core.Post().Namespace(namespace).Resource("pods").Body(pod).Do(t.Context()).Into(got))
@@ -88,7 +95,12 @@ func TestRealServer(t *testing.T) {
 	admin, node, ns := realServer(t)
 	awaitServiceAccount(t, admin, ns)
 	changes := make(chan []types.UID, 10)
-	o := New(Config{Core: node.Core, Node: node.Node, Log: slog.New(slog.DiscardHandler), OnChange: func(p []types.UID) { changes <- p }})
+	o := New(Config{
+		Core:     node.Core,
+		Node:     node.Node,
+		Log:      slog.New(slog.DiscardHandler),
+		OnChange: func(p []types.UID) { changes <- p },
+	})
 	defer o.Close()
 	changed := func(what string) {
 		t.Helper()
@@ -116,7 +128,10 @@ func TestRealServer(t *testing.T) {
 	if _, err := o.Secret(t.Context(), ns, "s"); !apierrors.IsNotFound(err) {
 		t.Errorf("a missing Secret gives %v", err)
 	}
-	create(t, admin, ns, "secrets", &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "s"}, Data: map[string][]byte{"k": []byte("v")}})
+	create(t, admin, ns, "secrets", &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Name: "s"},
+		Data:       map[string][]byte{"k": []byte("v")},
+	})
 	changed("the Secret's creation")
 	if s, err := o.Secret(t.Context(), ns, "s"); err != nil || string(s.Data["k"]) != "v" {
 		t.Errorf("the Secret is %v, %v", s, err)

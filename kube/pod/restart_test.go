@@ -59,7 +59,14 @@ func TestShouldRestart(t *testing.T) {
 		"rule restarts all":         {pod: "Never", rules: allOn3, role: podutil.RoleApp, exitCode: 3, want: true},
 		"unknown action, on policy": {pod: "Never", rules: rules{rule("Sing", in, 3)}, role: podutil.RoleApp, exitCode: 3},
 		"rule without exit codes":   {pod: "Never", rules: rules{{Action: restart}}, role: podutil.RoleApp, exitCode: 3},
-		"rule before policy":        {pod: "Always", own: &never, rules: on3, role: podutil.RoleInit, exitCode: 3, want: true},
+		"rule before policy": {
+			pod:      "Always",
+			own:      &never,
+			rules:    on3,
+			role:     podutil.RoleInit,
+			exitCode: 3,
+			want:     true,
+		},
 	} {
 		spec := &corev1.PodSpec{RestartPolicy: c.pod}
 		container := &corev1.Container{RestartPolicy: c.own, RestartPolicyRules: c.rules}

@@ -20,8 +20,13 @@ import (
 
 func apiPod(name string, uid types.UID) *corev1.Pod {
 	return &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: uid, ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "m"}}},
-		Spec:       corev1.PodSpec{NodeName: "n1"},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace:     "ns",
+			Name:          name,
+			UID:           uid,
+			ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "m"}},
+		},
+		Spec: corev1.PodSpec{NodeName: "n1"},
 	}
 }
 
@@ -93,7 +98,8 @@ func TestAPIPods(t *testing.T) {
 		server.Delete("pods", "ns", "s")
 		set = newest(t, s)
 		if len(set.Pods) != 2 || len(set.Mirrors) != 0 || set.Pods["1"].Labels["a"] != "b" {
-			t.Errorf("after a burst there are %d pods and %d mirror pods, labels %v", len(set.Pods), len(set.Mirrors), set.Pods["1"].Labels)
+			t.Errorf("after a burst there are %d pods and %d mirror pods, labels %v", len(set.Pods), len(set.Mirrors),
+				set.Pods["1"].Labels)
 		}
 		if got := set.Pods["1"]; got.Annotations[podutil.AnnotationSeen] != seen || SourceOf(got) != SourceAPI {
 			t.Errorf("an update changed the annotations to %v, first seen at %s", got.Annotations, seen)
@@ -125,21 +131,22 @@ func TestAPIPodWithDangerousIdentity(t *testing.T) {
 
 // While the API server is away its pods stay, and the Set says what is wrong.
 func TestAPIOutage(t *testing.T) {
-	withAPI(t, func(server *apitest.Server) { server.Put(apiPod("a", "1")) }, func(t *testing.T, server *apitest.Server, s *Sources) {
-		newest(t, s)
-		server.Intercept(func(*http.Request) *apierrors.StatusError { return apierrors.NewServiceUnavailable("gone fishing") })
-		server.CutWatches()
-		time.Sleep(time.Minute)
-		set := newest(t, s)
-		if len(set.Pods) != 1 || !set.Synced || len(set.Problems) != 1 {
-			t.Errorf("%d pods, synced %v, problems %v; want the pod and a problem", len(set.Pods), set.Synced, set.Problems)
-		}
-		server.Intercept(nil)
-		time.Sleep(time.Minute)
-		if set = newest(t, s); len(set.Problems) != 0 || len(set.Pods) != 1 {
-			t.Errorf("problems are %v, want none", set.Problems)
-		}
-	})
+	withAPI(t, func(server *apitest.Server) { server.Put(apiPod("a", "1")) },
+		func(t *testing.T, server *apitest.Server, s *Sources) {
+			newest(t, s)
+			server.Intercept(func(*http.Request) *apierrors.StatusError { return apierrors.NewServiceUnavailable("gone fishing") })
+			server.CutWatches()
+			time.Sleep(time.Minute)
+			set := newest(t, s)
+			if len(set.Pods) != 1 || !set.Synced || len(set.Problems) != 1 {
+				t.Errorf("%d pods, synced %v, problems %v; want the pod and a problem", len(set.Pods), set.Synced, set.Problems)
+			}
+			server.Intercept(nil)
+			time.Sleep(time.Minute)
+			if set = newest(t, s); len(set.Problems) != 0 || len(set.Pods) != 1 {
+				t.Errorf("problems are %v, want none", set.Problems)
+			}
+		})
 }
 
 // A server that was never reached is a source that is waited for.

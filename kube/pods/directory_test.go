@@ -16,7 +16,8 @@ import (
 )
 
 func podYAML(name, image string) string {
-	return fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {name: %s}\nspec: {containers: [{name: c, image: %q}]}\n", name, image)
+	return fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {name: %s}\nspec: {containers: [{name: c, image: %q}]}\n",
+		name, image)
 }
 
 func configMapYAML(name string) string {
@@ -24,7 +25,8 @@ func configMapYAML(name string) string {
 }
 
 func podWithConfigMap(name, configMap string) string {
-	return strings.Replace(podYAML(name, "i"), "}]}", fmt.Sprintf("}], volumes: [{name: v, configMap: {name: %s}}]}", configMap), 1)
+	return strings.Replace(podYAML(name, "i"), "}]}",
+		fmt.Sprintf("}], volumes: [{name: v, configMap: {name: %s}}]}", configMap), 1)
 }
 
 // bench is a manifest directory under test. The files it writes are older than racy, unless they are fresh.
@@ -148,7 +150,8 @@ func TestBadFile(t *testing.T) {
 		if state.pods[0].UID != uid && state.pods[1].UID != uid {
 			t.Errorf("%s: the pod got another UID", name)
 		}
-		if len(state.problems) != 1 || state.problems[0].Unknown || !strings.Contains(state.problems[0].Message, "keep running as before") {
+		if len(state.problems) != 1 || state.problems[0].Unknown ||
+			!strings.Contains(state.problems[0].Message, "keep running as before") {
 			t.Errorf("%s: problems are %+v", name, state.problems)
 		}
 	}
@@ -171,7 +174,8 @@ func TestDuplicateNames(t *testing.T) {
 	fresh := newBench(t, nil)
 	fresh.write("2.yaml", podYAML("a", "2")+"---\n"+configMapYAML("c"))
 	fresh.write("1.yaml", podYAML("a", "1")+"---\n"+configMapYAML("c"))
-	fresh.wantProblems(fresh.scan("a-n1:1"), "2.yaml: ConfigMap default/c is also in", "2.yaml: Pod default/a-n1 is also in")
+	fresh.wantProblems(fresh.scan("a-n1:1"), "2.yaml: ConfigMap default/c is also in",
+		"2.yaml: Pod default/a-n1 is also in")
 }
 
 // Beside an API server a static pod uses the ConfigMaps that are manifests, and no others.
@@ -180,7 +184,8 @@ func TestReferences(t *testing.T) {
 	b.write("a.yaml", podWithConfigMap("a", "c"))
 	b.write("s.yaml", strings.Replace(podYAML("s", "i"), "spec: {", "spec: {serviceAccountName: x, ", 1))
 	state := b.scan("")
-	b.wantProblems(state, "a.yaml: pod a-n1: spec.volumes[0].configMap.name: Forbidden", "s.yaml: pod s-n1: spec.serviceAccountName: Forbidden")
+	b.wantProblems(state, "a.yaml: pod a-n1: spec.volumes[0].configMap.name: Forbidden",
+		"s.yaml: pod s-n1: spec.serviceAccountName: Forbidden")
 	b.write("c.yaml", configMapYAML("c"))
 	b.remove("s.yaml")
 	b.wantProblems(b.scan("a-n1:i"))
@@ -207,7 +212,8 @@ func TestReferences(t *testing.T) {
 	restarted.remove(broken)
 	restarted.scan("")
 	restarted.write(broken, podWithConfigMap("a", "c"))
-	restarted.wantProblems(restarted.scan(""), "spec.volumes[0].configMap.name: Forbidden") // it ended when its manifest went
+	// it ended when its manifest went
+	restarted.wantProblems(restarted.scan(""), "spec.volumes[0].configMap.name: Forbidden")
 
 	alone := newBench(t, nil)
 	alone.write("a.yaml", podWithConfigMap("a", "c"))

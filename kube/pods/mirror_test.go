@@ -42,17 +42,23 @@ func TestMirrorChanges(t *testing.T) {
 		ending bool
 		want   string
 	}{
-		"in order":              {setOf(api(mirrorFor("s", "1")), static(podOf(SourceFile, "s", "1"))), false, ""},
-		"missing":               {setOf(api(), static(podOf(SourceFile, "s", "1"))), false, "create 1"},
-		"older manifest":        {setOf(api(mirrorFor("s", "0")), static(podOf(SourceFile, "s", "1"))), false, "remove mirror-of-0 create 1"},
-		"being deleted":         {setOf(api(doomed), static(podOf(SourceFile, "s", "1"))), false, "remove mirror-of-1 create 1"},
+		"in order": {setOf(api(mirrorFor("s", "1")), static(podOf(SourceFile, "s", "1"))), false, ""},
+		"missing":  {setOf(api(), static(podOf(SourceFile, "s", "1"))), false, "create 1"},
+		"older manifest": {setOf(api(mirrorFor("s", "0")), static(podOf(SourceFile, "s", "1"))), false,
+			"remove mirror-of-0 create 1"},
+		"being deleted": {setOf(api(doomed), static(podOf(SourceFile, "s", "1"))), false,
+			"remove mirror-of-1 create 1"},
 		"orphan":                {setOf(api(mirrorFor("s", "1")), static()), false, "remove mirror-of-1"},
 		"orphan, still ending":  {setOf(api(mirrorFor("s", "1")), static()), true, ""},
 		"changed, still ending": {setOf(api(mirrorFor("s", "0")), static(podOf(SourceFile, "s", "1"))), true, ""},
 		"API not known":         {setOf(delivery{source: SourceAPI}, static(podOf(SourceFile, "s", "1"))), false, ""},
 		"files not known":       {setOf(api(mirrorFor("s", "1")), waiting), false, ""},
 		"a file not known":      {setOf(api(mirrorFor("s", "1")), unknown), false, ""},
-		"pods of the API":       {setOf(delivery{source: SourceAPI, synced: true, pods: []*corev1.Pod{podOf(SourceAPI, "a", "1")}}), false, ""},
+		"pods of the API": {setOf(delivery{
+			source: SourceAPI,
+			synced: true,
+			pods:   []*corev1.Pod{podOf(SourceAPI, "a", "1")},
+		}), false, ""},
 	} {
 		var got string
 		for _, change := range changesFor(c.set, func(types.NamespacedName, types.UID) bool { return c.ending }) {
@@ -151,7 +157,8 @@ func TestMirrorIsCreatedAndDeleted(t *testing.T) {
 			t.Fatalf("owners are %v", p.OwnerReferences)
 		}
 		owner := p.OwnerReferences[0]
-		if owner.Kind != "Node" || owner.APIVersion != "v1" || owner.Name != "n1" || owner.UID != "node-uid" || !*owner.Controller {
+		if owner.Kind != "Node" || owner.APIVersion != "v1" || owner.Name != "n1" || owner.UID != "node-uid" ||
+			!*owner.Controller {
 			t.Errorf("the owner is %+v", owner)
 		}
 		time.Sleep(time.Hour)
@@ -198,8 +205,8 @@ func TestMirrorRetries(t *testing.T) {
 	})
 }
 
-// A pod that has the name already: the mirror pod whose create response was lost, an older mirror pod, or a foreign pod,
-// which is left alone.
+// A pod that has the name already: the mirror pod whose create response was lost, an older mirror pod, or a foreign
+// pod, which is left alone.
 func TestMirrorExists(t *testing.T) {
 	for name, c := range map[string]struct {
 		hash, node string
@@ -285,7 +292,8 @@ spec:
 		t.Errorf("the mirror pod names %v", refs)
 	}
 	c := m.Spec.Containers[0]
-	if len(c.Env) != 1 || len(c.VolumeMounts) != 1 || m.Spec.Volumes[0].EmptyDir == nil || m.Spec.Volumes[1].HostPath == nil {
+	if len(c.Env) != 1 || len(c.VolumeMounts) != 1 || m.Spec.Volumes[0].EmptyDir == nil ||
+		m.Spec.Volumes[1].HostPath == nil {
 		t.Errorf("the mirror pod lost too much: %+v", m.Spec)
 	}
 	if !reflect.DeepEqual(pod, before) {

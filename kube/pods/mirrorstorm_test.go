@@ -134,7 +134,8 @@ func TestMirrorStorm(t *testing.T) {
 				}
 				for hash, n := range s.made {
 					if n > 1+s.taken[hash] {
-						t.Errorf("the mirror pod of manifest %s was created %d times, and deleted by users %d times", hash, n, s.taken[hash])
+						t.Errorf("the mirror pod of manifest %s was created %d times, and deleted by users %d times", hash, n,
+							s.taken[hash])
 					}
 				}
 			})

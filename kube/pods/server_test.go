@@ -36,7 +36,10 @@ func realServer(t *testing.T) (admin, node *client.Client, uid types.UID) {
 	must(t, err)
 	admin, err = client.New(cfg, 1000, 1000, "nodelet-test")
 	must(t, err)
-	cfg.Impersonate = rest.ImpersonationConfig{UserName: "system:node:" + testNode, Groups: []string{"system:nodes", "system:authenticated"}}
+	cfg.Impersonate = rest.ImpersonationConfig{
+		UserName: "system:node:" + testNode,
+		Groups:   []string{"system:nodes", "system:authenticated"},
+	}
 	node, err = client.New(cfg, 1000, 1000, "nodelet-test")
 	must(t, err)
 	n := &corev1.Node{}
@@ -96,7 +99,8 @@ func TestRealServer(t *testing.T) {
 	}
 	set := await("the mirror pod", mirrored)
 	mirror, _ := set.Mirror(static.UID)
-	if mirror.Name != "static-"+testNode || mirror.Annotations[AnnotationManifestObjects] != "ConfigMap/c" || mirror.UID == static.UID {
+	if mirror.Name != "static-"+testNode || mirror.Annotations[AnnotationManifestObjects] != "ConfigMap/c" ||
+		mirror.UID == static.UID {
 		t.Errorf("the mirror pod is %s with %v", mirror.Name, mirror.Annotations)
 	}
 	first := mirror.UID
@@ -112,7 +116,10 @@ func TestRealServer(t *testing.T) {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "pods-test-api"}, Spec: corev1.PodSpec{NodeName: testNode,
 		AutomountServiceAccountToken: &no, Containers: []corev1.Container{{Name: "c", Image: "i"}}}}
 	must(t, admin.Core.Post().Namespace("default").Resource("pods").Body(pod).Do(t.Context()).Into(pod))
-	await("the API pod", func(set *Set) bool { return set.Pods[pod.UID] != nil && SourceOf(set.Pods[pod.UID]) == SourceAPI })
+	await("the API pod", func(set *Set) bool {
+		return set.Pods[pod.UID] != nil &&
+			SourceOf(set.Pods[pod.UID]) == SourceAPI
+	})
 	now := int64(0)
 	must(t, admin.Core.Delete().Namespace("default").Resource("pods").Name(pod.Name).
 		Body(&metav1.DeleteOptions{GracePeriodSeconds: &now}).Do(t.Context()).Error())
@@ -139,7 +146,8 @@ func TestRealServerDefaults(t *testing.T) {
 	theirs := &corev1.Pod{}
 	sent := mine.DeepCopy()
 	sent.Annotations = nil
-	must(t, admin.Core.Post().Namespace("default").Resource("pods").Param("dryRun", "All").Body(sent).Do(t.Context()).Into(theirs))
+	must(t, admin.Core.Post().Namespace("default").Resource("pods").Param("dryRun",
+		"All").Body(sent).Do(t.Context()).Into(theirs))
 	// What admission adds is no default of the API.
 	mine.Spec.ServiceAccountName, mine.Spec.DeprecatedServiceAccount = theirs.Spec.ServiceAccountName, theirs.Spec.DeprecatedServiceAccount
 	mine.Spec.Priority, mine.Spec.PreemptionPolicy, mine.Spec.Tolerations = theirs.Spec.Priority, theirs.Spec.PreemptionPolicy, theirs.Spec.Tolerations

@@ -45,9 +45,11 @@ func TestMerge(t *testing.T) {
 		}
 	}
 	if got := strings.Join(uids, " "); got != "1 2 3 5 6" || !s.Synced {
-		t.Errorf("pods are %q, synced %v; want two generations of a, and no pod with the UID or static name of another", got, s.Synced)
+		t.Errorf("pods are %q, synced %v; want two generations of a, and no pod with the UID or static name of another", got,
+			s.Synced)
 	}
-	if len(s.Problems) != 2 || !strings.Contains(s.Problems[0].Message, `pod ns/u (UID 3) is rejected: pod ns/c from source "api"`) ||
+	if len(s.Problems) != 2 ||
+		!strings.Contains(s.Problems[0].Message, `pod ns/u (UID 3) is rejected: pod ns/c from source "api"`) ||
 		!strings.Contains(s.Problems[1].Message, `pod ns/s (UID 7) is rejected: pod ns/s from source "file"`) {
 		t.Errorf("problems are %v", s.Problems)
 	}
@@ -65,7 +67,10 @@ func TestMerge(t *testing.T) {
 }
 
 func TestMergeWaits(t *testing.T) {
-	s := merge([]delivery{{source: SourceAPI}, {source: SourceFile, synced: true, problems: []Problem{{Source: SourceFile, Unknown: true}}}})
+	s := merge([]delivery{
+		{source: SourceAPI},
+		{source: SourceFile, synced: true, problems: []Problem{{Source: SourceFile, Unknown: true}}},
+	})
 	if s.Synced || len(s.Waiting) != 1 || s.Waiting[0] != SourceAPI || !s.Unknown() {
 		t.Errorf("synced %v, waiting for %v, unknown %v; want to wait for the API server", s.Synced, s.Waiting, s.Unknown())
 	}

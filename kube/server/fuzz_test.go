@@ -18,12 +18,20 @@ import (
 
 // FuzzRequest checks that an unauthenticated request gets 401 and does not reach the agent.
 func FuzzRequest(f *testing.F) {
-	for _, path := range []string{"/pods", "/exec/ns/pod/app", "//exec/../pods", "/metrics/%2e%2e", "*", "", "/logs/", "/containerLogs/a/b/c"} {
+	for _, path := range []string{"/pods", "/exec/ns/pod/app", "//exec/../pods", "/metrics/%2e%2e", "*", "", "/logs/",
+		"/containerLogs/a/b/c"} {
 		f.Add("GET", path, "output=1&tailLines=1", "Bearer x")
 	}
 	f.Fuzz(func(t *testing.T, method, path, query, authorization string) {
 		s := handlerOnly(t)
-		r := &http.Request{Method: method, URL: &url.URL{Path: path, RawQuery: query}, Header: http.Header{}, RemoteAddr: "192.0.2.1:1", Proto: "HTTP/1.1", ProtoMajor: 1}
+		r := &http.Request{
+			Method:     method,
+			URL:        &url.URL{Path: path, RawQuery: query},
+			Header:     http.Header{},
+			RemoteAddr: "192.0.2.1:1",
+			Proto:      "HTTP/1.1",
+			ProtoMajor: 1,
+		}
 		r.Header.Set("Authorization", authorization)
 		w := httptest.NewRecorder()
 		s.handler.ServeHTTP(w, r)
@@ -39,12 +47,19 @@ func FuzzRequest(f *testing.F) {
 // FuzzAllowed checks that every request of a caller with all permissions is answered, and that the permission to get
 // one subresource never leads to an exec.
 func FuzzAllowed(f *testing.F) {
-	for _, path := range []string{"/pods", "/exec/ns/pod/app", "/metrics/../exec/ns/pod/app", "/exec//pod/app", "/containerLogs/a/b/c", "/portForward/a/b", "/checkpoint/a/b/c"} {
+	for _, path := range []string{"/pods", "/exec/ns/pod/app", "/metrics/../exec/ns/pod/app", "/exec//pod/app",
+		"/containerLogs/a/b/c", "/portForward/a/b", "/checkpoint/a/b/c"} {
 		f.Add("GET", path, "output=1&tailLines=1&port=1")
 	}
 	f.Fuzz(func(t *testing.T, method, path, query string) {
 		s := handlerOnly(t)
-		r := &http.Request{Method: method, URL: &url.URL{Path: path, RawQuery: query}, Header: http.Header{}, Proto: "HTTP/1.1", ProtoMajor: 1}
+		r := &http.Request{
+			Method:     method,
+			URL:        &url.URL{Path: path, RawQuery: query},
+			Header:     http.Header{},
+			Proto:      "HTTP/1.1",
+			ProtoMajor: 1,
+		}
 		r.Header.Set("Authorization", "Bearer reader")
 		w := httptest.NewRecorder()
 		s.handler.ServeHTTP(w, r)
@@ -81,9 +96,21 @@ type one struct {
 func handlerOnly(t *testing.T) *one {
 	t.Helper()
 	agent := &fakeAgent{}
-	srv, err := server.New(server.Config{Node: "node-1", Tokens: shared().Authentication, Access: shared().Authorization, TokenTTL: time.Minute, AllowedTTL: time.Minute,
-		DeniedTTL: time.Minute, Agent: agent, Debug: true, Log: slog.New(slog.DiscardHandler),
-		Mounts: []server.Mount{{Path: "/metrics", Access: []string{"metrics"}, Handler: echo}, {Path: "/metrics/", Access: []string{"metrics"}, Handler: echo}}})
+	srv, err := server.New(server.Config{
+		Node:       "node-1",
+		Tokens:     shared().Authentication,
+		Access:     shared().Authorization,
+		TokenTTL:   time.Minute,
+		AllowedTTL: time.Minute,
+		DeniedTTL:  time.Minute,
+		Agent:      agent,
+		Debug:      true,
+		Log:        slog.New(slog.DiscardHandler),
+		Mounts: []server.Mount{
+			{Path: "/metrics", Access: []string{"metrics"}, Handler: echo},
+			{Path: "/metrics/", Access: []string{"metrics"}, Handler: echo},
+		},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

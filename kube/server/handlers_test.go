@@ -33,9 +33,11 @@ func TestLogOptions(t *testing.T) {
 		asked string
 	}{
 		{"", 200, "out\nerr\n", `{"stream":"All"}`},
-		{"follow=true&previous&timestamps=1", 200, "out\nerr\n", `{"follow":true,"previous":true,"timestamps":true,"stream":"All"}`},
+		{"follow=true&previous&timestamps=1", 200, "out\nerr\n",
+			`{"follow":true,"previous":true,"timestamps":true,"stream":"All"}`},
 		{"follow=false&previous=0", 200, "out\nerr\n", `{"stream":"All"}`},
-		{"tailLines=0&limitBytes=1&sinceSeconds=1", 200, "out\nerr\n", `{"sinceSeconds":1,"tailLines":0,"limitBytes":1,"stream":"All"}`},
+		{"tailLines=0&limitBytes=1&sinceSeconds=1", 200, "out\nerr\n",
+			`{"sinceSeconds":1,"tailLines":0,"limitBytes":1,"stream":"All"}`},
 		{"tail=7", 200, "out\nerr\n", `{"tailLines":7,"stream":"All"}`},
 		{"tail=all&tailLines=7", 200, "out\nerr\n", `{"stream":"All"}`},
 		{"sinceTime=2026-01-02T03:04:05Z", 200, "out\nerr\n", `{"sinceTime":"2026-01-02T03:04:05Z","stream":"All"}`},
@@ -69,7 +71,8 @@ func TestLogErrors(t *testing.T) {
 		code int
 	}{{errors.New("waiting to start"), 400}, {server.NotFound("no pod"), 404}} {
 		s.agent.err = e.err
-		if code, body := s.ask(c, "GET", "/containerLogs/ns/pod/app", nil); code != e.code || strings.TrimSpace(body) != e.err.Error() {
+		if code, body := s.ask(c, "GET", "/containerLogs/ns/pod/app", nil); code != e.code ||
+			strings.TrimSpace(body) != e.err.Error() {
 			t.Errorf("%d %q", code, body)
 		}
 	}
@@ -102,7 +105,8 @@ func TestFollowedLogArrives(t *testing.T) {
 		}
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	req, err := http.NewRequestWithContext(ctx, "GET", "https://"+s.addr.String()+"/containerLogs/ns/pod/app?follow=1", nil)
+	req, err := http.NewRequestWithContext(ctx, "GET", "https://"+s.addr.String()+"/containerLogs/ns/pod/app?follow=1",
+		nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,7 +136,8 @@ func TestPods(t *testing.T) {
 		}
 		_, body := s.ask(c, "GET", "/pods", nil)
 		var list corev1.PodList
-		if err := json.Unmarshal([]byte(body), &list); err != nil || list.Kind != "PodList" || list.APIVersion != "v1" || len(list.Items) != len(names) {
+		if err := json.Unmarshal([]byte(body), &list); err != nil || list.Kind != "PodList" || list.APIVersion != "v1" ||
+			len(list.Items) != len(names) {
 			t.Errorf("%s: %v", body, err)
 		}
 	}
@@ -144,7 +149,8 @@ func TestRunAndCheckpoint(t *testing.T) {
 	if code, body := s.ask(c, "POST", "/run/ns/pod/app?cmd=ls%20-l", nil); code != 200 || body != "ran" {
 		t.Errorf("%d %q", code, body)
 	}
-	if code, body := s.ask(c, "POST", "/checkpoint/ns/pod/app?timeout=7", nil); code != 200 || strings.TrimSpace(body) != `{"items":["/checkpoints/x.tar"]}` {
+	if code, body := s.ask(c, "POST", "/checkpoint/ns/pod/app?timeout=7", nil); code != 200 ||
+		strings.TrimSpace(body) != `{"items":["/checkpoints/x.tar"]}` {
 		t.Errorf("%d %q", code, body)
 	}
 	if code, _ := s.ask(c, "POST", "/checkpoint/ns/pod/app?timeout=soon", nil); code != 404 {
@@ -165,8 +171,17 @@ func TestReadOnlyPort(t *testing.T) {
 	l.Close()
 	newStand(t, func(c *server.Config) { c.ReadOnly = addr })
 	waitFor(t, addr)
-	for path, want := range map[string]int{"/pods": 200, "/metrics": 200, "/metrics/cadvisor": 404, "/stats/summary": 404, "/exec/ns/pod/app": 404,
-		"/checkpoint/ns/pod/app": 404, "/containerLogs/ns/pod/app": 404, "/configz": 404, "/": 404} {
+	for path, want := range map[string]int{
+		"/pods":                     200,
+		"/metrics":                  200,
+		"/metrics/cadvisor":         404,
+		"/stats/summary":            404,
+		"/exec/ns/pod/app":          404,
+		"/checkpoint/ns/pod/app":    404,
+		"/containerLogs/ns/pod/app": 404,
+		"/configz":                  404,
+		"/":                         404,
+	} {
 		for _, method := range []string{"GET", "POST"} {
 			req, _ := http.NewRequest(method, "http://"+addr.String()+path, nil)
 			resp, err := http.DefaultClient.Do(req)

@@ -112,8 +112,15 @@ func newAuthority(t *testing.T, name string) *authority {
 	if err != nil {
 		t.Fatal(err)
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-24 * time.Hour),
-		NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
+	template := &x509.Certificate{
+		SerialNumber:          big.NewInt(1),
+		Subject:               pkix.Name{CommonName: name},
+		NotBefore:             time.Now().Add(-24 * time.Hour),
+		NotAfter:              time.Now().Add(time.Hour),
+		IsCA:                  true,
+		BasicConstraintsValid: true,
+		KeyUsage:              x509.KeyUsageCertSign,
+	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
 		t.Fatal(err)
@@ -137,7 +144,8 @@ func (a *authority) issue(t *testing.T, user string, groups []string, change fun
 		t.Fatal(err)
 	}
 	template := &x509.Certificate{SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: user, Organization: groups},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
 	if change != nil {
 		change(template)
 	}
@@ -179,7 +187,13 @@ func (b *syncBuffer) String() string {
 // newStand starts a server on loopback.
 func newStand(t *testing.T, change func(*server.Config)) *stand {
 	t.Helper()
-	s := &stand{t: t, cluster: &cluster{tokens: map[string]string{}}, ca: newAuthority(t, "client-ca"), agent: &fakeAgent{}, log: &syncBuffer{}}
+	s := &stand{
+		t:       t,
+		cluster: &cluster{tokens: map[string]string{}},
+		ca:      newAuthority(t, "client-ca"),
+		agent:   &fakeAgent{},
+		log:     &syncBuffer{},
+	}
 	s.caFile = filepath.Join(t.TempDir(), "ca.crt")
 	s.write(s.caFile, s.ca.pem())
 	backend := httptest.NewServer(s.cluster)
@@ -190,7 +204,9 @@ func newStand(t *testing.T, change func(*server.Config)) *stand {
 	}
 	serving := s.ca.issue(t, "node-1", nil, nil)
 	cfg := server.Config{
-		Listen: netip.MustParseAddrPort("127.0.0.1:0"), Node: "node-1", Certificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return serving, nil }, MinVersion: tls.VersionTLS12,
+		Listen: netip.MustParseAddrPort("127.0.0.1:0"), Node: "node-1",
+		Certificate:  func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return serving, nil },
+		MinVersion:   tls.VersionTLS12,
 		ClientCAFile: s.caFile, Tokens: api.Authentication, TokenTTL: time.Minute, Access: api.Authorization,
 		AllowedTTL: time.Minute, DeniedTTL: time.Minute, Agent: s.agent, Debug: true,
 		Mounts: []server.Mount{
@@ -245,7 +261,10 @@ func (s *stand) client(cert *tls.Certificate) *http.Client {
 	}
 	tr := &http.Transport{TLSClientConfig: cfg}
 	s.t.Cleanup(tr.CloseIdleConnections)
-	return &http.Client{Transport: tr, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	return &http.Client{
+		Transport:     tr,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
 }
 
 // ask makes one request and gives status and body.
@@ -302,7 +321,8 @@ func (f *fakeAgent) wasAsked() []string {
 func (f *fakeAgent) Pods(context.Context) ([]*corev1.Pod, error)    { return f.pods, f.err }
 func (f *fakeAgent) Running(context.Context) ([]*corev1.Pod, error) { return f.pods, f.err }
 
-func (f *fakeAgent) Logs(ctx context.Context, c server.Container, o *corev1.PodLogOptions, stdout, stderr io.Writer) error {
+func (f *fakeAgent) Logs(ctx context.Context, c server.Container, o *corev1.PodLogOptions,
+	stdout, stderr io.Writer) error {
 	text, _ := json.Marshal(o)
 	f.note("logs %s/%s/%s %s", c.Namespace, c.Pod, c.Name, text)
 	if f.logs != nil {

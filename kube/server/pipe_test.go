@@ -76,7 +76,10 @@ func (r *backend) url() string { return "http://" + r.listener.Addr().String() +
 // the response.
 func (s *stand) dial(path, early string, cert *tls.Certificate) (*http.Response, *tls.Conn, *bufio.Reader) {
 	s.t.Helper()
-	c, err := tls.Dial("tcp", s.addr.String(), &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{*cert}})
+	c, err := tls.Dial("tcp", s.addr.String(), &tls.Config{
+		InsecureSkipVerify: true,
+		Certificates:       []tls.Certificate{*cert},
+	})
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -108,7 +111,8 @@ func TestStreamPassesBytes(t *testing.T) {
 	s.agent.stream = r.url()
 	root := s.ca.issue(t, "root", []string{"system:masters"}, nil)
 	resp, c, in := s.dial("/exec/ns/pod/app?command=sh&command=-c&command=a+b&input=1&output=1&error=1", "early", root)
-	if resp.StatusCode != 101 || resp.Header.Get("Upgrade") != "SPDY/3.1" || resp.Header.Get("X-Stream-Protocol-Version") != "v4.channel.k8s.io" {
+	if resp.StatusCode != 101 || resp.Header.Get("Upgrade") != "SPDY/3.1" ||
+		resp.Header.Get("X-Stream-Protocol-Version") != "v4.channel.k8s.io" {
 		t.Fatalf("%s %v", resp.Status, resp.Header)
 	}
 	data := make([]byte, size)
@@ -128,13 +132,15 @@ func TestStreamPassesBytes(t *testing.T) {
 		t.Error("other bytes arrived than were sent")
 	}
 	req := r.seen[0]
-	if req.URL.Path != "/exec/token" || req.URL.RawQuery != "" || req.Method != "POST" || req.Header.Get("Upgrade") != "SPDY/3.1" {
+	if req.URL.Path != "/exec/token" || req.URL.RawQuery != "" || req.Method != "POST" ||
+		req.Header.Get("Upgrade") != "SPDY/3.1" {
 		t.Errorf("the runtime was asked %s %s %v", req.Method, req.URL, req.Header)
 	}
 	if text := fmt.Sprint(req.Header); strings.Contains(text, "s3cr3t") {
 		t.Errorf("the runtime was sent a credential: %s", text)
 	}
-	if asked := s.agent.wasAsked(); len(asked) != 1 || asked[0] != `exec ns/pod//app ["sh" "-c" "a b"] {Stdin:true Stdout:true Stderr:true TTY:false}` {
+	if asked := s.agent.wasAsked(); len(asked) != 1 ||
+		asked[0] != `exec ns/pod//app ["sh" "-c" "a b"] {Stdin:true Stdout:true Stderr:true TTY:false}` {
 		t.Errorf("the agent was asked %q", asked)
 	}
 }
@@ -162,7 +168,8 @@ func TestStreamNeedsUpgrade(t *testing.T) {
 		}
 		c.Close()
 	}
-	if code, body := s.ask(s.client(root), "GET", "/exec/ns/pod/app?output=1", nil); code != 400 || !strings.Contains(body, "Upgrade request required") {
+	if code, body := s.ask(s.client(root), "GET", "/exec/ns/pod/app?output=1", nil); code != 400 ||
+		!strings.Contains(body, "Upgrade request required") {
 		t.Errorf("%d %q", code, body)
 	}
 	s.agent.stream = "http://127.0.0.1:1/closed"
@@ -235,7 +242,8 @@ func TestThousandsOfStreams(t *testing.T) {
 			return
 		}
 		if time.Now().After(end) {
-			t.Fatalf("after %d streams %d goroutines run and %d files are open, before it were %d and %d", streams, running, files, wasRunning, wereOpen)
+			t.Fatalf("after %d streams %d goroutines run and %d files are open, before it were %d and %d", streams, running,
+				files, wasRunning, wereOpen)
 		}
 	}
 }
@@ -260,8 +268,14 @@ func TestPortOptions(t *testing.T) {
 	s.agent.stream = r.url()
 	c := s.client(s.ca.issue(t, "root", []string{"system:masters"}, nil))
 	h := map[string]string{"Connection": "Upgrade", "Upgrade": "websocket"}
-	for path, want := range map[string]int{"/portForward/ns/pod?port=80&port=81,82": 403, "/portForward/ns/pod/uid?port=80": 403, "/portForward/ns/pod": 400,
-		"/portForward/ns/pod?port=0": 400, "/portForward/ns/pod?port=65536": 400, "/portForward/ns/pod?port=x": 400} {
+	for path, want := range map[string]int{
+		"/portForward/ns/pod?port=80&port=81,82": 403,
+		"/portForward/ns/pod/uid?port=80":        403,
+		"/portForward/ns/pod":                    400,
+		"/portForward/ns/pod?port=0":             400,
+		"/portForward/ns/pod?port=65536":         400,
+		"/portForward/ns/pod?port=x":             400,
+	} {
 		if code, body := s.ask(c, "GET", path, h); code != want {
 			t.Errorf("%s: %d %q, want %d", path, code, body, want)
 		}

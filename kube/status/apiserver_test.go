@@ -34,8 +34,8 @@ type fakeAPI struct {
 	version  int
 	requests []string // "VERB path"
 	bodies   []string
-	// before, if set, runs ahead of a request, without the lock; a non-nil error is the answer, as a Status if it is one
-	// and as a broken connection if not.
+	// before, if set, runs ahead of a request, without the lock; a non-nil error is the answer, as a Status if it is
+	// one and as a broken connection if not.
 	before func(verb, path string) error
 }
 
@@ -182,7 +182,10 @@ func (f *fakeAPI) listPods(namespace, selector string) (any, error) {
 	}
 	all := &corev1.PodList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PodList"}}
 	for _, pod := range f.pods {
-		if selected.Matches(fields.Set{"metadata.name": pod.Name, "spec.nodeName": pod.Spec.NodeName}) && pod.Namespace == namespace {
+		if selected.Matches(fields.Set{
+			"metadata.name": pod.Name,
+			"spec.nodeName": pod.Spec.NodeName,
+		}) && pod.Namespace == namespace {
 			all.Items = append(all.Items, *pod)
 		}
 	}

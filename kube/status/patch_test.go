@@ -71,7 +71,8 @@ func TestPatchFromStaleBaseKeepsWhatItSends(t *testing.T) {
 				continue
 			}
 			if !sameCondition(podutil.Condition(got.Status.Conditions, c.Type), &c) {
-				t.Fatalf("seed %d: condition %s is %+v after %s", seed, c.Type, podutil.Condition(got.Status.Conditions, c.Type), body)
+				t.Fatalf("seed %d: condition %s is %+v after %s", seed, c.Type, podutil.Condition(got.Status.Conditions, c.Type),
+					body)
 			}
 		}
 		if !slices.Equal(base.PodIPs, to.PodIPs) && !slices.Equal(got.Status.PodIPs, to.PodIPs) {
@@ -176,7 +177,8 @@ func randomStatus(r *rand.Rand) corev1.PodStatus {
 		s.StartTime = &t
 	}
 	for _, t := range []corev1.PodConditionType{
-		corev1.PodReady, corev1.ContainersReady, corev1.PodScheduled, corev1.DisruptionTarget, corev1.PodResizePending, "x.io/gate",
+		corev1.PodReady, corev1.ContainersReady, corev1.PodScheduled, corev1.DisruptionTarget, corev1.PodResizePending,
+		"x.io/gate",
 	} {
 		if r.IntN(2) == 0 {
 			s.Conditions = append(s.Conditions, corev1.PodCondition{

@@ -39,7 +39,11 @@ func randomStatuses(t *testing.T, seed uint64) {
 			pods[i] = b.api.get("ns", name)
 		case 1: // another writer
 			other := b.api.get("ns", name)
-			set(&other.Status, corev1.PodCondition{Type: "example.com/gate", Status: corev1.ConditionTrue, Message: fmt.Sprint(step)})
+			set(&other.Status, corev1.PodCondition{
+				Type:    "example.com/gate",
+				Status:  corev1.ConditionTrue,
+				Message: fmt.Sprint(step),
+			})
 			b.api.add(other)
 		}
 		s := running(pods[i], r.IntN(2) == 0)
@@ -68,7 +72,8 @@ func randomStatuses(t *testing.T, seed uint64) {
 			t.Fatalf("seed %d: %s has %q ready=%v, want %q ready=%v", seed, got.Name, got.Status.Message,
 				isReady(&got.Status), want.Message, isReady(&want))
 		}
-		gate, before := podutil.Condition(got.Status.Conditions, "example.com/gate"), podutil.Condition(pods[i].Status.Conditions, "example.com/gate")
+		gate, before := podutil.Condition(got.Status.Conditions,
+			"example.com/gate"), podutil.Condition(pods[i].Status.Conditions, "example.com/gate")
 		if before != nil && (gate == nil || gate.Message != before.Message) {
 			t.Fatalf("seed %d: another writer's condition was changed: %+v", seed, gate)
 		}

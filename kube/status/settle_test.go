@@ -16,7 +16,8 @@ var epoch = time.Date(2026, 1, 2, 3, 4, 5, 678, time.UTC)
 func TestPhaseNeverStepsBack(t *testing.T) {
 	last := corev1.PodStatus{Phase: corev1.PodSucceeded, Message: "kept"}
 	got, problems := settle(testPod("a"), &last, corev1.PodStatus{Phase: corev1.PodRunning}, epoch)
-	if got.Phase != corev1.PodSucceeded || got.Message != "kept" || len(problems) != 1 || !errors.Is(problems[0], errPhaseBack) {
+	if got.Phase != corev1.PodSucceeded || got.Message != "kept" || len(problems) != 1 ||
+		!errors.Is(problems[0], errPhaseBack) {
 		t.Errorf("got %s %q, problems %v", got.Phase, got.Message, problems)
 	}
 }
@@ -69,10 +70,23 @@ func TestTerminatedContainersStayTerminated(t *testing.T) {
 		{name: "on failure, done", policy: "OnFailure", code: 0},
 		{name: "never, init failed", policy: "Never", init: true, code: 1},
 		{name: "on failure, init done", policy: "OnFailure", init: true, code: 0},
-		{name: "sidecar", policy: "Never", init: true, code: 1, may: true, container: corev1.Container{RestartPolicy: &always}},
+		{
+			name:      "sidecar",
+			policy:    "Never",
+			init:      true,
+			code:      1,
+			may:       true,
+			container: corev1.Container{RestartPolicy: &always},
+		},
 		{name: "own policy always", policy: "Never", code: 0, may: true, container: corev1.Container{RestartPolicy: &always}},
 		{name: "own policy never", policy: "OnFailure", code: 1, container: corev1.Container{RestartPolicy: &never}},
-		{name: "own policy on failure", policy: "Never", code: 1, may: true, container: corev1.Container{RestartPolicy: &onFailure}},
+		{
+			name:      "own policy on failure",
+			policy:    "Never",
+			code:      1,
+			may:       true,
+			container: corev1.Container{RestartPolicy: &onFailure},
+		},
 		{name: "rule in", policy: "Never", code: 42, may: true,
 			container: corev1.Container{RestartPolicy: &never, RestartPolicyRules: rule("In", 42)}},
 		{name: "rule in, other code", policy: "Never", code: 41,

@@ -42,11 +42,22 @@ func inWorld(t *testing.T, test func(t *testing.T, w *world)) {
 		w := &world{}
 		server, api := apitest.New(t)
 		w.server = server
-		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node", UID: "node-uid", Labels: map[string]string{"zone": "a"}}}
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{
+			Name:   "node",
+			UID:    "node-uid",
+			Labels: map[string]string{"zone": "a"},
+		}}
 		server.Put(n)
 		w.node.Store(n)
-		w.Storage = storage.New(storage.Config{Core: api.Core, Storage: api.Storage, NodeName: "node", Node: w.node.Load, ControllerAttaches: true,
-			Wake: func(pods []types.UID) { w.woken = append(w.woken, pods...) }, Log: slog.New(slog.DiscardHandler)})
+		w.Storage = storage.New(storage.Config{
+			Core:               api.Core,
+			Storage:            api.Storage,
+			NodeName:           "node",
+			Node:               w.node.Load,
+			ControllerAttaches: true,
+			Wake:               func(pods []types.UID) { w.woken = append(w.woken, pods...) },
+			Log:                slog.New(slog.DiscardHandler),
+		})
 		t.Cleanup(w.Close)
 		test(t, w)
 	})
@@ -97,7 +108,11 @@ func TestClaim(t *testing.T) {
 		}, `"x" not found`},
 		"elsewhere": {func(_ *corev1.Volume, _ *corev1.PersistentVolumeClaim, pv *corev1.PersistentVolume) {
 			pv.Spec.NodeAffinity = &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
-				MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "zone", Operator: corev1.NodeSelectorOpIn, Values: []string{"b"}}}}}}}
+				MatchExpressions: []corev1.NodeSelectorRequirement{{
+					Key:      "zone",
+					Operator: corev1.NodeSelectorOpIn,
+					Values:   []string{"b"},
+				}}}}}}
 		}, "conflict with node affinity"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -228,8 +243,11 @@ func TestAttached(t *testing.T) {
 		if r := w.server.Requests(); len(r) != 0 {
 			t.Errorf("asked meanwhile: %q", r)
 		}
-		va := &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: vaName}, Status: storagev1.VolumeAttachmentStatus{
-			Attached: true, AttachmentMetadata: map[string]string{"device": "sdb"}}}
+		va := &storagev1.VolumeAttachment{
+			ObjectMeta: metav1.ObjectMeta{Name: vaName},
+			Status: storagev1.VolumeAttachmentStatus{
+				Attached: true, AttachmentMetadata: map[string]string{"device": "sdb"}},
+		}
 		w.server.Put(va)
 		w.see(func(n *corev1.Node) { n.Status.VolumesAttached = []corev1.AttachedVolume{{Name: unique}} })
 		if a := <-got; a.err != nil || a.context["device"] != "sdb" {
@@ -246,7 +264,8 @@ func TestAttachedInTree(t *testing.T) {
 		if err := storage.New(storage.Config{}).AttachedInTree(t.Context(), "pod-uid", lun); err != nil {
 			t.Error(err)
 		}
-		if err := w.AttachedInTree(t.Context(), "pod-uid", lun); err == nil || !strings.Contains(err.Error(), "has not added it to volumesAttached") {
+		if err := w.AttachedInTree(t.Context(), "pod-uid", lun); err == nil ||
+			!strings.Contains(err.Error(), "has not added it to volumesAttached") {
 			t.Errorf("got %v", err)
 		}
 		w.see(func(n *corev1.Node) {
@@ -292,11 +311,15 @@ func TestAttachTakesLong(t *testing.T) {
 func TestDriver(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		d, err := w.Driver(t.Context(), driver)
-		if err != nil || !*d.Spec.AttachRequired || *d.Spec.PodInfoOnMount || *d.Spec.FSGroupPolicy != storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy {
+		if err != nil || !*d.Spec.AttachRequired || *d.Spec.PodInfoOnMount ||
+			*d.Spec.FSGroupPolicy != storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy {
 			t.Errorf("got %+v, %v", d, err)
 		}
 		no := false
-		w.server.Put(&storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: driver}, Spec: storagev1.CSIDriverSpec{AttachRequired: &no}})
+		w.server.Put(&storagev1.CSIDriver{
+			ObjectMeta: metav1.ObjectMeta{Name: driver},
+			Spec:       storagev1.CSIDriverSpec{AttachRequired: &no},
+		})
 		synctest.Wait()
 		w.server.Requests()
 		if d, err = w.Driver(t.Context(), driver); err != nil || *d.Spec.AttachRequired {
@@ -315,7 +338,8 @@ func TestCSINode(t *testing.T) {
 		ended := make(chan struct{})
 		go func() { w.Run(ctx); close(ended) }()
 		synctest.Wait()
-		if n := get(); n == nil || n.OwnerReferences[0].UID != "node-uid" || !strings.Contains(n.Annotations["storage.alpha.kubernetes.io/migrated-plugins"], "aws-ebs") {
+		if n := get(); n == nil || n.OwnerReferences[0].UID != "node-uid" ||
+			!strings.Contains(n.Annotations["storage.alpha.kubernetes.io/migrated-plugins"], "aws-ebs") {
 			t.Fatalf("got %+v", n)
 		}
 		d := storage.NodeDriver{Name: driver, NodeID: "n-1", MaxVolumes: 3, Topology: map[string]string{"rack": "7"}}
@@ -323,10 +347,12 @@ func TestCSINode(t *testing.T) {
 			t.Fatal(err)
 		}
 		n := get()
-		if len(n.Spec.Drivers) != 1 || *n.Spec.Drivers[0].Allocatable.Count != 3 || n.Spec.Drivers[0].TopologyKeys[0] != "rack" {
+		if len(n.Spec.Drivers) != 1 || *n.Spec.Drivers[0].Allocatable.Count != 3 ||
+			n.Spec.Drivers[0].TopologyKeys[0] != "rack" {
 			t.Errorf("got %+v", n.Spec.Drivers)
 		}
-		if p := w.server.Patches(); len(p) != 1 || !strings.Contains(p[0], `"labels":{"rack":"7"}`) || !strings.Contains(p[0], `n-1`) {
+		if p := w.server.Patches(); len(p) != 1 || !strings.Contains(p[0], `"labels":{"rack":"7"}`) ||
+			!strings.Contains(p[0], `n-1`) {
 			t.Errorf("the Node was patched with %q", p)
 		}
 		if err := w.SetDriver(t.Context(), d); err != nil || get().ResourceVersion != n.ResourceVersion {
@@ -374,8 +400,10 @@ func TestGrowth(t *testing.T) {
 			t.Fatal(err)
 		}
 		p := w.server.Patches()
-		if len(p) != 2 || !strings.Contains(p[0], "NodeResizeInProgress") || !strings.Contains(p[1], `"capacity":{"storage":"2Gi"}`) ||
-			!strings.Contains(p[1], `"allocatedResourceStatuses":{"storage":null}`) || !strings.Contains(p[1], `"$patch":"delete","type":"FileSystemResizePending"`) {
+		if len(p) != 2 || !strings.Contains(p[0], "NodeResizeInProgress") ||
+			!strings.Contains(p[1], `"capacity":{"storage":"2Gi"}`) ||
+			!strings.Contains(p[1], `"allocatedResourceStatuses":{"storage":null}`) ||
+			!strings.Contains(p[1], `"$patch":"delete","type":"FileSystemResizePending"`) {
 			t.Errorf("patched with %q", p)
 		}
 	})
@@ -404,7 +432,8 @@ func TestNotGrown(t *testing.T) {
 				t.Fatal(err)
 			}
 			p := w.server.Patches()
-			if len(p) != 1 || !strings.Contains(p[0], "NodeResizeError") || strings.Contains(p[0], "NodeResizeInfeasible") != c.givesUp {
+			if len(p) != 1 || !strings.Contains(p[0], "NodeResizeError") ||
+				strings.Contains(p[0], "NodeResizeInfeasible") != c.givesUp {
 				t.Errorf("asked for %s of 9Gi, never %t: patched with %q", c.asked, c.never, p)
 			}
 		})
@@ -414,7 +443,10 @@ func TestNotGrown(t *testing.T) {
 // The values of a secret are returned, and it is read again each time.
 func TestSecret(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		w.server.Put(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "s"}, Data: map[string][]byte{"k": []byte("v")}})
+		w.server.Put(&corev1.Secret{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "s"},
+			Data:       map[string][]byte{"k": []byte("v")},
+		})
 		if got, err := w.Secret(t.Context(), "ns", "s"); err != nil || got["k"] != "v" {
 			t.Errorf("got %v, %v", got, err)
 		}

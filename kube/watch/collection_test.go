@@ -83,8 +83,12 @@ func (s *state) names() string {
 
 func pod(name, node string) *corev1.Pod {
 	return &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "m"}}},
-		Spec:       corev1.PodSpec{NodeName: node},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace:     "ns",
+			Name:          name,
+			ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "m"}},
+		},
+		Spec: corev1.PodSpec{NodeName: node},
 	}
 }
 
@@ -283,8 +287,9 @@ func TestFollowNeverGoesBack(t *testing.T) {
 func TestFollowStreamsAgainAfterServerError(t *testing.T) {
 	for name, answer := range map[string]*apierrors.StatusError{
 		"internal error": apierrors.NewInternalError(errors.New("etcdserver: leader changed")),
-		"bad gateway":    apierrors.NewGenericServerResponse(http.StatusBadGateway, "GET", corev1.Resource("pods"), "", "", 0, true),
-		"timeout":        apierrors.NewTimeoutError("Too large resource version", 1),
+		"bad gateway": apierrors.NewGenericServerResponse(http.StatusBadGateway, "GET", corev1.Resource("pods"), "", "", 0,
+			true),
+		"timeout": apierrors.NewTimeoutError("Too large resource version", 1),
 	} {
 		t.Run(name, func(t *testing.T) {
 			once := func(s *apitest.Server) {

@@ -13,7 +13,8 @@ func TestParseUint(t *testing.T) {
 		ok bool
 	}{
 		"0": {0, true}, "18446744073709551615": {math.MaxUint64, true}, "-1": {math.MaxUint64, true},
-		"max": {0, false}, "": {0, false}, "-": {0, false}, "1e3": {0, false}, "18446744073709551616": {0, false}, "+1": {0, false},
+		"max": {0, false}, "": {0, false}, "-": {0, false}, "1e3": {0, false}, "18446744073709551616": {0, false},
+		"+1": {0, false},
 	} {
 		if v, ok := parseUint([]byte(text)); v != want.v && ok || ok != want.ok {
 			t.Errorf("%q: got %d, %v, want %v", text, v, ok, want)
@@ -50,7 +51,16 @@ func TestParseIO(t *testing.T) {
 	}
 	all := parseBlkio(nil, []byte("8:0 Read 1\n8:0 Write 2\n8:0 Sync 3\n8:0 Async 4\n8:0 Total 10\nTotal 10\n"), true)
 	all = parseBlkio(all, []byte("8:0 Read 5\n8:0 Write 6\n"), false)
-	want = []DeviceIO{{Major: 8, ReadBytes: 1, WriteBytes: 2, SyncBytes: 3, AsyncBytes: 4, Reads: 5, Writes: 6, hasSync: true}}
+	want = []DeviceIO{{
+		Major:      8,
+		ReadBytes:  1,
+		WriteBytes: 2,
+		SyncBytes:  3,
+		AsyncBytes: 4,
+		Reads:      5,
+		Writes:     6,
+		hasSync:    true,
+	}}
 	if !reflect.DeepEqual(all, want) {
 		t.Errorf("blkio: got %+v, want %+v", all, want)
 	}
@@ -58,7 +68,10 @@ func TestParseIO(t *testing.T) {
 
 func TestParsePressure(t *testing.T) {
 	got := parsePressure([]byte("some avg10=1.50 avg60=0.25 avg300=0.00 total=12345\nfull avg10=0.10 avg60=NaN avg300=0.00 total=678\n"))
-	want := &Pressure{Some: PressureLine{Total: 12345, Avg10: 1.5, Avg60: 0.25}, Full: PressureLine{Total: 678, Avg10: 0.1}}
+	want := &Pressure{
+		Some: PressureLine{Total: 12345, Avg10: 1.5, Avg60: 0.25},
+		Full: PressureLine{Total: 678, Avg10: 0.1},
+	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}

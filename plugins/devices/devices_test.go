@@ -31,7 +31,8 @@ func TestDevicesGoRound(t *testing.T) {
 	w.has(two, "app", "d3")
 	w.has(two, "other", "d4")
 	got, err := w.devices.Container(t.Context(), one, &one.Spec.Containers[0])
-	if err != nil || len(got.Devices) != 2 || got.Devices[0].ContainerPath != "/dev/d1" || len(got.Mounts) != 1 || !got.Mounts[0].ReadOnly {
+	if err != nil || len(got.Devices) != 2 || got.Devices[0].ContainerPath != "/dev/d1" || len(got.Mounts) != 1 ||
+		!got.Mounts[0].ReadOnly {
 		t.Errorf("got %v, %v", got, err)
 	}
 	w.admit(one) // again, as the agent may after a restart
@@ -170,7 +171,8 @@ func TestPreStart(t *testing.T) {
 		t.Errorf("the plugin was asked %q, want %q", p.Calls(), want)
 	}
 	p.Fail(errors.New("the device is on fire"))
-	if _, err := w.devices.Container(t.Context(), one, &one.Spec.Containers[0]); err == nil || !strings.Contains(err.Error(), "on fire") {
+	if _, err := w.devices.Container(t.Context(), one, &one.Spec.Containers[0]); err == nil ||
+		!strings.Contains(err.Error(), "on fire") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -192,7 +194,8 @@ func TestAgentKilled(t *testing.T) {
 	w.untilCapacity(resourceName, 0, 0)
 	w.admit(one)
 	w.refused(pod("two", "app 1"), "no healthy devices present")
-	if _, err := w.devices.Container(t.Context(), one, &one.Spec.Containers[0]); err == nil || !strings.Contains(err.Error(), "has not registered since") {
+	if _, err := w.devices.Container(t.Context(), one, &one.Spec.Containers[0]); err == nil ||
+		!strings.Contains(err.Error(), "has not registered since") {
 		t.Errorf("got %v", err)
 	}
 	p.Close()
@@ -224,7 +227,8 @@ func TestKilledAtEachStep(t *testing.T) {
 			w.admit(one)
 			w.kill()
 			tmp := filepath.Join(w.root, "device-plugins", ".kubelet_internal_checkpoint.new")
-			if err := errors.Join(err, os.WriteFile(w.checkpoint(), before, 0o600), os.WriteFile(tmp, []byte("half"), 0o600)); err != nil {
+			if err := errors.Join(err, os.WriteFile(w.checkpoint(), before, 0o600),
+				os.WriteFile(tmp, []byte("half"), 0o600)); err != nil {
 				w.t.Fatal(err)
 			}
 		},
@@ -256,7 +260,8 @@ func TestLateDevices(t *testing.T) {
 	w.plugin(nil)
 	w.has(one, "app", "d1,d2")
 	two := pod("two", "app 3")
-	if _, err := w.devices.Container(t.Context(), two, &two.Spec.Containers[0]); err == nil || !strings.Contains(err.Error(), "Available: 2") {
+	if _, err := w.devices.Container(t.Context(), two, &two.Spec.Containers[0]); err == nil ||
+		!strings.Contains(err.Error(), "Available: 2") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -308,7 +313,8 @@ func TestRegistry(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	p := w.plugin(func(c *fake.Config) { c.Registry = true })
-	w.until("the plugin is notified", func() bool { got := p.Registrations(); return len(got) > 0 && got[0].PluginRegistered })
+	w.until("the plugin is notified",
+		func() bool { got := p.Registrations(); return len(got) > 0 && got[0].PluginRegistered })
 	one := pod("one", "app 2")
 	w.admit(one)
 	w.has(one, "app", "d1,d2")
@@ -330,7 +336,11 @@ func TestRefusedPlugins(t *testing.T) {
 		{api.Version, "nodelet.test/fa ke", "x.sock", "is invalid"},
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		err := fake.Register(ctx, w.root, &api.RegisterRequest{Version: c.version, ResourceName: c.resource, Endpoint: c.endpoint})
+		err := fake.Register(ctx, w.root, &api.RegisterRequest{
+			Version:      c.version,
+			ResourceName: c.resource,
+			Endpoint:     c.endpoint,
+		})
 		cancel()
 		if err == nil || !strings.Contains(err.Error(), c.why) {
 			t.Errorf("%+v: got %v", c, err)

@@ -72,7 +72,8 @@ func TestPodResources(t *testing.T) {
 	if err != nil || format(all.Devices) != want {
 		t.Errorf("the node has %q, want %q; %v", format(all.GetDevices()), want, err)
 	}
-	if _, err := client.Get(t.Context(), &podresources.GetPodResourcesRequest{PodName: "second"}); err == nil || !strings.Contains(err.Error(), "not found") {
+	if _, err := client.Get(t.Context(), &podresources.GetPodResourcesRequest{PodName: "second"}); err == nil ||
+		!strings.Contains(err.Error(), "not found") {
 		t.Errorf("got %v", err)
 	}
 	alpha, err := podresourcesalpha.NewPodResourcesListerClient(conn).List(t.Context(),

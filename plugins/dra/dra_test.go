@@ -67,8 +67,9 @@ func TestRefused(t *testing.T) {
 		change func(p *corev1.Pod, c *resourcev1.ResourceClaim)
 		want   string
 	}{
-		"no driver":    {func(*corev1.Pod, *resourcev1.ResourceClaim) {}, "DRA driver nodelet.test is not registered"},
-		"not reserved": {func(_ *corev1.Pod, c *resourcev1.ResourceClaim) { c.Status.ReservedFor = nil }, "is not allowed to use ResourceClaim gpu"},
+		"no driver": {func(*corev1.Pod, *resourcev1.ResourceClaim) {}, "DRA driver nodelet.test is not registered"},
+		"not reserved": {func(_ *corev1.Pod, c *resourcev1.ResourceClaim) { c.Status.ReservedFor = nil },
+			"is not allowed to use ResourceClaim gpu"},
 		"not allocated": {func(_ *corev1.Pod, c *resourcev1.ResourceClaim) { c.Status.Allocation = nil },
 			"ResourceClaim gpu: not allocated"},
 		"no such claim": {func(p *corev1.Pod, _ *resourcev1.ResourceClaim) {
@@ -358,8 +359,19 @@ func TestContainers(t *testing.T) {
 	w.driver(func(c *fake.Config) {
 		c.Devices = func(*api.Claim) []*api.Device {
 			return []*api.Device{
-				{PoolName: "p", DeviceName: "d1", RequestNames: []string{"big"}, CdiDeviceIds: []string{"x/y=1", "x/y=shared"}, ShareId: new("s")},
-				{PoolName: "p", DeviceName: "d2", RequestNames: []string{"small/first"}, CdiDeviceIds: []string{"x/y=2", "x/y=shared"}},
+				{
+					PoolName:     "p",
+					DeviceName:   "d1",
+					RequestNames: []string{"big"},
+					CdiDeviceIds: []string{"x/y=1", "x/y=shared"},
+					ShareId:      new("s"),
+				},
+				{
+					PoolName:     "p",
+					DeviceName:   "d2",
+					RequestNames: []string{"small/first"},
+					CdiDeviceIds: []string{"x/y=2", "x/y=shared"},
+				},
 				{PoolName: "p", DeviceName: "d3", CdiDeviceIds: []string{"x/y=all"}},
 			}
 		}
@@ -367,7 +379,11 @@ func TestContainers(t *testing.T) {
 	p := pod("a", "gpu", "ext")
 	p.Spec.ResourceClaims = p.Spec.ResourceClaims[:1]
 	p.Status.ExtendedResourceClaimStatus = &corev1.PodExtendedResourceClaimStatus{ResourceClaimName: "ext",
-		RequestMappings: []corev1.ContainerExtendedResourceRequest{{ContainerName: "app", ResourceName: "x.com/big", RequestName: "big"}}}
+		RequestMappings: []corev1.ContainerExtendedResourceRequest{{
+			ContainerName: "app",
+			ResourceName:  "x.com/big",
+			RequestName:   "big",
+		}}}
 	w.put("gpu", one, p)
 	w.put("ext", one, p)
 	w.prepare(p)
@@ -398,13 +414,15 @@ func TestContainers(t *testing.T) {
 			t.Errorf("%s: %q, want %q; %v", name, got, step.want, err)
 		}
 	}
-	c.Resources.Claims, c.Resources.Requests = use("big", "small"), corev1.ResourceList{"x.com/big": resource.MustParse("1")}
+	c.Resources.Claims, c.Resources.Requests = use("big",
+		"small"), corev1.ResourceList{"x.com/big": resource.MustParse("1")}
 	got := w.dra.Resources(p, c)
 	if len(got) != 2 || got[0].ClaimName != "gpu" || got[1].ClaimName != "ext" || len(got[0].ClaimResources) != 3 {
 		t.Fatalf("got %v, want three resources of claim gpu, and claim ext", got)
 	}
 	first := got[0].ClaimResources[0]
-	if first.DriverName != driverName || first.DeviceName != "d1" || first.GetShareId() != "s" || len(first.CdiDevices) != 2 {
+	if first.DriverName != driverName || first.DeviceName != "d1" || first.GetShareId() != "s" ||
+		len(first.CdiDevices) != 2 {
 		t.Errorf("got %v, want device d1 of %s with share s and 2 CDI devices", first, driverName)
 	}
 	if err := w.dra.Prepare(t.Context(), p); err != nil {

@@ -60,11 +60,17 @@ func newWorld(t *testing.T) *world {
 // begin starts the DRA manager.
 func (w *world) begin() {
 	w.t.Helper()
-	d, err := dra.New(dra.Config{Root: w.root, Grace: time.Millisecond, Claim: w.claim, Slices: w, Wake: func(pods []types.UID) {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		w.woken = append(w.woken, pods...)
-	}})
+	d, err := dra.New(dra.Config{
+		Root:   w.root,
+		Grace:  time.Millisecond,
+		Claim:  w.claim,
+		Slices: w,
+		Wake: func(pods []types.UID) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.woken = append(w.woken, pods...)
+		},
+	})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -105,13 +111,16 @@ func (w *world) claim(_ context.Context, _, name string) (*resourcev1.ResourceCl
 
 // put makes a claim, allocated from drivers and reserved for pods.
 func (w *world) put(name string, drivers []string, pods ...*corev1.Pod) *resourcev1.ResourceClaim {
-	c := &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID("uid-" + name)}}
+	c := &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name,
+		UID: types.UID("uid-" + name)}}
 	c.Status.Allocation = &resourcev1.AllocationResult{}
 	for _, d := range drivers {
-		c.Status.Allocation.Devices.Results = append(c.Status.Allocation.Devices.Results, resourcev1.DeviceRequestAllocationResult{Driver: d})
+		c.Status.Allocation.Devices.Results = append(c.Status.Allocation.Devices.Results,
+			resourcev1.DeviceRequestAllocationResult{Driver: d})
 	}
 	for _, p := range pods {
-		c.Status.ReservedFor = append(c.Status.ReservedFor, resourcev1.ResourceClaimConsumerReference{Resource: "pods", Name: p.Name, UID: p.UID})
+		c.Status.ReservedFor = append(c.Status.ReservedFor,
+			resourcev1.ResourceClaimConsumerReference{Resource: "pods", Name: p.Name, UID: p.UID})
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -186,7 +195,8 @@ func (w *world) prepare(p *corev1.Pod) {
 	var err error
 	w.until("the claims are prepared", func() bool {
 		err = w.dra.Prepare(w.t.Context(), p)
-		return err == nil || !strings.Contains(err.Error(), "is not registered") && !strings.Contains(err.Error(), "Unavailable")
+		return err == nil || !strings.Contains(err.Error(), "is not registered") &&
+			!strings.Contains(err.Error(), "Unavailable")
 	})
 	if err != nil {
 		w.t.Fatal(err)
@@ -199,7 +209,8 @@ func (w *world) unprepare(p *corev1.Pod) {
 	var err error
 	w.until("the claims are unprepared", func() bool {
 		err = w.dra.Unprepare(w.t.Context(), p.UID)
-		return err == nil || !strings.Contains(err.Error(), "is not registered") && !strings.Contains(err.Error(), "Unavailable")
+		return err == nil || !strings.Contains(err.Error(), "is not registered") &&
+			!strings.Contains(err.Error(), "Unavailable")
 	})
 	if err != nil {
 		w.t.Fatal(err)

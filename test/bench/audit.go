@@ -36,7 +36,8 @@ func newAudit() (*audit, error) {
 func (a *audit) remove() { _ = os.RemoveAll(a.dir) }
 
 func (a *audit) args() []string {
-	return []string{"--audit-policy-file=" + filepath.Join(a.dir, "policy.yaml"), "--audit-log-path=" + a.log(), "--audit-log-mode=blocking"}
+	return []string{"--audit-policy-file=" + filepath.Join(a.dir, "policy.yaml"), "--audit-log-path=" + a.log(),
+		"--audit-log-mode=blocking"}
 }
 
 func (a *audit) log() string { return filepath.Join(a.dir, "audit.log") }

@@ -45,7 +45,13 @@ type follow struct {
 
 func (b *bench) follow(ctx context.Context) (*follow, error) {
 	ctx, stop := context.WithCancel(ctx)
-	f := &follow{seen: map[string]chan time.Time{}, ready: map[string]chan time.Time{}, gone: map[string]chan time.Time{}, known: map[string]bool{}, stop: stop}
+	f := &follow{
+		seen:  map[string]chan time.Time{},
+		ready: map[string]chan time.Time{},
+		gone:  map[string]chan time.Time{},
+		known: map[string]bool{},
+		stop:  stop,
+	}
 	synced := make(chan struct{})
 	sink := &firstSync{follow: f, synced: synced}
 	go watch.Target{Client: b.api.Core, Resource: "pods", Namespace: namespace,
@@ -233,7 +239,8 @@ func (b *bench) spread(side, what string, n int, began time.Time, ends []time.Ti
 }
 
 // each does something for n pods at the same time.
-func (b *bench) each(ctx context.Context, n int, prefix string, do func(name string) (time.Time, error)) ([]time.Time, error) {
+func (b *bench) each(ctx context.Context, n int, prefix string,
+	do func(name string) (time.Time, error)) ([]time.Time, error) {
 	ends, errs := make([]time.Time, n), make([]error, n)
 	var all sync.WaitGroup
 	for i := range n {

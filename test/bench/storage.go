@@ -74,7 +74,8 @@ func (b *bench) storageOf(ctx context.Context, side string) error {
 		what string
 		pods []*corev1.Pod
 	}{
-		{fmt.Sprintf("%d pods with %d ConfigMaps and %d Secrets", objectPods, objectMaps, objectSecrets), b.podsWith(objectPods, b.objectVolumes)},
+		{fmt.Sprintf("%d pods with %d ConfigMaps and %d Secrets", objectPods, objectMaps, objectSecrets),
+			b.podsWith(objectPods, b.objectVolumes)},
 		{fmt.Sprintf("%d pods with CSI claims", claimPods), b.podsWith(claimPods, claimVolumes)},
 	} {
 		if err := pause(ctx, calm); err != nil {
@@ -188,7 +189,8 @@ func volumeReady(volumes string, v *corev1.Volume) bool {
 		return written("kubernetes.io~secret")
 	}
 	var st unix.Statx_t
-	err := unix.Statx(unix.AT_FDCWD, filepath.Join(volumes, "kubernetes.io~csi", v.PersistentVolumeClaim.ClaimName, "mount"), 0, 0, &st)
+	err := unix.Statx(unix.AT_FDCWD,
+		filepath.Join(volumes, "kubernetes.io~csi", v.PersistentVolumeClaim.ClaimName, "mount"), 0, 0, &st)
 	return err == nil && st.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0
 }
 
@@ -208,19 +210,28 @@ func (b *bench) podsWith(n int, volumes func(i int) []corev1.Volume) []*corev1.P
 func (b *bench) objectVolumes(i int) (all []corev1.Volume) {
 	for k := range objectMaps {
 		name := fmt.Sprintf("map-%d-%d", i, k)
-		all = append(all, corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{
-			LocalObjectReference: corev1.LocalObjectReference{Name: name}}}})
+		all = append(all, corev1.Volume{
+			Name: name,
+			VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{
+				LocalObjectReference: corev1.LocalObjectReference{Name: name}}},
+		})
 	}
 	for k := range objectSecrets {
 		name := fmt.Sprintf("secret-%d-%d", i, k)
-		all = append(all, corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: name}}})
+		all = append(all, corev1.Volume{
+			Name:         name,
+			VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: name}},
+		})
 	}
 	return all
 }
 
 // claimVolumes is the claim of a pod; it has the name of its PersistentVolume.
 func claimVolumes(i int) []corev1.Volume {
-	return []corev1.Volume{{Name: "claim", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claimName(i)}}}}
+	return []corev1.Volume{{
+		Name:         "claim",
+		VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claimName(i)}},
+	}}
 }
 
 func claimName(i int) string { return fmt.Sprintf("claim-%d", i) }
@@ -228,9 +239,13 @@ func claimName(i int) string { return fmt.Sprintf("claim-%d", i) }
 // startDriver serves CSI to either agent. Its volumes are plain directories that need no attaching: what is measured
 // is the agent, not mkfs and not the controllers of the control plane.
 func (b *bench) startDriver() (*fake.Driver, error) {
-	return fake.Start(fake.Config{Name: storageDriver, NodeID: b.node.Name, State: filepath.Join(filepath.Dir(b.node.RootDir), "csi-state"),
+	return fake.Start(fake.Config{
+		Name:     storageDriver,
+		NodeID:   b.node.Name,
+		State:    filepath.Join(filepath.Dir(b.node.RootDir), "csi-state"),
 		Socket:   filepath.Join(b.node.RootDir, "plugins", storageDriver, "csi.sock"),
-		Registry: filepath.Join(b.node.RootDir, "plugins_registry")})
+		Registry: filepath.Join(b.node.RootDir, "plugins_registry"),
+	})
 }
 
 func (b *bench) waitDriver(ctx context.Context) error {

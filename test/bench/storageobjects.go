@@ -19,8 +19,10 @@ import (
 // storageObjects makes all that the pods of the storage benchmark use. It goes with the testbed.
 func (b *bench) storageObjects(ctx context.Context, driver *fake.Driver) error {
 	no := false
-	if err := post(ctx, b.api.Storage, "", "csidrivers", &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: storageDriver},
-		Spec: storagev1.CSIDriverSpec{AttachRequired: &no}}); err != nil {
+	if err := post(ctx, b.api.Storage, "", "csidrivers", &storagev1.CSIDriver{
+		ObjectMeta: metav1.ObjectMeta{Name: storageDriver},
+		Spec:       storagev1.CSIDriverSpec{AttachRequired: &no},
+	}); err != nil {
 		return err
 	}
 	for _, pod := range b.podsWith(objectPods, b.objectVolumes) {
@@ -42,28 +44,40 @@ func (b *bench) postObject(ctx context.Context, v *corev1.Volume) error {
 	meta := metav1.ObjectMeta{Name: v.Name, Namespace: namespace}
 	text := strings.Repeat(rand.Text(), 20) // about half a KiB
 	if v.ConfigMap != nil {
-		return post(ctx, b.api.Core, namespace, "configmaps", &corev1.ConfigMap{ObjectMeta: meta, Data: map[string]string{"a": text, "b": text}})
+		return post(ctx, b.api.Core, namespace, "configmaps", &corev1.ConfigMap{
+			ObjectMeta: meta,
+			Data:       map[string]string{"a": text, "b": text},
+		})
 	}
-	return post(ctx, b.api.Core, namespace, "secrets", &corev1.Secret{ObjectMeta: meta, StringData: map[string]string{"a": text, "b": text}})
+	return post(ctx, b.api.Core, namespace, "secrets", &corev1.Secret{
+		ObjectMeta: meta,
+		StringData: map[string]string{"a": text, "b": text},
+	})
 }
 
 // postClaim makes a volume, and a PersistentVolume and a claim of the same name for it, which the control plane binds.
 func (b *bench) postClaim(ctx context.Context, driver *fake.Driver, name string) error {
 	mode := csipb.VolumeCapability_AccessMode_SINGLE_NODE_WRITER
-	made, err := driver.CreateVolume(ctx, &csipb.CreateVolumeRequest{Name: name, VolumeCapabilities: []*csipb.VolumeCapability{{
-		AccessType: &csipb.VolumeCapability_Mount{Mount: &csipb.VolumeCapability_MountVolume{}}, AccessMode: &csipb.VolumeCapability_AccessMode{Mode: mode}}}})
+	made, err := driver.CreateVolume(ctx, &csipb.CreateVolumeRequest{
+		Name: name,
+		VolumeCapabilities: []*csipb.VolumeCapability{{
+			AccessType: &csipb.VolumeCapability_Mount{Mount: &csipb.VolumeCapability_MountVolume{}},
+			AccessMode: &csipb.VolumeCapability_AccessMode{Mode: mode}}},
+	})
 	if err != nil {
 		return err
 	}
 	size := corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}
 	modes := []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
 	class := "by-hand"
-	if err := post(ctx, b.api.Core, "", "persistentvolumes", &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name},
+	if err := post(ctx, b.api.Core, "", "persistentvolumes", &corev1.PersistentVolume{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: corev1.PersistentVolumeSpec{Capacity: size, AccessModes: modes, StorageClassName: class,
 			PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimRetain,
 			ClaimRef:                      &corev1.ObjectReference{Namespace: namespace, Name: name},
 			PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: storageDriver,
-				VolumeHandle: made.Volume.VolumeId}}}}); err != nil {
+				VolumeHandle: made.Volume.VolumeId}}},
+	}); err != nil {
 		return err
 	}
 	return post(ctx, b.api.Core, namespace, "persistentvolumeclaims", &corev1.PersistentVolumeClaim{

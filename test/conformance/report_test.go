@@ -36,7 +36,8 @@ func outcome(t *testing.T, list string) (string, error) {
 
 func TestUnknownFailureFails(t *testing.T) {
 	out, err := outcome(t, "")
-	if err == nil || !strings.Contains(out, "FAILED: [sig-node] Pods that fail should tell\n    no word of it\n    at all\n") {
+	if err == nil || !strings.Contains(out,
+		"FAILED: [sig-node] Pods that fail should tell\n    no word of it\n    at all\n") {
 		t.Errorf("%v\n%s", err, out)
 	}
 	if strings.Contains(out, "Job") || !strings.Contains(out, "all              1       2   2s") {
@@ -46,7 +47,8 @@ func TestUnknownFailureFails(t *testing.T) {
 
 func TestKnownFailureIsExplained(t *testing.T) {
 	out, err := outcome(t, "# nothing\n\n# It is dumb.\n# Really.\nboth [sig-node] Pods that fail should tell\n")
-	if err != nil || !strings.Contains(out, "failed, as known.txt says: [sig-node] Pods that fail should tell\n    It is dumb. Really.\n") {
+	if err != nil || !strings.Contains(out,
+		"failed, as known.txt says: [sig-node] Pods that fail should tell\n    It is dumb. Really.\n") {
 		t.Errorf("%v\n%s", err, out)
 	}
 }
@@ -59,7 +61,8 @@ func TestStaleLineIsTold(t *testing.T) {
 }
 
 func TestKnownNeedsReason(t *testing.T) {
-	for _, list := range []string{"nodelet [sig-node] Pods", "# why\n\nnodelet [sig-node] Pods", "# why\nnobody [sig-node] Pods", "# why\nnodelet"} {
+	for _, list := range []string{"nodelet [sig-node] Pods", "# why\n\nnodelet [sig-node] Pods",
+		"# why\nnobody [sig-node] Pods", "# why\nnodelet"} {
 		if _, err := parseKnown(strings.NewReader(list)); err == nil {
 			t.Errorf("%q is taken", list)
 		}

@@ -14,8 +14,12 @@ func statusOf(phase corev1.PodPhase, containers ...corev1.ContainerStatus) corev
 }
 
 func running(name string) corev1.ContainerStatus {
-	return corev1.ContainerStatus{Name: name, Ready: true, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}},
-		ContainerID: "containerd://" + strings.Repeat("a", 64)}
+	return corev1.ContainerStatus{
+		Name:        name,
+		Ready:       true,
+		State:       corev1.ContainerState{Running: &corev1.ContainerStateRunning{}},
+		ContainerID: "containerd://" + strings.Repeat("a", 64),
+	}
 }
 
 func waiting(name, reason string, restarts int32) corev1.ContainerStatus {
@@ -30,12 +34,17 @@ func TestSameLivesAreTheSame(t *testing.T) {
 		return &sighting{UID: id, Reached: true, Rested: statusOf(corev1.PodRunning, c),
 			Statuses: append(more, statusOf(corev1.PodRunning, c), statusOf(corev1.PodRunning, c)),
 			Events:   []corev1.Event{{Reason: "Created", Message: "Container created"}},
-			Calls: []call{{Container: "app", Text: "create 0", Config: `{"labels": {"a": "b"}}`}, {Container: "app", Text: "start 0"},
-				{Container: "app", Text: "exec in 0 [\"true\"] within 1s"}}}
+			Calls: []call{
+				{Container: "app", Text: "create 0", Config: `{"labels": {"a": "b"}}`},
+				{Container: "app", Text: "start 0"},
+				{Container: "app", Text: "exec in 0 [\"true\"] within 1s"},
+			}}
 	}
-	a, b := life("a"), life("b", statusOf(corev1.PodPending, waiting("app", "ContainerCreating", 0)), statusOf(corev1.PodPending))
+	a, b := life("a"), life("b", statusOf(corev1.PodPending, waiting("app", "ContainerCreating", 0)),
+		statusOf(corev1.PodPending))
 	a.Statuses = append([]corev1.PodStatus{statusOf(corev1.PodPending)}, a.Statuses...)
-	b.Calls = append(b.Calls, call{Container: "app", Text: "remove 0"}, call{Container: "app", Text: "exec in 0 [\"true\"] within 1s"})
+	b.Calls = append(b.Calls, call{Container: "app", Text: "remove 0"},
+		call{Container: "app", Text: "exec in 0 [\"true\"] within 1s"})
 	b.Events = append(b.Events, b.Events[0], corev1.Event{Reason: "Scheduled"})
 	if found := compare(sightings{"web": a}, sightings{"web": b}); len(found) > 0 {
 		t.Errorf("got differences, want none:\n%s", strings.Join(found, "\n"))
@@ -45,13 +54,21 @@ func TestSameLivesAreTheSame(t *testing.T) {
 func TestDifferencesAreFound(t *testing.T) {
 	a := &sighting{Statuses: []corev1.PodStatus{statusOf(corev1.PodPending), statusOf(corev1.PodRunning, running("app"))},
 		Events: []corev1.Event{{Type: "Normal", Reason: "Started", Message: "Container started"}},
-		Calls:  []call{{Container: "app", Text: "stop 0 within 30s"}, {Container: "app", Text: "create 0", Config: `{"envs": [{"key": "A", "value": "1"}]}`}}}
+		Calls: []call{
+			{Container: "app", Text: "stop 0 within 30s"},
+			{Container: "app", Text: "create 0", Config: `{"envs": [{"key": "A", "value": "1"}]}`},
+		}}
 	b := &sighting{Statuses: []corev1.PodStatus{statusOf(corev1.PodFailed)}, Rested: statusOf(corev1.PodFailed),
-		Calls: []call{{Container: "app", Text: "stop 0 within 2s"}, {Container: "app", Text: "create 0", Config: `{"envs": [{"key": "A", "value": "2"}]}`}}}
+		Calls: []call{
+			{Container: "app", Text: "stop 0 within 2s"},
+			{Container: "app", Text: "create 0", Config: `{"envs": [{"key": "A", "value": "2"}]}`},
+		}}
 	found := compare(sightings{"web": a}, sightings{"web": b})
 	for _, want := range []string{
-		"web phases -Pending > Running", "web phases +Failed", "web status +phase = Failed", "web events -Normal Started : Container started",
-		"web calls app -stop 0 within 30s > create 0", "web config app -envs[A].value = 1", "web config app +envs[A].value = 2",
+		"web phases -Pending > Running", "web phases +Failed", "web status +phase = Failed",
+		"web events -Normal Started : Container started",
+		"web calls app -stop 0 within 30s > create 0", "web config app -envs[A].value = 1",
+		"web config app +envs[A].value = 2",
 		"web states app -ready",
 	} {
 		if !slices.Contains(found, want) {
@@ -77,7 +94,8 @@ func TestKnownDifferences(t *testing.T) {
 	if err := known.judge(&out, []string{"web phases -Pending > Running\n"}, 1, true); err != nil {
 		t.Error(err)
 	}
-	if !strings.Contains(out.String(), "   1  web phases *Pending*  (It is faster.)") || !strings.Contains(out.String(), "gone  other *") {
+	if !strings.Contains(out.String(), "   1  web phases *Pending*  (It is faster.)") ||
+		!strings.Contains(out.String(), "gone  other *") {
 		t.Errorf("got output\n%s", out.String())
 	}
 	if known.judge(&out, []string{"web events -x"}, 1, true) == nil {

@@ -40,7 +40,8 @@ func factsOf(s *sighting) facts {
 	}
 	for _, e := range s.Events {
 		if e.Reason != "Scheduled" {
-			f.sets["events"] = append(f.sets["events"], fmt.Sprintf("%s %s %s: %s", e.Type, e.Reason, e.InvolvedObject.FieldPath, hide(e.Message)))
+			f.sets["events"] = append(f.sets["events"],
+				fmt.Sprintf("%s %s %s: %s", e.Type, e.Reason, e.InvolvedObject.FieldPath, hide(e.Message)))
 		}
 	}
 	for i := range s.Statuses {
@@ -79,7 +80,8 @@ func steps(kind string, all []string) (kept []string) {
 		last := i == len(all)-1
 		switch {
 		case strings.HasPrefix(kind, "states ") && strings.HasPrefix(text, "exit ") && !last,
-			strings.HasPrefix(kind, "condition ") && text == "False ContainersNotReady" && !last && strings.HasPrefix(all[i+1], "False Pod"):
+			strings.HasPrefix(kind, "condition ") && text == "False ContainersNotReady" && !last &&
+				strings.HasPrefix(all[i+1], "False Pod"):
 		default:
 			kept = append(kept, text)
 		}

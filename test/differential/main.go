@@ -25,8 +25,10 @@ func main() {
 	flag.StringVar(&o.bin, "nodelet-bin", "bin/nodelet", "nodelet's program `file`")
 	flag.StringVar(&o.corpus, "corpus", "test/differential/corpus", "`directory` of the pods")
 	flag.StringVar(&o.known, "known", "test/differential/known.txt", "`file` with the differences that may be")
-	flag.StringVar(&o.reports, "reports", ".cache/differential", "`directory` of what was seen, one file an agent and the differences")
-	flag.StringVar(&o.only, "only", os.Getenv("ONLY"), "run the pods whose name matches this `pattern` of the shell's kind")
+	flag.StringVar(&o.reports, "reports", ".cache/differential",
+		"`directory` of what was seen, one file an agent and the differences")
+	flag.StringVar(&o.only, "only", os.Getenv("ONLY"),
+		"run the pods whose name matches this `pattern` of the shell's kind")
 	flag.IntVar(&o.wave, "wave", 12, "`number` of pods at a time")
 	flag.BoolVar(&o.again, "again", false, "compare what was seen before and run nothing")
 	flag.Parse()
@@ -89,8 +91,13 @@ func runAgent(ctx context.Context, o options, agent testbed.AgentKind) (sighting
 	if err := testbed.Down(ctx, o.name, io.Discard); err != nil { // from an interrupted run
 		return nil, err
 	}
-	tb, err := testbed.Up(ctx, testbed.Options{Name: o.name, NodeletBin: o.bin, AgentArgs: []string{"-v=4"}, Progress: os.Stderr,
-		AgentConfig: map[string]any{"containerRuntimeEndpoint": "unix://" + socket}})
+	tb, err := testbed.Up(ctx, testbed.Options{
+		Name:        o.name,
+		NodeletBin:  o.bin,
+		AgentArgs:   []string{"-v=4"},
+		Progress:    os.Stderr,
+		AgentConfig: map[string]any{"containerRuntimeEndpoint": "unix://" + socket},
+	})
 	if err != nil {
 		return nil, err
 	}

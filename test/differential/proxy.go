@@ -94,7 +94,11 @@ func (p *proxy) note(id, format, more string) {
 func (p *proxy) runSandbox(request []byte) *call {
 	m := decode(request, &runtimeapi.RunPodSandboxRequest{})
 	meta := m.GetConfig().GetMetadata()
-	c := call{UID: meta.GetUid(), Text: fmt.Sprintf("run sandbox %d handler=%q", meta.GetAttempt(), m.RuntimeHandler), Config: configText(m.Config)}
+	c := call{
+		UID:    meta.GetUid(),
+		Text:   fmt.Sprintf("run sandbox %d handler=%q", meta.GetAttempt(), m.RuntimeHandler),
+		Config: configText(m.Config),
+	}
 	p.calls = append(p.calls, c)
 	return &call{UID: c.UID, Text: fmt.Sprint(meta.GetAttempt())}
 }

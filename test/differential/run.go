@@ -117,7 +117,15 @@ func newRun(tb *testbed.Testbed, agent testbed.AgentKind, socket string) (*run, 
 	if err != nil {
 		return nil, err
 	}
-	return &run{tb: tb, agent: agent, api: api, proxy: p, seen: sightings{}, gone: map[string]bool{}, moved: make(chan struct{})}, nil
+	return &run{
+		tb:    tb,
+		agent: agent,
+		api:   api,
+		proxy: p,
+		seen:  sightings{},
+		gone:  map[string]bool{},
+		moved: make(chan struct{}),
+	}, nil
 }
 
 func (r *run) close() { r.proxy.close() }
@@ -224,7 +232,10 @@ func (r *run) all(ctx context.Context, pods []*corev1.Pod, wave int) (sightings,
 
 // things creates the objects that the corpus refers to.
 func (r *run) things(ctx context.Context) error {
-	settings := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "settings"}, Data: map[string]string{"color": "red", "size": "7"}}
+	settings := &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Name: "settings"},
+		Data:       map[string]string{"color": "red", "size": "7"},
+	}
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "secret"}, StringData: map[string]string{"password": "x"}}
 	return errors.Join(
 		r.api.Core.Post().Namespace(namespace).Resource("configmaps").Body(settings).Do(ctx).Error(),
@@ -247,7 +258,8 @@ func (r *run) one(ctx context.Context, pod *corev1.Pod) error {
 	if what, ok := strings.CutPrefix(s.Until, "event "); ok {
 		s.Reached = r.awaitEvent(ctx, pod.Name, what)
 	} else {
-		s.Reached = r.wait(ctx, podLimit, func() bool { return len(s.Statuses) > 0 && settled(s.Until, &s.Statuses[len(s.Statuses)-1]) })
+		s.Reached = r.wait(ctx, podLimit,
+			func() bool { return len(s.Statuses) > 0 && settled(s.Until, &s.Statuses[len(s.Statuses)-1]) })
 	}
 	select {
 	case <-time.After(settle):

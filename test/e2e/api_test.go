@@ -36,7 +36,8 @@ spec:
   terminationGracePeriodSeconds: 0
   initContainers:
   - {name: first, image: "` + testbed.BusyboxImage + `", command: [sh, -c, "echo first is done"]}
-  - {name: side, image: "` + testbed.BusyboxImage + `", restartPolicy: Always, command: [sh, -c, "echo at your side; sleep 100000"]}
+  - {name: side, image: "` + testbed.BusyboxImage +
+	`", restartPolicy: Always, command: [sh, -c, "echo at your side; sleep 100000"]}
   containers:
   - {name: app, image: "` + testbed.AgnhostImage + `", args: [netexec, --http-port=8080]}
   - name: talk
@@ -176,7 +177,8 @@ func checkExec(t *testing.T) {
 	script.Env, script.WaitDelay = cmd.Env, time.Second
 	in, w := pipe(t)
 	script.Stdin = in
-	out := &waited{want: "/dev/pts", found: func() { _, _ = w.Write([]byte{3}) }} // Ctrl-C when the shell has begun to sleep
+	// Ctrl-C when the shell has begun to sleep
+	out := &waited{want: "/dev/pts", found: func() { _, _ = w.Write([]byte{3}) }}
 	script.Stdout = out
 	err := script.Run()
 	w.Close()
@@ -266,7 +268,8 @@ func checkCopy(t *testing.T) {
 	}
 	began = time.Now()
 	kubectl(t, "cp", "talker:/tmp/big", to, "-c", "app")
-	t.Logf("copying 200 MiB took %s to the container and %s back", sent.Round(time.Millisecond), time.Since(began).Round(time.Millisecond))
+	t.Logf("copying 200 MiB took %s to the container and %s back", sent.Round(time.Millisecond),
+		time.Since(began).Round(time.Millisecond))
 	if got := sumOf(t, to); got != want {
 		t.Errorf("checksum of the file copied back: got %s, want %s", got, want)
 	}

@@ -28,7 +28,8 @@ func waitNodeEvent(t *testing.T, limit time.Duration, reason string, words ...st
 	o := labelled("")
 	o.FieldSelector = "reason=" + reason + ",involvedObject.kind=Node"
 	o.ResourceVersion = ""
-	if err := follow(ctx, "events", o, func(e watch.Event) bool { return hasAll(e.Object.(*corev1.Event).Message, words) }); err != nil {
+	if err := follow(ctx, "events", o,
+		func(e watch.Event) bool { return hasAll(e.Object.(*corev1.Event).Message, words) }); err != nil {
 		t.Errorf("no event %s about the node with %q within %s%s", reason, words, limit, agentLogTail())
 	}
 }
@@ -43,8 +44,10 @@ func runStandalone(t *testing.T, manifests string) (end func()) {
 		t.Fatal(err)
 	}
 	defer log.Close()
-	cmd := exec.Command("nsenter", "--net="+filepath.Join("/run/netns", node().Netns), "--", program, "--config="+node().ConfigFile,
-		"--root-dir="+node().RootDir, "--hostname-override="+node().Name, "--node-ip="+node().IP, "--manifests="+manifests, "-v=4")
+	cmd := exec.Command("nsenter", "--net="+filepath.Join("/run/netns", node().Netns), "--", program,
+		"--config="+node().ConfigFile,
+		"--root-dir="+node().RootDir, "--hostname-override="+node().Name, "--node-ip="+node().IP, "--manifests="+manifests,
+		"-v=4")
 	cmd.Stdout, cmd.Stderr, cmd.Env = log, log, tb.Env()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
@@ -151,7 +154,8 @@ func TestRuntimeKilled(t *testing.T) {
 	waitPod(t, 30*time.Second, "restless", "was restarted and shows full container IDs", func(p *corev1.Pod) bool {
 		c := containerStatus(p, "app")
 		end := c.LastTerminationState.Terminated
-		return c.RestartCount == 1 && c.State.Running != nil && strings.HasPrefix(c.ContainerID, node().RuntimeName+"://") && c.ContainerID != before.ContainerID &&
+		return c.RestartCount == 1 && c.State.Running != nil && strings.HasPrefix(c.ContainerID, node().RuntimeName+"://") &&
+			c.ContainerID != before.ContainerID &&
 			end != nil && end.ContainerID == before.ContainerID && end.ExitCode == 3
 	})
 	watched.end(t)
@@ -203,6 +207,7 @@ func TestAPIServerAway(t *testing.T) {
 	if err := tb.StartAPIServer(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	waitPod(t, 30*time.Second, "far", "shows its restart", func(p *corev1.Pod) bool { return ready(p) && containerStatus(p, "app").RestartCount == 1 })
+	waitPod(t, 30*time.Second, "far", "shows its restart",
+		func(p *corev1.Pod) bool { return ready(p) && containerStatus(p, "app").RestartCount == 1 })
 	check()
 }

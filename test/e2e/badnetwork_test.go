@@ -52,11 +52,15 @@ func TestLongBadNetwork(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	onTestbed(t, testbed.Options{Name: "bad", Network: "agent", AgentArgs: []string{"-v=4", "--cni-conf=" + conf, "--cni-call-timeout=2s"},
+	onTestbed(t, testbed.Options{
+		Name:      "bad",
+		Network:   "agent",
+		AgentArgs: []string{"-v=4", "--cni-conf=" + conf, "--cni-call-timeout=2s"},
 		BeforeAgent: func(n *testbed.Node) error {
 			good = fmt.Sprintf(smallNetwork, filepath.Join(n.RootDir, "cni/addresses"))
 			return os.WriteFile(conf, []byte(good), 0o644)
-		}})
+		},
+	})
 	sameAgent(t)
 	onlooker(t)
 	bin := node().CNIBinDir
@@ -103,13 +107,15 @@ func TestLongBadNetwork(t *testing.T) {
 	}
 	// An annotation names a network that does not exist, and another one cannot be parsed.
 	apply(t, sleeper("unknown", "blue"))
-	waitEvent(t, 30*time.Second, "unknown", "FailedCreatePodSandBox", "annotation k8s.v1.cni.cncf.io/networks: network default/blue", "blue.conflist")
+	waitEvent(t, 30*time.Second, "unknown", "FailedCreatePodSandBox",
+		"annotation k8s.v1.cni.cncf.io/networks: network default/blue", "blue.conflist")
 	apply(t, sleeper("unreadable", `[{"nmae": 1}]`))
 	waitEvent(t, 30*time.Second, "unreadable", "FailedCreatePodSandBox", "not a list of networks")
 
 	// Another configuration file sorts first, so the runtime would use it.
 	other := filepath.Join(node().CNIConfDir, "00-a.conflist")
-	if err := os.WriteFile(other, []byte(`{"cniVersion": "1.0.0", "name": "other", "plugins": [{"type": "odd"}]}`), 0o644); err != nil {
+	if err := os.WriteFile(other, []byte(`{"cniVersion": "1.0.0", "name": "other", "plugins": [{"type": "odd"}]}`),
+		0o644); err != nil {
 		t.Fatal(err)
 	}
 	waitNode(t, 30*time.Second, corev1.ConditionFalse, "00-a.conflist before 00-nodelet.conflist")

@@ -68,17 +68,24 @@ func TestBadPods(t *testing.T) {
 		message    []string // words in the message of the event
 		fix        func()   // nil: the test does not fix this cause
 	}{
-		{"bad-image", "ErrImagePull", []string{"registry.k8s.io/no-such-image:1"}, "Failed", []string{"Failed to pull image", "no-such-image:1"},
+		{"bad-image", "ErrImagePull", []string{"registry.k8s.io/no-such-image:1"}, "Failed",
+			[]string{"Failed to pull image", "no-such-image:1"},
 			func() { kubectl(t, "set", "image", "pod/bad-image", "app="+testbed.PauseImage) }},
-		{"bad-key", "CreateContainerConfigError", []string{"couldn't find key absent in ConfigMap default/bad-map"}, "Failed", []string{"key absent"},
+		{"bad-key", "CreateContainerConfigError", []string{"couldn't find key absent in ConfigMap default/bad-map"}, "Failed",
+			[]string{"key absent"},
 			func() { kubectl(t, "patch", "configmap", "bad-map", "-p", `{"data":{"absent":"here"}}`) }},
-		{"bad-env", "CreateContainerConfigError", []string{`secret "bad-env-secret" not found`}, "Failed", []string{"bad-env-secret"},
+		{"bad-env", "CreateContainerConfigError", []string{`secret "bad-env-secret" not found`}, "Failed",
+			[]string{"bad-env-secret"},
 			func() { apply(t, secretYAML("bad-env-secret")) }},
-		{"bad-volume", "ContainerCreating", nil, "FailedMount", []string{`volume "data"`, `secret "bad-volume-secret" not found`},
+		{"bad-volume", "ContainerCreating", nil, "FailedMount",
+			[]string{`volume "data"`, `secret "bad-volume-secret" not found`},
 			func() { apply(t, secretYAML("bad-volume-secret")) }},
-		{"bad-user", "CreateContainerConfigError", []string{"container has runAsNonRoot and image will run as root"}, "Failed", []string{"runAsNonRoot"}, nil},
-		{"bad-command", badCommand, nil, "Failed", []string{`exec: `, `no-such-program`, `: executable file not found in $PATH`}, nil},
-		{"bad-path", "ContainerCreating", nil, "FailedMount", []string{`volume "data"`, filepath.Join(dir, "missing") + " is not a directory"}, nil},
+		{"bad-user", "CreateContainerConfigError", []string{"container has runAsNonRoot and image will run as root"},
+			"Failed", []string{"runAsNonRoot"}, nil},
+		{"bad-command", badCommand, nil, "Failed",
+			[]string{`exec: `, `no-such-program`, `: executable file not found in $PATH`}, nil},
+		{"bad-path", "ContainerCreating", nil, "FailedMount",
+			[]string{`volume "data"`, filepath.Join(dir, "missing") + " is not a directory"}, nil},
 	} {
 		t.Run(c.pod, func(t *testing.T) {
 			waitPod(t, 2*time.Minute, c.pod, "reports the cause", waitingFor("app", c.waits, c.words...))
@@ -116,14 +123,18 @@ func TestRejected(t *testing.T) {
 			"Pod was rejected: Node didn't have enough resource: cpu, requested: 1000000, used: "},
 		{"rejected-memory", `{name: app, image: x, resources: {requests: {memory: 1000Ti}}}`, "OutOfmemory",
 			"Pod was rejected: Node didn't have enough resource: memory, requested: "},
-		{"rejected-place", `{name: app, image: x}], nodeSelector: {moon: dark}, tolerations: [{operator: Exists}`, "NodeAffinity",
+		{"rejected-place", `{name: app, image: x}], nodeSelector: {moon: dark}, tolerations: [{operator: Exists}`,
+			"NodeAffinity",
 			"Pod was rejected: Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector"},
-		{"rejected-volume", `{name: app, image: x}], volumes: [{name: share, rbd: {monitors: [none], image: none}}`, "UnexpectedAdmissionError",
+		{"rejected-volume", `{name: app, image: x}], volumes: [{name: share, rbd: {monitors: [none], image: none}}`,
+			"UnexpectedAdmissionError",
 			`volume "share"`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			apply(t, fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {name: %s}\nspec: {nodeName: %s, containers: [%s]}\n", c.name, node().Name, c.spec))
-			p := waitPod(t, 20*time.Second, c.name, "is rejected", func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodFailed })
+			apply(t, fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {name: %s}\nspec: {nodeName: %s, containers: [%s]}\n",
+				c.name, node().Name, c.spec))
+			p := waitPod(t, 20*time.Second, c.name, "is rejected",
+				func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodFailed })
 			if p.Status.Reason != c.reason || !strings.Contains(p.Status.Message, c.message) {
 				t.Errorf("rejection: got %q: %q, want %q: …%s…", p.Status.Reason, p.Status.Message, c.reason, c.message)
 			}

@@ -36,7 +36,11 @@ const (
 // signer. It covers every type of key, renewal, denial, an agent that is killed between request and answer, and a
 // restarted agent, which must not request another certificate.
 func TestLongCertificates(t *testing.T) {
-	gates := map[string]bool{"ClusterTrustBundle": true, "ClusterTrustBundleProjection": true, "PodCertificateRequest": true}
+	gates := map[string]bool{
+		"ClusterTrustBundle":           true,
+		"ClusterTrustBundleProjection": true,
+		"PodCertificateRequest":        true,
+	}
 	onTestbed(t, testbed.Options{Name: "crt", AgentConfig: map[string]any{"featureGates": gates}, APIServerArgs: []string{
 		"--feature-gates=ClusterTrustBundle=true,ClusterTrustBundleProjection=true,PodCertificateRequest=true",
 		"--runtime-config=certificates.k8s.io/v1beta1/clustertrustbundles=true,certificates.k8s.io/v1beta1/podcertificaterequests=true"}})
@@ -59,7 +63,8 @@ func certPod(name string, keyTypes ...string) string {
 		if i > 0 {
 			path = keyType + ".pem"
 		}
-		fmt.Fprintf(&sources, "      - podCertificate: {signerName: %s, keyType: %s, credentialBundlePath: %s}\n", certSigner, keyType, path)
+		fmt.Fprintf(&sources, "      - podCertificate: {signerName: %s, keyType: %s, credentialBundlePath: %s}\n", certSigner,
+			keyType, path)
 	}
 	return fmt.Sprintf(`apiVersion: v1
 kind: Pod
@@ -89,8 +94,14 @@ func newSigner(t *testing.T) *signer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: "testers"}, IsCA: true,
-		BasicConstraintsValid: true, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour)}
+	template := &x509.Certificate{
+		SerialNumber:          big.NewInt(time.Now().UnixNano()),
+		Subject:               pkix.Name{CommonName: "testers"},
+		IsCA:                  true,
+		BasicConstraintsValid: true,
+		NotBefore:             time.Now().Add(-time.Hour),
+		NotAfter:              time.Now().Add(24 * time.Hour),
+	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
 		t.Fatal(err)
@@ -111,8 +122,11 @@ func pemOf(der []byte) string {
 // publish creates a trust bundle of the signer.
 func (s *signer) publish(t *testing.T, name, live, bundle string) {
 	t.Helper()
-	b := &certificatesv1beta1.ClusterTrustBundle{ObjectMeta: metav1.ObjectMeta{Name: strings.ReplaceAll(certSigner, "/", ":") + ":" + name,
-		Labels: map[string]string{"live": live}}, Spec: certificatesv1beta1.ClusterTrustBundleSpec{SignerName: certSigner, TrustBundle: bundle}}
+	b := &certificatesv1beta1.ClusterTrustBundle{
+		ObjectMeta: metav1.ObjectMeta{Name: strings.ReplaceAll(certSigner, "/", ":") + ":" + name,
+			Labels: map[string]string{"live": live}},
+		Spec: certificatesv1beta1.ClusterTrustBundleSpec{SignerName: certSigner, TrustBundle: bundle},
+	}
 	if err := api.CertificatesBeta.Post().Resource("clustertrustbundles").Body(b).Do(t.Context()).Error(); err != nil {
 		t.Fatal(err)
 	}
@@ -147,10 +161,11 @@ func requests(t *testing.T, pod string) (all []*certificatesv1beta1.PodCertifica
 func waitOpen(t *testing.T, pod string, n int) *certificatesv1beta1.PodCertificateRequest {
 	t.Helper()
 	var found []*certificatesv1beta1.PodCertificateRequest
-	eventually(t, 60*time.Second, fmt.Sprintf("pod %[2]s has %[1]d requests without an answer", n, pod), func() (string, bool) {
-		found = open(t, pod)
-		return fmt.Sprint(len(found)), len(found) == n
-	})
+	eventually(t, 60*time.Second, fmt.Sprintf("pod %[2]s has %[1]d requests without an answer", n, pod),
+		func() (string, bool) {
+			found = open(t, pod)
+			return fmt.Sprint(len(found)), len(found) == n
+		})
 	return slices.MaxFunc(found, func(a, b *certificatesv1beta1.PodCertificateRequest) int {
 		return a.CreationTimestamp.Compare(b.CreationTimestamp.Time)
 	})
@@ -164,21 +179,34 @@ func (s *signer) issue(t *testing.T, r *certificatesv1beta1.PodCertificateReques
 		t.Fatal(err)
 	}
 	from := time.Now().Add(-time.Minute).Truncate(time.Second)
-	template := &x509.Certificate{SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: r.Spec.PodName},
-		NotBefore: from, NotAfter: from.Add(2 * time.Hour)}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(time.Now().UnixNano()),
+		Subject:      pkix.Name{CommonName: r.Spec.PodName},
+		NotBefore:    from,
+		NotAfter:     from.Add(2 * time.Hour),
+	}
 	der, err := x509.CreateCertificate(rand.Reader, template, s.authority, stub.PublicKey, s.key)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.Status = certificatesv1beta1.PodCertificateRequestStatus{CertificateChain: pemOf(der) + s.pem(), NotBefore: new(metav1.NewTime(from)),
-		NotAfter: new(metav1.NewTime(template.NotAfter)), BeginRefreshAt: new(metav1.NewTime(from.Add(time.Hour)))}
+	r.Status = certificatesv1beta1.PodCertificateRequestStatus{
+		CertificateChain: pemOf(der) + s.pem(),
+		NotBefore:        new(metav1.NewTime(from)),
+		NotAfter:         new(metav1.NewTime(template.NotAfter)),
+		BeginRefreshAt:   new(metav1.NewTime(from.Add(time.Hour))),
+	}
 	answer(t, r, "Issued", "Issued")
 }
 
 func answer(t *testing.T, r *certificatesv1beta1.PodCertificateRequest, kind, reason string) {
 	t.Helper()
-	r.Status.Conditions = []metav1.Condition{{Type: kind, Status: metav1.ConditionTrue, Reason: reason, Message: "the test says so",
-		LastTransitionTime: metav1.Now()}}
+	r.Status.Conditions = []metav1.Condition{{
+		Type:               kind,
+		Status:             metav1.ConditionTrue,
+		Reason:             reason,
+		Message:            "the test says so",
+		LastTransitionTime: metav1.Now(),
+	}}
 	err := api.CertificatesBeta.Put().Namespace(space).Resource("podcertificaterequests").Name(r.Name).SubResource("status").Body(r).
 		Do(t.Context()).Error()
 	if err != nil {
@@ -204,7 +232,8 @@ func (s *signer) pair(t *testing.T, pod, file string) *x509.Certificate {
 // pending checks that the pod waits for a bundle, then for its certificate, and reports it. The agent is killed
 // meanwhile.
 func (s *signer) pending(t *testing.T) {
-	waitEvent(t, 30*time.Second, "web", "FailedMount", "sources[0].clusterTrustBundle: combination of signerName and labelSelector matched zero")
+	waitEvent(t, 30*time.Second, "web", "FailedMount",
+		"sources[0].clusterTrustBundle: combination of signerName and labelSelector matched zero")
 	if n := len(requests(t, "web")); n != 0 {
 		t.Errorf("certificate requests before all other sources exist: got %d, want none", n)
 	}
@@ -239,7 +268,8 @@ func (s *signer) updated(t *testing.T) {
 		before := time.Now()
 		eventually(t, soon, what, func() (string, bool) {
 			got := shell(t, "web", "app", "cat /certs/ca.pem")
-			return got, strings.Count(got, "BEGIN CERTIFICATE") == want && (want == 1) != strings.Contains(got, strings.TrimSpace(other.pem()))
+			return got, strings.Count(got, "BEGIN CERTIFICATE") == want &&
+				(want == 1) != strings.Contains(got, strings.TrimSpace(other.pem()))
 		})
 		t.Logf("%s: seen after %s", what, time.Since(before).Round(time.Millisecond))
 	}
@@ -335,7 +365,8 @@ func (s *signer) anyOpen(t *testing.T, pod string) (found *certificatesv1beta1.P
 func (s *signer) denied(t *testing.T) {
 	apply(t, certPod("denied", "ED25519"))
 	answer(t, waitOpen(t, "denied", 1), "Denied", "UnsupportedKeyType")
-	waitEvent(t, 30*time.Second, "denied", "Denied", "was denied, reason=\"UnsupportedKeyType\", message=\"the test says so\"")
+	waitEvent(t, 30*time.Second, "denied", "Denied",
+		"was denied, reason=\"UnsupportedKeyType\", message=\"the test says so\"")
 	waitEvent(t, 30*time.Second, "denied", "FailedMount", "PodCertificateRequest was permanently denied")
 	const state = `kubelet_podcertificate_states{signer_name="` + certSigner + `",state="denied"} 1`
 	if got := scrape(t, "metrics"); !strings.Contains(got, state) {
@@ -383,7 +414,10 @@ func (s *signer) quick(t *testing.T) {
 // and a node with the feature gate for pod certificates off. Pods report both. An optional source is empty.
 func TestLongCertificatesMissing(t *testing.T) {
 	onTestbed(t, testbed.Options{Name: "crn", AgentConfig: map[string]any{
-		"featureGates": map[string]bool{"ClusterTrustBundle": true, "ClusterTrustBundleProjection": true}}, APIServerArgs: []string{
+		"featureGates": map[string]bool{
+			"ClusterTrustBundle":           true,
+			"ClusterTrustBundleProjection": true,
+		}}, APIServerArgs: []string{
 		"--feature-gates=ClusterTrustBundle=true,ClusterTrustBundleProjection=true,PodCertificateRequest=true",
 		"--runtime-config=certificates.k8s.io/v1beta1/podcertificaterequests=true"}})
 	optional := func(pod string) string { return strings.Replace(pod, "{signerName", "{optional: true, signerName", 1) }
@@ -394,6 +428,8 @@ func TestLongCertificatesMissing(t *testing.T) {
 	if got := shell(t, "empty", "app", "cat /certs/ca.pem"); got != "" {
 		t.Errorf("ca.pem: got %q, want an empty file", got)
 	}
-	waitEvent(t, 30*time.Second, "none", "FailedMount", "the API server does not serve clustertrustbundles of certificates.k8s.io/v1beta1")
-	waitEvent(t, 30*time.Second, "gated", "FailedMount", "sources[2].podCertificate", "PodCertificateRequest to true in the featureGates")
+	waitEvent(t, 30*time.Second, "none", "FailedMount",
+		"the API server does not serve clustertrustbundles of certificates.k8s.io/v1beta1")
+	waitEvent(t, 30*time.Second, "gated", "FailedMount", "sources[2].podCertificate",
+		"PodCertificateRequest to true in the featureGates")
 }

@@ -203,8 +203,9 @@ func expandKeeper(t *testing.T, d *csiDriver, handle string) {
 		t.Fatal(err)
 	}
 	kubectl(t, "patch", "pv", "pv-keeper-0", "-p", `{"spec":{"capacity":{"storage":"96Mi"}}}`)
-	kubectl(t, "patch", "pvc", "data-keeper-0", "--subresource=status", "-p", `{"status":{"allocatedResources":{"storage":"96Mi"},`+
-		`"allocatedResourceStatuses":{"storage":"NodeResizePending"},"conditions":[{"type":"FileSystemResizePending","status":"True"}]}}`)
+	kubectl(t, "patch", "pvc", "data-keeper-0", "--subresource=status", "-p",
+		`{"status":{"allocatedResources":{"storage":"96Mi"},`+
+			`"allocatedResourceStatuses":{"storage":"NodeResizePending"},"conditions":[{"type":"FileSystemResizePending","status":"True"}]}}`)
 	grown := func() (string, bool) {
 		got := kubectl(t, "get", "pvc", "data-keeper-0", "-o",
 			"jsonpath={.status.capacity.storage} {.status.allocatedResourceStatuses} {.status.conditions}")
@@ -247,7 +248,8 @@ func TestLongBlock(t *testing.T) {
 	apply(t, fmt.Sprintf(blockPodYAML, "writer",
 		"echo precious | dd of=/dev/raw bs=512 conv=sync && echo kept >/local/file && touch /own/file && touch /ready"))
 	waitReady(t, 120*time.Second, "writer")
-	got, want := kubectl(t, "exec", "writer", "--", "cat", "/inline/context.json"), `"csi.storage.k8s.io/pod.name":"writer"`
+	got, want := kubectl(t, "exec", "writer", "--", "cat",
+		"/inline/context.json"), `"csi.storage.k8s.io/pod.name":"writer"`
 	if !strings.Contains(got, want) {
 		t.Errorf("volume context of the inline volume: got %s, want %s", got, want)
 	}

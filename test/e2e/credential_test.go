@@ -107,7 +107,8 @@ func TestCredentialProvider(t *testing.T) {
 	apply(t, pods.String())
 	waitReady(t, 20*time.Second, "login-right")
 	waitReady(t, 20*time.Second, "login-by.token")
-	waitPod(t, 20*time.Second, "login-wrong", "is refused", noImage("wrong.nodelet.test/e2e-test-images/busybox", "401 Unauthorized"))
+	waitPod(t, 20*time.Second, "login-wrong", "is refused",
+		noImage("wrong.nodelet.test/e2e-test-images/busybox", "401 Unauthorized"))
 	waitPod(t, 20*time.Second, "login-broken", "names the provider", noImage("credential provider login gave no login"))
 }
 
@@ -115,7 +116,8 @@ func TestCredentialProvider(t *testing.T) {
 // the message. During the back-off the message also has the error of the last pull.
 func noImage(words ...string) func(*corev1.Pod) bool {
 	return func(p *corev1.Pod) bool {
-		return waitingFor("app", "ErrImagePull", words...)(p) || waitingFor("app", "ImagePullBackOff", append(words, "ErrImagePull")...)(p)
+		return waitingFor("app", "ErrImagePull", words...)(p) ||
+			waitingFor("app", "ImagePullBackOff", append(words, "ErrImagePull")...)(p)
 	}
 }
 
@@ -125,8 +127,9 @@ func startWithProvider(t *testing.T) {
 	dir := t.TempDir()
 	start := filepath.Join(dir, "nodelet")
 	for file, text := range map[string]string{
-		filepath.Join(dir, "login"): loginScript, filepath.Join(dir, "token-login"): tokenScript, filepath.Join(dir, "config.yaml"): loginConfig,
-		start: fmt.Sprintf("#!/bin/sh\nexec %s \"$@\" --image-credential-provider-config=%s/config.yaml --image-credential-provider-bin-dir=%s\n", program, dir, dir),
+		filepath.Join(dir, "login"): loginScript, filepath.Join(dir, "token-login"): tokenScript,
+		filepath.Join(dir, "config.yaml"): loginConfig,
+		start:                             fmt.Sprintf("#!/bin/sh\nexec %s \"$@\" --image-credential-provider-config=%s/config.yaml --image-credential-provider-bin-dir=%s\n", program, dir, dir),
 	} {
 		if err := os.WriteFile(file, []byte(text), 0o755); err != nil {
 			t.Fatal(err)

@@ -79,8 +79,10 @@ func sendEvents(t *testing.T) {
 // imageVolumeOnCRIO has a pod of its own.
 func usernsOnCRIO(t *testing.T) {
 	clean(t)
-	apply(t, `{apiVersion: v1, kind: Pod, metadata: {name: mapped}, spec: {nodeName: `+node().Name+`, hostUsers: false, terminationGracePeriodSeconds: 0,
-		containers: [{name: app, image: "`+testbed.BusyboxImage+`", command: [sh, -c, "touch /data/mine; sleep 3600"], volumeMounts: [{name: data, mountPath: /data}]}],
+	apply(t, `{apiVersion: v1, kind: Pod, metadata: {name: mapped}, spec: {nodeName: `+node().Name+
+		`, hostUsers: false, terminationGracePeriodSeconds: 0,
+		containers: [{name: app, image: "`+testbed.BusyboxImage+
+		`", command: [sh, -c, "touch /data/mine; sleep 3600"], volumeMounts: [{name: data, mountPath: /data}]}],
 		volumes: [{name: data, emptyDir: {}}]}}`)
 	waitReady(t, 60*time.Second, "mapped")
 	fields := strings.Fields(inside(t, "mapped", "app", "cat", "/proc/self/uid_map"))
@@ -92,19 +94,24 @@ func usernsOnCRIO(t *testing.T) {
 
 func imageVolumeOnCRIO(t *testing.T) {
 	clean(t)
-	apply(t, `{apiVersion: v1, kind: Pod, metadata: {name: mounts}, spec: {nodeName: `+node().Name+`, terminationGracePeriodSeconds: 0,
-		containers: [{name: app, image: "`+testbed.AgnhostImage+`", args: [pause], volumeMounts: [{name: image, mountPath: /image}, {name: image, mountPath: /bin2, subPath: bin}]}],
+	apply(t, `{apiVersion: v1, kind: Pod, metadata: {name: mounts}, spec: {nodeName: `+node().Name+
+		`, terminationGracePeriodSeconds: 0,
+		containers: [{name: app, image: "`+testbed.AgnhostImage+
+		`", args: [pause], volumeMounts: [{name: image, mountPath: /image}, {name: image, mountPath: /bin2, subPath: bin}]}],
 		volumes: [{name: image, image: {reference: "`+testbed.BusyboxImage+`", pullPolicy: IfNotPresent}}]}}`)
 	waitReady(t, 60*time.Second, "mounts")
-	expect(t, "mounts", "app", "ls /image/bin/busybox /bin2/busybox; touch /image/x 2>/dev/null || echo read-only", "/bin2/busybox\n/image/bin/busybox\nread-only")
+	expect(t, "mounts", "app", "ls /image/bin/busybox /bin2/busybox; touch /image/x 2>/dev/null || echo read-only",
+		"/bin2/busybox\n/image/bin/busybox\nread-only")
 }
 
 // outOfMemory checks the reason OOMKilled of a container that the kernel has killed, also where its exit ends the pod.
 func outOfMemory(t *testing.T) {
 	clean(t)
 	apply(t, `{apiVersion: v1, kind: Pod, metadata: {name: greedy}, spec: {restartPolicy: Never, nodeName: `+node().Name+`,
-		containers: [{name: app, image: "`+testbed.BusyboxImage+`", command: [tail, /dev/zero], resources: {limits: {memory: 24Mi}}}]}}`)
-	p := waitPod(t, 30*time.Second, "greedy", "has failed", func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodFailed })
+		containers: [{name: app, image: "`+testbed.BusyboxImage+
+		`", command: [tail, /dev/zero], resources: {limits: {memory: 24Mi}}}]}}`)
+	p := waitPod(t, 30*time.Second, "greedy", "has failed",
+		func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodFailed })
 	if end := containerStatus(p, "app").State.Terminated; end == nil || end.Reason != "OOMKilled" || end.ExitCode != 137 {
 		t.Errorf("termination state: got %+v, want reason OOMKilled and exit code 137", end)
 	}
@@ -143,11 +150,13 @@ func hasUsage(t *testing.T, pod stats.PodStats) bool {
 			t.Error("the summary: got a container that has terminated, want running containers only")
 		}
 		if c.CPU != nil && c.CPU.UsageCoreNanoSeconds != nil && *c.CPU.UsageCoreNanoSeconds > 0 && c.Memory != nil &&
-			c.Memory.WorkingSetBytes != nil && *c.Memory.WorkingSetBytes > 0 && c.Rootfs != nil && c.Rootfs.UsedBytes != nil && c.Logs != nil {
+			c.Memory.WorkingSetBytes != nil && *c.Memory.WorkingSetBytes > 0 && c.Rootfs != nil && c.Rootfs.UsedBytes != nil &&
+			c.Logs != nil {
 			running++
 		}
 	}
-	return running == 4 && len(pod.Containers) == 4 && pod.Network != nil && pod.Network.RxBytes != nil && *pod.Network.RxBytes > 0
+	return running == 4 && len(pod.Containers) == 4 && pod.Network != nil && pod.Network.RxBytes != nil &&
+		*pod.Network.RxBytes > 0
 }
 
 // pullOnCRIO checks that a missing image is pulled, and that events report it.
@@ -173,7 +182,8 @@ func pullOnCRIO(t *testing.T) {
 	if _, err := node().Crictl(t.Context(), "rmi", testbed.AgnhostImage); err != nil {
 		t.Fatal(err)
 	}
-	apply(t, `{apiVersion: v1, kind: Pod, metadata: {name: pulled}, spec: {nodeName: `+node().Name+`, terminationGracePeriodSeconds: 0,
+	apply(t, `{apiVersion: v1, kind: Pod, metadata: {name: pulled}, spec: {nodeName: `+node().Name+
+		`, terminationGracePeriodSeconds: 0,
 		containers: [{name: app, image: "`+testbed.AgnhostImage+`", args: [netexec]}]}}`)
 	waitReady(t, time.Minute, "pulled")
 	waitEvent(t, 5*time.Second, "pulled", "Pulling", `Pulling image "`+testbed.AgnhostImage+`"`)

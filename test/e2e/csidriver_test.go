@@ -127,8 +127,10 @@ func (d *csiDriver) createVolume(t *testing.T, name string, size int64) string {
 	t.Helper()
 	r, err := d.controller(t).CreateVolume(t.Context(), &csipb.CreateVolumeRequest{Name: name,
 		CapacityRange: &csipb.CapacityRange{RequiredBytes: size},
-		VolumeCapabilities: []*csipb.VolumeCapability{{AccessType: &csipb.VolumeCapability_Mount{Mount: &csipb.VolumeCapability_MountVolume{}},
-			AccessMode: &csipb.VolumeCapability_AccessMode{Mode: csipb.VolumeCapability_AccessMode_SINGLE_NODE_WRITER}}}},
+		VolumeCapabilities: []*csipb.VolumeCapability{{
+			AccessType: &csipb.VolumeCapability_Mount{Mount: &csipb.VolumeCapability_MountVolume{}},
+			AccessMode: &csipb.VolumeCapability_AccessMode{Mode: csipb.VolumeCapability_AccessMode_SINGLE_NODE_WRITER},
+		}}},
 		grpc.WaitForReady(true))
 	if err != nil {
 		t.Fatalf("create volume %s: %v", name, err)
@@ -184,7 +186,8 @@ func (d *csiDriver) waitReturned(t *testing.T) {
 		if err != nil {
 			return err.Error(), false
 		}
-		inUse, err := tb.Kubectl(context.Background(), "get", "node", node().Name, "-o", "jsonpath={.status.volumesInUse}{.status.volumesAttached}")
+		inUse, err := tb.Kubectl(context.Background(), "get", "node", node().Name, "-o",
+			"jsonpath={.status.volumesInUse}{.status.volumesAttached}")
 		if err != nil {
 			return err.Error(), false
 		}

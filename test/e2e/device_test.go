@@ -132,7 +132,12 @@ func TestLongDevices(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(card, "card"), []byte("fake\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	d := &devicePlugin{config: fake.Config{Root: node().RootDir, Resource: fakeResource, Devices: []string{"d1", "d2", "d3", "d4"}, Mount: card}}
+	d := &devicePlugin{config: fake.Config{
+		Root:     node().RootDir,
+		Resource: fakeResource,
+		Devices:  []string{"d1", "d2", "d3", "d4"},
+		Mount:    card,
+	}}
 	d.start(t)
 	t.Cleanup(func() { d.close() })
 
@@ -149,7 +154,8 @@ func TestLongDevices(t *testing.T) {
 	killAgent(t)
 	d.followAgent(t)
 	apply(t, devicePodYAML("greedy", 3, node().Name, "Always"))
-	p := waitPod(t, 30*time.Second, "greedy", "is rejected", func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodFailed })
+	p := waitPod(t, 30*time.Second, "greedy", "is rejected",
+		func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodFailed })
 	want := "Allocate failed due to requested number of devices unavailable for nodelet.test/fake. Requested: 3, Available: 2, which is unexpected"
 	if p.Status.Reason != "UnexpectedAdmissionError" || !strings.HasSuffix(p.Status.Message, want) {
 		t.Errorf("rejection: got %s: %s, want UnexpectedAdmissionError: …%s", p.Status.Reason, p.Status.Message, want)
@@ -201,7 +207,8 @@ func TestLongDevices(t *testing.T) {
 
 	t.Log("the devices of a pod that has terminated are free, although its object still exists")
 	kubectl(t, "exec", "two", "--", "touch", "/end")
-	waitPod(t, 30*time.Second, "two", "has terminated", func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodSucceeded })
+	waitPod(t, 30*time.Second, "two", "has terminated",
+		func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodSucceeded })
 	apply(t, devicePodYAML("four", 2, "", "Always"))
 	waitReady(t, 60*time.Second, "four")
 	if got := devicesOf(t, "four"); got != "d2,d3" {

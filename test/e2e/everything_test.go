@@ -32,7 +32,8 @@ func TestEverything(t *testing.T) {
 	dir := t.TempDir()
 	apply(t, fill(t, "testdata/everything.yaml", dir))
 	waitPod(t, 60*time.Second, "everything", "runs and waits for its readiness probe", func(p *corev1.Pod) bool {
-		return containerStatus(p, "main").Ready && containerStatus(p, "web").Ready && containerStatus(p, "gated").State.Running != nil
+		return containerStatus(p, "main").Ready && containerStatus(p, "web").Ready &&
+			containerStatus(p, "gated").State.Running != nil
 	})
 	if *golden {
 		compareWithKubelet(t)
@@ -51,7 +52,8 @@ func TestEverything(t *testing.T) {
 	t.Run("end", func(t *testing.T) {
 		text, _ := os.ReadFile(filepath.Join(dir, "made/ended"))
 		lines := strings.Split(strings.TrimSpace(string(text)), "\n")
-		if len(lines) != 3 || lines[2] != "helper ended" || !hasAll(string(text), []string{"preStop main\n", "preStop web\n"}) {
+		if len(lines) != 3 || lines[2] != "helper ended" ||
+			!hasAll(string(text), []string{"preStop main\n", "preStop web\n"}) {
 			t.Errorf("lines that the pod wrote while it terminated: got %q, want both preStop hooks, then the sidecar", lines)
 		}
 	})
@@ -92,9 +94,11 @@ func order(t *testing.T) {
 
 func environment(t *testing.T, p *corev1.Pod) {
 	want := map[string]string{
-		"LITERAL": "hello", "GREETING": "hello world", "ESCAPED": "$(LITERAL)", "POD_NAME": "everything", "POD_UID": string(p.UID),
-		"POD_IP": p.Status.PodIP, "HOST_IP": node().IP, "NODE_NAME": node().Name, "COLOR": "blue", "CPU_LIMIT": "500", "WEB_MEMORY": "16",
-		"FROM_MAP": "from the map", "FROM_SECRET": "hush", "MAP_ONE": "1", "MAP_TWO": "2", "HOSTNAME": "everything",
+		"LITERAL": "hello", "GREETING": "hello world", "ESCAPED": "$(LITERAL)", "POD_NAME": "everything",
+		"POD_UID": string(p.UID),
+		"POD_IP":  p.Status.PodIP, "HOST_IP": node().IP, "NODE_NAME": node().Name, "COLOR": "blue", "CPU_LIMIT": "500",
+		"WEB_MEMORY": "16",
+		"FROM_MAP":   "from the map", "FROM_SECRET": "hush", "MAP_ONE": "1", "MAP_TWO": "2", "HOSTNAME": "everything",
 		"KUBERNETES_SERVICE_HOST": "10.96.0.1", "BESIDE_EVERYTHING_SERVICE_PORT": "81",
 	}
 	got := map[string]string{}
@@ -120,7 +124,8 @@ func process(t *testing.T) {
 	expect(t, "everything", "main", "cat /scratch/args", "hello world")
 	expect(t, "everything", "web", "id -u; id -g; id -G", "1000\n3000\n3000 2000 50000")
 	expect(t, "everything", "web", "touch /x 2>/dev/null || echo read-only", "read-only")
-	expect(t, "everything", "web", "grep -E '^(CapBnd|NoNewPrivs)' /proc/1/status", "CapBnd:\t0000000000000000\nNoNewPrivs:\t1")
+	expect(t, "everything", "web", "grep -E '^(CapBnd|NoNewPrivs)' /proc/1/status",
+		"CapBnd:\t0000000000000000\nNoNewPrivs:\t1")
 }
 
 // limits checks the cgroups of the pod and its main container.
@@ -172,7 +177,8 @@ func token(t *testing.T) {
 		t.Fatalf("parts of the token: got %d, want 3", len(parts))
 	}
 	claims, err := base64.RawURLEncoding.DecodeString(parts[1])
-	if err != nil || !strings.Contains(string(claims), `"aud":["tester"]`) || !strings.Contains(string(claims), `"name":"everything"`) {
+	if err != nil || !strings.Contains(string(claims), `"aud":["tester"]`) ||
+		!strings.Contains(string(claims), `"name":"everything"`) {
 		t.Errorf("claims of the token: got %s (%v), want audience tester and pod everything", claims, err)
 	}
 	expect(t, "everything", "main", "cat /var/run/secrets/kubernetes.io/serviceaccount/namespace", space)
@@ -189,7 +195,8 @@ func network(t *testing.T, p *corev1.Pod) {
 		t.Errorf("answer on the host port: got %q (%v), want %q", name, err, "everything")
 	}
 	expect(t, "everything", "main", "tail -1 /etc/hosts", p.Status.PodIP+"\teverything")
-	expect(t, "everything", "main", "head -1 /etc/resolv.conf", "search default.svc.cluster.local svc.cluster.local cluster.local testbed.example")
+	expect(t, "everything", "main", "head -1 /etc/resolv.conf",
+		"search default.svc.cluster.local svc.cluster.local cluster.local testbed.example")
 }
 
 // readiness makes the readiness probe succeed, fail and succeed again.
@@ -199,7 +206,8 @@ func readiness(t *testing.T) {
 	}
 	for _, change := range []string{"touch", "rm", "touch"} {
 		inside(t, "everything", "gated", change, "/scratch/open")
-		waitPod(t, 10*time.Second, "everything", "follows its readiness probe after "+change, func(p *corev1.Pod) bool { return ready(p) == (change == "touch") })
+		waitPod(t, 10*time.Second, "everything", "follows its readiness probe after "+change,
+			func(p *corev1.Pod) bool { return ready(p) == (change == "touch") })
 	}
 }
 
@@ -214,7 +222,8 @@ func updates(t *testing.T) {
 		edited(t, "pods", "everything", `{"metadata":{"labels":{"color":"`+n+`"},"annotations":{"note":"`+n+`"}}}`,
 			"cat /downward/labels /all/note", `color="`+n+`"`+n)
 	}
-	expect(t, "everything", "main", "cat /scratch/torn 2>/dev/null; cat /etc/plain; echo; echo $COLOR", "from the map\nblue")
+	expect(t, "everything", "main", "cat /scratch/torn 2>/dev/null; cat /etc/plain; echo; echo $COLOR",
+		"from the map\nblue")
 }
 
 // edited patches an object and waits until a shell line in the main container prints want.

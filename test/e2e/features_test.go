@@ -69,15 +69,18 @@ func TestLongRefusals(t *testing.T) {
 	clean(t)
 	enabled, _ := os.ReadFile("/sys/module/apparmor/parameters/enabled")
 	for _, c := range []struct{ name, spec, reason, message string }{
-		{"sysctl", `securityContext: {sysctls: [{name: kernel.msgmax, value: "7"}]}`, "SysctlForbidden", `"kernel.msgmax" not allowlisted`},
-		{"apparmor", `securityContext: {appArmorProfile: {type: RuntimeDefault}}`, "AppArmor", "AppArmor is not enabled on the host"},
+		{"sysctl", `securityContext: {sysctls: [{name: kernel.msgmax, value: "7"}]}`, "SysctlForbidden",
+			`"kernel.msgmax" not allowlisted`},
+		{"apparmor", `securityContext: {appArmorProfile: {type: RuntimeDefault}}`, "AppArmor",
+			"AppArmor is not enabled on the host"},
 	} {
 		if c.reason == "AppArmor" && strings.HasPrefix(string(enabled), "Y") {
 			continue // this machine can enforce it
 		}
 		apply(t, fmt.Sprintf("{apiVersion: v1, kind: Pod, metadata: {name: %s}, spec: {nodeName: %s, %s, containers: [{name: app, image: %q}]}}",
 			c.name, node().Name, c.spec, testbed.BusyboxImage))
-		pod := waitPod(t, 30*time.Second, c.name, "is rejected", func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodFailed })
+		pod := waitPod(t, 30*time.Second, c.name, "is rejected",
+			func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodFailed })
 		if pod.Status.Reason != c.reason || !strings.Contains(pod.Status.Message, c.message) {
 			t.Errorf("pod %s: got %s: %s, want %s: …%s…", c.name, pod.Status.Reason, pod.Status.Message, c.reason, c.message)
 		}

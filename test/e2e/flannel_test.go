@@ -47,7 +47,8 @@ func TestLongFlannel(t *testing.T) {
 		}
 	}
 	for i, name := range []string{"web-a", "web-b"} {
-		apply(t, `{apiVersion: v1, kind: Pod, metadata: {name: `+name+`}, spec: {nodeName: `+tb.Nodes[i].Name+`, terminationGracePeriodSeconds: 0,
+		apply(t, `{apiVersion: v1, kind: Pod, metadata: {name: `+name+`}, spec: {nodeName: `+tb.Nodes[i].Name+
+			`, terminationGracePeriodSeconds: 0,
 			containers: [{name: app, image: "`+testbed.AgnhostImage+`", command: [/agnhost, netexec, --http-port=8080]}]}}`)
 	}
 	a, b := waitReady(t, time.Minute, "web-a"), waitReady(t, time.Minute, "web-b")

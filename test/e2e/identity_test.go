@@ -67,9 +67,10 @@ func TestLongIdentity(t *testing.T) {
 	bootstrap := filepath.Join(t.TempDir(), "bootstrap.conf")
 	own, err := testbed.Up(t.Context(), testbed.Options{
 		Name: cmp.Or(os.Getenv("NODELET_E2E_NAME"), "e2e") + "-id", NodeletBin: program, Agent: testbed.NoAgent,
-		AgentArgs:   []string{"--bootstrap-kubeconfig=" + bootstrap},
-		AgentConfig: map[string]any{"rotateCertificates": true, "serverTLSBootstrap": true}, ControllerArgs: []string{"--cluster-signing-duration=2m"},
-		Progress: os.Stderr,
+		AgentArgs:      []string{"--bootstrap-kubeconfig=" + bootstrap},
+		AgentConfig:    map[string]any{"rotateCertificates": true, "serverTLSBootstrap": true},
+		ControllerArgs: []string{"--cluster-signing-duration=2m"},
+		Progress:       os.Stderr,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -224,8 +225,9 @@ current-context: x
 // approveServing approves requests for serving certificates until ctx ends. No controller of Kubernetes does that.
 func approveServing(ctx context.Context, b *testbed.Testbed) {
 	for ctx.Err() == nil {
-		out, err := b.Kubectl(ctx, "get", "csr", "-o", `jsonpath={range .items[?(@.spec.signerName=="kubernetes.io/kubelet-serving")]}`+
-			`{.metadata.name} {.status.conditions[*].type}{"\n"}{end}`)
+		out, err := b.Kubectl(ctx, "get", "csr", "-o",
+			`jsonpath={range .items[?(@.spec.signerName=="kubernetes.io/kubelet-serving")]}`+
+				`{.metadata.name} {.status.conditions[*].type}{"\n"}{end}`)
 		for line := range strings.Lines(out) {
 			if f := strings.Fields(line); err == nil && len(f) == 1 {
 				_, _ = b.Kubectl(ctx, "certificate", "approve", f[0])
@@ -254,7 +256,8 @@ func watchReadiness(t *testing.T, b *testbed.Testbed) (count func() int) {
 	go func() {
 		defer close(done)
 		for ctx.Err() == nil {
-			w, err := c.Core.Get().Resource("nodes").VersionedParams(&metav1.ListOptions{Watch: true, ResourceVersion: "0"}, client.Parameters).Watch(ctx)
+			w, err := c.Core.Get().Resource("nodes").VersionedParams(&metav1.ListOptions{Watch: true, ResourceVersion: "0"},
+				client.Parameters).Watch(ctx)
 			if err != nil {
 				time.Sleep(100 * time.Millisecond)
 				continue

@@ -40,7 +40,8 @@ metadata: {name: lun}
 spec:
   terminationGracePeriodSeconds: 0
   containers:
-  - {name: app, image: ` + testbed.BusyboxImage + `, command: [sleep, "3600"], volumeMounts: [{name: data, mountPath: /data}]}
+  - {name: app, image: ` + testbed.BusyboxImage +
+	`, command: [sleep, "3600"], volumeMounts: [{name: data, mountPath: /data}]}
   volumes: [{name: data, persistentVolumeClaim: {claimName: lun}}]
 `
 
@@ -50,11 +51,13 @@ spec:
 func TestISCSI(t *testing.T) {
 	clean(t)
 	t.Cleanup(func() {
-		_, _ = tb.Kubectl(context.Background(), "delete", "pod/lun", "pvc/lun", "pv/pv-lun", "--ignore-not-found", "--timeout=60s")
+		_, _ = tb.Kubectl(context.Background(), "delete", "pod/lun", "pvc/lun", "pv/pv-lun", "--ignore-not-found",
+			"--timeout=60s")
 	})
 	apply(t, lunYAML)
 	onNode := func() string {
-		return kubectl(t, "get", "node", node().Name, "-o", "jsonpath={.status.volumesInUse} {.status.volumesAttached[*].name}")
+		return kubectl(t, "get", "node", node().Name, "-o",
+			"jsonpath={.status.volumesInUse} {.status.volumesAttached[*].name}")
 	}
 	const name = "kubernetes.io/iscsi/127.0.0.1:1:iqn.2026-01.test.nodelet:absent:7"
 	eventually(t, 60*time.Second, "the agent has tried to mount the LUN", func() (string, bool) {
@@ -68,5 +71,6 @@ func TestISCSI(t *testing.T) {
 	stopAgent(t, unix.SIGKILL)
 	startAgent(t)
 	kubectl(t, "delete", "pod", "lun", "--timeout=60s")
-	eventually(t, 60*time.Second, "the LUN is detached", func() (string, bool) { got := strings.TrimSpace(onNode()); return got, got == "" })
+	eventually(t, 60*time.Second, "the LUN is detached",
+		func() (string, bool) { got := strings.TrimSpace(onNode()); return got, got == "" })
 }

@@ -43,7 +43,8 @@ func apply(t *testing.T, yaml string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if _, err := tb.Kubectl(context.Background(), "delete", "-f", file, "--ignore-not-found", "--timeout=60s"); err != nil {
+		if _, err := tb.Kubectl(context.Background(), "delete", "-f", file, "--ignore-not-found",
+			"--timeout=60s"); err != nil {
 			t.Errorf("delete the objects of the test: %v%s", err, agentLogTail())
 		}
 	})
@@ -109,7 +110,8 @@ func describe(pod *corev1.Pod) string {
 	}
 	text, _ := json.MarshalIndent(pod.Status, "", " ")
 	return fmt.Sprintf("UID %s, created %s, deletionTimestamp %v, labels %v, annotations %v\n%s\nevents:\n%s",
-		pod.UID, pod.CreationTimestamp, pod.DeletionTimestamp, pod.Labels, pod.Annotations, text, strings.Join(events(pod.UID), "\n"))
+		pod.UID, pod.CreationTimestamp, pod.DeletionTimestamp, pod.Labels, pod.Annotations, text,
+		strings.Join(events(pod.UID), "\n"))
 }
 
 // waitReady waits until a pod is Ready.
@@ -208,7 +210,8 @@ func waitEvent(t *testing.T, limit time.Duration, pod, reason string, words ...s
 	o := metav1.ListOptions{Watch: true, FieldSelector: "reason=" + reason + ",involvedObject.uid=" + string(uid)}
 	err := follow(ctx, "events", o, func(e watch.Event) bool { return hasAll(e.Object.(*corev1.Event).Message, words) })
 	if err != nil {
-		t.Errorf("want an event %s about pod %s with %q within %s; got\n%s", reason, pod, words, limit, strings.Join(events(uid), "\n"))
+		t.Errorf("want an event %s about pod %s with %q within %s; got\n%s", reason, pod, words, limit,
+			strings.Join(events(uid), "\n"))
 	}
 }
 
@@ -221,7 +224,8 @@ func events(uid types.UID) []string {
 	if err != nil {
 		return []string{err.Error()}
 	}
-	slices.SortStableFunc(list.Items, func(a, b corev1.Event) int { return a.CreationTimestamp.Compare(b.CreationTimestamp.Time) })
+	slices.SortStableFunc(list.Items,
+		func(a, b corev1.Event) int { return a.CreationTimestamp.Compare(b.CreationTimestamp.Time) })
 	all := make([]string, len(list.Items))
 	for i, e := range list.Items {
 		all[i] = fmt.Sprintf("%s %s %s: %s", e.Type, e.Reason, e.InvolvedObject.FieldPath, e.Message)

@@ -102,7 +102,10 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: e2e-node
 subjects: [{kind: ServiceAccount, name: reader, namespace: default}]
 `)
 	reader, noRights := kubectl(t, "create", "token", "reader"), kubectl(t, "create", "token", "no-rights")
-	h := &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
+	h := &http.Client{
+		Timeout:   30 * time.Second,
+		Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}},
+	}
 	mark := markLog(t)
 	for _, c := range []struct {
 		token, path string
@@ -131,7 +134,12 @@ subjects: [{kind: ServiceAccount, name: reader, namespace: default}]
 			t.Fatal(err)
 		}
 		path, query, _ := strings.Cut(c.path, "?")
-		req.URL = &url.URL{Scheme: "https", Host: node().IP + ":10250", Opaque: "//" + node().IP + ":10250" + path, RawQuery: query}
+		req.URL = &url.URL{
+			Scheme:   "https",
+			Host:     node().IP + ":10250",
+			Opaque:   "//" + node().IP + ":10250" + path,
+			RawQuery: query,
+		}
 		if c.token != "" {
 			req.Header.Set("Authorization", "Bearer "+c.token)
 		}
@@ -216,13 +224,15 @@ func load(t *testing.T, pod string, execs, follows int, during time.Duration) (k
 	took := time.Since(began)
 	kib = memory(t)
 	all.Wait()
-	t.Logf("%d exec sessions took %s during %d followed logs with %d lines", execs, took.Round(time.Millisecond), follows, lines.Load())
+	t.Logf("%d exec sessions took %s during %d followed logs with %d lines", execs, took.Round(time.Millisecond), follows,
+		lines.Load())
 	return kib
 }
 
 // followFor follows a pod's log until ctx ends, and counts its lines.
 func followFor(ctx context.Context, pod string) (lines int64, err error) {
-	s, err := api.Core.Get().Namespace(space).Resource("pods").Name(pod).SubResource("log").Param("follow", "true").Stream(ctx)
+	s, err := api.Core.Get().Namespace(space).Resource("pods").Name(pod).SubResource("log").Param("follow",
+		"true").Stream(ctx)
 	if err != nil {
 		return 0, err
 	}

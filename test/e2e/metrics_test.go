@@ -31,7 +31,8 @@ func TestLongMetricNames(t *testing.T) {
 	var got []string
 	eventually(t, time.Minute, "the metrics have all containers", func() (string, bool) {
 		cadvisor := scrape(t, "metrics/cadvisor")
-		for _, want := range []string{`container="busy",`, `container="web",`, `container="sidecar",`, `pod="metrics-guaranteed"`} {
+		for _, want := range []string{`container="busy",`, `container="web",`, `container="sidecar",`,
+			`pod="metrics-guaranteed"`} {
 			if !strings.Contains(cadvisor, want) {
 				return want, false
 			}

@@ -192,7 +192,10 @@ func inside(t *testing.T, pod, container string, command ...string) string {
 
 func tryInside(t *testing.T, pod, container string, command ...string) (string, error) {
 	t.Helper()
-	found := containers(t, map[string]string{"io.kubernetes.pod.name": pod, "io.kubernetes.container.name": container}, true)
+	found := containers(t, map[string]string{
+		"io.kubernetes.pod.name":       pod,
+		"io.kubernetes.container.name": container,
+	}, true)
 	if len(found) != 1 {
 		return "", fmt.Errorf("find the running container %s of pod %s: got %d, want 1", container, pod, len(found))
 	}
@@ -201,7 +204,8 @@ func tryInside(t *testing.T, pod, container string, command ...string) (string, 
 		return "", err
 	}
 	defer closeConn()
-	r, err := client.ExecSync(t.Context(), &runtimeapi.ExecSyncRequest{ContainerId: found[0].Id, Cmd: command, Timeout: 20})
+	r, err := client.ExecSync(t.Context(),
+		&runtimeapi.ExecSyncRequest{ContainerId: found[0].Id, Cmd: command, Timeout: 20})
 	if err != nil {
 		return "", err
 	}

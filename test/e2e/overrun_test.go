@@ -90,7 +90,8 @@ func TestLongOverrun(t *testing.T) {
 		"over-pod":    `Pod ephemeral local storage usage exceeds the total limit of containers 2Mi. `,
 		"over-log":    `Container loud exceeded its local ephemeral storage limit "1Mi". `,
 	} {
-		p := waitPod(t, 3*time.Minute, pod, "is evicted", func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodFailed })
+		p := waitPod(t, 3*time.Minute, pod, "is evicted",
+			func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodFailed })
 		if p.Status.Reason != "Evicted" || p.Status.Message != message {
 			t.Errorf("%s: got reason %q, message %q; want %q, %q", pod, p.Status.Reason, p.Status.Message, "Evicted", message)
 		}

@@ -35,7 +35,8 @@ func runOnNode(t *testing.T, argv ...string) (log string) {
 		t.Fatal(err)
 	}
 	defer out.Close()
-	cmd := exec.Command("nsenter", append([]string{"--net=" + filepath.Join("/run/netns", node().Netns), "--"}, argv...)...)
+	cmd := exec.Command("nsenter",
+		append([]string{"--net=" + filepath.Join("/run/netns", node().Netns), "--"}, argv...)...)
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {

@@ -33,7 +33,8 @@ func TestPrivateImage(t *testing.T) {
 	image := strings.Replace(testbed.BusyboxImage, "registry.k8s.io", host, 1)
 	forgetNames(t)
 	clean(t)
-	login := base64.StdEncoding.EncodeToString([]byte(`{"auths":{"` + host + `":{"username":"me","password":"open-sesame"}}}`))
+	login := base64.StdEncoding.EncodeToString([]byte(`{"auths":{"` + host +
+		`":{"username":"me","password":"open-sesame"}}}`))
 	apply(t, "{apiVersion: v1, kind: Secret, metadata: {name: private-login}, type: kubernetes.io/dockerconfigjson, "+
 		"data: {.dockerconfigjson: "+login+"}}")
 	start := func(name, secrets string, policy corev1.PullPolicy) {

@@ -67,9 +67,11 @@ var mixin = []string{
 	`max by (instance) (kubelet_running_pods{job="kubelet"} > 1) * on (instance) group_left(node) max by (instance, node) (kubelet_node_name{job="kubelet"})`,
 	`sum(rate(rest_client_requests_total{job="kubelet", code=~"2.."}[1m])) > 0`,
 	`histogram_quantile(0.99, sum(rate(rest_client_request_duration_seconds_bucket{job="kubelet"}[1m])) by (instance, verb, le)) > 0`,
-	`process_resident_memory_bytes{job="kubelet"} > 0`, `rate(process_cpu_seconds_total{job="kubelet"}[1m])`, `go_goroutines{job="kubelet"} > 0`,
+	`process_resident_memory_bytes{job="kubelet"} > 0`, `rate(process_cpu_seconds_total{job="kubelet"}[1m])`,
+	`go_goroutines{job="kubelet"} > 0`,
 	`count by (git_version) (kubernetes_build_info{job="kubelet"})`,
-	`kubelet_certificate_manager_client_ttl_seconds > 0`, `kubelet_certificate_manager_client_expiration_renew_errors == 0`,
+	`kubelet_certificate_manager_client_ttl_seconds > 0`,
+	`kubelet_certificate_manager_client_expiration_renew_errors == 0`,
 	`kubelet_certificate_manager_server_ttl_seconds > 0`, `kubelet_server_expiration_renew_errors == 0`,
 
 	`sum by (namespace, pod, container) (rate(container_cpu_usage_seconds_total{job="cadvisor", image!="", container="busy"}[1m])) > 0`,
@@ -110,10 +112,12 @@ func TestLongPrometheus(t *testing.T) {
 	config := "global: {scrape_interval: 2s}\nscrape_configs:\n"
 	for job, path := range scrapes {
 		config += fmt.Sprintf("- {job_name: %s, scheme: https, metrics_path: %s, tls_config: {insecure_skip_verify: true},\n"+
-			"   authorization: {credentials_file: %s}, static_configs: [{targets: ['%s:10250']}]}\n", job, path, filepath.Join(dir, "token"), node().IP)
+			"   authorization: {credentials_file: %s}, static_configs: [{targets: ['%s:10250']}]}\n", job, path,
+			filepath.Join(dir, "token"), node().IP)
 	}
 	write(t, filepath.Join(dir, "prometheus.yml"), config)
-	runOnNode(t, program, "--config.file="+filepath.Join(dir, "prometheus.yml"), "--storage.tsdb.path="+filepath.Join(dir, "data"),
+	runOnNode(t, program, "--config.file="+filepath.Join(dir, "prometheus.yml"),
+		"--storage.tsdb.path="+filepath.Join(dir, "data"),
 		"--web.listen-address="+node().IP+":9090")
 
 	began := time.Now()

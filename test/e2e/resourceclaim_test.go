@@ -78,7 +78,11 @@ spec:
 // startDRADriver starts the driver on the node, waits until it is registered, and creates its ResourceSlice.
 func startDRADriver(t *testing.T) *fake.Driver {
 	t.Helper()
-	d, err := fake.Start(fake.Config{Root: node().RootDir, Name: draDriver, CDIDir: filepath.Join(filepath.Dir(node().RootDir), "cdi")})
+	d, err := fake.Start(fake.Config{
+		Root:   node().RootDir,
+		Name:   draDriver,
+		CDIDir: filepath.Join(filepath.Dir(node().RootDir), "cdi"),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,7 +143,8 @@ func TestLongResourceClaims(t *testing.T) {
 	clean(t)
 	apply(t, draObjects)
 	t.Cleanup(func() {
-		if _, err := tb.Kubectl(context.Background(), "delete", "--ignore-not-found", "resourceclaim/shared", "resourceclaimtemplate/own",
+		if _, err := tb.Kubectl(context.Background(), "delete", "--ignore-not-found", "resourceclaim/shared",
+			"resourceclaimtemplate/own",
 			"deviceclass/nodelet-test", "resourceslice/nodelet-test"); err != nil {
 			t.Error(err)
 		}

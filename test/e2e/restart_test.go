@@ -27,7 +27,8 @@ func TestRestartPolicy(t *testing.T) {
 		looping = append(looping, followCrashes(t, pod))
 	}
 	var yaml strings.Builder
-	for _, policy := range []corev1.RestartPolicy{corev1.RestartPolicyAlways, corev1.RestartPolicyOnFailure, corev1.RestartPolicyNever} {
+	for _, policy := range []corev1.RestartPolicy{corev1.RestartPolicyAlways, corev1.RestartPolicyOnFailure,
+		corev1.RestartPolicyNever} {
 		for _, code := range []int{0, 3} {
 			yaml.WriteString(endingPod(policy, code))
 		}
@@ -47,7 +48,8 @@ func TestRestartPolicy(t *testing.T) {
 		s := containerStatus(p, "app")
 		end := s.State.Terminated
 		if end == nil || end.ExitCode != c.code || end.Reason != c.reason || end.Message != "words\n" || s.RestartCount != 0 {
-			t.Errorf("pod %s: got %+v; want exit code %d, reason %s, message %q, no restart", c.pod, s, c.code, c.reason, "words\n")
+			t.Errorf("pod %s: got %+v; want exit code %d, reason %s, message %q, no restart", c.pod, s, c.code, c.reason,
+				"words\n")
 		}
 	}
 	for _, c := range looping {
@@ -141,8 +143,10 @@ func TestProbesAndHooksRestart(t *testing.T) {
 	// A Ready container has started, but it may not have created the file yet.
 	shell(t, "sick-liveness", "app", "while [ ! -e /tmp/alive ]; do sleep 0.1; done; rm /tmp/alive")
 	for _, c := range []struct{ pod, killing, reason, why string }{
-		{"sick-liveness", "Container app failed liveness probe, will be restarted", "Unhealthy", "Liveness probe failed: not alive"},
-		{"sick-startup", "Container app failed startup probe, will be restarted", "Unhealthy", "Startup probe failed: not started"},
+		{"sick-liveness", "Container app failed liveness probe, will be restarted", "Unhealthy",
+			"Liveness probe failed: not alive"},
+		{"sick-startup", "Container app failed startup probe, will be restarted", "Unhealthy",
+			"Startup probe failed: not started"},
 		{"sick-hook", "FailedPostStartHook", "FailedPostStartHook", "PostStartHook failed"},
 	} {
 		waitPod(t, 30*time.Second, c.pod, "is restarted", func(p *corev1.Pod) bool {
@@ -175,7 +179,8 @@ func TestJob(t *testing.T) {
 	killAgent(t)
 	mark.waitLine(t, 10*time.Second, "nodelet started")
 	apply(t, endingPod(corev1.RestartPolicyNever, 0)) // when the new agent has run this pod, it has seen the others
-	waitPod(t, 30*time.Second, "never-0", "has terminated", func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodSucceeded })
+	waitPod(t, 30*time.Second, "never-0", "has terminated",
+		func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodSucceeded })
 	if after := phases(); after != before {
 		t.Errorf("finished pods after a restart of the agent:\ngot %s\nwant %s", after, before)
 	}

@@ -29,11 +29,13 @@ func cutOff(c corev1.ContainerStatus, killed []time.Time) bool {
 	if end == nil {
 		end = c.State.Terminated
 	}
-	if c.RestartCount > 1 || end == nil || end.Reason != "StartError" || !strings.HasSuffix(end.Message, "context canceled") {
+	if c.RestartCount > 1 || end == nil || end.Reason != "StartError" ||
+		!strings.HasSuffix(end.Message, "context canceled") {
 		return false
 	}
 	for _, at := range killed {
-		if d := end.FinishedAt.Sub(at); d > -2*time.Second && d < 2*time.Second { // times in a status have a resolution of one second
+		// times in a status have a resolution of one second
+		if d := end.FinishedAt.Sub(at); d > -2*time.Second && d < 2*time.Second {
 			return true
 		}
 	}
@@ -61,7 +63,8 @@ func cleanAfterStorm(t *testing.T) {
 		if len(lost) == 0 {
 			return
 		}
-		t.Logf("containerd has lost %d resources of calls whose client was killed, restarting it:\n%s", len(lost), strings.Join(lost, "\n"))
+		t.Logf("containerd has lost %d resources of calls whose client was killed, restarting it:\n%s", len(lost),
+			strings.Join(lost, "\n"))
 		stopAgent(t, unix.SIGKILL)
 		restartRuntime(t)
 		mark := markLog(t)
@@ -123,7 +126,8 @@ func stuckPods(log string, left []string) (marks []string) {
 // startGivenUp reports whether the runtime's log has a canceled start of that container.
 func startGivenUp(log, id string) bool {
 	for line := range strings.Lines(log) {
-		if strings.Contains(line, "StartContainer for") && strings.Contains(line, id) && strings.Contains(line, "context canceled") {
+		if strings.Contains(line, "StartContainer for") && strings.Contains(line, id) &&
+			strings.Contains(line, "context canceled") {
 			return true
 		}
 	}

@@ -23,7 +23,8 @@ func TestLongSanity(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	cmd := exec.CommandContext(t.Context(), sanity, "--csi.endpoint="+d.socket, "--csi.mountdir="+filepath.Join(dir, "target"),
+	cmd := exec.CommandContext(t.Context(), sanity, "--csi.endpoint="+d.socket,
+		"--csi.mountdir="+filepath.Join(dir, "target"),
 		"--csi.stagingdir="+filepath.Join(dir, "staging"), "--ginkgo.no-color")
 	out, err := cmd.CombinedOutput()
 	t.Logf("csi-sanity: %s", out[max(0, len(out)-4000):])

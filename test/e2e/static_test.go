@@ -82,7 +82,8 @@ func TestStaticPod(t *testing.T) {
 	second := mirrorReady(t, "static", same)
 
 	manifest(t, node().ManifestDir, "static.yaml", staticPod("static", "two"))
-	third := waitPod(t, 20*time.Second, second.Name, "is another pod", func(p *corev1.Pod) bool { return p.UID != second.UID })
+	third := waitPod(t, 20*time.Second, second.Name, "is another pod",
+		func(p *corev1.Pod) bool { return p.UID != second.UID })
 	ended(t, second) // the container needs two seconds to terminate
 	third = mirrorReady(t, "static", func(p *corev1.Pod) bool { return p.UID == third.UID && p.Labels["round"] == "two" })
 	checkNewPod(t, third)
@@ -103,9 +104,11 @@ func TestStaticPodChangedWhileAway(t *testing.T) {
 	stopAgent(t, unix.SIGKILL)
 	manifest(t, node().ManifestDir, "changed.yaml", staticPod("changed", "two"))
 	startAgent(t)
-	second := waitPod(t, 20*time.Second, first.Name, "is another pod", func(p *corev1.Pod) bool { return p.UID != first.UID })
+	second := waitPod(t, 20*time.Second, first.Name, "is another pod",
+		func(p *corev1.Pod) bool { return p.UID != first.UID })
 	ended(t, first) // the container needs two seconds to terminate
-	second = mirrorReady(t, "changed", func(p *corev1.Pod) bool { return p.UID == second.UID && p.Labels["round"] == "two" })
+	second = mirrorReady(t, "changed",
+		func(p *corev1.Pod) bool { return p.UID == second.UID && p.Labels["round"] == "two" })
 	checkNewPod(t, second)
 	if err := os.Remove(filepath.Join(node().ManifestDir, "changed.yaml")); err != nil {
 		t.Fatal(err)
@@ -129,7 +132,8 @@ func ended(t *testing.T, mirror *corev1.Pod) {
 	t.Helper()
 	labels := map[string]string{"io.kubernetes.pod.uid": mirror.Annotations["kubernetes.io/config.mirror"]}
 	if left := containers(t, labels, true); len(left) != 0 {
-		t.Errorf("containers of the deleted mirror pod %s (%s): got %d running, want none", mirror.Name, mirror.UID, len(left))
+		t.Errorf("containers of the deleted mirror pod %s (%s): got %d running, want none", mirror.Name, mirror.UID,
+			len(left))
 	}
 }
 
@@ -149,7 +153,8 @@ func TestBadManifests(t *testing.T) {
 		{"bad-syntax.yaml", strings.Replace(staticPod("bad-syntax", "one"), "spec:", "spec: [", 1), []string{"yaml"}},
 		{"bad-field.yaml", strings.Replace(staticPod("bad-field", "one"), "spec:", "spec:\n  hostNetwrk: true", 1),
 			[]string{`unknown field \"spec.hostNetwrk\"`}},
-		{"bad-twin.yaml", staticPod("good", "two"), []string{"Pod default/good-" + node().Name, "00-good.yaml, which is used"}},
+		{"bad-twin.yaml", staticPod("good", "two"),
+			[]string{"Pod default/good-" + node().Name, "00-good.yaml, which is used"}},
 		{"bad-security.yaml", strings.Replace(staticPod("bad-security", "one"), "- name: app",
 			"- name: app\n    securityContext: {privileged: true, allowPrivilegeEscalation: false}", 1),
 			[]string{"spec.containers[0].securityContext", "allowPrivilegeEscalation"}},

@@ -57,8 +57,10 @@ spec:
 `)
 	waitReady(t, time.Minute, "top-busy")
 	runOnNode(t, program, "--kubeconfig="+tb.Kubeconfig, "--authentication-kubeconfig="+tb.Kubeconfig,
-		"--authorization-kubeconfig="+tb.Kubeconfig, "--bind-address="+node().IP, "--secure-port=4443", "--cert-dir="+t.TempDir(),
-		"--kubelet-preferred-address-types=InternalIP", "--kubelet-insecure-tls", "--metric-resolution=10s", "--kubelet-request-timeout=5s")
+		"--authorization-kubeconfig="+tb.Kubeconfig, "--bind-address="+node().IP, "--secure-port=4443",
+		"--cert-dir="+t.TempDir(),
+		"--kubelet-preferred-address-types=InternalIP", "--kubelet-insecure-tls", "--metric-resolution=10s",
+		"--kubelet-request-timeout=5s")
 	apply(t, fmt.Sprintf(metricsAPI, node().IP))
 
 	var nodeLine, pods string

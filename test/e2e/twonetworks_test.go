@@ -69,13 +69,19 @@ spec:
 // file on the node.
 func TestLongTwoNetworks(t *testing.T) {
 	dir := t.TempDir()
-	onTestbed(t, testbed.Options{Name: "nets", Network: "agent", AgentArgs: []string{"-v=4", "--cni-networks-dir=" + dir, "--cni-check-period=2s"}})
+	onTestbed(t, testbed.Options{
+		Name:      "nets",
+		Network:   "agent",
+		AgentArgs: []string{"-v=4", "--cni-networks-dir=" + dir, "--cni-check-period=2s"},
+	})
 	addresses := filepath.Join(node().RootDir, "cni/addresses")
-	if err := os.WriteFile(filepath.Join(dir, "second.conflist"), fmt.Appendf(nil, fileNetwork, addresses), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "second.conflist"), fmt.Appendf(nil, fileNetwork, addresses),
+		0o644); err != nil {
 		t.Fatal(err)
 	}
 	apply(t, definitionsYAML)
-	kubectl(t, "wait", "--for=condition=Established", "crd/network-attachment-definitions.k8s.cni.cncf.io", "--timeout=30s")
+	kubectl(t, "wait", "--for=condition=Established", "crd/network-attachment-definitions.k8s.cni.cncf.io",
+		"--timeout=30s")
 	apply(t, fmt.Sprintf(wideYAML, addresses))
 	apply(t, manyNetsYAML)
 	pod := waitReady(t, time.Minute, "many")
@@ -96,7 +102,8 @@ func TestLongTwoNetworks(t *testing.T) {
 		{"nodelet", "eth0", pod.Status.PodIP}, {"default/wide", "net1", "192.0.2."}, {"default/second", "sec0", "203.0.113."},
 	} {
 		got := status[i]
-		if got.Name != want.name || got.Interface != want.ifName || got.Default != (i == 0) || len(got.IPs) != 1 || !strings.HasPrefix(got.IPs[0], want.ip) {
+		if got.Name != want.name || got.Interface != want.ifName || got.Default != (i == 0) || len(got.IPs) != 1 ||
+			!strings.HasPrefix(got.IPs[0], want.ip) {
 			t.Errorf("network %d: got %+v, want %+v", i, got, want)
 			continue
 		}
@@ -131,21 +138,27 @@ func replaceDefaultNetwork(t *testing.T) {
 	apply(t, insteadYAML)
 	pod := waitReady(t, time.Minute, "instead")
 	shown := shell(t, "instead", "app", "ip addr")
-	if !strings.HasPrefix(pod.Status.PodIP, "203.0.113.") || !strings.Contains(shown, pod.Status.PodIP+"/24 scope global eth0") &&
-		!strings.Contains(shown, pod.Status.PodIP+"/24 brd 203.0.113.255 scope global eth0") || !strings.Contains(shown, "0a:58:cb:00:71:0a") {
-		t.Errorf("addresses of the pod: got IP %s and\n%s\nwant 203.0.113.0/24 and 0a:58:cb:00:71:0a on eth0", pod.Status.PodIP, shown)
+	if !strings.HasPrefix(pod.Status.PodIP, "203.0.113.") ||
+		!strings.Contains(shown, pod.Status.PodIP+"/24 scope global eth0") &&
+			!strings.Contains(shown, pod.Status.PodIP+"/24 brd 203.0.113.255 scope global eth0") ||
+		!strings.Contains(shown, "0a:58:cb:00:71:0a") {
+		t.Errorf("addresses of the pod: got IP %s and\n%s\nwant 203.0.113.0/24 and 0a:58:cb:00:71:0a on eth0",
+			pod.Status.PodIP, shown)
 	}
 	waitPod(t, 20*time.Second, "instead", "has the status annotation", func(p *corev1.Pod) bool {
 		return strings.Contains(p.Annotations["k8s.v1.cni.cncf.io/network-status"], `"name": "kube-system/second"`)
 	})
 	kubectl(t, "delete", "pod", "instead", "--wait=true")
-	apply(t, strings.NewReplacer("instead", "beyond", `"mac": "0a:58:cb:00:71:0a"`, `"ips": ["203.0.113.77"]`).Replace(insteadYAML))
-	waitEvent(t, 30*time.Second, "beyond", "FailedCreatePodSandBox", "annotation v1.multus-cni.io/default-network: network kube-system/second",
+	apply(t, strings.NewReplacer("instead", "beyond", `"mac": "0a:58:cb:00:71:0a"`,
+		`"ips": ["203.0.113.77"]`).Replace(insteadYAML))
+	waitEvent(t, 30*time.Second, "beyond", "FailedCreatePodSandBox",
+		"annotation v1.multus-cni.io/default-network: network kube-system/second",
 		`none of its plugins has the capability "ips"`)
 	kubectl(t, "delete", "pod", "beyond", "--wait=true")
 	metrics := scrape(t, "metrics")
 	for _, plugin := range []string{"bridge", "macvlan"} {
-		if want := fmt.Sprintf("nodelet_cni_plugin_duration_seconds_count{plugin=%q,verb=\"ADD\"} ", plugin); !strings.Contains(metrics, want) {
+		if want := fmt.Sprintf("nodelet_cni_plugin_duration_seconds_count{plugin=%q,verb=\"ADD\"} ",
+			plugin); !strings.Contains(metrics, want) {
 			t.Errorf("metrics: got no %s, want one", want)
 		}
 	}
@@ -171,7 +184,8 @@ func checkNotices(t *testing.T, pod *corev1.Pod) {
 	}
 	inNetwork := func(args ...string) {
 		t.Helper()
-		if _, err := node().Exec(context.Background(), append([]string{"nsenter", "--net=" + rec.NetNS}, args...)...); err != nil {
+		if _, err := node().Exec(context.Background(),
+			append([]string{"nsenter", "--net=" + rec.NetNS}, args...)...); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -22,8 +22,16 @@ import (
 func TestLongTwoNodes(t *testing.T) {
 	for network, proxy := range map[string]string{"agent": "nftables", "runtime": "iptables"} {
 		t.Run(network, func(t *testing.T) {
-			onTestbed(t, testbed.Options{Name: network[:3], Nodes: 2, Network: network, KubeProxy: true, ProxyMode: proxy, DNS: true,
-				DualStack: true, AgentArgs: []string{"-v=4"}})
+			onTestbed(t, testbed.Options{
+				Name:      network[:3],
+				Nodes:     2,
+				Network:   network,
+				KubeProxy: true,
+				ProxyMode: proxy,
+				DNS:       true,
+				DualStack: true,
+				AgentArgs: []string{"-v=4"},
+			})
 			twoNodes(t)
 		})
 	}
@@ -100,7 +108,8 @@ func behind(service string) []string {
 // pairOnOneNode checks requests between two pods on one node.
 func pairOnOneNode(t *testing.T, a *corev1.Pod) {
 	t.Helper()
-	apply(t, `{apiVersion: v1, kind: Pod, metadata: {name: near}, spec: {nodeName: `+tb.Nodes[0].Name+`, terminationGracePeriodSeconds: 0,
+	apply(t, `{apiVersion: v1, kind: Pod, metadata: {name: near}, spec: {nodeName: `+tb.Nodes[0].Name+
+		`, terminationGracePeriodSeconds: 0,
 		containers: [{name: app, image: "`+testbed.AgnhostImage+`", command: [/agnhost, netexec, --http-port=8080]}]}}`)
 	near := waitReady(t, time.Minute, "near")
 	for i, ip := range near.Status.PodIPs {
@@ -138,8 +147,10 @@ func fromOutside(t *testing.T) {
 // hostNetwork checks that a pod in the node's network has the node's address and reaches pods.
 func hostNetwork(t *testing.T, b *corev1.Pod) {
 	t.Helper()
-	apply(t, `{apiVersion: v1, kind: Pod, metadata: {name: host}, spec: {nodeName: `+tb.Nodes[0].Name+`, hostNetwork: true, terminationGracePeriodSeconds: 0,
-		dnsPolicy: ClusterFirstWithHostNet, containers: [{name: app, image: "`+testbed.BusyboxImage+`", command: [sleep, "600"]}]}}`)
+	apply(t, `{apiVersion: v1, kind: Pod, metadata: {name: host}, spec: {nodeName: `+tb.Nodes[0].Name+
+		`, hostNetwork: true, terminationGracePeriodSeconds: 0,
+		dnsPolicy: ClusterFirstWithHostNet, containers: [{name: app, image: "`+testbed.BusyboxImage+
+		`", command: [sleep, "600"]}]}}`)
 	host := waitReady(t, time.Minute, "host")
 	if host.Status.PodIP != tb.Nodes[0].IP {
 		t.Errorf("IP of a pod in the node's network: got %s, want %s", host.Status.PodIP, tb.Nodes[0].IP)
@@ -202,7 +213,8 @@ func addressOf(s string) string {
 
 func clusterIPs(t *testing.T, service string) []string {
 	t.Helper()
-	ips := strings.Fields(strings.Trim(kubectl(t, "get", "service", service, "-o", "jsonpath={.spec.clusterIPs[*]}"), "[]"))
+	ips := strings.Fields(strings.Trim(kubectl(t, "get", "service", service, "-o", "jsonpath={.spec.clusterIPs[*]}"),
+		"[]"))
 	if len(ips) != 2 {
 		t.Errorf("addresses of service %s: got %q, want one of each family", service, ips)
 	}
@@ -211,5 +223,6 @@ func clusterIPs(t *testing.T, service string) []string {
 
 func nodeIPs(t *testing.T, node string) []string {
 	t.Helper()
-	return strings.Fields(kubectl(t, "get", "node", node, "-o", `jsonpath={.status.addresses[?(@.type=="InternalIP")].address}`))
+	return strings.Fields(kubectl(t, "get", "node", node, "-o",
+		`jsonpath={.status.addresses[?(@.type=="InternalIP")].address}`))
 }

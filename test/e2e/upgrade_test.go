@@ -197,7 +197,11 @@ func (p *probed) pick(t *testing.T, better func(a, b time.Time) bool) (best time
 // createPod creates a small pod. Most are probed over HTTP each second, some over TCP or with exec every two seconds.
 func (p *probed) createPod(t *testing.T, i int) {
 	t.Helper()
-	app := corev1.Container{Name: "app", Image: testbed.PauseImage, ReadinessProbe: &corev1.Probe{PeriodSeconds: 2, TimeoutSeconds: 20}}
+	app := corev1.Container{
+		Name:           "app",
+		Image:          testbed.PauseImage,
+		ReadinessProbe: &corev1.Probe{PeriodSeconds: 2, TimeoutSeconds: 20},
+	}
 	switch probe := app.ReadinessProbe; {
 	case i%11 == 0:
 		app.Image, app.Command = testbed.BusyboxImage, []string{"sleep", "100000"}
@@ -218,9 +222,14 @@ func (p *probed) createPod(t *testing.T, i int) {
 			Namespace: space,
 			Labels:    map[string]string{"upgrade": "yes"},
 		},
-		Spec: corev1.PodSpec{NodeName: node().Name, TerminationGracePeriodSeconds: &grace, Containers: []corev1.Container{app}},
+		Spec: corev1.PodSpec{
+			NodeName:                      node().Name,
+			TerminationGracePeriodSeconds: &grace,
+			Containers:                    []corev1.Container{app},
+		},
 	}
-	if err := api.Core.Post().Namespace(space).Resource("pods").VersionedParams(&metav1.CreateOptions{}, client.Parameters).
+	if err := api.Core.Post().Namespace(space).Resource("pods").VersionedParams(&metav1.CreateOptions{},
+		client.Parameters).
 		Body(pod).Do(t.Context()).Error(); err != nil {
 		t.Fatal(err)
 	}

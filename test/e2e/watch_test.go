@@ -80,7 +80,12 @@ func (r *recorder) pod(e watch.Event) bool {
 }
 
 // rank orders the phases. A pod never goes to a lower phase, nor from one terminal phase to the other.
-var rank = map[corev1.PodPhase]int{corev1.PodPending: 0, corev1.PodRunning: 1, corev1.PodSucceeded: 2, corev1.PodFailed: 2}
+var rank = map[corev1.PodPhase]int{
+	corev1.PodPending:   0,
+	corev1.PodRunning:   1,
+	corev1.PodSucceeded: 2,
+	corev1.PodFailed:    2,
+}
 
 func (r *recorder) stepsBack(old, p *corev1.Pod) {
 	was, is := &old.Status, &p.Status
@@ -106,9 +111,12 @@ func (r *recorder) containerStepsBack(p *corev1.Pod, was, is corev1.ContainerSta
 	case is.RestartCount < was.RestartCount:
 		r.violation("pod %s: the restart count of %s went from %d to %d", p.Name, is.Name, was.RestartCount, is.RestartCount)
 	case is.RestartCount == was.RestartCount && was.ContainerID != "" && is.ContainerID != was.ContainerID:
-		r.violation("pod %s: container %s is %q and was %q, with the same restart count", p.Name, is.Name, is.ContainerID, was.ContainerID)
-	case is.RestartCount == was.RestartCount && was.State.Running != nil && is.State.Waiting != nil && !hasEnded(is, was.ContainerID):
-		r.violation("pod %s: container %s went from running to waiting (%s), with the same restart count", p.Name, is.Name, is.State.Waiting.Reason)
+		r.violation("pod %s: container %s is %q and was %q, with the same restart count", p.Name, is.Name, is.ContainerID,
+			was.ContainerID)
+	case is.RestartCount == was.RestartCount && was.State.Running != nil && is.State.Waiting != nil &&
+		!hasEnded(is, was.ContainerID):
+		r.violation("pod %s: container %s went from running to waiting (%s), with the same restart count", p.Name, is.Name,
+			is.State.Waiting.Reason)
 	case is.RestartCount == was.RestartCount && was.State.Terminated != nil && is.State.Running != nil:
 		r.violation("pod %s: container %s went from terminated to running, with the same restart count", p.Name, is.Name)
 	}

@@ -48,7 +48,14 @@ type witness struct {
 func beginWitness(t *testing.T) *witness {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	w := &witness{began: time.Now(), ctx: ctx, cancel: cancel, pods: map[string]*corev1.Pod{}, uids: map[string]string{}, ready: map[string]bool{}}
+	w := &witness{
+		began:  time.Now(),
+		ctx:    ctx,
+		cancel: cancel,
+		pods:   map[string]*corev1.Pod{},
+		uids:   map[string]string{},
+		ready:  map[string]bool{},
+	}
 	for _, p := range listPods(t, "") {
 		w.pods[string(p.UID)] = &p
 		w.uids[string(p.UID)] = p.Name
@@ -92,7 +99,8 @@ func (w *witness) end() {
 func (w *witness) note(format string, args ...any) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.saw = append(w.saw, fmt.Sprintf("after %s: ", time.Since(w.began).Round(10*time.Millisecond))+fmt.Sprintf(format, args...))
+	w.saw = append(w.saw, fmt.Sprintf("after %s: ", time.Since(w.began).Round(10*time.Millisecond))+fmt.Sprintf(format,
+		args...))
 }
 
 // instances lists the sandboxes and containers of the pods in the runtime, with their states.
@@ -252,7 +260,8 @@ func summary(p *corev1.Pod) string {
 // watchEndpoints watches the EndpointSlices. An address that is ready must stay ready.
 func (w *witness) watchEndpoints(ctx context.Context, t *testing.T) {
 	t.Helper()
-	body, err := api.Core.Get().AbsPath("/apis/discovery.k8s.io/v1/namespaces/"+space+"/endpointslices").Param("watch", "true").
+	body, err := api.Core.Get().AbsPath("/apis/discovery.k8s.io/v1/namespaces/"+space+"/endpointslices").Param("watch",
+		"true").
 		Param("resourceVersion", "0"). // see named
 		SetHeader("Accept", "application/json").Stream(ctx)
 	if err != nil {

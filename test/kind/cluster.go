@@ -27,7 +27,8 @@ func (l *lab) create(ctx context.Context, name, image string) (*cluster, error) 
 		if err != nil {
 			return err
 		}
-		_, err = l.do(ctx, "kind", "create", "cluster", "--name", name, "--image", image, "--config", config, "--retain", "--verbosity", "1")
+		_, err = l.do(ctx, "kind", "create", "cluster", "--name", name, "--image", image, "--config", config, "--retain",
+			"--verbosity", "1")
 		return err
 	})
 	if err != nil {
@@ -147,7 +148,8 @@ func (c *cluster) talk(ctx context.Context, app, logged string) error {
 		return err
 	}
 	return until(ctx, 30*time.Second, func() error {
-		_, err := c.kubectl(ctx, "exec", pod, "--", "/agnhost", "connect", "--timeout=2s", "kubernetes.default.svc.cluster.local:443")
+		_, err := c.kubectl(ctx, "exec", pod, "--", "/agnhost", "connect", "--timeout=2s",
+			"kubernetes.default.svc.cluster.local:443")
 		return err
 	})
 }
@@ -157,7 +159,8 @@ func (c *cluster) show(ctx context.Context) error {
 	var all strings.Builder
 	for _, args := range [][]string{
 		{"docker", "logs", "--tail", "15", c.node()},
-		{"docker", "exec", c.node(), "sh", "-c", "systemctl --failed --no-legend; journalctl -u kubelet --no-pager | tail -60; crictl ps -a"},
+		{"docker", "exec", c.node(), "sh", "-c",
+			"systemctl --failed --no-legend; journalctl -u kubelet --no-pager | tail -60; crictl ps -a"},
 	} {
 		out, err := c.l.do(ctx, args...)
 		if err != nil {

@@ -70,11 +70,13 @@ func openLab(ctx context.Context) (*lab, error) {
 		return nil, err
 	}
 	// Docker finds its runtime in the directory of this run.
-	path := strings.Join([]string{l.dir, filepath.Dir(docker), filepath.Join(filepath.Dir(docker), "../sbin"), filepath.Dir(containerd), kind, kubectl, os.Getenv("PATH")}, ":")
+	path := strings.Join([]string{l.dir, filepath.Dir(docker), filepath.Join(filepath.Dir(docker), "../sbin"),
+		filepath.Dir(containerd), kind, kubectl, os.Getenv("PATH")}, ":")
 	if err := os.Setenv("PATH", path); err != nil {
 		return nil, err
 	}
-	l.env = append(os.Environ(), "DOCKER_HOST=unix://"+l.socket(), "KUBECONFIG="+filepath.Join(l.dir, "kubeconfig"), "DOCKER_CONFIG="+l.dir)
+	l.env = append(os.Environ(), "DOCKER_HOST=unix://"+l.socket(), "KUBECONFIG="+filepath.Join(l.dir, "kubeconfig"),
+		"DOCKER_CONFIG="+l.dir)
 	return l, nil
 }
 
@@ -128,7 +130,8 @@ func (l *lab) startDocker(ctx context.Context, archive string) error {
 			return err
 		}
 		defer log.Close()
-		c := l.inside(context.WithoutCancel(ctx), "dockerd", "--host=unix://"+l.socket(), "--data-root="+filepath.Join(l.dir, "data"),
+		c := l.inside(context.WithoutCancel(ctx), "dockerd", "--host=unix://"+l.socket(),
+			"--data-root="+filepath.Join(l.dir, "data"),
 			"--exec-root="+filepath.Join(l.dir, "exec"), "--pidfile="+l.pidFile(), "--cgroup-parent=/"+cgroupParent,
 			"--add-runtime=lab="+filepath.Join(l.dir, runtimeName), "--default-runtime=lab")
 		c.Stdout, c.Stderr, c.SysProcAttr = log, log, &syscall.SysProcAttr{Setsid: true}
@@ -155,7 +158,8 @@ func (l *lab) layRuntime(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(os.Symlink(self, filepath.Join(l.dir, runtimeName)), os.Symlink(filepath.Join(runc, "runc"), filepath.Join(l.dir, "runc")))
+	return errors.Join(os.Symlink(self, filepath.Join(l.dir, runtimeName)),
+		os.Symlink(filepath.Join(runc, "runc"), filepath.Join(l.dir, "runc")))
 }
 
 // until repeats do until it returns no error.

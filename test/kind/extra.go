@@ -26,7 +26,8 @@ func (l *lab) extraNode(ctx context.Context, deb string) error {
 		what string
 		do   func(context.Context) error
 	}{
-		{"a machine that kind knows nothing of gets nodelet's package", func(ctx context.Context) error { return l.startMachine(ctx, deb) }},
+		{"a machine that kind knows nothing of gets nodelet's package",
+			func(ctx context.Context) error { return l.startMachine(ctx, deb) }},
 		{"it joins by a bootstrap token, with a label and a taint", c.join},
 		{"a DaemonSet and a Deployment run on it; logs, exec, services", c.work},
 		{"drained, it runs only what belongs to every node", c.drain},
@@ -46,11 +47,13 @@ func (l *lab) extraNode(ctx context.Context, deb string) error {
 // startMachine boots Debian with containerd on the network of kind's nodes. It is a container instead of a real
 // machine. kind does not manage it, and the kubelet in its image is not started.
 func (l *lab) startMachine(ctx context.Context, deb string) error {
-	if _, err := l.do(ctx, "docker", "run", "-d", "-t", "--name", extra, "--hostname", extra, "--network", "kind", "--privileged",
+	if _, err := l.do(ctx, "docker", "run", "-d", "-t", "--name", extra, "--hostname", extra, "--network", "kind",
+		"--privileged",
 		"--cgroupns=private", "--tmpfs", "/tmp", "--tmpfs", "/run", "--volume", "/var", nodeImage); err != nil {
 		return err
 	}
-	if err := until(ctx, time.Minute, func() error { _, err := l.onMachine(ctx, "crictl version"); return err }); err != nil {
+	if err := until(ctx, time.Minute,
+		func() error { _, err := l.onMachine(ctx, "crictl version"); return err }); err != nil {
 		return err
 	}
 	script, err := l.lay("join.sh")
@@ -63,7 +66,8 @@ func (l *lab) startMachine(ctx context.Context, deb string) error {
 		}
 	}
 	// A container may not lower its OOM score.
-	_, err = l.onMachine(ctx, `rm /usr/bin/kubelet && dpkg -i /root/nodelet.deb && mkdir -p /etc/systemd/system/nodelet.service.d &&
+	_, err = l.onMachine(ctx,
+		`rm /usr/bin/kubelet && dpkg -i /root/nodelet.deb && mkdir -p /etc/systemd/system/nodelet.service.d &&
 		printf '[Service]\nOOMScoreAdjust=0\n' > /etc/systemd/system/nodelet.service.d/container.conf && systemctl daemon-reload`)
 	return err
 }
@@ -94,7 +98,8 @@ func (c *cluster) join(ctx context.Context) error {
 		" example.org/place=edge example.org/edge=only:NoSchedule"); err != nil {
 		return err
 	}
-	if err := until(ctx, time.Minute, func() error { _, err := c.kubectl(ctx, "get", "node", extra); return err }); err != nil {
+	if err := until(ctx, time.Minute,
+		func() error { _, err := c.kubectl(ctx, "get", "node", extra); return err }); err != nil {
 		return err
 	}
 	if err := c.wait(ctx, "condition=Ready", "node", extra); err != nil {
@@ -123,7 +128,8 @@ func (c *cluster) work(ctx context.Context) error {
 }
 
 func (c *cluster) drain(ctx context.Context) error {
-	if _, err := c.kubectl(ctx, "drain", extra, "--ignore-daemonsets", "--delete-emptydir-data", "--timeout="+patience.String()); err != nil {
+	if _, err := c.kubectl(ctx, "drain", extra, "--ignore-daemonsets", "--delete-emptydir-data",
+		"--timeout="+patience.String()); err != nil {
 		return err
 	}
 	return c.sandboxes(ctx, "everywhere", "flannel", "kube-proxy")
@@ -140,7 +146,8 @@ func (c *cluster) leave(ctx context.Context) error {
 	if _, err := c.l.onMachine(ctx, "systemctl disable --now nodelet"); err != nil {
 		return err
 	}
-	left, err := c.l.onMachine(ctx, "ls -A /var/lib/kubelet/pods /var/log/pods; findmnt -rno TARGET | grep ^/var/lib/kubelet || true")
+	left, err := c.l.onMachine(ctx,
+		"ls -A /var/lib/kubelet/pods /var/log/pods; findmnt -rno TARGET | grep ^/var/lib/kubelet || true")
 	if err == nil && strings.TrimSpace(left) != "/var/lib/kubelet/pods:\n\n/var/log/pods:" {
 		err = fmt.Errorf("the machine still has: %s", left)
 	}
@@ -153,7 +160,8 @@ func (c *cluster) leave(ctx context.Context) error {
 // sandboxes waits until the runtime of the additional node has the sandboxes of these apps only.
 func (c *cluster) sandboxes(ctx context.Context, apps ...string) error {
 	return until(ctx, patience, func() error {
-		out, err := c.l.onMachine(ctx, `crictl pods -o json | jq -r '[.items[].metadata.name | sub("-[a-z0-9]*$"; "")] | sort | join(" ")'`)
+		out, err := c.l.onMachine(ctx,
+			`crictl pods -o json | jq -r '[.items[].metadata.name | sub("-[a-z0-9]*$"; "")] | sort | join(" ")'`)
 		if err == nil && strings.TrimSpace(out) != strings.Join(apps, " ") {
 			err = fmt.Errorf("pods on the machine: got %q, want %v", strings.TrimSpace(out), apps)
 		}

@@ -121,14 +121,16 @@ func (l *lab) fill(ctx context.Context, root string) error {
 		return err
 	}
 	base := filepath.Join(from, "images/base/files")
-	if _, err := run(ctx, "sh", "-ec", `cd "$1" && tar -c --owner=0 --group=0 --mode=u+w . | tar -x -C "$2"`, "sh", base, root); err != nil {
+	if _, err := run(ctx, "sh", "-ec", `cd "$1" && tar -c --owner=0 --group=0 --mode=u+w . | tar -x -C "$2"`, "sh", base,
+		root); err != nil {
 		return err
 	}
 	for _, p := range []struct {
 		module, into string
 		programs     []string // empty: all
 	}{
-		{"containerd", "usr/local/bin", nil}, {"runc", "usr/local/sbin", nil}, {"cri-tools", "usr/local/bin", []string{"crictl"}},
+		{"containerd", "usr/local/bin", nil}, {"runc", "usr/local/sbin", nil},
+		{"cri-tools", "usr/local/bin", []string{"crictl"}},
 		{"cni", "opt/cni/bin", nil}, {"kubernetes", "usr/bin", []string{"kubelet", "kubeadm", "kubectl"}},
 	} {
 		dir, err := l.cache.Programs(ctx, p.module, p.programs...)
@@ -181,9 +183,11 @@ disabled_plugins = ["io.containerd.grpc.v1.cri", "io.containerd.cri.v1.images", 
 	if err := os.WriteFile(config, []byte(text), 0o644); err != nil {
 		return err
 	}
-	c := exec.CommandContext(ctx, filepath.Join(bin, "containerd"), "--config", config, "--root", filepath.Join(root, "var/lib/containerd"),
+	c := exec.CommandContext(ctx, filepath.Join(bin, "containerd"), "--config", config, "--root",
+		filepath.Join(root, "var/lib/containerd"),
 		"--state", filepath.Join(state, "state"), "--address", socket, "--log-level", "error")
-	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // an interrupt at the terminal must not reach it: it is terminated below
+	// an interrupt at the terminal must not reach it: it is terminated below
+	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	c.Cancel = func() error { return c.Process.Signal(syscall.SIGTERM) }
 	var log strings.Builder
 	c.Stdout, c.Stderr = &log, &log
@@ -191,7 +195,8 @@ disabled_plugins = ["io.containerd.grpc.v1.cri", "io.containerd.cri.v1.images", 
 		return err
 	}
 	ctr := func(args ...string) error {
-		_, err := run(ctx, filepath.Join(bin, "ctr"), append([]string{"--address", socket, "--namespace", "k8s.io"}, args...)...)
+		_, err := run(ctx, filepath.Join(bin, "ctr"),
+			append([]string{"--address", socket, "--namespace", "k8s.io"}, args...)...)
 		return err
 	}
 	err = until(ctx, 30*time.Second, func() error { return ctr("version") })

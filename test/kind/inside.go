@@ -9,7 +9,8 @@ import (
 
 // nodeletInside tests a cluster whose node image has nodelet in place of the kubelet.
 func (l *lab) nodeletInside(ctx context.Context, nodelet string) error {
-	if err := step("build the node image with nodelet at /usr/bin/kubelet", func() error { return l.buildImage(ctx, nodelet) }); err != nil {
+	if err := step("build the node image with nodelet at /usr/bin/kubelet",
+		func() error { return l.buildImage(ctx, nodelet) }); err != nil {
 		return err
 	}
 	c, err := l.create(ctx, "inside", nodeletImage)

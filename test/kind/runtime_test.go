@@ -17,7 +17,8 @@ func TestShedCapability(t *testing.T) {
 	}{
 		{"create", "config.json", `{"process":` + with(`"CAP_SYS_RESOURCE",`) + `}`, `{"process":` + with("") + `}`,
 			[]string{"--root", "/run", "create", "--bundle", "DIR", "id"}},
-		{"exec", "process.json", with(`"CAP_SYS_RESOURCE",`), with(""), []string{"exec", "--process", "DIR/process.json", "id"}},
+		{"exec", "process.json", with(`"CAP_SYS_RESOURCE",`), with(""),
+			[]string{"exec", "--process", "DIR/process.json", "id"}},
 		{"state", "config.json", "{}", "{}", []string{"state", "id"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -1,4 +1,5 @@
-// Package ownmounts runs the tests of a package in a mount namespace of their own. It owns nothing that outlives the tests.
+// Package ownmounts runs the tests of a package in a mount namespace of their own. It owns nothing that outlives the
+// tests.
 package ownmounts
 
 import (
@@ -15,8 +16,8 @@ import (
 // inside is set for the tests in the namespace.
 const inside = "NODELET_TEST_OWN_MOUNTS"
 
-// Main runs the tests of a package and ends the process, as its TestMain. As root they get a mount namespace of their own: no mount of
-// theirs is left when they end, however they end.
+// Main runs the tests of a package and ends the process, as its TestMain. As root they get a mount namespace of their
+// own: no mount of theirs is left when they end, however they end.
 func Main(m *testing.M) {
 	if os.Geteuid() != 0 || os.Getenv(inside) != "" {
 		os.Exit(m.Run())

@@ -17,7 +17,8 @@ func (c *Cache) AddonImages(ctx context.Context) ([]string, error) {
 	}
 	return c.archives(ctx, []recipe{
 		{clusterRevision + "-coredns", c.programImage("coredns", "cluster-dns", coreDNSImage)},
-		{clusterRevision + "-kube-proxy-" + version, c.onDebian(c.programImage("kubernetes", "kube-proxy", "kube-proxy:"+version))},
+		{clusterRevision + "-kube-proxy-" + version,
+			c.onDebian(c.programImage("kubernetes", "kube-proxy", "kube-proxy:"+version))},
 		{clusterRevision + "-flannel", c.onDebian(c.flannelImage)},
 	})
 }

@@ -27,7 +27,8 @@ func (c *Cache) ClusterImages(ctx context.Context) ([]string, error) {
 	}
 	recipes := []recipe{
 		{clusterRevision + "-pause", c.suitePause},
-		{clusterRevision + "-etcd-" + etcd, c.programImage("etcd", "etcd", "etcd:"+strings.TrimPrefix(etcd, "v")+etcdRevision)},
+		{clusterRevision + "-etcd-" + etcd,
+			c.programImage("etcd", "etcd", "etcd:"+strings.TrimPrefix(etcd, "v")+etcdRevision)},
 	}
 	for _, name := range []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler"} {
 		archive := clusterRevision + "-" + name + "-" + version

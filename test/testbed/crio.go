@@ -118,7 +118,8 @@ func (n *Node) pullFrom(ctx context.Context, archive string) (err error) {
 	defer conn.Close()
 	images := runtimeapi.NewImageServiceClient(conn)
 	for _, ref := range references {
-		if _, err := images.PullImage(ctx, &runtimeapi.PullImageRequest{Image: &runtimeapi.ImageSpec{Image: ref}}); err != nil {
+		if _, err := images.PullImage(ctx,
+			&runtimeapi.PullImageRequest{Image: &runtimeapi.ImageSpec{Image: ref}}); err != nil {
 			return fmt.Errorf("pull %s from %s: %w", ref, archive, err)
 		}
 	}

@@ -45,7 +45,8 @@ const corefile = `.:53 {
 // startDNS starts the name server and waits until it answers.
 func (tb *Testbed) startDNS(ctx context.Context) error {
 	config, objects := filepath.Join(tb.dir(), "Corefile"), filepath.Join(tb.dir(), "dns.yaml")
-	if err := os.WriteFile(config, fmt.Appendf(nil, corefile, tb.apiIP(), clusterDomain, tb.Kubeconfig), 0o644); err != nil {
+	if err := os.WriteFile(config, fmt.Appendf(nil, corefile, tb.apiIP(), clusterDomain, tb.Kubeconfig),
+		0o644); err != nil {
 		return err
 	}
 	if err := os.WriteFile(objects, fmt.Appendf(nil, dnsObjects, serviceDNS, tb.apiIP()), 0o644); err != nil {

@@ -140,7 +140,8 @@ func (n names) killRest(s state) error {
 func (n names) reportOthers(s state, progress io.Writer) {
 	others, _ := n.inside(s) // remains reports the error
 	for _, p := range others {
-		fmt.Fprintf(progress, "process %d (%s) is in a network namespace of testbed %s but not part of it, leaving it running\n",
+		fmt.Fprintf(progress,
+			"process %d (%s) is in a network namespace of testbed %s but not part of it, leaving it running\n",
 			p.PID, p.exe, n.name)
 	}
 }

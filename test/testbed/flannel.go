@@ -24,7 +24,8 @@ func (n *Node) StartFlannel(ctx context.Context) (subnet, mtu string, err error)
 		return "", "", err
 	}
 	err = n.tb.launch(n.role(roleFlannel), launch{netns: n.Netns, dir: n.dir, env: append(n.tb.Env(), "NODE_NAME="+n.Name),
-		argv: []string{filepath.Join(dir, "flannel"), "-kube-subnet-mgr", "-kubeconfig-file=" + n.tb.Kubeconfig, "-iface=eth0",
+		argv: []string{filepath.Join(dir, "flannel"), "-kube-subnet-mgr", "-kubeconfig-file=" + n.tb.Kubeconfig,
+			"-iface=eth0",
 			"-net-config-path=" + config, "-subnet-file=" + found}})
 	if err != nil {
 		return "", "", err

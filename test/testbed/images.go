@@ -171,7 +171,8 @@ func (c *Cache) busyboxRoot(ctx context.Context) ([]imageFile, error) {
 		return nil, err
 	}
 	files := []imageFile{{name: "/tmp", mode: 0o1777, isDir: true}, {name: "/root", mode: 0o700, isDir: true}}
-	for _, d := range []string{"/bin", "/dev", "/etc", "/home", "/proc", "/sbin", "/sys", "/usr", "/usr/bin", "/usr/sbin", "/var"} {
+	for _, d := range []string{"/bin", "/dev", "/etc", "/home", "/proc", "/sbin", "/sys", "/usr", "/usr/bin", "/usr/sbin",
+		"/var"} {
 		files = append(files, imageFile{name: d, mode: 0o755, isDir: true})
 	}
 	files = append(files,

@@ -59,7 +59,8 @@ func (n *Node) runtimeLeftovers(ctx context.Context) ([]string, error) {
 	}
 	var left []string
 	for _, s := range sandboxes.Items {
-		left = append(left, fmt.Sprintf("sandbox %s of pod %s/%s, %s", s.Id, s.Metadata.GetNamespace(), s.Metadata.GetName(), s.State))
+		left = append(left, fmt.Sprintf("sandbox %s of pod %s/%s, %s", s.Id, s.Metadata.GetNamespace(), s.Metadata.GetName(),
+			s.State))
 	}
 	for _, c := range containers.Containers {
 		left = append(left, fmt.Sprintf("container %s (%s), %s", c.Id, c.Metadata.GetName(), c.State))
@@ -79,7 +80,8 @@ func (n *Node) mountLeftovers(context.Context) ([]string, error) {
 	mounts, err := mountinfo.GetMountsFromReader(table, func(m *mountinfo.Info) (skip, stop bool) {
 		root := filepath.Base(m.Mountpoint) == "merged" && below(m.Mountpoint, filepath.Join(n.dir, "crio")) &&
 			!strings.HasPrefix(m.Options, "ro,") // CRI-O keeps the mount of an image volume
-		return !root && !strings.HasPrefix(m.Mountpoint, n.RootDir+"/") && !below(m.Mountpoint, filepath.Join(n.dir, "run")), false
+		return !root && !strings.HasPrefix(m.Mountpoint, n.RootDir+"/") && !below(m.Mountpoint, filepath.Join(n.dir, "run")),
+			false
 	})
 	var left []string
 	for _, m := range mounts {

@@ -30,7 +30,8 @@ func (n *Node) setupMounts(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := os.Symlink(filepath.Join(n.dir, "containerd.toml"), filepath.Join(etc, "containerd/config.toml")); err != nil {
+	if err := os.Symlink(filepath.Join(n.dir, "containerd.toml"),
+		filepath.Join(etc, "containerd/config.toml")); err != nil {
 		return err
 	}
 	if err := os.WriteFile(file, nil, 0o600); err != nil {

@@ -133,7 +133,8 @@ func (n names) setupNodeNetwork(ctx context.Context, x, i int, o Options) error 
 	if err != nil {
 		return err
 	}
-	if o.KubeProxy { // without a default route, packets to a service need a route before kube-proxy translates their address
+	// without a default route, packets to a service need a route before kube-proxy translates their address
+	if o.KubeProxy {
 		if err := ip(ctx, "-n "+ns+" route add "+serviceCIDR+" via "+address(x, 2).String()); err != nil {
 			return err
 		}
@@ -218,7 +219,8 @@ func run(ctx context.Context, name string, args ...string) (string, error) {
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {
-		return string(out), fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, strings.TrimSpace(stderr.String()))
+		return string(out), fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err,
+			strings.TrimSpace(stderr.String()))
 	}
 	return string(out), nil
 }

@@ -74,7 +74,13 @@ func TestKubeletRunsDeployment(t *testing.T) {
 // TestOutages checks that pods on two nodes reach each other, and that tests can stop and start agents, runtimes, the
 // API server and the network. Then Down must remove everything, also with mount namespaces of the nodes.
 func TestOutages(t *testing.T) {
-	tb := testbed.ForTest(t, testbed.Options{Name: "t-outages", Agent: testbed.Kubelet, Nodes: 2, KubeProxy: true, OwnMounts: true})
+	tb := testbed.ForTest(t, testbed.Options{
+		Name:      "t-outages",
+		Agent:     testbed.Kubelet,
+		Nodes:     2,
+		KubeProxy: true,
+		OwnMounts: true,
+	})
 	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 	defer cancel()
 	first, second := tb.Nodes[0], tb.Nodes[1]
@@ -88,7 +94,8 @@ func TestOutages(t *testing.T) {
 	if left := strings.Join(leftovers(ctx, t, tb), "\n"); !strings.Contains(left, ": mount "+first.RootDir) {
 		t.Errorf("leftovers of a running pod: got no mount, want one:\n%s", left)
 	}
-	if machine, err := os.ReadFile("/proc/self/mountinfo"); err != nil || strings.Contains(string(machine), first.RootDir) {
+	if machine, err := os.ReadFile("/proc/self/mountinfo"); err != nil ||
+		strings.Contains(string(machine), first.RootDir) {
 		t.Errorf("mount table of the machine: got mounts of the node, want none (%v):\n%s", err, machine)
 	}
 	kubectl(ctx, t, tb, "expose", "pod", "server", "--port=80", "--target-port=8080")

@@ -31,7 +31,12 @@ type cluster struct {
 
 func newCluster(ctx context.Context, machines []box, skip *regexp.Regexp) *cluster {
 	began := time.Now()
-	return &cluster{ctx: ctx, skip: skip, one: &scenario{m: machines[0], began: began}, two: &scenario{m: machines[1], began: began}}
+	return &cluster{
+		ctx:  ctx,
+		skip: skip,
+		one:  &scenario{m: machines[0], began: began},
+		two:  &scenario{m: machines[1], began: began},
+	}
 }
 
 // prove runs the steps; of a failure it prints what helps to understand it.
@@ -40,9 +45,12 @@ func (c *cluster) prove() error {
 		name string
 		do   func() error
 	}{
-		{"boot two machines", c.boot}, {"install nodelet as the kubelet", c.install}, {"kubeadm init", c.init}, {"what init left", c.afterInit},
-		{"the control plane's pods", c.controlPlaneRuns}, {"kubeadm join", c.join}, {"a pod on the node that joined", c.podOnTwo},
-		{"kubeadm upgrade", c.upgrade}, {"reboot of the control plane", c.reboot}, {"kubeadm reset and join again", c.joinAgain},
+		{"boot two machines", c.boot}, {"install nodelet as the kubelet", c.install}, {"kubeadm init", c.init},
+		{"what init left", c.afterInit},
+		{"the control plane's pods", c.controlPlaneRuns}, {"kubeadm join", c.join},
+		{"a pod on the node that joined", c.podOnTwo},
+		{"kubeadm upgrade", c.upgrade}, {"reboot of the control plane", c.reboot},
+		{"kubeadm reset and join again", c.joinAgain},
 		{"kubeadm reset of the control plane", c.resetOne}, {"remove the package", c.remove},
 	} {
 		if c.skip != nil && c.skip.MatchString(step.name) {
@@ -62,7 +70,8 @@ func (c *cluster) prove() error {
 
 func (c *cluster) show() {
 	for name, s := range map[string]*scenario{"one": c.one, "two": c.two} {
-		for _, q := range []string{"journalctl --no-pager -n 60 -u kubelet", "systemctl status --no-pager kubelet", "crictl ps -a; crictl pods",
+		for _, q := range []string{"journalctl --no-pager -n 60 -u kubelet", "systemctl status --no-pager kubelet",
+			"crictl ps -a; crictl pods",
 			kubectlOne + "get nodes,pods,csr -A -o wide; " + kubectlOne + "get events -A | tail -20"} {
 			out, err := s.m.sh(time.Minute, q)
 			fmt.Printf("--- %s: %s (%v)\n%s\n", name, q, err, out)
@@ -95,7 +104,8 @@ func (c *cluster) install() error {
 	for _, s := range []*scenario{c.one, c.two} {
 		err := s.need("cp /payload/kubeadm /payload/kubectl /usr/bin/",
 			"install -D -m 644 /payload/10-kubeadm.conf /usr/lib/systemd/system/kubelet.service.d/10-kubeadm.conf",
-			"dpkg -i /payload/nodelet.deb /payload/nodelet-kubelet.deb", "systemctl is-enabled -q kubelet", "! systemctl is-active -q kubelet",
+			"dpkg -i /payload/nodelet.deb /payload/nodelet-kubelet.deb", "systemctl is-enabled -q kubelet",
+			"! systemctl is-active -q kubelet",
 			"dpkg -s nodelet-kubelet | grep -q '^Provides: kubelet'")
 		if err != nil {
 			return err
@@ -140,8 +150,10 @@ func (c *cluster) afterInit() error {
 		"--node-labels=example.org/asked=by-kubeadm"); err != nil {
 		return err
 	}
-	if err := c.one.need("grep -q 'node-labels' /var/lib/kubelet/kubeadm-flags.env", "grep -q kubelet-client-current.pem /etc/kubernetes/kubelet.conf",
-		"test -L /var/lib/kubelet/pki/kubelet-client-current.pem", "grep -q 'cgroupDriver: systemd' /var/lib/kubelet/config.yaml"); err != nil {
+	if err := c.one.need("grep -q 'node-labels' /var/lib/kubelet/kubeadm-flags.env",
+		"grep -q kubelet-client-current.pem /etc/kubernetes/kubelet.conf",
+		"test -L /var/lib/kubelet/pki/kubelet-client-current.pem",
+		"grep -q 'cgroupDriver: systemd' /var/lib/kubelet/config.yaml"); err != nil {
 		return err
 	}
 	return c.ready("one")
@@ -178,7 +190,8 @@ func (c *cluster) ready(node string) error {
 // controlPlaneRuns: each static pod has its mirror, is Ready, and lives in its slice.
 func (c *cluster) controlPlaneRuns() error {
 	for _, name := range controlPlane {
-		if err := c.one.need(kubectlOne + "-n kube-system wait --for=condition=Ready pod/" + name + "-one --timeout=180s"); err != nil {
+		if err := c.one.need(kubectlOne + "-n kube-system wait --for=condition=Ready pod/" + name +
+			"-one --timeout=180s"); err != nil {
 			return err
 		}
 		// After a reboot the API server still tells of the time before until the agent has had its say.
@@ -206,8 +219,10 @@ func (c *cluster) join() error {
 		return err
 	}
 	return cmp.Or(c.ready("two"),
-		c.two.need("test -L /var/lib/kubelet/pki/kubelet-client-current.pem", "! test -e /etc/kubernetes/bootstrap-kubelet.conf"),
-		c.one.need(kubectlOne+"get csr -o jsonpath='{range .items[*]}{.spec.username} {.status.conditions[*].type}{\"\\n\"}{end}' | grep '^system:bootstrap:.* Approved'"))
+		c.two.need("test -L /var/lib/kubelet/pki/kubelet-client-current.pem",
+			"! test -e /etc/kubernetes/bootstrap-kubelet.conf"),
+		c.one.need(kubectlOne+
+			"get csr -o jsonpath='{range .items[*]}{.spec.username} {.status.conditions[*].type}{\"\\n\"}{end}' | grep '^system:bootstrap:.* Approved'"))
 }
 
 const webPod = `apiVersion: v1
@@ -238,10 +253,12 @@ func (c *cluster) podOnTwo() error {
 }
 
 func (c *cluster) hash(pod string) (string, error) {
-	return c.one.sh(kubectlOne+"-n kube-system get pod %s-one -o jsonpath='{.metadata.annotations.kubernetes\\.io/config\\.hash}'", pod)
+	return c.one.sh(kubectlOne+
+		"-n kube-system get pod %s-one -o jsonpath='{.metadata.annotations.kubernetes\\.io/config\\.hash}'", pod)
 }
 
-// upgrade changes each manifest and the agent's configuration as a newer version would. kubeadm itself waits for each new mirror pod.
+// upgrade changes each manifest and the agent's configuration as a newer version would. kubeadm itself waits for each
+// new mirror pod.
 func (c *cluster) upgrade() error {
 	before := map[string]string{}
 	for _, name := range controlPlane {
@@ -266,14 +283,16 @@ func (c *cluster) upgrade() error {
 		if err != nil || after == before[name] || after == "" {
 			return fmt.Errorf("%s: the hash was %s and is %s, %w", name, before[name], after, err)
 		}
-		if err := c.one.need(kubectlOne + "-n kube-system get pod " + name + "-one -o yaml | grep -q 'example.org/upgraded: \"yes\"'"); err != nil {
+		if err := c.one.need(kubectlOne + "-n kube-system get pod " + name +
+			"-one -o yaml | grep -q 'example.org/upgraded: \"yes\"'"); err != nil {
 			return err
 		}
 	}
 	if err := cmp.Or(c.one.need("systemctl restart kubelet"), c.ready("one"), c.controlPlaneRuns()); err != nil {
 		return err
 	}
-	return c.one.need("for i in $(seq 60); do [ \"$(" + kubectlOne + "get node one -o jsonpath='{.status.capacity.pods}')\" = 55 ] && exit 0; sleep 1; done; exit 1")
+	return c.one.need("for i in $(seq 60); do [ \"$(" + kubectlOne +
+		"get node one -o jsonpath='{.status.capacity.pods}')\" = 55 ] && exit 0; sleep 1; done; exit 1")
 }
 
 // reboot: the control plane comes back by itself.
@@ -287,7 +306,8 @@ func (c *cluster) reboot() error {
 	if err := link(c.ctx, c.one.m.(*nsMachine), addrOne, c.two.m.(*nsMachine), addrTwo); err != nil {
 		return err
 	}
-	return cmp.Or(c.one.need(c.one.await("kubelet"), "for i in $(seq 300); do "+kubectlOne+"get --raw=/readyz && exit 0; sleep 1; done; exit 1"),
+	return cmp.Or(c.one.need(c.one.await("kubelet"),
+		"for i in $(seq 300); do "+kubectlOne+"get --raw=/readyz && exit 0; sleep 1; done; exit 1"),
 		c.ready("one"), c.controlPlaneRuns(), c.ready("two"))
 }
 
@@ -296,8 +316,11 @@ func (c *cluster) reset(s *scenario) error {
 	if err := s.need("kubeadm reset --force 2>&1", "! systemctl is-active -q kubelet"); err != nil {
 		return err
 	}
-	for what, q := range map[string]string{"sandboxes": "crictl pods -q", "mounts": "grep /var/lib/kubelet /proc/mounts || true",
-		"files": "find /var/lib/kubelet /etc/kubernetes/manifests -mindepth 1 2>/dev/null || true"} {
+	for what, q := range map[string]string{
+		"sandboxes": "crictl pods -q",
+		"mounts":    "grep /var/lib/kubelet /proc/mounts || true",
+		"files":     "find /var/lib/kubelet /etc/kubernetes/manifests -mindepth 1 2>/dev/null || true",
+	} {
 		if out, err := s.sh("%s", q); err != nil || out != "" {
 			return fmt.Errorf("%s after kubeadm reset: %q, %w", what, out, err)
 		}
@@ -306,11 +329,13 @@ func (c *cluster) reset(s *scenario) error {
 }
 
 func (c *cluster) joinAgain() error {
-	return cmp.Or(c.one.need(kubectlOne+"delete pod web", kubectlOne+"delete node two"), c.reset(c.two), c.join(), c.podOnTwo())
+	return cmp.Or(c.one.need(kubectlOne+"delete pod web", kubectlOne+"delete node two"), c.reset(c.two), c.join(),
+		c.podOnTwo())
 }
 
 func (c *cluster) resetOne() error { return cmp.Or(c.reset(c.two), c.reset(c.one)) }
 
 func (c *cluster) remove() error {
-	return c.one.need("dpkg -r nodelet-kubelet nodelet", "! test -e /usr/bin/kubelet", "! test -e /lib/systemd/system/kubelet.service")
+	return c.one.need("dpkg -r nodelet-kubelet nodelet", "! test -e /usr/bin/kubelet",
+		"! test -e /lib/systemd/system/kubelet.service")
 }

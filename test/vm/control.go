@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// control is the connection to guest/vmctl, which runs commands in a machine with a kernel of its own. A command goes out
-// as one line of base64, its exit code and output come back as another.
+// control is the connection to guest/vmctl, which runs commands in a machine with a kernel of its own. A command goes
+// out as one line of base64, its exit code and output come back as another.
 type control struct {
 	conn    net.Conn
 	lines   *bufio.Reader

@@ -45,16 +45,19 @@ func (m *machine) connect(c net.Conn) {
 
 func (m *machine) console() string { return filepath.Join(m.dir, "console.log") }
 
-// start switches the machine on and waits until it obeys. The emulator dies with this process. It does not wait for the disk of
-// this machine (cache=unsafe): what the guest has written is in a file, and what it has not is lost with the power all the same.
+// start switches the machine on and waits until it obeys. The emulator dies with this process. It does not wait for
+// the disk of this machine (cache=unsafe): what the guest has written is in a file, and what it has not is lost with
+// the power all the same.
 func (m *machine) start(limit time.Duration) error {
 	socket := filepath.Join(m.dir, "control.sock")
 	_ = os.Remove(socket)
 	m.cmd = exec.Command("qemu-system-x86_64", "-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2", "-m", "2048",
 		"-display", "none", "-nic", "none", "-kernel", m.parts.kernel, "-initrd", m.parts.initrd,
 		"-append", "console=ttyS0 quiet mitigations=off systemd.show_status=false",
-		"-drive", "file="+m.disk()+",if=virtio,format=raw,cache=unsafe", "-drive", "file="+m.payload+",if=virtio,format=raw,readonly=on",
-		"-serial", "file:"+m.console(), "-chardev", "socket,id=control,path="+socket+",server=on,wait=off", "-serial", "chardev:control")
+		"-drive", "file="+m.disk()+",if=virtio,format=raw,cache=unsafe", "-drive",
+		"file="+m.payload+",if=virtio,format=raw,readonly=on",
+		"-serial", "file:"+m.console(), "-chardev", "socket,id=control,path="+socket+",server=on,wait=off", "-serial",
+		"chardev:control")
 	m.cmd.Stderr = os.Stderr
 	m.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := m.cmd.Start(); err != nil {

@@ -15,9 +15,9 @@ import (
 	"github.com/nodelet/nodelet/test/testbed"
 )
 
-// nsMachine is a machine made of namespaces: the disk of the virtual machine with a systemd of its own as PID 1, on this machine's kernel
-// and cgroup hierarchies. It runs as fast as this machine does, but it shares its kernel: a reboot and a loss of power are those of
-// the processes alone.
+// nsMachine is a machine made of namespaces: the disk of the virtual machine with a systemd of its own as PID 1, on
+// this machine's kernel and cgroup hierarchies. It runs as fast as this machine does, but it shares its kernel: a
+// reboot and a loss of power are those of the processes alone.
 type nsMachine struct {
 	parts   *parts
 	name    string
@@ -58,7 +58,8 @@ func (h *nsMachine) start(limit time.Duration) error {
 	enter := "for c in " + strings.Join(cgroups, " ") + "; do echo $$ > $c/cgroup.procs; done; " +
 		"exec unshare --kill-child --fork --pid --cgroup --mount --net --uts --ipc --propagation private bash -c \"$0\""
 	h.cmd = exec.Command("bash", "-c", enter, nsScript)
-	h.cmd.Env = append(os.Environ(), "DIR="+h.dir, "NAME="+h.name, "DISK="+h.parts.disk, "PAYLOAD="+h.payload, "KERNEL="+h.parts.dir+"/kernel")
+	h.cmd.Env = append(os.Environ(), "DIR="+h.dir, "NAME="+h.name, "DISK="+h.parts.disk, "PAYLOAD="+h.payload,
+		"KERNEL="+h.parts.dir+"/kernel")
 	console, err := os.OpenFile(h.console(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		return err
@@ -77,7 +78,9 @@ func (h *nsMachine) start(limit time.Duration) error {
 	if err := h.awaitSystemd(limit); err != nil || h.address == "" {
 		return err
 	}
-	_, err = h.sh(time.Minute, "ip link add d0 type bridge && ip addr add "+h.address+"/24 dev d0 && ip link set d0 up && ip route add default via 192.0.2.1 dev d0")
+	_, err = h.sh(time.Minute,
+		"ip link add d0 type bridge && ip addr add "+h.address+
+			"/24 dev d0 && ip link set d0 up && ip route add default via 192.0.2.1 dev d0")
 	return err
 }
 
@@ -150,11 +153,13 @@ func (h *nsMachine) cut() {
 
 // link joins two machines by a cable, with an address for each.
 func link(ctx context.Context, a *nsMachine, addrA string, b *nsMachine, addrB string) error {
-	if err := run(ctx, "", "ip", "link", "add", "wire0", "netns", strconv.Itoa(a.init), "type", "veth", "peer", "name", "wire0", "netns", strconv.Itoa(b.init)); err != nil {
+	if err := run(ctx, "", "ip", "link", "add", "wire0", "netns", strconv.Itoa(a.init), "type", "veth", "peer", "name",
+		"wire0", "netns", strconv.Itoa(b.init)); err != nil {
 		return err
 	}
 	for m, addr := range map[*nsMachine]string{a: addrA, b: addrB} {
-		if _, err := m.sh(time.Minute, "ip addr add "+addr+"/24 dev wire0 && ip link set wire0 up && ip route replace default via 192.0.2.1 dev wire0"); err != nil {
+		if _, err := m.sh(time.Minute,
+			"ip addr add "+addr+"/24 dev wire0 && ip link set wire0 up && ip route replace default via 192.0.2.1 dev wire0"); err != nil {
 			return err
 		}
 	}

@@ -38,7 +38,8 @@ func (s *storageScenario) prove() error {
 
 func (s *storageScenario) show() {
 	s.scenario.show()
-	for _, c := range []string{"iscsiadm -m session -P 3; iscsiadm -m node", "grep -E 'kubelet|nfs' /proc/mounts", "tgtadm --lld iscsi --mode target --op show", "dmesg | tail -30",
+	for _, c := range []string{"iscsiadm -m session -P 3; iscsiadm -m node", "grep -E 'kubelet|nfs' /proc/mounts",
+		"tgtadm --lld iscsi --mode target --op show", "dmesg | tail -30",
 		"find /var/lib/kubelet/plugins /run/nodelet /var/lib/kubelet/pods -maxdepth 5 | head -60"} {
 		out, err := s.m.sh(time.Minute, c+" || true")
 		fmt.Printf("--- %s (%v)\n%s\n", c, err, out)
@@ -47,8 +48,10 @@ func (s *storageScenario) show() {
 
 // serve makes two targets, one with two LUNs, and an export. They are made by hand: after a power cut again.
 func (s *storageScenario) serve() error {
-	commands := []string{"modprobe -a iscsi_tcp sd_mod nfs nfsd", "systemctl start tgt nfs-server", "mkdir -p /srv/share && chmod 777 /srv/share",
-		"for n in 1 2 3 4; do [ -e /srv/lun$n ] || truncate -s 64M /srv/lun$n; done", "until tgtadm --lld iscsi --mode sys --op show >/dev/null; do sleep 0.5; done",
+	commands := []string{"modprobe -a iscsi_tcp sd_mod nfs nfsd", "systemctl start tgt nfs-server",
+		"mkdir -p /srv/share && chmod 777 /srv/share",
+		"for n in 1 2 3 4; do [ -e /srv/lun$n ] || truncate -s 64M /srv/lun$n; done",
+		"until tgtadm --lld iscsi --mode sys --op show >/dev/null; do sleep 0.5; done",
 		"tgtadm --lld iscsi --mode account --op new --user " + chapUser + " --password " + chapPassword,
 		"exportfs -o rw,no_root_squash,insecure,fsid=1 127.0.0.1:/srv/share"}
 	luns := map[string][]string{oneTarget: {"1", "2"}, otherTarget: {"3", "4"}}
@@ -56,7 +59,8 @@ func (s *storageScenario) serve() error {
 		tid := fmt.Sprint(i + 1)
 		commands = append(commands, "tgtadm --lld iscsi --mode target --op new --tid "+tid+" -T "+target)
 		for _, lun := range luns[target] {
-			commands = append(commands, fmt.Sprintf("tgtadm --lld iscsi --mode logicalunit --op new --tid %s --lun %s -b /srv/lun%[2]s", tid, lun))
+			commands = append(commands,
+				fmt.Sprintf("tgtadm --lld iscsi --mode logicalunit --op new --tid %s --lun %s -b /srv/lun%[2]s", tid, lun))
 		}
 		commands = append(commands, "tgtadm --lld iscsi --mode target --op bind --tid "+tid+" -I ALL",
 			"tgtadm --lld iscsi --mode account --op bind --tid "+tid+" --user "+chapUser)
@@ -66,14 +70,16 @@ func (s *storageScenario) serve() error {
 
 // driver runs the tests of the driver that need a target.
 func (s *storageScenario) driver() error {
-	out, err := s.sh("cd /payload && NODELET_TEST_TARGET=%s NODELET_TEST_CHAP=%s:%s ./iscsi.test -test.v -test.run Target", otherTarget, chapUser, chapPassword)
+	out, err := s.sh("cd /payload && NODELET_TEST_TARGET=%s NODELET_TEST_CHAP=%s:%s ./iscsi.test -test.v -test.run Target",
+		otherTarget, chapUser, chapPassword)
 	s.say("%s", out)
 	return cmp.Or(err, s.clean())
 }
 
 func (s *storageScenario) install() error {
 	return s.need("dpkg -i /payload/nodelet.deb", "cp /payload/config.yaml /etc/nodelet/config.yaml",
-		"echo 'NODELET_ARGS=--config=/etc/nodelet/config.yaml --node-ip=192.0.2.10 -v=4' > /etc/default/nodelet", "mkdir -p /etc/kubernetes/manifests",
+		"echo 'NODELET_ARGS=--config=/etc/nodelet/config.yaml --node-ip=192.0.2.10 -v=4' > /etc/default/nodelet",
+		"mkdir -p /etc/kubernetes/manifests",
 		"printf 'apiVersion: v1\\nkind: Secret\\nmetadata: {name: chap, namespace: default}\\nstringData: {node.session.auth.username: "+chapUser+
 			", node.session.auth.password: "+chapPassword+"}\\n' > /etc/kubernetes/manifests/secret.yaml",
 		"systemctl enable --now nodelet")
@@ -97,7 +103,8 @@ func container(name string) string {
 // wrote waits until a pod has written to both of its volumes as often as it was started.
 func (s *storageScenario) wrote(name string, times int) error {
 	return s.need(fmt.Sprintf("for i in $(seq 300); do crictl exec %s test -e /tmp/written 2>/dev/null && break; sleep 1; done; crictl exec %[1]s cat /disk/log; "+
-		"[ $(crictl exec %[1]s cat /disk/log | grep -c started) = %d ] && [ $(grep -c started /srv/share/%s) = %[2]d ]", container(name), times, name))
+		"[ $(crictl exec %[1]s cat /disk/log | grep -c started) = %d ] && [ $(grep -c started /srv/share/%s) = %[2]d ]",
+		container(name), times, name))
 }
 
 // gone waits until nothing of a pod is on the disk.
@@ -113,8 +120,11 @@ func (s *storageScenario) sessions(targets ...string) error {
 }
 
 func (s *storageScenario) write() error {
-	return cmp.Or(s.add("a", oneTarget, "1"), s.add("b", oneTarget, "2"), s.add("c", otherTarget, "3"), s.wrote("a", 1), s.wrote("b", 1), s.wrote("c", 1),
-		s.sessions(oneTarget, otherTarget), s.need("[ $(stat -c %g /proc/$(crictl inspect -o go-template --template '{{.info.pid}}' "+container("a")+")/root/disk/log) = 4321 ]",
+	return cmp.Or(s.add("a", oneTarget, "1"), s.add("b", oneTarget, "2"), s.add("c", otherTarget, "3"), s.wrote("a", 1),
+		s.wrote("b", 1), s.wrote("c", 1),
+		s.sessions(oneTarget, otherTarget),
+		s.need("[ $(stat -c %g /proc/$(crictl inspect -o go-template --template '{{.info.pid}}' "+container("a")+
+			")/root/disk/log) = 4321 ]",
 			"! journalctl -b --no-pager | grep -q "+chapPassword, "! grep -rq "+chapPassword+" /var/lib/kubelet"))
 }
 
@@ -130,12 +140,14 @@ func (s *storageScenario) killIdle() error {
 
 // one: the target of a pod that has gone stays while another pod has a LUN of it.
 func (s *storageScenario) one() error {
-	return cmp.Or(s.drop("a"), s.gone(2), s.sessions(oneTarget, otherTarget), s.wrote("b", 1), s.drop("c"), s.gone(1), s.sessions(oneTarget), s.wrote("b", 1),
+	return cmp.Or(s.drop("a"), s.gone(2), s.sessions(oneTarget, otherTarget), s.wrote("b", 1), s.drop("c"), s.gone(1),
+		s.sessions(oneTarget), s.wrote("b", 1),
 		s.need("! ls /dev/disk/by-path | grep "+oneTarget+"-lun-1$", "ls /dev/disk/by-path | grep "+oneTarget+"-lun-2$"))
 }
 
 func (s *storageScenario) back() error {
-	return cmp.Or(s.add("a", oneTarget, "1"), s.add("c", otherTarget, "3"), s.wrote("a", 2), s.wrote("c", 2), s.sessions(oneTarget, otherTarget))
+	return cmp.Or(s.add("a", oneTarget, "1"), s.add("c", otherTarget, "3"), s.wrote("a", 2), s.wrote("c", 2),
+		s.sessions(oneTarget, otherTarget))
 }
 
 // killStart kills the agent as soon as it has begun with a LUN.
@@ -147,7 +159,8 @@ func (s *storageScenario) killStart() error {
 
 // killStop kills it as soon as it has begun to take one down, and drops another pod while it is dead.
 func (s *storageScenario) killStop() error {
-	return cmp.Or(s.drop("c"), s.need("for i in $(seq 6000); do grep -q 'pods/.*iscsi/disk' /proc/mounts || break; [ $(grep -c 'pods/.*iscsi/disk' /proc/mounts) = 2 ] && break; sleep 0.01; done"),
+	return cmp.Or(s.drop("c"),
+		s.need("for i in $(seq 6000); do grep -q 'pods/.*iscsi/disk' /proc/mounts || break; [ $(grep -c 'pods/.*iscsi/disk' /proc/mounts) = 2 ] && break; sleep 0.01; done"),
 		s.kill(), s.gone(2), s.sessions(oneTarget))
 }
 
@@ -157,17 +170,21 @@ func (s *storageScenario) powerCut() error {
 		return err
 	}
 	s.m.cut()
-	return cmp.Or(s.m.start(bootLimit), s.need(mountPayload), s.serve(), s.wrote("a", 3), s.wrote("b", 2), s.sessions(oneTarget))
+	return cmp.Or(s.m.start(bootLimit), s.need(mountPayload), s.serve(), s.wrote("a", 3), s.wrote("b", 2),
+		s.sessions(oneTarget))
 }
 
 // clean: no session, record, device or mount is left.
 func (s *storageScenario) clean() error {
-	return cmp.Or(s.sessions(), s.need("! iscsiadm -m node 2>/dev/null", "! ls -d /dev/disk/by-path/*iscsi* 2>/dev/null", "! grep iscsi /proc/mounts",
-		"! grep -r "+chapPassword+" /etc/iscsi", "! ls /run/nodelet/iscsi/* 2>/dev/null"))
+	return cmp.Or(s.sessions(),
+		s.need("! iscsiadm -m node 2>/dev/null", "! ls -d /dev/disk/by-path/*iscsi* 2>/dev/null", "! grep iscsi /proc/mounts",
+			"! grep -r "+chapPassword+" /etc/iscsi", "! ls /run/nodelet/iscsi/* 2>/dev/null"))
 }
 
 func (s *storageScenario) nothing() error {
-	return cmp.Or(s.drop("a"), s.drop("b"), s.gone(0), s.clean(), s.need("! grep -E '127.0.0.1:/srv|/var/lib/kubelet/(pods|plugins)/' /proc/mounts",
-		"! ls -d /var/lib/kubelet/plugins/kubernetes.io/iscsi/*/* 2>/dev/null", "! ls /var/lib/kubelet/nodelet/csi/*.json 2>/dev/null",
-		"! journalctl -b --no-pager | grep -q "+chapPassword))
+	return cmp.Or(s.drop("a"), s.drop("b"), s.gone(0), s.clean(),
+		s.need("! grep -E '127.0.0.1:/srv|/var/lib/kubelet/(pods|plugins)/' /proc/mounts",
+			"! ls -d /var/lib/kubelet/plugins/kubernetes.io/iscsi/*/* 2>/dev/null",
+			"! ls /var/lib/kubelet/nodelet/csi/*.json 2>/dev/null",
+			"! journalctl -b --no-pager | grep -q "+chapPassword))
 }

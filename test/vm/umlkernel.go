@@ -78,7 +78,8 @@ func getKernelSource(ctx context.Context, dir, source string) error {
 	return os.Rename(filepath.Join(work, "tree"), source)
 }
 
-// buildKernel fails where the configuration did not take a line of the fragment: the option's name or needs have changed.
+// buildKernel fails where the configuration did not take a line of the fragment: the option's name or needs have
+// changed.
 func buildKernel(ctx context.Context, source, kernel string) error {
 	fragment := filepath.Join(source, "nodelet.config")
 	if err := os.WriteFile(fragment, []byte(kernelConfig), 0o644); err != nil {

@@ -18,7 +18,8 @@ func TestNewestVersion(t *testing.T) {
 }
 
 func TestMissingOptions(t *testing.T) {
-	got := missingOptions("# a comment\nCONFIG_A=y\nCONFIG_B=y\n# CONFIG_C is not set\n", "CONFIG_A=y\n# CONFIG_B is not set\n")
+	got := missingOptions("# a comment\nCONFIG_A=y\nCONFIG_B=y\n# CONFIG_C is not set\n",
+		"CONFIG_A=y\n# CONFIG_B is not set\n")
 	if want := []string{"CONFIG_B=y"}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}

@@ -14,9 +14,10 @@ import (
 	"time"
 )
 
-// umlMachine is a machine of User-Mode Linux: a kernel of its own that runs as a process of this machine. It has cgroup
-// v2 with all controllers and systemd as PID 1, and computes as fast as this machine does. It lives in a network, PID and
-// mount namespace that end with it; its memory is a deleted file in /dev/shm, its disk a copy-on-write layer in dir.
+// umlMachine is a machine of User-Mode Linux: a kernel of its own that runs as a process of this machine. It has
+// cgroup v2 with all controllers and systemd as PID 1, and computes as fast as this machine does. It lives in a
+// network, PID and mount namespace that end with it; its memory is a deleted file in /dev/shm, its disk a
+// copy-on-write layer in dir.
 type umlMachine struct {
 	*control
 	kernel, disk string

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// reserved gives the node swap and another configuration: reserved cgroups, swap for pods, memory QoS. A pod that is created
-// after that has them in its cgroups; the pods that ran before are not disturbed.
+// reserved gives the node swap and another configuration: reserved cgroups, swap for pods, memory QoS. A pod that is
+// created after that has them in its cgroups; the pods that ran before are not disturbed.
 func (s *v2Scenario) reserved() error {
 	err := s.need(
 		"dd if=/dev/zero of=/swap bs=1M count=256 status=none && chmod 600 /swap && mkswap -q /swap && swapon /swap",

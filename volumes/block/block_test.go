@@ -271,7 +271,8 @@ func TestSignatures(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			d := newDisk(t)
 			d.write(c.at, c.data)
-			if got, _ := exec.Command("blkid", "-p", "-o", "value", "-s", "TYPE", d.device).Output(); string(got) != c.want+"\n" {
+			if got, _ := exec.Command("blkid", "-p", "-o", "value", "-s", "TYPE", d.device).Output(); string(got) != c.want+
+				"\n" {
 				t.Fatalf("blkid finds %q, want %q: the test's data is wrong", got, c.want)
 			}
 			d.refused(d.device, c.want)

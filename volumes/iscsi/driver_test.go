@@ -51,7 +51,8 @@ func TestRecord(t *testing.T) {
 	w.stage(w.lun(w.luns[0], nil), true)
 	text, err := os.ReadFile(w.fake("db/nodes/" + w.target + "/127.0.0.1,3260"))
 	w.must(err)
-	for _, line := range []string{"node.startup = manual", "node.session.scan = manual", "node.session.auth.authmethod = CHAP",
+	for _, line := range []string{"node.startup = manual", "node.session.scan = manual",
+		"node.session.auth.authmethod = CHAP",
 		"node.session.auth.username = node", "node.session.auth.password = stays-a-secret"} {
 		if !strings.Contains(string(text), line+"\n") {
 			t.Errorf("the record lacks %q:\n%s", line, text)
@@ -69,7 +70,8 @@ func TestKubelets(t *testing.T) {
 	w.stage(one, true)
 	w.must(os.RemoveAll(filepath.Join(w.dir, "state")))
 	w.must(os.WriteFile(filepath.Join(w.staging(one, true), stateFile),
-		[]byte(`{"VolName":"vol3","Portals":["127.0.0.1:3260"],"Iqn":"`+w.target+`","Lun":"3","InitIface":"default","Iface":"default","InitiatorName":"","MetricsProvider":null}`), 0o600))
+		[]byte(`{"VolName":"vol3","Portals":["127.0.0.1:3260"],"Iqn":"`+w.target+
+			`","Lun":"3","InitIface":"default","Iface":"default","InitiatorName":"","MetricsProvider":null}`), 0o600))
 	w.stage(two, false)
 	w.unstage(two, false)
 	if n := w.sessions(); n != 1 {
@@ -82,7 +84,10 @@ func TestKubelets(t *testing.T) {
 // TestPortals: one portal that answers is enough; a second one makes a second path; all go.
 func TestPortals(t *testing.T) {
 	w := newWorld(t)
-	l := w.lun(w.luns[0], func(s *corev1.ISCSIVolumeSource) { s.Portals = []string{"127.0.0.2", "127.0.0.1:3260", "[::1]:3261"} })
+	l := w.lun(w.luns[0], func(s *corev1.ISCSIVolumeSource) {
+		s.Portals = []string{"127.0.0.2", "127.0.0.1:3260",
+			"[::1]:3261"}
+	})
 	w.write(w.fake("refuse-node-login-127.0.0.2:3260"), "")
 	w.stage(l, true)
 	if n := w.sessions(); n != 2 {
@@ -197,7 +202,10 @@ func TestSecretLacks(t *testing.T) {
 			t.Errorf("%v: %v", secrets, err)
 		}
 	}
-	w.secrets = map[string]string{"node.session.auth.username": "u\nnode.startup = automatic", "node.session.auth.password": "p"}
+	w.secrets = map[string]string{
+		"node.session.auth.username": "u\nnode.startup = automatic",
+		"node.session.auth.password": "p",
+	}
 	if err := w.tryStage(l, false); err == nil || !strings.Contains(err.Error(), "more than one line") {
 		t.Errorf("error %v", err)
 	}

@@ -65,17 +65,20 @@ func TestAwait(t *testing.T) {
 			return ""
 		}
 	}
-	if got, err := await(t.Context(), script{func() error { return nil }}, time.Minute, after(3)); got != "found" || err != nil {
+	if got, err := await(t.Context(), script{func() error { return nil }}, time.Minute, after(3)); got != "found" ||
+		err != nil {
 		t.Errorf("got %q, %v", got, err)
 	}
 	broken := errors.New("broken")
 	looks = 0
-	if _, err := await(t.Context(), script{func() error { return broken }}, time.Minute, after(3)); !errors.Is(err, broken) {
+	if _, err := await(t.Context(), script{func() error { return broken }}, time.Minute, after(3)); !errors.Is(err,
+		broken) {
 		t.Errorf("got %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	looks = 0
-	if got, err := await(ctx, script{func() error { cancel(); return ctx.Err() }}, time.Minute, after(3)); got != "" || !errors.Is(err, context.Canceled) {
+	if got, err := await(ctx, script{func() error { cancel(); return ctx.Err() }}, time.Minute, after(3)); got != "" ||
+		!errors.Is(err, context.Canceled) {
 		t.Errorf("given up: %q, %v", got, err)
 	}
 	looks = 0

@@ -38,7 +38,13 @@ func newWorld(t *testing.T) *world {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: volumes are mounted")
 	}
-	w := &world{T: t, dir: t.TempDir(), target: "iqn.2026-01.test.nodelet:one", luns: [2]string{"3", "4"}, disks: map[string]string{}}
+	w := &world{
+		T:      t,
+		dir:    t.TempDir(),
+		target: "iqn.2026-01.test.nodelet:one",
+		luns:   [2]string{"3", "4"},
+		disks:  map[string]string{},
+	}
 	user, password := "node", "stays-a-secret"
 	if w.target = os.Getenv("NODELET_TEST_TARGET"); w.target != "" {
 		w.real = true
@@ -60,7 +66,8 @@ func (w *world) standIn() {
 	w.must(err)
 	w.Setenv("PATH", filepath.Join(here, "testdata")+":"+os.Getenv("PATH"))
 	w.Setenv("FAKE", w.fake(""))
-	for _, dir := range []string{"sys/devices", "sys/class/iscsi_session", "sys/class/scsi_host", "sys/class/block", "dev", "db"} {
+	for _, dir := range []string{"sys/devices", "sys/class/iscsi_session", "sys/class/scsi_host", "sys/class/block", "dev",
+		"db"} {
 		w.must(os.MkdirAll(w.fake(dir), 0o755))
 	}
 	for _, lun := range w.luns {
@@ -104,7 +111,8 @@ func (w *world) sysfs(file, text string) error {
 		}
 		name := "sd" + n + "-" + lun
 		scsi := w.fake(fmt.Sprintf("sys/devices/host%s/session%[1]s/target%[1]s:0:0/%[1]s:0:0:%s", n, lun))
-		return errors.Join(os.MkdirAll(filepath.Join(scsi, "block", name), 0o755), os.MkdirAll(w.fake("sys/class/block/"+name+"/holders"), 0o755),
+		return errors.Join(os.MkdirAll(filepath.Join(scsi, "block", name), 0o755),
+			os.MkdirAll(w.fake("sys/class/block/"+name+"/holders"), 0o755),
 			os.Symlink(scsi, w.fake("sys/class/block/"+name+"/device")), os.Symlink(w.disks[lun], w.fake("dev/"+name)))
 	}
 	block := filepath.Dir(filepath.Dir(file))
@@ -152,8 +160,12 @@ func (w *world) staging(l *LUN, block bool) string {
 
 func (w *world) tryStage(l *LUN, block bool) error {
 	w.must(os.MkdirAll(w.staging(l, block), 0o755))
-	_, err := w.d.NodeStageVolume(w.Context(), &csipb.NodeStageVolumeRequest{StagingTargetPath: w.staging(l, block), VolumeCapability: capability(block),
-		VolumeContext: l.Attributes(), Secrets: w.secrets})
+	_, err := w.d.NodeStageVolume(w.Context(), &csipb.NodeStageVolumeRequest{
+		StagingTargetPath: w.staging(l, block),
+		VolumeCapability:  capability(block),
+		VolumeContext:     l.Attributes(),
+		Secrets:           w.secrets,
+	})
 	return err
 }
 
@@ -169,7 +181,8 @@ func (w *world) unstage(l *LUN, block bool) {
 }
 
 func (w *world) tryUnstage(l *LUN, block bool) error {
-	_, err := w.d.NodeUnstageVolume(context.Background(), &csipb.NodeUnstageVolumeRequest{StagingTargetPath: w.staging(l, block)})
+	_, err := w.d.NodeUnstageVolume(context.Background(),
+		&csipb.NodeUnstageVolumeRequest{StagingTargetPath: w.staging(l, block)})
 	return err
 }
 
@@ -180,8 +193,12 @@ func (w *world) publish(l *LUN, block bool, pod string, readOnly bool) (string, 
 		target = filepath.Join(w.dir, pod)
 		w.must(os.MkdirAll(target, 0o755))
 	}
-	_, err := w.d.NodePublishVolume(w.Context(), &csipb.NodePublishVolumeRequest{StagingTargetPath: w.staging(l, block), TargetPath: target,
-		VolumeCapability: capability(block), Readonly: readOnly})
+	_, err := w.d.NodePublishVolume(w.Context(), &csipb.NodePublishVolumeRequest{
+		StagingTargetPath: w.staging(l, block),
+		TargetPath:        target,
+		VolumeCapability:  capability(block),
+		Readonly:          readOnly,
+	})
 	return target, err
 }
 

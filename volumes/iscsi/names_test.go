@@ -17,12 +17,31 @@ func TestNames(t *testing.T) {
 		portals           []string
 		handle, directory string
 	}{
-		{corev1.ISCSIVolumeSource{TargetPortal: "10.0.0.1", IQN: "iqn.2026-01.test:a", Lun: 0, Portals: []string{"10.0.0.2:3261", "10.0.0.1"}},
-			[]string{"10.0.0.1:3260", "10.0.0.2:3261"}, "10.0.0.1:3260:iqn.2026-01.test:a:0", "iface-default/10.0.0.1:3260-iqn.2026-01.test:a-lun-0"},
-		{corev1.ISCSIVolumeSource{TargetPortal: "[2001:db8::1]:3260", IQN: "eui.0123456789abcdef", Lun: 17, ISCSIInterface: "eth0"},
-			[]string{"[2001:db8::1]:3260"}, "[2001:db8::1]:3260:eui.0123456789abcdef:17", "iface-eth0/[2001:db8::1]:3260-eui.0123456789abcdef-lun-17"},
+		{
+			corev1.ISCSIVolumeSource{
+				TargetPortal: "10.0.0.1",
+				IQN:          "iqn.2026-01.test:a",
+				Lun:          0,
+				Portals:      []string{"10.0.0.2:3261", "10.0.0.1"},
+			},
+			[]string{"10.0.0.1:3260", "10.0.0.2:3261"},
+			"10.0.0.1:3260:iqn.2026-01.test:a:0",
+			"iface-default/10.0.0.1:3260-iqn.2026-01.test:a-lun-0",
+		},
+		{
+			corev1.ISCSIVolumeSource{
+				TargetPortal:   "[2001:db8::1]:3260",
+				IQN:            "eui.0123456789abcdef",
+				Lun:            17,
+				ISCSIInterface: "eth0",
+			},
+			[]string{"[2001:db8::1]:3260"},
+			"[2001:db8::1]:3260:eui.0123456789abcdef:17",
+			"iface-eth0/[2001:db8::1]:3260-eui.0123456789abcdef-lun-17",
+		},
 		{corev1.ISCSIVolumeSource{TargetPortal: "[::1]", IQN: "iqn.2026-01.test:x-lun-3", Lun: 4, InitiatorName: &initiator},
-			[]string{"[::1]:3260"}, "[::1]:3260:iqn.2026-01.test:x-lun-3:4", "iface-[::1]:3260:vol/[::1]:3260-iqn.2026-01.test:x-lun-3-lun-4"},
+			[]string{"[::1]:3260"}, "[::1]:3260:iqn.2026-01.test:x-lun-3:4",
+			"iface-[::1]:3260:vol/[::1]:3260-iqn.2026-01.test:x-lun-3-lun-4"},
 	} {
 		l := Of("vol", &c.source)
 		if err := l.check(); err != nil {
@@ -35,7 +54,8 @@ func TestNames(t *testing.T) {
 			t.Errorf("%s is of %q, want %q", l.Directory(), handle, c.handle)
 		}
 	}
-	for _, directory := range []string{"iface-default/x", "volumeDevices/10.0.0.1:3260-iqn.a-lun-0", "iface-default/10.0.0.1:3260-what-lun-0"} {
+	for _, directory := range []string{"iface-default/x", "volumeDevices/10.0.0.1:3260-iqn.a-lun-0",
+		"iface-default/10.0.0.1:3260-what-lun-0"} {
 		if handle, ok := HandleOf(directory); ok {
 			t.Errorf("%s is taken for %s", directory, handle)
 		}

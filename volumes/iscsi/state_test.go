@@ -19,7 +19,11 @@ func TestDamagedStateFile(t *testing.T) {
 		"two portals":   func(s *corev1.ISCSIVolumeSource) { s.Portals = []string{"[::1]:3261"} },
 		"own interface": func(s *corev1.ISCSIVolumeSource) { s.InitiatorName = &initiator },
 	}
-	for damage, text := range map[string]string{"empty": "", "cut": `{"VolName":"vol3","Por`, "no portal": `{"Iqn":"iqn.x","Lun":"3"}`} {
+	for damage, text := range map[string]string{
+		"empty":     "",
+		"cut":       `{"VolName":"vol3","Por`,
+		"no portal": `{"Iqn":"iqn.x","Lun":"3"}`,
+	} {
 		for name, change := range volumes {
 			t.Run(damage+", "+name, func(t *testing.T) {
 				w := newWorld(t)

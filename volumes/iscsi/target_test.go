@@ -115,7 +115,8 @@ func TestTargetInitiator(t *testing.T) {
 	named := func(name string) func(*corev1.ISCSIVolumeSource) {
 		return func(s *corev1.ISCSIVolumeSource) { s.InitiatorName = &name }
 	}
-	one, two := w.lun(w.luns[0], named("iqn.2026-01.test.nodelet:pod1")), w.lun(w.luns[1], named("iqn.2026-01.test.nodelet:pod2"))
+	one, two := w.lun(w.luns[0], named("iqn.2026-01.test.nodelet:pod1")), w.lun(w.luns[1],
+		named("iqn.2026-01.test.nodelet:pod2"))
 	w.stage(one, true)
 	w.stage(two, true)
 	if n := w.sessions(); n != 2 {
@@ -166,8 +167,12 @@ func TestTargetPassword(t *testing.T) {
 	w := newWorld(t)
 	l := w.lun(w.luns[0], nil)
 	right := w.secrets
-	w.secrets = map[string]string{"node.session.auth.username": right["node.session.auth.username"], "node.session.auth.password": "wrong-password"}
-	if err := w.tryStage(l, false); err == nil || strings.Contains(err.Error(), "wrong-password") || !strings.Contains(err.Error(), "authorization failure") {
+	w.secrets = map[string]string{
+		"node.session.auth.username": right["node.session.auth.username"],
+		"node.session.auth.password": "wrong-password",
+	}
+	if err := w.tryStage(l, false); err == nil || strings.Contains(err.Error(), "wrong-password") ||
+		!strings.Contains(err.Error(), "authorization failure") {
 		t.Errorf("error %v", err)
 	}
 	w.secrets = right

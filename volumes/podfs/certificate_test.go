@@ -28,7 +28,11 @@ func certVolume(s corev1.PodCertificateProjection, more ...corev1.VolumeProjecti
 		Sources: append([]corev1.VolumeProjection{{PodCertificate: &s}}, more...)}}
 }
 
-var bundlePath = corev1.PodCertificateProjection{SignerName: "example.com/s", KeyType: "ECDSAP256", CredentialBundlePath: "dir/cred.pem"}
+var bundlePath = corev1.PodCertificateProjection{
+	SignerName:           "example.com/s",
+	KeyType:              "ECDSAP256",
+	CredentialBundlePath: "dir/cred.pem",
+}
 
 func newPair(t testing.TB) *tls.Certificate {
 	t.Helper()
@@ -45,7 +49,8 @@ func newPair(t testing.TB) *tls.Certificate {
 }
 
 // always gives the same certificate.
-func always(c *tls.Certificate, renew time.Time) func(*tls.Certificate, time.Time) (*tls.Certificate, time.Time, error) {
+func always(c *tls.Certificate,
+	renew time.Time) func(*tls.Certificate, time.Time) (*tls.Certificate, time.Time, error) {
 	return func(*tls.Certificate, time.Time) (*tls.Certificate, time.Time, error) { return c, renew, nil }
 }
 
@@ -55,7 +60,8 @@ func texts(t *testing.T, c *tls.Certificate) (key, chain string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})), string(encodeCertificates(c.Certificate))
+	return string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})),
+		string(encodeCertificates(c.Certificate))
 }
 
 func TestPodCertificateFiles(t *testing.T) {
@@ -163,7 +169,11 @@ func TestPodCertificatePending(t *testing.T) {
 		t.Errorf("got %v, %d tokens", err, o.tokens)
 	}
 	// With it, and with a token, the earlier of the two is waited for; one that is overdue is looked at in a while.
-	for renew, most := range map[time.Duration]time.Duration{-time.Hour: certificateRetry, 10 * time.Minute: 10 * time.Minute, time.Hour: 48 * time.Minute} {
+	for renew, most := range map[time.Duration]time.Duration{
+		-time.Hour:       certificateRetry,
+		10 * time.Minute: 10 * time.Minute,
+		time.Hour:        48 * time.Minute,
+	} {
 		o.certify = always(newPair(t), testNow.Add(renew))
 		m := mustMount(t, v, r, o)
 		if d := m.RefreshAt.Sub(testNow); d > most+10*time.Second || d < most-time.Minute/2 {
@@ -185,15 +195,18 @@ func TestTrustBundle(t *testing.T) {
 	pod := testPod()
 	m := mustMount(t, v, request(pod, "p", trustVolume(corev1.ClusterTrustBundleProjection{Path: "ca.pem"})), o)
 	raw, err := os.ReadFile(filepath.Join(m.HostPath, "ca.pem"))
-	if err != nil || len(raw) != len(one+two+three) || !strings.Contains(string(raw), one) || !strings.Contains(string(raw), two) || !strings.Contains(string(raw), three) {
+	if err != nil || len(raw) != len(one+two+three) || !strings.Contains(string(raw), one) ||
+		!strings.Contains(string(raw), two) || !strings.Contains(string(raw), three) {
 		t.Errorf("got %q, %v", raw, err)
 	}
 	slices.Reverse(o.bundles)
-	if m := mustMount(t, v, request(pod, "p", trustVolume(corev1.ClusterTrustBundleProjection{Path: "ca.pem"})), o); m.Changed {
+	if m := mustMount(t, v, request(pod, "p", trustVolume(corev1.ClusterTrustBundleProjection{Path: "ca.pem"})),
+		o); m.Changed {
 		t.Error("the order of the bundles changes the file")
 	}
 	o.bundles = []string{one}
-	if m := mustMount(t, v, request(pod, "p", trustVolume(corev1.ClusterTrustBundleProjection{Path: "ca.pem"})), o); !m.Changed {
+	if m := mustMount(t, v, request(pod, "p", trustVolume(corev1.ClusterTrustBundleProjection{Path: "ca.pem"})),
+		o); !m.Changed {
 		t.Error("other bundles do not change the file")
 	}
 	wantFiles(t, m.HostPath, map[string]string{"ca.pem": one})
@@ -224,11 +237,13 @@ func TestTrustBundleMissing(t *testing.T) {
 	} {
 		v, o := newVolumes(t), testObjects()
 		o.bundleErr = tt.err
-		_, err := v.Mount(t.Context(), request(testPod(), name, trustVolume(corev1.ClusterTrustBundleProjection{Path: "ca"})), o)
+		_, err := v.Mount(t.Context(), request(testPod(), name, trustVolume(corev1.ClusterTrustBundleProjection{Path: "ca"})),
+			o)
 		if err == nil || !strings.HasSuffix(err.Error(), ": sources[0].clusterTrustBundle: "+tt.want) {
 			t.Errorf("%s: got %v", name, err)
 		}
-		m, err := v.Mount(t.Context(), request(testPod(), name, trustVolume(corev1.ClusterTrustBundleProjection{Path: "ca", Optional: ptr(true)})), o)
+		m, err := v.Mount(t.Context(),
+			request(testPod(), name, trustVolume(corev1.ClusterTrustBundleProjection{Path: "ca", Optional: ptr(true)})), o)
 		if (err == nil) != (tt.optional == "ok") {
 			t.Errorf("%s, optional: %v", name, err)
 		}

@@ -20,7 +20,8 @@ func testObjects() *objects {
 			Data:       map[string]string{"a.conf": "A", "b.conf": "B"},
 			BinaryData: map[string][]byte{"raw": {0, 1, 2}},
 		}},
-		secrets: map[string]*corev1.Secret{"shop/cred": {Data: map[string][]byte{"user": []byte("me"), "pass": []byte("s3")}}},
+		secrets: map[string]*corev1.Secret{"shop/cred": {Data: map[string][]byte{"user": []byte("me"),
+			"pass": []byte("s3")}}},
 	}
 }
 
@@ -138,7 +139,8 @@ func TestContentErrors(t *testing.T) {
 			`invalid path: must be relative path: /etc/passwd`},
 		"reserved path": {items(corev1.KeyToPath{Key: "a.conf", Path: "./..data"}),
 			`invalid path: must not start with '..': ./..data`},
-		"file and directory": {items(corev1.KeyToPath{Key: "a.conf", Path: "x"}, corev1.KeyToPath{Key: "b.conf", Path: "x/y"}),
+		"file and directory": {items(corev1.KeyToPath{Key: "a.conf", Path: "x"},
+			corev1.KeyToPath{Key: "b.conf", Path: "x/y"}),
 			`write files: invalid path: x is needed both as a file and as the directory of x/y`},
 	}
 	for name, tt := range tests {
@@ -219,7 +221,8 @@ func TestNestedMountPoints(t *testing.T) {
 		}
 		return m
 	}
-	pod.Spec.Containers[0].VolumeMounts = mounts("/etc/cfg", "/etc/cfg/sub", "/etc/cfg/sub/deeper", "/etc/cfg-2", "/etc/cfg/z")
+	pod.Spec.Containers[0].VolumeMounts = mounts("/etc/cfg", "/etc/cfg/sub", "/etc/cfg/sub/deeper", "/etc/cfg-2",
+		"/etc/cfg/z")
 	pod.Spec.InitContainers = []corev1.Container{{Name: "init", VolumeMounts: mounts("/i/", "/i/by/init")}}
 	m := mustMount(t, v, request(pod, "cfg", configMapVolume("cfg")), o)
 	for path, want := range map[string]bool{"sub": true, "sub/deeper": false, "z": true, "by/init": true} {
@@ -252,7 +255,8 @@ func TestPlaces(t *testing.T) {
 		leave()
 		t.Fatalf("got %v", err)
 	}
-	mustMount(t, v, request(testPod(), "scratch", corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}), testObjects())
+	mustMount(t, v, request(testPod(), "scratch", corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}),
+		testObjects())
 	waits := make(chan error)
 	go func() {
 		_, err := v.Mount(t.Context(), r, testObjects())

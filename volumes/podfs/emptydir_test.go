@@ -75,7 +75,8 @@ func TestMemoryEmptyDirAfterReboot(t *testing.T) {
 	pod.Spec.SecurityContext = &corev1.PodSecurityContext{FSGroup: ptr(int64(3000))}
 	r := request(pod, "scratch", emptyDir(corev1.StorageMediumMemory))
 	m := mustMount(t, v, r, nil)
-	if err := unix.Unmount(m.HostPath, unix.MNT_DETACH); err != nil { // a child just forked by another test may hold it open
+	// a child just forked by another test may hold it open
+	if err := unix.Unmount(m.HostPath, unix.MNT_DETACH); err != nil {
 		t.Fatal(err)
 	}
 	m = mustMount(t, v, r, nil)
@@ -194,7 +195,10 @@ func TestHugePageSize(t *testing.T) {
 		s := &corev1.PodSpec{}
 		for _, size := range sizes {
 			s.Containers = append(s.Containers, corev1.Container{Resources: corev1.ResourceRequirements{
-				Requests: corev1.ResourceList{corev1.ResourceName("hugepages-" + size): resource.MustParse("1Gi"), "cpu": resource.MustParse("1")}}})
+				Requests: corev1.ResourceList{
+					corev1.ResourceName("hugepages-" + size): resource.MustParse("1Gi"),
+					"cpu":                                    resource.MustParse("1"),
+				}}})
 		}
 		return s
 	}

@@ -82,7 +82,8 @@ func FuzzTrustBundle(f *testing.F) {
 	one, two := encodeCertificates([][]byte{{1}}), encodeCertificates([][]byte{{2}, {1}})
 	f.Add(string(one), string(two))
 	f.Add("text\n"+string(one)+"text", "-----BEGIN CERTIFICATE-----\nHeader: x\n\nAQ==\n-----END CERTIFICATE-----\n")
-	f.Add("-----BEGIN PRIVATE KEY-----\nAQ==\n-----END PRIVATE KEY-----\n", "-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n")
+	f.Add("-----BEGIN PRIVATE KEY-----\nAQ==\n-----END PRIVATE KEY-----\n",
+		"-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n")
 	f.Add("-----BEGIN CERTIFICATE-----", "-----BEGIN CERTIFICATE-----\nA\n-----END CERTIFICATE-----\r\n")
 	f.Fuzz(func(t *testing.T, a, b string) {
 		join := func(all ...string) []byte {

@@ -42,8 +42,8 @@ func localOf(device string, fstype *string) corev1.PersistentVolumeSource {
 	return corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: device, FSType: fstype}}
 }
 
-// unmountLocal unmounts the volume "pv" of a pod. A process that another test forks just now has a copy of this process's
-// open files until it runs its program, so the mount may be busy for a moment.
+// unmountLocal unmounts the volume "pv" of a pod. A process that another test forks just now has a copy of this
+// process's open files until it runs its program, so the mount may be busy for a moment.
 func unmountLocal(t *testing.T, v *FS, pod types.UID) {
 	t.Helper()
 	err := v.Unmount(t.Context(), pod, OnDisk{pluginLocal, "pv"})
@@ -89,7 +89,8 @@ func TestLocalDevice(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, dir := range dirs {
-		if text, err := os.ReadFile(filepath.Join(dir, "data")); err != nil || string(text) != "precious" || statPath(t, dir).Gid != 4321 {
+		if text, err := os.ReadFile(filepath.Join(dir, "data")); err != nil || string(text) != "precious" ||
+			statPath(t, dir).Gid != 4321 {
 			t.Errorf("%s holds %q, %v, and has group %d", dir, text, err, statPath(t, dir).Gid)
 		}
 	}

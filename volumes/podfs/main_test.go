@@ -68,7 +68,8 @@ func (o *objects) TrustBundles(context.Context, *corev1.ClusterTrustBundleProjec
 	return o.bundles, o.bundleErr
 }
 
-func (o *objects) PodCertificate(_ context.Context, _ *corev1.Pod, _ string, _ int, shown *tls.Certificate, renew time.Time) (
+func (o *objects) PodCertificate(_ context.Context, _ *corev1.Pod, _ string, _ int, shown *tls.Certificate,
+	renew time.Time) (
 	*tls.Certificate, time.Time, error) {
 	return o.certify(shown, renew)
 }

@@ -155,7 +155,8 @@ func TestGroupOwnerUnderSwap(t *testing.T) {
 	defer stop2()
 	for gid := range int64(300) {
 		gid += 5000
-		if err := applyTo(t, groupOwner{gid: &gid}, filepath.Join(root, "vol")); err != nil && !strings.Contains(err.Error(), "fsGroup") {
+		if err := applyTo(t, groupOwner{gid: &gid}, filepath.Join(root, "vol")); err != nil &&
+			!strings.Contains(err.Error(), "fsGroup") {
 			t.Fatal(err)
 		}
 	}

@@ -38,7 +38,8 @@ func TestLocal(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := filepath.Join(v.podsDir, string(one.UID), "volumes/kubernetes.io~local-volume/pv")
-	if m.HostPath != want || m.Name != "pv" || !m.Changed || m.ExtraGroup == nil || *m.ExtraGroup != 777 || !isMountPoint(t, want) {
+	if m.HostPath != want || m.Name != "pv" || !m.Changed || m.ExtraGroup == nil || *m.ExtraGroup != 777 ||
+		!isMountPoint(t, want) {
 		t.Errorf("got %+v", m)
 	}
 	if _, err := v.MountPersistent(t.Context(), persistent(two, source)); err != nil {
@@ -77,19 +78,44 @@ func TestPersistentRefused(t *testing.T) {
 		block  bool
 		want   string
 	}{
-		"local file":      {corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: file}}, false, "is neither a directory nor a block device"},
-		"local missing":   {corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: file + "x"}}, false, "no such file"},
-		"no block device": {corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: file}}, true, "is not a block device"},
-		"nfs as block":    {corev1.PersistentVolumeSource{NFS: &corev1.NFSVolumeSource{}}, true, "cannot be used as a block device"},
+		"local file": {
+			corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: file}},
+			false,
+			"is neither a directory nor a block device",
+		},
+		"local missing": {
+			corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: file + "x"}},
+			false,
+			"no such file",
+		},
+		"no block device": {
+			corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: file}},
+			true,
+			"is not a block device",
+		},
+		"nfs as block": {
+			corev1.PersistentVolumeSource{NFS: &corev1.NFSVolumeSource{}},
+			true,
+			"cannot be used as a block device",
+		},
 		"in-tree cloud": {corev1.PersistentVolumeSource{GCEPersistentDisk: &corev1.GCEPersistentDiskVolumeSource{}}, false,
 			"use a PersistentVolume of CSI driver pd.csi.storage.gke.io"},
-		"fc": {corev1.PersistentVolumeSource{FC: &corev1.FCVolumeSource{FSType: "xfs"}}, false, "kind fc is unsupported by this node agent"},
-		"hostPath type": {corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: file, Type: ptr(corev1.HostPathDirectory)}}, false,
-			"is not a directory"},
+		"fc": {
+			corev1.PersistentVolumeSource{FC: &corev1.FCVolumeSource{FSType: "xfs"}},
+			false,
+			"kind fc is unsupported by this node agent",
+		},
+		"hostPath type": {
+			corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: file,
+				Type: ptr(corev1.HostPathDirectory)}},
+			false,
+			"is not a directory",
+		},
 	} {
 		p := persistent(testPod(), c.source)
 		p.Block = c.block
-		if _, err := v.MountPersistent(t.Context(), p); err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), `"pv"`) {
+		if _, err := v.MountPersistent(t.Context(), p); err == nil || !strings.Contains(err.Error(), c.want) ||
+			!strings.Contains(err.Error(), `"pv"`) {
 			t.Errorf("%s: got %v, want %q", name, err, c.want)
 		}
 	}
@@ -101,7 +127,11 @@ func TestMountOptions(t *testing.T) {
 	for name, c := range map[string]struct {
 		annotation *string
 		want       []string
-	}{"field": {nil, []string{"noatime"}}, "annotation": {ptr("ro,vers=4.1,"), []string{"ro", "vers=4.1"}}, "empty annotation": {ptr(""), nil}} {
+	}{
+		"field":            {nil, []string{"noatime"}},
+		"annotation":       {ptr("ro,vers=4.1,"), []string{"ro", "vers=4.1"}},
+		"empty annotation": {ptr(""), nil},
+	} {
 		pv := &corev1.PersistentVolume{Spec: corev1.PersistentVolumeSpec{MountOptions: []string{"noatime"}}}
 		if c.annotation != nil {
 			pv.Annotations = map[string]string{"volume.beta.kubernetes.io/mount-options": *c.annotation}
@@ -149,14 +179,19 @@ func TestNeedsHelper(t *testing.T) {
 	if err := needsHelper(nil, "/nowhere"); err != nil {
 		t.Errorf("without a failure: %v", err)
 	}
-	if err := needsHelper(failed, "/nowhere"); !errors.Is(err, failed) || !strings.Contains(err.Error(), "install nfs-common") {
+	if err := needsHelper(failed, "/nowhere"); !errors.Is(err, failed) ||
+		!strings.Contains(err.Error(), "install nfs-common") {
 		t.Errorf("without the helper: %v", err)
 	}
 }
 
 func TestNFSSource(t *testing.T) {
 	t.Parallel()
-	for server, want := range map[string]string{"fs.example.com": "fs.example.com:/e", "2001:db8::1": "[2001:db8::1]:/e", "[2001:db8::1]": "[2001:db8::1]:/e"} {
+	for server, want := range map[string]string{
+		"fs.example.com": "fs.example.com:/e",
+		"2001:db8::1":    "[2001:db8::1]:/e",
+		"[2001:db8::1]":  "[2001:db8::1]:/e",
+	} {
 		if got := nfsSource(&corev1.NFSVolumeSource{Server: server, Path: "/e"}); got != want {
 			t.Errorf("%s: %s, want %s", server, got, want)
 		}

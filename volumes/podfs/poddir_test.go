@@ -34,7 +34,8 @@ func TestPodDirectory(t *testing.T) {
 		t.Fatal(err)
 	}
 	after := statPath(t, hosts)
-	if raw, _ := os.ReadFile(hosts); string(raw) != "127.0.0.1 localhost\n" || after.Ino != before.Ino || after.Mode&0o777 != 0o644 {
+	if raw, _ := os.ReadFile(hosts); string(raw) != "127.0.0.1 localhost\n" || after.Ino != before.Ino ||
+		after.Mode&0o777 != 0o644 {
 		t.Errorf("%q, same file: %v, mode %o", raw, after.Ino == before.Ino, after.Mode)
 	}
 	log, err := v.TerminationLog(pod.UID, "main", "0badcafe")

@@ -94,14 +94,18 @@ func TestTokenOwner(t *testing.T) {
 		uid, gid   uint32
 		mode       uint32
 	}{
-		"nothing set":       {nil, []*corev1.SecurityContext{nil}, 0, 0, 0o644},
-		"user of pod":       {&corev1.PodSecurityContext{RunAsUser: ptr(int64(7))}, []*corev1.SecurityContext{nil, {}}, 7, 0, 0o600},
-		"user of all":       {nil, []*corev1.SecurityContext{user(8), user(8)}, 8, 0, 0o600},
-		"user of some":      {nil, []*corev1.SecurityContext{user(8), nil}, 0, 0, 0o644},
-		"different users":   {nil, []*corev1.SecurityContext{user(8), user(9)}, 0, 0, 0o644},
-		"one overrides":     {&corev1.PodSecurityContext{RunAsUser: ptr(int64(7))}, []*corev1.SecurityContext{user(8), nil}, 0, 0, 0o644},
-		"fsGroup":           {&corev1.PodSecurityContext{FSGroup: ptr(int64(5))}, []*corev1.SecurityContext{nil}, 0, 5, 0o640},
-		"fsGroup with user": {&corev1.PodSecurityContext{FSGroup: ptr(int64(5))}, []*corev1.SecurityContext{user(8)}, 8, 5, 0o640},
+		"nothing set": {nil, []*corev1.SecurityContext{nil}, 0, 0, 0o644},
+		"user of pod": {&corev1.PodSecurityContext{RunAsUser: ptr(int64(7))}, []*corev1.SecurityContext{nil, {}}, 7, 0,
+			0o600},
+		"user of all":     {nil, []*corev1.SecurityContext{user(8), user(8)}, 8, 0, 0o600},
+		"user of some":    {nil, []*corev1.SecurityContext{user(8), nil}, 0, 0, 0o644},
+		"different users": {nil, []*corev1.SecurityContext{user(8), user(9)}, 0, 0, 0o644},
+		"one overrides": {&corev1.PodSecurityContext{RunAsUser: ptr(int64(7))}, []*corev1.SecurityContext{user(8), nil},
+			0, 0, 0o644},
+		"fsGroup": {&corev1.PodSecurityContext{FSGroup: ptr(int64(5))}, []*corev1.SecurityContext{nil}, 0, 5,
+			0o640},
+		"fsGroup with user": {&corev1.PodSecurityContext{FSGroup: ptr(int64(5))}, []*corev1.SecurityContext{user(8)}, 8, 5,
+			0o640},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -148,7 +152,8 @@ func TestTokenSurvivesRestart(t *testing.T) {
 		now, r.Now = at, at
 		m := mustMount(t, restarted, r, o)
 		if o.tokens != tokens || m.Changed != changed {
-			t.Errorf("%v later: %d tokens were requested, changed %v; want %d, %v", at.Sub(testNow), o.tokens, m.Changed, tokens, changed)
+			t.Errorf("%v later: %d tokens were requested, changed %v; want %d, %v", at.Sub(testNow), o.tokens, m.Changed, tokens,
+				changed)
 		}
 		return m
 	}
@@ -209,7 +214,8 @@ func TestTokenAPIFails(t *testing.T) {
 	down := errors.New("connection refused")
 	o.issue = func(*corev1.Pod, string, int64) (string, time.Time, error) { return "", time.Time{}, down }
 	r := request(pod, "p", apiAccess())
-	if _, err := v.Mount(t.Context(), r, o); !errors.Is(err, down) || !strings.Contains(err.Error(), "failed to fetch token") {
+	if _, err := v.Mount(t.Context(), r, o); !errors.Is(err, down) ||
+		!strings.Contains(err.Error(), "failed to fetch token") {
 		t.Errorf("got %v", err)
 	}
 	o.issue = issue
@@ -292,7 +298,8 @@ func TestCancelled(t *testing.T) {
 	v := newVolumes(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := v.Mount(ctx, request(testPod(), "p", apiAccess()), accessObjects(nil)); !errors.Is(err, context.Canceled) {
+	if _, err := v.Mount(ctx, request(testPod(), "p", apiAccess()), accessObjects(nil)); !errors.Is(err,
+		context.Canceled) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -312,7 +319,8 @@ func TestUnsupported(t *testing.T) {
 	}
 	for want, source := range tests {
 		_, err := v.Mount(t.Context(), request(testPod(), "vol", source), testObjects())
-		if !errors.Is(err, ErrUnsupported) || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), `"vol"`) {
+		if !errors.Is(err, ErrUnsupported) || !strings.Contains(err.Error(), want) ||
+			!strings.Contains(err.Error(), `"vol"`) {
 			t.Errorf("got %v, want unsupported %s", err, want)
 		}
 		if err := Supported(&corev1.Volume{Name: "vol", VolumeSource: source}); !errors.Is(err, ErrUnsupported) {

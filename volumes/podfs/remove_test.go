@@ -110,7 +110,8 @@ func TestRemoveStopsAtMounts(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, f := range []string{filepath.Join(host, "precious"), filepath.Join(root, "tree/x/file"), filepath.Join(root, "tree/f")} {
+	for _, f := range []string{filepath.Join(host, "precious"), filepath.Join(root, "tree/x/file"),
+		filepath.Join(root, "tree/f")} {
 		if err := os.WriteFile(f, []byte("data"), 0o600); err != nil {
 			t.Fatal(err)
 		}

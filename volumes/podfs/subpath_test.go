@@ -47,16 +47,19 @@ func TestSubpath(t *testing.T) {
 		same string // the part of the volume that must come out
 		err  string
 	}{
-		"directory":              {path: "dir/sub", same: "dir/sub"},
-		"file":                   {path: "dir/sub/f", same: "dir/sub/f"},
-		"fifo":                   {path: "fifo", same: "fifo"},
-		"socket":                 {path: "sock", same: "sock"},
-		"whole volume":           {path: ".", same: "."},
-		"link inside":            {path: "in/sub", same: "dir/sub"},
-		"link up and down":       {path: "in/updown/f", same: "dir/sub/f"},
-		"missing":                {path: "new/deep/est", same: "new/deep/est"},
-		"missing below link":     {path: "in/updown/new", same: "dir/sub/new"},
-		"dots":                   {path: "dir/../../x", err: "unable to provision SubPath `dir/../../x`: must not contain '..'"},
+		"directory":          {path: "dir/sub", same: "dir/sub"},
+		"file":               {path: "dir/sub/f", same: "dir/sub/f"},
+		"fifo":               {path: "fifo", same: "fifo"},
+		"socket":             {path: "sock", same: "sock"},
+		"whole volume":       {path: ".", same: "."},
+		"link inside":        {path: "in/sub", same: "dir/sub"},
+		"link up and down":   {path: "in/updown/f", same: "dir/sub/f"},
+		"missing":            {path: "new/deep/est", same: "new/deep/est"},
+		"missing below link": {path: "in/updown/new", same: "dir/sub/new"},
+		"dots": {
+			path: "dir/../../x",
+			err:  "unable to provision SubPath `dir/../../x`: must not contain '..'",
+		},
 		"absolute":               {path: "/etc", err: "error SubPath `/etc` must not be an absolute path"},
 		"link to root":           {path: "abs", err: "prepare"},
 		"below link to root":     {path: "abs/proc", err: "prepare"},
@@ -169,7 +172,8 @@ func TestSubpathDirectoriesHaveModeOfRoot(t *testing.T) {
 func TestSubpathOfSecretAndHostPath(t *testing.T) {
 	t.Parallel()
 	v, pod := newVolumes(t), testPod()
-	m := mustMount(t, v, request(pod, "cred", corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "cred"}}), testObjects())
+	m := mustMount(t, v, request(pod, "cred", corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "cred"}}),
+		testObjects())
 	got, err := v.Subpath(t.Context(), SubPath{
 		PodUID: pod.UID, Container: "main", Volume: "cred", Mount: "cred", HostPath: m.HostPath, Path: "user"})
 	if raw, _ := os.ReadFile(got); err != nil || string(raw) != "me" {

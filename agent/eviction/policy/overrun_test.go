@@ -17,18 +17,47 @@ func TestExceeded(t *testing.T) {
 		limited bool
 		want    Overrun
 	}{
-		"no limit":                    {spec: `{volumes: [{name: a, emptyDir: {}}]}`, use: Storage{Pod: 1 << 40, Volumes: map[string]int64{"a": 1 << 40}}},
-		"a limit of zero is none":     {spec: `{volumes: [{name: a, emptyDir: {sizeLimit: "0"}}]}`, use: Storage{Volumes: map[string]int64{"a": 1}}},
-		"in memory the kernel counts": {spec: `{volumes: [{name: m, emptyDir: {medium: Memory, sizeLimit: 1}}]}`, use: Storage{Volumes: map[string]int64{"m": 9}}},
-		"an emptyDir keeps its limit": {spec: "{" + scratch + "}", limited: true, use: Storage{Pod: 9999, Volumes: map[string]int64{"a": 9999, "b": 1024}}},
-		"an emptyDir exceeds it": {spec: "{" + scratch + "}", limited: true, use: Storage{Volumes: map[string]int64{"b": 1025}},
-			want: Overrun{EmptyDirLimit, `Usage of EmptyDir volume "b" exceeds the limit "1Ki". `}},
-		"emptyDirs come first": {spec: "{" + scratch + ", " + both + "}", limited: true, use: Storage{Pod: 9999, Volumes: map[string]int64{"b": 1025}},
-			want: Overrun{EmptyDirLimit, `Usage of EmptyDir volume "b" exceeds the limit "1Ki". `}},
-		"the pod as a whole": {spec: "{" + both + "}", limited: true, use: Storage{Pod: 3073, Containers: map[string]int64{"one": 1025}},
-			want: Overrun{PodLimit, `Pod ephemeral local storage usage exceeds the total limit of containers 3Ki. `}},
-		"one container": {spec: "{" + both + "}", limited: true, use: Storage{Pod: 3072, Containers: map[string]int64{"one": 1024, "two": 2049}},
-			want: Overrun{ContainerLimit, `Container two exceeded its local ephemeral storage limit "2Ki". `}},
+		"no limit": {
+			spec: `{volumes: [{name: a, emptyDir: {}}]}`,
+			use:  Storage{Pod: 1 << 40, Volumes: map[string]int64{"a": 1 << 40}},
+		},
+		"a limit of zero is none": {
+			spec: `{volumes: [{name: a, emptyDir: {sizeLimit: "0"}}]}`,
+			use:  Storage{Volumes: map[string]int64{"a": 1}},
+		},
+		"in memory the kernel counts": {
+			spec: `{volumes: [{name: m, emptyDir: {medium: Memory, sizeLimit: 1}}]}`,
+			use:  Storage{Volumes: map[string]int64{"m": 9}},
+		},
+		"an emptyDir keeps its limit": {
+			spec:    "{" + scratch + "}",
+			limited: true,
+			use:     Storage{Pod: 9999, Volumes: map[string]int64{"a": 9999, "b": 1024}},
+		},
+		"an emptyDir exceeds it": {
+			spec:    "{" + scratch + "}",
+			limited: true,
+			use:     Storage{Volumes: map[string]int64{"b": 1025}},
+			want:    Overrun{EmptyDirLimit, `Usage of EmptyDir volume "b" exceeds the limit "1Ki". `},
+		},
+		"emptyDirs come first": {
+			spec:    "{" + scratch + ", " + both + "}",
+			limited: true,
+			use:     Storage{Pod: 9999, Volumes: map[string]int64{"b": 1025}},
+			want:    Overrun{EmptyDirLimit, `Usage of EmptyDir volume "b" exceeds the limit "1Ki". `},
+		},
+		"the pod as a whole": {
+			spec:    "{" + both + "}",
+			limited: true,
+			use:     Storage{Pod: 3073, Containers: map[string]int64{"one": 1025}},
+			want:    Overrun{PodLimit, `Pod ephemeral local storage usage exceeds the total limit of containers 3Ki. `},
+		},
+		"one container": {
+			spec:    "{" + both + "}",
+			limited: true,
+			use:     Storage{Pod: 3072, Containers: map[string]int64{"one": 1024, "two": 2049}},
+			want:    Overrun{ContainerLimit, `Container two exceeded its local ephemeral storage limit "2Ki". `},
+		},
 		"critical pods may": {spec: "{priority: 2000000000, " + both + "}", limited: true, use: Storage{Pod: 9999}},
 	} {
 		t.Run(name, func(t *testing.T) {

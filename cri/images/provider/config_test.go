@@ -10,7 +10,12 @@ const head = "apiVersion: kubelet.config.k8s.io/v1\nkind: CredentialProviderConf
 
 // one is a provider as a list entry in which some fields are replaced; a field without a value goes.
 func one(replaced map[string]string) string {
-	fields := map[string]string{"name": "ecr", "matchImages": "['*.example.com']", "defaultCacheDuration": "12h", "apiVersion": v1}
+	fields := map[string]string{
+		"name":                 "ecr",
+		"matchImages":          "['*.example.com']",
+		"defaultCacheDuration": "12h",
+		"apiVersion":           v1,
+	}
 	for k, v := range replaced {
 		fields[k] = v
 	}
@@ -34,48 +39,71 @@ const goodTokens = "serviceAccountTokenAudience: a, cacheType: Token, requireSer
 func TestConfig(t *testing.T) {
 	const attributes = "providers[0].tokenAttributes"
 	for name, tc := range map[string]struct{ text, want string }{
-		"good":             {head + one(nil), ""},
-		"all fields":       {head + one(map[string]string{"args": "[a]", "env": "[{name: A, value: b}]", "tokenAttributes": "{" + goodTokens + "}"}), ""},
-		"JSON":             {`{"apiVersion":"kubelet.config.k8s.io/v1alpha1","kind":"CredentialProviderConfig","providers":[]}`, ""},
-		"beta":             {strings.Replace(head, "/v1", "/v1beta1", 1) + one(map[string]string{"apiVersion": v1 + "beta1", "defaultCacheDuration": "0s"}), ""},
-		"empty":            {" \n", "it is empty"},
-		"no YAML":          {"a: b: c", "mapping values"},
-		"other kind":       {strings.Replace(head, "CredentialProviderConfig", "KubeletConfiguration", 1), `kind: "KubeletConfiguration"`},
-		"other version":    {strings.Replace(head, "/v1", "/v2", 1), `apiVersion: "kubelet.config.k8s.io/v2"`},
-		"two documents":    {head + one(nil) + "---\n" + head, "more than one document"},
-		"a list":           {"[]", "it is not a CredentialProviderConfig"},
-		"unknown field":    {head + one(map[string]string{"matchImage": "x"}), `unknown field "providers[0].matchImage"`},
-		"wrong case":       {head + one(map[string]string{"Args": "[x]"}), `unknown field "providers[0].Args"`},
-		"field twice":      {head + "- {name: a, name: b}\n", `"name" already set`},
-		"wrong type":       {head + one(map[string]string{"matchImages": "x"}), "matchImages"},
-		"no name":          {head + one(map[string]string{"name": ""}), "providers[0].name: it is missing"},
-		"path":             {head + one(map[string]string{"name": "a/b"}), `providers[0].name: "a/b"`},
-		"space":            {head + one(map[string]string{"name": "'a b'"}), `providers[0].name: "a b"`},
-		"parent":           {head + one(map[string]string{"name": "'..'"}), `providers[0].name: ".."`},
-		"no version":       {head + one(map[string]string{"apiVersion": ""}), `providers[0].apiVersion: ""`},
-		"second's version": {head + one(nil) + one(map[string]string{"name": "b", "apiVersion": "v1"}), `providers[1].apiVersion: "v1"`},
-		"no patterns":      {head + one(map[string]string{"matchImages": ""}), "providers[0].matchImages: it is missing"},
-		"bad pattern":      {head + one(map[string]string{"matchImages": "[a.io, '%zz']"}), `providers[0].matchImages[1]: "%zz"`},
-		"empty pattern":    {head + one(map[string]string{"matchImages": "['']"}), `providers[0].matchImages[0]: ""`},
-		"no duration":      {head + one(map[string]string{"defaultCacheDuration": ""}), "providers[0].defaultCacheDuration: it is missing"},
-		"negative":         {head + one(map[string]string{"defaultCacheDuration": "-1s"}), "providers[0].defaultCacheDuration: -1s"},
-		"variable":         {head + one(map[string]string{"env": "[{name: A=B, value: x}]"}), `providers[0].env[0]: "A=B"`},
-		"argument":         {head + one(map[string]string{"args": `["\0"]`}), "providers[0].args[0]"},
-		"old tokens":       {strings.Replace(head, "/v1", "/v1beta1", 1) + one(tokens(goodTokens)), attributes + ": it needs the file"},
-		"old provider":     {head + one(map[string]string{"apiVersion": v1 + "beta1", "tokenAttributes": "{" + goodTokens + "}"}), attributes + ": it needs a provider"},
-		"no audience":      {head + one(tokens("cacheType: Token, requireServiceAccount: true")), attributes + ".serviceAccountTokenAudience"},
-		"no cache type":    {head + one(tokens("serviceAccountTokenAudience: a, requireServiceAccount: true")), attributes + ".cacheType"},
-		"not required":     {head + one(tokens("serviceAccountTokenAudience: a, cacheType: Token")), attributes + ".requireServiceAccount"},
-		"nothing required": {head + one(tokens(strings.Replace(goodTokens, "true", "false", 1)+", requiredServiceAccountAnnotationKeys: [a/b]")), "they need requireServiceAccount: true"},
-		"bad annotation":   {head + one(tokens(goodTokens+", optionalServiceAccountAnnotationKeys: ['a b']")), attributes + `.optionalServiceAccountAnnotationKeys: "a b"`},
-		"both annotations": {head + one(tokens(goodTokens+", requiredServiceAccountAnnotationKeys: [A/b], optionalServiceAccountAnnotationKeys: [A/b]")), `"A/b" is there twice`},
+		"good": {head + one(nil), ""},
+		"all fields": {head + one(map[string]string{
+			"args":            "[a]",
+			"env":             "[{name: A, value: b}]",
+			"tokenAttributes": "{" + goodTokens + "}",
+		}), ""},
+		"JSON": {`{"apiVersion":"kubelet.config.k8s.io/v1alpha1","kind":"CredentialProviderConfig","providers":[]}`, ""},
+		"beta": {strings.Replace(head, "/v1", "/v1beta1",
+			1) + one(map[string]string{"apiVersion": v1 + "beta1", "defaultCacheDuration": "0s"}), ""},
+		"empty":   {" \n", "it is empty"},
+		"no YAML": {"a: b: c", "mapping values"},
+		"other kind": {strings.Replace(head, "CredentialProviderConfig", "KubeletConfiguration", 1),
+			`kind: "KubeletConfiguration"`},
+		"other version": {strings.Replace(head, "/v1", "/v2", 1), `apiVersion: "kubelet.config.k8s.io/v2"`},
+		"two documents": {head + one(nil) + "---\n" + head, "more than one document"},
+		"a list":        {"[]", "it is not a CredentialProviderConfig"},
+		"unknown field": {head + one(map[string]string{"matchImage": "x"}), `unknown field "providers[0].matchImage"`},
+		"wrong case":    {head + one(map[string]string{"Args": "[x]"}), `unknown field "providers[0].Args"`},
+		"field twice":   {head + "- {name: a, name: b}\n", `"name" already set`},
+		"wrong type":    {head + one(map[string]string{"matchImages": "x"}), "matchImages"},
+		"no name":       {head + one(map[string]string{"name": ""}), "providers[0].name: it is missing"},
+		"path":          {head + one(map[string]string{"name": "a/b"}), `providers[0].name: "a/b"`},
+		"space":         {head + one(map[string]string{"name": "'a b'"}), `providers[0].name: "a b"`},
+		"parent":        {head + one(map[string]string{"name": "'..'"}), `providers[0].name: ".."`},
+		"no version":    {head + one(map[string]string{"apiVersion": ""}), `providers[0].apiVersion: ""`},
+		"second's version": {head + one(nil) + one(map[string]string{"name": "b", "apiVersion": "v1"}),
+			`providers[1].apiVersion: "v1"`},
+		"no patterns": {head + one(map[string]string{"matchImages": ""}), "providers[0].matchImages: it is missing"},
+		"bad pattern": {head + one(map[string]string{"matchImages": "[a.io, '%zz']"}),
+			`providers[0].matchImages[1]: "%zz"`},
+		"empty pattern": {head + one(map[string]string{"matchImages": "['']"}), `providers[0].matchImages[0]: ""`},
+		"no duration": {head + one(map[string]string{"defaultCacheDuration": ""}),
+			"providers[0].defaultCacheDuration: it is missing"},
+		"negative": {head + one(map[string]string{"defaultCacheDuration": "-1s"}),
+			"providers[0].defaultCacheDuration: -1s"},
+		"variable": {head + one(map[string]string{"env": "[{name: A=B, value: x}]"}), `providers[0].env[0]: "A=B"`},
+		"argument": {head + one(map[string]string{"args": `["\0"]`}), "providers[0].args[0]"},
+		"old tokens": {strings.Replace(head, "/v1", "/v1beta1", 1) + one(tokens(goodTokens)),
+			attributes + ": it needs the file"},
+		"old provider": {head + one(map[string]string{
+			"apiVersion":      v1 + "beta1",
+			"tokenAttributes": "{" + goodTokens + "}",
+		}), attributes + ": it needs a provider"},
+		"no audience": {head + one(tokens("cacheType: Token, requireServiceAccount: true")),
+			attributes + ".serviceAccountTokenAudience"},
+		"no cache type": {head + one(tokens("serviceAccountTokenAudience: a, requireServiceAccount: true")),
+			attributes + ".cacheType"},
+		"not required": {head + one(tokens("serviceAccountTokenAudience: a, cacheType: Token")),
+			attributes + ".requireServiceAccount"},
+		"nothing required": {head +
+			one(tokens(strings.Replace(goodTokens, "true", "false", 1)+", requiredServiceAccountAnnotationKeys: [a/b]")),
+			"they need requireServiceAccount: true"},
+		"bad annotation": {head + one(tokens(goodTokens+", optionalServiceAccountAnnotationKeys: ['a b']")),
+			attributes + `.optionalServiceAccountAnnotationKeys: "a b"`},
+		"both annotations": {head +
+			one(tokens(goodTokens+", requiredServiceAccountAnnotationKeys: [A/b], optionalServiceAccountAnnotationKeys: [A/b]")),
+			`"A/b" is there twice`},
 	} {
 		_, err := decode([]byte(tc.text), true)
 		if tc.want == "" && err != nil || tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)) {
 			t.Errorf("%s: got %v, want %q", name, err, tc.want)
 		}
 	}
-	if _, err := decode([]byte(head+one(tokens(goodTokens))), false); err == nil || !strings.Contains(err.Error(), "feature gate") {
+	if _, err := decode([]byte(head+one(tokens(goodTokens))), false); err == nil ||
+		!strings.Contains(err.Error(), "feature gate") {
 		t.Errorf("tokens without the gate: %v", err)
 	}
 }
@@ -83,7 +111,13 @@ func TestConfig(t *testing.T) {
 // TestDirectory: the files of a directory count together, in the order of their names.
 func TestDirectory(t *testing.T) {
 	w := newWorld(t, "", "")
-	for name, provider := range map[string]string{"conf/20.yml": "c", "conf/10.yaml": "b", "conf/05.json": "a", "conf/00.conf": "none", "conf/00.yaml/x.yaml": "none"} {
+	for name, provider := range map[string]string{
+		"conf/20.yml":         "c",
+		"conf/10.yaml":        "b",
+		"conf/05.json":        "a",
+		"conf/00.conf":        "none",
+		"conf/00.yaml/x.yaml": "none",
+	} {
 		w.write(t, name, head+one(map[string]string{"name": provider}))
 	}
 	for _, name := range []string{"a", "b", "c"} {
@@ -98,7 +132,8 @@ func TestDirectory(t *testing.T) {
 		t.Errorf("the order is %q", names)
 	}
 	w.write(t, "conf/30.yaml", head+one(map[string]string{"name": "b"}))
-	if _, err := New(w.options); err == nil || !strings.Contains(err.Error(), `conf/30.yaml: provider "b" is already in `+w.path("conf/10.yaml")) {
+	if _, err := New(w.options); err == nil ||
+		!strings.Contains(err.Error(), `conf/30.yaml: provider "b" is already in `+w.path("conf/10.yaml")) {
 		t.Errorf("the same name twice: %v", err)
 	}
 }
@@ -145,7 +180,8 @@ func FuzzConfig(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text []byte) {
 		all, err := decode(text, true)
 		for _, p := range all {
-			if err == nil && (p.Name == "" || strings.Contains(p.Name, "/") || p.DefaultCacheDuration == nil || len(p.MatchImages) == 0) {
+			if err == nil && (p.Name == "" || strings.Contains(p.Name, "/") || p.DefaultCacheDuration == nil ||
+				len(p.MatchImages) == 0) {
 				t.Errorf("%q was taken", text)
 			}
 		}

@@ -38,12 +38,18 @@ func (c *cluster) serve(o *Options) {
 }
 
 func newCluster() *cluster {
-	return &cluster{expires: time.Hour, account: &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "builder", UID: "sa-1",
-		Annotations: map[string]string{"r/role": "puller", "o/zone": "west", "other": "unseen"}}}}
+	return &cluster{
+		expires: time.Hour,
+		account: &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "builder", UID: "sa-1",
+			Annotations: map[string]string{"r/role": "puller", "o/zone": "west", "other": "unseen"}}},
+	}
 }
 
 func podOf(uid types.UID, account string) *corev1.Pod {
-	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: string(uid), UID: uid}, Spec: corev1.PodSpec{ServiceAccountName: account}}
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: string(uid), UID: uid},
+		Spec:       corev1.PodSpec{ServiceAccountName: account},
+	}
 }
 
 func tokenFields(cacheType, more string) string {
@@ -73,7 +79,8 @@ func TestToken(t *testing.T) {
 		t.Errorf("a service account that is not there: %q", problems)
 	}
 	delete(c.account.Annotations, "r/role")
-	if given, problems := p.Ask(t.Context(), podOf("p1", "builder"), "r.example.com/app"); len(problems) != 0 || len(given[0].Logins) != 0 {
+	if given, problems := p.Ask(t.Context(), podOf("p1", "builder"), "r.example.com/app"); len(problems) != 0 ||
+		len(given[0].Logins) != 0 {
 		t.Errorf("without the annotation: %+v, %q", given, problems)
 	}
 }
@@ -87,11 +94,13 @@ func TestWhoSharesAnAnswer(t *testing.T) {
 		second    *corev1.Pod
 		want      int
 	}{
-		"the same pod":           {"ServiceAccount", nil, podOf("p1", "builder"), 1},
-		"another pod":            {"ServiceAccount", nil, podOf("p2", "builder"), 1},
-		"another namesake":       {"ServiceAccount", func(c *cluster) { c.account.UID = "sa-2" }, podOf("p1", "builder"), 2},
-		"other annotations":      {"ServiceAccount", func(c *cluster) { c.account.Annotations["o/zone"] = "east" }, podOf("p1", "builder"), 2},
-		"unseen annotation":      {"ServiceAccount", func(c *cluster) { c.account.Annotations["other"] = "new" }, podOf("p1", "builder"), 1},
+		"the same pod":     {"ServiceAccount", nil, podOf("p1", "builder"), 1},
+		"another pod":      {"ServiceAccount", nil, podOf("p2", "builder"), 1},
+		"another namesake": {"ServiceAccount", func(c *cluster) { c.account.UID = "sa-2" }, podOf("p1", "builder"), 2},
+		"other annotations": {"ServiceAccount", func(c *cluster) { c.account.Annotations["o/zone"] = "east" },
+			podOf("p1", "builder"), 2},
+		"unseen annotation": {"ServiceAccount", func(c *cluster) { c.account.Annotations["other"] = "new" },
+			podOf("p1", "builder"), 1},
 		"token, the same pod":    {"Token", nil, podOf("p1", "builder"), 1},
 		"token, another pod":     {"Token", nil, podOf("p2", "builder"), 2},
 		"token, expired already": {"Token", func(c *cluster) { c.expires = -time.Hour }, podOf("p1", "builder"), 2},
@@ -132,13 +141,15 @@ func TestPodWithoutAccount(t *testing.T) {
 // TestTokenAsPassword: a token may be the password only where answers are bound to it, and never gets into the log.
 func TestTokenAsPassword(t *testing.T) {
 	for cacheType, problemsWanted := range map[string]int{"ServiceAccount": 1, "Token": 0} {
-		w := newWorld(t, `LOGIN_WORD=token-aud-p1-1; `+answering("Image", ""), tokenFields(cacheType, "requireServiceAccount: true"))
+		w := newWorld(t, `LOGIN_WORD=token-aud-p1-1; `+answering("Image", ""),
+			tokenFields(cacheType, "requireServiceAccount: true"))
 		newCluster().serve(&w.options)
 		given, problems := w.start(t).Ask(t.Context(), podOf("p1", "builder"), "r.example.com/app")
 		if len(problems) != problemsWanted || len(given) != 1-problemsWanted {
 			t.Errorf("%s: given %d, %q", cacheType, len(given), problems)
 		}
-		if strings.Contains(w.log.String(), "token-aud") || problemsWanted == 1 && !strings.Contains(w.log.String(), "cacheType") {
+		if strings.Contains(w.log.String(), "token-aud") || problemsWanted == 1 &&
+			!strings.Contains(w.log.String(), "cacheType") {
 			t.Errorf("%s: the log says %q", cacheType, w.log.String())
 		}
 	}

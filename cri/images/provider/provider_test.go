@@ -41,8 +41,13 @@ func newWorld(t *testing.T, script, fields string) *world {
 		fields = `matchImages: ["*.example.com"], defaultCacheDuration: 1h, apiVersion: ` + v1
 	}
 	w.write(t, "bin/login", "#!/bin/sh\ncat >> "+w.path("asked")+"\n"+script+"\n")
-	w.write(t, "config.yaml", "apiVersion: kubelet.config.k8s.io/v1\nkind: CredentialProviderConfig\nproviders:\n- {name: login, "+fields+"}\n")
-	w.options = Options{Config: w.path("config.yaml"), BinDir: w.path("bin"), Log: slog.New(slog.NewTextHandler(&w.log, nil))}
+	w.write(t, "config.yaml",
+		"apiVersion: kubelet.config.k8s.io/v1\nkind: CredentialProviderConfig\nproviders:\n- {name: login, "+fields+"}\n")
+	w.options = Options{
+		Config: w.path("config.yaml"),
+		BinDir: w.path("bin"),
+		Log:    slog.New(slog.NewTextHandler(&w.log, nil)),
+	}
 	return w
 }
 
@@ -114,11 +119,13 @@ func ask(t *testing.T, p *Providers, pod *corev1.Pod, repository string) (passwo
 // TestAsk: a provider is asked for the images that it is meant for, with its arguments and environment.
 func TestAsk(t *testing.T) {
 	t.Setenv("LOGIN_WORD", "not this one")
-	w := newWorld(t, answering("Image", ""), `matchImages: ["*.example.com/team"], defaultCacheDuration: 1h, apiVersion: `+v1+
-		`, args: [word], env: [{name: LOGIN_WORD, value: pass}]`)
+	w := newWorld(t, answering("Image", ""),
+		`matchImages: ["*.example.com/team"], defaultCacheDuration: 1h, apiVersion: `+v1+
+			`, args: [word], env: [{name: LOGIN_WORD, value: pass}]`)
 	p := w.start(t)
 	for repository, want := range map[string][]string{
-		"r.example.com/team/app": {"password"}, "r.example.com/other/app": nil, "example.com/team/app": nil, "r.example.com:5000/team/app": nil,
+		"r.example.com/team/app": {"password"}, "r.example.com/other/app": nil, "example.com/team/app": nil,
+		"r.example.com:5000/team/app": nil,
 	} {
 		if got := ask(t, p, nil, repository); !slices.Equal(got, want) {
 			t.Errorf("%s: got %q, want %q", repository, got, want)
@@ -181,7 +188,9 @@ func TestExpiry(t *testing.T) {
 // TestOneRunForAll: those who ask the same at the same time share one run; one who goes away does not end it.
 func TestOneRunForAll(t *testing.T) {
 	w := newWorld(t, "", "")
-	w.write(t, "bin/login", "#!/bin/sh\ncat >> "+w.path("asked")+"\nwhile [ ! -e "+w.path("go")+" ]; do sleep 0.01; done\n"+answering("Image", "")+"\n")
+	w.write(t, "bin/login",
+		"#!/bin/sh\ncat >> "+w.path("asked")+"\nwhile [ ! -e "+w.path("go")+" ]; do sleep 0.01; done\n"+answering("Image",
+			"")+"\n")
 	p := w.start(t)
 	gone, leave := context.WithCancel(t.Context())
 	var all sync.WaitGroup
@@ -213,10 +222,12 @@ func TestOneRunForAll(t *testing.T) {
 func TestBadProgramsLeakNothing(t *testing.T) {
 	good := answering("Image", "")
 	for name, tc := range map[string]struct{ script, want string }{
-		"fails":         {"echo " + hidden + "; echo no metadata service >&2; exit 3", `exit status 3; its standard error: \"no metadata service\"`},
-		"flood":         {"exec yes " + hidden, "its answer is longer than 1048576 bytes"},
-		"complains":     {"yes complaint | head -c 100000 >&2; exit 1", `its standard error: \"complaint`},
-		"hangs":         {"echo waiting >&2; sleep 600 & echo $! > $0.child; sleep 600", `and was killed; its standard error: \"waiting\"`},
+		"fails": {"echo " + hidden + "; echo no metadata service >&2; exit 3",
+			`exit status 3; its standard error: \"no metadata service\"`},
+		"flood":     {"exec yes " + hidden, "its answer is longer than 1048576 bytes"},
+		"complains": {"yes complaint | head -c 100000 >&2; exit 1", `its standard error: \"complaint`},
+		"hangs": {"echo waiting >&2; sleep 600 & echo $! > $0.child; sleep 600",
+			`and was killed; its standard error: \"waiting\"`},
 		"nothing":       {"", "not a CredentialProviderResponse"},
 		"no JSON":       {"echo " + hidden, "not a CredentialProviderResponse"},
 		"cut off":       {`echo '{"auth":{"r":{"password":"` + hidden + `"'`, "not a CredentialProviderResponse"},
@@ -235,7 +246,8 @@ func TestBadProgramsLeakNothing(t *testing.T) {
 				p.all[0].program.limit = 200 * time.Millisecond
 			}
 			given, problems := p.Ask(t.Context(), nil, "r.example.com/app")
-			if len(given) != 0 || len(problems) != 1 || problems[0] != "credential provider login gave no login; the log of the node agent says why" {
+			if len(given) != 0 || len(problems) != 1 ||
+				problems[0] != "credential provider login gave no login; the log of the node agent says why" {
 				t.Errorf("given %d, problems %q", len(given), problems)
 			}
 			log := w.log.String()
@@ -271,7 +283,8 @@ func wantDead(t *testing.T, file string) {
 
 // FuzzAnswer: no answer makes a panic, and no error quotes one.
 func FuzzAnswer(f *testing.F) {
-	f.Add([]byte(`{"apiVersion":"` + v1 + `","kind":"CredentialProviderResponse","cacheKeyType":"Image","cacheDuration":"1h","auth":{"r.io":{"username":"u","password":"p"}}}`))
+	f.Add([]byte(`{"apiVersion":"` + v1 +
+		`","kind":"CredentialProviderResponse","cacheKeyType":"Image","cacheDuration":"1h","auth":{"r.io":{"username":"u","password":"p"}}}`))
 	f.Add([]byte(`{"apiVersion":"` + v1 + `","kind":"CredentialProviderResponse","cacheDuration":7,"auth":null,"x":[{}]}`))
 	f.Add([]byte(`null`))
 	f.Fuzz(func(t *testing.T, text []byte) {

@@ -68,7 +68,12 @@ func TestAllowed(t *testing.T) {
 		"same account":                 {used: account("a", "s", "u"), pod: account("a", "s", "u"), want: true},
 		"same account with new UID":    {used: account("a", "s", "u"), pod: account("a", "s", "v")},
 		"account of another namespace": {used: account("a", "s", "u"), pod: account("b", "s", "u")},
-		"another tag":                  {used: secret("a", "s", "u", "h"), pod: secret("a", "s", "u", "h"), image: "r.io/app:2", want: true},
+		"another tag": {
+			used:  secret("a", "s", "u", "h"),
+			pod:   secret("a", "s", "u", "h"),
+			image: "r.io/app:2",
+			want:  true,
+		},
 		"by digest": {used: secret("a", "s", "u", "h"), pod: secret("a", "s", "u", "h"),
 			image: "r.io/app@sha256:" + strings.Repeat("0", 64), want: true},
 		"another repository": {used: secret("a", "s", "u", "h"), pod: secret("a", "s", "u", "h"), image: "r.io/other:1"},
@@ -126,7 +131,8 @@ func TestPolicies(t *testing.T) {
 func TestPolicyPatterns(t *testing.T) {
 	for pattern, want := range map[string]bool{
 		"r.io/app": true, "app": true, "r.io/*": true, "r.io:5000/a/*": true,
-		"": false, " r.io/app": false, "*": false, "/*": false, "r.io*": false, "r.io/*/a": false, "r.io/app*": false, "*.io/*": false,
+		"": false, " r.io/app": false, "*": false, "/*": false, "r.io*": false, "r.io/*/a": false, "r.io/app*": false,
+		"*.io/*":     false,
 		"r.io/app:1": false, "r.io/UPPER": false, "app@sha256:" + strings.Repeat("0", 64): false,
 	} {
 		if _, err := NewPolicy("NeverVerifyAllowlistedImages", []string{pattern}); (err == nil) != want {
@@ -135,7 +141,8 @@ func TestPolicyPatterns(t *testing.T) {
 	}
 }
 
-// TestUnfinishedPull: an image whose pull has begun does not look preloaded, whatever happened then, until a pull has ended.
+// TestUnfinishedPull: an image whose pull has begun does not look preloaded, whatever happened then, until a pull has
+// ended.
 func TestUnfinishedPull(t *testing.T) {
 	const image, ref = "r.io/app:1", "sha256:1"
 	root := t.TempDir()
@@ -276,7 +283,8 @@ func TestPrune(t *testing.T) {
 	}
 }
 
-// TestLearnedSecretsAreBounded: secrets with a known login are added to the record, up to a limit, and are allowed beyond it.
+// TestLearnedSecretsAreBounded: secrets with a known login are added to the record, up to a limit, and are allowed
+// beyond it.
 func TestLearnedSecretsAreBounded(t *testing.T) {
 	const image, ref = "app:1", "sha256:1"
 	s := open(t, t.TempDir(), preloaded)

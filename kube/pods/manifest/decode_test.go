@@ -31,11 +31,13 @@ func parseOne(t *testing.T, text string) Pod {
 
 func TestStaticPod(t *testing.T) {
 	p := parseOne(t, podText)
-	if p.Name != "web-node-1" || p.Namespace != "default" || p.Spec.NodeName != "node-1" || p.Status.Phase != corev1.PodPending {
+	if p.Name != "web-node-1" || p.Namespace != "default" || p.Spec.NodeName != "node-1" ||
+		p.Status.Phase != corev1.PodPending {
 		t.Errorf("got %s/%s on %s, %s", p.Namespace, p.Name, p.Spec.NodeName, p.Status.Phase)
 	}
 	if len(p.UID) != 32 || string(p.UID) != p.Hash || p.Annotations[podutil.AnnotationHash] != p.Hash {
-		t.Errorf("UID %q, hash %q and annotation %q must be the same 32 digits", p.UID, p.Hash, p.Annotations[podutil.AnnotationHash])
+		t.Errorf("UID %q, hash %q and annotation %q must be the same 32 digits", p.UID, p.Hash,
+			p.Annotations[podutil.AnnotationHash])
 	}
 	if p.Annotations[podutil.AnnotationSource] != "file" {
 		t.Errorf("annotations are %v", p.Annotations)
@@ -92,7 +94,11 @@ func TestHash(t *testing.T) {
 			t.Errorf("%s: the hash is the same: %v, want %v", name, got == base, c.same)
 		}
 	}
-	for _, o := range []Origin{{"n2", "file", "/m/a.yaml"}, {"node-1", "file", "/m/b.yaml"}, {"node-1", "http", "/m/a.yaml"}} {
+	for _, o := range []Origin{
+		{"n2", "file", "/m/a.yaml"},
+		{"node-1", "file", "/m/b.yaml"},
+		{"node-1", "http", "/m/a.yaml"},
+	} {
 		f, errs := Parse([]byte(podText), o)
 		if errs != nil || f.Pods[0].Hash == base {
 			t.Errorf("%v gives the same hash (%v)", o, errs)
@@ -151,13 +157,16 @@ func TestParseErrors(t *testing.T) {
 		{"only comments", "# x\n---\n# y\n", []string{"file is empty"}},
 		{"no object", "- a\n- b\n", []string{"not an API object"}},
 		{"no kind", "a: b\n", []string{"apiVersion and kind are missing"}},
-		{"other kind", "apiVersion: apps/v1\nkind: Deployment\n", []string{`"apps/v1"`, `"Deployment"`, "Pods, ConfigMaps and Secrets"}},
+		{"other kind", "apiVersion: apps/v1\nkind: Deployment\n",
+			[]string{`"apps/v1"`, `"Deployment"`, "Pods, ConfigMaps and Secrets"}},
 		{"syntax in the first document", "apiVersion: v1\nkind: [Pod\n", []string{"line 2"}},
 		{"syntax in the second", podText + "---\na: b\n  c: d\n", []string{"document 2 (line 8)", "line 10"}},
-		{"key twice", strings.ReplaceAll(podText, "    image", "    name: x\n    image"), []string{`key "name" already set`, "line 7"}},
+		{"key twice", strings.ReplaceAll(podText, "    image", "    name: x\n    image"),
+			[]string{`key "name" already set`, "line 7"}},
 		{"JSON key twice", `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"},"spec":{"containers":[{"name":"a","image":"b","image":"c"}]}}`,
 			[]string{`duplicate field "spec.containers[0].image"`}},
-		{"unknown field", strings.ReplaceAll(podText, "image:", "imag:"), []string{`Pod "web"`, `unknown field "spec.containers[0].imag"`}},
+		{"unknown field", strings.ReplaceAll(podText, "image:", "imag:"),
+			[]string{`Pod "web"`, `unknown field "spec.containers[0].imag"`}},
 		{"wrong case", strings.ReplaceAll(podText, "image:", "Image:"), []string{`unknown field "spec.containers[0].Image"`}},
 		{"wrong type", strings.ReplaceAll(podText, "image: w:1", "image: w:1\n    ports: 80"),
 			[]string{"spec.containers[0].ports", "want a list, got 80"}},
@@ -170,9 +179,11 @@ func TestParseErrors(t *testing.T) {
 		{"no name", strings.ReplaceAll(podText, "name: web}", "namespace: x}"), []string{"metadata.name: Required value"}},
 		{"invalid", strings.ReplaceAll(podText, "image: w:1", "imagePullPolicy: Sometimes"),
 			[]string{"spec.containers[0].image: Required", "spec.containers[0].imagePullPolicy: Unsupported"}},
-		{"same name twice", podText + "---\n" + podText, []string{"document 2", `Pod "web"`, "duplicate object in this file"}},
+		{"same name twice", podText + "---\n" + podText,
+			[]string{"document 2", `Pod "web"`, "duplicate object in this file"}},
 		{"two bad documents", "a: b\n---\na: b\n", []string{"document 1", "document 2"}},
-		{"escaping UID", strings.ReplaceAll(podText, "{name: web}", `{name: web, uid: "../../etc"}`), []string{"metadata.uid", "letters, digits, hyphens and dots"}},
+		{"escaping UID", strings.ReplaceAll(podText, "{name: web}", `{name: web, uid: "../../etc"}`),
+			[]string{"metadata.uid", "letters, digits, hyphens and dots"}},
 		{"bad name", strings.ReplaceAll(podText, "{name: web}", "{name: we/b}"), []string{"metadata.name", "we/b"}},
 		{"bad item", "apiVersion: v1\nkind: PodList\nitems:\n- {metadata: {name: a}, spec: {x: y}}\n",
 			[]string{`items[0]: unknown field "spec.x"`}},
@@ -228,7 +239,8 @@ func FuzzParse(f *testing.F) {
 		podText, "---\n" + podText + "---\n" + podText, `{"apiVersion":"v1","kind":"Pod"}`,
 		"apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: Secret, metadata: {name: a}, stringData: {a: b}}",
 		"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\nbinaryData: {a: eA==}", "a: &a [*a]", "...\n---\n%YAML 1.1\n",
-		strings.ReplaceAll(podText, "image: w:1", "image: w:1\n    resources: {limits: {cpu: 1}}\n    livenessProbe: {httpGet: {port: http}}"),
+		strings.ReplaceAll(podText, "image: w:1",
+			"image: w:1\n    resources: {limits: {cpu: 1}}\n    livenessProbe: {httpGet: {port: http}}"),
 	} {
 		f.Add([]byte(s))
 	}

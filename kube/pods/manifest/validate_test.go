@@ -32,13 +32,16 @@ func ptr[T any](v T) *T { return &v }
 func TestValidateRefuses(t *testing.T) {
 	const web = "spec.containers[0]."
 	for want, change := range map[string]func(p *corev1.Pod, s *corev1.PodSpec, c *corev1.Container){
-		"metadata.name":           func(p *corev1.Pod, _ *corev1.PodSpec, _ *corev1.Container) { p.Name = "a_b" },
-		"metadata.namespace":      func(p *corev1.Pod, _ *corev1.PodSpec, _ *corev1.Container) { p.Namespace = "a.b" },
-		"metadata.uid":            func(p *corev1.Pod, _ *corev1.PodSpec, _ *corev1.Container) { p.UID = "a/../b" }, // ours
-		"metadata.labels":         func(p *corev1.Pod, _ *corev1.PodSpec, _ *corev1.Container) { p.Labels["a"] = "b c" },
-		"metadata.annotations":    func(p *corev1.Pod, _ *corev1.PodSpec, _ *corev1.Container) { p.Annotations["a b"] = "" },
-		"spec.containers":         func(_ *corev1.Pod, s *corev1.PodSpec, _ *corev1.Container) { s.Containers = nil },
-		"spec.containers[1].name": func(_ *corev1.Pod, s *corev1.PodSpec, _ *corev1.Container) { s.Containers[1].Name = "web" },
+		"metadata.name":        func(p *corev1.Pod, _ *corev1.PodSpec, _ *corev1.Container) { p.Name = "a_b" },
+		"metadata.namespace":   func(p *corev1.Pod, _ *corev1.PodSpec, _ *corev1.Container) { p.Namespace = "a.b" },
+		"metadata.uid":         func(p *corev1.Pod, _ *corev1.PodSpec, _ *corev1.Container) { p.UID = "a/../b" }, // ours
+		"metadata.labels":      func(p *corev1.Pod, _ *corev1.PodSpec, _ *corev1.Container) { p.Labels["a"] = "b c" },
+		"metadata.annotations": func(p *corev1.Pod, _ *corev1.PodSpec, _ *corev1.Container) { p.Annotations["a b"] = "" },
+		"spec.containers":      func(_ *corev1.Pod, s *corev1.PodSpec, _ *corev1.Container) { s.Containers = nil },
+		"spec.containers[1].name": func(_ *corev1.Pod, s *corev1.PodSpec,
+			_ *corev1.Container) {
+			s.Containers[1].Name = "web"
+		},
 		"spec.initContainers[0].name": func(_ *corev1.Pod, s *corev1.PodSpec, _ *corev1.Container) {
 			s.InitContainers[0].Name = "two"
 		},
@@ -49,7 +52,10 @@ func TestValidateRefuses(t *testing.T) {
 		"spec.volumes[1]": func(_ *corev1.Pod, s *corev1.PodSpec, _ *corev1.Container) {
 			s.Volumes[1].HostPath = &corev1.HostPathVolumeSource{Path: "/x"}
 		},
-		"spec.volumes[0].hostPath.path": func(_ *corev1.Pod, s *corev1.PodSpec, _ *corev1.Container) { s.Volumes[0].HostPath.Path = "/a/../b" },
+		"spec.volumes[0].hostPath.path": func(_ *corev1.Pod, s *corev1.PodSpec,
+			_ *corev1.Container) {
+			s.Volumes[0].HostPath.Path = "/a/../b"
+		},
 		"spec.volumes[0].hostPath.type": func(_ *corev1.Pod, s *corev1.PodSpec, _ *corev1.Container) {
 			s.Volumes[0].HostPath.Type = ptr(corev1.HostPathType("Dir"))
 		},
@@ -62,23 +68,34 @@ func TestValidateRefuses(t *testing.T) {
 		"spec.volumes[2].configMap.defaultMode": func(_ *corev1.Pod, s *corev1.PodSpec, _ *corev1.Container) {
 			s.Volumes[2].ConfigMap.DefaultMode = ptr(int32(777))
 		},
-		"spec.volumes[3].secret.secretName": func(_ *corev1.Pod, s *corev1.PodSpec, _ *corev1.Container) { s.Volumes[3].Secret.SecretName = "a/b" }, // ours
-		"spec.volumes[4].downwardAPI.items[0].fieldRef.fieldPath": func(_ *corev1.Pod, s *corev1.PodSpec, _ *corev1.Container) {
+		// ours
+		"spec.volumes[3].secret.secretName": func(_ *corev1.Pod, s *corev1.PodSpec,
+			_ *corev1.Container) {
+			s.Volumes[3].Secret.SecretName = "a/b"
+		},
+		"spec.volumes[4].downwardAPI.items[0].fieldRef.fieldPath": func(_ *corev1.Pod, s *corev1.PodSpec,
+			_ *corev1.Container) {
 			s.Volumes[4].DownwardAPI.Items[0].FieldRef.FieldPath = "status.podIP"
 		},
 		"spec.volumes[5].projected.sources[2]": func(_ *corev1.Pod, s *corev1.PodSpec, _ *corev1.Container) {
 			s.Volumes[5].Projected.Sources[2].DownwardAPI.Items[0].Path = "p1"
 		},
-		"spec.volumes[7].nfs.path": func(_ *corev1.Pod, s *corev1.PodSpec, _ *corev1.Container) { s.Volumes[7].NFS.Path = "x" },
-		"spec.restartPolicy":       func(_ *corev1.Pod, s *corev1.PodSpec, _ *corev1.Container) { s.RestartPolicy = "Sometimes" },
-		"spec.dnsPolicy":           func(_ *corev1.Pod, s *corev1.PodSpec, _ *corev1.Container) { s.DNSPolicy = "First" },
+		"spec.volumes[7].nfs.path": func(_ *corev1.Pod, s *corev1.PodSpec,
+			_ *corev1.Container) {
+			s.Volumes[7].NFS.Path = "x"
+		},
+		"spec.restartPolicy": func(_ *corev1.Pod, s *corev1.PodSpec, _ *corev1.Container) { s.RestartPolicy = "Sometimes" },
+		"spec.dnsPolicy":     func(_ *corev1.Pod, s *corev1.PodSpec, _ *corev1.Container) { s.DNSPolicy = "First" },
 		"spec.dnsConfig.nameservers": func(_ *corev1.Pod, s *corev1.PodSpec, _ *corev1.Container) {
 			s.DNSPolicy, s.DNSConfig.Nameservers = corev1.DNSNone, nil
 		},
 		"spec.dnsConfig.searches[0]": func(_ *corev1.Pod, s *corev1.PodSpec, _ *corev1.Container) {
 			s.DNSConfig.Searches[0] = "a\nnameserver 1.1.1.1"
 		},
-		"spec.activeDeadlineSeconds": func(_ *corev1.Pod, s *corev1.PodSpec, _ *corev1.Container) { s.ActiveDeadlineSeconds = ptr(int64(0)) },
+		"spec.activeDeadlineSeconds": func(_ *corev1.Pod, s *corev1.PodSpec,
+			_ *corev1.Container) {
+			s.ActiveDeadlineSeconds = ptr(int64(0))
+		},
 		"spec.ephemeralContainers": func(_ *corev1.Pod, s *corev1.PodSpec, _ *corev1.Container) {
 			s.EphemeralContainers = make([]corev1.EphemeralContainer, 1)
 		},
@@ -88,9 +105,15 @@ func TestValidateRefuses(t *testing.T) {
 		"spec.os.name": func(_ *corev1.Pod, s *corev1.PodSpec, _ *corev1.Container) {
 			s.OS = &corev1.PodOS{Name: corev1.Windows}
 		}, // ours
-		"spec.hostname":              func(_ *corev1.Pod, s *corev1.PodSpec, _ *corev1.Container) { s.Hostname = "a.b" },
-		"spec.tolerations[0].key":    func(_ *corev1.Pod, s *corev1.PodSpec, _ *corev1.Container) { s.Tolerations[0].Key = "a b" },
-		"spec.hostAliases[0].ip":     func(_ *corev1.Pod, s *corev1.PodSpec, _ *corev1.Container) { s.HostAliases[0].IP = "1.2.3" },
+		"spec.hostname": func(_ *corev1.Pod, s *corev1.PodSpec, _ *corev1.Container) { s.Hostname = "a.b" },
+		"spec.tolerations[0].key": func(_ *corev1.Pod, s *corev1.PodSpec,
+			_ *corev1.Container) {
+			s.Tolerations[0].Key = "a b"
+		},
+		"spec.hostAliases[0].ip": func(_ *corev1.Pod, s *corev1.PodSpec,
+			_ *corev1.Container) {
+			s.HostAliases[0].IP = "1.2.3"
+		},
 		"spec.shareProcessNamespace": func(_ *corev1.Pod, s *corev1.PodSpec, _ *corev1.Container) { s.HostPID = true },
 		"spec.securityContext.sysctls[0].name": func(_ *corev1.Pod, s *corev1.PodSpec, _ *corev1.Container) {
 			s.HostIPC = true
@@ -101,25 +124,50 @@ func TestValidateRefuses(t *testing.T) {
 		"spec.hostUsers": func(_ *corev1.Pod, s *corev1.PodSpec, _ *corev1.Container) {
 			s.HostUsers, s.HostNetwork, s.ShareProcessNamespace = ptr(false), true, nil
 		},
-		web + "image":                       func(_ *corev1.Pod, _ *corev1.PodSpec, c *corev1.Container) { c.Image = "" },
-		web + "imagePullPolicy":             func(_ *corev1.Pod, _ *corev1.PodSpec, c *corev1.Container) { c.ImagePullPolicy = "Never ever" },
-		web + "volumeMounts[0].name":        func(_ *corev1.Pod, _ *corev1.PodSpec, c *corev1.Container) { c.VolumeMounts[0].Name = "nope" },
-		web + "volumeMounts[1].mountPath":   func(_ *corev1.Pod, _ *corev1.PodSpec, c *corev1.Container) { c.VolumeMounts[1].MountPath = "/data" },
-		web + "volumeMounts[0].subPath":     func(_ *corev1.Pod, _ *corev1.PodSpec, c *corev1.Container) { c.VolumeMounts[0].SubPath = "a/../../b" },
-		web + "volumeMounts[2].subPathExpr": func(_ *corev1.Pod, _ *corev1.PodSpec, c *corev1.Container) { c.VolumeMounts[2].SubPath = "x" },
+		web + "image": func(_ *corev1.Pod, _ *corev1.PodSpec, c *corev1.Container) { c.Image = "" },
+		web + "imagePullPolicy": func(_ *corev1.Pod, _ *corev1.PodSpec,
+			c *corev1.Container) {
+			c.ImagePullPolicy = "Never ever"
+		},
+		web + "volumeMounts[0].name": func(_ *corev1.Pod, _ *corev1.PodSpec,
+			c *corev1.Container) {
+			c.VolumeMounts[0].Name = "nope"
+		},
+		web + "volumeMounts[1].mountPath": func(_ *corev1.Pod, _ *corev1.PodSpec,
+			c *corev1.Container) {
+			c.VolumeMounts[1].MountPath = "/data"
+		},
+		web + "volumeMounts[0].subPath": func(_ *corev1.Pod, _ *corev1.PodSpec,
+			c *corev1.Container) {
+			c.VolumeMounts[0].SubPath = "a/../../b"
+		},
+		web + "volumeMounts[2].subPathExpr": func(_ *corev1.Pod, _ *corev1.PodSpec,
+			c *corev1.Container) {
+			c.VolumeMounts[2].SubPath = "x"
+		},
 		web + "volumeMounts[1].mountPropagation": func(_ *corev1.Pod, _ *corev1.PodSpec, c *corev1.Container) {
 			c.VolumeMounts[1].MountPropagation = ptr(corev1.MountPropagationBidirectional)
 		},
-		web + "volumeMounts[2].recursiveReadOnly": func(_ *corev1.Pod, _ *corev1.PodSpec, c *corev1.Container) { c.VolumeMounts[2].ReadOnly = false },
+		web + "volumeMounts[2].recursiveReadOnly": func(_ *corev1.Pod, _ *corev1.PodSpec,
+			c *corev1.Container) {
+			c.VolumeMounts[2].ReadOnly = false
+		},
 		web + "volumeDevices[0].name": func(_ *corev1.Pod, _ *corev1.PodSpec, c *corev1.Container) {
 			c.VolumeDevices = []corev1.VolumeDevice{{Name: "data", DevicePath: "/dev/x"}}
 		},
-		web + "ports[0].containerPort": func(_ *corev1.Pod, _ *corev1.PodSpec, c *corev1.Container) { c.Ports[0].ContainerPort = 65536 },
-		web + "ports[1].name":          func(_ *corev1.Pod, _ *corev1.PodSpec, c *corev1.Container) { c.Ports[1].Name = "http" },
-		web + "ports[1].protocol":      func(_ *corev1.Pod, _ *corev1.PodSpec, c *corev1.Container) { c.Ports[1].Protocol = "tcp" },
-		web + "ports[0].hostIP":        func(_ *corev1.Pod, _ *corev1.PodSpec, c *corev1.Container) { c.Ports[0].HostIP = "eth0" }, // ours
-		web + "env[0].name":            func(_ *corev1.Pod, _ *corev1.PodSpec, c *corev1.Container) { c.Env[0].Name = "A=B" },
-		web + "env[1].valueFrom":       func(_ *corev1.Pod, _ *corev1.PodSpec, c *corev1.Container) { c.Env[1].Value = "x" },
+		web + "ports[0].containerPort": func(_ *corev1.Pod, _ *corev1.PodSpec,
+			c *corev1.Container) {
+			c.Ports[0].ContainerPort = 65536
+		},
+		web + "ports[1].name": func(_ *corev1.Pod, _ *corev1.PodSpec, c *corev1.Container) { c.Ports[1].Name = "http" },
+		web + "ports[1].protocol": func(_ *corev1.Pod, _ *corev1.PodSpec,
+			c *corev1.Container) {
+			c.Ports[1].Protocol = "tcp"
+		},
+		// ours
+		web + "ports[0].hostIP":  func(_ *corev1.Pod, _ *corev1.PodSpec, c *corev1.Container) { c.Ports[0].HostIP = "eth0" },
+		web + "env[0].name":      func(_ *corev1.Pod, _ *corev1.PodSpec, c *corev1.Container) { c.Env[0].Name = "A=B" },
+		web + "env[1].valueFrom": func(_ *corev1.Pod, _ *corev1.PodSpec, c *corev1.Container) { c.Env[1].Value = "x" },
 		web + "env[3].valueFrom.configMapKeyRef.key": func(_ *corev1.Pod, _ *corev1.PodSpec, c *corev1.Container) {
 			c.Env[3].ValueFrom.ConfigMapKeyRef.Key = ""
 		},
@@ -145,15 +193,33 @@ func TestValidateRefuses(t *testing.T) {
 		web + "livenessProbe.httpGet.port": func(_ *corev1.Pod, _ *corev1.PodSpec, c *corev1.Container) {
 			c.LivenessProbe.HTTPGet.Port = intstr.FromInt32(0)
 		},
-		web + "livenessProbe.successThreshold": func(_ *corev1.Pod, _ *corev1.PodSpec, c *corev1.Container) { c.LivenessProbe.SuccessThreshold = 2 },
-		web + "livenessProbe":                  func(_ *corev1.Pod, _ *corev1.PodSpec, c *corev1.Container) { c.LivenessProbe.HTTPGet = nil },
-		web + "readinessProbe.periodSeconds":   func(_ *corev1.Pod, _ *corev1.PodSpec, c *corev1.Container) { c.ReadinessProbe.PeriodSeconds = -1 },
+		web + "livenessProbe.successThreshold": func(_ *corev1.Pod, _ *corev1.PodSpec,
+			c *corev1.Container) {
+			c.LivenessProbe.SuccessThreshold = 2
+		},
+		web + "livenessProbe": func(_ *corev1.Pod, _ *corev1.PodSpec,
+			c *corev1.Container) {
+			c.LivenessProbe.HTTPGet = nil
+		},
+		web + "readinessProbe.periodSeconds": func(_ *corev1.Pod, _ *corev1.PodSpec,
+			c *corev1.Container) {
+			c.ReadinessProbe.PeriodSeconds = -1
+		},
 		web + "readinessProbe.terminationGracePeriodSeconds": func(_ *corev1.Pod, _ *corev1.PodSpec, c *corev1.Container) {
 			c.ReadinessProbe.TerminationGracePeriodSeconds = ptr(int64(3))
 		},
-		web + "startupProbe.grpc.port":           func(_ *corev1.Pod, _ *corev1.PodSpec, c *corev1.Container) { c.StartupProbe.GRPC.Port = 0 },
-		web + "lifecycle.postStart.exec.command": func(_ *corev1.Pod, _ *corev1.PodSpec, c *corev1.Container) { c.Lifecycle.PostStart.Exec.Command = nil },
-		web + "lifecycle.preStop.sleep.seconds":  func(_ *corev1.Pod, _ *corev1.PodSpec, c *corev1.Container) { c.Lifecycle.PreStop.Sleep.Seconds = 31 },
+		web + "startupProbe.grpc.port": func(_ *corev1.Pod, _ *corev1.PodSpec,
+			c *corev1.Container) {
+			c.StartupProbe.GRPC.Port = 0
+		},
+		web + "lifecycle.postStart.exec.command": func(_ *corev1.Pod, _ *corev1.PodSpec,
+			c *corev1.Container) {
+			c.Lifecycle.PostStart.Exec.Command = nil
+		},
+		web + "lifecycle.preStop.sleep.seconds": func(_ *corev1.Pod, _ *corev1.PodSpec,
+			c *corev1.Container) {
+			c.Lifecycle.PreStop.Sleep.Seconds = 31
+		},
 		web + "securityContext.allowPrivilegeEscalation": func(_ *corev1.Pod, _ *corev1.PodSpec, c *corev1.Container) {
 			c.SecurityContext.Privileged = ptr(true)
 		},
@@ -212,7 +278,8 @@ func TestCheckReferences(t *testing.T) {
 	} {
 		pod := valid(t)
 		change(&pod.Spec)
-		if errs := CheckReferences(pod, nil); len(errs) != 1 || errs[0].Field != want || errs[0].Type != field.ErrorTypeForbidden {
+		if errs := CheckReferences(pod, nil); len(errs) != 1 || errs[0].Field != want ||
+			errs[0].Type != field.ErrorTypeForbidden {
 			t.Errorf("errors are %v, want one at %s", errs, want)
 		}
 	}

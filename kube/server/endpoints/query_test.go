@@ -28,7 +28,8 @@ func TestQuery(t *testing.T) {
 	dir := t.TempDir()
 	secret := filepath.Join(t.TempDir(), "secret")
 	if err := errors.Join(os.WriteFile(secret, []byte("secret"), 0o600), os.Symlink(secret, filepath.Join(dir, "link")),
-		os.WriteFile(filepath.Join(dir, "plain.log"), []byte("a plain line\n"), 0o600), os.Mkdir(filepath.Join(dir, "deep"), 0o755),
+		os.WriteFile(filepath.Join(dir, "plain.log"), []byte("a plain line\n"), 0o600),
+		os.Mkdir(filepath.Join(dir, "deep"), 0o755),
 		os.WriteFile(filepath.Join(dir, "deep", "deep.log"), []byte("a deep line\n"), 0o600)); err != nil {
 		t.Fatal(err)
 	}
@@ -41,7 +42,8 @@ func TestQuery(t *testing.T) {
 		{"/logs/", "", 200, "plain.log"},
 		{"/logs/plain.log", "", 200, "a plain line"},
 		{"/logs/", "query=kubelet", 200, "[--utc]\n[--no-pager]\n[--output=short-precise]\n[--unit=kubelet]\n"},
-		{"/logs/", "query=kubelet.service&tailLines=5&boot=-1&pattern=a%2Bb", 200, "[--lines=5]\n[--boot=-1]\n[--grep=a+b]\n[--unit=kubelet.service]\n"},
+		{"/logs/", "query=kubelet.service&tailLines=5&boot=-1&pattern=a%2Bb", 200,
+			"[--lines=5]\n[--boot=-1]\n[--grep=a+b]\n[--unit=kubelet.service]\n"},
 		{"/logs/", "query=kubelet&sinceTime=2026-01-02T03:04:05%2B01:00", 200, "[--since=2026-01-02 02:04:05 UTC]"},
 		{"/logs/", "query=plain", 200, "a plain line"},
 		{"/logs/", "query=deep", 200, "a deep line"},

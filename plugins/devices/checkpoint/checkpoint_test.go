@@ -26,7 +26,8 @@ func TestKubelets(t *testing.T) {
 	}
 	e := entries[0]
 	want := checkpoint.DevicesPerNUMA{checkpoint.WithoutNUMA: {"d3"}, 0: {"d1"}, 1: {"d2"}}
-	if e.ContainerName != "app" || e.ResourceName != "nodelet.test/fake" || !reflect.DeepEqual(e.DeviceIDs, want) || len(e.AllocResp) == 0 {
+	if e.ContainerName != "app" || e.ResourceName != "nodelet.test/fake" || !reflect.DeepEqual(e.DeviceIDs, want) ||
+		len(e.AllocResp) == 0 {
 		t.Errorf("%+v", e)
 	}
 	again, err := checkpoint.Marshal(entries, registered)

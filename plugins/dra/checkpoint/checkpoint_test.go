@@ -38,7 +38,8 @@ func TestForm(t *testing.T) {
 
 // What is damaged is not believed.
 func TestDamaged(t *testing.T) {
-	if _, err := checkpoint.Unmarshal([]byte(strings.Replace(text, "gpu", "cpu", 1))); !errors.Is(err, checkpoint.ErrChecksum) {
+	if _, err := checkpoint.Unmarshal([]byte(strings.Replace(text, "gpu", "cpu", 1))); !errors.Is(err,
+		checkpoint.ErrChecksum) {
 		t.Errorf("got %v", err)
 	}
 	for _, claims := range [][]checkpoint.Claim{{{ClaimUID: "u", ClaimName: "gpu"}}, append(example(), example()...)} {

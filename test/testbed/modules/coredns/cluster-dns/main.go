@@ -19,6 +19,7 @@ import (
 
 func main() {
 	// The order is CoreDNS' own: each handles a query before the next.
-	dnsserver.Directives = []string{"reload", "ready", "health", "prometheus", "errors", "loop", "cache", "loadbalance", "kubernetes", "forward"}
+	dnsserver.Directives = []string{"reload", "ready", "health", "prometheus", "errors", "loop", "cache", "loadbalance",
+		"kubernetes", "forward"}
 	coremain.Run()
 }

@@ -27,7 +27,8 @@ func main() {
 	flag.BoolVar(&config.NodeExpansionRequired, "node-expand-required", false, "volumes are expanded on the node as well")
 	attach := flag.Bool("enable-attach", false, "volumes must be attached")
 	endpoint := flag.String("endpoint", "/csi/csi.sock", "unix `socket` to serve at")
-	elsewhere := flag.String("proxy-endpoint", "", "TCP `address` at which another driver's connections come in; it is served in place of the mock driver")
+	elsewhere := flag.String("proxy-endpoint", "",
+		"TCP `address` at which another driver's connections come in; it is served in place of the mock driver")
 	_ = flag.String("nodeid", "", "taken and left: the mock driver calls its node by the driver's name")
 	_ = flag.String("statedir", "", "taken and left: the mock driver keeps no state")
 	flag.Parse()
@@ -50,7 +51,8 @@ func run(config service.Config, endpoint, elsewhere string) error {
 	signal.Notify(end, syscall.SIGTERM, os.Interrupt)
 	if elsewhere == "" {
 		s := service.New(config)
-		if err := driver.NewCSIDriver(&driver.CSIDriverServers{Controller: s, Identity: s, Node: s}).Start(listener, nil); err != nil {
+		if err := driver.NewCSIDriver(&driver.CSIDriverServers{Controller: s, Identity: s, Node: s}).Start(listener,
+			nil); err != nil {
 			return err
 		}
 		<-end

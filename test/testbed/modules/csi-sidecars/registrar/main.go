@@ -93,10 +93,16 @@ type registrar struct {
 }
 
 func (r *registrar) GetInfo(context.Context, *registration.InfoRequest) (*registration.PluginInfo, error) {
-	return &registration.PluginInfo{Type: registration.CSIPlugin, Name: r.name, Endpoint: r.path, SupportedVersions: []string{"1.0.0"}}, nil
+	return &registration.PluginInfo{
+		Type:              registration.CSIPlugin,
+		Name:              r.name,
+		Endpoint:          r.path,
+		SupportedVersions: []string{"1.0.0"},
+	}, nil
 }
 
-func (r *registrar) NotifyRegistrationStatus(_ context.Context, s *registration.RegistrationStatus) (*registration.RegistrationStatusResponse, error) {
+func (r *registrar) NotifyRegistrationStatus(_ context.Context,
+	s *registration.RegistrationStatus) (*registration.RegistrationStatusResponse, error) {
 	log.Printf("registered: %t %s", s.PluginRegistered, s.Error)
 	if !s.PluginRegistered {
 		select {
