@@ -246,10 +246,14 @@ func TestConfigValue(t *testing.T) {
 func TestCrashLoopCurve(t *testing.T) {
 	for body, want := range map[string]BackOff{
 		"": {10 * time.Second, 5 * time.Minute},
-		"crashLoopBackOff: {maxContainerRestartPeriod: 60s}":                                          {10 * time.Second, time.Minute},
-		"crashLoopBackOff: {maxContainerRestartPeriod: 2s}":                                           {2 * time.Second, 2 * time.Second},
-		"featureGates: {ReduceDefaultCrashLoopBackOffDecay: true}":                                    {time.Second, 5 * time.Minute},
-		"featureGates: {ReduceDefaultCrashLoopBackOffDecay: true, KubeletCrashLoopBackOffMax: false}": {time.Second, time.Minute},
+		"crashLoopBackOff: {maxContainerRestartPeriod: 60s}": {10 * time.Second,
+			time.Minute},
+		"crashLoopBackOff: {maxContainerRestartPeriod: 2s}": {2 * time.Second,
+			2 * time.Second},
+		"featureGates: {ReduceDefaultCrashLoopBackOffDecay: true}": {time.Second,
+			5 * time.Minute},
+		"featureGates: {ReduceDefaultCrashLoopBackOffDecay: true, KubeletCrashLoopBackOffMax: false}": {time.Second,
+			time.Minute},
 	} {
 		if got := mustLoad(t, body).CrashLoop; got != want {
 			t.Errorf("%q: %v; want %v", body, got, want)

@@ -28,15 +28,18 @@ func TestHTTPHook(t *testing.T) {
 		Warn: func(reason, message string) { warned = reason + ": " + message }}
 	get := httpGet(t, s, "/stop", corev1.HTTPHeader{Name: "Authorization", Value: "secret"}).HTTPGet
 	hook := &corev1.LifecycleHandler{HTTPGet: get}
-	if err := RunHook(t.Context(), hook, target); err != nil || agent != "kube-lifecycle/"+release.Minor() || auth != "secret" || warned != "" {
+	if err := RunHook(t.Context(), hook, target); err != nil || agent != "kube-lifecycle/"+release.Minor() ||
+		auth != "secret" || warned != "" {
 		t.Errorf("error %v, agent %q, auth %q, warned %q", err, agent, auth, warned)
 	}
 	get.Scheme = corev1.URISchemeHTTPS
-	if err := RunHook(t.Context(), hook, target); err != nil || auth != "" || !strings.HasPrefix(warned, "LifecycleHTTPFallback: ") {
+	if err := RunHook(t.Context(), hook, target); err != nil || auth != "" ||
+		!strings.HasPrefix(warned, "LifecycleHTTPFallback: ") {
 		t.Errorf("HTTPS to a plain server: error %v, auth %q, warned %q", err, auth, warned)
 	}
 	s.Close()
-	if err := RunHook(t.Context(), hook, target); err == nil || !strings.Contains(err.Error(), `(/stop) for container "app"`) {
+	if err := RunHook(t.Context(), hook, target); err == nil ||
+		!strings.Contains(err.Error(), `(/stop) for container "app"`) {
 		t.Errorf("error %v from a server that is gone", err)
 	}
 	target.PodIP = ""
@@ -100,7 +103,8 @@ func TestSleepHook(t *testing.T) {
 
 func TestHooksThatCannotRun(t *testing.T) {
 	for _, hook := range []*corev1.LifecycleHandler{{}, {TCPSocket: &corev1.TCPSocketAction{}}} {
-		if err := RunHook(t.Context(), hook, HookTarget{}); err == nil || !strings.Contains(err.Error(), "exec, httpGet or sleep") {
+		if err := RunHook(t.Context(), hook, HookTarget{}); err == nil ||
+			!strings.Contains(err.Error(), "exec, httpGet or sleep") {
 			t.Errorf("error %v", err)
 		}
 	}

@@ -87,15 +87,29 @@ func envTask(t *testing.T, configMaps, secrets []string) (*Task, *inputs, *corev
 		t.Fatal(err)
 	}
 	app := corev1.Container{Name: "app", Image: "busybox:1",
-		EnvFrom: []corev1.EnvFromSource{{Prefix: "ALL_", ConfigMapRef: &corev1.ConfigMapEnvSource{LocalObjectReference: named("all")}}},
+		EnvFrom: []corev1.EnvFromSource{{
+			Prefix:       "ALL_",
+			ConfigMapRef: &corev1.ConfigMapEnvSource{LocalObjectReference: named("all")},
+		}},
 		Env: []corev1.EnvVar{
-			{Name: "ONE", ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{LocalObjectReference: named("one"), Key: "key"}}},
-			{Name: "FILE", ValueFrom: &corev1.EnvVarSource{FileKeyRef: &corev1.FileKeySelector{VolumeName: "data", Path: "env", Key: "FROM_FILE"}}},
+			{
+				Name: "ONE",
+				ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{LocalObjectReference: named("one"),
+					Key: "key"}},
+			},
+			{
+				Name: "FILE",
+				ValueFrom: &corev1.EnvVarSource{FileKeyRef: &corev1.FileKeySelector{VolumeName: "data", Path: "env",
+					Key: "FROM_FILE"}},
+			},
 			{Name: "IP", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "status.podIP"}}},
 		}}
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default", UID: "uid"}, Spec: corev1.PodSpec{
 		Containers: []corev1.Container{app}, EnableServiceLinks: new(bool),
-		Volumes: []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}}}
+		Volumes: []corev1.Volume{{
+			Name:         "data",
+			VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}},
+		}}}}
 	x := New(Backends{
 		Objects: func(*corev1.Pod) Objects { return local },
 		Devices: NoDevices{},
@@ -154,7 +168,8 @@ func TestEnvironmentIsReadSideBySide(t *testing.T) {
 		x.objects = func(*corev1.Pod) Objects { return api }
 		for _, name := range []string{"all", "b", "c", "d"} {
 			server.Put(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}})
-			app.EnvFrom = append(app.EnvFrom, corev1.EnvFromSource{ConfigMapRef: &corev1.ConfigMapEnvSource{LocalObjectReference: named(name)}})
+			app.EnvFrom = append(app.EnvFrom,
+				corev1.EnvFromSource{ConfigMapRef: &corev1.ConfigMapEnvSource{LocalObjectReference: named(name)}})
 		}
 		server.Put(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "one"}})
 		began := time.Now()
@@ -176,9 +191,12 @@ func TestEnvironmentIsMissing(t *testing.T) {
 		spoil func(task *Task, c *corev1.Container)
 		want  string
 	}{
-		{"ConfigMap", func(_ *Task, c *corev1.Container) { c.EnvFrom[0].ConfigMapRef.Name = "gone" }, `configmap "gone" not found`},
-		{"Secret", func(_ *Task, c *corev1.Container) { c.Env[0].ValueFrom.SecretKeyRef.Name = "gone" }, `secret "gone" not found`},
-		{"key", func(_ *Task, c *corev1.Container) { c.Env[0].ValueFrom.SecretKeyRef.Key = "gone" }, `couldn't find key gone in Secret default/one`},
+		{"ConfigMap", func(_ *Task, c *corev1.Container) { c.EnvFrom[0].ConfigMapRef.Name = "gone" },
+			`configmap "gone" not found`},
+		{"Secret", func(_ *Task, c *corev1.Container) { c.Env[0].ValueFrom.SecretKeyRef.Name = "gone" },
+			`secret "gone" not found`},
+		{"key", func(_ *Task, c *corev1.Container) { c.Env[0].ValueFrom.SecretKeyRef.Key = "gone" },
+			`couldn't find key gone in Secret default/one`},
 		{"optional Secret", func(_ *Task, c *corev1.Container) {
 			c.Env[0].ValueFrom.SecretKeyRef.Name, c.Env[0].ValueFrom.SecretKeyRef.Optional = "gone", &optional
 		}, ""},
@@ -197,7 +215,8 @@ func TestEnvironmentIsMissing(t *testing.T) {
 			switch {
 			case c.want == "" && err != nil:
 				t.Error(err)
-			case c.want != "" && (!errors.As(err, &reason) || reason.Reason != podstate.ReasonCreateContainerConfig || !strings.Contains(err.Error(), c.want)):
+			case c.want != "" && (!errors.As(err, &reason) || reason.Reason != podstate.ReasonCreateContainerConfig ||
+				!strings.Contains(err.Error(), c.want)):
 				t.Errorf("%v, want %s", err, c.want)
 			}
 		})
@@ -209,8 +228,11 @@ func TestEphemeralTarget(t *testing.T) {
 	task := &Task{Pod: &corev1.Pod{Spec: corev1.PodSpec{EphemeralContainers: []corev1.EphemeralContainer{
 		{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "debug"}, TargetContainerName: "app"},
 		{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "alone"}}}}},
-		Instances: []podstate.Container{{ID: "old", Name: "app", State: podstate.ContainerExited}, {ID: "new", Name: "app", State: podstate.ContainerRunning},
-			{ID: "other", Name: "other", State: podstate.ContainerRunning}}}
+		Instances: []podstate.Container{
+			{ID: "old", Name: "app", State: podstate.ContainerExited},
+			{ID: "new", Name: "app", State: podstate.ContainerRunning},
+			{ID: "other", Name: "other", State: podstate.ContainerRunning},
+		}}
 	for name, want := range map[string]string{"debug": "new", "alone": "", "app": ""} {
 		if got := target(task, name); got != want {
 			t.Errorf("%s looks at %q, want %q", name, got, want)

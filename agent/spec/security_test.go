@@ -28,18 +28,43 @@ func TestRunAs(t *testing.T) {
 		want                  user
 		nonRootError          string // with runAsNonRoot; empty means it runs all the same
 	}{
-		"no user set":              {want: user{uid: id(0)}, nonRootError: "container has runAsNonRoot and image will run as root"},
-		"image":                    {image: id(5), want: user{uid: id(5)}},
-		"image root":               {image: id(0), want: user{uid: id(0)}, nonRootError: "container has runAsNonRoot and image will run as root"},
-		"image name":               {imageName: "bob", want: user{name: "bob"}, nonRootError: "container has runAsNonRoot and image has non-numeric user (bob), cannot verify user is non-root"},
+		"no user set": {
+			want:         user{uid: id(0)},
+			nonRootError: "container has runAsNonRoot and image will run as root",
+		},
+		"image": {image: id(5), want: user{uid: id(5)}},
+		"image root": {
+			image:        id(0),
+			want:         user{uid: id(0)},
+			nonRootError: "container has runAsNonRoot and image will run as root",
+		},
+		"image name": {
+			imageName:    "bob",
+			want:         user{name: "bob"},
+			nonRootError: "container has runAsNonRoot and image has non-numeric user (bob), cannot verify user is non-root",
+		},
 		"image number before name": {image: id(5), imageName: "bob", want: user{uid: id(5)}},
 		"image below zero":         {image: id(-1), want: user{uid: id(-1)}, nonRootError: "invalid user id (-1)"},
-		"image too large":          {image: id(1 << 31), want: user{uid: id(1 << 31)}, nonRootError: "invalid user id (2147483648)"},
-		"pod":                      {pod: id(6), image: id(0), want: user{uid: id(6)}},
-		"pod root":                 {pod: id(0), image: id(5), want: user{uid: id(0)}, nonRootError: "container's runAsUser breaks non-root policy"},
-		"container":                {pod: id(0), container: id(7), imageName: "root", want: user{uid: id(7)}},
-		"container root":           {pod: id(7), container: id(0), want: user{uid: id(0)}, nonRootError: "container's runAsUser breaks non-root policy"},
-		"largest":                  {container: id(1<<31 - 1), want: user{uid: id(1<<31 - 1)}},
+		"image too large": {
+			image:        id(1 << 31),
+			want:         user{uid: id(1 << 31)},
+			nonRootError: "invalid user id (2147483648)",
+		},
+		"pod": {pod: id(6), image: id(0), want: user{uid: id(6)}},
+		"pod root": {
+			pod:          id(0),
+			image:        id(5),
+			want:         user{uid: id(0)},
+			nonRootError: "container's runAsUser breaks non-root policy",
+		},
+		"container": {pod: id(0), container: id(7), imageName: "root", want: user{uid: id(7)}},
+		"container root": {
+			pod:          id(7),
+			container:    id(0),
+			want:         user{uid: id(0)},
+			nonRootError: "container's runAsUser breaks non-root policy",
+		},
+		"largest": {container: id(1<<31 - 1), want: user{uid: id(1<<31 - 1)}},
 	} {
 		for _, nonRoot := range []*bool{nil, ptr(false), ptr(true)} {
 			in := testInput()
@@ -140,7 +165,10 @@ func TestSecurityFailsClosed(t *testing.T) {
 		"no user namespace":        func(in *ContainerInput) { in.Pod.Spec.HostUsers = ptr(false) },
 		"user namespace is host's": func(in *ContainerInput) { in.Pod.Spec.HostUsers, in.UserNS = ptr(false), []IDMapping{{Length: 65536}} },
 		"user namespace is empty":  func(in *ContainerInput) { in.Pod.Spec.HostUsers, in.UserNS = ptr(false), []IDMapping{{HostID: 65536}} },
-		"user namespace, no root":  func(in *ContainerInput) { in.Pod.Spec.HostUsers, in.UserNS = ptr(false), []IDMapping{{1, 65536, 10}} },
+		"user namespace, no root": func(in *ContainerInput) {
+			in.Pod.Spec.HostUsers, in.UserNS = ptr(false), []IDMapping{{1,
+				65536, 10}}
+		},
 		"stop signal": func(in *ContainerInput) {
 			in.Container.Lifecycle = &corev1.Lifecycle{StopSignal: ptr(corev1.Signal("TERM"))}
 		},
@@ -204,9 +232,11 @@ func TestSandboxFailsClosed(t *testing.T) {
 // NET_RAW, with which it could send router advertisements (CVE-2020-10749).
 func TestOnlyRequestedCapabilities(t *testing.T) {
 	for name, c := range map[string]struct{ requested, want *corev1.Capabilities }{
-		"none":        {nil, &corev1.Capabilities{}},
-		"all dropped": {&corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}, &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}},
-		"one added":   {&corev1.Capabilities{Add: []corev1.Capability{"CHOWN"}}, &corev1.Capabilities{Add: []corev1.Capability{"CHOWN"}}},
+		"none": {nil, &corev1.Capabilities{}},
+		"all dropped": {&corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+			&corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}},
+		"one added": {&corev1.Capabilities{Add: []corev1.Capability{"CHOWN"}},
+			&corev1.Capabilities{Add: []corev1.Capability{"CHOWN"}}},
 	} {
 		in := testInput()
 		in.Container.SecurityContext = &corev1.SecurityContext{Capabilities: c.requested}
@@ -281,15 +311,17 @@ func TestNamespaces(t *testing.T) {
 		user    runtimeapi.NamespaceMode
 		debug   runtimeapi.NamespaceMode // pid of an ephemeral container with a target
 	}{
-		"default":         {func(p *corev1.Pod) {}, container, pod, pod, node, target},
-		"host network":    {func(p *corev1.Pod) { p.Spec.HostNetwork = true }, container, node, pod, node, target},
-		"host IPC":        {func(p *corev1.Pod) { p.Spec.HostIPC = true }, container, pod, node, node, target},
-		"host PID":        {func(p *corev1.Pod) { p.Spec.HostPID = true }, node, pod, pod, node, node},
-		"shared PID":      {func(p *corev1.Pod) { p.Spec.ShareProcessNamespace = ptr(true) }, pod, pod, pod, node, pod},
-		"not shared":      {func(p *corev1.Pod) { p.Spec.ShareProcessNamespace = ptr(false) }, container, pod, pod, node, target},
-		"host over share": {func(p *corev1.Pod) { p.Spec.ShareProcessNamespace, p.Spec.HostPID = ptr(true), true }, node, pod, pod, node, node},
-		"host users":      {func(p *corev1.Pod) { p.Spec.HostUsers = ptr(true) }, container, pod, pod, node, target},
-		"own users":       {func(p *corev1.Pod) { p.Spec.HostUsers = ptr(false) }, container, pod, pod, pod, target},
+		"default":      {func(p *corev1.Pod) {}, container, pod, pod, node, target},
+		"host network": {func(p *corev1.Pod) { p.Spec.HostNetwork = true }, container, node, pod, node, target},
+		"host IPC":     {func(p *corev1.Pod) { p.Spec.HostIPC = true }, container, pod, node, node, target},
+		"host PID":     {func(p *corev1.Pod) { p.Spec.HostPID = true }, node, pod, pod, node, node},
+		"shared PID":   {func(p *corev1.Pod) { p.Spec.ShareProcessNamespace = ptr(true) }, pod, pod, pod, node, pod},
+		"not shared": {func(p *corev1.Pod) { p.Spec.ShareProcessNamespace = ptr(false) }, container, pod, pod, node,
+			target},
+		"host over share": {func(p *corev1.Pod) { p.Spec.ShareProcessNamespace, p.Spec.HostPID = ptr(true), true }, node, pod,
+			pod, node, node},
+		"host users": {func(p *corev1.Pod) { p.Spec.HostUsers = ptr(true) }, container, pod, pod, node, target},
+		"own users":  {func(p *corev1.Pod) { p.Spec.HostUsers = ptr(false) }, container, pod, pod, pod, target},
 	} {
 		in := testInput()
 		in.UserNS = []IDMapping{{0, 65536, 65536}}
@@ -331,9 +363,11 @@ func TestMaskedPaths(t *testing.T) {
 			t.Fatal(err)
 		}
 		sc := config.Linux.SecurityContext
-		masked := strings.HasSuffix(strings.Join(sc.MaskedPaths, " "), "/sys/devices/virtual/powercap /sys/devices/system/cpu/cpu0/thermal_throttle")
+		masked := strings.HasSuffix(strings.Join(sc.MaskedPaths, " "),
+			"/sys/devices/virtual/powercap /sys/devices/system/cpu/cpu0/thermal_throttle")
 		unmasked := len(sc.MaskedPaths) == 0 && len(sc.ReadonlyPaths) == 0
-		if wantUnmasked := mode != nil && *mode == corev1.UnmaskedProcMount; unmasked != wantUnmasked || masked == wantUnmasked {
+		if wantUnmasked := mode != nil && *mode == corev1.UnmaskedProcMount; unmasked != wantUnmasked ||
+			masked == wantUnmasked {
 			t.Errorf("%v: %v", mode, sc)
 		}
 	}
@@ -352,14 +386,26 @@ func TestAppArmorSources(t *testing.T) {
 		annotations    map[string]string
 		want           string
 	}{
-		"none":                      {want: ""},
-		"pod":                       {pod: profile("RuntimeDefault"), want: "runtime/default"},
-		"annotation over pod":       {pod: profile("RuntimeDefault"), annotations: map[string]string{key: "unconfined"}, want: "unconfined"},
-		"empty annotation":          {pod: profile("RuntimeDefault"), annotations: map[string]string{key: ""}, want: "runtime/default"},
-		"annotation of another":     {annotations: map[string]string{key + "2": "unconfined"}, want: ""},
-		"annotation default":        {annotations: map[string]string{key: "runtime/default"}, want: "runtime/default"},
-		"annotation profile":        {annotations: map[string]string{key: "localhost/a/b"}, want: "localhost/a/b"},
-		"container over annotation": {container: profile("Unconfined"), annotations: map[string]string{key: "localhost/a"}, want: "unconfined"},
+		"none": {want: ""},
+		"pod":  {pod: profile("RuntimeDefault"), want: "runtime/default"},
+		"annotation over pod": {
+			pod:         profile("RuntimeDefault"),
+			annotations: map[string]string{key: "unconfined"},
+			want:        "unconfined",
+		},
+		"empty annotation": {
+			pod:         profile("RuntimeDefault"),
+			annotations: map[string]string{key: ""},
+			want:        "runtime/default",
+		},
+		"annotation of another": {annotations: map[string]string{key + "2": "unconfined"}, want: ""},
+		"annotation default":    {annotations: map[string]string{key: "runtime/default"}, want: "runtime/default"},
+		"annotation profile":    {annotations: map[string]string{key: "localhost/a/b"}, want: "localhost/a/b"},
+		"container over annotation": {
+			container:   profile("Unconfined"),
+			annotations: map[string]string{key: "localhost/a"},
+			want:        "unconfined",
+		},
 	} {
 		pod := testPod()
 		pod.Annotations = c.annotations
@@ -385,12 +431,14 @@ func TestStopSignal(t *testing.T) {
 		"SIGRTMAX-14": runtimeapi.Signal_SIGNAL_SIGRTMAXMINUS14,
 		"SIGCLD":      runtimeapi.Signal_SIGNAL_SIGCLD,
 	} {
-		if got, err := stopSignal(&corev1.Container{Lifecycle: &corev1.Lifecycle{StopSignal: &name}}); err != nil || got != want {
+		if got, err := stopSignal(&corev1.Container{Lifecycle: &corev1.Lifecycle{StopSignal: &name}}); err != nil ||
+			got != want {
 			t.Errorf("%s: %v %v", name, got, err)
 		}
 	}
 	for _, lifecycle := range []*corev1.Lifecycle{nil, {}} {
-		if got, err := stopSignal(&corev1.Container{Lifecycle: lifecycle}); err != nil || got != runtimeapi.Signal_SIGNAL_RUNTIME_DEFAULT {
+		if got, err := stopSignal(&corev1.Container{Lifecycle: lifecycle}); err != nil ||
+			got != runtimeapi.Signal_SIGNAL_RUNTIME_DEFAULT {
 			t.Errorf("%v: %v %v", lifecycle, got, err)
 		}
 	}

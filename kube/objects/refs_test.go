@@ -16,8 +16,14 @@ func TestRefsOf(t *testing.T) {
 		EnvFrom: []corev1.EnvFromSource{{ConfigMapRef: &corev1.ConfigMapEnvSource{LocalObjectReference: named("from")}},
 			{SecretRef: &corev1.SecretEnvSource{LocalObjectReference: named("from")}}},
 		Env: []corev1.EnvVar{{Name: "A", Value: "plain"},
-			{Name: "B", ValueFrom: &corev1.EnvVarSource{ConfigMapKeyRef: &corev1.ConfigMapKeySelector{LocalObjectReference: named("volume")}}},
-			{Name: "C", ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{LocalObjectReference: named("key")}}}}}
+			{
+				Name:      "B",
+				ValueFrom: &corev1.EnvVarSource{ConfigMapKeyRef: &corev1.ConfigMapKeySelector{LocalObjectReference: named("volume")}},
+			},
+			{
+				Name:      "C",
+				ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{LocalObjectReference: named("key")}},
+			}}}
 	projected := &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{
 		{ConfigMap: &corev1.ConfigMapProjection{LocalObjectReference: named("projected")}},
 		{Secret: &corev1.SecretProjection{LocalObjectReference: named("projected")}},
@@ -28,7 +34,10 @@ func TestRefsOf(t *testing.T) {
 		EphemeralContainers: []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{
 			Name: "debug", EnvFrom: []corev1.EnvFromSource{{SecretRef: &corev1.SecretEnvSource{LocalObjectReference: named("debug")}}}}}},
 		Volumes: []corev1.Volume{
-			{Name: "a", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: named("volume")}}},
+			{
+				Name:         "a",
+				VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: named("volume")}},
+			},
 			{Name: "b", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "volume"}}},
 			{Name: "c", VolumeSource: corev1.VolumeSource{Projected: projected}},
 			{Name: "d", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},

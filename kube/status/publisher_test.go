@@ -134,7 +134,10 @@ func TestReadinessAndEndGoFirst(t *testing.T) {
 		b.p.Set(pods["ready"], s) // ordinary at first
 		b.p.Set(pods["ready"], running(pods["ready"], true))
 		reset := *pods["reset"].Status.DeepCopy()
-		reset.Conditions = append(reset.Conditions, corev1.PodCondition{Type: corev1.AllContainersRestarting, Status: corev1.ConditionTrue})
+		reset.Conditions = append(reset.Conditions, corev1.PodCondition{
+			Type:   corev1.AllContainersRestarting,
+			Status: corev1.ConditionTrue,
+		})
 		b.p.Set(pods["reset"], reset)
 		done := running(pods["done"], false)
 		done.Phase = corev1.PodSucceeded
@@ -350,7 +353,8 @@ func BenchmarkPublish(b *testing.B) {
 		stored.Status, stored.ResourceVersion = next[requests%2], fmt.Sprint(1000000001+requests)
 		requests++
 		var body bytes.Buffer
-		encoder := client.Codecs.EncoderForVersion(protobuf.NewSerializer(client.Scheme, client.Scheme), corev1.SchemeGroupVersion)
+		encoder := client.Codecs.EncoderForVersion(protobuf.NewSerializer(client.Scheme, client.Scheme),
+			corev1.SchemeGroupVersion)
 		err := encoder.Encode(&stored, &body)
 		return &http.Response{StatusCode: 200, Body: io.NopCloser(&body),
 			Header: http.Header{"Content-Type": {"application/vnd.kubernetes.protobuf"}}}, err

@@ -98,7 +98,11 @@ func TestRealServerAcceptsStatuses(t *testing.T) {
 	pod := s.create("nodelet-status-updates")
 	status := fullStatus(1)
 	status.ContainerStatuses[0].Name, status.QOSClass = "app", ""
-	status.Conditions = append(status.Conditions, corev1.PodCondition{Type: corev1.PodResizePending, Status: "True", Reason: "Deferred"})
+	status.Conditions = append(status.Conditions, corev1.PodCondition{
+		Type:   corev1.PodResizePending,
+		Status: "True",
+		Reason: "Deferred",
+	})
 	s.p.Set(pod, status)
 	got := <-s.seen
 	settled, _ := settle(pod, &got.Status, status, time.Now())
@@ -111,7 +115,8 @@ func TestRealServerAcceptsStatuses(t *testing.T) {
 	status.PodIP = "10.1.0.9"
 	s.p.Set(pod, status)
 	got = <-s.seen
-	if podutil.Condition(got.Status.Conditions, corev1.PodResizePending) != nil || got.Status.PodIPs[0].IP != "10.1.0.9" || len(got.Status.PodIPs) != 2 {
+	if podutil.Condition(got.Status.Conditions, corev1.PodResizePending) != nil || got.Status.PodIPs[0].IP != "10.1.0.9" ||
+		len(got.Status.PodIPs) != 2 {
 		t.Errorf("conditions %v, podIPs %v", got.Status.Conditions, got.Status.PodIPs)
 	}
 	status.Phase = corev1.PodSucceeded
@@ -174,7 +179,12 @@ func TestRealServerAcceptsEvents(t *testing.T) {
 	}
 	defer watch.Stop()
 	for range 2 {
-		r.Event(Ref{Kind: "Pod", Namespace: "default", Name: "nodelet-events", UID: "nodelet-events-uid"}, "Normal", "Pulled", "m")
+		r.Event(Ref{
+			Kind:      "Pod",
+			Namespace: "default",
+			Name:      "nodelet-events",
+			UID:       "nodelet-events-uid",
+		}, "Normal", "Pulled", "m")
 	}
 	for want := int32(1); want <= 2; want++ {
 		select {

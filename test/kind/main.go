@@ -34,14 +34,14 @@ func main() {
 	only := flag.String("only", "", "test only one part: extra (an additional node), inside (nodelet in the node image)")
 	keep := flag.Bool("keep", false, "after a failure, leave everything running for inspection")
 	flag.Parse()
-	if err := run(*nodelet, *deb, *only, *down, *keep); err != nil {
+	if err := test(*nodelet, *deb, *only, *down, *keep); err != nil {
 		fmt.Println("FAIL:", err)
 		os.Exit(1)
 	}
 	fmt.Println("PASS")
 }
 
-func run(nodelet, deb, only string, down, keep bool) (err error) {
+func test(nodelet, deb, only string, down, keep bool) (err error) {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	l, err := openLab(ctx)

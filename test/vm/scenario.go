@@ -107,7 +107,8 @@ func (s *scenario) prove() error {
 // show prints what helps to understand a failure.
 func (s *scenario) show() {
 	for _, c := range []string{"journalctl -b -1 --no-pager -n 60 -o short-precise -u nodelet -u systemd-logind",
-		"journalctl -b --no-pager -n 60 -u nodelet -u kubelet", "systemctl status --no-pager nodelet kubelet", "cat /var/lib/vmtest/log",
+		"journalctl -b --no-pager -n 60 -u nodelet -u kubelet", "systemctl status --no-pager nodelet kubelet",
+		"cat /var/lib/vmtest/log",
 		"crictl ps -a; crictl pods", "journalctl -b --no-pager -n 20 -u containerd"} {
 		out, err := s.m.sh(time.Minute, c+" || true")
 		fmt.Printf("--- %s (%v)\n%s\n", c, err, out)
@@ -161,8 +162,10 @@ func (s *scenario) install() error {
 	}
 	return s.need("dpkg -i /payload/nodelet.deb", "cp /payload/config.yaml /etc/nodelet/config.yaml",
 		"echo 'NODELET_ARGS=--config=/etc/nodelet/config.yaml --node-ip=192.0.2.10 -v=4' > /etc/default/nodelet",
-		"mkdir -p /etc/systemd/system/nodelet.service.d; printf '[Service]\\nWatchdogSec="+strconv.Itoa(watchdogSec)+"\\n' > /etc/systemd/system/nodelet.service.d/vm.conf",
-		"systemctl daemon-reload", "nodelet --version | grep -q '^Kubernetes v1.36.3+nodelet'", "test -s /usr/share/man/man8/nodelet.8.gz")
+		"mkdir -p /etc/systemd/system/nodelet.service.d; printf '[Service]\\nWatchdogSec="+strconv.Itoa(watchdogSec)+
+			"\\n' > /etc/systemd/system/nodelet.service.d/vm.conf",
+		"systemctl daemon-reload", "nodelet --version | grep -q '^Kubernetes v1.36.3+nodelet'",
+		"test -s /usr/share/man/man8/nodelet.8.gz")
 }
 
 // service starts it: active means that the node can run pods.
@@ -172,13 +175,15 @@ func (s *scenario) service() error {
 		return err
 	}
 	took := time.Since(began)
-	if state, err := s.sh("systemctl is-active nodelet; systemctl show -p StatusText --value nodelet"); err != nil || !strings.HasPrefix(state, "active\nruns the pods of node vm") {
+	if state, err := s.sh("systemctl is-active nodelet; systemctl show -p StatusText --value nodelet"); err != nil ||
+		!strings.HasPrefix(state, "active\nruns the pods of node vm") {
 		return fmt.Errorf("after its start the service says %q, %w", state, err)
 	}
 	if err := s.running(); err != nil {
 		return err
 	}
-	s.say("active after %s, all pods run after %s (emulated)", took.Round(100*time.Millisecond), time.Since(began).Round(100*time.Millisecond))
+	s.say("active after %s, all pods run after %s (emulated)", took.Round(100*time.Millisecond),
+		time.Since(began).Round(100*time.Millisecond))
 	out, err := s.sh("journalctl -b -u nodelet -o json --no-pager -n 5 | head -1")
 	if err != nil || !strings.Contains(out, `"PRIORITY"`) {
 		return fmt.Errorf("the journal has no priorities: %s, %w", out, err)
@@ -255,7 +260,8 @@ func (s *scenario) cgroups() error {
 		if err != nil {
 			return err
 		}
-		if !strings.HasPrefix(out, "0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod") || !strings.HasSuffix(out, "/cri-containerd-"+s.ids[name]+".scope") {
+		if !strings.HasPrefix(out, "0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod") ||
+			!strings.HasSuffix(out, "/cri-containerd-"+s.ids[name]+".scope") {
 			return fmt.Errorf("the container of %s lives in %s", name, out)
 		}
 	}
@@ -302,7 +308,8 @@ func (s *scenario) badInput() error {
 	if err != nil || !strings.Contains(second, "another agent (pid") || !strings.Contains(second, "exit 1") {
 		return fmt.Errorf("a second agent says %q, %w", second, err)
 	}
-	if err := s.need("cp /etc/nodelet/config.yaml /root/good.yaml", "echo 'maxPods: many' >> /etc/nodelet/config.yaml", "systemctl stop nodelet", "systemctl start --no-block nodelet"); err != nil {
+	if err := s.need("cp /etc/nodelet/config.yaml /root/good.yaml", "echo 'maxPods: many' >> /etc/nodelet/config.yaml",
+		"systemctl stop nodelet", "systemctl start --no-block nodelet"); err != nil {
 		return err
 	}
 	if err := s.need("for i in $(seq 100); do systemctl status --no-pager nodelet | grep -q maxPods && exit 0; sleep 0.3; done; systemctl status --no-pager nodelet; exit 1"); err != nil {
@@ -322,19 +329,22 @@ const kubeletHealthy = "for i in $(seq 300); do [ \"$(exec 3<>/dev/tcp/127.0.0.1
 
 // kubeletRuns: it is the kubelet that answers, and it has had the time to do what it would do wrong.
 func (s *scenario) kubeletRuns() error {
-	return s.need(kubeletHealthy, "readlink /proc/$(systemctl show -p MainPID --value kubelet)/exe | grep -q kubelet", "sleep 30")
+	return s.need(kubeletHealthy, "readlink /proc/$(systemctl show -p MainPID --value kubelet)/exe | grep -q kubelet",
+		"sleep 30")
 }
 
 // toKubelet gives the node to the real kubelet: the static pods have the UIDs that it would give them, and run on.
 func (s *scenario) toKubelet() error {
-	err := s.need(mountPayload, "cp /payload/kubelet /usr/bin/kubelet", "cp /payload/kubelet.service /etc/systemd/system/", "systemctl daemon-reload",
+	err := s.need(mountPayload, "cp /payload/kubelet /usr/bin/kubelet", "cp /payload/kubelet.service /etc/systemd/system/",
+		"systemctl daemon-reload",
 		"systemctl disable --now nodelet", "systemctl start kubelet")
 	return cmp.Or(err, s.kubeletRuns(), s.same())
 }
 
 // toNodelet takes it over in one step.
 func (s *scenario) toNodelet() error {
-	return errors.Join(s.need("nodelet systemd install --wait=10m", "readlink /proc/$(systemctl show -p MainPID --value kubelet)/exe | grep -q nodelet",
+	return errors.Join(s.need("nodelet systemd install --wait=10m",
+		"readlink /proc/$(systemctl show -p MainPID --value kubelet)/exe | grep -q nodelet",
 		"nodelet systemd status | grep -q 'kubelet.service: active (running): /usr/bin/nodelet'"), s.same())
 }
 
@@ -343,7 +353,8 @@ func (s *scenario) giveBack() error {
 }
 
 func (s *scenario) ownAgain() error {
-	return errors.Join(s.need("systemctl disable --now kubelet", "rm /etc/systemd/system/kubelet.service", "systemctl daemon-reload",
+	return errors.Join(s.need("systemctl disable --now kubelet", "rm /etc/systemd/system/kubelet.service",
+		"systemctl daemon-reload",
 		"systemctl enable --now nodelet"), s.same())
 }
 
@@ -387,7 +398,8 @@ func inWaves(all []record) error {
 
 // reboot shuts the machine down with its pods running.
 func (s *scenario) reboot() error {
-	if err := s.need("rm -f /var/lib/vmtest/log", "systemctl show -p MainPID --value nodelet", "busctl get-property org.freedesktop.login1 /org/freedesktop/login1 org.freedesktop.login1.Manager InhibitDelayMaxUSec | grep -q 'u\\? *40000000\\|t 40000000'",
+	if err := s.need("rm -f /var/lib/vmtest/log", "systemctl show -p MainPID --value nodelet",
+		"busctl get-property org.freedesktop.login1 /org/freedesktop/login1 org.freedesktop.login1.Manager InhibitDelayMaxUSec | grep -q 'u\\? *40000000\\|t 40000000'",
 		"systemd-inhibit --list | grep -q nodelet"); err != nil {
 		return err
 	}
@@ -438,7 +450,8 @@ func (s *scenario) crashInShutdown() error {
 	}
 	stored, err := s.sh("systemctl show -p NFileDescriptorStore --value nodelet")
 	if err != nil || stored != "1" {
-		return fmt.Errorf("systemd stores %q descriptors of the agent, %w, want 1: the lock that delays a shutdown", stored, err)
+		return fmt.Errorf("systemd stores %q descriptors of the agent, %w, want 1: the lock that delays a shutdown", stored,
+			err)
 	}
 	// The agent that starts next ends the other groups.
 	err = s.m.order("(while ! grep -q 'told low' /var/lib/vmtest/log; do sleep 0.1; done; kill -9 $(systemctl show -p MainPID --value nodelet)) >/dev/null 2>&1 & sleep 0.5; systemctl reboot")
@@ -461,5 +474,6 @@ func (s *scenario) crashInShutdown() error {
 
 // remove takes the package away; pods run on, with nobody to look after them.
 func (s *scenario) remove() error {
-	return errors.Join(s.need("dpkg -r nodelet", "! test -e /usr/bin/nodelet", "! systemctl is-active -q nodelet"), s.same())
+	return errors.Join(s.need("dpkg -r nodelet", "! test -e /usr/bin/nodelet", "! systemctl is-active -q nodelet"),
+		s.same())
 }
