@@ -3,6 +3,8 @@ package plan
 import (
 	"testing"
 	"time"
+
+	"github.com/nodelet/nodelet/agent/podstate"
 )
 
 // benchmarkPod is a typical pod: an init container, a sidecar, two app containers with probes, four volumes.
@@ -26,13 +28,13 @@ spec:
 
 // BenchmarkPod measures one decision about a typical pod: at rest, while it starts, and in a crash loop.
 func BenchmarkPod(b *testing.B) {
-	starting := newWorld(Desired{Pod: podOf(b, benchmarkPod)}, epoch)
+	starting := newWorld(podstate.Desired{Pod: podOf(b, benchmarkPod)}, epoch)
 	starting.desired.Hashes = hashesOf(starting.desired.Pod)
 	starting.turn()
 
-	resting := newWorld(Desired{Pod: podOf(b, benchmarkPod)}, epoch)
+	resting := newWorld(podstate.Desired{Pod: podOf(b, benchmarkPod)}, epoch)
 	resting.desired.Hashes = hashesOf(resting.desired.Pod)
-	good := Verdict{Startup: ProbeSuccess, Liveness: ProbeSuccess, Readiness: ProbeSuccess}
+	good := podstate.Verdict{Startup: podstate.ProbeSuccess, Liveness: podstate.ProbeSuccess, Readiness: podstate.ProbeSuccess}
 	for resting.turn(); len(resting.plan.Steps) > 0; resting.turn() {
 		for _, s := range resting.plan.Steps {
 			c := resting.begin(s)

@@ -34,37 +34,37 @@ func TestMutants(t *testing.T) {
 	}
 }
 
-type decision = func(Desired, Observed) Plan
+type decision = func(podstate.Desired, podstate.Observed) Plan
 
 // mutant is a wrong rule: a changed decision, or missing facts.
 type mutant struct {
 	decide decision
-	bend   func(*Observed, *Memory)
+	bend   func(*podstate.Observed, *podstate.Memory)
 }
 
 var mutants = map[string]mutant{
-	"what must never restart restarts": podChanged(func(d *Desired) {
+	"what must never restart restarts": podChanged(func(d *podstate.Desired) {
 		d.Pod.Spec.RestartPolicy = corev1.RestartPolicyAlways
 		for i := range d.Pod.Spec.Containers {
 			d.Pod.Spec.Containers[i].RestartPolicy = nil
 		}
 	}),
-	"what must restart does not":                     podChanged(func(d *Desired) { d.Pod.Spec.RestartPolicy = corev1.RestartPolicyNever }),
-	"app containers do not wait for init containers": podChanged(func(d *Desired) { d.Pod.Spec.InitContainers = nil }),
-	"init containers run side by side": podChanged(func(d *Desired) {
+	"what must restart does not":                     podChanged(func(d *podstate.Desired) { d.Pod.Spec.RestartPolicy = corev1.RestartPolicyNever }),
+	"app containers do not wait for init containers": podChanged(func(d *podstate.Desired) { d.Pod.Spec.InitContainers = nil }),
+	"init containers run side by side": podChanged(func(d *podstate.Desired) {
 		d.Pod.Spec.Containers = append(slices.Clone(d.Pod.Spec.InitContainers), d.Pod.Spec.Containers...)
 		d.Pod.Spec.InitContainers = nil
 	}),
-	"app containers do not wait for a sidecar": factsChanged(func(o *Observed) {
-		verdicts := map[string]Verdict{}
+	"app containers do not wait for a sidecar": factsChanged(func(o *podstate.Observed) {
+		verdicts := map[string]podstate.Verdict{}
 		for _, c := range o.Containers {
 			v := o.Verdicts[c.ID]
-			v.Startup = ProbeSuccess
+			v.Startup = podstate.ProbeSuccess
 			verdicts[c.ID] = v
 		}
 		o.Verdicts = verdicts
 	}),
-	"no back-off": factsChanged(func(o *Observed) {
+	"no back-off": factsChanged(func(o *podstate.Observed) {
 		o.Containers = slices.Clone(o.Containers)
 		for i := range o.Containers {
 			if c := &o.Containers[i]; !c.EndedAt.IsZero() {
@@ -72,168 +72,168 @@ var mutants = map[string]mutant{
 			}
 		}
 	}),
-	"all containers restart although only one should": podChanged(func(d *Desired) {
+	"all containers restart although only one should": podChanged(func(d *podstate.Desired) {
 		for _, c := range d.Pod.Spec.Containers {
 			for i := range c.RestartPolicyRules {
 				c.RestartPolicyRules[i].Action = corev1.ContainerRestartRuleActionRestartAllContainers
 			}
 		}
 	}),
-	"a reset removes no containers": stepsDropped(func(s Step) bool {
-		r, is := s.(RemoveContainer)
+	"a reset removes no containers": stepsDropped(func(s podstate.Step) bool {
+		r, is := s.(podstate.RemoveContainer)
 		return is && r.KeepLog
 	}),
-	"a reset removes its requester before the marker file exists": factsChanged(func(o *Observed) {
+	"a reset removes its requester before the marker file exists": factsChanged(func(o *podstate.Observed) {
 		o.ResetNoted = o.ResetNoted || o.Memory.Reported() != nil
 	}),
-	"the marker file of a reset is ignored": factsChanged(func(o *Observed) {
+	"the marker file of a reset is ignored": factsChanged(func(o *podstate.Observed) {
 		o.ResetNoted = o.ResetNoted && o.Memory.Reported() != nil
 	}),
-	"the back-off never grows": stepsChanged(func(s Step) Step {
-		if c, ok := s.(CreateContainer); ok {
+	"the back-off never grows": stepsChanged(func(s podstate.Step) podstate.Step {
+		if c, ok := s.(podstate.CreateContainer); ok {
 			c.Backoff = podstate.DefaultBackoffFirst
 			return c
 		}
 		return s
 	}),
-	"a preStop hook runs twice": stepsChanged(func(s Step) Step {
-		if c, ok := s.(StopContainer); ok {
+	"a preStop hook runs twice": stepsChanged(func(s podstate.Step) podstate.Step {
+		if c, ok := s.(podstate.StopContainer); ok {
 			c.HookRan = false
 			return c
 		}
 		return s
 	}),
-	"a stop is not seen": desiredChanged(func(d *Desired) { d.Stop = nil }),
-	"a refused pod runs": desiredChanged(func(d *Desired) { d.Rejected = nil }),
-	"a stop gives too much time": stepsChanged(func(s Step) Step {
-		if c, ok := s.(StopContainer); ok {
+	"a stop is not seen": desiredChanged(func(d *podstate.Desired) { d.Stop = nil }),
+	"a refused pod runs": desiredChanged(func(d *podstate.Desired) { d.Rejected = nil }),
+	"a stop gives too much time": stepsChanged(func(s podstate.Step) podstate.Step {
+		if c, ok := s.(podstate.StopContainer); ok {
 			c.Deadline = c.Deadline.Add(time.Minute)
 			return c
 		}
 		return s
 	}),
-	"an attempt is used twice": stepsChanged(func(s Step) Step {
-		if c, ok := s.(CreateContainer); ok {
+	"an attempt is used twice": stepsChanged(func(s podstate.Step) podstate.Step {
+		if c, ok := s.(podstate.CreateContainer); ok {
 			c.Attempt = 0
 			return c
 		}
 		return s
 	}),
-	"sandboxes are not counted": stepsChanged(func(s Step) Step {
-		if c, ok := s.(CreateSandbox); ok {
+	"sandboxes are not counted": stepsChanged(func(s podstate.Step) podstate.Step {
+		if c, ok := s.(podstate.CreateSandbox); ok {
 			c.Attempt = 0
 			return c
 		}
 		return s
 	}),
-	"volumes stay mounted":                  stepsDropped(func(s Step) bool { _, is := s.(Unmount); return is }),
-	"volumes are not mounted":               stepsDropped(func(s Step) bool { _, is := s.(Mount); return is }),
-	"claims stay prepared":                  stepsDropped(func(s Step) bool { _, is := s.(UnprepareClaims); return is }),
-	"claims are not prepared":               forgotten(func(_ *Observed, m *Memory) { m.ClaimsPrepared = true }),
-	"that claims are prepared is not known": factsChanged(func(o *Observed) { o.ClaimsHeld = false }),
-	"claims go before the containers": planChanged(func(d Desired, o Observed, p *Plan) {
+	"volumes stay mounted":                  stepsDropped(func(s podstate.Step) bool { _, is := s.(podstate.Unmount); return is }),
+	"volumes are not mounted":               stepsDropped(func(s podstate.Step) bool { _, is := s.(podstate.Mount); return is }),
+	"claims stay prepared":                  stepsDropped(func(s podstate.Step) bool { _, is := s.(podstate.UnprepareClaims); return is }),
+	"claims are not prepared":               forgotten(func(_ *podstate.Observed, m *podstate.Memory) { m.ClaimsPrepared = true }),
+	"that claims are prepared is not known": factsChanged(func(o *podstate.Observed) { o.ClaimsHeld = false }),
+	"claims go before the containers": planChanged(func(d podstate.Desired, o podstate.Observed, p *Plan) {
 		if Stopping(d, o) && o.ClaimsHeld && len(o.Memory.Running()) == 0 {
-			p.Steps = []Step{UnprepareClaims{}}
+			p.Steps = []podstate.Step{podstate.UnprepareClaims{}}
 		}
 	}),
-	"the cgroup stays":           stepsDropped(func(s Step) bool { _, is := s.(RemoveCgroup); return is }),
-	"created containers stay so": stepsDropped(func(s Step) bool { _, is := s.(StartContainer); return is }),
-	"released while volumes are held": planChanged(func(d Desired, o Observed, p *Plan) {
+	"the cgroup stays":           stepsDropped(func(s podstate.Step) bool { _, is := s.(podstate.RemoveCgroup); return is }),
+	"created containers stay so": stepsDropped(func(s podstate.Step) bool { _, is := s.(podstate.StartContainer); return is }),
+	"released while volumes are held": planChanged(func(d podstate.Desired, o podstate.Observed, p *Plan) {
 		p.Released = p.Released || Stopping(d, o) && len(o.Sandboxes) == 0 && len(o.VolumesOnDisk) > 0
 	}),
-	"released while containers run": planChanged(func(d Desired, o Observed,
+	"released while containers run": planChanged(func(d podstate.Desired, o podstate.Observed,
 		p *Plan) {
 		p.Released = p.Released || Stopping(d, o)
 	}),
-	"done with traces left": planChanged(func(d Desired, _ Observed, p *Plan) {
-		p.Done = p.Done || p.Released && d.Stop != nil && d.Stop.Cause == StopOrphaned
+	"done with traces left": planChanged(func(d podstate.Desired, _ podstate.Observed, p *Plan) {
+		p.Done = p.Done || p.Released && d.Stop != nil && d.Stop.Cause == podstate.StopOrphaned
 	}),
-	"a dead sandbox keeps its network": forgotten(func(o *Observed, m *Memory) {
+	"a dead sandbox keeps its network": forgotten(func(o *podstate.Observed, m *podstate.Memory) {
 		all := map[string]bool{}
 		for _, box := range o.Sandboxes {
 			all[box.ID] = true
 		}
 		m.StoppedSandboxes = all
 	}),
-	"the sandbox goes before its containers": planChanged(func(d Desired, o Observed, p *Plan) {
+	"the sandbox goes before its containers": planChanged(func(d podstate.Desired, o podstate.Observed, p *Plan) {
 		if Stopping(d, o) && len(o.Sandboxes) > 0 && len(o.Memory.Running()) == 0 && len(p.Steps) > 0 {
-			p.Steps = []Step{StopSandbox{ID: o.Sandboxes[0].ID}}
+			p.Steps = []podstate.Step{podstate.StopSandbox{ID: o.Sandboxes[0].ID}}
 		}
 	}),
-	"sidecars stop with the app containers": podChanged(func(d *Desired) {
+	"sidecars stop with the app containers": podChanged(func(d *podstate.Desired) {
 		for i := range d.Pod.Spec.InitContainers {
 			if d.Stop != nil {
 				d.Pod.Spec.InitContainers[i].RestartPolicy = nil
 			}
 		}
 	}),
-	"sidecars stop in the order in which they started": podChanged(func(d *Desired) {
+	"sidecars stop in the order in which they started": podChanged(func(d *podstate.Desired) {
 		if d.Stop != nil {
 			slices.Reverse(d.Pod.Spec.InitContainers)
 		}
 	}),
-	"steps on their way are forgotten": forgotten(func(_ *Observed, m *Memory) { m.InFlight = nil }),
-	"failed steps are tried at once":   forgotten(func(_ *Observed, m *Memory) { m.Failures = nil }),
-	"hooks are not run":                forgotten(func(_ *Observed, m *Memory) { m.Started = nil }),
-	"liveness does not matter": factsChanged(func(o *Observed) {
-		verdicts := map[string]Verdict{}
+	"steps on their way are forgotten": forgotten(func(_ *podstate.Observed, m *podstate.Memory) { m.InFlight = nil }),
+	"failed steps are tried at once":   forgotten(func(_ *podstate.Observed, m *podstate.Memory) { m.Failures = nil }),
+	"hooks are not run":                forgotten(func(_ *podstate.Observed, m *podstate.Memory) { m.Started = nil }),
+	"liveness does not matter": factsChanged(func(o *podstate.Observed) {
+		verdicts := map[string]podstate.Verdict{}
 		for id, v := range o.Verdicts {
-			v.Liveness = ProbeUnknown
+			v.Liveness = podstate.ProbeUnknown
 			verdicts[id] = v
 		}
 		o.Verdicts = verdicts
 	}),
-	"a changed spec is ignored": desiredChanged(func(d *Desired) { d.Hashes = nil }),
+	"a changed spec is ignored": desiredChanged(func(d *podstate.Desired) { d.Hashes = nil }),
 	"the reported status is ignored": {
-		decide: podChanged(func(d *Desired) { d.Pod.Status.ContainerStatuses = nil }).decide,
-		bend:   func(_ *Observed, m *Memory) { m.Reported = nil },
+		decide: podChanged(func(d *podstate.Desired) { d.Pod.Status.ContainerStatuses = nil }).decide,
+		bend:   func(_ *podstate.Observed, m *podstate.Memory) { m.Reported = nil },
 	},
-	"running containers are not observed": factsChanged(func(o *Observed) {
+	"running containers are not observed": factsChanged(func(o *podstate.Observed) {
 		o.Containers = slices.DeleteFunc(slices.Clone(o.Containers),
-			func(c Container) bool { return c.State == ContainerRunning })
+			func(c podstate.Container) bool { return c.State == podstate.ContainerRunning })
 	}),
-	"the end of a pod is not final": planChanged(func(_ Desired, _ Observed, p *Plan) {
+	"the end of a pod is not final": planChanged(func(_ podstate.Desired, _ podstate.Observed, p *Plan) {
 		if podutil.IsTerminal(p.Status.Phase) && !p.Released {
 			p.Status.Phase = corev1.PodRunning
 		}
 	}),
-	"a terminal phase is reported too early": planChanged(func(d Desired, _ Observed, p *Plan) {
+	"a terminal phase is reported too early": planChanged(func(d podstate.Desired, _ podstate.Observed, p *Plan) {
 		if d.Stop != nil {
 			p.Status.Phase = corev1.PodFailed
 		}
 	}),
-	"every container is reported as ready": planChanged(func(_ Desired, _ Observed, p *Plan) {
+	"every container is reported as ready": planChanged(func(_ podstate.Desired, _ podstate.Observed, p *Plan) {
 		for i := range p.Status.ContainerStatuses {
 			p.Status.ContainerStatuses[i].Ready = true
 		}
 	}),
-	"the deadline is ignored": podChanged(func(d *Desired) { d.Pod.Spec.ActiveDeadlineSeconds = nil }),
-	"the deadline comes early": podChanged(func(d *Desired) {
+	"the deadline is ignored": podChanged(func(d *podstate.Desired) { d.Pod.Spec.ActiveDeadlineSeconds = nil }),
+	"the deadline comes early": podChanged(func(d *podstate.Desired) {
 		if limit := d.Pod.Spec.ActiveDeadlineSeconds; limit != nil {
 			d.Pod.Spec.ActiveDeadlineSeconds = ptr(*limit / 2)
 		}
 	}),
-	"a resize is ignored": desiredChanged(func(d *Desired) { d.Grant = nil }),
-	"the pod's cgroup is not resized": stepsDropped(func(s Step) bool {
-		_, is := s.(ResizePod)
+	"a resize is ignored": desiredChanged(func(d *podstate.Desired) { d.Grant = nil }),
+	"the pod's cgroup is not resized": stepsDropped(func(s podstate.Step) bool {
+		_, is := s.(podstate.ResizePod)
 		return is
 	}),
-	"the pod's cgroup shrinks at once": stepsChanged(func(s Step) Step {
-		if r, ok := s.(ResizePod); ok {
-			r.To = Size{Shares: 2, Quota: 1000, Period: 100000, Memory: 1 << 20}
+	"the pod's cgroup shrinks at once": stepsChanged(func(s podstate.Step) podstate.Step {
+		if r, ok := s.(podstate.ResizePod); ok {
+			r.To = podstate.Size{Shares: 2, Quota: 1000, Period: 100000, Memory: 1 << 20}
 			return r
 		}
 		return s
 	}),
-	"containers grow before the pod's cgroup": forgotten(func(_ *Observed, m *Memory) { m.PodSize = nil }),
-	"a resize never restarts": podChanged(func(d *Desired) {
+	"containers grow before the pod's cgroup": forgotten(func(_ *podstate.Observed, m *podstate.Memory) { m.PodSize = nil }),
+	"a resize never restarts": podChanged(func(d *podstate.Desired) {
 		for _, list := range [][]corev1.Container{d.Pod.Spec.InitContainers, d.Pod.Spec.Containers} {
 			for i := range list {
 				list[i].ResizePolicy = nil
 			}
 		}
 	}),
-	"a resize always restarts": podChanged(func(d *Desired) {
+	"a resize always restarts": podChanged(func(d *podstate.Desired) {
 		for _, list := range [][]corev1.Container{d.Pod.Spec.InitContainers, d.Pod.Spec.Containers} {
 			for i := range list {
 				list[i].ResizePolicy = []corev1.ContainerResizePolicy{
@@ -242,7 +242,7 @@ var mutants = map[string]mutant{
 			}
 		}
 	}),
-	"allocated resources are reported as actual": planChanged(func(d Desired, _ Observed, p *Plan) {
+	"allocated resources are reported as actual": planChanged(func(d podstate.Desired, _ podstate.Observed, p *Plan) {
 		for _, list := range [][]corev1.ContainerStatus{p.Status.InitContainerStatuses, p.Status.ContainerStatuses} {
 			for i := range list {
 				if g := d.Grant; g != nil && list[i].Resources != nil {
@@ -251,67 +251,69 @@ var mutants = map[string]mutant{
 			}
 		}
 	}),
-	"a pending resize is not reported": desiredChanged(func(d *Desired) {
+	"a pending resize is not reported": desiredChanged(func(d *podstate.Desired) {
 		if d.Grant != nil {
 			g := *d.Grant
 			g.Pending = nil
 			d.Grant = &g
 		}
 	}),
-	"a completed resize is repeated": forgotten(func(_ *Observed, m *Memory) { m.Resized = nil }),
-	"the plan sets no wake-up time":  planChanged(func(_ Desired, _ Observed, p *Plan) { p.Wake = time.Time{} }),
-	"the plan wakes up at once": planChanged(func(_ Desired, o Observed, p *Plan) {
+	"a completed resize is repeated": forgotten(func(_ *podstate.Observed, m *podstate.Memory) { m.Resized = nil }),
+	"the plan sets no wake-up time":  planChanged(func(_ podstate.Desired, _ podstate.Observed, p *Plan) { p.Wake = time.Time{} }),
+	"the plan wakes up at once": planChanged(func(_ podstate.Desired, o podstate.Observed, p *Plan) {
 		if !p.Wake.IsZero() {
 			p.Wake = o.Now
 		}
 	}),
-	"each step is planned twice": planChanged(func(_ Desired, _ Observed,
+	"each step is planned twice": planChanged(func(_ podstate.Desired, _ podstate.Observed,
 		p *Plan) {
 		p.Steps = append(p.Steps, p.Steps...)
 	}),
 }
 
-func desiredChanged(change func(*Desired)) mutant {
-	return mutant{decide: func(d Desired, o Observed) Plan {
+func desiredChanged(change func(*podstate.Desired)) mutant {
+	return mutant{decide: func(d podstate.Desired, o podstate.Observed) Plan {
 		change(&d)
 		return Pod(d, o)
 	}}
 }
 
 // podChanged plans for a copy of the pod with a changed spec.
-func podChanged(change func(*Desired)) mutant {
-	return desiredChanged(func(d *Desired) {
+func podChanged(change func(*podstate.Desired)) mutant {
+	return desiredChanged(func(d *podstate.Desired) {
 		d.Pod = d.Pod.DeepCopy()
 		change(d)
 	})
 }
 
-func factsChanged(change func(*Observed)) mutant {
-	return mutant{decide: func(d Desired, o Observed) Plan {
+func factsChanged(change func(*podstate.Observed)) mutant {
+	return mutant{decide: func(d podstate.Desired, o podstate.Observed) Plan {
 		change(&o)
 		return Pod(d, o)
 	}}
 }
 
 // forgotten plans with a changed memory.
-func forgotten(change func(*Observed, *Memory)) mutant { return mutant{decide: Pod, bend: change} }
+func forgotten(change func(*podstate.Observed, *podstate.Memory)) mutant {
+	return mutant{decide: Pod, bend: change}
+}
 
-func planChanged(change func(Desired, Observed, *Plan)) mutant {
-	return mutant{decide: func(d Desired, o Observed) Plan {
+func planChanged(change func(podstate.Desired, podstate.Observed, *Plan)) mutant {
+	return mutant{decide: func(d podstate.Desired, o podstate.Observed) Plan {
 		p := Pod(d, o)
 		change(d, o, &p)
 		return p
 	}}
 }
 
-func stepsChanged(change func(Step) Step) mutant {
-	return planChanged(func(_ Desired, _ Observed, p *Plan) {
+func stepsChanged(change func(podstate.Step) podstate.Step) mutant {
+	return planChanged(func(_ podstate.Desired, _ podstate.Observed, p *Plan) {
 		for i := range p.Steps {
 			p.Steps[i] = change(p.Steps[i])
 		}
 	})
 }
 
-func stepsDropped(drop func(Step) bool) mutant {
-	return planChanged(func(_ Desired, _ Observed, p *Plan) { p.Steps = slices.DeleteFunc(p.Steps, drop) })
+func stepsDropped(drop func(podstate.Step) bool) mutant {
+	return planChanged(func(_ podstate.Desired, _ podstate.Observed, p *Plan) { p.Steps = slices.DeleteFunc(p.Steps, drop) })
 }

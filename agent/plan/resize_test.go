@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/nodelet/nodelet/agent/podstate"
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
@@ -19,36 +20,36 @@ func sized(cpu, memory int64) corev1.ResourceRequirements {
 	return corev1.ResourceRequirements{Requests: list, Limits: list}
 }
 
-func sizeFor(cpu, memory int64) Size {
-	return Size{Shares: cpu * 1024 / 1000, Quota: cpu * 100, Period: 100000, Memory: memory << 20}
+func sizeFor(cpu, memory int64) podstate.Size {
+	return podstate.Size{Shares: cpu * 1024 / 1000, Quota: cpu * 100, Period: 100000, Memory: memory << 20}
 }
 
 // resized is a running pod with the containers a and b, each created with 100m and 100 MiB. The test then allocates
 // other sizes to it.
 type resized struct {
-	d      Desired
-	o      Observed
-	memory Memory
+	d      podstate.Desired
+	o      podstate.Observed
+	memory podstate.Memory
 }
 
 func newResized(t *testing.T, a, b [2]int64) *resized {
 	pod := podOf(t, `{spec: {restartPolicy: Always, containers: [
 		{name: a, image: x}, {name: b, image: x, resizePolicy: [{resourceName: memory, restartPolicy: RestartContainer}]}]}}`)
 	r := &resized{
-		d:      Desired{Pod: pod},
-		o:      Observed{Now: time.Unix(1000, 0), Node: Node{RuntimeName: "cri"}},
-		memory: NewMemory(),
+		d:      podstate.Desired{Pod: pod},
+		o:      podstate.Observed{Now: time.Unix(1000, 0), Node: podstate.Node{RuntimeName: "cri"}},
+		memory: podstate.NewMemory(),
 	}
 	r.o.Memory = r.memory.Recall()
 	r.memory.Prepared = true
 	r.memory.PodSize = ptr(sizeFor(200, 200))
-	r.o.Sandboxes = []Sandbox{{ID: "sandbox", Ready: true, IPs: []string{"10.0.0.1"}}}
+	r.o.Sandboxes = []podstate.Sandbox{{ID: "sandbox", Ready: true, IPs: []string{"10.0.0.1"}}}
 	for _, name := range []string{"a", "b"} {
-		r.o.Containers = append(r.o.Containers, Container{
+		r.o.Containers = append(r.o.Containers, podstate.Container{
 			ID:        name + ".0",
 			Name:      name,
 			SandboxID: "sandbox",
-			State:     ContainerRunning,
+			State:     podstate.ContainerRunning,
 			StartedAt: r.o.Now,
 			Size:      ptr(sizeFor(100, 100)),
 			Made:      ptr(sized(100, 100)),
@@ -64,12 +65,12 @@ func (r *resized) grant(generation int64, a, b [2]int64) {
 	r.d.Pod = &next
 	r.d.Pod.Spec.Containers[0].Resources, r.d.Pod.Spec.Containers[1].Resources = sized(a[0], a[1]), sized(b[0], b[1])
 	both := sized(a[0]+b[0], a[1]+b[1])
-	r.d.Grant = &Grant{
+	r.d.Grant = &podstate.Grant{
 		Generation: generation,
 		Pod:        sizeFor(a[0]+b[0], a[1]+b[1]),
 		Requests:   both.Requests,
 		Limits:     both.Limits,
-		Containers: map[string]ContainerGrant{
+		Containers: map[string]podstate.ContainerGrant{
 			"a": {Size: sizeFor(a[0], a[1]), Resources: sized(a[0], a[1])},
 			"b": {Size: sizeFor(b[0], b[1]), Resources: sized(b[0], b[1])},
 		},
@@ -88,15 +89,15 @@ func (r *resized) plan() Plan {
 func (r *resized) do(p Plan) {
 	for _, s := range p.Steps {
 		r.memory.Began(s)
-		if s, ok := s.(Resize); ok {
+		if s, ok := s.(podstate.Resize); ok {
 			for i := range r.o.Containers {
 				if r.o.Containers[i].ID == s.ID {
 					r.o.Containers[i].Size = &s.To
 				}
 			}
 		}
-		result := Result{Step: s}
-		if s, ok := s.(Resize); ok {
+		result := podstate.Result{Step: s}
+		if s, ok := s.(podstate.Resize); ok {
 			result.Resources = r.d.Grant.Containers[s.Name].Resources
 		}
 		r.memory.Ended(result, r.o.Now)
@@ -183,7 +184,7 @@ func TestResizeRestarts(t *testing.T) {
 	r.do(r.check(t, "stop container b (b.0): Container b resize requires restart",
 		"resize pod to shares 204, quota 20000/100000, memory 314572800"))
 	b := &r.o.Containers[1]
-	b.State, b.ExitCode, b.FinishedAt = ContainerExited, 137, r.o.Now
+	b.State, b.ExitCode, b.FinishedAt = podstate.ContainerExited, 137, r.o.Now
 	p := r.check(t, "ensure image x () for b attempt 1")
 	if condition(&p.Status, corev1.PodResizeInProgress) != nil {
 		t.Error("a container that does not run: got condition PodResizeInProgress, want none")
@@ -215,11 +216,11 @@ func TestResizeStatus(t *testing.T) {
 func TestResizeFails(t *testing.T) {
 	r := newResized(t, [2]int64{100, 50}, [2]int64{100, 100})
 	p := r.check(t, "resize container a (a.0) to shares 102, quota 10000/100000, memory 52428800")
-	if s := p.Steps[0].(Resize); !s.LowersMemory {
+	if s := p.Steps[0].(podstate.Resize); !s.LowersMemory {
 		t.Error("got LowersMemory false, want true")
 	}
 	r.memory.Began(p.Steps[0])
-	r.memory.Ended(Result{Step: p.Steps[0], Problem: &Problem{Message: "in use"}}, r.o.Now)
+	r.memory.Ended(podstate.Result{Step: p.Steps[0], Problem: &podstate.Problem{Message: "in use"}}, r.o.Now)
 	p = r.check(t)
 	c := condition(&p.Status, corev1.PodResizeInProgress)
 	if c == nil || c.Reason != corev1.PodReasonError || c.Message != "in use" || p.Wake != r.o.Now.Add(time.Second) {
@@ -246,7 +247,7 @@ func TestResizeAfterRestart(t *testing.T) {
 	r.check(t, "resize container a (a.0) to shares 102, quota 10000/100000, memory 104857600")
 	r.o.Containers[0].Size = nil
 	r.check(t)
-	r.d.Stop = &Stop{Cause: StopDeleted, Deadline: r.o.Now}
+	r.d.Stop = &podstate.Stop{Cause: podstate.StopDeleted, Deadline: r.o.Now}
 	r.o.Containers[0].Size = ptr(sizeFor(1, 1))
 	for _, s := range r.plan().Steps {
 		if strings.HasPrefix(s.String(), "resize") {
@@ -256,13 +257,13 @@ func TestResizeAfterRestart(t *testing.T) {
 }
 
 func TestWider(t *testing.T) {
-	for _, c := range []struct{ a, b, want Size }{
-		{Size{}, Size{}, Size{}},
-		{Size{Memory: 5}, Size{Memory: 7}, Size{Memory: 7}},
-		{Size{Memory: 5}, Size{Memory: -1}, Size{}},
-		{Size{Quota: 10, Period: 100}, Size{Quota: 15, Period: 200}, Size{Quota: 10, Period: 100}},
-		{Size{Quota: 10, Period: 100}, Size{Quota: -1, Period: 200}, Size{}},
-		{Size{Shares: 2}, Size{Shares: 3, Memory: 1}, Size{Shares: 3}},
+	for _, c := range []struct{ a, b, want podstate.Size }{
+		{podstate.Size{}, podstate.Size{}, podstate.Size{}},
+		{podstate.Size{Memory: 5}, podstate.Size{Memory: 7}, podstate.Size{Memory: 7}},
+		{podstate.Size{Memory: 5}, podstate.Size{Memory: -1}, podstate.Size{}},
+		{podstate.Size{Quota: 10, Period: 100}, podstate.Size{Quota: 15, Period: 200}, podstate.Size{Quota: 10, Period: 100}},
+		{podstate.Size{Quota: 10, Period: 100}, podstate.Size{Quota: -1, Period: 200}, podstate.Size{}},
+		{podstate.Size{Shares: 2}, podstate.Size{Shares: 3, Memory: 1}, podstate.Size{Shares: 3}},
 	} {
 		if got := c.a.Wider(c.b); got != c.want {
 			t.Errorf("%v and %v: got %v, want %v", c.a, c.b, got, c.want)

@@ -31,7 +31,7 @@ type rules struct {
 	// delays are the crash-loop back-offs that this run of the agent must respect, by name.attempt.
 	delays map[string]time.Duration
 	// failed are the failed steps that must not be tried again at once, by key.
-	failed map[Key]failedAt
+	failed map[podstate.Key]failedAt
 	// hooked are the containers whose postStart hook has succeeded; unhooked those for which that is not known, by ID.
 	hooked, unhooked map[string]bool
 	// forgotten marks the containers of which the runtime has lost an instance.
@@ -62,7 +62,7 @@ type instanceFact struct {
 }
 
 type failedAt struct {
-	what Step
+	what podstate.Step
 	at   time.Duration
 }
 
@@ -74,7 +74,7 @@ func newRules(l *simRun) *rules {
 		initDone:   map[string]bool{},
 		sidecarUp:  map[string]bool{},
 		delays:     map[string]time.Duration{},
-		failed:     map[Key]failedAt{},
+		failed:     map[podstate.Key]failedAt{},
 		hooked:     map[string]bool{},
 		unhooked:   map[string]bool{},
 		forgotten:  map[string]bool{},
@@ -115,7 +115,7 @@ func (ru *rules) knowPod(pod *corev1.Pod) {
 func (ru *rules) mono() time.Duration { return ru.l.now.Sub(ru.l.birth) }
 
 func (ru *rules) agentKilled() {
-	ru.delays, ru.failed = map[string]time.Duration{}, map[Key]failedAt{}
+	ru.delays, ru.failed = map[string]time.Duration{}, map[podstate.Key]failedAt{}
 	ru.replaced, ru.unhealthy, ru.preStopped = map[string]bool{}, map[string]bool{}, map[string]bool{}
 	for _, c := range ru.l.containers {
 		ru.unhooked[c.ID] = true
@@ -135,7 +135,7 @@ func (ru *rules) traceless() {
 		heard := false
 		for _, list := range [][]corev1.ContainerStatus{st.InitContainerStatuses, st.ContainerStatuses,
 			st.EphemeralContainerStatuses} {
-			shown := lost(podutil.StatusIn(list, name))
+			shown := podstate.Lost(podutil.StatusIn(list, name))
 			heard = heard || shown != nil && shown.Attempt >= last.attempt
 		}
 		if !heard {
@@ -173,7 +173,7 @@ func (ru *rules) stopping() bool {
 		reported != nil && podutil.IsTerminal(reported.Phase)
 }
 
-func (ru *rules) someAlive(in func(*Container) bool) *Container {
+func (ru *rules) someAlive(in func(*podstate.Container) bool) *podstate.Container {
 	for i := range ru.l.containers {
 		if c := &ru.l.containers[i]; c.Alive() && in(c) {
 			return c
@@ -183,10 +183,10 @@ func (ru *rules) someAlive(in func(*Container) bool) *Container {
 }
 
 // started checks a container that has been started.
-func (ru *rules) started(w *world, c *Container) {
+func (ru *rules) started(w *world, c *podstate.Container) {
 	ru.l.tally.starts++
 	ru.l.note("%s runs", c.ID)
-	if other := ru.someAlive(func(o *Container) bool { return o.Name == c.Name && o.ID != c.ID }); other != nil {
+	if other := ru.someAlive(func(o *podstate.Container) bool { return o.Name == c.Name && o.ID != c.ID }); other != nil {
 		ru.breaks("%s runs while %s does", c.ID, other.ID)
 	}
 	key := fmt.Sprintf("%s.%d", c.Name, c.Attempt)
@@ -202,7 +202,7 @@ func (ru *rules) started(w *world, c *Container) {
 
 // notFinal checks that no status has shown the container as terminated although its restart policy makes that final:
 // the API then accepts no other state.
-func (ru *rules) notFinal(c *Container) {
+func (ru *rules) notFinal(c *podstate.Container) {
 	pod := ru.l.desired.Pod
 	status := &pod.Status
 	if ru.l.memory.Reported != nil {
@@ -219,7 +219,7 @@ func (ru *rules) notFinal(c *Container) {
 }
 
 // ended records that a container has ended.
-func (ru *rules) ended(w *world, c *Container) {
+func (ru *rules) ended(w *world, c *podstate.Container) {
 	if f := ru.last[c.Name]; f != nil && f.id == c.ID {
 		f.ended, f.endedAt, f.code = true, ru.mono(), c.ExitCode
 		f.ranFor = c.FinishedAt.Sub(c.StartedAt)
@@ -239,77 +239,77 @@ func (ru *rules) ended(w *world, c *Container) {
 // answered records that the answer of a call has reached the agent.
 func (ru *rules) answered(c *call) {
 	key := c.step.Key()
-	if s, ok := c.step.(PreStop); ok && c.problem == nil {
+	if s, ok := c.step.(podstate.PreStop); ok && c.problem == nil {
 		ru.preStopped[s.ID] = true
 	}
 	if c.problem == nil || c.problem.Cancelled {
 		delete(ru.failed, key)
 		return
 	}
-	if _, hook := c.step.(PostStart); !hook && !c.late {
-		ru.failed[key] = failedAt{identity(c.step), ru.mono()}
+	if _, hook := c.step.(podstate.PostStart); !hook && !c.late {
+		ru.failed[key] = failedAt{podstate.Identity(c.step), ru.mono()}
 	}
 }
 
 // beginning checks a step that is about to begin.
-func (ru *rules) beginning(w *world, s Step) {
-	if running, busy := w.memory.InFlight[s.Key()]; busy && !Overtakes(s, running) {
+func (ru *rules) beginning(w *world, s podstate.Step) {
+	if running, busy := w.memory.InFlight[s.Key()]; busy && !podstate.Overtakes(s, running) {
 		ru.breaks("%s begins while %s is in flight", s, running)
 	}
-	if f, failed := ru.failed[s.Key()]; failed && f.what == identity(s) && ru.mono() < f.at+podstate.StepRetryFirst {
+	if f, failed := ru.failed[s.Key()]; failed && f.what == podstate.Identity(s) && ru.mono() < f.at+podstate.StepRetryFirst {
 		ru.breaks("%s is tried again %s after it failed", s, ru.mono()-f.at)
 	}
 	switch s := s.(type) {
-	case Prepare, PrepareClaims, Mount, EnsureImage, StartContainer, PostStart:
+	case podstate.Prepare, podstate.PrepareClaims, podstate.Mount, podstate.EnsureImage, podstate.StartContainer, podstate.PostStart:
 		ru.forward(s)
-	case CreateSandbox:
+	case podstate.CreateSandbox:
 		ru.forward(s)
 		ru.claimsFirst(s)
-	case UnprepareClaims:
-		if c := ru.someAlive(func(*Container) bool { return true }); c != nil {
+	case podstate.UnprepareClaims:
+		if c := ru.someAlive(func(*podstate.Container) bool { return true }); c != nil {
 			ru.breaks("%s while %s runs", s, c.ID)
 		}
-	case Resize, ResizePod:
+	case podstate.Resize, podstate.ResizePod:
 		ru.beginningResize(w, s)
-	case CreateContainer:
+	case podstate.CreateContainer:
 		ru.forward(s)
 		ru.claimsFirst(s)
 		ru.podHasRoom(w, s)
 		ru.creating(s)
-	case PreStop:
+	case podstate.PreStop:
 		ru.preStopping(s)
-	case StopContainer:
+	case podstate.StopContainer:
 		ru.hookNotRepeated(s)
 		ru.stoppingOne(s)
-	case RemoveContainer:
+	case podstate.RemoveContainer:
 		if s.KeepLog {
 			ru.resetting(s)
 		}
-	case StopSandbox:
-		if c := ru.someAlive(func(c *Container) bool { return c.SandboxID == s.ID }); c != nil {
+	case podstate.StopSandbox:
+		if c := ru.someAlive(func(c *podstate.Container) bool { return c.SandboxID == s.ID }); c != nil {
 			ru.breaks("%s while %s runs in it", s, c.ID)
 		}
-	case Unmount:
-		if c := ru.someAlive(func(*Container) bool { return true }); c != nil {
+	case podstate.Unmount:
+		if c := ru.someAlive(func(*podstate.Container) bool { return true }); c != nil {
 			ru.breaks("%s while %s runs", s, c.ID)
 		}
 	}
-	if _, create := s.(CreateSandbox); create {
+	if _, create := s.(podstate.CreateSandbox); create {
 		ru.l.tally.sandboxes++
-		if c := ru.someAlive(func(*Container) bool { return true }); c != nil {
+		if c := ru.someAlive(func(*podstate.Container) bool { return true }); c != nil {
 			ru.breaks("%s while %s runs in another", s, c.ID)
 		}
 	}
 }
 
 // claimsFirst checks that nothing of a pod is created before its resource claims are prepared.
-func (ru *rules) claimsFirst(s Step) {
+func (ru *rules) claimsFirst(s podstate.Step) {
 	if len(ru.l.desired.Pod.Spec.ResourceClaims) > 0 && !ru.l.claims {
 		ru.breaks("%s before the pod's resource claims are prepared", s)
 	}
 }
 
-func (ru *rules) forward(s Step) {
+func (ru *rules) forward(s podstate.Step) {
 	if ru.stopping() {
 		ru.breaks("%s begins in a pod that must end", s)
 	}
@@ -318,9 +318,9 @@ func (ru *rules) forward(s Step) {
 	}
 }
 
-func (ru *rules) creating(s CreateContainer) {
+func (ru *rules) creating(s podstate.CreateContainer) {
 	spec := ru.specs[s.Name]
-	if c := ru.someAlive(func(c *Container) bool { return c.Name == s.Name }); c != nil {
+	if c := ru.someAlive(func(c *podstate.Container) bool { return c.Name == s.Name }); c != nil {
 		ru.breaks("%s while %s runs", s, c.ID)
 	}
 	ru.inOrder(s)
@@ -340,7 +340,7 @@ func (ru *rules) creating(s CreateContainer) {
 
 // inOrder checks the order in this sandbox: an init container starts after all init containers before it have
 // completed, and an app container after all of them.
-func (ru *rules) inOrder(s CreateContainer) {
+func (ru *rules) inOrder(s podstate.CreateContainer) {
 	if ru.roles[s.Name] == podutil.RoleEphemeral {
 		return
 	}
@@ -357,7 +357,7 @@ func (ru *rules) inOrder(s CreateContainer) {
 }
 
 // workKept checks that an init container does not run again after a later container has started in the same sandbox.
-func (ru *rules) workKept(s CreateContainer) {
+func (ru *rules) workKept(s podstate.CreateContainer) {
 	if ru.roles[s.Name] != podutil.RoleInit || !ru.initDone[s.SandboxID+"/"+s.Name] {
 		return
 	}
@@ -368,7 +368,7 @@ func (ru *rules) workKept(s CreateContainer) {
 		found = found || c.Name == s.Name
 	}
 	for i := range ru.l.containers {
-		if c := &ru.l.containers[i]; after[c.Name] && c.SandboxID == s.SandboxID && c.State != ContainerCreated {
+		if c := &ru.l.containers[i]; after[c.Name] && c.SandboxID == s.SandboxID && c.State != podstate.ContainerCreated {
 			ru.breaks("%s although %s has started after it in this sandbox", s, c.ID)
 		}
 	}
@@ -376,7 +376,7 @@ func (ru *rules) workKept(s CreateContainer) {
 
 // policyKept checks that a container runs again only if its restart policy allows it, its spec has changed, or it is
 // an init container whose sandbox was lost.
-func (ru *rules) policyKept(s CreateContainer, last *instanceFact) {
+func (ru *rules) policyKept(s podstate.CreateContainer, last *instanceFact) {
 	switch {
 	case !last.ended, ru.forgotten[s.Name], ru.replaced[last.id], ru.mayRunAgain(s.Name, last.code):
 	case ru.unhealthy[last.id] && ru.mayRunAgain(s.Name, 1): // a failed probe is a failure, whatever the exit code
@@ -388,7 +388,7 @@ func (ru *rules) policyKept(s CreateContainer, last *instanceFact) {
 
 // backoffKept checks that the delays double from ten seconds to the limit, and start over after a long run or for a new
 // spec.
-func (ru *rules) backoffKept(s CreateContainer, last *instanceFact, changed bool) {
+func (ru *rules) backoffKept(s podstate.CreateContainer, last *instanceFact, changed bool) {
 	this, before := fmt.Sprintf("%s.%d", s.Name, s.Attempt), fmt.Sprintf("%s.%d", s.Name, last.attempt)
 	delay, known := ru.delays[before]
 	switch {
@@ -426,7 +426,7 @@ func (ru *rules) backoffKept(s CreateContainer, last *instanceFact, changed bool
 
 // resetting checks the removal of an instance for a reset: an exit code must have requested it. The work that the
 // container has done in the sandbox no longer counts.
-func (ru *rules) resetting(s RemoveContainer) {
+func (ru *rules) resetting(s podstate.RemoveContainer) {
 	if !ru.resetAsked {
 		ru.breaks("%s for a reset that no exit code requested", s)
 	}
@@ -438,16 +438,16 @@ func (ru *rules) resetting(s RemoveContainer) {
 }
 
 // asked checks that the instance which requested a reset stays until the marker file of the reset exists.
-func (ru *rules) asked(s RemoveContainer) {
+func (ru *rules) asked(s podstate.RemoveContainer) {
 	i := ru.l.index(s.ID)
-	if i >= 0 && asksForReset(ru.specs[s.Name], &ru.l.containers[i]) && !ru.l.resetNoted {
+	if i >= 0 && podstate.AsksForReset(ru.specs[s.Name], &ru.l.containers[i]) && !ru.l.resetNoted {
 		ru.breaks("%s, which requested a reset, before its marker file exists", s)
 	}
 }
 
 // stoppingOne checks that sidecars stop after the app containers and in reverse order, and that no container gets
 // more time than the stop allows.
-func (ru *rules) stoppingOne(s StopContainer) {
+func (ru *rules) stoppingOne(s podstate.StopContainer) {
 	if s.Replaces() {
 		ru.replacedForReason(s)
 		ru.replaced[s.ID] = true
@@ -457,7 +457,7 @@ func (ru *rules) stoppingOne(s StopContainer) {
 	if stop == nil {
 		return
 	}
-	if s.Deadline.After(stop.Deadline) && !podutil.IsTerminal(ru.l.desired.Pod.Status.Phase) && stop.Cause != StopEvicted {
+	if s.Deadline.After(stop.Deadline) && !podutil.IsTerminal(ru.l.desired.Pod.Status.Phase) && stop.Cause != podstate.StopEvicted {
 		ru.breaks("%s ends %s after the pod's stop", s, s.Deadline.Sub(stop.Deadline))
 	}
 	if ru.roles[s.Name] != podutil.RoleSidecar {
@@ -466,12 +466,12 @@ func (ru *rules) stoppingOne(s StopContainer) {
 	after := false
 	for _, c := range ru.l.desired.Pod.Spec.InitContainers {
 		if after && ru.roles[c.Name] == podutil.RoleSidecar &&
-			ru.someAlive(func(o *Container) bool { return o.Name == c.Name }) != nil {
+			ru.someAlive(func(o *podstate.Container) bool { return o.Name == c.Name }) != nil {
 			ru.breaks("%s while the later sidecar %s runs", s, c.Name)
 		}
 		after = after || c.Name == s.Name
 	}
-	if c := ru.someAlive(func(o *Container) bool { return ru.roles[o.Name] != podutil.RoleSidecar }); c != nil {
+	if c := ru.someAlive(func(o *podstate.Container) bool { return ru.roles[o.Name] != podutil.RoleSidecar }); c != nil {
 		ru.breaks("%s while %s runs", s, c.ID)
 	}
 }

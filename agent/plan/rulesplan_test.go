@@ -17,7 +17,7 @@ func (ru *rules) planned(w *world, p *Plan) {
 	ru.neverBack(w, p)
 	ru.freed(w, p)
 	ru.goesOn(w, p)
-	keys := map[Key]bool{}
+	keys := map[podstate.Key]bool{}
 	for _, s := range p.Steps {
 		if keys[s.Key()] {
 			ru.breaks("two steps with the key %q in one plan", s.Key())
@@ -31,16 +31,16 @@ func (ru *rules) sidecarsUp(w *world) {
 	for i := range w.containers {
 		c := &w.containers[i]
 		spec := ru.specs[c.Name]
-		if ru.roles[c.Name] != podutil.RoleSidecar || c.State != ContainerRunning || !ru.hookThrough(c, spec) {
+		if ru.roles[c.Name] != podutil.RoleSidecar || c.State != podstate.ContainerRunning || !ru.hookThrough(c, spec) {
 			continue
 		}
-		if spec.StartupProbe == nil || w.verdicts[c.ID].Startup == ProbeSuccess {
+		if spec.StartupProbe == nil || w.verdicts[c.ID].Startup == podstate.ProbeSuccess {
 			ru.sidecarUp[c.SandboxID+"/"+c.Name] = true
 		}
 	}
 }
 
-func (ru *rules) hookThrough(c *Container, spec *corev1.Container) bool {
+func (ru *rules) hookThrough(c *podstate.Container, spec *corev1.Container) bool {
 	return spec.Lifecycle == nil || spec.Lifecycle.PostStart == nil || ru.hooked[c.ID] || ru.unhooked[c.ID]
 }
 
@@ -48,8 +48,8 @@ func (ru *rules) hookThrough(c *Container, spec *corev1.Container) bool {
 func (ru *rules) statusTrue(w *world, p *Plan) {
 	for _, list := range [][]corev1.ContainerStatus{p.Status.InitContainerStatuses, p.Status.ContainerStatuses} {
 		for _, st := range list {
-			c, spec := newest(w.containers, st.Name), ru.specs[st.Name]
-			if st.Ready && ru.roles[st.Name] != podutil.RoleInit && (c == nil || c.State != ContainerRunning) {
+			c, spec := podstate.Newest(w.containers, st.Name), ru.specs[st.Name]
+			if st.Ready && ru.roles[st.Name] != podutil.RoleInit && (c == nil || c.State != podstate.ContainerRunning) {
 				ru.breaks("%s is reported as ready but does not run", st.Name)
 				return
 			}
@@ -66,7 +66,7 @@ func (ru *rules) statusTrue(w *world, p *Plan) {
 	if p.Status.Reason == podstate.ReasonDeadlineExceeded && !ru.pastDeadline() {
 		ru.breaks("the pod is reported as %s before its deadline", p.Status.Reason)
 	}
-	if c := ru.someAlive(func(*Container) bool { return true }); c != nil {
+	if c := ru.someAlive(func(*podstate.Container) bool { return true }); c != nil {
 		ru.breaks("the pod is reported as %s while %s runs", p.Status.Phase, c.ID)
 	}
 	if w.claims {
@@ -112,7 +112,7 @@ func (ru *rules) freed(w *world, p *Plan) {
 	if !p.Released {
 		return
 	}
-	if c := ru.someAlive(func(*Container) bool { return true }); c != nil {
+	if c := ru.someAlive(func(*podstate.Container) bool { return true }); c != nil {
 		ru.breaks("released while %s runs", c.ID)
 	}
 	for _, box := range w.sandboxes {
@@ -154,7 +154,7 @@ func (ru *rules) goesOn(w *world, p *Plan) {
 		switch {
 		case len(p.Waits) == 0:
 			ru.checkRest()
-		case ru.someAlive(func(*Container) bool { return true }) == nil:
+		case ru.someAlive(func(*podstate.Container) bool { return true }) == nil:
 			ru.breaks("nothing is in flight, but the pod waits: %+v", p.Waits)
 		}
 	}
@@ -243,27 +243,27 @@ func (ru *rules) mayEnd() {
 // whereItBelongs checks that a container at rest runs with its current spec, or has ended and does not restart.
 func (ru *rules) whereItBelongs(name string, role podutil.Role) {
 	l := ru.l
-	c := newest(l.containers, name)
+	c := podstate.Newest(l.containers, name)
 	switch {
 	case ru.owed[name]:
 		ru.breaks("at rest, and %s, which was removed for a reset, has not started again", name)
 	case c == nil && (role == podutil.RoleInit || role == podutil.RoleEphemeral || ru.forgotten[name]):
 	case c == nil:
 		ru.breaks("at rest, and %s was never created", name)
-	case c.State == ContainerRunning:
+	case c.State == podstate.ContainerRunning:
 		if c.SandboxID != l.sandboxes[len(l.sandboxes)-1].ID {
 			ru.breaks("at rest, and %s runs in an old sandbox", c.ID)
 		}
 		if want := l.desired.Hashes[name]; role != podutil.RoleInit && role != podutil.RoleEphemeral && c.Hash != want {
 			ru.breaks("at rest, and %s runs as %s, not as %s", c.ID, c.Hash, want)
 		}
-		if v := l.verdicts[c.ID]; v.Startup == ProbeFailure || v.Liveness == ProbeFailure {
+		if v := l.verdicts[c.ID]; v.Startup == podstate.ProbeFailure || v.Liveness == podstate.ProbeFailure {
 			ru.breaks("at rest, and %s runs although a probe fails", c.ID)
 		}
 		if spec := ru.specs[name]; role == podutil.RoleApp && !ru.hookThrough(c, spec) {
 			ru.breaks("at rest, and the postStart hook of %s has not succeeded", c.ID)
 		}
-	case c.State != ContainerExited:
+	case c.State != podstate.ContainerExited:
 		ru.breaks("at rest, and %s is in state %d", c.ID, c.State)
 	case role == podutil.RoleSidecar || role == podutil.RoleApp && ru.mayRunAgain(name, c.ExitCode) &&
 		c.Reason != "StartError":

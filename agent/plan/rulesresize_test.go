@@ -5,22 +5,23 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/nodelet/nodelet/agent/podstate"
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 // beginningResize checks that a resize sets the allocated resources, in place only if the policy allows it, and never
 // while the pod's cgroup is too small for its containers.
-func (ru *rules) beginningResize(w *world, s Step) {
+func (ru *rules) beginningResize(w *world, s podstate.Step) {
 	ru.forward(s)
 	g := w.desired.Grant
 	switch s := s.(type) {
-	case Resize:
+	case podstate.Resize:
 		want := g.Containers[s.Name]
 		if s.To != want.Size {
 			ru.breaks("%s, but it was granted %s", s, want.Size)
 		}
 		i := w.index(s.ID)
-		if i < 0 || w.containers[i].State != ContainerRunning {
+		if i < 0 || w.containers[i].State != podstate.ContainerRunning {
 			ru.breaks("%s, which does not run", s)
 			return
 		}
@@ -28,7 +29,7 @@ func (ru *rules) beginningResize(w *world, s Step) {
 			ru.breaks("%s in place, although its policy requires a restart", s)
 		}
 		ru.podHasRoom(w, s)
-	case ResizePod:
+	case podstate.ResizePod:
 		known := w.memory.PodSize // not current if an answer was lost
 		if s.To != w.podSize.Wider(g.Pod) && s.To != g.Pod.Normal() && (known == nil || s.To != known.Wider(g.Pod)) {
 			ru.breaks("%s, but it was granted %s and has %s", s, g.Pod, w.podSize)
@@ -37,7 +38,7 @@ func (ru *rules) beginningResize(w *world, s Step) {
 			return
 		}
 		for name := range g.Containers {
-			if c := newest(w.containers, name); ru.running(c) && c.Size.Normal() != g.Containers[name].Size.Normal() {
+			if c := podstate.Newest(w.containers, name); ru.running(c) && c.Size.Normal() != g.Containers[name].Size.Normal() {
 				ru.breaks("%s before %s has what it was granted", s, c.ID)
 			}
 		}
@@ -45,22 +46,22 @@ func (ru *rules) beginningResize(w *world, s Step) {
 }
 
 // podHasRoom checks that the pod's cgroup has at least its allocated size.
-func (ru *rules) podHasRoom(w *world, s Step) {
+func (ru *rules) podHasRoom(w *world, s podstate.Step) {
 	if g := w.desired.Grant; g != nil && w.podSize != nil && w.podSize.Wider(g.Pod) != w.podSize.Normal() {
 		ru.breaks("%s while the pod's cgroup is smaller than granted: %s", s, w.podSize)
 	}
 }
 
 // running reports whether the instance runs in the current sandbox.
-func (ru *rules) running(c *Container) bool {
+func (ru *rules) running(c *podstate.Container) bool {
 	boxes := ru.l.sandboxes
-	return c != nil && c.State == ContainerRunning && len(boxes) > 0 && c.SandboxID == boxes[len(boxes)-1].ID &&
+	return c != nil && c.State == podstate.ContainerRunning && len(boxes) > 0 && c.SandboxID == boxes[len(boxes)-1].ID &&
 		c.Size != nil
 }
 
 // asksForRestart reports whether the container was created with other resources and its resize policy requires a
 // restart.
-func (ru *rules) asksForRestart(c *Container) bool {
+func (ru *rules) asksForRestart(c *podstate.Container) bool {
 	g := ru.l.desired.Grant
 	if g == nil || c.Made == nil {
 		return false
@@ -73,7 +74,7 @@ func (ru *rules) asksForRestart(c *Container) bool {
 
 // replacedForReason checks that a container is stopped and recreated only for a new spec, or for a resize that
 // requires it.
-func (ru *rules) replacedForReason(s StopContainer) {
+func (ru *rules) replacedForReason(s podstate.StopContainer) {
 	i := ru.l.index(s.ID)
 	if i < 0 {
 		return
@@ -92,7 +93,7 @@ func (ru *rules) resourcesTrue(w *world, p *Plan) {
 	}
 	for _, list := range [][]corev1.ContainerStatus{p.Status.InitContainerStatuses, p.Status.ContainerStatuses} {
 		for i := range list {
-			st, c, want := &list[i], newest(w.containers, list[i].Name), g.Containers[list[i].Name]
+			st, c, want := &list[i], podstate.Newest(w.containers, list[i].Name), g.Containers[list[i].Name]
 			if !ru.running(c) || st.State.Running == nil || st.Resources == nil || c.Size.Normal() == want.Size.Normal() {
 				continue
 			}
@@ -124,7 +125,7 @@ func (ru *rules) resizedAtRest() {
 		return
 	}
 	for name, want := range g.Containers {
-		if c := newest(l.containers, name); ru.running(c) && c.Size.Normal() != want.Size.Normal() {
+		if c := podstate.Newest(l.containers, name); ru.running(c) && c.Size.Normal() != want.Size.Normal() {
 			ru.breaks("at rest, and %s has %s, not %s as granted", c.ID, c.Size, want.Size)
 		}
 	}

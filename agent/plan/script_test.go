@@ -15,6 +15,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nodelet/nodelet/agent/podstate"
 )
 
 var update = flag.Bool("update", false, "write what the scripts in testdata print into them")
@@ -194,12 +196,12 @@ func (s *script) until(at time.Time) string {
 }
 
 // terms are what a step carries that its String leaves out.
-func (s *script) terms(step Step) string {
+func (s *script) terms(step podstate.Step) string {
 	switch step := step.(type) {
-	case StopContainer:
+	case podstate.StopContainer:
 		return fmt.Sprintf(", within %s%s", step.Deadline.Sub(s.w.now),
 			map[bool]string{true: ", then replace it"}[step.Replaces()])
-	case CreateContainer:
+	case podstate.CreateContainer:
 		if step.Backoff > 0 {
 			return fmt.Sprintf(", back-off after it %s", step.Backoff)
 		}
@@ -228,7 +230,7 @@ func (s *script) printStatus(p *Plan) {
 
 func (s *script) pod() {
 	pod := podOf(s.t, s.input)
-	s.w = newWorld(Desired{Pod: pod, Hashes: hashesOf(pod)}, epoch)
+	s.w = newWorld(podstate.Desired{Pod: pod, Hashes: hashesOf(pod)}, epoch)
 	s.shown = nil
 	s.turn()
 }
@@ -254,7 +256,7 @@ func (s *script) spec() {
 func (s *script) status() {
 	s.w.desired.Pod.Status = corev1.PodStatus{}
 	fromYAML(s.t, s.input, &s.w.desired.Pod.Status)
-	s.w.memory = NewMemory()
+	s.w.memory = podstate.NewMemory()
 	s.turn()
 }
 
@@ -263,19 +265,19 @@ func (s *script) node() {
 		f := strings.Fields(line)
 		switch f[0] {
 		case "sandbox":
-			s.w.createSandbox(CreateSandbox{Attempt: uint32(s.number(f[1]))})
+			s.w.createSandbox(podstate.CreateSandbox{Attempt: uint32(s.number(f[1]))})
 			s.w.dir, s.w.cgroup = true, true
 		case "volume":
 			s.w.volumes[f[1]] = true
 		case "container":
 			box := s.w.sandboxes[len(s.w.sandboxes)-1]
-			s.w.createContainer(CreateContainer{
+			s.w.createContainer(podstate.CreateContainer{
 				Name:      f[1],
 				Attempt:   uint32(s.number(f[2])),
 				SandboxID: box.ID,
 			}, &call{hash: s.w.desired.Hashes[f[1]]})
 			id := s.w.newest(f[1])
-			s.w.startContainer(StartContainer{ID: id})
+			s.w.startContainer(podstate.StartContainer{ID: id})
 			if code, exited := strings.CutPrefix(f[3], "exit="); exited {
 				s.w.exit(id, int32(s.number(code)))
 			}
@@ -314,7 +316,7 @@ func (s *script) named() []*call {
 	want := strings.Join(s.args, " ")
 	for _, step := range s.w.plan.Steps {
 		if strings.HasPrefix(step.String(), want) &&
-			(s.w.memory.InFlight[step.Key()] == nil || Overtakes(step, s.w.memory.InFlight[step.Key()])) {
+			(s.w.memory.InFlight[step.Key()] == nil || podstate.Overtakes(step, s.w.memory.InFlight[step.Key()])) {
 			s.w.begin(step)
 		}
 	}
@@ -330,7 +332,7 @@ func (s *script) named() []*call {
 	return found
 }
 
-func (s *script) end(c *call, problem *Problem) {
+func (s *script) end(c *call, problem *podstate.Problem) {
 	c.problem = problem
 	s.w.finish(c, time.Time{})
 }
@@ -348,10 +350,10 @@ func (s *script) fail() {
 		reason, message = "", reason
 	}
 	for _, c := range s.named() {
-		if start, ok := c.step.(StartContainer); ok {
+		if start, ok := c.step.(podstate.StartContainer); ok {
 			s.w.failToStart(start.ID)
 		}
-		s.end(c, &Problem{Reason: reason, Message: message, Cancelled: message == "cancelled"})
+		s.end(c, &podstate.Problem{Reason: reason, Message: message, Cancelled: message == "cancelled"})
 	}
 	s.turn()
 }
@@ -359,14 +361,14 @@ func (s *script) fail() {
 func (s *script) lost() {
 	for _, c := range s.named() {
 		s.w.effect(c)
-		s.end(c, &Problem{Message: "no answer in time"})
+		s.end(c, &podstate.Problem{Message: "no answer in time"})
 	}
 	s.turn()
 }
 
 func (s *script) late() {
 	for _, c := range s.named() {
-		s.end(c, &Problem{Message: "no answer in time"})
+		s.end(c, &podstate.Problem{Message: "no answer in time"})
 		s.w.calls = append(s.w.calls, &call{step: c.step, hash: c.hash, ghost: true})
 	}
 	s.turn()
@@ -397,7 +399,7 @@ func (s *script) die() {
 }
 
 func (s *script) unknown() {
-	s.w.containers[s.w.index(s.w.newest(s.arg(0)))].State = ContainerUnknown
+	s.w.containers[s.w.index(s.w.newest(s.arg(0)))].State = podstate.ContainerUnknown
 	s.turn()
 }
 
@@ -411,8 +413,8 @@ func (s *script) verdict() {
 	v := s.w.verdicts[id]
 	for _, word := range s.args[1:] {
 		probe, result, _ := strings.Cut(word, "=")
-		r := map[string]ProbeResult{"ok": ProbeSuccess, "fail": ProbeFailure}[result]
-		*map[string]*ProbeResult{"startup": &v.Startup, "liveness": &v.Liveness, "readiness": &v.Readiness}[probe] = r
+		r := map[string]podstate.ProbeResult{"ok": podstate.ProbeSuccess, "fail": podstate.ProbeFailure}[result]
+		*map[string]*podstate.ProbeResult{"startup": &v.Startup, "liveness": &v.Liveness, "readiness": &v.Readiness}[probe] = r
 	}
 	s.w.verdicts[id] = v
 	s.turn()
@@ -445,8 +447,8 @@ func (s *script) objects() {
 }
 
 // asks makes the pod's stop stricter.
-func (s *script) asks(cause StopCause, seconds int, reason, message string) {
-	s.w.desired.Stop = s.w.desired.Stop.Stricter(&Stop{
+func (s *script) asks(cause podstate.StopCause, seconds int, reason, message string) {
+	s.w.desired.Stop = s.w.desired.Stop.Stricter(&podstate.Stop{
 		Cause:    cause,
 		Deadline: s.w.now.Add(time.Duration(seconds) * time.Second),
 		Reason:   reason,
@@ -458,13 +460,13 @@ func (s *script) asks(cause StopCause, seconds int, reason, message string) {
 func (s *script) delete() {
 	now, grace := metav1.NewTime(s.w.now), int64(s.number(s.arg(0)))
 	s.w.desired.Pod.DeletionTimestamp, s.w.desired.Pod.DeletionGracePeriodSeconds = &now, &grace
-	s.asks(StopDeleted, int(grace), "", "")
+	s.asks(podstate.StopDeleted, int(grace), "", "")
 }
 
-func (s *script) gone() { s.asks(StopOrphaned, s.number(s.arg(0)), "", "") }
+func (s *script) gone() { s.asks(podstate.StopOrphaned, s.number(s.arg(0)), "", "") }
 
 func (s *script) evict() {
-	s.asks(StopEvicted, s.number(s.arg(0)), s.arg(1), strings.Join(s.args[2:], " "))
+	s.asks(podstate.StopEvicted, s.number(s.arg(0)), s.arg(1), strings.Join(s.args[2:], " "))
 }
 
 func (s *script) reclaim() {
@@ -473,6 +475,6 @@ func (s *script) reclaim() {
 }
 
 func (s *script) reject() {
-	s.w.desired.Rejected = &Rejection{Reason: s.arg(0), Message: strings.Join(s.args[1:], " ")}
+	s.w.desired.Rejected = &podstate.Rejection{Reason: s.arg(0), Message: strings.Join(s.args[1:], " ")}
 	s.turn()
 }

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nodelet/nodelet/agent/podstate"
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
@@ -64,7 +65,7 @@ func (t *tallies) add(o tallies) {
 }
 
 // simulate simulates runs on all cores. It returns the first run that breaks a rule; nil if none does.
-func simulate(seed uint64, runs int, decide func(Desired, Observed) Plan) (total tallies, broken *simRun) {
+func simulate(seed uint64, runs int, decide func(podstate.Desired, podstate.Observed) Plan) (total tallies, broken *simRun) {
 	var (
 		next atomic.Int64
 		mu   sync.Mutex
@@ -94,7 +95,7 @@ func simulate(seed uint64, runs int, decide func(Desired, Observed) Plan) (total
 }
 
 // replay repeats a run and returns the end of its trace.
-func replay(seed uint64, decide func(Desired, Observed) Plan) string {
+func replay(seed uint64, decide func(podstate.Desired, podstate.Observed) Plan) string {
 	l := newRun(seed, decide)
 	l.trace = &strings.Builder{}
 	l.run()
@@ -136,7 +137,7 @@ type timedExit struct {
 type timedVerdict struct {
 	at time.Time
 	id string
-	to Verdict
+	to podstate.Verdict
 }
 
 // stage is the progress of a run.
@@ -152,7 +153,7 @@ const (
 // restWithin is how many plans a pod may need to reach a stable state after the last fault.
 const restWithin = 500
 
-func newRun(seed uint64, decide func(Desired, Observed) Plan) *simRun {
+func newRun(seed uint64, decide func(podstate.Desired, podstate.Observed) Plan) *simRun {
 	r := rand.New(rand.NewPCG(seed, 0))
 	pod := randomPod(r)
 	if seed%5 == 0 { // not random, so that the other runs do not change
@@ -161,13 +162,13 @@ func newRun(seed uint64, decide func(Desired, Observed) Plan) *simRun {
 	l := &simRun{
 		seed:    seed,
 		r:       r,
-		world:   newWorld(Desired{Pod: pod, Hashes: hashesOf(pod)}, epoch),
+		world:   newWorld(podstate.Desired{Pod: pod, Hashes: hashesOf(pod)}, epoch),
 		birth:   epoch,
 		probing: map[string]bool{},
 	}
 	l.rules = newRules(l)
 	l.watch = l.rules
-	l.decide = func(d Desired, o Observed) Plan {
+	l.decide = func(d podstate.Desired, o podstate.Observed) Plan {
 		l.tally.decisions++
 		began := time.Now()
 		p := decide(d, o)
@@ -175,7 +176,7 @@ func newRun(seed uint64, decide func(Desired, Observed) Plan) *simRun {
 		return p
 	}
 	if chance(r, 30) {
-		l.desired.Rejected = &Rejection{Reason: "OutOfcpu", Message: "no"}
+		l.desired.Rejected = &podstate.Rejection{Reason: "OutOfcpu", Message: "no"}
 	}
 	l.faultsEnd = epoch.Add(time.Duration(r.IntN(1200)) * time.Second)
 	l.maySize()
@@ -303,7 +304,7 @@ func (l *simRun) happen() {
 		if v := l.probes[i]; due(v.at) {
 			l.probes = append(l.probes[:i], l.probes[i+1:]...)
 			i--
-			if n := l.index(v.id); n >= 0 && l.containers[n].State == ContainerRunning && !l.now.Before(l.down) {
+			if n := l.index(v.id); n >= 0 && l.containers[n].State == podstate.ContainerRunning && !l.now.Before(l.down) {
 				l.note("verdict for %s: %+v", v.id, v.to)
 				l.verdicts[v.id] = v.to
 			}
@@ -325,10 +326,10 @@ func (l *simRun) endFaults() {
 	l.exits, l.probes, l.probing = nil, nil, map[string]bool{}
 	for id, v := range l.verdicts {
 		// these containers do not recover by themselves
-		l.probing[id] = v.Startup == ProbeFailure || v.Liveness == ProbeFailure
+		l.probing[id] = v.Startup == podstate.ProbeFailure || v.Liveness == podstate.ProbeFailure
 	}
 	for i := range l.containers {
-		if c := &l.containers[i]; c.State == ContainerRunning {
+		if c := &l.containers[i]; c.State == podstate.ContainerRunning {
 			l.willExit(c)
 		}
 	}
@@ -350,7 +351,7 @@ func (l *simRun) rested() {
 		}
 		l.orphan()
 	case stageEnding:
-		if l.desired.Stop.Cause == StopOrphaned {
+		if l.desired.Stop.Cause == podstate.StopOrphaned {
 			l.breaks("the state is stable, but the plan is not done")
 			return
 		}

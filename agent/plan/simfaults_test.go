@@ -17,11 +17,11 @@ func (l *simRun) within(d time.Duration) time.Duration {
 func (l *simRun) plannedFault() { l.faultAt = l.now.Add(l.within(2 * time.Minute)) }
 
 // took is how long a step usually takes, at most.
-func took(s Step) time.Duration {
+func took(s podstate.Step) time.Duration {
 	switch s.(type) {
-	case EnsureImage:
+	case podstate.EnsureImage:
 		return 20 * time.Second
-	case CreateSandbox, PrepareClaims, UnprepareClaims, Mount, PostStart:
+	case podstate.CreateSandbox, podstate.PrepareClaims, podstate.UnprepareClaims, podstate.Mount, podstate.PostStart:
 		return 3 * time.Second
 	}
 	return 200 * time.Millisecond
@@ -32,7 +32,7 @@ func (l *simRun) fate(c *call) {
 	d := l.within(took(c.step))
 	c.effectAt = l.now.Add(d)
 	c.endAt = c.effectAt.Add(l.within(50 * time.Millisecond))
-	if stop, ok := c.step.(StopContainer); ok {
+	if stop, ok := c.step.(podstate.StopContainer); ok {
 		l.stopFate(c, stop)
 	}
 	if l.stage != stageFaults {
@@ -40,20 +40,20 @@ func (l *simRun) fate(c *call) {
 	}
 	switch l.r.IntN(40) {
 	case 0, 1, 2: // fails
-		c.effectAt, c.problem = time.Time{}, &Problem{Message: "it failed"}
-		if _, image := c.step.(EnsureImage); image {
+		c.effectAt, c.problem = time.Time{}, &podstate.Problem{Message: "it failed"}
+		if _, image := c.step.(podstate.EnsureImage); image {
 			c.problem.Reason = pick(l.r, podstate.ReasonErrImagePull, podstate.ReasonErrImageNeverPull)
 		}
 	case 3, 4: // the work is done, the answer is lost
-		c.problem = &Problem{Message: "no answer in time"}
+		c.problem = &podstate.Problem{Message: "no answer in time"}
 	case 5: // the work is done long after the answer was lost
-		c.problem = &Problem{Message: "no answer in time"}
+		c.problem = &podstate.Problem{Message: "no answer in time"}
 		c.effectAt = c.endAt.Add(l.within(time.Minute))
 	case 6: // slow
 		c.effectAt = c.effectAt.Add(l.within(5 * time.Minute))
 		c.endAt = c.effectAt
 	case 7: // reports success without an effect; what a dead sandbox still holds is not observable
-		if _, unseen := c.step.(StopSandbox); !unseen {
+		if _, unseen := c.step.(podstate.StopSandbox); !unseen {
 			c.effectAt = time.Time{}
 		}
 	}
@@ -63,10 +63,12 @@ func (l *simRun) fate(c *call) {
 }
 
 // notesClaims: the agent notes for itself what it does with resource claims, before its answer or never.
-func notesClaims(s Step) bool { return s == PrepareClaims{} || s == UnprepareClaims{} }
+func notesClaims(s podstate.Step) bool {
+	return s == podstate.PrepareClaims{} || s == podstate.UnprepareClaims{}
+}
 
 // stopFate: the container ends by itself, or is killed at its deadline.
-func (l *simRun) stopFate(c *call, stop StopContainer) {
+func (l *simRun) stopFate(c *call, stop podstate.StopContainer) {
 	until := max(0, stop.Deadline.Sub(l.now))
 	c.effectAt = l.now.Add(until)
 	if until > 0 && !chance(l.r, 5) {
@@ -77,7 +79,7 @@ func (l *simRun) stopFate(c *call, stop StopContainer) {
 
 // act applies the effect of a call.
 func (l *simRun) act(c *call) {
-	if s, stop := c.step.(StopContainer); stop {
+	if s, stop := c.step.(podstate.StopContainer); stop {
 		l.note("%s stops", s.ID)
 		l.exit(s.ID, pick[int32](l.r, 0, 143))
 	}
@@ -99,12 +101,12 @@ func (l *simRun) answer(c *call) {
 	}
 	l.note("answer to %s: %+v", c.step, c.problem)
 	var refresh time.Time
-	if _, mount := c.step.(Mount); mount && l.stage == stageFaults && chance(l.r, 3) {
+	if _, mount := c.step.(podstate.Mount); mount && l.stage == stageFaults && chance(l.r, 3) {
 		refresh = l.now.Add(l.within(10 * time.Minute))
 	}
 	l.answered(c)
 	l.finish(c, refresh)
-	if hook, ok := c.step.(PostStart); ok && c.problem == nil {
+	if hook, ok := c.step.(podstate.PostStart); ok && c.problem == nil {
 		l.hooked[hook.ID] = true
 	}
 	if !c.done && !c.effectAt.IsZero() {
@@ -116,7 +118,7 @@ func (l *simRun) answer(c *call) {
 func (l *simRun) cancelled(c *call) {
 	end := l.now.Add(l.within(100 * time.Millisecond))
 	if c.endAt.After(end) {
-		c.endAt, c.problem = end, &Problem{Message: "cancelled", Cancelled: true}
+		c.endAt, c.problem = end, &podstate.Problem{Message: "cancelled", Cancelled: true}
 		if c.effectAt.After(end) && (notesClaims(c.step) || !chance(l.r, 4)) {
 			c.effectAt = time.Time{}
 		}
@@ -124,7 +126,7 @@ func (l *simRun) cancelled(c *call) {
 }
 
 // willExit decides how long a container that has been started runs, and what it exits with.
-func (l *simRun) willExit(c *Container) {
+func (l *simRun) willExit(c *podstate.Container) {
 	spec := containersOf(l.desired.Pod)[c.Name]
 	if spec == nil {
 		return
@@ -157,10 +159,10 @@ func (l *simRun) probeSoon(id string) {
 		return
 	}
 	l.probing[id] = true
-	good := Verdict{Startup: ProbeSuccess, Liveness: ProbeSuccess, Readiness: ProbeSuccess}
+	good := podstate.Verdict{Startup: podstate.ProbeSuccess, Liveness: podstate.ProbeSuccess, Readiness: podstate.ProbeSuccess}
 	if l.stage == stageFaults {
 		bad := good
-		*pick(l.r, &bad.Startup, &bad.Liveness, &bad.Readiness) = ProbeFailure
+		*pick(l.r, &bad.Startup, &bad.Liveness, &bad.Readiness) = podstate.ProbeFailure
 		l.probes = append(l.probes, timedVerdict{l.now.Add(l.within(10 * time.Second)), id, pick(l.r, good, good, good, bad)})
 		if chance(l.r, 4) {
 			l.probes = append(l.probes, timedVerdict{l.now.Add(l.within(5 * time.Minute)), id, pick(l.r, good, bad)})
@@ -184,7 +186,7 @@ func (l *simRun) fault() {
 	case 3, 4:
 		l.sandboxDies()
 	case 5:
-		l.anyContainer("is forgotten by the runtime", func(c *Container) {
+		l.anyContainer("is forgotten by the runtime", func(c *podstate.Container) {
 			l.forgotten[c.Name] = true
 			if !l.resetNoted { // it may have requested the reset, which then leaves no trace
 				clear(l.owed)
@@ -195,13 +197,13 @@ func (l *simRun) fault() {
 			}
 		})
 	case 6:
-		l.anyContainer("is in an unknown state", func(c *Container) {
-			if c.State == ContainerRunning {
-				c.State = ContainerUnknown
+		l.anyContainer("is in an unknown state", func(c *podstate.Container) {
+			if c.State == podstate.ContainerRunning {
+				c.State = podstate.ContainerUnknown
 			}
 		})
 	case 7, 8:
-		l.anyContainer("crashes", func(c *Container) { l.exit(c.ID, int32(l.r.IntN(3))) })
+		l.anyContainer("crashes", func(c *podstate.Container) { l.exit(c.ID, int32(l.r.IntN(3))) })
 	case 9:
 		l.jump(pick[time.Duration](l.r, -1, 1) * l.within(time.Hour))
 	case 10:
@@ -209,7 +211,7 @@ func (l *simRun) fault() {
 	case 11:
 		l.note("objects change")
 		l.memory.Stale()
-		l.failed = map[Key]failedAt{}
+		l.failed = map[podstate.Key]failedAt{}
 		for _, c := range l.calls {
 			c.late = true
 		}
@@ -225,9 +227,9 @@ func (l *simRun) fault() {
 
 // troubleInReset makes a container exit with a reset while the API is not reachable and the agent is killed soon. By
 // chance alone this combination would occur in too few runs.
-func (l *simRun) troubleInReset(c *Container) {
+func (l *simRun) troubleInReset(c *podstate.Container) {
 	spec := containersOf(l.desired.Pod)[c.Name]
-	if l.stage == stageFaults && spec != nil && asksForReset(spec, c) && chance(l.r, 2) {
+	if l.stage == stageFaults && spec != nil && podstate.AsksForReset(spec, c) && chance(l.r, 2) {
 		l.note("API behind")
 		l.apiBehind, l.killNext, l.faultAt = true, true, l.now.Add(l.within(2*time.Second))
 	}
@@ -241,7 +243,7 @@ func (l *simRun) endSomehow() {
 	case 1:
 		if !podutil.IsStatic(l.desired.Pod) && l.desired.Stop == nil {
 			l.note("evicted")
-			l.stop(&Stop{Cause: StopEvicted, Deadline: l.now.Add(l.within(time.Minute)), Reason: "Evicted", Message: "memory"})
+			l.stop(&podstate.Stop{Cause: podstate.StopEvicted, Deadline: l.now.Add(l.within(time.Minute)), Reason: "Evicted", Message: "memory"})
 		}
 	case 2:
 		if chance(l.r, 3) {
@@ -254,7 +256,7 @@ func (l *simRun) endSomehow() {
 	}
 }
 
-func (l *simRun) stop(s *Stop) { l.desired.Stop = l.desired.Stop.Stricter(s) }
+func (l *simRun) stop(s *podstate.Stop) { l.desired.Stop = l.desired.Stop.Stricter(s) }
 
 // deletePod deletes the pod through the API, or again with another grace.
 func (l *simRun) deletePod(grace time.Duration) {
@@ -266,12 +268,12 @@ func (l *simRun) deletePod(grace time.Duration) {
 	at, seconds := metav1.NewTime(l.now), int64(grace/time.Second)
 	next.DeletionTimestamp, next.DeletionGracePeriodSeconds = &at, &seconds
 	l.desired.Pod = next
-	l.stop(&Stop{Cause: StopDeleted, Deadline: l.now.Add(grace)})
+	l.stop(&podstate.Stop{Cause: podstate.StopDeleted, Deadline: l.now.Add(grace)})
 }
 
 func (l *simRun) orphan() {
 	l.note("no source has the pod any more")
-	l.stop(&Stop{Cause: StopOrphaned, Deadline: l.now.Add(podutil.GracePeriod(l.desired.Pod))})
+	l.stop(&podstate.Stop{Cause: podstate.StopOrphaned, Deadline: l.now.Add(podutil.GracePeriod(l.desired.Pod))})
 }
 
 // crashAgent kills the agent and starts it again, at once or later. Its memory is lost.
@@ -288,10 +290,10 @@ func (l *simRun) crashAgent() {
 	l.note("agent killed, back at %s", l.down)
 	switch s := l.desired.Stop; {
 	case s == nil:
-	case s.Cause == StopEvicted:
+	case s.Cause == podstate.StopEvicted:
 		l.desired.Stop = nil
 	default:
-		l.desired.Stop = &Stop{Cause: s.Cause, Deadline: later(l.now, l.down).Add(podutil.GracePeriod(l.desired.Pod))}
+		l.desired.Stop = &podstate.Stop{Cause: s.Cause, Deadline: later(l.now, l.down).Add(podutil.GracePeriod(l.desired.Pod))}
 	}
 }
 
@@ -302,7 +304,7 @@ func (l *simRun) sandboxDies() {
 	}
 }
 
-func (l *simRun) anyContainer(what string, do func(*Container)) {
+func (l *simRun) anyContainer(what string, do func(*podstate.Container)) {
 	if n := len(l.containers); n > 0 {
 		c := &l.containers[l.r.IntN(n)]
 		l.note("%s %s", c.ID, what)
@@ -331,8 +333,8 @@ func (l *simRun) jump(d time.Duration) {
 			*t = t.Add(d)
 		}
 	}
-	stops := func(s Step) Step {
-		if stop, ok := s.(StopContainer); ok {
+	stops := func(s podstate.Step) podstate.Step {
+		if stop, ok := s.(podstate.StopContainer); ok {
 			move(&stop.Deadline)
 			return stop
 		}
@@ -363,7 +365,7 @@ func (l *simRun) jump(d time.Duration) {
 	}
 }
 
-func (l *simRun) jumpMemory(d time.Duration, stops func(Step) Step) {
+func (l *simRun) jumpMemory(d time.Duration, stops func(podstate.Step) podstate.Step) {
 	m := &l.memory
 	for key, s := range m.InFlight {
 		m.InFlight[key] = stops(s)
@@ -377,7 +379,7 @@ func (l *simRun) jumpMemory(d time.Duration, stops func(Step) Step) {
 		m.Completed[key] = done
 	}
 	for id, s := range m.Stopped {
-		m.Stopped[id] = stops(s).(StopContainer)
+		m.Stopped[id] = stops(s).(podstate.StopContainer)
 	}
 	for name, v := range m.Volumes {
 		if !v.RefreshAt.IsZero() {

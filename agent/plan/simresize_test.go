@@ -5,6 +5,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/nodelet/nodelet/agent/podstate"
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
@@ -42,7 +43,7 @@ func (l *simRun) requestResize() {
 	l.desired.Pod = &next
 	if chance(l.r, 3) {
 		refused := *l.desired.Grant
-		refused.Pending = &PendingResize{Generation: next.Generation, Message: "no room",
+		refused.Pending = &podstate.PendingResize{Generation: next.Generation, Message: "no room",
 			Reason: pick(l.r, corev1.PodReasonDeferred, corev1.PodReasonInfeasible)}
 		l.desired.Grant = &refused
 		l.note("a resize is refused: %s", refused.Pending.Reason)
@@ -55,15 +56,15 @@ func (l *simRun) requestResize() {
 func (l *simRun) grant(generation int64) {
 	pod := *l.desired.Pod
 	pod.Spec.InitContainers, pod.Spec.Containers = slices.Clone(pod.Spec.InitContainers), slices.Clone(pod.Spec.Containers)
-	g := &Grant{Generation: generation, Containers: map[string]ContainerGrant{}}
+	g := &podstate.Grant{Generation: generation, Containers: map[string]podstate.ContainerGrant{}}
 	limited, cpu, memory := true, int64(0), int64(0)
 	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 		for i := range list {
 			c, m := pick[int64](l.r, 100, 200, 400), pick[int64](l.r, 100, 200, 400)
-			one := ContainerGrant{Size: sizeFor(c, m), Resources: sized(c, m)}
+			one := podstate.ContainerGrant{Size: sizeFor(c, m), Resources: sized(c, m)}
 			if chance(l.r, 8) {
 				limited, one.Resources.Limits = false, nil
-				one.Size = Size{Shares: one.Size.Shares}
+				one.Size = podstate.Size{Shares: one.Size.Shares}
 			}
 			cpu, memory = cpu+c, memory+m
 			list[i].Resources, g.Containers[list[i].Name] = one.Resources, one
@@ -73,7 +74,7 @@ func (l *simRun) grant(generation int64) {
 	all := sized(cpu+spare, memory+spare)
 	g.Pod, g.Requests, g.Limits = sizeFor(cpu+spare, memory+spare), all.Requests, all.Limits
 	if !limited && spare == 0 {
-		g.Pod, g.Limits = Size{Shares: g.Pod.Shares}, nil
+		g.Pod, g.Limits = podstate.Size{Shares: g.Pod.Shares}, nil
 	}
 	l.desired.Pod, l.desired.Grant = &pod, g
 	l.rules.knowPod(&pod)
@@ -82,9 +83,9 @@ func (l *simRun) grant(generation int64) {
 
 // diesWithAgent reports whether the agent does the step itself, so that the step ends when the agent is killed:
 // changes of the pod's cgroup and records of its resource claims.
-func diesWithAgent(s Step) bool {
+func diesWithAgent(s podstate.Step) bool {
 	switch s.(type) {
-	case Prepare, PrepareClaims, UnprepareClaims, ResizePod, RemoveCgroup:
+	case podstate.Prepare, podstate.PrepareClaims, podstate.UnprepareClaims, podstate.ResizePod, podstate.RemoveCgroup:
 		return true
 	}
 	return false
@@ -102,9 +103,9 @@ func (l *simRun) resizeFate(c *call) {
 }
 
 // setsSize reports whether the step sets resources of a container or of the pod.
-func setsSize(s Step) bool {
+func setsSize(s podstate.Step) bool {
 	switch s.(type) {
-	case Prepare, Resize, ResizePod:
+	case podstate.Prepare, podstate.Resize, podstate.ResizePod:
 		return true
 	}
 	return false
@@ -112,7 +113,7 @@ func setsSize(s Step) bool {
 
 // resizeEffect changes the resources of a container or of the pod's cgroup. A runtime applies the updates of one
 // container in the order of the calls, so an earlier call has no effect any more.
-func (w *world) resizeEffect(c *call) *Problem {
+func (w *world) resizeEffect(c *call) *podstate.Problem {
 	for _, other := range w.calls {
 		if other == c {
 			break
@@ -120,15 +121,15 @@ func (w *world) resizeEffect(c *call) *Problem {
 		other.done = other.done || other.step.Key() == c.step.Key()
 	}
 	switch s := c.step.(type) {
-	case ResizePod:
+	case podstate.ResizePod:
 		if !w.cgroup {
-			return &Problem{Message: "no such cgroup"}
+			return &podstate.Problem{Message: "no such cgroup"}
 		}
 		w.podSize = ptr(s.To.Normal())
-	case Resize:
+	case podstate.Resize:
 		i := w.index(s.ID)
-		if i < 0 || w.containers[i].State != ContainerRunning {
-			return &Problem{Message: "container is not running"}
+		if i < 0 || w.containers[i].State != podstate.ContainerRunning {
+			return &podstate.Problem{Message: "container is not running"}
 		}
 		w.containers[i].Size = ptr(s.To)
 	}
@@ -145,7 +146,7 @@ func (w *world) prepareEffect(c *call) {
 
 // madeWith records the resources with which a container was created: the runtime reports its size, an annotation its
 // resources.
-func madeWith(c *Container, g *Grant) {
+func madeWith(c *podstate.Container, g *podstate.Grant) {
 	if g == nil {
 		return
 	}

@@ -7,12 +7,14 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nodelet/nodelet/agent/podstate"
 )
 
 var (
 	epoch  = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
-	inHere = []Sandbox{{ID: "s0", Ready: true, IPs: []string{"10.0.0.9"}}}
-	dead   = []Sandbox{{ID: "s0"}}
+	inHere = []podstate.Sandbox{{ID: "s0", Ready: true, IPs: []string{"10.0.0.9"}}}
+	dead   = []podstate.Sandbox{{ID: "s0"}}
 )
 
 const (
@@ -22,8 +24,8 @@ const (
 	hookApp = `{spec: {restartPolicy: Always, containers: [{name: app, image: a, lifecycle: {postStart: {exec: {command: [x]}}}}]}}`
 )
 
-func instance(name string, attempt uint32, state ContainerState, exit int32) Container {
-	c := Container{
+func instance(name string, attempt uint32, state podstate.ContainerState, exit int32) podstate.Container {
+	c := podstate.Container{
 		ID:        name + string(rune('0'+attempt)),
 		Name:      name,
 		Attempt:   attempt,
@@ -34,7 +36,7 @@ func instance(name string, attempt uint32, state ContainerState, exit int32) Con
 		StartedAt: epoch,
 		Hash:      "h",
 	}
-	if state == ContainerExited {
+	if state == podstate.ContainerExited {
 		c.FinishedAt, c.ExitCode, c.Reason = epoch, exit, "Completed"
 		if exit != 0 {
 			c.Reason = "Error"
@@ -49,13 +51,15 @@ const unready = "!PodReadyToStartContainers Initialized !Ready(ContainersNotRead
 // TestContainerStates is about what containers show; the first two lines of the text, phase and conditions, are left
 // out.
 func TestContainerStates(t *testing.T) {
-	failing := func(key Key, f Failure) func(*Memory) { return func(m *Memory) { m.Failures[key] = f } }
+	failing := func(key podstate.Key, f podstate.Failure) func(*podstate.Memory) {
+		return func(m *podstate.Memory) { m.Failures[key] = f }
+	}
 	tests := []struct {
 		name   string
 		pod    string
 		shown  string
-		facts  []Container
-		memory func(*Memory)
+		facts  []podstate.Container
+		memory func(*podstate.Memory)
 		want   string
 	}{
 		{name: "nothing yet", pod: oneApp, want: "app: waiting ContainerCreating"},
@@ -64,63 +68,63 @@ func TestContainerStates(t *testing.T) {
 			pod:  initApp,
 			want: "first: waiting PodInitializing\napp: waiting PodInitializing",
 		},
-		{name: "init container runs", pod: initApp, facts: []Container{instance("first", 0, ContainerRunning, 0)},
+		{name: "init container runs", pod: initApp, facts: []podstate.Container{instance("first", 0, podstate.ContainerRunning, 0)},
 			want: "first: running, started\napp: waiting PodInitializing"},
-		{name: "init container is through", pod: initApp, facts: []Container{instance("first", 0, ContainerExited, 0)},
+		{name: "init container is through", pod: initApp, facts: []podstate.Container{instance("first", 0, podstate.ContainerExited, 0)},
 			want: "first: exit 0 Completed, ready\napp: waiting PodInitializing"},
-		{name: "init container fails", pod: initApp, facts: []Container{instance("first", 1, ContainerExited, 2)},
+		{name: "init container fails", pod: initApp, facts: []podstate.Container{instance("first", 1, podstate.ContainerExited, 2)},
 			want: "first: waiting CrashLoopBackOff \"back-off 10s restarting failed container=first pod=web_default(uid)\", restarts 1, last exit 2 Error\n" +
 				"app: waiting PodInitializing"},
 		{
 			name:  "init container forgotten by the runtime, app there",
 			pod:   initApp,
-			facts: []Container{instance("app", 0, ContainerRunning, 0)},
+			facts: []podstate.Container{instance("app", 0, podstate.ContainerRunning, 0)},
 			want: "first: exit 0 Completed \"Unable to get init container status from container runtime and pod has been initialized, " +
 				"treat it as exited normally\", ready\napp: running, ready, started",
 		},
 		{
 			name:  "running",
 			pod:   oneApp,
-			facts: []Container{instance("app", 0, ContainerRunning, 0)},
+			facts: []podstate.Container{instance("app", 0, podstate.ContainerRunning, 0)},
 			want:  "app: running, ready, started",
 		},
 		{
 			name:  "created",
 			pod:   oneApp,
-			facts: []Container{instance("app", 0, ContainerCreated, 0)},
+			facts: []podstate.Container{instance("app", 0, podstate.ContainerCreated, 0)},
 			want:  "app: waiting ContainerCreating",
 		},
 		{
 			name:  "ended, next at once",
 			pod:   oneApp,
-			facts: []Container{instance("app", 0, ContainerExited, 1)},
+			facts: []podstate.Container{instance("app", 0, podstate.ContainerExited, 1)},
 			want:  "app: exit 1 Error",
 		},
 		{
 			name:  "ended for good",
 			pod:   neverIt,
-			facts: []Container{instance("app", 0, ContainerExited, 1)},
+			facts: []podstate.Container{instance("app", 0, podstate.ContainerExited, 1)},
 			want:  "app: exit 1 Error",
 		},
-		{name: "crash loop", pod: oneApp, facts: []Container{instance("app", 2, ContainerExited, 1)},
-			memory: func(m *Memory) { m.Restarts[Instance{Name: "app", Attempt: 2}] = 40 * time.Second },
+		{name: "crash loop", pod: oneApp, facts: []podstate.Container{instance("app", 2, podstate.ContainerExited, 1)},
+			memory: func(m *podstate.Memory) { m.Restarts[podstate.Instance{Name: "app", Attempt: 2}] = 40 * time.Second },
 			want:   "app: waiting CrashLoopBackOff \"back-off 40s restarting failed container=app pod=web_default(uid)\", restarts 2, last exit 1 Error"},
-		{name: "crash loop over five minutes", pod: oneApp, facts: []Container{instance("app", 9, ContainerExited, 1)},
+		{name: "crash loop over five minutes", pod: oneApp, facts: []podstate.Container{instance("app", 9, podstate.ContainerExited, 1)},
 			want: "app: waiting CrashLoopBackOff \"back-off 5m0s restarting failed container=app pod=web_default(uid)\", restarts 9, last exit 1 Error"},
 		{name: "running after a crash", pod: oneApp,
-			facts: []Container{instance("app", 1, ContainerRunning, 0), instance("app", 0, ContainerExited, 3)},
+			facts: []podstate.Container{instance("app", 1, podstate.ContainerRunning, 0), instance("app", 0, podstate.ContainerExited, 3)},
 			want:  "app: running, ready, started, restarts 1, last exit 3 Error"},
 		{
 			name:  "running after a crash that the runtime has forgotten",
 			pod:   oneApp,
-			facts: []Container{instance("app", 1, ContainerRunning, 0)},
+			facts: []podstate.Container{instance("app", 1, podstate.ContainerRunning, 0)},
 			shown: `{containerStatuses: [{name: app, containerID: "cri://app0", state: {terminated: {exitCode: 3, reason: Error}}}]}`,
 			want:  "app: running, ready, started, restarts 1, last exit 3 Error",
 		},
 		{
 			name:  "running, last state kept from what was shown",
 			pod:   oneApp,
-			facts: []Container{instance("app", 1, ContainerRunning, 0)},
+			facts: []podstate.Container{instance("app", 1, podstate.ContainerRunning, 0)},
 			shown: `{containerStatuses: [{name: app, containerID: "cri://app1", restartCount: 1, state: {running: {}},
 				lastState: {terminated: {exitCode: 3, reason: Error}}}]}`,
 			want: "app: running, ready, started, restarts 1, last exit 3 Error",
@@ -129,7 +133,7 @@ func TestContainerStates(t *testing.T) {
 		{
 			name: "first pull failed",
 			pod:  oneApp,
-			memory: failing(EnsureImage{Container: "app"}.Key(), Failure{
+			memory: failing(podstate.EnsureImage{Container: "app"}.Key(), podstate.Failure{
 				Count:   1,
 				Image:   "a",
 				Reason:  "ErrImagePull",
@@ -140,7 +144,7 @@ func TestContainerStates(t *testing.T) {
 		{
 			name: "second pull failed",
 			pod:  oneApp,
-			memory: failing(EnsureImage{Container: "app"}.Key(), Failure{
+			memory: failing(podstate.EnsureImage{Container: "app"}.Key(), podstate.Failure{
 				Count:   2,
 				Image:   "a",
 				Reason:  "ErrImagePull",
@@ -151,7 +155,7 @@ func TestContainerStates(t *testing.T) {
 		{
 			name: "signature does not fit",
 			pod:  oneApp,
-			memory: failing(EnsureImage{Container: "app"}.Key(), Failure{
+			memory: failing(podstate.EnsureImage{Container: "app"}.Key(), podstate.Failure{
 				Count:   2,
 				Image:   "a",
 				Reason:  "SignatureValidationFailed",
@@ -162,20 +166,20 @@ func TestContainerStates(t *testing.T) {
 		{
 			name:   "another image failed",
 			pod:    oneApp,
-			memory: failing(EnsureImage{Container: "app"}.Key(), Failure{Count: 2, Image: "b", Reason: "ErrImagePull"}),
+			memory: failing(podstate.EnsureImage{Container: "app"}.Key(), podstate.Failure{Count: 2, Image: "b", Reason: "ErrImagePull"}),
 			want:   "app: waiting ContainerCreating",
 		},
 		{
 			name: "image is never pulled",
 			pod:  oneApp,
-			memory: failing(EnsureImage{Container: "app"}.Key(), Failure{Count: 5, Image: "a", Reason: "ErrImageNeverPull",
+			memory: failing(podstate.EnsureImage{Container: "app"}.Key(), podstate.Failure{Count: 5, Image: "a", Reason: "ErrImageNeverPull",
 				Message: `Container image "a" is not present with pull policy of Never`}),
 			want: `app: waiting ErrImageNeverPull "Container image \"a\" is not present with pull policy of Never"`,
 		},
 		{
 			name: "image name is none",
 			pod:  oneApp,
-			memory: failing(EnsureImage{Container: "app"}.Key(), Failure{
+			memory: failing(podstate.EnsureImage{Container: "app"}.Key(), podstate.Failure{
 				Count:   5,
 				Image:   "a",
 				Reason:  "InvalidImageName",
@@ -186,7 +190,7 @@ func TestContainerStates(t *testing.T) {
 		{
 			name: "config error",
 			pod:  oneApp,
-			memory: failing(CreateContainer{Name: "app"}.Key(), Failure{
+			memory: failing(podstate.CreateContainer{Name: "app"}.Key(), podstate.Failure{
 				Count:   1,
 				Reason:  "CreateContainerConfigError",
 				Message: `secret "x" not found`,
@@ -196,29 +200,29 @@ func TestContainerStates(t *testing.T) {
 		{
 			name:   "create error",
 			pod:    oneApp,
-			memory: failing(CreateContainer{Name: "app"}.Key(), Failure{Count: 1, Message: "no space"}),
+			memory: failing(podstate.CreateContainer{Name: "app"}.Key(), podstate.Failure{Count: 1, Message: "no space"}),
 			want:   `app: waiting CreateContainerError "no space"`,
 		},
-		{name: "start error", pod: oneApp, facts: []Container{instance("app", 0, ContainerExited, 128)},
-			memory: failing(StartContainer{ID: "app0"}.Key(), Failure{Count: 1, Message: "no such file"}),
+		{name: "start error", pod: oneApp, facts: []podstate.Container{instance("app", 0, podstate.ContainerExited, 128)},
+			memory: failing(podstate.StartContainer{ID: "app0"}.Key(), podstate.Failure{Count: 1, Message: "no such file"}),
 			want:   `app: waiting RunContainerError "no such file", last exit 128 Error`},
 		{
 			name:   "start error of a pod that runs once",
 			pod:    neverIt,
-			facts:  []Container{instance("app", 0, ContainerExited, 128)},
-			memory: failing(StartContainer{ID: "app0"}.Key(), Failure{Count: 1, Message: "no such file"}),
+			facts:  []podstate.Container{instance("app", 0, podstate.ContainerExited, 128)},
+			memory: failing(podstate.StartContainer{ID: "app0"}.Key(), podstate.Failure{Count: 1, Message: "no such file"}),
 			want:   "app: exit 128 Error",
 		},
-		{name: "hook runs", pod: hookApp, facts: []Container{instance("app", 0, ContainerRunning, 0)},
-			memory: func(m *Memory) { m.Started["app0"] = true }, want: "app: waiting ContainerCreating"},
-		{name: "hook is through", pod: hookApp, facts: []Container{instance("app", 0, ContainerRunning, 0)},
-			memory: func(m *Memory) { m.Started["app0"] = true; m.Hooks["app0"] = Hook{} },
+		{name: "hook runs", pod: hookApp, facts: []podstate.Container{instance("app", 0, podstate.ContainerRunning, 0)},
+			memory: func(m *podstate.Memory) { m.Started["app0"] = true }, want: "app: waiting ContainerCreating"},
+		{name: "hook is through", pod: hookApp, facts: []podstate.Container{instance("app", 0, podstate.ContainerRunning, 0)},
+			memory: func(m *podstate.Memory) { m.Started["app0"] = true; m.Hooks["app0"] = podstate.Hook{} },
 			want:   "app: running, ready, started"},
-		{name: "hook failed", pod: hookApp, facts: []Container{instance("app", 0, ContainerRunning, 0)},
-			memory: func(m *Memory) { m.Started["app0"] = true; m.Hooks["app0"] = Hook{Failure: "exit 1"} },
+		{name: "hook failed", pod: hookApp, facts: []podstate.Container{instance("app", 0, podstate.ContainerRunning, 0)},
+			memory: func(m *podstate.Memory) { m.Started["app0"] = true; m.Hooks["app0"] = podstate.Hook{Failure: "exit 1"} },
 			want:   `app: waiting PostStartHookError "exit 1"`},
-		{name: "hook failed, container killed", pod: hookApp, facts: []Container{instance("app", 0, ContainerExited, 137)},
-			memory: func(m *Memory) { m.Started["app0"] = true; m.Hooks["app0"] = Hook{Failure: "exit 1"} },
+		{name: "hook failed, container killed", pod: hookApp, facts: []podstate.Container{instance("app", 0, podstate.ContainerExited, 137)},
+			memory: func(m *podstate.Memory) { m.Started["app0"] = true; m.Hooks["app0"] = podstate.Hook{Failure: "exit 1"} },
 			want:   `app: waiting PostStartHookError "exit 1", last exit 137 Error`},
 
 		{name: "was running, the runtime knows nothing", pod: oneApp,
@@ -233,16 +237,16 @@ func TestContainerStates(t *testing.T) {
 		{name: "had ended, the runtime knows nothing", pod: neverIt,
 			shown: `{containerStatuses: [{name: app, containerID: "cri://x", restartCount: 5, state: {terminated: {exitCode: 1}}}]}`,
 			want:  "app: exit 1, restarts 5"},
-		{name: "runtime is unsure", pod: oneApp, facts: []Container{instance("app", 0, ContainerUnknown, 0)},
+		{name: "runtime is unsure", pod: oneApp, facts: []podstate.Container{instance("app", 0, podstate.ContainerUnknown, 0)},
 			shown: `{containerStatuses: [{name: app, containerID: "cri://app0", state: {running: {}}}]}`,
 			want:  "app: exit 137 ContainerStatusUnknown \"The container could not be located when the pod was terminated\""},
-		{name: "message on disk is gone", pod: neverIt, facts: []Container{instance("app", 0, ContainerExited, 1)},
+		{name: "message on disk is gone", pod: neverIt, facts: []podstate.Container{instance("app", 0, podstate.ContainerExited, 1)},
 			shown: `{containerStatuses: [{name: app, containerID: "cri://app0", state: {terminated: {exitCode: 1, message: "why", containerID: "cri://app0"}}}]}`,
 			want:  `app: exit 1 Error "why"`},
 		{
 			name:  "ephemeral container",
 			pod:   `{spec: {containers: [{name: app}], ephemeralContainers: [{name: debug, image: a}]}}`,
-			facts: []Container{instance("debug", 0, ContainerRunning, 0)},
+			facts: []podstate.Container{instance("debug", 0, podstate.ContainerRunning, 0)},
 			want:  "app: waiting ContainerCreating\ndebug: running",
 		},
 		{
@@ -257,18 +261,18 @@ func TestContainerStates(t *testing.T) {
 			if tt.shown != "" {
 				fromYAML(t, tt.shown, &pod.Status)
 			}
-			m := NewMemory()
+			m := podstate.NewMemory()
 			if tt.memory != nil {
 				tt.memory(&m)
 			}
-			o := Observed{
+			o := podstate.Observed{
 				Now:        epoch.Add(time.Second),
 				Sandboxes:  inHere,
 				Containers: tt.facts,
 				Memory:     m.Recall(),
-				Node:       Node{RuntimeName: "cri"},
+				Node:       podstate.Node{RuntimeName: "cri"},
 			}
-			lines := strings.SplitN(statusText(Pod(Desired{Pod: pod}, o).Status), "\n", 3)
+			lines := strings.SplitN(statusText(Pod(podstate.Desired{Pod: pod}, o).Status), "\n", 3)
 			if lines[2] != tt.want {
 				t.Errorf("got\n%s\nwant\n%s", lines[2], tt.want)
 			}
@@ -278,15 +282,15 @@ func TestContainerStates(t *testing.T) {
 
 // TestEnds checks how pods end.
 func TestEnds(t *testing.T) {
-	evicted := &Stop{
-		Cause:    StopEvicted,
+	evicted := &podstate.Stop{
+		Cause:    podstate.StopEvicted,
 		Deadline: epoch,
 		Reason:   "Evicted",
 		Message:  "The node was low on resource: memory.",
 	}
 	ownFault := *evicted
 	ownFault.Own = true
-	deleted := &Stop{Cause: StopDeleted, Deadline: epoch}
+	deleted := &podstate.Stop{Cause: podstate.StopDeleted, Deadline: epoch}
 	const waiting = "!Ready(ContainersNotReady: containers with unready status: [app]) " +
 		"!ContainersReady(ContainersNotReady: containers with unready status: [app]) "
 	const failed = "!PodReadyToStartContainers Initialized !Ready(PodFailed) !ContainersReady(PodFailed) PodScheduled\n"
@@ -294,13 +298,13 @@ func TestEnds(t *testing.T) {
 		name      string
 		pod       string
 		shown     string
-		desired   Desired
-		sandboxes []Sandbox
-		facts     []Container
+		desired   podstate.Desired
+		sandboxes []podstate.Sandbox
+		facts     []podstate.Container
 		want      string
 	}{
 		{name: "completed, sandbox still there", pod: neverIt, shown: `{phase: Running}`, sandboxes: inHere,
-			facts: []Container{instance("app", 0, ContainerExited, 0)},
+			facts: []podstate.Container{instance("app", 0, podstate.ContainerExited, 0)},
 			want: "Running\nPodReadyToStartContainers Initialized(PodCompleted) !Ready(PodCompleted) !ContainersReady(PodCompleted) " +
 				"PodScheduled\napp: exit 0 Completed"},
 		{
@@ -308,7 +312,7 @@ func TestEnds(t *testing.T) {
 			pod:       neverIt,
 			shown:     `{phase: Running}`,
 			sandboxes: dead,
-			facts:     []Container{instance("app", 0, ContainerExited, 0)},
+			facts:     []podstate.Container{instance("app", 0, podstate.ContainerExited, 0)},
 			want: "Succeeded\n!PodReadyToStartContainers Initialized(PodCompleted) !Ready(PodCompleted) !ContainersReady(PodCompleted) " +
 				"PodScheduled\napp: exit 0 Completed",
 		},
@@ -316,14 +320,14 @@ func TestEnds(t *testing.T) {
 			name:      "evicted, still running",
 			pod:       oneApp,
 			shown:     `{phase: Running}`,
-			desired:   Desired{Stop: evicted},
+			desired:   podstate.Desired{Stop: evicted},
 			sandboxes: inHere,
-			facts:     []Container{instance("app", 0, ContainerRunning, 0)},
+			facts:     []podstate.Container{instance("app", 0, podstate.ContainerRunning, 0)},
 			want: "Running\nPodReadyToStartContainers Initialized !Ready(PodFailed) !ContainersReady(PodFailed) PodScheduled\n" +
 				"app: running, ready, started",
 		},
-		{name: "evicted", pod: oneApp, shown: `{phase: Running}`, desired: Desired{Stop: evicted}, sandboxes: dead,
-			facts: []Container{instance("app", 0, ContainerExited, 0)},
+		{name: "evicted", pod: oneApp, shown: `{phase: Running}`, desired: podstate.Desired{Stop: evicted}, sandboxes: dead,
+			facts: []podstate.Container{instance("app", 0, podstate.ContainerExited, 0)},
 			want: "Failed Evicted \"The node was low on resource: memory.\"\n" +
 				"DisruptionTarget(TerminationByKubelet: The node was low on resource: memory.) " + failed +
 				"app: exit 0 Completed"},
@@ -331,52 +335,52 @@ func TestEnds(t *testing.T) {
 			name:      "evicted for its own fault",
 			pod:       oneApp,
 			shown:     `{phase: Running}`,
-			desired:   Desired{Stop: &ownFault},
+			desired:   podstate.Desired{Stop: &ownFault},
 			sandboxes: dead,
-			facts:     []Container{instance("app", 0, ContainerExited, 0)},
+			facts:     []podstate.Container{instance("app", 0, podstate.ContainerExited, 0)},
 			want:      "Failed Evicted \"The node was low on resource: memory.\"\n" + failed + "app: exit 0 Completed",
 		},
 		{name: "past its deadline", pod: `{spec: {activeDeadlineSeconds: 5, containers: [{name: app}]}}`,
 			shown: `{phase: Running, startTime: "2029-12-31T23:00:00Z"}`, sandboxes: dead,
-			facts: []Container{instance("app", 0, ContainerExited, 0)},
+			facts: []podstate.Container{instance("app", 0, podstate.ContainerExited, 0)},
 			want: "Failed DeadlineExceeded \"Pod was active on the node longer than the specified deadline\"\n" + failed +
 				"app: exit 0 Completed"},
 		{
 			name:      "deleted while running",
 			pod:       oneApp,
 			shown:     `{phase: Running}`,
-			desired:   Desired{Stop: deleted},
+			desired:   podstate.Desired{Stop: deleted},
 			sandboxes: inHere,
-			facts:     []Container{instance("app", 0, ContainerRunning, 0)},
+			facts:     []podstate.Container{instance("app", 0, podstate.ContainerRunning, 0)},
 			want:      "Running\nPodReadyToStartContainers Initialized Ready ContainersReady PodScheduled\napp: running, ready, started",
 		},
 		{
 			name:      "deleted, ended well",
 			pod:       oneApp,
 			shown:     `{phase: Running}`,
-			desired:   Desired{Stop: deleted},
+			desired:   podstate.Desired{Stop: deleted},
 			sandboxes: dead,
-			facts:     []Container{instance("app", 0, ContainerExited, 0)},
+			facts:     []podstate.Container{instance("app", 0, podstate.ContainerExited, 0)},
 			want: "Succeeded\n!PodReadyToStartContainers Initialized(PodCompleted) !Ready(PodCompleted) !ContainersReady(PodCompleted) " +
 				"PodScheduled\napp: exit 0 Completed",
 		},
-		{name: "deleted, killed", pod: oneApp, shown: `{phase: Running}`, desired: Desired{Stop: deleted}, sandboxes: dead,
-			facts: []Container{instance("app", 0, ContainerExited, 137)}, want: "Failed\n" + failed + "app: exit 137 Error"},
-		{name: "deleted before it started", pod: oneApp, shown: `{phase: Pending}`, desired: Desired{Stop: deleted},
+		{name: "deleted, killed", pod: oneApp, shown: `{phase: Running}`, desired: podstate.Desired{Stop: deleted}, sandboxes: dead,
+			facts: []podstate.Container{instance("app", 0, podstate.ContainerExited, 137)}, want: "Failed\n" + failed + "app: exit 137 Error"},
+		{name: "deleted before it started", pod: oneApp, shown: `{phase: Pending}`, desired: podstate.Desired{Stop: deleted},
 			want: "Failed\n!PodReadyToStartContainers Initialized " + waiting + "PodScheduled\n" +
 				"app: exit 137 ContainerStatusUnknown \"The container could not be located when the pod was terminated\""},
-		{name: "deleted while its second init container waits", desired: Desired{Stop: deleted}, sandboxes: dead,
+		{name: "deleted while its second init container waits", desired: podstate.Desired{Stop: deleted}, sandboxes: dead,
 			pod:   `{spec: {restartPolicy: Always, initContainers: [{name: one}, {name: two}], containers: [{name: app}]}}`,
-			facts: []Container{instance("one", 0, ContainerExited, 0)},
+			facts: []podstate.Container{instance("one", 0, podstate.ContainerExited, 0)},
 			want: "Failed\n!PodReadyToStartContainers !Initialized(ContainersNotInitialized: containers with incomplete status: [two]) " +
 				waiting + "PodScheduled\none: exit 0 Completed, ready\ntwo: waiting PodInitializing\napp: waiting PodInitializing"},
-		{name: "a static pod has no end", desired: Desired{Stop: deleted}, shown: `{phase: Running}`, sandboxes: dead,
+		{name: "a static pod has no end", desired: podstate.Desired{Stop: deleted}, shown: `{phase: Running}`, sandboxes: dead,
 			pod:   `{metadata: {annotations: {kubernetes.io/config.source: file}}, spec: {restartPolicy: Always, containers: [{name: app}]}}`,
-			facts: []Container{instance("app", 0, ContainerExited, 137)}, want: "Running\n" + unready + "\napp: exit 137 Error"},
+			facts: []podstate.Container{instance("app", 0, podstate.ContainerExited, 137)}, want: "Running\n" + unready + "\napp: exit 137 Error"},
 		{
 			name:    "rejected",
 			pod:     oneApp,
-			desired: Desired{Rejected: &Rejection{Reason: "OutOfcpu", Message: "Node didn't have enough resource: cpu"}},
+			desired: podstate.Desired{Rejected: &podstate.Rejection{Reason: "OutOfcpu", Message: "Node didn't have enough resource: cpu"}},
 			shown:   `{phase: Pending, conditions: [{type: PodScheduled, status: "True"}, {type: mine, status: "True"}]}`,
 			want:    "Failed OutOfcpu \"Pod was rejected: Node didn't have enough resource: cpu\"\nmine",
 		},
@@ -388,9 +392,9 @@ func TestEnds(t *testing.T) {
 			name:      "what has failed stays so",
 			pod:       oneApp,
 			shown:     `{phase: Failed, reason: Evicted, message: m}`,
-			desired:   Desired{Stop: deleted},
+			desired:   podstate.Desired{Stop: deleted},
 			sandboxes: dead,
-			facts:     []Container{instance("app", 0, ContainerExited, 0)},
+			facts:     []podstate.Container{instance("app", 0, podstate.ContainerExited, 0)},
 			want:      "Failed Evicted \"m\"\n" + failed + "app: exit 0 Completed",
 		},
 	}
@@ -401,16 +405,16 @@ func TestEnds(t *testing.T) {
 				fromYAML(t, tt.shown, &pod.Status)
 			}
 			tt.desired.Pod = pod
-			m := NewMemory()
+			m := podstate.NewMemory()
 			for _, s := range tt.sandboxes {
 				m.StoppedSandboxes[s.ID] = !s.Ready
 			}
-			o := Observed{
+			o := podstate.Observed{
 				Now:        epoch,
 				Sandboxes:  tt.sandboxes,
 				Containers: tt.facts,
 				Memory:     m.Recall(),
-				Node:       Node{RuntimeName: "cri"},
+				Node:       podstate.Node{RuntimeName: "cri"},
 			}
 			if got := statusText(Pod(tt.desired, o).Status); got != tt.want {
 				t.Errorf("got\n%s\nwant\n%s", got, tt.want)
@@ -424,26 +428,26 @@ func TestAddresses(t *testing.T) {
 		name    string
 		pod     string
 		node    []string
-		sandbox Sandbox
+		sandbox podstate.Sandbox
 		shown   string
 		want    string
 	}{
 		{
 			name:    "the node's family first",
 			node:    []string{"192.0.2.1", "2001:db8::1"},
-			sandbox: Sandbox{Ready: true, IPs: []string{"fd01::2", "10.0.0.2"}},
+			sandbox: podstate.Sandbox{Ready: true, IPs: []string{"fd01::2", "10.0.0.2"}},
 			want:    "10.0.0.2 fd01::2",
 		},
 		{
 			name:    "IPv6 first",
 			node:    []string{"2001:db8::1", "192.0.2.1"},
-			sandbox: Sandbox{Ready: true, IPs: []string{"10.0.0.2", "fd01::2"}},
+			sandbox: podstate.Sandbox{Ready: true, IPs: []string{"10.0.0.2", "fd01::2"}},
 			want:    "fd01::2 10.0.0.2",
 		},
 		{
 			name:    "one of each family, spelled as usual",
 			node:    []string{"192.0.2.1"},
-			sandbox: Sandbox{Ready: true, IPs: []string{"10.0.0.2", "10.0.0.3", "fd01:0:0::2"}},
+			sandbox: podstate.Sandbox{Ready: true, IPs: []string{"10.0.0.2", "10.0.0.3", "fd01:0:0::2"}},
 			want:    "10.0.0.2 fd01::2",
 		},
 		{
@@ -456,7 +460,7 @@ func TestAddresses(t *testing.T) {
 			name:    "host's network",
 			pod:     `{spec: {hostNetwork: true}}`,
 			node:    []string{"192.0.2.1", "2001:db8::1"},
-			sandbox: Sandbox{Ready: true},
+			sandbox: podstate.Sandbox{Ready: true},
 			want:    "192.0.2.1 2001:db8::1",
 		},
 		{
@@ -480,10 +484,10 @@ func TestAddresses(t *testing.T) {
 			if tt.shown != "" {
 				fromYAML(t, tt.shown, &pod.Status)
 			}
-			st := Pod(Desired{Pod: pod}, Observed{
+			st := Pod(podstate.Desired{Pod: pod}, podstate.Observed{
 				Now:       epoch,
-				Sandboxes: []Sandbox{tt.sandbox},
-				Node:      Node{HostIPs: tt.node},
+				Sandboxes: []podstate.Sandbox{tt.sandbox},
+				Node:      podstate.Node{HostIPs: tt.node},
 			}).Status
 			var all []string
 			for _, ip := range st.PodIPs {
@@ -504,15 +508,15 @@ func TestStatusKeepsAndBounds(t *testing.T) {
 		[{name: v, mountPath: /v}, {name: w, mountPath: /w, readOnly: true, recursiveReadOnly: IfPossible}]}, {name: b}]}}`)
 	then := metav1.NewTime(epoch.Add(-time.Hour))
 	pod.Status.StartTime, pod.Status.ObservedGeneration = &then, 6
-	long := instance("app", 0, ContainerExited, 1)
+	long := instance("app", 0, podstate.ContainerExited, 1)
 	long.Message = strings.Repeat("x", 20<<10)
-	o := Observed{
+	o := podstate.Observed{
 		Now:        epoch,
 		Sandboxes:  inHere,
-		Containers: []Container{long},
-		Node:       Node{RuntimeName: "cri", RecursiveReadOnly: true},
+		Containers: []podstate.Container{long},
+		Node:       podstate.Node{RuntimeName: "cri", RecursiveReadOnly: true},
 	}
-	st := Pod(Desired{Pod: pod}, o).Status
+	st := Pod(podstate.Desired{Pod: pod}, o).Status
 	if !st.StartTime.Equal(&then) || st.ObservedGeneration != 7 || st.QOSClass != corev1.PodQOSBestEffort {
 		t.Errorf("got start %v, generation %d, class %s", st.StartTime, st.ObservedGeneration, st.QOSClass)
 	}

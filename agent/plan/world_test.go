@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/nodelet/nodelet/agent/podstate"
 )
 
 // world is an in-memory node with one pod: the runtime, the disk, the pod's status in the API, and the agent's
@@ -11,15 +13,15 @@ import (
 // plan.
 type world struct {
 	now     time.Time
-	desired Desired // the pod's status is what the API shows
-	memory  Memory
-	node    Node
+	desired podstate.Desired // the pod's status is what the API shows
+	memory  podstate.Memory
+	node    podstate.Node
 	// verdicts are the probes' newest by container ID; ends is when the agent saw containers end, by its own clock.
-	verdicts map[string]Verdict
+	verdicts map[string]podstate.Verdict
 	ends     map[string]time.Time
 
-	sandboxes  []Sandbox
-	containers []Container
+	sandboxes  []podstate.Sandbox
+	containers []podstate.Container
 	// network holds the sandboxes that have an address to give back.
 	network map[string]bool
 	volumes map[string]bool
@@ -29,15 +31,15 @@ type world struct {
 	// resetNoted: the pod's directory notes a reset.
 	resetNoted bool
 	// podSize is the size of the pod's cgroup; nil where it has none or nothing was granted.
-	podSize *Size
+	podSize *podstate.Size
 	calls   []*call
 	// made counts the instances ever made, for their IDs.
 	made map[string]int
 
-	decide func(Desired, Observed) Plan
+	decide func(podstate.Desired, podstate.Observed) Plan
 	plan   Plan
 	// bend, if set, removes facts from the observation and the memory before plan sees them.
-	bend func(*Observed, *Memory)
+	bend func(*podstate.Observed, *podstate.Memory)
 	// apiBehind: the status that the agent publishes does not reach the API.
 	apiBehind bool
 	// watch, if set, is called before each event.
@@ -47,38 +49,38 @@ type world struct {
 // watcher checks what happens in a world.
 type watcher interface {
 	planned(w *world, p *Plan)
-	beginning(w *world, s Step)
-	started(w *world, c *Container)
-	ended(w *world, c *Container)
+	beginning(w *world, s podstate.Step)
+	started(w *world, c *podstate.Container)
+	ended(w *world, c *podstate.Container)
 }
 
 // call is a step in flight.
 type call struct {
-	step Step
+	step podstate.Step
 	hash string
 	// grant is what the pod was granted when the call began.
-	grant *Grant
+	grant *podstate.Grant
 	// ghost: the agent that made the call was killed, so no one receives the answer.
 	ghost bool
 	// done: it has had its effect.
 	done    bool
-	problem *Problem
+	problem *podstate.Problem
 	// late: objects have changed since it began.
 	late bool
 	// effectAt and endAt are when it has its effect and its answer; the driver's.
 	effectAt, endAt time.Time
 }
 
-func newWorld(desired Desired, now time.Time) *world {
+func newWorld(desired podstate.Desired, now time.Time) *world {
 	return &world{
-		now: now, desired: desired, memory: NewMemory(), node: Node{RuntimeName: "cri", HostIPs: []string{"192.0.2.1"}},
-		verdicts: map[string]Verdict{}, ends: map[string]time.Time{}, network: map[string]bool{}, volumes: map[string]bool{},
+		now: now, desired: desired, memory: podstate.NewMemory(), node: podstate.Node{RuntimeName: "cri", HostIPs: []string{"192.0.2.1"}},
+		verdicts: map[string]podstate.Verdict{}, ends: map[string]time.Time{}, network: map[string]bool{}, volumes: map[string]bool{},
 		made: map[string]int{}, decide: Pod,
 	}
 }
 
-func (w *world) observe() Observed {
-	o := Observed{
+func (w *world) observe() podstate.Observed {
+	o := podstate.Observed{
 		Now:          w.now,
 		Sandboxes:    w.sandboxes,
 		Containers:   slices.Clone(w.containers),
@@ -95,7 +97,7 @@ func (w *world) observe() Observed {
 	}
 	slices.Sort(o.VolumesOnDisk)
 	for i := range o.Containers {
-		if c := &o.Containers[i]; c.State == ContainerExited {
+		if c := &o.Containers[i]; c.State == podstate.ContainerExited {
 			if _, seen := w.ends[c.ID]; !seen {
 				w.ends[c.ID] = w.now.Add(-max(0, w.now.Sub(c.FinishedAt)))
 			}
@@ -130,13 +132,13 @@ func (w *world) publish() {
 	}
 }
 
-func (w *world) begin(s Step) *call {
+func (w *world) begin(s podstate.Step) *call {
 	if w.watch != nil {
 		w.watch.beginning(w, s)
 	}
 	w.memory.Began(s)
 	c := &call{step: s, grant: w.desired.Grant}
-	if s, ok := s.(CreateContainer); ok {
+	if s, ok := s.(podstate.CreateContainer); ok {
 		c.hash = w.desired.Hashes[s.Name]
 	}
 	w.calls = append(w.calls, c)
@@ -147,8 +149,8 @@ func (w *world) begin(s Step) *call {
 func (w *world) finish(c *call, refreshAt time.Time) {
 	w.calls = slices.DeleteFunc(w.calls, func(other *call) bool { return other == c })
 	if !c.ghost {
-		result := Result{Step: c.step, Problem: c.problem, RefreshAt: refreshAt, PodSize: w.podSize}
-		if s, ok := c.step.(Resize); ok {
+		result := podstate.Result{Step: c.step, Problem: c.problem, RefreshAt: refreshAt, PodSize: w.podSize}
+		if s, ok := c.step.(podstate.Resize); ok {
 			result.Resources = c.grant.Containers[s.Name].Resources
 		}
 		w.memory.Ended(result, w.now)
@@ -157,60 +159,60 @@ func (w *world) finish(c *call, refreshAt time.Time) {
 
 // killAgent clears the memory of the agent. Its calls continue, but their answers are lost.
 func (w *world) killAgent() {
-	w.memory = NewMemory()
-	w.ends, w.verdicts = map[string]time.Time{}, map[string]Verdict{}
+	w.memory = podstate.NewMemory()
+	w.ends, w.verdicts = map[string]time.Time{}, map[string]podstate.Verdict{}
 	for _, c := range w.calls {
 		c.ghost = true
 	}
 }
 
 // effect applies a step. The runtime rejects calls that are not valid in its state.
-func (w *world) effect(c *call) *Problem {
+func (w *world) effect(c *call) *podstate.Problem {
 	c.done = true
 	switch s := c.step.(type) {
-	case Prepare:
+	case podstate.Prepare:
 		w.prepareEffect(c)
-	case Resize, ResizePod:
+	case podstate.Resize, podstate.ResizePod:
 		return w.resizeEffect(c)
-	case PrepareClaims:
+	case podstate.PrepareClaims:
 		w.claims = true
-	case UnprepareClaims:
+	case podstate.UnprepareClaims:
 		w.claims = false
-	case Mount:
+	case podstate.Mount:
 		w.dir, w.volumes[s.Volume] = true, true
-	case Unmount:
+	case podstate.Unmount:
 		delete(w.volumes, s.Volume)
-	case CreateSandbox:
+	case podstate.CreateSandbox:
 		return w.createSandbox(s)
-	case StopSandbox:
+	case podstate.StopSandbox:
 		if box := w.sandbox(s.ID); box != nil {
 			w.killSandbox(box)
 			delete(w.network, s.ID)
 		}
-	case RemoveSandbox:
+	case podstate.RemoveSandbox:
 		return w.removeSandbox(s)
-	case CreateContainer:
+	case podstate.CreateContainer:
 		return w.createContainer(s, c)
-	case StartContainer:
+	case podstate.StartContainer:
 		return w.startContainer(s)
-	case StopContainer:
+	case podstate.StopContainer:
 		w.exit(s.ID, 143)
-	case RemoveContainer:
-		if i := w.index(s.ID); i >= 0 && w.containers[i].State == ContainerRunning {
-			return &Problem{Message: "container is running"}
+	case podstate.RemoveContainer:
+		if i := w.index(s.ID); i >= 0 && w.containers[i].State == podstate.ContainerRunning {
+			return &podstate.Problem{Message: "container is running"}
 		}
 		w.forget(s.ID)
-	case RemoveCgroup:
+	case podstate.RemoveCgroup:
 		w.cgroup, w.podSize = false, nil
-	case NoteReset:
+	case podstate.NoteReset:
 		w.resetNoted = !s.Over
-	case RemoveDir:
+	case podstate.RemoveDir:
 		w.dir, w.resetNoted = false, false
 	}
 	return nil
 }
 
-func (w *world) sandbox(id string) *Sandbox {
+func (w *world) sandbox(id string) *podstate.Sandbox {
 	for i := range w.sandboxes {
 		if w.sandboxes[i].ID == id {
 			return &w.sandboxes[i]
@@ -220,7 +222,7 @@ func (w *world) sandbox(id string) *Sandbox {
 }
 
 func (w *world) index(id string) int {
-	return slices.IndexFunc(w.containers, func(c Container) bool { return c.ID == id })
+	return slices.IndexFunc(w.containers, func(c podstate.Container) bool { return c.ID == id })
 }
 
 // id returns a new ID that contains the name of its object.
@@ -233,13 +235,13 @@ func (w *world) id(name string, attempt uint32) string {
 	return id
 }
 
-func (w *world) createSandbox(s CreateSandbox) *Problem {
+func (w *world) createSandbox(s podstate.CreateSandbox) *podstate.Problem {
 	for _, box := range w.sandboxes {
 		if box.Attempt == s.Attempt {
-			return &Problem{Message: fmt.Sprintf("sandbox name is reserved for %s", box.ID)}
+			return &podstate.Problem{Message: fmt.Sprintf("sandbox name is reserved for %s", box.ID)}
 		}
 	}
-	box := Sandbox{ID: w.id("sandbox", s.Attempt), Attempt: s.Attempt, Ready: true, CreatedAt: w.now}
+	box := podstate.Sandbox{ID: w.id("sandbox", s.Attempt), Attempt: s.Attempt, Ready: true, CreatedAt: w.now}
 	if !w.desired.Pod.Spec.HostNetwork {
 		box.IPs = []string{"10.0.0.1"}
 	}
@@ -249,7 +251,7 @@ func (w *world) createSandbox(s CreateSandbox) *Problem {
 }
 
 // killSandbox ends a sandbox and all that runs in it.
-func (w *world) killSandbox(box *Sandbox) {
+func (w *world) killSandbox(box *podstate.Sandbox) {
 	id := box.ID
 	w.sandboxes = slices.Clone(w.sandboxes)
 	box = w.sandbox(id)
@@ -261,44 +263,44 @@ func (w *world) killSandbox(box *Sandbox) {
 	}
 }
 
-func (w *world) removeSandbox(s RemoveSandbox) *Problem {
+func (w *world) removeSandbox(s podstate.RemoveSandbox) *podstate.Problem {
 	if box := w.sandbox(s.ID); box != nil && box.Ready {
-		return &Problem{Message: "sandbox is running"}
+		return &podstate.Problem{Message: "sandbox is running"}
 	}
-	w.sandboxes = slices.DeleteFunc(slices.Clone(w.sandboxes), func(b Sandbox) bool { return b.ID == s.ID })
-	w.containers = slices.DeleteFunc(w.containers, func(c Container) bool { return c.SandboxID == s.ID })
+	w.sandboxes = slices.DeleteFunc(slices.Clone(w.sandboxes), func(b podstate.Sandbox) bool { return b.ID == s.ID })
+	w.containers = slices.DeleteFunc(w.containers, func(c podstate.Container) bool { return c.SandboxID == s.ID })
 	return nil
 }
 
-func (w *world) createContainer(s CreateContainer, by *call) *Problem {
+func (w *world) createContainer(s podstate.CreateContainer, by *call) *podstate.Problem {
 	if box := w.sandbox(s.SandboxID); box == nil || !box.Ready {
-		return &Problem{Message: "sandbox is not ready"}
+		return &podstate.Problem{Message: "sandbox is not ready"}
 	}
 	for _, c := range w.containers {
 		if c.Name == s.Name && c.Attempt == s.Attempt {
-			return &Problem{Message: fmt.Sprintf("container name is reserved for %s", c.ID)}
+			return &podstate.Problem{Message: fmt.Sprintf("container name is reserved for %s", c.ID)}
 		}
 	}
-	c := Container{ID: w.id(s.Name, s.Attempt), Name: s.Name, SandboxID: s.SandboxID, Attempt: s.Attempt,
-		State: ContainerCreated, CreatedAt: w.now, Image: "image", ImageID: "image@1", Hash: by.hash}
+	c := podstate.Container{ID: w.id(s.Name, s.Attempt), Name: s.Name, SandboxID: s.SandboxID, Attempt: s.Attempt,
+		State: podstate.ContainerCreated, CreatedAt: w.now, Image: "image", ImageID: "image@1", Hash: by.hash}
 	madeWith(&c, by.grant)
 	w.containers = append(w.containers, c)
 	return nil
 }
 
-func (w *world) startContainer(s StartContainer) *Problem {
+func (w *world) startContainer(s podstate.StartContainer) *podstate.Problem {
 	i := w.index(s.ID)
 	if i < 0 {
-		return &Problem{Message: "no such container"}
+		return &podstate.Problem{Message: "no such container"}
 	}
 	c := &w.containers[i]
 	if box := w.sandbox(c.SandboxID); box == nil || !box.Ready {
-		return &Problem{Message: "sandbox is not ready"}
+		return &podstate.Problem{Message: "sandbox is not ready"}
 	}
-	if c.State != ContainerCreated {
-		return &Problem{Message: "container is not in created state"}
+	if c.State != podstate.ContainerCreated {
+		return &podstate.Problem{Message: "container is not in created state"}
 	}
-	c.State, c.StartedAt = ContainerRunning, w.now
+	c.State, c.StartedAt = podstate.ContainerRunning, w.now
 	if w.watch != nil {
 		w.watch.started(w, c)
 	}
@@ -312,7 +314,7 @@ func (w *world) exit(id string, code int32) {
 		return
 	}
 	c := &w.containers[i]
-	c.State, c.FinishedAt, c.ExitCode, c.Reason = ContainerExited, w.now, code, "Completed"
+	c.State, c.FinishedAt, c.ExitCode, c.Reason = podstate.ContainerExited, w.now, code, "Completed"
 	if code != 0 {
 		c.Reason = "Error"
 	}
@@ -324,21 +326,21 @@ func (w *world) exit(id string, code int32) {
 
 // failToStart ends a container that was created, as containerd does when its process cannot be run.
 func (w *world) failToStart(id string) {
-	if i := w.index(id); i >= 0 && w.containers[i].State == ContainerCreated {
+	if i := w.index(id); i >= 0 && w.containers[i].State == podstate.ContainerCreated {
 		c := &w.containers[i]
-		c.State, c.FinishedAt, c.ExitCode, c.Reason = ContainerExited, w.now, 128, "StartError"
+		c.State, c.FinishedAt, c.ExitCode, c.Reason = podstate.ContainerExited, w.now, 128, "StartError"
 	}
 }
 
 // forget makes the runtime forget a container, and the container end if it ran.
 func (w *world) forget(id string) {
 	w.exit(id, 137)
-	w.containers = slices.DeleteFunc(w.containers, func(c Container) bool { return c.ID == id })
+	w.containers = slices.DeleteFunc(w.containers, func(c podstate.Container) bool { return c.ID == id })
 }
 
 // newest is the ID of the newest instance of the named container.
 func (w *world) newest(name string) string {
-	if c := newest(w.containers, name); c != nil {
+	if c := podstate.Newest(w.containers, name); c != nil {
 		return c.ID
 	}
 	return ""
