@@ -47,7 +47,7 @@ type PodFiles interface {
 	HasPodDir(pod types.UID) (bool, error)
 	ReadPodFile(pod types.UID, name string) ([]byte, error)
 	WritePodFile(pod types.UID, name string, content []byte) error
-	ResetNoted(pod types.UID) (bool, error)
+	ResetMarked(pod types.UID) (bool, error)
 }
 
 // Volumes lists the pods that have a directory or a volume: *volumes.Manager.

@@ -49,7 +49,7 @@ type Order struct {
 func (e *entry) order(node *spec.Node) Order {
 	o := Order{Desired: podstate.Desired{Pod: e.pod(), Rejected: e.rejected, Stop: e.stop, Reclaim: e.reclaim}}
 	if e.resources.allocated != nil {
-		o.Grant, o.Hashes = e.resources.grant(node), hashes(e.source)
+		o.Allocation, o.Hashes = e.resources.forPlan(node), hashes(e.source)
 	}
 	switch {
 	case e.orphaned():

@@ -62,7 +62,7 @@ func (w *worker) observe(ctx context.Context) (podstate.Observed, error) {
 	o.NetworkProblem = w.cfg.NetworkProblem(w.desired.Pod.UID)
 	if podutil.RestartsAll(&w.desired.Pod.Spec) {
 		var err error
-		if o.ResetNoted, err = w.cfg.PodFiles.ResetNoted(w.desired.Pod.UID); err != nil {
+		if o.ResetMarked, err = w.cfg.PodFiles.ResetMarked(w.desired.Pod.UID); err != nil {
 			return o, err
 		}
 	}

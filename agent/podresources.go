@@ -50,19 +50,19 @@ func (r *podResources) resize(pod *corev1.Pod) {
 	*r = podResources{allocated: desiredResources(pod), pod: pod, burstable: burstableCPU(pod)}
 }
 
-// grant converts the allocation to what plan needs to know.
-func (r *podResources) grant(node *spec.Node) *podstate.Grant {
-	g := &podstate.Grant{
+// forPlan converts the allocation to what the planner needs to know.
+func (r *podResources) forPlan(node *spec.Node) *podstate.Allocation {
+	g := &podstate.Allocation{
 		Generation: r.allocated.Generation,
 		Pending:    r.pending,
 		Pod:        spec.PodSize(r.pod, node),
-		Containers: make(map[string]podstate.ContainerGrant, len(r.pod.Spec.Containers)),
+		Containers: make(map[string]podstate.ContainerAllocation, len(r.pod.Spec.Containers)),
 		Requests:   resourcehelper.PodRequests(r.pod, resourcehelper.PodResourcesOptions{}),
 		Limits:     resourcehelper.PodLimits(r.pod, resourcehelper.PodResourcesOptions{}),
 	}
 	for role, c := range podutil.Containers(&r.pod.Spec) {
 		if role != podutil.RoleEphemeral {
-			g.Containers[c.Name] = podstate.ContainerGrant{
+			g.Containers[c.Name] = podstate.ContainerAllocation{
 				Size:      spec.SizeOf(spec.ContainerResources(r.pod, c, node)),
 				Resources: spec.EffectiveResources(r.pod, c),
 			}

@@ -39,7 +39,8 @@ func TestShare(t *testing.T) {
 	r.Limits = r.Requests
 	over := podOf("over", "2")
 	over.Status.Phase = corev1.PodSucceeded
-	for _, pod := range []*corev1.Pod{podOf("one", "250m"), podOf("two", "1"), podOf("effortless", ""), guaranteed, over, podOf("refused", "8")} {
+	for _, pod := range []*corev1.Pod{podOf("one", "250m"), podOf("two", "1"), podOf("effortless", ""), guaranteed, over,
+		podOf("refused", "8")} {
 		e := &entry{source: pod, resources: podResources{burstable: burstableCPU(pod)}}
 		if pod.Name == "refused" {
 			e.rejected = &podstate.Rejection{}
@@ -85,7 +86,8 @@ func TestEnding(t *testing.T) {
 	old.UID = "old"
 	s.table.workers["old"] = &entry{source: old, stop: &podstate.Stop{Deadline: time.Now()}}
 	s.publish()
-	if !s.Ending(name, "new") || !s.Ending(name, "") || s.Ending(name, "old") || s.Ending(types.NamespacedName{Name: "web"}, "") {
+	if !s.Ending(name, "new") || !s.Ending(name, "") || s.Ending(name, "old") ||
+		s.Ending(types.NamespacedName{Name: "web"}, "") {
 		t.Errorf("got present %v", *s.presence.pods.Load())
 	}
 	if reported != 2 {

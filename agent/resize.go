@@ -6,7 +6,7 @@ import (
 
 // resizeEvents records an event when a resize has completed or failed.
 func (w *worker) resizeEvents(st *corev1.PodStatus) {
-	if w.memory.Reported == nil || w.desired.Stop != nil || w.desired.Grant == nil {
+	if w.memory.Reported == nil || w.desired.Stop != nil || w.desired.Allocation == nil {
 		return
 	}
 	before, now := resizeCondition(w.memory.Reported), resizeCondition(st)

@@ -35,7 +35,8 @@ func (d *slowDevices) Reserve(pod *corev1.Pod, _ func(types.UID) bool) (func(con
 	}, nil
 }
 
-func (d *slowDevices) Container(context.Context, *corev1.Pod, *corev1.Container) (*deviceplugin.ContainerAllocateResponse, error) {
+func (d *slowDevices) Container(context.Context, *corev1.Pod,
+	*corev1.Container) (*deviceplugin.ContainerAllocateResponse, error) {
 	return nil, nil
 }
 

@@ -75,8 +75,8 @@ type PodFiles interface {
 	WriteHosts(pod types.UID, content []byte) (path string, err error)
 	TerminationLog(pod types.UID, container, name string) (path string, err error)
 	Subpath(ctx context.Context, s volumes.SubPath) (hostPath string, err error)
-	NoteReset(pod types.UID) error
-	ForgetReset(pod types.UID) error
+	MarkReset(pod types.UID) error
+	UnmarkReset(pod types.UID) error
 }
 
 // Logs is the directories of the pods' logs: *logs.Tree.

@@ -102,8 +102,8 @@ func (x *Executor) run(ctx context.Context, t *Task) (out Outcome) {
 		err = x.hooks.stop(ctx, t, s)
 	case podstate.RemoveContainer:
 		err = x.containers.remove(ctx, t, s)
-	case podstate.NoteReset:
-		err = x.dirs.noteReset(t, s)
+	case podstate.MarkReset:
+		err = x.dirs.markReset(t, s)
 	case podstate.StopSandbox:
 		err = x.sandboxes.stop(ctx, s)
 	case podstate.RemoveSandbox:

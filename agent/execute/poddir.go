@@ -24,12 +24,12 @@ func (x *podDirs) prepare(t *Task) (*podstate.Size, error) {
 	return x.cgroups.Prepare(t.Pod)
 }
 
-// noteReset records that all containers of the pod are to restart, or that they have restarted.
-func (x *podDirs) noteReset(t *Task, s podstate.NoteReset) error {
+// markReset records that all containers of the pod are to restart, or that they have restarted.
+func (x *podDirs) markReset(t *Task, s podstate.MarkReset) error {
 	if s.Over {
-		return x.files.ForgetReset(t.Pod.UID)
+		return x.files.UnmarkReset(t.Pod.UID)
 	}
-	return x.files.NoteReset(t.Pod.UID)
+	return x.files.MarkReset(t.Pod.UID)
 }
 
 // remove removes what is left on the disk of a pod that is gone. The pod directory goes last, because by it a later

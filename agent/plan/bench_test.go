@@ -34,7 +34,11 @@ func BenchmarkPod(b *testing.B) {
 
 	resting := newWorld(podstate.Desired{Pod: podOf(b, benchmarkPod)}, epoch)
 	resting.desired.Hashes = hashesOf(resting.desired.Pod)
-	good := podstate.Verdict{Startup: podstate.ProbeSuccess, Liveness: podstate.ProbeSuccess, Readiness: podstate.ProbeSuccess}
+	good := podstate.Verdict{
+		Startup:   podstate.ProbeSuccess,
+		Liveness:  podstate.ProbeSuccess,
+		Readiness: podstate.ProbeSuccess,
+	}
 	for resting.turn(); len(resting.plan.Steps) > 0; resting.turn() {
 		for _, s := range resting.plan.Steps {
 			c := resting.begin(s)

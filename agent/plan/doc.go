@@ -46,7 +46,7 @@
 //     to rest.
 //   - checkRest: a pod at rest is where it belongs: each container runs as its spec says or has ended for
 //     good, and a pod that has ended by itself had nothing left to do.
-//   - beginningResize, podHasRoom, resourcesTrue, resizedAtRest: what is granted is what is set, in place
+//   - beginningResize, podHasRoom, resourcesTrue, resizedAtRest: what is allocated is what is set, in place
 //     where the policy allows, never while the pod's cgroup is too small for its containers, and no status
 //     reports it earlier.
 package plan

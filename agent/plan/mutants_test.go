@@ -84,10 +84,10 @@ var mutants = map[string]mutant{
 		return is && r.KeepLog
 	}),
 	"a reset removes its requester before the marker file exists": factsChanged(func(o *podstate.Observed) {
-		o.ResetNoted = o.ResetNoted || o.Memory.Reported() != nil
+		o.ResetMarked = o.ResetMarked || o.Memory.Reported() != nil
 	}),
 	"the marker file of a reset is ignored": factsChanged(func(o *podstate.Observed) {
-		o.ResetNoted = o.ResetNoted && o.Memory.Reported() != nil
+		o.ResetMarked = o.ResetMarked && o.Memory.Reported() != nil
 	}),
 	"the back-off never grows": stepsChanged(func(s podstate.Step) podstate.Step {
 		if c, ok := s.(podstate.CreateContainer); ok {
@@ -126,10 +126,13 @@ var mutants = map[string]mutant{
 		}
 		return s
 	}),
-	"volumes stay mounted":                  stepsDropped(func(s podstate.Step) bool { _, is := s.(podstate.Unmount); return is }),
-	"volumes are not mounted":               stepsDropped(func(s podstate.Step) bool { _, is := s.(podstate.Mount); return is }),
-	"claims stay prepared":                  stepsDropped(func(s podstate.Step) bool { _, is := s.(podstate.UnprepareClaims); return is }),
-	"claims are not prepared":               forgotten(func(_ *podstate.Observed, m *podstate.Memory) { m.ClaimsPrepared = true }),
+	"volumes stay mounted":    stepsDropped(func(s podstate.Step) bool { _, is := s.(podstate.Unmount); return is }),
+	"volumes are not mounted": stepsDropped(func(s podstate.Step) bool { _, is := s.(podstate.Mount); return is }),
+	"claims stay prepared":    stepsDropped(func(s podstate.Step) bool { _, is := s.(podstate.UnprepareClaims); return is }),
+	"claims are not prepared": forgotten(func(_ *podstate.Observed,
+		m *podstate.Memory) {
+		m.ClaimsPrepared = true
+	}),
 	"that claims are prepared is not known": factsChanged(func(o *podstate.Observed) { o.ClaimsHeld = false }),
 	"claims go before the containers": planChanged(func(d podstate.Desired, o podstate.Observed, p *Plan) {
 		if Stopping(d, o) && o.ClaimsHeld && len(o.Memory.Running()) == 0 {
@@ -213,7 +216,7 @@ var mutants = map[string]mutant{
 			d.Pod.Spec.ActiveDeadlineSeconds = ptr(*limit / 2)
 		}
 	}),
-	"a resize is ignored": desiredChanged(func(d *podstate.Desired) { d.Grant = nil }),
+	"a resize is ignored": desiredChanged(func(d *podstate.Desired) { d.Allocation = nil }),
 	"the pod's cgroup is not resized": stepsDropped(func(s podstate.Step) bool {
 		_, is := s.(podstate.ResizePod)
 		return is
@@ -225,7 +228,10 @@ var mutants = map[string]mutant{
 		}
 		return s
 	}),
-	"containers grow before the pod's cgroup": forgotten(func(_ *podstate.Observed, m *podstate.Memory) { m.PodSize = nil }),
+	"containers grow before the pod's cgroup": forgotten(func(_ *podstate.Observed,
+		m *podstate.Memory) {
+		m.PodSize = nil
+	}),
 	"a resize never restarts": podChanged(func(d *podstate.Desired) {
 		for _, list := range [][]corev1.Container{d.Pod.Spec.InitContainers, d.Pod.Spec.Containers} {
 			for i := range list {
@@ -245,21 +251,24 @@ var mutants = map[string]mutant{
 	"allocated resources are reported as actual": planChanged(func(d podstate.Desired, _ podstate.Observed, p *Plan) {
 		for _, list := range [][]corev1.ContainerStatus{p.Status.InitContainerStatuses, p.Status.ContainerStatuses} {
 			for i := range list {
-				if g := d.Grant; g != nil && list[i].Resources != nil {
+				if g := d.Allocation; g != nil && list[i].Resources != nil {
 					list[i].Resources = ptr(g.Containers[list[i].Name].Resources)
 				}
 			}
 		}
 	}),
 	"a pending resize is not reported": desiredChanged(func(d *podstate.Desired) {
-		if d.Grant != nil {
-			g := *d.Grant
+		if d.Allocation != nil {
+			g := *d.Allocation
 			g.Pending = nil
-			d.Grant = &g
+			d.Allocation = &g
 		}
 	}),
 	"a completed resize is repeated": forgotten(func(_ *podstate.Observed, m *podstate.Memory) { m.Resized = nil }),
-	"the plan sets no wake-up time":  planChanged(func(_ podstate.Desired, _ podstate.Observed, p *Plan) { p.Wake = time.Time{} }),
+	"the plan sets no wake-up time": planChanged(func(_ podstate.Desired, _ podstate.Observed,
+		p *Plan) {
+		p.Wake = time.Time{}
+	}),
 	"the plan wakes up at once": planChanged(func(_ podstate.Desired, o podstate.Observed, p *Plan) {
 		if !p.Wake.IsZero() {
 			p.Wake = o.Now
@@ -315,5 +324,8 @@ func stepsChanged(change func(podstate.Step) podstate.Step) mutant {
 }
 
 func stepsDropped(drop func(podstate.Step) bool) mutant {
-	return planChanged(func(_ podstate.Desired, _ podstate.Observed, p *Plan) { p.Steps = slices.DeleteFunc(p.Steps, drop) })
+	return planChanged(func(_ podstate.Desired, _ podstate.Observed,
+		p *Plan) {
+		p.Steps = slices.DeleteFunc(p.Steps, drop)
+	})
 }

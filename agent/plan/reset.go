@@ -39,8 +39,8 @@ func (p *planner) reset() {
 	}
 	switch {
 	case waiting || !p.Memory.Prepared(): // the marker file is in the pod's directory
-	case !p.ResetNoted:
-		p.step(podstate.NoteReset{})
+	case !p.ResetMarked:
+		p.step(podstate.MarkReset{})
 	default:
 		for _, remove := range sources {
 			p.step(remove)
@@ -50,8 +50,8 @@ func (p *planner) reset() {
 
 // forgetReset removes the marker file of a reset once it is not needed any more.
 func (p *planner) forgetReset() {
-	if p.ResetNoted && !slices.ContainsFunc(p.Slots, (*podstate.Slot).ResetUnreported) {
-		p.step(podstate.NoteReset{Over: true})
+	if p.ResetMarked && !slices.ContainsFunc(p.Slots, (*podstate.Slot).ResetUnreported) {
+		p.step(podstate.MarkReset{Over: true})
 	}
 }
 

@@ -2,10 +2,10 @@ package plan
 
 import "github.com/nodelet/nodelet/agent/podstate"
 
-// resize plans what brings a running pod to the resources that were granted to it. Its own cgroup grows before its
+// resize plans what brings a running pod to the resources that are allocated to it. Its own cgroup grows before its
 // containers do, and shrinks after them; until the pod is prepared its size is not known.
 func (p *planner) resize() {
-	if p.Grant == nil || !p.Memory.Prepared() {
+	if p.Allocation == nil || !p.Memory.Prepared() {
 		return
 	}
 	if size, grows := p.PodGrows(); grows {
@@ -14,7 +14,7 @@ func (p *planner) resize() {
 	}
 	for _, slot := range p.Slots {
 		if slot.ResizesInPlace() {
-			to, has := p.Grant.Containers[slot.Spec.Name].Size, slot.Last.Size
+			to, has := p.Allocation.Containers[slot.Spec.Name].Size, slot.Last.Size
 			p.step(podstate.Resize{
 				ID:           slot.Last.ID,
 				Name:         slot.Spec.Name,
@@ -25,7 +25,7 @@ func (p *planner) resize() {
 	}
 	if p.PodSizeDiffers() && !p.ContainersChange() {
 		has, _ := p.Memory.PodSize()
-		p.step(podstate.ResizePod{To: p.Grant.Pod.Normal(), LowersMemory: lower(p.Grant.Pod.Memory, has.Memory)})
+		p.step(podstate.ResizePod{To: p.Allocation.Pod.Normal(), LowersMemory: lower(p.Allocation.Pod.Memory, has.Memory)})
 	}
 }
 

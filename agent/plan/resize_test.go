@@ -55,22 +55,22 @@ func newResized(t *testing.T, a, b [2]int64) *resized {
 			Made:      ptr(sized(100, 100)),
 		})
 	}
-	r.grant(2, a, b)
+	r.allocate(2, a, b)
 	return r
 }
 
-func (r *resized) grant(generation int64, a, b [2]int64) {
+func (r *resized) allocate(generation int64, a, b [2]int64) {
 	next := *r.d.Pod
 	next.Generation, next.Spec.Containers = generation, slices.Clone(next.Spec.Containers)
 	r.d.Pod = &next
 	r.d.Pod.Spec.Containers[0].Resources, r.d.Pod.Spec.Containers[1].Resources = sized(a[0], a[1]), sized(b[0], b[1])
 	both := sized(a[0]+b[0], a[1]+b[1])
-	r.d.Grant = &podstate.Grant{
+	r.d.Allocation = &podstate.Allocation{
 		Generation: generation,
 		Pod:        sizeFor(a[0]+b[0], a[1]+b[1]),
 		Requests:   both.Requests,
 		Limits:     both.Limits,
-		Containers: map[string]podstate.ContainerGrant{
+		Containers: map[string]podstate.ContainerAllocation{
 			"a": {Size: sizeFor(a[0], a[1]), Resources: sized(a[0], a[1])},
 			"b": {Size: sizeFor(b[0], b[1]), Resources: sized(b[0], b[1])},
 		},
@@ -98,7 +98,7 @@ func (r *resized) do(p Plan) {
 		}
 		result := podstate.Result{Step: s}
 		if s, ok := s.(podstate.Resize); ok {
-			result.Resources = r.d.Grant.Containers[s.Name].Resources
+			result.Resources = r.d.Allocation.Containers[s.Name].Resources
 		}
 		r.memory.Ended(result, r.o.Now)
 	}
@@ -198,7 +198,7 @@ func TestResizeRestarts(t *testing.T) {
 func TestResizeStatus(t *testing.T) {
 	r := newResized(t, [2]int64{100, 100}, [2]int64{100, 100})
 	r.plan()
-	r.grant(3, [2]int64{200, 200}, [2]int64{100, 100})
+	r.allocate(3, [2]int64{200, 200}, [2]int64{100, 100})
 	st := r.plan().Status
 	a := st.ContainerStatuses[0]
 	if a.Resources.Limits.Cpu().MilliValue() != 100 || a.AllocatedResources.Cpu().MilliValue() != 200 {
@@ -226,9 +226,9 @@ func TestResizeFails(t *testing.T) {
 	if c == nil || c.Reason != corev1.PodReasonError || c.Message != "in use" || p.Wake != r.o.Now.Add(time.Second) {
 		t.Errorf("got condition %+v, wake %v", c, p.Wake)
 	}
-	r.grant(3, [2]int64{100, 60}, [2]int64{100, 100})
+	r.allocate(3, [2]int64{100, 60}, [2]int64{100, 100})
 	r.check(t, "resize container a (a.0) to shares 102, quota 10000/100000, memory 62914560")
-	r.grant(4, [2]int64{100, 100}, [2]int64{100, 100})
+	r.allocate(4, [2]int64{100, 100}, [2]int64{100, 100})
 	if p = r.check(t); condition(&p.Status, corev1.PodResizeInProgress) != nil {
 		t.Error("the resize was withdrawn: got its condition, want none")
 	}

@@ -256,7 +256,8 @@ func (ru *rules) beginning(w *world, s podstate.Step) {
 	if running, busy := w.memory.InFlight[s.Key()]; busy && !podstate.Overtakes(s, running) {
 		ru.breaks("%s begins while %s is in flight", s, running)
 	}
-	if f, failed := ru.failed[s.Key()]; failed && f.what == podstate.Identity(s) && ru.mono() < f.at+podstate.StepRetryFirst {
+	if f, failed := ru.failed[s.Key()]; failed && f.what == podstate.Identity(s) &&
+		ru.mono() < f.at+podstate.StepRetryFirst {
 		ru.breaks("%s is tried again %s after it failed", s, ru.mono()-f.at)
 	}
 	switch s := s.(type) {
@@ -440,7 +441,7 @@ func (ru *rules) resetting(s podstate.RemoveContainer) {
 // asked checks that the instance which requested a reset stays until the marker file of the reset exists.
 func (ru *rules) asked(s podstate.RemoveContainer) {
 	i := ru.l.index(s.ID)
-	if i >= 0 && podstate.AsksForReset(ru.specs[s.Name], &ru.l.containers[i]) && !ru.l.resetNoted {
+	if i >= 0 && podstate.AsksForReset(ru.specs[s.Name], &ru.l.containers[i]) && !ru.l.resetMarked {
 		ru.breaks("%s, which requested a reset, before its marker file exists", s)
 	}
 }
@@ -457,7 +458,8 @@ func (ru *rules) stoppingOne(s podstate.StopContainer) {
 	if stop == nil {
 		return
 	}
-	if s.Deadline.After(stop.Deadline) && !podutil.IsTerminal(ru.l.desired.Pod.Status.Phase) && stop.Cause != podstate.StopEvicted {
+	if s.Deadline.After(stop.Deadline) && !podutil.IsTerminal(ru.l.desired.Pod.Status.Phase) &&
+		stop.Cause != podstate.StopEvicted {
 		ru.breaks("%s ends %s after the pod's stop", s, s.Deadline.Sub(stop.Deadline))
 	}
 	if ru.roles[s.Name] != podutil.RoleSidecar {

@@ -13,12 +13,12 @@ import (
 // while the pod's cgroup is too small for its containers.
 func (ru *rules) beginningResize(w *world, s podstate.Step) {
 	ru.forward(s)
-	g := w.desired.Grant
+	g := w.desired.Allocation
 	switch s := s.(type) {
 	case podstate.Resize:
 		want := g.Containers[s.Name]
 		if s.To != want.Size {
-			ru.breaks("%s, but it was granted %s", s, want.Size)
+			ru.breaks("%s, but its allocation is %s", s, want.Size)
 		}
 		i := w.index(s.ID)
 		if i < 0 || w.containers[i].State != podstate.ContainerRunning {
@@ -32,14 +32,14 @@ func (ru *rules) beginningResize(w *world, s podstate.Step) {
 	case podstate.ResizePod:
 		known := w.memory.PodSize // not current if an answer was lost
 		if s.To != w.podSize.Wider(g.Pod) && s.To != g.Pod.Normal() && (known == nil || s.To != known.Wider(g.Pod)) {
-			ru.breaks("%s, but it was granted %s and has %s", s, g.Pod, w.podSize)
+			ru.breaks("%s, but its allocation is %s and has %s", s, g.Pod, w.podSize)
 		}
 		if s.To.Wider(*w.podSize) == s.To {
 			return
 		}
 		for name := range g.Containers {
 			if c := podstate.Newest(w.containers, name); ru.running(c) && c.Size.Normal() != g.Containers[name].Size.Normal() {
-				ru.breaks("%s before %s has what it was granted", s, c.ID)
+				ru.breaks("%s before %s has what its allocation is", s, c.ID)
 			}
 		}
 	}
@@ -47,8 +47,8 @@ func (ru *rules) beginningResize(w *world, s podstate.Step) {
 
 // podHasRoom checks that the pod's cgroup has at least its allocated size.
 func (ru *rules) podHasRoom(w *world, s podstate.Step) {
-	if g := w.desired.Grant; g != nil && w.podSize != nil && w.podSize.Wider(g.Pod) != w.podSize.Normal() {
-		ru.breaks("%s while the pod's cgroup is smaller than granted: %s", s, w.podSize)
+	if g := w.desired.Allocation; g != nil && w.podSize != nil && w.podSize.Wider(g.Pod) != w.podSize.Normal() {
+		ru.breaks("%s while the pod's cgroup is smaller than allocated: %s", s, w.podSize)
 	}
 }
 
@@ -62,7 +62,7 @@ func (ru *rules) running(c *podstate.Container) bool {
 // asksForRestart reports whether the container was created with other resources and its resize policy requires a
 // restart.
 func (ru *rules) asksForRestart(c *podstate.Container) bool {
-	g := ru.l.desired.Grant
+	g := ru.l.desired.Allocation
 	if g == nil || c.Made == nil {
 		return false
 	}
@@ -87,7 +87,7 @@ func (ru *rules) replacedForReason(s podstate.StopContainer) {
 
 // resourcesTrue checks that the status does not show the allocated resources of a container before it has them.
 func (ru *rules) resourcesTrue(w *world, p *Plan) {
-	g := w.desired.Grant
+	g := w.desired.Allocation
 	if g == nil || ru.stopping() || podutil.IsTerminal(p.Status.Phase) {
 		return
 	}
@@ -120,17 +120,17 @@ func (ru *rules) saidBefore(st *corev1.ContainerStatus) bool {
 // status shows no resize except a pending one.
 func (ru *rules) resizedAtRest() {
 	l := ru.l
-	g := l.desired.Grant
+	g := l.desired.Allocation
 	if g == nil {
 		return
 	}
 	for name, want := range g.Containers {
 		if c := podstate.Newest(l.containers, name); ru.running(c) && c.Size.Normal() != want.Size.Normal() {
-			ru.breaks("at rest, and %s has %s, not %s as granted", c.ID, c.Size, want.Size)
+			ru.breaks("at rest, and %s has %s, not %s as allocated", c.ID, c.Size, want.Size)
 		}
 	}
 	if has := l.podSize; has == nil || *has != g.Pod.Normal() {
-		ru.breaks("at rest, and the pod's cgroup has %v, not %s as granted", has, g.Pod)
+		ru.breaks("at rest, and the pod's cgroup has %v, not %s as allocated", has, g.Pod)
 	}
 	said := map[corev1.PodConditionType]string{}
 	for _, c := range l.plan.Status.Conditions {

@@ -300,7 +300,7 @@ func (p *planner) probe(slot *podstate.Slot, readinessOnly bool) {
 		Container:     slot.Spec,
 		StartedAt:     slot.Last.StartedAt,
 		Started:       slot.ShownStarted(),
-		Ready:         slot.ShownReady(),
+		Ready:         slot.ReportedReady(),
 		ReadinessOnly: readinessOnly,
 	})
 }

@@ -414,7 +414,11 @@ func (s *script) verdict() {
 	for _, word := range s.args[1:] {
 		probe, result, _ := strings.Cut(word, "=")
 		r := map[string]podstate.ProbeResult{"ok": podstate.ProbeSuccess, "fail": podstate.ProbeFailure}[result]
-		*map[string]*podstate.ProbeResult{"startup": &v.Startup, "liveness": &v.Liveness, "readiness": &v.Readiness}[probe] = r
+		*map[string]*podstate.ProbeResult{
+			"startup":   &v.Startup,
+			"liveness":  &v.Liveness,
+			"readiness": &v.Readiness,
+		}[probe] = r
 	}
 	s.w.verdicts[id] = v
 	s.turn()

@@ -65,7 +65,8 @@ func (t *tallies) add(o tallies) {
 }
 
 // simulate simulates runs on all cores. It returns the first run that breaks a rule; nil if none does.
-func simulate(seed uint64, runs int, decide func(podstate.Desired, podstate.Observed) Plan) (total tallies, broken *simRun) {
+func simulate(seed uint64, runs int,
+	decide func(podstate.Desired, podstate.Observed) Plan) (total tallies, broken *simRun) {
 	var (
 		next atomic.Int64
 		mu   sync.Mutex

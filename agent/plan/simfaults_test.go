@@ -159,7 +159,11 @@ func (l *simRun) probeSoon(id string) {
 		return
 	}
 	l.probing[id] = true
-	good := podstate.Verdict{Startup: podstate.ProbeSuccess, Liveness: podstate.ProbeSuccess, Readiness: podstate.ProbeSuccess}
+	good := podstate.Verdict{
+		Startup:   podstate.ProbeSuccess,
+		Liveness:  podstate.ProbeSuccess,
+		Readiness: podstate.ProbeSuccess,
+	}
 	if l.stage == stageFaults {
 		bad := good
 		*pick(l.r, &bad.Startup, &bad.Liveness, &bad.Readiness) = podstate.ProbeFailure
@@ -188,7 +192,7 @@ func (l *simRun) fault() {
 	case 5:
 		l.anyContainer("is forgotten by the runtime", func(c *podstate.Container) {
 			l.forgotten[c.Name] = true
-			if !l.resetNoted { // it may have requested the reset, which then leaves no trace
+			if !l.resetMarked { // it may have requested the reset, which then leaves no trace
 				clear(l.owed)
 			}
 			l.forget(c.ID)
@@ -243,7 +247,12 @@ func (l *simRun) endSomehow() {
 	case 1:
 		if !podutil.IsStatic(l.desired.Pod) && l.desired.Stop == nil {
 			l.note("evicted")
-			l.stop(&podstate.Stop{Cause: podstate.StopEvicted, Deadline: l.now.Add(l.within(time.Minute)), Reason: "Evicted", Message: "memory"})
+			l.stop(&podstate.Stop{
+				Cause:    podstate.StopEvicted,
+				Deadline: l.now.Add(l.within(time.Minute)),
+				Reason:   "Evicted",
+				Message:  "memory",
+			})
 		}
 	case 2:
 		if chance(l.r, 3) {
@@ -293,7 +302,10 @@ func (l *simRun) crashAgent() {
 	case s.Cause == podstate.StopEvicted:
 		l.desired.Stop = nil
 	default:
-		l.desired.Stop = &podstate.Stop{Cause: s.Cause, Deadline: later(l.now, l.down).Add(podutil.GracePeriod(l.desired.Pod))}
+		l.desired.Stop = &podstate.Stop{
+			Cause:    s.Cause,
+			Deadline: later(l.now, l.down).Add(podutil.GracePeriod(l.desired.Pod)),
+		}
 	}
 }
 

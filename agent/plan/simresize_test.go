@@ -28,13 +28,13 @@ func (l *simRun) maySize() {
 		}
 	}
 	l.rules.knowPod(pod)
-	l.grant(1)
+	l.allocate(1)
 }
 
 // requestResize changes the resources in the spec. The resize is allocated, deferred or infeasible. One that was not
 // allocated may be allocated by a later call.
 func (l *simRun) requestResize() {
-	if l.desired.Grant == nil {
+	if l.desired.Allocation == nil {
 		l.endSomehow()
 		return
 	}
@@ -42,26 +42,26 @@ func (l *simRun) requestResize() {
 	next.Generation++
 	l.desired.Pod = &next
 	if chance(l.r, 3) {
-		refused := *l.desired.Grant
+		refused := *l.desired.Allocation
 		refused.Pending = &podstate.PendingResize{Generation: next.Generation, Message: "no room",
 			Reason: pick(l.r, corev1.PodReasonDeferred, corev1.PodReasonInfeasible)}
-		l.desired.Grant = &refused
+		l.desired.Allocation = &refused
 		l.note("a resize is refused: %s", refused.Pending.Reason)
 		return
 	}
-	l.grant(next.Generation)
+	l.allocate(next.Generation)
 }
 
-// grant allocates new resources to the pod, in its spec and in its grant.
-func (l *simRun) grant(generation int64) {
+// allocate allocates new resources to the pod, also in its spec.
+func (l *simRun) allocate(generation int64) {
 	pod := *l.desired.Pod
 	pod.Spec.InitContainers, pod.Spec.Containers = slices.Clone(pod.Spec.InitContainers), slices.Clone(pod.Spec.Containers)
-	g := &podstate.Grant{Generation: generation, Containers: map[string]podstate.ContainerGrant{}}
+	g := &podstate.Allocation{Generation: generation, Containers: map[string]podstate.ContainerAllocation{}}
 	limited, cpu, memory := true, int64(0), int64(0)
 	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 		for i := range list {
 			c, m := pick[int64](l.r, 100, 200, 400), pick[int64](l.r, 100, 200, 400)
-			one := podstate.ContainerGrant{Size: sizeFor(c, m), Resources: sized(c, m)}
+			one := podstate.ContainerAllocation{Size: sizeFor(c, m), Resources: sized(c, m)}
 			if chance(l.r, 8) {
 				limited, one.Resources.Limits = false, nil
 				one.Size = podstate.Size{Shares: one.Size.Shares}
@@ -76,9 +76,9 @@ func (l *simRun) grant(generation int64) {
 	if !limited && spare == 0 {
 		g.Pod, g.Limits = podstate.Size{Shares: g.Pod.Shares}, nil
 	}
-	l.desired.Pod, l.desired.Grant = &pod, g
+	l.desired.Pod, l.desired.Allocation = &pod, g
 	l.rules.knowPod(&pod)
-	l.note("granted: %+v in a pod with %s", g.Containers, g.Pod)
+	l.note("allocated: %+v in a pod with %s", g.Containers, g.Pod)
 }
 
 // diesWithAgent reports whether the agent does the step itself, so that the step ends when the agent is killed:
@@ -139,14 +139,14 @@ func (w *world) resizeEffect(c *call) *podstate.Problem {
 // prepareEffect makes the pod's directory and its cgroup, which keeps the size that it has.
 func (w *world) prepareEffect(c *call) {
 	w.dir, w.cgroup = true, true
-	if w.podSize == nil && c.grant != nil {
-		w.podSize = ptr(c.grant.Pod.Normal())
+	if w.podSize == nil && c.allocation != nil {
+		w.podSize = ptr(c.allocation.Pod.Normal())
 	}
 }
 
 // madeWith records the resources with which a container was created: the runtime reports its size, an annotation its
 // resources.
-func madeWith(c *podstate.Container, g *podstate.Grant) {
+func madeWith(c *podstate.Container, g *podstate.Allocation) {
 	if g == nil {
 		return
 	}

@@ -28,9 +28,9 @@ type world struct {
 	// claims: resource claims are prepared for the pod, or noted for that.
 	claims      bool
 	dir, cgroup bool
-	// resetNoted: the pod's directory notes a reset.
-	resetNoted bool
-	// podSize is the size of the pod's cgroup; nil where it has none or nothing was granted.
+	// resetMarked: the pod's directory notes a reset.
+	resetMarked bool
+	// podSize is the size of the pod's cgroup; nil if it has none or nothing is allocated.
 	podSize *podstate.Size
 	calls   []*call
 	// made counts the instances ever made, for their IDs.
@@ -58,8 +58,8 @@ type watcher interface {
 type call struct {
 	step podstate.Step
 	hash string
-	// grant is what the pod was granted when the call began.
-	grant *podstate.Grant
+	// allocation is the allocation of the pod when the call began.
+	allocation *podstate.Allocation
 	// ghost: the agent that made the call was killed, so no one receives the answer.
 	ghost bool
 	// done: it has had its effect.
@@ -73,9 +73,11 @@ type call struct {
 
 func newWorld(desired podstate.Desired, now time.Time) *world {
 	return &world{
-		now: now, desired: desired, memory: podstate.NewMemory(), node: podstate.Node{RuntimeName: "cri", HostIPs: []string{"192.0.2.1"}},
-		verdicts: map[string]podstate.Verdict{}, ends: map[string]time.Time{}, network: map[string]bool{}, volumes: map[string]bool{},
-		made: map[string]int{}, decide: Pod,
+		now: now, desired: desired, memory: podstate.NewMemory(),
+		node:     podstate.Node{RuntimeName: "cri", HostIPs: []string{"192.0.2.1"}},
+		verdicts: map[string]podstate.Verdict{}, ends: map[string]time.Time{}, network: map[string]bool{},
+		volumes: map[string]bool{},
+		made:    map[string]int{}, decide: Pod,
 	}
 }
 
@@ -86,7 +88,7 @@ func (w *world) observe() podstate.Observed {
 		Containers:   slices.Clone(w.containers),
 		DirOnDisk:    w.dir,
 		CgroupExists: w.cgroup,
-		ResetNoted:   w.resetNoted,
+		ResetMarked:  w.resetMarked,
 		ClaimsHeld:   w.claims,
 		Verdicts:     w.verdicts,
 		Memory:       w.memory.Recall(),
@@ -137,7 +139,7 @@ func (w *world) begin(s podstate.Step) *call {
 		w.watch.beginning(w, s)
 	}
 	w.memory.Began(s)
-	c := &call{step: s, grant: w.desired.Grant}
+	c := &call{step: s, allocation: w.desired.Allocation}
 	if s, ok := s.(podstate.CreateContainer); ok {
 		c.hash = w.desired.Hashes[s.Name]
 	}
@@ -151,7 +153,7 @@ func (w *world) finish(c *call, refreshAt time.Time) {
 	if !c.ghost {
 		result := podstate.Result{Step: c.step, Problem: c.problem, RefreshAt: refreshAt, PodSize: w.podSize}
 		if s, ok := c.step.(podstate.Resize); ok {
-			result.Resources = c.grant.Containers[s.Name].Resources
+			result.Resources = c.allocation.Containers[s.Name].Resources
 		}
 		w.memory.Ended(result, w.now)
 	}
@@ -204,10 +206,10 @@ func (w *world) effect(c *call) *podstate.Problem {
 		w.forget(s.ID)
 	case podstate.RemoveCgroup:
 		w.cgroup, w.podSize = false, nil
-	case podstate.NoteReset:
-		w.resetNoted = !s.Over
+	case podstate.MarkReset:
+		w.resetMarked = !s.Over
 	case podstate.RemoveDir:
-		w.dir, w.resetNoted = false, false
+		w.dir, w.resetMarked = false, false
 	}
 	return nil
 }
@@ -283,7 +285,7 @@ func (w *world) createContainer(s podstate.CreateContainer, by *call) *podstate.
 	}
 	c := podstate.Container{ID: w.id(s.Name, s.Attempt), Name: s.Name, SandboxID: s.SandboxID, Attempt: s.Attempt,
 		State: podstate.ContainerCreated, CreatedAt: w.now, Image: "image", ImageID: "image@1", Hash: by.hash}
-	madeWith(&c, by.grant)
+	madeWith(&c, by.allocation)
 	w.containers = append(w.containers, c)
 	return nil
 }

@@ -14,8 +14,8 @@ type Desired struct {
 	// Hashes are the hashes of the container specs by name, as agent/spec computes them. A running container that was
 	// created from another spec is replaced.
 	Hashes map[string]string
-	// Grant holds the resources allocated to the pod; nil if they do not change while the pod runs.
-	Grant *Grant
+	// Allocation holds the resources allocated to the pod; nil if they do not change while the pod runs.
+	Allocation *Allocation
 	// Rejected is the reason why admission rejected the pod; nil for an admitted one.
 	Rejected *Rejection
 	// Reclaim: the node is short of disk space, so the containers and sandboxes of the pod are removed once it has

@@ -22,7 +22,7 @@ const (
 	KindPreStop
 	KindStopContainer
 	KindRemoveContainer
-	KindNoteReset
+	KindMarkReset
 	KindStopSandbox
 	KindRemoveSandbox
 	KindResize
@@ -46,7 +46,7 @@ var kindNames = [...]string{
 	KindPreStop:           "prestop",
 	KindStopContainer:     "stop",
 	KindRemoveContainer:   "remove",
-	KindNoteReset:         "note reset",
+	KindMarkReset:         "mark reset",
 	KindStopSandbox:       "stop",
 	KindRemoveSandbox:     "remove",
 	KindResize:            "resize",
@@ -88,7 +88,7 @@ func (s PostStart) Key() Key       { return Key{KindPostStart, s.ID} }
 func (s PreStop) Key() Key         { return Key{KindPreStop, s.ID} }
 func (s StopContainer) Key() Key   { return Key{KindStopContainer, s.ID} }
 func (s RemoveContainer) Key() Key { return Key{KindRemoveContainer, s.ID} }
-func (NoteReset) Key() Key         { return Key{Kind: KindNoteReset} }
+func (MarkReset) Key() Key         { return Key{Kind: KindMarkReset} }
 func (s StopSandbox) Key() Key     { return Key{KindStopSandbox, s.ID} }
 func (s RemoveSandbox) Key() Key   { return Key{KindRemoveSandbox, s.ID} }
 func (s Resize) Key() Key          { return Key{KindResize, s.ID} }

@@ -32,9 +32,9 @@ func (s *State) findReset() {
 			due, s.resetAsked = true, s.resetAsked || !slot.Lost
 		}
 	}
-	if due || s.ResetNoted && s.Memory.Reported() == nil {
+	if due || s.ResetMarked && s.Memory.Reported() == nil {
 		for _, slot := range s.Slots {
-			if slot.Lost && slot.Role != podutil.RoleEphemeral && !alreadyReset(slot.Shown) {
+			if slot.Lost && slot.Role != podutil.RoleEphemeral && !alreadyReset(slot.Reported) {
 				slot.Reset = true
 				slot.Last.ExitCode, slot.Last.Reason, slot.Last.Message = ExitUnknown, ReasonRestartingAll, MessageRestartingAll
 			}
@@ -58,8 +58,8 @@ func (s *State) RemovedByReset(c *Container) *corev1.Container {
 		if slot.Spec.Name != c.Name || slot.Role == podutil.RoleEphemeral {
 			continue
 		}
-		if !s.resetAsked && slot.Shown != nil &&
-			(c.Attempt > uint32(slot.Shown.RestartCount) || alreadyReset(slot.Shown)) {
+		if !s.resetAsked && slot.Reported != nil &&
+			(c.Attempt > uint32(slot.Reported.RestartCount) || alreadyReset(slot.Reported)) {
 			return nil
 		}
 		return slot.Spec

@@ -12,10 +12,10 @@ import (
 // its size is in flight, or after such a change has failed, the cgroup may already have the size that the change sets.
 func (s *State) PodGrows() (size Size, grows bool) {
 	pod, known := s.Memory.PodSize()
-	if s.Grant == nil || !known {
+	if s.Allocation == nil || !known {
 		return Size{}, false
 	}
-	wider := pod.Wider(s.Grant.Pod)
+	wider := pod.Wider(s.Allocation.Pod)
 	return wider, wider != pod.Normal() || s.podSizeUnsettled() && s.ContainersChange()
 }
 
@@ -28,7 +28,7 @@ func (s *State) podSizeUnsettled() bool {
 // PodSizeDiffers reports whether the pod's cgroup is known to have a size other than the allocated one.
 func (s *State) PodSizeDiffers() bool {
 	pod, known := s.Memory.PodSize()
-	return known && pod.Normal() != s.Grant.Pod.Normal()
+	return known && pod.Normal() != s.Allocation.Pod.Normal()
 }
 
 // ContainersChange reports whether the resources of a running container differ from the allocated ones.
@@ -39,16 +39,16 @@ func (s *State) ContainersChange() bool {
 // Resizing reports whether a resize is in progress: the pod's cgroup or a running container does not have its allocated
 // resources.
 func (s *State) Resizing() bool {
-	return s.Grant != nil && (s.PodSizeDiffers() || s.ContainersChange())
+	return s.Allocation != nil && (s.PodSizeDiffers() || s.ContainersChange())
 }
 
-// granted returns the resources allocated to a running instance; false if they are not known or the instance is not
+// allocated returns the resources allocated to a running instance; false if they are not known or the instance is not
 // to be resized.
-func (s *Slot) granted() (ContainerGrant, bool) {
-	if s.state.Grant == nil || s.Role == podutil.RoleEphemeral || !s.Running() {
-		return ContainerGrant{}, false
+func (s *Slot) allocated() (ContainerAllocation, bool) {
+	if s.state.Allocation == nil || s.Role == podutil.RoleEphemeral || !s.Running() {
+		return ContainerAllocation{}, false
 	}
-	g, ok := s.state.Grant.Containers[s.Spec.Name]
+	g, ok := s.state.Allocation.Containers[s.Spec.Name]
 	return g, ok
 }
 
@@ -62,7 +62,7 @@ func (s *Slot) actual() *corev1.ResourceRequirements {
 
 // ResizeRestarts reports whether the container must restart to get its new resources, by its resize policy.
 func (s *Slot) ResizeRestarts() bool {
-	g, ok := s.granted()
+	g, ok := s.allocated()
 	if !ok {
 		return false
 	}
@@ -76,7 +76,7 @@ func (s *Slot) ResizeRestarts() bool {
 // ResizesInPlace reports whether the resources of a running instance differ from the allocated ones and can change
 // without a restart.
 func (s *Slot) ResizesInPlace() bool {
-	g, ok := s.granted()
+	g, ok := s.allocated()
 	if !ok || s.ResizeRestarts() {
 		return false
 	}
@@ -96,10 +96,10 @@ func (s *Slot) ShownResources() *corev1.ResourceRequirements {
 	if !s.ResizeRestarts() && !s.ResizesInPlace() {
 		return &s.Spec.Resources
 	}
-	if s.Shown != nil && s.Shown.Resources != nil && podutil.RuntimeID(s.Shown.ContainerID) == s.Last.ID {
-		return s.Shown.Resources
+	if s.Reported != nil && s.Reported.Resources != nil && podutil.RuntimeID(s.Reported.ContainerID) == s.Last.ID {
+		return s.Reported.Resources
 	}
-	g, _ := s.granted()
+	g, _ := s.allocated()
 	if has := s.actual(); has != nil && !podutil.SameResources(*has, g.Resources) {
 		return has
 	}

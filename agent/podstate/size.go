@@ -14,13 +14,13 @@ type Size struct {
 	Memory int64 // bytes
 }
 
-// Grant holds the resources that are allocated to a pod now (KEP-1287). Desired.Pod has the same resources in its spec.
-type Grant struct {
+// Allocation holds the resources that are allocated to a pod now (KEP-1287). Desired.Pod has the same resources in its spec.
+type Allocation struct {
 	// Generation is the generation of the spec that requested them.
 	Generation int64
 	// Containers holds the allocated resources of containers by name, also those of init containers and sidecars. Pod
 	// is the size of the pod's own cgroup.
-	Containers map[string]ContainerGrant
+	Containers map[string]ContainerAllocation
 	Pod        Size
 	// Requests and Limits are those of the whole pod.
 	Requests, Limits corev1.ResourceList
@@ -28,8 +28,8 @@ type Grant struct {
 	Pending *PendingResize
 }
 
-// ContainerGrant holds the resources that are allocated to one container.
-type ContainerGrant struct {
+// ContainerAllocation holds the resources that are allocated to one container.
+type ContainerAllocation struct {
 	Size Size
 	// Resources has only CPU and memory. If the container has no limit, the pod's limit takes its place.
 	Resources corev1.ResourceRequirements

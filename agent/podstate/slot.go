@@ -23,8 +23,8 @@ type Slot struct {
 	Lost bool
 	// Reset: Last was removed so that all containers can restart, and the API does not show that yet.
 	Reset bool
-	// Shown is the container's status in the reported pod status; nil if there is none.
-	Shown *corev1.ContainerStatus
+	// Reported is the container's status in the reported pod status; nil if there is none.
+	Reported *corev1.ContainerStatus
 
 	memory Recall
 	state  *State
@@ -33,10 +33,10 @@ type Slot struct {
 // findLost sets Last to the instance in the reported status if the runtime no longer has that instance and no other
 // instance is newer.
 func (s *Slot) findLost(all []Container) {
-	if s.Shown == nil || s.Last != nil && podutil.RuntimeID(s.Shown.ContainerID) == s.Last.ID {
+	if s.Reported == nil || s.Last != nil && podutil.RuntimeID(s.Reported.ContainerID) == s.Last.ID {
 		return
 	}
-	gone := Lost(s.Shown)
+	gone := Lost(s.Reported)
 	if gone != nil && !contains(all, gone.ID) && (s.Last == nil || s.Last.Attempt <= gone.Attempt) {
 		s.Last, s.Lost = gone, true
 	}
@@ -129,8 +129,8 @@ func (s *Slot) NextAttempt() uint32 {
 	if s.Last != nil {
 		next = s.Last.Attempt + 1
 	}
-	if s.Shown != nil && s.Shown.RestartCount > 0 {
-		next = max(next, uint32(s.Shown.RestartCount))
+	if s.Reported != nil && s.Reported.RestartCount > 0 {
+		next = max(next, uint32(s.Reported.RestartCount))
 	}
 	return next
 }
@@ -165,7 +165,7 @@ func (s *Slot) Started() bool {
 
 // Ready reports whether the newest instance has started and passes its readiness probe.
 func (s *Slot) Ready() bool {
-	return s.Started() && (s.Spec.ReadinessProbe == nil || passed(s.Verdict().Readiness, s.ShownReady()))
+	return s.Started() && (s.Spec.ReadinessProbe == nil || passed(s.Verdict().Readiness, s.ReportedReady()))
 }
 
 // passed reports whether a probe has succeeded. Without a result yet, it returns shown, the value in the last status.
@@ -176,14 +176,14 @@ func (s *Slot) Verdict() Verdict { return s.state.Verdicts[s.Last.ID] }
 
 // ShownStarted reports whether the status shows the newest instance as started.
 func (s *Slot) ShownStarted() bool {
-	return s.shownRunning() && s.Shown.Started != nil && *s.Shown.Started
+	return s.reportedRunning() && s.Reported.Started != nil && *s.Reported.Started
 }
 
-// ShownReady reports whether the status shows the newest instance as ready.
-func (s *Slot) ShownReady() bool { return s.shownRunning() && s.Shown.Ready }
+// ReportedReady reports whether the status shows the newest instance as ready.
+func (s *Slot) ReportedReady() bool { return s.reportedRunning() && s.Reported.Ready }
 
-func (s *Slot) shownRunning() bool {
-	return s.Shown != nil && s.Shown.State.Running != nil && podutil.RuntimeID(s.Shown.ContainerID) == s.Last.ID
+func (s *Slot) reportedRunning() bool {
+	return s.Reported != nil && s.Reported.State.Running != nil && podutil.RuntimeID(s.Reported.ContainerID) == s.Last.ID
 }
 
 // HookDue reports whether the newest instance was started in this run of the agent and its postStart hook has not

@@ -67,12 +67,12 @@ func (s *State) fillSlots() {
 	s.Slots = make([]*Slot, 0, podutil.Count(&s.Pod.Spec))
 	for role, c := range podutil.Containers(&s.Pod.Spec) {
 		slot := &Slot{
-			Spec:   c,
-			Role:   role,
-			Last:   Newest(s.Containers, c.Name),
-			Shown:  podutil.ContainerStatus(s.Reported, c.Name),
-			state:  s,
-			memory: s.Memory,
+			Spec:     c,
+			Role:     role,
+			Last:     Newest(s.Containers, c.Name),
+			Reported: podutil.ContainerStatus(s.Reported, c.Name),
+			state:    s,
+			memory:   s.Memory,
 		}
 		slot.findLost(s.Containers)
 		slot.InCurrentSandbox = slot.Last != nil && s.Current != nil && slot.Last.SandboxID == s.Current.ID

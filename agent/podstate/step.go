@@ -70,9 +70,9 @@ type (
 		// KeepLog leaves its log until the pod is removed.
 		KeepLog bool
 	}
-	// NoteReset writes the marker file of a reset (RestartAllContainers) to the pod's directory. If Over is set, it
+	// MarkReset writes the marker file of a reset (RestartAllContainers) to the pod's directory. If Over is set, it
 	// removes the file.
-	NoteReset struct{ Over bool }
+	MarkReset struct{ Over bool }
 	// StopSandbox stops a sandbox and releases its network (CRI StopPodSandbox).
 	StopSandbox struct {
 		ID      string
@@ -131,7 +131,7 @@ func (s StopContainer) String() string {
 func (s RemoveContainer) String() string {
 	return fmt.Sprintf("remove container %s (%s)", s.Name, s.ID)
 }
-func (s NoteReset) String() string {
+func (s MarkReset) String() string {
 	if s.Over {
 		return "remove the marker file of the reset"
 	}

@@ -11,7 +11,7 @@ func TestKeys(t *testing.T) {
 	for _, s := range []Step{
 		Prepare{}, PrepareClaims{}, Mount{Volume: "x"}, CreateSandbox{}, EnsureImage{Container: "x"},
 		EnsureImage{Volume: "x"}, CreateContainer{Name: "x"}, StartContainer{ID: "x"}, PostStart{ID: "x"},
-		PreStop{ID: "x"}, StopContainer{ID: "x"}, RemoveContainer{ID: "x"}, NoteReset{}, StopSandbox{ID: "x"},
+		PreStop{ID: "x"}, StopContainer{ID: "x"}, RemoveContainer{ID: "x"}, MarkReset{}, StopSandbox{ID: "x"},
 		RemoveSandbox{ID: "x"}, Resize{ID: "x"}, ResizePod{}, Unmount{Volume: "x"}, UnprepareClaims{},
 		RemoveCgroup{}, RemoveDir{},
 	} {

@@ -34,8 +34,8 @@ func sortByName(all []corev1.ContainerStatus) {
 }
 
 func (b *builder) containerStatus(slot *podstate.Slot) corev1.ContainerStatus {
-	if podutil.IsTerminal(b.Reported.Phase) && slot.Shown != nil && slot.Shown.State.Terminated != nil {
-		return *slot.Shown // the pod and this container have ended
+	if podutil.IsTerminal(b.Reported.Phase) && slot.Reported != nil && slot.Reported.State.Terminated != nil {
+		return *slot.Reported // the pod and this container have ended
 	}
 	slot = b.reportedInstance(slot)
 	st := corev1.ContainerStatus{Name: slot.Spec.Name, Image: slot.Spec.Image, VolumeMounts: b.volumeMounts(slot)}
@@ -43,8 +43,8 @@ func (b *builder) containerStatus(slot *podstate.Slot) corev1.ContainerStatus {
 	case slot.Last != nil && !slot.Lost:
 		b.seen(&st, slot)
 	case slot.Reset:
-		removedForReset(&st, slot.Shown)
-	case slot.Shown != nil:
+		removedForReset(&st, slot.Reported)
+	case slot.Reported != nil:
 		st.State = b.waiting()
 		b.vanished(&st, slot)
 		b.treatedAsDone(&st, slot)
@@ -88,7 +88,7 @@ func (b *builder) reportedInstance(slot *podstate.Slot) *podstate.Slot {
 		return slot
 	}
 	_, failed := b.Memory.Failure(podstate.StartContainer{ID: slot.Last.ID})
-	counted := slot.Shown != nil && slot.Shown.RestartCount >= int32(slot.Last.Attempt)
+	counted := slot.Reported != nil && slot.Reported.RestartCount >= int32(slot.Last.Attempt)
 	before := slot.Previous()
 	if failed || counted || before == nil || before.State != podstate.ContainerExited {
 		return slot
@@ -106,8 +106,8 @@ func (b *builder) waiting() corev1.ContainerState {
 }
 
 func (b *builder) volumeMounts(slot *podstate.Slot) []corev1.VolumeMountStatus {
-	if slot.Shown != nil && slot.Shown.VolumeMounts != nil {
-		return slot.Shown.VolumeMounts
+	if slot.Reported != nil && slot.Reported.VolumeMounts != nil {
+		return slot.Reported.VolumeMounts
 	}
 	if len(slot.Spec.VolumeMounts) == 0 {
 		return nil
@@ -152,7 +152,7 @@ func (b *builder) seen(st *corev1.ContainerStatus, slot *podstate.Slot) {
 	st.Resources = slot.ShownResources()
 	st.AllocatedResources = slot.Spec.Resources.Requests
 	st.State = b.state(slot)
-	if old := slot.Shown; old != nil {
+	if old := slot.Reported; old != nil {
 		st.RestartCount = max(st.RestartCount, old.RestartCount)
 		st.LastTerminationState.Terminated = old.LastTerminationState.Terminated
 		if old.State.Terminated != nil && old.ContainerID != id {
@@ -191,7 +191,7 @@ func (b *builder) state(slot *podstate.Slot) corev1.ContainerState {
 	case podstate.ContainerExited:
 		return corev1.ContainerState{Terminated: terminated(c, b.Node.RuntimeName)}
 	case podstate.ContainerUnknown:
-		if slot.Shown != nil && slot.Shown.State.Waiting == nil {
+		if slot.Reported != nil && slot.Reported.State.Waiting == nil {
 			return corev1.ContainerState{Terminated: unknownEnd(podstate.MessageNotLocated)}
 		}
 	}
@@ -221,7 +221,7 @@ func unknownEnd(message string) *corev1.ContainerStateTerminated {
 // vanished fills in the status of a container that the runtime no longer has, from its reported status. The container
 // ID stays while the status describes that instance, because the number of the next attempt depends on it.
 func (b *builder) vanished(st *corev1.ContainerStatus, slot *podstate.Slot) {
-	old := slot.Shown
+	old := slot.Reported
 	ran := old.State.Running != nil || old.State.Waiting != nil && old.ContainerID != "" && lastEnd(old) == nil
 	if old.State.Terminated != nil {
 		*st = *old

@@ -13,7 +13,7 @@ import (
 // resources fills in the resources of the whole pod. It computes them once for each generation of the spec.
 func (b *builder) resources() {
 	st := &b.st
-	if b.Grant != nil {
+	if b.Allocation != nil {
 		b.grantedResources()
 		return
 	}
@@ -30,7 +30,7 @@ func (b *builder) resources() {
 
 // grantedResources fills in the allocated resources. The limits of a running pod are those of its cgroup.
 func (b *builder) grantedResources() {
-	st, g := &b.st, b.Grant
+	st, g := &b.st, b.Allocation
 	st.AllocatedResources = g.Requests
 	st.Resources = &corev1.ResourceRequirements{Requests: g.Requests, Limits: g.Limits}
 	if b.Reported.Phase != corev1.PodRunning {
@@ -52,10 +52,10 @@ func (b *builder) grantedResources() {
 
 // resizeConditions adds the conditions for a pending resize and for a resize in progress.
 func (b *builder) resizeConditions() {
-	if b.Grant == nil || podutil.IsTerminal(b.st.Phase) || b.Stop != nil {
+	if b.Allocation == nil || podutil.IsTerminal(b.st.Phase) || b.Stop != nil {
 		return
 	}
-	if w := b.Grant.Pending; w != nil {
+	if w := b.Allocation.Pending; w != nil {
 		b.resizeCondition(corev1.PodResizePending, w.Generation, w.Reason, w.Message)
 	}
 	if b.Resizing() {
@@ -63,7 +63,7 @@ func (b *builder) resizeConditions() {
 		if message != "" {
 			reason = corev1.PodReasonError
 		}
-		b.resizeCondition(corev1.PodResizeInProgress, b.Grant.Generation, reason, message)
+		b.resizeCondition(corev1.PodResizeInProgress, b.Allocation.Generation, reason, message)
 	}
 }
 
