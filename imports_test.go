@@ -73,6 +73,7 @@ metrics:
 metrics/usage: metrics kube/pod host/beneath host/mounts
 metrics/exporter: cni config kube/objects kube/server metrics probes
 plugins: host/inotify
+plugins/plugintest: plugins
 plugins/devices: plugins host/atomicfile host/boundedfile internal/keylock internal/waiting kube/pod
 plugins/dra: plugins host/atomicfile host/boundedfile internal/backoff internal/keylock internal/waiting
 probes: internal/backoff internal/release

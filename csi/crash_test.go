@@ -54,17 +54,17 @@ func crash(t *testing.T, method, after string, reboot, wanted bool) {
 		}
 		ended <- err
 	}(w.csi)
-	w.until("the call is under way", func() bool { return w.calls(method) > 0 })
+	w.Until("the call is under way", func() bool { return w.calls(method) > 0 })
 	cancel() // as the agent's death cuts the connection
 	<-ended
 	if reboot {
-		w.kill()
+		w.Kill()
 		w.heal(method)
 		w.reboot()
 	} else {
-		w.kill()
+		w.Kill()
 		w.heal(method)
-		w.until("the driver is at rest", func() bool { return !w.driver.Busy() })
+		w.Until("the driver is at rest", func() bool { return !w.driver.Busy() })
 		w.begin()
 	}
 	if wanted {
@@ -137,14 +137,14 @@ func TestGiveUp(t *testing.T) {
 
 // persist repeats a call as the agent does.
 func (w *world) persist(what string, call func() error) {
-	w.t.Helper()
+	w.T.Helper()
 	var err error
 	for range 5 {
 		if err = call(); err == nil {
 			return
 		}
 	}
-	w.t.Fatalf("%s: %v", what, err)
+	w.T.Fatalf("%s: %v", what, err)
 }
 
 // A slow volume delays only the pods that use it.
@@ -159,7 +159,7 @@ func TestSlowVolume(t *testing.T) {
 		defer close(ended)
 		_, _ = w.csi.Publish(ctx, "pod-slow", slow) // cut off below
 	}()
-	w.until("the slow one is under way", func() bool { return w.calls("NodeStageVolume") == 1 })
+	w.Until("the slow one is under way", func() bool { return w.calls("NodeStageVolume") == 1 })
 	// the failpoint is another's: the first call goes on hanging only while the file says so
 	w.fail("NodeStageVolume", "OK", 1)
 	w.publish("pod-quick", quick)
@@ -175,7 +175,7 @@ func TestTimeout(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
 	v := w.volume("a")
-	w.kill()
+	w.Kill()
 	w.timeout = 2 * time.Second
 	w.begin()
 	w.fail("NodePublishVolume", "hang", 0)
@@ -184,7 +184,7 @@ func TestTimeout(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	w.heal("NodePublishVolume")
-	w.kill()
+	w.Kill()
 	w.timeout = time.Minute
 	w.begin()
 	w.publish("pod-1", v)
@@ -199,7 +199,7 @@ func TestMountsVanish(t *testing.T) {
 	w := newWorld(t, nil)
 	v := w.volume("a")
 	w.publish("pod-1", v)
-	w.kill()
+	w.Kill()
 	w.unmountAll()
 	w.begin()
 	p := w.publish("pod-1", v)
@@ -217,7 +217,7 @@ func TestDamagedRecord(t *testing.T) {
 	w := newWorld(t, nil)
 	v := w.volume("a")
 	w.publish("pod-1", v)
-	w.kill()
+	w.Kill()
 	records := w.journals()
 	if len(records) != 1 {
 		t.Fatal(records)
@@ -264,7 +264,7 @@ func TestJournalEnds(t *testing.T) {
 	if n := strings.Count(read(t, w.journals()[0]), "\n"); n < 2 || n > 100 {
 		t.Errorf("the journal has %d lines", n)
 	}
-	w.kill()
+	w.Kill()
 	w.begin()
 	if pods := w.csi.Pods(); len(pods) != 1 || pods[0] != "pod-1" {
 		t.Errorf("after the crash, pods %q have a claim", pods)
@@ -293,7 +293,7 @@ func TestDiskTakesNoNotes(t *testing.T) {
 		t.Error("a driver was asked without a note")
 	}
 	w.unpublish("pod-2", v)
-	w.kill()
+	w.Kill()
 	if err := os.Remove(journal); err != nil {
 		t.Fatal(err)
 	}
@@ -319,7 +319,7 @@ func TestClaimAlone(t *testing.T) {
 			t.Errorf("%d journals of a claim alone", n)
 		}
 		if crash {
-			w.kill()
+			w.Kill()
 			w.begin()
 		} else {
 			w.unpublish("pod-1", v)
@@ -336,7 +336,7 @@ func TestClaimDuringUnstage(t *testing.T) {
 	w.publish("pod-1", v)
 	w.fail("NodeUnstageVolume", "hang", 0)
 	w.unpublish("pod-1", v)
-	w.until("it is being unstaged", func() bool { return w.calls("NodeUnstageVolume") == 1 })
+	w.Until("it is being unstaged", func() bool { return w.calls("NodeUnstageVolume") == 1 })
 	got := make(chan error, 1)
 	go func() {
 		_, err := w.csi.Publish(t.Context(), "pod-2", v)

@@ -92,7 +92,7 @@ func kindWorld(t *testing.T) (*world, *kindNode) {
 	if err := unix.Mknod(filepath.Join(k.dir, "device"), unix.S_IFBLK|0o600, int(unix.Mkdev(7, 1234))); err != nil {
 		t.Fatal(err)
 	}
-	w.kill()
+	w.Kill()
 	w.kinds = []csi.InTreeDriver{k.kind()}
 	w.begin()
 	return w, k
@@ -122,7 +122,7 @@ func where(w *world, block bool, pod string) (staging, target string) {
 
 func gone(t *testing.T, w *world, paths ...string) {
 	t.Helper()
-	w.until("nothing is in use", func() bool { return len(w.csi.InUse()) == 0 })
+	w.Until("nothing is in use", func() bool { return len(w.csi.InUse()) == 0 })
 	for _, path := range paths {
 		if _, err := os.Lstat(path); err == nil {
 			t.Errorf("%s is left", path)
@@ -187,7 +187,7 @@ func TestKindOfKubelet(t *testing.T) {
 	t.Parallel()
 	for _, block := range []bool{false, true} {
 		w, k := kindWorld(t)
-		w.kill()
+		w.Kill()
 		staging, target := where(w, block, "pod-1")
 		link := filepath.Join(w.root, "pods/pod-1/volumeDevices/kubernetes.io~fake/vol")
 		for _, dir := range []string{staging, filepath.Dir(link), filepath.Dir(target)} {

@@ -107,7 +107,7 @@ func TestTakeOverFromKubelet(t *testing.T) {
 	w := newWorld(t, nil)
 	v := w.volume("a")
 	p := w.publish("pod-1", v)
-	w.kill()
+	w.Kill()
 	if err := os.RemoveAll(filepath.Join(w.root, "nodelet")); err != nil {
 		t.Fatal(err)
 	}
@@ -272,7 +272,7 @@ func TestRestartWithoutDriver(t *testing.T) {
 	w := newWorld(t, nil)
 	v := w.volume("a")
 	w.publish("pod-1", v)
-	w.kill()
+	w.Kill()
 	w.stopDriver()
 	w.begin()
 	if p := w.publish("pod-1", v); p.Changed {
@@ -308,7 +308,7 @@ func TestSecretsStay(t *testing.T) {
 	}
 	w.unpublish("pod-1", v)
 	w.nothingLeft()
-	w.kill()
+	w.Kill()
 	if strings.Contains(w.log.String(), "hush") {
 		t.Errorf("the log holds the secret:\n%s", w.log.String())
 	}

@@ -20,7 +20,7 @@ import (
 
 	"github.com/nodelet/nodelet/csi"
 	"github.com/nodelet/nodelet/csi/fake"
-	"github.com/nodelet/nodelet/plugins"
+	"github.com/nodelet/nodelet/plugins/plugintest"
 	"github.com/nodelet/nodelet/test/ownmounts"
 )
 
@@ -30,7 +30,7 @@ const driverName = "fake.csi.nodelet.test"
 
 // world is a node with a disk, one driver and one run of csi at a time.
 type world struct {
-	t      *testing.T
+	*plugintest.Node
 	root   string // the agent's
 	state  string // the driver's
 	boot   string
@@ -41,13 +41,10 @@ type world struct {
 	health  bool          // drivers are asked for it
 	kinds   []csi.InTreeDriver
 
-	log   bytes.Buffer // read it only while no csi runs
-	csi   *csi.CSI
-	stop  context.CancelFunc
-	ended chan struct{}
+	log bytes.Buffer // read it only while no csi runs
+	csi *csi.CSI
 
 	mu      sync.Mutex
-	woken   []types.UID
 	infos   []csi.DriverInfo
 	gone    []string
 	refuse  error // what Registered answers
@@ -60,14 +57,11 @@ func newWorld(t *testing.T, config func(*fake.Config)) *world {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: the driver mounts")
 	}
-	dir, err := os.MkdirTemp("", "csi") // short: a socket's path has at most 107 characters
-	if err != nil {
-		t.Fatal(err)
-	}
+	node := plugintest.New(t)
 	w := &world{
-		t:       t,
-		root:    filepath.Join(dir, "root"),
-		state:   filepath.Join(dir, "state"),
+		Node:    node,
+		root:    filepath.Join(node.Dir, "root"),
+		state:   filepath.Join(node.Dir, "state"),
 		boot:    "boot-1",
 		config:  config,
 		timeout: time.Minute,
@@ -77,12 +71,9 @@ func newWorld(t *testing.T, config func(*fake.Config)) *world {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		w.kill()
+		w.Kill()
 		w.stopDriver()
 		w.unmountAll()
-		if err := os.RemoveAll(dir); err != nil {
-			t.Error(err)
-		}
 	})
 	w.startDriver()
 	w.begin()
@@ -90,7 +81,7 @@ func newWorld(t *testing.T, config func(*fake.Config)) *world {
 }
 
 func (w *world) startDriver() {
-	w.t.Helper()
+	w.T.Helper()
 	c := fake.Config{
 		Name:       driverName,
 		NodeID:     "node",
@@ -104,7 +95,7 @@ func (w *world) startDriver() {
 	}
 	var err error
 	if w.driver, err = fake.Start(c); err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 }
 
@@ -117,7 +108,7 @@ func (w *world) stopDriver() {
 
 // begin starts csi and waits until the driver is registered, if it runs.
 func (w *world) begin() {
-	w.t.Helper()
+	w.T.Helper()
 	c, err := csi.New(csi.Config{
 		Root: w.root, NodeName: "node", BootID: w.boot, CallTimeout: w.timeout, Health: w.health, InTree: w.kinds,
 		Log: slog.New(slog.NewTextHandler(&w.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
@@ -128,51 +119,34 @@ func (w *world) begin() {
 			return w.refuse
 		},
 		Gone:    func(_ context.Context, name string) { w.mu.Lock(); w.gone = append(w.gone, name); w.mu.Unlock() },
-		Wake:    func(pods []types.UID) { w.mu.Lock(); w.woken = append(w.woken, pods...); w.mu.Unlock() },
+		Wake:    w.Wake,
 		Changed: func() { w.changed <- struct{}{} },
 	})
 	if err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	w.csi, w.stop, w.ended = c, cancel, make(chan struct{})
-	registry := plugins.New(plugins.Config{Root: w.root, Handlers: map[string]plugins.Handler{csi.PluginType: c}})
-	go func(ended chan struct{}) {
-		defer close(ended)
-		var running sync.WaitGroup
-		running.Go(func() { registry.Run(ctx) })
-		c.Run(ctx)
-		running.Wait()
-	}(w.ended)
+	w.csi = c
+	w.Run(w.root, csi.PluginType, c)
 	if w.driver != nil && w.refuse == nil {
-		w.until("the driver is registered", func() bool { return len(c.Drivers()) == 1 })
-	}
-}
-
-// kill ends csi as SIGKILL would: calls in progress are cut off.
-func (w *world) kill() {
-	if w.csi != nil {
-		w.stop()
-		<-w.ended
-		w.csi = nil
+		w.Until("the driver is registered", func() bool { return len(c.Drivers()) == 1 })
 	}
 }
 
 // restart kills csi and starts it again.
 func (w *world) restart() {
-	w.t.Helper()
-	w.kill()
+	w.T.Helper()
+	w.Kill()
 	w.begin()
 }
 
 // reboot restarts csi after a power failure: all mounts are gone, and what was not synced is lost.
 func (w *world) reboot() {
-	w.t.Helper()
-	w.kill()
+	w.T.Helper()
+	w.Kill()
 	w.stopDriver()
 	w.unmountAll()
 	for _, path := range w.journals() {
-		cut(w.t, path)
+		cut(w.T, path)
 	}
 	w.boot += "+"
 	w.startDriver()
@@ -182,7 +156,7 @@ func (w *world) reboot() {
 func (w *world) journals() []string {
 	all, err := filepath.Glob(filepath.Join(w.root, "nodelet/csi/*.json"))
 	if err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 	return all
 }
@@ -204,7 +178,7 @@ func cut(t *testing.T, journal string) {
 func (w *world) unmountAll() {
 	for _, m := range slices.Backward(w.mounts()) {
 		if err := unix.Unmount(m, unix.MNT_DETACH); err != nil {
-			w.t.Error(err)
+			w.T.Error(err)
 		}
 	}
 }
@@ -213,7 +187,7 @@ func (w *world) unmountAll() {
 func (w *world) mounts() []string {
 	all, err := mountinfo.GetMounts(mountinfo.PrefixFilter(w.root))
 	if err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 	var found []string
 	for _, m := range all {
@@ -222,28 +196,16 @@ func (w *world) mounts() []string {
 	return found
 }
 
-// until waits for something that no call of the test brings about.
-func (w *world) until(what string, ok func() bool) {
-	w.t.Helper()
-	limit := time.Now().Add(60 * time.Second)
-	for !ok() {
-		if time.Now().After(limit) {
-			w.t.Fatalf("never: %s", what)
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
-}
-
 // volume makes a volume in the driver's state.
 func (w *world) volume(name string) *csi.Volume {
-	w.t.Helper()
+	w.T.Helper()
 	id := "vol-" + name
 	if err := os.MkdirAll(filepath.Join(w.state, "volumes", id+".img"), 0o755); err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 	text := fmt.Sprintf(`{"ID":%q,"Name":%q,"Size":33554432}`, id, name)
 	if err := os.WriteFile(filepath.Join(w.state, "volumes", id+".json"), []byte(text), 0o644); err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 	return &csi.Volume{
 		Driver:     driverName,
@@ -256,18 +218,18 @@ func (w *world) volume(name string) *csi.Volume {
 }
 
 func (w *world) publish(pod types.UID, v *csi.Volume) csi.Published {
-	w.t.Helper()
-	p, err := w.csi.Publish(w.t.Context(), pod, v)
+	w.T.Helper()
+	p, err := w.csi.Publish(w.T.Context(), pod, v)
 	if err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 	return p
 }
 
 func (w *world) unpublish(pod types.UID, v *csi.Volume) {
-	w.t.Helper()
-	if err := w.csi.Unpublish(w.t.Context(), pod, v.Name); err != nil {
-		w.t.Fatal(err)
+	w.T.Helper()
+	if err := w.csi.Unpublish(w.T.Context(), pod, v.Name); err != nil {
+		w.T.Fatal(err)
 	}
 }
 
@@ -282,28 +244,28 @@ func (w *world) calls(method string) (n int) {
 }
 
 func (w *world) fail(method, what string, times int) {
-	w.t.Helper()
+	w.T.Helper()
 	if err := fake.Fail(w.state, method, what, times); err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 }
 
 func (w *world) heal(method string) {
-	w.t.Helper()
+	w.T.Helper()
 	if err := fake.Heal(w.state, method); err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 }
 
 // nothingLeft: no mount, record, claim or directory of a volume is left.
 func (w *world) nothingLeft() {
-	w.t.Helper()
-	w.until("nothing is in use", func() bool { return len(w.csi.InUse()) == 0 && len(w.files()) == 0 })
+	w.T.Helper()
+	w.Until("nothing is in use", func() bool { return len(w.csi.InUse()) == 0 && len(w.files()) == 0 })
 	if m := w.mounts(); len(m) > 0 {
-		w.t.Errorf("left mounted: %q", m)
+		w.T.Errorf("left mounted: %q", m)
 	}
 	if pods := w.csi.Pods(); len(pods) > 0 {
-		w.t.Errorf("pods with claims left: %q", pods)
+		w.T.Errorf("pods with claims left: %q", pods)
 	}
 }
 
@@ -314,7 +276,7 @@ func (w *world) files() (found []string) {
 		"pods/*/volumeDevices/kubernetes.io~csi/*"} {
 		m, err := filepath.Glob(filepath.Join(w.root, pattern))
 		if err != nil {
-			w.t.Fatal(err)
+			w.T.Fatal(err)
 		}
 		found = append(found, m...)
 	}

@@ -24,24 +24,24 @@ func TestRegistration(t *testing.T) {
 		got.Topology[fake.TopologyKey] != "node" {
 		t.Errorf("got %+v", got)
 	}
-	w.until("the driver is notified", func() bool {
+	w.Until("the driver is notified", func() bool {
 		all := w.driver.Registrations()
 		return len(all) > 0 && all[0].PluginRegistered
 	})
 	w.stopDriver()
-	w.until("the driver is forgotten", func() bool { w.mu.Lock(); defer w.mu.Unlock(); return len(w.gone) == 1 })
+	w.Until("the driver is forgotten", func() bool { w.mu.Lock(); defer w.mu.Unlock(); return len(w.gone) == 1 })
 	w.startDriver()
-	w.until("the driver is registered again", func() bool { return len(w.csi.Drivers()) == 1 })
+	w.Until("the driver is registered again", func() bool { return len(w.csi.Drivers()) == 1 })
 }
 
 // The driver is notified of a refused registration, which is then retried.
 func TestRegistrationRefused(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
-	w.kill()
+	w.Kill()
 	w.refuse = errors.New("no CSINode for you")
 	w.begin()
-	w.until("the driver is notified", func() bool {
+	w.Until("the driver is notified", func() bool {
 		for _, s := range w.driver.Registrations() {
 			if !s.PluginRegistered && strings.Contains(s.Error, "no CSINode for you") {
 				return true
@@ -52,7 +52,7 @@ func TestRegistrationRefused(t *testing.T) {
 	w.mu.Lock()
 	w.refuse = nil
 	w.mu.Unlock()
-	w.until("the driver is registered", func() bool { return len(w.csi.Drivers()) == 1 })
+	w.Until("the driver is registered", func() bool { return len(w.csi.Drivers()) == 1 })
 }
 
 // Sockets in sub-directories count, hidden ones and plain files do not.
@@ -84,7 +84,7 @@ func TestSocketsBelow(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer hidden.Close()
-	w.until("the other driver is registered", func() bool { return len(w.csi.Drivers()) == 2 })
+	w.Until("the other driver is registered", func() bool { return len(w.csi.Drivers()) == 2 })
 	if len(hidden.Registrations()) > 0 {
 		t.Error("a driver with a hidden socket was registered")
 	}
@@ -96,7 +96,7 @@ func TestDriverMissing(t *testing.T) {
 	w := newWorld(t, nil)
 	v := w.volume("a")
 	w.stopDriver()
-	w.until("the driver is forgotten", func() bool { return len(w.csi.Drivers()) == 0 })
+	w.Until("the driver is forgotten", func() bool { return len(w.csi.Drivers()) == 0 })
 	_, err := w.csi.Publish(t.Context(), "pod-1", v)
 	if err == nil || !strings.Contains(err.Error(), driverName+" is not registered") {
 		t.Errorf("got %v", err)
@@ -105,11 +105,7 @@ func TestDriverMissing(t *testing.T) {
 		t.Error("a claim was taken though nothing can be done")
 	}
 	w.startDriver()
-	w.until("the pod is woken", func() bool {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		return slices.Contains(w.woken, types.UID("pod-1"))
-	})
+	w.Until("the pod is woken", func() bool { return slices.Contains(w.Woken(), types.UID("pod-1")) })
 	w.publish("pod-1", v)
 	w.unpublish("pod-1", v)
 	w.nothingLeft()
@@ -123,11 +119,11 @@ func TestUnstageWaitsForDriver(t *testing.T) {
 	w.publish("pod-1", v)
 	w.fail("NodeUnstageVolume", "Unavailable", 0)
 	w.unpublish("pod-1", v)
-	w.until("it was tried", func() bool { return w.calls("NodeUnstageVolume") > 0 })
+	w.Until("it was tried", func() bool { return w.calls("NodeUnstageVolume") > 0 })
 	if len(w.csi.InUse()) != 1 {
 		t.Error("the volume may be detached though it is staged")
 	}
-	w.kill()
+	w.Kill()
 	w.stopDriver()
 	w.heal("NodeUnstageVolume")
 	w.begin()

@@ -18,7 +18,7 @@ const (
 
 // labelled is a volume that is to be mounted with a label.
 func (w *world) labelled(name, label string) *csi.Volume {
-	w.t.Helper()
+	w.T.Helper()
 	v := w.volume(name)
 	v.MountOptions, v.SELinuxLabel = []string{"noatime"}, label
 	return v
@@ -26,10 +26,10 @@ func (w *world) labelled(name, label string) *csi.Volume {
 
 // flags: the driver was last asked to stage and to publish a volume with these flags.
 func (w *world) flags(id string, want ...string) {
-	w.t.Helper()
+	w.T.Helper()
 	for _, method := range []string{"NodeStageVolume", "NodePublishVolume"} {
 		if got := w.driver.MountFlags(method, id); !slices.Equal(got, want) {
-			w.t.Errorf("%s got the mount flags %q, want %q", method, got, want)
+			w.T.Errorf("%s got the mount flags %q, want %q", method, got, want)
 		}
 	}
 }
@@ -62,7 +62,7 @@ func TestSELinuxLabel(t *testing.T) {
 	if p := w.publish("pod-1", v); !p.Labelled || p.Changed {
 		t.Errorf("after a restart: %+v", p)
 	}
-	w.kill()
+	w.Kill()
 	if err := os.RemoveAll(filepath.Join(w.root, "nodelet/csi")); err != nil {
 		t.Fatal(err)
 	}

@@ -24,7 +24,7 @@ func TestCondition(t *testing.T) {
 		{func(*fake.Config) {}, true, nil, nil},
 	} {
 		w := newWorld(t, c.driver)
-		w.kill()
+		w.Kill()
 		w.health = c.ask
 		w.begin()
 		v := w.volume("a")

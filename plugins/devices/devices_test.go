@@ -142,7 +142,7 @@ func TestPluginGone(t *testing.T) {
 func TestWithdrawn(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.kill()
+	w.Kill()
 	w.grace = time.Millisecond
 	w.begin()
 	p := w.plugin(nil)
@@ -185,7 +185,7 @@ func TestAgentKilled(t *testing.T) {
 	p := w.plugin(nil)
 	one := pod("one", "app 2")
 	w.admit(one)
-	w.kill()
+	w.Kill()
 	before, err := os.ReadFile(w.checkpoint())
 	if err != nil {
 		t.Fatal(err)
@@ -200,13 +200,13 @@ func TestAgentKilled(t *testing.T) {
 	}
 	p.Close()
 	p = w.plugin(nil)
-	w.until("the pod is woken", func() bool { w.mu.Lock(); defer w.mu.Unlock(); return slices.Contains(w.woken, one.UID) })
+	w.Until("the pod is woken", func() bool { return slices.Contains(w.Woken(), one.UID) })
 	w.has(one, "app", "d1,d2")
 	w.refused(pod("two", "app 3"), "Requested: 3, Available: 2")
 	if len(p.Calls()) > 0 {
 		t.Errorf("the plugin was asked %q", p.Calls())
 	}
-	w.until("the checkpoint is what it was", func() bool {
+	w.Until("the checkpoint is what it was", func() bool {
 		after, err := os.ReadFile(w.checkpoint())
 		return err == nil && string(after) == string(before)
 	})
@@ -225,11 +225,11 @@ func TestKilledAtEachStep(t *testing.T) {
 		"before the checkpoint is in place": func(w *world, _ *fake.Plugin, one *corev1.Pod) {
 			before, err := os.ReadFile(w.checkpoint())
 			w.admit(one)
-			w.kill()
-			tmp := filepath.Join(w.root, "device-plugins", ".kubelet_internal_checkpoint.new")
+			w.Kill()
+			tmp := filepath.Join(w.Dir, "device-plugins", ".kubelet_internal_checkpoint.new")
 			if err := errors.Join(err, os.WriteFile(w.checkpoint(), before, 0o600),
 				os.WriteFile(tmp, []byte("half"), 0o600)); err != nil {
-				w.t.Fatal(err)
+				w.T.Fatal(err)
 			}
 		},
 		"when all is done": func(w *world, _ *fake.Plugin, one *corev1.Pod) { w.admit(one) },
@@ -240,7 +240,7 @@ func TestKilledAtEachStep(t *testing.T) {
 			p := w.plugin(nil)
 			one := pod("one", "app 3")
 			cut(w, p, one)
-			w.kill()
+			w.Kill()
 			p.Close()
 			w.begin()
 			w.plugin(nil)
@@ -271,7 +271,7 @@ func TestCheckpointFails(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.plugin(nil)
-	tmp := filepath.Join(w.root, "device-plugins", ".kubelet_internal_checkpoint.new")
+	tmp := filepath.Join(w.Dir, "device-plugins", ".kubelet_internal_checkpoint.new")
 	if err := os.Mkdir(tmp, 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -289,7 +289,7 @@ func TestDamagedAnswer(t *testing.T) {
 	p := w.plugin(nil)
 	one := pod("one", "app 2")
 	w.admit(one)
-	w.kill()
+	w.Kill()
 	p.Close()
 	text, err := os.ReadFile(w.checkpoint())
 	if err != nil {
@@ -313,12 +313,12 @@ func TestRegistry(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	p := w.plugin(func(c *fake.Config) { c.Registry = true })
-	w.until("the plugin is notified",
+	w.Until("the plugin is notified",
 		func() bool { got := p.Registrations(); return len(got) > 0 && got[0].PluginRegistered })
 	one := pod("one", "app 2")
 	w.admit(one)
 	w.has(one, "app", "d1,d2")
-	if err := os.Remove(filepath.Join(w.root, "plugins_registry", "nodelet.test-fake.sock")); err != nil {
+	if err := os.Remove(filepath.Join(w.Dir, "plugins_registry", "nodelet.test-fake.sock")); err != nil {
 		t.Fatal(err)
 	}
 	w.untilCapacity(resourceName, 4, 0)
@@ -336,7 +336,7 @@ func TestRefusedPlugins(t *testing.T) {
 		{api.Version, "nodelet.test/fa ke", "x.sock", "is invalid"},
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		err := fake.Register(ctx, w.root, &api.RegisterRequest{
+		err := fake.Register(ctx, w.Dir, &api.RegisterRequest{
 			Version:      c.version,
 			ResourceName: c.resource,
 			Endpoint:     c.endpoint,
@@ -356,13 +356,13 @@ func TestOldSockets(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.plugin(nil)
-	dir := filepath.Join(w.root, "device-plugins")
+	dir := filepath.Join(w.Dir, "device-plugins")
 	if err := os.WriteFile(filepath.Join(dir, "DEPRECATION"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	w.kill()
+	w.Kill()
 	w.begin()
-	w.until("the plugin's socket goes", func() bool {
+	w.Until("the plugin's socket goes", func() bool {
 		_, err := os.Lstat(filepath.Join(dir, "nodelet.test-fake.sock"))
 		return errors.Is(err, os.ErrNotExist)
 	})

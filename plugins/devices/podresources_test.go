@@ -38,7 +38,7 @@ func TestPodResources(t *testing.T) {
 	w.mu.Lock()
 	w.pods = []*corev1.Pod{one}
 	w.mu.Unlock()
-	conn, err := grpc.NewClient("unix://"+filepath.Join(w.root, "pod-resources", "kubelet.sock"),
+	conn, err := grpc.NewClient("unix://"+filepath.Join(w.Dir, "pod-resources", "kubelet.sock"),
 		grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)

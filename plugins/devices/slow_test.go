@@ -15,10 +15,10 @@ import (
 
 // reserve sets devices aside, and begins to ask the plugin for them; the answer comes by the channel.
 func (w *world) reserve(ctx context.Context, p *corev1.Pod) <-chan error {
-	w.t.Helper()
+	w.T.Helper()
 	allocate, err := w.devices.Reserve(p, noneEnded)
 	if err != nil || allocate == nil {
-		w.t.Fatalf("pod %s: nothing is set aside: %v", p.UID, err)
+		w.T.Fatalf("pod %s: nothing is set aside: %v", p.UID, err)
 	}
 	answer := make(chan error, 1)
 	go func() { answer <- allocate(ctx) }()
@@ -81,10 +81,10 @@ func TestReservationEnds(t *testing.T) {
 		}, "were released"},
 		"the pod is re-created": {func(w *world, _ *fake.Plugin, _, release func()) {
 			w.devices.Release("one")
-			second := w.reserve(w.t.Context(), pod("one", "app 1"))
+			second := w.reserve(w.T.Context(), pod("one", "app 1"))
 			release()
 			if err := <-second; err != nil {
-				w.t.Error(err)
+				w.T.Error(err)
 			}
 			w.has(pod("one", "app 1"), "app", "d1")
 			w.devices.Release("one")

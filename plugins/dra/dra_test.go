@@ -98,11 +98,7 @@ func TestRefused(t *testing.T) {
 		t.Errorf("something is kept: %v", err)
 	}
 	w.driver(nil)
-	w.until("the pod is woken when its driver has come", func() bool {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		return slices.Contains(w.woken, p.UID)
-	})
+	w.Until("the pod is woken when its driver has come", func() bool { return slices.Contains(w.Woken(), p.UID) })
 }
 
 // A template that needs no claim, and a claim without devices of any driver, cause no call of a driver.
@@ -142,20 +138,20 @@ func TestCrashes(t *testing.T) {
 	for name, die := range map[string]func(w *world, d *fake.Driver, p *corev1.Pod){
 		"the driver fails": func(w *world, d *fake.Driver, p *corev1.Pod) {
 			d.Fail("it burns")
-			if err := w.dra.Prepare(w.t.Context(), p); err == nil || !strings.Contains(err.Error(), "it burns") {
-				w.t.Errorf("got %v", err)
+			if err := w.dra.Prepare(w.T.Context(), p); err == nil || !strings.Contains(err.Error(), "it burns") {
+				w.T.Errorf("got %v", err)
 			}
 			d.Fail("")
 		},
 		"while the driver prepares": func(w *world, d *fake.Driver, p *corev1.Pod) {
 			waiting, release := d.Hold()
-			ctx, cancel := context.WithCancel(w.t.Context())
+			ctx, cancel := context.WithCancel(w.T.Context())
 			over := make(chan error)
 			go func() { over <- w.dra.Prepare(ctx, p) }()
 			<-waiting
 			cancel()
 			if err := <-over; err == nil {
-				w.t.Error("a call that was given up has succeeded")
+				w.T.Error("a call that was given up has succeeded")
 			}
 			release()
 		},
@@ -163,8 +159,8 @@ func TestCrashes(t *testing.T) {
 		"the driver fails to unprepare": func(w *world, d *fake.Driver, p *corev1.Pod) {
 			w.prepare(p)
 			d.Fail("it burns")
-			if err := w.dra.Unprepare(w.t.Context(), p.UID); err == nil || !strings.Contains(err.Error(), "it burns") {
-				w.t.Errorf("got %v", err)
+			if err := w.dra.Unprepare(w.T.Context(), p.UID); err == nil || !strings.Contains(err.Error(), "it burns") {
+				w.T.Errorf("got %v", err)
 			}
 			d.Fail("")
 		},
@@ -246,7 +242,7 @@ func TestRollingUpdate(t *testing.T) {
 	w.put("gpu", one, p)
 	w.prepare(p)
 	next := w.driver(func(c *fake.Config) { c.Instance = "-2" })
-	w.until("the new instance is asked", func() bool {
+	w.Until("the new instance is asked", func() bool {
 		if err := w.dra.Unprepare(t.Context(), p.UID); err != nil {
 			t.Error(err)
 		}
@@ -255,7 +251,7 @@ func TestRollingUpdate(t *testing.T) {
 	})
 	next.Close()
 	before := len(old.Calls())
-	w.until("the old instance is asked", func() bool {
+	w.Until("the old instance is asked", func() bool {
 		return w.dra.Unprepare(t.Context(), p.UID) == nil && len(old.Calls()) > before
 	})
 }
@@ -272,12 +268,12 @@ func TestServices(t *testing.T) {
 	w.prepare(p)
 	w.has(p, "nodelet.test/fake=uid-gpu")
 	w.unprepare(p)
-	unsupported, err := fake.Start(fake.Config{Root: w.root, Name: "new.test", Services: []string{"v9.DRAPlugin"}})
+	unsupported, err := fake.Start(fake.Config{Root: w.Dir, Name: "new.test", Services: []string{"v9.DRAPlugin"}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(unsupported.Close)
-	w.until("the driver is refused", func() bool {
+	w.Until("the driver is refused", func() bool {
 		got := unsupported.Registrations()
 		return len(got) > 0 && strings.Contains(got[0].Error, `it serves ["v9.DRAPlugin"]`)
 	})
@@ -296,13 +292,13 @@ func TestSlices(t *testing.T) {
 	w.slices, w.broken = []string{driverName, "lost.test"}, true
 	w.mu.Unlock()
 	w.restart()
-	w.until("those of the driver that does not come back go", func() bool { return !w.sliced("lost.test") })
+	w.Until("those of the driver that does not come back go", func() bool { return !w.sliced("lost.test") })
 	w.prepare(p)
 	w.mu.Lock()
 	w.slices, w.broken = []string{driverName, "other.test"}, true
 	w.mu.Unlock()
 	d.Close()
-	w.until("those of the driver that has gone go", func() bool { return !w.sliced(driverName) })
+	w.Until("those of the driver that has gone go", func() bool { return !w.sliced(driverName) })
 	if !w.sliced("other.test") {
 		t.Error("the ResourceSlices of another driver have gone")
 	}
@@ -316,7 +312,7 @@ func TestDamagedFile(t *testing.T) {
 	p := pod("a", "gpu")
 	w.put("gpu", one, p)
 	w.prepare(p)
-	w.kill()
+	w.Kill()
 	text, err := os.ReadFile(w.file())
 	if err != nil {
 		t.Fatal(err)

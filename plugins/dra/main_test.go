@@ -16,87 +16,52 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/nodelet/nodelet/plugins"
 	"github.com/nodelet/nodelet/plugins/dra"
 	"github.com/nodelet/nodelet/plugins/dra/checkpoint"
 	"github.com/nodelet/nodelet/plugins/dra/fake"
+	"github.com/nodelet/nodelet/plugins/plugintest"
 )
 
 const driverName = "nodelet.test"
 
 // world is a node whose DRA manager can be killed and started again, and the claims that the API server has.
 type world struct {
-	t     *testing.T
-	root  string
-	dra   *dra.DRA
-	stop  context.CancelFunc
-	ended chan struct{}
+	*plugintest.Node
+	dra *dra.DRA
 
 	mu     sync.Mutex
 	claims map[string]*resourcev1.ResourceClaim
 	// slices are the drivers that have ResourceSlices; broken: the API server does not answer.
 	slices []string
 	broken bool
-	woken  []types.UID
 }
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "dra") // short: a socket's path has at most 107 characters
-	if err != nil {
-		t.Fatal(err)
-	}
-	w := &world{t: t, root: dir, claims: map[string]*resourcev1.ResourceClaim{}}
-	t.Cleanup(func() {
-		w.kill()
-		if err := os.RemoveAll(dir); err != nil {
-			t.Error(err)
-		}
-	})
+	w := &world{Node: plugintest.New(t), claims: map[string]*resourcev1.ResourceClaim{}}
 	w.begin()
 	return w
 }
 
 // begin starts the DRA manager.
 func (w *world) begin() {
-	w.t.Helper()
+	w.T.Helper()
 	d, err := dra.New(dra.Config{
-		Root:   w.root,
+		Root:   w.Dir,
 		Grace:  time.Millisecond,
 		Claim:  w.claim,
 		Slices: w,
-		Wake: func(pods []types.UID) {
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			w.woken = append(w.woken, pods...)
-		},
+		Wake:   w.Wake,
 	})
 	if err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
-	registry := plugins.New(plugins.Config{Root: w.root, Handlers: map[string]plugins.Handler{dra.PluginType: d}})
-	ctx, cancel := context.WithCancel(context.Background())
-	w.dra, w.stop, w.ended = d, cancel, make(chan struct{})
-	go func(ended chan struct{}) {
-		defer close(ended)
-		var running sync.WaitGroup
-		running.Go(func() { registry.Run(ctx) })
-		d.Run(ctx)
-		running.Wait()
-	}(w.ended)
-}
-
-// kill ends the DRA manager as SIGKILL would: nothing is written any more.
-func (w *world) kill() {
-	if w.dra != nil {
-		w.stop()
-		<-w.ended
-		w.dra = nil
-	}
+	w.dra = d
+	w.Run(w.Dir, dra.PluginType, d)
 }
 
 func (w *world) restart() {
-	w.kill()
+	w.Kill()
 	w.begin()
 }
 
@@ -160,82 +125,70 @@ func (w *world) sliced(driver string) bool {
 
 // driver starts a driver, and waits until it has registered and is connected.
 func (w *world) driver(change func(*fake.Config)) *fake.Driver {
-	w.t.Helper()
-	c := fake.Config{Root: w.root, Name: driverName}
+	w.T.Helper()
+	c := fake.Config{Root: w.Dir, Name: driverName}
 	if change != nil {
 		change(&c)
 	}
 	d, err := fake.Start(c)
 	if err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
-	w.t.Cleanup(d.Close)
-	w.until("the driver has registered", func() bool {
+	w.T.Cleanup(d.Close)
+	w.Until("the driver has registered", func() bool {
 		got := d.Registrations()
 		return len(got) > 0 && got[len(got)-1].PluginRegistered
 	})
 	return d
 }
 
-// until waits for something that no call of the test brings about.
-func (w *world) until(what string, ok func() bool) {
-	w.t.Helper()
-	limit := time.Now().Add(60 * time.Second)
-	for !ok() {
-		if time.Now().After(limit) {
-			w.t.Fatalf("never: %s", what)
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
-}
-
 // prepare prepares the claims of a pod, for which the driver may still be connecting.
 func (w *world) prepare(p *corev1.Pod) {
-	w.t.Helper()
+	w.T.Helper()
 	var err error
-	w.until("the claims are prepared", func() bool {
-		err = w.dra.Prepare(w.t.Context(), p)
+	w.Until("the claims are prepared", func() bool {
+		err = w.dra.Prepare(w.T.Context(), p)
 		return err == nil || !strings.Contains(err.Error(), "is not registered") &&
 			!strings.Contains(err.Error(), "Unavailable")
 	})
 	if err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 }
 
 // unprepare gives the claims of a pod back, for which the driver may still be connecting.
 func (w *world) unprepare(p *corev1.Pod) {
-	w.t.Helper()
+	w.T.Helper()
 	var err error
-	w.until("the claims are unprepared", func() bool {
-		err = w.dra.Unprepare(w.t.Context(), p.UID)
+	w.Until("the claims are unprepared", func() bool {
+		err = w.dra.Unprepare(w.T.Context(), p.UID)
 		return err == nil || !strings.Contains(err.Error(), "is not registered") &&
 			!strings.Contains(err.Error(), "Unavailable")
 	})
 	if err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 }
 
 // has checks which devices the first container of a pod has.
 func (w *world) has(p *corev1.Pod, want ...string) {
-	w.t.Helper()
+	w.T.Helper()
 	got, err := w.dra.Devices(p, &p.Spec.Containers[0])
 	if err != nil || !slices.Equal(got, want) {
-		w.t.Errorf("%s has %q, want %q; %v", p.Name, got, want, err)
+		w.T.Errorf("%s has %q, want %q; %v", p.Name, got, want, err)
 	}
 }
 
 // kept are the claims in the file, as "claim: pod,pod".
 func (w *world) kept() (all []string) {
-	w.t.Helper()
+	w.T.Helper()
 	text, err := os.ReadFile(w.file())
 	if err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 	claims, err := checkpoint.Unmarshal(text)
 	if err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 	for _, c := range claims {
 		var pods []string
@@ -248,13 +201,13 @@ func (w *world) kept() (all []string) {
 	return all
 }
 
-func (w *world) file() string { return filepath.Join(w.root, "dra_manager_state") }
+func (w *world) file() string { return filepath.Join(w.Dir, "dra_manager_state") }
 
 // asked checks what a driver was asked for.
 func (w *world) asked(d *fake.Driver, want ...string) {
-	w.t.Helper()
+	w.T.Helper()
 	if got := d.Calls(); !slices.Equal(got, want) {
-		w.t.Errorf("the driver was asked %q, want %q", got, want)
+		w.T.Errorf("the driver was asked %q, want %q", got, want)
 	}
 }
 
