@@ -14,7 +14,8 @@ type Size struct {
 	Memory int64 // bytes
 }
 
-// Allocation holds the resources that are allocated to a pod now (KEP-1287). Desired.Pod has the same resources in its spec.
+// Allocation holds the resources that are allocated to a pod now (KEP-1287). Desired.Pod has the same resources in
+// its spec.
 type Allocation struct {
 	// Generation is the generation of the spec that requested them.
 	Generation int64
