@@ -299,7 +299,7 @@ func (p *planner) probe(slot *podstate.Slot, readinessOnly bool) {
 		ContainerID:   slot.Last.ID,
 		Container:     slot.Spec,
 		StartedAt:     slot.Last.StartedAt,
-		Started:       slot.ShownStarted(),
+		Started:       slot.ReportedStarted(),
 		Ready:         slot.ReportedReady(),
 		ReadinessOnly: readinessOnly,
 	})

@@ -89,10 +89,10 @@ func (s *Slot) ResizesInPlace() bool {
 	return !set && s.Last.Size != nil && s.Last.Size.Normal() != g.Size.Normal()
 }
 
-// ShownResources returns the resources of an instance for the status: the allocated ones or, until the instance has
+// ReportedResources returns the resources of an instance for the status: the allocated ones or, until the instance has
 // them, those that it had before. It is nil if an earlier run of the agent has resized the instance and its resources
 // are not known.
-func (s *Slot) ShownResources() *corev1.ResourceRequirements {
+func (s *Slot) ReportedResources() *corev1.ResourceRequirements {
 	if !s.ResizeRestarts() && !s.ResizesInPlace() {
 		return &s.Spec.Resources
 	}

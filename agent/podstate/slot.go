@@ -160,7 +160,7 @@ func (s *Slot) Started() bool {
 	if s.Spec.StartupProbe == nil {
 		return true
 	}
-	return passed(s.Verdict().Startup, s.ShownStarted())
+	return passed(s.Verdict().Startup, s.ReportedStarted())
 }
 
 // Ready reports whether the newest instance has started and passes its readiness probe.
@@ -174,8 +174,8 @@ func passed(r ProbeResult, shown bool) bool { return r == ProbeSuccess || r != P
 // Verdict returns the probe results of the newest instance.
 func (s *Slot) Verdict() Verdict { return s.state.Verdicts[s.Last.ID] }
 
-// ShownStarted reports whether the status shows the newest instance as started.
-func (s *Slot) ShownStarted() bool {
+// ReportedStarted reports whether the status shows the newest instance as started.
+func (s *Slot) ReportedStarted() bool {
 	return s.reportedRunning() && s.Reported.Started != nil && *s.Reported.Started
 }
 

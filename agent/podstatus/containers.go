@@ -149,7 +149,7 @@ func (b *builder) seen(st *corev1.ContainerStatus, slot *podstate.Slot) {
 	if c.State != podstate.ContainerCreated {
 		st.ContainerID = id
 	}
-	st.Resources = slot.ShownResources()
+	st.Resources = slot.ReportedResources()
 	st.AllocatedResources = slot.Spec.Resources.Requests
 	st.State = b.state(slot)
 	if old := slot.Reported; old != nil {
