@@ -239,6 +239,7 @@ func mustReserved(m map[string]string) corev1.ResourceList {
 func buildKernel(k *KubeletConfiguration, written func(field, flag string) bool) Kernel {
 	return Kernel{
 		Protect:      k.ProtectKernelDefaults,
+		IPTables:     *k.MakeIPTablesUtilChains,
 		RefuseV1:     *k.FailCgroupV1 && written("failCgroupV1", "fail-cgroupv1"),
 		RefuseSwapOn: *k.FailSwapOn && written("failSwapOn", "fail-swap-on"),
 	}

@@ -147,6 +147,8 @@ type Kernel struct {
 	Protect bool
 	// RefuseV1 and RefuseSwapOn: the agent does not start on cgroup v1, or while swap is on.
 	RefuseV1, RefuseSwapOn bool
+	// IPTables: keep the chains that other programs expect of a node agent (makeIPTablesUtilChains).
+	IPTables bool
 }
 
 // Cgroups says where the cgroups of pods are and how they are limited.

@@ -318,10 +318,10 @@ func TestMachineIsRefusedIfAsked(t *testing.T) {
 		args []string
 		want Kernel
 	}{
-		{nil, Kernel{}},
-		{[]string{"--fail-cgroupv1=true", "--fail-swap-on"}, Kernel{RefuseV1: true, RefuseSwapOn: true}},
-		{[]string{"--fail-cgroupv1=false", "--fail-swap-on=false"}, Kernel{}},
-		{[]string{"--protect-kernel-defaults"}, Kernel{Protect: true}},
+		{nil, Kernel{IPTables: true}},
+		{[]string{"--fail-cgroupv1=true", "--fail-swap-on"}, Kernel{RefuseV1: true, RefuseSwapOn: true, IPTables: true}},
+		{[]string{"--fail-cgroupv1=false", "--fail-swap-on=false"}, Kernel{IPTables: true}},
+		{[]string{"--protect-kernel-defaults", "--make-iptables-util-chains=false"}, Kernel{Protect: true}},
 	} {
 		cfg, err := Load(append([]string{"--manifests=/m", "--container-runtime-endpoint=unix:///run/x.sock"}, c.args...))
 		if err != nil {

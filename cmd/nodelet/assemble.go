@@ -34,6 +34,7 @@ import (
 	"github.com/nodelet/nodelet/cri/logs"
 	"github.com/nodelet/nodelet/cri/monitor"
 	"github.com/nodelet/nodelet/host/cgroups"
+	"github.com/nodelet/nodelet/host/iptables"
 	"github.com/nodelet/nodelet/kube/certs"
 	"github.com/nodelet/nodelet/kube/client"
 	"github.com/nodelet/nodelet/kube/node"
@@ -417,6 +418,9 @@ func (n *nodelet) run(ctx context.Context) error {
 	start(n.notify)
 	start(trim)
 	start(n.collector.Run)
+	if n.cfg.Node.Kernel.IPTables {
+		start(iptables.New(n.log).Run)
+	}
 	if n.cfg.Gate("CSIVolumeHealth") {
 		start(n.usage.WatchHealth)
 	}

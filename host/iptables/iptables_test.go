@@ -1,0 +1,111 @@
+package iptables
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestRun checks that nothing is run without the programs, that one family's trouble does not keep the other from its
+// chain, and that what another program has removed is made again.
+func TestRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hint := map[string]bool{}
+		var calls []string
+		k := New(slog.New(slog.NewTextHandler(t.Output(), nil)))
+		k.find = func(string) bool { return true }
+		k.call = func(_ context.Context, program string, args ...string) error {
+			calls = append(calls, program+" "+strings.Join(args[4:], " "))
+			switch {
+			case program == "iptables" && args[3] == "filter" && args[4] == "-N":
+				return errors.New("no such table")
+			case args[4] == "-N":
+				hint[program] = true
+			case args[4] == "-C", args[4] == "-S" && !hint[program]:
+				return errors.New("does not exist")
+			}
+			return nil
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { k.Run(ctx); close(done) }()
+		synctest.Wait()
+		if hint["iptables"] || !hint["ip6tables"] {
+			t.Errorf("got chains %v, want that of ip6tables alone", hint)
+		}
+		delete(hint, "ip6tables")
+		time.Sleep(every)
+		synctest.Wait()
+		if n := len(slices.DeleteFunc(calls, func(c string) bool { return c != "ip6tables -N KUBE-IPTABLES-HINT" })); n != 2 {
+			t.Errorf("the chain was made %d times, want 2", n)
+		}
+		cancel()
+		<-done
+
+		calls, k.find = nil, func(string) bool { return false }
+		k.Run(t.Context())
+		if len(calls) > 0 {
+			t.Errorf("got calls %q without the programs", calls)
+		}
+	})
+}
+
+// insideEnv marks the process that runs in a network namespace of its own.
+const insideEnv = "NODELET_TEST_IPTABLES"
+
+// TestRealTables makes the chains and the rule with the machine's iptables, in a network namespace of its own: twice,
+// and again after they were removed.
+func TestRealTables(t *testing.T) {
+	if os.Getenv(insideEnv) == "" {
+		if _, err := exec.LookPath("iptables"); err != nil || os.Getuid() != 0 {
+			t.Skip("needs root and iptables")
+		}
+		cmd := exec.Command("unshare", "--net", os.Args[0], "-test.run=^TestRealTables$", "-test.v")
+		cmd.Env = append(os.Environ(), insideEnv+"=1")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("%v\n%s", err, out)
+		}
+		return
+	}
+	show := func(args ...string) string {
+		t.Helper()
+		out, err := exec.Command("iptables", args...).CombinedOutput()
+		if err != nil {
+			t.Fatalf("%q: %v\n%s", args, err, out)
+		}
+		return string(out)
+	}
+	k := New(slog.New(slog.NewTextHandler(t.Output(), nil)))
+	f := &family{program: "iptables", v4: true}
+	for _, round := range []string{"first", "again", "after the hint was removed", "after all was removed"} {
+		switch round {
+		case "after the hint was removed":
+			show("-t", "mangle", "-X", hintChain)
+		case "after all was removed":
+			show("-F")
+			show("-X")
+			show("-t", "mangle", "-X")
+		}
+		if err := k.ensure(t.Context(), f); err != nil {
+			t.Fatalf("%s: %v", round, err)
+		}
+		rules := show("-S")
+		for _, want := range []string{"-A INPUT -j KUBE-FIREWALL", "-A OUTPUT -j KUBE-FIREWALL",
+			"-A KUBE-FIREWALL ! -s 127.0.0.0/8 -d 127.0.0.0/8 -m comment --comment \"block incoming localnet connections\" " +
+				"-m conntrack ! --ctstate RELATED,ESTABLISHED,DNAT -j DROP"} {
+			if n := strings.Count(rules, want+"\n"); n != 1 {
+				t.Errorf("%s: got %d times %q in\n%s", round, n, want, rules)
+			}
+		}
+		if got := show("-t", "mangle", "-S", hintChain); !strings.Contains(got, "-N KUBE-IPTABLES-HINT") {
+			t.Errorf("%s: got %q, want the hint chain", round, got)
+		}
+	}
+}
