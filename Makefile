@@ -64,6 +64,11 @@ conformance: build ## the upstream node conformance tests; AGENT=kubelet, FOCUS=
 	@echo "==> the Kubernetes test suite (the first run builds it: some minutes)"
 	@go run ./test/conformance
 
+.PHONY: node-e2e
+node-e2e: build ## the upstream suite for a single node (test/e2e_node), which also restarts the agent; AGENT=kubelet, FOCUS=, SKIP=, LABEL=
+	@echo "==> the Kubernetes node test suite (the first run builds it: some minutes)"
+	@go run ./test/conformance -node -name node$(if $(filter kubelet,$(AGENT)),k)
+
 .PHONY: differential
 differential: build ## run the same pods on the kubelet and on nodelet and compare; ONLY=pattern selects some
 	@echo "==> differential test (about 15 minutes)"

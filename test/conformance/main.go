@@ -33,6 +33,7 @@ const stateRoot = "/var/lib/ntb"
 
 type options struct {
 	testbed             testbed.Options
+	agent               testbed.AgentKind
 	focus, skip, label  string
 	procs               int
 	timeout             time.Duration
@@ -40,6 +41,8 @@ type options struct {
 	keep, use, listOnly bool
 	csi                 bool
 	images              string
+	// node: the suite for a single node runs, which starts the agent itself.
+	node bool
 }
 
 func main() {
@@ -78,15 +81,20 @@ func parse() options {
 	flag.BoolVar(&o.use, "use", false, "use the testbed of that name, which is up, and leave it up")
 	flag.BoolVar(&o.csi, "csi", false, "have the images of CSI drivers as well; with a FOCUS that says CSI they are there anyway")
 	flag.StringVar(&o.images, "images", env("IMAGES", ""), "`directory` of more image archives, OCI layouts as tar; of one name they count before the suite's")
+	flag.BoolVar(&o.node, "node", false, "run the suite for a single node (test/e2e_node), with Serial and Disruptive specs")
 	flag.BoolVar(&o.listOnly, "dry-run", false, "only list the specs that would run")
 	flag.Parse()
-	o.testbed.Agent = testbed.AgentKind(*agent)
+	o.agent = testbed.AgentKind(*agent)
+	o.testbed.Agent = o.agent
 	o.csi = o.csi || strings.Contains(o.focus, "CSI")
-	if o.label == "" && o.focus == defaultFocus {
+	if o.label == "" && o.focus == defaultFocus && !o.node {
 		o.label = defaultLabel
 	}
 	if o.reports == "" {
 		o.reports = filepath.Join(".cache/conformance", *agent)
+	}
+	if o.node {
+		o.forNode()
 	}
 	return o
 }
@@ -110,7 +118,11 @@ func conformance(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
-	suite, err := cache.Suite(ctx)
+	module := "suite"
+	if o.node {
+		module = "node-suite"
+	}
+	suite, err := cache.Programs(ctx, module)
 	if err != nil {
 		return err
 	}
@@ -120,7 +132,7 @@ func conformance(ctx context.Context, o options) error {
 	if err := os.MkdirAll(o.reports, 0o755); err != nil {
 		return err
 	}
-	if o.listOnly {
+	if o.listOnly && !o.node {
 		_, err := run(ctx, o, suite, nil)
 		return err
 	}
@@ -138,11 +150,15 @@ func conformance(ctx context.Context, o options) error {
 		return err
 	}
 	defer stop()
+	run := run
+	if o.node {
+		run = runOnNode
+	}
 	report, err := run(ctx, o, suite, tb)
 	if err != nil {
 		return err
 	}
-	return judge(os.Stdout, report, known[string(o.testbed.Agent)])
+	return judge(os.Stdout, report, known[string(o.agent)])
 }
 
 // archives builds what is missing of the images that the specs ask for.
@@ -183,7 +199,7 @@ func up(ctx context.Context, o options, images []string) (tb *testbed.Testbed, d
 	if err := testbed.Down(ctx, o.testbed.Name, io.Discard); err != nil { // what an interrupted run has left
 		return nil, nil, err
 	}
-	if o.testbed.Agent == testbed.Nodelet {
+	if o.agent == testbed.Nodelet {
 		if o.testbed.NodeletBin, err = asKubelet(o); err != nil {
 			return nil, nil, err
 		}
@@ -261,9 +277,7 @@ func copyFile(from, to string) error {
 
 // run has the suite's runner run the specs, and reads its report. Failed specs are no error.
 func run(ctx context.Context, o options, suite string, tb *testbed.Testbed) ([]spec, error) {
-	args := []string{"--no-color", "--procs=" + fmt.Sprint(o.procs), "--timeout=" + o.timeout.String(), "--poll-progress-after=0",
-		"--focus=" + o.focus, "--skip=" + o.skip, "--label-filter=" + o.label,
-		"--output-dir=" + o.reports, "--junit-report=junit.xml", "--json-report=report.json"}
+	args := o.runnerArgs()
 	if o.listOnly {
 		args = append(args, "--procs=1", "--dry-run", "-v") // of the first flag the last counts
 	}
@@ -279,6 +293,20 @@ func run(ctx context.Context, o options, suite string, tb *testbed.Testbed) ([]s
 		cmd.Args = append(cmd.Args, "--kubeconfig="+tb.Kubeconfig, "--container-runtime-endpoint="+n.RuntimeEndpoint,
 			"--kubelet-root-dir="+n.RootDir)
 	}
+	return results(o, cmd)
+}
+
+// runnerArgs are the arguments of the suite's runner.
+func (o options) runnerArgs() []string {
+	return []string{
+		"--no-color", "--procs=" + fmt.Sprint(o.procs), "--timeout=" + o.timeout.String(), "--poll-progress-after=0",
+		"--focus=" + o.focus, "--skip=" + o.skip, "--label-filter=" + o.label,
+		"--output-dir=" + o.reports, "--junit-report=junit.xml", "--json-report=report.json",
+	}
+}
+
+// results runs the suite's runner and reads its report.
+func results(o options, cmd *exec.Cmd) ([]spec, error) {
 	runErr, err := follow(cmd, filepath.Join(o.reports, "suite.log"), o.listOnly)
 	if err != nil {
 		return nil, err

@@ -18,7 +18,7 @@ func (n *Node) StartAgent(ctx context.Context, kind AgentKind) error {
 	switch kind {
 	case Kubelet:
 		var err error
-		if program, err = n.tb.cache.Program(ctx, "kubernetes", "kubelet"); err != nil {
+		if program, err = n.tb.Kubelet(ctx); err != nil {
 			return err
 		}
 	case Nodelet:
@@ -43,6 +43,11 @@ func (n *Node) StartAgent(ctx context.Context, kind AgentKind) error {
 		argv = append(argv, "--network=agent")
 	}
 	return n.tb.launch(n.role(roleAgent), launch{netns: n.Netns, mntns: n.mountNS(), dir: n.dir, env: n.tb.Env(), argv: argv})
+}
+
+// Kubelet builds the kubelet if it is missing, and returns its path.
+func (tb *Testbed) Kubelet(ctx context.Context) (string, error) {
+	return tb.cache.Program(ctx, "kubernetes", "kubelet")
 }
 
 // SetNodelet sets the path of the nodelet binary for agents that this process starts from now on.

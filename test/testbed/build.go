@@ -25,6 +25,8 @@ type goModule struct {
 	ldflags string
 	cgo     bool
 	tags    string
+	// noVet builds test binaries without "go vet", which takes minutes for some.
+	noVet bool
 	// programs are package paths relative to the module, or full import paths in modules that it requires. The suffix
 	// .test means the test binary of the package.
 	programs []string
@@ -81,6 +83,11 @@ func goModules() map[string]goModule {
 		"suite": {
 			path:     "k8s.io/kubernetes",
 			programs: []string{"test/e2e" + testSuffix, "test/images/nonewprivs", "github.com/onsi/ginkgo/v2/ginkgo"},
+		},
+		"node-suite": {
+			path:     "k8s.io/kubernetes",
+			noVet:    true,
+			programs: []string{"test/e2e_node" + testSuffix, "github.com/onsi/ginkgo/v2/ginkgo"},
 		},
 		"metrics-server": {path: "sigs.k8s.io/metrics-server", programs: []string{"cmd/metrics-server"}},
 		"cri-tools":      {path: "sigs.k8s.io/cri-tools", programs: []string{"cmd/crictl", "cmd/critest"}},
@@ -232,7 +239,11 @@ func (c *Cache) compile(ctx context.Context, m goModule, what, src, into string,
 			args = append(args, m.pkg(p))
 			continue
 		}
-		test := slices.Concat([]string{"test", "-c"}, flags, []string{"-o", filepath.Join(into, m.name(p)), m.pkg(p)})
+		command := []string{"test", "-c"}
+		if m.noVet {
+			command = append(command, "-vet=off")
+		}
+		test := slices.Concat(command, flags, []string{"-o", filepath.Join(into, m.name(p)), m.pkg(p)})
 		if err := c.goBuild(ctx, what, src, m.cgo, test); err != nil {
 			return err
 		}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -195,6 +196,16 @@ func (n *Node) Crictl(ctx context.Context, args ...string) (string, error) {
 // Exec runs a command in the node's network namespace and returns its standard output.
 func (n *Node) Exec(ctx context.Context, args ...string) (string, error) {
 	return run(ctx, "nsenter", append([]string{"--net=" + filepath.Join(netnsDir, n.Netns), "--"}, args...)...)
+}
+
+// CommandOn returns a command that runs in a node's network and mount namespaces, in a directory.
+func CommandOn(ctx context.Context, n *Node, dir string, args ...string) *exec.Cmd {
+	enter := []string{"--net=" + filepath.Join(netnsDir, n.Netns)}
+	if file := n.mountNS(); file != "" {
+		enter = append(enter, "--mount="+file)
+	}
+	enter = append(enter, "--", "sh", "-c", `cd "$0" && exec "$@"`, dir)
+	return exec.CommandContext(ctx, "nsenter", append(enter, args...)...)
 }
 
 // CutLink disconnects the node from the network, like a pulled cable. Agent and pods keep running. RestoreLink

@@ -15,7 +15,7 @@ import (
 const suitePrefix = "registry.k8s.io/e2e-test-images/"
 
 // suiteRevision is the prefix of the archives' names. Increase it when a recipe below changes.
-const suiteRevision = "suite5"
+const suiteRevision = "suite6"
 
 //go:embed templates/sh.c
 var shSource []byte
@@ -61,6 +61,7 @@ func (c *Cache) suiteBusybox(ctx context.Context) (image, error) {
 			img.files = append(img.files, imageFile{name: "/bin/" + filepath.Base(f.name), mode: f.mode, link: f.link})
 		}
 	}
+	img.refs = append(img.refs, suitePrefix+"busybox:1.37.0-2")
 	img.files, err = c.withShell(ctx, img.files)
 	return img, err
 }
@@ -131,7 +132,7 @@ func (c *Cache) suiteAgnhost(ctx context.Context) (image, error) {
 		}
 		plain.files = append(plain.files, imageFile{name: "/" + name, mode: 0o644, body: body})
 	}
-	plain.refs = []string{AgnhostImage, suitePrefix + "agnhost:2.55"}
+	plain.refs = []string{AgnhostImage, suitePrefix + "agnhost:2.66.1", suitePrefix + "agnhost:2.55"}
 	return plain, nil
 }
 
@@ -170,7 +171,8 @@ func unmerged(name string) string {
 func (c *Cache) suiteDebian(ctx context.Context) (image, error) {
 	files, err := c.debianRoot(ctx)
 	return image{
-		refs:  []string{suitePrefix + "ipc-utils:1.4", suitePrefix + "glibc-dns-testing:2.0.0", suitePrefix + "perl:5.26"},
+		refs: []string{suitePrefix + "ipc-utils:1.4", suitePrefix + "glibc-dns-testing:2.0.0",
+			suitePrefix + "glibc-dns-testing:2.1.1", suitePrefix + "perl:5.26"},
 		files: files, cmd: []string{"bash"}, env: []string{imagePath},
 	}, err
 }
@@ -179,7 +181,8 @@ func (c *Cache) suiteDebian(ctx context.Context) (image, error) {
 func (c *Cache) suiteNginx(ctx context.Context) (image, error) {
 	files, err := c.busyboxRoot(ctx)
 	return image{
-		refs: []string{suitePrefix + "nginx:1.15-4", suitePrefix + "nginx:1.27-0"},
+		refs: []string{suitePrefix + "nginx:1.15-4", suitePrefix + "nginx:1.27-0",
+			suitePrefix + "nginx:1.27.0-2", suitePrefix + "nginx:1.28.0-2"},
 		files: append(files,
 			imageFile{name: "/www", mode: 0o755, isDir: true},
 			imageFile{name: "/www/index.html", mode: 0o644, body: []byte("<h1>Welcome to nginx!</h1>\n")}),

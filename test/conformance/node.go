@@ -1,0 +1,143 @@
+package main
+
+import (
+	"context"
+	"embed"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/nodelet/nodelet/test/testbed"
+)
+
+// shims stand in for systemd, by which the suite starts, kills and restarts the agent, and for sudo.
+//
+//go:embed shims
+var shims embed.FS
+
+// nodeTest is the suite's program.
+const nodeTest = "e2e_node.test"
+
+// unitsEnv is the environment variable with the directory in which the shims keep the units.
+const unitsEnv = "NODE_SUITE_UNITS"
+
+// forNode adapts the options to the suite for a single node: its specs run one at a time, and it starts an API server
+// and the agent itself, on the node of a testbed without an agent.
+func (o *options) forNode() {
+	o.testbed.Agent, o.testbed.KubeProxy, o.testbed.DNS = testbed.NoAgent, false, false
+	o.testbed.AgentArgs, o.testbed.AgentConfig = nil, nil
+	o.procs = 1
+	if o.knownFile == "test/conformance/known.txt" {
+		o.knownFile = "test/conformance/known-node.txt"
+	}
+	o.reports = filepath.Join(filepath.Dir(o.reports), "node-"+filepath.Base(o.reports))
+}
+
+// nodeRun is one run of the suite on the node of a testbed.
+type nodeRun struct {
+	options
+	node *testbed.Node
+	// work is the directory in which the suite runs; the suite looks for the program "kubelet" there.
+	work string
+	env  []string
+}
+
+// runOnNode runs the suite for a single node in the namespaces of the testbed's node.
+func runOnNode(ctx context.Context, o options, suite string, tb *testbed.Testbed) ([]spec, error) {
+	r := nodeRun{options: o, node: tb.Nodes[0], work: filepath.Join(o.reports, "work")}
+	if err := r.prepare(ctx, suite, tb); err != nil {
+		return nil, err
+	}
+	defer r.stopAgent(ctx)
+	args := append([]string{filepath.Join(suite, "ginkgo")}, o.runnerArgs()...)
+	if o.listOnly {
+		args = append(args, "--dry-run", "-v")
+	}
+	args = append(args, filepath.Join(r.work, nodeTest), "--", "--node-name="+r.node.Name,
+		"--container-runtime-endpoint="+r.node.RuntimeEndpoint,
+		"--kubelet-config-file="+r.node.ConfigFile, "--prepull-images=false", "--report-dir="+o.reports)
+	cmd := r.command(ctx, args...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGINT) } // the specs then clean up
+	cmd.WaitDelay = 2 * time.Minute
+	interrupted := context.AfterFunc(ctx, func() {
+		time.Sleep(cmd.WaitDelay)
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // the suite's API server may outlast its runner
+	})
+	defer interrupted()
+	return results(o, cmd)
+}
+
+// command returns a command on the node, with the shims before the programs of the machine.
+func (r *nodeRun) command(ctx context.Context, args ...string) *exec.Cmd {
+	cmd := testbed.CommandOn(ctx, r.node, r.work, args...)
+	cmd.Env = r.env
+	return cmd
+}
+
+// prepare makes the suite's directories and shims, and mounts the node's directory where the suite expects the agent's.
+func (r *nodeRun) prepare(ctx context.Context, suite string, tb *testbed.Testbed) error {
+	if err := os.RemoveAll(r.work); err != nil {
+		return err
+	}
+	path, units := filepath.Join(r.work, "shims"), filepath.Join(r.work, "units")
+	if err := os.MkdirAll(units, 0o755); err != nil {
+		return err
+	}
+	if err := writeShims(path); err != nil {
+		return err
+	}
+	r.env = append(os.Environ(), "PATH="+path+":"+tb.Path(), unitsEnv+"="+units) // the last of a name counts
+	program := filepath.Join(r.reports, "kubelet")                               // see asKubelet
+	if r.agent == testbed.Kubelet {
+		var err error
+		if program, err = tb.Kubelet(ctx); err != nil {
+			return err
+		}
+	}
+	err := errors.Join(os.Symlink(program, filepath.Join(r.work, "kubelet")),
+		os.Symlink(filepath.Join(suite, nodeTest), filepath.Join(r.work, nodeTest)))
+	if err != nil {
+		return err
+	}
+	const agentDir = "/var/lib/kubelet" // the suite accepts no other
+	// The suite's API server finds its address by the default route. No machine has the address of the gateway.
+	gateway := tb.HostIP()[:strings.LastIndexByte(tb.HostIP(), '.')] + ".254"
+	cmd := r.command(ctx, "sh", "-c", "mkdir -p $1 && mount --bind $0 $1 && ip route add default via $2",
+		r.node.RootDir, agentDir, gateway)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("prepare the node for the suite: %w: %s", err, out)
+	}
+	return nil
+}
+
+func writeShims(dir string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	all, err := shims.ReadDir("shims")
+	if err != nil {
+		return err
+	}
+	for _, entry := range all {
+		text, err := shims.ReadFile("shims/" + entry.Name())
+		err = errors.Join(err, os.WriteFile(filepath.Join(dir, entry.Name()), text, 0o755))
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// stopAgent stops what an interrupted suite has left running, and removes the cgroup that it gave the kubelet.
+func (r *nodeRun) stopAgent(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+	defer cancel()
+	_ = r.command(ctx, "systemctl", "stop", "*").Run()
+	_ = testbed.RemoveCgroup("/kubelet.slice", 10*time.Second)
+}

@@ -1,0 +1,66 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestShims starts a unit with the stand-ins for systemd, and kills, restarts and stops it as the suite does.
+func TestShims(t *testing.T) {
+	dir := t.TempDir()
+	path, units, log := filepath.Join(dir, "shims"), filepath.Join(dir, "units"), filepath.Join(dir, "log")
+	if err := writeShims(path); err != nil {
+		t.Fatal(err)
+	}
+	run := func(args ...string) string {
+		t.Helper()
+		cmd := exec.Command(filepath.Join(path, args[0]), args[1:]...)
+		cmd.Env = append(os.Environ(), "PATH="+path+":"+os.Getenv("PATH"), unitsEnv+"="+units)
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Fatalf("%q: %v\n%s", args, err, out)
+		}
+		return string(out)
+	}
+	until := func(what string, ok func() bool) {
+		t.Helper()
+		for limit := time.Now().Add(time.Minute); !ok(); time.Sleep(10 * time.Millisecond) {
+			if time.Now().After(limit) {
+				t.Fatalf("never: %s", what)
+			}
+		}
+	}
+	running := func() bool {
+		return strings.Contains(run("sudo", "systemctl", "list-units", "*kubelet*", "--state=running"), "kubelet-1.service")
+	}
+	words := func() int {
+		text, _ := os.ReadFile(log)
+		return strings.Count(string(text), "a%b$c")
+	}
+	if got := run("systemd-run", "--version"); !strings.HasPrefix(got, "systemd 2") {
+		t.Errorf("got version %q, want one of systemd", got)
+	}
+	run("systemd-run", "-p", "Delegate=true", "-p", "StandardError=append:"+log, "--unit=kubelet-1.service",
+		"--slice=runtime.slice", "--remain-after-exit", "sh", "-c", `echo "$0" >&2; exec sleep 1000`, "a%%b$$c")
+	defer run("systemctl", "stop", "*")
+	until("the program has its argument", func() bool { return words() == 1 })
+	if !running() {
+		t.Error("the unit is not running after systemd-run")
+	}
+	run("systemctl", "kill", "kubelet-1")
+	until("it has ended", func() bool { return !running() })
+	if all := run("systemctl", "list-units", "*kubelet*"); !strings.Contains(all, "kubelet-1.service loaded active exited") {
+		t.Errorf("got units %q, want the one that has ended", all)
+	}
+	run("systemctl", "reset-failed", "kubelet-1")
+	run("systemctl", "restart", "kubelet-1")
+	until("it runs again", func() bool { return running() && words() == 2 })
+	run("systemctl", "stop", "kubelet-1.service")
+	if running() {
+		t.Error("the unit is running after stop")
+	}
+}
