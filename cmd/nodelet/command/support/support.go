@@ -19,6 +19,7 @@ import (
 	"path"
 	"path/filepath"
 	"regexp"
+	"sync"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -138,13 +139,16 @@ func withoutSecrets(p *corev1.Pod) *corev1.Pod {
 	return out
 }
 
-// secrets match what looks like a secret in the log of another program.
-var secrets = regexp.MustCompile(`(?i)((?:authorization|token|password|passwd|secret|api[-_]?key)["']?\s*[:=]\s*` +
-	`["']?(?:bearer |basic )?)[^\s"',;&]+` +
-	`|(bearer )[A-Za-z0-9._~+/-]{8,}|-----BEGIN [A-Z ]*PRIVATE KEY-----[^-]*(?:-----END [A-Z ]*PRIVATE KEY-----)?`)
+// secrets matches what looks like a secret in the log of another program. The agent, which is the same program, has no
+// use for it.
+var secrets = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`(?i)((?:authorization|token|password|passwd|secret|api[-_]?key)["']?\s*[:=]\s*` +
+		`["']?(?:bearer |basic )?)[^\s"',;&]+` +
+		`|(bearer )[A-Za-z0-9._~+/-]{8,}|-----BEGIN [A-Z ]*PRIVATE KEY-----[^-]*(?:-----END [A-Z ]*PRIVATE KEY-----)?`)
+})
 
 // redact replaces what looks like a secret.
-func redact(text []byte) []byte { return secrets.ReplaceAll(text, []byte("${1}${2}[redacted]")) }
+func redact(text []byte) []byte { return secrets().ReplaceAll(text, []byte("${1}${2}[redacted]")) }
 
 // archive is a compressed tar that keeps its first error.
 type archive struct {
