@@ -113,6 +113,24 @@ func TestEphemeralContainer(t *testing.T) {
 	})
 }
 
+// TestDeletedPodComesBack checks that a pod that the API server still has after its final delete is deleted again: etcd
+// may have been restored from a backup.
+func TestDeletedPodComesBack(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.lostDeletes = 1
+		w.run(deleted(apiPod("web"), 30*time.Second))
+		w.sleep(time.Second)
+		if w.lostDeletes != 0 || len(w.set.Pods) != 1 {
+			t.Fatalf("pods after the lost delete: got %d, want 1", len(w.set.Pods))
+		}
+		w.sleep(2 * time.Minute)
+		w.checkNothingLeft()
+		if len(w.set.Pods) != 0 {
+			t.Errorf("pods two minutes later: got %d, want none", len(w.set.Pods))
+		}
+	})
+}
+
 // TestDeletedBeforeTheStart: a pod that is to be deleted when the agent first hears of it is never made, and reported
 // as gone.
 func TestDeletedBeforeTheStart(t *testing.T) {

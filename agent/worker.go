@@ -186,6 +186,10 @@ func (w *worker) ended(r execute.Outcome) {
 	}
 }
 
+// deleteAgain is after how long the final delete of a pod is repeated while the API server still has the pod: an etcd
+// that was restored from a backup has it again, or the pod has a finalizer.
+const deleteAgain = time.Minute
+
 // sync observes, plans and acts once. It reports whether the worker can end.
 func (w *worker) sync(ctx context.Context) (done bool) {
 	defer w.synced(time.Now())
@@ -207,7 +211,10 @@ func (w *worker) sync(ctx context.Context) (done bool) {
 		w.start(ctx, step)
 	}
 	w.timer.Stop()
-	if !p.Wake.IsZero() {
+	switch {
+	case p.Released && w.desired.stopCause() == podstate.StopDeleted:
+		w.timer.Reset(deleteAgain)
+	case !p.Wake.IsZero():
 		w.timer.Reset(max(0, time.Until(p.Wake)))
 	}
 	return p.Done

@@ -44,6 +44,9 @@ import (
 // sources, and one run of the agent after the other. All packages are real. The node has no API server, so that the
 // publisher keeps the statuses that it would send.
 type world struct {
+	// lostDeletes is how many of the agent's final deletes will be lost.
+	lostDeletes int
+
 	t       *testing.T
 	runtime *fake.Runtime
 	root    string
@@ -173,7 +176,7 @@ func (w *world) begin() {
 			l.ObjectsChanged(uid)
 		}
 	})
-	l.status = status.New(status.Config{Log: log, Deleted: w.remove})
+	l.status = status.New(status.Config{Log: log, Deleted: w.finalDelete})
 	node := w.node()
 	tree, err := logs.NewTree(w.path("logs"), w.path("links"))
 	if err != nil {
@@ -354,6 +357,15 @@ func (w *world) run(all ...*corev1.Pod) {
 
 // remove removes a pod from the set: its manifest or its API object is gone.
 func (w *world) remove(uid types.UID) { w.change(func(set *pods.Set) { delete(set.Pods, uid) }) }
+
+// finalDelete is the agent's own delete. The first lostDeletes of them have no effect.
+func (w *world) finalDelete(uid types.UID) {
+	if w.lostDeletes > 0 {
+		w.lostDeletes--
+		return
+	}
+	w.remove(uid)
+}
 
 // delete sets the deletion timestamp and grace period of a pod, as the API server does.
 func (w *world) delete(pod *corev1.Pod, grace time.Duration) {
