@@ -1,5 +1,5 @@
-// Package nodelet_test guards the code base itself: which package may import which, how the code is written, and what the
-// documents promise.
+// Package nodelet_test guards the code base itself: which package may import which, how the code is written, and what
+// the documents promise.
 package nodelet_test
 
 import (
@@ -19,14 +19,15 @@ const module = "github.com/nodelet/nodelet/"
 
 // pure packages decide and build values. They import API types and small helpers, and nothing that does I/O.
 var pure = []string{
-	"agent/admission", "agent/plan", "agent/podstate", "agent/podstatus", "agent/spec", "agent/eviction/policy",
-	"host/cgroups/names", "kube/pod",
+	"agent/admission", "agent/placement/cpu", "agent/placement/memory", "agent/placement/numa", "agent/placement/policy",
+	"agent/placement/state", "agent/plan", "agent/podstate", "agent/podstatus", "agent/spec", "agent/eviction/policy",
+	"host/cgroups/names", "host/topology", "kube/pod",
 }
 
 var pureMayImport = []string{
 	"k8s.io/api/", "k8s.io/apimachinery/", "k8s.io/component-helpers/", "k8s.io/cri-api/", "k8s.io/utils/",
 	"google.golang.org/protobuf/", module + "agent/podstate", module + "agent/podstatus",
-	module + "host/cgroups/names", module + "kube/pod",
+	module + "host/cgroups/names", module + "kube/pod", module + "host/topology", module + "agent/placement/",
 }
 
 // pureMustNot are the packages of the standard library with which a pure package could do I/O.
@@ -50,6 +51,7 @@ agent/podprobes: agent/plan agent/podstate agent/spec probes
 agent/podstate: kube/pod
 agent/podstatus: agent/podstate kube/pod
 agent/spec: agent/podstate host/cgroups/names kube/pod
+agent/placement: agent/placement agent/spec host/atomicfile host/boundedfile host/topology internal/latest kube/pod
 agent/podapi: agent agent/podstate cri kube/pod kube/server
 agent/nodefacts: agent/spec
 agent/allocatable: agent/spec host/cgroups kube/pod
@@ -201,7 +203,8 @@ func checkPure(t *testing.T, s source, imp string) {
 	}
 }
 
-// TestShimStaysQuick checks what package shim imports: all of it is initialized before the CNI plugin can end the process.
+// TestShimStaysQuick checks what package shim imports: all of it is initialized before the CNI plugin can end the
+// process.
 func TestShimStaysQuick(t *testing.T) {
 	for _, s := range product(t) {
 		for _, imp := range imports(s) {

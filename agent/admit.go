@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"sync"
 	"time"
@@ -74,7 +73,7 @@ func (a *admitter) admit(ctx context.Context, e *entry) {
 	case len(v.Preempt) > 0:
 		a.preempt(ctx, e, v)
 	default:
-		a.reserveDevices(ctx, e)
+		a.reserve(ctx, e)
 	}
 }
 
@@ -111,7 +110,7 @@ func (a *admitter) preempt(ctx context.Context, e *entry, v admission.Verdict) {
 	a.finish(ctx, e, wait, func(ctx context.Context) error {
 		awaitAll(ctx, ending, limit)
 		return nil
-	}, func(error) { a.reserveDevices(ctx, e) })
+	}, func(error) { a.reserve(ctx, e) })
 }
 
 // awaitAll waits until all channels are closed, until ctx ends, or for limit.
@@ -160,32 +159,5 @@ func (a *admitter) discardFitting() {
 			e.retry = false
 			e.discard()
 		}
-	}
-}
-
-// reserveDevices reserves the devices that a newly admitted pod requests. It runs in the supervisor's loop, so that
-// pods are served in order. The plugins are called in a goroutine, and only this pod waits for them.
-func (a *admitter) reserveDevices(ctx context.Context, e *entry) {
-	allocate, err := a.cfg.Devices.Reserve(e.source, a.table.devicesUnused)
-	if err != nil {
-		a.reject(e, withoutDevices(err))
-		return
-	}
-	if allocate == nil {
-		return
-	}
-	wait := Wait{For: "its devices", Why: "device plugins are preparing them"}
-	a.finish(ctx, e, wait, allocate, func(err error) {
-		if err != nil {
-			a.reject(e, withoutDevices(err))
-		}
-	})
-}
-
-// withoutDevices returns the rejection that the kubelet uses when devices cannot be allocated.
-func withoutDevices(err error) *podstate.Rejection {
-	return &podstate.Rejection{
-		Reason:  "UnexpectedAdmissionError",
-		Message: fmt.Sprintf("Allocate failed due to %v, which is unexpected", err),
 	}
 }

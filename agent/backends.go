@@ -10,6 +10,7 @@ import (
 
 	"github.com/nodelet/nodelet/agent/admission"
 	"github.com/nodelet/nodelet/agent/execute"
+	"github.com/nodelet/nodelet/agent/placement/numa"
 	"github.com/nodelet/nodelet/agent/plan"
 	"github.com/nodelet/nodelet/agent/podstate"
 	"github.com/nodelet/nodelet/agent/spec"
@@ -17,7 +18,7 @@ import (
 )
 
 // Backends are the parts of the agent that the supervisor and the workers call. Each method is described where it is
-// implemented. Devices, Claims and Metrics may be nil: the node has no such thing. All others are required.
+// implemented. Devices, Placement, Claims and Metrics may be nil: the node has no such thing. All others are required.
 type Backends struct {
 	Runtime Runtime
 	// Steps runs the steps of plans.
@@ -26,8 +27,10 @@ type Backends struct {
 	Volumes  Volumes
 	Cgroups  Cgroups
 	Devices  Devices
-	Claims   Claims
-	Probes   Probes
+	// Placement gives pods CPUs and memory of their own; nil if all managers of the kubelet are off.
+	Placement Placement
+	Claims    Claims
+	Probes    Probes
 	// Objects returns the objects that a pod may refer to: those of the API server, or of the manifests for a static pod.
 	Objects func(pod *corev1.Pod) Objects
 	Status  Status
@@ -65,7 +68,15 @@ type Cgroups interface {
 
 // Devices reserves the devices of device plugins: *devices.Devices.
 type Devices interface {
-	Reserve(pod *corev1.Pod, unused func(types.UID) bool) (allocate func(context.Context) error, err error)
+	Reserve(pod *corev1.Pod, near func(container string, node int64) bool, unused func(types.UID) bool) (
+		allocate func(context.Context) error, err error)
+}
+
+// Placement gives pods CPUs and memory of their own: *placement.Manager.
+type Placement interface {
+	Admit(pod *corev1.Pod, ended func(types.UID) bool) (record func() error, affinity map[string]numa.Mask,
+		refusal *numa.Refusal)
+	Release(pod types.UID)
 }
 
 // Claims shows which pods have prepared resource claims: *dra.DRA.
@@ -127,6 +138,9 @@ func (c Config) complete() *Config {
 	if c.Devices == nil {
 		c.Devices = noDevices{}
 	}
+	if c.Placement == nil {
+		c.Placement = noPlacement{}
+	}
 	if c.Claims == nil {
 		c.Claims = noClaims{}
 	}
@@ -166,9 +180,19 @@ func (c *Config) planNode(s *podstate.Sandbox) podstate.Node {
 // noDevices is a node without device plugins.
 type noDevices struct{}
 
-func (noDevices) Reserve(*corev1.Pod, func(types.UID) bool) (func(context.Context) error, error) {
+func (noDevices) Reserve(*corev1.Pod, func(string, int64) bool, func(types.UID) bool) (
+	func(context.Context) error, error) {
 	return nil, nil
 }
+
+// noPlacement is a node on which all containers share all CPUs and all memory.
+type noPlacement struct{}
+
+func (noPlacement) Admit(*corev1.Pod, func(types.UID) bool) (func() error, map[string]numa.Mask, *numa.Refusal) {
+	return nil, nil, nil
+}
+
+func (noPlacement) Release(types.UID) {}
 
 // noClaims is a node without Dynamic Resource Allocation.
 type noClaims struct{}

@@ -150,7 +150,8 @@ func (z *resizer) judge() {
 func (z *resizer) resize(e *entry) {
 	pod, node, r := e.source, z.cfg.Node(), &e.resources
 	swappable := func(pod *corev1.Pod, c *corev1.Container) bool { return spec.MaySwap(pod, c, node) }
-	pending, old := admission.AdmitResize(pod, r.pod, node.Allocatable, z.table.others(pod.UID), swappable), r.pending
+	pending, old := admission.AdmitResize(pod, r.pod, node.Allocatable, z.table.others(pod.UID), swappable,
+		staticResources(node.Managers)), r.pending
 	switch {
 	case pending == nil:
 		r.resize(pod)
@@ -168,6 +169,17 @@ func (z *resizer) resize(e *entry) {
 func (z *resizer) event(pod *corev1.Pod, eventType, reason, what, trouble string) {
 	summary := resizeSummary(pod, pod.Generation, trouble)
 	z.cfg.Events.PodEvent(pod, "", eventType, reason, what+": "+summary)
+}
+
+// staticResources returns the resources that Guaranteed pods have for themselves.
+func staticResources(m spec.Managers) (all []admission.Static) {
+	if m.StaticCPU {
+		all = append(all, admission.StaticCPU)
+	}
+	if m.StaticMemory {
+		all = append(all, admission.StaticMemory)
+	}
+	return all
 }
 
 // resizeSummary is the kubelet's form of what a resize is about.

@@ -20,7 +20,8 @@ type slowDevices struct {
 	asked   []types.UID
 }
 
-func (d *slowDevices) Reserve(pod *corev1.Pod, _ func(types.UID) bool) (func(context.Context) error, error) {
+func (d *slowDevices) Reserve(pod *corev1.Pod, _ func(string, int64) bool, _ func(types.UID) bool) (
+	func(context.Context) error, error) {
 	if _, asks := pod.Spec.Containers[0].Resources.Limits[deviceName]; !asks {
 		return nil, nil
 	}

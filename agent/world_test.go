@@ -210,6 +210,7 @@ func (w *world) begin() {
 		Logs:           tree,
 		Cgroups:        podcgroups.None{},
 		Devices:        devicePlugins,
+		Placement:      execute.NoPlacement{},
 		Claims:         resourceClaims,
 		UserNamespaces: w.userNS(dirs),
 		Objects:        func(*corev1.Pod) execute.Objects { return l.objects },

@@ -57,10 +57,7 @@ func build(k *KubeletConfiguration, flags flagValues) (*Config, error) {
 			CPUQuota: *k.CPUCFSQuota, CPUPeriod: k.CPUCFSQuotaPeriod.Duration, Enforce: k.EnforceNodeAllocatable,
 			Runtime: flags.text("runtime-cgroups"),
 		},
-		Reserved: Reserved{
-			Kube: mustReserved(k.KubeReserved), System: mustReserved(k.SystemReserved),
-			KubeCgroup: k.KubeReservedCgroup, SystemCgroup: k.SystemReservedCgroup, CPUs: k.ReservedSystemCPUs,
-		},
+		Reserved: buildReserved(k),
 		Eviction: Eviction{
 			Thresholds:       lines,
 			TransitionPeriod: k.EvictionPressureTransitionPeriod.Duration,
@@ -223,6 +220,27 @@ func buildServer(k *KubeletConfiguration) Server {
 // endpoint converts fields that validate has checked.
 func endpoint(address string, port int32) Endpoint {
 	return Endpoint{netip.MustParseAddr(address), uint16(port)}
+}
+
+// buildReserved returns what pods must not use. The CPUs of reservedSystemCPUs count instead of the CPU in kubeReserved
+// and systemReserved.
+func buildReserved(k *KubeletConfiguration) Reserved {
+	r := Reserved{
+		Kube:         mustReserved(k.KubeReserved),
+		System:       mustReserved(k.SystemReserved),
+		KubeCgroup:   k.KubeReservedCgroup,
+		SystemCgroup: k.SystemReservedCgroup,
+	}
+	if k.ReservedSystemCPUs != "" {
+		cpus, err := cpuList(k.ReservedSystemCPUs)
+		if err != nil {
+			panic("config: reserved CPUs were not checked: " + err.Error())
+		}
+		r.CPUs = cpus
+		delete(r.Kube, corev1.ResourceCPU)
+		r.System[corev1.ResourceCPU] = *resource.NewQuantity(int64(cpus.Size()), resource.DecimalSI)
+	}
+	return r
 }
 
 // mustReserved converts a field that validate has checked.

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/cpuset"
 )
 
 // Config is the valid configuration with the kubelet's defaults, in plain Go types. Load returns it; it is never
@@ -169,7 +170,7 @@ type Cgroups struct {
 type Reserved struct {
 	Kube, System             corev1.ResourceList // of cpu, memory, ephemeral-storage, pid
 	KubeCgroup, SystemCgroup string
-	CPUs                     string // such as 0-1
+	CPUs                     cpuset.CPUSet // reservedSystemCPUs: never given to a container alone
 }
 
 // Eviction says when pods are evicted, and with which grace periods.

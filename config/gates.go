@@ -20,9 +20,10 @@ type gate struct {
 
 // gateActs are the gates on which nodelet acts. Add a gate in the change that makes nodelet act on it.
 var gateActs = []string{"AllAlpha", "AllBeta", "CSIVolumeHealth", "ClusterTrustBundle", "ClusterTrustBundleProjection",
-	"ComponentStatusz",
-	"ContainerCheckpoint", "KubeletCrashLoopBackOffMax", "KubeletServiceAccountTokenForCredentialProviders",
-	"MemoryQoS", "PodCertificateRequest", "ReduceDefaultCrashLoopBackOffDecay", "SELinuxMount",
+	"CPUManagerPolicyAlphaOptions", "CPUManagerPolicyBetaOptions", "ComponentStatusz",
+	"ContainerCheckpoint", "DisableCPUQuotaWithExclusiveCPUs", "KubeletCrashLoopBackOffMax",
+	"KubeletServiceAccountTokenForCredentialProviders",
+	"MemoryQoS", "PodCertificateRequest", "PodLevelResourceManagers", "ReduceDefaultCrashLoopBackOffDecay", "SELinuxMount",
 }
 
 // gates parses the list of Kubernetes once, when a gate is first needed.

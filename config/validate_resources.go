@@ -111,7 +111,7 @@ func (v *checker) checkCPUAndMemory() {
 		if c.SystemReservedCgroup != "" || c.KubeReservedCgroup != "" {
 			v.bad("reservedSystemCPUs", "cannot be combined with systemReservedCgroup or kubeReservedCgroup")
 		}
-		if err := validCPUList(c.ReservedSystemCPUs); err != nil {
+		if _, err := cpuList(c.ReservedSystemCPUs); err != nil {
 			v.bad("reservedSystemCPUs", "%v", err)
 		}
 	}

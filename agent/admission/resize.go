@@ -1,6 +1,8 @@
 package admission
 
 import (
+	"fmt"
+
 	corev1 "k8s.io/api/core/v1"
 	apiresource "k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -12,14 +14,25 @@ import (
 
 // AdmitResize decides whether a pod gets the resources in its spec; nil allows the resize. wanted is the pod as its
 // source delivers it; allocated is the same pod with its allocated resources. others are the other admitted pods,
-// with their allocated resources. swappable reports whether a container of the pod may swap.
+// with their allocated resources. swappable reports whether a container of the pod may swap. static are the resources
+// that Guaranteed pods have for themselves, with the names of the managers and their policies.
 func AdmitResize(wanted, allocated *corev1.Pod, allocatable corev1.ResourceList, others []*corev1.Pod,
-	swappable func(*corev1.Pod, *corev1.Container) bool) *podstate.PendingResize {
+	swappable func(*corev1.Pod, *corev1.Container) bool, static []Static) *podstate.PendingResize {
 	if swapChanges(wanted, allocated, swappable) {
 		return &podstate.PendingResize{
 			Generation: wanted.Generation,
 			Reason:     corev1.PodReasonInfeasible,
 			Message:    "In-place resize of containers with swap is not supported.",
+		}
+	}
+	for _, s := range static {
+		if podutil.QOS(wanted) == corev1.PodQOSGuaranteed && requestChanges(wanted, allocated, s.Resource) {
+			return &podstate.PendingResize{
+				Generation: wanted.Generation,
+				Reason:     corev1.PodReasonInfeasible,
+				Message: fmt.Sprintf("Resize is infeasible for Guaranteed Pods alongside %s Manager policy %q", s.Manager,
+					s.Policy),
+			}
 		}
 	}
 	if short := shortages(wanted, allocatable, others); len(short) > 0 {
@@ -30,6 +43,33 @@ func AdmitResize(wanted, allocated *corev1.Pod, allocatable corev1.ResourceList,
 		}
 	}
 	return nil
+}
+
+// Static is a resource that a manager with a static policy gives to Guaranteed pods for themselves.
+type Static struct {
+	Resource        corev1.ResourceName
+	Manager, Policy string
+}
+
+// StaticCPU and StaticMemory are the resources with such a manager.
+var (
+	StaticCPU    = Static{corev1.ResourceCPU, "CPU", "static"}
+	StaticMemory = Static{corev1.ResourceMemory, "Memory", "Static"}
+)
+
+// requestChanges reports whether a container would request another amount of a resource.
+func requestChanges(wanted, allocated *corev1.Pod, name corev1.ResourceName) bool {
+	for role, c := range podutil.Containers(&wanted.Spec) {
+		_, has := podutil.Container(&allocated.Spec, c.Name)
+		if role == podutil.RoleEphemeral || has == nil {
+			continue
+		}
+		before, after := has.Resources.Requests[name], c.Resources.Requests[name]
+		if before.Cmp(after) != 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // swapChanges reports whether the memory request of a container that may swap would change. The container's swap limit

@@ -27,24 +27,41 @@ func TestAdmitResize(t *testing.T) {
 	}
 	never := func(*corev1.Pod, *corev1.Container) bool { return false }
 	others := []*corev1.Pod{pod(500)}
-	if got := AdmitResize(pod(500), pod(100), free, others, never); got != nil {
+	if got := AdmitResize(pod(500), pod(100), free, others, never, nil); got != nil {
 		t.Errorf("a resize that fits: got %v, want nil", got)
 	}
 	want := podstate.PendingResize{Generation: 4, Reason: "Deferred", Message: "Node didn't have enough resource: cpu, requested: 600, used: 500, capacity: 1000"}
-	if got := AdmitResize(pod(600), pod(100), free, others, never); got == nil || *got != want {
+	if got := AdmitResize(pod(600), pod(100), free, others, never, nil); got == nil || *got != want {
 		t.Errorf("too much: got %v, want %v", got, want)
 	}
 	want = podstate.PendingResize{Generation: 4, Reason: "Infeasible", Message: "In-place resize of containers with swap is not supported."}
 	swaps := func(*corev1.Pod, *corev1.Container) bool { return true }
-	if got := AdmitResize(pod(200), pod(100), free, nil, swaps); got == nil || *got != want {
+	if got := AdmitResize(pod(200), pod(100), free, nil, swaps, nil); got == nil || *got != want {
 		t.Errorf("with swap: got %v, want %v", got, want)
 	}
 	restarts := pod(100)
 	restarts.Spec.Containers[0].ResizePolicy = []corev1.ContainerResizePolicy{
 		{ResourceName: "memory", RestartPolicy: corev1.RestartContainer},
 	}
-	if got := AdmitResize(pod(200), restarts, free, nil, swaps); got != nil {
+	if got := AdmitResize(pod(200), restarts, free, nil, swaps, nil); got != nil {
 		t.Errorf("with swap and a restart: got %v, want nil", got)
+	}
+	want = podstate.PendingResize{
+		Generation: 4,
+		Reason:     "Infeasible",
+		Message:    `Resize is infeasible for Guaranteed Pods alongside CPU Manager policy "static"`,
+	}
+	static := []Static{StaticCPU, StaticMemory}
+	if got := AdmitResize(pod(100), pod(200), free, nil, never, static); got == nil || *got != want {
+		t.Errorf("with static CPUs: got %v, want %v", got, want)
+	}
+	if got := AdmitResize(pod(100), pod(100), free, nil, never, static); got != nil {
+		t.Errorf("with static CPUs, without a change: got %v, want nil", got)
+	}
+	burstable := pod(100)
+	burstable.Status.QOSClass = corev1.PodQOSBurstable
+	if got := AdmitResize(burstable, pod(200), free, nil, never, static); got != nil {
+		t.Errorf("with static CPUs, not Guaranteed: got %v, want nil", got)
 	}
 }
 

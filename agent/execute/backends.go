@@ -17,7 +17,7 @@ import (
 )
 
 // Backends act on the node for the steps. Each method is described where it is implemented. All are required;
-// NoDevices, NoClaims, NoUserNamespaces and NoMetrics are for a node that lacks one.
+// NoDevices, NoPlacement, NoClaims, NoUserNamespaces and NoMetrics are for a node that lacks one.
 type Backends struct {
 	Runtime Runtime
 	Images  Images
@@ -28,6 +28,7 @@ type Backends struct {
 	Logs           Logs
 	Cgroups        Cgroups
 	Devices        Devices
+	Placement      Placement
 	Claims         Claims
 	UserNamespaces UserNamespaces
 	// Objects returns the objects that a pod may refer to: those of the API server, or of the manifests for a static pod.
@@ -97,6 +98,13 @@ type Cgroups interface {
 // Devices gives the devices of device plugins to containers: *devices.Devices.
 type Devices interface {
 	Container(ctx context.Context, pod *corev1.Pod, c *corev1.Container) (*deviceplugin.ContainerAllocateResponse, error)
+	Release(pod types.UID)
+}
+
+// Placement says which CPUs and which memory containers have for themselves: *placement.Manager.
+type Placement interface {
+	Created(pod types.UID, container string) (cpus, nodes string)
+	Started(pod *corev1.Pod, container string)
 	Release(pod types.UID)
 }
 

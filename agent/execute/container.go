@@ -18,6 +18,7 @@ type containers struct {
 	inputs    *inputs
 	files     *containerFiles
 	sandboxes *sandboxes
+	placement Placement
 	events    Events
 }
 
@@ -49,6 +50,7 @@ func (x *containers) start(ctx context.Context, t *Task, s podstate.StartContain
 	if err := x.runtime.StartContainer(ctx, s.ID); err != nil {
 		return err
 	}
+	x.placement.Started(t.Pod, s.Name)
 	x.events.PodEvent(t.Pod, s.Name, corev1.EventTypeNormal, "Started", "Container started")
 	if err := x.files.linkLog(t, s.Name, s.ID); err != nil {
 		t.Log.Warn("cannot link the log of a container for log collectors", "container", s.Name, "err", err)

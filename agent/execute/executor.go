@@ -41,24 +41,33 @@ func New(b Backends) *Executor {
 		objects:   b.Objects,
 		files:     b.PodFiles,
 		devices:   &deviceInputs{plugins: b.Devices, claims: b.Claims},
+		placement: b.Placement,
 		sandboxes: boxes,
 		node:      b.Node,
 	}
 	files := &containerFiles{pods: b.PodFiles, logs: b.Logs, node: b.Node}
 	return &Executor{
-		backends:   b,
-		sandboxes:  boxes,
-		containers: &containers{runtime: b.Runtime, inputs: in, files: files, sandboxes: boxes, events: b.Events},
-		hooks:      &hooks{runtime: b.Runtime, node: b.Node, events: b.Events},
-		pulls:      &pulls{images: b.Images, objects: b.Objects, sandboxes: boxes, events: b.Events, metrics: b.Metrics},
-		mounts:     &mounts{volumes: b.Volumes, objects: b.Objects, node: b.Node, limiters: l},
-		resizes:    &resizes{runtime: b.Runtime, cgroups: b.Cgroups, node: b.Node},
+		backends:  b,
+		sandboxes: boxes,
+		containers: &containers{
+			runtime:   b.Runtime,
+			inputs:    in,
+			files:     files,
+			sandboxes: boxes,
+			placement: b.Placement,
+			events:    b.Events,
+		},
+		hooks:   &hooks{runtime: b.Runtime, node: b.Node, events: b.Events},
+		pulls:   &pulls{images: b.Images, objects: b.Objects, sandboxes: boxes, events: b.Events, metrics: b.Metrics},
+		mounts:  &mounts{volumes: b.Volumes, objects: b.Objects, node: b.Node, limiters: l},
+		resizes: &resizes{runtime: b.Runtime, cgroups: b.Cgroups, node: b.Node},
 		dirs: &podDirs{
 			files:          b.PodFiles,
 			logs:           b.Logs,
 			cgroups:        b.Cgroups,
 			userNamespaces: b.UserNamespaces,
 			devices:        b.Devices,
+			placement:      b.Placement,
 		},
 	}
 }

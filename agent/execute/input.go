@@ -24,6 +24,7 @@ type inputs struct {
 	objects   func(*corev1.Pod) Objects
 	files     PodFiles
 	devices   *deviceInputs
+	placement Placement
 	sandboxes *sandboxes
 	node      func() *spec.Node
 }
@@ -56,6 +57,7 @@ func (x *inputs) collect(ctx context.Context, t *Task, s podstate.CreateContaine
 	if in.SubPaths, err = x.subPaths(ctx, t, in); err != nil {
 		return nil, err
 	}
+	in.CPUs, in.MemoryNodes = x.placement.Created(t.Pod.UID, c.Name)
 	if in.Devices, err = x.devices.of(ctx, t.Pod, c); err != nil {
 		return nil, &spec.Reason{Reason: spec.ReasonCreateContainerConfig, Message: err.Error()}
 	}

@@ -111,11 +111,12 @@ func envTask(t *testing.T, configMaps, secrets []string) (*Task, *inputs, *corev
 			VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}},
 		}}}}
 	x := New(Backends{
-		Objects: func(*corev1.Pod) Objects { return local },
-		Devices: NoDevices{},
-		Claims:  NoClaims{},
-		Handler: func(string) Handler { return Handler{} },
-		Node:    func() *spec.Node { return &spec.Node{PodsDir: "/pods", Cgroups: spec.Cgroups{Flat: true}} },
+		Objects:   func(*corev1.Pod) Objects { return local },
+		Devices:   NoDevices{},
+		Placement: NoPlacement{},
+		Claims:    NoClaims{},
+		Handler:   func(string) Handler { return Handler{} },
+		Node:      func() *spec.Node { return &spec.Node{PodsDir: "/pods", Cgroups: spec.Cgroups{Flat: true}} },
 	})
 	task := &Task{
 		Pod:     pod,

@@ -25,6 +25,18 @@ func (NoDevices) Container(context.Context, *corev1.Pod, *corev1.Container) (
 // Release does nothing.
 func (NoDevices) Release(types.UID) {}
 
+// NoPlacement is a node on which all containers share all CPUs and all memory.
+type NoPlacement struct{}
+
+// Created returns no restriction.
+func (NoPlacement) Created(types.UID, string) (cpus, nodes string) { return "", "" }
+
+// Started does nothing.
+func (NoPlacement) Started(*corev1.Pod, string) {}
+
+// Release does nothing.
+func (NoPlacement) Release(types.UID) {}
+
 // NoClaims is a node without Dynamic Resource Allocation.
 type NoClaims struct{}
 

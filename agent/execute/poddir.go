@@ -14,6 +14,7 @@ type podDirs struct {
 	cgroups        Cgroups
 	userNamespaces UserNamespaces
 	devices        Devices
+	placement      Placement
 }
 
 // prepare creates the pod's directory and its cgroup.
@@ -43,5 +44,6 @@ func (x *podDirs) remove(ctx context.Context, t *Task) error {
 	}
 	x.userNamespaces.Release(t.Pod.UID)
 	x.devices.Release(t.Pod.UID)
+	x.placement.Release(t.Pod.UID)
 	return nil
 }

@@ -38,6 +38,9 @@ type ContainerInput struct {
 	// RecursiveReadOnly: the pod's runtime handler supports recursive read-only mounts.
 	RecursiveReadOnly bool
 	Devices           Devices
+	// CPUs and MemoryNodes are the CPUs and NUMA nodes that the container may use, as lists such as 0-3,8. Empty means
+	// all.
+	CPUs, MemoryNodes string
 }
 
 // Image is what the runtime reports about a container's image.
@@ -109,6 +112,8 @@ func container(in *ContainerInput) (*runtimeapi.ContainerConfig, error) {
 func plainConfig(in *ContainerInput, envs []*runtimeapi.KeyValue) *runtimeapi.ContainerConfig {
 	c := in.Container
 	lookup := lookupIn(envs)
+	resources := ContainerResources(in.Pod, in.Container, in.Node)
+	resources.CpusetCpus, resources.CpusetMems = in.CPUs, in.MemoryNodes
 	return &runtimeapi.ContainerConfig{
 		Metadata:   &runtimeapi.ContainerMetadata{Name: c.Name, Attempt: in.Attempt},
 		Image:      &runtimeapi.ImageSpec{Image: in.Image.Ref, UserSpecifiedImage: c.Image},
@@ -122,7 +127,7 @@ func plainConfig(in *ContainerInput, envs []*runtimeapi.KeyValue) *runtimeapi.Co
 		Stdin:      c.Stdin,
 		StdinOnce:  c.StdinOnce,
 		Tty:        c.TTY,
-		Linux:      &runtimeapi.LinuxContainerConfig{Resources: ContainerResources(in.Pod, in.Container, in.Node)},
+		Linux:      &runtimeapi.LinuxContainerConfig{Resources: resources},
 	}
 }
 

@@ -46,7 +46,8 @@ type Node struct {
 	// HugepageSizes are the sizes that the kernel supports, written as in the names of cgroup files: 2MB, 1GB.
 	HugepageSizes []string
 	Limits
-	Swap Swap
+	Managers Managers
+	Swap     Swap
 	// MemoryQoS is nil unless the feature gate MemoryQoS is on.
 	MemoryQoS *MemoryQoS
 }
@@ -83,6 +84,16 @@ type Swap struct {
 	Controller bool
 	// Capacity is the node's swap in bytes.
 	Capacity int64
+}
+
+// Managers holds the settings of the CPU and memory managers.
+type Managers struct {
+	// StaticCPU and StaticMemory: the policies are static. Then some containers have CPUs or memory for themselves.
+	StaticCPU, StaticMemory bool
+	// NoQuota: containers with CPUs for themselves have no CFS quota (feature gate DisableCPUQuotaWithExclusiveCPUs).
+	NoQuota bool
+	// PodResources is the feature gate PodLevelResourceManagers.
+	PodResources bool
 }
 
 // MemoryQoS holds the settings of memory protection and throttling on cgroup v2 (KEP-2570).

@@ -48,7 +48,7 @@ func PodCgroup(pod *corev1.Pod, node *Node) PodResources {
 	if cpuLimited {
 		period := node.quotaPeriod()
 		quota := podutil.CPUQuota(limits.Cpu().MilliValue(), period)
-		if !node.CPUCFSQuota {
+		if !node.CPUCFSQuota || exclusivePod(pod, node) {
 			quota = -1
 		}
 		out.CPUQuota, out.CPUPeriod = &quota, &period

@@ -19,6 +19,9 @@ const defaultPeriod = 100 * time.Millisecond
 // has no limit of its own for CPU or memory, the pod's limit applies.
 func ContainerResources(pod *corev1.Pod, c *corev1.Container, node *Node) *runtimeapi.LinuxContainerResources {
 	out := linuxResources(node, c.Resources.Requests, limitsOf(pod, c))
+	if exclusive(pod, c, node) {
+		withoutQuota(out)
+	}
 	out.OomScoreAdj = OOMScoreAdj(pod, c, node.memoryCapacity())
 	out.HugepageLimits = hugepageLimits(pod, c, node)
 	setSwap(out, pod, c, node)
@@ -31,12 +34,44 @@ func ContainerResources(pod *corev1.Pod, c *corev1.Container, node *Node) *runti
 func SandboxResources(pod *corev1.Pod, node *Node) (resources, overhead *runtimeapi.LinuxContainerResources) {
 	opts := resourcehelper.PodResourcesOptions{ExcludeOverhead: true}
 	resources = linuxResources(node, resourcehelper.PodRequests(pod, opts), resourcehelper.PodLimits(pod, opts))
+	if exclusivePod(pod, node) {
+		withoutQuota(resources)
+	}
 	overhead = &runtimeapi.LinuxContainerResources{}
 	if o := pod.Spec.Overhead; o != nil {
 		request := corev1.ResourceList{corev1.ResourceCPU: *o.Cpu()}
 		overhead = linuxResources(node, request, o)
 	}
 	return resources, overhead
+}
+
+// exclusive reports whether a container has CPUs for itself that it must be able to use all the time.
+func exclusive(pod *corev1.Pod, c *corev1.Container, node *Node) bool {
+	m := node.Managers
+	return m.StaticCPU && m.NoQuota && podutil.ExclusiveCPUs(pod, c, m.PodResources) > 0
+}
+
+// exclusivePod reports whether a quota of the pod would limit a container with CPUs for itself: any of its
+// containers, or all of them if the pod has resources of its own.
+func exclusivePod(pod *corev1.Pod, node *Node) bool {
+	all, one := true, false
+	for role, c := range podutil.Containers(&pod.Spec) {
+		if role != podutil.RoleEphemeral {
+			has := exclusive(pod, c, node)
+			all, one = all && has, one || has
+		}
+	}
+	if resourcehelper.IsPodLevelResourcesSet(pod) {
+		return all && one
+	}
+	return one
+}
+
+// withoutQuota removes the CFS quota.
+func withoutQuota(r *runtimeapi.LinuxContainerResources) {
+	if r.CpuPeriod != 0 {
+		r.CpuQuota = -1
+	}
 }
 
 // limitsOf returns the container's limits for CPU and memory. The pod's limit replaces one that is missing.

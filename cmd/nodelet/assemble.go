@@ -21,6 +21,7 @@ import (
 	"github.com/nodelet/nodelet/agent/execute"
 	"github.com/nodelet/nodelet/agent/instruments"
 	"github.com/nodelet/nodelet/agent/nodefacts"
+	"github.com/nodelet/nodelet/agent/placement"
 	"github.com/nodelet/nodelet/agent/podapi"
 	"github.com/nodelet/nodelet/agent/podcgroups"
 	"github.com/nodelet/nodelet/agent/podprobes"
@@ -76,7 +77,7 @@ type nodelet struct {
 	runtime     *cri.Client
 	node        *node.Reporter
 	facts       *nodefacts.Facts
-	allocatable *allocatable.Enforcer
+	resources   resources
 	status      *status.Publisher
 	recorder    *status.Recorder
 	prober      *probes.Prober
@@ -108,11 +109,19 @@ type nodelet struct {
 	evictor   *eviction.Evictor
 }
 
+// resources are the parts that divide the machine.
+type resources struct {
+	allocatable *allocatable.Enforcer
+	// placement is nil if the CPU, memory and topology managers are off.
+	placement *placement.Manager
+}
+
 // assemble creates all parts and connects them. Nothing runs yet.
 func assemble(cfg *config.Config, log *slog.Logger, level *endpoints.Verbosity) (*nodelet, error) {
 	n := &nodelet{cfg: cfg, log: log, verbosity: level}
 	steps := []func() error{n.makeMetrics, n.makeRuntime, n.makeIdentity, n.makeAPI, n.makeNode, n.makeServing, n.makePods,
-		n.makeStorage, n.makePlugins, n.makeAgent, n.makeNetwork, n.makeUsage, n.makeEvictor, n.makeShutdown, n.makeServer}
+		n.makeStorage, n.makePlugins, func() error { return makePlacement(n) }, n.makeAgent,
+		n.makeNetwork, n.makeUsage, n.makeEvictor, n.makeShutdown, n.makeServer}
 	for _, step := range steps {
 		if err := step(); err != nil {
 			return nil, err
@@ -185,7 +194,7 @@ func (n *nodelet) makeNode() (err error) {
 	n.facts = nodefacts.New(settings, n.cfg.Paths.ResolvConf, n.log)
 	n.facts.Update(n.node.Node(), n.node.Allocatable())
 	reserved := n.cfg.Reserved
-	n.allocatable = allocatable.New(allocatable.Config{
+	n.resources.allocatable = allocatable.New(allocatable.Config{
 		Tree:     n.cgroups,
 		PerQOS:   n.cfg.Cgroups.PerQOS,
 		Enforce:  n.cfg.Cgroups.Enforce,
@@ -286,6 +295,11 @@ func (n *nodelet) makeAgent() error {
 	if c.Cgroups.PerQOS {
 		podCgroups = podcgroups.New(n.cgroups, n.facts.Spec)
 	}
+	var reserving agent.Placement
+	var placed execute.Placement = execute.NoPlacement{}
+	if n.resources.placement != nil {
+		reserving, placed = n.resources.placement, n.resources.placement
+	}
 	steps := execute.New(execute.Backends{
 		Runtime:        n.runtime,
 		Images:         puller,
@@ -294,6 +308,7 @@ func (n *nodelet) makeAgent() error {
 		Logs:           tree,
 		Cgroups:        podCgroups,
 		Devices:        n.devices,
+		Placement:      placed,
 		Claims:         n.dra,
 		UserNamespaces: userNamespaces,
 		Objects:        func(pod *corev1.Pod) execute.Objects { return n.objectsFor(pod) },
@@ -318,18 +333,19 @@ func (n *nodelet) makeAgent() error {
 	}
 	n.supervisor = agent.NewSupervisor(agent.Config{
 		Backends: agent.Backends{
-			Runtime:  n.runtime,
-			Steps:    steps,
-			PodFiles: n.podFS,
-			Volumes:  n.volumes,
-			Cgroups:  podCgroups,
-			Devices:  n.devices,
-			Claims:   n.dra,
-			Probes:   podprobes.New(n.prober),
-			Objects:  func(pod *corev1.Pod) agent.Objects { return n.objectsFor(pod) },
-			Status:   n.status,
-			Events:   n.recorder,
-			Metrics:  n.meter,
+			Runtime:   n.runtime,
+			Steps:     steps,
+			PodFiles:  n.podFS,
+			Volumes:   n.volumes,
+			Cgroups:   podCgroups,
+			Devices:   n.devices,
+			Placement: reserving,
+			Claims:    n.dra,
+			Probes:    podprobes.New(n.prober),
+			Objects:   func(pod *corev1.Pod) agent.Objects { return n.objectsFor(pod) },
+			Status:    n.status,
+			Events:    n.recorder,
+			Metrics:   n.meter,
 		},
 		Node:              n.facts.Spec,
 		NodeSeen:          n.node.Seen(),
@@ -398,6 +414,9 @@ func (n *nodelet) run(ctx context.Context) error {
 	start(n.monitor.Run)
 	defer n.runStorage(start)()
 	start(n.devices.Run)
+	if n.resources.placement != nil {
+		start(n.resources.placement.Run)
+	}
 	start(n.dra.Run)
 	start(n.plugins.Run)
 	start(n.network.Run)

@@ -19,7 +19,7 @@ func (n *nodelet) makePlugins() (err error) {
 	if err = n.makeClaims(); err != nil {
 		return err
 	}
-	n.devices, err = devices.New(devices.Config{
+	c := devices.Config{
 		Root:    n.cfg.Paths.Root,
 		Log:     n.log,
 		Wake:    n.wake,
@@ -27,7 +27,11 @@ func (n *nodelet) makePlugins() (err error) {
 		Pods:    n.activePods,
 		Claims:  n.dra.Resources,
 		Asked:   n.metrics.AddPodResources().Asked,
-	})
+	}
+	if settings := placementSettings(n.cfg); !settings.Off() {
+		c.Exclusive = exclusive{n}
+	}
+	n.devices, err = devices.New(c)
 	n.plugins = plugins.New(plugins.Config{
 		Root: n.cfg.Paths.Root,
 		Log:  n.log,

@@ -85,6 +85,12 @@ func nodeSettings(c *config.Config) spec.Node {
 			Systemd: c.Cgroups.Driver == "systemd",
 			Flat:    !c.Cgroups.PerQOS,
 		},
+		Managers: spec.Managers{
+			StaticCPU:    c.Kubelet.CPUManagerPolicy == "static",
+			StaticMemory: c.Kubelet.MemoryManagerPolicy == "Static",
+			NoQuota:      c.Gate("DisableCPUQuotaWithExclusiveCPUs"),
+			PodResources: c.Gate("PodLevelResourceManagers"),
+		},
 		Limits: spec.Limits{
 			CPUCFSQuota:          c.Cgroups.CPUQuota,
 			CPUCFSQuotaPeriod:    c.Cgroups.CPUPeriod,

@@ -28,11 +28,11 @@ func (n *nodelet) work(ctx context.Context) error {
 		return err
 	}
 	n.facts.UseSystemd(driver == cgroups.DriverSystemd)
-	if err := n.allocatable.Setup(); err != nil {
+	if err := n.resources.allocatable.Setup(); err != nil {
 		return err
 	}
 	var enforcing sync.WaitGroup
-	enforcing.Go(func() { n.allocatable.Run(ctx) })
+	enforcing.Go(func() { n.resources.allocatable.Run(ctx) })
 	enforcing.Go(func() { n.evictor.Run(ctx) })
 	defer enforcing.Wait()
 	n.supervisor.Run(ctx)

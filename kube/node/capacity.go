@@ -66,6 +66,27 @@ func allocatable(capacity corev1.ResourceList, reserved []corev1.ResourceList, h
 	return list
 }
 
+// Reservation returns what a configuration keeps from pods in all: what is reserved, and the hard eviction thresholds.
+func Reservation(c Config, capacity corev1.ResourceList) corev1.ResourceList {
+	list := corev1.ResourceList{}
+	add := func(name corev1.ResourceName, q resource.Quantity) {
+		if _, has := capacity[name]; has && !q.IsZero() {
+			sum := list[name]
+			sum.Add(q)
+			list[name] = sum
+		}
+	}
+	for _, r := range c.Reserved {
+		for name, q := range r {
+			add(name, q)
+		}
+	}
+	for _, h := range c.HoldBacks {
+		add(h.Resource, h.amount(capacity[h.Resource]))
+	}
+	return list
+}
+
 func (h HoldBack) amount(of resource.Quantity) resource.Quantity {
 	if h.Quantity != nil {
 		return *h.Quantity

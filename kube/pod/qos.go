@@ -65,6 +65,18 @@ func (s *qosSum) class() corev1.PodQOSClass {
 	return corev1.PodQOSBurstable
 }
 
+// IsGuaranteed reports whether a container alone meets the conditions of the class Guaranteed: it requests CPU and
+// memory, and its limits are equal to its requests.
+func IsGuaranteed(c *corev1.Container) bool {
+	for _, name := range ComputeResources {
+		request := c.Resources.Requests[name]
+		if limit := c.Resources.Limits[name]; request.IsZero() || request.Cmp(limit) != 0 {
+			return false
+		}
+	}
+	return true
+}
+
 // SameResources reports whether a and b have equal requests and limits of the named resources, by default those of
 // ComputeResources. A quantity that is missing equals 0.
 func SameResources(a, b corev1.ResourceRequirements, names ...corev1.ResourceName) bool {

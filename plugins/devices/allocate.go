@@ -10,13 +10,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Reserve reserves the devices that the containers of a pod request, or returns why the pod cannot have them. It calls
-// no plugin, so that pods are served in order and none waits for another. finished reports whether the devices of a pod
-// may be released.
+// Reserve reserves the devices that the containers of a pod request, or returns why the pod cannot have them. It
+// calls no plugin, so that pods are served in order and none waits for another. near says which NUMA nodes they
+// should come from. finished reports whether the devices of a pod may be released.
 //
 // The returned function calls the plugins. When it returns, the allocation is on the disk, or the pod has what it had
 // before. It is nil if the pod has everything that it requests.
-func (d *Devices) Reserve(pod *corev1.Pod,
+func (d *Devices) Reserve(pod *corev1.Pod, near Near,
 	finished func(types.UID) bool) (allocate func(context.Context) error, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -24,7 +24,7 @@ func (d *Devices) Reserve(pod *corev1.Pod,
 		return nil, nil
 	}
 	d.free(finished)
-	r, err := d.reserve(pod)
+	r, err := d.reserve(pod, near)
 	if err != nil || r == nil {
 		return nil, err
 	}
@@ -148,13 +148,14 @@ func (d *Devices) allocateResource(ctx context.Context, r *reservation, c *corev
 	return ids, d.insert(r, c.Name, name, &allocation{ids: has.ids, answer: answer})
 }
 
-// choose selects healthy devices for a container: those that an earlier container of the pod passes on, then those that
-// the plugin prefers, then any. The plugin is not asked to allocate them yet.
+// choose selects healthy devices for a container: those that an earlier container of the pod passes on, then those of
+// the preferred NUMA nodes, then those that the plugin prefers, then any. The plugin is not asked to allocate them
+// yet.
 func (d *Devices) choose(ctx context.Context, r *reservation, c *corev1.Container, name string,
 	reusable set) (*allocation, error) {
 	n := wants(c, name)
 	d.mu.Lock()
-	chosen, free, err := d.candidates(r.pod.UID, name, n, reusable)
+	chosen, free, err := d.nearest(r, c, name, reusable)
 	d.mu.Unlock()
 	if err != nil {
 		return nil, err
@@ -165,10 +166,15 @@ func (d *Devices) choose(ctx context.Context, r *reservation, c *corev1.Containe
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if chosen, free, err = d.candidates(r.pod.UID, name, n, reusable); err != nil { // a device may have failed meanwhile
+	if chosen, free, err = d.nearest(r, c, name, reusable); err != nil { // a device may have failed meanwhile
 		return nil, err
 	}
-	passed := len(chosen)
+	passed := 0
+	for _, id := range chosen {
+		if reusable[id] {
+			passed++
+		}
+	}
 	for _, id := range append(preferred, free...) {
 		if len(chosen) < n && slices.Contains(free, id) && !slices.Contains(chosen, id) {
 			chosen = append(chosen, id)
@@ -180,6 +186,23 @@ func (d *Devices) choose(ctx context.Context, r *reservation, c *corev1.Containe
 	}
 	r.need[name] -= len(chosen) - passed
 	return a, nil
+}
+
+// nearest returns the devices that a container gets in any case, and those among which the plugin may choose the
+// others: those of the preferred NUMA nodes if they are more than enough, otherwise all free ones. mu is held.
+func (d *Devices) nearest(r *reservation, c *corev1.Container, name string,
+	reusable set) (chosen, free []string, err error) {
+	n := wants(c, name)
+	if chosen, free, err = d.candidates(r.pod.UID, name, n, reusable); err != nil {
+		return nil, nil, err
+	}
+	switch aligned := d.sortNear(r.near, c.Name, name, free); {
+	case aligned > n-len(chosen):
+		free = free[:aligned]
+	default:
+		chosen, free = append(chosen, free[:aligned]...), free[aligned:]
+	}
+	return chosen, free, nil
 }
 
 // preferred returns the devices that the plugin prefers; none if it has no preference or nothing is left to choose.

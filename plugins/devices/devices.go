@@ -42,6 +42,8 @@ type Config struct {
 	Pods func(ctx context.Context) ([]*corev1.Pod, error)
 	// Claims returns what a container has by ResourceClaims. It must not call back. nil: nothing.
 	Claims func(pod *corev1.Pod, c *corev1.Container) []*podresources.DynamicResource
+	// Exclusive says what containers have for themselves beside devices. nil: nothing.
+	Exclusive Exclusive
 	// Changed is called after Capacity has changed, one call at a time.
 	Changed func()
 	// Asked is called after each call of the pod resources API, with its version, such as v1, and its name. nil: not
@@ -50,6 +52,22 @@ type Config struct {
 	// Wake receives the pods whose steps may succeed now.
 	Wake func(pods []types.UID)
 }
+
+// Exclusive says which CPUs and which memory containers have for themselves, and which they can get on an empty node.
+type Exclusive interface {
+	CPUs(pod types.UID, container string) []int64
+	AllCPUs() []int64
+	Memory(pod types.UID, container string) []*podresources.ContainerMemory
+	AllMemory() []*podresources.ContainerMemory
+}
+
+// nothing is what containers have for themselves on a node without CPU and memory managers.
+type nothing struct{}
+
+func (nothing) CPUs(types.UID, string) []int64                           { return nil }
+func (nothing) AllCPUs() []int64                                         { return nil }
+func (nothing) Memory(types.UID, string) []*podresources.ContainerMemory { return nil }
+func (nothing) AllMemory() []*podresources.ContainerMemory               { return nil }
 
 // Devices knows the plugins, their devices and the allocations. It is safe for concurrent use.
 type Devices struct {
@@ -78,6 +96,9 @@ func New(cfg Config) (*Devices, error) {
 	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Exclusive == nil {
+		cfg.Exclusive = nothing{}
 	}
 	if cfg.Grace == 0 {
 		cfg.Grace = goneGrace

@@ -31,8 +31,12 @@ type set map[string]bool
 // reservation is what is kept for a pod while its plugins are being called.
 type reservation struct {
 	pod *corev1.Pod
-	// need is the number of free devices, by resource, that no other pod may have.
-	need map[string]int
+	// near says which NUMA nodes the devices should come from.
+	near Near
+	// need is the number of free devices, by resource, that no other pod may have. assumed are the devices that these
+	// will probably be.
+	need    map[string]int
+	assumed map[string]set
 }
 
 // known reports whether a plugin offers the resource, or a container has some of it. mu is held.
@@ -73,7 +77,7 @@ func (v *inventory) asks(pod *corev1.Pod) bool {
 }
 
 // reserve reserves as many devices as a pod lacks; it returns nil if it lacks none. mu is held.
-func (v *inventory) reserve(pod *corev1.Pod) (*reservation, error) {
+func (v *inventory) reserve(pod *corev1.Pod, near Near) (*reservation, error) {
 	need, passed := map[string]int{}, map[string]int{} // passed: devices of init containers, free for the next
 	lacks := false
 	err := eachContainer(pod, func(c *corev1.Container, passesOn bool) error {
@@ -102,7 +106,10 @@ func (v *inventory) reserve(pod *corev1.Pod) (*reservation, error) {
 	if err != nil || !lacks {
 		return nil, err
 	}
-	r := &reservation{pod: pod, need: need}
+	r := &reservation{pod: pod, near: near, need: need}
+	if near != nil {
+		v.assume(r)
+	}
 	v.reserved[pod.UID] = r
 	return r, nil
 }

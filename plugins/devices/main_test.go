@@ -138,7 +138,7 @@ func noneEnded(types.UID) bool { return false }
 
 // give gives a pod its devices as its admission does, in one go.
 func (w *world) give(p *corev1.Pod, spent func(types.UID) bool) error {
-	allocate, err := w.devices.Reserve(p, spent)
+	allocate, err := w.devices.Reserve(p, nil, spent)
 	if err != nil || allocate == nil {
 		return err
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/nodelet/nodelet/plugins/devices/checkpoint"
 )
 
-// lister serves the pod resources API. It has no CPUs and no memory to report: no container has any exclusively.
+// lister serves the pod resources API.
 type lister struct {
 	podresources.UnimplementedPodResourcesListerServer
 	d *Devices
@@ -50,10 +50,14 @@ func (l *lister) Get(ctx context.Context,
 	return nil, fmt.Errorf("pod %s in namespace %s not found", q.PodName, q.PodNamespace)
 }
 
-// GetAllocatableResources returns all healthy devices, allocated or not.
+// GetAllocatableResources returns all healthy devices, allocated or not, and the CPUs and memory that containers can
+// have for themselves.
 func (l *lister) GetAllocatableResources(context.Context,
 	*podresources.AllocatableResourcesRequest) (*podresources.AllocatableResourcesResponse, error) {
-	out := &podresources.AllocatableResourcesResponse{}
+	out := &podresources.AllocatableResourcesResponse{
+		CpuIds: l.d.cfg.Exclusive.AllCPUs(),
+		Memory: l.d.cfg.Exclusive.AllMemory(),
+	}
 	l.d.mu.Lock()
 	defer l.d.mu.Unlock()
 	for _, name := range slices.Sorted(maps.Keys(l.d.resources)) {
@@ -79,7 +83,11 @@ func (d *Devices) podResources(pod *corev1.Pod) *podresources.PodResources {
 		if role != podutil.RoleSidecar && role != podutil.RoleApp {
 			continue
 		}
-		one := &podresources.ContainerResources{Name: c.Name}
+		one := &podresources.ContainerResources{
+			Name:   c.Name,
+			CpuIds: d.cfg.Exclusive.CPUs(pod.UID, c.Name),
+			Memory: d.cfg.Exclusive.Memory(pod.UID, c.Name),
+		}
 		given := d.given[pod.UID][c.Name]
 		for _, name := range slices.Sorted(maps.Keys(given)) {
 			if given[name].settled() {

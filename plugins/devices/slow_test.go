@@ -16,7 +16,7 @@ import (
 // reserve sets devices aside, and begins to ask the plugin for them; the answer comes by the channel.
 func (w *world) reserve(ctx context.Context, p *corev1.Pod) <-chan error {
 	w.T.Helper()
-	allocate, err := w.devices.Reserve(p, noneEnded)
+	allocate, err := w.devices.Reserve(p, nil, noneEnded)
 	if err != nil || allocate == nil {
 		w.T.Fatalf("pod %s: nothing is set aside: %v", p.UID, err)
 	}

@@ -1,0 +1,266 @@
+package placement
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodelet/nodelet/agent/placement/memory"
+	"github.com/nodelet/nodelet/agent/placement/numa"
+	"github.com/nodelet/nodelet/agent/placement/policy"
+	"github.com/nodelet/nodelet/host/topology"
+	"github.com/nodelet/nodelet/internal/latest"
+)
+
+// Config is what a Manager needs. All fields are required.
+type Config struct {
+	// Root is the agent's root directory, in which the state files are.
+	Root     string
+	Settings Settings
+	Machine  *topology.Machine
+	// Reservation is what Node Allocatable keeps from pods: kubeReserved, systemReserved and evictionHard together.
+	Reservation corev1.ResourceList
+	Runtime     Runtime
+	// Ended returns those of the pods that have ended, so that nothing of them uses a CPU any more.
+	Ended func(ctx context.Context, pods []types.UID) []types.UID
+	// Devices returns the devices of device plugins that a pod can get.
+	Devices func(pod *corev1.Pod) policy.Devices
+	Meter   Meter
+	Log     *slog.Logger
+}
+
+// Meter counts what the managers do. It must not block.
+type Meter interface {
+	// Decided counts one decision about a pod.
+	Decided(took time.Duration, refused bool, count policy.Count)
+	// CPUs says how many CPUs containers can still get for themselves, and how many they have of each NUMA node.
+	CPUs(free, exclusive int, perNode map[int]int)
+}
+
+// Manager gives containers CPUs and memory of their own. It is safe for concurrent use.
+type Manager struct {
+	cfg    Config
+	policy *policy.Policy
+	files  files
+	// saving is held while the files are written, and taken before mu.
+	saving sync.Mutex
+
+	mu sync.Mutex
+	// state is replaced, never changed: what was read under mu stays valid.
+	state policy.State
+	// unsaved: state is not in the files yet.
+	unsaved bool
+	// made are the CPUs with which containers were created, by pod and name.
+	made map[types.UID]map[string]string
+	// changed says that state has changed, or that a container may have other CPUs than it should.
+	changed latest.Signal
+}
+
+// New reads the state that an earlier run of the agent or a kubelet has left. An error says that the policies do not
+// fit the machine, or that the state does not fit the policies.
+func New(cfg Config) (*Manager, error) {
+	p, err := cfg.Settings.build(cfg.Machine, cfg.Reservation)
+	if err != nil {
+		return nil, err
+	}
+	m := &Manager{
+		cfg:     cfg,
+		policy:  p,
+		files:   files{root: cfg.Root, cpu: cfg.Settings.CPUPolicy, memory: cfg.Settings.MemoryPolicy},
+		made:    map[types.UID]map[string]string{},
+		changed: latest.NewSignal(),
+	}
+	left, err := m.files.load()
+	if err != nil {
+		return nil, err
+	}
+	if m.state, err = p.Start(left); err != nil {
+		return nil, fmt.Errorf("invalid state, please drain node and remove the files %s and %s below %s: %w", cpuFile,
+			memoryFile, cfg.Root, err)
+	}
+	m.set(m.state)
+	return m, m.save()
+}
+
+// Admit decides what a new pod gets. The pod is admitted when record has returned without an error; record is nil if
+// there is nothing to write. affinity are the NUMA nodes that devices of each container should come from. ended
+// reports whether a pod has ended, so that what it has can be given away.
+func (m *Manager) Admit(pod *corev1.Pod, ended func(types.UID) bool) (record func() error,
+	affinity map[string]numa.Mask, refusal *numa.Refusal) {
+	began := time.Now()
+	devices := m.cfg.Devices(pod)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var gone []types.UID
+	for _, uid := range m.pods() {
+		if uid != pod.UID && ended(uid) {
+			gone = append(gone, uid)
+		}
+	}
+	m.release(gone)
+	d := m.policy.Admit(pod, m.state, devices)
+	m.cfg.Meter.Decided(time.Since(began), d.Refusal != nil, d.Count)
+	if d.Refusal != nil {
+		return nil, nil, d.Refusal
+	}
+	_, cpus := d.State.CPU.Containers[pod.UID]
+	_, bytes := d.State.Memory.Containers[string(pod.UID)]
+	if !cpus && !bytes {
+		return nil, d.Affinity, nil
+	}
+	m.set(d.State)
+	return m.save, d.Affinity, nil
+}
+
+// set makes s the state. mu is held.
+func (m *Manager) set(s policy.State) {
+	m.state, m.unsaved = s, true
+	m.measure()
+	m.changed.Set()
+}
+
+// measure updates the metrics. mu is held.
+func (m *Manager) measure() {
+	if m.policy.CPU != nil {
+		exclusive := m.state.CPU.Exclusive()
+		m.cfg.Meter.CPUs(m.policy.CPU.Free(&m.state.CPU).Size(), exclusive.Size(), m.policy.CPU.PerNode(exclusive))
+	}
+}
+
+// pods returns the pods that have something. mu is held.
+func (m *Manager) pods() []types.UID {
+	var all []types.UID
+	for uid := range m.state.CPU.Containers {
+		all = append(all, uid)
+	}
+	for uid := range m.state.Memory.Containers {
+		if _, seen := m.state.CPU.Containers[types.UID(uid)]; !seen {
+			all = append(all, types.UID(uid))
+		}
+	}
+	return all
+}
+
+// release gives back what pods have. mu is held.
+func (m *Manager) release(pods []types.UID) {
+	if len(pods) == 0 {
+		return
+	}
+	s := m.state.Clone()
+	for _, uid := range pods {
+		m.policy.Release(&s, uid)
+		delete(m.made, uid)
+	}
+	m.set(s)
+}
+
+// Release gives back what a pod has that is gone or was refused.
+func (m *Manager) Release(pod types.UID) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.made, pod)
+	_, cpus := m.state.CPU.Containers[pod]
+	_, bytes := m.state.Memory.Containers[string(pod)]
+	if cpus || bytes {
+		m.release([]types.UID{pod})
+	}
+}
+
+// Created returns the CPUs and the NUMA nodes, both as lists such as 0-3,8, of a container that is about to be created.
+// Empty means all.
+func (m *Manager) Created(pod types.UID, container string) (cpus, nodes string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.policy.CPU != nil {
+		set, _ := m.state.CPU.Of(pod, container)
+		cpus = set.String()
+		if m.made[pod] == nil {
+			m.made[pod] = map[string]string{}
+		}
+		m.made[pod][container] = cpus
+	}
+	return cpus, list(m.state.Memory.Nodes(pod, container))
+}
+
+// Started says that a container has started.
+func (m *Manager) Started(pod *corev1.Pod, container string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(pod.Spec.InitContainers) > 0 && m.state.Memory.Containers[string(pod.UID)] != nil {
+		s := m.state.Clone()
+		m.policy.Started(&s, pod, container)
+		m.set(s)
+	}
+	if m.policy.CPU == nil {
+		return
+	}
+	if set, _ := m.state.CPU.Of(pod.UID, container); m.made[pod.UID][container] != set.String() {
+		m.changed.Set() // the shared pool has changed since the container was created
+	}
+}
+
+// save writes the files if the state has changed.
+func (m *Manager) save() error {
+	m.saving.Lock()
+	defer m.saving.Unlock()
+	m.mu.Lock()
+	s, unsaved := m.state, m.unsaved
+	m.unsaved = false
+	m.mu.Unlock()
+	if !unsaved {
+		return nil
+	}
+	err := m.files.save(s)
+	if err != nil {
+		m.mu.Lock()
+		m.unsaved = true
+		m.mu.Unlock()
+	}
+	return err
+}
+
+// CPUs returns the CPUs that a container has for itself, for the pod resources API.
+func (m *Manager) CPUs(pod types.UID, container string) []int64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if set, own := m.state.CPU.Of(pod, container); own {
+		return wide(set.List())
+	}
+	return nil
+}
+
+// Memory returns the memory that a container has of certain NUMA nodes.
+func (m *Manager) Memory(pod types.UID, container string) []memory.Block {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.state.Memory.Containers[string(pod)][container]
+}
+
+// AllocatableCPUs and AllocatableMemory are what containers can get for themselves on an empty node.
+func (m *Manager) AllocatableCPUs() []int64 {
+	if m.policy.CPU == nil {
+		return nil
+	}
+	return wide(m.policy.CPU.Allocatable().List())
+}
+
+// AllocatableMemory is described at AllocatableCPUs.
+func (m *Manager) AllocatableMemory() []memory.Block {
+	if m.policy.Memory == nil {
+		return nil
+	}
+	return m.policy.Memory.Allocatable()
+}
+
+func wide(ids []int) []int64 {
+	out := make([]int64, len(ids))
+	for i, id := range ids {
+		out[i] = int64(id)
+	}
+	return out
+}

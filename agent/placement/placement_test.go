@@ -1,0 +1,293 @@
+package placement_test
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/utils/cpuset"
+
+	"github.com/nodelet/nodelet/agent/placement"
+	"github.com/nodelet/nodelet/agent/placement/policy"
+	"github.com/nodelet/nodelet/agent/spec"
+	"github.com/nodelet/nodelet/host/topology"
+)
+
+// world is a node of four CPUs with a runtime.
+type world struct {
+	t        *testing.T
+	settings placement.Settings
+	root     string
+	ended    map[types.UID]bool
+
+	mu         sync.Mutex
+	containers []*runtimeapi.Container
+	updates    []string
+	fails      bool
+	refused    int
+}
+
+func newWorld(t *testing.T) *world {
+	return &world{t: t, root: t.TempDir(), ended: map[types.UID]bool{}, settings: placement.Settings{
+		CPUPolicy:       "static",
+		ReconcilePeriod: 10 * time.Second,
+		ReservedCPUs:    cpuset.New(0),
+		MemoryPolicy:    "None",
+		TopologyPolicy:  "none",
+		TopologyScope:   "container",
+		Gate:            func(string) bool { return false },
+	}}
+}
+
+func (w *world) List(context.Context) ([]*runtimeapi.PodSandbox, []*runtimeapi.Container, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return nil, w.containers, nil
+}
+
+func (w *world) UpdateContainerResources(_ context.Context, id string, r *runtimeapi.LinuxContainerResources) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.updates = append(w.updates, id+" "+r.CpusetCpus)
+	if w.fails {
+		w.fails = false
+		return os.ErrDeadlineExceeded
+	}
+	return nil
+}
+
+// run adds a running container.
+func (w *world) run(pod, name string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.containers = append(w.containers, &runtimeapi.Container{
+		Id:     pod + "-" + name,
+		State:  runtimeapi.ContainerState_CONTAINER_RUNNING,
+		Labels: map[string]string{spec.LabelPodUID: pod, spec.LabelContainerName: name},
+	})
+}
+
+// took returns the updates since the last call.
+func (w *world) took() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	all := strings.Join(w.updates, ", ")
+	w.updates = nil
+	return all
+}
+
+func (w *world) Decided(_ time.Duration, refused bool, _ policy.Count) {
+	if refused {
+		w.refused++
+	}
+}
+
+func (w *world) CPUs(int, int, map[int]int) {}
+
+func (w *world) manager() (*placement.Manager, error) {
+	m := &topology.Machine{Nodes: []topology.Node{{Memory: 4 << 30}}}
+	for id := range 4 {
+		m.CPUs = append(m.CPUs, topology.CPU{ID: id, Core: id})
+	}
+	return placement.New(placement.Config{
+		Root:     w.root,
+		Settings: w.settings,
+		Machine:  m,
+		Reservation: corev1.ResourceList{
+			"cpu":    resource.MustParse("1"),
+			"memory": resource.MustParse("1Gi"),
+		},
+		Runtime: w,
+		Ended: func(_ context.Context, pods []types.UID) (ended []types.UID) {
+			for _, uid := range pods {
+				if w.ended[uid] {
+					ended = append(ended, uid)
+				}
+			}
+			return ended
+		},
+		Devices: func(*corev1.Pod) policy.Devices { return nil },
+		Meter:   w,
+		Log:     slog.New(slog.DiscardHandler),
+	})
+}
+
+func (w *world) must() *placement.Manager {
+	w.t.Helper()
+	m, err := w.manager()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return m
+}
+
+// admit admits a Guaranteed pod with one container.
+func (w *world) admit(m *placement.Manager, uid, cpus string) {
+	w.t.Helper()
+	record, _, refusal := m.Admit(guaranteed(uid, cpus), func(types.UID) bool { return false })
+	if refusal != nil {
+		w.t.Fatal(refusal)
+	}
+	if record != nil {
+		if err := record(); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+}
+
+func guaranteed(uid, cpus string) *corev1.Pod {
+	list := corev1.ResourceList{"cpu": resource.MustParse(cpus), "memory": resource.MustParse("1Gi")}
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: uid, UID: types.UID(uid)},
+		Spec: corev1.PodSpec{Containers: []corev1.Container{{
+			Name:      "app",
+			Resources: corev1.ResourceRequirements{Requests: list, Limits: list},
+		}}},
+	}
+}
+
+// A container with CPUs of its own keeps them over a restart of the agent, and the shared pool gets them back when
+// its pod has gone.
+func TestKeepsCPUsOverARestart(t *testing.T) {
+	w := newWorld(t)
+	m := w.must()
+	w.admit(m, "one", "2")
+	if cpus, nodes := m.Created("one", "app"); cpus != "1-2" || nodes != "" {
+		t.Errorf("got CPUs %q of nodes %q, want 1-2 of any", cpus, nodes)
+	}
+	m = w.must()
+	if cpus, _ := m.Created("one", "app"); cpus != "1-2" {
+		t.Errorf("after a restart: got CPUs %q, want 1-2", cpus)
+	}
+	if cpus, _ := m.Created("other", "app"); cpus != "0,3" {
+		t.Errorf("shared pool: got CPUs %q, want 0,3", cpus)
+	}
+	_, _, refusal := m.Admit(guaranteed("two", "2"), func(types.UID) bool { return false })
+	if refusal == nil || refusal.Reason != "UnexpectedAdmissionError" || w.refused != 1 {
+		t.Errorf("got %v, want UnexpectedAdmissionError", refusal)
+	}
+	if _, _, refusal := m.Admit(guaranteed("two", "2"), func(uid types.UID) bool { return uid == "one" }); refusal != nil {
+		t.Errorf("after the other pod has ended: got %v", refusal)
+	}
+	m.Release("two")
+	if cpus, _ := m.Created("other", "app"); cpus != "0-3" {
+		t.Errorf("shared pool at the end: got CPUs %q, want 0-3", cpus)
+	}
+	if got := m.AllocatableCPUs(); len(got) != 3 {
+		t.Errorf("allocatable: got %v, want three CPUs", got)
+	}
+}
+
+// Containers that run in the shared pool follow its changes, once each.
+func TestReconcile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		m := w.must()
+		ctx, cancel := context.WithCancel(t.Context())
+		go m.Run(ctx)
+		synctest.Wait()
+		m.Created("burst", "app")
+		w.run("burst", "app")
+		w.run("old", "app") // of an earlier run of the agent
+		w.admit(m, "one", "1")
+		synctest.Wait()
+		if got, want := w.took(), "burst-app 0,2-3, old-app 0,2-3"; got != want {
+			t.Errorf("after a pod was admitted: got updates %q, want %q", got, want)
+		}
+		m.Created("one", "app")
+		w.run("one", "app")
+		m.Started(guaranteed("one", "1"), "app")
+		w.fails = true
+		w.admit(m, "two", "1")
+		synctest.Wait()
+		if got, want := w.took(), "burst-app 0,3, old-app 0,3"; got != want {
+			t.Errorf("after a second pod: got updates %q, want %q", got, want)
+		}
+		time.Sleep(11 * time.Second) // on the clock of the bubble
+		if got, want := w.took(), "burst-app 0,3"; got != want {
+			t.Errorf("after a failed call: got updates %q, want %q", got, want)
+		}
+		w.ended["two"] = true
+		time.Sleep(11 * time.Second)
+		if got, want := w.took(), "burst-app 0,2-3, old-app 0,2-3"; got != want {
+			t.Errorf("after a pod has ended: got updates %q, want %q", got, want)
+		}
+		cancel()
+		synctest.Wait()
+	})
+}
+
+// A file that is damaged, or that another policy has written, stops the agent with the kubelet's advice.
+func TestRefusesFiles(t *testing.T) {
+	w := newWorld(t)
+	w.admit(w.must(), "one", "1")
+	file := filepath.Join(w.root, "cpu_manager_state")
+	if err := placement.CheckOff(w.root); err == nil || !strings.Contains(err.Error(), "please drain this node") {
+		t.Errorf("policy none after static: got %v", err)
+	}
+	content, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, append(content[:len(content)-3], "7}"...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.manager(); err == nil || !strings.Contains(err.Error(), "delete the checkpoint file") {
+		t.Errorf("damaged file: got %v", err)
+	}
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	if err := placement.CheckOff(w.root); err != nil {
+		t.Errorf("without a file: got %v", err)
+	}
+}
+
+func TestSettings(t *testing.T) {
+	w := newWorld(t)
+	w.settings.MemoryPolicy = "Static"
+	for want, limits := range map[string]string{"is not equal to the value": "2Gi", "": "1Gi"} {
+		w.root = t.TempDir()
+		w.settings.ReservedMemory = []placement.MemoryReservation{{
+			Limits: corev1.ResourceList{"memory": resource.MustParse(limits)},
+		}}
+		m, err := w.manager()
+		switch {
+		case want != "" && (err == nil || !strings.Contains(err.Error(), want)):
+			t.Errorf("%s: got %v, want an error with %q", limits, err, want)
+		case want == "" && err != nil:
+			t.Errorf("%s: got %v", limits, err)
+		case want == "":
+			w.admit(m, "one", "1")
+			if _, nodes := m.Created("one", "app"); nodes != "0" || len(m.AllocatableMemory()) != 1 {
+				t.Errorf("got memory of nodes %q, allocatable %v", nodes, m.AllocatableMemory())
+			}
+		}
+	}
+	w = newWorld(t)
+	w.settings.TopologyPolicy = "restricted"
+	for want, options := range map[string]map[string]string{
+		"unknown Topology Manager Policy option": {"fast": "true"},
+		"at least 8":                             {"max-allowable-numa-nodes": "4"},
+		"needs the distances":                    {"prefer-closest-numa-nodes": "true"},
+	} {
+		w.settings.TopologyOptions = options
+		if _, err := w.manager(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: got %v, want an error with %q", options, err, want)
+		}
+	}
+	if w.settings.Off() || !(&placement.Settings{CPUPolicy: "none", MemoryPolicy: "None", TopologyPolicy: "none"}).Off() {
+		t.Error("Off must report whether all policies are none")
+	}
+}

@@ -1,0 +1,319 @@
+package policy
+
+import (
+	"errors"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	resourcehelper "k8s.io/component-helpers/resource"
+	"k8s.io/utils/cpuset"
+
+	"github.com/nodelet/nodelet/agent/placement/cpu"
+	"github.com/nodelet/nodelet/agent/placement/memory"
+	"github.com/nodelet/nodelet/agent/placement/numa"
+	podutil "github.com/nodelet/nodelet/kube/pod"
+)
+
+// Policy are the policies of one node. It is never changed.
+type Policy struct {
+	// CPU and Memory are the static policies; nil for the policy none.
+	CPU    *cpu.Policy
+	Memory *memory.Policy
+	// Topology merges the hints; nil for the policy none.
+	Topology *numa.Policy
+	// PodScope aligns all containers of a pod together (topologyManagerScope pod), otherwise each one alone.
+	PodScope bool
+	// PodResources: pods with resources of their own get CPUs and memory as a whole (feature gate
+	// PodLevelResourceManagers).
+	PodResources bool
+}
+
+// State is what all pods have.
+type State struct {
+	CPU    cpu.State
+	Memory memory.State
+}
+
+// Clone returns a copy that can be changed.
+func (s State) Clone() State { return State{CPU: s.CPU.Clone(), Memory: s.Memory.Clone()} }
+
+// Decision is what a pod gets.
+type Decision struct {
+	// State is the state with the pod in it. It is the old state if Refusal is set.
+	State State
+	// Refusal is why the pod may not run; nil if it may. Its Message is the kubelet's.
+	Refusal *numa.Refusal
+	// Affinity are the NUMA nodes that the resources of each container should come from. It has no entry for a container
+	// that may get them from any.
+	Affinity map[string]numa.Mask
+	Count    Count
+}
+
+// Count is what happened during one decision, for metrics.
+type Count struct {
+	// CPUs and Memory are how often a container or pod asked for some of its own; CPUErrors and MemoryErrors how often in
+	// vain.
+	CPUs, CPUErrors, Memory, MemoryErrors int
+	// Aligned and Misaligned count decisions by what was aligned.
+	Aligned, Misaligned map[Alignment]int
+}
+
+// Alignment names what was aligned, in the words of the kubelet's metric container_aligned_compute_resources_count.
+type Alignment struct{ Scope, Boundary string }
+
+// What can be aligned.
+var (
+	AlignedNode    = Alignment{"container", "numa_node"}
+	AlignedPodNode = Alignment{"pod", "numa_node"}
+	AlignedCores   = Alignment{"container", "physical_cpu"}
+	AlignedCache   = Alignment{"container", "uncore_cache"}
+)
+
+// admission is one decision while it is made.
+type admission struct {
+	*Policy
+	pod     *corev1.Pod
+	devices *devices
+	Decision
+	// cpus and memory are what the pod's init containers pass on.
+	cpus   cpuset.CPUSet
+	memory memory.Reuse
+}
+
+// Admit decides about a new pod. It never changes s. devices are those of device plugins that the pod can get; without
+// any, it decides about CPUs and memory alone.
+func (p *Policy) Admit(pod *corev1.Pod, s State, devices Devices) Decision {
+	a := &admission{Policy: p, pod: pod, devices: newDevices(devices), memory: memory.Reuse{}}
+	a.State = s.Clone()
+	a.Affinity = map[string]numa.Mask{}
+	a.Count.Aligned, a.Count.Misaligned = map[Alignment]int{}, map[Alignment]int{}
+	p.Release(&a.State, pod.UID) // an earlier run of the agent may have ended before it recorded that it admitted the pod
+	if err := a.decide(); err != nil {
+		a.State, a.Affinity, a.Refusal = s, nil, refusal(err)
+	}
+	return a.Decision
+}
+
+// refusal returns the kubelet's reason and message for an error.
+func refusal(err error) *numa.Refusal {
+	var r *numa.Refusal
+	if errors.As(err, &r) {
+		return r
+	}
+	return &numa.Refusal{
+		Reason:  "UnexpectedAdmissionError",
+		Message: fmt.Sprintf("Allocate failed due to %v, which is unexpected", err),
+	}
+}
+
+func (a *admission) decide() error {
+	if a.Topology == nil || !a.PodScope {
+		return a.containers(a.nearContainer)
+	}
+	near, ok := a.Topology.Merge(a.devices.podHints(a.pod), a.cpuPodHints(), a.memoryPodHints())
+	if !ok {
+		a.misaligned(AlignedPodNode)
+		return a.unaligned("pod with pod-level resources failed admission under pod-scope topology manager")
+	}
+	if err := a.whole(near); err != nil {
+		return err
+	}
+	a.aligned(AlignedPodNode)
+	return nil
+}
+
+// whole gives the pod what it asks for near these nodes.
+func (a *admission) whole(near numa.Hint) error {
+	same := func(podutil.Role, *corev1.Container) (numa.Hint, error) { return near, nil }
+	if !a.PodResources || !resourcehelper.IsPodLevelResourcesSet(a.pod) {
+		return a.containers(same)
+	}
+	for role, c := range podutil.Containers(&a.pod.Spec) {
+		if role == podutil.RoleEphemeral {
+			continue
+		}
+		a.near(c, near)
+		if err := a.devices.allocate(role, c, near.Nodes); err != nil {
+			return err
+		}
+	}
+	if a.CPU != nil {
+		got, err := a.CPU.AllocatePod(&a.State.CPU, a.pod, near.Nodes)
+		if err != nil {
+			a.Count.CPUErrors++
+			return err
+		}
+		a.countCPUs(got)
+	}
+	if a.Memory != nil {
+		a.Count.Memory++
+		if err := a.Memory.AllocatePod(&a.State.Memory, a.pod, near); err != nil {
+			a.Count.MemoryErrors++
+			return err
+		}
+	}
+	return nil
+}
+
+// containers gives each container what it asks for, near the nodes that near returns.
+func (a *admission) containers(near func(podutil.Role, *corev1.Container) (numa.Hint, error)) error {
+	for role, c := range podutil.Containers(&a.pod.Spec) {
+		if role == podutil.RoleEphemeral {
+			continue
+		}
+		hint, err := near(role, c)
+		if err != nil {
+			return err
+		}
+		a.near(c, hint)
+		if err := a.container(role, c, hint); err != nil {
+			return err
+		}
+		if a.Topology != nil && !a.PodScope {
+			a.aligned(AlignedNode)
+		}
+	}
+	return nil
+}
+
+// nearContainer returns from which nodes a container gets its resources.
+func (a *admission) nearContainer(_ podutil.Role, c *corev1.Container) (numa.Hint, error) {
+	if a.Topology == nil {
+		return numa.Hint{}, nil
+	}
+	near, ok := a.Topology.Merge(a.devices.hints(c), a.cpuHints(c), a.memoryHints(c))
+	if !ok {
+		a.misaligned(AlignedNode)
+		return near, a.unaligned("pod with pod-level resources failed admission with a container-level topology manager")
+	}
+	return near, nil
+}
+
+func (a *admission) near(c *corev1.Container, hint numa.Hint) {
+	if hint.Nodes != 0 {
+		a.Affinity[c.Name] = hint.Nodes
+	}
+}
+
+// container gives one container what it asks for.
+func (a *admission) container(role podutil.Role, c *corev1.Container, near numa.Hint) error {
+	if err := a.devices.allocate(role, c, near.Nodes); err != nil {
+		return err
+	}
+	if a.CPU != nil && a.CPU.Exclusive(a.pod, c) > 0 {
+		a.Count.CPUs++
+		got, err := a.CPU.Allocate(&a.State.CPU, a.pod, role, c, near.Nodes, &a.cpus)
+		if err != nil {
+			a.Count.CPUErrors++
+			if a.CPU.FullCores() {
+				a.Count.Misaligned[AlignedCores]++
+			}
+			return err
+		}
+		if a.CPU.FullCores() {
+			a.Count.Aligned[AlignedCores]++
+		}
+		a.countCPUs(got)
+	}
+	if a.Memory != nil && a.Memory.Asks(a.pod, c) {
+		a.Count.Memory++
+		if err := a.Memory.Allocate(&a.State.Memory, a.pod, role, c, near, a.memory); err != nil {
+			a.Count.MemoryErrors++
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *admission) countCPUs(got cpuset.CPUSet) {
+	if !got.IsEmpty() && a.CPU.SameCache(got) {
+		a.Count.Aligned[AlignedCache]++
+	}
+}
+
+// aligned and misaligned count what the policy single-numa-node guarantees; the others guarantee nothing.
+func (a *admission) aligned(what Alignment) {
+	if a.Topology.Name == numa.PolicySingleNode {
+		a.Count.Aligned[what]++
+	}
+}
+
+func (a *admission) misaligned(what Alignment) {
+	if a.Topology.Name == numa.PolicySingleNode {
+		a.Count.Misaligned[what]++
+	}
+}
+
+// unaligned returns the refusal of a pod whose resources cannot come from the same NUMA nodes. podLevel is the end of
+// the message for a pod with resources of its own.
+func (a *admission) unaligned(podLevel string) error {
+	message := "Resources cannot be allocated with Topology locality"
+	if a.PodResources && resourcehelper.IsPodLevelResourcesSet(a.pod) {
+		message = "Pod Scope " + podLevel
+	}
+	return &numa.Refusal{Reason: "TopologyAffinityError", Message: message}
+}
+
+func (a *admission) cpuHints(c *corev1.Container) numa.Hints {
+	if a.CPU == nil {
+		return nil
+	}
+	return a.CPU.Hints(&a.State.CPU, a.pod, c, a.cpus)
+}
+
+func (a *admission) memoryHints(c *corev1.Container) numa.Hints {
+	if a.Memory == nil {
+		return nil
+	}
+	return a.Memory.Hints(&a.State.Memory, a.pod, c, a.memory)
+}
+
+func (a *admission) cpuPodHints() numa.Hints {
+	if a.CPU == nil {
+		return nil
+	}
+	return a.CPU.PodHints(&a.State.CPU, a.pod)
+}
+
+func (a *admission) memoryPodHints() numa.Hints {
+	if a.Memory == nil {
+		return nil
+	}
+	return a.Memory.PodHints(&a.State.Memory, a.pod)
+}
+
+// Start returns the state to begin with: s, or the initial state for parts of s that are the zero value. An error says
+// that s does not fit the machine or the configuration.
+func (p *Policy) Start(s State) (out State, err error) {
+	out = s
+	if p.CPU != nil {
+		if out.CPU, err = p.CPU.Start(s.CPU); err != nil {
+			return s, err
+		}
+	}
+	if p.Memory != nil {
+		if out.Memory, err = p.Memory.Start(s.Memory); err != nil {
+			return s, err
+		}
+	}
+	return out, nil
+}
+
+// Release gives back everything that a pod has.
+func (p *Policy) Release(s *State, pod types.UID) {
+	s.CPU.Release(pod)
+	s.Memory.Release(pod)
+}
+
+// Started gives back the memory of the init containers before the container that has started: they have ended.
+func (p *Policy) Started(s *State, pod *corev1.Pod, container string) {
+	for role, c := range podutil.Containers(&pod.Spec) {
+		if c.Name == container {
+			return
+		}
+		if role == podutil.RoleInit {
+			s.Memory.ReleaseContainer(pod.UID, c.Name)
+		}
+	}
+}

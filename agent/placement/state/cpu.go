@@ -1,0 +1,129 @@
+package state
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/cpuset"
+
+	"github.com/nodelet/nodelet/agent/placement/cpu"
+	"github.com/nodelet/nodelet/host/topology"
+)
+
+// CPUManagerCheckpoint are the fields for kubelets before 1.37.
+type CPUManagerCheckpoint struct {
+	PolicyName    string                       `json:"policyName"`
+	DefaultCPUSet string                       `json:"defaultCpuSet"`
+	Entries       map[string]map[string]string `json:"entries,omitempty"`
+	Checksum      Checksum                     `json:"checksum"`
+}
+
+// cpuData is what kubelet 1.37 reads.
+type cpuData struct {
+	PolicyName    string                            `json:"policyName"`
+	DefaultCPUSet string                            `json:"defaultCpuSet"`
+	Entries       map[string]map[string]string      `json:"entries,omitempty"`
+	PodEntries    map[string]cpuPod                 `json:"podEntries,omitempty"`
+	Baselines     map[string]map[string]cpuBaseline `json:"baselines,omitempty"`
+}
+
+// cpuPod are the CPUs of a pod that has them as a whole.
+type cpuPod struct {
+	CPUSet string `json:"cpuSet,omitempty"`
+}
+
+// cpuBaseline are the CPUs that a container had at its admission. The kubelet writes them if the feature gate
+// InPlacePodVerticalScalingExclusiveCPUs is on, and takes the current ones if they are missing.
+type cpuBaseline struct {
+	Baseline string `json:"baseline"`
+}
+
+// cpuFile is the whole file.
+type cpuFile struct {
+	CPUManagerCheckpoint
+	Data         string   `json:"data"`
+	DataChecksum Checksum `json:"dataChecksum"`
+}
+
+// MarshalCPU returns the content of the file cpu_manager_state.
+func MarshalCPU(policy string, s cpu.State) ([]byte, error) {
+	data := cpuData{
+		PolicyName:    policy,
+		DefaultCPUSet: s.Shared.String(),
+		Entries:       make(map[string]map[string]string, len(s.Containers)),
+		PodEntries:    make(map[string]cpuPod, len(s.Pods)),
+	}
+	for uid, of := range s.Containers {
+		data.Entries[string(uid)] = make(map[string]string, len(of))
+		for name, set := range of {
+			data.Entries[string(uid)][name] = set.String()
+		}
+	}
+	for uid, set := range s.Pods {
+		data.PodEntries[string(uid)] = cpuPod{set.String()}
+	}
+	text, err := json.Marshal(data)
+	if err != nil {
+		return nil, err
+	}
+	f := cpuFile{Data: string(text), DataChecksum: checksumOf(string(text)), CPUManagerCheckpoint: CPUManagerCheckpoint{
+		PolicyName:    policy,
+		DefaultCPUSet: data.DefaultCPUSet,
+		Entries:       data.Entries,
+	}}
+	f.Checksum = checksumOf(&f.CPUManagerCheckpoint)
+	return json.Marshal(f)
+}
+
+// UnmarshalCPU reads the content of the file cpu_manager_state and returns the policy that has written it. The error is
+// ErrChecksum if the file is damaged.
+func UnmarshalCPU(content []byte) (policy string, s cpu.State, err error) {
+	data, err := cpuDataOf(content)
+	if err != nil {
+		return "", s, err
+	}
+	parse := func(text, what string) (set cpuset.CPUSet) {
+		if err == nil {
+			if set, err = topology.ParseCPUs(text); err != nil {
+				err = fmt.Errorf("could not parse %s: %w", what, err)
+			}
+		}
+		return set
+	}
+	s = cpu.State{Shared: parse(data.DefaultCPUSet, "default CPU set")}.Clone()
+	for uid, of := range data.Entries {
+		s.Containers[types.UID(uid)] = make(map[string]cpuset.CPUSet, len(of))
+		for name, text := range of {
+			s.Containers[types.UID(uid)][name] = parse(text, fmt.Sprintf("cpuset for container %q in pod %q", name, uid))
+		}
+	}
+	for uid, pod := range data.PodEntries {
+		s.Pods[types.UID(uid)] = parse(pod.CPUSet, fmt.Sprintf("cpuset for pod %q", uid))
+	}
+	return data.PolicyName, s, err
+}
+
+// cpuDataOf returns the verified data of a file.
+func cpuDataOf(content []byte) (data cpuData, err error) {
+	var f cpuFile
+	if err := json.Unmarshal(content, &f); err != nil {
+		return data, fmt.Errorf("%w: %w", ErrChecksum, err)
+	}
+	if f.Data != "" || f.DataChecksum != 0 {
+		if f.DataChecksum != checksumOf(f.Data) {
+			return data, ErrChecksum
+		}
+		err := json.Unmarshal([]byte(f.Data), &data)
+		return data, err
+	}
+	old := f.CPUManagerCheckpoint
+	if old.Entries == nil {
+		old.Entries = map[string]map[string]string{}
+	}
+	sum := old.Checksum
+	if old.Checksum = 0; sum != 0 && sum != checksumOf(&old) {
+		return data, ErrChecksum
+	}
+	return cpuData{PolicyName: old.PolicyName, DefaultCPUSet: old.DefaultCPUSet, Entries: old.Entries}, nil
+}

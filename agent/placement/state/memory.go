@@ -1,0 +1,103 @@
+package state
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/nodelet/nodelet/agent/placement/memory"
+)
+
+// MemoryManagerCheckpoint are the fields for kubelets before 1.37.
+type MemoryManagerCheckpoint struct {
+	PolicyName   string                            `json:"policyName"`
+	MachineState memory.NUMANodeMap                `json:"machineState"`
+	Entries      memory.ContainerMemoryAssignments `json:"entries,omitempty"`
+	Checksum     Checksum                          `json:"checksum"`
+}
+
+// memoryData is what kubelet 1.37 reads.
+type memoryData struct {
+	PolicyName   string                            `json:"policyName"`
+	MachineState memory.NUMANodeMap                `json:"machineState"`
+	Entries      memory.ContainerMemoryAssignments `json:"entries,omitempty"`
+	PodEntries   map[string]memoryPod              `json:"podEntries,omitempty"`
+}
+
+// memoryPod is the memory of a pod that has it as a whole.
+type memoryPod struct {
+	MemoryBlocks []memory.Block `json:"memoryBlocks,omitempty"`
+}
+
+// memoryFile is the whole file.
+type memoryFile struct {
+	MemoryManagerCheckpoint
+	Data         string   `json:"data"`
+	DataChecksum Checksum `json:"dataChecksum"`
+}
+
+// MarshalMemory returns the content of the file memory_manager_state.
+func MarshalMemory(policy string, s memory.State) ([]byte, error) {
+	s = s.Clone() // without nil maps
+	data := memoryData{
+		PolicyName:   policy,
+		MachineState: s.Machine,
+		Entries:      s.Containers,
+		PodEntries:   make(map[string]memoryPod, len(s.Pods)),
+	}
+	for uid, blocks := range s.Pods {
+		data.PodEntries[uid] = memoryPod{blocks}
+	}
+	text, err := json.Marshal(data)
+	if err != nil {
+		return nil, err
+	}
+	f := memoryFile{Data: string(text), DataChecksum: checksumOf(string(text)),
+		MemoryManagerCheckpoint: MemoryManagerCheckpoint{
+			PolicyName:   policy,
+			MachineState: s.Machine,
+			Entries:      s.Containers,
+		}}
+	f.Checksum = checksumOf(&f.MemoryManagerCheckpoint)
+	return json.Marshal(f)
+}
+
+// UnmarshalMemory reads the content of the file memory_manager_state and returns the policy that has written it. The
+// error is ErrChecksum if the file is damaged.
+func UnmarshalMemory(content []byte) (policy string, s memory.State, err error) {
+	data, err := memoryDataOf(content)
+	if err != nil {
+		return "", s, err
+	}
+	s = memory.State{Machine: data.MachineState, Containers: data.Entries, Pods: map[string][]memory.Block{}}
+	for uid, pod := range data.PodEntries {
+		s.Pods[uid] = pod.MemoryBlocks
+	}
+	return data.PolicyName, s.Clone(), nil
+}
+
+// memoryDataOf returns the verified data of a file.
+func memoryDataOf(content []byte) (data memoryData, err error) {
+	var f memoryFile
+	if err := json.Unmarshal(content, &f); err != nil {
+		return data, fmt.Errorf("%w: %w", ErrChecksum, err)
+	}
+	if f.Data != "" || f.DataChecksum != 0 {
+		if f.DataChecksum != checksumOf(f.Data) {
+			return data, ErrChecksum
+		}
+		err := json.Unmarshal([]byte(f.Data), &data)
+		return data, err
+	}
+	old := f.MemoryManagerCheckpoint
+	if old.MachineState == nil {
+		old.MachineState = memory.NUMANodeMap{}
+	}
+	if old.Entries == nil {
+		old.Entries = memory.ContainerMemoryAssignments{}
+	}
+	sum := old.Checksum
+	if old.Checksum = 0; sum != 0 && sum != checksumOf(&old) {
+		return data, ErrChecksum
+	}
+	return memoryData{PolicyName: old.PolicyName, MachineState: old.MachineState, Entries: old.Entries}, nil
+}

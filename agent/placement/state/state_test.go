@@ -1,0 +1,113 @@
+package state_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/cpuset"
+
+	"github.com/nodelet/nodelet/agent/placement/cpu"
+	"github.com/nodelet/nodelet/agent/placement/memory"
+	"github.com/nodelet/nodelet/agent/placement/state"
+)
+
+// The checksums in these files are those of the kubelet.
+const (
+	oldCPU = `{"policyName":"static","defaultCpuSet":"7-9","entries":{"pod":{"container1":"4-6","container2":"1-3"}},
+		"checksum":964019483}`
+	newCPU = `{"policyName":"other","checksum":1234,
+		"data":"{\"policyName\":\"none\",\"defaultCPUSet\":\"4-6\"}","dataChecksum":657950972}`
+	oldMemory = `{"policyName":"static","machineState":{"0":{"numberOfAssignments":0,"memoryMap":{"memory":{"total":2048,
+		"systemReserved":512,"allocatable":1536,"reserved":512,"free":1024}},"cells":[]}},
+		"entries":{"pod":{"container1":[{"numaAffinity":[0],"type":"memory","size":512}]}},"checksum":4215593881}`
+)
+
+func TestReadsTheKubeletsFiles(t *testing.T) {
+	policy, s, err := state.UnmarshalCPU([]byte(oldCPU))
+	has := s.Containers["pod"]
+	if err != nil || policy != "static" || s.Shared.String() != "7-9" || has["container1"].String() != "4-6" ||
+		has["container2"].String() != "1-3" {
+		t.Errorf("CPUs of an old kubelet: got %q, %v, %v", policy, s, err)
+	}
+	policy, s, err = state.UnmarshalCPU([]byte(newCPU))
+	if err != nil || policy != "none" || s.Shared.String() != "4-6" {
+		t.Errorf("CPUs of kubelet 1.37: got %q, %v, %v", policy, s, err)
+	}
+	policy, m, err := state.UnmarshalMemory([]byte(oldMemory))
+	if err != nil || policy != "static" || m.Machine[0].MemoryMap["memory"].Free != 1024 ||
+		m.Containers["pod"]["container1"][0].Size != 512 {
+		t.Errorf("memory of an old kubelet: got %q, %v, %v", policy, m, err)
+	}
+}
+
+func TestRefusesDamage(t *testing.T) {
+	for _, damaged := range []string{
+		strings.Replace(oldCPU, "4-6", "4-5", 1),
+		strings.Replace(newCPU, "4-6", "4-5", 1),
+		strings.Replace(newCPU, `"data":`, `"other":`, 1),
+		`{"policyName":"static"`,
+		``,
+	} {
+		if _, _, err := state.UnmarshalCPU([]byte(damaged)); !errors.Is(err, state.ErrChecksum) {
+			t.Errorf("%s: got error %v, want %v", damaged, err, state.ErrChecksum)
+		}
+	}
+	damaged := strings.Replace(oldMemory, "1024", "1025", 1)
+	if _, _, err := state.UnmarshalMemory([]byte(damaged)); !errors.Is(err, state.ErrChecksum) {
+		t.Errorf("%s: got error %v, want %v", damaged, err, state.ErrChecksum)
+	}
+	tooMany := `{"policyName":"static","defaultCpuSet":"0-999999999999","checksum":0}`
+	if _, _, err := state.UnmarshalCPU([]byte(tooMany)); err == nil {
+		t.Errorf("%s: got no error", tooMany)
+	}
+}
+
+func TestRoundTrip(t *testing.T) {
+	cpus := cpu.State{Shared: cpuset.New(0, 1)}.Clone()
+	cpus.Containers["uid"] = map[string]cpuset.CPUSet{"app": cpuset.New(2, 3)}
+	cpus.Pods["whole"] = cpuset.New(4)
+	text, err := state.MarshalCPU("static", cpus)
+	if err != nil {
+		t.Fatal(err)
+	}
+	policy, got, err := state.UnmarshalCPU(text)
+	if diff := cmp.Diff(cpus, got, cmp.Comparer(cpuset.CPUSet.Equals)); err != nil || policy != "static" || diff != "" {
+		t.Errorf("CPUs: got %q, %v, difference %s", policy, err, diff)
+	}
+	bytes := memory.State{
+		Machine: memory.NUMANodeMap{0: {
+			NumberOfAssignments: 1,
+			MemoryMap:           map[corev1.ResourceName]*memory.MemoryTable{"memory": {TotalMemSize: 5, Free: 2, Reserved: 3}},
+			Cells:               []int{0},
+		}},
+		Containers: memory.ContainerMemoryAssignments{"uid": {"app": {{NUMAAffinity: []int{0}, Type: "memory", Size: 3}}}},
+	}.Clone()
+	if text, err = state.MarshalMemory("Static", bytes); err != nil {
+		t.Fatal(err)
+	}
+	policy, gotBytes, err := state.UnmarshalMemory(text)
+	if diff := cmp.Diff(bytes, gotBytes); err != nil || policy != "Static" || diff != "" {
+		t.Errorf("memory: got %q, %v, difference %s", policy, err, diff)
+	}
+}
+
+func FuzzUnmarshal(f *testing.F) {
+	for _, text := range []string{oldCPU, newCPU, oldMemory, `{"checksum":0,"machineState":{"0":null}}`} {
+		f.Add([]byte(text))
+	}
+	f.Fuzz(func(t *testing.T, content []byte) {
+		if policy, s, err := state.UnmarshalCPU(content); err == nil {
+			if _, err := state.MarshalCPU(policy, s); err != nil {
+				t.Errorf("CPUs cannot be written again: %v", err)
+			}
+		}
+		if policy, s, err := state.UnmarshalMemory(content); err == nil {
+			if _, err := state.MarshalMemory(policy, s); err != nil {
+				t.Errorf("memory cannot be written again: %v", err)
+			}
+		}
+	})
+}

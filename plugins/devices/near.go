@@ -1,0 +1,109 @@
+package devices
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Near reports whether the devices of a container should come from a NUMA node, so that they are close to its CPUs and
+// memory. A nil Near has no preference.
+type Near = func(container string, node int64) bool
+
+// View are the devices of one resource and their NUMA nodes, by ID.
+type View struct {
+	All map[string][]int64
+	// Free are the devices that a pod can get.
+	Free []string
+}
+
+// Views returns the devices of each resource for a pod that is about to be admitted.
+func (d *Devices) Views(pod *corev1.Pod) map[string]View {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.asks(pod) {
+		return nil
+	}
+	views := map[string]View{}
+	for name, r := range d.resources {
+		v := View{All: make(map[string][]int64, len(r.devices))}
+		for id, dev := range r.devices {
+			v.All[id] = dev.numa
+		}
+		free, err := d.unused(name)
+		if err == nil {
+			assumed := d.assumed(pod, name)
+			v.Free = slices.DeleteFunc(free, func(id string) bool { return assumed[id] })
+		}
+		views[name] = v
+	}
+	return views
+}
+
+// assumed returns the devices that other pods will get as long as their plugins prefer no others of the same NUMA
+// nodes. mu is held.
+func (v *inventory) assumed(pod *corev1.Pod, name string) set {
+	all := set{}
+	for uid, r := range v.reserved {
+		if uid != pod.UID {
+			maps.Copy(all, r.assumed[name])
+		}
+	}
+	return all
+}
+
+// assume selects devices for the containers of a pod whose plugins have not been asked yet, so that pods which are
+// admitted meanwhile do not count on them. mu is held.
+func (v *inventory) assume(r *reservation) {
+	r.assumed = map[string]set{}
+	passed := map[string]int{}
+	_ = eachContainer(r.pod, func(c *corev1.Container, passesOn bool) error {
+		for _, name := range v.wanted(r.pod, c) {
+			n := wants(c, name)
+			free, err := v.unused(name)
+			if err != nil {
+				continue
+			}
+			others := v.assumed(r.pod, name)
+			free = slices.DeleteFunc(free, func(id string) bool { return others[id] || r.assumed[name][id] })
+			v.sortNear(r.near, c.Name, name, free)
+			if r.assumed[name] == nil {
+				r.assumed[name] = set{}
+			}
+			for _, id := range free[:min(len(free), max(0, n-passed[name]))] {
+				r.assumed[name][id] = true
+			}
+			if passesOn {
+				passed[name] = max(passed[name], n)
+			} else {
+				passed[name] = max(0, passed[name]-n)
+			}
+		}
+		return nil
+	})
+}
+
+// sortNear sorts devices: first those of the NUMA nodes that the container prefers, then those of others, then those
+// without any. It returns how many the first are. mu is held.
+func (v *inventory) sortNear(near Near, container, name string, ids []string) (aligned int) {
+	if near == nil {
+		return 0
+	}
+	away := func(id string) int {
+		nodes := v.resources[name].devices[id].numa
+		switch {
+		case slices.ContainsFunc(nodes, func(node int64) bool { return near(container, node) }):
+			return 0
+		case len(nodes) > 0:
+			return 1
+		}
+		return 2
+	}
+	slices.SortStableFunc(ids, func(a, b string) int { return cmp.Compare(away(a), away(b)) })
+	for aligned < len(ids) && away(ids[aligned]) == 0 {
+		aligned++
+	}
+	return aligned
+}

@@ -1,0 +1,38 @@
+package devices_test
+
+import (
+	"slices"
+	"testing"
+)
+
+// Pods that are admitted while plugins are still asked do not count on the devices that others will get near their CPUs.
+func TestNearDevices(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.plugin(nil) // d1 belongs to NUMA node 0, the others to none
+	one, two := pod("one", "app 1"), pod("two", "app 1")
+	view := w.devices.Views(one)[resourceName]
+	if got, want := view.Free, []string{"d1", "d2", "d3", "d4"}; !slices.Equal(got, want) {
+		t.Errorf("free: got %v, want %v", got, want)
+	}
+	if got, want := view.All["d1"], []int64{0}; !slices.Equal(got, want) || len(view.All["d2"]) != 0 {
+		t.Errorf("NUMA nodes of d1: got %v, want %v", got, want)
+	}
+	near := func(container string, node int64) bool { return container == "app" && node == 0 }
+	allocate, err := w.devices.Reserve(one, near, noneEnded)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := w.devices.Views(two)[resourceName].Free, []string{"d2", "d3", "d4"}; !slices.Equal(got, want) {
+		t.Errorf("free for another pod: got %v, want %v", got, want)
+	}
+	if err := allocate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	w.has(one, "app", "d1")
+	w.admit(two)
+	w.has(two, "app", "d2")
+	if got := w.devices.Views(pod("three")); got != nil {
+		t.Errorf("a pod without devices: got %v, want none", got)
+	}
+}
