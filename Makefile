@@ -69,6 +69,12 @@ node-e2e: build ## the upstream suite for a single node (test/e2e_node), which a
 	@echo "==> the Kubernetes node test suite (the first run builds it: some minutes)"
 	@go run ./test/conformance -node -name node$(if $(filter kubelet,$(AGENT)),k)
 
+REQUESTS ?= 100000
+.PHONY: managers
+managers: ## compare CPU, memory and topology policies with the kubelet's code on 37 machine shapes; REQUESTS=100000 pods
+	@echo "==> comparing policies with the kubelet's code, $(REQUESTS) pods (the first run compiles it: some minutes)"
+	@cd test/managers && go test -count=1 -timeout 60m -v -args -requests $(REQUESTS)
+
 .PHONY: differential
 differential: build ## run the same pods on the kubelet and on nodelet and compare; ONLY=pattern selects some
 	@echo "==> differential test (about 15 minutes)"

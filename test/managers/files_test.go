@@ -1,0 +1,109 @@
+package managers
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
+	cpustate "k8s.io/kubernetes/pkg/kubelet/cm/cpumanager/state"
+	memorystate "k8s.io/kubernetes/pkg/kubelet/cm/memorymanager/state"
+	"k8s.io/utils/cpuset"
+
+	"github.com/nodelet/nodelet/agent/placement/cpu"
+	"github.com/nodelet/nodelet/agent/placement/memory"
+	"github.com/nodelet/nodelet/agent/placement/state"
+)
+
+// TestStateFiles: the kubelet reads what nodelet has written, and nodelet what the kubelet has written.
+func TestStateFiles(t *testing.T) {
+	dir, log := t.TempDir(), klog.Background()
+	write := func(name string, content []byte, err error) {
+		t.Helper()
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, name), content, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	read := func(name string) []byte {
+		t.Helper()
+		content, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return content
+	}
+
+	cpus := cpu.State{Shared: cpuset.New(0, 1)}.Clone()
+	cpus.Containers["uid"] = map[string]cpuset.CPUSet{"app": cpuset.New(2, 3)}
+	content, err := state.MarshalCPU("static", cpus)
+	write("cpu_manager_state", content, err)
+	theirs, err := cpustate.NewCheckpointState(log, dir, "cpu_manager_state", "static", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	shared := theirs.GetDefaultCPUSet()
+	if got, own := theirs.GetCPUSet("uid", "app"); !own || got.String() != "2-3" || shared.String() != "0-1" {
+		t.Errorf("the kubelet has read %s, %v, shared %s", got, own, shared)
+	}
+	theirs.SetCPUSet("uid", "more", cpuset.New(7))
+	policy, ours, err := state.UnmarshalCPU(read("cpu_manager_state"))
+	if err != nil || policy != "static" || ours.Containers["uid"]["more"].String() != "7" {
+		t.Errorf("nodelet has read %q, %v, %v", policy, ours, err)
+	}
+
+	bytes := memory.State{Machine: memory.NUMANodeMap{0: {
+		NumberOfAssignments: 1,
+		MemoryMap: map[corev1.ResourceName]*memory.MemoryTable{
+			"memory": {TotalMemSize: 9, Allocatable: 9, Free: 6, Reserved: 3},
+		},
+		Cells: []int{0},
+	}}}.Clone()
+	bytes.Containers["uid"] = map[string][]memory.Block{"app": {{NUMAAffinity: []int{0}, Type: "memory", Size: 3}}}
+	content, err = state.MarshalMemory("Static", bytes)
+	write("memory_manager_state", content, err)
+	mem, err := memorystate.NewCheckpointState(log, dir, "memory_manager_state", "Static")
+	if err != nil {
+		t.Fatal(err)
+	}
+	free := mem.GetMachineState()[0].MemoryMap["memory"].Free
+	if got := mem.GetMemoryBlocks("uid", "app"); len(got) != 1 || got[0].Size != 3 || free != 6 {
+		t.Errorf("the kubelet has read %v, %d bytes free", got, free)
+	}
+	mem.SetMemoryBlocks("uid", "more", []memorystate.Block{{NUMAAffinity: []int{0}, Type: "memory", Size: 2}})
+	policy, oursBytes, err := state.UnmarshalMemory(read("memory_manager_state"))
+	if err != nil || policy != "Static" || oursBytes.Containers["uid"]["more"][0].Size != 2 {
+		t.Errorf("nodelet has read %q, %v, %v", policy, oursBytes, err)
+	}
+}
+
+// TestFilesOfOldKubelets: kubelets before 1.37 read and verify only one half of the files.
+func TestFilesOfOldKubelets(t *testing.T) {
+	cpus := cpu.State{Shared: cpuset.New(0, 1)}.Clone()
+	cpus.Containers["uid"] = map[string]cpuset.CPUSet{"app": cpuset.New(2, 3)}
+	content, err := state.MarshalCPU("static", cpus)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var old cpustate.CPUManagerCheckpointV2
+	if err := old.UnmarshalCheckpoint(content); err != nil {
+		t.Fatal(err)
+	}
+	if err := old.VerifyChecksum(); err != nil || old.Entries["uid"]["app"] != "2-3" {
+		t.Errorf("CPUs: got %v, %v", old, err)
+	}
+	content, err = state.MarshalMemory("Static", memory.State{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	oldMemory := memorystate.MemoryManagerCheckpointV1{Entries: memorystate.ContainerMemoryAssignments{}}
+	if err := oldMemory.UnmarshalCheckpoint(content); err != nil {
+		t.Fatal(err)
+	}
+	if err := oldMemory.VerifyChecksum(); err != nil || oldMemory.PolicyName != "Static" {
+		t.Errorf("memory: got %v, %v", oldMemory, err)
+	}
+}
