@@ -128,6 +128,8 @@ type Config struct {
 	// Gone is called when nothing of a pod is left on the node, and after the first list of the runtime's pods.
 	// Optional.
 	Gone func()
+	// Watchers hear about changes of pods. Optional.
+	Watchers Watchers
 	// BackoffFirst and BackoffMax bound the crash-loop back-off; zero means the kubelet's 10 s and five minutes.
 	BackoffFirst, BackoffMax time.Duration
 	Log                      *slog.Logger
@@ -155,6 +157,9 @@ func (c Config) complete() *Config {
 	}
 	if c.Doomed == nil {
 		c.Doomed = func(*corev1.Pod) *Eviction { return nil }
+	}
+	if c.Watchers == nil {
+		c.Watchers = noWatchers{}
 	}
 	if c.Gone == nil {
 		c.Gone = func() {}
@@ -199,6 +204,20 @@ type noClaims struct{}
 
 func (noClaims) Holds(types.UID) bool { return false }
 func (noClaims) Pods() []types.UID    { return nil }
+
+// Watchers hear about changes of pods: *podsapi.Server. The methods must not block.
+type Watchers interface {
+	// Changed is called after each sync of a pod, and when a source begins or ceases to have it.
+	Changed(pod types.UID)
+	// Synced is called when the supervisor knows the pods of every source.
+	Synced()
+}
+
+// noWatchers is an agent whose pods are not watched.
+type noWatchers struct{}
+
+func (noWatchers) Changed(types.UID) {}
+func (noWatchers) Synced()           {}
 
 // noMetrics counts nothing.
 type noMetrics struct{}

@@ -41,6 +41,7 @@ func (w *worker) publish(p plan.Plan) {
 	}
 	w.explained.Store(explanation(&w.desired, p))
 	w.setResult(&p.Status)
+	w.cfg.Watchers.Changed(w.desired.Pod.UID)
 	if p.Released && !isClosed(w.released) {
 		close(w.released)
 	}

@@ -132,8 +132,27 @@ func (s *Supervisor) take(ctx context.Context, set *pods.Set) {
 	if set.Synced && !s.table.set.Synced {
 		s.relister.now.Set() // orphans can be recognized only now
 	}
+	before := s.table.set
 	s.table.set = set
 	s.reconcile(ctx)
+	tell(s.cfg.Watchers, before, set)
+}
+
+// tell tells watchers which pods the newest set has and the one before had not, and the other way round.
+func tell(w Watchers, before, now *pods.Set) {
+	for uid := range before.Pods {
+		if _, ok := now.Pods[uid]; !ok {
+			w.Changed(uid)
+		}
+	}
+	for uid := range now.Pods {
+		if _, ok := before.Pods[uid]; !ok {
+			w.Changed(uid)
+		}
+	}
+	if now.Synced {
+		w.Synced()
+	}
 }
 
 // reconcile brings the workers in line with the newest set.

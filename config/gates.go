@@ -23,7 +23,8 @@ var gateActs = []string{"AllAlpha", "AllBeta", "CSIVolumeHealth", "ClusterTrustB
 	"CPUManagerPolicyAlphaOptions", "CPUManagerPolicyBetaOptions", "ComponentStatusz",
 	"ContainerCheckpoint", "DisableCPUQuotaWithExclusiveCPUs", "KubeletCrashLoopBackOffMax",
 	"KubeletServiceAccountTokenForCredentialProviders",
-	"MemoryQoS", "PodCertificateRequest", "PodLevelResourceManagers", "ReduceDefaultCrashLoopBackOffDecay", "SELinuxMount",
+	"MemoryQoS", "PodCertificateRequest", "PodLevelResourceManagers", "PodsAPI",
+	"ReduceDefaultCrashLoopBackOffDecay", "SELinuxMount",
 }
 
 // gates parses the list of Kubernetes once, when a gate is first needed.

@@ -1,6 +1,7 @@
 package podapi
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -76,6 +77,40 @@ func (s *Server) Pods(ctx context.Context) ([]*corev1.Pod, error) {
 		all = append(all, &pod)
 	}
 	return all, nil
+}
+
+// LocalPods is Pods for the local pods API (KEP-4188): a pod that this process has not looked at yet has a phase and is
+// not Ready, whatever the API server says.
+func (s *Server) LocalPods(ctx context.Context) ([]*corev1.Pod, error) {
+	views, err := s.cfg.Pods.PodViews(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var all []*corev1.Pod
+	for _, v := range views {
+		if !v.Desired {
+			continue
+		}
+		pod := *v.Pod
+		pod.Status = v.Status
+		if v.Runtime == nil {
+			pod.Status = unseen(&v.Status)
+		}
+		all = append(all, &pod)
+	}
+	return all, nil
+}
+
+// unseen returns the status of a pod that this process has not looked at yet.
+func unseen(known *corev1.PodStatus) corev1.PodStatus {
+	st := *known.DeepCopy()
+	st.Phase = cmp.Or(st.Phase, corev1.PodPending)
+	for i := range st.Conditions {
+		if c := &st.Conditions[i]; c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
+			c.Status, c.Reason, c.Message = corev1.ConditionFalse, "ContainersNotReady", "nodelet is starting"
+		}
+	}
+	return st
 }
 
 // Running returns the pods of which a sandbox or a container runs: names and containers only.

@@ -22,7 +22,6 @@ import (
 	"github.com/nodelet/nodelet/agent/instruments"
 	"github.com/nodelet/nodelet/agent/nodefacts"
 	"github.com/nodelet/nodelet/agent/placement"
-	"github.com/nodelet/nodelet/agent/podapi"
 	"github.com/nodelet/nodelet/agent/podcgroups"
 	"github.com/nodelet/nodelet/agent/podprobes"
 	"github.com/nodelet/nodelet/agent/podstate"
@@ -42,7 +41,6 @@ import (
 	"github.com/nodelet/nodelet/kube/objects"
 	podutil "github.com/nodelet/nodelet/kube/pod"
 	"github.com/nodelet/nodelet/kube/pods"
-	"github.com/nodelet/nodelet/kube/server"
 	"github.com/nodelet/nodelet/kube/server/endpoints"
 	"github.com/nodelet/nodelet/kube/status"
 	"github.com/nodelet/nodelet/kube/storage"
@@ -91,11 +89,8 @@ type nodelet struct {
 	cgroups     *cgroups.Tree
 	shutdown    *shutdown.Shutdown
 	network     *manager.Manager
-	podAPI      *podapi.Server
 	rotator     *logs.Rotator
-	// server is the node's API; nil if it is off. mounts are its handlers of other packages.
-	server    *server.Server
-	mounts    []server.Mount
+	served
 	metrics   *exporter.Exporter
 	meter     *instruments.Metrics
 	usage     *usage.Collector
@@ -331,6 +326,7 @@ func (n *nodelet) makeAgent() error {
 	if n.mirrors != nil {
 		gone = n.mirrors.Wake
 	}
+	watchers := n.makePodsAPI(n.cfg, n.log)
 	n.supervisor = agent.NewSupervisor(agent.Config{
 		Backends: agent.Backends{
 			Runtime:   n.runtime,
@@ -355,6 +351,7 @@ func (n *nodelet) makeAgent() error {
 		Admit:             n.admit,
 		Doomed:            func(pod *corev1.Pod) *agent.Eviction { return n.shutdown.Interrupted(pod) },
 		Gone:              gone,
+		Watchers:          watchers,
 		BackoffFirst:      c.CrashLoop.Initial,
 		BackoffMax:        c.CrashLoop.Max,
 		Log:               n.log,
@@ -432,6 +429,9 @@ func (n *nodelet) run(ctx context.Context) error {
 	start(func(ctx context.Context) { serveCommands(ctx, n) })
 	if n.server != nil {
 		start(n.server.ListenAndRun)
+	}
+	if n.podsAPI != nil {
+		start(n.podsAPI.Run)
 	}
 	start(n.rotator.Run)
 	start(n.notify)

@@ -2,17 +2,45 @@ package main
 
 import (
 	"context"
+	"log/slog"
 	"net/netip"
 	"path/filepath"
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nodelet/nodelet/agent"
 	"github.com/nodelet/nodelet/agent/podapi"
 	"github.com/nodelet/nodelet/config"
 	"github.com/nodelet/nodelet/cri/logs"
 	"github.com/nodelet/nodelet/kube/client"
 	"github.com/nodelet/nodelet/kube/server"
 	"github.com/nodelet/nodelet/kube/server/endpoints"
+	"github.com/nodelet/nodelet/kube/server/podsapi"
 )
+
+// served is what answers requests about the node and its pods.
+type served struct {
+	podAPI *podapi.Server
+	// podsAPI is the local pods API; nil if it is off.
+	podsAPI *podsapi.Server
+	// server is the node's API; nil if it is off. mounts are its handlers of other packages.
+	server *server.Server
+	mounts []server.Mount
+}
+
+// makePodsAPI makes the local pods API (KEP-4188) unless it is off, and returns what hears about changes of pods.
+func (s *served) makePodsAPI(c *config.Config, log *slog.Logger) agent.Watchers {
+	if !c.Gate("PodsAPI") {
+		return nil
+	}
+	s.podsAPI = podsapi.New(podsapi.Config{
+		Root: c.Paths.Root,
+		Pods: func(ctx context.Context) ([]*corev1.Pod, error) { return s.podAPI.LocalPods(ctx) },
+		Log:  log,
+	})
+	return s.podsAPI
+}
 
 // makePodAPI makes what answers requests about pods, and the rotation of their logs.
 func (n *nodelet) makePodAPI() {

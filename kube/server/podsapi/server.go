@@ -1,0 +1,207 @@
+package podsapi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/flowcontrol"
+	api "k8s.io/kubelet/pkg/apis/pods/v1alpha1"
+
+	"github.com/nodelet/nodelet/internal/latest"
+)
+
+const (
+	dirName    = "pods-api"
+	socketName = "pods-api.sock"
+	dirMode    = 0o750
+	// qps and burst bound ListPods and GetPod of all clients together, as in the kubelet.
+	qps, burst = 100, 10
+	// maxStreams bounds the calls that one client has open.
+	maxStreams = 100
+)
+
+// SocketPath returns where the socket is below the agent's root directory.
+func SocketPath(root string) string { return filepath.Join(root, dirName, socketName) }
+
+// Config says where the socket is and where pods come from.
+type Config struct {
+	// Root is the agent's root directory, absolute.
+	Root string
+	// Pods returns the pods that the sources have, with their newest status. Their order does not matter.
+	Pods func(ctx context.Context) ([]*corev1.Pod, error)
+	Log  *slog.Logger
+}
+
+// Server answers clients. Create it with New. It is safe for concurrent use.
+type Server struct {
+	api.UnimplementedPodsServer
+	cfg     Config
+	limiter flowcontrol.RateLimiter
+
+	mu      sync.Mutex
+	synced  bool // every source has delivered its pods
+	watches map[*watch]struct{}
+}
+
+// New returns a Server that listens when Run is called.
+func New(c Config) *Server {
+	return &Server{
+		cfg:     c,
+		limiter: flowcontrol.NewTokenBucketRateLimiter(qps, burst),
+		watches: map[*watch]struct{}{},
+	}
+}
+
+// Run serves the socket until ctx ends.
+func (s *Server) Run(ctx context.Context) {
+	l, err := listen(SocketPath(s.cfg.Root))
+	if err != nil {
+		s.cfg.Log.Error("cannot serve the local pods API; remove what is in the way and restart nodelet", "err", err)
+		return
+	}
+	server := grpc.NewServer(grpc.MaxConcurrentStreams(maxStreams))
+	api.RegisterPodsServer(server, s)
+	stop := context.AfterFunc(ctx, server.Stop)
+	defer stop()
+	if err := server.Serve(l); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
+		s.cfg.Log.Error("the local pods API has ended", "err", err)
+	}
+}
+
+func listen(socket string) (net.Listener, error) {
+	if err := os.MkdirAll(filepath.Dir(socket), dirMode); err != nil {
+		return nil, err
+	}
+	if err := os.Remove(socket); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("remove old socket: %w", err)
+	}
+	return net.Listen("unix", socket)
+}
+
+// Changed tells the watches that a pod is new, has another spec or status, or is gone. It never blocks.
+func (s *Server) Changed(pod types.UID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for w := range s.watches {
+		w.changed[pod] = struct{}{}
+		w.wake.Set()
+	}
+}
+
+// Synced says that every source has delivered its pods. Calls before it fail.
+func (s *Server) Synced() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.synced = true
+}
+
+func (s *Server) isSynced() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.synced
+}
+
+// ListPods returns all pods of the node.
+func (s *Server) ListPods(ctx context.Context, _ *api.ListPodsRequest) (*api.ListPodsResponse, error) {
+	if err := s.allow(); err != nil {
+		return nil, err
+	}
+	pods, err := s.pods(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out := &api.ListPodsResponse{}
+	for _, pod := range pods {
+		text, err := encode(pod)
+		if err != nil {
+			return nil, err
+		}
+		out.Pods = append(out.Pods, text)
+	}
+	return out, nil
+}
+
+// GetPod returns the pod with a UID.
+func (s *Server) GetPod(ctx context.Context, r *api.GetPodRequest) (*api.GetPodResponse, error) {
+	if err := s.allow(); err != nil {
+		return nil, err
+	}
+	pods, err := s.pods(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, pod := range pods {
+		if string(pod.UID) == r.GetPodUID() {
+			text, err := encode(pod)
+			return &api.GetPodResponse{Pod: text}, err
+		}
+	}
+	return nil, status.Errorf(codes.NotFound, "pod with UID %s not found", r.GetPodUID())
+}
+
+// allow returns an error if there are too many calls.
+func (s *Server) allow() error {
+	if !s.limiter.TryAccept() {
+		return status.Errorf(codes.ResourceExhausted, "more than %d calls a second: try again later, or use WatchPods", qps)
+	}
+	return nil
+}
+
+// pods returns the pods, or an error before every source has delivered: a list would lack pods.
+func (s *Server) pods(ctx context.Context) ([]*corev1.Pod, error) {
+	if !s.isSynced() {
+		return nil, status.Error(codes.FailedPrecondition, "nodelet is starting: not every source of pods has answered yet")
+	}
+	pods, err := s.cfg.Pods(ctx)
+	if err != nil {
+		return nil, status.FromContextError(err).Err()
+	}
+	return pods, nil
+}
+
+func encode(pod *corev1.Pod) ([]byte, error) {
+	text, err := pod.Marshal()
+	if err != nil {
+		return nil, status.Errorf(codes.Internal, "encode pod %s/%s: %v", pod.Namespace, pod.Name, err)
+	}
+	return text, nil
+}
+
+// watch is one call of WatchPods. changed are the pods to look at; it is guarded by Server.mu.
+type watch struct {
+	wake    latest.Signal
+	changed map[types.UID]struct{}
+}
+
+// begin registers a watch. The caller calls end when the call has ended.
+func (s *Server) begin() (w *watch, end func()) {
+	w = &watch{wake: latest.NewSignal(), changed: map[types.UID]struct{}{}}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.watches[w] = struct{}{}
+	return w, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.watches, w)
+	}
+}
+
+// take returns the pods that have changed since the last call.
+func (s *Server) take(w *watch) map[types.UID]struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	changed := w.changed
+	w.changed = map[types.UID]struct{}{}
+	return changed
+}
