@@ -46,7 +46,8 @@ func (d *dispatcher) begin(ctx context.Context, pod *corev1.Pod) *entry {
 	return e
 }
 
-// update records the newest objects of a pod, and sends its worker an order if something is new.
+// update records the newest objects of a pod, and sends its worker an order if something is new. As long as a resize
+// is not decided, the resizer sends the order: the status must not show its generation without its condition.
 func (d *dispatcher) update(e *entry, pod *corev1.Pod) {
 	mirror, _ := d.table.set.Mirror(pod.UID)
 	stop := e.stop.Stricter(stopOf(pod))
@@ -61,7 +62,9 @@ func (d *dispatcher) update(e *entry, pod *corev1.Pod) {
 		d.allocations.update(e, pod)
 	}
 	e.source, e.mirror, e.stop = pod, mirror, stop
-	d.send(e)
+	if !e.resources.undecided() {
+		d.send(e)
+	}
 }
 
 // send sends the worker its newest order.

@@ -45,6 +45,9 @@ func (r *podResources) update(pod *corev1.Pod, mayResize bool) {
 	r.burstable = burstableCPU(r.pod)
 }
 
+// undecided reports whether the pod requests other resources, about which the resizer has not decided yet.
+func (r *podResources) undecided() bool { return r.resizing && r.pending == nil }
+
 // resize allocates what the spec of the pod asks for.
 func (r *podResources) resize(pod *corev1.Pod) {
 	*r = podResources{allocated: desiredResources(pod), pod: pod, burstable: burstableCPU(pod)}

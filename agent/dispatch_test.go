@@ -1,0 +1,76 @@
+package agent
+
+import (
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodelet/nodelet/agent/spec"
+)
+
+// noFiles is a node whose pods have no directories.
+type noFiles struct{ PodFiles }
+
+func (noFiles) WritePodFile(types.UID, string, []byte) error { return nil }
+
+// noEvents records nothing.
+type noEvents struct{}
+
+func (noEvents) PodEvent(*corev1.Pod, string, string, string, string) {}
+
+// limited returns a pod of a generation with a memory limit.
+func limited(generation int64, memory string) *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{UID: "u", Generation: generation},
+		Spec: corev1.PodSpec{Containers: []corev1.Container{{
+			Name: "app",
+			Resources: corev1.ResourceRequirements{
+				Requests: corev1.ResourceList{"memory": resource.MustParse("1Mi")},
+				Limits:   corev1.ResourceList{"memory": resource.MustParse(memory)},
+			},
+		}}},
+		Status: corev1.PodStatus{Phase: corev1.PodRunning},
+	}
+}
+
+// TestNoOrderBeforeAResizeIsDecided checks that a worker never gets the generation of a resize together with the old
+// resources and without a decision: it would publish that nothing is in progress.
+func TestNoOrderBeforeAResizeIsDecided(t *testing.T) {
+	node := &spec.Node{Allocatable: corev1.ResourceList{
+		"cpu": resource.MustParse("1"), "memory": resource.MustParse("1Gi"), "pods": resource.MustParse("10"),
+	}}
+	cfg := Config{
+		Backends: Backends{PodFiles: noFiles{}, Events: noEvents{}},
+		Log:      discard(),
+		Node:     func() *spec.Node { return node },
+	}.complete()
+	d := &dispatcher{
+		cfg:         cfg,
+		log:         cfg.Log,
+		table:       newTable(cfg.PodFiles),
+		allocations: &allocations{files: cfg.PodFiles, log: cfg.Log},
+	}
+	before, after := limited(1, "2Mi"), limited(2, "4Mi") // the limit alone changes
+	e := &entry{source: before, worker: newWorker(cfg)}
+	e.resources.resize(before)
+	d.table.workers["u"] = e
+	d.update(e, after)
+	select {
+	case o := <-e.worker.inbox:
+		t.Fatalf("got an order of generation %d with the resources of generation %d, want none yet",
+			o.Pod.Generation, o.Allocation.Generation)
+	default:
+	}
+	(&resizer{cfg: cfg, table: d.table, workers: d}).judge()
+	select {
+	case o := <-e.worker.inbox:
+		if got := o.Pod.Spec.Containers[0].Resources.Limits.Memory().String(); o.Allocation.Generation != 2 || got != "4Mi" {
+			t.Errorf("got the limit %s of generation %d, want 4Mi of 2", got, o.Allocation.Generation)
+		}
+	default:
+		t.Error("got no order after the decision, want one")
+	}
+}
