@@ -41,7 +41,7 @@ func build(k *KubeletConfiguration, flags flagValues) (*Config, error) {
 		Node: node,
 		API: API{
 			QPS: float32(*k.KubeAPIQPS), Burst: int(k.KubeAPIBurst),
-			EventQPS: float32(*k.EventRecordQPS), EventBurst: int(k.EventBurst),
+			EventQPS: eventQPS(*k.EventRecordQPS), EventBurst: int(k.EventBurst),
 			RotateCerts: k.RotateCertificates,
 		},
 		Runtime:    buildRuntime(k),
@@ -71,6 +71,14 @@ func build(k *KubeletConfiguration, flags flagValues) (*Config, error) {
 			OOMScoreAdj: int(*k.OOMScoreAdj),
 		},
 	}, nil
+}
+
+// eventQPS returns the limit of events a second for client-go, where a negative number means no limit.
+func eventQPS(configured int32) float32 {
+	if configured == 0 {
+		return -1
+	}
+	return float32(configured)
 }
 
 func buildNode(k *KubeletConfiguration, flags flagValues) (Node, error) {

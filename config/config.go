@@ -73,7 +73,7 @@ type Node struct {
 	LocalStorageIsolation  bool          // ephemeral-storage is a resource
 }
 
-// API limits the requests to the API server. QPS 0 of events means no limit.
+// API limits the requests to the API server. A negative EventQPS means no limit.
 type API struct {
 	QPS         float32
 	Burst       int

@@ -341,3 +341,12 @@ func TestMachineIsRefusedIfAsked(t *testing.T) {
 		t.Errorf("got %v, %v, want swap refused", cfg, err)
 	}
 }
+
+// TestEventQPS checks that eventRecordQPS 0 means no limit, and not the default of client-go.
+func TestEventQPS(t *testing.T) {
+	for body, want := range map[string]float32{"": 50, "eventRecordQPS: 7": 7, "eventRecordQPS: 0": -1} {
+		if got := mustLoad(t, body).API.EventQPS; got != want {
+			t.Errorf("%q: got %v events a second, want %v", body, got, want)
+		}
+	}
+}
