@@ -9,6 +9,9 @@ PKGS := ./...
 # Name of the testbed that the tests use. Runs with different names can go on at the same time.
 E2E ?= e2e
 RUN ?= ^TestLong
+# Minor version of the control plane and of the kubelet in these tests, for example 1.36; empty means the newest.
+KUBERNETES ?=
+export NODELET_TESTBED_KUBERNETES = $(KUBERNETES)
 # Who sets up pod networks in these tests: runtime (through its own CNI configuration), or agent (nodelet).
 NETWORK ?= runtime
 
@@ -95,6 +98,12 @@ PROFILE ?= single
 soak: build ## pods come and go beside faults of all kinds; DURATION=1h, SEED=0 (from the clock), PROFILE=single, dense or kill, ONLY=faults, by name, NETWORK=agent
 	@echo "==> soak test for $(DURATION) (one line a round; go run ./test/soak -list prints the faults)"
 	@go run ./test/soak -duration $(DURATION) -seed $(SEED) -profile $(PROFILE) -network $(NETWORK) -only '$(ONLY)' -record bin/soak.jsonl
+
+.PHONY: reference
+reference: ## compare the tables of gates, flags, defaults and verdicts with the kubelet's code; UPDATE=1 rewrites them
+	@echo "==> the kubelet's own tables (the first run compiles the kubelet: some minutes)"
+	@cd test/testbed/modules/kubernetes && CGO_ENABLED=0 go test -mod=readonly -trimpath -count=1 ./reference \
+		$(if $(UPDATE),-args -update)
 
 .PHONY: bench
 bench: build ## compare nodelet with the kubelet and the bare runtime, in one run

@@ -314,7 +314,7 @@ var knobs = []knob{
 	{"", "experimental-allocatable-ignore-eviction", kBool, noEffect, gHidden,
 		"Kubernetes has deprecated it; hard thresholds are always reserved", "false"},
 	{"", "housekeeping-interval", kDuration, noEffect, gHidden,
-		"a setting of cAdvisor, which nodelet does not contain", "1s"},
+		"a setting of cAdvisor, which nodelet does not contain", "10s"},
 	{"", "global-housekeeping-interval", kDuration, noEffect, gHidden,
 		"a setting of cAdvisor, which nodelet does not contain", "1m0s"},
 	{"", "application-metrics-count-limit", kInt, noEffect, gHidden,

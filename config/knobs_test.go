@@ -77,7 +77,7 @@ func TestEveryFlagOfTheKubelet(t *testing.T) {
 		}
 		checkFlagDefault(t, name, col[4])
 	}
-	if len(seen) != 148 {
+	if len(seen) != 130 {
 		t.Errorf("the list has %d flags", len(seen))
 	}
 	fs.VisitAll(func(f *pflag.Flag) {

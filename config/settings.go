@@ -30,6 +30,13 @@ type Setting struct {
 var ownFlags = []string{
 	"network", "cni-conf", "cni-conf-dir", "cni-bin-dir", "cni-networks-dir", "cni-call-timeout", "cni-check-period",
 	"non-masquerade-cidr", "pod-infra-container-image",
+
+	// Of cAdvisor; the kubelet lost them in 1.37, and older files still have them.
+	"global-housekeeping-interval", "application-metrics-count-limit", "boot-id-file", "machine-id-file",
+	"container-hints", "containerd", "containerd-namespace", "enable-load-reader", "event-storage-age-limit",
+	"event-storage-event-limit", "log-cadvisor-usage", "storage-driver-buffer-duration", "storage-driver-db",
+	"storage-driver-host", "storage-driver-password", "storage-driver-secure", "storage-driver-table",
+	"storage-driver-user",
 }
 
 // Settings returns all settings, by topic.

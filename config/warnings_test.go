@@ -40,7 +40,7 @@ func defaulted() *KubeletConfiguration {
 func TestWarnings(t *testing.T) {
 	c := mustLoad(t, "qosReserved: {memory: 50%}\nhairpinMode: promiscuous-bridge\nmaxPods: 20\n"+
 		"featureGates: {NodeSwapp: true, NodeSwap: false, AllAlpha: false, AllBeta: true, GRPCContainerProbeTLS: true}\n",
-		"--lock-file=/x", "--housekeeping-interval=1s", "--storage-driver-user=me", "--kernel-memcg-notification",
+		"--lock-file=/x", "--housekeeping-interval=10s", "--storage-driver-user=me", "--kernel-memcg-notification",
 		"--pod-infra-container-image=pause")
 	var got []string
 	for _, w := range c.Warnings {
@@ -102,7 +102,7 @@ func TestGates(t *testing.T) {
 			t.Errorf("%s with %v: %v", c.name, c.set, got)
 		}
 	}
-	if n := len(gates()); n != 252 {
+	if n := len(gates()); n != 254 {
 		t.Errorf("%d gates were read", n)
 	}
 }

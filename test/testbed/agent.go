@@ -36,7 +36,7 @@ func (n *Node) StartAgent(ctx context.Context, kind AgentKind) error {
 		"--node-ip=" + n.tb.both(n.IP, address6(n.tb.x, 10+n.index)),
 		"-v=2",
 	}, n.tb.opts.AgentArgs...)
-	if kind == Kubelet { // cAdvisor in the kubelet does not use the CRI endpoint
+	if kind == Kubelet && n.tb.opts.Kubernetes == "1.36" { // for its cAdvisor; later ones do not have the flag
 		argv = append(argv, "--containerd="+strings.TrimPrefix(n.RuntimeEndpoint, "unix://"))
 	}
 	if kind == Nodelet && n.tb.opts.Network == "agent" {
@@ -47,7 +47,7 @@ func (n *Node) StartAgent(ctx context.Context, kind AgentKind) error {
 
 // Kubelet builds the kubelet if it is missing, and returns its path.
 func (tb *Testbed) Kubelet(ctx context.Context) (string, error) {
-	return tb.cache.Program(ctx, "kubernetes", "kubelet")
+	return tb.cache.Program(ctx, tb.opts.kubernetesModule(), "kubelet")
 }
 
 // SetNodelet sets the path of the nodelet binary for agents that this process starts from now on.

@@ -2,6 +2,7 @@ package testbed
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,7 +22,9 @@ import (
 // goModule is a Go module from which programs are built. modules/NAME/go.mod pins its version.
 type goModule struct {
 	path string
-	// ldflags may contain %[1]s for the version.
+	// cached is the name of the module's directory in the cache, without the version. Empty means the name of the module.
+	cached string
+	// ldflags may contain %[1]s for the version, and %[2]s for its minor number.
 	ldflags string
 	cgo     bool
 	tags    string
@@ -36,15 +39,8 @@ const versionPkg = "-X k8s.io/component-base/version."
 
 func goModules() map[string]goModule {
 	return map[string]goModule{
-		"kubernetes": {
-			path: "k8s.io/kubernetes",
-			ldflags: versionPkg + "gitVersion=%[1]s " + versionPkg + "gitMajor=1 " + versionPkg + "gitMinor=36 " +
-				versionPkg + "gitTreeState=archive -X k8s.io/client-go/pkg/version.gitVersion=%[1]s",
-			programs: []string{
-				"cmd/kube-apiserver", "cmd/kube-controller-manager", "cmd/kube-scheduler", "cmd/kubectl",
-				"cmd/kubelet", "cmd/kube-proxy", "cmd/kubeadm", "test/images/agnhost",
-			},
-		},
+		"kubernetes":      kubernetesModule(),
+		"kubernetes-1.36": kubernetesModule(),
 		"containerd": {
 			path:     "github.com/containerd/containerd/v2",
 			ldflags:  "-X github.com/containerd/containerd/v2/version.Version=%[1]s",
@@ -91,6 +87,21 @@ func goModules() map[string]goModule {
 		},
 		"metrics-server": {path: "sigs.k8s.io/metrics-server", programs: []string{"cmd/metrics-server"}},
 		"cri-tools":      {path: "sigs.k8s.io/cri-tools", programs: []string{"cmd/crictl", "cmd/critest"}},
+	}
+}
+
+// kubernetesModule is Kubernetes: the control plane, the kubelet and the tools. There is a module of it for each minor
+// version that Options.Kubernetes accepts.
+func kubernetesModule() goModule {
+	return goModule{
+		path:   "k8s.io/kubernetes",
+		cached: "kubernetes",
+		ldflags: versionPkg + "gitVersion=%[1]s " + versionPkg + "gitMajor=1 " + versionPkg + "gitMinor=%[2]s " +
+			versionPkg + "gitTreeState=archive -X k8s.io/client-go/pkg/version.gitVersion=%[1]s",
+		programs: []string{
+			"cmd/kube-apiserver", "cmd/kube-controller-manager", "cmd/kube-scheduler", "cmd/kubectl",
+			"cmd/kubelet", "cmd/kube-proxy", "cmd/kubeadm", "test/images/agnhost",
+		},
 	}
 }
 
@@ -172,7 +183,7 @@ func (c *Cache) Programs(ctx context.Context, module string, programs ...string)
 	if len(programs) > 0 && len(wanted) != len(programs) {
 		return "", fmt.Errorf("find the programs %v: module %s has only %v of them", programs, module, wanted)
 	}
-	dir := filepath.Join(c.dir, module+"-"+version)
+	dir := filepath.Join(c.dir, cmp.Or(m.cached, module)+"-"+version)
 	return dir, c.build(ctx, m, src, version, dir, wanted)
 }
 
@@ -213,7 +224,7 @@ func (c *Cache) build(ctx context.Context, m goModule, src, version, dir string,
 	defer os.RemoveAll(temp)
 	ldflags := "-s -w"
 	if m.ldflags != "" {
-		ldflags += " " + fmt.Sprintf(m.ldflags, version)
+		ldflags += " " + fmt.Sprintf(m.ldflags, version, minor(version))
 	}
 	if err := c.compile(ctx, m, what, src, temp, []string{"-v", "-mod=readonly", "-buildvcs=false", "-trimpath",
 		"-tags=" + m.tags, "-ldflags=" + ldflags}, programs); err != nil {
@@ -311,6 +322,13 @@ func (c *Cache) report(what string, began time.Time, packages *atomic.Int64) (st
 		}
 	}()
 	return func() { close(done); <-ended }
+}
+
+// minor returns the minor number of a semantic version, "37" of "v1.37.2".
+func minor(version string) string {
+	_, rest, _ := strings.Cut(version, ".")
+	number, _, _ := strings.Cut(rest, ".")
+	return number
 }
 
 // moduleVersion returns the version of a module's programs.

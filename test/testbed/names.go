@@ -16,6 +16,8 @@ const (
 	StateEnv = "NODELET_TESTBED_STATE"
 	// CacheEnv is the environment variable with the directory of built programs and images.
 	CacheEnv = "NODELET_TESTBED_CACHE"
+	// KubernetesEnv is the environment variable with the minor version of Kubernetes, for example 1.36.
+	KubernetesEnv = "NODELET_TESTBED_KUBERNETES"
 	// DefaultName is the name of a testbed without a name in its options.
 	DefaultName = "default"
 

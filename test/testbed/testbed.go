@@ -54,6 +54,9 @@ type Options struct {
 	APIServerArgs []string `json:"apiServerArgs,omitempty"`
 	// ControllerArgs are added to the kube-controller-manager's command line.
 	ControllerArgs []string `json:"controllerArgs,omitempty"`
+	// Kubernetes is the minor version of the control plane and the kubelet, for example "1.36". Empty means the value
+	// of the environment variable KubernetesEnv, or else the version that nodelet follows.
+	Kubernetes string `json:"kubernetes,omitempty"`
 	// Runtime is the nodes' container runtime: "" or "containerd", or "crio".
 	Runtime string `json:"runtime,omitempty"`
 	// Network is what sets up the pod network: "" or "runtime" is the runtime with a configuration of the testbed,
@@ -121,6 +124,14 @@ func (o Options) withDefaults() (Options, error) {
 	return o, nil
 }
 
+// kubernetesModule returns the name of the module below modules/ that has the chosen version of Kubernetes.
+func (o Options) kubernetesModule() string {
+	if o.Kubernetes == "" {
+		return "kubernetes"
+	}
+	return "kubernetes-" + o.Kubernetes
+}
+
 func (o Options) crio() bool { return o.Runtime == roleCRIO }
 
 // Testbed is a cluster that was up when it was started or opened. Its methods may be called concurrently, except two
@@ -186,6 +197,10 @@ func newTestbed(o Options) (*Testbed, error) {
 	cache, err := OpenCache(o.Progress)
 	if err != nil {
 		return nil, err
+	}
+	o.Kubernetes = cmp.Or(o.Kubernetes, os.Getenv(KubernetesEnv))
+	if _, ok := goModules()[o.kubernetesModule()]; !ok {
+		return nil, fmt.Errorf("Kubernetes %q: there is no test/testbed/modules/%s", o.Kubernetes, o.kubernetesModule())
 	}
 	tb := &Testbed{names: n, Kubeconfig: n.kubeconfig("admin"), opts: o, cache: cache, children: map[string]*child{}}
 	for i := range o.Nodes {
@@ -263,7 +278,7 @@ func (tb *Testbed) prepare(ctx context.Context) (images []string, err error) {
 		module   string
 		programs []string
 	}{
-		{&tb.bins.kubernetes, "kubernetes", kubernetes},
+		{&tb.bins.kubernetes, tb.opts.kubernetesModule(), kubernetes},
 		{&tb.bins.runc, "runc", nil},
 		{&tb.bins.cni, "cni", nil},
 		{&tb.bins.cri, "cri-tools", []string{"crictl"}},

@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/nodelet/nodelet/config"
 )
 
 // Times are long because the machine is emulated, perhaps beside other work.
@@ -164,7 +166,7 @@ func (s *scenario) install() error {
 		"echo 'NODELET_ARGS=--config=/etc/nodelet/config.yaml --node-ip=192.0.2.10 -v=4' > /etc/default/nodelet",
 		"mkdir -p /etc/systemd/system/nodelet.service.d; printf '[Service]\\nWatchdogSec="+strconv.Itoa(watchdogSec)+
 			"\\n' > /etc/systemd/system/nodelet.service.d/vm.conf",
-		"systemctl daemon-reload", "nodelet --version | grep -q '^Kubernetes v1.36.3+nodelet'",
+		"systemctl daemon-reload", "nodelet --version | grep -q '^Kubernetes "+config.KubernetesVersion+"+nodelet'",
 		"test -s /usr/share/man/man8/nodelet.8.gz")
 }
 
