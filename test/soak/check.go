@@ -20,7 +20,7 @@ import (
 
 // check holds the node to the invariants once the churn's pods have gone. What has to settle gets the time for it.
 func (s *soak) check(ctx context.Context) {
-	if problem := s.churn.pause(ctx); problem != "" {
+	if problem := s.churn.pause(ctx); problem != "" && ctx.Err() == nil {
 		s.report.violate("alive: %s", problem)
 	}
 	s.deleteRestored(ctx)
@@ -62,7 +62,7 @@ func (s *soak) deleteRestored(ctx context.Context) {
 		}
 		return ""
 	})
-	if problem != "" {
+	if problem != "" && ctx.Err() == nil {
 		s.report.violate("alive: a pod that the restored etcd knows was deleted and is still there: %s", problem)
 	}
 }

@@ -232,3 +232,20 @@ func withPlugin(name string) func(context.Context, *soak) error {
 		return nil
 	}
 }
+
+// detachLoops detaches the loop devices whose images were removed with the testbed: a CSI driver that is killed keeps
+// them.
+func detachLoops(ctx context.Context) error {
+	out, err := exec.CommandContext(ctx, "losetup", "--noheadings", "--raw", "--output", "NAME,BACK-FILE").Output()
+	if err != nil {
+		return fmt.Errorf("list loop devices: %w", err)
+	}
+	var errs []error
+	for line := range strings.Lines(string(out)) {
+		device, file, _ := strings.Cut(line, " ")
+		if strings.Contains(file, "/soak-plugins/csi/volumes/") && strings.Contains(file, "deleted") {
+			errs = append(errs, exec.CommandContext(ctx, "losetup", "--detach", device).Run())
+		}
+	}
+	return errors.Join(errs...)
+}

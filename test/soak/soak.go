@@ -154,6 +154,7 @@ func (s *soak) stop() error {
 	for _, p := range s.plugins {
 		p.kill()
 	}
+	errs = append(errs, detachLoops(ctx))
 	return errors.Join(append(errs, s.closeProxies())...)
 }
 
