@@ -1,8 +1,10 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -62,15 +64,19 @@ func (a *admitter) waitsFor(pod *corev1.Pod) *Wait {
 // admit decides about a pod that is new to this run of the agent.
 func (a *admitter) admit(ctx context.Context, e *entry) {
 	pod := e.source
-	if pod.DeletionTimestamp != nil || finished(pod) || a.table.admittedBefore(pod) {
+	if pod.DeletionTimestamp != nil || finished(pod) {
 		return
 	}
-	v := a.cfg.Admit(pod, a.table.others(pod.UID))
+	if a.table.admittedBefore(pod) {
+		e.stop = e.stop.Stricter(a.recordedEviction(pod))
+		return
+	}
+	v, wait := a.judge(pod)
 	switch {
 	case v.Rejection != nil:
 		e.retry = podutil.IsStatic(pod)
 		a.reject(e, v.Rejection)
-	case len(v.Preempt) > 0:
+	case wait:
 		a.preempt(ctx, e, v)
 	default:
 		a.reserve(ctx, e)
@@ -84,30 +90,49 @@ func (a *admitter) reject(e *entry, r *podstate.Rejection) {
 	a.cfg.Events.PodEvent(e.pod(), "", corev1.EventTypeWarning, r.Reason, r.Message)
 }
 
+// judge decides about the admission of a pod. Pods that end for a critical pod hold their resources until the end.
+// Another critical pod may have what is left of these, but has to wait: wait reports that. Other pods may not.
+func (a *admitter) judge(pod *corev1.Pod) (v admission.Verdict, wait bool) {
+	others, ending := a.table.others(pod.UID)
+	v = a.cfg.Admit(pod, others)
+	if v.Rejection != nil || len(ending) == 0 {
+		return v, len(v.Preempt) > 0
+	}
+	now := a.cfg.Admit(pod, slices.Concat(others, ending))
+	if podutil.IsCritical(pod) {
+		return v, now.Rejection != nil || len(now.Preempt) > 0
+	}
+	return now, false
+}
+
 // preempt ends pods so that a critical one can run. From now on the critical pod counts as admitted, and the others
-// do not. It gets its first order when they have released all their resources, or at the latest after 1.5 times their
-// grace period: a pod that does not end must not prevent a critical one from running.
+// do not. It gets its first order when all pods that end for critical ones have released all their resources, or at
+// the latest after 1.5 times their grace period: a pod that does not end must not prevent a critical one from running.
 func (a *admitter) preempt(ctx context.Context, e *entry, v admission.Verdict) {
-	limit := minPreemption
-	var ending []<-chan struct{}
 	for _, pod := range v.Preempt {
 		victim := a.table.workers[pod.UID]
-		grace := podutil.GracePeriod(pod)
 		a.log.Info("preempting pod to admit a critical pod", "pod", pod.Namespace+"/"+pod.Name, "podUID", pod.UID,
 			"resource", v.Short, "for", e.source.Namespace+"/"+e.source.Name)
 		a.cfg.Events.PodEvent(pod, "", corev1.EventTypeWarning,
 			podstate.ReasonPreempting, podstate.MessagePreempted)
 		a.cfg.Metrics.Preempted(string(v.Short))
-		victim.preempted = true
-		ending = append(ending, a.workers.evict(victim, Eviction{
+		victim.preemptor = e
+		a.workers.evict(victim, Eviction{
 			Reason:  podstate.ReasonPreempting,
 			Message: podstate.MessagePreempted,
-			Grace:   grace,
-		}))
-		limit = max(limit, grace*3/2)
+			Grace:   podutil.GracePeriod(pod),
+		})
 	}
-	wait := Wait{For: "pods that end for it", Why: "pods of lower priority are ending to free " + string(v.Short)}
-	a.finish(ctx, e, wait, func(ctx context.Context) error {
+	limit := minPreemption
+	var ending []<-chan struct{}
+	for _, victim := range a.table.workers {
+		if victim.preemptor != nil && !victim.worker.isReleased() {
+			ending = append(ending, a.workers.released(victim))
+			limit = max(limit, podutil.GracePeriod(victim.source)*3/2)
+		}
+	}
+	why := "pods of lower priority are ending to free " + cmp.Or(string(v.Short), "resources")
+	a.finish(ctx, e, Wait{For: "pods that end for it", Why: why}, func(ctx context.Context) error {
 		awaitAll(ctx, ending, limit)
 		return nil
 	}, func(error) { a.reserve(ctx, e) })
@@ -153,7 +178,7 @@ func (a *admitter) discardFitting() {
 		if !e.retry || e.stop != nil || a.table.set.Pods[uid] == nil {
 			continue
 		}
-		if a.cfg.Admit(e.pod(), a.table.others(uid)).Rejection == nil {
+		if v, _ := a.judge(e.pod()); v.Rejection == nil {
 			a.log.Info("refused static pod fits now, admitting it",
 				"pod", e.source.Namespace+"/"+e.source.Name, "podUID", uid)
 			e.retry = false

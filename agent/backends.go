@@ -50,6 +50,7 @@ type PodFiles interface {
 	HasPodDir(pod types.UID) (bool, error)
 	ReadPodFile(pod types.UID, name string) ([]byte, error)
 	WritePodFile(pod types.UID, name string, content []byte) error
+	NotePodFile(pod types.UID, name string, content []byte) error
 	ResetMarked(pod types.UID) (bool, error)
 }
 

@@ -23,11 +23,13 @@ type dispatcher struct {
 	running *sync.WaitGroup
 	// reconcile brings the workers in line with the sources; it is called in the loop when a worker has ended.
 	reconcile func(context.Context)
+	// onRelease is called in the loop when a pod has released all its resources.
+	onRelease func()
 }
 
 // begin starts a worker for a pod. It does nothing before it gets its first order.
 func (d *dispatcher) begin(ctx context.Context, pod *corev1.Pod) *entry {
-	e := &entry{source: pod, worker: newWorker(d.cfg)}
+	e := &entry{source: pod, worker: newWorker(d.cfg, func() { d.loop.post(d.onRelease) })}
 	d.table.workers[pod.UID] = e
 	if eviction := d.cfg.Doomed(pod); eviction != nil {
 		e.stop = eviction.stop(pod)
@@ -95,6 +97,12 @@ func (d *dispatcher) evict(e *entry, eviction Eviction) (released <-chan struct{
 		}
 		d.send(e)
 	}
+	return d.released(e)
+}
+
+// released returns a channel that is closed when a pod has released all its resources, or when its worker or the
+// supervisor ends.
+func (d *dispatcher) released(e *entry) <-chan struct{} {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

@@ -29,8 +29,8 @@ type entry struct {
 	// Until then its worker has no order. Nil: admission is complete. awaited is what explain shows meanwhile.
 	asking  context.CancelFunc
 	awaited Wait
-	// preempted: the pod ends for a critical one, which already counts instead of it.
-	preempted bool
+	// preemptor is the critical pod for which this one ends, which already counts instead of it; may be nil.
+	preemptor *entry
 	// retry: the pod was refused, and goes through admission again when something has changed. discard ends its
 	// worker for that; nothing of the pod is on the node.
 	retry   bool

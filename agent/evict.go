@@ -32,7 +32,8 @@ func (e *Eviction) stop(pod *corev1.Pod) *podstate.Stop {
 }
 
 // Evict ends a pod. released is closed when the pod has released all its resources: at once for a pod that has no
-// worker, or if ctx ends before the supervisor has taken the eviction. A restart of the agent forgets the eviction.
+// worker, or if ctx ends before the supervisor has taken the eviction. An agent that restarts goes on with the
+// eviction.
 func (s *Supervisor) Evict(ctx context.Context, pod types.UID, e Eviction) (released <-chan struct{}) {
 	s.loop.do(ctx, func() {
 		if entry := s.table.workers[pod]; entry != nil && entry.rejected == nil {

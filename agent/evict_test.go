@@ -38,6 +38,26 @@ func TestEvict(t *testing.T) {
 	})
 }
 
+// TestEvictionSurvivesRestart checks that an evicted pod does not start again when the agent restarts before the API
+// server has received the status.
+func TestEvictionSurvivesRestart(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.runtime.Script("app", fake.Script{TermTakes: 10 * time.Second})
+		w.amnesia = true
+		pod := apiPod("web")
+		w.run(pod)
+		w.sleep(time.Second)
+		w.agent.Evict(t.Context(), pod.UID, agent.Eviction{Reason: "Evicted", Message: "disk full", Grace: 20 * time.Second})
+		w.sleep(time.Second)
+		w.restart()
+		w.sleep(time.Minute)
+		w.checkRunning()
+		if st := w.status(pod); st.Phase != corev1.PodFailed || st.Reason != "Evicted" || st.Message != "disk full" {
+			t.Errorf("got status %s %s %q, want Failed Evicted \"disk full\"", st.Phase, st.Reason, st.Message)
+		}
+	})
+}
+
 // TestDoomed checks that an agent that restarts during a shutdown does not start ended pods again.
 func TestDoomed(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {

@@ -153,8 +153,10 @@ func (z *resizer) judge() {
 func (z *resizer) resize(e *entry) {
 	pod, node, r := e.source, z.cfg.Node(), &e.resources
 	swappable := func(pod *corev1.Pod, c *corev1.Container) bool { return spec.MaySwap(pod, c, node) }
-	pending, old := admission.AdmitResize(pod, r.pod, node.Allocatable, z.table.others(pod.UID), swappable,
-		staticResources(node.Managers)), r.pending
+	others, ending := z.table.others(pod.UID)
+	others = append(others, ending...)
+	pending := admission.AdmitResize(pod, r.pod, node.Allocatable, others, swappable, staticResources(node.Managers))
+	old := r.pending
 	switch {
 	case pending == nil:
 		r.resize(pod)

@@ -24,6 +24,8 @@ type reported struct {
 	probed []string
 	// backoffs are the back-offs that have had an event, by container.
 	backoffs map[string]string
+	// eviction: evictionFile has been written, or could not be.
+	eviction bool
 }
 
 // publish passes on the result of a plan: the status, the containers to probe, and what explain shows.
@@ -44,6 +46,7 @@ func (w *worker) publish(p plan.Plan) {
 	w.cfg.Watchers.Changed(w.desired.Pod.UID)
 	if p.Released && !isClosed(w.released) {
 		close(w.released)
+		w.onRelease()
 	}
 	if p.Reclaimed && !isClosed(w.reclaimed) {
 		close(w.reclaimed)

@@ -58,6 +58,7 @@ func NewSupervisor(c Config) *Supervisor {
 		allocations: &allocations{files: cfg.PodFiles, log: cfg.Log},
 		running:     &s.running,
 		reconcile:   s.reconcile,
+		onRelease:   func() { s.admission.discardFitting() },
 	}
 	s.admission = &admitter{
 		cfg:       cfg,

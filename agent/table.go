@@ -66,16 +66,31 @@ func (t *table) admittedBefore(pod *corev1.Pod) bool {
 }
 
 // others returns the admitted pods that have not ended, with their allocated resources. It excludes orphaned pods even
-// while they end: the scheduler counts their resources as free, and a refused replacement would fail for good. It also
-// excludes preempted pods, which a critical pod replaces.
-func (t *table) others(but types.UID) []*corev1.Pod {
-	var all []*corev1.Pod
+// while they end: the scheduler counts their resources as free, and a refused replacement would fail for good. ending
+// are preempted pods that still hold resources which the critical pods in all hold already.
+func (t *table) others(but types.UID) (all, ending []*corev1.Pod) {
 	for uid, e := range t.workers {
-		if uid != but && t.set.Pods[uid] != nil && !e.preempted && e.active() {
+		switch {
+		case uid == but || !t.holds(e):
+		case t.replaced(e):
+			ending = append(ending, e.pod())
+		default:
 			all = append(all, e.pod())
 		}
 	}
-	return all
+	return all, ending
+}
+
+// holds reports whether a pod was admitted and has not released its resources. What the API shows may be older or
+// newer than what the worker knows.
+func (t *table) holds(e *entry) bool {
+	return t.set.Pods[e.source.UID] != nil && e.active() && !e.worker.isReleased()
+}
+
+// replaced reports whether a critical pod holds the resources of this one.
+func (t *table) replaced(e *entry) bool {
+	by := e.preemptor
+	return by != nil && t.workers[by.source.UID] == by && t.holds(by)
 }
 
 // nameBusy reports whether an earlier static pod of the same full name has not ended yet. Pods of the API need not

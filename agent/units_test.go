@@ -11,7 +11,7 @@ func discard() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
 // TestHintsAreCollected checks that hints to a busy worker do not block, and that none is lost.
 func TestHintsAreCollected(t *testing.T) {
-	w := newWorker(Config{Log: discard()}.complete())
+	w := newWorker(Config{Log: discard()}.complete(), func() {})
 	w.stale = false
 	w.memory.Volumes["data"] = podstate.Volume{}
 	for range 1000 {

@@ -67,13 +67,14 @@ type worker struct {
 type milestones struct {
 	// gone is closed when the worker returns. Later results are dropped.
 	gone chan struct{}
-	// released is closed when a pod that ends has released all its resources.
-	released chan struct{}
+	// released is closed when a pod that ends has released all its resources. Then onRelease is called.
+	released  chan struct{}
+	onRelease func()
 	// reclaimed is closed when the runtime has nothing left of the pod; see podstate.Desired.Reclaim.
 	reclaimed chan struct{}
 }
 
-func newWorker(cfg *Config) *worker {
+func newWorker(cfg *Config, onRelease func()) *worker {
 	w := &worker{
 		cfg:     cfg,
 		log:     cfg.Log,
@@ -84,6 +85,7 @@ func newWorker(cfg *Config) *worker {
 		milestones: milestones{
 			gone:      make(chan struct{}),
 			released:  make(chan struct{}),
+			onRelease: onRelease,
 			reclaimed: make(chan struct{}),
 		},
 		memory:   podstate.NewMemory(),
@@ -207,6 +209,7 @@ func (w *worker) sync(ctx context.Context) (done bool) {
 			cancel()
 		}
 	}
+	w.recordEviction()
 	for _, step := range p.Steps {
 		w.start(ctx, step)
 	}

@@ -3,6 +3,7 @@ package podfs
 import (
 	"errors"
 	"fmt"
+	"os"
 
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
@@ -15,12 +16,23 @@ import (
 const podFileMax = 1 << 20
 
 // WritePodFile writes a small file into a pod's directory, which survives a restart of the agent. Whoever reads sees
-// the old content or the new one, whole, also after a power cut.
+// the old content or the new one, whole, also after a power cut. It makes the directory if there is none.
 func (d *PodDirs) WritePodFile(uid types.UID, name string, content []byte) error {
+	return d.writePodFile(uid, name, content, d.makePod, (*os.File).Sync)
+}
+
+// NotePodFile is WritePodFile for what need not survive a power cut: it does not wait for the disk. The error is
+// os.ErrNotExist if the pod has no directory.
+func (d *PodDirs) NotePodFile(uid types.UID, name string, content []byte) error {
+	return d.writePodFile(uid, name, content, d.openPod, func(*os.File) error { return nil })
+}
+
+func (d *PodDirs) writePodFile(uid types.UID, name string, content []byte,
+	open func(types.UID) (*os.File, error), sync func(*os.File) error) error {
 	if err := checkName("file of a pod", name); err != nil {
 		return err
 	}
-	pod, err := d.makePod(uid)
+	pod, err := open(uid)
 	if err != nil {
 		return fmt.Errorf("write %s of pod %s: %w", name, uid, err)
 	}
@@ -31,7 +43,7 @@ func (d *PodDirs) WritePodFile(uid types.UID, name string, content []byte) error
 		return fmt.Errorf("write %s of pod %s: %w", name, uid, err)
 	}
 	_, err = f.Write(content)
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+	if err = errors.Join(err, sync(f), f.Close()); err != nil {
 		return fmt.Errorf("write %s of pod %s: %w", name, uid, err)
 	}
 	if err := unix.Renameat(int(pod.Fd()), next, int(pod.Fd()), name); err != nil {
