@@ -53,9 +53,9 @@ agent/podstatus: agent/podstate kube/pod
 agent/spec: agent/podstate host/cgroups/names kube/pod
 agent/placement: agent/placement agent/spec host/atomicfile host/boundedfile host/topology internal/latest kube/pod
 agent/podapi: agent agent/podstate cri kube/pod kube/server
-agent/nodefacts: agent/spec
+agent/nodefacts: agent/spec config
 agent/allocatable: agent/spec host/cgroups kube/pod
-agent/eviction: agent host/cgroups host/pressure kube/pod metrics/usage
+agent/eviction: agent host/cgroups host/pressure kube/pod metrics/usage config
 agent/eviction/policy: kube/pod
 agent/shutdown: agent agent/podstate host/atomicfile kube/pod
 cni: host/inotify host/atomicfile host/boundedfile internal/backoff

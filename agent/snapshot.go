@@ -8,6 +8,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodelet/nodelet/agent/podstate"
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 // PodFacts are the facts of one pod, for metrics and statistics. It is read only: workers and readers share it.
@@ -33,6 +34,17 @@ func (s *Supervisor) Snapshot(ctx context.Context) ([]*PodFacts, error) {
 		return nil, cmp.Or(ctx.Err(), errEnding)
 	}
 	return all, nil
+}
+
+// Unfinished returns the pods on the node that were not refused and have not ended.
+func (s *Supervisor) Unfinished(ctx context.Context) (all []*corev1.Pod, err error) {
+	facts, err := s.Snapshot(ctx)
+	for _, f := range facts {
+		if !f.Rejected && !podutil.IsTerminal(f.Status.Phase) {
+			all = append(all, f.Pod)
+		}
+	}
+	return all, err
 }
 
 // snapshot is Snapshot in the supervisor's loop.

@@ -113,6 +113,15 @@ func (c *Cgroups) Pods() ([]types.UID, error) {
 	return uids, err
 }
 
+// Path returns the path of the pod's cgroup below the root of the hierarchy; empty if the pod cannot have one.
+func (c *Cgroups) Path(pod *corev1.Pod) string {
+	path, err := c.tree.PodParent(nameOf(pod))
+	if err != nil {
+		return "" // its UID cannot name a cgroup; such a pod is never admitted
+	}
+	return path
+}
+
 // SetBurstableCPU sets the CPU shares of the burstable class to what its pods request together, in thousandths of a
 // CPU.
 func (c *Cgroups) SetBurstableCPU(milli int64) error { return c.tree.SetBurstableCPU(milli) }
@@ -144,6 +153,9 @@ func (None) Exists(*corev1.Pod) (bool, error) { return false, nil }
 
 // Pods returns none.
 func (None) Pods() ([]types.UID, error) { return nil, nil }
+
+// Path returns nothing.
+func (None) Path(*corev1.Pod) string { return "" }
 
 // SetBurstableCPU does nothing.
 func (None) SetBurstableCPU(int64) error { return nil }

@@ -14,6 +14,8 @@ import (
 
 	"github.com/nodelet/nodelet/cmd/nodelet/command"
 	"github.com/nodelet/nodelet/cmd/nodelet/command/app"
+	"github.com/nodelet/nodelet/host/self"
+	"github.com/nodelet/nodelet/test/ownmounts"
 )
 
 // asProgram is the environment variable with which the test binary behaves as nodelet.
@@ -31,7 +33,7 @@ func TestMain(m *testing.M) {
 		return
 	}
 	flag.Parse()
-	os.Exit(m.Run())
+	ownmounts.Main(m)
 }
 
 // program runs this program as nodelet. It finds no other program, so it can change no unit of this machine.
@@ -144,16 +146,16 @@ func TestCommandOutput(t *testing.T) {
 // TestSecondAgent checks that a second agent does not start in the same root directory.
 func TestSecondAgent(t *testing.T) {
 	root := t.TempDir()
-	unlock, err := lockRoot(root)
+	unlock, err := self.LockRoot(root)
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := fmt.Sprintf("another agent (pid %d) works in %s: end it first", os.Getpid(), root)
-	if _, err := lockRoot(root); err == nil || !strings.Contains(err.Error(), want) {
+	if _, err := self.LockRoot(root); err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("got %v, want %q", err, want)
 	}
 	unlock()
-	if unlock, err = lockRoot(root); err != nil {
+	if unlock, err = self.LockRoot(root); err != nil {
 		t.Fatal(err)
 	}
 	unlock()

@@ -9,11 +9,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -26,6 +24,7 @@ import (
 	"github.com/nodelet/nodelet/cni/shim"
 	"github.com/nodelet/nodelet/config"
 	"github.com/nodelet/nodelet/host/kernel"
+	"github.com/nodelet/nodelet/host/self"
 	"github.com/nodelet/nodelet/kube/server/endpoints"
 	"github.com/nodelet/nodelet/systemd"
 )
@@ -101,11 +100,11 @@ func exit(err error) {
 
 // serve runs the agent until SIGTERM or SIGINT.
 func serve(cfg *config.Config) error {
-	boundMemory()
-	go growFileTable()
+	self.BoundMemory()
+	go self.GrowFileTable()
 	level := &endpoints.Verbosity{}
 	log := logger(cfg.Process.Logging, level)
-	protect(cfg.Process.OOMScoreAdj, log)
+	self.Protect(cfg.Process.OOMScoreAdj, log)
 	for _, w := range cfg.Warnings {
 		log.Warn("setting has no effect", "setting", w.Setting(), "reason", w.Text)
 	}
@@ -114,7 +113,7 @@ func serve(cfg *config.Config) error {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGTERM, unix.SIGINT)
 	defer stop()
-	unlock, err := lockRoot(cfg.Paths.Root)
+	unlock, err := self.LockRoot(cfg.Paths.Root)
 	if err != nil {
 		return err
 	}
@@ -122,12 +121,12 @@ func serve(cfg *config.Config) error {
 	if err := prepareKernel(cfg.Node.Kernel, kernel.Dir, kernel.SwapsFile, log); err != nil {
 		return err
 	}
-	n, err := assemble(cfg, log, level)
+	p, work, err := assemble(cfg, log, level)
 	if err != nil {
 		return err
 	}
 	log.Info("nodelet started", "version", config.KubeletVersion(), "node", cfg.Node.Name, "root", cfg.Paths.Root)
-	err = n.run(ctx)
+	err = p.run(ctx, work)
 	log.Info("nodelet stopped; pods keep running")
 	return err
 }
@@ -146,38 +145,4 @@ func logger(s config.LogSettings, level *endpoints.Verbosity) *slog.Logger {
 	log := slog.New(h)
 	klog.SetSlogLogger(log.With("from", "client-go"))
 	return log
-}
-
-// cure returns advice for an error of writing below the root directory.
-func cure(err error) string {
-	switch {
-	case errors.Is(err, unix.EROFS):
-		return ": mount it writable or choose another --root-dir"
-	case errors.Is(err, fs.ErrPermission) && os.Geteuid() != 0:
-		return ": nodelet needs root"
-	case errors.Is(err, unix.ENOSPC):
-		return ": free some space"
-	}
-	return ""
-}
-
-// lockRoot ensures that no other agent uses the root directory. The kernel releases the lock when the process ends.
-func lockRoot(root string) (unlock func(), err error) {
-	if err := os.MkdirAll(root, 0o750); err != nil {
-		return nil, fmt.Errorf("make root directory: %w%s", err, cure(err))
-	}
-	path := filepath.Join(root, "nodelet.lock")
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("open lock file of the root directory: %w%s", err, cure(err))
-	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		holder, _ := os.ReadFile(path)
-		return nil, fmt.Errorf("another agent (pid %s) works in %s: end it first, or give this one another --root-dir",
-			strings.TrimSpace(string(holder)), root)
-	}
-	if err := f.Truncate(0); err == nil {
-		_, _ = fmt.Fprintf(f, "%d\n", os.Getpid())
-	}
-	return func() { _ = f.Close() }, nil
 }

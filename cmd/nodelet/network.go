@@ -11,12 +11,13 @@ import (
 	"github.com/nodelet/nodelet/kube/status"
 )
 
-func (n *nodelet) makeNetwork() error {
-	c := n.cfg.Network
-	meter := n.metrics.AddNetwork()
+// newNetwork makes what watches the pods' network, or is it.
+func newNetwork(p *process, api *apiServer, r *containerRuntime, l *links) {
+	c := p.cfg.Network
+	meter := p.metrics.AddNetwork()
 	config := manager.Config{
 		Mode:          c.Mode,
-		Dir:           filepath.Join(n.cfg.Paths.Root, "cni"),
+		Dir:           filepath.Join(p.cfg.Paths.Root, "cni"),
 		ConfDir:       c.ConfDir,
 		BinDirs:       c.BinDirs,
 		Conf:          c.Conf,
@@ -25,25 +26,24 @@ func (n *nodelet) makeNetwork() error {
 		NonMasquerade: c.NonMasquerade,
 		CallTimeout:   c.CallTimeout,
 		CheckPeriod:   c.CheckPeriod,
-		Runtime:       n.runtime,
-		Answered:      n.monitor.Answered(),
-		CheckSoon:     n.monitor.CheckSoon,
-		Event:         n.networkEvent,
-		PodChanged:    func(uid string) { n.supervisor.VerdictChanged(types.UID(uid)) },
-		Called:        meter.Called,
-		Released:      meter.Released,
-		Log:           n.log,
+		Runtime:       r.client,
+		Answered:      r.monitor.Answered(),
+		CheckSoon:     r.monitor.CheckSoon,
+		Event: func(pod cni.Pod, eventType, reason, message string) {
+			ref := status.Ref{Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: types.UID(pod.UID)}
+			api.recorder.Event(ref, eventType, reason, message)
+		},
+		PodChanged: func(uid string) { l.supervisor.VerdictChanged(types.UID(uid)) },
+		Called:     meter.Called,
+		Released:   meter.Released,
+		Log:        p.log,
 	}
-	if n.api != nil {
-		config.Core = n.api.Core
+	if api.client != nil {
+		config.Core = api.client.Core
 	}
-	n.network = manager.New(config)
-	return nil
-}
-
-func (n *nodelet) networkEvent(pod cni.Pod, eventType, reason, message string) {
-	ref := status.Ref{Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: types.UID(pod.UID)}
-	n.recorder.Event(ref, eventType, reason, message)
+	l.network = manager.New(config)
+	l.nodeChanged = append(l.nodeChanged, func(o *corev1.Node) { l.network.SetPodCIDRs(podCIDRs(o)) })
+	p.start(l.network.Run)
 }
 
 // podCIDRs returns the ranges of a Node object. Old control planes set PodCIDR only.

@@ -20,38 +20,44 @@ import (
 	"github.com/nodelet/nodelet/plugins/devices"
 )
 
-// makePlacement sets up the CPU, memory and topology managers. With all of them off, it only checks that no other agent
+// newPlacement sets up the CPU, memory and topology managers. With all of them off, it only checks that no other agent
 // has left CPUs to containers, and that the reserved CPUs exist.
-func makePlacement(n *nodelet) error {
-	settings := placementSettings(n.cfg)
-	reserved := n.cfg.Reserved.CPUs
+func newPlacement(p *process, x parts) error {
+	settings := placementSettings(p.cfg)
+	reserved := p.cfg.Reserved.CPUs
 	if settings.Off() && reserved.IsEmpty() {
-		return placement.CheckOff(n.cfg.Paths.Root)
+		return placement.CheckOff(p.cfg.Paths.Root)
 	}
 	machine, err := topology.Read(os.DirFS("/"))
 	if err != nil {
 		return fmt.Errorf("read the CPUs of the machine: %w", err)
 	}
 	if online := machine.Online(); !reserved.IsSubsetOf(online) {
-		return fmt.Errorf("reservedSystemCPUs: CPUs %s are not online; online are %s", reserved.Difference(online), online)
+		return fmt.Errorf("reservedSystemCPUs: CPUs %s are not online; online are %s",
+			reserved.Difference(online), online)
 	}
 	if settings.Off() {
-		return placement.CheckOff(n.cfg.Paths.Root)
+		return placement.CheckOff(p.cfg.Paths.Root)
 	}
-	n.resources.placement, err = placement.New(placement.Config{
-		Root:        n.cfg.Paths.Root,
+	m, err := placement.New(placement.Config{
+		Root:        p.cfg.Paths.Root,
 		Settings:    settings,
 		Machine:     machine,
-		Reservation: node.Reservation(nodeConfig(n.cfg), n.node.Capacity()),
-		Runtime:     n.runtime,
+		Reservation: node.Reservation(nodeConfig(p.cfg), x.machine.node.Capacity()),
+		Runtime:     x.runtime.client,
 		Ended: func(ctx context.Context, pods []types.UID) []types.UID {
-			return n.supervisor.Ended(ctx, pods)
+			return x.links.supervisor.Ended(ctx, pods)
 		},
-		Devices: func(pod *corev1.Pod) policy.Devices { return devicesFor(n.devices.Views(pod)) },
-		Meter:   instruments.NewPlacement(n.metrics),
-		Log:     n.log,
+		Devices: func(pod *corev1.Pod) policy.Devices { return devicesFor(x.plugins.devices.Views(pod)) },
+		Meter:   instruments.NewPlacement(p.metrics),
+		Log:     p.log,
 	})
-	return err
+	if err != nil {
+		return err
+	}
+	x.links.placement = m
+	p.start(m.Run)
+	return nil
 }
 
 func placementSettings(c *config.Config) placement.Settings {
@@ -89,20 +95,20 @@ func devicesFor(views map[string]devices.View) policy.Devices {
 }
 
 // exclusive tells the pod resources API which CPUs and which memory containers have for themselves.
-type exclusive struct{ n *nodelet }
+type exclusive struct{ *links }
 
 func (e exclusive) CPUs(pod types.UID, container string) []int64 {
-	return e.n.resources.placement.CPUs(pod, container)
+	return e.placement.CPUs(pod, container)
 }
 
-func (e exclusive) AllCPUs() []int64 { return e.n.resources.placement.AllocatableCPUs() }
+func (e exclusive) AllCPUs() []int64 { return e.placement.AllocatableCPUs() }
 
 func (e exclusive) Memory(pod types.UID, container string) []*podresources.ContainerMemory {
-	return memoryBlocks(e.n.resources.placement.Memory(pod, container))
+	return memoryBlocks(e.placement.Memory(pod, container))
 }
 
 func (e exclusive) AllMemory() []*podresources.ContainerMemory {
-	return memoryBlocks(e.n.resources.placement.AllocatableMemory())
+	return memoryBlocks(e.placement.AllocatableMemory())
 }
 
 func memoryBlocks(blocks []memory.Block) []*podresources.ContainerMemory {

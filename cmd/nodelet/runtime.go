@@ -1,87 +1,167 @@
 package main
 
 import (
+	"cmp"
+	"context"
+	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodelet/nodelet/agent/execute"
+	"github.com/nodelet/nodelet/cri"
+	"github.com/nodelet/nodelet/cri/images"
+	"github.com/nodelet/nodelet/cri/images/provider"
+	"github.com/nodelet/nodelet/cri/images/records"
 	"github.com/nodelet/nodelet/cri/monitor"
 	"github.com/nodelet/nodelet/kube/node"
 )
 
-func (n *nodelet) makeMonitor() {
-	n.monitor = monitor.New(monitor.Config{
-		Client:   n.runtime,
-		Endpoint: n.cfg.Runtime.Endpoint,
-		Report:   n.reportRuntime,
-		Images:   n.reportImages,
-		Log:      n.log,
-	})
+// providerTokenSeconds is the lifetime of tokens for credential providers: the API server's default.
+const providerTokenSeconds = 3600
+
+// containerRuntime is the container runtime and its images.
+type containerRuntime struct {
+	client    *cri.Client
+	monitor   *monitor.Monitor
+	collector *images.Collector
+	puller    *images.Puller
+	records   *records.Store // nil if they are off
 }
 
-// reportRuntime passes the runtime's status to the node and reports whether the runtime and its network are ready.
-func (n *nodelet) reportRuntime(v *runtimeapi.VersionResponse, s *runtimeapi.StatusResponse, err error) bool {
+func newRuntime(p *process, api *apiServer, l *links) (*containerRuntime, error) {
+	client, err := cri.Dial(p.cfg.Runtime.Endpoint, cri.Options{
+		ImageEndpoint: p.cfg.Runtime.ImageEndpoint,
+		Timeout:       p.cfg.Runtime.RequestTimeout,
+		Log:           p.log,
+		Done:          p.metrics.Agent.RuntimeCall,
+	})
 	if err != nil {
-		n.node.SetRuntime(node.Runtime{Err: err})
+		return nil, err
+	}
+	r := &containerRuntime{client: client}
+	r.monitor = monitor.New(monitor.Config{
+		Client:   client,
+		Endpoint: p.cfg.Runtime.Endpoint,
+		Report: func(v *runtimeapi.VersionResponse, s *runtimeapi.StatusResponse, err error) bool {
+			return reportRuntime(l, v, s, err)
+		},
+		Images: func(all []*runtimeapi.Image, requested time.Time) { r.reportImages(l.node, all, requested) },
+		Log:    p.log,
+	})
+	i := p.cfg.Images
+	r.collector = images.NewCollector(client, images.CollectorOptions{
+		HighPercent: i.GCHighPercent,
+		LowPercent:  i.GCLowPercent,
+		MinimumAge:  i.MinimumAge,
+		MaximumAge:  i.MaximumAge,
+		Event:       api.recorder.NodeEvent,
+		Removed:     r.monitor.ImagesChanged,
+		Log:         p.log,
+	})
+	l.nodeChanged = append(l.nodeChanged, func(o *corev1.Node) {
+		cidr := strings.Join(o.Spec.PodCIDRs, ",")
+		if api.client == nil {
+			cidr = cmp.Or(cidr, p.cfg.Kubelet.PodCIDR)
+		}
+		r.monitor.SetPodCIDR(cidr) // the runtime may generate its network configuration from it
+	})
+	p.start(r.monitor.Run)
+	p.start(r.collector.Run)
+	return r, nil
+}
+
+// reportRuntime passes the runtime's status to the node, with what the agent knows of the network, and reports whether
+// the runtime and its network are ready.
+func reportRuntime(l *links, v *runtimeapi.VersionResponse, s *runtimeapi.StatusResponse, err error) bool {
+	if err != nil {
+		l.node.SetRuntime(node.Runtime{Err: err})
 		return false
 	}
-	r := node.Runtime{Name: v.GetRuntimeName(), Version: v.GetRuntimeVersion()}
-	for _, c := range s.GetStatus().GetConditions() {
-		condition := node.RuntimeCondition{OK: c.Status, Reason: c.Reason, Message: c.Message}
-		switch c.Type {
-		case runtimeapi.RuntimeReady:
-			r.Ready = condition
-		case runtimeapi.NetworkReady:
-			r.Network = n.withNetwork(condition)
-		}
+	r := node.RuntimeOf(v, s)
+	switch problem := l.network.Problem(r.Network.OK); {
+	case problem == nil:
+	case r.Network.OK:
+		r.Network = node.RuntimeCondition{Reason: "NetworkPluginNotReady", Message: problem.Error()}
+	default:
+		r.Network.Message += "; nodelet sees: " + problem.Error()
 	}
-	for _, h := range s.GetRuntimeHandlers() {
-		r.Handlers = append(r.Handlers, node.RuntimeHandler{
-			Name:                    h.Name,
-			RecursiveReadOnlyMounts: h.GetFeatures().GetRecursiveReadOnlyMounts(),
-			UserNamespaces:          h.GetFeatures().GetUserNamespaces(),
-		})
-	}
-	if f := s.GetFeatures(); f != nil {
-		r.SupplementalGroupsPolicy = &f.SupplementalGroupsPolicy
-	}
-	n.node.SetRuntime(r)
+	l.node.SetRuntime(r)
 	return r.Ready.OK && r.Network.OK
 }
 
-// withNetwork adds to the runtime's network condition what the agent knows of the network.
-func (n *nodelet) withNetwork(c node.RuntimeCondition) node.RuntimeCondition {
-	if n.network == nil {
-		return c
-	}
-	err := n.network.Problem(c.OK)
-	switch {
-	case err == nil:
-	case c.OK:
-		c = node.RuntimeCondition{Reason: "NetworkPluginNotReady", Message: err.Error()}
-	default:
-		c.Message += "; nodelet sees: " + err.Error()
-	}
-	return c
-}
-
 // handler returns what a runtime handler can do; one that the runtime does not list has no special features.
-func (n *nodelet) handler(name string) execute.Handler {
-	f := n.monitor.Features(name)
+func (r *containerRuntime) handler(name string) execute.Handler {
+	f := r.monitor.Features(name)
 	return execute.Handler{RecursiveReadOnly: f.GetRecursiveReadOnlyMounts(), UserNamespaces: f.GetUserNamespaces()}
 }
 
 // reportImages passes the images to the node and forgets who pulled those that are gone.
-func (n *nodelet) reportImages(all []*runtimeapi.Image, requested time.Time) {
+func (r *containerRuntime) reportImages(reporter *node.Reporter, all []*runtimeapi.Image, requested time.Time) {
 	list := make([]node.Image, 0, len(all))
 	ids := make([]string, 0, len(all))
 	for _, i := range all {
 		list = append(list, node.Image{Digests: i.RepoDigests, Tags: i.RepoTags, Bytes: int64(i.Size)})
 		ids = append(ids, i.Id)
 	}
-	n.node.SetImages(list)
-	if n.records != nil {
-		n.records.Prune(ids, requested)
+	reporter.SetImages(list)
+	if r.records != nil {
+		r.records.Prune(ids, requested)
 	}
+}
+
+// makePuller sets up the pulls of images, and the records of who may use them.
+func (r *containerRuntime) makePuller(p *process, o *podObjects) error {
+	c := p.cfg
+	providers, err := credentialProviders(p, o)
+	if err != nil {
+		return err
+	}
+	if c.Gate("KubeletEnsureSecretPulledImages") {
+		policy, err := records.NewPolicy(c.Images.CredentialPolicy, c.Images.PreloadedAllowed)
+		if err != nil {
+			return err
+		}
+		if r.records, err = records.Open(c.Paths.Root, policy, p.log); err != nil {
+			return err
+		}
+	}
+	parallel := 0 // serializeImagePulls has no effect: pulls of different images run side by side
+	if n := c.Kubelet.MaxParallelImagePulls; n != nil {
+		parallel = int(*n)
+	}
+	r.puller = images.New(r.client, images.Config{
+		MaxParallel: parallel,
+		NodeConfigs: images.NodeConfigFiles(c.Paths.Root),
+		Providers:   providers,
+		Records:     r.records,
+		Wanted:      r.collector.Wanted,
+		Pulled:      r.monitor.ImagesChanged,
+		Log:         p.log,
+	})
+	return nil
+}
+
+// credentialProviders sets up the credential providers; nil if none are configured.
+func credentialProviders(p *process, o *podObjects) (
+	func(context.Context, *corev1.Pod, string) ([]images.Provided, []string), error) {
+	i := p.cfg.Images
+	if i.ProviderConfig == "" && i.ProviderBinaries == "" {
+		return nil, nil
+	}
+	providers, err := provider.New(provider.Options{
+		Config:  i.ProviderConfig,
+		BinDir:  i.ProviderBinaries,
+		Tokens:  p.cfg.Gate("KubeletServiceAccountTokenForCredentialProviders"),
+		Account: o.serviceAccount,
+		Token: func(ctx context.Context, pod *corev1.Pod, audience string) (string, time.Time, error) {
+			return o.of(pod).Token(ctx, pod, audience, providerTokenSeconds)
+		},
+		Log: p.log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return providers.Ask, nil
 }

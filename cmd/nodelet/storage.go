@@ -6,58 +6,109 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/nodelet/nodelet/csi"
+	"github.com/nodelet/nodelet/kube/claims"
 	"github.com/nodelet/nodelet/kube/storage"
+	"github.com/nodelet/nodelet/plugins"
+	"github.com/nodelet/nodelet/plugins/devices"
+	"github.com/nodelet/nodelet/plugins/dra"
 	"github.com/nodelet/nodelet/volumes"
 	"github.com/nodelet/nodelet/volumes/podfs"
 )
 
-// makeStorage sets up the volumes. Without an API server there are no claims and no CSI volumes; those still on the
+// podStorage is the directories and the volumes of pods.
+type podStorage struct {
+	files   *podfs.FS
+	volumes *volumes.Manager
+}
+
+// newStorage sets up the volumes. Without an API server there are no claims and no CSI volumes; those still on the
 // node are taken down.
-func (n *nodelet) makeStorage() (err error) {
-	root := n.cfg.Paths.Root
-	if n.podFS, err = podfs.New(podfs.Config{PodsDir: filepath.Join(root, "pods"), Log: n.log}); err != nil {
-		return err
+func newStorage(p *process, api *apiServer, m *machine, l *links) (s *podStorage, err error) {
+	s = &podStorage{}
+	root := p.cfg.Paths.Root
+	if s.files, err = podfs.New(podfs.Config{PodsDir: filepath.Join(root, "pods"), Log: p.log}); err != nil {
+		return nil, err
 	}
 	c := volumes.Config{
 		Root:     root,
-		NodeName: n.cfg.Node.Name,
-		Log:      n.log,
-		Pods:     n.podFS,
-		Health:   n.cfg.Gate("CSIVolumeHealth"),
-		Metrics:  n.meter,
-		Event:    n.podEvent,
-		InUse:    n.node.SetVolumesInUse,
-		Wake:     n.wake,
+		NodeName: p.cfg.Node.Name,
+		Log:      p.log,
+		Pods:     s.files,
+		Health:   p.cfg.Gate("CSIVolumeHealth"),
+		Metrics:  p.meter,
+		Event:    api.podEvent,
+		InUse:    m.node.SetVolumesInUse,
+		Wake:     l.wake,
 	}
-	if n.api != nil {
-		n.storage = storage.New(storage.Config{
-			Core:               n.api.Core,
-			Storage:            n.api.Storage,
-			NodeName:           n.cfg.Node.Name,
-			ControllerAttaches: n.cfg.Node.ControllerAttachDetach,
-			Node:               n.node.Node,
-			Wake:               n.wake,
-			Log:                n.log,
+	if api.client != nil {
+		cluster := storage.New(storage.Config{
+			Core:               api.client.Core,
+			Storage:            api.client.Storage,
+			NodeName:           p.cfg.Node.Name,
+			ControllerAttaches: p.cfg.Node.ControllerAttachDetach,
+			Node:               m.node.Node,
+			Wake:               l.wake,
+			Log:                p.log,
 		})
-		c.Cluster = n.storage
+		c.Cluster = cluster
+		l.nodeChanged = append(l.nodeChanged, cluster.NodeSeen)
+		p.start(cluster.Run)
+		p.atEnd(cluster.Close)
 	}
-	n.volumes, err = volumes.New(c)
-	return err
+	if s.volumes, err = volumes.New(c); err != nil {
+		return nil, err
+	}
+	p.start(s.volumes.Run)
+	return s, nil
 }
 
-// nodeSeen passes on that there is a new version of the Node object.
-func (n *nodelet) nodeSeen(o *corev1.Node) {
-	if n.storage != nil {
-		n.storage.NodeSeen(o)
-	}
+// pluginHosts are device plugins and DRA drivers.
+type pluginHosts struct {
+	devices *devices.Devices
+	dra     *dra.DRA
 }
 
-// runStorage starts the work on volumes. The function that it returns ends what does not end with the context.
-func (n *nodelet) runStorage(start func(run func(context.Context))) (end func()) {
-	start(n.volumes.Run)
-	if n.storage == nil {
-		return func() {}
+// newPlugins sets up device plugins, DRA drivers, and the registration of plugins. Without an API server no
+// ResourceClaim can be prepared, but those of an earlier process are unprepared.
+func newPlugins(p *process, api *apiServer, m *machine, s *podStorage, l *links) (h *pluginHosts, err error) {
+	h = &pluginHosts{}
+	root := p.cfg.Paths.Root
+	c := dra.Config{Root: root, Log: p.log, Wake: l.wake}
+	if api.client != nil {
+		known := &claims.Claims{Resource: api.client.Resource, NodeName: p.cfg.Node.Name}
+		c.Claim, c.Slices = known.Claim, known
 	}
-	start(n.storage.Run)
-	return n.storage.Close
+	if h.dra, err = dra.New(c); err != nil {
+		return nil, err
+	}
+	d := devices.Config{
+		Root:    root,
+		Log:     p.log,
+		Wake:    l.wake,
+		Changed: func() { m.node.SetDevices(h.devices.Capacity()) },
+		Pods:    func(ctx context.Context) ([]*corev1.Pod, error) { return l.supervisor.Unfinished(ctx) },
+		Claims:  h.dra.Resources,
+		Asked:   p.metrics.AddPodResources().Asked,
+	}
+	if settings := placementSettings(p.cfg); !settings.Off() {
+		d.Exclusive = exclusive{l}
+	}
+	if h.devices, err = devices.New(d); err != nil {
+		return nil, err
+	}
+	registry := plugins.New(plugins.Config{
+		Root: root,
+		Log:  p.log,
+		Handlers: map[string]plugins.Handler{
+			csi.PluginType:     s.volumes.Plugins(),
+			devices.PluginType: h.devices,
+			dra.PluginType:     h.dra,
+		},
+	})
+	p.start(h.devices.Run)
+	p.start(h.dra.Run)
+	p.start(registry.Run)
+	p.metrics.AddClaims(h.dra.InUse)
+	return h, nil
 }

@@ -1,8 +1,8 @@
-// Package self protects the agent's own process: it asks the kernel to kill others first, and finds out how much memory
-// the agent may use.
+// Package self looks after the agent's own process: it asks the kernel to kill others first, keeps the heap small and
+// within what the agent may use, and makes sure that no other agent uses the root directory.
 //
-// It never limits pods. Command nodelet calls it once at the start. It keeps nothing; what it sets ends with the
-// process.
+// It never limits pods. Command nodelet calls it at the start. What it sets ends with the process, and so does the lock
+// of the root directory.
 package self
 
 import (

@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
 // Runtime is the last answer of the container runtime about its name, version and status.
@@ -23,6 +24,31 @@ type Runtime struct {
 	Handlers []RuntimeHandler
 	// SupplementalGroupsPolicy reports whether the runtime supports supplementalGroupsPolicy; nil if unknown.
 	SupplementalGroupsPolicy *bool
+}
+
+// RuntimeOf converts what the container runtime answers about its version and status.
+func RuntimeOf(v *runtimeapi.VersionResponse, s *runtimeapi.StatusResponse) Runtime {
+	r := Runtime{Name: v.GetRuntimeName(), Version: v.GetRuntimeVersion()}
+	for _, c := range s.GetStatus().GetConditions() {
+		condition := RuntimeCondition{OK: c.Status, Reason: c.Reason, Message: c.Message}
+		switch c.Type {
+		case runtimeapi.RuntimeReady:
+			r.Ready = condition
+		case runtimeapi.NetworkReady:
+			r.Network = condition
+		}
+	}
+	for _, h := range s.GetRuntimeHandlers() {
+		r.Handlers = append(r.Handlers, RuntimeHandler{
+			Name:                    h.Name,
+			RecursiveReadOnlyMounts: h.GetFeatures().GetRecursiveReadOnlyMounts(),
+			UserNamespaces:          h.GetFeatures().GetUserNamespaces(),
+		})
+	}
+	if f := s.GetFeatures(); f != nil {
+		r.SupplementalGroupsPolicy = &f.SupplementalGroupsPolicy
+	}
+	return r
 }
 
 // RuntimeCondition is one condition of the CRI status.

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
@@ -36,6 +37,8 @@ type Config struct {
 	// not changed since it was seen, its pod keeps the UID that it runs under, which an agent of another version may
 	// have chosen. Nil: none.
 	Adopt func(ctx context.Context) map[types.NamespacedName]Running
+	// Event records an event about the node for each new problem with a manifest. Nil: none.
+	Event func(eventType, reason, message string)
 	// Log receives problems when they appear and when they are solved.
 	Log *slog.Logger
 }
@@ -52,6 +55,9 @@ var order = []Source{SourceAPI, SourceFile, SourceHTTP}
 
 // New returns the sources of cfg; Run starts them.
 func New(cfg Config) *Sources {
+	if cfg.Event == nil {
+		cfg.Event = func(eventType, reason, message string) {}
+	}
 	s := &Sources{cfg: cfg, updates: latest.NewValue[*Set](), inbox: map[Source]latest.Value[delivery]{}}
 	for source, wanted := range map[Source]bool{
 		SourceAPI: cfg.API, SourceFile: cfg.Manifests != "", SourceHTTP: cfg.URL != "",
@@ -126,6 +132,9 @@ func (s *Sources) merge(ctx context.Context) {
 func (s *Sources) logProblems(before, now []Problem) {
 	for _, p := range now {
 		if !slices.Contains(before, p) {
+			if p.Source != SourceAPI {
+				s.cfg.Event(corev1.EventTypeWarning, "BadManifest", p.String())
+			}
 			s.cfg.Log.Warn("problem with a pod source", "source", p.Source, "file", p.File, "err", p.Message)
 		}
 	}

@@ -1,4 +1,4 @@
-package main
+package self
 
 import (
 	"context"
@@ -9,8 +9,6 @@ import (
 	"runtime/metrics"
 	"strings"
 	"time"
-
-	"github.com/nodelet/nodelet/host/self"
 )
 
 const (
@@ -25,9 +23,9 @@ const (
 	heapPercent = 85
 )
 
-// boundMemory keeps the heap small, and memory profiles off until they are requested. GOGC, and memprofilerate in
+// BoundMemory keeps the heap small, and memory profiles off until they are requested. GOGC, and memprofilerate in
 // GODEBUG, take precedence.
-func boundMemory() {
+func BoundMemory() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
 	}
@@ -36,14 +34,14 @@ func boundMemory() {
 	}
 }
 
-// protect keeps the kernel from killing the agent before pods, and the heap below the limit of the agent's cgroup: near
+// Protect keeps the kernel from killing the agent before pods, and the heap below the limit of the agent's cgroup: near
 // it, the garbage collector works more, and the agent is not killed for memory that it no longer uses. GOMEMLIMIT takes
 // precedence. Nothing of it is worth a refusal to start.
-func protect(oomScoreAdj int, log *slog.Logger) {
-	if err := self.SetOOMScoreAdj(oomScoreAdj); err != nil {
+func Protect(oomScoreAdj int, log *slog.Logger) {
+	if err := SetOOMScoreAdj(oomScoreAdj); err != nil {
 		log.Warn("OOM score of the agent not set, the kernel may kill it before pods", "want", oomScoreAdj, "err", err)
 	}
-	limit, err := self.MemoryLimit()
+	limit, err := MemoryLimit()
 	if err != nil {
 		log.Warn("memory limit of the agent not read, the garbage collector does not know it", "err", err)
 	}
@@ -61,8 +59,8 @@ func limitHeap(limit int64) bool {
 	return true
 }
 
-// trim gives the memory that a burst of pods took back to the kernel when the burst is over.
-func trim(ctx context.Context) {
+// Trim gives the memory that a burst of pods took back to the kernel when the burst is over, until ctx ends.
+func Trim(ctx context.Context) {
 	free := []metrics.Sample{{Name: "/memory/classes/heap/free:bytes"}}
 	for {
 		select {

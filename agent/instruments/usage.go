@@ -1,0 +1,40 @@
+package instruments
+
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nodelet/nodelet/metrics/usage"
+)
+
+// Volumes reads what volumes use: *volumes.Manager, where the method is described.
+type Volumes interface {
+	Usage(pod *corev1.Pod, mounted map[string]string) map[string]usage.Volume
+}
+
+// Cgroups knows the cgroups of pods: *podcgroups.Cgroups, or podcgroups.None.
+type Cgroups interface {
+	// Path returns the path of the pod's cgroup; empty if it has none.
+	Path(pod *corev1.Pod) string
+}
+
+// UsagePods returns the pods of which there is something to measure.
+func UsagePods(ctx context.Context, pods Pods, volumes Volumes, cgroups Cgroups) ([]usage.Pod, error) {
+	all, err := pods.Snapshot(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]usage.Pod, 0, len(all))
+	for _, s := range all {
+		if !s.Sandbox || s.Rejected {
+			continue
+		}
+		p := usage.Pod{Pod: s.Pod, Volumes: volumes.Usage(s.Pod, s.Mounted), Cgroup: cgroups.Path(s.Pod)}
+		if s.Status.StartTime != nil {
+			p.Started = s.Status.StartTime.Time
+		}
+		out = append(out, p)
+	}
+	return out, nil
+}

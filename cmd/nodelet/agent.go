@@ -1,0 +1,143 @@
+package main
+
+import (
+	"context"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodelet/nodelet/agent"
+	"github.com/nodelet/nodelet/agent/execute"
+	"github.com/nodelet/nodelet/agent/instruments"
+	"github.com/nodelet/nodelet/agent/podprobes"
+	"github.com/nodelet/nodelet/cri/logs"
+	"github.com/nodelet/nodelet/host/cgroups"
+	"github.com/nodelet/nodelet/host/userns"
+	"github.com/nodelet/nodelet/kube/pods"
+	"github.com/nodelet/nodelet/probes"
+)
+
+// logLinks is where log collectors expect links to the logs of containers.
+const logLinks = "/var/log/containers"
+
+// parts are what the supervisor and the steps act through.
+type parts struct {
+	api     *apiServer
+	machine *machine
+	runtime *containerRuntime
+	objects *podObjects
+	storage *podStorage
+	plugins *pluginHosts
+	guards  *guards
+	links   *links
+}
+
+// newSupervisor makes the supervisor, which runs the pods.
+func newSupervisor(p *process, x parts, mirrors *pods.Mirrors) error {
+	tree, err := logs.NewTree(p.cfg.Paths.PodLogs, logLinks)
+	if err != nil {
+		return err
+	}
+	userNamespaces, err := userns.Open(uint32(p.cfg.Pods.UserNamespaceSize), p.cfg.Node.MaxPods, x.storage.files, p.log)
+	if err != nil {
+		return err
+	}
+	podCgroups := x.machine.podCgroups(p.cfg.Cgroups.PerQOS)
+	var reserving agent.Placement
+	var placed execute.Placement = execute.NoPlacement{}
+	if x.links.placement != nil {
+		reserving, placed = x.links.placement, x.links.placement
+	}
+	steps := execute.New(execute.Backends{
+		Runtime:        x.runtime.client,
+		Images:         x.runtime.puller,
+		Volumes:        x.storage.volumes,
+		PodFiles:       x.storage.files,
+		Logs:           tree,
+		Cgroups:        podCgroups,
+		Devices:        x.plugins.devices,
+		Placement:      placed,
+		Claims:         x.plugins.dra,
+		UserNamespaces: userNamespaces,
+		Objects:        func(pod *corev1.Pod) execute.Objects { return x.objects.of(pod) },
+		Events:         x.api.recorder,
+		Metrics:        p.meter,
+		Node:           x.machine.facts.Spec,
+		Handler:        x.runtime.handler,
+	})
+	gone := func() {}
+	if mirrors != nil {
+		gone = mirrors.Wake
+	}
+	x.links.supervisor = agent.NewSupervisor(agent.Config{
+		Backends: agent.Backends{
+			Runtime:   x.runtime.client,
+			Steps:     steps,
+			PodFiles:  x.storage.files,
+			Volumes:   x.storage.volumes,
+			Cgroups:   podCgroups,
+			Devices:   x.plugins.devices,
+			Placement: reserving,
+			Claims:    x.plugins.dra,
+			Probes:    podprobes.New(newProber(p, x)),
+			Objects:   func(pod *corev1.Pod) agent.Objects { return x.objects.of(pod) },
+			Status:    x.api.status,
+			Events:    x.api.recorder,
+			Metrics:   p.meter,
+		},
+		Node:              x.machine.facts.Spec,
+		NodeSeen:          x.machine.node.Seen(),
+		RuntimeName:       x.runtime.monitor.RuntimeName,
+		RecursiveReadOnly: func(handler string) bool { return x.runtime.handler(handler).RecursiveReadOnly },
+		NetworkProblem:    func(uid types.UID) string { return x.links.network.PodProblem(string(uid)) },
+		Admit:             x.guards.admit,
+		Doomed:            func(pod *corev1.Pod) *agent.Eviction { return x.guards.shutdown.Interrupted(pod) },
+		Gone:              gone,
+		Watchers:          newPodsAPI(p, x.links),
+		BackoffFirst:      p.cfg.CrashLoop.Initial,
+		BackoffMax:        p.cfg.CrashLoop.Max,
+		Log:               p.log,
+	})
+	instruments.AddPods(p.metrics, x.links.supervisor, x.machine.cgroups.Version())
+	return nil
+}
+
+func newProber(p *process, x parts) *probes.Prober {
+	prober := probes.New(probes.Config{
+		Exec:    x.runtime.client.Output,
+		Verdict: func(pod types.UID, _ probes.Verdict) { x.links.supervisor.VerdictChanged(pod) },
+		Attempt: func(pod types.UID, a probes.Attempt) {
+			p.metrics.ProbeAttempted(pod, a)
+			if a.Reason != "" {
+				x.links.supervisor.ProbeFailed(pod, a.Container, a.Reason, a.Message)
+			}
+		},
+	})
+	p.start(prober.Run)
+	return prober
+}
+
+// runPods runs pods after the runtime's first answer, because their cgroups depend on the runtime's cgroup driver.
+func runPods(ctx context.Context, p *process, x parts) error {
+	if !x.runtime.monitor.AwaitAnswer(ctx) {
+		return nil
+	}
+	driver, err := x.runtime.monitor.CgroupDriver(ctx, p.cfg.Cgroups.Driver)
+	if err != nil {
+		return nil // ctx has ended
+	}
+	if err := x.machine.cgroups.Use(driver); err != nil {
+		return err
+	}
+	x.machine.facts.UseSystemd(driver == cgroups.DriverSystemd)
+	if err := x.machine.allocatable.Setup(); err != nil {
+		return err
+	}
+	var enforcing sync.WaitGroup
+	enforcing.Go(func() { x.machine.allocatable.Run(ctx) })
+	enforcing.Go(func() { x.guards.evictor.Run(ctx) })
+	defer enforcing.Wait()
+	x.links.supervisor.Run(ctx)
+	return nil
+}

@@ -1,0 +1,112 @@
+package main
+
+import (
+	"errors"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/nodelet/nodelet/config"
+	"github.com/nodelet/nodelet/kube/certs"
+	"github.com/nodelet/nodelet/kube/client"
+	"github.com/nodelet/nodelet/kube/status"
+	"github.com/nodelet/nodelet/systemd"
+)
+
+// statusHold is how long a change of a pod's status waits for further changes, unless readiness changes or the pod
+// ends.
+const statusHold = 250 * time.Millisecond
+
+// apiServer is the connection to the API server, and what is published there.
+type apiServer struct {
+	// identity are the node's certificates, and client its client; nil on a node without an API server.
+	identity *certs.Client
+	client   *client.Client
+	status   *status.Publisher
+	recorder *status.Recorder
+}
+
+// newAPIServer makes the clients of the API server, which have separate rate limits. Without a kubeconfig there are
+// none, and statuses and events are only kept or logged.
+func newAPIServer(p *process) (*apiServer, error) {
+	a := &apiServer{}
+	var core, events rest.Interface
+	var err error
+	if a.identity, err = newIdentity(p); err != nil {
+		return nil, err
+	}
+	if a.identity != nil {
+		c := p.cfg.API
+		if a.client, err = client.New(a.identity.Config(), c.QPS, c.Burst, "nodelet/"+config.KubeletVersion()); err != nil {
+			return nil, err
+		}
+		forEvents, err := client.New(a.identity.Config(), c.EventQPS, c.EventBurst, "nodelet/"+config.KubeletVersion())
+		if err != nil {
+			return nil, err
+		}
+		core, events = a.client.Core, forEvents.Core
+		p.start(a.identity.Run)
+		p.metrics.AddClientCertificate(a.identity)
+	}
+	a.status = status.New(status.Config{Client: core, Log: p.log, Hold: statusHold})
+	a.recorder = status.NewRecorder(status.RecorderConfig{Client: events, Node: p.cfg.Node.Name, Log: p.log})
+	p.start(a.status.Run)
+	p.start(a.recorder.Run)
+	return a, nil
+}
+
+// podEvent records an event about a pod.
+func (a *apiServer) podEvent(pod *corev1.Pod, eventType, reason, message string) {
+	a.recorder.PodEvent(pod, "", eventType, reason, message)
+}
+
+// newIdentity reads the node's certificates or prepares to request them. Without a kubeconfig there are none.
+func newIdentity(p *process) (*certs.Client, error) {
+	paths := p.cfg.Paths
+	if paths.Kubeconfig == "" {
+		if paths.BootstrapKubeconfig != "" {
+			return nil, errors.New("--bootstrap-kubeconfig needs --kubeconfig: " +
+				"the file that is written when the node has its certificate")
+		}
+		return nil, nil
+	}
+	return certs.NewClient(certs.ClientConfig{
+		Kubeconfig: paths.Kubeconfig,
+		Bootstrap:  paths.BootstrapKubeconfig,
+		Dir:        paths.Certificates,
+		Node:       p.cfg.Node.Name,
+		Rotate:     p.cfg.API.RotateCerts,
+		UserAgent:  "nodelet/" + config.KubeletVersion(),
+		Log:        p.log,
+		Say:        func(line string) { _ = systemd.Notify(systemd.Status(line)) },
+	})
+}
+
+// newServing provides the certificate of the node's own server; nil if the server is off.
+func newServing(p *process, api *apiServer, l *links) (*certs.Serving, error) {
+	s := p.cfg.Server
+	if s.Port == 0 {
+		return nil, nil
+	}
+	c := certs.ServingConfig{
+		CertFile:  s.CertFile,
+		KeyFile:   s.KeyFile,
+		Bootstrap: s.TLSBootstrap,
+		Dir:       p.cfg.Paths.Certificates,
+		Node:      p.cfg.Node.Name,
+		Addresses: func() []corev1.NodeAddress { return l.node.Node().Status.Addresses },
+		Log:       p.log,
+	}
+	if api.client != nil {
+		c.API = api.client.Certificates
+	}
+	serving, err := certs.NewServing(c)
+	if err != nil {
+		return nil, err
+	}
+	l.nodeChanged = append(l.nodeChanged, func(*corev1.Node) { serving.AddressesChanged() })
+	p.start(serving.Run)
+	p.metrics.AddServingCertificate(serving)
+	return serving, nil
+}

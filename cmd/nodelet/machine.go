@@ -1,0 +1,110 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+
+	"github.com/nodelet/nodelet/agent"
+	"github.com/nodelet/nodelet/agent/allocatable"
+	"github.com/nodelet/nodelet/agent/execute"
+	"github.com/nodelet/nodelet/agent/instruments"
+	"github.com/nodelet/nodelet/agent/nodefacts"
+	"github.com/nodelet/nodelet/agent/podcgroups"
+	"github.com/nodelet/nodelet/host/cgroups"
+	"github.com/nodelet/nodelet/host/iptables"
+	"github.com/nodelet/nodelet/kube/node"
+	"github.com/nodelet/nodelet/volumes/podfs"
+)
+
+// machine is the node itself: its object in the API server, its cgroups, its facts.
+type machine struct {
+	node        *node.Reporter
+	cgroups     *cgroups.Tree
+	facts       *nodefacts.Facts
+	allocatable *allocatable.Enforcer
+}
+
+func newMachine(p *process, api *apiServer, l *links) (m *machine, err error) {
+	m = &machine{}
+	c := nodeConfig(p.cfg)
+	c.Log = p.log
+	c.Event = api.recorder.NodeEvent
+	c.Changed = func(o *corev1.Node) {
+		m.facts.Update(o, m.node.Allocatable())
+		for _, f := range l.nodeChanged {
+			f(o)
+		}
+	}
+	var heartbeats *rest.Config
+	if api.identity != nil {
+		heartbeats = api.identity.HeartbeatConfig()
+	}
+	if m.node, err = node.New(c, api.client, heartbeats); err != nil {
+		return nil, err
+	}
+	l.node = m.node
+	p.start(m.node.Run)
+	if m.cgroups, err = cgroups.New(cgroups.Config{Root: p.cfg.Cgroups.Root, Driver: p.cfg.Cgroups.Driver}); err != nil {
+		return nil, err
+	}
+	if p.cfg.Node.Kernel.RefuseV1 && m.cgroups.Version() == 1 {
+		return nil, errCgroupV1
+	}
+	settings := nodefacts.Settings(p.cfg)
+	settings.CgroupV2 = m.cgroups.Version() == 2
+	settings.Swap.Controller = m.cgroups.BoundsSwap()
+	settings.Capacity = m.node.Capacity()
+	m.facts = nodefacts.New(settings, p.cfg.Paths.ResolvConf, p.log)
+	m.facts.Update(m.node.Node(), m.node.Allocatable())
+	reserved := p.cfg.Reserved
+	m.allocatable = allocatable.New(allocatable.Config{
+		Tree:     m.cgroups,
+		PerQOS:   p.cfg.Cgroups.PerQOS,
+		Enforce:  p.cfg.Cgroups.Enforce,
+		System:   allocatable.Reservation{Resources: reserved.System, Cgroup: reserved.SystemCgroup},
+		Kube:     allocatable.Reservation{Resources: reserved.Kube, Cgroup: reserved.KubeCgroup},
+		Capacity: m.node.Capacity,
+		Systemd:  func() bool { return m.facts.Spec().Cgroups.Systemd },
+		Event:    api.recorder.NodeEvent,
+		Log:      p.log,
+	})
+	if p.cfg.Node.Kernel.IPTables {
+		p.start(iptables.New(p.log).Run)
+	}
+	p.before(func(context.Context) { shareRoot(p.cfg.Paths.Root, p.log) })
+	return m, nil
+}
+
+// uid returns the UID of the Node object, which owns mirror pods.
+func (m *machine) uid(context.Context) (types.UID, error) {
+	o := m.node.Node()
+	if o.UID == "" || o.DeletionTimestamp != nil {
+		return "", fmt.Errorf("node %q is not registered yet", o.Name)
+	}
+	return o.UID, nil
+}
+
+// podCgroups returns the cgroups of pods, as the supervisor and the steps use them.
+func (m *machine) podCgroups(perQOS bool) interface {
+	agent.Cgroups
+	execute.Cgroups
+	instruments.Cgroups
+} {
+	if !perQOS {
+		return podcgroups.None{}
+	}
+	return podcgroups.New(m.cgroups, m.facts.Spec)
+}
+
+// shareRoot makes the root directory a shared mount, so that mounts of CSI drivers and of pods with mountPropagation
+// reach the host and the containers.
+func shareRoot(root string, log *slog.Logger) {
+	if err := podfs.ShareMounts(root); err != nil {
+		log.Warn("root directory is not a shared mount; mountPropagation (needed by CSI drivers) will not work", "err", err)
+	}
+}

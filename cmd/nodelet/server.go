@@ -1,0 +1,156 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"path/filepath"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nodelet/nodelet/agent"
+	"github.com/nodelet/nodelet/agent/podapi"
+	"github.com/nodelet/nodelet/config"
+	"github.com/nodelet/nodelet/cri/logs"
+	"github.com/nodelet/nodelet/cri/monitor"
+	"github.com/nodelet/nodelet/kube/certs"
+	"github.com/nodelet/nodelet/kube/client"
+	"github.com/nodelet/nodelet/kube/server"
+	"github.com/nodelet/nodelet/kube/server/endpoints"
+	"github.com/nodelet/nodelet/kube/server/podsapi"
+)
+
+// newServer makes what answers requests about pods and the agent: at port 10250, at the health port and at a socket for
+// the commands of this program. It makes the rotation of the pods' logs as well, which asks the same questions.
+func newServer(p *process, x parts, serving *certs.Serving) error {
+	dir := logs.New(p.cfg.Paths.PodLogs)
+	api := newPodAPI(p, x, dir)
+	x.links.podAPI = api
+	c := p.cfg.Logs
+	rotator := &logs.Rotator{
+		Dir:      dir,
+		MaxBytes: c.MaxBytes,
+		MaxFiles: c.MaxFiles,
+		Workers:  c.Workers,
+		Interval: c.Interval,
+		List:     api.RunningLogs,
+		Reopen:   x.runtime.client.ReopenContainerLog,
+		Log:      p.log,
+	}
+	p.start(rotator.Run)
+	var s *server.Server
+	healthz := healthz(x.runtime.monitor, func() error {
+		if s == nil {
+			return nil // enableServer is false
+		}
+		return s.Health()
+	})
+	p.start(func(ctx context.Context) {
+		endpoints.ServeHealthz(ctx, netip.AddrPortFrom(p.cfg.Healthz.Addr, p.cfg.Healthz.Port), healthz, p.log)
+	})
+	local := &podapi.Local{
+		Explain: func(ctx context.Context) ([]*agent.Explanation, error) {
+			return explain(ctx, p.cfg.Runtime.Endpoint, x.runtime.monitor, x.links.supervisor)
+		},
+		Node:          x.machine.node.Node,
+		Configuration: p.cfg.Kubelet.Masked(),
+		Pods:          api,
+	}
+	p.start(func(ctx context.Context) { local.Serve(ctx, p.cfg.Paths.Root, p.log) })
+	if serving == nil {
+		return nil
+	}
+	mounts := slices.Concat(endpoints.Mounts(endpointsConfig(p, healthz), p.metrics.Mounts()), p.metrics.Mounts())
+	served, err := serverConfig(p, x.api, serving, api, mounts)
+	if err != nil {
+		return err
+	}
+	if s, err = server.New(served); err != nil {
+		return err
+	}
+	p.start(s.ListenAndRun)
+	return nil
+}
+
+// newPodsAPI makes the local pods API (KEP-4188) unless it is off, and returns what hears about changes of pods.
+func newPodsAPI(p *process, l *links) agent.Watchers {
+	if !p.cfg.Gate("PodsAPI") {
+		return nil
+	}
+	s := podsapi.New(podsapi.Config{
+		Root: p.cfg.Paths.Root,
+		Pods: func(ctx context.Context) ([]*corev1.Pod, error) { return l.podAPI.LocalPods(ctx) },
+		Log:  p.log,
+	})
+	p.start(s.Run)
+	return s
+}
+
+func newPodAPI(p *process, x parts, dir *logs.Dir) *podapi.Server {
+	checkpoints := ""
+	if p.cfg.Gate("ContainerCheckpoint") {
+		checkpoints = filepath.Join(p.cfg.Paths.Root, "checkpoints")
+	}
+	return podapi.New(podapi.Config{
+		Pods:        x.links.supervisor,
+		Runtime:     x.runtime.client,
+		Logs:        dir,
+		Checkpoints: checkpoints,
+	})
+}
+
+// serverConfig returns the configuration of the server of the node's API.
+func serverConfig(p *process, api *apiServer, serving *certs.Serving, agent server.Agent, mounts []server.Mount) (
+	server.Config, error) {
+	c := p.cfg.Server
+	s := server.Config{
+		Listen:       netip.AddrPortFrom(c.Addr, c.Port),
+		Node:         p.cfg.Node.Name,
+		Certificate:  serving.GetCertificate,
+		MinVersion:   c.MinTLSVersion,
+		CipherSuites: c.CipherSuites,
+		ClientCAFile: c.ClientCAFile,
+		TokenTTL:     c.TokenTTL,
+		Anonymous:    c.Anonymous,
+		AlwaysAllow:  c.AlwaysAllow,
+		AllowedTTL:   c.AllowedTTL,
+		DeniedTTL:    c.DeniedTTL,
+		Agent:        agent,
+		Debug:        c.DebugHandlers,
+		StreamIdle:   c.StreamIdle,
+		Mounts:       mounts,
+		Log:          p.log,
+	}
+	if port := p.cfg.Kubelet.ReadOnlyPort; port != 0 {
+		s.ReadOnly = netip.AddrPortFrom(c.Addr, uint16(port))
+	}
+	if api.client != nil {
+		// Requests to authenticate and authorize callers have no rate limit, so that they never wait for those of the agent.
+		auth, err := client.New(api.identity.Config(), -1, 0, "nodelet-auth/"+config.KubeletVersion())
+		if err != nil {
+			return s, err
+		}
+		s.Access = auth.Authorization
+		if c.Webhook {
+			s.Tokens = auth.Authentication
+		}
+	} else if !c.AlwaysAllow {
+		p.log.Warn("no API server to authorize requests: the node's API rejects all of them " +
+			"(authorization.mode AlwaysAllow accepts all authenticated clients)")
+	}
+	return s, nil
+}
+
+// explain returns what the pods are waiting for, or an error as long as the runtime has not answered.
+func explain(ctx context.Context, endpoint string, m *monitor.Monitor, s *agent.Supervisor) (
+	[]*agent.Explanation, error) {
+	select {
+	case <-m.Answered():
+		return s.Explain(ctx)
+	default:
+		return nil, fmt.Errorf("waiting for the container runtime at %s (%s so far); no pod is managed until it answers",
+			endpoint, time.Since(m.Created()).Round(time.Second))
+	}
+}

@@ -1,0 +1,62 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/nodelet/nodelet/config"
+	"github.com/nodelet/nodelet/cri/logs"
+	"github.com/nodelet/nodelet/cri/monitor"
+	"github.com/nodelet/nodelet/kube/node"
+	"github.com/nodelet/nodelet/kube/server/endpoints"
+	"github.com/nodelet/nodelet/systemd"
+)
+
+// aliveLimit bounds the health check for the watchdog.
+const aliveLimit = 10 * time.Second
+
+// service is what systemd is told about the agent.
+func service(p *process, m *monitor.Monitor, l *links) systemd.Service {
+	return systemd.Service{
+		Runtime:  p.cfg.Runtime.Endpoint,
+		Work:     "runs the pods of node " + p.cfg.Node.Name,
+		Answered: m.Answered(),
+		Usable:   m.Usable(),
+		Healthy: func(ctx context.Context) error {
+			ctx, cancel := context.WithTimeout(ctx, aliveLimit)
+			defer cancel()
+			return errors.Join(m.Health(), l.supervisor.Alive(ctx))
+		},
+		Log: p.log,
+	}
+}
+
+// healthz checks the agent itself. It leaves the API server out: a restart of the agent would not bring it back.
+func healthz(m *monitor.Monitor, server func() error) http.Handler {
+	return node.HealthzHandler([]node.Check{
+		{Name: "ping", Run: func() error { return nil }},
+		{Name: "runtime", Run: m.Health},
+		{Name: "server", Run: server},
+	})
+}
+
+// endpointsConfig is what the node's API serves about the agent itself.
+func endpointsConfig(p *process, healthz http.Handler) endpoints.Config {
+	c := p.cfg.Server
+	return endpoints.Config{
+		Healthz:        healthz,
+		Configuration:  p.cfg.Kubelet.Masked(),
+		SystemLogs:     c.SystemLogs,
+		SystemLogQuery: c.SystemLogsQuery,
+		Logs:           logs.New("/var/log"),
+		DebugFlags:     c.DebugFlags,
+		Verbosity:      p.verbosity,
+		Profiling:      c.Profiling,
+		Flagz:          p.cfg.Gate("ComponentFlagz"),
+		Flags:          p.cfg.Flags,
+		Statusz:        p.cfg.Gate("ComponentStatusz"),
+		Version:        config.KubeletVersion(),
+	}
+}

@@ -1,0 +1,144 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodelet/nodelet/agent"
+	"github.com/nodelet/nodelet/agent/execute"
+	"github.com/nodelet/nodelet/agent/spec"
+	"github.com/nodelet/nodelet/cri/monitor"
+	"github.com/nodelet/nodelet/internal/backoff"
+	"github.com/nodelet/nodelet/kube/objects"
+	podutil "github.com/nodelet/nodelet/kube/pod"
+	"github.com/nodelet/nodelet/kube/pods"
+)
+
+// podObjects are the objects that pods refer to.
+type podObjects struct {
+	api   *objects.Objects // nil without an API server
+	local *objects.Local
+}
+
+func newObjects(p *process, api *apiServer, m *machine, l *links) *podObjects {
+	o := &podObjects{}
+	if api.client != nil {
+		c := p.cfg
+		o.api = objects.New(objects.Config{
+			Core:             api.client.Core,
+			Node:             api.client.Node,
+			CertificatesBeta: api.client.CertificatesBeta,
+			TrustBundles:     c.Gate("ClusterTrustBundle") && c.Gate("ClusterTrustBundleProjection"),
+			PodCertificates:  c.Gate("PodCertificateRequest"),
+			NodeName:         c.Node.Name,
+			NodeUID:          m.uid,
+			Event:            api.podEvent,
+			OnChange:         l.wake,
+			Log:              p.log,
+		})
+		p.atEnd(o.api.Close)
+		if c.Gate("PodCertificateRequest") {
+			p.metrics.AddPodCertificates(o.api)
+		}
+	}
+	o.local = objects.NewLocal(o.api, l.wake)
+	return o
+}
+
+// of returns the objects of the manifests for static pods, and those of the API server for all others.
+func (o *podObjects) of(pod *corev1.Pod) interface {
+	agent.Objects
+	execute.Objects
+} {
+	if o.api == nil || podutil.IsStatic(pod) {
+		return o.local
+	}
+	return o.api
+}
+
+func (o *podObjects) serviceAccount(ctx context.Context, pod *corev1.Pod) (*corev1.ServiceAccount, error) {
+	if o.api == nil {
+		return nil, fmt.Errorf("get service account %s/%s: %w", pod.Namespace, pod.Spec.ServiceAccountName, objects.ErrNoAPI)
+	}
+	return o.api.ServiceAccount(ctx, pod)
+}
+
+// newMirrors makes what keeps the mirror pods of static pods; nil without an API server.
+func newMirrors(p *process, api *apiServer, m *machine, l *links) *pods.Mirrors {
+	if api.client == nil {
+		return nil
+	}
+	mirrors := pods.NewMirrors(pods.MirrorConfig{
+		API:      api.client.Core,
+		NodeName: p.cfg.Node.Name,
+		NodeUID:  m.uid,
+		Log:      p.log,
+		Ending:   func(name types.NamespacedName, now types.UID) bool { return l.supervisor.Ending(name, now) },
+	})
+	p.start(mirrors.Run)
+	return mirrors
+}
+
+// newSources makes the sources of pods, and delivers each new set of pods to the parts that use it.
+func newSources(p *process, api *apiServer, r *containerRuntime, o *podObjects, mirrors *pods.Mirrors, l *links) {
+	c := p.cfg
+	sources := pods.New(pods.Config{
+		NodeName:  c.Node.Name,
+		API:       api.client != nil,
+		Manifests: c.Paths.StaticPods,
+		FileCheck: c.Pods.FileInterval,
+		URL:       c.Pods.StaticURL,
+		URLHeader: http.Header(c.Pods.StaticURLHeader),
+		URLCheck:  c.Pods.HTTPInterval,
+		Adopt: func(ctx context.Context) map[types.NamespacedName]pods.Running {
+			return runningStatic(ctx, p, r)
+		},
+		Event: api.recorder.NodeEvent,
+		Log:   p.log,
+	})
+	p.start(sources.Run)
+	if api.client != nil {
+		p.start(func(ctx context.Context) { sources.FollowAPI(ctx, api.client.Core) })
+	}
+	p.start(func(ctx context.Context) {
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case set := <-sources.Updates():
+				o.local.Set(set.ConfigMaps, set.Secrets)
+				l.supervisor.Want(set)
+				if mirrors != nil {
+					mirrors.Keep(set)
+				}
+			}
+		}
+	})
+}
+
+// runningStatic returns the static pods that an earlier agent, nodelet or the kubelet, has left running. It waits for
+// the runtime.
+func runningStatic(ctx context.Context, p *process, r *containerRuntime) map[types.NamespacedName]pods.Running {
+	for r.monitor.AwaitAnswer(ctx) {
+		all, err := r.client.ReadySandboxes(ctx)
+		if err == nil {
+			found := map[types.NamespacedName]pods.Running{}
+			for _, s := range all {
+				running, static := pods.RunningOf(s.Annotations)
+				if pod, err := spec.ParsePodLabels(s.Labels); err == nil && static {
+					found[types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}] = running
+				}
+			}
+			return found
+		}
+		p.log.Warn("cannot list the running static pods", "err", err, "retryIn", monitor.RetryInterval)
+		if !backoff.Sleep(ctx, monitor.RetryInterval) {
+			break
+		}
+	}
+	return nil
+}

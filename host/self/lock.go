@@ -1,0 +1,46 @@
+package self
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// cure returns advice for an error of writing below the root directory.
+func cure(err error) string {
+	switch {
+	case errors.Is(err, unix.EROFS):
+		return ": mount it writable or choose another --root-dir"
+	case errors.Is(err, fs.ErrPermission) && os.Geteuid() != 0:
+		return ": nodelet needs root"
+	case errors.Is(err, unix.ENOSPC):
+		return ": free some space"
+	}
+	return ""
+}
+
+// LockRoot ensures that no other agent uses the root directory. The kernel releases the lock when the process ends.
+func LockRoot(root string) (unlock func(), err error) {
+	if err := os.MkdirAll(root, 0o750); err != nil {
+		return nil, fmt.Errorf("make root directory: %w%s", err, cure(err))
+	}
+	path := filepath.Join(root, "nodelet.lock")
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open lock file of the root directory: %w%s", err, cure(err))
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		holder, _ := os.ReadFile(path)
+		return nil, fmt.Errorf("another agent (pid %s) works in %s: end it first, or give this one another --root-dir",
+			strings.TrimSpace(string(holder)), root)
+	}
+	if err := f.Truncate(0); err == nil {
+		_, _ = fmt.Fprintf(f, "%d\n", os.Getpid())
+	}
+	return func() { _ = f.Close() }, nil
+}

@@ -1,0 +1,38 @@
+package userns
+
+import (
+	"log/slog"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// PodFiles are the directories of pods: *podfs.FS, where each method is described.
+type PodFiles interface {
+	Pods() ([]types.UID, error)
+	ReadPodFile(pod types.UID, name string) ([]byte, error)
+	WritePodFile(pod types.UID, name string, content []byte) error
+}
+
+// Open returns the table of a node on which maxPods pods may run: its ranges come from the subordinate IDs of the user
+// kubelet, and those that pods have from their files. Files that cannot be used are logged.
+func Open(idsPerPod uint32, maxPods int, files PodFiles, log *slog.Logger) (*Table, error) {
+	pool, err := SubordinateIDs()
+	if err != nil {
+		return nil, err
+	}
+	pods, err := files.Pods()
+	if err != nil {
+		return nil, err
+	}
+	table, bad, err := New(Config{
+		IDsPerPod: idsPerPod,
+		Pool:      pool,
+		MaxPods:   maxPods,
+		Read:      func(pod types.UID) ([]byte, error) { return files.ReadPodFile(pod, File) },
+		Write:     func(pod types.UID, content []byte) error { return files.WritePodFile(pod, File, content) },
+	}, pods)
+	for _, err := range bad {
+		log.Warn("cannot read a pod's user namespace; its containers keep running, but no new ones start", "err", err)
+	}
+	return table, err
+}
