@@ -17,7 +17,7 @@ NETWORK ?= runtime
 
 .PHONY: help
 help: ## list the targets
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
 .PHONY: build
 build: ## build bin/nodelet: static, stripped, version stamped
@@ -30,6 +30,15 @@ run: build ## start a local cluster with nodelet as its node, and a pod; `make d
 	@echo "==> starting a local cluster (the first run builds Kubernetes and containerd: some minutes)"
 	@$(TESTBED) up --name run --agent nodelet --nodelet-bin bin/nodelet --network agent
 	@test/run-demo run
+
+.PHONY: standalone
+standalone: build ## start a node without a cluster, and a pod that answers HTTP; DEBIAN=1 takes Debian's containerd
+	@echo "==> a node without a cluster: under a minute after the download of Debian's packages"
+	@$(TESTBED) standalone --name standalone --nodelet-bin bin/nodelet $(if $(DEBIAN),--debian)
+
+.PHONY: standalone-down
+standalone-down: ## stop the node of make standalone and remove everything it created
+	@$(TESTBED) down --name standalone
 
 .PHONY: down
 down: ## stop the cluster of `make run` and remove everything it created

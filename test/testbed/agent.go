@@ -26,10 +26,14 @@ func (n *Node) StartAgent(ctx context.Context, kind AgentKind) error {
 	default:
 		return fmt.Errorf("start agent of node %s: no program for kind %q", n.Name, kind)
 	}
+	api := "--kubeconfig=" + n.Kubeconfig
+	if n.tb.opts.Standalone {
+		api = "--pod-cidr=" + nodePodCIDR(n.index)
+	}
 	argv := append([]string{
 		program,
 		"--config=" + n.ConfigFile,
-		"--kubeconfig=" + n.Kubeconfig,
+		api,
 		"--root-dir=" + n.RootDir,
 		"--cert-dir=" + filepath.Join(n.RootDir, "pki"),
 		"--hostname-override=" + n.Name,

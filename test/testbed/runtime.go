@@ -39,6 +39,9 @@ func (n *Node) runtimeFiles() map[string]string {
 	if n.tb.opts.crio() {
 		return crioFiles()
 	}
+	if n.tb.debianRuntime {
+		return map[string]string{"containerd-1.6.toml": "containerd.toml"}
+	}
 	return map[string]string{"containerd.toml": "containerd.toml"}
 }
 

@@ -75,6 +75,8 @@ type Options struct {
 	// OwnMounts gives each node a mount namespace of its own with shared mounts, as on a machine with systemd.
 	// Without it the nodes use the mount namespace of the machine.
 	OwnMounts bool `json:"ownMounts,omitempty"`
+	// Standalone is true for the node of Standalone, which has no API server.
+	Standalone bool `json:"standalone,omitempty"`
 	// BeforeAgent is called for each node before its agent is started for the first time. It may be nil.
 	BeforeAgent func(*Node) error `json:"-"`
 	// Progress receives progress messages as lines of text. It may be nil.
@@ -147,6 +149,8 @@ type Testbed struct {
 	x     int // third octet of the subnet 10.77.x.0/24
 	cache *Cache
 	bins  programs
+	// debianRuntime says that containerd is the old one of Debian's package.
+	debianRuntime bool
 
 	serving  sync.Mutex // locked while images are served at registryAddress
 	mu       sync.Mutex

@@ -20,6 +20,7 @@ const usage = `usage: testbed COMMAND [flags]
 
   build       build all programs and images into the cache: minutes, the first time
   up          build what is missing and start a testbed
+  standalone  start a node without a control plane, and a pod that answers HTTP; --debian takes Debian's containerd
   status      show processes, addresses and nodes
   kubeconfig  print the path of the administrator's kubeconfig
   env         print the environment for the testbed; use: eval "$(testbed env)"
@@ -50,6 +51,8 @@ func command(ctx context.Context, args []string) error {
 	switch args[0] {
 	case "up":
 		return up(ctx, flags, name, args[1:])
+	case "standalone":
+		return standalone(ctx, flags, name, args[1:])
 	case "build":
 		if err := flags.Parse(args[1:]); err != nil {
 			return err
@@ -109,6 +112,32 @@ func up(ctx context.Context, flags *flag.FlagSet, name *string, args []string) e
 		return err
 	}
 	return show(ctx, tb, "env")
+}
+
+func standalone(ctx context.Context, flags *flag.FlagSet, name *string, args []string) error {
+	o := testbed.Options{Progress: os.Stderr}
+	flags.StringVar(&o.NodeletBin, "nodelet-bin", "bin/nodelet", "the `file` of the nodelet binary")
+	debian := flags.Bool("debian", false, "use Debian's containerd and runc, even if others are built")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	o.Name = *name
+	tb, url, err := testbed.Standalone(ctx, o, *debian)
+	if err != nil {
+		return err
+	}
+	n := tb.Nodes[0]
+	fmt.Printf(`
+The node runs. The pod answers at %s
+    manifests    %s
+    root dir     %s
+    agent's log  %s
+
+    bin/nodelet status --root-dir=%[3]s
+    bin/nodelet pods --root-dir=%[3]s
+    bin/nodelet logs --root-dir=%[3]s web
+`, url, n.ManifestDir, n.RootDir, n.AgentLog())
+	return nil
 }
 
 func show(ctx context.Context, tb *testbed.Testbed, what string) error {
