@@ -135,8 +135,8 @@ The node runs. The pod answers at %s
 
     bin/nodelet status --root-dir=%[3]s
     bin/nodelet pods --root-dir=%[3]s
-    bin/nodelet logs --root-dir=%[3]s web
-`, url, n.ManifestDir, n.RootDir, n.AgentLog())
+    bin/nodelet logs --root-dir=%[3]s web-%[5]s
+`, url, n.ManifestDir, n.RootDir, n.AgentLog(), n.Name)
 	return nil
 }
 
