@@ -119,6 +119,11 @@ bench: build ## compare nodelet with the kubelet and the bare runtime, in one ru
 	@echo "==> benchmark: runtime floor, kubelet, nodelet (about 15 minutes)"
 	@go run ./test/bench
 
+.PHONY: bench-throughput
+bench-throughput: build ## pods a second for a minute: bare runtime, an agent that does nothing else, kubelet, nodelet, in one run
+	@echo "==> benchmark of throughput: runtime floor, null agent, kubelet, nodelet (about 8 minutes)"
+	@go run ./test/bench -throughput -rounds 1 -sides null,kubelet,nodelet
+
 .PHONY: bench-network
 bench-network: build ## cost of a pod's network: CNI plugins alone, and through nodelet
 	@echo "==> ADD and DEL of one pod and of ten at once; medians (about a minute)"

@@ -79,3 +79,17 @@ func (a *audit) requests() (map[string]int, error) {
 		counts[r.String()]++
 	}
 }
+
+// perPod returns how many requests were made for each of n pods, in all under "" and by verb and resource after ": ".
+// What less than every tenth pod needs is not listed.
+func perPod(before, after map[string]int, n int) map[string]float64 {
+	each := map[string]float64{}
+	for what, count := range after {
+		share := float64(count-before[what]) / float64(n)
+		each[""] += share
+		if share >= 0.1 {
+			each[": "+what] = share
+		}
+	}
+	return each
+}

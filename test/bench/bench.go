@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -22,6 +23,8 @@ type bench struct {
 	node  *testbed.Node
 	api   *client.Client
 	audit *audit
+
+	mu sync.Mutex
 	// figures are the samples by side and measure; units are in the measure's name.
 	figures map[string]map[string][]float64
 }
@@ -39,6 +42,8 @@ func newBench(tb *testbed.Testbed, o options, a *audit) (*bench, error) {
 }
 
 func (b *bench) note(side, measure string, value float64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	if b.figures[side] == nil {
 		b.figures[side] = map[string][]float64{}
 	}
@@ -89,6 +94,14 @@ func (b *bench) onAgent(ctx context.Context, side testbed.AgentKind, measure fun
 	if err := b.deleteNode(ctx); err != nil {
 		return err
 	}
+	if side == nullSide {
+		a, failed := startNull(ctx, b)
+		if failed != nil {
+			return failed
+		}
+		defer func() { err = errors.Join(err, a.close()) }()
+		return measure(ctx, string(side))
+	}
 	began := time.Now()
 	if err := b.node.StartAgent(ctx, side); err != nil {
 		return err
@@ -103,6 +116,9 @@ func (b *bench) onAgent(ctx context.Context, side testbed.AgentKind, measure fun
 
 // agent measures an agent at work, and then idle with each load.
 func (b *bench) agent(ctx context.Context, side string) error {
+	if side == string(nullSide) {
+		return b.pods(ctx, side)
+	}
 	b.binary(side)
 	if err := b.pods(ctx, side); err != nil {
 		return err
@@ -128,32 +144,19 @@ func (b *bench) pods(ctx context.Context, side string) error {
 	if err != nil {
 		return err
 	}
-	cpuBefore, err := cpuTime(b.node.AgentPID())
-	if err != nil {
+	if err := (accounts{b}).spends(side, "a pod's life", b.o.single, func() error { return b.singles(ctx, side, "") }); err != nil {
 		return err
 	}
-	if err := b.singles(ctx, side, ""); err != nil {
-		return err
-	}
-	cpuAfter, err := cpuTime(b.node.AgentPID())
-	if err != nil {
-		return err
-	}
-	b.note(side, "agent's CPU for a pod's life, ms", ms(cpuAfter-cpuBefore)/float64(b.o.single))
 	after, err := b.audit.requests()
 	if err != nil {
 		return err
 	}
-	all := 0.0
-	for what, n := range after {
-		each := float64(n-before[what]) / float64(b.o.single)
-		all += each
-		if each >= 0.1 {
-			b.note(side, "API requests a pod's life: "+what, each)
-		}
+	for what, each := range perPod(before, after, b.o.single) {
+		b.note(side, "API requests a pod's life"+what, each)
 	}
-	b.note(side, "API requests a pod's life", all)
-	return b.manyPods(ctx, b.o.burst, side)
+	return (accounts{b}).spends(side, fmt.Sprintf("a pod's life, %d at once", b.o.burst), b.o.burst, func() error {
+		return b.manyPods(ctx, b.o.burst, side)
+	})
 }
 
 // atRest measures memory and CPU with a number of pods that only run.

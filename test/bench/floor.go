@@ -22,6 +22,24 @@ const floorSide = "floor"
 
 // floor measures only the CRI calls that create and remove a pod.
 func (b *bench) floor(ctx context.Context) error {
+	return onFloor(ctx, b, func(f *floorRun) error {
+		for i := range b.o.single {
+			if err := pause(ctx, alone); err != nil {
+				return err
+			}
+			ready, gone, err := f.life(ctx, b.floorPod(fmt.Sprintf("floor-%d", i)))
+			if err != nil {
+				return err
+			}
+			b.note(floorSide, "create to Ready, one at a time, ms", ms(ready))
+			b.note(floorSide, "delete to gone, one at a time, ms", ms(gone))
+		}
+		return b.floorBurst(ctx, f)
+	})
+}
+
+// onFloor connects to the runtime, warms it up with one pod, and calls measure.
+func onFloor(ctx context.Context, b *bench, measure func(*floorRun) error) error {
 	rt, hangUp, err := b.node.CRI()
 	if err != nil {
 		return err
@@ -33,32 +51,27 @@ func (b *bench) floor(ctx context.Context) error {
 	}
 	defer os.RemoveAll(dir)
 	f := &floorRun{rt: rt, node: b.floorNode(dir)}
-	if _, err := f.start(ctx, b.floorPod("warm-up")); err != nil {
+	if _, _, err := f.life(ctx, b.floorPod("warm-up")); err != nil {
 		return err
 	}
-	if err := errors.Join(f.stop(ctx, "warm-up"), f.remove(ctx, "warm-up")); err != nil {
-		return err
+	return measure(f)
+}
+
+// life starts, stops and removes a pod.
+func (f *floorRun) life(ctx context.Context, pod *corev1.Pod) (ready, gone time.Duration, err error) {
+	began := time.Now()
+	if _, err := f.start(ctx, pod); err != nil {
+		return 0, 0, err
 	}
-	for i := range b.o.single {
-		name := fmt.Sprintf("floor-%d", i)
-		if err := pause(ctx, alone); err != nil {
-			return err
-		}
-		began := time.Now()
-		if _, err := f.start(ctx, b.floorPod(name)); err != nil {
-			return err
-		}
-		b.note(floorSide, "create to Ready, one at a time, ms", ms(time.Since(began)))
-		ended := time.Now()
-		if err := f.stop(ctx, name); err != nil {
-			return err
-		}
-		b.note(floorSide, "delete to gone, one at a time, ms", ms(time.Since(ended)))
-		if err := f.remove(ctx, name); err != nil {
-			return err
-		}
+	ready = time.Since(began)
+	if err := pause(ctx, signalReady); err != nil {
+		return 0, 0, err
 	}
-	return b.floorBurst(ctx, f)
+	ended := time.Now()
+	if err := f.stop(ctx, pod.Name); err != nil {
+		return 0, 0, err
+	}
+	return ready, time.Since(ended), f.remove(ctx, pod.Name)
 }
 
 // floorPod is the pod that the agents get, with what the API server adds to it.

@@ -2,9 +2,10 @@
 //
 // It owns one testbed. The same containerd and control plane serve all sides: first the floor (the CRI calls alone),
 // then each agent in turn, for the requested number of rounds. With -storage or -probes it measures only that, and
-// only the agents. It prints medians and ratios and writes them as JSON; it never judges. `make bench`, `make
-// bench-storage` and `make bench-probes` call it. A crash leaves the testbed, which the next run with the same name
-// takes down first.
+// only the agents; with -throughput only that. The side "null" is an agent that patches one status a pod and does
+// nothing else. It prints medians and ratios and writes them as JSON; it never judges. `make bench` and the targets
+// whose names begin with bench- call it. A crash leaves the testbed, which the next run with the same name takes down
+// first.
 package main
 
 import (
@@ -36,6 +37,12 @@ type options struct {
 	sides  []testbed.AgentKind
 	// storage measures how soon volumes are ready, and nothing else.
 	storage bool
+	// throughput measures pods that callers create and delete again and again for duration, and nothing else.
+	throughput bool
+	callers    int
+	duration   time.Duration
+	// profile is the file for nodelet's CPU profile of the throughput; empty if none is wanted.
+	profile string
 	// probes measures agents whose pods have three probes each, and nothing else.
 	probes bool
 }
@@ -50,9 +57,13 @@ func main() {
 	flag.IntVar(&o.burst, "burst", 40, "pods started at once")
 	flag.DurationVar(&o.rest, "rest", 45*time.Second, "how long CPU at rest is measured, at each load")
 	flag.StringVar(&o.json, "json", "", "also write the figures to this file")
-	flag.StringVar(&sides, "sides", "kubelet,nodelet", "agents to measure")
+	flag.StringVar(&sides, "sides", "kubelet,nodelet", "agents to measure: kubelet, nodelet, null (one status patch a pod and nothing else)")
 	flag.BoolVar(&o.storage, "storage", false, "measure how soon the volumes of pods are ready, and nothing else")
 	flag.BoolVar(&o.probes, "probes", false, "measure agents with 110 pods of three probes each, at rest and as others start beside them, and nothing else")
+	flag.BoolVar(&o.throughput, "throughput", false, "measure how many pods a second start and end, and nothing else")
+	flag.IntVar(&o.callers, "callers", 10, "with -throughput: how many pods at a time")
+	flag.DurationVar(&o.duration, "duration", time.Minute, "with -throughput: how long")
+	flag.StringVar(&o.profile, "profile", "", "with -throughput: write nodelet's CPU profile to this file")
 	quick := flag.Bool("quick", false, "one short round, without loads of 60 and 110 pods")
 	flag.Parse()
 	o.loads = []int{0, 60, 110}
@@ -104,6 +115,8 @@ func run(ctx context.Context, o options) (err error) {
 		measure = b.storage
 	case o.probes:
 		measure = b.probes
+	case o.throughput:
+		measure = (&churner{b}).throughput
 	}
 	if err := measure(ctx); err != nil {
 		return err

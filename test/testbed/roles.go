@@ -53,6 +53,21 @@ func (tb *Testbed) proc(role string) (Proc, error) {
 	return s.Procs[role], nil
 }
 
+// PIDs returns the processes of a testbed that run, by role: "etcd", "kube-apiserver", "n0.agent", and so on.
+func PIDs(tb *Testbed) (map[string]int, error) {
+	s, err := readState(tb.stateFile())
+	if err != nil {
+		return nil, err
+	}
+	pids := map[string]int{}
+	for role, p := range s.Procs {
+		if p.Alive() {
+			pids[role] = p.PID
+		}
+	}
+	return pids, nil
+}
+
 // stopRole stops the process of a role, if it runs, and removes it from the state file.
 func (tb *Testbed) stopRole(role string, sig unix.Signal, grace time.Duration) error {
 	p, err := tb.proc(role)
